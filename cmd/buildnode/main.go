@@ -6,4 +6,4 @@ import (
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 )
 
-func main() { cli.Program(buildnode.Main) }
+func main() { cli.Main(buildnode.Main) }

@@ -6,4 +6,4 @@ import (
 	"github.com/buildyard/buildyard/internal/cli/buildyard"
 )
 
-func main() { cli.Program(buildyard.Main) }
+func main() { cli.Main(buildyard.Main) }

@@ -6,4 +6,4 @@ import (
 	"github.com/buildyard/buildyard/internal/cli/hostscan"
 )
 
-func main() { cli.Program(hostscan.Main) }
+func main() { cli.Main(hostscan.Main) }

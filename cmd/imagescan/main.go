@@ -6,4 +6,4 @@ import (
 	"github.com/buildyard/buildyard/internal/cli/imagescan"
 )
 
-func main() { cli.Program(imagescan.Main) }
+func main() { cli.Main(imagescan.Main) }

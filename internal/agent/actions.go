@@ -18,41 +18,41 @@ import (
 // as last observed.
 type step func(a *Agent, ctx context.Context, in *instance, vm hv.VM) error
 
-var steps = map[action]step{
-	doPull:        (*Agent).pull,
-	doStart:       (*Agent).start,
-	doDiscard:     (*Agent).discard,
-	doScript:      (*Agent).script,
-	doUnknown:     (*Agent).concludeLostScript,
-	doHandle:      (*Agent).handle,
-	doTask:        (*Agent).task,
-	doTaskLost:    (*Agent).taskLost,
-	doNoteStopped: (*Agent).recordVMStopped,
-	doNoteGone:    (*Agent).recordVMLost,
-	doRest:        (*Agent).rest,
-	doRemove:      (*Agent).remove,
-	doSettle:      (*Agent).settle,
+var actionSteps = map[action]step{
+	doPull:               (*Agent).pullVersion,
+	doStart:              (*Agent).startVM,
+	doDiscard:            (*Agent).deleteVM,
+	doScript:             (*Agent).runStartupScript,
+	doConcludeLostScript: (*Agent).concludeLostScript,
+	doFailHandler:        (*Agent).runFailHandler,
+	doTask:               (*Agent).runTaskStage,
+	doTaskLost:           (*Agent).failLostTask,
+	doRecordStopped:      (*Agent).recordVMStopped,
+	doRecordGone:         (*Agent).recordVMLost,
+	doWait:               (*Agent).waitForChange,
+	doRemove:             (*Agent).removeVM,
+	doAwaitEndAck:        (*Agent).awaitEndAck,
 }
 
 const (
-	maxMessage    = 4 << 10 // bytes of a message in a status
-	removeTimeout = 2 * time.Minute
-	stopTimeout   = 2 * time.Minute
-	startSlack    = 30 * time.Second // in addition to the boot timeout, which the driver enforces
-	startDefault  = 90 * time.Second
+	maxMessageBytes    = 4 << 10 // bytes of a message in a status
+	removeTimeout      = 2 * time.Minute
+	stopTimeout        = 2 * time.Minute
+	startTimeoutMargin = 30 * time.Second // in addition to the boot timeout, which the driver enforces
+	defaultBootTimeout = 90 * time.Second
 )
 
-// pull makes the version present; a termination that is ordered in the meantime cancels it.
-func (a *Agent) pull(ctx context.Context, in *instance, _ hv.VM) error {
-	err := a.change(in, func(s *journal.State) {
-		s.Phase, s.Message, in.progress = api.PhasePulling, "", 0
+// pullVersion makes the version present; a termination that is ordered in the meantime cancels it.
+func (a *Agent) pullVersion(ctx context.Context, in *instance, _ hv.VM) error {
+	err := a.storeAndReport(in, func(s *journal.State) {
+		s.Phase, s.Message, in.pullProgress = api.PhasePulling, "", 0
 	})
 	if err != nil {
 		return err
 	}
 	o := in.order.Start
 	ref := cache.Ref{
-		Registry: a.registryAt(o.Registry), TemplateID: o.TemplateID, Name: o.TemplateName,
+		Registry: a.registryAddress(o.Registry), TemplateID: o.TemplateID, Name: o.TemplateName,
 		Tag: o.Tag, Version: o.Version, ContentID: o.ContentID,
 	}
 	life, done := in.untilTermination(ctx)
@@ -60,79 +60,79 @@ func (a *Agent) pull(ctx context.Context, in *instance, _ hv.VM) error {
 	defer a.cacheJobs.PauseForInstance()()
 	err = a.opts.Templates.Fetch(life, ref, func(at float64) { a.setProgress(in, at) })
 	if err != nil && life.Err() == nil {
-		return a.fail(ctx, in, err)
+		return a.failStart(ctx, in, err)
 	}
 	return nil
 }
 
-// registryAt returns the address in an order, or the node's own when the order has none.
-func (a *Agent) registryAt(address string) string {
+// registryAddress returns the address in an order, or the node's own when the order has none.
+func (a *Agent) registryAddress(address string) string {
 	if address != "" {
 		return address
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.registry
+	return a.defaultRegistry
 }
 
 // Registry returns the address of the registry of this node's cloud; "" when none is known yet.
-func (a *Agent) Registry() string { return a.registryAt("") }
+func (a *Agent) Registry() string { return a.registryAddress("") }
 
-// start boots the VM, or waits for one that an earlier agent started.
-func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
-	err := a.change(in, func(s *journal.State) { s.Phase, s.Message = api.PhaseStarting, "" })
+// startVM boots the VM, or waits for one that an earlier agent started.
+func (a *Agent) startVM(ctx context.Context, in *instance, _ hv.VM) error {
+	err := a.storeAndReport(in, func(s *journal.State) { s.Phase, s.Message = api.PhaseStarting, "" })
 	if err != nil {
 		return err
 	}
-	spec, err := a.spec(in)
+	spec, err := a.vmSpec(in)
 	if err != nil {
-		return a.fail(ctx, in, err)
+		return a.failStart(ctx, in, err)
 	}
 	life, done := in.untilTermination(ctx)
 	defer done()
-	limited, cancel := context.WithTimeout(life, spec.BootTimeout+startSlack)
+	limited, cancel := context.WithTimeout(life, spec.BootTimeout+startTimeoutMargin)
 	defer cancel()
 	vm, err := a.opts.Driver.Start(limited, spec)
 	if err == nil {
-		err = a.grow(life, in)
+		err = a.growGuestDisk(life, in)
 	}
 	switch {
 	case life.Err() != nil:
 		return nil
 	case err != nil:
 		a.metrics.starts.Observe(err)
-		return a.fail(ctx, in, fmt.Errorf("start VM: %w", err))
+		return a.failStart(ctx, in, fmt.Errorf("start VM: %w", err))
 	}
 	a.metrics.starts.Observe(nil)
 	a.log.Info("VM started", "instance", in.id)
 	a.holdStarted(in)
-	return a.change(in, func(s *journal.State) {
+	return a.storeAndReport(in, func(s *journal.State) {
 		s.Phase, s.VM = api.PhaseRunning, a.linkVM(vm)
 	})
 }
 
-// fail ends a start: it removes the VM first, then reports the failure. If the agent is killed in
+// failStart ends a start: it removes the VM first, then reports the failure. If the agent is killed in
 // between, the next agent tries the start once more, which is harmless.
-func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
+func (a *Agent) failStart(ctx context.Context, in *instance, cause error) error {
 	a.log.Warn("start of an instance failed", "instance", in.id, "error", cause)
 	err := a.retryUntilDone(ctx, in, "removal of the VM of a failed start", func() error {
-		return a.discard(ctx, in, hv.VM{})
+		return a.deleteVM(ctx, in, hv.VM{})
 	})
 	if err != nil {
 		return err
 	}
-	err = a.change(in, func(s *journal.State) {
-		s.Phase, s.Message, s.VM = api.PhaseFailed, clip(cause.Error(), maxMessage), nil
+	err = a.storeAndReport(in, func(s *journal.State) {
+		s.Phase, s.Message, s.VM = api.PhaseFailed, firstBytes(cause.Error(), maxMessageBytes), nil
 	})
 	if err == nil {
-		a.queueFailureLog(in, faultStart, cause.Error())
+		a.queueFailureLog(in, failedStart, cause.Error())
 	}
 	return err
 }
 
 // retryUntilDone repeats do until it succeeds or the instance is to be terminated.
 func (a *Agent) retryUntilDone(ctx context.Context, in *instance, what string, do func() error) error {
-	pause := retry.New(retryFirst, retryMost)
+	pause := retry.New(retryFirst, retryMax)
 	for {
 		err := do()
 		if err == nil || errors.Is(err, errEnding) {
@@ -149,7 +149,7 @@ func (a *Agent) retryUntilDone(ctx context.Context, in *instance, what string, d
 	}
 }
 
-func (a *Agent) discard(ctx context.Context, in *instance, _ hv.VM) error {
+func (a *Agent) deleteVM(ctx context.Context, in *instance, _ hv.VM) error {
 	limited, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	return a.opts.Driver.Delete(limited, in.id)
@@ -158,44 +158,44 @@ func (a *Agent) discard(ctx context.Context, in *instance, _ hv.VM) error {
 func (a *Agent) recordVMStopped(_ context.Context, in *instance, vm hv.VM) error {
 	message := "The VM stopped without being asked to"
 	if vm.Failure != "" {
-		message += ": " + clip(vm.Failure, maxMessage)
+		message += ": " + firstBytes(vm.Failure, maxMessageBytes)
 	}
 	a.log.Warn("VM stopped", "instance", in.id, "reason", vm.Failure)
-	err := a.change(in, func(s *journal.State) {
+	err := a.storeAndReport(in, func(s *journal.State) {
 		s.Phase, s.Message, s.VM = api.PhaseStopped, message, a.linkVM(vm)
 	})
 	if err == nil && vm.Failure != "" {
-		a.queueFailureLog(in, faultRun, message)
+		a.queueFailureLog(in, failedRun, message)
 	}
 	return err
 }
 
 func (a *Agent) recordVMLost(_ context.Context, in *instance, _ hv.VM) error {
 	a.log.Warn("VM no longer exists", "instance", in.id)
-	return a.change(in, func(s *journal.State) {
-		s.Phase, s.Message, s.VM = api.PhaseVanished, "VM no longer exists on its node", gone(s.VM)
+	return a.storeAndReport(in, func(s *journal.State) {
+		s.Phase, s.Message, s.VM = api.PhaseVanished, "VM no longer exists on its node", factsOfGoneVM(s.VM)
 	})
 }
 
-// remove removes the VM and reports that; it never reports it earlier.
-func (a *Agent) remove(ctx context.Context, in *instance, _ hv.VM) error {
-	in.alone.Wait() // a VM may be removed only after its commands returned, which the termination causes
-	if err := errors.Join(a.dropSave(ctx, in), a.discard(ctx, in, hv.VM{})); err != nil {
+// removeVM removes the VM and reports that; it never reports it earlier.
+func (a *Agent) removeVM(ctx context.Context, in *instance, _ hv.VM) error {
+	in.backgroundCommands.Wait() // a VM may be removed only after its commands returned, which the termination causes
+	if err := errors.Join(a.removeSaveDir(ctx, in), a.deleteVM(ctx, in, hv.VM{})); err != nil {
 		return fmt.Errorf("remove VM: %w", err)
 	}
 	if in.snapshot().Silent {
-		return a.forget(in)
+		return a.forgetInstance(in)
 	}
 	return a.recordEnd(in)
 }
 
-// settle waits until the controller has received the end; the entry is dropped then.
-func (a *Agent) settle(ctx context.Context, in *instance, _ hv.VM) error {
+// awaitEndAck waits until the controller has received the end; the entry is dropped then.
+func (a *Agent) awaitEndAck(ctx context.Context, in *instance, _ hv.VM) error {
 	in.mu.Lock()
-	over := in.state.Silent || in.answered >= in.state.No
+	over := in.state.Silent || in.ackedNumber >= in.state.Number
 	in.mu.Unlock()
 	if over {
-		return a.forget(in)
+		return a.forgetInstance(in)
 	}
 	select {
 	case <-in.wake:
@@ -205,8 +205,8 @@ func (a *Agent) settle(ctx context.Context, in *instance, _ hv.VM) error {
 	}
 }
 
-// handlers maps the number in an order to a fail handler.
-var handlers = map[int]func(ctx context.Context, d hv.Driver, id string) error{
+// failHandlers maps the number in an order to a fail handler.
+var failHandlers = map[int]func(ctx context.Context, d hv.Driver, id string) error{
 	int(farm.StopVM): func(ctx context.Context, d hv.Driver, id string) error {
 		return d.Stop(ctx, id, hv.StopOrderly)
 	},
@@ -214,15 +214,15 @@ var handlers = map[int]func(ctx context.Context, d hv.Driver, id string) error{
 	int(farm.DeleteVM): func(ctx context.Context, d hv.Driver, id string) error { return d.Delete(ctx, id) },
 }
 
-// handle carries out the handler that was ordered for a VM whose monitored script failed.
-func (a *Agent) handle(ctx context.Context, in *instance, _ hv.VM) error {
+// runFailHandler carries out the handler that was ordered for a VM whose monitored script failed.
+func (a *Agent) runFailHandler(ctx context.Context, in *instance, _ hv.VM) error {
 	life, done := in.untilTermination(ctx)
 	defer done()
 	limited, cancel := context.WithTimeout(life, stopTimeout)
 	defer cancel()
-	handler := handlers[in.order.Start.Script.OnFailure]
+	handler := failHandlers[in.order.Start.Script.OnFailure]
 	if handler == nil {
-		handler = handlers[int(farm.StopVM)]
+		handler = failHandlers[int(farm.StopVM)]
 	}
 	err := handler(limited, a.opts.Driver, in.id)
 	var vm hv.VM
@@ -235,13 +235,13 @@ func (a *Agent) handle(ctx context.Context, in *instance, _ hv.VM) error {
 	case err != nil && !errors.Is(err, hv.ErrNotFound):
 		return fmt.Errorf("get VM after a failed startup script: %w", err)
 	}
-	return a.change(in, func(s *journal.State) {
-		s.Phase, s.VM = api.PhaseScriptEnded, a.facts(vm, s.VM)
+	return a.storeAndReport(in, func(s *journal.State) {
+		s.Phase, s.VM = api.PhaseScriptEnded, a.currentVMFacts(vm, s.VM)
 	})
 }
 
-// clip shortens a text to its first n bytes.
-func clip(text string, n int) string {
+// firstBytes shortens a text to its first n bytes.
+func firstBytes(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}

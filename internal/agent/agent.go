@@ -23,8 +23,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// Link is the agent's connection to the controller.
-type Link interface {
+// ControllerAPI is the agent's connection to the controller.
+type ControllerAPI interface {
 	Poll(ctx context.Context, wait time.Duration, in api.PollRequest) (api.PollAnswer, error)
 	Report(ctx context.Context, in api.Report) (api.ReportAnswer, error)
 }
@@ -46,10 +46,10 @@ type Templates interface {
 	Config(contentID string) (config api.TemplateConfig, v cache.Version, err error)
 	Version(contentID string) (cache.Version, error)
 	AddLocal(ctx context.Context, a cache.LocalVersion) error
-	FreeSpace(ctx context.Context, bytes int64) error
+	EnsureFreeSpace(ctx context.Context, bytes int64) error
 	Remove(contentID string) error
 	List() []api.NodeTemplate
-	Used() int64
+	UsedBytes() int64
 }
 
 // Registries publish saves; each registry is selected by its address.
@@ -58,8 +58,8 @@ type Registries interface {
 	Inspect(ctx context.Context, address, save string, ref transfer.Ref) (api.PullManifest, error)
 }
 
-// Uploads stores the logs of failed VMs as files of a registry, selected by its address.
-type Uploads interface {
+// LogUploader stores the logs of failed VMs as files of a registry, selected by its address.
+type LogUploader interface {
 	Upload(ctx context.Context, address, name string, content []byte) error
 }
 
@@ -85,71 +85,72 @@ type Machine interface {
 }
 
 var (
-	_ Link       = (*nodeapi.Client)(nil)
-	_ Journal    = (*journal.Dir)(nil)
-	_ Journal    = (*journal.Memory)(nil)
-	_ Templates  = (*cache.Cache)(nil)
-	_ Registries = (*cache.Registry)(nil)
-	_ Uploads    = (*cache.Registry)(nil)
-	_ CentralLog = (*logs.Shipper)(nil)
-	_ Machine    = (*machine)(nil)
-	_ Devices    = (*usb.AvailableDevices)(nil)
+	_ ControllerAPI = (*nodeapi.Client)(nil)
+	_ Journal       = (*journal.Dir)(nil)
+	_ Journal       = (*journal.Memory)(nil)
+	_ Templates     = (*cache.Cache)(nil)
+	_ Registries    = (*cache.Registry)(nil)
+	_ LogUploader   = (*cache.Registry)(nil)
+	_ CentralLog    = (*logs.Shipper)(nil)
+	_ Machine       = (*machine)(nil)
+	_ Devices       = (*usb.AvailableDevices)(nil)
 )
 
 // Options configure an Agent. All fields are required except the durations and what a node without
 // saves does not need.
 type Options struct {
-	Identity  datadir.Identity
-	Link      Link
-	Driver    hv.Driver
-	Templates Templates
-	Journal   Journal
-	Machine   Machine
-	Logger    *slog.Logger
-	Version   string // of this program
+	Identity   datadir.Identity
+	Controller ControllerAPI
+	Driver     hv.Driver
+	Templates  Templates
+	Journal    Journal
+	Machine    Machine
+	Logger     *slog.Logger
+	Version    string // of this program
 
 	Devices Devices // nil: this node offers none
 
-	Registries Registries   // where saves go; nil: this node cannot save
-	Saves      string       // directory of unfinished saves, on the file system of the templates
-	CacheJobs  string       // file of the cache jobs; "": they do not outlive the agent
-	Uploads    Uploads      // destination of the logs of failed VMs; nil: they stay on the node
-	CentralLog CentralLog   // sends this process's log; nil: it stays on the node
-	Pulled     func() int64 // bytes pulled from registries since the process started; nil: unknown
-	Updater    Updater      // updates the agent to another version; nil: no updates
+	Registries   Registries   // where saves go; nil: this node cannot save
+	SaveDir      string       // directory of unfinished saves, on the file system of the templates
+	CacheJobFile string       // file of the cache jobs; "": they do not outlive the agent
+	LogUploader  LogUploader  // destination of the logs of failed VMs; nil: they stay on the node
+	CentralLog   CentralLog   // sends this process's log; nil: it stays on the node
+	PulledBytes  func() int64 // bytes pulled from registries since the process started; nil: unknown
+	Updater      Updater      // updates the agent to another version; nil: no updates
 
 	Consoles Consoles // where screens are shown; nil: none are shown
 
-	Licence *license.File // of this node; nil: only the hypervisor's license applies
+	License *license.File // of this node; nil: only the hypervisor's license applies
 
-	PollWait     time.Duration // how long a poll may wait; 0 means 5 s
-	WatchEvery   time.Duration // how often VMs are listed; 0 means 1 s
-	ConflictWait time.Duration // how long the agent waits for a second agent with its ID to end; 0 means 15 s
+	PollWait       time.Duration // how long a poll may wait; 0 means 5 s
+	VMListInterval time.Duration // how often VMs are listed; 0 means 1 s
+	ConflictWait   time.Duration // how long the agent waits for a second agent with its ID to end; 0 means 15 s
 }
 
 // Agent is one node's agent. Create it with New, then call Run once.
 type Agent struct {
-	opts      Options
-	log       *slog.Logger
-	boot      string  // new at every start
-	host      hv.Host // as the driver describes it
-	out       outbox
-	cacheJobs *cachejob.Runner
-	faults    chan failureLog // waiting to be sent to the registry
-	workers   sync.WaitGroup
-	metrics   metrics
+	opts        Options
+	log         *slog.Logger
+	bootID      string  // new at every start
+	host        hv.Host // as the driver describes it
+	outbox      outbox
+	cacheJobs   *cachejob.Runner
+	failureLogs chan failureLog // waiting to be sent to the registry
+	workers     sync.WaitGroup
+	metrics     metrics
 
-	mu        sync.Mutex // guards the fields below
-	instances map[string]*instance
-	ended     map[string]string // instance ID -> claim of those that ended recently
-	vms       []hv.VM           // as last listed, without those that were removed since then; not changed in place
-	leaving   map[string]bool   // VMs whose instance ended while VMs are being listed; nil: not listing
-	orphans   map[string]string // VM ID -> content ID pinned for a VM without an instance
-	registry  string            // address to pull from when an order has none
-	keepsLogs bool              // logs must not leave this node
-	blockers  map[string]string // instance ID -> work that the end of this agent would break
-	closing   bool              // no such work may begin any longer
-	shown     map[string]bool   // sessions of the consoles that are shown
+	mu          sync.Mutex // guards the fields below
+	instances   map[string]*instance
+	endedClaims map[string]string // instance ID -> claim of those that ended recently
+	// as last listed, without those that were removed since then; not changed in place
+	listedVMs         []hv.VM
+	endedWhileListing map[string]bool   // VMs whose instance ended while VMs are being listed; nil: not listing
+	orphanPins        map[string]string // VM ID -> content ID pinned for a VM without an instance
+	defaultRegistry   string            // address to pull from when an order has none
+	localLogsOnly     bool              // logs must not leave this node
+	updateBlockers    map[string]string // instance ID -> work that the end of this agent would break
+	quiescing         bool              // no such work may begin any longer
+	consoleSessions   map[string]bool   // sessions of the consoles that are shown
 }
 
 // New returns an agent. It does not touch the host yet.
@@ -157,21 +158,22 @@ func New(o Options) *Agent {
 	if o.PollWait == 0 {
 		o.PollWait = 5 * time.Second
 	}
-	if o.WatchEvery == 0 {
-		o.WatchEvery = time.Second
+	if o.VMListInterval == 0 {
+		o.VMListInterval = time.Second
 	}
 	if o.ConflictWait == 0 {
 		o.ConflictWait = 15 * time.Second
 	}
 	a := &Agent{
-		opts: o, log: o.Logger, boot: rand.Text(), out: newOutbox(), faults: make(chan failureLog, maxFaults),
-		instances: map[string]*instance{}, ended: map[string]string{}, orphans: map[string]string{},
-		blockers: map[string]string{}, shown: map[string]bool{},
-		registry: o.Identity.Registry,
+		opts: o, log: o.Logger, bootID: rand.Text(), outbox: newOutbox(),
+		failureLogs: make(chan failureLog, maxFailureLogs),
+		instances:   map[string]*instance{}, endedClaims: map[string]string{}, orphanPins: map[string]string{},
+		updateBlockers: map[string]string{}, consoleSessions: map[string]bool{},
+		defaultRegistry: o.Identity.RegistryAddress,
 	}
 	a.cacheJobs = cachejob.New(cachejob.Options{
-		Node: o.Identity.NodeID, Templates: o.Templates, File: o.CacheJobs,
-		Registry: a.registryAt, Changed: a.out.signal, Logger: o.Logger,
+		NodeID: o.Identity.NodeID, Templates: o.Templates, StoreFile: o.CacheJobFile,
+		RegistryAddress: a.registryAddress, StatusChanged: a.outbox.signal, Logger: o.Logger,
 	})
 	return a
 }
@@ -185,7 +187,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if err := a.begin(ctx); err != nil {
+	if err := a.recoverInstances(ctx); err != nil {
 		cancel(err)
 		a.workers.Wait()
 		a.cacheJobs.Wait()
@@ -210,10 +212,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// begin describes the host and recovers every instance of the journal; instances of an earlier
+// recoverInstances describes the host and recovers every instance of the journal; instances of an earlier
 // identity of this node are only removed. Versions are pinned before the first worker runs, so that
 // no worker evicts what the VM of another one is based on.
-func (a *Agent) begin(ctx context.Context) error {
+func (a *Agent) recoverInstances(ctx context.Context) error {
 	var err error
 	if a.host, err = a.opts.Driver.Describe(ctx); err != nil {
 		return fmt.Errorf("hypervisor: %w", err)
@@ -225,21 +227,21 @@ func (a *Agent) begin(ctx context.Context) error {
 	held := make([]*instance, len(entries))
 	for i, e := range entries {
 		held[i] = newInstance(e)
-		held[i].kept = true
-		a.removeForeign(held[i], e.Node)
+		held[i].journaled = true
+		a.removeForeign(held[i], e.NodeID)
 		a.instances[held[i].id] = held[i]
-		a.pin(held[i])
+		a.pinVersion(held[i])
 	}
-	if err := a.listVMs(ctx); err != nil {
+	if err := a.compareVMs(ctx); err != nil {
 		return fmt.Errorf("hypervisor: %w", err)
 	}
 	a.recoverSaves(held)
-	a.removeOrphans(ctx, func(vm hv.VM) bool { return a.isForeign(vm.Labels[labelNode]) || isCheck(vm) })
-	a.cacheJobs.Begin(ctx)
+	a.removeOrphans(ctx, func(vm hv.VM) bool { return a.isForeign(vm.Labels[labelNode]) || isTestVM(vm) })
+	a.cacheJobs.Resume(ctx)
 	for _, in := range held {
 		a.log.Info("instance recovered after a restart of the agent", "instance", in.id, "phase",
 			string(in.state.Phase))
-		a.out.add(in.id)
+		a.outbox.add(in.id)
 		a.startWorker(ctx, in)
 	}
 	return nil
@@ -247,7 +249,7 @@ func (a *Agent) begin(ctx context.Context) error {
 
 // startWorker starts the worker of an instance.
 func (a *Agent) startWorker(ctx context.Context, in *instance) {
-	a.workers.Go(func() { a.work(ctx, in) })
+	a.workers.Go(func() { a.runWorker(ctx, in) })
 }
 
 func (a *Agent) instance(id string) *instance {
@@ -256,7 +258,7 @@ func (a *Agent) instance(id string) *instance {
 	return a.instances[id]
 }
 
-func (a *Agent) pin(in *instance) {
+func (a *Agent) pinVersion(in *instance) {
 	if start := in.order.Start; start != nil {
 		a.opts.Templates.Pin(start.ContentID, in.id)
 	}

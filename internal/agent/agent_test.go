@@ -523,7 +523,7 @@ func TestStartedWaitsForAMonitoredScript(t *testing.T) {
 		"fails at once": {monitored("exit 4"), api.PhaseScriptEnded, false, 0},
 		"fails soon":    {monitored("sleep 1; exit 4"), api.PhaseScriptEnded, false, 0},
 		"succeeds soon": {monitored("sleep 1"), api.PhaseScriptOK, false, 0},
-		"takes long": {monitored("sleep 30; exit 4"), api.PhaseScriptEnded, true, startedHold +
+		"takes long": {monitored("sleep 30; exit 4"), api.PhaseScriptEnded, true, startedHoldTime +
 			200*time.Millisecond},
 		"is not monitored":      {api.Script{Text: []byte("sleep 1")}, api.PhaseScriptOK, true, 200 * time.Millisecond},
 		"does not wait for net": {atBoot, api.PhaseScriptEnded, true, 200 * time.Millisecond},

@@ -14,7 +14,7 @@ import (
 
 // Consoles is the controller's receiver of screens.
 type Consoles interface {
-	Console(ctx context.Context, nodeID, session string) (*nodeapi.ConsoleConn, error)
+	OpenConsole(ctx context.Context, nodeID, session string) (*nodeapi.ConsoleConn, error)
 }
 
 var _ Consoles = (*nodeapi.Client)(nil)
@@ -22,14 +22,14 @@ var _ Consoles = (*nodeapi.Client)(nil)
 // maxConsoles is the number of screens that are shown at a time. A controller asks for no more.
 const maxConsoles = 64
 
-// show opens the screens that the controller asks for. A request that arrived before is already
+// showConsoles opens the screens that the controller asks for. A request that arrived before is already
 // being served.
-func (a *Agent) show(ctx context.Context, calls []api.ConsoleRequest) {
+func (a *Agent) showConsoles(ctx context.Context, calls []api.ConsoleRequest) {
 	for _, call := range calls {
 		a.mu.Lock()
-		room := a.opts.Consoles != nil && len(a.shown) < maxConsoles && !a.shown[call.Session]
+		room := a.opts.Consoles != nil && len(a.consoleSessions) < maxConsoles && !a.consoleSessions[call.Session]
 		if room {
-			a.shown[call.Session] = true
+			a.consoleSessions[call.Session] = true
 		}
 		a.mu.Unlock()
 		if !room {
@@ -39,16 +39,16 @@ func (a *Agent) show(ctx context.Context, calls []api.ConsoleRequest) {
 			defer func() {
 				a.mu.Lock()
 				defer a.mu.Unlock()
-				delete(a.shown, call.Session)
+				delete(a.consoleSessions, call.Session)
 			}()
-			a.showOne(ctx, call)
+			a.relayConsole(ctx, call)
 		})
 	}
 }
 
-// showOne relays a screen to the controller until one of them ends it.
-func (a *Agent) showOne(ctx context.Context, call api.ConsoleRequest) {
-	line, err := a.opts.Consoles.Console(ctx, a.opts.Identity.NodeID, call.Session)
+// relayConsole relays a screen to the controller until one of them ends it.
+func (a *Agent) relayConsole(ctx context.Context, call api.ConsoleRequest) {
+	line, err := a.opts.Consoles.OpenConsole(ctx, a.opts.Identity.NodeID, call.Session)
 	if err != nil {
 		a.log.Warn("opening the console connection to the controller failed", "instance", call.InstanceID, "error", err)
 		return
@@ -56,7 +56,7 @@ func (a *Agent) showOne(ctx context.Context, call api.ConsoleRequest) {
 	screen, err := a.openScreen(ctx, call)
 	if err != nil {
 		a.log.Warn("opening the console of a VM failed", "instance", call.InstanceID, "error", err)
-		line.End(refusalOf(err))
+		line.End(consoleRefusal(err))
 		return
 	}
 	a.log.Info("console opened", "instance", call.InstanceID)
@@ -87,8 +87,8 @@ func (a *Agent) openScreen(ctx context.Context, call api.ConsoleRequest) (net.Co
 	return driver.Screen(ctx, in.id)
 }
 
-// refusalOf returns the text that tells a viewer why the screen is not available.
-func refusalOf(err error) string {
+// consoleRefusal returns the text that tells a viewer why the screen is not available.
+func consoleRefusal(err error) string {
 	if e, ok := errors.AsType[*farm.Error](err); ok {
 		return e.Message
 	}

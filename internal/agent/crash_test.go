@@ -190,15 +190,15 @@ func TestAddressOutlivesARestart(t *testing.T) {
 	run := time.Unix(1_700_000_000, 0)
 	said := &api.NodeVM{UUID: "u", Status: "running", IP: "10.0.2.15", Started: journalTime(run)}
 	vm := hv.VM{ID: idA, UUID: "u", Status: hv.Running, StartedAt: run}
-	if got := a.facts(vm, said); got.IP != said.IP {
+	if got := a.currentVMFacts(vm, said); got.IP != said.IP {
 		t.Errorf("the same run: address %q", got.IP)
 	}
 	vm.StartedAt = run.Add(time.Second)
-	if got := a.facts(vm, said); got.IP != "" {
+	if got := a.currentVMFacts(vm, said); got.IP != "" {
 		t.Errorf("another run: address %q", got.IP)
 	}
-	if got := a.facts(hv.VM{}, said); got.Status != "deleted" || got.IP != "" || got.Stopped.IsZero() ||
-		!sameVM(got, a.facts(hv.VM{}, got)) {
+	if got := a.currentVMFacts(hv.VM{}, said); got.Status != "deleted" || got.IP != "" || got.Stopped.IsZero() ||
+		!sameVM(got, a.currentVMFacts(hv.VM{}, got)) {
 		t.Errorf("gone: %+v", got)
 	}
 }

@@ -7,19 +7,19 @@ type action string
 
 // The actions. Those that end a phase define the next one in their step (actions.go).
 const (
-	doPull        action = "pull"         // make the version present
-	doStart       action = "start"        // start the VM, or wait for one that starts
-	doDiscard     action = "discard"      // remove a VM that must not exist, then observe again
-	doScript      action = "script"       // run the startup script
-	doUnknown     action = "unknown"      // a script began and its result is unknown
-	doHandle      action = "handle"       // carry out the handler of a failed script
-	doTask        action = "task"         // continue with a save or a restart
-	doTaskLost    action = "task-lost"    // fail a save or a restart: no VM is left to work on
-	doNoteStopped action = "note-stopped" // the VM stopped without a request
-	doNoteGone    action = "note-gone"    // the VM no longer exists
-	doRest        action = "rest"         // nothing until something changes
-	doRemove      action = "remove"       // remove the VM permanently
-	doSettle      action = "settle"       // nothing is left: wait for the controller's response, then forget
+	doPull               action = "pull"         // make the version present
+	doStart              action = "start"        // start the VM, or wait for one that starts
+	doDiscard            action = "discard"      // remove a VM that must not exist, then observe again
+	doScript             action = "script"       // run the startup script
+	doConcludeLostScript action = "unknown"      // a script began and its result is unknown
+	doFailHandler        action = "handle"       // carry out the handler of a failed script
+	doTask               action = "task"         // continue with a save or a restart
+	doTaskLost           action = "task-lost"    // fail a save or a restart: no VM is left to work on
+	doRecordStopped      action = "note-stopped" // the VM stopped without a request
+	doRecordGone         action = "note-gone"    // the VM no longer exists
+	doWait               action = "rest"         // nothing until something changes
+	doRemove             action = "remove"       // remove the VM permanently
+	doAwaitEndAck        action = "settle"       // nothing is left: wait for the controller's response, then forget
 )
 
 // vmCondition is the state of an instance's VM as the driver reports it.
@@ -47,10 +47,10 @@ type taskCondition int
 
 // The task's states.
 const (
-	noTask     taskCondition = iota // none was ordered, or it left the VM as it was
-	taskDue                         // it needs the VM to run
-	taskHolds                       // it continues whatever the VM does: it stopped the VM, or no longer needs it
-	taskServed                      // a save is done: the VM only waits for its end
+	noTask        taskCondition = iota // none was ordered, or it left the VM as it was
+	taskNeedsVM                        // it needs the VM to run
+	taskIgnoresVM                      // it continues whatever the VM does: it stopped the VM, or no longer needs it
+	taskSaveDone                       // a save is done: the VM only waits for its end
 )
 
 // observation is everything that a decision depends on.
@@ -65,62 +65,62 @@ type observation struct {
 
 // The placeholders of the table: the rest of the observation decides which action they are.
 const (
-	needVersion action = "?version" // doPull, or doStart when the version is present
-	needScript  action = "?script"  // doScript, doUnknown, or needTask when there is none
-	needTask    action = "?task"    // the rest are rows of tasks
-	ifStopped   action = "?stopped"
-	ifGone      action = "?gone"
-	ifIdle      action = "?idle"
+	resolveVersion action = "?version" // doPull, or doStart when the version is present
+	resolveScript  action = "?script"  // doScript, doConcludeLostScript, or resolveTask when there is none
+	resolveTask    action = "?task"    // the rest are rows of tasks
+	resolveStopped action = "?stopped"
+	resolveGone    action = "?gone"
+	resolveIdle    action = "?idle"
 )
 
-// table maps a phase and the state of the VM to an action, while no termination is ordered.
-var table = map[api.Phase][3]action{
+// phaseActions maps a phase and the state of the VM to an action, while no termination is ordered.
+var phaseActions = map[api.Phase][3]action{
 	//                      no VM          VM up       VM down
-	api.PhaseAccepted:     {needVersion, doDiscard, doDiscard},
-	api.PhasePulling:      {needVersion, doDiscard, doDiscard},
-	api.PhaseStarting:     {needVersion, doStart, doDiscard},
-	api.PhaseRunning:      {ifGone, needScript, ifStopped},
-	api.PhaseScriptOK:     {ifGone, needTask, ifStopped},
-	api.PhaseScriptFailed: {doHandle, doHandle, doHandle},
-	api.PhaseScriptEnded:  {ifIdle, ifIdle, ifIdle},
-	api.PhaseFailed:       {ifIdle, doDiscard, doDiscard},
-	api.PhaseStopped:      {doNoteGone, ifIdle, ifIdle},
-	api.PhaseVanished:     {ifIdle, ifIdle, ifIdle},
-	api.PhaseTerminated:   {doSettle, doRemove, doRemove},
+	api.PhaseAccepted:     {resolveVersion, doDiscard, doDiscard},
+	api.PhasePulling:      {resolveVersion, doDiscard, doDiscard},
+	api.PhaseStarting:     {resolveVersion, doStart, doDiscard},
+	api.PhaseRunning:      {resolveGone, resolveScript, resolveStopped},
+	api.PhaseScriptOK:     {resolveGone, resolveTask, resolveStopped},
+	api.PhaseScriptFailed: {doFailHandler, doFailHandler, doFailHandler},
+	api.PhaseScriptEnded:  {resolveIdle, resolveIdle, resolveIdle},
+	api.PhaseFailed:       {resolveIdle, doDiscard, doDiscard},
+	api.PhaseStopped:      {doRecordGone, resolveIdle, resolveIdle},
+	api.PhaseVanished:     {resolveIdle, resolveIdle, resolveIdle},
+	api.PhaseTerminated:   {doAwaitEndAck, doRemove, doRemove},
 }
 
-// tasks resolves placeholders by the condition of a save or a restart.
-var tasks = map[action][4]action{
+// taskActions resolves placeholders by the condition of a save or a restart.
+var taskActions = map[action][4]action{
 	//         none           due            holds       served
-	needTask:  {doRest, doTask, doTask, doRest},
-	ifStopped: {doNoteStopped, doNoteStopped, doTask, doRest},
-	ifGone:    {doNoteGone, doNoteGone, doTask, doRest},
-	ifIdle:    {doRest, doTaskLost, doTaskLost, doRest},
+	resolveTask:    {doWait, doTask, doTask, doWait},
+	resolveStopped: {doRecordStopped, doRecordStopped, doTask, doWait},
+	resolveGone:    {doRecordGone, doRecordGone, doTask, doWait},
+	resolveIdle:    {doWait, doTaskLost, doTaskLost, doWait},
 }
 
-// decide returns the next action. Termination has priority over everything, and the startup script
+// decideAction returns the next action. Termination has priority over everything, and the startup script
 // comes before a task.
-func decide(s observation) action {
+func decideAction(s observation) action {
 	if s.Ending {
 		if s.Phase == api.PhaseTerminated && s.VM == noVM {
-			return doSettle
+			return doAwaitEndAck
 		}
 		return doRemove
 	}
-	row, known := table[s.Phase]
+	row, known := phaseActions[s.Phase]
 	if !known {
-		return doRest // a newer version wrote it; its VM may be working, and can be terminated
+		return doWait // a newer version wrote it; its VM may be working, and can be terminated
 	}
 	next := row[s.VM]
 	switch {
-	case next == needVersion && s.Cached:
+	case next == resolveVersion && s.Cached:
 		return doStart
-	case next == needVersion:
+	case next == resolveVersion:
 		return doPull
-	case next == needScript:
-		next = [...]action{noScript: needTask, scriptDue: doScript, scriptBegun: doUnknown}[s.Script]
+	case next == resolveScript:
+		next = [...]action{noScript: resolveTask, scriptDue: doScript, scriptBegun: doConcludeLostScript}[s.Script]
 	}
-	if row, depends := tasks[next]; depends {
+	if row, depends := taskActions[next]; depends {
 		return row[s.Task]
 	}
 	return next

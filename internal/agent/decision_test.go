@@ -19,7 +19,7 @@ func everySight(do func(observation)) {
 			for _, ending := range []bool{false, true} {
 				for _, cached := range []bool{false, true} {
 					for _, script := range []scriptCondition{noScript, scriptDue, scriptBegun} {
-						for _, task := range []taskCondition{noTask, taskDue, taskHolds, taskServed} {
+						for _, task := range []taskCondition{noTask, taskNeedsVM, taskIgnoresVM, taskSaveDone} {
 							do(observation{phase, vm, ending, cached, script, task})
 						}
 					}
@@ -83,11 +83,11 @@ func TestEveryPairIsDecided(t *testing.T) {
 	n := 0
 	everySight(func(s observation) {
 		n++
-		if got := decide(s); string(got) != expected(s) {
+		if got := decideAction(s); string(got) != expected(s) {
 			t.Errorf("%+v: %s, want %s", s, got, expected(s))
 		}
-		if steps[decide(s)] == nil {
-			t.Errorf("%+v: action %s has no step", s, decide(s))
+		if actionSteps[decideAction(s)] == nil {
+			t.Errorf("%+v: action %s has no step", s, decideAction(s))
 		}
 	})
 	if n != 11*3*2*2*3*4 {
@@ -98,12 +98,12 @@ func TestEveryPairIsDecided(t *testing.T) {
 // TestTableInvariants checks rules independent of the table.
 func TestTableInvariants(t *testing.T) {
 	everySight(func(s observation) {
-		a := decide(s)
+		a := decideAction(s)
 		fail := func(rule string) { t.Errorf("%+v -> %s: %s", s, a, rule) }
-		if s.Ending && a != doRemove && a != doSettle {
+		if s.Ending && a != doRemove && a != doAwaitEndAck {
 			fail("termination beats everything")
 		}
-		if a == doSettle && s.VM != noVM {
+		if a == doAwaitEndAck && s.VM != noVM {
 			fail("nothing is forgotten while its VM is there")
 		}
 		if a == doScript && s.Script != scriptDue {
@@ -122,7 +122,7 @@ func TestTableInvariants(t *testing.T) {
 		if a == doTask && (s.Script != noScript && s.Phase == api.PhaseRunning && s.VM == vmUp) {
 			fail("the startup script comes before a task")
 		}
-		if a == doTask && s.VM != vmUp && s.Task != taskHolds {
+		if a == doTask && s.VM != vmUp && s.Task != taskIgnoresVM {
 			fail("a task that needs its VM works on a running one only")
 		}
 	})
@@ -132,10 +132,10 @@ func TestTableInvariants(t *testing.T) {
 // terminated.
 func TestPhaseOfANewerProgram(t *testing.T) {
 	for vm := noVM; vm <= vmDown; vm++ {
-		if got := decide(observation{Phase: "of-tomorrow", VM: vm}); got != doRest {
+		if got := decideAction(observation{Phase: "of-tomorrow", VM: vm}); got != doWait {
 			t.Errorf("%s with VM %d", got, vm)
 		}
-		if got := decide(observation{Phase: "of-tomorrow", VM: vm, Ending: true}); got != doRemove {
+		if got := decideAction(observation{Phase: "of-tomorrow", VM: vm, Ending: true}); got != doRemove {
 			t.Errorf("%s with VM %d that is to end", got, vm)
 		}
 	}

@@ -12,44 +12,44 @@ import (
 )
 
 const (
-	maxFaults  = 32               // logs that wait to be sent
-	maxFault   = 1 << 20          // bytes of one log
-	faultLife  = 10 * time.Minute // how long the agent tries to send one
-	faultPause = 5 * time.Second  // before the first retry
+	maxFailureLogs        = 32               // logs that wait to be sent
+	maxFailureLogBytes    = 1 << 20          // bytes of one log
+	failureLogSendTimeout = 10 * time.Minute // how long the agent tries to send one
+	failureLogRetryDelay  = 5 * time.Second  // before the first retry
 )
 
 // What failed when it was not a task, as it appears in the name of the log.
 const (
-	faultStart = "start"
-	faultRun   = "run"
+	failedStart = "start"
+	failedRun   = "run"
 )
 
 // failureLog is the log of a failed VM, waiting to be sent to the registry.
 type failureLog struct {
-	registry string
-	name     string // of the file
-	text     []byte
+	registryAddress string
+	fileName        string // of the file
+	text            []byte
 }
 
 // queueFailureLog sends the log of a failed start, run or task to the registry, where it outlives the
 // node's copy.
 func (a *Agent) queueFailureLog(in *instance, what, reason string) {
 	a.mu.Lock()
-	discreet := a.keepsLogs
+	discreet := a.localLogsOnly
 	a.mu.Unlock()
-	if a.opts.Uploads == nil || discreet || in.order.Start == nil {
+	if a.opts.LogUploader == nil || discreet || in.order.Start == nil {
 		return
 	}
 	now := time.Now().UTC()
 	f := failureLog{
-		registry: a.registryAt(in.order.Start.Registry),
-		name:     fmt.Sprintf("logs/%s/%s-%s.log", in.id, now.Format("20060102T150405.000Z"), what),
-		text:     a.failureLogText(in, now, what+" failed: "+reason),
+		registryAddress: a.registryAddress(in.order.Start.Registry),
+		fileName:        fmt.Sprintf("logs/%s/%s-%s.log", in.id, now.Format("20060102T150405.000Z"), what),
+		text:            a.failureLogText(in, now, what+" failed: "+reason),
 	}
 	select {
-	case a.faults <- f:
+	case a.failureLogs <- f:
 	default:
-		a.metrics.faults.Failed.Inc()
+		a.metrics.failureLogs.Failed.Inc()
 		a.log.Warn("failure log not uploaded: upload queue full; it stays on the node", "instance", in.id)
 	}
 }
@@ -62,7 +62,7 @@ func (a *Agent) failureLogText(in *instance, now time.Time, what string) []byte 
 	fmt.Fprintf(&text, "Template %s (%s), tag %s, version %d\n%s\n", o.TemplateName, o.TemplateID, o.Tag, o.Version,
 		what)
 	keeper, keeps := a.opts.Driver.(hv.FailureLogger)
-	for _, id := range []string{in.id, in.id + checkSuffix} {
+	for _, id := range []string{in.id, in.id + testVMSuffix} {
 		if !keeps {
 			break
 		}
@@ -74,7 +74,7 @@ func (a *Agent) failureLogText(in *instance, now time.Time, what string) []byte 
 			fmt.Fprintf(&text, "\n--- log of %s ---\n%s", id, kept)
 		}
 	}
-	return []byte(logs.Redact(string(text.Bytes()[:min(text.Len(), maxFault)])))
+	return []byte(logs.Redact(string(text.Bytes()[:min(text.Len(), maxFailureLogBytes)])))
 }
 
 // failureLogLoop sends the logs of failed VMs.
@@ -83,23 +83,23 @@ func (a *Agent) failureLogLoop(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case f := <-a.faults:
+		case f := <-a.failureLogs:
 			err := a.sendFailureLog(ctx, f)
-			a.metrics.faults.Observe(err)
+			a.metrics.failureLogs.Observe(err)
 			if err != nil && ctx.Err() == nil {
-				a.log.Warn("uploading a failure log failed; it stays on the node", "file", f.name, "error", err)
+				a.log.Warn("uploading a failure log failed; it stays on the node", "file", f.fileName, "error", err)
 			}
 		}
 	}
 }
 
-// sendFailureLog sends one log, with retries for faultLife.
+// sendFailureLog sends one log, with retries for failureLogSendTimeout.
 func (a *Agent) sendFailureLog(ctx context.Context, f failureLog) error {
-	ctx, cancel := context.WithTimeout(ctx, faultLife)
+	ctx, cancel := context.WithTimeout(ctx, failureLogSendTimeout)
 	defer cancel()
-	pause := retry.New(faultPause, faultLife)
+	pause := retry.New(failureLogRetryDelay, failureLogSendTimeout)
 	for {
-		err := a.opts.Uploads.Upload(ctx, f.registry, f.name, f.text)
+		err := a.opts.LogUploader.Upload(ctx, f.registryAddress, f.fileName, f.text)
 		if err == nil || pause.Sleep(ctx) != nil {
 			return err
 		}

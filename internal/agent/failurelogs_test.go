@@ -85,7 +85,7 @@ func (d *desk) only(t *testing.T) (name, text string) {
 
 // FailureLog is kept by the driver for every VM but those of a sanity test.
 func (d gatedDriver) FailureLog(id string) ([]byte, error) {
-	if strings.HasSuffix(id, checkSuffix) {
+	if strings.HasSuffix(id, testVMSuffix) {
 		return nil, nil
 	}
 	return fmt.Appendf(nil, "console of %s, password in http://root:hunter2@host/\n", id), nil
@@ -124,7 +124,7 @@ func TestLogOfAFailedStart(t *testing.T) {
 	})
 }
 
-// TestLogIsGivenUp: the agent stops sending a log after faultLife, and counts it as failed.
+// TestLogIsGivenUp: the agent stops sending a log after failureLogSendTimeout, and counts it as failed.
 func TestLogIsGivenUp(t *testing.T) {
 	inWorld(t, sim.Options{BootFailure: 1}, func(w *world) {
 		w.desk.fail(errors.New("no registry"))

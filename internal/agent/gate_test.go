@@ -249,7 +249,7 @@ func (d gatedDriver) Exec(ctx context.Context, id string, c hv.Command) (hv.Resu
 
 func (d gatedDriver) Start(ctx context.Context, s hv.Spec) (hv.VM, error) {
 	what := "start"
-	if s.Labels[labelRole] == roleCheck {
+	if s.Labels[labelRole] == roleTestVM {
 		what = "start check"
 	}
 	return through(ctx, d.g, what, func(ctx context.Context) (hv.VM, error) {

@@ -10,27 +10,27 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-const growTimeout = 5 * time.Minute
+const growDiskTimeout = 5 * time.Minute
 
-// grow lets a guest use the disk that its order enlarged. It may run twice: a guest that has grown
+// growGuestDisk lets a guest use the disk that its order enlarged. It may run twice: a guest that has grown
 // has nothing left to grow.
-func (a *Agent) grow(ctx context.Context, in *instance) error {
+func (a *Agent) growGuestDisk(ctx context.Context, in *instance) error {
 	m := in.order.Start.Machine
 	if m == nil || m.DiskBytes == 0 || m.KeepFileSys {
 		return nil
 	}
-	limited, cancel := context.WithTimeout(ctx, growTimeout+startSlack)
+	limited, cancel := context.WithTimeout(ctx, growDiskTimeout+startTimeoutMargin)
 	defer cancel()
-	r, err := a.opts.Driver.Exec(limited, in.id, hv.GrowFileSystem(growTimeout))
+	r, err := a.opts.Driver.Exec(limited, in.id, hv.GrowFileSystem(growDiskTimeout))
 	if err == nil && r.Code == 0 && !r.TimedOut {
 		return nil
 	}
-	said := strings.TrimSpace(tail(r.Stderr, maxMessage))
+	said := strings.TrimSpace(lastText(r.Stderr, maxMessageBytes))
 	switch {
 	case err != nil:
 		said = err.Error()
 	case r.TimedOut:
-		said = fmt.Sprintf("it took longer than %s", growTimeout)
+		said = fmt.Sprintf("it took longer than %s", growDiskTimeout)
 	}
 	return fmt.Errorf(
 		"the VM has a disk of %s, but the guest does not use all of it: %s Set skip_container_resize to start the "+

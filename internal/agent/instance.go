@@ -16,39 +16,39 @@ var errEnding = errors.New("the instance is terminating")
 // instance is one instance on this node. Only its worker moves it from phase to phase; orders may
 // only set its end.
 type instance struct {
-	id       string
-	order    api.Order       // fixed
-	alien    bool            // fixed: accepted under another identity and never reported
-	ending   context.Context // done when the instance is to be terminated
-	kill     context.CancelFunc
-	wake     chan struct{}   // has a value when the worker is to observe again
-	tasked   context.Context // done when a save or a restart was ordered
-	noteTask context.CancelFunc
-	alone    sync.WaitGroup // commands in the guest that the worker does not wait for
+	id                 string
+	order              api.Order       // fixed
+	foreign            bool            // fixed: accepted under another identity and never reported
+	ending             context.Context // done when the instance is to be terminated
+	cancelEnding       context.CancelFunc
+	wake               chan struct{}   // has a value when the worker is to observe again
+	taskOrdered        context.Context // done when a save or a restart was ordered
+	signalTask         context.CancelFunc
+	backgroundCommands sync.WaitGroup // commands in the guest that the worker does not wait for
 
-	mu       sync.Mutex // guards the fields below
-	state    journal.State
-	saved    int64   // state.No at the last durable write
-	kept     bool    // the journal has the order
-	dirty    bool    // state is an end that the journal does not have yet
-	answered int64   // the last number that the controller acknowledged
-	progress float64 // 0..1, of the pull
-	held     bool    // the running VM is not reported yet, see holdStarted
-	task     taskReport
+	mu              sync.Mutex // guards the fields below
+	state           journal.State
+	journaledNumber int64   // state.No at the last durable write
+	journaled       bool    // the journal has the order
+	endNotJournaled bool    // state is an end that the journal does not have yet
+	ackedNumber     int64   // the last number that the controller acknowledged
+	pullProgress    float64 // 0..1, of the pull
+	startHeld       bool    // the running VM is not reported yet, see holdStarted
+	taskReport      taskReport
 }
 
 func newInstance(e journal.Entry) *instance {
 	in := &instance{
-		id: e.Order.InstanceID, order: e.Order, state: e.State, saved: e.State.No,
+		id: e.Order.InstanceID, order: e.Order, state: e.State, journaledNumber: e.State.Number,
 		wake: make(chan struct{}, 1),
 	}
-	in.ending, in.kill = context.WithCancel(context.Background())
-	in.tasked, in.noteTask = context.WithCancel(context.Background())
+	in.ending, in.cancelEnding = context.WithCancel(context.Background())
+	in.taskOrdered, in.signalTask = context.WithCancel(context.Background())
 	if in.state.Ending {
-		in.kill()
+		in.cancelEnding()
 	}
 	if in.state.Task != nil {
-		in.noteTask()
+		in.signalTask()
 	}
 	return in
 }
@@ -92,27 +92,27 @@ func (in *instance) status() (status api.InstanceStatus, tell bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	s := api.InstanceStatus{
-		InstanceID: in.id, Claim: in.state.Claim, No: in.state.No, Phase: in.state.Phase,
-		Message: in.state.Message, VM: in.state.VM, Script: in.state.Script, Task: in.task.status(in.state.Task),
+		InstanceID: in.id, Claim: in.state.Claim, No: in.state.Number, Phase: in.state.Phase,
+		Message: in.state.Message, VM: in.state.VM, Script: in.state.Script, Task: in.taskReport.status(in.state.Task),
 	}
 	if s.Phase == api.PhasePulling {
-		s.Progress = in.progress
+		s.Progress = in.pullProgress
 	}
 	over := s.Phase == api.PhaseTerminated
-	held := in.held && s.Phase == api.PhaseRunning
+	held := in.startHeld && s.Phase == api.PhaseRunning
 	return s, !in.state.Silent && s.Phase != api.PhaseAccepted && !held && (over || !in.state.Ending)
 }
 
-// answer records that the controller received a status. It reports whether that was the refusal of
+// recordAck records that the controller received a status. It reports whether that was the refusal of
 // a task, after which the status of the running task must be sent again.
-func (in *instance) answer(sent api.InstanceStatus) (refusal bool) {
+func (in *instance) recordAck(sent api.InstanceStatus) (refusal bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.answered = max(in.answered, sent.No)
-	if in.state.Phase == api.PhaseTerminated || in.needsCleanupLocked() {
+	in.ackedNumber = max(in.ackedNumber, sent.No)
+	if in.state.Phase == api.PhaseTerminated || in.needsTaskCleanupLocked() {
 		in.wakeWorker()
 	}
-	return in.task.answer(sent.Task)
+	return in.taskReport.recordAck(sent.Task)
 }
 
 // scriptState returns the condition of the startup script.
@@ -127,31 +127,31 @@ func (in *instance) scriptState(s journal.State) scriptCondition {
 	}
 }
 
-// startedHold is how long a running VM is not reported while its monitored startup script may still
+// startedHoldTime is how long a running VM is not reported while its monitored startup script may still
 // fail: a client that stops polling at Started must not miss a script that fails immediately.
-const startedHold = 2 * time.Second
+const startedHoldTime = 2 * time.Second
 
 // holdStarted delays the report of a VM's start until its monitored startup script has ended, but
-// at most by startedHold. A script that runs at boot does not delay it.
+// at most by startedHoldTime. A script that runs at boot does not delay it.
 func (a *Agent) holdStarted(in *instance) {
 	script := in.order.Start.Script
 	if script == nil || !script.Monitoring || script.AtBoot {
 		return
 	}
 	in.mu.Lock()
-	in.held = true
+	in.startHeld = true
 	in.mu.Unlock()
-	time.AfterFunc(startedHold, func() {
+	time.AfterFunc(startedHoldTime, func() {
 		in.mu.Lock()
-		in.held = false
+		in.startHeld = false
 		in.mu.Unlock()
-		a.out.add(in.id)
+		a.outbox.add(in.id)
 	})
 }
 
-// change makes a new state durable and reports it. Once the termination was ordered, only the end
+// storeAndReport makes a new state durable and reports it. Once the termination was ordered, only the end
 // itself may be reported.
-func (a *Agent) change(in *instance, edit func(*journal.State)) error {
+func (a *Agent) storeAndReport(in *instance, edit func(*journal.State)) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	next := in.state
@@ -159,16 +159,16 @@ func (a *Agent) change(in *instance, edit func(*journal.State)) error {
 	if in.state.Ending && next.Phase != api.PhaseTerminated {
 		return errEnding
 	}
-	next.No++
+	next.Number++
 	if err := a.saveLocked(in, next); err != nil {
 		return err
 	}
-	a.out.add(in.id)
+	a.outbox.add(in.id)
 	return nil
 }
 
-// mark makes a state durable that need not be reported to the controller.
-func (a *Agent) mark(in *instance, edit func(*journal.State)) error {
+// storeState makes a state durable that need not be reported to the controller.
+func (a *Agent) storeState(in *instance, edit func(*journal.State)) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.state.Ending {
@@ -192,24 +192,24 @@ func (a *Agent) saveLocked(in *instance, next journal.State) error {
 func (a *Agent) writeLocked(in *instance, s journal.State) error {
 	var err error
 	switch {
-	case in.kept:
+	case in.journaled:
 		err = a.opts.Journal.Save(in.id, s)
 	case s.Phase != api.PhaseTerminated:
 		err = a.opts.Journal.Accept(a.journalEntry(in.order, s))
-		in.kept = err == nil
+		in.journaled = err == nil
 	}
 	if err != nil {
 		return err
 	}
-	in.saved, in.dirty = s.No, false
+	in.journaledNumber, in.endNotJournaled = s.Number, false
 	return nil
 }
 
-// retryWrite retries a write that failed before.
-func (a *Agent) retryWrite(in *instance) error {
+// retryJournalWrite retries a write that failed before.
+func (a *Agent) retryJournalWrite(in *instance) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if !in.dirty {
+	if !in.endNotJournaled {
 		return nil
 	}
 	return a.writeLocked(in, in.state)
@@ -219,9 +219,9 @@ func (a *Agent) retryWrite(in *instance) error {
 // that, it removes the journal entry, which has the same effect.
 func (a *Agent) recordEnd(in *instance) error {
 	end := func(s *journal.State) {
-		s.Phase, s.Message, s.VM, s.Ending = api.PhaseTerminated, "", gone(s.VM), true
+		s.Phase, s.Message, s.VM, s.Ending = api.PhaseTerminated, "", factsOfGoneVM(s.VM), true
 	}
-	err := a.change(in, end)
+	err := a.storeAndReport(in, end)
 	if err == nil {
 		return nil
 	}
@@ -229,9 +229,9 @@ func (a *Agent) recordEnd(in *instance) error {
 		return errors.Join(err, removed)
 	}
 	in.mu.Lock()
-	in.kept = false
+	in.journaled = false
 	in.mu.Unlock()
-	return a.change(in, end)
+	return a.storeAndReport(in, end)
 }
 
 // setProgress reports the progress of a pull, without a durable write for each step.
@@ -239,7 +239,7 @@ func (a *Agent) setProgress(in *instance, at float64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.state.Phase == api.PhasePulling {
-		a.advanceLocked(in, &in.progress, at)
+		a.advanceLocked(in, &in.pullProgress, at)
 	}
 }
 
@@ -249,19 +249,19 @@ func (a *Agent) advanceLocked(in *instance, progress *float64, at float64) {
 	if in.state.Ending || !step {
 		return
 	}
-	if !journal.Reserved(in.state.No+1, in.saved) && a.saveLocked(in, in.state) != nil {
+	if !journal.IsNumberReserved(in.state.Number+1, in.journaledNumber) && a.saveLocked(in, in.state) != nil {
 		return // the next step, or the end of the stage, reports it, too
 	}
-	in.state.No++
+	in.state.Number++
 	*progress = at
-	a.out.add(in.id)
+	a.outbox.add(in.id)
 }
 
-// end orders the termination of an instance. claim, when set, is the claim under which the end is
+// orderTermination orders the termination of an instance. claim, when set, is the claim under which the end is
 // reported; silent ends an instance that the controller disowned. The VM is removed even when the
 // order cannot be made durable, since the disk may be full due to that very VM; the order must not
 // be acknowledged while end returns an error.
-func (a *Agent) end(in *instance, claim string, silent bool) error {
+func (a *Agent) orderTermination(in *instance, claim string, silent bool) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	next := in.state
@@ -270,15 +270,15 @@ func (a *Agent) end(in *instance, claim string, silent bool) error {
 		next.Claim = claim
 	}
 	if next.Ending != in.state.Ending || next.Silent != in.state.Silent || next.Claim != in.state.Claim {
-		next.No++
-		in.state, in.dirty = next, true
+		next.Number++
+		in.state, in.endNotJournaled = next, true
 	}
 	if next.Phase == api.PhaseTerminated {
-		a.out.add(in.id)
+		a.outbox.add(in.id)
 	}
-	in.kill()
+	in.cancelEnding()
 	in.wakeWorker()
-	if !in.dirty {
+	if !in.endNotJournaled {
 		return nil
 	}
 	return a.writeLocked(in, next)

@@ -11,19 +11,19 @@ import (
 
 // metrics are the agent's counters since it started.
 type metrics struct {
-	polls   metric.Results
-	reports metric.Results
-	starts  metric.Results
-	saves   metric.Results
-	faults  metric.Results // logs of VMs that failed
+	polls       metric.Results
+	reports     metric.Results
+	starts      metric.Results
+	saves       metric.Results
+	failureLogs metric.Results // logs of VMs that failed
 
 	scriptsOK, scriptsFailed, scriptsTimedOut metric.Counter
 
-	polled atomic.Int64 // epoch nanoseconds of the last poll that was answered; 0: none yet
+	lastPoll atomic.Int64 // epoch nanoseconds of the last poll that was answered; 0: none yet
 }
 
-// shownVMStatuses are the statuses by which VMs are counted.
-var shownVMStatuses = []hv.Status{hv.Running, hv.Stopped, hv.Suspended}
+// countedVMStatuses are the statuses by which VMs are counted.
+var countedVMStatuses = []hv.Status{hv.Running, hv.Stopped, hv.Suspended}
 
 // Families returns the metrics of the agent.
 func (a *Agent) Families() []metric.Family {
@@ -35,7 +35,7 @@ func (a *Agent) Families() []metric.Family {
 		{
 			Name: "buildyard_node_vms", Kind: metric.KindGauge, Labels: []string{"status"},
 			Help: "VMs on this node at the last check, by status",
-			Read: a.readVMs,
+			Read: a.countVMs,
 		},
 		metric.GaugeFamily("buildyard_node_instances", "Instances assigned to this node", func() float64 {
 			a.mu.Lock()
@@ -64,12 +64,12 @@ func (a *Agent) Families() []metric.Family {
 		metric.GaugeFamily("buildyard_node_vm_disk_bytes", "Disk space used by VMs",
 			disk(func(_, _, vms int64) int64 { return vms })),
 		metric.GaugeFamily("buildyard_node_cache_bytes", "Disk space used by cached versions",
-			func() float64 { return float64(a.opts.Templates.Used()) }),
+			func() float64 { return float64(a.opts.Templates.UsedBytes()) }),
 		metric.GaugeFamily("buildyard_node_cached_versions", "Cached versions",
 			func() float64 { return float64(len(a.opts.Templates.List())) }),
 		m.starts.Family("buildyard_node_starts_total", "VM starts, by result"),
 		m.saves.Family("buildyard_node_saves_total", "Saves of VMs, by result"),
-		m.faults.Family("buildyard_node_failure_logs_total", "Uploads of failure logs, by result"),
+		m.failureLogs.Family("buildyard_node_failure_logs_total", "Uploads of failure logs, by result"),
 		{
 			Name: "buildyard_node_scripts_total", Kind: metric.KindCounter, Labels: []string{"result"},
 			Help: "Runs of startup scripts, by result",
@@ -85,7 +85,7 @@ func (a *Agent) Families() []metric.Family {
 			Name: "buildyard_node_last_poll_age_seconds", Kind: metric.KindGauge,
 			Help: "Time since the last successful poll; absent before the first one",
 			Read: func(s *metric.Series) {
-				if at := m.polled.Load(); at != 0 {
+				if at := m.lastPoll.Load(); at != 0 {
 					s.Value(max(time.Since(time.Unix(0, at)), 0).Seconds())
 				}
 			},
@@ -93,33 +93,33 @@ func (a *Agent) Families() []metric.Family {
 	}
 }
 
-func (a *Agent) readVMs(s *metric.Series) {
+func (a *Agent) countVMs(s *metric.Series) {
 	a.mu.Lock()
-	vms := a.vms
+	vms := a.listedVMs
 	a.mu.Unlock()
 	counts := map[hv.Status]int{}
 	for _, vm := range vms {
 		counts[vm.Status]++
 	}
-	for _, status := range shownVMStatuses {
+	for _, status := range countedVMStatuses {
 		s.Value(float64(counts[status]), string(status))
 	}
 }
 
-// polledNow records the result of a poll.
-func (m *metrics) polledNow(err error, now time.Time) {
+// recordPoll records the result of a poll.
+func (m *metrics) recordPoll(err error, now time.Time) {
 	m.polls.Observe(err)
 	if err == nil {
-		m.polled.Store(now.UnixNano())
+		m.lastPoll.Store(now.UnixNano())
 	}
 }
 
-// script counts the result of a startup script.
-func (m *metrics) script(s *api.ScriptStatus) {
+// countScript counts the result of a startup script.
+func (m *metrics) countScript(s *api.ScriptStatus) {
 	switch {
 	case s.TimedOut:
 		m.scriptsTimedOut.Inc()
-	case failed(s):
+	case scriptFailed(s):
 		m.scriptsFailed.Inc()
 	default:
 		m.scriptsOK.Inc()

@@ -39,19 +39,19 @@ func (a *Agent) acceptOrder(ctx context.Context, o api.Order) error {
 		return a.acceptRemoval(ctx, o)
 	case o.Kind == api.OrderTerminate:
 		a.log.Info("termination ordered", "instance", in.id)
-		return a.end(in, o.Claim, false)
+		return a.orderTermination(in, o.Claim, false)
 	case o.Kind != api.OrderStart:
-		return a.takeTask(in, o)
+		return a.acceptTask(in, o)
 	case o.Start == nil:
 		return farm.Invalid("start", "is required")
 	case in == nil && a.recentlyEnded(o):
 		// It was terminated here under this very claim: report that again and start nothing.
 		return a.acceptRemoval(ctx, o)
 	case in == nil:
-		return a.accept(ctx, a.journalEntry(o, journal.State{No: 1, Claim: o.Claim, Phase: api.PhaseAccepted}))
+		return a.acceptEntry(ctx, a.journalEntry(o, journal.State{Number: 1, Claim: o.Claim, Phase: api.PhaseAccepted}))
 	case in.snapshot().Claim == o.Claim:
-		a.out.add(in.id) // the controller may have lost the last report
-		return a.retryWrite(in)
+		a.outbox.add(in.id) // the controller may have lost the last report
+		return a.retryJournalWrite(in)
 	}
 	// A controller that was restored from a backup may have placed the instance again. An order to
 	// start another VM does not decide about the VM that is on this node.
@@ -63,39 +63,39 @@ func (a *Agent) acceptOrder(ctx context.Context, o api.Order) error {
 func (a *Agent) recentlyEnded(o api.Order) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	claim, known := a.ended[o.InstanceID]
+	claim, known := a.endedClaims[o.InstanceID]
 	return known && claim == o.Claim
 }
 
 // journalEntry returns the journal entry of an order.
 func (a *Agent) journalEntry(o api.Order, s journal.State) journal.Entry {
-	return journal.Entry{Node: a.opts.Identity.NodeID, Order: o, State: s}
+	return journal.Entry{NodeID: a.opts.Identity.NodeID, Order: o, State: s}
 }
 
 // acceptRemoval accepts an order for an instance that is only to be removed. As with every end, a
 // disk without free space for the order delays the acknowledgement but not the removal.
 func (a *Agent) acceptRemoval(ctx context.Context, o api.Order) error {
-	in := newInstance(a.journalEntry(o, journal.Tombstone(o)))
-	in.dirty = true
-	err := a.retryWrite(in)
-	a.adopt(ctx, in)
+	in := newInstance(a.journalEntry(o, journal.RemovalState(o)))
+	in.endNotJournaled = true
+	err := a.retryJournalWrite(in)
+	a.pinAndStartWorker(ctx, in)
 	return err
 }
 
-// accept makes an order durable and starts its worker.
-func (a *Agent) accept(ctx context.Context, e journal.Entry) error {
+// acceptEntry makes an order durable and starts its worker.
+func (a *Agent) acceptEntry(ctx context.Context, e journal.Entry) error {
 	if err := a.opts.Journal.Accept(e); err != nil {
 		return err
 	}
 	in := newInstance(e)
-	in.kept = true
-	a.adopt(ctx, in)
+	in.journaled = true
+	a.pinAndStartWorker(ctx, in)
 	return nil
 }
 
-// adopt pins an instance's version and starts its worker.
-func (a *Agent) adopt(ctx context.Context, in *instance) {
-	a.pin(in)
+// pinAndStartWorker pins an instance's version and starts its worker.
+func (a *Agent) pinAndStartWorker(ctx context.Context, in *instance) {
+	a.pinVersion(in)
 	a.log.Info("order accepted", "instance", in.id, "kind", string(in.order.Kind))
 	a.mu.Lock()
 	a.instances[in.id] = in

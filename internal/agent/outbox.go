@@ -14,10 +14,10 @@ import (
 )
 
 // The limits of one report: statuses, and bytes of script output in them. A single status may have
-// more, see maxSaved.
+// more, see maxReportedOutput.
 const (
-	maxStatuses = 200
-	maxReport   = 1 << 20 // JSON may use six bytes for one, and a controller reads 8 MiB
+	maxStatuses          = 200
+	maxReportOutputBytes = 1 << 20 // JSON may use six bytes for one, and a controller reads 8 MiB
 )
 
 // Delays after calls of the controller that failed.
@@ -29,18 +29,18 @@ const (
 // outbox is the set of instances whose last status the controller has not acknowledged. The agent
 // always sends their current status, so no statuses queue up.
 type outbox struct {
-	mu   sync.Mutex
-	open map[string]struct{}
-	wake chan struct{} // has a value when open got one
+	mu      sync.Mutex
+	unacked map[string]struct{}
+	wake    chan struct{} // has a value when open got one
 }
 
 func newOutbox() outbox {
-	return outbox{open: map[string]struct{}{}, wake: make(chan struct{}, 1)}
+	return outbox{unacked: map[string]struct{}{}, wake: make(chan struct{}, 1)}
 }
 
 func (o *outbox) add(id string) {
 	o.mu.Lock()
-	o.open[id] = struct{}{}
+	o.unacked[id] = struct{}{}
 	o.mu.Unlock()
 	o.signal()
 }
@@ -53,18 +53,18 @@ func (o *outbox) signal() {
 	}
 }
 
-// take returns some open IDs, sorted, and closes them: a later change opens its ID again.
-func (o *outbox) take() []string {
+// takeIDs returns some open IDs, sorted, and closes them: a later change opens its ID again.
+func (o *outbox) takeIDs() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	list := make([]string, 0, len(o.open))
-	for id := range o.open {
+	list := make([]string, 0, len(o.unacked))
+	for id := range o.unacked {
 		list = append(list, id)
 	}
 	slices.Sort(list)
 	list = list[:min(len(list), maxStatuses)]
 	for _, id := range list {
-		delete(o.open, id)
+		delete(o.unacked, id)
 	}
 	return list
 }
@@ -77,14 +77,14 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 		statuses, cacheJobs := a.statuses(), a.cacheJobs.Statuses()
 		if len(statuses)+len(cacheJobs) == 0 {
 			select {
-			case <-a.out.wake:
+			case <-a.outbox.wake:
 				continue
 			case <-ctx.Done():
 				return nil
 			}
 		}
-		_, err := a.opts.Link.Report(ctx, api.Report{
-			Protocol: api.LinkProtocol, NodeID: a.opts.Identity.NodeID, BootID: a.boot,
+		_, err := a.opts.Controller.Report(ctx, api.Report{
+			Protocol: api.LinkProtocol, NodeID: a.opts.Identity.NodeID, BootID: a.bootID,
 			Seq: seq, Statuses: statuses, CacheJobs: cacheJobs,
 		})
 		if ctx.Err() == nil {
@@ -93,7 +93,7 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 		switch {
 		case err == nil:
 			pause.Reset()
-			a.answered(statuses)
+			a.recordAcks(statuses)
 			a.cacheJobs.MarkReceived(cacheJobs)
 		case ctx.Err() != nil:
 			return nil
@@ -103,7 +103,7 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 				len(cacheJobs),
 				"error", err)
 			for _, s := range statuses {
-				a.out.add(s.InstanceID)
+				a.outbox.add(s.InstanceID)
 			}
 			a.cacheJobs.MarkUnsent(cacheJobs)
 			_ = pause.Sleep(ctx) // the next report ends with it
@@ -115,7 +115,7 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 func (a *Agent) statuses() []api.InstanceStatus {
 	var list []api.InstanceStatus
 	bytes := 0
-	for _, id := range a.out.take() {
+	for _, id := range a.outbox.takeIDs() {
 		in := a.instance(id)
 		if in == nil {
 			continue
@@ -125,8 +125,8 @@ func (a *Agent) statuses() []api.InstanceStatus {
 			continue
 		}
 		more := outputLength(status)
-		if len(list) > 0 && bytes+more > maxReport {
-			a.out.add(id)
+		if len(list) > 0 && bytes+more > maxReportOutputBytes {
+			a.outbox.add(id)
 			continue
 		}
 		list = append(list, status)
@@ -147,21 +147,21 @@ func outputLength(s api.InstanceStatus) int {
 	return bytes
 }
 
-// answered records what the controller received; workers that only wait for that continue.
-func (a *Agent) answered(sent []api.InstanceStatus) {
+// recordAcks records what the controller received; workers that only wait for that continue.
+func (a *Agent) recordAcks(sent []api.InstanceStatus) {
 	for _, s := range sent {
 		in := a.instance(s.InstanceID)
-		if in == nil || !in.answer(s) {
+		if in == nil || !in.recordAck(s) {
 			continue
 		}
-		if err := a.change(in, func(*journal.State) {}); err != nil && !errors.Is(err, errEnding) {
+		if err := a.storeAndReport(in, func(*journal.State) {}); err != nil && !errors.Is(err, errEnding) {
 			a.log.Warn("storing a task report failed; the next change reports it", "instance", in.id, "error", err)
 		}
 	}
 }
 
-// removed explains a credential that the controller does not know.
-func removed(err error) error {
+// nodeUnknownError explains a credential that the controller does not know.
+func nodeUnknownError(err error) error {
 	return &farm.Error{
 		Code: farm.CodeUnauthenticated, Err: err,
 		Message: "The controller does not know this node, or not by this credential; VMs run on without it. Join " +

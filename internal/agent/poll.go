@@ -11,99 +11,99 @@ import (
 )
 
 const (
-	usageEvery = 5 * time.Second
-	// heldEvery is the minimum interval between two inventories of a busy node: a list of all
+	usageInterval = 5 * time.Second
+	// inventoryInterval is the minimum interval between two inventories of a busy node: a list of all
 	// instances with every single order would cost both sides more than the orders.
-	heldEvery = time.Second
-	// quickAnswer is the minimum time of an empty response. One that arrives sooner means that the
+	inventoryInterval = time.Second
+	// minEmptyPollTime is the minimum time of an empty response. One that arrives sooner means that the
 	// controller does not support long polls; then the agent pauses.
-	quickAnswer = 500 * time.Millisecond
+	minEmptyPollTime = 500 * time.Millisecond
 )
 
 // poller is the state that a poll loop keeps between polls.
 type poller struct {
-	a             *Agent
-	needFull      bool
-	infoHash      string // of what the controller received and acknowledged
-	inventoryHash string
-	inventoryAt   time.Time // when that list was made
-	acks          []api.Ack // not yet delivered
-	describe      []string  // IDs that the controller asked about
-	usageAt       time.Time
-	usage         api.Usage // that the controller received and acknowledged
-	pulled        int64     // bytes that were reported
-	refusedAt     time.Time // since when the controller prefers another agent
-	pause         *retry.Backoff
+	agent              *Agent
+	needFull           bool
+	ackedInfoHash      string // of what the controller received and acknowledged
+	ackedInventoryHash string
+	inventoryAt        time.Time // when that list was made
+	acks               []api.Ack // not yet delivered
+	describeIDs        []string  // IDs that the controller asked about
+	usageMeasuredAt    time.Time
+	ackedUsage         api.Usage // that the controller received and acknowledged
+	reportedPullBytes  int64     // bytes that were reported
+	refusedSince       time.Time // since when the controller prefers another agent
+	backoff            *retry.Backoff
 }
 
 // pollLoop polls for work until the agent ends. It accesses neither the driver nor the cache's
 // disk, so no running work can delay a heartbeat.
 func (a *Agent) pollLoop(ctx context.Context) error {
-	p := &poller{a: a, needFull: true, pause: retry.New(callRetryFirst, callRetryMax)}
-	if a.opts.Pulled != nil {
-		p.pulled = a.opts.Pulled()
+	p := &poller{agent: a, needFull: true, backoff: retry.New(callRetryFirst, callRetryMax)}
+	if a.opts.PulledBytes != nil {
+		p.reportedPullBytes = a.opts.PulledBytes()
 	}
 	for ctx.Err() == nil {
-		if err := p.once(ctx); err != nil {
+		if err := p.pollOnce(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// once polls and processes the response. It returns an error only to end the agent.
-func (p *poller) once(ctx context.Context) error {
-	req := p.request(time.Now())
+// pollOnce polls and processes the response. It returns an error only to end the agent.
+func (p *poller) pollOnce(ctx context.Context) error {
+	req := p.newRequest(time.Now())
 	begun := time.Now()
-	answer, err := p.a.opts.Link.Poll(ctx, p.wait(), req)
+	answer, err := p.agent.opts.Controller.Poll(ctx, p.pollWait(), req)
 	if ctx.Err() != nil {
 		return nil
 	}
-	p.a.metrics.polledNow(err, time.Now())
+	p.agent.metrics.recordPoll(err, time.Now())
 	if err != nil {
-		return p.failed(ctx, err)
+		return p.handleFailure(ctx, err)
 	}
 	if answer.Removed {
-		return p.a.leave(ctx)
+		return p.agent.leaveCloud(ctx)
 	}
-	p.refusedAt = time.Time{}
-	p.infoHash, p.inventoryHash = req.InfoHash, req.HeldHash
+	p.refusedSince = time.Time{}
+	p.ackedInfoHash, p.ackedInventoryHash = req.InfoHash, req.HeldHash
 	if req.HasHeld {
 		p.inventoryAt = begun
 	}
 	if req.Usage != nil {
-		p.usage = *req.Usage
+		p.ackedUsage = *req.Usage
 	}
-	p.pulled += req.Pulled
-	p.needFull, p.describe = answer.NeedFull, answer.Describe
+	p.reportedPullBytes += req.Pulled
+	p.needFull, p.describeIDs = answer.NeedFull, answer.Describe
 	p.acks = p.acks[len(req.Acks):]
-	p.a.applyPollResponse(answer)
-	if u := p.a.opts.Updater; u != nil {
+	p.agent.applyPollResponse(answer)
+	if u := p.agent.opts.Updater; u != nil {
 		u.HandleUpdate(answer.Update)
 	}
 	if answer.NeedFull {
-		p.a.resendStatus()
+		p.agent.resendStatus()
 	}
-	p.a.cacheJobs.Accept(ctx, answer.CacheJobs)
-	p.a.show(ctx, answer.Consoles)
+	p.agent.cacheJobs.Accept(ctx, answer.CacheJobs)
+	p.agent.showConsoles(ctx, answer.Consoles)
 	if len(answer.Orders)+len(answer.CacheJobs)+len(answer.Consoles) == 0 && len(req.Acks) == 0 &&
-		time.Since(begun) < quickAnswer {
-		_ = p.pause.Sleep(ctx)
+		time.Since(begun) < minEmptyPollTime {
+		_ = p.backoff.Sleep(ctx)
 		return nil
 	}
-	p.pause.Reset()
-	p.acks = append(p.acks, p.a.acceptOrders(ctx, answer.Orders)...)
+	p.backoff.Reset()
+	p.acks = append(p.acks, p.agent.acceptOrders(ctx, answer.Orders)...)
 	return nil
 }
 
 // applyPollResponse applies what every response contains about the node.
 func (a *Agent) applyPollResponse(answer api.PollAnswer) {
 	a.mu.Lock()
-	a.keepsLogs = answer.NoCentralLog
+	a.localLogsOnly = answer.NoCentralLog
 	if answer.Registry != "" {
-		a.registry = answer.Registry
+		a.defaultRegistry = answer.Registry
 	}
-	registry := a.registry
+	registry := a.defaultRegistry
 	a.mu.Unlock()
 	switch {
 	case a.opts.CentralLog == nil:
@@ -121,63 +121,63 @@ func (a *Agent) resendStatus() {
 	defer a.mu.Unlock()
 	for id, in := range a.instances {
 		in.resendStatus()
-		a.out.add(id)
+		a.outbox.add(id)
 	}
 	a.cacheJobs.ResendStatuses()
 }
 
-// wait returns how long the poll may wait; it varies, so that the polls of many nodes spread out.
-func (p *poller) wait() time.Duration {
-	w := p.a.opts.PollWait
+// pollWait returns how long the poll may wait; it varies, so that the polls of many nodes spread out.
+func (p *poller) pollWait() time.Duration {
+	w := p.agent.opts.PollWait
 	return w - rand.N(w/10+1) //nolint:gosec // jitter need not be secret
 }
 
-// failed decides whether a failed poll ends the agent.
-func (p *poller) failed(ctx context.Context, err error) error {
+// handleFailure decides whether a failed poll ends the agent.
+func (p *poller) handleFailure(ctx context.Context, err error) error {
 	switch farm.CodeOf(err) {
 	case farm.CodeUnauthenticated:
-		return removed(err)
+		return nodeUnknownError(err)
 	case farm.CodeConflict:
-		if p.refusedAt.IsZero() {
-			p.refusedAt = time.Now()
+		if p.refusedSince.IsZero() {
+			p.refusedSince = time.Now()
 		}
-		if time.Since(p.refusedAt) >= p.a.opts.ConflictWait {
+		if time.Since(p.refusedSince) >= p.agent.opts.ConflictWait {
 			return &farm.Error{Code: farm.CodeConflict, Message: "Another agent speaks for this node", Err: err}
 		}
 	}
-	p.a.log.Warn("poll of the controller failed", "error", err)
+	p.agent.log.Warn("poll of the controller failed", "error", err)
 	p.needFull = true
-	_ = p.pause.Sleep(ctx)
+	_ = p.backoff.Sleep(ctx)
 	return nil
 }
 
-// request returns what changed since the last acknowledged poll.
-func (p *poller) request(now time.Time) api.PollRequest {
-	a := p.a
-	info := a.info()
+// newRequest returns what changed since the last acknowledged poll.
+func (p *poller) newRequest(now time.Time) api.PollRequest {
+	a := p.agent
+	info := a.nodeInfo()
 	req := api.PollRequest{
-		Protocol: api.LinkProtocol, NodeID: a.opts.Identity.NodeID, BootID: a.boot,
-		InfoHash: hash(info), HeldHash: p.inventoryHash, Acks: p.acks, Host: a.opts.Identity.Host,
-		Details: a.details(p.describe),
+		Protocol: api.LinkProtocol, NodeID: a.opts.Identity.NodeID, BootID: a.bootID,
+		InfoHash: contentHash(info), HeldHash: p.ackedInventoryHash, Acks: p.acks, Host: a.opts.Identity.Host,
+		Details: a.inventoryDetails(p.describeIDs),
 	}
 	if a.opts.Updater != nil {
 		req.Update = a.opts.Updater.Status()
 	}
-	if a.opts.Pulled != nil {
-		req.Pulled = a.opts.Pulled() - p.pulled
+	if a.opts.PulledBytes != nil {
+		req.Pulled = a.opts.PulledBytes() - p.reportedPullBytes
 	}
-	if p.needFull || req.InfoHash != p.infoHash {
+	if p.needFull || req.InfoHash != p.ackedInfoHash {
 		req.Info = &info
 	}
-	if p.needFull || now.Sub(p.inventoryAt) >= heldEvery {
+	if p.needFull || now.Sub(p.inventoryAt) >= inventoryInterval {
 		held := a.inventory()
-		if req.HeldHash = hash(held); p.needFull || req.HeldHash != p.inventoryHash {
+		if req.HeldHash = contentHash(held); p.needFull || req.HeldHash != p.ackedInventoryHash {
 			req.Held, req.HasHeld = held, true
 		}
 	}
-	if p.needFull || now.Sub(p.usageAt) >= usageEvery {
-		p.usageAt = now
-		if usage := a.usage(now); p.needFull || usage != p.usage {
+	if p.needFull || now.Sub(p.usageMeasuredAt) >= usageInterval {
+		p.usageMeasuredAt = now
+		if usage := a.measureUsage(now); p.needFull || usage != p.ackedUsage {
 			req.Usage = &usage
 		}
 	}

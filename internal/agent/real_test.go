@@ -44,22 +44,22 @@ func bootReal(t *testing.T, name, dir, registryURL string) *realNode {
 		t.Fatal(err)
 	}
 	n := &realNode{world: &world{t: t, dir: dir, control: newController()}}
-	if n.driver, err = qemu.Open(t.Context(), qemu.Options{Dir: at.VMs(), StopTimeout: time.Minute}); err != nil {
+	if n.driver, err = qemu.Open(t.Context(), qemu.Options{Dir: at.VMDir(), StopTimeout: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	source := cache.NewRegistry(transfer.Options{}, nil)
-	if n.cache, err = cache.Open(cache.Options{Dir: at.Templates(), Source: source}); err != nil {
+	if n.cache, err = cache.Open(cache.Options{Dir: at.TemplateDir(), Source: source}); err != nil {
 		t.Fatal(err)
 	}
-	book, err := journal.Open(at.Instances(), journal.Options{})
+	book, err := journal.Open(at.JournalDir(), journal.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := New(Options{
-		Identity: datadir.Identity{NodeID: name, Host: "127.0.0.1", Registry: registryURL},
-		Link:     gatedLink{n.control, newGate(-1)},
-		Driver:   n.driver, Templates: n.cache, Journal: book, Machine: NewMachine(at.Templates(), at.VMs()),
-		Logger: slog.New(slog.DiscardHandler), Version: "test", Registries: source, Saves: at.Saves(),
+		Identity:   datadir.Identity{NodeID: name, Host: "127.0.0.1", RegistryAddress: registryURL},
+		Controller: gatedLink{n.control, newGate(-1)},
+		Driver:     n.driver, Templates: n.cache, Journal: book, Machine: NewMachine(at.TemplateDir(), at.VMDir()),
+		Logger: slog.New(slog.DiscardHandler), Version: "test", Registries: source, SaveDir: at.SaveDir(),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -8,22 +8,23 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// restart ends a VM by force and starts it from its disks. It is repeated after an agent was killed
+// restartVM ends a VM by force and starts it from its disks. It is repeated after an agent was killed
 // during it, unless the VM has been started since then and answers.
-func (a *Agent) restart(ctx context.Context, in *instance, vm hv.VM) error {
+func (a *Agent) restartVM(ctx context.Context, in *instance, vm hv.VM) error {
 	t := in.snapshot().Task
 	restarter, able := a.opts.Driver.(hv.Restarter)
 	if !able || !a.host.Can(hv.CanRestart) {
 		return a.failTask(ctx, in, "This node's hypervisor (%s) cannot restart VMs", a.host.Driver)
 	}
-	if t.Run.IsZero() && !vm.StartedAt.IsZero() {
-		return a.changeTask(ctx, in, func(t *journal.Task) { t.Run = journalTime(vm.StartedAt) })
+	if t.RunStartedAt.IsZero() && !vm.StartedAt.IsZero() {
+		return a.changeTask(ctx, in, func(t *journal.Task) { t.RunStartedAt = journalTime(vm.StartedAt) })
 	}
-	if vm.Status == hv.Running && !journalTime(vm.StartedAt).Equal(t.Run) && a.ready(ctx, in) == nil {
+	if vm.Status == hv.Running && !journalTime(vm.StartedAt).Equal(t.RunStartedAt) &&
+		a.completeVMStart(ctx, in) == nil {
 		return a.concludeRestart(ctx, in, vm)
 	}
-	again, err := a.restarted(ctx, in, func(ctx context.Context) (hv.VM, error) {
-		return restarter.Restart(ctx, in.id, editOf(t.Order.Restart))
+	again, err := a.restartWith(ctx, in, func(ctx context.Context) (hv.VM, error) {
+		return restarter.Restart(ctx, in.id, restartEdit(t.Order.Restart))
 	})
 	switch {
 	case err == nil:
@@ -32,7 +33,7 @@ func (a *Agent) restart(ctx context.Context, in *instance, vm hv.VM) error {
 		return ctx.Err()
 	case in.ending.Err() != nil:
 		return errEnding
-	case again.Status == hv.Running && journalTime(again.StartedAt).Equal(t.Run):
+	case again.Status == hv.Running && journalTime(again.StartedAt).Equal(t.RunStartedAt):
 		return a.failTask(ctx, in, "The VM was not restarted and runs on: %v", err)
 	}
 	return a.failRestart(ctx, in, err)
@@ -41,7 +42,7 @@ func (a *Agent) restart(ctx context.Context, in *instance, vm hv.VM) error {
 func (a *Agent) concludeRestart(ctx context.Context, in *instance, vm hv.VM) error {
 	a.log.Info("VM restarted", "instance", in.id)
 	return a.endTask(ctx, in, func(s *journal.State, t *journal.Task) {
-		s.VM, t.Stage = a.facts(vm, s.VM), api.TaskDone
+		s.VM, t.Stage = a.currentVMFacts(vm, s.VM), api.TaskDone
 	})
 }
 
@@ -56,15 +57,15 @@ func (a *Agent) failRestart(ctx context.Context, in *instance, cause error) erro
 	if err != nil {
 		vm = hv.VM{} // it no longer exists
 	}
-	message := clip("The VM could not be restarted: "+cause.Error(), maxMessage)
+	message := firstBytes("The VM could not be restarted: "+cause.Error(), maxMessageBytes)
 	return a.endTask(ctx, in, func(s *journal.State, t *journal.Task) {
-		s.Phase, s.Message, s.VM = api.PhaseStopped, message, a.facts(vm, s.VM)
+		s.Phase, s.Message, s.VM = api.PhaseStopped, message, a.currentVMFacts(vm, s.VM)
 		t.Stage, t.Failure = api.TaskFailed, &journal.TaskFailure{Message: message}
 	})
 }
 
-// editOf returns the edit of a VM's last start that a restart order asks for.
-func editOf(o *api.RestartOrder) func(*hv.Spec) {
+// restartEdit returns the edit of a VM's last start that a restart order asks for.
+func restartEdit(o *api.RestartOrder) func(*hv.Spec) {
 	return func(s *hv.Spec) {
 		if o.VNCPassword != nil {
 			s.VNC = nil

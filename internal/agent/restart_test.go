@@ -120,7 +120,7 @@ func TestEditOf(t *testing.T) {
 		},
 	} {
 		s := before
-		editOf(&tt.order)(&s)
+		restartEdit(&tt.order)(&s)
 		if !slices.Equal(s.USB, tt.usb) || (s.VNC == nil) != (tt.vnc == nil) || s.VNC != nil && *s.VNC != *tt.vnc {
 			t.Errorf("%s: %+v, %+v", name, s.VNC, s.USB)
 		}

@@ -18,7 +18,7 @@ const (
 	saveScriptTimeout = 6 * time.Hour
 	saveTimeout       = 2 * time.Hour // of the driver's part
 
-	scriptFailed = "Script execution failed"
+	scriptFailedMessage = "Script execution failed"
 )
 
 // beginSave checks whether the save is possible before anything is done.
@@ -39,15 +39,16 @@ func (a *Agent) saveObstacle(in *instance, o *api.SaveOrder) string {
 	if _, able := a.opts.Driver.(hv.Saver); !able || !a.host.Can(hv.CanSave) {
 		return fmt.Sprintf("This node's hypervisor (%s) cannot save VMs", a.host.Driver)
 	}
-	if a.opts.Registries == nil || a.opts.Saves == "" {
+	if a.opts.Registries == nil || a.opts.SaveDir == "" {
 		return "This node has no registry to push to"
 	}
 	if _, err := a.opts.Templates.Version(in.order.Start.ContentID); err != nil {
-		return "The version that the VM was started from is not on its node any more: " + clip(err.Error(), maxMessage)
+		return "The version that the VM was started from is not on its node any more: " +
+			firstBytes(err.Error(), maxMessageBytes)
 	}
-	spec, err := a.spec(in)
+	spec, err := a.vmSpec(in)
 	if err != nil {
-		return clip(err.Error(), maxMessage)
+		return firstBytes(err.Error(), maxMessageBytes)
 	}
 	if o.SanityTest && o.Suspend && spec.Network == hv.NetworkBridge {
 		return "The sanity test starts a copy of the VM, which would have the VM's own address on the bridge; save " +
@@ -67,30 +68,30 @@ func (a *Agent) saveScript(ctx context.Context, in *instance, _ hv.VM) error {
 		return a.failTask(ctx, in, "Not enough disk space on the node for the save: %v", err)
 	}
 	cmd := hv.Script(t.Order.Save.Script, saveScriptTimeout)
-	cmd.Path = a.shell(ctx, in)
+	cmd.Path = a.findShell(ctx, in)
 	if err := a.changeTask(ctx, in, func(t *journal.Task) { t.ScriptBegun = true }); err != nil {
 		return err
 	}
-	o, err := a.execute(ctx, in, cmd, nil)
+	o, err := a.executeScript(ctx, in, cmd, nil)
 	if err != nil {
 		return err
 	}
 	said := scriptStatus(o, hv.MaxOutput)
-	said.Stdout, said.Stderr = fit(said.Stdout), fit(said.Stderr)
+	said.Stdout, said.Stderr = shortenOutput(said.Stdout), shortenOutput(said.Stderr)
 	a.log.Info("script before a save ended", "instance", in.id, "code", said.Code, "timed_out", said.TimedOut)
 	if err := writeOutput(dir, said); err != nil {
 		a.log.Warn("storing the output of a script failed; it is lost if the agent stops", "instance", in.id, "error",
 			err)
 	}
 	in.mu.Lock()
-	in.task.output = said
+	in.taskReport.scriptOutput = said
 	in.mu.Unlock()
 	return a.changeTask(ctx, in, func(t *journal.Task) {
 		bare := *said
 		bare.Stdout, bare.Stderr = "", ""
 		t.Script = &bare
-		if failed(said) && t.Order.Save.MustSucceed {
-			t.Failure = &journal.TaskFailure{Message: scriptFailed, Code: said.Code}
+		if scriptFailed(said) && t.Order.Save.MustSucceed {
+			t.Failure = &journal.TaskFailure{Message: scriptFailedMessage, Code: said.Code}
 			return
 		}
 		t.Stage = api.TaskSaving
@@ -158,7 +159,7 @@ func (a *Agent) lacksSpace(ctx context.Context, in *instance, vm hv.VM, suspend 
 	if free >= need {
 		return ""
 	}
-	if err := a.opts.Templates.FreeSpace(ctx, need); err != nil {
+	if err := a.opts.Templates.EnsureFreeSpace(ctx, need); err != nil {
 		a.log.Warn("freeing space for a save failed", "instance", in.id, "error", err)
 	}
 	if free, _, _ = a.opts.Machine.Disk(); free >= need {
@@ -169,12 +170,12 @@ func (a *Agent) lacksSpace(ctx context.Context, in *instance, vm hv.VM, suspend 
 }
 
 const (
-	roleCheck   = "check" // value of labelRole
-	checkSuffix = "-check"
+	roleTestVM   = "check" // value of labelRole
+	testVMSuffix = "-check"
 )
 
-// isCheck reports whether a VM is that of a sanity test.
-func isCheck(vm hv.VM) bool { return vm.Labels[labelRole] == roleCheck }
+// isTestVM reports whether a VM is that of a sanity test.
+func isTestVM(vm hv.VM) bool { return vm.Labels[labelRole] == roleTestVM }
 
 // testSave starts a second VM from the save and has it run a program.
 func (a *Agent) testSave(ctx context.Context, in *instance, _ hv.VM) error {
@@ -195,24 +196,24 @@ func (a *Agent) testSave(ctx context.Context, in *instance, _ hv.VM) error {
 }
 
 func (a *Agent) runTestVM(ctx context.Context, in *instance, t *journal.Task) error {
-	spec, err := a.checkSpec(in, t)
+	spec, err := a.testVMSpec(in, t)
 	if err != nil {
 		return err
 	}
 	life, done := in.untilTermination(ctx)
 	defer done()
-	limited, cancel := context.WithTimeout(life, spec.BootTimeout+startSlack)
+	limited, cancel := context.WithTimeout(life, spec.BootTimeout+startTimeoutMargin)
 	defer cancel()
 	if _, err := a.opts.Driver.Start(limited, spec); err != nil {
 		return err
 	}
-	return a.answers(ctx, in, spec.ID)
+	return a.checkGuestResponds(ctx, in, spec.ID)
 }
 
-// checkSpec returns the VM of a sanity test. It equals the saved one in all that its state needs,
+// testVMSpec returns the VM of a sanity test. It equals the saved one in all that its state needs,
 // and has no network connection in either direction.
-func (a *Agent) checkSpec(in *instance, t *journal.Task) (hv.Spec, error) {
-	s, err := a.spec(in)
+func (a *Agent) testVMSpec(in *instance, t *journal.Task) (hv.Spec, error) {
+	s, err := a.vmSpec(in)
 	if err != nil {
 		return s, err
 	}
@@ -222,13 +223,13 @@ func (a *Agent) checkSpec(in *instance, t *journal.Task) (hv.Spec, error) {
 	for i, d := range t.Saved.Disks {
 		s.Disks[i].Deltas = append(slices.Clone(s.Disks[i].Deltas), d.Path)
 	}
-	s.ID, s.Name, s.UUID = in.id+checkSuffix, in.id+checkSuffix, newUUID()
+	s.ID, s.Name, s.UUID = in.id+testVMSuffix, in.id+testVMSuffix, newUUID()
 	s.State = &hv.State{Path: t.Saved.State, Pin: t.Saved.Pin}
 	s.CPUs, s.MemoryMB, s.DiskBytes = t.Saved.Pin.CPUs, t.Saved.Pin.MemoryMB, 0
 	s.MAC, s.HardwareUUID, s.Serial = "", "", ""
 	s.Ports, s.VNC, s.USB, s.NeedNetwork, s.Isolated = nil, nil, nil, false, true
 	s.Labels = map[string]string{
-		labelInstance: in.id, labelClaim: in.order.Claim, labelNode: a.opts.Identity.NodeID, labelRole: roleCheck,
+		labelInstance: in.id, labelClaim: in.order.Claim, labelNode: a.opts.Identity.NodeID, labelRole: roleTestVM,
 	}
 	return s, nil
 }
@@ -240,7 +241,7 @@ func (a *Agent) removeTestVM(ctx context.Context, in *instance, t *journal.Task)
 	}
 	limited, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
-	return a.opts.Driver.Delete(limited, in.id+checkSuffix)
+	return a.opts.Driver.Delete(limited, in.id+testVMSuffix)
 }
 
 // newUUID makes a random one.

@@ -14,38 +14,38 @@ import (
 )
 
 const (
-	scriptDefault = 90 * time.Second // timeout of a monitored script without one
-	maxOutput     = 64 << 10         // bytes of stdout and of stderr in a status, the last ones
+	defaultScriptTimeout = 90 * time.Second // timeout of a monitored script without one
+	maxOutput            = 64 << 10         // bytes of stdout and of stderr in a status, the last ones
 
-	lostOutcome = "outcome unknown after an agent restart"
-	leftOutcome = "left running, since the VM was to be saved or restarted"
+	outcomeUnknownMessage = "outcome unknown after an agent restart"
+	leftRunningMessage    = "left running, since the VM was to be saved or restarted"
 
 	// scriptPatience is how long a save or a restart waits for a script that is not monitored: such
 	// a script often runs as long as its VM.
 	scriptPatience = 90 * time.Second
 
-	// execSlack is how long a driver may take to end a command after its timeout.
-	execSlack = time.Minute
+	// execTimeoutMargin is how long a driver may take to end a command after its timeout.
+	execTimeoutMargin = time.Minute
 )
 
 // findBash prints where the guest has bash, or nothing.
 const findBash = "command -v bash"
 
-// script runs the startup script once. That it began is durable before it begins; an agent that
+// runStartupScript runs the startup script once. That it began is durable before it begins; an agent that
 // ends in the meantime leaves the script running.
-func (a *Agent) script(ctx context.Context, in *instance, _ hv.VM) error {
-	cmd := command(in.order.Start.Script)
-	cmd.Path = a.shell(ctx, in)
-	if err := a.mark(in, func(s *journal.State) { s.ScriptBegun = true }); err != nil {
+func (a *Agent) runStartupScript(ctx context.Context, in *instance, _ hv.VM) error {
+	cmd := guestCommand(in.order.Start.Script)
+	cmd.Path = a.findShell(ctx, in)
+	if err := a.storeState(in, func(s *journal.State) { s.ScriptBegun = true }); err != nil {
 		return err
 	}
 	var patience <-chan time.Time
 	if !in.order.Start.Script.Monitoring {
 		patience = time.After(scriptPatience)
 	}
-	o, err := a.execute(ctx, in, cmd, patience)
-	if errors.Is(err, errLeft) {
-		left := &api.ScriptStatus{Code: hv.CodeTimedOut, Errors: []string{leftOutcome}}
+	o, err := a.executeScript(ctx, in, cmd, patience)
+	if errors.Is(err, errScriptContinues) {
+		left := &api.ScriptStatus{Code: hv.CodeTimedOut, Errors: []string{leftRunningMessage}}
 		return a.concludeScript(ctx, in, left, "")
 	}
 	if err != nil {
@@ -63,23 +63,23 @@ type scriptOutcome struct {
 	err    error
 }
 
-// errLeft reports that a command continues in the guest and the agent no longer waits for it.
-var errLeft = errors.New("the command still runs in the guest")
+// errScriptContinues reports that a command continues in the guest and the agent no longer waits for it.
+var errScriptContinues = errors.New("the command still runs in the guest")
 
-// execute runs a script in the guest until it ends (nil), the instance is to be terminated
+// executeScript runs a script in the guest until it ends (nil), the instance is to be terminated
 // (errEnding, the script was killed), the agent ends (the script continues) or, after patience, a
-// task is ordered for the instance (errLeft).
-func (a *Agent) execute(
+// task is ordered for the instance (errScriptContinues).
+func (a *Agent) executeScript(
 	ctx context.Context, in *instance, cmd hv.Command, patience <-chan time.Time,
 ) (scriptOutcome, error) {
 	// Not under the agent's context: the end of the agent must not kill what runs in a guest.
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	if cmd.Timeout > 0 { // the driver enforces it; this is for a driver that hangs
 		cancel()
-		run, cancel = context.WithTimeout(context.WithoutCancel(ctx), cmd.Timeout+execSlack)
+		run, cancel = context.WithTimeout(context.WithoutCancel(ctx), cmd.Timeout+execTimeoutMargin)
 	}
 	done := make(chan scriptOutcome, 1)
-	in.alone.Go(func() {
+	in.backgroundCommands.Go(func() {
 		defer cancel()
 		r, err := a.opts.Driver.Exec(run, in.id, cmd)
 		if over := run.Err(); err != nil && errors.Is(over, context.DeadlineExceeded) {
@@ -99,23 +99,23 @@ func (a *Agent) execute(
 		case <-ctx.Done():
 			return scriptOutcome{}, ctx.Err()
 		case <-patience:
-			leave = in.tasked.Done()
+			leave = in.taskOrdered.Done()
 		case <-leave:
 			in.onTermination(cancel)
-			return scriptOutcome{}, errLeft
+			return scriptOutcome{}, errScriptContinues
 		}
 	}
 }
 
-// shell returns the shell that runs the script: bash where the guest has it. The agent looks for
+// findShell returns the shell that runs the script: bash where the guest has it. The agent looks for
 // bash beforehand, since exit code 127 may as well be the script's own.
-func (a *Agent) shell(ctx context.Context, in *instance) string {
+func (a *Agent) findShell(ctx context.Context, in *instance) string {
 	life, done := in.untilTermination(ctx)
 	defer done()
-	ask, cancel := context.WithTimeout(life, askTimeout)
+	ask, cancel := context.WithTimeout(life, observeTimeout)
 	defer cancel()
 	r, err := a.opts.Driver.Exec(ask, in.id, hv.Command{
-		Path: "/bin/sh", Args: []string{"-c", findBash}, Timeout: askTimeout,
+		Path: "/bin/sh", Args: []string{"-c", findBash}, Timeout: observeTimeout,
 	})
 	if path := strings.TrimSpace(string(r.Stdout)); err == nil && r.Code == 0 && strings.HasPrefix(path, "/") {
 		return path
@@ -124,21 +124,21 @@ func (a *Agent) shell(ctx context.Context, in *instance) string {
 }
 
 const (
-	endGrace = 3 * time.Second // in which a VM that broke off a script is seen to end
-	endLook  = 50 * time.Millisecond
+	vmEndTimeout      = 3 * time.Second // in which a VM that broke off a script is seen to end
+	vmEndPollInterval = 50 * time.Millisecond
 )
 
-// isVMEnding reports whether the VM no longer runs, or ends within endGrace: a script is often broken
+// isVMEnding reports whether the VM no longer runs, or ends within vmEndTimeout: a script is often broken
 // off by a dying hypervisor, whose connection breaks before its process is gone.
 func (a *Agent) isVMEnding(ctx context.Context, in *instance) bool {
-	ctx, cancel := context.WithTimeout(ctx, endGrace)
+	ctx, cancel := context.WithTimeout(ctx, vmEndTimeout)
 	defer cancel()
 	for {
 		s, _, err := a.observe(ctx, in)
 		if err == nil && s.VM != vmUp {
 			return true
 		}
-		timer := time.NewTimer(endLook)
+		timer := time.NewTimer(vmEndPollInterval)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -150,16 +150,16 @@ func (a *Agent) isVMEnding(ctx context.Context, in *instance) bool {
 
 // concludeLostScript concludes a script whose end an earlier agent did not see.
 func (a *Agent) concludeLostScript(ctx context.Context, in *instance, _ hv.VM) error {
-	status := &api.ScriptStatus{Code: hv.CodeTimedOut, Errors: []string{lostOutcome}}
-	return a.concludeScript(ctx, in, status, "startup script "+lostOutcome)
+	status := &api.ScriptStatus{Code: hv.CodeTimedOut, Errors: []string{outcomeUnknownMessage}}
+	return a.concludeScript(ctx, in, status, "startup script "+outcomeUnknownMessage)
 }
 
 // concludeScript records the result of the script. One that is not monitored never fails its
 // instance; the controller does not show its result. A known result is kept until it is durable,
 // since the guest cannot return it again.
 func (a *Agent) concludeScript(ctx context.Context, in *instance, status *api.ScriptStatus, message string) error {
-	a.metrics.script(status)
-	failed := failed(status)
+	a.metrics.countScript(status)
+	failed := scriptFailed(status)
 	if failed && message == "" {
 		message = fmt.Sprintf("startup script exit code %d", status.Code)
 	}
@@ -171,17 +171,17 @@ func (a *Agent) concludeScript(ctx context.Context, in *instance, status *api.Sc
 	}
 	a.log.Info("startup script ended", "instance", in.id, "code", status.Code, "timed_out", status.TimedOut)
 	return a.retryUntilDone(ctx, in, "saving the outcome of a startup script", func() error {
-		return a.change(in, func(s *journal.State) { s.Phase, s.Message, s.Script = phase, message, status })
+		return a.storeAndReport(in, func(s *journal.State) { s.Phase, s.Message, s.Script = phase, message, status })
 	})
 }
 
-// command returns how a guest runs the script. Only a monitored one has a timeout.
-func command(script *api.Script) hv.Command {
+// guestCommand returns how a guest runs the script. Only a monitored one has a timeout.
+func guestCommand(script *api.Script) hv.Command {
 	var limit time.Duration
 	if script.Monitoring {
 		limit = time.Duration(script.Timeout) * time.Second
 		if script.Timeout <= 0 {
-			limit = scriptDefault
+			limit = defaultScriptTimeout
 		}
 	}
 	return hv.Script(script.Text, limit)
@@ -194,7 +194,7 @@ func scriptStatus(o scriptOutcome, limit int) *api.ScriptStatus {
 		Stdout: lastOutput(o.result.Stdout, limit), Stderr: lastOutput(o.result.Stderr, limit),
 	}
 	if o.err != nil {
-		s.Code, s.Errors = hv.CodeTimedOut, append(s.Errors, clip(o.err.Error(), maxMessage))
+		s.Code, s.Errors = hv.CodeTimedOut, append(s.Errors, firstBytes(o.err.Error(), maxMessageBytes))
 	}
 	if errors.Is(o.err, context.DeadlineExceeded) {
 		s.TimedOut = true
@@ -202,8 +202,8 @@ func scriptStatus(o scriptOutcome, limit int) *api.ScriptStatus {
 	return s
 }
 
-// failed reports whether a script did not succeed.
-func failed(s *api.ScriptStatus) bool { return s.Code != 0 || s.TimedOut || len(s.Errors) > 0 }
+// scriptFailed reports whether a script did not succeed.
+func scriptFailed(s *api.ScriptStatus) bool { return s.Code != 0 || s.TimedOut || len(s.Errors) > 0 }
 
 // lastOutput returns the last bytes of an output as text, which begins with a note when the output
 // was cut here or by the driver, which keeps hv.MaxOutput.
@@ -211,8 +211,8 @@ func lastOutput(out []byte, limit int) string {
 	return strings.ToValidUTF8(string(farm.LastOutput(out, limit, len(out) >= hv.MaxOutput)), "\uFFFD")
 }
 
-// tail keeps the last bytes of an output as text.
-func tail(out []byte, limit int) string {
+// lastText keeps the last bytes of an output as text.
+func lastText(out []byte, limit int) string {
 	if len(out) > limit {
 		out = out[len(out)-limit:]
 	}

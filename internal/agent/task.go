@@ -25,30 +25,30 @@ var taskStages = map[api.OrderKind]map[api.TaskStage]step{
 		api.TaskPushing:  (*Agent).pushSave,
 	},
 	api.OrderRestart: {
-		api.TaskAccepted: (*Agent).restart,
+		api.TaskAccepted: (*Agent).restartVM,
 	},
 }
 
-// taskState returns what an instance's task needs of its VM.
-func taskState(t *journal.Task) taskCondition {
+// taskConditionOf returns what an instance's task needs of its VM.
+func taskConditionOf(t *journal.Task) taskCondition {
 	switch {
 	case t == nil, t.Stage == api.TaskFailed:
 		return noTask
 	case t.Stage == api.TaskDone && t.Order.Kind == api.OrderSave:
-		return taskServed
-	case t.Over():
+		return taskSaveDone
+	case t.IsOver():
 		return noTask
 	case t.Failure != nil, t.Saved != nil, t.Order.Kind == api.OrderRestart,
 		t.Stage == api.TaskSaving && !t.Order.Save.Suspend:
-		return taskHolds
+		return taskIgnoresVM
 	default:
-		return taskDue
+		return taskNeedsVM
 	}
 }
 
-// takeTask journals a save or a restart. A task for an instance that is no longer on this node is
+// acceptTask journals a save or a restart. A task for an instance that is no longer on this node is
 // acknowledged and has no effect: the instance's state is reported anyway.
-func (a *Agent) takeTask(in *instance, o api.Order) error {
+func (a *Agent) acceptTask(in *instance, o api.Order) error {
 	if in == nil {
 		a.log.Warn("task ignored: its instance is not on this node", "instance", o.InstanceID, "kind", string(o.Kind))
 		return nil
@@ -60,21 +60,21 @@ func (a *Agent) takeTask(in *instance, o api.Order) error {
 			string(o.Kind))
 		return nil
 	case s.Task != nil && s.Task.ID() == o.Task:
-		a.out.add(in.id) // the controller may have lost the last report
+		a.outbox.add(in.id) // the controller may have lost the last report
 		return nil
-	case in.refusal(o.Task) != "":
-		return a.rejectTask(in, o, in.refusal(o.Task))
-	case !s.Task.Over():
-		return a.rejectTask(in, o, busy)
+	case in.refusalReason(o.Task) != "":
+		return a.rejectTask(in, o, in.refusalReason(o.Task))
+	case !s.Task.IsOver():
+		return a.rejectTask(in, o, taskInProgress)
 	}
 	t := &journal.Task{Order: o, Stage: api.TaskAccepted}
-	if problem := malformed(o); problem != "" {
+	if problem := malformedReason(o); problem != "" {
 		t.Stage, t.Failure = api.TaskFailed, &journal.TaskFailure{Message: problem}
 	}
-	if err := a.dropOutput(in, s.Task); err != nil {
+	if err := a.removeScriptOutput(in, s.Task); err != nil {
 		return err
 	}
-	err := a.change(in, func(s *journal.State) { s.Task = t })
+	err := a.storeAndReport(in, func(s *journal.State) { s.Task = t })
 	switch {
 	case errors.Is(err, errEnding):
 		return nil
@@ -82,16 +82,16 @@ func (a *Agent) takeTask(in *instance, o api.Order) error {
 		return a.rejectTask(in, o, "The node's disk is full; remove VMs or templates from the node")
 	case err == nil:
 		a.log.Info("task accepted", "instance", in.id, "kind", string(o.Kind), "task", o.Task)
-		in.noteTask()
+		in.signalTask()
 		in.wakeWorker()
 	}
 	return err
 }
 
-// dropOutput removes the output of a finished task, since another task follows.
-func (a *Agent) dropOutput(in *instance, t *journal.Task) error {
+// removeScriptOutput removes the output of a finished task, since another task follows.
+func (a *Agent) removeScriptOutput(in *instance, t *journal.Task) error {
 	in.mu.Lock()
-	in.task = taskReport{refused: in.task.refused}
+	in.taskReport = taskReport{refusalReasons: in.taskReport.refusalReasons}
 	in.mu.Unlock()
 	if dir := a.saveDir(t); dir != "" {
 		return os.RemoveAll(dir)
@@ -99,8 +99,8 @@ func (a *Agent) dropOutput(in *instance, t *journal.Task) error {
 	return nil
 }
 
-// malformed returns why no node can carry out an order; "" for a valid order.
-func malformed(o api.Order) string {
+// malformedReason returns why no node can carry out an order; "" for a valid order.
+func malformedReason(o api.Order) string {
 	switch {
 	case journal.CheckID(o.Task) != nil:
 		return "The order's name has other characters than letters, digits, '.', '_' and '-'"
@@ -111,8 +111,8 @@ func malformed(o api.Order) string {
 	}
 }
 
-// busy is the reason for refusing a second task while one is in progress.
-const busy = "Save or restart already in progress"
+// taskInProgress is the reason for refusing a second task while one is in progress.
+const taskInProgress = "Save or restart already in progress"
 
 // rejectTask refuses a task permanently: the refusal is remembered, so that a duplicate of the
 // order does not start it. That needs no durable write, since the reason may be that the disk is
@@ -120,31 +120,32 @@ const busy = "Save or restart already in progress"
 func (a *Agent) rejectTask(in *instance, o api.Order, why string) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.task.refused == nil {
-		in.task.refused = map[string]string{}
+	if in.taskReport.refusalReasons == nil {
+		in.taskReport.refusalReasons = map[string]string{}
 	}
-	if !journal.Reserved(in.state.No+1, in.saved) {
+	if !journal.IsNumberReserved(in.state.Number+1, in.journaledNumber) {
 		if err := a.saveLocked(in, in.state); err != nil {
 			return err
 		}
 	}
-	in.task.refused[o.Task] = why
-	in.task.refusal = &api.TaskStatus{ID: o.Task, Stage: api.TaskFailed, Message: clip(why, maxMessage)}
-	in.state.No++
-	a.out.add(in.id)
+	in.taskReport.refusalReasons[o.Task] = why
+	in.taskReport.pendingRefusal = &api.TaskStatus{ID: o.Task, Stage: api.TaskFailed, Message: firstBytes(why,
+		maxMessageBytes)}
+	in.state.Number++
+	a.outbox.add(in.id)
 	a.log.Warn("task rejected", "instance", in.id, "kind", string(o.Kind), "reason", why)
 	return nil
 }
 
-// refusal returns the reason for which a task was refused before; "" if it was not.
-func (in *instance) refusal(task string) string {
+// refusalReason returns the reason for which a task was refused before; "" if it was not.
+func (in *instance) refusalReason(task string) string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.task.refused[task]
+	return in.taskReport.refusalReasons[task]
 }
 
-// task carries out the current stage of a save or a restart, or rolls it back.
-func (a *Agent) task(ctx context.Context, in *instance, vm hv.VM) error {
+// runTaskStage carries out the current stage of a save or a restart, or rolls it back.
+func (a *Agent) runTaskStage(ctx context.Context, in *instance, vm hv.VM) error {
 	t := in.snapshot().Task
 	if t.Failure != nil {
 		return a.rollbackTask(ctx, in, vm)
@@ -160,7 +161,7 @@ func (a *Agent) task(ctx context.Context, in *instance, vm hv.VM) error {
 // was done must not be done again.
 func (a *Agent) changeTask(ctx context.Context, in *instance, edit func(*journal.Task)) error {
 	return a.retryUntilDone(ctx, in, "saving how far a task is", func() error {
-		return a.change(in, func(s *journal.State) {
+		return a.storeAndReport(in, func(s *journal.State) {
 			t := *s.Task
 			edit(&t)
 			s.Task = &t
@@ -170,7 +171,8 @@ func (a *Agent) changeTask(ctx context.Context, in *instance, edit func(*journal
 
 // failTask durably records that the task fails; the next step rolls it back.
 func (a *Agent) failTask(ctx context.Context, in *instance, format string, args ...any) error {
-	return a.failTaskWith(ctx, in, journal.TaskFailure{Message: clip(fmt.Sprintf(format, args...), maxMessage)})
+	return a.failTaskWith(ctx, in,
+		journal.TaskFailure{Message: firstBytes(fmt.Sprintf(format, args...), maxMessageBytes)})
 }
 
 func (a *Agent) failTaskWith(ctx context.Context, in *instance, f journal.TaskFailure) error {
@@ -186,7 +188,7 @@ func (a *Agent) failTaskWith(ctx context.Context, in *instance, f journal.TaskFa
 // secrets.
 func (a *Agent) endTask(ctx context.Context, in *instance, edit func(*journal.State, *journal.Task)) error {
 	err := a.retryUntilDone(ctx, in, "ending a task", func() error {
-		return a.change(in, func(s *journal.State) {
+		return a.storeAndReport(in, func(s *journal.State) {
 			t := *s.Task
 			edit(s, &t)
 			t.Order, t.Saved = withoutSecrets(t.Order), nil
@@ -211,21 +213,21 @@ func withoutSecrets(o api.Order) api.Order {
 	return o
 }
 
-// lostFor maps a phase to the reason why no task can be carried out in it.
-var lostFor = map[api.Phase]string{
+// lostTaskReasons maps a phase to the reason why no task can be carried out in it.
+var lostTaskReasons = map[api.Phase]string{
 	api.PhaseScriptEnded: "The startup script failed",
 	api.PhaseFailed:      "The VM was not started",
 	api.PhaseStopped:     "The VM does not run",
 	api.PhaseVanished:    "VM no longer exists on its node",
 }
 
-// taskLost fails a task whose VM is gone or stopped.
-func (a *Agent) taskLost(ctx context.Context, in *instance, _ hv.VM) error {
-	if err := a.dropFiles(ctx, in); err != nil {
+// failLostTask fails a task whose VM is gone or stopped.
+func (a *Agent) failLostTask(ctx context.Context, in *instance, _ hv.VM) error {
+	if err := a.removeSaveFiles(ctx, in); err != nil {
 		return err
 	}
 	return a.endTask(ctx, in, func(s *journal.State, t *journal.Task) {
-		f := journal.TaskFailure{Message: lostFor[s.Phase]}
+		f := journal.TaskFailure{Message: lostTaskReasons[s.Phase]}
 		if t.Failure != nil {
 			f = *t.Failure
 		}
@@ -238,7 +240,7 @@ func (a *Agent) taskLost(ctx context.Context, in *instance, _ hv.VM) error {
 
 // rollbackTask undoes a failed task: the VM runs again, and nothing else of the task is left.
 func (a *Agent) rollbackTask(ctx context.Context, in *instance, vm hv.VM) error {
-	if err := a.dropFiles(ctx, in); err != nil {
+	if err := a.removeSaveFiles(ctx, in); err != nil {
 		return err
 	}
 	t := in.snapshot().Task
@@ -252,12 +254,13 @@ func (a *Agent) rollbackTask(ctx context.Context, in *instance, vm hv.VM) error 
 	return a.endTask(ctx, in, func(s *journal.State, t *journal.Task) {
 		f := *t.Failure
 		if again.ID != "" {
-			s.VM = a.facts(again, s.VM)
+			s.VM = a.currentVMFacts(again, s.VM)
 		}
 		if err != nil {
 			s.Phase = api.PhaseStopped
-			s.Message = clip("The VM was shut down to be saved and does not start again: "+err.Error(), maxMessage)
-			f.Message = clip(f.Message+". "+s.Message, 2*maxMessage)
+			s.Message = firstBytes("The VM was shut down to be saved and does not start again: "+err.Error(),
+				maxMessageBytes)
+			f.Message = firstBytes(f.Message+". "+s.Message, 2*maxMessageBytes)
 		}
 		t.Stage, t.Failure = api.TaskFailed, &f
 	})
@@ -273,31 +276,31 @@ const answerTimeout = 30 * time.Second // of a guest that is asked whether it re
 
 // restartFromDisk starts a VM from its disks, unless it runs.
 func (a *Agent) restartFromDisk(ctx context.Context, in *instance, vm hv.VM) (hv.VM, error) {
-	if vm.Status == hv.Running && a.ready(ctx, in) == nil {
+	if vm.Status == hv.Running && a.completeVMStart(ctx, in) == nil {
 		return vm, nil
 	}
 	restarter, able := a.opts.Driver.(hv.Restarter)
 	if !able {
 		return vm, errNoRestart
 	}
-	return a.restarted(ctx, in, func(ctx context.Context) (hv.VM, error) {
+	return a.restartWith(ctx, in, func(ctx context.Context) (hv.VM, error) {
 		return restarter.Restart(ctx, in.id, nil)
 	})
 }
 
 var errNoRestart = errors.New("the hypervisor driver of this node cannot restart VMs")
 
-// restarted runs do with a time limit and returns the resulting VM, also when do failed.
-func (a *Agent) restarted(ctx context.Context, in *instance, do func(context.Context) (hv.VM, error)) (hv.VM, error) {
+// restartWith runs do with a time limit and returns the resulting VM, also when do failed.
+func (a *Agent) restartWith(ctx context.Context, in *instance, do func(context.Context) (hv.VM, error)) (hv.VM, error) {
 	life, done := in.untilTermination(ctx)
 	defer done()
-	limited, cancel := context.WithTimeout(life, bootTimeout(in.order.Start)+startSlack+stopTimeout)
+	limited, cancel := context.WithTimeout(life, bootTimeout(in.order.Start)+startTimeoutMargin+stopTimeout)
 	defer cancel()
 	vm, err := do(limited)
 	if err == nil || life.Err() != nil {
 		return vm, err
 	}
-	ask, cancelAsk := context.WithTimeout(life, askTimeout)
+	ask, cancelAsk := context.WithTimeout(life, observeTimeout)
 	defer cancelAsk()
 	now, lost := a.opts.Driver.Get(ask, in.id)
 	if lost != nil && !errors.Is(lost, hv.ErrNotFound) {
@@ -306,13 +309,13 @@ func (a *Agent) restarted(ctx context.Context, in *instance, do func(context.Con
 	return now, err
 }
 
-// ready completes the start of a VM during which an agent may have been killed: its guest answers,
+// completeVMStart completes the start of a VM during which an agent may have been killed: its guest answers,
 // and it has its USB devices.
-func (a *Agent) ready(ctx context.Context, in *instance) error {
-	if err := a.answers(ctx, in, in.id); err != nil {
+func (a *Agent) completeVMStart(ctx context.Context, in *instance) error {
+	if err := a.checkGuestResponds(ctx, in, in.id); err != nil {
 		return err
 	}
-	spec, err := a.spec(in)
+	spec, err := a.vmSpec(in)
 	if err != nil {
 		return err
 	}
@@ -324,8 +327,8 @@ func (a *Agent) ready(ctx context.Context, in *instance) error {
 	return err
 }
 
-// answers asks a guest to run one program.
-func (a *Agent) answers(ctx context.Context, in *instance, id string) error {
+// checkGuestResponds asks a guest to run one program.
+func (a *Agent) checkGuestResponds(ctx context.Context, in *instance, id string) error {
 	life, done := in.untilTermination(ctx)
 	defer done()
 	limited, cancel := context.WithTimeout(life, answerTimeout)
@@ -345,16 +348,16 @@ func (a *Agent) answers(ctx context.Context, in *instance, id string) error {
 // saveDir returns the directory of a save: the output of its script, and in a subdirectory the
 // files that the driver made. It returns "" when the task has no directory.
 func (a *Agent) saveDir(t *journal.Task) string {
-	if t == nil || t.Order.Kind != api.OrderSave || a.opts.Saves == "" || journal.CheckID(t.ID()) != nil {
+	if t == nil || t.Order.Kind != api.OrderSave || a.opts.SaveDir == "" || journal.CheckID(t.ID()) != nil {
 		return ""
 	}
-	return filepath.Join(a.opts.Saves, t.ID())
+	return filepath.Join(a.opts.SaveDir, t.ID())
 }
 
 func (a *Agent) saveFilesDir(t *journal.Task) string { return filepath.Join(a.saveDir(t), "files") }
 
-// dropFiles removes what a save made, except the output of its script.
-func (a *Agent) dropFiles(ctx context.Context, in *instance) error {
+// removeSaveFiles removes what a save made, except the output of its script.
+func (a *Agent) removeSaveFiles(ctx context.Context, in *instance) error {
 	t := in.snapshot().Task
 	if a.saveDir(t) == "" {
 		return nil
@@ -363,7 +366,7 @@ func (a *Agent) dropFiles(ctx context.Context, in *instance) error {
 		return err
 	}
 	in.mu.Lock()
-	keep := in.task.output != nil
+	keep := in.taskReport.scriptOutput != nil
 	in.mu.Unlock()
 	if keep {
 		return os.RemoveAll(a.saveFilesDir(t))
@@ -371,8 +374,8 @@ func (a *Agent) dropFiles(ctx context.Context, in *instance) error {
 	return os.RemoveAll(a.saveDir(t))
 }
 
-// dropSave removes everything that belongs to a save.
-func (a *Agent) dropSave(ctx context.Context, in *instance) error {
+// removeSaveDir removes everything that belongs to a save.
+func (a *Agent) removeSaveDir(ctx context.Context, in *instance) error {
 	t := in.snapshot().Task
 	dir := a.saveDir(t)
 	if dir == "" {
@@ -389,18 +392,18 @@ func (a *Agent) recoverSaves(held []*instance) {
 		t := in.snapshot().Task
 		if dir := a.saveDir(t); dir != "" {
 			known[filepath.Base(dir)] = true
-			in.task.output = readOutput(dir, t.Script)
+			in.taskReport.scriptOutput = readOutput(dir, t.Script)
 		}
 	}
-	list, err := os.ReadDir(a.opts.Saves)
-	if err != nil && !errors.Is(err, os.ErrNotExist) && a.opts.Saves != "" {
+	list, err := os.ReadDir(a.opts.SaveDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) && a.opts.SaveDir != "" {
 		a.log.Warn("listing leftover saves failed", "error", err)
 	}
 	for _, item := range list {
 		if known[item.Name()] {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(a.opts.Saves, item.Name())); err != nil {
+		if err := os.RemoveAll(filepath.Join(a.opts.SaveDir, item.Name())); err != nil {
 			a.log.Warn("removing a leftover save failed", "save", item.Name(), "error", err)
 		}
 	}

@@ -146,7 +146,7 @@ func (l taskLife) checkEnd(t *testing.T, w *world, got api.TaskStatus) {
 			t.Error("the new version is not in the cache")
 		}
 	case got.Stage == api.TaskFailed:
-		if got.Message != scriptFailed &&
+		if got.Message != scriptFailedMessage &&
 			got.Message != "The outcome of the script is unknown after an agent restart; it is not run twice" {
 			t.Errorf("failed with %q", got.Message)
 		}

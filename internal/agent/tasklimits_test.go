@@ -122,7 +122,7 @@ func TestLeftOversGo(t *testing.T) {
 		}
 		_, err := w.host.Start(t.Context(), hv.Spec{
 			ID: idA + "-check", UUID: idA, CPUs: 1, MemoryMB: 512, Disks: []hv.Disk{{Path: "/x", Format: "raw"}},
-			Labels: map[string]string{labelInstance: idA, labelRole: roleCheck, labelNode: "node"},
+			Labels: map[string]string{labelInstance: idA, labelRole: roleTestVM, labelNode: "node"},
 		})
 		if err != nil {
 			t.Fatal(err)

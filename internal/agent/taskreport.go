@@ -17,18 +17,18 @@ import (
 // taskReport is what the reports of a task need in addition to its journal. The instance's mu
 // guards it.
 type taskReport struct {
-	progress float64           // 0..1, of the push
-	output   *api.ScriptStatus // the script's result with its output; nil: none, or acknowledged and removed
-	told     bool              // the controller has the output
-	refusal  *api.TaskStatus   // of another task, to be reported once
-	refused  map[string]string // refused task -> reason
+	pushProgress   float64           // 0..1, of the push
+	scriptOutput   *api.ScriptStatus // the script's result with its output; nil: none, or acknowledged and removed
+	outputAcked    bool              // the controller has the output
+	pendingRefusal *api.TaskStatus   // of another task, to be reported once
+	refusalReasons map[string]string // refused task -> reason
 }
 
 // status returns the status of the task. The script's output is included until the controller has
 // it, and once more with the result.
 func (k *taskReport) status(t *journal.Task) *api.TaskStatus {
-	if k.refusal != nil {
-		return k.refusal
+	if k.pendingRefusal != nil {
+		return k.pendingRefusal
 	}
 	if t == nil {
 		return nil
@@ -36,28 +36,28 @@ func (k *taskReport) status(t *journal.Task) *api.TaskStatus {
 	s := &api.TaskStatus{ID: t.ID(), Stage: t.Stage}
 	switch t.Stage {
 	case api.TaskPushing:
-		s.Progress = k.progress
+		s.Progress = k.pushProgress
 	case api.TaskDone:
 		s.Version = t.Version
 	case api.TaskFailed:
 		s.Message, s.Code = t.Failure.Message, t.Failure.Code
 	}
-	if !k.told || t.Over() {
-		s.Script = k.output
+	if !k.outputAcked || t.IsOver() {
+		s.Script = k.scriptOutput
 	}
 	return s
 }
 
-// answer records what the controller received; it reports whether that was the refusal.
-func (k *taskReport) answer(sent *api.TaskStatus) bool {
+// recordAck records what the controller received; it reports whether that was the refusal.
+func (k *taskReport) recordAck(sent *api.TaskStatus) bool {
 	if sent == nil {
 		return false
 	}
-	if sent == k.refusal {
-		k.refusal = nil
+	if sent == k.pendingRefusal {
+		k.pendingRefusal = nil
 		return true
 	}
-	k.told = k.told || sent.Script != nil
+	k.outputAcked = k.outputAcked || sent.Script != nil
 	return false
 }
 
@@ -65,20 +65,21 @@ func (k *taskReport) answer(sent *api.TaskStatus) bool {
 func (in *instance) resendStatus() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.task.told = false
+	in.taskReport.outputAcked = false
 }
 
-// needsCleanupLocked reports whether the output is still stored although its task is over and the
+// needsTaskCleanupLocked reports whether the output is still stored although its task is over and the
 // controller has received everything.
-func (in *instance) needsCleanupLocked() bool {
-	return in.state.Task != nil && in.state.Task.Over() && in.task.output != nil && in.answered >= in.state.No
+func (in *instance) needsTaskCleanupLocked() bool {
+	return in.state.Task != nil && in.state.Task.IsOver() && in.taskReport.scriptOutput != nil &&
+		in.ackedNumber >= in.state.Number
 }
 
-// cleanup removes what is left of a task once its result is acknowledged.
-func (a *Agent) cleanup(in *instance) error {
+// cleanUpTask removes what is left of a task once its result is acknowledged.
+func (a *Agent) cleanUpTask(in *instance) error {
 	in.mu.Lock()
 	t := in.state.Task
-	due := in.needsCleanupLocked()
+	due := in.needsTaskCleanupLocked()
 	in.mu.Unlock()
 	if !due {
 		return nil
@@ -91,21 +92,21 @@ func (a *Agent) cleanup(in *instance) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.state.Task == t {
-		in.task.output = nil
+		in.taskReport.scriptOutput = nil
 	}
 	return nil
 }
 
-// maxSaved limits the bytes of one output stream in a report; JSON may use six bytes for one.
-const maxSaved = 3 << 20
+// maxReportedOutput limits the bytes of one output stream in a report; JSON may use six bytes for one.
+const maxReportedOutput = 3 << 20
 
-// fit shortens an output whose JSON would be too long for a report.
-func fit(text string) string {
-	if raw, err := json.Marshal(text); err == nil && len(raw) <= maxSaved {
+// shortenOutput shortens an output whose JSON would be too long for a report.
+func shortenOutput(text string) string {
+	if raw, err := json.Marshal(text); err == nil && len(raw) <= maxReportedOutput {
 		return text
 	}
 	// The 8 bytes are for the quotes and a character that was cut.
-	return strings.ToValidUTF8(string(farm.LastOutput([]byte(text), maxSaved/6-8, false)), "\uFFFD")
+	return strings.ToValidUTF8(string(farm.LastOutput([]byte(text), maxReportedOutput/6-8, false)), "\uFFFD")
 }
 
 // The files of a script's output in the directory of its save.

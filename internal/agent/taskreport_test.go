@@ -15,17 +15,17 @@ import (
 // TestFit: plain output stays whole, and output that JSON would expand stays below the limit.
 func TestFit(t *testing.T) {
 	plain := strings.Repeat("a line of output\n", hv.MaxOutput/17)
-	if fit(plain) != plain {
+	if shortenOutput(plain) != plain {
 		t.Error("plain output was cut")
 	}
 	for name, text := range map[string]string{
 		"control characters": strings.Repeat("\x01", hv.MaxOutput),
-		"no text":            tail([]byte(strings.Repeat("a\xff", hv.MaxOutput/2)), hv.MaxOutput),
+		"no text":            lastText([]byte(strings.Repeat("a\xff", hv.MaxOutput/2)), hv.MaxOutput),
 		"cut in a letter":    strings.Repeat("\x01\x01ü", hv.MaxOutput/2),
 	} {
-		got := fit(text)
+		got := shortenOutput(text)
 		raw, err := json.Marshal(got)
-		if err != nil || len(raw) > maxSaved || len(got) < maxSaved/6-16 {
+		if err != nil || len(raw) > maxReportedOutput || len(got) < maxReportedOutput/6-16 {
 			t.Errorf("%s: %d bytes, %d as JSON, %v", name, len(got), len(raw), err)
 		}
 	}
@@ -49,10 +49,10 @@ func TestOutputFiles(t *testing.T) {
 // TestOutputIsReportedAgain: the output is sent again to a controller that asks for everything.
 func TestOutputIsReportedAgain(t *testing.T) {
 	in := newInstance(journal.Entry{State: journal.State{Task: &journal.Task{Stage: api.TaskPushing}}})
-	in.task.output = &api.ScriptStatus{Stdout: "said"}
-	said := func() bool { return in.task.status(in.state.Task).Script != nil }
+	in.taskReport.scriptOutput = &api.ScriptStatus{Stdout: "said"}
+	said := func() bool { return in.taskReport.status(in.state.Task).Script != nil }
 	first := said()
-	in.answer(api.InstanceStatus{Task: in.task.status(in.state.Task)})
+	in.recordAck(api.InstanceStatus{Task: in.taskReport.status(in.state.Task)})
 	second := said()
 	in.resendStatus()
 	if third := said(); !first || second || !third {

@@ -17,10 +17,10 @@ type Updater interface {
 	Status() *api.UpdateStatus
 	// Ready has a value when another version is installed.
 	Ready() <-chan struct{}
-	// Waits receives a description of the work that has to end first.
-	Waits(work string)
-	// GiveUp abandons the update that is ready.
-	GiveUp(why string)
+	// SetWaiting receives a description of the work that has to end first.
+	SetWaiting(work string)
+	// Abandon abandons the update that is ready.
+	Abandon(why string)
 }
 
 var _ Updater = (*update.Updater)(nil)
@@ -30,8 +30,8 @@ var _ Updater = (*update.Updater)(nil)
 var ErrUpdate = errors.New("the agent is being replaced by another version")
 
 const (
-	updatePatience = time.Hour // for work that the end of an agent would break
-	updateLook     = 500 * time.Millisecond
+	updatePatience      = time.Hour // for work that the end of an agent would break
+	updateCheckInterval = 500 * time.Millisecond
 )
 
 // updateLoop ends the agent when another version is ready and no work is running that its end would
@@ -57,7 +57,7 @@ func (a *Agent) updateLoop(ctx context.Context) error {
 // that its end would break.
 func (a *Agent) waitUntilReplaceable(ctx context.Context, u Updater) bool {
 	begun := time.Now()
-	look := time.NewTicker(updateLook)
+	look := time.NewTicker(updateCheckInterval)
 	defer look.Stop()
 	for said := ""; ; {
 		work := a.quiesce()
@@ -67,10 +67,10 @@ func (a *Agent) waitUntilReplaceable(ctx context.Context, u Updater) bool {
 		if work != said {
 			said = work
 			a.log.Info("agent update waits for running work", "for", work)
-			u.Waits(work)
+			u.SetWaiting(work)
 		}
 		if time.Since(begun) >= updatePatience {
-			u.GiveUp("after " + updatePatience.String() + " there still is work that the change would break: " + work)
+			u.Abandon("after " + updatePatience.String() + " there still is work that the change would break: " + work)
 			return false
 		}
 		select {
@@ -89,10 +89,10 @@ func (a *Agent) waitUntilReplaceable(ctx context.Context, u Updater) bool {
 func (a *Agent) quiesce() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, work := range a.blockers {
+	for _, work := range a.updateBlockers {
 		return work
 	}
-	a.closing = true
+	a.quiescing = true
 	return ""
 }
 
@@ -104,7 +104,7 @@ func uninterruptible(next action, in *instance) string {
 		if in.order.Start.Script.Monitoring {
 			return "the startup script of instance " + in.id
 		}
-	case doHandle:
+	case doFailHandler:
 		return "the failed startup script of instance " + in.id
 	case doTask:
 		if t := in.snapshot().Task; t != nil && t.Stage != api.TaskPushing {
@@ -114,22 +114,22 @@ func uninterruptible(next action, in *instance) string {
 	return ""
 }
 
-// enter registers an action that the end of the agent would break; leave unregisters it. It is
+// registerBlocker registers an action that the end of the agent would break; leave unregisters it. It is
 // refused once the agent is about to be replaced by another version.
-func (a *Agent) enter(next action, in *instance) (leave func(), ok bool) {
+func (a *Agent) registerBlocker(next action, in *instance) (leave func(), ok bool) {
 	work := uninterruptible(next, in)
 	if work == "" {
 		return func() {}, true
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closing {
+	if a.quiescing {
 		return nil, false
 	}
-	a.blockers[in.id] = work
+	a.updateBlockers[in.id] = work
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		delete(a.blockers, in.id)
+		delete(a.updateBlockers, in.id)
 	}, true
 }

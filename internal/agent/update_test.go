@@ -44,13 +44,13 @@ func (n *newer) Status() *api.UpdateStatus {
 
 func (n *newer) Ready() <-chan struct{} { return n.ready }
 
-func (n *newer) Waits(work string) {
+func (n *newer) SetWaiting(work string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.waited = append(n.waited, work)
 }
 
-func (n *newer) GiveUp(why string) {
+func (n *newer) Abandon(why string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.status = &api.UpdateStatus{ID: n.status.ID, Stage: api.UpdateFailed, Message: why}

@@ -11,31 +11,31 @@ import (
 	"github.com/buildyard/buildyard/internal/retry"
 )
 
-// errForget is returned by a step when nothing of its instance is left.
-var errForget = errors.New("the instance has been removed")
+// errInstanceDone is returned by a step when nothing of its instance is left.
+var errInstanceDone = errors.New("the instance has been removed")
 
 const (
-	retryFirst = 200 * time.Millisecond
-	retryMost  = 5 * time.Second
-	askTimeout = 10 * time.Second // to observe one VM
+	retryFirst     = 200 * time.Millisecond
+	retryMax       = 5 * time.Second
+	observeTimeout = 10 * time.Second // to observe one VM
 )
 
-// work repeats observe, decide, act until nothing of the instance is left or the agent ends. A step
+// runWorker repeats observe, decide, act until nothing of the instance is left or the agent ends. A step
 // that failed for a reason of this host (a full disk, a driver that does not answer) is retried
 // without a time limit.
-func (a *Agent) work(ctx context.Context, in *instance) {
-	defer in.kill()
-	pause := retry.New(retryFirst, retryMost)
+func (a *Agent) runWorker(ctx context.Context, in *instance) {
+	defer in.cancelEnding()
+	pause := retry.New(retryFirst, retryMax)
 	for ctx.Err() == nil {
 		s, vm, err := a.observe(ctx, in)
 		if err == nil {
-			err = a.act(ctx, in, decide(s), vm)
+			err = a.runAction(ctx, in, decideAction(s), vm)
 		}
 		switch {
 		case err == nil || errors.Is(err, errEnding):
 			pause.Reset()
 			continue
-		case errors.Is(err, errForget):
+		case errors.Is(err, errInstanceDone):
 			return
 		case ctx.Err() != nil:
 			return
@@ -49,25 +49,25 @@ func (a *Agent) work(ctx context.Context, in *instance) {
 	}
 }
 
-// act carries out an action, unless the agent is about to be replaced by another version and its
+// runAction carries out an action, unless the agent is about to be replaced by another version and its
 // end would break the action.
-func (a *Agent) act(ctx context.Context, in *instance, next action, vm hv.VM) error {
-	leave, ok := a.enter(next, in)
+func (a *Agent) runAction(ctx context.Context, in *instance, next action, vm hv.VM) error {
+	leave, ok := a.registerBlocker(next, in)
 	if !ok {
-		return a.rest(ctx, in, vm) // a termination wakes it
+		return a.waitForChange(ctx, in, vm) // a termination wakes it
 	}
 	defer leave()
-	return steps[next](a, ctx, in, vm)
+	return actionSteps[next](a, ctx, in, vm)
 }
 
 // observe reads everything a decision depends on.
 func (a *Agent) observe(ctx context.Context, in *instance) (observation, hv.VM, error) {
-	ask, cancel := context.WithTimeout(ctx, askTimeout)
+	ask, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
 	state := in.snapshot()
 	s := observation{
 		Phase: state.Phase, Ending: state.Ending, Script: in.scriptState(state),
-		Task: taskState(state.Task),
+		Task: taskConditionOf(state.Task),
 	}
 	if start := in.order.Start; start != nil {
 		s.Cached = a.opts.Templates.Has(start.ContentID)
@@ -86,12 +86,12 @@ func (a *Agent) observe(ctx context.Context, in *instance) (observation, hv.VM, 
 	return s, vm, nil
 }
 
-// rest waits for a change, after reporting the facts of the VM.
-func (a *Agent) rest(ctx context.Context, in *instance, vm hv.VM) error {
-	if err := a.refresh(in, vm); err != nil {
+// waitForChange waits for a change, after reporting the facts of the VM.
+func (a *Agent) waitForChange(ctx context.Context, in *instance, vm hv.VM) error {
+	if err := a.reportVMFacts(in, vm); err != nil {
 		return err
 	}
-	if err := a.cleanup(in); err != nil {
+	if err := a.cleanUpTask(in); err != nil {
 		return err
 	}
 	select {
@@ -101,22 +101,22 @@ func (a *Agent) rest(ctx context.Context, in *instance, vm hv.VM) error {
 	return nil
 }
 
-// refresh reports the facts of a VM when they differ from the last report.
-func (a *Agent) refresh(in *instance, vm hv.VM) error {
+// reportVMFacts reports the facts of a VM when they differ from the last report.
+func (a *Agent) reportVMFacts(in *instance, vm hv.VM) error {
 	said := in.snapshot().VM
-	now := a.facts(vm, said)
+	now := a.currentVMFacts(vm, said)
 	if sameVM(said, now) {
 		return nil
 	}
-	return a.change(in, func(s *journal.State) { s.VM = now })
+	return a.storeAndReport(in, func(s *journal.State) { s.VM = now })
 }
 
-// facts returns the current facts of a VM; a zero vm no longer exists, and its last facts remain. A
+// currentVMFacts returns the current facts of a VM; a zero vm no longer exists, and its last facts remain. A
 // driver that has just found the VM again need not know its address: the address of the same run is
 // still valid.
-func (a *Agent) facts(vm hv.VM, said *api.NodeVM) *api.NodeVM {
+func (a *Agent) currentVMFacts(vm hv.VM, said *api.NodeVM) *api.NodeVM {
 	if vm.ID == "" {
-		return gone(said)
+		return factsOfGoneVM(said)
 	}
 	now := a.linkVM(vm)
 	if now.IP == "" && said != nil && now.Status == said.Status && now.Started.Equal(said.Started) {
@@ -125,8 +125,8 @@ func (a *Agent) facts(vm hv.VM, said *api.NodeVM) *api.NodeVM {
 	return now
 }
 
-// forget drops an instance of which nothing is left.
-func (a *Agent) forget(in *instance) error {
+// forgetInstance drops an instance of which nothing is left.
+func (a *Agent) forgetInstance(in *instance) error {
 	if err := a.opts.Journal.Remove(in.id); err != nil {
 		return err
 	}
@@ -139,18 +139,18 @@ func (a *Agent) forget(in *instance) error {
 	a.removeVMLocked(in.id)
 	a.recordEndedLocked(in.id, in.snapshot().Claim)
 	a.log.Info("instance removed from this node", "instance", in.id)
-	return errForget
+	return errInstanceDone
 }
 
-// remembered limits the list of instances that ended recently.
-const remembered = 1024
+// maxEndedClaims limits the list of instances that ended recently.
+const maxEndedClaims = 1024
 
 // recordEndedLocked records an ended instance, so that a late start order does not start it again.
 func (a *Agent) recordEndedLocked(id, claim string) {
-	if len(a.ended) >= remembered {
-		clear(a.ended)
+	if len(a.endedClaims) >= maxEndedClaims {
+		clear(a.endedClaims)
 	}
-	a.ended[id] = claim
+	a.endedClaims[id] = claim
 }
 
 // waitsForVM reports whether a phase expects the VM as it was last reported, so that a difference

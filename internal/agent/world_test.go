@@ -99,7 +99,7 @@ func memoryDir(t *testing.T) string {
 func (w *world) boot(g *gate) (stop func() error) {
 	w.t.Helper()
 	j := w.openJournal(g)
-	c, err := cache.Open(cache.Options{Dir: w.templates(), Source: gatedSource{w.source, g}, Disk: w.disk})
+	c, err := cache.Open(cache.Options{Dir: w.templates(), Source: gatedSource{w.source, g}, DiskSpace: w.disk})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -108,10 +108,11 @@ func (w *world) boot(g *gate) (stop func() error) {
 		driver = bare{driver}
 	}
 	a := New(Options{
-		Identity: datadir.Identity{NodeID: w.nodeID, Host: "192.0.2.7", Registry: "http://registry"},
-		Link:     gatedLink{w.control, g}, Driver: driver, Templates: c, Journal: j,
+		Identity:   datadir.Identity{NodeID: w.nodeID, Host: "192.0.2.7", RegistryAddress: "http://registry"},
+		Controller: gatedLink{w.control, g}, Driver: driver, Templates: c, Journal: j,
 		Machine: still{w}, Logger: slog.New(slog.DiscardHandler), Version: "test",
-		Registries: gatedShop{w.shop, g}, Saves: w.saves(), Uploads: w.desk, CentralLog: w.desk, Devices: w.devices,
+		Registries: gatedShop{w.shop, g}, SaveDir: w.saves(), LogUploader: w.desk, CentralLog: w.desk,
+		Devices: w.devices,
 		Updater: w.updater,
 	})
 	w.agent, w.cache = a, c
@@ -163,8 +164,8 @@ func (w *world) openJournal(g *gate) *journal.Dir {
 	}
 	w.tree = tree
 	j, err := journal.Open(dir, journal.Options{
-		Step: func(step string) error { return errors.Join(w.room(step), g.pass("journal "+step)) },
-		Sync: tree.Sync,
+		BeforeStep: func(step string) error { return errors.Join(w.room(step), g.pass("journal "+step)) },
+		SyncFile:   tree.Sync,
 	})
 	must(err)
 	return j
@@ -217,7 +218,7 @@ func (w *world) vms() []hv.VM {
 }
 
 func (w *world) journalled() []string {
-	list, err := journal.Reader(filepath.Join(w.dir, "instances"))
+	list, err := journal.ReadEntries(filepath.Join(w.dir, "instances"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func (w *world) journalled() []string {
 
 // entry returns the journal's only entry, if there is one.
 func (w *world) entry() journal.Entry {
-	list, err := journal.Reader(filepath.Join(w.dir, "instances"))
+	list, err := journal.ReadEntries(filepath.Join(w.dir, "instances"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -304,12 +305,12 @@ func (s *source) count() int {
 	return s.pulls
 }
 
-func (s *source) Need(_ context.Context, ref cache.Ref, have cache.LocalContent) (cache.SpaceNeed, error) {
+func (s *source) SpaceNeed(_ context.Context, ref cache.Ref, have cache.LocalContent) (cache.SpaceNeed, error) {
 	var need cache.SpaceNeed
 	if v := s.shop.version(ref.ContentID); v != nil {
 		for _, tip := range v.below {
 			if _, here := have[tip]; here {
-				need.Tips = append(need.Tips, tip)
+				need.ChainIDs = append(need.ChainIDs, tip)
 			}
 		}
 	}
@@ -335,12 +336,14 @@ func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Buil
 	if v := s.shop.version(p.Ref.ContentID); v != nil {
 		built := builtOf(v.roots)
 		for name, tip := range v.below {
-			if _, here := p.Have[tip]; !here {
+			if _, here := p.Local[tip]; !here {
 				return nil, errors.New("this source brings what a save changed, and nothing beneath it")
 			}
-			built[name] = cache.BuiltFile{Tip: v.roots[name], Format: "raw", Form: transfer.FormOverlay, Below: tip}
+			built[name] = cache.BuiltFile{
+				ChainID: v.roots[name], Format: "raw", Form: transfer.FormOverlay, BaseChainID: tip,
+			}
 		}
-		return built, v.write(p.Dir)
+		return built, v.write(p.DestDir)
 	}
 	base := &sold{
 		config: `{"ram":"2G","cpu":{"cores":2},"hard_drives":[{"file":"disk.qcow2"}],"kept":{"a":1},` +
@@ -348,13 +351,13 @@ func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Buil
 		files: map[string]string{"disk.qcow2": "base"},
 	}
 	roots := map[string]string{"disk.qcow2": rootOf("base")}
-	return builtOf(roots), base.write(p.Dir)
+	return builtOf(roots), base.write(p.DestDir)
 }
 
 func builtOf(roots map[string]string) map[string]cache.BuiltFile {
 	built := map[string]cache.BuiltFile{}
 	for name, root := range roots {
-		built[name] = cache.BuiltFile{Tip: root, Format: "raw"}
+		built[name] = cache.BuiltFile{ChainID: root, Format: "raw"}
 	}
 	return built
 }

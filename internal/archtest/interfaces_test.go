@@ -15,7 +15,7 @@ var largeInterfaces = map[string]string{
 	"internal/agent.Templates": "one implementation, localtemplate with the cache; the fake simulates all of it",
 	"internal/blob.Store": "layers, their parts and their trash must be in one store, since one operation " +
 		"moves a layer between them",
-	"internal/cli/cloud.keyStore": "the commands work on the API or on a directory, and each has all operations " +
+	"internal/cli/cloud.keyAPI": "the commands work on the API or on a directory, and each has all operations " +
 		"on keys and permissions",
 	"internal/hv.Driver": "a hypervisor is supported as a whole; optional parts have interfaces that a " +
 		"driver may implement",

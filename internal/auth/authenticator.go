@@ -15,10 +15,10 @@ const maxGroups = 1000
 
 // Authenticator identifies the caller of a request. Nil fields disable their kind of credential.
 type Authenticator struct {
-	Root     *RootToken
-	Sessions *Sessions
-	Logins   *LoginCookies // of browsers
-	Passes   *NodeTokens   // of nodes
+	Root           *RootToken
+	Sessions       *Sessions
+	Logins         *LoginCookies   // of browsers
+	RegistryTokens *RegistryTokens // of nodes
 	// Certificate returns the user of a request's client certificate; ok is false without one.
 	Certificate func(r *http.Request) (name string, groups []string, ok bool, err error)
 	// JWT verifies a Bearer value that is a token of the identity provider.
@@ -26,10 +26,10 @@ type Authenticator struct {
 }
 
 var (
-	errNoCredentials = denied("the request has no credentials")
-	errScheme        = denied("the credentials are of an unknown or disabled kind")
-	errTwice         = denied("the request has more than one Authorization header")
-	errUserName      = denied("the user name of the credentials is invalid")
+	errNoCredentials = deniedError("the request has no credentials")
+	errScheme        = deniedError("the credentials are of an unknown or disabled kind")
+	errTwoHeaders    = deniedError("the request has more than one Authorization header")
+	errUserName      = deniedError("the user name of the credentials is invalid")
 )
 
 // Schemes returns the kinds of credentials that are accepted in the header Authorization.
@@ -37,7 +37,7 @@ func (a *Authenticator) Schemes() (out []string) {
 	if a.Root != nil {
 		out = append(out, "Basic")
 	}
-	if a.Sessions != nil || a.JWT != nil || a.Passes != nil {
+	if a.Sessions != nil || a.JWT != nil || a.RegistryTokens != nil {
 		out = append(out, "Bearer")
 	}
 	return out
@@ -49,9 +49,9 @@ func (a *Authenticator) Identify(r *http.Request) (Identity, error) {
 	given := r.Header["Authorization"]
 	switch {
 	case len(given) > 1:
-		return Identity{}, errTwice
+		return Identity{}, errTwoHeaders
 	case len(given) == 1:
-		return a.authorization(r.Context(), given[0])
+		return a.identifyHeader(r.Context(), given[0])
 	}
 	if a.Logins != nil {
 		if who, ok, err := a.Logins.identify(r); ok || err != nil {
@@ -64,7 +64,7 @@ func (a *Authenticator) Identify(r *http.Request) (Identity, error) {
 	name, groups, ok, err := a.Certificate(r)
 	switch {
 	case err != nil:
-		return Identity{}, refused(err)
+		return Identity{}, asRefusal(err)
 	case !ok:
 		return Identity{}, errNoCredentials
 	}
@@ -79,7 +79,7 @@ func (a *Authenticator) Revalidate(r *http.Request, was Identity) (Identity, err
 	if !errors.Is(err, errSessionExpired) {
 		return who, err
 	}
-	key, live := a.Sessions.keys.Live(was.KeyID)
+	key, live := a.Sessions.keys.GetUnexpired(was.KeyID)
 	if !live {
 		return Identity{}, errSessionKey
 	}
@@ -87,8 +87,8 @@ func (a *Authenticator) Revalidate(r *http.Request, was Identity) (Identity, err
 	return was, nil
 }
 
-// authorization verifies the value of the header Authorization.
-func (a *Authenticator) authorization(ctx context.Context, header string) (Identity, error) {
+// identifyHeader verifies the value of the header Authorization.
+func (a *Authenticator) identifyHeader(ctx context.Context, header string) (Identity, error) {
 	scheme, value, _ := strings.Cut(strings.TrimSpace(header), " ")
 	value = strings.TrimLeft(value, " ")
 	switch {
@@ -96,12 +96,12 @@ func (a *Authenticator) authorization(ctx context.Context, header string) (Ident
 		return a.Root.Verify(value)
 	case !strings.EqualFold(scheme, "Bearer"):
 		return Identity{}, errScheme
-	case strings.HasPrefix(value, passPrefix) && a.Passes != nil:
-		return a.Passes.Verify(value)
+	case strings.HasPrefix(value, registryTokenPrefix) && a.RegistryTokens != nil:
+		return a.RegistryTokens.Verify(value)
 	case strings.Contains(value, ".") && a.JWT != nil: // no base64 has a dot
 		name, groups, err := a.JWT(ctx, value)
 		if err != nil {
-			return Identity{}, refused(err)
+			return Identity{}, asRefusal(err)
 		}
 		return externalIdentity(name, groups, ByOIDC)
 	case a.Sessions != nil:
@@ -110,9 +110,9 @@ func (a *Authenticator) authorization(ctx context.Context, header string) (Ident
 	return Identity{}, errScheme
 }
 
-// Local returns the identity of a caller of the loopback port: the user on whose behalf the call is
+// LocalIdentity returns the identity of a caller of the loopback port: the user on whose behalf the call is
 // made, or "" for the program itself.
-func Local(name string, groups []string) (Identity, error) {
+func LocalIdentity(name string, groups []string) (Identity, error) {
 	if name == "" && len(groups) == 0 {
 		return Identity{Method: ByLocal}, nil
 	}
@@ -128,9 +128,9 @@ func externalIdentity(name string, groups []string, by Method) (Identity, error)
 	return Identity{Name: name, Groups: groups, Method: by}, nil
 }
 
-// refused converts another package's error about credentials into a refusal, unless it could not
+// asRefusal converts another package's error about credentials into a refusal, unless it could not
 // check them.
-func refused(err error) error {
+func asRefusal(err error) error {
 	if e, ok := errors.AsType[*farm.Error](err); ok && e.Code == farm.CodeUnavailable {
 		return err
 	}

@@ -107,7 +107,7 @@ func TestIdentify(t *testing.T) {
 	}
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 	r.Header["Authorization"] = []string{rootBasic, rootBasic}
-	if _, err := all.Identify(r); !errors.Is(err, errTwice) {
+	if _, err := all.Identify(r); !errors.Is(err, errTwoHeaders) {
 		t.Error(err)
 	}
 	r.Header["Authorization"] = []string{"Bearer a.b.down"}
@@ -128,7 +128,7 @@ func TestStill(t *testing.T) {
 		was, err := a.Identify(r)
 		must(t, err)
 		groups := []string{"new"}
-		must(t, w.keys.Update(t.Context(), "ci", KeyChange{Groups: &groups}))
+		must(t, w.keys.Update(t.Context(), "ci", APIKeyChange{Groups: &groups}))
 		for _, wait := range []time.Duration{0, DefaultSessionTTL + time.Second} {
 			time.Sleep(wait)
 			if who, err := a.Revalidate(r, was); err != nil || who.Name != "ci" || who.Method != ByKey ||

@@ -75,19 +75,19 @@ type Authorizer struct {
 	store GrantStore
 	rules atomic.Pointer[Rules]
 
-	mu      sync.Mutex // guards what follows
-	policy  Policy
-	latched bool // permissions are enforced, or were enforced before
+	mu             sync.Mutex // guards what follows
+	policy         Policy
+	enforcedBefore bool // permissions are enforced, or were enforced before
 
-	watching sync.Mutex // guards what follows
-	watchers []func()
+	watchersMu sync.Mutex // guards what follows
+	watchers   []func()
 }
 
 // NewAuthorizer returns an Authorizer for a policy and the grants of a store, whose changes it follows.
 func NewAuthorizer(p Policy, store GrantStore) *Authorizer {
 	j := &Authorizer{store: store, policy: p}
-	store.Watch(j.renew) // before it reads: no change may come in between
-	j.renew()
+	store.Watch(j.rebuildAndNotify) // before it reads: no change may come in between
+	j.rebuildAndNotify()
 	return j
 }
 
@@ -96,8 +96,8 @@ func (j *Authorizer) Rules() *Rules { return j.rules.Load() }
 
 // Watch registers a function that is called after each change of the rules. It must not block.
 func (j *Authorizer) Watch(changed func()) {
-	j.watching.Lock()
-	defer j.watching.Unlock()
+	j.watchersMu.Lock()
+	defer j.watchersMu.Unlock()
 	j.watchers = append(j.watchers, changed)
 }
 
@@ -106,14 +106,14 @@ func (j *Authorizer) SetTier(t farm.Tier) {
 	j.mu.Lock()
 	j.policy.Tier = t
 	j.mu.Unlock()
-	j.renew()
+	j.rebuildAndNotify()
 }
 
-// renew computes the rules again, and calls the watchers.
-func (j *Authorizer) renew() {
+// rebuildAndNotify computes the rules again, and calls the watchers.
+func (j *Authorizer) rebuildAndNotify() {
 	j.rebuildRules()
-	j.watching.Lock()
-	defer j.watching.Unlock()
+	j.watchersMu.Lock()
+	defer j.watchersMu.Unlock()
 	for _, changed := range j.watchers {
 		changed()
 	}
@@ -123,9 +123,9 @@ func (j *Authorizer) rebuildRules() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	g := j.store.Grants()
-	g.Enforced = g.Enforced || j.latched // the store may not have received it yet
+	g.Enforced = g.Enforced || j.enforcedBefore // the store may not have received it yet
 	g, _ = j.policy.Latch(g)
-	j.latched = g.Enforced
+	j.enforcedBefore = g.Enforced
 	j.rules.Store(NewRules(j.policy, g))
 }
 

@@ -21,7 +21,7 @@ import (
 func Example() {
 	ctx := context.Background()
 	// The service: its stores, here in memory, and what it makes of them.
-	keys := auth.NewKeys(auth.NewKeyTable(nil, nil))
+	keys := auth.NewAPIKeys(auth.NewKeyTable(nil, nil))
 	sessions := auth.NewSessions(keys, auth.NewSigner(auth.NewKeyRing(time.Now())), auth.DefaultSessionTTL)
 	tap := auth.NewTAP(sessions, &auth.MemoryNonces{})
 	root, _ := auth.NewRootToken("a long root token")
@@ -32,7 +32,7 @@ func Example() {
 	}, auth.NewGrantTable(grants, nil))
 
 	// The root user makes a key, and passes its private half to a client.
-	private, _ := keys.Create(ctx, auth.NewKey{ID: "ci", TTL: 3600, Groups: []string{"builders"}})
+	private, _ := keys.Create(ctx, auth.NewAPIKey{ID: "ci", TTL: 3600, Groups: []string{"builders"}})
 
 	// The client shakes hands, and shows its session from then on.
 	text, _ := tap.Hand("ci")

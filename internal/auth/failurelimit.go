@@ -9,9 +9,9 @@ import (
 // How many handshakes of one key or one address may fail before further ones are rejected, and the
 // interval after which another may fail.
 const (
-	failBurst = 30
-	failEvery = 2 * time.Second
-	failTable = 4096 // keys or addresses that are tracked; all others share one allowance
+	failureBurst    = 30
+	failureInterval = 2 * time.Second
+	maxTrackedNames = 4096 // keys or addresses that are tracked; all others share one allowance
 )
 
 // FailureLimiter limits the failures of keys and addresses. Successful callers are not limited. The
@@ -30,7 +30,7 @@ func (f *FailureLimiter) Count(id, addr string) (tooMany bool) {
 	if len(id) > MaxKeyID {
 		id = ""
 	}
-	a, b := f.byID.take(id, now), f.byName.take(Neighborhood(addr), now)
+	a, b := f.byID.takeToken(id, now), f.byName.takeToken(LimiterKey(addr), now)
 	return !a || !b
 }
 
@@ -38,11 +38,11 @@ func (f *FailureLimiter) Count(id, addr string) (tooMany bool) {
 func (f *FailureLimiter) CountFrom(addr string) (tooMany bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return !f.byName.take(Neighborhood(addr), time.Now())
+	return !f.byName.takeToken(LimiterKey(addr), time.Now())
 }
 
-// Neighborhood returns the key under which an address is limited: an IPv6 host has its whole /64.
-func Neighborhood(addr string) string {
+// LimiterKey returns the key under which an address is limited: an IPv6 host has its whole /64.
+func LimiterKey(addr string) string {
 	ip, err := netip.ParseAddr(addr)
 	if err != nil {
 		port, err := netip.ParseAddrPort(addr)
@@ -59,27 +59,27 @@ func Neighborhood(addr string) string {
 }
 
 // tokenBuckets maps names to the moment from which on their allowance is whole again. A
-// failure moves it on by failEvery; it may be failBurst of these away.
+// failure moves it on by failureInterval; it may be failureBurst of these away.
 type tokenBuckets struct {
-	full  map[string]time.Time
-	rest  time.Time // of all that are not in the table
-	swept time.Time
+	fullAt       map[string]time.Time
+	othersFullAt time.Time // of all that are not in the table
+	prunedAt     time.Time
 }
 
-// find returns when the allowance of a name is complete again, and whether the name has a separate
+// findFullAt returns when the allowance of a name is complete again, and whether the name has a separate
 // one.
-func (a *tokenBuckets) find(name string, now time.Time) (full time.Time, known bool) {
-	full, known = a.full[name]
-	if !known && len(a.full) >= failTable && !a.sweep(now) {
-		full = a.rest
+func (a *tokenBuckets) findFullAt(name string, now time.Time) (full time.Time, known bool) {
+	full, known = a.fullAt[name]
+	if !known && len(a.fullAt) >= maxTrackedNames && !a.pruneFull(now) {
+		full = a.othersFullAt
 	}
 	return full, known
 }
 
-// wait returns how long it is until the next attempt of a name; 0 when one is allowed now.
-func (a *tokenBuckets) wait(name string, now time.Time) time.Duration {
-	full, _ := a.find(name, now)
-	return timeUntilNext(full, now, failBurst, failEvery)
+// waitTime returns how long it is until the next attempt of a name; 0 when one is allowed now.
+func (a *tokenBuckets) waitTime(name string, now time.Time) time.Duration {
+	full, _ := a.findFullAt(name, now)
+	return timeUntilNext(full, now, failureBurst, failureInterval)
 }
 
 // timeUntilNext returns how long it is until an allowance of burst attempts, which is complete again at
@@ -91,43 +91,43 @@ func timeUntilNext(full, now time.Time, burst int, every time.Duration) time.Dur
 	return max(0, full.Sub(now)-time.Duration(burst-1)*every)
 }
 
-func later(a, b time.Time) time.Time {
+func laterTime(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
 	return b
 }
 
-// take uses one attempt of a name's allowance, and reports whether there was one.
-func (a *tokenBuckets) take(name string, now time.Time) bool {
-	full, known := a.find(name, now)
-	full = later(full, now)
-	ok := full.Sub(now) < failBurst*failEvery
+// takeToken uses one attempt of a name's allowance, and reports whether there was one.
+func (a *tokenBuckets) takeToken(name string, now time.Time) bool {
+	full, known := a.findFullAt(name, now)
+	full = laterTime(full, now)
+	ok := full.Sub(now) < failureBurst*failureInterval
 	if ok {
-		full = full.Add(failEvery)
+		full = full.Add(failureInterval)
 	}
 	switch {
-	case known || len(a.full) < failTable:
-		if a.full == nil {
-			a.full = map[string]time.Time{}
+	case known || len(a.fullAt) < maxTrackedNames:
+		if a.fullAt == nil {
+			a.fullAt = map[string]time.Time{}
 		}
-		a.full[name] = full
+		a.fullAt[name] = full
 	default:
-		a.rest = full
+		a.othersFullAt = full
 	}
 	return ok
 }
 
-// sweep removes names whose allowance is complete, at most once a second, and reports whether there
+// pruneFull removes names whose allowance is complete, at most once a second, and reports whether there
 // is a free entry.
-func (a *tokenBuckets) sweep(now time.Time) bool {
-	if now.Sub(a.swept) >= time.Second {
-		a.swept = now
-		for name, full := range a.full {
+func (a *tokenBuckets) pruneFull(now time.Time) bool {
+	if now.Sub(a.prunedAt) >= time.Second {
+		a.prunedAt = now
+		for name, full := range a.fullAt {
 			if !full.After(now) {
-				delete(a.full, name)
+				delete(a.fullAt, name)
 			}
 		}
 	}
-	return len(a.full) < failTable
+	return len(a.fullAt) < maxTrackedNames
 }

@@ -10,10 +10,10 @@ import (
 
 // Limits of grants.
 const (
-	MaxGrantNames  = 1000    // permission groups
-	MaxGrantsOn    = 10_000  // resources of one permission group
-	MaxAllGrantsOn = 100_000 // resources of all
-	maxResourceID  = 128     // bytes
+	MaxGrantGroups    = 1000    // permission groups
+	MaxGroupResources = 10_000  // resources of one permission group
+	MaxResources      = 100_000 // resources of all
+	maxResourceID     = 128     // bytes
 )
 
 // The parameters that refusals name, and the one type of ids that there is.
@@ -42,14 +42,14 @@ func (g Grants) SetGroup(s farm.Service, name string, list []farm.Permission) (G
 		return g, err
 	}
 	for _, p := range list {
-		if !listed(farm.AllPermissions(s), p) {
+		if !containsPermission(farm.AllPermissions(s), p) {
 			return g, farm.Invalid(permissionsField, "unknown permission %.100q", p)
 		}
 	}
-	if _, ok := g.Groups[name]; !ok && len(g.Groups) >= MaxGrantNames {
-		return g, farm.Refused("permission group limit (%d) reached; delete some", MaxGrantNames)
+	if _, ok := g.Groups[name]; !ok && len(g.Groups) >= MaxGrantGroups {
+		return g, farm.Refused("permission group limit (%d) reached; delete some", MaxGrantGroups)
 	}
-	g.Groups = with(g.Groups, name, distinct(list))
+	g.Groups = withKey(g.Groups, name, distinct(list))
 	return g, nil
 }
 
@@ -60,7 +60,7 @@ func (g Grants) DeleteGroup(name string) (Grants, error) {
 	if !inGroups && !inResources {
 		return g, farm.NotFound()
 	}
-	g.Groups, g.Resources = without(g.Groups, name), without(g.Resources, name)
+	g.Groups, g.Resources = withoutKey(g.Groups, name), withoutKey(g.Resources, name)
 	return g, nil
 }
 
@@ -81,13 +81,13 @@ func (g Grants) SetResources(s farm.Service, name string, list []farm.ResourcePe
 	}
 	_, known := g.Resources[name]
 	switch {
-	case !known && len(g.Resources) >= MaxGrantNames:
+	case !known && len(g.Resources) >= MaxGrantGroups:
 		return g, farm.Refused("limit of permission groups with resource rights (%d) reached; delete some",
-			MaxGrantNames)
-	case others+len(list) > MaxAllGrantsOn:
-		return g, farm.Refused("limit of resource rights of all permission groups (%d) reached", MaxAllGrantsOn)
+			MaxGrantGroups)
+	case others+len(list) > MaxResources:
+		return g, farm.Refused("limit of resource rights of all permission groups (%d) reached", MaxResources)
 	}
-	g.Resources = with(g.Resources, name, checked)
+	g.Resources = withKey(g.Resources, name, checked)
 	return g, nil
 }
 
@@ -101,7 +101,7 @@ func (g Grants) WithoutResources(kind farm.ResourceType, ids []string) (without 
 	ends := func(r farm.ResourcePermission) bool { return gone[newResource(r.Type, r.ID)] }
 	for name, list := range g.Resources {
 		if slices.ContainsFunc(list, ends) {
-			g.Resources, changed = with(g.Resources, name, slices.DeleteFunc(slices.Clone(list), ends)), true
+			g.Resources, changed = withKey(g.Resources, name, slices.DeleteFunc(slices.Clone(list), ends)), true
 		}
 	}
 	return g, changed
@@ -138,8 +138,8 @@ func checkGroupName(name string) error {
 
 // checkResources validates and copies resource rights.
 func checkResources(s farm.Service, list []farm.ResourcePermission) ([]farm.ResourcePermission, error) {
-	if len(list) > MaxGrantsOn {
-		return nil, farm.Refused("limit of resource rights of one permission group (%d) reached", MaxGrantsOn)
+	if len(list) > MaxGroupResources {
+		return nil, farm.Refused("limit of resource rights of one permission group (%d) reached", MaxGroupResources)
 	}
 	out := make([]farm.ResourcePermission, 0, len(list))
 	seen := map[resource]bool{}
@@ -149,7 +149,7 @@ func checkResources(s farm.Service, list []farm.ResourcePermission) ([]farm.Reso
 		}
 		at := resource{r.Type, r.ID}
 		switch {
-		case r.ID == "" || len(r.ID) > maxResourceID || !printable(r.ID):
+		case r.ID == "" || len(r.ID) > maxResourceID || !isPrintable(r.ID):
 			return nil, farm.Invalid(resourceIDField, "must be the ID of a resource, of 1 to %d bytes", maxResourceID)
 		case r.IDType != defaultIDType:
 			return nil, farm.Invalid("id_type", "must be %s", defaultIDType)
@@ -161,7 +161,7 @@ func checkResources(s farm.Service, list []farm.ResourcePermission) ([]farm.Reso
 		}
 		seen[at] = true
 		for _, p := range r.Permissions {
-			if !listed(farm.ResourcePermissions(r.Type), p) {
+			if !containsPermission(farm.ResourcePermissions(r.Type), p) {
 				return nil, farm.Invalid(permissionsField, "unknown permission %.100q on a %s", p, r.Type)
 			}
 		}
@@ -171,20 +171,20 @@ func checkResources(s farm.Service, list []farm.ResourcePermission) ([]farm.Reso
 	return out, nil
 }
 
-func listed(list []farm.PermissionInfo, p farm.Permission) bool {
+func containsPermission(list []farm.PermissionInfo, p farm.Permission) bool {
 	return slices.ContainsFunc(list, func(i farm.PermissionInfo) bool { return i.Name == p })
 }
 
-// with returns a copy of a map in which a key has a value.
-func with[V any](m map[string]V, key string, v V) map[string]V {
+// withKey returns a copy of a map in which a key has a value.
+func withKey[V any](m map[string]V, key string, v V) map[string]V {
 	out := make(map[string]V, len(m)+1)
 	maps.Copy(out, m)
 	out[key] = v
 	return out
 }
 
-// without returns a copy of a map without a key.
-func without[V any](m map[string]V, key string) map[string]V {
+// withoutKey returns a copy of a map without a key.
+func withoutKey[V any](m map[string]V, key string) map[string]V {
 	out := maps.Clone(m)
 	delete(out, key)
 	return out

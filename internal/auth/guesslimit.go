@@ -7,13 +7,13 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Limits of a GuessLimiter in addition to those of one address (failBurst, failEvery).
+// Limits of a GuessLimiter in addition to those of one address (failureBurst, failureInterval).
 const (
-	totalBurst = 600                   // failures of all addresses together that are accepted in a burst
-	totalEvery = 20 * time.Millisecond // the interval after which another may follow
-	maxKnown   = 4096                  // addresses from which a right secret came that are remembered
-	knownFor   = 24 * time.Hour
-	knownFresh = time.Minute // how exact that time is
+	totalBurst          = 600                   // failures of all addresses together that are accepted in a burst
+	totalInterval       = 20 * time.Millisecond // the interval after which another may follow
+	maxTrustedAddresses = 4096                  // addresses from which a right secret came that are remembered
+	trustRetention      = 24 * time.Hour
+	trustPrecision      = time.Minute // how exact that time is
 )
 
 // GuessLimiter bounds how often secrets that people can choose, the root token and the join token,
@@ -22,23 +22,23 @@ const (
 // about the secret.
 //
 // No address is locked out for long: rejected attempts are not counted, so that an address may try
-// again every failEvery. The limit of all addresses together never applies to addresses from which
+// again every failureInterval. The limit of all addresses together never applies to addresses from which
 // the right secret came within a day. The zero value is ready.
 type GuessLimiter struct {
-	mu        sync.Mutex // guards what follows
-	byAddress tokenBuckets
-	total     time.Time            // from when on the whole allowance of all is there again
-	known     map[string]time.Time // address -> when the right secret came from it
+	mu           sync.Mutex // guards what follows
+	byAddress    tokenBuckets
+	totalFullAt  time.Time            // from when on the whole allowance of all is there again
+	trustedSince map[string]time.Time // address -> when the right secret came from it
 }
 
 // Allow refuses an attempt from an address, before anything is compared.
 func (g *GuessLimiter) Allow(addr string) error {
-	now, from := time.Now(), Neighborhood(addr)
+	now, from := time.Now(), LimiterKey(addr)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	wait := g.byAddress.wait(from, now)
+	wait := g.byAddress.waitTime(from, now)
 	if !g.isTrustedLocked(from, now) {
-		wait = max(wait, timeUntilNext(g.total, now, totalBurst, totalEvery))
+		wait = max(wait, timeUntilNext(g.totalFullAt, now, totalBurst, totalInterval))
 	}
 	if wait <= 0 {
 		return nil
@@ -46,42 +46,42 @@ func (g *GuessLimiter) Allow(addr string) error {
 	return tooManyFailures(wait)
 }
 
-// Note records the result of the comparison of an attempt from an address. Only errors that mean a
+// RecordResult records the result of the comparison of an attempt from an address. Only errors that mean a
 // wrong secret count.
-func (g *GuessLimiter) Note(addr string, err error) {
-	now, from := time.Now(), Neighborhood(addr)
+func (g *GuessLimiter) RecordResult(addr string, err error) {
+	now, from := time.Now(), LimiterKey(addr)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case err == nil:
 		g.trustLocked(from, now)
 	case farm.CodeOf(err) == farm.CodeUnauthenticated:
-		g.byAddress.take(from, now)
+		g.byAddress.takeToken(from, now)
 		if !g.isTrustedLocked(from, now) {
-			g.total = later(g.total, now).Add(totalEvery)
+			g.totalFullAt = laterTime(g.totalFullAt, now).Add(totalInterval)
 		}
 	}
 }
 
 func (g *GuessLimiter) isTrustedLocked(from string, now time.Time) bool {
-	return now.Sub(g.known[from]) < knownFor
+	return now.Sub(g.trustedSince[from]) < trustRetention
 }
 
 // trustLocked records that the right secret came from an address. When the table is full, any
 // other address is forgotten: only a caller with the secret can cause that.
 func (g *GuessLimiter) trustLocked(from string, now time.Time) {
-	at, ok := g.known[from]
-	if now.Sub(at) < knownFresh {
+	at, ok := g.trustedSince[from]
+	if now.Sub(at) < trustPrecision {
 		return
 	}
-	if g.known == nil {
-		g.known = map[string]time.Time{}
+	if g.trustedSince == nil {
+		g.trustedSince = map[string]time.Time{}
 	}
-	if !ok && len(g.known) >= maxKnown {
-		for other := range g.known {
-			delete(g.known, other)
+	if !ok && len(g.trustedSince) >= maxTrustedAddresses {
+		for other := range g.trustedSince {
+			delete(g.trustedSince, other)
 			break
 		}
 	}
-	g.known[from] = now
+	g.trustedSince[from] = now
 }

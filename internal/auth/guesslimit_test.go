@@ -10,30 +10,30 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-var errWrong = denied("wrong")
+var errWrong = deniedError("wrong")
 
 // tries makes attempts with a wrong secret, and returns how many of them were compared.
 func tries(g *GuessLimiter, addr string, n int) (compared int) {
 	for range n {
 		if g.Allow(addr) == nil {
 			compared++
-			g.Note(addr, errWrong)
+			g.RecordResult(addr, errWrong)
 		}
 	}
 	return compared
 }
 
-// TestGuessesOfOneAddress: after failBurst failures nothing is compared, not even the right secret;
+// TestGuessesOfOneAddress: after failureBurst failures nothing is compared, not even the right secret;
 // a rejected attempt makes no caller wait longer.
 func TestGuessesOfOneAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g GuessLimiter
-		if n := tries(&g, "192.0.2.1", 1000); n != failBurst {
+		if n := tries(&g, "192.0.2.1", 1000); n != failureBurst {
 			t.Errorf("%d were compared", n)
 		}
 		err := g.Allow("192.0.2.1:4711")
 		e, ok := errors.AsType[*farm.Error](err)
-		if !ok || e.Code != farm.CodeTooMany || e.RetryAfter <= 0 || e.RetryAfter > failEvery {
+		if !ok || e.Code != farm.CodeTooMany || e.RetryAfter <= 0 || e.RetryAfter > failureInterval {
 			t.Fatalf("%v, %+v", err, e)
 		}
 		if err := g.Allow("192.0.2.2"); err != nil {
@@ -43,12 +43,12 @@ func TestGuessesOfOneAddress(t *testing.T) {
 		if err := g.Allow("192.0.2.1"); err != nil {
 			t.Error("the right secret is refused after the time that was named:", err)
 		}
-		g.Note("192.0.2.1", nil)
+		g.RecordResult("192.0.2.1", nil)
 		if n := tries(&g, "192.0.2.1", 1000); n != 1 {
 			t.Errorf("a right secret made room for %d guesses", n)
 		}
-		time.Sleep(failBurst * failEvery)
-		if n := tries(&g, "192.0.2.1", 1000); n != failBurst {
+		time.Sleep(failureBurst * failureInterval)
+		if n := tries(&g, "192.0.2.1", 1000); n != failureBurst {
 			t.Errorf("%d were compared after a minute", n)
 		}
 	})
@@ -59,11 +59,11 @@ func TestRightSecretsAreNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g GuessLimiter
 		for _, err := range []error{nil, farm.Errorf(farm.CodeUnavailable, "away"), errors.New("x")} {
-			for range 10 * failBurst {
+			for range 10 * failureBurst {
 				if err := g.Allow("192.0.2.1"); err != nil {
 					t.Fatal(err)
 				}
-				g.Note("192.0.2.1", err)
+				g.RecordResult("192.0.2.1", err)
 			}
 		}
 	})
@@ -77,7 +77,7 @@ func TestGuessesOfNeighbors(t *testing.T) {
 		for i := range 100 {
 			n += tries(&g, fmt.Sprintf("2001:db8::%x", i+1), 1)
 		}
-		if n != failBurst {
+		if n != failureBurst {
 			t.Errorf("%d were compared", n)
 		}
 		if g.Allow("2001:db8:0:1::1") != nil {
@@ -91,7 +91,7 @@ func TestGuessesOfNeighbors(t *testing.T) {
 func TestGuessesOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g GuessLimiter
-		g.Note("198.51.100.1", nil)
+		g.RecordResult("198.51.100.1", nil)
 		n := 0
 		for i := range 20_000 {
 			n += tries(&g, fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), 1)
@@ -99,7 +99,7 @@ func TestGuessesOfAll(t *testing.T) {
 		if n != totalBurst {
 			t.Errorf("%d were compared", n)
 		}
-		if len(g.byAddress.full) > failTable || len(g.known) > maxKnown {
+		if len(g.byAddress.fullAt) > maxTrackedNames || len(g.trustedSince) > maxTrustedAddresses {
 			t.Error("the tables grow without a bound")
 		}
 		if err := g.Allow("198.51.100.1"); err != nil {
@@ -114,10 +114,10 @@ func TestGuessesOfAll(t *testing.T) {
 			t.Error("a new address is refused for long:", err)
 		}
 		// A neighbor of the known address that guesses is limited separately.
-		if n := tries(&g, "198.51.100.1", 100); n != failBurst {
+		if n := tries(&g, "198.51.100.1", 100); n != failureBurst {
 			t.Errorf("%d were compared", n)
 		}
-		time.Sleep(knownFor)
+		time.Sleep(trustRetention)
 		for i := range 20_000 {
 			tries(&g, fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), 1)
 		}
@@ -129,11 +129,11 @@ func TestGuessesOfAll(t *testing.T) {
 
 func TestKnownAddressesAreBounded(t *testing.T) {
 	var g GuessLimiter
-	for i := range 3 * maxKnown {
-		g.Note(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), nil)
+	for i := range 3 * maxTrustedAddresses {
+		g.RecordResult(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), nil)
 	}
-	if len(g.known) != maxKnown {
-		t.Error(len(g.known))
+	if len(g.trustedSince) != maxTrustedAddresses {
+		t.Error(len(g.trustedSince))
 	}
 }
 
@@ -141,10 +141,10 @@ func TestKnownAddressesAreBounded(t *testing.T) {
 func TestKnownAddressesStayKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g GuessLimiter
-		g.Note("192.0.2.1", nil)
-		time.Sleep(knownFresh)
-		g.Note("192.0.2.1", nil)
-		time.Sleep(knownFor - time.Nanosecond)
+		g.RecordResult("192.0.2.1", nil)
+		time.Sleep(trustPrecision)
+		g.RecordResult("192.0.2.1", nil)
+		time.Sleep(trustRetention - time.Nanosecond)
 		if !g.isTrustedLocked("192.0.2.1", time.Now()) {
 			t.Error("an address is forgotten within a day")
 		}
@@ -159,7 +159,7 @@ func BenchmarkGuessLimiter(b *testing.B) {
 	var g GuessLimiter
 	for b.Loop() {
 		if g.Allow("192.0.2.1") == nil {
-			g.Note("192.0.2.1", nil)
+			g.RecordResult("192.0.2.1", nil)
 		}
 	}
 }

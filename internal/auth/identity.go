@@ -32,8 +32,8 @@ const RootName = "root"
 // root is the identity of the root user.
 var root = Identity{Name: RootName, Method: ByRoot, Root: true}
 
-// denied returns a refusal of credentials. Callers do not see its reason, which is for logs.
-func denied(reason string) *farm.Error {
+// deniedError returns a refusal of credentials. Callers do not see its reason, which is for logs.
+func deniedError(reason string) *farm.Error {
 	return &farm.Error{Code: farm.CodeUnauthenticated, Message: "Authentication Required", Err: denyReason(reason)}
 }
 

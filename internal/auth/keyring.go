@@ -13,15 +13,15 @@ import (
 // Limits of the key ring: how long a new key waits before it signs, so that every replica has it by
 // then; how long an old one is trusted after the next has begun to sign; how many keys it may have.
 const (
-	ringLead  = time.Minute
-	ringKeep  = MaxSessionTTL + time.Hour
-	ringLimit = 64
+	newKeyDelay     = time.Minute
+	oldKeyRetention = MaxSessionTTL + time.Hour
+	maxRingKeys     = 64
 )
 
-// RingAge is the age of the newest signing key at which it is replaced automatically.
-const RingAge = 30 * 24 * time.Hour
+// RotationAge is the age of the newest signing key at which it is replaced automatically.
+const RotationAge = 30 * 24 * time.Hour
 
-const ringForm = 1
+const ringFormat = 1
 
 // KeyRing is the cluster's signing keys, the oldest first. It is stored as returned by Encode, once
 // for all replicas, and is never changed: rotation makes a new one. The zero value signs nothing.
@@ -31,16 +31,16 @@ type KeyRing struct {
 
 // signingKey is one key of a ring.
 type signingKey struct {
-	version uint32
-	from    time.Time // it signs from then on, until a newer one does
-	secret  *[32]byte // a pointer, like the keys themselves
+	version   uint32
+	signsFrom time.Time // it signs from then on, until a newer one does
+	secret    *[32]byte // a pointer, like the keys themselves
 }
 
 // Format implements fmt.Formatter: every verb prints the mask.
-func (KeyRing) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, masked) }
+func (KeyRing) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, secretMask) }
 
 // MarshalText returns the mask, in JSON too: storing a ring takes Encode.
-func (KeyRing) MarshalText() ([]byte, error) { return []byte(masked), nil }
+func (KeyRing) MarshalText() ([]byte, error) { return []byte(secretMask), nil }
 
 // NewKeyRing returns a ring of one key, which signs immediately.
 func NewKeyRing(now time.Time) KeyRing { return KeyRing{[]*signingKey{newSigningKey(1, now)}} }
@@ -55,36 +55,36 @@ func newSigningKey(version uint32, from time.Time) *signingKey {
 // signatures have all expired. Existing signatures stay valid for their lifetime.
 func (r KeyRing) Rotated(now time.Time) KeyRing {
 	keys, last := slices.Clone(r.keys), uint32(0)
-	for len(keys) > 1 && now.Sub(keys[1].from) > ringKeep {
+	for len(keys) > 1 && now.Sub(keys[1].signsFrom) > oldKeyRetention {
 		keys = keys[1:]
 	}
 	if len(keys) > 0 {
 		last = keys[len(keys)-1].version
 	}
-	return KeyRing{append(keys, newSigningKey(last+1, now.Add(ringLead)))}
+	return KeyRing{append(keys, newSigningKey(last+1, now.Add(newKeyDelay)))}
 }
 
 // NeedsRotation reports whether the newest key is due for replacement.
 func (r KeyRing) NeedsRotation(now time.Time) bool {
-	return len(r.keys) > 0 && now.Sub(r.keys[len(r.keys)-1].from) >= RingAge
+	return len(r.keys) > 0 && now.Sub(r.keys[len(r.keys)-1].signsFrom) >= RotationAge
 }
 
 // Full reports whether the ring has been rotated so often in so short a time that it accepts no
 // more keys.
-func (r KeyRing) Full() bool { return len(r.keys) >= ringLimit }
+func (r KeyRing) Full() bool { return len(r.keys) >= maxRingKeys }
 
-// signing returns the key that signs now.
-func (r KeyRing) signing(now time.Time) *signingKey {
+// signingKey returns the key that signs now.
+func (r KeyRing) signingKey(now time.Time) *signingKey {
 	for i := len(r.keys) - 1; i > 0; i-- {
-		if !r.keys[i].from.After(now) {
+		if !r.keys[i].signsFrom.After(now) {
 			return r.keys[i]
 		}
 	}
 	return r.keys[0]
 }
 
-// find returns the key of a version.
-func (r KeyRing) find(version uint32) *signingKey {
+// findKey returns the key of a version.
+func (r KeyRing) findKey(version uint32) *signingKey {
 	for _, k := range r.keys {
 		if k.version == version {
 			return k
@@ -95,21 +95,21 @@ func (r KeyRing) find(version uint32) *signingKey {
 
 // storedRing is a ring as it is stored.
 type storedRing struct {
-	Form int         `json:"form"`
-	Keys []storedKey `json:"keys"`
+	FormatVersion int         `json:"form"`
+	Keys          []storedKey `json:"keys"`
 }
 
 type storedKey struct {
-	Version uint32    `json:"version"`
-	From    time.Time `json:"from"`
-	Secret  []byte    `json:"secret"`
+	Version   uint32    `json:"version"`
+	SignsFrom time.Time `json:"from"`
+	Secret    []byte    `json:"secret"`
 }
 
 // Encode returns the ring with its secrets, for a store that only the services read.
 func (r KeyRing) Encode() ([]byte, error) {
-	out := storedRing{Form: ringForm}
+	out := storedRing{FormatVersion: ringFormat}
 	for _, k := range r.keys {
-		out.Keys = append(out.Keys, storedKey{k.version, k.from, k.secret[:]})
+		out.Keys = append(out.Keys, storedKey{k.version, k.signsFrom, k.secret[:]})
 	}
 	raw, err := json.Marshal(out)
 	if err != nil {
@@ -124,21 +124,21 @@ func ParseKeyRing(raw []byte) (KeyRing, error) {
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return KeyRing{}, errors.New("signing keys: invalid JSON")
 	}
-	if in.Form > ringForm {
+	if in.FormatVersion > ringFormat {
 		return KeyRing{}, fmt.Errorf("signing keys have format %d, this program supports up to %d; update this program",
-			in.Form, ringForm)
+			in.FormatVersion, ringFormat)
 	}
-	if n := len(in.Keys); n < 1 || n > ringLimit {
-		return KeyRing{}, fmt.Errorf("record has %d signing keys: want 1 to %d", n, ringLimit)
+	if n := len(in.Keys); n < 1 || n > maxRingKeys {
+		return KeyRing{}, fmt.Errorf("record has %d signing keys: want 1 to %d", n, maxRingKeys)
 	}
 	var r KeyRing
 	for i, k := range in.Keys {
-		key := &signingKey{k.Version, k.From, new([32]byte)}
+		key := &signingKey{k.Version, k.SignsFrom, new([32]byte)}
 		if len(k.Secret) != len(key.secret) {
 			return KeyRing{}, fmt.Errorf("signing key %d does not have %d bytes", k.Version, len(key.secret))
 		}
 		copy(key.secret[:], k.Secret)
-		if i > 0 && (k.Version <= in.Keys[i-1].Version || k.From.Before(in.Keys[i-1].From)) {
+		if i > 0 && (k.Version <= in.Keys[i-1].Version || k.SignsFrom.Before(in.Keys[i-1].SignsFrom)) {
 			return KeyRing{}, errors.New("signing keys are out of order")
 		}
 		r.keys = append(r.keys, key)

@@ -96,16 +96,16 @@ func (t *KeyTable) Create(_ context.Context, k farm.APIKey) error {
 
 // Replace implements KeyStore.
 func (t *KeyTable) Replace(_ context.Context, old, k farm.APIKey) error {
-	return t.changeOf(old, func(m keyMap) { m[k.ID] = k })
+	return t.changeUnmodified(old, func(m keyMap) { m[k.ID] = k })
 }
 
 // Delete implements KeyStore.
 func (t *KeyTable) Delete(_ context.Context, old farm.APIKey) error {
-	return t.changeOf(old, func(m keyMap) { delete(m, old.ID) })
+	return t.changeUnmodified(old, func(m keyMap) { delete(m, old.ID) })
 }
 
-// changeOf changes a key that is still what it was.
-func (t *KeyTable) changeOf(old farm.APIKey, do func(keyMap)) error {
+// changeUnmodified changes a key that is still what it was.
+func (t *KeyTable) changeUnmodified(old farm.APIKey, do func(keyMap)) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if now, ok := t.Get(old.ID); !ok || !SameKey(now, old) {

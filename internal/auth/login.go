@@ -19,18 +19,18 @@ const (
 )
 
 const (
-	forLogins  Purpose = "login"
-	maxLogin           = 3800      // bytes of its text: browsers keep 4096 with name and attributes
-	maxCookies         = 16 * 1024 // bytes of all cookies of a request
+	loginPurpose Purpose = "login"
+	maxLogin             = 3800      // bytes of its text: browsers keep 4096 with name and attributes
+	maxCookies           = 16 * 1024 // bytes of all cookies of a request
 )
 
 // LoginCookies creates and verifies login cookies of browsers: signed identities, which every
 // replica verifies and which are stored nowhere. A login of the root user becomes invalid with the
 // root token, one of the identity provider's users with the provider.
 type LoginCookies struct {
-	signer   *Signer
-	root     *RootToken
-	provider string
+	signer      *Signer
+	root        *RootToken
+	providerURL string
 }
 
 // NewLoginCookies returns LoginCookies. root is nil when no login with the root token is accepted;
@@ -39,29 +39,29 @@ func NewLoginCookies(signer *Signer, root *RootToken, provider string) *LoginCoo
 	return &LoginCookies{signer, root, provider}
 }
 
-// login is the content of a cookie.
-type login struct {
+// loginClaims is the content of a cookie.
+type loginClaims struct {
 	Name   string   `json:"n,omitempty"`
 	Groups []string `json:"g,omitempty"`
 }
 
 // The first letter of a cookie's text is the kind of login.
 const (
-	loginOfRoot     = 'r'
-	loginOfProvider = 'p'
+	rootLogin     = 'r'
+	providerLogin = 'p'
 )
 
-// Open returns the text of a cookie for a user who has logged in, with the root token or at the
+// Issue returns the text of a cookie for a user who has logged in, with the root token or at the
 // identity provider.
-func (l *LoginCookies) Open(who Identity) (string, error) {
-	kind, content := byte(loginOfProvider), login{Name: who.Name, Groups: who.Groups}
+func (l *LoginCookies) Issue(who Identity) (string, error) {
+	kind, content := byte(providerLogin), loginClaims{Name: who.Name, Groups: who.Groups}
 	switch {
 	case who.Root:
-		kind, content = loginOfRoot, login{}
-	case who.Method != ByOIDC || l.provider == "":
+		kind, content = rootLogin, loginClaims{}
+	case who.Method != ByOIDC || l.providerURL == "":
 		return "", errors.New("a login session of this kind is not supported")
 	}
-	if kind == loginOfProvider {
+	if kind == providerLogin {
 		if _, err := externalIdentity(who.Name, who.Groups, who.Method); err != nil {
 			return "", err
 		}
@@ -74,7 +74,7 @@ func (l *LoginCookies) Open(who Identity) (string, error) {
 	if !ok {
 		return "", errors.New("a login session of this kind is not supported")
 	}
-	text := string(kind) + l.signer.Seal(forLogins, raw, bound...)
+	text := string(kind) + l.signer.Sign(loginPurpose, raw, bound...)
 	if len(text) > maxLogin {
 		return "",
 			farm.Refused(
@@ -87,19 +87,19 @@ func (l *LoginCookies) Open(who Identity) (string, error) {
 // boundValues returns the values to which a kind of login is bound; ok is false for an unknown kind.
 func (l *LoginCookies) boundValues(kind byte) (bound []string, ok bool) {
 	switch {
-	case kind == loginOfRoot && l.root != nil:
+	case kind == rootLogin && l.root != nil:
 		return []string{string(ByRoot), l.root.token.Reveal()}, true
-	case kind == loginOfProvider && l.provider != "":
-		return []string{string(ByOIDC), l.provider}, true
+	case kind == providerLogin && l.providerURL != "":
+		return []string{string(ByOIDC), l.providerURL}, true
 	}
 	return nil, false
 }
 
 var (
-	errLoginForm    = denied("the login cookie of the browser is malformed")
-	errLoginTwice   = denied("the browser sent two login cookies")
-	errLoginExpired = denied("the login of the browser has expired")
-	errLoginForeign = denied("the login of the browser is from another service, or its credential has changed")
+	errLoginForm    = deniedError("the login cookie of the browser is malformed")
+	errLoginTwice   = deniedError("the browser sent two login cookies")
+	errLoginExpired = deniedError("the login of the browser has expired")
+	errLoginForeign = deniedError("the login of the browser is from another service, or its credential has changed")
 )
 
 // Verify verifies the text of a cookie.
@@ -111,17 +111,17 @@ func (l *LoginCookies) Verify(text string) (Identity, error) {
 	if !ok {
 		return Identity{}, errLoginForeign
 	}
-	raw, err := l.signer.Unseal(forLogins, text[1:], LoginTTL, bound...)
+	raw, err := l.signer.Verify(loginPurpose, text[1:], LoginTTL, bound...)
 	switch {
-	case errors.Is(err, ErrSealExpired):
+	case errors.Is(err, ErrSignedTextExpired):
 		return Identity{}, errLoginExpired
 	case err != nil:
 		return Identity{}, errLoginForeign
 	}
-	if text[0] == loginOfRoot {
+	if text[0] == rootLogin {
 		return root, nil
 	}
-	var content login
+	var content loginClaims
 	if err := json.Unmarshal(raw, &content); err != nil {
 		return Identity{}, errLoginForm
 	}

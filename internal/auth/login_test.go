@@ -25,7 +25,7 @@ func newLogins(t *testing.T, token string) *LoginCookies {
 
 func opened(t *testing.T, l *LoginCookies, who Identity) string {
 	t.Helper()
-	text, err := l.Open(who)
+	text, err := l.Issue(who)
 	must(t, err)
 	return text
 }
@@ -61,7 +61,7 @@ func TestLogins(t *testing.T) {
 		refuse(l, "p"+ofRoot[1:], errLoginForeign)
 		refuse(l, "r"+ofOtto[1:], errLoginForeign)
 		refuse(l, ofOtto[:len(ofOtto)-4], errLoginForeign)
-		refuse(l, "p"+l.signer.Seal(forSessions, []byte(`{"n":"otto"}`), string(ByOIDC), issuer), errLoginForeign)
+		refuse(l, "p"+l.signer.Sign(sessionPurpose, []byte(`{"n":"otto"}`), string(ByOIDC), issuer), errLoginForeign)
 		refuse(l, "", errLoginForm)
 		refuse(l, strings.Repeat("r", 1<<20), errLoginForm)
 		refuse(l, strings.Repeat("r", maxLogin+1), errLoginForm)
@@ -78,20 +78,20 @@ func TestLoginsOfOthers(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprint("a group of some length ", i)
 	}
-	_, err := l.Open(Identity{Name: "otto", Groups: many, Method: ByOIDC})
+	_, err := l.Issue(Identity{Name: "otto", Groups: many, Method: ByOIDC})
 	refusedWith(t, err, farm.CodeRefused, "You are in 400 groups")
 	for name, who := range map[string]Identity{
 		"a key": {Name: "ci", KeyID: "ci", Method: ByKey}, "nobody": {}, "root by name": {Name: "Root", Method: ByOIDC},
 		"no name": {Method: ByOIDC}, "a name of two lines": {Name: "a\nb", Method: ByOIDC},
 	} {
-		if text, err := l.Open(who); err == nil {
+		if text, err := l.Issue(who); err == nil {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
-	if _, err := NewLoginCookies(l.signer, nil, issuer).Open(root); err == nil {
+	if _, err := NewLoginCookies(l.signer, nil, issuer).Issue(root); err == nil {
 		t.Error("root logs in without a token")
 	}
-	if _, err := NewLoginCookies(l.signer, l.root, "").Open(Identity{Name: "otto", Method: ByOIDC}); err == nil {
+	if _, err := NewLoginCookies(l.signer, l.root, "").Issue(Identity{Name: "otto", Method: ByOIDC}); err == nil {
 		t.Error("a user logs in without a provider")
 	}
 }
@@ -172,7 +172,7 @@ func TestLocal(t *testing.T) {
 		{"anna", make([]string, maxGroups), true},
 		{"anna", make([]string, maxGroups+1), false},
 	} {
-		who, err := Local(c.name, c.groups)
+		who, err := LocalIdentity(c.name, c.groups)
 		if (err == nil) != c.ok || c.ok && (who.Method != ByLocal || who.Name != c.name || who.Root) {
 			t.Errorf("%q %q: %+v, %v", c.name, c.groups, who, err)
 		}
@@ -183,8 +183,8 @@ func TestLocal(t *testing.T) {
 func TestFailuresOfAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f FailureLimiter
-		for i := range failBurst + 5 {
-			if got := f.CountFrom("192.0.2.1"); got != (i >= failBurst) {
+		for i := range failureBurst + 5 {
+			if got := f.CountFrom("192.0.2.1"); got != (i >= failureBurst) {
 				t.Fatal(i, got)
 			}
 			if f.CountFrom(fmt.Sprintf("198.51.100.%d", i)) {

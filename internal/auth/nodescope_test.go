@@ -11,33 +11,36 @@ import (
 // TestNodeTokensCarryTheirScope, of whatever size that is.
 func TestNodeTokensCarryTheirScope(t *testing.T) {
 	w := newWorld(t)
-	passes := NewNodeTokens(w.signer, nil)
+	passes := NewRegistryTokens(w.signer, nil)
 	name := strings.Repeat(`"<`, 127)
 	revert := name + "r"
-	save := SaveScope{ID: strings.Repeat("i", 36), Template: strings.Repeat("t",
-		36), Name: name, Tag: name, Revert: &revert, Base: strings.Repeat("b", 36)}
-	value, _ := passes.Open("node-1", strings.Repeat("k", MaxKeyID), NodeScope{Save: []SaveScope{save}})
+	save := SaveScope{ID: strings.Repeat("i", 36), TemplateID: strings.Repeat("t",
+		36), Name: name, Tag: name, RevertTag: &revert, BaseTemplateID: strings.Repeat("b", 36)}
+	value, _ := passes.Issue("node-1", strings.Repeat("k", MaxKeyID), NodeScope{Saves: []SaveScope{save}})
 	who, err := passes.Verify(value)
-	if err != nil || len(who.Scope.Save) != 1 || who.Scope.Save[0].Tag != name || *who.Scope.Save[0].Revert != revert {
+	if err != nil || len(who.Scope.Saves) != 1 || who.Scope.Saves[0].Tag != name ||
+		*who.Scope.Saves[0].RevertTag != revert {
 		t.Fatalf("the largest save: %+v, %v", who.Scope, err)
 	}
 	var all NodeScope
 	for i := range 300 {
 		id := fmt.Sprintf("%036d", i)
-		all.Pull, all.Logs = append(all.Pull, id), append(all.Logs, id)
+		all.PullTemplates, all.LogInstances = append(all.PullTemplates, id), append(all.LogInstances, id)
 	}
-	all.Save, all.Rows, all.Orders = []SaveScope{{ID: "s", Tag: "v"}}, &RowScope{Machine: "m", Host: "h"}, true
-	value, _ = passes.Open("node-1", "", all)
+	all.Saves, all.LogRows, all.Orders = []SaveScope{{ID: "s", Tag: "v"}}, &LogRowScope{Machine: "m", Host: "h"}, true
+	value, _ = passes.Issue("node-1", "", all)
 	if who, err = passes.Verify(value); err != nil {
 		t.Fatal(err)
 	}
 	got := who.Scope
-	if len(got.Save) != 1 || *got.Rows != *all.Rows || !got.Orders || len(got.Logs) > 0 || len(got.Pull) < 40 ||
-		got.Pull[0] != all.Pull[0] {
-		t.Errorf("of 300 instances: %d saves, %d pulls, %d logs, %+v", len(got.Save), len(got.Pull), len(got.Logs),
-			got.Rows)
+	if len(got.Saves) != 1 || *got.LogRows != *all.LogRows || !got.Orders || len(got.LogInstances) > 0 ||
+		len(got.PullTemplates) < 40 ||
+		got.PullTemplates[0] != all.PullTemplates[0] {
+		t.Errorf("of 300 instances: %d saves, %d pulls, %d logs, %+v", len(got.Saves), len(got.PullTemplates),
+			len(got.LogInstances),
+			got.LogRows)
 	}
-	if len(all.Pull) != 300 || len(all.Logs) != 300 {
+	if len(all.PullTemplates) != 300 || len(all.LogInstances) != 300 {
 		t.Error("the scope that was given was changed")
 	}
 }
@@ -45,7 +48,8 @@ func TestNodeTokensCarryTheirScope(t *testing.T) {
 // TestScopeOfTheReleaseBefore: a token without a scope permits nothing, and its agent requests another one.
 func TestScopeOfTheReleaseBefore(t *testing.T) {
 	w := newWorld(t)
-	who, err := NewNodeTokens(w.signer, nil).Verify(passPrefix + w.signer.Seal(forPasses, []byte(`{"n":"node-1"}`)))
+	who, err := NewRegistryTokens(w.signer, nil).Verify(registryTokenPrefix +
+		w.signer.Sign(registryTokenPurpose, []byte(`{"n":"node-1"}`)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,10 +75,10 @@ func TestWhatAScopeGives(t *testing.T) {
 		for want, scope := range map[string]NodeScope{
 			"":                             {},
 			" ":                            {Orders: true},
-			"pull_vm download_vm":          {Pull: []string{"t"}},
-			"head_push_vm push_vm pull_vm": {Save: []SaveScope{{ID: "s"}}},
-			"upload_file":                  {Logs: []string{"i"}},
-			"send_log":                     {Rows: &RowScope{}},
+			"pull_vm download_vm":          {PullTemplates: []string{"t"}},
+			"head_push_vm push_vm pull_vm": {Saves: []SaveScope{{ID: "s"}}},
+			"upload_file":                  {LogInstances: []string{"i"}},
+			"send_log":                     {LogRows: &LogRowScope{}},
 		} {
 			who := Identity{Name: "n", Method: ByNode, Scope: scope}
 			for _, p := range farm.AllPermissions(farm.ServiceRegistry) {
@@ -108,8 +112,8 @@ func TestUnordered(t *testing.T) {
 func TestHowFarAScopeReaches(t *testing.T) {
 	latest := ""
 	s := NodeScope{
-		Pull: []string{"abc"}, Logs: []string{"i1", ""},
-		Save: []SaveScope{{ID: "s1", Template: "t1", Tag: "v2"}, {Template: "t2", Revert: &latest}},
+		PullTemplates: []string{"abc"}, LogInstances: []string{"i1", ""},
+		Saves: []SaveScope{{ID: "s1", TemplateID: "t1", Tag: "v2"}, {TemplateID: "t2", RevertTag: &latest}},
 	}
 	for id, want := range map[string]bool{"abc": true, "ABC": true, "abcd": false, "t1": false, "": false} {
 		if s.MayPull(id) != want {
@@ -133,11 +137,11 @@ func TestHowFarAScopeReaches(t *testing.T) {
 			t.Errorf("upload %q: %t", path, !want)
 		}
 	}
-	if save, ok := s.SaveOf("s1"); !ok || save.Template != "t1" || save.Reverts() || !s.Save[1].Reverts() {
+	if save, ok := s.FindSave("s1"); !ok || save.TemplateID != "t1" || save.Reverts() || !s.Saves[1].Reverts() {
 		t.Errorf("%+v, %t", save, ok)
 	}
 	for _, id := range []string{"", "s2"} {
-		if save, ok := s.SaveOf(id); ok || save.Template != "" {
+		if save, ok := s.FindSave(id); ok || save.TemplateID != "" {
 			t.Errorf("save %q: %+v", id, save)
 		}
 	}
@@ -145,7 +149,7 @@ func TestHowFarAScopeReaches(t *testing.T) {
 
 // TestRightsOfNodes: on templates a node has the right to pull what its orders name, whatever rules there are.
 func TestRightsOfNodes(t *testing.T) {
-	who := Identity{Name: "n", Method: ByNode, Scope: NodeScope{Pull: []string{"t1"}}}
+	who := Identity{Name: "n", Method: ByNode, Scope: NodeScope{PullTemplates: []string{"t1"}}}
 	for _, policy := range []Policy{
 		{Service: farm.ServiceRegistry},
 		{Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true},

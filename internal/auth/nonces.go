@@ -20,8 +20,8 @@ type NonceStore interface {
 	Use(ctx context.Context, m Nonce, until time.Time) (first bool, err error)
 }
 
-// MaxMarks bounds how many nonces are remembered at a time.
-const MaxMarks = 1_000_000
+// MaxNonces bounds how many nonces are remembered at a time.
+const MaxNonces = 1_000_000
 
 // ErrNoncesFull is the refusal when there are too many nonces.
 var ErrNoncesFull = farm.Errorf(farm.CodeBusy, "Too many sessions were opened in the last minutes; try again later")
@@ -29,10 +29,10 @@ var ErrNoncesFull = farm.Errorf(farm.CodeBusy, "Too many sessions were opened in
 // MemoryNonces is a NonceStore in memory. The zero value is ready.
 type MemoryNonces struct {
 	mu sync.Mutex // guards what follows
-	// minutes maps the minute in which they may be forgotten to nonces.
-	minutes map[int64]map[Nonce]struct{}
-	count   int
-	swept   int64 // the minute in which old ones were forgotten last
+	// noncesByMinute maps the minute in which they may be forgotten to nonces.
+	noncesByMinute map[int64]map[Nonce]struct{}
+	count          int
+	sweptMinute    int64 // the minute in which old ones were forgotten last
 }
 
 var _ NonceStore = (*MemoryNonces)(nil)
@@ -42,40 +42,40 @@ func (t *MemoryNonces) Use(_ context.Context, m Nonce, until time.Time) (bool, e
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sweepLocked(now.Unix() / 60)
+	t.pruneLocked(now.Unix() / 60)
 	if !until.After(now) {
 		return false, nil
 	}
-	for _, minute := range t.minutes {
+	for _, minute := range t.noncesByMinute {
 		if _, used := minute[m]; used {
 			return false, nil
 		}
 	}
-	if t.count >= MaxMarks {
+	if t.count >= MaxNonces {
 		return false, ErrNoncesFull
 	}
 	at := until.Unix()/60 + 1
-	if t.minutes == nil {
-		t.minutes = map[int64]map[Nonce]struct{}{}
+	if t.noncesByMinute == nil {
+		t.noncesByMinute = map[int64]map[Nonce]struct{}{}
 	}
-	if t.minutes[at] == nil {
-		t.minutes[at] = map[Nonce]struct{}{}
+	if t.noncesByMinute[at] == nil {
+		t.noncesByMinute[at] = map[Nonce]struct{}{}
 	}
-	t.minutes[at][m] = struct{}{}
+	t.noncesByMinute[at][m] = struct{}{}
 	t.count++
 	return true, nil
 }
 
-// sweepLocked removes expired nonces.
-func (t *MemoryNonces) sweepLocked(minute int64) {
-	if minute == t.swept {
+// pruneLocked removes expired nonces.
+func (t *MemoryNonces) pruneLocked(minute int64) {
+	if minute == t.sweptMinute {
 		return
 	}
-	t.swept = minute
-	for at, marks := range t.minutes {
+	t.sweptMinute = minute
+	for at, marks := range t.noncesByMinute {
 		if at <= minute {
 			t.count -= len(marks)
-			delete(t.minutes, at)
+			delete(t.noncesByMinute, at)
 		}
 	}
 }

@@ -15,13 +15,13 @@ import (
 
 // Sizes of keys, in bits.
 const (
-	madeKeyBits = 2048 // of pairs made here
-	minKeyBits  = 2048
-	maxKeyBits  = 4096
+	generatedKeyBits = 2048 // of pairs made here
+	minKeyBits       = 2048
+	maxKeyBits       = 4096
 )
 
-// maxPublicText bounds the text of a public key, in bytes; one of 4096 bits takes 736.
-const maxPublicText = 4096
+// maxPublicKeyText bounds the text of a public key, in bytes; one of 4096 bits takes 736.
+const maxPublicKeyText = 4096
 
 // publicField is the parameter of a public key, as refusals name it.
 const publicField = "publicKey"
@@ -31,15 +31,15 @@ const publicField = "publicKey"
 func ParsePublicKey(text string) (*rsa.PublicKey, []byte, error) {
 	text = strings.TrimSpace(text)
 	switch {
-	case len(text) > maxPublicText:
-		return nil, nil, farm.Invalid(publicField, "public key is longer than %d bytes", maxPublicText)
+	case len(text) > maxPublicKeyText:
+		return nil, nil, farm.Invalid(publicField, "public key is longer than %d bytes", maxPublicKeyText)
 	case strings.Contains(text, "-----"):
 		return nil,
 			nil, farm.Invalid(publicField, "remove the BEGIN and END lines of the PEM form, and all line breaks")
 	case strings.ContainsAny(text, "\r\n"):
 		return nil, nil, farm.Invalid(publicField, "the base64 text must be a single line")
 	}
-	der, err := decode64(text)
+	der, err := decodeBase64(text)
 	if err != nil {
 		return nil, nil, farm.Invalid(publicField, "public key is not base64")
 	}
@@ -80,10 +80,10 @@ func encrypt(key *rsa.PublicKey, text string) (string, error) {
 	return base64.StdEncoding.EncodeToString(sealed), nil
 }
 
-// makePair makes a pair of keys: the public one in PKIX DER, the private one as the single
+// generateKeyPair makes a pair of keys: the public one in PKIX DER, the private one as the single
 // line that clients expect, standard base64 of PKCS#1 DER.
-func makePair() (public []byte, private Secret, err error) {
-	key, err := rsa.GenerateKey(rand.Reader, madeKeyBits)
+func generateKeyPair() (public []byte, private Secret, err error) {
+	key, err := rsa.GenerateKey(rand.Reader, generatedKeyBits)
 	if err != nil {
 		return nil, Secret{}, fmt.Errorf("create key pair: %w", err)
 	}

@@ -40,55 +40,55 @@ func newResource(kind farm.ResourceType, id string) resource {
 	return resource{kind, strings.ToLower(id)}
 }
 
-// bits is a set of permissions of one service, or of rights on one type of resources.
-type bits uint64
+// bitset is a set of permissions of one service, or of rights on one type of resources.
+type bitset uint64
 
 // Rules are a policy and grants, made ready for fast answers. They are never changed.
 type Rules struct {
-	service   farm.Service
-	enforced  bool
-	resources bool
-	known     map[farm.Permission]bits // each has one bit
-	rights    map[farm.ResourceType]map[farm.Permission]bits
-	granted   map[string]bits // permission group -> permissions
-	on        map[string]map[resource]bits
+	service          farm.Service
+	enforced         bool
+	resourcesManaged bool
+	permissionBits   map[farm.Permission]bitset // each has one bit
+	rightBits        map[farm.ResourceType]map[farm.Permission]bitset
+	groupPermissions map[string]bitset // permission group -> permissions
+	groupRights      map[string]map[resource]bitset
 }
 
 // NewRules makes rules.
 func NewRules(p Policy, g Grants) *Rules {
 	r := &Rules{
-		service:  p.Service,
-		enforced: p.Enforces(g),
-		known:    number(farm.AllPermissions(p.Service)),
-		rights:   map[farm.ResourceType]map[farm.Permission]bits{},
-		granted:  map[string]bits{}, on: map[string]map[resource]bits{},
+		service:          p.Service,
+		enforced:         p.Enforces(g),
+		permissionBits:   assignBits(farm.AllPermissions(p.Service)),
+		rightBits:        map[farm.ResourceType]map[farm.Permission]bitset{},
+		groupPermissions: map[string]bitset{}, groupRights: map[string]map[resource]bitset{},
 	}
-	r.resources = r.enforced && p.Resources
+	r.resourcesManaged = r.enforced && p.Resources
 	for name, list := range g.Groups {
-		r.granted[name] = sum(r.known, list)
+		r.groupPermissions[name] = unionBits(r.permissionBits, list)
 	}
 	for _, kind := range farm.ResourceTypes(p.Service) {
-		r.rights[kind] = number(farm.ResourcePermissions(kind))
+		r.rightBits[kind] = assignBits(farm.ResourcePermissions(kind))
 	}
 	for name, list := range g.Resources {
-		at := make(map[resource]bits, len(list))
+		at := make(map[resource]bitset, len(list))
 		for _, res := range list {
-			at[newResource(res.Type, res.ID)] |= sum(r.rights[res.Type], res.Permissions)
+			at[newResource(res.Type, res.ID)] |= unionBits(r.rightBits[res.Type], res.Permissions)
 		}
-		r.on[name] = at
+		r.groupRights[name] = at
 	}
 	return r
 }
 
-func number(list []farm.PermissionInfo) map[farm.Permission]bits {
-	out := make(map[farm.Permission]bits, len(list))
+func assignBits(list []farm.PermissionInfo) map[farm.Permission]bitset {
+	out := make(map[farm.Permission]bitset, len(list))
 	for i, p := range list {
 		out[p.Name] = 1 << i
 	}
 	return out
 }
 
-func sum(known map[farm.Permission]bits, list []farm.Permission) (all bits) {
+func unionBits(known map[farm.Permission]bitset, list []farm.Permission) (all bitset) {
 	for _, p := range list {
 		all |= known[p]
 	}
@@ -103,7 +103,7 @@ func (r *Rules) Allows(who Identity, p farm.Permission) bool {
 	if who.Root {
 		return true
 	}
-	bit := r.known[p] // 0, which no caller has, for root's own permissions and for unknown ones
+	bit := r.permissionBits[p] // 0, which no caller has, for root's own permissions and for unknown ones
 	switch {
 	case bit == 0 || who.Method == "":
 		return false
@@ -118,15 +118,15 @@ func (r *Rules) Allows(who Identity, p farm.Permission) bool {
 // KeyAllows reports whether the API key that a node has joined with permits it to use a permission.
 // It grants nothing.
 func (r *Rules) KeyAllows(who Identity, p farm.Permission) bool {
-	return !r.enforced || who.KeyID == "" || r.has(who.KeyID, who.Groups, r.known[p])
+	return !r.enforced || who.KeyID == "" || r.has(who.KeyID, who.Groups, r.permissionBits[p])
 }
 
-func (r *Rules) has(name string, groups []string, bit bits) bool {
-	if r.granted[name]&bit != 0 {
+func (r *Rules) has(name string, groups []string, bit bitset) bool {
+	if r.groupPermissions[name]&bit != 0 {
 		return true
 	}
 	for _, g := range groups {
-		if r.granted[g]&bit != 0 {
+		if r.groupPermissions[g]&bit != 0 {
 			return true
 		}
 	}
@@ -140,21 +140,21 @@ func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm
 	if who.Root {
 		return true
 	}
-	bit := r.rights[kind][p]
+	bit := r.rightBits[kind][p]
 	switch {
 	case bit == 0 || who.Method == "":
 		return false
 	case who.Method == ByNode:
 		return p == pullRight && who.Scope.MayPull(id)
-	case !r.resources, who.Method == ByLocal && who.Name == "":
+	case !r.resourcesManaged, who.Method == ByLocal && who.Name == "":
 		return true
 	}
 	at := newResource(kind, id)
-	if r.on[who.Name][at]&bit != 0 {
+	if r.groupRights[who.Name][at]&bit != 0 {
 		return true
 	}
 	for _, g := range who.Groups {
-		if r.on[g][at]&bit != 0 {
+		if r.groupRights[g][at]&bit != 0 {
 			return true
 		}
 	}
@@ -171,7 +171,7 @@ func (r *Rules) Enforced() bool { return r.enforced }
 func (r *Rules) Service() farm.Service { return r.service }
 
 // Managed reports whether resource rights are enforced.
-func (r *Rules) Managed() bool { return r.resources }
+func (r *Rules) Managed() bool { return r.resourcesManaged }
 
 // MayActFor reports whether a caller may act for a permission group: as a member, or because they
 // have everything.
@@ -183,15 +183,15 @@ func (i Identity) MayActFor(group string) bool {
 // GroupAllowsOn reports whether one permission group has a right on a resource, for requests that
 // name the group for which they are made. It is true where resource rights are not enforced.
 func (r *Rules) GroupAllowsOn(group string, kind farm.ResourceType, id string, p farm.Permission) bool {
-	bit := r.rights[kind][p]
-	return bit != 0 && (!r.resources || r.on[group][newResource(kind, id)]&bit != 0)
+	bit := r.rightBits[kind][p]
+	return bit != 0 && (!r.resourcesManaged || r.groupRights[group][newResource(kind, id)]&bit != 0)
 }
 
 // Holders returns the permission groups that have a right, by the id of the resource on which they
 // have it, each list sorted. It takes time for each right that was granted.
 func (r *Rules) Holders(kind farm.ResourceType, p farm.Permission) map[string][]string {
-	bit, out := r.rights[kind][p], map[string][]string{}
-	for group, rights := range r.on {
+	bit, out := r.rightBits[kind][p], map[string][]string{}
+	for group, rights := range r.groupRights {
 		for at, has := range rights {
 			if at.kind == kind && has&bit != 0 {
 				out[at.id] = append(out[at.id], group)

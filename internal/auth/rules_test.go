@@ -21,7 +21,7 @@ func group(t testing.TB, g Grants, s farm.Service, name string, list ...farm.Per
 }
 
 // saving is the scope of a node on which a save is under way.
-var saving = NodeScope{Save: []SaveScope{{ID: "s1", Template: "t1", Tag: "v2", Base: "t0"}}}
+var saving = NodeScope{Saves: []SaveScope{{ID: "s1", TemplateID: "t1", Tag: "v2", BaseTemplateID: "t0"}}}
 
 // everybody has one caller of each kind, without any grants.
 var everybody = map[string]Identity{
@@ -273,7 +273,7 @@ func TestGrantsAreChecked(t *testing.T) {
 			return resources(farm.ResourcePermission{ID: "a", Type: "node", Permissions: []farm.Permission{"pull"}})
 		},
 		"one permission group (10000) reached": func() (Grants, error) {
-			return resources(make([]farm.ResourcePermission, MaxGrantsOn+1)...)
+			return resources(make([]farm.ResourcePermission, MaxGroupResources+1)...)
 		},
 		"group: must be ": func() (Grants, error) { return Grants{}.SetResources(c, " a", nil) },
 	} {
@@ -303,7 +303,7 @@ func TestGrantsAreChecked(t *testing.T) {
 	if _, err := gone.DeleteGroup("a"); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Error(err)
 	}
-	for i := range MaxGrantNames - 2 {
+	for i := range MaxGrantGroups - 2 {
 		g.Groups[fmt.Sprint(i)] = nil
 	}
 	_, err = g.SetGroup(c, "more", nil)
@@ -318,13 +318,13 @@ func resources(list ...farm.ResourcePermission) (Grants, error) {
 }
 
 func TestAllResourcesAreBounded(t *testing.T) {
-	list := make([]farm.ResourcePermission, MaxGrantsOn)
+	list := make([]farm.ResourcePermission, MaxGroupResources)
 	for i := range list {
 		list[i] = farm.ResourcePermission{ID: fmt.Sprint(i), Type: farm.ResourceNode}
 	}
 	var g Grants
 	var err error
-	for i := range MaxAllGrantsOn / MaxGrantsOn {
+	for i := range MaxResources / MaxGroupResources {
 		g, err = g.SetResources(farm.ServiceController, fmt.Sprint(i), list)
 		must(t, err)
 	}
@@ -450,8 +450,8 @@ func TestHolders(t *testing.T) {
 func TestGroupsWithRightsAreBounded(t *testing.T) {
 	var g Grants
 	list := []farm.ResourcePermission{{ID: "n1", Type: farm.ResourceNode}}
-	for i := range MaxGrantNames {
-		if g.Resources = with(g.Resources, fmt.Sprint(i), list); i != MaxGrantNames-2 {
+	for i := range MaxGrantGroups {
+		if g.Resources = withKey(g.Resources, fmt.Sprint(i), list); i != MaxGrantGroups-2 {
 			continue
 		}
 		if _, err := g.SetResources(farm.ServiceController, "the last", list); err != nil {

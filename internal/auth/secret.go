@@ -8,8 +8,8 @@ import (
 	"log/slog"
 )
 
-// masked replaces a secret in output.
-const masked = "***"
+// secretMask replaces a secret in output.
+const secretMask = "***"
 
 // Secret is a text that is not shown: printing it in any form, JSON and logs show "***". The zero
 // value is the absence of a secret.
@@ -41,13 +41,13 @@ func (s Secret) Equal(text string) bool {
 }
 
 // Format implements fmt.Formatter: every verb prints the mask.
-func (Secret) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, masked) }
+func (Secret) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, secretMask) }
 
 // String returns the mask.
-func (Secret) String() string { return masked }
+func (Secret) String() string { return secretMask }
 
 // MarshalText returns the mask, in JSON too.
-func (Secret) MarshalText() ([]byte, error) { return []byte(masked), nil }
+func (Secret) MarshalText() ([]byte, error) { return []byte(secretMask), nil }
 
 // LogValue returns the mask.
-func (Secret) LogValue() slog.Value { return slog.StringValue(masked) }
+func (Secret) LogValue() slog.Value { return slog.StringValue(secretMask) }

@@ -17,8 +17,8 @@ const (
 	MaxSessionTTL     = 24 * time.Hour
 )
 
-// forSessions is the purpose of the signatures of sessions.
-const forSessions Purpose = "session"
+// sessionPurpose is the purpose of the signatures of sessions.
+const sessionPurpose Purpose = "session"
 
 // maxBearer bounds the base64 text of a session, in bytes. One takes 300, and with the longest ID
 // 500; clients may add their own fields to it.
@@ -27,35 +27,35 @@ const maxBearer = 4096
 // Sessions are what keys turn into. They are signed values that every replica verifies, and
 // are stored nowhere.
 type Sessions struct {
-	keys   *Keys
+	keys   *APIKeys
 	signer *Signer
 	ttl    time.Duration
 }
 
 // NewSessions makes sessions that live for ttl; 0: the default.
-func NewSessions(keys *Keys, signer *Signer, ttl time.Duration) *Sessions {
+func NewSessions(keys *APIKeys, signer *Signer, ttl time.Duration) *Sessions {
 	if ttl <= 0 {
 		ttl = DefaultSessionTTL
 	}
 	return &Sessions{keys, signer, min(ttl, MaxSessionTTL)}
 }
 
-// Open creates a session for a caller who has proved possession of the key.
-func (s *Sessions) Open(key farm.APIKey) api.Session {
+// Issue creates a session for a caller who has proved possession of the key.
+func (s *Sessions) Issue(key farm.APIKey) api.Session {
 	var raw [16]byte
 	_, _ = rand.Read(raw[:])
 	id := base64.RawURLEncoding.EncodeToString(raw[:])
 	return api.Session{
 		UserName: key.ID, SessionID: id,
-		Token: s.signer.Seal(forSessions, nil, key.ID, id, key.Generation),
+		Token: s.signer.Sign(sessionPurpose, nil, key.ID, id, key.Generation),
 	}
 }
 
 var (
-	errBearerForm     = denied("the Bearer token is not a session token")
-	errSessionKey     = denied("the API key of the session was deleted or has expired")
-	errSessionExpired = denied("the session has expired")
-	errSessionForeign = denied("the session is from another service, or its API key was created again")
+	errBearerForm     = deniedError("the Bearer token is not a session token")
+	errSessionKey     = deniedError("the API key of the session was deleted or has expired")
+	errSessionExpired = deniedError("the session has expired")
+	errSessionForeign = deniedError("the session is from another service, or its API key was created again")
 )
 
 // Verify verifies the value after "Bearer ": base64, of either alphabet, of a session as JSON in
@@ -65,13 +65,13 @@ func (s *Sessions) Verify(bearer string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	key, ok := s.keys.Live(session.UserName)
+	key, ok := s.keys.GetUnexpired(session.UserName)
 	if !ok {
 		return Identity{}, errSessionKey
 	}
-	_, err = s.signer.Unseal(forSessions, session.Token, s.ttl, key.ID, session.SessionID, key.Generation)
+	_, err = s.signer.Verify(sessionPurpose, session.Token, s.ttl, key.ID, session.SessionID, key.Generation)
 	switch {
-	case errors.Is(err, ErrSealExpired):
+	case errors.Is(err, ErrSignedTextExpired):
 		return Identity{}, errSessionExpired
 	case err != nil:
 		return Identity{}, errSessionForeign
@@ -85,7 +85,7 @@ func parseBearer(bearer string) (api.Session, error) {
 	if len(bearer) > maxBearer {
 		return session, errBearerForm
 	}
-	raw, err := decode64(bearer)
+	raw, err := decodeBase64(bearer)
 	if err != nil || json.Unmarshal(raw, &session) != nil || session.UserName == "" || session.Token == "" {
 		return api.Session{}, errBearerForm
 	}

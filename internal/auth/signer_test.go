@@ -14,43 +14,43 @@ import (
 func TestSeals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewSigner(NewKeyRing(time.Now()))
-		text := s.Seal("a", []byte("payload"), "x", "yz")
-		got, err := s.Unseal("a", text, time.Minute, "x", "yz")
+		text := s.Sign("a", []byte("payload"), "x", "yz")
+		got, err := s.Verify("a", text, time.Minute, "x", "yz")
 		if err != nil || string(got) != "payload" || strings.ContainsAny(text, "+/= \n") {
 			t.Errorf("%q from %q, %v", got, text, err)
 		}
 		for name, try := range map[string]func() ([]byte, error){
-			"another purpose": func() ([]byte, error) { return s.Unseal("b", text, time.Minute, "x", "yz") },
-			"other bounds":    func() ([]byte, error) { return s.Unseal("a", text, time.Minute, "xy", "z") },
-			"fewer bounds":    func() ([]byte, error) { return s.Unseal("a", text, time.Minute, "x") },
+			"another purpose": func() ([]byte, error) { return s.Verify("b", text, time.Minute, "x", "yz") },
+			"other bounds":    func() ([]byte, error) { return s.Verify("a", text, time.Minute, "xy", "z") },
+			"fewer bounds":    func() ([]byte, error) { return s.Verify("a", text, time.Minute, "x") },
 			"another ring": func() ([]byte, error) {
-				return NewSigner(NewKeyRing(time.Now())).Unseal("a", text, time.Minute, "x", "yz")
+				return NewSigner(NewKeyRing(time.Now())).Verify("a", text, time.Minute, "x", "yz")
 			},
 		} {
-			if got, err := try(); !errors.Is(err, ErrSealForeign) {
+			if got, err := try(); !errors.Is(err, ErrSignedTextForeign) {
 				t.Errorf("%s: %q, %v", name, got, err)
 			}
 		}
 		for i := range text {
 			for _, c := range []string{"A", "B", "", "AA"} {
 				wrong := text[:i] + c + text[i+1:]
-				if got, err := s.Unseal("a", wrong, time.Minute, "x", "yz"); err == nil && wrong != text &&
+				if got, err := s.Verify("a", wrong, time.Minute, "x", "yz"); err == nil && wrong != text &&
 					i < len(text)-1 {
 					t.Fatalf("byte %d as %q: %q", i, c, got)
 				}
 			}
 		}
-		for _, wrong := range []string{"", "A", text[:len(text)/2], strings.Repeat("A", maxSeal+1), "*" + text} {
-			if _, err := s.Unseal("a", wrong, time.Minute, "x", "yz"); err == nil {
+		for _, wrong := range []string{"", "A", text[:len(text)/2], strings.Repeat("A", maxSignedText+1), "*" + text} {
+			if _, err := s.Verify("a", wrong, time.Minute, "x", "yz"); err == nil {
 				t.Errorf("%.30q is taken", wrong)
 			}
 		}
 		time.Sleep(time.Minute)
-		if _, err := s.Unseal("a", text, time.Minute, "x", "yz"); err != nil {
+		if _, err := s.Verify("a", text, time.Minute, "x", "yz"); err != nil {
 			t.Errorf("after its time: %v", err)
 		}
 		time.Sleep(time.Millisecond)
-		if _, err := s.Unseal("a", text, time.Minute, "x", "yz"); !errors.Is(err, ErrSealExpired) {
+		if _, err := s.Verify("a", text, time.Minute, "x", "yz"); !errors.Is(err, ErrSignedTextExpired) {
 			t.Errorf("beyond its time: %v", err)
 		}
 	})
@@ -63,26 +63,26 @@ func TestRotation(t *testing.T) {
 		early, late := NewSigner(old), NewSigner(old)
 		check := func(by, of *Signer) {
 			t.Helper()
-			if _, err := by.Unseal("p", of.Seal("p", nil), time.Hour); err != nil {
+			if _, err := by.Verify("p", of.Sign("p", nil), time.Hour); err != nil {
 				t.Errorf("%v", err)
 			}
 		}
-		before := early.Seal("p", nil)
+		before := early.Sign("p", nil)
 		rotated := old.Rotated(time.Now())
-		early.Replace(rotated)
-		time.Sleep(ringLead - time.Second)
+		early.ReplaceRing(rotated)
+		time.Sleep(newKeyDelay - time.Second)
 		check(late, early) // not signed with the new key yet
-		late.Replace(rotated)
+		late.ReplaceRing(rotated)
 		time.Sleep(2 * time.Second)
 		check(late, early)
 		check(early, late)
-		if rotated.signing(time.Now()).version != 2 {
+		if rotated.signingKey(time.Now()).version != 2 {
 			t.Error("the new key does not sign")
 		}
-		if _, err := late.Unseal("p", before, time.Hour); err != nil {
+		if _, err := late.Verify("p", before, time.Hour); err != nil {
 			t.Errorf("what was signed before: %v", err)
 		}
-		time.Sleep(ringKeep - time.Minute)
+		time.Sleep(oldKeyRetention - time.Minute)
 		if again := rotated.Rotated(time.Now()); len(again.keys) != 3 {
 			t.Errorf("%d keys while the first still counts", len(again.keys))
 		}
@@ -91,9 +91,9 @@ func TestRotation(t *testing.T) {
 		if len(again.keys) != 2 || again.keys[0].version != 2 || again.keys[1].version != 3 {
 			t.Errorf("%d keys, the first of version %d", len(again.keys), again.keys[0].version)
 		}
-		late.Replace(again)
+		late.ReplaceRing(again)
 		check(late, early) // they still share the key that signs
-		if _, err := late.Unseal("p", before, 1000*time.Hour); !errors.Is(err, ErrSealForeign) {
+		if _, err := late.Verify("p", before, 1000*time.Hour); !errors.Is(err, ErrSignedTextForeign) {
 			t.Errorf("what the forgotten key signed: %v", err)
 		}
 	})
@@ -109,11 +109,11 @@ func TestRingsAreStored(t *testing.T) {
 		t.Fatalf("%d keys", len(back.keys))
 	}
 	for i, k := range ring.keys {
-		if b := back.keys[i]; b.version != k.version || *b.secret != *k.secret || !b.from.Equal(k.from) {
+		if b := back.keys[i]; b.version != k.version || *b.secret != *k.secret || !b.signsFrom.Equal(k.signsFrom) {
 			t.Errorf("key %d differs", i)
 		}
 	}
-	for range ringLimit {
+	for range maxRingKeys {
 		if !ring.Full() {
 			ring = ring.Rotated(time.Now())
 		}
@@ -124,9 +124,9 @@ func TestRingsAreStored(t *testing.T) {
 	if _, err := ParseKeyRing(raw); err != nil {
 		t.Errorf("a full ring: %v", err)
 	}
-	good := storedRing{Form: 1, Keys: []storedKey{{Version: 1, Secret: make([]byte, 32)}}}
+	good := storedRing{FormatVersion: 1, Keys: []storedKey{{Version: 1, Secret: make([]byte, 32)}}}
 	for words, change := range map[string]func(*storedRing){
-		"have format 2":   func(r *storedRing) { r.Form = 2 },
+		"have format 2":   func(r *storedRing) { r.FormatVersion = 2 },
 		"0 signing keys":  func(r *storedRing) { r.Keys = nil },
 		"65 signing keys": func(r *storedRing) { r.Keys = make([]storedKey, 65) },
 		"32 bytes":        func(r *storedRing) { r.Keys = []storedKey{{Version: 1, Secret: make([]byte, 33)}} },
@@ -148,13 +148,13 @@ func TestRingsAreStored(t *testing.T) {
 func TestRingsGrowOld(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	ring := NewKeyRing(now)
-	if ring.Full() || ring.NeedsRotation(now) || ring.NeedsRotation(now.Add(RingAge-time.Second)) ||
-		!ring.NeedsRotation(now.Add(RingAge)) ||
+	if ring.Full() || ring.NeedsRotation(now) || ring.NeedsRotation(now.Add(RotationAge-time.Second)) ||
+		!ring.NeedsRotation(now.Add(RotationAge)) ||
 		(KeyRing{}).NeedsRotation(now) {
 		t.Error("a ring is old when its newest key is a month old")
 	}
-	if ring = ring.Rotated(now.Add(RingAge)); ring.NeedsRotation(now.Add(RingAge+ringLead)) ||
-		!ring.NeedsRotation(now.Add(2*RingAge+ringLead)) {
+	if ring = ring.Rotated(now.Add(RotationAge)); ring.NeedsRotation(now.Add(RotationAge+newKeyDelay)) ||
+		!ring.NeedsRotation(now.Add(2*RotationAge+newKeyDelay)) {
 		t.Error("a ring that was rotated is as old as its newest key")
 	}
 }
@@ -164,12 +164,13 @@ func TestClocksMayDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewSigner(NewKeyRing(time.Now()))
 		key := s.ring.Load().keys[0]
-		for ahead, good := range map[time.Duration]bool{0: true, skew: true, skew + time.Millisecond: false} {
+		for ahead, good := range map[time.Duration]bool{0: true, maxClockSkew: true, maxClockSkew +
+			time.Millisecond: false} {
 			out := binary.BigEndian.AppendUint32(nil, key.version)
 			out = binary.BigEndian.AppendUint64(out, uint64(time.Now().Add(ahead).UnixMilli()))
-			mac := key.mac("a", out)
-			_, err := s.Unseal("a", base64.RawURLEncoding.EncodeToString(append(out, mac[:]...)), time.Minute)
-			if (err == nil) != good || err != nil && !errors.Is(err, ErrSealExpired) {
+			mac := key.sign("a", out)
+			_, err := s.Verify("a", base64.RawURLEncoding.EncodeToString(append(out, mac[:]...)), time.Minute)
+			if (err == nil) != good || err != nil && !errors.Is(err, ErrSignedTextExpired) {
 				t.Errorf("made %s from now: %v", ahead, err)
 			}
 		}

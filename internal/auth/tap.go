@@ -18,16 +18,16 @@ import (
 // SecretTTL is how long the secret of a hand is good.
 const SecretTTL = 3 * time.Minute
 
-// forHands is the purpose of the signatures in secrets.
-const forHands Purpose = "tap"
+// handPurpose is the purpose of the signatures in secrets.
+const handPurpose Purpose = "tap"
 
 // A secret is the time it was made at in seconds, a random number, and the beginning of a signature
 // over both, the key and its generation: 20 bytes, 27 URL-safe characters.
 const (
-	secretTime = 4
-	secretHead = secretTime + 6
-	secretSize = secretHead + 10
-	secretText = 27 // characters
+	secretTimeBytes  = 4
+	secretHeadBytes  = secretTimeBytes + 6
+	secretBytes      = secretHeadBytes + 10
+	secretTextLength = 27 // characters
 )
 
 // handText is the base64 of secrets. One text stands for one secret.
@@ -37,104 +37,104 @@ var handText = base64.RawURLEncoding.Strict()
 // can read, a shake that presents it returns a session. A hand stores nothing, so that any replica
 // can accept the shake.
 type TAP struct {
-	keys     *Keys
+	keys     *APIKeys
 	sessions *Sessions
-	marks    NonceStore
-	failed   FailureLimiter
+	nonces   NonceStore
+	failures FailureLimiter
 }
 
 // NewTAP returns a TAP for the keys of sessions; marks remembers the used secrets.
 func NewTAP(s *Sessions, marks NonceStore) *TAP {
-	return &TAP{keys: s.keys, sessions: s, marks: marks}
+	return &TAP{keys: s.keys, sessions: s, nonces: marks}
 }
 
 var (
-	errHandKey     = denied("the API key does not exist or has expired")
-	errShakeSecret = denied("the nonce is wrong, or the API key was created again")
-	errShakeLate   = denied("the nonce has expired")
-	errShakeUsed   = denied("the nonce was already used")
+	errHandKey     = deniedError("the API key does not exist or has expired")
+	errShakeSecret = deniedError("the nonce is wrong, or the API key was created again")
+	errShakeLate   = deniedError("the nonce has expired")
+	errShakeUsed   = deniedError("the nonce was already used")
 )
 
 // Hand returns the encrypted secret for a key, in standard base64. For an unknown ID, or one of an
 // expired key, it returns a text that cannot be decrypted: a caller without the key cannot tell
 // whether it exists.
 func (t *TAP) Hand(id string) (string, error) {
-	key, ok := t.keys.Live(id)
+	key, ok := t.keys.GetUnexpired(id)
 	if !ok {
 		key = farm.APIKey{ID: id}
-		return encrypt(t.decoy(id), t.secret(key, time.Now()))
+		return encrypt(t.decoyKey(id), t.newSecret(key, time.Now()))
 	}
-	public, err := t.keys.public(key)
+	public, err := t.keys.publicKeyOf(key)
 	if err != nil {
 		return "", err
 	}
-	return encrypt(public, t.secret(key, time.Now()))
+	return encrypt(public, t.newSecret(key, time.Now()))
 }
 
 // Shake returns a session for a secret of Hand, once.
 func (t *TAP) Shake(ctx context.Context, r api.ShakeRequest, addr string) (api.ShakeAnswer, error) {
-	key, ok := t.keys.Live(r.ID)
+	key, ok := t.keys.GetUnexpired(r.ID)
 	if !ok {
-		return api.ShakeAnswer{}, t.refuse(r.ID, addr, errHandKey)
+		return api.ShakeAnswer{}, t.refuseShake(r.ID, addr, errHandKey)
 	}
-	made, mark, refusal := t.open(key, r.Secret)
+	made, mark, refusal := t.openSecret(key, r.Secret)
 	if refusal != nil {
-		return api.ShakeAnswer{}, t.refuse(r.ID, addr, refusal)
+		return api.ShakeAnswer{}, t.refuseShake(r.ID, addr, refusal)
 	}
-	first, err := t.marks.Use(ctx, mark, made.Add(SecretTTL+2*skew))
+	first, err := t.nonces.Use(ctx, mark, made.Add(SecretTTL+2*maxClockSkew))
 	switch {
 	case err != nil:
 		return api.ShakeAnswer{}, err
 	case !first:
-		return api.ShakeAnswer{}, t.refuse(r.ID, addr, errShakeUsed)
+		return api.ShakeAnswer{}, t.refuseShake(r.ID, addr, errShakeUsed)
 	}
-	return api.ShakeAnswer{ID: r.ID, Data: t.sessions.Open(key)}, nil
+	return api.ShakeAnswer{ID: r.ID, Data: t.sessions.Issue(key)}, nil
 }
 
 // TooManyFailures is the refusal of a failed attempt of a caller who fails too often.
-func TooManyFailures() error { return tooManyFailures(failEvery) }
+func TooManyFailures() error { return tooManyFailures(failureInterval) }
 
 func tooManyFailures(wait time.Duration) error {
 	return &farm.Error{Code: farm.CodeTooMany, Message: "Too many failed attempts; try again later", RetryAfter: wait}
 }
 
-// refuse counts a failed attempt.
-func (t *TAP) refuse(id, addr string, refusal *farm.Error) error {
-	if t.failed.Count(id, addr) {
+// refuseShake counts a failed attempt.
+func (t *TAP) refuseShake(id, addr string, refusal *farm.Error) error {
+	if t.failures.Count(id, addr) {
 		return TooManyFailures()
 	}
 	return refusal
 }
 
-// secret makes a secret for a key.
-func (t *TAP) secret(key farm.APIKey, now time.Time) string {
-	raw := make([]byte, secretHead, secretSize)
+// newSecret makes a secret for a key.
+func (t *TAP) newSecret(key farm.APIKey, now time.Time) string {
+	raw := make([]byte, secretHeadBytes, secretBytes)
 	binary.BigEndian.PutUint32(raw, uint32(now.Unix()))
-	_, _ = rand.Read(raw[secretTime:])
-	mac := t.sessions.signer.ring.Load().signing(now).mac(forHands, raw, key.ID, key.Generation)
-	return handText.EncodeToString(append(raw, mac[:secretSize-secretHead]...))
+	_, _ = rand.Read(raw[secretTimeBytes:])
+	mac := t.sessions.signer.ring.Load().signingKey(now).sign(handPurpose, raw, key.ID, key.Generation)
+	return handText.EncodeToString(append(raw, mac[:secretBytes-secretHeadBytes]...))
 }
 
-// open verifies a secret, and returns when it was made and the nonce that marks it as used.
-func (t *TAP) open(key farm.APIKey, text string) (made time.Time, mark Nonce, refusal *farm.Error) {
+// openSecret verifies a secret, and returns when it was made and the nonce that marks it as used.
+func (t *TAP) openSecret(key farm.APIKey, text string) (made time.Time, mark Nonce, refusal *farm.Error) {
 	text = strings.TrimSpace(text)
-	if len(text) != secretText {
+	if len(text) != secretTextLength {
 		return made, mark, errShakeSecret
 	}
 	raw, err := handText.DecodeString(text)
-	if err != nil || len(raw) != secretSize {
+	if err != nil || len(raw) != secretBytes {
 		return made, mark, errShakeSecret
 	}
 	good := 0
 	for _, k := range t.sessions.signer.ring.Load().keys { // a secret does not contain the key version
-		mac := k.mac(forHands, raw[:secretHead], key.ID, key.Generation)
-		good |= subtle.ConstantTimeCompare(mac[:secretSize-secretHead], raw[secretHead:])
+		mac := k.sign(handPurpose, raw[:secretHeadBytes], key.ID, key.Generation)
+		good |= subtle.ConstantTimeCompare(mac[:secretBytes-secretHeadBytes], raw[secretHeadBytes:])
 	}
 	if good == 0 {
 		return made, mark, errShakeSecret
 	}
 	made = time.Unix(int64(binary.BigEndian.Uint32(raw)), 0)
-	if age := time.Since(made); age >= SecretTTL+time.Second || age < -skew {
+	if age := time.Since(made); age >= SecretTTL+time.Second || age < -maxClockSkew {
 		return made, mark, errShakeLate
 	}
 	sum := sha256.Sum256(raw)

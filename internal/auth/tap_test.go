@@ -66,9 +66,9 @@ func TestHandsForUnknownKeys(t *testing.T) {
 			}
 		}
 	}
-	a, b := w.tap.decoy("nobody"), w.tap.decoy("nobody2")
-	if a.N.BitLen() != madeKeyBits || a.N.Cmp(b.N) == 0 ||
-		a.N.Cmp(w.replica(&MemoryNonces{}).tap.decoy("nobody").N) != 0 {
+	a, b := w.tap.decoyKey("nobody"), w.tap.decoyKey("nobody2")
+	if a.N.BitLen() != generatedKeyBits || a.N.Cmp(b.N) == 0 ||
+		a.N.Cmp(w.replica(&MemoryNonces{}).tap.decoyKey("nobody").N) != 0 {
 		t.Error("the numbers that stand for keys tell which ids are unknown")
 	}
 }
@@ -92,7 +92,7 @@ func TestManySecretsAndReplicas(t *testing.T) {
 		if _, err := one.sessions.Verify(bearer(t, session)); err != nil {
 			t.Error(err)
 		}
-		one.tap.failed = FailureLimiter{} // no limit here
+		one.tap.failures = FailureLimiter{} // no limit here
 		_, err = one.shake(t, "ci", secret)
 		refusedAs(t, err, errShakeUsed)
 	}
@@ -144,9 +144,9 @@ func TestSecretsLiveThreeMinutes(t *testing.T) {
 func TestClocksOfReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		must(t, w.create(t, NewKey{ID: "ci", TTL: 86400, PublicKey: publicText(t, &pair2048().PublicKey)}))
-		key, _ := w.keys.Live("ci")
-		ahead := w.tap.secret(key, time.Now().Add(skew))
+		must(t, w.create(t, NewAPIKey{ID: "ci", TTL: 86400, PublicKey: publicText(t, &pair2048().PublicKey)}))
+		key, _ := w.keys.GetUnexpired("ci")
+		ahead := w.tap.newSecret(key, time.Now().Add(maxClockSkew))
 		if _, err := w.shake(t, "ci", ahead); err != nil {
 			t.Error(err)
 		}
@@ -155,7 +155,7 @@ func TestClocksOfReplicas(t *testing.T) {
 			_, err := w.shake(t, "ci", ahead)
 			refusedAs(t, err, errShakeUsed)
 		}
-		_, err := w.shake(t, "ci", w.tap.secret(key, time.Now().Add(skew+time.Second)))
+		_, err := w.shake(t, "ci", w.tap.newSecret(key, time.Now().Add(maxClockSkew+time.Second)))
 		refusedAs(t, err, errShakeLate)
 	})
 }
@@ -171,7 +171,7 @@ func TestWrongSecrets(t *testing.T) {
 	must(t, err)
 	try := func(id, secret string) {
 		t.Helper()
-		w.tap.failed = FailureLimiter{} // no limit here
+		w.tap.failures = FailureLimiter{} // no limit here
 		a, err := w.shake(t, id, secret)
 		if id == "who" {
 			refusedAs(t, err, errHandKey)
@@ -215,8 +215,8 @@ func TestRotationKeepsSecrets(t *testing.T) {
 		w.add(t, "ci")
 		session := bearer(t, w.session(t, "ci"))
 		secret := w.hand(t, "ci")
-		w.signer.Replace(w.signer.ring.Load().Rotated(time.Now()))
-		time.Sleep(ringLead + time.Second)
+		w.signer.ReplaceRing(w.signer.ring.Load().Rotated(time.Now()))
+		time.Sleep(newKeyDelay + time.Second)
 		if _, err := w.shake(t, "ci", secret); err != nil {
 			t.Error(err)
 		}
@@ -239,13 +239,13 @@ func TestOnlyFailuresAreLimited(t *testing.T) {
 			_, err := w.tap.Shake(t.Context(), api.ShakeRequest{ID: id, Secret: "wrong"}, addr)
 			return err
 		}
-		for i := range failBurst {
+		for i := range failureBurst {
 			if err := fail("ci", fmt.Sprintf("198.51.100.%d", i)); farm.CodeOf(err) != farm.CodeUnauthenticated {
 				t.Fatalf("failure %d: %v", i, err)
 			}
 		}
 		refusedWith(t, fail("ci", "203.0.113.1"), farm.CodeTooMany, "try again later") // the key's are used up
-		for range failBurst - 1 {
+		for range failureBurst - 1 {
 			if err := fail("who", "203.0.113.1"); farm.CodeOf(err) != farm.CodeUnauthenticated {
 				t.Fatal(err)
 			}
@@ -261,7 +261,7 @@ func TestOnlyFailuresAreLimited(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(failEvery)
+		time.Sleep(failureInterval)
 		if err := fail("ci", "203.0.113.9"); farm.CodeOf(err) != farm.CodeUnauthenticated {
 			t.Error(err)
 		}
@@ -273,20 +273,21 @@ func TestFailuresAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f FailureLimiter
 		refused := 0
-		for i := range 3 * failTable {
+		for i := range 3 * maxTrackedNames {
 			if f.Count(fmt.Sprint(i), fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)) {
 				refused++
 			}
 		}
-		if len(f.byID.full) != failTable || len(f.byName.full) != failTable || refused != 2*failTable-failBurst {
-			t.Errorf("%d ids, %d addresses, %d refused", len(f.byID.full), len(f.byName.full), refused)
+		if len(f.byID.fullAt) != maxTrackedNames || len(f.byName.fullAt) != maxTrackedNames ||
+			refused != 2*maxTrackedNames-failureBurst {
+			t.Errorf("%d ids, %d addresses, %d refused", len(f.byID.fullAt), len(f.byName.fullAt), refused)
 		}
-		time.Sleep(failBurst * failEvery)
-		if f.Count("new", "192.0.2.7") || len(f.byID.full) != 1 || len(f.byName.full) != 1 {
-			t.Errorf("%d ids and %d addresses are remembered", len(f.byID.full), len(f.byName.full))
+		time.Sleep(failureBurst * failureInterval)
+		if f.Count("new", "192.0.2.7") || len(f.byID.fullAt) != 1 || len(f.byName.fullAt) != 1 {
+			t.Errorf("%d ids and %d addresses are remembered", len(f.byID.fullAt), len(f.byName.fullAt))
 		}
 		f.Count(strings.Repeat("x", 1<<20), "")
-		for name := range f.byID.full {
+		for name := range f.byID.fullAt {
 			if len(name) > MaxKeyID {
 				t.Error("a long id is kept")
 			}
@@ -301,7 +302,7 @@ func TestNeighborhoods(t *testing.T) {
 		"fe80::1%eth0": "fe80::/64",
 		"":             "", "@": "",
 	} {
-		if got := Neighborhood(addr); got != want {
+		if got := LimiterKey(addr); got != want {
 			t.Errorf("%s: %s", addr, got)
 		}
 	}
@@ -320,7 +321,7 @@ func TestNoNonceNoSession(t *testing.T) {
 	w := newWorld(t).replica(broken{})
 	w.add(t, "ci")
 	secret := w.hand(t, "ci")
-	for range 2 * failBurst {
+	for range 2 * failureBurst {
 		if s, err := w.shake(t, "ci", secret); !errors.Is(err, errDisk) || s.Token != "" {
 			t.Fatalf("%+v, %v", s, err)
 		}
@@ -329,7 +330,7 @@ func TestNoNonceNoSession(t *testing.T) {
 
 func TestDamagedRecordsAreErrors(t *testing.T) {
 	store := NewKeyTable([]farm.APIKey{{ID: "ci", PublicKey: []byte("x"), Expires: time.Now().Add(time.Hour)}}, nil)
-	keys := NewKeys(store)
+	keys := NewAPIKeys(store)
 	tap := NewTAP(NewSessions(keys, NewSigner(NewKeyRing(time.Now())), 0), &MemoryNonces{})
 	if _, err := tap.Hand("ci"); err == nil || farm.CodeOf(err) != farm.CodeInternal {
 		t.Error(err)
@@ -346,13 +347,13 @@ func TestNoncesAreForgotten(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if m.count > 5*60 || len(m.minutes) > 6 {
-			t.Errorf("%d marks of %d minutes are remembered", m.count, len(m.minutes))
+		if m.count > 5*60 || len(m.noncesByMinute) > 6 {
+			t.Errorf("%d marks of %d minutes are remembered", m.count, len(m.noncesByMinute))
 		}
 		if _, err := m.Use(t.Context(), Nonce{0, 0, 2}, time.Now().Add(time.Minute)); err != nil {
 			t.Error(err)
 		}
-		m.count = MaxMarks
+		m.count = MaxNonces
 		if _, err := m.Use(t.Context(), Nonce{0, 0, 1},
 			time.Now().Add(time.Minute)); farm.CodeOf(err) != farm.CodeBusy {
 			t.Error(err)
@@ -441,13 +442,13 @@ func TestSecretsLiveForTheirTime(t *testing.T) {
 		w.add(t, "ci")
 		key, err := w.keys.Get("ci")
 		must(t, err)
-		secret := w.tap.secret(key, time.Now())
+		secret := w.tap.newSecret(key, time.Now())
 		time.Sleep(SecretTTL + time.Second - time.Nanosecond)
-		if _, _, refusal := w.tap.open(key, secret); refusal != nil {
+		if _, _, refusal := w.tap.openSecret(key, secret); refusal != nil {
 			t.Errorf("to the end: %v", refusal)
 		}
 		time.Sleep(time.Nanosecond)
-		if _, _, refusal := w.tap.open(key, secret); refusal != errShakeLate {
+		if _, _, refusal := w.tap.openSecret(key, secret); refusal != errShakeLate {
 			t.Errorf("after its time: %v", refusal)
 		}
 	})

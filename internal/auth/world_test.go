@@ -42,7 +42,7 @@ func publicText(t testing.TB, key any) string {
 
 // world is a service with API keys.
 type world struct {
-	keys     *Keys
+	keys     *APIKeys
 	signer   *Signer
 	sessions *Sessions
 	tap      *TAP
@@ -50,7 +50,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{keys: NewKeys(NewKeyTable(nil, nil)), signer: NewSigner(NewKeyRing(time.Now()))}
+	w := &world{keys: NewAPIKeys(NewKeyTable(nil, nil)), signer: NewSigner(NewKeyRing(time.Now()))}
 	return w.replica(&MemoryNonces{})
 }
 
@@ -65,10 +65,10 @@ func (w *world) replica(marks NonceStore) *world {
 // add makes a key with the pair of 2048 bits, which lives an hour.
 func (w *world) add(t testing.TB, id string, groups ...string) {
 	t.Helper()
-	must(t, w.create(t, NewKey{ID: id, TTL: 3600, Groups: groups, PublicKey: publicText(t, &pair2048().PublicKey)}))
+	must(t, w.create(t, NewAPIKey{ID: id, TTL: 3600, Groups: groups, PublicKey: publicText(t, &pair2048().PublicKey)}))
 }
 
-func (w *world) create(t testing.TB, n NewKey) error {
+func (w *world) create(t testing.TB, n NewAPIKey) error {
 	t.Helper()
 	_, err := w.keys.Create(t.Context(), n)
 	return err

@@ -53,8 +53,8 @@ func CodeOf(err error) int {
 	return e.code
 }
 
-// WithExitCode reports whether an error has an exit code already.
-func WithExitCode(err error) bool { return CodeOf(err) != ExitOK }
+// HasExitCode reports whether an error has an exit code already.
+func HasExitCode(err error) bool { return CodeOf(err) != ExitOK }
 
 // Usage marks an error as one of wrong usage.
 func Usage(err error) error { return Exit(ExitUsage, err) }
@@ -66,8 +66,8 @@ func Run(ctx context.Context, root *cobra.Command) int { return RunAs(ctx, root,
 // RunAs is Run for a program whose errors begin with another word than its name.
 func RunAs(ctx context.Context, root *cobra.Command, prefix string) int {
 	root.SilenceUsage, root.SilenceErrors = true, true
-	root.SetUsageFunc(usage)
-	strictCompletion(root)
+	root.SetUsageFunc(printUsage)
+	makeCompletionStrict(root)
 	began := false
 	mark := func(cmd *cobra.Command) {
 		run := cmd.RunE
@@ -79,20 +79,20 @@ func RunAs(ctx context.Context, root *cobra.Command, prefix string) int {
 			return run(cmd, args)
 		}
 	}
-	each(root, mark)
+	eachCommand(root, mark)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitOK
 	}
-	code, by := signalled(ctx, err)
-	if by != nil && !WithExitCode(err) {
+	code, by := signalExit(ctx, err)
+	if by != nil && !HasExitCode(err) {
 		err = by // "context canceled" would not name the cause
 	}
-	_, _ = fmt.Fprintf(root.ErrOrStderr(), "%s: %s\n", prefix, PlainText(err.Error()))
+	_, _ = fmt.Fprintf(root.ErrOrStderr(), "%s: %s\n", prefix, EscapeText(err.Error()))
 	switch {
 	case by != nil:
 		return code
-	case WithExitCode(err):
+	case HasExitCode(err):
 		code = CodeOf(err)
 	case began:
 		code = ExitFailed
@@ -105,9 +105,9 @@ func RunAs(ctx context.Context, root *cobra.Command, prefix string) int {
 	return code
 }
 
-// strictCompletion makes the command "completion" refuse a shell that it does not know, which it
+// makeCompletionStrict makes the command "completion" refuse a shell that it does not know, which it
 // would answer with help and success.
-func strictCompletion(root *cobra.Command) {
+func makeCompletionStrict(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {
@@ -116,10 +116,10 @@ func strictCompletion(root *cobra.Command) {
 	}
 }
 
-func each(cmd *cobra.Command, do func(*cobra.Command)) {
+func eachCommand(cmd *cobra.Command, do func(*cobra.Command)) {
 	do(cmd)
 	for _, child := range cmd.Commands() {
-		each(child, do)
+		eachCommand(child, do)
 	}
 }
 

@@ -62,11 +62,11 @@ func TestExitCodes(t *testing.T) {
 
 func TestNamesDoNotSteerTheTerminal(t *testing.T) {
 	const evil = "\x1b\t\u009b\u202e\u2066\u2028\ufeff"
-	if got := Plain("a\x1b[2Jb\tc\n\u009b1m\u202ed\u2066\u2028\ufeff é 日本"); strings.ContainsAny(got, evil+"\n") ||
+	if got := EscapeName("a\x1b[2Jb\tc\n\u009b1m\u202ed\u2066\u2028\ufeff é 日本"); strings.ContainsAny(got, evil+"\n") ||
 		!strings.HasSuffix(got, " é 日本") {
 		t.Errorf("got %q", got)
 	}
-	if got := PlainText("a\tb\nc\x1bd\u202e"); got != "a    b\nc?d?" {
+	if got := EscapeText("a\tb\nc\x1bd\u202e"); got != "a    b\nc?d?" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -107,7 +107,7 @@ func TestSignals(t *testing.T) {
 func TestSecondInterrupt(t *testing.T) {
 	const deaf = "BUILDYARD_TEST_DEAF"
 	if os.Getenv(deaf) != "" {
-		Program(func(ctx context.Context, _ []string, s Streams) int {
+		Main(func(ctx context.Context, _ []string, s Streams) int {
 			_, _ = fmt.Fprintln(s.Out, "works")
 			<-ctx.Done()
 			_, _ = fmt.Fprintln(s.Out, "told")

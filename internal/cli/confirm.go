@@ -27,7 +27,7 @@ func (c Confirmation) Ask(ctx context.Context, s Streams, format string, args ..
 		return Usage(errors.New(
 			"confirmation required, but standard input is not a terminal: pass --yes to confirm; nothing was done"))
 	}
-	_, _ = fmt.Fprint(s.Err, Plain(fmt.Sprintf(format, args...)), " [y/N] ")
+	_, _ = fmt.Fprint(s.Err, EscapeName(fmt.Sprintf(format, args...)), " [y/N] ")
 	said, err := ReadOrEnd(ctx, func() (said string, _ error) {
 		_, _ = fmt.Fscanln(s.In, &said) // an empty line is a no
 		return strings.ToLower(said), nil

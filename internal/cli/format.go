@@ -19,8 +19,8 @@ func Plural[N int | int64](n N, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// Age formats an age: in days when it is long, else in hours.
-func Age(d time.Duration) string {
+// FormatAge formats an age: in days when it is long, else in hours.
+func FormatAge(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
 	case d >= 2*day:

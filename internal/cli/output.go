@@ -82,16 +82,16 @@ func (f Format) Write(w io.Writer, value any, table func(*Grid)) error {
 		if err != nil {
 			return err
 		}
-		return f.Document(w, raw)
+		return f.WriteDocument(w, raw)
 	}
 	g := &Grid{tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)}
 	table(g)
 	return g.w.Flush()
 }
 
-// Document prints a JSON text as it is but for its white space and for characters that could
+// WriteDocument prints a JSON text as it is but for its white space and for characters that could
 // steer a terminal, which are escaped, or the same as YAML.
-func (f Format) Document(w io.Writer, raw json.RawMessage) error {
+func (f Format) WriteDocument(w io.Writer, raw json.RawMessage) error {
 	if f == YAML {
 		return writeYAML(w, raw)
 	}
@@ -110,19 +110,19 @@ type Grid struct{ w *tabwriter.Writer }
 func (g *Grid) Row(cells ...any) {
 	text := make([]string, len(cells))
 	for i, c := range cells {
-		text[i] = Plain(fmt.Sprint(c))
+		text[i] = EscapeName(fmt.Sprint(c))
 	}
 	_, _ = fmt.Fprintln(g.w, strings.Join(text, "\t"))
 }
 
-// Plain escapes an untrusted name so that it cannot control the terminal or the table.
-func Plain(s string) string { return sanitize.EscapeText(s) }
+// EscapeName escapes an untrusted name so that it cannot control the terminal or the table.
+func EscapeName(s string) string { return sanitize.EscapeText(s) }
 
-// PlainText is Plain for a text that may have several lines.
-func PlainText(s string) string {
+// EscapeText is Plain for a text that may have several lines.
+func EscapeText(s string) string {
 	lines := strings.Split(strings.ReplaceAll(s, "\t", "    "), "\n")
 	for i, line := range lines {
-		lines[i] = Plain(line)
+		lines[i] = EscapeName(line)
 	}
 	return strings.Join(lines, "\n")
 }

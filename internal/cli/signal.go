@@ -18,9 +18,9 @@ func (e signalError) Error() string {
 	return "terminated"
 }
 
-// Program is a program's main function: it runs what a program does with the arguments and
+// Main is a program's main function: it runs what a program does with the arguments and
 // streams of this process until a signal ends it, and ends the process.
-func Program(run func(ctx context.Context, args []string, streams Streams) int) {
+func Main(run func(ctx context.Context, args []string, streams Streams) int) {
 	ctx, stop := Signals(context.Background())
 	code := run(ctx, os.Args[1:], Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	stop()
@@ -49,9 +49,9 @@ func Signals(parent context.Context) (ctx context.Context, stop func()) {
 	}
 }
 
-// signalled reports whether a command failed because a signal ended its context, and returns the
+// signalExit reports whether a command failed because a signal ended its context, and returns the
 // exit code that shells use for that signal.
-func signalled(ctx context.Context, err error) (code int, cause error) {
+func signalExit(ctx context.Context, err error) (code int, cause error) {
 	by, ok := errors.AsType[signalError](context.Cause(ctx))
 	if !ok || !errors.Is(err, context.Canceled) && !errors.Is(err, by) && CodeOf(err) != ExitInterrupted {
 		return 0, nil

@@ -28,8 +28,8 @@ func markConnection(fs *pflag.FlagSet, table config.Table) {
 			continue
 		}
 		MarkGlobal(fs, s.Flag)
-		if s.File != "" {
-			MarkGlobal(fs, s.File)
+		if s.FileFlag != "" {
+			MarkGlobal(fs, s.FileFlag)
 		}
 	}
 }
@@ -50,9 +50,9 @@ func flagsOf(cmd *cobra.Command) (own, global *pflag.FlagSet) {
 	return own, global
 }
 
-// usage prints how a command is used. It replaces cobra's text, which lists global flags among the
+// printUsage prints how a command is used. It replaces cobra's text, which lists global flags among the
 // command's own.
-func usage(cmd *cobra.Command) error {
+func printUsage(cmd *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString("Usage:\n")
 	if cmd.Runnable() {

@@ -31,8 +31,8 @@ func writeYAML(w io.Writer, raw json.RawMessage) error {
 	return sanitize.EscapeJSON(w, out.Bytes()) // YAML has the same escapes between double quotes
 }
 
-// text is a string. Between double quotes it can have escapes.
-func text(v string) *yaml.Node {
+// yamlString is a string. Between double quotes it can have escapes.
+func yamlString(v string) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}
 	if !sanitize.IsClean(v) {
 		node.Style = yaml.DoubleQuotedStyle
@@ -65,7 +65,7 @@ func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 		_, err := dec.Token()
 		return node, err
 	case string:
-		return text(v), nil
+		return yamlString(v), nil
 	case json.Number:
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: v.String()}, nil
 	case bool:

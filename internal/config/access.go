@@ -49,8 +49,8 @@ const (
 	MaxLogStreams           = "SVC_MAX_LOG_STREAMS"
 )
 
-// access is the settings of authentication and authorization, which both services have.
-var access = Table{
+// accessTable is the settings of authentication and authorization, which both services have.
+var accessTable = Table{
 	{Key: EnableAuth, Flag: "enable-auth", Default: "false", Kind: Bool, Help: "require authentication"},
 	{
 		Key: AuthRootToken, Flag: "root-token", Kind: Secret, Private: true,
@@ -58,8 +58,8 @@ var access = Table{
 			"_FILE",
 	},
 	{Key: EnableAPIKeys, Flag: "enable-api-keys", Default: "false", Kind: Bool, Help: "enable API keys"},
-	{Key: SessionTTL, Flag: "api-keys-session-ttl", Default: "5m", Kind: Duration, Check: between(time.Second,
-		aDay), Help: "lifetime of an API key session"},
+	{Key: SessionTTL, Flag: "api-keys-session-ttl", Default: "5m", Kind: Duration, Check: durationBetween(time.Second,
+		maxTimeout), Help: "lifetime of an API key session"},
 	{Key: CACert, Flag: "ca-cert", Kind: Path, Help: "PEM file with the CAs of client certificates"},
 	{Key: CRL, Flag: "crl", Kind: List, Help: "certificate revocation lists (files) of these CAs"},
 	{
@@ -100,11 +100,11 @@ var access = Table{
 		Help: "additional host names allowed in requests to a loopback port; web pages of these hosts may call the API",
 	},
 	{
-		Key: MaxSlowClients, Flag: "max-slow-clients", Default: "256", Kind: Int, Check: atLeast(1),
+		Key: MaxSlowClients, Flag: "max-slow-clients", Default: "256", Kind: Int, Check: intAtLeast(1),
 		Help: "maximum clients per port that read or send slowly; a quarter per address",
 	},
 	{
-		Key: MaxLogStreams, Flag: "max-log-streams", Default: "256", Kind: Int, Check: atLeast(1),
+		Key: MaxLogStreams, Flag: "max-log-streams", Default: "256", Kind: Int, Check: intAtLeast(1),
 		Help: "maximum concurrent log streams; a quarter per caller",
 	},
 	{Key: UseHTTPS, Flag: "use-https", Default: "false", Kind: Bool, Help: "serve HTTPS"},
@@ -120,32 +120,32 @@ var access = Table{
 // NoAddr is the value of an address that disables its port.
 const NoAddr = "none"
 
-// localListen is the port of a registry for programs on the same machine. In the process of a
+// localListenSetting is the port of a registry for programs on the same machine. In the process of a
 // controller it is disabled while authentication is on: the process does not need it.
-func localListen(withAuth string) Setting {
+func localListenSetting(withAuth string) Setting {
 	s := Setting{
 		Key: LocalListenAddr, Flag: "local-listen-addr", Default: withAuth, Kind: String, Check: checkLoopback,
 		Help: "loopback address on which the registry accepts programs of this machine without credentials; none: " +
 			"disabled",
 	}
 	if withAuth == NoAddr {
-		s.NoAuth = localAddr
+		s.NoAuthDefault = defaultLocalAddr
 	}
 	return s
 }
 
-// localAddr is the usual address of that port.
-const localAddr = "127.0.0.1:8085"
+// defaultLocalAddr is the usual address of that port.
+const defaultLocalAddr = "127.0.0.1:8085"
 
-// controllerAccess is the additional settings of the controller, with a registry in its process
+// controllerAccessTable is the additional settings of the controller, with a registry in its process
 // included.
-var controllerAccess = Table{
+var controllerAccessTable = Table{
 	{
-		Key: ControllerAuthorization, Also: Authorization, Flag: "enable-controller-authorization", Default: "false",
+		Key: ControllerAuthorization, Alias: Authorization, Flag: "enable-controller-authorization", Default: "false",
 		Kind: Bool, Help: "enforce permissions at the controller",
 	},
 	{
-		Key: RegistryAuthorization, Also: Authorization, Flag: "enable-registry-authorization", Default: "false",
+		Key: RegistryAuthorization, Alias: Authorization, Flag: "enable-registry-authorization", Default: "false",
 		Kind: Bool, Help: "enforce permissions at the registry in the same process",
 	},
 	{
@@ -168,7 +168,7 @@ var controllerAccess = Table{
 		Key: AllowCORS, Flag: "allow-cors", Default: "false", Kind: Bool,
 		Help: "allow cross-origin requests (without cookies)",
 	},
-	localListen(NoAddr),
+	localListenSetting(NoAddr),
 	{Key: QueueAddr, Flag: "queue-addr", Kind: Addr, Help: "address of a separate node interface"},
 	{
 		Key: QueueAuth, Flag: "enable-queue-auth", Default: "true", Kind: Bool,
@@ -188,17 +188,17 @@ var controllerAccess = Table{
 	{Key: QueueCRL, Flag: "queue-crl", Kind: List, Help: "certificate revocation lists (files) of these CAs"},
 }
 
-// registryAccess is the additional settings of a registry that runs alone.
-var registryAccess = Table{
+// registryAccessTable is the additional settings of a registry that runs alone.
+var registryAccessTable = Table{
 	{
-		Key: Authorization, Also: RegistryAuthorization, Flag: "enable-authorization", Default: "false", Kind: Bool,
+		Key: Authorization, Alias: RegistryAuthorization, Flag: "enable-authorization", Default: "false", Kind: Bool,
 		Help: "enforce permissions",
 	},
 	{
 		Key: EventLogging, Flag: "enable-event-logging", Default: "false", Kind: Bool,
 		Help: "write audit events to the registry's event log",
 	},
-	localListen(localAddr), licenseFile, licenseAuthority,
+	localListenSetting(defaultLocalAddr), licenseFileSetting, licenseAuthoritySetting,
 }
 
 // checkLoopback requires an address that other machines cannot reach, or none.
@@ -211,5 +211,5 @@ func checkLoopback(text string) error {
 	if checkAddr(text) == nil && (host == "" || host == "localhost" || err == nil && addr.Unmap().IsLoopback()) {
 		return nil
 	}
-	return errors.New("a loopback address such as " + localAddr + ", or " + NoAddr)
+	return errors.New("a loopback address such as " + defaultLocalAddr + ", or " + NoAddr)
 }

@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// maxFile bounds a configuration file, in bytes.
-const maxFile = 1 << 20
+// maxFileBytes bounds a configuration file, in bytes.
+const maxFileBytes = 1 << 20
 
-// keyForm is the form of a key of the file.
-var keyForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+// keyPattern is the form of a key of the file.
+var keyPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// entry is one line of a configuration file that sets something.
-type entry struct {
+// fileEntry is one line of a configuration file that sets something.
+type fileEntry struct {
 	line       int
 	key, value string
 }
@@ -29,7 +29,7 @@ func ReadFile(path string, table Table) (map[string]string, error) { return read
 // settings. Other keys are ignored, so that the file can also be the environment file of a service
 // manager.
 func readFile(path string, table Table) (map[string]string, error) {
-	raw, err := readBounded(path, maxFile)
+	raw, err := readBounded(path, maxFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration file %q: %w", path, err)
 	}
@@ -39,7 +39,7 @@ func readFile(path string, table Table) (map[string]string, error) {
 	}
 	values := make(map[string]string, len(entries))
 	for _, e := range entries {
-		if err := table.check(e.key); err != nil {
+		if err := table.checkKey(e.key); err != nil {
 			return nil, fmt.Errorf("configuration file %q: line %d: %w", path, e.line, err)
 		}
 		values[e.key] = e.value
@@ -49,11 +49,11 @@ func readFile(path string, table Table) (map[string]string, error) {
 
 // parseFile parses KEY=value lines. Empty lines and lines that start with # are ignored; a key may
 // be set once only.
-func parseFile(raw []byte) ([]entry, error) {
+func parseFile(raw []byte) ([]fileEntry, error) {
 	if !utf8.Valid(raw) || bytes.IndexByte(raw, 0) >= 0 {
 		return nil, errors.New("not UTF-8 text")
 	}
-	var entries []entry
+	var entries []fileEntry
 	first := map[string]int{}
 	no := 0
 	for line := range strings.SplitSeq(string(raw), "\n") {
@@ -64,7 +64,7 @@ func parseFile(raw []byte) ([]entry, error) {
 		}
 		key, rest, found := strings.Cut(line, "=")
 		key = strings.TrimSpace(key)
-		if !found || !keyForm.MatchString(key) {
+		if !found || !keyPattern.MatchString(key) {
 			return nil, fmt.Errorf("line %d: want KEY=value", no)
 		}
 		if before, twice := first[key]; twice {
@@ -75,7 +75,7 @@ func parseFile(raw []byte) ([]entry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %s: %w", no, key, err)
 		}
-		entries = append(entries, entry{no, key, value})
+		entries = append(entries, fileEntry{no, key, value})
 	}
 	return entries, nil
 }
@@ -90,7 +90,7 @@ func unquote(text string) (string, error) {
 	if text[0] != '"' && text[0] != '\'' {
 		return beforeComment(text), nil
 	}
-	value, rest, ok := quoted(text[1:], text[0])
+	value, rest, ok := readQuoted(text[1:], text[0])
 	if !ok {
 		return "", errors.New("missing closing quote")
 	}
@@ -109,8 +109,8 @@ func beforeComment(text string) string {
 	return text
 }
 
-// quoted reads up to the closing quote and returns the text and what follows it.
-func quoted(text string, quote byte) (value, rest string, ok bool) {
+// readQuoted reads up to the closing quote and returns the text and what follows it.
+func readQuoted(text string, quote byte) (value, rest string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {

@@ -18,7 +18,7 @@ func TestParseFile(t *testing.T) {
 		"SVC_H= # nothing\n" +
 		"SVC_I=a=b\n" +
 		"SVC_J=\"\""
-	want := []entry{
+	want := []fileEntry{
 		{3, "SVC_A", "plain"},
 		{4, "SVC_B", "spaced out"},
 		{5, "SVC_C", `quoted # "text" \ \n`},
@@ -79,7 +79,7 @@ func TestFileMayHoldOtherVariables(t *testing.T) {
 }
 
 func TestFileIsBounded(t *testing.T) {
-	_, err := Load(sample, Sources{File: writeFile(t, strings.Repeat("#", maxFile+1))})
+	_, err := Load(sample, Sources{File: writeFile(t, strings.Repeat("#", maxFileBytes+1))})
 	if err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("error is %v", err)
 	}
@@ -96,7 +96,7 @@ func FuzzParseFile(f *testing.F) {
 		}
 		var again strings.Builder
 		for _, e := range entries {
-			if !keyForm.MatchString(e.key) || strings.ContainsAny(e.value, "\n\x00") {
+			if !keyPattern.MatchString(e.key) || strings.ContainsAny(e.value, "\n\x00") {
 				t.Fatalf("entry %+v", e)
 			}
 			again.WriteString(e.key + "=" + Quote(e.value) + "\n")

@@ -30,9 +30,9 @@ type Sources struct {
 	Flags *pflag.FlagSet                  // parsed, with the flags of the table; nil for none
 	File  string                          // KEY=value lines; "" for none, but a named file must exist
 	// KEY=value of the whole environment: SVC_ keys that the table lacks are refused; nil: not checked
-	Vars []string
-	Less map[string]string // values by key that apply where File has none; nil for none
-	In   io.Reader         // the standard input, for a secret; nil for none
+	Vars         []string
+	FileDefaults map[string]string // values by key that apply where File has none; nil for none
+	Stdin        io.Reader         // the standard input, for a secret; nil for none
 }
 
 // FromFile returns the value of a setting in the file; "" when the file or the value is missing.
@@ -44,15 +44,15 @@ func (s Sources) FromFile(table Table, key string) (string, error) {
 	return values[key], err
 }
 
-// maxSecret bounds a file that holds a secret, in bytes.
-const maxSecret = 64 << 10
+// maxSecretBytes bounds a file that holds a secret, in bytes.
+const maxSecretBytes = 64 << 10
 
 // Load finds the value of every setting: flag before environment before file before
 // default. An empty value in the environment or the file means not given. The error
 // is one line that names the setting, its value (masked when secret) and the form it
 // must have; a known but unsupported setting is an error too.
 func Load(table Table, src Sources) (*Values, error) {
-	l := loader{env: src.Env, flags: src.Flags, in: src.In}
+	l := loader{env: src.Env, flags: src.Flags, stdin: src.Stdin}
 	if l.env == nil {
 		l.env = func(string) (string, bool) { return "", false }
 	}
@@ -63,7 +63,7 @@ func Load(table Table, src Sources) (*Values, error) {
 		}
 		l.file = file
 	}
-	l.file = filled(l.file, src.Less)
+	l.file = mergeMissing(l.file, src.FileDefaults)
 	if err := l.refuseUnsupported(table, src.Vars); err != nil {
 		return nil, err
 	}
@@ -72,11 +72,11 @@ func Load(table Table, src Sources) (*Values, error) {
 	}
 	v := &Values{table: table, values: make(map[string]value, len(table))}
 	for _, s := range table {
-		found, err := l.find(s)
+		found, err := l.findValue(s)
 		if err != nil {
 			return nil, err
 		}
-		if err := check(s, found); err != nil {
+		if err := checkValue(s, found); err != nil {
 			return nil, err
 		}
 		v.values[s.Key] = found
@@ -85,8 +85,8 @@ func Load(table Table, src Sources) (*Values, error) {
 	return v, nil
 }
 
-// filled returns the values of more and, where it has none, those of less.
-func filled(more, less map[string]string) map[string]string {
+// mergeMissing returns the values of more and, where it has none, those of less.
+func mergeMissing(more, less map[string]string) map[string]string {
 	all := maps.Clone(less)
 	if all == nil {
 		return more
@@ -109,24 +109,24 @@ type loader struct {
 	env   func(string) (string, bool)
 	flags *pflag.FlagSet
 	file  map[string]string
-	in    io.Reader
+	stdin io.Reader
 }
 
-// find looks for one setting in every source.
-func (l *loader) find(s Setting) (value, error) {
-	text, path, err := l.flagged(s)
+// findValue looks for one setting in every source.
+func (l *loader) findValue(s Setting) (value, error) {
+	text, path, err := l.fromFlag(s)
 	if err != nil || text != nil {
 		return value{deref(text), FromFlag}, err
 	}
 	if path != "" {
-		secret, err := ReadSecret(path, l.in)
+		secret, err := ReadSecret(path, l.stdin)
 		if err != nil {
-			return value{}, fmt.Errorf("--%s %s: %w", s.File, path, err)
+			return value{}, fmt.Errorf("--%s %s: %w", s.FileFlag, path, err)
 		}
 		return value{secret, FromFlag}, nil
 	}
 	for _, origin := range []Origin{FromEnv, FromFile} {
-		text, err := l.given(s, origin)
+		text, err := l.fromSource(s, origin)
 		if err != nil {
 			return value{}, err
 		}
@@ -137,8 +137,8 @@ func (l *loader) find(s Setting) (value, error) {
 	return value{s.Default, FromDefault}, nil
 }
 
-// flagged returns the value of a setting on the command line: a text, or the file that has it.
-func (l *loader) flagged(s Setting) (text *string, file string, err error) {
+// fromFlag returns the value of a setting on the command line: a text, or the file that has it.
+func (l *loader) fromFlag(s Setting) (text *string, file string, err error) {
 	if l.flags == nil {
 		return nil, "", nil
 	}
@@ -146,13 +146,13 @@ func (l *loader) flagged(s Setting) (text *string, file string, err error) {
 		said := f.Value.String()
 		text = &said
 	}
-	if f := l.flags.Lookup(s.File); s.File != "" && f != nil && f.Changed {
+	if f := l.flags.Lookup(s.FileFlag); s.FileFlag != "" && f != nil && f.Changed {
 		if file = f.Value.String(); file == "" {
-			return nil, "", fmt.Errorf("--%s: file name is empty", s.File)
+			return nil, "", fmt.Errorf("--%s: file name is empty", s.FileFlag)
 		}
 	}
 	if text != nil && file != "" {
-		return nil, "", fmt.Errorf("--%s and --%s are mutually exclusive", s.Flag, s.File)
+		return nil, "", fmt.Errorf("--%s and --%s are mutually exclusive", s.Flag, s.FileFlag)
 	}
 	return text, file, nil
 }
@@ -164,14 +164,14 @@ func deref(text *string) string {
 	return *text
 }
 
-// given returns the value of a setting in one source, read through Key_FILE when it is a secret; ""
+// fromSource returns the value of a setting in one source, read through Key_FILE when it is a secret; ""
 // when it has none.
-func (l *loader) given(s Setting, origin Origin) (string, error) {
+func (l *loader) fromSource(s Setting, origin Origin) (string, error) {
 	text := l.lookup(s.Key, origin)
-	if text == "" && s.Also != "" {
-		text = l.lookup(s.Also, origin)
+	if text == "" && s.Alias != "" {
+		text = l.lookup(s.Alias, origin)
 	}
-	if !s.Kind.secret() {
+	if !s.Kind.isSecret() {
 		return text, nil
 	}
 	path := l.lookup(s.Key+fileSuffix, origin)
@@ -208,11 +208,11 @@ func ReadSecret(path string, in io.Reader) (string, error) {
 	if in == nil {
 		return "", errors.New("standard input is not available")
 	}
-	raw, err := bounded(in, maxSecret)
+	raw, err := readLimited(in, maxSecretBytes)
 	if err != nil {
 		return "", err
 	}
-	return secretIn(raw)
+	return trimSecret(raw)
 }
 
 // CheckPrivate rejects a file that users other than its owner may read or change. Other kinds of
@@ -220,7 +220,7 @@ func ReadSecret(path string, in io.Reader) (string, error) {
 func CheckPrivate(f interface{ Stat() (fs.FileInfo, error) }) error {
 	info, err := f.Stat()
 	if err != nil {
-		return bare(err)
+		return withoutPath(err)
 	}
 	if info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
 		return fmt.Errorf("file is accessible by other users (mode %#o): run chmod 600", info.Mode().Perm())
@@ -234,15 +234,15 @@ func readSecret(path string, private bool) (string, error) {
 	if private {
 		checks = append(checks, func(f *os.File) error { return CheckPrivate(f) })
 	}
-	raw, err := readBounded(path, maxSecret, checks...)
+	raw, err := readBounded(path, maxSecretBytes, checks...)
 	if err != nil {
 		return "", err
 	}
-	return secretIn(raw)
+	return trimSecret(raw)
 }
 
-// secretIn trims one newline, which editors add.
-func secretIn(raw []byte) (string, error) {
+// trimSecret trims one newline, which editors add.
+func trimSecret(raw []byte) (string, error) {
 	secret := strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), "\r")
 	if secret == "" {
 		return "", errors.New("file is empty")
@@ -255,7 +255,7 @@ func secretIn(raw []byte) (string, error) {
 func readBounded(path string, limit int64, checks ...func(*os.File) error) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, bare(err)
+		return nil, withoutPath(err)
 	}
 	defer func() { _ = f.Close() }()
 	for _, check := range checks {
@@ -263,66 +263,66 @@ func readBounded(path string, limit int64, checks ...func(*os.File) error) ([]by
 			return nil, err
 		}
 	}
-	return bounded(f, limit)
+	return readLimited(f, limit)
 }
 
-func bounded(from io.Reader, limit int64) ([]byte, error) {
+func readLimited(from io.Reader, limit int64) ([]byte, error) {
 	raw, err := io.ReadAll(io.LimitReader(from, limit+1))
 	switch {
 	case err != nil:
-		return nil, bare(err)
+		return nil, withoutPath(err)
 	case int64(len(raw)) > limit:
 		return nil, fmt.Errorf("file is larger than %d bytes", limit)
 	}
 	return raw, nil
 }
 
-// bare drops the operation and the path of a file error: the caller names the file.
-func bare(err error) error {
+// withoutPath drops the operation and the path of a file error: the caller names the file.
+func withoutPath(err error) error {
 	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return p.Err
 	}
 	return err
 }
 
-// check checks a value against its kind and its own check.
-func check(s Setting, v value) error {
-	if v.text == "" && s.Kind.textual() {
+// checkValue checks a value against its kind and its own check.
+func checkValue(s Setting, v value) error {
+	if v.text == "" && s.Kind.allowsEmpty() {
 		return nil
 	}
 	kind := kinds[s.Kind]
 	if kind.parse(v.text) != nil {
-		return fmt.Errorf("%s must be %s (%s)", shown(s, v), kind.form, originOf(s, v))
+		return fmt.Errorf("%s must be %s (%s)", maskedText(s, v), kind.form, originOf(s, v))
 	}
 	if s.Check == nil {
 		return nil
 	}
 	if err := s.Check(v.text); err != nil {
 		format := "%s must be %w (%s)"
-		if _, ok := errors.AsType[sentence](err); ok {
+		if _, ok := errors.AsType[sentenceError](err); ok {
 			format = "%s: %w (%s)"
 		}
-		return fmt.Errorf(format, shown(s, v), err, originOf(s, v))
+		return fmt.Errorf(format, maskedText(s, v), err, originOf(s, v))
 	}
 	return nil
 }
 
-// sentence is the error of a check that is a whole sentence, instead of the form which the value
+// sentenceError is the error of a check that is a whole sentence, instead of the form which the value
 // must have.
-type sentence struct{ error }
+type sentenceError struct{ error }
 
-func (s sentence) Unwrap() error { return s.error }
+func (s sentenceError) Unwrap() error { return s.error }
 
-// mask replaces a secret wherever settings are shown.
-const mask = "********"
+// secretMask replaces a secret wherever settings are shown.
+const secretMask = "********"
 
 // userInfo is from the first to the last user and password in a text of addresses; passwords may have any character.
 var userInfo = regexp.MustCompile(`//.*@`)
 
-// shown is a setting as errors name it, without the passwords in it.
-func shown(s Setting, v value) string {
-	if s.Kind.secret() {
-		return s.Key + "=" + mask
+// maskedText is a setting as errors name it, without the passwords in it.
+func maskedText(s Setting, v value) string {
+	if s.Kind.isSecret() {
+		return s.Key + "=" + secretMask
 	}
 	return fmt.Sprintf("%s=%q", s.Key, userInfo.ReplaceAllString(v.text, "//"))
 }

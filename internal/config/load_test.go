@@ -15,9 +15,9 @@ import (
 var sample = Table{
 	{Key: "SVC_NAME", Flag: "name", Default: "anna", Kind: String, Check: oneOf("anna", "berta",
 		"it's #1"), Help: "a name"},
-	{Key: "SVC_COUNT", Flag: "count", Default: "3", Kind: Int, Check: atLeast(1), Help: "a number"},
+	{Key: "SVC_COUNT", Flag: "count", Default: "3", Kind: Int, Check: intAtLeast(1), Help: "a number"},
 	{Key: "SVC_ON", Flag: "on", Default: "false", Kind: Bool, Help: "a switch"},
-	{Key: "SVC_WAIT", Flag: "wait", Default: "1m", Kind: Duration, Check: between(time.Second,
+	{Key: "SVC_WAIT", Flag: "wait", Default: "1m", Kind: Duration, Check: durationBetween(time.Second,
 		time.Hour), Help: "a time"},
 	{Key: "SVC_ROOM", Flag: "room", Default: "10KB", Kind: Size, Help: "a size"},
 	{Key: "SVC_AT", Flag: "at", Default: ":80", Kind: Addr, Help: "an address"},
@@ -207,13 +207,13 @@ func TestSecretFromFile(t *testing.T) {
 }
 
 func TestSecretFileRefused(t *testing.T) {
-	big := writeFile(t, strings.Repeat("x", maxSecret+1))
+	big := writeFile(t, strings.Repeat("x", maxSecretBytes+1))
 	cases := map[string]map[string]string{
-		"no such file":       {"SVC_WORD_FILE": filepath.Join(t.TempDir(), "none")},
-		"is empty":           {"SVC_WORD_FILE": writeFile(t, "\n")},
-		"larger than":        {"SVC_WORD_FILE": big},
-		"mutually exclusive": {"SVC_WORD_FILE": big, "SVC_WORD": "hidden-word"},
-		"SVC_WORD=" + mask:   {"SVC_WORD_FILE": writeFile(t, "hidden-word\n\n")},
+		"no such file":           {"SVC_WORD_FILE": filepath.Join(t.TempDir(), "none")},
+		"is empty":               {"SVC_WORD_FILE": writeFile(t, "\n")},
+		"larger than":            {"SVC_WORD_FILE": big},
+		"mutually exclusive":     {"SVC_WORD_FILE": big, "SVC_WORD": "hidden-word"},
+		"SVC_WORD=" + secretMask: {"SVC_WORD_FILE": writeFile(t, "hidden-word\n\n")},
 	}
 	for want, env := range cases {
 		_, err := Load(sample, Sources{Env: environment(env)})

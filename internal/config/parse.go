@@ -72,10 +72,10 @@ func ParseDays(text string) (time.Duration, error) {
 		return ParseDuration(text)
 	}
 	n, err := strconv.ParseInt(days, 10, 64)
-	if err != nil || n > int64(math.MaxInt64/aDay) {
+	if err != nil || n > int64(math.MaxInt64/maxTimeout) {
 		return 0, errRange
 	}
-	return time.Duration(n) * aDay, nil
+	return time.Duration(n) * maxTimeout, nil
 }
 
 // ParseMegabytes reads a plain number of MiB, or a size with its unit.
@@ -97,16 +97,16 @@ func parseList(text string) []string {
 	return list
 }
 
-// anyText accepts every text that a line of a file or an environment can contain.
-func anyText(text string) error {
+// checkLine accepts every text that a line of a file or an environment can contain.
+func checkLine(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsAny(text, "\x00\r\n") {
 		return errForm
 	}
 	return nil
 }
 
-// lines accepts every text that a file or an environment can contain.
-func lines(text string) error {
+// checkText accepts every text that a file or an environment can contain.
+func checkText(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return errForm
 	}
@@ -121,7 +121,7 @@ func checkAddr(text string) error {
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return errRange
 	}
-	return anyText(text)
+	return checkLine(text)
 }
 
 // checkBool requires true or false; for settings that also have a third state, not given.
@@ -153,13 +153,13 @@ func checkEndpoint(text string) error {
 // checkMACRange requires a range of MAC addresses.
 func checkMACRange(text string) error {
 	if _, err := farm.ParseMACRange(text); err != nil {
-		return sentence{err}
+		return sentenceError{err}
 	}
 	return nil
 }
 
-// eachURL requires a list of addresses.
-func eachURL(text string) error {
+// checkURLs requires a list of addresses.
+func checkURLs(text string) error {
 	for _, item := range parseList(text) {
 		if err := checkURL(item); err != nil {
 			return err
@@ -168,8 +168,8 @@ func eachURL(text string) error {
 	return nil
 }
 
-// atLeast requires a number that is not below a bound.
-func atLeast(lo int) func(string) error {
+// intAtLeast requires a number that is not below a bound.
+func intAtLeast(lo int) func(string) error {
 	return func(text string) error {
 		if n, err := strconv.Atoi(text); err != nil || n < lo {
 			return fmt.Errorf("a whole number of at least %d", lo)
@@ -178,16 +178,16 @@ func atLeast(lo int) func(string) error {
 	}
 }
 
-// percent requires a percentage.
-func percent(text string) error {
+// checkPercent requires a percentage.
+func checkPercent(text string) error {
 	if n, err := strconv.Atoi(text); err != nil || n < 1 || n > 100 {
 		return errors.New("a percentage between 1 and 100")
 	}
 	return nil
 }
 
-// sizeFrom requires a size of at least so many bytes.
-func sizeFrom(lo int64) func(string) error {
+// sizeAtLeast requires a size of at least so many bytes.
+func sizeAtLeast(lo int64) func(string) error {
 	return func(text string) error {
 		if n, err := ParseSize(text); err != nil || n < lo {
 			return fmt.Errorf("a size of at least %s", bytesize.Format(lo))
@@ -196,27 +196,27 @@ func sizeFrom(lo int64) func(string) error {
 	}
 }
 
-// portNumber requires a TCP port, or 0.
-func portNumber(text string) error {
+// checkPort requires a TCP port, or 0.
+func checkPort(text string) error {
 	if _, err := strconv.ParseUint(text, 10, 16); err != nil {
 		return errors.New("a port between 0 and 65535")
 	}
 	return nil
 }
 
-// pathForm is a path of a URL that needs no escaping and is nothing else to a mux.
-var pathForm = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)+$`)
+// pathPattern is a path of a URL that needs no escaping and is nothing else to a mux.
+var pathPattern = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)+$`)
 
-// urlPath requires the path of a URL.
-func urlPath(text string) error {
-	if !pathForm.MatchString(text) || path.Clean(text) != text {
+// checkURLPath requires the path of a URL.
+func checkURLPath(text string) error {
+	if !pathPattern.MatchString(text) || path.Clean(text) != text {
 		return errors.New("a path such as /metrics")
 	}
 	return nil
 }
 
-// between requires a duration within bounds.
-func between(lo, hi time.Duration) func(string) error {
+// durationBetween requires a duration within bounds.
+func durationBetween(lo, hi time.Duration) func(string) error {
 	return func(text string) error {
 		if d, err := ParseDuration(text); err != nil || d < lo || d > hi {
 			return fmt.Errorf("a duration between %s and %s", lo, hi)
@@ -229,14 +229,14 @@ func between(lo, hi time.Duration) func(string) error {
 func daysBetween(lo, hi time.Duration) func(string) error {
 	return func(text string) error {
 		if d, err := ParseDays(text); err != nil || d < lo || d > hi {
-			return fmt.Errorf("a number of days, or a duration, between %s and %d days", lo, hi/aDay)
+			return fmt.Errorf("a number of days, or a duration, between %s and %d days", lo, hi/maxTimeout)
 		}
 		return nil
 	}
 }
 
-// megabytesFrom requires a size that is not below a bound.
-func megabytesFrom(lo int64) func(string) error {
+// megabytesAtLeast requires a size that is not below a bound.
+func megabytesAtLeast(lo int64) func(string) error {
 	return func(text string) error {
 		if n, err := ParseMegabytes(text); err != nil || n < lo {
 			return fmt.Errorf("a number of MiB, or a size, of at least %s", bytesize.Format(lo))

@@ -46,8 +46,8 @@ func TestReferenceOfSettings(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("A service that finds one of these settings does not start, since it cannot provide the feature.\n\n")
 	b.WriteString("| setting | feature | accepted value |\n|---|---|---|\n")
-	for _, u := range AllUnbuilt {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", u.Key, u.Feature, code(u.Already))
+	for _, u := range AllUnsupported {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", u.Key, u.Feature, code(u.CurrentValue))
 	}
 	referencetest.Section(t, "settings.md", "Settings that are refused", b.String())
 }
@@ -58,11 +58,11 @@ func reference(table Table) string {
 	b.WriteString("| setting | flag | type | unit | default | meaning |\n|---|---|---|---|---|---|\n")
 	for _, s := range table {
 		names, flags := code(s.Key), code("--"+s.Flag)
-		if s.Also != "" {
-			names += ", " + code(s.Also)
+		if s.Alias != "" {
+			names += ", " + code(s.Alias)
 		}
-		if s.File != "" {
-			flags += ", " + code("--"+s.File)
+		if s.FileFlag != "" {
+			flags += ", " + code("--"+s.FileFlag)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n",
 			names, flags, kinds[s.Kind].name, s.unit(), s.defaults(), referencetest.Cell(s.Help))
@@ -74,12 +74,12 @@ func reference(table Table) string {
 func (s Setting) defaults() string {
 	text := code(s.Default)
 	for _, service := range []string{"controller", "registry"} {
-		if s.Default == dataDir(service) {
+		if s.Default == defaultDataDir(service) {
 			text = fmt.Sprintf("`/var/lib/buildyard/%[1]s` as root, else `~/.local/share/buildyard/%[1]s`", service)
 		}
 	}
-	if s.NoAuth != "" {
-		text += "; while authentication is off " + code(s.NoAuth)
+	if s.NoAuthDefault != "" {
+		text += "; while authentication is off " + code(s.NoAuthDefault)
 	}
 	return text
 }

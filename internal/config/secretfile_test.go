@@ -10,8 +10,8 @@ import (
 
 // keyed is a table with secrets that a flag names the file of.
 var keyed = Table{
-	{Key: "SVC_TOKEN", Flag: "token", File: "token-file", Kind: Secret, Help: "a token"},
-	{Key: "SVC_PEM", Flag: "pem", File: "pem-file", Kind: SecretText, Private: true, Help: "a key"},
+	{Key: "SVC_TOKEN", Flag: "token", FileFlag: "token-file", Kind: Secret, Help: "a token"},
+	{Key: "SVC_PEM", Flag: "pem", FileFlag: "pem-file", Kind: SecretText, Private: true, Help: "a key"},
 }
 
 func parsed(t *testing.T, args ...string) *pflag.FlagSet {
@@ -54,12 +54,12 @@ func TestSecretsComeFromPrivateFiles(t *testing.T) {
 			says: "--token and --token-file are mutually exclusive",
 		},
 		"no name":            {args: []string{"--token-file", ""}, says: "--token-file: file name is empty"},
-		"lines in a token":   {args: []string{"--token-file", private}, says: "SVC_TOKEN=" + mask},
+		"lines in a token":   {args: []string{"--token-file", private}, says: "SVC_TOKEN=" + secretMask},
 		"no file":            {args: []string{"--token-file", private + "x"}, says: "no such file"},
-		"a NUL in the lines": {env: map[string]string{"SVC_PEM": "hidden\x00"}, says: "SVC_PEM=" + mask},
+		"a NUL in the lines": {env: map[string]string{"SVC_PEM": "hidden\x00"}, says: "SVC_PEM=" + secretMask},
 	} {
 		v, err := Load(keyed,
-			Sources{Env: environment(tc.env), Flags: parsed(t, tc.args...), In: strings.NewReader("typed\n")})
+			Sources{Env: environment(tc.env), Flags: parsed(t, tc.args...), Stdin: strings.NewReader("typed\n")})
 		switch {
 		case tc.says != "":
 			if err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "hidden") {

@@ -12,12 +12,13 @@ type Setting struct {
 	Flag    string // name on the command line, such as listen-addr
 	Default string // in the form of its kind; "" is valid for textual kinds only
 	Kind    Kind
-	Help    string             // one line for --help
-	Check   func(string) error // nil, or returns what the value must be; never called with ""; must not repeat a secret
-	Also    string             // alias in the environment and in the file; "" for none
-	File    string             // of a secret: a flag that names a private file with it; "" for none
-	Private bool               // of a secret: files that Key_FILE names must be private too
-	NoAuth  string             // default while authentication is off; "" means Default
+	Help    string // one line for --help
+	// nil, or returns what the value must be; never called with ""; must not repeat a secret
+	Check         func(string) error
+	Alias         string // alias in the environment and in the file; "" for none
+	FileFlag      string // of a secret: a flag that names a private file with it; "" for none
+	Private       bool   // of a secret: files that Key_FILE names must be private too
+	NoAuthDefault string // default while authentication is off; "" means Default
 }
 
 // Table is the settings of one service, in the order in which they are printed.
@@ -47,35 +48,35 @@ var kinds = map[Kind]struct {
 	name, form string
 	parse      func(string) error
 }{
-	String:   {"string", "a text", anyText},
-	Int:      {"int", "a whole number", parses(strconv.Atoi)},
-	Bool:     {"bool", "true or false", parses(strconv.ParseBool)},
-	Duration: {"duration", "a duration such as 90s, 1m or 2h, or a number of seconds", parses(ParseDuration)},
-	Size:     {"size", "a size such as 1024B, 10KB, 140MB or 45GB", parses(ParseSize)},
+	String:   {"string", "a text", checkLine},
+	Int:      {"int", "a whole number", parserCheck(strconv.Atoi)},
+	Bool:     {"bool", "true or false", parserCheck(strconv.ParseBool)},
+	Duration: {"duration", "a duration such as 90s, 1m or 2h, or a number of seconds", parserCheck(ParseDuration)},
+	Size:     {"size", "a size such as 1024B, 10KB, 140MB or 45GB", parserCheck(ParseSize)},
 	Addr:     {"address", "an address host:port such as :8090 or 127.0.0.1:8090", checkAddr},
-	Path:     {"path", "a path", anyText},
-	Secret:   {"secret", "a text", anyText},
-	List:     {"list", "texts separated by commas", anyText},
+	Path:     {"path", "a path", checkLine},
+	Secret:   {"secret", "a text", checkLine},
+	List:     {"list", "texts separated by commas", checkLine},
 
-	Days:      {"days", "a number of days such as 7, or a duration such as 36h", parses(ParseDays)},
-	Megabytes: {"megabytes", "a number of MiB such as 1024, or a size such as 4GB", parses(ParseMegabytes)},
+	Days:      {"days", "a number of days such as 7, or a duration such as 36h", parserCheck(ParseDays)},
+	Megabytes: {"megabytes", "a number of MiB such as 1024, or a size such as 4GB", parserCheck(ParseMegabytes)},
 
-	SecretText: {"secret", "a text", lines},
+	SecretText: {"secret", "a text", checkText},
 }
 
-// secret reports whether values of the kind are never shown.
-func (k Kind) secret() bool { return k == Secret || k == SecretText }
+// isSecret reports whether values of the kind are never shown.
+func (k Kind) isSecret() bool { return k == Secret || k == SecretText }
 
-// parses turns a parser into a check of a form.
-func parses[T any](parse func(string) (T, error)) func(string) error {
+// parserCheck turns a parser into a check of a form.
+func parserCheck[T any](parse func(string) (T, error)) func(string) error {
 	return func(s string) error {
 		_, err := parse(s)
 		return err
 	}
 }
 
-// textual reports whether the empty text is a value of the kind.
-func (k Kind) textual() bool {
+// allowsEmpty reports whether the empty text is a value of the kind.
+func (k Kind) allowsEmpty() bool {
 	return k != Int && k != Bool && k != Duration && k != Size && k != Days && k != Megabytes
 }
 
@@ -87,8 +88,8 @@ func (t Table) AddFlags(fs *pflag.FlagSet) {
 		if s.Kind == Bool {
 			f.NoOptDefVal = "true"
 		}
-		if s.File != "" {
-			fs.VarP(&flagValue{kind: Path}, s.File, "", "private file with the value of --"+s.Flag+
+		if s.FileFlag != "" {
+			fs.VarP(&flagValue{kind: Path}, s.FileFlag, "", "private file with the value of --"+s.Flag+
 				"; - reads standard input")
 		}
 	}
@@ -96,10 +97,10 @@ func (t Table) AddFlags(fs *pflag.FlagSet) {
 
 // help returns the setting's text for --help.
 func (s Setting) help() string {
-	if s.NoAuth == "" {
+	if s.NoAuthDefault == "" {
 		return s.Help + " [" + s.Key + "]"
 	}
-	return s.Help + "; default without authentication: " + s.NoAuth + " [" + s.Key + "]"
+	return s.Help + "; default without authentication: " + s.NoAuthDefault + " [" + s.Key + "]"
 }
 
 // flagValue keeps the text of a flag until Load parses it.

@@ -76,8 +76,8 @@ const (
 	SkipVerification      = "SVC_CLIENT_SKIP_TLS_VERIFICATION"
 )
 
-// aDay bounds every timeout: a longer one is most likely a wrong unit.
-const aDay = 24 * time.Hour
+// maxTimeout bounds every timeout: a longer one is most likely a wrong unit.
+const maxTimeout = 24 * time.Hour
 
 // ControllerTable is the settings of the controller, alone or with a registry in the
 // same process.
@@ -92,15 +92,15 @@ var ControllerTable = slices.Concat(Table{
 		Help: "registry URL for pushes of saved images (default: that of --registry)",
 	},
 	{
-		Key: ListenAddr, Flag: "listen-addr", Default: ":8090", NoAuth: "127.0.0.1:8090", Kind: Addr,
+		Key: ListenAddr, Flag: "listen-addr", Default: ":8090", NoAuthDefault: "127.0.0.1:8090", Kind: Addr,
 		Help: "listen address of the API and the portal",
 	},
 	{
-		Key: DataDir, Flag: "data-dir", Default: dataDir("controller"), Kind: Path,
+		Key: DataDir, Flag: "data-dir", Default: defaultDataDir("controller"), Kind: Path,
 		Help: "data directory of the controller",
 	},
 	{
-		Key: EtcdEndpoints, Flag: "etcd-endpoints", Kind: List, Check: eachURL,
+		Key: EtcdEndpoints, Flag: "etcd-endpoints", Kind: List, Check: checkURLs,
 		Help: "endpoints of an external etcd cluster; without them the store is embedded",
 	},
 	{
@@ -108,66 +108,69 @@ var ControllerTable = slices.Concat(Table{
 		Help: "true requires the embedded store, false an external etcd (" + EtcdEndpoints +
 			"); default: by the endpoints",
 	},
-	{Key: InstanceTimeOut, Flag: "instance-time-out", Default: "1m", Kind: Duration, Check: between(0,
-		aDay), Help: "retention of the records of terminated instances"},
-	{Key: NodeActiveTimeout, Flag: "node-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second,
-		aDay), Help: "heartbeat timeout before Offline"},
+	{Key: InstanceTimeOut, Flag: "instance-time-out", Default: "1m", Kind: Duration, Check: durationBetween(0,
+		maxTimeout), Help: "retention of the records of terminated instances"},
+	{
+		Key: NodeActiveTimeout, Flag: "node-active-timeout", Default: "2m", Kind: Duration,
+		Check: durationBetween(time.Second,
+			maxTimeout), Help: "heartbeat timeout before Offline",
+	},
 	{
 		Key: InstanceActiveTimeout, Flag: "instance-active-timeout", Default: "2m", Kind: Duration,
-		Check: between(time.Second, aDay),
+		Check: durationBetween(time.Second, maxTimeout),
 		Help:  "time after which instances of an Offline node end in Error",
 	},
-	{Key: StartTimeout, Flag: "start-timeout", Default: "90s", Kind: Duration, Check: between(time.Second,
-		aDay), Help: "start timeout of a VM, without the pull of its template"},
-	{Key: PullTimeout, Flag: "pull-timeout", Default: "30m", Kind: Duration, Check: between(time.Minute,
-		aDay), Help: "time without progress after which a pull fails and its instance goes to Error"},
-	{Key: PushTimeout, Flag: "push-timeout", Default: "1h", Kind: Duration, Check: between(time.Minute,
-		aDay), Help: "time without progress after which a push fails and its instance goes to Error"},
+	{Key: StartTimeout, Flag: "start-timeout", Default: "90s", Kind: Duration, Check: durationBetween(time.Second,
+		maxTimeout), Help: "start timeout of a VM, without the pull of its template"},
+	{Key: PullTimeout, Flag: "pull-timeout", Default: "30m", Kind: Duration, Check: durationBetween(time.Minute,
+		maxTimeout), Help: "time without progress after which a pull fails and its instance goes to Error"},
+	{Key: PushTimeout, Flag: "push-timeout", Default: "1h", Kind: Duration, Check: durationBetween(time.Minute,
+		maxTimeout), Help: "time without progress after which a push fails and its instance goes to Error"},
 	{
-		Key: UnknownVMThreshold, Flag: "unknown-vm-threshold", Default: "30", Kind: Int, Check: atLeast(1),
+		Key: UnknownVMThreshold, Flag: "unknown-vm-threshold", Default: "30", Kind: Int, Check: intAtLeast(1),
 		Help: "number of reports of an orphaned VM before it is removed",
 	},
-	{Key: GracefulShutdown, Flag: "graceful-shutdown-timeout", Default: "10s", Kind: Duration, Check: between(0,
-		aDay), Help: "shutdown timeout for open requests"},
-	{Key: RequestTimeout, Flag: "request-timeout", Default: "15s", Kind: Duration, Check: between(time.Second,
-		aDay), Help: "request timeout, except for long polls"},
+	{Key: GracefulShutdown, Flag: "graceful-shutdown-timeout", Default: "10s", Kind: Duration, Check: durationBetween(0,
+		maxTimeout), Help: "shutdown timeout for open requests"},
+	{Key: RequestTimeout, Flag: "request-timeout", Default: "15s", Kind: Duration, Check: durationBetween(time.Second,
+		maxTimeout), Help: "request timeout, except for long polls"},
 	{Key: RunRegistry, Flag: "run-registry", Default: "false", Kind: Bool, Help: "run a registry in the same process"},
 	{
-		Key: RegistryBasePath, Flag: "registry-base-path", Default: dataDir("registry"), Kind: Path,
+		Key: RegistryBasePath, Flag: "registry-base-path", Default: defaultDataDir("registry"), Kind: Path,
 		Help: "storage directory of that registry",
 	},
 	{
-		Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", NoAuth: "127.0.0.1:8089",
+		Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", NoAuthDefault: "127.0.0.1:8089",
 		Kind: Addr, Help: "listen address of that registry",
 	},
-	vmListCacheTTL,
-	scrubRate, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
+	vmListCacheTTLSetting,
+	scrubRateSetting, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
 	{
-		Key: MaxWaiting, Flag: "max-waiting", Default: "40000", Kind: Int, Check: atLeast(1),
+		Key: MaxWaiting, Flag: "max-waiting", Default: "40000", Kind: Int, Check: intAtLeast(1),
 		Help: "maximum pending instances, and as many pending or failed save requests; a quarter per caller",
 	},
 	{
-		Key: MaxWaitingSize, Flag: "max-waiting-size", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20),
+		Key: MaxWaitingSize, Flag: "max-waiting-size", Default: "256MB", Kind: Size, Check: sizeAtLeast(1 << 20),
 		Help: "maximum size of the records of pending instances without their scripts, and as much of pending or " +
 			"failed save requests; a quarter per caller",
 	},
 	{
-		Key: MaxScriptsSize, Flag: "max-scripts-size", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20),
+		Key: MaxScriptsSize, Flag: "max-scripts-size", Default: "256MB", Kind: Size, Check: sizeAtLeast(1 << 20),
 		Help: "maximum size of the startup scripts of all instances; a quarter per caller",
 	},
 	{
-		Key: MaxIdempotencyKeys, Flag: "max-idempotency-keys", Default: "80000", Kind: Int, Check: atLeast(8),
+		Key: MaxIdempotencyKeys, Flag: "max-idempotency-keys", Default: "80000", Kind: Int, Check: intAtLeast(8),
 		Help: "maximum stored idempotency keys; a quarter per caller",
 	},
 	{
-		Key: MaxWatches, Flag: "max-watches", Default: "2000", Kind: Int, Check: atLeast(1),
+		Key: MaxWatches, Flag: "max-watches", Default: "2000", Kind: Int, Check: intAtLeast(1),
 		Help: "maximum concurrent instance watches and event waits; a quarter per caller",
 	},
 	{Key: VMNamePrefix, Flag: "vm-name-prefix", Default: "mgmtManaged-", Kind: String, Help: "prefix of VM names"},
 	{Key: Placement, Flag: "placement", Default: "spread", Kind: String, Check: oneOf("spread",
 		"fit"), Help: "tie-break between equal nodes: spread VMs over all, or fit as many as possible on one"},
 	{
-		Key: LocalityWait, Flag: "locality-wait", Default: "10s", Kind: Duration, Check: between(0,
+		Key: LocalityWait, Flag: "locality-wait", Default: "10s", Kind: Duration, Check: durationBetween(0,
 			time.Hour),
 		Help: "maximum wait for a full node with the version cached while another node has capacity; 0 disables the " +
 			"wait",
@@ -177,7 +180,7 @@ var ControllerTable = slices.Concat(Table{
 		Help: "minimum size of a pull for which instances wait for a node with the version cached",
 	},
 	{
-		Key: DistributeAtOnce, Flag: "distribute-at-once", Default: "32", Kind: Int, Check: atLeast(1),
+		Key: DistributeAtOnce, Flag: "distribute-at-once", Default: "32", Kind: Int, Check: intAtLeast(1),
 		Help: "maximum concurrent distribution pulls by the nodes of one controller replica",
 	},
 	{
@@ -197,13 +200,13 @@ var ControllerTable = slices.Concat(Table{
 		Help: "URL to which each event is posted as JSON; may contain a password",
 	},
 	{Key: BackupDir, Flag: "backup-dir", Kind: Path, Help: "directory of periodic backups (default: no backups)"},
-	{Key: BackupEvery, Flag: "backup-every", Default: "1h", Kind: Duration, Check: between(time.Minute,
-		7*aDay), Help: "interval of periodic backups"},
+	{Key: BackupEvery, Flag: "backup-every", Default: "1h", Kind: Duration, Check: durationBetween(time.Minute,
+		7*maxTimeout), Help: "interval of periodic backups"},
 	{
-		Key: BackupKeep, Flag: "backup-keep", Default: "24", Kind: Int, Check: atLeast(1),
+		Key: BackupKeep, Flag: "backup-keep", Default: "24", Kind: Int, Check: intAtLeast(1),
 		Help: "number of periodic backups to keep",
 	},
-	licenseFile, licenseAuthority,
+	licenseFileSetting, licenseAuthoritySetting,
 	{
 		Key: PackagesDir, Flag: "packages-dir", Kind: Path,
 		Help: "directory of the agent packages (default: pkg in the data directory)",
@@ -213,33 +216,33 @@ var ControllerTable = slices.Concat(Table{
 		Help: "update node agents on request only, not whenever a newer package exists",
 	},
 	enableMetrics, metricsPort, metricsPath,
-	logLevel, logDir, centralLogging, keepLogs, maxLogSize,
-}, access, controllerAccess)
+	logLevelSetting, logDirSetting, centralLoggingSetting, keepLogsSetting, maxLogSizeSetting,
+}, accessTable, controllerAccessTable)
 
 // RegistryTable is the settings of a registry that runs alone.
 var RegistryTable = slices.Concat(Table{
-	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory"},
+	{Key: BasePath, Flag: "base-path", Default: defaultDataDir("registry"), Kind: Path, Help: "storage directory"},
 	{
-		Key: ListenAddr, Flag: "listen-addr", Default: ":8089", NoAuth: "127.0.0.1:8089", Kind: Addr,
+		Key: ListenAddr, Flag: "listen-addr", Default: ":8089", NoAuthDefault: "127.0.0.1:8089", Kind: Addr,
 		Help: "listen address of the registry API",
 	},
-	vmListCacheTTL,
-	scrubRate, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
+	vmListCacheTTLSetting,
+	scrubRateSetting, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
 	enableMetrics, metricsPort, metricsPath,
-	logLevel, logDir, centralLogging, keepLogs, maxLogSize,
-}, access, registryAccess)
+	logLevelSetting, logDirSetting, centralLoggingSetting, keepLogsSetting, maxLogSizeSetting,
+}, accessTable, registryAccessTable)
 
 // StorageTable is the settings of the commands that manage a registry's storage.
 var StorageTable = append(Table{
 	{
-		Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path,
+		Key: BasePath, Flag: "base-path", Default: defaultDataDir("registry"), Kind: Path,
 		Help: "storage directory; if a registry uses it, that registry runs the job",
 	},
 	{
 		Key: Registry, Flag: "registry", Kind: String, Check: checkURL,
 		Help: "URL of a running registry, instead of a directory",
 	},
-}, caller...)
+}, callerTable...)
 
 // ClientTable is the settings of the commands that call a controller.
 var ClientTable = append(Table{
@@ -248,21 +251,21 @@ var ClientTable = append(Table{
 		Help: "controller URL",
 	},
 	{Key: Context, Flag: "context", Kind: String, Help: "context of client.yaml (default: its current context)"},
-}, caller...)
+}, callerTable...)
 
-// caller is the settings of a client of a service: its credentials, and what it trusts.
-var caller = Table{
+// callerTable is the settings of a client of a service: its credentials, and what it trusts.
+var callerTable = Table{
 	{
-		Key: RootToken, Flag: "root-token", File: "token-file", Kind: Secret,
+		Key: RootToken, Flag: "root-token", FileFlag: "token-file", Kind: Secret,
 		Help: "root token; prefer the environment, or the file that " + RootToken + "_FILE names",
 	},
 	{Key: ClientKeyID, Flag: "api-key-id", Kind: String, Help: "API key ID"},
 	{
-		Key: ClientKeyString, Flag: "api-key-string", File: "api-key-file", Kind: SecretText, Private: true,
+		Key: ClientKeyString, Flag: "api-key-string", FileFlag: "api-key-file", Kind: SecretText, Private: true,
 		Help: "private key of that API key, base64 or PEM; prefer the environment or a file",
 	},
 	{
-		Key: ClientBearer, Flag: "bearer", File: "bearer-file", Kind: Secret, Private: true,
+		Key: ClientBearer, Flag: "bearer", FileFlag: "bearer-file", Kind: Secret, Private: true,
 		Help: "token (JWT) of the identity provider; prefer the environment or a file",
 	},
 	{Key: TrustedCA, Flag: "ca-cert", Kind: Path, Help: "PEM file with the CAs to trust (default: system CAs)"},
@@ -274,33 +277,34 @@ var caller = Table{
 	},
 }
 
-var scrubRate = Setting{
+var scrubRateSetting = Setting{
 	Key: ScrubRate, Flag: "scrub-rate", Default: "50MB", Kind: Size,
 	Help: "bytes of storage verified per second in the background; 0B: disabled",
 }
 
-// vmListCacheTTL is an upper bound on the age of lists, which are always current.
-var vmListCacheTTL = Setting{
-	Key: VMListCacheTTL, Flag: "vm-list-cache-ttl", Default: "0s", Kind: Duration, Check: between(0, aDay),
-	Help: "accepted for compatibility: maximum age of template lists; lists are always current",
+// vmListCacheTTLSetting is an upper bound on the age of lists, which are always current.
+var vmListCacheTTLSetting = Setting{
+	Key: VMListCacheTTL, Flag: "vm-list-cache-ttl", Default: "0s", Kind: Duration,
+	Check: durationBetween(0, maxTimeout),
+	Help:  "accepted for compatibility: maximum age of template lists; lists are always current",
 }
 
 // The limits of open streams and request sizes of a registry's callers.
 var (
 	maxPushes = Setting{
-		Key: MaxPushes, Flag: "max-pushes", Default: "256", Kind: Int, Check: atLeast(1),
+		Key: MaxPushes, Flag: "max-pushes", Default: "256", Kind: Int, Check: intAtLeast(1),
 		Help: "maximum unfinished pushes; a quarter per caller",
 	}
 	maxPushReservation = Setting{
-		Key: MaxPushReservation, Flag: "max-push-reservation", Default: "50", Kind: Int, Check: percent,
+		Key: MaxPushReservation, Flag: "max-push-reservation", Default: "50", Kind: Int, Check: checkPercent,
 		Help: "percent of the free space that the unfinished pushes of one caller may reserve",
 	}
 	maxLogRows = Setting{
-		Key: MaxLogRows, Flag: "max-log-rows", Default: "600000", Kind: Int, Check: atLeast(1000),
+		Key: MaxLogRows, Flag: "max-log-rows", Default: "600000", Kind: Int, Check: intAtLeast(1000),
 		Help: "maximum log rows per minute; a quarter per caller",
 	}
 	maxLogRowBytes = Setting{
-		Key: MaxLogRowBytes, Flag: "max-log-row-bytes", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20),
+		Key: MaxLogRowBytes, Flag: "max-log-row-bytes", Default: "256MB", Kind: Size, Check: sizeAtLeast(1 << 20),
 		Help: "maximum bytes of log rows per minute; a quarter per caller",
 	}
 )
@@ -312,56 +316,56 @@ var (
 		Help: "serve Prometheus metrics on a separate port",
 	}
 	metricsPort = Setting{
-		Key: MetricsPort, Flag: "metrics-port", Default: "2112", Kind: Int, Check: portNumber,
+		Key: MetricsPort, Flag: "metrics-port", Default: "2112", Kind: Int, Check: checkPort,
 		Help: "metrics port, on the host of the API address; 0: any free port",
 	}
 	metricsPath = Setting{
-		Key: MetricsPath, Flag: "metrics-path", Default: "/metrics", Kind: String, Check: urlPath,
+		Key: MetricsPath, Flag: "metrics-path", Default: "/metrics", Kind: String, Check: checkURLPath,
 		Help: "URL path of the metrics",
 	}
 )
 
-var licenseFile = Setting{
+var licenseFileSetting = Setting{
 	Key: LicenseFile, Flag: "license-file", Kind: Path,
 	Help: "license file of the controller; without one all features are enabled",
 }
 
-var licenseAuthority = Setting{
+var licenseAuthoritySetting = Setting{
 	Key: LicenseAuthority, Flag: "license-authority", Kind: Path,
 	Help: "file with the public keys of the license authority (default: authority.pub in /etc/buildyard and in the " +
 		"user's configuration directory)",
 }
 
-var logLevel = Setting{
+var logLevelSetting = Setting{
 	Key: LogLevel, Flag: "log-level", Default: "info", Kind: String,
 	Check: oneOf("debug", "info", "warn", "error"), Help: "minimum log level: debug, info, warn or error",
 }
 
-var logDir = Setting{
+var logDirSetting = Setting{
 	Key: LogDir, Flag: "log-dir", Kind: Path,
 	Help: "directory for log files, bounded like central logs (default: log to stderr only)",
 }
 
-var centralLogging = Setting{
+var centralLoggingSetting = Setting{
 	Key: CentralLogging, Flag: "enable-central-logging", Default: "false", Kind: Bool,
 	Help: "send the log to the registry's central logs; on a controller, its nodes' logs too",
 }
 
-var keepLogs = Setting{
-	Key: KeepLogs, Also: "KEEP_LOGS_FOR", Flag: "keep-logs-for", Default: "7", Kind: Days,
-	Check: daysBetween(time.Hour, 3650*aDay),
+var keepLogsSetting = Setting{
+	Key: KeepLogs, Alias: "KEEP_LOGS_FOR", Flag: "keep-logs-for", Default: "7", Kind: Days,
+	Check: daysBetween(time.Hour, 3650*maxTimeout),
 	Help:  "retention of central logs and VM failure logs, in days",
 }
 
-var maxLogSize = Setting{
-	Key: MaxLogSize, Also: "MAX_LOG_SIZE", Flag: "max-log-size", Default: "1024", Kind: Megabytes,
-	Check: megabytesFrom(1 << 20),
+var maxLogSizeSetting = Setting{
+	Key: MaxLogSize, Alias: "MAX_LOG_SIZE", Flag: "max-log-size", Default: "1024", Kind: Megabytes,
+	Check: megabytesAtLeast(1 << 20),
 	Help:  "maximum size of central logs and of VM failure logs, in MiB; the oldest are removed first",
 }
 
-// dataDir is the default directory for the data of a service: the system's directory for root, the
+// defaultDataDir is the default directory for the data of a service: the system's directory for root, the
 // user's for others.
-func dataDir(service string) string {
+func defaultDataDir(service string) string {
 	if os.Geteuid() == 0 {
 		return filepath.Join("/var/lib/buildyard", service)
 	}

@@ -19,18 +19,18 @@ func TestTablesAreSound(t *testing.T) {
 	for name, table := range services {
 		seen := map[string]bool{}
 		for _, s := range table {
-			if seen[s.Key] || seen[s.Flag] || s.File != "" && seen[s.File] {
-				t.Errorf("%s: %s, --%s or --%s is declared twice", name, s.Key, s.Flag, s.File)
+			if seen[s.Key] || seen[s.Flag] || s.FileFlag != "" && seen[s.FileFlag] {
+				t.Errorf("%s: %s, --%s or --%s is declared twice", name, s.Key, s.Flag, s.FileFlag)
 			}
-			seen[s.Key], seen[s.Flag], seen[s.File] = true, true, true
-			if s.File != "" && (!s.Kind.secret() || !flagForm.MatchString(s.File)) {
-				t.Errorf("%s: --%s is of no secret, or not well formed", name, s.File)
+			seen[s.Key], seen[s.Flag], seen[s.FileFlag] = true, true, true
+			if s.FileFlag != "" && (!s.Kind.isSecret() || !flagForm.MatchString(s.FileFlag)) {
+				t.Errorf("%s: --%s is of no secret, or not well formed", name, s.FileFlag)
 			}
-			if !strings.HasPrefix(s.Key, "SVC_") || !keyForm.MatchString(s.Key) || !flagForm.MatchString(s.Flag) ||
+			if !strings.HasPrefix(s.Key, "SVC_") || !keyPattern.MatchString(s.Key) || !flagForm.MatchString(s.Flag) ||
 				s.Help == "" {
 				t.Errorf("%s: %+v is not well formed", name, s)
 			}
-			if u, ok := unsupported(s.Key); ok {
+			if u, ok := findUnsupported(s.Key); ok {
 				t.Errorf("%s: %s is built and listed as not built (%s)", name, s.Key, u.Key)
 			}
 		}
@@ -114,7 +114,7 @@ func TestDefaultsWithoutAuth(t *testing.T) {
 // TestUnbuiltSettingsAreRefused returns every setting that is not built, from the
 // environment and from the file, with and without _FILE.
 func TestUnbuiltSettingsAreRefused(t *testing.T) {
-	for _, u := range AllUnbuilt {
+	for _, u := range AllUnsupported {
 		key := strings.ReplaceAll(u.Key, "*", "BUCKET")
 		for _, key := range []string{key, key + fileSuffix} {
 			sources := map[string]Sources{"file": {File: writeFile(t, key+"=something\n")}}
@@ -132,12 +132,13 @@ func TestUnbuiltSettingsAreRefused(t *testing.T) {
 }
 
 func TestUnbuiltSettingThatChangesNothingIsTaken(t *testing.T) {
-	for _, u := range AllUnbuilt {
-		if u.Already == "" {
+	for _, u := range AllUnsupported {
+		if u.CurrentValue == "" {
 			continue
 		}
-		if _, err := Load(RegistryTable, Sources{Env: environment(map[string]string{u.Key: u.Already})}); err != nil {
-			t.Errorf("%s=%s: %v", u.Key, u.Already, err)
+		if _, err := Load(RegistryTable,
+			Sources{Env: environment(map[string]string{u.Key: u.CurrentValue})}); err != nil {
+			t.Errorf("%s=%s: %v", u.Key, u.CurrentValue, err)
 		}
 	}
 	for key, value := range map[string]string{
@@ -161,8 +162,8 @@ func TestDeclaringASettingBuildsIt(t *testing.T) {
 // TestLimitsOfLogs: their plain numbers are days and megabytes, and their old names are known.
 func TestLimitsOfLogs(t *testing.T) {
 	for text, want := range map[string]time.Duration{
-		"7": 7 * aDay, "7d": 7 * aDay, "36h": 36 * time.Hour,
-		"3650": 3650 * aDay, "0": 0, "30m": 0, "3651": 0, "-1": 0, "d": 0, "99999999999999999999": 0,
+		"7": 7 * maxTimeout, "7d": 7 * maxTimeout, "36h": 36 * time.Hour,
+		"3650": 3650 * maxTimeout, "0": 0, "30m": 0, "3651": 0, "-1": 0, "d": 0, "99999999999999999999": 0,
 	} {
 		v, err := Load(RegistryTable, Sources{Env: environment(map[string]string{"KEEP_LOGS_FOR": text})})
 		if want == 0 && (err == nil || !strings.Contains(err.Error(), "a number of days")) ||
@@ -181,11 +182,11 @@ func TestLimitsOfLogs(t *testing.T) {
 	v := mustLoad(t, RegistryTable,
 		Sources{Env: environment(map[string]string{"SVC_KEEP_LOGS_FOR": "2", "KEEP_LOGS_FOR": "3"}), File: writeFile(t,
 			"MAX_LOG_SIZE=5\nKEEP_LOGS_FOR=4\n")})
-	if v.Days(KeepLogs) != 2*aDay || v.Megabytes(MaxLogSize) != 5<<20 || v.Origin(MaxLogSize) != FromFile {
+	if v.Days(KeepLogs) != 2*maxTimeout || v.Megabytes(MaxLogSize) != 5<<20 || v.Origin(MaxLogSize) != FromFile {
 		t.Errorf("%s, %d from %s", v.Days(KeepLogs), v.Megabytes(MaxLogSize), v.Origin(MaxLogSize))
 	}
 	v = mustLoad(t, ControllerTable, Sources{})
-	if v.Days(KeepLogs) != 7*aDay || v.Megabytes(MaxLogSize) != 1<<30 || v.Bool(CentralLogging) ||
+	if v.Days(KeepLogs) != 7*maxTimeout || v.Megabytes(MaxLogSize) != 1<<30 || v.Bool(CentralLogging) ||
 		v.String(LogDir) != "" {
 		t.Error("a default is wrong")
 	}

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// prefix starts the name of every setting.
-const prefix = "SVC_"
+// settingPrefix starts the name of every setting.
+const settingPrefix = "SVC_"
 
 // refuseUnknown returns an error for a variable of the environment that looks like a setting and is
 // not one of the service's. The settings of commands are for the commands, and are ignored.
 func refuseUnknown(table Table, vars []string) error {
 	for _, key := range svcKeys(vars) {
-		if ClientTable.knows(key) {
+		if ClientTable.acceptsKey(key) {
 			continue
 		}
-		if err := table.check(key); err != nil {
+		if err := table.checkKey(key); err != nil {
 			return fmt.Errorf("%w (%s)", err, originOf(Setting{}, value{origin: FromEnv}))
 		}
 	}
@@ -28,7 +28,7 @@ func refuseUnknown(table Table, vars []string) error {
 func svcKeys(vars []string) []string {
 	var keys []string
 	for _, v := range vars {
-		if key, text, _ := strings.Cut(v, "="); text != "" && strings.HasPrefix(key, prefix) {
+		if key, text, _ := strings.Cut(v, "="); text != "" && strings.HasPrefix(key, settingPrefix) {
 			keys = append(keys, key)
 		}
 	}
@@ -36,15 +36,15 @@ func svcKeys(vars []string) []string {
 	return keys
 }
 
-// check returns an error for a key that looks like a setting but is not in the table.
-func (t Table) check(key string) error {
-	if !strings.HasPrefix(key, prefix) || t.knows(key) {
+// checkKey returns an error for a key that looks like a setting but is not in the table.
+func (t Table) checkKey(key string) error {
+	if !strings.HasPrefix(key, settingPrefix) || t.acceptsKey(key) {
 		return nil
 	}
 	if owner := ownerOf(key); owner != "" {
 		return fmt.Errorf("%s is a setting of %s and has no effect here; remove it", key, owner)
 	}
-	if near := t.nearest(key); near != "" {
+	if near := t.nearestName(key); near != "" {
 		return fmt.Errorf("unknown setting %s; did you mean %s?", key, near)
 	}
 	return fmt.Errorf("unknown setting %s; see --print-config", key)
@@ -53,55 +53,55 @@ func (t Table) check(key string) error {
 // ownerOf returns the program that a setting belongs to; "" when there is none.
 func ownerOf(key string) string {
 	switch {
-	case ControllerTable.knows(key):
+	case ControllerTable.acceptsKey(key):
 		return "the controller"
-	case RegistryTable.knows(key):
+	case RegistryTable.acceptsKey(key):
 		return "the registry"
-	case ClientTable.knows(key):
+	case ClientTable.acceptsKey(key):
 		return "the client commands"
 	}
 	return ""
 }
 
-// knows reports whether a key is a setting of the table, names the file of one of its
+// acceptsKey reports whether a key is a setting of the table, names the file of one of its
 // secrets, or is an unsupported setting, which has a separate error.
-func (t Table) knows(key string) bool {
-	if slices.Contains(t.names(), key) {
+func (t Table) acceptsKey(key string) bool {
+	if slices.Contains(t.acceptedNames(), key) {
 		return true
 	}
-	_, ok := unsupported(key)
+	_, ok := findUnsupported(key)
 	return ok
 }
 
-// names returns every name that the table accepts in the environment and in the file.
-func (t Table) names() []string {
+// acceptedNames returns every name that the table accepts in the environment and in the file.
+func (t Table) acceptedNames() []string {
 	var names []string
 	for _, s := range t {
 		names = append(names, s.Key)
-		if s.Also != "" {
-			names = append(names, s.Also)
+		if s.Alias != "" {
+			names = append(names, s.Alias)
 		}
-		if s.Kind.secret() {
+		if s.Kind.isSecret() {
 			names = append(names, s.Key+fileSuffix)
 		}
 	}
 	return names
 }
 
-// nearest returns the name that a misspelled key most likely meant; "" when none is similar.
-func (t Table) nearest(key string) string {
-	best, least := "", len(key)-len(prefix)
-	for _, name := range t.names() {
+// nearestName returns the name that a misspelled key most likely meant; "" when none is similar.
+func (t Table) nearestName(key string) string {
+	best, least := "", len(key)-len(settingPrefix)
+	for _, name := range t.acceptedNames() {
 		// At most a third of a name may differ.
-		if d := distance(key, name); d < least && 3*d <= len(name)-len(prefix)+2 {
+		if d := editDistance(key, name); d < least && 3*d <= len(name)-len(settingPrefix)+2 {
 			best, least = name, d
 		}
 	}
 	return best
 }
 
-// distance returns how many bytes must be inserted, removed or replaced to make b of a.
-func distance(a, b string) int {
+// editDistance returns how many bytes must be inserted, removed or replaced to make b of a.
+func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
@@ -124,12 +124,12 @@ func distance(a, b string) int {
 // defaultsWithoutAuth replaces the defaults of settings that have another one while
 // authentication is off.
 func (v *Values) defaultsWithoutAuth() {
-	if auth, ok := v.values[EnableAuth]; !ok || must(strconv.ParseBool(auth.text)) {
+	if auth, ok := v.values[EnableAuth]; !ok || mustParse(strconv.ParseBool(auth.text)) {
 		return
 	}
 	for _, s := range v.table {
-		if s.NoAuth != "" && v.values[s.Key].origin == FromDefault {
-			v.values[s.Key] = value{s.NoAuth, FromDefault}
+		if s.NoAuthDefault != "" && v.values[s.Key].origin == FromDefault {
+			v.values[s.Key] = value{s.NoAuthDefault, FromDefault}
 		}
 	}
 }

@@ -29,8 +29,8 @@ func (v *Values) get(key string, allowed ...Kind) string {
 	return v.values[key].text
 }
 
-// must is for parsers of values that Load has already checked.
-func must[T any](parsed T, err error) T {
+// mustParse is for parsers of values that Load has already checked.
+func mustParse[T any](parsed T, err error) T {
 	if err != nil {
 		panic("config: unchecked value: " + err.Error())
 	}
@@ -41,24 +41,24 @@ func must[T any](parsed T, err error) T {
 func (v *Values) String(key string) string { return v.get(key, String, Addr, Path, Secret, SecretText) }
 
 // Int returns a setting of kind Int.
-func (v *Values) Int(key string) int { return must(strconv.Atoi(v.get(key, Int))) }
+func (v *Values) Int(key string) int { return mustParse(strconv.Atoi(v.get(key, Int))) }
 
 // Bool returns a setting of kind Bool.
-func (v *Values) Bool(key string) bool { return must(strconv.ParseBool(v.get(key, Bool))) }
+func (v *Values) Bool(key string) bool { return mustParse(strconv.ParseBool(v.get(key, Bool))) }
 
 // Duration returns a setting of kind Duration; it is never negative.
 func (v *Values) Duration(key string) time.Duration {
-	return must(ParseDuration(v.get(key, Duration)))
+	return mustParse(ParseDuration(v.get(key, Duration)))
 }
 
 // Size returns a setting of kind Size, in bytes.
-func (v *Values) Size(key string) int64 { return must(ParseSize(v.get(key, Size))) }
+func (v *Values) Size(key string) int64 { return mustParse(ParseSize(v.get(key, Size))) }
 
 // Days returns a setting of kind Days; it is never negative.
-func (v *Values) Days(key string) time.Duration { return must(ParseDays(v.get(key, Days))) }
+func (v *Values) Days(key string) time.Duration { return mustParse(ParseDays(v.get(key, Days))) }
 
 // Megabytes returns a setting of kind Megabytes, in bytes.
-func (v *Values) Megabytes(key string) int64 { return must(ParseMegabytes(v.get(key, Megabytes))) }
+func (v *Values) Megabytes(key string) int64 { return mustParse(ParseMegabytes(v.get(key, Megabytes))) }
 
 // List returns a setting of kind List; nil when it has no element.
 func (v *Values) List(key string) []string { return parseList(v.get(key, List)) }
@@ -78,8 +78,8 @@ func (v *Values) Print(w io.Writer) error {
 	for _, s := range v.table {
 		found := v.values[s.Key]
 		text := Quote(found.text)
-		if s.Kind.secret() && found.text != "" {
-			text = mask
+		if s.Kind.isSecret() && found.text != "" {
+			text = secretMask
 		}
 		fmt.Fprintf(out, "%s=%s # %s\n", s.Key, text, found.origin)
 	}

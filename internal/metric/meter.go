@@ -29,9 +29,9 @@ func (c *Counter) Value() float64 { return float64(c.n.Load()) }
 
 // Histogram counts durations by their length. Create it with NewHistogram.
 type Histogram struct {
-	bounds []float64 // seconds, upper and inclusive, ascending
-	counts []atomic.Uint64
-	nanos  atomic.Int64
+	bounds   []float64 // seconds, upper and inclusive, ascending
+	counts   []atomic.Uint64
+	sumNanos atomic.Int64
 }
 
 // Bounds of histograms, in seconds.
@@ -55,7 +55,7 @@ func (h *Histogram) Observe(d time.Duration) {
 		i++
 	}
 	h.counts[i].Add(1)
-	h.nanos.Add(int64(d))
+	h.sumNanos.Add(int64(d))
 }
 
 // Distribution is a histogram at one moment.
@@ -67,7 +67,7 @@ type Distribution struct {
 
 // Snapshot returns what was counted so far.
 func (h *Histogram) Snapshot() Distribution {
-	d := Distribution{Sum: time.Duration(h.nanos.Load()).Seconds(), Buckets: make(map[float64]uint64, len(h.bounds))}
+	d := Distribution{Sum: time.Duration(h.sumNanos.Load()).Seconds(), Buckets: make(map[float64]uint64, len(h.bounds))}
 	for i := range h.counts {
 		d.Count += h.counts[i].Load()
 		if i < len(h.bounds) {
@@ -83,11 +83,11 @@ const minutes = 60
 // Window sums up the last hour, minute by minute. Create it with NewWindow; it may be used from
 // many goroutines.
 type Window struct {
-	began int64 // minute
+	startMinute int64 // minute
 
-	mu    sync.Mutex // guards the fields below
-	last  int64      // newest minute
-	slots [minutes]WindowSum
+	mu           sync.Mutex // guards the fields below
+	newestMinute int64      // newest minute
+	slots        [minutes]WindowSum
 }
 
 // WindowSum is a number of events, and the sum of their durations.
@@ -99,7 +99,7 @@ type WindowSum struct {
 // NewWindow returns a window that begins now.
 func NewWindow(now time.Time) *Window {
 	at := minuteOf(now)
-	return &Window{began: at, last: at}
+	return &Window{startMinute: at, newestMinute: at}
 }
 
 func minuteOf(t time.Time) int64 { return max(t.Unix(), 0) / 60 }
@@ -109,7 +109,7 @@ func (w *Window) Add(now time.Time, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.moveLocked(now)
-	s := &w.slots[w.last%minutes] // a late one counts for the newest minute
+	s := &w.slots[w.newestMinute%minutes] // a late one counts for the newest minute
 	s.Count++
 	s.Sum += max(d, 0)
 }
@@ -117,10 +117,10 @@ func (w *Window) Add(now time.Time, d time.Duration) {
 // moveLocked drops the minutes that are over. A clock that was set back moves nothing.
 func (w *Window) moveLocked(now time.Time) {
 	at := minuteOf(now)
-	for i := max(w.last, at-minutes) + 1; i <= at; i++ {
+	for i := max(w.newestMinute, at-minutes) + 1; i <= at; i++ {
 		w.slots[i%minutes] = WindowSum{}
 	}
-	w.last = max(w.last, at)
+	w.newestMinute = max(w.newestMinute, at)
 }
 
 // Last sums up the newest minutes, at most 60: the current one and those before it.
@@ -130,7 +130,7 @@ func (w *Window) Last(now time.Time, span int) WindowSum {
 	w.moveLocked(now)
 	var sum WindowSum
 	for i := range int64(min(span, minutes)) {
-		s := w.slots[(w.last+minutes-i)%minutes]
+		s := w.slots[(w.newestMinute+minutes-i)%minutes]
 		sum.Count += s.Count
 		sum.Sum += s.Sum
 	}
@@ -141,7 +141,7 @@ func (w *Window) Last(now time.Time, span int) WindowSum {
 // window's age, in whole minutes.
 func (w *Window) Rate(now time.Time, span int) float64 {
 	count := w.Last(now, span).Count
-	whole := min(int64(span), minuteOf(now)-w.began+1)
+	whole := min(int64(span), minuteOf(now)-w.startMinute+1)
 	return float64(count) / (60 * float64(max(whole, 1)))
 }
 

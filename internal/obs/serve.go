@@ -17,17 +17,17 @@ type MetricsOptions struct {
 	Addr     string // host:port; port 0 lets the system choose
 	Path     string // "": /metrics
 	Families []metric.Family
-	// Front handles requests of a listener before they are answered; nil: none.
-	Front  func(l net.Listener, next http.Handler) http.Handler
-	Logger *slog.Logger
+	// WrapHandler handles requests of a listener before they are answered; nil: none.
+	WrapHandler func(l net.Listener, next http.Handler) http.Handler
+	Logger      *slog.Logger
 }
 
 // MetricsServer serves the metrics of one process on a separate address: clients need no credential
 // of the API, and reach nothing else there. It listens from its creation on.
 type MetricsServer struct {
-	server *http.Server
-	socket net.Listener
-	path   string
+	server   *http.Server
+	listener net.Listener
+	path     string
 }
 
 // ListenMetrics binds the address.
@@ -47,10 +47,10 @@ func ListenMetrics(ctx context.Context, o MetricsOptions) (*MetricsServer, error
 		return nil, fmt.Errorf("metrics server cannot listen on %s: %w", o.Addr, err)
 	}
 	var front http.Handler = mux
-	if o.Front != nil {
-		front = o.Front(socket, mux)
+	if o.WrapHandler != nil {
+		front = o.WrapHandler(socket, mux)
 	}
-	return &MetricsServer{path: o.Path, socket: socket, server: &http.Server{
+	return &MetricsServer{path: o.Path, listener: socket, server: &http.Server{
 		Handler: front, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), MaxHeaderBytes: 64 << 10,
 		ReadTimeout: 10 * time.Second, WriteTimeout: 2 * scrapeTimeout, IdleTimeout: 2 * time.Minute,
 	}}, nil
@@ -58,7 +58,7 @@ func ListenMetrics(ctx context.Context, o MetricsOptions) (*MetricsServer, error
 
 // URL returns the URL of the metrics, for clients on this machine.
 func (s *MetricsServer) URL() string {
-	addr, _ := s.socket.Addr().(*net.TCPAddr)
+	addr, _ := s.listener.Addr().(*net.TCPAddr)
 	host := addr.IP.String()
 	if addr.IP.IsUnspecified() {
 		host = "127.0.0.1"
@@ -70,7 +70,7 @@ func (s *MetricsServer) URL() string {
 func (s *MetricsServer) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = s.server.Close() })
 	defer stop()
-	if err := s.server.Serve(s.socket); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	return nil
@@ -78,7 +78,7 @@ func (s *MetricsServer) Run(ctx context.Context) error {
 
 // Close releases the address when Run was not called.
 func (s *MetricsServer) Close() error {
-	if err := s.socket.Close(); !errors.Is(err, net.ErrClosed) {
+	if err := s.listener.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	return nil

@@ -32,8 +32,8 @@ const (
 // jobState is a background job with its current state.
 type jobState struct {
 	Job
-	next  time.Time
-	pause *retry.Backoff // after failures
+	nextRun time.Time
+	backoff *retry.Backoff // after failures
 }
 
 // Run runs background jobs until the context ends, all of them immediately at first.
@@ -43,13 +43,13 @@ func Run(ctx context.Context, list []Job, log *slog.Logger) {
 	}
 	turns := make([]jobState, len(list))
 	for i, c := range list {
-		turns[i] = jobState{Job: c, pause: retry.New(firstPause, mostPause)}
+		turns[i] = jobState{Job: c, backoff: retry.New(firstPause, mostPause)}
 	}
 	for {
 		for i := range turns {
-			turns[i].take(ctx, log)
+			turns[i].runJob(ctx, log)
 		}
-		next := slices.MinFunc(turns, func(a, b jobState) int { return a.next.Compare(b.next) }).next
+		next := slices.MinFunc(turns, func(a, b jobState) int { return a.nextRun.Compare(b.nextRun) }).nextRun
 		select {
 		case <-ctx.Done():
 			return
@@ -58,23 +58,23 @@ func Run(ctx context.Context, list []Job, log *slog.Logger) {
 	}
 }
 
-// take runs a background job if it is due.
-func (t *jobState) take(ctx context.Context, log *slog.Logger) {
-	if ctx.Err() != nil || t.next.After(time.Now()) {
+// runJob runs a background job if it is due.
+func (t *jobState) runJob(ctx context.Context, log *slog.Logger) {
+	if ctx.Err() != nil || t.nextRun.After(time.Now()) {
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := t.Do(limited)
 	if err == nil {
-		t.next = time.Now().Add(t.Every)
-		t.pause.Reset()
+		t.nextRun = time.Now().Add(t.Every)
+		t.backoff.Reset()
 		return
 	}
 	if ctx.Err() != nil {
 		return
 	}
-	pause := t.pause.Next()
-	t.next = time.Now().Add(pause)
+	pause := t.backoff.Next()
+	t.nextRun = time.Now().Add(pause)
 	log.WarnContext(ctx, "background job failed", "what", t.What, "pause", pause.String(), "error", err)
 }

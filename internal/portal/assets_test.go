@@ -11,7 +11,7 @@ import (
 // TestSheets: every style that pages have a file for is in the one that they load.
 func TestSheets(t *testing.T) {
 	for name := range loadAssets().byName {
-		if strings.HasPrefix(name, "css/") && name != sheet && !slices.Contains(sheets, name) {
+		if strings.HasPrefix(name, "css/") && name != stylesheet && !slices.Contains(stylesheetFiles, name) {
 			t.Errorf("%s is in no page", name)
 		}
 	}

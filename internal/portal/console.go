@@ -9,20 +9,22 @@ import (
 )
 
 func (p *portal) consolePages() []page {
-	return []page{{path: "/instances/{id}/console", name: "console", title: "Console", load: showConsole}}
+	return []page{
+		{pattern: "/instances/{id}/console", templateName: "console", title: "Console", buildView: showConsole},
+	}
 }
 
 // consoleView is the page on which the screen of an instance is shown. It gets no change
 // notifications: the screen comes over a separate connection, which reports its end.
 type consoleView struct {
-	ID, Name string
-	Address  string // of the WebSocket
-	Why      string // there is none to be seen; "": there is
-	Curl     string
+	ID, Name    string
+	Address     string // of the WebSocket
+	Why         string // there is none to be seen; "": there is
+	CurlCommand string
 }
 
 func showConsole(v *visit) (any, error) {
-	id := v.r.PathValue("id")
+	id := v.request.PathValue("id")
 	_, err := v.ConsoleOf(v, id)
 	switch {
 	case errors.Is(err, client.ErrUnauthenticated):
@@ -30,20 +32,21 @@ func showConsole(v *visit) (any, error) {
 	case errors.Is(err, client.ErrNotFound):
 		return nil, &client.Error{Code: client.ErrNotFound, Message: "Instance not found"}
 	}
-	at := query("/api/v1/vm/console", "id", id)
-	out := consoleView{ID: id, Name: short(id), Address: at, Why: refusal(err), Curl: curl(v, "GET", at, "")}
+	at := pathWithQuery("/api/v1/vm/console", "id", id)
+	out := consoleView{ID: id, Name: shortID(id), Address: at, Why: notShownReason(err), CurlCommand: curlCommand(v,
+		"GET", at, "")}
 	if vm, err := v.Instance(v, id); err == nil { // else the visitor may see screens and no lists
-		out.Name = nameOf(api.InstanceItem{InstanceID: id, Name: &vm.Name, ExternalID: &vm.ExternalID})
+		out.Name = instanceName(api.InstanceItem{InstanceID: id, Name: &vm.Name, ExternalID: &vm.ExternalID})
 	}
 	v.title = "Console of " + out.Name
 	return out, nil
 }
 
-// noConsole returns the reason why an instance has no console, "" where it has one.
-func noConsole(v *visit, id, state string) string {
+// noConsoleReason returns the reason why an instance has no console, "" where it has one.
+func noConsoleReason(v *visit, id, state string) string {
 	if state != string(farm.Started) {
 		return "Only a running instance has a console"
 	}
 	_, err := v.ConsoleOf(v, id)
-	return refusal(err)
+	return notShownReason(err)
 }

@@ -15,29 +15,30 @@ import (
 )
 
 func (p *portal) dashboardPages() []page {
-	return []page{{path: "/{$}", name: "dashboard", title: "Dashboard", topic: Instances | Nodes, load: loadDashboard}}
+	return []page{{pattern: "/{$}", templateName: "dashboard", title: "Dashboard", topics: Instances |
+		Nodes, buildView: loadDashboard}}
 }
 
 // dashboard is the front page.
 type dashboard struct {
-	Empty   bool // without any node yet
-	Join    joinView
-	Tiles   []tile
-	Ranges  []chip
-	Lacking []string // what could not be asked, and why
-	Charts  []chart
-	Series  *api.Series // nil: it could not be asked
-	Rows    []seriesRow
-	Curl    []string
+	NoNodes     bool // without any node yet
+	Join        joinView
+	Tiles       []tile
+	Ranges      []chip
+	Lacking     []string // what could not be asked, and why
+	Charts      []chart
+	Series      *api.Series // nil: it could not be asked
+	Rows        []seriesRow
+	CurlCommand []string
 }
 
 // tile is a figure of the dashboard.
 type tile struct {
 	Name, Path  string
 	Value, Unit string
-	Sub         string
+	Detail      string
 	Note        string
-	Share       *float64 // 0..1, shown as a bar; nil: none
+	UsedShare   *float64 // 0..1, shown as a bar; nil: none
 }
 
 // chart is a picture of some columns of the series.
@@ -48,11 +49,11 @@ type chart struct {
 
 // seriesRow is one step of the series.
 type seriesRow struct {
-	Point api.SeriesPoint
-	Data  string // the columns as numbers, with commas; nothing where none is known
+	Point   api.SeriesPoint
+	Numbers string // the columns as numbers, with commas; nothing where none is known
 }
 
-var charts = []chart{
+var dashboardCharts = []chart{
 	{"Running instances", "running=1", "n"},
 	{"Queue", "waiting (mean)=2,most at a time=3", "n"},
 	{"Time to start", "p50=5,p95=6", "s"},
@@ -62,46 +63,46 @@ var charts = []chart{
 var rangeNames = []string{api.RangeHour, api.RangeQuarter, api.RangeDay, api.RangeWeek}
 
 func loadDashboard(v *visit) (any, error) {
-	d := &dashboard{Curl: []string{curl(v, "GET", "/api/v1/stats", "")}}
+	d := &dashboard{CurlCommand: []string{curlCommand(v, "GET", "/api/v1/stats", "")}}
 	nodes, err := v.NodePage(v, client.PageOptions{Limit: 1})
-	if err := d.lacks("Nodes", err); err != nil {
+	if err := d.addLacking("Nodes", err); err != nil {
 		return nil, err
 	}
 	if err == nil {
-		d.nodes(nodes)
-		if d.Empty = nodes.Total == 0; d.Empty {
-			d.Join = joinOf(v)
+		d.addNodes(nodes)
+		if d.NoNodes = nodes.Total == 0; d.NoNodes {
+			d.Join = newJoinView(v)
 		}
 	}
 	stats, err := v.Stats(v)
-	if err := d.lacks("Instances and queue", err); err != nil {
+	if err := d.addLacking("Instances and queue", err); err != nil {
 		return nil, err
 	}
 	if err == nil {
-		d.stats(stats)
+		d.addStats(stats)
 	}
 	disk, err := v.RegistryDisk(v)
-	if err := d.lacks("Registry storage", err); err != nil {
+	if err := d.addLacking("Registry storage", err); err != nil {
 		return nil, err
 	}
 	if err == nil {
-		d.registry(disk)
+		d.addRegistry(disk)
 	}
-	d.load(nodes)
-	return d, d.series(v)
+	d.addLoad(nodes)
+	return d, d.addSeries(v)
 }
 
-// lacks records what could not be read. Unauthenticated visitors are redirected to the login.
-func (d *dashboard) lacks(what string, err error) error {
+// addLacking records what could not be read. Unauthenticated visitors are redirected to the login.
+func (d *dashboard) addLacking(what string, err error) error {
 	if err == nil || errors.Is(err, client.ErrUnauthenticated) {
 		return err
 	}
-	d.Lacking = append(d.Lacking, what+": "+refusal(err))
+	d.Lacking = append(d.Lacking, what+": "+notShownReason(err))
 	return nil
 }
 
-// nodes adds the figure of the nodes.
-func (d *dashboard) nodes(p api.NodePage) {
+// addNodes adds the figure of the nodes.
+func (d *dashboard) addNodes(p api.NodePage) {
 	t := tile{
 		Name: "Active nodes", Path: "/nodes", Value: strconv.Itoa(p.States[string(farm.NodeActive)]),
 		Unit: fmt.Sprint("of ", p.Total),
@@ -115,8 +116,8 @@ func (d *dashboard) nodes(p api.NodePage) {
 	d.Tiles = append(d.Tiles, t)
 }
 
-// load adds the load of the nodes' machines; without nodes it adds nothing.
-func (d *dashboard) load(p api.NodePage) {
+// addLoad adds the load of the nodes' machines; without nodes it adds nothing.
+func (d *dashboard) addLoad(p api.NodePage) {
 	if p.States[string(farm.NodeActive)] == 0 {
 		return
 	}
@@ -126,26 +127,26 @@ func (d *dashboard) load(p api.NodePage) {
 	}{{"CPU (mean)", p.CPUUtil}, {"Memory (mean)", p.RAMUtil}} {
 		d.Tiles = append(d.Tiles,
 			tile{
-				Name: u.name, Path: "/nodes", Value: percent(u.share), Unit: "%", Sub: "of the active nodes",
-				Share: &u.share,
+				Name: u.name, Path: "/nodes", Value: percentText(u.share), Unit: "%", Detail: "of the active nodes",
+				UsedShare: &u.share,
 			})
 	}
 }
 
-func (d *dashboard) stats(s api.ControllerStats) {
+func (d *dashboard) addStats(s api.ControllerStats) {
 	queue := tile{
 		Name: "Queue", Path: "/instances?q=state:scheduling", Value: strconv.Itoa(s.QueueDepth),
 		Unit: "waiting",
 	}
 	if s.QueueDepth > 0 {
-		queue.Sub = "the first for " + lasting(s.OldestWait)
+		queue.Detail = "the first for " + secondsText(s.OldestWait)
 	}
 	capacity := tile{Name: "Capacity", Path: "/nodes", Value: "0", Unit: "slots", Note: "no schedulable nodes"}
 	if s.Capacity > 0 {
 		used := float64(s.CapacityUsed) / float64(s.Capacity)
 		capacity = tile{
-			Name: "Capacity", Path: "/nodes", Value: percent(used), Unit: "%",
-			Sub: fmt.Sprintf("%d of %d slots", s.CapacityUsed, s.Capacity), Share: &used,
+			Name: "Capacity", Path: "/nodes", Value: percentText(used), Unit: "%",
+			Detail: fmt.Sprintf("%d of %d slots", s.CapacityUsed, s.Capacity), UsedShare: &used,
 		}
 	}
 	d.Tiles = append(
@@ -158,48 +159,53 @@ func (d *dashboard) stats(s api.ControllerStats) {
 	)
 }
 
-// lasting is a number of seconds as a time.
-func lasting(seconds float64) string { return span(time.Duration(seconds * float64(time.Second))) }
+// secondsText is a number of seconds as a time.
+func secondsText(seconds float64) string {
+	return durationText(time.Duration(seconds * float64(time.Second)))
+}
 
-func (d *dashboard) registry(disk api.DiskInfo) {
+func (d *dashboard) addRegistry(disk api.DiskInfo) {
 	if disk.Total <= 0 {
 		return
 	}
 	used := float64(disk.Total-disk.Free) / float64(disk.Total)
 	value, unit, _ := strings.Cut(bytesize.Format(disk.Total-disk.Free), " ")
-	d.Tiles = append(d.Tiles, tile{Name: "Registry storage", Path: "/templates", Value: value, Unit: unit, Sub: "of " +
-		bytesize.Format(disk.Total), Share: &used})
+	d.Tiles = append(d.Tiles, tile{
+		Name: "Registry storage", Path: "/templates", Value: value, Unit: unit,
+		Detail: "of " +
+			bytesize.Format(disk.Total), UsedShare: &used,
+	})
 }
 
-// series adds the charts.
-func (d *dashboard) series(v *visit) error {
-	over := v.q.Get("range")
+// addSeries adds the charts.
+func (d *dashboard) addSeries(v *visit) error {
+	over := v.query.Get("range")
 	if !slices.Contains(rangeNames, over) {
 		over = api.RangeHour
 	}
 	for _, name := range rangeNames {
 		d.Ranges = append(d.Ranges, chip{Name: name[:len(name)-1] + " " +
-			name[len(name)-1:], On: name == over, Path: query("/", "range", name)})
+			name[len(name)-1:], Selected: name == over, Path: pathWithQuery("/", "range", name)})
 	}
-	d.Curl = append(d.Curl, curl(v, "GET", "/api/v1/stats/series?range="+over, ""))
+	d.CurlCommand = append(d.CurlCommand, curlCommand(v, "GET", "/api/v1/stats/series?range="+over, ""))
 	s, err := v.Series(v, over)
 	if err != nil {
-		return d.lacks("Charts", err)
+		return d.addLacking("Charts", err)
 	}
-	d.Series, d.Charts = &s, charts
+	d.Series, d.Charts = &s, dashboardCharts
 	for _, point := range slices.Backward(s.Points) {
-		d.Rows = append(d.Rows, seriesRow{point, columnsOf(point)})
+		d.Rows = append(d.Rows, seriesRow{point, seriesNumbers(point)})
 	}
 	return nil
 }
 
-// columnsOf are the numbers of a point, for what draws them.
-func columnsOf(p api.SeriesPoint) string {
+// seriesNumbers are the numbers of a point, for what draws them.
+func seriesNumbers(p api.SeriesPoint) string {
 	return fmt.Sprintf("%d,%v,%v,%d,%d,%s,%s,%d", p.Time.Unix(), p.Running, p.Queue, p.QueuePeak, p.Starts,
-		number(p.StartP50), number(p.StartP95), p.Pulled)
+		numberText(p.StartP50), numberText(p.StartP95), p.Pulled)
 }
 
-func number(f *float64) string {
+func numberText(f *float64) string {
 	if f == nil {
 		return ""
 	}

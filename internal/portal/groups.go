@@ -10,16 +10,24 @@ import (
 )
 
 func (p *portal) groupPages() []page {
-	return []page{{path: "/groups", name: "groups", title: "Node groups", topic: Groups | Nodes, load: listGroups}}
+	return []page{{pattern: "/groups", templateName: "groups", title: "Node groups", topics: Groups |
+		Nodes, buildView: listGroups}}
 }
 
 func (p *portal) groupActions() []action {
 	return []action{
-		{path: "/groups/new", name: "groupedit", title: "Create group", ask: askGroup, do: doGroup},
-		{path: "/groups/{id}/edit", name: "groupedit", title: "Edit group", ask: askGroup, do: doGroup},
 		{
-			path: "/groups/{id}/delete", name: "groupdelete", title: "Delete group", ask: askDeleteGroup,
-			do: doDeleteGroup,
+			pattern: "/groups/new", templateName: "groupedit", title: "Create group", buildForm: askGroup,
+			perform: doGroup,
+		},
+		{
+			pattern: "/groups/{id}/edit", templateName: "groupedit", title: "Edit group", buildForm: askGroup,
+			perform: doGroup,
+		},
+		{
+			pattern: "/groups/{id}/delete", templateName: "groupdelete", title: "Delete group",
+			buildForm: askDeleteGroup,
+			perform:   doDeleteGroup,
 		},
 	}
 }
@@ -33,20 +41,21 @@ type groupRow struct {
 
 // groupList is the page of the groups.
 type groupList struct {
-	Filter, Wrong string
-	Total         int
-	Rows          []groupRow
-	Pager         pager
-	NodesWhy      string // it is not shown how many there are
-	Curl          string
+	Filter, FilterError string
+	Total               int
+	Rows                []groupRow
+	Pager               pager
+	NodesHiddenReason   string // it is not shown how many there are
+	CurlCommand         string
 }
 
 func listGroups(v *visit) (any, error) {
-	a := v.asked("")
+	a := v.tableQuery("")
 	a.sort = ""
-	list := groupList{Filter: a.filter, Curl: curl(v, "GET", query("/api/v1/group", "filter", a.filter), "")}
+	list := groupList{Filter: a.filter, CurlCommand: curlCommand(v, "GET",
+		pathWithQuery("/api/v1/group", "filter", a.filter), "")}
 	all, err := v.Groups(v, client.ListOptions{Filter: a.filter})
-	if list.Wrong = wrongFilter(err, a.filter); list.Wrong != "" {
+	if list.FilterError = filterError(err, a.filter); list.FilterError != "" {
 		return list, nil
 	}
 	if err != nil {
@@ -63,10 +72,10 @@ func listGroups(v *visit) (any, error) {
 		names[g.ID] = g.Name
 	}
 	nodes, err := v.NodePage(v, client.PageOptions{Limit: 1})
-	list.NodesWhy = refusal(err)
+	list.NodesHiddenReason = notShownReason(err)
 	slices.SortFunc(all, func(a, b api.Group) int { return strings.Compare(a.Name, b.Name) })
 	list.Total = len(all)
-	for _, g := range part(&a, all) {
+	for _, g := range pageRows(&a, all) {
 		row := groupRow{Group: g, Nodes: nodes.Groups[g.ID]}
 		if g.FallbackGroupID != nil {
 			row.Fallback = names[*g.FallbackGroupID]
@@ -80,13 +89,13 @@ func listGroups(v *visit) (any, error) {
 // groupForm is the form of a group; that of a new one has no id.
 type groupForm struct {
 	api.Group
-	Fallback string
-	Others   []api.Group
-	Waiting  int // instances that wait in it
+	Fallback         string
+	Others           []api.Group
+	PendingInstances int // instances that wait in it
 }
 
-func oneGroup(v *visit) (groupForm, error) {
-	id := v.r.PathValue("id")
+func loadGroupForm(v *visit) (groupForm, error) {
+	id := v.request.PathValue("id")
 	all, err := v.Groups(v, client.ListOptions{})
 	if err != nil || id == "" {
 		return groupForm{Others: all}, err
@@ -103,7 +112,7 @@ func oneGroup(v *visit) (groupForm, error) {
 }
 
 func askGroup(v *visit) (any, error) {
-	f, err := oneGroup(v)
+	f, err := loadGroupForm(v)
 	if f.ID != "" {
 		v.title = "Edit group " + f.Name
 	}
@@ -111,41 +120,41 @@ func askGroup(v *visit) (any, error) {
 }
 
 func doGroup(v *visit) (actionResult, error) {
-	id := v.r.PathValue("id")
+	id := v.request.PathValue("id")
 	var r client.GroupRequest
-	if changed(v.q, "name") {
-		r.Name = strings.TrimSpace(v.q.Get("name"))
+	if isFieldChanged(v.query, "name") {
+		r.Name = strings.TrimSpace(v.query.Get("name"))
 	}
-	if changed(v.q, "description") {
-		about := strings.TrimSpace(v.q.Get("description"))
+	if isFieldChanged(v.query, "description") {
+		about := strings.TrimSpace(v.query.Get("description"))
 		r.Description = &about
 	}
-	if changed(v.q, "fallback_group_id") {
-		r.FallbackID = v.q.Get("fallback_group_id")
+	if isFieldChanged(v.query, "fallback_group_id") {
+		r.FallbackID = v.query.Get("fallback_group_id")
 		if r.FallbackID == "" && id != "" {
 			r.FallbackID = client.NoFallback
 		}
 	}
 	if id == "" {
 		g, err := v.CreateGroup(v, r)
-		return actionResult{To: "/groups#g-" + url.PathEscape(g.ID)}, err
+		return actionResult{ResultPath: "/groups#g-" + url.PathEscape(g.ID)}, err
 	}
-	return actionResult{To: "/groups"}, v.UpdateGroup(v, id, r)
+	return actionResult{ResultPath: "/groups"}, v.UpdateGroup(v, id, r)
 }
 
 func askDeleteGroup(v *visit) (any, error) {
-	f, err := oneGroup(v)
+	f, err := loadGroupForm(v)
 	if err != nil {
 		return nil, err
 	}
 	v.title = "Delete group " + f.Name
 	if page, err := v.InstancePage(v,
 		client.PageOptions{Filter: "state:scheduling group:" + f.ID, Limit: 1}); err == nil {
-		f.Waiting = page.Total
+		f.PendingInstances = page.Total
 	}
 	return f, nil
 }
 
 func doDeleteGroup(v *visit) (actionResult, error) {
-	return actionResult{To: "/groups"}, v.DeleteGroup(v, v.r.PathValue("id"))
+	return actionResult{ResultPath: "/groups"}, v.DeleteGroup(v, v.request.PathValue("id"))
 }

@@ -11,17 +11,17 @@ import (
 )
 
 func (p *portal) healthPages() []page {
-	return []page{{path: "/health", name: "health", title: "Health", topic: Nodes, load: loadHealth}}
+	return []page{{pattern: "/health", templateName: "health", title: "Health", topics: Nodes, buildView: loadHealth}}
 }
 
 // health is the page of problems, and recommended actions.
 type health struct {
-	Status   api.ControllerStatus
-	Troubles []problem
-	Lacking  []string
-	Scrub    *api.ScrubState // nil: not known
-	Held     int64           // bytes of layers that versions need
-	Curl     string
+	Status         api.ControllerStatus
+	Problems       []problem
+	Lacking        []string
+	Scrub          *api.ScrubState // nil: not known
+	UsedLayerBytes int64           // bytes of layers that versions need
+	CurlCommand    string
 }
 
 // problem is something that is wrong.
@@ -35,28 +35,28 @@ func loadHealth(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &health{Status: status, Curl: curl(v, "GET", "/api/v1/status", "")}
-	h.controller()
+	h := &health{Status: status, CurlCommand: curlCommand(v, "GET", "/api/v1/status", "")}
+	h.addController()
 	disk, err := v.RegistryDisk(v)
 	switch {
 	case err != nil && status.RegistryStatus == "Running":
-		h.Lacking = append(h.Lacking, "Registry storage: "+refusal(err))
-	case err == nil && disk.Total > 0 && float64(disk.Free) < scarce*float64(disk.Total):
-		h.add("The registry has "+bytesize.Format(disk.Free)+" of "+bytesize.Format(disk.Total)+" free",
+		h.Lacking = append(h.Lacking, "Registry storage: "+notShownReason(err))
+	case err == nil && disk.Total > 0 && float64(disk.Free) < lowFreeShare*float64(disk.Total):
+		h.addProblem("The registry has "+bytesize.Format(disk.Free)+" of "+bytesize.Format(disk.Total)+" free",
 			"Delete unused templates, revert unused tags, or add disk space to the registry.", "/templates")
 	}
-	h.registry(v)
-	return h, h.nodes(v)
+	h.addRegistry(v)
+	return h, h.addNodes(v)
 }
 
-// registry adds the damage that the registry has found, and the progress of its verification. Where
+// addRegistry adds the damage that the registry has found, and the progress of its verification. Where
 // the registry is another process, or the visitor may not call it, only the number of damaged files
 // is known.
-func (h *health) registry(v *visit) {
+func (h *health) addRegistry(v *visit) {
 	n := h.Status.RegistryDamaged
 	if v.registry == nil {
 		if n > 0 {
-			h.add(plural(n, "template or version is damaged", "templates and versions are damaged")+
+			h.addProblem(pluralText(n, "template or version is damaged", "templates and versions are damaged")+
 				" in the registry at "+h.Status.RegistryAddress,
 				"List them: buildyard registry check, or GET /registry/status there. "+repairHint, "")
 		}
@@ -64,39 +64,41 @@ func (h *health) registry(v *visit) {
 	}
 	status, err := v.registry.Status(v)
 	if err != nil {
-		h.Lacking = append(h.Lacking, "Damaged templates: "+refusal(err))
+		h.Lacking = append(h.Lacking, "Damaged templates: "+notShownReason(err))
 		if n > 0 {
-			h.add(plural(n, "template or version is damaged", "templates and versions are damaged")+" in the registry",
+			h.addProblem(pluralText(n, "template or version is damaged", "templates and versions are damaged")+
+				" in the registry",
 				repairHint, "")
 		}
 	}
 	for i, d := range status.Damaged {
-		if i == rowsOfPage {
-			h.add(plural(len(status.Damaged)-i, "more is damaged", "more are damaged"),
+		if i == rowsPerPage {
+			h.addProblem(pluralText(len(status.Damaged)-i, "more is damaged", "more are damaged"),
 				"buildyard registry check lists all of them.", "")
 			break
 		}
 		what, path := "Template "+d.ID+" cannot be read: "+d.Problem, ""
 		if d.Version != nil {
-			what, path = fmt.Sprintf("Version %d of template %s cannot be pulled: %s", *d.Version, h.nameOf(v, d.ID),
+			what, path = fmt.Sprintf("Version %d of template %s cannot be pulled: %s", *d.Version,
+				h.templateName(v, d.ID),
 				d.Problem), templatePath(d.ID)
 		}
-		h.add(what, repairHint, path)
+		h.addProblem(what, repairHint, path)
 	}
 	stats, err := v.registry.Stats(v)
 	if err != nil {
-		h.Lacking = append(h.Lacking, "Verification of layers: "+refusal(err))
+		h.Lacking = append(h.Lacking, "Verification of layers: "+notShownReason(err))
 		return
 	}
-	h.Scrub, h.Held = &stats.Scrub, stats.Disks+stats.States
+	h.Scrub, h.UsedLayerBytes = &stats.Scrub, stats.Disks+stats.States
 }
 
 // repairHint is the recommended action for damage in a registry.
 const repairHint = "Push the same image again, or revert the version; or restore the file from a backup and " +
 	"run buildyard registry repair."
 
-// nameOf returns the name of a template, or its ID if the visitor may not see it.
-func (h *health) nameOf(v *visit, id string) string {
+// instanceName returns the name of a template, or its ID if the visitor may not see it.
+func (h *health) templateName(v *visit, id string) string {
 	if t, err := v.Template(v, id); err == nil {
 		return t.Name
 	}
@@ -112,50 +114,52 @@ func (h *health) Verified() string {
 	case s.Rate == 0:
 		return "switched off (SVC_SCRUB_RATE)"
 	}
-	said := bytesize.Format(min(s.Verified, h.Held)) + " of " + bytesize.Format(h.Held) + " in this round"
+	said := bytesize.Format(min(s.Verified, h.UsedLayerBytes)) + " of " + bytesize.Format(h.UsedLayerBytes) +
+		" in this round"
 	if s.Finished > 0 {
 		said += "; the round before ended " + time.Unix(s.Finished, 0).UTC().Format("2 January 2006 15:04") + " UTC"
 	}
 	if s.Damaged > 0 {
-		said += "; " + plural(s.Damaged, "layer is damaged", "layers are damaged")
+		said += "; " + pluralText(s.Damaged, "layer is damaged", "layers are damaged")
 	}
 	return said
 }
 
-// scarce is the share of free space below which it is scarce.
-const scarce = .1
+// lowFreeShare is the share of free space below which it is scarce.
+const lowFreeShare = .1
 
-func (h *health) add(what, next, path string) {
-	h.Troubles = append(h.Troubles, problem{what, next, path})
+func (h *health) addProblem(what, next, path string) {
+	h.Problems = append(h.Problems, problem{what, next, path})
 }
 
-// controller adds the controller's own status.
-func (h *health) controller() {
+// addController adds the controller's own status.
+func (h *health) addController() {
 	s := &h.Status
 	for _, alarm := range s.ActiveAlarms {
 		if alarm.Name != api.AlarmRegistryDisk { // loadHealth asks for the present numbers
-			h.add(alarm.Message, cmp.Or(alarm.Action, "See the log of the controller."), "")
+			h.addProblem(alarm.Message, cmp.Or(alarm.Action, "See the log of the controller."), "")
 		}
 	}
 	if s.RegistryStatus != "Running" {
-		h.add("The registry at "+s.RegistryAddress+" cannot be reached",
+		h.addProblem("The registry at "+s.RegistryAddress+" cannot be reached",
 			"Check that it runs and that the controller can reach its address. Until then nothing can be pulled or "+
 				"saved; running instances continue.", "")
 	}
 	if s.Maintenance != nil {
-		h.add("Maintenance mode is on; cleanup is paused",
+		h.addProblem("Maintenance mode is on; cleanup is paused",
 			"End it after the work: buildyard maintenance off, or DELETE /api/v1/maintenance.", "")
 	}
 	if s.UnknownVMs > 0 {
-		h.add(plural(s.UnknownVMs, "orphaned VM", "orphaned VMs"), "Adopt or remove: buildyard node adopt.", "/nodes")
+		h.addProblem(pluralText(s.UnknownVMs, "orphaned VM", "orphaned VMs"), "Adopt or remove: buildyard node adopt.",
+			"/nodes")
 	}
 }
 
-// nodes adds those that do not do their work.
-func (h *health) nodes(v *visit) error {
-	page, err := v.NodePage(v, client.PageOptions{Filter: "state:unhealthy,offline", Limit: rowsOfPage})
+// addNodes adds those that do not do their work.
+func (h *health) addNodes(v *visit) error {
+	page, err := v.NodePage(v, client.PageOptions{Filter: "state:unhealthy,offline", Limit: rowsPerPage})
 	if err != nil {
-		h.Lacking = append(h.Lacking, "Nodes: "+refusal(err))
+		h.Lacking = append(h.Lacking, "Nodes: "+notShownReason(err))
 		return nil //nolint:nilerr // the page reports it
 	}
 	for _, n := range page.Nodes {
@@ -167,10 +171,10 @@ func (h *health) nodes(v *visit) error {
 		if n.StateReason != "" {
 			what += ": " + n.StateReason
 		}
-		h.add(what, next, "/nodes/"+n.NodeID)
+		h.addProblem(what, next, "/nodes/"+n.NodeID)
 	}
 	if more := page.Total - len(page.Nodes); more > 0 {
-		h.add(plural(more, "more node is", "more nodes are")+" unhealthy or offline", "Show all of them.",
+		h.addProblem(pluralText(more, "more node is", "more nodes are")+" unhealthy or offline", "Show all of them.",
 			"/nodes?q=state:unhealthy,offline")
 	}
 	return nil

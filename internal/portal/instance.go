@@ -14,14 +14,14 @@ import (
 type instanceView struct {
 	ID, Name, State string
 	Note            string
-	Past            bool // it is gone, and remembered
+	Terminated      bool // it is gone, and remembered
 	VM              api.Instance
 	Template, Node  string
 	Group           string // its name, or its id where that could not be asked
 	Nodes           []api.NodeExplanation
-	Line            []stateChange
+	Timeline        []stateChange
 	Raw             string
-	Curl            []string
+	CurlCommand     []string
 	NoConsole       string // why there is none; "": there is a console
 }
 
@@ -29,41 +29,41 @@ type instanceView struct {
 type stateChange struct {
 	State, Message string
 	Since          time.Time
-	Took           string // "": it is still in it
+	Duration       string // "": it is still in it
 }
 
-func oneInstance(v *visit) (any, error) {
-	id := v.r.PathValue("id")
+func showInstance(v *visit) (any, error) {
+	id := v.request.PathValue("id")
 	told, err := v.Explain(v, id)
 	if errors.Is(err, client.ErrNotFound) {
-		return pastInstance(v, id)
+		return showTerminated(v, id)
 	}
 	if err != nil {
 		return nil, err
 	}
 	vm := told.Instance
 	out := instanceView{
-		ID: id, Name: nameOf(api.InstanceItem{InstanceID: id, Name: &vm.Name, ExternalID: &vm.ExternalID}),
+		ID: id, Name: instanceName(api.InstanceItem{InstanceID: id, Name: &vm.Name, ExternalID: &vm.ExternalID}),
 		State: vm.InstanceState,
-		Note:  vm.Message, VM: vm, Nodes: told.Explain.Nodes, Raw: indented(told),
-		Curl: []string{curl(v, "GET", "/api/v1/vm?explain=1&id="+id, "")},
+		Note:  vm.Message, VM: vm, Nodes: told.Explain.Nodes, Raw: indentedJSON(told),
+		CurlCommand: []string{curlCommand(v, "GET", "/api/v1/vm?explain=1&id="+id, "")},
 	}
 	if out.Note == "" && vm.InstanceState == string(farm.Scheduling) {
 		out.Note = told.Explain.Reason
 	}
-	out.NoConsole = noConsole(v, id, vm.InstanceState)
-	out.Line = lineOf(vm.CRTime, told.Explain.Transitions, time.Time{})
+	out.NoConsole = noConsoleReason(v, id, vm.InstanceState)
+	out.Timeline = stateTimeline(vm.CRTime, told.Explain.Transitions, time.Time{})
 	v.title = out.Name
 	out.Template, out.Node = vm.VMID, vm.NodeID
 	if page, err := v.InstancePage(v, client.PageOptions{Filter: "id:" + id, Limit: 1}); err == nil {
 		out.Template, out.Node = page.Templates[vm.VMID], page.Nodes[vm.NodeID]
 	}
-	out.Group = groupNamed(v, vm.GroupID)
+	out.Group = groupName(v, vm.GroupID)
 	return out, nil
 }
 
-// groupNamed returns the name of a group, or its ID if the name cannot be read.
-func groupNamed(v *visit, id string) string {
+// groupName returns the name of a group, or its ID if the name cannot be read.
+func groupName(v *visit, id string) string {
 	if id != "" {
 		if list, err := v.Groups(v, client.ListOptions{Filter: "id:" + id}); err == nil && len(list) == 1 {
 			return list[0].Name
@@ -72,30 +72,30 @@ func groupNamed(v *visit, id string) string {
 	return id
 }
 
-func pastInstance(v *visit, id string) (any, error) {
+func showTerminated(v *visit, id string) (any, error) {
 	past, err := v.HistoryInstance(v, id)
 	if err != nil {
 		return nil, err
 	}
 	out := instanceView{
-		ID: id, Name: past.Name, State: string(farm.Terminated), Note: past.Message, Past: true,
-		Template: past.TemplateName, Node: past.NodeName, Raw: indented(past),
+		ID: id, Name: past.Name, State: string(farm.Terminated), Note: past.Message, Terminated: true,
+		Template: past.TemplateName, Node: past.NodeName, Raw: indentedJSON(past),
 		VM: api.Instance{
 			VMID: past.VMID, Tag: past.Tag, NodeID: past.NodeID, ExternalID: past.ExternalID,
 			Arch: past.Arch, CRTime: past.CRTime, TTL: past.TTL,
 		},
-		Curl: []string{curl(v, "GET", "/api/v1/vm/history?id="+id, "")},
+		CurlCommand: []string{curlCommand(v, "GET", "/api/v1/vm/history?id="+id, "")},
 	}
 	if out.Name == "" {
-		out.Name = short(id)
+		out.Name = shortID(id)
 	}
 	v.title = out.Name
-	out.Line = lineOf(past.CRTime, past.Transitions, past.Finished)
+	out.Timeline = stateTimeline(past.CRTime, past.Transitions, past.Finished)
 	return out, nil
 }
 
-// lineOf returns the states of an instance with how long each took; it began by waiting.
-func lineOf(created time.Time, all []api.Transition, end time.Time) (line []stateChange) {
+// stateTimeline returns the states of an instance with how long each took; it began by waiting.
+func stateTimeline(created time.Time, all []api.Transition, end time.Time) (line []stateChange) {
 	if !created.IsZero() {
 		all = append([]api.Transition{{State: string(farm.Scheduling), Time: created}}, all...)
 	}
@@ -103,16 +103,16 @@ func lineOf(created time.Time, all []api.Transition, end time.Time) (line []stat
 		m := stateChange{State: t.State, Message: t.Message, Since: t.Time}
 		switch {
 		case i+1 < len(all):
-			m.Took = span(all[i+1].Time.Sub(t.Time))
+			m.Duration = durationText(all[i+1].Time.Sub(t.Time))
 		case !end.IsZero() && end.After(t.Time):
-			m.Took = span(end.Sub(t.Time))
+			m.Duration = durationText(end.Sub(t.Time))
 		}
 		line = append(line, m)
 	}
 	return line
 }
 
-func indented(v any) string {
+func indentedJSON(v any) string {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err.Error()

@@ -12,14 +12,23 @@ import (
 
 func (p *portal) instancePages() []page {
 	return []page{
-		{path: "/instances", name: "instances", title: "Instances", topic: Instances, load: listInstances},
-		{path: "/instances/{id}", name: "instance", title: "Instance", topic: Instances, load: oneInstance},
+		{
+			pattern: "/instances", templateName: "instances", title: "Instances", topics: Instances,
+			buildView: listInstances,
+		},
+		{
+			pattern: "/instances/{id}", templateName: "instance", title: "Instance", topics: Instances,
+			buildView: showInstance,
+		},
 	}
 }
 
 func (p *portal) instanceActions() []action {
 	return []action{
-		{path: "/instances/end", name: "end", title: "Terminate instances", ask: askEnd, do: doEnd},
+		{
+			pattern: "/instances/end", templateName: "end", title: "Terminate instances", buildForm: askEnd,
+			perform: doEnd,
+		},
 	}
 }
 
@@ -32,18 +41,18 @@ type instanceRow struct {
 	IP                   string
 	Created              time.Time
 	Note                 string // how far it is, why it waits, what failed
-	Gone                 bool
+	Terminated           bool
 }
 
 // instanceList is the page of the instances.
 type instanceList struct {
-	Filter, Sort, Wrong string
-	Curl                string
-	Total               int
-	Chips               []chip
-	Columns             []column
-	Rows                []instanceRow
-	Pager               pager
+	Filter, Sort, FilterError string
+	CurlCommand               string
+	Total                     int
+	Chips                     []chip
+	Columns                   []column
+	Rows                      []instanceRow
+	Pager                     pager
 }
 
 var instanceColumns = []column{
@@ -52,8 +61,8 @@ var instanceColumns = []column{
 	{Name: "Template", Field: "template"},
 	{Name: "Tag", Field: "tag"},
 	{Name: "Node", Field: "node"},
-	{Name: "IP", Wide: true},
-	{Name: "Age", Field: "age", Num: true},
+	{Name: "IP", HideOnNarrow: true},
+	{Name: "Age", Field: "age", Numeric: true},
 	{Name: "Note"},
 }
 
@@ -65,13 +74,13 @@ func instanceStates() (names []string) {
 }
 
 func listInstances(v *visit) (any, error) {
-	a := v.asked("age")
-	list := instanceList{Filter: a.filter, Sort: v.q.Get("sort")}
-	page, err := v.InstancePage(v, a.options())
-	if err == nil && a.beyond(len(page.Instances), page.Total) {
-		page, err = v.InstancePage(v, a.options())
+	a := v.tableQuery("age")
+	list := instanceList{Filter: a.filter, Sort: v.query.Get("sort")}
+	page, err := v.InstancePage(v, a.pageOptions())
+	if err == nil && a.clampPage(len(page.Instances), page.Total) {
+		page, err = v.InstancePage(v, a.pageOptions())
 	}
-	if list.Wrong = wrongFilter(err, a.filter); list.Wrong != "" {
+	if list.FilterError = filterError(err, a.filter); list.FilterError != "" {
 		return list, nil
 	}
 	if err != nil {
@@ -80,47 +89,47 @@ func listInstances(v *visit) (any, error) {
 	list.Total, list.Columns, list.Pager = page.Total, a.columns(instanceColumns),
 		a.pager(len(page.Instances), page.Total)
 	states := page.States
-	if rest, chosen := stateTerm(a.filter); chosen != nil { // what the others would show
+	if rest, chosen := cutStateTerm(a.filter); chosen != nil { // what the others would show
 		if all, err := v.InstancePage(v, client.PageOptions{Filter: rest, Limit: 1}); err == nil {
 			states = all.States
 		}
 	}
 	list.Chips = a.chips(states, instanceStates())
-	list.Curl = curl(v, "GET", "/api/v1/vm?"+url.Values{"filter": {a.filter}}.Encode(), "")
+	list.CurlCommand = curlCommand(v, "GET", "/api/v1/vm?"+url.Values{"filter": {a.filter}}.Encode(), "")
 	for _, item := range page.Instances {
-		list.Rows = append(list.Rows, rowOf(item, page))
+		list.Rows = append(list.Rows, newInstanceRow(item, page))
 	}
 	return list, nil
 }
 
-func rowOf(item api.InstanceItem, page api.InstancePage) instanceRow {
+func newInstanceRow(item api.InstanceItem, page api.InstancePage) instanceRow {
 	vm := item.VM
 	row := instanceRow{
-		ID: item.InstanceID, State: vm.InstanceState, Name: nameOf(item), Tag: vm.Tag, Created: vm.CRTime,
+		ID: item.InstanceID, State: vm.InstanceState, Name: instanceName(item), Tag: vm.Tag, Created: vm.CRTime,
 		TemplateID: vm.VMID, Template: page.Templates[vm.VMID], NodeID: vm.NodeID, Node: page.Nodes[vm.NodeID],
-		Note: vm.Message, Gone: vm.InstanceState == string(farm.Terminated),
+		Note: vm.Message, Terminated: vm.InstanceState == string(farm.Terminated),
 	}
 	if vm.VMInfo != nil {
 		row.IP = vm.VMInfo.IP
 	}
 	if vm.InstanceState == string(farm.Pulling) {
-		row.Note = percent(vm.Progress) + " % pulled"
+		row.Note = percentText(vm.Progress) + " % pulled"
 	}
 	return row
 }
 
-// nameOf is what an instance is called: its name, else what its client calls it, else the end of its id.
-func nameOf(item api.InstanceItem) string {
+// instanceName is what an instance is called: its name, else what its client calls it, else the end of its id.
+func instanceName(item api.InstanceItem) string {
 	for _, name := range []*string{item.Name, item.ExternalID} {
 		if name != nil && *name != "" {
 			return *name
 		}
 	}
-	return short(item.InstanceID)
+	return shortID(item.InstanceID)
 }
 
-// unique are texts without those that come again.
-func unique(all []string) (once []string) {
+// uniqueTexts are texts without those that come again.
+func uniqueTexts(all []string) (once []string) {
 	seen := map[string]bool{}
 	for _, text := range all {
 		if !seen[text] {
@@ -131,20 +140,20 @@ func unique(all []string) (once []string) {
 	return once
 }
 
-// short is the end of an id: those of instances begin with the time, so that all of a minute begin alike.
-func short(id string) string { return id[max(0, len(id)-8):] }
+// shortID is the end of an id: those of instances begin with the time, so that all of a minute begin alike.
+func shortID(id string) string { return id[max(0, len(id)-8):] }
 
 // selection is what an action on several instances is about.
 type selection struct {
-	Filter string
-	All    bool // that fit the filter, whichever those are when it is done
-	Total  int
-	Rows   []instanceRow // the first ones
-	Why    string        // some of those are not shown
-	IDs    []string
-	Typed  string // has to be typed, where it is about many
-	Back   string // the page that it was asked from
-	Curl   []string
+	Filter      string
+	All         bool // that fit the filter, whichever those are when it is done
+	Total       int
+	Rows        []instanceRow // the first ones
+	Why         string        // some of those are not shown
+	IDs         []string
+	ConfirmText string // has to be typed, where it is about many
+	Back        string // the page that it was asked from
+	CurlCommand []string
 }
 
 const (
@@ -155,25 +164,30 @@ const (
 	alive = "-state:terminated" // has a filter leave out what is gone, and is remembered for a while
 )
 
-// chosenOf reads which instances a form is about.
-func chosenOf(v *visit) (selection, error) {
-	c := selection{Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"]), Back: backOf(v,
-		"/instances")}
+// selectedInstances reads which instances a form is about.
+func selectedInstances(v *visit) (selection, error) {
+	c := selection{
+		Filter: v.query.Get("q"), All: v.query.Get("all") == "1", IDs: uniqueTexts(v.query["chosen"]),
+		Back: backPath(v,
+			"/instances"),
+	}
 	if !c.All {
 		if len(c.IDs) == 0 {
-			return c, invalid("No instance selected: select rows first.")
+			return c, formError("No instance selected: select rows first.")
 		}
 		c.Total = len(c.IDs)
 		for _, id := range c.IDs[:min(firstRows, len(c.IDs))] {
 			inst, err := v.Instance(v, id)
 			if err != nil {
-				c.Why = refusal(err)
+				c.Why = notShownReason(err)
 				continue // the action reports it, too
 			}
 			c.Rows = append(c.Rows,
 				instanceRow{
 					ID: id, State: inst.InstanceState,
-					Name: nameOf(api.InstanceItem{InstanceID: id, Name: &inst.Name, ExternalID: &inst.ExternalID}),
+					Name: instanceName(api.InstanceItem{
+						InstanceID: id, Name: &inst.Name, ExternalID: &inst.ExternalID,
+					}),
 				})
 		}
 		return c, nil
@@ -184,28 +198,29 @@ func chosenOf(v *visit) (selection, error) {
 		return c, err
 	}
 	if page.Total == 0 {
-		return c, invalid("No matching instance is left to terminate.")
+		return c, formError("No matching instance is left to terminate.")
 	}
 	c.Total, c.IDs = page.Total, nil
 	for _, item := range page.Instances {
 		c.IDs = append(c.IDs, item.InstanceID)
 		if len(c.Rows) < firstRows {
-			c.Rows = append(c.Rows, rowOf(item, page))
+			c.Rows = append(c.Rows, newInstanceRow(item, page))
 		}
 	}
 	return c, nil
 }
 
 func askEnd(v *visit) (any, error) {
-	c, err := chosenOf(v)
+	c, err := selectedInstances(v)
 	if err != nil {
 		return nil, err
 	}
 	if c.Total > typedFrom {
-		c.Typed = plural(c.Total, "instance", "instances")
+		c.ConfirmText = pluralText(c.Total, "instance", "instances")
 	}
 	for _, id := range c.IDs[:min(firstRows, len(c.IDs))] {
-		c.Curl = append(c.Curl, curl(v, "DELETE", "/api/v1/vm", jsonOf(map[string]string{"id": id})))
+		c.CurlCommand = append(c.CurlCommand,
+			curlCommand(v, "DELETE", "/api/v1/vm", jsonText(map[string]string{"id": id})))
 	}
 	if c.All {
 		c.IDs = nil
@@ -214,28 +229,28 @@ func askEnd(v *visit) (any, error) {
 }
 
 func doEnd(v *visit) (actionResult, error) {
-	c, err := chosenOf(v)
+	c, err := selectedInstances(v)
 	if err != nil {
 		return actionResult{}, err
 	}
-	if c.Total > typedFrom && strings.TrimSpace(v.q.Get("typed")) != plural(c.Total, "instance", "instances") {
-		return actionResult{}, invalid("Type " + plural(c.Total, "instance", "instances") +
+	if c.Total > typedFrom && strings.TrimSpace(v.query.Get("typed")) != pluralText(c.Total, "instance", "instances") {
+		return actionResult{}, formError("Type " + pluralText(c.Total, "instance", "instances") +
 			" to end as many. There may be another number of them by now.")
 	}
 	if c.Total > mostEnded {
-		return actionResult{}, invalid("At most " + plural(mostEnded, "instance", "instances") +
+		return actionResult{}, formError("At most " + pluralText(mostEnded, "instance", "instances") +
 			" are terminated at a time. Narrow the filter, or use the API.")
 	}
 	out := actionResult{Back: c.Back}
 	for _, id := range c.IDs {
 		r := itemResult{Name: id, Path: "/instances/" + url.PathEscape(id), Said: "Terminating"}
 		if err := v.Terminate(v, id); err != nil {
-			r.Why = refusal(err)
+			r.Why = notShownReason(err)
 		}
 		out.Items = append(out.Items, r)
 	}
 	if len(out.Items) == 1 && out.Failed() == 0 {
-		return actionResult{To: out.Items[0].Path}, nil
+		return actionResult{ResultPath: out.Items[0].Path}, nil
 	}
 	return out, nil
 }

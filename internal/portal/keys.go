@@ -13,34 +13,50 @@ import (
 
 func (p *portal) accessPages() []page {
 	return []page{
-		{path: "/keys", name: "keys", title: "API keys", load: listKeys},
-		{path: "/permission-groups", name: "permissions", title: "Permission groups", load: listPermissionGroups},
-		{path: "/admin/ui", name: "permissions", title: "Permission groups", load: listPermissionGroups},
+		{pattern: "/keys", templateName: "keys", title: "API keys", buildView: listKeys},
+		{
+			pattern: "/permission-groups", templateName: "permissions", title: "Permission groups",
+			buildView: listPermissionGroups,
+		},
+		{
+			pattern: "/admin/ui", templateName: "permissions", title: "Permission groups",
+			buildView: listPermissionGroups,
+		},
 	}
 }
 
 func (p *portal) accessActions() []action {
 	return []action{
-		{path: "/keys/create", name: "keyform", title: "Create API key", ask: askCreateKey, do: doCreateKey},
-		{path: "/keys/change", name: "keyform", title: "Change API key", ask: askChangeKey, do: doChangeKey},
-		{path: "/keys/delete", name: "keydelete", title: "Delete API key", ask: askDeleteKey, do: doDeleteKey},
 		{
-			path: "/permission-groups/edit", name: "permissionform", title: "Permission group", ask: askPermissions,
-			do: doPermissions,
+			pattern: "/keys/create", templateName: "keyform", title: "Create API key", buildForm: askCreateKey,
+			perform: doCreateKey,
 		},
 		{
-			path: "/permission-groups/delete", name: "permissiondelete", title: "Delete permission group",
-			ask: askDeletePermissions, do: doDeletePermissions,
+			pattern: "/keys/change", templateName: "keyform", title: "Change API key", buildForm: askChangeKey,
+			perform: doChangeKey,
+		},
+		{
+			pattern: "/keys/delete", templateName: "keydelete", title: "Delete API key", buildForm: askDeleteKey,
+			perform: doDeleteKey,
+		},
+		{
+			pattern: "/permission-groups/edit", templateName: "permissionform", title: "Permission group",
+			buildForm: askPermissions,
+			perform:   doPermissions,
+		},
+		{
+			pattern: "/permission-groups/delete", templateName: "permissiondelete", title: "Delete permission group",
+			buildForm: askDeletePermissions, perform: doDeletePermissions,
 		},
 	}
 }
 
 // keyList is the page of the keys.
 type keyList struct {
-	Off  bool   // callers do not have to log in, or there are no keys
-	Not  string // why they are not shown
-	Rows []keyRow
-	Curl string
+	Disabled    bool   // callers do not have to log in, or there are no keys
+	Not         string // why they are not shown
+	Rows        []keyRow
+	CurlCommand string
 }
 
 // keyRow is a key in the list.
@@ -53,20 +69,20 @@ type keyRow struct {
 const pathKeys = "/api/v1/apikey"
 
 func listKeys(v *visit) (any, error) {
-	list := keyList{Off: !v.guarded, Curl: curl(v, "GET", pathKeys, "")}
-	if list.Off {
+	list := keyList{Disabled: !v.loginRequired, CurlCommand: curlCommand(v, "GET", pathKeys, "")}
+	if list.Disabled {
 		return list, nil
 	}
 	keys, err := v.Keys(v)
 	if client.CodeOf(err) == client.ErrUnauthenticated {
 		return nil, err
 	}
-	list.Not = refusal(err)
+	list.Not = notShownReason(err)
 	slices.SortFunc(keys, func(a, b api.Key) int { return cmp.Compare(a.ID, b.ID) })
 	for _, k := range keys {
 		row := keyRow{ID: k.ID, Groups: strings.Join(k.Groups, ", "), Created: k.Created, Expires: k.Expiration}
 		if left := k.Expiration.Sub(v.now); left > 0 {
-			row.Left = span(left)
+			row.Left = durationText(left)
 		}
 		list.Rows = append(list.Rows, row)
 	}
@@ -75,10 +91,10 @@ func listKeys(v *visit) (any, error) {
 
 // keyForm is the form of a key.
 type keyForm struct {
-	ID     string // "": a new one
-	Groups string
-	Known  []string // names of permission groups
-	Curl   string
+	ID          string // "": a new one
+	Groups      string
+	KnownGroups []string // names of permission groups
+	CurlCommand string
 }
 
 // knownGroups are the names of permission groups, as far as the visitor may see them.
@@ -94,33 +110,36 @@ func knownGroups(v *visit) (names []string) {
 }
 
 func askCreateKey(v *visit) (any, error) {
-	if !v.guarded {
+	if !v.loginRequired {
 		return nil, &client.Error{Code: client.ErrRefused, Message: "Authentication is disabled, so there are no keys."}
 	}
-	if not := v.can().Not("make key", ""); not != "" {
+	if not := v.canDo().Not("make key", ""); not != "" {
 		return nil, &client.Error{Code: client.ErrForbidden, Message: not + "."}
 	}
-	return keyForm{Known: knownGroups(v), Curl: curl(v, "POST", pathKeys,
+	return keyForm{KnownGroups: knownGroups(v), CurlCommand: curlCommand(v, "POST", pathKeys,
 		`{"id":"ci","ttl":31536000,"groups":["ci"]}`)}, nil
 }
 
-// secondsOf reads for how many days a key is good.
-func secondsOf(v *visit) (int64, error) {
-	days, err := strconv.Atoi(v.q.Get("days"))
+// daysAsSeconds reads for how many days a key is good.
+func daysAsSeconds(v *visit) (int64, error) {
+	days, err := strconv.Atoi(v.query.Get("days"))
 	if err != nil || days < 1 || days > 36500 {
-		return 0, invalid("invalid validity: want a number of days, at least 1")
+		return 0, formError("invalid validity: want a number of days, at least 1")
 	}
 	return int64(days) * 86400, nil
 }
 
 func doCreateKey(v *visit) (actionResult, error) {
-	id := strings.TrimSpace(v.q.Get("id"))
-	ttl, err := secondsOf(v)
+	id := strings.TrimSpace(v.query.Get("id"))
+	ttl, err := daysAsSeconds(v)
 	if err != nil {
 		return actionResult{}, err
 	}
 	private, err := v.CreateKey(v,
-		api.NewKey{ID: id, TTL: ttl, Groups: named(v.q.Get("groups")), PublicKey: strings.TrimSpace(v.q.Get("public"))})
+		api.NewKey{
+			ID: id, TTL: ttl, Groups: splitNames(v.query.Get("groups")),
+			PublicKey: strings.TrimSpace(v.query.Get("public")),
+		})
 	if err != nil {
 		return actionResult{}, err
 	}
@@ -129,42 +148,45 @@ func doCreateKey(v *visit) (actionResult, error) {
 	}
 	if text := private.Reveal(); text != "" {
 		out.Items[0].Said = "Key created"
-		out.Once = &secret{"Private key", text}
+		out.OneTimeSecret = &secret{"Private key", text}
 	}
 	return out, nil
 }
 
 func askChangeKey(v *visit) (any, error) {
-	k, err := v.Key(v, v.q.Get("id"))
+	k, err := v.Key(v, v.query.Get("id"))
 	if err != nil {
 		return nil, err
 	}
-	return keyForm{ID: k.ID, Groups: strings.Join(k.Groups, ", "), Known: knownGroups(v), Curl: curl(v, "PUT", pathKeys,
-		jsonOf(client.KeyChange{ID: k.ID, Groups: []string{"ci"}}))}, nil
+	return keyForm{ID: k.ID, Groups: strings.Join(k.Groups,
+		", "), KnownGroups: knownGroups(v), CurlCommand: curlCommand(v, "PUT", pathKeys,
+		jsonText(client.KeyChange{ID: k.ID, Groups: []string{"ci"}}))}, nil
 }
 
 func doChangeKey(v *visit) (actionResult, error) {
-	k, err := v.Key(v, v.q.Get("id"))
+	k, err := v.Key(v, v.query.Get("id"))
 	if err != nil {
 		return actionResult{}, err
 	}
-	change := client.KeyChange{ID: k.ID, Groups: rebased(v.q, "groups", k.Groups, named(v.q.Get("groups")))}
-	if v.q.Get("days") != "" {
-		if change.TTL, err = secondsOf(v); err != nil {
+	change := client.KeyChange{ID: k.ID, Groups: rebaseSelection(v.query, "groups", k.Groups,
+		splitNames(v.query.Get("groups")))}
+	if v.query.Get("days") != "" {
+		if change.TTL, err = daysAsSeconds(v); err != nil {
 			return actionResult{}, err
 		}
 	}
-	return actionResult{To: "/keys"}, v.UpdateKey(v, change)
+	return actionResult{ResultPath: "/keys"}, v.UpdateKey(v, change)
 }
 
 func askDeleteKey(v *visit) (any, error) {
-	k, err := v.Key(v, v.q.Get("id"))
+	k, err := v.Key(v, v.query.Get("id"))
 	if err != nil {
 		return nil, err
 	}
-	return keyForm{ID: k.ID, Curl: curl(v, "DELETE", pathKeys, jsonOf(map[string]string{"id": k.ID}))}, nil
+	return keyForm{ID: k.ID, CurlCommand: curlCommand(v, "DELETE", pathKeys, jsonText(map[string]string{"id": k.ID}))},
+		nil
 }
 
 func doDeleteKey(v *visit) (actionResult, error) {
-	return actionResult{To: "/keys"}, v.DeleteKey(v, v.q.Get("id"))
+	return actionResult{ResultPath: "/keys"}, v.DeleteKey(v, v.query.Get("id"))
 }

@@ -7,26 +7,26 @@ import (
 	"sync"
 )
 
-// LogInPage is the content of the login page.
-type LogInPage struct {
-	Return   string // where the browser goes then: a path of the portal
-	Sentence string // why it did not work
-	Token    bool   // the root token can be given
-	Provider string // name of the identity provider; "" for none
-	Done     bool   // nothing is to be given: the browser continues to Return
+// LoginPage is the content of the login page.
+type LoginPage struct {
+	ReturnPath    string // where the browser goes then: a path of the portal
+	ErrorText     string // why it did not work
+	TokenAccepted bool   // the root token can be given
+	ProviderName  string // name of the identity provider; "" for none
+	LoggedIn      bool   // nothing is to be given: the browser continues to Return
 }
 
-var logInTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("login.html").Funcs(words).ParseFS(pageFiles, "templates/login.html"))
+var loginTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("login.html").Funcs(templateFuncs).ParseFS(pageFiles, "templates/login.html"))
 })
 
-// LogIn sends the login page. It is standalone: its viewer may see nothing else.
-func LogIn(w http.ResponseWriter, status int, p LogInPage) {
+// ShowLogin sends the login page. It is standalone: its viewer may see nothing else.
+func ShowLogin(w http.ResponseWriter, status int, p LoginPage) {
 	var out bytes.Buffer
-	err := logInTemplate().ExecuteTemplate(&out, "login.html", struct {
-		LogInPage
+	err := loginTemplate().ExecuteTemplate(&out, "login.html", struct {
+		LoginPage
 		Assets string
-	}{p, loadAssets().prefix})
+	}{p, loadAssets().pathPrefix})
 	if err != nil {
 		http.Error(w, "This page could not be made: "+err.Error(), http.StatusInternalServerError)
 		return

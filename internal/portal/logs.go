@@ -15,23 +15,23 @@ import (
 
 func (p *portal) logPages() []page {
 	return []page{
-		{path: "/logs", name: "logs", title: "Logs", load: listLogs},
-		{path: "/logs/{service}", name: "log", title: "Log", load: oneLog},
-		{path: "/logs/vm/{id}", name: "vmlog", title: "Logs of an instance", load: logsOfVM},
+		{pattern: "/logs", templateName: "logs", title: "Logs", buildView: listLogs},
+		{pattern: "/logs/{service}", templateName: "log", title: "Log", buildView: showLog},
+		{pattern: "/logs/vm/{id}", templateName: "vmlog", title: "Logs of an instance", buildView: showVMLogs},
 	}
 }
 
 // logList is the page of the services that have logs.
 type logList struct {
-	Services []api.LogService
-	Why      string // they are not shown
-	Failed   []api.StoredFile
-	FailedAt int // how many there are
-	Curl     string
+	Services    []api.LogService
+	Why         string // they are not shown
+	Failed      []api.StoredFile
+	FailedCount int // how many there are
+	CurlCommand string
 }
 
 func listLogs(v *visit) (any, error) {
-	list := logList{Curl: curl(v, "GET", "/api/v1/log/services", "")}
+	list := logList{CurlCommand: curlCommand(v, "GET", "/api/v1/log/services", "")}
 	services, err := v.Logs().Services(v)
 	if err != nil {
 		return nil, err
@@ -39,10 +39,10 @@ func listLogs(v *visit) (any, error) {
 	list.Services = services
 	if failed, err := v.Files(v, "logs"); err == nil { // one directory for each instance
 		slices.SortFunc(failed, func(a, b api.StoredFile) int { return b.Modified.Compare(a.Modified) })
-		list.FailedAt = len(failed)
-		list.Failed = failed[:min(rowsOfPage, len(failed))]
+		list.FailedCount = len(failed)
+		list.Failed = failed[:min(rowsPerPage, len(failed))]
 	} else if client.CodeOf(err) != client.ErrNotFound {
-		list.Why = refusal(err)
+		list.Why = notShownReason(err)
 	}
 	return list, nil
 }
@@ -53,35 +53,35 @@ type logLine struct{ ID, Text string }
 
 // logView is the page of the log of a service.
 type logView struct {
-	Service, File string
-	Files         []api.LogFile
-	Lines         int // the last so many are looked at
-	Choices       []int
-	Find          string
-	Rows          []logLine
-	Looked        int    // rows that were looked at
-	Newest        bool   // the file that is written to
-	View, Archive string // addresses of the whole text
-	Stream        string // address of what comes
-	Curl          string
+	Service, File    string
+	Files            []api.LogFile
+	Lines            int // the last so many are looked at
+	Choices          []int
+	SearchText       string
+	Rows             []logLine
+	SearchedRows     int    // rows that were looked at
+	IsNewestFile     bool   // the file that is written to
+	View, ArchiveURL string // addresses of the whole text
+	StreamURL        string // address of what comes
+	CurlCommand      string
 }
 
-const usualLines = 500
+const defaultLogLines = 500
 
-var lineChoices = []int{100, usualLines, 2000, 5000}
+var lineChoices = []int{100, defaultLogLines, 2000, 5000}
 
-func oneLog(v *visit) (any, error) {
-	service := v.r.PathValue("service")
+func showLog(v *visit) (any, error) {
+	service := v.request.PathValue("service")
 	files, err := v.Logs().Files(v, service)
 	if err != nil {
 		return nil, err
 	}
 	slices.Reverse(files) // the newest first
 	out := logView{
-		Service: service, File: v.q.Get("file"), Files: files, Lines: usualLines, Choices: lineChoices,
-		Find: strings.TrimSpace(v.q.Get("q")),
+		Service: service, File: v.query.Get("file"), Files: files, Lines: defaultLogLines, Choices: lineChoices,
+		SearchText: strings.TrimSpace(v.query.Get("q")),
 	}
-	if n, err := strconv.Atoi(v.q.Get("lines")); err == nil && slices.Contains(lineChoices, n) {
+	if n, err := strconv.Atoi(v.query.Get("lines")); err == nil && slices.Contains(lineChoices, n) {
 		out.Lines = n
 	}
 	v.title = "Log of " + service
@@ -92,7 +92,7 @@ func oneLog(v *visit) (any, error) {
 	if out.File == "" {
 		out.File = newest
 	}
-	out.Newest = out.File == newest
+	out.IsNewestFile = out.File == newest
 	stream, err := v.Logs().View(v, client.LogView{Service: service, File: out.File, Lines: out.Lines})
 	if err != nil {
 		return nil, err
@@ -102,18 +102,19 @@ func oneLog(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.Rows, out.Looked = linesOf(string(text), out.Find)
-	out.View = query("/api/v1/log/view", "service", service, "file", out.File)
-	out.Archive = query("/api/v1/log/archive", "service", service)
-	if out.Newest {
-		out.Stream = query("/api/v1/log/stream", "service", service, "lines", 1)
+	out.Rows, out.SearchedRows = findLines(string(text), out.SearchText)
+	out.View = pathWithQuery("/api/v1/log/view", "service", service, "file", out.File)
+	out.ArchiveURL = pathWithQuery("/api/v1/log/archive", "service", service)
+	if out.IsNewestFile {
+		out.StreamURL = pathWithQuery("/api/v1/log/stream", "service", service, "lines", 1)
 	}
-	out.Curl = curl(v, "GET", query("/api/v1/log/view", "service", service, "file", out.File, "lines", out.Lines), "")
+	out.CurlCommand = curlCommand(v, "GET",
+		pathWithQuery("/api/v1/log/view", "service", service, "file", out.File, "lines", out.Lines), "")
 	return out, nil
 }
 
-// linesOf returns the lines of a text that hold another, in whatever case.
-func linesOf(text, find string) (rows []logLine, looked int) {
+// findLines returns the lines of a text that hold another, in whatever case.
+func findLines(text, find string) (rows []logLine, looked int) {
 	find = strings.ToLower(find)
 	seen := map[string]int{}
 	for line := range strings.Lines(text) {
@@ -133,44 +134,44 @@ func linesOf(text, find string) (rows []logLine, looked int) {
 
 // vmLogView is the page of the logs that an instance left when it failed.
 type vmLogView struct {
-	ID, File string
-	Files    []client.VMLog
-	Rows     []logLine
-	Cut      int64 // bytes before them that are not shown
-	View     string
-	Curl     string
+	ID, File     string
+	Files        []client.VMLog
+	Rows         []logLine
+	SkippedBytes int64 // bytes before them that are not shown
+	View         string
+	CurlCommand  string
 }
 
-func logsOfVM(v *visit) (any, error) {
-	id := v.r.PathValue("id")
+func showVMLogs(v *visit) (any, error) {
+	id := v.request.PathValue("id")
 	files, err := v.VMLogs(v, id)
 	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(files, func(a, b client.VMLog) int { return b.Modified.Compare(a.Modified) })
-	out := vmLogView{ID: id, Files: files, File: v.q.Get("file"), Curl: curl(v, "GET",
-		query("/api/v1/vm/logs", "id", id), "")}
-	v.title = "Logs of instance " + short(id)
+	out := vmLogView{ID: id, Files: files, File: v.query.Get("file"), CurlCommand: curlCommand(v, "GET",
+		pathWithQuery("/api/v1/vm/logs", "id", id), "")}
+	v.title = "Logs of instance " + shortID(id)
 	if out.File == "" && len(files) > 0 {
 		out.File = files[0].Name
 	}
 	if out.File == "" {
 		return out, nil
 	}
-	out.View = query("/api/v1/vm/logs", "id", id, "file", out.File)
+	out.View = pathWithQuery("/api/v1/vm/logs", "id", id, "file", out.File)
 	stream, err := v.VMLog(v, id, out.File)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = stream.Close() }()
 	text, err := io.ReadAll(stream)
-	text, out.Cut = endOf(text)
-	out.Rows, _ = linesOf(string(text), "")
+	text, out.SkippedBytes = lastRows(text)
+	out.Rows, _ = findLines(string(text), "")
 	return out, err
 }
 
-// endOf returns the last whole rows of a log, and how many bytes are before them.
-func endOf(text []byte) (end []byte, before int64) {
+// lastRows returns the last whole rows of a log, and how many bytes are before them.
+func lastRows(text []byte) (end []byte, before int64) {
 	if len(text) <= maxVMLog {
 		return text, 0
 	}

@@ -17,14 +17,19 @@ import (
 
 func (p *portal) nodeActions() []action {
 	list := []action{
-		{path: "/nodes/{id}/edit", name: "nodeedit", title: "Edit node", ask: askEditNode, do: doEditNode},
 		{
-			path: "/nodes/{id}/groups", name: "nodegroups", title: "Groups of a node", ask: askNodeGroups,
-			do: doNodeGroups,
+			pattern: "/nodes/{id}/edit", templateName: "nodeedit", title: "Edit node", buildForm: askEditNode,
+			perform: doEditNode,
+		},
+		{
+			pattern: "/nodes/{id}/groups", templateName: "nodegroups", title: "Groups of a node",
+			buildForm: askNodeGroups,
+			perform:   doNodeGroups,
 		},
 	}
-	for _, a := range nodeActs {
-		list = append(list, action{path: "/nodes/" + a.Name, name: "nodeact", title: a.Title, ask: a.ask, do: a.act})
+	for _, a := range bulkNodeActions {
+		list = append(list, action{pattern: "/nodes/" +
+			a.Name, templateName: "nodeact", title: a.Title, buildForm: a.newForm, perform: a.performAll})
 	}
 	return list
 }
@@ -35,49 +40,49 @@ type bulkNodeAction struct {
 	Button      string
 	Text        string // the effect on the nodes
 	Said        string // the result for one node
-	Bad         bool   // it is destructive
-	Reasons     bool   // a reason and a deadline may be given
-	call        func(v *visit, id string) error
-	curl        func(v *visit, id string) string
+	Destructive bool   // it is destructive
+	AsksReason  bool   // a reason and a deadline may be given
+	callAPI     func(v *visit, id string) error
+	curlCommand func(v *visit, id string) string
 }
 
-var nodeActs = []bulkNodeAction{
+var bulkNodeActions = []bulkNodeAction{
 	{
-		Name: "drain", Title: "Drain nodes", Button: "Drain", Said: "Drained", Reasons: true,
+		Name: "drain", Title: "Drain nodes", Button: "Drain", Said: "Drained", AsksReason: true,
 		Text: "No new instances start on the node. Running instances continue until they end, or until the deadline.",
-		call: func(v *visit, id string) error {
-			config, err := drainOf(v.q, id)
+		callAPI: func(v *visit, id string) error {
+			config, err := drainConfig(v.query, id)
 			if err != nil {
 				return err
 			}
 			return v.ConfigureNode(v, config)
 		},
-		curl: func(v *visit, id string) string {
-			config, _ := drainOf(v.q, id)
-			return configCurl(v, config)
+		curlCommand: func(v *visit, id string) string {
+			config, _ := drainConfig(v.query, id)
+			return nodeConfigCurl(v, config)
 		},
 	},
 	{
 		Name: "undrain", Title: "Undrain nodes", Button: "Undrain", Said: "Schedulable",
-		Text: "New instances may start on the node again.",
-		call: func(v *visit, id string) error { return v.ConfigureNode(v, undrained(id)) },
-		curl: func(v *visit, id string) string { return configCurl(v, undrained(id)) },
+		Text:        "New instances may start on the node again.",
+		callAPI:     func(v *visit, id string) error { return v.ConfigureNode(v, undrainConfig(id)) },
+		curlCommand: func(v *visit, id string) string { return nodeConfigCurl(v, undrainConfig(id)) },
 	},
 	{
 		Name: "update", Title: "Update agents", Button: "Update", Said: "Requested",
-		Text: "Each agent is updated to the version of the controller's agent package. Its VMs continue to run.",
-		call: func(v *visit, id string) error { return v.UpdateNodes(v, id) },
-		curl: func(v *visit, id string) string {
-			return curl(v, "PUT", "/api/v1/node/update", jsonOf(map[string][]string{"node_ids": {id}}))
+		Text:    "Each agent is updated to the version of the controller's agent package. Its VMs continue to run.",
+		callAPI: func(v *visit, id string) error { return v.UpdateNodes(v, id) },
+		curlCommand: func(v *visit, id string) string {
+			return curlCommand(v, "PUT", "/api/v1/node/update", jsonText(map[string][]string{"node_ids": {id}}))
 		},
 	},
 	{
-		Name: "delete", Title: "Delete nodes", Button: "Delete", Said: "Deleted", Bad: true,
+		Name: "delete", Title: "Delete nodes", Button: "Delete", Said: "Deleted", Destructive: true,
 		Text: "The node is removed from the cloud, and its instances end in Error. A running agent deletes its VMs " +
 			"and must join again.",
-		call: func(v *visit, id string) error { return v.DeleteNode(v, id) },
-		curl: func(v *visit, id string) string {
-			return curl(v, "DELETE", "/api/v1/node", jsonOf(map[string]string{"node_id": id}))
+		callAPI: func(v *visit, id string) error { return v.DeleteNode(v, id) },
+		curlCommand: func(v *visit, id string) string {
+			return curlCommand(v, "DELETE", "/api/v1/node", jsonText(map[string]string{"node_id": id}))
 		},
 	},
 }
@@ -85,27 +90,28 @@ var nodeActs = []bulkNodeAction{
 // nodeForm is the form of a bulkNodeAction.
 type nodeForm struct {
 	bulkNodeAction
-	Filter string
-	All    bool
-	Total  int
-	IDs    []string
-	Rows   []nodeRow
-	NotWhy string // some of those are not shown
-	Typed  string
-	Back   string
-	Curl   []string
+	Filter            string
+	All               bool
+	Total             int
+	IDs               []string
+	Rows              []nodeRow
+	NodesHiddenReason string // some of those are not shown
+	ConfirmText       string
+	Back              string
+	CurlCommand       []string
 }
 
-const mostNodes = 1000 // that are changed at a time
+const maxBulkNodes = 1000 // that are changed at a time
 
-// nodesOf reads which nodes a form is about.
-func (a bulkNodeAction) nodesOf(v *visit) (nodeForm, error) {
+// selectedNodes reads which nodes a form is about.
+func (a bulkNodeAction) selectedNodes(v *visit) (nodeForm, error) {
 	f := nodeForm{
-		bulkNodeAction: a, Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"]),
-		Back: backOf(v, "/nodes"),
+		bulkNodeAction: a, Filter: v.query.Get("q"), All: v.query.Get("all") == "1",
+		IDs:  uniqueTexts(v.query["chosen"]),
+		Back: backPath(v, "/nodes"),
 	}
 	if f.All {
-		page, err := v.NodePage(v, client.PageOptions{Filter: f.Filter, Sort: "name", Limit: mostNodes})
+		page, err := v.NodePage(v, client.PageOptions{Filter: f.Filter, Sort: "name", Limit: maxBulkNodes})
 		if err != nil {
 			return f, err
 		}
@@ -113,7 +119,7 @@ func (a bulkNodeAction) nodesOf(v *visit) (nodeForm, error) {
 		for _, n := range page.Nodes {
 			f.IDs = append(f.IDs, n.NodeID)
 			if len(f.Rows) < firstRows {
-				f.Rows = append(f.Rows, nodeRow{Node: n, Why: explainNode(n)})
+				f.Rows = append(f.Rows, nodeRow{Node: n, Why: nodeStateReason(n)})
 			}
 		}
 	} else {
@@ -121,18 +127,18 @@ func (a bulkNodeAction) nodesOf(v *visit) (nodeForm, error) {
 	}
 	switch {
 	case f.Total == 0:
-		return f, invalid("No node selected: select rows first.")
-	case f.Total > mostNodes:
-		return f, invalid("At most " + plural(mostNodes, "node", "nodes") +
+		return f, formError("No node selected: select rows first.")
+	case f.Total > maxBulkNodes:
+		return f, formError("At most " + pluralText(maxBulkNodes, "node", "nodes") +
 			" are changed at a time. Narrow the filter, or use the API.")
 	case f.Total > typedFrom:
-		f.Typed = plural(f.Total, "node", "nodes")
+		f.ConfirmText = pluralText(f.Total, "node", "nodes")
 	}
 	return f, nil
 }
 
-func (a bulkNodeAction) ask(v *visit) (any, error) {
-	f, err := a.nodesOf(v)
+func (a bulkNodeAction) newForm(v *visit) (any, error) {
+	f, err := a.selectedNodes(v)
 	if err != nil {
 		return nil, err
 	}
@@ -140,12 +146,12 @@ func (a bulkNodeAction) ask(v *visit) (any, error) {
 		if !f.All {
 			n, err := v.Node(v, id)
 			if err != nil {
-				f.NotWhy = refusal(err) // the action reports it, too
+				f.NodesHiddenReason = notShownReason(err) // the action reports it, too
 			} else {
-				f.Rows = append(f.Rows, nodeRow{Node: n, Why: explainNode(n)})
+				f.Rows = append(f.Rows, nodeRow{Node: n, Why: nodeStateReason(n)})
 			}
 		}
-		f.Curl = append(f.Curl, a.curl(v, id))
+		f.CurlCommand = append(f.CurlCommand, a.curlCommand(v, id))
 	}
 	if f.Total == 1 && len(f.Rows) == 1 {
 		v.title = a.Button + " " + f.Rows[0].NodeName
@@ -156,38 +162,38 @@ func (a bulkNodeAction) ask(v *visit) (any, error) {
 	return f, nil
 }
 
-func (a bulkNodeAction) act(v *visit) (actionResult, error) {
-	f, err := a.nodesOf(v)
+func (a bulkNodeAction) performAll(v *visit) (actionResult, error) {
+	f, err := a.selectedNodes(v)
 	if err != nil {
 		return actionResult{}, err
 	}
-	if f.Typed != "" && strings.TrimSpace(v.q.Get("typed")) != f.Typed {
+	if f.ConfirmText != "" && strings.TrimSpace(v.query.Get("typed")) != f.ConfirmText {
 		return actionResult{},
-			invalid("Type " + f.Typed + " to change as many. There may be another number of them by now.")
+			formError("Type " + f.ConfirmText + " to change as many. There may be another number of them by now.")
 	}
-	names := v.namesOf(f.IDs)
+	names := v.nodeNames(f.IDs)
 	out := actionResult{Back: f.Back}
 	for _, id := range f.IDs {
 		r := itemResult{Name: cmp.Or(names[id], id), Path: "/nodes/" + url.PathEscape(id), Said: a.Said}
-		if err := a.call(v, id); err != nil {
-			r.Why = refusal(err)
-		} else if a.Bad {
+		if err := a.callAPI(v, id); err != nil {
+			r.Why = notShownReason(err)
+		} else if a.Destructive {
 			r.Path = ""
 		}
 		out.Items = append(out.Items, r)
 	}
 	if len(out.Items) == 1 && out.Failed() == 0 {
-		if a.Bad {
-			return actionResult{To: "/nodes"}, nil
+		if a.Destructive {
+			return actionResult{ResultPath: "/nodes"}, nil
 		}
-		return actionResult{To: f.Back}, nil
+		return actionResult{ResultPath: f.Back}, nil
 	}
 	return out, nil
 }
 
-// backOf returns the page of the portal that a form was opened from.
-func backOf(v *visit, usual string) string {
-	back := v.q.Get("back")
+// backPath returns the page of the portal that a form was opened from.
+func backPath(v *visit, usual string) string {
+	back := v.query.Get("back")
 	u, err := url.Parse(back)
 	if err != nil || !strings.HasPrefix(back, "/") || strings.HasPrefix(back, "//") ||
 		strings.ContainsAny(back, "\\\r\n\t") || u.Host != "" || u.Scheme != "" {
@@ -196,13 +202,13 @@ func backOf(v *visit, usual string) string {
 	return back
 }
 
-func drainOf(q url.Values, id string) (client.NodeConfig, error) {
+func drainConfig(q url.Values, id string) (client.NodeConfig, error) {
 	yes := true
 	config := client.NodeConfig{NodeID: id, Drain: &yes, DrainReason: strings.TrimSpace(q.Get("reason"))}
 	if text := strings.TrimSpace(q.Get("deadline")); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
-			return config, invalid("invalid deadline: want a duration such as 30m or 2h")
+			return config, formError("invalid deadline: want a duration such as 30m or 2h")
 		}
 		limit := client.Duration(d)
 		config.DrainLimit = &limit
@@ -210,17 +216,17 @@ func drainOf(q url.Values, id string) (client.NodeConfig, error) {
 	return config, nil
 }
 
-func undrained(id string) client.NodeConfig {
+func undrainConfig(id string) client.NodeConfig {
 	no := false
 	return client.NodeConfig{NodeID: id, Drain: &no}
 }
 
-func configCurl(v *visit, c client.NodeConfig) string {
-	return curl(v, "POST", "/api/v1/node/config", jsonOf(c))
+func nodeConfigCurl(v *visit, c client.NodeConfig) string {
+	return curlCommand(v, "POST", "/api/v1/node/config", jsonText(c))
 }
 
-// jsonOf is a value as the body of a call.
-func jsonOf(value any) string {
+// jsonText is a value as the body of a call.
+func jsonText(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err.Error()
@@ -231,12 +237,12 @@ func jsonOf(value any) string {
 // editForm is the form for the settings of a node.
 type editForm struct {
 	api.Node
-	Back string
-	Curl string
+	Back        string
+	CurlCommand string
 }
 
 func askEditNode(v *visit) (any, error) {
-	n, err := v.Node(v, v.r.PathValue("id"))
+	n, err := v.Node(v, v.request.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -245,22 +251,22 @@ func askEditNode(v *visit) (any, error) {
 		NodeID: n.NodeID, Name: n.NodeName, MaxVMCount: n.Capacity,
 		CapacityMode: n.CapacityMode,
 	}
-	return editForm{Node: n, Back: backOf(v, "/nodes/"+n.NodeID), Curl: configCurl(v, config)}, nil
+	return editForm{Node: n, Back: backPath(v, "/nodes/"+n.NodeID), CurlCommand: nodeConfigCurl(v, config)}, nil
 }
 
 // doEditNode applies only the fields that were changed in the form, so that a form that was open
 // for long does not revert changes by other users.
 func doEditNode(v *visit) (actionResult, error) {
-	id := v.r.PathValue("id")
+	id := v.request.PathValue("id")
 	n, err := v.Node(v, id)
 	if err != nil {
 		return actionResult{}, err
 	}
-	config, err := editedNode(v.q, n)
+	config, err := changedNodeConfig(v.query, n)
 	if err == nil {
 		err = v.ConfigureNode(v, config)
 	}
-	return actionResult{To: backOf(v, "/nodes/"+url.PathEscape(id))}, labelled(err)
+	return actionResult{ResultPath: backPath(v, "/nodes/"+url.PathEscape(id))}, labelError(err)
 }
 
 // nodeLabels are what the form calls the fields of the API.
@@ -269,9 +275,9 @@ var nodeLabels = map[string]string{
 	"vcpu_override": "Virtual CPUs", "ram_override": "Memory",
 }
 
-// labelled rewrites an error about a field of the API with the label that the form of a node has
+// labelError rewrites an error about a field of the API with the label that the form of a node has
 // for it.
-func labelled(err error) error {
+func labelError(err error) error {
 	said, is := errors.AsType[*client.Error](err)
 	if !is {
 		return err
@@ -286,37 +292,37 @@ func labelled(err error) error {
 	return &told
 }
 
-func editedNode(q url.Values, n api.Node) (client.NodeConfig, error) {
+func changedNodeConfig(q url.Values, n api.Node) (client.NodeConfig, error) {
 	c := client.NodeConfig{NodeID: n.NodeID}
-	if changed(q, "name") {
+	if isFieldChanged(q, "name") {
 		c.Name = strings.TrimSpace(q.Get("name"))
 	}
-	if changed(q, "host") {
+	if isFieldChanged(q, "host") {
 		c.Host = cmp.Or(strings.TrimSpace(q.Get("host")), "auto")
 	}
-	if changed(q, "capacity_mode") {
+	if isFieldChanged(q, "capacity_mode") {
 		c.CapacityMode = q.Get("capacity_mode")
 	}
 	var wrong error
 	number := func(name string) *int {
-		if !changed(q, name) {
+		if !isFieldChanged(q, name) {
 			return nil
 		}
 		k, err := strconv.Atoi(cmp.Or(strings.TrimSpace(q.Get(name)), "0")) // none
 		if err != nil {
-			wrong = invalid(name + ": must be an integer")
+			wrong = formError(name + ": must be an integer")
 		}
 		return &k
 	}
 	if k := number("max_vm_count"); k != nil {
 		if c.MaxVMCount = *k; *k == 0 {
-			wrong = invalid("max_vm_count: must be an integer between 1 and 1000")
+			wrong = formError("max_vm_count: must be an integer between 1 and 1000")
 		}
 	}
 	if cmp.Or(c.CapacityMode, n.CapacityMode) == string(farm.CapacityByResources) {
 		c.VCPUOverride, c.RAMOverride = number("vcpu_override"), number("ram_override")
 	}
-	if changed(q, "central_log") {
+	if isFieldChanged(q, "central_log") {
 		off := q.Get("central_log") == "off"
 		c.NoCentralLog = &off
 	}
@@ -326,18 +332,18 @@ func editedNode(q url.Values, n api.Node) (client.NodeConfig, error) {
 // groupsForm is the form of the groups of a node.
 type groupsForm struct {
 	api.Node
-	Groups []groupChoice
-	Was    string // ids of those that it is in
-	Back   string
+	Groups   []groupChoice
+	Original string // ids of those that it is in
+	Back     string
 }
 
 type groupChoice struct {
 	api.Group
-	In bool
+	IsMember bool
 }
 
 func askNodeGroups(v *visit) (any, error) {
-	n, err := v.Node(v, v.r.PathValue("id"))
+	n, err := v.Node(v, v.request.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -346,11 +352,11 @@ func askNodeGroups(v *visit) (any, error) {
 		return nil, err
 	}
 	v.title = "Groups of " + n.NodeName
-	f := groupsForm{Node: n, Back: backOf(v, "/nodes/"+n.NodeID)}
+	f := groupsForm{Node: n, Back: backPath(v, "/nodes/"+n.NodeID)}
 	is := groupIDs(n)
-	f.Was = strings.Join(is, ",")
+	f.Original = strings.Join(is, ",")
 	for _, g := range all {
-		f.Groups = append(f.Groups, groupChoice{Group: g, In: slices.Contains(is, g.ID)})
+		f.Groups = append(f.Groups, groupChoice{Group: g, IsMember: slices.Contains(is, g.ID)})
 	}
 	return f, nil
 }
@@ -363,19 +369,19 @@ func groupIDs(n api.Node) (ids []string) {
 	return ids
 }
 
-// without returns what one list has and another has not.
-func without(all, less []string) []string {
+// difference returns what one list has and another has not.
+func difference(all, less []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(x string) bool { return slices.Contains(less, x) })
 }
 
 func doNodeGroups(v *visit) (actionResult, error) {
-	n, err := v.Node(v, v.r.PathValue("id"))
+	n, err := v.Node(v, v.request.PathValue("id"))
 	if err != nil {
 		return actionResult{}, err
 	}
 	is := groupIDs(n)
-	want := rebased(v.q, "group", is, v.q["group"])
-	in, out := without(want, is), without(is, want)
+	want := rebaseSelection(v.query, "group", is, v.query["group"])
+	in, out := difference(want, is), difference(is, want)
 	if len(in) > 0 {
 		if err := v.AddNodeToGroups(v, n.NodeID, in...); err != nil {
 			return actionResult{}, err
@@ -386,5 +392,5 @@ func doNodeGroups(v *visit) (actionResult, error) {
 			return actionResult{}, err
 		}
 	}
-	return actionResult{To: backOf(v, "/nodes/"+url.PathEscape(n.NodeID))}, nil
+	return actionResult{ResultPath: backPath(v, "/nodes/"+url.PathEscape(n.NodeID))}, nil
 }

@@ -15,9 +15,10 @@ import (
 
 func (p *portal) nodePages() []page {
 	return []page{
-		{path: "/nodes", name: "nodes", title: "Nodes", topic: Nodes | Instances, load: listNodes},
-		{path: "/nodes/join", name: "join", title: "Add a node", load: joinInstructions},
-		{path: "/nodes/{id}", name: "node", title: "Node", topic: Nodes | Instances | Events, load: oneNode},
+		{pattern: "/nodes", templateName: "nodes", title: "Nodes", topics: Nodes | Instances, buildView: listNodes},
+		{pattern: "/nodes/join", templateName: "join", title: "Add a node", buildView: joinInstructions},
+		{pattern: "/nodes/{id}", templateName: "node", title: "Node", topics: Nodes | Instances |
+			Events, buildView: showNode},
 	}
 }
 
@@ -26,8 +27,8 @@ type nodeRow struct {
 	api.Node
 	Why  string // it is in its state
 	Back string // the page that it stands on
-	// Fixed is the reason why the visitor cannot change the node's capacity; "": they can.
-	Fixed string
+	// CapacityDenied is the reason why the visitor cannot change the node's capacity; "": they can.
+	CapacityDenied string
 }
 
 // nodeLine is a node in the list. Nothing is embedded here, and as much as possible is formatted in
@@ -41,52 +42,54 @@ type nodeLine struct {
 	Groups                  []api.Group
 	DiskSize, FreeDisk      int64
 
-	Use  []gauge
-	Room gauge // taken of what VMs may have
+	LoadGauges    []gauge
+	CapacityGauge gauge // taken of what VMs may have
 
 	CapacityMode                                                      string
 	VMCount, Capacity, VCPULimit, VCPUOverride, RAMLimit, RAMOverride int
-	Fixed, Back                                                       string // as of a nodeRow
+	CapacityDenied, Back                                              string // as of a nodeRow
 
 	Edit actionLink
 }
 
-// nodeLineOf makes the line of a node on the list at an address.
-func nodeLineOf(n api.Node, now time.Time, can *capabilities, back string) nodeLine {
+// newNodeLine makes the line of a node on the list at an address.
+func newNodeLine(n api.Node, now time.Time, can *capabilities, back string) nodeLine {
 	return nodeLine{
 		NodeID: n.NodeID, NodeName: n.NodeName, IPAddress: n.IPAddress, AgentVersion: n.AgentVersion,
-		State: n.State, Why: explainNode(n), StateSince: shownAt(now, n.StateSince),
-		LastUpdated: shownAt(now, n.LastUpdated), Groups: n.Groups, DiskSize: n.DiskSize, FreeDisk: n.FreeDisk,
-		Use: gaugesOf(n), Room: placesOf(n), CapacityMode: n.CapacityMode, VMCount: n.VMCount, Capacity: n.Capacity,
+		State: n.State, Why: nodeStateReason(n), StateSince: newTimeText(now, n.StateSince),
+		LastUpdated: newTimeText(now, n.LastUpdated), Groups: n.Groups, DiskSize: n.DiskSize, FreeDisk: n.FreeDisk,
+		LoadGauges: loadGauges(n), CapacityGauge: capacityGauge(n), CapacityMode: n.CapacityMode, VMCount: n.VMCount,
+		Capacity:  n.Capacity,
 		VCPULimit: n.VCPULimit, VCPUOverride: n.VCPUOverride, RAMLimit: n.RAMLimit, RAMOverride: n.RAMOverride,
-		Fixed: can.Not("edit node", n.NodeID), Back: back,
-		Edit: can.Do("edit row", n.NodeID, query("/nodes/"+n.NodeID+"/edit", "back", back), "Edit", "Edit "+n.NodeName),
+		CapacityDenied: can.Not("edit node", n.NodeID), Back: back,
+		Edit: can.Link("edit row", n.NodeID, pathWithQuery("/nodes/"+n.NodeID+"/edit", "back", back), "Edit",
+			"Edit "+n.NodeName),
 	}
 }
 
 // timeText is a moment as text; empty for none.
 type timeText struct{ Stamp, Absolute, Ago string }
 
-func shownAt(now, t time.Time) timeText {
+func newTimeText(now, t time.Time) timeText {
 	if t.IsZero() {
 		return timeText{}
 	}
-	return timeText{stamp(t), absolute(t), ago(now, t)}
+	return timeText{timestamp(t), fullTime(t), timeAgo(now, t)}
 }
 
 // gauge is how much of something is used.
 type gauge struct {
-	Name  string
-	Label string // with the node that it is of, and the text
-	Level string // from 0 to 1
-	Full  bool
-	Text  string // in numbers, with units
+	Name   string
+	Label  string // with the node that it is of, and the text
+	Level  string // from 0 to 1
+	IsFull bool
+	Text   string // in numbers, with units
 }
 
-// gaugeOf makes the gauge of a share of 1.
-func gaugeOf(name, of string, share float64, text string) gauge {
+// newGauge makes the gauge of a share of 1.
+func newGauge(name, of string, share float64, text string) gauge {
 	return gauge{Name: name, Label: name + " of " + of + ": " +
-		text, Level: strconv.FormatFloat(share, 'f', 3, 64), Full: share >= 0.9, Text: text}
+		text, Level: strconv.FormatFloat(share, 'f', 3, 64), IsFull: share >= 0.9, Text: text}
 }
 
 // Value is the number that a gauge has in large.
@@ -97,28 +100,28 @@ func (g gauge) Unit() string { _, rest, _ := strings.Cut(g.Text, " "); return re
 
 // nodeList is the page of the nodes.
 type nodeList struct {
-	Filter, Sort, Wrong string
-	Here                string // address of the list, to come back to
-	Curl                string
-	Sum                 api.NodePage
-	Chips               []chip
-	Columns             []column
-	Rows                []nodeLine
-	Pager               pager
-	Join                joinView // how the first node joins
+	Filter, Sort, FilterError string
+	Here                      string // address of the list, to come back to
+	CurlCommand               string
+	Totals                    api.NodePage
+	Chips                     []chip
+	Columns                   []column
+	Rows                      []nodeLine
+	Pager                     pager
+	Join                      joinView // how the first node joins
 }
 
 var nodeColumns = []column{
 	{Name: "Name", Field: "name"},
 	{Name: "State", Field: "state"},
-	{Name: "Host", Field: "host", Wide: true},
+	{Name: "Host", Field: "host", HideOnNarrow: true},
 	{Name: "CPU"},
 	{Name: "Memory"},
 	{Name: "VMs", Field: "vms"},
-	{Name: "Free disk", Field: "free", Num: true},
+	{Name: "Free disk", Field: "free", Numeric: true},
 	{Name: "Groups", Field: "group"},
-	{Name: "Agent", Field: "version", Wide: true},
-	{Name: "Contact", Field: "seen", Num: true},
+	{Name: "Agent", Field: "version", HideOnNarrow: true},
+	{Name: "Contact", Field: "seen", Numeric: true},
 }
 
 // nodeStates are the states of nodes as clients see them.
@@ -133,56 +136,56 @@ func nodeStates() []string {
 }
 
 func listNodes(v *visit) (any, error) {
-	a := v.asked("name")
-	list := nodeList{Filter: a.filter, Sort: v.q.Get("sort"), Here: v.r.URL.RequestURI()}
-	page, err := v.NodePage(v, a.options())
-	if err == nil && a.beyond(len(page.Nodes), page.Total) {
-		page, err = v.NodePage(v, a.options())
+	a := v.tableQuery("name")
+	list := nodeList{Filter: a.filter, Sort: v.query.Get("sort"), Here: v.request.URL.RequestURI()}
+	page, err := v.NodePage(v, a.pageOptions())
+	if err == nil && a.clampPage(len(page.Nodes), page.Total) {
+		page, err = v.NodePage(v, a.pageOptions())
 	}
-	if list.Wrong = wrongFilter(err, a.filter); list.Wrong != "" {
+	if list.FilterError = filterError(err, a.filter); list.FilterError != "" {
 		return list, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	list.Sum, list.Columns, list.Pager = page, a.columns(nodeColumns), a.pager(len(page.Nodes), page.Total)
+	list.Totals, list.Columns, list.Pager = page, a.columns(nodeColumns), a.pager(len(page.Nodes), page.Total)
 	states := page.States
-	if rest, chosen := stateTerm(a.filter); chosen != nil { // what the others would show
+	if rest, chosen := cutStateTerm(a.filter); chosen != nil { // what the others would show
 		if all, err := v.NodePage(v, client.PageOptions{Filter: rest, Limit: 1}); err == nil {
 			states = all.States
 		}
 	}
 	list.Chips = a.chips(states, nodeStates())
-	list.Curl = curl(v, "GET", query("/api/v1/node", "filter", a.filter), "")
+	list.CurlCommand = curlCommand(v, "GET", pathWithQuery("/api/v1/node", "filter", a.filter), "")
 	for _, n := range page.Nodes {
-		v.about.Nodes = append(v.about.Nodes, n.NodeID)
+		v.rightsQuery.Nodes = append(v.rightsQuery.Nodes, n.NodeID)
 	}
 	for _, n := range page.Nodes {
-		list.Rows = append(list.Rows, nodeLineOf(n, v.now, v.can(), list.Here))
+		list.Rows = append(list.Rows, newNodeLine(n, v.now, v.canDo(), list.Here))
 	}
 	if page.Total == 0 {
-		list.Join = joinOf(v)
+		list.Join = newJoinView(v)
 	}
 	return list, nil
 }
 
-// wrongFilter returns the API's objection to a filter; "" where there is none.
-func wrongFilter(err error, filter string) string {
+// filterError returns the API's objection to a filter; "" where there is none.
+func filterError(err error, filter string) string {
 	if told, ok := errors.AsType[*client.Error](err); ok && filter != "" && told.Code == client.ErrInvalid {
 		return told.Message
 	}
 	return ""
 }
 
-// explainNode describes in one line why a node is in its state, or which operation is in progress
+// nodeStateReason describes in one line why a node is in its state, or which operation is in progress
 // there.
-func explainNode(n api.Node) string {
+func nodeStateReason(n api.Node) string {
 	var parts []string
 	if n.StateReason != "" {
 		parts = append(parts, n.StateReason)
 	}
 	if n.Drain != nil && n.State == string(farm.NodeDrain) {
-		parts = append(parts, plural(n.Drain.Remaining, "VM remains", "VMs remain"))
+		parts = append(parts, pluralText(n.Drain.Remaining, "VM remains", "VMs remain"))
 	}
 	if u := n.Update; u != nil {
 		parts = append(parts, "agent becomes "+u.Version)
@@ -191,30 +194,30 @@ func explainNode(n api.Node) string {
 		}
 	}
 	if n.UnknownVMs > 0 {
-		parts = append(parts, plural(n.UnknownVMs, "orphaned VM", "orphaned VMs"))
+		parts = append(parts, pluralText(n.UnknownVMs, "orphaned VM", "orphaned VMs"))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// gaugesOf returns the bars for the load of a node's machine: its processors, its memory.
-func gaugesOf(n api.Node) []gauge {
+// loadGauges returns the bars for the load of a node's machine: its processors, its memory.
+func loadGauges(n api.Node) []gauge {
 	return []gauge{
-		gaugeOf("CPU", n.NodeName, n.CPUUtil, percent(n.CPUUtil)+" %"),
-		gaugeOf("Memory", n.NodeName, n.RAMUtil, percent(n.RAMUtil)+" %"),
+		newGauge("CPU", n.NodeName, n.CPUUtil, percentText(n.CPUUtil)+" %"),
+		newGauge("Memory", n.NodeName, n.RAMUtil, percentText(n.RAMUtil)+" %"),
 	}
 }
 
-// placesOf returns the used share of a node's capacity, in its capacity mode.
-func placesOf(n api.Node) gauge {
+// capacityGauge returns the used share of a node's capacity, in its capacity mode.
+func capacityGauge(n api.Node) gauge {
 	if n.CapacityMode == string(farm.CapacityByResources) {
-		return gaugeOf("VMs", n.NodeName, max(share(n.VCPUCount, n.VCPULimit), share(n.VRAM, n.RAMLimit)),
+		return newGauge("VMs", n.NodeName, max(shareOf(n.VCPUCount, n.VCPULimit), shareOf(n.VRAM, n.RAMLimit)),
 			fmt.Sprint(n.VMCount))
 	}
-	return gaugeOf("VMs", n.NodeName, share(n.VMCount, n.Capacity), fmt.Sprintf("%d of %d", n.VMCount, n.Capacity))
+	return newGauge("VMs", n.NodeName, shareOf(n.VMCount, n.Capacity), fmt.Sprintf("%d of %d", n.VMCount, n.Capacity))
 }
 
-// share is a part of a whole; nothing of nothing is 0.
-func share(part, whole int) float64 {
+// shareOf is a part of a whole; nothing of nothing is 0.
+func shareOf(part, whole int) float64 {
 	if whole <= 0 {
 		return 0
 	}
@@ -223,22 +226,23 @@ func share(part, whole int) float64 {
 
 // joinView is how a machine becomes a node of this cloud.
 type joinView struct {
-	Ask, Join string // commands: on the controller's machine, and on the one that joins
-	Address   string
-	Loopback  bool // the address forwards to this machine alone
-	Host      string
+	TokenCommand, JoinCommand string // commands: on the controller's machine, and on the one that joins
+	Address                   string
+	LoopbackOnly              bool // the address forwards to this machine alone
+	Host                      string
 }
 
-func joinOf(v *visit) joinView {
-	address := origin(v)
-	host := v.r.Host
+func newJoinView(v *visit) joinView {
+	address := controllerURL(v)
+	host := v.request.Host
 	if u, err := url.Parse(address); err == nil {
 		host = u.Hostname()
 	}
 	return joinView{
-		Ask: "buildyard node token > token", Join: "buildnode join " + address + " --token-file token",
-		Address: address, Host: host, Loopback: host == "localhost" || host == "::1" || strings.HasPrefix(host, "127."),
+		TokenCommand: "buildyard node token > token", JoinCommand: "buildnode join " + address + " --token-file token",
+		Address: address, Host: host, LoopbackOnly: host == "localhost" || host == "::1" ||
+			strings.HasPrefix(host, "127."),
 	}
 }
 
-func joinInstructions(v *visit) (any, error) { return joinOf(v), nil }
+func joinInstructions(v *visit) (any, error) { return newJoinView(v), nil }

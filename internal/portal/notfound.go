@@ -9,20 +9,20 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// elsewhere passes requests for anything but pages to the API. If the API has no such route either,
+// passToAPI passes requests for anything but pages to the API. If the API has no such route either,
 // a browser gets an error page instead of the API's response.
-func (p *portal) elsewhere(w http.ResponseWriter, r *http.Request, pages *http.ServeMux) {
-	if !looks(r) {
-		p.o.API.ServeHTTP(w, r)
+func (p *portal) passToAPI(w http.ResponseWriter, r *http.Request, pages *http.ServeMux) {
+	if !isPageRequest(r) {
+		p.opts.API.ServeHTTP(w, r)
 		return
 	}
 	l := &notFoundWriter{ResponseWriter: w}
-	p.o.API.ServeHTTP(l, r)
-	if l.code == 0 {
+	p.opts.API.ServeHTTP(l, r)
+	if l.heldStatus == 0 {
 		return
 	}
 	w.Header().Del("Content-Length")
-	p.guarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p.isolatePages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		clean := &url.URL{Path: path.Clean(r.URL.Path), RawQuery: r.URL.RawQuery} // never of another host
 		if _, pattern := pages.Handler(&http.Request{
 			Method: http.MethodGet, URL: clean, Host: r.Host,
@@ -30,17 +30,18 @@ func (p *portal) elsewhere(w http.ResponseWriter, r *http.Request, pages *http.S
 			http.Redirect(w, r, clean.String(), http.StatusPermanentRedirect)
 			return
 		}
-		if l.code == http.StatusUnauthorized {
-			p.fail(w, r, page{}, &client.Error{Code: client.ErrUnauthenticated})
+		if l.heldStatus == http.StatusUnauthorized {
+			p.showError(w, r, page{}, &client.Error{Code: client.ErrUnauthenticated})
 			return
 		}
-		p.tell(w, r, http.StatusNotFound, &failure{What: "Page not found", Why: "There is no page at " + r.URL.Path +
-			".", Next: "Use the navigation to go to a page that exists."})
+		p.showFailure(w, r, http.StatusNotFound,
+			&failure{What: "Page not found", Why: "There is no page at " + r.URL.Path +
+				".", Next: "Use the navigation to go to a page that exists."})
 	})).ServeHTTP(w, r)
 }
 
-// looks reports whether a browser requests a page, outside the paths of the API.
-func looks(r *http.Request) bool {
+// isPageRequest reports whether a browser requests a page, outside the paths of the API.
+func isPageRequest(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) &&
 		strings.Contains(r.Header.Get("Accept"), "application/xhtml+xml") &&
 		!strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.URL.Path, "/admin/")
@@ -49,27 +50,27 @@ func looks(r *http.Request) bool {
 // notFoundWriter suppresses responses with status 404 or 401.
 type notFoundWriter struct {
 	http.ResponseWriter
-	code int // of what is kept back; 0: nothing is
-	told bool
+	heldStatus    int // of what is kept back; 0: nothing is
+	headerWritten bool
 }
 
 func (l *notFoundWriter) WriteHeader(code int) {
-	if l.told {
+	if l.headerWritten {
 		return
 	}
-	l.told = code >= http.StatusOK
+	l.headerWritten = code >= http.StatusOK
 	if code == http.StatusNotFound || code == http.StatusUnauthorized {
-		l.code = code
+		l.heldStatus = code
 		return
 	}
 	l.ResponseWriter.WriteHeader(code)
 }
 
 func (l *notFoundWriter) Write(text []byte) (int, error) {
-	if l.code != 0 {
+	if l.heldStatus != 0 {
 		return len(text), nil
 	}
-	l.told = true
+	l.headerWritten = true
 	return l.ResponseWriter.Write(text)
 }
 

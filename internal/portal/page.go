@@ -19,113 +19,120 @@ var pageFiles embed.FS
 
 // page is one line of the table of contents.
 type page struct {
-	path  string // as http.ServeMux takes it
-	name  string // of its template
-	title string
-	topic Topics // whose changes refresh it
-	load  func(v *visit) (any, error)
+	pattern      string // as http.ServeMux takes it
+	templateName string // of its template
+	title        string
+	topics       Topics // whose changes refresh it
+	buildView    func(v *visit) (any, error)
 }
 
 // visit is one request of a page.
 type visit struct {
 	context.Context
 	*client.Controller
-	r     *http.Request
-	q     url.Values
-	now   time.Time
-	title string // instead of the page's own; for pages of one record
+	request *http.Request
+	query   url.Values
+	now     time.Time
+	title   string // instead of the page's own; for pages of one record
 
-	registry *client.Registry // nil where it is another process
-	guarded  bool             // callers have to log in
-	denied   error            // the API does not accept these credentials; nil: it does
+	registry      *client.Registry // nil where it is another process
+	loginRequired bool             // callers have to log in
+	authErr       error            // the API does not accept these credentials; nil: it does
 
-	about client.RightsQuery // what the page is about; set before can is called
-	mine  *capabilities      // what the visitor may do, once that was asked
+	rightsQuery  client.RightsQuery // what the page is about; set before can is called
+	capabilities *capabilities      // what the visitor may do, once that was asked
 }
 
 // view is the data of a template.
 type view struct {
-	Title    string
-	Nav      []navItem
-	Here     string // path of the area that the page belongs to
-	URL      string // of this very look, for what refreshes it
-	Live     string // address of the change notifications; "": the page does not change
-	Assets   string // prefix of the paths of files
-	Version  string
-	Registry string // how it is, in a word
-	Trouble  []string
-	Guarded  bool
-	Now      time.Time
-	Page     any // what the page shows
-	Fail     *failure
-	Can      *capabilities // what the visitor may do
+	Title       string
+	Nav         []navItem
+	Here        string // path of the area that the page belongs to
+	URL         string // of this very look, for what refreshes it
+	ChangesPath string // address of the change notifications; "": the page does not change
+	Assets      string // prefix of the paths of files
+	Version     string
+	Registry    string // how it is, in a word
+	Alarms      []string
+	Guarded     bool
+	Now         time.Time
+	Page        any // what the page shows
+	Failure     *failure
+	Can         *capabilities // what the visitor may do
 }
 
-// serve makes the handler of a page.
-func (p *portal) serve(g page) http.Handler {
+// pageHandler makes the handler of a page.
+func (p *portal) pageHandler(g page) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isRefresh(r) {
 			began := time.Now()
-			defer func() { p.live.refreshed(time.Since(began)) }()
+			defer func() { p.live.recordRefresh(time.Since(began)) }()
 		}
-		v, err := p.visit(r)
+		v, err := p.newVisit(r)
 		var body any
 		if err == nil {
-			body, err = g.load(v)
+			body, err = g.buildView(v)
 		}
 		if err != nil {
-			p.fail(w, r, g, err)
+			p.showError(w, r, g, err)
 			return
 		}
 		title := g.title
 		if v.title != "" {
 			title = v.title
 		}
-		shown := p.view(v, g, title, body)
-		if v.denied != nil { // parts of a page leave out what they may not see, and none may be seen
-			p.fail(w, r, g, v.denied)
+		shown := p.newView(v, g, title, body)
+		if v.authErr != nil { // parts of a page leave out what they may not see, and none may be seen
+			p.showError(w, r, g, v.authErr)
 			return
 		}
-		p.show(w, r, http.StatusOK, g.name, shown)
+		p.showView(w, r, http.StatusOK, g.templateName, shown)
 	})
 }
 
 // isRefresh reports whether a page requests the part of it that changes.
 func isRefresh(r *http.Request) bool { return r.Header.Get("Hx-Request") == "true" }
 
-func (p *portal) visit(r *http.Request) (*visit, error) {
-	cloud, err := p.cloud(r)
+func (p *portal) newVisit(r *http.Request) (*visit, error) {
+	cloud, err := p.controllerClient(r)
 	if err != nil {
 		return nil, err
 	}
-	v := &visit{Context: r.Context(), Controller: cloud, r: r, q: r.URL.Query(), now: time.Now(), guarded: p.o.Guarded}
-	if p.o.Registry != nil {
+	v := &visit{
+		Context: r.Context(), Controller: cloud, request: r, query: r.URL.Query(), now: time.Now(),
+		loginRequired: p.opts.LoginRequired,
+	}
+	if p.opts.RegistryAPI != nil {
 		v.registry, err = client.NewRegistry("http://"+inside,
-			client.Options{Transport: apiTransport{p.o.Registry, r}, Retries: client.NoRetries, MaxAnswer: maxAnswer})
+			client.Options{
+				Transport: apiTransport{p.opts.RegistryAPI, r}, Retries: client.NoRetries,
+				MaxAnswer: maxAnswer,
+			})
 	}
 	return v, err
 }
 
-func (p *portal) view(v *visit, g page, title string, body any) view {
+func (p *portal) newView(v *visit, g page, title string, body any) view {
 	shown := view{
-		Title: title, Here: area(v.r.URL.Path), URL: v.r.URL.RequestURI(), Assets: p.assets.prefix,
-		Version: p.o.Version, Guarded: p.o.Guarded, Now: v.now, Page: body, Can: v.can(),
+		Title: title, Here: firstPathPart(v.request.URL.Path), URL: v.request.URL.RequestURI(),
+		Assets:  p.assets.pathPrefix,
+		Version: p.opts.Version, Guarded: p.opts.LoginRequired, Now: v.now, Page: body, Can: v.canDo(),
 	}
-	shown.Live = p.liveAt(g.topic)
-	p.surround(v, &shown)
+	shown.ChangesPath = p.changesPath(g.topics)
+	p.fillLayout(v, &shown)
 	return shown
 }
 
-// liveAt returns the address of the change notifications of a page; "" where it does not change.
-func (p *portal) liveAt(t Topics) string {
-	if t == 0 || p.o.Changes == nil {
+// changesPath returns the address of the change notifications of a page; "" where it does not change.
+func (p *portal) changesPath(t Topics) string {
+	if t == 0 || p.opts.SubscribeChanges == nil {
 		return ""
 	}
 	return "/live?topics=" + t.String()
 }
 
-// area returns the first part of a path.
-func area(path string) string {
+// firstPathPart returns the first part of a path.
+func firstPathPart(path string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return "/" + first
 }
@@ -136,11 +143,11 @@ type navItem struct {
 	Count           *int
 }
 
-// surround fills in what every page has around it. What the visitor may not see is left out.
-func (p *portal) surround(v *visit, shown *view) {
+// fillLayout fills in what every page has around it. What the visitor may not see is left out.
+func (p *portal) fillLayout(v *visit, shown *view) {
 	counts := map[string]*int{}
 	if stats, err := v.Stats(v); err == nil {
-		nodes, instances := sum(stats.Nodes), 0
+		nodes, instances := sumCounts(stats.Nodes), 0
 		for state, n := range stats.Instances {
 			if state != "Terminated" {
 				instances += n
@@ -148,14 +155,14 @@ func (p *portal) surround(v *visit, shown *view) {
 		}
 		counts["/nodes"], counts["/instances"] = &nodes, &instances
 	}
-	for _, item := range areas {
+	for _, item := range navItems {
 		item.Count = counts[item.Path]
 		shown.Nav = append(shown.Nav, item)
 	}
 	if status, err := v.Status(v); err == nil {
-		shown.Registry, shown.Trouble = registryText(status), status.Alarms
+		shown.Registry, shown.Alarms = registryText(status), status.Alarms
 	} else if errors.Is(err, client.ErrUnauthenticated) {
-		v.denied = err
+		v.authErr = err
 	}
 }
 
@@ -166,15 +173,15 @@ func registryText(s api.ControllerStatus) string {
 	return "registry not reachable"
 }
 
-func sum(m map[string]int) (n int) {
+func sumCounts(m map[string]int) (n int) {
 	for _, k := range m {
 		n += k
 	}
 	return n
 }
 
-// areas are the lines of the navigation, with the key that follows g.
-var areas = []navItem{
+// navItems are the lines of the navigation, with the key that follows g.
+var navItems = []navItem{
 	{Path: "/", Name: "Dashboard", Key: "d"},
 	{Path: "/nodes", Name: "Nodes", Key: "n"},
 	{Path: "/instances", Name: "Instances", Key: "i"},
@@ -187,15 +194,15 @@ var areas = []navItem{
 	{Path: "/health", Name: "Health", Key: "h"},
 }
 
-// show sends a page, or the part of it that refreshes.
-func (p *portal) show(w http.ResponseWriter, r *http.Request, status int, name string, v view) {
+// showView sends a page, or the part of it that refreshes.
+func (p *portal) showView(w http.ResponseWriter, r *http.Request, status int, name string, v view) {
 	part := "page"
 	if isRefresh(r) {
 		part = "part"
 	}
 	var out bytes.Buffer
 	if err := p.templates[name].ExecuteTemplate(&out, part, v); err != nil {
-		p.o.Logger.ErrorContext(r.Context(), "rendering a page failed", "page", name, "error", err)
+		p.opts.Logger.ErrorContext(r.Context(), "rendering a page failed", "page", name, "error", err)
 		http.Error(w, "This page could not be made: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -209,21 +216,21 @@ func (p *portal) show(w http.ResponseWriter, r *http.Request, status int, name s
 
 // failure is the content of a page about an error.
 type failure struct {
-	What    string // was tried
-	Why     string
-	Request string // its id, for the log
-	Next    string // what to do
+	What      string // was tried
+	Why       string
+	RequestID string // its id, for the log
+	Next      string // what to do
 
 	topic Topics // of the page, where it may be refreshed automatically
 }
 
-// fail sends the page about an error, or redirects to the login.
-func (p *portal) fail(w http.ResponseWriter, r *http.Request, g page, err error) {
-	code, f := explain(err)
+// showError sends the page about an error, or redirects to the login.
+func (p *portal) showError(w http.ResponseWriter, r *http.Request, g page, err error) {
+	code, f := explainError(err)
 	if code == http.StatusUnauthorized {
 		back := r.URL.RequestURI()
 		if r.Method == http.MethodPost { // its form is lost, and without that there is nothing to ask for there
-			back = area(r.URL.Path)
+			back = firstPathPart(r.URL.Path)
 		}
 		to := "/login?" + url.Values{"return": {back}}.Encode()
 		if isRefresh(r) {
@@ -232,7 +239,7 @@ func (p *portal) fail(w http.ResponseWriter, r *http.Request, g page, err error)
 			return
 		}
 		if isCrossOrigin(r) {
-			LogIn(w, http.StatusOK, LogInPage{Return: r.URL.RequestURI(), Done: true})
+			ShowLogin(w, http.StatusOK, LoginPage{ReturnPath: r.URL.RequestURI(), LoggedIn: true})
 			return
 		}
 		http.Redirect(w, r, to, http.StatusSeeOther)
@@ -240,32 +247,34 @@ func (p *portal) fail(w http.ResponseWriter, r *http.Request, g page, err error)
 	}
 	f.What = g.title
 	if code >= http.StatusInternalServerError {
-		f.topic = g.topic
+		f.topic = g.topics
 	}
-	p.tell(w, r, code, f)
+	p.showFailure(w, r, code, f)
 }
 
-// tell sends the page about an error. If a service is temporarily unavailable, the page refreshes
+// showFailure sends the page about an error. If a service is temporarily unavailable, the page refreshes
 // like the one that it replaces. Refusals before the call of the API have a separate line in the
 // log.
-func (p *portal) tell(w http.ResponseWriter, r *http.Request, code int, f *failure) {
-	if f.Request == "" {
-		f.Request = client.NewKey()
-		p.o.Logger.InfoContext(r.Context(), "page request refused", "request_id", f.Request, "method", r.Method, "path",
+func (p *portal) showFailure(w http.ResponseWriter, r *http.Request, code int, f *failure) {
+	if f.RequestID == "" {
+		f.RequestID = client.NewKey()
+		p.opts.Logger.InfoContext(r.Context(), "page request refused", "request_id", f.RequestID, "method", r.Method,
+			"path",
 			r.URL.Path, "why", f.Why)
 	}
 	shown := view{
-		Title: f.What, Here: area(r.URL.Path), URL: r.URL.RequestURI(), Live: p.liveAt(f.topic),
-		Assets: p.assets.prefix, Version: p.o.Version, Guarded: p.o.Guarded, Now: time.Now(), Fail: f,
+		Title: f.What, Here: firstPathPart(r.URL.Path), URL: r.URL.RequestURI(), ChangesPath: p.changesPath(f.topic),
+		Assets: p.assets.pathPrefix, Version: p.opts.Version, Guarded: p.opts.LoginRequired, Now: time.Now(),
+		Failure: f,
 	}
-	if v, err := p.visit(r); err == nil {
-		p.surround(v, &shown)
+	if v, err := p.newVisit(r); err == nil {
+		p.fillLayout(v, &shown)
 	}
-	p.show(w, r, code, "fail", shown)
+	p.showView(w, r, code, "fail", shown)
 }
 
-// steps are what to do about failures.
-var steps = map[client.Code]string{
+// failureAdvice are what to do about failures.
+var failureAdvice = map[client.Code]string{
 	client.ErrForbidden:   "Ask the administrator of this cloud for the permission, or log in as another user.",
 	client.ErrNotFound:    "It may have been removed. Go back to the list.",
 	client.ErrUnavailable: "Wait a moment and reload the page. See Health for the cause.",
@@ -275,39 +284,39 @@ var steps = map[client.Code]string{
 	client.ErrUnsupported: "This controller does not support it: it is disabled, or of another version.",
 }
 
-func explain(err error) (code int, f *failure) {
+func explainError(err error) (code int, f *failure) {
 	f = &failure{
 		Why: err.Error(), Next: "Try again. If it fails again, search for the request ID in the log of the controller.",
 	}
 	code = http.StatusInternalServerError
 	if told, ok := errors.AsType[*client.Error](err); ok {
-		f.Why, f.Request = told.Message, told.RequestID
-		if status, ok := statuses[told.Code]; ok {
+		f.Why, f.RequestID = told.Message, told.RequestID
+		if status, ok := errorStatuses[told.Code]; ok {
 			code = status
 		}
-		if next, ok := steps[told.Code]; ok {
+		if next, ok := failureAdvice[told.Code]; ok {
 			f.Next = next
 		}
 	}
 	return code, f
 }
 
-// refusal returns why a part of a page is not shown; "" where it is.
-func refusal(err error) string {
+// notShownReason returns why a part of a page is not shown; "" where it is.
+func notShownReason(err error) string {
 	if err == nil {
 		return ""
 	}
-	_, f := explain(err)
+	_, f := explainError(err)
 	return f.Why
 }
 
-// invalid is the error of a form that lacks something.
-func invalid(sentence string) error {
+// formError is the error of a form that lacks something.
+func formError(sentence string) error {
 	return &client.Error{Code: client.ErrInvalid, Message: sentence}
 }
 
-// statuses are the HTTP status codes of pages about errors.
-var statuses = map[client.Code]int{
+// errorStatuses are the HTTP status codes of pages about errors.
+var errorStatuses = map[client.Code]int{
 	client.ErrUnauthenticated: http.StatusUnauthorized, client.ErrForbidden: http.StatusForbidden,
 	client.ErrNotFound: http.StatusNotFound, client.ErrNoVersion: http.StatusNotFound,
 	client.ErrUnsupported: http.StatusNotFound,

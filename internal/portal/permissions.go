@@ -11,39 +11,39 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// granter is a service that has its own permissions.
-type granter interface {
+// permissionClient is a service that has its own permissions.
+type permissionClient interface {
 	Permissions(ctx context.Context) ([]api.Permission, error)
 	PermissionGroups(ctx context.Context) ([]api.PermissionGroup, error)
 	SetPermissionGroup(ctx context.Context, g api.PermissionGroup) error
 	DeletePermissionGroup(ctx context.Context, name string) error
 }
 
-// grants is the permissions of permission groups at a service.
-type grants struct {
+// permissionAPI is the permissions of permission groups at a service.
+type permissionAPI struct {
 	Key, Name string // of the service
-	of        granter
+	of        permissionClient
 }
 
-// services are those whose permissions can be managed from here.
-func (v *visit) services() []grants {
-	all := []grants{{Key: "controller", Name: "Controller", of: v.Controller}}
+// permissionServices are those whose permissions can be managed from here.
+func (v *visit) permissionServices() []permissionAPI {
+	all := []permissionAPI{{Key: "controller", Name: "Controller", of: v.Controller}}
 	if v.registry != nil {
-		all = append(all, grants{Key: "registry", Name: "Registry", of: v.registry})
+		all = append(all, permissionAPI{Key: "registry", Name: "Registry", of: v.registry})
 	}
 	return all
 }
 
 // permissionList is the page of the permission groups.
 type permissionList struct {
-	Off      bool // callers do not have to log in
-	Apart    bool // the registry is another process, which keeps its own
-	Services []string
-	Not      []string // why those of a service are not shown
-	Rows     []permissionRow
-	Curl     string
-	GrantNot string // why the visitor can change none
-	DropNot  string // why they can delete none
+	Disabled         bool // callers do not have to log in
+	RegistryIsRemote bool // the registry is another process, which keeps its own
+	Services         []string
+	Not              []string // why those of a service are not shown
+	Rows             []permissionRow
+	CurlCommand      string
+	ChangeDenied     string // why the visitor can change none
+	DeleteDenied     string // why they can delete none
 }
 
 // permissionRow is a permission group with the number of its permissions in each service.
@@ -55,13 +55,14 @@ type permissionRow struct {
 const pathGroups = "/admin/api/v1/permission/group"
 
 func listPermissionGroups(v *visit) (any, error) {
-	list := permissionList{Off: !v.guarded, Apart: v.registry == nil, Curl: curl(v, "GET", pathGroups, "")}
-	if list.Off {
+	list := permissionList{Disabled: !v.loginRequired, RegistryIsRemote: v.registry == nil, CurlCommand: curlCommand(v,
+		"GET", pathGroups, "")}
+	if list.Disabled {
 		return list, nil
 	}
-	list.GrantNot, list.DropNot = v.anywhere("grant"), v.anywhere("forget grants")
+	list.ChangeDenied, list.DeleteDenied = v.grantedByAny("grant"), v.grantedByAny("forget grants")
 	rows := map[string][]int{}
-	services := v.services()
+	services := v.permissionServices()
 	for i, s := range services {
 		list.Services = append(list.Services, s.Name)
 		groups, err := s.of.PermissionGroups(v)
@@ -69,7 +70,7 @@ func listPermissionGroups(v *visit) (any, error) {
 			return nil, err
 		}
 		if err != nil {
-			list.Not = append(list.Not, s.Name+": "+refusal(err))
+			list.Not = append(list.Not, s.Name+": "+notShownReason(err))
 		}
 		for _, g := range groups {
 			if rows[g.Name] == nil {
@@ -86,69 +87,69 @@ func listPermissionGroups(v *visit) (any, error) {
 
 // permissionForm is the form of a permission group.
 type permissionForm struct {
-	Name     string // "": a new one
-	Services []permissionService
-	Curl     string
+	Name        string // "": a new one
+	Services    []permissionService
+	CurlCommand string
 }
 
 // permissionService is the permissions that a service has, by purpose.
 type permissionService struct {
 	Key, Name, Not string
 	Areas          []permissionArea
-	Was            string // those that the group has
+	Original       string // those that the group has
 }
 
 // permissionArea is permissions under a heading.
 type permissionArea struct {
-	Name string
-	List []permissionChoice
+	Name        string
+	Permissions []permissionChoice
 }
 
 // permissionChoice is a permission that a group has, or not.
 type permissionChoice struct {
 	api.Permission
-	On bool
+	Selected bool
 }
 
 func askPermissions(v *visit) (any, error) {
-	f := permissionForm{Name: strings.TrimSpace(v.q.Get("name"))}
-	f.Curl = curl(v, "POST", pathGroups+"/"+cmp.Or(f.Name, "NAME"), `{"permissions":["list_vms"]}`)
-	for _, s := range v.services() {
+	f := permissionForm{Name: strings.TrimSpace(v.query.Get("name"))}
+	f.CurlCommand = curlCommand(v, "POST", pathGroups+"/"+cmp.Or(f.Name, "NAME"), `{"permissions":["list_vms"]}`)
+	for _, s := range v.permissionServices() {
 		p, err := permissionsOf(v, s, f.Name)
 		if client.CodeOf(err) == client.ErrUnauthenticated {
 			return nil, err
 		}
-		p.Not = refusal(err)
+		p.Not = notShownReason(err)
 		f.Services = append(f.Services, p)
 	}
 	return f, nil
 }
 
 // permissionsOf returns the permissions of a service, and which of them a group has.
-func permissionsOf(v *visit, s grants, group string) (permissionService, error) {
+func permissionsOf(v *visit, s permissionAPI, group string) (permissionService, error) {
 	p := permissionService{Key: s.Key, Name: s.Name}
 	all, err := s.of.Permissions(v)
 	if err != nil {
 		return p, err
 	}
-	has, err := grantedTo(v, s, group)
+	has, err := groupPermissions(v, s, group)
 	if err != nil {
 		return p, err
 	}
-	p.Was = strings.Join(has, ",")
+	p.Original = strings.Join(has, ",")
 	for _, one := range all {
 		i := slices.IndexFunc(p.Areas, func(a permissionArea) bool { return a.Name == one.Area })
 		if i < 0 {
 			i = len(p.Areas)
 			p.Areas = append(p.Areas, permissionArea{Name: one.Area})
 		}
-		p.Areas[i].List = append(p.Areas[i].List, permissionChoice{one, slices.Contains(has, one.Name)})
+		p.Areas[i].Permissions = append(p.Areas[i].Permissions, permissionChoice{one, slices.Contains(has, one.Name)})
 	}
 	return p, nil
 }
 
-// grantedTo are the permissions that a group has at a service.
-func grantedTo(v *visit, s grants, group string) ([]string, error) {
+// groupPermissions are the permissions that a group has at a service.
+func groupPermissions(v *visit, s permissionAPI, group string) ([]string, error) {
 	groups, err := s.of.PermissionGroups(v)
 	for _, g := range groups {
 		if g.Name == group {
@@ -159,35 +160,35 @@ func grantedTo(v *visit, s grants, group string) ([]string, error) {
 }
 
 func doPermissions(v *visit) (actionResult, error) {
-	name := strings.TrimSpace(v.q.Get("name"))
+	name := strings.TrimSpace(v.query.Get("name"))
 	if name == "" {
-		return actionResult{}, invalid("Name required: a user group, a user, or an API key ID")
+		return actionResult{}, formError("Name required: a user group, a user, or an API key ID")
 	}
-	return v.eachShown(name, func(s grants) error {
-		now, err := grantedTo(v, s, name)
+	return v.forEachShown(name, func(s permissionAPI) error {
+		now, err := groupPermissions(v, s, name)
 		if err != nil {
 			return err
 		}
 		return s.of.SetPermissionGroup(v,
-			api.PermissionGroup{Name: name, Permissions: rebased(v.q, s.Key, now, v.q[s.Key])})
+			api.PermissionGroup{Name: name, Permissions: rebaseSelection(v.query, s.Key, now, v.query[s.Key])})
 	})
 }
 
-// eachShown runs do for each service that the form has shown.
-func (v *visit) eachShown(name string, do func(grants) error) (actionResult, error) {
+// forEachShown runs do for each service that the form has shown.
+func (v *visit) forEachShown(name string, do func(permissionAPI) error) (actionResult, error) {
 	out := actionResult{Back: "/permission-groups"}
-	for _, s := range v.services() {
-		if !slices.Contains(v.q["service"], s.Key) {
+	for _, s := range v.permissionServices() {
+		if !slices.Contains(v.query["service"], s.Key) {
 			continue
 		}
 		r := itemResult{Name: name + " at the " + s.Key, Said: "Saved"}
 		if err := do(s); err != nil {
-			r.Why = refusal(err)
+			r.Why = notShownReason(err)
 		}
 		out.Items = append(out.Items, r)
 	}
 	if len(out.Items) > 0 && out.Failed() == 0 {
-		return actionResult{To: "/permission-groups"}, nil
+		return actionResult{ResultPath: "/permission-groups"}, nil
 	}
 	return out, nil
 }
@@ -195,8 +196,8 @@ func (v *visit) eachShown(name string, do func(grants) error) (actionResult, err
 func askDeletePermissions(v *visit) (any, error) { return askPermissions(v) }
 
 func doDeletePermissions(v *visit) (actionResult, error) {
-	name := v.q.Get("name")
-	return v.eachShown(name, func(s grants) error {
+	name := v.query.Get("name")
+	return v.forEachShown(name, func(s permissionAPI) error {
 		err := s.of.DeletePermissionGroup(v, name)
 		if client.CodeOf(err) == client.ErrNotFound { // it has nothing at this service
 			return nil

@@ -12,22 +12,22 @@ import (
 // Options configure the portal.
 type Options struct {
 	API http.Handler // the controller's API, which authorizes callers; also gets all requests that are not for pages
-	// Registry is the registry's API, where that is in this process; nil: elsewhere.
-	Registry http.Handler
-	Guarded  bool // callers have to log in
-	// Origins are addresses, as https://host, whose pages may change things in addition to the
+	// RegistryAPI is the registry's API, where that is in this process; nil: elsewhere.
+	RegistryAPI   http.Handler
+	LoginRequired bool // callers have to log in
+	// AllowedOrigins are addresses, as https://host, whose pages may change things in addition to the
 	// portal's own: those under which a reverse proxy serves it.
-	Origins []string
-	Version string // of the program
-	// Changes returns the topics that have changed in the cloud since the channel was last read,
+	AllowedOrigins []string
+	Version        string // of the program
+	// SubscribeChanges returns the topics that have changed in the cloud since the channel was last read,
 	// until stop is called; nil: pages do not refresh automatically.
-	Changes func() (changed <-chan struct{}, take func() Topics, stop func())
-	Logger  *slog.Logger
+	SubscribeChanges func() (changed <-chan struct{}, take func() Topics, stop func())
+	Logger           *slog.Logger
 }
 
 // portal serves the pages.
 type portal struct {
-	o         Options
+	opts      Options
 	assets    *assets
 	templates map[string]*template.Template // by the name of a page
 	live      *hub
@@ -35,26 +35,26 @@ type portal struct {
 
 // Handler serves pages, and everything else by the API.
 func Handler(o Options) http.Handler {
-	p := &portal{o: o, assets: loadAssets(), templates: loadTemplates()}
-	p.live = newHub(o.Changes)
+	p := &portal{opts: o, assets: loadAssets(), templates: loadTemplates()}
+	p.live = newHub(o.SubscribeChanges)
 	pages := http.NewServeMux()
 	for _, page := range p.pages() {
-		pages.Handle("GET "+page.path, p.serve(page))
+		pages.Handle("GET "+page.pattern, p.pageHandler(page))
 	}
 	for _, a := range p.actions() {
-		pages.Handle("GET "+a.path, p.ask(a))
-		pages.Handle("POST "+a.path, p.act(a))
+		pages.Handle("GET "+a.pattern, p.formHandler(a))
+		pages.Handle("POST "+a.pattern, p.actionHandler(a))
 	}
 	pages.Handle("GET /assets/{path...}", p.assets)
-	pages.HandleFunc("GET /live", p.follow)
+	pages.HandleFunc("GET /live", p.serveChanges)
 	pages.HandleFunc("GET /favicon.ico", p.favicon)
-	shown := p.guarded(pages)
+	shown := p.isolatePages(pages)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := pages.Handler(r); pattern != "" {
 			shown.ServeHTTP(w, r)
 			return
 		}
-		p.elsewhere(w, r, pages)
+		p.passToAPI(w, r, pages)
 	})
 }
 
@@ -71,18 +71,18 @@ func (p *portal) actions() []action {
 }
 
 func (p *portal) favicon(w http.ResponseWriter, r *http.Request) {
-	r.URL.Path = p.assets.prefix + "icon.svg"
+	r.URL.Path = p.assets.pathPrefix + "icon.svg"
 	p.assets.ServeHTTP(w, r)
 }
 
-// parsed are the templates of all pages, each with the layout.
-var parsed = sync.OnceValue(func() map[string]*template.Template {
+// pageTemplates are the templates of all pages, each with the layout.
+var pageTemplates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	names, err := pageFiles.ReadDir("templates")
 	if err != nil {
 		panic(err) // they are in the program
 	}
-	shared := template.Must(template.New("").Funcs(words).ParseFS(pageFiles, "templates/_*.html"))
+	shared := template.Must(template.New("").Funcs(templateFuncs).ParseFS(pageFiles, "templates/_*.html"))
 	for _, f := range names {
 		if name, ok := strings.CutSuffix(f.Name(), ".html"); ok && !strings.HasPrefix(name, "_") {
 			all[name] = template.Must(template.Must(shared.Clone()).ParseFS(pageFiles, "templates/"+f.Name()))
@@ -91,4 +91,4 @@ var parsed = sync.OnceValue(func() map[string]*template.Template {
 	return all
 })
 
-func loadTemplates() map[string]*template.Template { return parsed() }
+func loadTemplates() map[string]*template.Template { return pageTemplates() }

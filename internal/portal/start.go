@@ -14,19 +14,22 @@ import (
 )
 
 func (p *portal) startActions() []action {
-	return []action{{path: "/instances/start", name: "start", title: "Start instance", ask: askStart, do: doStart}}
+	return []action{{
+		pattern: "/instances/start", templateName: "start", title: "Start instance", buildForm: askStart,
+		perform: doStart,
+	}}
 }
 
 // startField is a field of the form that starts instances, called as the API calls it.
 type startField struct {
-	Head              string // that it is the first under; "": it continues
+	Section           string // that it is the first under; "": it continues
 	Name, Label, Hint string
 	Kind              string // number, area, choice; "": text
 	Choices           []choice
-	Most              int // of a number
-	set               func(r *client.StartRequest, text string) error
+	MaxValue          int // of a number
+	setValue          func(r *client.StartRequest, text string) error
 
-	Value, Wrong string
+	Value, FieldError string
 }
 
 // choice is a value that a field may have.
@@ -40,39 +43,42 @@ func textField(of func(r *client.StartRequest) *string) func(*client.StartReques
 	}
 }
 
-var errNoInteger = errors.New("must be an integer")
+var errNotInteger = errors.New("must be an integer")
 
 // numberField sets an integer.
 func numberField(of func(r *client.StartRequest) *int) func(*client.StartRequest, string) error {
 	return func(r *client.StartRequest, text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return errNoInteger
+			return errNotInteger
 		}
 		*of(r) = n
 		return nil
 	}
 }
 
-type start = client.StartRequest
+type startRequest = client.StartRequest
 
 // firstFields are the fields that nearly every start sets, the others those that few set.
 var firstFields = []startField{
-	{Name: "tag", Label: "Tag", Hint: "Empty: the latest.", set: textField(func(r *start) *string { return &r.Tag })},
 	{
-		Name: "count", Label: "Count", Kind: "number", Most: 1000,
-		set: numberField(func(r *start) *int { return &r.Count }),
+		Name: "tag", Label: "Tag", Hint: "Empty: the latest.",
+		setValue: textField(func(r *startRequest) *string { return &r.Tag }),
 	},
-	{Name: "name", Label: "Name", set: textField(func(r *start) *string { return &r.Name })},
+	{
+		Name: "count", Label: "Count", Kind: "number", MaxValue: 1000,
+		setValue: numberField(func(r *startRequest) *int { return &r.Count }),
+	},
+	{Name: "name", Label: "Name", setValue: textField(func(r *startRequest) *string { return &r.Name })},
 }
 
 var startFields = []startField{
 	{
-		Head: "Placement and lifetime", Name: "version", Label: "Version", Hint: "A number instead of the tag.",
-		set: func(r *start, text string) error {
+		Section: "Placement and lifetime", Name: "version", Label: "Version", Hint: "A number instead of the tag.",
+		setValue: func(r *startRequest, text string) error {
 			n, err := strconv.Atoi(text)
 			if err != nil {
-				return errNoInteger
+				return errNotInteger
 			}
 			r.Version = &n
 			return nil
@@ -80,22 +86,25 @@ var startFields = []startField{
 	},
 	{
 		Name: "external_id", Label: "External ID", Hint: "Identifier in your own systems.",
-		set: textField(func(r *start) *string { return &r.ExternalID }),
+		setValue: textField(func(r *startRequest) *string { return &r.ExternalID }),
 	},
-	{Name: "metadata", Label: "Metadata", Kind: "area", Hint: "One per line: key=value.", set: setMetadata},
-	{Name: "node_id", Label: "Node", Kind: "choice", set: textField(func(r *start) *string { return &r.NodeID })},
+	{Name: "metadata", Label: "Metadata", Kind: "area", Hint: "One per line: key=value.", setValue: setMetadata},
+	{
+		Name: "node_id", Label: "Node", Kind: "choice",
+		setValue: textField(func(r *startRequest) *string { return &r.NodeID }),
+	},
 	{
 		Name: "group_id", Label: "Group of nodes", Kind: "choice",
-		set: textField(func(r *start) *string { return &r.GroupID }),
+		setValue: textField(func(r *startRequest) *string { return &r.GroupID }),
 	},
 	{
-		Name: "priority", Label: "Priority", Kind: "number", Most: 10000,
-		Hint: "1 to 10000, lower is sooner. Empty: 1000.",
-		set:  numberField(func(r *start) *int { return &r.Priority }),
+		Name: "priority", Label: "Priority", Kind: "number", MaxValue: 10000,
+		Hint:     "1 to 10000, lower is sooner. Empty: 1000.",
+		setValue: numberField(func(r *startRequest) *int { return &r.Priority }),
 	},
 	{
 		Name: "ttl", Label: "TTL", Hint: "A duration such as 90s or 2h. Empty: no limit.",
-		set: func(r *start, text string) error {
+		setValue: func(r *startRequest, text string) error {
 			d, err := time.ParseDuration(text)
 			if err != nil {
 				return errors.New("must be a time such as 90s or 2h")
@@ -105,45 +114,49 @@ var startFields = []startField{
 		},
 	},
 	{
-		Head: "Startup script", Name: "startup_script", Label: "Startup script", Kind: "area",
-		set: func(r *start, text string) error {
+		Section: "Startup script", Name: "startup_script", Label: "Startup script", Kind: "area",
+		setValue: func(r *startRequest, text string) error {
 			r.StartupScript = []byte(strings.ReplaceAll(text, "\r\n", "\n"))
 			return nil
 		},
 	},
 	{Name: "startup_script_condition", Label: "Runs", Kind: "choice", Choices: []choice{
 		{"", "once the network is up"}, {"1", "as soon as it boots"},
-	}, set: numberField(func(r *start) *int { return (*int)(&r.ScriptCondition) })},
+	}, setValue: numberField(func(r *startRequest) *int { return (*int)(&r.ScriptCondition) })},
 	{Name: "script_monitoring", Label: "Monitoring", Kind: "choice", Choices: []choice{
 		{"", "ignore the result"}, {"true", "wait for the result and keep it"},
-	}, set: func(r *start, text string) error {
+	}, setValue: func(r *startRequest, text string) error {
 		r.ScriptMonitoring = text == "true"
 		return nil
 	}},
 	{
-		Name: "script_timeout", Label: "Script timeout", Kind: "number", Most: 86400,
-		Hint: "In seconds, if monitored. Empty: 90.",
-		set:  numberField(func(r *start) *int { return &r.ScriptTimeout }),
+		Name: "script_timeout", Label: "Script timeout", Kind: "number", MaxValue: 86400,
+		Hint:     "In seconds, if monitored. Empty: 90.",
+		setValue: numberField(func(r *startRequest) *int { return &r.ScriptTimeout }),
 	},
 	{Name: "script_fail_handler", Label: "On failure", Kind: "choice", Choices: []choice{
 		{"", "stop the VM"}, {"1", "keep the VM"}, {"2", "delete the VM"},
-	}, set: numberField(func(r *start) *int { return (*int)(&r.ScriptFailHandler) })},
+	}, setValue: numberField(func(r *startRequest) *int { return (*int)(&r.ScriptFailHandler) })},
 	{
-		Head: "Machine", Name: "vcpu", Label: "Virtual CPUs", Kind: "number", Most: 4096,
-		Hint: "Empty: value of the template.", set: numberField(func(r *start) *int { return &r.VCPU }),
+		Section: "Machine", Name: "vcpu", Label: "Virtual CPUs", Kind: "number", MaxValue: 4096,
+		Hint: "Empty: value of the template.", setValue: numberField(func(r *startRequest) *int { return &r.VCPU }),
 	},
-	{Name: "vram", Label: "Memory (MiB)", Kind: "number", Most: 1 <<
-		24, Hint: "Empty: value of the template.", set: numberField(func(r *start) *int { return &r.VRAM })},
+	{
+		Name: "vram", Label: "Memory (MiB)", Kind: "number", MaxValue: 1 <<
+			24, Hint: "Empty: value of the template.",
+		setValue: numberField(func(r *startRequest) *int { return &r.VRAM }),
+	},
 	{
 		Name: "disk", Label: "Disk", Hint: "A size such as 80G, to grow the disk.",
-		set: func(r *start, text string) error {
+		setValue: func(r *startRequest, text string) error {
 			r.Disk = &client.Disk{Size: text}
 			return nil
 		},
 	},
 	{
 		Name: "skip_container_resize", Label: "File system", Kind: "choice",
-		Choices: []choice{{"", "grow with the disk"}, {"true", "keep the size"}}, set: func(r *start, _ string) error {
+		Choices: []choice{{"", "grow with the disk"}, {"true", "keep the size"}},
+		setValue: func(r *startRequest, _ string) error {
 			if r.Disk == nil {
 				return errors.New("requires a new size of the disk")
 			}
@@ -152,56 +165,60 @@ var startFields = []startField{
 		},
 	},
 	{
-		Name: "video_controller", Label: "Video controller", Kind: "choice", Choices: choicesOf("fbuf",
+		Name: "video_controller", Label: "Video controller", Kind: "choice", Choices: newChoices("fbuf",
 			"pg"), Hint: "fbuf is plain VGA, pg a paravirtual one.",
-		set: textField(func(r *start) *string { return &r.VideoController }),
+		setValue: textField(func(r *startRequest) *string { return &r.VideoController }),
 	},
 	{
 		Name: "hw_serial", Label: "Serial number", Hint: "Serial number that the firmware reports.",
-		set: textField(func(r *start) *string { return &r.HardwareSerial }),
+		setValue: textField(func(r *startRequest) *string { return &r.HardwareSerial }),
 	},
 	{
 		Name: "hw_uuid", Label: "Hardware UUID", Hint: "Hardware UUID; for one instance at a time.",
-		set: textField(func(r *start) *string { return &r.HardwareUUID }),
+		setValue: textField(func(r *startRequest) *string { return &r.HardwareUUID }),
 	},
-	{Name: "hvapic", Label: "HVAPIC", Kind: "choice", Choices: choicesOf("forceOn",
-		"forceOff"), Hint: "Intel Macs only.", set: textField(func(r *start) *string { return &r.HVAPIC })},
+	{Name: "hvapic", Label: "HVAPIC", Kind: "choice", Choices: newChoices("forceOn",
+		"forceOff"), Hint: "Intel Macs only.", setValue: textField(func(r *startRequest) *string { return &r.HVAPIC })},
 	{
-		Name: "csr_active_config", Label: "CSR active config", Kind: "choice", Choices: choicesOf("forceOn"),
-		Hint: "Intel Macs only.", set: textField(func(r *start) *string { return &r.CSRActiveConfig }),
+		Name: "csr_active_config", Label: "CSR active config", Kind: "choice", Choices: newChoices("forceOn"),
+		Hint: "Intel Macs only.", setValue: textField(func(r *startRequest) *string { return &r.CSRActiveConfig }),
 	},
 	{
 		Name: "usb_device", Label: "USB device", Hint: "A claim name or a location.",
-		set: textField(func(r *start) *string { return &r.USBDevice }),
+		setValue: textField(func(r *startRequest) *string { return &r.USBDevice }),
 	},
 	{
 		Name: "name_template", Label: "Name of the VM",
-		Hint: "May hold $template_name, $template_id, $instance_id, $node_name, $node_id, $ts.",
-		set:  textField(func(r *start) *string { return &r.NameTemplate }),
+		Hint:     "May hold $template_name, $template_id, $instance_id, $node_name, $node_id, $ts.",
+		setValue: textField(func(r *startRequest) *string { return &r.NameTemplate }),
 	},
 	{
 		Name: "vnc_password", Label: "VNC password", Hint: "At most 8 characters.",
-		set: textField(func(r *start) *string { return &r.VNCPassword }),
+		setValue: textField(func(r *startRequest) *string { return &r.VNCPassword }),
 	},
-	{Head: "Network", Name: "network_mode", Label: "Network", Kind: "choice", Choices: choicesOf("shared", "nat",
-		"host", "bridge", "disconnected"), set: textField(func(r *start) *string { return &r.NetworkMode })},
-	{Name: "network_local", Label: "Local network isolation", Kind: "choice", Choices: choicesOf("forceOn",
-		"forceOff"), set: textField(func(r *start) *string { return &r.NetworkLocal })},
-	{Name: "vlan_tag", Label: "VLAN", set: textField(func(r *start) *string { return &r.VLANTag })},
-	{Name: "mac_address", Label: "MAC address", set: textField(func(r *start) *string { return &r.MACAddress })},
+	{Section: "Network", Name: "network_mode", Label: "Network", Kind: "choice", Choices: newChoices("shared", "nat",
+		"host", "bridge",
+		"disconnected"), setValue: textField(func(r *startRequest) *string { return &r.NetworkMode })},
+	{Name: "network_local", Label: "Local network isolation", Kind: "choice", Choices: newChoices("forceOn",
+		"forceOff"), setValue: textField(func(r *startRequest) *string { return &r.NetworkLocal })},
+	{Name: "vlan_tag", Label: "VLAN", setValue: textField(func(r *startRequest) *string { return &r.VLANTag })},
+	{
+		Name: "mac_address", Label: "MAC address",
+		setValue: textField(func(r *startRequest) *string { return &r.MACAddress }),
+	},
 	{
 		Name: "port_forwarding_override", Label: "Ports", Kind: "area",
 		Hint: "One per line, replacing those of the template: name, guest port, host port, host address (the last " +
-			"two are optional). none: no ports.", set: setPorts,
+			"two are optional). none: no ports.", setValue: setPorts,
 	},
 	{
-		Head: "Act as", Name: "group", Label: "Permission group",
-		Hint: "The permission group to act as. Required with resource rights on nodes, rejected otherwise.",
-		set:  textField(func(r *start) *string { return &r.Group }),
+		Section: "Act as", Name: "group", Label: "Permission group",
+		Hint:     "The permission group to act as. Required with resource rights on nodes, rejected otherwise.",
+		setValue: textField(func(r *startRequest) *string { return &r.Group }),
 	},
 }
 
-func choicesOf(values ...string) []choice {
+func newChoices(values ...string) []choice {
 	all := []choice{{"", "as the template says"}}
 	for _, value := range values {
 		all = append(all, choice{value, value})
@@ -209,7 +226,7 @@ func choicesOf(values ...string) []choice {
 	return all
 }
 
-func setMetadata(r *start, text string) error {
+func setMetadata(r *startRequest, text string) error {
 	r.Metadata = map[string]any{}
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line == "" {
@@ -224,7 +241,7 @@ func setMetadata(r *start, text string) error {
 	return nil
 }
 
-func setPorts(r *start, text string) error {
+func setPorts(r *startRequest, text string) error {
 	r.Ports = []client.PortRule{}
 	if text == "none" {
 		return nil
@@ -235,7 +252,7 @@ func setPorts(r *start, text string) error {
 		if len(words) == 0 {
 			continue
 		}
-		rule, err := portOf(words)
+		rule, err := parsePortRule(words)
 		if err != nil {
 			return err
 		}
@@ -244,8 +261,8 @@ func setPorts(r *start, text string) error {
 	return nil
 }
 
-// portOf reads a rule: a name, the port in the VM, the node's port, the node's address.
-func portOf(words []string) (rule client.PortRule, err error) {
+// parsePortRule reads a rule: a name, the port in the VM, the node's port, the node's address.
+func parsePortRule(words []string) (rule client.PortRule, err error) {
 	if len(words) < 2 || len(words) > 4 {
 		return rule,
 			errors.New("each line must have a name, a guest port, and optionally a host port and a host address")
@@ -270,48 +287,48 @@ func portOf(words []string) (rule client.PortRule, err error) {
 
 // startForm is the form that starts instances.
 type startForm struct {
-	TemplateID    string
-	TemplateWrong string
-	Templates     []api.Template
-	TemplatesWhy  string // they are not listed
-	Tags          []string
-	First, More   []startField
-	Open          bool // a field in More is set
-	Wrong         string
-	Key           string
-	Curl          string
+	TemplateID            string
+	TemplateError         string
+	Templates             []api.Template
+	TemplatesHiddenReason string // they are not listed
+	Tags                  []string
+	MainFields, More      []startField
+	MoreOpen              bool // a field in More is set
+	StartError            string
+	Key                   string
+	CurlCommand           string
 }
 
-// startOf reads the form: the request that it makes, and the form as it was filled in.
-func startOf(v *visit) (client.StartRequest, startForm) {
-	r := client.StartRequest{TemplateID: strings.TrimSpace(v.q.Get("vmid"))}
+// readStartForm reads the form: the request that it makes, and the form as it was filled in.
+func readStartForm(v *visit) (client.StartRequest, startForm) {
+	r := client.StartRequest{TemplateID: strings.TrimSpace(v.query.Get("vmid"))}
 	f := startForm{
-		TemplateID: r.TemplateID, First: slices.Clone(firstFields), More: slices.Clone(startFields),
-		Key: v.q.Get("key"),
+		TemplateID: r.TemplateID, MainFields: slices.Clone(firstFields), More: slices.Clone(startFields),
+		Key: v.query.Get("key"),
 	}
 	if f.Key == "" {
 		f.Key = client.NewKey()
 	}
-	for _, fields := range [][]startField{f.First, f.More} {
+	for _, fields := range [][]startField{f.MainFields, f.More} {
 		for i := range fields {
 			field := &fields[i]
-			if field.Value = strings.TrimSpace(v.q.Get(field.Name)); field.Value == "" {
+			if field.Value = strings.TrimSpace(v.query.Get(field.Name)); field.Value == "" {
 				continue
 			}
-			if err := field.set(&r, field.Value); err != nil {
-				field.Wrong = err.Error()
+			if err := field.setValue(&r, field.Value); err != nil {
+				field.FieldError = err.Error()
 			}
 		}
 	}
-	f.Curl = curl(v, "POST", "/api/v1/vm", jsonOf(r))
+	f.CurlCommand = curlCommand(v, "POST", "/api/v1/vm", jsonText(r))
 	return r, f
 }
 
-// fill adds what can be chosen. What the visitor may not see is typed instead.
-func (f *startForm) fill(v *visit) {
+// addChoices adds what can be chosen. What the visitor may not see is typed instead.
+func (f *startForm) addChoices(v *visit) {
 	var err error
 	f.Templates, err = v.Templates(v, client.ListOptions{})
-	f.TemplatesWhy = refusal(err)
+	f.TemplatesHiddenReason = notShownReason(err)
 	if f.TemplateID != "" {
 		if t, err := v.Template(v, f.TemplateID); err == nil {
 			for _, version := range slices.Backward(t.Versions) {
@@ -320,7 +337,7 @@ func (f *startForm) fill(v *visit) {
 		}
 	}
 	nodes := []choice{{"", "any"}}
-	page, err := v.NodePage(v, client.PageOptions{Sort: "name", Limit: maxChoices})
+	page, err := v.NodePage(v, client.PageOptions{Sort: "name", Limit: maxNodeChoices})
 	for _, n := range page.Nodes {
 		nodes = append(nodes, choice{n.NodeID, n.NodeName + " (" + n.State + ")"})
 	}
@@ -331,24 +348,24 @@ func (f *startForm) fill(v *visit) {
 			groups = append(groups, choice{g.ID, g.Name})
 		}
 	}
-	f.actAs(v.can())
+	f.addActingGroup(v.canDo())
 	for i := range f.More {
 		field := &f.More[i]
 		switch field.Name {
 		case "node_id":
-			if field.Choices = known(nodes, field.Value); typed {
+			if field.Choices = includeChoice(nodes, field.Value); typed {
 				field.Kind, field.Hint = "", "Node ID. Empty: any."
 			}
 		case "group_id":
-			field.Choices = known(groups, field.Value)
+			field.Choices = includeChoice(groups, field.Value)
 		}
-		f.Open = f.Open || field.Value != "" || field.Wrong != ""
+		f.MoreOpen = f.MoreOpen || field.Value != "" || field.FieldError != ""
 	}
 }
 
-// actAs adds the permission group to the first fields where one has to be named, and removes the
+// addActingGroup adds the permission group to the first fields where one has to be named, and removes the
 // node group, which applies elsewhere.
-func (f *startForm) actAs(m *capabilities) {
+func (f *startForm) addActingGroup(m *capabilities) {
 	if !m.managed() {
 		return
 	}
@@ -356,21 +373,21 @@ func (f *startForm) actAs(m *capabilities) {
 		return slices.IndexFunc(f.More, func(x startField) bool { return x.Name == name })
 	}
 	group := f.More[at("group")]
-	group.Head, group.Hint = "", "The permission group to act as."
+	group.Section, group.Hint = "", "The permission group to act as."
 	if all := m.actingGroups(); len(all) > 0 {
 		group.Kind = "choice"
 		for _, name := range all {
 			group.Choices = append(group.Choices, choice{name, name})
 		}
-		group.Choices = known(group.Choices, group.Value)
+		group.Choices = includeChoice(group.Choices, group.Value)
 	}
-	f.First = append(f.First, group)
+	f.MainFields = append(f.MainFields, group)
 	f.More = slices.Delete(f.More, at("group"), at("group")+1)
 	f.More = slices.Delete(f.More, at("group_id"), at("group_id")+1)
 }
 
-// known returns choices that include the chosen one.
-func known(all []choice, chosen string) []choice {
+// includeChoice returns choices that include the chosen one.
+func includeChoice(all []choice, chosen string) []choice {
 	if slices.ContainsFunc(all, func(c choice) bool { return c.Value == chosen }) {
 		return all
 	}
@@ -381,69 +398,69 @@ func known(all []choice, chosen string) []choice {
 }
 
 func askStart(v *visit) (any, error) {
-	_, f := startOf(v)
-	f.fill(v)
+	_, f := readStartForm(v)
+	f.addChoices(v)
 	return f, nil
 }
 
-// ofField matches the API's messages about a field.
-var ofField = regexp.MustCompile(`^([a-z_]+)(?:(?:\[\d+\][a-z_.]*)?:)? (.+)$`)
+// fieldErrorPattern matches the API's messages about a field.
+var fieldErrorPattern = regexp.MustCompile(`^([a-z_]+)(?:(?:\[\d+\][a-z_.]*)?:)? (.+)$`)
 
 // setError assigns the API's error about a request to the field that it concerns.
 func (f *startForm) setError(message string) {
-	m := ofField.FindStringSubmatch(message)
-	for _, fields := range [][]startField{f.First, f.More} {
+	m := fieldErrorPattern.FindStringSubmatch(message)
+	for _, fields := range [][]startField{f.MainFields, f.More} {
 		for i := range fields {
 			if m != nil && fields[i].Name == m[1] {
-				fields[i].Wrong = m[2]
+				fields[i].FieldError = m[2]
 				return
 			}
 		}
 	}
 	if m != nil && m[1] == "vmid" {
-		f.TemplateWrong = m[2]
+		f.TemplateError = m[2]
 		return
 	}
-	f.Wrong = message
+	f.StartError = message
 }
 
-func (f *startForm) faulty() bool {
-	bad := func(x startField) bool { return x.Wrong != "" }
-	return f.Wrong != "" || f.TemplateWrong != "" || slices.ContainsFunc(f.First, bad) ||
+func (f *startForm) hasErrors() bool {
+	bad := func(x startField) bool { return x.FieldError != "" }
+	return f.StartError != "" || f.TemplateError != "" || slices.ContainsFunc(f.MainFields, bad) ||
 		slices.ContainsFunc(f.More, bad)
 }
 
-// again are the failures of a start that its form can mend.
-var again = []client.Code{
+// retryableCodes are the failures of a start that its form can mend.
+var retryableCodes = []client.Code{
 	client.ErrInvalid, client.ErrRefused, client.ErrNotFound, client.ErrNoVersion,
 	client.ErrConflict, client.ErrTooLarge,
 }
 
 func doStart(v *visit) (actionResult, error) {
-	r, f := startOf(v)
-	if v.q.Get("preview") == "1" {
-		f.fill(v)
-		return actionResult{Again: f}, nil
+	r, f := readStartForm(v)
+	if v.query.Get("preview") == "1" {
+		f.addChoices(v)
+		return actionResult{Form: f}, nil
 	}
 	var ids []string
-	if !f.faulty() {
+	if !f.hasErrors() {
 		r.IdempotencyKey = f.Key
 		var err error
 		ids, err = v.Start(v, r)
-		if err != nil && !slices.Contains(again, client.CodeOf(err)) {
+		if err != nil && !slices.Contains(retryableCodes, client.CodeOf(err)) {
 			return actionResult{}, err
 		}
 		if err != nil {
-			f.setError(refusal(err))
+			f.setError(notShownReason(err))
 		}
 	}
-	if f.faulty() {
+	if f.hasErrors() {
 		f.Key = client.NewKey()
-		f.fill(v)
-		return actionResult{Again: f, Wrong: true}, nil
+		f.addChoices(v)
+		return actionResult{Form: f, Invalid: true}, nil
 	}
 	if len(ids) == 1 {
-		return actionResult{To: "/instances/" + url.PathEscape(ids[0])}, nil
+		return actionResult{ResultPath: "/instances/" + url.PathEscape(ids[0])}, nil
 	}
 	out := actionResult{Back: "/instances"}
 	for _, id := range ids {

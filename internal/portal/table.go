@@ -9,17 +9,17 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// rowsOfPage is the rows per page: two screens, chosen with the cost of refreshing such a page in
+// rowsPerPage is the rows per page: two screens, chosen with the cost of refreshing such a page in
 // mind.
-const rowsOfPage = 50
+const rowsPerPage = 50
 
 // column is a column of a table.
 type column struct {
-	Name  string
-	Field string // that it is sorted by; "": it cannot be
-	Num   bool
-	Wide  bool // hidden on narrow screens
-	Young bool // by age: the first click shows the newest first
+	Name         string
+	Field        string // that it is sorted by; "": it cannot be
+	Numeric      bool
+	HideOnNarrow bool // hidden on narrow screens
+	NewestFirst  bool // by age: the first click shows the newest first
 
 	Path   string // that sorts by it
 	Sorted string // ascending or descending; "": the table is sorted by another one
@@ -29,14 +29,14 @@ type column struct {
 type chip struct {
 	Name, Path string
 	Count      int
-	On         bool
+	Selected   bool
 }
 
 // pager is the part of a table that is shown.
 type pager struct {
 	From, To, Total int
 	Before, After   string // paths; "": there is nothing
-	Needed          bool
+	IsNeeded        bool
 }
 
 // tableQuery is the query in the address of a table: which rows, in which order.
@@ -45,34 +45,37 @@ type tableQuery struct {
 	page               int // from 1
 }
 
-func (v *visit) asked(usualSort string) tableQuery {
-	page, err := strconv.Atoi(v.q.Get("page"))
+func (v *visit) tableQuery(usualSort string) tableQuery {
+	page, err := strconv.Atoi(v.query.Get("page"))
 	if err != nil || page < 1 || page > 1<<20 {
 		page = 1
 	}
-	a := tableQuery{path: v.r.URL.Path, filter: strings.TrimSpace(v.q.Get("q")), sort: v.q.Get("sort"), page: page}
+	a := tableQuery{
+		path: v.request.URL.Path, filter: strings.TrimSpace(v.query.Get("q")), sort: v.query.Get("sort"),
+		page: page,
+	}
 	if a.sort == "" {
 		a.sort = usualSort
 	}
 	return a
 }
 
-func (a tableQuery) options() client.PageOptions {
-	return client.PageOptions{Filter: a.filter, Sort: a.sort, Skip: (a.page - 1) * rowsOfPage, Limit: rowsOfPage}
+func (a tableQuery) pageOptions() client.PageOptions {
+	return client.PageOptions{Filter: a.filter, Sort: a.sort, Skip: (a.page - 1) * rowsPerPage, Limit: rowsPerPage}
 }
 
-// beyond reports whether the requested page is behind the end of a table, which may have become
+// clampPage reports whether the requested page is behind the end of a table, which may have become
 // shorter since then; it then selects the last page.
-func (a *tableQuery) beyond(rows, total int) bool {
+func (a *tableQuery) clampPage(rows, total int) bool {
 	if rows > 0 || total == 0 {
 		return false
 	}
-	a.page = (total-1)/rowsOfPage + 1
+	a.page = (total-1)/rowsPerPage + 1
 	return true
 }
 
-// with returns the address of another part of the table.
-func (a tableQuery) with(filter, sort string, page int) string {
+// pathWith returns the address of another part of the table.
+func (a tableQuery) pathWith(filter, sort string, page int) string {
 	q := url.Values{}
 	if filter != "" {
 		q.Set("q", filter)
@@ -106,35 +109,35 @@ func (a tableQuery) columns(all []column) []column {
 				next = "-" + c.Field
 			}
 		}
-		all[i].Path = a.with(a.filter, next, 1)
+		all[i].Path = a.pathWith(a.filter, next, 1)
 	}
 	return all
 }
 
-// part returns the requested rows.
-func part[T any](a *tableQuery, all []T) []T {
-	from := min((a.page-1)*rowsOfPage, len(all))
-	if a.beyond(len(all)-from, len(all)) {
-		from = (a.page - 1) * rowsOfPage
+// pageRows returns the requested rows.
+func pageRows[T any](a *tableQuery, all []T) []T {
+	from := min((a.page-1)*rowsPerPage, len(all))
+	if a.clampPage(len(all)-from, len(all)) {
+		from = (a.page - 1) * rowsPerPage
 	}
-	return all[from:min(from+rowsOfPage, len(all))]
+	return all[from:min(from+rowsPerPage, len(all))]
 }
 
 func (a tableQuery) pager(rows, total int) pager {
-	first := (a.page - 1) * rowsOfPage
-	p := pager{From: first + 1, To: first + rows, Total: total, Needed: total > rows}
+	first := (a.page - 1) * rowsPerPage
+	p := pager{From: first + 1, To: first + rows, Total: total, IsNeeded: total > rows}
 	if a.page > 1 {
-		p.Before = a.with(a.filter, a.sort, a.page-1)
+		p.Before = a.pathWith(a.filter, a.sort, a.page-1)
 	}
 	if first+rows < total {
-		p.After = a.with(a.filter, a.sort, a.page+1)
+		p.After = a.pathWith(a.filter, a.sort, a.page+1)
 	}
 	return p
 }
 
 // chips returns a chip for each state with rows, or named in the filter.
 func (a tableQuery) chips(states map[string]int, order []string) (chips []chip) {
-	rest, chosen := stateTerm(a.filter)
+	rest, chosen := cutStateTerm(a.filter)
 	for _, name := range order {
 		on := slices.ContainsFunc(chosen, func(s string) bool { return strings.EqualFold(s, name) })
 		if states[name] == 0 && !on {
@@ -143,30 +146,30 @@ func (a tableQuery) chips(states map[string]int, order []string) (chips []chip) 
 		var now []string
 		for _, s := range chosen {
 			if !strings.EqualFold(s, name) {
-				now = append(now, quoted(s))
+				now = append(now, quoteFilterValue(s))
 			}
 		}
 		if !on {
-			now = append(now, quoted(strings.ToLower(name)))
+			now = append(now, quoteFilterValue(strings.ToLower(name)))
 		}
 		filter := rest
 		if len(now) > 0 {
 			filter = strings.TrimSpace("state:" + strings.Join(now, ",") + " " + rest)
 		}
-		chips = append(chips, chip{Name: name, Count: states[name], On: on, Path: a.with(filter, a.sort, 1)})
+		chips = append(chips, chip{Name: name, Count: states[name], Selected: on, Path: a.pathWith(filter, a.sort, 1)})
 	}
 	return chips
 }
 
-// stateTerm removes the first plain term about states from a filter.
-func stateTerm(filter string) (rest string, states []string) {
-	terms := outside(filter, ' ')
+// cutStateTerm removes the first plain term about states from a filter.
+func cutStateTerm(filter string) (rest string, states []string) {
+	terms := splitUnquoted(filter, ' ')
 	for i, term := range terms {
 		list, ok := strings.CutPrefix(term, "state:")
 		if !ok || strings.Contains(list, "*") {
 			continue
 		}
-		for _, name := range outside(list, ',') {
+		for _, name := range splitUnquoted(list, ',') {
 			states = append(states, strings.Trim(name, `"`))
 		}
 		return strings.Join(slices.Delete(terms, i, i+1), " "), states
@@ -174,8 +177,8 @@ func stateTerm(filter string) (rest string, states []string) {
 	return filter, nil
 }
 
-// outside splits a text at separators that are not in quotes, and leaves out empty parts.
-func outside(text string, separator rune) []string {
+// splitUnquoted splits a text at separators that are not in quotes, and leaves out empty parts.
+func splitUnquoted(text string, separator rune) []string {
 	within := false
 	return strings.FieldsFunc(text, func(r rune) bool {
 		if r == '"' {
@@ -185,8 +188,8 @@ func outside(text string, separator rune) []string {
 	})
 }
 
-// quoted is a value for a filter.
-func quoted(s string) string {
+// quoteFilterValue is a value for a filter.
+func quoteFilterValue(s string) string {
 	if strings.ContainsAny(s, " ()") {
 		return strconv.Quote(s)
 	}

@@ -8,7 +8,7 @@ import (
 
 func askedOf(address, usual string) tableQuery {
 	r := httptest.NewRequest("GET", address, nil)
-	return (&visit{r: r, q: r.URL.Query()}).asked(usual)
+	return (&visit{request: r, query: r.URL.Query()}).tableQuery(usual)
 }
 
 // TestChips: a click adds a state to the filter or takes it away, and leaves the rest of it.
@@ -34,7 +34,7 @@ func TestChips(t *testing.T) {
 			if i > 0 {
 				got += " "
 			}
-			got += fmt.Sprintf("[%s %d %s %v]", c.Name, c.Count, c.Path, c.On)
+			got += fmt.Sprintf("[%s %d %s %v]", c.Name, c.Count, c.Path, c.Selected)
 		}
 		if got != want {
 			t.Errorf("%q:\n%s; want\n%s", filter, got, want)
@@ -45,11 +45,12 @@ func TestChips(t *testing.T) {
 // TestAddressOfATable: the address contains the whole query, and defaults are left out.
 func TestAddressOfATable(t *testing.T) {
 	a := askedOf("/i?q=+state:x+&sort=-name&page=2", "age")
-	if o := a.options(); o.Filter != "state:x" || o.Sort != "-name" || o.Skip != rowsOfPage || o.Limit != rowsOfPage {
+	if o := a.pageOptions(); o.Filter != "state:x" || o.Sort != "-name" || o.Skip != rowsPerPage ||
+		o.Limit != rowsPerPage {
 		t.Errorf("%+v", o)
 	}
 	p := a.pager(30, 80)
-	if p.From != 51 || p.To != 80 || p.Before != "/i?q=state%3Ax&sort=-name" || p.After != "" || !p.Needed {
+	if p.From != 51 || p.To != 80 || p.Before != "/i?q=state%3Ax&sort=-name" || p.After != "" || !p.IsNeeded {
 		t.Errorf("%+v", p)
 	}
 	c := a.columns([]column{{Name: "Name", Field: "name"}, {Name: "Age", Field: "age"}, {Name: "IP"}})
@@ -62,17 +63,17 @@ func TestAddressOfATable(t *testing.T) {
 		"/i": 50, "/i?page=2": 50, "/i?page=3": 20, "/i?page=4": 20, "/i?page=1000000": 20,
 	} {
 		a := askedOf(at, "age")
-		rows := part(&a, all)
+		rows := pageRows(&a, all)
 		if p := a.pager(len(rows), len(all)); len(rows) != want || p.To-p.From+1 != want ||
 			(p.After == "") != (want == 20) {
 			t.Errorf("%s: %d rows, %+v", at, len(rows), p)
 		}
 	}
-	if a := askedOf("/i?page=7", "age"); len(part(&a, all[:0])) != 0 {
+	if a := askedOf("/i?page=7", "age"); len(pageRows(&a, all[:0])) != 0 {
 		t.Errorf("%+v", a)
 	}
 	for _, wild := range []string{"/i?page=0", "/i?page=-4", "/i?page=x", "/i?page=99999999999999"} {
-		if a := askedOf(wild, "age"); a.page != 1 || a.sort != "age" || a.options().Skip != 0 {
+		if a := askedOf(wild, "age"); a.page != 1 || a.sort != "age" || a.pageOptions().Skip != 0 {
 			t.Errorf("%s: %+v", wild, a)
 		}
 	}

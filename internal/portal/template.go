@@ -18,45 +18,45 @@ import (
 
 // templateView is the page of one template.
 type templateView struct {
-	ID, Name, Arch string
-	Size           int64
-	Pushed, Pulled time.Time
-	Tags           []tagRow // the oldest first
-	Holders        []cachingNodeRow
-	Holding        int // nodes
-	HoldersNot     string
-	Using          int // instances
-	UsingNot       string
-	Spreads        []distributionProgress
-	SpreadsNot     string
-	Curl           string
+	ID, Name, Arch            string
+	Size                      int64
+	Pushed, Pulled            time.Time
+	Tags                      []tagRow // the oldest first
+	CachingNodes              []cachingNodeRow
+	CachingNodeCount          int // nodes
+	NodesHiddenReason         string
+	UsingInstances            int // instances
+	InstancesHiddenReason     string
+	Distributions             []distributionProgress
+	DistributionsHiddenReason string
+	CurlCommand               string
 }
 
 // tagRow is a version of a template.
 type tagRow struct {
-	Tag, Description string
-	Number           int
-	Size, Increment  int64
-	Created, Pulled  time.Time
-	Suspended        bool // it has the memory of a running machine
-	Nodes            int  // that hold it
-	Some             []api.TemplateNode
-	Scan             *scanSummary
-	ContentID        string
+	Tag, Description     string
+	Number               int
+	Size, IncrementBytes int64
+	Created, Pulled      time.Time
+	Suspended            bool // it has the memory of a running machine
+	Nodes                int  // that hold it
+	FirstCachingNodes    []api.TemplateNode
+	Scan                 *scanSummary
+	ContentID            string
 }
 
 // cachingNodeRow is a node that caches versions of a template.
 type cachingNodeRow struct {
 	ID, Name, State string
 	Tags            []string
-	Old             int // versions that the registry no longer has
+	StaleVersions   int // versions that the registry no longer has
 	Size            int64
 }
 
 // distributionProgress is how far a distribution is.
 type distributionProgress struct {
 	ID, Template, Tag     string
-	Asked                 time.Time
+	RequestedAt           time.Time
 	Done, Failed, Pending int
 	Progress              float64 // of all nodes, 0 to 1
 	Why                   string  // the first failure
@@ -71,55 +71,55 @@ const (
 	maxHolders = 100 // rows of nodes on the page of a template
 )
 
-func oneTemplate(v *visit) (any, error) {
-	detail, err := v.Template(v, v.r.PathValue("id"))
+func showTemplate(v *visit) (any, error) {
+	detail, err := v.Template(v, v.request.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
-	v.title, v.about.Template = detail.Name, detail.ID
+	v.title, v.rightsQuery.Template = detail.Name, detail.ID
 	out := templateView{
-		ID: detail.ID, Name: detail.Name, Arch: detail.Arch, Size: detail.Size, Pushed: epoch(detail.LastPush),
-		Pulled: epoch(detail.LastPull),
-		Curl:   curl(v, "GET", "/api/v1/registry/vm?id="+detail.ID, ""),
+		ID: detail.ID, Name: detail.Name, Arch: detail.Arch, Size: detail.Size, Pushed: epochTime(detail.LastPush),
+		Pulled:      epochTime(detail.LastPull),
+		CurlCommand: curlCommand(v, "GET", "/api/v1/registry/vm?id="+detail.ID, ""),
 	}
 	for _, t := range detail.Versions {
 		out.Tags = append(out.Tags, tagRow{
-			Tag: t.Tag, Description: t.Description, Number: t.Number, Size: t.Size, Increment: t.Increment,
+			Tag: t.Tag, Description: t.Description, Number: t.Number, Size: t.Size, IncrementBytes: t.Increment,
 			ContentID: t.ContentID,
-			Created:   epoch(t.CreationDate), Pulled: epoch(t.LastPull), Suspended: t.StateFile != "",
-			Scan: shortScan(t.Scan),
+			Created:   epochTime(t.CreationDate), Pulled: epochTime(t.LastPull), Suspended: t.StateFile != "",
+			Scan: newScanSummary(t.Scan),
 		})
 	}
 	holders, err := v.TemplateNodes(v, detail.ID)
-	out.HoldersNot = refusal(err)
-	out.hold(holders)
+	out.NodesHiddenReason = notShownReason(err)
+	out.addCachingNodes(holders)
 	using, err := v.InstancePage(v, client.PageOptions{Filter: "template:" + detail.ID, Limit: 1})
-	out.Using, out.UsingNot = using.Total, refusal(err)
-	out.Spreads, err = distributionsOf(v, detail.ID)
-	out.SpreadsNot = refusal(err)
+	out.UsingInstances, out.InstancesHiddenReason = using.Total, notShownReason(err)
+	out.Distributions, err = distributionsOf(v, detail.ID)
+	out.DistributionsHiddenReason = notShownReason(err)
 	return out, nil
 }
 
-// hold records which nodes have which versions cached.
-func (t *templateView) hold(holders []api.TemplateNode) {
-	t.Holding = len(holders)
+// addCachingNodes records which nodes have which versions cached.
+func (t *templateView) addCachingNodes(holders []api.TemplateNode) {
+	t.CachingNodeCount = len(holders)
 	for _, h := range holders {
 		row := cachingNodeRow{ID: h.NodeID, Name: h.NodeName, State: h.State}
 		for _, held := range h.Versions {
 			row.Size += held.Size
 			i := slices.IndexFunc(t.Tags, func(r tagRow) bool { return r.ContentID == held.ContentID })
 			if i < 0 {
-				row.Old++
+				row.StaleVersions++
 				continue
 			}
 			row.Tags = append(row.Tags, t.Tags[i].Tag)
 			tag := &t.Tags[i]
-			if tag.Nodes++; len(tag.Some) < fewNames {
-				tag.Some = append(tag.Some, h)
+			if tag.Nodes++; len(tag.FirstCachingNodes) < fewNames {
+				tag.FirstCachingNodes = append(tag.FirstCachingNodes, h)
 			}
 		}
-		if len(t.Holders) < maxHolders {
-			t.Holders = append(t.Holders, row)
+		if len(t.CachingNodes) < maxHolders {
+			t.CachingNodes = append(t.CachingNodes, row)
 		}
 	}
 }
@@ -138,18 +138,18 @@ func distributionsOf(v *visit, id string) ([]distributionProgress, error) {
 	}
 	var out []distributionProgress
 	for _, d := range found {
-		out = append(out, distributionOf(d))
+		out = append(out, newDistributionProgress(d))
 	}
 	slices.SortFunc(out, func(a, b distributionProgress) int {
-		return cmp.Or(b.Asked.Compare(a.Asked), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(b.RequestedAt.Compare(a.RequestedAt), cmp.Compare(a.ID, b.ID))
 	})
 	return out[:min(len(out), fewSpreads)], nil
 }
 
-func distributionOf(d api.Distribution) distributionProgress {
+func newDistributionProgress(d api.Distribution) distributionProgress {
 	s := distributionProgress{
 		ID: d.Request.RequestID, Template: d.Request.TemplateID, Tag: d.Request.Tag,
-		Asked: d.Request.TimeRequested,
+		RequestedAt: d.Request.TimeRequested,
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.Status)) {
 		switch on := d.Status[id]; {
@@ -173,10 +173,10 @@ func distributionOf(d api.Distribution) distributionProgress {
 // distributionView is the page of one distribution.
 type distributionView struct {
 	distributionProgress
-	Name  string // of the template
-	Rows  []distributionRow
-	Pager pager
-	Curl  string
+	Name        string // of the template
+	Rows        []distributionRow
+	Pager       pager
+	CurlCommand string
 }
 
 // distributionRow is how far a distribution is on a node.
@@ -187,27 +187,30 @@ type distributionRow struct {
 	Why      string
 }
 
-// spreadOrder is the order of the states in the table: what needs an operator comes first.
-var spreadOrder = []string{"Failed", "Pulling", "Waiting", "Done"}
+// distributionStateOrder is the order of the states in the table: what needs an operator comes first.
+var distributionStateOrder = []string{"Failed", "Pulling", "Waiting", "Done"}
 
-func oneDistribution(v *visit) (any, error) {
-	id := v.r.PathValue("request")
+func showDistribution(v *visit) (any, error) {
+	id := v.request.PathValue("request")
 	d, err := v.Distribution(v, id)
-	if err == nil && d.Request.TemplateID != strings.ToLower(v.r.PathValue("id")) {
+	if err == nil && d.Request.TemplateID != strings.ToLower(v.request.PathValue("id")) {
 		err = &client.Error{Code: client.ErrNotFound, Message: "Not found"}
 	}
 	if err != nil {
 		return nil, err
 	}
-	out := distributionView{distributionProgress: distributionOf(d), Name: d.Request.TemplateID, Curl: curl(v, "GET",
-		"/api/v1/registry/vm/distribute?id="+url.QueryEscape(id), "")}
+	out := distributionView{
+		distributionProgress: newDistributionProgress(d), Name: d.Request.TemplateID,
+		CurlCommand: curlCommand(v, "GET",
+			"/api/v1/registry/vm/distribute?id="+url.QueryEscape(id), ""),
+	}
 	if t, err := v.Template(v, d.Request.TemplateID); err == nil {
 		out.Name = t.Name
 	}
 	v.title = "Distribution of " + out.Name
 	var all []distributionRow
 	for node, on := range d.Status {
-		row := distributionRow{ID: node, Name: short(node), State: "Waiting", Progress: on.Progress, Why: on.Error}
+		row := distributionRow{ID: node, Name: shortID(node), State: "Waiting", Progress: on.Progress, Why: on.Error}
 		switch {
 		case on.Status:
 			row.State, row.Progress = "Done", 1
@@ -219,35 +222,36 @@ func oneDistribution(v *visit) (any, error) {
 		all = append(all, row)
 	}
 	slices.SortFunc(all, func(a, b distributionRow) int {
-		return cmp.Or(cmp.Compare(slices.Index(spreadOrder, a.State), slices.Index(spreadOrder, b.State)),
+		return cmp.Or(cmp.Compare(slices.Index(distributionStateOrder, a.State),
+			slices.Index(distributionStateOrder, b.State)),
 			cmp.Compare(a.ID, b.ID))
 	})
-	a := v.asked("")
-	out.Rows = part(&a, all)
+	a := v.tableQuery("")
+	out.Rows = pageRows(&a, all)
 	out.Pager = a.pager(len(out.Rows), len(all))
 	var ids []string
 	for _, row := range out.Rows {
 		ids = append(ids, row.ID)
 	}
-	names := v.namesOf(ids)
+	names := v.nodeNames(ids)
 	for i, row := range out.Rows {
 		out.Rows[i].Name = cmp.Or(names[row.ID], row.Name)
 	}
 	return out, nil
 }
 
-// idsOfFilter is the maximum number of IDs in one filter.
-const idsOfFilter = 50
+// maxFilterIDs is the maximum number of IDs in one filter.
+const maxFilterIDs = 50
 
-// namesOf returns the names of nodes by their IDs, as far as the visitor may see them.
-func (v *visit) namesOf(ids []string) map[string]string {
+// nodeNames returns the names of nodes by their IDs, as far as the visitor may see them.
+func (v *visit) nodeNames(ids []string) map[string]string {
 	names := map[string]string{}
-	for some := range slices.Chunk(ids, idsOfFilter) {
+	for some := range slices.Chunk(ids, maxFilterIDs) {
 		some = slices.DeleteFunc(slices.Clone(some), func(id string) bool { return uuid.Validate(id) != nil })
 		if len(some) == 0 {
 			continue
 		}
-		page, err := v.NodePage(v, client.PageOptions{Filter: "id:" + strings.Join(some, ","), Limit: idsOfFilter})
+		page, err := v.NodePage(v, client.PageOptions{Filter: "id:" + strings.Join(some, ","), Limit: maxFilterIDs})
 		if err != nil {
 			break
 		}
@@ -261,24 +265,24 @@ func (v *visit) namesOf(ids []string) map[string]string {
 // scanView is the page of a scanner's findings in a version.
 type scanView struct {
 	ID, Name, Tag string
-	Short         *scanSummary
+	Summary       *scanSummary
 	Matches       []scanMatch
 	More          int // that are left out
 	Raw           string
-	Curl          string
+	CurlCommand   string
 }
 
 // scanMatch is a vulnerability of a package.
 type scanMatch struct {
 	ID, Severity, Tone string
 	Package, Version   string
-	Fixed              string
+	FixedVersions      string
 }
 
 const maxMatches = 500 // on the page; the report has all
 
-func templateScan(v *visit) (any, error) {
-	id, tag := v.r.PathValue("id"), v.q.Get("tag")
+func showTemplateScan(v *visit) (any, error) {
+	id, tag := v.request.PathValue("id"), v.query.Get("tag")
 	detail, err := v.Template(v, id)
 	if err != nil {
 		return nil, err
@@ -296,18 +300,21 @@ func templateScan(v *visit) (any, error) {
 	if tag != "" {
 		q.Set("tag", tag)
 	}
-	out := scanView{ID: detail.ID, Name: detail.Name, Tag: tag, Short: shortScan(&scan.ScanSummary), Curl: curl(v,
-		"GET", "/api/v1/registry/vm/scan?"+q.Encode(), "")}
+	out := scanView{
+		ID: detail.ID, Name: detail.Name, Tag: tag, Summary: newScanSummary(&scan.ScanSummary),
+		CurlCommand: curlCommand(v,
+			"GET", "/api/v1/registry/vm/scan?"+q.Encode(), ""),
+	}
 	out.Raw = "/api/v1/registry/vm/scan?" + q.Encode()
 	v.title = "Scan of " + detail.Name
 	var report api.ScanReport
 	if json.Unmarshal(scan.Report, &report) == nil { // that of another scanner can be read as it is
-		out.take(report.Matches)
+		out.addMatches(report.Matches)
 	}
 	return out, nil
 }
 
-func (s *scanView) take(matches []api.ScanMatch) {
+func (s *scanView) addMatches(matches []api.ScanMatch) {
 	for _, m := range matches {
 		if len(s.Matches) == maxMatches {
 			s.More = len(matches) - maxMatches
@@ -316,7 +323,7 @@ func (s *scanView) take(matches []api.ScanMatch) {
 		s.Matches = append(s.Matches, scanMatch{
 			ID: m.Vulnerability.ID, Severity: m.Vulnerability.Severity, Tone: severityTones[m.Vulnerability.Severity],
 			Package: m.Artifact.Name, Version: m.Artifact.Version,
-			Fixed: strings.Join(m.Vulnerability.FixedVersions, ", "),
+			FixedVersions: strings.Join(m.Vulnerability.FixedVersions, ", "),
 		})
 	}
 }

@@ -10,39 +10,39 @@ import (
 	"github.com/buildyard/buildyard/internal/bytesize"
 )
 
-// words are the functions of the templates.
-var words = template.FuncMap{
-	"ago":      ago,
-	"span":     span,
-	"stamp":    stamp,
-	"absolute": absolute,
+// templateFuncs are the functions of the templates.
+var templateFuncs = template.FuncMap{
+	"ago":      timeAgo,
+	"span":     durationText,
+	"stamp":    timestamp,
+	"absolute": fullTime,
 	"bytes":    bytesize.Format,
-	"percent":  percent,
-	"seconds":  func(s *float64) string { return lasting(*s) },
-	"state":    stateOf,
+	"percent":  percentText,
+	"seconds":  func(s *float64) string { return secondsText(*s) },
+	"state":    newStateView,
 	"join":     strings.Join,
-	"plural":   plural,
-	"query":    query,
+	"plural":   pluralText,
+	"query":    pathWithQuery,
 	"deref":    func(n *int) int { return *n },
-	"offer":    offer,
+	"offer":    newActionLink,
 	"list":     func(items ...string) []string { return items },
 	"moment":   func(now, at time.Time) timePair { return timePair{now, at} },
-	"icon":     func(name string) string { return loadAssets().prefix + "icons.svg#" + name },
+	"icon":     func(name string) string { return loadAssets().pathPrefix + "icons.svg#" + name },
 }
 
 // timePair is a time, and the time at which it is shown.
 type timePair struct{ Now, At time.Time }
 
-// ago formats how long ago a time was; "-" where it is unknown.
-func ago(now, t time.Time) string {
+// timeAgo formats how long ago a time was; "-" where it is unknown.
+func timeAgo(now, t time.Time) string {
 	if t.IsZero() || t.Unix() <= 0 {
 		return "-"
 	}
-	return span(now.Sub(t).Truncate(time.Second))
+	return durationText(now.Sub(t).Truncate(time.Second))
 }
 
-// span formats a duration: the two largest units.
-func span(d time.Duration) string {
+// durationText formats a duration: the two largest units.
+func durationText(d time.Duration) string {
 	if d < 0 {
 		d = 0
 	}
@@ -60,24 +60,24 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%d d %02d h", s/86400, s/3600%24)
 }
 
-// stamp is a time for <time datetime>.
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+// timestamp is a time for <time datetime>.
+func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// absolute formats a time in full, for the tooltip of a relative one.
-func absolute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+// fullTime formats a time in full, for the tooltip of a relative one.
+func fullTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// percent writes a share of 1.
-func percent(f float64) string { return fmt.Sprintf("%.0f", 100*f) }
+// percentText writes a share of 1.
+func percentText(f float64) string { return fmt.Sprintf("%.0f", 100*f) }
 
-func plural(n int, one, many string) string {
+func pluralText(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return fmt.Sprint(n, " ", many)
 }
 
-// query returns a path with parameters, from pairs of names and values. Empty values are left out.
-func query(path string, pairs ...any) string {
+// pathWithQuery returns a path with parameters, from pairs of names and values. Empty values are left out.
+func pathWithQuery(path string, pairs ...any) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if text := fmt.Sprint(pairs[i+1]); text != "" {
@@ -107,7 +107,7 @@ var stateViews = map[string]stateView{
 	"Inactive (Invalid License)": {Tone: "warn", Icon: "key"},
 }
 
-func stateOf(word string) stateView {
+func newStateView(word string) stateView {
 	v, ok := stateViews[word]
 	if !ok {
 		v = stateView{Tone: "off", Icon: "dash"}

@@ -9,14 +9,16 @@ import (
 
 func (p *portal) templatePages() []page {
 	return []page{
-		{path: "/templates", name: "templates", title: "Templates", topic: Nodes | Templates, load: listTemplates},
-		{path: "/templates/{id}", name: "template", title: "Template", topic: Nodes | Templates | CacheJobs |
-			Instances, load: oneTemplate},
-		{path: "/templates/{id}/scan", name: "templatescan", title: "Scan", load: templateScan},
+		{pattern: "/templates", templateName: "templates", title: "Templates", topics: Nodes |
+			Templates, buildView: listTemplates},
+		{pattern: "/templates/{id}", templateName: "template", title: "Template", topics: Nodes | Templates |
+			CacheJobs |
+			Instances, buildView: showTemplate},
+		{pattern: "/templates/{id}/scan", templateName: "templatescan", title: "Scan", buildView: showTemplateScan},
 		{
-			path: "/templates/{id}/distributions/{request}", name: "distribution", title: "Distribution",
-			topic: CacheJobs,
-			load:  oneDistribution,
+			pattern: "/templates/{id}/distributions/{request}", templateName: "distribution", title: "Distribution",
+			topics:    CacheJobs,
+			buildView: showDistribution,
 		},
 	}
 }
@@ -24,22 +26,27 @@ func (p *portal) templatePages() []page {
 func (p *portal) templateActions() []action {
 	return []action{
 		{
-			path: "/templates/{id}/distribute", name: "distribute", title: "Distribute template", ask: askDistribute,
-			do: doDistribute,
+			pattern: "/templates/{id}/distribute", templateName: "distribute", title: "Distribute template",
+			buildForm: askDistribute,
+			perform:   doDistribute,
 		},
 		{
-			path: "/templates/{id}/distributions/{request}/cancel", name: "distributecancel",
-			title: "Cancel distribution",
-			ask:   askCancelDistribution, do: doCancelDistribution,
-		},
-		{path: "/templates/{id}/revert", name: "revert", title: "Revert template", ask: askRevert, do: doRevert},
-		{
-			path: "/templates/{id}/delete", name: "templatedelete", title: "Delete template", ask: askDeleteTemplate,
-			do: doDeleteTemplate,
+			pattern: "/templates/{id}/distributions/{request}/cancel", templateName: "distributecancel",
+			title:     "Cancel distribution",
+			buildForm: askCancelDistribution, perform: doCancelDistribution,
 		},
 		{
-			path: "/templates/{id}/remove", name: "templateuncache", title: "Remove from node caches",
-			ask: askRemoveTemplate, do: doRemoveTemplate,
+			pattern: "/templates/{id}/revert", templateName: "revert", title: "Revert template", buildForm: askRevert,
+			perform: doRevert,
+		},
+		{
+			pattern: "/templates/{id}/delete", templateName: "templatedelete", title: "Delete template",
+			buildForm: askDeleteTemplate,
+			perform:   doDeleteTemplate,
+		},
+		{
+			pattern: "/templates/{id}/remove", templateName: "templateuncache", title: "Remove from node caches",
+			buildForm: askRemoveTemplate, perform: doRemoveTemplate,
 		},
 	}
 }
@@ -54,36 +61,36 @@ type templateRow struct {
 
 // templateList is the page of the templates.
 type templateList struct {
-	Filter, Sort, Wrong string
-	Curl, Push          string
-	Total               int
-	Columns             []column
-	Rows                []templateRow
-	Pager               pager
-	Guarded             bool
-	NodesNot            string // why it is not shown how many nodes hold them
+	Filter, Sort, FilterError string
+	CurlCommand, Push         string
+	Total                     int
+	Columns                   []column
+	Rows                      []templateRow
+	Pager                     pager
+	Guarded                   bool
+	NodesHiddenReason         string // why it is not shown how many nodes hold them
 }
 
 var templateColumns = []column{
 	{Name: "Name", Field: "name"},
 	{Name: "Latest tag", Field: "tag"},
-	{Name: "Tags", Field: "versions", Num: true},
-	{Name: "Size", Field: "size", Num: true},
-	{Name: "Nodes", Field: "nodes", Num: true},
+	{Name: "Tags", Field: "versions", Numeric: true},
+	{Name: "Size", Field: "size", Numeric: true},
+	{Name: "Nodes", Field: "nodes", Numeric: true},
 	{Name: "For", Field: "arch"},
-	{Name: "Pushed", Field: "pushed", Num: true},
-	{Name: "Pulled", Field: "pulled", Num: true},
+	{Name: "Pushed", Field: "pushed", Numeric: true},
+	{Name: "Pulled", Field: "pulled", Numeric: true},
 }
 
 func listTemplates(v *visit) (any, error) {
-	a := v.asked("name")
-	list := templateList{Filter: a.filter, Sort: v.q.Get("sort"), Guarded: v.guarded}
-	list.Curl = curl(v, "GET", "/api/v1/registry/vm?"+url.Values{"filter": {a.filter}}.Encode(), "")
-	page, err := v.TemplatePage(v, a.options())
-	if err == nil && a.beyond(len(page.Templates), page.Total) {
-		page, err = v.TemplatePage(v, a.options())
+	a := v.tableQuery("name")
+	list := templateList{Filter: a.filter, Sort: v.query.Get("sort"), Guarded: v.loginRequired}
+	list.CurlCommand = curlCommand(v, "GET", "/api/v1/registry/vm?"+url.Values{"filter": {a.filter}}.Encode(), "")
+	page, err := v.TemplatePage(v, a.pageOptions())
+	if err == nil && a.clampPage(len(page.Templates), page.Total) {
+		page, err = v.TemplatePage(v, a.pageOptions())
 	}
-	if list.Wrong = wrongFilter(err, a.filter); list.Wrong != "" {
+	if list.FilterError = filterError(err, a.filter); list.FilterError != "" {
 		return list, nil
 	}
 	if err != nil {
@@ -95,10 +102,10 @@ func listTemplates(v *visit) (any, error) {
 		list.Rows = append(list.Rows, templateRow{
 			ID: t.ID, Name: t.Name, Tag: t.LatestTag, Arch: t.Arch, Versions: t.VersionCount, Nodes: t.Nodes,
 			Size:   t.Size,
-			Pushed: epoch(t.LastPush), Pulled: epoch(t.LastPull),
+			Pushed: epochTime(t.LastPush), Pulled: epochTime(t.LastPull),
 		})
 	}
-	list.NodesNot = v.can().Not("see nodes", "")
+	list.NodesHiddenReason = v.canDo().Not("see nodes", "")
 	if page.Total == 0 && a.filter == "" {
 		list.Push = pushCommand(v)
 	}
@@ -112,14 +119,14 @@ func pushCommand(v *visit) string {
 		address = status.RegistryAddress
 	}
 	line := "buildnode registry -r " + shellQuoted(address)
-	if v.guarded {
+	if v.loginRequired {
 		line += " --token-file root.token"
 	}
 	return line + " push NAME-OF-VM --tag v1"
 }
 
-// epoch returns a time of the registry; zero for never.
-func epoch(seconds int64) time.Time {
+// epochTime returns a time of the registry; zero for never.
+func epochTime(seconds int64) time.Time {
 	if seconds <= 0 {
 		return time.Time{}
 	}
@@ -128,27 +135,27 @@ func epoch(seconds int64) time.Time {
 
 // scanSummary is a summary of a scanner's findings.
 type scanSummary struct {
-	Scanner           string
-	At, Database      time.Time
-	Partial           bool
-	Counts            []count
-	Packages, Matches int
+	Scanner             string
+	ScannedAt, Database time.Time
+	Partial             bool
+	Counts              []count
+	Packages, Matches   int
 }
 
 // count is the number of items with a name.
 type count struct {
-	Name string
-	N    int
-	Tone string // its color, in addition to its name
+	Name  string
+	Count int
+	Tone  string // its color, in addition to its name
 }
 
-func shortScan(s *api.ScanSummary) *scanSummary {
+func newScanSummary(s *api.ScanSummary) *scanSummary {
 	if s == nil {
 		return nil
 	}
 	c := s.Counts
 	out := &scanSummary{Scanner: s.Scanner + " " +
-		s.Version, At: s.Scanned, Database: s.Database, Partial: s.Partial, Packages: c.Packages}
+		s.Version, ScannedAt: s.Scanned, Database: s.Database, Partial: s.Partial, Packages: c.Packages}
 	for _, k := range []count{
 		{"critical", c.Critical, "bad"},
 		{"high", c.High, "bad"},
@@ -156,7 +163,7 @@ func shortScan(s *api.ScanSummary) *scanSummary {
 		{"low", c.Low, "dim"},
 		{"without a score", c.Unknown, "dim"},
 	} {
-		if out.Matches += k.N; k.N > 0 {
+		if out.Matches += k.Count; k.Count > 0 {
 			out.Counts = append(out.Counts, k)
 		}
 	}

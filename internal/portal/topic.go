@@ -29,8 +29,8 @@ func (t Topics) String() string {
 	return strings.Join(names, ",")
 }
 
-// topicsOf parses what String has written. It ignores unknown names.
-func topicsOf(text string) (t Topics) {
+// parseTopics parses what String has written. It ignores unknown names.
+func parseTopics(text string) (t Topics) {
 	for name := range strings.SplitSeq(text, ",") {
 		for i, known := range topicNames {
 			if name == known {

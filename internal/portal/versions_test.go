@@ -12,7 +12,7 @@ import (
 
 // TestVersions: each vendored file is the one that VERSIONS.md names, and there are no others.
 func TestVersions(t *testing.T) {
-	list, err := files.ReadFile("assets/VERSIONS.md")
+	list, err := assetFiles.ReadFile("assets/VERSIONS.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,11 +29,11 @@ func TestVersions(t *testing.T) {
 	if packages < 4 {
 		t.Errorf("%d packages are named", packages)
 	}
-	err = fs.WalkDir(files, "assets/vendor", func(name string, entry fs.DirEntry, err error) error {
+	err = fs.WalkDir(assetFiles, "assets/vendor", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		text, err := files.ReadFile(name)
+		text, err := assetFiles.ReadFile(name)
 		if err != nil {
 			return err
 		}

@@ -72,8 +72,8 @@ var guardedSettings = map[string]string{
 func (w *world) join(name string, n int) []api.Node {
 	w.t.Helper()
 	w.t.Cleanup(w.Join(fleet.Options{
-		Name: name, Nodes: n, Capacity: 4, RealPull: true, DataDir: w.t.TempDir(),
-		USB: []api.USBDevice{{Name: "phone", Location: "1-1"}},
+		NamePrefix: name, NodeCount: n, Capacity: 4, RealPulls: true, DataDir: w.t.TempDir(),
+		USBDevices: []api.USBDevice{{Name: "phone", Location: "1-1"}},
 	}))
 	var list []api.Node
 	w.await("nodes", func() (ok bool, err error) {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// addressOf returns the client address of a request. The header of a reverse proxy counts only with proxied,
+// clientAddress returns the client address of a request. The header of a reverse proxy counts only with proxied,
 // since any client can send it. Of a list the last address counts, which the proxy itself has seen.
-func addressOf(r *http.Request, proxied bool) string {
+func clientAddress(r *http.Request, proxied bool) string {
 	if proxied {
 		for _, name := range []string{"X-Forwarded-For", "X-Real-Ip"} {
 			lines := r.Header[name]

@@ -15,22 +15,22 @@ import (
 // are the verified name, the name of the user a program acts for, and the name of an existing or created
 // object.
 type AuditRecord struct {
-	Time       time.Time   `json:"time"`
-	Request    string      `json:"request"`            // ID of the request
-	Identifier string      `json:"who"`                // the name of the credential; "" without a credential
-	ForUser    string      `json:"for_user,omitempty"` // the user that a program acts for; "" for itself
-	Method     auth.Method `json:"method"`             // the authentication method
-	KeyID      string      `json:"key_id,omitempty"`
-	Address    string      `json:"address"`
-	Verb       string      `json:"verb"`  // HTTP method
-	Route      string      `json:"route"` // the route's pattern; "" if no route matches
-	Outcome    string      `json:"outcome"`
-	About      string      `json:"about,omitempty"`  // what was changed, if the route alone does not identify it
-	OwnEvents  bool        `json:"-"`                // the change has separate events that name the caller
-	Reason     string      `json:"reason,omitempty"` // why a credential was refused
-	// LeftOut is the number of refusals, from any address, that came too often to be recorded one by one since
+	Time           time.Time   `json:"time"`
+	RequestID      string      `json:"request"`            // ID of the request
+	CredentialName string      `json:"who"`                // the name of the credential; "" without a credential
+	ForUser        string      `json:"for_user,omitempty"` // the user that a program acts for; "" for itself
+	Method         auth.Method `json:"method"`             // the authentication method
+	KeyID          string      `json:"key_id,omitempty"`
+	Address        string      `json:"address"`
+	HTTPMethod     string      `json:"verb"`  // HTTP method
+	Route          string      `json:"route"` // the route's pattern; "" if no route matches
+	Outcome        string      `json:"outcome"`
+	Subject        string      `json:"about,omitempty"`  // what was changed, if the route alone does not identify it
+	OwnEvents      bool        `json:"-"`                // the change has separate events that name the caller
+	Reason         string      `json:"reason,omitempty"` // why a credential was refused
+	// LeftOutRefusals is the number of refusals, from any address, that came too often to be recorded one by one since
 	// the last recorded refusal.
-	LeftOut int64 `json:"left_out,omitempty"`
+	LeftOutRefusals int64 `json:"left_out,omitempty"`
 }
 
 // Outcomes other than error codes.
@@ -41,59 +41,64 @@ type Auditor interface {
 	Audit(ctx context.Context, a AuditRecord)
 }
 
-// refusals are the error codes of requests that were denied access.
-var refusals = map[farm.Code]bool{farm.CodeUnauthenticated: true, farm.CodeForbidden: true, farm.CodeTooMany: true}
+// refusalCodes are the error codes of requests that were denied access.
+var refusalCodes = map[farm.Code]bool{farm.CodeUnauthenticated: true, farm.CodeForbidden: true, farm.CodeTooMany: true}
 
-// fail records why a request failed.
-func (p *requestAudit) fail(err error) {
+// recordFailure records why a request failed.
+func (p *requestAudit) recordFailure(err error) {
 	p.code = farm.CodeOf(err)
 	e, ok := errors.AsType[*farm.Error](err)
 	switch {
 	case !ok || p.code != farm.CodeUnauthenticated:
 	case e.Err != nil:
-		p.reason = clipped(e.Err.Error())
+		p.refusalReason = clipReason(e.Err.Error())
 	default:
-		p.reason = e.Message // which is not part of the response
+		p.refusalReason = e.Message // which is not part of the response
 	}
 }
 
-// maxReason bounds the reason of a refusal in the audit, in bytes.
-const maxReason = 300
+// maxReasonBytes bounds the reason of a refusal in the audit, in bytes.
+const maxReasonBytes = 300
 
-func clipped(text string) string { return text[:min(len(text), maxReason)] }
+func clipReason(text string) string { return text[:min(len(text), maxReasonBytes)] }
 
-// failed records the failure of a handler. Waiting node requests have no requestAudit: only their refusals are
+// recordFailure records the failure of a handler. Waiting node requests have no requestAudit: only their refusals are
 // audited.
-func (g *Guard) failed(w http.ResponseWriter, r *http.Request, route *Route, err error) {
+func (g *Guard) recordFailure(w http.ResponseWriter, r *http.Request, route *Route, err error) {
 	if g == nil || err == nil {
 		return
 	}
 	p := auditOf(r.Context())
 	if p != nil {
-		p.fail(err)
+		p.recordFailure(err)
 		return
 	}
-	p = &requestAudit{guard: g, route: route, verb: r.Method, request: w.Header().Get(RequestIDHeader), ended: true}
-	p.Address = addressOf(r, g.o.Proxied)
-	p.fail(err)
-	p.close(r.Context())
+	p = &requestAudit{
+		guard: g, route: route, httpMethod: r.Method, requestID: w.Header().Get(RequestIDHeader),
+		handlerReturned: true,
+	}
+	p.Address = clientAddress(r, g.opts.Proxied)
+	p.recordFailure(err)
+	p.finish(r.Context())
 }
 
-// close audits a request that has ended.
-func (p *requestAudit) close(ctx context.Context) {
+// finish audits a request that has ended.
+func (p *requestAudit) finish(ctx context.Context) {
 	outcome := outcomeDone
 	switch {
-	case !p.ended: // the handler panicked
+	case !p.handlerReturned: // the handler panicked
 		outcome = string(farm.CodeInternal)
 	case p.code != "":
 		outcome = string(p.code)
 	}
-	changes := p.verb != http.MethodGet && p.verb != http.MethodHead && !p.route.Steady && p.route.Pattern != ""
+	changes := p.httpMethod != http.MethodGet && p.httpMethod != http.MethodHead && !p.route.Frequent &&
+		p.route.Pattern != ""
 	switch {
-	case refusals[p.code] || changes && p.code != "" && !p.Is(): // limited, so that failures cannot fill a disk
-		p.guard.refused(ctx, p.record(outcome))
-	case changes || p.introduced && p.code == "":
-		p.guard.audit(ctx, slog.LevelInfo, p.record(outcome))
+	// limited, so that failures cannot fill a disk
+	case refusalCodes[p.code] || changes && p.code != "" && !p.IsAuthenticated():
+		p.guard.auditRefusal(ctx, p.newRecord(outcome))
+	case changes || p.callerIdentified && p.code == "":
+		p.guard.writeAudit(ctx, slog.LevelInfo, p.newRecord(outcome))
 	}
 }
 
@@ -105,35 +110,38 @@ func AuditOpened(r *http.Request, name string) {
 		return
 	}
 	AuditSubject(r, name)
-	p.guard.audit(r.Context(), slog.LevelInfo, p.record(outcomeDone))
+	p.guard.writeAudit(r.Context(), slog.LevelInfo, p.newRecord(outcomeDone))
 }
 
-func (p *requestAudit) record(outcome string) AuditRecord {
+func (p *requestAudit) newRecord(outcome string) AuditRecord {
 	return AuditRecord{
-		Time: time.Now().UTC(), Request: p.request, Identifier: p.Name, ForUser: p.forUser(), Method: p.Identity.Method,
+		Time: time.Now().UTC(), RequestID: p.requestID, CredentialName: p.Name, ForUser: p.forUser(),
+		Method:  p.Identity.Method,
 		KeyID:   p.KeyID,
-		Address: p.Address, Verb: p.verb, Route: p.route.Pattern, Outcome: outcome, Reason: p.reason, About: p.about,
+		Address: p.Address, HTTPMethod: p.httpMethod, Route: p.route.Pattern, Outcome: outcome, Reason: p.refusalReason,
+		Subject:   p.subject,
 		OwnEvents: p.route.OwnEvents,
 	}
 }
 
-// refused audits a refusal, unless there are too many from its address.
-func (g *Guard) refused(ctx context.Context, a AuditRecord) {
-	if g.noise.CountFrom(a.Address) {
-		g.leftOut.Add(1)
+// auditRefusal audits a refusal, unless there are too many from its address.
+func (g *Guard) auditRefusal(ctx context.Context, a AuditRecord) {
+	if g.refusalLimiter.CountFrom(a.Address) {
+		g.leftOutRefusals.Add(1)
 		return
 	}
-	a.LeftOut = g.leftOut.Swap(0)
-	g.audit(ctx, slog.LevelWarn, a)
+	a.LeftOutRefusals = g.leftOutRefusals.Swap(0)
+	g.writeAudit(ctx, slog.LevelWarn, a)
 }
 
-func (g *Guard) audit(ctx context.Context, level slog.Level, a AuditRecord) {
-	g.o.Logger.LogAttrs(ctx, level, "audit", slog.String("request", a.Request), slog.String("who", a.Identifier),
+func (g *Guard) writeAudit(ctx context.Context, level slog.Level, a AuditRecord) {
+	g.opts.Logger.LogAttrs(ctx, level, "audit", slog.String("request", a.RequestID),
+		slog.String("who", a.CredentialName),
 		slog.String("method", string(a.Method)), slog.String("key", a.KeyID), slog.String("address", a.Address),
-		slog.String("verb", a.Verb), slog.String("route", a.Route), slog.String("outcome", a.Outcome),
-		slog.String("reason", a.Reason), slog.String("about", a.About), slog.Int64("left_out", a.LeftOut),
+		slog.String("verb", a.HTTPMethod), slog.String("route", a.Route), slog.String("outcome", a.Outcome),
+		slog.String("reason", a.Reason), slog.String("about", a.Subject), slog.Int64("left_out", a.LeftOutRefusals),
 		slog.String("for_user", a.ForUser))
-	if g.o.Auditor != nil {
-		g.o.Auditor.Audit(ctx, a)
+	if g.opts.Auditor != nil {
+		g.opts.Auditor.Audit(ctx, a)
 	}
 }

@@ -16,9 +16,9 @@ import (
 // anonymous and may do everything.
 type Caller struct {
 	auth.Identity
-	Address string         // of the caller, without a port
-	For     *auth.Identity // the user a program acts for, who needs the same permissions; nil: none is named
-	Via     bool           // the controller calls, for a user or for itself; affects only the wording of refusals
+	Address      string         // of the caller, without a port
+	ActsFor      *auth.Identity // the user a program acts for, who needs the same permissions; nil: none is named
+	ByController bool           // the controller calls, for a user or for itself; affects only the wording of refusals
 
 	rules *auth.Rules // nil: without a guard
 }
@@ -26,18 +26,18 @@ type Caller struct {
 // requestAudit is the state of a request on its way through the guard.
 type requestAudit struct {
 	Caller
-	guard   *Guard
-	route   *Route
-	verb    string
-	request string
+	guard      *Guard
+	route      *Route
+	httpMethod string
+	requestID  string
 
-	code       farm.Code // error code of a failure
-	reason     string    // why a credential was refused
-	about      string    // what was changed
-	tried      error     // why a credential was not accepted that may be a node's, which the handler checks
-	guessed    bool      // the handler has compared a secret, and that was counted as a guess
-	introduced bool      // an open route has identified its caller
-	ended      bool      // the handler has returned
+	code             farm.Code // error code of a failure
+	refusalReason    string    // why a credential was refused
+	subject          string    // what was changed
+	credentialErr    error     // why a credential was not accepted that may be a node's, which the handler checks
+	countedAsGuess   bool      // the handler has compared a secret, and that was counted as a guess
+	callerIdentified bool      // an open route has identified its caller
+	handlerReturned  bool      // the handler has returned
 }
 
 type auditKey struct{}
@@ -58,7 +58,7 @@ func CallerOf(ctx context.Context) Caller {
 // AuditIdentity sets the identity that an open route has authenticated, or that has tried, for the audit.
 func AuditIdentity(r *http.Request, who auth.Identity) {
 	if p := auditOf(r.Context()); p != nil {
-		p.Identity, p.introduced = who, true
+		p.Identity, p.callerIdentified = who, true
 	}
 }
 
@@ -66,7 +66,7 @@ func AuditIdentity(r *http.Request, who auth.Identity) {
 // created: an unknown name may be a secret in the wrong field.
 func AuditSubject(r *http.Request, name string) {
 	if p := auditOf(r.Context()); p != nil {
-		p.about = clipped(name)
+		p.subject = clipReason(name)
 	}
 }
 
@@ -76,32 +76,32 @@ func ActorOf(ctx context.Context) farm.Actor {
 	if p == nil {
 		return farm.Actor{}
 	}
-	return farm.Actor{User: p.Name, KeyID: p.KeyID, Address: p.Address, Request: p.request, ForUser: p.forUser()}
+	return farm.Actor{User: p.Name, KeyID: p.KeyID, Address: p.Address, Request: p.requestID, ForUser: p.forUser()}
 }
 
 // forUser returns the name of the user a program acts for; "" if it names none or itself.
 func (p *requestAudit) forUser() string {
-	if p.For == nil || p.For.Name == p.Name {
+	if p.ActsFor == nil || p.ActsFor.Name == p.Name {
 		return ""
 	}
-	return p.For.Name
+	return p.ActsFor.Name
 }
 
 // AuditFailure records the failure of a route that writes its own error response, for the audit.
 func AuditFailure(r *http.Request, err error) {
 	if p := auditOf(r.Context()); p != nil {
-		p.fail(err)
+		p.recordFailure(err)
 	}
 }
 
-// Is reports whether the caller is authenticated.
-func (c Caller) Is() bool { return c.Identity.Method != "" }
+// IsAuthenticated reports whether the caller is authenticated.
+func (c Caller) IsAuthenticated() bool { return c.Identity.Method != "" }
 
 // IsNode reports whether the caller is a node: it may do only what its orders allow.
 func (c Caller) IsNode() bool { return c.Identity.Method == auth.ByNode }
 
-// KeyHas reports whether the API key that a node joined with allows a permission.
-func (c Caller) KeyHas(p farm.Permission) bool {
+// NodeKeyAllows reports whether the API key that a node joined with allows a permission.
+func (c Caller) NodeKeyAllows(p farm.Permission) bool {
 	return c.rules == nil || c.rules.KeyAllows(c.Identity, p)
 }
 
@@ -113,22 +113,22 @@ func (c Caller) Owner() string {
 	return cmp.Or(c.KeyID, c.Name)
 }
 
-// Need refuses a caller without a permission, for checks of a handler in addition to its route.
-func (c Caller) Need(p farm.Permission) error {
-	if c.all(func(r *auth.Rules, who auth.Identity) bool { return r.Allows(who, p) }) {
+// RequirePermission refuses a caller without a permission, for checks of a handler in addition to its route.
+func (c Caller) RequirePermission(p farm.Permission) error {
+	if c.allowsBoth(func(r *auth.Rules, who auth.Identity) bool { return r.Allows(who, p) }) {
 		return nil
 	}
 	if c.IsNode() && c.rules.KeyAllows(c.Identity, p) {
 		return c.MissingOrder(p, "use this route")
 	}
-	return c.lacks(auth.Forbidden(p), func(r *auth.Rules, who auth.Identity) bool { return r.Allows(who, p) })
+	return c.explainRefusal(auth.Forbidden(p), func(r *auth.Rules, who auth.Identity) bool { return r.Allows(who, p) })
 }
 
-// lacks names the credential and the service in a refusal to a program that acts for a user, since "You" could
+// explainRefusal names the credential and the service in a refusal to a program that acts for a user, since "You" could
 // mean either of them.
-func (c Caller) lacks(refusal error, allows func(*auth.Rules, auth.Identity) bool) error {
+func (c Caller) explainRefusal(refusal error, allows func(*auth.Rules, auth.Identity) bool) error {
 	var e *farm.Error
-	if c.For == nil && !c.Via || c.rules == nil || !errors.As(refusal, &e) {
+	if c.ActsFor == nil && !c.ByController || c.rules == nil || !errors.As(refusal, &e) {
 		return refusal
 	}
 	what, ok := strings.CutPrefix(e.Message, "You need the ")
@@ -136,53 +136,54 @@ func (c Caller) lacks(refusal error, allows func(*auth.Rules, auth.Identity) boo
 		return refusal
 	}
 	whose := "The controller's credential"
-	if c.For != nil && !allows(c.rules, *c.For) {
+	if c.ActsFor != nil && !allows(c.rules, *c.ActsFor) {
 		whose = "Your credential"
 	}
 	return farm.Errorf(e.Code, "%s needs the %s at the %s", whose, what, c.rules.Service())
 }
 
-// all reports whether something is allowed to both the caller and the user it acts for.
-func (c Caller) all(allows func(*auth.Rules, auth.Identity) bool) bool {
-	return c.rules == nil || allows(c.rules, c.Identity) && (c.For == nil || allows(c.rules, *c.For))
+// allowsBoth reports whether something is allowed to both the caller and the user it acts for.
+func (c Caller) allowsBoth(allows func(*auth.Rules, auth.Identity) bool) bool {
+	return c.rules == nil || allows(c.rules, c.Identity) && (c.ActsFor == nil || allows(c.rules, *c.ActsFor))
 }
 
-// HasOn reports whether the caller has a right on a resource.
-func (c Caller) HasOn(kind farm.ResourceType, id string, right farm.Permission) bool {
-	return c.all(func(r *auth.Rules, who auth.Identity) bool { return r.AllowsOn(who, kind, id, right) })
+// HasRight reports whether the caller has a right on a resource.
+func (c Caller) HasRight(kind farm.ResourceType, id string, right farm.Permission) bool {
+	return c.allowsBoth(func(r *auth.Rules, who auth.Identity) bool { return r.AllowsOn(who, kind, id, right) })
 }
 
-// NeedOn refuses a caller without a right on a resource.
-func (c Caller) NeedOn(kind farm.ResourceType, id string, right farm.Permission) error {
-	if c.HasOn(kind, id, right) {
+// RequireRight refuses a caller without a right on a resource.
+func (c Caller) RequireRight(kind farm.ResourceType, id string, right farm.Permission) error {
+	if c.HasRight(kind, id, right) {
 		return nil
 	}
-	return c.lackingOn(kind, id, right)
+	return c.rightRefusal(kind, id, right)
 }
 
-// lackingOn is the refusal of a caller without a right on a resource.
-func (c Caller) lackingOn(kind farm.ResourceType, id string, right farm.Permission) error {
-	return c.lacks(auth.ForbiddenOn(kind, id, right), func(r *auth.Rules, who auth.Identity) bool {
+// rightRefusal is the refusal of a caller without a right on a resource.
+func (c Caller) rightRefusal(kind farm.ResourceType, id string, right farm.Permission) error {
+	return c.explainRefusal(auth.ForbiddenOn(kind, id, right), func(r *auth.Rules, who auth.Identity) bool {
 		return r.AllowsOn(who, kind, id, right)
 	})
 }
 
-// Managed reports whether rights on single resources count.
-func (c Caller) Managed() bool { return c.rules != nil && c.rules.Managed() }
+// ResourcesManaged reports whether rights on single resources count.
+func (c Caller) ResourcesManaged() bool { return c.rules != nil && c.rules.Managed() }
 
-// GroupHasOn reports whether a permission group for which the caller acts has a right on a resource.
-func (c Caller) GroupHasOn(group string, kind farm.ResourceType, id string, right farm.Permission) bool {
+// GroupHasRight reports whether a permission group for which the caller acts has a right on a resource.
+func (c Caller) GroupHasRight(group string, kind farm.ResourceType, id string, right farm.Permission) bool {
 	return c.rules == nil || c.rules.GroupAllowsOn(group, kind, id, right)
 }
 
 // ActsAs returns the permission groups for which the caller may make a request: its own name, and the groups
 // that it is in. For root, which may use any, it returns none.
 func (c Caller) ActsAs() (names []string) {
-	if c.Unlimited() || !c.Is() {
+	if c.Unlimited() || !c.IsAuthenticated() {
 		return nil
 	}
 	for _, name := range append([]string{c.Name}, c.Groups...) {
-		if name != "" && c.MayActFor(name) && (c.For == nil || c.For.MayActFor(name)) && !slices.Contains(names, name) {
+		if name != "" && c.MayActFor(name) && (c.ActsFor == nil || c.ActsFor.MayActFor(name)) &&
+			!slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -194,19 +195,19 @@ func (c Caller) ActsAs() (names []string) {
 // returned.
 func (c Caller) ActingGroup(p *Params) (string, error) {
 	group := p.Text("group", auth.MaxGroupName)
-	if !c.Managed() {
+	if !c.ResourcesManaged() {
 		return "", p.Err()
 	}
 	if group == "" {
-		p.Fail("group", "is required: the name of the permission group for which the request is made")
+		p.RecordError("group", "is required: the name of the permission group for which the request is made")
 	}
 	if p.Has("group_id") {
-		p.Fail("group_id", "cannot be used while resource rights are enforced; use group")
+		p.RecordError("group_id", "cannot be used while resource rights are enforced; use group")
 	}
 	if err := p.Err(); err != nil {
 		return "", err
 	}
-	if !c.MayActFor(group) || c.For != nil && !c.For.MayActFor(group) {
+	if !c.MayActFor(group) || c.ActsFor != nil && !c.ActsFor.MayActFor(group) {
 		return "", farm.Errorf(farm.CodeForbidden, "You are not a member of the permission group %s", group)
 	}
 	return group, nil

@@ -24,7 +24,7 @@ var (
 // as is a caller under the rules of a gate, by which the group dev may list instances, and the node n1.
 func as(t *testing.T, who auth.Identity, behind *auth.Identity) Caller {
 	t.Helper()
-	return Caller{Identity: who, For: behind, rules: newGate(t).guard.o.Authorizer.Rules()}
+	return Caller{Identity: who, ActsFor: behind, rules: newGate(t).guard.opts.Authorizer.Rules()}
 }
 
 func TestActsAs(t *testing.T) {
@@ -50,49 +50,55 @@ func TestActsAs(t *testing.T) {
 func TestRefusalsSayWhoLacksWhat(t *testing.T) {
 	const n = farm.ResourceNode
 	by, via := as(t, ci, nil), as(t, ci, nil)
-	via.Via = true
+	via.ByController = true
 	lone := as(t, auth.Identity{Name: "x", Method: auth.ByKey}, &anna)
 	for name, c := range map[string]struct {
 		err  error
 		want string // "": none
 	}{
-		"may":           {by.May(n, "n1", "list"), ""},
-		"may not":       {by.May(n, "n1", "remove"), "You need the permission remove on the node n1"},
-		"may not see":   {by.May(n, "n2", "list"), farm.NotFoundMessage},
-		"the group may": {by.GroupMay("dev", n, "n1", "list"), ""},
+		"may":           {by.RequireVisibleRight(n, "n1", "list"), ""},
+		"may not":       {by.RequireVisibleRight(n, "n1", "remove"), "You need the permission remove on the node n1"},
+		"may not see":   {by.RequireVisibleRight(n, "n2", "list"), farm.NotFoundMessage},
+		"the group may": {by.RequireGroupRight("dev", n, "n1", "list"), ""},
 		"the group may not": {
-			by.GroupMay("dev", n, "n1", "remove"),
+			by.RequireGroupRight("dev", n, "n1", "remove"),
 			"The permission group dev needs the permission remove on the node n1",
 		},
 		"another group may not": {
-			by.GroupMay("x", n, "n1", "list"), "The permission group x needs the permission list on the node n1",
+			by.RequireGroupRight("x", n, "n1", "list"),
+			"The permission group x needs the permission list on the node n1",
 		},
 		"no group": {
-			by.GroupMay("", n, "n1", "remove"), "You need the permission remove on the node n1",
+			by.RequireGroupRight("", n, "n1", "remove"), "You need the permission remove on the node n1",
 		},
-		"the group may not see": {by.GroupMay("dev", n, "n2", "list"), farm.NotFoundMessage},
-		"root":                  {as(t, admin, nil).GroupMay("", n, "n2", "remove"), ""},
-		"has":                   {by.Need("list_vms"), ""},
-		"has not":               {by.Need("start_vm"), "You need the permission start_vm"},
+		"the group may not see": {by.RequireGroupRight("dev", n, "n2", "list"), farm.NotFoundMessage},
+		"root":                  {as(t, admin, nil).RequireGroupRight("", n, "n2", "remove"), ""},
+		"has":                   {by.RequirePermission("list_vms"), ""},
+		"has not":               {by.RequirePermission("start_vm"), "You need the permission start_vm"},
 		"has not, by the controller": {
-			via.Need("start_vm"), "The controller's credential needs the permission start_vm at the controller",
+			via.RequirePermission("start_vm"),
+			"The controller's credential needs the permission start_vm at the controller",
 		},
-		"root's, by the controller": {via.Need(farm.PermRoot), "Only the root user may do this"},
+		"root's, by the controller": {via.RequirePermission(farm.PermRoot), "Only the root user may do this"},
 		"the user has not": {
-			as(t, admin, &anna).Need("start_vm"), "Your credential needs the permission start_vm at the controller",
+			as(t, admin, &anna).RequirePermission("start_vm"),
+			"Your credential needs the permission start_vm at the controller",
 		},
 		"the program has not": {
-			lone.Need("list_vms"), "The controller's credential needs the permission list_vms at the controller",
+			lone.RequirePermission("list_vms"),
+			"The controller's credential needs the permission list_vms at the controller",
 		},
-		"neither has the right": {as(t, admin, &anna).NeedOn(n, "n1",
+		"neither has the right": {as(t, admin, &anna).RequireRight(n, "n1",
 			"remove"), "Your credential needs the permission remove on the node n1 at the controller"},
-		"without a guard":              {Caller{}.Need(farm.PermRoot), ""},
-		"without a guard, on anything": {Caller{}.GroupMay("x", n, "n9", "remove"), ""},
+		"without a guard":              {Caller{}.RequirePermission(farm.PermRoot), ""},
+		"without a guard, on anything": {Caller{}.RequireGroupRight("x", n, "n9", "remove"), ""},
 		"a node without an order": {
-			as(t, node, nil).Need("list_vms"),
+			as(t, node, nil).RequirePermission("list_vms"),
 			"Permission list_vms requires an order: this node has no order to use this route",
 		},
-		"a node whose key lacks it": {as(t, node, nil).Need("start_vm"), "You need the permission start_vm"},
+		"a node whose key lacks it": {
+			as(t, node, nil).RequirePermission("start_vm"), "You need the permission start_vm",
+		},
 	} {
 		if got := messageOf(c.err); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -108,8 +114,8 @@ func messageOf(err error) string {
 }
 
 func TestWhatACallerHas(t *testing.T) {
-	if c := as(t, node, nil); !c.KeyHas("list_vms") || c.KeyHas("start_vm") ||
-		!(Caller{Identity: node}).KeyHas("start_vm") || !c.IsNode() {
+	if c := as(t, node, nil); !c.NodeKeyAllows("list_vms") || c.NodeKeyAllows("start_vm") ||
+		!(Caller{Identity: node}).NodeKeyAllows("start_vm") || !c.IsNode() {
 		t.Error("what the key of a node has")
 	}
 	for name, c := range map[string]struct {
@@ -137,14 +143,15 @@ func TestUnder(t *testing.T) {
 	rules := auth.NewRules(auth.Policy{
 		Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true,
 	}, grants)
-	there := as(t, ci, nil).Under(rules)
-	if there.Need("pull_vm") != nil || there.Need("delete_vm") == nil || there.Name != "ci" {
+	there := as(t, ci, nil).UnderRules(rules)
+	if there.RequirePermission("pull_vm") != nil || there.RequirePermission("delete_vm") == nil || there.Name != "ci" {
 		t.Errorf("under the rules of the registry: %+v", there)
 	}
 	for name, c := range map[string]Caller{
-		"nobody judges there": as(t, ci, nil).Under(nil), "nobody judges here": Caller{Identity: ci}.Under(rules),
+		"nobody judges there": as(t, ci, nil).UnderRules(nil),
+		"nobody judges here":  Caller{Identity: ci}.UnderRules(rules),
 	} {
-		if c.Need("delete_vm") != nil || c.Is() {
+		if c.RequirePermission("delete_vm") != nil || c.IsAuthenticated() {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
@@ -181,8 +188,8 @@ func TestActingGroupOfAUser(t *testing.T) {
 func TestSteadyRoutesAreGuarded(t *testing.T) {
 	g := newGate(t)
 	h := g.guard.Handler([]Route{{
-		Pattern: "GET /steady", Permission: "list_vms", Steady: true,
-		Do: func(*Request) (any, error) { return nil, nil },
+		Pattern: "GET /steady", Permission: "list_vms", Frequent: true,
+		Handle: func(*Request) (any, error) { return nil, nil },
 	}}, slog.New(slog.DiscardHandler))
 	for header, code := range map[string]int{"": http.StatusUnauthorized, g.key(t): http.StatusOK} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/steady", nil)
@@ -200,15 +207,16 @@ func TestSteadyRoutesAreGuarded(t *testing.T) {
 func TestOpenedIsAuditedAtOnce(t *testing.T) {
 	g := newGate(t)
 	var during []AuditRecord
-	h := g.guard.Handler([]Route{{Pattern: "GET /console", Permission: "list_vms", Do: func(r *Request) (any, error) {
-		AuditOpened(r.Request, "i1")
-		during = g.audited()
-		return nil, nil
-	}}}, slog.New(slog.DiscardHandler))
+	h := g.guard.Handler(
+		[]Route{{Pattern: "GET /console", Permission: "list_vms", Handle: func(r *Request) (any, error) {
+			AuditOpened(r.Request, "i1")
+			during = g.audited()
+			return nil, nil
+		}}}, slog.New(slog.DiscardHandler))
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/console", nil)
 	r.Header.Set("Authorization", g.key(t))
 	h.ServeHTTP(httptest.NewRecorder(), r)
-	if len(during) != 1 || during[0].About != "i1" || during[0].Identifier != "ci" ||
+	if len(during) != 1 || during[0].Subject != "i1" || during[0].CredentialName != "ci" ||
 		during[0].Outcome != outcomeDone ||
 		during[0].Route != "GET /console" {
 		t.Errorf("audited %+v", during)
@@ -260,12 +268,13 @@ func TestWebSocketsOfPages(t *testing.T) {
 		"a link is followed": {[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, true},
 		"another site reads": {[]string{"Origin", "http://x.test", "Sec-Fetch-Site", "cross-site"}, false},
 	} {
-		if err := SameSite(request(c.header...)); (err == nil) != c.ok {
+		if err := CheckSameSite(request(c.header...)); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	judged := request("Upgrade", "websocket", "Origin", "http://x.test", "Sec-Fetch-Site", "cross-site")
-	if err := SameSite(judged.WithContext(context.WithValue(t.Context(), auditKey{}, &requestAudit{}))); err != nil {
+	if err := CheckSameSite(judged.WithContext(context.WithValue(t.Context(), auditKey{},
+		&requestAudit{}))); err != nil {
 		t.Errorf("what a guard has let in: %v", err)
 	}
 	for upgrade, want := range map[string]struct{ asks, ok bool }{
@@ -275,11 +284,11 @@ func TestWebSocketsOfPages(t *testing.T) {
 		if upgrade != "" {
 			r.Header.Set("Upgrade", upgrade)
 		}
-		if asks, err := Upgrades(r); asks != want.asks || (err == nil) != want.ok {
+		if asks, err := IsWebSocketUpgrade(r); asks != want.asks || (err == nil) != want.ok {
 			t.Errorf("%q: %t, %v", upgrade, asks, err)
 		}
 		if r.ProtoMajor = 2; upgrade != "" {
-			if asks, err := Upgrades(r); asks || err == nil {
+			if asks, err := IsWebSocketUpgrade(r); asks || err == nil {
 				t.Errorf("%q in HTTP/2: %t, %v", upgrade, asks, err)
 			}
 		}
@@ -293,8 +302,8 @@ func TestItems(t *testing.T) {
 		`[1]`:        "The request body is not an array of JSON objects: found number", `[{`: "unexpected end",
 		`5`: "not a JSON object",
 	} {
-		p := &Params{whole: []byte(body), text: "q=1"}
-		items, err := p.Items(2)
+		p := &Params{bodyText: []byte(body), queryText: "q=1"}
+		items, err := p.ObjectList(2)
 		if err != nil {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want %s", body, err, want)
@@ -328,12 +337,12 @@ func TestGuessWithoutAGuard(t *testing.T) {
 	var limit auth.GuessLimiter
 	wrong := farm.Errorf(farm.CodeUnauthenticated, "Wrong")
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
-	if err := Guess(r, &limit, func() error { return nil }); err != nil {
+	if err := LimitedCompare(r, &limit, func() error { return nil }); err != nil {
 		t.Errorf("a right one: %v", err)
 	}
 	compared := 0
 	for range 100 {
-		err := Guess(r, &limit, func() error { compared++; return wrong })
+		err := LimitedCompare(r, &limit, func() error { compared++; return wrong })
 		if code := farm.CodeOf(err); code != farm.CodeUnauthenticated && code != farm.CodeTooMany {
 			t.Fatalf("a wrong one: %v", err)
 		}
@@ -348,7 +357,7 @@ func TestUncleanPaths(t *testing.T) {
 		"/": false, "": true, "/a": false, "/a/": false, "/a/b": false, "//": true,
 		"/a//b": true, "/a/..": true, "/a/../b": true, "/./a": true,
 	} {
-		if unclean(path) != want {
+		if isUncleanPath(path) != want {
 			t.Errorf("%q is unclean: %t", path, !want)
 		}
 	}
@@ -360,7 +369,7 @@ func TestOpenToOtherSites(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), method, "http://here.test/", nil)
 		r.Header.Set("Origin", "http://x.test")
 		r.Header.Set("Sec-Fetch-Site", "cross-site")
-		if err := (Sites{Open: true}).check(r); (err == nil) != ok {
+		if err := (Sites{AllowAll: true}).checkOrigin(r); (err == nil) != ok {
 			t.Errorf("%s: %v", method, err)
 		}
 	}
@@ -382,7 +391,7 @@ func TestOwnWords(t *testing.T) {
 		{slog.LevelWarn, invalid, invalid},
 		{slog.LevelError, caused, caused},
 	} {
-		if got := ownWords(c.level, c.err); got != c.want {
+		if got := loggableError(c.level, c.err); got != c.want {
 			t.Errorf("%s %v: %v, want %v", c.level, c.err, got, c.want)
 		}
 	}
@@ -398,10 +407,10 @@ func TestNoLimit(t *testing.T) {
 		_, err = limit.AcquireFor("") // an empty name has no share per caller
 		must(t, err)
 	}
-	if none.Open() != 0 || limit.Open() != 8 || len(limit.byCaller) != 0 {
-		t.Errorf("%d and %d are open, of %d callers", none.Open(), limit.Open(), len(limit.byCaller))
+	if none.OpenCount() != 0 || limit.OpenCount() != 8 || len(limit.openByCaller) != 0 {
+		t.Errorf("%d and %d are open, of %d callers", none.OpenCount(), limit.OpenCount(), len(limit.openByCaller))
 	}
-	if as := as(t, ci, nil); !as.Sees(farm.ResourceNode, "n1") || as.Sees(farm.ResourceNode, "n2") {
+	if as := as(t, ci, nil); !as.CanSee(farm.ResourceNode, "n1") || as.CanSee(farm.ResourceNode, "n2") {
 		t.Error("what a caller sees")
 	}
 }

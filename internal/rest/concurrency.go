@@ -13,25 +13,26 @@ import (
 // ConcurrencyLimit bounds how many long-lived operations are open at a time, per caller and in total: streams,
 // watches, slow connections. A nil one has no limit.
 type ConcurrencyLimit struct {
-	what      string // in the plural, for the refusal
-	setting   string // with which an operator raises the total; "": none
-	perCaller int
-	total     int
+	operations   string // in the plural, for the refusal
+	settingName  string // with which an operator raises the total; "": none
+	maxPerCaller int
+	maxTotal     int
 
-	mu       sync.Mutex // guards what follows
-	open     int
-	byCaller map[string]int // only callers with open ones
+	mu           sync.Mutex // guards what follows
+	openTotal    int
+	openByCaller map[string]int // only callers with open ones
 }
 
-// busyRetry is the retry delay sent to a caller that met a full limit.
-const busyRetry = 5 * time.Second
+// busyRetryDelay is the retry delay sent to a caller that met a full limit.
+const busyRetryDelay = 5 * time.Second
 
 // NewConcurrencyLimit makes a limit of total operations; one caller may have a quarter of them, rounded up.
 // what names the operations in the plural, setting is the name of the setting with the total, "" for a fixed
 // one. Both are part of the refusal.
 func NewConcurrencyLimit(what, setting string, total int) *ConcurrencyLimit {
 	return &ConcurrencyLimit{
-		what: what, setting: setting, total: total, perCaller: farm.CallerShare(total), byCaller: map[string]int{},
+		operations: what, settingName: setting, maxTotal: total, maxPerCaller: farm.CallerShare(total),
+		openByCaller: map[string]int{},
 	}
 }
 
@@ -49,51 +50,52 @@ func (l *ConcurrencyLimit) AcquireFor(caller string) (release func(), err error)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.open >= l.total:
-		sentence := fmt.Sprintf("Limit of %d open %s reached", l.total, l.what)
-		if l.setting != "" {
-			sentence += fmt.Sprintf(" (setting %s)", l.setting)
+	case l.openTotal >= l.maxTotal:
+		sentence := fmt.Sprintf("Limit of %d open %s reached", l.maxTotal, l.operations)
+		if l.settingName != "" {
+			sentence += fmt.Sprintf(" (setting %s)", l.settingName)
 		}
-		return nil, l.full(sentence)
-	case caller != "" && l.byCaller[caller] >= l.perCaller:
-		of := fmt.Sprint("the ", l.total, " open in all")
-		if l.setting != "" {
-			of = fmt.Sprintf("the setting %s (%d)", l.setting, l.total)
+		return nil, l.fullError(sentence)
+	case caller != "" && l.openByCaller[caller] >= l.maxPerCaller:
+		of := fmt.Sprint("the ", l.maxTotal, " open in all")
+		if l.settingName != "" {
+			of = fmt.Sprintf("the setting %s (%d)", l.settingName, l.maxTotal)
 		}
 		return nil,
-			l.full(fmt.Sprintf("You have %d %s open, the limit per caller: a quarter of %s", l.perCaller, l.what, of))
+			l.fullError(fmt.Sprintf("You have %d %s open, the limit per caller: a quarter of %s", l.maxPerCaller,
+				l.operations, of))
 	}
-	l.open++
+	l.openTotal++
 	if caller != "" {
-		l.byCaller[caller]++
+		l.openByCaller[caller]++
 	}
 	return sync.OnceFunc(func() { l.release(caller) }), nil
 }
 
-// Open returns how many are open now.
-func (l *ConcurrencyLimit) Open() int {
+// OpenCount returns how many are open now.
+func (l *ConcurrencyLimit) OpenCount() int {
 	if l == nil {
 		return 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.open
+	return l.openTotal
 }
 
 func (l *ConcurrencyLimit) release(caller string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.open--
+	l.openTotal--
 	if caller == "" {
 		return
 	}
-	if l.byCaller[caller]--; l.byCaller[caller] == 0 {
-		delete(l.byCaller, caller)
+	if l.openByCaller[caller]--; l.openByCaller[caller] == 0 {
+		delete(l.openByCaller, caller)
 	}
 }
 
-func (l *ConcurrencyLimit) full(sentence string) error {
-	return farm.Busy(busyRetry, "%s; close some, or try again later", sentence)
+func (l *ConcurrencyLimit) fullError(sentence string) error {
+	return farm.Busy(busyRetryDelay, "%s; close some, or try again later", sentence)
 }
 
 // CallerName returns the name under which a caller's open requests are counted: that of the verified
@@ -104,14 +106,14 @@ func CallerName(r *http.Request) string {
 	switch {
 	case c.IsNode():
 		return "node " + c.Name
-	case c.For != nil && (c.Root || c.Identity.Method == auth.ByLocal):
-		return "for " + c.For.Name
+	case c.ActsFor != nil && (c.Root || c.Identity.Method == auth.ByLocal):
+		return "for " + c.ActsFor.Name
 	case c.KeyID != "":
 		return "key " + c.KeyID
 	case c.Name != "":
 		return "user " + c.Name
 	case c.Address != "":
-		return "address " + auth.Neighborhood(c.Address)
+		return "address " + auth.LimiterKey(c.Address)
 	}
-	return "address " + auth.Neighborhood(addressOf(r, false))
+	return "address " + auth.LimiterKey(clientAddress(r, false))
 }

@@ -48,15 +48,15 @@ func TestConcurrencyLimit(t *testing.T) {
 		"Limit of 8 open log streams reached (setting SVC_MAX_LOG_STREAMS); close some, or try again later")
 	releases[0]()
 	releases[0]() // the second call does nothing
-	if l.Open() != 7 {
-		t.Errorf("%d are open", l.Open())
+	if l.OpenCount() != 7 {
+		t.Errorf("%d are open", l.OpenCount())
 	}
 	take(ci, "")
 	for _, release := range releases {
 		release()
 	}
-	if l.Open() != 0 || len(l.byCaller) != 0 {
-		t.Errorf("%d are open, of %v", l.Open(), l.byCaller)
+	if l.OpenCount() != 0 || len(l.openByCaller) != 0 {
+		t.Errorf("%d are open, of %v", l.OpenCount(), l.openByCaller)
 	}
 	if release, err := (*ConcurrencyLimit)(nil).Acquire(ci); err != nil {
 		t.Error(err)
@@ -93,12 +93,12 @@ func TestFixedConcurrencyLimit(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	l := NewConcurrencyLimit("watches", "SVC_MAX_WATCHES", 0)
 	h := Handler([]Route{
-		{Pattern: "GET /full", Do: func(r *Request) (any, error) {
+		{Pattern: "GET /full", Handle: func(r *Request) (any, error) {
 			_, err := l.Acquire(r.Request)
 			return nil, err
 		}},
-		{Pattern: "GET /busy", Do: func(*Request) (any, error) { return nil, farm.Errorf(farm.CodeBusy, "Busy") }},
-		{Pattern: "GET /away", Do: func(*Request) (any, error) {
+		{Pattern: "GET /busy", Handle: func(*Request) (any, error) { return nil, farm.Errorf(farm.CodeBusy, "Busy") }},
+		{Pattern: "GET /away", Handle: func(*Request) (any, error) {
 			return nil,
 				farm.Errorf(farm.CodeUnavailable, "Away")
 		}},

@@ -11,18 +11,20 @@ import (
 // is. Other bodies get a tag by their content.
 type WithETag struct {
 	Body any
-	Tag  string // has only characters that need no quoting
+	ETag string // has only characters that need no quoting
 }
 
-// maxTagged is the largest body that is hashed for its tag, in bytes.
-const maxTagged = 4 << 20
+// maxTaggedBytes is the largest body that is hashed for its tag, in bytes.
+const maxTaggedBytes = 4 << 20
 
-// reads reports whether a request is read-only.
-func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+// isReadOnly reports whether a request is read-only.
+func isReadOnly(r *http.Request) bool {
+	return r.Method == http.MethodGet || r.Method == http.MethodHead
+}
 
 // ContentTag returns the tag of a body by its content; "" if it gets none.
 func ContentTag(pieces ...[]byte) string {
-	if Fragments(pieces).Size() > maxTagged {
+	if Fragments(pieces).Size() > maxTaggedBytes {
 		return ""
 	}
 	sum := sha256.New()
@@ -32,9 +34,9 @@ func ContentTag(pieces ...[]byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// unchanged sets the ETag of a response and reports whether the client already has that response; then it has
+// writeNotModified sets the ETag of a response and reports whether the client already has that response; then it has
 // sent status 304. Tags are weak: they identify the body, compressed or not.
-func unchanged(w http.ResponseWriter, r *http.Request, tag string) bool {
+func writeNotModified(w http.ResponseWriter, r *http.Request, tag string) bool {
 	if tag == "" {
 		return false
 	}

@@ -13,7 +13,8 @@ import (
 
 // get calls a single route whose handler returns one result, with headers.
 func get(method string, body any, header ...string) *httptest.ResponseRecorder {
-	routes := []Route{{Pattern: method + " /x", Permission: Open, Do: func(*Request) (any, error) { return body, nil }}}
+	routes := []Route{{Pattern: method +
+		" /x", Permission: NoCredential, Handle: func(*Request) (any, error) { return body, nil }}}
 	r := httptest.NewRequest(method, "/x", nil)
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
@@ -24,9 +25,9 @@ func get(method string, body any, header ...string) *httptest.ResponseRecorder {
 func TestTags(t *testing.T) {
 	bodies := map[string]any{
 		"json": map[string]int{"a": 1}, "pieces": Fragments{[]byte("[1,"), []byte("2]")}, "null": Null,
-		"long":        strings.Repeat("x", packFrom),
-		"tagged":      WithETag{Body: Fragments{[]byte("[]")}, Tag: "x.1"},
-		"tagged json": WithETag{Body: []int{1}, Tag: "x.2"},
+		"long":        strings.Repeat("x", gzipMinBytes),
+		"tagged":      WithETag{Body: Fragments{[]byte("[]")}, ETag: "x.1"},
+		"tagged json": WithETag{Body: []int{1}, ETag: "x.2"},
 	}
 	for name, body := range bodies {
 		first := get("GET", body)
@@ -55,16 +56,16 @@ func TestTags(t *testing.T) {
 	if a := get("GET", nil); a.Header().Get("Etag") != "" {
 		t.Error("an answer without a body has a tag")
 	}
-	if a := get("GET", Fragments{make([]byte, maxTagged+1)}); a.Header().Get("Etag") != "" {
+	if a := get("GET", Fragments{make([]byte, maxTaggedBytes+1)}); a.Header().Get("Etag") != "" {
 		t.Error("a huge answer has a tag")
 	}
 }
 
 func TestGzip(t *testing.T) {
-	long := strings.Repeat("x", packFrom)
+	long := strings.Repeat("x", gzipMinBytes)
 	text, _ := json.Marshal(long)
 	for name, body := range map[string]any{
-		"json": long, "pieces": Fragments{text[:5], text[5:]}, "tagged": WithETag{Body: Fragments{text}, Tag: "t"},
+		"json": long, "pieces": Fragments{text[:5], text[5:]}, "tagged": WithETag{Body: Fragments{text}, ETag: "t"},
 	} {
 		plain := get("GET", body)
 		if plain.Header().Get("Content-Encoding") != "" || plain.Header().Get("Vary") != "Accept-Encoding" {

@@ -2,10 +2,10 @@ package rest
 
 import "net/http"
 
-// CrossOrigin lets scripts of pages of other sites call a service and read its responses. They send their own
+// AllowCrossOrigin lets scripts of pages of other sites call a service and read its responses. They send their own
 // credentials: a browser adds none automatically, since no site is named. A preflight request, which carries no
 // credentials, is answered to all.
-func CrossOrigin(next http.Handler) http.Handler {
+func AllowCrossOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header["Origin"] == nil {
 			next.ServeHTTP(w, r)

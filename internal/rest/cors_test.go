@@ -11,7 +11,7 @@ import (
 // nothing about the service.
 func TestCrossOrigin(t *testing.T) {
 	g := newGate(t)
-	open := CrossOrigin(g.handler)
+	open := AllowCrossOrigin(g.handler)
 	for name, c := range map[string]struct {
 		method string
 		header []string

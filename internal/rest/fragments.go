@@ -23,38 +23,38 @@ func (p Fragments) Size() int {
 	return n
 }
 
-// Stream is the result of a handler whose large response is generated while it is written. Its fragments
+// FragmentStream is the result of a handler whose large response is generated while it is written. Its fragments
 // together are the JSON text of the body. They are the same each time, and are not changed.
-type Stream struct {
-	Size      int // bytes of all fragments
+type FragmentStream struct {
+	SizeBytes int // bytes of all fragments
 	Fragments iter.Seq[[]byte]
 }
 
-// pieceBuffer is how much of a response is written at a time, in bytes.
-const pieceBuffer = 64 << 10
+// writeBufferBytes is how much of a response is written at a time, in bytes.
+const writeBufferBytes = 64 << 10
 
-var buffers = sync.Pool{New: func() any { return new([pieceBuffer]byte) }}
+var bufferPool = sync.Pool{New: func() any { return new([writeBufferBytes]byte) }}
 
 // The text of a successful envelope before and after its body.
-const begin, end = `{"status":"` + api.StatusOK + `","message":"","body":`, "}\n"
+const envelopeStart, envelopeEnd = `{"status":"` + api.StatusOK + `","message":"","body":`, "}\n"
 
 // respondFragments writes a successful response from fragments.
 func respondFragments(w http.ResponseWriter, r *http.Request, body Fragments, tag string) {
-	if tag == "" && reads(r) {
+	if tag == "" && isReadOnly(r) {
 		tag = ContentTag(body...)
 	}
-	respondStream(w, r, Stream{body.Size(), slices.Values(body)}, tag)
+	respondStream(w, r, FragmentStream{body.Size(), slices.Values(body)}, tag)
 }
 
 // respondStream writes a successful response fragment by fragment.
-func respondStream(w http.ResponseWriter, r *http.Request, body Stream, tag string) {
-	packed := packs(w, r, body.Size) // sets the Vary header, also when the body is not sent
-	if reads(r) && unchanged(w, r, tag) {
+func respondStream(w http.ResponseWriter, r *http.Request, body FragmentStream, tag string) {
+	packed := wantsGzip(w, r, body.SizeBytes) // sets the Vary header, also when the body is not sent
+	if isReadOnly(r) && writeNotModified(w, r, tag) {
 		return
 	}
 	if packed {
-		writePacked(w, func(yield func([]byte) bool) {
-			if !yield([]byte(begin)) {
+		writeGzip(w, func(yield func([]byte) bool) {
+			if !yield([]byte(envelopeStart)) {
 				return
 			}
 			for piece := range body.Fragments {
@@ -62,7 +62,7 @@ func respondStream(w http.ResponseWriter, r *http.Request, body Stream, tag stri
 					return
 				}
 			}
-			yield([]byte(end))
+			yield([]byte(envelopeEnd))
 		})
 		return
 	}
@@ -71,21 +71,21 @@ func respondStream(w http.ResponseWriter, r *http.Request, body Stream, tag stri
 
 // writeFragments writes a successful envelope around fragments. Each byte is copied once, into writes that are
 // large enough for a socket.
-func writeFragments(w http.ResponseWriter, body Stream) {
-	w.Header()["Content-Type"] = jsonType
-	w.Header().Set("Content-Length", strconv.Itoa(len(begin)+body.Size+len(end)))
+func writeFragments(w http.ResponseWriter, body FragmentStream) {
+	w.Header()["Content-Type"] = jsonContentType
+	w.Header().Set("Content-Length", strconv.Itoa(len(envelopeStart)+body.SizeBytes+len(envelopeEnd)))
 	w.WriteHeader(http.StatusOK)
-	whole, _ := buffers.Get().(*[pieceBuffer]byte)
-	defer buffers.Put(whole)
-	buf := append(whole[:0], begin...)
+	whole, _ := bufferPool.Get().(*[writeBufferBytes]byte)
+	defer bufferPool.Put(whole)
+	buf := append(whole[:0], envelopeStart...)
 	for piece := range body.Fragments {
-		if len(buf)+len(piece)+len(end) > pieceBuffer {
+		if len(buf)+len(piece)+len(envelopeEnd) > writeBufferBytes {
 			if _, err := w.Write(buf); err != nil {
 				return
 			}
 			buf = whole[:0]
 		}
-		if len(piece)+len(end) > pieceBuffer {
+		if len(piece)+len(envelopeEnd) > writeBufferBytes {
 			if _, err := w.Write(piece); err != nil {
 				return
 			}
@@ -93,5 +93,5 @@ func writeFragments(w http.ResponseWriter, body Stream) {
 		}
 		buf = append(buf, piece...)
 	}
-	_, _ = w.Write(append(buf, end...))
+	_, _ = w.Write(append(buf, envelopeEnd...))
 }

@@ -16,17 +16,17 @@ func TestPieces(t *testing.T) {
 	for name, parts := range map[string][]string{
 		"none":                  {"null"},
 		"small":                 {"[", `"a"`, ",", `"b"`, "]"},
-		"larger than a write":   {`["`, long(3 * pieceBuffer), `","`, long(10), `"]`},
-		"as large as a write":   {`"`, long(pieceBuffer - 3), `"`},
-		"many":                  append(append([]string{`"`}, strings.Split(long(3*pieceBuffer), "")...), `"`),
-		"one that just fits":    {`"` + long(pieceBuffer-42-2) + `"`},
-		"one that fits no more": {`"` + long(pieceBuffer-42-1) + `"`},
+		"larger than a write":   {`["`, long(3 * writeBufferBytes), `","`, long(10), `"]`},
+		"as large as a write":   {`"`, long(writeBufferBytes - 3), `"`},
+		"many":                  append(append([]string{`"`}, strings.Split(long(3*writeBufferBytes), "")...), `"`),
+		"one that just fits":    {`"` + long(writeBufferBytes-42-2) + `"`},
+		"one that fits no more": {`"` + long(writeBufferBytes-42-1) + `"`},
 	} {
 		var pieces Fragments
 		for _, p := range parts {
 			pieces = append(pieces, []byte(p))
 		}
-		routes := []Route{{Pattern: "GET /x", Do: func(*Request) (any, error) { return pieces, nil }}}
+		routes := []Route{{Pattern: "GET /x", Handle: func(*Request) (any, error) { return pieces, nil }}}
 		server := httptest.NewServer(Handler(routes, slog.New(slog.DiscardHandler)))
 		server.Client().Transport.(*http.Transport).DisableCompression = true
 		resp, err := server.Client().Get(server.URL + "/x")
@@ -40,7 +40,7 @@ func TestPieces(t *testing.T) {
 			t.Errorf("%s: %v, %d of %d bytes", name, err, len(raw), resp.ContentLength)
 		}
 		old := httptest.NewRecorder()
-		write(old, http.StatusOK, "OK", "", json.RawMessage(strings.Join(parts, "")))
+		writeEnvelope(old, http.StatusOK, "OK", "", json.RawMessage(strings.Join(parts, "")))
 		if !bytes.Equal(raw, old.Body.Bytes()) {
 			t.Errorf("%s: %.80q instead of %.80q", name, raw, old.Body)
 		}

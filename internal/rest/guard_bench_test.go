@@ -25,7 +25,9 @@ func cpu(b *testing.B) time.Duration {
 // a session among 10,000. The reach is 10 us of processor time between the two.
 func BenchmarkBearerGet(b *testing.B) {
 	g := newGate(b)
-	routes := []Route{{Pattern: "GET /vm", Permission: "list_vms", Do: func(*Request) (any, error) { return "x", nil }}}
+	routes := []Route{
+		{Pattern: "GET /vm", Permission: "list_vms", Handle: func(*Request) (any, error) { return "x", nil }},
+	}
 	log := slog.New(slog.DiscardHandler)
 	sessions := make([]string, 10_000)
 	for i := range sessions {

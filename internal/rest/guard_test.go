@@ -29,7 +29,7 @@ type gate struct {
 	guard    *Guard
 	sessions *auth.Sessions
 	logins   *auth.LoginCookies
-	keys     *auth.Keys
+	keys     *auth.APIKeys
 	grants   *auth.GrantTable
 	handler  http.Handler
 
@@ -60,7 +60,7 @@ func must(t testing.TB, err error) {
 
 func newGate(t testing.TB, change ...func(*GuardOptions)) *gate {
 	t.Helper()
-	g := &gate{keys: auth.NewKeys(auth.NewKeyTable([]farm.APIKey{{
+	g := &gate{keys: auth.NewAPIKeys(auth.NewKeyTable([]farm.APIKey{{
 		ID: "ci", Groups: []string{"dev"}, Generation: "g", Expires: time.Now().Add(time.Hour),
 	}}, nil))}
 	signer := auth.NewSigner(auth.NewKeyRing(time.Now()))
@@ -108,30 +108,30 @@ func (g *gate) routes() []Route {
 		}
 	}
 	return []Route{
-		{Pattern: "GET /open", Permission: Open, Do: do},
-		{Pattern: "POST /open", Permission: Open, Do: do},
-		{Pattern: "GET /vm", Permission: "list_vms", Do: do},
-		{Pattern: "GET /vm/{id}", Permission: "list_vms", Do: do},
-		{Pattern: "POST /vm", Permission: "list_vms", Do: do},
-		{Pattern: "GET /known", Permission: Known, Do: do},
-		{Pattern: "DELETE /node", Permission: "delete_node", Do: do},
-		{Pattern: "POST /key", Permission: string(farm.PermRoot), Do: do},
-		{Pattern: "POST /join", Permission: Node, Do: fails(farm.CodeUnauthenticated)},
-		{Pattern: "POST /poll", Permission: Node, Steady: true, Do: do},
-		{Pattern: "POST /report", Permission: Node, Steady: true, Do: fails(farm.CodeUnauthenticated)},
-		{Pattern: "GET /pkg/{name}", Permission: NodeOrKnown, Do: do},
-		{Pattern: "GET /pkg/none", Permission: NodeOrKnown, Do: fails(farm.CodeUnauthenticated)},
-		{Pattern: "POST /row", Permission: "list_vms", Steady: true, Do: do},
-		{Pattern: "POST /wrong", Permission: Open, Do: fails(farm.CodeInvalid)},
-		{Pattern: "POST /tried", Permission: Open, Steady: true, Do: func(r *Request) (any, error) {
+		{Pattern: "GET /open", Permission: NoCredential, Handle: do},
+		{Pattern: "POST /open", Permission: NoCredential, Handle: do},
+		{Pattern: "GET /vm", Permission: "list_vms", Handle: do},
+		{Pattern: "GET /vm/{id}", Permission: "list_vms", Handle: do},
+		{Pattern: "POST /vm", Permission: "list_vms", Handle: do},
+		{Pattern: "GET /known", Permission: AnyCredential, Handle: do},
+		{Pattern: "DELETE /node", Permission: "delete_node", Handle: do},
+		{Pattern: "POST /key", Permission: string(farm.PermRoot), Handle: do},
+		{Pattern: "POST /join", Permission: NodeOnly, Handle: fails(farm.CodeUnauthenticated)},
+		{Pattern: "POST /poll", Permission: NodeOnly, Frequent: true, Handle: do},
+		{Pattern: "POST /report", Permission: NodeOnly, Frequent: true, Handle: fails(farm.CodeUnauthenticated)},
+		{Pattern: "GET /pkg/{name}", Permission: NodeOrCredential, Handle: do},
+		{Pattern: "GET /pkg/none", Permission: NodeOrCredential, Handle: fails(farm.CodeUnauthenticated)},
+		{Pattern: "POST /row", Permission: "list_vms", Frequent: true, Handle: do},
+		{Pattern: "POST /wrong", Permission: NoCredential, Handle: fails(farm.CodeInvalid)},
+		{Pattern: "POST /tried", Permission: NoCredential, Frequent: true, Handle: func(r *Request) (any, error) {
 			AuditIdentity(r.Request, auth.Identity{KeyID: "ci"})
 			return nil, farm.Errorf(farm.CodeBusy, "No")
 		}},
-		{Pattern: "POST /refused", Permission: "list_vms", Do: fails(farm.CodeRefused)},
-		{Pattern: "POST /raw", Permission: "list_vms", Raw: func(http.ResponseWriter, *http.Request) error {
+		{Pattern: "POST /refused", Permission: "list_vms", Handle: fails(farm.CodeRefused)},
+		{Pattern: "POST /raw", Permission: "list_vms", HandleRaw: func(http.ResponseWriter, *http.Request) error {
 			return farm.NotFound()
 		}},
-		{Pattern: "POST /panic", Permission: "list_vms", Do: func(*Request) (any, error) { panic("x") }},
+		{Pattern: "POST /panic", Permission: "list_vms", Handle: func(*Request) (any, error) { panic("x") }},
 	}
 }
 
@@ -140,7 +140,7 @@ func (g *gate) key(t testing.TB) string {
 	t.Helper()
 	k, err := g.keys.Get("ci")
 	must(t, err)
-	raw, err := json.Marshal(g.sessions.Open(k))
+	raw, err := json.Marshal(g.sessions.Issue(k))
 	must(t, err)
 	return "Bearer " + base64.StdEncoding.EncodeToString(raw)
 }
@@ -172,7 +172,7 @@ func (g *gate) audited() []AuditRecord {
 
 func TestGuard(t *testing.T) {
 	g := newGate(t)
-	cookie, err := g.logins.Open(auth.Identity{Name: "otto", Groups: []string{"dev"}, Method: auth.ByOIDC})
+	cookie, err := g.logins.Issue(auth.Identity{Name: "otto", Groups: []string{"dev"}, Method: auth.ByOIDC})
 	must(t, err)
 	callers := []string{"none", "wrong", "key", "cookie", "root"}
 	headers := map[string][]string{
@@ -279,7 +279,7 @@ func TestChallenges(t *testing.T) {
 
 func TestOtherSites(t *testing.T) {
 	g := newGate(t, func(o *GuardOptions) { o.Sites.Hosts = []string{"portal.test"} })
-	cookie, err := g.logins.Open(auth.Identity{Name: "root", Method: auth.ByRoot, Root: true})
+	cookie, err := g.logins.Issue(auth.Identity{Name: "root", Method: auth.ByRoot, Root: true})
 	must(t, err)
 	kept := auth.LoginCookie + "=" + cookie
 	for name, c := range map[string]struct {
@@ -336,8 +336,8 @@ func TestOtherSites(t *testing.T) {
 
 func TestAudit(t *testing.T) {
 	g := newGate(t)
-	key, ofKey := g.key(t), AuditRecord{Identifier: "ci", Method: auth.ByKey, KeyID: "ci"}
-	ofRoot := AuditRecord{Identifier: "root", Method: auth.ByRoot}
+	key, ofKey := g.key(t), AuditRecord{CredentialName: "ci", Method: auth.ByKey, KeyID: "ci"}
+	ofRoot := AuditRecord{CredentialName: "root", Method: auth.ByRoot}
 	for _, c := range []struct {
 		what, credential string
 		who              AuditRecord
@@ -374,7 +374,8 @@ func TestAudit(t *testing.T) {
 			continue
 		}
 		want := c.who
-		want.Request, want.Address, want.Verb, want.Outcome, want.Reason = a.Header().Get(RequestIDHeader), "192.0.2.7",
+		want.RequestID, want.Address, want.HTTPMethod, want.Outcome, want.Reason = a.Header().Get(RequestIDHeader),
+			"192.0.2.7",
 			method, c.outcome, c.reason
 		if path != "/nothing" {
 			want.Route = c.what
@@ -387,7 +388,7 @@ func TestAudit(t *testing.T) {
 		if !reflect.DeepEqual(got[0], want) {
 			t.Errorf("%s:\n%+v; want\n%+v", c.what, got[0], want)
 		}
-		for _, words := range []string{"msg=audit", "request=" + want.Request, "address=192.0.2.7", "outcome=" +
+		for _, words := range []string{"msg=audit", "request=" + want.RequestID, "address=192.0.2.7", "outcome=" +
 			c.outcome} {
 			if !strings.Contains(g.log.String(), words) {
 				t.Errorf("%s: no %q in\n%s", c.what, words, g.log.String())
@@ -412,7 +413,7 @@ func TestRefusalsFillNoDisk(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		g.ask("GET", "/vm")
-		if got := g.audited(); len(got) != 1 || got[0].LeftOut != 10_020 {
+		if got := g.audited(); len(got) != 1 || got[0].LeftOutRefusals != 10_020 {
 			t.Errorf("%+v", got)
 		}
 		g.ask("POST", "/vm", "Authorization", g.key(t)) // successful changes are always recorded
@@ -453,7 +454,7 @@ func TestAddresses(t *testing.T) {
 		"a socket":            {"@", nil, false, ""},
 	} {
 		r := &http.Request{RemoteAddr: c.remote, Header: c.header}
-		if got := addressOf(r, c.proxied); got != c.want {
+		if got := clientAddress(r, c.proxied); got != c.want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
@@ -464,29 +465,31 @@ func TestCaller(t *testing.T) {
 	var got Caller
 	var group string
 	var groupErr error
-	g.handler = g.guard.Handler([]Route{{Pattern: "POST /x", Permission: Known, Do: func(r *Request) (any, error) {
-		got = CallerOf(r.Context())
-		group, groupErr = got.ActingGroup(r.Params)
-		return nil, nil
-	}}}, slog.New(slog.DiscardHandler))
+	g.handler = g.guard.Handler(
+		[]Route{{Pattern: "POST /x", Permission: AnyCredential, Handle: func(r *Request) (any, error) {
+			got = CallerOf(r.Context())
+			group, groupErr = got.ActingGroup(r.Params)
+			return nil, nil
+		}}}, slog.New(slog.DiscardHandler))
 	g.ask("POST", "/x?group=dev", "Authorization", g.key(t))
-	if !got.Is() || got.Name != "ci" || got.Owner() != "ci" || got.Address != "192.0.2.7" || !got.Managed() ||
+	if !got.IsAuthenticated() || got.Name != "ci" || got.Owner() != "ci" || got.Address != "192.0.2.7" ||
+		!got.ResourcesManaged() ||
 		group != "dev" || groupErr != nil {
 		t.Errorf("%+v %q %v", got, group, groupErr)
 	}
 	for want, err := range map[string]error{
-		"":                                 got.Need("list_vms"),
-		"You need the permission start_vm": got.Need("start_vm"),
-		"Only the root user may do this":   got.Need(farm.PermRoot),
-		"You need the permission list on the node n2": got.NeedOn(farm.ResourceNode, "n2", "list"),
+		"":                                 got.RequirePermission("list_vms"),
+		"You need the permission start_vm": got.RequirePermission("start_vm"),
+		"Only the root user may do this":   got.RequirePermission(farm.PermRoot),
+		"You need the permission list on the node n2": got.RequireRight(farm.ResourceNode, "n2", "list"),
 	} {
 		if fmt.Sprint(err) != want && (want != "" || err != nil) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
-	if got.NeedOn(farm.ResourceNode, "n1", "list") != nil || got.HasOn(farm.ResourceNode, "n1", "remove") ||
-		!got.GroupHasOn("dev", farm.ResourceNode, "n1", "list") ||
-		got.GroupHasOn("ops", farm.ResourceNode, "n1", "list") {
+	if got.RequireRight(farm.ResourceNode, "n1", "list") != nil || got.HasRight(farm.ResourceNode, "n1", "remove") ||
+		!got.GroupHasRight("dev", farm.ResourceNode, "n1", "list") ||
+		got.GroupHasRight("ops", farm.ResourceNode, "n1", "list") {
 		t.Error("rights on nodes")
 	}
 	for query, want := range map[string]string{
@@ -511,7 +514,7 @@ func TestWithoutAGuard(t *testing.T) {
 	var c Caller
 	g := &gate{}
 	g.handler = Handler(
-		append(g.routes(), Route{Pattern: "POST /x", Permission: "start_vm", Do: func(r *Request) (any, error) {
+		append(g.routes(), Route{Pattern: "POST /x", Permission: "start_vm", Handle: func(r *Request) (any, error) {
 			c = CallerOf(r.Context())
 			group, err := c.ActingGroup(r.Params)
 			AuditIdentity(r.Request, auth.Identity{Name: "x"})
@@ -522,8 +525,9 @@ func TestWithoutAGuard(t *testing.T) {
 	if status, _, body := a.envelope(t); status != "OK" || string(body) != `""` {
 		t.Errorf("%s %s", status, body)
 	}
-	if c.Is() || c.Owner() != "" || c.Need("start_vm") != nil || c.NeedOn(farm.ResourceNode, "x", "list") != nil ||
-		c.Managed() || !c.GroupHasOn("x", farm.ResourceNode, "x", "list") {
+	if c.IsAuthenticated() || c.Owner() != "" || c.RequirePermission("start_vm") != nil ||
+		c.RequireRight(farm.ResourceNode, "x", "list") != nil ||
+		c.ResourcesManaged() || !c.GroupHasRight("x", farm.ResourceNode, "x", "list") {
 		t.Errorf("%+v", c)
 	}
 	if a := g.ask("PUT", "/vm"); a.Code != 405 || a.Header().Get("Allow") == "" {

@@ -74,13 +74,13 @@ func TestGuessesAreLimited(t *testing.T) {
 // would distinguish it from the right one.
 func TestGuessesThatFailOtherwise(t *testing.T) {
 	for name, body := range map[string]string{
-		"too large": strings.Repeat("x", strangerBody+1), "not what is asked for": "{}",
+		"too large": strings.Repeat("x", maxAnonymousBody+1), "not what is asked for": "{}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate(t)
 				join := g.guard.Handler(
-					[]Route{{Pattern: "POST /join", Permission: NodeOrKnown, Do: func(*Request) (any, error) {
+					[]Route{{Pattern: "POST /join", Permission: NodeOrCredential, Handle: func(*Request) (any, error) {
 						return nil, farm.Errorf(farm.CodeInvalid, "No")
 					}}}, slog.New(slog.DiscardHandler))
 				codes := map[int]int{}
@@ -106,7 +106,7 @@ func TestGuessesOfHandlers(t *testing.T) {
 		var compared int
 		handler := func(own *auth.GuessLimiter) HandlerFunc {
 			return func(r *Request) (any, error) {
-				return nil, Guess(r.Request, own, func() error {
+				return nil, LimitedCompare(r.Request, own, func() error {
 					compared++
 					return farm.Errorf(farm.CodeUnauthenticated, "No")
 				})
@@ -114,9 +114,9 @@ func TestGuessesOfHandlers(t *testing.T) {
 		}
 		g := newGate(t)
 		open := (*Guard)(nil).Handler([]Route{
-			{Pattern: "POST /join", Permission: NodeOrKnown, Do: handler(&auth.GuessLimiter{})},
+			{Pattern: "POST /join", Permission: NodeOrCredential, Handle: handler(&auth.GuessLimiter{})},
 		}, slog.New(slog.DiscardHandler))
-		shut := g.guard.Handler([]Route{{Pattern: "POST /join", Permission: NodeOrKnown, Do: handler(nil)}},
+		shut := g.guard.Handler([]Route{{Pattern: "POST /join", Permission: NodeOrCredential, Handle: handler(nil)}},
 			slog.New(slog.DiscardHandler))
 		for name, h := range map[string]http.Handler{"without a guard": open, "with one": shut} {
 			compared = 0

@@ -12,27 +12,27 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// packFrom is the size of a response, in bytes, from which it is compressed on request.
-const packFrom = 1 << 10
+// gzipMinBytes is the size of a response, in bytes, from which it is compressed on request.
+const gzipMinBytes = 1 << 10
 
-// packers are reusable compressors: a new one takes much memory. Speed matters more than size here, JSON
+// gzipPool are reusable compressors: a new one takes much memory. Speed matters more than size here, JSON
 // compresses well at any level.
-var packers = sync.Pool{New: func() any {
+var gzipPool = sync.Pool{New: func() any {
 	p, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // BestSpeed is a valid level
 	return p
 }}
 
-// packs reports whether a response of a size is compressed, and sets the Vary header for caches.
-func packs(w http.ResponseWriter, r *http.Request, size int) bool {
-	if size < packFrom || !reads(r) {
+// wantsGzip reports whether a response of a size is compressed, and sets the Vary header for caches.
+func wantsGzip(w http.ResponseWriter, r *http.Request, size int) bool {
+	if size < gzipMinBytes || !isReadOnly(r) {
 		return false
 	}
 	w.Header()["Vary"] = []string{"Accept-Encoding"}
-	return takesGzip(r.Header["Accept-Encoding"])
+	return acceptsGzip(r.Header["Accept-Encoding"])
 }
 
-// takesGzip reports whether the header Accept-Encoding names gzip with a weight above 0.
-func takesGzip(values []string) bool {
+// acceptsGzip reports whether the header Accept-Encoding names gzip with a weight above 0.
+func acceptsGzip(values []string) bool {
 	for _, value := range values {
 		for one := range strings.SplitSeq(value, ",") {
 			coding, params, _ := strings.Cut(one, ";")
@@ -47,14 +47,14 @@ func takesGzip(values []string) bool {
 	return false
 }
 
-// writePacked writes a successful response in gzip.
-func writePacked(w http.ResponseWriter, pieces iter.Seq[[]byte]) {
-	w.Header()["Content-Type"] = jsonType
+// writeGzip writes a successful response in gzip.
+func writeGzip(w http.ResponseWriter, pieces iter.Seq[[]byte]) {
+	w.Header()["Content-Type"] = jsonContentType
 	w.Header()["Content-Encoding"] = []string{"gzip"}
 	w.WriteHeader(http.StatusOK)
-	out := bufio.NewWriterSize(w, pieceBuffer)
-	pack, _ := packers.Get().(*gzip.Writer)
-	defer packers.Put(pack)
+	out := bufio.NewWriterSize(w, writeBufferBytes)
+	pack, _ := gzipPool.Get().(*gzip.Writer)
+	defer gzipPool.Put(pack)
 	pack.Reset(out)
 	for piece := range pieces {
 		if _, err := pack.Write(piece); err != nil {

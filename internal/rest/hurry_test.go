@@ -43,10 +43,11 @@ func TestBodiesThatNeverCome(t *testing.T) {
 		within     time.Duration
 		lives      bool
 	}{
-		"refused":            {"/vm", "", restTime + time.Second, false},
-		"refused, with body": {"/vm", strings.Repeat(" ", 100), restTime + time.Second, true},
+		"refused":            {"/vm", "", maxBodyWait + time.Second, false},
+		"refused, with body": {"/vm", strings.Repeat(" ", 100), maxBodyWait + time.Second, true},
 		"read":               {"/open", "{", bodyGrace + time.Second, false},
-		"read, with body":    {"/open", "{" + strings.Repeat(" ", 98) + "}", bodyGrace + restTime + time.Second, true},
+		"read, with body": {"/open", "{" + strings.Repeat(" ", 98) + "}", bodyGrace + maxBodyWait +
+			time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -31,10 +31,10 @@ func (Loopback) Schemes() []string { return nil }
 // Identify implements Identifier. A web page in a browser on this machine must not get access by a name that
 // resolves to it: the request's host must be this machine too.
 func (Loopback) Identify(r *http.Request) (auth.Identity, error) {
-	if !IsLoopbackRequest(r) || !isHere(r.Host) {
+	if !IsLoopbackRequest(r) || !isOwnHost(r.Host) {
 		return auth.Identity{}, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")
 	}
-	return auth.Local("", nil)
+	return auth.LocalIdentity("", nil)
 }
 
 // Revalidate implements Identifier.
@@ -42,8 +42,8 @@ func (l Loopback) Revalidate(r *http.Request, _ auth.Identity) (auth.Identity, e
 	return l.Identify(r)
 }
 
-// actedFor returns the user a program acts for; nil if it names none. Groups without one user name are refused.
-func actedFor(r *http.Request) (*auth.Identity, error) {
+// forwardedUser returns the user a program acts for; nil if it names none. Groups without one user name are refused.
+func forwardedUser(r *http.Request) (*auth.Identity, error) {
 	users, groups := r.Header[UserHeader], r.Header[GroupHeader]
 	if len(users)+len(groups) == 0 {
 		return nil, nil // no user is named
@@ -51,12 +51,12 @@ func actedFor(r *http.Request) (*auth.Identity, error) {
 	if len(users) != 1 || users[0] == "" {
 		return nil, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")
 	}
-	who, err := auth.Local(users[0], groups)
+	who, err := auth.LocalIdentity(users[0], groups)
 	return &who, err
 }
 
-// isHere reports whether a request's host is this machine.
-func isHere(host string) bool {
+// isOwnHost reports whether a request's host is this machine.
+func isOwnHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
@@ -64,22 +64,22 @@ func isHere(host string) bool {
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// Named returns the user that the controller names to the registry: the user that root acts for, or the caller.
-func (c Caller) Named() auth.Identity {
-	if c.Root && c.For != nil {
-		return *c.For
+// ForwardedUser returns the user that the controller names to the registry: the user that root acts for, or the caller.
+func (c Caller) ForwardedUser() auth.Identity {
+	if c.Root && c.ActsFor != nil {
+		return *c.ActsFor
 	}
 	return c.Identity
 }
 
-// ActFor sets the user headers of a request to the registry from the caller in its context. The root user and
+// SetForwardedUser sets the user headers of a request to the registry from the caller in its context. The root user and
 // anonymous callers are not named, but the user the root user acts for is. Only one user can be named: a caller
 // other than root is named itself, even if it acts for a user.
-func ActFor(out *http.Request) {
+func SetForwardedUser(out *http.Request) {
 	out.Header.Del(UserHeader)
 	out.Header.Del(GroupHeader)
 	out.Header.Set(ViaHeader, string(farm.ServiceController))
-	who := CallerOf(out.Context()).Named()
+	who := CallerOf(out.Context()).ForwardedUser()
 	if who.Root || who.Method == "" {
 		return
 	}

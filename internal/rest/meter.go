@@ -14,22 +14,23 @@ import (
 
 // Meter counts the requests of one service by route and status.
 type Meter struct {
-	service string
-	routes  atomic.Pointer[map[string]*routeMeter] // by pattern; the map is never changed
-	none    *routeMeter                            // of requests that match no route
-	took    *metric.Histogram                      // duration of routes that do not wait on purpose
-	refusal chan<- struct{}                        // receives a value, unless it is full, for each refused request
-	mu      sync.Mutex                             // serializes changes of routes
+	service       string
+	routes        atomic.Pointer[map[string]*routeMeter] // by pattern; the map is never changed
+	unroutedMeter *routeMeter                            // of requests that match no route
+	durations     *metric.Histogram                      // duration of routes that do not wait on purpose
+	// receives a value, unless it is full, for each refused request
+	refusals chan<- struct{}
+	mu       sync.Mutex // serializes changes of routes
 }
 
 // routeMeter counts the requests of one route.
 type routeMeter struct {
-	timed bool
-	codes [len(codes) + 1]metric.Counter // by index of codes; the last one counts all others
+	measuresDuration bool
+	statusCounters   [len(countedStatuses) + 1]metric.Counter // by index of codes; the last one counts all others
 }
 
-// codes are the statuses that are counted separately.
-var codes = [...]int{
+// countedStatuses are the statuses that are counted separately.
+var countedStatuses = [...]int{
 	http.StatusOK, http.StatusNoContent, http.StatusPartialContent, http.StatusNotModified,
 	http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 	http.StatusMethodNotAllowed,
@@ -38,27 +39,28 @@ var codes = [...]int{
 	http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
 }
 
-// noRoute is the label for requests that match no route.
-const noRoute = "none"
+// unroutedLabel is the label for requests that match no route.
+const unroutedLabel = "none"
 
 // NewMeter creates the meter of a service. A non-nil refusal channel receives a value for each response with
 // status 401, 403 or 429 unless it is full.
 func NewMeter(service string, refusal chan<- struct{}) *Meter {
 	m := &Meter{
-		service: service, refusal: refusal, none: &routeMeter{timed: true}, took: metric.NewHistogram(metric.Short),
+		service: service, refusals: refusal, unroutedMeter: &routeMeter{measuresDuration: true},
+		durations: metric.NewHistogram(metric.Short),
 	}
 	m.routes.Store(&map[string]*routeMeter{})
 	return m
 }
 
-// add registers routes to count. Routes that are already counted, on another port, keep their counts.
-func (m *Meter) add(routes []Route) {
+// addRoutes registers routes to count. Routes that are already counted, on another port, keep their counts.
+func (m *Meter) addRoutes(routes []Route) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := maps.Clone(*m.routes.Load())
 	for _, route := range routes {
 		if all[route.Pattern] == nil {
-			all[route.Pattern] = &routeMeter{timed: !route.Hangs && route.Raw == nil}
+			all[route.Pattern] = &routeMeter{measuresDuration: !route.Waits && route.HandleRaw == nil}
 		}
 	}
 	m.routes.Store(&all)
@@ -69,36 +71,36 @@ func Metered(m *Meter, routes []Route, next http.Handler) http.Handler {
 	if m == nil {
 		return next
 	}
-	m.add(routes)
+	m.addRoutes(routes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		watched := &statusWriter{ResponseWriter: w, code: http.StatusOK}
+		watched := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		code := 0 // of a response that is cut off
-		defer func() { m.count(r.Pattern, code, time.Since(began)) }()
+		defer func() { m.countRequest(r.Pattern, code, time.Since(began)) }()
 		next.ServeHTTP(watched, r)
-		code = watched.code
+		code = watched.status
 	})
 }
 
-func (m *Meter) count(pattern string, code int, took time.Duration) {
+func (m *Meter) countRequest(pattern string, code int, took time.Duration) {
 	route := (*m.routes.Load())[pattern]
 	if route == nil {
-		route = m.none
+		route = m.unroutedMeter
 	}
 	i := 0
-	for i < len(codes) && codes[i] != code {
+	for i < len(countedStatuses) && countedStatuses[i] != code {
 		i++
 	}
-	route.codes[i].Inc()
+	route.statusCounters[i].Inc()
 	switch code {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
 		select {
-		case m.refusal <- struct{}{}:
+		case m.refusals <- struct{}{}:
 		default:
 		}
 	}
-	if route.timed {
-		m.took.Observe(took)
+	if route.measuresDuration {
+		m.durations.Observe(took)
 	}
 }
 
@@ -111,7 +113,7 @@ func Families(meters ...*Meter) []metric.Family {
 			Help:   "Requests, by route and status code",
 			Read: func(s *metric.Series) {
 				for _, m := range meters {
-					m.read(s)
+					m.readSeries(s)
 				}
 			},
 		},
@@ -120,30 +122,30 @@ func Families(meters ...*Meter) []metric.Family {
 			Help: "Duration of requests, without polls and transfers",
 			Read: func(s *metric.Series) {
 				for _, m := range meters {
-					s.Distribution(m.took.Snapshot(), m.service)
+					s.Distribution(m.durations.Snapshot(), m.service)
 				}
 			},
 		},
 	}
 }
 
-// read adds the routes and statuses that have occurred to the series.
-func (m *Meter) read(s *metric.Series) {
-	m.none.read(s, m.service, noRoute)
+// readSeries adds the routes and statuses that have occurred to the series.
+func (m *Meter) readSeries(s *metric.Series) {
+	m.unroutedMeter.readSeries(s, m.service, unroutedLabel)
 	for pattern, route := range *m.routes.Load() {
-		route.read(s, m.service, pattern)
+		route.readSeries(s, m.service, pattern)
 	}
 }
 
-func (r *routeMeter) read(s *metric.Series, service, route string) {
-	for i := range r.codes {
-		n := r.codes[i].Value()
+func (r *routeMeter) readSeries(s *metric.Series, service, route string) {
+	for i := range r.statusCounters {
+		n := r.statusCounters[i].Value()
 		if n == 0 {
 			continue
 		}
 		code := "other"
-		if i < len(codes) {
-			code = strconv.Itoa(codes[i])
+		if i < len(countedStatuses) {
+			code = strconv.Itoa(countedStatuses[i])
 		}
 		s.Value(n, service, route, code)
 	}
@@ -152,16 +154,16 @@ func (r *routeMeter) read(s *metric.Series, service, route string) {
 // statusWriter records the status of a response. All other calls are forwarded.
 type statusWriter struct {
 	http.ResponseWriter
-	code  int
-	begun bool
+	status        int
+	headerWritten bool
 }
 
 var _ io.ReaderFrom = (*statusWriter)(nil)
 
 // WriteHeader implements http.ResponseWriter.
 func (w *statusWriter) WriteHeader(code int) {
-	if !w.begun {
-		w.code, w.begun = code, code >= http.StatusOK // informational statuses are followed by others
+	if !w.headerWritten {
+		w.status, w.headerWritten = code, code >= http.StatusOK // informational statuses are followed by others
 	}
 	w.ResponseWriter.WriteHeader(code)
 }

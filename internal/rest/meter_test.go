@@ -28,21 +28,23 @@ func figures(m *Meter) (requests map[string]float64, timed uint64) {
 func meteredServer(t testing.TB, m *Meter) *httptest.Server {
 	t.Helper()
 	routes := []Route{
-		{Pattern: "GET /a", Do: func(*Request) (any, error) { return "x", nil }},
-		{Pattern: "GET /a/{id}", Do: func(*Request) (any, error) { return nil, farm.NotFound() }},
-		{Pattern: "POST /a", Do: func(r *Request) (any, error) {
+		{Pattern: "GET /a", Handle: func(*Request) (any, error) { return "x", nil }},
+		{Pattern: "GET /a/{id}", Handle: func(*Request) (any, error) { return nil, farm.NotFound() }},
+		{Pattern: "POST /a", Handle: func(r *Request) (any, error) {
 			return nil,
 				farm.Errorf(farm.Code(r.Params.String("code")), "no")
 		}},
 		// an answer without a body
-		{Pattern: "GET /hang", Hangs: true, Do: func(*Request) (any, error) { return nil, nil }},
-		{Pattern: "GET /odd", Raw: func(w http.ResponseWriter, _ *http.Request) error {
+		{Pattern: "GET /hang", Waits: true, Handle: func(*Request) (any, error) { return nil, nil }},
+		{Pattern: "GET /odd", HandleRaw: func(w http.ResponseWriter, _ *http.Request) error {
 			w.WriteHeader(http.StatusEarlyHints)
 			w.WriteHeader(http.StatusTeapot)
 			return nil
 		}},
-		{Pattern: "GET /panic", Do: func(*Request) (any, error) { panic("x") }},
-		{Pattern: "GET /cut", Raw: func(http.ResponseWriter, *http.Request) error { panic(http.ErrAbortHandler) }},
+		{Pattern: "GET /panic", Handle: func(*Request) (any, error) { panic("x") }},
+		{Pattern: "GET /cut", HandleRaw: func(http.ResponseWriter, *http.Request) error {
+			panic(http.ErrAbortHandler)
+		}},
 	}
 	server := httptest.NewServer(Metered(m, routes, Handler(routes, slog.New(slog.DiscardHandler))))
 	t.Cleanup(server.Close)
@@ -104,7 +106,7 @@ func TestRequestsAreCounted(t *testing.T) {
 // TestCountingKeepsTheWriter: files go through it as they would without it, and deadlines can be set.
 func TestCountingKeepsTheWriter(t *testing.T) {
 	m := NewMeter("test", nil)
-	routes := []Route{{Pattern: "GET /", Raw: func(w http.ResponseWriter, _ *http.Request) error {
+	routes := []Route{{Pattern: "GET /", HandleRaw: func(w http.ResponseWriter, _ *http.Request) error {
 		if _, ok := w.(io.ReaderFrom); !ok {
 			t.Error("no ReadFrom")
 		}
@@ -129,7 +131,7 @@ func (discard) WriteHeader(int)             {}
 
 // BenchmarkGet is the cost of a request with and without its being counted.
 func BenchmarkGet(b *testing.B) {
-	routes := []Route{{Pattern: "GET /a", Do: func(*Request) (any, error) { return Encoded("{}"), nil }}}
+	routes := []Route{{Pattern: "GET /a", Handle: func(*Request) (any, error) { return Encoded("{}"), nil }}}
 	for name, m := range map[string]*Meter{"metered": NewMeter("x", nil), "plain": nil} {
 		h := Metered(m, routes, Handler(routes, slog.New(slog.DiscardHandler)))
 		b.Run(name, func(b *testing.B) {
@@ -177,12 +179,12 @@ func BenchmarkCounting(b *testing.B) {
 // TestMeterOfTwoPorts: what one port has counted stays when another one is added.
 func TestMeterOfTwoPorts(t *testing.T) {
 	m, routes := NewMeter("a", nil),
-		[]Route{{Pattern: "GET /x", Permission: Open, Do: func(*Request) (any, error) { return 1, nil }}}
+		[]Route{{Pattern: "GET /x", Permission: NoCredential, Handle: func(*Request) (any, error) { return 1, nil }}}
 	handler := Handler(routes, slog.New(slog.DiscardHandler))
 	for range 2 {
 		Metered(m, routes, handler).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/x", nil))
 	}
-	if n := (*m.routes.Load())["GET /x"].codes[0].Value(); n != 2 {
+	if n := (*m.routes.Load())["GET /x"].statusCounters[0].Value(); n != 2 {
 		t.Errorf("counted %v", n)
 	}
 }
@@ -200,7 +202,7 @@ func TestMeterTellsOfRefusals(t *testing.T) {
 		{http.StatusTooManyRequests, 3},
 		{http.StatusTooManyRequests, 3},
 	} {
-		if m.count("GET /x", c.code, 0); len(told) != c.want {
+		if m.countRequest("GET /x", c.code, 0); len(told) != c.want {
 			t.Errorf("%d values after status %d, want %d", len(told), c.code, c.want)
 		}
 	}

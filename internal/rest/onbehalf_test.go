@@ -69,21 +69,21 @@ func TestOnBehalf(t *testing.T) {
 			t.Errorf("%s: %d %s", c.name, w.Code, w.Body)
 		}
 	}
-	if who := g.records[0].Identifier; who != "root" {
+	if who := g.records[0].CredentialName; who != "root" {
 		t.Errorf("%q", who)
 	}
-	if who := g.records[len(g.records)-1].Identifier; who != "" {
+	if who := g.records[len(g.records)-1].CredentialName; who != "" {
 		t.Errorf("%q", who)
 	}
 	for _, want := range []AuditRecord{
-		{Identifier: "root", ForUser: "anna", Method: auth.ByRoot},
-		{Identifier: "ci", ForUser: "anna", Method: auth.ByKey, KeyID: "ci"},
+		{CredentialName: "root", ForUser: "anna", Method: auth.ByRoot},
+		{CredentialName: "ci", ForUser: "anna", Method: auth.ByKey, KeyID: "ci"},
 	} {
 		if !slices.ContainsFunc(g.records, func(a AuditRecord) bool {
-			return a.Identifier == want.Identifier && a.ForUser == want.ForUser && a.Method == want.Method &&
+			return a.CredentialName == want.CredentialName && a.ForUser == want.ForUser && a.Method == want.Method &&
 				a.KeyID == want.KeyID
 		}) {
-			t.Errorf("the audit has no record of %s for %s", want.Identifier, want.ForUser)
+			t.Errorf("the audit has no record of %s for %s", want.CredentialName, want.ForUser)
 		}
 	}
 	if text := g.log.String(); !strings.Contains(text, "who=ci method=key key=ci") ||
@@ -151,10 +151,11 @@ func TestNamesThatCallersGive(t *testing.T) {
 		g := newGate(t, func(o *GuardOptions) { o.Identifier = fixed(c.who) })
 		var counted string
 		var actor farm.Actor
-		g.handler = g.guard.Handler([]Route{{Pattern: "POST /x", Permission: Known, Do: func(r *Request) (any, error) {
-			counted, actor = CallerName(r.Request), ActorOf(r.Context())
-			return nil, nil
-		}}}, slog.New(slog.DiscardHandler))
+		g.handler = g.guard.Handler(
+			[]Route{{Pattern: "POST /x", Permission: AnyCredential, Handle: func(r *Request) (any, error) {
+				counted, actor = CallerName(r.Request), ActorOf(r.Context())
+				return nil, nil
+			}}}, slog.New(slog.DiscardHandler))
 		if a := g.ask("POST", "/x"); a.Code != 200 || counted != c.counted {
 			t.Errorf("%s: %d, counted as %q", name, a.Code, counted)
 		}
@@ -192,12 +193,12 @@ func TestActFor(t *testing.T) {
 	} {
 		ctx := t.Context()
 		if c.who != nil {
-			ctx = context.WithValue(ctx, auditKey{}, &requestAudit{Caller: Caller{Identity: *c.who, For: c.behind}})
+			ctx = context.WithValue(ctx, auditKey{}, &requestAudit{Caller: Caller{Identity: *c.who, ActsFor: c.behind}})
 		}
 		r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
 		r.Header.Set(UserHeader, "somebody")
 		r.Header.Set(GroupHeader, "else")
-		ActFor(r)
+		SetForwardedUser(r)
 		if got := fmt.Sprint(r.Header[UserHeader], r.Header[GroupHeader]); got != c.want ||
 			r.Header.Get(ViaHeader) != "controller" {
 			t.Errorf("%s: %s via %q", name, got, r.Header.Get(ViaHeader))

@@ -20,8 +20,8 @@ import (
 // megabytes in base64.
 const MaxBody = 8 << 20
 
-// firstRead bounds the memory that is allocated for an announced body before it arrives, in bytes.
-const firstRead = 64 << 10
+// maxInitialAlloc bounds the memory that is allocated for an announced body before it arrives, in bytes.
+const maxInitialAlloc = 64 << 10
 
 // byteOrderMark is what some programs put before a text in UTF-8.
 var byteOrderMark = []byte("\xef\xbb\xbf")
@@ -30,11 +30,11 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 // send each in either. The getters record the first error, so that a handler reads all parameters and calls Err
 // once.
 type Params struct {
-	whole json.RawMessage // the unchanged body
-	body  map[string]json.RawMessage
-	text  string     // the unchanged query
-	query url.Values // nil until its first use
-	err   error
+	bodyText  json.RawMessage // the unchanged body
+	body      map[string]json.RawMessage
+	queryText string     // the unchanged query
+	query     url.Values // nil until its first use
+	firstErr  error
 }
 
 // ReadParams reads the parameters of a request. The body is parsed as JSON whatever its Content-Type; an empty
@@ -44,12 +44,12 @@ func ReadParams(w http.ResponseWriter, r *http.Request) (*Params, error) {
 }
 
 func readParams(w http.ResponseWriter, r *http.Request, limit int64) (*Params, error) {
-	p := &Params{text: r.URL.RawQuery}
+	p := &Params{queryText: r.URL.RawQuery}
 	raw, err := ReadBody(w, r, limit)
 	if err != nil {
 		return nil, err
 	}
-	p.whole = raw
+	p.bodyText = raw
 	p.body, err = decodeObject(raw)
 	return p, err
 }
@@ -57,22 +57,23 @@ func readParams(w http.ResponseWriter, r *http.Request, limit int64) (*Params, e
 // readRaw reads the query and leaves the body, of at most limit bytes, unparsed.
 func readRaw(w http.ResponseWriter, r *http.Request, limit int64) (*Params, error) {
 	raw, err := ReadBody(w, r, limit)
-	return &Params{text: r.URL.RawQuery, whole: raw}, err
+	return &Params{queryText: r.URL.RawQuery, bodyText: raw}, err
 }
 
-// inQuery returns the values that a parameter has in the query.
-func (p *Params) inQuery(name string) []string {
-	if p.query == nil && p.text != "" {
+// queryValues returns the values that a parameter has in the query.
+func (p *Params) queryValues(name string) []string {
+	if p.query == nil && p.queryText != "" {
 		var err error
-		if p.query, err = url.ParseQuery(p.text); err != nil {
-			p.Fail("query", "cannot be read: %v", err) // ignoring a requested parameter would answer another request
+		if p.query, err = url.ParseQuery(p.queryText); err != nil {
+			// ignoring a requested parameter would answer another request
+			p.RecordError("query", "cannot be read: %v", err)
 		}
 	}
 	return p.query[name]
 }
 
-// Raw returns the whole body unchanged.
-func (p *Params) Raw() json.RawMessage { return p.whole }
+// RawBody returns the whole body unchanged.
+func (p *Params) RawBody() json.RawMessage { return p.bodyText }
 
 // ReadBody reads a text of at most limit bytes, without the byte order mark that may be before it.
 func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
@@ -98,13 +99,13 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 
 // readAll reads a body. A small one of announced length takes no more memory than it needs.
 func readAll(w http.ResponseWriter, r *http.Request, body io.ReadCloser, limit int64) ([]byte, error) {
-	if n := r.ContentLength; n > 0 && n <= min(firstRead, limit) {
+	if n := r.ContentLength; n > 0 && n <= min(maxInitialAlloc, limit) {
 		raw := make([]byte, n)
 		_, err := io.ReadFull(body, raw)
 		return raw, err // read by readBody alone
 	}
 	var buf bytes.Buffer
-	buf.Grow(int(min(max(r.ContentLength, 0), firstRead)) + bytes.MinRead)
+	buf.Grow(int(min(max(r.ContentLength, 0), maxInitialAlloc)) + bytes.MinRead)
 	_, err := buf.ReadFrom(http.MaxBytesReader(w, body, limit))
 	return buf.Bytes(), err
 }
@@ -118,13 +119,13 @@ func decodeObject(raw []byte) (map[string]json.RawMessage, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil {
 		return nil, &farm.Error{Code: farm.CodeInvalid, Message: "The request body is not a JSON object: " +
-			jsonFault(err)}
+			describeJSONError(err)}
 	}
 	return fields, nil
 }
 
-// jsonFault describes an error in a JSON text without Go type names.
-func jsonFault(err error) string {
+// describeJSONError describes an error in a JSON text without Go type names.
+func describeJSONError(err error) string {
 	var syntax *json.SyntaxError
 	var typ *json.UnmarshalTypeError
 	switch {
@@ -138,17 +139,17 @@ func jsonFault(err error) string {
 }
 
 // Err returns the first error that a getter met.
-func (p *Params) Err() error { return p.err }
+func (p *Params) Err() error { return p.firstErr }
 
-// Fail records an error about a field, unless there is one already.
-func (p *Params) Fail(field, format string, args ...any) {
-	if p.err == nil {
-		p.err = farm.Invalid(field, format, args...)
+// RecordError records an error about a field, unless there is one already.
+func (p *Params) RecordError(field, format string, args ...any) {
+	if p.firstErr == nil {
+		p.firstErr = farm.Invalid(field, format, args...)
 	}
 }
 
-// raw returns the JSON value of a parameter; nil when it is absent, null or "".
-func (p *Params) raw(name string) json.RawMessage {
+// rawValue returns the JSON value of a parameter; nil when it is absent, null or "".
+func (p *Params) rawValue(name string) json.RawMessage {
 	if v, ok := p.body[name]; ok {
 		v = bytes.TrimSpace(v)
 		if s := string(v); s == "null" || s == `""` {
@@ -156,7 +157,7 @@ func (p *Params) raw(name string) json.RawMessage {
 		}
 		return v
 	}
-	if v := p.inQuery(name); len(v) > 0 && v[0] != "" {
+	if v := p.queryValues(name); len(v) > 0 && v[0] != "" {
 		quoted, _ := json.Marshal(v[0]) // a string always marshals
 		return quoted
 	}
@@ -164,7 +165,7 @@ func (p *Params) raw(name string) json.RawMessage {
 }
 
 // Has reports whether a parameter is given; null and "" mean that it is not.
-func (p *Params) Has(name string) bool { return p.raw(name) != nil }
+func (p *Params) Has(name string) bool { return p.rawValue(name) != nil }
 
 // Given filters names down to those that are given.
 func (p *Params) Given(names ...string) []string {
@@ -173,22 +174,22 @@ func (p *Params) Given(names ...string) []string {
 
 // String returns a text parameter or "".
 func (p *Params) String(name string) string {
-	raw := p.raw(name)
+	raw := p.rawValue(name)
 	if raw == nil {
 		return ""
 	}
-	if plain(raw) {
+	if isPlainString(raw) {
 		return string(raw[1 : len(raw)-1])
 	}
 	var s string
 	if json.Unmarshal(raw, &s) != nil {
-		p.Fail(name, "must be a string")
+		p.RecordError(name, "must be a string")
 	}
 	return s
 }
 
-// plain reports whether a JSON string needs no decoding: ASCII without escapes, as almost every one is.
-func plain(raw json.RawMessage) bool {
+// isPlainString reports whether a JSON string needs no decoding: ASCII without escapes, as almost every one is.
+func isPlainString(raw json.RawMessage) bool {
 	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
 		return false
 	}
@@ -204,7 +205,7 @@ func plain(raw json.RawMessage) bool {
 func (p *Params) Required(name string) string {
 	s := p.String(name)
 	if s == "" {
-		p.Fail(name, "is required")
+		p.RecordError(name, "is required")
 	}
 	return s
 }
@@ -213,11 +214,11 @@ func (p *Params) Required(name string) string {
 func (p *Params) Text(name string, maxLen int) string {
 	s := p.String(name)
 	if len(s) > maxLen {
-		p.Fail(name, "must have at most %d bytes", maxLen)
+		p.RecordError(name, "must have at most %d bytes", maxLen)
 		return ""
 	}
 	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		p.Fail(name, "must not contain control characters")
+		p.RecordError(name, "must not contain control characters")
 		return ""
 	}
 	return s
@@ -227,7 +228,7 @@ func (p *Params) Text(name string, maxLen int) string {
 func (p *Params) OneOf(name string, allowed ...string) string {
 	s := p.String(name)
 	if s != "" && !slices.Contains(allowed, s) {
-		p.Fail(name, "must be one of %s", strings.Join(allowed, ", "))
+		p.RecordError(name, "must be one of %s", strings.Join(allowed, ", "))
 	}
 	return s
 }
@@ -235,13 +236,13 @@ func (p *Params) OneOf(name string, allowed ...string) string {
 // Int returns an integer between lo and hi, or def when it is not given. It may
 // arrive as a JSON string.
 func (p *Params) Int(name string, def, lo, hi int) int {
-	raw := p.raw(name)
+	raw := p.rawValue(name)
 	if raw == nil {
 		return def
 	}
-	n, ok := wholeNumber(raw)
+	n, ok := parseInteger(raw)
 	if !ok || n < int64(lo) || n > int64(hi) {
-		p.Fail(name, "must be an integer between %d and %d", lo, hi)
+		p.RecordError(name, "must be an integer between %d and %d", lo, hi)
 		return def
 	}
 	return int(n)
@@ -249,8 +250,8 @@ func (p *Params) Int(name string, def, lo, hi int) int {
 
 // IntOrZero is Int for a parameter whose 0 means that it is not given.
 func (p *Params) IntOrZero(name string, def, lo, hi int) int {
-	if raw := p.raw(name); raw != nil {
-		if n, ok := wholeNumber(raw); ok && n == 0 {
+	if raw := p.rawValue(name); raw != nil {
+		if n, ok := parseInteger(raw); ok && n == 0 {
 			return def
 		}
 	}
@@ -260,12 +261,12 @@ func (p *Params) IntOrZero(name string, def, lo, hi int) int {
 // Duration returns a time between 0 and hi, or 0 when it is not given: a text such as
 // 90s or 2h, or a whole number of seconds.
 func (p *Params) Duration(name string, hi time.Duration) time.Duration {
-	raw := p.raw(name)
+	raw := p.rawValue(name)
 	if raw == nil {
 		return 0
 	}
 	var d time.Duration
-	n, ok := wholeNumber(raw)
+	n, ok := parseInteger(raw)
 	if ok {
 		d = time.Duration(max(-1, min(n, math.MaxInt32))) * time.Second
 	} else {
@@ -276,14 +277,14 @@ func (p *Params) Duration(name string, hi time.Duration) time.Duration {
 		ok = err == nil
 	}
 	if !ok || d < 0 || d > hi {
-		p.Fail(name, "must be seconds or a duration such as 90s or 2h, at most %s", hi)
+		p.RecordError(name, "must be seconds or a duration such as 90s or 2h, at most %s", hi)
 		return 0
 	}
 	return d
 }
 
-// wholeNumber reads an integer from a JSON number or a JSON string of digits.
-func wholeNumber(raw json.RawMessage) (int64, bool) {
+// parseInteger reads an integer from a JSON number or a JSON string of digits.
+func parseInteger(raw json.RawMessage) (int64, bool) {
 	text := string(raw)
 	if text[0] == '"' {
 		if json.Unmarshal(raw, &text) != nil {
@@ -307,7 +308,7 @@ func wholeNumber(raw json.RawMessage) (int64, bool) {
 // Bool returns a truth value, or def when it is not given. It may arrive as a JSON
 // string "true" or "false", in capitals too: Python writes True into a query.
 func (p *Params) Bool(name string, def bool) bool {
-	raw := p.raw(name)
+	raw := p.rawValue(name)
 	switch strings.ToLower(string(raw)) {
 	case "":
 		return def
@@ -316,13 +317,13 @@ func (p *Params) Bool(name string, def bool) bool {
 	case "false", `"false"`:
 		return false
 	default:
-		p.Fail(name, "must be true or false")
+		p.RecordError(name, "must be true or false")
 		return def
 	}
 }
 
-// flagWords are the values of a flag.
-var flagWords = map[string]bool{
+// flagValues are the values of a flag.
+var flagValues = map[string]bool{
 	"": true, "true": true, "1": true, "yes": true, "on": true, "false": false, "0": false, "no": false, "off": false,
 }
 
@@ -336,15 +337,15 @@ func (p *Params) Flag(name string) (value, given bool) {
 			return false, false
 		}
 	} else {
-		values := p.inQuery(name)
+		values := p.queryValues(name)
 		if len(values) == 0 {
 			return false, false
 		}
 		text = values[0]
 	}
-	value, ok := flagWords[strings.ToLower(text)]
+	value, ok := flagValues[strings.ToLower(text)]
 	if !ok {
-		p.Fail(name, "must be true or false")
+		p.RecordError(name, "must be true or false")
 	}
 	return value, true
 }
@@ -353,26 +354,26 @@ func (p *Params) Flag(name string) (value, given bool) {
 // the parameter.
 func (p *Params) Strings(name string) []string {
 	if _, inBody := p.body[name]; !inBody {
-		if values := p.inQuery(name); values != nil {
+		if values := p.queryValues(name); values != nil {
 			return values
 		}
 	}
-	raw := p.raw(name)
+	raw := p.rawValue(name)
 	if raw == nil {
 		return nil
 	}
 	var list []string
 	if json.Unmarshal(raw, &list) != nil {
-		p.Fail(name, "must be an array of strings")
+		p.RecordError(name, "must be an array of strings")
 	}
 	return list
 }
 
-// Words is Strings for a list that may also be one text with commas between its elements. An element with a
+// CommaList is Strings for a list that may also be one text with commas between its elements. An element with a
 // comma requires the array.
-func (p *Params) Words(name string) []string {
-	if raw := p.raw(name); raw == nil || raw[0] == '"' {
-		list := p.inQuery(name)
+func (p *Params) CommaList(name string) []string {
+	if raw := p.rawValue(name); raw == nil || raw[0] == '"' {
+		list := p.queryValues(name)
 		if _, inBody := p.body[name]; inBody || len(list) == 0 {
 			list = []string{p.String(name)}
 		}
@@ -387,13 +388,13 @@ func (p *Params) Words(name string) []string {
 
 // Objects returns an array of objects, each as separate parameters.
 func (p *Params) Objects(name string) []*Params {
-	raw := p.raw(name)
+	raw := p.rawValue(name)
 	if raw == nil {
 		return nil
 	}
 	var list []map[string]json.RawMessage
 	if json.Unmarshal(raw, &list) != nil {
-		p.Fail(name, "must be an array of objects")
+		p.RecordError(name, "must be an array of objects")
 		return nil
 	}
 	items := make([]*Params, len(list))
@@ -403,18 +404,18 @@ func (p *Params) Objects(name string) []*Params {
 	return items
 }
 
-// Items returns the elements of the body of a Typed request: those of an array of at most that many objects,
+// ObjectList returns the elements of the body of a Typed request: those of an array of at most that many objects,
 // each as separate parameters, or the request itself if it is one object.
-func (p *Params) Items(most int) ([]*Params, error) {
-	raw := bytes.TrimSpace(p.whole)
+func (p *Params) ObjectList(most int) ([]*Params, error) {
+	raw := bytes.TrimSpace(p.bodyText)
 	if len(raw) == 0 || raw[0] != '[' {
 		body, err := decodeObject(raw)
-		return []*Params{{body: body, text: p.text}}, err
+		return []*Params{{body: body, queryText: p.queryText}}, err
 	}
 	var list []map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return nil, &farm.Error{Code: farm.CodeInvalid, Message: "The request body is not an array of JSON objects: " +
-			jsonFault(err)}
+			describeJSONError(err)}
 	}
 	if len(list) > most {
 		return nil, farm.Errorf(farm.CodeInvalid, "The request body has %d elements; want at most %d", len(list), most)
@@ -428,13 +429,13 @@ func (p *Params) Items(most int) ([]*Params, error) {
 
 // Object returns one object as separate parameters; nil if it is absent.
 func (p *Params) Object(name string) *Params {
-	raw := p.raw(name)
+	raw := p.rawValue(name)
 	if raw == nil {
 		return nil
 	}
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil {
-		p.Fail(name, "must be an object")
+		p.RecordError(name, "must be an object")
 		return nil
 	}
 	return &Params{body: fields}
@@ -450,8 +451,8 @@ func (p *Params) Keys() []string {
 	return keys
 }
 
-// Scalar returns a value that is a string, an integer or a truth value.
-func (p *Params) Scalar(name string) any {
+// ScalarValue returns a value that is a string, an integer or a truth value.
+func (p *Params) ScalarValue(name string) any {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(p.body[name]))
 	dec.UseNumber()
@@ -466,13 +467,13 @@ func (p *Params) Scalar(name string) any {
 			return n
 		}
 	}
-	p.Fail(name, "must be a string, an integer or a boolean")
+	p.RecordError(name, "must be a string, an integer or a boolean")
 	return nil
 }
 
 // JSON decodes a parameter into a value of any type.
 func (p *Params) JSON(name string, into any) {
-	if raw := p.raw(name); raw != nil && json.Unmarshal(raw, into) != nil {
-		p.Fail(name, "has the wrong form")
+	if raw := p.rawValue(name); raw != nil && json.Unmarshal(raw, into) != nil {
+		p.RecordError(name, "has the wrong form")
 	}
 }

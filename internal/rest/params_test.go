@@ -53,8 +53,8 @@ func TestBodyWhateverItsType(t *testing.T) {
 // TestByteOrderMark: what some programs put before JSON is left out, once.
 func TestByteOrderMark(t *testing.T) {
 	p := mustRead(t, "", "\xef\xbb\xbf"+`{"id":"a"}`)
-	if p.Required("id") != "a" || string(p.Raw()) != `{"id":"a"}` {
-		t.Errorf("%q", p.Raw())
+	if p.Required("id") != "a" || string(p.RawBody()) != `{"id":"a"}` {
+		t.Errorf("%q", p.RawBody())
 	}
 	mustRead(t, "", "\xef\xbb\xbf")
 }
@@ -306,13 +306,13 @@ func TestArraysAndObjectsOfTheWrongType(t *testing.T) {
 func TestScalar(t *testing.T) {
 	p := mustRead(t, "", `{"s":"text","n":9007199254740993,"b":true,"neg":-1}`)
 	for name, want := range map[string]any{"s": "text", "n": int64(9007199254740993), "b": true, "neg": int64(-1)} {
-		if got := p.Scalar(name); got != want {
+		if got := p.ScalarValue(name); got != want {
 			t.Errorf("%s is %v (%T)", name, got, got)
 		}
 	}
 	for _, raw := range []string{"1.5", "[]", "{}", "null", "9223372036854775808"} {
 		p := mustRead(t, "", `{"x":`+raw+`}`)
-		if got := p.Scalar("x"); got != nil || p.Err() == nil {
+		if got := p.ScalarValue("x"); got != nil || p.Err() == nil {
 			t.Errorf("%s is %v, %v", raw, got, p.Err())
 		}
 	}
@@ -364,7 +364,7 @@ func FuzzReadParams(f *testing.F) {
 			}
 			p.Bool(name, true)
 			p.Strings(name)
-			p.Scalar(name)
+			p.ScalarValue(name)
 			p.Object(name)
 			for _, item := range p.Objects(name) {
 				item.String("x")
@@ -402,12 +402,12 @@ func TestPlainStringsAreThemselves(t *testing.T) {
 		if err := json.Unmarshal([]byte(raw), &want); err != nil {
 			t.Fatal(err)
 		}
-		if got := p.String("x"); got != want || p.Err() != nil || plain(p.body["x"]) != short {
+		if got := p.String("x"); got != want || p.Err() != nil || isPlainString(p.body["x"]) != short {
 			t.Errorf("%s is %q, want %q (%v)", raw, got, want, p.Err())
 		}
 	}
 	for _, raw := range []string{`1`, `"`, `{}`, `""`, `["a"]`, `"a""b"`} {
-		if plain(json.RawMessage(raw)) && raw != `""` {
+		if isPlainString(json.RawMessage(raw)) && raw != `""` {
 			t.Errorf("%s is taken for a string", raw)
 		}
 	}
@@ -438,13 +438,13 @@ func TestWords(t *testing.T) {
 		{"", "", []string{}},
 	} {
 		p := mustRead(t, c.query, c.body)
-		if got := p.Words("l"); !slices.Equal(got, c.want) || p.Err() != nil {
+		if got := p.CommaList("l"); !slices.Equal(got, c.want) || p.Err() != nil {
 			t.Errorf("%s %s: %q, %v", c.query, c.body, got, p.Err())
 		}
 	}
 	for _, body := range []string{`{"l":3}`, `{"l":{"a":1}}`, `{"l":[1]}`} {
 		p := mustRead(t, "", body)
-		if _ = p.Words("l"); p.Err() == nil {
+		if _ = p.CommaList("l"); p.Err() == nil {
 			t.Errorf("%s is taken", body)
 		}
 	}
@@ -505,7 +505,7 @@ func TestPlain(t *testing.T) {
 		`""`: true, `"a b~"`: true, `"`: false, `a"`: false, `5`: false, `"a\n"`: false, "\"a\x1f\"": false,
 		"\"a \"": true, "\"\x7f\"": true, "\"\x80\"": false, `"ü"`: false, `"a"b"`: false,
 	} {
-		if plain([]byte(raw)) != want {
+		if isPlainString([]byte(raw)) != want {
 			t.Errorf("%q is plain: %t", raw, !want)
 		}
 	}

@@ -43,9 +43,9 @@ type sniffedConn struct {
 	net.Conn
 	plain *plainListener
 
-	mu     sync.Mutex // guards what follows
-	begun  bool
-	passed bool // the plain listener has it
+	mu            sync.Mutex // guards what follows
+	sniffed       bool
+	passedToPlain bool // the plain listener has it
 }
 
 // Read implements net.Conn.
@@ -53,17 +53,17 @@ func (c *sniffedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.begun || n == 0 {
+	if c.sniffed || n == 0 {
 		return n, err
 	}
-	c.begun = true
+	c.sniffed = true
 	if b[0] < 'A' || b[0] > 'Z' { // HTTP methods begin with such a letter, TLS records do not
 		return n, err
 	}
 	head := append([]byte(nil), b[:n]...)
 	select {
-	case c.plain.conns <- &headConn{Conn: c.Conn, head: head}:
-		c.passed = true
+	case c.plain.conns <- &headConn{Conn: c.Conn, readAhead: head}:
+		c.passedToPlain = true
 	case <-c.plain.closed:
 	}
 	return 0, io.EOF
@@ -73,7 +73,7 @@ func (c *sniffedConn) Read(b []byte) (int, error) {
 func (c *sniffedConn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.passed {
+	if c.passedToPlain {
 		return nil
 	}
 	return c.Conn.Close()
@@ -82,25 +82,25 @@ func (c *sniffedConn) Close() error {
 // headConn is a connection with bytes that were already read.
 type headConn struct {
 	net.Conn
-	head []byte
+	readAhead []byte
 }
 
 // Read implements net.Conn.
 func (c *headConn) Read(b []byte) (int, error) {
-	if len(c.head) == 0 {
+	if len(c.readAhead) == 0 {
 		return c.Conn.Read(b)
 	}
-	n := copy(b, c.head)
-	c.head = c.head[n:]
+	n := copy(b, c.readAhead)
+	c.readAhead = c.readAhead[n:]
 	return n, nil
 }
 
 // plainListener returns connections that were already accepted.
 type plainListener struct {
-	addr   net.Addr
-	conns  chan net.Conn
-	once   sync.Once
-	closed chan struct{}
+	addr      net.Addr
+	conns     chan net.Conn
+	closeOnce sync.Once
+	closed    chan struct{}
 }
 
 // Accept implements net.Listener.
@@ -115,7 +115,7 @@ func (l *plainListener) Accept() (net.Conn, error) {
 
 // Close implements net.Listener.
 func (l *plainListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
+	l.closeOnce.Do(func() { close(l.closed) })
 	return nil
 }
 
@@ -136,9 +136,10 @@ func NewPlainHTTPServer() *http.Server {
 }
 
 func redirectToHTTPS(w http.ResponseWriter, r *http.Request) {
-	if reads(r) && r.Host != "" {
+	if isReadOnly(r) && r.Host != "" {
 		http.Redirect(w, r, "https://"+r.Host+r.URL.RequestURI(), http.StatusTemporaryRedirect) //nolint:gosec // to the requested host
 		return
 	}
-	write(w, http.StatusBadRequest, api.StatusFail, "This port speaks TLS: send the request to https://"+r.Host, nil)
+	writeEnvelope(w, http.StatusBadRequest, api.StatusFail, "This port speaks TLS: send the request to https://"+r.Host,
+		nil)
 }

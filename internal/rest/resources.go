@@ -11,27 +11,27 @@ import (
 // listRight is the right to see a resource, of any type.
 const listRight farm.Permission = "list"
 
-// May refuses a caller without a right on a resource. For callers that may not list it, the resource is not
-// found.
-func (c Caller) May(kind farm.ResourceType, id string, right farm.Permission) error {
-	return c.refused(c.HasOn(kind, id, right), kind, id, c.lackingOn(kind, id, right))
+// RequireVisibleRight refuses a caller without a right on a resource. For callers that may not list it, the resource is
+// not found.
+func (c Caller) RequireVisibleRight(kind farm.ResourceType, id string, right farm.Permission) error {
+	return c.hideUnlessListed(c.HasRight(kind, id, right), kind, id, c.rightRefusal(kind, id, right))
 }
 
-// GroupMay is May for a request that is made for a permission group; "" is the caller alone.
-func (c Caller) GroupMay(group string, kind farm.ResourceType, id string, right farm.Permission) error {
+// RequireGroupRight is May for a request that is made for a permission group; "" is the caller alone.
+func (c Caller) RequireGroupRight(group string, kind farm.ResourceType, id string, right farm.Permission) error {
 	if group == "" {
-		return c.May(kind, id, right)
+		return c.RequireVisibleRight(kind, id, right)
 	}
-	return c.refused(c.GroupHasOn(group, kind, id, right), kind, id,
+	return c.hideUnlessListed(c.GroupHasRight(group, kind, id, right), kind, id,
 		farm.Errorf(farm.CodeForbidden, "The permission group %s needs the permission %s on the %s %s", group, right,
 			kind, id))
 }
 
-func (c Caller) refused(has bool, kind farm.ResourceType, id string, refusal error) error {
+func (c Caller) hideUnlessListed(has bool, kind farm.ResourceType, id string, refusal error) error {
 	switch {
 	case has:
 		return nil
-	case c.HasOn(kind, id, listRight):
+	case c.HasRight(kind, id, listRight):
 		return refusal
 	default:
 		return farm.NotFound()
@@ -39,20 +39,22 @@ func (c Caller) refused(has bool, kind farm.ResourceType, id string, refusal err
 }
 
 // Unlimited reports whether the caller may do everything: without a guard, or as the root user.
-func (c Caller) Unlimited() bool { return c.rules == nil || c.Root && c.For == nil }
+func (c Caller) Unlimited() bool { return c.rules == nil || c.Root && c.ActsFor == nil }
 
-// Sees reports whether the caller may see a resource.
-func (c Caller) Sees(kind farm.ResourceType, id string) bool { return c.HasOn(kind, id, listRight) }
+// CanSee reports whether the caller may see a resource.
+func (c Caller) CanSee(kind farm.ResourceType, id string) bool {
+	return c.HasRight(kind, id, listRight)
+}
 
 // RightsOn returns the caller's permissions in a service, and its rights on some of its resources. Resources
 // without rights are left out.
 func (c Caller) RightsOn(s farm.Service, kind farm.ResourceType, ids []string) *api.CallerRights {
 	out := &api.CallerRights{
 		Permissions: []string{}, Templates: map[string][]string{},
-		Enforced: c.rules != nil && c.rules.Enforced(), Managed: c.Managed(),
+		Enforced: c.rules != nil && c.rules.Enforced(), Managed: c.ResourcesManaged(),
 	}
 	for _, p := range farm.AllPermissions(s) {
-		if c.Need(p.Name) == nil {
+		if c.RequirePermission(p.Name) == nil {
 			out.Permissions = append(out.Permissions, string(p.Name))
 		}
 	}
@@ -62,7 +64,7 @@ func (c Caller) RightsOn(s farm.Service, kind farm.ResourceType, ids []string) *
 	rights := farm.ResourcePermissions(kind)
 	for _, id := range ids {
 		for _, right := range rights {
-			if c.HasOn(kind, id, right.Name) {
+			if c.HasRight(kind, id, right.Name) {
 				out.Templates[id] = append(out.Templates[id], string(right.Name))
 			}
 		}
@@ -70,9 +72,9 @@ func (c Caller) RightsOn(s farm.Service, kind farm.ResourceType, ids []string) *
 	return out
 }
 
-// Under returns the caller under the rules of another service of this process. It returns an anonymous caller,
+// UnderRules returns the caller under the rules of another service of this process. It returns an anonymous caller,
 // who may do everything, if either service has no rules.
-func (c Caller) Under(rules *auth.Rules) Caller {
+func (c Caller) UnderRules(rules *auth.Rules) Caller {
 	if c.rules == nil || rules == nil {
 		return Caller{}
 	}

@@ -18,9 +18,9 @@ import (
 // Null is the result of a handler whose response has the key body with the value null.
 var Null = json.RawMessage("null")
 
-// status maps every error code to its HTTP status. Lookups and logical refusals have 200: existing clients
+// httpStatuses maps every error code to its HTTP status. Lookups and logical refusals have 200: existing clients
 // raise an error on anything from 400 up before they read the message.
-var status = map[farm.Code]int{
+var httpStatuses = map[farm.Code]int{
 	farm.CodeInvalid:         http.StatusBadRequest,
 	farm.CodeNotFound:        http.StatusOK,
 	farm.CodeRefused:         http.StatusOK,
@@ -36,8 +36,8 @@ var status = map[farm.Code]int{
 	farm.CodeInternal:        http.StatusInternalServerError,
 }
 
-// jsonType is the value of the header Content-Type of all envelopes; it is not changed.
-var jsonType = []string{"application/json"}
+// jsonContentType is the value of the header Content-Type of all envelopes; it is not changed.
+var jsonContentType = []string{"application/json"}
 
 // AuthenticationRequired is the exact response to a missing or wrong credential.
 const AuthenticationRequired = `{"status":"FAIL","message":"Authentication Required"}` + "\n"
@@ -51,7 +51,7 @@ func Encode(body any) (Encoded, error) {
 	if err != nil {
 		return nil, err
 	}
-	return envelope(api.StatusOK, "", raw), nil
+	return newEnvelope(api.StatusOK, "", raw), nil
 }
 
 // MessageOnly is the result of a handler whose successful response has a message and no body.
@@ -63,8 +63,8 @@ type NoEnvelope struct {
 	Text []byte
 }
 
-// Answer writes a response in the envelope for a RawHandlerFunc.
-func Answer(w http.ResponseWriter, r *http.Request, body any) error {
+// WriteResponse writes a response in the envelope for a RawHandlerFunc.
+func WriteResponse(w http.ResponseWriter, r *http.Request, body any) error {
 	raw, err := encode(body)
 	if err == nil {
 		respond(w, r, nil, raw, nil) // it logs nothing
@@ -74,7 +74,7 @@ func Answer(w http.ResponseWriter, r *http.Request, body any) error {
 
 // WriteNotFound writes the response of a RawHandlerFunc whose path names a missing file.
 func WriteNotFound(w http.ResponseWriter, message string) {
-	write(w, http.StatusNotFound, api.StatusFail, message, nil)
+	writeEnvelope(w, http.StatusNotFound, api.StatusFail, message, nil)
 }
 
 // respond writes the response of a request. All responses are written here.
@@ -85,20 +85,20 @@ func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any,
 	}
 	tag := ""
 	if tagged, ok := body.(WithETag); ok {
-		body, tag = tagged.Body, tagged.Tag
+		body, tag = tagged.Body, tagged.ETag
 	}
 	switch body := body.(type) {
 	case Fragments:
 		respondFragments(w, r, body, tag)
 		return
-	case Stream:
+	case FragmentStream:
 		respondStream(w, r, body, tag)
 		return
 	case Encoded:
-		send(w, http.StatusOK, body)
+		sendBody(w, http.StatusOK, body)
 		return
 	case MessageOnly:
-		write(w, http.StatusOK, api.StatusOK, string(body), nil)
+		writeEnvelope(w, http.StatusOK, api.StatusOK, string(body), nil)
 		return
 	case NoEnvelope:
 		w.Header().Set("Content-Type", body.Type)
@@ -111,16 +111,16 @@ func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any,
 		respondError(w, r, log, err)
 		return
 	}
-	whole := envelope(api.StatusOK, "", raw)
-	packed := packs(w, r, len(whole)) // sets the Vary header, also when the body is not sent
-	if raw != nil && reads(r) && unchanged(w, r, cmp.Or(tag, ContentTag(raw))) {
+	whole := newEnvelope(api.StatusOK, "", raw)
+	packed := wantsGzip(w, r, len(whole)) // sets the Vary header, also when the body is not sent
+	if raw != nil && isReadOnly(r) && writeNotModified(w, r, cmp.Or(tag, ContentTag(raw))) {
 		return
 	}
 	if packed {
-		writePacked(w, slices.Values([][]byte{whole}))
+		writeGzip(w, slices.Values([][]byte{whole}))
 		return
 	}
-	send(w, http.StatusOK, whole)
+	sendBody(w, http.StatusOK, whole)
 }
 
 func encode(body any) (json.RawMessage, error) {
@@ -135,22 +135,22 @@ func encode(body any) (json.RawMessage, error) {
 }
 
 func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
-	err = explained(r, err)
+	err = explainContextError(r, err)
 	code := farm.CodeOf(err)
 	level, path, caller, cause := errorLevel(r.Context(), code), r.URL.Path, slog.Attr{}, any(err)
 	if p := auditOf(r.Context()); p != nil {
-		path, caller, cause = p.route.Pattern, slog.String("caller", p.Name), ownWords(level, err)
+		path, caller, cause = p.route.Pattern, slog.String("caller", p.Name), loggableError(level, err)
 	}
 	log.LogAttrs(r.Context(), level, "request failed", slog.String("request", w.Header().Get(RequestIDHeader)),
 		slog.String("method", r.Method), slog.String("path", path), slog.String("code", string(code)),
 		slog.Any("error", cause), caller)
-	answerError(w, code, err)
+	writeError(w, code, err)
 }
 
-// ownWords returns the logged form of the failure of a request that came through a guard. Paths, and messages
+// loggableError returns the logged form of the failure of a request that came through a guard. Paths, and messages
 // about the caller's own mistakes, may contain anything the caller sent, even a misplaced secret. Only the name
 // of the parameter is logged for these.
-func ownWords(level slog.Level, err error) any {
+func loggableError(level slog.Level, err error) any {
 	e, ok := errors.AsType[*farm.Error](err)
 	switch {
 	case !ok || level != slog.LevelDebug:
@@ -162,14 +162,14 @@ func ownWords(level slog.Level, err error) any {
 	}
 }
 
-// answerError writes an error response.
-func answerError(w http.ResponseWriter, code farm.Code, err error) {
+// writeError writes an error response.
+func writeError(w http.ResponseWriter, code farm.Code, err error) {
 	message := "Internal error (request " + w.Header().Get(RequestIDHeader) + ")"
 	if e, ok := errors.AsType[*farm.Error](err); ok && code != farm.CodeInternal {
 		message = e.Message
 	}
 	if code == farm.CodeUnauthenticated {
-		w.Header()["Content-Type"] = jsonType
+		w.Header()["Content-Type"] = jsonContentType
 		if w.Header()[challengeHeader] == nil {
 			w.Header().Set(challengeHeader, bearer+realm)
 		}
@@ -177,10 +177,11 @@ func answerError(w http.ResponseWriter, code farm.Code, err error) {
 		_, _ = w.Write([]byte(AuthenticationRequired))
 		return
 	}
-	if e, ok := errors.AsType[*farm.Error](err); status[code] == http.StatusTooManyRequests || ok && e.RetryAfter > 0 {
+	if e, ok := errors.AsType[*farm.Error](err); httpStatuses[code] == http.StatusTooManyRequests ||
+		ok && e.RetryAfter > 0 {
 		w.Header()["Retry-After"] = []string{RetryAfter(err)}
 	}
-	write(w, status[code], api.StatusFail, message, nil)
+	writeEnvelope(w, httpStatuses[code], api.StatusFail, message, nil)
 }
 
 // RetryAfter returns the header Retry-After of a request that met a limit, in whole seconds.
@@ -192,9 +193,9 @@ func RetryAfter(err error) string {
 	return strconv.Itoa(int((wait + time.Second - 1) / time.Second))
 }
 
-// explained returns a message for an ended context that has no farm.Error yet. Only a request that changes
+// explainContextError returns a message for an ended context that has no farm.Error yet. Only a request that changes
 // something can have taken effect.
-func explained(r *http.Request, err error) error {
+func explainContextError(r *http.Request, err error) error {
 	if _, ok := errors.AsType[*farm.Error](err); ok {
 		return err
 	}
@@ -228,18 +229,18 @@ func errorLevel(ctx context.Context, code farm.Code) slog.Level {
 	}
 }
 
-// write writes an envelope; a nil body leaves its key out.
-func write(w http.ResponseWriter, code int, state, message string, body json.RawMessage) {
-	send(w, code, envelope(state, message, body))
+// writeEnvelope writes an envelope; a nil body leaves its key out.
+func writeEnvelope(w http.ResponseWriter, code int, state, message string, body json.RawMessage) {
+	sendBody(w, code, newEnvelope(state, message, body))
 }
 
-func send(w http.ResponseWriter, code int, whole []byte) {
-	w.Header()["Content-Type"] = jsonType
+func sendBody(w http.ResponseWriter, code int, whole []byte) {
+	w.Header()["Content-Type"] = jsonContentType
 	w.WriteHeader(code)
 	_, _ = w.Write(whole) //nolint:gosec // JSON, with its content type
 }
 
-func envelope(state, message string, body json.RawMessage) []byte {
+func newEnvelope(state, message string, body json.RawMessage) []byte {
 	text := []byte(`""`)
 	if message != "" {
 		text, _ = json.Marshal(message) // a string always marshals

@@ -8,18 +8,18 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// attendEvery is the interval at which the caller of a long request is revalidated.
-const attendEvery = time.Second
+// revalidateInterval is the interval at which the caller of a long request is revalidated.
+const revalidateInterval = time.Second
 
-// attended returns a request whose context ends when its caller loses access: the key was deleted, the
+// revalidatedRequest returns a request whose context ends when its caller loses access: the key was deleted, the
 // certificate revoked, or the permission removed. leave ends the checks.
-func (g *Guard) attended(r *http.Request, p *requestAudit) (within *http.Request, leave context.CancelFunc) {
+func (g *Guard) revalidatedRequest(r *http.Request, p *requestAudit) (within *http.Request, leave context.CancelFunc) {
 	ctx, leave := context.WithCancel(r.Context())
 	within = r.WithContext(ctx)
 	caller, needs := p.Caller, farm.Permission(p.route.Permission)
 	go func() {
 		defer leave()
-		ticks := time.NewTicker(attendEvery)
+		ticks := time.NewTicker(revalidateInterval)
 		defer ticks.Stop()
 		for g.isStillAllowed(within, &caller, needs) {
 			select {
@@ -34,7 +34,7 @@ func (g *Guard) attended(r *http.Request, p *requestAudit) (within *http.Request
 
 // isStillAllowed reports whether a caller may continue. A caller that cannot be revalidated now may.
 func (g *Guard) isStillAllowed(r *http.Request, c *Caller, needs farm.Permission) bool {
-	who, err := g.o.Identifier.Revalidate(r, c.Identity)
+	who, err := g.opts.Identifier.Revalidate(r, c.Identity)
 	switch farm.CodeOf(err) {
 	case "":
 		c.Identity = who
@@ -42,6 +42,6 @@ func (g *Guard) isStillAllowed(r *http.Request, c *Caller, needs farm.Permission
 	default:
 		return false
 	}
-	c.rules = g.o.Authorizer.Rules()
-	return c.Need(needs) == nil
+	c.rules = g.opts.Authorizer.Rules()
+	return c.RequirePermission(needs) == nil
 }

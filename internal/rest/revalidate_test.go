@@ -34,11 +34,11 @@ func TestWhoFollowsIsCutOff(t *testing.T) {
 		}},
 		"the key ends": {change: func(*gate) error { time.Sleep(time.Hour); return nil }},
 		"other groups": {change: func(g *gate) error {
-			return g.keys.Update(t.Context(), "ci", auth.KeyChange{Groups: &[]string{"x"}})
+			return g.keys.Update(t.Context(), "ci", auth.APIKeyChange{Groups: &[]string{"x"}})
 		}},
 		"groups of an ended one": {change: func(g *gate) error {
 			time.Sleep(2 * auth.DefaultSessionTTL)
-			return g.keys.Update(t.Context(), "ci", auth.KeyChange{Groups: &[]string{"x"}})
+			return g.keys.Update(t.Context(), "ci", auth.APIKeyChange{Groups: &[]string{"x"}})
 		}},
 		"the permission is taken": {change: func(g *gate) error {
 			return g.grants.Change(t.Context(),
@@ -54,8 +54,8 @@ func TestWhoFollowsIsCutOff(t *testing.T) {
 				g := newGate(t)
 				ended, leave := make(chan struct{}), make(chan struct{})
 				h := g.guard.Handler([]Route{{
-					Pattern: "GET /follow", Permission: "list_vms", Follows: true,
-					Raw: func(_ http.ResponseWriter, r *http.Request) error {
+					Pattern: "GET /follow", Permission: "list_vms", Streams: true,
+					HandleRaw: func(_ http.ResponseWriter, r *http.Request) error {
 						defer close(ended)
 						select {
 						case <-r.Context().Done():
@@ -72,7 +72,7 @@ func TestWhoFollowsIsCutOff(t *testing.T) {
 				go h.ServeHTTP(httptest.NewRecorder(), r)
 				synctest.Wait()
 				must(t, c.change(g))
-				time.Sleep(attendEvery)
+				time.Sleep(revalidateInterval)
 				synctest.Wait()
 				select {
 				case <-ended:
@@ -102,11 +102,11 @@ func TestNobodyFillsTheMemory(t *testing.T) {
 		return farm.Errorf(farm.CodeUnauthenticated, "no node")
 	}
 	h := g.guard.Handler([]Route{
-		{Pattern: "POST /open", Permission: Open, Do: do},
-		{Pattern: "POST /typed", Permission: Open, Typed: true, Do: do},
-		{Pattern: "POST /join", Permission: NodeOrKnown, Typed: true, Do: do},
-		{Pattern: "POST /poll", Permission: Node, Typed: true, Steady: true, Vouch: vouch, Do: do},
-		{Pattern: "POST /vm", Permission: "list_vms", Do: do},
+		{Pattern: "POST /open", Permission: NoCredential, Handle: do},
+		{Pattern: "POST /typed", Permission: NoCredential, DecodesBody: true, Handle: do},
+		{Pattern: "POST /join", Permission: NodeOrCredential, DecodesBody: true, Handle: do},
+		{Pattern: "POST /poll", Permission: NodeOnly, DecodesBody: true, Frequent: true, VerifyNode: vouch, Handle: do},
+		{Pattern: "POST /vm", Permission: "list_vms", Handle: do},
 	}, slog.New(slog.DiscardHandler))
 	key := g.key(t)
 	for _, c := range []struct {
@@ -114,16 +114,16 @@ func TestNobodyFillsTheMemory(t *testing.T) {
 		size         int
 		want         int
 	}{
-		{"/open", "", strangerBody, 200},
-		{"/open", "", strangerBody + 1, 413},
-		{"/typed", "", strangerBody + 1, 413},
-		{"/join", "", strangerBody + 1, 413},
-		{"/join", key, strangerBody + 1, 200},
-		{"/poll", "Bearer node", strangerBody + 1, 200},
-		{"/poll", "Bearer x", strangerBody + 1, 401},
-		{"/poll", "Bearer x", strangerBody, 200}, // the handler authenticates it
-		{"/vm", key, strangerBody + 1, 200},
-		{"/vm", "", strangerBody + 1, 401},
+		{"/open", "", maxAnonymousBody, 200},
+		{"/open", "", maxAnonymousBody + 1, 413},
+		{"/typed", "", maxAnonymousBody + 1, 413},
+		{"/join", "", maxAnonymousBody + 1, 413},
+		{"/join", key, maxAnonymousBody + 1, 200},
+		{"/poll", "Bearer node", maxAnonymousBody + 1, 200},
+		{"/poll", "Bearer x", maxAnonymousBody + 1, 401},
+		{"/poll", "Bearer x", maxAnonymousBody, 200}, // the handler authenticates it
+		{"/vm", key, maxAnonymousBody + 1, 200},
+		{"/vm", "", maxAnonymousBody + 1, 401},
 	} {
 		for _, announced := range []bool{true, false} {
 			body := &counted{Reader: strings.NewReader("{" + strings.Repeat(" ", c.size-2) + "}")}
@@ -141,7 +141,7 @@ func TestNobodyFillsTheMemory(t *testing.T) {
 			if !announced && c.path == "/poll" && c.header == "Bearer x" {
 				want = 401
 			}
-			if a.Code != want || want != 200 && body.read > strangerBody+1 || want == 401 && body.read > 0 {
+			if a.Code != want || want != 200 && body.read > maxAnonymousBody+1 || want == 401 && body.read > 0 {
 				t.Errorf("%s, %.10s, %d bytes, announced %v: %d after %d bytes", c.path, c.header, c.size, announced,
 					a.Code, body.read)
 			}

@@ -32,38 +32,39 @@ type RawHandlerFunc func(w http.ResponseWriter, r *http.Request) error
 
 // Route is one entry of a service's table of routes.
 type Route struct {
-	Pattern    string // method and path, as a pattern of http.ServeMux
-	Permission string // what the caller needs; also Open, Known, Node and NodeOrKnown
-	Ordered    bool   // a node token may use it, and the handler authorizes it by the node's orders
-	Do         HandlerFunc
-	Raw        RawHandlerFunc              // instead of Do
-	Hangs      bool                        // it waits on purpose: no timeout
-	Follows    bool                        // it runs until its caller disconnects or loses the permission
-	Typed      bool                        // its handler decodes the body (Params.Raw), not as parameters
-	MaxBody    int64                       // with Typed: the largest body that is read, in bytes; 0 is MaxBody
-	Vouch      func(r *http.Request) error // for node routes: refuses other callers before a large body is read
-	OwnEvents  bool                        // its effect has its own events, so it gets no audit event
-	Steady     bool                        // steady traffic (nodes, pushes, logs, handshakes): audited only if refused
+	Pattern         string // method and path, as a pattern of http.ServeMux
+	Permission      string // what the caller needs; also Open, Known, Node and NodeOrCredential
+	AllowsNodeToken bool   // a node token may use it, and the handler authorizes it by the node's orders
+	Handle          HandlerFunc
+	HandleRaw       RawHandlerFunc              // instead of Do
+	Waits           bool                        // it waits on purpose: no timeout
+	Streams         bool                        // it runs until its caller disconnects or loses the permission
+	DecodesBody     bool                        // its handler decodes the body (Params.Raw), not as parameters
+	MaxBody         int64                       // with Typed: the largest body that is read, in bytes; 0 is MaxBody
+	VerifyNode      func(r *http.Request) error // for node routes: refuses other callers before a large body is read
+	OwnEvents       bool                        // its effect has its own events, so it gets no audit event
+	// steady traffic (nodes, pushes, logs, handshakes): audited only if refused
+	Frequent bool
 }
 
 // WithTimeout adds a timeout to every route that does not wait on purpose.
 func WithTimeout(timeout time.Duration, routes []Route) []Route {
 	limited := slices.Clone(routes)
 	for i, route := range limited {
-		if route.Hangs || route.Do == nil {
+		if route.Waits || route.Handle == nil {
 			continue
 		}
-		limited[i].Do = func(r *Request) (any, error) {
+		limited[i].Handle = func(r *Request) (any, error) {
 			ctx, cancel := context.WithTimeout(r.Context(), timeout)
 			defer cancel()
-			return route.Do(&Request{Request: r.WithContext(ctx), Params: r.Params})
+			return route.Handle(&Request{Request: r.WithContext(ctx), Params: r.Params})
 		}
 	}
 	return limited
 }
 
-// List returns an empty list for nil, so that the response has an array.
-func List[T any](list []T) []T {
+// NonNil returns an empty list for nil, so that the response has an array.
+func NonNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
 	}
@@ -80,21 +81,22 @@ func Handler(routes []Route, log *slog.Logger) http.Handler {
 func (g *Guard) Handler(routes []Route, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range routes {
-		mux.Handle(route.Pattern, g.guarded(route, g.handle(route, log)))
+		mux.Handle(route.Pattern, g.guardHandler(route, g.routeHandler(route, log)))
 	}
-	unrouted := g.guarded(Route{Permission: Known}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		respondUnrouted(w, r, mux)
-	}))
-	return withRequestID(recovered(log, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		find(mux, r, unrouted).ServeHTTP(w, r)
+	unrouted := g.guardHandler(Route{Permission: AnyCredential},
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			respondUnrouted(w, r, mux)
+		}))
+	return withRequestID(recoverPanics(log, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		findHandler(mux, r, unrouted).ServeHTTP(w, r)
 	})))
 }
 
-// find returns the handler of a request.
-func find(mux *http.ServeMux, r *http.Request, unrouted http.Handler) http.Handler {
+// findHandler returns the handler of a request.
+func findHandler(mux *http.ServeMux, r *http.Request, unrouted http.Handler) http.Handler {
 	do, pattern := mux.Handler(r)
 	switch {
-	case pattern == "" || unclean(r.URL.EscapedPath()):
+	case pattern == "" || isUncleanPath(r.URL.EscapedPath()):
 		return unrouted
 	case strings.Contains(pattern, "{"):
 		return mux // which matches again and reads the path's values
@@ -104,58 +106,58 @@ func find(mux *http.ServeMux, r *http.Request, unrouted http.Handler) http.Handl
 	}
 }
 
-func (g *Guard) handle(route Route, log *slog.Logger) http.Handler {
-	if route.Raw != nil {
+func (g *Guard) routeHandler(route Route, log *slog.Logger) http.Handler {
+	if route.HandleRaw != nil {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer abortOnPanic(r, log)
-			if err := route.Raw(w, r); err != nil {
+			if err := route.HandleRaw(w, r); err != nil {
 				g.recordAttempt(r)
 				respondError(w, r, log, err)
-				g.failed(w, r, &route, err)
+				g.recordFailure(w, r, &route, err)
 			}
 		})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		params, err := g.read(w, r, &route)
+		params, err := g.readRequest(w, r, &route)
 		if err != nil {
 			g.recordAttempt(r)
 			respondError(w, r, log, err)
-			g.failed(w, r, &route, err)
+			g.recordFailure(w, r, &route, err)
 			return
 		}
-		body, err := route.Do(&Request{Request: r, Params: params})
+		body, err := route.Handle(&Request{Request: r, Params: params})
 		if err != nil {
 			g.recordAttempt(r)
 		}
 		respond(w, r, log, body, err)
-		g.failed(w, r, &route, err)
+		g.recordFailure(w, r, &route, err)
 	})
 }
 
-// strangerBody is the largest body that is read from an unauthenticated caller, in bytes. Otherwise any client
+// maxAnonymousBody is the largest body that is read from an unauthenticated caller, in bytes. Otherwise any client
 // that reaches the port could fill the memory.
-const strangerBody = 256 << 10
+const maxAnonymousBody = 256 << 10
 
-// read reads the parameters of a request.
-func (g *Guard) read(w http.ResponseWriter, r *http.Request, route *Route) (*Params, error) {
+// readRequest reads the parameters of a request.
+func (g *Guard) readRequest(w http.ResponseWriter, r *http.Request, route *Route) (*Params, error) {
 	limit := cmp.Or(route.MaxBody, MaxBody)
-	large := r.ContentLength < 0 || r.ContentLength > strangerBody
-	if stranger := g != nil && large && !CallerOf(r.Context()).Is(); stranger {
-		if route.Vouch == nil {
-			limit = min(limit, strangerBody)
-		} else if err := route.Vouch(r); err != nil {
+	large := r.ContentLength < 0 || r.ContentLength > maxAnonymousBody
+	if stranger := g != nil && large && !CallerOf(r.Context()).IsAuthenticated(); stranger {
+		if route.VerifyNode == nil {
+			limit = min(limit, maxAnonymousBody)
+		} else if err := route.VerifyNode(r); err != nil {
 			return nil, err
 		}
 	}
-	if route.Typed {
+	if route.DecodesBody {
 		return readRaw(w, r, limit)
 	}
 	return readParams(w, r, limit)
 }
 
-// unclean reports whether the mux would redirect a path to a cleaner one. Clients of an API do not follow that
+// isUncleanPath reports whether the mux would redirect a path to a cleaner one. Clients of an API do not follow that
 // with their body, and its response is not an envelope.
-func unclean(p string) bool {
+func isUncleanPath(p string) bool {
 	clean := path.Clean("/" + p)
 	return p != clean && (clean == "/" || p != clean+"/")
 }
@@ -167,11 +169,12 @@ func respondUnrouted(w http.ResponseWriter, r *http.Request, mux *http.ServeMux)
 	mux.ServeHTTP(said, r)
 	if allow := said.Header().Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
-		write(w, http.StatusMethodNotAllowed, "FAIL", "Method "+r.Method+" is not allowed here (allowed: "+allow+")",
+		writeEnvelope(w, http.StatusMethodNotAllowed, "FAIL",
+			"Method "+r.Method+" is not allowed here (allowed: "+allow+")",
 			nil)
 		return
 	}
-	write(w, http.StatusNotFound, "FAIL", "No such route: "+r.Method+" "+r.URL.Path, nil)
+	writeEnvelope(w, http.StatusNotFound, "FAIL", "No such route: "+r.Method+" "+r.URL.Path, nil)
 }
 
 // muxResponse records the headers of the mux's own response and drops the rest.
@@ -181,16 +184,16 @@ func (h muxResponse) Header() http.Header       { return http.Header(h) }
 func (muxResponse) Write(b []byte) (int, error) { return len(b), nil }
 func (muxResponse) WriteHeader(int)             {}
 
-// restTime is how long a client has to send the rest of a body that no handler reads.
-const restTime = 5 * time.Second
+// maxBodyWait is how long a client has to send the rest of a body that no handler reads.
+const maxBodyWait = 5 * time.Second
 
-// hurry bounds how long a connection waits for the rest of a body: before the next request the server reads it,
+// limitBodyWait bounds how long a connection waits for the rest of a body: before the next request the server reads it,
 // and would wait indefinitely for an announced body that never comes.
-func hurry(w http.ResponseWriter, r *http.Request) {
+func limitBodyWait(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		return
 	}
-	wait := restTime
+	wait := maxBodyWait
 	if w.Header().Get("Connection") == "close" { // its body came too slowly
 		wait = 0
 	}
@@ -211,7 +214,7 @@ func withRequestID(next http.Handler) http.Handler {
 		h := w.Header()
 		h[RequestIDHeader], h["X-Content-Type-Options"] = []string{hex.EncodeToString(b[:])}, noSniff
 		next.ServeHTTP(w, r)
-		hurry(w, r)
+		limitBodyWait(w, r)
 	})
 }
 
@@ -226,8 +229,8 @@ func abortOnPanic(r *http.Request, log *slog.Logger) {
 	}
 }
 
-// recovered turns a panic of a handler into an internal error.
-func recovered(log *slog.Logger, next http.Handler) http.Handler {
+// recoverPanics turns a panic of a handler into an internal error.
+func recoverPanics(log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			p := recover()

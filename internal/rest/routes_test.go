@@ -61,7 +61,9 @@ func ask(routes []Route, r *http.Request) answer {
 
 // one calls a single route whose handler returns one result.
 func one(body any, err error) answer {
-	routes := []Route{{Pattern: "GET /x", Permission: Open, Do: func(*Request) (any, error) { return body, err }}}
+	routes := []Route{
+		{Pattern: "GET /x", Permission: NoCredential, Handle: func(*Request) (any, error) { return body, err }},
+	}
 	return ask(routes, httptest.NewRequest(http.MethodGet, "/x?secret=hush", nil))
 }
 
@@ -207,16 +209,19 @@ func table() []Route {
 		return func(r *Request) (any, error) { return name + r.PathValue("id") + r.Params.String("id"), r.Params.Err() }
 	}
 	return []Route{
-		{Pattern: "GET /api/v1/vm", Permission: Open, Do: echo("get")},
-		{Pattern: "POST /api/v1/vm", Permission: Open, Do: echo("post")},
-		{Pattern: "GET /api/v1/vm/{id}", Permission: Open, Do: echo("by id ")},
-		{Pattern: "GET /stream", Permission: Open, Raw: func(w http.ResponseWriter, r *http.Request) error {
-			if r.URL.Query().Has("fail") {
-				return farm.Invalid("fail", "was asked for")
-			}
-			_, err := w.Write([]byte("raw bytes"))
-			return err
-		}},
+		{Pattern: "GET /api/v1/vm", Permission: NoCredential, Handle: echo("get")},
+		{Pattern: "POST /api/v1/vm", Permission: NoCredential, Handle: echo("post")},
+		{Pattern: "GET /api/v1/vm/{id}", Permission: NoCredential, Handle: echo("by id ")},
+		{
+			Pattern: "GET /stream", Permission: NoCredential,
+			HandleRaw: func(w http.ResponseWriter, r *http.Request) error {
+				if r.URL.Query().Has("fail") {
+					return farm.Invalid("fail", "was asked for")
+				}
+				_, err := w.Write([]byte("raw bytes"))
+				return err
+			},
+		},
 	}
 }
 
@@ -269,7 +274,7 @@ func TestRawAnswersAreLeftAlone(t *testing.T) {
 
 func TestPanicsBecomeInternalErrors(t *testing.T) {
 	for name, route := range map[string]Route{
-		"handler": {Pattern: "GET /x", Do: func(*Request) (any, error) { panic("secret/path") }},
+		"handler": {Pattern: "GET /x", Handle: func(*Request) (any, error) { panic("secret/path") }},
 	} {
 		a := ask([]Route{route}, httptest.NewRequest(http.MethodGet, "/x", nil))
 		status, message, _ := a.envelope(t)
@@ -289,7 +294,7 @@ func TestAbortHandlerAborts(t *testing.T) {
 			t.Errorf("recovered %v", p)
 		}
 	}()
-	ask([]Route{{Pattern: "GET /x", Do: func(*Request) (any, error) { panic(http.ErrAbortHandler) }}},
+	ask([]Route{{Pattern: "GET /x", Handle: func(*Request) (any, error) { panic(http.ErrAbortHandler) }}},
 		httptest.NewRequest(http.MethodGet, "/x", nil))
 }
 
@@ -304,7 +309,7 @@ func TestAFailureIsAlwaysAnswered(t *testing.T) {
 		for method, advice := range map[string]string{
 			"GET": "; try again", "DELETE": "; look whether it took effect before trying again",
 		} {
-			route := Route{Pattern: "/x", Do: func(r *Request) (any, error) { return nil, r.Context().Err() }}
+			route := Route{Pattern: "/x", Handle: func(r *Request) (any, error) { return nil, r.Context().Err() }}
 			a := ask([]Route{route}, httptest.NewRequest(method, "/x", nil).WithContext(ctx))
 			if status, message, _ := a.envelope(t); a.Code != 503 || status != "FAIL" ||
 				!strings.HasSuffix(message, advice) {
@@ -333,9 +338,9 @@ func TestLimited(t *testing.T) {
 			}
 		}
 		routes := []Route{
-			{Pattern: "GET /short", Do: wait},
-			{Pattern: "GET /long", Do: wait, Hangs: true},
-			{Pattern: "GET /raw", Raw: func(http.ResponseWriter, *http.Request) error { return farm.NotFound() }},
+			{Pattern: "GET /short", Handle: wait},
+			{Pattern: "GET /long", Handle: wait, Waits: true},
+			{Pattern: "GET /raw", HandleRaw: func(http.ResponseWriter, *http.Request) error { return farm.NotFound() }},
 		}
 		limited := WithTimeout(15*time.Second, routes)
 		for path, want := range map[string]struct {
@@ -356,8 +361,8 @@ func TestLimited(t *testing.T) {
 }
 
 func TestTypedRoutesGetTheirBodyAsItCame(t *testing.T) {
-	route := Route{Pattern: "POST /x", Typed: true, Do: func(r *Request) (any, error) {
-		return []any{string(r.Params.Raw()), r.Params.String("q"), len(r.Params.Keys())}, nil
+	route := Route{Pattern: "POST /x", DecodesBody: true, Handle: func(r *Request) (any, error) {
+		return []any{string(r.Params.RawBody()), r.Params.String("q"), len(r.Params.Keys())}, nil
 	}}
 	r := httptest.NewRequest(http.MethodPost, "/x?q=1", strings.NewReader(" [no json\n"))
 	if _, _, body := ask([]Route{route}, r).envelope(t); string(body) != `[" [no json\n","1",0]` {
@@ -370,7 +375,7 @@ func TestTypedRoutesGetTheirBodyAsItCame(t *testing.T) {
 }
 
 func TestAnEmptyListIsAnArray(t *testing.T) {
-	a := one(List[string](nil), nil)
+	a := one(NonNil[string](nil), nil)
 	if got := a.Body.String(); got != "{\"status\":\"OK\",\"message\":\"\",\"body\":[]}\n" {
 		t.Errorf("%q", got)
 	}
@@ -378,11 +383,14 @@ func TestAnEmptyListIsAnArray(t *testing.T) {
 
 func TestPanicInAStreamBreaksTheConnection(t *testing.T) {
 	server := httptest.NewServer(Handler(
-		[]Route{{Pattern: "GET /bulk", Permission: Open, Raw: func(w http.ResponseWriter, _ *http.Request) error {
-			w.Header().Set("Content-Length", "1000")
-			_, _ = w.Write([]byte("half"))
-			panic("gone wrong")
-		}}}, slog.New(slog.DiscardHandler)))
+		[]Route{{
+			Pattern: "GET /bulk", Permission: NoCredential,
+			HandleRaw: func(w http.ResponseWriter, _ *http.Request) error {
+				w.Header().Set("Content-Length", "1000")
+				_, _ = w.Write([]byte("half"))
+				panic("gone wrong")
+			},
+		}}, slog.New(slog.DiscardHandler)))
 	defer server.Close()
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	resp, err := http.Get(server.URL + "/bulk")
@@ -401,7 +409,7 @@ func TestAnswersThatAreMade(t *testing.T) {
 	whole, err := Encode(body)
 	must(t, err)
 	w := httptest.NewRecorder()
-	must(t, Answer(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), body))
+	must(t, WriteResponse(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), body))
 	for name, got := range map[string]string{
 		"made": string(whole), "of a raw route": w.Body.String(), "of a handler": one(whole, nil).Body.String(),
 	} {
@@ -413,7 +421,8 @@ func TestAnswersThatAreMade(t *testing.T) {
 	if _, err := Encode(impossible); err == nil {
 		t.Error("what has no JSON was made")
 	}
-	if err := Answer(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), impossible); err == nil {
+	if err := WriteResponse(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil),
+		impossible); err == nil {
 		t.Error("what has no JSON was answered")
 	}
 	w = httptest.NewRecorder()

@@ -31,7 +31,7 @@ func newSlowServer(t *testing.T, total int, h http.Handler) *slowServer {
 		Handler: h, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour,
 		BaseContext: func(net.Listener) context.Context { return WithSlowClients(over, s.limit) },
 	}
-	l := LimitSlowReaders(s.conns, s.limit, false)
+	l := LimitSlowClients(s.conns, s.limit, false)
 	go func() { _ = s.server.Serve(l) }()
 	return s
 }
@@ -55,8 +55,8 @@ func (s *slowServer) ask(head string) (conn net.Conn, answer <-chan string) {
 }
 
 var slowRoutes = []Route{
-	{Pattern: "POST /body", Do: func(r *Request) (any, error) { return len(r.Params.Raw()), nil }},
-	{Pattern: "GET /list", Raw: func(w http.ResponseWriter, _ *http.Request) error {
+	{Pattern: "POST /body", Handle: func(r *Request) (any, error) { return len(r.Params.RawBody()), nil }},
+	{Pattern: "GET /list", HandleRaw: func(w http.ResponseWriter, _ *http.Request) error {
 		_, err := w.Write(bytes.Repeat([]byte("x"), 16<<20))
 		if err != nil {
 			panic(http.ErrAbortHandler)
@@ -102,8 +102,8 @@ func TestSlowBodies(t *testing.T) {
 				}
 				_ = conn.Close()
 				<-ended
-				if synctest.Wait(); s.limit.Open() != 0 {
-					t.Errorf("%d places are still taken", s.limit.Open())
+				if synctest.Wait(); s.limit.OpenCount() != 0 {
+					t.Errorf("%d places are still taken", s.limit.OpenCount())
 				}
 			})
 		})
@@ -168,8 +168,8 @@ func TestManySlowBodies(t *testing.T) {
 		for _, c := range []net.Conn{first, second, quick} {
 			_ = c.Close()
 		}
-		if synctest.Wait(); s.limit.Open() != 0 {
-			t.Errorf("%d places are still taken", s.limit.Open())
+		if synctest.Wait(); s.limit.OpenCount() != 0 {
+			t.Errorf("%d places are still taken", s.limit.OpenCount())
 		}
 	})
 }
@@ -214,8 +214,8 @@ func TestReadersThatDoNotRead(t *testing.T) {
 						t.Errorf("it could read %d bytes", got+rest)
 					}
 				}
-				if synctest.Wait(); s.limit.Open() != 0 {
-					t.Errorf("%d places are still taken", s.limit.Open())
+				if synctest.Wait(); s.limit.OpenCount() != 0 {
+					t.Errorf("%d places are still taken", s.limit.OpenCount())
 				}
 			})
 		})
@@ -236,8 +236,8 @@ func TestManySlowReaders(t *testing.T) {
 		}
 		time.Sleep(3 * slowAfter)
 		synctest.Wait()
-		if s.limit.Open() != 3 {
-			t.Errorf("%d slow readers", s.limit.Open())
+		if s.limit.OpenCount() != 3 {
+			t.Errorf("%d slow readers", s.limit.OpenCount())
 		}
 		cut := 0
 		for _, conn := range conns {
@@ -250,8 +250,8 @@ func TestManySlowReaders(t *testing.T) {
 			t.Errorf("%d were cut", cut)
 		}
 		time.Sleep(time.Minute)
-		if synctest.Wait(); s.limit.Open() != 0 {
-			t.Errorf("%d places are still taken", s.limit.Open())
+		if synctest.Wait(); s.limit.OpenCount() != 0 {
+			t.Errorf("%d places are still taken", s.limit.OpenCount())
 		}
 	})
 }

@@ -30,89 +30,92 @@ func WithSlowClients(ctx context.Context, limit *ConcurrencyLimit) context.Conte
 // than the initial grace time. A client that is slower, or is slow while too many others are, gets an error
 // that reports it.
 type Body struct {
-	r     *http.Request
-	conn  *http.ResponseController
-	grace time.Duration
-	rate  int64
-	began time.Time
-	read  int64
-	slow  *time.Timer
+	request           *http.Request
+	controller        *http.ResponseController
+	gracePeriod       time.Duration
+	minBytesPerSecond int64
+	startedAt         time.Time
+	readBytes         int64
+	slowTimer         *time.Timer
 
-	mu      sync.Mutex // guards what follows
-	release func()     // of the slot among the slow clients; nil: it has none
-	refused error      // why it got no slot
-	closed  bool
+	mu          sync.Mutex // guards what follows
+	releaseSlot func()     // of the slot among the slow clients; nil: it has none
+	refusedErr  error      // why it got no slot
+	closed      bool
 }
 
 // NewBody wraps the body of a request. Its Close must be called before the response is written.
 func NewBody(w http.ResponseWriter, r *http.Request, grace time.Duration, perSecond int64) *Body {
-	b := &Body{r: r, conn: http.NewResponseController(w), grace: grace, rate: perSecond, began: time.Now()}
-	b.slow = time.AfterFunc(slowAfter, b.count)
-	b.extend()
+	b := &Body{
+		request: r, controller: http.NewResponseController(w), gracePeriod: grace, minBytesPerSecond: perSecond,
+		startedAt: time.Now(),
+	}
+	b.slowTimer = time.AfterFunc(slowAfter, b.countSlow)
+	b.extendDeadline()
 	return b
 }
 
-// count counts a client whose body is incomplete among the slow ones.
-func (b *Body) count() {
-	limit, _ := b.r.Context().Value(slowClientsKey{}).(*ConcurrencyLimit)
+// countSlow counts a client whose body is incomplete among the slow ones.
+func (b *Body) countSlow() {
+	limit, _ := b.request.Context().Value(slowClientsKey{}).(*ConcurrencyLimit)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return
 	}
-	if b.release, b.refused = limit.Acquire(b.r); b.refused != nil {
-		_ = b.conn.SetReadDeadline(time.Now())
+	if b.releaseSlot, b.refusedErr = limit.Acquire(b.request); b.refusedErr != nil {
+		_ = b.controller.SetReadDeadline(time.Now())
 	}
 }
 
-// extend sets the deadline for the client's next bytes.
-func (b *Body) extend() {
+// extendDeadline sets the deadline for the client's next bytes.
+func (b *Body) extendDeadline() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.refused == nil {
+	if b.refusedErr == nil {
 		now := time.Now()
-		left := b.grace + bytesTime(b.read, b.rate) - now.Sub(b.began)
-		_ = b.conn.SetReadDeadline(now.Add(min(left, b.grace)))
+		left := b.gracePeriod + transferTime(b.readBytes, b.minBytesPerSecond) - now.Sub(b.startedAt)
+		_ = b.controller.SetReadDeadline(now.Add(min(left, b.gracePeriod)))
 	}
 }
 
 // Read implements io.Reader.
 func (b *Body) Read(p []byte) (int, error) {
-	n, err := b.r.Body.Read(p)
-	b.read += int64(n)
+	n, err := b.request.Body.Read(p)
+	b.readBytes += int64(n)
 	switch {
 	case err == nil:
-		b.extend()
+		b.extendDeadline()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = b.tooSlow()
+		err = b.slowError()
 	}
 	return n, err
 }
 
-func (b *Body) tooSlow() error {
+func (b *Body) slowError() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.refused != nil {
-		return b.refused
+	if b.refusedErr != nil {
+		return b.refusedErr
 	}
-	return farm.Errorf(farm.CodeInvalid, "The request body was sent too slowly: %d bytes in %.0f seconds", b.read,
-		time.Since(b.began).Seconds())
+	return farm.Errorf(farm.CodeInvalid, "The request body was sent too slowly: %d bytes in %.0f seconds", b.readBytes,
+		time.Since(b.startedAt).Seconds())
 }
 
 // Close ends the reading. It removes the connection's deadline, on which the server's check for disconnected
 // clients would fail.
 func (b *Body) Close() error {
-	b.slow.Stop()
+	b.slowTimer.Stop()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return nil
 	}
 	b.closed = true
-	if b.release != nil {
-		b.release()
+	if b.releaseSlot != nil {
+		b.releaseSlot()
 	}
-	return b.conn.SetReadDeadline(time.Time{})
+	return b.controller.SetReadDeadline(time.Time{})
 }
 
 var _ io.ReadCloser = (*Body)(nil)

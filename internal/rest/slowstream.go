@@ -9,9 +9,9 @@ import (
 // stream without a slow connection.
 type pacedStream struct {
 	http.ResponseWriter
-	conn  *http.ResponseController
-	grace time.Duration
-	rate  int64
+	conn              *http.ResponseController
+	gracePeriod       time.Duration
+	minBytesPerSecond int64
 }
 
 func newPacedStream(w http.ResponseWriter) *pacedStream {
@@ -22,7 +22,7 @@ func newPacedStream(w http.ResponseWriter) *pacedStream {
 func (s *pacedStream) Write(b []byte) (n int, err error) {
 	for n < len(b) && err == nil {
 		part := b[n:min(len(b), n+writeStep)]
-		s.limit(len(part))
+		s.setDeadline(len(part))
 		var m int
 		m, err = s.ResponseWriter.Write(part)
 		n += m
@@ -33,15 +33,15 @@ func (s *pacedStream) Write(b []byte) (n int, err error) {
 
 // FlushError is for http.ResponseController.
 func (s *pacedStream) FlushError() error {
-	s.limit(0)
+	s.setDeadline(0)
 	err := s.conn.Flush()
 	_ = s.conn.SetWriteDeadline(time.Time{})
 	return err
 }
 
-// limit sets the write deadline for n bytes. The end of the handler sets it for the remaining bytes.
-func (s *pacedStream) limit(n int) {
-	_ = s.conn.SetWriteDeadline(time.Now().Add(s.grace + bytesTime(int64(n), s.rate)))
+// setDeadline sets the write deadline for n bytes. The end of the handler sets it for the remaining bytes.
+func (s *pacedStream) setDeadline(n int) {
+	_ = s.conn.SetWriteDeadline(time.Now().Add(s.gracePeriod + transferTime(int64(n), s.minBytesPerSecond)))
 }
 
 // Unwrap returns the underlying writer for http.ResponseController.

@@ -16,9 +16,9 @@ func TestStreamsThatAreNotRead(t *testing.T) {
 	const size = 16 << 20
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out := newPacedStream(w)
-		out.grace, out.rate = 50*time.Millisecond, 1<<40
+		out.gracePeriod, out.minBytesPerSecond = 50*time.Millisecond, 1<<40
 		if r.URL.Path == "/read" {
-			out.grace = time.Minute
+			out.gracePeriod = time.Minute
 		}
 		conn := http.NewResponseController(out)
 		_, err := out.Write([]byte("begin"))

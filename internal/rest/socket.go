@@ -7,8 +7,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Upgrades reports whether a request opens a WebSocket. It refuses an upgrade to another protocol.
-func Upgrades(r *http.Request) (bool, error) {
+// IsWebSocketUpgrade reports whether a request opens a WebSocket. It refuses an upgrade to another protocol.
+func IsWebSocketUpgrade(r *http.Request) (bool, error) {
 	asked := r.Header.Get("Upgrade")
 	switch {
 	case asked == "":
@@ -19,11 +19,11 @@ func Upgrades(r *http.Request) (bool, error) {
 	return true, nil
 }
 
-// SameSite refuses a WebSocket that a page of another site opens, which a browser allows. A guard has already
+// CheckSameSite refuses a WebSocket that a page of another site opens, which a browser allows. A guard has already
 // checked this, and knows the pages that may.
-func SameSite(r *http.Request) error {
+func CheckSameSite(r *http.Request) error {
 	if auditOf(r.Context()) != nil {
 		return nil
 	}
-	return Sites{}.check(r)
+	return Sites{}.checkOrigin(r)
 }

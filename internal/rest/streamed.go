@@ -12,11 +12,11 @@ import (
 // body writes it as JSON. The tag consists of characters that need no quoting, and differs for different
 // bodies. An error of body breaks the connection, so that a client does not take a partial body for the whole.
 func WriteStreamed(w http.ResponseWriter, r *http.Request, tag string, body func(io.Writer) error) {
-	packed := packs(w, r, packFrom) // sets the Vary header, also when the body is not sent
-	if unchanged(w, r, tag) {
+	packed := wantsGzip(w, r, gzipMinBytes) // sets the Vary header, also when the body is not sent
+	if writeNotModified(w, r, tag) {
 		return
 	}
-	w.Header()["Content-Type"] = jsonType
+	w.Header()["Content-Type"] = jsonContentType
 	if packed {
 		w.Header()["Content-Encoding"] = []string{"gzip"}
 	}
@@ -24,8 +24,8 @@ func WriteStreamed(w http.ResponseWriter, r *http.Request, tag string, body func
 	if r.Method == http.MethodHead {
 		return
 	}
-	out := bufio.NewWriterSize(w, pieceBuffer)
-	err := writeLong(out, packed, body)
+	out := bufio.NewWriterSize(w, writeBufferBytes)
+	err := writeStream(out, packed, body)
 	if err == nil {
 		err = out.Flush()
 	}
@@ -34,23 +34,23 @@ func WriteStreamed(w http.ResponseWriter, r *http.Request, tag string, body func
 	}
 }
 
-// writeLong writes the envelope around a body.
-func writeLong(out io.Writer, packed bool, body func(io.Writer) error) error {
+// writeStream writes the envelope around a body.
+func writeStream(out io.Writer, packed bool, body func(io.Writer) error) error {
 	if packed {
-		pack, _ := packers.Get().(*gzip.Writer)
-		defer packers.Put(pack)
+		pack, _ := gzipPool.Get().(*gzip.Writer)
+		defer gzipPool.Put(pack)
 		pack.Reset(out)
-		if err := writeLong(pack, false, body); err != nil {
+		if err := writeStream(pack, false, body); err != nil {
 			return err
 		}
 		return pack.Close()
 	}
-	if _, err := io.WriteString(out, begin); err != nil {
+	if _, err := io.WriteString(out, envelopeStart); err != nil {
 		return err
 	}
 	if err := body(out); err != nil {
 		return err
 	}
-	_, err := io.WriteString(out, end)
+	_, err := io.WriteString(out, envelopeEnd)
 	return err
 }

@@ -16,15 +16,18 @@ func TestLong(t *testing.T) {
 	text := `["` + strings.Repeat("x", 200_000) + `"]`
 	broken := false
 	s := httptest.NewServer(Handler(
-		[]Route{{Pattern: "GET /long", Permission: Open, Raw: func(w http.ResponseWriter, r *http.Request) error {
-			WriteStreamed(w, r, "tag", func(out io.Writer) error {
-				if _, err := io.WriteString(out, text); err != nil || !broken {
-					return err
-				}
-				return errors.New("broken")
-			})
-			return nil
-		}}}, slog.New(slog.DiscardHandler)))
+		[]Route{{
+			Pattern: "GET /long", Permission: NoCredential,
+			HandleRaw: func(w http.ResponseWriter, r *http.Request) error {
+				WriteStreamed(w, r, "tag", func(out io.Writer) error {
+					if _, err := io.WriteString(out, text); err != nil || !broken {
+						return err
+					}
+					return errors.New("broken")
+				})
+				return nil
+			},
+		}}, slog.New(slog.DiscardHandler)))
 	defer s.Close()
 	for _, coding := range []string{"identity", "gzip"} {
 		for _, broken = range []bool{false, true} {
@@ -52,7 +55,7 @@ func TestLong(t *testing.T) {
 			}
 			raw, err := io.ReadAll(body)
 			resp.Body.Close()
-			if (err != nil) != broken || !broken && string(raw) != begin+text+end {
+			if (err != nil) != broken || !broken && string(raw) != envelopeStart+text+envelopeEnd {
 				t.Errorf("%s, broken %t: %d bytes, %v", coding, broken, len(raw), err)
 			}
 		}

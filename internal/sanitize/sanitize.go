@@ -25,10 +25,10 @@ func EscapeText(s string) string {
 	}, s)
 }
 
-// Lines is EscapeText for texts of several lines: line ends and tabs stay.
-func Lines(s string) string {
+// EscapeLines is EscapeText for texts of several lines: line ends and tabs stay.
+func EscapeLines(s string) string {
 	return strings.Map(func(r rune) rune {
-		if hidden(r) {
+		if isHidden(r) {
 			return '?'
 		}
 		return r
@@ -38,25 +38,25 @@ func Lines(s string) string {
 // EscapeJSON writes a JSON text with each such character escaped. They occur only within strings,
 // so that the meaning of the text stays the same.
 func EscapeJSON(w io.Writer, text []byte) error {
-	_, err := w.Write(escaped(text))
+	_, err := w.Write(escapedJSON(text))
 	return err
 }
 
 // IsClean reports whether a text has no such character. Line ends and tabs are allowed.
-func IsClean(text string) bool { return !strings.ContainsFunc(text, hidden) }
+func IsClean(text string) bool { return !strings.ContainsFunc(text, isHidden) }
 
-func hidden(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }
+func isHidden(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }
 
-// escaped returns the text itself when nothing is to be escaped, which is usual.
-func escaped(text []byte) []byte {
-	if bytes.IndexFunc(text, hidden) < 0 {
+// escapedJSON returns the text itself when nothing is to be escaped, which is usual.
+func escapedJSON(text []byte) []byte {
+	if bytes.IndexFunc(text, isHidden) < 0 {
 		return text
 	}
 	out := make([]byte, 0, len(text)+len(text)/8)
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
-		if hidden(r) && r != '\r' { // which is white space in JSON
-			out = escape(out, r)
+		if isHidden(r) && r != '\r' { // which is white space in JSON
+			out = appendEscaped(out, r)
 		} else {
 			out = append(out, text[:size]...)
 		}
@@ -65,10 +65,10 @@ func escaped(text []byte) []byte {
 	return out
 }
 
-// escape appends a character as JSON escapes it: those beyond 16 bits as two.
-func escape(out []byte, r rune) []byte {
+// appendEscaped appends a character as JSON escapes it: those beyond 16 bits as two.
+func appendEscaped(out []byte, r rune) []byte {
 	if a, b := utf16.EncodeRune(r); a != utf8.RuneError {
-		return escape(escape(out, a), b)
+		return appendEscaped(appendEscaped(out, a), b)
 	}
 	const digits = "0123456789abcdef"
 	return append(out, '\\', 'u', digits[r>>12&15], digits[r>>8&15], digits[r>>4&15], digits[r&15])

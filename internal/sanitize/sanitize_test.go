@@ -16,7 +16,7 @@ func TestText(t *testing.T) {
 }
 
 func TestLines(t *testing.T) {
-	if got := Lines("a\tb\n" + evil); got != "a\tb\na??1m???????é日\U0001f600\n" {
+	if got := EscapeLines("a\tb\n" + evil); got != "a\tb\na??1m???????é日\U0001f600\n" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -48,7 +48,7 @@ func FuzzJSON(f *testing.F) {
 		if err != nil {
 			t.Skip(err)
 		}
-		out := escaped(raw)
+		out := escapedJSON(raw)
 		var want, got string
 		if err := json.Unmarshal(raw, &want); err != nil {
 			t.Fatal(err)

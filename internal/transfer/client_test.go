@@ -181,7 +181,7 @@ func TestTLSConfig(t *testing.T) {
 	for _, test := range []struct {
 		o  TLSOptions
 		ok bool
-	}{{TLSOptions{}, false}, {TLSOptions{Insecure: true}, true}, {TLSOptions{CA: ca}, true}} {
+	}{{TLSOptions{}, false}, {TLSOptions{SkipVerify: true}, true}, {TLSOptions{CAFile: ca}, true}} {
 		config, err := TLSConfig(test.o)
 		if err != nil {
 			t.Fatal(err)
@@ -196,7 +196,9 @@ func TestTLSConfig(t *testing.T) {
 	if err := os.WriteFile(empty, []byte("nothing"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []TLSOptions{{Cert: ca}, {Key: ca}, {Cert: ca, Key: ca}, {CA: empty}, {CA: empty + "x"}} {
+	for _, o := range []TLSOptions{
+		{CertFile: ca}, {KeyFile: ca}, {CertFile: ca, KeyFile: ca}, {CAFile: empty}, {CAFile: empty + "x"},
+	} {
 		if _, err := TLSConfig(o); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
@@ -218,7 +220,7 @@ func TestClientCertificatesAreFollowed(t *testing.T) {
 	s.StartTLS()
 	defer s.Close()
 	cert, key := ca.Client(t, "ann").Files(t, dir)
-	config, err := TLSConfig(TLSOptions{Insecure: true, Cert: cert, Key: key})
+	config, err := TLSConfig(TLSOptions{SkipVerify: true, CertFile: cert, KeyFile: key})
 	if err != nil {
 		t.Fatal(err)
 	}

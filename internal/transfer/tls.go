@@ -10,33 +10,33 @@ import (
 
 // TLSOptions are the options --skip-tls-verification, --client-cert, --client-key and --ca-cert of a client.
 type TLSOptions struct {
-	Insecure bool   // do not check the registry's certificate
-	Cert     string // PEM file of the client certificate
-	Key      string // PEM file of its key
-	CA       string // PEM file of authorities to trust instead of the system's
+	SkipVerify bool   // do not check the registry's certificate
+	CertFile   string // PEM file of the client certificate
+	KeyFile    string // PEM file of its key
+	CAFile     string // PEM file of authorities to trust instead of the system's
 }
 
 // TLSConfig reads the files that the options name.
 func TLSConfig(o TLSOptions) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.Insecure} //nolint:gosec // an option of the caller
-	if (o.Cert == "") != (o.Key == "") {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.SkipVerify} //nolint:gosec // an option of the caller
+	if (o.CertFile == "") != (o.KeyFile == "") {
 		return nil, fmt.Errorf("a client certificate requires a certificate file and a key file")
 	}
-	if o.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+	if o.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("client certificate: %w", err)
 		}
 		config.GetClientCertificate = following(o, pair)
 	}
-	if o.CA != "" {
-		pem, err := os.ReadFile(o.CA)
+	if o.CAFile != "" {
+		pem, err := os.ReadFile(o.CAFile)
 		if err != nil {
 			return nil, fmt.Errorf("read CA file: %w", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("CA file %s has no certificate in PEM form", o.CA)
+			return nil, fmt.Errorf("CA file %s has no certificate in PEM form", o.CAFile)
 		}
 	}
 	return config, nil
@@ -48,7 +48,7 @@ func following(o TLSOptions, pair tls.Certificate) func(*tls.CertificateRequestI
 	var last atomic.Pointer[tls.Certificate]
 	last.Store(&pair)
 	return func(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		if fresh, err := tls.LoadX509KeyPair(o.Cert, o.Key); err == nil {
+		if fresh, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err == nil {
 			last.Store(&fresh)
 		}
 		mine := last.Load()

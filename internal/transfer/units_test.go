@@ -400,16 +400,16 @@ func TestOptionsOfClient(t *testing.T) {
 		want string
 	}{
 		"none":      {TLSOptions{}, ""},
-		"insecure":  {TLSOptions{Insecure: true}, ""},
-		"no key":    {TLSOptions{Cert: empty}, "requires a certificate file"},
-		"no cert":   {TLSOptions{Key: empty}, "requires a certificate file"},
-		"no PEM":    {TLSOptions{Cert: empty, Key: empty}, "client certificate"},
-		"no CA":     {TLSOptions{CA: filepath.Join(dir, "none")}, "read CA file"},
-		"no CA PEM": {TLSOptions{CA: empty}, "has no certificate in PEM form"},
+		"insecure":  {TLSOptions{SkipVerify: true}, ""},
+		"no key":    {TLSOptions{CertFile: empty}, "requires a certificate file"},
+		"no cert":   {TLSOptions{KeyFile: empty}, "requires a certificate file"},
+		"no PEM":    {TLSOptions{CertFile: empty, KeyFile: empty}, "client certificate"},
+		"no CA":     {TLSOptions{CAFile: filepath.Join(dir, "none")}, "read CA file"},
+		"no CA PEM": {TLSOptions{CAFile: empty}, "has no certificate in PEM form"},
 	} {
 		config, err := TLSConfig(c.o)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) ||
-			err == nil && config.InsecureSkipVerify != c.o.Insecure {
+			err == nil && config.InsecureSkipVerify != c.o.SkipVerify {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}

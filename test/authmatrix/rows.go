@@ -45,17 +45,17 @@ var features = []feature{managed, vouched, keyed}
 // authRoutes returns the routes of authentication of a service without one feature.
 func authRoutes(service farm.Service, without feature) (patterns []string) {
 	o := authrest.Options{
-		Service: service, Grants: &auth.GrantTable{}, Logins: &auth.LoginCookies{}, Root: &auth.RootToken{},
-		Resources: true,
-		Provider:  &oidc.Provider{}, Keys: &auth.Keys{}, Tap: &auth.TAP{},
+		Service: service, Grants: &auth.GrantTable{}, LoginCookies: &auth.LoginCookies{}, RootToken: &auth.RootToken{},
+		ResourcesManaged: true,
+		Provider:         &oidc.Provider{}, Keys: &auth.APIKeys{}, Handshake: &auth.TAP{},
 	}
 	switch without {
 	case managed:
-		o.Resources = false
+		o.ResourcesManaged = false
 	case vouched:
 		o.Provider = nil
 	case keyed:
-		o.Keys, o.Tap = nil, nil
+		o.Keys, o.Handshake = nil, nil
 	}
 	return patternsOf(authrest.Routes(o))
 }

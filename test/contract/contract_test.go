@@ -50,7 +50,7 @@ func TestEveryRouteIsInTheFile(t *testing.T) {
 			t.Errorf("%s is not in api/openapi.yaml", pattern)
 		case r.permission != route.Permission:
 			t.Errorf("%s needs %q, and the file says %q", pattern, route.Permission, r.permission)
-		case r.typed != route.Typed && route.Do != nil:
+		case r.typed != route.DecodesBody && route.Handle != nil:
 			t.Errorf("%s: x-typed is %v in the file", pattern, r.typed)
 		}
 	}
@@ -70,11 +70,11 @@ func authRoutes(service farm.Service, on []string) []rest.Route {
 	for _, what := range on {
 		switch what {
 		case "authentication":
-			o.Grants, o.Logins, o.Root = &auth.GrantTable{}, &auth.LoginCookies{}, &auth.RootToken{}
+			o.Grants, o.LoginCookies, o.RootToken = &auth.GrantTable{}, &auth.LoginCookies{}, &auth.RootToken{}
 		case "API keys":
-			o.Keys, o.Tap = &auth.Keys{}, &auth.TAP{}
+			o.Keys, o.Handshake = &auth.APIKeys{}, &auth.TAP{}
 		case "resource permissions":
-			o.Resources = true
+			o.ResourcesManaged = true
 		case "identity provider":
 			o.Provider = &oidc.Provider{}
 		}
@@ -112,10 +112,10 @@ func TestOpenRoutes(t *testing.T) {
 	var open []string
 	for pattern, r := range theSpec(t).routes {
 		free := r.op.Security != nil && len(*r.op.Security) == 0
-		if free != (r.permission == rest.Open) {
+		if free != (r.permission == rest.NoCredential) {
 			t.Errorf("%s needs %q, and its security is %v", pattern, r.permission, r.op.Security)
 		}
-		if node := r.op.Security != nil && !free; node != strings.HasPrefix(r.permission, rest.Node) {
+		if node := r.op.Security != nil && !free; node != strings.HasPrefix(r.permission, rest.NodeOnly) {
 			t.Errorf("%s needs %q, and has a security of its own: %v", pattern, r.permission, node)
 		}
 		if free {

@@ -179,7 +179,7 @@ func (c *cloud) alarmed(ctx context.Context, unknown int, alarm string) error {
 func (st *stage) short(ctx context.Context) (c *cloud, done func() error, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	registry := st.clouds["split"].registry
-	tables := record.NewTables(controllerrest.Element)
+	tables := record.NewTables(controllerrest.InstanceJSON)
 	records, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})
 	if err != nil {
 		return nil, func() error { stop(); return nil }, err

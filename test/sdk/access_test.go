@@ -18,8 +18,9 @@ import (
 // accessRoutes are the routes of authentication of a service, all of them.
 func accessRoutes(service farm.Service) []rest.Route {
 	return authrest.Routes(authrest.Options{
-		Service: service, Keys: &auth.Keys{}, Tap: &auth.TAP{}, Grants: &auth.GrantTable{}, Resources: true,
-		Logins: &auth.LoginCookies{}, Root: &auth.RootToken{}, Provider: &oidc.Provider{},
+		Service: service, Keys: &auth.APIKeys{}, Handshake: &auth.TAP{}, Grants: &auth.GrantTable{},
+		ResourcesManaged: true,
+		LoginCookies:     &auth.LoginCookies{}, RootToken: &auth.RootToken{}, Provider: &oidc.Provider{},
 	})
 }
 

@@ -174,7 +174,7 @@ func TestARefusedSessionIsRenewedOnce(t *testing.T) {
 	})})
 	c := through(t, s, key)
 	must(t, groups(t, c))
-	s.Signer.Replace(auth.NewKeyRing(time.Now()))
+	s.Signer.ReplaceRing(auth.NewKeyRing(time.Now()))
 	if _, err := c.Start(t.Context(), client.StartRequest{TemplateID: "x"}); err != nil || starts.Load() != 1 ||
 		s.Hands.Load() != 2 || s.Refused.Load() != 1 {
 		t.Errorf("%v: %d starts, %d hands, %d refused", err, starts.Load(), s.Hands.Load(), s.Refused.Load())
@@ -221,7 +221,7 @@ func TestAStreamSurvivesAStaleSession(t *testing.T) {
 	content := strings.Repeat("0123456789", 100_000)
 	for n := range 3 {
 		if n > 0 {
-			s.Signer.Replace(auth.NewKeyRing(time.Now()))
+			s.Signer.ReplaceRing(auth.NewKeyRing(time.Now()))
 		}
 		if _, err := r.Upload(t.Context(), "x", io.MultiReader(strings.NewReader(content)), ""); err != nil ||
 			got.Load() != content {

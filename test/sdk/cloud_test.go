@@ -92,8 +92,8 @@ func startCloud(dir string, use func(proxy string) error) (s *cloudtest.Cloud, s
 		return nil, nil, err
 	}
 	leave := s.Join(fleet.Options{
-		Name: "good", Nodes: 2, Capacity: 20, RealPull: true, DataDir: filepath.Join(dir, "nodes"),
-		USB: []api.USBDevice{{Name: "phone", Location: "1-1"}},
+		NamePrefix: "good", NodeCount: 2, Capacity: 20, RealPulls: true, DataDir: filepath.Join(dir, "nodes"),
+		USBDevices: []api.USBDevice{{Name: "phone", Location: "1-1"}},
 	})
 	return s, func() {
 		leave()

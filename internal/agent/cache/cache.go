@@ -51,8 +51,8 @@ type Ref struct {
 
 // Source pulls versions.
 type Source interface {
-	// Need returns the disk space that the version needs, and what of have it is made from.
-	Need(ctx context.Context, ref Ref, have LocalContent) (SpaceNeed, error)
+	// SpaceNeed returns the disk space that the version needs, and what of have it is made from.
+	SpaceNeed(ctx context.Context, ref Ref, have LocalContent) (SpaceNeed, error)
 	// Fetch fills p.Dir with the version: config.json and its files, and describes each file by its
 	// name. It resumes what an interrupted Fetch of the same version left there.
 	Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, error)
@@ -63,23 +63,23 @@ type LocalContent map[string]transfer.Disk
 
 // BuiltFile describes one file that a Source has pulled.
 type BuiltFile struct {
-	Tip    string            // chain ID of its content
-	Format string            // of the file as it is now: "raw", "qcow2"; "" = as the configuration describes it
-	Form   transfer.FileForm // "" means transfer.FormFlat
-	Below  string            // of an overlay: chain ID of the content in Pull.Have that it is based on
+	ChainID     string            // chain ID of its content
+	Format      string            // of the file as it is now: "raw", "qcow2"; "" = as the configuration describes it
+	Form        transfer.FileForm // "" means transfer.FormFlat
+	BaseChainID string            // of an overlay: chain ID of the content in Pull.Have that it is based on
 }
 
 // SpaceNeed is the disk space that a version needs.
 type SpaceNeed struct {
-	Bytes int64    // that it may use in addition to what it is made from
-	Tips  []string // chain IDs of the local content that it is made from
+	Bytes    int64    // that it may use in addition to what it is made from
+	ChainIDs []string // chain IDs of the local content that it is made from
 }
 
 // Pull describes what a Source has to pull, and where to.
 type Pull struct {
 	Ref      Ref
-	Dir      string
-	Have     LocalContent  // to be linked, cloned or used as a base
+	DestDir  string
+	Local    LocalContent  // to be linked, cloned or used as a base
 	Progress func(float64) // called with 0..1, from one goroutine at a time
 }
 
@@ -88,39 +88,39 @@ type Options struct {
 	Dir     string
 	Source  Source
 	Reserve bytesize.DiskReserve // space that templates must leave free
-	// Disk returns the free and all bytes of Dir's file system; nil asks the system.
-	Disk   func() (free, total int64, err error)
-	Logger *slog.Logger     // nil: no log
-	Now    func() time.Time // nil: time.Now
+	// DiskSpace returns the free and all bytes of Dir's file system; nil asks the system.
+	DiskSpace func() (free, total int64, err error)
+	Logger    *slog.Logger     // nil: no log
+	Now       func() time.Time // nil: time.Now
 }
 
 // Cache is the cache of one node. It may be used from many goroutines.
 type Cache struct {
-	opts    Options
-	metrics metrics
-	room    sync.Mutex // held during an eviction; taken before mu
+	opts       Options
+	metrics    metrics
+	evictionMu sync.Mutex // held during an eviction; taken before mu
 
-	mu       sync.Mutex // guards the fields below
-	entries  map[string]*entry
-	pins     map[string]map[string]struct{} // content ID -> holders
-	flights  map[string]*pullFlight         // content ID -> pull in progress
-	changes  int                            // of entries, counted from 1
-	measured int                            // value of changes at which taken was measured
-	taken    int64                          // bytes that all versions use
-	running  sync.WaitGroup                 // of flights
+	mu              sync.Mutex // guards the fields below
+	entries         map[string]*entry
+	pins            map[string]map[string]struct{} // content ID -> holders
+	pulls           map[string]*sharedPull         // content ID -> pull in progress
+	entryChanges    int                            // of entries, counted from 1
+	measuredChanges int                            // value of changes at which taken was measured
+	usedBytes       int64                          // bytes that all versions use
+	runningPulls    sync.WaitGroup                 // of flights
 }
 
 // entry is a version on disk. It is also the content of factFile.
 type entry struct {
-	Ref    Ref             `json:"ref"`
-	Size   int64           `json:"size"`            // bytes allocated, including shared ones
-	Files  map[string]File `json:"files,omitempty"` // by name, where something is known about them
-	used   time.Time
-	inodes map[host.Inode]int64 // of its files
+	Ref        Ref             `json:"ref"`
+	SizeBytes  int64           `json:"size"`            // bytes allocated, including shared ones
+	Files      map[string]File `json:"files,omitempty"` // by name, where something is known about them
+	usedAt     time.Time
+	inodeBytes map[host.Inode]int64 // of its files
 }
 
-// idForm is the form of a content ID: it becomes a directory name.
-var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
+// contentIDPattern is the form of a content ID: it becomes a directory name.
+var contentIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
 
 // Open reads the cache in o.Dir and removes what a killed agent left half removed. Interrupted
 // pulls stay, to be resumed.
@@ -131,12 +131,12 @@ func Open(o Options) (*Cache, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Disk == nil {
-		o.Disk = func() (int64, int64, error) { return host.Disk(o.Dir) }
+	if o.DiskSpace == nil {
+		o.DiskSpace = func() (int64, int64, error) { return host.DiskSpace(o.Dir) }
 	}
 	c := &Cache{
 		opts: o, entries: map[string]*entry{},
-		pins: map[string]map[string]struct{}{}, flights: map[string]*pullFlight{}, changes: 1,
+		pins: map[string]map[string]struct{}{}, pulls: map[string]*sharedPull{}, entryChanges: 1,
 	}
 	err := os.MkdirAll(o.Dir, 0o700)
 	if err == nil {
@@ -147,13 +147,13 @@ func Open(o Options) (*Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open template cache: %w", err)
 	}
-	if err := c.load(); err != nil {
+	if err := c.loadEntries(); err != nil {
 		return nil, fmt.Errorf("open template cache: %w", err)
 	}
 	return c, nil
 }
 
-func (c *Cache) load() error {
+func (c *Cache) loadEntries() error {
 	list, err := os.ReadDir(c.opts.Dir)
 	if err != nil {
 		return err
@@ -165,12 +165,12 @@ func (c *Cache) load() error {
 			if err := os.RemoveAll(c.path(name)); err != nil {
 				return err
 			}
-		case strings.HasSuffix(name, partSuffix) || !item.IsDir() || !idForm.MatchString(name):
+		case strings.HasSuffix(name, partSuffix) || !item.IsDir() || !contentIDPattern.MatchString(name):
 		default:
-			e, err := c.read(name)
+			e, err := c.readEntry(name)
 			if err != nil {
 				c.opts.Logger.Error("unreadable cached version removed", "content", name, "error", err)
-				if err := c.discard(name); err != nil {
+				if err := c.removeDir(name); err != nil {
 					return err
 				}
 				continue
@@ -178,19 +178,19 @@ func (c *Cache) load() error {
 			c.entries[name] = e
 		}
 	}
-	return c.prune()
+	return c.pruneWithoutBase()
 }
 
-// prune removes versions whose base is missing.
-func (c *Cache) prune() error {
+// pruneWithoutBase removes versions whose base is missing.
+func (c *Cache) pruneWithoutBase() error {
 	for found := true; found; {
 		found = false
 		for id, e := range c.entries {
-			if c.isCompleteLocked(e) {
+			if c.isBaseCachedLocked(e) {
 				continue
 			}
 			c.opts.Logger.Error("cached version removed: parent version not found", "content", id)
-			if err := c.discard(id); err != nil {
+			if err := c.removeDir(id); err != nil {
 				return err
 			}
 			delete(c.entries, id)
@@ -200,7 +200,7 @@ func (c *Cache) prune() error {
 	return nil
 }
 
-func (c *Cache) read(id string) (*entry, error) {
+func (c *Cache) readEntry(id string) (*entry, error) {
 	var e entry
 	file := filepath.Join(c.path(id), factFile)
 	raw, err := os.ReadFile(file)
@@ -217,7 +217,7 @@ func (c *Cache) read(id string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.used, e.inodes = info.ModTime(), host.Files(c.path(id))
+	e.usedAt, e.inodeBytes = info.ModTime(), host.AllocatedByInode(c.path(id))
 	return &e, nil
 }
 
@@ -230,7 +230,7 @@ func Inspect(dir string) ([]api.NodeTemplate, error) {
 		return nil, fmt.Errorf("list template cache: %w", err)
 	}
 	for _, item := range list {
-		if e, err := c.read(item.Name()); err == nil && idForm.MatchString(item.Name()) {
+		if e, err := c.readEntry(item.Name()); err == nil && contentIDPattern.MatchString(item.Name()) {
 			c.entries[item.Name()] = e
 		}
 	}
@@ -239,8 +239,8 @@ func Inspect(dir string) ([]api.NodeTemplate, error) {
 
 func (c *Cache) path(name string) string { return filepath.Join(c.opts.Dir, name) }
 
-// discard removes a directory, such that a kill in between never leaves half of it under its name.
-func (c *Cache) discard(name string) error {
+// removeDir removes a directory, such that a kill in between never leaves half of it under its name.
+func (c *Cache) removeDir(name string) error {
 	gone := c.path(name) + goneSuffix
 	if err := os.Rename(c.path(name), gone); err != nil {
 		return err
@@ -251,11 +251,11 @@ func (c *Cache) discard(name string) error {
 // Close cancels the running pulls and waits for them. What they have pulled stays.
 func (c *Cache) Close() error {
 	c.mu.Lock()
-	for _, f := range c.flights {
+	for _, f := range c.pulls {
 		f.cancel()
 	}
 	c.mu.Unlock()
-	c.running.Wait()
+	c.runningPulls.Wait()
 	return nil
 }
 
@@ -299,8 +299,8 @@ func (c *Cache) touchLocked(contentID string) {
 	if e == nil {
 		return
 	}
-	e.used = c.opts.Now()
-	if err := os.Chtimes(filepath.Join(c.path(contentID), factFile), e.used, e.used); err != nil {
+	e.usedAt = c.opts.Now()
+	if err := os.Chtimes(filepath.Join(c.path(contentID), factFile), e.usedAt, e.usedAt); err != nil {
 		c.opts.Logger.Warn("storing the last use of a cached version failed", "content", contentID, "error", err)
 	}
 }
@@ -312,36 +312,36 @@ func (c *Cache) List() []api.NodeTemplate {
 	out := make([]api.NodeTemplate, 0, len(c.entries))
 	for id, e := range c.entries {
 		out = append(out,
-			api.NodeTemplate{ID: e.Ref.TemplateID, Name: e.Ref.Name, Tag: e.Ref.Tag, ContentID: id, Size: e.Size})
+			api.NodeTemplate{ID: e.Ref.TemplateID, Name: e.Ref.Name, Tag: e.Ref.Tag, ContentID: id, Size: e.SizeBytes})
 	}
 	slices.SortFunc(out, func(a, b api.NodeTemplate) int { return strings.Compare(a.ContentID, b.ContentID) })
 	return out
 }
 
-// Used returns the bytes that all versions use; shared bytes count once.
-func (c *Cache) Used() int64 {
+// UsedBytes returns the bytes that all versions use; shared bytes count once.
+func (c *Cache) UsedBytes() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.measured == c.changes {
-		return c.taken
+	if c.measuredChanges == c.entryChanges {
+		return c.usedBytes
 	}
-	dirs, now := make([]string, 0, len(c.entries)), c.changes
+	dirs, now := make([]string, 0, len(c.entries)), c.entryChanges
 	for id := range c.entries {
 		dirs = append(dirs, c.path(id))
 	}
 	c.mu.Unlock() // with many files to measure, it takes a while
 	taken := host.DiskUsage(dirs...)
 	c.mu.Lock()
-	if now == c.changes {
-		c.taken, c.measured = taken, now
+	if now == c.entryChanges {
+		c.usedBytes, c.measuredChanges = taken, now
 	}
 	return taken
 }
 
-// finish lists a version that is complete in its partial directory. The caller has pinned its base.
-func (c *Cache) finish(ref Ref, files map[string]File) error {
+// listPulled lists a version that is complete in its partial directory. The caller has pinned its base.
+func (c *Cache) listPulled(ref Ref, files map[string]File) error {
 	part := c.path(ref.ContentID) + partSuffix
-	e := &entry{Ref: ref, Size: host.Allocated(part), Files: files, used: c.opts.Now()}
+	e := &entry{Ref: ref, SizeBytes: host.AllocatedBytes(part), Files: files, usedAt: c.opts.Now()}
 	raw, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -355,11 +355,11 @@ func (c *Cache) finish(ref Ref, files map[string]File) error {
 	if err := datadir.SyncDir(c.opts.Dir); err != nil {
 		return err
 	}
-	e.inodes = host.Files(c.path(ref.ContentID))
+	e.inodeBytes = host.AllocatedByInode(c.path(ref.ContentID))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries[ref.ContentID] = e
-	c.changes++
+	c.entryChanges++
 	c.touchLocked(ref.ContentID)
 	return nil
 }

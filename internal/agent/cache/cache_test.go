@@ -39,18 +39,18 @@ func sizeOf(id string) int64 {
 	return units * unit
 }
 
-func (s *source) Need(_ context.Context, ref cache.Ref, _ cache.LocalContent) (cache.SpaceNeed, error) {
+func (s *source) SpaceNeed(_ context.Context, ref cache.Ref, _ cache.LocalContent) (cache.SpaceNeed, error) {
 	return cache.SpaceNeed{Bytes: sizeOf(ref.ContentID)}, s.fail
 }
 
 func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.BuiltFile, error) {
 	s.fetched.Add(1)
-	if err := os.WriteFile(filepath.Join(p.Dir, "config.json"), []byte(`{"name":"x","cpu":{"cores":3}}`),
+	if err := os.WriteFile(filepath.Join(p.DestDir, "config.json"), []byte(`{"name":"x","cpu":{"cores":3}}`),
 		0o600); err != nil {
 		return nil, err
 	}
 	data := slices.Repeat([]byte{7}, int(sizeOf(p.Ref.ContentID)))
-	if err := os.WriteFile(filepath.Join(p.Dir, "disk"), data, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.DestDir, "disk"), data, 0o600); err != nil {
 		return nil, err
 	}
 	p.Progress(0.5)
@@ -63,7 +63,7 @@ func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Buil
 		}
 	}
 	p.Progress(1)
-	return map[string]cache.BuiltFile{"disk": {Tip: "root of " + p.Ref.ContentID}}, nil
+	return map[string]cache.BuiltFile{"disk": {ChainID: "root of " + p.Ref.ContentID}}, nil
 }
 
 func ref(id string) cache.Ref {
@@ -99,7 +99,7 @@ func TestFetchThenRestart(t *testing.T) {
 	if s.fetched.Load() != 1 || !again.Has("v1-1") || again.Has("v2-1") {
 		t.Errorf("%d fetches, list %v", s.fetched.Load(), again.List())
 	}
-	if got := again.Used(); got < unit || got > unit+32<<10 {
+	if got := again.UsedBytes(); got < unit || got > unit+32<<10 {
 		t.Errorf("%d bytes used, want about %d", got, unit)
 	}
 	if looked, err := cache.Inspect(o.Dir); err != nil || !slices.Equal(looked, again.List()) {
@@ -233,7 +233,7 @@ func TestSpace(t *testing.T) {
 		var c *cache.Cache
 		c, err = cache.Open(cache.Options{
 			Dir: dir, Source: &source{}, Reserve: bytesize.DiskReserve{Bytes: reserve},
-			Disk: func() (int64, int64, error) {
+			DiskSpace: func() (int64, int64, error) {
 				free := int64(total)
 				for _, v := range c.List() {
 					free -= sizeOf(v.ContentID)
@@ -313,7 +313,7 @@ func TestFreeSpace(t *testing.T) {
 	c = open(t, cache.Options{
 		Dir: t.TempDir(), Source: &source{}, Reserve: bytesize.DiskReserve{Bytes: unit},
 		Now: func() time.Time { clock = clock.Add(time.Second); return clock },
-		Disk: func() (int64, int64, error) {
+		DiskSpace: func() (int64, int64, error) {
 			free := int64(total)
 			for _, v := range c.List() {
 				free -= sizeOf(v.ContentID)
@@ -335,7 +335,7 @@ func TestFreeSpace(t *testing.T) {
 		{3 * unit, []string{"v1-3", "v3-3"}},
 		{9 * unit, []string{"v1-3"}},
 	} {
-		err := c.FreeSpace(t.Context(), tt.bytes)
+		err := c.EnsureFreeSpace(t.Context(), tt.bytes)
 		var left []string
 		for _, v := range c.List() {
 			left = append(left, v.ContentID)

@@ -122,13 +122,13 @@ func TestChainOfARegistry(t *testing.T) {
 		if i == 2 {
 			continue // the fourth is made from the second
 		}
-		before := s.cache.Used()
+		before := s.cache.UsedBytes()
 		s.fetch(ref)
 		d, got := diskOf(t, s.cache, ref)
 		if !bytes.Equal(got, wants[i]) {
 			t.Errorf("%s is another disk", ref.Tag)
 		}
-		if took := s.cache.Used() - before; i > 0 && len(d.Overlays) > 0 && took > mib {
+		if took := s.cache.UsedBytes() - before; i > 0 && len(d.Overlays) > 0 && took > mib {
 			t.Errorf("%s took %d bytes", ref.Tag, took)
 		}
 	}
@@ -160,7 +160,9 @@ func TestAdoptedChain(t *testing.T) {
 	err = s.cache.AddLocal(t.Context(), cache.LocalVersion{
 		Ref: second, Config: []byte("{}"), Paths: map[string]string{"disk.img": deltas[0]},
 		Files: map[string]cache.File{
-			"disk.img": {Tip: tip, Format: "raw", Below: &cache.BaseFile{ContentID: first.ContentID, File: "disk.img"}},
+			"disk.img": {
+				ChainID: tip, Format: "raw", Base: &cache.BaseFile{ContentID: first.ContentID, FileName: "disk.img"},
+			},
 		},
 	})
 	if err != nil {

@@ -42,17 +42,17 @@ func clone(t *testing.T, from, to string) {
 // took runs do and returns the bytes that it used according to the file system and the cache.
 func (s *shelf) took(do func()) (disk, used int64) {
 	s.t.Helper()
-	before, _, err := host.Disk(s.dir)
+	before, _, err := host.DiskSpace(s.dir)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	used = s.cache.Used()
+	used = s.cache.UsedBytes()
 	do()
-	after, _, err := host.Disk(s.dir)
+	after, _, err := host.DiskSpace(s.dir)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return before - after, s.cache.Used() - used
+	return before - after, s.cache.UsedBytes() - used
 }
 
 // TestClonedVersions: where files can be cloned, a next version is a flat disk that uses space for
@@ -90,7 +90,7 @@ func TestClonedVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	flat(second)
-	if used := s.cache.Used(); used < 7*mib || used > 9*mib {
+	if used := s.cache.UsedBytes(); used < 7*mib || used > 9*mib {
 		t.Errorf("%d bytes are used by a clone of what is gone", used)
 	}
 
@@ -99,7 +99,7 @@ func TestClonedVersions(t *testing.T) {
 		Ref: third, Config: []byte("{}"), Paths: map[string]string{"disk.img": at.Overlays[1]},
 		Files: map[string]cache.File{
 			"disk.img": {
-				Tip: tip, Format: "raw", Below: &cache.BaseFile{ContentID: second.ContentID, File: "disk.img"},
+				ChainID: tip, Format: "raw", Base: &cache.BaseFile{ContentID: second.ContentID, FileName: "disk.img"},
 			},
 		},
 	})

@@ -15,20 +15,20 @@ import (
 // evictFor evicts the least recently used versions until a version of whole bytes fits in addition
 // to the reserve and the other pulls, and books that space for the flight. What an interrupted pull
 // already wrote to the directory part needs no more space.
-func (c *Cache) evictFor(ctx context.Context, f *pullFlight, whole int64, part string) error {
-	c.room.Lock()
-	defer c.room.Unlock()
+func (c *Cache) evictFor(ctx context.Context, f *sharedPull, whole int64, part string) error {
+	c.evictionMu.Lock()
+	defer c.evictionMu.Unlock()
 	need := max(whole-c.pulledBytes(part), 0)
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		free, total, err := c.opts.Disk()
+		free, total, err := c.opts.DiskSpace()
 		if err != nil {
 			return err
 		}
 		reserve := c.opts.Reserve.Of(total)
-		if need == 0 || free-reserve-c.booked() >= need {
+		if need == 0 || free-reserve-c.bookedBytes() >= need {
 			break
 		}
 		removed, err := c.removeOldest(f.ref.ContentID)
@@ -44,22 +44,22 @@ func (c *Cache) evictFor(ctx context.Context, f *pullFlight, whole int64, part s
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f.need, f.ahead = need, need
+	f.neededBytes, f.unwrittenBytes = need, need
 	return nil
 }
 
-// FreeSpace evicts the least recently used versions until that many bytes are free in addition to
+// EnsureFreeSpace evicts the least recently used versions until that many bytes are free in addition to
 // what pulls may still write, or nothing is left that may be removed. The reserve counts as free:
 // the space is for other data than templates.
-func (c *Cache) FreeSpace(ctx context.Context, bytes int64) error {
-	c.room.Lock()
-	defer c.room.Unlock()
+func (c *Cache) EnsureFreeSpace(ctx context.Context, bytes int64) error {
+	c.evictionMu.Lock()
+	defer c.evictionMu.Unlock()
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		free, _, err := c.opts.Disk()
-		if err != nil || free-c.booked() >= bytes {
+		free, _, err := c.opts.DiskSpace()
+		if err != nil || free-c.bookedBytes() >= bytes {
 			return err
 		}
 		if removed, err := c.removeOldest(""); err != nil || !removed {
@@ -86,20 +86,20 @@ func (c *Cache) pulledBytes(part string) int64 {
 // isKnownLocked reports whether a file belongs to a cached version.
 func (c *Cache) isKnownLocked(inode host.Inode) bool {
 	for _, e := range c.entries {
-		if _, ok := e.inodes[inode]; ok {
+		if _, ok := e.inodeBytes[inode]; ok {
 			return true
 		}
 	}
 	return false
 }
 
-// booked returns the bytes that the running pulls may still write.
-func (c *Cache) booked() int64 {
+// bookedBytes returns the bytes that the running pulls may still write.
+func (c *Cache) bookedBytes() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var sum int64
-	for _, f := range c.flights {
-		sum += f.ahead
+	for _, f := range c.pulls {
+		sum += f.unwrittenBytes
 	}
 	return sum
 }
@@ -109,13 +109,13 @@ func (c *Cache) booked() int64 {
 // that the space is for.
 func (c *Cache) removeOldest(keep string) (bool, error) {
 	if name := c.oldestPartial(keep); name != "" {
-		return true, c.discard(name)
+		return true, c.removeDir(name)
 	}
 	for {
 		c.mu.Lock()
 		oldest := ""
 		for id, e := range c.entries {
-			if !c.isInUseLocked(id) && (oldest == "" || e.used.Before(c.entries[oldest].used)) {
+			if !c.isInUseLocked(id) && (oldest == "" || e.usedAt.Before(c.entries[oldest].usedAt)) {
 				oldest = id
 			}
 		}
@@ -139,7 +139,7 @@ func (c *Cache) oldestPartial(keep string) string {
 	defer c.mu.Unlock()
 	for _, item := range list {
 		id, partial := strings.CutSuffix(item.Name(), partSuffix)
-		if partial && id != keep && c.flights[id] == nil {
+		if partial && id != keep && c.pulls[id] == nil {
 			return item.Name()
 		}
 	}
@@ -148,8 +148,8 @@ func (c *Cache) oldestPartial(keep string) string {
 
 // RemoveStalePulls removes interrupted pulls that have not been resumed for a day.
 func (c *Cache) RemoveStalePulls() error {
-	c.room.Lock()
-	defer c.room.Unlock()
+	c.evictionMu.Lock()
+	defer c.evictionMu.Unlock()
 	list, err := os.ReadDir(c.opts.Dir)
 	if err != nil {
 		return fmt.Errorf("remove leftovers from the template cache: %w", err)
@@ -161,17 +161,17 @@ func (c *Cache) RemoveStalePulls() error {
 			continue
 		}
 		c.mu.Lock()
-		busy := c.flights[id] != nil || len(c.pins[id]) > 0
+		busy := c.pulls[id] != nil || len(c.pins[id]) > 0
 		c.mu.Unlock()
 		if busy {
 			continue
 		}
-		if err := c.discard(item.Name()); err != nil {
+		if err := c.removeDir(item.Name()); err != nil {
 			return fmt.Errorf("remove leftovers from the template cache: %w", err)
 		}
 	}
 	return nil
 }
 
-// Free returns the bytes that may still be written on the cache's disk, and its size.
-func (c *Cache) Free() (free, total int64, err error) { return c.opts.Disk() }
+// DiskSpace returns the bytes that may still be written on the cache's disk, and its size.
+func (c *Cache) DiskSpace() (free, total int64, err error) { return c.opts.DiskSpace() }

@@ -13,15 +13,15 @@ import (
 
 // pullSources is the content that a pull is made from, with the versions that it belongs to.
 type pullSources struct {
-	have  LocalContent
-	files map[string]File // by chain ID
-	at    map[string]BaseFile
+	localContent   LocalContent
+	filesByChainID map[string]File // by chain ID
+	baseFiles      map[string]BaseFile
 }
 
-// share pins the versions that a pull is made from, since they must not be evicted for it: without
+// pinSources pins the versions that a pull is made from, since they must not be evicted for it: without
 // them the pull would need more space than was booked, and versions based on them would be lost.
-func (c *Cache) share(ref Ref, tips []string) (s pullSources, release func()) {
-	s = pullSources{have: LocalContent{}, files: map[string]File{}, at: map[string]BaseFile{}}
+func (c *Cache) pinSources(ref Ref, tips []string) (s pullSources, release func()) {
+	s = pullSources{localContent: LocalContent{}, filesByChainID: map[string]File{}, baseFiles: map[string]BaseFile{}}
 	holder := "pull:" + ref.ContentID
 	c.mu.Lock()
 	all := c.contentLocked()
@@ -30,36 +30,36 @@ func (c *Cache) share(ref Ref, tips []string) (s pullSources, release func()) {
 		if !ok {
 			continue
 		}
-		s.at[tip], s.files[tip] = b, c.entries[b.ContentID].Files[b.File]
-		s.have[tip], _ = c.diskLocked(b.ContentID, b.File)
+		s.baseFiles[tip], s.filesByChainID[tip] = b, c.entries[b.ContentID].Files[b.FileName]
+		s.localContent[tip], _ = c.diskChainLocked(b.ContentID, b.FileName)
 		c.pinLocked(b.ContentID, holder)
 	}
 	c.mu.Unlock()
 	return s, func() {
-		for _, b := range s.at {
+		for _, b := range s.baseFiles {
 			c.Unpin(b.ContentID, holder)
 		}
 	}
 }
 
-// list describes where the built files are on this node.
-func (s pullSources) list(built map[string]BuiltFile) (map[string]File, error) {
+// describeFiles describes where the built files are on this node.
+func (s pullSources) describeFiles(built map[string]BuiltFile) (map[string]File, error) {
 	files := make(map[string]File, len(built))
 	for name, b := range built {
-		f := File{Tip: b.Tip, Format: b.Format}
+		f := File{ChainID: b.ChainID, Format: b.Format}
 		switch b.Form {
 		case transfer.FormLinked: // to a file that stays where it is
-			from, ok := s.files[b.Tip]
+			from, ok := s.filesByChainID[b.ChainID]
 			if !ok {
 				return nil, fmt.Errorf("%s is linked to a file that is not in the cache", name)
 			}
 			f = from
 		case transfer.FormOverlay:
-			below, ok := s.at[b.Below]
+			below, ok := s.baseFiles[b.BaseChainID]
 			if !ok {
 				return nil, fmt.Errorf("%s: parent layer not found", name)
 			}
-			f.Below = &below
+			f.Base = &below
 		}
 		files[name] = f
 	}
@@ -78,11 +78,12 @@ type LocalVersion struct {
 // AddLocal lists a version that was made on this host, so that nothing of it has to be pulled. A
 // version that is cached or being pulled is not changed.
 func (c *Cache) AddLocal(ctx context.Context, a LocalVersion) error {
-	if !idForm.MatchString(a.Ref.ContentID) {
+	if !contentIDPattern.MatchString(a.Ref.ContentID) {
 		return farm.Invalid("content_id", "%q is not a content ID", a.Ref.ContentID)
 	}
 	var nobody func(float64)
-	f := c.join(ctx, a.Ref, &nobody, func(_ context.Context, f *pullFlight) error { return c.adopt(f, a) })
+	f := c.joinPull(ctx, a.Ref, &nobody,
+		func(_ context.Context, f *sharedPull) error { return c.linkLocalVersion(f, a) })
 	if f == nil {
 		return nil
 	}
@@ -90,12 +91,12 @@ func (c *Cache) AddLocal(ctx context.Context, a LocalVersion) error {
 	case <-f.done:
 		return f.err
 	case <-ctx.Done():
-		c.leave(f, &nobody)
+		c.leavePull(f, &nobody)
 		return context.Cause(ctx)
 	}
 }
 
-func (c *Cache) adopt(f *pullFlight, a LocalVersion) (err error) {
+func (c *Cache) linkLocalVersion(f *sharedPull, a LocalVersion) (err error) {
 	part := c.path(a.Ref.ContentID) + partSuffix
 	defer func() {
 		if err == nil {
@@ -104,7 +105,7 @@ func (c *Cache) adopt(f *pullFlight, a LocalVersion) (err error) {
 		err = fmt.Errorf("adopt %s %s: %w", a.Ref.Name, a.Ref.Tag, err)
 		_ = os.RemoveAll(part) // Open and the next pull remove what is left
 		c.mu.Lock()
-		f.left = true // callers that joined pull the version instead
+		f.abandoned = true // callers that joined pull the version instead
 		c.mu.Unlock()
 	}()
 	release, err := c.pinParents(a)
@@ -134,7 +135,7 @@ func (c *Cache) adopt(f *pullFlight, a LocalVersion) (err error) {
 			return err
 		}
 	}
-	return c.finish(a.Ref, a.Files)
+	return c.listPulled(a.Ref, a.Files)
 }
 
 // pinParents pins what an adopted version is based on until the version is listed.
@@ -147,17 +148,17 @@ func (c *Cache) pinParents(a LocalVersion) (release func(), err error) {
 		}
 	}
 	for name, f := range a.Files {
-		if f.Below == nil {
+		if f.Base == nil {
 			continue
 		}
-		c.Pin(f.Below.ContentID, holder)
-		below = append(below, f.Below.ContentID)
+		c.Pin(f.Base.ContentID, holder)
+		below = append(below, f.Base.ContentID)
 		c.mu.Lock()
-		d, ok := c.diskLocked(f.Below.ContentID, f.Below.File)
+		d, ok := c.diskChainLocked(f.Base.ContentID, f.Base.FileName)
 		c.mu.Unlock()
 		switch {
 		case !ok:
-			err = fmt.Errorf("%s: parent version %s not found", name, f.Below.ContentID)
+			err = fmt.Errorf("%s: parent version %s not found", name, f.Base.ContentID)
 		case len(d.Overlays) >= transfer.MaxOverlays:
 			err = fmt.Errorf("%s would be overlay %d of its disk: a pull combines more than %d into one", name,
 				len(d.Overlays)+1, transfer.MaxOverlays)

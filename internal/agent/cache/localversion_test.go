@@ -38,7 +38,7 @@ func newShelf(t *testing.T, free int64) *shelf {
 	t.Cleanup(func() { _ = source.Close() })
 	o := cache.Options{Dir: s.dir, Source: source, Reserve: bytesize.DiskReserve{Bytes: mib}}
 	if free > 0 {
-		o.Disk = func() (int64, int64, error) { return s.free - s.cache.Used(), s.free, nil }
+		o.DiskSpace = func() (int64, int64, error) { return s.free - s.cache.UsedBytes(), s.free, nil }
 	}
 	s.cache = open(t, o)
 	return s
@@ -121,16 +121,16 @@ func TestVersionsShareFiles(t *testing.T) {
 	if !sameFile(t, s.file(first, "disk.img"), s.file(second, "disk.img")) {
 		t.Error("the base of the second version is another file")
 	}
-	if used := s.cache.Used(); used < 5*mib || used > 5*mib+64<<10 {
+	if used := s.cache.UsedBytes(); used < 5*mib || used > 5*mib+64<<10 {
 		t.Errorf("%d bytes used, want about 5 MiB", used)
 	}
 	again := open(t, cache.Options{Dir: s.dir, Source: &source{}})
-	if used := again.Used(); used != s.cache.Used() {
-		t.Errorf("%d bytes used after a restart, %d before", used, s.cache.Used())
+	if used := again.UsedBytes(); used != s.cache.UsedBytes() {
+		t.Errorf("%d bytes used after a restart, %d before", used, s.cache.UsedBytes())
 	}
 	v, err := again.Version(second.ContentID)
-	if err != nil || v.Files["disk.img"].Tip != roots["disk.img"] ||
-		v.Files["disk.1.qcow2"].Tip != roots["disk.1.qcow2"] || v.Ref != second {
+	if err != nil || v.Files["disk.img"].ChainID != roots["disk.img"] ||
+		v.Files["disk.1.qcow2"].ChainID != roots["disk.1.qcow2"] || v.Ref != second {
 		t.Errorf("version %+v, %v, want roots %v", v, err, roots)
 	}
 	if err := s.cache.Remove(first.ContentID); err != nil {
@@ -208,7 +208,7 @@ func TestAdopt(t *testing.T) {
 	a := cache.LocalVersion{
 		Ref: second, Config: []byte(`{"name":"x"}`), NVRAM: []byte("variables"),
 		Files: map[string]cache.File{
-			"disk.img": {Tip: roots["disk.img"]}, "disk.1.qcow2": {Tip: roots["disk.1.qcow2"]},
+			"disk.img": {ChainID: roots["disk.img"]}, "disk.1.qcow2": {ChainID: roots["disk.1.qcow2"]},
 		},
 		Paths: map[string]string{"disk.img": s.file(first, "disk.img"), "disk.1.qcow2": delta},
 	}

@@ -17,17 +17,17 @@ func (c *Cache) Families() []metric.Family {
 		metric.GaugeFamily("buildyard_node_pulls_running", "Pulls in progress", func() float64 {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return float64(len(c.flights))
+			return float64(len(c.pulls))
 		}),
 	}
 }
 
-// Pulled returns the bytes of layers that were pulled.
-func (r *Registry) Pulled() int64 { return int64(r.pulled.Value()) }
+// PulledBytes returns the bytes of layers that were pulled.
+func (r *Registry) PulledBytes() int64 { return int64(r.pulledBytes.Value()) }
 
 // Families returns the metrics of the source.
 func (r *Registry) Families() []metric.Family {
 	return []metric.Family{
-		metric.CounterFamily("buildyard_node_pull_bytes_total", "Pulled bytes of layers", &r.pulled),
+		metric.CounterFamily("buildyard_node_pull_bytes_total", "Pulled bytes of layers", &r.pulledBytes),
 	}
 }

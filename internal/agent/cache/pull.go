@@ -9,32 +9,32 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// pullFlight is one pull of one version, shared by all callers that wait for it. It ends early when
+// sharedPull is one pull of one version, shared by all callers that wait for it. It ends early when
 // the last of them has left.
-type pullFlight struct {
-	ref    Ref
-	bring  func(context.Context, *pullFlight) error // makes the version present
-	cancel context.CancelFunc
-	done   chan struct{} // closed at the end; err is set before
-	err    error
+type sharedPull struct {
+	ref         Ref
+	makePresent func(context.Context, *sharedPull) error // makes the version present
+	cancel      context.CancelFunc
+	done        chan struct{} // closed at the end; err is set before
+	err         error
 
 	// The cache's mu guards the fields below.
-	waiters map[*func(float64)]struct{}
-	ahead   int64 // bytes that it may still write
-	need    int64 // bytes that it had to write at its start
-	at      float64
-	left    bool // all callers left: it ends and must not be joined
+	waiters        map[*func(float64)]struct{}
+	unwrittenBytes int64 // bytes that it may still write
+	neededBytes    int64 // bytes that it had to write at its start
+	progress       float64
+	abandoned      bool // all callers left: it ends and must not be joined
 }
 
 // Fetch makes a version present: it returns immediately when the version is cached, even if the
 // registry is unavailable, and otherwise joins or starts its pull. progress is called with 0..1
 // until Fetch returns. The caller pins the version before, otherwise it may be removed again.
 func (c *Cache) Fetch(ctx context.Context, ref Ref, progress func(float64)) error {
-	if !idForm.MatchString(ref.ContentID) {
+	if !contentIDPattern.MatchString(ref.ContentID) {
 		return farm.Invalid("content_id", "%q is not a content ID", ref.ContentID)
 	}
 	for {
-		f := c.join(ctx, ref, &progress, c.pull)
+		f := c.joinPull(ctx, ref, &progress, c.pullVersion)
 		if f == nil {
 			return nil
 		}
@@ -45,67 +45,67 @@ func (c *Cache) Fetch(ctx context.Context, ref Ref, progress func(float64)) erro
 			}
 			return f.err
 		case <-ctx.Done():
-			c.leave(f, &progress)
+			c.leavePull(f, &progress)
 			return context.Cause(ctx)
 		}
 	}
 }
 
-func (c *Cache) isAbandoned(f *pullFlight) bool {
+func (c *Cache) isAbandoned(f *sharedPull) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return f.left
+	return f.abandoned
 }
 
-// join returns the flight to wait for, or nil when the version is cached. Without a flight it
+// joinPull returns the flight to wait for, or nil when the version is cached. Without a flight it
 // starts a new one, which calls bring.
-func (c *Cache) join(
-	ctx context.Context, ref Ref, progress *func(float64), bring func(context.Context, *pullFlight) error,
-) *pullFlight {
+func (c *Cache) joinPull(
+	ctx context.Context, ref Ref, progress *func(float64), bring func(context.Context, *sharedPull) error,
+) *sharedPull {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.entries[ref.ContentID] != nil {
 		c.touchLocked(ref.ContentID)
 		return nil
 	}
-	if f := c.flights[ref.ContentID]; f != nil {
-		if !f.left {
+	if f := c.pulls[ref.ContentID]; f != nil {
+		if !f.abandoned {
 			f.waiters[progress] = struct{}{}
 		}
 		return f
 	}
 	// The pull belongs to all its waiters, so one of them must not end it by its context.
 	pull, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	f := &pullFlight{
-		ref: ref, bring: bring, cancel: cancel, done: make(chan struct{}),
+	f := &sharedPull{
+		ref: ref, makePresent: bring, cancel: cancel, done: make(chan struct{}),
 		waiters: map[*func(float64)]struct{}{progress: {}},
 	}
-	c.flights[ref.ContentID] = f
-	c.running.Go(func() { c.runPull(pull, f) })
+	c.pulls[ref.ContentID] = f
+	c.runningPulls.Go(func() { c.runPull(pull, f) })
 	return f
 }
 
-func (c *Cache) leave(f *pullFlight, progress *func(float64)) {
+func (c *Cache) leavePull(f *sharedPull, progress *func(float64)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(f.waiters, progress)
 	if len(f.waiters) == 0 {
-		f.left = true
+		f.abandoned = true
 		f.cancel()
 	}
 }
 
-func (c *Cache) runPull(ctx context.Context, f *pullFlight) {
-	err := f.bring(ctx, f)
+func (c *Cache) runPull(ctx context.Context, f *sharedPull) {
+	err := f.makePresent(ctx, f)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.cancel()
 	f.err = err
-	delete(c.flights, f.ref.ContentID)
+	delete(c.pulls, f.ref.ContentID)
 	close(f.done)
 }
 
-func (c *Cache) pull(ctx context.Context, f *pullFlight) (err error) {
+func (c *Cache) pullVersion(ctx context.Context, f *sharedPull) (err error) {
 	defer func() {
 		if !c.isAbandoned(f) {
 			c.metrics.pulls.Observe(err)
@@ -114,11 +114,11 @@ func (c *Cache) pull(ctx context.Context, f *pullFlight) (err error) {
 			err = fmt.Errorf("pull %s %s: %w", f.ref.Name, f.ref.Tag, err)
 		}
 	}()
-	need, err := c.opts.Source.Need(ctx, f.ref, c.localContent())
+	need, err := c.opts.Source.SpaceNeed(ctx, f.ref, c.localContent())
 	if err != nil {
 		return err
 	}
-	from, release := c.share(f.ref, need.Tips)
+	from, release := c.pinSources(f.ref, need.ChainIDs)
 	defer release()
 	part := c.path(f.ref.ContentID) + partSuffix
 	if err := c.evictFor(ctx, f, need.Bytes, part); err != nil {
@@ -128,14 +128,14 @@ func (c *Cache) pull(ctx context.Context, f *pullFlight) (err error) {
 		return err
 	}
 	built, err := c.opts.Source.Fetch(ctx, Pull{
-		Ref: f.ref, Dir: part, Have: from.have, Progress: func(p float64) { c.progress(f, p) },
+		Ref: f.ref, DestDir: part, Local: from.localContent, Progress: func(p float64) { c.reportProgress(f, p) },
 	})
 	if err != nil {
 		return err
 	}
-	files, err := from.list(built)
+	files, err := from.describeFiles(built)
 	if err == nil {
-		err = c.finish(f.ref, files)
+		err = c.listPulled(f.ref, files)
 	}
 	if err != nil {
 		return err
@@ -144,16 +144,16 @@ func (c *Cache) pull(ctx context.Context, f *pullFlight) (err error) {
 	return nil
 }
 
-// progress reports to all waiters. It holds mu during the calls, so that no waiter is called after
+// reportProgress reports to all waiters. It holds mu during the calls, so that no waiter is called after
 // it has left: waiters only store the number.
-func (c *Cache) progress(f *pullFlight, at float64) {
+func (c *Cache) reportProgress(f *sharedPull, at float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f.at = min(1, max(at, f.at))
-	f.ahead = int64(float64(f.need) * (1 - f.at))
+	f.progress = min(1, max(at, f.progress))
+	f.unwrittenBytes = int64(float64(f.neededBytes) * (1 - f.progress))
 	for w := range f.waiters {
 		if *w != nil {
-			(*w)(f.at)
+			(*w)(f.progress)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func (c *Cache) evict(contentID string) error {
 	err := os.Rename(c.path(contentID), gone)
 	if err == nil {
 		delete(c.entries, contentID)
-		c.changes++
+		c.entryChanges++
 	}
 	c.mu.Unlock()
 	if err != nil {

@@ -25,22 +25,22 @@ type Version struct {
 
 // Version returns a cached version. The caller has pinned it.
 func (c *Cache) Version(contentID string) (Version, error) {
-	v, err := c.version(contentID)
+	v, err := c.describeVersion(contentID)
 	if err != nil {
 		return v, err
 	}
-	if v.Config, err = readSmall(filepath.Join(v.Dir, configFile)); err != nil {
+	if v.Config, err = readSmallFile(filepath.Join(v.Dir, configFile)); err != nil {
 		return Version{}, fmt.Errorf("read configuration of version %s: %w", contentID, err)
 	}
-	v.NVRAM, err = readSmall(filepath.Join(v.Dir, nvramFile))
+	v.NVRAM, err = readSmallFile(filepath.Join(v.Dir, nvramFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Version{}, fmt.Errorf("read NVRAM of version %s: %w", contentID, err)
 	}
 	return v, nil
 }
 
-// version describes a version without reading its files.
-func (c *Cache) version(contentID string) (Version, error) {
+// describeVersion describes a version without reading its files.
+func (c *Cache) describeVersion(contentID string) (Version, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.entries[contentID]
@@ -49,7 +49,7 @@ func (c *Cache) version(contentID string) (Version, error) {
 	}
 	v := Version{Ref: e.Ref, Dir: c.path(contentID), Files: e.Files, Disks: map[string]transfer.Disk{}}
 	for name := range e.Files {
-		d, ok := c.diskLocked(contentID, name)
+		d, ok := c.diskChainLocked(contentID, name)
 		if !ok {
 			return v, fmt.Errorf("%s of version %s: parent layer not found", name, contentID)
 		}
@@ -69,8 +69,8 @@ func (c *Cache) Config(contentID string) (config api.TemplateConfig, v Version, 
 	return config, v, nil
 }
 
-// readSmall reads a small file.
-func readSmall(name string) ([]byte, error) {
+// readSmallFile reads a small file.
+func readSmallFile(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {
 		return nil, err

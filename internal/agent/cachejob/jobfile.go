@@ -20,41 +20,41 @@ type jobFile struct {
 	CacheJobs []api.CacheJob `json:"errands"`
 }
 
-// load reads the cache jobs of an earlier agent.
-func (r *Runner) load() []api.CacheJob {
-	if r.o.File == "" {
+// loadJobs reads the cache jobs of an earlier agent.
+func (r *Runner) loadJobs() []api.CacheJob {
+	if r.opts.StoreFile == "" {
 		return nil
 	}
-	raw, err := os.ReadFile(r.o.File)
+	raw, err := os.ReadFile(r.opts.StoreFile)
 	var b jobFile
 	if err == nil {
 		err = json.Unmarshal(raw, &b)
 	}
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			r.o.Logger.Error("cache job file cannot be read; the controller sends its jobs again", "error",
+			r.opts.Logger.Error("cache job file cannot be read; the controller sends its jobs again", "error",
 				err)
 		}
 		return nil
 	}
-	if b.Node != r.o.Node {
+	if b.Node != r.opts.NodeID {
 		return nil
 	}
 	return b.CacheJobs[:min(len(b.CacheJobs), maxCacheJobs)]
 }
 
-// save writes the unfinished cache jobs. On a full disk it fails without harm: the controller sends
+// saveJobs writes the unfinished cache jobs. On a full disk it fails without harm: the controller sends
 // everything again to the next agent.
-func (r *Runner) save() {
-	if r.o.File == "" {
+func (r *Runner) saveJobs() {
+	if r.opts.StoreFile == "" {
 		return
 	}
-	r.saving.Lock()
-	defer r.saving.Unlock()
-	b := jobFile{Node: r.o.Node, CacheJobs: []api.CacheJob{}}
+	r.saveMu.Lock()
+	defer r.saveMu.Unlock()
+	b := jobFile{Node: r.opts.NodeID, CacheJobs: []api.CacheJob{}}
 	r.mu.Lock()
-	for _, e := range r.entries {
-		if !e.over() {
+	for _, e := range r.jobs {
+		if !e.isFinished() {
 			b.CacheJobs = append(b.CacheJobs, e.order)
 		}
 	}
@@ -62,9 +62,9 @@ func (r *Runner) save() {
 	slices.SortFunc(b.CacheJobs, func(x, y api.CacheJob) int { return strings.Compare(x.ID, y.ID) })
 	raw, err := json.Marshal(b)
 	if err == nil {
-		err = datadir.WriteFile(r.o.File, raw)
+		err = datadir.WriteFile(r.opts.StoreFile, raw)
 	}
 	if err != nil {
-		r.o.Logger.Warn("writing the cache job file failed", "error", err)
+		r.opts.Logger.Warn("writing the cache job file failed", "error", err)
 	}
 }

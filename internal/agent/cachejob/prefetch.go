@@ -23,29 +23,29 @@ const (
 	tellEvery = 2 * time.Second
 )
 
-// pull pulls a version.
-func (r *Runner) pull(ctx context.Context, e *job) {
-	p := &prefetch{r: r, e: e, moved: time.Now()}
+// pullVersion pulls a version.
+func (r *Runner) pullVersion(ctx context.Context, e *job) {
+	p := &prefetch{runner: r, job: e, progressedAt: time.Now()}
 	pause := retry.New(retryFirst, retryMost)
 	for {
-		err := p.once(ctx)
+		err := p.pullOnce(ctx)
 		switch {
 		case ctx.Err() != nil: // dropped, or the agent ends
 			return
 		case err == nil:
-			r.o.Logger.Info("distribution done", "cache_job", e.order.ID, "template", e.order.TemplateName, "tag",
+			r.opts.Logger.Info("distribution done", "cache_job", e.order.ID, "template", e.order.TemplateName, "tag",
 				e.order.Tag)
-			r.end(e, func(e *job) { e.stage, e.done, e.message = api.CacheJobDone, 1, "" })
+			r.endJob(e, func(e *job) { e.stage, e.pullProgress, e.message = api.CacheJobDone, 1, "" })
 			return
-		case err == errYield: //nolint:errorlint // the sentinel itself, returned by once
+		case err == errInstancePulls: //nolint:errorlint // the sentinel itself, returned by once
 			pause.Reset()
 			continue
-		case !transfer.IsTemporary(err) || p.stuck() > patience:
-			r.fail(e, err)
+		case !transfer.IsTemporary(err) || p.sinceProgress() > patience:
+			r.failJob(e, err)
 			return
 		}
-		r.o.Logger.Warn("pull for a distribution failed; retrying", "cache_job", e.order.ID, "error", err)
-		p.wait(err)
+		r.opts.Logger.Warn("pull for a distribution failed; retrying", "cache_job", e.order.ID, "error", err)
+		p.recordWait(err)
 		if pause.Sleep(ctx) != nil {
 			return
 		}
@@ -54,23 +54,23 @@ func (r *Runner) pull(ctx context.Context, e *job) {
 
 // prefetch is the pull of one version, over all its attempts.
 type prefetch struct {
-	r     *Runner
-	e     *job
-	moved time.Time // when it last progressed; extended by the time in which it waited
+	runner       *Runner
+	job          *job
+	progressedAt time.Time // when it last progressed; extended by the time in which it waited
 }
 
-// once tries the pull when it has a slot. It returns errYield when an instance needed to pull.
-func (p *prefetch) once(ctx context.Context) error {
+// pullOnce tries the pull when it has a slot. It returns errInstancePulls when an instance needed to pull.
+func (p *prefetch) pullOnce(ctx context.Context) error {
 	asked := time.Now()
-	hurry, err := p.r.waitForSlot(ctx)
+	hurry, err := p.runner.waitForSlot(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { <-p.r.turns }()
-	p.r.mu.Lock()
-	p.moved = p.moved.Add(time.Since(asked))
-	p.e.stage, p.e.message = api.CacheJobWorking, ""
-	p.r.mu.Unlock()
+	defer func() { <-p.runner.pullSlots }()
+	p.runner.mu.Lock()
+	p.progressedAt = p.progressedAt.Add(time.Since(asked))
+	p.job.stage, p.job.message = api.CacheJobWorking, ""
+	p.runner.mu.Unlock()
 	life, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	over := make(chan struct{})
@@ -78,17 +78,17 @@ func (p *prefetch) once(ctx context.Context) error {
 	go func() {
 		select {
 		case <-hurry:
-			cancel(errYield)
+			cancel(errInstancePulls)
 		case <-over:
 		}
 	}()
-	o := p.e.order
-	err = p.r.o.Templates.Fetch(life, cache.Ref{
-		Registry: p.r.o.Registry(o.Registry), TemplateID: o.TemplateID, Name: o.TemplateName, Tag: o.Tag,
+	o := p.job.order
+	err = p.runner.opts.Templates.Fetch(life, cache.Ref{
+		Registry: p.runner.opts.RegistryAddress(o.Registry), TemplateID: o.TemplateID, Name: o.TemplateName, Tag: o.Tag,
 		Version: o.Version, ContentID: o.ContentID,
-	}, p.progress)
-	if err != nil && context.Cause(life) == errYield { //nolint:errorlint // the cause that was set above
-		return errYield
+	}, p.recordProgress)
+	if err != nil && context.Cause(life) == errInstancePulls { //nolint:errorlint // the cause that was set above
+		return errInstancePulls
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func (p *prefetch) once(ctx context.Context) error {
 func (r *Runner) waitForSlot(ctx context.Context) (hurry <-chan struct{}, err error) {
 	for {
 		r.mu.Lock()
-		calm := r.idle
+		calm := r.noInstancePulling
 		r.mu.Unlock()
 		select {
 		case <-calm:
@@ -106,30 +106,30 @@ func (r *Runner) waitForSlot(ctx context.Context) (hurry <-chan struct{}, err er
 			return nil, ctx.Err()
 		}
 		select {
-		case r.turns <- struct{}{}:
+		case r.pullSlots <- struct{}{}:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 		r.mu.Lock()
-		hurry, free := r.hurry, r.starts == 0
+		hurry, free := r.instancePulling, r.pullingInstances == 0
 		r.mu.Unlock()
 		if free {
 			return hurry, nil
 		}
-		<-r.turns
+		<-r.pullSlots
 	}
 }
 
-// progress records the progress of the pull. The cache calls it with its own lock held.
-func (p *prefetch) progress(at float64) {
-	r, e, now := p.r, p.e, time.Now()
+// recordProgress records the progress of the pull. The cache calls it with its own lock held.
+func (p *prefetch) recordProgress(at float64) {
+	r, e, now := p.runner, p.job, time.Now()
 	r.mu.Lock()
-	if at > e.done {
-		e.done, p.moved = at, now
+	if at > e.pullProgress {
+		e.pullProgress, p.progressedAt = at, now
 	}
-	due := e.done >= e.toldOf+tellStep && now.Sub(e.toldAt) >= tellEvery
+	due := e.pullProgress >= e.reportMarkedProgress+tellStep && now.Sub(e.reportMarkedAt) >= tellEvery
 	if due {
-		e.toldOf, e.toldAt = e.done, now
+		e.reportMarkedProgress, e.reportMarkedAt = e.pullProgress, now
 	}
 	r.mu.Unlock()
 	if due {
@@ -137,16 +137,16 @@ func (p *prefetch) progress(at float64) {
 	}
 }
 
-// stuck returns for how long the pull has made no progress.
-func (p *prefetch) stuck() time.Duration {
-	p.r.mu.Lock()
-	defer p.r.mu.Unlock()
-	return time.Since(p.moved)
+// sinceProgress returns for how long the pull has made no progress.
+func (p *prefetch) sinceProgress() time.Duration {
+	p.runner.mu.Lock()
+	defer p.runner.mu.Unlock()
+	return time.Since(p.progressedAt)
 }
 
-// wait records why the pull is retried.
-func (p *prefetch) wait(why error) {
-	p.r.mu.Lock()
-	p.e.stage, p.e.message = api.CacheJobAccepted, why.Error()
-	p.r.mu.Unlock()
+// recordWait records why the pull is retried.
+func (p *prefetch) recordWait(why error) {
+	p.runner.mu.Lock()
+	p.job.stage, p.job.message = api.CacheJobAccepted, why.Error()
+	p.runner.mu.Unlock()
 }

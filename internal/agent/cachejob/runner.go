@@ -41,64 +41,65 @@ var _ Templates = (*cache.Cache)(nil)
 
 // Options configure a Runner. Templates, Registry, Changed and Logger are required.
 type Options struct {
-	Node      string // ID of this node: cache jobs of another identity are ignored
+	NodeID    string // ID of this node: cache jobs of another identity are ignored
 	Templates Templates
-	File      string                      // unfinished cache jobs are stored here; "": they do not outlive the agent
-	Registry  func(address string) string // address to pull from for the address in a cache job
-	Changed   func()                      // called when a status is to be reported; must not block
-	Logger    *slog.Logger
+	// unfinished cache jobs are stored here; "": they do not outlive the agent
+	StoreFile       string
+	RegistryAddress func(address string) string // address to pull from for the address in a cache job
+	StatusChanged   func()                      // called when a status is to be reported; must not block
+	Logger          *slog.Logger
 }
 
 // Runner carries out cache jobs. Create it with New, then call Begin once. It may be used from many
 // goroutines.
 type Runner struct {
-	o       Options
-	running sync.WaitGroup // workers
-	turns   chan struct{}  // has a value for each running pull
-	saving  sync.Mutex     // held while the file is written; taken before mu
+	opts      Options
+	workers   sync.WaitGroup // workers
+	pullSlots chan struct{}  // has a value for each running pull
+	saveMu    sync.Mutex     // held while the file is written; taken before mu
 
-	mu         sync.Mutex          // guards the fields below; never held while Templates is called
-	entries    map[string]*job     // by the cache job's ID
-	dropped    map[string]struct{} // IDs of dropped cache jobs, to be reported
-	unreported map[string]struct{} // IDs of entries and dropped cache jobs to be reported
-	starts     int                 // instances that are pulling
-	idle       chan struct{}       // closed while no instance pulls
-	hurry      chan struct{}       // closed while an instance pulls
+	mu                sync.Mutex          // guards the fields below; never held while Templates is called
+	jobs              map[string]*job     // by the cache job's ID
+	droppedIDs        map[string]struct{} // IDs of dropped cache jobs, to be reported
+	unreported        map[string]struct{} // IDs of entries and dropped cache jobs to be reported
+	pullingInstances  int                 // instances that are pulling
+	noInstancePulling chan struct{}       // closed while no instance pulls
+	instancePulling   chan struct{}       // closed while an instance pulls
 }
 
 // job is one cache job. mu of its Runner guards all fields but order.
 type job struct {
-	order   api.CacheJob
-	stop    context.CancelFunc // ends its worker
-	stage   api.CacheJobStage
-	done    float64 // 0..1, of the pull
-	message string
-	removed int
-	kept    int
-	toldAt  time.Time // when progress was last marked for a report
-	toldOf  float64
+	order                api.CacheJob
+	cancelWorker         context.CancelFunc // ends its worker
+	stage                api.CacheJobStage
+	pullProgress         float64 // 0..1, of the pull
+	message              string
+	removedVersions      int
+	keptVersions         int
+	reportMarkedAt       time.Time // when progress was last marked for a report
+	reportMarkedProgress float64
 }
 
 // New returns a runner. It does not touch anything yet.
 func New(o Options) *Runner {
 	r := &Runner{
-		o: o, turns: make(chan struct{}, atOnce),
-		entries: map[string]*job{}, dropped: map[string]struct{}{}, unreported: map[string]struct{}{},
-		idle: make(chan struct{}), hurry: make(chan struct{}),
+		opts: o, pullSlots: make(chan struct{}, atOnce),
+		jobs: map[string]*job{}, droppedIDs: map[string]struct{}{}, unreported: map[string]struct{}{},
+		noInstancePulling: make(chan struct{}), instancePulling: make(chan struct{}),
 	}
-	close(r.idle)
+	close(r.noInstancePulling)
 	return r
 }
 
-// Begin resumes the cache jobs of an earlier agent. Workers end with ctx; Wait waits for them.
-func (r *Runner) Begin(ctx context.Context) {
-	for _, order := range r.load() {
-		r.acceptOne(ctx, order)
+// Resume resumes the cache jobs of an earlier agent. Workers end with ctx; Wait waits for them.
+func (r *Runner) Resume(ctx context.Context) {
+	for _, order := range r.loadJobs() {
+		r.acceptOrder(ctx, order)
 	}
 }
 
 // Wait returns when no worker runs any longer.
-func (r *Runner) Wait() { r.running.Wait() }
+func (r *Runner) Wait() { r.workers.Wait() }
 
 // Accept accepts cache jobs. The status of a repeated one is reported again. Workers end with ctx.
 func (r *Runner) Accept(ctx context.Context, orders []api.CacheJob) {
@@ -106,68 +107,68 @@ func (r *Runner) Accept(ctx context.Context, orders []api.CacheJob) {
 		return
 	}
 	for _, order := range orders {
-		r.acceptOne(ctx, order)
+		r.acceptOrder(ctx, order)
 	}
-	r.save()
+	r.saveJobs()
 }
 
-func (r *Runner) acceptOne(ctx context.Context, order api.CacheJob) {
+func (r *Runner) acceptOrder(ctx context.Context, order api.CacheJob) {
 	r.mu.Lock()
-	_, known := r.entries[order.ID]
-	full := len(r.entries) >= maxCacheJobs
+	_, known := r.jobs[order.ID]
+	full := len(r.jobs) >= maxCacheJobs
 	r.mu.Unlock()
 	switch {
 	case order.ID == "":
 	case order.Kind == api.CacheJobDrop:
-		r.drop(order.ID)
+		r.dropJob(order.ID)
 	case known:
 		r.markChanged(order.ID)
 	case full:
-		r.o.Logger.Warn("cache job rejected: queue full", "cache_job", order.ID, "most", maxCacheJobs)
+		r.opts.Logger.Warn("cache job rejected: queue full", "cache_job", order.ID, "most", maxCacheJobs)
 	case order.Kind == api.CacheJobPull:
-		r.o.Logger.Info("distribution accepted", "cache_job", order.ID, "template", order.TemplateName, "tag",
+		r.opts.Logger.Info("distribution accepted", "cache_job", order.ID, "template", order.TemplateName, "tag",
 			order.Tag)
-		r.o.Templates.Pin(order.ContentID, pinName(order.ID))
-		r.startWorker(ctx, order, r.pull)
+		r.opts.Templates.Pin(order.ContentID, pinHolder(order.ID))
+		r.startWorker(ctx, order, r.pullVersion)
 	case order.Kind == api.CacheJobRemove:
-		r.startWorker(ctx, order, r.remove)
+		r.startWorker(ctx, order, r.removeVersions)
 	default:
-		r.o.Logger.Warn("cache job of an unknown kind ignored", "cache_job", order.ID, "kind", string(order.Kind))
+		r.opts.Logger.Warn("cache job of an unknown kind ignored", "cache_job", order.ID, "kind", string(order.Kind))
 	}
 }
 
-// pinName returns the name under which a version is pinned for a cache job. It is stored, so its prefix stays.
-func pinName(id string) string { return "errand:" + id }
+// pinHolder returns the name under which a version is pinned for a cache job. It is stored, so its prefix stays.
+func pinHolder(id string) string { return "errand:" + id }
 
 // startWorker starts the worker of a cache job.
 func (r *Runner) startWorker(ctx context.Context, order api.CacheJob, work func(context.Context, *job)) {
 	e := &job{order: order, stage: api.CacheJobAccepted}
 	r.mu.Lock()
 	ctx, cancel := context.WithCancel(ctx)
-	e.stop = cancel
-	r.entries[order.ID] = e
+	e.cancelWorker = cancel
+	r.jobs[order.ID] = e
 	r.mu.Unlock()
 	r.markChanged(order.ID)
-	r.running.Go(func() {
+	r.workers.Go(func() {
 		defer cancel()
 		work(ctx, e)
 	})
 }
 
-// drop removes a cache job and releases what was pinned for it.
-func (r *Runner) drop(id string) {
+// dropJob removes a cache job and releases what was pinned for it.
+func (r *Runner) dropJob(id string) {
 	r.mu.Lock()
-	e := r.entries[id]
-	delete(r.entries, id)
-	if len(r.dropped) >= maxCacheJobs {
-		clear(r.dropped) // the controller asks again
+	e := r.jobs[id]
+	delete(r.jobs, id)
+	if len(r.droppedIDs) >= maxCacheJobs {
+		clear(r.droppedIDs) // the controller asks again
 	}
-	r.dropped[id] = struct{}{}
+	r.droppedIDs[id] = struct{}{}
 	r.mu.Unlock()
 	if e != nil {
-		e.stop()
-		r.o.Templates.Unpin(e.order.ContentID, pinName(id))
-		r.o.Logger.Info("cache job canceled", "cache_job", id)
+		e.cancelWorker()
+		r.opts.Templates.Unpin(e.order.ContentID, pinHolder(id))
+		r.opts.Logger.Info("cache job canceled", "cache_job", id)
 	}
 	r.markChanged(id)
 }
@@ -176,18 +177,18 @@ func (r *Runner) drop(id string) {
 func (r *Runner) DropAll() {
 	r.mu.Lock()
 	var ids []string
-	for id := range r.entries {
+	for id := range r.jobs {
 		ids = append(ids, id)
 	}
 	r.mu.Unlock()
 	for _, id := range ids {
-		r.drop(id)
+		r.dropJob(id)
 	}
 	r.mu.Lock()
-	clear(r.dropped)
+	clear(r.droppedIDs)
 	clear(r.unreported)
 	r.mu.Unlock()
-	r.save()
+	r.saveJobs()
 }
 
 // PauseForInstance makes the pulls for cache jobs wait until the returned function is called: an
@@ -195,16 +196,16 @@ func (r *Runner) DropAll() {
 func (r *Runner) PauseForInstance() (goOn func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.starts++; r.starts == 1 {
-		r.idle = make(chan struct{})
-		close(r.hurry)
+	if r.pullingInstances++; r.pullingInstances == 1 {
+		r.noInstancePulling = make(chan struct{})
+		close(r.instancePulling)
 	}
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.starts--; r.starts == 0 {
-			close(r.idle)
-			r.hurry = make(chan struct{})
+		if r.pullingInstances--; r.pullingInstances == 0 {
+			close(r.noInstancePulling)
+			r.instancePulling = make(chan struct{})
 		}
 	}
 }
@@ -214,19 +215,19 @@ func (r *Runner) markChanged(id string) {
 	r.mu.Lock()
 	r.unreported[id] = struct{}{}
 	r.mu.Unlock()
-	r.o.Changed()
+	r.opts.StatusChanged()
 }
 
 // ResendStatuses marks everything to be reported again.
 func (r *Runner) ResendStatuses() {
 	r.mu.Lock()
-	for id := range r.entries {
+	for id := range r.jobs {
 		r.unreported[id] = struct{}{}
 	}
 	some := len(r.unreported) > 0
 	r.mu.Unlock()
 	if some {
-		r.o.Changed()
+		r.opts.StatusChanged()
 	}
 }
 
@@ -241,9 +242,9 @@ func (r *Runner) Statuses() []api.CacheJobStatus {
 			break
 		}
 		delete(r.unreported, id)
-		if e := r.entries[id]; e != nil {
+		if e := r.jobs[id]; e != nil {
 			list = append(list, e.status())
-		} else if _, is := r.dropped[id]; is {
+		} else if _, is := r.droppedIDs[id]; is {
 			list = append(list, api.CacheJobStatus{ID: id, Stage: api.CacheJobDropped})
 		}
 	}
@@ -253,8 +254,8 @@ func (r *Runner) Statuses() []api.CacheJobStatus {
 
 func (e *job) status() api.CacheJobStatus {
 	return api.CacheJobStatus{
-		ID: e.order.ID, Stage: e.stage, Progress: e.done, Message: e.message, Removed: e.removed,
-		Kept: e.kept,
+		ID: e.order.ID, Stage: e.stage, Progress: e.pullProgress, Message: e.message, Removed: e.removedVersions,
+		Kept: e.keptVersions,
 	}
 }
 
@@ -273,45 +274,45 @@ func (r *Runner) MarkReceived(sent []api.CacheJobStatus) {
 	r.mu.Lock()
 	for _, s := range sent {
 		if s.Stage == api.CacheJobDropped {
-			delete(r.dropped, s.ID)
+			delete(r.droppedIDs, s.ID)
 		}
-		e := r.entries[s.ID]
+		e := r.jobs[s.ID]
 		if e == nil || e.stage != s.Stage {
 			continue
 		}
-		if e.over() {
-			delete(r.entries, s.ID)
+		if e.isFinished() {
+			delete(r.jobs, s.ID)
 			over = true
 		}
 	}
 	r.mu.Unlock()
 	if over {
-		r.save()
+		r.saveJobs()
 	}
 }
 
-// over reports whether a cache job is finished.
-func (e *job) over() bool { return e.stage == api.CacheJobDone || e.stage == api.CacheJobFailed }
+// isFinished reports whether a cache job is finished.
+func (e *job) isFinished() bool { return e.stage == api.CacheJobDone || e.stage == api.CacheJobFailed }
 
-// end finishes a cache job with any result.
-func (r *Runner) end(e *job, edit func(*job)) {
-	r.o.Templates.Unpin(e.order.ContentID, pinName(e.order.ID))
+// endJob finishes a cache job with any result.
+func (r *Runner) endJob(e *job, edit func(*job)) {
+	r.opts.Templates.Unpin(e.order.ContentID, pinHolder(e.order.ID))
 	r.mu.Lock()
 	edit(e)
-	here := r.entries[e.order.ID] == e
+	here := r.jobs[e.order.ID] == e
 	r.mu.Unlock()
 	if !here { // dropped in the meantime
 		return
 	}
-	r.save()
+	r.saveJobs()
 	r.markChanged(e.order.ID)
 }
 
-// fail ends a cache job that cannot be carried out.
-func (r *Runner) fail(e *job, cause error) {
-	r.o.Logger.Warn("distribution failed", "cache_job", e.order.ID, "template", e.order.TemplateName, "tag",
+// failJob ends a cache job that cannot be carried out.
+func (r *Runner) failJob(e *job, cause error) {
+	r.opts.Logger.Warn("distribution failed", "cache_job", e.order.ID, "template", e.order.TemplateName, "tag",
 		e.order.Tag, "error", cause)
-	r.end(e, func(e *job) { e.stage, e.message = api.CacheJobFailed, cause.Error() })
+	r.endJob(e, func(e *job) { e.stage, e.message = api.CacheJobFailed, cause.Error() })
 }
 
-var errYield = errors.New("paused for the pull of an instance")
+var errInstancePulls = errors.New("paused for the pull of an instance")

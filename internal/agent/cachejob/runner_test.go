@@ -140,9 +140,9 @@ type node struct {
 func boot(t *testing.T, s *shelf, file string) *node {
 	n := &node{t: t, shelf: s, file: file, changed: make(chan struct{}, 1), told: map[string]api.CacheJobStatus{}}
 	n.Runner = cachejob.New(cachejob.Options{
-		Node: "node", Templates: s, File: file, Logger: slog.New(slog.DiscardHandler),
-		Registry: func(address string) string { return address },
-		Changed: func() {
+		NodeID: "node", Templates: s, StoreFile: file, Logger: slog.New(slog.DiscardHandler),
+		RegistryAddress: func(address string) string { return address },
+		StatusChanged: func() {
 			select {
 			case n.changed <- struct{}{}:
 			default:
@@ -151,7 +151,7 @@ func boot(t *testing.T, s *shelf, file string) *node {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	n.ctx, n.stop = ctx, func() { cancel(); n.Wait() }
-	n.Begin(ctx)
+	n.Resume(ctx)
 	n.listen()
 	return n
 }

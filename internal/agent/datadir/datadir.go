@@ -21,7 +21,7 @@ import (
 )
 
 // Dir is a data directory. The zero value is unusable; see At.
-type Dir struct{ dir string }
+type Dir struct{ path string }
 
 // At returns the data directory at dir, made absolute. Nothing is created.
 func At(dir string) (Dir, error) {
@@ -32,9 +32,9 @@ func At(dir string) (Dir, error) {
 	return Dir{dir}, nil
 }
 
-// Default is the data directory if none is configured: in the user's data directory
+// DefaultPath is the data directory if none is configured: in the user's data directory
 // ($XDG_DATA_HOME), which for root is /var/lib unless it is set.
-func Default() string {
+func DefaultPath() string {
 	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
 		return filepath.Join(data, "buildyard", "node")
 	}
@@ -48,54 +48,54 @@ func Default() string {
 	return filepath.Join(user, ".local", "share", "buildyard", "node")
 }
 
-// Dir returns the path of the data directory.
-func (h Dir) Dir() string { return h.dir }
+// Path returns the path of the data directory.
+func (h Dir) Path() string { return h.path }
 
-// Instances is the directory of the journal.
-func (h Dir) Instances() string { return filepath.Join(h.dir, "instances") }
+// JournalDir is the directory of the journal.
+func (h Dir) JournalDir() string { return filepath.Join(h.path, "instances") }
 
-// Templates is the directory of the cached versions.
-func (h Dir) Templates() string { return filepath.Join(h.dir, "templates") }
+// TemplateDir is the directory of the cached versions.
+func (h Dir) TemplateDir() string { return filepath.Join(h.path, "templates") }
 
-// VMs is the directory of the hypervisor driver.
-func (h Dir) VMs() string { return filepath.Join(h.dir, "vms") }
+// VMDir is the directory of the hypervisor driver.
+func (h Dir) VMDir() string { return filepath.Join(h.path, "vms") }
 
-// Saves is the directory of unfinished saves, on the file system of Templates.
-func (h Dir) Saves() string { return filepath.Join(h.dir, "saves") }
+// SaveDir is the directory of unfinished saves, on the file system of Templates.
+func (h Dir) SaveDir() string { return filepath.Join(h.path, "saves") }
 
-// CacheJobs is the file of the cache jobs.
-func (h Dir) CacheJobs() string { return filepath.Join(h.dir, "errands.json") }
+// CacheJobFile is the file of the cache jobs.
+func (h Dir) CacheJobFile() string { return filepath.Join(h.path, "errands.json") }
 
-// Library is the directory of the local templates.
-func (h Dir) Library() string { return filepath.Join(h.dir, "library") }
+// LocalTemplateDir is the directory of the local templates.
+func (h Dir) LocalTemplateDir() string { return filepath.Join(h.path, "library") }
 
-// Registries is the file of named registries.
-func (h Dir) Registries() string { return filepath.Join(h.dir, "registries.json") }
+// RegistriesFile is the file of named registries.
+func (h Dir) RegistriesFile() string { return filepath.Join(h.path, "registries.json") }
 
-// USB is the file of the claims of USB devices.
-func (h Dir) USB() string { return filepath.Join(h.dir, "usb.json") }
+// USBClaimsFile is the file of the claims of USBClaimsFile devices.
+func (h Dir) USBClaimsFile() string { return filepath.Join(h.path, "usb.json") }
 
-// Versions is the directory of the agent versions that updates have installed.
-func (h Dir) Versions() string { return filepath.Join(h.dir, "versions") }
+// AgentVersionsDir is the directory of the agent versions that updates have installed.
+func (h Dir) AgentVersionsDir() string { return filepath.Join(h.path, "versions") }
 
-// Update is the file that defines which of them runs.
-func (h Dir) Update() string { return filepath.Join(h.dir, "update.json") }
+// UpdateStateFile is the file that defines which of them runs.
+func (h Dir) UpdateStateFile() string { return filepath.Join(h.path, "update.json") }
 
-// UpdateKeys is the file of the public keys that agent packages must be signed with.
-func (h Dir) UpdateKeys() string { return filepath.Join(h.dir, "update.pub") }
+// UpdateKeysFile is the file of the public keys that agent packages must be signed with.
+func (h Dir) UpdateKeysFile() string { return filepath.Join(h.path, "update.pub") }
 
 // KeyFile is the file of the private key of the API key that the node joined with, unless its
 // owner stores that in another file.
-func (h Dir) KeyFile() string { return filepath.Join(h.dir, "user.key") }
+func (h Dir) KeyFile() string { return filepath.Join(h.path, "user.key") }
 
-// Sockets is the directory of the running agent's sockets; only its owner can access it.
-func (h Dir) Sockets() string { return filepath.Join(h.dir, "run") }
+// SocketDir is the directory of the running agent's sockets; only its owner can access it.
+func (h Dir) SocketDir() string { return filepath.Join(h.path, "run") }
 
-func (h Dir) identity() string { return filepath.Join(h.dir, "node.json") }
+func (h Dir) identityFile() string { return filepath.Join(h.path, "node.json") }
 
-// Make creates the data directory.
-func (h Dir) Make() error {
-	if err := os.MkdirAll(h.dir, 0o755); err != nil {
+// Create creates the data directory.
+func (h Dir) Create() error {
+	if err := os.MkdirAll(h.path, 0o755); err != nil {
 		return fmt.Errorf("create data directory: %w", err)
 	}
 	return nil
@@ -103,39 +103,39 @@ func (h Dir) Make() error {
 
 // Identity is the identity and the settings that a node joined with.
 type Identity struct {
-	NodeID     string               `json:"node_id"`
-	Credential string               `json:"credential"` // secret
-	Controller string               `json:"controller"` // URL
-	Registry   string               `json:"registry,omitempty"`
-	Name       string               `json:"name"`
-	Host       string               `json:"host"` // address under which its VMs are reached
-	Groups     []string             `json:"groups,omitempty"`
-	Capacity   int                  `json:"capacity,omitempty"` // 0: the controller's default
-	Reserve    bytesize.DiskReserve `json:"reserve"`
-	TLS        TLS                  `json:"tls,omitzero"`
-	Key        *Key                 `json:"key,omitempty"` // the API key that it joined with; nil: none
+	NodeID          string               `json:"node_id"`
+	Credential      string               `json:"credential"` // secret
+	ControllerURL   string               `json:"controller"` // URL
+	RegistryAddress string               `json:"registry,omitempty"`
+	Name            string               `json:"name"`
+	Host            string               `json:"host"` // address under which its VMDir are reached
+	Groups          []string             `json:"groups,omitempty"`
+	Capacity        int                  `json:"capacity,omitempty"` // 0: the controller's default
+	DiskReserve     bytesize.DiskReserve `json:"reserve"`
+	TLS             TLSFiles             `json:"tls,omitzero"`
+	UserKey         *UserKey             `json:"key,omitempty"` // the API key that it joined with; nil: none
 
-	VLANs      []string `json:"vlans,omitempty"`       // see hv.ParseVLANs
-	VLANUplink string   `json:"vlan_uplink,omitempty"` // network device for those without a bridge
+	VLANs            []string `json:"vlans,omitempty"`       // see hv.ParseVLANs
+	VLANUplinkDevice string   `json:"vlan_uplink,omitempty"` // network device for those without a bridge
 }
 
-// Key names an API key and the file of its private key.
-type Key struct {
-	ID   string `json:"id"`
-	File string `json:"file"`
+// UserKey names an API key and the file of its private key.
+type UserKey struct {
+	KeyID   string `json:"id"`
+	KeyFile string `json:"file"`
 }
 
-// TLS names the files for connections to the controller.
-type TLS struct {
-	Insecure bool   `json:"insecure,omitempty"`
-	Cert     string `json:"cert,omitempty"`
-	Key      string `json:"key,omitempty"`
-	CA       string `json:"ca,omitempty"`
+// TLSFiles names the files for connections to the controller.
+type TLSFiles struct {
+	SkipVerify bool   `json:"insecure,omitempty"`
+	CertFile   string `json:"cert,omitempty"`
+	KeyFile    string `json:"key,omitempty"`
+	CAFile     string `json:"ca,omitempty"`
 }
 
 // Absolute returns the files with absolute names, which are valid in other directories, too.
-func (t TLS) Absolute() (TLS, error) {
-	for _, name := range []*string{&t.Cert, &t.Key, &t.CA} {
+func (t TLSFiles) Absolute() (TLSFiles, error) {
+	for _, name := range []*string{&t.CertFile, &t.KeyFile, &t.CAFile} {
 		if *name == "" {
 			continue
 		}
@@ -150,37 +150,37 @@ func (t TLS) Absolute() (TLS, error) {
 // Identity reads the node's identity. For a node that has not joined it returns a CodeNotFound
 // error with advice.
 func (h Dir) Identity() (Identity, error) {
-	raw, err := os.ReadFile(h.identity())
+	raw, err := os.ReadFile(h.identityFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return Identity{}, farm.Errorf(farm.CodeNotFound,
 			"This node has not joined a cloud (no node.json in %s); run: buildnode join <controller URL> --token-file "+
-				"<file>", h.dir)
+				"<file>", h.path)
 	}
 	if err != nil {
 		return Identity{}, fmt.Errorf("read identity: %w", err)
 	}
 	var id Identity
 	if err := json.Unmarshal(raw, &id); err != nil {
-		return Identity{}, fmt.Errorf("read identity %s: %w", h.identity(), err)
+		return Identity{}, fmt.Errorf("read identity %s: %w", h.identityFile(), err)
 	}
 	return id, nil
 }
 
 // SetIdentity stores the node's identity, durably.
 func (h Dir) SetIdentity(id Identity) error {
-	if err := h.Make(); err != nil {
+	if err := h.Create(); err != nil {
 		return err
 	}
 	raw, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write identity: %w", err)
 	}
-	return WriteFile(h.identity(), append(raw, '\n'))
+	return WriteFile(h.identityFile(), append(raw, '\n'))
 }
 
 // ClearIdentity removes the node's identity; a missing one is not an error.
 func (h Dir) ClearIdentity() error {
-	for _, file := range []string{h.KeyFile(), h.lastErrorFile(), h.identity()} {
+	for _, file := range []string{h.KeyFile(), h.lastErrorFile(), h.identityFile()} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove identity: %w", err)
 		}
@@ -188,7 +188,7 @@ func (h Dir) ClearIdentity() error {
 	return nil
 }
 
-func (h Dir) lastErrorFile() string { return filepath.Join(h.dir, "trouble") }
+func (h Dir) lastErrorFile() string { return filepath.Join(h.path, "trouble") }
 
 // SetLastError stores why the agent has ended, for the status command; "" while it runs.
 func (h Dir) SetLastError(text string) error {

@@ -36,8 +36,9 @@ func TestIdentityIsKept(t *testing.T) {
 		t.Errorf("before joining: %v, want what to do", err)
 	}
 	want := datadir.Identity{
-		NodeID: "n", Credential: "secret", Controller: "http://c", Name: "mac", Host: "h",
-		Groups: []string{"a", "b"}, Reserve: bytesize.DiskReserve{Bytes: 20 << 30}, TLS: datadir.TLS{CA: "/ca.pem"},
+		NodeID: "n", Credential: "secret", ControllerURL: "http://c", Name: "mac", Host: "h",
+		Groups: []string{"a", "b"}, DiskReserve: bytesize.DiskReserve{Bytes: 20 << 30},
+		TLS: datadir.TLSFiles{CAFile: "/ca.pem"},
 	}
 	if err := h.SetIdentity(want); err != nil {
 		t.Fatal(err)
@@ -46,11 +47,11 @@ func TestIdentityIsKept(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	info, err := os.Stat(filepath.Join(h.Dir(), "node.json"))
+	info, err := os.Stat(filepath.Join(h.Path(), "node.json"))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("node.json has mode %v, %v: it holds a credential", info.Mode(), err)
 	}
-	left, err := os.ReadDir(h.Dir())
+	left, err := os.ReadDir(h.Path())
 	if err != nil || len(left) != 1 {
 		t.Errorf("%d files after writing one, %v", len(left), err)
 	}
@@ -66,10 +67,10 @@ func TestIdentityIsKept(t *testing.T) {
 
 func TestDamagedIdentity(t *testing.T) {
 	h := at(t)
-	if err := h.Make(); err != nil {
+	if err := h.Create(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(h.Dir(), "node.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(h.Path(), "node.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.Identity(); err == nil || farm.CodeOf(err) == farm.CodeNotFound {
@@ -86,7 +87,7 @@ func TestOneAgentOnly(t *testing.T) {
 	if _, err := h.Lock(); farm.CodeOf(err) != farm.CodeConflict {
 		t.Errorf("second lock: %v, want a conflict", err)
 	}
-	if !h.Locked() {
+	if !h.IsLocked() {
 		t.Error("an agent has the lock")
 	}
 	first.Release()
@@ -95,7 +96,7 @@ func TestOneAgentOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.Release()
-	if h.Locked() {
+	if h.IsLocked() {
 		t.Error("no agent has the lock")
 	}
 }

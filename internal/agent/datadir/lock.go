@@ -23,7 +23,7 @@ const (
 
 // Lock locks the data directory. A CodeConflict means that an agent runs in it.
 func (h Dir) Lock() (l *Lock, err error) {
-	if err := h.Make(); err != nil {
+	if err := h.Create(); err != nil {
 		return nil, err
 	}
 	for range lockAttempts {
@@ -35,8 +35,8 @@ func (h Dir) Lock() (l *Lock, err error) {
 	return nil, err
 }
 
-// Locked reports whether an agent has the lock of the data directory.
-func (h Dir) Locked() bool {
+// IsLocked reports whether an agent has the lock of the data directory.
+func (h Dir) IsLocked() bool {
 	l, err := h.tryLock()
 	if err == nil {
 		l.Release()
@@ -45,23 +45,23 @@ func (h Dir) Locked() bool {
 }
 
 func (h Dir) tryLock() (*Lock, error) {
-	return LockFile(filepath.Join(h.dir, "lock"),
-		farm.Errorf(farm.CodeConflict, "Another agent already uses the data directory %s", h.dir))
+	return LockFile(filepath.Join(h.path, "lock"),
+		farm.Errorf(farm.CodeConflict, "Another agent already uses the data directory %s", h.path))
 }
 
 // LockFile takes an exclusive lock on a file, which is created if missing; busy is the error when
 // another process has the lock.
 func LockFile(name string, busy error) (*Lock, error) {
 	for {
-		l, err := lockOnce(name, busy)
-		if l == nil || l.named() {
+		l, err := tryLockFile(name, busy)
+		if l == nil || l.isNamed() {
 			return l, err
 		}
 		l.Release() // the previous holder removed its file: such a lock excludes no other process
 	}
 }
 
-func lockOnce(name string, busy error) (*Lock, error) {
+func tryLockFile(name string, busy error) (*Lock, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
@@ -77,8 +77,8 @@ func lockOnce(name string, busy error) (*Lock, error) {
 	return nil, fmt.Errorf("lock %s: %w", name, err)
 }
 
-// named reports whether the name of the lock still refers to this file, so that others contend for it.
-func (l *Lock) named() bool {
+// isNamed reports whether the name of the lock still refers to this file, so that others contend for it.
+func (l *Lock) isNamed() bool {
 	mine, err := l.file.Stat()
 	if err != nil {
 		return false
@@ -92,7 +92,7 @@ func (l *Lock) Release() { _ = l.file.Close() } // nothing is written, so Close 
 
 // Discard releases the lock and removes its file.
 func (l *Lock) Discard() {
-	if l.named() {
+	if l.isNamed() {
 		_ = os.Remove(l.file.Name()) // a remaining lock file is harmless
 	}
 	l.Release()

@@ -37,31 +37,31 @@ import (
 // MaxNodes limits the nodes of a fleet.
 const MaxNodes = 10_000
 
-// joining is the number of nodes that join concurrently.
-const joining = 64
+// maxConcurrentJoins is the number of nodes that join concurrently.
+const maxConcurrentJoins = 64
 
 // Options configure a fleet.
 type Options struct {
-	Nodes      int
-	Controller string // URL
-	Token      string // join token
-	// Authorize adds the credential to the request of a join, which then needs no token; nil: none.
-	Authorize func(*http.Request) error
-	TLS       *tls.Config // of the controller and of registries; nil: the system's
-	Name      string      // of the nodes, followed by a number; "" means "sim"
-	Groups    []string
-	Capacity  int // 0: the controller's default
+	NodeCount     int
+	ControllerURL string // URL
+	JoinToken     string // join token
+	// AuthorizeJoin adds the credential to the request of a join, which then needs no token; nil: none.
+	AuthorizeJoin func(*http.Request) error
+	TLS           *tls.Config // of the controller and of registries; nil: the system's
+	NamePrefix    string      // of the nodes, followed by a number; "" means "sim"
+	Groups        []string
+	Capacity      int // 0: the controller's default
 
-	Sim           sim.Options // of every node's hypervisor; its Dir and Seed are set here
-	PullTime      sim.Range   // a simulated pull takes this long
-	PullFailure   float64     // share of simulated pulls that fail, 0 to 1
-	ReportDelay   sim.Range   // each report is delayed for this long
-	UpdateTime    sim.Range   // a simulated update of an agent takes this long
-	UpdateFailure float64     // share of simulated updates that fail, 0 to 1
-	RealPull      bool        // really pull templates; needs DataDir
-	DataDir       string      // "": nothing is stored
+	Sim               sim.Options // of every node's hypervisor; its Dir and Seed are set here
+	PullTime          sim.Range   // a simulated pull takes this long
+	PullFailureRate   float64     // share of simulated pulls that fail, 0 to 1
+	ReportDelay       sim.Range   // each report is delayed for this long
+	UpdateTime        sim.Range   // a simulated update of an agent takes this long
+	UpdateFailureRate float64     // share of simulated updates that fail, 0 to 1
+	RealPulls         bool        // really pull templates; needs DataDir
+	DataDir           string      // "": nothing is stored
 
-	USB []api.USBDevice // that every node offers
+	USBDevices []api.USBDevice // that every node offers
 
 	Logger  *slog.Logger
 	Version string
@@ -69,21 +69,21 @@ type Options struct {
 
 func (o *Options) check() error {
 	switch {
-	case o.Nodes < 1 || o.Nodes > MaxNodes:
-		return farm.Invalid("nodes", "%d: want 1 to %d", o.Nodes, MaxNodes)
-	case o.RealPull && o.DataDir == "":
+	case o.NodeCount < 1 || o.NodeCount > MaxNodes:
+		return farm.Invalid("nodes", "%d: want 1 to %d", o.NodeCount, MaxNodes)
+	case o.RealPulls && o.DataDir == "":
 		return farm.Invalid("real-pull", "requires a data directory (--data-dir)")
 	}
 	for name, share := range map[string]float64{
-		"pull-failure": o.PullFailure, "update-failure": o.UpdateFailure, "boot-failure": o.Sim.BootFailure,
+		"pull-failure": o.PullFailureRate, "update-failure": o.UpdateFailureRate, "boot-failure": o.Sim.BootFailure,
 		"script-failure": o.Sim.ExecFailure, "death": o.Sim.Crash,
 	} {
 		if share < 0 || share > 1 {
 			return farm.Invalid(name, "%g: want a failure rate from 0 to 1", share)
 		}
 	}
-	if o.Name == "" {
-		o.Name = "sim"
+	if o.NamePrefix == "" {
+		o.NamePrefix = "sim"
 	}
 	return nil
 }
@@ -94,9 +94,9 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	transport := nodeapi.Transport(o.TLS, o.Nodes)
+	transport := nodeapi.NewTransport(o.TLS, o.NodeCount)
 	defer transport.CloseIdleConnections()
-	nodes := make([]*node, o.Nodes)
+	nodes := make([]*node, o.NodeCount)
 	defer func() {
 		for _, n := range nodes {
 			n.close(o.Logger)
@@ -108,7 +108,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 		return err
 	}
-	o.Logger.InfoContext(ctx, "simulated nodes started", "nodes", o.Nodes, "controller", o.Controller)
+	o.Logger.InfoContext(ctx, "simulated nodes started", "nodes", o.NodeCount, "controller", o.ControllerURL)
 	return run(ctx, nodes, o.Logger)
 }
 
@@ -131,24 +131,24 @@ func run(ctx context.Context, nodes []*node, log *slog.Logger) error {
 
 // node is one simulated node.
 type node struct {
-	name  string
-	agent *agent.Agent
-	parts agent.Options         // configuration of the agent
-	pass  *registrytoken.Source // for registries
-	kept  []interface{ Close() error }
-	lock  *datadir.Lock
+	name         string
+	agent        *agent.Agent
+	agentOptions agent.Options         // configuration of the agent
+	tokenSource  *registrytoken.Source // for registries
+	closers      []interface{ Close() error }
+	lock         *datadir.Lock
 }
 
 // run runs the node's agent, and those that replace it.
 func (n *node) run(ctx context.Context) error {
 	for {
 		err := n.agent.Run(ctx)
-		u, simulated := n.parts.Updater.(*updater)
+		u, simulated := n.agentOptions.Updater.(*updater)
 		if !errors.Is(err, agent.ErrUpdate) || !simulated {
 			return err
 		}
-		n.parts.Version = u.swap()
-		n.agent = agent.New(n.parts)
+		n.agentOptions.Version = u.takeVersion()
+		n.agent = agent.New(n.agentOptions)
 	}
 }
 
@@ -156,7 +156,7 @@ func (n *node) close(log *slog.Logger) {
 	if n == nil {
 		return
 	}
-	for _, c := range n.kept {
+	for _, c := range n.closers {
 		if err := c.Close(); err != nil {
 			log.Warn("closing a simulated node failed", "name", n.name, "error", err)
 		}
@@ -166,9 +166,9 @@ func (n *node) close(log *slog.Logger) {
 	}
 }
 
-// node joins the i-th node and creates its agent.
-func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) (*node, error) {
-	n := &node{name: fmt.Sprintf("%s-%04d", o.Name, i+1)}
+// newNode joins the i-th node and creates its agent.
+func (o *Options) newNode(ctx context.Context, i int, transport http.RoundTripper) (*node, error) {
+	n := &node{name: fmt.Sprintf("%s-%04d", o.NamePrefix, i+1)}
 	var at datadir.Dir
 	var err error
 	if o.DataDir != "" {
@@ -183,40 +183,41 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 	if err != nil {
 		return n, fmt.Errorf("join %s: %w", n.name, err)
 	}
-	controller, err := nodeapi.New(o.Controller, transport, identity.Credential)
+	controller, err := nodeapi.New(o.ControllerURL, transport, identity.Credential)
 	if err != nil {
 		return n, err
 	}
-	n.pass = registrytoken.New(registrytoken.Options{
+	n.tokenSource = registrytoken.New(registrytoken.Options{
 		Logger: o.Logger,
-		Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.RegistryTokenResponse, error) {
+		RequestToken: func(ctx context.Context, purpose api.TokenPurpose) (api.RegistryTokenResponse, error) {
 			return controller.RegistryToken(ctx, identity.NodeID, purpose)
 		},
 	})
 	options := o.Sim
 	options.Seed += uint64(i)
 	parts := agent.Options{
-		Identity: identity, Link: controller, Journal: &journal.Memory{}, Machine: machine{},
-		Templates: newTemplates(o.PullTime, seededRand{share: o.PullFailure, seed: options.Seed}),
-		Logger:    o.Logger.With("node", n.name), Version: o.Version, WatchEvery: o.watchEvery(),
-		Consoles: controller, Updater: newUpdater(o.UpdateTime, seededRand{share: o.UpdateFailure, seed: options.Seed}),
+		Identity: identity, Controller: controller, Journal: &journal.Memory{}, Machine: machine{},
+		Templates: newTemplates(o.PullTime, seededRand{failureRate: o.PullFailureRate, seed: options.Seed}),
+		Logger:    o.Logger.With("node", n.name), Version: o.Version, VMListInterval: o.vmListInterval(),
+		Consoles: controller, Updater: newUpdater(o.UpdateTime,
+			seededRand{failureRate: o.UpdateFailureRate, seed: options.Seed}),
 	}
-	if len(o.USB) > 0 {
-		parts.Devices = devices(o.USB)
+	if len(o.USBDevices) > 0 {
+		parts.Devices = devices(o.USBDevices)
 	}
 	if o.ReportDelay != (sim.Range{}) {
-		parts.Link = &slowLink{Link: controller, delay: o.ReportDelay}
+		parts.Controller = &delayedAPI{ControllerAPI: controller, reportDelay: o.ReportDelay}
 	}
 	if o.DataDir != "" {
-		options.Dir = at.VMs()
-		if err := n.keep(o, at, &parts); err != nil {
+		options.Dir = at.VMDir()
+		if err := n.openStorage(o, at, &parts); err != nil {
 			return n, err
 		}
 	}
 	if parts.Driver, err = sim.New(options); err != nil {
 		return n, err
 	}
-	n.parts, n.agent = parts, agent.New(parts)
+	n.agentOptions, n.agent = parts, agent.New(parts)
 	return n, nil
 }
 
@@ -228,34 +229,35 @@ var _ agent.Devices = devices(nil)
 // Available returns all devices.
 func (d devices) Available() []api.USBDevice { return d }
 
-// reserve is the free space that the nodes leave together: no build depends on their disk.
-var reserve = bytesize.DiskReserve{Bytes: 1 << 30}
+// diskReserve is the free space that the nodes leave together: no build depends on their disk.
+var diskReserve = bytesize.DiskReserve{Bytes: 1 << 30}
 
-// keep stores the journal and, for real pulls, the cache on disk.
-func (n *node) keep(o *Options, at datadir.Dir, parts *agent.Options) error {
-	records, err := journal.Open(at.Instances(), journal.Options{Logger: parts.Logger})
+// openStorage stores the journal and, for real pulls, the cache on disk.
+func (n *node) openStorage(o *Options, at datadir.Dir, parts *agent.Options) error {
+	records, err := journal.Open(at.JournalDir(), journal.Options{Logger: parts.Logger})
 	if err != nil {
 		return err
 	}
-	parts.Journal, parts.CacheJobs = records, at.CacheJobs()
-	n.kept = append(n.kept, records)
-	if !o.RealPull {
+	parts.Journal, parts.CacheJobFile = records, at.CacheJobFile()
+	n.closers = append(n.closers, records)
+	if !o.RealPulls {
 		return nil
 	}
-	source := cache.NewRegistry(transfer.Options{TLS: o.TLS}, n.pass)
+	source := cache.NewRegistry(transfer.Options{TLS: o.TLS}, n.tokenSource)
 	templates, err := cache.Open(cache.Options{
-		Dir: at.Templates(), Source: source, Reserve: reserve, Logger: parts.Logger,
+		Dir: at.TemplateDir(), Source: source, Reserve: diskReserve, Logger: parts.Logger,
 	})
 	if err != nil {
 		return err
 	}
-	parts.Templates, parts.Registries, parts.Saves, parts.Pulled = templates, source, at.Saves(), source.Pulled
-	n.kept = append(n.kept, templates, source)
+	parts.Templates, parts.Registries, parts.SaveDir, parts.PulledBytes = templates, source, at.SaveDir(),
+		source.PulledBytes
+	n.closers = append(n.closers, templates, source)
 	return nil
 }
 
-// facts are those of every simulated machine. The architecture is the simulated driver's.
-var facts = host.Facts{Arch: "amd64", OS: runtime.GOOS, CPUs: 16, MemoryMB: 64 << 10}
+// simulatedFacts are those of every simulated machine. The architecture is the simulated driver's.
+var simulatedFacts = host.Facts{Arch: "amd64", OS: runtime.GOOS, CPUs: 16, MemoryMB: 64 << 10}
 
 // machine is a host without any load.
 type machine struct{}
@@ -263,10 +265,10 @@ type machine struct{}
 var _ agent.Machine = machine{}
 
 // Facts returns the same facts for every node.
-func (machine) Facts() host.Facts { return facts }
+func (machine) Facts() host.Facts { return simulatedFacts }
 
 // FreeMemoryMB returns half of the memory.
-func (machine) FreeMemoryMB() int { return facts.MemoryMB / 2 }
+func (machine) FreeMemoryMB() int { return simulatedFacts.MemoryMB / 2 }
 
 // Disk reports a half full disk.
 func (machine) Disk() (free, total, vms int64) { return 512 << 30, 1 << 40, 0 }

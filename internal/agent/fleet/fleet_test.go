@@ -149,7 +149,7 @@ func (c *cloud) running() int {
 
 func options(url string) fleet.Options {
 	return fleet.Options{
-		Nodes: 20, Controller: url, Token: "good", PullTime: sim.Range{Min: 20 * time.Millisecond},
+		NodeCount: 20, ControllerURL: url, JoinToken: "good", PullTime: sim.Range{Min: 20 * time.Millisecond},
 		Sim: sim.Options{Boot: sim.Range{Min: 10 * time.Millisecond}}, Logger: slog.New(slog.DiscardHandler),
 		Version: "test",
 	}
@@ -181,7 +181,7 @@ func TestEveryNodeWorks(t *testing.T) {
 func TestNodesOutliveTheProcess(t *testing.T) {
 	c, url := serve(t)
 	o := options(url)
-	o.Nodes, o.DataDir = 3, t.TempDir()
+	o.NodeCount, o.DataDir = 3, t.TempDir()
 	stop := start(t, o)
 	c.await("3 running instances", func() bool { return c.running() == 3 })
 	if err := stop(); err != nil {
@@ -210,7 +210,7 @@ func TestFleetThatIsExpelledEnds(t *testing.T) {
 	c, url := serve(t)
 	ended := make(chan error, 1)
 	o := options(url)
-	o.Nodes = 2
+	o.NodeCount = 2
 	go func() { ended <- fleet.Run(context.Background(), o) }()
 	c.await("2 running instances", func() bool { return c.running() == 2 })
 	c.mu.Lock()
@@ -224,10 +224,10 @@ func TestFleetThatIsExpelledEnds(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	_, url := serve(t)
 	for name, edit := range map[string]func(*fleet.Options){
-		"no node":   func(o *fleet.Options) { o.Nodes = 0 },
-		"too many":  func(o *fleet.Options) { o.Nodes = fleet.MaxNodes + 1 },
-		"real pull": func(o *fleet.Options) { o.RealPull = true },
-		"token":     func(o *fleet.Options) { o.Token = "bad" },
+		"no node":   func(o *fleet.Options) { o.NodeCount = 0 },
+		"too many":  func(o *fleet.Options) { o.NodeCount = fleet.MaxNodes + 1 },
+		"real pull": func(o *fleet.Options) { o.RealPulls = true },
+		"token":     func(o *fleet.Options) { o.JoinToken = "bad" },
 	} {
 		o := options(url)
 		edit(&o)

@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/retry"
 )
 
-// progressEvery is how often the number of joined nodes is logged.
-const progressEvery = 5 * time.Second
+// progressInterval is how often the number of joined nodes is logged.
+const progressInterval = 5 * time.Second
 
 // joinAll joins the nodes, several concurrently, and logs the progress.
 func (o *Options) joinAll(ctx context.Context, nodes []*node, transport http.RoundTripper) error {
@@ -25,25 +25,25 @@ func (o *Options) joinAll(ctx context.Context, nodes []*node, transport http.Rou
 	ended := make(chan struct{})
 	defer close(ended)
 	go func() {
-		ticker := time.NewTicker(progressEvery)
+		ticker := time.NewTicker(progressInterval)
 		defer ticker.Stop()
 		for {
 			select {
 			case <-ended:
 				return
 			case <-ticker.C:
-				o.Logger.InfoContext(ctx, "simulated nodes joining", "joined", joined.Load(), "nodes", o.Nodes)
+				o.Logger.InfoContext(ctx, "simulated nodes joining", "joined", joined.Load(), "nodes", o.NodeCount)
 			}
 		}
 	}()
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(joining)
+	group.SetLimit(maxConcurrentJoins)
 	for i := range nodes {
 		if ctx.Err() != nil {
 			break
 		}
 		group.Go(func() (err error) {
-			if nodes[i], err = o.node(ctx, i, transport); err == nil {
+			if nodes[i], err = o.newNode(ctx, i, transport); err == nil {
 				joined.Add(1)
 			}
 			return err
@@ -86,18 +86,18 @@ func (o *Options) join(
 		}
 		id = known
 	}
-	client, err := nodeapi.New(o.Controller, transport, "")
+	client, err := nodeapi.New(o.ControllerURL, transport, "")
 	if err != nil {
 		return id, err
 	}
-	if o.Authorize != nil {
-		client = client.WithAuthorization(o.Authorize)
+	if o.AuthorizeJoin != nil {
+		client = client.WithAuthorization(o.AuthorizeJoin)
 	}
 	var answer api.JoinAnswer
 	err = o.retryJoin(ctx, func() error {
 		answer, err = client.Join(ctx, api.JoinRequest{
-			Protocol: api.LinkProtocol, Token: o.Token, NodeID: id.NodeID, Credential: id.Credential,
-			Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity, Arch: facts.Arch,
+			Protocol: api.LinkProtocol, Token: o.JoinToken, NodeID: id.NodeID, Credential: id.Credential,
+			Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity, Arch: simulatedFacts.Arch,
 			Kept: o.keptFields(id),
 		})
 		return err
@@ -106,8 +106,8 @@ func (o *Options) join(
 		return id, err
 	}
 	id = datadir.Identity{
-		NodeID: answer.NodeID, Credential: answer.Credential, Registry: answer.Registry,
-		Controller: o.Controller, Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity,
+		NodeID: answer.NodeID, Credential: answer.Credential, RegistryAddress: answer.Registry,
+		ControllerURL: o.ControllerURL, Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity,
 	}
 	if o.DataDir == "" {
 		return id, nil

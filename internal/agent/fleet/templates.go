@@ -18,26 +18,28 @@ import (
 // templates is a cache that contains only names: a pull takes its time and moves no bytes. It is
 // never full.
 type templates struct {
-	takes sim.Range
-	luck  seededRand
+	pullTime sim.Range
+	rand     seededRand
 
-	mu     sync.Mutex // guards the fields below
-	here   map[string]cache.Ref
-	cached map[string]map[string]struct{} // content ID -> holders
-	pulls  int                            // so far; part of the random draw
+	mu         sync.Mutex // guards the fields below
+	present    map[string]cache.Ref
+	pinHolders map[string]map[string]struct{} // content ID -> holders
+	pullCount  int                            // so far; part of the random draw
 }
 
 var _ agent.Templates = (*templates)(nil)
 
 func newTemplates(takes sim.Range, luck seededRand) *templates {
-	return &templates{takes: takes, luck: luck, here: map[string]cache.Ref{}, cached: map[string]map[string]struct{}{}}
+	return &templates{
+		pullTime: takes, rand: luck, present: map[string]cache.Ref{}, pinHolders: map[string]map[string]struct{}{},
+	}
 }
 
 // Has reports whether a version was "pulled".
 func (t *templates) Has(contentID string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, ok := t.here[contentID]
+	_, ok := t.present[contentID]
 	return ok
 }
 
@@ -47,11 +49,11 @@ func (t *templates) Fetch(ctx context.Context, ref cache.Ref, progress func(floa
 		return nil
 	}
 	t.mu.Lock()
-	t.pulls++
-	at, fails := t.luck.draw(fmt.Sprint(ref.ContentID, t.pulls))
+	t.pullCount++
+	at, fails := t.rand.draw(fmt.Sprint(ref.ContentID, t.pullCount))
 	t.mu.Unlock()
 	const steps = 10
-	takes := durationAt(t.takes, at)
+	takes := durationAt(t.pullTime, at)
 	for i := range steps {
 		if fails && i == steps/2 {
 			return farm.Unavailable(nil, "Simulated failure of a pull")
@@ -65,7 +67,7 @@ func (t *templates) Fetch(ctx context.Context, ref cache.Ref, progress func(floa
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.here[ref.ContentID] = ref
+	t.present[ref.ContentID] = ref
 	return nil
 }
 
@@ -73,19 +75,19 @@ func (t *templates) Fetch(ctx context.Context, ref cache.Ref, progress func(floa
 func (t *templates) Pin(contentID, holder string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.cached[contentID] == nil {
-		t.cached[contentID] = map[string]struct{}{}
+	if t.pinHolders[contentID] == nil {
+		t.pinHolders[contentID] = map[string]struct{}{}
 	}
-	t.cached[contentID][holder] = struct{}{}
+	t.pinHolders[contentID][holder] = struct{}{}
 }
 
 // Unpin removes a holder.
 func (t *templates) Unpin(contentID, holder string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.cached[contentID], holder)
-	if len(t.cached[contentID]) == 0 {
-		delete(t.cached, contentID)
+	delete(t.pinHolders[contentID], holder)
+	if len(t.pinHolders[contentID]) == 0 {
+		delete(t.pinHolders, contentID)
 	}
 }
 
@@ -93,10 +95,10 @@ func (t *templates) Unpin(contentID, holder string) {
 func (t *templates) Remove(contentID string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.cached[contentID]) > 0 {
+	if len(t.pinHolders[contentID]) > 0 {
 		return farm.Refused("Template version %s is in use by a VM", contentID)
 	}
-	delete(t.here, contentID)
+	delete(t.present, contentID)
 	return nil
 }
 
@@ -117,24 +119,24 @@ func (t *templates) Version(string) (cache.Version, error) {
 func (t *templates) AddLocal(_ context.Context, a cache.LocalVersion) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.here[a.Ref.ContentID] = a.Ref
+	t.present[a.Ref.ContentID] = a.Ref
 	return nil
 }
 
-// FreeSpace does nothing: a simulated disk is never full.
-func (t *templates) FreeSpace(context.Context, int64) error { return nil }
+// EnsureFreeSpace does nothing: a simulated disk is never full.
+func (t *templates) EnsureFreeSpace(context.Context, int64) error { return nil }
 
 // List returns the names.
 func (t *templates) List() []api.NodeTemplate {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	list := make([]api.NodeTemplate, 0, len(t.here))
-	for id, ref := range t.here {
+	list := make([]api.NodeTemplate, 0, len(t.present))
+	for id, ref := range t.present {
 		list = append(list, api.NodeTemplate{ID: ref.TemplateID, Name: ref.Name, Tag: ref.Tag, ContentID: id})
 	}
 	slices.SortFunc(list, func(a, b api.NodeTemplate) int { return strings.Compare(a.ContentID, b.ContentID) })
 	return list
 }
 
-// Used returns 0.
-func (t *templates) Used() int64 { return 0 }
+// UsedBytes returns 0.
+func (t *templates) UsedBytes() int64 { return 0 }

@@ -12,20 +12,20 @@ import (
 // updater makes a simulated node report another version, after some time. Nothing is downloaded or
 // installed.
 type updater struct {
-	takes sim.Range
-	luck  seededRand
-	ready chan struct{}
+	updateTime sim.Range
+	rand       seededRand
+	ready      chan struct{}
 
-	mu     sync.Mutex // guards the fields below
-	status *api.UpdateStatus
-	timer  *time.Timer
-	next   string // version that is ready
+	mu           sync.Mutex // guards the fields below
+	status       *api.UpdateStatus
+	timer        *time.Timer
+	readyVersion string // version that is ready
 }
 
 var _ agent.Updater = (*updater)(nil)
 
 func newUpdater(takes sim.Range, luck seededRand) *updater {
-	return &updater{takes: takes, luck: luck, ready: make(chan struct{}, 1)}
+	return &updater{updateTime: takes, rand: luck, ready: make(chan struct{}, 1)}
 }
 
 // HandleUpdate implements agent.Updater.
@@ -38,9 +38,9 @@ func (u *updater) HandleUpdate(asked *api.AgentUpdate) {
 	case u.status == nil || u.status.ID != asked.ID:
 		u.endLocked()
 		u.status = &api.UpdateStatus{ID: asked.ID, Stage: api.UpdateLoading}
-		at, fails := u.luck.draw(asked.ID)
+		at, fails := u.rand.draw(asked.ID)
 		id, version := asked.ID, asked.Package.Version
-		u.timer = time.AfterFunc(durationAt(u.takes, at), func() { u.loaded(id, version, fails) })
+		u.timer = time.AfterFunc(durationAt(u.updateTime, at), func() { u.endDownload(id, version, fails) })
 	}
 }
 
@@ -48,15 +48,15 @@ func (u *updater) endLocked() {
 	if u.timer != nil {
 		u.timer.Stop()
 	}
-	u.status, u.timer, u.next = nil, nil, ""
+	u.status, u.timer, u.readyVersion = nil, nil, ""
 	select {
 	case <-u.ready:
 	default:
 	}
 }
 
-// loaded ends a simulated download.
-func (u *updater) loaded(id, version string, fails bool) {
+// endDownload ends a simulated download.
+func (u *updater) endDownload(id, version string, fails bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
@@ -67,7 +67,7 @@ func (u *updater) loaded(id, version string, fails bool) {
 		return
 	}
 	u.status = &api.UpdateStatus{ID: id, Stage: api.UpdateWaiting, Progress: 1}
-	u.next = version
+	u.readyVersion = version
 	u.ready <- struct{}{}
 }
 
@@ -81,13 +81,13 @@ func (u *updater) Status() *api.UpdateStatus {
 // Ready implements agent.Updater.
 func (u *updater) Ready() <-chan struct{} { return u.ready }
 
-// Waits implements agent.Updater.
-func (u *updater) Waits(work string) { u.say(api.UpdateWaiting, work) }
+// SetWaiting implements agent.Updater.
+func (u *updater) SetWaiting(work string) { u.setStatus(api.UpdateWaiting, work) }
 
-// GiveUp implements agent.Updater.
-func (u *updater) GiveUp(why string) { u.say(api.UpdateFailed, why) }
+// Abandon implements agent.Updater.
+func (u *updater) Abandon(why string) { u.setStatus(api.UpdateFailed, why) }
 
-func (u *updater) say(stage api.UpdateStage, message string) {
+func (u *updater) setStatus(stage api.UpdateStage, message string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.status != nil {
@@ -95,11 +95,11 @@ func (u *updater) say(stage api.UpdateStage, message string) {
 	}
 }
 
-// swap returns the version that the node becomes, and resets the update.
-func (u *updater) swap() string {
+// takeVersion returns the version that the node becomes, and resets the update.
+func (u *updater) takeVersion() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	next := u.next
+	next := u.readyVersion
 	u.endLocked()
 	return next
 }

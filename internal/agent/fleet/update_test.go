@@ -10,7 +10,7 @@ import (
 func TestSimulatedNodesAreUpdated(t *testing.T) {
 	c, url := serve(t)
 	o := options(url)
-	o.Nodes = 3
+	o.NodeCount = 3
 	stop := start(t, o)
 	c.await("3 running instances", func() bool { return c.running() == 3 })
 	c.mu.Lock()
@@ -36,7 +36,7 @@ func TestSimulatedNodesAreUpdated(t *testing.T) {
 func TestSimulatedUpdatesFail(t *testing.T) {
 	c, url := serve(t)
 	o := options(url)
-	o.Nodes, o.UpdateFailure = 2, 1
+	o.NodeCount, o.UpdateFailureRate = 2, 1
 	c.update = &api.AgentUpdate{ID: "u", Package: api.AgentPackage{Version: "2.0.0-b"}}
 	stop := start(t, o)
 	c.await("2 failures", func() bool {

@@ -10,12 +10,12 @@ import (
 // The request for the location of a file's extents: see Documentation/filesystems/fiemap.rst of the
 // kernel.
 const (
-	block         = 4096
-	fiemapRequest = 0xc020660b
-	fiemapLast    = 0x0001
-	fiemapShared  = 0x2000
-	fiemapAtOnce  = 512     // extents
-	fiemapMost    = 1 << 20 // extents, of a file of which more is not known
+	block          = 4096
+	fiemapRequest  = 0xc020660b
+	fiemapLast     = 0x0001
+	fiemapShared   = 0x2000
+	extentsPerCall = 512     // extents
+	fiemapMost     = 1 << 20 // extents, of a file of which more is not known
 )
 
 // fiemap is the request with space for its response.
@@ -23,7 +23,7 @@ type fiemap struct {
 	start, length         uint64
 	flags, mapped, expect uint32
 	_                     uint32
-	extents               [fiemapAtOnce]fiemapExtent
+	extents               [extentsPerCall]fiemapExtent
 }
 
 type fiemapExtent struct {
@@ -48,13 +48,13 @@ func extents(path string) (own int64, shared []extent, ok bool) {
 	// Space preallocated behind the end is released when the file is closed.
 	size := uint64(info.Size()+block-1) / block * block
 	var m fiemap
-	for range fiemapMost / fiemapAtOnce {
+	for range fiemapMost / extentsPerCall {
 		if m.start >= size {
 			return own, shared, true
 		}
-		m.length, m.mapped, m.expect = size-m.start, 0, fiemapAtOnce
+		m.length, m.mapped, m.expect = size-m.start, 0, extentsPerCall
 		_, _, no := unix.Syscall(unix.SYS_IOCTL, f.Fd(), fiemapRequest, uintptr(unsafe.Pointer(&m))) //nolint:gosec // it stays where it is during the call
-		if no != 0 || m.mapped > fiemapAtOnce {
+		if no != 0 || m.mapped > extentsPerCall {
 			return 0, nil, false
 		}
 		if m.mapped == 0 {

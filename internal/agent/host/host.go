@@ -23,17 +23,17 @@ type Facts struct {
 	MemoryMB int
 }
 
-// Read returns the facts of this machine.
-func Read() Facts {
+// ReadFacts returns the facts of this machine.
+func ReadFacts() Facts {
 	return Facts{Arch: runtime.GOARCH, OS: runtime.GOOS, CPUs: runtime.NumCPU(), MemoryMB: memoryMB()}
 }
 
 // FreeMemoryMB returns the memory that new processes could use, in MiB.
 func FreeMemoryMB() int { return freeMemoryMB() }
 
-// Disk returns the bytes that an ordinary user may still write, and all bytes, of the file system
+// DiskSpace returns the bytes that an ordinary user may still write, and all bytes, of the file system
 // of path.
-func Disk(path string) (free, total int64, err error) {
+func DiskSpace(path string) (free, total int64, err error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(path, &st); err != nil {
 		return 0, 0, fmt.Errorf("disk space of %s: %w", path, err)

@@ -22,6 +22,6 @@ func freeMemoryMB() int {
 	return int(uint64(pages) * uint64(unix.Getpagesize()) >> 20) //nolint:gosec // memory sizes fit
 }
 
-// process: macOS reports the times of other processes only through libproc, which needs cgo; a node
+// processUsage: macOS reports the times of other processes only through libproc, which needs cgo; a node
 // there reports no utilization.
-func process(int) (used time.Duration, resident int64, ok bool) { return 0, 0, false }
+func processUsage(int) (used time.Duration, resident int64, ok bool) { return 0, 0, false }

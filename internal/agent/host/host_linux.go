@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// ticks is how many units of processor time the kernel shows for one second; it is
+// ticksPerSecond is how many units of processor time the kernel shows for one second; it is
 // 100 on every architecture that Go supports.
-const ticks = 100
+const ticksPerSecond = 100
 
-func memoryMB() int { return meminfo("MemTotal:") }
+func memoryMB() int { return readMeminfo("MemTotal:") }
 
-func freeMemoryMB() int { return meminfo("MemAvailable:") }
+func freeMemoryMB() int { return readMeminfo("MemAvailable:") }
 
-func meminfo(key string) int {
+func readMeminfo(key string) int {
 	raw, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0
@@ -30,9 +30,9 @@ func meminfo(key string) int {
 	return 0
 }
 
-// process reads /proc/<pid>/stat: see proc(5), fields 14 and 15 (utime, stime) and 24 (rss, pages).
+// processUsage reads /proc/<pid>/stat: see proc(5), fields 14 and 15 (utime, stime) and 24 (rss, pages).
 // The name in field 2 may contain any characters, so counting starts after its closing bracket.
-func process(pid int) (used time.Duration, resident int64, ok bool) {
+func processUsage(pid int) (used time.Duration, resident int64, ok bool) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, 0, false
@@ -44,5 +44,5 @@ func process(pid int) (used time.Duration, resident int64, ok bool) {
 	user, _ := strconv.ParseInt(string(fields[11]), 10, 64)
 	system, _ := strconv.ParseInt(string(fields[12]), 10, 64)
 	pages, _ := strconv.ParseInt(string(fields[21]), 10, 64)
-	return time.Duration(user+system) * time.Second / ticks, pages * int64(os.Getpagesize()), true
+	return time.Duration(user+system) * time.Second / ticksPerSecond, pages * int64(os.Getpagesize()), true
 }

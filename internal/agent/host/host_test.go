@@ -12,7 +12,7 @@ import (
 )
 
 func TestFacts(t *testing.T) {
-	f := host.Read()
+	f := host.ReadFacts()
 	if f.CPUs < 1 || f.MemoryMB < 64 || f.OS != runtime.GOOS || f.Arch != runtime.GOARCH {
 		t.Errorf("got %+v", f)
 	}
@@ -22,11 +22,11 @@ func TestFacts(t *testing.T) {
 }
 
 func TestDisk(t *testing.T) {
-	free, total, err := host.Disk(t.TempDir())
+	free, total, err := host.DiskSpace(t.TempDir())
 	if err != nil || free <= 0 || total < free {
 		t.Errorf("%d free of %d, %v", free, total, err)
 	}
-	if _, _, err := host.Disk(filepath.Join(t.TempDir(), "none")); err == nil {
+	if _, _, err := host.DiskSpace(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a missing path has disk space")
 	}
 }
@@ -43,10 +43,10 @@ func TestAllocatedCountsNoHoles(t *testing.T) {
 	if err := os.Truncate(sparse, 1<<30); err != nil {
 		t.Fatal(err)
 	}
-	if n := host.Allocated(dir); n < 100_000 || n > 10<<20 {
+	if n := host.AllocatedBytes(dir); n < 100_000 || n > 10<<20 {
 		t.Errorf("%d bytes allocated, want about 100000", n)
 	}
-	if n := host.Allocated(filepath.Join(dir, "none")); n != 0 {
+	if n := host.AllocatedBytes(filepath.Join(dir, "none")); n != 0 {
 		t.Errorf("%d bytes in a missing directory", n)
 	}
 }
@@ -65,7 +65,7 @@ func TestLoadOfThisProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("utilization is measured on Linux only")
 	}
-	var l host.Load
+	var l host.LoadMeter
 	start := time.Now()
 	if cpu, ram := l.Measure(start, []int{os.Getpid(), 1 << 30}); cpu != 0 || ram <= 0 || ram > 1 {
 		t.Errorf("first measure: cpu %v, ram %v", cpu, ram)

@@ -35,24 +35,24 @@ const (
 // Options configure a Dir.
 type Options struct {
 	Logger *slog.Logger // nil: no log
-	// Step is called before every durable step with its name; an error ends the operation there.
+	// BeforeStep is called before every durable step with its name; an error ends the operation there.
 	// Tests use it to stop between two steps. nil: not called.
-	Step func(step string) error
-	// Sync replaces fsync of an open file or directory in tests. nil: fsync.
-	Sync func(*os.File) error
-	// Reserve is the number of bytes set aside for when the disk is full; 0: none. While they
+	BeforeStep func(step string) error
+	// SyncFile replaces fsync of an open file or directory in tests. nil: fsync.
+	SyncFile func(*os.File) error
+	// ReserveBytes is the number of bytes set aside for when the disk is full; 0: none. While they
 	// cannot be set aside, no start order is accepted.
-	Reserve int64
+	ReserveBytes int64
 }
 
 // Dir is a journal in a directory: <dir>/<instance id>/{order.json,status.json}. It may be used
 // from many goroutines, but by one at a time for one instance.
 type Dir struct {
-	root    *os.Root
-	log     *slog.Logger
-	step    func(string) error
-	sync    func(*os.File) error
-	reserve reserve
+	root       *os.Root
+	log        *slog.Logger
+	beforeStep func(string) error
+	syncFile   func(*os.File) error
+	reserve    diskReserve
 }
 
 // Open opens or creates the directory. The caller holds the lock of the node's data directory,
@@ -65,20 +65,23 @@ func Open(dir string, o Options) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	d := &Dir{root: root, log: o.Logger, step: o.Step, sync: o.Sync, reserve: reserve{root: root, size: o.Reserve}}
+	d := &Dir{
+		root: root, log: o.Logger, beforeStep: o.BeforeStep, syncFile: o.SyncFile,
+		reserve: diskReserve{root: root, sizeBytes: o.ReserveBytes},
+	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	if d.step == nil {
-		d.step = func(string) error { return nil }
+	if d.beforeStep == nil {
+		d.beforeStep = func(string) error { return nil }
 	}
-	if d.sync == nil {
-		d.sync = (*os.File).Sync
+	if d.syncFile == nil {
+		d.syncFile = (*os.File).Sync
 	}
 	if err := d.syncParent(dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("open journal: %w", err), root.Close())
 	}
-	d.refill()
+	d.refillReserve()
 	return d, nil
 }
 
@@ -88,12 +91,12 @@ func (d *Dir) Close() error { return d.root.Close() }
 // Load returns every entry, ordered by instance ID. It removes what an interrupted Accept or Remove
 // left behind. An unreadable entry is quarantined under the name .damaged-<id> and logged, never
 // dropped.
-func (d *Dir) Load() ([]Entry, error) { return d.load(true) }
+func (d *Dir) Load() ([]Entry, error) { return d.loadEntries(true) }
 
 // LoadReadOnly is Load without changing anything, for a reader concurrent with a running agent.
-func (d *Dir) LoadReadOnly() ([]Entry, error) { return d.load(false) }
+func (d *Dir) LoadReadOnly() ([]Entry, error) { return d.loadEntries(false) }
 
-func (d *Dir) load(repair bool) ([]Entry, error) {
+func (d *Dir) loadEntries(repair bool) ([]Entry, error) {
 	list, err := fs.ReadDir(d.root.FS(), ".")
 	if err != nil {
 		return nil, fmt.Errorf("read journal: %w", err)
@@ -104,7 +107,7 @@ func (d *Dir) load(repair bool) ([]Entry, error) {
 		if !item.IsDir() || CheckID(id) != nil {
 			continue
 		}
-		e, err := d.read(id)
+		e, err := d.readEntry(id)
 		switch {
 		case err == nil:
 			out = append(out, e)
@@ -123,17 +126,17 @@ func (d *Dir) load(repair bool) ([]Entry, error) {
 	return out, nil
 }
 
-func (d *Dir) read(id string) (Entry, error) {
+func (d *Dir) readEntry(id string) (Entry, error) {
 	var e Entry
 	var o storedOrder
-	if err := d.readFile(path.Join(id, orderFile), &o); err != nil {
+	if err := d.readJSON(path.Join(id, orderFile), &o); err != nil {
 		return Entry{}, err
 	}
-	e.Node, e.Order = o.Node, o.Order
+	e.NodeID, e.Order = o.Node, o.Order
 	if e.Order.InstanceID != id {
 		return Entry{}, fmt.Errorf("journal entry %s has an order for instance %q", id, e.Order.InstanceID)
 	}
-	err := d.readFile(path.Join(id, statusFile), &e.State)
+	err := d.readJSON(path.Join(id, statusFile), &e.State)
 	if errors.Is(err, fs.ErrNotExist) {
 		// Accept writes the state first, so this is damage and not an interrupted step.
 		err = fmt.Errorf("journal entry %s has no state file", id)
@@ -147,7 +150,7 @@ type storedOrder struct {
 	Node string `json:"node,omitempty"`
 }
 
-func (d *Dir) readFile(name string, into any) error {
+func (d *Dir) readJSON(name string, into any) error {
 	f, err := d.root.Open(name)
 	if err != nil {
 		return err
@@ -168,23 +171,23 @@ func (d *Dir) Accept(e Entry) error {
 		return err
 	}
 	if e.State.Ending {
-		return d.withReserve(func() error { return d.accept(e) })
+		return d.withReserve(func() error { return d.acceptOnce(e) })
 	}
 	if err := d.reserve.fill(); err != nil {
 		return fmt.Errorf("accept order: %w", err)
 	}
-	return d.accept(e)
+	return d.acceptOnce(e)
 }
 
-func (d *Dir) accept(e Entry) error {
+func (d *Dir) acceptOnce(e Entry) error {
 	id := e.Order.InstanceID
 	if err := d.root.MkdirAll(id, 0o700); err != nil {
 		return fmt.Errorf("accept order: %w", err)
 	}
-	if err := d.save(id, e.State); err != nil {
+	if err := d.saveOnce(id, e.State); err != nil {
 		return err
 	}
-	if err := d.write(path.Join(id, orderFile), storedOrder{e.Order, e.Node}); err != nil {
+	if err := d.writeJSON(path.Join(id, orderFile), storedOrder{e.Order, e.NodeID}); err != nil {
 		return fmt.Errorf("accept order: %w", err)
 	}
 	if err := d.syncDir("."); err != nil {
@@ -203,14 +206,14 @@ func (d *Dir) Save(id string, s State) error {
 		if err := d.reserve.fill(); err != nil {
 			return fmt.Errorf("write state of instance %s: %w", id, err)
 		}
-		return d.save(id, s)
+		return d.saveOnce(id, s)
 	}
-	return d.withReserve(func() error { return d.save(id, s) })
+	return d.withReserve(func() error { return d.saveOnce(id, s) })
 }
 
-func (d *Dir) save(id string, s State) error {
-	s.No += numbers
-	if err := d.write(path.Join(id, statusFile), s); err != nil {
+func (d *Dir) saveOnce(id string, s State) error {
+	s.Number += numbersPerSave
+	if err := d.writeJSON(path.Join(id, statusFile), s); err != nil {
 		return fmt.Errorf("write state of instance %s: %w", id, err)
 	}
 	return nil
@@ -221,7 +224,7 @@ func (d *Dir) Remove(id string) error {
 	if err := CheckID(id); err != nil {
 		return err
 	}
-	if err := d.step(StepRemove); err != nil {
+	if err := d.beforeStep(StepRemove); err != nil {
 		return err
 	}
 	err := d.root.Remove(path.Join(id, orderFile))
@@ -235,17 +238,17 @@ func (d *Dir) Remove(id string) error {
 		return fmt.Errorf("remove journal entry: %w", err)
 	}
 	err = d.root.RemoveAll(id)
-	d.refill() // the VM has been removed by now, so there is free space
+	d.refillReserve() // the VM has been removed by now, so there is free space
 	return err
 }
 
-// write replaces a file so that a reader after a crash finds the old or the new one.
-func (d *Dir) write(name string, value any) error {
+// writeJSON replaces a file so that a reader after a crash finds the old or the new one.
+func (d *Dir) writeJSON(name string, value any) error {
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	if err := d.step(StepWrite); err != nil {
+	if err := d.beforeStep(StepWrite); err != nil {
 		return err
 	}
 	temp := name + ".new"
@@ -256,13 +259,13 @@ func (d *Dir) write(name string, value any) error {
 	if _, err := f.Write(raw); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	if err := d.step(StepSync); err != nil {
+	if err := d.beforeStep(StepSync); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	if err := errors.Join(d.sync(f), f.Close()); err != nil {
+	if err := errors.Join(d.syncFile(f), f.Close()); err != nil {
 		return err
 	}
-	if err := d.step(StepRename); err != nil {
+	if err := d.beforeStep(StepRename); err != nil {
 		return err
 	}
 	if err := d.root.Rename(temp, name); err != nil {
@@ -272,14 +275,14 @@ func (d *Dir) write(name string, value any) error {
 }
 
 func (d *Dir) syncDir(name string) error {
-	if err := d.step(StepDir); err != nil {
+	if err := d.beforeStep(StepDir); err != nil {
 		return err
 	}
 	f, err := d.root.Open(name)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.sync(f), f.Close())
+	return errors.Join(d.syncFile(f), f.Close())
 }
 
 // syncParent makes the journal's own name durable.
@@ -288,12 +291,12 @@ func (d *Dir) syncParent(dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.sync(f), f.Close())
+	return errors.Join(d.syncFile(f), f.Close())
 }
 
-// Reader returns the entries in dir without opening the journal; a missing directory is an empty
+// ReadEntries returns the entries in dir without opening the journal; a missing directory is an empty
 // journal.
-func Reader(dir string) ([]Entry, error) {
+func ReadEntries(dir string) ([]Entry, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -306,7 +309,7 @@ func Reader(dir string) ([]Entry, error) {
 	return d.LoadReadOnly()
 }
 
-// Tombstone returns the state of an instance that the node only has to remove.
-func Tombstone(o api.Order) State {
+// RemovalState returns the state of an instance that the node only has to remove.
+func RemovalState(o api.Order) State {
 	return State{Claim: o.Claim, Phase: api.PhaseAccepted, Ending: true}
 }

@@ -30,7 +30,7 @@ var operations = map[string]struct {
 	"accept an end": {
 		func(d *journal.Dir) error {
 			return d.Accept(journal.Entry{
-				Order: start(idB, "1").Order, State: journal.Tombstone(start(idB, "1").Order),
+				Order: start(idB, "1").Order, State: journal.RemovalState(start(idB, "1").Order),
 			})
 		},
 		"write sync rename dir write sync rename dir dir",
@@ -60,11 +60,11 @@ func TestFailedSteps(t *testing.T) {
 				}
 				var steps []string
 				d, err := journal.Open(dir, journal.Options{
-					Step: func(step string) error {
+					BeforeStep: func(step string) error {
 						steps = append(steps, step)
 						return broken("step " + step)
 					},
-					Sync: func(f *os.File) error { return errors.Join(f.Sync(), broken("fsync of "+f.Name())) },
+					SyncFile: func(f *os.File) error { return errors.Join(f.Sync(), broken("fsync of "+f.Name())) },
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -136,7 +136,7 @@ func TestUnusualFiles(t *testing.T) {
 			func(string) error { return nil },
 			func(d *journal.Dir) error {
 				return d.Save(idA,
-					journal.State{Task: &journal.Task{Run: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}})
+					journal.State{Task: &journal.Task{RunStartedAt: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}})
 			}, "year",
 		},
 	} {
@@ -205,7 +205,7 @@ func TestReserveIsGivenUpOnce(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		tries, broken := 0, false
-		d, err := journal.Open(dir, journal.Options{Reserve: c.size, Step: func(step string) error {
+		d, err := journal.Open(dir, journal.Options{ReserveBytes: c.size, BeforeStep: func(step string) error {
 			if !broken || step != journal.StepWrite {
 				return nil
 			}
@@ -235,7 +235,7 @@ func TestReserveIsMadeWhole(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, ".reserve")
 	read := func() []byte {
-		d, err := journal.Open(dir, journal.Options{Reserve: 4096})
+		d, err := journal.Open(dir, journal.Options{ReserveBytes: 4096})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,11 +261,11 @@ func TestTaskIsOver(t *testing.T) {
 		api.TaskAccepted: false, api.TaskTesting: false, api.TaskDone: true, api.TaskFailed: true,
 	} {
 		task := &journal.Task{Order: api.Order{Task: "id"}, Stage: stage}
-		if task.Over() != over || task.ID() != "id" {
-			t.Errorf("%s is over: %t; id %q", stage, task.Over(), task.ID())
+		if task.IsOver() != over || task.ID() != "id" {
+			t.Errorf("%s is over: %t; id %q", stage, task.IsOver(), task.ID())
 		}
 	}
-	if none := (*journal.Task)(nil); !none.Over() || none.ID() != "" {
+	if none := (*journal.Task)(nil); !none.IsOver() || none.ID() != "" {
 		t.Error("nobody's task is not over, or has an id")
 	}
 }

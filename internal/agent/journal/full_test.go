@@ -33,7 +33,7 @@ func TestFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	d, err := journal.Open(filepath.Join(dir, "instances"), journal.Options{Reserve: journal.Reserve})
+	d, err := journal.Open(filepath.Join(dir, "instances"), journal.Options{ReserveBytes: journal.DefaultReserveBytes})
 	if err != nil {
 		t.Fatal(err)
 	}

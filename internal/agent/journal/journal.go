@@ -22,9 +22,9 @@ import (
 
 // Entry contains everything a node knows about one instance.
 type Entry struct {
-	// Node is the ID under which the node accepted the order; "" in entries of versions that did
+	// NodeID is the ID under which the node accepted the order; "" in entries of versions that did
 	// not record it.
-	Node string
+	NodeID string
 	// Order is the accepted order. For an instance that the node was only ordered to terminate, it
 	// is the terminate order.
 	Order api.Order
@@ -33,9 +33,9 @@ type Entry struct {
 
 // State is the progress of an instance. It is always written completely.
 type State struct {
-	// No is the number of the last status. On disk it is a number that no status has reached yet,
+	// Number is the number of the last status. On disk it is a number that no status has reached yet,
 	// so that numbers grow across a crash without a write for each.
-	No int64 `json:"no"`
+	Number int64 `json:"no"`
 	// Claim is the claim that statuses carry: the order's, or that of a later
 	// terminate order.
 	Claim string    `json:"claim"`
@@ -55,24 +55,24 @@ type State struct {
 	Task *Task `json:"task,omitempty"`
 }
 
-// numbers is the number of statuses that may follow a durable state before the next one.
-const numbers = 1 << 16
+// numbersPerSave is the number of statuses that may follow a durable state before the next one.
+const numbersPerSave = 1 << 16
 
-// idForm is the form of an instance ID: it becomes a directory name. IDs are UUIDs, but an orphaned
+// instanceIDPattern is the form of an instance ID: it becomes a directory name. IDs are UUIDs, but an orphaned
 // VM is terminated by whatever ID it has.
-var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+var instanceIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // CheckID refuses an instance id that cannot be a directory name.
 func CheckID(id string) error {
-	if !idForm.MatchString(id) {
+	if !instanceIDPattern.MatchString(id) {
 		return farm.Invalid("instance_id", "%q: only letters, digits, '.', '_' and '-' are allowed", id)
 	}
 	return nil
 }
 
-// Reserved reports whether no is still below the numbers that the last Save, of a state
+// IsNumberReserved reports whether no is still below the numbers that the last Save, of a state
 // with number saved, has set aside. Beyond it the state has to be saved again.
-func Reserved(no, saved int64) bool { return no < saved+numbers }
+func IsNumberReserved(no, saved int64) bool { return no < saved+numbersPerSave }
 
 // Memory is a journal that lives as long as the process. The zero value is empty
 // and ready. It may be used from many goroutines.
@@ -87,7 +87,7 @@ func (m *Memory) Load() ([]Entry, error) {
 	defer m.mu.Unlock()
 	out := make([]Entry, 0, len(m.entries))
 	for _, e := range m.entries {
-		e.State.No += numbers
+		e.State.Number += numbersPerSave
 		out = append(out, e)
 	}
 	slices.SortFunc(out, func(a, b Entry) int { return strings.Compare(a.Order.InstanceID, b.Order.InstanceID) })

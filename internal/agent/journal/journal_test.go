@@ -49,7 +49,7 @@ func start(id, claim string) journal.Entry {
 
 func open(t *testing.T, dir string, step func(string) error) *journal.Dir {
 	t.Helper()
-	d, err := journal.Open(dir, journal.Options{Step: step})
+	d, err := journal.Open(dir, journal.Options{BeforeStep: step})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestBook(t *testing.T) {
 			must(b.Accept(start(idB, "1")))
 			must(b.Accept(start(idA, "2")))
 			s := journal.State{
-				No: 5, Claim: "2", Phase: api.PhaseRunning, ScriptBegun: true,
+				Number: 5, Claim: "2", Phase: api.PhaseRunning, ScriptBegun: true,
 				VM: &api.NodeVM{UUID: "u"},
 			}
 			s.Task = &journal.Task{
@@ -96,8 +96,8 @@ func TestBook(t *testing.T) {
 					Disks: []hv.SavedDisk{{Path: "/d", Format: "qcow2", Bytes: 1}}, State: "/s",
 					Pin: hv.Compat{CPUs: 2},
 				},
-				Version: &api.PushResult{ContentID: "c"}, Roots: map[string]string{"d": "r"},
-				Run: time.Unix(1, 5).UTC(),
+				Version: &api.PushResult{ContentID: "c"}, ChainIDs: map[string]string{"d": "r"},
+				RunStartedAt: time.Unix(1, 5).UTC(),
 			}
 			must(b.Save(idA, s))
 			list, err := b.Load()
@@ -105,10 +105,10 @@ func TestBook(t *testing.T) {
 			if len(list) != 2 || list[0].Order.InstanceID != idA || list[1].Order.InstanceID != idB {
 				t.Fatalf("Load gives %+v, want two entries in order", list)
 			}
-			if list[0].State.No <= s.No || journal.Reserved(list[0].State.No, s.No) {
-				t.Errorf("number after Load is %d: it may have been used after %d", list[0].State.No, s.No)
+			if list[0].State.Number <= s.Number || journal.IsNumberReserved(list[0].State.Number, s.Number) {
+				t.Errorf("number after Load is %d: it may have been used after %d", list[0].State.Number, s.Number)
 			}
-			list[0].State.No = s.No
+			list[0].State.Number = s.Number
 			if diff := cmp.Diff(s, list[0].State); diff != "" {
 				t.Errorf("state (-want +got):\n%s", diff)
 			}
@@ -169,7 +169,7 @@ func TestCrash(t *testing.T) {
 					}
 				}
 			}
-			d, err := journal.Open(dir, journal.Options{Sync: tree.Sync, Step: func(step string) error {
+			d, err := journal.Open(dir, journal.Options{SyncFile: tree.Sync, BeforeStep: func(step string) error {
 				steps++
 				look("before "+step, op.before, op.after)
 				return nil
@@ -226,7 +226,7 @@ func TestNewJournalIsThereAfterACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tree.Close()
-	d, err := journal.Open(filepath.Join(base, "instances"), journal.Options{Sync: tree.Sync})
+	d, err := journal.Open(filepath.Join(base, "instances"), journal.Options{SyncFile: tree.Sync})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestDamagedEntryIsSetAside(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := names(t, dir)
-			if looked, err := journal.Reader(dir); err != nil || len(looked) != 1 ||
+			if looked, err := journal.ReadEntries(dir); err != nil || len(looked) != 1 ||
 				!slices.Equal(names(t, dir), before) {
 				t.Fatalf("Reader gives %d entries, %v, want the whole one; %v is left", len(looked), err, names(t, dir))
 			}
@@ -338,14 +338,14 @@ func names(t *testing.T, dir string) []string {
 
 func TestReaderWithoutDirectory(t *testing.T) {
 	dir := t.TempDir()
-	if got, err := journal.Reader(filepath.Join(dir, "none")); err != nil || len(got) != 0 {
+	if got, err := journal.ReadEntries(filepath.Join(dir, "none")); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v, want nothing", got, err)
 	}
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := journal.Reader(file); err == nil {
+	if _, err := journal.ReadEntries(file); err == nil {
 		t.Error("a file is read as a journal")
 	}
 	if _, err := journal.Open(filepath.Join(file, "journal"), journal.Options{}); !errors.Is(err, syscall.ENOTDIR) {
@@ -360,15 +360,16 @@ func TestReserve(t *testing.T) {
 	file := filepath.Join(dir, ".reserve")
 	there := func() bool {
 		info, err := os.Stat(file)
-		return err == nil && info.Size() == journal.Reserve
+		return err == nil && info.Size() == journal.DefaultReserveBytes
 	}
 	crowded := false
-	d, err := journal.Open(dir, journal.Options{Reserve: journal.Reserve, Step: func(step string) error {
-		if crowded && step == journal.StepWrite && there() {
-			return syscall.ENOSPC
-		}
-		return nil
-	}})
+	d, err := journal.Open(
+		dir, journal.Options{ReserveBytes: journal.DefaultReserveBytes, BeforeStep: func(step string) error {
+			if crowded && step == journal.StepWrite && there() {
+				return syscall.ENOSPC
+			}
+			return nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -388,7 +389,7 @@ func TestReserve(t *testing.T) {
 	}
 	crowded = false
 	end := start(idB, "1")
-	end.State = journal.Tombstone(end.Order)
+	end.State = journal.RemovalState(end.Order)
 	state := func(task journal.Task) journal.State {
 		return journal.State{Claim: "1", Phase: api.PhaseRunning, Task: &task}
 	}
@@ -431,14 +432,14 @@ func TestReserve(t *testing.T) {
 func TestNodeIsKept(t *testing.T) {
 	dir := t.TempDir()
 	e := start(idA, "1")
-	e.Node = "node"
+	e.NodeID = "node"
 	if err := open(t, dir, nil).Accept(e); err != nil {
 		t.Fatal(err)
 	}
 	if err := open(t, dir, nil).Accept(start(idB, "1")); err != nil {
 		t.Fatal(err)
 	}
-	if got := load(t, open(t, dir, nil)); got[idA].Node != "node" || got[idB].Node != "" {
-		t.Errorf("got nodes %q and %q", got[idA].Node, got[idB].Node)
+	if got := load(t, open(t, dir, nil)); got[idA].NodeID != "node" || got[idB].NodeID != "" {
+		t.Errorf("got nodes %q and %q", got[idA].NodeID, got[idB].NodeID)
 	}
 }

@@ -13,9 +13,9 @@ type Task struct {
 	// Order is the accepted order. Once the task is over it no longer contains secrets.
 	Order api.Order     `json:"order"`
 	Stage api.TaskStage `json:"stage"`
-	// Run is the start time of the VM's run that a restart ends: the restart is done when the VM is
+	// RunStartedAt is the start time of the VM's run that a restart ends: the restart is done when the VM is
 	// in another run.
-	Run time.Time `json:"run,omitzero"`
+	RunStartedAt time.Time `json:"run,omitzero"`
 	// ScriptBegun is set before the save's script runs. If Script is nil after a restart of the
 	// agent, the result is unknown.
 	ScriptBegun bool `json:"script_begun,omitempty"`
@@ -25,8 +25,8 @@ type Task struct {
 	Saved *hv.Saved `json:"saved,omitempty"`
 	// Version is the published version, and Roots has the digests of its files' layers until the
 	// task is over.
-	Version *api.PushResult   `json:"version,omitempty"`
-	Roots   map[string]string `json:"roots,omitempty"`
+	Version  *api.PushResult   `json:"version,omitempty"`
+	ChainIDs map[string]string `json:"roots,omitempty"`
 	// Failure is why the task fails. It is set before the task is rolled back, and reported afterwards.
 	Failure *TaskFailure `json:"failure,omitempty"`
 }
@@ -37,8 +37,8 @@ type TaskFailure struct {
 	Code    int    `json:"code,omitempty"` // exit code of the script that failed it
 }
 
-// Over reports whether nothing is left to do for the task. A nil task is over.
-func (t *Task) Over() bool {
+// IsOver reports whether nothing is left to do for the task. A nil task is over.
+func (t *Task) IsOver() bool {
 	return t == nil || t.Stage == api.TaskDone || t.Stage == api.TaskFailed
 }
 

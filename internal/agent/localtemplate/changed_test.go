@@ -29,7 +29,7 @@ func twoTags(t *testing.T) (reg *counting, id string, disks [2][]byte) {
 	if err := os.WriteFile(path, disks[0], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pushed, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(),
+	pushed, err := localtemplate.RegistryImages{ImageTool: plain{}, Registry: reg}.Push(t.Context(),
 		hv.Disk{Path: path, Format: "raw"},
 		localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
@@ -139,7 +139,7 @@ func (l *lib) twin(disk []byte) (dir string) {
 	if err := os.WriteFile(path, disk, 0o600); err != nil {
 		l.t.Fatal(err)
 	}
-	twin, err := localtemplate.ImageTransfer{Images: plain{}, Registry: l.reg}.Publish(l.t.Context(),
+	twin, err := localtemplate.RegistryImages{ImageTool: plain{}, Registry: l.reg}.Push(l.t.Context(),
 		hv.Disk{Path: path, Format: "raw"},
 		localtemplate.Settings{Name: "twin"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {

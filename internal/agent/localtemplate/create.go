@@ -31,9 +31,9 @@ const (
 // Progress receives the number of bytes that are done and the total; it may be nil.
 type Progress func(done, total int64)
 
-// Format returns the image format of a file: the named one, otherwise by the file's extension. It
+// ImageFormat returns the image format of a file: the named one, otherwise by the file's extension. It
 // never looks inside, since a guest can write any header to its disk.
-func Format(path, named string) (string, error) {
+func ImageFormat(path, named string) (string, error) {
 	switch {
 	case named == "raw" || named == "qcow2":
 		return named, nil
@@ -63,16 +63,16 @@ func (l *Store) Import(ctx context.Context, from hv.Disk, s Settings, progress P
 	case info.IsDir():
 		return Template{}, farm.Refused("%s is a directory, not a disk image", from.Path)
 	}
-	if _, err := l.images.Check(ctx, from); err != nil {
+	if _, err := l.imageTool.Check(ctx, from); err != nil {
 		return Template{}, fmt.Errorf("import %s: %w", from.Path, err)
 	}
-	return l.make(s, func(dir string) error {
+	return l.buildTemplate(s, func(dir string) error {
 		to := hv.Disk{Path: filepath.Join(dir, diskFile), Format: "qcow2"}
 		if from.Format == to.Format {
 			return copyFile(ctx, from.Path, to.Path, progress)
 		}
-		stop := follow(dir, max(host.Allocated(from.Path), 1), progress)
-		err := l.images.Convert(ctx, from, to)
+		stop := reportDirGrowth(dir, max(host.AllocatedBytes(from.Path), 1), progress)
+		err := l.imageTool.Convert(ctx, from, to)
 		stop(err)
 		if err != nil {
 			return err
@@ -91,13 +91,13 @@ func syncFile(path string) error {
 
 // Create makes a template with an empty disk of bytes bytes.
 func (l *Store) Create(ctx context.Context, bytes int64, s Settings) (Template, error) {
-	return l.make(s, func(dir string) error {
-		return l.images.Create(ctx, hv.Disk{Path: filepath.Join(dir, diskFile), Format: "qcow2"}, bytes)
+	return l.buildTemplate(s, func(dir string) error {
+		return l.imageTool.Create(ctx, hv.Disk{Path: filepath.Join(dir, diskFile), Format: "qcow2"}, bytes)
 	})
 }
 
-// make builds a template in a temporary directory and renames that when it is complete.
-func (l *Store) make(s Settings, fill func(dir string) error) (Template, error) {
+// buildTemplate builds a template in a temporary directory and renames that when it is complete.
+func (l *Store) buildTemplate(s Settings, fill func(dir string) error) (Template, error) {
 	if s.Name == "" {
 		return Template{}, farm.Invalid("name", "is required")
 	}
@@ -105,7 +105,7 @@ func (l *Store) make(s Settings, fill func(dir string) error) (Template, error) 
 		return Template{}, err
 	}
 	r, c := newTemplate(s)
-	raw, err := c.bytes()
+	raw, err := c.encode()
 	if err != nil {
 		return Template{}, err
 	}
@@ -130,12 +130,12 @@ func (l *Store) make(s Settings, fill func(dir string) error) (Template, error) 
 		return Template{}, errors.Join(fmt.Errorf("create template: %w", withoutPaths(err)),
 			os.RemoveAll(filepath.Join(l.dir, temp)))
 	}
-	return l.show(r.ID)
+	return l.showTemplate(r.ID)
 }
 
 // commitDir writes the record and renames the directory to its final name.
-func (l *Store) commitDir(temp string, r record) error {
-	if err := l.write(temp, r); err != nil {
+func (l *Store) commitDir(temp string, r templateRecord) error {
+	if err := l.writeRecord(temp, r); err != nil {
 		return err
 	}
 	if err := os.Rename(filepath.Join(l.dir, temp), filepath.Join(l.dir, r.ID)); err != nil {
@@ -145,20 +145,20 @@ func (l *Store) commitDir(temp string, r record) error {
 }
 
 // newTemplate returns a new template with defaults and the settings.
-func newTemplate(s Settings) (record, config) {
-	r := record{
+func newTemplate(s Settings) (templateRecord, config) {
+	r := templateRecord{
 		ID: uuid.NewString(), Name: s.Name, Arch: s.Arch, Created: time.Now().UTC().Truncate(time.Second),
-		Current: localDir, Versions: []version{{Dir: localDir, Number: -1}},
+		CurrentDir: localDir, Versions: []templateVersion{{DirName: localDir, Number: -1}},
 	}
 	if r.Arch == "" {
 		r.Arch = runtime.GOARCH
 	}
 	var c config
-	c.view.Name, c.view.UUID = r.Name, r.ID
-	c.view.HardDrives = []api.ConfigDrive{{Controller: controller, File: diskFile, Format: "qcow2"}}
+	c.parsed.Name, c.parsed.UUID = r.Name, r.ID
+	c.parsed.HardDrives = []api.ConfigDrive{{Controller: controller, File: diskFile, Format: "qcow2"}}
 	c.apply(Settings{
-		CPUs: DefaultCPUs, MemoryMB: DefaultMemoryMB, Network: Networks[0], Firmware: Firmwares[0],
-		Ports: []api.ConfigPort{SSH},
+		CPUs: DefaultCPUs, MemoryMB: DefaultMemoryMB, NetworkMode: Networks[0], Firmware: Firmwares[0],
+		Ports: []api.ConfigPort{SSHRule},
 	})
 	c.apply(s)
 	return r, c
@@ -187,7 +187,7 @@ func copyFile(ctx context.Context, from, to string, progress Progress) (err erro
 			return err
 		}
 		n, err := io.ReadFull(in, buf)
-		if n > 0 && !zero(buf[:n]) {
+		if n > 0 && !isZero(buf[:n]) {
 			if _, err := out.WriteAt(buf[:n], done); err != nil {
 				return err
 			}
@@ -205,7 +205,7 @@ func copyFile(ctx context.Context, from, to string, progress Progress) (err erro
 	}
 }
 
-func zero(b []byte) bool {
+func isZero(b []byte) bool {
 	for _, c := range b {
 		if c != 0 {
 			return false
@@ -214,9 +214,9 @@ func zero(b []byte) bool {
 	return true
 }
 
-// follow reports the growth of a directory as the progress of work that has no progress reports.
+// reportDirGrowth reports the growth of a directory as the progress of work that has no progress reports.
 // The returned function ends it, with the total when the work succeeded.
-func follow(dir string, total int64, progress Progress) (stop func(error)) {
+func reportDirGrowth(dir string, total int64, progress Progress) (stop func(error)) {
 	if progress == nil {
 		return func(error) {}
 	}
@@ -230,7 +230,7 @@ func follow(dir string, total int64, progress Progress) (stop func(error)) {
 			case <-done:
 				return
 			case <-ticker.C:
-				progress(min(host.Allocated(dir), total), total)
+				progress(min(host.AllocatedBytes(dir), total), total)
 			}
 		}
 	}()

@@ -34,8 +34,8 @@ func TestPushOfWhatTheGuestSees(t *testing.T) {
 		len(versions(t, dir, vm.ID)) != 1 {
 		t.Errorf("after the push: %+v, %v", after, err)
 	}
-	x := localtemplate.ImageTransfer{Registry: reg, Images: plain{}}
-	byFile, err := x.Publish(t.Context(), hv.Disk{Path: path, Format: "qcow2"}, localtemplate.Settings{Name: "other"},
+	x := localtemplate.RegistryImages{Registry: reg, ImageTool: plain{}}
+	byFile, err := x.Push(t.Context(), hv.Disk{Path: path, Format: "qcow2"}, localtemplate.Settings{Name: "other"},
 		localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		t.Fatal(err)

@@ -149,7 +149,7 @@ func TestNextTagCostsWhatChanged(t *testing.T) {
 	if err := os.WriteFile(path, disk, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(),
+	first, err := localtemplate.RegistryImages{ImageTool: plain{}, Registry: reg}.Push(t.Context(),
 		hv.Disk{Path: path, Format: "raw"},
 		localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
@@ -212,7 +212,7 @@ func TestPullContinuesWithItsSecondStep(t *testing.T) {
 	if err := os.WriteFile(path, disk, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pushed, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(),
+	pushed, err := localtemplate.RegistryImages{ImageTool: plain{}, Registry: reg}.Push(t.Context(),
 		hv.Disk{Path: path, Format: "raw"},
 		localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
@@ -260,7 +260,7 @@ func TestPushOntoAnotherTemplateSendsWhatDiffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.Push(t.Context(), reg, ids["new"],
-		localtemplate.PushOptions{Tag: "v2", Existing: ids["old"]}); err != nil {
+		localtemplate.PushOptions{Tag: "v2", TargetTemplate: ids["old"]}); err != nil {
 		t.Fatal(err)
 	}
 	if reg.sent > 100<<10 {

@@ -19,10 +19,10 @@ import (
 type PushOptions struct {
 	Tag         string
 	Description string
-	// Existing is the ID of the registry's template that gets the tag; "" means the template with
+	// TargetTemplate is the ID of the registry's template that gets the tag; "" means the template with
 	// the ID of the local one, which is created if missing.
-	Existing string
-	Progress func(transfer.Progress)
+	TargetTemplate string
+	PushProgress   func(transfer.Progress)
 	// HashProgress receives the progress of reading the disks once more, so that the next push finds
 	// the changes.
 	HashProgress func(transfer.Progress)
@@ -31,22 +31,22 @@ type PushOptions struct {
 // Push publishes the current version of a template.
 func (l *Store) Push(ctx context.Context, reg Registry, id string, o PushOptions) (api.PushResult, error) {
 	var none api.PushResult
-	lock, err := l.lock(id)
+	lock, err := l.lockTemplate(id)
 	if err != nil {
 		return none, err
 	}
 	defer lock.Release()
-	r, c, err := l.read(id)
+	r, c, err := l.readTemplate(id)
 	if err != nil {
 		return none, err
 	}
-	push := transfer.PushOptions{Progress: o.Progress, Roots: map[string]string{}, Request: api.PushRequest{
+	push := transfer.PushOptions{Progress: o.PushProgress, Roots: map[string]string{}, Request: api.PushRequest{
 		ID: r.ID, Name: r.Name, Tag: o.Tag, Description: o.Description, Arch: r.Arch,
 	}}
-	if o.Existing != "" {
-		push.Request.ID, push.Request.MustExist = o.Existing, true
+	if o.TargetTemplate != "" {
+		push.Request.ID, push.Request.MustExist = o.TargetTemplate, true
 	}
-	before, err := l.describe(&push, r, c, o.Existing)
+	before, err := l.describeVersion(&push, r, c, o.TargetTemplate)
 	if err != nil {
 		return none, err
 	}
@@ -55,63 +55,65 @@ func (l *Store) Push(ctx context.Context, reg Registry, id string, o PushOptions
 	if err != nil {
 		return result, withoutPaths(err)
 	}
-	if o.Existing == "" {
-		v := r.version(r.Current)
+	if o.TargetTemplate == "" {
+		v := r.findVersion(r.CurrentDir)
 		v.Tag, v.Number, v.ContentID = result.Tag, result.Number, result.ContentID
 	}
-	return result, l.pushed(ctx, r, setChainIDs(push, before), o.HashProgress)
+	return result, l.recordPush(ctx, r, setChainIDs(push, before), o.HashProgress)
 }
 
-// describe adds the files and the configuration of a template's current version to a push, and
+// describeVersion adds the files and the configuration of a template's current version to a push, and
 // returns the contents of the files as they are.
-func (l *Store) describe(push *transfer.PushOptions, r record, c config, existing string) ([]content, error) {
-	dir := filepath.Join(l.dir, r.ID, r.Current)
+func (l *Store) describeVersion(
+	push *transfer.PushOptions, r templateRecord, c config, existing string,
+) ([]diskContent, error) {
+	dir := filepath.Join(l.dir, r.ID, r.CurrentDir)
 	var err error
 	if push.Request.NVRAM, err = os.ReadFile(filepath.Join(dir, nvramFile)); err != nil &&
 		!errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("push: %w", withoutPaths(err))
 	}
-	var before []content
-	for i, d := range c.view.HardDrives {
+	var before []diskContent
+	for i, d := range c.parsed.HardDrives {
 		if d.File == "" || d.File != filepath.Base(d.File) {
 			return nil, farm.Refused("Template %s has a disk %q, which is a path and not a file name", r.ID, d.File)
 		}
-		file := published(c.view.HardDrives, i, filepath.Join(dir, d.File))
-		k := contentBefore(file)
-		setPushSource(&file, l.known(r, existing, i, d.File), k)
+		file := pushFileOf(c.parsed.HardDrives, i, filepath.Join(dir, d.File))
+		k := contentBeforePush(file)
+		setPushSource(&file, l.knownOrigin(r, existing, i, d.File), k)
 		push.Files, before = append(push.Files, file), append(before, k)
 	}
-	push.Request.Config, err = c.bytes()
+	push.Request.Config, err = c.encode()
 	return before, err
 }
 
-// pushed records the contents of the disks of a version that was pushed.
-func (l *Store) pushed(
-	ctx context.Context, r record, files map[string]content, progress func(transfer.Progress),
+// recordPush records the contents of the disks of a version that was pushed.
+func (l *Store) recordPush(
+	ctx context.Context, r templateRecord, files map[string]diskContent, progress func(transfer.Progress),
 ) error {
-	v := r.version(r.Current)
+	v := r.findVersion(r.CurrentDir)
 	v.Files = files
-	if err := l.write(r.ID, r); err != nil {
+	if err := l.writeRecord(r.ID, r); err != nil {
 		return fmt.Errorf("version pushed, but recording this in the local template failed: %w", withoutPaths(err))
 	}
-	v.remember(ctx, filepath.Join(l.dir, r.ID, r.Current), progress)
+	v.createChecksums(ctx, filepath.Join(l.dir, r.ID, r.CurrentDir), progress)
 	return nil
 }
 
-// unnamed is the tip of a content whose chain ID is not known yet.
-const unnamed = "-"
+// unknownChainID is the tip of a content whose chain ID is not known yet.
+const unknownChainID = "-"
 
-// contentBefore returns the content of a file before it is pushed.
-func contentBefore(f transfer.PushFile) content {
+// contentBeforePush returns the content of a file before it is pushed.
+func contentBeforePush(f transfer.PushFile) diskContent {
 	if f.Disk != nil {
-		return contentOf(f.Disk.Path, f.Disk.Format, unnamed)
+		return contentOf(f.Disk.Path, f.Disk.Format, unknownChainID)
 	}
-	return contentOf(f.Path, f.Format, unnamed)
+	return contentOf(f.Path, f.Format, unknownChainID)
 }
 
 // refuseIfChanged refuses a push before its version is created when a file was changed since before: the
 // pushed data may be neither the old content nor the new one.
-func refuseIfChanged(push *transfer.PushOptions, before []content) {
+func refuseIfChanged(push *transfer.PushOptions, before []diskContent) {
 	changed := farm.Refused(
 		"A disk was changed during the push; nothing was published. Push again when no process writes to the disk")
 	push.Ready = func() error {
@@ -120,7 +122,7 @@ func refuseIfChanged(push *transfer.PushOptions, before []content) {
 			if f.Disk != nil {
 				path = f.Disk.Path
 			}
-			if !before[i].matches(path) {
+			if !before[i].matchesFile(path) {
 				return changed
 			}
 		}
@@ -130,12 +132,12 @@ func refuseIfChanged(push *transfer.PushOptions, before []content) {
 }
 
 // setChainIDs sets the chain IDs of the contents of a push's disks.
-func setChainIDs(push transfer.PushOptions, before []content) map[string]content {
-	files := map[string]content{}
+func setChainIDs(push transfer.PushOptions, before []diskContent) map[string]diskContent {
+	files := map[string]diskContent{}
 	for i, f := range push.Files {
 		if f.Disk != nil {
 			k := before[i]
-			k.Tip = push.Roots[f.Name]
+			k.ChainID = push.Roots[f.Name]
 			files[filepath.Base(f.Disk.Path)] = k
 		}
 	}
@@ -144,15 +146,15 @@ func setChainIDs(push transfer.PushOptions, before []content) map[string]content
 
 // diskOrigin is the content of a disk, or of the disk that it was made from.
 type diskOrigin struct {
-	content
-	dir string // directory of its checksum file
+	diskContent
+	checksumDir string // directory of its checksum file
 }
 
-// known returns the recorded content of drive i of a template: that of its file, otherwise that of
+// knownOrigin returns the recorded content of drive i of a template: that of its file, otherwise that of
 // the same drive of the template that is to get the version, if that is local, too.
-func (l *Store) known(r record, existing string, i int, file string) diskOrigin {
-	dir := filepath.Join(l.dir, r.ID, r.Current)
-	if k := r.version(r.Current).Files[file]; k.Tip != "" {
+func (l *Store) knownOrigin(r templateRecord, existing string, i int, file string) diskOrigin {
+	dir := filepath.Join(l.dir, r.ID, r.CurrentDir)
+	if k := r.findVersion(r.CurrentDir).Files[file]; k.ChainID != "" {
 		return diskOrigin{k, dir}
 	}
 	return l.recordedOrigin(existing, i)
@@ -164,33 +166,36 @@ func (l *Store) recordedOrigin(id string, i int) diskOrigin {
 	if !uuidForm.MatchString(id) {
 		return diskOrigin{}
 	}
-	r, c, err := l.read(id)
-	if err != nil || i >= len(c.view.HardDrives) {
+	r, c, err := l.readTemplate(id)
+	if err != nil || i >= len(c.parsed.HardDrives) {
 		return diskOrigin{}
 	}
-	return diskOrigin{r.version(r.Current).Files[c.view.HardDrives[i].File], filepath.Join(l.dir, id, r.Current)}
+	return diskOrigin{r.findVersion(r.CurrentDir).Files[c.parsed.HardDrives[i].File], filepath.Join(l.dir, id,
+		r.CurrentDir)}
 }
 
-// same reports whether two contents are of one file that was not written to between them.
-func (k content) same(other content) bool { return k.Size == other.Size && k.Time == other.Time }
+// hasSameFile reports whether two contents are of one file that was not written to between them.
+func (k diskContent) hasSameFile(other diskContent) bool {
+	return k.FileBytes == other.FileBytes && k.ModifiedNanos == other.ModifiedNanos
+}
 
 // setPushSource has a disk pushed by its digest, or as the difference from the disk it was made from. now is
 // its content.
-func setPushSource(f *transfer.PushFile, p diskOrigin, now content) {
-	if f.Disk == nil || p.Tip == "" {
+func setPushSource(f *transfer.PushFile, p diskOrigin, now diskContent) {
+	if f.Disk == nil || p.ChainID == "" {
 		return
 	}
-	if filepath.Dir(f.Disk.Path) == p.dir && p.same(now) {
-		f.Root = p.Tip
-	} else if sums := p.sums(p.dir); sums != "" {
-		f.Parent = &transfer.PushParent{Tip: p.Tip, Sums: sums}
+	if filepath.Dir(f.Disk.Path) == p.checksumDir && p.hasSameFile(now) {
+		f.Root = p.ChainID
+	} else if sums := p.checksumPath(p.checksumDir); sums != "" {
+		f.Parent = &transfer.PushParent{Tip: p.ChainID, Sums: sums}
 	}
 }
 
-// published returns how the disk of a drive is pushed, and changes the drive's configuration to
+// pushFileOf returns how the disk of a drive is pushed, and changes the drive's configuration to
 // what a pull will deliver: a raw disk of what the guest sees, so that the next tag costs only what
 // the guest changed. An image that cannot be read that way is pushed byte for byte.
-func published(drives []api.ConfigDrive, i int, path string) transfer.PushFile {
+func pushFileOf(drives []api.ConfigDrive, i int, path string) transfer.PushFile {
 	d := &drives[i]
 	asItIs := transfer.PushFile{Name: d.File, Path: path, Kind: api.FileDisk, Format: d.Format}
 	disk := &transfer.Disk{Path: path, Format: d.Format}

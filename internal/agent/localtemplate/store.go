@@ -39,8 +39,8 @@ var (
 	contentForm = regexp.MustCompile(`^[0-9a-f]{32,128}$`)
 )
 
-// Images works on disk images.
-type Images interface {
+// ImageTool works on disk images.
+type ImageTool interface {
 	// Check refuses an image that is not of the format or refers to other files, and returns the
 	// number of bytes that a guest sees.
 	Check(ctx context.Context, disk hv.Disk) (int64, error)
@@ -52,55 +52,55 @@ type Images interface {
 
 // Template is a local template as it is shown.
 type Template struct {
-	ID        string           `json:"id"`
-	Name      string           `json:"name"`
-	Arch      string           `json:"arch"`
-	CPUs      int              `json:"cpus"`
-	MemoryMB  int              `json:"memory_mb"`
-	Network   string           `json:"network"`
-	Firmware  string           `json:"firmware"`
-	Ports     []api.ConfigPort `json:"ports"`
-	Disks     []Disk           `json:"disks"`
-	Size      int64            `json:"size"` // bytes allocated, all versions
-	Tag       string           `json:"tag,omitempty"`
-	ContentID string           `json:"content_id,omitempty"`
-	Created   time.Time        `json:"created"`
+	ID          string           `json:"id"`
+	Name        string           `json:"name"`
+	Arch        string           `json:"arch"`
+	CPUs        int              `json:"cpus"`
+	MemoryMB    int              `json:"memory_mb"`
+	NetworkMode string           `json:"network"`
+	Firmware    string           `json:"firmware"`
+	Ports       []api.ConfigPort `json:"ports"`
+	Disks       []Disk           `json:"disks"`
+	SizeBytes   int64            `json:"size"` // bytes allocated, all versions
+	Tag         string           `json:"tag,omitempty"`
+	ContentID   string           `json:"content_id,omitempty"`
+	Created     time.Time        `json:"created"`
 }
 
 // Disk is one disk of a Template.
 type Disk struct {
-	File   string `json:"file"`
-	Format string `json:"format"`
-	Size   int64  `json:"size"` // bytes allocated
+	FileName  string `json:"file"`
+	Format    string `json:"format"`
+	SizeBytes int64  `json:"size"` // bytes allocated
 }
 
-// record is the content of recordFile.
-type record struct {
-	ID       string    `json:"id"`
-	Name     string    `json:"name"`
-	Arch     string    `json:"arch"`
-	Created  time.Time `json:"created"`
-	Current  string    `json:"current"` // Dir of the version that is shown and pushed
-	Versions []version `json:"versions"`
+// templateRecord is the content of recordFile.
+type templateRecord struct {
+	ID         string            `json:"id"`
+	Name       string            `json:"name"`
+	Arch       string            `json:"arch"`
+	Created    time.Time         `json:"created"`
+	CurrentDir string            `json:"current"` // Dir of the version that is shown and pushed
+	Versions   []templateVersion `json:"versions"`
 }
 
-// version is one directory in the template's directory.
-type version struct {
-	Dir    string `json:"dir"` // no content ID: the content changes in place, so no ID would remain valid
-	Tag    string `json:"tag,omitempty"`
-	Number int    `json:"number"`
+// templateVersion is one directory in the template's directory.
+type templateVersion struct {
+	DirName string `json:"dir"` // no content ID: the content changes in place, so no ID would remain valid
+	Tag     string `json:"tag,omitempty"`
+	Number  int    `json:"number"`
 	// ContentID is "" when no registry has the version as it is. Its disks may have been changed
 	// since then: see changed.
 	ContentID string `json:"content_id,omitempty"`
 	// Files maps the names of its disks to their contents.
-	Files map[string]content `json:"files,omitempty"`
+	Files map[string]diskContent `json:"files,omitempty"`
 }
 
 // hasChanged reports whether a disk was written to since it was pushed or pulled.
-func (v version) hasChanged(dir string) bool {
+func (v templateVersion) hasChanged(dir string) bool {
 	for name, k := range v.Files {
 		path := filepath.Join(dir, filepath.Base(name))
-		if _, err := os.Stat(path); err == nil && k.Tip != "" && !k.matches(path) {
+		if _, err := os.Stat(path); err == nil && k.ChainID != "" && !k.matchesFile(path) {
 			return true
 		}
 	}
@@ -108,22 +108,22 @@ func (v version) hasChanged(dir string) bool {
 }
 
 // isUnchanged reports whether every disk is as it was pushed or pulled.
-func (v version) isUnchanged(dir string) bool {
+func (v templateVersion) isUnchanged(dir string) bool {
 	for name, k := range v.Files {
-		if k.Tip != "" && !k.matches(filepath.Join(dir, filepath.Base(name))) {
+		if k.ChainID != "" && !k.matchesFile(filepath.Join(dir, filepath.Base(name))) {
 			return false
 		}
 	}
 	return true
 }
 
-// dirOf returns the directory of a version of a template.
-func (l *Store) dirOf(id string, v version) string {
-	return filepath.Join(l.dir, id, filepath.Base(v.Dir))
+// versionDir returns the directory of a version of a template.
+func (l *Store) versionDir(id string, v templateVersion) string {
+	return filepath.Join(l.dir, id, filepath.Base(v.DirName))
 }
 
-// newDir returns a new name for a version's directory.
-func newDir() string { return strings.ToLower(rand.Text()) }
+// newDirName returns a new name for a version's directory.
+func newDirName() string { return strings.ToLower(rand.Text()) }
 
 // withoutPaths removes the paths of the store from an error, since they are internal.
 func withoutPaths(err error) error {
@@ -139,9 +139,9 @@ func withoutPaths(err error) error {
 	return err
 }
 
-func (r *record) version(dir string) *version {
+func (r *templateRecord) findVersion(dir string) *templateVersion {
 	for i := range r.Versions {
-		if r.Versions[i].Dir == dir {
+		if r.Versions[i].DirName == dir {
 			return &r.Versions[i]
 		}
 	}
@@ -150,16 +150,16 @@ func (r *record) version(dir string) *version {
 
 // Store is the directory of local templates. Several processes may use it concurrently.
 type Store struct {
-	dir    string
-	images Images
+	dir       string
+	imageTool ImageTool
 }
 
 // Open opens or creates the store and removes what killed commands left.
-func Open(dir string, images Images) (*Store, error) {
+func Open(dir string, images ImageTool) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open local template store: %w", err)
 	}
-	l := &Store{dir: dir, images: images}
+	l := &Store{dir: dir, imageTool: images}
 	list, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open local template store: %w", err)
@@ -168,7 +168,7 @@ func Open(dir string, images Images) (*Store, error) {
 		if !isLeftover(item) {
 			continue
 		}
-		if err := l.clear(item.Name()); err != nil {
+		if err := l.removeLeftover(item.Name()); err != nil {
 			return nil, fmt.Errorf("open local template store: %w", err)
 		}
 	}
@@ -186,9 +186,9 @@ func isLeftover(item fs.DirEntry) bool {
 	return item.IsDir() && (strings.HasPrefix(name, newPrefix) || strings.HasPrefix(name, gonePrefix))
 }
 
-// lockOf returns the name of the file that the command working on a leftover locks. That of a pull
+// lockFileName returns the name of the file that the command working on a leftover locks. That of a pull
 // is next to the directory, which may be removed while the lock is held.
-func lockOf(name string) string {
+func lockFileName(name string) string {
 	switch {
 	case !strings.HasPrefix(name, pullPrefix):
 		return filepath.Join(name, lockFile)
@@ -199,10 +199,10 @@ func lockOf(name string) string {
 	}
 }
 
-// clear removes a leftover unless the command that makes it still runs.
-func (l *Store) clear(name string) error {
+// removeLeftover removes a leftover unless the command that makes it still runs.
+func (l *Store) removeLeftover(name string) error {
 	busy := errors.New("busy")
-	lock, err := datadir.LockFile(filepath.Join(l.dir, lockOf(name)), busy)
+	lock, err := datadir.LockFile(filepath.Join(l.dir, lockFileName(name)), busy)
 	if errors.Is(err, busy) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -210,7 +210,7 @@ func (l *Store) clear(name string) error {
 		return err
 	}
 	defer lock.Discard()
-	if lockOf(name) == name {
+	if lockFileName(name) == name {
 		return nil
 	}
 	return os.RemoveAll(filepath.Join(l.dir, name))
@@ -229,7 +229,7 @@ func (l *Store) List() ([]Template, error) {
 		if !uuidForm.MatchString(item.Name()) {
 			continue
 		}
-		vm, err := l.show(item.Name())
+		vm, err := l.showTemplate(item.Name())
 		if err != nil {
 			bad = append(bad, fmt.Errorf("template %s: %w", item.Name(), withoutPaths(err)))
 			continue
@@ -244,7 +244,7 @@ func (l *Store) List() ([]Template, error) {
 func (l *Store) Find(name string) (Template, error) {
 	if id := strings.ToLower(name); uuidForm.MatchString(id) {
 		if _, err := os.Stat(filepath.Join(l.dir, id, recordFile)); err == nil {
-			return l.show(id)
+			return l.showTemplate(id)
 		}
 	}
 	vms, err := l.List()
@@ -266,8 +266,8 @@ func (l *Store) Find(name string) (Template, error) {
 		strings.Join(ids, ", "))
 }
 
-func (l *Store) read(id string) (record, config, error) {
-	var r record
+func (l *Store) readTemplate(id string) (templateRecord, config, error) {
+	var r templateRecord
 	raw, err := os.ReadFile(filepath.Join(l.dir, id, recordFile))
 	if err == nil {
 		err = json.Unmarshal(raw, &r)
@@ -275,10 +275,10 @@ func (l *Store) read(id string) (record, config, error) {
 	if err != nil {
 		return r, config{}, err
 	}
-	if r.ID != id || r.version(r.Current) == nil || !filepath.IsLocal(r.Current) {
+	if r.ID != id || r.findVersion(r.CurrentDir) == nil || !filepath.IsLocal(r.CurrentDir) {
 		return r, config{}, errors.New("the template record is damaged")
 	}
-	raw, err = os.ReadFile(filepath.Join(l.dir, id, r.Current, configFile))
+	raw, err = os.ReadFile(filepath.Join(l.dir, id, r.CurrentDir, configFile))
 	if err != nil {
 		return r, config{}, err
 	}
@@ -286,8 +286,8 @@ func (l *Store) read(id string) (record, config, error) {
 	return r, c, err
 }
 
-// write stores the record in the directory with that name.
-func (l *Store) write(dir string, r record) error {
+// writeRecord stores the record in the directory with that name.
+func (l *Store) writeRecord(dir string, r templateRecord) error {
 	raw, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
@@ -295,32 +295,32 @@ func (l *Store) write(dir string, r record) error {
 	return datadir.WriteFile(filepath.Join(l.dir, dir, recordFile), append(raw, '\n'))
 }
 
-func (l *Store) show(id string) (Template, error) {
-	r, c, err := l.read(id)
+func (l *Store) showTemplate(id string) (Template, error) {
+	r, c, err := l.readTemplate(id)
 	if err != nil {
 		return Template{}, err
 	}
-	v := r.version(r.Current)
+	v := r.findVersion(r.CurrentDir)
 	vm := Template{
 		ID: r.ID, Name: r.Name, Arch: r.Arch, Created: r.Created, CPUs: c.cpus(), MemoryMB: c.memoryMB(),
-		Firmware: c.firmware(), Size: host.Allocated(filepath.Join(l.dir, id)),
+		Firmware: c.firmware(), SizeBytes: host.AllocatedBytes(filepath.Join(l.dir, id)),
 		Tag: v.Tag, ContentID: v.ContentID, Disks: []Disk{},
 	}
-	if v.hasChanged(l.dirOf(id, *v)) {
+	if v.hasChanged(l.versionDir(id, *v)) {
 		vm.ContentID = ""
 	}
-	vm.Network, vm.Ports = c.network()
-	for _, d := range c.view.HardDrives {
+	vm.NetworkMode, vm.Ports = c.network()
+	for _, d := range c.parsed.HardDrives {
 		vm.Disks = append(vm.Disks, Disk{
-			File: d.File, Format: d.Format,
-			Size: host.Allocated(filepath.Join(l.dir, id, r.Current, filepath.Base(d.File))),
+			FileName: d.File, Format: d.Format,
+			SizeBytes: host.AllocatedBytes(filepath.Join(l.dir, id, r.CurrentDir, filepath.Base(d.File))),
 		})
 	}
 	return vm, nil
 }
 
-// lock locks a template, so that its files may be changed or read.
-func (l *Store) lock(id string) (*datadir.Lock, error) {
+// lockTemplate locks a template, so that its files may be changed or read.
+func (l *Store) lockTemplate(id string) (*datadir.Lock, error) {
 	return datadir.LockFile(filepath.Join(l.dir, id, lockFile),
 		farm.Refused("Template %s is in use by another command; try again when it has ended", id))
 }
@@ -330,12 +330,12 @@ func (l *Store) Modify(id string, s Settings) (Template, error) {
 	if err := s.check(); err != nil {
 		return Template{}, err
 	}
-	lock, err := l.lock(id)
+	lock, err := l.lockTemplate(id)
 	if err != nil {
 		return Template{}, err
 	}
 	defer lock.Release()
-	r, c, err := l.read(id)
+	r, c, err := l.readTemplate(id)
 	if err != nil {
 		return Template{}, fmt.Errorf("template %s: %w", id, withoutPaths(err))
 	}
@@ -346,24 +346,24 @@ func (l *Store) Modify(id string, s Settings) (Template, error) {
 	if s.Arch != "" {
 		r.Arch = s.Arch
 	}
-	raw, err := c.bytes()
+	raw, err := c.encode()
 	if err != nil {
 		return Template{}, err
 	}
 	// The record first: a version that is wrongly marked as changed does no harm.
-	r.version(r.Current).ContentID = ""
-	if err := l.write(id, r); err != nil {
+	r.findVersion(r.CurrentDir).ContentID = ""
+	if err := l.writeRecord(id, r); err != nil {
 		return Template{}, fmt.Errorf("modify template: %w", withoutPaths(err))
 	}
-	if err := datadir.WriteFile(filepath.Join(l.dir, id, r.Current, configFile), raw); err != nil {
+	if err := datadir.WriteFile(filepath.Join(l.dir, id, r.CurrentDir, configFile), raw); err != nil {
 		return Template{}, fmt.Errorf("modify template: %w", withoutPaths(err))
 	}
-	return l.show(id)
+	return l.showTemplate(id)
 }
 
 // Delete removes a template with all its files.
 func (l *Store) Delete(id string) error {
-	lock, err := l.lock(id)
+	lock, err := l.lockTemplate(id)
 	if err != nil {
 		return err
 	}

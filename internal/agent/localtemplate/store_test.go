@@ -73,7 +73,7 @@ func image(t *testing.T, name string) (hv.Disk, []byte) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	format, err := localtemplate.Format(path, "")
+	format, err := localtemplate.ImageFormat(path, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,17 +94,17 @@ func TestImport(t *testing.T) {
 			if total == 0 || last != total {
 				t.Errorf("progress ended at %d of %d", last, total)
 			}
-			if vm.CPUs != 2 || vm.MemoryMB != 4096 || vm.Network != "shared" || vm.Firmware != "bios" ||
-				len(vm.Ports) != 1 || vm.Ports[0] != localtemplate.SSH || len(vm.Disks) != 1 ||
+			if vm.CPUs != 2 || vm.MemoryMB != 4096 || vm.NetworkMode != "shared" || vm.Firmware != "bios" ||
+				len(vm.Ports) != 1 || vm.Ports[0] != localtemplate.SSHRule || len(vm.Disks) != 1 ||
 				vm.Disks[0].Format != "qcow2" || vm.Arch == "" {
 				t.Errorf("defaults: %+v", vm)
 			}
-			got, err := os.ReadFile(filepath.Join(dir, vm.ID, "local", vm.Disks[0].File))
+			got, err := os.ReadFile(filepath.Join(dir, vm.ID, "local", vm.Disks[0].FileName))
 			if err != nil || !bytes.Equal(got, data) {
 				t.Errorf("the disk is another one: %d bytes, %v", len(got), err)
 			}
-			if name == "disk.qcow2" && vm.Disks[0].Size > 9*mib {
-				t.Errorf("the copy of a sparse file takes %d bytes", vm.Disks[0].Size)
+			if name == "disk.qcow2" && vm.Disks[0].SizeBytes > 9*mib {
+				t.Errorf("the copy of a sparse file takes %d bytes", vm.Disks[0].SizeBytes)
 			}
 		})
 	}
@@ -112,19 +112,19 @@ func TestImport(t *testing.T) {
 
 func TestFormatGoesByName(t *testing.T) {
 	for path, want := range map[string]string{"a.qcow2": "qcow2", "A.QCOW2": "qcow2", "a.img": "raw", "b.raw": "raw"} {
-		if got, err := localtemplate.Format(path, ""); err != nil || got != want {
+		if got, err := localtemplate.ImageFormat(path, ""); err != nil || got != want {
 			t.Errorf("%s: %s, %v", path, got, err)
 		}
 	}
-	if got, err := localtemplate.Format("disk", "raw"); err != nil || got != "raw" {
+	if got, err := localtemplate.ImageFormat("disk", "raw"); err != nil || got != "raw" {
 		t.Errorf("named: %s, %v", got, err)
 	}
 	for _, path := range []string{"disk", "a.vmdk"} {
-		if _, err := localtemplate.Format(path, ""); farm.CodeOf(err) != farm.CodeInvalid {
+		if _, err := localtemplate.ImageFormat(path, ""); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if _, err := localtemplate.Format("a.img", "vdi"); farm.CodeOf(err) != farm.CodeInvalid {
+	if _, err := localtemplate.ImageFormat("a.img", "vdi"); farm.CodeOf(err) != farm.CodeInvalid {
 		t.Errorf("vdi: %v", err)
 	}
 }
@@ -157,13 +157,13 @@ func TestFailedImportLeavesNothing(t *testing.T) {
 func TestSettings(t *testing.T) {
 	l, _ := open(t)
 	vm, err := l.Create(t.Context(), 8*mib, localtemplate.Settings{
-		Name: "small", CPUs: 1, MemoryMB: 512, Arch: "arm64", Network: "nat", Firmware: "uefi",
+		Name: "small", CPUs: 1, MemoryMB: 512, Arch: "arm64", NetworkMode: "nat", Firmware: "uefi",
 		Ports: []api.ConfigPort{},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if vm.CPUs != 1 || vm.MemoryMB != 512 || vm.Arch != "arm64" || vm.Network != "nat" || vm.Firmware != "uefi" ||
+	if vm.CPUs != 1 || vm.MemoryMB != 512 || vm.Arch != "arm64" || vm.NetworkMode != "nat" || vm.Firmware != "uefi" ||
 		len(vm.Ports) != 0 {
 		t.Errorf("created %+v", vm)
 	}
@@ -184,7 +184,7 @@ func TestSettings(t *testing.T) {
 		t.Errorf("the old name: %v", err)
 	}
 	for field, s := range map[string]localtemplate.Settings{
-		"arch": {Arch: "mips"}, "cpu": {CPUs: -1}, "ram": {MemoryMB: 1}, "network": {Network: "x"},
+		"arch": {Arch: "mips"}, "cpu": {CPUs: -1}, "ram": {MemoryMB: 1}, "network": {NetworkMode: "x"},
 		"firmware": {Firmware: "x"},
 		"name":     {Name: "a\nb"},
 	} {

@@ -66,9 +66,9 @@ func suggestAddress(address string) string {
 	return "; did you mean http://" + bare + " ?"
 }
 
-// Transport returns the transport of agents: HTTP/1.1 with keep-alive, since a long poll must not
+// NewTransport returns the transport of agents: HTTP/1.1 with keep-alive, since a long poll must not
 // delay a report. agents is the number of agents that share it.
-func Transport(config *tls.Config, agents int) *http.Transport {
+func NewTransport(config *tls.Config, agents int) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Transport{
@@ -111,7 +111,7 @@ const (
 func (c *Client) Join(ctx context.Context, in api.JoinRequest) (api.JoinAnswer, error) {
 	asker := *c
 	asker.credential = ""
-	out, err := call[api.JoinAnswer](ctx, &asker, api.PathJoin, callTimeout, in)
+	out, err := post[api.JoinAnswer](ctx, &asker, api.PathJoin, callTimeout, in)
 	code := farm.CodeOf(err)
 	text := joinErrors[code]
 	switch {
@@ -137,18 +137,18 @@ func (c *Client) RegistryToken(
 	if purpose != (api.TokenPurpose{}) {
 		in.Purpose = &purpose
 	}
-	return call[api.RegistryTokenResponse](ctx, c, api.PathPass, callTimeout, in)
+	return post[api.RegistryTokenResponse](ctx, c, api.PathPass, callTimeout, in)
 }
 
 // Poll polls for work and waits up to wait for it.
 func (c *Client) Poll(ctx context.Context, wait time.Duration, in api.PollRequest) (api.PollAnswer, error) {
 	path := api.PathPoll + "?wait=" + wait.Round(time.Millisecond).String()
-	return call[api.PollAnswer](ctx, c, path, wait+callTimeout, in)
+	return post[api.PollAnswer](ctx, c, path, wait+callTimeout, in)
 }
 
 // Report delivers statuses.
 func (c *Client) Report(ctx context.Context, in api.Report) (api.ReportAnswer, error) {
-	return call[api.ReportAnswer](ctx, c, api.PathReport, callTimeout, in)
+	return post[api.ReportAnswer](ctx, c, api.PathReport, callTimeout, in)
 }
 
 // disjoinRequest is the body of a disjoin.
@@ -159,11 +159,11 @@ type disjoinRequest struct {
 
 // Disjoin removes the node from its cloud.
 func (c *Client) Disjoin(ctx context.Context, nodeID string) error {
-	_, err := call[json.RawMessage](ctx, c, api.PathDisjoin, callTimeout, disjoinRequest{api.LinkProtocol, nodeID})
+	_, err := post[json.RawMessage](ctx, c, api.PathDisjoin, callTimeout, disjoinRequest{api.LinkProtocol, nodeID})
 	return err
 }
 
-func call[T any](ctx context.Context, c *Client, path string, limit time.Duration, in any) (T, error) {
+func post[T any](ctx context.Context, c *Client, path string, limit time.Duration, in any) (T, error) {
 	var out T
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -200,7 +200,7 @@ func decode[T any](resp *http.Response) (T, error) {
 	}
 	if err := json.Unmarshal(raw, &e); err != nil {
 		var none T
-		code := codeOf(resp.StatusCode)
+		code := errorCode(resp.StatusCode)
 		if code == farm.CodeUnauthenticated || code == farm.CodeForbidden {
 			code = farm.CodeUnavailable // from a server before the controller, which knows no nodes
 		}
@@ -211,7 +211,7 @@ func decode[T any](resp *http.Response) (T, error) {
 	}
 	if e.Status != api.StatusOK || resp.StatusCode != http.StatusOK {
 		var none T
-		return none, farm.Errorf(codeOf(resp.StatusCode), "%.*s", maxMessage, e.Message)
+		return none, farm.Errorf(errorCode(resp.StatusCode), "%.*s", maxMessage, e.Message)
 	}
 	return e.Body, nil
 }
@@ -219,8 +219,8 @@ func decode[T any](resp *http.Response) (T, error) {
 // authenticationRequired is the controllers' message to unauthenticated callers.
 const authenticationRequired = "Authentication Required"
 
-// codes maps HTTP statuses of the node link back to codes.
-var codes = map[int]farm.Code{
+// errorCodes maps HTTP statuses of the node link back to codes.
+var errorCodes = map[int]farm.Code{
 	http.StatusOK:                    farm.CodeRefused, // a FAIL in a regular response
 	http.StatusBadRequest:            farm.CodeInvalid,
 	http.StatusUnauthorized:          farm.CodeUnauthenticated,
@@ -234,8 +234,8 @@ var codes = map[int]farm.Code{
 	http.StatusGatewayTimeout:        farm.CodeUnavailable,
 }
 
-func codeOf(status int) farm.Code {
-	if code, ok := codes[status]; ok {
+func errorCode(status int) farm.Code {
+	if code, ok := errorCodes[status]; ok {
 		return code
 	}
 	return farm.CodeInternal

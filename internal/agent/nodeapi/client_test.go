@@ -19,7 +19,7 @@ func serve(t *testing.T, h http.HandlerFunc) *nodeapi.Client {
 	t.Helper()
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
-	c, err := nodeapi.New(server.URL+"/", nodeapi.Transport(nil, 1), "secret")
+	c, err := nodeapi.New(server.URL+"/", nodeapi.NewTransport(nil, 1), "secret")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestAddressWithoutScheme(t *testing.T) {
 
 func TestControllerAway(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
-	c, err := nodeapi.New(server.URL, nodeapi.Transport(nil, 1), "")
+	c, err := nodeapi.New(server.URL, nodeapi.NewTransport(nil, 1), "")
 	if err != nil {
 		t.Fatal(err)
 	}

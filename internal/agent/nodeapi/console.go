@@ -20,20 +20,20 @@ type ConsoleConn struct {
 	socket *websocket.Conn
 }
 
-// maxReason is the longest reason that fits the frame, in bytes.
-const maxReason = 123
+// maxReasonBytes is the longest reason that fits the frame, in bytes.
+const maxReasonBytes = 123
 
 // End sends the controller the reason why the connection ends, and closes it.
 func (l *ConsoleConn) End(why string) {
-	why = why[:min(len(why), maxReason)]
+	why = why[:min(len(why), maxReasonBytes)]
 	for !utf8.ValidString(why) {
 		why = why[:len(why)-1] // it was cut within a character
 	}
 	_ = l.socket.Close(websocket.StatusNormalClosure, why) // it may have ended already
 }
 
-// Console opens the connection on which the controller has requested a screen.
-func (c *Client) Console(ctx context.Context, nodeID, session string) (*ConsoleConn, error) {
+// OpenConsole opens the connection on which the controller has requested a screen.
+func (c *Client) OpenConsole(ctx context.Context, nodeID, session string) (*ConsoleConn, error) {
 	dialling, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	q := url.Values{"node_id": {nodeID}, "session": {session}}
@@ -49,7 +49,7 @@ func (c *Client) Console(ctx context.Context, nodeID, session string) (*ConsoleC
 	if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
 		var e api.Envelope[json.RawMessage]
 		if resp.Body != nil && json.NewDecoder(resp.Body).Decode(&e) == nil && e.Message != "" {
-			return nil, farm.Errorf(codeOf(resp.StatusCode), "%.*s", maxMessage, e.Message)
+			return nil, farm.Errorf(errorCode(resp.StatusCode), "%.*s", maxMessage, e.Message)
 		}
 		return nil, farm.Unavailable(err,
 			"The controller answered a WebSocket request with %s; check that a proxy in front of it allows WebSockets",

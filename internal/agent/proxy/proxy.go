@@ -22,19 +22,19 @@ import (
 
 // Options configure a proxy.
 type Options struct {
-	Dir         string                    // of the socket; it is created
-	Registry    func() string             // address of the registry; "": none
-	Credentials registrytoken.Credentials // for the registry: of the node's owner, never a node token
-	TLS         *tls.Config               // of the registry
-	Logger      *slog.Logger
+	SocketDir       string                    // of the socket; it is created
+	RegistryAddress func() string             // address of the registry; "": none
+	Credentials     registrytoken.Credentials // for the registry: of the node's owner, never a node token
+	RegistryTLS     *tls.Config               // of the registry
+	Logger          *slog.Logger
 }
 
 // Proxy is the local registry proxy of a node.
 type Proxy struct {
-	o      Options
-	socket net.Listener
-	server *http.Server
-	next   *http.Transport
+	opts      Options
+	listener  net.Listener
+	server    *http.Server
+	transport *http.Transport
 }
 
 const (
@@ -45,14 +45,14 @@ const (
 
 // Listen creates the socket. Run serves it.
 func Listen(ctx context.Context, o Options) (*Proxy, error) {
-	socket, err := listen(ctx, o.Dir)
+	socket, err := listen(ctx, o.SocketDir)
 	if err != nil {
 		return nil, err
 	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	p := &Proxy{o: o, socket: socket, next: &http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.TLS, TLSHandshakeTimeout: headerTime,
+	p := &Proxy{opts: o, listener: socket, transport: &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.RegistryTLS, TLSHandshakeTimeout: headerTime,
 		Protocols:          &protocols,
 		DialContext:        (&net.Dialer{Timeout: headerTime, KeepAlive: 15 * time.Second}).DialContext,
 		DisableCompression: true, MaxIdleConnsPerHost: 8, IdleConnTimeout: idleTime, ExpectContinueTimeout: time.Second,
@@ -70,7 +70,7 @@ func Listen(ctx context.Context, o Options) (*Proxy, error) {
 func (p *Proxy) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = p.server.Close() })
 	defer stop()
-	err := p.server.Serve(p.socket)
+	err := p.server.Serve(p.listener)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
@@ -79,12 +79,12 @@ func (p *Proxy) Run(ctx context.Context) error {
 
 // Close removes the socket.
 func (p *Proxy) Close() error {
-	p.next.CloseIdleConnections()
-	return errors.Join(p.server.Close(), closed(p.socket.Close()))
+	p.transport.CloseIdleConnections()
+	return errors.Join(p.server.Close(), ignoreClosed(p.listener.Close()))
 }
 
-// closed ignores the error of a second close.
-func closed(err error) error {
+// ignoreClosed ignores the error of a second close.
+func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -97,13 +97,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.serveInfo(w)
 		return
 	}
-	to, err := p.registry()
+	to, err := p.registryURL()
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	if r.Method == http.MethodConnect || r.Header["Upgrade"] != nil {
-		refuse(w, farm.Invalid("request", "not a request that the registry supports"))
+		writeError(w, farm.Invalid("request", "not a request that the registry supports"))
 		return
 	}
 	address := to.String()
@@ -116,9 +116,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				}
 			}
 		},
-		Transport: caller{p, address}, FlushInterval: -1,
+		Transport: ownerTransport{p, address}, FlushInterval: -1,
 		ErrorLog:     p.server.ErrorLog,
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, err) },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { writeError(w, err) },
 	}).ServeHTTP(w, r)
 }
 
@@ -131,9 +131,9 @@ func isIdentityHeader(header string) bool {
 	return strings.HasPrefix(header, "X-Buildyard-") || strings.HasPrefix(header, "Ssl-Client-")
 }
 
-// registry returns the address that requests are forwarded to.
-func (p *Proxy) registry() (*url.URL, error) {
-	u, err := url.Parse(p.o.Registry())
+// registryURL returns the address that requests are forwarded to.
+func (p *Proxy) registryURL() (*url.URL, error) {
+	u, err := url.Parse(p.opts.RegistryAddress())
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, farm.Errorf(farm.CodeUnavailable,
 			"This node has not yet received the address of the registry from the controller")
@@ -142,21 +142,21 @@ func (p *Proxy) registry() (*url.URL, error) {
 	return u, nil
 }
 
-// caller calls the registry as the owner of the node.
-type caller struct {
-	p       *Proxy
+// ownerTransport calls the registry as the owner of the node.
+type ownerTransport struct {
+	proxy   *Proxy
 	address string
 }
 
 // RoundTrip implements http.RoundTripper. A request whose credential was rejected is repeated once
 // if its body can be sent again; otherwise the client has to repeat it.
-func (c caller) RoundTrip(r *http.Request) (*http.Response, error) {
-	creds := c.p.o.Credentials
+func (c ownerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	creds := c.proxy.opts.Credentials
 	try := r.Clone(r.Context())
 	if err := creds.Authorize(try, c.address); err != nil {
 		return nil, err
 	}
-	resp, err := c.p.next.RoundTrip(try)
+	resp, err := c.proxy.transport.RoundTrip(try)
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || !creds.Renew(try, c.address) {
 		return resp, err
 	}
@@ -169,11 +169,11 @@ func (c caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := creds.Authorize(try, c.address); err != nil {
 		return nil, err
 	}
-	return c.p.next.RoundTrip(try)
+	return c.proxy.transport.RoundTrip(try)
 }
 
-// refuse reports a failure of the proxy itself in the envelope of a registry.
-func refuse(w http.ResponseWriter, err error) {
+// writeError reports a failure of the proxy itself in the envelope of a registry.
+func writeError(w http.ResponseWriter, err error) {
 	code, message := http.StatusBadGateway, "The registry cannot be reached from this node"
 	if e, ok := errors.AsType[*farm.Error](err); ok {
 		message = e.Message
@@ -197,14 +197,14 @@ const pathAbout = "/.buildnode/about"
 
 // Info is a proxy's description of itself.
 type Info struct {
-	Registry string `json:"registry"` // its address; "": not known yet
-	Shows    bool   `json:"shows"`    // whether it has credentials for it: always, except in earlier releases
+	RegistryAddress string `json:"registry"` // its address; "": not known yet
+	HasCredentials  bool   `json:"shows"`    // whether it has credentials for it: always, except in earlier releases
 }
 
 func (p *Proxy) serveInfo(w http.ResponseWriter) {
-	raw, err := json.Marshal(Info{p.o.Registry(), true})
+	raw, err := json.Marshal(Info{p.opts.RegistryAddress(), true})
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -216,7 +216,7 @@ const maxAbout = 16 << 10
 
 // GetInfo requests the description of the proxy whose socket is in a directory.
 func GetInfo(ctx context.Context, dir string) (Info, error) {
-	transport := &http.Transport{DialContext: Dial(dir), DisableKeepAlives: true}
+	transport := &http.Transport{DialContext: Dialer(dir), DisableKeepAlives: true}
 	var about Info
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, Base+pathAbout, nil)
 	if err != nil {

@@ -49,7 +49,8 @@ func (c *creds) Renew(*http.Request, string) bool {
 func open(t *testing.T, dir, registry string, c *creds) (*Proxy, *http.Client) {
 	t.Helper()
 	p, err := Listen(t.Context(), Options{
-		Dir: dir, Registry: func() string { return registry }, Credentials: c, Logger: slog.New(slog.DiscardHandler),
+		SocketDir: dir, RegistryAddress: func() string { return registry }, Credentials: c,
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +58,7 @@ func open(t *testing.T, dir, registry string, c *creds) (*Proxy, *http.Client) {
 	done := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { done <- p.Run(ctx) }()
-	transport := &http.Transport{DialContext: Dial(dir)}
+	transport := &http.Transport{DialContext: Dialer(dir)}
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -135,7 +136,7 @@ func TestRequestsArePassedOn(t *testing.T) {
 		t.Errorf("an upgrade: %d", code)
 	}
 	// An absolute address in the request does not change its destination.
-	conn, err := Dial(dir)(t.Context(), "tcp", host+":80")
+	conn, err := Dialer(dir)(t.Context(), "tcp", host+":80")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +242,7 @@ func TestAbout(t *testing.T) {
 	}
 	none := filepath.Join(t.TempDir(), "run")
 	_, client := open(t, none, "", &creds{})
-	if got, err := GetInfo(t.Context(), none); err != nil || got != (Info{Shows: true}) {
+	if got, err := GetInfo(t.Context(), none); err != nil || got != (Info{HasCredentials: true}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if code, _ := ask(t, client, "GET", "/x", nil); code != http.StatusServiceUnavailable {
@@ -301,7 +302,7 @@ func TestTransfersUseIt(t *testing.T) {
 	defer registry.Close()
 	dir := filepath.Join(t.TempDir(), "run")
 	open(t, dir, registry.URL, &creds{shown: "x"})
-	c, err := transfer.New(transfer.Options{BaseURL: Base, Dial: Dial(dir), Attempts: 1})
+	c, err := transfer.New(transfer.Options{BaseURL: Base, Dial: Dialer(dir), Attempts: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +320,7 @@ func TestOtherAddressesAreDialled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	conn, err := Dial(t.TempDir())(t.Context(), "tcp", l.Addr().String())
+	conn, err := Dialer(t.TempDir())(t.Context(), "tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

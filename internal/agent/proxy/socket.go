@@ -78,12 +78,12 @@ func listen(ctx context.Context, dir string) (net.Listener, error) {
 // socket is a listener that keeps its socketPath open.
 type socket struct {
 	net.Listener
-	at socketPath
+	path socketPath
 }
 
 // Close implements net.Listener; it removes the socket.
 func (s *socket) Close() error {
-	defer s.at.close()
+	defer s.path.close()
 	return s.Listener.Close()
 }
 
@@ -93,9 +93,9 @@ const host = "registry.buildnode"
 // Base is the address of the registry for clients that use Dial.
 const Base = "http://" + host
 
-// Dial connects Base to the proxy whose socket is in a directory, and every other address, such as
+// Dialer connects Base to the proxy whose socket is in a directory, and every other address, such as
 // one that a registry refers to, over the network.
-func Dial(dir string) func(ctx context.Context, network, address string) (net.Conn, error) {
+func Dialer(dir string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		dialer := &net.Dialer{Timeout: dialTime}
 		if address != host+":80" {

@@ -64,35 +64,35 @@ type Credentials interface {
 
 // Options define where tokens come from.
 type Options struct {
-	// Ask requests a token from the controller.
-	Ask    func(ctx context.Context, purpose api.TokenPurpose) (api.RegistryTokenResponse, error)
-	Own    Credentials  // the node's API key; nil: none
-	Logger *slog.Logger // nil: no log
+	// RequestToken requests a token from the controller.
+	RequestToken func(ctx context.Context, purpose api.TokenPurpose) (api.RegistryTokenResponse, error)
+	NodeKey      Credentials  // the node's API key; nil: none
+	Logger       *slog.Logger // nil: no log
 }
 
 // Source provides the tokens of a node, one for each purpose.
 type Source struct {
-	o    Options
-	turn chan struct{} // held while the controller is asked
+	opts        Options
+	requestSlot chan struct{} // held while the controller is asked
 
-	mu      sync.Mutex                  // guards the fields below
-	tokens  map[api.TokenPurpose]*token // purpose -> what is known about it
-	none    time.Time                   // when the controller last reported that it issues no tokens
-	away    time.Time                   // when the controller was last unavailable
-	refused map[string]time.Time        // address -> since when it refuses a new token
-	told    time.Time                   // when a refusal was last logged
+	mu               sync.Mutex                  // guards the fields below
+	tokens           map[api.TokenPurpose]*token // purpose -> what is known about it
+	noTokensAt       time.Time                   // when the controller last reported that it issues no tokens
+	controllerDownAt time.Time                   // when the controller was last unavailable
+	refusedSince     map[string]time.Time        // address -> since when it refuses a new token
+	refusalLoggedAt  time.Time                   // when a refusal was last logged
 }
 
 // token is the token for one purpose. The mu of its Source guards it.
 type token struct {
-	pass    string        // "": none
-	before  string        // the previous one
-	since   time.Time     // when the controller issued it, or reported that there is none
-	life    time.Duration // from then on; 0: unknown
-	tried   time.Time     // when the controller was last asked
-	failed  error         // the error of that request
-	wanted  bool          // a registry has refused the last token
-	certain bool          // the controller was asked after such a refusal
+	value             string        // "": none
+	previousValue     string        // the previous one
+	issuedAt          time.Time     // when the controller issued it, or reported that there is none
+	lifetime          time.Duration // from then on; 0: unknown
+	requestedAt       time.Time     // when the controller was last asked
+	requestErr        error         // the error of that request
+	refusedByRegistry bool          // a registry has refused the last token
+	askedSinceRefusal bool          // the controller was asked after such a refusal
 }
 
 var _ Credentials = (*Source)(nil)
@@ -102,8 +102,8 @@ func New(o Options) *Source {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Source{o: o, turn: make(chan struct{},
-		1), tokens: map[api.TokenPurpose]*token{}, refused: map[string]time.Time{}}
+	return &Source{opts: o, requestSlot: make(chan struct{},
+		1), tokens: map[api.TokenPurpose]*token{}, refusedSince: map[string]time.Time{}}
 }
 
 const (
@@ -114,10 +114,10 @@ const (
 // Authorize implements Credentials. It fails only when a registry needs a token while the
 // controller is unavailable, or when the request is not part of an order of the node.
 func (h *Source) Authorize(r *http.Request, address string) error {
-	text, err := h.current(r.Context(), purposeOf(r.Context()))
+	text, err := h.currentToken(r.Context(), purposeOf(r.Context()))
 	switch {
-	case h.o.Own != nil && (text == "" && err == nil || h.usesNodeKey(address)):
-		return h.o.Own.Authorize(r, address)
+	case h.opts.NodeKey != nil && (text == "" && err == nil || h.usesNodeKey(address)):
+		return h.opts.NodeKey.Authorize(r, address)
 	case farm.CodeOf(err) == farm.CodeForbidden:
 		return err
 	case err != nil:
@@ -128,26 +128,26 @@ func (h *Source) Authorize(r *http.Request, address string) error {
 	return nil
 }
 
-// current returns the token to use now, or "" for none. It returns an error only when a registry
+// currentToken returns the token to use now, or "" for none. It returns an error only when a registry
 // has refused the last token, or the controller refuses to issue one.
-func (h *Source) current(ctx context.Context, purpose api.TokenPurpose) (string, error) {
-	if text, known, err := h.have(purpose, time.Now()); known {
+func (h *Source) currentToken(ctx context.Context, purpose api.TokenPurpose) (string, error) {
+	if text, known, err := h.knownToken(purpose, time.Now()); known {
 		return text, err
 	}
 	select {
-	case h.turn <- struct{}{}:
+	case h.requestSlot <- struct{}{}:
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	defer func() { <-h.turn }()
-	if text, known, err := h.have(purpose, time.Now()); known { // another caller has asked in the meantime
+	defer func() { <-h.requestSlot }()
+	if text, known, err := h.knownToken(purpose, time.Now()); known { // another caller has asked in the meantime
 		return text, err
 	}
 	asked, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	answer, err := h.o.Ask(asked, purpose)
-	h.record(purpose, answer, err, time.Now())
-	text, _, err := h.have(purpose, time.Now())
+	answer, err := h.opts.RequestToken(asked, purpose)
+	h.recordResponse(purpose, answer, err, time.Now())
+	text, _, err := h.knownToken(purpose, time.Now())
 	return text, err
 }
 
@@ -159,7 +159,7 @@ func (h *Source) tokenLocked(purpose api.TokenPurpose, now time.Time) *token {
 	}
 	if len(h.tokens) >= maxTokens {
 		maps.DeleteFunc(h.tokens, func(_ api.TokenPurpose, old *token) bool {
-			return now.Sub(old.since) >= old.life && now.Sub(old.tried) >= askAgain
+			return now.Sub(old.issuedAt) >= old.lifetime && now.Sub(old.requestedAt) >= askAgain
 		})
 	}
 	if len(h.tokens) >= maxTokens {
@@ -170,21 +170,22 @@ func (h *Source) tokenLocked(purpose api.TokenPurpose, now time.Time) *token {
 	return t
 }
 
-// have returns what is known without asking; known is false when it is time to ask.
-func (h *Source) have(purpose api.TokenPurpose, now time.Time) (text string, known bool, err error) {
+// knownToken returns what is known without asking; known is false when it is time to ask.
+func (h *Source) knownToken(purpose api.TokenPurpose, now time.Time) (text string, known bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.tokenLocked(purpose, now)
-	age := now.Sub(t.since)
-	recent := !t.tried.IsZero() && now.Sub(t.tried) < askAgain
+	age := now.Sub(t.issuedAt)
+	recent := !t.requestedAt.IsZero() && now.Sub(t.requestedAt) < askAgain
 	switch {
-	case t.pass != "" && age < t.life && (age < t.life/2 || recent):
-		return t.pass, true, nil
-	case t.pass == "" && age < t.life:
+	case t.value != "" && age < t.lifetime && (age < t.lifetime/2 || recent):
+		return t.value, true, nil
+	case t.value == "" && age < t.lifetime:
 		return "", true, nil
-	case recent && (t.wanted || farm.CodeOf(t.failed) == farm.CodeForbidden):
-		return "", true, t.failed
-	case t.pass == "" && !t.wanted && (isWithin(h.none, noneLife, now) || isWithin(h.away, askAgain, now)):
+	case recent && (t.refusedByRegistry || farm.CodeOf(t.requestErr) == farm.CodeForbidden):
+		return "", true, t.requestErr
+	case t.value == "" && !t.refusedByRegistry &&
+		(isWithin(h.noTokensAt, noneLife, now) || isWithin(h.controllerDownAt, askAgain, now)):
 		return "", true, nil // it was just requested for another purpose
 	}
 	return "", recent, nil
@@ -195,109 +196,110 @@ func isWithin(at time.Time, d time.Duration, now time.Time) bool {
 	return !at.IsZero() && now.Sub(at) < d
 }
 
-// record records the controller's response.
-func (h *Source) record(purpose api.TokenPurpose, answer api.RegistryTokenResponse, err error, now time.Time) {
+// recordResponse records the controller's response.
+func (h *Source) recordResponse(purpose api.TokenPurpose, answer api.RegistryTokenResponse, err error, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.tokenLocked(purpose, now)
-	t.tried = now
+	t.requestedAt = now
 	if farm.CodeOf(err) == farm.CodeNotFound { // a controller without tokens
 		answer, err = api.RegistryTokenResponse{}, nil
 	}
-	if t.failed = err; err != nil {
+	if t.requestErr = err; err != nil {
 		if farm.CodeOf(err) != farm.CodeForbidden {
-			h.away = now
+			h.controllerDownAt = now
 		}
 		return
 	}
-	h.away, h.none = time.Time{}, time.Time{}
-	t.certain, t.wanted, t.since, t.life = t.wanted, false, now, noneLife
-	if answer.Pass != t.pass {
-		t.before = t.pass
+	h.controllerDownAt, h.noTokensAt = time.Time{}, time.Time{}
+	t.askedSinceRefusal, t.refusedByRegistry, t.issuedAt, t.lifetime = t.refusedByRegistry, false, now, noneLife
+	if answer.Pass != t.value {
+		t.previousValue = t.value
 	}
-	if t.pass = answer.Pass; t.pass != "" {
-		t.life = time.Duration(answer.Life) * time.Second
+	if t.value = answer.Pass; t.value != "" {
+		t.lifetime = time.Duration(answer.Life) * time.Second
 	} else {
-		h.none = now
+		h.noTokensAt = now
 	}
 }
 
 // Renew implements Credentials.
 func (h *Source) Renew(r *http.Request, address string) bool {
 	shown, isBearer := strings.CutPrefix(r.Header.Get(header), scheme)
-	if again, mine := h.renew(purposeOf(r.Context()), shown, address, time.Now()); mine {
+	if again, mine := h.renewToken(purposeOf(r.Context()), shown, address, time.Now()); mine {
 		return again
 	}
-	if isBearer && h.o.Own != nil && h.o.Own.Renew(r, address) {
+	if isBearer && h.opts.NodeKey != nil && h.opts.NodeKey.Renew(r, address) {
 		return true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.refused, address)
+	delete(h.refusedSince, address)
 	h.logRefusal(address, shown != "", time.Now())
 	return false
 }
 
-// renew is Renew for requests with a token or without credentials; mine is false for others.
-func (h *Source) renew(purpose api.TokenPurpose, shown, address string, now time.Time) (again, mine bool) {
+// renewToken is Renew for requests with a token or without credentials; mine is false for others.
+func (h *Source) renewToken(purpose api.TokenPurpose, shown, address string, now time.Time) (again, mine bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.tokenLocked(purpose, now)
-	if t.pass != "" && now.Sub(t.since) >= t.life {
-		t.drop()
+	if t.value != "" && now.Sub(t.issuedAt) >= t.lifetime {
+		t.clear()
 	}
-	fresh := now.Sub(t.since) < askAgain
+	fresh := now.Sub(t.issuedAt) < askAgain
 	switch {
-	case shown == t.pass && fresh && (t.certain || h.o.Own != nil): // or "": the controller reported that it has none
+	// or "": the controller reported that it has none
+	case shown == t.value && fresh && (t.askedSinceRefusal || h.opts.NodeKey != nil):
 		h.logRefusal(address, shown != "", now)
 		if shown != "" {
-			h.refuse(address, now)
+			h.markRefused(address, now)
 		}
-		return h.o.Own != nil && shown != "", true
-	case shown == "" && t.pass != "", shown != "" && shown == t.before:
+		return h.opts.NodeKey != nil && shown != "", true
+	case shown == "" && t.value != "", shown != "" && shown == t.previousValue:
 		return true, true // a newer one exists
-	case shown == t.pass:
-		t.drop()
-		t.wanted = true
+	case shown == t.value:
+		t.clear()
+		t.refusedByRegistry = true
 		if fresh { // the last response may be from before a restart of the controller
-			t.tried = time.Time{}
+			t.requestedAt = time.Time{}
 		}
 		return true, true
 	}
 	return false, false
 }
 
-// drop removes the token.
-func (t *token) drop() {
-	if t.pass != "" {
-		t.before = t.pass
+// clear removes the token.
+func (t *token) clear() {
+	if t.value != "" {
+		t.previousValue = t.value
 	}
-	t.pass, t.life = "", 0
+	t.value, t.lifetime = "", 0
 }
 
-// refuse records that a registry accepts no token of this controller.
-func (h *Source) refuse(address string, now time.Time) {
-	if len(h.refused) >= maxRefused {
-		clear(h.refused)
+// markRefused records that a registry accepts no token of this controller.
+func (h *Source) markRefused(address string, now time.Time) {
+	if len(h.refusedSince) >= maxRefused {
+		clear(h.refusedSince)
 	}
-	h.refused[address] = now
+	h.refusedSince[address] = now
 }
 
 // usesNodeKey reports whether the node's own key is used for a registry.
 func (h *Source) usesNodeKey(address string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	since, is := h.refused[address]
+	since, is := h.refusedSince[address]
 	return is && time.Since(since) < ownLife
 }
 
 // logRefusal logs, at most once in tellEvery, that a registry refuses the node's credentials.
 func (h *Source) logRefusal(address string, shown bool, now time.Time) {
-	if now.Sub(h.told) < tellEvery {
+	if now.Sub(h.refusalLoggedAt) < tellEvery {
 		return
 	}
-	h.told = now
-	h.o.Logger.Warn(
+	h.refusalLoggedAt = now
+	h.opts.Logger.Warn(
 		"registry rejected the token of this node: check that controller and registry have the same root token",
-		"registry", address, "token", shown, "key", h.o.Own != nil)
+		"registry", address, "token", shown, "key", h.opts.NodeKey != nil)
 }

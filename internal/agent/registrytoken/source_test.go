@@ -39,8 +39,8 @@ func newScene(t *testing.T, own Credentials) *scene {
 	}
 	s.takes = func(shown string) bool { return strings.HasPrefix(shown, "Bearer pass") }
 	s.h = New(Options{
-		Own: own, Logger: slog.New(slog.NewTextHandler(&s.log, nil)),
-		Ask: func(context.Context, api.TokenPurpose) (api.RegistryTokenResponse, error) {
+		NodeKey: own, Logger: slog.New(slog.NewTextHandler(&s.log, nil)),
+		RequestToken: func(context.Context, api.TokenPurpose) (api.RegistryTokenResponse, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.asked++

@@ -25,9 +25,9 @@ import (
 
 // Registry is one named registry.
 type Registry struct {
-	Name string      `json:"name"`
-	URL  string      `json:"url"`
-	TLS  datadir.TLS `json:"tls,omitzero"`
+	Name string           `json:"name"`
+	URL  string           `json:"url"`
+	TLS  datadir.TLSFiles `json:"tls,omitzero"`
 
 	// Credentials: the names of files, which contain the secrets.
 	KeyID     string `json:"key_id,omitempty"` // of an API key
@@ -37,17 +37,17 @@ type Registry struct {
 
 // List is the file of named registries, in the order in which they were added.
 type List struct {
-	Current    string     `json:"current"`
-	Registries []Registry `json:"registries"`
+	CurrentName string     `json:"current"`
+	Registries  []Registry `json:"registries"`
 
-	file string
+	path string
 }
 
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // Load reads a file; a missing one is an empty list.
 func Load(file string) (*List, error) {
-	l := &List{file: file}
+	l := &List{path: file}
 	raw, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return l, nil
@@ -66,10 +66,10 @@ func (l *List) save() error {
 	if err != nil {
 		return err
 	}
-	return datadir.WriteFile(l.file, append(raw, '\n'))
+	return datadir.WriteFile(l.path, append(raw, '\n'))
 }
 
-func (l *List) index(name string) int {
+func (l *List) indexOf(name string) int {
 	return slices.IndexFunc(l.Registries, func(r Registry) bool { return r.Name == name })
 }
 
@@ -84,41 +84,41 @@ func CheckURL(address string) error {
 
 // Add adds a registry with a name and makes it the current one. An existing name gets the new address.
 func (l *List) Add(r Registry) error {
-	if !nameForm.MatchString(r.Name) {
+	if !namePattern.MatchString(r.Name) {
 		return farm.Invalid("name", "%q: only letters, digits, '.', '_' and '-' are allowed", r.Name)
 	}
 	if err := CheckURL(r.URL); err != nil {
 		return err
 	}
-	if i := l.index(r.Name); i >= 0 {
+	if i := l.indexOf(r.Name); i >= 0 {
 		l.Registries[i] = r
 	} else {
 		l.Registries = append(l.Registries, r)
 	}
-	l.Current = r.Name
+	l.CurrentName = r.Name
 	return l.save()
 }
 
-// Set makes a registry the current one.
-func (l *List) Set(name string) error {
-	if l.index(name) < 0 {
-		return l.unknown(name)
+// SetCurrent makes a registry the current one.
+func (l *List) SetCurrent(name string) error {
+	if l.indexOf(name) < 0 {
+		return l.unknownRegistryError(name)
 	}
-	l.Current = name
+	l.CurrentName = name
 	return l.save()
 }
 
 // Remove removes a registry. If it was the current one, the one added last becomes that.
 func (l *List) Remove(name string) error {
-	i := l.index(name)
+	i := l.indexOf(name)
 	if i < 0 {
-		return l.unknown(name)
+		return l.unknownRegistryError(name)
 	}
 	l.Registries = slices.Delete(l.Registries, i, i+1)
-	if l.Current == name {
-		l.Current = ""
+	if l.CurrentName == name {
+		l.CurrentName = ""
 		if n := len(l.Registries); n > 0 {
-			l.Current = l.Registries[n-1].Name
+			l.CurrentName = l.Registries[n-1].Name
 		}
 	}
 	return l.save()
@@ -131,16 +131,16 @@ func (l *List) Resolve(name string) (Registry, error) {
 		return Registry{URL: name}, CheckURL(name)
 	}
 	if name == "" {
-		if name = l.Current; name == "" {
+		if name = l.CurrentName; name == "" {
 			return Registry{}, farm.Refused("No current registry; run: buildnode registry add <name> <URL>")
 		}
 	}
-	if i := l.index(name); i >= 0 {
+	if i := l.indexOf(name); i >= 0 {
 		return l.Registries[i], nil
 	}
-	return Registry{}, l.unknown(name)
+	return Registry{}, l.unknownRegistryError(name)
 }
 
-func (l *List) unknown(name string) error {
+func (l *List) unknownRegistryError(name string) error {
 	return farm.Errorf(farm.CodeNotFound, "Registry %q not found; see: buildnode registry list-repos", name)
 }

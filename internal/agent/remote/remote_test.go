@@ -40,7 +40,7 @@ func TestLastAddedIsCurrent(t *testing.T) {
 	if got := current(); got != "c" {
 		t.Errorf("current is %s", got)
 	}
-	if err := load(t, file).Set("a"); err != nil || current() != "a" {
+	if err := load(t, file).SetCurrent("a"); err != nil || current() != "a" {
 		t.Errorf("set: %v, current %s", err, current())
 	}
 	if err := load(t, file).Remove("a"); err != nil || current() != "c" {
@@ -67,7 +67,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("add %q %q: %v", name, address, err)
 		}
 	}
-	for _, err := range []error{l.Set("x"), l.Remove("x")} {
+	for _, err := range []error{l.SetCurrent("x"), l.Remove("x")} {
 		if farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("an unknown name: %v", err)
 		}

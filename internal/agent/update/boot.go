@@ -13,14 +13,14 @@ import (
 // programName is the file of the program in a package and in the directory of a version.
 const programName = "buildnode"
 
-// programAt returns the path of a version's program.
-func programAt(at datadir.Dir, version string) string {
-	return filepath.Join(at.Versions(), version, programName)
+// programPath returns the path of a version's program.
+func programPath(at datadir.Dir, version string) string {
+	return filepath.Join(at.AgentVersionsDir(), version, programName)
 }
 
-// installed reports whether a program was installed by an update.
-func installed(at datadir.Dir, file string) bool {
-	dir, err := filepath.EvalSymlinks(at.Versions())
+// isInstalled reports whether a program was installed by an update.
+func isInstalled(at datadir.Dir, file string) bool {
+	dir, err := filepath.EvalSymlinks(at.AgentVersionsDir())
 	if err != nil {
 		return false
 	}
@@ -30,20 +30,20 @@ func installed(at datadir.Dir, file string) bool {
 
 // BootOptions describe the program that starts.
 type BootOptions struct {
-	Home    datadir.Dir
-	Version string                  // of this program
-	Path    string                  // its file
-	Become  func(path string) error // does not return on success
-	Logger  *slog.Logger
+	DataDir        datadir.Dir
+	Version        string                  // of this program
+	ProgramPath    string                  // its file
+	ReplaceProcess func(path string) error // does not return on success
+	Logger         *slog.Logger
 }
 
 // Boot is the first step of an agent: when an update has installed another version, it replaces
 // this process by that version and does not return. It returns if this program is the one to run.
 func Boot(o BootOptions) error {
-	if installed(o.Home, o.Path) {
+	if isInstalled(o.DataDir, o.ProgramPath) {
 		return nil
 	}
-	if _, err := os.Stat(o.Home.Update()); err != nil {
+	if _, err := os.Stat(o.DataDir.UpdateStateFile()); err != nil {
 		return nil
 	}
 	for {
@@ -51,10 +51,10 @@ func Boot(o BootOptions) error {
 		if err != nil || version == "" {
 			return err
 		}
-		err = o.Become(programAt(o.Home, version))
+		err = o.ReplaceProcess(programPath(o.DataDir, version))
 		o.Logger.Error("starting an installed agent version failed; it is not used again", "version", version, "error",
 			err)
-		if err := giveUp(o.Home, version, err); err != nil {
+		if err := abandonVersion(o.DataDir, version, err); err != nil {
 			return nil // this program runs, and the next start retries
 		}
 	}
@@ -63,35 +63,35 @@ func Boot(o BootOptions) error {
 // bootOnce decides with the lock of the data directory held, so that a second agent that was
 // started by mistake decides nothing, and makes the decision durable before it takes effect.
 func bootOnce(o BootOptions) (version string, err error) {
-	lock, err := o.Home.Lock()
+	lock, err := o.DataDir.Lock()
 	if err != nil {
 		return "", err
 	}
 	defer lock.Release()
-	s, err := load(o.Home)
+	s, err := loadState(o.DataDir)
 	if err != nil {
 		o.Logger.Error("reading the update state failed; the originally installed program runs", "error", err)
 		return "", nil
 	}
-	next, version := s.boot(program{o.Version, o.Path})
-	if err := next.save(o.Home); err != nil {
+	next, version := s.chooseVersion(program{o.Version, o.ProgramPath})
+	if err := next.save(o.DataDir); err != nil {
 		o.Logger.Error("writing the update state failed; the originally installed program runs", "error", err)
 		return "", nil
 	}
 	return version, nil
 }
 
-// giveUp removes a version that cannot be started from the state.
-func giveUp(at datadir.Dir, version string, cause error) error {
-	s, err := load(at)
+// abandonVersion removes a version that cannot be started from the state.
+func abandonVersion(at datadir.Dir, version string, cause error) error {
+	s, err := loadState(at)
 	if err != nil {
 		return err
 	}
 	switch {
 	case s.Trial != nil && s.Trial.Version == version:
-		s = s.failed(fmt.Sprintf("the new agent cannot be begun: %v", cause))
-	case s.Good == version:
-		s.Good = ""
+		s = s.withTrialFailed(fmt.Sprintf("the new agent cannot be begun: %v", cause))
+	case s.ConfirmedVersion == version:
+		s.ConfirmedVersion = ""
 	default:
 		return errors.New("the version is not in the update state")
 	}

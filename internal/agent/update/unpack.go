@@ -18,9 +18,9 @@ const (
 	maxEntries = 100
 )
 
-// unpack writes the program of a package into a directory, durably. The program is a plain file at
+// unpackProgram writes the program of a package into a directory, durably. The program is a plain file at
 // the top of the package; other files are ignored.
-func unpack(archive io.Reader, dir string) (err error) {
+func unpackProgram(archive io.Reader, dir string) (err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func unpack(archive io.Reader, dir string) (err error) {
 		if entry.Typeflag != tar.TypeReg || entry.Size < 1 || entry.Size > maxProgram {
 			return fmt.Errorf("%s in the package is not a regular file of 1 to %d bytes", programName, maxProgram)
 		}
-		if err := write(root, files); err != nil {
+		if err := writeProgram(root, files); err != nil {
 			return err
 		}
 		return datadir.SyncDir(dir)
@@ -53,7 +53,7 @@ func unpack(archive io.Reader, dir string) (err error) {
 	return fmt.Errorf("the package has no program %s among its first %d files", programName, maxEntries)
 }
 
-func write(root *os.Root, from io.Reader) error {
+func writeProgram(root *os.Root, from io.Reader) error {
 	f, err := root.OpenFile(programName, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
 	if err != nil {
 		return err

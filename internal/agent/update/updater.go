@@ -22,61 +22,62 @@ import (
 	"github.com/buildyard/buildyard/internal/retry"
 )
 
-// proveTime is how long a new agent has to reach its controller.
-const proveTime = 2 * time.Minute
+// trialTimeout is how long a new agent has to reach its controller.
+const trialTimeout = 2 * time.Minute
 
 // Options configure an Updater.
 type Options struct {
-	Home      datadir.Dir
-	Identity  datadir.Identity
-	Transport http.RoundTripper // to the controller
-	Version   string            // of this program
-	Path      string            // its file
-	Keys      string            // file of the trusted public keys; "": the one in the data directory
-	Logger    *slog.Logger
+	DataDir     datadir.Dir
+	Identity    datadir.Identity
+	Transport   http.RoundTripper // to the controller
+	Version     string            // of this program
+	ProgramPath string            // its file
+	KeysFile    string            // file of the trusted public keys; "": the one in the data directory
+	Logger      *slog.Logger
 
 	AllowDowngrade bool // the node's owner lets the controller request a version older than this one
 
-	Ask    func(ctx context.Context, path string) (version string, err error) // returns the version of a program
-	Become func(path string) error                                            // does not return on success
+	// returns the version of a program
+	QueryVersion   func(ctx context.Context, path string) (version string, err error)
+	ReplaceProcess func(path string) error // does not return on success
 }
 
 // Updater replaces this process by another version of itself on request. It is created and closed
 // with its agent.
 type Updater struct {
-	o      Options
-	log    *slog.Logger
-	ready  chan struct{} // has a value when a version is ready to run
-	life   context.Context
-	cancel context.CancelFunc
-	work   sync.WaitGroup
+	opts       Options
+	log        *slog.Logger
+	ready      chan struct{} // has a value when a version is ready to run
+	lifetime   context.Context
+	cancel     context.CancelFunc
+	goroutines sync.WaitGroup
 
-	mu     sync.Mutex // guards the fields below
-	state  state      // as on disk
-	status *api.UpdateStatus
-	stop   context.CancelFunc // of the running update; nil: none
-	next   string             // version that is ready to run
+	mu           sync.Mutex   // guards the fields below
+	state        programState // as on disk
+	status       *api.UpdateStatus
+	cancelUpdate context.CancelFunc // of the running update; nil: none
+	readyVersion string             // version that is ready to run
 }
 
 // New returns an updater for the running program, and starts its trial if it is on trial.
 func New(o Options) *Updater {
-	s, err := load(o.Home)
+	s, err := loadState(o.DataDir)
 	if err != nil {
 		o.Logger.Error("the unreadable update state is replaced by a new one", "error", err)
 	}
-	if s.Base == "" {
-		s = state{Base: o.Version, BasePath: o.Path}
+	if s.BaseVersion == "" {
+		s = programState{BaseVersion: o.Version, BasePath: o.ProgramPath}
 	}
-	if o.Keys == "" {
-		o.Keys = o.Home.UpdateKeys()
+	if o.KeysFile == "" {
+		o.KeysFile = o.DataDir.UpdateKeysFile()
 	}
-	u := &Updater{o: o, log: o.Logger, ready: make(chan struct{}, 1), state: s}
-	u.life, u.cancel = context.WithCancel(context.Background())
+	u := &Updater{opts: o, log: o.Logger, ready: make(chan struct{}, 1), state: s}
+	u.lifetime, u.cancel = context.WithCancel(context.Background())
 	if s.Failure != nil {
-		u.status = &api.UpdateStatus{ID: s.Failure.ID, Stage: api.UpdateFailed, Message: s.Failure.Message}
+		u.status = &api.UpdateStatus{ID: s.Failure.UpdateID, Stage: api.UpdateFailed, Message: s.Failure.Message}
 	}
 	if u.onTrialLocked() {
-		u.work.Go(u.confirmOrRollBack)
+		u.goroutines.Go(u.confirmOrRollBack)
 	}
 	return u
 }
@@ -84,13 +85,14 @@ func New(o Options) *Updater {
 // Close ends the running update. Downloaded bytes are kept.
 func (u *Updater) Close() error {
 	u.cancel()
-	u.work.Wait()
+	u.goroutines.Wait()
 	return nil
 }
 
 // onTrialLocked reports whether this program has to prove itself.
 func (u *Updater) onTrialLocked() bool {
-	return u.state.Trial != nil && u.state.Trial.Version == u.o.Version && installed(u.o.Home, u.o.Path)
+	return u.state.Trial != nil && u.state.Trial.Version == u.opts.Version &&
+		isInstalled(u.opts.DataDir, u.opts.ProgramPath)
 }
 
 // OnTrial reports whether this program still has to prove itself.
@@ -119,8 +121,8 @@ func (u *Updater) setStatus(id string, stage api.UpdateStage, progress float64, 
 	}
 }
 
-// Waits records the work that has to end before this process may be replaced.
-func (u *Updater) Waits(work string) {
+// SetWaiting records the work that has to end before this process may be replaced.
+func (u *Updater) SetWaiting(work string) {
 	if s := u.Status(); s != nil {
 		u.setStatus(s.ID, api.UpdateWaiting, 1, work)
 	}
@@ -132,56 +134,56 @@ func (u *Updater) HandleUpdate(asked *api.AgentUpdate) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.onTrialLocked() {
-		u.acceptLocked()
+		u.confirmTrialLocked()
 	}
-	if asked != nil && asked.Package.Version == u.o.Version {
+	if asked != nil && asked.Package.Version == u.opts.Version {
 		asked = nil // this program is that version; the controller has not received it yet
 	}
 	switch {
 	case asked == nil && u.status != nil:
-		u.endLocked()
+		u.cancelUpdateLocked()
 		u.status = nil
 		if u.state.Failure != nil {
 			u.state.Failure = nil
 			u.saveLocked()
 		}
 	case asked != nil && (u.status == nil || u.status.ID != asked.ID):
-		u.endLocked()
+		u.cancelUpdateLocked()
 		u.status = &api.UpdateStatus{ID: asked.ID, Stage: api.UpdateLoading}
-		ctx, cancel := context.WithCancel(u.life)
-		u.stop = cancel
-		u.work.Go(func() { u.prepare(ctx, *asked) })
+		ctx, cancel := context.WithCancel(u.lifetime)
+		u.cancelUpdate = cancel
+		u.goroutines.Go(func() { u.prepareUpdate(ctx, *asked) })
 	}
 }
 
-// endLocked ends the running update.
-func (u *Updater) endLocked() {
-	if u.stop != nil {
-		u.stop()
+// cancelUpdateLocked ends the running update.
+func (u *Updater) cancelUpdateLocked() {
+	if u.cancelUpdate != nil {
+		u.cancelUpdate()
 	}
-	u.stop, u.next = nil, ""
+	u.cancelUpdate, u.readyVersion = nil, ""
 	select {
 	case <-u.ready:
 	default:
 	}
 }
 
-// acceptLocked ends the trial of this program: it works.
-func (u *Updater) acceptLocked() {
-	u.state = u.state.confirmed()
+// confirmTrialLocked ends the trial of this program: it works.
+func (u *Updater) confirmTrialLocked() {
+	u.state = u.state.withTrialConfirmed()
 	u.saveLocked()
-	u.log.Info("new agent version confirmed", "version", u.o.Version)
+	u.log.Info("new agent version confirmed", "version", u.opts.Version)
 }
 
 func (u *Updater) saveLocked() {
-	if err := u.state.save(u.o.Home); err != nil {
+	if err := u.state.save(u.opts.DataDir); err != nil {
 		u.log.Error("writing the update state failed", "error", err)
 	}
 }
 
-// prune removes versions, and incomplete ones.
-func (u *Updater) prune(keep []string) {
-	list, err := os.ReadDir(u.o.Home.Versions())
+// pruneVersions removes versions, and incomplete ones.
+func (u *Updater) pruneVersions(keep []string) {
+	list, err := os.ReadDir(u.opts.DataDir.AgentVersionsDir())
 	if err != nil {
 		return
 	}
@@ -189,7 +191,7 @@ func (u *Updater) prune(keep []string) {
 		if slices.Contains(keep, e.Name()) {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(u.o.Home.Versions(), e.Name())); err != nil {
+		if err := os.RemoveAll(filepath.Join(u.opts.DataDir.AgentVersionsDir(), e.Name())); err != nil {
 			u.log.Warn("removing an old agent version failed", "version", e.Name(), "error", err)
 		}
 	}
@@ -198,10 +200,11 @@ func (u *Updater) prune(keep []string) {
 // confirmOrRollBack waits until this program has reached its controller. Otherwise it rolls back to the
 // previous program.
 func (u *Updater) confirmOrRollBack() {
-	if retry.Sleep(u.life, proveTime) != nil || !u.OnTrial() {
+	if retry.Sleep(u.lifetime, trialTimeout) != nil || !u.OnTrial() {
 		return
 	}
-	if err := u.Rollback(fmt.Sprintf("the new agent did not reach the controller within %s", proveTime)); err != nil {
+	if err := u.Rollback(fmt.Sprintf("the new agent did not reach the controller within %s",
+		trialTimeout)); err != nil {
 		u.log.Error("starting the previous agent failed; this one continues", "error", err)
 	}
 }
@@ -215,33 +218,33 @@ func (u *Updater) Rollback(why string) error {
 		return errors.New("this agent version is already confirmed; it cannot be rolled back")
 	}
 	file := u.state.BasePath
-	if u.state.Good != "" {
-		file = programAt(u.o.Home, u.state.Good)
+	if u.state.ConfirmedVersion != "" {
+		file = programPath(u.opts.DataDir, u.state.ConfirmedVersion)
 	}
 	if _, err := os.Stat(file); err != nil {
 		return err
 	}
-	s := u.state.failed(why)
-	if err := s.save(u.o.Home); err != nil {
+	s := u.state.withTrialFailed(why)
+	if err := s.save(u.opts.DataDir); err != nil {
 		return err
 	}
-	u.log.Error("new agent version does not work; starting the previous one", "version", u.o.Version,
+	u.log.Error("new agent version does not work; starting the previous one", "version", u.opts.Version,
 		"reason", why, "back", file)
-	err := u.o.Become(file)
+	err := u.opts.ReplaceProcess(file)
 	u.state.Trial, u.state.Failure = nil, nil
-	u.state.Good = u.o.Version // no other program can run
+	u.state.ConfirmedVersion = u.opts.Version // no other program can run
 	u.saveLocked()
 	return err
 }
 
-// prepare installs the requested version and signals when it is ready.
-func (u *Updater) prepare(ctx context.Context, asked api.AgentUpdate) {
+// prepareUpdate installs the requested version and signals when it is ready.
+func (u *Updater) prepareUpdate(ctx context.Context, asked api.AgentUpdate) {
 	version, err := u.download(ctx, asked)
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
-		u.fail(asked.ID, err)
+		u.failUpdate(asked.ID, err)
 		return
 	}
 	u.log.Info("new agent version installed", "version", version)
@@ -250,7 +253,7 @@ func (u *Updater) prepare(ctx context.Context, asked api.AgentUpdate) {
 	if ctx.Err() != nil {
 		return
 	}
-	u.next = version
+	u.readyVersion = version
 	u.status = &api.UpdateStatus{ID: asked.ID, Stage: api.UpdateWaiting, Progress: 1}
 	select {
 	case u.ready <- struct{}{}:
@@ -258,20 +261,20 @@ func (u *Updater) prepare(ctx context.Context, asked api.AgentUpdate) {
 	}
 }
 
-// fail ends an update: the agent keeps its version.
-func (u *Updater) fail(id string, err error) {
+// failUpdate ends an update: the agent keeps its version.
+func (u *Updater) failUpdate(id string, err error) {
 	u.log.Error("agent update failed", "error", err)
 	u.setStatus(id, api.UpdateFailed, 0, err.Error())
 }
 
-// GiveUp abandons the update that is ready.
-func (u *Updater) GiveUp(why string) {
+// Abandon abandons the update that is ready.
+func (u *Updater) Abandon(why string) {
 	u.mu.Lock()
-	u.endLocked()
+	u.cancelUpdateLocked()
 	s := u.status
 	u.mu.Unlock()
 	if s != nil {
-		u.fail(s.ID, errors.New(why))
+		u.failUpdate(s.ID, errors.New(why))
 	}
 }
 
@@ -281,22 +284,25 @@ func (u *Updater) download(ctx context.Context, asked api.AgentUpdate) (version 
 	if err != nil {
 		return "", err
 	}
-	dir := u.o.Home.Versions()
+	dir := u.opts.DataDir.AgentVersionsDir()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	if free, _, err := host.Disk(dir); err == nil && free < unpacked*p.Size {
+	if free, _, err := host.DiskSpace(dir); err == nil && free < unpackFactor*p.Size {
 		return "",
 			fmt.Errorf("disk of the node too full: %d bytes free, and a package of %d bytes needs %d times its size",
-				free, p.Size, unpacked)
+				free, p.Size, unpackFactor)
 	}
-	u.prune([]string{u.o.Version, u.known().Good, u.known().Before, part(p)})
-	file := filepath.Join(dir, part(p))
-	from := source{
-		http: u.o.Transport, base: u.o.Identity.Controller, node: u.o.Identity.NodeID,
-		password: u.o.Identity.Credential,
+	u.pruneVersions([]string{
+		u.opts.Version, u.currentState().ConfirmedVersion, u.currentState().PreviousVersion,
+		partFileName(p),
+	})
+	file := filepath.Join(dir, partFileName(p))
+	from := packageSource{
+		transport: u.opts.Transport, controllerURL: u.opts.Identity.ControllerURL, nodeID: u.opts.Identity.NodeID,
+		nodeCredential: u.opts.Identity.Credential,
 	}
-	err = from.fetch(ctx, p, file, func(have int64) {
+	err = from.download(ctx, p, file, func(have int64) {
 		u.setStatus(asked.ID, api.UpdateLoading, float64(have)/float64(p.Size), "")
 	})
 	if err != nil {
@@ -308,13 +314,13 @@ func (u *Updater) download(ctx context.Context, asked api.AgentUpdate) (version 
 	return p.Version, os.Remove(file)
 }
 
-// unpacked is the disk space of an update, as a multiple of its package's size.
-const unpacked = 5
+// unpackFactor is the disk space of an update, as a multiple of its package's size.
+const unpackFactor = 5
 
-// part returns the name of the file into which a package is downloaded.
-func part(p api.AgentPackage) string { return "." + p.SHA256 + ".part" }
+// partFileName returns the name of the file into which a package is downloaded.
+func partFileName(p api.AgentPackage) string { return "." + p.SHA256 + ".part" }
 
-func (u *Updater) known() state {
+func (u *Updater) currentState() programState {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.state
@@ -323,7 +329,7 @@ func (u *Updater) known() state {
 // verifyPackage returns the signed statement about the package, if a trusted key signed it and this node may
 // install it.
 func (u *Updater) verifyPackage(asked api.AgentUpdate) (p api.AgentPackage, err error) {
-	raw, err := os.ReadFile(u.o.Keys)
+	raw, err := os.ReadFile(u.opts.KeysFile)
 	if err != nil {
 		return p,
 			fmt.Errorf("no trusted key for agent packages (%w); add one with: buildnode join --update-key",
@@ -331,7 +337,7 @@ func (u *Updater) verifyPackage(asked api.AgentUpdate) (p api.AgentPackage, err 
 	}
 	trust, err := license.ParseTrust(raw)
 	if err != nil {
-		return p, fmt.Errorf("%s: %w", u.o.Keys, err)
+		return p, fmt.Errorf("%s: %w", u.opts.KeysFile, err)
 	}
 	if p, err = release.Verify(trust, asked.Package.Signed); err != nil {
 		return p, fmt.Errorf("verify agent package: %w", err)
@@ -339,15 +345,15 @@ func (u *Updater) verifyPackage(asked api.AgentUpdate) (p api.AgentPackage, err 
 	switch here := (release.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}); {
 	case p.OS != here.OS || p.Arch != here.Arch:
 		return p, fmt.Errorf("the agent package is for %s/%s, and this node is %s", p.OS, p.Arch, here)
-	case farm.OlderVersion(p.Version, u.o.Version) && asked.Force && !u.o.AllowDowngrade:
+	case farm.OlderVersion(p.Version, u.opts.Version) && asked.Force && !u.opts.AllowDowngrade:
 		return p,
 			fmt.Errorf(
 				"%s is older than the agent (%s), and the owner of this node does not allow that: run it with "+
-					"--allow-downgrade", p.Version, u.o.Version)
-	case farm.OlderVersion(p.Version, u.o.Version) && !asked.Force:
+					"--allow-downgrade", p.Version, u.opts.Version)
+	case farm.OlderVersion(p.Version, u.opts.Version) && !asked.Force:
 		return p, fmt.Errorf("agent package %s is older than the running agent %s; allow older versions to install it",
 			p.Version,
-			u.o.Version)
+			u.opts.Version)
 	}
 	return p, nil
 }
@@ -359,7 +365,7 @@ func (u *Updater) install(ctx context.Context, p api.AgentPackage, file string) 
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	dir, err := os.MkdirTemp(u.o.Home.Versions(), ".new-*")
+	dir, err := os.MkdirTemp(u.opts.DataDir.AgentVersionsDir(), ".new-*")
 	if err != nil {
 		return err
 	}
@@ -368,46 +374,46 @@ func (u *Updater) install(ctx context.Context, p api.AgentPackage, file string) 
 			_ = os.RemoveAll(dir)
 		}
 	}()
-	if err := errors.Join(unpack(f, dir), os.Chmod(dir, 0o755)); err != nil {
+	if err := errors.Join(unpackProgram(f, dir), os.Chmod(dir, 0o755)); err != nil {
 		return err
 	}
-	said, err := u.o.Ask(ctx, filepath.Join(dir, programName))
+	said, err := u.opts.QueryVersion(ctx, filepath.Join(dir, programName))
 	if err != nil {
 		return fmt.Errorf("the program in the package does not run on this node: %w", err)
 	}
 	if said != p.Version {
 		return fmt.Errorf("the program in the package is version %s, not %s", said, p.Version)
 	}
-	to := filepath.Join(u.o.Home.Versions(), p.Version)
+	to := filepath.Join(u.opts.DataDir.AgentVersionsDir(), p.Version)
 	if err := os.RemoveAll(to); err != nil {
 		return err
 	}
 	if err := os.Rename(dir, to); err != nil {
 		return err
 	}
-	return datadir.SyncDir(u.o.Home.Versions())
+	return datadir.SyncDir(u.opts.DataDir.AgentVersionsDir())
 }
 
 // ReplaceProcess replaces this process by the version that is ready. It returns only on failure; then this
 // program continues, and the controller receives the reason.
 func (u *Updater) ReplaceProcess() error {
 	u.mu.Lock()
-	version, status := u.next, u.status
+	version, status := u.readyVersion, u.status
 	if version == "" || status == nil {
 		u.mu.Unlock()
 		return errors.New("no agent update is ready")
 	}
 	before := u.state
-	u.state = u.state.try(status.ID, version)
-	err := u.state.save(u.o.Home)
+	u.state = u.state.withTrial(status.ID, version)
+	err := u.state.save(u.opts.DataDir)
 	if err == nil {
-		u.log.Info("agent update started", "version", version, "was", u.o.Version)
-		err = u.o.Become(programAt(u.o.Home, version))
+		u.log.Info("agent update started", "version", version, "was", u.opts.Version)
+		err = u.opts.ReplaceProcess(programPath(u.opts.DataDir, version))
 	}
 	u.state = before
-	u.state.Failure = &failure{status.ID, err.Error()}
+	u.state.Failure = &updateFailure{status.ID, err.Error()}
 	u.saveLocked()
 	u.mu.Unlock()
-	u.GiveUp(err.Error())
+	u.Abandon(err.Error())
 	return err
 }

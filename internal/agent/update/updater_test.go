@@ -92,11 +92,12 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := at.Make(); err != nil {
+	if err := at.Create(); err != nil {
 		t.Fatal(err)
 	}
 	n := &node{t: t, home: at, secret: secret}
-	if err := os.WriteFile(at.UpdateKeys(), []byte(base64.StdEncoding.EncodeToString(public)+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(at.UpdateKeysFile(), []byte(base64.StdEncoding.EncodeToString(public)+"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	n.publish(newVersion, archiveOf(t, "LICENSE", filler(), "./buildnode", "program "+newVersion))
@@ -192,9 +193,11 @@ const basePath = "/base/buildnode"
 // run starts a program as the agent.
 func (n *node) run(version, path string) *Updater {
 	u := New(Options{
-		Home: n.home, Identity: datadir.Identity{NodeID: "id", Credential: "secret", Controller: "http://controller/"},
+		DataDir:   n.home,
+		Identity:  datadir.Identity{NodeID: "id", Credential: "secret", ControllerURL: "http://controller/"},
 		Transport: n,
-		Version:   version, Path: path, Logger: slog.New(slog.DiscardHandler), Ask: ask, Become: n.become,
+		Version:   version, ProgramPath: path, Logger: slog.New(slog.DiscardHandler), QueryVersion: ask,
+		ReplaceProcess: n.become,
 	})
 	n.t.Cleanup(func() { _ = u.Close() })
 	return u
@@ -212,7 +215,7 @@ func (n *node) boot(version string) string {
 	go func() {
 		defer close(done)
 		if err := Boot(BootOptions{
-			Home: n.home, Version: version, Path: basePath, Become: n.become,
+			DataDir: n.home, Version: version, ProgramPath: basePath, ReplaceProcess: n.become,
 			Logger: slog.New(slog.DiscardHandler),
 		}); err != nil {
 			n.t.Error(err)
@@ -272,12 +275,12 @@ func TestUpdateIsInstalledAndProves(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 		<-u.Ready()
-		u.Waits("a script")
+		u.SetWaiting("a script")
 		if s := u.Status(); s.Message != "a script" {
 			t.Errorf("%+v", s)
 		}
 		_ = swap(u)
-		if n.last() != programAt(n.home, newVersion) {
+		if n.last() != programPath(n.home, newVersion) {
 			t.Fatalf("it became %q", n.last())
 		}
 		second := n.run(newVersion, n.last())
@@ -288,8 +291,8 @@ func TestUpdateIsInstalledAndProves(t *testing.T) {
 		if second.OnTrial() || second.Status() != nil {
 			t.Errorf("still on trial: %+v", second.Status())
 		}
-		time.Sleep(2 * proveTime)
-		for range maxStarts + 2 {
+		time.Sleep(2 * trialTimeout)
+		for range maxTrialStarts + 2 {
 			if got := n.boot(oldVersion); got != newVersion {
 				t.Fatalf("the next start runs %q", got)
 			}
@@ -307,7 +310,7 @@ func TestUpdateIsInstalledAndProves(t *testing.T) {
 // that.
 func TestUpdateThatDoesNotProveGoesBack(t *testing.T) {
 	for name, end := range map[string]func(*Updater){
-		"silence": func(*Updater) { time.Sleep(proveTime + time.Second) },
+		"silence": func(*Updater) { time.Sleep(trialTimeout + time.Second) },
 		"an error": func(u *Updater) {
 			done := make(chan struct{})
 			go func() {
@@ -323,7 +326,7 @@ func TestUpdateThatDoesNotProveGoesBack(t *testing.T) {
 			settled(u)
 			_ = swap(u)
 			n.moveBase()
-			end(n.run(newVersion, programAt(n.home, newVersion)))
+			end(n.run(newVersion, programPath(n.home, newVersion)))
 			if n.last() != n.basePath() {
 				t.Fatalf("%s: it became %q", name, n.last())
 			}
@@ -346,7 +349,7 @@ func TestUpdateThatDoesNotProveGoesBack(t *testing.T) {
 	}
 }
 
-func (n *node) basePath() string { return filepath.Join(n.home.Dir(), "base") }
+func (n *node) basePath() string { return filepath.Join(n.home.Path(), "base") }
 
 // moveBase moves the base program to a separate file.
 func (n *node) moveBase() {
@@ -354,7 +357,7 @@ func (n *node) moveBase() {
 	if err := os.WriteFile(n.basePath(), []byte("program "+oldVersion), 0o755); err != nil {
 		n.t.Fatal(err)
 	}
-	s, err := load(n.home)
+	s, err := loadState(n.home)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -386,7 +389,7 @@ func TestWhatIsNotInstalled(t *testing.T) {
 		want string
 	}{
 		"a foreign key":  {func(n *node) { n.signAs(foreign) }, "no trusted key"},
-		"no trusted key": {func(n *node) { _ = os.Remove(n.home.UpdateKeys()) }, "--update-key"},
+		"no trusted key": {func(n *node) { _ = os.Remove(n.home.UpdateKeysFile()) }, "--update-key"},
 		"another platform": {func(n *node) {
 			n.pkg.OS = map[string]string{"linux": "darwin", "darwin": "linux"}[runtime.GOOS]
 			n.signAs(n.secret)
@@ -430,7 +433,7 @@ func TestWhatIsNotInstalled(t *testing.T) {
 			if got := n.boot(oldVersion); got != "" {
 				t.Errorf("%s: %q runs", name, got)
 			}
-			if left, _ := os.ReadDir(filepath.Join(n.home.Versions(), newVersion)); len(left) > 0 {
+			if left, _ := os.ReadDir(filepath.Join(n.home.AgentVersionsDir(), newVersion)); len(left) > 0 {
 				t.Errorf("%s: it is installed", name)
 			}
 		})
@@ -444,7 +447,7 @@ func TestOlderVersionByForce(t *testing.T) {
 		bubble(t, func(t *testing.T, n *node) {
 			n.publish("0.9.0-x", archiveOf(t, "buildnode", "program 0.9.0-x"))
 			u := n.base()
-			u.o.AllowDowngrade = allowed
+			u.opts.AllowDowngrade = allowed
 			asked := n.asked("one")
 			asked.Force = true
 			u.HandleUpdate(asked)
@@ -531,7 +534,7 @@ func TestProgramThatCannotBegin(t *testing.T) {
 func (n *node) copyHome() datadir.Dir {
 	n.t.Helper()
 	dir := n.t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(n.home.Dir())); err != nil {
+	if err := os.CopyFS(dir, os.DirFS(n.home.Path())); err != nil {
 		n.t.Fatal(err)
 	}
 	at, err := datadir.At(dir)
@@ -547,15 +550,15 @@ func TestKilledAnywhere(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		left := map[string]datadir.Dir{"before": n.copyHome()}
 		u := New(Options{
-			Home: n.home, Identity: datadir.Identity{
-				NodeID: "id", Credential: "secret", Controller: "http://controller",
+			DataDir: n.home, Identity: datadir.Identity{
+				NodeID: "id", Credential: "secret", ControllerURL: "http://controller",
 			}, Transport: n,
-			Version: oldVersion, Path: basePath, Logger: slog.New(slog.DiscardHandler),
-			Ask: func(ctx context.Context, path string) (string, error) {
+			Version: oldVersion, ProgramPath: basePath, Logger: slog.New(slog.DiscardHandler),
+			QueryVersion: func(ctx context.Context, path string) (string, error) {
 				left["unpacked"] = n.copyHome()
 				return ask(ctx, path)
 			},
-			Become: func(path string) error {
+			ReplaceProcess: func(path string) error {
 				left["written"] = n.copyHome()
 				return n.become(path)
 			},
@@ -582,7 +585,7 @@ func TestKilledAnywhere(t *testing.T) {
 			if s := settled(next); s.Stage != api.UpdateWaiting {
 				t.Errorf("after %q: the next try: %+v", step, s)
 			}
-			_ = filepath.WalkDir(at.Versions(), func(name string, _ fs.DirEntry, _ error) error {
+			_ = filepath.WalkDir(at.AgentVersionsDir(), func(name string, _ fs.DirEntry, _ error) error {
 				if strings.HasPrefix(filepath.Base(name), ".") {
 					t.Errorf("after %q: %s is left", step, name)
 				}

@@ -45,8 +45,8 @@ type Claim struct {
 	Name string `json:"name,omitempty"`
 }
 
-// check returns the claim in its canonical form.
-func (c Claim) check() (Claim, error) {
+// canonical returns the claim in its canonical form.
+func (c Claim) canonical() (Claim, error) {
 	c.Device = strings.ToLower(strings.TrimSpace(c.Device))
 	switch {
 	case !locationForm.MatchString(c.Device) && !idForm.MatchString(c.Device) && !emulatedForm.MatchString(c.Device):
@@ -64,15 +64,15 @@ func (c Claim) check() (Claim, error) {
 // covers reports whether the claim includes a device.
 func (c Claim) covers(d Device) bool { return c.Device == d.Location || c.Device == d.ID }
 
-// Claims is the file of claims. The zero value is unusable; see At.
-type Claims struct{ file string }
+// ClaimsFile is the file of claims. The zero value is unusable; see At.
+type ClaimsFile struct{ path string }
 
 // At returns the claims that are stored in a file, which need not exist.
-func At(file string) Claims { return Claims{file} }
+func At(file string) ClaimsFile { return ClaimsFile{file} }
 
 // List returns the claims in the order of their devices.
-func (c Claims) List() ([]Claim, error) {
-	f, err := os.Open(c.file)
+func (c ClaimsFile) List() ([]Claim, error) {
+	f, err := os.Open(c.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -84,26 +84,26 @@ func (c Claims) List() ([]Claim, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read USB claims: %w", err)
 	}
-	list, err := parse(raw)
+	list, err := parseClaims(raw)
 	if err != nil {
-		return nil, fmt.Errorf("read USB claims in %s: %w", c.file, err)
+		return nil, fmt.Errorf("read USB claims in %s: %w", c.path, err)
 	}
 	return list, nil
 }
 
-// content is the form of the file.
-type content struct {
+// claimsDocument is the form of the file.
+type claimsDocument struct {
 	Claims []Claim `json:"claims"`
 }
 
-// parse reads the content of the file.
-func parse(raw []byte) ([]Claim, error) {
+// parseClaims reads the content of the file.
+func parseClaims(raw []byte) ([]Claim, error) {
 	if len(raw) > maxFile {
 		return nil, fmt.Errorf("claims file has more than %d bytes", maxFile)
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
-	var in content
+	var in claimsDocument
 	if err := dec.Decode(&in); err != nil {
 		return nil, err
 	}
@@ -112,17 +112,17 @@ func parse(raw []byte) ([]Claim, error) {
 	}
 	var list []Claim
 	for _, c := range in.Claims {
-		c, err := c.check()
+		c, err := c.canonical()
 		if err != nil {
 			return nil, err
 		}
-		list = put(list, c)
+		list = putClaim(list, c)
 	}
 	return list, nil
 }
 
-// put adds a claim, or replaces one of the same device.
-func put(list []Claim, c Claim) []Claim {
+// putClaim adds a claim, or replaces one of the same device.
+func putClaim(list []Claim, c Claim) []Claim {
 	i, found := slices.BinarySearchFunc(list, c, func(a, b Claim) int { return strings.Compare(a.Device, b.Device) })
 	if found {
 		list[i] = c
@@ -133,13 +133,13 @@ func put(list []Claim, c Claim) []Claim {
 
 // Add claims a device, or the devices of a kind, under a name. It replaces an earlier claim of the
 // same device or kind.
-func (c Claims) Add(device, name string) (Claim, error) {
-	claim, err := Claim{Device: device, Name: name}.check()
+func (c ClaimsFile) Add(device, name string) (Claim, error) {
+	claim, err := Claim{Device: device, Name: name}.canonical()
 	if err != nil {
 		return claim, err
 	}
-	return claim, c.change(func(list []Claim) ([]Claim, error) {
-		if list = put(list, claim); len(list) > MaxClaims {
+	return claim, c.changeClaims(func(list []Claim) ([]Claim, error) {
+		if list = putClaim(list, claim); len(list) > MaxClaims {
 			return nil, farm.Refused("USB claim limit (%d) reached; release some", MaxClaims)
 		}
 		return list, nil
@@ -147,9 +147,9 @@ func (c Claims) Add(device, name string) (Claim, error) {
 }
 
 // Remove removes the claims of a device or kind, or those with a name, and returns them.
-func (c Claims) Remove(what string) (gone []Claim, err error) {
+func (c ClaimsFile) Remove(what string) (gone []Claim, err error) {
 	device := strings.ToLower(strings.TrimSpace(what))
-	err = c.change(func(list []Claim) ([]Claim, error) {
+	err = c.changeClaims(func(list []Claim) ([]Claim, error) {
 		var left []Claim
 		for _, claim := range list {
 			if claim.Device == device || claim.Name != "" && claim.Name == what {
@@ -166,9 +166,9 @@ func (c Claims) Remove(what string) (gone []Claim, err error) {
 	return gone, err
 }
 
-// change replaces the file, one writer at a time.
-func (c Claims) change(do func([]Claim) ([]Claim, error)) error {
-	lock, err := datadir.LockFile(c.file+".lock",
+// changeClaims replaces the file, one writer at a time.
+func (c ClaimsFile) changeClaims(do func([]Claim) ([]Claim, error)) error {
+	lock, err := datadir.LockFile(c.path+".lock",
 		farm.Errorf(farm.CodeConflict, "Another command is changing the USB claims; try again"))
 	if err != nil {
 		return err
@@ -184,9 +184,9 @@ func (c Claims) change(do func([]Claim) ([]Claim, error)) error {
 	if list == nil {
 		list = []Claim{}
 	}
-	raw, err := json.MarshalIndent(content{list}, "", "  ")
+	raw, err := json.MarshalIndent(claimsDocument{list}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write USB claims: %w", err)
 	}
-	return datadir.WriteFile(c.file, append(raw, '\n'))
+	return datadir.WriteFile(c.path, append(raw, '\n'))
 }

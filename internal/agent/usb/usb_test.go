@@ -60,7 +60,7 @@ var (
 
 func TestRead(t *testing.T) {
 	b := newBus(t)
-	if _, err := Read(b.tree); farm.CodeOf(err) != farm.CodeRefused ||
+	if _, err := ReadDevices(b.tree); farm.CodeOf(err) != farm.CodeRefused ||
 		!strings.Contains(err.Error(), "claims require Linux") {
 		t.Errorf("no tree: %v", err)
 	}
@@ -69,10 +69,10 @@ func TestRead(t *testing.T) {
 	b.plug("usb1", hub)                // the controller of a bus
 	b.plug("3-1.2:1.0", phone)         // an interface of a device
 	b.plug("2-1", map[string]string{}) // on its way out
-	got, err := Read(b.tree)
+	got, err := ReadDevices(b.tree)
 	want := []Device{
 		{Location: "1-1", ID: "1d6b:0002", Hub: true},
-		{Location: "3-1.2", ID: "05ac:12a8", Title: "Apple Inc. iPhone[2J", Serial: "0001"},
+		{Location: "3-1.2", ID: "05ac:12a8", ProductName: "Apple Inc. iPhone[2J", Serial: "0001"},
 	}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
@@ -182,9 +182,9 @@ func TestDamagedClaims(t *testing.T) {
 func FuzzClaims(f *testing.F) {
 	f.Add([]byte(`{"claims":[{"device":"1-2.3","name":"phone"},{"device":"05AC:12a8"}]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		list, err := parse(raw)
+		list, err := parseClaims(raw)
 		for _, c := range list {
-			if again, wrong := c.check(); wrong != nil || again != c || err != nil {
+			if again, wrong := c.canonical(); wrong != nil || again != c || err != nil {
 				t.Errorf("%q: %+v, %v, %v", raw, c, wrong, err)
 			}
 		}
@@ -224,7 +224,7 @@ func TestOffer(t *testing.T) {
 			api.USBDevice{Name: "pad", Location: "emulated:tablet"})
 		b.unplug("3-1.2")
 		b.plug("3-1.4", key)
-		time.Sleep(lookEvery)
+		time.Sleep(listInterval)
 		want(api.USBDevice{Location: "3-1.3"}, api.USBDevice{Name: "pad", Location: "emulated:tablet"})
 		if _, err := claims.Remove("05ac:12a8"); err != nil {
 			t.Fatal(err)
@@ -232,7 +232,7 @@ func TestOffer(t *testing.T) {
 		claim("1050:0407", "key")
 		want(api.USBDevice{Location: "3-1.3"}, api.USBDevice{Name: "key", Location: "3-1.4"},
 			api.USBDevice{Name: "pad", Location: "emulated:tablet"})
-		if err := os.WriteFile(claims.file, []byte("{"), 0o600); err != nil {
+		if err := os.WriteFile(claims.path, []byte("{"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		want()
@@ -240,7 +240,7 @@ func TestOffer(t *testing.T) {
 		if n := strings.Count(log.String(), "reading the USB claims failed"); n != 1 {
 			t.Errorf("said %d times: %s", n, log.String())
 		}
-		if err := os.Remove(claims.file); err != nil {
+		if err := os.Remove(claims.path); err != nil {
 			t.Fatal(err)
 		}
 		want()

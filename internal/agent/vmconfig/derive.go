@@ -16,9 +16,9 @@ type FileNames struct {
 	State string
 }
 
-// NamesFor keeps the names of the disks, each of which is a separate file from now on, and chooses
+// FileNamesFor keeps the names of the disks, each of which is a separate file from now on, and chooses
 // a name for the state that the base does not use.
-func NamesFor(config api.TemplateConfig) FileNames {
+func FileNamesFor(config api.TemplateConfig) FileNames {
 	taken := map[string]bool{config.StateFile: true}
 	for _, d := range config.HardDrives {
 		taken[d.File] = true
@@ -45,42 +45,43 @@ func NamesFor(config api.TemplateConfig) FileNames {
 
 // Changes are a save's changes to the configuration of its base.
 type Changes struct {
-	Save     string    // ID of the save
-	Names    FileNames // State "" for a guest that was shut down
-	Pin      *api.StateRequirements
-	CPUs     int // as the VM has them
-	MemoryMB int
-	Mode     string // of the network; "" as before
-	MAC      string // of the suspended guest's card
-	Video    string // "" as before
+	SaveID          string    // ID of the save
+	FileNames       FileNames // State "" for a guest that was shut down
+	StatePin        *api.StateRequirements
+	CPUs            int // as the VM has them
+	MemoryMB        int
+	NetworkMode     string // of the network; "" as before
+	MAC             string // of the suspended guest's card
+	VideoController string // "" as before
 }
 
-// Derive returns the configuration of the version that a save creates. Unknown fields are preserved.
-func Derive(base []byte, c Changes) ([]byte, error) {
-	config, err := decode(base)
+// DeriveConfig returns the configuration of the version that a save creates. Unknown fields are preserved.
+func DeriveConfig(base []byte, c Changes) ([]byte, error) {
+	config, err := decodeObject(base)
 	if err != nil {
 		return nil, err
 	}
 	suspended := config["state_file"] != nil
-	config.set("save", c.Save)
-	config.set("ram", strconv.Itoa(c.MemoryMB)+"M")
+	config.setField("save", c.SaveID)
+	config.setField("ram", strconv.Itoa(c.MemoryMB)+"M")
 	delete(config, "state_file")
 	delete(config, "state_pin")
-	if c.Names.State != "" {
-		config.set("state_file", c.Names.State)
-		config.set("state_pin", c.Pin)
+	if c.FileNames.State != "" {
+		config.setField("state_file", c.FileNames.State)
+		config.setField("state_pin", c.StatePin)
 	}
 	for _, edit := range []error{
-		config.edit("cpu", func(cpu jsonObject) { cpu.set("cores", c.CPUs) }),
-		config.drives(c.Names.Disks),
+		config.editObject("cpu", func(cpu jsonObject) { cpu.setField("cores", c.CPUs) }),
+		config.setDriveFiles(c.FileNames.Disks),
 		config.setNIC(c, suspended),
 	} {
 		if edit != nil {
 			return nil, edit
 		}
 	}
-	if c.Video != "" {
-		if err := config.edit("display", func(d jsonObject) { d.set("video_controller", c.Video) }); err != nil {
+	if c.VideoController != "" {
+		if err := config.editObject("display",
+			func(d jsonObject) { d.setField("video_controller", c.VideoController) }); err != nil {
 			return nil, err
 		}
 	}
@@ -90,7 +91,7 @@ func Derive(base []byte, c Changes) ([]byte, error) {
 // jsonObject is a JSON object of which only some fields are known.
 type jsonObject map[string]json.RawMessage
 
-func decode(raw []byte) (jsonObject, error) {
+func decodeObject(raw []byte) (jsonObject, error) {
 	o := jsonObject{}
 	if err := json.Unmarshal(raw, &o); err != nil {
 		return nil, invalidConfig(err)
@@ -105,7 +106,7 @@ func invalidConfig(err error) error {
 	return &farm.Error{Code: farm.CodeRefused, Message: "The template's configuration cannot be read", Err: err}
 }
 
-func (o jsonObject) set(name string, value any) {
+func (o jsonObject) setField(name string, value any) {
 	raw, err := json.Marshal(value)
 	if err != nil {
 		panic(err) // such values do not occur above
@@ -113,22 +114,22 @@ func (o jsonObject) set(name string, value any) {
 	o[name] = raw
 }
 
-// edit changes an object within the object; a missing one is created.
-func (o jsonObject) edit(name string, change func(jsonObject)) error {
+// editObject changes an object within the object; a missing one is created.
+func (o jsonObject) editObject(name string, change func(jsonObject)) error {
 	inner := jsonObject{}
 	if raw := o[name]; raw != nil {
 		var err error
-		if inner, err = decode(raw); err != nil {
+		if inner, err = decodeObject(raw); err != nil {
 			return err
 		}
 	}
 	change(inner)
-	o.set(name, inner)
+	o.setField(name, inner)
 	return nil
 }
 
-// list returns a list of objects within the object.
-func (o jsonObject) list(name string) ([]jsonObject, error) {
+// objectList returns a list of objects within the object.
+func (o jsonObject) objectList(name string) ([]jsonObject, error) {
 	var list []jsonObject
 	if raw := o[name]; raw != nil {
 		if err := json.Unmarshal(raw, &list); err != nil {
@@ -143,9 +144,9 @@ func (o jsonObject) list(name string) ([]jsonObject, error) {
 	return list, nil
 }
 
-// drives sets the files of the disks, which are stored as a guest sees them.
-func (o jsonObject) drives(files []string) error {
-	drives, err := o.list("hard_drives")
+// setDriveFiles sets the files of the disks, which are stored as a guest sees them.
+func (o jsonObject) setDriveFiles(files []string) error {
+	drives, err := o.objectList("hard_drives")
 	if err != nil {
 		return err
 	}
@@ -156,10 +157,10 @@ func (o jsonObject) drives(files []string) error {
 		return nil
 	}
 	for i, d := range drives {
-		d.set("file", files[i])
-		d.set("format", "raw")
+		d.setField("file", files[i])
+		d.setField("format", "raw")
 	}
-	o.set("hard_drives", drives)
+	o.setField("hard_drives", drives)
 	return nil
 }
 
@@ -167,37 +168,37 @@ func (o jsonObject) drives(files []string) error {
 // and is recorded for readers. A guest that was shut down leaves no address, otherwise all VMs
 // started from the version would have the same one.
 func (o jsonObject) setNIC(c Changes, suspended bool) error {
-	cards, err := o.list("network_cards")
+	cards, err := o.objectList("network_cards")
 	if err != nil {
 		return err
 	}
-	mac := c.Names.State != "" && c.MAC != ""
+	mac := c.FileNames.State != "" && c.MAC != ""
 	if len(cards) == 0 {
-		if c.Mode == "" && !mac {
+		if c.NetworkMode == "" && !mac {
 			return nil
 		}
 		cards = []jsonObject{{}}
 	}
-	if c.Mode != "" {
-		cards[0].set("mode", c.Mode)
+	if c.NetworkMode != "" {
+		cards[0].setField("mode", c.NetworkMode)
 	}
 	switch {
 	case mac:
-		cards[0].set("mac_address", c.MAC)
+		cards[0].setField("mac_address", c.MAC)
 	case suspended:
 		delete(cards[0], "mac_address")
 	}
-	o.set("network_cards", cards)
+	o.setField("network_cards", cards)
 	return nil
 }
 
-// WithName returns a configuration as a registry stores it: with the template's ID and name.
-func WithName(config []byte, id, name string) ([]byte, error) {
-	o, err := decode(config)
+// WithTemplateName returns a configuration as a registry stores it: with the template's ID and name.
+func WithTemplateName(config []byte, id, name string) ([]byte, error) {
+	o, err := decodeObject(config)
 	if err != nil {
 		return nil, err
 	}
-	o.set("uuid", id)
-	o.set("name", name)
+	o.setField("uuid", id)
+	o.setField("name", name)
 	return json.Marshal(o)
 }

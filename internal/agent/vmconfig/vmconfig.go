@@ -34,9 +34,9 @@ type Files struct {
 	Disks map[string]hv.Disk
 }
 
-// Spec returns the VM that a version describes, with the changes of the order. The caller sets
+// VMSpec returns the VM that a version describes, with the changes of the order. The caller sets
 // identity, labels and timeouts.
-func Spec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, error) {
+func VMSpec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, error) {
 	var m api.Machine
 	if o.Machine != nil {
 		m = *o.Machine
@@ -49,7 +49,7 @@ func Spec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, erro
 	if s.Disks, err = Disks(config.HardDrives, at); err != nil {
 		return hv.Spec{}, err
 	}
-	if s.State, err = state(config, at.Dir); err != nil {
+	if s.State, err = suspendedState(config, at.Dir); err != nil {
 		return hv.Spec{}, err
 	}
 	if config.CPU != nil && config.CPU.Cores > 0 {
@@ -66,8 +66,8 @@ func Spec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, erro
 	if config.Firmware != nil {
 		s.Firmware = config.Firmware.Type
 	}
-	s.Video, s.VNC = screen(config.Display, m)
-	s.Network, s.MAC, s.Ports = network(config, o, m)
+	s.Video, s.VNC = screenOf(config.Display, m)
+	s.Network, s.MAC, s.Ports = networkOf(config, o, m)
 	if m.USB != "" {
 		s.USB = []hv.USBDevice{{Location: cmp.Or(m.USBDevice, m.USB)}}
 	}
@@ -92,15 +92,15 @@ func Disks(drives []api.ConfigDrive, at Files) ([]hv.Disk, error) {
 		if !known {
 			disk.Path = filepath.Join(at.Dir, d.File)
 		}
-		disk.Format = cmp.Or(disk.Format, formatOf(d))
+		disk.Format = cmp.Or(disk.Format, diskFormat(d))
 		disk.Deltas = slices.Clone(disk.Deltas) // a caller may append to it
 		list[i] = disk
 	}
 	return list, nil
 }
 
-// formatOf uses configuration and name only: a guest can write any header to its disk.
-func formatOf(d api.ConfigDrive) string {
+// diskFormat uses configuration and name only: a guest can write any header to its disk.
+func diskFormat(d api.ConfigDrive) string {
 	switch {
 	case d.Format != "":
 		return d.Format
@@ -111,8 +111,8 @@ func formatOf(d api.ConfigDrive) string {
 	}
 }
 
-// state returns the suspended guest of a version, nil for a version without one.
-func state(config api.TemplateConfig, dir string) (*hv.State, error) {
+// suspendedState returns the suspended guest of a version, nil for a version without one.
+func suspendedState(config api.TemplateConfig, dir string) (*hv.State, error) {
 	if config.StateFile == "" {
 		return nil, nil
 	}
@@ -127,8 +127,8 @@ func state(config api.TemplateConfig, dir string) (*hv.State, error) {
 	return &hv.State{Path: filepath.Join(dir, config.StateFile), Pin: hv.Compat(*config.StatePin)}, nil
 }
 
-// screen returns the video controller and the access to the screen.
-func screen(display *api.ConfigScreen, m api.Machine) (video string, vnc *hv.VNC) {
+// screenOf returns the video controller and the access to the screen.
+func screenOf(display *api.ConfigScreen, m api.Machine) (video string, vnc *hv.VNC) {
 	video, password := m.Video, m.VNCPassword
 	if display != nil {
 		video = cmp.Or(video, display.Video)
@@ -142,10 +142,10 @@ func screen(display *api.ConfigScreen, m api.Machine) (video string, vnc *hv.VNC
 	return video, vnc
 }
 
-// network returns the mode, the MAC address of the card and the port rules: the template's, unless
+// networkOf returns the mode, the MAC address of the card and the port rules: the template's, unless
 // the order has others. A suspended guest has the MAC address in its state. In a mode without port
 // rules, the template's rules for other modes are left out.
-func network(
+func networkOf(
 	config api.TemplateConfig, o *api.StartOrder, m api.Machine,
 ) (mode hv.NetworkMode, mac string, ports []hv.PortRule) {
 	mode, mac = hv.NetworkMode(m.Network), m.MAC

@@ -109,7 +109,7 @@ func TestSpec(t *testing.T) {
 			"b.bin":   {Path: "/v/b.bin"},
 			"c.qcow2": {Path: "/u/c.qcow2", Format: "raw", Deltas: []string{"/u/d", "/v/c.qcow2"}},
 		}}
-		got, err := vmconfig.Spec(config, at, &tt.order)
+		got, err := vmconfig.VMSpec(config, at, &tt.order)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
@@ -127,7 +127,7 @@ func TestPinKeepsAll(t *testing.T) {
 			f.SetInt(int64(i + 1))
 		}
 	}
-	s, err := vmconfig.Spec(api.TemplateConfig{StateFile: "state.1", StatePin: &p}, vmconfig.Files{Dir: "/v"},
+	s, err := vmconfig.VMSpec(api.TemplateConfig{StateFile: "state.1", StatePin: &p}, vmconfig.Files{Dir: "/v"},
 		&api.StartOrder{})
 	if err != nil || api.StateRequirements(s.State.Pin) != p {
 		t.Errorf("got %+v, %v", s.State, err)
@@ -142,7 +142,7 @@ func TestHostileConfigurations(t *testing.T) {
 		"no pin":    {StateFile: "state.1"},
 		"directory": {HardDrives: []api.ConfigDrive{{File: "a/b"}}},
 	} {
-		if _, err := vmconfig.Spec(c, vmconfig.Files{Dir: "/v"},
+		if _, err := vmconfig.VMSpec(c, vmconfig.Files{Dir: "/v"},
 			&api.StartOrder{}); farm.CodeOf(err) != farm.CodeRefused {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -171,7 +171,7 @@ func TestNamesFor(t *testing.T) {
 			[]string{"a", "disk2.img", "disk1.img", "disk3.img", "state.1"},
 		},
 	} {
-		got := vmconfig.NamesFor(api.TemplateConfig{HardDrives: tt.drives, StateFile: tt.state})
+		got := vmconfig.FileNamesFor(api.TemplateConfig{HardDrives: tt.drives, StateFile: tt.state})
 		if all := append(slices.Clone(got.Disks), got.State); !slices.Equal(all, tt.want) {
 			t.Errorf("%s: %v, want %v", name, all, tt.want)
 		}
@@ -192,9 +192,10 @@ func TestDerive(t *testing.T) {
 		"suspended": {
 			base,
 			vmconfig.Changes{
-				Save: "s1", Names: vmconfig.FileNames{Disks: []string{"disk.qcow2"}, State: "state.2"}, Pin: &pin,
-				CPUs: 3, MemoryMB: 300,
-				Mode: "host", MAC: "52:54:00:00:00:02", Video: "pg",
+				SaveID: "s1", FileNames: vmconfig.FileNames{Disks: []string{"disk.qcow2"}, State: "state.2"},
+				StatePin: &pin,
+				CPUs:     3, MemoryMB: 300,
+				NetworkMode: "host", MAC: "52:54:00:00:00:02", VideoController: "pg",
 			},
 			`{"own":{"x":[1,2.50,null]},"save":"s1","ram":"300M","cpu":{"cores":3,"own":1},` +
 				`"hard_drives":[{"file":"disk.qcow2","own":true,"format":"raw"}],"state_file":"state.2","state_pin":PIN,` +
@@ -204,7 +205,7 @@ func TestDerive(t *testing.T) {
 		"shut down": {
 			base,
 			vmconfig.Changes{
-				Save: "s1", Names: vmconfig.FileNames{Disks: []string{"disk.qcow2"}}, CPUs: 2,
+				SaveID: "s1", FileNames: vmconfig.FileNames{Disks: []string{"disk.qcow2"}}, CPUs: 2,
 				MemoryMB: 2048, MAC: "52:54:00:00:00:02",
 			},
 			`{"own":{"x":[1,2.50,null]},"save":"s1","ram":"2048M","cpu":{"cores":2,"own":1},` +
@@ -214,14 +215,14 @@ func TestDerive(t *testing.T) {
 		},
 		"own address stays": {
 			`{"network_cards":[{"mac_address":"52:54:00:00:00:01"}]}`,
-			vmconfig.Changes{Save: "s1", CPUs: 1, MemoryMB: 64, MAC: "52:54:00:00:00:02"},
+			vmconfig.Changes{SaveID: "s1", CPUs: 1, MemoryMB: 64, MAC: "52:54:00:00:00:02"},
 			`{"save":"s1","ram":"64M","cpu":{"cores":1},"network_cards":[{"mac_address":"52:54:00:00:00:01"}]}`,
 		},
 		"nothing there": {
 			`{}`,
 			vmconfig.Changes{
-				Save: "s1", CPUs: 1, MemoryMB: 64, Mode: "bridge",
-				Names: vmconfig.FileNames{State: "state.1"}, Pin: &pin, MAC: "m",
+				SaveID: "s1", CPUs: 1, MemoryMB: 64, NetworkMode: "bridge",
+				FileNames: vmconfig.FileNames{State: "state.1"}, StatePin: &pin, MAC: "m",
 			},
 			`{"save":"s1","ram":"64M","cpu":{"cores":1},"state_file":"state.1","state_pin":PIN,"network_cards":[{"mode":"bridge","mac_address":"m"}]}`,
 		},
@@ -231,7 +232,7 @@ func TestDerive(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := strings.ReplaceAll(tt.want, "PIN", string(raw))
-		got, err := vmconfig.Derive([]byte(tt.base), tt.changes)
+		got, err := vmconfig.DeriveConfig([]byte(tt.base), tt.changes)
 		if diff := cmp.Diff(values(t, []byte(want)), values(t, got)); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
@@ -255,18 +256,20 @@ func TestDeriveRefuses(t *testing.T) {
 		``, `[]`, `{"cpu":1}`, `{"hard_drives":{}}`, `{"hard_drives":[1]}`, `{"hard_drives":[{}],"network_cards":7}`,
 		`{"network_cards":1}`, `{"display":[]}`, `{"hard_drives":[{},{}]}`,
 	} {
-		c := vmconfig.Changes{CPUs: 1, MemoryMB: 64, Video: "pg", Names: vmconfig.FileNames{Disks: []string{"x"}}}
-		if strings.Contains(bad, "network") || strings.Contains(bad, "display") {
-			c.Names.Disks = nil
+		c := vmconfig.Changes{
+			CPUs: 1, MemoryMB: 64, VideoController: "pg", FileNames: vmconfig.FileNames{Disks: []string{"x"}},
 		}
-		if got, err := vmconfig.Derive([]byte(bad), c); farm.CodeOf(err) != farm.CodeRefused {
+		if strings.Contains(bad, "network") || strings.Contains(bad, "display") {
+			c.FileNames.Disks = nil
+		}
+		if got, err := vmconfig.DeriveConfig([]byte(bad), c); farm.CodeOf(err) != farm.CodeRefused {
 			t.Errorf("%s: %s, %v", bad, got, err)
 		}
 	}
 }
 
 func TestNamed(t *testing.T) {
-	got, err := vmconfig.WithName([]byte(`{"uuid":"old","x":1}`), "id", "name")
+	got, err := vmconfig.WithTemplateName([]byte(`{"uuid":"old","x":1}`), "id", "name")
 	if err != nil || string(got) != `{"name":"name","uuid":"id","x":1}` {
 		t.Errorf("%s, %v", got, err)
 	}
@@ -283,10 +286,10 @@ func FuzzDerive(f *testing.F) {
 	known := []string{"save", "ram", "cpu", "hard_drives", "state_file", "state_pin", "network_cards", "display"}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		c := vmconfig.Changes{
-			Save: "s", CPUs: 1, MemoryMB: 64, Pin: &pin, MAC: "m",
-			Names: vmconfig.FileNames{Disks: []string{"x"}, State: "state.1"},
+			SaveID: "s", CPUs: 1, MemoryMB: 64, StatePin: &pin, MAC: "m",
+			FileNames: vmconfig.FileNames{Disks: []string{"x"}, State: "state.1"},
 		}
-		got, err := vmconfig.Derive(raw, c)
+		got, err := vmconfig.DeriveConfig(raw, c)
 		if err != nil {
 			return
 		}

@@ -89,10 +89,10 @@ func TestRingAndGrants(t *testing.T) {
 	f := openFolder(t, dir)
 	ring, err := f.Ring()
 	must(t, err)
-	text := auth.NewSigner(ring).Seal("p", []byte("x"))
+	text := auth.NewSigner(ring).Sign("p", []byte("x"))
 	again, err := openFolder(t, dir).Ring()
 	must(t, err)
-	if _, err := auth.NewSigner(again).Unseal("p", text, time.Minute); err != nil {
+	if _, err := auth.NewSigner(again).Verify("p", text, time.Minute); err != nil {
 		t.Errorf("after a restart: %v", err)
 	}
 	must(t, f.SaveRing(again.Rotated(time.Now())))
@@ -174,25 +174,25 @@ func TestWrongContentsAreRefused(t *testing.T) {
 	for _, data := range []string{
 		`{}`, `[{"id":""}]`, `[{"id":"a","generation":"x"},{"id":"a","generation":"x"}]`, `[{"id":"a"}]`, `["a"]`,
 	} {
-		must(t, f.save(keysFile, []byte(data)))
+		must(t, f.saveDocument(keysFile, []byte(data)))
 		if _, err := f.Keys(); err == nil || !strings.Contains(err.Error(), "damaged") {
 			t.Errorf("%s: %v", data, err)
 		}
 	}
-	must(t, f.save(ringFile, []byte(`{"form":1}`)))
+	must(t, f.saveDocument(ringFile, []byte(`{"form":1}`)))
 	if _, err := f.Ring(); err == nil {
 		t.Error("a ring without keys")
 	}
-	must(t, f.save(grantsFile, []byte(`[]`)))
+	must(t, f.saveDocument(grantsFile, []byte(`[]`)))
 	if _, err := f.Grants(farm.ServiceRegistry); err == nil {
 		t.Error("grants that are none")
 	}
 	must(t, f.root.Mkdir("x", 0o700))
-	if _, err := f.read("x", 1); err == nil {
+	if _, err := f.readFile("x", 1); err == nil {
 		t.Error("a directory is read")
 	}
-	must(t, f.replace("large", make([]byte, 11)))
-	if _, err := f.read("large", 10); err == nil || !strings.Contains(err.Error(), "larger than 10") {
+	must(t, f.replaceFile("large", make([]byte, 11)))
+	if _, err := f.readFile("large", 10); err == nil || !strings.Contains(err.Error(), "larger than 10") {
 		t.Error(err)
 	}
 }
@@ -241,7 +241,7 @@ func TestLogsGo(t *testing.T) {
 		must(t, err)
 		count := func(want int) {
 			t.Helper()
-			names, err := f.names(markPrefix)
+			names, err := f.filesWithPrefix(noncePrefix)
 			if err != nil || len(names) != want {
 				t.Errorf("%d logs, want %d: %v", len(names), want, err)
 			}
@@ -316,7 +316,7 @@ func TestGroupCommit(t *testing.T) {
 	must(t, err)
 	begun, go1 := make(chan struct{}), make(chan struct{})
 	writes := 0
-	f.step = func(step string) { // called by the one writer
+	f.beforeStep = func(step string) { // called by the one writer
 		if step != "append" {
 			return
 		}
@@ -337,7 +337,7 @@ func TestGroupCommit(t *testing.T) {
 	}
 	for waiting := 0; waiting < 100; {
 		m.mu.Lock()
-		waiting = len(m.next.records) / recordSize
+		waiting = len(m.nextBatch.records) / recordSize
 		m.mu.Unlock()
 	}
 	close(go1)

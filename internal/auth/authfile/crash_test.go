@@ -45,7 +45,7 @@ func crashing(dir string) error {
 	if err != nil {
 		return err
 	}
-	f.step = func(string) {
+	f.beforeStep = func(string) {
 		if at--; at < 0 {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}

@@ -12,8 +12,8 @@ import (
 // Dir is a directory that holds the files of this package, for its owner only.
 type Dir struct {
 	root *os.Root
-	// step is called with the name of the next change of the disk; tests end the process there.
-	step func(string)
+	// beforeStep is called with the name of the next change of the disk; tests end the process there.
+	beforeStep func(string)
 }
 
 // OpenDir opens a directory, and creates it when it does not exist.
@@ -25,7 +25,7 @@ func OpenDir(dir string) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open directory of API keys: %w", err)
 	}
-	return &Dir{root: root, step: func(string) {}}, nil
+	return &Dir{root: root, beforeStep: func(string) {}}, nil
 }
 
 // Close closes the directory.
@@ -34,35 +34,35 @@ func (f *Dir) Close() error { return f.root.Close() }
 // temporary is the suffix of an incomplete file; it is never read.
 const temporary = ".tmp"
 
-// replace replaces a file: after a crash it has its old or its new content, and after a success the
+// replaceFile replaces a file: after a crash it has its old or its new content, and after a success the
 // new one.
-func (f *Dir) replace(name string, data []byte) error {
+func (f *Dir) replaceFile(name string, data []byte) error {
 	temp := name + temporary
-	f.step("create")
+	f.beforeStep("create")
 	file, err := f.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	f.step("write")
+	f.beforeStep("write")
 	_, err = file.Write(data)
 	if err == nil {
-		f.step("sync")
+		f.beforeStep("sync")
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
 		_ = f.root.Remove(temp) // nothing reads it
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	f.step("rename")
+	f.beforeStep("rename")
 	if err := f.root.Rename(temp, name); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	f.step("dirsync")
-	return f.sync()
+	f.beforeStep("dirsync")
+	return f.syncNames()
 }
 
-// sync makes the names in the directory durable.
-func (f *Dir) sync() error {
+// syncNames makes the names in the directory durable.
+func (f *Dir) syncNames() error {
 	dir, err := f.root.Open(".")
 	if err != nil {
 		return fmt.Errorf("sync directory of API keys: %w", err)
@@ -74,8 +74,8 @@ func (f *Dir) sync() error {
 	return nil
 }
 
-// read returns a file of at most limit bytes; nil when there is none.
-func (f *Dir) read(name string, limit int64) ([]byte, error) {
+// readFile returns a file of at most limit bytes; nil when there is none.
+func (f *Dir) readFile(name string, limit int64) ([]byte, error) {
 	file, err := f.root.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -97,8 +97,8 @@ func (f *Dir) read(name string, limit int64) ([]byte, error) {
 	return raw, nil
 }
 
-// names lists the files whose name has a prefix.
-func (f *Dir) names(prefix string) ([]string, error) {
+// filesWithPrefix lists the files whose name has a prefix.
+func (f *Dir) filesWithPrefix(prefix string) ([]string, error) {
 	dir, err := f.root.Open(".")
 	if err != nil {
 		return nil, fmt.Errorf("list directory of API keys: %w", err)

@@ -12,14 +12,14 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// documentForm is the newest form of a document that is understood.
-const documentForm = 1
+// documentFormat is the newest form of a document that is understood.
+const documentFormat = 1
 
 // document is a file that holds one value.
 type document struct {
-	Form int             `json:"form"`
-	Sum  string          `json:"sha256"` // of the bytes of Data
-	Data json.RawMessage `json:"data"`
+	FormatVersion int             `json:"form"`
+	SHA256        string          `json:"sha256"` // of the bytes of Data
+	Data          json.RawMessage `json:"data"`
 }
 
 // The documents, and the most that each may have, in bytes.
@@ -30,58 +30,59 @@ const (
 	maxDocument = 64 << 20
 )
 
-// save replaces a document.
-func (f *Dir) save(name string, data []byte) error {
+// saveDocument replaces a document.
+func (f *Dir) saveDocument(name string, data []byte) error {
 	sum := sha256.Sum256(data)
-	raw, err := json.Marshal(document{Form: documentForm, Sum: hex.EncodeToString(sum[:]), Data: data})
+	raw, err := json.Marshal(document{FormatVersion: documentFormat, SHA256: hex.EncodeToString(sum[:]), Data: data})
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	return f.replace(name, append(raw, '\n'))
+	return f.replaceFile(name, append(raw, '\n'))
 }
 
-// load returns the content of a document; nil when there is none. Its errors contain nothing of
+// loadDocument returns the content of a document; nil when there is none. Its errors contain nothing of
 // that.
-func (f *Dir) load(name string) ([]byte, error) {
-	raw, err := f.read(name, maxDocument)
+func (f *Dir) loadDocument(name string) ([]byte, error) {
+	raw, err := f.readFile(name, maxDocument)
 	if raw == nil || err != nil {
 		return nil, err
 	}
 	var d document
-	if err := json.Unmarshal(raw, &d); err != nil || d.Form < 1 {
-		return nil, damaged(name, errors.New("file is incomplete"))
+	if err := json.Unmarshal(raw, &d); err != nil || d.FormatVersion < 1 {
+		return nil, damagedError(name, errors.New("file is incomplete"))
 	}
-	if d.Form > documentForm {
-		return nil, fmt.Errorf("%s has format %d, this program supports up to %d; update this program", name, d.Form,
-			documentForm)
+	if d.FormatVersion > documentFormat {
+		return nil, fmt.Errorf("%s has format %d, this program supports up to %d; update this program", name,
+			d.FormatVersion,
+			documentFormat)
 	}
-	if sum := sha256.Sum256(d.Data); hex.EncodeToString(sum[:]) != d.Sum {
-		return nil, damaged(name, errors.New("checksum mismatch"))
+	if sum := sha256.Sum256(d.Data); hex.EncodeToString(sum[:]) != d.SHA256 {
+		return nil, damagedError(name, errors.New("checksum mismatch"))
 	}
 	return d.Data, nil
 }
 
-func damaged(name string, why error) error {
+func damagedError(name string, why error) error {
 	return fmt.Errorf("%s is damaged (%w); restore it from a backup, or move it away to start without its content",
 		name, why)
 }
 
 // Keys opens the API keys. Damage is an error: no key may be lost or change unnoticed.
 func (f *Dir) Keys() (*auth.KeyTable, error) {
-	raw, err := f.load(keysFile)
+	raw, err := f.loadDocument(keysFile)
 	if err != nil {
 		return nil, err
 	}
 	var keys []farm.APIKey
 	if raw != nil {
 		if err := json.Unmarshal(raw, &keys); err != nil {
-			return nil, damaged(keysFile, errors.New("file has no API keys"))
+			return nil, damagedError(keysFile, errors.New("file has no API keys"))
 		}
 	}
 	seen := map[string]bool{}
 	for _, k := range keys {
 		if k.ID == "" || k.Generation == "" || seen[k.ID] {
-			return nil, damaged(keysFile, fmt.Errorf("the API key %q is incomplete or occurs twice", k.ID))
+			return nil, damagedError(keysFile, fmt.Errorf("the API key %q is incomplete or occurs twice", k.ID))
 		}
 		seen[k.ID] = true
 	}
@@ -90,13 +91,13 @@ func (f *Dir) Keys() (*auth.KeyTable, error) {
 		if err != nil {
 			return fmt.Errorf("write %s: %w", keysFile, err)
 		}
-		return f.save(keysFile, raw)
+		return f.saveDocument(keysFile, raw)
 	}), nil
 }
 
 // Ring opens the signing keys, and makes them when there are none.
 func (f *Dir) Ring() (auth.KeyRing, error) {
-	raw, err := f.load(ringFile)
+	raw, err := f.loadDocument(ringFile)
 	if err != nil {
 		return auth.KeyRing{}, err
 	}
@@ -106,7 +107,7 @@ func (f *Dir) Ring() (auth.KeyRing, error) {
 	}
 	r, err := auth.ParseKeyRing(raw)
 	if err != nil {
-		return auth.KeyRing{}, damaged(ringFile, err)
+		return auth.KeyRing{}, damagedError(ringFile, err)
 	}
 	return r, nil
 }
@@ -117,29 +118,29 @@ func (f *Dir) SaveRing(r auth.KeyRing) error {
 	if err != nil {
 		return err
 	}
-	return f.save(ringFile, raw)
+	return f.saveDocument(ringFile, raw)
 }
 
 // Grants opens the grants of a service.
 func (f *Dir) Grants(s farm.Service) (*auth.GrantTable, error) {
-	raw, err := f.load(grantsFile)
+	raw, err := f.loadDocument(grantsFile)
 	if err != nil {
 		return nil, err
 	}
 	var g auth.Grants
 	if raw != nil {
 		if err := json.Unmarshal(raw, &g); err != nil {
-			return nil, damaged(grantsFile, errors.New("file has no permissions"))
+			return nil, damagedError(grantsFile, errors.New("file has no permissions"))
 		}
 	}
 	if err := g.Check(s); err != nil {
-		return nil, damaged(grantsFile, err)
+		return nil, damagedError(grantsFile, err)
 	}
 	return auth.NewGrantTable(g, func(g auth.Grants) error {
 		raw, err := json.Marshal(g)
 		if err != nil {
 			return fmt.Errorf("write %s: %w", grantsFile, err)
 		}
-		return f.save(grantsFile, raw)
+		return f.saveDocument(grantsFile, raw)
 	}), nil
 }

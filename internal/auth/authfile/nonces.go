@@ -18,12 +18,12 @@ import (
 // seconds, four bytes of nothing, and a checksum of all that. A log is never written to
 // after a restart or a failure, so that a torn record has nothing behind it.
 const (
-	markPrefix = "marks-"
-	markSuffix = ".log"
-	recordSize = 32
-	recordSum  = recordSize - 4
-	logAge     = 5 * time.Minute // after which the next log begins, so that old ones can go
-	maxLog     = 64 << 20        // bytes
+	noncePrefix     = "marks-"
+	nonceSuffix     = ".log"
+	recordSize      = 32
+	recordSumOffset = recordSize - 4
+	logAge          = 5 * time.Minute // after which the next log begins, so that old ones can go
+	maxLogBytes     = 64 << 20        // bytes
 )
 
 // castagnoli has an instruction in most processors.
@@ -32,57 +32,57 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Nonces remember used secrets in a Directory. All calls that come while the disk is written
 // share the next write.
 type Nonces struct {
-	folder *Dir
-	table  auth.MemoryNonces // what is used, durable or about to be
+	dir  *Dir
+	used auth.MemoryNonces // what is used, durable or about to be
 
-	mu      sync.Mutex // guards what follows
-	next    *batch     // what is written next
-	writing bool
-	closed  bool
-	logs    []*nonceLog // the last is the one that is written; held by the writer
+	mu        sync.Mutex  // guards what follows
+	nextBatch *nonceBatch // what is written next
+	writing   bool
+	closed    bool
+	logs      []*nonceLog // the last is the one that is written; held by the writer
 }
 
 var _ auth.NonceStore = (*Nonces)(nil)
 
-// batch is nonces that are written together.
-type batch struct {
-	records []byte
-	last    time.Time // until when one of them counts
-	done    chan struct{}
-	err     error
+// nonceBatch is nonces that are written together.
+type nonceBatch struct {
+	records    []byte
+	lastExpiry time.Time // until when one of them counts
+	done       chan struct{}
+	err        error
 }
 
 // nonceLog is one file.
 type nonceLog struct {
-	name  string
-	file  *os.File // nil: nothing more is written to it
-	begun time.Time
-	until time.Time // when all its marks may be forgotten
+	name      string
+	file      *os.File // nil: nothing more is written to it
+	startedAt time.Time
+	expiresAt time.Time // when all its marks may be forgotten
 }
 
 // OpenNonces opens the used nonces. Records that a crash has cut off were never acknowledged.
 func (f *Dir) OpenNonces() (*Nonces, error) {
-	m := &Nonces{folder: f, next: newBatch()}
-	names, err := f.names(markPrefix)
+	m := &Nonces{dir: f, nextBatch: newBatch()}
+	names, err := f.filesWithPrefix(noncePrefix)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		log, err := m.load(name)
+		log, err := m.loadLog(name)
 		if err != nil {
 			return nil, err
 		}
 		m.logs = append(m.logs, log)
 	}
-	m.forget(time.Now())
+	m.pruneLogs(time.Now())
 	return m, nil
 }
 
-func newBatch() *batch { return &batch{done: make(chan struct{})} }
+func newBatch() *nonceBatch { return &nonceBatch{done: make(chan struct{})} }
 
-// load reads the nonces of a log.
-func (m *Nonces) load(name string) (*nonceLog, error) {
-	raw, err := m.folder.read(name, maxLog)
+// loadLog reads the nonces of a log.
+func (m *Nonces) loadLog(name string) (*nonceLog, error) {
+	raw, err := m.dir.readFile(name, maxLogBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -92,11 +92,11 @@ func (m *Nonces) load(name string) (*nonceLog, error) {
 		if !ok {
 			continue
 		}
-		if _, err := m.table.Use(context.Background(), mark, until); err != nil {
+		if _, err := m.used.Use(context.Background(), mark, until); err != nil {
 			return nil, err
 		}
-		if until.After(log.until) {
-			log.until = until
+		if until.After(log.expiresAt) {
+			log.expiresAt = until
 		}
 	}
 	return log, nil
@@ -111,7 +111,7 @@ func appendRecord(to []byte, mark auth.Nonce, until time.Time) []byte {
 }
 
 func parseRecord(raw []byte) (mark auth.Nonce, until time.Time, ok bool) {
-	if binary.BigEndian.Uint32(raw[recordSum:]) != crc32.Checksum(raw[:recordSum], castagnoli) {
+	if binary.BigEndian.Uint32(raw[recordSumOffset:]) != crc32.Checksum(raw[:recordSumOffset], castagnoli) {
 		return mark, until, false
 	}
 	n := copy(mark[:], raw)
@@ -120,7 +120,7 @@ func parseRecord(raw []byte) (mark auth.Nonce, until time.Time, ok bool) {
 
 // Use implements auth.NonceStore.
 func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (bool, error) {
-	if first, err := m.table.Use(ctx, mark, until); !first || err != nil {
+	if first, err := m.used.Use(ctx, mark, until); !first || err != nil {
 		return false, err
 	}
 	m.mu.Lock()
@@ -128,14 +128,14 @@ func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (boo
 		m.mu.Unlock()
 		return false, errClosed
 	}
-	b := m.next
+	b := m.nextBatch
 	b.records = appendRecord(b.records, mark, until)
-	if until.After(b.last) {
-		b.last = until
+	if until.After(b.lastExpiry) {
+		b.lastExpiry = until
 	}
 	if !m.writing {
 		m.writing = true
-		go m.write()
+		go m.writeLoop()
 	}
 	m.mu.Unlock()
 	select {
@@ -148,11 +148,11 @@ func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (boo
 
 var errClosed = errors.New("the store of used nonces is closed")
 
-// write writes batches until there are none.
-func (m *Nonces) write() {
+// writeLoop writes batches until there are none.
+func (m *Nonces) writeLoop() {
 	for {
 		m.mu.Lock()
-		b := m.next
+		b := m.nextBatch
 		if len(b.records) == 0 {
 			m.writing = false
 			if m.closed {
@@ -161,28 +161,28 @@ func (m *Nonces) write() {
 			m.mu.Unlock()
 			return
 		}
-		m.next = newBatch()
+		m.nextBatch = newBatch()
 		m.mu.Unlock()
-		b.err = m.commit(b)
+		b.err = m.writeBatch(b)
 		close(b.done)
 	}
 }
 
-// commit makes a batch durable.
-func (m *Nonces) commit(b *batch) error {
+// writeBatch makes a batch durable.
+func (m *Nonces) writeBatch(b *nonceBatch) error {
 	now := time.Now()
-	m.forget(now)
-	log, err := m.open(now)
+	m.pruneLogs(now)
+	log, err := m.currentLog(now)
 	if err != nil {
 		return err
 	}
-	if b.last.After(log.until) {
-		log.until = b.last
+	if b.lastExpiry.After(log.expiresAt) {
+		log.expiresAt = b.lastExpiry
 	}
-	m.folder.step("append")
+	m.dir.beforeStep("append")
 	_, err = log.file.Write(b.records)
 	if err == nil {
-		m.folder.step("logsync")
+		m.dir.beforeStep("logsync")
 		err = log.file.Sync()
 	}
 	if err != nil {
@@ -193,43 +193,43 @@ func (m *Nonces) commit(b *batch) error {
 	return nil
 }
 
-// open returns the log to write to.
-func (m *Nonces) open(now time.Time) (*nonceLog, error) {
+// currentLog returns the log to write to.
+func (m *Nonces) currentLog(now time.Time) (*nonceLog, error) {
 	if n := len(m.logs); n > 0 && m.logs[n-1].file != nil {
 		last := m.logs[n-1]
-		if now.Sub(last.begun) < logAge {
+		if now.Sub(last.startedAt) < logAge {
 			return last, nil
 		}
 		_ = last.file.Close() // all of it is synced
 		last.file = nil
 	}
-	m.folder.step("logcreate")
-	name := markPrefix + strconv.FormatInt(now.UnixNano(), 36) + markSuffix
-	file, err := m.folder.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	m.dir.beforeStep("logcreate")
+	name := noncePrefix + strconv.FormatInt(now.UnixNano(), 36) + nonceSuffix
+	file, err := m.dir.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("store used nonces: %w", err)
 	}
-	m.folder.step("logdirsync")
-	if err := m.folder.sync(); err != nil {
+	m.dir.beforeStep("logdirsync")
+	if err := m.dir.syncNames(); err != nil {
 		_ = file.Close()
-		_ = m.folder.root.Remove(name) // it is empty
+		_ = m.dir.root.Remove(name) // it is empty
 		return nil, err
 	}
-	log := &nonceLog{name: name, file: file, begun: now}
+	log := &nonceLog{name: name, file: file, startedAt: now}
 	m.logs = append(m.logs, log)
 	return log, nil
 }
 
-// forget removes the logs whose nonces have all expired.
-func (m *Nonces) forget(now time.Time) {
+// pruneLogs removes the logs whose nonces have all expired.
+func (m *Nonces) pruneLogs(now time.Time) {
 	kept := m.logs[:0]
 	for _, log := range m.logs {
-		if log.file != nil || log.until.After(now) {
+		if log.file != nil || log.expiresAt.After(now) {
 			kept = append(kept, log)
 			continue
 		}
-		m.folder.step("logremove")
-		if err := m.folder.root.Remove(log.name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		m.dir.beforeStep("logremove")
+		if err := m.dir.root.Remove(log.name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			kept = append(kept, log)
 		}
 	}
@@ -240,7 +240,7 @@ func (m *Nonces) forget(now time.Time) {
 func (m *Nonces) Close() error {
 	m.mu.Lock()
 	m.closed = true
-	last, writing := m.next.done, m.writing
+	last, writing := m.nextBatch.done, m.writing
 	m.mu.Unlock()
 	if writing {
 		<-last

@@ -153,7 +153,7 @@ func BenchmarkChange(b *testing.B) {
 	r := newCluster(mem.New()).open(b)
 	g := r.Grants(registry)
 	for i := range 10 {
-		must(b, g.Change(b.Context(), setResources(fmt.Sprint(i), auth.MaxGrantsOn-1)))
+		must(b, g.Change(b.Context(), setResources(fmt.Sprint(i), auth.MaxGroupResources-1)))
 	}
 	auth.NewAuthorizer(auth.Policy{
 		Service: registry, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,

@@ -30,29 +30,31 @@ func TestJobs(t *testing.T) {
 		if a.nonces.table.Len() != 1 {
 			t.Fatal("there is no mark")
 		}
-		run(auth.SecretTTL + 2*time.Minute + 2*sweepEvery)
+		run(auth.SecretTTL + 2*time.Minute + 2*noncePruneInterval)
 		if n := a.nonces.table.Len(); n != 0 {
 			t.Errorf("%d marks are left", n)
 		}
 
-		_, rev, err := a.ring.current()
+		_, rev, err := a.ring.currentKeys()
 		must(t, err)
-		must(t, a.ring.put(t.Context(), auth.NewKeyRing(time.Now().Add(seldom/2-auth.RingAge)), store.IfRev(rev)))
+		must(t, a.ring.storeRing(t.Context(), auth.NewKeyRing(time.Now().Add(keyPruneInterval/2-auth.RotationAge)),
+			store.IfRev(rev)))
 		key, _ := a.Keys().Get("ci")
 		ended := key
-		ended.Created, ended.Expires = ended.Created.Add(-auth.RingAge), time.Now().Add(seldom/2-auth.RingAge)
+		ended.Created, ended.Expires = ended.Created.Add(-auth.RotationAge),
+			time.Now().Add(keyPruneInterval/2-auth.RotationAge)
 		must(t, a.Keys().Replace(t.Context(), key, ended))
 		run(time.Minute)
-		old := b.caughtUp(t).Signer().Seal("p", nil)
+		old := b.caughtUp(t).Signer().Sign("p", nil)
 		if _, ok := b.Keys().Get("ci"); !ok || ringOf(t, c) != 1 {
 			t.Errorf("before its time: the key is there: %t, %d signing keys", ok, ringOf(t, c))
 		}
-		run(2 * seldom)
+		run(2 * keyPruneInterval)
 		if _, ok := b.caughtUp(t).Keys().Get("ci"); ok || ringOf(t, c) != 2 {
 			t.Errorf("in its time: the key is there: %t, %d signing keys", ok, ringOf(t, c))
 		}
-		text := b.Signer().Seal("p", nil)
-		if _, err := a.Signer().Unseal("p", old, 3*time.Hour); err != nil || text[:6] == old[:6] {
+		text := b.Signer().Sign("p", nil)
+		if _, err := a.Signer().Verify("p", old, 3*time.Hour); err != nil || text[:6] == old[:6] {
 			t.Errorf("of the former signing key: %v; another one signs: %t", err, text[:6] != old[:6])
 		}
 	})

@@ -70,7 +70,7 @@ func crashing(dir string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("sealed", s.Signer().Seal("crash", nil))
+	fmt.Println("sealed", s.Signer().Sign("crash", nil))
 	for i := 0; ; i++ {
 		k := authtest.Key(fmt.Sprint(i))
 		if err := s.Keys().Create(ctx, k); err != nil {
@@ -95,7 +95,7 @@ func crashing(dir string) error {
 			fmt.Println("large", 400+i)
 		}
 		if i == 7 {
-			if err := s.ring.rotate(ctx); err != nil {
+			if err := s.ring.rotateKeys(ctx); err != nil {
 				return err
 			}
 		}
@@ -118,7 +118,7 @@ func TestKilled(t *testing.T) {
 			_, there := s.Keys().Get(value)
 			switch what {
 			case "sealed":
-				if _, err := s.Signer().Unseal("crash", value, time.Hour); err != nil {
+				if _, err := s.Signer().Verify("crash", value, time.Hour); err != nil {
 					t.Errorf("what was signed before: %v", err)
 				}
 			case "key":

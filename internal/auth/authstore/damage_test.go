@@ -108,7 +108,7 @@ func TestDamageIsReportedOnce(t *testing.T) {
 		c.write(t, fmt.Sprint("y/bad", i), "{")
 	}
 	_, err := c.tryOpen(t, slog.New(slog.DiscardHandler))
-	if err == nil || strings.Count(err.Error(), "cannot be read") != mostNamed ||
+	if err == nil || strings.Count(err.Error(), "cannot be read") != maxNamedRecords ||
 		!strings.Contains(err.Error(), "95 more") {
 		t.Errorf("%v", err)
 	}
@@ -133,10 +133,10 @@ func TestDamageOpensNothing(t *testing.T) {
 		if err := r.Keys().Create(ctx, authtest.Key("ci")); !errors.Is(err, auth.ErrKeyExists) {
 			t.Errorf("%q: it is written over: %v", bad, err)
 		}
-		if _, err := r.Sweep(ctx, time.Now()); err == nil {
+		if _, err := r.PruneExpired(ctx, time.Now()); err == nil {
 			t.Errorf("%q: nothing is said of the ring", bad)
 		}
-		if err := r.ring.rotate(ctx); err == nil || c.records(t)["z/ring"] != bad {
+		if err := r.ring.rotateKeys(ctx); err == nil || c.records(t)["z/ring"] != bad {
 			t.Errorf("%q: the ring is written over: %v", bad, err)
 		}
 		_ = r.session(t, "other") // what was signed with continues to sign
@@ -179,7 +179,7 @@ func TestRingIsMadeAgain(t *testing.T) {
 	session := r.session(t, "ci")
 	c.remove(t, "z/ring")
 	must(t, r.caughtUp(t).verify(t, session))
-	if _, err := r.Sweep(t.Context(), time.Now()); err != nil {
+	if _, err := r.PruneExpired(t.Context(), time.Now()); err != nil {
 		t.Error(err)
 	}
 	if r.verify(t, session) == nil {
@@ -191,7 +191,7 @@ func TestRingIsMadeAgain(t *testing.T) {
 func FuzzRecords(f *testing.F) {
 	key, err := json.Marshal(authtest.Key("one"))
 	must(f, err)
-	ring, err := encodeSigning(signing{"e", auth.NewKeyRing(time.Unix(1, 0))})
+	ring, err := encodeSigning(signingKeys{"e", auth.NewKeyRing(time.Unix(1, 0))})
 	must(f, err)
 	f.Add(key)
 	f.Add(ring)

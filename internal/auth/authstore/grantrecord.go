@@ -50,7 +50,7 @@ type groupRecord struct {
 
 // partRecord is a part of a group's rights on resources.
 type partRecord struct {
-	Made      time.Time                 `json:"made"`
+	CreatedAt time.Time                 `json:"made"`
 	Resources []farm.ResourcePermission `json:"resources"`
 }
 
@@ -82,44 +82,46 @@ func decodeGrant(raw []byte) (grantRecord, error) {
 
 // storedGrants is the grants of a service as they are stored.
 type storedGrants struct {
-	grants auth.Grants
-	rev    int64                  // of the service's record; 0: there is none
-	parts  map[string][]string    // of groups
-	orphan map[string]unownedPart // parts that no group has
-	damage error                  // of records that cannot be read
+	grants          auth.Grants
+	serviceRevision int64                  // of the service's record; 0: there is none
+	groupParts      map[string][]string    // of groups
+	unownedParts    map[string]unownedPart // parts that no group has
+	damage          error                  // of records that cannot be read
 }
 
 // unownedPart is a part that no group has, or not yet.
 type unownedPart struct {
-	rev  int64
-	made time.Time
+	revision  int64
+	createdAt time.Time
 }
 
-// assemble assembles the grants of a service. What cannot be read grants nothing, and permissions
+// assembleGrants assembles the grants of a service. What cannot be read grants nothing, and permissions
 // stay enforced.
-func assemble(view *store.View[cachedRecord[grantRecord]], s farm.Service) *storedGrants {
+func assembleGrants(view *store.View[cachedRecord[grantRecord]], s farm.Service) *storedGrants {
 	h := &storedGrants{
-		grants: auth.Grants{Groups: map[string][]farm.Permission{}, Resources: map[string][]farm.ResourcePermission{}},
-		parts:  map[string][]string{}, orphan: map[string]unownedPart{},
+		grants: auth.Grants{
+			Groups: map[string][]farm.Permission{}, Resources: map[string][]farm.ResourcePermission{},
+		},
+		groupParts: map[string][]string{}, unownedParts: map[string]unownedPart{},
 	}
 	if r, rev, ok := view.Get(string(s)); ok {
-		h.rev = rev
+		h.serviceRevision = rev
 		if r.Damage == nil && r.Value.Service != nil {
 			h.grants.Enforced = r.Value.Service.Enforced
 		} else {
 			h.grants.Enforced = true
-			h.broken(string(s), r.Damage)
+			h.recordDamage(string(s), r.Damage)
 		}
 	}
 	for id := range recordsWithPrefix(view, string(s)+partDir) {
-		h.part(view, id)
+		h.addPart(view, id)
 	}
 	for id, r := range recordsWithPrefix(view, string(s)+groupDir) {
 		if r.Damage != nil || r.Value.Group == nil {
-			h.broken(id, r.Damage)
+			h.recordDamage(id, r.Damage)
 			continue
 		}
-		h.group(view, id, r.Value.Group)
+		h.addGroup(view, id, r.Value.Group)
 	}
 	return h
 }
@@ -137,36 +139,36 @@ func recordsWithPrefix(
 	}
 }
 
-// broken records that a record is damaged.
-func (h *storedGrants) broken(id string, why error) {
+// recordDamage records that a record is damaged.
+func (h *storedGrants) recordDamage(id string, why error) {
 	if why == nil {
 		why = errGrantForm
 	}
 	h.damage = errors.Join(h.damage, unreadable(kindGrant, id, why))
 }
 
-// part records a part without a group so far.
-func (h *storedGrants) part(view *store.View[cachedRecord[grantRecord]], id string) {
+// addPart records a part without a group so far.
+func (h *storedGrants) addPart(view *store.View[cachedRecord[grantRecord]], id string) {
 	r, rev, _ := view.Get(id)
 	if r.Damage != nil || r.Value.Part == nil {
-		h.broken(id, r.Damage)
+		h.recordDamage(id, r.Damage)
 		return
 	}
-	h.orphan[id] = unownedPart{rev, r.Value.Part.Made}
+	h.unownedParts[id] = unownedPart{rev, r.Value.Part.CreatedAt}
 }
 
-// group adds a permission group.
-func (h *storedGrants) group(view *store.View[cachedRecord[grantRecord]], id string, g *groupRecord) {
+// addGroup adds a permission group.
+func (h *storedGrants) addGroup(view *store.View[cachedRecord[grantRecord]], id string, g *groupRecord) {
 	_, name, _ := strings.Cut(id, groupDir)
 	resources := slices.Clip(g.Resources) // the record's own stay as they are
 	for _, part := range g.Parts {
 		r, _, ok := view.Get(part)
 		if !ok || r.Damage != nil || r.Value.Part == nil {
-			h.broken(id, fmt.Errorf("its part %s is missing", part))
+			h.recordDamage(id, fmt.Errorf("its part %s is missing", part))
 			return
 		}
 		resources = append(resources, r.Value.Part.Resources...)
-		delete(h.orphan, part)
+		delete(h.unownedParts, part)
 	}
 	if g.Permissions != nil {
 		h.grants.Groups[name] = g.Permissions
@@ -174,7 +176,7 @@ func (h *storedGrants) group(view *store.View[cachedRecord[grantRecord]], id str
 	if resources != nil {
 		h.grants.Resources[name] = resources
 	}
-	h.parts[name] = g.Parts
+	h.groupParts[name] = g.Parts
 }
 
 // splitRights cuts rights on resources into lists that each fit a record; one when they are few.

@@ -17,17 +17,17 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// keepOrphan is how long a part is kept for the change that it was made for.
-const keepOrphan = 10 * time.Minute
+// unownedPartRetention is how long a part is kept for the change that it was made for.
+const unownedPartRetention = 10 * time.Minute
 
 // Grants is the grants of one service that all replicas share.
 type Grants struct {
-	st      *store.Store
-	table   *grantTable
-	service farm.Service
-	log     *slog.Logger
-	turn    chan struct{} // a semaphore for the one call that changes the grants
-	now     atomic.Pointer[auth.Grants]
+	store      *store.Store
+	table      *grantTable
+	service    farm.Service
+	log        *slog.Logger
+	changeSlot chan struct{} // a semaphore for the one call that changes the grants
+	current    atomic.Pointer[auth.Grants]
 
 	mu       sync.Mutex // held while now is computed; guards what follows
 	watchers []func()
@@ -36,13 +36,13 @@ type Grants struct {
 var _ auth.GrantStore = (*Grants)(nil)
 
 func newGrants(st *store.Store, table *grantTable, s farm.Service, log *slog.Logger) *Grants {
-	g := &Grants{st: st, table: table, service: s, log: log, turn: make(chan struct{}, 1)}
-	g.now.Store(&auth.Grants{})
+	g := &Grants{store: st, table: table, service: s, log: log, changeSlot: make(chan struct{}, 1)}
+	g.current.Store(&auth.Grants{})
 	return g
 }
 
 // Grants implements auth.GrantStore.
-func (g *Grants) Grants() auth.Grants { return *g.now.Load() }
+func (g *Grants) Grants() auth.Grants { return *g.current.Load() }
 
 // Watch implements auth.GrantStore.
 func (g *Grants) Watch(changed func()) {
@@ -51,28 +51,28 @@ func (g *Grants) Watch(changed func()) {
 	g.watchers = append(g.watchers, changed)
 }
 
-// follow loads what is stored now, and calls the watchers.
-func (g *Grants) follow() {
-	for _, changed := range g.renew() {
+// reloadAndNotify loads what is stored now, and calls the watchers.
+func (g *Grants) reloadAndNotify() {
+	for _, changed := range g.reload() {
 		changed()
 	}
 }
 
-// renew loads what is stored, and returns the watchers to call.
-func (g *Grants) renew() []func() {
+// reload loads what is stored, and returns the watchers to call.
+func (g *Grants) reload() []func() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	h := assemble(g.table.Snapshot(), g.service)
+	h := assembleGrants(g.table.Snapshot(), g.service)
 	if h.damage != nil {
 		g.log.Error("unreadable permission records ignored", "service", g.service, "error", h.damage)
 	}
-	g.now.Store(&h.grants)
+	g.current.Store(&h.grants)
 	return g.watchers // it only ever grows
 }
 
-// check returns why what is stored cannot be used.
-func (g *Grants) check() error {
-	h := assemble(g.table.Snapshot(), g.service)
+// checkReadable returns why what is stored cannot be used.
+func (g *Grants) checkReadable() error {
+	h := assembleGrants(g.table.Snapshot(), g.service)
 	if h.damage != nil {
 		return h.damage
 	}
@@ -86,16 +86,16 @@ func (g *Grants) check() error {
 // condition that it is unchanged since they began.
 func (g *Grants) Change(ctx context.Context, do func(auth.Grants) (auth.Grants, error)) error {
 	select {
-	case g.turn <- struct{}{}:
-		defer func() { <-g.turn }()
+	case g.changeSlot <- struct{}{}:
+		defer func() { <-g.changeSlot }()
 	case <-ctx.Done():
 		return fmt.Errorf("wait to change permissions: %w", context.Cause(ctx))
 	}
-	for range tries {
-		if err := g.st.Barrier(ctx); err != nil {
+	for range maxTries {
+		if err := g.store.Barrier(ctx); err != nil {
 			return fmt.Errorf("read permissions: %w", err)
 		}
-		h := assemble(g.table.Snapshot(), g.service)
+		h := assembleGrants(g.table.Snapshot(), g.service)
 		if h.damage != nil {
 			return h.damage
 		}
@@ -103,23 +103,23 @@ func (g *Grants) Change(ctx context.Context, do func(auth.Grants) (auth.Grants, 
 		if err != nil {
 			return err
 		}
-		if err := g.put(ctx, h, next); !errors.Is(err, store.ErrConflict) {
+		if err := g.storeGrants(ctx, h, next); !errors.Is(err, store.ErrConflict) {
 			return err
 		}
 	}
 	return farm.Errorf(farm.CodeBusy, "Permission update conflict; retry")
 }
 
-// put replaces the stored grants.
-func (g *Grants) put(ctx context.Context, h *storedGrants, next auth.Grants) (err error) {
-	names := differences(h.grants, next)
+// storeGrants replaces the stored grants.
+func (g *Grants) storeGrants(ctx context.Context, h *storedGrants, next auth.Grants) (err error) {
+	names := changedGroups(h.grants, next)
 	if len(names) == 0 && next.Enforced == h.grants.Enforced {
 		return nil
 	}
-	if err := only(next, names).Check(g.service); err != nil {
+	if err := selectGroups(next, names).Check(g.service); err != nil {
 		return err
 	}
-	cond := store.IfRev(h.rev)
+	cond := store.IfRev(h.serviceRevision)
 	changes := []store.Change{
 		store.Put(g.table, string(g.service), newCachedRecord(grantRecord{Service: &serviceRecord{next.Enforced}}),
 			cond),
@@ -127,32 +127,32 @@ func (g *Grants) put(ctx context.Context, h *storedGrants, next auth.Grants) (er
 	var staged []string
 	defer func() {
 		if err != nil && !errors.Is(err, store.ErrUnknownOutcome) { // else they may be in use
-			g.drop(ctx, staged)
+			g.dropParts(ctx, staged)
 		}
 	}()
 	for _, name := range names {
-		record, parts, err := g.group(ctx, next, name)
+		record, parts, err := g.loadGroup(ctx, next, name)
 		staged = append(staged, parts...)
 		if err != nil {
 			return err
 		}
-		changes = append(changes, g.replace(h, name, record)...)
+		changes = append(changes, g.groupChanges(h, name, record)...)
 	}
-	if most := g.st.Limits().Ops; len(changes) > most {
+	if most := g.store.Limits().Ops; len(changes) > most {
 		return farm.Refused(
 			"one request may not change %d permission groups; use several requests",
 			len(names))
 	}
-	if err := g.st.Commit(ctx, changes...); err != nil {
+	if err := g.store.Commit(ctx, changes...); err != nil {
 		return fmt.Errorf("store permissions: %w", err)
 	}
 	staged = nil // they are in use
-	return waitDelivered(ctx, g.st)
+	return waitDelivered(ctx, g.store)
 }
 
-// replace returns the changes that replace a group's record; nil removes it. The parts that it
+// groupChanges returns the changes that replace a group's record; nil removes it. The parts that it
 // names must still exist.
-func (g *Grants) replace(h *storedGrants, name string, record *groupRecord) []store.Change {
+func (g *Grants) groupChanges(h *storedGrants, name string, record *groupRecord) []store.Change {
 	id := string(g.service) + groupDir + name
 	var changes []store.Change
 	if record == nil {
@@ -164,15 +164,15 @@ func (g *Grants) replace(h *storedGrants, name string, record *groupRecord) []st
 			changes = append(changes, store.Check(g.table, part, store.IfRev(rev)))
 		}
 	}
-	for _, part := range h.parts[name] {
+	for _, part := range h.groupParts[name] {
 		changes = append(changes, store.Delete(g.table, part, store.Any))
 	}
 	return changes
 }
 
-// group returns the record of a group, nil when it has nothing, and the parts that were stored for
+// loadGroup returns the record of a group, nil when it has nothing, and the parts that were stored for
 // it. They are not read before a record names them.
-func (g *Grants) group(
+func (g *Grants) loadGroup(
 	ctx context.Context, next auth.Grants, name string,
 ) (record *groupRecord, parts []string, err error) {
 	permissions, granted := next.Groups[name]
@@ -199,7 +199,7 @@ func (g *Grants) group(
 		id := string(g.service) + partDir + rand.Text()
 		parts = append(parts, id)
 		part := grantRecord{Part: &partRecord{time.Now().UTC(), list}}
-		if err := g.st.Commit(ctx, store.Put(g.table, id, newCachedRecord(part), store.IfAbsent)); err != nil {
+		if err := g.store.Commit(ctx, store.Put(g.table, id, newCachedRecord(part), store.IfAbsent)); err != nil {
 			return nil, parts, fmt.Errorf("store resource rights: %w", err)
 		}
 	}
@@ -207,26 +207,26 @@ func (g *Grants) group(
 	return record, parts, nil
 }
 
-// drop removes parts that are not used after all. A sweep removes the rest.
-func (g *Grants) drop(ctx context.Context, parts []string) {
+// dropParts removes parts that are not used after all. A sweep removes the rest.
+func (g *Grants) dropParts(ctx context.Context, parts []string) {
 	for _, id := range parts {
-		_ = g.st.Commit(ctx, store.Delete(g.table, id, store.Any))
+		_ = g.store.Commit(ctx, store.Delete(g.table, id, store.Any))
 	}
 }
 
-// sweep removes parts whose change never came, and returns their number.
-func (g *Grants) sweep(ctx context.Context, now time.Time) (n int, err error) {
-	h := assemble(g.table.Snapshot(), g.service)
+// pruneParts removes parts whose change never came, and returns their number.
+func (g *Grants) pruneParts(ctx context.Context, now time.Time) (n int, err error) {
+	h := assembleGrants(g.table.Snapshot(), g.service)
 	if h.damage != nil {
 		return 0, nil // the parts of an unreadable record are unknown
 	}
-	for id, o := range h.orphan {
-		if now.Sub(o.made) < keepOrphan {
+	for id, o := range h.unownedParts {
+		if now.Sub(o.createdAt) < unownedPartRetention {
 			continue
 		}
-		err := g.st.Commit(ctx,
-			store.Delete(g.table, id, store.IfRev(o.rev)),
-			store.Check(g.table, string(g.service), store.IfRev(h.rev))) // no change uses it since then
+		err := g.store.Commit(ctx,
+			store.Delete(g.table, id, store.IfRev(o.revision)),
+			store.Check(g.table, string(g.service), store.IfRev(h.serviceRevision))) // no change uses it since then
 		switch {
 		case err == nil:
 			n++
@@ -237,8 +237,8 @@ func (g *Grants) sweep(ctx context.Context, now time.Time) (n int, err error) {
 	return n, nil
 }
 
-// differences names the groups in which grants differ, sorted.
-func differences(a, b auth.Grants) []string {
+// changedGroups names the groups in which grants differ, sorted.
+func changedGroups(a, b auth.Grants) []string {
 	names := map[string]bool{}
 	for _, g := range []auth.Grants{a, b} {
 		for name := range g.Groups {
@@ -263,8 +263,8 @@ func sameResource(a, b farm.ResourcePermission) bool {
 	return a.ID == b.ID && a.IDType == b.IDType && a.Type == b.Type && slices.Equal(a.Permissions, b.Permissions)
 }
 
-// only returns what some groups are granted.
-func only(g auth.Grants, names []string) auth.Grants {
+// selectGroups returns what some groups are granted.
+func selectGroups(g auth.Grants, names []string) auth.Grants {
 	out := auth.Grants{Groups: map[string][]farm.Permission{}, Resources: map[string][]farm.ResourcePermission{}}
 	for _, name := range names {
 		if list, ok := g.Groups[name]; ok {

@@ -101,11 +101,11 @@ func TestAllThatCanBeGranted(t *testing.T) {
 	fulltest.Only(t) // TestPartsGo and the limits in package auth are smaller
 	c := newCluster(mem.New())
 	g := c.open(t).Grants(registry)
-	must(t, g.Change(t.Context(), setResources("1", auth.MaxGrantsOn)))
+	must(t, g.Change(t.Context(), setResources("1", auth.MaxGroupResources)))
 	if n := c.parts(t); n < 10 {
 		t.Errorf("%d parts", n)
 	}
-	must(t, g.Change(t.Context(), setResources("1", auth.MaxGrantsOn))) // nothing changes
+	must(t, g.Change(t.Context(), setResources("1", auth.MaxGroupResources))) // nothing changes
 	few := func(n int, each int) func(auth.Grants) (auth.Grants, error) {
 		return func(g auth.Grants) (auth.Grants, error) {
 			var err error
@@ -134,14 +134,14 @@ func TestAllThatCanBeGranted(t *testing.T) {
 		t.Errorf("more at once than fits: %v", err)
 	}
 	for i := range 9 {
-		must(t, g.Change(t.Context(), setResources(fmt.Sprint(i+2), auth.MaxGrantsOn)))
+		must(t, g.Change(t.Context(), setResources(fmt.Sprint(i+2), auth.MaxGroupResources)))
 	}
 	if err := g.Change(t.Context(), setResources("x", 1)); farm.CodeOf(err) != farm.CodeRefused {
 		t.Errorf("too many rights: %v", err)
 	}
 	again := c.open(t).Grants(registry).Grants()
-	if len(again.Groups) != auth.MaxGrantNames || len(again.Resources) != 10 ||
-		len(again.Resources["10"]) != auth.MaxGrantsOn {
+	if len(again.Groups) != auth.MaxGrantGroups || len(again.Resources) != 10 ||
+		len(again.Resources["10"]) != auth.MaxGroupResources {
 		t.Errorf("%d groups, %d with rights", len(again.Groups), len(again.Resources))
 	}
 }
@@ -157,22 +157,23 @@ func TestPartsGo(t *testing.T) {
 		if got := c.parts(t); n < 2 || got != n {
 			t.Errorf("%d parts, then %d", n, got)
 		}
-		h := assemble(g.table.Snapshot(), registry)
+		h := assembleGrants(g.table.Snapshot(), registry)
 		next, err := setResources("b", 500)(h.grants)
 		must(t, err)
 		must(t, c.open(t).Grants(registry).Change(t.Context(), setGroup("c", "index")))
-		if err := g.put(t.Context(), h, next); !errors.Is(err, store.ErrConflict) {
+		if err := g.storeGrants(t.Context(), h, next); !errors.Is(err, store.ErrConflict) {
 			t.Errorf("a change of what has changed since then: %v", err)
 		}
 		if got := c.parts(t); got != n {
 			t.Errorf("%d parts after a change that lost", got)
 		}
-		_, _, err = g.group(t.Context(), next, "b") // and then its process is killed
+		_, _, err = g.loadGroup(t.Context(), next, "b") // and then its process is killed
 		must(t, err)
-		if removed, err := r.Sweep(t.Context(), time.Now().Add(keepOrphan-time.Minute)); removed != 0 || err != nil {
+		if removed, err := r.PruneExpired(t.Context(),
+			time.Now().Add(unownedPartRetention-time.Minute)); removed != 0 || err != nil {
 			t.Errorf("%d removed of a change that may still come: %v", removed, err)
 		}
-		removed, err := r.Sweep(t.Context(), time.Now().Add(keepOrphan+time.Minute))
+		removed, err := r.PruneExpired(t.Context(), time.Now().Add(unownedPartRetention+time.Minute))
 		if got := c.parts(t); err != nil || removed != n || got != n {
 			t.Errorf("%d removed, %d parts are left, want %d: %v", removed, got, n, err)
 		}
@@ -191,14 +192,15 @@ func TestSweepLeavesWhatIsTakenUp(t *testing.T) {
 	g := a.Grants(registry)
 	must(t, g.Change(t.Context(), setGroup("x", "index")))
 	b.caughtUp(t)
-	h := assemble(g.table.Snapshot(), registry)
+	h := assembleGrants(g.table.Snapshot(), registry)
 	next, err := setResources("b", 500)(h.grants)
 	must(t, err)
-	record, parts, err := g.group(t.Context(), next, "b")
+	record, parts, err := g.loadGroup(t.Context(), next, "b")
 	must(t, err)
-	changes := append(g.replace(h, "b", record),
-		store.Put(g.table, "registry", newCachedRecord(grantRecord{Service: &serviceRecord{}}), store.IfRev(h.rev)))
-	removed, err := b.caughtUp(t).Sweep(t.Context(), time.Now().Add(time.Hour))
+	changes := append(g.groupChanges(h, "b", record),
+		store.Put(g.table, "registry", newCachedRecord(grantRecord{Service: &serviceRecord{}}),
+			store.IfRev(h.serviceRevision)))
+	removed, err := b.caughtUp(t).PruneExpired(t.Context(), time.Now().Add(time.Hour))
 	if err != nil || removed != len(parts) {
 		t.Fatalf("%d removed, %v", removed, err)
 	}
@@ -230,12 +232,12 @@ func TestUnknownOutcomeKeepsParts(t *testing.T) {
 func TestChangeWaitsItsTurn(t *testing.T) {
 	r := newCluster(mem.New()).open(t)
 	g := r.Grants(registry)
-	g.turn <- struct{}{}
+	g.changeSlot <- struct{}{}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := g.Change(ctx, setGroup("a")); err == nil {
 		t.Error("two change at a time")
 	}
-	<-g.turn
+	<-g.changeSlot
 	must(t, g.Change(t.Context(), setGroup("a")))
 }

@@ -20,51 +20,51 @@ const (
 	ringID   = "ring"
 )
 
-// tries is how often a change is made again when another replica was first.
-const tries = 20
+// maxTries is how often a change is made again when another replica was first.
+const maxTries = 20
 
-// signing is the signing keys of the cluster. Printing it shows no secret.
-type signing struct {
+// signingKeys is the signing keys of the cluster. Printing it shows no secret.
+type signingKeys struct {
 	// Epoch is that of the store when the keys were made. Records of another one came out of
 	// a backup.
 	Epoch string
 	Ring  auth.KeyRing
 }
 
-// storedSigning is signing as it is stored.
-type storedSigning struct {
+// storedSigningKeys is signing as it is stored.
+type storedSigningKeys struct {
 	Epoch string          `json:"epoch"`
 	Ring  json.RawMessage `json:"ring"` // with its secrets
 }
 
-type ringTable = store.Table[cachedRecord[signing]]
+type ringTable = store.Table[cachedRecord[signingKeys]]
 
 func newRingTable() *ringTable { return newTable(kindRing, encodeSigning, decodeSigning) }
 
-func encodeSigning(s signing) ([]byte, error) {
+func encodeSigning(s signingKeys) ([]byte, error) {
 	ring, err := s.Ring.Encode()
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(storedSigning{s.Epoch, ring})
+	return json.Marshal(storedSigningKeys{s.Epoch, ring})
 }
 
 // decodeSigning decodes the record. Its errors contain nothing of it.
-func decodeSigning(raw []byte) (signing, error) {
-	var in storedSigning
+func decodeSigning(raw []byte) (signingKeys, error) {
+	var in storedSigningKeys
 	if err := json.Unmarshal(raw, &in); err != nil || in.Epoch == "" {
-		return signing{}, errors.New("record has no signing keys")
+		return signingKeys{}, errors.New("record has no signing keys")
 	}
 	ring, err := auth.ParseKeyRing(in.Ring)
 	if err != nil {
-		return signing{}, err
+		return signingKeys{}, err
 	}
-	return signing{in.Epoch, ring}, nil
+	return signingKeys{in.Epoch, ring}, nil
 }
 
 // keyRing is the signing keys of the cluster and the signer that follows them.
 type keyRing struct {
-	st     *store.Store
+	store  *store.Store
 	table  *ringTable
 	log    *slog.Logger
 	signer *auth.Signer // nil until open has returned
@@ -74,12 +74,12 @@ type keyRing struct {
 
 // open makes the keys unless there are some, and the signer.
 func (r *keyRing) open(ctx context.Context) error {
-	if err := r.ensure(ctx); err != nil {
+	if err := r.ensureKeys(ctx); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s, _, err := r.current()
+	s, _, err := r.currentKeys()
 	if err == nil {
 		r.signer = auth.NewSigner(s.Ring)
 	}
@@ -88,26 +88,26 @@ func (r *keyRing) open(ctx context.Context) error {
 
 var errNoRing = unreadable(kindRing, ringID, errors.New("record was removed"))
 
-// current returns the current keys and the revision of their record.
-func (r *keyRing) current() (signing, int64, error) {
+// currentKeys returns the current keys and the revision of their record.
+func (r *keyRing) currentKeys() (signingKeys, int64, error) {
 	got, rev, ok := r.table.Get(ringID)
 	switch {
 	case !ok:
-		return signing{}, 0, errNoRing
+		return signingKeys{}, 0, errNoRing
 	case got.Damage != nil:
-		return signing{}, 0, unreadable(kindRing, ringID, got.Damage)
+		return signingKeys{}, 0, unreadable(kindRing, ringID, got.Damage)
 	}
 	return got.Value, rev, nil
 }
 
-// ensure makes the keys when there are none, and replaces keys from a backup: nonces of secrets
+// ensureKeys makes the keys when there are none, and replaces keys from a backup: nonces of secrets
 // that were used after the backup are lost, and with new keys these secrets are void. Replicas that
 // do so concurrently end with the same keys.
-func (r *keyRing) ensure(ctx context.Context) error {
-	for range tries {
-		s, rev, err := r.current()
+func (r *keyRing) ensureKeys(ctx context.Context) error {
+	for range maxTries {
+		s, rev, err := r.currentKeys()
 		cond := store.IfRev(rev)
-		switch epoch := r.st.Epoch(); {
+		switch epoch := r.store.Epoch(); {
 		case errors.Is(err, errNoRing):
 			cond = store.IfAbsent
 		case err != nil:
@@ -118,71 +118,71 @@ func (r *keyRing) ensure(ctx context.Context) error {
 			r.log.WarnContext(ctx,
 				"the store was restored from a backup: creating new signing keys; all sessions end")
 		}
-		err = r.put(ctx, auth.NewKeyRing(time.Now()), cond)
+		err = r.storeRing(ctx, auth.NewKeyRing(time.Now()), cond)
 		if err == nil || !errors.Is(err, store.ErrConflict) {
 			return err
 		}
-		if err := r.st.Barrier(ctx); err != nil {
+		if err := r.store.Barrier(ctx); err != nil {
 			return fmt.Errorf("read signing keys again: %w", err)
 		}
 	}
 	return farm.Errorf(farm.CodeBusy, "Signing key update conflict; retry")
 }
 
-func (r *keyRing) put(ctx context.Context, next auth.KeyRing, cond store.Condition) error {
-	err := r.st.Commit(ctx, store.Put(r.table, ringID, newCachedRecord(signing{r.st.Epoch(), next}), cond))
+func (r *keyRing) storeRing(ctx context.Context, next auth.KeyRing, cond store.Condition) error {
+	err := r.store.Commit(ctx, store.Put(r.table, ringID, newCachedRecord(signingKeys{r.store.Epoch(), next}), cond))
 	if err != nil {
 		return fmt.Errorf("store signing keys: %w", err)
 	}
-	return waitDelivered(ctx, r.st)
+	return waitDelivered(ctx, r.store)
 }
 
-// rotate adds a signing key, which signs a minute later, unless another replica does so at the same
+// rotateKeys adds a signing key, which signs a minute later, unless another replica does so at the same
 // time. Existing signatures stay valid for their lifetime.
-func (r *keyRing) rotate(ctx context.Context) error {
-	if err := r.ensure(ctx); err != nil {
+func (r *keyRing) rotateKeys(ctx context.Context) error {
+	if err := r.ensureKeys(ctx); err != nil {
 		return err
 	}
-	s, rev, err := r.current()
+	s, rev, err := r.currentKeys()
 	if err != nil {
 		return err
 	}
 	if s.Ring.Full() {
 		return farm.Refused("Signing key replacement limit for one day reached; try again tomorrow")
 	}
-	err = r.put(ctx, s.Ring.Rotated(time.Now()), store.IfRev(rev))
+	err = r.storeRing(ctx, s.Ring.Rotated(time.Now()), store.IfRev(rev))
 	if !errors.Is(err, store.ErrConflict) {
 		return err
 	}
-	if err := r.st.Barrier(ctx); err != nil {
+	if err := r.store.Barrier(ctx); err != nil {
 		return fmt.Errorf("read signing keys again: %w", err)
 	}
-	return waitDelivered(ctx, r.st)
+	return waitDelivered(ctx, r.store)
 }
 
-// renew rotates keys that are old.
-func (r *keyRing) renew(ctx context.Context) error {
-	s, _, err := r.current()
+// rotateIfOld rotates keys that are old.
+func (r *keyRing) rotateIfOld(ctx context.Context) error {
+	s, _, err := r.currentKeys()
 	if err != nil || !s.Ring.NeedsRotation(time.Now()) {
 		return err
 	}
 	r.log.InfoContext(ctx,
 		"creating a new signing key; existing sessions stay valid")
-	return r.rotate(ctx)
+	return r.rotateKeys(ctx)
 }
 
-// follow has the signer use the current keys. Keys that cannot be read change nothing: the previous
+// updateSigner has the signer use the current keys. Keys that cannot be read change nothing: the previous
 // ones are the best that there are.
-func (r *keyRing) follow() {
+func (r *keyRing) updateSigner() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.signer == nil {
 		return
 	}
-	s, _, err := r.current()
+	s, _, err := r.currentKeys()
 	if err != nil {
 		r.log.Error("reading new signing keys failed; the current ones stay in use", "error", err)
 		return
 	}
-	r.signer.Replace(s.Ring)
+	r.signer.ReplaceRing(s.Ring)
 }

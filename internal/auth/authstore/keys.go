@@ -48,7 +48,7 @@ func keyDamage(id string, r *cachedRecord[farm.APIKey]) error {
 
 // Keys are the API keys that all replicas share.
 type Keys struct {
-	st    *store.Store
+	store *store.Store
 	table *keyTable
 
 	mu       sync.Mutex // guards what follows
@@ -59,11 +59,11 @@ var _ auth.KeyStore = (*Keys)(nil)
 
 // Get implements auth.KeyStore.
 func (k *Keys) Get(id string) (farm.APIKey, bool) {
-	key, _, ok := k.get(id)
+	key, _, ok := k.getWithRevision(id)
 	return key, ok
 }
 
-func (k *Keys) get(id string) (key farm.APIKey, rev int64, ok bool) {
+func (k *Keys) getWithRevision(id string) (key farm.APIKey, rev int64, ok bool) {
 	r, rev, ok := k.table.Get(id)
 	if !ok || keyDamage(id, r) != nil {
 		return farm.APIKey{}, 0, false
@@ -85,33 +85,33 @@ func (k *Keys) List() []farm.APIKey {
 
 // Create implements auth.KeyStore.
 func (k *Keys) Create(ctx context.Context, key farm.APIKey) error {
-	return k.commit(ctx, store.Put(k.table, key.ID, newCachedRecord(key), store.IfAbsent), auth.ErrKeyExists)
+	return k.commitChange(ctx, store.Put(k.table, key.ID, newCachedRecord(key), store.IfAbsent), auth.ErrKeyExists)
 }
 
 // Replace implements auth.KeyStore.
 func (k *Keys) Replace(ctx context.Context, old, key farm.APIKey) error {
-	now, rev, ok := k.get(old.ID)
+	now, rev, ok := k.getWithRevision(old.ID)
 	if !ok || !auth.SameKey(now, old) || key.ID != old.ID {
 		return auth.ErrKeyChanged
 	}
-	return k.commit(ctx, store.Put(k.table, key.ID, newCachedRecord(key), store.IfRev(rev)), auth.ErrKeyChanged)
+	return k.commitChange(ctx, store.Put(k.table, key.ID, newCachedRecord(key), store.IfRev(rev)), auth.ErrKeyChanged)
 }
 
 // Delete implements auth.KeyStore.
 func (k *Keys) Delete(ctx context.Context, old farm.APIKey) error {
-	now, rev, ok := k.get(old.ID)
+	now, rev, ok := k.getWithRevision(old.ID)
 	if !ok || !auth.SameKey(now, old) {
 		return auth.ErrKeyChanged
 	}
-	return k.commit(ctx, store.Delete(k.table, old.ID, store.IfRev(rev)), auth.ErrKeyChanged)
+	return k.commitChange(ctx, store.Delete(k.table, old.ID, store.IfRev(rev)), auth.ErrKeyChanged)
 }
 
-// commit makes a change, and returns lost when another one was first. In either case this replica
+// commitChange makes a change, and returns lost when another one was first. In either case this replica
 // has then seen the current records.
-func (k *Keys) commit(ctx context.Context, c store.Change, lost error) error {
-	err := k.st.Commit(ctx, c)
+func (k *Keys) commitChange(ctx context.Context, c store.Change, lost error) error {
+	err := k.store.Commit(ctx, c)
 	if errors.Is(err, store.ErrConflict) {
-		if err := k.st.Barrier(ctx); err != nil {
+		if err := k.store.Barrier(ctx); err != nil {
 			return fmt.Errorf("read API keys again: %w", err)
 		}
 		return lost
@@ -119,7 +119,7 @@ func (k *Keys) commit(ctx context.Context, c store.Change, lost error) error {
 	if err != nil {
 		return fmt.Errorf("store a key: %w", err)
 	}
-	return waitDelivered(ctx, k.st)
+	return waitDelivered(ctx, k.store)
 }
 
 // Watch implements auth.KeyStore.
@@ -129,8 +129,8 @@ func (k *Keys) Watch(changed func(id string)) {
 	k.watchers = append(k.watchers, changed)
 }
 
-// tell notifies the watchers of a key that was replaced or deleted.
-func (k *Keys) tell(id string) {
+// notifyWatchers notifies the watchers of a key that was replaced or deleted.
+func (k *Keys) notifyWatchers(id string) {
 	k.mu.Lock()
 	watchers := k.watchers // it only ever grows
 	k.mu.Unlock()

@@ -20,7 +20,7 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 		var changes []store.Change
 		const most = 1100
 		const n = most + 700
-		a.nonces.atOnce = most
+		a.nonces.maxPrunedPerCall = most
 		for i := range n {
 			id, err := nonceID(auth.Nonce{byte(i), byte(i >> 8), byte(i >> 16)},
 				now.Add(-time.Duration(i%100+1)*time.Second))
@@ -34,11 +34,11 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 		if first, err := a.Nonces().Use(t.Context(), live, now.Add(time.Minute)); !first || err != nil {
 			t.Fatal(first, err)
 		}
-		first, err := a.Sweep(t.Context(), now)
-		if err != nil || first < most || first >= most+sweepChunk {
+		first, err := a.PruneExpired(t.Context(), now)
+		if err != nil || first < most || first >= most+pruneChunk {
 			t.Errorf("%d removed at once: %v", first, err)
 		}
-		if rest, err := a.Sweep(t.Context(), now); err != nil || rest != n-first {
+		if rest, err := a.PruneExpired(t.Context(), now); err != nil || rest != n-first {
 			t.Errorf("%d removed, then %d: %v", first, rest, err)
 		}
 		for _, r := range []*replica{a, b.caughtUp(t)} {
@@ -49,10 +49,10 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 				t.Errorf("a used mark was forgotten: %t, %v", first, err)
 			}
 		}
-		if removed, err := b.Sweep(t.Context(), now.Add(time.Minute)); removed != 0 || err != nil {
+		if removed, err := b.PruneExpired(t.Context(), now.Add(time.Minute)); removed != 0 || err != nil {
 			t.Errorf("%d removed before their time is over: %v", removed, err)
 		}
-		if removed, err := b.Sweep(t.Context(), now.Add(62*time.Second)); removed != 1 || err != nil {
+		if removed, err := b.PruneExpired(t.Context(), now.Add(62*time.Second)); removed != 1 || err != nil {
 			t.Errorf("%d removed: %v", removed, err)
 		}
 	})
@@ -60,7 +60,7 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 
 func TestNoncesAreBounded(t *testing.T) {
 	r := newCluster(mem.New()).open(t)
-	r.nonces.most = 3
+	r.nonces.maxRemembered = 3
 	use := func(n byte) error {
 		_, err := r.Nonces().Use(t.Context(), auth.Nonce{n}, soon())
 		return err
@@ -71,7 +71,7 @@ func TestNoncesAreBounded(t *testing.T) {
 	if err := use(3); !errors.Is(err, auth.ErrNoncesFull) {
 		t.Errorf("one too many: %v", err)
 	}
-	if _, err := r.Sweep(t.Context(), soon().Add(time.Minute)); err != nil {
+	if _, err := r.PruneExpired(t.Context(), soon().Add(time.Minute)); err != nil {
 		t.Error(err)
 	}
 	must(t, use(4))
@@ -95,7 +95,7 @@ func TestNonceIDs(t *testing.T) {
 		}
 		last = id[:8]
 	}
-	for _, at := range []time.Time{{}, time.Unix(-2, 0), time.Unix(maxUntil, 0)} {
+	for _, at := range []time.Time{{}, time.Unix(-2, 0), time.Unix(maxExpirySeconds, 0)} {
 		if id, err := nonceID(auth.Nonce{}, at); err == nil {
 			t.Errorf("%s gives %s", at, id)
 		}

@@ -47,42 +47,42 @@ type Stores struct {
 // are none. Records that cannot be read are an error that names them; nothing is changed.
 func Open(ctx context.Context, st *store.Store, t *Tables, log *slog.Logger) (*Stores, error) {
 	s := &Stores{
-		keys:   &Keys{st: st, table: t.keys},
-		nonces: &Nonces{st: st, table: t.nonces, most: auth.MaxMarks, atOnce: sweepMost},
-		ring:   &keyRing{st: st, table: t.ring, log: log},
+		keys:   &Keys{store: st, table: t.keys},
+		nonces: &Nonces{store: st, table: t.nonces, maxRemembered: auth.MaxNonces, maxPrunedPerCall: maxPruned},
+		ring:   &keyRing{store: st, table: t.ring, log: log},
 		grants: map[farm.Service]*Grants{},
 		log:    log,
 	}
 	for _, service := range []farm.Service{farm.ServiceController, farm.ServiceRegistry} {
 		s.grants[service] = newGrants(st, t.grants, service, log)
 	}
-	if err := s.check(); err != nil {
+	if err := s.checkRecords(); err != nil {
 		return nil, fmt.Errorf("records of API keys or permissions are damaged; restore a backup of the store: %w", err)
 	}
-	cancel := st.Subscribe(s.observe) // before anything is read: no change may come in between
-	if err := s.begin(ctx); err != nil {
+	cancel := st.Subscribe(s.handleEvents) // before anything is read: no change may come in between
+	if err := s.loadAll(ctx); err != nil {
 		cancel()
 		return nil, err
 	}
 	return s, nil
 }
 
-// begin loads what is not read with each use.
-func (s *Stores) begin(ctx context.Context) error {
+// loadAll loads what is not read with each use.
+func (s *Stores) loadAll(ctx context.Context) error {
 	if err := s.ring.open(ctx); err != nil {
 		return err
 	}
 	for _, g := range s.grants {
-		g.follow()
+		g.reloadAndNotify()
 	}
 	return nil
 }
 
-// mostNamed bounds how many records that cannot be read are named.
-const mostNamed = 5
+// maxNamedRecords bounds how many records that cannot be read are named.
+const maxNamedRecords = 5
 
-// check returns which records cannot be read.
-func (s *Stores) check() error {
+// checkRecords returns which records cannot be read.
+func (s *Stores) checkRecords() error {
 	var bad []error
 	for id, r := range s.keys.table.All() {
 		if err := keyDamage(id, r); err != nil {
@@ -91,19 +91,19 @@ func (s *Stores) check() error {
 	}
 	for id := range s.nonces.table.All() {
 		if _, _, err := parseNonce(id); err != nil {
-			bad = append(bad, unreadable(kindMark, id, err))
+			bad = append(bad, unreadable(kindNonce, id, err))
 		}
 	}
 	for _, g := range s.grants {
-		if err := g.check(); err != nil {
+		if err := g.checkReadable(); err != nil {
 			bad = append(bad, err)
 		}
 	}
-	if _, _, err := s.ring.current(); err != nil && !errors.Is(err, errNoRing) {
+	if _, _, err := s.ring.currentKeys(); err != nil && !errors.Is(err, errNoRing) {
 		bad = append(bad, err)
 	}
-	if more := len(bad) - mostNamed; more > 0 {
-		bad = append(bad[:mostNamed], fmt.Errorf("and %d more errors", more))
+	if more := len(bad) - maxNamedRecords; more > 0 {
+		bad = append(bad[:maxNamedRecords], fmt.Errorf("and %d more errors", more))
 	}
 	return errors.Join(bad...)
 }
@@ -121,15 +121,15 @@ func (s *Stores) Grants(service farm.Service) *Grants { return s.grants[service]
 // share.
 func (s *Stores) Signer() *auth.Signer { return s.ring.signer }
 
-// Sweep removes expired records, a bounded number per call, and returns their number. The replica
+// PruneExpired removes expired records, a bounded number per call, and returns their number. The replica
 // that holds the lease should call it every few seconds; concurrent calls are harmless.
-func (s *Stores) Sweep(ctx context.Context, now time.Time) (int, error) {
-	if err := s.ring.ensure(ctx); err != nil {
+func (s *Stores) PruneExpired(ctx context.Context, now time.Time) (int, error) {
+	if err := s.ring.ensureKeys(ctx); err != nil {
 		return 0, err
 	}
-	n, err := s.nonces.sweep(ctx, now)
+	n, err := s.nonces.pruneExpired(ctx, now)
 	for _, g := range s.grants {
-		parts, gerr := g.sweep(ctx, now)
+		parts, gerr := g.pruneParts(ctx, now)
 		n, err = n+parts, errors.Join(err, gerr)
 	}
 	return n, err
@@ -138,42 +138,42 @@ func (s *Stores) Sweep(ctx context.Context, now time.Time) (int, error) {
 // WaitConsistent returns when this process has read everything that any replica had acknowledged before the
 // call.
 func (s *Stores) WaitConsistent(ctx context.Context) error {
-	if err := s.ring.st.Barrier(ctx); err != nil {
+	if err := s.ring.store.Barrier(ctx); err != nil {
 		return err
 	}
-	return s.ring.st.WaitDelivered(ctx)
+	return s.ring.store.WaitDelivered(ctx)
 }
 
 // Intervals of the background jobs: expired nonces are removed soon, since they use memory; expired
 // API keys are kept for a month, and signing keys are used as long.
 const (
-	sweepEvery = 5 * time.Second
-	seldom     = time.Hour
+	noncePruneInterval = 5 * time.Second
+	keyPruneInterval   = time.Hour
 )
 
 // Jobs returns the background jobs for keys, which are those of s, to be run by one replica at a
 // time.
-func (s *Stores) Jobs(keys *auth.Keys) []periodic.Job {
+func (s *Stores) Jobs(keys *auth.APIKeys) []periodic.Job {
 	return []periodic.Job{
-		{What: "used secrets and permissions", Every: sweepEvery, Do: func(ctx context.Context) error {
-			_, err := s.Sweep(ctx, time.Now())
+		{What: "used secrets and permissions", Every: noncePruneInterval, Do: func(ctx context.Context) error {
+			_, err := s.PruneExpired(ctx, time.Now())
 			return err
 		}},
-		{What: "API keys that have expired", Every: seldom, Do: func(ctx context.Context) error {
-			_, err := keys.Sweep(ctx)
+		{What: "API keys that have expired", Every: keyPruneInterval, Do: func(ctx context.Context) error {
+			_, err := keys.PruneExpired(ctx)
 			return err
 		}},
-		{What: "signing keys", Every: seldom, Do: s.ring.renew},
+		{What: "signing keys", Every: keyPruneInterval, Do: s.ring.rotateIfOld},
 	}
 }
 
-// observe follows the changes of all replicas, this one included.
-func (s *Stores) observe(events []store.Event) {
+// handleEvents follows the changes of all replicas, this one included.
+func (s *Stores) handleEvents(events []store.Event) {
 	ring, grants := false, map[farm.Service]bool{}
 	for _, ev := range events {
 		switch ev.Kind {
 		case kindKey:
-			s.keyChanged(ev)
+			s.handleKeyEvent(ev)
 		case kindRing:
 			ring = true
 		case kindGrant:
@@ -185,23 +185,23 @@ func (s *Stores) observe(events []store.Event) {
 		}
 	}
 	if ring {
-		s.ring.follow()
+		s.ring.updateSigner()
 	}
 	for service, g := range s.grants {
 		if grants[service] {
-			g.follow()
+			g.reloadAndNotify()
 		}
 	}
 }
 
-func (s *Stores) keyChanged(ev store.Event) {
+func (s *Stores) handleKeyEvent(ev store.Event) {
 	if r, ok := ev.New.(*cachedRecord[farm.APIKey]); ok {
 		if err := keyDamage(ev.ID, r); err != nil {
 			s.log.Error("unreadable API key record ignored", "error", err)
 		}
 	}
 	if ev.Old != nil {
-		s.keys.tell(ev.ID)
+		s.keys.notifyWatchers(ev.ID)
 	}
 }
 

@@ -125,12 +125,12 @@ func TestChangesOfOneKey(t *testing.T) {
 		for i := range 3 {
 			ttl, groups := int64(7200), []string{fmt.Sprint(i)}
 			wg.Go(func() {
-				if err := a.keys.Update(t.Context(), "ci", auth.KeyChange{TTL: &ttl}); err != nil {
+				if err := a.keys.Update(t.Context(), "ci", auth.APIKeyChange{TTL: &ttl}); err != nil {
 					t.Error(err)
 				}
 			})
 			wg.Go(func() {
-				if err := b.keys.Update(t.Context(), "ci", auth.KeyChange{Groups: &groups}); err != nil {
+				if err := b.keys.Update(t.Context(), "ci", auth.APIKeyChange{Groups: &groups}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -155,9 +155,9 @@ func TestOneRing(t *testing.T) {
 			wg.Go(func() { replicas[i] = c.open(t) })
 		}
 		wg.Wait()
-		text := replicas[0].Signer().Seal("p", []byte("x"))
+		text := replicas[0].Signer().Sign("p", []byte("x"))
 		for i, r := range replicas {
-			if _, err := r.Signer().Unseal("p", text, time.Minute); err != nil {
+			if _, err := r.Signer().Verify("p", text, time.Minute); err != nil {
 				t.Errorf("replica %d: %v", i, err)
 			}
 		}
@@ -177,14 +177,14 @@ func ringOf(t *testing.T, c *cluster) (keys int) {
 func TestRotation(t *testing.T) {
 	onEach(t, func(t *testing.T, c *cluster) {
 		a, b := c.open(t), c.open(t)
-		must(t, a.ring.rotate(t.Context()))
-		must(t, b.ring.rotate(t.Context())) // a moment later, and before it need have seen the first
+		must(t, a.ring.rotateKeys(t.Context()))
+		must(t, b.ring.rotateKeys(t.Context())) // a moment later, and before it need have seen the first
 		n := ringOf(t, c)
 		if n < 2 || n > 3 {
 			t.Errorf("%d keys", n)
 		}
 		for range 100 {
-			if err := a.ring.rotate(t.Context()); err != nil {
+			if err := a.ring.rotateKeys(t.Context()); err != nil {
 				if farm.CodeOf(err) != farm.CodeRefused {
 					t.Error(err)
 				}
@@ -200,16 +200,16 @@ func TestRotatedKeySigns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(mem.New())
 		a, b := c.open(t), c.open(t)
-		old := a.Signer().Seal("p", nil)
-		must(t, a.ring.rotate(t.Context()))
+		old := a.Signer().Sign("p", nil)
+		must(t, a.ring.rotateKeys(t.Context()))
 		time.Sleep(61 * time.Second)
-		text := a.Signer().Seal("p", nil)
+		text := a.Signer().Sign("p", nil)
 		if old[:6] == text[:6] { // the version of the key
 			t.Error("the new key does not sign")
 		}
 		for _, r := range []*replica{a, b} {
 			for _, text := range []string{old, text} {
-				if _, err := r.Signer().Unseal("p", text, time.Hour); err != nil {
+				if _, err := r.Signer().Verify("p", text, time.Hour); err != nil {
 					t.Error(err)
 				}
 			}
@@ -221,10 +221,10 @@ func TestRotatedKeySigns(t *testing.T) {
 func TestRotateAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, c *cluster) {
 		a, b := c.open(t), c.open(t)
-		s, rev, err := a.ring.current()
+		s, rev, err := a.ring.currentKeys()
 		must(t, err)
-		must(t, b.ring.rotate(t.Context()))
-		if err := a.ring.put(t.Context(), s.Ring.Rotated(time.Now()), store.IfRev(rev)); !errors.Is(err,
+		must(t, b.ring.rotateKeys(t.Context()))
+		if err := a.ring.storeRing(t.Context(), s.Ring.Rotated(time.Now()), store.IfRev(rev)); !errors.Is(err,
 			store.ErrConflict) {
 			t.Errorf("a rotation of a ring that was rotated: %v", err)
 		}
@@ -243,13 +243,13 @@ func TestLateReplica(t *testing.T) {
 	old, _ := b.caughtUp(t).Keys().Get("ci")
 	faults.StallWatch()
 	groups := []string{"new"}
-	must(t, a.keys.Update(t.Context(), "ci", auth.KeyChange{Groups: &groups}))
-	must(t, a.ring.rotate(t.Context()))
+	must(t, a.keys.Update(t.Context(), "ci", auth.APIKeyChange{Groups: &groups}))
+	must(t, a.ring.rotateKeys(t.Context()))
 	before := c.records(t)
 	for name, do := range map[string]func(context.Context) error{
 		"delete":  func(ctx context.Context) error { return b.Keys().Delete(ctx, old) },
 		"replace": func(ctx context.Context) error { return b.Keys().Replace(ctx, old, old) },
-		"rotate":  b.ring.rotate,
+		"rotate":  b.ring.rotateKeys,
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 		if err := do(ctx); err == nil {
@@ -281,7 +281,7 @@ func TestSecretsStayHidden(t *testing.T) {
 			log.Info("event", "all", fmt.Sprintf("%+v %#v", ev, ev), "new", ev.New, "record", ev)
 		}
 	})
-	must(t, r.ring.rotate(t.Context()))
+	must(t, r.ring.rotateKeys(t.Context()))
 	row, _, _ := r.ring.table.Get(ringID)
 	change := store.Put(r.ring.table, ringID, row, store.Any)
 	log.Info("row", "row", row, "value", row.Value, "text",
@@ -383,7 +383,7 @@ func TestRestoredBelow(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, r := range []*replica{a, b} {
 		wg.Go(func() {
-			if _, err := r.Sweep(t.Context(), time.Now()); err != nil {
+			if _, err := r.PruneExpired(t.Context(), time.Now()); err != nil {
 				t.Error(err)
 			}
 		})

@@ -63,7 +63,7 @@ func onEach(t *testing.T, test func(t *testing.T, c *cluster)) {
 type replica struct {
 	*Stores
 	st   *store.Store
-	keys *auth.Keys
+	keys *auth.APIKeys
 	tap  *auth.TAP
 	who  *auth.Sessions
 }
@@ -90,7 +90,7 @@ func (c *cluster) tryOpen(t testing.TB, log *slog.Logger) (*replica, error) {
 }
 
 func newReplica(s *Stores, st *store.Store) *replica {
-	r := &replica{Stores: s, st: st, keys: auth.NewKeys(s.Keys())}
+	r := &replica{Stores: s, st: st, keys: auth.NewAPIKeys(s.Keys())}
 	r.who = auth.NewSessions(r.keys, s.Signer(), 0)
 	r.tap = auth.NewTAP(r.who, s.Nonces())
 	return r
@@ -118,7 +118,7 @@ func (r *replica) add(t testing.TB, id string, groups ...string) {
 	der, err := x509.MarshalPKIXPublicKey(&pair().PublicKey)
 	must(t, err)
 	_, err = r.keys.Create(t.Context(),
-		auth.NewKey{ID: id, TTL: 3600, Groups: groups, PublicKey: base64.StdEncoding.EncodeToString(der)})
+		auth.NewAPIKey{ID: id, TTL: 3600, Groups: groups, PublicKey: base64.StdEncoding.EncodeToString(der)})
 	must(t, err)
 }
 

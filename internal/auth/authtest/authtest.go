@@ -153,7 +153,7 @@ func Grants(t *testing.T, open func(t *testing.T) auth.GrantStore, durable Durab
 	const service = farm.ServiceRegistry
 	many := 1000 // more than fit one record
 	if fulltest.All() {
-		many = auth.MaxGrantsOn
+		many = auth.MaxGroupResources
 	}
 	s, told := open(t), 0
 	s.Watch(func() { told++ })

@@ -43,7 +43,7 @@ type certSubject struct {
 // Clients authenticates callers by their certificates. It follows its files while Run runs. A nil
 // one authenticates no caller.
 type Clients struct {
-	o     ClientOptions
+	opts  ClientOptions
 	files *reloadedFiles
 	trust atomic.Pointer[trust]
 }
@@ -53,10 +53,10 @@ func OpenClients(o ClientOptions) (*Clients, error) {
 	if o.CA == "" {
 		return nil, fmt.Errorf("client certificates of %s: a CA file to verify them is required", o.What)
 	}
-	c := &Clients{o: o, files: newFiles("the authorities of "+o.What, o.Logger, o.Now,
+	c := &Clients{opts: o, files: newFiles("the authorities of "+o.What, o.Logger, o.Now,
 		append([]string{o.CA}, o.CRLs...)...)}
-	c.files.take, c.files.warn = c.take, c.warn
-	if err := c.files.load(); err != nil {
+	c.files.activate, c.files.dateWarnings = c.activate, c.dateWarnings
+	if err := c.files.loadFirst(); err != nil {
 		return nil, fmt.Errorf("client certificates of %s: %w", o.What, err)
 	}
 	return c, nil
@@ -73,15 +73,15 @@ func (c *Clients) Alarm() string { return c.files.alarm() }
 // farm.CodeUnauthenticated, for a certificate that is not accepted; its cause is for the log. A
 // certificate is verified with the current files, on long-lived connections too.
 func (c *Clients) Identity(r *http.Request) (name string, groups []string, ok bool, err error) {
-	who, ok, err := c.ownerOf(r)
+	who, ok, err := c.subjectOf(r)
 	return who.name, who.groups, ok, err
 }
 
-func (c *Clients) ownerOf(r *http.Request) (certSubject, bool, error) {
+func (c *Clients) subjectOf(r *http.Request) (certSubject, bool, error) {
 	if c == nil {
 		return certSubject{}, false, nil
 	}
-	if c.o.Proxy == BehindProxy {
+	if c.opts.Proxy == BehindProxy {
 		if text, proxied, err := forwardedCertificate(r.Header); proxied || err != nil {
 			return c.forwardedSubject(text, err)
 		}
@@ -91,7 +91,7 @@ func (c *Clients) ownerOf(r *http.Request) (certSubject, bool, error) {
 	}
 	who, err := c.verifyChain(r.TLS.PeerCertificates)
 	if err != nil {
-		return certSubject{}, false, refused(err)
+		return certSubject{}, false, certificateRefusal(err)
 	}
 	return who, true, nil
 }
@@ -107,12 +107,13 @@ func (c *Clients) forwardedSubject(text string, err error) (certSubject, bool, e
 		who, err = c.verifyForwarded(text)
 	}
 	if err != nil {
-		return certSubject{}, false, refused(fmt.Errorf("client certificate forwarded by the proxy: %w", err))
+		return certSubject{}, false,
+			certificateRefusal(fmt.Errorf("client certificate forwarded by the proxy: %w", err))
 	}
 	return who, true, nil
 }
 
-func refused(cause error) error {
+func certificateRefusal(cause error) error {
 	return &farm.Error{Code: farm.CodeUnauthenticated, Message: "Authentication Required", Err: cause}
 }
 
@@ -127,7 +128,7 @@ func (c *Clients) verifyChain(chain []*x509.Certificate) (certSubject, error) {
 	if err == nil {
 		t.cacheResult(digest, v)
 	}
-	return v.who, err
+	return v.subject, err
 }
 
 // verifyForwarded verifies a certificate that a proxy has passed on.
@@ -145,7 +146,7 @@ func (c *Clients) verifyForwarded(text string) (certSubject, error) {
 	if err == nil {
 		t.cacheResult(digest, v)
 	}
-	return v.who, err
+	return v.subject, err
 }
 
 // verifyConnection ends the handshake of a client whose certificate is not accepted.
@@ -159,20 +160,21 @@ func (c *Clients) verifyConnection(s tls.ConnectionState) error {
 
 var errNoAuthority = errors.New("the certificate is not a CA (basicConstraints)")
 
-func (c *Clients) take(texts [][]byte) error {
-	authorities, err := certificatesIn(c.o.CA, texts[0])
+func (c *Clients) activate(texts [][]byte) error {
+	authorities, err := certificatesIn(c.opts.CA, texts[0])
 	if err != nil {
 		return err
 	}
 	for _, a := range authorities {
 		if a.Version > 2 && (!a.BasicConstraintsValid || !a.IsCA) {
-			return fmt.Errorf("the certificate %s in %s cannot issue client certificates: %w", name(a), c.o.CA,
+			return fmt.Errorf("the certificate %s in %s cannot issue client certificates: %w", describeCertificate(a),
+				c.opts.CA,
 				errNoAuthority)
 		}
 	}
 	var lists []*crl
-	for i, path := range c.o.CRLs {
-		more, err := listsIn(path, texts[i+1], authorities)
+	for i, path := range c.opts.CRLs {
+		more, err := crlsIn(path, texts[i+1], authorities)
 		if err != nil {
 			return err
 		}
@@ -182,12 +184,12 @@ func (c *Clients) take(texts [][]byte) error {
 	return nil
 }
 
-func (c *Clients) warn(now time.Time) (out []string) {
+func (c *Clients) dateWarnings(now time.Time) (out []string) {
 	t := c.trust.Load()
 	for _, a := range t.authorities {
-		out = append(out, dateWarnings(a, c.o.CA, now)...)
+		out = append(out, dateWarnings(a, c.opts.CA, now)...)
 	}
-	for _, l := range t.lists {
+	for _, l := range t.crls {
 		out = append(out, l.dateWarnings(now)...)
 	}
 	return out

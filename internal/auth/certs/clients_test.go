@@ -87,7 +87,7 @@ func (s *service) as(t *testing.T, pairs ...tls.Certificate) *http.Client {
 }
 
 // refresh lets the service look at its files now.
-func (s *service) refresh(t *testing.T) { s.clients.files.follow(t.Context(), 1) }
+func (s *service) refresh(t *testing.T) { s.clients.files.reloadChanged(t.Context(), 1) }
 
 func TestClientCertificates(t *testing.T) {
 	ca, foreign := certstest.New(t, "CA"), certstest.New(t, "CA")
@@ -128,7 +128,7 @@ func TestClientCertificates(t *testing.T) {
 		{"revoked", []tls.Certificate{revoked.TLS()}, ""},
 		{"no name", []tls.Certificate{subject(pkix.Name{OrganizationalUnit: []string{"ci"}})}, ""},
 		{"name of two lines", []tls.Certificate{subject(pkix.Name{CommonName: "a\nb"})}, ""},
-		{"long name", []tls.Certificate{subject(pkix.Name{CommonName: strings.Repeat("a", maxName+1)})}, ""},
+		{"long name", []tls.Certificate{subject(pkix.Name{CommonName: strings.Repeat("a", maxNameBytes+1)})}, ""},
 		{"group of two lines", []tls.Certificate{
 			subject(pkix.Name{CommonName: "a", OrganizationalUnit: []string{"b\nc"}}),
 		}, ""},
@@ -312,7 +312,7 @@ func TestRevocationLists(t *testing.T) {
 		}), nil, "critical extension 2.5.29.99"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			lists, err := listsIn("crl", c.text, authorities)
+			lists, err := crlsIn("crl", c.text, authorities)
 			if c.says != "" {
 				wants(t, err, c.says, "in crl: ")
 				return
@@ -374,19 +374,20 @@ func TestReverseProxy(t *testing.T) {
 		{"no headers", nil, nil, `proxy []`},
 		{"none", []string{"NONE"}, nil, "nobody"},
 		{"empty", []string{""}, []string{good}, "nobody"},
-		{"failed", []string{"FAILED:expired"}, []string{good}, no + errFailed.Error()},
-		{"lower case", []string{"success"}, []string{good}, no + errFailed.Error()},
-		{"alone", nil, []string{good}, no + errAlone.Error()},
-		{"without", []string{"SUCCESS"}, nil, no + errNone.Error()},
-		{"verified twice", []string{"SUCCESS", "SUCCESS"}, []string{good}, no + errTwice.Error()},
-		{"certificate twice", []string{"SUCCESS"}, []string{good, good}, no + errTwice.Error()},
+		{"failed", []string{"FAILED:expired"}, []string{good}, no + errProxyRefused.Error()},
+		{"lower case", []string{"success"}, []string{good}, no + errProxyRefused.Error()},
+		{"alone", nil, []string{good}, no + errNoVerifyHeader.Error()},
+		{"without", []string{"SUCCESS"}, nil, no + errNoForwarded.Error()},
+		{"verified twice", []string{"SUCCESS", "SUCCESS"}, []string{good}, no + errHeaderTwice.Error()},
+		{"certificate twice", []string{"SUCCESS"}, []string{good, good}, no + errHeaderTwice.Error()},
 		{"two certificates", []string{"SUCCESS"}, []string{escaped(slices.Concat(ann.CertPEM(), ann.CertPEM()))}, no +
-			errForm.Error()},
+			errForwardedForm.Error()},
 		{"text before", []string{"SUCCESS"}, []string{escaped(append([]byte("x\n"), ann.CertPEM()...))}, no +
-			errForm.Error()},
-		{"key", []string{"SUCCESS"}, []string{escaped(ann.KeyPEM(t))}, no + errForm.Error()},
-		{"no escape", []string{"SUCCESS"}, []string{"%zz"}, no + errForm.Error()},
-		{"too long", []string{"SUCCESS"}, []string{strings.Repeat("a", maxPassed+1)}, no + errLong.Error()},
+			errForwardedForm.Error()},
+		{"key", []string{"SUCCESS"}, []string{escaped(ann.KeyPEM(t))}, no + errForwardedForm.Error()},
+		{"no escape", []string{"SUCCESS"}, []string{"%zz"}, no + errForwardedForm.Error()},
+		{"too long", []string{"SUCCESS"}, []string{strings.Repeat("a", maxForwardedBytes+1)}, no +
+			errForwardedTooLong.Error()},
 		{"revoked", []string{"SUCCESS"}, []string{escaped(eve.CertPEM())}, no + errRevoked.Error()},
 		{"foreign", []string{"SUCCESS"}, []string{escaped(certstest.New(t, "CA").Client(t, "ann").CertPEM())}, no +
 			"invalid client certificate: x509: certificate signed by unknown authority"},
@@ -424,18 +425,18 @@ func TestPlainProxy(t *testing.T) {
 // refused is in it.
 func TestRememberedIsBounded(t *testing.T) {
 	trust := newTrust(nil, nil)
-	for i := range maxKnown + 10 {
+	for i := range maxVerified + 10 {
 		trust.cacheResult([32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, verifyResult{})
 	}
-	if len(trust.known) > maxKnown {
-		t.Errorf("%d are remembered", len(trust.known))
+	if len(trust.verified) > maxVerified {
+		t.Errorf("%d are remembered", len(trust.verified))
 	}
 	s := newService(t, BehindProxy)
 	foreign := certstest.New(t, "CA").Client(t, "ann")
 	if _, err := s.clients.verifyForwarded(escaped(foreign.CertPEM())); err == nil {
 		t.Error("a foreign certificate counts")
 	}
-	if n := len(s.clients.trust.Load().known); n != 0 {
+	if n := len(s.clients.trust.Load().verified); n != 0 {
 		t.Errorf("%d refusals are remembered", n)
 	}
 }
@@ -477,8 +478,8 @@ func FuzzPassedCertificate(f *testing.F) {
 			return
 		}
 		v, err := trust.verifyClient(leaf, nil, time.Now())
-		if err == nil && (v.who.name != "ann") {
-			t.Errorf("%v is let in", v.who)
+		if err == nil && (v.subject.name != "ann") {
+			t.Errorf("%v is let in", v.subject)
 		}
 	})
 }
@@ -492,12 +493,12 @@ func FuzzRevocationLists(f *testing.F) {
 	f.Add(block.Bytes)
 	f.Add(append(text, text...))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		lists, err := listsIn("crl", text, []*x509.Certificate{ca.Cert})
+		lists, err := crlsIn("crl", text, []*x509.Certificate{ca.Cert})
 		if err == nil && len(lists) == 0 {
 			t.Error("no list, and no error")
 		}
 		for _, l := range lists {
-			if len(l.serials) > 1 {
+			if len(l.revokedSerials) > 1 {
 				t.Error("a list that the authority has not signed counts")
 			}
 		}
@@ -525,7 +526,7 @@ func BenchmarkIdentity(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					if state == "cold" {
-						clear(c.trust.Load().known)
+						clear(c.trust.Load().verified)
 					}
 					if _, _, ok, err := c.Identity(r); err != nil || ok != (name != "none") {
 						b.Fatal(ok, err)

@@ -20,9 +20,9 @@ const (
 // maxBlocks is how many certificates or lists a file may have.
 const maxBlocks = 1000
 
-// blocks returns the contents of a PEM file's blocks of one type. What else is in the file is
+// pemBlocks returns the contents of a PEM file's blocks of one type. What else is in the file is
 // for others.
-func blocks(text []byte, kind string) (out [][]byte, err error) {
+func pemBlocks(text []byte, kind string) (out [][]byte, err error) {
 	for {
 		var b *pem.Block
 		if b, text = pem.Decode(text); b == nil {
@@ -40,7 +40,7 @@ func blocks(text []byte, kind string) (out [][]byte, err error) {
 
 // certificatesIn reads the certificates of a PEM file: one at least.
 func certificatesIn(path string, text []byte) ([]*x509.Certificate, error) {
-	ders, err := blocks(text, blockCertificate)
+	ders, err := pemBlocks(text, blockCertificate)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -101,8 +101,8 @@ func keyIn(path string, text []byte) (*pem.Block, error) {
 	return found, nil
 }
 
-// publicOf returns the public half of a private key; nil when the key's form is not known.
-func publicOf(key *pem.Block) crypto.PublicKey {
+// publicKeyOf returns the public half of a private key; nil when the key's form is not known.
+func publicKeyOf(key *pem.Block) crypto.PublicKey {
 	if key, err := x509.ParsePKCS8PrivateKey(key.Bytes); err == nil {
 		if signer, ok := key.(crypto.Signer); ok {
 			return signer.Public()
@@ -117,8 +117,8 @@ func publicOf(key *pem.Block) crypto.PublicKey {
 	return nil
 }
 
-// name returns which certificate is meant, in sentences.
-func name(c *x509.Certificate) string {
+// describeCertificate returns which certificate is meant, in sentences.
+func describeCertificate(c *x509.Certificate) string {
 	if s := c.Subject.String(); s != "" {
 		return fmt.Sprintf("%.200q", s)
 	}
@@ -132,13 +132,16 @@ func name(c *x509.Certificate) string {
 func dateWarnings(c *x509.Certificate, path string, now time.Time) []string {
 	switch {
 	case now.Before(c.NotBefore):
-		return []string{fmt.Sprintf("The certificate %s in %s counts only from %s: look at the clock", name(c), path,
+		return []string{fmt.Sprintf("The certificate %s in %s counts only from %s: look at the clock",
+			describeCertificate(c), path,
 			formatTime(c.NotBefore))}
 	case now.After(c.NotAfter):
-		return []string{fmt.Sprintf("The certificate %s in %s expired on %s; replace the file", name(c), path,
+		return []string{fmt.Sprintf("The certificate %s in %s expired on %s; replace the file", describeCertificate(c),
+			path,
 			formatTime(c.NotAfter))}
-	case c.NotAfter.Sub(now) < soon:
-		return []string{fmt.Sprintf("The certificate %s in %s expires on %s; replace the file", name(c), path,
+	case c.NotAfter.Sub(now) < expiryWarningTime:
+		return []string{fmt.Sprintf("The certificate %s in %s expires on %s; replace the file", describeCertificate(c),
+			path,
 			formatTime(c.NotAfter))}
 	}
 	return nil

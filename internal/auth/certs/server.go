@@ -28,14 +28,14 @@ type Options struct {
 
 // Server is the server's side of TLS. It follows its files while Run runs.
 type Server struct {
-	o     Options
-	min   uint16
-	files *reloadedFiles
-	pair  atomic.Pointer[tls.Certificate]
+	opts       Options
+	minVersion uint16
+	files      *reloadedFiles
+	keyPair    atomic.Pointer[tls.Certificate]
 
-	mu      sync.Mutex // guards what follows
-	config  *tls.Config
-	trusted *trust // whose config is
+	mu          sync.Mutex // guards what follows
+	config      *tls.Config
+	configTrust *trust // whose config is
 }
 
 // suites are those of TLS 1.2 with forward secrecy. Those of TLS 1.3 all have it.
@@ -58,9 +58,10 @@ func Open(o Options) (*Server, error) {
 	if o.Cert == "" || o.Key == "" {
 		return nil, fmt.Errorf("certificate of %s: HTTPS requires a certificate file and a private key file", o.What)
 	}
-	s := &Server{o: o, min: version, files: newFiles("the certificate of "+o.What, o.Logger, o.Now, o.Cert, o.Key)}
-	s.files.take, s.files.warn = s.take, s.warn
-	if err := s.files.load(); err != nil {
+	s := &Server{opts: o, minVersion: version, files: newFiles("the certificate of "+o.What, o.Logger, o.Now, o.Cert,
+		o.Key)}
+	s.files.activate, s.files.dateWarnings = s.activate, s.dateWarnings
+	if err := s.files.loadFirst(); err != nil {
 		return nil, fmt.Errorf("certificate of %s: %w", o.What, err)
 	}
 	return s, nil
@@ -69,30 +70,30 @@ func Open(o Options) (*Server, error) {
 // Config returns the configuration for a listener or http.Server. It never changes; what it refers
 // to does.
 func (s *Server) Config() *tls.Config {
-	c := s.base()
-	if s.o.Clients != nil {
-		c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.now(), nil }
+	c := s.baseConfig()
+	if s.opts.Clients != nil {
+		c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.currentConfig(), nil }
 	}
 	return c
 }
 
-func (s *Server) base() *tls.Config {
+func (s *Server) baseConfig() *tls.Config {
 	return &tls.Config{
-		MinVersion: s.min, CipherSuites: suites, NextProtos: s.o.Protocols,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.pair.Load(), nil },
+		MinVersion: s.minVersion, CipherSuites: suites, NextProtos: s.opts.Protocols,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.keyPair.Load(), nil },
 	}
 }
 
-// now returns the config for the current authorities.
-func (s *Server) now() *tls.Config {
-	t := s.o.Clients.trust.Load()
+// currentConfig returns the config for the current authorities.
+func (s *Server) currentConfig() *tls.Config {
+	t := s.opts.Clients.trust.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.trusted != t {
-		c := s.base()
+	if s.configTrust != t {
+		c := s.baseConfig()
 		c.ClientAuth, c.ClientCAs, c.VerifyConnection = tls.VerifyClientCertIfGiven, t.roots,
-			s.o.Clients.verifyConnection
-		s.config, s.trusted = c, t
+			s.opts.Clients.verifyConnection
+		s.config, s.configTrust = c, t
 	}
 	return s.config
 }
@@ -103,21 +104,21 @@ func (s *Server) Run(ctx context.Context) { s.files.run(ctx) }
 // Alarm returns the problem that an operator has to fix; "" for none.
 func (s *Server) Alarm() string { return s.files.alarm() }
 
-func (s *Server) take(texts [][]byte) error {
-	pair, err := parsePair(s.o, texts[0], texts[1])
+func (s *Server) activate(texts [][]byte) error {
+	pair, err := parsePair(s.opts, texts[0], texts[1])
 	if err == nil {
-		s.pair.Store(pair)
+		s.keyPair.Store(pair)
 	}
 	return err
 }
 
-func (s *Server) warn(now time.Time) []string {
-	leaf, path := s.pair.Load().Leaf, s.o.Cert
+func (s *Server) dateWarnings(now time.Time) []string {
+	leaf, path := s.keyPair.Load().Leaf, s.opts.Cert
 	out := dateWarnings(leaf, path, now)
 	if len(leaf.DNSNames)+len(leaf.IPAddresses)+len(leaf.URIs) == 0 {
 		out = append(out,
 			fmt.Sprintf("The certificate %s in %s names no host (subjectAltName), so that clients refuse it",
-				name(leaf), path))
+				describeCertificate(leaf), path))
 	}
 	usages := leaf.ExtKeyUsage
 	if len(usages) > 0 && !slices.Contains(usages, x509.ExtKeyUsageServerAuth) &&
@@ -125,7 +126,7 @@ func (s *Server) warn(now time.Time) []string {
 		out = append(out,
 			fmt.Sprintf(
 				"The certificate %s in %s is not meant for servers (extendedKeyUsage), so that clients refuse it",
-				name(leaf), path))
+				describeCertificate(leaf), path))
 	}
 	return out
 }
@@ -145,7 +146,7 @@ func parsePair(o Options, cert, key []byte) (*tls.Certificate, error) {
 		pair.Leaf = chain[0]
 		return &pair, nil
 	}
-	public := publicOf(block)
+	public := publicKeyOf(block)
 	if public == nil {
 		return nil, fmt.Errorf("the private key in %s cannot be used: %w", o.Key, err)
 	}

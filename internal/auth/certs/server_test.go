@@ -70,7 +70,7 @@ func TestWrongPairs(t *testing.T) {
 		{"DER", put(t, dir, "der", good.Cert.Raw), key, []string{"it is in DER form"}},
 		{"a list", put(t, dir, "list", ca.CRL(t)), key, []string{"it holds a revocation list"}},
 		{"damaged", put(t, dir, "damaged", damaged), key, []string{"certificate 1 in ", "is damaged"}},
-		{"too large", put(t, dir, "large", make([]byte, maxFile+1)), key, []string{"is larger than 32 MiB"}},
+		{"too large", put(t, dir, "large", make([]byte, maxFileBytes+1)), key, []string{"is larger than 32 MiB"}},
 		{"no key", cert, put(t, dir, "nokey", []byte("hello")), []string{"has no private key in PEM form"}},
 		{"passphrase", cert, put(t, dir, "enc", encrypted), []string{"encrypted with a passphrase"}},
 		{"old passphrase", cert, put(t, dir, "leg", legacy), []string{"encrypted with a passphrase"}},
@@ -112,13 +112,14 @@ func TestAlarms(t *testing.T) {
 	now := time.Now()
 	host := []string{"build.test"}
 	for says, template := range map[string]*x509.Certificate{
-		"":                 {DNSNames: host, NotAfter: now.Add(2 * soon)},
-		"counts only from": {DNSNames: host, NotBefore: now.Add(time.Hour), NotAfter: now.Add(2 * soon)},
+		"":                 {DNSNames: host, NotAfter: now.Add(2 * expiryWarningTime)},
+		"counts only from": {DNSNames: host, NotBefore: now.Add(time.Hour), NotAfter: now.Add(2 * expiryWarningTime)},
 		"expired on":       {DNSNames: host, NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)},
 		"expires on":       {DNSNames: host, NotAfter: now.Add(time.Hour)},
-		"names no host":    {NotAfter: now.Add(2 * soon), Subject: pkix.Name{CommonName: "build.test"}},
+		"names no host":    {NotAfter: now.Add(2 * expiryWarningTime), Subject: pkix.Name{CommonName: "build.test"}},
 		"meant for servers": {
-			DNSNames: host, NotAfter: now.Add(2 * soon), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+			DNSNames: host, NotAfter: now.Add(2 * expiryWarningTime),
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		},
 	} {
 		cert, key := ca.Issue(t, template).Files(t, t.TempDir())
@@ -252,8 +253,8 @@ func TestReloadUnderTraffic(t *testing.T) {
 			func() { certstest.Write(t, authority, ca.CertPEM()) },
 		} {
 			step()
-			s.files.follow(t.Context(), 0)
-			clients.files.follow(t.Context(), 0)
+			s.files.reloadChanged(t.Context(), 0)
+			clients.files.reloadChanged(t.Context(), 0)
 		}
 	}
 	close(stop)
@@ -283,14 +284,15 @@ func (j *journal) String() string {
 }
 
 // shownBy is the certificate that a server would show now.
-func shownBy(s *Server) *x509.Certificate { return s.pair.Load().Leaf }
+func shownBy(s *Server) *x509.Certificate { return s.keyPair.Load().Leaf }
 
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logged := &journal{}
 		dir, ca := t.TempDir(), certstest.New(t, "CA")
 		pair := func() certstest.Pair {
-			return ca.Issue(t, &x509.Certificate{DNSNames: []string{"build.test"}, NotAfter: time.Now().Add(99 * soon)})
+			return ca.Issue(t,
+				&x509.Certificate{DNSNames: []string{"build.test"}, NotAfter: time.Now().Add(99 * expiryWarningTime)})
 		}
 		first, second := pair(), pair()
 		cert, key := first.Files(t, dir)
@@ -301,8 +303,8 @@ func TestFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 		done := make(chan struct{})
-		go func() { defer close(done); s.files.loop(t.Context(), nil) }()
-		look := func() { time.Sleep(lookEvery); synctest.Wait() }
+		go func() { defer close(done); s.files.watchLoop(t.Context(), nil) }()
+		look := func() { time.Sleep(checkInterval); synctest.Wait() }
 		state := func(want certstest.Pair, alarm string) {
 			t.Helper()
 			if !shownBy(s).Equal(want.Cert) {
@@ -351,8 +353,8 @@ func TestUnseenChange(t *testing.T) {
 	text := ""
 	path := put(t, dir, "a", []byte("one"))
 	f := newFiles("it", nil, func() time.Time { return now }, path)
-	f.take = func(texts [][]byte) error { text = string(texts[0]); return nil }
-	f.warn = func(time.Time) []string { return nil }
+	f.activate = func(texts [][]byte) error { text = string(texts[0]); return nil }
+	f.dateWarnings = func(time.Time) []string { return nil }
 	st, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
@@ -366,38 +368,38 @@ func TestUnseenChange(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	now = st.ModTime().Add(settled / 2)
-	if err := f.load(); err != nil || text != "one" {
+	now = st.ModTime().Add(fileTimeResolution / 2)
+	if err := f.loadFirst(); err != nil || text != "one" {
 		t.Fatal(err, text)
 	}
 	rewrite("two")
-	f.follow(t.Context(), 0)
+	f.reloadChanged(t.Context(), 0)
 	if text != "two" {
 		t.Error("a change of a young file is not seen")
 	}
-	now = now.Add(settled)
-	f.follow(t.Context(), 0)
+	now = now.Add(fileTimeResolution)
+	f.reloadChanged(t.Context(), 0)
 	rewrite("sly") // an old file that looks the same is not read again
-	f.follow(t.Context(), 0)
+	f.reloadChanged(t.Context(), 0)
 	if text != "two" {
 		t.Error("an old file is read each time")
 	}
-	f.follow(t.Context(), 1)
+	f.reloadChanged(t.Context(), 1)
 	if text != "sly" {
 		t.Error("a file is not read although someone asked")
 	}
-	broken := f.take
-	f.take = func([][]byte) error { return os.ErrInvalid }
+	broken := f.activate
+	f.activate = func([][]byte) error { return os.ErrInvalid }
 	if err := os.WriteFile(path, []byte("broken"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f.follow(t.Context(), 1)
+	f.reloadChanged(t.Context(), 1)
 	if f.alarm() == "" {
 		t.Error("no alarm")
 	}
-	f.take = broken
+	f.activate = broken
 	rewrite("sly") // it looks as it did when it was fine
-	if f.follow(t.Context(), 0); f.alarm() != "" {
+	if f.reloadChanged(t.Context(), 0); f.alarm() != "" {
 		t.Errorf("the alarm stays: %s", f.alarm())
 	}
 }
@@ -410,8 +412,8 @@ func TestHangup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	take := s.files.take
-	s.files.take = func(texts [][]byte) error { err := take(texts); reading <- struct{}{}; return err }
+	take := s.files.activate
+	s.files.activate = func(texts [][]byte) error { err := take(texts); reading <- struct{}{}; return err }
 	guard := make(chan os.Signal, 1) // so that the signal never ends the test
 	signal.Notify(guard, syscall.SIGHUP)
 	defer signal.Stop(guard)

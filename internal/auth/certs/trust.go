@@ -14,33 +14,33 @@ import (
 
 // Limits of the subject of a certificate.
 const (
-	maxName   = 256 // bytes
-	maxGroups = 100
-	maxKnown  = 10_000 // certificates whose verification is remembered
+	maxNameBytes = 256 // bytes
+	maxGroups    = 100
+	maxVerified  = 10_000 // certificates whose verification is remembered
 )
 
 // trust is a set of authorities and revocation lists. It never changes but for its cache: a change
 // of the files makes a new one.
 type trust struct {
 	authorities []*x509.Certificate
-	lists       []*crl
+	crls        []*crl
 	roots       *x509.CertPool
 	revoked     map[string]map[string]bool // name of the issuer (DER) -> serial number -> true
 
-	mu    sync.RWMutex
-	known map[[sha256.Size]byte]verifyResult // by a digest of what was shown
+	mu       sync.RWMutex
+	verified map[[sha256.Size]byte]verifyResult // by a digest of what was shown
 }
 
 // verifyResult is a successful verification; it is valid as long as its chain is.
 type verifyResult struct {
-	who         certSubject
-	from, until time.Time
+	subject               certSubject
+	validFrom, validUntil time.Time
 }
 
 func newTrust(authorities []*x509.Certificate, lists []*crl) *trust {
 	t := &trust{
-		authorities: authorities, lists: lists, roots: x509.NewCertPool(),
-		revoked: map[string]map[string]bool{}, known: map[[sha256.Size]byte]verifyResult{},
+		authorities: authorities, crls: lists, roots: x509.NewCertPool(),
+		revoked: map[string]map[string]bool{}, verified: map[[sha256.Size]byte]verifyResult{},
 	}
 	for _, a := range authorities {
 		t.roots.AddCert(a)
@@ -51,7 +51,7 @@ func newTrust(authorities []*x509.Certificate, lists []*crl) *trust {
 			serials = map[string]bool{}
 			t.revoked[string(l.issuer)] = serials
 		}
-		for _, s := range l.serials {
+		for _, s := range l.revokedSerials {
 			serials[s] = true
 		}
 	}
@@ -61,9 +61,9 @@ func newTrust(authorities []*x509.Certificate, lists []*crl) *trust {
 // cachedResult returns the earlier result for the same certificate, if it is still valid.
 func (t *trust) cachedResult(digest [sha256.Size]byte, now time.Time) (certSubject, bool) {
 	t.mu.RLock()
-	v, ok := t.known[digest]
+	v, ok := t.verified[digest]
 	t.mu.RUnlock()
-	return v.who, ok && !now.Before(v.from) && !now.After(v.until)
+	return v.subject, ok && !now.Before(v.validFrom) && !now.After(v.validUntil)
 }
 
 // cacheResult caches a success. The cache is bounded, and refusals are not cached: so no client can
@@ -71,10 +71,10 @@ func (t *trust) cachedResult(digest [sha256.Size]byte, now time.Time) (certSubje
 func (t *trust) cacheResult(digest [sha256.Size]byte, v verifyResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.known) >= maxKnown {
-		clear(t.known)
+	if len(t.verified) >= maxVerified {
+		clear(t.verified)
 	}
-	t.known[digest] = v
+	t.verified[digest] = v
 }
 
 var (
@@ -104,17 +104,17 @@ func (t *trust) verifyClient(leaf *x509.Certificate, between []*x509.Certificate
 	if i < 0 {
 		return verifyResult{}, errRevoked
 	}
-	who, err := ownerOf(leaf)
+	who, err := subjectOf(leaf)
 	if err != nil {
 		return verifyResult{}, err
 	}
-	v := verifyResult{who: who, from: leaf.NotBefore, until: leaf.NotAfter}
+	v := verifyResult{subject: who, validFrom: leaf.NotBefore, validUntil: leaf.NotAfter}
 	for _, c := range chains[i] {
-		if c.NotBefore.After(v.from) {
-			v.from = c.NotBefore
+		if c.NotBefore.After(v.validFrom) {
+			v.validFrom = c.NotBefore
 		}
-		if c.NotAfter.Before(v.until) {
-			v.until = c.NotAfter
+		if c.NotAfter.Before(v.validUntil) {
+			v.validUntil = c.NotAfter
 		}
 	}
 	return v, nil
@@ -124,9 +124,9 @@ func (t *trust) isRevoked(c *x509.Certificate) bool {
 	return t.revoked[string(c.RawIssuer)][string(c.SerialNumber.Bytes())]
 }
 
-// ownerOf reads the subject of a certificate: the user is the CN; the groups are the OUs, or all Os
+// subjectOf reads the subject of a certificate: the user is the CN; the groups are the OUs, or all Os
 // without an OU.
-func ownerOf(c *x509.Certificate) (certSubject, error) {
+func subjectOf(c *x509.Certificate) (certSubject, error) {
 	if !isPlainName(c.Subject.CommonName) {
 		return certSubject{}, errName
 	}
@@ -144,7 +144,7 @@ func ownerOf(c *x509.Certificate) (certSubject, error) {
 // isPlainName reports whether a text can be a name: not empty, not long, and nothing in it that a
 // reader of logs does not see.
 func isPlainName(s string) bool {
-	if s == "" || len(s) > maxName || !utf8.ValidString(s) {
+	if s == "" || len(s) > maxNameBytes || !utf8.ValidString(s) {
 		return false
 	}
 	for _, r := range s {

@@ -12,40 +12,40 @@ import (
 )
 
 const (
-	callTimeout  = 10 * time.Second // of one call to the provider
-	waitFor      = 4 * time.Second  // the maximum time that a request waits for such a call
-	refreshAfter = 15 * time.Minute // age at which it is fetched again in the background
-	keepFor      = 24 * time.Hour   // age at which it expires
-	pause        = 10 * time.Second // minimum interval between two fetches
-	firstBackoff = time.Second      // after a failure
-	maxBackoff   = time.Minute
+	callTimeout      = 10 * time.Second // of one call to the provider
+	maxWait          = 4 * time.Second  // the maximum time that a request waits for such a call
+	refreshAfter     = 15 * time.Minute // age at which it is fetched again in the background
+	maxAge           = 24 * time.Hour   // age at which it expires
+	minFetchInterval = 10 * time.Second // minimum interval between two fetches
+	firstBackoff     = time.Second      // after a failure
+	maxBackoff       = time.Minute
 )
 
-// away is the error for a caller while the provider is unavailable.
-const away = "The identity provider cannot be reached; try again later"
+// providerUnavailable is the error for a caller while the provider is unavailable.
+const providerUnavailable = "The identity provider cannot be reached; try again later"
 
 // cachedFetch caches a value of the provider: it is fetched on first use, and again when it is old
 // or lacks what is needed, never concurrently nor too often. While the provider is unavailable, the
 // cached value stays valid for a day.
 type cachedFetch[T any] struct {
-	what  string
-	fetch func(context.Context) (T, error)
-	log   *slog.Logger
-	now   func() time.Time
+	description string
+	fetch       func(context.Context) (T, error)
+	log         *slog.Logger
+	now         func() time.Time
 
-	mu      sync.Mutex // guards what follows
-	value   T
-	at      time.Time     // when it was fetched; zero: never
-	tried   time.Time     // when the last fetch began
-	failed  int           // fetches in a row
-	gap     time.Duration // until the next fetch may begin
-	backoff *retry.Backoff
-	err     error // of the last one
-	flight  chan struct{}
+	mu            sync.Mutex // guards what follows
+	value         T
+	fetchedAt     time.Time     // when it was fetched; zero: never
+	startedAt     time.Time     // when the last fetch began
+	failedFetches int           // fetches in a row
+	retryDelay    time.Duration // until the next fetch may begin
+	backoff       *retry.Backoff
+	err           error // of the last one
+	running       chan struct{}
 }
 
 func newCachedFetch[T any](what string, fetch func(context.Context) (T, error), o Options) *cachedFetch[T] {
-	return &cachedFetch[T]{what: what, fetch: fetch, log: o.Logger, now: o.Now, backoff: retry.New(firstBackoff,
+	return &cachedFetch[T]{description: what, fetch: fetch, log: o.Logger, now: o.Now, backoff: retry.New(firstBackoff,
 		maxBackoff)}
 }
 
@@ -56,18 +56,18 @@ func (c *cachedFetch[T]) get(ctx context.Context, good func(T) bool) (T, error) 
 	switch now := c.now(); {
 	case c.isFresh(now) && good(c.value):
 		defer c.mu.Unlock()
-		if now.Sub(c.at) > refreshAfter && c.mayRetry(now) {
-			c.begin(ctx)
+		if now.Sub(c.fetchedAt) > refreshAfter && c.mayRetry(now) {
+			c.startFetch(ctx)
 		}
 		return c.value, nil
-	case c.flight == nil && !c.mayRetry(now):
+	case c.running == nil && !c.mayRetry(now):
 		defer c.mu.Unlock()
-		return c.held()
+		return c.currentValue()
 	}
-	c.begin(ctx)
-	flight := c.flight
+	c.startFetch(ctx)
+	flight := c.running
 	c.mu.Unlock()
-	wait := time.NewTimer(waitFor)
+	wait := time.NewTimer(maxWait)
 	defer wait.Stop()
 	select {
 	case <-flight:
@@ -76,23 +76,24 @@ func (c *cachedFetch[T]) get(ctx context.Context, good func(T) bool) (T, error) 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.held()
+	return c.currentValue()
 }
 
 // acceptAny accepts any value.
 func acceptAny[T any](T) bool { return true }
 
 func (c *cachedFetch[T]) isFresh(now time.Time) bool {
-	return !c.at.IsZero() && now.Sub(c.at) < keepFor
+	return !c.fetchedAt.IsZero() && now.Sub(c.fetchedAt) < maxAge
 }
 
 // mayRetry reports whether the provider may be called again; c.mu is held.
 func (c *cachedFetch[T]) mayRetry(now time.Time) bool {
-	return c.tried.IsZero() || now.Sub(c.tried) >= c.gap || now.Before(c.tried) // the clock was set back
+	// the clock was set back
+	return c.startedAt.IsZero() || now.Sub(c.startedAt) >= c.retryDelay || now.Before(c.startedAt)
 }
 
-// held returns the value while it is valid, else the reason why there is none; c.mu is held.
-func (c *cachedFetch[T]) held() (T, error) {
+// currentValue returns the value while it is valid, else the reason why there is none; c.mu is held.
+func (c *cachedFetch[T]) currentValue() (T, error) {
 	if c.isFresh(c.now()) {
 		return c.value, nil
 	}
@@ -101,43 +102,43 @@ func (c *cachedFetch[T]) held() (T, error) {
 	if cause == nil {
 		cause = context.DeadlineExceeded
 	}
-	return none, &farm.Error{Code: farm.CodeUnavailable, Message: away, Err: cause}
+	return none, &farm.Error{Code: farm.CodeUnavailable, Message: providerUnavailable, Err: cause}
 }
 
-// begin starts a fetch unless one is running; c.mu is held. The fetch outlives the request that
+// startFetch starts a fetch unless one is running; c.mu is held. The fetch outlives the request that
 // caused it, since others wait for it too.
-func (c *cachedFetch[T]) begin(ctx context.Context) {
-	if c.flight != nil {
+func (c *cachedFetch[T]) startFetch(ctx context.Context) {
+	if c.running != nil {
 		return
 	}
 	flight := make(chan struct{})
-	c.flight, c.tried = flight, c.now()
+	c.running, c.startedAt = flight, c.now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	go func() {
 		defer cancel()
 		value, err := c.fetch(ctx)
-		c.end(ctx, value, err)
+		c.endFetch(ctx, value, err)
 		close(flight)
 	}()
 }
 
-// end stores the result of a fetch, and logs when the provider becomes available or unavailable.
-func (c *cachedFetch[T]) end(ctx context.Context, value T, err error) {
+// endFetch stores the result of a fetch, and logs when the provider becomes available or unavailable.
+func (c *cachedFetch[T]) endFetch(ctx context.Context, value T, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.flight, c.err = nil, err
+	c.running, c.err = nil, err
 	if err != nil {
-		c.gap = c.backoff.Next()
-		if c.failed++; c.failed == 1 {
+		c.retryDelay = c.backoff.Next()
+		if c.failedFetches++; c.failedFetches == 1 {
 			c.log.WarnContext(ctx, "identity provider cannot be reached; the next login retries",
-				"asked for", c.what, "error", err)
+				"asked for", c.description, "error", err)
 		}
 		return
 	}
-	if c.failed > 0 || c.at.IsZero() {
-		c.log.InfoContext(ctx, "identity provider reached", "asked for", c.what, "failures", c.failed)
+	if c.failedFetches > 0 || c.fetchedAt.IsZero() {
+		c.log.InfoContext(ctx, "identity provider reached", "asked for", c.description, "failures", c.failedFetches)
 	}
-	c.value, c.at, c.failed, c.gap = value, c.now(), 0, pause
+	c.value, c.fetchedAt, c.failedFetches, c.retryDelay = value, c.now(), 0, minFetchInterval
 	c.backoff.Reset()
 }
 
@@ -145,8 +146,8 @@ func (c *cachedFetch[T]) end(ctx context.Context, value T, err error) {
 func (c *cachedFetch[T]) alarm() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.failed == 0 {
+	if c.failedFetches == 0 {
 		return ""
 	}
-	return fmt.Sprintf("The identity provider does not give its %s: %v", c.what, c.err)
+	return fmt.Sprintf("The identity provider does not give its %s: %v", c.description, c.err)
 }

@@ -66,7 +66,7 @@ func TestCellWaits(t *testing.T) {
 		s.takes.Store(int64(time.Hour))
 		begun := time.Now()
 		if _, err := c.get(t.Context(), acceptAny); farm.CodeOf(err) != farm.CodeUnavailable ||
-			time.Since(begun) != waitFor {
+			time.Since(begun) != maxWait {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -77,7 +77,7 @@ func TestCellWaits(t *testing.T) {
 		}
 		time.Sleep(callTimeout)
 		synctest.Wait()
-		if c.flight != nil {
+		if c.running != nil {
 			t.Error("the fetch has no end")
 		}
 	})
@@ -135,9 +135,9 @@ func TestCellRefreshes(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		get(2)
-		time.Sleep(keepFor)
+		time.Sleep(maxAge)
 		if n, err := c.get(t.Context(), acceptAny); err == nil {
-			t.Errorf("%d counts after %v", n, keepFor)
+			t.Errorf("%d counts after %v", n, maxAge)
 		}
 	})
 }

@@ -37,33 +37,33 @@ func claimsOf(t *oidc.IDToken) (claims, error) {
 	return c, nil
 }
 
-// text returns a claim that is a text.
-func (c claims) text(name string) (s string, ok bool) {
+// stringClaim returns a claim that is a text.
+func (c claims) stringClaim(name string) (s string, ok bool) {
 	return s, json.Unmarshal(c[name], &s) == nil && s != ""
 }
 
-// identify reads user and groups of claims.
-func (p *Provider) identify(c claims) (user, error) {
-	name, ok := c.text(p.o.UsernameClaim)
-	if !ok || !plain(name) {
+// userOf reads user and groups of claims.
+func (p *Provider) userOf(c claims) (user, error) {
+	name, ok := c.stringClaim(p.opts.UsernameClaim)
+	if !ok || !isPlainName(name) {
 		return user{}, fmt.Errorf("the user name claim %q is missing, too long or has unprintable characters",
-			p.o.UsernameClaim)
+			p.opts.UsernameClaim)
 	}
 	if strings.EqualFold(name, auth.RootName) {
 		return user{}, errors.New("the user name of the identity provider is reserved for the root user")
 	}
 	// A user who may write any address into a profile must not become its owner.
-	if raw := string(c["email_verified"]); p.o.UsernameClaim == "email" && raw != "" && raw != "true" &&
+	if raw := string(c["email_verified"]); p.opts.UsernameClaim == "email" && raw != "" && raw != "true" &&
 		raw != `"true"` {
 		return user{},
 			errors.New("the email address that is used as user name is not verified by the identity provider")
 	}
-	groups, err := c.groups(p.o.GroupsClaim)
+	groups, err := c.groupsClaim(p.opts.GroupsClaim)
 	return user{name: name, groups: groups}, err
 }
 
-// groups reads a claim that is a list, or a text of names that are separated by spaces.
-func (c claims) groups(name string) ([]string, error) {
+// groupsClaim reads a claim that is a list, or a text of names that are separated by spaces.
+func (c claims) groupsClaim(name string) ([]string, error) {
 	raw, ok := c[name]
 	if !ok || string(raw) == "null" {
 		return nil, nil
@@ -79,16 +79,16 @@ func (c claims) groups(name string) ([]string, error) {
 	if len(groups) > maxGroups {
 		return nil, fmt.Errorf("the group claim %q has more than %d groups", name, maxGroups)
 	}
-	if slices.ContainsFunc(groups, func(g string) bool { return !plain(g) }) {
+	if slices.ContainsFunc(groups, func(g string) bool { return !isPlainName(g) }) {
 		return nil, fmt.Errorf("a group in the claim %q is too long or has unprintable characters", name)
 	}
 	slices.Sort(groups)
 	return slices.Compact(groups), nil
 }
 
-// plain reports whether a text can be a name: not empty, not long, and nothing in it that a
+// isPlainName reports whether a text can be a name: not empty, not long, and nothing in it that a
 // reader of logs does not see.
-func plain(s string) bool {
+func isPlainName(s string) bool {
 	if s == "" || len(s) > maxName || !utf8.ValidString(s) {
 		return false
 	}

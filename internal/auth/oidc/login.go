@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	maxLogins  = 16               // that call the provider at a time; their begin is not limited
-	loginFor   = 12 * time.Second // for all calls of one login
-	maxSaid    = 200              // characters of the provider's message about a failure
-	returnName = "return"         // parameter of Login
+	maxLogins          = 16               // that call the provider at a time; their begin is not limited
+	loginTimeout       = 12 * time.Second // for all calls of one login
+	maxProviderMessage = 200              // characters of the provider's message about a failure
+	returnName         = "return"         // parameter of Login
 )
 
 // Login is a user authenticated by the provider.
 type Login struct {
-	Name   string
-	Groups []string
-	Return string // where the browser wanted to go: a path of this service
+	Name       string
+	Groups     []string
+	ReturnPath string // where the browser wanted to go: a path of this service
 }
 
 // Begin redirects a browser to the provider. The query's "return" is the path to which the browser
@@ -38,12 +38,12 @@ func (p *Provider) Begin(w http.ResponseWriter, r *http.Request) {
 	setNoStore(w)
 	m, err := p.metadata.get(r.Context(), acceptAny)
 	if err != nil {
-		p.fail(w, r, err)
+		p.showFailure(w, r, err)
 		return
 	}
-	f := newFlow(p.callbackAddress(r), r.URL.Query().Get(returnName), p.o.Now())
-	http.SetCookie(w, cookie(p.seal(f), f.Redirect))
-	address := p.client(m, f).AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier))
+	f := newFlow(p.callbackAddress(r), r.URL.Query().Get(returnName), p.opts.Now())
+	http.SetCookie(w, flowCookie(p.signFlow(f), f.CallbackURL))
+	address := p.oauthConfig(m, f).AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier))
 	http.Redirect(w, r, address, http.StatusFound) //nolint:gosec // the address is the provider's own; what the browser has given is in its query
 }
 
@@ -51,10 +51,10 @@ func (p *Provider) Begin(w http.ResponseWriter, r *http.Request) {
 func (p *Provider) Callback(done func(http.ResponseWriter, *http.Request, Login)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		setNoStore(w)
-		http.SetCookie(w, cookie("", p.callbackAddress(r))) // a login ends once
-		login, err := p.end(r)
+		http.SetCookie(w, flowCookie("", p.callbackAddress(r))) // a login ends once
+		login, err := p.finishLogin(r)
 		if err != nil {
-			p.fail(w, r, err)
+			p.showFailure(w, r, err)
 			return
 		}
 		done(w, r, login)
@@ -67,118 +67,119 @@ func setNoStore(w http.ResponseWriter) {
 	w.Header().Set("Referrer-Policy", "no-referrer")
 }
 
-// client returns the OAuth configuration of this service at the provider.
-func (p *Provider) client(m metadata, f loginFlow) *oauth2.Config {
-	e := m.endpoint()
-	if p.o.ClientSecret.Reveal() == "" {
+// oauthConfig returns the OAuth configuration of this service at the provider.
+func (p *Provider) oauthConfig(m metadata, f loginFlow) *oauth2.Config {
+	e := m.oauthEndpoint()
+	if p.opts.ClientSecret.Reveal() == "" {
 		e.AuthStyle = oauth2.AuthStyleInParams // a public client sends only its ID
 	}
 	return &oauth2.Config{
-		ClientID: p.o.ClientID, ClientSecret: p.o.ClientSecret.Reveal(), Endpoint: e,
-		RedirectURL: f.Redirect, Scopes: p.o.Scopes,
+		ClientID: p.opts.ClientID, ClientSecret: p.opts.ClientSecret.Reveal(), Endpoint: e,
+		RedirectURL: f.CallbackURL, Scopes: p.opts.Scopes,
 	}
 }
 
-// end checks that the callback belongs to a login of this browser, and requests the user from the
+// finishLogin checks that the callback belongs to a login of this browser, and requests the user from the
 // provider.
-func (p *Provider) end(r *http.Request) (Login, error) {
+func (p *Provider) finishLogin(r *http.Request) (Login, error) {
 	kept, err := r.Cookie(cookieName)
 	if err != nil {
-		return Login{}, again(errFlow)
+		return Login{}, retryError(errFlow)
 	}
-	f, err := p.unseal(kept.Value)
+	f, err := p.verifyFlow(kept.Value)
 	q := r.URL.Query()
 	if err != nil || subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(f.State)) != 1 {
-		return Login{}, again(errFlow)
+		return Login{}, retryError(errFlow)
 	}
 	if code := q.Get("error"); code != "" {
-		return Login{}, denied(code, q.Get("error_description"))
+		return Login{}, deniedError(code, q.Get("error_description"))
 	}
 	select {
-	case p.logins <- struct{}{}:
-		defer func() { <-p.logins }()
+	case p.loginSlots <- struct{}{}:
+		defer func() { <-p.loginSlots }()
 	default:
 		return Login{}, farm.Errorf(farm.CodeBusy, "Too many logins in progress; try again in a few seconds")
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), loginFor)
+	ctx, cancel := context.WithTimeout(r.Context(), loginTimeout)
 	defer cancel()
 	m, err := p.metadata.get(ctx, acceptAny)
 	if err != nil {
 		return Login{}, err
 	}
 	if iss := q.Get("iss"); iss != "" && iss != m.Issuer { // RFC 9207
-		return Login{}, again(errors.New("the response is from another identity provider"))
+		return Login{}, retryError(errors.New("the response is from another identity provider"))
 	}
-	who, err := p.redeem(ctx, m, f, q.Get("code"))
-	return Login{Name: who.name, Groups: who.groups, Return: f.Return}, err
+	who, err := p.redeemCode(ctx, m, f, q.Get("code"))
+	return Login{Name: who.name, Groups: who.groups, ReturnPath: f.ReturnPath}, err
 }
 
-// again is the error of a login that may succeed when it is begun again.
-func again(cause error) error {
+// retryError is the error of a login that may succeed when it is begun again.
+func retryError(cause error) error {
 	return &farm.Error{Code: farm.CodeInvalid, Message: "The login failed (" + cause.Error() +
 		"); log in again", Err: cause}
 }
 
-// denied returns the error with which the provider has refused a login.
-func denied(code, description string) error {
-	said := clean(code)
-	if description = clean(description); description != "" {
+// deniedError returns the error with which the provider has refused a login.
+func deniedError(code, description string) error {
+	said := printableText(code)
+	if description = printableText(description); description != "" {
 		said += ": " + description
 	}
 	return farm.Errorf(farm.CodeForbidden, "The identity provider refused the login (%s)", said)
 }
 
-// clean makes text of another program safe for a sentence.
-func clean(text string) string {
+// printableText makes text of another program safe for a sentence.
+func printableText(text string) string {
 	text = strings.Join(strings.Fields(strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) && !unicode.IsSpace(r) {
 			return -1
 		}
 		return r
 	}, text)), " ")
-	if letters := []rune(text); len(letters) > maxSaid {
-		text = string(letters[:maxSaid]) + "…"
+	if letters := []rune(text); len(letters) > maxProviderMessage {
+		text = string(letters[:maxProviderMessage]) + "…"
 	}
 	return text
 }
 
-// redeem exchanges the code for an ID token, and reads the user from it.
-func (p *Provider) redeem(ctx context.Context, m metadata, f loginFlow, code string) (user, error) {
-	t, err := p.client(m, f).Exchange(context.WithValue(ctx, oauth2.HTTPClient, p.http), code,
+// redeemCode exchanges the code for an ID token, and reads the user from it.
+func (p *Provider) redeemCode(ctx context.Context, m metadata, f loginFlow, code string) (user, error) {
+	t, err := p.oauthConfig(m, f).Exchange(context.WithValue(ctx, oauth2.HTTPClient, p.http), code,
 		oauth2.VerifierOption(f.Verifier))
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok && e.ErrorCode != "" {
-		return user{}, denied(e.ErrorCode, e.ErrorDescription)
+		return user{}, deniedError(e.ErrorCode, e.ErrorDescription)
 	} else if ok {
-		return user{}, unusable(fmt.Errorf("the token endpoint responded with status %d", e.Response.StatusCode))
+		return user{},
+			unusableResponse(fmt.Errorf("the token endpoint responded with status %d", e.Response.StatusCode))
 	} else if _, ok := errors.AsType[*url.Error](err); ok {
-		return user{}, &farm.Error{Code: farm.CodeUnavailable, Message: away, Err: err}
+		return user{}, &farm.Error{Code: farm.CodeUnavailable, Message: providerUnavailable, Err: err}
 	} else if err != nil {
-		return user{}, unusable(err)
+		return user{}, unusableResponse(err)
 	}
 	raw, _ := t.Extra("id_token").(string)
-	id, err := p.verify(ctx, raw, p.o.ClientID)
+	id, err := p.verifyToken(ctx, raw, p.opts.ClientID)
 	if err != nil {
-		return user{}, unusable(err)
+		return user{}, unusableResponse(err)
 	}
 	c, err := claimsOf(id)
 	if err != nil {
-		return user{}, unusable(err)
+		return user{}, unusableResponse(err)
 	}
-	if err := p.belongs(id, c, f, t.AccessToken); err != nil {
-		return user{}, unusable(err)
+	if err := p.checkIDToken(id, c, f, t.AccessToken); err != nil {
+		return user{}, unusableResponse(err)
 	}
-	if err := p.complete(ctx, m, c, t.AccessToken); err != nil {
-		return user{}, unusable(err)
+	if err := p.completeClaims(ctx, m, c, t.AccessToken); err != nil {
+		return user{}, unusableResponse(err)
 	}
-	who, err := p.identify(c)
+	who, err := p.userOf(c)
 	if err != nil {
-		return user{}, unusable(err)
+		return user{}, unusableResponse(err)
 	}
 	return who, nil
 }
 
-// unusable is the error of a response of the provider that does not identify the user.
-func unusable(cause error) error {
+// unusableResponse is the error of a response of the provider that does not identify the user.
+func unusableResponse(cause error) error {
 	if farm.CodeOf(cause) == farm.CodeUnavailable {
 		return cause
 	}
@@ -188,13 +189,13 @@ func unusable(cause error) error {
 	}
 }
 
-// belongs checks that an ID token is of this login and for this client.
-func (p *Provider) belongs(id *oidc.IDToken, c claims, f loginFlow, access string) error {
+// checkIDToken checks that an ID token is of this login and for this client.
+func (p *Provider) checkIDToken(id *oidc.IDToken, c claims, f loginFlow, access string) error {
 	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
 		return errors.New("the token belongs to another login (nonce)")
 	}
-	azp, ok := c.text("azp")
-	if (ok && azp != p.o.ClientID) || (!ok && len(id.Audience) > 1) {
+	azp, ok := c.stringClaim("azp")
+	if (ok && azp != p.opts.ClientID) || (!ok && len(id.Audience) > 1) {
 		return errors.New("the token was issued to another client (azp)")
 	}
 	if id.AccessTokenHash != "" && id.VerifyAccessToken(access) != nil {
@@ -203,20 +204,20 @@ func (p *Provider) belongs(id *oidc.IDToken, c claims, f loginFlow, access strin
 	return nil
 }
 
-// complete requests the user's profile when the ID token lacks a needed claim: not every provider
+// completeClaims requests the user's profile when the ID token lacks a needed claim: not every provider
 // writes names and groups into it.
-func (p *Provider) complete(ctx context.Context, m metadata, c claims, access string) error {
-	_, named := c[p.o.UsernameClaim]
-	_, groups := c[p.o.GroupsClaim]
-	if (named && groups) || m.UserInfo == "" {
+func (p *Provider) completeClaims(ctx context.Context, m metadata, c claims, access string) error {
+	_, named := c[p.opts.UsernameClaim]
+	_, groups := c[p.opts.GroupsClaim]
+	if (named && groups) || m.UserInfoURL == "" {
 		return nil
 	}
 	var more claims
-	if err := p.getJSON(ctx, m.UserInfo, access, &more); err != nil {
+	if err := p.getJSON(ctx, m.UserInfoURL, access, &more); err != nil {
 		return fmt.Errorf("read user profile: %w", err)
 	}
-	whose, _ := more.text("sub")
-	if own, _ := c.text("sub"); whose == "" || whose != own {
+	whose, _ := more.stringClaim("sub")
+	if own, _ := c.stringClaim("sub"); whose == "" || whose != own {
 		return errors.New("the user profile is of another user (sub)")
 	}
 	for name, value := range more {
@@ -227,8 +228,8 @@ func (p *Provider) complete(ctx context.Context, m metadata, c claims, access st
 	return nil
 }
 
-// fail logs why a login failed and shows the browser a sentence.
-func (p *Provider) fail(w http.ResponseWriter, r *http.Request, err error) {
+// showFailure logs why a login failed and shows the browser a sentence.
+func (p *Provider) showFailure(w http.ResponseWriter, r *http.Request, err error) {
 	status := map[farm.Code]int{
 		farm.CodeInvalid: http.StatusBadRequest, farm.CodeForbidden: http.StatusForbidden,
 		farm.CodeBusy: http.StatusServiceUnavailable, farm.CodeUnavailable: http.StatusServiceUnavailable,
@@ -239,8 +240,8 @@ func (p *Provider) fail(w http.ResponseWriter, r *http.Request, err error) {
 	} else {
 		status = http.StatusInternalServerError
 	}
-	p.o.Logger.WarnContext(r.Context(), "login failed", "error", err)
-	p.o.Fail(w, r, status, sentence+".")
+	p.opts.Logger.WarnContext(r.Context(), "login failed", "error", err)
+	p.opts.ShowFailure(w, r, status, sentence+".")
 }
 
 func failPlainly(w http.ResponseWriter, _ *http.Request, status int, sentence string) {

@@ -80,7 +80,7 @@ func siteOf(t *testing.T, idp *oidctest.Provider, change ...func(*Options)) *sit
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /login", s.Begin)
 	mux.HandleFunc("GET "+CallbackPath, s.Callback(func(w http.ResponseWriter, _ *http.Request, l Login) {
-		_, _ = fmt.Fprintf(w, "%s %q %s", l.Name, l.Groups, l.Return)
+		_, _ = fmt.Fprintf(w, "%s %q %s", l.Name, l.Groups, l.ReturnPath)
 	}))
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
@@ -273,7 +273,7 @@ func TestLoginRefused(t *testing.T) {
 	status, text = visit(t, &late, s.url+CallbackPath+"?"+otherIssuer.Encode())
 	expect(t, status, text, 400, "The login failed (the response is from another identity provider)")
 	late.Jar = copyJar(t, b, s.url)
-	s.ahead.Store(int64(flowFor + time.Second))
+	s.ahead.Store(int64(flowTTL + time.Second))
 	status, text = visit(t, &late, callback.String())
 	expect(t, status, text, 400, "The login failed (the login was not started by this browser, or took too long)")
 }
@@ -297,17 +297,17 @@ func TestReplicas(t *testing.T) {
 	two, stranger := siteOf(t, one.idp),
 		siteOf(t, one.idp, func(o *Options) { o.Signer = auth.NewSigner(auth.NewKeyRing(time.Now())) })
 	f := newFlow("https://x/", "/to", time.Now())
-	text := one.seal(f)
-	if got, err := two.unseal(text); err != nil || got.State != f.State || got.Return != "/to" {
+	text := one.signFlow(f)
+	if got, err := two.verifyFlow(text); err != nil || got.State != f.State || got.ReturnPath != "/to" {
 		t.Errorf("%v %v", got, err)
 	}
-	if _, err := stranger.unseal(text); err == nil {
+	if _, err := stranger.verifyFlow(text); err == nil {
 		t.Error("a stranger's key fits")
 	}
 	for i := range len(text) {
 		b := []byte(text)
 		b[i] ^= 1
-		if _, err := one.unseal(string(b)); err == nil {
+		if _, err := one.verifyFlow(string(b)); err == nil {
 			t.Errorf("changed at %d, and taken", i)
 		}
 	}
@@ -352,11 +352,11 @@ func TestTooManyLogins(t *testing.T) {
 	s := newSite(t)
 	s.idp.LogsIn("u-1", claimsOfAnn())
 	for range maxLogins {
-		s.logins <- struct{}{}
+		s.loginSlots <- struct{}{}
 	}
 	status, text := visit(t, browser(t), s.url+"/login")
 	expect(t, status, text, 503, "Too many logins in progress")
-	<-s.logins
+	<-s.loginSlots
 	status, text = visit(t, browser(t), s.url+"/login")
 	expect(t, status, text, 200, "ann")
 }
@@ -384,7 +384,7 @@ func TestWrongOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(p.o.Scopes, " "); got != "openid groups email roles" {
+	if got := strings.Join(p.opts.Scopes, " "); got != "openid groups email roles" {
 		t.Error(got)
 	}
 	raw, _ := json.Marshal(p.Public())
@@ -399,15 +399,15 @@ func TestWrongOptions(t *testing.T) {
 func TestSentences(t *testing.T) {
 	for in, want := range map[string]string{
 		"a\x00b\r\n c\x1b[31m": "ab c[31m", "  ": "", "<b>\xff": "<b>",
-		strings.Repeat("é", 300): strings.Repeat("é", maxSaid) + "…",
+		strings.Repeat("é", 300): strings.Repeat("é", maxProviderMessage) + "…",
 	} {
-		if got := clean(in); got != want {
+		if got := printableText(in); got != want {
 			t.Errorf("%q gives %q", in, got)
 		}
 	}
 	w := httptest.NewRecorder()
-	p := &Provider{o: Options{Logger: slog.New(slog.DiscardHandler), Fail: failPlainly}}
-	p.fail(w, httptest.NewRequest(http.MethodGet, "/", nil), farm.Errorf(farm.CodeInternal, "secret detail"))
+	p := &Provider{opts: Options{Logger: slog.New(slog.DiscardHandler), ShowFailure: failPlainly}}
+	p.showFailure(w, httptest.NewRequest(http.MethodGet, "/", nil), farm.Errorf(farm.CodeInternal, "secret detail"))
 	if w.Code != 500 || w.Body.String() != "Internal error.\n" ||
 		w.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())

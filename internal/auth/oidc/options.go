@@ -32,11 +32,11 @@ type Options struct {
 	Proxied   bool         // a reverse proxy is in front, and its X-Forwarded-Proto is trusted
 	Signer    *auth.Signer // shared by all replicas; signs logins in progress
 
-	// Fail shows a login that failed, as one sentence; nil: as plain text.
-	Fail      func(w http.ResponseWriter, r *http.Request, status int, sentence string)
-	Transport http.RoundTripper // to the provider; nil: its own, which verifies certificates
-	Logger    *slog.Logger
-	Now       func() time.Time // nil: time.Now
+	// ShowFailure shows a login that failed, as one sentence; nil: as plain text.
+	ShowFailure func(w http.ResponseWriter, r *http.Request, status int, sentence string)
+	Transport   http.RoundTripper // to the provider; nil: its own, which verifies certificates
+	Logger      *slog.Logger
+	Now         func() time.Time // nil: time.Now
 }
 
 // Public is the public description of the provider: the member oidc of the response of GET
@@ -49,12 +49,12 @@ type Public struct {
 
 // Provider is an identity provider. Its methods may be called from everywhere.
 type Provider struct {
-	o        Options
-	issuer   string
-	http     *http.Client
-	metadata *cachedFetch[metadata]
-	keys     *cachedFetch[keySet]
-	logins   chan struct{} // holds a token for each login that calls the provider
+	opts       Options
+	issuer     string
+	http       *http.Client
+	metadata   *cachedFetch[metadata]
+	keys       *cachedFetch[keySet]
+	loginSlots chan struct{} // holds a token for each login that calls the provider
 }
 
 // New checks the options. It does not call the provider: see Warm.
@@ -63,9 +63,10 @@ func New(o Options) (*Provider, error) {
 	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("configure identity provider: %w", err)
 	}
-	o = o.filled()
-	p := &Provider{o: o, issuer: o.ProviderURL, http: newHTTP(o.Transport), logins: make(chan struct{}, maxLogins)}
-	p.metadata = newCachedFetch("description", p.discover, o)
+	o = o.withDefaults()
+	p := &Provider{opts: o, issuer: o.ProviderURL, http: newHTTP(o.Transport), loginSlots: make(chan struct{},
+		maxLogins)}
+	p.metadata = newCachedFetch("description", p.fetchMetadata, o)
 	p.keys = newCachedFetch("keys", p.fetchKeys, o)
 	return p, nil
 }
@@ -91,27 +92,27 @@ func (o Options) check() error {
 	return nil
 }
 
-// filled sets the defaults of options that have been checked.
-func (o Options) filled() Options {
+// withDefaults sets the defaults of options that have been checked.
+func (o Options) withDefaults() Options {
 	if u, err := url.Parse(o.ProviderURL); err == nil {
 		o.DisplayName = cmp.Or(o.DisplayName, u.Hostname())
 	}
 	o.UsernameClaim, o.GroupsClaim = cmp.Or(o.UsernameClaim, "preferred_username"), cmp.Or(o.GroupsClaim, "groups")
-	o.Scopes = scopes(o.Scopes)
+	o.Scopes = splitScopes(o.Scopes)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Fail == nil {
-		o.Fail = failPlainly
+	if o.ShowFailure == nil {
+		o.ShowFailure = failPlainly
 	}
 	return o
 }
 
-// scopes splits lists that are separated by commas or spaces.
-func scopes(given []string) []string {
+// splitScopes splits lists that are separated by commas or spaces.
+func splitScopes(given []string) []string {
 	var out []string
 	for _, g := range given {
 		out = append(out, strings.FieldsFunc(g, func(r rune) bool { return r == ' ' || r == ',' })...)
@@ -127,11 +128,11 @@ func scopes(given []string) []string {
 
 // Public returns the public description of the provider.
 func (p *Provider) Public() Public {
-	return Public{UserNameField: p.o.UsernameClaim, GroupsField: p.o.GroupsClaim, ProviderURL: p.o.ProviderURL}
+	return Public{UserNameField: p.opts.UsernameClaim, GroupsField: p.opts.GroupsClaim, ProviderURL: p.opts.ProviderURL}
 }
 
 // DisplayName returns the provider's name on the login page.
-func (p *Provider) DisplayName() string { return p.o.DisplayName }
+func (p *Provider) DisplayName() string { return p.opts.DisplayName }
 
 var errAddress = errors.New(
 	"not of the form https://host (http is allowed only for this machine)")

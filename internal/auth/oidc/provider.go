@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	discoveryPath = "/.well-known/openid-configuration"
-	maxAnswer     = 1 << 20 // bytes of an answer of the provider
-	maxKeys       = 100
-	minRSA        = 2048 // bits
+	discoveryPath    = "/.well-known/openid-configuration"
+	maxResponseBytes = 1 << 20 // bytes of an answer of the provider
+	maxKeys          = 100
+	minRSABits       = 2048 // bits
 )
 
 // metadata is a provider's description of itself (OpenID Connect Discovery, section 3).
 type metadata struct {
-	Issuer        string   `json:"issuer"`
-	Authorization string   `json:"authorization_endpoint"`
-	Token         string   `json:"token_endpoint"`
-	UserInfo      string   `json:"userinfo_endpoint"`
-	Keys          string   `json:"jwks_uri"`
-	AuthMethods   []string `json:"token_endpoint_auth_methods_supported"`
+	Issuer           string   `json:"issuer"`
+	AuthorizationURL string   `json:"authorization_endpoint"`
+	TokenURL         string   `json:"token_endpoint"`
+	UserInfoURL      string   `json:"userinfo_endpoint"`
+	JWKSURL          string   `json:"jwks_uri"`
+	TokenAuthMethods []string `json:"token_endpoint_auth_methods_supported"`
 }
 
 // newHTTP makes the client of all calls to the provider: bounded in time and size, and never
@@ -49,7 +49,7 @@ func newHTTP(transport http.RoundTripper) *http.Client {
 		}
 	}
 	return &http.Client{
-		Transport: bounded{transport}, Timeout: callTimeout,
+		Transport: limitedTransport{transport}, Timeout: callTimeout,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if via[0].Method != http.MethodGet || len(via) > 3 {
 				return errors.New("unexpected redirect by the identity provider")
@@ -60,13 +60,13 @@ func newHTTP(transport http.RoundTripper) *http.Client {
 	}
 }
 
-// bounded ends answers that are too long with an error.
-type bounded struct{ http.RoundTripper }
+// limitedTransport ends answers that are too long with an error.
+type limitedTransport struct{ http.RoundTripper }
 
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {
-		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxResponseBytes)
 	}
 	return resp, err
 }
@@ -95,8 +95,8 @@ func (p *Provider) getJSON(ctx context.Context, address, token string, into any)
 	return nil
 }
 
-// discover requests the provider's description.
-func (p *Provider) discover(ctx context.Context) (metadata, error) {
+// fetchMetadata requests the provider's description.
+func (p *Provider) fetchMetadata(ctx context.Context) (metadata, error) {
 	var m metadata
 	if err := p.getJSON(ctx, strings.TrimSuffix(p.issuer, "/")+discoveryPath, "", &m); err != nil {
 		return metadata{}, err
@@ -105,7 +105,7 @@ func (p *Provider) discover(ctx context.Context) (metadata, error) {
 		return metadata{}, fmt.Errorf("OIDC issuer mismatch: the discovery document has %.200q, configured is %q",
 			m.Issuer, p.issuer)
 	}
-	for _, address := range []string{m.Authorization, m.Token, m.Keys, cmp.Or(m.UserInfo, m.Keys)} {
+	for _, address := range []string{m.AuthorizationURL, m.TokenURL, m.JWKSURL, cmp.Or(m.UserInfoURL, m.JWKSURL)} {
 		if _, err := checkAddress(address); err != nil {
 			return metadata{}, fmt.Errorf("the discovery document of the identity provider has the URL %.200q: %w",
 				address, err)
@@ -114,21 +114,22 @@ func (p *Provider) discover(ctx context.Context) (metadata, error) {
 	return m, nil
 }
 
-// endpoint is where codes are exchanged. How the client authenticates follows from the description,
+// oauthEndpoint is where codes are exchanged. How the client authenticates follows from the description,
 // so that a code is never sent twice to find out.
-func (m metadata) endpoint() oauth2.Endpoint {
+func (m metadata) oauthEndpoint() oauth2.Endpoint {
 	style := oauth2.AuthStyleInHeader
-	if len(m.AuthMethods) > 0 && !slices.Contains(m.AuthMethods, "client_secret_basic") {
+	if len(m.TokenAuthMethods) > 0 && !slices.Contains(m.TokenAuthMethods, "client_secret_basic") {
 		style = oauth2.AuthStyleInParams
 	}
-	return oauth2.Endpoint{AuthURL: m.Authorization, TokenURL: m.Token, AuthStyle: style}
+	return oauth2.Endpoint{AuthURL: m.AuthorizationURL, TokenURL: m.TokenURL, AuthStyle: style}
 }
 
 // keySet is the keys by which the provider's signatures are verified.
 type keySet []jose.JSONWebKey
 
 var errNoKeys = fmt.Errorf(
-	"the identity provider has no usable signature key: want an asymmetric one, with RSA of at least %d bits", minRSA)
+	"the identity provider has no usable signature key: want an asymmetric one, with RSA of at least %d bits",
+	minRSABits)
 
 func (p *Provider) fetchKeys(ctx context.Context) (keySet, error) {
 	m, err := p.metadata.get(ctx, acceptAny)
@@ -138,7 +139,7 @@ func (p *Provider) fetchKeys(ctx context.Context) (keySet, error) {
 	var answer struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	if err := p.getJSON(ctx, m.Keys, "", &answer); err != nil {
+	if err := p.getJSON(ctx, m.JWKSURL, "", &answer); err != nil {
 		return nil, err
 	}
 	return parseKeys(answer.Keys)
@@ -153,7 +154,7 @@ func parseKeys(raw []json.RawMessage) (keySet, error) {
 	var set keySet
 	for _, text := range raw {
 		var k jose.JSONWebKey
-		if err := json.Unmarshal(text, &k); err == nil && usable(k) {
+		if err := json.Unmarshal(text, &k); err == nil && isUsableKey(k) {
 			set = append(set, k)
 		}
 	}
@@ -163,16 +164,16 @@ func parseKeys(raw []json.RawMessage) (keySet, error) {
 	return set, nil
 }
 
-func usable(k jose.JSONWebKey) bool {
-	if r, ok := k.Key.(*rsa.PublicKey); ok && r.N.BitLen() < minRSA {
+func isUsableKey(k jose.JSONWebKey) bool {
+	if r, ok := k.Key.(*rsa.PublicKey); ok && r.N.BitLen() < minRSABits {
 		return false
 	}
 	return k.Valid() && k.IsPublic() && (k.Use == "" || k.Use == "sig")
 }
 
-// Warm fetches what is needed to verify the provider's tokens, so that the first caller need not
+// Prefetch fetches what is needed to verify the provider's tokens, so that the first caller need not
 // wait. The result is logged; a service starts without it.
-func (p *Provider) Warm(ctx context.Context) error {
+func (p *Provider) Prefetch(ctx context.Context) error {
 	_, err := p.keys.get(ctx, acceptAny)
 	return err
 }

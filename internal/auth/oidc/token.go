@@ -17,10 +17,10 @@ import (
 
 // Limits of a token.
 const (
-	maxToken  = 16 << 10 // bytes
-	maxHeader = 4 << 10  // bytes, decoded
-	maxKeyID  = 256
-	maxTried  = 16 // keys of the provider, for a token that names none
+	maxToken     = 16 << 10 // bytes
+	maxHeader    = 4 << 10  // bytes, decoded
+	maxKeyID     = 256
+	maxTriedKeys = 16 // keys of the provider, for a token that names none
 )
 
 // algorithms are those by which tokens may be signed. "none" and those of shared secrets (HS…)
@@ -44,9 +44,9 @@ type header struct {
 
 var errForm = errors.New("the token is not a JWT")
 
-// inspect parses the header of a token. It trusts nothing of it: it rejects early, at low cost,
+// parseHeader parses the header of a token. It trusts nothing of it: it rejects early, at low cost,
 // what would not be accepted in any case.
-func inspect(token string) (h header, err error) {
+func parseHeader(token string) (h header, err error) {
 	if len(token) > maxToken {
 		return h, fmt.Errorf("the token is longer than %d bytes", maxToken)
 	}
@@ -71,33 +71,33 @@ func inspect(token string) (h header, err error) {
 	return h, nil
 }
 
-// signature verifies the signature of one token. It keeps the provider's absence, which
+// signatureVerifier verifies the signature of one token. It keeps the provider's absence, which
 // package oidc turns into text.
-type signature struct {
-	p    *Provider
-	h    header
-	away error
+type signatureVerifier struct {
+	provider *Provider
+	header   header
+	keysErr  error
 }
 
-var _ oidc.KeySet = (*signature)(nil)
+var _ oidc.KeySet = (*signatureVerifier)(nil)
 
 var errSignature = errors.New("the token is not signed with a key of the identity provider")
 
 // VerifySignature implements oidc.KeySet. An unknown key may be a new one, and one that does not
 // match a replaced one: the keys are fetched again, as often as cachedFetch allows.
-func (s *signature) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+func (s *signatureVerifier) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	jws, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {
 		return nil, errForm
 	}
 	never := func(keySet) bool { return false }
-	for _, good := range []func(keySet) bool{s.h.among, never} {
-		set, err := s.p.keys.get(ctx, good)
+	for _, good := range []func(keySet) bool{s.header.matchesAny, never} {
+		set, err := s.provider.keys.get(ctx, good)
 		if err != nil {
-			s.away = err
+			s.keysErr = err
 			return nil, err
 		}
-		for _, k := range s.h.candidates(set) {
+		for _, k := range s.header.candidates(set) {
 			if payload, err := jws.Verify(k.Key); err == nil {
 				return payload, nil
 			}
@@ -106,22 +106,22 @@ func (s *signature) VerifySignature(ctx context.Context, token string) ([]byte, 
 	return nil, errSignature
 }
 
-func (h header) among(set keySet) bool { return len(h.candidates(set)) > 0 }
+func (h header) matchesAny(set keySet) bool { return len(h.candidates(set)) > 0 }
 
 // candidates are the keys that may have signed a token.
 func (h header) candidates(set keySet) (out keySet) {
 	for _, k := range set {
 		if (h.KeyID == "" || h.KeyID == k.KeyID) && (k.Algorithm == "" || k.Algorithm == string(h.Algorithm)) &&
-			len(out) < maxTried {
+			len(out) < maxTriedKeys {
 			out = append(out, k)
 		}
 	}
 	return out
 }
 
-// verify verifies a token: signature, issuer and dates, and with a client its audience.
-func (p *Provider) verify(ctx context.Context, token, client string) (*oidc.IDToken, error) {
-	h, err := inspect(token)
+// verifyToken verifies a token: signature, issuer and dates, and with a client its audience.
+func (p *Provider) verifyToken(ctx context.Context, token, client string) (*oidc.IDToken, error) {
+	h, err := parseHeader(token)
 	if err != nil {
 		return nil, err
 	}
@@ -129,15 +129,15 @@ func (p *Provider) verify(ctx context.Context, token, client string) (*oidc.IDTo
 	if err != nil {
 		return nil, err
 	}
-	s := &signature{p: p, h: h}
+	s := &signatureVerifier{provider: p, header: h}
 	config := &oidc.Config{
 		ClientID: client, SkipClientIDCheck: client == "",
-		SupportedSigningAlgs: []string{string(h.Algorithm)}, Now: p.o.Now,
+		SupportedSigningAlgs: []string{string(h.Algorithm)}, Now: p.opts.Now,
 	}
 	t, err := oidc.NewVerifier(m.Issuer, s, config).Verify(ctx, token)
 	switch {
-	case s.away != nil:
-		return nil, s.away
+	case s.keysErr != nil:
+		return nil, s.keysErr
 	case err != nil:
 		return nil, fmt.Errorf("invalid token: %w", err)
 	}
@@ -149,7 +149,7 @@ func (p *Provider) verify(ctx context.Context, token, client string) (*oidc.IDTo
 // farm.CodeUnauthenticated, with a cause for the log that contains nothing of the token but its
 // claims' names.
 func (p *Provider) Verify(ctx context.Context, token string) (name string, groups []string, err error) {
-	who, err := p.bearer(ctx, token)
+	who, err := p.identifyBearer(ctx, token)
 	if err != nil && farm.CodeOf(err) != farm.CodeUnavailable {
 		err = &farm.Error{Code: farm.CodeUnauthenticated, Message: "Authentication Required", Err: err}
 	}
@@ -161,8 +161,8 @@ var (
 	errLogout   = errors.New("the token is a logout token, not a credential")
 )
 
-func (p *Provider) bearer(ctx context.Context, token string) (user, error) {
-	t, err := p.verify(ctx, token, "")
+func (p *Provider) identifyBearer(ctx context.Context, token string) (user, error) {
+	t, err := p.verifyToken(ctx, token, "")
 	if err != nil {
 		return user{}, err
 	}
@@ -170,14 +170,14 @@ func (p *Provider) bearer(ctx context.Context, token string) (user, error) {
 	if err != nil {
 		return user{}, err
 	}
-	if azp, _ := c.text("azp"); !slices.Contains(t.Audience, p.o.ClientID) && azp != p.o.ClientID {
+	if azp, _ := c.stringClaim("azp"); !slices.Contains(t.Audience, p.opts.ClientID) && azp != p.opts.ClientID {
 		return user{}, errAudience
 	}
 	if _, ok := c["events"]; ok {
 		return user{}, errLogout
 	}
-	if _, ok := c[p.o.UsernameClaim]; !ok {
-		c[p.o.UsernameClaim] = c["sub"] // a program has no user name
+	if _, ok := c[p.opts.UsernameClaim]; !ok {
+		c[p.opts.UsernameClaim] = c["sub"] // a program has no user name
 	}
-	return p.identify(c)
+	return p.userOf(c)
 }

@@ -254,7 +254,7 @@ func TestRotation(t *testing.T) {
 	if err := verify(old); err != nil {
 		t.Fatal(err)
 	}
-	s.ahead.Add(int64(pause))
+	s.ahead.Add(int64(minFetchInterval))
 	s.idp.Rotate(t)
 	fresh := s.idp.Sign(t, mine(nil))
 	if err := verify(fresh); err != nil {
@@ -277,9 +277,9 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	if n := s.idp.Asked("/keys") - before; n > 0 {
-		t.Errorf("asked %d times for keys within %v", n, pause)
+		t.Errorf("asked %d times for keys within %v", n, minFetchInterval)
 	}
-	s.ahead.Add(int64(pause))
+	s.ahead.Add(int64(minFetchInterval))
 	for range 50 {
 		_ = verify(old)
 	}
@@ -308,7 +308,7 @@ func TestProviderAway(t *testing.T) {
 	s := newSite(t)
 	s.idp.LogsIn("u-1", claimsOfAnn())
 	s.idp.Away(true)
-	refusedAs(t, s.Warm(t.Context()), farm.CodeUnavailable, away)
+	refusedAs(t, s.Prefetch(t.Context()), farm.CodeUnavailable, providerUnavailable)
 	token := s.idp.Sign(t, mine(nil))
 	_, _, err := s.Verify(t.Context(), token)
 	refusedAs(t, err, farm.CodeUnavailable, "answers 502")
@@ -337,9 +337,9 @@ func TestProviderAway(t *testing.T) {
 	if _, _, err := s.Verify(t.Context(), token); err != nil {
 		t.Error(err)
 	}
-	s.ahead.Add(int64(keepFor))
+	s.ahead.Add(int64(maxAge))
 	_, _, err = s.Verify(t.Context(), token)
-	refusedAs(t, err, farm.CodeUnavailable, away)
+	refusedAs(t, err, farm.CodeUnavailable, providerUnavailable)
 }
 
 func TestWrongProviders(t *testing.T) {
@@ -365,7 +365,7 @@ func TestWrongProviders(t *testing.T) {
 			discoveryPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
 		},
 		"too large": {discoveryPath, func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write([]byte(`{"x":"` + strings.Repeat("x", maxAnswer)))
+			_, _ = w.Write([]byte(`{"x":"` + strings.Repeat("x", maxResponseBytes)))
 		}},
 		"not of the form https": {discoveryPath, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://evil.test/", http.StatusFound)
@@ -379,7 +379,7 @@ func TestWrongProviders(t *testing.T) {
 	} {
 		s := newSite(t)
 		s.idp.Instead(c.path, c.h)
-		err := s.Warm(t.Context())
+		err := s.Prefetch(t.Context())
 		refusedAs(t, err, farm.CodeUnavailable, says)
 		if strings.Contains(fmt.Sprint(err), "<html>") {
 			t.Errorf("the error holds the answer: %v", err)
@@ -389,7 +389,7 @@ func TestWrongProviders(t *testing.T) {
 	s.idp.Instead(discoveryPath, func(w http.ResponseWriter, r *http.Request) {
 		describe(map[string]any{"issuer": s.idp.URL + "/"})(w, r)
 	})
-	if err := s.Warm(t.Context()); err != nil { // a slash more is the same provider
+	if err := s.Prefetch(t.Context()); err != nil { // a slash more is the same provider
 		t.Error(err)
 	}
 }
@@ -452,7 +452,7 @@ func TestWrongExchanges(t *testing.T) {
 		{"broken", text(500, `hidden-text`), 403, unusable, "responded with status 500"},
 		{"elsewhere", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/token2", http.StatusTemporaryRedirect)
-		}, 503, away, "unexpected redirect"},
+		}, 503, providerUnavailable, "unexpected redirect"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s.idp.Instead("/token", c.h)
@@ -485,7 +485,7 @@ func FuzzTokenHeader(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, token string) {
-		h, err := inspect(token)
+		h, err := parseHeader(token)
 		if err == nil && (!slices.Contains(algorithms, h.Algorithm) || len(token) > maxToken ||
 			strings.HasPrefix(strings.ToUpper(string(h.Algorithm)), "HS")) {
 			t.Errorf("%q passes: %v", token, h)
@@ -501,13 +501,13 @@ func FuzzLogin(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	own := p.seal(loginFlow{State: "s", Return: "/", Ends: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)})
+	own := p.signFlow(loginFlow{State: "s", ReturnPath: "/", ExpiresAt: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)})
 	for _, s := range []string{own, "", ".", own +
 		".", "/a", "//evil", "/\\evil", "/a?b#c", "/%2f%2fevil", "http://evil"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if _, err := p.unseal(text); err == nil && text != own {
+		if _, err := p.verifyFlow(text); err == nil && text != own {
 			t.Errorf("forged: %q", text)
 		}
 		to := LocalPath(text)
@@ -516,7 +516,8 @@ func FuzzLogin(f *testing.F) {
 			strings.ContainsAny(to, "\\\r\n") {
 			t.Errorf("%q leads to %q", text, to)
 		}
-		if said := clean(text); strings.ContainsAny(said, "\r\n\x1b") || len([]rune(said)) > maxSaid+1 {
+		if said := printableText(text); strings.ContainsAny(said, "\r\n\x1b") ||
+			len([]rune(said)) > maxProviderMessage+1 {
 			t.Errorf("%q is said as %q", text, said)
 		}
 	})
@@ -527,8 +528,8 @@ func FuzzGroups(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		groups, err := claims{"groups": raw}.groups("groups")
-		if err == nil && slices.ContainsFunc(groups, func(g string) bool { return !plain(g) }) {
+		groups, err := claims{"groups": raw}.groupsClaim("groups")
+		if err == nil && slices.ContainsFunc(groups, func(g string) bool { return !isPlainName(g) }) {
 			t.Errorf("%q gives %q", raw, groups)
 		}
 	})
@@ -544,7 +545,7 @@ func BenchmarkVerify(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := p.Warm(context.Background()); err != nil {
+	if err := p.Prefetch(context.Background()); err != nil {
 		b.Fatal(err)
 	}
 	claims := mine(map[string]any{"iss": idp.URL, "exp": time.Now().Add(time.Hour).Unix()})

@@ -43,11 +43,11 @@ cloud's instances from this host. Cached and local templates stay.`,
 }
 
 func (o *DisjoinOptions) run(ctx context.Context) error {
-	at, err := o.home()
+	at, err := o.openDataDir()
 	if err != nil {
 		return err
 	}
-	o.Home = at
+	o.DataDir = at
 	id, err := at.Identity()
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (o *DisjoinOptions) run(ctx context.Context) error {
 		return err
 	}
 	// The number of VMs is unknown: a running agent has removed its own VMs.
-	_, err = fmt.Fprintf(o.Out, "left %s; all of its VMs on this host were deleted\n", id.Controller)
+	_, err = fmt.Fprintf(o.Out, "left %s; all of its VMs on this host were deleted\n", id.ControllerURL)
 	return err
 }
 
@@ -112,7 +112,7 @@ func (o *DisjoinOptions) removeVMs(ctx context.Context, at datadir.Dir) error {
 			return fmt.Errorf("remove VM %s: %w", vm.ID, err)
 		}
 	}
-	records, err := journal.Open(at.Instances(), journal.Options{})
+	records, err := journal.Open(at.JournalDir(), journal.Options{})
 	if err != nil {
 		return err
 	}
@@ -126,5 +126,5 @@ func (o *DisjoinOptions) removeVMs(ctx context.Context, at datadir.Dir) error {
 			return err
 		}
 	}
-	return os.RemoveAll(at.Saves())
+	return os.RemoveAll(at.SaveDir())
 }

@@ -64,7 +64,7 @@ func (f *tagFlags) options(
 	if f.Existing == "" {
 		return o, "", nil
 	}
-	target, err := template(ctx, client, f.Existing)
-	o.Existing = target.ID
+	target, err := findTemplate(ctx, client, f.Existing)
+	o.TargetTemplate = target.ID
 	return o, target.Name, err
 }

@@ -23,18 +23,18 @@ import (
 
 // JoinOptions are the options of a join.
 type JoinOptions struct {
-	Home       datadir.Dir
-	Controller string // URL
-	Token      string // "": the node authenticates with the key or a certificate, or joins anonymously
-	Name       string
-	Host       string
-	Groups     []string
-	Capacity   int
-	Reserve    string
-	TLS        datadir.TLS
-	UpdateKeys string // file with the trusted keys of agent packages; "": those of the controller at the first join
-	vlans      vlanFlags
-	key        *joinKey // instead of the token; nil: none
+	DataDir        datadir.Dir
+	ControllerURL  string // URL
+	Token          string // "": the node authenticates with the key or a certificate, or joins anonymously
+	Name           string
+	Host           string
+	Groups         []string
+	Capacity       int
+	DiskReserve    string
+	TLS            datadir.TLSFiles
+	UpdateKeysFile string // file with the trusted keys of agent packages; "": those of the controller at the first join
+	vlans          vlanFlags
+	key            *joinKey // instead of the token; nil: none
 }
 
 func joinCommand(g *globals) *cobra.Command {
@@ -57,13 +57,13 @@ Start the agent afterwards with "buildnode run".`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
-			if o.Home, err = g.home(); err != nil {
+			if o.DataDir, err = g.openDataDir(); err != nil {
 				return err
 			}
 			if o.Token, o.key, err = readCredential(token, own, g.In); err != nil {
 				return err
 			}
-			o.Controller = args[0]
+			o.ControllerURL = args[0]
 			identity, err := Join(cmd.Context(), o)
 			if err != nil {
 				return err
@@ -79,9 +79,9 @@ Start the agent afterwards with "buildnode run".`,
 	fs.StringVar(&o.Host, "host", "", "address of the VMs on this node (default: the one that reaches the controller)")
 	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups, by name or ID")
 	fs.IntVar(&o.Capacity, "capacity", 0, "maximum VMs (default: as set by the controller)")
-	fs.StringVar(&o.Reserve, "reserve-space", "",
+	fs.StringVar(&o.DiskReserve, "reserve-space", "",
 		`disk space that templates leave free, as 1024B, 10KB, 140MB, 45GB or 20% (default "20%")`)
-	fs.StringVar(&o.UpdateKeys, "update-key", "",
+	fs.StringVar(&o.UpdateKeysFile, "update-key", "",
 		"file with the trusted public keys of agent packages (default: those of the controller at the first join)")
 	addTLS(fs, &o.TLS, "controller")
 	o.vlans.add(fs)
@@ -92,7 +92,7 @@ Start the agent afterwards with "buildnode run".`,
 // Join registers a node and stores its identity.
 func Join(ctx context.Context, o JoinOptions) (datadir.Identity, error) {
 	var none datadir.Identity
-	lock, err := o.Home.Lock()
+	lock, err := o.DataDir.Lock()
 	if err != nil {
 		return none, fmt.Errorf("%w; stop it before joining", err)
 	}
@@ -101,7 +101,7 @@ func Join(ctx context.Context, o JoinOptions) (datadir.Identity, error) {
 	if err != nil {
 		return none, err
 	}
-	keys, err := updateKeys(o.UpdateKeys)
+	keys, err := updateKeys(o.UpdateKeysFile)
 	if err != nil {
 		return none, err
 	}
@@ -109,28 +109,28 @@ func Join(ctx context.Context, o JoinOptions) (datadir.Identity, error) {
 	if err != nil {
 		return none, err
 	}
-	if err := o.key.keep(o.Home, &identity); err != nil {
+	if err := o.key.keep(o.DataDir, &identity); err != nil {
 		return none, err
 	}
-	if err := trustKeys(o.Home, keys, given); err != nil {
+	if err := trustKeys(o.DataDir, keys, given); err != nil {
 		return none, err
 	}
-	return identity, errors.Join(o.Home.SetIdentity(identity), o.Home.SetLastError(""))
+	return identity, errors.Join(o.DataDir.SetIdentity(identity), o.DataDir.SetLastError(""))
 }
 
 // identity returns the node's earlier identity with the changes of the options.
 func (o *JoinOptions) identity() (datadir.Identity, error) {
-	id, err := o.Home.Identity()
+	id, err := o.DataDir.Identity()
 	switch {
 	case err != nil && farm.CodeOf(err) != farm.CodeNotFound:
 		return id, err
-	case err == nil && id.Controller != o.Controller:
-		return id, farm.Refused("This node belongs to %s; run: buildnode disjoin", id.Controller)
+	case err == nil && id.ControllerURL != o.ControllerURL:
+		return id, farm.Refused("This node belongs to %s; run: buildnode disjoin", id.ControllerURL)
 	case err != nil:
-		id.Reserve = bytesize.DefaultReserve
+		id.DiskReserve = bytesize.DefaultReserve
 	}
-	if o.Reserve != "" {
-		if id.Reserve, err = bytesize.ParseReserve(o.Reserve); err != nil {
+	if o.DiskReserve != "" {
+		if id.DiskReserve, err = bytesize.ParseReserve(o.DiskReserve); err != nil {
 			return id, cli.Usage(err)
 		}
 	}
@@ -146,15 +146,15 @@ func (o *JoinOptions) identity() (datadir.Identity, error) {
 		id.Groups = o.Groups
 	}
 	id.Capacity = cmp.Or(o.Capacity, id.Capacity)
-	id.Controller, id.Host = o.Controller, o.Host
+	id.ControllerURL, id.Host = o.ControllerURL, o.Host
 	if id.TLS, err = o.TLS.Absolute(); err != nil {
 		return id, err
 	}
-	return id, o.vlans.apply(&id)
+	return id, o.vlans.applyTo(&id)
 }
 
-// kept lists the fields that a rejoining node keeps.
-func (o *JoinOptions) kept(identity datadir.Identity) []string {
+// keptFields lists the fields that a rejoining node keeps.
+func (o *JoinOptions) keptFields(identity datadir.Identity) []string {
 	if identity.NodeID == "" {
 		return nil
 	}
@@ -171,13 +171,13 @@ func (o *JoinOptions) kept(identity datadir.Identity) []string {
 	return fields
 }
 
-// hostOf returns the address of the node's VMs. Unless it was configured it is
+// joinHost returns the address of the node's VMs. Unless it was configured it is
 // looked up each time, since a host's address changes.
-func hostOf(identity datadir.Identity) string {
+func joinHost(identity datadir.Identity) string {
 	if identity.Host != "" {
 		return identity.Host
 	}
-	return host.LocalAddressFor(identity.Controller)
+	return host.LocalAddressFor(identity.ControllerURL)
 }
 
 // register joins the controller and stores its response in identity. It returns the keys that the
@@ -196,23 +196,24 @@ func (o *JoinOptions) register(ctx context.Context, identity *datadir.Identity) 
 	}
 	answer, err := client.Join(ctx, api.JoinRequest{
 		Protocol: api.LinkProtocol, Token: o.Token, NodeID: identity.NodeID, Credential: identity.Credential,
-		Name: identity.Name, Host: hostOf(*identity), Groups: identity.Groups, Capacity: identity.Capacity,
+		Name: identity.Name, Host: joinHost(*identity), Groups: identity.Groups, Capacity: identity.Capacity,
 		Arch: runtime.GOARCH,
-		Kept: o.kept(*identity),
+		Kept: o.keptFields(*identity),
 	})
 	if err != nil {
-		return "", fmt.Errorf("join %s: %w", identity.Controller, err)
+		return "", fmt.Errorf("join %s: %w", identity.ControllerURL, err)
 	}
-	identity.NodeID, identity.Credential, identity.Registry = answer.NodeID, answer.Credential, answer.Registry
+	identity.NodeID, identity.Credential, identity.RegistryAddress = answer.NodeID, answer.Credential, answer.Registry
 	return answer.UpdateKeys, nil
 }
 
 func controllerClient(identity datadir.Identity) (*nodeapi.Client, error) {
 	config, err := transfer.TLSConfig(transfer.TLSOptions{
-		Insecure: identity.TLS.Insecure, Cert: identity.TLS.Cert, Key: identity.TLS.Key, CA: identity.TLS.CA,
+		SkipVerify: identity.TLS.SkipVerify, CertFile: identity.TLS.CertFile, KeyFile: identity.TLS.KeyFile,
+		CAFile: identity.TLS.CAFile,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return nodeapi.New(identity.Controller, nodeapi.Transport(config, 1), identity.Credential)
+	return nodeapi.New(identity.ControllerURL, nodeapi.NewTransport(config, 1), identity.Credential)
 }

@@ -22,33 +22,33 @@ import (
 
 // loginOptions are the credentials of the registry commands, in addition to a certificate.
 type loginOptions struct {
-	key   keyOptions
-	token string // file with the root token
+	apiKey    keyOptions
+	tokenFile string // file with the root token
 }
 
 func (l *loginOptions) add(fs *pflag.FlagSet) {
-	l.key.add(fs)
-	fs.StringVar(&l.token, "token-file", "", "private file with the root token; - reads standard input")
+	l.apiKey.add(fs)
+	fs.StringVar(&l.tokenFile, "token-file", "", "private file with the root token; - reads standard input")
 	cli.MarkGlobal(fs, "api-key-id", "api-key-string", "api-key-file", "token-file")
 }
 
 // check rejects invalid combinations of options.
 func (l *loginOptions) check() error {
-	if l.key.given() && l.token != "" {
+	if l.apiKey.given() && l.tokenFile != "" {
 		return cli.Usage(errors.New("--api-key-id and --token-file are mutually exclusive"))
 	}
 	return nil
 }
 
-// keep stores the credentials of a registry for later commands: file names, never their content.
-func (l *loginOptions) keep(r *remote.Registry) error {
+// storeIn stores the credentials of a registry for later commands: file names, never their content.
+func (l *loginOptions) storeIn(r *remote.Registry) error {
 	if err := l.check(); err != nil {
 		return err
 	}
 	var file string
 	var err error
-	if l.key.given() {
-		if file, _, err = l.key.privateKey(); err != nil {
+	if l.apiKey.given() {
+		if file, _, err = l.apiKey.privateKey(); err != nil {
 			return err
 		}
 		if !isFile(file) {
@@ -56,19 +56,19 @@ func (l *loginOptions) keep(r *remote.Registry) error {
 				"private key to a private file"))
 		}
 	}
-	if l.token == "-" {
+	if l.tokenFile == "-" {
 		return cli.Usage(errors.New("--token-file: only a file name can be stored"))
 	}
-	r.KeyID = l.key.id
-	r.KeyFile, err = absolute(file)
+	r.KeyID = l.apiKey.keyID
+	r.KeyFile, err = absolutePath(file)
 	if err == nil {
-		r.TokenFile, err = absolute(l.token)
+		r.TokenFile, err = absolutePath(l.tokenFile)
 	}
 	return err
 }
 
-// absolute makes the name of a file independent of the working directory.
-func absolute(file string) (string, error) {
+// absolutePath makes the name of a file independent of the working directory.
+func absolutePath(file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
@@ -85,7 +85,7 @@ func isFile(name string) bool {
 // the command line, otherwise those that the registry was added with; nil for none.
 func (o *registryOptions) credentials(r remote.Registry) (creds client.Credentials, as string, err error) {
 	if o.Login == (loginOptions{}) {
-		kept := loginOptions{key: keyOptions{id: r.KeyID, file: r.KeyFile}, token: r.TokenFile}
+		kept := loginOptions{apiKey: keyOptions{keyID: r.KeyID, keyFile: r.KeyFile}, tokenFile: r.TokenFile}
 		return kept.credentials(o.In)
 	}
 	return o.Login.credentials(o.In)
@@ -96,22 +96,22 @@ func (l *loginOptions) credentials(in io.Reader) (creds client.Credentials, as s
 	if err := l.check(); err != nil {
 		return nil, "", err
 	}
-	if l.token != "" {
-		token, err := config.ReadSecret(l.token, in)
+	if l.tokenFile != "" {
+		token, err := config.ReadSecret(l.tokenFile, in)
 		if err != nil {
-			return nil, "", cli.Usage(fmt.Errorf("read root token %s: %w", l.token, err))
+			return nil, "", cli.Usage(fmt.Errorf("read root token %s: %w", l.tokenFile, err))
 		}
 		return client.RootToken(token), "the root user", nil
 	}
-	key, err := l.key.read(in)
+	key, err := l.apiKey.read(in)
 	if err != nil || key == nil {
 		return nil, "", err
 	}
 	return key.creds, key.creds.String(), nil
 }
 
-// authorize lets the client of a registry use credentials.
-func authorize(o *transfer.Options, creds client.Credentials, tls datadir.TLS) error {
+// setCredentials lets the client of a registry use credentials.
+func setCredentials(o *transfer.Options, creds client.Credentials, tls datadir.TLSFiles) error {
 	if creds == nil {
 		return nil
 	}
@@ -120,26 +120,26 @@ func authorize(o *transfer.Options, creds client.Credentials, tls datadir.TLS) e
 		return err
 	}
 	o.Renew = registry.Renew
-	o.Authorize = func(r *http.Request) error { return handshake("registry", registry.Authorize(r)) }
+	o.Authorize = func(r *http.Request) error { return explainHandshake("registry", registry.Authorize(r)) }
 	return nil
 }
 
-// refused adds advice, or the credentials in use, to an authentication or authorization error.
-func (o *registryOptions) refused(err error) error {
+// explainAuthError adds advice, or the credentials in use, to an authentication or authorization error.
+func (o *registryOptions) explainAuthError(err error) error {
 	switch code := farm.CodeOf(err); {
-	case code == farm.CodeUnauthenticated && o.as == "" && o.TLS.Cert == "":
+	case code == farm.CodeUnauthenticated && o.credentialsName == "" && o.TLS.CertFile == "":
 		return fmt.Errorf(
 			"%w: set an API key (--api-key-id and --api-key-file), the root token (--token-file) or a "+
 				"certificate (--client-cert and --client-key)", err)
-	case code == farm.CodeUnauthenticated && o.as == nodesKey:
+	case code == farm.CodeUnauthenticated && o.credentialsName == nodeKeyName:
 		return fmt.Errorf(
 			"%w: the registry rejects the API key of this node; set an API key (--api-key-id and --api-key-file) "+
 				"or the "+
 				"root token (--token-file)", err)
-	case code == farm.CodeUnauthenticated && o.as == "the root user":
+	case code == farm.CodeUnauthenticated && o.credentialsName == "the root user":
 		return fmt.Errorf("%w: check that the root token is that of this registry", err)
-	case code == farm.CodeForbidden && o.as != "":
-		return fmt.Errorf("%w (authenticated as %s)", err, o.as)
+	case code == farm.CodeForbidden && o.credentialsName != "":
+		return fmt.Errorf("%w (authenticated as %s)", err, o.credentialsName)
 	}
 	return err
 }
@@ -147,6 +147,6 @@ func (o *registryOptions) refused(err error) error {
 // withErrorHelp wraps the errors of a command with refused.
 func (o *registryOptions) withErrorHelp(cmd *cobra.Command) *cobra.Command {
 	run := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.refused(run(cmd, args)) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.explainAuthError(run(cmd, args)) }
 	return cmd
 }

@@ -110,7 +110,7 @@ func TestRegistryKnowsItsCallers(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	s.Signer.Replace(auth.NewKeyRing(time.Now()))
+	s.Signer.ReplaceRing(auth.NewKeyRing(time.Now()))
 	run(0, "[]", "registry", "list", "-o", "json")
 	for _, secret := range []string{servicetest.Root, "another root token", string(raw[40:90])} {
 		if strings.Contains(said.String(), secret) {

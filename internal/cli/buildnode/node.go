@@ -42,27 +42,27 @@ type Node struct {
 	Driver hv.Driver
 	Host   hv.Host // as reported by the driver
 
-	agent     *agent.Agent
-	pass      *registrytoken.Source // for the registry
-	proxy     *proxy.Proxy          // nil: no proxy
-	source    *cache.Registry
-	metrics   *obs.MetricsServer // nil: not enabled
-	license   *license.File      // nil: no node license
-	templates *cache.Cache
-	log       *slog.Logger
-	closers   []io.Closer
+	agent          *agent.Agent
+	tokenSource    *registrytoken.Source // for the registry
+	proxy          *proxy.Proxy          // nil: no proxy
+	registryPuller *cache.Registry
+	metrics        *obs.MetricsServer // nil: not enabled
+	license        *license.File      // nil: no node license
+	templates      *cache.Cache
+	log            *slog.Logger
+	closers        []io.Closer
 }
 
 // NodeOptions are the options of OpenNode.
 type NodeOptions struct {
-	Home             datadir.Dir // with the identity of a joined node
+	DataDir          datadir.Dir // with the identity of a joined node
 	Driver           string      // DriverQEMU or DriverSim
-	VNCListen        string      // listen address of VNC consoles; "": loopback
+	VNCListenAddr    string      // listen address of VNC consoles; "": loopback
 	Bridge           string      // bridge of this host for network mode bridge; "": the mode is refused
-	RunAs            string      // user of QEMU when this program is root; "": the driver's choice
+	QEMUUser         string      // user of QEMU when this program is root; "": the driver's choice
 	RequireIsolation bool        // no VM starts without the firewall rule that keeps guests off this host
-	Metrics          string      // listen address of metrics, host:port; "": disabled
-	UnsafeVM         bool        // VMs ignore flushes of their guests; for measurements only
+	MetricsAddr      string      // listen address of metrics, host:port; "": disabled
+	IgnoreFlushes    bool        // VMs ignore flushes of their guests; for measurements only
 	vlans            vlanFlags
 	Logger           *slog.Logger
 	License          LicenseOptions
@@ -77,8 +77,8 @@ type NodeOptions struct {
 
 // LicenseOptions select the license of a node.
 type LicenseOptions struct {
-	File      string // "": only that of its hypervisor
-	Authority string // file of the authority; "": those of the machine and the user
+	LicenseFile   string // "": only that of its hypervisor
+	AuthorityFile string // file of the authority; "": those of the machine and the user
 }
 
 // OpenNode locks the data directory and wires the agent. Run drives it; Close releases what was
@@ -90,15 +90,15 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 			err = errors.Join(err, n.Close())
 		}
 	}()
-	identity, err := o.Home.Identity()
+	identity, err := o.DataDir.Identity()
 	if err != nil {
 		return n, err
 	}
-	identity.Host = hostOf(identity)
+	identity.Host = joinHost(identity)
 	if err := n.openLicense(o); err != nil {
 		return n, err
 	}
-	lock, err := o.Home.Lock()
+	lock, err := o.DataDir.Lock()
 	if err != nil {
 		return n, err
 	}
@@ -106,7 +106,7 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 		lock.Release()
 		return nil
 	}))
-	if err := o.vlans.apply(&identity); err != nil && o.Driver == DriverQEMU {
+	if err := o.vlans.applyTo(&identity); err != nil && o.Driver == DriverQEMU {
 		return n, err
 	}
 	if n.Driver, err = openDriver(ctx, o, identity); err != nil {
@@ -116,12 +116,12 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 	if n.Host, err = n.Driver.Describe(ctx); err != nil {
 		return n, fmt.Errorf("hypervisor: %w", err)
 	}
-	options, err := n.parts(o, identity)
+	options, err := n.openParts(o, identity)
 	if err != nil {
 		return n, err
 	}
 	n.agent = agent.New(options)
-	if err := n.openProxy(ctx, o.Home, identity); err != nil { // VMs work without it
+	if err := n.openProxy(ctx, o.DataDir, identity); err != nil { // VMs work without it
 		o.Logger.WarnContext(ctx, "open registry proxy failed", "error", err)
 	}
 	return n, n.openMetrics(ctx, o)
@@ -129,18 +129,18 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 
 // openLicense reads the license of the node if it has one.
 func (n *Node) openLicense(o NodeOptions) (err error) {
-	if o.License.File == "" {
+	if o.License.LicenseFile == "" {
 		return nil
 	}
 	n.license, err = license.Open(license.Options{
-		Product: license.Node, Path: o.License.File, Authority: o.License.Authority, Logger: o.Logger,
+		Product: license.Node, Path: o.License.LicenseFile, Authority: o.License.AuthorityFile, Logger: o.Logger,
 	})
 	return err
 }
 
 // openMetrics binds the address of the metrics if one is configured.
 func (n *Node) openMetrics(ctx context.Context, o NodeOptions) (err error) {
-	if o.Metrics == "" {
+	if o.MetricsAddr == "" {
 		return nil
 	}
 	shippers := map[string]*logs.Shipper{}
@@ -148,9 +148,9 @@ func (n *Node) openMetrics(ctx context.Context, o NodeOptions) (err error) {
 		shippers["central"] = o.Shipper
 	}
 	n.metrics, err = obs.ListenMetrics(ctx, obs.MetricsOptions{
-		Addr: o.Metrics, Logger: o.Logger,
+		Addr: o.MetricsAddr, Logger: o.Logger,
 		Families: slices.Concat(obs.ProgramFamilies("node", time.Now()), n.agent.Families(), n.templates.Families(),
-			n.source.Families(), logs.Families(shippers)),
+			n.registryPuller.Families(), logs.Families(shippers)),
 	})
 	if err == nil {
 		n.closeLater(n.metrics)
@@ -166,71 +166,75 @@ func (n *Node) MetricsURL() string {
 	return n.metrics.URL()
 }
 
-// parts opens the agent's dependencies.
-func (n *Node) parts(o NodeOptions, identity datadir.Identity) (agent.Options, error) {
+// openParts opens the agent's dependencies.
+func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Options, error) {
 	var none agent.Options
 	config, err := transfer.TLSConfig(transfer.TLSOptions(identity.TLS))
 	if err != nil {
 		return none, err
 	}
-	client, err := nodeapi.New(identity.Controller, nodeapi.Transport(config, 1), identity.Credential)
+	client, err := nodeapi.New(identity.ControllerURL, nodeapi.NewTransport(config, 1), identity.Credential)
 	if err != nil {
 		return none, err
 	}
-	n.pass = newTokenSource(identity, client, o.Logger)
-	source := cache.NewRegistry(transfer.Options{TLS: config, Logger: o.Logger}, n.pass)
+	n.tokenSource = newTokenSource(identity, client, o.Logger)
+	source := cache.NewRegistry(transfer.Options{TLS: config, Logger: o.Logger}, n.tokenSource)
 	n.closeLater(source)
-	n.source = source
+	n.registryPuller = source
 	templates, err := cache.Open(cache.Options{
-		Dir: o.Home.Templates(), Source: source, Reserve: identity.Reserve, Logger: o.Logger,
+		Dir: o.DataDir.TemplateDir(), Source: source, Reserve: identity.DiskReserve, Logger: o.Logger,
 	})
 	if err != nil {
 		return none, err
 	}
 	n.closeLater(templates)
 	n.templates, n.log = templates, o.Logger
-	records, err := journal.Open(o.Home.Instances(), journal.Options{Logger: o.Logger, Reserve: journal.Reserve})
+	records, err := journal.Open(o.DataDir.JournalDir(),
+		journal.Options{Logger: o.Logger, ReserveBytes: journal.DefaultReserveBytes})
 	if err != nil {
 		return none, err
 	}
 	n.closeLater(records)
 	return agent.Options{
-		Identity: identity, Link: client, Driver: n.Driver, Templates: templates, Journal: records,
-		Machine: agent.NewMachine(o.Home.Templates(), o.Home.VMs()), Logger: o.Logger, Version: obs.FullVersion(),
-		Registries: source, Saves: o.Home.Saves(), CacheJobs: o.Home.CacheJobs(), Uploads: source,
-		CentralLog: centralLog(o.Shipper),
-		Pulled:     source.Pulled,
-		Consoles:   client,
-		Licence:    n.license,
-		Devices:    usb.NewAvailableDevices(usb.At(o.Home.USB()), usb.Tree, o.Logger), Updater: updaterOf(o.updater),
+		Identity: identity, Controller: client, Driver: n.Driver, Templates: templates, Journal: records,
+		Machine: agent.NewMachine(o.DataDir.TemplateDir(), o.DataDir.VMDir()), Logger: o.Logger,
+		Version:    obs.FullVersion(),
+		Registries: source, SaveDir: o.DataDir.SaveDir(), CacheJobFile: o.DataDir.CacheJobFile(), LogUploader: source,
+		CentralLog:  centralLog(o.Shipper),
+		PulledBytes: source.PulledBytes,
+		Consoles:    client,
+		License:     n.license,
+		Devices:     usb.NewAvailableDevices(usb.At(o.DataDir.USBClaimsFile()), usb.SysfsDevicesDir, o.Logger),
+		Updater:     updaterOf(o.updater),
 	}, nil
 }
 
 func openDriver(ctx context.Context, o NodeOptions, identity datadir.Identity) (hv.Driver, error) {
 	switch o.Driver {
 	case DriverQEMU:
-		if ip := net.ParseIP(o.VNCListen); o.VNCListen != "" && ip.To4() == nil {
+		if ip := net.ParseIP(o.VNCListenAddr); o.VNCListenAddr != "" && ip.To4() == nil {
 			return nil,
 				cli.Usage(
 					fmt.Errorf(
 						"invalid --vnc-listen %s: want an IPv4 address of this host, such as 127.0.0.1 or 0.0.0.0",
-						o.VNCListen))
+						o.VNCListenAddr))
 		}
 		vlans, err := vlansOf(identity, needUplink)
 		if err != nil {
 			return nil, err
 		}
 		return qemu.Open(ctx, qemu.Options{
-			Dir: o.Home.VMs(), RunAs: o.RunAs, RequireIsolation: o.RequireIsolation, Bridge: o.Bridge, VLANs: vlans,
-			Uplink:      identity.VLANUplink,
-			UnsafeCache: o.UnsafeVM, VNCListen: o.VNCListen, Logger: o.Logger,
+			Dir: o.DataDir.VMDir(), RunAs: o.QEMUUser, RequireIsolation: o.RequireIsolation, Bridge: o.Bridge,
+			VLANs:       vlans,
+			Uplink:      identity.VLANUplinkDevice,
+			UnsafeCache: o.IgnoreFlushes, VNCListen: o.VNCListenAddr, Logger: o.Logger,
 		})
 	case DriverSim:
 		vlans, err := vlansOf(identity, noUplink)
 		if err != nil {
 			return nil, err
 		}
-		return sim.New(sim.Options{Dir: o.Home.VMs(), VLANs: slices.Sorted(maps.Keys(vlans))})
+		return sim.New(sim.Options{Dir: o.DataDir.VMDir(), VLANs: slices.Sorted(maps.Keys(vlans))})
 	default:
 		return nil, cli.Usage(fmt.Errorf("invalid --driver %s: want %s or %s", o.Driver, DriverQEMU, DriverSim))
 	}
@@ -255,9 +259,9 @@ func (n *Node) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel()
-	background.Go(func() { n.sweep(ctx) })
+	background.Go(func() { n.removeStalePulls(ctx) })
 	background.Go(func() { n.serveProxy(ctx) })
-	n.adopt(ctx)
+	n.reapVMs(ctx)
 	if n.license != nil {
 		background.Go(func() { n.license.Run(ctx) })
 	}
@@ -275,11 +279,11 @@ func (n *Node) serveMetrics(ctx context.Context) {
 	}
 }
 
-// sweepEvery is the interval at which stale interrupted pulls are removed.
-const sweepEvery = time.Hour
+// stalePullInterval is the interval at which stale interrupted pulls are removed.
+const stalePullInterval = time.Hour
 
-func (n *Node) sweep(ctx context.Context) {
-	ticker := time.NewTicker(sweepEvery)
+func (n *Node) removeStalePulls(ctx context.Context) {
+	ticker := time.NewTicker(stalePullInterval)
 	defer ticker.Stop()
 	for {
 		if err := n.templates.RemoveStalePulls(); err != nil {

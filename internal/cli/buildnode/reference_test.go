@@ -13,7 +13,7 @@ import (
 
 // TestReferenceOfCommands: the page of the program is the help of its commands.
 func TestReferenceOfCommands(t *testing.T) {
-	referencetest.Page(t, "cli-buildnode.md", cli.Document(newCommand(Streams{}), referencetest.Notice))
+	referencetest.Page(t, "cli-buildnode.md", cli.Reference(newCommand(Streams{}), referencetest.Notice))
 }
 
 // TestReferenceOfSettings: the page of the settings has those of the node agent.

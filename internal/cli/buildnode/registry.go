@@ -20,11 +20,11 @@ import (
 // registryOptions define the registry of a command and how to connect to it.
 type registryOptions struct {
 	*globals
-	Remote string // name or address; "": the current one
-	TLS    datadir.TLS
-	Login  loginOptions
+	Registry string // name or address; "": the current one
+	TLS      datadir.TLSFiles
+	Login    loginOptions
 
-	as string // description of the credentials; "": anonymous, or the certificate's owner
+	credentialsName string // description of the credentials; "": anonymous, or the certificate's owner
 }
 
 func registryCommand(g *globals) *cobra.Command {
@@ -40,10 +40,10 @@ the registry of the node's cloud is called with the API key that the node joined
   buildnode registry list
   buildnode registry push debian -t v1 -d "with the tools of May"
   buildnode registry pull debian -t v1`,
-		Args: cobra.NoArgs, RunE: help,
+		Args: cobra.NoArgs, RunE: showHelp,
 	}
 	fs := cmd.PersistentFlags()
-	fs.StringVarP(&o.Remote, "remote", "r", "", "name or address of the registry (default: the current one)")
+	fs.StringVarP(&o.Registry, "remote", "r", "", "name or address of the registry (default: the current one)")
 	addTLS(fs, &o.TLS, "registry")
 	o.Login.add(fs)
 	for _, child := range []*cobra.Command{
@@ -56,12 +56,12 @@ the registry of the node's cloud is called with the API key that the node joined
 	return cmd
 }
 
-func (o *registryOptions) names() (*remote.List, error) {
-	at, err := o.home()
+func (o *registryOptions) namedRegistries() (*remote.List, error) {
+	at, err := o.openDataDir()
 	if err != nil {
 		return nil, err
 	}
-	return remote.Load(at.Registries())
+	return remote.Load(at.RegistriesFile())
 }
 
 // Tries of a request: few for an interactive query, more for the chunks of a long transfer, to outlast
@@ -75,11 +75,11 @@ const (
 // registry was added with. Without credentials, if the registry is that of this node's cloud, the
 // agent sends the requests with the API key that the node joined with.
 func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.Client, error) {
-	names, err := o.names()
+	names, err := o.namedRegistries()
 	if err != nil {
 		return nil, err
 	}
-	r, err := names.Resolve(o.Remote)
+	r, err := names.Resolve(o.Registry)
 	if err != nil {
 		return nil, err
 	}
@@ -93,29 +93,29 @@ func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.C
 	if err != nil {
 		return nil, err
 	}
-	o.as = as
-	if creds == nil && o.TLS.Cert == "" {
-		if at, err := o.home(); err == nil && proxied(ctx, at, r.URL) {
-			to.BaseURL, to.Dial, o.as = proxy.Base, proxy.Dial(at.Sockets()), nodesKey
+	o.credentialsName = as
+	if creds == nil && o.TLS.CertFile == "" {
+		if at, err := o.openDataDir(); err == nil && isThroughProxy(ctx, at, r.URL) {
+			to.BaseURL, to.Dial, o.credentialsName = proxy.Base, proxy.Dialer(at.SocketDir()), nodeKeyName
 			return transfer.New(to)
 		}
 	}
-	if err := authorize(&to, creds, o.TLS); err != nil {
+	if err := setCredentials(&to, creds, o.TLS); err != nil {
 		return nil, err
 	}
 	return transfer.New(to)
 }
 
-// nodesKey describes the credentials of requests through the agent.
-const nodesKey = "the API key of this node"
+// nodeKeyName describes the credentials of requests through the agent.
+const nodeKeyName = "the API key of this node"
 
-func mergeTLS(kept, given datadir.TLS) datadir.TLS {
-	kept.Insecure = kept.Insecure || given.Insecure
-	if given.Cert != "" || given.Key != "" {
-		kept.Cert, kept.Key = given.Cert, given.Key
+func mergeTLS(kept, given datadir.TLSFiles) datadir.TLSFiles {
+	kept.SkipVerify = kept.SkipVerify || given.SkipVerify
+	if given.CertFile != "" || given.KeyFile != "" {
+		kept.CertFile, kept.KeyFile = given.CertFile, given.KeyFile
 	}
-	if given.CA != "" {
-		kept.CA = given.CA
+	if given.CAFile != "" {
+		kept.CAFile = given.CAFile
 	}
 	return kept
 }
@@ -135,17 +135,17 @@ private key or the root token.`,
 				return err
 			}
 			added := remote.Registry{Name: args[0], URL: args[1], TLS: certs}
-			if err := o.Login.keep(&added); err != nil {
+			if err := o.Login.storeIn(&added); err != nil {
 				return err
 			}
-			at, err := o.home()
+			at, err := o.openDataDir()
 			if err != nil {
 				return err
 			}
-			if err := at.Make(); err != nil {
+			if err := at.Create(); err != nil {
 				return err
 			}
-			names, err := o.names()
+			names, err := o.namedRegistries()
 			if err != nil {
 				return err
 			}
@@ -165,11 +165,11 @@ func registrySet(o *registryOptions) *cobra.Command {
 		Example: `  buildnode registry set main`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			names, err := o.names()
+			names, err := o.namedRegistries()
 			if err != nil {
 				return err
 			}
-			return names.Set(args[0])
+			return names.SetCurrent(args[0])
 		},
 	}
 }
@@ -182,7 +182,7 @@ func registryRepos(o *registryOptions) *cobra.Command {
 		Example: `  buildnode registry list-repos`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			names, err := o.names()
+			names, err := o.namedRegistries()
 			if err != nil {
 				return err
 			}
@@ -190,7 +190,7 @@ func registryRepos(o *registryOptions) *cobra.Command {
 				g.Row("NAME", "ADDRESS", "CURRENT")
 				for _, r := range names.Registries {
 					current := ""
-					if r.Name == names.Current {
+					if r.Name == names.CurrentName {
 						current = "yes"
 					}
 					g.Row(r.Name, r.URL, current)
@@ -209,7 +209,7 @@ func registryRemove(o *registryOptions) *cobra.Command {
 		Example: `  buildnode registry remove old`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			names, err := o.names()
+			names, err := o.namedRegistries()
 			if err != nil {
 				return err
 			}
@@ -218,14 +218,14 @@ func registryRemove(o *registryOptions) *cobra.Command {
 	}
 }
 
-var uuidForm = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+var uuidPattern = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// template finds a registry's template by its ID or, when only one has it, by name.
-func template(ctx context.Context, client *transfer.Client, name string) (api.TemplateDetail, error) {
-	if uuidForm.MatchString(name) {
+// findTemplate finds a registry's template by its ID or, when only one has it, by name.
+func findTemplate(ctx context.Context, client *transfer.Client, name string) (api.TemplateDetail, error) {
+	if uuidPattern.MatchString(name) {
 		detail, err := client.Detail(ctx, strings.ToLower(name))
 		if farm.CodeOf(err) == farm.CodeNotFound {
-			return detail, noTemplate(name)
+			return detail, templateNotFound(name)
 		}
 		return detail, err
 	}
@@ -241,7 +241,7 @@ func template(ctx context.Context, client *transfer.Client, name string) (api.Te
 	}
 	switch len(ids) {
 	case 0:
-		return api.TemplateDetail{}, noTemplate(name)
+		return api.TemplateDetail{}, templateNotFound(name)
 	case 1:
 		return client.Detail(ctx, ids[0])
 	}
@@ -249,6 +249,6 @@ func template(ctx context.Context, client *transfer.Client, name string) (api.Te
 		strings.Join(ids, ", "))
 }
 
-func noTemplate(name string) error {
+func templateNotFound(name string) error {
 	return farm.Errorf(farm.CodeNotFound, "Template %q not found in the registry; see: buildnode registry list", name)
 }

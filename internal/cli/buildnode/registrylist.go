@@ -36,7 +36,7 @@ func registryList(o *registryOptions) *cobra.Command {
 			return output.Write(o.Out, list, func(g *cli.Grid) {
 				g.Row("ID", "NAME", "ARCH", "SIZE", "LAST PUSH", "LAST PULL")
 				for _, t := range list {
-					g.Row(t.ID, t.Name, t.Arch, bytesize.Format(t.Size), day(t.LastPush), day(t.LastPull))
+					g.Row(t.ID, t.Name, t.Arch, bytesize.Format(t.Size), formatDay(t.LastPush), formatDay(t.LastPull))
 				}
 			})
 		},
@@ -45,8 +45,8 @@ func registryList(o *registryOptions) *cobra.Command {
 	return cmd
 }
 
-// day formats a time of the registry; times are shown in UTC.
-func day(epoch int64) string {
+// formatDay formats a time of the registry; times are shown in UTC.
+func formatDay(epoch int64) string {
 	if epoch == 0 {
 		return "never"
 	}
@@ -68,7 +68,7 @@ cache pulls, and after "+" the increment over the older versions.`,
 				return err
 			}
 			defer client.Close()
-			t, err := template(cmd.Context(), client, args[0])
+			t, err := findTemplate(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
@@ -77,11 +77,11 @@ cache pulls, and after "+" the increment over the older versions.`,
 				g.Row("Name", t.Name)
 				g.Row("Architecture", t.Arch)
 				g.Row("Size", bytesize.Format(t.Size))
-				g.Row("Last push", day(t.LastPush))
-				g.Row("Last pull", day(t.LastPull))
+				g.Row("Last push", formatDay(t.LastPush))
+				g.Row("Last pull", formatDay(t.LastPull))
 				for _, v := range t.Versions {
 					g.Row("Version", fmt.Sprintf("%d", v.Number), v.Tag, bytesize.Format(v.Size),
-						"+"+bytesize.Format(v.Increment), day(v.CreationDate), v.Description)
+						"+"+bytesize.Format(v.Increment), formatDay(v.CreationDate), v.Description)
 				}
 			})
 		},
@@ -93,10 +93,10 @@ cache pulls, and after "+" the increment over the older versions.`,
 // RevertOptions are the options of registry revert.
 type RevertOptions struct {
 	*registryOptions
-	Template string
-	Tag      string
-	Number   int // < 0: not given
-	Yes      cli.Confirmation
+	Template      string
+	Tag           string
+	VersionNumber int // < 0: not given
+	Yes           cli.Confirmation
 }
 
 func registryRevert(r *registryOptions) *cobra.Command {
@@ -114,7 +114,7 @@ func registryRevert(r *registryOptions) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&o.Tag, "tag", "t", "", "oldest tag to delete")
-	cmd.Flags().IntVar(&o.Number, "number", -1, "number of the oldest version to delete")
+	cmd.Flags().IntVar(&o.VersionNumber, "number", -1, "number of the oldest version to delete")
 	cmd.MarkFlagsMutuallyExclusive("tag", "number")
 	o.Yes.Add(cmd)
 	return cmd
@@ -130,17 +130,17 @@ func (o *RevertOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	t, err := template(ctx, client, o.Template)
+	t, err := findTemplate(ctx, client, o.Template)
 	if err != nil {
 		return err
 	}
 	ref := transfer.Ref{ID: t.ID, Tag: o.Tag}
-	if o.Number >= 0 {
-		ref.Version = &o.Number
+	if o.VersionNumber >= 0 {
+		ref.Version = &o.VersionNumber
 	}
 	if err := client.Revert(ctx, ref); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(o.Out, "reverted %s (%s)\n", cli.Plain(t.Name), t.ID)
+	_, err = fmt.Fprintf(o.Out, "reverted %s (%s)\n", cli.EscapeName(t.Name), t.ID)
 	return err
 }

@@ -21,7 +21,7 @@ type globals struct {
 	logLevel string
 }
 
-func (g *globals) home() (datadir.Dir, error) { return datadir.At(g.dataDir) }
+func (g *globals) openDataDir() (datadir.Dir, error) { return datadir.At(g.dataDir) }
 
 // Main runs the program and returns its exit code.
 func Main(ctx context.Context, args []string, streams Streams) int {
@@ -57,7 +57,7 @@ Exit codes: 0 success, 1 failure, 2 usage error.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
 	fs := root.PersistentFlags()
-	fs.StringVar(&g.dataDir, "data-dir", datadir.Default(), "data directory of the node")
+	fs.StringVar(&g.dataDir, "data-dir", datadir.DefaultPath(), "data directory of the node")
 	fs.StringVar(&g.logLevel, "log-level", "info", "minimum log level: debug, info, warn or error")
 	root.AddCommand(
 		joinCommand(g), disjoinCommand(g), runCommand(g), statusCommand(g), simCommand(g), loadCommand(g),
@@ -73,11 +73,11 @@ var oldFlags = map[string]string{
 }
 
 // addTLS adds the options of a TLS client to a command; whose is the name of the server.
-func addTLS(fs *pflag.FlagSet, o *datadir.TLS, whose string) {
-	fs.BoolVar(&o.Insecure, "skip-tls-verification", false,
+func addTLS(fs *pflag.FlagSet, o *datadir.TLSFiles, whose string) {
+	fs.BoolVar(&o.SkipVerify, "skip-tls-verification", false,
 		"skip verification of the "+whose+"'s certificate (testing only)")
-	fs.StringVar(&o.Cert, "client-cert", "", "client certificate (PEM)")
-	fs.StringVar(&o.Key, "client-key", "", "private key of the client certificate (PEM)")
-	fs.StringVar(&o.CA, "ca-cert", "", "PEM file with the CAs to trust (default: system CAs)")
+	fs.StringVar(&o.CertFile, "client-cert", "", "client certificate (PEM)")
+	fs.StringVar(&o.KeyFile, "client-key", "", "private key of the client certificate (PEM)")
+	fs.StringVar(&o.CAFile, "ca-cert", "", "PEM file with the CAs to trust (default: system CAs)")
 	cli.MarkGlobal(fs, "skip-tls-verification", "client-cert", "client-key", "ca-cert")
 }

@@ -27,16 +27,16 @@ start. A version that does not reach the controller is rolled back to the previo
   buildnode run --driver sim     # simulated VMs, without a hypervisor`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if o.Home, err = g.home(); err != nil {
+			if o.DataDir, err = g.openDataDir(); err != nil {
 				return err
 			}
-			if o.Shipper, err = newShipper(o.Home); err != nil {
+			if o.Shipper, err = newShipper(o.DataDir); err != nil {
 				return err
 			}
 			if o.Logger, err = obs.Logger(o.Shipper.Tee(cmd.ErrOrStderr(), "node"), g.logLevel, "node"); err != nil {
 				return cli.Usage(err)
 			}
-			defer ship(cmd.Context(), o.Shipper)()
+			defer startShipping(cmd.Context(), o.Shipper)()
 			return runNode(cmd.Context(), o)
 		},
 	}
@@ -44,13 +44,13 @@ start. A version that does not reach the controller is rolled back to the previo
 	cmd.Flags().BoolVar(&o.AllowDowngrade, "allow-downgrade", false, "allow updates to older signed versions")
 	cmd.Flags().StringVar(&o.UpdateKeys, "update-key", "",
 		"file with the trusted public keys of agent packages (default: those from the first join)")
-	cmd.Flags().StringVar(&o.License.File, "license-file", "",
+	cmd.Flags().StringVar(&o.License.LicenseFile, "license-file", "",
 		"license file of this node; if the license has expired, the node gets no new VMs (default: only the license "+
 			"of its hypervisor counts)")
-	cmd.Flags().StringVar(&o.License.Authority, "license-authority", "",
+	cmd.Flags().StringVar(&o.License.AuthorityFile, "license-authority", "",
 		"file with the public keys of the license authority (default: authority.pub in /etc/buildyard and in the "+
 			"user's configuration directory)")
-	cmd.Flags().StringVar(&o.Metrics, "metrics-listen",
+	cmd.Flags().StringVar(&o.MetricsAddr, "metrics-listen",
 		"", "listen address host:port of Prometheus metrics at /metrics (default: disabled)")
 	return cmd
 }
@@ -58,13 +58,13 @@ start. A version that does not reach the controller is rolled back to the previo
 // addDriver adds the options of the hypervisor to a command.
 func addDriver(cmd *cobra.Command, o *NodeOptions) {
 	cmd.Flags().StringVar(&o.Driver, "driver", DriverQEMU, "hypervisor driver: qemu, or sim for simulated VMs")
-	cmd.Flags().StringVar(&o.RunAs, "run-as", "",
+	cmd.Flags().StringVar(&o.QEMUUser, "run-as", "",
 		"user that QEMU runs as when this program runs as root (default: buildyard if it exists, else user ID 65525)")
 	cmd.Flags().BoolVar(&o.RequireIsolation, "require-isolation", false,
 		"refuse to start VMs while the firewall rules that isolate guests from this host are missing")
 	cmd.Flags().StringVar(&o.Bridge, "bridge", "",
 		"bridge of this host for network mode bridge (default: the mode is refused)")
-	cmd.Flags().StringVar(&o.VNCListen, "vnc-listen", "",
+	cmd.Flags().StringVar(&o.VNCListenAddr, "vnc-listen", "",
 		"listen address of VM consoles with a VNC password, such as 0.0.0.0 (default: 127.0.0.1)")
 	o.vlans.add(cmd.Flags())
 	_ = cmd.RegisterFlagCompletionFunc("driver",
@@ -81,12 +81,12 @@ func serveNode(ctx context.Context, o NodeOptions) (err error) {
 	defer func() { err = errors.Join(err, node.Close()) }()
 	o.Logger.InfoContext(ctx, "agent started", "driver", node.Host.Driver, "hypervisor", node.Host.Version,
 		"accelerator", node.Host.Accelerator, "version", obs.FullVersion())
-	if err := o.Home.SetLastError(""); err != nil {
+	if err := o.DataDir.SetLastError(""); err != nil {
 		return err
 	}
 	err = node.Run(ctx)
 	if farm.CodeOf(err) == farm.CodeUnauthenticated { // the status command shows it
-		err = errors.Join(err, o.Home.SetLastError(err.Error()))
+		err = errors.Join(err, o.DataDir.SetLastError(err.Error()))
 	}
 	return err
 }

@@ -39,7 +39,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"buildnode": func() {
 		beVersion()
-		cli.Program(buildnode.Main)
+		cli.Main(buildnode.Main)
 	}})
 }
 

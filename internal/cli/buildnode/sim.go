@@ -27,10 +27,10 @@ import (
 type SimOptions struct {
 	*globals
 	fleet.Options
-	Dir   string   // "": nothing is stored
-	VLANs []string // see hv.ParseVLANs
-	USB   []string // name=number
-	Certs datadir.TLS
+	DataDir    string   // "": nothing is stored
+	VLANs      []string // see hv.ParseVLANs
+	USBDevices []string // name=number
+	Certs      datadir.TLSFiles
 }
 
 func simCommand(g *globals) *cobra.Command {
@@ -56,21 +56,21 @@ The same --seed produces the same values.`,
 			if err != nil {
 				return err
 			}
-			o.Token = text
+			o.JoinToken = text
 			return o.run(cmd.Context(), own)
 		},
 	}
 	fs := cmd.Flags()
-	fs.IntVar(&o.Nodes, "nodes", 1, "number of nodes")
-	fs.StringVar(&o.Controller, "controller", "", "URL of the controller")
+	fs.IntVar(&o.NodeCount, "nodes", 1, "number of nodes")
+	fs.StringVar(&o.ControllerURL, "controller", "", "URL of the controller")
 	token.add(cmd)
 	key.add(fs)
 	addTLS(fs, &o.Certs, "controller")
-	fs.StringVar(&o.Name, "name", "sim", "prefix of the nodes' names")
+	fs.StringVar(&o.NamePrefix, "name", "sim", "prefix of the nodes' names")
 	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups (names or IDs)")
 	fs.IntVar(&o.Capacity, "capacity", 0, "maximum VMs per node (default: as set by the controller)")
-	fs.BoolVar(&o.RealPull, "real-pull", false, "pull real templates (requires --data-dir)")
-	fs.StringVar(&o.Dir, "data-dir", "", "data directory of nodes and VMs (default: in memory)")
+	fs.BoolVar(&o.RealPulls, "real-pull", false, "pull real templates (requires --data-dir)")
+	fs.StringVar(&o.DataDir, "data-dir", "", "data directory of nodes and VMs (default: in memory)")
 	fs.StringVar(&o.Sim.License, "license", "", "license type of the simulated hypervisor (default: no license needed)")
 	fs.StringVar(&o.Sim.Expires, "license-expires", "",
 		"expiration date or time of that license, such as 2027-01-31 (default: never)")
@@ -84,7 +84,7 @@ The same --seed produces the same values.`,
 func (o *SimOptions) addDevices(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringSliceVar(&o.VLANs, "vlan", nil, "VLANs of each node, as 10,100-110")
-	fs.StringSliceVar(&o.USB, "usb", nil,
+	fs.StringSliceVar(&o.USBDevices, "usb", nil,
 		"USB devices of each node, as phone=2,key: claim names with the number of devices")
 }
 
@@ -112,8 +112,8 @@ func (o *SimOptions) addFailures(cmd *cobra.Command) {
 		{&o.Sim.BootFailure, "boot-failure", "share of starts that fail, 0 to 1"},
 		{&o.Sim.ExecFailure, "script-failure", "share of scripts whose result is lost, 0 to 1"},
 		{&o.Sim.Crash, "death", "share of VMs that crash, 0 to 1"},
-		{&o.UpdateFailure, "update-failure", "share of simulated agent updates that fail, 0 to 1"},
-		{&o.PullFailure, "pull-failure", "share of simulated pulls that fail, 0 to 1"},
+		{&o.UpdateFailureRate, "update-failure", "share of simulated agent updates that fail, 0 to 1"},
+		{&o.PullFailureRate, "pull-failure", "share of simulated pulls that fail, 0 to 1"},
 	} {
 		fs.Float64Var(f.to, f.name, 0, f.help)
 	}
@@ -157,33 +157,34 @@ func (o *SimOptions) run(ctx context.Context, key *joinKey) error {
 		return cli.Usage(err)
 	}
 	f := o.Options
-	if err := o.offers(&f); err != nil {
+	if err := o.parseOffers(&f); err != nil {
 		return err
 	}
 	if f.TLS, err = transfer.TLSConfig(transfer.TLSOptions(o.Certs)); err != nil {
 		return err
 	}
 	if key != nil {
-		if f.Authorize, err = key.authorizer(datadir.Identity{Controller: o.Controller, TLS: o.Certs}); err != nil {
+		if f.AuthorizeJoin, err = key.authorizer(
+			datadir.Identity{ControllerURL: o.ControllerURL, TLS: o.Certs}); err != nil {
 			return err
 		}
 	}
 	relaxGC()
-	f.DataDir, f.Logger, f.Version = o.Dir, log, obs.FullVersion()
+	f.DataDir, f.Logger, f.Version = o.DataDir, log, obs.FullVersion()
 	return fleet.Run(ctx, f)
 }
 
 // maxSimUSB limits the devices with one name on a simulated node.
 const maxSimUSB = 100
 
-// offers parses what the nodes offer in addition to their VMs.
-func (o *SimOptions) offers(to *fleet.Options) error {
+// parseOffers parses what the nodes offer in addition to their VMs.
+func (o *SimOptions) parseOffers(to *fleet.Options) error {
 	vlans, err := hv.ParseVLANs(o.VLANs)
 	if err != nil {
 		return cli.Usage(err)
 	}
 	to.Sim.VLANs = slices.Sorted(maps.Keys(vlans))
-	for bus, item := range o.USB {
+	for bus, item := range o.USBDevices {
 		name, count, given := strings.Cut(item, "=")
 		n := 1
 		if given {
@@ -194,7 +195,8 @@ func (o *SimOptions) offers(to *fleet.Options) error {
 				item, maxSimUSB))
 		}
 		for port := range n {
-			to.USB = append(to.USB, api.USBDevice{Name: name, Location: fmt.Sprintf("%d-%d", bus+1, port+1)})
+			to.USBDevices = append(to.USBDevices,
+				api.USBDevice{Name: name, Location: fmt.Sprintf("%d-%d", bus+1, port+1)})
 		}
 	}
 	return nil

@@ -40,22 +40,22 @@ agent only for its registry proxy.`,
 
 // nodeStatus is the JSON output of status.
 type nodeStatus struct {
-	Joined     bool               `json:"joined"`
-	NodeID     string             `json:"node_id,omitempty"`
-	Name       string             `json:"name,omitempty"`
-	Controller string             `json:"controller,omitempty"`
-	Registry   string             `json:"registry,omitempty"`
-	Host       string             `json:"host,omitempty"`
-	Groups     []string           `json:"groups,omitempty"`
-	DataDir    string             `json:"data_dir"`
-	AgentRuns  bool               `json:"agent_runs"`
-	Trouble    string             `json:"trouble,omitempty"`        // why the agent stopped
-	Proxy      string             `json:"registry_proxy,omitempty"` // socket of the agent's registry proxy
-	KeyID      string             `json:"key_id,omitempty"`         // of the API key that it joined with
-	DiskFree   int64              `json:"disk_free"`                // bytes
-	Reserve    int64              `json:"reserve"`                  // bytes
-	Templates  []api.NodeTemplate `json:"templates"`
-	Instances  []nodeInstance     `json:"instances"`
+	Joined      bool               `json:"joined"`
+	NodeID      string             `json:"node_id,omitempty"`
+	Name        string             `json:"name,omitempty"`
+	Controller  string             `json:"controller,omitempty"`
+	Registry    string             `json:"registry,omitempty"`
+	Host        string             `json:"host,omitempty"`
+	Groups      []string           `json:"groups,omitempty"`
+	DataDir     string             `json:"data_dir"`
+	AgentRuns   bool               `json:"agent_runs"`
+	LastError   string             `json:"trouble,omitempty"`        // why the agent stopped
+	ProxySocket string             `json:"registry_proxy,omitempty"` // socket of the agent's registry proxy
+	KeyID       string             `json:"key_id,omitempty"`         // of the API key that it joined with
+	DiskFree    int64              `json:"disk_free"`                // bytes
+	DiskReserve int64              `json:"reserve"`                  // bytes
+	Templates   []api.NodeTemplate `json:"templates"`
+	Instances   []nodeInstance     `json:"instances"`
 }
 
 type nodeInstance struct {
@@ -69,7 +69,7 @@ type nodeInstance struct {
 }
 
 func (o *StatusOptions) run(ctx context.Context) error {
-	at, err := o.home()
+	at, err := o.openDataDir()
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (o *StatusOptions) run(ctx context.Context) error {
 }
 
 func readStatus(ctx context.Context, at datadir.Dir) (nodeStatus, error) {
-	s := nodeStatus{DataDir: at.Dir(), Templates: []api.NodeTemplate{}, Instances: []nodeInstance{}}
+	s := nodeStatus{DataDir: at.Path(), Templates: []api.NodeTemplate{}, Instances: []nodeInstance{}}
 	id, err := at.Identity()
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		return s, nil
@@ -89,23 +89,23 @@ func readStatus(ctx context.Context, at datadir.Dir) (nodeStatus, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Joined, s.NodeID, s.Name, s.Groups, s.Host = true, id.NodeID, id.Name, id.Groups, hostOf(id)
-	s.Controller, s.Registry, s.AgentRuns = id.Controller, id.Registry, at.Locked()
-	if s.Trouble = at.LastError(); s.AgentRuns {
-		s.Trouble = ""
+	s.Joined, s.NodeID, s.Name, s.Groups, s.Host = true, id.NodeID, id.Name, id.Groups, joinHost(id)
+	s.Controller, s.Registry, s.AgentRuns = id.ControllerURL, id.RegistryAddress, at.IsLocked()
+	if s.LastError = at.LastError(); s.AgentRuns {
+		s.LastError = ""
 	}
-	if id.Key != nil {
-		s.KeyID = id.Key.ID
+	if id.UserKey != nil {
+		s.KeyID = id.UserKey.KeyID
 	}
-	if about, err := askProxy(ctx, at); err == nil && about.Registry != "" {
-		s.Proxy = at.Sockets()
+	if about, err := askProxy(ctx, at); err == nil && about.RegistryAddress != "" {
+		s.ProxySocket = at.SocketDir()
 	}
-	free, total, err := host.Disk(at.Dir())
+	free, total, err := host.DiskSpace(at.Path())
 	if err != nil {
 		return s, err
 	}
-	s.DiskFree, s.Reserve = free, id.Reserve.Of(total)
-	if s.Templates, err = cache.Inspect(at.Templates()); err != nil {
+	s.DiskFree, s.DiskReserve = free, id.DiskReserve.Of(total)
+	if s.Templates, err = cache.Inspect(at.TemplateDir()); err != nil {
 		return s, err
 	}
 	s.Instances, err = nodeInstances(at)
@@ -113,7 +113,7 @@ func readStatus(ctx context.Context, at datadir.Dir) (nodeStatus, error) {
 }
 
 func nodeInstances(at datadir.Dir) ([]nodeInstance, error) {
-	entries, err := journal.Reader(at.Instances())
+	entries, err := journal.ReadEntries(at.JournalDir())
 	if err != nil {
 		return nil, err
 	}
@@ -148,17 +148,17 @@ func (s nodeStatus) table(g *cli.Grid) {
 	g.Row("address", s.Host)
 	g.Row("groups", strings.Join(s.Groups, ", "))
 	g.Row("agent", agent)
-	if s.Trouble != "" {
-		g.Row("trouble", cli.Plain(s.Trouble))
+	if s.LastError != "" {
+		g.Row("trouble", cli.EscapeName(s.LastError))
 	}
-	if s.Proxy != "" {
-		g.Row("registry proxy", "available at "+s.Proxy)
+	if s.ProxySocket != "" {
+		g.Row("registry proxy", "available at "+s.ProxySocket)
 	}
 	if s.KeyID != "" {
-		g.Row("joined with", "API key "+cli.Plain(s.KeyID))
+		g.Row("joined with", "API key "+cli.EscapeName(s.KeyID))
 	}
 	g.Row("data", s.DataDir)
-	g.Row("disk", bytesize.Format(s.DiskFree)+" free, "+bytesize.Format(s.Reserve)+" reserved")
+	g.Row("disk", bytesize.Format(s.DiskFree)+" free, "+bytesize.Format(s.DiskReserve)+" reserved")
 	for _, t := range s.Templates {
 		g.Row("template", t.Name+" "+t.Tag+", "+bytesize.Format(t.Size))
 	}

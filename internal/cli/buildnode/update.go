@@ -25,7 +25,8 @@ func runNode(ctx context.Context, o NodeOptions) error {
 		return fmt.Errorf("find the path of this program: %w", err)
 	}
 	err = update.Boot(update.BootOptions{
-		Home: o.Home, Version: obs.FullVersion(), Path: self, Become: selfexec.Exec, Logger: o.Logger,
+		DataDir: o.DataDir, Version: obs.FullVersion(), ProgramPath: self, ReplaceProcess: selfexec.Exec,
+		Logger: o.Logger,
 	})
 	if err != nil {
 		return err
@@ -49,7 +50,7 @@ func runNode(ctx context.Context, o NodeOptions) error {
 }
 
 func newUpdater(o NodeOptions, self string) (*update.Updater, error) {
-	identity, err := o.Home.Identity()
+	identity, err := o.DataDir.Identity()
 	if err != nil {
 		return nil, err
 	}
@@ -58,9 +59,9 @@ func newUpdater(o NodeOptions, self string) (*update.Updater, error) {
 		return nil, err
 	}
 	return update.New(update.Options{
-		Home: o.Home, Identity: identity, Transport: nodeapi.Transport(config, 1), Version: obs.FullVersion(),
-		Path: self,
-		Keys: o.UpdateKeys, Logger: o.Logger, Ask: selfexec.Version, Become: selfexec.Exec,
+		DataDir: o.DataDir, Identity: identity, Transport: nodeapi.NewTransport(config, 1), Version: obs.FullVersion(),
+		ProgramPath: self,
+		KeysFile:    o.UpdateKeys, Logger: o.Logger, QueryVersion: selfexec.Version, ReplaceProcess: selfexec.Exec,
 		AllowDowngrade: o.AllowDowngrade,
 	}), nil
 }
@@ -93,7 +94,7 @@ func updateKeys(path string) (string, error) {
 func trustKeys(at datadir.Dir, own, given string) error {
 	keys := own
 	if keys == "" {
-		if _, err := os.Stat(at.UpdateKeys()); given == "" || !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(at.UpdateKeysFile()); given == "" || !errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		if _, err := license.ParseTrust([]byte(given)); err != nil {
@@ -101,15 +102,15 @@ func trustKeys(at datadir.Dir, own, given string) error {
 		}
 		keys = given
 	}
-	if err := at.Make(); err != nil {
+	if err := at.Create(); err != nil {
 		return err
 	}
-	return datadir.WriteFile(at.UpdateKeys(), []byte(keys+"\n"))
+	return datadir.WriteFile(at.UpdateKeysFile(), []byte(keys+"\n"))
 }
 
-// adopt waits for the VMs that this process started as an earlier version of itself: otherwise they
+// reapVMs waits for the VMs that this process started as an earlier version of itself: otherwise they
 // would stay in the process table as zombies.
-func (n *Node) adopt(ctx context.Context) {
+func (n *Node) reapVMs(ctx context.Context) {
 	vms, err := n.Driver.List(ctx)
 	if err != nil {
 		return // the agent reports it

@@ -195,7 +195,7 @@ func (u *updated) controller() (token string) {
 	}
 	_, err = registry.Push(u.t.Context(), transfer.PushOptions{
 		Request: api.PushRequest{
-			ID: template, Name: "base", Tag: "v1", Arch: "amd64",
+			ID: findTemplate, Name: "base", Tag: "v1", Arch: "amd64",
 			Config: json.RawMessage(
 				`{"ram":"1G","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`),
 		},
@@ -215,7 +215,7 @@ var (
 	nilSignal = syscall.Signal(0)
 )
 
-const template = "11111111-2222-4333-8444-555555555555"
+const findTemplate = "11111111-2222-4333-8444-555555555555"
 
 // copyBinary copies this test's program and appends a trailer.
 func (u *updated) copyBinary(to, trailer string) {
@@ -345,7 +345,7 @@ func (u *updated) instance(id string) (i api.Instance) {
 func (u *updated) start() string {
 	u.t.Helper()
 	var ids []string
-	u.call("POST", "/api/v1/vm", fmt.Sprintf(`{"vmid":%q}`, template), &ids)
+	u.call("POST", "/api/v1/vm", fmt.Sprintf(`{"vmid":%q}`, findTemplate), &ids)
 	u.await("the instance", func() bool { return u.instance(ids[0]).InstanceState == "Started" })
 	return ids[0]
 }

@@ -17,7 +17,7 @@ func usbCommand(g *globals) *cobra.Command {
 		Short: "Manage USB devices of this node",
 		Long: `usb claims devices of this host for VMs. A start requests a device by claim name or location, and gets a
 free one. A running agent applies changed claims; a VM keeps its device. Claims require Linux.`,
-		Args: cobra.NoArgs, RunE: help,
+		Args: cobra.NoArgs, RunE: showHelp,
 	}
 	cmd.AddCommand(usbList(g), usbClaim(g), usbRelease(g))
 	return cmd
@@ -26,21 +26,23 @@ free one. A running agent applies changed claims; a VM keeps its device. Claims 
 // USBOptions are the options of the usb commands.
 type USBOptions struct {
 	*globals
-	Tree   string // directory of the device tree of the host
-	Device string
-	Name   string
-	Output cli.Format
+	DevicesDir string // directory of the device tree of the host
+	Device     string
+	Name       string
+	Output     cli.Format
 }
 
-func newUSBOptions(g *globals) *USBOptions { return &USBOptions{globals: g, Tree: usb.Tree} }
+func newUSBOptions(g *globals) *USBOptions {
+	return &USBOptions{globals: g, DevicesDir: usb.SysfsDevicesDir}
+}
 
 // claims returns the claims of the node, and creates its data directory.
-func (o *USBOptions) claims() (usb.Claims, error) {
-	at, err := o.home()
+func (o *USBOptions) claims() (usb.ClaimsFile, error) {
+	at, err := o.openDataDir()
 	if err != nil {
-		return usb.Claims{}, err
+		return usb.ClaimsFile{}, err
 	}
-	return usb.At(at.USB()), at.Make()
+	return usb.At(at.USBClaimsFile()), at.Create()
 }
 
 func usbList(g *globals) *cobra.Command {
@@ -80,7 +82,7 @@ func (o *USBOptions) list() error {
 		return err
 	}
 	out.Claims = append(out.Claims, list...)
-	devices, err := usb.Read(o.Tree)
+	devices, err := usb.ReadDevices(o.DevicesDir)
 	if err != nil && farm.CodeOf(err) != farm.CodeRefused {
 		return err
 	}
@@ -97,7 +99,7 @@ func (l usbListing) table(g *cli.Grid) {
 	g.Row("LOCATION", "ID", "CLAIMED AS", "DEVICE")
 	covered := map[string]bool{}
 	for _, d := range l.Devices {
-		as, title := "", d.Title
+		as, title := "", d.ProductName
 		if d.Claim != nil {
 			covered[d.Claim.Device], as = true, displayName(*d.Claim, d.Location)
 		}
@@ -148,7 +150,7 @@ func (o *USBOptions) claim() error {
 	if err != nil {
 		return err
 	}
-	devices, err := usb.Read(o.Tree)
+	devices, err := usb.ReadDevices(o.DevicesDir)
 	if err != nil && farm.CodeOf(err) != farm.CodeRefused {
 		return err
 	}

@@ -25,44 +25,44 @@ func vmCommand(g *globals) *cobra.Command {
 		Short: "Manage local templates",
 		Long: `vm manages the local templates of this host. A template is a disk with a configuration; "buildnode
 registry push" publishes it as a version of a registry template.`,
-		Args: cobra.NoArgs, RunE: help,
+		Args: cobra.NoArgs, RunE: showHelp,
 	}
 	cmd.AddCommand(vmImport(g), vmCreate(g), vmList(g), vmShow(g), vmModify(g), vmDelete(g))
 	return cmd
 }
 
-// help is the action of a command with subcommands only.
-func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+// showHelp is the action of a command with subcommands only.
+func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
-func (g *globals) library() (*localtemplate.Store, error) {
-	at, err := g.home()
+func (g *globals) localTemplates() (*localtemplate.Store, error) {
+	at, err := g.openDataDir()
 	if err != nil {
 		return nil, err
 	}
-	if err := at.Make(); err != nil {
+	if err := at.Create(); err != nil {
 		return nil, err
 	}
-	return localtemplate.Open(at.Library(), images{})
+	return localtemplate.Open(at.LocalTemplateDir(), qemuImg{})
 }
 
-// images checks, creates and converts disk images with qemu-img.
-type images struct{}
+// qemuImg checks, creates and converts disk images with qemu-img.
+type qemuImg struct{}
 
-var _ localtemplate.Images = images{}
+var _ localtemplate.ImageTool = qemuImg{}
 
 // Check checks an image.
-func (images) Check(ctx context.Context, d hv.Disk) (int64, error) {
+func (qemuImg) Check(ctx context.Context, d hv.Disk) (int64, error) {
 	i, err := qemu.ImageInfo(ctx, d.Path, d.Format)
 	return i.VirtualSize, err
 }
 
 // Create creates an empty image.
-func (images) Create(ctx context.Context, d hv.Disk, bytes int64) error {
+func (qemuImg) Create(ctx context.Context, d hv.Disk, bytes int64) error {
 	return qemu.CreateDisk(ctx, d.Path, d.Format, bytes)
 }
 
 // Convert copies an image into another format.
-func (images) Convert(ctx context.Context, from, to hv.Disk) error {
+func (qemuImg) Convert(ctx context.Context, from, to hv.Disk) error {
 	return qemu.Convert(ctx, from, to)
 }
 
@@ -91,7 +91,7 @@ func (f *settingFlags) add(cmd *cobra.Command, fs *pflag.FlagSet) {
 
 // settings reads the flags; a setting without a flag is not changed.
 func (f *settingFlags) settings(fs *pflag.FlagSet) (localtemplate.Settings, error) {
-	s := localtemplate.Settings{Name: f.name, Arch: f.arch, CPUs: f.cpu, Network: f.network, Firmware: f.firmware}
+	s := localtemplate.Settings{Name: f.name, Arch: f.arch, CPUs: f.cpu, NetworkMode: f.network, Firmware: f.firmware}
 	if f.ram != "" {
 		ram, err := bytesize.Parse("ram", f.ram, bytesize.MB)
 		if err != nil {
@@ -158,7 +158,7 @@ func imageFile(path, format string) (hv.Disk, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return hv.Disk{}, farm.Errorf(farm.CodeNotFound, "File %s not found", path)
 	}
-	format, err := localtemplate.Format(path, format)
+	format, err := localtemplate.ImageFormat(path, format)
 	if err != nil {
 		return hv.Disk{}, cli.Usage(err)
 	}
@@ -166,11 +166,11 @@ func imageFile(path, format string) (hv.Disk, error) {
 }
 
 func (o *ImportOptions) run(ctx context.Context) error {
-	l, err := o.library()
+	l, err := o.localTemplates()
 	if err != nil {
 		return err
 	}
-	b := newProgressBar(o.Err, "import "+cli.Plain(o.Settings.Name))
+	b := newProgressBar(o.Err, "import "+cli.EscapeName(o.Settings.Name))
 	vm, err := l.Import(ctx, o.Image, o.Settings, b.update)
 	b.end()
 	if err != nil && ctx.Err() != nil {
@@ -218,7 +218,7 @@ func (o *CreateOptions) run(ctx context.Context, s localtemplate.Settings) error
 	if err != nil {
 		return cli.Usage(err)
 	}
-	l, err := o.library()
+	l, err := o.localTemplates()
 	if err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func vmList(g *globals) *cobra.Command {
 		Example: `  buildnode vm list --output json`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			l, err := g.library()
+			l, err := g.localTemplates()
 			if err != nil {
 				return err
 			}
@@ -247,7 +247,7 @@ func vmList(g *globals) *cobra.Command {
 				t.Row("ID", "NAME", "ARCH", "CPUS", "RAM", "SIZE", "TAG")
 				for _, vm := range list {
 					t.Row(vm.ID, vm.Name, vm.Arch, vm.CPUs, fmt.Sprintf("%d MiB", vm.MemoryMB),
-						bytesize.Format(vm.Size), vm.Tag)
+						bytesize.Format(vm.SizeBytes), vm.Tag)
 				}
 			})
 			if err != nil {
@@ -268,7 +268,7 @@ func vmShow(g *globals) *cobra.Command {
 		Example: `  buildnode vm show debian`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			_, vm, err := g.find(args[0])
+			_, vm, err := g.findLocalTemplate(args[0])
 			if err != nil {
 				return err
 			}
@@ -298,7 +298,7 @@ func vmModify(g *globals) *cobra.Command {
 		if err != nil {
 			return cli.Usage(err)
 		}
-		l, vm, err := g.find(args[0])
+		l, vm, err := g.findLocalTemplate(args[0])
 		if err != nil {
 			return err
 		}
@@ -321,7 +321,7 @@ they do not use local templates.`,
 		Example: `  buildnode vm delete debian --yes`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			l, vm, err := g.find(args[0])
+			l, vm, err := g.findLocalTemplate(args[0])
 			if err != nil {
 				return err
 			}
@@ -331,7 +331,7 @@ they do not use local templates.`,
 			if err := l.Delete(vm.ID); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(g.Out, "deleted %s (%s)\n", cli.Plain(vm.Name), vm.ID)
+			_, err = fmt.Fprintf(g.Out, "deleted %s (%s)\n", cli.EscapeName(vm.Name), vm.ID)
 			return err
 		},
 	}
@@ -339,8 +339,8 @@ they do not use local templates.`,
 	return cmd
 }
 
-func (g *globals) find(name string) (*localtemplate.Store, localtemplate.Template, error) {
-	l, err := g.library()
+func (g *globals) findLocalTemplate(name string) (*localtemplate.Store, localtemplate.Template, error) {
+	l, err := g.localTemplates()
 	if err != nil {
 		return nil, localtemplate.Template{}, err
 	}
@@ -355,16 +355,16 @@ func showVM(g *cli.Grid, vm localtemplate.Template) {
 	g.Row("CPUs", vm.CPUs)
 	g.Row("RAM", fmt.Sprintf("%d MiB", vm.MemoryMB))
 	g.Row("Firmware", vm.Firmware)
-	g.Row("Network", vm.Network)
+	g.Row("Network", vm.NetworkMode)
 	rules := make([]string, len(vm.Ports))
 	for i, p := range vm.Ports {
 		rules[i] = localtemplate.FormatPort(p)
 	}
 	g.Row("Ports", strings.Join(rules, ", "))
 	for _, d := range vm.Disks {
-		g.Row("Disk", d.File+" ("+d.Format+", "+bytesize.Format(d.Size)+")")
+		g.Row("Disk", d.FileName+" ("+d.Format+", "+bytesize.Format(d.SizeBytes)+")")
 	}
-	g.Row("Size", bytesize.Format(vm.Size))
+	g.Row("Size", bytesize.Format(vm.SizeBytes))
 	if vm.Tag != "" {
 		g.Row("Tag", vm.Tag)
 	}

@@ -21,32 +21,32 @@ import (
 // access authenticates and authorizes the callers of one service. A nil access lets every caller do
 // everything.
 type access struct {
-	guard         *rest.Guard
-	routes        []rest.Route
-	authenticator *auth.Authenticator
-	authorizer    *auth.Authorizer
-	guesses       auth.GuessLimiter // of the root token, at any of the interfaces
-	provider      *oidc.Provider    // nil: none
-	o             accessOptions
-	tier          farm.Tier // that the authorizer uses
-	kept          bool      // the store records whether permissions are enforced
+	guard             *rest.Guard
+	routes            []rest.Route
+	authenticator     *auth.Authenticator
+	authorizer        *auth.Authorizer
+	guessLimiter      auth.GuessLimiter // of the root token, at any of the interfaces
+	provider          *oidc.Provider    // nil: none
+	opts              accessOptions
+	tier              farm.Tier // that the authorizer uses
+	enforcementStored bool      // the store records whether permissions are enforced
 }
 
 // accessOptions are the options of openAccess.
 type accessOptions struct {
-	Service       farm.Service
-	Settings      *config.Values
-	Authorization bool // permissions are enforced
-	Tier          func() farm.Tier
-	Stores        accessStores
-	Edge          *portTLS
-	Passes        *auth.NodeTokens // that authenticate nodes; nil: none
+	Service            farm.Service
+	Settings           *config.Values
+	EnforcePermissions bool // permissions are enforced
+	Tier               func() farm.Tier
+	Stores             accessStores
+	PortTLS            *portTLS
+	RegistryTokens     *auth.RegistryTokens // that authenticate nodes; nil: none
 	// waits until the writes of other replicas are visible; nil: no other replicas
-	Fresh   func(ctx context.Context) error
-	Show    authrest.Show  // the login page; nil: the default
-	Auditor rest.Auditor   // nil: audited actions go only to the log
-	Jobs    []periodic.Job // additional background jobs of access
-	Logger  *slog.Logger
+	WaitConsistent func(ctx context.Context) error
+	ShowLogin      authrest.ShowLoginPage // the login page; nil: the default
+	Auditor        rest.Auditor           // nil: audited actions go only to the log
+	Jobs           []periodic.Job         // additional background jobs of access
+	Logger         *slog.Logger
 }
 
 // accessStores are the permanent stores of authentication.
@@ -57,9 +57,9 @@ type accessStores struct {
 	Signer *auth.Signer
 }
 
-// switches are the settings that have no effect without authentication. A service in which one of
+// authOnlySettings are the settings that have no effect without authentication. A service in which one of
 // them is set must not start without authentication.
-var switches = []string{config.EnableAPIKeys, config.ResourceManagement}
+var authOnlySettings = []string{config.EnableAPIKeys, config.ResourceManagement}
 
 // checkAccess rejects inconsistent settings of authentication. authorizations are the settings that
 // enforce permissions.
@@ -80,7 +80,7 @@ func checkAccess(v *config.Values, authorizations ...string) error {
 		broken bool
 		says   string
 	}{
-		{!on && asked(switches) != "", asked(switches) + " requires " + config.EnableAuth + "=true"},
+		{!on && asked(authOnlySettings) != "", asked(authOnlySettings) + " requires " + config.EnableAuth + "=true"},
 		{!on && permissions != "", permissions + " requires " + config.EnableAuth + "=true"},
 		{!on && authorities != "", config.CACert + " requires " + config.EnableAuth + "=true"},
 		{!on && provider != "", config.OIDCProviderURL + " requires " + config.EnableAuth + "=true"},
@@ -113,7 +113,7 @@ func checkAccess(v *config.Values, authorizations ...string) error {
 
 // openAccess creates the authenticator, the authorizer and the routes of a service.
 func openAccess(o accessOptions) (*access, error) {
-	a := &access{o: o, tier: o.Tier(), authenticator: &auth.Authenticator{Passes: o.Passes}}
+	a := &access{opts: o, tier: o.Tier(), authenticator: &auth.Authenticator{RegistryTokens: o.RegistryTokens}}
 	v := o.Settings
 	if token := v.String(config.AuthRootToken); token != "" {
 		root, err := auth.NewRootToken(token)
@@ -125,37 +125,39 @@ func openAccess(o accessOptions) (*access, error) {
 	if err := a.openProvider(); err != nil {
 		return nil, err
 	}
-	if o.Edge.clients != nil {
-		a.authenticator.Certificate = o.Edge.clients.Identity
+	if o.PortTLS.clients != nil {
+		a.authenticator.Certificate = o.PortTLS.clients.Identity
 	}
 	a.authenticator.Logins = auth.NewLoginCookies(o.Stores.Signer, a.authenticator.Root,
 		v.String(config.OIDCProviderURL))
 	a.authorizer = auth.NewAuthorizer(auth.Policy{
-		Service: o.Service, Tier: a.tier, Authorization: o.Authorization, Resources: v.Bool(config.ResourceManagement),
+		Service: o.Service, Tier: a.tier, Authorization: o.EnforcePermissions,
+		Resources: v.Bool(config.ResourceManagement),
 	}, o.Stores.Grants)
 	routes := authrest.Options{
-		Service: o.Service, Grants: o.Stores.Grants, Resources: v.Bool(config.ResourceManagement),
-		Logins:   a.authenticator.Logins,
-		Root:     a.authenticator.Root,
-		Provider: a.provider, Guesses: &a.guesses, Proxied: v.Bool(config.IngressNginx), Fresh: o.Fresh, Show: o.Show,
+		Service: o.Service, Grants: o.Stores.Grants, ResourcesManaged: v.Bool(config.ResourceManagement),
+		LoginCookies: a.authenticator.Logins,
+		RootToken:    a.authenticator.Root,
+		Provider:     a.provider, GuessLimiter: &a.guessLimiter, Proxied: v.Bool(config.IngressNginx),
+		WaitConsistent: o.WaitConsistent, ShowLogin: o.ShowLogin,
 	}
 	if v.Bool(config.EnableAPIKeys) {
-		routes.Keys = auth.NewKeys(o.Stores.Keys)
+		routes.Keys = auth.NewAPIKeys(o.Stores.Keys)
 		a.authenticator.Sessions = auth.NewSessions(routes.Keys, o.Stores.Signer, v.Duration(config.SessionTTL))
-		routes.Tap = auth.NewTAP(a.authenticator.Sessions, o.Stores.Nonces)
+		routes.Handshake = auth.NewTAP(a.authenticator.Sessions, o.Stores.Nonces)
 	}
 	a.routes = authrest.Routes(routes)
 	var err error
-	a.guard, err = a.guarded(a.authenticator)
+	a.guard, err = a.newGuard(a.authenticator)
 	return a, err
 }
 
-// endGrantsEvery is the interval of the search for grants on deleted templates that the deletion
+// pruneGrantsInterval is the interval of the search for grants on deleted templates that the deletion
 // could not remove.
-const endGrantsEvery = time.Minute
+const pruneGrantsInterval = time.Minute
 
-// endGrants removes the grants on deleted templates, and returns the job that retries failed removals.
-func endGrants(core *registry.Registry, grants auth.GrantStore) periodic.Job {
+// pruneGrants removes the grants on deleted templates, and returns the job that retries failed removals.
+func pruneGrants(core *registry.Registry, grants auth.GrantStore) periodic.Job {
 	core.EndGrants(func(ctx context.Context, ids []string) error {
 		if _, changed := grants.Grants().WithoutResources(farm.ResourceTemplate, ids); !changed {
 			return nil
@@ -165,12 +167,12 @@ func endGrants(core *registry.Registry, grants auth.GrantStore) periodic.Job {
 			return g, nil
 		})
 	})
-	return periodic.Job{What: "grants on deleted templates", Every: endGrantsEvery, Do: core.EndDeletedGrants}
+	return periodic.Job{What: "grants on deleted templates", Every: pruneGrantsInterval, Do: core.EndDeletedGrants}
 }
 
 // openProvider opens the identity provider that the settings name.
 func (a *access) openProvider() (err error) {
-	v := a.o.Settings
+	v := a.opts.Settings
 	if v.String(config.OIDCProviderURL) == "" {
 		return nil
 	}
@@ -179,8 +181,8 @@ func (a *access) openProvider() (err error) {
 		ProviderURL: v.String(config.OIDCProviderURL),
 		DisplayName: v.String(config.OIDCDisplayName), UsernameClaim: v.String(config.OIDCUsernameClaim),
 		GroupsClaim: v.String(config.OIDCGroupsClaim),
-		Scopes:      v.List(config.OIDCScopes), Proxied: v.Bool(config.IngressNginx), Signer: a.o.Stores.Signer,
-		Fail: a.o.Show.Fail, Logger: a.o.Logger,
+		Scopes:      v.List(config.OIDCScopes), Proxied: v.Bool(config.IngressNginx), Signer: a.opts.Stores.Signer,
+		ShowFailure: a.opts.ShowLogin.Fail, Logger: a.opts.Logger,
 	}); err != nil {
 		return fmt.Errorf("%s: %w", config.OIDCProviderURL, err)
 	}
@@ -188,31 +190,32 @@ func (a *access) openProvider() (err error) {
 	return nil
 }
 
-// guarded returns a guard of this service with a way to identify callers.
-func (a *access) guarded(who rest.Identifier) (*rest.Guard, error) {
-	v := a.o.Settings
+// newGuard returns a guard of this service with a way to identify callers.
+func (a *access) newGuard(who rest.Identifier) (*rest.Guard, error) {
+	v := a.opts.Settings
 	return rest.NewGuard(rest.GuardOptions{
-		Identifier: who, Authorizer: a.authorizer, Guesses: &a.guesses, Proxied: v.Bool(config.IngressNginx),
-		Sites:   a.sites(),
-		Auditor: a.o.Auditor, Logger: a.o.Logger,
+		Identifier: who, Authorizer: a.authorizer, GuessLimiter: &a.guessLimiter, Proxied: v.Bool(config.IngressNginx),
+		Sites:   a.trustedSites(),
+		Auditor: a.opts.Auditor, Logger: a.opts.Logger,
 	})
 }
 
-// sites returns the foreign web origins that may use a service.
-func (a *access) sites() rest.Sites {
-	v := a.o.Settings
-	return rest.NewSites(v.List(config.AllowedHosts), a.o.Service == farm.ServiceController && v.Bool(config.AllowCORS))
+// trustedSites returns the foreign web origins that may use a service.
+func (a *access) trustedSites() rest.Sites {
+	v := a.opts.Settings
+	return rest.NewSites(v.List(config.AllowedHosts), a.opts.Service == farm.ServiceController &&
+		v.Bool(config.AllowCORS))
 }
 
-// run runs the background jobs of authentication and authorization until ctx ends.
-func (a *access) run(ctx context.Context) {
+// runJobs runs the background jobs of authentication and authorization until ctx ends.
+func (a *access) runJobs(ctx context.Context) {
 	if a == nil {
 		return
 	}
 	var work sync.WaitGroup
-	work.Go(func() { periodic.Run(ctx, a.jobs(), a.o.Logger) })
+	work.Go(func() { periodic.Run(ctx, a.backgroundJobs(), a.opts.Logger) })
 	if a.provider != nil {
-		_ = a.provider.Warm(ctx) // it logs the result
+		_ = a.provider.Prefetch(ctx) // it logs the result
 	}
 	work.Wait()
 }

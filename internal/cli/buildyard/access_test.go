@@ -177,7 +177,7 @@ func TestAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	basic := "Basic cm9vdDphIHJvb3QgdG9rZW46ICsvJSI="
-	ctl, reg, local, nodes := s.URL(), s.registry.URL(), s.registry.localURL(), s.queue.listener.url()
+	ctl, reg, local, nodes := s.URL(), s.registry.URL(), s.registry.localURL(), s.nodePort.listener.url()
 	a := asks{t: t}
 	for _, c := range []struct {
 		url  string
@@ -389,9 +389,10 @@ func startsWithAccess(t *testing.T, s *ControllerService, root *client.Controlle
 	done := make(chan error, 1)
 	go func() {
 		done <- fleet.Run(ctx, fleet.Options{
-			Nodes: 1, Controller: s.URL(), Token: s.JoinToken(), Name: "n", Capacity: 2, RealPull: true,
-			DataDir: t.TempDir(),
-			Logger:  slog.New(slog.DiscardHandler), Version: "test",
+			NodeCount: 1, ControllerURL: s.URL(), JoinToken: s.JoinToken(), NamePrefix: "n", Capacity: 2,
+			RealPulls: true,
+			DataDir:   t.TempDir(),
+			Logger:    slog.New(slog.DiscardHandler), Version: "test",
 		})
 	}()
 	defer func() {
@@ -446,7 +447,7 @@ func TestTLS(t *testing.T) {
 	}
 	user := with(ca.Client(t, "anna", "dev").TLS())
 	for _, address := range []string{s.URL() + "/api/v1/vm", s.URL() + "/api/v1/registry/vm", s.URL() +
-		"/api/v1/log/services", r.URL() + "/registry/v2/vm", s.queue.listener.url() + "/pkg/manifest"} {
+		"/api/v1/log/services", r.URL() + "/registry/v2/vm", s.nodePort.listener.url() + "/pkg/manifest"} {
 		if !strings.HasPrefix(address, "https://") {
 			t.Errorf("%s is not secure", address)
 		}

@@ -40,7 +40,7 @@ func (l *lostCloud) open(records string) {
 	done := make(chan error, 1)
 	go func() {
 		done <- fleet.Run(ctx, fleet.Options{
-			Nodes: 2, Controller: s.URL(), Token: s.JoinToken(), Name: "sim", Capacity: 4,
+			NodeCount: 2, ControllerURL: s.URL(), JoinToken: s.JoinToken(), NamePrefix: "sim", Capacity: 4,
 			DataDir: filepath.Join(l.dir, "nodes"),
 			Logger:  slog.New(slog.DiscardHandler), Version: "test",
 		})

@@ -14,49 +14,49 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// tierEvery is the interval between checks of the license tier.
-const tierEvery = 2 * time.Second
+// tierCheckInterval is the interval between checks of the license tier.
+const tierCheckInterval = 2 * time.Second
 
 // applyTier applies the license tier to the authorizer, and stores once that permissions are enforced, so
 // that they stay enforced after a restart.
 func (a *access) applyTier(ctx context.Context) error {
-	if tier := a.o.Tier(); tier != a.tier {
+	if tier := a.opts.Tier(); tier != a.tier {
 		a.authorizer.SetTier(tier)
-		a.tier, a.kept = tier, false
+		a.tier, a.enforcementStored = tier, false
 	}
-	if a.kept {
+	if a.enforcementStored {
 		return nil
 	}
 	if err := a.authorizer.StoreEnforcement(ctx); err != nil {
 		return err
 	}
-	a.kept = true
+	a.enforcementStored = true
 	return nil
 }
 
-// jobs returns the background jobs that every replica runs.
-func (a *access) jobs() []periodic.Job {
-	return append([]periodic.Job{{What: "license tier", Every: tierEvery, Do: a.applyTier}}, a.o.Jobs...)
+// backgroundJobs returns the background jobs that every replica runs.
+func (a *access) backgroundJobs() []periodic.Job {
+	return append([]periodic.Job{{What: "license tier", Every: tierCheckInterval, Do: a.applyTier}}, a.opts.Jobs...)
 }
 
-// openTrail opens the audit trail to the event log, if there is one.
-func (s *ControllerService) openTrail() {
+// openAuditTrail opens the audit trail to the event log, if there is one.
+func (s *ControllerService) openAuditTrail() {
 	if s.settings.Bool(config.EventLogging) || s.settings.String(config.EventLogURL) != "" {
-		s.trail = rest.NewTrail(func(ctx context.Context, events []farm.Event) error {
-			return s.core.Events.Append(ctx, events...)
+		s.auditTrail = rest.NewAuditTrail(func(ctx context.Context, events []farm.Event) error {
+			return s.controller.Events.Append(ctx, events...)
 		}, s.log)
 	}
 }
 
-// trailTime bounds the last write of a trail.
-const trailTime = 5 * time.Second
+// auditFlushTimeout bounds the last write of a trail.
+const auditFlushTimeout = 5 * time.Second
 
-// flush writes the remaining events of a trail when its service ends.
-func flush(ctx context.Context, t *rest.AuditTrail, log *slog.Logger) {
+// flushAuditTrail writes the remaining events of a trail when its service ends.
+func flushAuditTrail(ctx context.Context, t *rest.AuditTrail, log *slog.Logger) {
 	if t == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), trailTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditFlushTimeout)
 	defer cancel()
 	if err := t.Flush(ctx); err != nil {
 		log.WarnContext(ctx, "audit events not written to the event log", "error", err)
@@ -68,11 +68,11 @@ func auditor(t *rest.AuditTrail, s farm.Service) rest.Auditor {
 	if t == nil {
 		return nil
 	}
-	return t.Of(s)
+	return t.AuditorFor(s)
 }
 
-// openTrail is that of a registry that runs alone: it writes to the event log directly.
-func (s *RegistryService) openTrail() error {
+// openAuditTrail is that of a registry that runs alone: it writes to the event log directly.
+func (s *RegistryService) openAuditTrail() error {
 	if !s.settings.Bool(config.EventLogging) {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (s *RegistryService) openTrail() error {
 	if err != nil {
 		return fmt.Errorf("read the host name: %w", err)
 	}
-	s.trail = rest.NewTrail(func(_ context.Context, events []farm.Event) error {
+	s.auditTrail = rest.NewAuditTrail(func(_ context.Context, events []farm.Event) error {
 		rows := make([][]byte, len(events))
 		for i, e := range events {
 			row, err := e.Record(machine)
@@ -89,7 +89,7 @@ func (s *RegistryService) openTrail() error {
 			}
 			rows[i] = row
 		}
-		return s.core.Logs().Events(rows)
+		return s.registry.Logs().Events(rows)
 	}, s.log)
 	return nil
 }

@@ -140,7 +140,7 @@ func TestAuditReachesTheLogOfEvents(t *testing.T) {
 	s, stop := startController(t, dir, true, guarded())
 	stop = sync.OnceFunc(stop)
 	defer stop()
-	node, err := s.core.Nodes.Join(t.Context(),
+	node, err := s.controller.Nodes.Join(t.Context(),
 		api.JoinRequest{Protocol: api.LinkProtocol, Token: s.JoinToken(), Name: "n", Host: "h", Arch: "amd64"})
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestWithoutEventsNothingIsWritten(t *testing.T) {
 	stop = sync.OnceFunc(stop)
 	defer stop()
 	done(t, "POST", s.URL()+"/api/v1/apikey", `{"id":"ci","ttl":60,"groups":["dev"]}`)
-	if list, err := s.core.Events.Recent(t.Context(), events.Query{Limit: 1}); err == nil {
+	if list, err := s.controller.Events.Recent(t.Context(), events.Query{Limit: 1}); err == nil {
 		t.Errorf("there are events: %v", list)
 	}
 	stop()
@@ -224,7 +224,7 @@ func TestGeneralOptionsAreChecked(t *testing.T) {
 	s, stop := startController(t, t.TempDir(), true, settings)
 	defer stop()
 	for name, url := range map[string]string{
-		"controller": s.URL(), "registry": s.RegistryURL(), "nodes": s.queue.listener.url(),
+		"controller": s.URL(), "registry": s.RegistryURL(), "nodes": s.nodePort.listener.url(),
 	} {
 		var d net.Dialer
 		c, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
@@ -264,7 +264,7 @@ func TestPermissionsFollowTheLicense(t *testing.T) {
 	})
 	tier := farm.TierEnterprise
 	a := &access{
-		tier: tier, o: accessOptions{Tier: func() farm.Tier { return tier }, Logger: slog.New(slog.DiscardHandler)},
+		tier: tier, opts: accessOptions{Tier: func() farm.Tier { return tier }, Logger: slog.New(slog.DiscardHandler)},
 	}
 	a.authorizer = auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController, Tier: tier, Authorization: true},
 		grants)
@@ -327,21 +327,21 @@ func TestKeysAreLookedAfter(t *testing.T) {
 	dir, settings := t.TempDir(), guarded()
 	settings["enable-controller-authorization"] = "true"
 	s, stop := startController(t, dir, true, settings)
-	err := s.access.o.Stores.Keys.Create(t.Context(), longGone)
+	err := s.access.opts.Stores.Keys.Create(t.Context(), longGone)
 	stop()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, stop = startController(t, dir, true, settings)
 	defer stop()
-	awaitGone(t, s.access.o.Stores.Keys)
-	enforced := func() bool { return s.access.o.Stores.Grants.Grants().Enforced }
+	awaitGone(t, s.access.opts.Stores.Keys)
+	enforced := func() bool { return s.access.opts.Stores.Grants.Grants().Enforced }
 	for end := time.Now().Add(time.Minute); !enforced(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("that permissions count is not stored")
 		}
 	}
-	if s.registry.access.o.Stores.Grants.Grants().Enforced {
+	if s.registry.access.opts.Stores.Grants.Grants().Enforced {
 		t.Error("permissions count at the registry, where nobody has switched them on")
 	}
 }
@@ -350,14 +350,14 @@ func TestKeysAreLookedAfter(t *testing.T) {
 func TestKeysOfARegistryAreLookedAfter(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := startOwnRegistry(t, dir, guarded())
-	err := s.access.o.Stores.Keys.Create(t.Context(), longGone)
+	err := s.access.opts.Stores.Keys.Create(t.Context(), longGone)
 	stop()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, stop = startOwnRegistry(t, dir, guarded())
 	defer stop()
-	awaitGone(t, s.access.o.Stores.Keys)
+	awaitGone(t, s.access.opts.Stores.Keys)
 }
 
 // TestStorageJobFindsTheLocalPort: an operator who manages a storage on its machine needs no

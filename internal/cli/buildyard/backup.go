@@ -21,19 +21,19 @@ import (
 
 // backupOptions are the options of buildyard backup.
 type backupOptions struct {
-	file    string
-	dataDir string // of a stopped controller; "": call a running one
-	replace bool
+	outputFile  string
+	dataDir     string // of a stopped controller; "": call a running one
+	replaceFile bool
 }
 
-// backupAsker is the command that requests backups.
-type backupAsker struct{ cloud.Command }
+// backupCommandRun is the command that requests backups.
+type backupCommandRun struct{ cloud.Command }
 
 func backupCommand(streams Streams) *cobra.Command {
-	a := backupAsker{cloud.Command{Streams: streams}}
+	a := backupCommandRun{cloud.Command{Streams: streams}}
 	var opts backupOptions
 	cmd := a.Add(&cobra.Command{
-		Use: "backup FILE", GroupID: cloud.Group,
+		Use: "backup FILE", GroupID: cloud.CommandGroup,
 		Short: "Back up controller data",
 		Long: `backup writes a consistent snapshot of the controller data to one file: instances and their history,
 nodes, groups, save requests, settings and the join token. The controller keeps serving. The file
@@ -50,41 +50,41 @@ With --data-dir it reads the data directory of a stopped controller.`,
   SVC_BACKUP_DIR=/backups SVC_BACKUP_EVERY=1h SVC_BACKUP_KEEP=24 buildyard up`,
 		Args: cobra.ExactArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
-		opts.file = args[0]
+		opts.outputFile = args[0]
 		return a.backup(cmd.Context(), opts)
 	})
 	cmd.Flags().StringVar(&opts.dataDir, "data-dir", "",
 		"data directory of a stopped controller, instead of a running controller")
-	cmd.Flags().BoolVar(&opts.replace, "force", false, "replace an existing FILE")
+	cmd.Flags().BoolVar(&opts.replaceFile, "force", false, "replace an existing FILE")
 	return cmd
 }
 
-func (a *backupAsker) backup(ctx context.Context, opts backupOptions) (err error) {
+func (a *backupCommandRun) backup(ctx context.Context, opts backupOptions) (err error) {
 	stream, size, err := a.openBackup(ctx, opts.dataDir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stream.Close()) }()
-	src := &progress{from: stream, total: size, to: a.Err, next: time.Now().Add(progressEvery)}
-	if opts.file == "-" {
+	src := &progressReader{src: stream, totalBytes: size, w: a.Err, printAt: time.Now().Add(progressEvery)}
+	if opts.outputFile == "-" {
 		return a.pipe(src)
 	}
 	existing := backup.Keep
-	if opts.replace {
+	if opts.replaceFile {
 		existing = backup.Replace
 	}
-	sum, err := backup.Write(opts.file, src, existing)
+	sum, err := backup.Write(opts.outputFile, src, existing)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s already exists; choose another name, or replace it with --force", opts.file)
+		return fmt.Errorf("%s already exists; choose another name, or replace it with --force", opts.outputFile)
 	}
 	if err != nil {
 		return err
 	}
-	return a.showBackup(a.Out, opts.file, sum)
+	return a.showBackup(a.Out, opts.outputFile, sum)
 }
 
 // pipe writes the stream to the standard output and everything else to standard error.
-func (a *backupAsker) pipe(src io.Reader) error {
+func (a *backupCommandRun) pipe(src io.Reader) error {
 	sum := backup.NewSum()
 	if _, err := io.Copy(io.MultiWriter(a.Out, sum), src); err != nil {
 		return fmt.Errorf("write the backup: %w", err)
@@ -95,7 +95,7 @@ func (a *backupAsker) pipe(src io.Reader) error {
 	return a.showBackup(a.Err, "-", sum)
 }
 
-func (a *backupAsker) showBackup(w io.Writer, file string, sum *backup.ChecksumWriter) error {
+func (a *backupCommandRun) showBackup(w io.Writer, file string, sum *backup.ChecksumWriter) error {
 	out := struct {
 		File   string `json:"file"`
 		Bytes  int64  `json:"bytes"`
@@ -109,7 +109,7 @@ func (a *backupAsker) showBackup(w io.Writer, file string, sum *backup.ChecksumW
 }
 
 // openBackup begins a backup of a running controller, or of a data directory.
-func (a *backupAsker) openBackup(ctx context.Context, dataDir string) (io.ReadCloser, int64, error) {
+func (a *backupCommandRun) openBackup(ctx context.Context, dataDir string) (io.ReadCloser, int64, error) {
 	if dataDir == "" {
 		stream, err := a.API.Backup(ctx)
 		if err != nil {
@@ -117,7 +117,7 @@ func (a *backupAsker) openBackup(ctx context.Context, dataDir string) (io.ReadCl
 		}
 		return stream, max(stream.Size, 0), nil
 	}
-	dir := storeDir(dataDir)
+	dir := storeDirIn(dataDir)
 	if _, err := os.Stat(filepath.Join(dir, etcd.Subdir)); err != nil {
 		return nil, 0, fmt.Errorf("%s is not the data directory of a controller with an embedded store: %w", dataDir,
 			err)
@@ -130,36 +130,36 @@ func (a *backupAsker) openBackup(ctx context.Context, dataDir string) (io.ReadCl
 	if err != nil {
 		return nil, 0, errors.Join(err, b.Close())
 	}
-	return &offline{stream, b}, size, nil
+	return &offlineBackup{stream, b}, size, nil
 }
 
-// offline is a backup of a store that is opened for it only.
-type offline struct {
+// offlineBackup is a backup of a store that is opened for it only.
+type offlineBackup struct {
 	io.ReadCloser
 	store *etcd.Backend
 }
 
 // Close implements io.Closer.
-func (o *offline) Close() error { return errors.Join(o.ReadCloser.Close(), o.store.Close()) }
+func (o *offlineBackup) Close() error { return errors.Join(o.ReadCloser.Close(), o.store.Close()) }
 
 // progressEvery is the interval between progress lines of a long backup.
 const progressEvery = 5 * time.Second
 
-// progress is a reader that periodically prints how many bytes it has read.
-type progress struct {
-	from        io.Reader
-	done, total int64
-	to          io.Writer
-	next        time.Time
+// progressReader is a reader that periodically prints how many bytes it has read.
+type progressReader struct {
+	src                   io.Reader
+	readBytes, totalBytes int64
+	w                     io.Writer
+	printAt               time.Time
 }
 
 // Read implements io.Reader.
-func (p *progress) Read(b []byte) (int, error) {
-	n, err := p.from.Read(b)
-	p.done += int64(n)
-	if now := time.Now(); now.After(p.next) {
-		p.next = now.Add(progressEvery)
-		_, _ = fmt.Fprintf(p.to, "%s of about %s\n", bytesize.Format(p.done), bytesize.Format(p.total))
+func (p *progressReader) Read(b []byte) (int, error) {
+	n, err := p.src.Read(b)
+	p.readBytes += int64(n)
+	if now := time.Now(); now.After(p.printAt) {
+		p.printAt = now.Add(progressEvery)
+		_, _ = fmt.Fprintf(p.w, "%s of about %s\n", bytesize.Format(p.readBytes), bytesize.Format(p.totalBytes))
 	}
 	return n, err
 }

@@ -13,18 +13,18 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// errNotAsked is the cause of a failure that an open breaker returns without a call.
-var errNotAsked = errors.New("not retried yet after a recent failure")
+// errBreakerOpen is the cause of a failure that an open breaker returns without a call.
+var errBreakerOpen = errors.New("not retried yet after a recent failure")
 
-// breakerRetry is how long a breaker stays open until one call tries again.
-const breakerRetry = 2 * time.Second
+// breakerRetryInterval is how long a breaker stays open until one call tries again.
+const breakerRetryInterval = 2 * time.Second
 
 // breaker keeps callers from waiting, one after the other, for a service that does not answer:
-// after such a failure one call per breakerRetry is made, the others fail immediately. The zero
+// after such a failure one call per breakerRetryInterval is made, the others fail immediately. The zero
 // value is ready.
 type breaker struct {
-	mu    sync.Mutex
-	retry time.Time // when the next call is made; zero: all are
+	mu      sync.Mutex
+	retryAt time.Time // when the next call is made; zero: all are
 }
 
 // allows reports whether a call is to be made.
@@ -32,12 +32,12 @@ func (b *breaker) allows(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.retry.IsZero():
+	case b.retryAt.IsZero():
 		return true
-	case now.Before(b.retry):
+	case now.Before(b.retryAt):
 		return false
 	default:
-		b.retry = now.Add(breakerRetry)
+		b.retryAt = now.Add(breakerRetryInterval)
 		return true
 	}
 }
@@ -48,9 +48,9 @@ func (b *breaker) record(ctx context.Context, err error) {
 	defer b.mu.Unlock()
 	switch {
 	case farm.CodeOf(err) == farm.CodeUnavailable:
-		b.retry = time.Now().Add(breakerRetry)
+		b.retryAt = time.Now().Add(breakerRetryInterval)
 	case ctx.Err() == nil:
-		b.retry = time.Time{}
+		b.retryAt = time.Time{}
 	}
 }
 
@@ -63,19 +63,19 @@ const (
 // rightsCache caches the registry's last responses about rights of callers, for use while it does not
 // answer. The zero value is ready.
 type rightsCache struct {
-	mu   sync.Mutex
-	said map[string]rightsEntry
+	mu      sync.Mutex
+	entries map[string]rightsEntry
 }
 
 type rightsEntry struct {
-	rights *api.CallerRights
-	at     time.Time
+	rights   *api.CallerRights
+	cachedAt time.Time
 }
 
 // rightsKey distinguishes callers by everything that their rights depend on: the identity sent to
 // the registry.
 func rightsKey(c rest.Caller, template string) string {
-	who := c.Named()
+	who := c.ForwardedUser()
 	groups := slices.Sorted(slices.Values(who.Groups))
 	return strings.Join([]string{
 		template, string(who.Method), who.KeyID, who.Name, strings.Join(groups, "\x00"), "\x00",
@@ -85,10 +85,10 @@ func rightsKey(c rest.Caller, template string) string {
 func (l *rightsCache) put(c rest.Caller, template string, rights *api.CallerRights) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.said == nil || len(l.said) >= rightsMost {
-		l.said = map[string]rightsEntry{}
+	if l.entries == nil || len(l.entries) >= rightsMost {
+		l.entries = map[string]rightsEntry{}
 	}
-	l.said[rightsKey(c, template)] = rightsEntry{rights, time.Now()}
+	l.entries[rightsKey(c, template)] = rightsEntry{rights, time.Now()}
 }
 
 // get returns the last response about a caller and a template, or about the caller where resource
@@ -97,8 +97,8 @@ func (l *rightsCache) get(c rest.Caller, template string) (*api.CallerRights, bo
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, about := range []string{template, ""} {
-		s, ok := l.said[rightsKey(c, about)]
-		if ok && time.Since(s.at) < rightsAge && (about == template || !s.rights.Managed) {
+		s, ok := l.entries[rightsKey(c, about)]
+		if ok && time.Since(s.cachedAt) < rightsAge && (about == template || !s.rights.Managed) {
 			return s.rights, true
 		}
 	}

@@ -65,14 +65,14 @@ func TestStartsDoNotQueueForARegistryThatIsAway(t *testing.T) {
 		reg.set(true)
 		for range 1000 {
 			if took, err := look(); took != 0 || farm.CodeOf(err) != farm.CodeUnavailable ||
-				!errors.Is(err, errNotAsked) {
+				!errors.Is(err, errBreakerOpen) {
 				t.Fatalf("after %s: %v", took, err)
 			}
 		}
 		if asked := reg.set(false); asked != 0 {
-			t.Errorf("it was asked %d times within %s", asked, breakerRetry)
+			t.Errorf("it was asked %d times within %s", asked, breakerRetryInterval)
 		}
-		time.Sleep(breakerRetry)
+		time.Sleep(breakerRetryInterval)
 		for range 2 {
 			if took, err := look(); took != 0 || err != nil {
 				t.Errorf("back, after %s: %v", took, err)
@@ -106,11 +106,11 @@ func TestLastRights(t *testing.T) {
 		}
 		program := ann
 		for i := range 2 * rightsMost { // the registry is asked for the key alone, whomever its program names
-			program.For = &auth.Identity{Name: fmt.Sprint(i), Method: auth.ByLocal}
+			program.ActsFor = &auth.Identity{Name: fmt.Sprint(i), Method: auth.ByLocal}
 			l.put(program, "t", managed)
 		}
-		if len(l.said) != 1 {
-			t.Errorf("%d names of one caller are remembered", len(l.said))
+		if len(l.entries) != 1 {
+			t.Errorf("%d names of one caller are remembered", len(l.entries))
 		}
 		l.put(ann, "", managed)
 		if _, ok := l.get(ann, "u"); ok {

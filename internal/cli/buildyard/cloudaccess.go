@@ -13,7 +13,7 @@ import (
 // openAccess creates the access of the controller, and of a registry in the same process: they
 // share API keys, used nonces and the session signing keys.
 func (s *ControllerService) openAccess(ctx context.Context, records *authstore.Tables) error {
-	s.passes = s.remoteNodeTokens()
+	s.registryTokens = s.remoteRegistryTokens()
 	if !s.settings.Bool(config.EnableAuth) {
 		return nil
 	}
@@ -21,12 +21,12 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	if err != nil {
 		return err
 	}
-	s.openTrail()
-	keys := auth.NewKeys(stores.Keys())
-	s.jobs = stores.Jobs(keys)
-	o := accessOptions{Settings: s.settings, Tier: s.license.Tier, Edge: s.edge}
+	s.openAuditTrail()
+	keys := auth.NewAPIKeys(stores.Keys())
+	s.leaderJobs = stores.Jobs(keys)
+	o := accessOptions{Settings: s.settings, Tier: s.license.Tier, PortTLS: s.apiTLS}
 	if len(s.settings.List(config.EtcdEndpoints)) > 0 {
-		o.Fresh = stores.WaitConsistent
+		o.WaitConsistent = stores.WaitConsistent
 	}
 	service := func(name farm.Service) accessStores {
 		return accessStores{
@@ -34,30 +34,30 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 			Signer: stores.Signer(),
 		}
 	}
-	o.Service, o.Authorization, o.Logger = farm.ServiceController, s.settings.Bool(config.ControllerAuthorization),
+	o.Service, o.EnforcePermissions, o.Logger = farm.ServiceController, s.settings.Bool(config.ControllerAuthorization),
 		s.log
-	o.Stores, o.Auditor = service(o.Service), auditor(s.trail, o.Service)
-	o.Show = logIn
+	o.Stores, o.Auditor = service(o.Service), auditor(s.auditTrail, o.Service)
+	o.ShowLogin = showPortalLogin
 	if s.access, err = openAccess(o); err != nil || s.registry == nil { //nolint:contextcheck // requests have their own contexts
 		return err
 	}
-	s.passes = auth.NewNodeTokens(stores.Signer(), keys)
-	o.Show = nil // the registry has no portal
-	o.Passes = s.passes
-	o.Service, o.Authorization, o.Logger = farm.ServiceRegistry, s.settings.Bool(config.RegistryAuthorization),
+	s.registryTokens = auth.NewRegistryTokens(stores.Signer(), keys)
+	o.ShowLogin = nil // the registry has no portal
+	o.RegistryTokens = s.registryTokens
+	o.Service, o.EnforcePermissions, o.Logger = farm.ServiceRegistry, s.settings.Bool(config.RegistryAuthorization),
 		s.registry.log
-	o.Stores, o.Auditor = service(o.Service), auditor(s.trail, o.Service)
-	o.Jobs = []periodic.Job{endGrants(s.registry.core, o.Stores.Grants)}
+	o.Stores, o.Auditor = service(o.Service), auditor(s.auditTrail, o.Service)
+	o.Jobs = []periodic.Job{pruneGrants(s.registry.registry, o.Stores.Grants)}
 	s.registry.access, err = openAccess(o) //nolint:contextcheck // as above
 	return err
 }
 
-// remoteNodeTokens returns the issuer of node tokens for a remote registry with the same root token; nil
+// remoteRegistryTokens returns the issuer of node tokens for a remote registry with the same root token; nil
 // where the controller authenticates with an API key, since nodes then need one as well.
-func (s *ControllerService) remoteNodeTokens() *auth.NodeTokens {
+func (s *ControllerService) remoteRegistryTokens() *auth.RegistryTokens {
 	token := s.settings.String(config.AuthRootToken)
 	if s.registry != nil || token == "" || s.settings.String(config.APIKeyID) != "" {
 		return nil
 	}
-	return auth.NewDerivedNodeTokens(auth.NewSecret(token), nil)
+	return auth.NewDerivedRegistryTokens(auth.NewSecret(token), nil)
 }

@@ -47,25 +47,25 @@ type ControllerService struct {
 	WithRegistry bool      // run a registry too, regardless of the settings
 
 	metricsPort
-	settings *config.Values
-	output   *logOutput
-	log      *slog.Logger
-	edge     *portTLS
-	listener *listener
-	queue    *nodePort // nil: no separate node interface
-	registry *RegistryService
-	upstream *upstream
-	access   *access
-	trail    *rest.AuditTrail // nil without authentication or without an event log
-	jobs     []periodic.Job   // that only the reconciling replica runs
-	passes   *auth.NodeTokens // of nodes, for the registry; nil: none can be issued
-	backend  *etcd.Backend
-	store    *store.Store
-	core     *controller.Controller
-	license  *license.File
-	packages *release.Repository
-	meter    *rest.Meter   // nil: requests are not counted
-	refusals chan struct{} // receives a value for each refused caller, unless it is full
+	settings         *config.Values
+	logOutput        *logOutput
+	log              *slog.Logger
+	apiTLS           *portTLS
+	listener         *listener
+	nodePort         *nodePort // nil: no separate node interface
+	registry         *RegistryService
+	registryUpstream *upstream
+	access           *access
+	auditTrail       *rest.AuditTrail     // nil without authentication or without an event log
+	leaderJobs       []periodic.Job       // that only the reconciling replica runs
+	registryTokens   *auth.RegistryTokens // of nodes, for the registry; nil: none can be issued
+	backend          *etcd.Backend
+	store            *store.Store
+	controller       *controller.Controller
+	license          *license.File
+	agentPackages    *release.Repository
+	requestMeter     *rest.Meter   // nil: requests are not counted
+	authRefusals     chan struct{} // receives a value for each refused caller, unless it is full
 }
 
 // ParseFlags reads the settings from flags, environment and file.
@@ -86,10 +86,10 @@ func (s *ControllerService) ParseFlags(src config.Sources) error {
 	if err := checkStandalone(s.settings); err != nil {
 		return err
 	}
-	if s.output, err = openLog(s.Stderr, s.settings); err != nil {
+	if s.logOutput, err = openLog(s.Stderr, s.settings); err != nil {
 		return err
 	}
-	s.log, err = s.output.logger(s.settings.String(config.LogLevel), "controller")
+	s.log, err = s.logOutput.logger(s.settings.String(config.LogLevel), "controller")
 	return err
 }
 
@@ -120,28 +120,28 @@ func (s *ControllerService) Open(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if s.edge, err = openPortTLS(apiEdge, s.settings, s.log); err != nil {
+	if s.apiTLS, err = openPortTLS(apiEdge, s.settings, s.log); err != nil {
 		return err
 	}
 	if s.listener, err = listen(ctx, "the controller", s.settings.String(config.ListenAddr), s.log); err != nil {
 		return err
 	}
-	s.listener.enableTLS(s.edge)
-	s.listener.protect(s.settings, s.log)
-	s.listener.shield.CrossOrigin = s.settings.Bool(config.AllowCORS)
-	if s.queue, err = openNodePort(ctx, s.settings, s.log); err != nil {
+	s.listener.enableTLS(s.apiTLS)
+	s.listener.enableProtection(s.settings, s.log)
+	s.listener.hostCheck.CrossOrigin = s.settings.Bool(config.AllowCORS)
+	if s.nodePort, err = openNodePort(ctx, s.settings, s.log); err != nil {
 		return err
 	}
 	if s.WithRegistry || s.settings.Bool(config.RunRegistry) {
-		s.registry = &RegistryService{Stderr: s.Stderr, edge: s.edge}
-		if err := s.registry.configureEmbedded(s.settings, s.output); err != nil {
+		s.registry = &RegistryService{Stderr: s.Stderr, registryTLS: s.apiTLS}
+		if err := s.registry.configureEmbedded(s.settings, s.logOutput); err != nil {
 			return err
 		}
 		if err := s.registry.Open(ctx); err != nil {
 			return err
 		}
 	}
-	tables, records := record.NewTables(controllerrest.Element), authstore.NewTables()
+	tables, records := record.NewTables(controllerrest.InstanceJSON), authstore.NewTables()
 	if err := s.openStore(ctx, tables, records); err != nil {
 		return err
 	}
@@ -159,17 +159,17 @@ func (s *ControllerService) openMetrics(ctx context.Context) error {
 	if !wantsMetrics(s.settings) {
 		return nil
 	}
-	s.refusals = make(chan struct{}, often)
-	s.meter = rest.NewMeter("controller", s.refusals)
-	meters := []*rest.Meter{s.meter}
+	s.authRefusals = make(chan struct{}, often)
+	s.requestMeter = rest.NewMeter("controller", s.authRefusals)
+	meters := []*rest.Meter{s.requestMeter}
 	families := [][]metric.Family{
-		obs.ProgramFamilies("controller", time.Now()), s.core.Families(), s.store.Families(),
-		logs.Families(s.output.shippers), s.diskFamilies(),
+		obs.ProgramFamilies("controller", time.Now()), s.controller.Families(), s.store.Families(),
+		logs.Families(s.logOutput.runningShippers), s.diskFamilies(),
 	}
 	if s.registry != nil {
-		s.registry.meter = rest.NewMeter("registry", s.refusals)
-		meters = append(meters, s.registry.meter)
-		families = append(families, s.registry.core.Families()) //nolint:contextcheck // they are collected as long as the process runs
+		s.registry.requestMeter = rest.NewMeter("registry", s.authRefusals)
+		meters = append(meters, s.registry.requestMeter)
+		families = append(families, s.registry.registry.Families()) //nolint:contextcheck // they are collected as long as the process runs
 	}
 	return s.open(ctx, s.settings, s.log, append(families, rest.Families(meters...))...)
 }
@@ -185,7 +185,7 @@ func (s *ControllerService) openStore(ctx context.Context, tables *record.Tables
 		s.backend, err = etcd.External(ctx, etcd.ExternalOptions{Endpoints: endpoints, Logger: s.log})
 	} else {
 		replica = "embedded" // a single process, across restarts
-		s.backend, err = etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: storeDir(dir), Logger: s.log})
+		s.backend, err = etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: storeDirIn(dir), Logger: s.log})
 	}
 	if err != nil {
 		return s.withRemedy(err)
@@ -203,8 +203,9 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 	}
 	var err error
 	if s.hasOwnRegistry() {
-		s.upstream = localUpstream(s.registry.inner, s.log)
-	} else if s.upstream, err = openUpstream(local, s.registry != nil && local == s.registry.localURL(), s.settings,
+		s.registryUpstream = localUpstream(s.registry.pipe, s.log)
+	} else if s.registryUpstream, err = openUpstream(local, s.registry != nil && local == s.registry.localURL(),
+		s.settings,
 		s.log); err != nil {
 		return err
 	}
@@ -212,19 +213,19 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 	if err != nil {
 		return err
 	}
-	if err := s.output.writeRemote(s.upstream); err != nil {
+	if err := s.logOutput.writeRemote(s.registryUpstream); err != nil {
 		return err
 	}
 	macs, err := s.macRange()
 	if err != nil {
 		return err
 	}
-	events, err := s.events()
+	events, err := s.eventOptions()
 	if err != nil {
 		return err
 	}
-	s.packages = release.NewRepository(packagesDir(s.settings), s.log)
-	s.core, err = controller.New(ctx, s.store, tables, controller.Options{
+	s.agentPackages = release.NewRepository(packagesDir(s.settings), s.log)
+	s.controller, err = controller.New(ctx, s.store, tables, controller.Options{
 		Events:   events,
 		Registry: shelf, RegistryAddress: address,
 		PushRegistry: strings.TrimSuffix(s.settings.String(config.PushRegistry), "/"),
@@ -238,7 +239,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 			ScriptsSize:     s.settings.Size(config.MaxScriptsSize),
 			IdempotencyKeys: s.settings.Int(config.MaxIdempotencyKeys),
 		},
-		KeepTerminated:  keepTerminated(s.settings.Duration(config.InstanceTimeOut)),
+		KeepTerminated:  historyRetention(s.settings.Duration(config.InstanceTimeOut)),
 		NodeTimeout:     s.settings.Duration(config.NodeActiveTimeout),
 		InstanceTimeout: s.settings.Duration(config.InstanceActiveTimeout),
 		StartTimeout:    s.settings.Duration(config.StartTimeout),
@@ -246,17 +247,18 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 		PushTimeout:     s.settings.Duration(config.PushTimeout),
 		UnknownReports:  s.settings.Int(config.UnknownVMThreshold),
 		Logger:          s.log, Version: obs.FullVersion(),
-		PauseRegistry: shelf.Pause, Rights: rightsOf(s.access, shelf), Files: shelf, Permits: permitsOf(s.access),
+		PauseRegistry: shelf.Pause, Rights: rightsQueryOf(s.access, shelf), Files: shelf,
+		Permits:    placementPolicyOf(s.access),
 		License:    s.license,
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
 		CentralLog: s.settings.Bool(config.CentralLogging), DistributeAtOnce: s.settings.Int(config.DistributeAtOnce),
-		Packages: s.packages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
-		Chores: s.jobs, Alarms: []alarms.Source{s.exposureAlarms, s.diskAlarms},
+		Packages: s.agentPackages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
+		Chores: s.leaderJobs, Alarms: []alarms.Source{s.exposureAlarms, s.diskAlarms},
 	})
 	if err != nil {
 		return err
 	}
-	return writeToken(s.settings.String(config.DataDir), s.core.Nodes.JoinToken())
+	return writeToken(s.settings.String(config.DataDir), s.controller.Nodes.JoinToken())
 }
 
 // macRange returns the range of managed MAC addresses, whose form was checked.
@@ -271,8 +273,8 @@ func (s *ControllerService) macRange() (farm.MACRange, error) {
 	return farm.ParseMACRange(text)
 }
 
-// pausable is a registry as the controller calls it, with what maintenance mode needs.
-type pausable interface {
+// registryAPI is a registry as the controller calls it, with what maintenance mode needs.
+type registryAPI interface {
 	controller.Registry
 	nodescans.FileStore
 	Pause(ctx context.Context, length time.Duration) error
@@ -286,15 +288,15 @@ func (s *ControllerService) hasOwnRegistry() bool {
 
 // ownRegistry returns the registry of the controller: the one in this process, unless another address is
 // set.
-func (s *ControllerService) ownRegistry() (pausable, error) {
+func (s *ControllerService) ownRegistry() (registryAPI, error) {
 	if s.hasOwnRegistry() {
-		return localRegistry{reg: s.registry.core, rules: s.registry.access.Rules}, nil
+		return localRegistry{registry: s.registry.registry, currentRules: s.registry.access.Rules}, nil
 	}
-	client, err := s.upstream.client()
+	client, err := s.registryUpstream.client()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", config.Registry, err)
 	}
-	return &registryCalls{client: client, address: s.upstream.address}, nil
+	return &registryCalls{client: client, address: s.registryUpstream.address}, nil
 }
 
 // registryAddresses returns the registry's address for nodes and clients, and the
@@ -323,15 +325,15 @@ func (s *ControllerService) RegistryURL() string {
 	if s.hasOwnRegistry() {
 		return s.registry.URL()
 	}
-	return s.upstream.address
+	return s.registryUpstream.address
 }
 
 // JoinToken returns the join token of nodes, after Open.
-func (s *ControllerService) JoinToken() string { return s.core.Nodes.JoinToken() }
+func (s *ControllerService) JoinToken() string { return s.controller.Nodes.JoinToken() }
 
 // Run serves until the context ends.
 func (s *ControllerService) Run(ctx context.Context) error {
-	defer s.output.start(ctx)()
+	defer s.logOutput.start(ctx)()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	handler, nodes, err := s.handlers() //nolint:contextcheck // requests have their own contexts
@@ -342,13 +344,13 @@ func (s *ControllerService) Run(ctx context.Context) error {
 		"metrics", s.MetricsURL(), "version", obs.FullVersion())
 	warnExposed(ctx, s.log, s.ExposedAddresses())
 	var wg sync.WaitGroup
-	wg.Go(func() { tuneGC(ctx, s.refusals) })
+	wg.Go(func() { tuneGC(ctx, s.authRefusals) })
 	wg.Go(func() { s.license.Run(ctx) })
-	wg.Go(func() { s.packages.Run(ctx) })
-	wg.Go(func() { s.edge.run(ctx) })
-	wg.Go(func() { s.access.run(ctx) })
-	if s.trail != nil {
-		wg.Go(func() { s.trail.Run(ctx) })
+	wg.Go(func() { s.agentPackages.Run(ctx) })
+	wg.Go(func() { s.apiTLS.run(ctx) })
+	wg.Go(func() { s.access.runJobs(ctx) })
+	if s.auditTrail != nil {
+		wg.Go(func() { s.auditTrail.Run(ctx) })
 	}
 	errs := make(chan error, 6)
 	start := func(run func(context.Context) error) {
@@ -357,23 +359,23 @@ func (s *ControllerService) Run(ctx context.Context) error {
 			cancel()
 		})
 	}
-	start(s.core.Run)
+	start(s.controller.Run)
 	start(s.run)
 	start(s.awaitRestart)
 	if dir := s.settings.String(config.BackupDir); dir != "" {
-		start(s.backups(dir).Run)
+		start(s.periodicBackups(dir).Run)
 	}
 	start(func(ctx context.Context) error {
 		return s.listener.serve(ctx, handler, s.settings.Duration(config.GracefulShutdown))
 	})
-	if s.queue != nil {
-		start(func(ctx context.Context) error { return s.queue.run(ctx, nodes, s.settings) })
+	if s.nodePort != nil {
+		start(func(ctx context.Context) error { return s.nodePort.run(ctx, nodes, s.settings) })
 	}
 	if s.registry != nil {
 		start(s.registry.Run)
 	}
 	wg.Wait()
-	flush(ctx, s.trail, s.log)
+	flushAuditTrail(ctx, s.auditTrail, s.log)
 	close(errs)
 	for err := range errs {
 		if err != nil && !errors.Is(err, context.Canceled) {
@@ -403,41 +405,42 @@ func (s *ControllerService) handlers() (all, nodes http.Handler, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.queue != nil {
-		nodes, err = s.queue.handler(o, s.access)
+	if s.nodePort != nil {
+		nodes, err = s.nodePort.handler(o, s.access)
 	}
 	all = controllerrest.Handler(o)
 	if s.settings.Bool(config.AllowCORS) {
-		all = rest.CrossOrigin(all)
+		all = rest.AllowCrossOrigin(all)
 	}
 	return s.withPortal(all), nodes, err
 }
 
 // restOptions are those of the controller's routes.
 func (s *ControllerService) restOptions() (controllerrest.Options, error) {
-	upstream, err := s.upstream.transport()
+	upstream, err := s.registryUpstream.transport()
 	if err != nil {
 		return controllerrest.Options{}, err
 	}
 	o := controllerrest.Options{
-		Controller: s.core, VMNamePrefix: s.settings.String(config.VMNamePrefix),
-		RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log, Meter: s.meter,
-		Registry: s.upstream.address, ToRegistry: upstream, Packages: s.packages, Guard: s.access.Guard(),
-		Auth: s.access.Routes(), Backup: s.store.Snapshot,
+		Controller: s.controller, VMNamePrefix: s.settings.String(config.VMNamePrefix),
+		RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log, Meter: s.requestMeter,
+		RegistryAddress: s.registryUpstream.address, RegistryTransport: upstream, Packages: s.agentPackages,
+		Guard:      s.access.Guard(),
+		AuthRoutes: s.access.Routes(), Backup: s.store.Snapshot,
 		Watches:    rest.NewConcurrencyLimit("watches", config.MaxWatches, s.settings.Int(config.MaxWatches)),
 		LogStreams: rest.NewConcurrencyLimit("log streams", config.MaxLogStreams, s.settings.Int(config.MaxLogStreams)),
 		Consoles:   rest.NewConcurrencyLimit("consoles", "", console.MaxOpen),
 	}
-	if s.passes != nil {
-		o.Passes = func(node *farm.Node, scope auth.NodeScope) (string, time.Duration) {
-			return s.passes.Open(node.ID, node.KeyID, scope)
+	if s.registryTokens != nil {
+		o.IssueRegistryToken = func(node *farm.Node, scope auth.NodeScope) (string, time.Duration) {
+			return s.registryTokens.Issue(node.ID, node.KeyID, scope)
 		}
 	}
 	return o, nil
 }
 
-// backups takes periodic backups into a directory.
-func (s *ControllerService) backups(dir string) backup.Periodic {
+// periodicBackups takes periodic backups into a directory.
+func (s *ControllerService) periodicBackups(dir string) backup.Periodic {
 	return backup.Periodic{
 		Dir: dir, Every: s.settings.Duration(config.BackupEvery), Keep: s.settings.Int(config.BackupKeep),
 		Logger: s.log,
@@ -463,12 +466,12 @@ func (s *ControllerService) Close() error {
 	if s.listener != nil {
 		_ = s.listener.close() // closed already when Run served it
 	}
-	s.queue.close()
-	return errors.Join(append(errs, s.close(), s.output.close())...)
+	s.nodePort.close()
+	return errors.Join(append(errs, s.close(), s.logOutput.close())...)
 }
 
-// storeDir is where a data directory has the embedded store.
-func storeDir(dataDir string) string { return filepath.Join(dataDir, "store") }
+// storeDirIn is where a data directory has the embedded store.
+func storeDirIn(dataDir string) string { return filepath.Join(dataDir, "store") }
 
 // tokenFile keeps the join token for the operator on the controller's machine.
 const tokenFile = "join-token"
@@ -484,8 +487,8 @@ func writeToken(dir, token string) error {
 	return nil
 }
 
-// keepTerminated converts the setting to the option, where 0 means that nothing is kept.
-func keepTerminated(setting time.Duration) time.Duration {
+// historyRetention converts the setting to the option, where 0 means that nothing is kept.
+func historyRetention(setting time.Duration) time.Duration {
 	if setting == 0 {
 		return -1
 	}

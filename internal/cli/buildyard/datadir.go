@@ -38,9 +38,9 @@ func openDataDir(dir string) error {
 		config.DataDir, dir, info.Mode().Perm(), dir)
 }
 
-// withInitSettings adds the settings that init created in the data directory, which apply where the
+// addInitSettings adds the settings that init created in the data directory, which apply where the
 // configuration file has no value.
-func withInitSettings(table config.Table, src config.Sources) (config.Sources, error) {
+func addInitSettings(table config.Table, src config.Sources) (config.Sources, error) {
 	if !table.Has(config.DataDir) {
 		return src, nil
 	}
@@ -56,7 +56,7 @@ func withInitSettings(table config.Table, src config.Sources) (config.Sources, e
 		return src, err
 	}
 	less := maps.Clone(made)
-	maps.Copy(less, src.Less)
-	src.Less = less
+	maps.Copy(less, src.FileDefaults)
+	src.FileDefaults = less
 	return src, nil
 }

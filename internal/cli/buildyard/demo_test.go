@@ -61,7 +61,7 @@ func TestDemoEndsTheInstancesOfItsUser(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- DemoOptions{Driver: "sim", Dir: dir, Out: out, Err: out}.run(ctx) }()
+	go func() { done <- DemoOptions{Driver: "sim", DataDir: dir, Out: out, Err: out}.run(ctx) }()
 	select {
 	case <-invited:
 	case err := <-done:
@@ -107,7 +107,8 @@ func startMine(t *testing.T, invitation, dir string) {
 // leaves nothing.
 func TestDemoOnce(t *testing.T) {
 	dir, out := t.TempDir(), new(watched)
-	if err := (DemoOptions{Driver: "sim", Once: true, Dir: dir, Out: out, Err: out}).run(t.Context()); err != nil {
+	if err := (DemoOptions{Driver: "sim", ExitWhenDone: true, DataDir: dir, Out: out, Err: out}).run(
+		t.Context()); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
 	var steps []string
@@ -133,7 +134,7 @@ func TestDemoOnce(t *testing.T) {
 // TestNodeLog: only what is worth a look is passed on.
 func TestNodeLog(t *testing.T) {
 	var out bytes.Buffer
-	l := &nodeLog{out: &out}
+	l := &nodeLog{w: &out}
 	if got := l.savePause(); got != "" {
 		t.Errorf("before a save: %q", got)
 	}
@@ -162,7 +163,7 @@ func TestDemoEndsItsOwnInstance(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			out := &watched{want: fmt.Sprintf("ok %-9s", step), seen: cancel}
-			if err := (DemoOptions{Driver: "sim", Dir: dir, Out: out, Err: out}).run(ctx); err == nil {
+			if err := (DemoOptions{Driver: "sim", DataDir: dir, Out: out, Err: out}).run(ctx); err == nil {
 				t.Errorf("a demo that was broken off at %s says that all is well:\n%s", step, out)
 			}
 			noVMs(t, dir)

@@ -14,7 +14,7 @@ import (
 // demoRun is an instance that was started.
 type demoRun struct {
 	api.Instance
-	ready time.Duration // from the start of its VM until it was seen to be Started
+	startDuration time.Duration // from the start of its VM until it was seen to be Started
 }
 
 // startInstance starts an instance with a script and shows the script's output.
@@ -23,58 +23,58 @@ func (d *demo) startInstance(ctx context.Context) (err error) {
 	if d.Driver == "sim" {
 		script = "echo nonce " + d.nonce + "\n"
 	}
-	if d.source, err = d.begin(ctx, "v1", script); err != nil {
+	if d.savedRun, err = d.startAndWait(ctx, "v1", script); err != nil {
 		return err
 	}
 	if d.Driver == "sim" {
-		d.ok("instance", "%s is Started (simulated, without a QEMU process)", d.source.InstanceID)
+		d.printStep("instance", "%s is Started (simulated, without a QEMU process)", d.savedRun.InstanceID)
 	} else {
-		d.ok("instance", "%s is Started: QEMU pid %d, accelerator %s", d.source.InstanceID, d.pid,
+		d.printStep("instance", "%s is Started: QEMU pid %d, accelerator %s", d.savedRun.InstanceID, d.hypervisorPID,
 			d.node.Host.Accelerator)
 	}
-	said, err := d.scripted(ctx, d.source.InstanceID)
+	said, err := d.awaitScript(ctx, d.savedRun.InstanceID)
 	if err != nil {
 		return err
 	}
 	if !strings.Contains(said, d.nonce) {
 		return fmt.Errorf("script output %q lacks the nonce of this run", said)
 	}
-	d.ok("script", "%s", said)
-	return d.showLogin(ctx, d.source.Instance)
+	d.printStep("script", "%s", said)
+	return d.showLogin(ctx, d.savedRun.Instance)
 }
 
-// begin starts an instance of a version with a monitored script, and waits until it is
+// startAndWait starts an instance of a version with a monitored script, and waits until it is
 // Started.
-func (d *demo) begin(ctx context.Context, tag, script string) (run demoRun, err error) {
-	ids, err := d.api.Start(ctx, client.StartRequest{
-		TemplateID: d.template, Tag: tag, Name: "demo", ScriptMonitoring: true, StartupScript: []byte(script),
+func (d *demo) startAndWait(ctx context.Context, tag, script string) (run demoRun, err error) {
+	ids, err := d.controllerClient.Start(ctx, client.StartRequest{
+		TemplateID: d.templateID, Tag: tag, Name: "demo", ScriptMonitoring: true, StartupScript: []byte(script),
 	})
 	if err != nil {
 		return run, err
 	}
-	if run.Instance, err = d.started(ctx, ids[0]); err != nil {
+	if run.Instance, err = d.awaitStarted(ctx, ids[0]); err != nil {
 		return run, err
 	}
 	run.InstanceID = ids[0]
 	if run.VMInfo == nil {
 		return run, errors.New("the instance is Started without VM information")
 	}
-	run.ready = time.Since(run.VMInfo.StartDate)
-	d.pid, err = d.pidOf(ctx)
+	run.startDuration = time.Since(run.VMInfo.StartDate)
+	d.hypervisorPID, err = d.findHypervisorPID(ctx)
 	return run, err
 }
 
-func (d *demo) started(ctx context.Context, id string) (api.Instance, error) {
+func (d *demo) awaitStarted(ctx context.Context, id string) (api.Instance, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Minute, errors.New("waited 3m0s for the instance to start"))
 	defer cancel()
-	return d.api.WaitStarted(ctx, id, nil)
+	return d.controllerClient.WaitStarted(ctx, id, nil)
 }
 
-// scripted waits for the script's end and returns its output.
-func (d *demo) scripted(ctx context.Context, id string) (said string, err error) {
+// awaitScript waits for the script's end and returns its output.
+func (d *demo) awaitScript(ctx context.Context, id string) (said string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("waited 2m0s for the script to end"))
 	defer cancel()
-	result, err := d.api.WaitScript(ctx, id)
+	result, err := d.controllerClient.WaitScript(ctx, id)
 	if err != nil {
 		return "", err
 	}

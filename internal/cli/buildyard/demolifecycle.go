@@ -10,34 +10,35 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// play runs the services and the node around the steps. At the end it stops the instances first, then
+// runSteps runs the services and the node around the steps. At the end it stops the instances first, then
 // the node, then the services.
-func (d *demo) play(ctx context.Context) (err error) {
+func (d *demo) runSteps(ctx context.Context) (err error) {
 	if err := d.openServices(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.services.Close()) }()
-	stopServices := launch(ctx, d.services.Run)
+	defer func() { err = errors.Join(err, d.service.Close()) }()
+	stopServices := startBackground(ctx, d.service.Run)
 	defer func() { err = errors.Join(err, stopServices()) }()
-	if d.api, err = client.NewController(d.services.URL(), client.Options{}); err != nil {
+	if d.controllerClient, err = client.NewController(d.service.URL(), client.Options{}); err != nil {
 		return err
 	}
-	d.ok("services", "controller and portal %s, registry %s", d.services.URL(), d.services.RegistryURL())
+	d.printStep("services", "controller and portal %s, registry %s", d.service.URL(), d.service.RegistryURL())
 	if d.node, err = d.openNode(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.node.Close()) }()
-	stopNode := launch(ctx, d.node.Run)
-	defer func() { err = errors.Join(err, d.endAll(ctx, stopNode)) }()
+	stopNode := startBackground(ctx, d.node.Run)
+	defer func() { err = errors.Join(err, d.stopAll(ctx, stopNode)) }()
 	steps := []func(context.Context) error{
-		d.awaitNode, d.push, d.scan, d.startInstance, d.saveInstance, d.resumeInstance, d.endInstance,
+		d.awaitNode, d.pushGuest, d.scanTemplate, d.startInstance, d.saveInstance, d.resumeInstance,
+		d.terminateInstance,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	if d.Once {
+	if d.ExitWhenDone {
 		return nil
 	}
 	d.printNextSteps()
@@ -45,9 +46,9 @@ func (d *demo) play(ctx context.Context) (err error) {
 	return nil
 }
 
-// launch runs a part that outlives the context's end, until stop is called. Stop waits for the
+// startBackground runs a part that outlives the context's end, until stop is called. Stop waits for the
 // part's end and returns its error.
-func launch(ctx context.Context, run func(context.Context) error) (stop func() error) {
+func startBackground(ctx context.Context, run func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	go func() { done <- run(ctx) }()
@@ -60,54 +61,54 @@ func launch(ctx context.Context, run func(context.Context) error) (stop func() e
 	}
 }
 
-// endLimit bounds how long the instances may take to end.
-const endLimit = time.Minute
+// demoStopTimeout bounds how long the instances may take to end.
+const demoStopTimeout = time.Minute
 
-// endAll ends every instance, the user's too, and the node. It has a separate time limit, since the
+// stopAll ends every instance, the user's too, and the node. It has a separate time limit, since the
 // context of the demo has ended when the user interrupted it. A VM that does not end gracefully is
 // removed by the driver once the node has stopped.
-func (d *demo) endAll(ctx context.Context, stopNode func() error) error {
+func (d *demo) stopAll(ctx context.Context, stopNode func() error) error {
 	ctx = context.WithoutCancel(ctx)
-	orderly, cancel := context.WithTimeout(ctx, endLimit)
+	orderly, cancel := context.WithTimeout(ctx, demoStopTimeout)
 	defer cancel()
-	if err := d.endInstances(orderly); err != nil {
+	if err := d.terminateInstances(orderly); err != nil {
 		_, _ = fmt.Fprintf(d.Err, "the instances did not end (%v); removing their VMs\n", err)
 	}
 	err := stopNode()
-	sweep, cancel := context.WithTimeout(ctx, endLimit)
+	sweep, cancel := context.WithTimeout(ctx, demoStopTimeout)
 	defer cancel()
 	return errors.Join(err, d.removeVMs(sweep))
 }
 
-// endInstances terminates every instance and waits until no VM is left. It lists the instances
+// terminateInstances terminates every instance and waits until no VM is left. It lists the instances
 // again each time, since a start may have been in progress.
-func (d *demo) endInstances(ctx context.Context) error {
+func (d *demo) terminateInstances(ctx context.Context) error {
 	asked := map[string]bool{}
-	return d.await(ctx, endLimit, "the instances to end", func() (bool, error) {
+	return d.pollUntil(ctx, demoStopTimeout, "the instances to end", func() (bool, error) {
 		living, err := d.activeInstances(ctx)
 		if err != nil {
 			return false, err
 		}
 		if len(asked) == 0 && len(living) > 0 {
-			_, _ = fmt.Fprintf(d.Out, "terminating %s\n", instances(len(living)))
+			_, _ = fmt.Fprintf(d.Out, "terminating %s\n", instanceCount(len(living)))
 		}
 		for _, id := range living {
 			if asked[id] {
 				continue
 			}
 			asked[id] = true
-			if err := d.api.Terminate(ctx, id); err != nil && !errors.Is(err, client.ErrNotFound) {
+			if err := d.controllerClient.Terminate(ctx, id); err != nil && !errors.Is(err, client.ErrNotFound) {
 				return false, err
 			}
 		}
-		left, err := d.vms(ctx)
+		left, err := d.countVMs(ctx)
 		return len(living) == 0 && left == 0, err
 	})
 }
 
 // activeInstances returns the ids of the instances that have not ended.
 func (d *demo) activeInstances(ctx context.Context) (ids []string, err error) {
-	list, err := d.api.Instances(ctx, client.ListOptions{})
+	list, err := d.controllerClient.Instances(ctx, client.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +120,7 @@ func (d *demo) activeInstances(ctx context.Context) (ids []string, err error) {
 	return ids, nil
 }
 
-func instances(n int) string {
+func instanceCount(n int) string {
 	if n == 1 {
 		return "1 instance"
 	}
@@ -149,13 +150,13 @@ The cloud keeps running: controller %[1]s, registry %[2]s. Try:
   curl -s %[1]s/api/v1/node
   curl -s %[1]s/api/v1/vm -d '{"vmid": "%[3]s", "name": "mine"}'
   curl -s %[1]s/api/v1/vm
-`, d.services.URL(), d.services.RegistryURL(), d.template)
+`, d.service.URL(), d.service.RegistryURL(), d.templateID)
 	if d.Driver != "sim" {
 		_, _ = fmt.Fprintf(d.Out, `
 When your VM is Started, the last response has the host_port of its guest_port 22:
 
   ssh -p <host_port> %s@127.0.0.1     (password %s)
-`, d.User, d.Password)
+`, d.GuestUser, d.GuestPassword)
 	}
 	_, _ = fmt.Fprint(d.Out,
 		"\nThe demo listens on loopback only, without authentication. \"buildyard init && buildyard up\" runs a cloud "+

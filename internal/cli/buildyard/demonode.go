@@ -22,26 +22,27 @@ func (d *demo) openNode(ctx context.Context) (*buildnode.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := datadir.At(filepath.Join(d.Dir, "node"))
+	dir, err := datadir.At(filepath.Join(d.DataDir, "node"))
 	if err != nil {
 		return nil, err
 	}
 	_, err = buildnode.Join(ctx, buildnode.JoinOptions{
-		Home: dir, Controller: d.services.URL(), Token: d.services.JoinToken(), Host: "127.0.0.1", Reserve: "64MB",
+		DataDir: dir, ControllerURL: d.service.URL(), Token: d.service.JoinToken(), Host: "127.0.0.1",
+		DiskReserve: "64MB",
 	})
 	if err != nil {
 		return nil, err
 	}
-	return buildnode.OpenNode(ctx, buildnode.NodeOptions{Home: dir, Driver: d.Driver, Logger: log})
+	return buildnode.OpenNode(ctx, buildnode.NodeOptions{DataDir: dir, Driver: d.Driver, Logger: log})
 }
 
 // nodeLog receives the node's log. It prints warnings, and reads the pause of the guest from the log
 // line of a save.
 type nodeLog struct {
-	out io.Writer
+	w io.Writer
 
-	mu    sync.Mutex     // guards the field below
-	pause *time.Duration // of the last save; nil when unknown
+	mu            sync.Mutex     // guards the field below
+	lastSavePause *time.Duration // of the last save; nil when unknown
 }
 
 // Write handles one line.
@@ -52,11 +53,11 @@ func (l *nodeLog) Write(line []byte) (int, error) {
 		Pause   *time.Duration `json:"pause"`
 	}
 	if err := json.Unmarshal(line, &said); err != nil || said.Level > slog.LevelInfo {
-		return l.out.Write(line)
+		return l.w.Write(line)
 	}
 	if said.Message == "VM saved" {
 		l.mu.Lock()
-		l.pause = said.Pause
+		l.lastSavePause = said.Pause
 		l.mu.Unlock()
 	}
 	return len(line), nil
@@ -66,14 +67,14 @@ func (l *nodeLog) Write(line []byte) (int, error) {
 func (l *nodeLog) savePause() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.pause == nil {
+	if l.lastSavePause == nil {
 		return ""
 	}
-	return fmt.Sprintf("; guest paused for %s", l.pause.Round(100*time.Microsecond))
+	return fmt.Sprintf("; guest paused for %s", l.lastSavePause.Round(100*time.Microsecond))
 }
 
-// pidOf returns the hypervisor process of the one VM that runs.
-func (d *demo) pidOf(ctx context.Context) (int, error) {
+// findHypervisorPID returns the hypervisor process of the one VM that runs.
+func (d *demo) findHypervisorPID(ctx context.Context) (int, error) {
 	vms, err := d.node.Driver.List(ctx)
 	if err != nil || len(vms) == 0 {
 		return 0, err
@@ -81,8 +82,8 @@ func (d *demo) pidOf(ctx context.Context) (int, error) {
 	return vms[0].PID, nil
 }
 
-// vms counts the VMs of the node.
-func (d *demo) vms(ctx context.Context) (int, error) {
+// countVMs counts the VMs of the node.
+func (d *demo) countVMs(ctx context.Context) (int, error) {
 	vms, err := d.node.Driver.List(ctx)
 	return len(vms), err
 }

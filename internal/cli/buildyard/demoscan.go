@@ -23,19 +23,19 @@ const demoAdvisory = `{
 }
 `
 
-// scan scans the template in the registry for known vulnerabilities, under a license of an
+// scanTemplate scans the template in the registry for known vulnerabilities, under a license of an
 // authority that the demo creates.
-func (d *demo) scan(ctx context.Context) error {
-	if d.Scanner == "" || d.Driver == "sim" {
+func (d *demo) scanTemplate(ctx context.Context) error {
+	if d.ScannerPath == "" || d.Driver == "sim" {
 		return nil
 	}
-	dir := filepath.Join(d.Dir, "scan")
+	dir := filepath.Join(d.DataDir, "scan")
 	public := filepath.Join(dir, license.AuthorityFile)
 	key, err := demoLicense(dir, public)
 	if err != nil {
 		return fmt.Errorf("scan the template: %w", err)
 	}
-	program, err := filepath.Abs(d.Scanner)
+	program, err := filepath.Abs(d.ScannerPath)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (d *demo) scan(ctx context.Context) error {
 		out, err := selfexec.Run(ctx, dir, program,
 			append(args, "--license-authority", public, "--db-path", "vuln.db", "--quiet")...)
 		if err != nil {
-			return "", fmt.Errorf("%s %s: %w", d.Scanner, args[0], err)
+			return "", fmt.Errorf("%s %s: %w", d.ScannerPath, args[0], err)
 		}
 		return out, nil
 	}
@@ -53,7 +53,8 @@ func (d *demo) scan(ctx context.Context) error {
 	if _, err := run("db", "build", filepath.Join(dir, "feed")); err != nil {
 		return err
 	}
-	out, err := run("registry_template:"+d.template+":v1", "-s", filepath.Join(d.Dir, "registry"), "-u", "-f", "json")
+	out, err := run("registry_template:"+d.templateID+":v1", "-s", filepath.Join(d.DataDir, "registry"), "-u", "-f",
+		"json")
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func demoLicense(dir, public string) (key string, err error) {
 	if err := os.WriteFile(filepath.Join(feed, "advisory.json"), []byte(demoAdvisory), 0o600); err != nil {
 		return "", err
 	}
-	secret := filepath.Join(dir, secretFile)
+	secret := filepath.Join(dir, licenseKeyFile)
 	if err := license.Keygen(secret, public); err != nil {
 		return "", err
 	}
@@ -98,7 +99,7 @@ func (d *demo) printScan(out string) error {
 	if len(found) == 0 {
 		return fmt.Errorf("the scan of the template has no findings (%d files, %d packages)", files, packages)
 	}
-	d.ok("scan", "demo:v1 in the registry's storage has %d files, %d packages: %s", files, packages,
+	d.printStep("scan", "demo:v1 in the registry's storage has %d files, %d packages: %s", files, packages,
 		strings.Join(found, ", "))
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 // TestReferenceOfCommands: the page of the program is the help of its commands.
 func TestReferenceOfCommands(t *testing.T) {
-	referencetest.Page(t, "cli-buildyard.md", cli.Document(newCommand(Streams{}), referencetest.Notice))
+	referencetest.Page(t, "cli-buildyard.md", cli.Reference(newCommand(Streams{}), referencetest.Notice))
 }
 
 // TestEveryCommandHelps: each command has a description and an example, and related commands have

@@ -10,15 +10,15 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// events returns the destinations of the controller's events: the event log of the registry and an
+// eventOptions returns the destinations of the controller's events: the event log of the registry and an
 // endpoint. Without settings there are none.
-func (s *ControllerService) events() (o events.Options, err error) {
+func (s *ControllerService) eventOptions() (o events.Options, err error) {
 	o.Actor = rest.ActorOf
 	if o.Machine, err = os.Hostname(); err != nil {
 		return o, fmt.Errorf("read the host name: %w", err)
 	}
 	if s.settings.Bool(config.EventLogging) {
-		if o.File, err = s.eventFile(); err != nil {
+		if o.File, err = s.eventLogTarget(); err != nil {
 			return o, err
 		}
 	}
@@ -32,13 +32,13 @@ func (s *ControllerService) events() (o events.Options, err error) {
 	return o, nil
 }
 
-// eventFile returns the registry's event log.
-func (s *ControllerService) eventFile() (events.Target, error) {
+// eventLogTarget returns the registry's event log.
+func (s *ControllerService) eventLogTarget() (events.Target, error) {
 	if s.registry != nil && s.settings.String(config.LocalRegistry) == "" {
-		logs := s.registry.core.Logs()
+		logs := s.registry.registry.Logs()
 		return events.LogSink{Write: func(_ context.Context, rows [][]byte) error { return logs.Events(rows) }}, nil
 	}
-	client, err := s.upstream.client()
+	client, err := s.registryUpstream.client()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", config.Registry, err)
 	}

@@ -83,12 +83,12 @@ func TestEventsReachARegistry(t *testing.T) {
 // removeANode makes an event.
 func removeANode(t *testing.T, s *ControllerService) {
 	t.Helper()
-	answer, err := s.core.Nodes.Join(t.Context(),
+	answer, err := s.controller.Nodes.Join(t.Context(),
 		api.JoinRequest{Protocol: api.LinkProtocol, Token: s.JoinToken(), Name: "n", Host: "h", Arch: "amd64"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.core.Nodes.Delete(t.Context(), answer.NodeID); err != nil {
+	if err := s.controller.Nodes.Delete(t.Context(), answer.NodeID); err != nil {
 		t.Fatal(err)
 	}
 }

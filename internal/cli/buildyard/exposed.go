@@ -28,7 +28,7 @@ func exposedAddresses(v *config.Values, listeners ...*listener) []string {
 	}
 	var exposed []string
 	for _, l := range listeners {
-		if addr, ok := l.socket.Addr().(*net.TCPAddr); ok && !addr.IP.IsLoopback() {
+		if addr, ok := l.netListener.Addr().(*net.TCPAddr); ok && !addr.IP.IsLoopback() {
 			exposed = append(exposed, addr.String())
 		}
 	}

@@ -103,7 +103,7 @@ func TestAloneRegistryWarns(t *testing.T) {
 		if err := s.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		stop := launch(t.Context(), s.Run)
+		stop := startBackground(t.Context(), s.Run)
 		asks{t: t}.code("GET", s.URL()+"/livez")
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -123,7 +123,7 @@ func TestAloneRegistryWarns(t *testing.T) {
 func TestControllerAsksItsRegistryWithoutAPort(t *testing.T) {
 	s, stop := startController(t, t.TempDir(), true, withAccess(map[string]string{"local-listen-addr": "none"}))
 	defer stop()
-	if s.registry.local != nil {
+	if s.registry.localListener != nil {
 		t.Error("the registry listens for programs of this machine")
 	}
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+rootToken))

@@ -7,8 +7,8 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/failpoint/inject"
 )
 
-// injectFaults connects the registry to the fault plan; only the fault suite builds this file.
-func injectFaults(o *registry.Options) error {
+// connectFaultPlan connects the registry to the fault plan; only the fault suite builds this file.
+func connectFaultPlan(o *registry.Options) error {
 	p, err := inject.FromEnvironment()
 	o.Hooks.Step, o.Reserve, o.FoldPulls, o.SquashEvery = p.Hook(), p.Reserve, p.FoldPulls, p.Consolidate
 	return err

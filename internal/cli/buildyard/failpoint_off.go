@@ -4,5 +4,5 @@ package buildyard
 
 import "github.com/buildyard/buildyard/internal/registry"
 
-// injectFaults changes nothing: see the file for builds with failpoints.
-func injectFaults(*registry.Options) error { return nil }
+// connectFaultPlan changes nothing: see the file for builds with failpoints.
+func connectFaultPlan(*registry.Options) error { return nil }

@@ -98,7 +98,7 @@ func realNode(t *testing.T, s *ControllerService) {
 	t.Cleanup(func() { endAll(t, s.URL()) }) // a VM outlives its agent
 }
 
-// endAll ends every instance of a cloud, and waits until their VMs are gone.
+// stopAll ends every instance of a cloud, and waits until their VMs are gone.
 func endAll(t *testing.T, controller string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -34,13 +34,13 @@ const (
 	often        = 10 // refusals within stormOver
 )
 
-// growth returns the percentage for a heap and stacks of so many bytes.
-func growth(live uint64) int {
+// heapGrowthPercent returns the percentage for a heap and stacks of so many bytes.
+func heapGrowthPercent(live uint64) int {
 	return int(min(max(100*growthRoom/max(live, 1), growthLeast), growthMost))
 }
 
-// burstGrowth returns the growth while collections follow each other fast.
-func burstGrowth(live, room uint64) int {
+// burstGrowthPercent returns the growth while collections follow each other fast.
+func burstGrowthPercent(live, room uint64) int {
 	least := growthLeast
 	if room <= refusedRoom {
 		least = refusedLeast
@@ -48,14 +48,14 @@ func burstGrowth(live, room uint64) int {
 	return max(least, int(100*room/max(live, 1<<20)))
 }
 
-// nextGrowth returns the growth in percent to set after a collection; since is the time since the
+// nextGrowthPercent returns the growth in percent to set after a collection; since is the time since the
 // previous one. A growth that was set while little memory was live would allow gigabytes of garbage
 // when more is live: the headroom never exceeds that of a burst.
-func nextGrowth(set int, live, room uint64, since time.Duration) int {
+func nextGrowthPercent(set int, live, room uint64, since time.Duration) int {
 	if since < stormy {
-		return burstGrowth(live, room)
+		return burstGrowthPercent(live, room)
 	}
-	return min(set, burstGrowth(live, room))
+	return min(set, burstGrowthPercent(live, room))
 }
 
 // tuneGC adjusts the growth of the heap until ctx ends; refusals receives a value for each rejected
@@ -65,7 +65,7 @@ func tuneGC(ctx context.Context, refusals <-chan struct{}) {
 		return
 	}
 	collected := make(chan struct{}, 1)
-	afterCollection(ctx, func() {
+	afterEachGC(ctx, func() {
 		select {
 		case collected <- struct{}{}:
 		default:
@@ -81,15 +81,15 @@ func tuneGC(ctx context.Context, refusals <-chan struct{}) {
 		case <-ctx.Done():
 			return
 		case <-collected:
-			want = nextGrowth(set, liveBytes(), refused.headroom(time.Now()), time.Since(last))
+			want = nextGrowthPercent(set, liveHeapBytes(), refused.headroom(time.Now()), time.Since(last))
 			last = time.Now()
 		case <-refusals:
 			if refused.add(time.Now()) {
-				want = min(set, burstGrowth(liveBytes(), refusedRoom))
+				want = min(set, burstGrowthPercent(liveHeapBytes(), refusedRoom))
 			}
 		case <-calm.C:
 			if time.Since(last) >= stormOver {
-				want = growth(liveBytes())
+				want = heapGrowthPercent(liveHeapBytes())
 			}
 		}
 		if want == set {
@@ -105,45 +105,45 @@ func tuneGC(ctx context.Context, refusals <-chan struct{}) {
 
 // refusalCount determines whether callers are rejected often.
 type refusalCount struct {
-	first time.Time // time of the first counted refusal
-	count int
-	many  time.Time // last time of many refusals
+	firstAt time.Time // time of the first counted refusal
+	count   int
+	manyAt  time.Time // last time of many refusals
 }
 
 // add counts a refusal, and reports whether there are many from now on.
 func (r *refusalCount) add(now time.Time) bool {
-	if now.Sub(r.first) >= stormOver {
-		r.first, r.count = now, 0
+	if now.Sub(r.firstAt) >= stormOver {
+		r.firstAt, r.count = now, 0
 	}
 	if r.count++; r.count != often {
 		return false
 	}
-	r.many = now
+	r.manyAt = now
 	return true
 }
 
 // headroom returns the allowed heap growth in a burst of requests, in bytes.
 func (r *refusalCount) headroom(now time.Time) uint64 {
-	if now.Sub(r.many) <= 2*stormOver { // the next count may be in progress
+	if now.Sub(r.manyAt) <= 2*stormOver { // the next count may be in progress
 		return refusedRoom
 	}
 	return stormRoom
 }
 
-// afterCollection calls do after every collection until ctx ends: each collection finds an object
+// afterEachGC calls do after every collection until ctx ends: each collection finds an object
 // that nothing references.
-func afterCollection(ctx context.Context, do func()) {
+func afterEachGC(ctx context.Context, do func()) {
 	litter := new([32]byte) // too large to share its memory with others
 	runtime.AddCleanup(litter, func(struct{}) {
 		if ctx.Err() == nil {
-			afterCollection(ctx, do) // first: the next collection may be in progress
+			afterEachGC(ctx, do) // first: the next collection may be in progress
 			do()
 		}
 	}, struct{}{})
 }
 
-// liveBytes returns the live heap after the last collection.
-func liveBytes() uint64 {
+// liveHeapBytes returns the live heap after the last collection.
+func liveHeapBytes() uint64 {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64() + samples[1].Value.Uint64()

@@ -11,14 +11,14 @@ func TestGrowth(t *testing.T) {
 	for live, want := range map[uint64]int{
 		0: 100, 1: 100, 32 << 20: 100, 64 << 20: 100, 128 << 20: 50, 160 << 20: 40, 8 << 30: 40,
 	} {
-		if got := growth(live); got != want {
+		if got := heapGrowthPercent(live); got != want {
 			t.Errorf("%d MB may grow by %d %%, want %d %%", live>>20, got, want)
 		}
 	}
 	for live, want := range map[uint64]int{
 		0: 1600, 16 << 20: 100, 32 << 20: 50, 64 << 20: 25, 8 << 30: 25,
 	} {
-		if got := burstGrowth(live, refusedRoom); got != want {
+		if got := burstGrowthPercent(live, refusedRoom); got != want {
 			t.Errorf("%d MB may grow by %d %% in a storm, want %d %%", live>>20, got, want)
 		}
 	}
@@ -38,13 +38,13 @@ func TestGrowth(t *testing.T) {
 		{6400, 64 << 20, refusedRoom, stormy, 25},
 		{6400, 64 << 20, stormRoom, stormy, 400}, // the storm was of a small heap
 	} {
-		if got := nextGrowth(c.set, c.live, c.room, c.since); got != c.want {
+		if got := nextGrowthPercent(c.set, c.live, c.room, c.since); got != c.want {
 			t.Errorf("%d MB may grow by %d %% %s after a collection at %d %% with %d MB of room, want %d %%",
 				c.live>>20, got, c.since, c.set, c.room>>20, c.want)
 		}
 	}
 	runtime.GC()
-	if live := liveBytes(); live < 1<<10 || live > 8<<30 {
+	if live := liveHeapBytes(); live < 1<<10 || live > 8<<30 {
 		t.Errorf("%d bytes are said to live", live)
 	}
 }
@@ -75,7 +75,7 @@ func TestRefusalCount(t *testing.T) {
 func TestAfterCollection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	collected := make(chan struct{}, 1000)
-	afterCollection(ctx, func() { collected <- struct{}{} })
+	afterEachGC(ctx, func() { collected <- struct{}{} })
 	for range 3 {
 		runtime.GC()
 		<-collected

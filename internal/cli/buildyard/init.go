@@ -20,17 +20,17 @@ import (
 // initOptions are the options of the command init.
 type initOptions struct {
 	Streams
-	tls   bool
-	names []string
+	tls       bool
+	hostNames []string
 
-	dir  string
-	said []string // messages about created and existing files
+	dataDir  string
+	messages []string // messages about created and existing files
 }
 
 func initCommand(s Streams) *cobra.Command {
 	o := initOptions{Streams: s}
 	cmd := &cobra.Command{
-		Use: "init", GroupID: services,
+		Use: "init", GroupID: serviceGroup,
 		Short: "Set up authentication: create data directory and root token",
 		Long: `init creates what a controller with authentication needs in its data directory, readable by the current
 user only: the root token (root-token) and the settings that use it (buildyard.conf). "buildyard up"
@@ -50,17 +50,17 @@ It may run again: existing files stay unchanged, in particular the token.`,
 		", or that of \"up\")")
 	cmd.Flags().BoolVar(&o.tls, "tls", false,
 		"create a certificate authority and a server certificate, and enable HTTPS")
-	cmd.Flags().StringSliceVar(&o.names, "name", nil,
+	cmd.Flags().StringSliceVar(&o.hostNames, "name", nil,
 		"additional host names or addresses of the certificate (with --tls)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if len(o.names) > 0 && !o.tls {
+		if len(o.hostNames) > 0 && !o.tls {
 			return cli.Usage(errors.New("--name requires --tls"))
 		}
 		v, err := config.Load(config.ControllerTable, config.Sources{Env: os.LookupEnv, Flags: cmd.Flags()})
 		if err != nil {
 			return cli.Usage(err)
 		}
-		if o.dir, err = filepath.Abs(v.String(config.DataDir)); err != nil {
+		if o.dataDir, err = filepath.Abs(v.String(config.DataDir)); err != nil {
 			return fmt.Errorf("%s: %w", config.DataDir, err)
 		}
 		if *data == "" && cmd.Flags().Changed("data-dir") {
@@ -73,29 +73,29 @@ It may run again: existing files stay unchanged, in particular the token.`,
 
 // run creates missing files, and prints the files and the next steps.
 func (o *initOptions) run() error {
-	if err := openDataDir(o.dir); err != nil {
+	if err := openDataDir(o.dataDir); err != nil {
 		return err
 	}
-	token := filepath.Join(o.dir, rootTokenFile)
+	token := filepath.Join(o.dataDir, rootTokenFile)
 	if err := o.makeToken(token); err != nil {
 		return err
 	}
 	settings := [][2]string{{config.EnableAuth, "true"}, {config.AuthRootToken +
 		"_FILE", token}, {config.EnableAPIKeys, "true"}}
 	if o.tls {
-		pair, err := makeCertificates(filepath.Join(o.dir, tlsFolder), o.names)
+		pair, err := createCertificates(filepath.Join(o.dataDir, tlsFolder), o.hostNames)
 		if err != nil {
 			return fmt.Errorf("certificates: %w", err)
 		}
-		o.printCreated(pair.made, "certificate", pair.cert)
-		settings = append(settings, [2]string{config.UseHTTPS, "true"}, [2]string{config.ServerCert, pair.cert},
-			[2]string{config.ServerKey, pair.key})
+		o.printCreated(pair.created, "certificate", pair.certPath)
+		settings = append(settings, [2]string{config.UseHTTPS, "true"}, [2]string{config.ServerCert, pair.certPath},
+			[2]string{config.ServerKey, pair.keyPath})
 	}
-	values, err := o.addSettings(filepath.Join(o.dir, initSettingsFile), settings)
+	values, err := o.addSettings(filepath.Join(o.dataDir, initSettingsFile), settings)
 	if err != nil {
 		return err
 	}
-	return o.explain(values)
+	return o.printNextSteps(values)
 }
 
 // printCreated prints that something was created, or existed before.
@@ -104,7 +104,7 @@ func (o *initOptions) printCreated(made bool, what, path string) {
 	if made {
 		word = "created"
 	}
-	o.said = append(o.said, fmt.Sprintf("%-7s  %-12s %s", word, what, path))
+	o.messages = append(o.messages, fmt.Sprintf("%-7s  %-12s %s", word, what, path))
 }
 
 // makeToken creates the root token's file, or checks an existing one.
@@ -154,21 +154,22 @@ func (o *initOptions) addSettings(path string, settings [][2]string) (map[string
 	return values, replaceFile(path, []byte(text))
 }
 
-// explain prints the files and the next steps.
-func (o *initOptions) explain(values map[string]string) error {
+// printNextSteps prints the files and the next steps.
+func (o *initOptions) printNextSteps(values map[string]string) error {
 	port, up := "8090", "buildyard up"
-	if usual, err := config.Load(config.ControllerTable, config.Sources{Env: os.LookupEnv, Less: values}); err == nil {
+	if usual, err := config.Load(config.ControllerTable,
+		config.Sources{Env: os.LookupEnv, FileDefaults: values}); err == nil {
 		if _, own, err := net.SplitHostPort(usual.String(config.ListenAddr)); err == nil {
 			port = own
 		}
-		if usual.String(config.DataDir) != o.dir {
-			up += " --data-dir " + o.dir
+		if usual.String(config.DataDir) != o.dataDir {
+			up += " --data-dir " + o.dataDir
 		}
 	}
 	url, more := "http://127.0.0.1:"+port, ""
 	if values[config.UseHTTPS] == "true" {
 		url, more = "https://127.0.0.1:"+port,
-			"  export "+config.TrustedCA+"="+filepath.Join(o.dir, tlsFolder, authorityFile)+"\n"
+			"  export "+config.TrustedCA+"="+filepath.Join(o.dataDir, tlsFolder, authorityFile)+"\n"
 	}
 	state := "Authentication is on, and the ports are open to other machines."
 	if values[config.EnableAuth] != "true" {
@@ -185,13 +186,14 @@ func (o *initOptions) explain(values map[string]string) error {
   buildyard key create ci --ttl 90d --out ci.pem      # one key per program
 
 In a browser, log in at %s with the root token.
-`, strings.Join(o.said, "\n"), state, up, config.Controller, url, config.RootToken, filepath.Join(o.dir, rootTokenFile), more, url)
+`, strings.Join(o.messages, "\n"), state, up, config.Controller, url, config.RootToken,
+		filepath.Join(o.dataDir, rootTokenFile), more, url)
 	return err
 }
 
-// writeNew writes a file that must not exist, readable by its owner alone, and syncs it with its
+// writeNewFile writes a file that must not exist, readable by its owner alone, and syncs it with its
 // directory. An incomplete file is removed.
-func writeNew(path string, content []byte) error {
+func writeNewFile(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -209,7 +211,7 @@ func replaceFile(path string, content []byte) error {
 	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := writeNew(part, content); err != nil {
+	if err := writeNewFile(part, content); err != nil {
 		return err
 	}
 	if err := os.Rename(part, path); err != nil {

@@ -114,7 +114,7 @@ func startAsCommand(t *testing.T, dir string) *ControllerService {
 			t.Fatal(err)
 		}
 	}
-	src, err := withInitSettings(config.ControllerTable, config.Sources{Flags: fs})
+	src, err := addInitSettings(config.ControllerTable, config.Sources{Flags: fs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func startAsCommand(t *testing.T, dir string) *ControllerService {
 	if err := s.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	stop := launch(context.Background(), s.Run)
+	stop := startBackground(context.Background(), s.Run)
 	t.Cleanup(func() {
 		if err := stop(); err != nil {
 			t.Error(err)

@@ -17,8 +17,8 @@ import (
 	"github.com/buildyard/buildyard/internal/license"
 )
 
-// secretFile is the name of the file with an authority's secret, next to the public key.
-const secretFile = "authority.key"
+// licenseKeyFile is the name of the file with an authority's secret, next to the public key.
+const licenseKeyFile = "authority.key"
 
 func licenseCommand(io Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
@@ -35,16 +35,18 @@ program runs as. A controller reads its license from SVC_LICENSE_FILE.`,
 	}, keygenCommand(io), issueCommand(io), showLicenseCommand(io))
 }
 
-// defaultSecret is the default path of the secret of an authority.
-func defaultSecret() string {
+// defaultAuthorityKey is the default path of the secret of an authority.
+func defaultAuthorityKey() string {
 	if dir := license.UserDir(); dir != "" && os.Geteuid() != 0 {
-		return filepath.Join(dir, secretFile)
+		return filepath.Join(dir, licenseKeyFile)
 	}
-	return filepath.Join(license.SystemDir, secretFile)
+	return filepath.Join(license.SystemDir, licenseKeyFile)
 }
 
-// publicOf returns the path of the public key next to that of its secret.
-func publicOf(secret string) string { return strings.TrimSuffix(secret, filepath.Ext(secret)) + ".pub" }
+// publicKeyPath returns the path of the public key next to that of its secret.
+func publicKeyPath(secret string) string {
+	return strings.TrimSuffix(secret, filepath.Ext(secret)) + ".pub"
+}
 
 func keygenCommand(streams Streams) *cobra.Command {
 	secret := ""
@@ -57,7 +59,7 @@ to it, in a file that ends in .pub. It prints the paths first, and does not repl
   buildyard license keygen          # the default path of this machine`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			public := publicOf(secret)
+			public := publicKeyPath(secret)
 			if public == secret {
 				return cli.Usage(errors.New("--out must not end in .pub: it is the file of the private key"))
 			}
@@ -72,7 +74,7 @@ to it, in a file that ends in .pub. It prints the paths first, and does not repl
 			return err
 		},
 	}
-	newKeyFlag(cmd, &secret, defaultSecret())
+	newKeyFlag(cmd, &secret, defaultAuthorityKey())
 	return cmd
 }
 
@@ -93,8 +95,8 @@ func trustHint(public string) string {
 	return "copy it to " + system + " on machines that trust it"
 }
 
-func keyFlag(cmd *cobra.Command, secret *string) {
-	cmd.Flags().StringVar(secret, "key", defaultSecret(), "file with the private key of the authority")
+func addAuthorityKeyFlag(cmd *cobra.Command, secret *string) {
+	cmd.Flags().StringVar(secret, "key", defaultAuthorityKey(), "file with the private key of the authority")
 }
 
 func issueCommand(streams Streams) *cobra.Command {
@@ -108,7 +110,7 @@ func issueCommand(streams Streams) *cobra.Command {
   buildyard license issue --product image-scanner --subject "Example Ltd."`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			until, err := expiry(expires, time.Now())
+			until, err := parseLicenseExpiry(expires, time.Now())
 			if err != nil {
 				return cli.Usage(err)
 			}
@@ -126,20 +128,20 @@ func issueCommand(streams Streams) *cobra.Command {
 			return err
 		},
 	}
-	keyFlag(cmd, &secret)
+	addAuthorityKeyFlag(cmd, &secret)
 	fs := cmd.Flags()
 	fs.StringVar(&product, "product", "", "product: controller, node or image-scanner")
 	fs.StringVar(&tier, "tier", string(farm.TierEnterprisePlus), "license tier: basic, enterprise or enterprise plus")
 	fs.StringVar(&subject, "subject", "", "name of the licensee")
 	fs.StringVar(&expires, "expires", "never", "expiration time")
 	_ = cmd.MarkFlagRequired("product")
-	choices(cmd, "product", license.Products)
-	choices(cmd, "tier", farm.Tiers)
+	completeValues(cmd, "product", license.Products)
+	completeValues(cmd, "tier", farm.Tiers)
 	return cmd
 }
 
-// choices completes a flag.
-func choices[T ~string](cmd *cobra.Command, flag string, values []T) {
+// completeValues completes a flag.
+func completeValues[T ~string](cmd *cobra.Command, flag string, values []T) {
 	words := make([]string, len(values))
 	for i, v := range values {
 		words[i] = string(v)
@@ -147,11 +149,11 @@ func choices[T ~string](cmd *cobra.Command, flag string, values []T) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// maxDays bounds a time in days: a hundred years are indefinitely.
-const maxDays = 36525
+// maxLicenseDays bounds a time in days: a hundred years are indefinitely.
+const maxLicenseDays = 36525
 
-// expiry reads the end of a license; zero is never.
-func expiry(text string, now time.Time) (time.Time, error) {
+// parseLicenseExpiry reads the end of a license; zero is never.
+func parseLicenseExpiry(text string, now time.Time) (time.Time, error) {
 	if text == "never" {
 		return time.Time{}, nil
 	}
@@ -160,7 +162,7 @@ func expiry(text string, now time.Time) (time.Time, error) {
 		until, err = day.AddDate(0, 0, 1), nil
 	}
 	if days, e := strconv.Atoi(strings.TrimSuffix(text, "d")); e == nil && strings.HasSuffix(text, "d") && days > 0 &&
-		days <= maxDays {
+		days <= maxLicenseDays {
 		until, err = now.Add(time.Duration(days)*24*time.Hour).Truncate(time.Second), nil
 	}
 	switch {
@@ -197,7 +199,7 @@ tier, subject and expiration time, or why it is not valid. It calls no service.`
   buildyard license show controller.lic --license-authority authority.pub -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			key, err := keyOf(cmd.InOrStdin(), args[0])
+			key, err := readLicenseKey(cmd.InOrStdin(), args[0])
 			if err != nil {
 				return err
 			}
@@ -222,8 +224,8 @@ tier, subject and expiration time, or why it is not valid. It calls no service.`
 	return cmd
 }
 
-// keyOf returns the license key of an argument.
-func keyOf(in io.Reader, arg string) (string, error) {
+// readLicenseKey returns the license key of an argument.
+func readLicenseKey(in io.Reader, arg string) (string, error) {
 	if strings.HasPrefix(arg, "BY1.") {
 		return arg, nil
 	}

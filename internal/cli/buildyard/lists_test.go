@@ -28,7 +28,7 @@ func TestListsStayRightWhileEverythingMoves(t *testing.T) {
 	y := newYard(t)
 	y.nodes("real", 2)
 	y.nodes("sim", 4, func(o *fleet.Options) {
-		o.RealPull, o.DataDir, o.PullFailure = false, "", 0.1
+		o.RealPulls, o.DataDir, o.PullFailureRate = false, "", 0.1
 		o.PullTime = sim.Range{Min: 20 * time.Millisecond, Max: 300 * time.Millisecond}
 		o.Sim.Boot, o.Sim.Delete = sim.Range{Max: 50 * time.Millisecond}, sim.Range{Max: 50 * time.Millisecond}
 		o.Sim.BootFailure = 0.1

@@ -19,11 +19,11 @@ import (
 // localRegistry is the registry of the controller's own process: every start calls it, and
 // HTTP calls would cost more than the rest of the start.
 type localRegistry struct {
-	reg   *registry.Registry
-	rules func() *auth.Rules // that authorize its callers; returns nil without authorization
+	registry     *registry.Registry
+	currentRules func() *auth.Rules // that authorize its callers; returns nil without authorization
 }
 
-var _ pausable = localRegistry{}
+var _ registryAPI = localRegistry{}
 
 // Rights returns the rights of the caller of a request to the controller at the registry; nil is all
 // rights.
@@ -32,20 +32,20 @@ func (l localRegistry) Rights(ctx context.Context, template string) (*api.Caller
 	if caller.Unlimited() {
 		return nil, nil // everything
 	}
-	return registryrest.Rights(caller.Under(l.rules()), l.reg, template), nil
+	return registryrest.Rights(caller.UnderRules(l.currentRules()), l.registry, template), nil
 }
 
 // List returns all templates.
-func (l localRegistry) List(context.Context) ([]api.Template, error) { return l.reg.List(), nil }
+func (l localRegistry) List(context.Context) ([]api.Template, error) { return l.registry.List(), nil }
 
 // Detail returns one template with its versions.
 func (l localRegistry) Detail(_ context.Context, id string) (api.TemplateDetail, error) {
-	return l.reg.Detail(id)
+	return l.registry.Detail(id)
 }
 
 // Info returns the configuration of a version.
 func (l localRegistry) Info(_ context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
-	raw, err := l.reg.Info(versionRef(ref))
+	raw, err := l.registry.Info(versionRef(ref))
 	if err != nil {
 		return api.TemplateConfig{}, err
 	}
@@ -53,11 +53,13 @@ func (l localRegistry) Info(_ context.Context, ref transfer.Ref) (api.TemplateCo
 }
 
 // Delete removes a template with all its versions.
-func (l localRegistry) Delete(ctx context.Context, id string) error { return l.reg.Delete(ctx, id) }
+func (l localRegistry) Delete(ctx context.Context, id string) error {
+	return l.registry.Delete(ctx, id)
+}
 
 // Revert removes a version and all newer ones.
 func (l localRegistry) Revert(ctx context.Context, ref transfer.Ref) error {
-	return l.reg.Revert(ctx, versionRef(ref))
+	return l.registry.Revert(ctx, versionRef(ref))
 }
 
 func versionRef(ref transfer.Ref) registry.Ref {
@@ -65,27 +67,28 @@ func versionRef(ref transfer.Ref) registry.Ref {
 }
 
 // Disk returns the free space of the registry's disk.
-func (l localRegistry) Disk(ctx context.Context) (api.DiskInfo, error) { return l.reg.Disk(ctx) }
+func (l localRegistry) Disk(ctx context.Context) (api.DiskInfo, error) { return l.registry.Disk(ctx) }
 
 // Status returns the status of the registry.
 func (l localRegistry) Status(context.Context) (api.RegistryStatus, error) {
-	return l.reg.Status(), nil
+	return l.registry.Status(), nil
 }
 
 // Pause suspends garbage collection in the registry for a time.
 func (l localRegistry) Pause(_ context.Context, length time.Duration) error {
-	return l.reg.Pause(length)
+	return l.registry.Pause(length)
 }
 
 // Upload stores a file on the registry's file server.
 func (l localRegistry) Upload(_ context.Context, name string, content []byte) error {
-	_, err := l.reg.Files().Put(files.Upload{Name: name, Body: bytes.NewReader(content), Size: int64(len(content))})
+	_, err := l.registry.Files().Put(
+		files.Upload{Name: name, Body: bytes.NewReader(content), Size: int64(len(content))})
 	return err
 }
 
 // Download returns a file of the registry's file server.
 func (l localRegistry) Download(_ context.Context, name string, most int64) ([]byte, error) {
-	f, err := l.reg.Files().File(name)
+	f, err := l.registry.Files().File(name)
 	if err != nil {
 		return nil, err
 	}
@@ -98,5 +101,5 @@ func (l localRegistry) Download(_ context.Context, name string, most int64) ([]b
 
 // RemoveFile removes a file of the registry's file server.
 func (l localRegistry) RemoveFile(_ context.Context, name string) error {
-	return l.reg.Files().Remove(name)
+	return l.registry.Files().Remove(name)
 }

@@ -45,42 +45,42 @@ func TestLocalRegistryAnswersLikeARemoteOne(t *testing.T) {
 	if err := http.send(t.Context(), "POST", "/registry/v2/push/"+session.Session+"/commit", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := (localRegistry{reg: reg}).Upload(t.Context(), "up/load.gz", []byte("content")); err != nil {
+	if err := (localRegistry{registry: reg}).Upload(t.Context(), "up/load.gz", []byte("content")); err != nil {
 		t.Fatal(err)
 	}
 	number := func(n int) *int { return &n }
-	for name, ask := range map[string]func(r pausable) (any, error){
-		"list":             func(r pausable) (any, error) { return r.List(t.Context()) },
-		"detail":           func(r pausable) (any, error) { return r.Detail(t.Context(), id) },
-		"unknown template": func(r pausable) (any, error) { return r.Detail(t.Context(), unknown) },
-		"info": func(r pausable) (any, error) {
+	for name, ask := range map[string]func(r registryAPI) (any, error){
+		"list":             func(r registryAPI) (any, error) { return r.List(t.Context()) },
+		"detail":           func(r registryAPI) (any, error) { return r.Detail(t.Context(), id) },
+		"unknown template": func(r registryAPI) (any, error) { return r.Detail(t.Context(), unknown) },
+		"info": func(r registryAPI) (any, error) {
 			return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(0)})
 		},
-		"other number": func(r pausable) (any, error) {
+		"other number": func(r registryAPI) (any, error) {
 			return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(7)})
 		},
-		"other bytes": func(r pausable) (any, error) {
+		"other bytes": func(r registryAPI) (any, error) {
 			return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(0), ContentID: "x"})
 		},
-		"revert of other bytes": func(r pausable) (any, error) {
+		"revert of other bytes": func(r registryAPI) (any, error) {
 			return nil, r.Revert(t.Context(), transfer.Ref{ID: id, Version: number(0), ContentID: "x"})
 		},
-		"delete of nothing": func(r pausable) (any, error) { return nil, r.Delete(t.Context(), unknown) },
-		"status":            func(r pausable) (any, error) { return r.Status(t.Context()) },
-		"pause":             func(r pausable) (any, error) { return nil, r.Pause(t.Context(), time.Second) },
-		"upload": func(r pausable) (any, error) {
+		"delete of nothing": func(r registryAPI) (any, error) { return nil, r.Delete(t.Context(), unknown) },
+		"status":            func(r registryAPI) (any, error) { return r.Status(t.Context()) },
+		"pause":             func(r registryAPI) (any, error) { return nil, r.Pause(t.Context(), time.Second) },
+		"upload": func(r registryAPI) (any, error) {
 			return nil,
 				r.Upload(t.Context(), "a dir/b.gz", []byte("content"))
 		},
-		"download": func(r pausable) (any, error) {
+		"download": func(r registryAPI) (any, error) {
 			return r.Download(t.Context(), "up/load.gz", 7)
 		},
-		"too much":         func(r pausable) (any, error) { return r.Download(t.Context(), "up/load.gz", 6) },
-		"download nothing": func(r pausable) (any, error) { return r.Download(t.Context(), "up/nothing.gz", 7) },
-		"remove nothing":   func(r pausable) (any, error) { return nil, r.RemoveFile(t.Context(), "up/nothing.gz") },
-		"no pause":         func(r pausable) (any, error) { return nil, r.Pause(t.Context(), -time.Second) },
+		"too much":         func(r registryAPI) (any, error) { return r.Download(t.Context(), "up/load.gz", 6) },
+		"download nothing": func(r registryAPI) (any, error) { return r.Download(t.Context(), "up/nothing.gz", 7) },
+		"remove nothing":   func(r registryAPI) (any, error) { return nil, r.RemoveFile(t.Context(), "up/nothing.gz") },
+		"no pause":         func(r registryAPI) (any, error) { return nil, r.Pause(t.Context(), -time.Second) },
 	} {
-		here, hereErr := ask(localRegistry{reg: reg})
+		here, hereErr := ask(localRegistry{registry: reg})
 		there, thereErr := ask(&registryCalls{client: client, address: server.URL})
 		if diff := cmp.Diff(there, here); diff != "" || (hereErr == nil) != (thereErr == nil) {
 			t.Errorf("%s: %v and %v (-remote +local):\n%s", name, thereErr, hereErr, diff)

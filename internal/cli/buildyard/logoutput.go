@@ -19,39 +19,39 @@ import (
 // logOutput is the destination of a process's log: stderr, and, where set, its own files and the
 // central logs.
 type logOutput struct {
-	stderr   io.Writer
-	shippers map[string]*logs.Shipper // running shippers, by destination
+	stderr          io.Writer
+	runningShippers map[string]*logs.Shipper // running shippers, by destination
 
-	central *logs.Shipper // nil: disabled
-	send    func(ctx context.Context, rows []api.LogRow) (api.LogAppendResult, error)
-	dir     *central.Logs // nil: disabled
+	shipper     *logs.Shipper // nil: disabled
+	sendRows    func(ctx context.Context, rows []api.LogRow) (api.LogAppendResult, error)
+	centralLogs *central.Logs // nil: disabled
 }
 
 // openLog opens the files named in the settings.
 func openLog(stderr io.Writer, settings *config.Values) (*logOutput, error) {
-	o := &logOutput{stderr: stderr, shippers: map[string]*logs.Shipper{}}
+	o := &logOutput{stderr: stderr, runningShippers: map[string]*logs.Shipper{}}
 	machine, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("read the host name: %w", err)
 	}
-	who := logs.Options{Machine: machine, Host: outwardIP()}
+	who := logs.Options{Machine: machine, Host: externalIP()}
 	if dir := settings.String(config.LogDir); dir != "" {
-		if o.dir, err = openLogDir(dir, settings); err != nil {
+		if o.centralLogs, err = openLogDir(dir, settings); err != nil {
 			return nil, fmt.Errorf("%s: %w", config.LogDir, err)
 		}
 		who.Send = func(_ context.Context, _ string, rows []api.LogRow) (api.LogAppendResult, error) {
-			return o.dir.Append(rows)
+			return o.centralLogs.Append(rows)
 		}
 		files := logs.New(who)
 		files.Ship(dir)
-		o.shippers["directory"] = files
+		o.runningShippers["directory"] = files
 	}
 	if settings.Bool(config.CentralLogging) {
 		who.Send = func(ctx context.Context, _ string, rows []api.LogRow) (api.LogAppendResult, error) {
-			return o.send(ctx, rows)
+			return o.sendRows(ctx, rows)
 		}
-		o.central = logs.New(who)
-		o.shippers["central"] = o.central
+		o.shipper = logs.New(who)
+		o.runningShippers["central"] = o.shipper
 	}
 	return o, nil
 }
@@ -76,7 +76,7 @@ func openLogDir(dir string, settings *config.Values) (*central.Logs, error) {
 // logger makes the logger of a service of this process.
 func (o *logOutput) logger(level, service string) (*slog.Logger, error) {
 	w := o.stderr
-	for _, s := range o.shippers {
+	for _, s := range o.runningShippers {
 		w = s.Tee(w, service)
 	}
 	return obs.Logger(w, level, service)
@@ -84,24 +84,24 @@ func (o *logOutput) logger(level, service string) (*slog.Logger, error) {
 
 // writeLocal writes the lines to the central logs of the registry in this process.
 func (o *logOutput) writeLocal(to *central.Logs) {
-	if o.central == nil || o.send != nil {
+	if o.shipper == nil || o.sendRows != nil {
 		return
 	}
-	o.send = func(_ context.Context, rows []api.LogRow) (api.LogAppendResult, error) { return to.Append(rows) }
-	o.central.Ship("this process")
+	o.sendRows = func(_ context.Context, rows []api.LogRow) (api.LogAppendResult, error) { return to.Append(rows) }
+	o.shipper.Ship("this process")
 }
 
 // writeRemote sends the lines to a registry, unless they are written to one in this process.
 func (o *logOutput) writeRemote(u *upstream) error {
-	if o.central == nil || o.send != nil {
+	if o.shipper == nil || o.sendRows != nil {
 		return nil
 	}
 	client, err := u.client()
 	if err != nil {
 		return err
 	}
-	o.send = client.Log
-	o.central.Ship(u.address)
+	o.sendRows = client.Log
+	o.shipper.Ship(u.address)
 	return nil
 }
 
@@ -109,7 +109,7 @@ func (o *logOutput) writeRemote(u *upstream) error {
 func (o *logOutput) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var work sync.WaitGroup
-	for _, s := range o.shippers {
+	for _, s := range o.runningShippers {
 		work.Go(func() { s.Run(ctx) })
 	}
 	return func() {
@@ -119,8 +119,8 @@ func (o *logOutput) start(ctx context.Context) (stop func()) {
 }
 
 func (o *logOutput) close() error {
-	if o == nil || o.dir == nil {
+	if o == nil || o.centralLogs == nil {
 		return nil
 	}
-	return o.dir.Close()
+	return o.centralLogs.Close()
 }

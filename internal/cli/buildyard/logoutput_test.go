@@ -58,7 +58,7 @@ func TestLogsComeTogether(t *testing.T) {
 	}
 	_, err = buildnode.Join(t.Context(),
 		buildnode.JoinOptions{
-			Home: at, Controller: s.URL(), Token: s.JoinToken(), Host: "192.0.2.7", Reserve: "64MB",
+			DataDir: at, ControllerURL: s.URL(), Token: s.JoinToken(), Host: "192.0.2.7", DiskReserve: "64MB",
 			Capacity: 2,
 		})
 	if err != nil {
@@ -67,7 +67,7 @@ func TestLogsComeTogether(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	node := make(chan int, 1)
 	go func() {
-		node <- buildnode.Main(ctx, []string{"run", "--driver", "sim", "--data-dir", at.Dir()},
+		node <- buildnode.Main(ctx, []string{"run", "--driver", "sim", "--data-dir", at.Path()},
 			buildnode.Streams{Out: io.Discard, Err: io.Discard})
 	}()
 	for _, dir := range []string{own, central} {
@@ -197,7 +197,7 @@ func TestTwoControllersShipAtOnce(t *testing.T) {
 		}
 	}
 	for which, o := range outputs {
-		m := metrictest.Values(logs.Families(o.shippers))
+		m := metrictest.Values(logs.Families(o.runningShippers))
 		if next[which] != lines || m["buildyard_log_lines_dropped_total{central}"] != 0 {
 			t.Errorf("%d of %d: %v", next[which], which, m)
 		}

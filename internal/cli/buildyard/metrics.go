@@ -39,10 +39,10 @@ func (m *metricsPort) open(
 		Addr:     net.JoinHostPort(host, strconv.Itoa(settings.Int(config.MetricsPort))),
 		Path:     settings.String(config.MetricsPath),
 		Families: all, Logger: log,
-		Front: func(l net.Listener, next http.Handler) http.Handler {
+		WrapHandler: func(l net.Listener, next http.Handler) http.Handler {
 			o := frontOptions(settings, l, log)
 			o.Guarded = false // it has no credentials
-			return rest.Front(*o, next)
+			return rest.HostCheck(*o, next)
 		},
 	})
 	return err

@@ -161,7 +161,7 @@ func runService(t *testing.T, s service) (stop func()) {
 func TestWithoutMetricsNothingListens(t *testing.T) {
 	s, stop := startController(t, t.TempDir(), true, nil)
 	defer stop()
-	if s.MetricsURL() != "" || s.meter != nil || s.registry.meter != nil {
+	if s.MetricsURL() != "" || s.requestMeter != nil || s.registry.requestMeter != nil {
 		t.Error("metrics are served that nobody asked for")
 	}
 }

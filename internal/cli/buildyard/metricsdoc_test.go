@@ -51,11 +51,12 @@ func licensed(t *testing.T, tier farm.Tier) map[string]string {
 func runNode(t *testing.T, s *ControllerService, dir string, o buildnode.NodeOptions) *buildnode.Node {
 	t.Helper()
 	var err error
-	if o.Home, err = datadir.At(dir); err != nil {
+	if o.DataDir, err = datadir.At(dir); err != nil {
 		t.Fatal(err)
 	}
 	_, err = buildnode.Join(t.Context(), buildnode.JoinOptions{
-		Home: o.Home, Controller: s.URL(), Token: s.JoinToken(), Host: "127.0.0.1", Reserve: "64MB", Capacity: 2,
+		DataDir: o.DataDir, ControllerURL: s.URL(), Token: s.JoinToken(), Host: "127.0.0.1", DiskReserve: "64MB",
+		Capacity: 2,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +87,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	settings["enable-central-logging"] = "true"
 	s, stop := startController(t, t.TempDir(), true, settings)
 	t.Cleanup(stop)
-	node := runNode(t, s, t.TempDir(), buildnode.NodeOptions{Driver: buildnode.DriverSim, Metrics: "127.0.0.1:0"})
+	node := runNode(t, s, t.TempDir(), buildnode.NodeOptions{Driver: buildnode.DriverSim, MetricsAddr: "127.0.0.1:0"})
 	get(t, s.URL()+"/livez")
 	text := ""
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(text,

@@ -16,7 +16,7 @@ import (
 
 func nodeCommand(io Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
-		Use: "node", Aliases: []string{"nodes"}, GroupID: cloud.Group,
+		Use: "node", Aliases: []string{"nodes"}, GroupID: cloud.CommandGroup,
 		Short: "Manage nodes",
 		Long:  `node manages the machines that run VMs. NODE is an ID, a unique prefix of an ID, or a name.`,
 		Example: `  buildyard node token | buildnode join http://controller.example:8090 --token-file -

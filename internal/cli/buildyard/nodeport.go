@@ -16,7 +16,7 @@ import (
 
 // nodePort is a separate interface for nodes: it has only the node routes of the controller.
 type nodePort struct {
-	edge     *portTLS
+	portTLS  *portTLS
 	listener *listener
 	log      *slog.Logger
 }
@@ -60,7 +60,7 @@ func openNodePort(ctx context.Context, v *config.Values, log *slog.Logger) (*nod
 		return nil, err
 	}
 	l.enableTLS(edge)
-	l.protect(v, log)
+	l.enableProtection(v, log)
 	return &nodePort{edge, l, log}, nil
 }
 
@@ -83,7 +83,7 @@ func (p *nodePort) run(ctx context.Context, handler http.Handler, v *config.Valu
 	defer work.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	work.Go(func() { p.edge.run(ctx) })
+	work.Go(func() { p.portTLS.run(ctx) })
 	return p.listener.serve(rest.WithJoinPolicy(ctx, p.joinPolicy(v)), handler, v.Duration(config.GracefulShutdown))
 }
 
@@ -95,15 +95,15 @@ func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	switch {
 	case a != nil:
 		who.Root, who.Sessions, judge = a.authenticator.Root, a.authenticator.Sessions, a.authorizer
-	case p.edge.clients == nil:
+	case p.portTLS.clients == nil:
 		return nil, nil // every caller is allowed
 	}
-	if p.edge.clients != nil {
-		who.Certificate = p.edge.clients.Identity
+	if p.portTLS.clients != nil {
+		who.Certificate = p.portTLS.clients.Identity
 	}
 	o := rest.GuardOptions{Identifier: who, Authorizer: judge, Logger: p.log}
 	if a != nil {
-		o.Auditor, o.Guesses = a.o.Auditor, &a.guesses
+		o.Auditor, o.GuessLimiter = a.opts.Auditor, &a.guessLimiter
 	}
 	return rest.NewGuard(o)
 }
@@ -113,7 +113,7 @@ func (p *nodePort) joinPolicy(v *config.Values) rest.JoinPolicy {
 	switch {
 	case !v.Bool(config.QueueAuth):
 		return rest.JoinOpen
-	case p.edge.clients != nil:
+	case p.portTLS.clients != nil:
 		return rest.JoinByCertificate
 	}
 	return rest.DoorGuarded

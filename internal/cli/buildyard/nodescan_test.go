@@ -13,9 +13,9 @@ import (
 func TestScansOfNodesOutliveTheProcess(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := startUp(t, dir)
-	node, err := s.core.Nodes.Join(t.Context(),
+	node, err := s.controller.Nodes.Join(t.Context(),
 		api.JoinRequest{
-			Protocol: api.LinkProtocol, Token: s.core.Nodes.JoinToken(), Name: "n", Host: "10.0.0.1",
+			Protocol: api.LinkProtocol, Token: s.controller.Nodes.JoinToken(), Name: "n", Host: "10.0.0.1",
 			Arch: "amd64",
 		})
 	if err != nil {

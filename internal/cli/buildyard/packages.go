@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/release"
 )
 
-// packageSecret is the name of the file with the private key that signs agent packages.
-const packageSecret = "packages.key"
+// packageKeyFile is the name of the file with the private key that signs agent packages.
+const packageKeyFile = "packages.key"
 
 // packagesDir returns the directory of the agent packages of a controller.
 func packagesDir(v *config.Values) string {
@@ -44,9 +44,9 @@ packages.pub of that directory when it first joins, or from buildnode join --upd
 	}, packageKeygen(io), packageSign(io), packageList(io))
 }
 
-// defaultPackageSecret is the default path of the private key.
-func defaultPackageSecret() string {
-	return filepath.Join(filepath.Dir(defaultSecret()), packageSecret)
+// defaultPackageKey is the default path of the private key.
+func defaultPackageKey() string {
+	return filepath.Join(filepath.Dir(defaultAuthorityKey()), packageKeyFile)
 }
 
 func packageKeygen(streams Streams) *cobra.Command {
@@ -59,7 +59,7 @@ file that ends in .pub. It does not replace files.`,
 		Example: `  buildyard package keygen --out /secure/packages.key`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			public := publicOf(secret)
+			public := publicKeyPath(secret)
 			if public == secret {
 				return cli.Usage(errors.New("--out must not end in .pub: it is the file of the private key"))
 			}
@@ -73,12 +73,12 @@ file that ends in .pub. It does not replace files.`,
 			return err
 		},
 	}
-	newKeyFlag(cmd, &secret, defaultPackageSecret())
+	newKeyFlag(cmd, &secret, defaultPackageKey())
 	return cmd
 }
 
-func packageKeyFlag(cmd *cobra.Command, secret *string) {
-	cmd.Flags().StringVar(secret, "key", defaultPackageSecret(), "file with the private key to sign with")
+func addPackageKeyFlag(cmd *cobra.Command, secret *string) {
+	cmd.Flags().StringVar(secret, "key", defaultPackageKey(), "file with the private key to sign with")
 }
 
 func packageSign(streams Streams) *cobra.Command {
@@ -107,7 +107,7 @@ packages within seconds.`,
 			return output.Write(streams.Out, list, packageRows(list))
 		},
 	}
-	packageKeyFlag(cmd, &secret)
+	addPackageKeyFlag(cmd, &secret)
 	cmd.Flags().StringVar(&version, "version", obs.FullVersion(), "version of the packages")
 	output.Add(cmd)
 	return cmd
@@ -134,7 +134,7 @@ else those in the directory. It calls no service.`,
 		Example: `  buildyard package list /var/lib/buildyard/controller/pkg --public /secure/packages.pub`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			list, err := verified(args[0], public)
+			list, err := verifiedPackages(args[0], public)
 			if err != nil {
 				return err
 			}
@@ -147,8 +147,8 @@ else those in the directory. It calls no service.`,
 	return cmd
 }
 
-// verified returns the packages of a directory if all of them match their signatures.
-func verified(dir, public string) ([]api.AgentPackage, error) {
+// verifiedPackages returns the packages of a directory if all of them match their signatures.
+func verifiedPackages(dir, public string) ([]api.AgentPackage, error) {
 	if public == "" {
 		public = filepath.Join(dir, release.KeysFile)
 	}

@@ -21,19 +21,20 @@ import (
 func (s *ControllerService) withPortal(api http.Handler) http.Handler {
 	var registry http.Handler
 	if s.registry != nil {
-		routes := slices.Concat(registryrest.RoutesWithin(s.registry.core, s.registry.limits),
+		routes := slices.Concat(registryrest.RoutesWithin(s.registry.registry, s.registry.limits),
 			s.registry.access.Routes())
 		registry = s.registry.access.Guard().Handler(routes, s.registry.log)
 	}
 	return portal.Handler(portal.Options{
-		API: api, Registry: registry, Guarded: s.access.Guard() != nil, Version: obs.FullVersion(), Changes: s.changes,
-		Logger:  s.log,
-		Origins: origins(s.settings.List(config.AllowedHosts)),
+		API: api, RegistryAPI: registry, LoginRequired: s.access.Guard() != nil, Version: obs.FullVersion(),
+		SubscribeChanges: s.portalChanges,
+		Logger:           s.log,
+		AllowedOrigins:   originsOf(s.settings.List(config.AllowedHosts)),
 	})
 }
 
-// origins returns the addresses from which pages of hosts come, as browsers name them.
-func origins(hosts []string) (out []string) {
+// originsOf returns the addresses from which pages of hosts come, as browsers name them.
+func originsOf(hosts []string) (out []string) {
 	for _, host := range hosts {
 		out = append(out, "http://"+strings.TrimSpace(host), "https://"+strings.TrimSpace(host))
 	}
@@ -53,16 +54,19 @@ func (s *ControllerService) exposureAlarms() []api.Alarm {
 	return nil
 }
 
-// logIn sends the login page of the portal.
-func logIn(w http.ResponseWriter, status int, p authrest.Page) {
-	portal.LogIn(w, status,
-		portal.LogInPage{Return: p.Return, Sentence: p.Sentence, Token: p.Token, Provider: p.Provider, Done: p.Done})
+// showPortalLogin sends the login page of the portal.
+func showPortalLogin(w http.ResponseWriter, status int, p authrest.LoginPage) {
+	portal.ShowLogin(w, status,
+		portal.LoginPage{
+			ReturnPath: p.ReturnPath, ErrorText: p.ErrorText, TokenAccepted: p.TokenAccepted,
+			ProviderName: p.ProviderName, LoggedIn: p.LoggedIn,
+		})
 }
 
-// changes reports which topics of the portal changed in the store, and in the registry where that
+// portalChanges reports which topics of the portal changed in the store, and in the registry where that
 // is in this process. Pages of templates show changes in another registry after their next
 // automatic refresh.
-func (s *ControllerService) changes() (changed <-chan struct{}, take func() portal.Topics, stop func()) {
+func (s *ControllerService) portalChanges() (changed <-chan struct{}, take func() portal.Topics, stop func()) {
 	var topics atomic.Uint32
 	wake := make(chan struct{}, 1)
 	tell := func(some portal.Topics) {
@@ -78,12 +82,12 @@ func (s *ControllerService) changes() (changed <-chan struct{}, take func() port
 	stop = s.store.Subscribe(func(events []store.Event) {
 		var some portal.Topics
 		for i := range events {
-			some |= topicOf(&events[i])
+			some |= portalTopicsOf(&events[i])
 		}
 		tell(some)
 	})
 	if s.registry != nil {
-		inStore, inRegistry := stop, s.registry.core.OnChange(func() { tell(portal.Templates) })
+		inStore, inRegistry := stop, s.registry.registry.OnChange(func() { tell(portal.Templates) })
 		stop = func() {
 			inStore()
 			inRegistry()
@@ -92,8 +96,8 @@ func (s *ControllerService) changes() (changed <-chan struct{}, take func() port
 	return wake, func() portal.Topics { return portal.Topics(topics.Swap(0)) }, stop
 }
 
-// topicOf returns the topics of a change of a record.
-func topicOf(e *store.Event) portal.Topics {
+// portalTopicsOf returns the topics of a change of a record.
+func portalTopicsOf(e *store.Event) portal.Topics {
 	value := e.New
 	if value == nil {
 		value = e.Old

@@ -20,7 +20,7 @@ type portTLS struct {
 
 // portTLSSettings are the TLS settings of a port.
 type portTLSSettings struct {
-	What                     string // name of the port in errors
+	PortName                 string // name of the port in errors
 	Use, Cert, Key, CA, CRLs string
 }
 
@@ -61,7 +61,7 @@ func openPortTLS(keys portTLSSettings, v *config.Values, log *slog.Logger) (*por
 			proxy = certs.BehindProxy
 		}
 		if e.clients, err = certs.OpenClients(certs.ClientOptions{
-			What: keys.What, CA: file, CRLs: v.List(keys.CRLs), Proxy: proxy, Logger: log,
+			What: keys.PortName, CA: file, CRLs: v.List(keys.CRLs), Proxy: proxy, Logger: log,
 		}); err != nil {
 			return nil, fmt.Errorf("%s: %w", keys.CA, err)
 		}
@@ -78,7 +78,7 @@ func openPortTLS(keys portTLSSettings, v *config.Values, log *slog.Logger) (*por
 			keys.Cert, keys.Key)
 	}
 	e.server, err = certs.Open(certs.Options{
-		What: keys.What, Cert: cert, Key: key, MinVersion: v.String(config.MinTLSVersion), Clients: e.clients,
+		What: keys.PortName, Cert: cert, Key: key, MinVersion: v.String(config.MinTLSVersion), Clients: e.clients,
 		Logger: log,
 	})
 	if err != nil {

@@ -21,12 +21,12 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
-// diskReserve is the space, in bytes, that a registry reserves for small writes when its disk is
+// diskReserveBytes is the space, in bytes, that a registry reserves for small writes when its disk is
 // full.
-const diskReserve = 64 << 20
+const diskReserveBytes = 64 << 20
 
-// registryGrace is the shutdown timeout of open requests at the registry.
-const registryGrace = 10 * time.Second
+// registryShutdownTimeout is the shutdown timeout of open requests at the registry.
+const registryShutdownTimeout = 10 * time.Second
 
 // RegistryService is the registry, alone or inside a controller's process.
 // ParseFlags, Open, Run and Close come in this order.
@@ -34,24 +34,25 @@ type RegistryService struct {
 	Stderr io.Writer // of the log
 
 	metricsPort
-	settings   *config.Values
-	base, addr string
-	meter      *rest.Meter // nil: requests are not counted
-	scrubRate  int64
-	keepLogs   time.Duration
-	maxLogSize int64
-	output     *logOutput
-	shares     bool // output is owned by the controller of this process
-	log        *slog.Logger
-	edge       *portTLS
-	listener   *listener
-	local      *listener // for programs of this machine; nil: disabled, or its port is in use
-	inner      *pipe     // for the controller in this process; nil: none
-	core       *registry.Registry
-	limits     registryrest.Limits
-	keeps      *registryStores // nil without authentication, or when the controller of this process has it
-	access     *access
-	trail      *rest.AuditTrail // nil: no authentication, no event log, or the controller of this process has it
+	settings               *config.Values
+	storageDir, listenAddr string
+	requestMeter           *rest.Meter // nil: requests are not counted
+	scrubBytesPerSecond    int64
+	logRetention           time.Duration
+	maxLogBytes            int64
+	logOutput              *logOutput
+	sharesLogOutput        bool // output is owned by the controller of this process
+	log                    *slog.Logger
+	registryTLS            *portTLS
+	listener               *listener
+	localListener          *listener // for programs of this machine; nil: disabled, or its port is in use
+	pipe                   *pipe     // for the controller in this process; nil: none
+	registry               *registry.Registry
+	limits                 registryrest.Limits
+	ownStores              *registryStores // nil without authentication, or when the controller of this process has it
+	access                 *access
+	// nil: no authentication, no event log, or the controller of this process has it
+	auditTrail *rest.AuditTrail
 }
 
 // ParseFlags reads the settings from flags, environment and file.
@@ -60,7 +61,7 @@ func (s *RegistryService) ParseFlags(src config.Sources) error {
 	if err != nil {
 		return err
 	}
-	if s.output, err = openLog(s.Stderr, settings); err != nil {
+	if s.logOutput, err = openLog(s.Stderr, settings); err != nil {
 		return err
 	}
 	if err := checkAccess(settings, config.Authorization); err != nil {
@@ -74,59 +75,60 @@ func (s *RegistryService) ParseFlags(src config.Sources) error {
 
 // configureEmbedded configures the registry to run in the process of a controller.
 func (s *RegistryService) configureEmbedded(settings *config.Values, output *logOutput) error {
-	s.output, s.shares, s.inner = output, true, newPipe()
+	s.logOutput, s.sharesLogOutput, s.pipe = output, true, newPipe()
 	return s.configure(settings, settings.String(config.RegistryBasePath),
 		settings.String(config.RegistryListenAddress))
 }
 
 func (s *RegistryService) configure(settings *config.Values, base, addr string) (err error) {
 	s.settings = settings
-	s.base, s.addr, s.scrubRate = base, addr, settings.Size(config.ScrubRate)
-	s.keepLogs, s.maxLogSize = settings.Days(config.KeepLogs), settings.Megabytes(config.MaxLogSize)
-	s.log, err = s.output.logger(settings.String(config.LogLevel), "registry")
+	s.storageDir, s.listenAddr, s.scrubBytesPerSecond = base, addr, settings.Size(config.ScrubRate)
+	s.logRetention, s.maxLogBytes = settings.Days(config.KeepLogs), settings.Megabytes(config.MaxLogSize)
+	s.log, err = s.logOutput.logger(settings.String(config.LogLevel), "registry")
 	return err
 }
 
 // Open binds the address and opens the storage. Close closes what Open opened, also when it failed.
 func (s *RegistryService) Open(ctx context.Context) error {
 	var err error
-	if s.edge == nil {
-		if s.edge, err = openPortTLS(apiEdge, s.settings, s.log); err != nil {
+	if s.registryTLS == nil {
+		if s.registryTLS, err = openPortTLS(apiEdge, s.settings, s.log); err != nil {
 			return err
 		}
 	}
-	if s.listener, err = listen(ctx, "the registry", s.addr, s.log); err != nil {
+	if s.listener, err = listen(ctx, "the registry", s.listenAddr, s.log); err != nil {
 		return err
 	}
-	s.listener.enableTLS(s.edge)
-	s.listener.protect(s.settings, s.log)
+	s.listener.enableTLS(s.registryTLS)
+	s.listener.enableProtection(s.settings, s.log)
 	s.limits.LogStreams = rest.NewConcurrencyLimit("log streams", config.MaxLogStreams,
 		s.settings.Int(config.MaxLogStreams))
 	s.limits.ScanUploads = rest.NewConcurrencyLimit("uploads of scan results", "", registry.MaxDrafts)
-	if s.local, err = s.listenLocally(ctx); err != nil {
+	if s.localListener, err = s.listenLocally(ctx); err != nil {
 		return err
 	}
-	if s.local != nil {
-		s.local.protect(s.settings, s.log)
+	if s.localListener != nil {
+		s.localListener.enableProtection(s.settings, s.log)
 	}
-	if err := os.MkdirAll(s.base, 0o750); err != nil {
+	if err := os.MkdirAll(s.storageDir, 0o750); err != nil {
 		return fmt.Errorf("create storage directory: %w", err)
 	}
 	o := registry.Options{
-		Base: s.base, Version: obs.FullVersion(), Address: s.maintenanceURL(), Logger: s.log, ScrubRate: s.scrubRate,
-		Reserve:  diskReserve,
-		KeepLogs: s.keepLogs, MaxLogSize: s.maxLogSize,
+		Base: s.storageDir, Version: obs.FullVersion(), Address: s.maintenanceURL(), Logger: s.log,
+		ScrubRate: s.scrubBytesPerSecond,
+		Reserve:   diskReserveBytes,
+		KeepLogs:  s.logRetention, MaxLogSize: s.maxLogBytes,
 		MaxPushes: s.settings.Int(config.MaxPushes), MaxReservation: s.settings.Int(config.MaxPushReservation),
 		MaxLogRows: s.settings.Int(config.MaxLogRows), MaxLogRowsBytes: s.settings.Size(config.MaxLogRowBytes),
 	}
-	if err := injectFaults(&o); err != nil {
+	if err := connectFaultPlan(&o); err != nil {
 		return err
 	}
-	if s.core, err = registry.Open(ctx, o); err != nil {
+	if s.registry, err = registry.Open(ctx, o); err != nil {
 		return err
 	}
-	s.output.writeLocal(s.core.Logs())
-	if s.shares {
+	s.logOutput.writeLocal(s.registry.Logs())
+	if s.sharesLogOutput {
 		return nil
 	}
 	if err := s.openOwnAccess(); err != nil { //nolint:contextcheck // files that are read at startup
@@ -135,10 +137,10 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	if !wantsMetrics(s.settings) {
 		return nil
 	}
-	s.meter = rest.NewMeter("registry", nil)
-	own := s.core.Families() //nolint:contextcheck // they are collected as long as the process runs
+	s.requestMeter = rest.NewMeter("registry", nil)
+	own := s.registry.Families() //nolint:contextcheck // they are collected as long as the process runs
 	return s.open(ctx, s.settings, s.log, obs.ProgramFamilies("registry", time.Now()), own,
-		logs.Families(s.output.shippers), rest.Families(s.meter))
+		logs.Families(s.logOutput.runningShippers), rest.Families(s.requestMeter))
 }
 
 // URL returns the registry's address for clients on this machine, after Open.
@@ -147,18 +149,18 @@ func (s *RegistryService) URL() string { return s.listener.url() }
 // publicURL returns an address that other machines may reach: that of the first
 // network interface when the registry listens on all of them.
 func (s *RegistryService) publicURL() string {
-	addr, _ := s.listener.socket.Addr().(*net.TCPAddr)
+	addr, _ := s.listener.netListener.Addr().(*net.TCPAddr)
 	if !addr.IP.IsUnspecified() {
 		return s.URL()
 	}
-	if ip := outwardIP(); ip != "" {
+	if ip := externalIP(); ip != "" {
 		return s.listener.scheme() + net.JoinHostPort(ip, strconv.Itoa(addr.Port))
 	}
 	return s.URL()
 }
 
-// outwardIP returns the first address of this machine that others may reach.
-func outwardIP() string {
+// externalIP returns the first address of this machine that others may reach.
+func externalIP() string {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return ""
@@ -173,24 +175,24 @@ func outwardIP() string {
 
 // Run serves until the context ends.
 func (s *RegistryService) Run(ctx context.Context) error {
-	s.log.InfoContext(ctx, "registry started", "address", s.URL(), "local", s.localURL(), "storage", s.base,
+	s.log.InfoContext(ctx, "registry started", "address", s.URL(), "local", s.localURL(), "storage", s.storageDir,
 		"metrics", s.MetricsURL(), "version", obs.FullVersion())
-	if !s.shares {
+	if !s.sharesLogOutput {
 		warnExposed(ctx, s.log, exposedAddresses(s.settings, s.listener))
 	}
 	var work sync.WaitGroup
-	if !s.shares {
-		defer s.output.start(ctx)()
+	if !s.sharesLogOutput {
+		defer s.logOutput.start(ctx)()
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	work.Go(func() { s.core.Run(ctx) })
-	if !s.shares {
-		work.Go(func() { s.edge.run(ctx) })
+	work.Go(func() { s.registry.Run(ctx) })
+	if !s.sharesLogOutput {
+		work.Go(func() { s.registryTLS.run(ctx) })
 	}
-	work.Go(func() { s.access.run(ctx) })
-	work.Go(func() { s.keeps.run(ctx, s.log) })
-	if s.trail != nil {
-		work.Go(func() { s.trail.Run(ctx) })
+	work.Go(func() { s.access.runJobs(ctx) })
+	work.Go(func() { s.ownStores.run(ctx, s.log) })
+	if s.auditTrail != nil {
+		work.Go(func() { s.auditTrail.Run(ctx) })
 	}
 	defer work.Wait()
 	defer cancel()
@@ -201,19 +203,20 @@ func (s *RegistryService) Run(ctx context.Context) error {
 			cancel()
 		})
 	}
-	routes := slices.Concat(registryrest.RoutesWithin(s.core, s.limits), s.access.Routes())
+	routes := slices.Concat(registryrest.RoutesWithin(s.registry, s.limits), s.access.Routes())
 	local, err := s.localGuard()
 	if err != nil {
 		return err
 	}
 	background(s.run)
-	trusted := rest.Metered(s.meter, routes, local.Handler(routes, s.log))
+	trusted := rest.Metered(s.requestMeter, routes, local.Handler(routes, s.log))
 	background(func(ctx context.Context) error { return s.serveLocally(ctx, trusted) })
-	background(func(ctx context.Context) error { return s.serveInner(ctx, trusted) })
-	err = s.listener.serve(ctx, rest.Metered(s.meter, routes, s.access.Guard().Handler(routes, s.log)), registryGrace)
+	background(func(ctx context.Context) error { return s.servePipe(ctx, trusted) })
+	err = s.listener.serve(ctx, rest.Metered(s.requestMeter, routes, s.access.Guard().Handler(routes, s.log)),
+		registryShutdownTimeout)
 	cancel()
 	err = errors.Join(err, <-failed, <-failed, <-failed)
-	flush(ctx, s.trail, s.log)
+	flushAuditTrail(ctx, s.auditTrail, s.log)
 	return err
 }
 
@@ -222,15 +225,15 @@ func (s *RegistryService) Close() error {
 	if s.listener != nil {
 		_ = s.listener.close() // closed already when Run served it
 	}
-	if s.local != nil {
-		_ = s.local.close()
+	if s.localListener != nil {
+		_ = s.localListener.close()
 	}
-	err := errors.Join(s.close(), s.keeps.close())
-	if s.core != nil {
-		err = errors.Join(err, s.core.Close())
+	err := errors.Join(s.close(), s.ownStores.close())
+	if s.registry != nil {
+		err = errors.Join(err, s.registry.Close())
 	}
-	if s.shares {
+	if s.sharesLogOutput {
 		return err
 	}
-	return errors.Join(err, s.output.close())
+	return errors.Join(err, s.logOutput.close())
 }

@@ -20,15 +20,15 @@ import (
 // registryStores are the open authentication stores of a standalone registry.
 type registryStores struct {
 	authDir *authfile.Dir
-	marks   *authfile.Nonces
-	keys    *auth.Keys
+	nonces  *authfile.Nonces
+	keys    *auth.APIKeys
 	signer  *auth.Signer
 	license *license.File
 }
 
-// accessDir is the directory of keys and permissions in the storage of a standalone registry. The lock
+// accessDirIn is the directory of keys and permissions in the storage of a standalone registry. The lock
 // of the storage excludes other processes.
-func accessDir(base string) string { return filepath.Join(base, "auth") }
+func accessDirIn(base string) string { return filepath.Join(base, "auth") }
 
 // openOwnAccess creates the access of a registry that runs alone.
 func (s *RegistryService) openOwnAccess() error {
@@ -36,7 +36,7 @@ func (s *RegistryService) openOwnAccess() error {
 		return nil
 	}
 	k := &registryStores{}
-	s.keeps = k
+	s.ownStores = k
 	var err error
 	if k.license, err = license.Open(license.Options{
 		Product: license.Controller, Path: s.settings.String(config.LicenseFile),
@@ -44,22 +44,23 @@ func (s *RegistryService) openOwnAccess() error {
 	}); err != nil {
 		return err
 	}
-	stores, err := k.open(accessDir(s.base))
+	stores, err := k.open(accessDirIn(s.storageDir))
 	if err != nil {
 		return fmt.Errorf("open API keys and permissions: %w", err)
 	}
-	var passes *auth.NodeTokens
+	var passes *auth.RegistryTokens
 	if token := s.settings.String(config.AuthRootToken); token != "" { // a controller with the same token issues them
-		passes = auth.NewDerivedNodeTokens(auth.NewSecret(token), k.keys)
+		passes = auth.NewDerivedRegistryTokens(auth.NewSecret(token), k.keys)
 	}
-	if err = s.openTrail(); err != nil {
+	if err = s.openAuditTrail(); err != nil {
 		return err
 	}
 	s.access, err = openAccess(accessOptions{
-		Service: farm.ServiceRegistry, Settings: s.settings, Authorization: s.settings.Bool(config.Authorization),
+		Service: farm.ServiceRegistry, Settings: s.settings, EnforcePermissions: s.settings.Bool(config.Authorization),
 		Tier: k.license.Tier,
-		Jobs: []periodic.Job{endGrants(s.core, stores.Grants)}, Stores: stores, Edge: s.edge, Passes: passes,
-		Auditor: auditor(s.trail, farm.ServiceRegistry), Logger: s.log,
+		Jobs: []periodic.Job{pruneGrants(s.registry, stores.Grants)}, Stores: stores, PortTLS: s.registryTLS,
+		RegistryTokens: passes,
+		Auditor:        auditor(s.auditTrail, farm.ServiceRegistry), Logger: s.log,
 	})
 	return err
 }
@@ -80,11 +81,11 @@ func (k *registryStores) open(dir string) (stores accessStores, err error) {
 	if err != nil {
 		return stores, err
 	}
-	if k.marks, err = k.authDir.OpenNonces(); err != nil {
+	if k.nonces, err = k.authDir.OpenNonces(); err != nil {
 		return stores, err
 	}
-	k.keys, k.signer = auth.NewKeys(keys), auth.NewSigner(ring)
-	return accessStores{Keys: keys, Nonces: k.marks, Grants: grants, Signer: k.signer}, nil
+	k.keys, k.signer = auth.NewAPIKeys(keys), auth.NewSigner(ring)
+	return accessStores{Keys: keys, Nonces: k.nonces, Grants: grants, Signer: k.signer}, nil
 }
 
 func (k *registryStores) close() error {
@@ -92,8 +93,8 @@ func (k *registryStores) close() error {
 		return nil
 	}
 	var err error
-	if k.marks != nil {
-		err = k.marks.Close()
+	if k.nonces != nil {
+		err = k.nonces.Close()
 	}
 	return errors.Join(err, k.authDir.Close())
 }
@@ -123,17 +124,17 @@ func (s *RegistryService) listenLocally(ctx context.Context) (*listener, error) 
 
 // localURL returns the URL for programs of this machine without credentials; "" without that port.
 func (s *RegistryService) localURL() string {
-	if s.local == nil {
+	if s.localListener == nil {
 		return ""
 	}
-	return s.local.url()
+	return s.localListener.url()
 }
 
 // maintenanceURL returns the address at which commands on this machine that manage the storage call the
 // registry.
 func (s *RegistryService) maintenanceURL() string {
-	if s.local != nil {
-		return s.local.url()
+	if s.localListener != nil {
+		return s.localListener.url()
 	}
 	return s.URL()
 }
@@ -143,23 +144,23 @@ func (s *RegistryService) localGuard() (*rest.Guard, error) {
 	if s.access == nil {
 		return nil, nil // every caller is allowed
 	}
-	return s.access.guarded(rest.Loopback{})
+	return s.access.newGuard(rest.Loopback{})
 }
 
 // serveLocally serves that port until ctx ends.
 func (s *RegistryService) serveLocally(ctx context.Context, handler http.Handler) error {
-	if s.local == nil {
+	if s.localListener == nil {
 		<-ctx.Done()
 		return nil
 	}
-	return s.local.serve(ctx, handler, registryGrace)
+	return s.localListener.serve(ctx, handler, registryShutdownTimeout)
 }
 
-// serveInner serves the controller of this process until ctx ends.
-func (s *RegistryService) serveInner(ctx context.Context, handler http.Handler) error {
-	if s.inner == nil {
+// servePipe serves the controller of this process until ctx ends.
+func (s *RegistryService) servePipe(ctx context.Context, handler http.Handler) error {
+	if s.pipe == nil {
 		<-ctx.Done()
 		return nil
 	}
-	return newListener(s.inner, s.log).serve(ctx, handler, registryGrace)
+	return newListener(s.pipe, s.log).serve(ctx, handler, registryShutdownTimeout)
 }

@@ -23,15 +23,15 @@ const (
 // authorized, use the controller's credentials; rights of a caller and changes for it are requested
 // on the caller's behalf.
 type registryCalls struct {
-	client  pausable
-	address string
-	details callGroup[api.TemplateDetail]
+	client        registryAPI
+	address       string
+	sharedDetails callGroup[api.TemplateDetail]
 
-	looks, asks breaker // of the calls of a start: the template, and the caller's rights
-	said        rightsCache
+	templateBreaker, rightsBreaker breaker // of the calls of a start: the template, and the caller's rights
+	rightsCache                    rightsCache
 }
 
-var _ pausable = (*registryCalls)(nil)
+var _ registryAPI = (*registryCalls)(nil)
 
 // Rights returns the rights of the caller of a request to the controller at the registry; nil is all
 // rights.
@@ -40,56 +40,57 @@ func (r *registryCalls) Rights(ctx context.Context, template string) (*api.Calle
 	switch {
 	case caller.Unlimited():
 		return nil, nil // everything
-	case !caller.Is():
+	case !caller.IsAuthenticated():
 		return nil, auth.Forbidden("list_vms") // no call can be made for an unauthenticated caller
 	}
-	if !r.asks.allows(time.Now()) {
-		if known, ok := r.said.get(caller, template); ok {
+	if !r.rightsBreaker.allows(time.Now()) {
+		if known, ok := r.rightsCache.get(caller, template); ok {
 			return known, nil
 		}
-		return nil, r.away()
+		return nil, r.unavailableError()
 	}
-	rights, err := bounded(ctx, r, registryStartTimeout, func(ctx context.Context) (*api.CallerRights, error) {
+	rights, err := callWithTimeout(ctx, r, registryStartTimeout, func(ctx context.Context) (*api.CallerRights, error) {
 		return r.client.Rights(ctx, template)
 	})
-	r.asks.record(ctx, err)
+	r.rightsBreaker.record(ctx, err)
 	if err == nil {
-		r.said.put(caller, template, rights)
-	} else if known, ok := r.said.get(caller, template); ok && farm.CodeOf(err) == farm.CodeUnavailable {
+		r.rightsCache.put(caller, template, rights)
+	} else if known, ok := r.rightsCache.get(caller, template); ok && farm.CodeOf(err) == farm.CodeUnavailable {
 		return known, nil
 	}
 	return rights, err
 }
 
-// away is the error of a call that is not made, since a recent call to the registry failed.
-func (r *registryCalls) away() error {
-	return farm.Unavailable(errNotAsked, "The registry at %s cannot be reached; try again", r.address)
+// unavailableError is the error of a call that is not made, since a recent call to the registry failed.
+func (r *registryCalls) unavailableError() error {
+	return farm.Unavailable(errBreakerOpen, "The registry at %s cannot be reached; try again", r.address)
 }
 
 // List returns all templates.
 func (r *registryCalls) List(ctx context.Context) ([]api.Template, error) {
-	return bounded(rest.WithoutCaller(ctx), r, registryTimeout, r.client.List)
+	return callWithTimeout(rest.WithoutCaller(ctx), r, registryTimeout, r.client.List)
 }
 
 // Detail returns one template with its versions, as they are at the time of the call or later: the
 // next start sees new pushes.
 func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDetail, error) {
-	if !r.looks.allows(time.Now()) {
-		return api.TemplateDetail{}, r.away()
+	if !r.templateBreaker.allows(time.Now()) {
+		return api.TemplateDetail{}, r.unavailableError()
 	}
-	detail, err := bounded(rest.WithoutCaller(ctx),
+	detail, err := callWithTimeout(rest.WithoutCaller(ctx),
 		r, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
-			return r.details.do(ctx, id, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
-				return r.client.Detail(ctx, id)
-			})
+			return r.sharedDetails.call(ctx,
+				id, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
+					return r.client.Detail(ctx, id)
+				})
 		})
-	r.looks.record(ctx, err)
+	r.templateBreaker.record(ctx, err)
 	return detail, err
 }
 
 // Info returns the configuration of a version.
 func (r *registryCalls) Info(ctx context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
-	return bounded(rest.WithoutCaller(ctx),
+	return callWithTimeout(rest.WithoutCaller(ctx),
 		r, registryStartTimeout, func(ctx context.Context) (api.TemplateConfig, error) {
 			return r.client.Info(ctx, ref)
 		})
@@ -97,17 +98,17 @@ func (r *registryCalls) Info(ctx context.Context, ref transfer.Ref) (api.Templat
 
 // Disk returns the free space of the registry's disk.
 func (r *registryCalls) Disk(ctx context.Context) (api.DiskInfo, error) {
-	return bounded(rest.WithoutCaller(ctx), r, registryTimeout, r.client.Disk)
+	return callWithTimeout(rest.WithoutCaller(ctx), r, registryTimeout, r.client.Disk)
 }
 
 // Status returns the status of the registry.
 func (r *registryCalls) Status(ctx context.Context) (api.RegistryStatus, error) {
-	return bounded(rest.WithoutCaller(ctx), r, registryTimeout-500*time.Millisecond, r.client.Status)
+	return callWithTimeout(rest.WithoutCaller(ctx), r, registryTimeout-500*time.Millisecond, r.client.Status)
 }
 
 // Delete removes a template with all its versions.
 func (r *registryCalls) Delete(ctx context.Context, id string) error {
-	_, err := bounded(ctx, r, registryTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err := callWithTimeout(ctx, r, registryTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.client.Delete(ctx, id)
 	})
 	return err
@@ -115,7 +116,7 @@ func (r *registryCalls) Delete(ctx context.Context, id string) error {
 
 // Revert removes a version and all newer ones. The caller looked for the version before.
 func (r *registryCalls) Revert(ctx context.Context, ref transfer.Ref) error {
-	_, err := bounded(ctx, r, registryStartTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err := callWithTimeout(ctx, r, registryStartTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.client.Revert(ctx, ref)
 	})
 	return err
@@ -123,7 +124,7 @@ func (r *registryCalls) Revert(ctx context.Context, ref transfer.Ref) error {
 
 // Pause suspends garbage collection in the registry for a time.
 func (r *registryCalls) Pause(ctx context.Context, length time.Duration) error {
-	_, err := bounded(ctx, r, registryTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err := callWithTimeout(ctx, r, registryTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.client.Pause(ctx, length)
 	})
 	return err
@@ -131,7 +132,7 @@ func (r *registryCalls) Pause(ctx context.Context, length time.Duration) error {
 
 // Upload stores a file on the registry's file server.
 func (r *registryCalls) Upload(ctx context.Context, name string, content []byte) error {
-	_, err := bounded(rest.WithoutCaller(ctx), r, registryTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err := callWithTimeout(rest.WithoutCaller(ctx), r, registryTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.client.Upload(ctx, name, content)
 	})
 	return err
@@ -139,21 +140,21 @@ func (r *registryCalls) Upload(ctx context.Context, name string, content []byte)
 
 // Download returns a file of the registry's file server.
 func (r *registryCalls) Download(ctx context.Context, name string, most int64) ([]byte, error) {
-	return bounded(rest.WithoutCaller(ctx), r, registryTimeout, func(ctx context.Context) ([]byte, error) {
+	return callWithTimeout(rest.WithoutCaller(ctx), r, registryTimeout, func(ctx context.Context) ([]byte, error) {
 		return r.client.Download(ctx, name, most)
 	})
 }
 
 // RemoveFile removes a file of the registry's file server.
 func (r *registryCalls) RemoveFile(ctx context.Context, name string) error {
-	_, err := bounded(rest.WithoutCaller(ctx), r, registryTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err := callWithTimeout(rest.WithoutCaller(ctx), r, registryTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.client.RemoveFile(ctx, name)
 	})
 	return err
 }
 
-// bounded makes a call within its time limit, and names the registry that did not answer.
-func bounded[T any](
+// callWithTimeout makes a call within its time limit, and names the registry that did not answer.
+func callWithTimeout[T any](
 	ctx context.Context, r *registryCalls, limit time.Duration, do func(context.Context) (T, error),
 ) (T, error) {
 	within, cancel := context.WithTimeout(ctx, limit)

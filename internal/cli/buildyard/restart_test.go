@@ -21,7 +21,7 @@ import (
 // fillStore writes the records of a big cloud into a data directory: instances that run, 50 on each node.
 func fillStore(t testing.TB, dataDir string, instances int) {
 	t.Helper()
-	b, err := etcd.Embedded(t.Context(), etcd.EmbeddedOptions{Dir: storeDir(dataDir)})
+	b, err := etcd.Embedded(t.Context(), etcd.EmbeddedOptions{Dir: storeDirIn(dataDir)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ docs/high-availability.md.`,
 		if err != nil {
 			return cli.Usage(err)
 		}
-		opts := etcd.RestoreOptions{File: args[0], Dir: storeDir(values.String(config.DataDir)), Logger: log}
+		opts := etcd.RestoreOptions{File: args[0], Dir: storeDirIn(values.String(config.DataDir)), Logger: log}
 		if force {
 			opts.Occupied = etcd.MoveAside
 		}

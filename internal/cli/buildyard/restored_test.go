@@ -205,7 +205,7 @@ func TestRestoreOfARunningCloud(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	nodes := fleet.Options{
-		Nodes: 2, Controller: p.url, Token: strings.TrimSpace(string(token)), Capacity: 10,
+		NodeCount: 2, ControllerURL: p.url, JoinToken: strings.TrimSpace(string(token)), Capacity: 10,
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	go func() { ended <- fleet.Run(ctx, nodes) }()

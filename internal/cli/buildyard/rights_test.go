@@ -162,9 +162,10 @@ func (g *granted) starts(id string) {
 	done := make(chan error, 1)
 	go func() {
 		done <- fleet.Run(ctx, fleet.Options{
-			Nodes: 1, Controller: g.core.URL(), Token: g.core.JoinToken(), Name: "n", Capacity: 2, RealPull: true,
-			DataDir: g.t.TempDir(),
-			Logger:  slog.New(slog.DiscardHandler), Version: "test",
+			NodeCount: 1, ControllerURL: g.core.URL(), JoinToken: g.core.JoinToken(), NamePrefix: "n", Capacity: 2,
+			RealPulls: true,
+			DataDir:   g.t.TempDir(),
+			Logger:    slog.New(slog.DiscardHandler), Version: "test",
 		})
 	}()
 	defer func() {

@@ -24,8 +24,8 @@ func Main(ctx context.Context, args []string, io Streams) int {
 	return cli.Run(ctx, cmd)
 }
 
-// services is the ID of the command group of services in the help.
-const services = "services"
+// serviceGroup is the ID of the command group of services in the help.
+const serviceGroup = "services"
 
 // newCommand returns the program's command tree.
 func newCommand(io Streams) *cobra.Command {
@@ -54,8 +54,8 @@ response. "buildyard completion bash" (zsh, fish) enables shell completion of ID
 	}
 	root.SetOut(io.Out)
 	root.SetErr(io.Err)
-	root.AddGroup(&cobra.Group{ID: services, Title: "Services:"},
-		&cobra.Group{ID: cloud.Group, Title: "Client commands:"})
+	root.AddGroup(&cobra.Group{ID: serviceGroup, Title: "Services:"},
+		&cobra.Group{ID: cloud.CommandGroup, Title: "Client commands:"})
 	node := nodeCommand(io)
 	node.AddCommand(cloud.NodeCommands(io)...)
 	root.AddCommand(initCommand(io), upCommand(io), controllerCommand(io), registryCommand(io), node, backupCommand(io),
@@ -90,7 +90,7 @@ func serveCommand(cmd *cobra.Command, table config.Table, s service) *cobra.Comm
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src := cli.Sources(cmd.Flags())
 		src.Vars = os.Environ()
-		src, err := withInitSettings(table, src)
+		src, err := addInitSettings(table, src)
 		if err != nil {
 			return cli.Usage(err)
 		}
@@ -106,7 +106,7 @@ func serveCommand(cmd *cobra.Command, table config.Table, s service) *cobra.Comm
 }
 
 func run(ctx context.Context, s service) error {
-	err := openAndRun(ctx, s)
+	err := openAndRunService(ctx, s)
 	if errors.Is(err, errRestart) {
 		path, err := selfexec.Path()
 		if err != nil {
@@ -117,7 +117,7 @@ func run(ctx context.Context, s service) error {
 	return err
 }
 
-func openAndRun(ctx context.Context, s service) (err error) {
+func openAndRunService(ctx context.Context, s service) (err error) {
 	defer func() {
 		if e := s.Close(); err == nil {
 			err = e
@@ -131,7 +131,7 @@ func openAndRun(ctx context.Context, s service) (err error) {
 
 func upCommand(io Streams) *cobra.Command {
 	return serveCommand(&cobra.Command{
-		Use: "up", GroupID: services,
+		Use: "up", GroupID: serviceGroup,
 		Short: "Run controller and registry in one process",
 		Long: `up runs the controller and the registry in one process with an embedded store. A cloud needs no other
 service; most clouds start this way.`,
@@ -143,7 +143,7 @@ service; most clouds start this way.`,
 
 func controllerCommand(io Streams) *cobra.Command {
 	return serveCommand(&cobra.Command{
-		Use: "controller", GroupID: services,
+		Use: "controller", GroupID: serviceGroup,
 		Short:   "Run the controller",
 		Long:    `controller runs the controller without a registry; --registry is the URL of its registry.`,
 		Example: `  buildyard controller --registry http://registry.example:8089`,
@@ -152,7 +152,7 @@ func controllerCommand(io Streams) *cobra.Command {
 
 func registryCommand(io Streams) *cobra.Command {
 	cmd := serveCommand(&cobra.Command{
-		Use: "registry", GroupID: services,
+		Use: "registry", GroupID: serviceGroup,
 		Short: "Run the registry or manage its storage",
 		Long: `registry runs the registry of templates. Its subcommands manage a registry's storage, with or without a
 running registry.`,

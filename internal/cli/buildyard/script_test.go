@@ -29,7 +29,7 @@ import (
 
 // TestMain lets the scripts run this very binary as the program.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"buildyard": func() { cli.Program(buildyard.Main) }})
+	testscript.Main(m, map[string]func(){"buildyard": func() { cli.Main(buildyard.Main) }})
 }
 
 // TestScripts runs the scripts in testdata for the commands that call a controller. Each script has
@@ -116,9 +116,10 @@ func nodes(ts *testscript.TestScript, neg bool, args []string) {
 	done := make(chan error, 1)
 	go func() {
 		done <- fleet.Run(ctx, fleet.Options{
-			Nodes: count, Controller: s.URL(), Token: s.JoinToken(), Name: "mac", Capacity: 2, RealPull: true,
-			DataDir: ts.MkAbs(".nodes"),
-			Logger:  slog.New(slog.DiscardHandler), Version: "test",
+			NodeCount: count, ControllerURL: s.URL(), JoinToken: s.JoinToken(), NamePrefix: "mac", Capacity: 2,
+			RealPulls: true,
+			DataDir:   ts.MkAbs(".nodes"),
+			Logger:    slog.New(slog.DiscardHandler), Version: "test",
 		})
 	}()
 	ts.Defer(func() {

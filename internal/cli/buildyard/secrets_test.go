@@ -43,7 +43,7 @@ func TestNoSecretInLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	session := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-	node, err := s.core.Nodes.Join(t.Context(),
+	node, err := s.controller.Nodes.Join(t.Context(),
 		api.JoinRequest{Protocol: api.LinkProtocol, Token: s.JoinToken(), Name: "n", Host: "127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)

@@ -35,18 +35,18 @@ const (
 
 // certificatePair is the files of a server's certificate.
 type certificatePair struct {
-	cert, key string
-	made      bool // by this call
+	certPath, keyPath string
+	created           bool // by this call
 }
 
-// makeCertificates creates an authority and a server certificate for this machine and additional names
+// createCertificates creates an authority and a server certificate for this machine and additional names
 // in a directory. Existing files stay.
-func makeCertificates(dir string, names []string) (certificatePair, error) {
-	pair := certificatePair{cert: filepath.Join(dir, serverCertFile), key: filepath.Join(dir, serverKeyFile)}
+func createCertificates(dir string, names []string) (certificatePair, error) {
+	pair := certificatePair{certPath: filepath.Join(dir, serverCertFile), keyPath: filepath.Join(dir, serverKeyFile)}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return pair, err
 	}
-	if there, err := bothExist(pair.cert, pair.key); there || err != nil {
+	if there, err := bothExist(pair.certPath, pair.keyPath); there || err != nil {
 		return pair, err
 	}
 	authority, key, err := openAuthority(dir)
@@ -57,15 +57,15 @@ func makeCertificates(dir string, names []string) (certificatePair, error) {
 	template := certificateTemplate(host, serverLife)
 	template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature,
 		[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	for _, name := range append([]string{"localhost", "127.0.0.1", "::1", host, outwardIP()}, names...) {
+	for _, name := range append([]string{"localhost", "127.0.0.1", "::1", host, externalIP()}, names...) {
 		if ip := net.ParseIP(name); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
 		} else if name != "" {
 			template.DNSNames = append(template.DNSNames, name)
 		}
 	}
-	pair.made = true
-	_, _, err = issue(template, authority, key, pair.cert, pair.key)
+	pair.created = true
+	_, _, err = issueCertificate(template, authority, key, pair.certPath, pair.keyPath)
 	return pair, err
 }
 
@@ -104,7 +104,7 @@ func openAuthority(dir string) (*x509.Certificate, crypto.Signer, error) {
 	template := certificateTemplate("Buildyard CA", authorityLife)
 	template.IsCA, template.BasicConstraintsValid, template.MaxPathLenZero = true, true, true
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
-	return issue(template, nil, nil, certPath, keyPath)
+	return issueCertificate(template, nil, nil, certPath, keyPath)
 }
 
 func readAuthority(certPath, keyPath string) (*x509.Certificate, crypto.Signer, error) {
@@ -149,10 +149,10 @@ func certificateTemplate(name string, life time.Duration) *x509.Certificate {
 	}
 }
 
-// issue creates a key pair and its certificate, signed by an authority or, without one,
+// issueCertificate creates a key pair and its certificate, signed by an authority or, without one,
 // self-signed. Each file is written completely or not at all, the key first: a certificate exists
 // only with its key.
-func issue(
+func issueCertificate(
 	template, authority *x509.Certificate, by crypto.Signer, certPath, keyPath string,
 ) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -18,11 +18,11 @@ import (
 	"github.com/buildyard/buildyard/internal/registry"
 )
 
-// upkeepLook is the interval at which a running registry is polled for progress.
-const upkeepLook = 500 * time.Millisecond
+// jobPollInterval is the interval at which a running registry is polled for progress.
+const jobPollInterval = 500 * time.Millisecond
 
-// whoDoes is part of the help of every storage command.
-const whoDoes = `
+// storageHelp is part of the help of every storage command.
+const storageHelp = `
 If no registry has the storage open, the command opens it and keeps registries out until it ends.
 If a registry has it open, that registry does the work, concurrently with pushes and pulls, and the
 command shows the progress; --registry calls a registry directly. A registry without authentication
@@ -33,9 +33,9 @@ type storageCommand struct {
 	Streams
 	Output cli.Format
 
-	base string
-	how  client.Options   // of calls to a running registry
-	api  *client.Registry // nil: the storage is opened first
+	storageDir    string
+	clientOptions client.Options   // of calls to a running registry
+	client        *client.Registry // nil: the storage is opened first
 }
 
 // add adds the options and the work of a storage command to cmd.
@@ -44,48 +44,48 @@ func (k *storageCommand) add(cmd *cobra.Command, do func(ctx context.Context) er
 	k.Output.Add(cmd)
 	short := cmd.Flags().Bool("json", false, "same as --output json")
 	cmd.Args = cobra.NoArgs
-	cmd.Long += "\n" + whoDoes
+	cmd.Long += "\n" + storageHelp
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if show, _ := cmd.Flags().GetBool("print-config"); show {
 			return cli.PrintConfig(k.Out, config.StorageTable, cli.Sources(cmd.Flags()))
 		}
 		src := cli.Sources(cmd.Flags())
-		src.In = k.In
+		src.Stdin = k.In
 		values, err := config.Load(config.StorageTable, src)
 		if err != nil {
 			return cli.Usage(err)
 		}
 		var as cloud.Caller
-		if k.how, as, err = cloud.Options(values); err != nil {
+		if k.clientOptions, as, err = cloud.ClientOptions(values); err != nil {
 			return cli.Usage(err)
 		}
 		if *short {
 			k.Output = "json"
 		}
-		k.base = values.String(config.BasePath)
+		k.storageDir = values.String(config.BasePath)
 		if address := values.String(config.Registry); address != "" {
-			if err := k.ask(address); err != nil {
+			if err := k.connectTo(address); err != nil {
 				return cli.Usage(err)
 			}
 		}
-		return cloud.Explained(cmd.Context(), do(cmd.Context()),
-			cloud.Target{Flag: "--registry", Key: config.Registry, As: as})
+		return cloud.WithAdvice(cmd.Context(), do(cmd.Context()),
+			cloud.Target{Flag: "--registry", Setting: config.Registry, Caller: as})
 	}
 	return cmd
 }
 
-func (k *storageCommand) ask(address string) (err error) {
-	k.api, err = client.NewRegistry(address, k.how)
+func (k *storageCommand) connectTo(address string) (err error) {
+	k.client, err = client.NewRegistry(address, k.clientOptions)
 	return err
 }
 
 // runOffline runs work on a storage that no process has open. If a registry has it open, here returns
 // false and k calls that registry.
 func (k *storageCommand) runOffline(work func() error) (bool, error) {
-	if k.api != nil {
+	if k.client != nil {
 		return false, nil
 	}
-	dir, err := layout.Open(k.base) // before any call that would create a storage
+	dir, err := layout.Open(k.storageDir) // before any call that would create a storage
 	if err != nil {
 		return true, fmt.Errorf("%w; check the storage directory (--base-path or %s)", err, config.BasePath)
 	}
@@ -100,12 +100,12 @@ func (k *storageCommand) runOffline(work func() error) (bool, error) {
 	case busy.Address == "":
 		return true, fmt.Errorf("%w; wait for its end, or call a registry with --registry", busy)
 	}
-	return false, k.ask(busy.Address)
+	return false, k.connectTo(busy.Address)
 }
 
-// open opens the storage for work on it.
-func (k *storageCommand) open(ctx context.Context, work func(*registry.Registry) error) error {
-	r, err := registry.Open(ctx, registry.Options{Base: k.base})
+// withStorage opens the storage for work on it.
+func (k *storageCommand) withStorage(ctx context.Context, work func(*registry.Registry) error) error {
+	r, err := registry.Open(ctx, registry.Options{Base: k.storageDir})
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (k *storageCommand) open(ctx context.Context, work func(*registry.Registry)
 // runJob runs the work in a running registry and shows the progress. An interrupted command cancels
 // it there too.
 func (k *storageCommand) runJob(ctx context.Context, req api.StorageJobRequest) (api.StorageJob, error) {
-	u, err := k.api.StartStorageJob(ctx, req)
+	u, err := k.client.StartStorageJob(ctx, req)
 	if err != nil {
 		return u, err
 	}
@@ -123,16 +123,16 @@ func (k *storageCommand) runJob(ctx context.Context, req api.StorageJobRequest) 
 	for u.State == api.UpkeepRunning {
 		select {
 		case <-ctx.Done():
-			_, err := k.api.CancelStorageJob(context.WithoutCancel(ctx))
+			_, err := k.client.CancelStorageJob(context.WithoutCancel(ctx))
 			return u, errors.Join(context.Cause(ctx), err)
-		case <-time.After(upkeepLook):
+		case <-time.After(jobPollInterval):
 		}
-		if u, err = k.api.StorageJob(ctx); err != nil && ctx.Err() == nil {
+		if u, err = k.client.StorageJob(ctx); err != nil && ctx.Err() == nil {
 			return u, err
 		}
 		if time.Since(shown) > progressEvery {
 			shown = time.Now()
-			k.progress(u.Progress)
+			k.printProgress(u.Progress)
 		}
 	}
 	if u.State != api.UpkeepDone {
@@ -141,8 +141,8 @@ func (k *storageCommand) runJob(ctx context.Context, req api.StorageJobRequest) 
 	return u, nil
 }
 
-// progress prints the progress of a deep check.
-func (k *storageCommand) progress(p api.StorageJobProgress) {
+// printProgress prints the progress of a deep check.
+func (k *storageCommand) printProgress(p api.StorageJobProgress) {
 	if p.Total == 0 {
 		return
 	}
@@ -150,13 +150,13 @@ func (k *storageCommand) progress(p api.StorageJobProgress) {
 		bytesize.Format(p.Done), bytesize.Format(p.Total), bytesize.Format(p.Rate), time.Duration(p.Left)*time.Second)
 }
 
-// throttled calls show at most every progressEvery.
-func (k *storageCommand) throttled() func(api.StorageJobProgress) {
+// throttledProgress calls show at most every progressEvery.
+func (k *storageCommand) throttledProgress() func(api.StorageJobProgress) {
 	next := time.Now().Add(progressEvery)
 	return func(p api.StorageJobProgress) {
 		if now := time.Now(); now.After(next) {
 			next = now.Add(progressEvery)
-			k.progress(p)
+			k.printProgress(p)
 		}
 	}
 }

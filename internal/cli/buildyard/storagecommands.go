@@ -30,7 +30,7 @@ func (d *checkDepth) add(cmd *cobra.Command) {
 		"bytes to read per second with --deep, for example 100MB; 0B: unlimited")
 }
 
-func (d *checkDepth) bytes() (int64, error) {
+func (d *checkDepth) rateBytes() (int64, error) {
 	n, err := config.ParseSize(d.rate)
 	if err != nil {
 		return 0, cli.Usage(fmt.Errorf("invalid --rate %q: want a number with its unit, for example 100MB", d.rate))
@@ -52,14 +52,14 @@ The exit code is 1 when data is lost that "repair" cannot restore.`,
   buildyard registry check --deep --rate 100MB
   buildyard registry check --base-path /srv/templates --json | jq '.findings[]'`,
 	}, func(ctx context.Context) error {
-		rate, err := d.bytes()
+		rate, err := d.rateBytes()
 		if err != nil {
 			return err
 		}
 		var report api.RegistryCheck
 		done, err := k.runOffline(func() (err error) {
-			report, err = registry.CheckStorage(ctx, k.base,
-				registry.CheckOptions{Deep: d.deep, Rate: rate, Progress: k.throttled()})
+			report, err = registry.CheckStorage(ctx, k.storageDir,
+				registry.CheckOptions{Deep: d.deep, Rate: rate, Progress: k.throttledProgress()})
 			return err
 		})
 		if err == nil && !done {
@@ -75,14 +75,14 @@ The exit code is 1 when data is lost that "repair" cannot restore.`,
 		if err := k.Output.Write(k.Out, report, checkTable(report)); err != nil {
 			return err
 		}
-		return lost(report.Lost)
+		return lossError(report.Lost)
 	})
 	d.add(cmd)
 	return cmd
 }
 
-// lost returns the losses of a storage as an error.
-func lost(count int) error {
+// lossError returns the losses of a storage as an error.
+func lossError(count int) error {
 	if count == 0 {
 		return nil
 	}
@@ -136,14 +136,14 @@ The exit code is 1 when data is lost that it could not restore.`,
 		Example: `  buildyard registry repair
   cp /backup/images_dir/*.ank /srv/templates/images_dir/ && buildyard registry repair`,
 	}, func(ctx context.Context) error {
-		rate, err := d.bytes()
+		rate, err := d.rateBytes()
 		if err != nil {
 			return err
 		}
 		var report api.RegistryRepair
 		done, err := k.runOffline(func() (err error) {
-			report, err = registry.RepairStorage(ctx, registry.Options{Base: k.base},
-				registry.CheckOptions{Deep: d.deep, Rate: rate, Progress: k.throttled()})
+			report, err = registry.RepairStorage(ctx, registry.Options{Base: k.storageDir},
+				registry.CheckOptions{Deep: d.deep, Rate: rate, Progress: k.throttledProgress()})
 			return err
 		})
 		if err == nil && !done {
@@ -159,7 +159,7 @@ The exit code is 1 when data is lost that it could not restore.`,
 		if err := k.Output.Write(k.Out, report, repairTable(report)); err != nil {
 			return err
 		}
-		return lost(report.Lost)
+		return lossError(report.Lost)
 	})
 	d.add(cmd)
 	return cmd
@@ -198,7 +198,7 @@ whole trash: deleted layers cannot be restored.`,
 		}
 		var report api.RegistryGC
 		done, err := k.runOffline(func() error {
-			return k.open(ctx, func(r *registry.Registry) (err error) {
+			return k.withStorage(ctx, func(r *registry.Registry) (err error) {
 				report, err = r.GC(ctx, o)
 				return err
 			})
@@ -244,13 +244,13 @@ func statsCommand(streams Streams) *cobra.Command {
 	}, func(ctx context.Context) error {
 		var stats api.RegistryStats
 		done, err := k.runOffline(func() error {
-			return k.open(ctx, func(r *registry.Registry) (err error) {
+			return k.withStorage(ctx, func(r *registry.Registry) (err error) {
 				stats, err = r.Stats(ctx)
 				return err
 			})
 		})
 		if err == nil && !done {
-			stats, err = k.api.Stats(ctx)
+			stats, err = k.client.Stats(ctx)
 		}
 		if err != nil {
 			return err

@@ -80,9 +80,10 @@ func (y *yard) up() {
 func (y *yard) nodes(name string, count int, edits ...func(*fleet.Options)) (end func()) {
 	y.t.Helper()
 	o := fleet.Options{
-		Nodes: count, Controller: y.service.URL(), Token: y.service.JoinToken(), Name: name, Capacity: 10,
-		RealPull: true,
-		DataDir:  filepath.Join(y.dir, "nodes"), Logger: slog.New(slog.DiscardHandler), Version: "test",
+		NodeCount: count, ControllerURL: y.service.URL(), JoinToken: y.service.JoinToken(), NamePrefix: name,
+		Capacity:  10,
+		RealPulls: true,
+		DataDir:   filepath.Join(y.dir, "nodes"), Logger: slog.New(slog.DiscardHandler), Version: "test",
 	}
 	for _, edit := range edits {
 		edit(&o)

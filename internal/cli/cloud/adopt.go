@@ -53,7 +53,7 @@ Names, external IDs, groups and metadata of a lost record are not restored. Adop
 	fs.StringArrayVar(&o.VMs, "vm", nil, "only the VM with this ID; repeatable")
 	cmd.MarkFlagsMutuallyExclusive("keep", "remove")
 	o.Yes.Add(cmd)
-	cmd.ValidArgsFunction = o.complete
+	cmd.ValidArgsFunction = o.completeNodes
 	return cmd
 }
 
@@ -69,36 +69,37 @@ func (o *adoptOptions) run(cmd *cobra.Command, args []string) error {
 	case !decides && (o.DryRun || len(o.VMs) > 0):
 		return cli.Usage(errors.New("--dry-run and --vm require --keep or --remove"))
 	case decides:
-		return o.decide(cmd.Context(), node)
+		return o.requestAdoption(cmd.Context(), node)
 	}
-	got, err := ask(cmd.Context(),
+	got, err := callAPI(cmd.Context(),
 		func(ctx context.Context) ([]api.OrphanedVM, error) { return o.API.UnknownVMs(ctx, node) })
 	if err != nil {
-		return nodes.named(err, node)
+		return nodes.nameNotFound(err, node)
 	}
-	return single(&o.Command, got, "", func(g *cli.Grid, list []api.OrphanedVM) {
+	return printOne(&o.Command, got, "", func(g *cli.Grid, list []api.OrphanedVM) {
 		if len(list) == 0 {
 			g.Row("no orphaned VMs")
 			return
 		}
 		g.Row("NODE", "ID", "VM", "TEMPLATE", "STATUS", "SINCE", "ACTION")
 		for _, u := range list {
-			g.Row(u.NodeName, u.ID, u.Name, joined(u.Template, u.Tag), u.Status, u.Since.Local().Format(time.DateTime),
+			g.Row(u.NodeName, u.ID, u.Name, templateTag(u.Template, u.Tag), u.Status,
+				u.Since.Local().Format(time.DateTime),
 				u.Fate)
 		}
 	})
 }
 
-// joined writes template and tag as one word.
-func joined(template, tag string) string {
+// templateTag writes template and tag as one word.
+func templateTag(template, tag string) string {
 	if tag == "" {
 		return template
 	}
 	return template + ":" + tag
 }
 
-// decide requests the adoption and shows the result for each VM. It fails when some were refused.
-func (o *adoptOptions) decide(ctx context.Context, node string) error {
+// requestAdoption requests the adoption and shows the result for each VM. It fails when some were refused.
+func (o *adoptOptions) requestAdoption(ctx context.Context, node string) error {
 	adoption := api.Adoption{Node: node, Action: "keep", VMs: o.VMs, DryRun: o.DryRun}
 	if o.Remove {
 		adoption.Action = "remove"
@@ -108,17 +109,17 @@ func (o *adoptOptions) decide(ctx context.Context, node string) error {
 			}
 		}
 	}
-	got, err := ask(ctx, func(ctx context.Context) ([]api.Adopted, error) { return o.API.Adopt(ctx, adoption) })
+	got, err := callAPI(ctx, func(ctx context.Context) ([]api.Adopted, error) { return o.API.Adopt(ctx, adoption) })
 	if err != nil {
-		return nodes.named(err, node)
+		return nodes.nameNotFound(err, node)
 	}
 	refused := 0
-	err = single(&o.Command, got, "", func(g *cli.Grid, list []api.Adopted) {
+	err = printOne(&o.Command, got, "", func(g *cli.Grid, list []api.Adopted) {
 		if len(list) == 0 {
 			g.Row("no orphaned VMs on the node")
 		}
 		for _, done := range list {
-			g.Row(done.ID, o.tense(done.Outcome), done.Why)
+			g.Row(done.ID, o.outcomeText(done.Outcome), done.Why)
 		}
 	})
 	for _, done := range got.value {
@@ -132,19 +133,19 @@ func (o *adoptOptions) decide(ctx context.Context, node string) error {
 	return err
 }
 
-func (o *adoptOptions) tense(outcome string) string {
+func (o *adoptOptions) outcomeText(outcome string) string {
 	if o.DryRun {
 		return "would be " + outcome
 	}
 	return outcome
 }
 
-// complete returns the names of the nodes with orphaned VMs.
-func (o *adoptOptions) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// completeNodes returns the names of the nodes with orphaned VMs.
+func (o *adoptOptions) completeNodes(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, c, cancel, err := completing(cmd)
+	ctx, c, cancel, err := openForCompletion(cmd)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

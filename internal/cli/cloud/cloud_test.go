@@ -18,12 +18,12 @@ import (
 )
 
 func TestMatch(t *testing.T) {
-	list := []entry{
-		{id: "0197-aaaa", names: []string{"nightly", "job-1"}, past: true},
+	list := []selectable{
+		{id: "0197-aaaa", names: []string{"nightly", "job-1"}, ended: true},
 		{id: "0197-bbbb", names: []string{"nightly", "job-2"}},
 		{id: "0197-cccc", names: []string{"twice"}},
 		{id: "0197-dddd", names: []string{"twice"}},
-		{id: "0197-eeee", names: []string{"over"}, past: true},
+		{id: "0197-eeee", names: []string{"over"}, ended: true},
 		{id: "0197-bbbb", names: []string{"nightly", "job-2"}},
 		{id: "0198-ffff", names: []string{"0197-"}},
 	}
@@ -32,7 +32,7 @@ func TestMatch(t *testing.T) {
 		"0197-": "0198-ffff", "0198": "0198-ffff", "twice": "2 instances match", "0197-b": "0197-bbbb",
 		"019": "instances match", "none": "not found; see",
 	} {
-		got, err := instances.match(list, text)
+		got, err := instances.matchEntry(list, text)
 		if err != nil {
 			got = err.Error()
 		}
@@ -40,7 +40,7 @@ func TestMatch(t *testing.T) {
 			t.Errorf("%s is %s, want %s", text, got, want)
 		}
 	}
-	if got := quoted(`a"b\c*`); got != `"a\"b\\c*"` {
+	if got := quoteLiteral(`a"b\c*`); got != `"a\"b\\c*"` {
 		t.Errorf("quoted: %s", got)
 	}
 }
@@ -71,14 +71,14 @@ func TestWhatEndsAWait(t *testing.T) {
 			if tc.limit == 0 {
 				time.AfterFunc(time.Second, func() { stop(errors.New("interrupt signal received")) })
 			}
-			w := waitOptions{limit: tc.limit}
-			err := w.during(ctx, "it goes on", func(ctx context.Context) error {
+			w := waitOptions{timeout: tc.limit}
+			err := w.waitWithTimeout(ctx, "it goes on", func(ctx context.Context) error {
 				<-ctx.Done()
 				return tc.err(ctx)
 			})
-			err = Explained(ctx, err, Target{Flag: "--controller", Key: "SVC_CONTROLLER"})
+			err = WithAdvice(ctx, err, Target{Flag: "--controller", Setting: "SVC_CONTROLLER"})
 			stop(nil)
-			if !cli.WithExitCode(err) || cli.CodeOf(err) != tc.code || !strings.HasSuffix(err.Error(), tc.says) {
+			if !cli.HasExitCode(err) || cli.CodeOf(err) != tc.code || !strings.HasSuffix(err.Error(), tc.says) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -88,11 +88,11 @@ func TestWhatEndsAWait(t *testing.T) {
 func TestMeter(t *testing.T) {
 	var out bytes.Buffer
 	m := newProgressMeter(&out)
-	m.expect("a", "b")
+	m.expectItems("a", "b")
 	for _, share := range []float64{0, 0.1, 0.3, 0.31, 0.9} {
-		m.update("a", "Pulling", share)
+		m.updateItem("a", "Pulling", share)
 	}
-	m.update("a", "Started", 1)
+	m.updateItem("a", "Started", 1)
 	m.end()
 	if want := "a  Pulling\na  Pulling  30%\na  Pulling  90%\na  Started\n"; out.String() != want {
 		t.Errorf("elsewhere: %q, want %q", out.String(), want)
@@ -100,10 +100,10 @@ func TestMeter(t *testing.T) {
 	out.Reset()
 	m = newProgressMeter(&out)
 	m.columns = 50
-	m.expect("a", "b", "c")
+	m.expectItems("a", "b", "c")
 	for _, id := range []string{"a", "b", "c"} {
-		m.update(id, "Pülling", 0.3)
-		m.update(id, "Started\x1b", 1)
+		m.updateItem(id, "Pülling", 0.3)
+		m.updateItem(id, "Started\x1b", 1)
 	}
 	m.end()
 	m.end()
@@ -153,7 +153,7 @@ func TestAWatchedListOutlivesItsController(t *testing.T) {
 			var out, errs bytes.Buffer
 			a := &Command{Streams: cli.Streams{Out: &out, Err: &errs}, Output: format, API: api}
 			look := func(ctx context.Context) ([]group, error) { return a.API.Groups(ctx, client.ListOptions{}) }
-			err := follow(t.Context(), a, groupView, look)
+			err := watchList(t.Context(), a, groupView, look)
 			if out.String() != want || errs.String() != "the store is away; retrying\n" || err == nil ||
 				err.Error() != "no more" {
 				t.Errorf("%s: %q, want %q; %q; %v", format, out.String(), want, errs.String(), err)

@@ -23,7 +23,7 @@ Other users of this machine could connect before the viewer does, unless the con
 (--vnc-password of instance start and restart).`,
 		Example: `  buildyard instance console nightly
   buildyard instance console nightly --listen 127.0.0.1:5999`,
-		ValidArgsFunction: instances.complete(1),
+		ValidArgsFunction: instances.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		ids, err := instances.findAll(cmd.Context(), a.API, args)
 		if err != nil {
@@ -47,7 +47,7 @@ func (a *Command) proxyConsole(ctx context.Context, id, address string) error {
 	defer l.Close()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	err = a.Output.Write(a.Out, screenAt{"vnc://" + l.Addr().String()},
+	err = a.Output.Write(a.Out, consoleAddress{"vnc://" + l.Addr().String()},
 		func(g *cli.Grid) { g.Row("vnc://" + l.Addr().String()) })
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (a *Command) proxyConsole(ctx context.Context, id, address string) error {
 	return nil
 }
 
-// screenAt is the address of a forwarded console.
-type screenAt struct {
+// consoleAddress is the address of a forwarded console.
+type consoleAddress struct {
 	Address string `json:"address"`
 }

@@ -21,14 +21,14 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 )
 
-// contexts is the user's client.yaml.
-type contexts struct {
-	Current  string              `yaml:"current,omitempty"`
-	Contexts map[string]endpoint `yaml:"contexts"`
+// contextFile is the user's client.yaml.
+type contextFile struct {
+	Current  string                  `yaml:"current,omitempty"`
+	Contexts map[string]contextEntry `yaml:"contexts"`
 }
 
-// endpoint is the address and the credentials of one cloud.
-type endpoint struct {
+// contextEntry is the address and the credentials of one cloud.
+type contextEntry struct {
 	Controller    string `yaml:"controller"`
 	RootToken     string `yaml:"root-token,omitempty"`
 	RootTokenFile string `yaml:"root-token-file,omitempty"`
@@ -41,7 +41,7 @@ type endpoint struct {
 	SkipVerify    bool   `yaml:"skip-tls-verification,omitempty"`
 }
 
-func (e endpoint) values() map[string]string {
+func (e contextEntry) settings() map[string]string {
 	return map[string]string{
 		config.Controller: e.Controller, config.RootToken: e.RootToken, config.RootToken + "_FILE": e.RootTokenFile,
 		config.ClientKeyID: e.KeyID, config.ClientKeyString: "", config.ClientKeyString + "_FILE": e.KeyFile,
@@ -51,8 +51,8 @@ func (e endpoint) values() map[string]string {
 	}
 }
 
-// maxContexts bounds the file, in bytes.
-const maxContexts = 1 << 20
+// maxContextFileBytes bounds the file, in bytes.
+const maxContextFileBytes = 1 << 20
 
 func contextsPath() (string, error) {
 	dir, err := os.UserConfigDir()
@@ -63,7 +63,7 @@ func contextsPath() (string, error) {
 }
 
 // readContexts reads the file; a missing one has no contexts.
-func readContexts() (c contexts, err error) {
+func readContexts() (c contextFile, err error) {
 	path, err := contextsPath()
 	if err != nil {
 		return c, nil // a user without a home directory has no contexts
@@ -76,7 +76,7 @@ func readContexts() (c contexts, err error) {
 		return c, err
 	}
 	defer func() { _ = f.Close() }()
-	dec := yaml.NewDecoder(io.LimitReader(f, maxContexts))
+	dec := yaml.NewDecoder(io.LimitReader(f, maxContextFileBytes))
 	dec.KnownFields(true)
 	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return c, fmt.Errorf("%s: %w", path, err)
@@ -84,8 +84,8 @@ func readContexts() (c contexts, err error) {
 	return c, nil
 }
 
-// pick returns a context by its name.
-func (c contexts) pick(name string) (endpoint, error) {
+// find returns a context by its name.
+func (c contextFile) find(name string) (contextEntry, error) {
 	e, ok := c.Contexts[name]
 	if ok {
 		return e, nil
@@ -130,21 +130,21 @@ func chooseContext(src config.Sources) (config.Sources, error) {
 	if name = cmp.Or(name, env(config.Context), inFile, c.Current); name == "" {
 		return src, nil
 	}
-	e, err := c.pick(name)
+	e, err := c.find(name)
 	if err != nil {
 		return src, err
 	}
-	src.Less = e.values()
+	src.FileDefaults = e.settings()
 	if byHand {
-		src.Env = without(src.Env, src.Less)
-		err = silent(src)
+		src.Env = withoutSettings(src.Env, src.FileDefaults)
+		err = checkNoContextSettings(src)
 	}
 	return src, err
 }
 
-// silent checks that the settings file has no setting that a context defines.
-func silent(src config.Sources) error {
-	for key := range src.Less {
+// checkNoContextSettings checks that the settings file has no setting that a context defines.
+func checkNoContextSettings(src config.Sources) error {
+	for key := range src.FileDefaults {
 		text, err := src.FromFile(config.ClientTable, key)
 		switch {
 		case err != nil:
@@ -156,8 +156,8 @@ func silent(src config.Sources) error {
 	return nil
 }
 
-// without removes from the environment the settings that a context defines.
-func without(env func(string) (string, bool), values map[string]string) func(string) (string, bool) {
+// withoutSettings removes from the environment the settings that a context defines.
+func withoutSettings(env func(string) (string, bool), values map[string]string) func(string) (string, bool) {
 	return func(key string) (string, bool) {
 		if _, ok := values[key]; ok {
 			return "", false
@@ -243,14 +243,14 @@ func contextUse(s cli.Streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			e, err := c.pick(args[0])
+			e, err := c.find(args[0])
 			if err != nil {
 				return cli.Exit(cli.ExitNotFound, err)
 			}
 			if err := setCurrent(args[0]); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(s.Out, "%s: %s\n", cli.Plain(args[0]), cli.Plain(e.Controller))
+			_, err = fmt.Fprintf(s.Out, "%s: %s\n", cli.EscapeName(args[0]), cli.EscapeName(e.Controller))
 			return err
 		},
 	}
@@ -287,11 +287,11 @@ func setCurrent(name string) error {
 	if err := enc.Encode(&doc); err != nil {
 		return err
 	}
-	return replace(path, out.Bytes())
+	return replaceFile(path, out.Bytes())
 }
 
-// replace rewrites a file: the old one stays until the new one is complete.
-func replace(path string, text []byte) error {
+// replaceFile rewrites a file: the old one stays until the new one is complete.
+func replaceFile(path string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".client-*")
 	if err != nil {
 		return err

@@ -16,33 +16,33 @@ import (
 
 // Caller is the identity of a command. The zero value is an unauthenticated caller.
 type Caller struct {
-	name    string // as used in errors
-	wrong   string // what to check when it is rejected
-	expired time.Time
+	credentialName string // as used in errors
+	rejectionHint  string // what to check when it is rejected
+	expiresAt      time.Time
 }
 
-// ways are the kinds of credentials with their settings.
-var ways = []struct {
+// credentialKinds are the kinds of credentials with their settings.
+var credentialKinds = []struct {
 	keys []string
 	make func(v *config.Values) (client.Credentials, Caller, error)
 }{
 	{[]string{config.RootToken}, rootToken},
 	{[]string{config.ClientKeyID, config.ClientKeyString}, apiKey},
-	{[]string{config.ClientBearer}, readyToken},
+	{[]string{config.ClientBearer}, bearerToken},
 }
 
-// rank orders origins by precedence: flags before environment before file.
-var rank = map[config.Origin]int{config.FromFlag: 3, config.FromEnv: 2, config.FromFile: 1}
+// originRank orders origins by precedence: flags before environment before file.
+var originRank = map[config.Origin]int{config.FromFlag: 3, config.FromEnv: 2, config.FromFile: 1}
 
 // credentials returns the credentials of a command in addition to a certificate, and their caller.
 // Of several the one with the highest precedence is used.
 func credentials(v *config.Values) (creds client.Credentials, as Caller, err error) {
 	best, chosen := 0, []int(nil)
-	for i, way := range ways {
+	for i, way := range credentialKinds {
 		at := 0
 		for _, key := range way.keys {
 			if v.String(key) != "" {
-				at = max(at, rank[v.Origin(key)])
+				at = max(at, originRank[v.Origin(key)])
 			}
 		}
 		switch {
@@ -56,28 +56,28 @@ func credentials(v *config.Values) (creds client.Credentials, as Caller, err err
 	case 0:
 		if v.String(config.ClientCert) != "" {
 			as = Caller{
-				name: "the certificate of " +
+				credentialName: "the certificate of " +
 					v.String(config.ClientCert),
-				wrong: "check that the service accepts client certificates and trusts its CA",
+				rejectionHint: "check that the service accepts client certificates and trusts its CA",
 			}
 		}
 		return nil, as, nil
 	case 1:
-		return ways[chosen[0]].make(v)
+		return credentialKinds[chosen[0]].make(v)
 	}
 	return nil, as, errors.New("--root-token, --api-key-id and --bearer are mutually exclusive")
 }
 
 func rootToken(v *config.Values) (client.Credentials, Caller, error) {
 	return client.RootToken(v.String(config.RootToken)),
-		Caller{name: "the root user", wrong: "check that the root token is that of this service"}, nil
+		Caller{credentialName: "the root user", rejectionHint: "check that the root token is that of this service"}, nil
 }
 
-func readyToken(v *config.Values) (client.Credentials, Caller, error) {
+func bearerToken(v *config.Values) (client.Credentials, Caller, error) {
 	value := strings.TrimSpace(v.String(config.ClientBearer))
 	as := Caller{
-		name: "the holder of the token", wrong: "check the provider and the audience of the token",
-		expired: expiry(value),
+		credentialName: "the holder of the token", rejectionHint: "check the provider and the audience of the token",
+		expiresAt: tokenExpiry(value),
 	}
 	return client.Bearer(value), as, nil
 }
@@ -94,13 +94,17 @@ func apiKey(v *config.Values) (client.Credentials, Caller, error) {
 	if err != nil {
 		return nil, Caller{}, err
 	}
-	return key, Caller{name: key.String(), wrong: "check that it still exists and that all replicas share their keys"},
+	return key,
+		Caller{
+			credentialName: key.String(),
+			rejectionHint:  "check that it still exists and that all replicas share their keys",
+		},
 		nil
 }
 
-// expiry returns when a token (JWT) expires; the zero time when it has no expiry. Nothing of it is
+// tokenExpiry returns when a token (JWT) expires; the zero time when it has no expiry. Nothing of it is
 // trusted: it only improves the error.
-func expiry(token string) time.Time {
+func tokenExpiry(token string) time.Time {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
 		return time.Time{}
@@ -115,8 +119,8 @@ func expiry(token string) time.Time {
 	return time.Unix(int64(claims.Exp), 0)
 }
 
-// privateKey checks that the key file of a certificate is private.
-func privateKey(file string) error {
+// checkPrivateKeyFile checks that the key file of a certificate is private.
+func checkPrivateKeyFile(file string) error {
 	if file == "" {
 		return nil
 	}
@@ -136,21 +140,21 @@ func (c Caller) unauthenticated(e *client.Error, err error) error {
 	switch {
 	case e.OfHandshake():
 		return err // it is complete
-	case c.name == "":
+	case c.credentialName == "":
 		return fmt.Errorf(
 			"%w: set the root token (%s, or --token-file), an API key (--api-key-id and --api-key-file) or "+
 				"a certificate "+
 				"(--client-cert)", err, config.RootToken)
-	case !c.expired.IsZero() && time.Now().After(c.expired):
-		return fmt.Errorf("%w: the token expired at %s", err, c.expired.Local().Format(time.DateTime))
+	case !c.expiresAt.IsZero() && time.Now().After(c.expiresAt):
+		return fmt.Errorf("%w: the token expired at %s", err, c.expiresAt.Local().Format(time.DateTime))
 	}
-	return fmt.Errorf("%w: %s is unknown to the service; %s", err, c.name, c.wrong)
+	return fmt.Errorf("%w: %s is unknown to the service; %s", err, c.credentialName, c.rejectionHint)
 }
 
 // forbidden adds the caller to the error about a missing permission.
 func (c Caller) forbidden(err error) error {
-	if c.name == "" {
+	if c.credentialName == "" {
 		return err
 	}
-	return fmt.Errorf("%w (authenticated as %s)", err, cli.Plain(c.name))
+	return fmt.Errorf("%w (authenticated as %s)", err, cli.EscapeName(c.credentialName))
 }

@@ -16,38 +16,38 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// version selects a version of a template.
-type version struct {
-	tag      string
-	number   uint32
-	numbered func() bool // the flag was set
+// versionSelector selects a version of a template.
+type versionSelector struct {
+	tag         string
+	number      uint32
+	numberGiven func() bool // the flag was set
 }
 
-func (v *version) add(cmd *cobra.Command) {
+func (v *versionSelector) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&v.tag, "tag", "", "tag of the version (default: the latest)")
 	cmd.Flags().Uint32Var(&v.number, "version", 0, "number of the version, instead of --tag")
 	_ = cmd.RegisterFlagCompletionFunc("tag", completeTags)
-	v.numbered = func() bool { return cmd.Flags().Changed("version") }
+	v.numberGiven = func() bool { return cmd.Flags().Changed("version") }
 }
 
-// chosen returns the selected version; tag is the one of TEMPLATE:TAG, or "".
-func (v *version) chosen(tag string) (client.Version, error) {
+// selected returns the selected version; tag is the one of TEMPLATE:TAG, or "".
+func (v *versionSelector) selected(tag string) (client.Version, error) {
 	if tag != "" && v.tag != "" && tag != v.tag {
 		return client.Version{},
 			cli.Usage(fmt.Errorf("template tag %q and --tag %q are mutually exclusive", tag, v.tag))
 	}
 	out := client.Version{Tag: cmp.Or(tag, v.tag)}
-	if v.numbered() {
+	if v.numberGiven() {
 		number := int(v.number)
 		out.Number = &number
 	}
 	return out, nil
 }
 
-// text describes the selected version.
-func (v *version) text() string {
+// describe describes the selected version.
+func (v *versionSelector) describe() string {
 	switch {
-	case v.numbered():
+	case v.numberGiven():
 		return fmt.Sprint("version ", v.number)
 	case v.tag != "":
 		return "the version " + v.tag
@@ -64,7 +64,7 @@ func templateDelete(s cli.Streams) *cobra.Command {
 		Long: `delete removes templates with all their versions from the registry. Running VMs continue. Nodes keep
 their cached versions until "template evict" or until the cache needs the space.`,
 		Example:           `  buildyard template delete old-debian --yes`,
-		ValidArgsFunction: templates.complete(0),
+		ValidArgsFunction: templates.completeArgs(0),
 	}, func(cmd *cobra.Command, args []string) error {
 		ids, err := templates.findAll(cmd.Context(), a.API, args)
 		if err != nil {
@@ -74,8 +74,8 @@ their cached versions until "template evict" or until the cache needs the space.
 			strings.Join(args, ", ")); err != nil {
 			return err
 		}
-		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
-			return templates.named(a.API.DeleteTemplate(ctx, id), id)
+		return a.printResults(runOnEach(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
+			return templates.nameNotFound(a.API.DeleteTemplate(ctx, id), id)
 		}))
 	})
 	yes.Add(cmd)
@@ -84,30 +84,30 @@ their cached versions until "template evict" or until the cache needs the space.
 
 func templateRevert(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var v version
+	var v versionSelector
 	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
 		Use: "revert TEMPLATE", Short: "Delete a tag and all newer tags", Args: cobra.ExactArgs(1),
 		Long:              `revert deletes a tag (default: the latest) and all newer tags of a template.`,
 		Example:           `  buildyard template revert debian --tag v12 --yes`,
-		ValidArgsFunction: templates.complete(1),
+		ValidArgsFunction: templates.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		id, err := templates.find(cmd.Context(), a.API, args[0])
 		if err != nil {
 			return err
 		}
-		if err := yes.Ask(cmd.Context(), a.Streams, "Delete %s of %s and all newer ones?", v.text(),
+		if err := yes.Ask(cmd.Context(), a.Streams, "Delete %s of %s and all newer ones?", v.describe(),
 			args[0]); err != nil {
 			return err
 		}
-		which, err := v.chosen("")
+		which, err := v.selected("")
 		if err != nil {
 			return err
 		}
 		if err := a.API.RevertTemplate(cmd.Context(), id, which); err != nil {
-			return templates.named(err, args[0])
+			return templates.nameNotFound(err, args[0])
 		}
-		return a.done(id, "reverted")
+		return a.printDone(id, "reverted")
 	})
 	v.add(cmd)
 	yes.Add(cmd)
@@ -131,7 +131,7 @@ func templateEvict(s cli.Streams) *cobra.Command {
 		Long: `evict removes the unused versions of a template from the caches of nodes (default: all nodes). Versions
 in use stay, and so does the template in the registry.`,
 		Example:           `  buildyard template evict debian --node mac-03 --wait`,
-		ValidArgsFunction: templates.complete(1),
+		ValidArgsFunction: templates.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
 		id, err := templates.find(ctx, a.API, args[0])
@@ -145,30 +145,30 @@ in use stay, and so does the template in the registry.`,
 		if err := yes.Ask(cmd.Context(), a.Streams, "Evict %s from node caches?", args[0]); err != nil {
 			return err
 		}
-		got, err := ask(ctx,
+		got, err := callAPI(ctx,
 			func(ctx context.Context) (api.RemoveAnswer, error) { return a.API.RemoveFromNodes(ctx, id, ids...) })
 		if err != nil {
-			return templates.named(err, args[0])
+			return templates.nameNotFound(err, args[0])
 		}
-		err = single(&a, got, got.value.RequestID, func(g *cli.Grid, r api.RemoveAnswer) {
-			put(g, "request", r.RequestID)
+		err = printOne(&a, got, got.value.RequestID, func(g *cli.Grid, r api.RemoveAnswer) {
+			putRow(g, "request", r.RequestID)
 			g.Row("nodes", r.RequestsSent)
 		})
 		if err != nil || !w.wait || got.value.RequestID == "" {
 			return err
 		}
-		return w.during(ctx, "the eviction continues",
-			func(ctx context.Context) error { return a.removed(ctx, got.value.RequestID) })
+		return w.waitWithTimeout(ctx, "the eviction continues",
+			func(ctx context.Context) error { return a.awaitEviction(ctx, got.value.RequestID) })
 	})
 	cmd.Flags().StringArrayVar(&on, "node", nil, "only from this node; repeatable")
 	nodes.completeFlag(cmd, "node")
-	w.addWait(cmd, "until every node is done")
+	w.addWaitFlags(cmd, "until every node is done")
 	yes.Add(cmd)
 	return cmd
 }
 
-// removed waits for the end of an eviction and prints its results.
-func (a *Command) removed(ctx context.Context, request string) error {
+// awaitEviction waits for the end of an eviction and prints its results.
+func (a *Command) awaitEviction(ctx context.Context, request string) error {
 	r, err := a.API.WaitRemoved(ctx, request)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (a *Command) removed(ctx context.Context, request string) error {
 		if s.Error != "" {
 			kept++
 		}
-		_, _ = fmt.Fprintln(a.Err, cli.Plain(node+"  "+removalText(s)))
+		_, _ = fmt.Fprintln(a.Err, cli.EscapeName(node+"  "+removalText(s)))
 	}
 	if kept > 0 {
 		return fmt.Errorf("%d of %d nodes still have cached versions of the template", kept, len(r.Status))
@@ -191,10 +191,10 @@ func (a *Command) removed(ctx context.Context, request string) error {
 type distributeOptions struct {
 	Command
 	waitOptions
-	version
-	nodes  []string
-	group  string
-	acting string // permission group of the request
+	versionSelector
+	nodes       []string
+	nodeGroup   string
+	actingGroup string // permission group of the request
 }
 
 func templateDistribute(s cli.Streams) *cobra.Command {
@@ -207,23 +207,23 @@ it, and prints the ID of the request. With --wait it waits for all nodes, and fa
   buildyard template distributions --watch`,
 		ValidArgsFunction: completeVersions,
 	}, func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) })
-	o.version.add(cmd)
+	o.versionSelector.add(cmd)
 	cmd.Flags().StringArrayVar(&o.nodes, "node", nil, "only to this node; repeatable")
-	cmd.Flags().StringVar(&o.group, "group", "", "only to nodes of this group")
-	cmd.Flags().StringVar(&o.acting, permissionGroup, "", forGroup)
+	cmd.Flags().StringVar(&o.nodeGroup, "group", "", "only to nodes of this group")
+	cmd.Flags().StringVar(&o.actingGroup, permissionGroup, "", forGroup)
 	nodes.completeFlag(cmd, "node")
 	groups.completeFlag(cmd, "group")
-	o.addWait(cmd, "until every node has cached the version")
+	o.addWaitFlags(cmd, "until every node has cached the version")
 	return cmd
 }
 
-func (o *distributeOptions) request(ctx context.Context, template string) (r client.DistributeRequest, err error) {
-	r = client.DistributeRequest{Group: o.acting, IdempotencyKey: client.NewKey()}
+func (o *distributeOptions) newRequest(ctx context.Context, template string) (r client.DistributeRequest, err error) {
+	r = client.DistributeRequest{Group: o.actingGroup, IdempotencyKey: client.NewKey()}
 	var tag string
-	if r.TemplateID, tag, err = o.template(ctx, template); err != nil {
+	if r.TemplateID, tag, err = o.findTemplate(ctx, template); err != nil {
 		return r, err
 	}
-	v, err := o.chosen(tag)
+	v, err := o.selected(tag)
 	if err != nil {
 		return r, err
 	}
@@ -231,23 +231,23 @@ func (o *distributeOptions) request(ctx context.Context, template string) (r cli
 	if r.NodeIDs, err = nodes.findAll(ctx, o.API, o.nodes); err != nil {
 		return r, err
 	}
-	if o.group != "" {
-		r.GroupID, err = groups.find(ctx, o.API, o.group)
+	if o.nodeGroup != "" {
+		r.GroupID, err = groups.find(ctx, o.API, o.nodeGroup)
 	}
 	return r, err
 }
 
 func (o *distributeOptions) run(ctx context.Context, template string) error {
-	r, err := o.request(ctx, template)
+	r, err := o.newRequest(ctx, template)
 	if err != nil {
 		return err
 	}
-	got, err := ask(ctx, func(ctx context.Context) (string, error) { return o.API.Distribute(ctx, r) })
+	got, err := callAPI(ctx, func(ctx context.Context) (string, error) { return o.API.Distribute(ctx, r) })
 	if err != nil {
 		return err
 	}
 	if o.Output == cli.JSON || o.Output == cli.YAML {
-		err = o.Output.Document(o.Out, got.raw)
+		err = o.Output.WriteDocument(o.Out, got.raw)
 	} else {
 		_, err = fmt.Fprintln(o.Out, got.value)
 	}
@@ -256,23 +256,24 @@ func (o *distributeOptions) run(ctx context.Context, template string) error {
 	}
 	goesOn := fmt.Sprintf(
 		`the distribution continues; see "buildyard template distributions %s", or cancel it with "buildyard template cancel %[1]s"`, got.value)
-	return o.during(ctx, goesOn, func(ctx context.Context) error { return o.distributed(ctx, got.value) })
+	return o.waitWithTimeout(ctx, goesOn,
+		func(ctx context.Context) error { return o.awaitDistribution(ctx, got.value) })
 }
 
-// distributed waits until nodes have cached a version.
-func (a *Command) distributed(ctx context.Context, request string) error {
+// awaitDistribution waits until nodes have cached a version.
+func (a *Command) awaitDistribution(ctx context.Context, request string) error {
 	m := newProgressMeter(a.Err)
 	defer m.end()
 	_, err := a.API.WaitDistributed(ctx, request, func(d api.Distribution) {
 		for _, node := range slices.Sorted(maps.Keys(d.Status)) {
-			m.update(node, nodeText(d.Status[node]), d.Status[node].Progress)
+			m.updateItem(node, nodeProgressText(d.Status[node]), d.Status[node].Progress)
 		}
 	})
 	return err
 }
 
-// nodeText describes the progress of a distribution on a node.
-func nodeText(s api.DistributeStatus) string {
+// nodeProgressText describes the progress of a distribution on a node.
+func nodeProgressText(s api.DistributeStatus) string {
 	switch {
 	case s.Status:
 		return "cached"
@@ -284,15 +285,15 @@ func nodeText(s api.DistributeStatus) string {
 	return "pulling"
 }
 
-var distributionView = view[api.Distribution]{
-	id: func(d api.Distribution) string { return d.Request.RequestID },
+var distributionView = tableView[api.Distribution]{
+	itemID: func(d api.Distribution) string { return d.Request.RequestID },
 	columns: []column[api.Distribution]{
-		{head: "ID", cell: func(d api.Distribution) any { return d.Request.RequestID }},
-		{head: "TEMPLATE", cell: func(d api.Distribution) any { return d.Request.TemplateID }},
-		{head: "TAG", cell: func(d api.Distribution) any { return d.Request.Tag }},
-		{head: "DONE", cell: distributionDone},
-		{head: "FAILED", cell: distributionFailed},
-		{head: "REQUESTED", cell: func(d api.Distribution) any { return when(d.Request.TimeRequested) }},
+		{title: "ID", value: func(d api.Distribution) any { return d.Request.RequestID }},
+		{title: "TEMPLATE", value: func(d api.Distribution) any { return d.Request.TemplateID }},
+		{title: "TAG", value: func(d api.Distribution) any { return d.Request.Tag }},
+		{title: "DONE", value: distributionDone},
+		{title: "FAILED", value: distributionFailed},
+		{title: "REQUESTED", value: func(d api.Distribution) any { return timeText(d.Request.TimeRequested) }},
 	},
 }
 
@@ -318,18 +319,18 @@ func distributionFailed(d api.Distribution) any {
 
 func templateDistributions(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var o listing
-	cmd := a.addAll(&cobra.Command{
+	var o listOptions
+	cmd := a.addForItems(&cobra.Command{
 		Use: "distributions [REQUEST]", Short: "List distributions", Args: cobra.MaximumNArgs(1),
 		Long:              `distributions lists distributions, or shows one with the progress of each node.`,
 		Example:           `  buildyard template distributions --watch`,
-		ValidArgsFunction: distributions.complete(1),
+		ValidArgsFunction: distributions.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			look := func(ctx context.Context) ([]api.Distribution, error) {
 				return a.API.Distributions(ctx, o.ListOptions)
 			}
-			return show(cmd.Context(), &a, &o, distributionView, look)
+			return showItems(cmd.Context(), &a, &o, distributionView, look)
 		}
 		if o.watch {
 			return cli.Usage(errors.New("--watch and REQUEST are mutually exclusive"))
@@ -338,16 +339,16 @@ func templateDistributions(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		got, err := ask(cmd.Context(),
+		got, err := callAPI(cmd.Context(),
 			func(ctx context.Context) (api.Distribution, error) { return a.API.Distribution(ctx, id) })
 		if err != nil {
-			return distributions.named(err, args[0])
+			return distributions.nameNotFound(err, args[0])
 		}
-		return single(&a, got, id, func(g *cli.Grid, d api.Distribution) {
-			details(g, distributionView, d)
+		return printOne(&a, got, id, func(g *cli.Grid, d api.Distribution) {
+			printDetails(g, distributionView, d)
 			for _, node := range slices.Sorted(maps.Keys(d.Status)) {
 				g.Row("node "+node, fmt.Sprintf("%3d%%  %s", int(100*d.Status[node].Progress),
-					nodeText(d.Status[node])))
+					nodeProgressText(d.Status[node])))
 			}
 		})
 	})
@@ -355,13 +356,13 @@ func templateDistributions(s cli.Streams) *cobra.Command {
 	return cmd
 }
 
-var removalView = view[api.Removal]{
-	id: func(r api.Removal) string { return r.Request.RequestID },
+var removalView = tableView[api.Removal]{
+	itemID: func(r api.Removal) string { return r.Request.RequestID },
 	columns: []column[api.Removal]{
-		{head: "ID", cell: func(r api.Removal) any { return r.Request.RequestID }},
-		{head: "TEMPLATE", cell: func(r api.Removal) any { return r.Request.TemplateID }},
-		{head: "DONE", cell: removalDone},
-		{head: "REQUESTED", cell: func(r api.Removal) any { return when(r.Request.TimeRequested) }},
+		{title: "ID", value: func(r api.Removal) any { return r.Request.RequestID }},
+		{title: "TEMPLATE", value: func(r api.Removal) any { return r.Request.TemplateID }},
+		{title: "DONE", value: removalDone},
+		{title: "REQUESTED", value: func(r api.Removal) any { return timeText(r.Request.TimeRequested) }},
 	},
 }
 
@@ -377,16 +378,16 @@ func removalDone(r api.Removal) any {
 
 func templateRemovals(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var o listing
-	cmd := a.addAll(&cobra.Command{
+	var o listOptions
+	cmd := a.addForItems(&cobra.Command{
 		Use: "removals [REQUEST]", Short: "List evictions from node caches", Args: cobra.MaximumNArgs(1),
 		Long:              `removals lists evictions from node caches, or shows one with the result of each node.`,
 		Example:           `  buildyard template removals --watch`,
-		ValidArgsFunction: removals.complete(1),
+		ValidArgsFunction: removals.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			look := func(ctx context.Context) ([]api.Removal, error) { return a.API.Removals(ctx, o.ListOptions) }
-			return show(cmd.Context(), &a, &o, removalView, look)
+			return showItems(cmd.Context(), &a, &o, removalView, look)
 		}
 		if o.watch {
 			return cli.Usage(errors.New("--watch and REQUEST are mutually exclusive"))
@@ -395,12 +396,13 @@ func templateRemovals(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		got, err := ask(cmd.Context(), func(ctx context.Context) (api.Removal, error) { return a.API.Removal(ctx, id) })
+		got, err := callAPI(cmd.Context(),
+			func(ctx context.Context) (api.Removal, error) { return a.API.Removal(ctx, id) })
 		if err != nil {
-			return removals.named(err, args[0])
+			return removals.nameNotFound(err, args[0])
 		}
-		return single(&a, got, id, func(g *cli.Grid, r api.Removal) {
-			details(g, removalView, r)
+		return printOne(&a, got, id, func(g *cli.Grid, r api.Removal) {
+			printDetails(g, removalView, r)
 			for _, node := range slices.Sorted(maps.Keys(r.Status)) {
 				g.Row("node "+node, removalText(r.Status[node]))
 			}
@@ -428,15 +430,15 @@ func templateCancel(s cli.Streams) *cobra.Command {
 		Use: "cancel REQUEST", Short: "Cancel a distribution", Args: cobra.ExactArgs(1),
 		Long:              `cancel stops a distribution. Nodes that have cached the version keep it.`,
 		Example:           `  buildyard template cancel 0197e1c2`,
-		ValidArgsFunction: distributions.complete(1),
+		ValidArgsFunction: distributions.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		id, err := distributions.find(cmd.Context(), a.API, args[0])
 		if err != nil {
 			return err
 		}
 		if err := a.API.CancelDistribution(cmd.Context(), id); err != nil {
-			return distributions.named(err, args[0])
+			return distributions.nameNotFound(err, args[0])
 		}
-		return a.done(id, "canceled")
+		return a.printDone(id, "canceled")
 	})
 }

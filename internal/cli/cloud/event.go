@@ -17,7 +17,7 @@ import (
 
 func eventCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
-		Use: "event", Aliases: []string{"events"}, GroupID: Group,
+		Use: "event", Aliases: []string{"events"}, GroupID: CommandGroup,
 		Short: "List or watch events",
 		Long:  `event shows the events of the cloud: starts, terminations, distributions, node changes.`,
 		Example: `  buildyard event list --filter 'name:VMFailedToStart age<1h'
@@ -25,25 +25,25 @@ func eventCommand(s cli.Streams) *cobra.Command {
 	}, eventList(s), eventWatch(s))
 }
 
-var eventView = view[client.Event]{
-	id: func(e client.Event) string { return e.ID },
+var eventView = tableView[client.Event]{
+	itemID: func(e client.Event) string { return e.ID },
 	columns: []column[client.Event]{
-		{head: "TIME", cell: func(e client.Event) any { return time.Unix(e.Time, 0).Local().Format(time.DateTime) }},
-		{head: "EVENT", cell: func(e client.Event) any { return e.Name }},
-		{head: "TYPE", cell: func(e client.Event) any { return e.Type }, wide: true},
-		{head: "INSTANCE", cell: func(e client.Event) any { return e.InstanceID }},
-		{head: "DETAILS", cell: eventDetails},
+		{title: "TIME", value: func(e client.Event) any { return time.Unix(e.Time, 0).Local().Format(time.DateTime) }},
+		{title: "EVENT", value: func(e client.Event) any { return e.Name }},
+		{title: "TYPE", value: func(e client.Event) any { return e.Type }, wideOnly: true},
+		{title: "INSTANCE", value: func(e client.Event) any { return e.InstanceID }},
+		{title: "DETAILS", value: eventDetails},
 	},
 }
 
-// eventCommon are the fields that every event has.
-var eventCommon = []string{"id", "name", "type", "sub_type", "time", "instance_id", "machineName"}
+// commonEventFields are the fields that every event has.
+var commonEventFields = []string{"id", "name", "type", "sub_type", "time", "instance_id", "machineName"}
 
 func eventDetails(e client.Event) any {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(e.All)) {
 		value := e.All[key]
-		if slices.Contains(eventCommon, key) || value == nil || value == "" {
+		if slices.Contains(commonEventFields, key) || value == nil || value == "" {
 			continue
 		}
 		out = append(out, fmt.Sprint(key, "=", value))
@@ -53,8 +53,8 @@ func eventDetails(e client.Event) any {
 
 func eventList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var o listing
-	cmd := a.addAll(&cobra.Command{
+	var o listOptions
+	cmd := a.addForItems(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the newest events", Args: cobra.NoArgs,
 		Long:    `list shows the newest events (default: 100, see --limit), the oldest first.`,
 		Example: `  buildyard event list --limit 1000 --filter template:0197e1c2*`,
@@ -62,7 +62,7 @@ func eventList(s cli.Streams) *cobra.Command {
 		look := func(ctx context.Context) ([]client.Event, error) {
 			return a.API.Events(ctx, client.EventQuery{Filter: o.Filter, After: o.After, Limit: o.Limit})
 		}
-		return show(cmd.Context(), &a, &o, eventView, look)
+		return showItems(cmd.Context(), &a, &o, eventView, look)
 	})
 	o.add(cmd, "filter", "limit", "after")
 	return cmd
@@ -70,19 +70,19 @@ func eventList(s cli.Streams) *cobra.Command {
 
 func eventWatch(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var o listing
-	cmd := a.addAll(&cobra.Command{
+	var o listOptions
+	cmd := a.addForItems(&cobra.Command{
 		Use: "watch", Short: "Watch events", Args: cobra.NoArgs,
 		Long: `watch shows new events, or those after the event --after, until it is interrupted. With -o json it
 prints one object per line.`,
 		Example: `  buildyard event watch -o json | jq -r 'select(.name=="VMFailedToStart") | .instance_id'`,
-	}, func(cmd *cobra.Command, _ []string) error { return a.events(cmd.Context(), o) })
+	}, func(cmd *cobra.Command, _ []string) error { return a.listEvents(cmd.Context(), o) })
 	o.add(cmd, "filter", "after")
 	return cmd
 }
 
-func (a *Command) events(ctx context.Context, o listing) error {
-	watch := client.EventWatch{Filter: o.Filter, After: o.After, OnInterrupt: a.interrupted}
+func (a *Command) listEvents(ctx context.Context, o listOptions) error {
+	watch := client.EventWatch{Filter: o.Filter, After: o.After, OnInterrupt: a.reportInterrupt}
 	for e, err := range a.API.WatchEvents(ctx, watch) {
 		switch {
 		case ctx.Err() != nil:
@@ -96,16 +96,16 @@ func (a *Command) events(ctx context.Context, o listing) error {
 			if err != nil {
 				return err
 			}
-			if err := a.line(json.RawMessage(raw)); err != nil {
+			if err := a.printDocument(json.RawMessage(raw)); err != nil {
 				return err
 			}
 		case cli.Name:
-			if _, err := fmt.Fprintln(a.Out, cli.Plain(e.ID)); err != nil {
+			if _, err := fmt.Fprintln(a.Out, cli.EscapeName(e.ID)); err != nil {
 				return err
 			}
 		default:
 			row := eventView.cells(a.Output, e)
-			if err := a.rows([][]string{row}, eventWidths); err != nil {
+			if err := a.printRows([][]string{row}, eventWidths); err != nil {
 				return err
 			}
 		}

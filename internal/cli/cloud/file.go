@@ -16,7 +16,7 @@ import (
 
 func fileCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
-		Use: "file", Aliases: []string{"files"}, GroupID: Group,
+		Use: "file", Aliases: []string{"files"}, GroupID: CommandGroup,
 		Short: "Manage files on the file server",
 		Long: `file lists and downloads files of the registry's file server: uploaded files, logs of failed VMs and
 the central logs.`,
@@ -25,17 +25,17 @@ the central logs.`,
 	}, fileList(s), fileGet(s))
 }
 
-var fileView = view[api.StoredFile]{
-	id: func(f api.StoredFile) string { return fileName(f) },
+var fileView = tableView[api.StoredFile]{
+	itemID: func(f api.StoredFile) string { return fileName(f) },
 	columns: []column[api.StoredFile]{
-		{head: "NAME", cell: func(f api.StoredFile) any { return fileName(f) }},
-		{head: "SIZE", cell: func(f api.StoredFile) any {
+		{title: "NAME", value: func(f api.StoredFile) any { return fileName(f) }},
+		{title: "SIZE", value: func(f api.StoredFile) any {
 			if f.Dir {
 				return ""
 			}
 			return bytesize.Format(f.Size)
 		}},
-		{head: "MODIFIED", cell: func(f api.StoredFile) any { return when(f.Modified) }},
+		{title: "MODIFIED", value: func(f api.StoredFile) any { return timeText(f.Modified) }},
 	},
 }
 
@@ -49,8 +49,8 @@ func fileName(f api.StoredFile) string {
 
 func fileList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var o listing
-	return a.addAll(&cobra.Command{
+	var o listOptions
+	return a.addForItems(&cobra.Command{
 		Use: "list [DIRECTORY]", Aliases: []string{"ls"}, Short: "List a directory", Args: cobra.MaximumNArgs(1),
 		Long:    `list shows the content of a directory of the file server (default: the root).`,
 		Example: `  buildyard file list tools`,
@@ -60,7 +60,7 @@ func fileList(s cli.Streams) *cobra.Command {
 			dir = args[0]
 		}
 		look := func(ctx context.Context) ([]api.StoredFile, error) { return a.API.Files(ctx, dir) }
-		return noFile(show(cmd.Context(), &a, &o, fileView, look), dir)
+		return fileNotFound(showItems(cmd.Context(), &a, &o, fileView, look), dir)
 	})
 }
 
@@ -79,18 +79,18 @@ replace an existing file.`,
 		}
 		s, err := a.API.File(cmd.Context(), args[0])
 		if err != nil {
-			return noFile(err, args[0])
+			return fileNotFound(err, args[0])
 		}
 		defer func() { _ = s.Close() }()
-		return a.save(to, s)
+		return a.writeNewFile(to, s)
 	})
 	cmd.Flags().StringVar(&to, "file",
 		"", "destination file (default: the name of the file); - writes to standard output")
 	return cmd
 }
 
-// noFile is the error about a missing file.
-func noFile(err error, name string) error {
+// fileNotFound is the error about a missing file.
+func fileNotFound(err error, name string) error {
 	if errors.Is(err, client.ErrNotFound) {
 		return cli.Exit(cli.ExitNotFound, fmt.Errorf("file %q not found; see \"buildyard file list\"", name))
 	}

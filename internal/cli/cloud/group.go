@@ -14,7 +14,7 @@ import (
 
 func groupCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
-		Use: "group", Aliases: []string{"groups"}, GroupID: Group,
+		Use: "group", Aliases: []string{"groups"}, GroupID: CommandGroup,
 		Short: "Manage node groups",
 		Long: `group manages node groups. An instance that is started in a group runs on a node of the group, or of
 its fallback group when the group is full. "buildyard node group" assigns nodes to groups.`,
@@ -23,38 +23,38 @@ its fallback group when the group is full. "buildyard node group" assigns nodes 
 	}, groupList(s), groupCreate(s), groupUpdate(s), groupDelete(s))
 }
 
-var groupView = view[api.Group]{
-	id: func(g api.Group) string { return g.ID },
+var groupView = tableView[api.Group]{
+	itemID: func(g api.Group) string { return g.ID },
 	columns: []column[api.Group]{
-		{head: "ID", cell: func(g api.Group) any { return g.ID }},
-		{head: "NAME", cell: func(g api.Group) any { return g.Name }},
-		{head: "FALLBACK", cell: func(g api.Group) any {
+		{title: "ID", value: func(g api.Group) any { return g.ID }},
+		{title: "NAME", value: func(g api.Group) any { return g.Name }},
+		{title: "FALLBACK", value: func(g api.Group) any {
 			if g.FallbackGroupID == nil {
 				return ""
 			}
 			return *g.FallbackGroupID
 		}},
-		{head: "DESCRIPTION", cell: func(g api.Group) any { return g.Description }},
+		{title: "DESCRIPTION", value: func(g api.Group) any { return g.Description }},
 	},
 }
 
 func groupList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var o listing
-	cmd := a.addAll(&cobra.Command{
+	var o listOptions
+	cmd := a.addForItems(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List node groups", Args: cobra.NoArgs,
 		Long:    `list shows the node groups.`,
 		Example: `  buildyard group list -o yaml`,
 	}, func(cmd *cobra.Command, _ []string) error {
 		look := func(ctx context.Context) ([]api.Group, error) { return a.API.Groups(ctx, o.ListOptions) }
-		return show(cmd.Context(), &a, &o, groupView, look)
+		return showItems(cmd.Context(), &a, &o, groupView, look)
 	})
 	o.add(cmd, "filter", "watch")
 	return cmd
 }
 
-// fallback finds the group of a flag; "none" removes the fallback.
-func (a *Command) fallback(ctx context.Context, text string) (string, error) {
+// findFallbackGroup finds the group of a flag; "none" removes the fallback.
+func (a *Command) findFallbackGroup(ctx context.Context, text string) (string, error) {
 	if text == "" || text == client.NoFallback {
 		return text, nil
 	}
@@ -64,12 +64,12 @@ func (a *Command) fallback(ctx context.Context, text string) (string, error) {
 func groupCreate(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var description, fallback string
-	cmd := a.addAll(&cobra.Command{
+	cmd := a.addForItems(&cobra.Command{
 		Use: "create NAME", Short: "Create a node group", Args: cobra.ExactArgs(1),
 		Long:    `create creates a node group and shows it.`,
 		Example: `  buildyard group create ci --description "build machines" --fallback spare`,
 	}, func(cmd *cobra.Command, args []string) error {
-		id, err := a.fallback(cmd.Context(), fallback)
+		id, err := a.findFallbackGroup(cmd.Context(), fallback)
 		if err != nil {
 			return err
 		}
@@ -77,13 +77,13 @@ func groupCreate(s cli.Streams) *cobra.Command {
 		if description != "" {
 			r.Description = &description
 		}
-		got, err := ask(cmd.Context(),
+		got, err := callAPI(cmd.Context(),
 			func(ctx context.Context) (api.Group, error) { return a.API.CreateGroup(ctx, r) })
 		if err != nil {
 			return err
 		}
-		return single(&a, got, got.value.ID, func(g *cli.Grid, group api.Group) {
-			details(g, groupView, group)
+		return printOne(&a, got, got.value.ID, func(g *cli.Grid, group api.Group) {
+			printDetails(g, groupView, group)
 		})
 	})
 	cmd.Flags().StringVar(&description, "description", "", "description of the group")
@@ -100,7 +100,7 @@ func groupUpdate(s cli.Streams) *cobra.Command {
 		Use: "update GROUP", Short: "Update a node group", Args: cobra.ExactArgs(1),
 		Long:              `update changes the given fields of a node group; --fallback none removes the fallback.`,
 		Example:           `  buildyard group update ci --fallback none`,
-		ValidArgsFunction: groups.complete(1),
+		ValidArgsFunction: groups.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) (err error) {
 		if cmd.Flags().Changed("description") {
 			if description == "" {
@@ -108,13 +108,13 @@ func groupUpdate(s cli.Streams) *cobra.Command {
 			}
 			r.Description = &description
 		}
-		if r.FallbackID, err = a.fallback(cmd.Context(), fallback); err != nil {
+		if r.FallbackID, err = a.findFallbackGroup(cmd.Context(), fallback); err != nil {
 			return err
 		}
 		if r == (client.GroupRequest{}) {
 			return cli.Usage(errors.New("no change given; at least one option is required"))
 		}
-		return a.doOne(cmd.Context(), groups, args[0], "changed", func(ctx context.Context, id string) error {
+		return a.runOnItem(cmd.Context(), groups, args[0], "changed", func(ctx context.Context, id string) error {
 			return a.API.UpdateGroup(ctx, id, r)
 		})
 	})
@@ -132,7 +132,7 @@ func groupDelete(s cli.Streams) *cobra.Command {
 		Use: "delete GROUP...", Aliases: []string{"rm"}, Short: "Delete node groups", Args: cobra.MinimumNArgs(1),
 		Long:              `delete removes node groups. Their nodes remain; pending instances of the groups end in Error.`,
 		Example:           `  buildyard group delete ci --yes`,
-		ValidArgsFunction: groups.complete(0),
+		ValidArgsFunction: groups.completeArgs(0),
 	}, func(cmd *cobra.Command, args []string) error {
 		ids, err := groups.findAll(cmd.Context(), a.API, args)
 		if err != nil {
@@ -142,8 +142,8 @@ func groupDelete(s cli.Streams) *cobra.Command {
 			strings.Join(args, ", ")); err != nil {
 			return err
 		}
-		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
-			return groups.named(a.API.DeleteGroup(ctx, id), id)
+		return a.printResults(runOnEach(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
+			return groups.nameNotFound(a.API.DeleteGroup(ctx, id), id)
 		}))
 	})
 	yes.Add(cmd)

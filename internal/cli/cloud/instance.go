@@ -17,7 +17,7 @@ import (
 
 func instanceCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
-		Use: "instance", Aliases: []string{"instances", "vm"}, GroupID: Group,
+		Use: "instance", Aliases: []string{"instances", "vm"}, GroupID: CommandGroup,
 		Short: "Manage instances",
 		Long: `instance starts, lists, updates, saves and terminates instances. INSTANCE is an ID, a unique prefix of
 an ID, a name or an external ID.`,
@@ -29,55 +29,55 @@ an ID, a name or an external ID.`,
 		instanceWatch(s), instanceHistory(s), instanceExplain(s), instanceSave(s))
 }
 
-var instanceView = view[api.InstanceItem]{
-	id: func(i api.InstanceItem) string { return i.InstanceID },
+var instanceView = tableView[api.InstanceItem]{
+	itemID: func(i api.InstanceItem) string { return i.InstanceID },
 	columns: []column[api.InstanceItem]{
-		{head: "ID", cell: func(i api.InstanceItem) any { return i.InstanceID }},
-		{head: "NAME", cell: func(i api.InstanceItem) any { return i.VM.Name }},
-		{head: "STATE", cell: func(i api.InstanceItem) any { return stateOf(i.VM) }},
-		{head: "TEMPLATE", cell: func(i api.InstanceItem) any { return i.VM.VMID }, wide: true},
-		{head: "TAG", cell: func(i api.InstanceItem) any { return i.VM.Tag }},
-		{head: "NODE", cell: func(i api.InstanceItem) any { return i.VM.NodeID }, wide: true},
-		{head: "IP", cell: func(i api.InstanceItem) any { return vmInfo(i.VM).HostIP }},
-		{head: "PORTS", cell: func(i api.InstanceItem) any { return ports(i.VM) }, wide: true},
-		{head: "EXTERNAL ID", cell: func(i api.InstanceItem) any { return i.VM.ExternalID }, wide: true},
-		{head: "CREATED", cell: func(i api.InstanceItem) any { return when(i.VM.CRTime) }},
-		{head: "MESSAGE", cell: func(i api.InstanceItem) any { return i.VM.Message }},
+		{title: "ID", value: func(i api.InstanceItem) any { return i.InstanceID }},
+		{title: "NAME", value: func(i api.InstanceItem) any { return i.VM.Name }},
+		{title: "STATE", value: func(i api.InstanceItem) any { return stateText(i.VM) }},
+		{title: "TEMPLATE", value: func(i api.InstanceItem) any { return i.VM.VMID }, wideOnly: true},
+		{title: "TAG", value: func(i api.InstanceItem) any { return i.VM.Tag }},
+		{title: "NODE", value: func(i api.InstanceItem) any { return i.VM.NodeID }, wideOnly: true},
+		{title: "IP", value: func(i api.InstanceItem) any { return vmInfoOf(i.VM).HostIP }},
+		{title: "PORTS", value: func(i api.InstanceItem) any { return portsText(i.VM) }, wideOnly: true},
+		{title: "EXTERNAL ID", value: func(i api.InstanceItem) any { return i.VM.ExternalID }, wideOnly: true},
+		{title: "CREATED", value: func(i api.InstanceItem) any { return timeText(i.VM.CRTime) }},
+		{title: "MESSAGE", value: func(i api.InstanceItem) any { return i.VM.Message }},
 	},
 }
 
-// stateOf formats a state, with the progress of a pull.
-func stateOf(i api.Instance) string {
+// stateText formats a state, with the progress of a pull.
+func stateText(i api.Instance) string {
 	if i.InstanceState == "Pulling" && i.Progress > 0 {
 		return fmt.Sprintf("Pulling %d%%", int(100*i.Progress))
 	}
 	return i.InstanceState
 }
 
-func vmInfo(i api.Instance) api.VMInfo {
+func vmInfoOf(i api.Instance) api.VMInfo {
 	if i.VMInfo == nil {
 		return api.VMInfo{}
 	}
 	return *i.VMInfo
 }
 
-func ports(i api.Instance) string {
+func portsText(i api.Instance) string {
 	var out []string
-	for _, p := range vmInfo(i).PortForwarding {
+	for _, p := range vmInfoOf(i).PortForwarding {
 		out = append(out, fmt.Sprintf("%s:%d->%d", p.Name, p.HostPort, p.GuestPort))
 	}
 	return strings.Join(out, ",")
 }
 
 func instanceDetails(g *cli.Grid, i api.Instance) {
-	vm := vmInfo(i)
+	vm := vmInfoOf(i)
 	for _, row := range []struct {
 		name  string
 		value any
 	}{
 		{"id", i.InstanceID},
 		{"name", i.Name},
-		{"state", stateOf(i)},
+		{"state", stateText(i)},
 		{"message", i.Message},
 		{"template", i.VMID},
 		{"tag", i.Tag},
@@ -93,17 +93,17 @@ func instanceDetails(g *cli.Grid, i api.Instance) {
 		{"memory", vm.RAM},
 		{"address", vm.HostIP},
 		{"guest address", vm.IP},
-		{"ports", ports(i)},
+		{"ports", portsText(i)},
 		{"vnc", vm.VNC},
 		{"mac address", i.MACAddress},
 		{"vlan", i.VLAN},
 		{"usb device", i.USBDevice},
-		{"created", when(i.CRTime)},
-		{"started", when(vm.StartDate)},
-		{"changed", when(i.TS)},
-		{"expires", when(i.Expires)},
+		{"created", timeText(i.CRTime)},
+		{"started", timeText(vm.StartDate)},
+		{"changed", timeText(i.TS)},
+		{"expires", timeText(i.Expires)},
 	} {
-		put(g, row.name, row.value)
+		putRow(g, row.name, row.value)
 	}
 	for _, key := range slices.Sorted(maps.Keys(i.Metadata)) {
 		g.Row("metadata "+key, i.Metadata[key])
@@ -123,8 +123,8 @@ func scriptText(r api.ScriptResult) string {
 
 func instanceList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var o listing
-	cmd := a.addAll(&cobra.Command{
+	var o listOptions
+	cmd := a.addForItems(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List instances", Args: cobra.NoArgs,
 		Long: `list shows the instances of the cloud, ordered by ID. With --watch it continues and prints each row
 that changes.`,
@@ -133,7 +133,7 @@ that changes.`,
   buildyard instance list --external-id job-17 -o json`,
 	}, func(cmd *cobra.Command, _ []string) error {
 		look := func(ctx context.Context) ([]api.InstanceItem, error) { return a.API.Instances(ctx, o.ListOptions) }
-		return show(cmd.Context(), &a, &o, instanceView, look)
+		return showItems(cmd.Context(), &a, &o, instanceView, look)
 	})
 	o.add(cmd, "filter", "limit", "after", "watch")
 	cmd.Flags().StringVar(&o.ExternalID, "external-id", "", "only instances with this external ID")
@@ -142,23 +142,23 @@ that changes.`,
 
 func instanceShow(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	cmd := a.addAll(&cobra.Command{
+	cmd := a.addForItems(&cobra.Command{
 		Use: "show INSTANCE", Short: "Show an instance", Args: cobra.ExactArgs(1),
 		Long: `show prints the details of an instance.`,
 		Example: `  buildyard instance show 0197e1c2
   buildyard instance show nightly -o json | jq -r .vminfo.host_ip`,
-		ValidArgsFunction: instances.complete(1),
+		ValidArgsFunction: instances.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		id, err := instances.find(cmd.Context(), a.API, args[0])
 		if err != nil {
 			return err
 		}
-		got, err := ask(cmd.Context(),
+		got, err := callAPI(cmd.Context(),
 			func(ctx context.Context) (api.Instance, error) { return a.API.Instance(ctx, id) })
 		if err != nil {
-			return instances.named(err, args[0])
+			return instances.nameNotFound(err, args[0])
 		}
-		return single(&a, got, id, instanceDetails)
+		return printOne(&a, got, id, instanceDetails)
 	})
 	return cmd
 }
@@ -170,19 +170,19 @@ func instanceExplain(s cli.Streams) *cobra.Command {
 		Long: `explain prints the pending reason of an instance and an evaluation of each node: eligible nodes come
 first, in the order of their score.`,
 		Example:           `  buildyard instance explain 0197e1c2`,
-		ValidArgsFunction: instances.complete(1),
+		ValidArgsFunction: instances.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		id, err := instances.find(cmd.Context(), a.API, args[0])
 		if err != nil {
 			return err
 		}
-		got, err := ask(cmd.Context(),
+		got, err := callAPI(cmd.Context(),
 			func(ctx context.Context) (client.ExplainedInstance, error) { return a.API.Explain(ctx, id) })
 		if err != nil {
-			return instances.named(err, args[0])
+			return instances.nameNotFound(err, args[0])
 		}
-		return single(&a, got, id, func(g *cli.Grid, e client.ExplainedInstance) {
-			g.Row("state", stateOf(e.Instance))
+		return printOne(&a, got, id, func(g *cli.Grid, e client.ExplainedInstance) {
+			g.Row("state", stateText(e.Instance))
 			g.Row("reason", e.Explain.Reason)
 			for _, n := range e.Explain.Nodes {
 				if n.CanStart {
@@ -195,25 +195,25 @@ first, in the order of their score.`,
 	})
 }
 
-var pastView = view[api.HistoryInstance]{
-	id: func(p api.HistoryInstance) string { return p.InstanceID },
+var historyView = tableView[api.HistoryInstance]{
+	itemID: func(p api.HistoryInstance) string { return p.InstanceID },
 	columns: []column[api.HistoryInstance]{
-		{head: "ID", cell: func(p api.HistoryInstance) any { return p.InstanceID }},
-		{head: "NAME", cell: func(p api.HistoryInstance) any { return p.Name }},
-		{head: "TEMPLATE", cell: func(p api.HistoryInstance) any { return joined(p.TemplateName, p.Tag) }},
-		{head: "NODE", cell: func(p api.HistoryInstance) any { return p.NodeName }},
-		{head: "EXTERNAL ID", cell: func(p api.HistoryInstance) any { return p.ExternalID }, wide: true},
-		{head: "CREATED", cell: func(p api.HistoryInstance) any { return when(p.CRTime) }},
-		{head: "STARTED", cell: func(p api.HistoryInstance) any { return when(p.Started) }, wide: true},
-		{head: "FINISHED", cell: func(p api.HistoryInstance) any { return when(p.Finished) }},
-		{head: "MESSAGE", cell: func(p api.HistoryInstance) any { return p.Message }},
+		{title: "ID", value: func(p api.HistoryInstance) any { return p.InstanceID }},
+		{title: "NAME", value: func(p api.HistoryInstance) any { return p.Name }},
+		{title: "TEMPLATE", value: func(p api.HistoryInstance) any { return templateTag(p.TemplateName, p.Tag) }},
+		{title: "NODE", value: func(p api.HistoryInstance) any { return p.NodeName }},
+		{title: "EXTERNAL ID", value: func(p api.HistoryInstance) any { return p.ExternalID }, wideOnly: true},
+		{title: "CREATED", value: func(p api.HistoryInstance) any { return timeText(p.CRTime) }},
+		{title: "STARTED", value: func(p api.HistoryInstance) any { return timeText(p.Started) }, wideOnly: true},
+		{title: "FINISHED", value: func(p api.HistoryInstance) any { return timeText(p.Finished) }},
+		{title: "MESSAGE", value: func(p api.HistoryInstance) any { return p.Message }},
 	},
 }
 
 func instanceHistory(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var o listing
-	cmd := a.addAll(&cobra.Command{
+	var o listOptions
+	cmd := a.addForItems(&cobra.Command{
 		Use: "history [INSTANCE]", Short: "Show terminated instances", Args: cobra.MaximumNArgs(1),
 		Long: `history shows the terminated instances of the last 24 hours, the newest first. With the full ID of an
 instance it shows the history of its states.`,
@@ -224,9 +224,9 @@ instance it shows the history of its states.`,
 			look := func(ctx context.Context) ([]api.HistoryInstance, error) {
 				return a.API.History(ctx, o.ListOptions)
 			}
-			return show(cmd.Context(), &a, &o, pastView, look)
+			return showItems(cmd.Context(), &a, &o, historyView, look)
 		}
-		got, err := ask(cmd.Context(),
+		got, err := callAPI(cmd.Context(),
 			func(ctx context.Context) (api.HistoryInstance, error) { return a.API.HistoryInstance(ctx, args[0]) })
 		if errors.Is(err, client.ErrNotFound) {
 			return cli.Exit(cli.ExitNotFound,
@@ -235,20 +235,20 @@ instance it shows the history of its states.`,
 		if err != nil {
 			return err
 		}
-		return single(&a, got, args[0], pastDetails)
+		return printOne(&a, got, args[0], historyDetails)
 	})
 	o.add(cmd, "filter", "limit", "after")
 	cmd.Flags().StringVar(&o.ExternalID, "external-id", "", "only instances with this external ID")
 	return cmd
 }
 
-func pastDetails(g *cli.Grid, p api.HistoryInstance) {
-	put(g, "id", p.InstanceID)
-	put(g, "name", p.Name)
-	put(g, "template", joined(p.TemplateName, p.Tag))
-	put(g, "node", p.NodeName)
-	put(g, "external id", p.ExternalID)
-	put(g, "message", p.Message)
+func historyDetails(g *cli.Grid, p api.HistoryInstance) {
+	putRow(g, "id", p.InstanceID)
+	putRow(g, "name", p.Name)
+	putRow(g, "template", templateTag(p.TemplateName, p.Tag))
+	putRow(g, "node", p.NodeName)
+	putRow(g, "external id", p.ExternalID)
+	putRow(g, "message", p.Message)
 	if p.ScriptCode != nil {
 		g.Row("script", fmt.Sprint("exit code ", *p.ScriptCode))
 	}
@@ -257,13 +257,13 @@ func pastDetails(g *cli.Grid, p api.HistoryInstance) {
 	}
 }
 
-// listing are the options of a command that lists items.
-type listing struct {
+// listOptions are the options of a command that lists items.
+type listOptions struct {
 	client.ListOptions
 	watch bool
 }
 
-func (o *listing) add(cmd *cobra.Command, which ...string) {
+func (o *listOptions) add(cmd *cobra.Command, which ...string) {
 	fs := cmd.Flags()
 	for _, name := range which {
 		switch name {
@@ -279,21 +279,21 @@ func (o *listing) add(cmd *cobra.Command, which ...string) {
 	}
 }
 
-// show lists items, or watches them.
-func show[T any](
-	ctx context.Context, a *Command, o *listing, v view[T], look func(context.Context) ([]T, error),
+// showItems lists items, or watches them.
+func showItems[T any](
+	ctx context.Context, a *Command, o *listOptions, v tableView[T], look func(context.Context) ([]T, error),
 ) error {
 	if o.Limit < 0 {
 		return cli.Usage(errors.New("--limit must not be negative"))
 	}
 	if o.watch {
-		return follow(ctx, a, v, look)
+		return watchList(ctx, a, v, look)
 	}
-	got, err := ask(ctx, look)
+	got, err := callAPI(ctx, look)
 	if err != nil {
 		return err
 	}
-	return list(a, got, v)
+	return printList(a, got, v)
 }
 
 func instanceWatch(s cli.Streams) *cobra.Command {
@@ -306,17 +306,17 @@ it resumes; instances that ended in between are shown as gone. With -o json it p
 per line with the type set, gone or synced.`,
 		Example: `  buildyard instance watch
   buildyard instance watch --present=false -o json | jq -r 'select(.type=="set") | .instance.vm.instance_state'`,
-	}, func(cmd *cobra.Command, _ []string) error { return a.watch(cmd.Context(), present) })
+	}, func(cmd *cobra.Command, _ []string) error { return a.watchInstances(cmd.Context(), present) })
 	cmd.Flags().BoolVar(&present, "present", true, "print the current instances first")
 	return cmd
 }
 
-// watch prints the changes of instances until it is interrupted.
-func (a *Command) watch(ctx context.Context, present bool) error {
+// watchInstances prints the changes of instances until it is interrupted.
+func (a *Command) watchInstances(ctx context.Context, present bool) error {
 	var width []int
-	rows := [][]string{instanceView.heads(a.Output)}
+	rows := [][]string{instanceView.titles(a.Output)}
 	told := present
-	stream := a.API.Watch(ctx, client.WatchOptions{OnInterrupt: a.interrupted})
+	stream := a.API.Watch(ctx, client.WatchOptions{OnInterrupt: a.reportInterrupt})
 	for c, err := range stream {
 		switch {
 		case ctx.Err() != nil:
@@ -327,7 +327,7 @@ func (a *Command) watch(ctx context.Context, present bool) error {
 			told = c.Type == client.ChangeSynced
 			continue
 		case a.Output == cli.JSON || a.Output == cli.YAML:
-			if err := a.line(c); err != nil {
+			if err := a.printDocument(c); err != nil {
 				return err
 			}
 			continue
@@ -337,8 +337,8 @@ func (a *Command) watch(ctx context.Context, present bool) error {
 			rows = append(rows, []string{c.InstanceID, "-", "gone"})
 		}
 		if c.Type == client.ChangeSynced || width != nil {
-			width = widths(width, rows)
-			if err := a.rows(rows, width); err != nil {
+			width = columnWidths(width, rows)
+			if err := a.printRows(rows, width); err != nil {
 				return err
 			}
 			rows = nil

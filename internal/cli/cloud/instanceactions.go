@@ -32,63 +32,63 @@ IDs and names, or a filter, and prints a result for each instance.
 The exit code is 7 when some of several terminations failed.`,
 		Example: `  buildyard instance terminate 0197e1c2 nightly
   buildyard instance terminate --filter 'state:error age>1h' --yes --wait`,
-		ValidArgsFunction: instances.complete(0),
+		ValidArgsFunction: instances.completeArgs(0),
 	}, func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) })
 	cmd.Flags().StringVar(&o.filter, "filter", "",
 		"filter terms of the instances to terminate, such as 'state:error age>10m'")
-	o.addWait(cmd, "until their VMs are deleted")
+	o.addWaitFlags(cmd, "until their VMs are deleted")
 	o.yes.Add(cmd)
 	return cmd
 }
 
 func (o *terminateOptions) run(ctx context.Context, args []string) error {
-	ids, err := o.chosen(ctx, args)
+	ids, err := o.selectedIDs(ctx, args)
 	if err != nil {
 		return err
 	}
 	if len(ids) > 0 {
-		if err := o.yes.Ask(ctx, o.Streams, "Terminate %s?", count(len(ids), "instance")); err != nil {
+		if err := o.yes.Ask(ctx, o.Streams, "Terminate %s?", countText(len(ids), "instance")); err != nil {
 			return err
 		}
 	}
-	results := each(ctx, ids, "Terminating", func(ctx context.Context, id string) error {
-		return instances.named(o.API.Terminate(ctx, id), id)
+	results := runOnEach(ctx, ids, "Terminating", func(ctx context.Context, id string) error {
+		return instances.nameNotFound(o.API.Terminate(ctx, id), id)
 	})
 	var cut error
 	if o.wait {
-		cut = o.during(ctx, "the termination continues",
+		cut = o.waitWithTimeout(ctx, "the termination continues",
 			func(ctx context.Context) error { return o.waitTerminated(ctx, results) })
 	}
-	if err := o.outcome(results); cut == nil {
+	if err := o.printResults(results); cut == nil {
 		return err
 	}
 	return cut
 }
 
 // waitTerminated waits for the end of instances and shows the progress.
-func (a *Command) waitTerminated(ctx context.Context, all []result) error {
+func (a *Command) waitTerminated(ctx context.Context, all []itemResult) error {
 	m := newProgressMeter(a.Err)
 	for _, r := range all {
 		if r.err == nil {
-			m.expect(r.ID)
+			m.expectItems(r.ID)
 		}
 	}
-	further(ctx, all, "gone", func(ctx context.Context, id string) error {
+	runOnSucceeded(ctx, all, "gone", func(ctx context.Context, id string) error {
 		err := a.API.WaitGone(ctx, id)
 		if err == nil {
-			m.update(id, "gone", 1)
+			m.updateItem(id, "gone", 1)
 		}
 		return err
 	})
 	m.end()
 	if ctx.Err() != nil {
-		return unfinished(ctx, all)
+		return interruptedWaitError(ctx, all)
 	}
 	return nil
 }
 
-// chosen returns the IDs of the instances to terminate.
-func (o *terminateOptions) chosen(ctx context.Context, args []string) (ids []string, err error) {
+// selectedIDs returns the IDs of the instances to terminate.
+func (o *terminateOptions) selectedIDs(ctx context.Context, args []string) (ids []string, err error) {
 	terms := strings.TrimSpace(o.filter) // an empty filter matches everything
 	if (terms == "") == (len(args) == 0) {
 		return nil, cli.Usage(errors.New("instances or --filter required; nothing was done"))
@@ -96,7 +96,7 @@ func (o *terminateOptions) chosen(ctx context.Context, args []string) (ids []str
 	if terms == "" {
 		return instances.findAll(ctx, o.API, args)
 	}
-	if err := o.knowsFilters(ctx); err != nil {
+	if err := o.checkFiltersSupported(ctx); err != nil {
 		return nil, err
 	}
 	list, err := o.API.Instances(ctx, client.ListOptions{Filter: terms})
@@ -106,9 +106,9 @@ func (o *terminateOptions) chosen(ctx context.Context, args []string) (ids []str
 	return ids, err
 }
 
-// knowsFilters checks that the controller supports filters: an older one would return every
+// checkFiltersSupported checks that the controller supports filters: an older one would return every
 // instance, and every instance would be terminated.
-func (o *terminateOptions) knowsFilters(ctx context.Context) error {
+func (o *terminateOptions) checkFiltersSupported(ctx context.Context) error {
 	_, err := o.API.Instances(ctx, client.ListOptions{Filter: "no_such_field:x", Limit: 1})
 	switch {
 	case err == nil:
@@ -120,7 +120,7 @@ func (o *terminateOptions) knowsFilters(ctx context.Context) error {
 }
 
 // findAll returns the IDs of the items that a user names, each once.
-func (k kind) findAll(ctx context.Context, c *client.Controller, texts []string) (ids []string, err error) {
+func (k recordKind) findAll(ctx context.Context, c *client.Controller, texts []string) (ids []string, err error) {
 	seen := map[string]bool{}
 	for _, text := range texts {
 		id, err := k.find(ctx, c, text)
@@ -135,7 +135,7 @@ func (k kind) findAll(ctx context.Context, c *client.Controller, texts []string)
 	return ids, nil
 }
 
-func count(n int, what string) string {
+func countText(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
@@ -153,7 +153,7 @@ func instanceUpdate(s cli.Streams) *cobra.Command {
 time to live. --ttl counts from now; 0 removes it.`,
 		Example: `  buildyard instance update 0197e1c2 --name nightly --metadata branch=main,build=17
   buildyard instance update nightly --ttl 2h`,
-		ValidArgsFunction: instances.complete(1),
+		ValidArgsFunction: instances.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		fs := cmd.Flags()
 		var u client.InstanceUpdate
@@ -175,7 +175,7 @@ time to live. --ttl counts from now; 0 removes it.`,
 		if u.Name == nil && u.ExternalID == nil && u.TTL == nil && u.Metadata == nil {
 			return cli.Usage(errors.New("no change given; at least one option is required"))
 		}
-		return a.doOne(cmd.Context(), instances, args[0], "updated", func(ctx context.Context, id string) error {
+		return a.runOnItem(cmd.Context(), instances, args[0], "updated", func(ctx context.Context, id string) error {
 			return a.API.UpdateInstance(ctx, id, u)
 		})
 	})
@@ -186,23 +186,23 @@ time to live. --ttl counts from now; 0 removes it.`,
 	return cmd
 }
 
-// doOne runs an operation on one item and prints the result.
-func (a *Command) doOne(
-	ctx context.Context, k kind, text, done string, do func(ctx context.Context, id string) error,
+// runOnItem runs an operation on one item and prints the result.
+func (a *Command) runOnItem(
+	ctx context.Context, k recordKind, text, done string, do func(ctx context.Context, id string) error,
 ) error {
 	id, err := k.find(ctx, a.API, text)
 	if err != nil {
 		return err
 	}
 	if err := do(ctx, id); err != nil {
-		return k.named(err, text)
+		return k.nameNotFound(err, text)
 	}
-	return a.done(id, done)
+	return a.printDone(id, done)
 }
 
-// done prints the result for one item.
-func (a *Command) done(id, what string) error {
-	return a.Output.Write(a.Out, result{ID: id, Result: what}, func(g *cli.Grid) { g.Row(id, what) })
+// printDone prints the result for one item.
+func (a *Command) printDone(id, what string) error {
+	return a.Output.Write(a.Out, itemResult{ID: id, Outcome: what}, func(g *cli.Grid) { g.Row(id, what) })
 }
 
 func instanceRestart(s cli.Streams) *cobra.Command {
@@ -214,13 +214,13 @@ func instanceRestart(s cli.Streams) *cobra.Command {
 		Long: `restart stops the VM of a started instance (hard reset) and starts it again. With --wait it waits until
 the VM runs.`,
 		Example:           `  buildyard instance restart nightly --wait --timeout 5m`,
-		ValidArgsFunction: instances.complete(1),
+		ValidArgsFunction: instances.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		done := "restarting"
 		if w.wait {
 			done = "restarted"
 		}
-		return a.doOne(cmd.Context(), instances, args[0], done, func(ctx context.Context, id string) error {
+		return a.runOnItem(cmd.Context(), instances, args[0], done, func(ctx context.Context, id string) error {
 			before, err := a.API.Instance(ctx, id)
 			if err != nil {
 				return err
@@ -229,24 +229,24 @@ the VM runs.`,
 			if err := a.API.Restart(ctx, r); err != nil || !w.wait {
 				return err
 			}
-			return w.during(ctx, "the restart continues", func(ctx context.Context) error {
-				_, err := a.API.WaitRestarted(ctx, id, vmInfo(before).StartDate)
+			return w.waitWithTimeout(ctx, "the restart continues", func(ctx context.Context) error {
+				_, err := a.API.WaitRestarted(ctx, id, vmInfoOf(before).StartDate)
 				return err
 			})
 		})
 	})
 	cmd.Flags().StringVar(&r.USBDevice, "usb", "", "USB device to attach (claim name or location)")
 	cmd.Flags().StringVar(&r.VNCPassword, "vnc-password", "", "VNC password of the console")
-	w.addWait(cmd, "until the VM runs again")
+	w.addWaitFlags(cmd, "until the VM runs again")
 	return cmd
 }
 
-// waitsFor are the values of instance wait --for.
-var waitsFor = []string{"started", "script", "gone"}
+// waitConditions are the values of instance wait --for.
+var waitConditions = []string{"started", "script", "gone"}
 
 func instanceWait(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	what := waitsFor[0]
+	what := waitConditions[0]
 	var w waitOptions
 	cmd := a.Add(&cobra.Command{
 		Use: "wait INSTANCE...", Short: "Wait for instances", Args: cobra.MinimumNArgs(1),
@@ -255,47 +255,48 @@ gone. It fails as soon as that is impossible or a script failed, and with exit c
 has passed.`,
 		Example: `  buildyard instance wait 0197e1c2 --timeout 10m
   buildyard instance wait nightly --for script`,
-		ValidArgsFunction: instances.complete(0),
+		ValidArgsFunction: instances.completeArgs(0),
 	}, func(cmd *cobra.Command, args []string) error {
 		ids, err := instances.findAll(cmd.Context(), a.API, args)
 		if err != nil {
 			return err
 		}
-		return w.during(cmd.Context(), "", func(ctx context.Context) error {
+		return w.waitWithTimeout(cmd.Context(), "", func(ctx context.Context) error {
 			switch what {
 			case "started":
-				return a.started(ctx, ids)
+				return a.awaitStarted(ctx, ids)
 			case "gone":
-				results := each(ctx, ids, "", func(context.Context, string) error { return nil })
+				results := runOnEach(ctx, ids, "", func(context.Context, string) error { return nil })
 				if err := a.waitTerminated(ctx, results); err != nil {
 					return err
 				}
-				return a.outcome(results)
+				return a.printResults(results)
 			}
-			results := each(ctx, ids, "script done", a.scripted)
+			results := runOnEach(ctx, ids, "script done", a.awaitScript)
 			if ctx.Err() != nil {
-				return unfinished(ctx, results)
+				return interruptedWaitError(ctx, results)
 			}
-			return a.outcome(results)
+			return a.printResults(results)
 		})
 	})
-	w.check(cmd, func() error {
-		if !slices.Contains(waitsFor, what) {
-			return fmt.Errorf("invalid --for %q: want one of %s", what, strings.Join(waitsFor, ", "))
+	w.addCheck(cmd, func() error {
+		if !slices.Contains(waitConditions, what) {
+			return fmt.Errorf("invalid --for %q: want one of %s", what, strings.Join(waitConditions, ", "))
 		}
 		return nil
 	})
 	cmd.Flags().StringVar(&what, "for", what, "condition to wait for: started, script or gone")
-	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(waitsFor, cobra.ShellCompDirectiveNoFileComp))
-	w.addLimit(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("for",
+		cobra.FixedCompletions(waitConditions, cobra.ShellCompDirectiveNoFileComp))
+	w.addTimeoutFlag(cmd)
 	return cmd
 }
 
-// scripted waits for a script and fails when it did.
-func (a *Command) scripted(ctx context.Context, id string) error {
+// awaitScript waits for a script and fails when it did.
+func (a *Command) awaitScript(ctx context.Context, id string) error {
 	r, err := a.API.WaitScript(ctx, id)
 	if err != nil {
-		return instances.named(err, id)
+		return instances.nameNotFound(err, id)
 	}
 	if r.ReturnCode != 0 || r.DidTimeout {
 		return fmt.Errorf("the script of instance %s failed: %s", id, scriptText(*r))

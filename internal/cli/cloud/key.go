@@ -21,8 +21,8 @@ import (
 	"github.com/buildyard/buildyard/internal/filter"
 )
 
-// keyStore is the common part of controller and registry: API keys and permissions.
-type keyStore interface {
+// keyAPI is the common part of controller and registry: API keys and permissions.
+type keyAPI interface {
 	Address() string
 	Keys(ctx context.Context) ([]api.Key, error)
 	Key(ctx context.Context, id string) (api.Key, error)
@@ -40,13 +40,13 @@ type keyStore interface {
 }
 
 var (
-	_ keyStore = (*client.Controller)(nil)
-	_ keyStore = (*client.Registry)(nil)
+	_ keyAPI = (*client.Controller)(nil)
+	_ keyAPI = (*client.Registry)(nil)
 )
 
-// ofEither lets a command call a registry instead of the controller.
-func (a *Command) ofEither(cmd *cobra.Command) *cobra.Command {
-	a.registry = cmd.Flags().String("registry", "",
+// addRegistryFlag lets a command call a registry instead of the controller.
+func (a *Command) addRegistryFlag(cmd *cobra.Command) *cobra.Command {
+	a.registryAddress = cmd.Flags().String("registry", "",
 		"URL of a registry to call instead of the controller; disables contexts")
 	cmd.MarkFlagsMutuallyExclusive("registry", "controller")
 	cmd.MarkFlagsMutuallyExclusive("registry", "context")
@@ -58,12 +58,12 @@ func (a *Command) ignoreNotFound(err error, what, setting string) error {
 	if client.CodeOf(err) != client.ErrUnsupported {
 		return err
 	}
-	return fmt.Errorf("%s has no %s: its version is too old, or they are disabled (%s)", a.Keys.Address(), what,
+	return fmt.Errorf("%s has no %s: its version is too old, or they are disabled (%s)", a.KeyAPI.Address(), what,
 		setting)
 }
 
 func (a *Command) keyError(err error, id string) error {
-	if errors.Is(err, client.ErrNotFound) && !cli.WithExitCode(err) {
+	if errors.Is(err, client.ErrNotFound) && !cli.HasExitCode(err) {
 		return cli.Exit(cli.ExitNotFound, fmt.Errorf("API key %q not found; see \"buildyard key list\"", id))
 	}
 	return a.ignoreNotFound(err, "API keys", "SVC_ENABLE_API_KEYS")
@@ -71,7 +71,7 @@ func (a *Command) keyError(err error, id string) error {
 
 func keyCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
-		Use: "key", Aliases: []string{"keys"}, GroupID: Group,
+		Use: "key", Aliases: []string{"keys"}, GroupID: CommandGroup,
 		Short: "Manage API keys",
 		Long: `key manages the API keys of a controller, or with --registry of a registry with separate keys. It
 requires the root user. An API key has an ID, an expiration time and permission groups. Programs
@@ -81,14 +81,14 @@ authenticate with --api-key-id and --api-key-file.`,
 	}, keyList(s), keyShow(s), keyCreate(s), keyUpdate(s), keyDelete(s))
 }
 
-var keyView = view[api.Key]{
-	id: func(k api.Key) string { return k.ID },
+var keyView = tableView[api.Key]{
+	itemID: func(k api.Key) string { return k.ID },
 	columns: []column[api.Key]{
-		{head: "ID", cell: func(k api.Key) any { return k.ID }},
-		{head: "GROUPS", cell: func(k api.Key) any { return strings.Join(k.Groups, ",") }},
-		{head: "STATE", cell: func(k api.Key) any { return keyState(k) }},
-		{head: "EXPIRES", cell: func(k api.Key) any { return when(k.Expiration) }},
-		{head: "CREATED", cell: func(k api.Key) any { return when(k.Created) }, wide: true},
+		{title: "ID", value: func(k api.Key) any { return k.ID }},
+		{title: "GROUPS", value: func(k api.Key) any { return strings.Join(k.Groups, ",") }},
+		{title: "STATE", value: func(k api.Key) any { return keyState(k) }},
+		{title: "EXPIRES", value: func(k api.Key) any { return timeText(k.Expiration) }},
+		{title: "CREATED", value: func(k api.Key) any { return timeText(k.Created) }, wideOnly: true},
 	},
 }
 
@@ -114,7 +114,7 @@ var keyFields = filter.Table[api.Key]{
 func keyList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var text string
-	cmd := a.ofEither(a.addAll(&cobra.Command{
+	cmd := a.addRegistryFlag(a.addForItems(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List API keys", Args: cobra.NoArgs,
 		Long: `list shows the API keys, also keys that expired less than a month ago, which can be renewed. Filter
 fields: id, group, state (active, expired), age, and left, the time until the key expires.`,
@@ -125,26 +125,26 @@ fields: id, group, state (active, expired), age, and left, the time until the ke
 		if err != nil {
 			return cli.Usage(fmt.Errorf("--filter: %w", err))
 		}
-		got, err := ask(cmd.Context(), a.Keys.Keys)
+		got, err := callAPI(cmd.Context(), a.KeyAPI.Keys)
 		if err == nil {
-			got, err = narrowed(got, func(k api.Key) bool { return narrow.Match(k, time.Now()) })
+			got, err = filterList(got, func(k api.Key) bool { return narrow.Match(k, time.Now()) })
 		}
 		if err != nil {
 			return a.keyError(err, "")
 		}
-		return list(&a, got, keyView)
+		return printList(&a, got, keyView)
 	}))
 	cmd.Flags().StringVar(&text, "filter", "", "filter terms, such as 'state:expired'")
 	return cmd
 }
 
-// narrowed applies a filter to a list, both to the value and to the received body.
-func narrowed[T any](got answer[[]T], fits func(T) bool) (answer[[]T], error) {
+// filterList applies a filter to a list, both to the value and to the received body.
+func filterList[T any](got response[[]T], fits func(T) bool) (response[[]T], error) {
 	var raws []json.RawMessage
 	if err := json.Unmarshal(got.raw, &raws); err != nil || len(raws) != len(got.value) {
 		return got, errors.New("response is not a list")
 	}
-	var out answer[[]T]
+	var out response[[]T]
 	kept := []json.RawMessage{}
 	for i, item := range got.value {
 		if fits(item) {
@@ -162,11 +162,11 @@ func keyIDs(n int) cobra.CompletionFunc {
 		if n > 0 && len(args) >= n {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		eitherCompleting(cmd, func(ctx context.Context, store keyStore) {
+		openKeyAPIForCompletion(cmd, func(ctx context.Context, store keyAPI) {
 			all, _ := store.Keys(ctx) // without keys there is nothing to complete
 			for _, k := range all {
-				if strings.HasPrefix(k.ID, text) && len(out) < completions && cli.Plain(k.ID) == k.ID {
-					out = append(out, k.ID+"\t"+cli.Plain(keyState(k)+" "+strings.Join(k.Groups, ",")))
+				if strings.HasPrefix(k.ID, text) && len(out) < maxCompletions && cli.EscapeName(k.ID) == k.ID {
+					out = append(out, k.ID+"\t"+cli.EscapeName(keyState(k)+" "+strings.Join(k.Groups, ",")))
 				}
 			}
 		})
@@ -174,54 +174,55 @@ func keyIDs(n int) cobra.CompletionFunc {
 	}
 }
 
-// eitherCompleting opens the service that a command calls, for a completion.
-func eitherCompleting(cmd *cobra.Command, do func(ctx context.Context, store keyStore)) {
-	src, err := sources(cmd)
+// openKeyAPIForCompletion opens the service that a command calls, for a completion.
+func openKeyAPIForCompletion(cmd *cobra.Command, do func(ctx context.Context, store keyAPI)) {
+	src, err := settingSources(cmd)
 	if err != nil {
 		return
 	}
 	var a Command
 	if f := cmd.Flags().Lookup("registry"); f != nil {
 		address := f.Value.String()
-		a.registry = &address
+		a.registryAddress = &address
 	}
-	if a.open(src, client.NoRetries) != nil {
+	if a.openClient(src, client.NoRetries) != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
-	do(ctx, a.Keys)
+	do(ctx, a.KeyAPI)
 }
 
 func keyShow(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	return a.ofEither(a.addAll(&cobra.Command{
+	return a.addRegistryFlag(a.addForItems(&cobra.Command{
 		Use: "show KEY", Short: "Show an API key", Args: cobra.ExactArgs(1),
 		Long:              `show prints an API key as the service has it, without the private key.`,
 		Example:           `  buildyard key show ci`,
 		ValidArgsFunction: keyIDs(1),
 	}, func(cmd *cobra.Command, args []string) error {
-		got, err := ask(cmd.Context(), func(ctx context.Context) (api.Key, error) { return a.Keys.Key(ctx, args[0]) })
+		got, err := callAPI(cmd.Context(),
+			func(ctx context.Context) (api.Key, error) { return a.KeyAPI.Key(ctx, args[0]) })
 		if err != nil {
 			return a.keyError(err, args[0])
 		}
-		return single(&a, got, got.value.ID, func(g *cli.Grid, k api.Key) { details(g, keyView, k) })
+		return printOne(&a, got, got.value.ID, func(g *cli.Grid, k api.Key) { printDetails(g, keyView, k) })
 	}))
 }
 
-// newKey are the options of a new key.
-type newKey struct {
-	ttl    string
-	groups []string
-	public string
-	out    string
-	pem    bool // write the private key as PEM
+// newKeyOptions are the options of a new key.
+type newKeyOptions struct {
+	ttl           string
+	groups        []string
+	publicKeyFile string
+	outputFile    string
+	pem           bool // write the private key as PEM
 }
 
 func keyCreate(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var o newKey
-	cmd := a.ofEither(a.Add(&cobra.Command{
+	var o newKeyOptions
+	cmd := a.addRegistryFlag(a.Add(&cobra.Command{
 		Use: "create KEY", Short: "Create an API key", Args: cobra.ExactArgs(1),
 		Long: `create creates an API key and prints its private key once: as one line of base64 on standard output, or
 as PEM in the new private file --out. --pem and --pem=false select the format, which depends on the
@@ -231,7 +232,7 @@ existing pair instead. The ID of an expired or deleted key can be used again.`,
   buildyard key create ci --ttl 12h --public-key ci.pub.pem`,
 	}, func(cmd *cobra.Command, args []string) error {
 		if !cmd.Flags().Changed("pem") {
-			o.pem = o.out != ""
+			o.pem = o.outputFile != ""
 		}
 		return a.createKey(cmd.Context(), args[0], o)
 	}))
@@ -240,9 +241,9 @@ existing pair instead. The ID of an expired or deleted key can be used again.`,
 		"write the private key as PEM (default: true with --out, false on standard output)")
 	fs.StringVar(&o.ttl, "ttl", "", "time to live in days such as 90d, or as a duration such as 12h")
 	fs.StringSliceVar(&o.groups, "groups", nil, "permission groups of the key")
-	fs.StringVar(&o.public, "public-key", "",
+	fs.StringVar(&o.publicKeyFile, "public-key", "",
 		"public key file of an existing pair (RSA, 2048 to 4096 bits, PEM or base64)")
-	fs.StringVar(&o.out, "out", "", "new file for the private key (default: standard output)")
+	fs.StringVar(&o.outputFile, "out", "", "new file for the private key (default: standard output)")
 	_ = cmd.MarkFlagRequired("ttl")
 	cmd.MarkFlagsMutuallyExclusive("public-key", "out")
 	cmd.MarkFlagsMutuallyExclusive("public-key", "pem")
@@ -250,48 +251,50 @@ existing pair instead. The ID of an expired or deleted key can be used again.`,
 }
 
 // createKey creates the file before the key, since a private key is returned only once.
-func (a *Command) createKey(ctx context.Context, id string, o newKey) error {
+func (a *Command) createKey(ctx context.Context, id string, o newKeyOptions) error {
 	k, err := o.request(id)
 	if err != nil {
 		return cli.Usage(err)
 	}
 	var file *os.File
-	if o.out != "" {
-		if file, err = os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+	if o.outputFile != "" {
+		if file, err = os.OpenFile(o.outputFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 			return cli.Usage(fmt.Errorf("--out: %w", err))
 		}
 		defer func() { _ = file.Close() }()
 	}
-	got, err := ask(ctx, func(ctx context.Context) (client.PrivateKey, error) { return a.Keys.CreateKey(ctx, k) })
+	got, err := callAPI(ctx, func(ctx context.Context) (client.PrivateKey, error) { return a.KeyAPI.CreateKey(ctx, k) })
 	private := got.value.Reveal()
 	switch {
 	case err != nil && file != nil:
-		err = errors.Join(err, os.Remove(o.out))
+		err = errors.Join(err, os.Remove(o.outputFile))
 		return a.keyError(err, id)
 	case err != nil:
 		return a.keyError(err, id)
-	case o.public != "":
-		return a.outcome([]result{{ID: id, Result: "created"}})
+	case o.publicKeyFile != "":
+		return a.printResults([]itemResult{{ID: id, Outcome: "created"}})
 	case private == "":
 		return fmt.Errorf("API key %q was created without a private key in the response; delete it and create another",
 			id)
 	case file == nil && (a.Output == cli.JSON || a.Output == cli.YAML):
-		err = a.Output.Document(a.Out, got.raw)
+		err = a.Output.WriteDocument(a.Out, got.raw)
 	case file == nil:
 		var text string
-		if text, err = o.text(private); err == nil {
-			_, err = io.WriteString(a.Out, cli.PlainText(text))
+		if text, err = o.formatPrivateKey(private); err == nil {
+			_, err = io.WriteString(a.Out, cli.EscapeText(text))
 		}
 	default:
 		var text string
-		if text, err = o.text(private); err == nil {
+		if text, err = o.formatPrivateKey(private); err == nil {
 			_, err = io.WriteString(file, text)
 		}
 		if err == nil {
 			err = file.Sync()
 		}
 		if err == nil {
-			return a.outcome([]result{{ID: id, Result: "created", Why: "private key written to " + o.out}})
+			return a.printResults([]itemResult{
+				{ID: id, Outcome: "created", ErrorText: "private key written to " + o.outputFile},
+			})
 		}
 	}
 	if err != nil {
@@ -299,13 +302,13 @@ func (a *Command) createKey(ctx context.Context, id string, o newKey) error {
 			"API key %q was created, but its private key could not be written; delete it and create another: %w", id,
 			err)
 	}
-	_, _ = fmt.Fprintf(a.Err, "The private key of %s is shown only once\n", cli.Plain(id))
+	_, _ = fmt.Fprintf(a.Err, "The private key of %s is shown only once\n", cli.EscapeName(id))
 	return nil
 }
 
-// text returns a private key, which the service answers as base64 of PKCS#1, in the requested
+// formatPrivateKey returns a private key, which the service answers as base64 of PKCS#1, in the requested
 // format.
-func (o newKey) text(private string) (string, error) {
+func (o newKeyOptions) formatPrivateKey(private string) (string, error) {
 	if !o.pem {
 		return private + "\n", nil
 	}
@@ -316,7 +319,7 @@ func (o newKey) text(private string) (string, error) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: der})), nil
 }
 
-func (o newKey) request(id string) (api.NewKey, error) {
+func (o newKeyOptions) request(id string) (api.NewKey, error) {
 	k := api.NewKey{ID: id, Groups: o.groups}
 	if k.Groups == nil {
 		k.Groups = []string{}
@@ -325,8 +328,8 @@ func (o newKey) request(id string) (api.NewKey, error) {
 	if k.TTL, err = ttlSeconds(o.ttl); err != nil {
 		return k, err
 	}
-	if o.public != "" {
-		k.PublicKey, err = publicKey(o.public)
+	if o.publicKeyFile != "" {
+		k.PublicKey, err = readPublicKey(o.publicKeyFile)
 	}
 	return k, err
 }
@@ -343,17 +346,17 @@ func ttlSeconds(text string) (int64, error) {
 	return int64(life / time.Second), nil
 }
 
-// maxPublicKey bounds a file with a public key, in bytes.
-const maxPublicKey = 64 << 10
+// maxPublicKeyBytes bounds a file with a public key, in bytes.
+const maxPublicKeyBytes = 64 << 10
 
-// publicKey reads a public key into the form of the API: a line of base64.
-func publicKey(file string) (string, error) {
+// readPublicKey reads a public key into the form of the API: a line of base64.
+func readPublicKey(file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return "", fmt.Errorf("--public-key: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	raw, err := io.ReadAll(io.LimitReader(f, maxPublicKey))
+	raw, err := io.ReadAll(io.LimitReader(f, maxPublicKeyBytes))
 	if err != nil {
 		return "", fmt.Errorf("--public-key: %w", err)
 	}
@@ -372,7 +375,7 @@ func keyUpdate(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var ttl string
 	var groups []string
-	cmd := a.ofEither(a.Add(&cobra.Command{
+	cmd := a.addRegistryFlag(a.Add(&cobra.Command{
 		Use: "update KEY", Short: "Update an API key", Args: cobra.ExactArgs(1),
 		Long: `update changes the expiration time or the permission groups of an API key. Existing sessions of the key
 get the new groups.`,
@@ -390,15 +393,15 @@ get the new groups.`,
 				return cli.Usage(err)
 			}
 		}
-		return a.outcome(each(cmd.Context(), args, "changed", func(ctx context.Context, id string) error {
+		return a.printResults(runOnEach(cmd.Context(), args, "changed", func(ctx context.Context, id string) error {
 			if !regroup { // the API replaces all groups
-				now, err := a.Keys.Key(ctx, id)
+				now, err := a.KeyAPI.Key(ctx, id)
 				if err != nil {
 					return a.keyError(err, id)
 				}
 				change.Groups = append([]string{}, now.Groups...)
 			}
-			return a.keyError(a.Keys.UpdateKey(ctx, change), id)
+			return a.keyError(a.KeyAPI.UpdateKey(ctx, change), id)
 		}))
 	}))
 	cmd.Flags().StringVar(&ttl, "ttl", "", "time to live from now, in days such as 90d, or as a duration such as 12h")
@@ -409,7 +412,7 @@ get the new groups.`,
 func keyDelete(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var yes cli.Confirmation
-	cmd := a.ofEither(a.Add(&cobra.Command{
+	cmd := a.addRegistryFlag(a.Add(&cobra.Command{
 		Use: "delete KEY...", Aliases: []string{"rm"}, Short: "Delete API keys", Args: cobra.MinimumNArgs(1),
 		Long:              `delete removes API keys and ends their sessions immediately.`,
 		Example:           `  buildyard key delete ci --yes`,
@@ -418,8 +421,8 @@ func keyDelete(s cli.Streams) *cobra.Command {
 		if err := yes.Ask(cmd.Context(), a.Streams, "Delete the API keys %s?", strings.Join(args, ", ")); err != nil {
 			return err
 		}
-		return a.outcome(each(cmd.Context(), args, "deleted", func(ctx context.Context, id string) error {
-			return a.keyError(a.Keys.DeleteKey(ctx, id), id)
+		return a.printResults(runOnEach(cmd.Context(), args, "deleted", func(ctx context.Context, id string) error {
+			return a.keyError(a.KeyAPI.DeleteKey(ctx, id), id)
 		}))
 	}))
 	yes.Add(cmd)

@@ -19,7 +19,7 @@ import (
 
 func logCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
-		Use: "log", Aliases: []string{"logs"}, GroupID: Group,
+		Use: "log", Aliases: []string{"logs"}, GroupID: CommandGroup,
 		Short: "Read central logs and VM failure logs",
 		Long: `log shows the central logs that controllers, nodes and the registry send to the registry
 (SVC_ENABLE_CENTRAL_LOGGING), and the failure logs of VMs.`,
@@ -29,42 +29,42 @@ func logCommand(s cli.Streams) *cobra.Command {
 	}, logServices(s), logList(s), logTail(s), logSearch(s), logArchive(s), logVM(s))
 }
 
-var serviceView = view[api.LogService]{
-	id: func(l api.LogService) string { return l.Service },
+var serviceView = tableView[api.LogService]{
+	itemID: func(l api.LogService) string { return l.Service },
 	columns: []column[api.LogService]{
-		{head: "SERVICE", cell: func(l api.LogService) any { return l.Service }},
-		{head: "FILES", cell: func(l api.LogService) any { return l.Files }},
-		{head: "SIZE", cell: func(l api.LogService) any { return bytesize.Format(l.Size) }},
-		{head: "LAST WRITE", cell: func(l api.LogService) any { return when(l.LastWrite) }},
+		{title: "SERVICE", value: func(l api.LogService) any { return l.Service }},
+		{title: "FILES", value: func(l api.LogService) any { return l.Files }},
+		{title: "SIZE", value: func(l api.LogService) any { return bytesize.Format(l.Size) }},
+		{title: "LAST WRITE", value: func(l api.LogService) any { return timeText(l.LastWrite) }},
 	},
 }
 
 func logServices(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var o listing
-	return a.addAll(&cobra.Command{
+	var o listOptions
+	return a.addForItems(&cobra.Command{
 		Use: "services", Short: "List services with logs", Args: cobra.NoArgs,
 		Long:    `services shows the services with central logs.`,
 		Example: `  buildyard log services -o name`,
 	}, func(cmd *cobra.Command, _ []string) error {
-		return show(cmd.Context(), &a, &o, serviceView, a.API.Logs().Services)
+		return showItems(cmd.Context(), &a, &o, serviceView, a.API.Logs().Services)
 	})
 }
 
-var logView = view[api.LogFile]{
-	id: func(l api.LogFile) string { return l.Name },
+var logView = tableView[api.LogFile]{
+	itemID: func(l api.LogFile) string { return l.Name },
 	columns: []column[api.LogFile]{
-		{head: "FILE", cell: func(l api.LogFile) any { return l.Name }},
-		{head: "MACHINE", cell: func(l api.LogFile) any { return l.MachineName }},
-		{head: "SIZE", cell: func(l api.LogFile) any { return bytesize.Format(l.Size) }},
-		{head: "LAST WRITE", cell: func(l api.LogFile) any { return when(l.LastWrite) }},
+		{title: "FILE", value: func(l api.LogFile) any { return l.Name }},
+		{title: "MACHINE", value: func(l api.LogFile) any { return l.MachineName }},
+		{title: "SIZE", value: func(l api.LogFile) any { return bytesize.Format(l.Size) }},
+		{title: "LAST WRITE", value: func(l api.LogFile) any { return timeText(l.LastWrite) }},
 	},
 }
 
 func logList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var o listing
-	return a.addAll(&cobra.Command{
+	var o listOptions
+	return a.addForItems(&cobra.Command{
 		Use: "list SERVICE", Aliases: []string{"ls"}, Short: "List the log files of a service",
 		Args:              cobra.ExactArgs(1),
 		Long:              `list shows the log files of a service, the oldest first.`,
@@ -72,12 +72,12 @@ func logList(s cli.Streams) *cobra.Command {
 		ValidArgsFunction: completeServices,
 	}, func(cmd *cobra.Command, args []string) error {
 		look := func(ctx context.Context) ([]api.LogFile, error) { return a.API.Logs().Files(ctx, args[0]) }
-		return noService(show(cmd.Context(), &a, &o, logView, look), args[0])
+		return serviceNotFound(showItems(cmd.Context(), &a, &o, logView, look), args[0])
 	})
 }
 
-// noService is the error about a service without logs.
-func noService(err error, service string) error {
+// serviceNotFound is the error about a service without logs.
+func serviceNotFound(err error, service string) error {
 	if errors.Is(err, client.ErrNotFound) {
 		return cli.Exit(cli.ExitNotFound,
 			fmt.Errorf("logs of service %q not found; see \"buildyard log services\"", service))
@@ -90,14 +90,14 @@ func completeServices(cmd *cobra.Command, args []string, _ string) (out []string
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, c, cancel, err := completing(cmd)
+	ctx, c, cancel, err := openForCompletion(cmd)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer cancel()
 	list, _ := c.Logs().Services(ctx) // without services there is nothing to complete
 	for _, l := range list {
-		out = append(out, cli.Plain(l.Service))
+		out = append(out, cli.EscapeName(l.Service))
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
@@ -123,7 +123,7 @@ machines until it is interrupted, also when the service has no log yet.`,
 		case follow:
 			return a.followLog(cmd.Context(), v)
 		}
-		return noService(a.copyLog(cmd.Context(), v), args[0])
+		return serviceNotFound(a.copyLog(cmd.Context(), v), args[0])
 	})
 	cmd.Flags().IntVarP(&v.Lines, "lines", "n", 100, "number of rows, at most 10000")
 	cmd.Flags().StringVar(&v.File, "file", "", "log file (default: the one written last)")
@@ -137,27 +137,27 @@ func (a *Command) copyLog(ctx context.Context, v client.LogView) error {
 		return err
 	}
 	defer func() { _ = s.Close() }()
-	return a.text(s)
+	return a.printText(s)
 }
 
-// text prints an untrusted text.
-func (a *Command) text(s io.Reader) error {
-	return rowsOf(s, func(row string) error {
-		_, err := fmt.Fprintln(a.Out, plainRow(row))
+// printText prints an untrusted text.
+func (a *Command) printText(s io.Reader) error {
+	return eachRow(s, func(row string) error {
+		_, err := fmt.Fprintln(a.Out, escapeRow(row))
 		return err
 	})
 }
 
 func (a *Command) followLog(ctx context.Context, v client.LogView) error {
 	for row, err := range a.API.Logs().Follow(ctx,
-		client.LogFollow{Service: v.Service, Last: v.Lines, OnInterrupt: a.interrupted}) {
+		client.LogFollow{Service: v.Service, Last: v.Lines, OnInterrupt: a.reportInterrupt}) {
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
 			return err
 		}
-		if _, err := fmt.Fprintln(a.Out, plainRow(row)); err != nil {
+		if _, err := fmt.Fprintln(a.Out, escapeRow(row)); err != nil {
 			return err
 		}
 	}
@@ -177,12 +177,12 @@ name of its file, the oldest file first. The exit code is 3 when no row matches.
 		if err != nil {
 			return cli.Usage(err)
 		}
-		return noService(a.search(cmd.Context(), args[0], want), args[0])
+		return serviceNotFound(a.searchLog(cmd.Context(), args[0], want), args[0])
 	})
 	return cmd
 }
 
-func (a *Command) search(ctx context.Context, service string, want *regexp.Regexp) error {
+func (a *Command) searchLog(ctx context.Context, service string, want *regexp.Regexp) error {
 	files, err := a.API.Logs().Files(ctx, service)
 	if err != nil {
 		return err
@@ -196,12 +196,12 @@ func (a *Command) search(ctx context.Context, service string, want *regexp.Regex
 		if err != nil {
 			return err
 		}
-		err = rowsOf(s, func(row string) error {
+		err = eachRow(s, func(row string) error {
 			if !want.MatchString(row) {
 				return nil
 			}
 			found++
-			_, err := fmt.Fprintf(a.Out, "%s: %s\n", cli.Plain(f.Name), plainRow(row))
+			_, err := fmt.Fprintf(a.Out, "%s: %s\n", cli.EscapeName(f.Name), escapeRow(row))
 			return err
 		})
 		if err := errors.Join(err, s.Close()); err != nil {
@@ -228,17 +228,17 @@ func logArchive(s cli.Streams) *cobra.Command {
 		}
 		s, err := a.API.Logs().Archive(cmd.Context(), args[0])
 		if err != nil {
-			return noService(err, args[0])
+			return serviceNotFound(err, args[0])
 		}
 		defer func() { _ = s.Close() }()
-		return a.save(file, s)
+		return a.writeNewFile(file, s)
 	})
 	cmd.Flags().StringVar(&file, "file", "", "destination file; - writes to standard output")
 	return cmd
 }
 
-// save writes a stream to a new file and removes the file when it is incomplete.
-func (a *Command) save(name string, from io.Reader) error {
+// writeNewFile writes a stream to a new file and removes the file when it is incomplete.
+func (a *Command) writeNewFile(name string, from io.Reader) error {
 	if name == "-" {
 		_, err := io.Copy(a.Out, from)
 		return err
@@ -256,25 +256,25 @@ func (a *Command) save(name string, from io.Reader) error {
 	return err
 }
 
-var vmLogView = view[client.VMLog]{
-	id: func(l client.VMLog) string { return l.Name },
+var vmLogView = tableView[client.VMLog]{
+	itemID: func(l client.VMLog) string { return l.Name },
 	columns: []column[client.VMLog]{
-		{head: "FILE", cell: func(l client.VMLog) any { return l.Name }},
-		{head: "SIZE", cell: func(l client.VMLog) any { return bytesize.Format(l.Size) }},
-		{head: "MODIFIED", cell: func(l client.VMLog) any { return when(l.Modified) }},
+		{title: "FILE", value: func(l client.VMLog) any { return l.Name }},
+		{title: "SIZE", value: func(l client.VMLog) any { return bytesize.Format(l.Size) }},
+		{title: "MODIFIED", value: func(l client.VMLog) any { return timeText(l.Modified) }},
 	},
 }
 
 func logVM(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var o listing
-	return a.addAll(&cobra.Command{
+	var o listOptions
+	return a.addForItems(&cobra.Command{
 		Use: "vm INSTANCE [FILE]", Short: "Show a failed VM's logs", Args: cobra.RangeArgs(1, 2),
 		Long: `vm lists the failure logs of an instance, or shows one of them. A terminated instance requires its full
 ID.`,
 		Example: `  buildyard log vm nightly
   buildyard log vm 0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22 start.log`,
-		ValidArgsFunction: instances.complete(1),
+		ValidArgsFunction: instances.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		id, err := instances.find(cmd.Context(), a.API, args[0])
 		if err != nil {
@@ -282,23 +282,23 @@ ID.`,
 		}
 		if len(args) == 1 {
 			look := func(ctx context.Context) ([]client.VMLog, error) { return a.API.VMLogs(ctx, id) }
-			return noLogs(show(cmd.Context(), &a, &o, vmLogView, look), args[0])
+			return logsNotFound(showItems(cmd.Context(), &a, &o, vmLogView, look), args[0])
 		}
 		text, err := a.API.VMLog(cmd.Context(), id, args[1])
 		if err != nil {
-			return noLogs(err, args[0])
+			return logsNotFound(err, args[0])
 		}
 		defer func() { _ = text.Close() }()
-		return a.text(text)
+		return a.printText(text)
 	})
 }
 
-func noLogs(err error, instance string) error {
+func logsNotFound(err error, instance string) error {
 	if errors.Is(err, client.ErrNotFound) {
 		return cli.Exit(cli.ExitNotFound, fmt.Errorf("failure logs of instance %q not found", instance))
 	}
 	return err
 }
 
-// plainRow escapes an untrusted row so that it cannot control the terminal.
-func plainRow(row string) string { return cli.Plain(strings.ReplaceAll(row, "\t", "    ")) }
+// escapeRow escapes an untrusted row so that it cannot control the terminal.
+func escapeRow(row string) string { return cli.EscapeName(strings.ReplaceAll(row, "\t", "    ")) }

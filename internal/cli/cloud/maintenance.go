@@ -12,7 +12,7 @@ import (
 
 func maintenanceCommand(streams cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
-		Use: "maintenance", GroupID: Group,
+		Use: "maintenance", GroupID: CommandGroup,
 		Short: "Manage maintenance mode",
 		Long: `maintenance pauses the automatic and irreversible actions of a cloud: orphaned VMs are not removed,
 instances of offline nodes do not end in Error, nothing expires, finished records are kept, and the
@@ -82,22 +82,22 @@ func maintenanceStatus(streams cli.Streams) *cobra.Command {
 
 // showMaintenance prints the maintenance mode that a call returns.
 func (a *Command) showMaintenance(ctx context.Context, call func(context.Context) (api.Maintenance, error)) error {
-	got, err := ask(ctx, call)
+	got, err := callAPI(ctx, call)
 	if err != nil {
 		return err
 	}
-	return single(a, got, "", func(g *cli.Grid, m api.Maintenance) {
+	return printOne(a, got, "", func(g *cli.Grid, m api.Maintenance) {
 		if !m.On {
 			g.Row("maintenance", "off")
 			return
 		}
 		until := "disabled manually"
 		if !m.Until.IsZero() {
-			until = when(m.Until)
+			until = timeText(m.Until)
 		}
 		g.Row("maintenance", "on")
-		g.Row("since", when(m.Since))
+		g.Row("since", timeText(m.Since))
 		g.Row("until", until)
-		put(g, "reason", m.Reason)
+		putRow(g, "reason", m.Reason)
 	})
 }

@@ -16,17 +16,17 @@ import (
 func usbCommand(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
-		Use: "usb", Short: "List available USB devices", Args: cobra.NoArgs, GroupID: Group,
+		Use: "usb", Short: "List available USB devices", Args: cobra.NoArgs, GroupID: CommandGroup,
 		Long: `usb shows the numbers of free and used USB devices on all nodes, by claim name or location.
 "instance start --usb NAME" attaches a free one.`,
 		Example: `  buildyard usb
   buildyard instance start debian --usb phone`,
 	}, func(cmd *cobra.Command, _ []string) error {
-		got, err := ask(cmd.Context(), a.API.USB)
+		got, err := callAPI(cmd.Context(), a.API.USB)
 		if err != nil {
 			return err
 		}
-		return single(&a, got, "", func(g *cli.Grid, m map[string]api.USBCount) {
+		return printOne(&a, got, "", func(g *cli.Grid, m map[string]api.USBCount) {
 			g.Row("DEVICE", "AVAILABLE", "BUSY")
 			for _, name := range slices.Sorted(maps.Keys(m)) {
 				g.Row(name, m[name].Available, m[name].Busy)
@@ -38,21 +38,21 @@ func usbCommand(s cli.Streams) *cobra.Command {
 func vlanCommand(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
-		Use: "vlan", Short: "List available VLAN IDs", Args: cobra.NoArgs, GroupID: Group,
+		Use: "vlan", Short: "List available VLAN IDs", Args: cobra.NoArgs, GroupID: CommandGroup,
 		Long:    `vlan shows the IDs of the VLANs that every node offers, one per line.`,
 		Example: `  buildyard vlan`,
 	}, func(cmd *cobra.Command, _ []string) error {
-		got, err := ask(cmd.Context(), a.API.VLANs)
+		got, err := callAPI(cmd.Context(), a.API.VLANs)
 		if err != nil {
 			return err
 		}
-		return a.ids(got)
+		return a.printIDs(got)
 	})
 }
 
 func macCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
-		Use: "mac", GroupID: Group, Short: "Manage the MAC address pool",
+		Use: "mac", GroupID: CommandGroup, Short: "Manage the MAC address pool",
 		Long: `mac shows, fills and empties the pool of MAC addresses that the controller assigns to VMs when
 SVC_MANAGE_MAC_ADDRESSES is on.`,
 		Example: `  buildyard mac list --in-use
@@ -62,19 +62,19 @@ SVC_MANAGE_MAC_ADDRESSES is on.`,
 		macChange(s, "purge", "Empty the pool (addresses in use stay)", "purged", (*client.Controller).PurgeMACs))
 }
 
-var macView = view[api.MACAddress]{
-	id: func(m api.MACAddress) string { return m.MACAddress },
+var macView = tableView[api.MACAddress]{
+	itemID: func(m api.MACAddress) string { return m.MACAddress },
 	columns: []column[api.MACAddress]{
-		{head: "ADDRESS", cell: func(m api.MACAddress) any { return m.MACAddress }},
-		{head: "INSTANCE", cell: func(m api.MACAddress) any { return m.InstanceID }},
+		{title: "ADDRESS", value: func(m api.MACAddress) any { return m.MACAddress }},
+		{title: "INSTANCE", value: func(m api.MACAddress) any { return m.InstanceID }},
 	},
 }
 
 func macList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var used, free, count bool
-	var o listing
-	cmd := a.addAll(&cobra.Command{
+	var o listOptions
+	cmd := a.addForItems(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List or count managed MAC addresses", Args: cobra.NoArgs,
 		Long: `list shows the managed addresses in order, a thousand unless --limit is set; --after starts after an
 address. --count prints their number instead.`,
@@ -89,11 +89,12 @@ address. --count prints their number instead.`,
 			use = client.FreeMACs
 		}
 		if count {
-			got, err := ask(cmd.Context(), func(ctx context.Context) (int, error) { return a.API.CountMACs(ctx, use) })
+			got, err := callAPI(cmd.Context(),
+				func(ctx context.Context) (int, error) { return a.API.CountMACs(ctx, use) })
 			if err != nil {
 				return err
 			}
-			return single(&a, got, fmt.Sprint(got.value), func(g *cli.Grid, n int) { g.Row(n) })
+			return printOne(&a, got, fmt.Sprint(got.value), func(g *cli.Grid, n int) { g.Row(n) })
 		}
 		if o.Limit == 0 {
 			o.Limit = 1000
@@ -101,7 +102,7 @@ address. --count prints their number instead.`,
 		look := func(ctx context.Context) ([]api.MACAddress, error) {
 			return a.API.MACAddresses(ctx, use, o.Limit, o.After)
 		}
-		return show(cmd.Context(), &a, &o, macView, look)
+		return showItems(cmd.Context(), &a, &o, macView, look)
 	})
 	cmd.Flags().BoolVar(&used, "in-use", false, "only addresses in use")
 	cmd.Flags().BoolVar(&free, "free", false, "only free addresses")
@@ -127,7 +128,7 @@ func macChange(
 		if err := do(a.API, cmd.Context()); err != nil {
 			return err
 		}
-		return a.done("mac addresses", done)
+		return a.printDone("mac addresses", done)
 	})
 	if !yes {
 		yes.Add(cmd)

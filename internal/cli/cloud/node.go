@@ -23,21 +23,21 @@ func NodeCommands(s cli.Streams) []*cobra.Command {
 	}
 }
 
-var nodeView = view[api.Node]{
-	id: func(n api.Node) string { return n.NodeID },
+var nodeView = tableView[api.Node]{
+	itemID: func(n api.Node) string { return n.NodeID },
 	columns: []column[api.Node]{
-		{head: "ID", cell: func(n api.Node) any { return n.NodeID }},
-		{head: "NAME", cell: func(n api.Node) any { return n.NodeName }},
-		{head: "STATE", cell: func(n api.Node) any { return n.State }},
-		{head: "VMS", cell: func(n api.Node) any { return fmt.Sprintf("%d/%d", n.VMCount, n.Capacity) }},
-		{head: "ARCH", cell: func(n api.Node) any { return n.HostArch }},
-		{head: "ADDRESS", cell: func(n api.Node) any { return n.IPAddress }},
-		{head: "GROUPS", cell: func(n api.Node) any { return groupNames(n.Groups) }},
-		{head: "CPUS", cell: func(n api.Node) any { return n.CPUCount }, wide: true},
-		{head: "RAM", cell: func(n api.Node) any { return fmt.Sprintf("%d GiB", n.RAM) }, wide: true},
-		{head: "DISK FREE", cell: func(n api.Node) any { return bytesize.Format(n.FreeDisk) }, wide: true},
-		{head: "AGENT", cell: func(n api.Node) any { return n.AgentVersion }, wide: true},
-		{head: "REASON", cell: func(n api.Node) any { return n.StateReason }, wide: true},
+		{title: "ID", value: func(n api.Node) any { return n.NodeID }},
+		{title: "NAME", value: func(n api.Node) any { return n.NodeName }},
+		{title: "STATE", value: func(n api.Node) any { return n.State }},
+		{title: "VMS", value: func(n api.Node) any { return fmt.Sprintf("%d/%d", n.VMCount, n.Capacity) }},
+		{title: "ARCH", value: func(n api.Node) any { return n.HostArch }},
+		{title: "ADDRESS", value: func(n api.Node) any { return n.IPAddress }},
+		{title: "GROUPS", value: func(n api.Node) any { return groupNames(n.Groups) }},
+		{title: "CPUS", value: func(n api.Node) any { return n.CPUCount }, wideOnly: true},
+		{title: "RAM", value: func(n api.Node) any { return fmt.Sprintf("%d GiB", n.RAM) }, wideOnly: true},
+		{title: "DISK FREE", value: func(n api.Node) any { return bytesize.Format(n.FreeDisk) }, wideOnly: true},
+		{title: "AGENT", value: func(n api.Node) any { return n.AgentVersion }, wideOnly: true},
+		{title: "REASON", value: func(n api.Node) any { return n.StateReason }, wideOnly: true},
 	},
 }
 
@@ -50,47 +50,47 @@ func groupNames(list []api.Group) string {
 }
 
 func nodeDetails(g *cli.Grid, n api.Node) {
-	details(g, nodeView, n)
-	put(g, "since", when(n.StateSince))
+	printDetails(g, nodeView, n)
+	putRow(g, "since", timeText(n.StateSince))
 	if d := n.Drain; d != nil {
-		put(g, "drained since", when(d.Since))
-		put(g, "drain reason", d.Reason)
-		put(g, "drain deadline", when(d.Deadline))
+		putRow(g, "drained since", timeText(d.Since))
+		putRow(g, "drain reason", d.Reason)
+		putRow(g, "drain deadline", timeText(d.Deadline))
 		g.Row("remaining instances", d.Remaining)
 	}
 	if u := n.Update; u != nil {
 		g.Row("update", fmt.Sprintf("to %s, tries %d", u.Version, u.Tries))
-		put(g, "update failed", u.Failure)
-		put(g, "next try", when(u.Next))
+		putRow(g, "update failed", u.Failure)
+		putRow(g, "next try", timeText(u.Next))
 	}
-	put(g, "hypervisor", strings.TrimSpace(n.AnkaVersion.Product+" "+n.AnkaVersion.Version))
-	put(g, "capacity mode", n.CapacityMode)
-	put(g, "cpus allocated", n.VCPUCount)
-	put(g, "memory allocated", fmt.Sprintf("%d MiB", n.VRAM))
-	put(g, "disk", bytesize.Format(n.DiskSize))
-	put(g, "orphaned vms", n.UnknownVMs)
-	put(g, "vlans", strings.Join(n.VLANs, ","))
+	putRow(g, "hypervisor", strings.TrimSpace(n.AnkaVersion.Product+" "+n.AnkaVersion.Version))
+	putRow(g, "capacity mode", n.CapacityMode)
+	putRow(g, "cpus allocated", n.VCPUCount)
+	putRow(g, "memory allocated", fmt.Sprintf("%d MiB", n.VRAM))
+	putRow(g, "disk", bytesize.Format(n.DiskSize))
+	putRow(g, "orphaned vms", n.UnknownVMs)
+	putRow(g, "vlans", strings.Join(n.VLANs, ","))
 	for _, u := range n.USBDevices {
 		g.Row("usb device", fmt.Sprintf("%s at %s, %s", u.Name, u.Location,
 			map[bool]string{true: "busy", false: "free"}[u.Busy]))
 	}
 	for _, t := range n.Templates {
-		g.Row("cached template", joined(t.Name, t.Tag))
+		g.Row("cached template", templateTag(t.Name, t.Tag))
 	}
-	put(g, "last contact", when(n.LastUpdated))
+	putRow(g, "last contact", timeText(n.LastUpdated))
 }
 
 func nodeList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var o listing
-	cmd := a.addAll(&cobra.Command{
+	var o listOptions
+	cmd := a.addForItems(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List nodes", Args: cobra.NoArgs,
 		Long: `list shows the nodes of the cloud. With --watch it continues and prints each row that changes.`,
 		Example: `  buildyard node list -o wide
   buildyard node list --filter 'state:offline' --watch`,
 	}, func(cmd *cobra.Command, _ []string) error {
 		look := func(ctx context.Context) ([]api.Node, error) { return a.API.Nodes(ctx, o.ListOptions) }
-		return show(cmd.Context(), &a, &o, nodeView, look)
+		return showItems(cmd.Context(), &a, &o, nodeView, look)
 	})
 	o.add(cmd, "filter", "limit", "after", "watch")
 	return cmd
@@ -98,21 +98,21 @@ func nodeList(s cli.Streams) *cobra.Command {
 
 func nodeShow(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	return a.addAll(&cobra.Command{
+	return a.addForItems(&cobra.Command{
 		Use: "show NODE", Short: "Show a node", Args: cobra.ExactArgs(1),
 		Long:              `show prints the details of a node. With -o json it is an array with one element, like the API response.`,
 		Example:           `  buildyard node show mac-03`,
-		ValidArgsFunction: nodes.complete(1),
+		ValidArgsFunction: nodes.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		id, err := nodes.find(cmd.Context(), a.API, args[0])
 		if err != nil {
 			return err
 		}
-		got, err := ask(cmd.Context(), func(ctx context.Context) (api.Node, error) { return a.API.Node(ctx, id) })
+		got, err := callAPI(cmd.Context(), func(ctx context.Context) (api.Node, error) { return a.API.Node(ctx, id) })
 		if err != nil {
-			return nodes.named(err, args[0])
+			return nodes.nameNotFound(err, args[0])
 		}
-		return single(&a, got, id, nodeDetails)
+		return printOne(&a, got, id, nodeDetails)
 	})
 }
 
@@ -128,7 +128,7 @@ up to --capacity VMs; in mode resource as many as its cores and memory, or --vcp
 --ram-limit, allow.`,
 		Example: `  buildyard node config mac-03 --capacity 4
   buildyard node config mac-03 --capacity-mode resource --vcpu-limit 24`,
-		ValidArgsFunction: nodes.complete(1),
+		ValidArgsFunction: nodes.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		fs := cmd.Flags()
 		if fs.Changed("vcpu-limit") {
@@ -144,7 +144,7 @@ up to --capacity VMs; in mode resource as many as its cores and memory, or --vcp
 		if n == (client.NodeConfig{}) {
 			return cli.Usage(errors.New("no change given; at least one option is required"))
 		}
-		return a.doOne(cmd.Context(), nodes, args[0], "changed", func(ctx context.Context, id string) error {
+		return a.runOnItem(cmd.Context(), nodes, args[0], "changed", func(ctx context.Context, id string) error {
 			n.NodeID = id
 			return a.API.ConfigureNode(ctx, n)
 		})
@@ -175,9 +175,9 @@ func nodeDrain(s cli.Streams) *cobra.Command {
 --wait the command waits until no instance runs there.`,
 		Example: `  buildyard node drain mac-03 --reason "new disk" --deadline 2h --wait
   buildyard node undrain mac-03`,
-		ValidArgsFunction: nodes.complete(1),
+		ValidArgsFunction: nodes.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
-		return a.doOne(cmd.Context(), nodes, args[0], "drained", func(ctx context.Context, id string) error {
+		return a.runOnItem(cmd.Context(), nodes, args[0], "drained", func(ctx context.Context, id string) error {
 			on := true
 			n := client.NodeConfig{NodeID: id, Drain: &on, DrainReason: reason}
 			if cmd.Flags().Changed("deadline") {
@@ -187,26 +187,26 @@ func nodeDrain(s cli.Streams) *cobra.Command {
 				return err
 			}
 			goesOn := fmt.Sprintf(`the node stays drained; undo with "buildyard node undrain %s"`, args[0])
-			return w.during(ctx, goesOn, func(ctx context.Context) error { return a.drained(ctx, id) })
+			return w.waitWithTimeout(ctx, goesOn, func(ctx context.Context) error { return a.awaitDrained(ctx, id) })
 		})
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown with the node")
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time until remaining instances are terminated; 0: never")
-	w.addWait(cmd, "until no instance runs there")
+	w.addWaitFlags(cmd, "until no instance runs there")
 	return cmd
 }
 
-// drained waits until a node runs nothing.
-func (a *Command) drained(ctx context.Context, id string) error {
+// awaitDrained waits until a node runs nothing.
+func (a *Command) awaitDrained(ctx context.Context, id string) error {
 	m := newProgressMeter(a.Err)
-	m.expect(id)
+	m.expectItems(id)
 	defer m.end()
 	first := -1
 	_, err := a.API.WaitDrained(ctx, id, func(d api.Drain) {
 		first = max(first, d.Remaining)
-		m.update(id, count(d.Remaining, "instance")+" left", 1-float64(d.Remaining)/float64(max(first, 1)))
+		m.updateItem(id, countText(d.Remaining, "instance")+" left", 1-float64(d.Remaining)/float64(max(first, 1)))
 	})
-	return nodes.named(err, id)
+	return nodes.nameNotFound(err, id)
 }
 
 func nodeUndrain(s cli.Streams) *cobra.Command {
@@ -215,9 +215,9 @@ func nodeUndrain(s cli.Streams) *cobra.Command {
 		Use: "undrain NODE", Short: "Undrain a node", Args: cobra.ExactArgs(1),
 		Long:              `undrain allows placements on a node again.`,
 		Example:           `  buildyard node undrain mac-03`,
-		ValidArgsFunction: nodes.complete(1),
+		ValidArgsFunction: nodes.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
-		return a.doOne(cmd.Context(), nodes, args[0], "undrained", func(ctx context.Context, id string) error {
+		return a.runOnItem(cmd.Context(), nodes, args[0], "undrained", func(ctx context.Context, id string) error {
 			off := false
 			return a.API.ConfigureNode(ctx, client.NodeConfig{NodeID: id, Drain: &off})
 		})
@@ -232,7 +232,7 @@ func nodeDelete(s cli.Streams) *cobra.Command {
 		Long: `delete removes nodes that do not come back; their instances end. A node that still runs is notified,
 removes its VMs and has to join again.`,
 		Example:           `  buildyard node delete mac-03`,
-		ValidArgsFunction: nodes.complete(0),
+		ValidArgsFunction: nodes.completeArgs(0),
 	}, func(cmd *cobra.Command, args []string) error {
 		ids, err := nodes.findAll(cmd.Context(), a.API, args)
 		if err != nil {
@@ -242,8 +242,8 @@ removes its VMs and has to join again.`,
 			strings.Join(args, ", ")); err != nil {
 			return err
 		}
-		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
-			return nodes.named(a.API.DeleteNode(ctx, id), id)
+		return a.printResults(runOnEach(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
+			return nodes.nameNotFound(a.API.DeleteNode(ctx, id), id)
 		}))
 	})
 	yes.Add(cmd)
@@ -260,7 +260,7 @@ controller, and join again. VMs continue. An Offline node follows when it is bac
 command waits until the agents are updated or have failed; the controller retries several times.`,
 		Example: `  buildyard node update --wait
   buildyard node update mac-03 mac-04`,
-		ValidArgsFunction: nodes.complete(0),
+		ValidArgsFunction: nodes.completeArgs(0),
 	}, func(cmd *cobra.Command, args []string) error {
 		ids, err := nodes.findAll(cmd.Context(), a.API, args)
 		if err != nil {
@@ -270,17 +270,17 @@ command waits until the agents are updated or have failed; the controller retrie
 			return err
 		}
 		if !w.wait {
-			return a.done("nodes", "updating")
+			return a.printDone("nodes", "updating")
 		}
-		return w.during(cmd.Context(), "the update continues",
-			func(ctx context.Context) error { return a.updated(ctx, ids) })
+		return w.waitWithTimeout(cmd.Context(), "the update continues",
+			func(ctx context.Context) error { return a.awaitUpdates(ctx, ids) })
 	})
-	w.addWait(cmd, "until the updates have finished")
+	w.addWaitFlags(cmd, "until the updates have finished")
 	return cmd
 }
 
-// updated waits for the updates of nodes; of all nodes without arguments.
-func (a *Command) updated(ctx context.Context, ids []string) error {
+// awaitUpdates waits for the updates of nodes; of all nodes without arguments.
+func (a *Command) awaitUpdates(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		list, err := a.API.Nodes(ctx, client.ListOptions{})
 		if err != nil {
@@ -293,22 +293,22 @@ func (a *Command) updated(ctx context.Context, ids []string) error {
 		}
 	}
 	if len(ids) == 0 {
-		return a.done("nodes", "up to date")
+		return a.printDone("nodes", "up to date")
 	}
 	m := newProgressMeter(a.Err)
-	m.expect(ids...)
-	results := each(ctx, ids, "updated", func(ctx context.Context, id string) error {
+	m.expectItems(ids...)
+	results := runOnEach(ctx, ids, "updated", func(ctx context.Context, id string) error {
 		_, err := a.API.WaitUpdated(ctx, id, nil)
 		if err == nil {
-			m.update(id, "updated", 1)
+			m.updateItem(id, "updated", 1)
 		}
-		return nodes.named(err, id)
+		return nodes.nameNotFound(err, id)
 	})
 	m.end()
 	if ctx.Err() != nil {
-		return unfinished(ctx, results)
+		return interruptedWaitError(ctx, results)
 	}
-	return a.outcome(results)
+	return a.printResults(results)
 }
 
 func nodeGroup(s cli.Streams) *cobra.Command {
@@ -316,12 +316,13 @@ func nodeGroup(s cli.Streams) *cobra.Command {
 		Use: "group", Short: "Manage the groups of a node",
 		Long:    `group adds a node to node groups and removes it from them.`,
 		Example: `  buildyard node group add mac-03 ci nightly`,
-	}, memberCommand(s, "add", "Add a node to groups", "added", (*client.Controller).AddNodeToGroups),
-		memberCommand(s, "remove", "Remove a node from groups", "removed", (*client.Controller).RemoveNodeFromGroups))
+	}, groupMemberCommand(s, "add", "Add a node to groups", "added", (*client.Controller).AddNodeToGroups),
+		groupMemberCommand(s, "remove", "Remove a node from groups", "removed",
+			(*client.Controller).RemoveNodeFromGroups))
 }
 
-// memberCommand returns a command for a node and its groups.
-func memberCommand(
+// groupMemberCommand returns a command for a node and its groups.
+func groupMemberCommand(
 	s cli.Streams, name, short, done string, do func(*client.Controller, context.Context, string, ...string) error,
 ) *cobra.Command {
 	a := Command{Streams: s}
@@ -331,16 +332,16 @@ func memberCommand(
 		Example: "  buildyard node group " + name + " mac-03 ci nightly",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
-				return nodes.complete(1)(cmd, args, text)
+				return nodes.completeArgs(1)(cmd, args, text)
 			}
-			return groups.complete(0)(cmd, args, text)
+			return groups.completeArgs(0)(cmd, args, text)
 		},
 	}, func(cmd *cobra.Command, args []string) error {
 		ids, err := groups.findAll(cmd.Context(), a.API, args[1:])
 		if err != nil {
 			return err
 		}
-		return a.doOne(cmd.Context(), nodes, args[0], done,
+		return a.runOnItem(cmd.Context(), nodes, args[0], done,
 			func(ctx context.Context, id string) error { return do(a.API, ctx, id, ids...) })
 	})
 }

@@ -16,47 +16,50 @@ import (
 )
 
 // scanSummaryView shows summaries of the findings on nodes.
-var scanSummaryView = view[api.NodeScanSummary]{
-	id: func(s api.NodeScanSummary) string { return s.NodeID },
+var scanSummaryView = tableView[api.NodeScanSummary]{
+	itemID: func(s api.NodeScanSummary) string { return s.NodeID },
 	columns: []column[api.NodeScanSummary]{
-		{head: "NODE", cell: func(s api.NodeScanSummary) any { return s.NodeID }},
-		{head: "HOST", cell: func(s api.NodeScanSummary) any { return s.Host }},
-		{head: "EXPLOITED", cell: func(s api.NodeScanSummary) any { return s.Counts.Exploited }},
-		{head: "CRITICAL", cell: func(s api.NodeScanSummary) any { return s.Counts.Critical }},
-		{head: "HIGH", cell: func(s api.NodeScanSummary) any { return s.Counts.High }},
-		{head: "MEDIUM", cell: func(s api.NodeScanSummary) any { return s.Counts.Medium }},
-		{head: "LOW", cell: func(s api.NodeScanSummary) any { return s.Counts.Low }},
-		{head: "UNKNOWN", cell: func(s api.NodeScanSummary) any { return s.Counts.Unknown }},
-		{head: "PACKAGES", cell: func(s api.NodeScanSummary) any { return s.Counts.Packages }},
-		{head: "SCANNED", cell: func(s api.NodeScanSummary) any { return when(s.Scanned) }},
-		{head: "DATABASE", cell: func(s api.NodeScanSummary) any { return when(s.Database) }, wide: true},
-		{head: "SCANNER", cell: func(s api.NodeScanSummary) any { return s.Scanner + " " + s.Version }, wide: true},
+		{title: "NODE", value: func(s api.NodeScanSummary) any { return s.NodeID }},
+		{title: "HOST", value: func(s api.NodeScanSummary) any { return s.Host }},
+		{title: "EXPLOITED", value: func(s api.NodeScanSummary) any { return s.Counts.Exploited }},
+		{title: "CRITICAL", value: func(s api.NodeScanSummary) any { return s.Counts.Critical }},
+		{title: "HIGH", value: func(s api.NodeScanSummary) any { return s.Counts.High }},
+		{title: "MEDIUM", value: func(s api.NodeScanSummary) any { return s.Counts.Medium }},
+		{title: "LOW", value: func(s api.NodeScanSummary) any { return s.Counts.Low }},
+		{title: "UNKNOWN", value: func(s api.NodeScanSummary) any { return s.Counts.Unknown }},
+		{title: "PACKAGES", value: func(s api.NodeScanSummary) any { return s.Counts.Packages }},
+		{title: "SCANNED", value: func(s api.NodeScanSummary) any { return timeText(s.Scanned) }},
+		{title: "DATABASE", value: func(s api.NodeScanSummary) any { return timeText(s.Database) }, wideOnly: true},
+		{title: "SCANNER", value: func(s api.NodeScanSummary) any {
+			return s.Scanner + " " +
+				s.Version
+		}, wideOnly: true},
 	},
 }
 
 // findingView shows the findings on one node.
-var findingView = view[api.HostVulnerability]{
-	id: func(v api.HostVulnerability) string { return v.Vulnerability.ID },
+var findingView = tableView[api.HostVulnerability]{
+	itemID: func(v api.HostVulnerability) string { return v.Vulnerability.ID },
 	columns: []column[api.HostVulnerability]{
-		{head: "VULNERABILITY", cell: func(v api.HostVulnerability) any { return v.Vulnerability.ID }},
-		{head: "SEVERITY", cell: func(v api.HostVulnerability) any { return v.Vulnerability.Severity }},
-		{head: "SCORE", cell: func(v api.HostVulnerability) any { return v.Vulnerability.Score }},
-		{head: "EXPLOITED", cell: func(v api.HostVulnerability) any {
+		{title: "VULNERABILITY", value: func(v api.HostVulnerability) any { return v.Vulnerability.ID }},
+		{title: "SEVERITY", value: func(v api.HostVulnerability) any { return v.Vulnerability.Severity }},
+		{title: "SCORE", value: func(v api.HostVulnerability) any { return v.Vulnerability.Score }},
+		{title: "EXPLOITED", value: func(v api.HostVulnerability) any {
 			return map[bool]string{true: "yes"}[v.Vulnerability.Exploited]
 		}},
-		{head: "PACKAGE", cell: func(v api.HostVulnerability) any { return v.Package.Name }},
-		{head: "VERSION", cell: func(v api.HostVulnerability) any { return v.Package.Version }},
-		{head: "TYPE", cell: func(v api.HostVulnerability) any { return v.Package.Type }},
-		{head: "FIXED", cell: func(v api.HostVulnerability) any {
+		{title: "PACKAGE", value: func(v api.HostVulnerability) any { return v.Package.Name }},
+		{title: "VERSION", value: func(v api.HostVulnerability) any { return v.Package.Version }},
+		{title: "TYPE", value: func(v api.HostVulnerability) any { return v.Package.Type }},
+		{title: "FIXED", value: func(v api.HostVulnerability) any {
 			return strings.Join(v.Vulnerability.FixedVersions, ",")
 		}},
-		{head: "LOCATION", cell: func(v api.HostVulnerability) any {
-			return firstPlace(v.Package.Locations)
-		}, wide: true},
+		{title: "LOCATION", value: func(v api.HostVulnerability) any {
+			return firstLocation(v.Package.Locations)
+		}, wideOnly: true},
 	},
 }
 
-func firstPlace(list []api.ScanLocation) string {
+func firstLocation(list []api.ScanLocation) string {
 	if len(list) == 0 {
 		return ""
 	}
@@ -65,8 +68,8 @@ func firstPlace(list []api.ScanLocation) string {
 
 func nodeScan(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
-	var o listing
-	cmd := a.addAll(&cobra.Command{
+	var o listOptions
+	cmd := a.addForItems(&cobra.Command{
 		Use: "scan [NODE]", Short: "Show host scanner findings", Args: cobra.MaximumNArgs(1),
 		Long: `scan shows the findings that the host scanner of a node reported last, the worst first, or without NODE
 the number of findings on each node. With -o json it includes the packages. "hostscan serve" sends
@@ -74,13 +77,13 @@ findings when push-url is set in its configuration.`,
 		Example: `  buildyard node scan
   buildyard node scan mac-03 -o wide
   buildyard node scan mac-03 -o json | jq '.packages[].name'`,
-		ValidArgsFunction: nodes.complete(1),
+		ValidArgsFunction: nodes.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			look := func(ctx context.Context) ([]api.NodeScanSummary, error) {
 				return a.API.NodeScans(ctx, o.ListOptions)
 			}
-			return show(cmd.Context(), &a, &o, scanSummaryView, look)
+			return showItems(cmd.Context(), &a, &o, scanSummaryView, look)
 		}
 		return a.showScan(cmd.Context(), args[0])
 	})
@@ -94,7 +97,7 @@ func (a *Command) showScan(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	got, err := ask(ctx, func(ctx context.Context) (api.NodeScan, error) { return a.API.NodeScan(ctx, id) })
+	got, err := callAPI(ctx, func(ctx context.Context) (api.NodeScan, error) { return a.API.NodeScan(ctx, id) })
 	if errors.Is(err, client.ErrNotFound) {
 		return fmt.Errorf("the host scanner of the node %s has not reported yet: %w", name, err)
 	}
@@ -102,7 +105,7 @@ func (a *Command) showScan(ctx context.Context, name string) error {
 		return err
 	}
 	if a.Output == cli.JSON || a.Output == cli.YAML {
-		return a.Output.Document(a.Out, got.raw)
+		return a.Output.WriteDocument(a.Out, got.raw)
 	}
 	scan := got.value
 	slices.SortStableFunc(scan.Vulnerabilities, func(x, y api.HostVulnerability) int {
@@ -110,13 +113,15 @@ func (a *Command) showScan(ctx context.Context, name string) error {
 			strings.Compare(x.Package.Name, y.Package.Name))
 	})
 	a.printScan(scan)
-	return list(a, answer[[]api.HostVulnerability]{value: scan.Vulnerabilities}, findingView)
+	return printList(a, response[[]api.HostVulnerability]{value: scan.Vulnerabilities}, findingView)
 }
 
 // printScan prints the header of a list of findings, with its gaps.
 func (a *Command) printScan(s api.NodeScan) {
-	say := func(format string, args ...any) { _, _ = fmt.Fprintln(a.Err, cli.Plain(fmt.Sprintf(format, args...))) }
-	say("%s: %s, %s, %s", s.Host, when(s.Scanned), cli.Plural(s.Counts.Packages, "package"),
+	say := func(format string, args ...any) {
+		_, _ = fmt.Fprintln(a.Err, cli.EscapeName(fmt.Sprintf(format, args...)))
+	}
+	say("%s: %s, %s, %s", s.Host, timeText(s.Scanned), cli.Plural(s.Counts.Packages, "package"),
 		cli.Plural(len(s.Vulnerabilities)+s.LeftOut.Vulnerabilities, "vulnerability"))
 	if s.Database.IsZero() {
 		say("No vulnerability database: packages were not matched")

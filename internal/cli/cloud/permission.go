@@ -17,7 +17,7 @@ import (
 
 func permissionCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
-		Use: "permission", Aliases: []string{"permissions"}, GroupID: Group,
+		Use: "permission", Aliases: []string{"permissions"}, GroupID: CommandGroup,
 		Short: "Manage permission groups",
 		Long: `permission shows and changes the permissions of permission groups at a controller, or with --registry at
 a registry. A permission group has the name of a user group, a user or an API key. Resource rights
@@ -25,41 +25,41 @@ on single nodes and templates apply in addition when SVC_ENABLE_RESOURCE_MANAGEM
 		Example: `  buildyard permission known
   buildyard permission set builders list_vms,start_vm,terminate_vm
   buildyard permission set builders list,create_instance --on node/mac-03`,
-	}, permissionList(s), permissionKnown(s), permissionSet(s), permissionDelete(s))
+	}, permissionList(s), permissionInfoCommand(s), permissionSet(s), permissionDelete(s))
 }
 
-var permissionGroupView = view[api.PermissionGroup]{
-	id: func(g api.PermissionGroup) string { return g.Name },
+var permissionGroupView = tableView[api.PermissionGroup]{
+	itemID: func(g api.PermissionGroup) string { return g.Name },
 	columns: []column[api.PermissionGroup]{
-		{head: "NAME", cell: func(g api.PermissionGroup) any { return g.Name }},
-		{head: "PERMISSIONS", cell: func(g api.PermissionGroup) any { return strings.Join(g.Permissions, ",") }},
+		{title: "NAME", value: func(g api.PermissionGroup) any { return g.Name }},
+		{title: "PERMISSIONS", value: func(g api.PermissionGroup) any { return strings.Join(g.Permissions, ",") }},
 	},
 }
 
 // permissionInfo is a permission, or a resource right.
 type permissionInfo struct {
-	about string // heading of its category
-	name  string
-	text  api.PermissionText
+	category string // heading of its category
+	name     string
+	text     api.PermissionText
 }
 
-var knownView = view[permissionInfo]{
-	id: func(k permissionInfo) string { return k.name },
+var permissionView = tableView[permissionInfo]{
+	itemID: func(k permissionInfo) string { return k.name },
 	columns: []column[permissionInfo]{
-		{head: "CATEGORY", cell: func(k permissionInfo) any { return k.about }},
-		{head: "NAME", cell: func(k permissionInfo) any { return k.name }},
-		{head: "LABEL", cell: func(k permissionInfo) any { return k.text.Label }},
-		{head: "DESCRIPTION", cell: func(k permissionInfo) any { return k.text.Description }, wide: true},
+		{title: "CATEGORY", value: func(k permissionInfo) any { return k.category }},
+		{title: "NAME", value: func(k permissionInfo) any { return k.name }},
+		{title: "LABEL", value: func(k permissionInfo) any { return k.text.Label }},
+		{title: "DESCRIPTION", value: func(k permissionInfo) any { return k.text.Description }, wideOnly: true},
 	},
 }
 
-var resourceView = view[api.Resource]{
-	id: func(r api.Resource) string { return r.ID },
+var resourceView = tableView[api.Resource]{
+	itemID: func(r api.Resource) string { return r.ID },
 	columns: []column[api.Resource]{
-		{head: "TYPE", cell: func(r api.Resource) any { return r.Type }},
-		{head: "ID", cell: func(r api.Resource) any { return r.ID }},
-		{head: "RIGHTS", cell: func(r api.Resource) any { return strings.Join(r.Permissions, ",") }},
-		{head: "ID TYPE", cell: func(r api.Resource) any { return r.IDType }, wide: true},
+		{title: "TYPE", value: func(r api.Resource) any { return r.Type }},
+		{title: "ID", value: func(r api.Resource) any { return r.ID }},
+		{title: "RIGHTS", value: func(r api.Resource) any { return strings.Join(r.Permissions, ",") }},
+		{title: "ID TYPE", value: func(r api.Resource) any { return r.IDType }, wideOnly: true},
 	},
 }
 
@@ -67,7 +67,7 @@ var resourceView = view[api.Resource]{
 // resources.
 func (a *Command) permissionError(err error, group string, resources bool) error {
 	switch {
-	case errors.Is(err, client.ErrNotFound) && group != "" && !cli.WithExitCode(err):
+	case errors.Is(err, client.ErrNotFound) && group != "" && !cli.HasExitCode(err):
 		return cli.Exit(cli.ExitNotFound,
 			fmt.Errorf("permission group %q not found; see \"buildyard permission list\"", group))
 	case resources:
@@ -79,7 +79,7 @@ func (a *Command) permissionError(err error, group string, resources bool) error
 func permissionList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	resources := false
-	cmd := a.ofEither(a.addAll(&cobra.Command{
+	cmd := a.addRegistryFlag(a.addForItems(&cobra.Command{
 		Use: "list [GROUP]", Aliases: []string{"ls"}, Short: "List permission groups", Args: cobra.MaximumNArgs(1),
 		Long: `list shows all permission groups with their permissions, or one of them; with --resources the resource
 rights of a group on single nodes or templates.`,
@@ -91,27 +91,27 @@ rights of a group on single nodes or templates.`,
 			if resources {
 				return cli.Usage(errors.New("--resources requires a group"))
 			}
-			got, err := ask(cmd.Context(), a.Keys.PermissionGroups)
+			got, err := callAPI(cmd.Context(), a.KeyAPI.PermissionGroups)
 			if err != nil {
 				return a.permissionError(err, "", false)
 			}
-			return list(&a, got, permissionGroupView)
+			return printList(&a, got, permissionGroupView)
 		}
 		if resources {
-			got, err := ask(cmd.Context(),
-				func(ctx context.Context) ([]api.Resource, error) { return a.Keys.Resources(ctx, args[0]) })
+			got, err := callAPI(cmd.Context(),
+				func(ctx context.Context) ([]api.Resource, error) { return a.KeyAPI.Resources(ctx, args[0]) })
 			if err != nil {
 				return a.permissionError(err, args[0], true)
 			}
-			return list(&a, got, resourceView)
+			return printList(&a, got, resourceView)
 		}
-		got, err := ask(cmd.Context(),
-			func(ctx context.Context) (api.PermissionGroup, error) { return a.Keys.PermissionGroup(ctx, args[0]) })
+		got, err := callAPI(cmd.Context(),
+			func(ctx context.Context) (api.PermissionGroup, error) { return a.KeyAPI.PermissionGroup(ctx, args[0]) })
 		if err != nil {
 			return a.permissionError(err, args[0], false)
 		}
-		return single(&a, got, got.value.Name,
-			func(g *cli.Grid, group api.PermissionGroup) { details(g, permissionGroupView, group) })
+		return printOne(&a, got, got.value.Name,
+			func(g *cli.Grid, group api.PermissionGroup) { printDetails(g, permissionGroupView, group) })
 	}))
 	cmd.Flags().BoolVar(&resources, "resources", false, "show resource rights on single nodes or templates")
 	return cmd
@@ -122,10 +122,10 @@ func permissionGroupNames(cmd *cobra.Command, args []string, text string) (out [
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	eitherCompleting(cmd, func(ctx context.Context, store keyStore) {
+	openKeyAPIForCompletion(cmd, func(ctx context.Context, store keyAPI) {
 		all, _ := store.PermissionGroups(ctx) // without groups there is nothing to complete
 		for _, g := range all {
-			if strings.HasPrefix(g.Name, text) && len(out) < completions && cli.Plain(g.Name) == g.Name {
+			if strings.HasPrefix(g.Name, text) && len(out) < maxCompletions && cli.EscapeName(g.Name) == g.Name {
 				out = append(out, g.Name)
 			}
 		}
@@ -133,19 +133,19 @@ func permissionGroupNames(cmd *cobra.Command, args []string, text string) (out [
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-func permissionKnown(s cli.Streams) *cobra.Command {
+func permissionInfoCommand(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	resources := false
-	cmd := a.ofEither(a.addAll(&cobra.Command{
+	cmd := a.addRegistryFlag(a.addForItems(&cobra.Command{
 		Use: "known", Short: "List available permissions", Args: cobra.NoArgs,
 		Long: `known shows the permissions of a service; with --resources the resource rights on single nodes of a
 controller, or templates of a registry.`,
 		Example: `  buildyard permission known -o wide
   buildyard permission known --resources`,
 	}, func(cmd *cobra.Command, _ []string) error {
-		var flat answer[[]permissionInfo]
+		var flat response[[]permissionInfo]
 		if resources {
-			got, err := ask(cmd.Context(), a.Keys.ResourcePermissions)
+			got, err := callAPI(cmd.Context(), a.KeyAPI.ResourcePermissions)
 			if err != nil {
 				return a.permissionError(err, "", true)
 			}
@@ -155,9 +155,9 @@ controller, or templates of a registry.`,
 					flat.value = append(flat.value, permissionInfo{kind.ResourceType, name, kind.Permissions[name]})
 				}
 			}
-			return list(&a, flat, knownView)
+			return printList(&a, flat, permissionView)
 		}
-		got, err := ask(cmd.Context(), a.Keys.Permissions)
+		got, err := callAPI(cmd.Context(), a.KeyAPI.Permissions)
 		if err != nil {
 			return a.permissionError(err, "", false)
 		}
@@ -166,7 +166,7 @@ controller, or templates of a registry.`,
 			flat.value = append(flat.value,
 				permissionInfo{p.Area, p.Name, api.PermissionText{Label: p.Label, Description: p.Description}})
 		}
-		return list(&a, flat, knownView)
+		return printList(&a, flat, permissionView)
 	}))
 	cmd.Flags().BoolVar(&resources, "resources", false, "show resource rights on single nodes or templates")
 	return cmd
@@ -178,8 +178,8 @@ const (
 	typeTemplate = "template"
 )
 
-// resource parses TYPE/ID; a node may also be given by name.
-func (a *Command) resource(ctx context.Context, text string) (api.Resource, error) {
+// parseResource parses TYPE/ID; a node may also be given by name.
+func (a *Command) parseResource(ctx context.Context, text string) (api.Resource, error) {
 	kind, id, _ := strings.Cut(text, "/")
 	var err error
 	switch {
@@ -192,15 +192,15 @@ func (a *Command) resource(ctx context.Context, text string) (api.Resource, erro
 	return api.Resource{ID: id, IDType: "id", Type: kind}, err
 }
 
-// changeOn replaces the rights of a group on resources; nil removes them. Other rights stay as they
+// replaceResourceRights replaces the rights of a group on resources; nil removes them. Other rights stay as they
 // are unless another client changes them concurrently.
-func (a *Command) changeOn(ctx context.Context, group string, on []string, rights []string) error {
-	all, err := a.Keys.Resources(ctx, group)
+func (a *Command) replaceResourceRights(ctx context.Context, group string, on []string, rights []string) error {
+	all, err := a.KeyAPI.Resources(ctx, group)
 	if err != nil {
 		return a.permissionError(err, group, true)
 	}
 	for _, text := range on {
-		r, err := a.resource(ctx, text)
+		r, err := a.parseResource(ctx, text)
 		if err != nil {
 			return err
 		}
@@ -218,13 +218,13 @@ func (a *Command) changeOn(ctx context.Context, group string, on []string, right
 				fmt.Errorf("rights of permission group %q on %s %q not found", group, r.Type, r.ID))
 		}
 	}
-	return a.permissionError(a.Keys.SetResources(ctx, group, all), group, true)
+	return a.permissionError(a.KeyAPI.SetResources(ctx, group, all), group, true)
 }
 
 func permissionSet(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var on []string
-	cmd := a.ofEither(a.Add(&cobra.Command{
+	cmd := a.addRegistryFlag(a.Add(&cobra.Command{
 		Use: "set GROUP PERMISSION[,PERMISSION...]", Short: "Set a group's permissions", Args: cobra.ExactArgs(2),
 		Long: `set replaces the permissions of a permission group, and creates the group if necessary. With --on it
 replaces the resource rights of the group on these nodes or templates only. Do not change the same
@@ -238,11 +238,11 @@ group concurrently.`,
 		if len(names) == 0 {
 			return cli.Usage(errors.New(`permissions required; see "buildyard permission known"`))
 		}
-		return a.outcome(each(cmd.Context(), args[:1], "set", func(ctx context.Context, group string) error {
+		return a.printResults(runOnEach(cmd.Context(), args[:1], "set", func(ctx context.Context, group string) error {
 			if len(on) > 0 {
-				return a.changeOn(ctx, group, on, names)
+				return a.replaceResourceRights(ctx, group, on, names)
 			}
-			return a.permissionError(a.Keys.SetPermissionGroup(ctx,
+			return a.permissionError(a.KeyAPI.SetPermissionGroup(ctx,
 				api.PermissionGroup{Name: group, Permissions: names}), "", false)
 		}))
 	}))
@@ -254,7 +254,7 @@ func permissionDelete(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var on []string
 	var yes cli.Confirmation
-	cmd := a.ofEither(a.Add(&cobra.Command{
+	cmd := a.addRegistryFlag(a.Add(&cobra.Command{
 		Use: "delete GROUP", Aliases: []string{"rm"}, Short: "Delete a permission group", Args: cobra.ExactArgs(1),
 		Long: `delete removes all permissions and resource rights of a permission group. With --on it removes the
 resource rights on these nodes or templates only.`,
@@ -270,11 +270,11 @@ resource rights on these nodes or templates only.`,
 			args[0]); err != nil {
 			return err
 		}
-		return a.outcome(each(cmd.Context(), args, "deleted", func(ctx context.Context, group string) error {
+		return a.printResults(runOnEach(cmd.Context(), args, "deleted", func(ctx context.Context, group string) error {
 			if len(on) > 0 {
-				return a.changeOn(ctx, group, on, nil)
+				return a.replaceResourceRights(ctx, group, on, nil)
 			}
-			return a.permissionError(a.Keys.DeletePermissionGroup(ctx, group), group, false)
+			return a.permissionError(a.KeyAPI.DeletePermissionGroup(ctx, group), group, false)
 		}))
 	}))
 	cmd.Flags().StringSliceVar(&on, "on", nil, "nodes or templates of the rights: node/ID or template/ID")

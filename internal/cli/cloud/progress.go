@@ -18,41 +18,41 @@ type progressMeter struct {
 	w       io.Writer
 	columns int // of the terminal; 0: not a terminal
 
-	mu    sync.Mutex // guards the fields below
-	parts map[string]part
-	sum   float64 // of all shares
-	whole int     // parts that are done
-	drawn string  // on the terminal
+	mu        sync.Mutex // guards the fields below
+	items     map[string]itemProgress
+	shareSum  float64 // of all shares
+	doneItems int     // parts that are done
+	drawnText string  // on the terminal
 }
 
-// part is the progress of one item.
-type part struct {
+// itemProgress is the progress of one item.
+type itemProgress struct {
 	state string
 	share float64 // 0..1
 }
 
 func newProgressMeter(w io.Writer) *progressMeter {
-	return &progressMeter{w: w, columns: cli.Columns(w), parts: map[string]part{}}
+	return &progressMeter{w: w, columns: cli.Columns(w), items: map[string]itemProgress{}}
 }
 
-// expect sets the expected items.
-func (m *progressMeter) expect(ids ...string) {
+// expectItems sets the expected items.
+func (m *progressMeter) expectItems(ids ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, id := range ids {
-		m.parts[id] = part{}
+		m.items[id] = itemProgress{}
 	}
 }
 
-// update sets the progress of one item.
-func (m *progressMeter) update(id, state string, share float64) {
+// updateItem sets the progress of one item.
+func (m *progressMeter) updateItem(id, state string, share float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before := m.parts[id]
-	now := part{state, min(max(share, 0), 1)}
-	m.parts[id] = now
-	m.sum += now.share - before.share
-	m.whole += int(now.share) - int(before.share)
+	before := m.items[id]
+	now := itemProgress{state, min(max(share, 0), 1)}
+	m.items[id] = now
+	m.shareSum += now.share - before.share
+	m.doneItems += int(now.share) - int(before.share)
 	if m.columns > 0 {
 		m.drawLocked(state)
 		return
@@ -62,26 +62,26 @@ func (m *progressMeter) update(id, state string, share float64) {
 		if share > 0 && share < 1 {
 			text += fmt.Sprintf("  %d%%", int(100*now.share))
 		}
-		_, _ = fmt.Fprintln(m.w, cli.Plain(text))
+		_, _ = fmt.Fprintln(m.w, cli.EscapeName(text))
 	}
 }
 
 // drawLocked draws "[=====>    ]  43%  1 of 3  Pulling" over the previous state.
 func (m *progressMeter) drawLocked(state string) {
-	share := min(max(m.sum/float64(len(m.parts)), 0), 1)
-	if m.whole == len(m.parts) {
+	share := min(max(m.shareSum/float64(len(m.items)), 0), 1)
+	if m.doneItems == len(m.items) {
 		share = 1 // sums of fractions are not exact
 	}
 	full := int(share * barWidth)
 	text := fmt.Sprintf("[%s%s] %3d%%  ", strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), int(100*share))
-	if len(m.parts) > 1 {
-		text += fmt.Sprintf("%d of %d  ", m.whole, len(m.parts))
+	if len(m.items) > 1 {
+		text += fmt.Sprintf("%d of %d  ", m.doneItems, len(m.items))
 	}
-	line := []rune(text + cli.Plain(state))
-	if text = string(line[:min(len(line), m.columns-1)]); text == m.drawn {
+	line := []rune(text + cli.EscapeName(state))
+	if text = string(line[:min(len(line), m.columns-1)]); text == m.drawnText {
 		return
 	}
-	m.drawn = text
+	m.drawnText = text
 	_, _ = fmt.Fprintf(m.w, "\r%-*s", m.columns-1, text)
 }
 
@@ -89,8 +89,8 @@ func (m *progressMeter) drawLocked(state string) {
 func (m *progressMeter) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.drawn != "" {
+	if m.drawnText != "" {
 		_, _ = fmt.Fprintln(m.w)
-		m.drawn = ""
+		m.drawnText = ""
 	}
 }

@@ -28,16 +28,16 @@ type startOptions struct {
 	Command
 	waitOptions
 	client.StartRequest
-	version
-	node      string
-	group     string
-	ttl       time.Duration
-	metadata  map[string]string
-	script    string // a file
-	onBoot    bool
-	onFailure string
-	ports     []string
-	disk      string
+	versionSelector
+	node            string
+	actingGroup     string
+	ttl             time.Duration
+	metadata        map[string]string
+	scriptFile      string // a file
+	scriptOnBoot    bool
+	onScriptFailure string
+	ports           []string
+	diskSize        string
 }
 
 func instanceStart(s cli.Streams) *cobra.Command {
@@ -55,33 +55,34 @@ script puts the instance into Error, and --on-failure selects the action on its 
   buildyard instance start debian --port web:8080 --port ssh:22:10022 --vcpu 4 --vram 8192`,
 		ValidArgsFunction: completeVersions,
 	}, func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) })
-	o.flags(cmd)
-	o.addWait(cmd, "until they are Started")
+	o.addFlags(cmd)
+	o.addWaitFlags(cmd, "until they are Started")
 	return cmd
 }
 
-func (o *startOptions) flags(cmd *cobra.Command) {
+func (o *startOptions) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	o.version.add(cmd)
+	o.versionSelector.add(cmd)
 	fs.IntVarP(&o.Count, "count", "n", 1, "number of instances")
 	fs.StringVar(&o.Name, "name", "", "name of the instances")
 	fs.StringVar(&o.ExternalID, "external-id", "", "external ID: the ID in another system")
 	fs.StringVar(&o.node, "node", "", "node to start on")
-	fs.StringVar(&o.group, "group", "", "node group to start on")
+	fs.StringVar(&o.actingGroup, "group", "", "node group to start on")
 	fs.StringVar(&o.Group, permissionGroup, "", forGroup)
 	fs.IntVar(&o.Priority, "priority", 0, "priority from 1 to 10000, lower is more urgent (default 1000)")
 	fs.DurationVar(&o.ttl, "ttl", 0, "time to live; 0: unlimited")
 	fs.StringToStringVarP(&o.metadata, "metadata", "m", nil, "metadata as key=value; repeatable")
-	fs.StringVar(&o.script, "script", "", "script file to run in the VM after its start; - reads standard input")
-	fs.BoolVar(&o.onBoot, "script-on-boot", false, "run the script at boot, without waiting for the network")
+	fs.StringVar(&o.scriptFile, "script", "", "script file to run in the VM after its start; - reads standard input")
+	fs.BoolVar(&o.scriptOnBoot, "script-on-boot", false, "run the script at boot, without waiting for the network")
 	fs.BoolVar(&o.ScriptMonitoring, "monitor", false,
 		"record the result of the script; if it fails, the instance goes to Error")
 	fs.IntVar(&o.ScriptTimeout, "script-timeout", 0, "timeout of a monitored script in seconds (default 90)")
-	fs.StringVar(&o.onFailure, "on-failure", "", "action on the VM when a monitored script fails: stop, keep or delete")
+	fs.StringVar(&o.onScriptFailure, "on-failure",
+		"", "action on the VM when a monitored script fails: stop, keep or delete")
 	fs.StringVar(&o.NameTemplate, "name-template", "", "pattern of the VM name, with variables such as $template_name")
 	fs.IntVar(&o.VCPU, "vcpu", 0, "CPU cores (default: as in the template)")
 	fs.IntVar(&o.VRAM, "vram", 0, "memory in MiB (default: as in the template)")
-	fs.StringVar(&o.disk, "disk", "", "new size of the first disk, such as 80G")
+	fs.StringVar(&o.diskSize, "disk", "", "new size of the first disk, such as 80G")
 	fs.StringVar(&o.NetworkMode, "network-mode", "", "network mode: shared, nat, host, bridge or disconnected")
 	fs.StringVar(&o.NetworkLocal, "network-local", "", "access to the local network: forceOn or forceOff")
 	fs.StringVar(&o.MACAddress, "mac", "", "MAC address")
@@ -105,11 +106,11 @@ var failHandlers = map[string]client.FailHandler{
 	"delete": client.DeleteOnFailure,
 }
 
-// request creates the request from the flags.
-func (o *startOptions) request(ctx context.Context, template string) (r client.StartRequest, err error) {
+// newRequest creates the request from the flags.
+func (o *startOptions) newRequest(ctx context.Context, template string) (r client.StartRequest, err error) {
 	r = o.StartRequest
 	var known bool
-	if r.ScriptFailHandler, known = failHandlers[o.onFailure]; !known {
+	if r.ScriptFailHandler, known = failHandlers[o.onScriptFailure]; !known {
 		return r, cli.Usage(errors.New("invalid --on-failure: want stop, keep or delete"))
 	}
 	if r.Count < 1 {
@@ -121,24 +122,24 @@ func (o *startOptions) request(ctx context.Context, template string) (r client.S
 		}
 		r.Metadata[key] = value
 	}
-	if o.onBoot {
+	if o.scriptOnBoot {
 		r.ScriptCondition = client.AfterBoot
 	}
-	if o.disk != "" {
-		r.Disk = &client.Disk{Size: o.disk}
+	if o.diskSize != "" {
+		r.Disk = &client.Disk{Size: o.diskSize}
 	}
 	r.TTL = client.Duration(o.ttl)
 	if r.Ports, err = portRules(o.ports); err != nil {
 		return r, cli.Usage(err)
 	}
-	if r.StartupScript, err = o.read(ctx, o.script); err != nil {
+	if r.StartupScript, err = o.readScript(ctx, o.scriptFile); err != nil {
 		return r, err
 	}
 	var tag string
-	if r.TemplateID, tag, err = o.template(ctx, template); err != nil {
+	if r.TemplateID, tag, err = o.findTemplate(ctx, template); err != nil {
 		return r, err
 	}
-	v, err := o.chosen(tag)
+	v, err := o.selected(tag)
 	if err != nil {
 		return r, err
 	}
@@ -148,8 +149,8 @@ func (o *startOptions) request(ctx context.Context, template string) (r client.S
 			return r, err
 		}
 	}
-	if o.group != "" {
-		if r.GroupID, err = groups.find(ctx, o.API, o.group); err != nil {
+	if o.actingGroup != "" {
+		if r.GroupID, err = groups.find(ctx, o.API, o.actingGroup); err != nil {
 			return r, err
 		}
 	}
@@ -157,8 +158,8 @@ func (o *startOptions) request(ctx context.Context, template string) (r client.S
 	return r, nil
 }
 
-// template finds a template that is given with or without a tag. Names may have colons.
-func (a *Command) template(ctx context.Context, text string) (id, tag string, err error) {
+// findTemplate finds a template that is given with or without a tag. Names may have colons.
+func (a *Command) findTemplate(ctx context.Context, text string) (id, tag string, err error) {
 	id, err = templates.find(ctx, a.API, text)
 	name, tag, cut := strings.Cut(text, ":")
 	if err == nil || !cut || name == "" {
@@ -168,11 +169,11 @@ func (a *Command) template(ctx context.Context, text string) (id, tag string, er
 	return id, tag, err
 }
 
-// maxScript bounds a script file in bytes; the API accepts less.
-const maxScript = 1 << 20
+// maxScriptBytes bounds a script file in bytes; the API accepts less.
+const maxScriptBytes = 1 << 20
 
-// read reads a script; "" is none.
-func (a *Command) read(ctx context.Context, file string) ([]byte, error) {
+// readScript reads a script; "" is none.
+func (a *Command) readScript(ctx context.Context, file string) ([]byte, error) {
 	from := a.In
 	switch {
 	case file == "":
@@ -187,14 +188,15 @@ func (a *Command) read(ctx context.Context, file string) ([]byte, error) {
 	case a.In == nil:
 		from = strings.NewReader("")
 	}
-	text, err := cli.ReadOrEnd(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(from, maxScript+1)) })
+	text, err := cli.ReadOrEnd(ctx,
+		func() ([]byte, error) { return io.ReadAll(io.LimitReader(from, maxScriptBytes+1)) })
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("script: %w", err)
 	case len(text) == 0:
 		return nil, errors.New("script is empty")
-	case len(text) > maxScript:
-		return nil, fmt.Errorf("script limit (%d bytes) reached", maxScript)
+	case len(text) > maxScriptBytes:
+		return nil, fmt.Errorf("script limit (%d bytes) reached", maxScriptBytes)
 	}
 	return text, nil
 }
@@ -220,15 +222,15 @@ func portRules(texts []string) (rules []client.PortRule, err error) {
 }
 
 func (o *startOptions) run(ctx context.Context, template string) error {
-	r, err := o.request(ctx, template)
+	r, err := o.newRequest(ctx, template)
 	if err != nil {
 		return err
 	}
-	got, err := ask(ctx, func(ctx context.Context) ([]string, error) { return o.API.Start(ctx, r) })
+	got, err := callAPI(ctx, func(ctx context.Context) ([]string, error) { return o.API.Start(ctx, r) })
 	if err != nil {
 		return err
 	}
-	err = o.ids(got)
+	err = o.printIDs(got)
 	if err != nil || !o.wait {
 		return err
 	}
@@ -236,29 +238,29 @@ func (o *startOptions) run(ctx context.Context, template string) error {
 	if len(got.value) == 1 {
 		goesOn = fmt.Sprintf(`the start continues; wait for it with "buildyard instance wait %s"`, got.value[0])
 	}
-	return o.during(ctx, goesOn, func(ctx context.Context) error { return o.started(ctx, got.value) })
+	return o.waitWithTimeout(ctx, goesOn, func(ctx context.Context) error { return o.awaitStarted(ctx, got.value) })
 }
 
-// started waits until instances are Started and prints the progress on standard error.
-func (a *Command) started(ctx context.Context, ids []string) error {
+// awaitStarted waits until instances are Started and prints the progress on standard error.
+func (a *Command) awaitStarted(ctx context.Context, ids []string) error {
 	m := newProgressMeter(a.Err)
-	m.expect(ids...)
-	results := each(ctx, ids, "Started", func(ctx context.Context, id string) error {
-		_, err := a.API.WaitStarted(ctx, id, func(i api.Instance) { m.update(id, i.InstanceState, startShare(i)) })
-		return instances.named(err, id)
+	m.expectItems(ids...)
+	results := runOnEach(ctx, ids, "Started", func(ctx context.Context, id string) error {
+		_, err := a.API.WaitStarted(ctx, id, func(i api.Instance) { m.updateItem(id, i.InstanceState, startShare(i)) })
+		return instances.nameNotFound(err, id)
 	})
 	m.end()
 	if ctx.Err() != nil {
-		return unfinished(ctx, results)
+		return interruptedWaitError(ctx, results)
 	}
 	if len(results) > 1 {
 		for _, r := range results {
 			if r.err != nil {
-				_, _ = fmt.Fprintln(a.Err, cli.Plain(r.Why))
+				_, _ = fmt.Fprintln(a.Err, cli.EscapeName(r.ErrorText))
 			}
 		}
 	}
-	return verdict(results)
+	return resultsError(results)
 }
 
 // startShare returns the progress of a start, most of which is the pull.
@@ -276,7 +278,7 @@ func startShare(i api.Instance) float64 {
 func completeVersions(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 	name, _, cut := strings.Cut(text, ":")
 	if len(args) > 0 || !cut {
-		return templates.complete(1)(cmd, args, text)
+		return templates.completeArgs(1)(cmd, args, text)
 	}
 	var out []string
 	for _, tag := range tagsOf(cmd, name) {
@@ -294,7 +296,7 @@ func completeTags(cmd *cobra.Command, args []string, _ string) ([]string, cobra.
 }
 
 func tagsOf(cmd *cobra.Command, template string) (tags []string) {
-	ctx, c, cancel, err := completing(cmd)
+	ctx, c, cancel, err := openForCompletion(cmd)
 	if err != nil {
 		return nil
 	}
@@ -308,7 +310,7 @@ func tagsOf(cmd *cobra.Command, template string) (tags []string) {
 		return nil
 	}
 	for _, v := range detail.Versions {
-		tags = append(tags, cli.Plain(v.Tag))
+		tags = append(tags, cli.EscapeName(v.Tag))
 	}
 	return tags
 }

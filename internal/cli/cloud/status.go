@@ -8,22 +8,22 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// Group is the ID of the group of client commands, in the program's help.
-const Group = "cloud"
+// CommandGroup is the ID of the group of client commands, in the program's help.
+const CommandGroup = "cloud"
 
 func statusCommand(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
-		Use: "status", Short: "Show controller and registry status", Args: cobra.NoArgs, GroupID: Group,
+		Use: "status", Short: "Show controller and registry status", Args: cobra.NoArgs, GroupID: CommandGroup,
 		Long:    `status shows the version of the controller, the status of its registry and the alarms.`,
 		Example: `  buildyard status -o json | jq -r '.alarms[]?'`,
 	}, func(cmd *cobra.Command, _ []string) error {
-		got, err := ask(cmd.Context(), a.API.Status)
+		got, err := callAPI(cmd.Context(), a.API.Status)
 		if err != nil {
 			return err
 		}
 		disk, err := a.API.RegistryDisk(cmd.Context())
-		return single(&a, got, a.API.Address(), func(g *cli.Grid, st api.ControllerStatus) {
+		return printOne(&a, got, a.API.Address(), func(g *cli.Grid, st api.ControllerStatus) {
 			g.Row("controller", st.Status)
 			g.Row("version", st.Version)
 			g.Row("license", st.License)

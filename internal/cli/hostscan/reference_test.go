@@ -12,7 +12,7 @@ import (
 
 // TestReferenceOfCommands: the page of the program is the help of its commands.
 func TestReferenceOfCommands(t *testing.T) {
-	referencetest.Page(t, "cli-hostscan.md", cli.Document(newCommand(Streams{}), referencetest.Notice))
+	referencetest.Page(t, "cli-hostscan.md", cli.Reference(newCommand(Streams{}), referencetest.Notice))
 }
 
 // keys describes each key of a configuration file: type and meaning. Defaults are read from the

@@ -27,7 +27,7 @@ type globals struct {
 
 // printMessage prints a message to the user that is not part of the result.
 func (g *globals) printMessage(format string, args ...any) {
-	_, _ = fmt.Fprintln(g.Err, cli.Plain(fmt.Sprintf(format, args...)))
+	_, _ = fmt.Fprintln(g.Err, cli.EscapeName(fmt.Sprintf(format, args...)))
 }
 
 // Main runs the program and returns its exit code.

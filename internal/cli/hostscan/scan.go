@@ -94,7 +94,7 @@ const (
 
 // wait waits until no full scan runs.
 func (o *fullScanOptions) wait(ctx context.Context, a *serviceClient) (api.HostStatus, error) {
-	line := cli.NewLine(o.Err)
+	line := cli.NewProgressLine(o.Err)
 	defer line.Clear()
 	looks := retry.New(firstPollDelay, maxPollDelay)
 	for {
@@ -158,7 +158,7 @@ func incompleteError(l api.HostScanResult) error {
 		what += fmt.Sprintf(", %d of them for lack of permission", l.Denied)
 	}
 	if len(l.FirstUnread) > 0 {
-		what += "; the first is " + cli.Plain(l.FirstUnread[0])
+		what += "; the first is " + cli.EscapeName(l.FirstUnread[0])
 	}
 	return cli.Exit(cli.ExitPartly,
 		fmt.Errorf("scan partial: files that may contain packages could not be read: %s; see \"hostscan status\"",

@@ -25,7 +25,7 @@ import (
 
 // TestMain lets the scripts run this test binary as the programs.
 func TestMain(m *testing.M) {
-	as := func(run func(context.Context, []string, cli.Streams) int) func() { return func() { cli.Program(run) } }
+	as := func(run func(context.Context, []string, cli.Streams) int) func() { return func() { cli.Main(run) } }
 	testscript.Main(m, map[string]func(){"hostscan": as(hostscan.Main), "imagescan": as(imagescan.Main)})
 }
 

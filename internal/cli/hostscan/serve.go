@@ -227,7 +227,7 @@ func (v *service) announce(ctx context.Context) {
 		v.settings.DBBackendPath, "database", v.settings.VulnDBPath)
 	_, _ = fmt.Fprintf(v.opts.Err, "hostscan %s listens on http://%s\n", obs.FullVersion(), at)
 	if v.settings.LogToFile {
-		_, _ = fmt.Fprintf(v.opts.Err, "Log file: %s\n", cli.Plain(v.settings.LogFile))
+		_, _ = fmt.Fprintf(v.opts.Err, "Log file: %s\n", cli.EscapeName(v.settings.LogFile))
 	}
 	if !hostrest.IsLoopbackAddress(v.settings.ListenAddr) {
 		v.log.WarnContext(ctx,

@@ -166,7 +166,7 @@ func (g *globals) postChange(ctx context.Context, a *serviceClient, path string,
 
 // printState prints the state.
 func (g *globals) printState(state string) error {
-	_, err := fmt.Fprintf(g.Out, "Scan State: %s\n", cli.Plain(state))
+	_, err := fmt.Fprintf(g.Out, "Scan State: %s\n", cli.EscapeName(state))
 	return err
 }
 

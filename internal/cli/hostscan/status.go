@@ -45,7 +45,7 @@ func statusCommand(g *globals) *cobra.Command {
 func (g *globals) printStatus(s api.HostStatus) error {
 	var failed error
 	line := func(what, format string, args ...any) {
-		if _, err := fmt.Fprintf(g.Out, "%s: %s\n", what, cli.Plain(fmt.Sprintf(format, args...))); err != nil {
+		if _, err := fmt.Fprintf(g.Out, "%s: %s\n", what, cli.EscapeName(fmt.Sprintf(format, args...))); err != nil {
 			failed = err
 		}
 	}
@@ -139,7 +139,8 @@ func formatRunning(s api.HostStatus) string {
 func formatDatabase(d api.HostDatabase) string {
 	text := "not found: " + d.Path
 	if d.Built != nil {
-		text = fmt.Sprintf("built %s (%s old)", d.Built.UTC().Format(time.DateOnly), cli.Age(time.Since(*d.Built)))
+		text = fmt.Sprintf("built %s (%s old)", d.Built.UTC().Format(time.DateOnly),
+			cli.FormatAge(time.Since(*d.Built)))
 	}
 	if d.Error != "" {
 		text += ", " + d.Error

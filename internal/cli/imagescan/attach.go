@@ -53,11 +53,11 @@ func (o *attachOptions) openClient(g *globals) error {
 	if o.registryURL == "" {
 		return nil
 	}
-	v, err := config.Load(config.ClientTable, config.Sources{Env: os.LookupEnv, In: g.In})
+	v, err := config.Load(config.ClientTable, config.Sources{Env: os.LookupEnv, Stdin: g.In})
 	if err != nil {
 		return cli.Usage(err)
 	}
-	co, as, err := cloud.Options(v)
+	co, as, err := cloud.ClientOptions(v)
 	if err != nil {
 		return cli.Usage(err)
 	}
@@ -82,7 +82,7 @@ func (o *attachOptions) withAdvice(ctx context.Context, err error) error {
 	if errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrNoVersion) {
 		err = fmt.Errorf("template or tag not found in the registry at %s: %w", o.registryURL, err)
 	}
-	return cloud.Explained(ctx, err, cloud.Target{Flag: "--attach", As: o.caller})
+	return cloud.WithAdvice(ctx, err, cloud.Target{Flag: "--attach", Caller: o.caller})
 }
 
 // fatalCodes are the errors that would also occur for every other version.

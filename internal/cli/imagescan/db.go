@@ -102,7 +102,7 @@ func (g *globals) buildDatabase(ctx context.Context, o build.Options, rejected b
 	if err := rep.Print(g.Out); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(g.Out, "Written to %s\n", cli.Plain(o.Target))
+	_, err = fmt.Fprintf(g.Out, "Written to %s\n", cli.EscapeName(o.Target))
 	return err
 }
 

@@ -114,7 +114,7 @@ func (g *globals) printDatabase(path string, st update.Status, err error) error 
 	if err != nil || g.quiet {
 		return err
 	}
-	_, err = fmt.Fprintf(g.Out, "%s: %s, built %s\n", cli.Plain(path), outcomeTexts[st.Outcome],
+	_, err = fmt.Fprintf(g.Out, "%s: %s, built %s\n", cli.EscapeName(path), outcomeTexts[st.Outcome],
 		st.Info.Built.UTC().Format(time.RFC3339))
 	return err
 }
@@ -225,7 +225,7 @@ func (g *globals) publish(ctx context.Context, path, dir, secret string) error {
 	if g.quiet {
 		return nil
 	}
-	_, err = fmt.Fprintf(g.Out, "%s lists %s\n", cli.Plain(listing), cli.Plain(filepath.Base(copied)))
+	_, err = fmt.Fprintf(g.Out, "%s lists %s\n", cli.EscapeName(listing), cli.EscapeName(filepath.Base(copied)))
 	return err
 }
 

@@ -127,7 +127,8 @@ func writeJSON(w io.Writer, v any) error {
 func diffTable(w io.Writer, d report.Difference) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	row := func(sign string, p api.ScanPackage, more string) {
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s%s\n", sign, cli.Plain(p.Type), cli.Plain(p.Name), cli.Plain(p.Version),
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s%s\n", sign, cli.EscapeName(p.Type), cli.EscapeName(p.Name),
+			cli.EscapeName(p.Version),
 			more)
 	}
 	for _, part := range []struct {
@@ -139,7 +140,8 @@ func diffTable(w io.Writer, d report.Difference) error {
 			row(part.sign, p, "")
 		}
 		for _, m := range part.matches {
-			row(part.sign, m.Artifact, "\t"+cli.Plain(m.Vulnerability.ID)+"\t"+cli.Plain(m.Vulnerability.Severity))
+			row(part.sign, m.Artifact, "\t"+cli.EscapeName(m.Vulnerability.ID)+"\t"+
+				cli.EscapeName(m.Vulnerability.Severity))
 		}
 	}
 	if len(d.AddedPackages)+len(d.RemovedPackages)+len(d.AddedMatches)+len(d.RemovedMatches) == 0 {

@@ -134,7 +134,7 @@ func (o *matchOptions) openDatabase(ctx context.Context, g *globals, s settings)
 		_ = db.Close()
 		return nil,
 			fmt.Errorf("vulnerability database is %s old (built %s), --max-db-age is %s; run \"imagescan db update\"",
-				cli.Age(age), built.UTC().Format(time.DateOnly), cli.Age(o.maxAge))
+				cli.FormatAge(age), built.UTC().Format(time.DateOnly), cli.FormatAge(o.maxAge))
 	}
 	return db, nil
 }
@@ -244,7 +244,7 @@ func notEvaluatedLine(c *api.ScanCoverage) string {
 	}
 	var names []string
 	for _, u := range c.Unjudged[:min(len(c.Unjudged), 3)] {
-		names = append(names, cli.Plain(u.Name+" "+u.Version))
+		names = append(names, cli.EscapeName(u.Name+" "+u.Version))
 	}
 	if more := c.Unjudgeds - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))

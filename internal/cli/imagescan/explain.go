@@ -141,7 +141,7 @@ func (o *explainOptions) write(e *match.Explanation) error {
 			explanationJSON{e.ID, report.Packages([]catalog.Package{e.Package})[0], e.Finding != nil, e.Steps})
 	}
 	for _, s := range e.Steps {
-		if _, err := fmt.Fprintln(o.Out, cli.Plain(s)); err != nil {
+		if _, err := fmt.Fprintln(o.Out, cli.EscapeName(s)); err != nil {
 			return err
 		}
 	}

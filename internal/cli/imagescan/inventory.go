@@ -195,7 +195,7 @@ func (o *inventoryOptions) completeSource(
 		var out []string
 		for _, id := range scan.Templates(o.storageDir) {
 			if strings.HasPrefix(id, target) {
-				out = append(out, kind+":"+cli.Plain(id))
+				out = append(out, kind+":"+cli.EscapeName(id))
 			}
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp

@@ -10,9 +10,9 @@ import (
 // newProgressLine returns a line that shows progress.
 func (g *globals) newProgressLine() *cli.ProgressLine {
 	if g.quiet {
-		return cli.NewLine(nil)
+		return cli.NewProgressLine(nil)
 	}
-	return cli.NewLine(g.Err)
+	return cli.NewProgressLine(g.Err)
 }
 
 // completePath completes a path after a prefix.

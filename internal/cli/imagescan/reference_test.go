@@ -13,7 +13,7 @@ import (
 
 // TestReferenceOfCommands: the page of the program is the help of its commands.
 func TestReferenceOfCommands(t *testing.T) {
-	referencetest.Page(t, "cli-imagescan.md", cli.Document(newCommand(Streams{}), referencetest.Notice))
+	referencetest.Page(t, "cli-imagescan.md", cli.Reference(newCommand(Streams{}), referencetest.Notice))
 }
 
 // keys describes each key of a configuration file: type, unit, default, meaning.

@@ -35,7 +35,7 @@ func (g *globals) settings() (settings, error) { return g.readSettingsOnce() }
 // escaped.
 func (g *globals) printMessage(format string, args ...any) {
 	if !g.quiet {
-		_, _ = fmt.Fprintln(g.Err, cli.Plain(fmt.Sprintf(format, args...)))
+		_, _ = fmt.Fprintln(g.Err, cli.EscapeName(fmt.Sprintf(format, args...)))
 	}
 }
 

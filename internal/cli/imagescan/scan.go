@@ -246,7 +246,7 @@ func (o *scanOptions) write(ctx context.Context, p scanPlan, found []scanResult)
 		return fmt.Errorf("report file: %w", err)
 	}
 	if !o.quiet {
-		_, err = fmt.Fprintf(o.Out, "Report written to %s\n", cli.Plain(o.reportFile))
+		_, err = fmt.Fprintf(o.Out, "Report written to %s\n", cli.EscapeName(o.reportFile))
 	}
 	return err
 }
@@ -287,7 +287,7 @@ func incompleteError(c api.ScanCoverage) error {
 		what += fmt.Sprintf(", and %d more", more-1)
 	}
 	return cli.Exit(cli.ExitPartly,
-		fmt.Errorf("scan partial: files that may contain packages could not be read: %s", cli.Plain(what)))
+		fmt.Errorf("scan partial: files that may contain packages could not be read: %s", cli.EscapeName(what)))
 }
 
 // maxNamedFiles limits the files of each list in a report.

@@ -16,7 +16,7 @@ import (
 
 // TestMain lets the scripts run this test binary as the programs.
 func TestMain(m *testing.M) {
-	as := func(run func(context.Context, []string, cli.Streams) int) func() { return func() { cli.Program(run) } }
+	as := func(run func(context.Context, []string, cli.Streams) int) func() { return func() { cli.Main(run) } }
 	testscript.Main(m, map[string]func(){"imagescan": as(imagescan.Main), "buildyard": as(buildyard.Main)})
 }
 

@@ -101,7 +101,7 @@ func Text(s string, most int) string {
 
 // cutLines keeps the end of a text of several lines, which has the error, and makes it printable.
 func cutLines(text *string) {
-	*text = sanitize.Lines(strings.ToValidUTF8((*text)[max(0, len(*text)-MaxMessage):], ""))
+	*text = sanitize.EscapeLines(strings.ToValidUTF8((*text)[max(0, len(*text)-MaxMessage):], ""))
 }
 
 // number is a count or a measurement.

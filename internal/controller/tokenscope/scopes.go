@@ -44,20 +44,20 @@ func (s *Scopes) forPurpose(node *farm.Node, p api.TokenPurpose) (scope auth.Nod
 		if !s.hasPullOrder(node.ID, p.Pull) {
 			return scope, noOrder("pull the template", p.Pull)
 		}
-		scope.Pull = []string{p.Pull}
+		scope.PullTemplates = []string{p.Pull}
 	case api.TokenPurpose{Save: p.Save}:
 		save, ok := s.openSave(node.ID, p.Save)
 		if !ok {
 			return scope, noOrder("push the save", p.Save)
 		}
-		scope.Save = []auth.SaveScope{save}
+		scope.Saves = []auth.SaveScope{save}
 	case api.TokenPurpose{Logs: p.Logs}:
 		if !s.ranInstance(node.ID, p.Logs) {
 			return scope, noOrder("upload logs of the instance", p.Logs)
 		}
-		scope.Logs = []string{p.Logs}
+		scope.LogInstances = []string{p.Logs}
 	case api.TokenPurpose{Rows: true}:
-		scope.Rows = rowScope(node)
+		scope.LogRows = rowScope(node)
 	default:
 		return scope, farm.Invalid("purpose", "must be one of pull, save, logs and rows")
 	}
@@ -69,8 +69,8 @@ func noOrder(what, id string) error {
 	return farm.Errorf(farm.CodeForbidden, "This node has no order to %s %.100q", what, id)
 }
 
-func rowScope(node *farm.Node) *auth.RowScope {
-	return &auth.RowScope{Machine: node.Name, Host: node.Host}
+func rowScope(node *farm.Node) *auth.LogRowScope {
+	return &auth.LogRowScope{Machine: node.Name, Host: node.Host}
 }
 
 // needsTemplate reports whether the node of an instance needs its template.
@@ -120,9 +120,12 @@ func (s *Scopes) openSave(node, id string) (auth.SaveScope, bool) {
 		return auth.SaveScope{}, false
 	}
 	o := request.Request
-	save := auth.SaveScope{ID: id, Template: o.TemplateID, Name: o.NewTemplateName, Tag: o.Tag, Base: inst.Template.ID}
+	save := auth.SaveScope{
+		ID: id, TemplateID: o.TemplateID, Name: o.NewTemplateName, Tag: o.Tag,
+		BaseTemplateID: inst.Template.ID,
+	}
 	if o.RevertBeforePush {
-		save.Revert = &o.RevertTag
+		save.RevertTag = &o.RevertTag
 	}
 	return save, true
 }
@@ -143,10 +146,10 @@ func (s *Scopes) ranInstance(node, instance string) bool {
 // allOrders returns the scope of all orders of a node, the most urgent first: for a node with very
 // many orders the token leaves out the rest.
 func (s *Scopes) allOrders(node *farm.Node) auth.NodeScope {
-	scope := auth.NodeScope{Orders: true, Rows: rowScope(node)}
+	scope := auth.NodeScope{Orders: true, LogRows: rowScope(node)}
 	pull := func(template string) {
-		if !slices.Contains(scope.Pull, template) {
-			scope.Pull = append(scope.Pull, template)
+		if !slices.Contains(scope.PullTemplates, template) {
+			scope.PullTemplates = append(scope.PullTemplates, template)
 		}
 	}
 	var all []*farm.Instance
@@ -159,13 +162,13 @@ func (s *Scopes) allOrders(node *farm.Node) auth.NodeScope {
 	for _, inst := range all {
 		if inst.Task != nil && inst.Task.Kind == farm.TaskSave {
 			if save, ok := s.openSave(node.ID, inst.Task.ID); ok {
-				scope.Save = append(scope.Save, save)
+				scope.Saves = append(scope.Saves, save)
 			}
 		}
 		if needsTemplate(inst) {
 			pull(inst.Template.ID)
 		}
-		scope.Logs = append(scope.Logs, inst.ID)
+		scope.LogInstances = append(scope.LogInstances, inst.ID)
 	}
 	for job := range s.openDistributions(node.ID) {
 		pull(job.Template.ID)

@@ -82,24 +82,26 @@ func TestScopes(t *testing.T) {
 		}
 	}
 	scope, err := scopes.Of(t.Context(), me, &api.TokenPurpose{Save: save})
-	if err != nil || len(scope.Save) != 1 || len(scope.Pull)+len(scope.Logs) > 0 || scope.Rows != nil || scope.Orders {
+	if err != nil || len(scope.Saves) != 1 || len(scope.PullTemplates)+len(scope.LogInstances) > 0 ||
+		scope.LogRows != nil || scope.Orders {
 		t.Fatalf("%+v, %v", scope, err)
 	}
-	if s := scope.Save[0]; s.ID != save || s.Template != "target" || s.Tag != "v2" || s.Base != "base" ||
-		s.Revert == nil || *s.Revert != "" {
+	if s := scope.Saves[0]; s.ID != save || s.TemplateID != "target" || s.Tag != "v2" || s.BaseTemplateID != "base" ||
+		s.RevertTag == nil || *s.RevertTag != "" {
 		t.Errorf("%+v", s)
 	}
 	if scope, err = scopes.Of(t.Context(), other, &api.TokenPurpose{Rows: true}); err != nil ||
-		*scope.Rows != (auth.RowScope{Machine: "mac-2"}) {
+		*scope.LogRows != (auth.LogRowScope{Machine: "mac-2"}) {
 		t.Errorf("%+v, %v", scope, err)
 	}
 	all, err := scopes.Of(t.Context(), me, nil)
-	slices.Sort(all.Pull)
-	if err != nil || !all.Orders || !slices.Equal(all.Pull, []string{"base", "spread", "starts"}) ||
-		len(all.Save) != 1 || len(all.Logs) != 4 || all.Rows.Machine != "mac-1" {
+	slices.Sort(all.PullTemplates)
+	if err != nil || !all.Orders || !slices.Equal(all.PullTemplates, []string{"base", "spread", "starts"}) ||
+		len(all.Saves) != 1 || len(all.LogInstances) != 4 || all.LogRows.Machine != "mac-1" {
 		t.Errorf("all orders: %+v, %v", all, err)
 	}
-	if all, err = scopes.Of(t.Context(), other, nil); err != nil || len(all.Pull)+len(all.Save)+len(all.Logs) > 0 {
+	if all, err = scopes.Of(t.Context(), other, nil); err != nil ||
+		len(all.PullTemplates)+len(all.Saves)+len(all.LogInstances) > 0 {
 		t.Errorf("of another node: %+v, %v", all, err)
 	}
 	request.Status = farm.SaveSucceeded

@@ -13,7 +13,7 @@ import (
 )
 
 var service = Service{
-	Name: "Controller", File: "/api/v1/openapi", Page: "/api", Permission: "get_config",
+	Name: "Controller", FileName: "/api/v1/openapi", PagePath: "/api", Permission: "get_config",
 	Tags: []string{"Controller"},
 }
 
@@ -102,7 +102,7 @@ func TestProse(t *testing.T) {
 		"":                     "",
 		"text *with* emphasis": "<p>text <em>with</em> emphasis</p>",
 	} {
-		if got := string(prose(in)); got != want {
+		if got := string(proseHTML(in)); got != want {
 			t.Errorf("%q: %q, and %q was expected", in, got, want)
 		}
 	}
@@ -111,7 +111,7 @@ func TestProse(t *testing.T) {
 // TestBrokenFile: a file that cannot be read is an error and no page.
 func TestBrokenFile(t *testing.T) {
 	for _, text := range []string{"", "a: [", "a: 1\n---\nb: 2\n..."} {
-		if tr, err := parse([]byte(text)); err == nil && tr.at("paths").is() {
+		if tr, err := parseYAML([]byte(text)); err == nil && tr.child("paths").exists() {
 			t.Errorf("%q is read", text)
 		}
 	}

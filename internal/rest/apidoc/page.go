@@ -9,85 +9,88 @@ import (
 	"strings"
 )
 
-// page is the data of the page's template.
-type page struct {
+// docPage is the data of the page's template.
+type docPage struct {
 	Title, Service string
 	About          template.HTML
 	File           string // address of the file itself
 	Style          template.CSS
-	Groups         []group
-	Schemas        []schema
+	Groups         []operationGroup
+	Schemas        []schemaDoc
 }
 
-type group struct {
+type operationGroup struct {
 	Name  string
 	About template.HTML
-	Ops   []op
+	Ops   []operationDoc
 }
 
-// op is one operation.
-type op struct {
+// operationDoc is one operation.
+type operationDoc struct {
 	ID, Method, Path, Summary, Permission string
 	About                                 template.HTML
 	Deprecated                            bool
-	Params                                []row
-	Answers                               []answer
+	Params                                []fieldRow
+	Answers                               []responseDoc
 	Example                               string
 }
 
-// row is one parameter or field.
-type row struct {
+// fieldRow is one parameter or field.
+type fieldRow struct {
 	Name, In string
-	Type     kind
+	Type     typeText
 	Limits   string
 	Required bool
 	About    template.HTML
 }
 
-// kind is a type: words, and perhaps a schema with a separate entry on the page.
-type kind struct{ Words, Schema string }
+// typeText is a type: words, and perhaps a schema with a separate entry on the page.
+type typeText struct{ Words, Schema string }
 
-type answer struct {
+type responseDoc struct {
 	Code  string
 	About template.HTML
-	Type  kind
-	Rows  []row
+	Type  typeText
+	Rows  []fieldRow
 }
 
-type schema struct {
+type schemaDoc struct {
 	Name  string
 	About template.HTML
-	Type  kind
-	Rows  []row
+	Type  typeText
+	Rows  []fieldRow
 }
 
-// build makes the page of the operations that have one of the tags.
-func build(t tree, service string, tags []string) page {
-	p := page{
-		Title: t.at("info", "title").text(), Service: service, About: prose(t.at("info", "description").text()),
+// buildPage makes the page of the operations that have one of the tags.
+func buildPage(t yamlTree, service string, tags []string) docPage {
+	p := docPage{
+		Title: t.child("info", "title").text(), Service: service,
+		About: proseHTML(t.child("info", "description").text()),
 		Style: style,
 	}
-	for _, tag := range t.at("tags").items() {
-		name := tag.at("name").text()
+	for _, tag := range t.child("tags").items() {
+		name := tag.child("name").text()
 		if !slices.Contains(tags, name) {
 			continue
 		}
-		g := group{Name: name, About: prose(tag.at("description").text())}
-		for _, path := range t.at("paths").fields() {
+		g := operationGroup{Name: name, About: proseHTML(tag.child("description").text())}
+		for _, path := range t.child("paths").fields() {
 			for _, method := range path.fields() {
-				if isMethod(method.name) && has(method.at("tags"), name) {
-					g.Ops = append(g.Ops, operation(path, method))
+				if isMethod(method.name) && listContains(method.child("tags"), name) {
+					g.Ops = append(g.Ops, newOperationDoc(path, method))
 				}
 			}
 		}
 		p.Groups = append(p.Groups, g)
 	}
-	for _, s := range t.at("components", "schemas").fields() {
-		if s.at("properties", "status").is() && s.at("properties", "message").is() && s.at("properties", "body").is() {
+	for _, s := range t.child("components", "schemas").fields() {
+		if s.child("properties", "status").exists() && s.child("properties", "message").exists() &&
+			s.child("properties", "body").exists() {
 			continue // an envelope: operations show its body
 		}
 		p.Schemas = append(p.Schemas,
-			schema{s.name, prose(s.at("description").text()), typeOf(s.tree), rows(s.tree, "", "")})
+			schemaDoc{s.name, proseHTML(s.child("description").text()), typeOf(s.yamlTree), fieldRows(s.yamlTree, "",
+				"")})
 	}
 	return p
 }
@@ -96,107 +99,107 @@ func isMethod(name string) bool {
 	return slices.Contains([]string{"get", "put", "post", "delete", "head", "patch"}, name)
 }
 
-func has(list tree, text string) bool {
-	return slices.ContainsFunc(list.items(), func(t tree) bool { return t.text() == text })
+func listContains(list yamlTree, text string) bool {
+	return slices.ContainsFunc(list.items(), func(t yamlTree) bool { return t.text() == text })
 }
 
-func operation(path, method field) op {
-	o := op{
-		Method: strings.ToUpper(method.name), Path: path.name, Summary: method.at("summary").text(),
-		About: prose(method.at("description").text()), Permission: method.at("x-permission").text(),
-		Deprecated: method.at("deprecated").text() == "true",
+func newOperationDoc(path, method mapEntry) operationDoc {
+	o := operationDoc{
+		Method: strings.ToUpper(method.name), Path: path.name, Summary: method.child("summary").text(),
+		About: proseHTML(method.child("description").text()), Permission: method.child("x-permission").text(),
+		Deprecated: method.child("deprecated").text() == "true",
 	}
 	o.ID = strings.Trim(strings.NewReplacer("/", "-", "{", "", "}", "").Replace(method.name+path.name), "-")
-	for _, p := range slices.Concat(path.at("parameters").items(), method.at("parameters").items()) {
-		p, _ := p.ref()
-		o.Params = append(o.Params, row{
-			Name: p.at("name").text(), In: p.at("in").text(), Type: typeOf(p.at("schema")),
-			Limits:   limits(p.at("schema")),
-			Required: p.at("required").text() == "true", About: prose(p.at("description").text()),
+	for _, p := range slices.Concat(path.child("parameters").items(), method.child("parameters").items()) {
+		p, _ := p.followRef()
+		o.Params = append(o.Params, fieldRow{
+			Name: p.child("name").text(), In: p.child("in").text(), Type: typeOf(p.child("schema")),
+			Limits:   limitsText(p.child("schema")),
+			Required: p.child("required").text() == "true", About: proseHTML(p.child("description").text()),
 		})
 	}
-	for _, media := range method.at("requestBody", "content").fields() {
-		body, _ := media.at("schema").ref()
-		o.Params = append(o.Params, rows(body, "", "body")...)
-		if example := media.at("example"); example.is() {
+	for _, media := range method.child("requestBody", "content").fields() {
+		body, _ := media.child("schema").followRef()
+		o.Params = append(o.Params, fieldRows(body, "", "body")...)
+		if example := media.child("example"); example.exists() {
 			o.Example = indented(example)
 		}
 	}
-	for _, a := range method.at("responses").fields() {
+	for _, a := range method.child("responses").fields() {
 		if a.name != "default" {
-			o.Answers = append(o.Answers, answered(a))
+			o.Answers = append(o.Answers, newResponseDoc(a))
 		}
 	}
 	return o
 }
 
-// answered converts the body of a successful response.
-func answered(a field) answer {
-	t, _ := a.ref()
-	out := answer{Code: a.name, About: prose(t.at("description").text())}
-	for _, media := range t.at("content").fields() {
-		s := media.at("schema")
-		if body := bodyOf(s); body.is() {
-			out.Type, out.Rows = typeOf(body), rows(body, "", "")
+// newResponseDoc converts the body of a successful response.
+func newResponseDoc(a mapEntry) responseDoc {
+	t, _ := a.followRef()
+	out := responseDoc{Code: a.name, About: proseHTML(t.child("description").text())}
+	for _, media := range t.child("content").fields() {
+		s := media.child("schema")
+		if body := bodySchema(s); body.exists() {
+			out.Type, out.Rows = typeOf(body), fieldRows(body, "", "")
 		} else if media.name != "application/json" {
-			out.Type = kind{Words: media.name}
+			out.Type = typeText{Words: media.name}
 		}
 	}
 	return out
 }
 
-// bodyOf returns the schema of the body of an envelope, if it has one.
-func bodyOf(s tree) tree {
-	for _, alternative := range s.at("oneOf").items() {
-		alternative, _ := alternative.ref()
-		if body := alternative.at("properties", "body"); body.is() {
+// bodySchema returns the schema of the body of an envelope, if it has one.
+func bodySchema(s yamlTree) yamlTree {
+	for _, alternative := range s.child("oneOf").items() {
+		alternative, _ := alternative.followRef()
+		if body := alternative.child("properties", "body"); body.exists() {
 			return body
 		}
 	}
-	return tree{}
+	return yamlTree{}
 }
 
-// rows lists the fields of a schema. Objects without a name are expanded in place.
-func rows(s tree, prefix, in string) []row {
-	var list []row
-	for _, f := range s.at("properties").fields() {
-		list = append(list, row{
-			Name: prefix + f.name, In: in, Type: typeOf(f.tree), Limits: limits(f.tree),
-			Required: has(s.at("required"), f.name), About: prose(f.at("description").text()),
+// fieldRows lists the fields of a schema. Objects without a name are expanded in place.
+func fieldRows(s yamlTree, prefix, in string) []fieldRow {
+	var list []fieldRow
+	for _, f := range s.child("properties").fields() {
+		list = append(list, fieldRow{
+			Name: prefix + f.name, In: in, Type: typeOf(f.yamlTree), Limits: limitsText(f.yamlTree),
+			Required: listContains(s.child("required"), f.name), About: proseHTML(f.child("description").text()),
 		})
-		list = append(list, rows(f.tree, prefix+f.name+".", in)...)
+		list = append(list, fieldRows(f.yamlTree, prefix+f.name+".", in)...)
 	}
-	if items := s.at("items"); items.is() {
-		list = append(list, rows(items, strings.TrimSuffix(prefix, ".")+"[].", in)...)
+	if items := s.child("items"); items.exists() {
+		list = append(list, fieldRows(items, strings.TrimSuffix(prefix, ".")+"[].", in)...)
 	}
 	return list
 }
 
 // typeOf names the type of a schema.
-func typeOf(s tree) kind {
-	if _, name := s.ref(); name != "" {
-		return kind{Schema: name}
+func typeOf(s yamlTree) typeText {
+	if _, name := s.followRef(); name != "" {
+		return typeText{Schema: name}
 	}
-	if items := s.at("items"); items.is() {
+	if items := s.child("items"); items.exists() {
 		inner := typeOf(items)
 		inner.Words = strings.TrimSpace("array of " + inner.Words)
 		return inner
 	}
 	var either []string
-	for _, one := range slices.Concat(s.at("oneOf").items(), s.at("anyOf").items()) {
+	for _, one := range slices.Concat(s.child("oneOf").items(), s.child("anyOf").items()) {
 		k := typeOf(one)
 		either = append(either, strings.TrimSpace(k.Words+" "+k.Schema))
 	}
 	if either != nil {
-		return kind{Words: strings.Join(either, " or ")}
+		return typeText{Words: strings.Join(either, " or ")}
 	}
-	return kind{Words: cmp.Or(s.at("type").text(), "anything")}
+	return typeText{Words: cmp.Or(s.child("type").text(), "anything")}
 }
 
-// limits describes the values that a schema allows.
-func limits(s tree) string {
+// limitsText describes the values that a schema allows.
+func limitsText(s yamlTree) string {
 	var list []string
-	lo, hi := s.at("minimum").text(), s.at("maximum").text()
+	lo, hi := s.child("minimum").text(), s.child("maximum").text()
 	switch {
 	case lo != "" && hi != "":
 		list = append(list, lo+" to "+hi)
@@ -210,25 +213,25 @@ func limits(s tree) string {
 		{"pattern", ""},
 		{"default", "# by default"},
 	} {
-		if value := s.at(f.key).text(); value != "" {
+		if value := s.child(f.key).text(); value != "" {
 			list = append(list, cmp.Or(strings.ReplaceAll(f.words, "#", value), value))
 		}
 	}
 	var values []string
-	for _, v := range s.at("enum").items() {
+	for _, v := range s.child("enum").items() {
 		values = append(values, cmp.Or(v.text(), `""`))
 	}
 	if values != nil {
 		list = append(list, strings.Join(values, ", "))
 	}
-	if s.at("nullable").text() == "true" {
+	if s.child("nullable").text() == "true" {
 		list = append(list, "or null")
 	}
 	return strings.Join(list, "; ")
 }
 
 // indented formats an example.
-func indented(t tree) string {
+func indented(t yamlTree) string {
 	value, err := t.value()
 	if err != nil {
 		return ""
@@ -240,8 +243,8 @@ func indented(t tree) string {
 	return string(raw)
 }
 
-// prose makes paragraphs, lists, code and emphasis of a text of the file.
-func prose(text string) template.HTML {
+// proseHTML makes paragraphs, lists, code and emphasis of a text of the file.
+func proseHTML(text string) template.HTML {
 	var out bytes.Buffer
 	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
 		if block == "" {
@@ -249,22 +252,22 @@ func prose(text string) template.HTML {
 		}
 		intro, list, _ := strings.Cut("\n"+block, "\n- ")
 		if intro = strings.TrimSpace(intro); intro != "" {
-			out.WriteString("<p>" + words(intro) + "</p>")
+			out.WriteString("<p>" + markupHTML(intro) + "</p>")
 		}
 		if list == "" {
 			continue
 		}
 		out.WriteString("<ul>")
 		for item := range strings.SplitSeq(list, "\n- ") {
-			out.WriteString("<li>" + words(item) + "</li>")
+			out.WriteString("<li>" + markupHTML(item) + "</li>")
 		}
 		out.WriteString("</ul>")
 	}
 	return template.HTML(out.String()) //nolint:gosec // every text in it went through words
 }
 
-// words escapes a text and marks code and emphasis.
-func words(text string) string {
+// markupHTML escapes a text and marks code and emphasis.
+func markupHTML(text string) string {
 	text = template.HTMLEscapeString(text)
 	for _, m := range []struct{ mark, tag string }{{"`", "code"}, {"**", "strong"}, {"*", "em"}} {
 		parts := strings.Split(text, m.mark)

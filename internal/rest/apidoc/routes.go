@@ -17,8 +17,8 @@ import (
 // Service configures the URL at which a service serves the description.
 type Service struct {
 	Name       string   // as the page calls it
-	File       string   // path of the file without its ending
-	Page       string   // path of the page
+	FileName   string   // path of the file without its ending
+	PagePath   string   // path of the page
 	Permission string   // permission that the caller needs
 	Tags       []string // of the operations on the page
 }
@@ -26,18 +26,20 @@ type Service struct {
 // Routes returns the routes that serve the description.
 func (s Service) Routes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET " + s.File + ".yaml", Permission: s.Permission, Raw: serve("application/yaml", fileText)},
-		{Pattern: "GET " + s.File + ".json", Permission: s.Permission, Raw: serve("application/json", jsonText)},
-		{Pattern: "GET " + s.Page, Permission: s.Permission, Raw: serve("text/html; charset=utf-8",
+		{Pattern: "GET " + s.FileName +
+			".yaml", Permission: s.Permission, HandleRaw: serveText("application/yaml", openAPIText)},
+		{Pattern: "GET " + s.FileName +
+			".json", Permission: s.Permission, HandleRaw: serveText("application/json", jsonText)},
+		{Pattern: "GET " + s.PagePath, Permission: s.Permission, HandleRaw: serveText("text/html; charset=utf-8",
 			sync.OnceValues(s.html))},
 	}
 }
 
-func fileText() ([]byte, error) { return api.OpenAPI, nil }
+func openAPIText() ([]byte, error) { return api.OpenAPI, nil }
 
 // jsonText is the file as JSON, made at its first use.
 var jsonText = sync.OnceValues(func() ([]byte, error) {
-	t, err := parse(api.OpenAPI)
+	t, err := parseYAML(api.OpenAPI)
 	if err != nil {
 		return nil, err
 	}
@@ -50,12 +52,12 @@ var jsonText = sync.OnceValues(func() ([]byte, error) {
 
 // html makes the page of a service.
 func (s Service) html() ([]byte, error) {
-	t, err := parse(api.OpenAPI)
+	t, err := parseYAML(api.OpenAPI)
 	if err != nil {
 		return nil, err
 	}
-	p := build(t, s.Name, s.Tags)
-	p.File = s.File
+	p := buildPage(t, s.Name, s.Tags)
+	p.File = s.FileName
 	var out bytes.Buffer
 	if err := shown.Execute(&out, p); err != nil {
 		return nil, err
@@ -70,8 +72,8 @@ var policy = func() string {
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }()
 
-// serve answers a text that does not change while the program runs.
-func serve(kind string, text func() ([]byte, error)) rest.RawHandlerFunc {
+// serveText answers a text that does not change while the program runs.
+func serveText(kind string, text func() ([]byte, error)) rest.RawHandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		body, err := text()
 		if err != nil {

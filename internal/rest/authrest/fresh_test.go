@@ -31,7 +31,7 @@ func (b *behind) fresh(context.Context) error {
 // acknowledged, or not at all.
 func TestChangesOfOtherReplicas(t *testing.T) {
 	b := &behind{}
-	s := newSite(t, farm.ServiceController, func(o *authrest.Options) { o.Fresh = b.fresh })
+	s := newSite(t, farm.ServiceController, func(o *authrest.Options) { o.WaitConsistent = b.fresh })
 	c := s.client(t)
 	for _, what := range []string{
 		"GET /api/v1/apikey", "POST /api/v1/apikey", "PUT /api/v1/apikey", "DELETE /api/v1/apikey",
@@ -63,7 +63,7 @@ func TestChangesOfOtherReplicas(t *testing.T) {
 // nonexistent key takes no longer than that and gets the same response.
 func TestAKeyOfAMomentAgo(t *testing.T) {
 	b := &behind{}
-	s := newSite(t, farm.ServiceController, func(o *authrest.Options) { o.Fresh = b.fresh })
+	s := newSite(t, farm.ServiceController, func(o *authrest.Options) { o.WaitConsistent = b.fresh })
 	c := s.client(t)
 	pair := s.makeKey(t, c, "ci")
 	record, err := s.keys.Get("ci")
@@ -99,7 +99,7 @@ func TestAKeyOfAMomentAgo(t *testing.T) {
 func TestFewWaitForUnknownKeys(t *testing.T) {
 	b, open := &behind{}, make(chan struct{})
 	b.learn = func() { <-open }
-	s := newSite(t, farm.ServiceController, func(o *authrest.Options) { o.Fresh = b.fresh })
+	s := newSite(t, farm.ServiceController, func(o *authrest.Options) { o.WaitConsistent = b.fresh })
 	c := s.client(t)
 	const many = 12
 	codes := make(chan int, many)

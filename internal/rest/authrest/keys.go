@@ -25,12 +25,12 @@ const (
 )
 
 func (s *server) keyRoutes() []rest.Route {
-	path, rootOnly := keyPaths[s.o.Service], string(farm.PermRoot)
-	return s.upToDate([]rest.Route{
-		{Pattern: "GET " + path, Permission: rootOnly, Do: s.listKeys},
-		{Pattern: "POST " + path, Permission: rootOnly, Do: s.createKey},
-		{Pattern: "PUT " + path, Permission: rootOnly, Do: s.updateKey},
-		{Pattern: "DELETE " + path, Permission: rootOnly, Do: s.deleteKey},
+	path, rootOnly := keyPaths[s.opts.Service], string(farm.PermRoot)
+	return s.waitConsistentFirst([]rest.Route{
+		{Pattern: "GET " + path, Permission: rootOnly, Handle: s.listKeys},
+		{Pattern: "POST " + path, Permission: rootOnly, Handle: s.createKey},
+		{Pattern: "PUT " + path, Permission: rootOnly, Handle: s.updateKey},
+		{Pattern: "DELETE " + path, Permission: rootOnly, Handle: s.deleteKey},
 	})
 }
 
@@ -42,36 +42,36 @@ func (s *server) listKeys(r *rest.Request) (any, error) {
 	}
 	if id == "" {
 		list := []api.Key{}
-		for _, k := range s.o.Keys.List() {
-			list = append(list, shownKey(k))
+		for _, k := range s.opts.Keys.List() {
+			list = append(list, keyToAPI(k))
 		}
 		return list, nil
 	}
-	k, err := s.o.Keys.Get(id)
+	k, err := s.opts.Keys.Get(id)
 	if err != nil {
 		return nil, err
 	}
-	return []api.Key{shownKey(k)}, nil
+	return []api.Key{keyToAPI(k)}, nil
 }
 
-func shownKey(k farm.APIKey) api.Key {
-	return api.Key{ID: k.ID, Groups: rest.List(k.Groups), Expiration: k.Expires, Created: k.Created}
+func keyToAPI(k farm.APIKey) api.Key {
+	return api.Key{ID: k.ID, Groups: rest.NonNil(k.Groups), Expiration: k.Expires, Created: k.Created}
 }
 
 // createKey returns the private key, unless the client sent a public key.
 func (s *server) createKey(r *rest.Request) (any, error) {
 	p := r.Params
-	n := auth.NewKey{ID: p.Required(keyID), PublicKey: publicText(p)}
+	n := auth.NewAPIKey{ID: p.Required(keyID), PublicKey: publicKeyText(p)}
 	for _, name := range []string{keyTTL, keyGroups} {
 		if !p.Has(name) {
-			p.Fail(name, "is required")
+			p.RecordError(name, "is required")
 		}
 	}
-	n.TTL, n.Groups = int64(p.Int(keyTTL, 0, 1, auth.MaxKeyTTL)), p.Words(keyGroups)
+	n.TTL, n.Groups = int64(p.Int(keyTTL, 0, 1, auth.MaxKeyTTL)), p.CommaList(keyGroups)
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	private, err := s.o.Keys.Create(r.Context(), n)
+	private, err := s.opts.Keys.Create(r.Context(), n)
 	if err != nil {
 		return nil, err
 	}
@@ -82,19 +82,19 @@ func (s *server) createKey(r *rest.Request) (any, error) {
 	return private.Reveal(), nil
 }
 
-// publicText reads a public key. In an unescaped query its pluses have become spaces.
-func publicText(p *rest.Params) string { return strings.ReplaceAll(p.String(keyPublic), " ", "+") }
+// publicKeyText reads a public key. In an unescaped query its pluses have become spaces.
+func publicKeyText(p *rest.Params) string { return strings.ReplaceAll(p.String(keyPublic), " ", "+") }
 
 // updateKey changes groups and lifetime of a key. The controller always requires the groups.
 func (s *server) updateKey(r *rest.Request) (any, error) {
 	p := r.Params
-	id, public := p.Required(keyID), publicText(p)
-	var change auth.KeyChange
+	id, public := p.Required(keyID), publicKeyText(p)
+	var change auth.APIKeyChange
 	if p.Has(keyGroups) {
-		groups := p.Words(keyGroups)
+		groups := p.CommaList(keyGroups)
 		change.Groups = &groups
-	} else if s.o.Service == farm.ServiceController {
-		p.Fail(keyGroups, "is required")
+	} else if s.opts.Service == farm.ServiceController {
+		p.RecordError(keyGroups, "is required")
 	}
 	if p.Has(keyTTL) {
 		ttl := int64(p.Int(keyTTL, 0, 1, auth.MaxKeyTTL))
@@ -104,24 +104,24 @@ func (s *server) updateKey(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	if public != "" {
-		if err := s.samePublic(id, public); err != nil {
+		if err := s.checkSamePublicKey(id, public); err != nil {
 			return nil, err
 		}
 	}
-	return nil, about(r, id, s.o.Keys.Update(r.Context(), id, change))
+	return nil, auditSubject(r, id, s.opts.Keys.Update(r.Context(), id, change))
 }
 
-// about sets the audited name of a change that succeeded.
-func about(r *rest.Request, name string, err error) error {
+// auditSubject sets the audited name of a change that succeeded.
+func auditSubject(r *rest.Request, name string, err error) error {
 	if err == nil {
 		rest.AuditSubject(r.Request, name)
 	}
 	return err
 }
 
-// samePublic refuses a public key other than the current one; a client may send back the current one.
-func (s *server) samePublic(id, text string) error {
-	k, err := s.o.Keys.Get(id)
+// checkSamePublicKey refuses a public key other than the current one; a client may send back the current one.
+func (s *server) checkSamePublicKey(id, text string) error {
+	k, err := s.opts.Keys.Get(id)
 	if err != nil {
 		return err
 	}
@@ -136,5 +136,5 @@ func (s *server) deleteKey(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, about(r, id, s.o.Keys.Delete(r.Context(), id))
+	return nil, auditSubject(r, id, s.opts.Keys.Delete(r.Context(), id))
 }

@@ -30,35 +30,37 @@ const (
 
 func (s *server) loginRoutes() []rest.Route {
 	routes := []rest.Route{
-		{Pattern: "GET " + LoginPath, Permission: rest.Open, Raw: s.showLogin},
-		{Pattern: "POST " + LogoutPath, Permission: rest.Known, Raw: s.logout},
+		{Pattern: "GET " + LoginPath, Permission: rest.NoCredential, HandleRaw: s.showLogin},
+		{Pattern: "POST " + LogoutPath, Permission: rest.AnyCredential, HandleRaw: s.logout},
 	}
-	if s.o.Root != nil {
-		routes = append(routes, rest.Route{Pattern: "POST " + LoginPath, Permission: rest.Open, Raw: s.login})
-	}
-	if p := s.o.Provider; p != nil {
+	if s.opts.RootToken != nil {
 		routes = append(routes,
-			rest.Route{Pattern: "GET " + ProviderPath, Permission: rest.Open, Raw: raw(p.Begin)},
-			rest.Route{Pattern: "GET " + oidc.CallbackPath, Permission: rest.Open, Raw: raw(p.Callback(s.letIn))},
+			rest.Route{Pattern: "POST " + LoginPath, Permission: rest.NoCredential, HandleRaw: s.login})
+	}
+	if p := s.opts.Provider; p != nil {
+		routes = append(routes,
+			rest.Route{Pattern: "GET " + ProviderPath, Permission: rest.NoCredential, HandleRaw: rawHandler(p.Begin)},
+			rest.Route{Pattern: "GET " +
+				oidc.CallbackPath, Permission: rest.NoCredential, HandleRaw: rawHandler(p.Callback(s.logInAtProvider))},
 		)
 	}
 	return routes
 }
 
-// raw adapts handlers that write their own error responses.
-func raw(do http.HandlerFunc) rest.RawHandlerFunc {
+// rawHandler adapts handlers that write their own error responses.
+func rawHandler(do http.HandlerFunc) rest.RawHandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		do(w, r)
 		return nil
 	}
 }
 
-// config returns what clients need to discover the login. The envelope has it in its body, and also at its top
+// authConfig returns what clients need to discover the login. The envelope has it in its body, and also at its top
 // level for clients that take the whole response for the configuration.
-func (s *server) config(*rest.Request) (any, error) {
+func (s *server) authConfig(*rest.Request) (any, error) {
 	var c api.AuthConfig
-	if s.o.Provider != nil {
-		public := api.LoginProvider(s.o.Provider.Public())
+	if s.opts.Provider != nil {
+		public := api.LoginProvider(s.opts.Provider.Public())
 		c.OIDC = &public
 	}
 	text, err := json.Marshal(struct {
@@ -77,7 +79,7 @@ func (s *server) config(*rest.Request) (any, error) {
 func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
 func (s *server) showLogin(w http.ResponseWriter, r *http.Request) error {
-	s.page(w, http.StatusOK, Page{Return: oidc.LocalPath(r.URL.Query().Get(returnName))})
+	s.showPage(w, http.StatusOK, LoginPage{ReturnPath: oidc.LocalPath(r.URL.Query().Get(returnName))})
 	return nil
 }
 
@@ -92,22 +94,22 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	addr := rest.CallerOf(r.Context()).Address
-	if err := s.o.Guesses.Allow(addr); err != nil {
-		return s.notIn(w, r, back, err)
+	if err := s.opts.GuessLimiter.Allow(addr); err != nil {
+		return s.showLoginError(w, r, back, err)
 	}
-	who, err := s.o.Root.VerifyToken(token)
-	s.o.Guesses.Note(addr, err)
+	who, err := s.opts.RootToken.VerifyToken(token)
+	s.opts.GuessLimiter.RecordResult(addr, err)
 	if err != nil {
-		return s.notIn(w, r, back, err)
+		return s.showLoginError(w, r, back, err)
 	}
-	if err := s.open(w, r, who); err != nil {
+	if err := s.openLogin(w, r, who); err != nil {
 		return err
 	}
 	if wantsPage(r) {
 		http.Redirect(w, r, back, http.StatusSeeOther) //nolint:gosec // oidc.LocalPath leaves nothing but paths of this service
 		return nil
 	}
-	return rest.Answer(w, r, nil)
+	return rest.WriteResponse(w, r, nil)
 }
 
 // parseLogin reads the body of a login. Its errors contain nothing of the body.
@@ -135,8 +137,8 @@ var sentences = map[farm.Code]string{
 	farm.CodeTooMany:         "Too many failed attempts; try again later.",
 }
 
-// notIn writes the response to a failed login.
-func (s *server) notIn(w http.ResponseWriter, r *http.Request, back string, err error) error {
+// showLoginError writes the response to a failed login.
+func (s *server) showLoginError(w http.ResponseWriter, r *http.Request, back string, err error) error {
 	if !wantsPage(r) {
 		return err
 	}
@@ -146,34 +148,34 @@ func (s *server) notIn(w http.ResponseWriter, r *http.Request, back string, err 
 		status = http.StatusTooManyRequests
 		w.Header().Set("Retry-After", rest.RetryAfter(err))
 	}
-	s.page(w, status, Page{Return: back, Sentence: sentences[farm.CodeOf(err)]})
+	s.showPage(w, status, LoginPage{ReturnPath: back, ErrorText: sentences[farm.CodeOf(err)]})
 	return nil
 }
 
-// letIn completes the login of a user that the identity provider has authenticated.
-func (s *server) letIn(w http.ResponseWriter, r *http.Request, l oidc.Login) {
+// logInAtProvider completes the login of a user that the identity provider has authenticated.
+func (s *server) logInAtProvider(w http.ResponseWriter, r *http.Request, l oidc.Login) {
 	who := auth.Identity{Name: l.Name, Groups: l.Groups, Method: auth.ByOIDC}
-	if err := s.open(w, r, who); err != nil {
+	if err := s.openLogin(w, r, who); err != nil {
 		sentence := "Internal error."
 		if code := farm.CodeOf(err); code != farm.CodeInternal {
 			sentence = err.Error() + "."
 		}
 		rest.AuditFailure(r, err)
-		s.page(w, http.StatusForbidden, Page{Return: l.Return, Sentence: sentence})
+		s.showPage(w, http.StatusForbidden, LoginPage{ReturnPath: l.ReturnPath, ErrorText: sentence})
 		return
 	}
 	// The browser comes from the provider: after a redirect it would not send the new login cookie. After a
 	// page of this service it does.
-	s.page(w, http.StatusOK, Page{Return: l.Return, Done: true})
+	s.showPage(w, http.StatusOK, LoginPage{ReturnPath: l.ReturnPath, LoggedIn: true})
 }
 
-// open sets the login cookie of a browser.
-func (s *server) open(w http.ResponseWriter, r *http.Request, who auth.Identity) error {
-	text, err := s.o.Logins.Open(who)
+// openLogin sets the login cookie of a browser.
+func (s *server) openLogin(w http.ResponseWriter, r *http.Request, who auth.Identity) error {
+	text, err := s.opts.LoginCookies.Issue(who)
 	if err != nil {
 		return err
 	}
-	http.SetCookie(w, s.cookie(r, text, int(auth.LoginTTL.Seconds())))
+	http.SetCookie(w, s.newLoginCookie(r, text, int(auth.LoginTTL.Seconds())))
 	w.Header().Set("Cache-Control", "no-store")
 	rest.AuditIdentity(r, who)
 	return nil
@@ -181,23 +183,23 @@ func (s *server) open(w http.ResponseWriter, r *http.Request, who auth.Identity)
 
 // logout removes the cookies of a browser. A copy of them stays valid until it expires: no login is stored.
 func (s *server) logout(w http.ResponseWriter, r *http.Request) error {
-	http.SetCookie(w, s.cookie(r, "", -1))
+	http.SetCookie(w, s.newLoginCookie(r, "", -1))
 	w.Header().Set("Cache-Control", "no-store")
 	if wantsPage(r) {
 		http.Redirect(w, r, LoginPath, http.StatusSeeOther)
 		return nil
 	}
-	return rest.Answer(w, r, nil)
+	return rest.WriteResponse(w, r, nil)
 }
 
-// cookie makes the cookie of a login. No script can read it, and browsers do not send it with requests from
+// newLoginCookie makes the cookie of a login. No script can read it, and browsers do not send it with requests from
 // pages of other sites.
-func (s *server) cookie(r *http.Request, value string, seconds int) *http.Cookie {
+func (s *server) newLoginCookie(r *http.Request, value string, seconds int) *http.Cookie {
 	c := &http.Cookie{
 		Name: auth.LoginCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true,
 		SameSite: http.SameSiteStrictMode,
 	}
-	if r.TLS != nil || s.o.Proxied && r.Header.Get("X-Forwarded-Proto") == "https" {
+	if r.TLS != nil || s.opts.Proxied && r.Header.Get("X-Forwarded-Proto") == "https" {
 		c.Name, c.Secure = auth.SecureLoginCookie, true
 	}
 	return c

@@ -266,7 +266,8 @@ func TestPlainCookies(t *testing.T) {
 	} {
 		signer := auth.NewSigner(auth.NewKeyRing(time.Now()))
 		h := rest.Handler(authrest.Routes(
-			authrest.Options{Logins: auth.NewLoginCookies(signer, root, ""), Root: root, Proxied: c.proxied}), nil)
+			authrest.Options{LoginCookies: auth.NewLoginCookies(signer, root,
+				""), RootToken: root, Proxied: c.proxied}), nil)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/login",
 			strings.NewReader("token="+url.QueryEscape(rootToken)))
 		r.Header.Set("X-Forwarded-Proto", c.header)

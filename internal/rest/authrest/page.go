@@ -20,13 +20,13 @@ var text string
 
 var loginPage = template.Must(template.New("login").Parse(text))
 
-// Page is the content of the login page.
-type Page struct {
-	Return   string // where the browser continues: a path of this service
-	Sentence string // the error message
-	Token    bool   // the root token is accepted
-	Provider string // name of the identity provider; "": none
-	Done     bool   // the login succeeded, and the browser continues to Return
+// LoginPage is the content of the login page.
+type LoginPage struct {
+	ReturnPath    string // where the browser continues: a path of this service
+	ErrorText     string // the error message
+	TokenAccepted bool   // the root token is accepted
+	ProviderName  string // name of the identity provider; "": none
+	LoggedIn      bool   // the login succeeded, and the browser continues to Return
 }
 
 // policy restricts a browser to the page's own style and form.
@@ -36,23 +36,23 @@ var policy = func() string {
 		"'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 }()
 
-// Show sends the login page.
-type Show func(w http.ResponseWriter, status int, p Page)
+// ShowLoginPage sends the login page.
+type ShowLoginPage func(w http.ResponseWriter, status int, p LoginPage)
 
-// page shows the login page.
-func (s *server) page(w http.ResponseWriter, status int, p Page) {
-	p.Token = s.o.Root != nil
-	if s.o.Provider != nil {
-		p.Provider = s.o.Provider.DisplayName()
+// showPage shows the login page.
+func (s *server) showPage(w http.ResponseWriter, status int, p LoginPage) {
+	p.TokenAccepted = s.opts.RootToken != nil
+	if s.opts.Provider != nil {
+		p.ProviderName = s.opts.Provider.DisplayName()
 	}
-	s.o.Show(w, status, p)
+	s.opts.ShowLogin(w, status, p)
 }
 
-// show sends a page without external resources.
-func show(w http.ResponseWriter, status int, p Page) {
+// showDefaultPage sends a page without external resources.
+func showDefaultPage(w http.ResponseWriter, status int, p LoginPage) {
 	var out bytes.Buffer
 	_ = loginPage.Execute(&out, struct { // in memory, of existing fields
-		Page
+		LoginPage
 		Style template.CSS
 	}{p, template.CSS(style)}) //nolint:gosec // our own file
 	h := w.Header()
@@ -67,10 +67,10 @@ func show(w http.ResponseWriter, status int, p Page) {
 
 // Fail shows a failed login at the identity provider, in the style of s; nil is the default style.
 // It is for oidc.Options.Fail.
-func (s Show) Fail(w http.ResponseWriter, r *http.Request, status int, sentence string) {
+func (s ShowLoginPage) Fail(w http.ResponseWriter, r *http.Request, status int, sentence string) {
 	rest.AuditFailure(r, farm.Errorf(farm.CodeUnauthenticated, "Login at the identity provider failed: %s", sentence))
 	if s == nil {
-		s = show
+		s = showDefaultPage
 	}
-	s(w, status, Page{Sentence: sentence, Return: "/"})
+	s(w, status, LoginPage{ErrorText: sentence, ReturnPath: "/"})
 }

@@ -30,28 +30,29 @@ func (s *server) permissionRoutes() (all []rest.Route) {
 	for _, path := range permissionPaths {
 		group := path + "/group/{" + groupName + "}"
 		all = append(all,
-			rest.Route{Pattern: "GET " + path, Permission: permView, Do: s.listPermissions},
-			rest.Route{Pattern: "GET " + path + "/group", Permission: permViewGroups, Do: s.listGroups},
-			rest.Route{Pattern: "GET " + group, Permission: permViewGroups, Do: s.showGroup},
-			rest.Route{Pattern: "POST " + group, Permission: permUpdate, Do: s.setGroup},
-			rest.Route{Pattern: "PUT " + group, Permission: permUpdate, Do: s.setGroup},
-			rest.Route{Pattern: "DELETE " + group, Permission: permDelete, Do: s.deleteGroup},
+			rest.Route{Pattern: "GET " + path, Permission: permView, Handle: s.listPermissions},
+			rest.Route{Pattern: "GET " + path + "/group", Permission: permViewGroups, Handle: s.listGroups},
+			rest.Route{Pattern: "GET " + group, Permission: permViewGroups, Handle: s.showGroup},
+			rest.Route{Pattern: "POST " + group, Permission: permUpdate, Handle: s.setGroup},
+			rest.Route{Pattern: "PUT " + group, Permission: permUpdate, Handle: s.setGroup},
+			rest.Route{Pattern: "DELETE " + group, Permission: permDelete, Handle: s.deleteGroup},
 		)
-		if s.o.Resources {
+		if s.opts.ResourcesManaged {
 			all = append(all,
-				rest.Route{Pattern: "GET " + path + "/resources/permissions", Permission: permView, Do: s.listRights},
-				rest.Route{Pattern: "GET " + group + "/resources", Permission: permViewGroups, Do: s.listResources},
+				rest.Route{Pattern: "GET " + path +
+					"/resources/permissions", Permission: permView, Handle: s.listRights},
+				rest.Route{Pattern: "GET " + group + "/resources", Permission: permViewGroups, Handle: s.listResources},
 				rest.Route{Pattern: "POST " + group +
-					"/resources", Permission: permUpdate, Typed: true, Do: s.setResources},
+					"/resources", Permission: permUpdate, DecodesBody: true, Handle: s.setResources},
 			)
 		}
 	}
-	return s.upToDate(all)
+	return s.waitConsistentFirst(all)
 }
 
 func (s *server) listPermissions(*rest.Request) (any, error) {
 	list := []api.Permission{}
-	for _, p := range farm.AllPermissions(s.o.Service) {
+	for _, p := range farm.AllPermissions(s.opts.Service) {
 		list = append(list,
 			api.Permission{Name: string(p.Name), Area: p.Area, Label: p.Label, Description: p.Description})
 	}
@@ -60,21 +61,21 @@ func (s *server) listPermissions(*rest.Request) (any, error) {
 
 // listGroups returns the permission groups by name, including those that only have rights on resources.
 func (s *server) listGroups(*rest.Request) (any, error) {
-	g := s.o.Grants.Grants()
+	g := s.opts.Grants.Grants()
 	names := slices.AppendSeq(slices.Collect(maps.Keys(g.Groups)), maps.Keys(g.Resources))
 	slices.Sort(names)
 	list := []api.PermissionGroup{}
 	for _, name := range slices.Compact(names) {
-		list = append(list, shownGroup(g, name))
+		list = append(list, groupToAPI(g, name))
 	}
 	return list, nil
 }
 
-func shownGroup(g auth.Grants, name string) api.PermissionGroup {
-	return api.PermissionGroup{Name: name, Permissions: texts(g.Groups[name])}
+func groupToAPI(g auth.Grants, name string) api.PermissionGroup {
+	return api.PermissionGroup{Name: name, Permissions: permissionTexts(g.Groups[name])}
 }
 
-func texts(list []farm.Permission) []string {
+func permissionTexts(list []farm.Permission) []string {
 	out := make([]string, len(list))
 	for i, p := range list {
 		out[i] = string(p)
@@ -82,7 +83,7 @@ func texts(list []farm.Permission) []string {
 	return out
 }
 
-func permissions(list []string) []farm.Permission {
+func toPermissions(list []string) []farm.Permission {
 	out := make([]farm.Permission, len(list))
 	for i, p := range list {
 		out[i] = farm.Permission(p)
@@ -91,36 +92,36 @@ func permissions(list []string) []farm.Permission {
 }
 
 func (s *server) showGroup(r *rest.Request) (any, error) {
-	g, name := s.o.Grants.Grants(), r.PathValue(groupName)
+	g, name := s.opts.Grants.Grants(), r.PathValue(groupName)
 	_, granted := g.Groups[name]
 	if _, onResources := g.Resources[name]; !granted && !onResources {
 		return nil, farm.NotFound()
 	}
-	return shownGroup(g, name), nil
+	return groupToAPI(g, name), nil
 }
 
 // setGroup replaces the permissions of a group, and creates it if needed.
 func (s *server) setGroup(r *rest.Request) (any, error) {
 	if !r.Params.Has(permissionsName) {
-		r.Params.Fail(permissionsName, "is required")
+		r.Params.RecordError(permissionsName, "is required")
 	}
-	list := r.Params.Words(permissionsName)
+	list := r.Params.CommaList(permissionsName)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return s.change(r, func(g auth.Grants, name string) (auth.Grants, error) {
-		return g.SetGroup(s.o.Service, name, permissions(list))
+	return s.changeGrants(r, func(g auth.Grants, name string) (auth.Grants, error) {
+		return g.SetGroup(s.opts.Service, name, toPermissions(list))
 	})
 }
 
 func (s *server) deleteGroup(r *rest.Request) (any, error) {
-	return s.change(r, auth.Grants.DeleteGroup)
+	return s.changeGrants(r, auth.Grants.DeleteGroup)
 }
 
-// change changes the permissions of a permission group.
-func (s *server) change(r *rest.Request, do func(auth.Grants, string) (auth.Grants, error)) (any, error) {
+// changeGrants changes the permissions of a permission group.
+func (s *server) changeGrants(r *rest.Request, do func(auth.Grants, string) (auth.Grants, error)) (any, error) {
 	name := r.PathValue(groupName)
-	err := s.o.Grants.Change(r.Context(), func(g auth.Grants) (auth.Grants, error) { return do(g, name) })
+	err := s.opts.Grants.Change(r.Context(), func(g auth.Grants) (auth.Grants, error) { return do(g, name) })
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +132,7 @@ func (s *server) change(r *rest.Request, do func(auth.Grants, string) (auth.Gran
 // listRights returns the rights that exist for the resources of this service.
 func (s *server) listRights(*rest.Request) (any, error) {
 	list := []api.ResourcePermissions{}
-	for _, kind := range farm.ResourceTypes(s.o.Service) {
+	for _, kind := range farm.ResourceTypes(s.opts.Service) {
 		rights := api.ResourcePermissions{ResourceType: string(kind), Permissions: map[string]api.PermissionText{}}
 		for _, p := range farm.ResourcePermissions(kind) {
 			rights.Permissions[string(p.Name)] = api.PermissionText{Label: p.Label, Description: p.Description}
@@ -143,33 +144,35 @@ func (s *server) listRights(*rest.Request) (any, error) {
 
 func (s *server) listResources(r *rest.Request) (any, error) {
 	list := []api.Resource{}
-	for _, on := range s.o.Grants.Grants().Resources[r.PathValue(groupName)] {
+	for _, on := range s.opts.Grants.Grants().Resources[r.PathValue(groupName)] {
 		list = append(list,
-			api.Resource{ID: on.ID, IDType: on.IDType, Type: string(on.Type), Permissions: texts(on.Permissions)})
+			api.Resource{
+				ID: on.ID, IDType: on.IDType, Type: string(on.Type), Permissions: permissionTexts(on.Permissions),
+			})
 	}
 	return list, nil
 }
 
 // setResources replaces the rights of a group on single resources: an array of them.
 func (s *server) setResources(r *rest.Request) (any, error) {
-	items, err := r.Params.Items(auth.MaxGrantsOn)
+	items, err := r.Params.ObjectList(auth.MaxGroupResources)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]farm.ResourcePermission, 0, len(items))
 	for _, p := range items {
 		if !p.Has(permissionsName) {
-			p.Fail(permissionsName, "is required")
+			p.RecordError(permissionsName, "is required")
 		}
 		list = append(list, farm.ResourcePermission{
 			ID: p.Required("id"), IDType: p.String("id_type"), Type: farm.ResourceType(p.Required("type")),
-			Permissions: permissions(p.Words(permissionsName)),
+			Permissions: toPermissions(p.CommaList(permissionsName)),
 		})
 		if err := p.Err(); err != nil {
 			return nil, err
 		}
 	}
-	return s.change(r, func(g auth.Grants, name string) (auth.Grants, error) {
-		return g.SetResources(s.o.Service, name, list)
+	return s.changeGrants(r, func(g auth.Grants, name string) (auth.Grants, error) {
+		return g.SetResources(s.opts.Service, name, list)
 	})
 }

@@ -42,12 +42,12 @@ func TestTable(t *testing.T) {
 			listed := slices.ContainsFunc(farm.AllPermissions(service),
 				func(p farm.PermissionInfo) bool { return string(p.Name) == r.Permission })
 			switch {
-			case r.Permission == rest.Open:
+			case r.Permission == rest.NoCredential:
 				open = append(open, r.Pattern)
-			case !listed && r.Permission != rest.Known && r.Permission != string(farm.PermRoot):
+			case !listed && r.Permission != rest.AnyCredential && r.Permission != string(farm.PermRoot):
 				t.Errorf("%s needs %q, which there is not", r.Pattern, r.Permission)
 			}
-			if seen[r.Pattern] || (r.Do == nil) == (r.Raw == nil) {
+			if seen[r.Pattern] || (r.Handle == nil) == (r.HandleRaw == nil) {
 				t.Errorf("route %s", r.Pattern)
 			}
 			seen[r.Pattern] = true
@@ -65,11 +65,13 @@ func TestTable(t *testing.T) {
 		sets[r.Permission] = append(sets[r.Permission], r.Pattern)
 	}
 	for kind, want := range map[string]string{
-		rest.Open: "[GET /livez GET /readyz GET /livez GET /readyz]",
-		rest.Node: "[POST /queue/v1/poll POST /queue/v1/report POST /queue/v1/pass GET /queue/v1/console POST " +
+		rest.NoCredential: "[GET /livez GET /readyz GET /livez GET /readyz]",
+		rest.NodeOnly: "[POST /queue/v1/poll POST /queue/v1/report POST /queue/v1/pass GET /queue/v1/console POST " +
 			"/queue/v1/disjoin POST /queue/v1/scan]",
-		rest.NodeOrKnown: "[POST /queue/v1/join GET /pkg/manifest GET /pkg/{name}]",
-		rest.Known: "[GET /api/v1/status GET /api/v1/rights GET /api/v1/openapi.yaml GET /api/v1/openapi.json GET " +
+		rest.NodeOrCredential: "[POST /queue/v1/join GET /pkg/manifest GET /pkg/{name}]",
+		rest.AnyCredential: "[GET /api/v1/status GET /api/v1/rights GET /api/v1/openapi.yaml GET " +
+			"/api/v1/openapi.json " +
+			"GET " +
 			"/api " +
 			"GET /registry/openapi.yaml GET /registry/openapi.json GET /registry/api GET /registry/v2/rights]",
 	} {
@@ -150,7 +152,7 @@ func TestBearerForms(t *testing.T) {
 	s.grant(t, "ci>?", "list_vms")
 	k, err := s.keys.Get("ci>?")
 	must(t, err)
-	v := s.sessions.Open(k)
+	v := s.sessions.Issue(k)
 	s.hush(v.Token)
 	forms := map[string]string{
 		"order and space": fmt.Sprintf("{ \"token\": %q,\n \"sessionId\": %q, \"userName\": %q }", v.Token, v.SessionID,
@@ -196,7 +198,7 @@ func TestManySessions(t *testing.T) {
 	must(t, err)
 	sessions := make([]string, 2000)
 	for i := range sessions {
-		raw, err := json.Marshal(s.sessions.Open(k))
+		raw, err := json.Marshal(s.sessions.Issue(k))
 		must(t, err)
 		sessions[i] = "Bearer " + base64.StdEncoding.EncodeToString(raw)
 	}
@@ -248,7 +250,7 @@ func TestHostile(t *testing.T) {
 			[]rest.Route{{Pattern: "GET /vm"}, {Pattern: "POST /" + url.PathEscape(rootToken)}})
 		for name, header := range s.hostile() {
 			for _, r := range routes {
-				if r.Permission == rest.Open {
+				if r.Permission == rest.NoCredential {
 					continue
 				}
 				what := strings.ReplaceAll(r.Pattern, "{groupName}", secret) + "?token=" + url.QueryEscape(rootToken) +
@@ -277,7 +279,7 @@ func TestHostile(t *testing.T) {
 	})
 }
 
-func publicText(t testing.TB, key *rsa.PrivateKey) string {
+func publicKeyText(t testing.TB, key *rsa.PrivateKey) string {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	must(t, err)
@@ -296,7 +298,7 @@ func TestKeys(t *testing.T) {
 		}[s.options.Service]
 		own, err := largeKey()
 		must(t, err)
-		public := publicText(t, own)
+		public := publicKeyText(t, own)
 		list := func(query string) (keys []api.Key) {
 			_, _, body := s.asRoot(t, c, "GET "+path+query, "").message(t)
 			must(t, json.Unmarshal(body, &keys))
@@ -359,7 +361,10 @@ func TestKeys(t *testing.T) {
 			{"PUT ", `{"id":"own","groups":["z"],"publicKey":"` + public + `"}`, "OK", "", 200},
 			{"PUT ", `{"id":"json","groups":["z"],"publicKey":"` + public +
 				`"}`, "FAIL", "publicKey: the public key of an API key cannot be changed", 400},
-			{"PUT ", `{"id":"json","groups":["z"],"publicKey":"x"}`, "FAIL", "publicKey: the public key of an API key cannot be changed", 400},
+			{
+				"PUT ", `{"id":"json","groups":["z"],"publicKey":"x"}`, "FAIL",
+				"publicKey: the public key of an API key cannot be changed", 400,
+			},
 			{"PUT ?id=query&groups=y,z", "", "OK", "", 200},
 			{"PUT ", `{"id":"nobody","groups":[]}`, "FAIL", "Not found", 200},
 			{"PUT ", `{"groups":[]}`, "FAIL", "id: is required", 400},
@@ -418,7 +423,8 @@ func TestPermissions(t *testing.T) {
 				{"GET " + group, "", `"permissions":[]}`},
 				{"PUT " + group, `{}`, `"permissions: is required"`},
 				{"PUT " + group, `{"permissions":["root"]}`, `permissions: unknown permission`},
-				{"PUT " + path + "/group/root", `{"permissions":[]}`, `group: the permissions of root cannot be changed`},
+				{"PUT " + path +
+					"/group/root", `{"permissions":[]}`, `group: the permissions of root cannot be changed`},
 				{"POST " + group + "/resources", `[{"id":"x","type":"` + kind + `","permissions":["` + right +
 					`"]},{"id":"y","id_type":"id","type":"` + kind +
 					`","permissions":[]}]`, `{"status":"OK","message":"Saved"}`},
@@ -428,7 +434,8 @@ func TestPermissions(t *testing.T) {
 				{"POST " + group + "/resources", `[{"id":"z","type":"` + kind + `","permissions":["` + right +
 					`"]}]`, `"message":"Saved"}`},
 				{"GET " + group + "/resources", "", `"body":[{"id":"z"`},
-				{"POST " + group + "/resources", `[{"id":"x","type":"` + other + `","permissions":[]}]`, `type: unknown resource type`},
+				{"POST " + group + "/resources", `[{"id":"x","type":"` + other +
+					`","permissions":[]}]`, `type: unknown resource type`},
 				{"POST " + group + "/resources", `[{"id":"x","id_type":"name","type":"` + kind +
 					`","permissions":[]}]`, `id_type: must be id`},
 				{"POST " + group + "/resources", `[{"id":"x","type":"` + kind + `"}]`, `permissions: is required`},

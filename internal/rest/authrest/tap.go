@@ -15,22 +15,28 @@ const maxTap = 16 << 10
 // handshake before every request.
 func (s *server) tapRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "POST " +
-			api.PathHand, Permission: rest.Open, Steady: true, Typed: true, MaxBody: maxTap, Do: s.hand},
-		{Pattern: "POST " +
-			api.PathShake, Permission: rest.Open, Steady: true, Typed: true, MaxBody: maxTap, Do: s.shake},
+		{
+			Pattern: "POST " +
+				api.PathHand, Permission: rest.NoCredential, Frequent: true, DecodesBody: true, MaxBody: maxTap,
+			Handle: s.hand,
+		},
+		{
+			Pattern: "POST " +
+				api.PathShake, Permission: rest.NoCredential, Frequent: true, DecodesBody: true, MaxBody: maxTap,
+			Handle: s.shake,
+		},
 	}
 }
 
 // hand returns the bare base64 text of the secret, encrypted. It answers for unknown keys too, so that a client
 // cannot learn which keys exist.
 func (s *server) hand(r *rest.Request) (any, error) {
-	in, err := auth.ParseHand(r.Params.Raw())
+	in, err := auth.ParseHand(r.Params.RawBody())
 	if err != nil {
 		return nil, err
 	}
-	s.learn(r.Context(), in.ID)
-	text, err := s.o.Tap.Hand(in.ID)
+	s.waitForKey(r.Context(), in.ID)
+	text, err := s.opts.Handshake.Hand(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -39,13 +45,13 @@ func (s *server) hand(r *rest.Request) (any, error) {
 
 // shake returns a session, bare.
 func (s *server) shake(r *rest.Request) (any, error) {
-	in, err := auth.ParseShake(r.Params.Raw())
+	in, err := auth.ParseShake(r.Params.RawBody())
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.o.Tap.Shake(r.Context(), in, rest.CallerOf(r.Context()).Address)
+	answer, err := s.opts.Handshake.Shake(r.Context(), in, rest.CallerOf(r.Context()).Address)
 	if err != nil {
-		s.tried(r, in.ID)
+		s.auditAttempt(r, in.ID)
 		return nil, err
 	}
 	text, err := json.Marshal(answer)
@@ -55,10 +61,10 @@ func (s *server) shake(r *rest.Request) (any, error) {
 	return rest.NoEnvelope{Type: "application/json", Text: text}, nil
 }
 
-// tried records for the audit whose key a handshake has failed for. An unknown ID is not recorded: it may be a
+// auditAttempt records for the audit whose key a handshake has failed for. An unknown ID is not recorded: it may be a
 // misplaced secret.
-func (s *server) tried(r *rest.Request, id string) {
-	if _, err := s.o.Keys.Get(id); err == nil {
+func (s *server) auditAttempt(r *rest.Request, id string) {
+	if _, err := s.opts.Keys.Get(id); err == nil {
 		rest.AuditIdentity(r.Request, auth.Identity{KeyID: id})
 	}
 }

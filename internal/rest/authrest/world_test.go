@@ -40,7 +40,7 @@ const (
 // records its log, which must contain none of its secrets when its test ends.
 type site struct {
 	options  authrest.Options
-	keys     *auth.Keys
+	keys     *auth.APIKeys
 	table    *auth.KeyTable // of keys
 	sessions *auth.Sessions
 	grants   *auth.GrantTable
@@ -103,7 +103,7 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 	provider, err := oidc.New(oidc.Options{
 		ClientID: clientID, ClientSecret: auth.NewSecret(s.hush(clientSecret)), ProviderURL: s.idp.URL,
 		DisplayName: "The <Firm>",
-		Signer:      signer, Logger: log, Fail: authrest.Show(nil).Fail,
+		Signer:      signer, Logger: log, ShowFailure: authrest.ShowLoginPage(nil).Fail,
 	})
 	must(t, err)
 	s.idp.Client(t, clientID, clientSecret, s.url+oidc.CallbackPath)
@@ -111,13 +111,13 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 	root, err := auth.NewRootToken(s.hush(rootToken))
 	must(t, err)
 	s.table = auth.NewKeyTable(nil, nil)
-	s.keys, s.grants = auth.NewKeys(s.table), auth.NewGrantTable(auth.Grants{}, nil)
+	s.keys, s.grants = auth.NewAPIKeys(s.table), auth.NewGrantTable(auth.Grants{}, nil)
 	s.sessions = auth.NewSessions(s.keys, signer, 0)
 	logins, guesses := auth.NewLoginCookies(signer, root, s.idp.URL), &auth.GuessLimiter{}
 	s.options = authrest.Options{
-		Service: service, Keys: s.keys, Tap: auth.NewTAP(s.sessions, &auth.MemoryNonces{}), Grants: s.grants,
-		Resources: true,
-		Logins:    logins, Root: root, Provider: provider, Guesses: guesses,
+		Service: service, Keys: s.keys, Handshake: auth.NewTAP(s.sessions, &auth.MemoryNonces{}), Grants: s.grants,
+		ResourcesManaged: true,
+		LoginCookies:     logins, RootToken: root, Provider: provider, GuessLimiter: guesses,
 	}
 	for _, c := range change {
 		c(&s.options)
@@ -130,13 +130,13 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 		Authorizer: auth.NewAuthorizer(auth.Policy{
 			Service: service, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
 		}, s.grants),
-		Guesses: guesses, Logger: log,
+		GuessLimiter: guesses, Logger: log,
 	})
 	must(t, err)
 	routes := append(authrest.Routes(s.options),
-		rest.Route{Pattern: "GET /vm", Permission: "list_vms", Do: func(r *rest.Request) (any, error) {
+		rest.Route{Pattern: "GET /vm", Permission: "list_vms", Handle: func(r *rest.Request) (any, error) {
 			return rest.CallerOf(r.Context()).Name, nil
-		}}, rest.Route{Pattern: "GET /{$}", Permission: rest.Known, Do: func(*rest.Request) (any, error) {
+		}}, rest.Route{Pattern: "GET /{$}", Permission: rest.AnyCredential, Handle: func(*rest.Request) (any, error) {
 			return "front",
 				nil
 		}})

@@ -11,15 +11,15 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// listUnknown returns the orphaned VMs, of one node or of all.
-func (s *server) listUnknown(r *rest.Request) (any, error) {
+// listOrphanedVMs returns the orphaned VMs, of one node or of all.
+func (s *server) listOrphanedVMs(r *rest.Request) (any, error) {
 	node := r.Params.String("node")
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
 	seen := s.visibilityOf(r)
-	list, err := s.c.Adoption.List(r.Context(), node)
-	if seen.narrow && farm.CodeOf(err) == farm.CodeNotFound { // as for a node that the caller does not see
+	list, err := s.controller.Adoption.List(r.Context(), node)
+	if seen.isRestricted && farm.CodeOf(err) == farm.CodeNotFound { // as for a node that the caller does not see
 		err = nil
 	}
 	if err != nil {
@@ -27,12 +27,12 @@ func (s *server) listUnknown(r *rest.Request) (any, error) {
 	}
 	out := make([]api.OrphanedVM, len(list))
 	for i, u := range list {
-		out[i] = unknownVM(u)
+		out[i] = orphanedVMToAPI(u)
 	}
-	return slices.DeleteFunc(out, func(u api.OrphanedVM) bool { return !seen.node(u.NodeID) }), nil
+	return slices.DeleteFunc(out, func(u api.OrphanedVM) bool { return !seen.seesNode(u.NodeID) }), nil
 }
 
-func unknownVM(u record.OrphanedVM) api.OrphanedVM {
+func orphanedVMToAPI(u record.OrphanedVM) api.OrphanedVM {
 	out := api.OrphanedVM{
 		NodeID: u.Node.ID, NodeName: u.Node.Name, ID: u.ID, InstanceID: u.Held.InstanceID, VMID: u.Held.VMID,
 		Since: u.Since, Fate: api.FateUndecided,
@@ -60,20 +60,20 @@ func (s *server) adopt(r *rest.Request) (any, error) {
 	p := r.Params
 	ask := adoption.Request{
 		Node: p.Required("node"), VMs: p.Strings("vms"), DryRun: p.Bool("dry_run", false),
-		May:    onNodes(r, "", rightConfig),
+		May:    nodeRightChecker(r, "", rightConfig),
 		Action: adoption.Action(p.OneOf("action", string(adoption.Keep), string(adoption.Remove))),
 	}
 	if ask.Action == "" {
 		p.Required("action")
 	}
 	if n := len(ask.VMs); p.Has("vms") && (n == 0 || n > adoption.MaxVMs) {
-		p.Fail("vms", "must have 1 to %d elements; leave it out to select all orphaned VMs of the node",
+		p.RecordError("vms", "must have 1 to %d elements; leave it out to select all orphaned VMs of the node",
 			adoption.MaxVMs)
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	list, err := s.c.Adoption.Adopt(r.Context(), ask)
+	list, err := s.controller.Adoption.Adopt(r.Context(), ask)
 	if err != nil {
 		return nil, err
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// backupIdle is the write timeout of a backup: an open backup keeps the store from reusing space.
-const backupIdle = 30 * time.Second
+// backupWriteTimeout is the write timeout of a backup: an open backup keeps the store from reusing space.
+const backupWriteTimeout = 30 * time.Second
 
 // backup streams the store. A failure breaks the connection, so that the client does not take a partial backup
 // for complete.
 func (s *server) backup(w http.ResponseWriter, r *http.Request) error {
-	if !rest.CallerOf(r.Context()).Is() && !rest.IsLoopbackRequest(r) {
+	if !rest.CallerOf(r.Context()).IsAuthenticated() && !rest.IsLoopbackRequest(r) {
 		return farm.Errorf(farm.CodeForbidden,
 			"A backup holds every secret of the cloud: take it on the controller's own machine, as long as nothing "+
 				"asks callers who they are")
@@ -34,23 +34,23 @@ func (s *server) backup(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set(api.HeaderBackupSize, strconv.FormatInt(size, 10))
-	out := &backupWriter{to: w, control: http.NewResponseController(w)}
+	out := &deadlineWriter{w: w, controller: http.NewResponseController(w)}
 	if _, err := io.Copy(out, stream); err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	_ = out.control.SetWriteDeadline(time.Time{}) // the next call on this connection has no deadline
+	_ = out.controller.SetWriteDeadline(time.Time{}) // the next call on this connection has no deadline
 	return nil
 }
 
-// backupWriter sets a new deadline for every write, so that a backup may take as long as its reader makes
+// deadlineWriter sets a new deadline for every write, so that a backup may take as long as its reader makes
 // progress.
-type backupWriter struct {
-	to      io.Writer
-	control *http.ResponseController
+type deadlineWriter struct {
+	w          io.Writer
+	controller *http.ResponseController
 }
 
 // Write implements io.Writer.
-func (p *backupWriter) Write(b []byte) (int, error) {
-	_ = p.control.SetWriteDeadline(time.Now().Add(backupIdle)) // a connection without deadlines has no limit
-	return p.to.Write(b)
+func (p *deadlineWriter) Write(b []byte) (int, error) {
+	_ = p.controller.SetWriteDeadline(time.Now().Add(backupWriteTimeout)) // a connection without deadlines has no limit
+	return p.w.Write(b)
 }

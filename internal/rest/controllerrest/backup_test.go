@@ -88,14 +88,14 @@ func TestBackupIsRoots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := auth.NewKeys(
+	keys := auth.NewAPIKeys(
 		auth.NewKeyTable([]farm.APIKey{{ID: "ci", Generation: "g", Expires: time.Now().Add(time.Hour)}}, nil))
 	open := auth.NewSessions(keys, auth.NewSigner(auth.NewKeyRing(time.Now())), 0)
 	ci, err := keys.Get("ci")
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, err := json.Marshal(open.Open(ci))
+	session, err := json.Marshal(open.Issue(ci))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ import (
 func benchServer(b *testing.B, n int, running bool) string {
 	b.Helper()
 	ctx := context.Background()
-	tables := record.NewTables(controllerrest.Element)
+	tables := record.NewTables(controllerrest.InstanceJSON)
 	st, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})
 	if err != nil {
 		b.Fatal(err)

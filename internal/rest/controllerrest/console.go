@@ -12,9 +12,9 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// console opens the console of an instance as a WebSocket. Without the upgrade it reports whether the console
+// openConsole opens the console of an instance as a WebSocket. Without the upgrade it reports whether the console
 // can be opened.
-func (s *server) console(w http.ResponseWriter, r *http.Request) error {
+func (s *server) openConsole(w http.ResponseWriter, r *http.Request) error {
 	params, err := rest.ReadParams(w, r)
 	if err != nil {
 		return err
@@ -23,19 +23,19 @@ func (s *server) console(w http.ResponseWriter, r *http.Request) error {
 	if err := params.Err(); err != nil {
 		return err
 	}
-	upgrades, err := rest.Upgrades(r)
+	upgrades, err := rest.IsWebSocketUpgrade(r)
 	if err != nil {
 		return err
 	}
 	if !upgrades {
-		screen, err := s.c.Consoles.Of(r.Context(), id)
+		screen, err := s.controller.Consoles.Of(r.Context(), id)
 		if err != nil {
 			return err
 		}
 		w.Header().Set("Cache-Control", "no-store")
-		return rest.Answer(w, r, screen)
+		return rest.WriteResponse(w, r, screen)
 	}
-	if err := rest.SameSite(r); err != nil {
+	if err := rest.CheckSameSite(r); err != nil {
 		return err
 	}
 	release, err := s.consoles.Acquire(r)
@@ -43,12 +43,12 @@ func (s *server) console(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	opened, err := s.c.Consoles.Open(r.Context(), id)
+	opened, err := s.controller.Consoles.Open(r.Context(), id)
 	if err != nil {
 		return err
 	}
 	defer opened.Close()
-	viewer := acceptLine(w, r)
+	viewer := acceptWebSocket(w, r)
 	if viewer == nil {
 		return nil
 	}
@@ -69,22 +69,22 @@ func (s *server) nodeConsole(w http.ResponseWriter, r *http.Request) error {
 	if err := params.Err(); err != nil {
 		return err
 	}
-	node, err := s.c.Link.Authenticate(id, credential(r))
+	node, err := s.controller.Link.Authenticate(id, nodeCredential(r))
 	if err != nil {
 		return err
 	}
-	upgrades, err := rest.Upgrades(r)
+	upgrades, err := rest.IsWebSocketUpgrade(r)
 	if err != nil {
 		return err
 	}
 	if !upgrades {
-		return rest.Answer(w, r, nil)
+		return rest.WriteResponse(w, r, nil)
 	}
-	asked, err := s.c.Consoles.Take(node.ID, session)
+	asked, err := s.controller.Consoles.Take(node.ID, session)
 	if err != nil {
 		return err
 	}
-	if line := acceptLine(w, r); line != nil {
+	if line := acceptWebSocket(w, r); line != nil {
 		asked.Join(line)
 	}
 	return nil
@@ -93,8 +93,8 @@ func (s *server) nodeConsole(w http.ResponseWriter, r *http.Request) error {
 // maxMessage bounds a message of a console, in bytes: a longer one is an attack.
 const maxMessage = 1 << 20
 
-// acceptLine accepts a WebSocket. It returns nil after a failure, which was answered.
-func acceptLine(w http.ResponseWriter, r *http.Request) *consoleConn {
+// acceptWebSocket accepts a WebSocket. It returns nil after a failure, which was answered.
+func acceptWebSocket(w http.ResponseWriter, r *http.Request) *consoleConn {
 	// The guard has already checked the origin of the request, with more knowledge than the library has. The
 	// content was compressed as its viewer asks.
 	conn, err := websocket.Accept(w, r,

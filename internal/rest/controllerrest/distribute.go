@@ -15,8 +15,8 @@ import (
 func (s *server) distribute(r *rest.Request) (any, error) {
 	p := r.Params
 	ask := cachejobs.DistributeRequest{
-		TemplateID: p.Required("template_id"), Tag: p.Text("tag", maxTag), Version: versionNumber(p),
-		GroupID: p.String("group_id"), NodeSelector: cachejobs.NodeSelector{NodeIDs: nodeIDs(p)},
+		TemplateID: p.Required("template_id"), Tag: p.Text("tag", maxTag), Version: versionParam(p),
+		GroupID: p.String("group_id"), NodeSelector: cachejobs.NodeSelector{NodeIDs: nodeIDsParam(p)},
 	}
 	p.Text("group", maxName)
 	if err := p.Err(); err != nil {
@@ -26,19 +26,19 @@ func (s *server) distribute(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ask.May = onNodes(r, group, rightDistribute)
-	id, err := s.c.CacheJobs.Distribute(r.Context(), ask)
+	ask.May = nodeRightChecker(r, group, rightDistribute)
+	id, err := s.controller.CacheJobs.Distribute(r.Context(), ask)
 	if err != nil {
 		return nil, err
 	}
 	return api.DistributeAnswer{RequestID: id}, nil
 }
 
-// nodeIDs reads the requested node IDs; an empty list means all nodes, like an absent one.
-func nodeIDs(p *rest.Params) []string {
+// nodeIDsParam reads the requested node IDs; an empty list means all nodes, like an absent one.
+func nodeIDsParam(p *rest.Params) []string {
 	ids := p.Strings("node_ids")
 	if len(ids) > cachejobs.MaxNodes {
-		p.Fail("node_ids", "must have at most %d elements", cachejobs.MaxNodes)
+		p.RecordError("node_ids", "must have at most %d elements", cachejobs.MaxNodes)
 	}
 	return ids
 }
@@ -48,15 +48,15 @@ func (s *server) cancelDistribution(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.CacheJobs.Cancel(r.Context(), id, onNodes(r, "", rightDistribute))
+	return nil, s.controller.CacheJobs.Cancel(r.Context(), id, nodeRightChecker(r, "", rightDistribute))
 }
 
 func (s *server) listDistributions(r *rest.Request) (any, error) {
-	return listCacheJobs(s, r, farm.CacheJobDistribute, distribution)
+	return listCacheJobs(s, r, farm.CacheJobDistribute, distributionToAPI)
 }
 
 func (s *server) listRemovals(r *rest.Request) (any, error) {
-	return listCacheJobs(s, r, farm.CacheJobRemove, removal)
+	return listCacheJobs(s, r, farm.CacheJobRemove, removalToAPI)
 }
 
 // listCacheJobs returns one cache job of a kind, or a list of them.
@@ -66,29 +66,29 @@ func listCacheJobs[T any](
 	p := r.Params
 	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
 	seen := s.visibilityOf(r)
-	fits := filterOf(p, seen.cacheJobFields())
+	fits := filterParam(p, seen.cacheJobFields())
 	if after != "" && uuid.Validate(after) != nil {
-		p.Fail("after", "must be the ID of a request")
+		p.RecordError("after", "must be the ID of a request")
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
 	if id != "" {
-		view, err := s.c.CacheJobs.Get(r.Context(), kind, id)
+		view, err := s.controller.CacheJobs.Get(r.Context(), kind, id)
 		if err != nil {
 			return nil, err
 		}
-		return shape(seen.cacheJob(view)), nil
+		return shape(seen.visiblePart(view)), nil
 	}
 	list := []T{}
-	for _, view := range s.c.CacheJobs.List(kind, after, limit, fits) {
-		list = append(list, shape(seen.cacheJob(view)))
+	for _, view := range s.controller.CacheJobs.List(kind, after, limit, fits) {
+		list = append(list, shape(seen.visiblePart(view)))
 	}
 	return list, nil
 }
 
-// distribution converts a distribution to its API form.
-func distribution(v cachejobs.View) api.Distribution {
+// distributionToAPI converts a distribution to its API form.
+func distributionToAPI(v cachejobs.View) api.Distribution {
 	out := api.Distribution{
 		Request: api.DistributionRequest{
 			RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.Asked, Tag: v.Template.Tag,
@@ -102,8 +102,8 @@ func distribution(v cachejobs.View) api.Distribution {
 	return out
 }
 
-// removal converts a removal to its API form.
-func removal(v cachejobs.View) api.Removal {
+// removalToAPI converts a removal to its API form.
+func removalToAPI(v cachejobs.View) api.Removal {
 	out := api.Removal{
 		Request: api.RemovalRequest{RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.Asked},
 		Status:  make(map[string]api.RemoveStatus, len(v.On)),
@@ -116,13 +116,13 @@ func removal(v cachejobs.View) api.Removal {
 
 func (s *server) removeFromNodes(r *rest.Request) (any, error) {
 	id, ask := r.Params.Required("id"),
-		cachejobs.NodeSelector{NodeIDs: nodeIDs(r.Params), May: onNodes(r, "", rightUnload)}
+		cachejobs.NodeSelector{NodeIDs: nodeIDsParam(r.Params), May: nodeRightChecker(r, "", rightEvict)}
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	e, err := s.c.CacheJobs.Remove(r.Context(), id, ask)
+	e, err := s.controller.CacheJobs.Remove(r.Context(), id, ask)
 	if err != nil {
 		return nil, err
 	}
-	return api.RemoveAnswer{RequestsSent: len(e.Nodes), NodeIDs: rest.List(e.Nodes), RequestID: e.ID}, nil
+	return api.RemoveAnswer{RequestsSent: len(e.Nodes), NodeIDs: rest.NonNil(e.Nodes), RequestID: e.ID}, nil
 }

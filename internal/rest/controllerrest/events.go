@@ -18,7 +18,7 @@ const (
 // eventRoutes returns the routes of the event log. They are an extension of the API.
 func (s *server) eventRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /api/v1/events", Permission: "view_logs", Hangs: true, Do: s.listEvents},
+		{Pattern: "GET /api/v1/events", Permission: "view_logs", Waits: true, Handle: s.listEvents},
 	}
 }
 
@@ -27,14 +27,14 @@ func (s *server) listEvents(r *rest.Request) (any, error) {
 	p := r.Params
 	q := events.Query{
 		After: p.Text("after", maxName), Limit: p.Int("limit", defaultEvents, 1, maxEvents),
-		Match: filterOf(p, eventFields),
+		Match: filterParam(p, eventFields),
 	}
-	if seen := s.visibilityOf(r); seen.narrow {
-		q.Match = both(seen.event, q.Match)
+	if seen := s.visibilityOf(r); seen.isRestricted {
+		q.Match = both(seen.seesEvent, q.Match)
 	}
 	wait := p.Duration("wait", maxEventWait)
 	if wait > 0 && q.After == "" {
-		p.Fail("wait", "requires after")
+		p.RecordError("wait", "requires after")
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -48,18 +48,18 @@ func (s *server) listEvents(r *rest.Request) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
-	list, err := s.c.Events.Recent(ctx, q)
+	list, err := s.controller.Events.Recent(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	pieces := rest.Fragments{opening}
+	pieces := rest.Fragments{listOpen}
 	for i, e := range list {
 		if i > 0 {
-			pieces = append(pieces, comma)
+			pieces = append(pieces, listComma)
 		}
 		pieces = append(pieces, []byte(`{"id":"`+e.ID+`",`), e.Record[1:])
 	}
-	return append(pieces, closing), nil
+	return append(pieces, listClose), nil
 }
 
 // both returns the conjunction of two conditions, of which the second may be nil.

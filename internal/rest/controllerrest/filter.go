@@ -13,15 +13,15 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// filterOf reads the parameter filter for a list; nil when it is not given.
-func filterOf[T any](p *rest.Params, table filter.Table[T]) func(T) bool {
+// filterParam reads the parameter filter for a list; nil when it is not given.
+func filterParam[T any](p *rest.Params, table filter.Table[T]) func(T) bool {
 	text := p.String("filter")
 	if text == "" {
 		return nil
 	}
 	f, err := table.Parse(text)
 	if err != nil {
-		p.Fail("filter", "%v", err)
+		p.RecordError("filter", "%v", err)
 		return nil
 	}
 	if f.Empty() {
@@ -31,8 +31,8 @@ func filterOf[T any](p *rest.Params, table filter.Table[T]) func(T) bool {
 	return func(v T) bool { return f.Match(v, now) }
 }
 
-// keptFields returns the matching elements of a list; all of them without a filter.
-func keptFields[T any](list []T, fits func(T) bool) []T {
+// filterList returns the matching elements of a list; all of them without a filter.
+func filterList[T any](list []T, fits func(T) bool) []T {
 	if fits == nil {
 		return list
 	}
@@ -69,7 +69,7 @@ func vmFields(c *controller.Controller) filter.Table[instances.View] {
 		{Name: "idle", Since: func(v vm) time.Time { return v.Updated }},
 		{Name: "ttl", Length: func(v vm) (float64, bool) { return float64(v.TTL), v.TTL > 0 }},
 		{Name: "cpus", Number: func(v vm) float64 { return float64(v.VCPU()) }},
-		{Name: "ram", Size: func(v vm) float64 { return megabytes(v.VRAM()) }},
+		{Name: "ram", Size: func(v vm) float64 { return mebibytesToBytes(v.VRAM()) }},
 		{Name: "progress", Number: func(v vm) float64 { return v.Progress }},
 	}
 }
@@ -88,7 +88,7 @@ func macOf(v instances.View) string {
 	return v.Options.MACAddress
 }
 
-func megabytes(n int) float64 { return float64(n) * (1 << 20) }
+func mebibytesToBytes(n int) float64 { return float64(n) * (1 << 20) }
 
 // pastFields are the filter fields of terminated instances.
 var pastFields = filter.Table[*farm.InstanceHistory]{
@@ -185,27 +185,27 @@ var cacheJobFields = filter.Table[*farm.CacheJob]{
 // eventFields are the fields of events, which are JSON objects.
 var eventFields = filter.Table[events.LoggedEvent]{
 	{Name: "id", Text: func(e events.LoggedEvent) string { return e.ID }},
-	{Name: "name", Called: true, Text: member("name")},
-	{Name: "type", Text: member("type")},
-	{Name: "sub_type", Text: member("sub_type")},
-	{Name: "instance", Called: true, Text: member("instance_id")},
-	{Name: "node", Texts: members("node_id", "node_name")},
-	{Name: "template", Texts: members("template_id", "template_name")},
-	{Name: "tag", Text: member("tag")},
-	{Name: "group", Text: member("group_id")},
-	{Name: "state", Texts: members("state", "instance_state")},
-	{Name: "machine", Text: member("machineName")},
-	{Name: "message", Text: member("message")},
-	{Name: "user", Texts: members("user", "key_id", "for_user")},
-	{Name: "address", Text: member("address")},
-	{Name: "about", Text: member("about")},
+	{Name: "name", Called: true, Text: eventField("name")},
+	{Name: "type", Text: eventField("type")},
+	{Name: "sub_type", Text: eventField("sub_type")},
+	{Name: "instance", Called: true, Text: eventField("instance_id")},
+	{Name: "node", Texts: eventFieldValues("node_id", "node_name")},
+	{Name: "template", Texts: eventFieldValues("template_id", "template_name")},
+	{Name: "tag", Text: eventField("tag")},
+	{Name: "group", Text: eventField("group_id")},
+	{Name: "state", Texts: eventFieldValues("state", "instance_state")},
+	{Name: "machine", Text: eventField("machineName")},
+	{Name: "message", Text: eventField("message")},
+	{Name: "user", Texts: eventFieldValues("user", "key_id", "for_user")},
+	{Name: "address", Text: eventField("address")},
+	{Name: "about", Text: eventField("about")},
 	{Name: "age", Since: func(e events.LoggedEvent) time.Time {
 		seconds, _ := e.Field("time").(float64)
 		return time.Unix(int64(seconds), 0)
 	}},
 }
 
-func member(key string) func(events.LoggedEvent) string {
+func eventField(key string) func(events.LoggedEvent) string {
 	return func(e events.LoggedEvent) string {
 		switch v := e.Field(key).(type) {
 		case string:
@@ -217,10 +217,10 @@ func member(key string) func(events.LoggedEvent) string {
 	}
 }
 
-func members(keys ...string) func(events.LoggedEvent) []string {
+func eventFieldValues(keys ...string) func(events.LoggedEvent) []string {
 	return func(e events.LoggedEvent) (list []string) {
 		for _, key := range keys {
-			if text := member(key)(e); text != "" {
+			if text := eventField(key)(e); text != "" {
 				list = append(list, text)
 			}
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// maxAbout is the longest description of a group, in bytes.
-const maxAbout = 1024
+// maxGroupDescription is the longest description of a group, in bytes.
+const maxGroupDescription = 1024
 
 // noFallback removes the fallback of a group: null and "" mean that it is not given.
 const noFallback = "none"
@@ -19,17 +19,17 @@ const noFallback = "none"
 // groupRoutes are the routes of node groups and their members.
 func (s *server) groupRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /api/v1/group", Permission: "get_groups", Do: s.listGroups},
-		{Pattern: "POST /api/v1/group", Permission: "create_group", Do: s.once(s.createGroup)},
-		{Pattern: "PUT /api/v1/group", Permission: "update_group", Do: s.updateGroup},
-		{Pattern: "DELETE /api/v1/group", Permission: "delete_group", Do: s.deleteGroup},
-		{Pattern: "POST /api/v1/node/group", Permission: "add_node_to_group", Do: s.addToGroups},
-		{Pattern: "DELETE /api/v1/node/group", Permission: "remove_group_from_node", Do: s.removeFromGroups},
+		{Pattern: "GET /api/v1/group", Permission: "get_groups", Handle: s.listGroups},
+		{Pattern: "POST /api/v1/group", Permission: "create_group", Handle: s.withIdempotencyKey(s.createGroup)},
+		{Pattern: "PUT /api/v1/group", Permission: "update_group", Handle: s.updateGroup},
+		{Pattern: "DELETE /api/v1/group", Permission: "delete_group", Handle: s.deleteGroup},
+		{Pattern: "POST /api/v1/node/group", Permission: "add_node_to_group", Handle: s.addToGroups},
+		{Pattern: "DELETE /api/v1/node/group", Permission: "remove_group_from_node", Handle: s.removeFromGroups},
 	}
 }
 
-// group converts a group to its API form.
-func group(g *farm.Group) api.Group {
+// groupToAPI converts a group to its API form.
+func groupToAPI(g *farm.Group) api.Group {
 	return api.Group{ID: g.ID, Name: g.Name, Description: g.Description, FallbackGroupID: orNull(g.Fallback)}
 }
 
@@ -47,16 +47,16 @@ var groupFields = filter.Table[api.Group]{
 }
 
 func (s *server) listGroups(r *rest.Request) (any, error) {
-	fits := filterOf(r.Params, groupFields)
+	fits := filterParam(r.Params, groupFields)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	all := s.c.Groups.List()
+	all := s.controller.Groups.List()
 	list := make([]api.Group, len(all))
 	for i, g := range all {
-		list[i] = group(g)
+		list[i] = groupToAPI(g)
 	}
-	return keptFields(list, fits), nil
+	return filterList(list, fits), nil
 }
 
 func (s *server) createGroup(r *rest.Request) (any, error) {
@@ -67,11 +67,11 @@ func (s *server) createGroup(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	g, err := s.c.Groups.Create(r.Context(), edit)
+	g, err := s.controller.Groups.Create(r.Context(), edit)
 	if err != nil {
 		return nil, err
 	}
-	return group(g), nil
+	return groupToAPI(g), nil
 }
 
 func (s *server) updateGroup(r *rest.Request) (any, error) {
@@ -80,7 +80,7 @@ func (s *server) updateGroup(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.Groups.Update(r.Context(), id, edit)
+	return nil, s.controller.Groups.Update(r.Context(), id, edit)
 }
 
 func (s *server) deleteGroup(r *rest.Request) (any, error) {
@@ -88,7 +88,7 @@ func (s *server) deleteGroup(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.Groups.Delete(r.Context(), id)
+	return nil, s.controller.Groups.Delete(r.Context(), id)
 }
 
 // groupEdit reads the changes of a group.
@@ -96,12 +96,12 @@ func groupEdit(p *rest.Params) (edit groups.Edit) {
 	if p.Has("name") {
 		name := strings.TrimSpace(p.Text("name", maxName))
 		if name == "" {
-			p.Fail("name", "must not be empty")
+			p.RecordError("name", "must not be empty")
 		}
 		edit.Name = &name
 	}
 	if p.Has("description") {
-		text := strings.TrimSpace(p.Text("description", maxAbout))
+		text := strings.TrimSpace(p.Text("description", maxGroupDescription))
 		edit.Description = &text
 	}
 	if p.Has("fallback_group_id") {
@@ -115,39 +115,39 @@ func groupEdit(p *rest.Params) (edit groups.Edit) {
 }
 
 func (s *server) addToGroups(r *rest.Request) (any, error) {
-	node, ids, err := membership(r)
+	node, ids, err := readMembership(r)
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.c.Groups.AddNode(r.Context(), node, ids)
+	return nil, s.controller.Groups.AddNode(r.Context(), node, ids)
 }
 
 func (s *server) removeFromGroups(r *rest.Request) (any, error) {
-	node, ids, err := membership(r)
+	node, ids, err := readMembership(r)
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.c.Groups.RemoveNode(r.Context(), node, ids)
+	return nil, s.controller.Groups.RemoveNode(r.Context(), node, ids)
 }
 
-// membership reads one node, which the caller may configure, and some groups.
-func membership(r *rest.Request) (node string, ids []string, err error) {
+// readMembership reads one node, which the caller may configure, and some groups.
+func readMembership(r *rest.Request) (node string, ids []string, err error) {
 	p := r.Params
 	nodes := p.Strings("node_ids")
 	ids = p.Strings("group_ids")
 	switch {
 	case p.Err() != nil:
 	case !p.Has("node_ids"):
-		p.Fail("node_ids", "is required")
+		p.RecordError("node_ids", "is required")
 	case !p.Has("group_ids"):
-		p.Fail("group_ids", "is required")
+		p.RecordError("group_ids", "is required")
 	case len(nodes) != 1:
-		p.Fail("node_ids", "must have exactly one ID")
+		p.RecordError("node_ids", "must have exactly one ID")
 	case len(ids) == 0 || len(ids) > groups.MaxPerNode:
-		p.Fail("group_ids", "must have 1 to %d IDs", groups.MaxPerNode)
+		p.RecordError("group_ids", "must have 1 to %d IDs", groups.MaxPerNode)
 	}
 	if err := p.Err(); err != nil {
 		return "", nil, err
 	}
-	return nodes[0], ids, onNode(r, nodes[0], rightConfig)
+	return nodes[0], ids, requireNodeRight(r, nodes[0], rightConfig)
 }

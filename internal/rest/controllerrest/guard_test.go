@@ -31,7 +31,8 @@ func newGuarded(t *testing.T, ids ...string) (c *cloud, sessions map[string]stri
 	for _, id := range ids {
 		keys = append(keys, farm.APIKey{ID: id, Generation: "g", Expires: time.Now().Add(time.Hour)})
 	}
-	open := auth.NewSessions(auth.NewKeys(auth.NewKeyTable(keys, nil)), auth.NewSigner(auth.NewKeyRing(time.Now())), 0)
+	open := auth.NewSessions(auth.NewAPIKeys(auth.NewKeyTable(keys, nil)), auth.NewSigner(auth.NewKeyRing(time.Now())),
+		0)
 	grants := auth.NewGrantTable(auth.Grants{}, nil)
 	c = newCloudWith(t, controller.Options{}, func(o *controllerrest.Options) {
 		o.Guard, err = rest.NewGuard(rest.GuardOptions{
@@ -42,11 +43,11 @@ func newGuarded(t *testing.T, ids ...string) (c *cloud, sessions map[string]stri
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Auth = authrest.Routes(authrest.Options{Service: farm.ServiceController, Grants: grants})
+		o.AuthRoutes = authrest.Routes(authrest.Options{Service: farm.ServiceController, Grants: grants})
 	})
 	sessions = map[string]string{"root": "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+guardToken))}
 	for _, k := range keys {
-		raw, err := json.Marshal(open.Open(k))
+		raw, err := json.Marshal(open.Issue(k))
 		if err != nil {
 			t.Fatal(err)
 		}

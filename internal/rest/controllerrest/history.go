@@ -22,15 +22,15 @@ func (s *server) listHistory(r *rest.Request) (any, error) {
 	q := history.Query{
 		ID: p.Text("id", maxName), ExternalID: p.Text("external_id", maxExternalID), After: p.Text("after", maxName),
 		Limit: p.Int("limit", defaultPastPage, 1, maxPastPage),
-		Match: filterOf(p, seen.pastFields()),
+		Match: filterParam(p, seen.pastFields()),
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	past := s.c.History.List(q)
+	past := s.controller.History.List(q)
 	list := make([]api.HistoryInstance, len(past))
 	for i, p := range past {
-		list[i] = pastInstance(p, seen)
+		list[i] = historyToAPI(p, seen)
 	}
 	if q.ID == "" {
 		return list, nil
@@ -41,9 +41,9 @@ func (s *server) listHistory(r *rest.Request) (any, error) {
 	return list[0], nil
 }
 
-// pastInstance converts a terminated instance to its API form, without the name of a node that the caller does
+// historyToAPI converts a terminated instance to its API form, without the name of a node that the caller does
 // not see.
-func pastInstance(p *farm.InstanceHistory, seen visibility) api.HistoryInstance {
+func historyToAPI(p *farm.InstanceHistory, seen visibility) api.HistoryInstance {
 	out := api.HistoryInstance{
 		InstanceID: p.ID, Name: p.Name, ExternalID: p.ExternalID,
 		VMID: p.TemplateID, TemplateName: p.Template, Tag: p.Tag, Version: p.Version, Arch: p.Arch,
@@ -52,7 +52,7 @@ func pastInstance(p *farm.InstanceHistory, seen visibility) api.HistoryInstance 
 		CRTime: p.Created, Placed: p.Placed, Started: p.Started, Finished: p.Finished,
 		Transitions: controller.Transitions(p.Transitions),
 	}
-	if !seen.node(p.NodeID) {
+	if !seen.seesNode(p.NodeID) {
 		out.NodeName = ""
 	}
 	return out
@@ -61,11 +61,11 @@ func pastInstance(p *farm.InstanceHistory, seen visibility) api.HistoryInstance 
 // maxTTL is the longest time to live that can be requested.
 const maxTTL = 365 * 24 * time.Hour
 
-// timeToLive reads the lifetime of an instance, in whole seconds.
-func timeToLive(p *rest.Params) time.Duration {
+// ttlParam reads the lifetime of an instance, in whole seconds.
+func ttlParam(p *rest.Params) time.Duration {
 	d := p.Duration("ttl", maxTTL)
 	if d%time.Second != 0 {
-		p.Fail("ttl", "must be whole seconds")
+		p.RecordError("ttl", "must be whole seconds")
 	}
 	return d
 }

@@ -18,9 +18,9 @@ const (
 	maxIdempotencyKey = 255
 )
 
-// once runs a request with an idempotency key at most once: a repeated request within a day gets the first
-// response. A request that fails leaves no record, so that it can be repeated.
-func (s *server) once(do rest.HandlerFunc) rest.HandlerFunc {
+// withIdempotencyKey runs a request with an idempotency key at most once: a repeated request within a day gets the
+// first response. A request that fails leaves no record, so that it can be repeated.
+func (s *server) withIdempotencyKey(do rest.HandlerFunc) rest.HandlerFunc {
 	return func(r *rest.Request) (any, error) {
 		names := r.Header[idempotencyKey]
 		if len(names) == 0 || names[0] == "" {
@@ -32,16 +32,17 @@ func (s *server) once(do rest.HandlerFunc) rest.HandlerFunc {
 			return nil, farm.Invalid(idempotencyKey, "must have 1 to %d printable ASCII characters", maxIdempotencyKey)
 		}
 		what := []string{r.Method, r.URL.Path, name}
-		if caller := rest.CallerOf(r.Context()); caller.Is() { // no caller gets the response to another caller
+		// no caller gets the response to another caller
+		if caller := rest.CallerOf(r.Context()); caller.IsAuthenticated() {
 			what = append(what, string(caller.Identity.Method), caller.Name)
-			if caller.For != nil {
-				what = append(what, caller.For.Name)
+			if caller.ActsFor != nil {
+				what = append(what, caller.ActsFor.Name)
 			}
 		}
 		ask := idempotency.Request{
-			ID: digestOf(what...), Digest: parametersOf(r), Caller: rest.CallerName(r.Request),
+			ID: textsDigest(what...), Digest: parametersDigest(r), Caller: rest.CallerName(r.Request),
 		}
-		if answer, known, err := s.c.Idempotency.Lookup(r.Context(), &ask, false); known || err != nil {
+		if answer, known, err := s.controller.Idempotency.Lookup(r.Context(), &ask, false); known || err != nil {
 			return answer, err
 		}
 		body, err := do(&rest.Request{
@@ -50,26 +51,26 @@ func (s *server) once(do rest.HandlerFunc) rest.HandlerFunc {
 		if err == nil {
 			return body, nil
 		}
-		if answer, known, again := s.c.Idempotency.Lookup(r.Context(), &ask, true); known || again != nil {
+		if answer, known, again := s.controller.Idempotency.Lookup(r.Context(), &ask, true); known || again != nil {
 			return answer, again // a concurrent request with the same key was faster, or this one succeeded after all
 		}
 		return nil, err
 	}
 }
 
-// digestOf returns a digest of texts, none of which has a zero byte.
-func digestOf(texts ...string) string {
+// textsDigest returns a digest of texts, none of which has a zero byte.
+func textsDigest(texts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// parametersOf returns a digest of the parameters of a request, independent of their order and notation in
+// parametersDigest returns a digest of the parameters of a request, independent of their order and notation in
 // JSON.
-func parametersOf(r *rest.Request) string {
+func parametersDigest(r *rest.Request) string {
 	var value any
-	body := r.Params.Raw()
+	body := r.Params.RawBody()
 	if json.Unmarshal(body, &value) == nil {
 		body, _ = json.Marshal(value) // a decoded value always encodes
 	}
-	return digestOf(r.URL.Query().Encode(), string(body))
+	return textsDigest(r.URL.Query().Encode(), string(body))
 }

@@ -20,21 +20,21 @@ const (
 )
 
 func (s *server) saveImage(r *rest.Request) (any, error) {
-	ask := saveAsk(r.Params)
+	ask := readSaveRequest(r.Params)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
 	ask.Caller = rest.CallerName(r.Request)
-	ask.NoRevert = rest.CallerOf(r.Context()).Need("registry_delete")
-	id, err := s.c.Saves.Create(r.Context(), ask)
+	ask.NoRevert = rest.CallerOf(r.Context()).RequirePermission("registry_delete")
+	id, err := s.controller.Saves.Create(r.Context(), ask)
 	if err != nil {
 		return nil, err
 	}
 	return api.SaveImageAnswer{RequestID: id}, nil
 }
 
-// saveAsk reads the parameters of a save.
-func saveAsk(p *rest.Params) saves.Request {
+// readSaveRequest reads the parameters of a save.
+func readSaveRequest(p *rest.Params) saves.Request {
 	ask := saves.Request{SaveOptions: farm.SaveOptions{
 		InstanceID:            p.Required("id"),
 		Tag:                   p.Text("tag", maxSaveTag),
@@ -47,30 +47,30 @@ func saveAsk(p *rest.Params) saves.Request {
 		SanityTest:            p.Bool("do_suspend_sanity_test", false),
 		CancelOnScriptFailure: p.Bool("cancel_on_script_failure", false),
 	}}
-	ask.Script, ask.BadScript = saveScript(p)
+	ask.Script, ask.BadScript = saveScriptParam(p)
 	switch blank := strings.TrimSpace(ask.NewTemplateName) == ""; {
 	case strings.TrimSpace(ask.Tag) == "":
-		p.Fail("tag", "is required")
+		p.RecordError("tag", "is required")
 	case blank && ask.NewTemplateName != "":
-		p.Fail("new_template_name", "must not consist of spaces")
+		p.RecordError("new_template_name", "must not consist of spaces")
 	case blank && ask.TemplateID == "":
-		p.Fail("new_template_name", "is required unless target_vm_id is given")
+		p.RecordError("new_template_name", "is required unless target_vm_id is given")
 	case len(ask.Description) > maxDescription:
-		p.Fail("description", "must have at most %d bytes", maxDescription)
+		p.RecordError("description", "must have at most %d bytes", maxDescription)
 	case ask.RevertBeforePush && ask.TemplateID == "":
-		p.Fail("revert_before_push", "requires target_vm_id")
+		p.RecordError("revert_before_push", "requires target_vm_id")
 	}
 	return ask
 }
 
-// saveScript reads the script of a save. A script that cannot be decoded is accepted: its save request fails
+// saveScriptParam reads the script of a save. A script that cannot be decoded is accepted: its save request fails
 // immediately and reports it.
-func saveScript(p *rest.Params) (script []byte, bad error) {
-	if script, bad = decode(p.String("script")); bad != nil {
+func saveScriptParam(p *rest.Params) (script []byte, bad error) {
+	if script, bad = decodeBase64(p.String("script")); bad != nil {
 		return nil, bad
 	}
 	if len(script) > maxScript {
-		p.Fail("script", "must have at most %d bytes when decoded", maxScript)
+		p.RecordError("script", "must have at most %d bytes when decoded", maxScript)
 	}
 	return script, nil
 }
@@ -78,36 +78,36 @@ func saveScript(p *rest.Params) (script []byte, bad error) {
 func (s *server) listImages(r *rest.Request) (any, error) {
 	p := r.Params
 	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
-	fits := filterOf(p, imageFields)
+	fits := filterParam(p, imageFields)
 	if after != "" && uuid.Validate(after) != nil {
-		p.Fail("after", "must be the ID of a save request")
+		p.RecordError("after", "must be the ID of a save request")
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
 	if id != "" {
-		save, err := s.c.Saves.Get(r.Context(), id)
+		save, err := s.controller.Saves.Get(r.Context(), id)
 		if err != nil {
 			return nil, err
 		}
-		return image(save), nil
+		return saveToAPI(save), nil
 	}
-	found := s.c.Saves.List(after, limit, fits)
+	found := s.controller.Saves.List(after, limit, fits)
 	list := make([]api.SaveImage, len(found))
 	for i, save := range found {
-		list[i] = image(save)
+		list[i] = saveToAPI(save)
 	}
 	return list, nil
 }
 
-// redacted replaces a script: scripts contain secrets.
-const redacted = "[redacted]"
+// redactedText replaces a script: scripts contain secrets.
+const redactedText = "[redacted]"
 
-// image converts a save request to its API form.
-func image(s *farm.SaveRequest) api.SaveImage {
+// saveToAPI converts a save request to its API form.
+func saveToAPI(s *farm.SaveRequest) api.SaveImage {
 	o := s.Request
 	out := api.SaveImage{
-		ID: s.ID, Status: string(s.Status), Error: imageError(s),
+		ID: s.ID, Status: string(s.Status), Error: saveErrorToAPI(s),
 		Request: api.SaveImageRequest{
 			RequestID: s.ID, Priority: farm.DefaultPriority, Timestamp: s.Created, ReserveExpiryTimestamp: time.Time{},
 			RegistryAddr: s.Registry, VMID: s.VMUUID, InstanceID: o.InstanceID, NodeID: s.NodeID,
@@ -118,15 +118,15 @@ func image(s *farm.SaveRequest) api.SaveImage {
 		},
 	}
 	if o.Scripted {
-		out.Request.Script = redacted
+		out.Request.Script = redactedText
 	}
 	if s.Script != nil {
-		out.ScriptResult = scriptResult(s.Script)
+		out.ScriptResult = scriptResultToAPI(s.Script)
 	}
 	return out
 }
 
-func imageError(s *farm.SaveRequest) *api.SaveImageError {
+func saveErrorToAPI(s *farm.SaveRequest) *api.SaveImageError {
 	if s.Status != farm.SaveError {
 		return nil
 	}
@@ -144,11 +144,11 @@ func (s *server) restartVM(r *rest.Request) (any, error) {
 	if device := p.Text("usb_device", maxName); device != "" {
 		o.USBDevice = &device
 	}
-	if password := vncPassword(p); password != "" {
+	if password := vncPasswordParam(p); password != "" {
 		o.VNCPassword = &password
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.Instances.Restart(r.Context(), id, o)
+	return nil, s.controller.Instances.Restart(r.Context(), id, o)
 }

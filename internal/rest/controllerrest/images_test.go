@@ -13,8 +13,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// node is a build node that the test speaks for.
-type node struct {
+// nodeToAPI is a build node that the test speaks for.
+type nodeToAPI struct {
 	c    *cloud
 	id   string
 	cred string
@@ -22,7 +22,7 @@ type node struct {
 	held []api.InventoryItem
 }
 
-func (c *cloud) join() *node {
+func (c *cloud) join() *nodeToAPI {
 	c.t.Helper()
 	joined, err := c.Nodes.Join(c.t.Context(),
 		api.JoinRequest{
@@ -32,13 +32,13 @@ func (c *cloud) join() *node {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	n := &node{c: c, id: joined.NodeID, cred: joined.Credential}
+	n := &nodeToAPI{c: c, id: joined.NodeID, cred: joined.Credential}
 	n.orders(0)
 	return n
 }
 
 // orders polls for orders and acknowledges them.
-func (n *node) orders(wait time.Duration) []api.Order {
+func (n *nodeToAPI) orders(wait time.Duration) []api.Order {
 	n.c.t.Helper()
 	poll := func(acks []api.Ack, wait time.Duration) []api.Order {
 		answer, err := n.c.Link.Poll(n.c.t.Context(), n.cred, api.PollRequest{
@@ -66,7 +66,7 @@ func (n *node) orders(wait time.Duration) []api.Order {
 }
 
 // order waits for the one order that comes.
-func (n *node) order(kind api.OrderKind) api.Order {
+func (n *nodeToAPI) order(kind api.OrderKind) api.Order {
 	n.c.t.Helper()
 	orders := n.orders(10 * time.Second)
 	if len(orders) != 1 || orders[0].Kind != kind {
@@ -76,7 +76,7 @@ func (n *node) order(kind api.OrderKind) api.Order {
 }
 
 // say reports a running instance with the status of its task.
-func (n *node) say(o api.Order, task *api.TaskStatus) {
+func (n *nodeToAPI) say(o api.Order, task *api.TaskStatus) {
 	n.c.t.Helper()
 	n.no++
 	_, err := n.c.Link.Report(n.c.t.Context(), n.cred, api.Report{
@@ -94,7 +94,7 @@ func (n *node) say(o api.Order, task *api.TaskStatus) {
 }
 
 // started returns an instance that runs on a node, with its start order.
-func (n *node) started(fields string) api.Order {
+func (n *nodeToAPI) started(fields string) api.Order {
 	n.c.t.Helper()
 	n.c.start(fields)
 	o := n.order(api.OrderStart)

@@ -15,12 +15,12 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// Element returns the JSON text of an instance in the list of instances. The controller's tables store it next
+// InstanceJSON returns the JSON text of an instance in the list of instances. The controller's tables store it next
 // to the record, so that a list is concatenated and not encoded.
-func Element(i *farm.Instance) []byte { return encode(i, instance(i)) }
+func InstanceJSON(i *farm.Instance) []byte { return encodeElement(i, instanceToAPI(i)) }
 
-// encode encodes the element of an instance in its API form.
-func encode(i *farm.Instance, shape api.Instance) []byte {
+// encodeElement encodes the element of an instance in its API form.
+func encodeElement(i *farm.Instance, shape api.Instance) []byte {
 	text, err := json.Marshal(api.InstanceItem{
 		InstanceID: i.ID, ExternalID: orNull(i.ExternalID), Name: orNull(i.Name), VM: shape,
 	})
@@ -32,9 +32,9 @@ func encode(i *farm.Instance, shape api.Instance) []byte {
 
 // The JSON text between the elements of a list.
 var (
-	opening = []byte("[")
-	comma   = []byte(",")
-	closing = []byte("]")
+	listOpen  = []byte("[")
+	listComma = []byte(",")
+	listClose = []byte("]")
 )
 
 // elements concatenates a short list of instances, with VNC passwords if the caller may see them.
@@ -45,7 +45,7 @@ func elements(list []instances.View, passwords bool) rest.Fragments {
 // elementStream is elements for a long list: it keeps none of it in memory.
 func elementStream(list iter.Seq[instances.View], passwords bool) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		words, before := messageCache{passwords: passwords}, opening
+		words, before := messageCache{passwords: passwords}, listOpen
 		var pieces rest.Fragments
 		for inst := range list {
 			pieces = words.element(append(pieces[:0], before), inst)
@@ -54,44 +54,44 @@ func elementStream(list iter.Seq[instances.View], passwords bool) iter.Seq[[]byt
 					return
 				}
 			}
-			before = comma
+			before = listComma
 		}
-		if len(pieces) == 0 && !yield(opening) {
+		if len(pieces) == 0 && !yield(listOpen) {
 			return
 		}
-		yield(closing)
+		yield(listClose)
 	}
 }
 
 // elementSize sums the bytes of an elementStream.
 type elementSize struct {
-	words     messageCache
-	fragments rest.Fragments // of the last element; its memory is reused for the next one
-	count     int
-	bytes     int // of all elements
+	messages     messageCache
+	fragments    rest.Fragments // of the last element; its memory is reused for the next one
+	count        int
+	elementBytes int // of all elements
 }
 
 func newElementSize(passwords bool) *elementSize {
-	return &elementSize{words: messageCache{passwords: passwords}}
+	return &elementSize{messages: messageCache{passwords: passwords}}
 }
 
 func (s *elementSize) add(inst instances.View) {
-	s.fragments = s.words.element(s.fragments[:0], inst)
+	s.fragments = s.messages.element(s.fragments[:0], inst)
 	s.count++
-	s.bytes += s.fragments.Size()
+	s.elementBytes += s.fragments.Size()
 }
 
 // total is the size of the stream, including the text between the elements.
 func (s *elementSize) total() int {
-	return len(opening) + max(0, s.count-1)*len(comma) + s.bytes + len(closing)
+	return len(listOpen) + max(0, s.count-1)*len(listComma) + s.elementBytes + len(listClose)
 }
 
 // messageCache caches the encoding of the last message that was added to an element: most pending instances
 // have the same reason.
 type messageCache struct {
-	message   string
-	field     []byte
-	passwords bool // VNC passwords are included
+	message      string
+	encodedField []byte
+	passwords    bool // VNC passwords are included
 }
 
 // element appends the text of one element, and adds its message if the record has none.
@@ -103,7 +103,7 @@ func (s *messageCache) element(to rest.Fragments, inst instances.View) rest.Frag
 	if text == nil || inst.Message != inst.Instance.Message && inst.Instance.Message != "" {
 		shown := inst.Clone()
 		shown.Message = inst.Message
-		return append(to, Element(shown))
+		return append(to, InstanceJSON(shown))
 	}
 	if inst.Message == inst.Instance.Message {
 		return append(to, text)
@@ -114,13 +114,13 @@ func (s *messageCache) element(to rest.Fragments, inst instances.View) rest.Frag
 	at := bytes.Index(text, state) + len(state)
 	if s.message != inst.Message {
 		quoted, _ := json.Marshal(inst.Message) // a string always marshals
-		s.message, s.field = inst.Message, append([]byte(`,"message":`), quoted...)
+		s.message, s.encodedField = inst.Message, append([]byte(`,"message":`), quoted...)
 	}
-	return append(to, text[:at], s.field, text[at:])
+	return append(to, text[:at], s.encodedField, text[at:])
 }
 
-// vmOf returns the vm field of an instance's element.
-func vmOf(inst instances.View, passwords bool) rest.Fragments {
+// vmField returns the vm field of an instance's element.
+func vmField(inst instances.View, passwords bool) rest.Fragments {
 	pieces := (&messageCache{passwords: passwords}).element(nil, inst)
 	vm := []byte(`,"vm":`)
 	pieces[0] = pieces[0][bytes.Index(pieces[0], vm)+len(vm):]
@@ -134,7 +134,7 @@ const permissionVNC = farm.Permission("update_vm")
 
 // showsVNCPasswords reports whether the caller of a request may see VNC passwords.
 func showsVNCPasswords(r *rest.Request) bool {
-	return rest.CallerOf(r.Context()).Need(permissionVNC) == nil
+	return rest.CallerOf(r.Context()).RequirePermission(permissionVNC) == nil
 }
 
 // hasVNCPassword reports whether an instance has a console with a password.
@@ -146,9 +146,9 @@ func hasVNCPassword(i *farm.Instance) bool {
 func withVNCPassword(inst instances.View) []byte {
 	shown := inst.Clone()
 	shown.Message = inst.Message
-	shape := instance(shown)
+	shape := instanceToAPI(shown)
 	shape.VMInfo.VNC = vncURL(inst.VM, url.UserPassword("", inst.Options.VNCPassword))
-	return encode(shown, shape)
+	return encodeElement(shown, shape)
 }
 
 // vncURL returns the VNC address of a VM, with the user information; nil without an address.

@@ -75,7 +75,7 @@ func TestElementsAreWhatEncodingGives(t *testing.T) {
 		for _, record := range rapid.SliceOfN(anyInstance, 0, 5).Draw(t, "instances") {
 			inst := instances.View{Instance: record, Message: record.Message}
 			if rapid.Bool().Draw(t, "kept") {
-				inst.Encoded = Element(record)
+				inst.Encoded = InstanceJSON(record)
 			}
 			if rapid.Bool().Draw(t, "explained") {
 				inst.Message = anyText.Draw(t, "reason")
@@ -85,7 +85,7 @@ func TestElementsAreWhatEncodingGives(t *testing.T) {
 			shown.Message = inst.Message
 			whole = append(whole, api.InstanceItem{
 				InstanceID: shown.ID, ExternalID: orNull(shown.ExternalID), Name: orNull(shown.Name),
-				VM: instance(shown),
+				VM: instanceToAPI(shown),
 			})
 		}
 		same(t, elements(list, false), whole)
@@ -97,7 +97,7 @@ func TestElementsAreWhatEncodingGives(t *testing.T) {
 			t.Errorf("a size of %d bytes, want %d", size.total(), want)
 		}
 		for i, inst := range list {
-			same(t, vmOf(inst, false), whole[i].VM)
+			same(t, vmField(inst, false), whole[i].VM)
 		}
 	})
 }
@@ -120,21 +120,21 @@ func TestPasswordsOfScreens(t *testing.T) {
 		ID: "i", State: farm.Started, Metadata: map[string]any{"vnc_connection_string": "vnc://x"},
 		Options: farm.StartOptions{VNCPassword: "p@s/1"}, VM: &farm.VMInfo{HostIP: "10.0.0.1", VNCPort: 5901},
 	}
-	list := []instances.View{{Instance: record, Encoded: Element(record), Message: record.Message}}
+	list := []instances.View{{Instance: record, Encoded: InstanceJSON(record), Message: record.Message}}
 	for passwords, want := range map[bool]string{true: "vnc://:p%40s%2F1@10.0.0.1:5901", false: "vnc://10.0.0.1:5901"} {
 		var items []api.InstanceItem
 		if err := json.Unmarshal(bytes.Join(elements(list, passwords), nil), &items); err != nil {
 			t.Fatal(err)
 		}
 		var one api.Instance
-		if err := json.Unmarshal(bytes.Join(vmOf(list[0], passwords), nil), &one); err != nil {
+		if err := json.Unmarshal(bytes.Join(vmField(list[0], passwords), nil), &one); err != nil {
 			t.Fatal(err)
 		}
 		if items[0].VM.VMInfo.VNC != want || one.VMInfo.VNC != want {
 			t.Errorf("passwords shown: %t: %s, %s, want %s", passwords, items[0].VM.VMInfo.VNC, one.VMInfo.VNC, want)
 		}
 	}
-	if bytes.Contains(Element(record), []byte("p%40s")) || bytes.Contains(Element(record), []byte("p@s")) {
+	if bytes.Contains(InstanceJSON(record), []byte("p%40s")) || bytes.Contains(InstanceJSON(record), []byte("p@s")) {
 		t.Error("the kept text has the password")
 	}
 }

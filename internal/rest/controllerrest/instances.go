@@ -20,42 +20,42 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 	page := s.instancePage(r)
 	explain := r.Params.OneOf("explain", "0", "1", "false", "true")
 	if id == "" && r.URL.Query().Has("id") { // a client with an empty ID must not receive all instances
-		r.Params.Fail("id", "must not be empty")
+		r.Params.RecordError("id", "must not be empty")
 	}
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
 	if id != "" {
-		return s.oneVM(r, id, explain == "1" || explain == "true")
+		return s.showInstance(r, id, explain == "1" || explain == "true")
 	}
-	asOf := s.c.Instances.ETag() // before the list is read, which may be newer but never older
+	asOf := s.controller.Instances.ETag() // before the list is read, which may be newer but never older
 	passwords := showsVNCPasswords(r)
 	if passwords {
 		asOf += ".vnc" // the same records yield another list
 	}
-	size, tag := newElementSize(passwords), s.newListTag(partial(page))
-	list := s.c.Instances.ListLong(page, func(l instances.View) {
+	size, tag := newElementSize(passwords), s.newListTag(isPartial(page))
+	list := s.controller.Instances.ListLong(page, func(l instances.View) {
 		size.add(l)
 		tag.add(l)
 	})
-	body := rest.Stream{Size: size.total(), Fragments: elementStream(list.All(), passwords)}
-	return rest.WithETag{Body: body, Tag: s.era + "." + asOf + "." + tag.text()}, nil
+	body := rest.FragmentStream{SizeBytes: size.total(), Fragments: elementStream(list.All(), passwords)}
+	return rest.WithETag{Body: body, ETag: s.processEpoch + "." + asOf + "." + tag.tagText()}, nil
 }
 
 // listTag is the part of a list's ETag that does not follow from the revision of its records: the messages that
 // are in none of them, each with the number of consecutive elements that have it. For a part of all instances
 // it includes the IDs: a filter may depend on the time, and the page may have been requested in a body.
 type listTag struct {
-	sum     maphash.Hash
-	partial bool
-	told    string
-	run     int // elements with the message told
-	count   int // of all elements
+	sum       maphash.Hash
+	partial   bool
+	message   string
+	runLength int // elements with the message told
+	count     int // of all elements
 }
 
 func (s *server) newListTag(partial bool) *listTag {
 	t := &listTag{partial: partial}
-	t.sum.SetSeed(s.seed)
+	t.sum.SetSeed(s.hashSeed)
 	return t
 }
 
@@ -67,36 +67,36 @@ func (t *listTag) add(l instances.View) {
 	if l.Message != l.Instance.Message {
 		message = l.Message
 	}
-	if t.run++; message != t.told {
-		_, _ = t.sum.WriteString(t.told)
-		_, _ = fmt.Fprintf(&t.sum, "\x00%d,%d\x00", t.count, t.run)
-		t.told, t.run = message, 0
+	if t.runLength++; message != t.message {
+		_, _ = t.sum.WriteString(t.message)
+		_, _ = fmt.Fprintf(&t.sum, "\x00%d,%d\x00", t.count, t.runLength)
+		t.message, t.runLength = message, 0
 	}
 	t.count++
 }
 
-func (t *listTag) text() string {
-	_, _ = t.sum.WriteString(t.told)
-	_, _ = fmt.Fprintf(&t.sum, "\x00%d,%d", t.count, t.run)
+func (t *listTag) tagText() string {
+	_, _ = t.sum.WriteString(t.message)
+	_, _ = fmt.Fprintf(&t.sum, "\x00%d,%d", t.count, t.runLength)
 	return strconv.FormatUint(t.sum.Sum64(), 36)
 }
 
-// partial reports whether a page is not the whole list.
-func partial(page instances.Page) bool {
+// isPartial reports whether a page is not the whole list.
+func isPartial(page instances.Page) bool {
 	return page.Match != nil || page.ExternalID != "" || page.After != "" || page.Limit != math.MaxInt
 }
 
-// oneVM returns one instance, on request with an explanation of why it is pending.
-func (s *server) oneVM(r *rest.Request, id string, explain bool) (any, error) {
-	inst, err := s.c.Instances.Get(r.Context(), id)
+// showInstance returns one instance, on request with an explanation of why it is pending.
+func (s *server) showInstance(r *rest.Request, id string, explain bool) (any, error) {
+	inst, err := s.controller.Instances.Get(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
-	vm := vmOf(inst, showsVNCPasswords(r))
+	vm := vmField(inst, showsVNCPasswords(r))
 	if !explain {
 		return vm, nil
 	}
-	why, err := s.c.Explain(r.Context(), id, s.visibilityOf(r).node)
+	why, err := s.controller.Explain(r.Context(), id, s.visibilityOf(r).seesNode)
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +116,8 @@ func orNull(s string) *string {
 	return &s
 }
 
-// instance converts an instance to its API form.
-func instance(i *farm.Instance) api.Instance {
+// instanceToAPI converts an instance to its API form.
+func instanceToAPI(i *farm.Instance) api.Instance {
 	out := api.Instance{
 		InstanceID: i.ID, InstanceState: string(i.State), Message: i.Message, Registry: i.Registry,
 		VMID: i.Template.ID, Tag: i.Template.Tag, Version: i.Template.Version, NodeID: i.NodeID,
@@ -130,21 +130,21 @@ func instance(i *farm.Instance) api.Instance {
 		out.InflightReqID = i.ID
 	}
 	if i.VM != nil {
-		out.VMInfo = vmInfo(i)
+		out.VMInfo = vmInfoToAPI(i)
 		out.MACAddress = cmp.Or(strings.ToUpper(i.VM.MAC), out.MACAddress) // the guest's address
 	}
 	if i.Script != nil && i.Options.ScriptMonitoring {
-		out.StartupScript = scriptResult(i.Script)
+		out.StartupScript = scriptResultToAPI(i.Script)
 	}
 	return out
 }
 
-func vmInfo(i *farm.Instance) *api.VMInfo {
+func vmInfoToAPI(i *farm.Instance) *api.VMInfo {
 	vm := i.VM
 	out := &api.VMInfo{
 		UUID: vm.UUID, Name: vm.Name, Status: string(vm.Status), Version: vm.Version,
 		CreationDate: vm.Created, AccessDate: vm.Accessed, StartDate: vm.Started, StopDate: vm.Stopped,
-		Timestamp: i.Updated, CPUCores: vm.CPUs, RAM: memory(vm.MemoryMB),
+		Timestamp: i.Updated, CPUCores: vm.CPUs, RAM: memoryText(vm.MemoryMB),
 		NodeID: i.NodeID, HostIP: vm.HostIP, IP: vm.IP, VNCPort: vm.VNCPort,
 	}
 	if vm.VNCPort > 0 && vm.HostIP != "" {
@@ -157,15 +157,15 @@ func vmInfo(i *farm.Instance) *api.VMInfo {
 	return out
 }
 
-// memory formats a size like templates do: 4G, 512M.
-func memory(mb int) string {
+// memoryText formats a size like templates do: 4G, 512M.
+func memoryText(mb int) string {
 	if mb > 0 && mb%1024 == 0 {
 		return fmt.Sprintf("%dG", mb/1024)
 	}
 	return fmt.Sprintf("%dM", mb)
 }
 
-func scriptResult(s *farm.ScriptResult) *api.ScriptResult {
+func scriptResultToAPI(s *farm.ScriptResult) *api.ScriptResult {
 	return &api.ScriptResult{
 		ReturnCode: s.Code, Errors: s.Errors, DidTimeout: s.TimedOut, Stdout: string(s.Stdout),
 		Stderr: string(s.Stderr),
@@ -175,7 +175,7 @@ func scriptResult(s *farm.ScriptResult) *api.ScriptResult {
 func (s *server) updateVM(r *rest.Request) (any, error) {
 	p := r.Params
 	id := p.Required("id")
-	up := instances.Update{Metadata: metadata(p)}
+	up := instances.Update{Metadata: metadataParam(p)}
 	if p.Has("name") {
 		name := p.Text("name", maxName)
 		up.Name = &name
@@ -184,13 +184,13 @@ func (s *server) updateVM(r *rest.Request) (any, error) {
 		external := p.Text("external_id", maxExternalID)
 		up.ExternalID = &external
 	}
-	if ttl := timeToLive(p); p.Has("ttl") {
+	if ttl := ttlParam(p); p.Has("ttl") {
 		up.TTL = &ttl
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.Instances.Update(r.Context(), id, up)
+	return nil, s.controller.Instances.Update(r.Context(), id, up)
 }
 
 func (s *server) terminateVM(r *rest.Request) (any, error) {
@@ -198,7 +198,7 @@ func (s *server) terminateVM(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.Instances.Terminate(r.Context(), id)
+	return nil, s.controller.Instances.Terminate(r.Context(), id)
 }
 
 // Limits of the metadata of an instance.
@@ -209,30 +209,30 @@ const (
 	maxMetadataSize  = 64 << 10 // of the whole object as JSON: it is part of a record
 )
 
-// metadata reads the object of strings, integers and booleans; nil when not given.
-func metadata(p *rest.Params) map[string]any {
+// metadataParam reads the object of strings, integers and booleans; nil when not given.
+func metadataParam(p *rest.Params) map[string]any {
 	object := p.Object("metadata")
 	if object == nil {
 		return nil
 	}
 	keys := object.Keys()
 	if len(keys) > maxMetadata {
-		p.Fail("metadata", "must have at most %d keys", maxMetadata)
+		p.RecordError("metadata", "must have at most %d keys", maxMetadata)
 		return nil
 	}
 	values := make(map[string]any, len(keys))
 	for _, key := range keys {
-		value := object.Scalar(key)
+		value := object.ScalarValue(key)
 		if text, ok := value.(string); len(key) > maxMetadataKey || (ok && len(text) > maxMetadataValue) {
-			p.Fail("metadata", "keys must have at most %d bytes and values %d", maxMetadataKey, maxMetadataValue)
+			p.RecordError("metadata", "keys must have at most %d bytes and values %d", maxMetadataKey, maxMetadataValue)
 		}
 		values[key] = value
 	}
 	if object.Err() != nil {
-		p.Fail("metadata", "values must be strings, integers or booleans")
+		p.RecordError("metadata", "values must be strings, integers or booleans")
 	}
 	if raw, err := json.Marshal(values); err != nil || len(raw) > maxMetadataSize {
-		p.Fail("metadata", "must have at most %d bytes in all", maxMetadataSize)
+		p.RecordError("metadata", "must have at most %d bytes in all", maxMetadataSize)
 	}
 	return values
 }

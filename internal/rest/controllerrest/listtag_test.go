@@ -10,13 +10,13 @@ import (
 
 // TestListTag has lists that differ in a message that no record has: their tags differ, too.
 func TestListTag(t *testing.T) {
-	s := &server{seed: maphash.MakeSeed()}
+	s := &server{hashSeed: maphash.MakeSeed()}
 	tagOf := func(list []instances.View, partial bool) string {
 		tag := s.newListTag(partial)
 		for _, l := range list {
 			tag.add(l)
 		}
-		return tag.text()
+		return tag.tagText()
 	}
 	list := func(messages ...string) (list []instances.View) {
 		for i, m := range messages {

@@ -30,16 +30,19 @@ const logPage = "/registry/log/page"
 // logRoutes returns the routes of the registry's logs and files, for clients that reach only the controller.
 func (s *server) logRoutes() []rest.Route {
 	list := []rest.Route{
-		{Pattern: "GET /api/v1/vm/logs", Permission: permLogs, Raw: s.vmLogs},
-		{Pattern: "GET /api/v1/registry/files", Permission: permFiles, Hangs: true, Raw: s.pass("/registry/files")},
-		{Pattern: "GET /api/v1/registry/files/{path...}", Permission: permFiles, Hangs: true, Raw: s.passFile},
+		{Pattern: "GET /api/v1/vm/logs", Permission: permLogs, HandleRaw: s.vmLogs},
+		{
+			Pattern: "GET /api/v1/registry/files", Permission: permFiles, Waits: true,
+			HandleRaw: s.proxyTo("/registry/files"),
+		},
+		{Pattern: "GET /api/v1/registry/files/{path...}", Permission: permFiles, Waits: true, HandleRaw: s.proxyFile},
 	}
 	for _, what := range []string{"services", "files", "view", path.Base(logPage), "archive"} {
 		list = append(list, rest.Route{Pattern: "GET /api/v1/log/" +
-			what, Permission: permLogs, Hangs: true, Raw: s.pass("/registry/log/" + what)})
+			what, Permission: permLogs, Waits: true, HandleRaw: s.proxyTo("/registry/log/" + what)})
 	}
 	return append(list, rest.Route{
-		Pattern: "GET /api/v1/log/stream", Permission: permLogs, Hangs: true, Follows: true, Raw: s.logStream,
+		Pattern: "GET /api/v1/log/stream", Permission: permLogs, Waits: true, Streams: true, HandleRaw: s.logStream,
 	})
 }
 
@@ -50,26 +53,26 @@ func (s *server) logStream(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	return s.passTo(w, r, "/registry/log/stream")
+	return s.proxyRequest(w, r, "/registry/log/stream")
 }
 
-// passing is the timeout for the first response bytes of the registry: clients abort after 5 s.
-const passing = 4 * time.Second
+// passOnTimeout is the timeout for the first response bytes of the registry: clients abort after 5 s.
+const passOnTimeout = 4 * time.Second
 
-// pass returns a handler that proxies to a path of the registry.
-func (s *server) pass(to string) rest.RawHandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) error { return s.passTo(w, r, to) }
+// proxyTo returns a handler that proxies to a path of the registry.
+func (s *server) proxyTo(to string) rest.RawHandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error { return s.proxyRequest(w, r, to) }
 }
 
-// passFile proxies a download. The path is the client's, and the registry authorizes it.
-func (s *server) passFile(w http.ResponseWriter, r *http.Request) error {
-	return s.passTo(w, r, "/registry/files/"+r.PathValue("path"))
+// proxyFile proxies a download. The path is the client's, and the registry authorizes it.
+func (s *server) proxyFile(w http.ResponseWriter, r *http.Request) error {
+	return s.proxyRequest(w, r, "/registry/files/"+r.PathValue("path"))
 }
 
-// passTo proxies a request and streams the response back. It does not forward the caller's credentials.
-func (s *server) passTo(w http.ResponseWriter, r *http.Request, to string) error {
-	target, err := url.Parse(s.registry)
-	if err != nil || s.registry == "" {
+// proxyRequest proxies a request and streams the response back. It does not forward the caller's credentials.
+func (s *server) proxyRequest(w http.ResponseWriter, r *http.Request, to string) error {
+	target, err := url.Parse(s.registryAddress)
+	if err != nil || s.registryAddress == "" {
 		return farm.Unavailable(err, "No registry is configured at this controller")
 	}
 	if path.Clean(to) != to { // the registry has no route for it
@@ -77,38 +80,38 @@ func (s *server) passTo(w http.ResponseWriter, r *http.Request, to string) error
 	}
 	var failed error
 	proxy := httputil.ReverseProxy{
-		Transport: s.toRegistry, FlushInterval: -1,
+		Transport: s.registryTransport, FlushInterval: -1,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL = &url.URL{
 				Scheme: target.Scheme, Host: target.Host, RawQuery: p.In.URL.RawQuery,
-				Path: target.Path + to, RawPath: target.EscapedPath() + escaped(to),
+				Path: target.Path + to, RawPath: target.EscapedPath() + escapePath(to),
 			}
 			p.Out.Host = target.Host
 			for name := range p.Out.Header {
-				if ofCaller(name) {
+				if isCredentialHeader(name) {
 					p.Out.Header.Del(name)
 				}
 			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
-			distrust(resp.Header, to)
+			sandboxResponse(resp.Header, to)
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
 	}
 	proxy.ServeHTTP(w, r)
-	return s.away(failed)
+	return s.registryUnreachable(failed)
 }
 
-// ofCaller reports whether a header contains the caller's credentials for this service, which are not
+// isCredentialHeader reports whether a header contains the caller's credentials for this service, which are not
 // forwarded.
-func ofCaller(header string) bool {
+func isCredentialHeader(header string) bool {
 	return header == "Authorization" || header == "Cookie" || strings.HasPrefix(header, "Ssl-Client-")
 }
 
-// distrust restricts what a browser does with a response of the registry: it has the origin of this service,
+// sandboxResponse restricts what a browser does with a response of the registry: it has the origin of this service,
 // for which the browser has a login cookie.
-func distrust(h http.Header, from string) {
+func sandboxResponse(h http.Header, from string) {
 	h.Del(rest.RequestIDHeader) // the client gets the ID of this request
 	h.Del("Set-Cookie")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -117,8 +120,8 @@ func distrust(h http.Header, from string) {
 	}
 }
 
-// escaped escapes each part of a path for a URL.
-func escaped(to string) string {
+// escapePath escapes each part of a path for a URL.
+func escapePath(to string) string {
 	parts := strings.Split(to, "/")
 	for i, p := range parts {
 		parts[i] = url.PathEscape(p)
@@ -126,12 +129,12 @@ func escaped(to string) string {
 	return strings.Join(parts, "/")
 }
 
-// away returns an error that the registry is unreachable, or err itself if it has the code unavailable.
-func (s *server) away(err error) error {
+// registryUnreachable returns an error that the registry is unreachable, or err itself if it has the code unavailable.
+func (s *server) registryUnreachable(err error) error {
 	if err == nil || farm.CodeOf(err) == farm.CodeUnavailable {
 		return err
 	}
-	return farm.Unavailable(err, "The registry at %s cannot be reached; try again", s.registry)
+	return farm.Unavailable(err, "The registry at %s cannot be reached; try again", s.registryAddress)
 }
 
 // vmLogs returns the list of logs of an instance whose start or save failed, or one of them.
@@ -149,16 +152,16 @@ func (s *server) vmLogs(w http.ResponseWriter, r *http.Request) error {
 	}
 	dir := path.Join("logs", id)
 	if file != "" {
-		return s.passTo(w, r, "/registry/files/"+dir+"/"+file)
+		return s.proxyRequest(w, r, "/registry/files/"+dir+"/"+file)
 	}
 	list, err := s.registryFiles(r.Context(), dir)
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		_, err = s.c.Instances.Get(r.Context(), id) // an instance without logs
+		_, err = s.controller.Instances.Get(r.Context(), id) // an instance without logs
 	}
 	if err != nil {
 		return err
 	}
-	return rest.Answer(w, r, rest.List(list))
+	return rest.WriteResponse(w, r, rest.NonNil(list))
 }
 
 // maxFileList bounds the registry's list of the logs of one VM, in bytes.
@@ -166,26 +169,26 @@ const maxFileList = 4 << 20
 
 // registryFiles lists a directory of the registry's files.
 func (s *server) registryFiles(ctx context.Context, dir string) ([]api.StoredFile, error) {
-	ctx, cancel := context.WithTimeout(ctx, passing)
+	ctx, cancel := context.WithTimeout(ctx, passOnTimeout)
 	defer cancel()
-	address := s.registry + "/registry/files?dir=" + url.QueryEscape(dir)
+	address := s.registryAddress + "/registry/files?dir=" + url.QueryEscape(dir)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil) //nolint:gosec // a setting; dir is made of a UUID
 	if err != nil {
-		return nil, s.away(err)
+		return nil, s.registryUnreachable(err)
 	}
-	resp, err := s.toRegistry.RoundTrip(req)
+	resp, err := s.registryTransport.RoundTrip(req)
 	if err != nil {
-		return nil, s.away(err)
+		return nil, s.registryUnreachable(err)
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxFileList))
 	if err != nil {
-		return nil, s.away(err)
+		return nil, s.registryUnreachable(err)
 	}
 	var e api.Envelope[[]api.StoredFile]
 	switch err := json.Unmarshal(raw, &e); {
 	case err != nil:
-		return nil, s.away(err)
+		return nil, s.registryUnreachable(err)
 	case e.Status == api.StatusOK:
 		return e.Body, nil
 	case e.Message == farm.NotFoundMessage:

@@ -40,7 +40,7 @@ func withRegistry(t *testing.T) (url string, reg *registry.Registry, c *cloud, s
 	}))
 	c = newCloud(t)
 	front := httptest.NewServer(controllerrest.Handler(controllerrest.Options{
-		Controller: c.Controller, RequestTimeout: time.Minute, Logger: log, Registry: behind.URL + "/",
+		Controller: c.Controller, RequestTimeout: time.Minute, Logger: log, RegistryAddress: behind.URL + "/",
 	}))
 	t.Cleanup(func() {
 		front.CloseClientConnections()
@@ -168,7 +168,7 @@ func TestNoRegistryForLogs(t *testing.T) {
 	} {
 		s := httptest.NewServer(controllerrest.Handler(controllerrest.Options{
 			Controller:     c.Controller,
-			RequestTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registry: registry,
+			RequestTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), RegistryAddress: registry,
 		}))
 		defer s.Close()
 		for _, path := range []string{

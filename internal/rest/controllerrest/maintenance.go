@@ -10,7 +10,7 @@ import (
 const maxReason = 1024
 
 func (s *server) maintenance(*rest.Request) (any, error) {
-	m, on := s.c.Maintenance.Active()
+	m, on := s.controller.Maintenance.Active()
 	if !on {
 		return api.Maintenance{}, nil
 	}
@@ -23,7 +23,7 @@ func (s *server) beginMaintenance(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	m, err := s.c.Maintenance.Begin(r.Context(), length, reason)
+	m, err := s.controller.Maintenance.Begin(r.Context(), length, reason)
 	if err != nil {
 		return nil, err
 	}
@@ -31,5 +31,5 @@ func (s *server) beginMaintenance(r *rest.Request) (any, error) {
 }
 
 func (s *server) endMaintenance(r *rest.Request) (any, error) {
-	return nil, s.c.Maintenance.End(r.Context())
+	return nil, s.controller.Maintenance.End(r.Context())
 }

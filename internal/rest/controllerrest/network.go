@@ -12,24 +12,24 @@ import (
 // networkRoutes are the routes of USB devices, MAC addresses and VLANs.
 func (s *server) networkRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /api/v1/usb", Permission: "list_nodes", Do: s.listUSB},
-		{Pattern: "GET /api/v1/vlan", Permission: "list_nodes", Do: s.listVLANs},
-		{Pattern: "GET /api/v1/macaddr", Permission: "list_nodes", Do: s.listMACs},
-		{Pattern: "PUT /api/v1/macaddr", Permission: "change_config", Do: s.populateMACs},
-		{Pattern: "DELETE /api/v1/macaddr", Permission: "change_config", Do: s.purgeMACs},
+		{Pattern: "GET /api/v1/usb", Permission: "list_nodes", Handle: s.listUSB},
+		{Pattern: "GET /api/v1/vlan", Permission: "list_nodes", Handle: s.listVLANs},
+		{Pattern: "GET /api/v1/macaddr", Permission: "list_nodes", Handle: s.listMACs},
+		{Pattern: "PUT /api/v1/macaddr", Permission: "change_config", Handle: s.populateMACs},
+		{Pattern: "DELETE /api/v1/macaddr", Permission: "change_config", Handle: s.purgeMACs},
 	}
 }
 
 func (s *server) listUSB(r *rest.Request) (any, error) {
 	out := map[string]api.USBCount{}
-	for name, n := range s.c.Nodes.USB(s.visibilityOf(r).node) {
+	for name, n := range s.controller.Nodes.USB(s.visibilityOf(r).seesNode) {
 		out[name] = api.USBCount(n)
 	}
 	return out, nil
 }
 
 func (s *server) listVLANs(r *rest.Request) (any, error) {
-	return vlanTexts(s.c.Nodes.VLANs(s.visibilityOf(r).node)), nil
+	return vlanTexts(s.controller.Nodes.VLANs(s.visibilityOf(r).seesNode)), nil
 }
 
 // vlanTexts formats IDs for clients.
@@ -50,12 +50,12 @@ func (s *server) listMACs(r *rest.Request) (any, error) {
 	counts, _ := p.Flag("count")
 	inUse, asked := p.Flag("in_use")
 	limit := p.Int("limit", 0, 1, maxMACPage)
-	last := mac(p, "last")
+	last := macParam(p, "last")
 	switch {
 	case !counts && !asked && limit == 0:
-		p.Fail("count", "one of count, in_use and limit is required")
+		p.RecordError("count", "one of count, in_use and limit is required")
 	case p.Has("last") && limit == 0:
-		p.Fail("last", "requires limit")
+		p.RecordError("last", "requires limit")
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -65,9 +65,9 @@ func (s *server) listMACs(r *rest.Request) (any, error) {
 		only = &inUse
 	}
 	if limit == 0 {
-		return s.c.MACs.Count(only)
+		return s.controller.MACs.Count(only)
 	}
-	list, err := s.c.MACs.List(macpool.Query{InUse: only, After: last, Limit: limit})
+	list, err := s.controller.MACs.List(macpool.Query{InUse: only, After: last, Limit: limit})
 	return macItems(list), err
 }
 
@@ -80,9 +80,9 @@ func macItems(list []farm.MACAddress) []api.MACAddress {
 }
 
 func (s *server) populateMACs(r *rest.Request) (any, error) {
-	return nil, s.c.MACs.Populate(r.Context())
+	return nil, s.controller.MACs.Populate(r.Context())
 }
 
 func (s *server) purgeMACs(r *rest.Request) (any, error) {
-	return nil, s.c.MACs.Purge(r.Context())
+	return nil, s.controller.MACs.Purge(r.Context())
 }

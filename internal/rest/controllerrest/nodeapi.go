@@ -16,8 +16,8 @@ import (
 func (s *server) join(ctx context.Context, r *http.Request, in api.JoinRequest) (api.JoinAnswer, error) {
 	if in.Token != "" { // a wrong token is always refused
 		var answer api.JoinAnswer
-		err := rest.Guess(r, s.guesses, func() (err error) {
-			answer, err = s.c.Nodes.Join(ctx, in)
+		err := rest.LimitedCompare(r, s.guessLimiter, func() (err error) {
+			answer, err = s.controller.Nodes.Join(ctx, in)
 			return err
 		})
 		if err == nil {
@@ -29,8 +29,8 @@ func (s *server) join(ctx context.Context, r *http.Request, in api.JoinRequest) 
 	if err := mayJoin(rest.JoinPolicyOf(ctx), caller); err != nil {
 		return api.JoinAnswer{}, err
 	}
-	answer, err := s.c.Nodes.JoinWithKey(ctx, in, caller.KeyID)
-	if err == nil && !caller.Is() {
+	answer, err := s.controller.Nodes.JoinWithKey(ctx, in, caller.KeyID)
+	if err == nil && !caller.IsAuthenticated() {
 		rest.AuditIdentity(r, auth.Identity{Name: answer.NodeID, Method: auth.ByNode})
 	}
 	return answer, err
@@ -41,28 +41,28 @@ func mayJoin(door rest.JoinPolicy, caller rest.Caller) error {
 	switch {
 	case door == rest.JoinOpen, door == rest.JoinByCertificate && caller.Identity.Method == auth.ByCertificate:
 		return nil
-	case !caller.Is():
+	case !caller.IsAuthenticated():
 		return farm.Errorf(farm.CodeUnauthenticated,
 			"join token, or another credential of a caller who may join nodes, required")
 	}
-	return caller.Need("change_node_config")
+	return caller.RequirePermission("change_node_config")
 }
 
-// nodeToken returns a node token for the registry, for the purpose that the node names.
-func (s *server) nodeToken(
+// registryToken returns a node token for the registry, for the purpose that the node names.
+func (s *server) registryToken(
 	ctx context.Context, r *http.Request, in api.RegistryTokenRequest,
 ) (api.RegistryTokenResponse, error) {
-	node, err := s.c.Link.Authenticate(in.NodeID, credential(r))
+	node, err := s.controller.Link.Authenticate(in.NodeID, nodeCredential(r))
 	if err == nil {
 		err = nodeinput.Pass(&in)
 	}
-	if err != nil || s.passes == nil {
+	if err != nil || s.issueRegistryToken == nil {
 		return api.RegistryTokenResponse{}, err
 	}
-	scope, err := s.c.TokenScopes.Of(ctx, node, in.Purpose)
+	scope, err := s.controller.TokenScopes.Of(ctx, node, in.Purpose)
 	if err != nil {
 		return api.RegistryTokenResponse{}, err
 	}
-	text, life := s.passes(node, scope)
+	text, life := s.issueRegistryToken(node, scope)
 	return api.RegistryTokenResponse{Pass: text, Life: int(life / time.Second)}, nil
 }

@@ -29,7 +29,8 @@ func newJoinable(
 		{ID: "builder", Generation: "g", Expires: time.Now().Add(time.Hour), Groups: []string{"builders"}},
 		{ID: "clerk", Generation: "g", Expires: time.Now().Add(time.Hour)},
 	}
-	open := auth.NewSessions(auth.NewKeys(auth.NewKeyTable(keys, nil)), auth.NewSigner(auth.NewKeyRing(time.Now())), 0)
+	open := auth.NewSessions(auth.NewAPIKeys(auth.NewKeyTable(keys, nil)), auth.NewSigner(auth.NewKeyRing(time.Now())),
+		0)
 	grants := auth.NewGrantTable(auth.Grants{Groups: map[string][]farm.Permission{
 		"builders": {"change_node_config"}, "clerk": {"list_nodes", "start_vm"}, "anna": {"list_nodes"},
 	}}, nil)
@@ -39,7 +40,7 @@ func newJoinable(
 	}}
 	c = newCloudWith(t, controller.Options{}, func(o *controllerrest.Options) {
 		var err error
-		o.Passes = passes
+		o.IssueRegistryToken = passes
 		o.Guard,
 			err = rest.NewGuard(rest.GuardOptions{Identifier: who, Logger: o.Logger, Authorizer: auth.NewAuthorizer(
 			auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true}, grants)})
@@ -49,7 +50,7 @@ func newJoinable(
 	})
 	sessions = map[string]string{}
 	for _, k := range keys {
-		raw, err := json.Marshal(open.Open(k))
+		raw, err := json.Marshal(open.Issue(k))
 		if err != nil {
 			t.Fatal(err)
 		}

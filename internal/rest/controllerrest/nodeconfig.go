@@ -8,30 +8,33 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// ownHost restores the address that the node itself reports.
-const ownHost = "auto"
+// automaticHost restores the address that the node itself reports.
+const automaticHost = "auto"
 
 // configRoutes are the routes that configure nodes.
 func (s *server) configRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "POST /api/v1/node/config", Permission: "change_node_config", OwnEvents: true, Do: s.configureNode},
+		{
+			Pattern: "POST /api/v1/node/config", Permission: "change_node_config", OwnEvents: true,
+			Handle: s.configureNode,
+		},
 	}
 }
 
 func (s *server) configureNode(r *rest.Request) (any, error) {
 	id := r.Params.Required("node_id")
-	conf := nodeConfig(r.Params)
+	conf := readNodeConfig(r.Params)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	if err := onNode(r, id, rightConfig); err != nil {
+	if err := requireNodeRight(r, id, rightConfig); err != nil {
 		return nil, err
 	}
-	return nil, s.c.Nodes.Configure(r.Context(), id, conf)
+	return nil, s.controller.Nodes.Configure(r.Context(), id, conf)
 }
 
-// nodeConfig reads the changes of a node: only the given parameters.
-func nodeConfig(p *rest.Params) (conf nodes.Config) {
+// readNodeConfig reads the changes of a node: only the given parameters.
+func readNodeConfig(p *rest.Params) (conf nodes.Config) {
 	number := func(to **int, name string, lo, hi int) {
 		if p.Has(name) {
 			n := p.Int(name, lo, lo, hi)
@@ -59,37 +62,38 @@ func nodeConfig(p *rest.Params) (conf nodes.Config) {
 	text(&conf.DrainReason, "drain_reason")
 	text(&conf.Host, "host")
 	if conf.Name != nil && *conf.Name == "" {
-		p.Fail("name", "must not be empty")
+		p.RecordError("name", "must not be empty")
 	}
-	hostOf(p, conf.Host)
+	readHost(p, conf.Host)
 	if mode := farm.CapacityMode(p.OneOf("capacity_mode", string(farm.CapacityByVMs),
 		string(farm.CapacityByResources))); mode != "" {
 		conf.Mode = &mode
 	}
-	drainOf(p, &conf)
+	readDrain(p, &conf)
 	return conf
 }
 
-// hostOf validates the configured address of a node.
-func hostOf(p *rest.Params, host *string) {
+// readHost validates the configured address of a node.
+func readHost(p *rest.Params, host *string) {
 	switch {
 	case host == nil:
-	case *host == ownHost:
+	case *host == automaticHost:
 		*host = ""
 	case *host == "" || strings.ContainsAny(*host, " /@?#"):
-		p.Fail("host", "must be an address or a host name, or %s for the one that the node reports", ownHost)
+		p.RecordError("host", "must be an address or a host name, or %s for the one that the node reports",
+			automaticHost)
 	}
 }
 
-// drainOf reads the parameters of a drain.
-func drainOf(p *rest.Params, conf *nodes.Config) {
+// readDrain reads the parameters of a drain.
+func readDrain(p *rest.Params, conf *nodes.Config) {
 	if p.Has("drain_deadline") {
 		wait := p.Duration("drain_deadline", nodes.MaxDrainWait)
 		conf.DrainFor = &wait
 	}
 	for _, name := range p.Given("drain_reason", "drain_deadline") {
 		if conf.Drain != nil && !*conf.Drain {
-			p.Fail(name, "requires drain_mode true")
+			p.RecordError(name, "requires drain_mode true")
 		}
 	}
 }

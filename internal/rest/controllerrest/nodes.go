@@ -15,36 +15,36 @@ import (
 // listNodes returns an array, with one element when an ID is given.
 func (s *server) listNodes(r *rest.Request) (any, error) {
 	seen := s.visibilityOf(r)
-	id, part, fits := r.Params.String("id"), sliceOf(r.Params), filterOf(r.Params, nodeFields)
+	id, part, fits := r.Params.String("id"), sliceParam(r.Params), filterParam(r.Params, nodeFields)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
 	if id != "" {
-		view, err := s.c.Nodes.Get(r.Context(), id)
-		if err == nil && !seen.node(view.Node.ID) {
+		view, err := s.controller.Nodes.Get(r.Context(), id)
+		if err == nil && !seen.seesNode(view.Node.ID) {
 			err = farm.NotFound()
 		}
 		if err != nil {
 			return nil, err
 		}
-		return tagged([]api.Node{node(view, seen)}), nil
+		return withNodesTag([]api.Node{nodeToAPI(view, seen)}), nil
 	}
-	views := s.c.Nodes.List()
+	views := s.controller.Nodes.List()
 	list := make([]api.Node, 0, len(views))
 	for _, view := range views {
-		if seen.node(view.Node.ID) {
-			list = append(list, node(view, seen))
+		if seen.seesNode(view.Node.ID) {
+			list = append(list, nodeToAPI(view, seen))
 		}
 	}
-	return tagged(cut(keptFields(list, fits), part, func(n api.Node) string { return n.NodeID })), nil
+	return withNodesTag(sliceList(filterList(list, fits), part, func(n api.Node) string { return n.NodeID })), nil
 }
 
 // maxTaggedNodes bounds the lists of nodes that are encoded twice for their tag.
 const maxTaggedNodes = 2000
 
-// tagged adds an ETag to a list of nodes that ignores the times of their last contact: those change with every
+// withNodesTag adds an ETag to a list of nodes that ignores the times of their last contact: those change with every
 // poll.
-func tagged(list []api.Node) any {
+func withNodesTag(list []api.Node) any {
 	if len(list) > maxTaggedNodes {
 		return list
 	}
@@ -56,7 +56,7 @@ func tagged(list []api.Node) any {
 	if err != nil {
 		return list // encoding the response fails, too
 	}
-	return rest.WithETag{Body: list, Tag: rest.ContentTag(raw)}
+	return rest.WithETag{Body: list, ETag: rest.ContentTag(raw)}
 }
 
 func (s *server) deleteNode(r *rest.Request) (any, error) {
@@ -64,14 +64,14 @@ func (s *server) deleteNode(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	if err := onNode(r, id, rightRemove); err != nil {
+	if err := requireNodeRight(r, id, rightRemove); err != nil {
 		return nil, err
 	}
-	return nil, s.c.Nodes.Delete(r.Context(), id)
+	return nil, s.controller.Nodes.Delete(r.Context(), id)
 }
 
-// node converts a node to its API form, with those of its templates that the caller sees.
-func node(v nodes.View, seen visibility) api.Node {
+// nodeToAPI converts a node to its API form, with those of its templates that the caller sees.
+func nodeToAPI(v nodes.View, seen visibility) api.Node {
 	n, info := v.Node, v.Info
 	out := api.Node{
 		NodeID: n.ID, NodeName: n.Name, IPAddress: n.Host, State: string(n.Shown()),
@@ -80,7 +80,7 @@ func node(v nodes.View, seen visibility) api.Node {
 		VCPULimit:   v.VCPULimit, RAMLimit: v.RAMLimit,
 		CPUCount: info.CPUs, RAM: (info.MemoryMB + 512) / 1024,
 		VMCount: max(v.Usage.VMs, 0), VCPUCount: max(v.Usage.VCPUs, 0), VRAM: max(v.Usage.VRAM, 0),
-		CPUUtil: share(v.Usage.CPU), RAMUtil: share(v.Usage.RAM),
+		CPUUtil: clampShare(v.Usage.CPU), RAMUtil: clampShare(v.Usage.RAM),
 		DiskSize: info.DiskSize, FreeDisk: info.FreeDisk, DiskUsage: info.CacheUsage,
 		HostArch: cmp.Or(info.Arch, "amd64"), AgentVersion: info.AgentVersion,
 		AnkaVersion: api.ProductVersion{
@@ -89,17 +89,17 @@ func node(v nodes.View, seen visibility) api.Node {
 		},
 		Groups: []api.Group{}, Templates: []api.NodeTag{},
 		LastUpdated: v.Seen, Timestamp: max(v.Seen.Unix(), 0), UnknownVMs: v.Unknown,
-		Drain: drain(v), Update: nodeUpdate(n.Update), NoCentralLog: n.NoCentralLog,
+		Drain: drainToAPI(v), Update: nodeUpdateToAPI(n.Update), NoCentralLog: n.NoCentralLog,
 	}
 	out.StateSince, out.StateReason = n.ShownSince()
 	if v.Stage != "" && n.State == farm.NodeUpdating {
 		out.StateReason += ": " + v.Stage
 	}
 	for _, g := range v.Groups {
-		out.Groups = append(out.Groups, group(g))
+		out.Groups = append(out.Groups, groupToAPI(g))
 	}
 	for _, t := range info.Templates {
-		if seen.template(t.ID) {
+		if seen.seesTemplate(t.ID) {
 			out.Templates = append(out.Templates, api.NodeTag{UUID: t.ID, Name: t.Name, Tag: t.Tag})
 		}
 	}
@@ -112,8 +112,8 @@ func node(v nodes.View, seen visibility) api.Node {
 	return out
 }
 
-// nodeUpdate returns the update status of a node's agent; nil without an update.
-func nodeUpdate(u *farm.Update) *api.NodeUpdate {
+// nodeUpdateToAPI returns the update status of a node's agent; nil without an update.
+func nodeUpdateToAPI(u *farm.Update) *api.NodeUpdate {
 	if u == nil {
 		return nil
 	}
@@ -127,11 +127,11 @@ func nodeUpdate(u *farm.Update) *api.NodeUpdate {
 	}
 }
 
-// share limits a share to the range 0 to 1, whatever a node reports.
-func share(of float64) float64 { return min(max(of, 0), 1) }
+// clampShare limits a share to the range 0 to 1, whatever a node reports.
+func clampShare(of float64) float64 { return min(max(of, 0), 1) }
 
-// drain returns the drain status of a node; nil when it is not drained.
-func drain(v nodes.View) *api.Drain {
+// drainToAPI returns the drain status of a node; nil when it is not drained.
+func drainToAPI(v nodes.View) *api.Drain {
 	if !v.Node.Drain {
 		return nil
 	}

@@ -15,7 +15,7 @@ func TestTagOfNodes(t *testing.T) {
 		now := time.Now()
 		nodes[1].LastUpdated, nodes[1].Timestamp = now, now.Unix()
 		change(&nodes[1])
-		return tagged(nodes).(rest.WithETag)
+		return withNodesTag(nodes).(rest.WithETag)
 	}
 	plain := list(func(*api.Node) {})
 	for name, c := range map[string]struct {
@@ -33,14 +33,14 @@ func TestTagOfNodes(t *testing.T) {
 		"its free space": {func(n *api.Node) { n.FreeDisk++ }, true},
 	} {
 		got := list(c.change)
-		if (got.Tag != plain.Tag) != c.other || got.Tag == "" {
-			t.Errorf("%s: tag %q, %q before", name, got.Tag, plain.Tag)
+		if (got.ETag != plain.ETag) != c.other || got.ETag == "" {
+			t.Errorf("%s: tag %q, %q before", name, got.ETag, plain.ETag)
 		}
 		if nodes := got.Body.([]api.Node); nodes[1].Timestamp == 0 || nodes[1].LastUpdated.IsZero() {
 			t.Errorf("%s: the list has lost its times", name)
 		}
 	}
-	if _, isTagged := tagged(make([]api.Node, maxTaggedNodes+1)).(rest.WithETag); isTagged {
+	if _, isTagged := withNodesTag(make([]api.Node, maxTaggedNodes+1)).(rest.WithETag); isTagged {
 		t.Error("a very long list is written twice")
 	}
 }

@@ -21,18 +21,18 @@ type PackageFiles interface {
 // packageRoutes returns the routes by which agents load updates.
 func (s *server) packageRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "PUT /api/v1/node/update", Permission: "change_node_config", Do: s.updateNodes},
-		{Pattern: "GET " + api.PathPackageManifest, Permission: rest.NodeOrKnown, Do: s.listPackages},
-		{Pattern: "GET " + api.PathPackages + "/{name}", Permission: rest.NodeOrKnown, Raw: s.getPackage},
+		{Pattern: "PUT /api/v1/node/update", Permission: "change_node_config", Handle: s.updateNodes},
+		{Pattern: "GET " + api.PathPackageManifest, Permission: rest.NodeOrCredential, Handle: s.listPackages},
+		{Pattern: "GET " + api.PathPackages + "/{name}", Permission: rest.NodeOrCredential, HandleRaw: s.getPackage},
 	}
 }
 
 func (s *server) updateNodes(r *rest.Request) (any, error) {
-	ids := nodeIDs(r.Params)
+	ids := nodeIDsParam(r.Params)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.Updates.Request(r.Context(), ids, onNodes(r, "", rightUpdate))
+	return nil, s.controller.Updates.Request(r.Context(), ids, nodeRightChecker(r, "", rightUpdate))
 }
 
 // maxJoinToken is larger than any join token or node credential, in bytes.
@@ -42,24 +42,25 @@ const maxJoinToken = 128
 // callers send the join token, as a password or as a bearer token. Callers that the guard has authenticated may
 // always download.
 func (s *server) authorizeDownload(r *http.Request) error {
-	if rest.CallerOf(r.Context()).Is() {
+	if rest.CallerOf(r.Context()).IsAuthenticated() {
 		return nil
 	}
 	user, secret, ok := r.BasicAuth()
 	if !ok {
-		secret = credential(r)
+		secret = nodeCredential(r)
 	}
 	if secret == "" || len(secret) > maxJoinToken { // it cannot be a join token: nothing is guessed
-		return s.c.Nodes.AuthorizeDownload(user, secret)
+		return s.controller.Nodes.AuthorizeDownload(user, secret)
 	}
-	return rest.Guess(r, s.guesses, func() error { return s.c.Nodes.AuthorizeDownload(user, secret) })
+	return rest.LimitedCompare(r, s.guessLimiter,
+		func() error { return s.controller.Nodes.AuthorizeDownload(user, secret) })
 }
 
 func (s *server) listPackages(r *rest.Request) (any, error) {
 	if err := s.authorizeDownload(r.Request); err != nil {
 		return nil, err
 	}
-	return rest.List(s.c.Updates.Packages()), nil
+	return rest.NonNil(s.controller.Updates.Packages()), nil
 }
 
 // getPackage returns a file, or the requested range of it.
@@ -67,12 +68,12 @@ func (s *server) getPackage(w http.ResponseWriter, r *http.Request) error {
 	if err := s.authorizeDownload(r); err != nil {
 		return err
 	}
-	if s.packages == nil {
+	if s.packageFiles == nil {
 		rest.WriteNotFound(w, "This controller has no agent packages")
 		return nil
 	}
 	name := r.PathValue("name")
-	f, digest, err := s.packages.Open(name)
+	f, digest, err := s.packageFiles.Open(name)
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		rest.WriteNotFound(w, err.Error())
 		return nil
@@ -91,17 +92,17 @@ func (s *server) getPackage(w http.ResponseWriter, r *http.Request) error {
 	} else if st, err := f.Stat(); err == nil {
 		modified = st.ModTime()
 	}
-	out := &backupWriter{to: w, control: http.NewResponseController(w)}
+	out := &deadlineWriter{w: w, controller: http.NewResponseController(w)}
 	http.ServeContent(downloadWriter{w, out}, r, "", modified, f)
-	_ = out.control.SetWriteDeadline(time.Time{}) // the next call on this connection has no deadline
+	_ = out.controller.SetWriteDeadline(time.Time{}) // the next call on this connection has no deadline
 	return nil
 }
 
 // downloadWriter ends a download whose reader reads nothing.
 type downloadWriter struct {
 	http.ResponseWriter
-	out *backupWriter
+	w *deadlineWriter
 }
 
 // Write implements io.Writer.
-func (l downloadWriter) Write(b []byte) (int, error) { return l.out.Write(b) }
+func (l downloadWriter) Write(b []byte) (int, error) { return l.w.Write(b) }

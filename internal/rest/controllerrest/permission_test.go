@@ -14,7 +14,10 @@ func TestRoutesNamePermissions(t *testing.T) {
 		listed := slices.ContainsFunc(farm.AllPermissions(farm.ServiceController),
 			func(p farm.PermissionInfo) bool { return string(p.Name) == r.Permission })
 		if !listed &&
-			!slices.Contains([]string{rest.Open, rest.Known, rest.Node, rest.NodeOrKnown, string(farm.PermRoot)},
+			!slices.Contains([]string{
+				rest.NoCredential, rest.AnyCredential, rest.NodeOnly, rest.NodeOrCredential,
+				string(farm.PermRoot),
+			},
 				r.Permission) {
 			t.Errorf("%s needs %q, which there is not", r.Pattern, r.Permission)
 		}

@@ -25,7 +25,7 @@ import (
 // client.
 func BenchmarkPoll(b *testing.B) {
 	ctx := context.Background()
-	tables := record.NewTables(controllerrest.Element)
+	tables := record.NewTables(controllerrest.InstanceJSON)
 	st, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})
 	if err != nil {
 		b.Fatal(err)

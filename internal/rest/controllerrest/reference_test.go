@@ -12,13 +12,13 @@ func TestReferenceOfRoutes(t *testing.T) {
 	var rows []referencetest.Route
 	for _, r := range Routes() {
 		var notes []string
-		for _, g := range gates {
+		for _, g := range tierGates {
 			switch {
 			case g.pattern != r.Pattern:
 			case g.param == "":
-				notes = append(notes, "license tier `"+string(g.needs)+"`")
+				notes = append(notes, "license tier `"+string(g.tier)+"`")
 			default:
-				notes = append(notes, "`"+g.param+"`: license tier `"+string(g.needs)+"`")
+				notes = append(notes, "`"+g.param+"`: license tier `"+string(g.tier)+"`")
 			}
 		}
 		rows = append(rows,

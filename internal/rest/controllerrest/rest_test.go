@@ -102,7 +102,7 @@ func newCloud(t *testing.T) *cloud {
 func newCloudWith(t *testing.T, o controller.Options, change ...func(*controllerrest.Options)) *cloud {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	tables := record.NewTables(controllerrest.Element)
+	tables := record.NewTables(controllerrest.InstanceJSON)
 	logs := &logBuffer{}
 	log := slog.New(slog.NewJSONHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	st, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})

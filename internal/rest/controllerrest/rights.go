@@ -11,14 +11,14 @@ import (
 // maxRights is how many nodes one request for rights may name.
 const maxRights = 1000
 
-// rights returns what the caller may do here, with the named nodes, and with a template. The result for a
+// callerRights returns what the caller may do here, with the named nodes, and with a template. The result for a
 // missing object is the same as for one without rights.
-func (s *server) rights(r *rest.Request) (any, error) {
+func (s *server) callerRights(r *rest.Request) (any, error) {
 	p := r.Params
 	nodes := strings.FieldsFunc(p.Text("nodes", maxRights*37), func(c rune) bool { return c == ',' })
 	template := p.Text("template", maxName)
 	if len(nodes) > maxRights {
-		p.Fail("nodes", "must name at most %d nodes", maxRights)
+		p.RecordError("nodes", "must name at most %d nodes", maxRights)
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -27,12 +27,12 @@ func (s *server) rights(r *rest.Request) (any, error) {
 	own := caller.RightsOn(farm.ServiceController, farm.ResourceNode, nodes)
 	out := api.Rights{
 		Root: caller.Unlimited(), Enforced: own.Enforced, Managed: own.Managed,
-		Groups: rest.List(caller.ActsAs()), Permissions: own.Permissions, Nodes: own.Templates,
+		Groups: rest.NonNil(caller.ActsAs()), Permissions: own.Permissions, Nodes: own.Templates,
 	}
 	if template == "" {
 		return out, nil
 	}
 	var err error
-	out.Registry, err = s.c.Templates.Rights(r.Context(), strings.ToLower(template))
+	out.Registry, err = s.controller.Templates.Rights(r.Context(), strings.ToLower(template))
 	return out, err
 }

@@ -55,7 +55,7 @@ func newManaged(t *testing.T) *managed {
 		Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
 	}, m.grants)
 	key := farm.APIKey{ID: "ann", Generation: "g", Groups: []string{"ci"}, Expires: time.Now().Add(time.Hour)}
-	sessions := auth.NewSessions(auth.NewKeys(auth.NewKeyTable([]farm.APIKey{key}, nil)),
+	sessions := auth.NewSessions(auth.NewAPIKeys(auth.NewKeyTable([]farm.APIKey{key}, nil)),
 		auth.NewSigner(auth.NewKeyRing(time.Now())), 0)
 	options := controller.Options{
 		Events: events.Options{Machine: "host", Push: nobody{}}, Permits: opened{m.judge},
@@ -77,7 +77,7 @@ func newManaged(t *testing.T) *managed {
 			t.Fatal(err)
 		}
 	})
-	raw, err := json.Marshal(sessions.Open(key))
+	raw, err := json.Marshal(sessions.Issue(key))
 	if err != nil {
 		t.Fatal(err)
 	}

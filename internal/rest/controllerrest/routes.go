@@ -33,41 +33,41 @@ type Options struct {
 	Logger         *slog.Logger
 	Meter          *rest.Meter // nil: requests are not counted
 	// address of the registry as the controller reaches it; "": logs and files are not passed on
-	Registry   string
-	ToRegistry http.RoundTripper // its connections, with the controller's credentials; nil: plain ones
-	Packages   PackageFiles      // nil: there are no agent packages
+	RegistryAddress   string
+	RegistryTransport http.RoundTripper // its connections, with the controller's credentials; nil: plain ones
+	Packages          PackageFiles      // nil: there are no agent packages
 	// Backup streams the store and returns the approximate size; nil: it cannot be backed up.
 	Backup     func(ctx context.Context) (stream io.ReadCloser, size int64, err error)
 	Guard      *rest.Guard            // nil: every caller may do everything
-	Auth       []rest.Route           // the routes of authentication
+	AuthRoutes []rest.Route           // the routes of authentication
 	Watches    *rest.ConcurrencyLimit // of watches and waits for events; nil: not bounded
 	LogStreams *rest.ConcurrencyLimit // of the streams of logs that are passed on; nil: not bounded
 	Consoles   *rest.ConcurrencyLimit // of the consoles of viewers; nil: only bounded in total
-	// Passes makes a node token for the registry, restricted to a scope, and returns its lifetime. nil: nodes
-	// need no token there, or none that can be made here.
-	Passes func(node *farm.Node, scope auth.NodeScope) (pass string, life time.Duration)
+	// IssueRegistryToken makes a node token for the registry, restricted to a scope, and returns its lifetime. nil:
+	// nodes need no token there, or none that can be made here.
+	IssueRegistryToken func(node *farm.Node, scope auth.NodeScope) (pass string, life time.Duration)
 }
 
 type server struct {
-	c      *controller.Controller
-	prefix string                       // of the names of VMs
-	quiet  func() (rest.Encoded, error) // the response to a poll without work
-	// registry is the registry's address for logs and files.
-	registry   string
-	toRegistry http.RoundTripper
-	era        string       // of this process: its counters start again in the next one
-	seed       maphash.Seed // of sums that are valid only in this process
+	controller        *controller.Controller
+	vmNamePrefix      string                       // of the names of VMs
+	emptyPollResponse func() (rest.Encoded, error) // the response to a poll without work
+	// registryAddress is the registry's address for logs and files.
+	registryAddress   string
+	registryTransport http.RoundTripper
+	processEpoch      string       // of this process: its counters start again in the next one
+	hashSeed          maphash.Seed // of sums that are valid only in this process
 
-	scans chan struct{} // limits the concurrent requests that read or write scan results
+	scanSlots chan struct{} // limits the concurrent requests that read or write scan results
 
 	watches, logStreams, consoles *rest.ConcurrencyLimit
 
-	packages PackageFiles
+	packageFiles PackageFiles
 	// openBackup streams the store; nil: it cannot be backed up.
 	openBackup func(ctx context.Context) (io.ReadCloser, int64, error)
 
-	guesses *auth.GuessLimiter // limits guesses of the join token without a guard
-	passes  func(node *farm.Node, scope auth.NodeScope) (string, time.Duration)
+	guessLimiter       *auth.GuessLimiter // limits guesses of the join token without a guard
+	issueRegistryToken func(node *farm.Node, scope auth.NodeScope) (string, time.Duration)
 
 	vmFields filter.Table[instances.View]
 }
@@ -75,55 +75,59 @@ type server struct {
 // Handler serves the controller's API and the node API.
 func Handler(o Options) http.Handler {
 	s := newServer(o)
-	return serve(o, s.licensed(slices.Concat(s.all(), o.Auth)))
+	return newHandler(o, s.withTierGates(slices.Concat(s.allRoutes(), o.AuthRoutes)))
 }
 
 // NodeHandler serves only the node API, the handshake of the API keys that nodes join with, and the health
 // checks.
 func NodeHandler(o Options) http.Handler {
 	s := newServer(o)
-	routes := slices.DeleteFunc(s.all(), func(r rest.Route) bool {
+	routes := slices.DeleteFunc(s.allRoutes(), func(r rest.Route) bool {
 		switch r.Permission {
-		case rest.Node, rest.NodeOrKnown, rest.Open:
+		case rest.NodeOnly, rest.NodeOrCredential, rest.NoCredential:
 			return false
 		}
 		return true
 	})
-	for _, r := range o.Auth {
+	for _, r := range o.AuthRoutes {
 		if slices.Contains([]string{"POST " + api.PathHand, "POST " + api.PathShake}, r.Pattern) {
 			routes = append(routes, r)
 		}
 	}
-	return serve(o, s.licensed(routes))
+	return newHandler(o, s.withTierGates(routes))
 }
 
-func serve(o Options, routes []rest.Route) http.Handler {
+func newHandler(o Options, routes []rest.Route) http.Handler {
 	routes = rest.WithTimeout(o.RequestTimeout, routes)
 	return rest.Metered(o.Meter, routes, o.Guard.Handler(routes, o.Logger))
 }
 
 func newServer(o Options) *server {
 	s := &server{
-		c: o.Controller, prefix: o.VMNamePrefix, registry: strings.TrimSuffix(o.Registry, "/"),
-		toRegistry: o.ToRegistry, era: rand.Text()[:12], seed: maphash.MakeSeed(),
+		controller: o.Controller, vmNamePrefix: o.VMNamePrefix,
+		registryAddress:   strings.TrimSuffix(o.RegistryAddress, "/"),
+		registryTransport: o.RegistryTransport, processEpoch: rand.Text()[:12], hashSeed: maphash.MakeSeed(),
 		watches: o.Watches, logStreams: o.LogStreams, consoles: o.Consoles,
-		packages: o.Packages, guesses: &auth.GuessLimiter{}, passes: o.Passes, vmFields: vmFields(o.Controller),
-		openBackup: o.Backup, scans: make(chan struct{}, maxScans),
+		packageFiles: o.Packages, guessLimiter: &auth.GuessLimiter{}, issueRegistryToken: o.IssueRegistryToken,
+		vmFields:   vmFields(o.Controller),
+		openBackup: o.Backup, scanSlots: make(chan struct{}, maxScans),
 	}
-	if s.toRegistry == nil {
-		s.toRegistry = http.DefaultTransport
+	if s.registryTransport == nil {
+		s.registryTransport = http.DefaultTransport
 	}
-	s.quiet = sync.OnceValues(func() (rest.Encoded, error) { return rest.Encode(s.c.Link.EmptyPollResponse()) })
+	s.emptyPollResponse = sync.OnceValues(func() (rest.Encoded, error) {
+		return rest.Encode(s.controller.Link.EmptyPollResponse())
+	})
 	return s
 }
 
 // Routes returns the table of routes of the API, for comparison with its description. Its handlers must not be
 // called.
-func Routes() []rest.Route { return new(server).all() }
+func Routes() []rest.Route { return new(server).allRoutes() }
 
 // description configures the URLs of the API's description.
 var description = apidoc.Service{
-	Name: "Controller", File: "/api/v1/openapi", Page: "/api", Permission: rest.Known,
+	Name: "Controller", FileName: "/api/v1/openapi", PagePath: "/api", Permission: rest.AnyCredential,
 	Tags: []string{"Controller", "Node link"},
 }
 
@@ -131,8 +135,8 @@ var description = apidoc.Service{
 // has up to 2 MiB, which may be six times as much in JSON.
 const maxReport = 16 << 20
 
-// all is the table of routes of the API and its description.
-func (s *server) all() []rest.Route { return slices.Concat(s.routes(), description.Routes()) }
+// allRoutes is the table of routes of the API and its description.
+func (s *server) allRoutes() []rest.Route { return slices.Concat(s.routes(), description.Routes()) }
 
 // routes is the table of routes of the API.
 func (s *server) routes() []rest.Route {
@@ -143,102 +147,113 @@ func (s *server) routes() []rest.Route {
 // coreRoutes are the routes that every build cloud has.
 func (s *server) coreRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /livez", Permission: rest.Open, Do: alive},
-		{Pattern: "GET /readyz", Permission: rest.Open, Do: s.ready},
-		{Pattern: "GET /api/v1/status", Permission: rest.Known, Do: s.status},
-		{Pattern: "GET /api/v1/rights", Permission: rest.Known, Do: s.rights},
-		{Pattern: "GET /api/v1/stats", Permission: "view_logs", Do: s.stats},
-		{Pattern: "GET /api/v1/stats/series", Permission: "view_logs", Do: s.series},
+		{Pattern: "GET /livez", Permission: rest.NoCredential, Handle: livez},
+		{Pattern: "GET /readyz", Permission: rest.NoCredential, Handle: s.ready},
+		{Pattern: "GET /api/v1/status", Permission: rest.AnyCredential, Handle: s.status},
+		{Pattern: "GET /api/v1/rights", Permission: rest.AnyCredential, Handle: s.callerRights},
+		{Pattern: "GET /api/v1/stats", Permission: "view_logs", Handle: s.stats},
+		{Pattern: "GET /api/v1/stats/series", Permission: "view_logs", Handle: s.series},
 
-		{Pattern: "GET /api/v1/vm", Permission: "list_vms", Do: s.listVMs},
-		{Pattern: "GET /api/v1/vm/page", Permission: "list_vms", Do: s.pageVMs},
-		{Pattern: "GET /api/v1/vm/history", Permission: "list_vms", Do: s.listHistory},
-		{Pattern: "GET /api/v1/vm/watch", Permission: "list_vms", Follows: true, Raw: s.watchVMs},
-		{Pattern: "GET /api/v1/vm/console", Permission: "update_vm", Follows: true, Raw: s.console},
-		{Pattern: "POST /api/v1/vm", Permission: "start_vm", OwnEvents: true, Do: s.once(s.startVMs)},
-		{Pattern: "PUT /api/v1/vm", Permission: "update_vm", Do: s.updateVM},
-		{Pattern: "DELETE /api/v1/vm", Permission: "terminate_vm", OwnEvents: true, Do: s.terminateVM},
+		{Pattern: "GET /api/v1/vm", Permission: "list_vms", Handle: s.listVMs},
+		{Pattern: "GET /api/v1/vm/page", Permission: "list_vms", Handle: s.pageVMs},
+		{Pattern: "GET /api/v1/vm/history", Permission: "list_vms", Handle: s.listHistory},
+		{Pattern: "GET /api/v1/vm/watch", Permission: "list_vms", Streams: true, HandleRaw: s.watchVMs},
+		{Pattern: "GET /api/v1/vm/console", Permission: "update_vm", Streams: true, HandleRaw: s.openConsole},
+		{Pattern: "POST /api/v1/vm", Permission: "start_vm", OwnEvents: true, Handle: s.withIdempotencyKey(s.startVMs)},
+		{Pattern: "PUT /api/v1/vm", Permission: "update_vm", Handle: s.updateVM},
+		{Pattern: "DELETE /api/v1/vm", Permission: "terminate_vm", OwnEvents: true, Handle: s.terminateVM},
 
-		{Pattern: "POST /api/v1/rpc/vm/restart", Permission: "update_vm", Do: s.restartVM},
+		{Pattern: "POST /api/v1/rpc/vm/restart", Permission: "update_vm", Handle: s.restartVM},
 
-		{Pattern: "GET /api/v1/image", Permission: "list_images", Do: s.listImages},
-		{Pattern: "POST /api/v1/image", Permission: "save_image", Do: s.once(s.saveImage)},
+		{Pattern: "GET /api/v1/image", Permission: "list_images", Handle: s.listImages},
+		{Pattern: "POST /api/v1/image", Permission: "save_image", Handle: s.withIdempotencyKey(s.saveImage)},
 
-		{Pattern: "GET /api/v1/node", Permission: "list_nodes", Do: s.listNodes},
-		{Pattern: "GET /api/v1/node/page", Permission: "list_nodes", Do: s.pageNodes},
-		{Pattern: "DELETE /api/v1/node", Permission: "delete_node", OwnEvents: true, Do: s.deleteNode},
-		{Pattern: "GET /api/v1/node/adopt", Permission: "change_node_config", Do: s.listUnknown},
-		{Pattern: "POST /api/v1/node/adopt", Permission: "change_node_config", Do: s.adopt},
+		{Pattern: "GET /api/v1/node", Permission: "list_nodes", Handle: s.listNodes},
+		{Pattern: "GET /api/v1/node/page", Permission: "list_nodes", Handle: s.pageNodes},
+		{Pattern: "DELETE /api/v1/node", Permission: "delete_node", OwnEvents: true, Handle: s.deleteNode},
+		{Pattern: "GET /api/v1/node/adopt", Permission: "change_node_config", Handle: s.listOrphanedVMs},
+		{Pattern: "POST /api/v1/node/adopt", Permission: "change_node_config", Handle: s.adopt},
 
-		{Pattern: "GET /api/v1/maintenance", Permission: "get_config", Do: s.maintenance},
-		{Pattern: "POST /api/v1/maintenance", Permission: "change_config", Do: s.beginMaintenance},
-		{Pattern: "DELETE /api/v1/maintenance", Permission: "change_config", Do: s.endMaintenance},
+		{Pattern: "GET /api/v1/maintenance", Permission: "get_config", Handle: s.maintenance},
+		{Pattern: "POST /api/v1/maintenance", Permission: "change_config", Handle: s.beginMaintenance},
+		{Pattern: "DELETE /api/v1/maintenance", Permission: "change_config", Handle: s.endMaintenance},
 
-		{Pattern: "GET /api/v1/registry/disk", Permission: "get_registry_disk_info", Do: s.registryDisk},
+		{Pattern: "GET /api/v1/registry/disk", Permission: "get_registry_disk_info", Handle: s.registryDisk},
 
-		{Pattern: "GET " + api.PathBackup, Permission: string(farm.PermRoot), Hangs: true, Raw: s.backup},
+		{Pattern: "GET " + api.PathBackup, Permission: string(farm.PermRoot), Waits: true, HandleRaw: s.backup},
 
-		{Pattern: "POST " + api.PathJoin, Permission: rest.NodeOrKnown, Typed: true, Do: link(s.join)},
+		{Pattern: "POST " +
+			api.PathJoin, Permission: rest.NodeOrCredential, DecodesBody: true, Handle: nodeHandler(s.join)},
 		{
 			Pattern: "POST " +
-				api.PathPoll, Permission: rest.Node, Steady: true, Hangs: true, Typed: true, Vouch: s.verifyNode,
-			Do: s.poll,
+				api.PathPoll, Permission: rest.NodeOnly, Frequent: true, Waits: true, DecodesBody: true,
+			VerifyNode: s.verifyNode,
+			Handle:     s.poll,
 		},
 		{
-			Pattern: "POST " + api.PathReport, Permission: rest.Node, Steady: true, Typed: true, MaxBody: maxReport,
-			Vouch: s.verifyNode, Do: link(s.report),
+			Pattern: "POST " + api.PathReport, Permission: rest.NodeOnly, Frequent: true, DecodesBody: true,
+			MaxBody:    maxReport,
+			VerifyNode: s.verifyNode, Handle: nodeHandler(s.report),
 		},
-		{Pattern: "POST " + api.PathPass, Permission: rest.Node, Steady: true, Typed: true, Do: link(s.nodeToken)},
-		{Pattern: "GET " + api.PathConsole, Permission: rest.Node, Steady: true, Hangs: true, Raw: s.nodeConsole},
-		{Pattern: "POST " + api.PathDisjoin, Permission: rest.Node, Do: s.disjoin},
+		{
+			Pattern: "POST " + api.PathPass, Permission: rest.NodeOnly, Frequent: true, DecodesBody: true,
+			Handle: nodeHandler(s.registryToken),
+		},
+		{Pattern: "GET " +
+			api.PathConsole, Permission: rest.NodeOnly, Frequent: true, Waits: true, HandleRaw: s.nodeConsole},
+		{Pattern: "POST " + api.PathDisjoin, Permission: rest.NodeOnly, Handle: s.disjoin},
 	}
 }
 
-func alive(*rest.Request) (any, error) { return nil, nil } // an answer without a body
+func livez(*rest.Request) (any, error) { return nil, nil } // an answer without a body
 
-func (s *server) ready(*rest.Request) (any, error) { return nil, s.c.Healthy() }
+func (s *server) ready(*rest.Request) (any, error) { return nil, s.controller.Healthy() }
 
-func (s *server) status(r *rest.Request) (any, error) { return s.c.Status(r.Context()), nil }
+func (s *server) status(r *rest.Request) (any, error) { return s.controller.Status(r.Context()), nil }
 
-func (s *server) stats(*rest.Request) (any, error) { return s.c.Usage.Stats(), nil }
+func (s *server) stats(*rest.Request) (any, error) { return s.controller.Usage.Stats(), nil }
 
-func (s *server) registryDisk(r *rest.Request) (any, error) { return s.c.Templates.Disk(r.Context()) }
+func (s *server) registryDisk(r *rest.Request) (any, error) {
+	return s.controller.Templates.Disk(r.Context())
+}
 
-// link adapts a handler of the node API: its bodies are typed and come from agents, so that they are decoded
+// nodeHandler adapts a handler of the node API: its bodies are typed and come from agents, so that they are decoded
 // directly into their types.
-func link[In, Out any](do func(ctx context.Context, r *http.Request, in In) (Out, error)) rest.HandlerFunc {
+func nodeHandler[In, Out any](do func(ctx context.Context, r *http.Request, in In) (Out, error)) rest.HandlerFunc {
 	return func(r *rest.Request) (any, error) {
 		var in In
-		if err := json.Unmarshal(r.Params.Raw(), &in); err != nil {
+		if err := json.Unmarshal(r.Params.RawBody(), &in); err != nil {
 			return nil, farm.Errorf(farm.CodeInvalid, "The request does not have the form of the node protocol")
 		}
 		return do(r.Context(), r.Request, in)
 	}
 }
 
-// credential returns the node's secret.
-func credential(r *http.Request) string {
+// nodeCredential returns the node's secret.
+func nodeCredential(r *http.Request) string {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	return token
 }
 
 // verifyNode refuses a caller without a node's credential.
-func (s *server) verifyNode(r *http.Request) error { return s.c.Nodes.VerifyCredential(credential(r)) }
+func (s *server) verifyNode(r *http.Request) error {
+	return s.controller.Nodes.VerifyCredential(nodeCredential(r))
+}
 
 func (s *server) poll(r *rest.Request) (any, error) {
-	wait, err := waitOf(r.URL)
+	wait, err := waitParam(r.URL)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.c.Link.PollRaw(r.Context(), credential(r.Request), r.Params.Raw(), wait)
+	answer, err := s.controller.Link.PollRaw(r.Context(), nodeCredential(r.Request), r.Params.RawBody(), wait)
 	if err == nil && nodelink.IsEmptyPoll(answer) {
-		return s.quiet()
+		return s.emptyPollResponse()
 	}
 	return answer, err
 }
 
-// waitOf returns how long a poll may wait. Agents send only this parameter, in few characters.
-func waitOf(u *url.URL) (time.Duration, error) {
+// waitParam returns how long a poll may wait. Agents send only this parameter, in few characters.
+func waitParam(u *url.URL) (time.Duration, error) {
 	text, ok := strings.CutPrefix(u.RawQuery, "wait=")
 	if !ok || strings.ContainsAny(text, "&%+;") {
 		text = u.Query().Get("wait")
@@ -254,7 +269,7 @@ func waitOf(u *url.URL) (time.Duration, error) {
 }
 
 func (s *server) report(ctx context.Context, r *http.Request, in api.Report) (api.ReportAnswer, error) {
-	return s.c.Link.Report(ctx, credential(r), in)
+	return s.controller.Link.Report(ctx, nodeCredential(r), in)
 }
 
 func (s *server) disjoin(r *rest.Request) (any, error) {
@@ -262,5 +277,5 @@ func (s *server) disjoin(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.Nodes.Disjoin(r.Context(), id, credential(r.Request))
+	return nil, s.controller.Nodes.Disjoin(r.Context(), id, nodeCredential(r.Request))
 }

@@ -19,41 +19,42 @@ const maxScans = 4
 // scanRoutes are the routes of host scan results.
 func (s *server) scanRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /api/v1/node/scan", Permission: "list_nodes", Do: s.nodeScan},
-		{Pattern: "GET /api/v1/node/scans", Permission: "list_nodes", Do: s.nodeScans},
+		{Pattern: "GET /api/v1/node/scan", Permission: "list_nodes", Handle: s.nodeScan},
+		{Pattern: "GET /api/v1/node/scans", Permission: "list_nodes", Handle: s.nodeScans},
 		{
-			Pattern: "PUT /api/v1/node/scan", Permission: "report_scan", OwnEvents: true, Typed: true,
+			Pattern: "PUT /api/v1/node/scan", Permission: "report_scan", OwnEvents: true, DecodesBody: true,
 			MaxBody: api.MaxNodeScan,
-			Do:      s.putScan,
+			Handle:  s.storeNodeScan,
 		},
 		{
-			Pattern: "POST " + api.PathScan, Permission: rest.Node, Steady: true, Typed: true, MaxBody: api.MaxNodeScan,
-			Vouch: s.verifyNode, Do: s.ownScan,
+			Pattern: "POST " + api.PathScan, Permission: rest.NodeOnly, Frequent: true, DecodesBody: true,
+			MaxBody:    api.MaxNodeScan,
+			VerifyNode: s.verifyNode, Handle: s.storeOwnScan,
 		},
 	}
 }
 
-// ownScan stores the scan results of the node that sends them.
-func (s *server) ownScan(r *rest.Request) (any, error) {
+// storeOwnScan stores the scan results of the node that sends them.
+func (s *server) storeOwnScan(r *rest.Request) (any, error) {
 	if err := s.verifyNode(r.Request); err != nil { // before anything is decompressed
 		return nil, err
 	}
-	return nil, s.takeScan(r, func(scan *api.NodeScanSummary) error {
-		_, err := s.c.Link.Authenticate(scan.NodeID, credential(r.Request))
+	return nil, s.storeScan(r, func(scan *api.NodeScanSummary) error {
+		_, err := s.controller.Link.Authenticate(scan.NodeID, nodeCredential(r.Request))
 		return err
 	})
 }
 
-// putScan stores the scan results of a node, sent by a caller with the permission to report them.
-func (s *server) putScan(r *rest.Request) (any, error) {
+// storeNodeScan stores the scan results of a node, sent by a caller with the permission to report them.
+func (s *server) storeNodeScan(r *rest.Request) (any, error) {
 	id := r.URL.Query().Get("id")
 	if id == "" {
 		return nil, farm.Invalid("id", "is required")
 	}
-	if !s.visibilityOf(r).node(id) {
+	if !s.visibilityOf(r).seesNode(id) {
 		return nil, farm.NotFound()
 	}
-	err := s.takeScan(r, func(scan *api.NodeScanSummary) error {
+	err := s.storeScan(r, func(scan *api.NodeScanSummary) error {
 		if scan.NodeID != "" && scan.NodeID != id {
 			return farm.Invalid("node_id", "must be the same node as the query parameter id")
 		}
@@ -68,17 +69,17 @@ func (s *server) putScan(r *rest.Request) (any, error) {
 
 // nodeScans returns the scan summaries of all nodes that the caller sees.
 func (s *server) nodeScans(r *rest.Request) (any, error) {
-	seen, part := s.visibilityOf(r), sliceOf(r.Params)
+	seen, part := s.visibilityOf(r), sliceParam(r.Params)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
 	list := []api.NodeScanSummary{}
-	for _, n := range s.c.Scans.List() {
-		if seen.node(n.NodeID) {
+	for _, n := range s.controller.Scans.List() {
+		if seen.seesNode(n.NodeID) {
 			list = append(list, n)
 		}
 	}
-	return cut(list, part, func(n api.NodeScanSummary) string { return n.NodeID }), nil
+	return sliceList(list, part, func(n api.NodeScanSummary) string { return n.NodeID }), nil
 }
 
 // nodeScanBody is api.NodeScan with undecoded lists.
@@ -96,18 +97,18 @@ func (s *server) nodeScan(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	if !seen.node(id) {
+	if !seen.seesNode(id) {
 		return nil, farm.NotFound()
 	}
-	if err := s.scanning(); err != nil {
+	if err := s.acquireScanSlot(); err != nil {
 		return nil, err
 	}
-	defer s.scanned()
-	kept, packed, err := s.c.Scans.Get(r.Context(), id)
+	defer s.releaseScanSlot()
+	kept, packed, err := s.controller.Scans.Get(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := unpack(packed)
+	raw, err := gunzipBytes(packed)
 	if err != nil {
 		return nil, err
 	}
@@ -116,13 +117,13 @@ func (s *server) nodeScan(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	out.NodeScanSummary = kept.NodeScanSummary
-	return rest.WithETag{Body: out, Tag: kept.Sum[:32]}, nil
+	return rest.WithETag{Body: out, ETag: kept.Sum[:32]}, nil
 }
 
-// scanning acquires a slot for a request with scan results.
-func (s *server) scanning() error {
+// acquireScanSlot acquires a slot for a request with scan results.
+func (s *server) acquireScanSlot() error {
 	select {
-	case s.scans <- struct{}{}:
+	case s.scanSlots <- struct{}{}:
 		return nil
 	default:
 		return farm.Errorf(farm.CodeBusy, "Limit of concurrent host scan reports (%d) reached; try again later",
@@ -130,10 +131,10 @@ func (s *server) scanning() error {
 	}
 }
 
-func (s *server) scanned() { <-s.scans }
+func (s *server) releaseScanSlot() { <-s.scanSlots }
 
-// unpack decompresses a gzip file.
-func unpack(packed []byte) ([]byte, error) {
+// gunzipBytes decompresses a gzip file.
+func gunzipBytes(packed []byte) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return nil,
@@ -150,7 +151,7 @@ func unpack(packed []byte) ([]byte, error) {
 	return raw, nil
 }
 
-func pack(raw []byte) ([]byte, error) {
+func gzipBytes(raw []byte) ([]byte, error) {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
 	_, err := z.Write(raw)
@@ -158,18 +159,18 @@ func pack(raw []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// takeScan stores the scan results in the request for a node. may authorizes the results and may complete them.
-func (s *server) takeScan(r *rest.Request, may func(*api.NodeScanSummary) error) error {
-	if err := s.scanning(); err != nil {
+// storeScan stores the scan results in the request for a node. may authorizes the results and may complete them.
+func (s *server) storeScan(r *rest.Request, may func(*api.NodeScanSummary) error) error {
+	if err := s.acquireScanSlot(); err != nil {
 		return err
 	}
-	defer s.scanned()
-	raw, packed := []byte(r.Params.Raw()), []byte(nil)
+	defer s.releaseScanSlot()
+	raw, packed := []byte(r.Params.RawBody()), []byte(nil)
 	var err error
 	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
 	case "gzip":
 		packed = raw
-		if raw, err = unpack(raw); err != nil {
+		if raw, err = gunzipBytes(raw); err != nil {
 			return err
 		}
 	case "", "identity":
@@ -181,20 +182,20 @@ func (s *server) takeScan(r *rest.Request, may func(*api.NodeScanSummary) error)
 		return farm.Errorf(farm.CodeInvalid, "The request body is not a JSON object")
 	}
 	var scan api.NodeScanSummary
-	f.into("node_id", &scan.NodeID, aText)
+	f.readField("node_id", &scan.NodeID, wantString)
 	if f.err == nil {
 		f.err = may(&scan)
 	}
-	f.read(&scan)
+	f.readSummary(&scan)
 	if f.err != nil {
 		return f.err
 	}
 	if packed == nil {
-		if packed, err = pack(raw); err != nil {
+		if packed, err = gzipBytes(raw); err != nil {
 			return err
 		}
 	}
-	return s.c.Scans.Put(r.Context(), scan, packed)
+	return s.controller.Scans.Put(r.Context(), scan, packed)
 }
 
 // scanFields are the fields of a body with scan results.
@@ -205,37 +206,37 @@ type scanFields struct {
 
 // Error texts for the forms of fields.
 const (
-	aText   = "must be a string"
-	aMoment = "must be a time such as 2026-01-31T12:00:00Z"
-	numbers = "must be an object of integers"
+	wantString   = "must be a string"
+	wantTime     = "must be a time such as 2026-01-31T12:00:00Z"
+	wantIntegers = "must be an object of integers"
 )
 
-// read reads the summary fields of scan results, and validates the form of the others.
-func (f *scanFields) read(s *api.NodeScanSummary) {
-	f.into("host", &s.Host, aText)
-	f.into("scanner", &s.Scanner, aText)
-	f.into("version", &s.Version, aText)
-	f.into("database", &s.Database, aMoment)
-	f.into("last_scan", &s.LastScan, aMoment)
-	f.into("scanned", &s.Scanned, aMoment)
-	f.into("partial", &s.Partial, "must be true or false")
-	f.has("counts", '{', numbers)
-	f.into("counts", &s.Counts, numbers)
-	f.has("vulnerabilities", '[', "must be an array")
-	f.has("packages", '[', "must be an array")
-	f.into("left_out", &api.NodeScanTruncated{}, numbers)
+// readSummary reads the summary fields of scan results, and validates the form of the others.
+func (f *scanFields) readSummary(s *api.NodeScanSummary) {
+	f.readField("host", &s.Host, wantString)
+	f.readField("scanner", &s.Scanner, wantString)
+	f.readField("version", &s.Version, wantString)
+	f.readField("database", &s.Database, wantTime)
+	f.readField("last_scan", &s.LastScan, wantTime)
+	f.readField("scanned", &s.Scanned, wantTime)
+	f.readField("partial", &s.Partial, "must be true or false")
+	f.requireField("counts", '{', wantIntegers)
+	f.readField("counts", &s.Counts, wantIntegers)
+	f.requireField("vulnerabilities", '[', "must be an array")
+	f.requireField("packages", '[', "must be an array")
+	f.readField("left_out", &api.NodeScanTruncated{}, wantIntegers)
 }
 
-// into reads a field, unless it is absent or null.
-func (f *scanFields) into(name string, to any, form string) {
+// readField reads a field, unless it is absent or null.
+func (f *scanFields) readField(name string, to any, form string) {
 	v := f.fields[name]
 	if f.err == nil && v != nil && string(v) != "null" && json.Unmarshal(v, to) != nil {
 		f.err = farm.Invalid(name, "%s", form)
 	}
 }
 
-// has requires a field whose JSON text begins with a byte.
-func (f *scanFields) has(name string, begin byte, form string) {
+// requireField requires a field whose JSON text begins with a byte.
+func (f *scanFields) requireField(name string, begin byte, form string) {
 	if v := f.fields[name]; f.err == nil && (len(v) == 0 || v[0] != begin) {
 		f.err = farm.Invalid(name, "%s", form)
 	}

@@ -5,16 +5,16 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-const maxRange = 16 // bytes of the name of a range
+const maxRangeName = 16 // bytes of the name of a range
 
 // series returns the load of the cloud over time.
 func (s *server) series(r *rest.Request) (any, error) {
-	over := r.Params.Text("range", maxRange)
+	over := r.Params.Text("range", maxRangeName)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
 	if over == "" {
 		over = api.RangeHour
 	}
-	return s.c.Usage.Series(over)
+	return s.controller.Usage.Series(over)
 }

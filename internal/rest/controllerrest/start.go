@@ -30,11 +30,11 @@ func (s *server) startVMs(r *rest.Request) (any, error) {
 	}
 	req.Owner, req.Caller = caller.Owner(), rest.CallerName(r.Request)
 	if pin := req.Options.PinnedNode; pin != "" {
-		if err := caller.GroupMay(req.Group, farm.ResourceNode, pin, rightStart); err != nil {
+		if err := caller.RequireGroupRight(req.Group, farm.ResourceNode, pin, rightStart); err != nil {
 			return nil, controller.NodeNotFound(pin, err)
 		}
 	}
-	return s.c.Start(r.Context(), req)
+	return s.controller.Start(r.Context(), req)
 }
 
 // startRequest reads the parameters of a start. It validates types and ranges first, so that an error always
@@ -46,27 +46,27 @@ func (s *server) startRequest(p *rest.Params, caller rest.Caller) (controller.St
 		Count:      p.Int("count", 1, 1, controller.MaxCount),
 		Name:       p.Text("name", maxName),
 		ExternalID: p.Text("external_id", maxExternalID),
-		Metadata:   metadata(p),
+		Metadata:   metadataParam(p),
 		GroupID:    p.String("group_id"),
-		TTL:        timeToLive(p),
+		TTL:        ttlParam(p),
 		Options: farm.StartOptions{
-			Priority:     priority(p),
+			Priority:     priorityParam(p),
 			PinnedNode:   p.String("node_id"),
-			NameTemplate: nameTemplate(p, s.prefix),
+			NameTemplate: nameTemplateParam(p, s.vmNamePrefix),
 		},
 	}
 	if p.Has("version") {
 		number := p.Int("version", 0, 0, 1<<30)
 		req.Version = &number
 	}
-	script(p, &req.Options)
-	req.Options.Ports, req.Options.PortOverride = ports(p)
-	machine(p, &req.Options)
+	readScript(p, &req.Options)
+	req.Options.Ports, req.Options.PortOverride = portsParam(p)
+	readMachine(p, &req.Options)
 	if req.Options.HardwareUUID != "" && req.Count > 1 {
-		p.Fail("hw_uuid", "requires count 1: no two VMs may have the same value")
+		p.RecordError("hw_uuid", "requires count 1: no two VMs may have the same value")
 	}
 	if req.Options.MACAddress != "" && req.Count > 1 {
-		p.Fail("mac_address", "requires count 1: no two VMs may have the same value")
+		p.RecordError("mac_address", "requires count 1: no two VMs may have the same value")
 	}
 	if err := p.Err(); err != nil {
 		return req, err
@@ -75,7 +75,7 @@ func (s *server) startRequest(p *rest.Params, caller rest.Caller) (controller.St
 	if req.Group, err = actingGroup(p, caller); err != nil {
 		return req, err
 	}
-	return req, refuse(p)
+	return req, refuseUnsupported(p)
 }
 
 // actingGroup reads the permission group for which a request is made, and refuses one where rights on single
@@ -89,35 +89,35 @@ func actingGroup(p *rest.Params, caller rest.Caller) (string, error) {
 	return group, err
 }
 
-// priority reads the priority; 0 means that it is not given.
-func priority(p *rest.Params) int {
+// priorityParam reads the priority; 0 means that it is not given.
+func priorityParam(p *rest.Params) int {
 	return p.IntOrZero("priority", farm.DefaultPriority, farm.MinPriority, farm.MaxPriority)
 }
 
-// longest replaces the variables of a name template by their longest usual values. Names of templates and nodes
-// may be longer; few are.
-var longest = strings.NewReplacer(
+// longestNameValues replaces the variables of a name template by their longest usual values. Names of templates and
+// nodes may be longer; few are.
+var longestNameValues = strings.NewReplacer(
 	"$template_name", strings.Repeat("x", 64), "$template_id", strings.Repeat("x", 36),
 	"$instance_id", strings.Repeat("x", 36), "$node_id", strings.Repeat("x", 36),
 	"$node_name", strings.Repeat("x", 64), "$ts", strings.Repeat("x", 19),
 )
 
-// nameTemplate reads the template of the VM's name, which is also used in file names.
-func nameTemplate(p *rest.Params, prefix string) string {
+// nameTemplateParam reads the template of the VM's name, which is also used in file names.
+func nameTemplateParam(p *rest.Params, prefix string) string {
 	text := p.Text("name_template", maxNameTemplate)
 	if text == "" {
 		return ""
 	}
-	if n := len(prefix) + len(longest.Replace(text)); n > maxName {
-		p.Fail("name_template", "results in VM names of up to %d bytes, including the prefix: want at most %d",
+	if n := len(prefix) + len(longestNameValues.Replace(text)); n > maxName {
+		p.RecordError("name_template", "results in VM names of up to %d bytes, including the prefix: want at most %d",
 			n, maxName)
 	}
 	return text
 }
 
-// script reads the startup script and its parameters. Without a script, parameters that need monitoring are
+// readScript reads the startup script and its parameters. Without a script, parameters that need monitoring are
 // refused unless they have their default value.
-func script(p *rest.Params, o *farm.StartOptions) {
+func readScript(p *rest.Params, o *farm.StartOptions) {
 	o.Script = decodeScript(p, "startup_script")
 	o.ScriptCondition = p.Int("startup_script_condition", 0, 0, 1)
 	o.ScriptMonitoring = p.Bool("script_monitoring", false)
@@ -126,15 +126,15 @@ func script(p *rest.Params, o *farm.StartOptions) {
 		int(farm.DeleteVM)))
 	if !o.ScriptMonitoring {
 		if o.ScriptTimeout != defaultScriptTimeout {
-			p.Fail("script_timeout", "requires script_monitoring true")
+			p.RecordError("script_timeout", "requires script_monitoring true")
 		}
 		if o.ScriptOnFailure != farm.StopVM {
-			p.Fail("script_fail_handler", "requires script_monitoring true")
+			p.RecordError("script_fail_handler", "requires script_monitoring true")
 		}
 		return
 	}
 	if len(o.Script) == 0 {
-		p.Fail("script_monitoring", "requires startup_script")
+		p.RecordError("script_monitoring", "requires startup_script")
 	}
 }
 
@@ -142,18 +142,18 @@ const defaultScriptTimeout = 90 // seconds
 
 // decodeScript reads the text of a startup script.
 func decodeScript(p *rest.Params, name string) []byte {
-	raw, err := decode(p.String(name))
+	raw, err := decodeBase64(p.String(name))
 	switch {
 	case err != nil:
-		p.Fail(name, "must be base64 text")
+		p.RecordError(name, "must be base64 text")
 	case len(raw) > maxScript:
-		p.Fail(name, "must have at most %d bytes when decoded", maxScript)
+		p.RecordError(name, "must have at most %d bytes when decoded", maxScript)
 	}
 	return raw
 }
 
-// decode decodes a base64 text of either alphabet, padded or not. The error is that of the standard alphabet.
-func decode(text string) ([]byte, error) {
+// decodeBase64 decodes a base64 text of either alphabet, padded or not. The error is that of the standard alphabet.
+func decodeBase64(text string) ([]byte, error) {
 	raw, err := base64.StdEncoding.DecodeString(text)
 	if err == nil {
 		return raw, nil
@@ -175,24 +175,24 @@ func decode(text string) ([]byte, error) {
 	return nil, err
 }
 
-// ports reads the rules that replace those of the template. An empty array is also an override: no rules.
-func ports(p *rest.Params) (rules []farm.Port, override bool) {
+// portsParam reads the rules that replace those of the template. An empty array is also an override: no rules.
+func portsParam(p *rest.Params) (rules []farm.Port, override bool) {
 	if !p.Has("port_forwarding_override") {
 		return nil, false
 	}
 	items := p.Objects("port_forwarding_override")
 	if len(items) > maxPorts {
-		p.Fail("port_forwarding_override", "must have at most %d rules", maxPorts)
+		p.RecordError("port_forwarding_override", "must have at most %d rules", maxPorts)
 		return nil, false
 	}
 	taken := map[int]bool{}
 	for _, item := range items {
-		rule := port(item)
+		rule := portParam(item)
 		if err := item.Err(); err != nil {
-			p.Fail("port_forwarding_override", "%s", err)
+			p.RecordError("port_forwarding_override", "%s", err)
 		}
 		if rule.HostPort > 0 && taken[rule.HostPort] {
-			p.Fail("port_forwarding_override", "host_port %d occurs twice", rule.HostPort)
+			p.RecordError("port_forwarding_override", "host_port %d occurs twice", rule.HostPort)
 		}
 		taken[rule.HostPort] = true
 		rules = append(rules, rule)
@@ -200,35 +200,35 @@ func ports(p *rest.Params) (rules []farm.Port, override bool) {
 	return rules, true
 }
 
-func port(item *rest.Params) farm.Port {
+func portParam(item *rest.Params) farm.Port {
 	rule := farm.Port{
 		Name: item.Text("name", maxName), Protocol: "tcp",
 		GuestPort: item.Int("guest_port", 0, 1, 65535), HostPort: item.Int("host_port", 0, 0, 65535),
 		HostIP: item.String("host_ip"),
 	}
 	if rule.Name = cmp.Or(rule.Name, item.Text("rule_name", maxName)); rule.Name == "" {
-		item.Fail("name", "is required")
+		item.RecordError("name", "is required")
 	}
 	if !item.Has("guest_port") {
-		item.Fail("guest_port", "is required")
+		item.RecordError("guest_port", "is required")
 	}
 	if item.OneOf("protocol", "tcp", "TCP"); rule.HostIP != "" {
 		if ip, err := netip.ParseAddr(rule.HostIP); err != nil || !ip.Is4() {
-			item.Fail("host_ip", "must be an IPv4 address")
+			item.RecordError("host_ip", "must be an IPv4 address")
 		}
 	}
 	return rule
 }
 
-// refusals are the parameters that the controller does not support, with the reasons.
-var refusals = []struct{ name, sentence string }{
+// unsupportedParams are the parameters that the controller does not support, with the reasons.
+var unsupportedParams = []struct{ name, sentence string }{
 	{"hvapic", "is an option of Intel Macs that the nodes' hypervisor does not have"},
 	{"csr_active_config", "is an option of Intel Macs that the nodes' hypervisor does not have"},
 }
 
-// refuse rejects, by name, unsupported parameters that would otherwise be ignored.
-func refuse(p *rest.Params) error {
-	for _, r := range refusals {
+// refuseUnsupported rejects, by name, unsupported parameters that would otherwise be ignored.
+func refuseUnsupported(p *rest.Params) error {
+	for _, r := range unsupportedParams {
 		if p.Has(r.name) {
 			return farm.Refused("%s %s; leave it out", r.name, r.sentence)
 		}

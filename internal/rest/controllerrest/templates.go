@@ -11,20 +11,21 @@ import (
 func (s *server) templateRoutes() []rest.Route {
 	const templates, nodes = "/api/v1/registry/vm", "/api/v1/registry/vm/distribute"
 	return []rest.Route{
-		{Pattern: "GET " + templates, Permission: "registry_list", Do: s.listTemplates},
-		{Pattern: "GET " + templates + "/page", Permission: "registry_list", Do: s.pageTemplates},
-		{Pattern: "GET " + templates + "/nodes", Permission: "list_nodes", Do: s.listTemplateNodes},
+		{Pattern: "GET " + templates, Permission: "registry_list", Handle: s.listTemplates},
+		{Pattern: "GET " + templates + "/page", Permission: "registry_list", Handle: s.pageTemplates},
+		{Pattern: "GET " + templates + "/nodes", Permission: "list_nodes", Handle: s.listTemplateNodes},
 		{Pattern: "GET " + templates +
-			"/scan", Permission: "registry_list", Hangs: true, Raw: s.pass("/registry/v2/vm/scan")},
-		{Pattern: "DELETE " + templates, Permission: "registry_delete", OwnEvents: true, Do: s.deleteTemplate},
-		{Pattern: "DELETE /api/v1/registry/revert", Permission: "registry_delete", Do: s.revertTemplate},
+			"/scan", Permission: "registry_list", Waits: true, HandleRaw: s.proxyTo("/registry/v2/vm/scan")},
+		{Pattern: "DELETE " + templates, Permission: "registry_delete", OwnEvents: true, Handle: s.deleteTemplate},
+		{Pattern: "DELETE /api/v1/registry/revert", Permission: "registry_delete", Handle: s.revertTemplate},
 
-		{Pattern: "GET " + templates + "/remove", Permission: "registry_list", Do: s.listRemovals},
-		{Pattern: "DELETE " + templates + "/remove", Permission: "registry_delete", Do: s.removeFromNodes},
+		{Pattern: "GET " + templates + "/remove", Permission: "registry_list", Handle: s.listRemovals},
+		{Pattern: "DELETE " + templates + "/remove", Permission: "registry_delete", Handle: s.removeFromNodes},
 
-		{Pattern: "GET " + nodes, Permission: "registry_distribute_status", Do: s.listDistributions},
-		{Pattern: "POST " + nodes, Permission: "registry_distribute", OwnEvents: true, Do: s.once(s.distribute)},
-		{Pattern: "DELETE " + nodes, Permission: "registry_distribute", Do: s.cancelDistribution},
+		{Pattern: "GET " + nodes, Permission: "registry_distribute_status", Handle: s.listDistributions},
+		{Pattern: "POST " +
+			nodes, Permission: "registry_distribute", OwnEvents: true, Handle: s.withIdempotencyKey(s.distribute)},
+		{Pattern: "DELETE " + nodes, Permission: "registry_distribute", Handle: s.cancelDistribution},
 	}
 }
 
@@ -32,20 +33,20 @@ func (s *server) templateRoutes() []rest.Route {
 // no sizes and architectures.
 func (s *server) listTemplates(r *rest.Request) (any, error) {
 	version := r.Params.OneOf("apiVer", "v1", "v2")
-	id, part, fits := r.Params.String("id"), sliceOf(r.Params), filterOf(r.Params, templateFields)
+	id, part, fits := r.Params.String("id"), sliceParam(r.Params), filterParam(r.Params, templateFields)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
 	if id != "" {
-		return s.c.Templates.Get(r.Context(), id)
+		return s.controller.Templates.Get(r.Context(), id)
 	}
-	list, err := s.c.Templates.List(r.Context())
+	list, err := s.controller.Templates.List(r.Context())
 	if err != nil {
 		return nil, err
 	}
-	list = cut(keptFields(list, fits), part, func(t api.Template) string { return t.ID })
+	list = sliceList(filterList(list, fits), part, func(t api.Template) string { return t.ID })
 	if version != "v1" {
-		return rest.List(list), nil
+		return rest.NonNil(list), nil
 	}
 	type item struct {
 		ID   string `json:"id"`
@@ -63,24 +64,24 @@ func (s *server) deleteTemplate(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.Templates.Delete(r.Context(), id)
+	return nil, s.controller.Templates.Delete(r.Context(), id)
 }
 
 func (s *server) revertTemplate(r *rest.Request) (any, error) {
-	id, tag, number := r.Params.Required("id"), r.Params.Text("tag", maxTag), versionNumber(r.Params)
+	id, tag, number := r.Params.Required("id"), r.Params.Text("tag", maxTag), versionParam(r.Params)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return rest.Null, s.c.Templates.Revert(r.Context(), id, tag, number)
+	return rest.Null, s.controller.Templates.Revert(r.Context(), id, tag, number)
 }
 
-// versionNumber reads the serial number of a version, which has two parameter names; nil when it is not given.
-func versionNumber(p *rest.Params) *int {
+// versionParam reads the serial number of a version, which has two parameter names; nil when it is not given.
+func versionParam(p *rest.Params) *int {
 	var number *int
 	for _, name := range p.Given("version", "number") {
 		n := p.Int(name, 0, 0, math.MaxInt32)
 		if number != nil && *number != n {
-			p.Fail(name, "version and number differ")
+			p.RecordError(name, "version and number differ")
 		}
 		number = &n
 	}

@@ -10,43 +10,43 @@ import (
 
 // tierGate is a route, or a parameter of one, that needs a tier.
 type tierGate struct {
-	pattern string // of the route
-	param   string // "": the whole route
-	needs   farm.Tier
-	what    string                   // for a whole route: its feature, in the plural
-	given   func(*rest.Request) bool // nil: a parameter is given if it is present
+	pattern      string // of the route
+	param        string // "": the whole route
+	tier         farm.Tier
+	feature      string                   // for a whole route: its feature, in the plural
+	isParamGiven func(*rest.Request) bool // nil: a parameter is given if it is present
 }
 
 // nodeGroups is the feature of the routes of groups.
 const nodeGroups = "Node groups"
 
-// gates lists all features that need a license tier. Everything else is available in all tiers.
-var gates = []tierGate{
-	{pattern: "POST /api/v1/vm", param: "group_id", needs: farm.TierEnterprise},
-	{pattern: "POST /api/v1/vm", param: "priority", needs: farm.TierEnterprise, given: otherPriority},
-	{pattern: "POST /api/v1/vm", param: "usb_device", needs: farm.TierEnterprise},
-	{pattern: "POST /api/v1/rpc/vm/restart", param: "usb_device", needs: farm.TierEnterprise},
-	{pattern: "POST /api/v1/registry/vm/distribute", param: "group_id", needs: farm.TierEnterprise},
-	{pattern: "POST /api/v1/registry/vm/distribute", param: "group", needs: farm.TierEnterprise},
-	{pattern: "POST /api/v1/group", needs: farm.TierEnterprise, what: nodeGroups},
-	{pattern: "GET /api/v1/group", needs: farm.TierEnterprise, what: nodeGroups},
-	{pattern: "PUT /api/v1/group", needs: farm.TierEnterprise, what: nodeGroups},
-	{pattern: "DELETE /api/v1/group", needs: farm.TierEnterprise, what: nodeGroups},
-	{pattern: "POST /api/v1/node/group", needs: farm.TierEnterprise, what: nodeGroups},
-	{pattern: "DELETE /api/v1/node/group", needs: farm.TierEnterprise, what: nodeGroups},
-	{pattern: "GET /api/v1/usb", needs: farm.TierEnterprise, what: "USB devices"},
-	{pattern: "POST " + api.PathJoin, param: "groups", needs: farm.TierEnterprise, given: joinsGroups},
+// tierGates lists all features that need a license tier. Everything else is available in all tiers.
+var tierGates = []tierGate{
+	{pattern: "POST /api/v1/vm", param: "group_id", tier: farm.TierEnterprise},
+	{pattern: "POST /api/v1/vm", param: "priority", tier: farm.TierEnterprise, isParamGiven: isPriorityGiven},
+	{pattern: "POST /api/v1/vm", param: "usb_device", tier: farm.TierEnterprise},
+	{pattern: "POST /api/v1/rpc/vm/restart", param: "usb_device", tier: farm.TierEnterprise},
+	{pattern: "POST /api/v1/registry/vm/distribute", param: "group_id", tier: farm.TierEnterprise},
+	{pattern: "POST /api/v1/registry/vm/distribute", param: "group", tier: farm.TierEnterprise},
+	{pattern: "POST /api/v1/group", tier: farm.TierEnterprise, feature: nodeGroups},
+	{pattern: "GET /api/v1/group", tier: farm.TierEnterprise, feature: nodeGroups},
+	{pattern: "PUT /api/v1/group", tier: farm.TierEnterprise, feature: nodeGroups},
+	{pattern: "DELETE /api/v1/group", tier: farm.TierEnterprise, feature: nodeGroups},
+	{pattern: "POST /api/v1/node/group", tier: farm.TierEnterprise, feature: nodeGroups},
+	{pattern: "DELETE /api/v1/node/group", tier: farm.TierEnterprise, feature: nodeGroups},
+	{pattern: "GET /api/v1/usb", tier: farm.TierEnterprise, feature: "USB devices"},
+	{pattern: "POST " + api.PathJoin, param: "groups", tier: farm.TierEnterprise, isParamGiven: joinsGroups},
 }
 
-// otherPriority reports whether a priority differs from the default, which needs no license tier.
-func otherPriority(r *rest.Request) bool {
-	return priority(r.Params) != farm.DefaultPriority
+// isPriorityGiven reports whether a priority differs from the default, which needs no license tier.
+func isPriorityGiven(r *rest.Request) bool {
+	return priorityParam(r.Params) != farm.DefaultPriority
 }
 
 // joinsGroups reports whether a join request, whose body is typed, names groups.
 func joinsGroups(r *rest.Request) bool {
 	var in struct{ Groups []string }
-	return json.Unmarshal(r.Params.Raw(), &in) == nil && len(in.Groups) > 0
+	return json.Unmarshal(r.Params.RawBody(), &in) == nil && len(in.Groups) > 0
 }
 
 // isGiven reports whether a request uses the gated feature.
@@ -54,8 +54,8 @@ func (g tierGate) isGiven(r *rest.Request) bool {
 	switch {
 	case g.param == "":
 		return true
-	case g.given != nil:
-		return g.given(r)
+	case g.isParamGiven != nil:
+		return g.isParamGiven(r)
 	default:
 		return r.Params.Has(g.param)
 	}
@@ -66,18 +66,18 @@ func (g tierGate) refusal(have farm.Tier) error {
 	if g.param == "" {
 		return farm.Refused(
 			"%s require the license tier %s, and this controller has %s: install a license (SVC_LICENSE_FILE)",
-			g.what, g.needs, have)
+			g.feature, g.tier, have)
 	}
 	return farm.Refused(
 		"%s requires the license tier %s, and this controller has %s: leave it out, or install a license "+
 			"(SVC_LICENSE_FILE)",
-		g.param, g.needs, have)
+		g.param, g.tier, have)
 }
 
-// licensed returns the routes with their gates. License tiers are checked only here.
-func (s *server) licensed(routes []rest.Route) []rest.Route {
+// withTierGates returns the routes with their gates. License tiers are checked only here.
+func (s *server) withTierGates(routes []rest.Route) []rest.Route {
 	at := map[string][]tierGate{}
-	for _, g := range gates {
+	for _, g := range tierGates {
 		at[g.pattern] = append(at[g.pattern], g)
 	}
 	for i, route := range routes {
@@ -85,13 +85,13 @@ func (s *server) licensed(routes []rest.Route) []rest.Route {
 		if len(mine) == 0 {
 			continue
 		}
-		routes[i].Do = func(r *rest.Request) (any, error) {
+		routes[i].Handle = func(r *rest.Request) (any, error) {
 			for _, g := range mine {
-				if have := s.c.License.Tier(); !have.Covers(g.needs) && g.isGiven(r) {
+				if have := s.controller.License.Tier(); !have.Covers(g.tier) && g.isGiven(r) {
 					return nil, g.refusal(have)
 				}
 			}
-			return route.Do(r)
+			return route.Handle(r)
 		}
 	}
 	return routes

@@ -72,7 +72,7 @@ func described(t *testing.T) map[string][]string {
 // parameter that needs a license, has its line.
 func TestEverythingGatedIsInTheTable(t *testing.T) {
 	has := func(pattern, param string) bool {
-		return slices.ContainsFunc(gates, func(g tierGate) bool { return g.pattern == pattern && g.param == param })
+		return slices.ContainsFunc(tierGates, func(g tierGate) bool { return g.pattern == pattern && g.param == param })
 	}
 	params, found := described(t), 0
 	for _, pattern := range theRoutes() {
@@ -105,7 +105,7 @@ func TestTheSpecIsInTheTable(t *testing.T) {
 		{distribute, "group_id"},
 		{distribute, "group"},
 	} {
-		if !slices.ContainsFunc(gates,
+		if !slices.ContainsFunc(tierGates,
 			func(g tierGate) bool { return g.pattern == marked[0] && g.param == marked[1] }) {
 			t.Errorf("%s of %s is open to every licence", marked[1], marked[0])
 		}
@@ -115,22 +115,23 @@ func TestTheSpecIsInTheTable(t *testing.T) {
 // TestTheTableIsSound: every entry is of an existing route, unique, and can be requested.
 func TestTheTableIsSound(t *testing.T) {
 	patterns, seen := theRoutes(), map[string]bool{}
-	for _, g := range gates {
+	for _, g := range tierGates {
 		name := g.pattern + " " + g.param
 		switch {
 		case !slices.Contains(patterns, g.pattern):
 			t.Errorf("%s: there is no such route", name)
 		case seen[name]:
 			t.Errorf("%s is there twice", name)
-		case !g.needs.Known() || g.needs == farm.TierBasic:
-			t.Errorf("%s needs the tier %q", name, g.needs)
-		case (g.param == "") != (g.what != ""):
+		case !g.tier.Known() || g.tier == farm.TierBasic:
+			t.Errorf("%s needs the tier %q", name, g.tier)
+		case (g.param == "") != (g.feature != ""):
 			t.Errorf("%s: a whole route says what it is of, and only that", name)
 		}
 		seen[name] = true
 	}
 	for _, route := range Routes() {
-		if route.Raw != nil && slices.ContainsFunc(gates, func(g tierGate) bool { return g.pattern == route.Pattern }) {
+		if route.HandleRaw != nil &&
+			slices.ContainsFunc(tierGates, func(g tierGate) bool { return g.pattern == route.Pattern }) {
 			t.Errorf("%s is raw: nobody asks its gates", route.Pattern)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // narrow sees the node and the template called seen.
 func narrow() visibility {
 	see := func(id string) bool { return id == "seen" }
-	return visibility{narrow: true, node: see, template: see}
+	return visibility{isRestricted: true, seesNode: see, seesTemplate: see}
 }
 
 // TestBothShown: an event of a node and a template is visible to callers that may list both.
@@ -33,7 +33,7 @@ func TestBothShown(t *testing.T) {
 		{"other", "seen", false},
 		{"seen", "seen", true},
 	} {
-		if got := narrow().both(c.node, c.template); got != c.want {
+		if got := narrow().seesBoth(c.node, c.template); got != c.want {
 			t.Errorf("%+v: %t", c, got)
 		}
 	}
@@ -43,7 +43,7 @@ func TestBothShown(t *testing.T) {
 func TestPastShown(t *testing.T) {
 	for node, want := range map[string]string{"seen": "mac-1", "other": ""} {
 		p := &farm.InstanceHistory{NodeID: node, NodeName: "mac-1"}
-		if got := pastInstance(p, narrow()); got.NodeName != want || got.NodeID != node {
+		if got := historyToAPI(p, narrow()); got.NodeName != want || got.NodeID != node {
 			t.Errorf("on %s: %q, %q", node, got.NodeName, got.NodeID)
 		}
 		finds(t, narrow().pastFields(), p, map[string]bool{"node=mac-1": want != "", "node=" + node: true})
@@ -70,7 +70,7 @@ func finds[T any](t *testing.T, table filter.Table[T], v T, want map[string]bool
 func TestCacheJobsShown(t *testing.T) {
 	e := &farm.CacheJob{Nodes: []string{"other", "seen"}}
 	view := cachejobs.View{CacheJob: e, On: map[string]farm.CacheJobResult{"other": {}, "seen": {Done: true}}}
-	if got := fmt.Sprint(distribution(narrow().cacheJob(view)).Status); got != "map[seen:{true  0}]" {
+	if got := fmt.Sprint(distributionToAPI(narrow().visiblePart(view)).Status); got != "map[seen:{true  0}]" {
 		t.Error(got)
 	}
 	if len(view.On) != 2 || len(e.Nodes) != 2 {

@@ -12,27 +12,27 @@ import (
 
 // Intervals of a watch.
 const (
-	pingEvery   = 15 * time.Second
-	watchWrite  = 30 * time.Second // a reader that reads nothing for so long is disconnected
-	presentPage = 500              // instances that are looked up at a time
+	pingInterval      = 15 * time.Second
+	watchWriteTimeout = 30 * time.Second // a reader that reads nothing for so long is disconnected
+	lookupBatch       = 500              // instances that are looked up at a time
 )
 
 // A caller with more than freeWatches watches gets their lines at a limited rate over all of them: writing each
 // change to hundreds of watches immediately would take the processors from other callers.
 const (
-	freeWatches = 8
-	pacePerWake = time.Millisecond // for each write of one of the caller's watches
-	pacePerLine = 20 * time.Microsecond
-	maxPace     = 5 * time.Second
+	freeWatches   = 8
+	pausePerWrite = time.Millisecond // for each write of one of the caller's watches
+	pausePerLine  = 20 * time.Microsecond
+	maxWatchPause = 5 * time.Second
 )
 
-// watchPace returns how long a watch pauses after it wrote lines, for a caller with so many watches. Changes
+// watchPauseTime returns how long a watch pauses after it wrote lines, for a caller with so many watches. Changes
 // during the pause are sent once, in their latest state.
-func watchPace(watches, lines int) time.Duration {
+func watchPauseTime(watches, lines int) time.Duration {
 	if watches <= freeWatches {
 		return 0
 	}
-	return min(time.Duration(watches)*(pacePerWake+time.Duration(lines)*pacePerLine), maxPace)
+	return min(time.Duration(watches)*(pausePerWrite+time.Duration(lines)*pausePerLine), maxWatchPause)
 }
 
 // watchVMs streams the instances and their changes, one JSON object per line, until the client disconnects.
@@ -50,7 +50,7 @@ func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	watch := s.c.Instances.Watch(rest.CallerName(r))
+	watch := s.controller.Instances.Watch(rest.CallerName(r))
 	defer watch.Close()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
@@ -58,25 +58,25 @@ func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	out := newLines(w)
-	defer out.end()
+	out := newStreamWriter(w)
+	defer out.clearDeadline()
 	if present {
-		out.present(r, s.c, watch)
+		out.writePresent(r, s.controller, watch)
 	}
-	out.text(`{"type":"synced"}`)
-	out.follow(r, watch)
+	out.writeLine(`{"type":"synced"}`)
+	out.followWatch(r, watch)
 	return nil
 }
 
 // streamWriter writes a stream of lines to a client. After a failure its methods do nothing.
 type streamWriter struct {
-	conn  *http.ResponseController
-	buf   *bufio.Writer
-	words messageCache
-	err   error
+	conn     *http.ResponseController
+	buf      *bufio.Writer
+	messages messageCache
+	err      error
 }
 
-func newLines(w http.ResponseWriter) *streamWriter {
+func newStreamWriter(w http.ResponseWriter) *streamWriter {
 	conn := http.NewResponseController(w)
 	return &streamWriter{conn: conn, buf: bufio.NewWriterSize(idleWriter{w, conn}, 16<<10)}
 }
@@ -88,54 +88,54 @@ type idleWriter struct {
 }
 
 func (p idleWriter) Write(text []byte) (int, error) {
-	_ = p.conn.SetWriteDeadline(time.Now().Add(watchWrite)) // also for the flush that follows
+	_ = p.conn.SetWriteDeadline(time.Now().Add(watchWriteTimeout)) // also for the flush that follows
 	return p.ResponseWriter.Write(text)
 }
 
-// present writes every present instance. It looks them up by pages, so that a slow reader keeps no old records
+// writePresent writes every present instance. It looks them up by pages, so that a slow reader keeps no old records
 // in memory.
-func (l *streamWriter) present(r *http.Request, c *controller.Controller, watch *instances.Watch) {
-	for page := (instances.Page{Limit: presentPage}); l.err == nil; {
+func (l *streamWriter) writePresent(r *http.Request, c *controller.Controller, watch *instances.Watch) {
+	for page := (instances.Page{Limit: lookupBatch}); l.err == nil; {
 		list := c.Instances.List(page)
 		for _, inst := range list {
-			l.set(inst)
+			l.writeInstance(inst)
 		}
 		l.flush()
-		if len(list) < presentPage {
+		if len(list) < lookupBatch {
 			return
 		}
-		l.pause(r, watch, len(list))
+		l.pauseWatch(r, watch, len(list))
 		page.After = list[len(list)-1].ID
 	}
 }
 
-// follow writes changes until the client disconnects or is too far behind.
-func (l *streamWriter) follow(r *http.Request, watch *instances.Watch) {
-	ping := time.NewTicker(pingEvery)
+// followWatch writes changes until the client disconnects or is too far behind.
+func (l *streamWriter) followWatch(r *http.Request, watch *instances.Watch) {
+	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
 	for l.flush(); l.err == nil; l.flush() {
 		select {
 		case <-r.Context().Done():
 			return
 		case <-ping.C:
-			l.text(`{"type":"ping"}`)
+			l.writeLine(`{"type":"ping"}`)
 		case <-watch.Wake():
 			changes, ok := watch.Changes()
 			if !ok {
 				return
 			}
 			for _, change := range changes {
-				l.change(change)
+				l.writeChange(change)
 			}
 			l.flush()
-			l.pause(r, watch, len(changes))
+			l.pauseWatch(r, watch, len(changes))
 		}
 	}
 }
 
-// pause waits as long as the other watches of the caller require, or until the client disconnects.
-func (l *streamWriter) pause(r *http.Request, watch *instances.Watch, written int) {
-	pace := watchPace(watch.Siblings(), written)
+// pauseWatch waits as long as the other watches of the caller require, or until the client disconnects.
+func (l *streamWriter) pauseWatch(r *http.Request, watch *instances.Watch, written int) {
+	pace := watchPauseTime(watch.Siblings(), written)
 	if pace == 0 || l.err != nil {
 		return
 	}
@@ -146,25 +146,25 @@ func (l *streamWriter) pause(r *http.Request, watch *instances.Watch, written in
 	}
 }
 
-func (l *streamWriter) change(seen instances.Change) {
+func (l *streamWriter) writeChange(seen instances.Change) {
 	if seen.Instance == nil {
-		l.text(`{"type":"gone","instance_id":"` + seen.ID + `"}`) // IDs need no quoting
+		l.writeLine(`{"type":"gone","instance_id":"` + seen.ID + `"}`) // IDs need no quoting
 		return
 	}
-	l.set(seen.View)
+	l.writeInstance(seen.View)
 }
 
-func (l *streamWriter) set(inst instances.View) {
-	l.put([]byte(`{"type":"set","instance":`))
-	for _, piece := range l.words.element(nil, inst) {
-		l.put(piece)
+func (l *streamWriter) writeInstance(inst instances.View) {
+	l.writeBytes([]byte(`{"type":"set","instance":`))
+	for _, piece := range l.messages.element(nil, inst) {
+		l.writeBytes(piece)
 	}
-	l.put([]byte("}\n"))
+	l.writeBytes([]byte("}\n"))
 }
 
-func (l *streamWriter) text(line string) { l.put([]byte(line + "\n")) }
+func (l *streamWriter) writeLine(line string) { l.writeBytes([]byte(line + "\n")) }
 
-func (l *streamWriter) put(text []byte) {
+func (l *streamWriter) writeBytes(text []byte) {
 	if l.err == nil {
 		_, l.err = l.buf.Write(text)
 	}
@@ -180,5 +180,5 @@ func (l *streamWriter) flush() {
 	}
 }
 
-// end removes the connection's write deadline.
-func (l *streamWriter) end() { _ = l.conn.SetWriteDeadline(time.Time{}) }
+// clearDeadline removes the connection's write deadline.
+func (l *streamWriter) clearDeadline() { _ = l.conn.SetWriteDeadline(time.Time{}) }

@@ -80,7 +80,7 @@ func inBubble(t *testing.T, test func(t *testing.T, c *bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
-		tables := record.NewTables(controllerrest.Element)
+		tables := record.NewTables(controllerrest.InstanceJSON)
 		st, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})
 		if err != nil {
 			t.Fatal(err)

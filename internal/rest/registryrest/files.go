@@ -20,10 +20,10 @@ const (
 
 func (s service) fileRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /registry/files", Permission: permDownloadFile, Do: s.listFiles},
-		{Pattern: "GET /registry/files/{path...}", Permission: permDownloadFile, Raw: s.getFile},
-		{Pattern: "PUT /registry/files/{path...}", Permission: permUpload, Ordered: true, Raw: s.putFile},
-		{Pattern: "DELETE /registry/files/{path...}", Permission: permUpload, Do: s.deleteFile},
+		{Pattern: "GET /registry/files", Permission: permDownloadFile, Handle: s.listFiles},
+		{Pattern: "GET /registry/files/{path...}", Permission: permDownloadFile, HandleRaw: s.getFile},
+		{Pattern: "PUT /registry/files/{path...}", Permission: permUpload, AllowsNodeToken: true, HandleRaw: s.putFile},
+		{Pattern: "DELETE /registry/files/{path...}", Permission: permUpload, Handle: s.deleteFile},
 	}
 }
 
@@ -71,7 +71,7 @@ func (s service) putFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return rest.Answer(w, r, receipt)
+	return rest.WriteResponse(w, r, receipt)
 }
 
 func (s service) deleteFile(r *rest.Request) (any, error) {

@@ -29,21 +29,28 @@ const plainText = "text/plain; charset=utf-8"
 
 func (s service) logRoutes() []rest.Route {
 	return []rest.Route{
+		{
+			Pattern: "POST " +
+				api.PathLog, Permission: permSendRow, AllowsNodeToken: true, Frequent: true, DecodesBody: true,
+			Handle: s.takeRows,
+		},
 		{Pattern: "POST " +
-			api.PathLog, Permission: permSendRow, Ordered: true, Steady: true, Typed: true, Do: s.takeRows},
-		{Pattern: "POST " + api.PathLogEvent, Permission: permSendEvent, Steady: true, Typed: true, Do: s.takeEvents},
-		{Pattern: "GET /registry/log/services", Permission: permStream, Do: s.logServices},
-		{Pattern: "GET /registry/log/files", Permission: permStream, Do: s.logFiles},
-		{Pattern: "GET /registry/log/view", Permission: permStream, Raw: s.logView},
-		{Pattern: "GET /registry/log/stream", Permission: permStream, Hangs: true, Follows: true, Raw: s.logStream},
-		{Pattern: "GET /registry/log/page", Permission: permStreamer, Raw: s.logPage},
-		{Pattern: "GET /registry/log/archive", Permission: permArchive, Hangs: true, Raw: s.logArchive},
+			api.PathLogEvent, Permission: permSendEvent, Frequent: true, DecodesBody: true, Handle: s.takeEvents},
+		{Pattern: "GET /registry/log/services", Permission: permStream, Handle: s.logServices},
+		{Pattern: "GET /registry/log/files", Permission: permStream, Handle: s.logFiles},
+		{Pattern: "GET /registry/log/view", Permission: permStream, HandleRaw: s.logView},
+		{
+			Pattern: "GET /registry/log/stream", Permission: permStream, Waits: true, Streams: true,
+			HandleRaw: s.logStream,
+		},
+		{Pattern: "GET /registry/log/page", Permission: permStreamer, HandleRaw: s.logPage},
+		{Pattern: "GET /registry/log/archive", Permission: permArchive, Waits: true, HandleRaw: s.logArchive},
 	}
 }
 
 // takeRows appends a row, or an array of them.
 func (s service) takeRows(r *rest.Request) (any, error) {
-	items, err := r.Params.Items(maxRows)
+	items, err := r.Params.ObjectList(maxRows)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +72,7 @@ func (s service) takeRows(r *rest.Request) (any, error) {
 
 // takeEvents appends an event, or an array of them, to the event log.
 func (s service) takeEvents(r *rest.Request) (any, error) {
-	raw := bytes.TrimSpace(r.Params.Raw())
+	raw := bytes.TrimSpace(r.Params.RawBody())
 	events := []json.RawMessage{raw}
 	if len(raw) > 0 && raw[0] == '[' {
 		if err := json.Unmarshal(raw, &events); err != nil {

@@ -25,7 +25,7 @@ func nodeMayPull(c rest.Caller, ref registry.Ref, look bool) error {
 // nodeMayLoad refuses a node a layer that is not in the templates that it has an order to cache. A layer that
 // no template references is served to all pulls, so that pulls continue across reverts.
 func (s service) nodeMayLoad(c rest.Caller, root string) error {
-	if s.reg.HasLayer(c.Scope.Pull, root) {
+	if s.reg.HasLayer(c.Scope.PullTemplates, root) {
 		return nil
 	}
 	return c.MissingOrder(permDownload, "download the layer "+quoted(root))
@@ -34,18 +34,18 @@ func (s service) nodeMayLoad(c rest.Caller, root string) error {
 // nodeMayPush refuses a push of a node that does not belong to one of its running saves. It returns the
 // templates on whose layers the push may rest.
 func nodeMayPush(c rest.Caller, req api.PushRequest) (layers []string, err error) {
-	save, ok := c.Scope.SaveOf(req.ResumeKey)
+	save, ok := c.Scope.FindSave(req.ResumeKey)
 	id, _ := registry.ParseID(req.ID)
-	want, _ := registry.ParseID(save.Template)
+	want, _ := registry.ParseID(save.TemplateID)
 	name := req.Name == "" && req.MustExist
 	if save.Name != "" {
 		name = req.Name == save.Name
 	}
-	if !ok || id == "" || id != want || req.Tag != save.Tag || !name || !sameRevert(req.Revert, save.Revert) {
+	if !ok || id == "" || id != want || req.Tag != save.Tag || !name || !sameRevert(req.Revert, save.RevertTag) {
 		return nil, c.MissingOrder(permOffer,
 			fmt.Sprintf("push the tag %s of the template %s like this", quoted(req.Tag), quoted(req.ID)))
 	}
-	return []string{want, save.Base}, nodeMayRevert(c, save)
+	return []string{want, save.BaseTemplateID}, nodeMayRevert(c, save)
 }
 
 // nodeMayResume refuses the continuation of a push that does not belong to a running save of the node.
@@ -53,8 +53,8 @@ func nodeMayResume(c rest.Caller, t registry.PushTarget) error {
 	if t.Deleted { // while the node pushed
 		return mayCreate(c, t)
 	}
-	save, ok := c.Scope.SaveOf(t.ResumeKey)
-	if want, _ := registry.ParseID(save.Template); !ok || want != t.Template || save.Tag != t.Tag ||
+	save, ok := c.Scope.FindSave(t.ResumeKey)
+	if want, _ := registry.ParseID(save.TemplateID); !ok || want != t.Template || save.Tag != t.Tag ||
 		save.Reverts() != t.Reverts {
 		return c.MissingOrder(permPush, "resume this push")
 	}
@@ -64,7 +64,7 @@ func nodeMayResume(c rest.Caller, t registry.PushTarget) error {
 // nodeMayRevert refuses a save with a revert if the node's own API key may not revert. This is an additional
 // condition and never grants a right.
 func nodeMayRevert(c rest.Caller, save auth.SaveScope) error {
-	if save.Reverts() && !c.KeyHas(permRevert) && !c.KeyHas(permSaveRevert) {
+	if save.Reverts() && !c.NodeKeyAllows(permRevert) && !c.NodeKeyAllows(permSaveRevert) {
 		return auth.Forbidden(permRevert)
 	}
 	return nil
@@ -88,11 +88,12 @@ func nodeMayUpload(r *http.Request) error {
 
 // inNameOf sets service and host of rows that a node sends to the node's own, whatever they contain.
 func inNameOf(c rest.Caller, rows []api.LogRow) {
-	if !c.IsNode() || c.Scope.Rows == nil {
+	if !c.IsNode() || c.Scope.LogRows == nil {
 		return
 	}
 	for i := range rows {
-		rows[i].Service, rows[i].MachineName, rows[i].Host = auth.NodeService, c.Scope.Rows.Machine, c.Scope.Rows.Host
+		rows[i].Service, rows[i].MachineName, rows[i].Host = auth.NodeService, c.Scope.LogRows.Machine,
+			c.Scope.LogRows.Host
 	}
 }
 

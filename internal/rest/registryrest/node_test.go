@@ -22,8 +22,10 @@ var revertOne = "one"
 // savingScope is the scope of a node with a running save of an instance of the second template: the tag r of
 // the first template replaces the tag one.
 var savingScope = auth.NodeScope{
-	Save: []auth.SaveScope{{ID: "save-1", Template: first, Tag: "r", Revert: &revertOne, Base: second}},
-	Logs: []string{"instance-1"}, Rows: &auth.RowScope{Machine: "mac-1", Host: "10.1.1.1"},
+	Saves: []auth.SaveScope{
+		{ID: "save-1", TemplateID: first, Tag: "r", RevertTag: &revertOne, BaseTemplateID: second},
+	},
+	LogInstances: []string{"instance-1"}, LogRows: &auth.LogRowScope{Machine: "mac-1", Host: "10.1.1.1"},
 }
 
 // ordered begins the push of a node: fields replace the ordered ones.
@@ -231,7 +233,7 @@ func TestANodesFiles(t *testing.T) {
 func TestRoutesOfNodes(t *testing.T) {
 	open := map[string]bool{}
 	for _, r := range registryrest.Routes(nil) {
-		if r.Ordered {
+		if r.AllowsNodeToken {
 			open[r.Pattern] = true
 		}
 	}
@@ -251,7 +253,7 @@ func TestRoutesOfNodes(t *testing.T) {
 	}
 	v := newVault(t)
 	for _, r := range registryrest.Routes(v.reg) {
-		if r.Ordered || r.Permission == rest.Open || r.Permission == rest.Known {
+		if r.AllowsNodeToken || r.Permission == rest.NoCredential || r.Permission == rest.AnyCredential {
 			continue
 		}
 		method, path, _ := strings.Cut(r.Pattern, " ")

@@ -22,26 +22,26 @@ const (
 
 // may refuses a caller without a right on a template.
 func may(r *rest.Request, id string, right farm.Permission) error {
-	return rest.CallerOf(r.Context()).May(farm.ResourceTemplate, id, right)
+	return rest.CallerOf(r.Context()).RequireVisibleRight(farm.ResourceTemplate, id, right)
 }
 
 // listed returns the templates that the caller may see.
 func (s service) listed(r *rest.Request) []api.Template {
 	caller, all := rest.CallerOf(r.Context()), s.reg.List()
-	if !caller.Managed() {
+	if !caller.ResourcesManaged() {
 		return all
 	}
-	return slices.DeleteFunc(all, func(t api.Template) bool { return !caller.Sees(farm.ResourceTemplate, t.ID) })
+	return slices.DeleteFunc(all, func(t api.Template) bool { return !caller.CanSee(farm.ResourceTemplate, t.ID) })
 }
 
 // detail returns one of them, with the names of its layer files if the caller may pull it.
 func (s service) detail(r *rest.Request, id string) (api.TemplateDetail, error) {
 	caller := rest.CallerOf(r.Context())
-	if !caller.Sees(farm.ResourceTemplate, id) {
+	if !caller.CanSee(farm.ResourceTemplate, id) {
 		return api.TemplateDetail{}, farm.NotFound()
 	}
 	detail, err := s.reg.Detail(id)
-	if err == nil && !caller.HasOn(farm.ResourceTemplate, id, rightPull) {
+	if err == nil && !caller.HasRight(farm.ResourceTemplate, id, rightPull) {
 		detail = detail.WithoutFiles()
 	}
 	return detail, err
@@ -50,23 +50,23 @@ func (s service) detail(r *rest.Request, id string) (api.TemplateDetail, error) 
 // mayPush authorizes a push. A new template has no owner: a caller that may push may create one.
 func mayPush(caller rest.Caller, t registry.PushTarget) error {
 	if t.Reverts {
-		if err := caller.Need(permRevert); err != nil {
+		if err := caller.RequirePermission(permRevert); err != nil {
 			return err
 		}
 	}
 	if !t.Exists {
 		return mayCreate(caller, t)
 	}
-	if err := caller.May(farm.ResourceTemplate, t.Template, rightPush); err != nil || !t.Reverts {
+	if err := caller.RequireVisibleRight(farm.ResourceTemplate, t.Template, rightPush); err != nil || !t.Reverts {
 		return err
 	}
-	return caller.May(farm.ResourceTemplate, t.Template, rightDelete)
+	return caller.RequireVisibleRight(farm.ResourceTemplate, t.Template, rightDelete)
 }
 
 // mayCreate refuses to create a template under the ID of a deleted one, which others may still refer to, for
 // callers without the permission to delete templates.
 func mayCreate(caller rest.Caller, t registry.PushTarget) error {
-	if !t.Deleted || caller.Need(permDelete) == nil {
+	if !t.Deleted || caller.RequirePermission(permDelete) == nil {
 		return nil
 	}
 	return farm.Errorf(farm.CodeForbidden,
@@ -98,11 +98,11 @@ func (s service) mayLoad(r *http.Request, root string) error {
 	if caller.IsNode() {
 		return s.nodeMayLoad(caller, root)
 	}
-	if !caller.Managed() {
+	if !caller.ResourcesManaged() {
 		return nil
 	}
 	having := s.reg.Naming(root)
-	may := func(id string) bool { return caller.HasOn(farm.ResourceTemplate, id, rightPull) }
+	may := func(id string) bool { return caller.HasRight(farm.ResourceTemplate, id, rightPull) }
 	if len(having) > 0 && !slices.ContainsFunc(having, may) {
 		return farm.NotFound()
 	}
@@ -122,7 +122,7 @@ func (s service) rights(r *rest.Request) (any, error) {
 // Rights returns what a caller may do at a registry, with one template or, for "", with all.
 func Rights(caller rest.Caller, reg *registry.Registry, template string) *api.CallerRights {
 	ids := []string{strings.ToLower(template)}
-	if template == "" && caller.Managed() {
+	if template == "" && caller.ResourcesManaged() {
 		ids = ids[:0]
 		for _, t := range reg.List() {
 			ids = append(ids, t.ID)

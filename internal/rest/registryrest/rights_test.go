@@ -35,7 +35,9 @@ func (as) Identify(r *http.Request) (auth.Identity, error) {
 	case "root":
 		return auth.Identity{Name: auth.RootName, Method: auth.ByRoot, Root: true}, nil
 	case "node":
-		return auth.Identity{Name: "node-1", Method: auth.ByNode, Scope: auth.NodeScope{Pull: []string{first}}}, nil
+		return auth.Identity{
+			Name: "node-1", Method: auth.ByNode, Scope: auth.NodeScope{PullTemplates: []string{first}},
+		}, nil
 	case "saving node":
 		return auth.Identity{Name: "node-1", Method: auth.ByNode, Scope: savingScope}, nil
 	case "keyed node":

@@ -41,7 +41,7 @@ type service struct {
 
 // description configures the URLs of the API's description.
 var description = apidoc.Service{
-	Name: "Registry", File: "/registry/openapi", Page: "/registry/api", Permission: rest.Known,
+	Name: "Registry", FileName: "/registry/openapi", PagePath: "/registry/api", Permission: rest.AnyCredential,
 	Tags: []string{"Registry", "Push and pull"},
 }
 
@@ -62,39 +62,43 @@ func RoutesWithin(reg *registry.Registry, limits Limits) []rest.Route {
 
 func (s service) storageRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /{$}", Permission: permIndex, Raw: s.index},
-		{Pattern: "GET /livez", Permission: rest.Open, Do: s.livez},
-		{Pattern: "GET /readyz", Permission: rest.Open, Do: s.readyz},
-		{Pattern: "GET /registry/status", Permission: permIndex, Do: s.status},
-		{Pattern: "GET /registry/disk", Permission: permDisk, Do: s.disk},
-		{Pattern: "POST /registry/pause", Permission: permConfig, Do: s.pause},
+		{Pattern: "GET /{$}", Permission: permIndex, HandleRaw: s.index},
+		{Pattern: "GET /livez", Permission: rest.NoCredential, Handle: s.livez},
+		{Pattern: "GET /readyz", Permission: rest.NoCredential, Handle: s.readyz},
+		{Pattern: "GET /registry/status", Permission: permIndex, Handle: s.status},
+		{Pattern: "GET /registry/disk", Permission: permDisk, Handle: s.disk},
+		{Pattern: "POST /registry/pause", Permission: permConfig, Handle: s.pause},
 
-		{Pattern: "GET /registry/v2/stats", Permission: permDisk, Do: s.stats},
-		{Pattern: "POST /registry/v2/upkeep", Permission: permConfig, Do: operator(s.startStorageJob)},
-		{Pattern: "GET /registry/v2/upkeep", Permission: permConfig, Do: operator(s.storageJob)},
-		{Pattern: "DELETE /registry/v2/upkeep", Permission: permConfig, Do: operator(s.cancelStorageJob)},
+		{Pattern: "GET /registry/v2/stats", Permission: permDisk, Handle: s.stats},
+		{Pattern: "POST /registry/v2/upkeep", Permission: permConfig, Handle: operator(s.startStorageJob)},
+		{Pattern: "GET /registry/v2/upkeep", Permission: permConfig, Handle: operator(s.storageJob)},
+		{Pattern: "DELETE /registry/v2/upkeep", Permission: permConfig, Handle: operator(s.cancelStorageJob)},
 
-		{Pattern: "GET /registry/vm", Permission: permList, Do: s.listV1},
-		{Pattern: "GET /registry/v2/vm", Permission: permList, Do: s.list},
-		{Pattern: "GET /registry/vm/info", Permission: permList, Do: s.info},
-		{Pattern: "GET /registry/v2/vm/scan", Permission: permList, Raw: s.scan},
-		{Pattern: "PUT /registry/v2/vm/scan", Permission: permPush, Raw: s.putScan},
-		{Pattern: "DELETE /registry/v2/vm/scan", Permission: permPush, Do: s.deleteScan},
-		{Pattern: "GET /registry/v2/rights", Permission: rest.Known, Do: s.rights},
-		{Pattern: "DELETE /registry/vm", Permission: permDelete, Do: s.remove},
-		{Pattern: "DELETE /registry/revert", Permission: permRevert, Do: s.revert},
-		{Pattern: "PUT /registry/vm/arch", Permission: permPush, Do: s.setArch},
+		{Pattern: "GET /registry/vm", Permission: permList, Handle: s.listV1},
+		{Pattern: "GET /registry/v2/vm", Permission: permList, Handle: s.list},
+		{Pattern: "GET /registry/vm/info", Permission: permList, Handle: s.info},
+		{Pattern: "GET /registry/v2/vm/scan", Permission: permList, HandleRaw: s.scan},
+		{Pattern: "PUT /registry/v2/vm/scan", Permission: permPush, HandleRaw: s.putScan},
+		{Pattern: "DELETE /registry/v2/vm/scan", Permission: permPush, Handle: s.deleteScan},
+		{Pattern: "GET /registry/v2/rights", Permission: rest.AnyCredential, Handle: s.rights},
+		{Pattern: "DELETE /registry/vm", Permission: permDelete, Handle: s.remove},
+		{Pattern: "DELETE /registry/revert", Permission: permRevert, Handle: s.revert},
+		{Pattern: "PUT /registry/vm/arch", Permission: permPush, Handle: s.setArch},
 
-		{Pattern: "POST /registry/v2/push", Permission: permOffer, Ordered: true, Do: s.negotiate},
-		{Pattern: "GET /registry/v2/push/{session}", Permission: permOffer, Ordered: true, Do: s.session},
+		{Pattern: "POST /registry/v2/push", Permission: permOffer, AllowsNodeToken: true, Handle: s.negotiate},
+		{Pattern: "GET /registry/v2/push/{session}", Permission: permOffer, AllowsNodeToken: true, Handle: s.session},
 		{
-			Pattern: "PUT /registry/v2/push/{session}/{file}", Permission: permPush, Ordered: true, Steady: true,
-			Raw: s.put,
+			Pattern: "PUT /registry/v2/push/{session}/{file}", Permission: permPush, AllowsNodeToken: true,
+			Frequent:  true,
+			HandleRaw: s.put,
 		},
-		{Pattern: "POST /registry/v2/push/{session}/commit", Permission: permPush, Ordered: true, Do: s.commit},
-		{Pattern: "DELETE /registry/v2/push/{session}", Permission: permPush, Ordered: true, Do: s.abort},
+		{
+			Pattern: "POST /registry/v2/push/{session}/commit", Permission: permPush, AllowsNodeToken: true,
+			Handle: s.commit,
+		},
+		{Pattern: "DELETE /registry/v2/push/{session}", Permission: permPush, AllowsNodeToken: true, Handle: s.abort},
 
-		{Pattern: "GET /registry/v2/pull", Permission: permPull, Ordered: true, Do: s.manifest},
-		{Pattern: "GET " + blobPath + "{root}", Permission: permDownload, Ordered: true, Raw: s.blob},
+		{Pattern: "GET /registry/v2/pull", Permission: permPull, AllowsNodeToken: true, Handle: s.manifest},
+		{Pattern: "GET " + blobPath + "{root}", Permission: permDownload, AllowsNodeToken: true, HandleRaw: s.blob},
 	}
 }

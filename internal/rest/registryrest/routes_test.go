@@ -272,11 +272,11 @@ func (s source) NextData(off int64) (int64, int64, error) { return off, s.Size()
 func TestEveryRouteNamesAPermission(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range registryrest.Routes(nil) {
-		if r.Permission == "" || (r.Do == nil) == (r.Raw == nil) || seen[r.Pattern] {
+		if r.Permission == "" || (r.Handle == nil) == (r.HandleRaw == nil) || seen[r.Pattern] {
 			t.Errorf("route %q", r.Pattern)
 		}
 		seen[r.Pattern] = true
-		if open := r.Permission == rest.Open; open != (strings.HasSuffix(r.Pattern, "/livez") ||
+		if open := r.Permission == rest.NoCredential; open != (strings.HasSuffix(r.Pattern, "/livez") ||
 			strings.HasSuffix(r.Pattern, "/readyz")) {
 			t.Errorf("route %q is open: %v", r.Pattern, open)
 		}

@@ -28,7 +28,7 @@ func (s service) putScan(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := rest.CallerOf(r.Context()).May(farm.ResourceTemplate, ref.ID, rightPush); err != nil {
+	if err := rest.CallerOf(r.Context()).RequireVisibleRight(farm.ResourceTemplate, ref.ID, rightPush); err != nil {
 		return err
 	}
 	release, err := s.limits.ScanUploads.Acquire(r)
@@ -50,7 +50,7 @@ func (s service) putScan(w http.ResponseWriter, r *http.Request) error {
 	if err := draft.Attach(scan.ScanSummary, scan.ContentID); err != nil {
 		return err
 	}
-	return rest.Answer(w, r, nil)
+	return rest.WriteResponse(w, r, nil)
 }
 
 // scan returns the scan results that are attached to a version, with the report as it is stored.
@@ -93,7 +93,7 @@ func (s service) scanRef(w http.ResponseWriter, r *http.Request) (registry.Ref, 
 	if err != nil {
 		return registry.Ref{}, err
 	}
-	return ref, rest.CallerOf(r.Context()).May(farm.ResourceTemplate, ref.ID, rightConfig)
+	return ref, rest.CallerOf(r.Context()).RequireVisibleRight(farm.ResourceTemplate, ref.ID, rightConfig)
 }
 
 func (s service) deleteScan(r *rest.Request) (any, error) {

@@ -11,7 +11,7 @@ func (s service) stats(r *rest.Request) (any, error) { return s.reg.Stats(r.Cont
 // operator allows unauthenticated callers only on the registry's own machine.
 func operator(do rest.HandlerFunc) rest.HandlerFunc {
 	return func(r *rest.Request) (any, error) {
-		if !rest.CallerOf(r.Context()).Is() && !rest.IsLoopbackRequest(r.Request) {
+		if !rest.CallerOf(r.Context()).IsAuthenticated() && !rest.IsLoopbackRequest(r.Request) {
 			return nil, farm.Errorf(farm.CodeForbidden,
 				"The upkeep of the storage is asked for on the registry's own machine, as long as nothing asks "+
 					"callers who they are")

@@ -19,7 +19,7 @@ func (s service) readyz(r *rest.Request) (any, error) { return nil, s.reg.Ready(
 func (s service) status(r *rest.Request) (any, error) {
 	caller, out := rest.CallerOf(r.Context()), s.reg.Status()
 	out.Damaged = slices.DeleteFunc(out.Damaged,
-		func(d api.RegistryDamage) bool { return !caller.Sees(farm.ResourceTemplate, d.ID) })
+		func(d api.RegistryDamage) bool { return !caller.CanSee(farm.ResourceTemplate, d.ID) })
 	return out, nil
 }
 
@@ -120,7 +120,7 @@ func readRef(p *rest.Params) (registry.Ref, error) {
 	for _, name := range p.Given("version", "number") {
 		n := p.Int(name, 0, 0, math.MaxInt32)
 		if ref.Number != nil && *ref.Number != n {
-			p.Fail(name, "version and number differ")
+			p.RecordError(name, "version and number differ")
 		}
 		ref.Number = &n
 	}

@@ -39,7 +39,7 @@ func (s service) negotiate(r *rest.Request) (any, error) {
 	p.JSON("nvram", &req.NVRAM)
 	p.JSON("files", &req.Files)
 	if !p.Has("config") {
-		p.Fail("config", "is required")
+		p.RecordError("config", "is required")
 	}
 	if err := p.Err(); err != nil {
 		return nil, err

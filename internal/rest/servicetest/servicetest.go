@@ -36,7 +36,7 @@ type Options struct {
 
 // Service is the service. It serves requests and counts them.
 type Service struct {
-	Keys   *auth.Keys
+	Keys   *auth.APIKeys
 	Signer *auth.Signer
 	Grants *auth.GrantTable
 
@@ -54,7 +54,7 @@ func New(o Options) *Service {
 		o.Service = farm.ServiceController
 	}
 	s := &Service{
-		Keys: auth.NewKeys(auth.NewKeyTable(nil, nil)), Signer: auth.NewSigner(auth.NewKeyRing(time.Now())),
+		Keys: auth.NewAPIKeys(auth.NewKeyTable(nil, nil)), Signer: auth.NewSigner(auth.NewKeyRing(time.Now())),
 		Grants: auth.NewGrantTable(auth.Grants{}, nil), o: o,
 	}
 	root, err := auth.NewRootToken(Root)
@@ -77,16 +77,17 @@ func New(o Options) *Service {
 		panic(err)
 	}
 	routes := authrest.Routes(authrest.Options{
-		Service: o.Service, Keys: s.Keys, Tap: auth.NewTAP(who.Sessions, &auth.MemoryNonces{}), Grants: s.Grants,
-		Resources: true,
+		Service: o.Service, Keys: s.Keys, Handshake: auth.NewTAP(who.Sessions, &auth.MemoryNonces{}), Grants: s.Grants,
+		ResourcesManaged: true,
 	})
-	s.handler = guard.Handler(append(routes, rest.Route{Pattern: "/", Permission: rest.Known, Raw: s.behind}), log)
+	s.handler = guard.Handler(append(routes,
+		rest.Route{Pattern: "/", Permission: rest.AnyCredential, HandleRaw: s.behind}), log)
 	return s
 }
 
 // Add creates a key that is valid for an hour, and returns its private half.
 func (s *Service) Add(id string, groups ...string) (private string, err error) {
-	secret, err := s.Keys.Create(context.Background(), auth.NewKey{ID: id, TTL: 3600, Groups: groups})
+	secret, err := s.Keys.Create(context.Background(), auth.NewAPIKey{ID: id, TTL: 3600, Groups: groups})
 	return secret.Reveal(), err
 }
 
@@ -127,7 +128,7 @@ func (s *Service) behind(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.Served.Add(1)
 	if s.o.Next == nil {
-		return rest.Answer(w, r, []string{})
+		return rest.WriteResponse(w, r, []string{})
 	}
 	s.o.Next.ServeHTTP(w, r)
 	return nil

@@ -71,7 +71,7 @@ func Background(run func(context.Context) error) (end func()) {
 
 // Join runs simulated nodes in the cloud until end is called.
 func (c *Cloud) Join(o fleet.Options) (end func()) {
-	o.Controller, o.Token, o.Logger, o.Version = c.URL(), c.JoinToken(), slog.New(slog.DiscardHandler),
+	o.ControllerURL, o.JoinToken, o.Logger, o.Version = c.URL(), c.JoinToken(), slog.New(slog.DiscardHandler),
 		cmp.Or(o.Version, "test")
 	return Background(func(ctx context.Context) error { return fleet.Run(ctx, o) })
 }

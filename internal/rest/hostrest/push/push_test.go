@@ -38,7 +38,7 @@ type yard struct {
 func newYard(t *testing.T) *yard {
 	t.Helper()
 	shelf := filestest.Open(t)
-	tables := record.NewTables(controllerrest.Element)
+	tables := record.NewTables(controllerrest.InstanceJSON)
 	st, err := store.Open(t.Context(), mem.New(), store.Options{Tables: tables.All()})
 	must(t, err)
 	y := &yard{}

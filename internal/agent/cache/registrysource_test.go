@@ -1,0 +1,90 @@
+package cache_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// serve runs a registry for a test.
+func serve(t *testing.T) (*httptest.Server, *transfer.Client, *registry.Registry) {
+	t.Helper()
+	core, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir(), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(rest.Handler(registryrest.Routes(core), slog.New(slog.DiscardHandler)))
+	client, err := transfer.New(transfer.Options{BaseURL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+		_ = core.Close()
+	})
+	return server, client, core
+}
+
+// TestFromARealRegistry pushes a version into a registry and has the cache pull it.
+func TestFromARealRegistry(t *testing.T) {
+	server, client, _ := serve(t)
+	disk := make([]byte, 3*mib)
+	chance := rand.NewChaCha8([32]byte{1})
+	_, _ = chance.Read(disk[:mib]) // the rest is holes
+	path := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(path, disk, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config, err := json.Marshal(api.TemplateConfig{
+		RAM: "1G", HardDrives: []api.ConfigDrive{{File: "disk.img", Format: "raw"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pushed, err := client.Push(t.Context(), transfer.PushOptions{
+		Request: api.PushRequest{Name: "debian", Tag: "v1", Config: config},
+		Files:   []transfer.PushFile{{Name: "disk.img", Path: path, Kind: api.FileDisk, Format: "raw"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	source := cache.NewRegistry(transfer.Options{}, nil)
+	defer source.Close()
+	c := open(t, cache.Options{Dir: t.TempDir(), Source: source})
+	want := cache.Ref{
+		Registry: server.URL, TemplateID: pushed.ID, Name: "debian", Tag: "v1", ContentID: pushed.ContentID,
+	}
+	if n, err := source.SpaceNeed(t.Context(), want, nil); err != nil || n.Bytes < mib || n.Bytes > 3*mib {
+		t.Errorf("the version is said to need %+v, %v", n, err)
+	}
+	if err := c.Fetch(t.Context(), want, nil); err != nil {
+		t.Fatal(err)
+	}
+	got, v, err := c.Config(pushed.ContentID)
+	if err != nil || got.RAM != "1G" || len(got.HardDrives) != 1 {
+		t.Fatalf("config %+v, %v", got, err)
+	}
+	if data, err := os.ReadFile(filepath.Join(v.Dir, got.HardDrives[0].File)); err != nil || !bytes.Equal(data, disk) {
+		t.Errorf("the disk is another one: %d bytes, %v", len(data), err)
+	}
+	lost := want
+	lost.ContentID = "0000"
+	if err := c.Fetch(t.Context(), lost, nil); farm.CodeOf(err) == "" || c.Has("0000") {
+		t.Errorf("a version that does not exist: %v", err)
+	}
+}
