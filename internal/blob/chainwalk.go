@@ -27,7 +27,7 @@ type chainWalk struct {
 	end     int64
 }
 
-// newChainWalk starts a sweep from off to end. Layers are in the order of the chain, base first.
+// newChainWalk starts a walk from off to end. Layers are in the order of the chain, base first.
 func newChainWalk(chain []*Index, off, end int64) *chainWalk {
 	s := &chainWalk{
 		walks:   make([]*layerWalk, len(chain)),
@@ -112,7 +112,7 @@ func (s layerSet) highest() int {
 	return noLayer
 }
 
-// entry is a layer that the sweep enters at off.
+// entry is a layer that the walk enters at off.
 type entry struct {
 	off   int64
 	layer int

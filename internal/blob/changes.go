@@ -41,7 +41,7 @@ type changeFeed struct {
 
 var _ changeSource = (*changeFeed)(nil)
 
-// next collects changes until their data fill the span.
+// next collects changes until their data fill the batch.
 func (f *changeFeed) next(s *rangeBatch) (bool, error) {
 	for !s.full() {
 		if f.cur.Len == 0 {
@@ -80,7 +80,7 @@ func (f *changeFeed) take() (bool, error) {
 	return true, nil
 }
 
-// load reads the data of the span. Blocks that are zero hide the parent's data at their offset.
+// load reads the data of the batch. Blocks that are zero hide the parent's data at their offset.
 func (f *changeFeed) load(s *rangeBatch, _ []byte) error {
 	return s.each(func(c part, p []byte) error {
 		if c.Kind != ChangeData {

@@ -39,7 +39,7 @@ func (c *comparison) NextChange(off int64) (Change, bool, error) {
 	return c.own.next(off)
 }
 
-// compareSteps compares one span at a time.
+// compareSteps compares one batch at a time.
 type compareSteps struct {
 	feed    *compareFeed
 	span    *rangeBatch

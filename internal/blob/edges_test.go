@@ -408,7 +408,7 @@ func TestReadSides(t *testing.T) {
 	checkError(t, "a disk", readDisk(parent, p[:4], 2), "")
 }
 
-// A span is full when it has no space left for bytes or for parts.
+// A batch is full when it has no space left for bytes or for parts.
 func TestSpanIsFull(t *testing.T) {
 	s := newRangeBatch()
 	if end := s.add(Change{Off: 0, Len: spanSize - BlockSize}, 0); end != spanSize-BlockSize || s.full() {

@@ -38,9 +38,9 @@ func EncodeChanges(ctx context.Context, src Changes, o EncodeOptions, sink Sink)
 	return encodeFeed(ctx, f, o, sink)
 }
 
-// encoding is a pipeline. walk finds the ranges to read, load reads spans of them in any order, and collect
+// encoding is a pipeline. walk finds the ranges to read, load reads batches of them in any order, and collect
 // fills frames with the results, in the order of the file. pack compresses frames in any order, and deliver
-// passes them to the sink in order. The fixed numbers of spans and jobs bound its memory.
+// passes them to the sink in order. The fixed numbers of batches and jobs bound its memory.
 type encoding struct {
 	feed  changeSource
 	spans workQueue[*rangeBatch]
@@ -78,7 +78,7 @@ func encodeFeed(ctx context.Context, f changeSource, o EncodeOptions, sink Sink)
 	return e.build.Index()
 }
 
-// walk fills spans with the ranges to read.
+// walk fills batches with the ranges to read.
 func (e *encoding) walk(ctx context.Context) error {
 	for {
 		s, err := e.spans.take(ctx)
@@ -103,7 +103,7 @@ func (e *encoding) load() error {
 	return nil
 }
 
-// collect puts the ranges of the spans into frames and zero runs.
+// collect puts the ranges of the batches into frames and zero runs.
 func (e *encoding) collect(ctx context.Context) error {
 	for s := range e.spans.order {
 		if err := <-s.done; err != nil {

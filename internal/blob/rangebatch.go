@@ -11,10 +11,10 @@ const (
 
 // changeSource produces the ranges of a disk that go into a layer.
 type changeSource interface {
-	// next fills the empty span with the parts to be read next, in order; false at the end. One goroutine
+	// next fills the empty batch with the parts to be read next, in order; false at the end. One goroutine
 	// calls it.
 	next(s *rangeBatch) (bool, error)
-	// load reads the parts of a span and appends the ranges that the layer stores of them, in order. Many
+	// load reads the parts of a batch and appends the ranges that the layer stores of them, in order. Many
 	// goroutines call it, each with spanSize bytes of scratch.
 	load(s *rangeBatch, scratch []byte) error
 }

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// windowBytes is the part of a disk that is swept at a time. A smaller one is swept too often for
+	// windowBytes is the part of a disk that is walked at a time. A smaller one is walked too often for
 	// sequential readers, a larger one holds too many unused segments for random readers.
 	windowBytes = 4 << 20
 	// keptSegments bounds the memory of windows, each segment has 48 bytes.

@@ -65,7 +65,7 @@ func (f *sourceFeed) next(s *rangeBatch) (bool, error) {
 	return len(s.parts) > 0, nil
 }
 
-// load reads the span and leaves out blocks of zeros.
+// load reads the batch and leaves out blocks of zeros.
 func (f *sourceFeed) load(s *rangeBatch, _ []byte) error {
 	return s.each(func(c part, p []byte) error {
 		if err := readDisk(f.data.src, p, c.Off); err != nil {

@@ -67,8 +67,8 @@ const (
 type Saved struct {
 	Disks []SavedDisk   // one for each disk of the Spec
 	State string        // path of the state's file; "" without Suspend
-	Pin   Compat        // requirements of the state; zero without Suspend
-	Pause time.Duration // how long the guest was paused
+	Pin   Compat        `json:"Pin"` // of the state; zero without Suspend
+	Pause time.Duration `json:"Pause"`
 }
 
 // SavedDisk is the delta of one disk: everything above Spec.Disks[i] with its deltas. It is
@@ -76,14 +76,14 @@ type Saved struct {
 type SavedDisk struct {
 	Path   string
 	Format string
-	Bytes  int64 // changed bytes, in blocks of 4 KiB
-	Zeroed int64 // bytes that are zero now; they use no space
+	Bytes  int64 `json:"Bytes"`  // in blocks of 4 KiB
+	Zeroed int64 `json:"Zeroed"` // bytes that are zero now; they use no space
 }
 
 // State is the suspended guest that a VM resumes from.
 type State struct {
 	Path string // absolute; made by Save
-	Pin  Compat // as returned by Save
+	Pin  Compat `json:"Pin"` // of the state, as returned by Save
 }
 
 // Compat is what a state depends on. A state loads only where all of it is equal; the hypervisor

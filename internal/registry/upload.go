@@ -37,7 +37,7 @@ type upload struct {
 	index   blob.Digest     // digest of its index file; zero until that is received
 	suspect bool            // parts were written by an earlier process: a crash may have lost their bytes
 
-	// gate is held for reading during each write to the upload's file, and for writing to seal it.
+	// gate is held for reading during each write to the upload's file, and for writing to freeze it.
 	gate   sync.RWMutex
 	sealed bool // the file becomes a layer, or is one: it is not written any longer; guarded by gate
 }

@@ -21,7 +21,7 @@ type Node struct {
 	Arch          string                 // amd64 or arm64; "" fits no request with an architecture
 	Loads         farm.StateRequirements // what a saved state may need to load here
 	Groups        []string               // ids of its groups
-	Unschedulable string                 // "" when it is schedulable, else the reason as in "node x is <held>"
+	Unschedulable string                 // "" when it is schedulable, else the reason as in "node x is <unschedulable>"
 
 	Mode          farm.CapacityMode
 	Capacity      int // VMs, in number mode

@@ -140,12 +140,12 @@ func (sl *commitLane) merge(batch []*request) Txn {
 func (sl *commitLane) commit(ctx context.Context, txn Txn) (rev int64, err error) {
 	compares, puts := txn.Compares, txn.Puts
 	for range commitAttempts {
-		mark := rand.Text()
+		txnValue := rand.Text()
 		txn.Compares = append(slices.Clip(compares), Compare{sl.key, sl.rev})
-		txn.Puts = append(slices.Clip(puts), KV{Key: sl.key, Value: []byte(mark)})
+		txn.Puts = append(slices.Clip(puts), KV{Key: sl.key, Value: []byte(txnValue)})
 		rev, err = sl.try(ctx, txn)
 		if errors.Is(err, ErrUnknownOutcome) {
-			rev, err = sl.resolve(ctx, mark, err)
+			rev, err = sl.resolve(ctx, txnValue, err)
 		}
 		var conflict *ConflictError
 		var lost *lostError
@@ -189,19 +189,19 @@ func (sl *commitLane) reread(ctx context.Context) error {
 	return nil
 }
 
-// resolve determines the outcome of the transaction that carried mark. nil: it was applied, at rev.
+// resolve determines the outcome of the transaction that carried txnValue. nil: it was applied, at rev.
 // lostError: it was not and never will be. ErrUnknownOutcome: the backend did not answer in time.
-func (sl *commitLane) resolve(ctx context.Context, mark string, cause error) (rev int64, err error) {
+func (sl *commitLane) resolve(ctx context.Context, txnValue string, cause error) (rev int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
-	var seals []string
+	var blockers []string
 	wait := retry.New(backoffFirst, backoffMax)
 	for ctx.Err() == nil {
-		seal := rand.Text()
-		seals = append(seals, seal)
+		blocker := rand.Text()
+		blockers = append(blockers, blocker)
 		rev, err := sl.try(ctx, Txn{
 			Compares: []Compare{{sl.key, sl.rev}},
-			Puts:     []KV{{Key: sl.key, Value: []byte(seal)}},
+			Puts:     []KV{{Key: sl.key, Value: []byte(blocker)}},
 		})
 		if err == nil {
 			sl.rev = rev
@@ -209,7 +209,7 @@ func (sl *commitLane) resolve(ctx context.Context, mark string, cause error) (re
 		}
 		if errors.Is(err, ErrConflict) {
 			if kv, err := sl.read(ctx); err == nil {
-				return sl.verdict(kv, mark, seals, cause)
+				return sl.verdict(kv, txnValue, blockers, cause)
 			}
 		}
 		if sl.committer.store.BlockedReason() != "" { // it refuses everything until space is freed
@@ -220,13 +220,13 @@ func (sl *commitLane) resolve(ctx context.Context, mark string, cause error) (re
 	return 0, fmt.Errorf("commit: %w", cause)
 }
 
-// verdict determines the outcome from the value that stopped the seal.
-func (sl *commitLane) verdict(kv KV, mark string, seals []string, cause error) (int64, error) {
+// verdict determines the outcome from the value that the blocking write met.
+func (sl *commitLane) verdict(kv KV, txnValue string, blockers []string, cause error) (int64, error) {
 	sl.rev = kv.ModRev
 	switch value := string(kv.Value); {
-	case value == mark:
+	case value == txnValue:
 		return kv.ModRev, nil
-	case slices.Contains(seals, value):
+	case slices.Contains(blockers, value):
 		return 0, &lostError{cause}
 	}
 	return 0, fmt.Errorf("commit slot %s is in use by another process: %w", sl.key, cause)

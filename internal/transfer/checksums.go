@@ -14,12 +14,12 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 )
 
-// A file of sums contains checksums of a disk, to find later changes without a second copy of it: sumSize bytes
+// A checksum file contains checksums of a disk, to find later changes without a second copy of it: sumSize bytes
 // for each block, zeros for one of zeros. It has holes where the disk has.
 const (
 	sumSize = 16 // first bytes of the sha256 of the block, which zeros follow if the disk ends within it
 	// chunkSize is the number of bytes of a disk that are read and compared at a time, and sumChunk the size of
-	// their sums.
+	// their checksums.
 	chunkSize = 1 << 20
 	sumChunk  = chunkSize / blob.BlockSize * sumSize
 	// windowSize is how many chunks are compared before their changes are returned.
@@ -27,7 +27,7 @@ const (
 	sumWorkers = 4
 )
 
-// SumsSize is the length of a file of sums of a disk of so many bytes.
+// SumsSize is the length of a checksum file of a disk of so many bytes.
 func SumsSize(disk int64) int64 { return (disk + blob.BlockSize - 1) / blob.BlockSize * sumSize }
 
 // Copy reads a disk once, for all requested outputs.
@@ -112,7 +112,7 @@ var zeroBlock = make([]byte, 16*blob.BlockSize)
 
 func zero(p []byte) bool { return bytes.Equal(p, zeroBlock[:len(p)]) }
 
-// sumsOf returns the sums of the blocks of data.
+// sumsOf returns the checksums of the blocks of data.
 func sumsOf(data []byte) []byte {
 	sums := make([]byte, 0, sumChunk)
 	for len(data) > 0 {
@@ -131,7 +131,7 @@ func sumsOf(data []byte) []byte {
 	return sums
 }
 
-// sumChanges are the blocks of a disk that differ from a file of sums.
+// sumChanges are the blocks of a disk that differ from a checksum file.
 type sumChanges struct {
 	*OpenDisk
 	sums     blob.FileSource
@@ -144,7 +144,7 @@ type sumChanges struct {
 
 var _ blob.Changes = (*sumChanges)(nil)
 
-// compareSums compares a disk with the sums of another one.
+// compareSums compares a disk with the checksums of another one.
 func compareSums(d *OpenDisk, sums *os.File) (*sumChanges, error) {
 	st, err := sums.Stat()
 	if err != nil {

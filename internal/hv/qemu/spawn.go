@@ -30,7 +30,7 @@ func (f inheritedFiles) close() {
 }
 
 // spawn starts QEMU for a VM that does not run. After each step, Open can recover the VM: see adopt
-// and settle.
+// and recordMissedEnd.
 func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (*run, error) {
 	if err := m.d.isolated(ctx); err != nil {
 		return nil, err

@@ -63,13 +63,13 @@ func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 	if err := os.MkdirAll(opts.Dir, storeDirMode); err != nil {
 		return nil, fmt.Errorf("create store directory: %w", err)
 	}
-	sealed := readSeal(opts.Dir)
+	checksums := readSeal(opts.Dir)
 	lock, err := lockDir(opts.Dir)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := os.Lstat(filepath.Join(opts.Dir, restoredSubdir)); err == nil {
-		sealed = nil // of a store that is moved aside
+		checksums = nil // of a store that is moved aside
 	}
 	if _, err := finishRestore(opts.Dir); err != nil {
 		return nil, errors.Join(err, lock.release())
@@ -84,7 +84,7 @@ func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 	if err := resync(opts.Dir); err != nil {
 		return nil, errors.Join(err, lock.release())
 	}
-	if err := sealed.verify(opts.Dir); err != nil {
+	if err := checksums.verify(opts.Dir); err != nil {
 		return nil, errors.Join(err, lock.release())
 	}
 	b, err := startMember(ctx, opts, filepath.Join(opts.Dir, Subdir))

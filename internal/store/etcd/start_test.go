@@ -104,7 +104,7 @@ func TestStartIsDurable(t *testing.T) {
 		t.Error(err)
 	}
 	if readSeal(dir) == nil {
-		t.Error("a store that was stopped is not sealed")
+		t.Error("a store that was stopped has no checksums file")
 	}
 }
 

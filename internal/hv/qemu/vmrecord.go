@@ -66,7 +66,7 @@ type process struct {
 // runEnd is the end of a run. Asked is written before a stop begins, without a time, so that an
 // agent killed in between does not take it for a crash.
 type runEnd struct {
-	Asked   bool
+	Asked   bool `json:"Asked"` // a stop was requested
 	At      time.Time
 	Failure string
 }

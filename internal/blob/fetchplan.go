@@ -170,7 +170,7 @@ func LiveFrameBytes(chain []*Index) (sum int64, err error) {
 	return sum, nil
 }
 
-// parentData walks the data of the existing layers, in step with the sweep over the whole chain.
+// parentData walks the data of the existing layers, in step with the walk over the whole chain.
 type parentData struct {
 	sweep *chainWalk
 	cur   segment

@@ -16,8 +16,8 @@ type versionClass struct {
 	line  *fairQueue // its own queues, nil unless it had to wait for its version
 	since time.Time  // when it could first be placed, but far from its version; zero: it could not yet
 	held  bool       // it waits for its version
-	warm  bool       // while held: a node that has its version got better
-	pos   int        // in Index.held
+	warm  bool       // while deferred: a node that has its version got better
+	pos   int        // in Index.deferredClasses
 }
 
 func (c *versionClass) moved(pos int) { c.pos = pos }

@@ -18,14 +18,14 @@ import (
 // and removes it.
 const sealFile = "sealed"
 
-// maxSealBytes is the size of the longest file that is sealed; of a longer one only the form is
+// maxSealBytes is the size of the longest file that gets a checksum; of a longer one only the form is
 // checked. Tests make it smaller.
 var maxSealBytes int64 = 1 << 30
 
 // seal is the content of sealFile.
 type seal struct {
 	// Opened is when the store was opened last, according to its lock. Another time means that a
-	// program without support for seals has opened it since then, and nothing is known of the
+	// program without support for checksums has opened it since then, and nothing is known of the
 	// files.
 	Opened time.Time            `json:"opened"`
 	Files  map[string]sealEntry `json:"files"` // by the path below the member's directory
@@ -78,7 +78,7 @@ func writeSeal(dir string) error {
 	return os.Rename(path+".tmp", path)
 }
 
-// readSeal returns the seal of a store; nil without a valid one.
+// readSeal returns the stored checksums of a store; nil without a valid one.
 func readSeal(dir string) *seal {
 	data, _ := os.ReadFile(filepath.Join(dir, sealFile)) // what cannot be read lacks its checksum
 	text, sum, _ := strings.Cut(string(data), "\n")
@@ -93,7 +93,7 @@ func readSeal(dir string) *seal {
 	return &s
 }
 
-// verify compares the files of a member, whose lock is held, with their seal and removes it. A seal
+// verify compares the files of a member, whose lock is held, with the stored checksums and removes those. A file
 // that does not match stays, so that the next start returns the same error.
 func (s *seal) verify(dir string) error {
 	if s != nil {
