@@ -57,7 +57,7 @@ func (e *CacheJob) unfit(node string) bool {
 type CacheJobResult struct {
 	Done     bool      `json:"done"`            // the version is there, or nothing of the template is left
 	Error    string    `json:"error,omitempty"` // why it is not, permanently
-	Progress float64   `json:"progress,omitempty"`
+	Progress float64   `json:"progress,omitempty"` // 0..1
 	Removed  int       `json:"removed,omitempty"` // versions
 	Kept     int       `json:"kept,omitempty"`    // versions that stay
 	At       time.Time `json:"at"`

@@ -5,7 +5,7 @@ type Group struct {
 	ID          string `json:"id"`   // UUID
 	Name        string `json:"name"` // no two groups have the same; its case counts
 	Description string `json:"description"`
-	Fallback    string `json:"fallback,omitempty"`
+	Fallback    string `json:"fallback,omitempty"` // ID of a group
 }
 
 // HasFallbackCycle follows the fallbacks from a group. Where they lead back to it, it returns the

@@ -283,7 +283,7 @@ type StartOptions struct {
 	NameTemplate     string    `json:"name_template,omitempty"`
 	Script           []byte    `json:"script,omitempty"`    // of a request, and in records of older releases; a secret
 	ScriptID         string    `json:"script_id,omitempty"` // record that has the script; "": there is none, or Script
-	ScriptCondition  int       `json:"script_condition,omitempty"`
+	ScriptCondition  int       `json:"script_condition,omitempty"` // 0: when the network is up, 1: when the VM boots
 	ScriptMonitoring bool      `json:"script_monitoring,omitempty"`
 	ScriptTimeout    int       `json:"script_timeout,omitempty"` // seconds
 	ScriptOnFailure  OnFailure `json:"script_on_failure,omitempty"`

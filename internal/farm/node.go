@@ -45,7 +45,7 @@ type Node struct {
 	StateSince   time.Time    `json:"state_since"`
 	Drain        bool         `json:"drain,omitempty"`
 	Draining     *DrainInfo   `json:"draining,omitempty"` // nil unless Drain, and in records of older programs
-	Capacity     int          `json:"capacity"`
+	Capacity     int          `json:"capacity"` // VMs, in the mode "number"
 	Mode         CapacityMode `json:"mode"`
 	VCPUOverride int          `json:"vcpu_override,omitempty"`
 	RAMOverride  int          `json:"ram_override,omitempty"` // MB
@@ -194,7 +194,7 @@ type NodeTemplate struct {
 	Name      string `json:"name"`
 	Tag       string `json:"tag"`
 	ContentID string `json:"content_id"`
-	Size      int64  `json:"size"`
+	Size      int64  `json:"size"` // bytes
 }
 
 // USBDevice is a device that a node offers to VMs.

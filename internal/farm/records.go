@@ -124,7 +124,7 @@ type RestartOptions struct {
 // new record.
 type APIKey struct {
 	ID         string    `json:"id"`
-	Groups     []string  `json:"groups"`
+	Groups     []string  `json:"groups"` // names of permission groups
 	PublicKey  []byte    `json:"public_key"` // PKIX DER
 	Created    time.Time `json:"created"`
 	Expires    time.Time `json:"expires"`

@@ -40,8 +40,8 @@ type Version struct {
 	Arch        string `json:"arch"`
 	Files       []File `json:"files"`
 	NVRAM       bool   `json:"nvram"` // the version's directory has a file "nvram"
-	Created     int64  `json:"creation_date"`
-	LastPush    int64  `json:"last_push"`
+	Created     int64  `json:"creation_date"` // epoch seconds
+	LastPush    int64  `json:"last_push"` // epoch seconds
 	Session     string `json:"session,omitempty"` // the push that made it
 }
 

@@ -27,7 +27,7 @@ type entry struct {
 	t        *layout.Template // immutable
 	size     int64
 	added    []int64 // by each version: see layout.Template.Increments
-	lastPush int64
+	lastPush int64 // epoch seconds
 	tips     map[string]bool // of all chains: see tipsOf
 	pulls    *pulls          // shared by all snapshots of the template
 	scans    *scans          // likewise

@@ -51,7 +51,7 @@ type layerFile struct {
 
 // video is a kind of video controller.
 type video struct {
-	device string
+	device string // QEMU's name of it
 	// layout names the devices and slots below, together with this controller. A saved state loads
 	// only into the same layout: a change of the layout requires a new name.
 	layout string

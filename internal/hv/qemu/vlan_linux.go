@@ -27,7 +27,7 @@ func tagged(id int) linkKind {
 
 // link is a network device of the host.
 type link struct {
-	index, master, parent int
+	index, master, parent int // of itself, of its bridge, of its uplink; 0: none
 	up                    bool
 	kind                  string
 }
