@@ -55,7 +55,7 @@ type Templates interface {
 // Registries publish saves; each registry is selected by its address.
 type Registries interface {
 	Push(ctx context.Context, address string, o transfer.PushOptions) (api.PushResult, error)
-	Inspect(ctx context.Context, address, save string, ref transfer.Ref) (api.PullManifest, error)
+	Inspect(ctx context.Context, address, save string, ref transfer.VersionRef) (api.PullManifest, error)
 }
 
 // LogUploader stores the logs of failed VMs as files of a registry, selected by its address.
@@ -65,8 +65,8 @@ type LogUploader interface {
 
 // CentralLog sends this process's log; see logs.Shipper.
 type CentralLog interface {
-	Ship(address string)
-	Drop()
+	ShipTo(address string)
+	Discard()
 }
 
 // Devices are the USB devices that this node offers.

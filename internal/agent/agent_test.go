@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-func boots(d time.Duration) sim.Options { return sim.Options{Boot: sim.Range{Min: d}} }
+func boots(d time.Duration) sim.Options { return sim.Options{Boot: sim.DurationRange{Min: d}} }
 
 func TestStartAndTerminate(t *testing.T) {
 	inWorld(t, boots(2*time.Second), func(w *world) {
@@ -225,7 +225,8 @@ func TestScriptOutputIsCapped(t *testing.T) {
 		w.control.order(startOrder(withScript(api.Script{Text: []byte("seq 100000"), Monitoring: true})))
 		w.until(api.PhaseScriptOK)
 		out := w.control.status(idA).Script.Stdout
-		if len(out) != maxOutput || !strings.HasPrefix(out, farm.OutputCut) || !strings.HasSuffix(out, "\n100000\n") {
+		if len(out) != maxOutput || !strings.HasPrefix(out, farm.OutputTruncatedLine) ||
+			!strings.HasSuffix(out, "\n100000\n") {
 			t.Errorf("%d bytes of output ending in %q", len(out), out[max(0, len(out)-8):])
 		}
 	})
@@ -233,7 +234,7 @@ func TestScriptOutputIsCapped(t *testing.T) {
 
 func TestFailedStarts(t *testing.T) {
 	t.Run("boot", func(t *testing.T) {
-		inWorld(t, sim.Options{BootFailure: 1}, func(w *world) {
+		inWorld(t, sim.Options{BootFailureRate: 1}, func(w *world) {
 			w.control.order(startOrder(nil))
 			w.until(api.PhaseFailed)
 			if s := w.control.status(idA); !strings.Contains(s.Message, "the simulated boot failed") || s.VM != nil {

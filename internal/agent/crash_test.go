@@ -56,7 +56,7 @@ func TestKilledAnywhere(t *testing.T) {
 
 // live runs one life whose first agent is killed at a step; it reports whether it was.
 func (l life) live(t *testing.T, step int) (died bool) {
-	w := newWorld(t, sim.Options{Boot: sim.Range{Min: time.Second}})
+	w := newWorld(t, sim.Options{Boot: sim.DurationRange{Min: time.Second}})
 	w.source.set(time.Second, nil)
 	first := newGate(step)
 	stop := w.boot(first)

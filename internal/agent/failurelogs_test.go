@@ -39,8 +39,8 @@ func (d *desk) Upload(_ context.Context, address, name string, content []byte) e
 	return nil
 }
 
-func (d *desk) Ship(address string) { d.note("to " + address) }
-func (d *desk) Drop()               { d.note("dropped") }
+func (d *desk) ShipTo(address string) { d.note("to " + address) }
+func (d *desk) Discard()              { d.note("dropped") }
 
 func (d *desk) note(what string) {
 	d.mu.Lock()
@@ -94,7 +94,7 @@ func (d gatedDriver) FailureLog(id string) ([]byte, error) {
 var _ hv.FailureLogger = gatedDriver{}
 
 func TestLogOfAFailedStart(t *testing.T) {
-	inWorld(t, sim.Options{BootFailure: 1}, func(w *world) {
+	inWorld(t, sim.Options{BootFailureRate: 1}, func(w *world) {
 		w.desk.fail(errors.New("the registry restarts"))
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseFailed)
@@ -126,7 +126,7 @@ func TestLogOfAFailedStart(t *testing.T) {
 
 // TestLogIsGivenUp: the agent stops sending a log after failureLogSendTimeout, and counts it as failed.
 func TestLogIsGivenUp(t *testing.T) {
-	inWorld(t, sim.Options{BootFailure: 1}, func(w *world) {
+	inWorld(t, sim.Options{BootFailureRate: 1}, func(w *world) {
 		w.desk.fail(errors.New("no registry"))
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseFailed)
@@ -176,7 +176,7 @@ func TestLogOfAVMThatEnds(t *testing.T) {
 
 // TestNoLogLeavesTheNode when that is its setting.
 func TestNoLogLeavesTheNode(t *testing.T) {
-	inWorld(t, sim.Options{BootFailure: 1}, func(w *world) {
+	inWorld(t, sim.Options{BootFailureRate: 1}, func(w *world) {
 		w.control.mu.Lock()
 		w.control.central, w.control.keepsLogs = true, true
 		w.control.mu.Unlock()

@@ -231,7 +231,7 @@ func (d gatedDriver) Delete(ctx context.Context, id string) error {
 
 func (d gatedDriver) Exec(ctx context.Context, id string, c hv.Command) (hv.Result, error) {
 	return through(ctx, d.g, "exec", func(ctx context.Context) (hv.Result, error) {
-		switch grows := bytes.Equal(c.Stdin, hv.GrowFileSystem(0).Stdin); {
+		switch grows := bytes.Equal(c.Stdin, hv.GrowFileSystemCommand(0).Stdin); {
 		case grows:
 			d.w.count(&d.w.grown)
 			if err := d.w.fault("grow"); err != nil {
@@ -286,12 +286,12 @@ func (w *world) alone(id string) (done func()) {
 type bare struct{ hv.Driver }
 
 // Save passes the gate at each of its steps; a killed agent leaves its files behind.
-func (d gatedDriver) Save(ctx context.Context, id string, s hv.SaveSpec) (hv.Saved, error) {
+func (d gatedDriver) Save(ctx context.Context, id string, s hv.SaveSpec) (hv.SaveResult, error) {
 	if err := d.g.pass("save"); err != nil {
-		return hv.Saved{}, err
+		return hv.SaveResult{}, err
 	}
 	if err := d.w.fault("save"); err != nil {
-		return hv.Saved{}, err
+		return hv.SaveResult{}, err
 	}
 	d.w.count(&d.w.saved)
 	s.Step = func(step hv.SaveStep) error {
@@ -300,7 +300,7 @@ func (d gatedDriver) Save(ctx context.Context, id string, s hv.SaveSpec) (hv.Sav
 	out, err := d.Host.Save(ctx, id, s)
 	if d.g.isDead() {
 		_ = os.WriteFile(filepath.Join(s.Dir, "delta0.qcow2"), []byte("half"), 0o600)
-		return hv.Saved{}, errKilled
+		return hv.SaveResult{}, errKilled
 	}
 	return out, err
 }

@@ -21,7 +21,7 @@ func (a *Agent) growGuestDisk(ctx context.Context, in *instance) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, growDiskTimeout+startTimeoutMargin)
 	defer cancel()
-	r, err := a.opts.Driver.Exec(limited, in.id, hv.GrowFileSystem(growDiskTimeout))
+	r, err := a.opts.Driver.Exec(limited, in.id, hv.GrowFileSystemCommand(growDiskTimeout))
 	if err == nil && r.Code == 0 && !r.TimedOut {
 		return nil
 	}

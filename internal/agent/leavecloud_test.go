@@ -39,7 +39,8 @@ func eachStage(t *testing.T, do func(t *testing.T, w *world)) {
 	for name, tt := range stages {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, sim.Options{Boot: sim.Range{Min: tt.boot}, Exec: sim.Range{Min: tt.exec}})
+				w := newWorld(t,
+					sim.Options{Boot: sim.DurationRange{Min: tt.boot}, Exec: sim.DurationRange{Min: tt.exec}})
 				w.source.set(tt.pull, nil)
 				w.shop.slow(time.Hour)
 				g := newGate(-1)

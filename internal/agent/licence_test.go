@@ -16,7 +16,7 @@ import (
 func TestLicenseThatIsReported(t *testing.T) {
 	dir := t.TempDir()
 	secret, public := filepath.Join(dir, "a.key"), filepath.Join(dir, "a.pub")
-	if err := license.Keygen(secret, public); err != nil {
+	if err := license.GenerateKeys(secret, public); err != nil {
 		t.Fatal(err)
 	}
 	key, err := license.ReadSecret(secret)
@@ -25,7 +25,8 @@ func TestLicenseThatIsReported(t *testing.T) {
 	}
 	day := time.Date(2030, 5, 1, 0, 0, 0, 0, time.UTC)
 	own := func(expires time.Time) *license.File {
-		text, err := license.Issue(key, license.License{Product: license.Node, Tier: farm.TierBasic, Expires: expires})
+		text, err := license.IssueKey(key,
+			license.License{Product: license.Node, Tier: farm.TierBasic, Expires: expires})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +34,7 @@ func TestLicenseThatIsReported(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := license.Open(license.Options{Product: license.Node, Path: path, Authority: public})
+		f, err := license.Open(license.Options{Product: license.Node, Path: path, AuthorityFile: public})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +56,7 @@ func TestLicenseThatIsReported(t *testing.T) {
 		{"its own ends first", own(day), "trial", "2031-01-31", "basic", "2030-05-01T00:00:00Z"},
 		{"the hypervisor's cannot be read", own(day), "trial", "some day", "basic", "2030-05-01T00:00:00Z"},
 	} {
-		a := &Agent{opts: Options{License: tc.own}, host: hv.Host{License: tc.kind, Expires: tc.expires}}
+		a := &Agent{opts: Options{License: tc.own}, host: hv.Host{LicenseKind: tc.kind, LicenseExpires: tc.expires}}
 		if kind, expires := a.licenseInfo(); kind != tc.wantKind || expires != tc.wantExpires {
 			t.Errorf("%s: %q until %q, want %q until %q", tc.name, kind, expires, tc.wantKind, tc.wantExpires)
 		}

@@ -34,11 +34,11 @@ func (a *Agent) nodeInfo() api.NodeInfo {
 		HostCPU: a.host.HostCPU, Templates: a.opts.Templates.List(),
 	}
 	info.License, info.Expires = a.licenseInfo()
-	if a.opts.Devices != nil && a.host.Can(hv.CanUSB) {
+	if a.opts.Devices != nil && a.host.HasCapability(hv.CanUSB) {
 		info.USB = a.opts.Devices.Available()
 	}
 	info.VLANs = a.host.VLANs
-	for _, c := range a.host.Abilities {
+	for _, c := range a.host.Capabilities {
 		info.Abilities = append(info.Abilities, string(c))
 	}
 	if a.host.Arch != "" {
@@ -50,12 +50,12 @@ func (a *Agent) nodeInfo() api.NodeInfo {
 // licenseInfo returns the kind and the end of the license that this node runs under: its own license,
 // or its hypervisor's when that ends first or is the only one.
 func (a *Agent) licenseInfo() (kind, expires string) {
-	kind, expires = a.host.License, a.host.Expires
+	kind, expires = a.host.LicenseKind, a.host.LicenseExpires
 	own := a.opts.License.License()
 	if own.Product == "" {
 		return kind, expires
 	}
-	ends := farm.Hypervisor{Expires: expires}.ExpiresAt()
+	ends := farm.Hypervisor{LicenseExpires: expires}.LicenseExpiresAt()
 	switch {
 	case own.Expires.IsZero() && ends.IsZero():
 		return string(own.Tier), ""

@@ -108,9 +108,9 @@ func (a *Agent) applyPollResponse(answer api.PollAnswer) {
 	switch {
 	case a.opts.CentralLog == nil:
 	case answer.CentralLog && !answer.NoCentralLog && registry != "":
-		a.opts.CentralLog.Ship(registry)
+		a.opts.CentralLog.ShipTo(registry)
 	default:
-		a.opts.CentralLog.Drop()
+		a.opts.CentralLog.Discard()
 	}
 }
 

@@ -42,7 +42,7 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 		}
 		a.log.Info("saved version pushed", "instance", in.id, "template", result.ID, "tag", result.Tag, "version",
 			result.Number)
-		err = a.changeTask(ctx, in, func(t *journal.Task) { t.Version, t.ChainIDs = &result, v.push.Roots })
+		err = a.changeTask(ctx, in, func(t *journal.Task) { t.Version, t.ChainIDs = &result, v.push.LayerDigests })
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (a *Agent) savedVersionOf(in *instance, t *journal.Task) (savedVersion, err
 		v.paths[name], v.files[name] = t.Saved.State, cache.File{}
 	}
 	order := t.Order.Save
-	v.push.Roots = map[string]string{}
+	v.push.LayerDigests = map[string]string{}
 	v.push.Request = api.PushRequest{
 		ID: order.TemplateID, Name: order.NewName, MustExist: order.NewName == "", Tag: order.Tag,
 		Description: order.Description, Arch: a.host.Arch, Revert: order.Revert, NVRAM: base.NVRAM, ResumeKey: t.ID(),
@@ -115,7 +115,7 @@ func pushParent(f cache.File, d hv.Disk) *transfer.PushParent {
 	if f.ChainID == "" || opaque {
 		return nil
 	}
-	return &transfer.PushParent{Tip: f.ChainID, Files: 1 + len(d.Deltas)}
+	return &transfer.PushParent{ChainID: f.ChainID, FileCount: 1 + len(d.Deltas)}
 }
 
 // configChanges returns how the save changes the configuration of its base: it describes the machine as
@@ -132,7 +132,7 @@ func (a *Agent) configChanges(in *instance, t *journal.Task, config api.Template
 		c.FileNames.State = ""
 		return c
 	}
-	pin := api.StateRequirements(t.Saved.Pin)
+	pin := api.StateRequirements(t.Saved.Requirements)
 	c.StatePin, c.CPUs, c.MemoryMB = &pin, pin.CPUs, pin.MemoryMB
 	return c
 }
@@ -151,7 +151,7 @@ func (a *Agent) publishSave(
 		}
 		a.setTaskProgress(in, p.Fraction())
 	}
-	push.Abandon = func(failure error) bool {
+	push.AbandonOnFailure = func(failure error) bool {
 		return in.ending.Err() != nil || (life.Err() == nil && !transfer.IsTemporary(failure))
 	}
 	address := a.registryAddress(t.Order.Save.Registry)
@@ -181,7 +181,7 @@ func (a *Agent) publishSave(
 func (a *Agent) findPublishedSave(
 	ctx context.Context, address string, t *journal.Task, push transfer.PushOptions,
 ) (api.PushResult, bool) {
-	ref := transfer.Ref{ID: t.Order.Save.TemplateID, Tag: t.Order.Save.Tag}
+	ref := transfer.VersionRef{ID: t.Order.Save.TemplateID, Tag: t.Order.Save.Tag}
 	if ref.ID == "" {
 		return api.PushResult{}, false
 	}
@@ -192,7 +192,7 @@ func (a *Agent) findPublishedSave(
 	}
 	for _, f := range m.Files {
 		if n := len(f.Layers); n > 0 {
-			push.Roots[f.Name] = cmp.Or(f.Layers[n-1].Tip, f.Layers[n-1].Root)
+			push.LayerDigests[f.Name] = cmp.Or(f.Layers[n-1].Tip, f.Layers[n-1].Root)
 		}
 	}
 	return api.PushResult{

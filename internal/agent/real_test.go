@@ -150,7 +150,7 @@ func (n *realNode) terminate(claim string) {
 // run runs a script in the guest.
 func (n *realNode) run(script string) string {
 	n.t.Helper()
-	r, err := n.driver.Exec(n.t.Context(), idA, hv.Script([]byte(script), time.Minute))
+	r, err := n.driver.Exec(n.t.Context(), idA, hv.ScriptCommand([]byte(script), time.Minute))
 	if err != nil || r.Code != 0 {
 		n.t.Fatalf("%q: %+v, %v", script, r, err)
 	}

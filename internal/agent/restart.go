@@ -13,7 +13,7 @@ import (
 func (a *Agent) restartVM(ctx context.Context, in *instance, vm hv.VM) error {
 	t := in.snapshot().Task
 	restarter, able := a.opts.Driver.(hv.Restarter)
-	if !able || !a.host.Can(hv.CanRestart) {
+	if !able || !a.host.HasCapability(hv.CanRestart) {
 		return a.failTask(ctx, in, "This node's hypervisor (%s) cannot restart VMs", a.host.Driver)
 	}
 	if t.RunStartedAt.IsZero() && !vm.StartedAt.IsZero() {

@@ -68,7 +68,7 @@ func TestRefusedRestart(t *testing.T) {
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseRunning)
 		run := w.vms()[0].StartedAt
-		w.breaks("restart refused", hv.Refuse("no such device"))
+		w.breaks("restart refused", hv.RefusedError("no such device"))
 		w.control.order(restartOrder("r1"))
 		got := w.untilTask("r1")
 		if got.Stage != api.TaskFailed || !strings.HasPrefix(got.Message, "The VM was not restarted and runs on: ") ||

@@ -36,7 +36,7 @@ func (a *Agent) beginSave(ctx context.Context, in *instance, _ hv.VM) error {
 
 // saveObstacle returns a sentence when this node cannot do a save; "" when it can.
 func (a *Agent) saveObstacle(in *instance, o *api.SaveOrder) string {
-	if _, able := a.opts.Driver.(hv.Saver); !able || !a.host.Can(hv.CanSave) {
+	if _, able := a.opts.Driver.(hv.Saver); !able || !a.host.HasCapability(hv.CanSave) {
 		return fmt.Sprintf("This node's hypervisor (%s) cannot save VMs", a.host.Driver)
 	}
 	if a.opts.Registries == nil || a.opts.SaveDir == "" {
@@ -67,7 +67,7 @@ func (a *Agent) saveScript(ctx context.Context, in *instance, _ hv.VM) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return a.failTask(ctx, in, "Not enough disk space on the node for the save: %v", err)
 	}
-	cmd := hv.Script(t.Order.Save.Script, saveScriptTimeout)
+	cmd := hv.ScriptCommand(t.Order.Save.Script, saveScriptTimeout)
 	cmd.Path = a.findShell(ctx, in)
 	if err := a.changeTask(ctx, in, func(t *journal.Task) { t.ScriptBegun = true }); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (a *Agent) saveScript(ctx context.Context, in *instance, _ hv.VM) error {
 	if err != nil {
 		return err
 	}
-	said := scriptStatus(o, hv.MaxOutput)
+	said := scriptStatus(o, hv.MaxOutputBytes)
 	said.Stdout, said.Stderr = shortenOutput(said.Stdout), shortenOutput(said.Stderr)
 	a.log.Info("script before a save ended", "instance", in.id, "code", said.Code, "timed_out", said.TimedOut)
 	if err := writeOutput(dir, said); err != nil {
@@ -127,7 +127,7 @@ func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 		return a.failUnlessEnding(ctx, in, "The VM could not be saved: %v", err)
 	}
 	a.log.Info("VM saved", "instance", in.id, "suspended", order.Suspend, "took", time.Since(begun), "pause",
-		saved.Pause)
+		saved.PausedFor)
 	return a.changeTask(ctx, in, func(t *journal.Task) {
 		t.Saved, t.Stage = &saved, api.TaskPushing
 		if order.SanityTest && order.Suspend {
@@ -224,8 +224,8 @@ func (a *Agent) testVMSpec(in *instance, t *journal.Task) (hv.Spec, error) {
 		s.Disks[i].Deltas = append(slices.Clone(s.Disks[i].Deltas), d.Path)
 	}
 	s.ID, s.Name, s.UUID = in.id+testVMSuffix, in.id+testVMSuffix, newUUID()
-	s.State = &hv.State{Path: t.Saved.State, Pin: t.Saved.Pin}
-	s.CPUs, s.MemoryMB, s.DiskBytes = t.Saved.Pin.CPUs, t.Saved.Pin.MemoryMB, 0
+	s.State = &hv.State{Path: t.Saved.State, Requirements: t.Saved.Requirements}
+	s.CPUs, s.MemoryMB, s.DiskBytes = t.Saved.Requirements.CPUs, t.Saved.Requirements.MemoryMB, 0
 	s.MAC, s.HardwareUUID, s.Serial = "", "", ""
 	s.Ports, s.VNC, s.USB, s.NeedNetwork, s.Isolated = nil, nil, nil, false, true
 	s.Labels = map[string]string{

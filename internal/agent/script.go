@@ -184,7 +184,7 @@ func guestCommand(script *api.Script) hv.Command {
 			limit = defaultScriptTimeout
 		}
 	}
-	return hv.Script(script.Text, limit)
+	return hv.ScriptCommand(script.Text, limit)
 }
 
 // scriptStatus returns the result of a script, with the last bytes of its output.
@@ -206,9 +206,9 @@ func scriptStatus(o scriptOutcome, limit int) *api.ScriptStatus {
 func scriptFailed(s *api.ScriptStatus) bool { return s.Code != 0 || s.TimedOut || len(s.Errors) > 0 }
 
 // lastOutput returns the last bytes of an output as text, which begins with a note when the output
-// was cut here or by the driver, which keeps hv.MaxOutput.
+// was cut here or by the driver, which keeps hv.MaxOutputBytes.
 func lastOutput(out []byte, limit int) string {
-	return strings.ToValidUTF8(string(farm.LastOutput(out, limit, len(out) >= hv.MaxOutput)), "\uFFFD")
+	return strings.ToValidUTF8(string(farm.LastOutput(out, limit, len(out) >= hv.MaxOutputBytes)), "\uFFFD")
 }
 
 // lastText keeps the last bytes of an output as text.

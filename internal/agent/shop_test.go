@@ -122,7 +122,7 @@ func (s *shop) Push(ctx context.Context, _ string, o transfer.PushOptions) (api.
 		case <-time.After(takes / 10):
 		case <-ctx.Done():
 			s.mu.Lock()
-			s.abandoned = o.Abandon(ctx.Err())
+			s.abandoned = o.AbandonOnFailure(ctx.Err())
 			s.mu.Unlock()
 			return api.PushResult{}, ctx.Err()
 		}
@@ -139,7 +139,7 @@ func (s *shop) Push(ctx context.Context, _ string, o transfer.PushOptions) (api.
 		if err := v.take(f); err != nil {
 			return api.PushResult{}, err
 		}
-		o.Roots[f.Name] = v.roots[f.Name]
+		o.LayerDigests[f.Name] = v.roots[f.Name]
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func (v *sold) take(f transfer.PushFile) error {
 		if err != nil {
 			return err
 		}
-		if f.Parent != nil && i == f.Parent.Files && f.Parent.Tip != rootOf(all) {
+		if f.Parent != nil && i == f.Parent.FileCount && f.Parent.ChainID != rootOf(all) {
 			return farm.Errorf(farm.CodeInternal, "%s was made from something else than was said", f.Name)
 		}
 		all += string(raw)
@@ -177,7 +177,7 @@ func (v *sold) take(f transfer.PushFile) error {
 	}
 	v.roots[f.Name] = rootOf(all)
 	if f.Parent != nil {
-		v.below[f.Name] = f.Parent.Tip
+		v.below[f.Name] = f.Parent.ChainID
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ func filesOn(t *testing.T, image string) string {
 }
 
 // Inspect returns the pull manifest of a version.
-func (s *shop) Inspect(_ context.Context, _, _ string, ref transfer.Ref) (api.PullManifest, error) {
+func (s *shop) Inspect(_ context.Context, _, _ string, ref transfer.VersionRef) (api.PullManifest, error) {
 	list := s.tagged(ref.Tag)
 	if len(list) == 0 {
 		return api.PullManifest{}, farm.Errorf(farm.CodeNoVersion, "no such tag")

@@ -70,7 +70,7 @@ func (c *controller) stages(id string) []api.TaskStage {
 // guest runs a command in idA's guest and returns its output.
 func (w *world) guest(id, script string) string {
 	w.t.Helper()
-	r, err := w.host.Exec(w.t.Context(), id, hv.Script([]byte(script), time.Minute))
+	r, err := w.host.Exec(w.t.Context(), id, hv.ScriptCommand([]byte(script), time.Minute))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func checkSaved(t *testing.T, w *world) {
 	if !slices.Equal(names, []string{"disk disk.qcow2", "state state.1"}) {
 		t.Errorf("pushed %v", names)
 	}
-	if p := push.Files[0].Parent; p == nil || p.Tip != rootOf("base") || p.Files != 1 ||
+	if p := push.Files[0].Parent; p == nil || p.ChainID != rootOf("base") || p.FileCount != 1 ||
 		len(push.Files[0].Disk.Overlays) != 1 {
 		t.Errorf("pushed %+v, made from %+v", push.Files[0].Disk, p)
 	}
@@ -185,7 +185,7 @@ func checkSaved(t *testing.T, w *world) {
 }
 
 func TestSaveStopped(t *testing.T) {
-	inWorld(t, sim.Options{Stop: sim.Range{Min: 3 * time.Second}}, func(w *world) {
+	inWorld(t, sim.Options{Stop: sim.DurationRange{Min: 3 * time.Second}}, func(w *world) {
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseRunning)
 		w.guest(idA, "echo disk >/srv/a")
@@ -561,7 +561,7 @@ func TestSaveOfASave(t *testing.T) {
 
 // TestCheckVMIsNotCounted: a running sanity test is neither in the inventory nor in the usage.
 func TestCheckVMIsNotCounted(t *testing.T) {
-	inWorld(t, sim.Options{Exec: sim.Range{Min: 15 * time.Second}}, func(w *world) {
+	inWorld(t, sim.Options{Exec: sim.DurationRange{Min: 15 * time.Second}}, func(w *world) {
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseRunning)
 		w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.SanityTest = true }))

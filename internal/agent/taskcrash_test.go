@@ -73,8 +73,8 @@ func (l taskLife) live(t *testing.T, step int) (died bool) {
 	// No VM takes longer than its boot timeout, so a start of one second is slow enough to be interrupted.
 	w := newWorld(t,
 		sim.Options{
-			Boot: sim.Range{Min: time.Second}, Stop: sim.Range{Min: time.Second},
-			Exec: sim.Range{Min: 300 * time.Millisecond},
+			Boot: sim.DurationRange{Min: time.Second}, Stop: sim.DurationRange{Min: time.Second},
+			Exec: sim.DurationRange{Min: 300 * time.Millisecond},
 		})
 	w.shop.slow(4 * time.Second)
 	first := newGate(-1)
@@ -219,7 +219,7 @@ func TestRestartIsDoneOnce(t *testing.T) {
 // the first one is unknown.
 func TestCheckIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, sim.Options{Exec: sim.Range{Min: 10 * time.Second}})
+		w := newWorld(t, sim.Options{Exec: sim.DurationRange{Min: 10 * time.Second}})
 		g := newGate(-1)
 		stop := w.boot(g)
 		w.control.order(startOrder(nil))

@@ -24,7 +24,8 @@ func TestScriptOutputOfASave(t *testing.T) {
 		w.shop.slow(time.Minute)
 		w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.Script = []byte("seq 300000; echo e >&2") }))
 		got := w.untilTask("s1")
-		if s := got.Script; s == nil || len(s.Stdout) != hv.MaxOutput || !strings.HasPrefix(s.Stdout, farm.OutputCut) ||
+		if s := got.Script; s == nil || len(s.Stdout) != hv.MaxOutputBytes ||
+			!strings.HasPrefix(s.Stdout, farm.OutputTruncatedLine) ||
 			!strings.HasSuffix(s.Stdout, "\n300000\n") || s.Stderr != "e\n" {
 			t.Errorf("got %d bytes", len(got.Script.Stdout))
 		}

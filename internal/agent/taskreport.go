@@ -132,7 +132,7 @@ func readOutput(dir string, outcome *api.ScriptStatus) *api.ScriptStatus {
 	s := *outcome
 	for name, into := range map[string]*string{stdoutFile: &s.Stdout, stderrFile: &s.Stderr} {
 		info, err := os.Stat(filepath.Join(dir, name))
-		if err != nil || info.Size() > hv.MaxOutput*3 { // invalid UTF-8 grows when it is replaced
+		if err != nil || info.Size() > hv.MaxOutputBytes*3 { // invalid UTF-8 grows when it is replaced
 			return nil
 		}
 		raw, err := os.ReadFile(filepath.Join(dir, name))

@@ -14,14 +14,14 @@ import (
 
 // TestFit: plain output stays whole, and output that JSON would expand stays below the limit.
 func TestFit(t *testing.T) {
-	plain := strings.Repeat("a line of output\n", hv.MaxOutput/17)
+	plain := strings.Repeat("a line of output\n", hv.MaxOutputBytes/17)
 	if shortenOutput(plain) != plain {
 		t.Error("plain output was cut")
 	}
 	for name, text := range map[string]string{
-		"control characters": strings.Repeat("\x01", hv.MaxOutput),
-		"no text":            lastText([]byte(strings.Repeat("a\xff", hv.MaxOutput/2)), hv.MaxOutput),
-		"cut in a letter":    strings.Repeat("\x01\x01ü", hv.MaxOutput/2),
+		"control characters": strings.Repeat("\x01", hv.MaxOutputBytes),
+		"no text":            lastText([]byte(strings.Repeat("a\xff", hv.MaxOutputBytes/2)), hv.MaxOutputBytes),
+		"cut in a letter":    strings.Repeat("\x01\x01ü", hv.MaxOutputBytes/2),
 	} {
 		got := shortenOutput(text)
 		raw, err := json.Marshal(got)
@@ -66,7 +66,7 @@ func TestNodeReportsWhatItCan(t *testing.T) {
 		time.Sleep(time.Second)
 		info := w.control.seen()[0].Info
 		host, err := w.host.Describe(t.Context())
-		if err != nil || info == nil || info.HostCPU != host.HostCPU || len(info.Abilities) != len(host.Abilities) ||
+		if err != nil || info == nil || info.HostCPU != host.HostCPU || len(info.Abilities) != len(host.Capabilities) ||
 			len(info.Abilities) == 0 {
 			t.Errorf("told %+v, the driver says %+v", info, host)
 		}

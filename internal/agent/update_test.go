@@ -90,7 +90,7 @@ func inUpdates(t *testing.T, o sim.Options, do func(w *world, n *newer, ended <-
 // TestUpdateWaitsForWhatItWouldBreak: the agent ends once the monitored script has ended, and no
 // sooner; its VM runs on under the next agent.
 func TestUpdateWaitsForWhatItWouldBreak(t *testing.T) {
-	inUpdates(t, sim.Options{Exec: sim.Range{Min: 10 * time.Minute, Max: 10 * time.Minute}},
+	inUpdates(t, sim.Options{Exec: sim.DurationRange{Min: 10 * time.Minute, Max: 10 * time.Minute}},
 		func(w *world, n *newer, ended <-chan error) {
 			w.control.order(
 				startOrder(withScript(api.Script{Text: []byte("true"), Monitoring: true, OnFailure: 1, Timeout: 3600})))
@@ -129,7 +129,7 @@ func TestUpdateWaitsForWhatItWouldBreak(t *testing.T) {
 
 // TestUpdateIsGivenUp: the update is abandoned when such work does not end, and the agent continues.
 func TestUpdateIsGivenUp(t *testing.T) {
-	inUpdates(t, sim.Options{Exec: sim.Range{Min: 3 * time.Hour, Max: 3 * time.Hour}},
+	inUpdates(t, sim.Options{Exec: sim.DurationRange{Min: 3 * time.Hour, Max: 3 * time.Hour}},
 		func(w *world, n *newer, ended <-chan error) {
 			w.control.order(
 				startOrder(
@@ -154,7 +154,7 @@ func TestUpdateIsGivenUp(t *testing.T) {
 
 // TestUpdateDoesNotWaitForOthers: a script that is not monitored, and a pull.
 func TestUpdateDoesNotWaitForOthers(t *testing.T) {
-	inUpdates(t, sim.Options{Exec: sim.Range{Min: 10 * time.Hour, Max: 10 * time.Hour}},
+	inUpdates(t, sim.Options{Exec: sim.DurationRange{Min: 10 * time.Hour, Max: 10 * time.Hour}},
 		func(w *world, _ *newer, ended <-chan error) {
 			w.control.order(startOrder(withScript(api.Script{Text: []byte("true"), OnFailure: 1})))
 			w.until(api.PhaseRunning)

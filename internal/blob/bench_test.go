@@ -85,7 +85,7 @@ func BenchmarkCompare(b *testing.B) {
 func benchCompare(b *testing.B, disk, parent Source) {
 	o := EncodeOptions{Kind: KindDisk, Size: benchSize, Parent: Digest{1}}
 	x, err := EncodeChanges(context.Background(), Compare(disk, parent, benchSize), o, discard)
-	if err != nil || x.LiveBytes() == 0 {
+	if err != nil || x.DecodedBytes() == 0 {
 		b.Fatal(err)
 	}
 }
@@ -109,8 +109,8 @@ func coldFile(b *testing.B, data []byte) FileSource {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { f.Close() })
-	for off := 0; off < len(data); off += FrameSize {
-		if part := data[off:min(off+FrameSize, len(data))]; !isBlank(part) {
+	for off := 0; off < len(data); off += MaxFrameSize {
+		if part := data[off:min(off+MaxFrameSize, len(data))]; !isBlank(part) {
 			if _, err := f.WriteAt(part, int64(off)); err != nil {
 				b.Fatal(err)
 			}
@@ -135,7 +135,7 @@ func scattered(b testing.TB, runs int, o EncodeOptions, seed uint64) *Index {
 	var frame []Run
 	flush := func() {
 		if len(frame) > 0 {
-			build.Add(Frame{Stored: 1000, Codec: CodecZstd}, frame)
+			build.Add(Frame{StoredSize: 1000, Codec: CodecZstd}, frame)
 		}
 		frame = frame[:0]
 	}
@@ -146,7 +146,7 @@ func scattered(b testing.TB, runs int, o EncodeOptions, seed uint64) *Index {
 	slices.Sort(blocks)
 	n := 0
 	for _, block := range blocks {
-		if n == FrameSize/BlockSize {
+		if n == MaxFrameSize/BlockSize {
 			flush()
 			n = 0
 		}
@@ -174,8 +174,8 @@ func BenchmarkPlan(b *testing.B) {
 	for _, held := range []int{0, 10, 19} {
 		b.Run(strconv.Itoa(held), func(b *testing.B) {
 			for b.Loop() {
-				p, err := NewPlan(chain, held)
-				if err != nil || p.Len() == 0 {
+				p, err := NewFetchPlan(chain, held)
+				if err != nil || p.FrameCount() == 0 {
 					b.Fatal(err)
 				}
 			}
@@ -185,9 +185,9 @@ func BenchmarkPlan(b *testing.B) {
 
 func BenchmarkParseIndex(b *testing.B) {
 	x := scattered(b, 70_000, EncodeOptions{}, 1)
-	b.SetBytes(int64(len(x.Bytes())))
+	b.SetBytes(int64(len(x.Encoded())))
 	for b.Loop() {
-		if _, err := ParseIndex(x.Bytes()); err != nil {
+		if _, err := ParseIndex(x.Encoded()); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -203,7 +203,7 @@ func BenchmarkChainRead(b *testing.B) {
 		layers = append(layers, changed(b, src, len(next), layers[len(layers)-1].Index().ChainID()))
 		disk = next
 	}
-	for _, n := range []int{16 << 10, FrameSize} {
+	for _, n := range []int{16 << 10, MaxFrameSize} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			buf := make([]byte, n)
 			b.SetBytes(int64(len(disk)))

@@ -7,25 +7,25 @@ import (
 
 // Values of the parent field of an index.
 const (
-	restsOnZeros   = 0
-	restsOnParent  = 1 // the digest that follows is the parent
-	standsForChain = 2 // rests on zeros and holds the whole chain whose ID follows
+	parentNone     = 0
+	parentChainID  = 1 // the digest that follows is the parent
+	parentSquashes = 2 // rests on zeros and holds the whole chain whose ID follows
 )
 
 // EncodeOptions configures the encoding of a file into a layer.
 type EncodeOptions struct {
-	Kind      Kind
-	Size      int64  // bytes of the file
-	Workers   int    // goroutines that compress; 0 means one for each processor, at most 4
-	Parent    Digest // ID of the chain that the layer changes; zero: it rests on zeros
-	StandsFor Digest // ID of the chain that the layer squashes; only without a parent
+	Kind     Kind
+	Size     int64  // bytes of the file
+	Workers  int    // goroutines that compress; 0 means one for each processor, at most 4
+	Parent   Digest // ID of the chain that the layer changes; zero: it rests on zeros
+	Squashes Digest // ID of the chain that the layer squashes; only without a parent
 }
 
-// check refuses options that no index can represent.
-func (o EncodeOptions) check() error {
-	parent, stands := !o.Parent.IsZero(), !o.StandsFor.IsZero()
+// validate refuses options that no index can represent.
+func (o EncodeOptions) validate() error {
+	parent, stands := !o.Parent.IsZero(), !o.Squashes.IsZero()
 	switch {
-	case o.Size < 0 || o.Size > MaxSize:
+	case o.Size < 0 || o.Size > MaxContentSize:
 		return fmt.Errorf("layer size %d bytes is out of range", o.Size)
 	case (parent || stands) && o.Kind != KindDisk:
 		return fmt.Errorf("only a disk layer can have a parent chain or replace one")
@@ -37,53 +37,53 @@ func (o EncodeOptions) check() error {
 
 // Builder collects the frames and zero runs of a layer, each in the order of the file, and makes its index.
 type Builder struct {
-	o      EncodeOptions
-	frames []byte // encoded
-	count  int
-	last   int64 // end of the newest run, in blocks
-	zeros  zeroList
+	opts          EncodeOptions
+	encodedFrames []byte // encoded
+	frameCount    int
+	endBlock      int64 // end of the newest run, in blocks
+	zeroRuns      zeroRunEncoder
 }
 
 // NewBuilder begins the index of a layer.
-func NewBuilder(o EncodeOptions) *Builder { return &Builder{o: o} }
+func NewBuilder(o EncodeOptions) *Builder { return &Builder{opts: o} }
 
 // Add appends a frame; it ignores f.Offset. The runs are those of ParseIndex: in order, in whole blocks, none
 // touching the one before it in the same frame.
 func (b *Builder) Add(f Frame, runs []Run) {
-	b.frames = binary.AppendUvarint(b.frames, uint64(f.Stored))
-	b.frames = append(b.frames, byte(f.Codec))
-	b.frames = append(b.frames, f.Sum[:]...)
-	b.frames = binary.AppendUvarint(b.frames, uint64(len(runs)))
+	b.encodedFrames = binary.AppendUvarint(b.encodedFrames, uint64(f.StoredSize))
+	b.encodedFrames = append(b.encodedFrames, byte(f.Codec))
+	b.encodedFrames = append(b.encodedFrames, f.Sum[:]...)
+	b.encodedFrames = binary.AppendUvarint(b.encodedFrames, uint64(len(runs)))
 	for _, r := range runs {
-		start, n := r.Off/BlockSize, blocks(r.Len)
-		b.frames = binary.AppendUvarint(b.frames, uint64(start-b.last))
-		b.frames = binary.AppendUvarint(b.frames, uint64(n))
-		b.last = start + n
+		start, n := r.Off/BlockSize, blockCount(r.Len)
+		b.encodedFrames = binary.AppendUvarint(b.encodedFrames, uint64(start-b.endBlock))
+		b.encodedFrames = binary.AppendUvarint(b.encodedFrames, uint64(n))
+		b.endBlock = start + n
 	}
-	b.count++
+	b.frameCount++
 }
 
 // Index finishes the index.
 func (b *Builder) Index() (*Index, error) {
-	if err := b.o.check(); err != nil {
+	if err := b.opts.validate(); err != nil {
 		return nil, err
 	}
 	raw := binary.AppendUvarint(nil, indexVersion)
-	raw = append(raw, byte(b.o.Kind))
-	raw = binary.AppendUvarint(raw, uint64(b.o.Size))
+	raw = append(raw, byte(b.opts.Kind))
+	raw = binary.AppendUvarint(raw, uint64(b.opts.Size))
 	switch {
-	case !b.o.Parent.IsZero():
-		raw = append(append(raw, restsOnParent), b.o.Parent[:]...)
-	case !b.o.StandsFor.IsZero():
-		raw = append(append(raw, standsForChain), b.o.StandsFor[:]...)
+	case !b.opts.Parent.IsZero():
+		raw = append(append(raw, parentChainID), b.opts.Parent[:]...)
+	case !b.opts.Squashes.IsZero():
+		raw = append(append(raw, parentSquashes), b.opts.Squashes[:]...)
 	default:
-		raw = append(raw, restsOnZeros)
+		raw = append(raw, parentNone)
 	}
-	raw = binary.AppendUvarint(raw, uint64(b.count))
-	raw = append(raw, b.frames...)
-	raw = b.zeros.append(raw)
-	if len(raw) > MaxIndex {
-		return nil, fmt.Errorf("the layer has more frames than fit into a frame index of %d MiB", MaxIndex>>20)
+	raw = binary.AppendUvarint(raw, uint64(b.frameCount))
+	raw = append(raw, b.encodedFrames...)
+	raw = b.zeroRuns.appendTo(raw)
+	if len(raw) > MaxIndexSize {
+		return nil, fmt.Errorf("the layer has more frames than fit into a frame index of %d MiB", MaxIndexSize>>20)
 	}
 	x, err := ParseIndex(raw)
 	if err != nil {
@@ -92,40 +92,40 @@ func (b *Builder) Index() (*Index, error) {
 	return x, nil
 }
 
-// zeroList is the encoded form of zero runs. The newest one is not yet encoded, since the next may extend it.
-type zeroList struct {
-	encoded []byte
-	count   int
-	last    int64 // end of the newest encoded run, in blocks
-	held    ZeroRun
+// zeroRunEncoder is the encoded form of zero runs. The newest one is not yet encoded, since the next may extend it.
+type zeroRunEncoder struct {
+	encoded  []byte
+	runCount int
+	endBlock int64 // end of the newest encoded run, in blocks
+	pending  ZeroRun
 }
 
-func (l *zeroList) add(z ZeroRun) {
-	if l.held.Len > 0 && l.held.Off+l.held.Len == z.Off && l.held.Discard == z.Discard {
-		l.held.Len += z.Len
+func (l *zeroRunEncoder) add(z ZeroRun) {
+	if l.pending.Len > 0 && l.pending.Off+l.pending.Len == z.Off && l.pending.Discard == z.Discard {
+		l.pending.Len += z.Len
 		return
 	}
 	l.flush()
-	l.held = z
+	l.pending = z
 }
 
-func (l *zeroList) flush() {
-	if l.held.Len == 0 {
+func (l *zeroRunEncoder) flush() {
+	if l.pending.Len == 0 {
 		return
 	}
-	start, n := l.held.Off/BlockSize, blocks(l.held.Len)
+	start, n := l.pending.Off/BlockSize, blockCount(l.pending.Len)
 	code := uint64(n) << 1
-	if l.held.Discard {
+	if l.pending.Discard {
 		code |= 1
 	}
-	l.encoded = binary.AppendUvarint(l.encoded, uint64(start-l.last))
+	l.encoded = binary.AppendUvarint(l.encoded, uint64(start-l.endBlock))
 	l.encoded = binary.AppendUvarint(l.encoded, code)
-	l.last = start + n
-	l.count++
-	l.held = ZeroRun{}
+	l.endBlock = start + n
+	l.runCount++
+	l.pending = ZeroRun{}
 }
 
-func (l *zeroList) append(b []byte) []byte {
+func (l *zeroRunEncoder) appendTo(b []byte) []byte {
 	l.flush()
-	return append(binary.AppendUvarint(b, uint64(l.count)), l.encoded...)
+	return append(binary.AppendUvarint(b, uint64(l.runCount)), l.encoded...)
 }

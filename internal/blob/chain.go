@@ -7,30 +7,30 @@ import (
 )
 
 const (
-	// leastFrames is the minimum number of decoded frames that a Chain caches, each at most 1 MiB.
-	leastFrames = 48
-	// spareFrames is how many frames a long chain caches in addition to one per layer, which sequential reads
+	// minCachedFrames is the minimum number of decoded frames that a Chain caches, each at most 1 MiB.
+	minCachedFrames = 48
+	// extraCachedFrames is how many frames a long chain caches in addition to one per layer, which sequential reads
 	// need.
-	spareFrames = 16
+	extraCachedFrames = 16
 
-	// smallGap is the largest gap that NextData reports as data: reading it costs less than finding its end.
-	smallGap = 64 << 10
-	// longestData is the maximum range that NextData looks ahead.
-	longestData = 64 << 20
+	// maxGapAsData is the largest gap that NextData reports as data: reading it costs less than finding its end.
+	maxGapAsData = 64 << 10
+	// maxDataRange is the maximum range that NextData looks ahead.
+	maxDataRange = 64 << 20
 )
 
 // Chain reads the file behind a chain of layers. It may be used from many goroutines. The caller closes the
 // sources of the layers.
 type Chain struct {
-	layers []*Layer
-	chain  []*Index
-	frames *FrameCache
-	places segmentCache
+	layers     []*Layer
+	indexes    []*Index
+	frameCache *FrameCache
+	segments   segmentCache
 }
 
 // OpenChain opens a chain of layers, base first.
 func OpenChain(layers ...*Layer) (*Chain, error) {
-	return NewFrameCache(max(leastFrames, len(layers)+spareFrames)).OpenChain(layers...)
+	return NewFrameCache(max(minCachedFrames, len(layers)+extraCachedFrames)).OpenChain(layers...)
 }
 
 // OpenChain is OpenChain with frames that other chains share.
@@ -42,16 +42,16 @@ func (c *FrameCache) OpenChain(layers ...*Layer) (*Chain, error) {
 	if err := checkChain(chain); err != nil {
 		return nil, err
 	}
-	return &Chain{layers: layers, chain: chain, frames: c}, nil
+	return &Chain{layers: layers, indexes: chain, frameCache: c}, nil
 }
 
 // Size is the number of bytes of the file.
-func (c *Chain) Size() int64 { return c.top().size }
+func (c *Chain) Size() int64 { return c.topIndex().contentSize }
 
 // ChainID names the content.
-func (c *Chain) ChainID() Digest { return c.top().ChainID() }
+func (c *Chain) ChainID() Digest { return c.topIndex().ChainID() }
 
-func (c *Chain) top() *Index { return c.chain[len(c.chain)-1] }
+func (c *Chain) topIndex() *Index { return c.indexes[len(c.indexes)-1] }
 
 // ReadAt reads the file. It decodes only frames that hold a byte of the range.
 func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
@@ -65,24 +65,24 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 	at := make([]*cachedFrame, len(c.layers)) // the next range of a layer is mostly in the same frame
 	defer func() {
 		for _, f := range at {
-			c.frames.put(f)
+			c.frameCache.release(f)
 		}
 	}()
-	for g := range c.places.segments(c.chain, off, off+int64(n)) {
+	for g := range c.segments.segmentsIn(c.indexes, off, off+int64(n)) {
 		dst := p[g.off-off : g.end-off]
-		if !g.data() {
+		if !g.hasData() {
 			clear(dst)
 			continue
 		}
 		if last := at[g.layer]; last == nil || last.key.frame != g.frame {
-			f, err := c.frame(g.layer, g.frame)
+			f, err := c.loadFrame(g.layer, g.frame)
 			if err != nil {
 				return 0, err
 			}
-			c.frames.put(last)
+			c.frameCache.release(last)
 			at[g.layer] = f
 		}
-		copy(dst, at[g.layer].raw[g.at:])
+		copy(dst, at[g.layer].raw[g.frameOff:])
 	}
 	if n < len(p) {
 		return n, io.EOF
@@ -90,12 +90,12 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-func (c *Chain) frame(layer, frame int) (*cachedFrame, error) {
-	x := c.chain[layer]
-	return c.frames.get(frameKey{x.root, frame}, func(buf []byte) ([]byte, error) {
+func (c *Chain) loadFrame(layer, frame int) (*cachedFrame, error) {
+	x := c.indexes[layer]
+	return c.frameCache.get(frameKey{x.digest, frame}, func(buf []byte) ([]byte, error) {
 		raw, err := c.layers[layer].readFrame(frame, buf)
 		if err != nil {
-			return nil, fmt.Errorf("layer %s: %w", x.root, err)
+			return nil, fmt.Errorf("layer %s: %w", x.digest, err)
 		}
 		return raw, nil
 	})
@@ -104,18 +104,18 @@ func (c *Chain) frame(layer, frame int) (*cachedFrame, error) {
 // NextData returns the next range that layers hold data of. Small gaps count as data.
 func (c *Chain) NextData(off int64) (start, end int64, err error) {
 	start, end = c.Size(), c.Size()
-	s := newChainWalk(c.chain, max(0, off), c.Size())
+	s := newChainWalk(c.indexes, max(0, off), c.Size())
 	found := false
 	for g, more := s.next(); more; g, more = s.next() {
 		switch {
-		case g.data() && !found:
+		case g.hasData() && !found:
 			start, end, found = g.off, g.end, true
-		case g.data():
+		case g.hasData():
 			end = g.end
-		case found && g.end-end > smallGap:
+		case found && g.end-end > maxGapAsData:
 			return start, end, nil
 		}
-		if found && end-start >= longestData {
+		if found && end-start >= maxDataRange {
 			return start, end, nil
 		}
 	}
@@ -126,7 +126,7 @@ func (c *Chain) NextData(off int64) (start, end int64, err error) {
 func (c *Chain) Verify(ctx context.Context) error {
 	for _, l := range c.layers {
 		if err := l.Verify(ctx); err != nil {
-			return fmt.Errorf("layer %s: %w", l.index.root, err)
+			return fmt.Errorf("layer %s: %w", l.index.digest, err)
 		}
 	}
 	return nil

@@ -88,7 +88,7 @@ func drawSource(t *rapid.T, disk []byte) Source {
 }
 
 // layerFile collects what an encoding makes.
-func layerFile(t tester, encode func(Sink) (*Index, error)) *Layer {
+func layerFile(t tester, encode func(FrameSink) (*Index, error)) *Layer {
 	t.Helper()
 	var file bytes.Buffer
 	x, err := encode(func(_ Frame, _ int64, stored []byte) error {
@@ -98,8 +98,8 @@ func layerFile(t tester, encode func(Sink) (*Index, error)) *Layer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file.Write(x.Tail())
-	l, err := OpenLayer(bytes.NewReader(file.Bytes()), int64(file.Len()), x.Root())
+	file.Write(x.IndexAndFooter())
+	l, err := OpenLayer(bytes.NewReader(file.Bytes()), int64(file.Len()), x.Digest())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,13 +108,13 @@ func layerFile(t tester, encode func(Sink) (*Index, error)) *Layer {
 
 func whole(t tester, disk []byte, o EncodeOptions) *Layer {
 	o.Kind, o.Size = KindDisk, int64(len(disk))
-	return layerFile(t, func(s Sink) (*Index, error) {
+	return layerFile(t, func(s FrameSink) (*Index, error) {
 		return Encode(context.Background(), memory{bytes.NewReader(disk)}, o, s)
 	})
 }
 
 func changed(t tester, src Changes, size int, parent Digest) *Layer {
-	return layerFile(t, func(s Sink) (*Index, error) {
+	return layerFile(t, func(s FrameSink) (*Index, error) {
 		return EncodeChanges(context.Background(), src,
 			EncodeOptions{Kind: KindDisk, Size: int64(size), Parent: parent}, s)
 	})
@@ -135,25 +135,25 @@ func content(t tester, layers []*Layer) []byte {
 }
 
 // apply changes existing content like a pull does.
-func apply(t tester, layers []*Layer, there []byte, held int) ([]byte, *Plan) {
+func apply(t tester, layers []*Layer, there []byte, held int) ([]byte, *FetchPlan) {
 	t.Helper()
-	p, err := NewPlan(indexes(layers), held)
+	p, err := NewFetchPlan(indexes(layers), held)
 	if err != nil {
 		t.Fatal(err)
 	}
-	disk := make([]byte, p.Size())
+	disk := make([]byte, p.DiskSize())
 	copy(disk, there)
-	for z := range p.Zeros() {
+	for z := range p.ZeroRuns() {
 		if first, end := z.Off/BlockSize*BlockSize,
-			min(blocks(z.Off+z.Len)*BlockSize, int64(len(there))); isBlank(there[first:end]) {
+			min(blockCount(z.Off+z.Len)*BlockSize, int64(len(there))); isBlank(there[first:end]) {
 			t.Fatalf("%+v is zero already", z)
 		}
 		clear(disk[z.Off : z.Off+z.Len])
 	}
 	var s FrameBuffer
 	var stored int64
-	for i := range p.Len() {
-		layer, frame := p.Frame(i)
+	for i := range p.FrameCount() {
+		layer, frame := p.FramePosition(i)
 		if layer < held {
 			t.Fatalf("frame of layer %d, %d are there", layer, held)
 		}
@@ -162,17 +162,17 @@ func apply(t tester, layers []*Layer, there []byte, held int) ([]byte, *Plan) {
 			t.Fatal(err)
 		}
 		n := int64(0)
-		for e := range p.Pieces(i) {
-			copy(disk[e.Off:e.Off+e.Len], raw[e.At:])
+		for e := range p.Placements(i) {
+			copy(disk[e.DiskOff:e.DiskOff+e.Len], raw[e.FrameOff:])
 			n += e.Len
 		}
 		if n == 0 {
 			t.Fatalf("frame %d of layer %d is planned and not needed", frame, layer)
 		}
-		stored += int64(layers[layer].Index().Frame(frame).Stored)
+		stored += int64(layers[layer].Index().Frame(frame).StoredSize)
 	}
-	if stored != p.Bytes() {
-		t.Fatalf("%d bytes stored, the plan says %d", stored, p.Bytes())
+	if stored != p.FetchBytes() {
+		t.Fatalf("%d bytes stored, the plan says %d", stored, p.FetchBytes())
 	}
 	return disk, p
 }
@@ -217,7 +217,7 @@ func TestChain(t *testing.T) {
 			t.Fatal("the layer that stands for the chain holds another disk")
 		}
 		if want := whole(t, disk,
-			EncodeOptions{StandsFor: one.Index().ChainID()}); want.Index().Root() != one.Index().Root() {
+			EncodeOptions{Squashes: one.Index().ChainID()}); want.Index().Digest() != one.Index().Digest() {
 			t.Fatal("the layer that stands for the chain is another than that of its disk")
 		}
 		next, list := draw(t, disk)
@@ -234,10 +234,10 @@ func consolidated(t tester, layers []*Layer) *Layer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := layerFile(t, func(s Sink) (*Index, error) {
-		return Encode(context.Background(), c, EncodeOptions{Kind: KindDisk, Size: c.Size(), StandsFor: c.ChainID()}, s)
+	l := layerFile(t, func(s FrameSink) (*Index, error) {
+		return Encode(context.Background(), c, EncodeOptions{Kind: KindDisk, Size: c.Size(), Squashes: c.ChainID()}, s)
 	})
-	if l.Index().ChainID() != c.ChainID() || l.Index().Root() == c.ChainID() {
+	if l.Index().ChainID() != c.ChainID() || l.Index().Digest() == c.ChainID() {
 		t.Fatal("the layer does not stand for the chain")
 	}
 	return l
@@ -282,7 +282,7 @@ func TestChainMustFit(t *testing.T) {
 			int64(len(disk))), len(disk), parent)
 	}
 	long := []*Layer{base}
-	for len(long) <= MaxChain {
+	for len(long) <= MaxChainLayers {
 		long = append(long, child(long[len(long)-1].Index().ChainID()))
 	}
 	for name, c := range map[string]struct {
@@ -291,7 +291,7 @@ func TestChainMustFit(t *testing.T) {
 	}{
 		"base":               {true, []*Layer{base}},
 		"child on its base":  {true, long[:2]},
-		"as long as allowed": {true, long[:MaxChain]},
+		"as long as allowed": {true, long[:MaxChainLayers]},
 		"none":               {false, nil},
 		"too long":           {false, long},
 		"without its base":   {false, long[1:2]},
@@ -303,12 +303,12 @@ func TestChainMustFit(t *testing.T) {
 		if (err == nil) != c.ok {
 			t.Errorf("%s: chain: %v", name, err)
 		}
-		if _, err = NewPlan(indexes(c.chain), 0); (err == nil) != c.ok {
+		if _, err = NewFetchPlan(indexes(c.chain), 0); (err == nil) != c.ok {
 			t.Errorf("%s: plan: %v", name, err)
 		}
 	}
 	for _, held := range []int{-1, 3} {
-		if _, err := NewPlan(indexes(long[:2]), held); err == nil {
+		if _, err := NewFetchPlan(indexes(long[:2]), held); err == nil {
 			t.Errorf("plan with %d of 2 layers there", held)
 		}
 	}

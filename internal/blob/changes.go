@@ -31,33 +31,33 @@ type Changes interface {
 	NextChange(off int64) (c Change, ok bool, err error)
 }
 
-// changeFeed is the changeSource of an encoding of changes.
-type changeFeed struct {
-	src  Changes
-	size int64
-	off  int64  // end of the newest change
-	cur  Change // rest of the newest change
+// deltaSource is the changeSource of an encoding of changes.
+type deltaSource struct {
+	changes   Changes
+	diskSize  int64
+	endOff    int64  // end of the newest change
+	remaining Change // rest of the newest change
 }
 
-var _ changeSource = (*changeFeed)(nil)
+var _ changeSource = (*deltaSource)(nil)
 
-// next collects changes until their data fill the batch.
-func (f *changeFeed) next(s *rangeBatch) (bool, error) {
+// nextBatch collects changes until their data fill the batch.
+func (f *deltaSource) nextBatch(s *rangeBatch) (bool, error) {
 	for !s.full() {
-		if f.cur.Len == 0 {
-			if more, err := f.take(); err != nil || !more {
-				return len(s.parts) > 0, err
+		if f.remaining.Len == 0 {
+			if more, err := f.nextChange(); err != nil || !more {
+				return len(s.toRead) > 0, err
 			}
 		}
-		end := s.add(f.cur, 0)
-		f.cur.Off, f.cur.Len = end, f.cur.Off+f.cur.Len-end
+		end := s.add(f.remaining, 0)
+		f.remaining.Off, f.remaining.Len = end, f.remaining.Off+f.remaining.Len-end
 	}
 	return true, nil
 }
 
-// take reads the next change and checks it.
-func (f *changeFeed) take() (bool, error) {
-	c, ok, err := f.src.NextChange(f.off)
+// nextChange reads the next change and checks it.
+func (f *deltaSource) nextChange() (bool, error) {
+	c, ok, err := f.changes.NextChange(f.endOff)
 	if err != nil {
 		return false, fmt.Errorf("find changes: %w", err)
 	}
@@ -65,32 +65,33 @@ func (f *changeFeed) take() (bool, error) {
 		return false, nil
 	}
 	end := c.Off + c.Len
-	if c.Kind > ChangeDiscard || c.Off < 0 || c.Len <= 0 || end <= f.off || end > f.size || c.Off%BlockSize != 0 ||
-		end%BlockSize != 0 && end != f.size {
+	if c.Kind > ChangeDiscard || c.Off < 0 || c.Len <= 0 || end <= f.endOff || end > f.diskSize ||
+		c.Off%BlockSize != 0 ||
+		end%BlockSize != 0 && end != f.diskSize {
 		return false,
 			fmt.Errorf(
 				"invalid change of %d bytes and kind %d at offset %d: not aligned, outside of the disk of %d bytes, "+
 					"or before offset %d",
-				c.Len, c.Kind, c.Off, f.size, f.off)
+				c.Len, c.Kind, c.Off, f.diskSize, f.endOff)
 	}
-	if c.Off < f.off {
-		c.Off, c.Len = f.off, end-f.off
+	if c.Off < f.endOff {
+		c.Off, c.Len = f.endOff, end-f.endOff
 	}
-	f.cur, f.off = c, end
+	f.remaining, f.endOff = c, end
 	return true, nil
 }
 
-// load reads the data of the batch. Blocks that are zero hide the parent's data at their offset.
-func (f *changeFeed) load(s *rangeBatch, _ []byte) error {
-	return s.each(func(c part, p []byte) error {
+// readBatch reads the data of the batch. Blocks that are zero hide the parent's data at their offset.
+func (f *deltaSource) readBatch(s *rangeBatch, _ []byte) error {
+	return s.eachRange(func(c readRange, p []byte) error {
 		if c.Kind != ChangeData {
-			s.found = append(s.found, storedRange{Change: c.Change})
+			s.toStore = append(s.toStore, storedRange{Change: c.Change})
 			return nil
 		}
-		if err := readDisk(f.src, p, c.Off); err != nil {
+		if err := readDisk(f.changes, p, c.Off); err != nil {
 			return err
 		}
-		s.keep(c.Off, p, func(block []byte, _ int) (ChangeKind, bool) {
+		s.storeBlocks(c.Off, p, func(block []byte, _ int) (ChangeKind, bool) {
 			if isZero(block) {
 				return ChangeZero, true
 			}

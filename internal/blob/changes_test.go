@@ -68,8 +68,8 @@ func TestEncodeRefuses(t *testing.T) {
 	for name, o := range map[string]EncodeOptions{
 		"no parent":           {Kind: KindDisk, Size: size},
 		"file with a parent":  {Kind: KindFile, Size: size, Parent: Digest{1}},
-		"stands for another":  {Kind: KindDisk, Size: size, Parent: Digest{1}, StandsFor: Digest{2}},
-		"larger than allowed": {Kind: KindDisk, Size: MaxSize + 1, Parent: Digest{1}},
+		"stands for another":  {Kind: KindDisk, Size: size, Parent: Digest{1}, Squashes: Digest{2}},
+		"larger than allowed": {Kind: KindDisk, Size: MaxContentSize + 1, Parent: Digest{1}},
 	} {
 		if _, err := EncodeChanges(context.Background(), list(), o, discard); err == nil {
 			t.Errorf("changes, %s: no error", name)
@@ -77,7 +77,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 	for name, o := range map[string]EncodeOptions{
 		"parent":                {Kind: KindDisk, Size: size, Parent: Digest{1}},
-		"state that stands for": {Kind: KindState, Size: size, StandsFor: Digest{1}},
+		"state that stands for": {Kind: KindState, Size: size, Squashes: Digest{1}},
 		"negative size":         {Kind: KindDisk, Size: -1},
 	} {
 		if _, err := Encode(context.Background(), disk, o, discard); err == nil {
@@ -88,7 +88,7 @@ func TestEncodeRefuses(t *testing.T) {
 
 // TestBackwardRangesEnd sees to it that a source that goes backward cannot keep an encoder indefinitely.
 func TestBackwardRangesEnd(t *testing.T) {
-	src := backward{memory{bytes.NewReader(make([]byte, 4*FrameSize))}}
+	src := backward{memory{bytes.NewReader(make([]byte, 4*MaxFrameSize))}}
 	o := EncodeOptions{Kind: KindDisk, Size: src.Size()}
 	if _, err := Encode(context.Background(), src, o, discard); err == nil ||
 		!strings.Contains(err.Error(), "is before offset") {
@@ -106,20 +106,20 @@ func TestChangesMayOverlap(t *testing.T) {
 	disk := bytes.Repeat([]byte("disk"), 2*BlockSize)
 	list := []Change{{Off: 0, Len: 3 * BlockSize}, {Off: BlockSize, Len: 4 * BlockSize, Kind: ChangeDiscard}}
 	x := changed(t, patches{bytes.NewReader(disk), list}, len(disk), Digest{1}).Index()
-	zeros := slices.Collect(x.Zeros())
-	if x.LiveBytes() != 3*BlockSize || len(zeros) != 1 ||
+	zeros := slices.Collect(x.ZeroRuns())
+	if x.DecodedBytes() != 3*BlockSize || len(zeros) != 1 ||
 		zeros[0] != (ZeroRun{Run{3 * BlockSize, 2 * BlockSize}, true}) {
-		t.Fatalf("%d bytes of data, zero runs %v", x.LiveBytes(), zeros)
+		t.Fatalf("%d bytes of data, zero runs %v", x.DecodedBytes(), zeros)
 	}
 }
 
 // TestCompareWithSmallerParent compares with a parent that ends where the disk continues as before.
 func TestCompareWithSmallerParent(t *testing.T) {
-	disk := bytes.Repeat([]byte("x"), 9*spanSize)
-	old := disk[:3*spanSize+5]
+	disk := bytes.Repeat([]byte("x"), 9*batchBytes)
+	old := disk[:3*batchBytes+5]
 	layers := []*Layer{whole(t, old, EncodeOptions{})}
 	src := Compare(memory{bytes.NewReader(disk)}, memory{bytes.NewReader(old)}, int64(len(disk)))
-	layers = append(layers, layerFile(t, func(s Sink) (*Index, error) {
+	layers = append(layers, layerFile(t, func(s FrameSink) (*Index, error) {
 		o := EncodeOptions{Kind: KindDisk, Size: int64(len(disk)), Parent: layers[0].Index().ChainID(), Workers: 1}
 		return EncodeChanges(context.Background(), struct{ Changes }{src}, o, s)
 	}))
@@ -136,18 +136,18 @@ func (backward) NextData(int64) (int64, int64, error) { return 0, BlockSize, nil
 
 // TestCompareForAnyReader compares step by step and with the readers of the encoder.
 func TestCompareForAnyReader(t *testing.T) {
-	old := image(rand.New(rand.NewPCG(31, 32)), 6*FrameSize+5)
-	disk := append(scatter(old, 20), image(rand.New(rand.NewPCG(33, 34)), FrameSize)...)
-	clear(disk[FrameSize : 2*FrameSize])
+	old := image(rand.New(rand.NewPCG(31, 32)), 6*MaxFrameSize+5)
+	disk := append(scatter(old, 20), image(rand.New(rand.NewPCG(33, 34)), MaxFrameSize)...)
+	clear(disk[MaxFrameSize : 2*MaxFrameSize])
 	compare := func() Changes {
 		return Compare(memory{bytes.NewReader(disk)}, memory{bytes.NewReader(old)}, int64(len(disk)))
 	}
 	fast := changed(t, compare(), len(disk), Digest{1}).Index()
 	slow := changed(t, struct{ Changes }{compare()}, len(disk), Digest{1}).Index()
-	if fast.Root() != slow.Root() {
-		t.Fatalf("layers %s and %s of the same difference", fast.Root(), slow.Root())
+	if fast.Digest() != slow.Digest() {
+		t.Fatalf("layers %s and %s of the same difference", fast.Digest(), slow.Digest())
 	}
-	for i := range fast.Len() {
+	for i := range fast.FrameCount() {
 		for r := range fast.Runs(i) {
 			for off := r.Off; off < r.Off+r.Len; off += BlockSize {
 				end := min(off+BlockSize, int64(len(disk)))
@@ -157,14 +157,14 @@ func TestCompareForAnyReader(t *testing.T) {
 			}
 		}
 	}
-	if zeros := slices.Collect(fast.Zeros()); len(zeros) == 0 {
+	if zeros := slices.Collect(fast.ZeroRuns()); len(zeros) == 0 {
 		t.Fatal("no zero runs")
 	}
 }
 
 // TestEncodeMemory compares the allocations of an encoding with the limit in its comment.
 func TestEncodeMemory(t *testing.T) {
-	old := image(rand.New(rand.NewPCG(35, 36)), 96*FrameSize)
+	old := image(rand.New(rand.NewPCG(35, 36)), 96*MaxFrameSize)
 	src := memory{bytes.NewReader(scatter(old, 50))}
 	o := EncodeOptions{Kind: KindDisk, Size: int64(len(old)), Workers: 2, Parent: Digest{1}}
 	run := func() {

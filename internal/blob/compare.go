@@ -7,11 +7,11 @@ import (
 	"io"
 )
 
-// sides describes which of two disks may hold data in a range.
-type sides uint8
+// dataPresence describes which of two disks may hold data in a range.
+type dataPresence uint8
 
 const (
-	inDisk sides = 1 << iota
+	inDisk dataPresence = 1 << iota
 	inParent
 )
 
@@ -20,94 +20,97 @@ const (
 // ChangeZero, holes or not, so that equal disks yield equal layers. EncodeChanges compares with many readers;
 // NextChange uses one reader.
 func Compare(disk, parent Source, size int64) Changes {
-	return &comparison{Source: disk, parent: parent, size: size}
+	return &diskComparison{Source: disk, parent: parent, diskSize: size}
 }
 
-type comparison struct {
+type diskComparison struct {
 	Source
-	parent Source
-	size   int64
+	parent   Source
+	diskSize int64
 
-	own *compareSteps // of NextChange
+	comparer *batchComparer // of NextChange
 }
 
 // NextChange compares until a change is found.
-func (c *comparison) NextChange(off int64) (Change, bool, error) {
-	if c.own == nil {
-		c.own = &compareSteps{feed: newCompareFeed(c), span: newRangeBatch(), scratch: make([]byte, spanSize)}
+func (c *diskComparison) NextChange(off int64) (Change, bool, error) {
+	if c.comparer == nil {
+		c.comparer = &batchComparer{source: newCompareSource(c), batch: newRangeBatch(), scratch: make([]byte,
+			batchBytes)}
 	}
-	return c.own.next(off)
+	return c.comparer.next(off)
 }
 
-// compareSteps compares one batch at a time.
-type compareSteps struct {
-	feed    *compareFeed
-	span    *rangeBatch
+// batchComparer compares one batch at a time.
+type batchComparer struct {
+	source  *compareSource
+	batch   *rangeBatch
 	scratch []byte
-	ready   []storedRange
+	pending []storedRange
 }
 
-func (c *compareSteps) next(off int64) (Change, bool, error) {
+func (c *batchComparer) next(off int64) (Change, bool, error) {
 	for {
-		for len(c.ready) > 0 {
-			next := c.ready[0].Change
+		for len(c.pending) > 0 {
+			next := c.pending[0].Change
 			if next.Off+next.Len > off {
 				return next, true, nil
 			}
-			c.ready = c.ready[1:]
+			c.pending = c.pending[1:]
 		}
-		c.span.reset()
-		if more, err := c.feed.next(c.span); err != nil || !more {
+		c.batch.reset()
+		if more, err := c.source.nextBatch(c.batch); err != nil || !more {
 			return Change{}, false, err
 		}
-		if err := c.feed.load(c.span, c.scratch); err != nil {
+		if err := c.source.readBatch(c.batch, c.scratch); err != nil {
 			return Change{}, false, err
 		}
-		c.ready = c.span.found
+		c.pending = c.batch.toStore
 	}
 }
 
-// compareFeed is the changeSource of an encoding by comparison.
-type compareFeed struct {
-	disk, parent ranges
-	off          int64
+// compareSource is the changeSource of an encoding by comparison.
+type compareSource struct {
+	disk, parent dataRanges
+	nextOff      int64
 }
 
-var _ changeSource = (*compareFeed)(nil)
+var _ changeSource = (*compareSource)(nil)
 
-func newCompareFeed(c *comparison) *compareFeed {
-	return &compareFeed{disk: ranges{src: c.Source, size: c.size}, parent: ranges{src: c.parent, size: c.size}}
+func newCompareSource(c *diskComparison) *compareSource {
+	return &compareSource{
+		disk: dataRanges{src: c.Source, size: c.diskSize}, parent: dataRanges{src: c.parent, size: c.diskSize},
+	}
 }
 
-// next collects the ranges in which either disk may hold data.
-func (f *compareFeed) next(s *rangeBatch) (bool, error) {
+// nextBatch collects the ranges in which either disk may hold data.
+func (f *compareSource) nextBatch(s *rangeBatch) (bool, error) {
 	for !s.full() {
-		c, in, err := f.rangeAt(f.off)
+		c, in, err := f.nextRange(f.nextOff)
 		if err != nil {
 			return false, err
 		}
 		if c.Len == 0 {
 			break
 		}
-		f.off = s.add(c, in)
+		f.nextOff = s.add(c, in)
 	}
-	return len(s.parts) > 0, nil
+	return len(s.toRead) > 0, nil
 }
 
-// rangeAt returns the next range in which the same of the two disks may hold data.
-func (f *compareFeed) rangeAt(off int64) (c Change, in sides, err error) {
-	ds, de, err := f.disk.at(off)
+// nextRange returns the next range in which the same of the two disks may hold data.
+func (f *compareSource) nextRange(off int64) (c Change, in dataPresence, err error) {
+	ds, de, err := f.disk.rangeFrom(off)
 	if err != nil {
 		return c, 0, err
 	}
-	ps, pe, err := f.parent.at(off)
+	ps, pe, err := f.parent.rangeFrom(off)
 	if err != nil {
 		return c, 0, fmt.Errorf("parent: %w", err)
 	}
 	start, end := min(ds, ps), f.disk.size
 	for _, r := range []struct {
 		start, end int64
-		in         sides
+		in         dataPresence
 	}{{ds, de, inDisk}, {ps, pe, inParent}} {
 		switch {
 		case r.start > start:
@@ -123,18 +126,19 @@ func (f *compareFeed) rangeAt(off int64) (c Change, in sides, err error) {
 	return Change{Off: start, Len: end - start}, in, nil
 }
 
-// load reads both disks, where they may hold data, and keeps the differences.
-func (f *compareFeed) load(s *rangeBatch, scratch []byte) error {
-	return s.each(func(c part, p []byte) error {
+// readBatch reads both disks, where they may hold data, and keeps the differences.
+func (f *compareSource) readBatch(s *rangeBatch, scratch []byte) error {
+	return s.eachRange(func(c readRange, p []byte) error {
 		old := scratch[:len(p)]
-		if err := readSide(c.sides&inParent, old,
+		if err := readIfPresent(c.dataIn&inParent, old,
 			func() error { return readParent(f.parent.src, old, c.Off) }); err != nil {
 			return err
 		}
-		if err := readSide(c.sides&inDisk, p, func() error { return readDisk(f.disk.src, p, c.Off) }); err != nil {
+		if err := readIfPresent(c.dataIn&inDisk, p,
+			func() error { return readDisk(f.disk.src, p, c.Off) }); err != nil {
 			return err
 		}
-		s.keep(c.Off, p, func(block []byte, at int) (ChangeKind, bool) {
+		s.storeBlocks(c.Off, p, func(block []byte, at int) (ChangeKind, bool) {
 			if bytes.Equal(block, old[at:at+len(block)]) {
 				return 0, false
 			}
@@ -147,8 +151,8 @@ func (f *compareFeed) load(s *rangeBatch, scratch []byte) error {
 	})
 }
 
-// readSide fills p from one of the disks, with zeros where it has a hole.
-func readSide(in sides, p []byte, read func() error) error {
+// readIfPresent fills p from one of the disks, with zeros where it has a hole.
+func readIfPresent(in dataPresence, p []byte, read func() error) error {
 	if in == 0 {
 		clear(p)
 		return nil

@@ -30,24 +30,24 @@ func TestOptions(t *testing.T) {
 		want string
 	}{
 		"empty":             {EncodeOptions{}, ""},
-		"largest":           {EncodeOptions{Size: MaxSize}, ""},
-		"larger":            {EncodeOptions{Size: MaxSize + 1}, "out of range"},
+		"largest":           {EncodeOptions{Size: MaxContentSize}, ""},
+		"larger":            {EncodeOptions{Size: MaxContentSize + 1}, "out of range"},
 		"below zero":        {EncodeOptions{Size: -1}, "out of range"},
 		"a disk on another": {EncodeOptions{Kind: KindDisk, Parent: some}, ""},
-		"a disk for a tip":  {EncodeOptions{Kind: KindDisk, StandsFor: some}, ""},
+		"a disk for a tip":  {EncodeOptions{Kind: KindDisk, Squashes: some}, ""},
 		"a file on another": {EncodeOptions{Kind: KindFile, Parent: some}, "only a disk layer"},
-		"a state for a tip": {EncodeOptions{Kind: KindState, StandsFor: some}, "only a disk layer"},
-		"both":              {EncodeOptions{Kind: KindDisk, Parent: some, StandsFor: some}, "cannot replace a chain"},
+		"a state for a tip": {EncodeOptions{Kind: KindState, Squashes: some}, "only a disk layer"},
+		"both":              {EncodeOptions{Kind: KindDisk, Parent: some, Squashes: some}, "cannot replace a chain"},
 	} {
-		checkError(t, name, c.o.check(), c.want)
+		checkError(t, name, c.o.validate(), c.want)
 		_, err := NewBuilder(c.o).Index()
 		checkError(t, name, err, c.want)
 	}
 	b := NewBuilder(EncodeOptions{})
-	b.frames = make([]byte, MaxIndex)
+	b.encodedFrames = make([]byte, MaxIndexSize)
 	_, err := b.Index()
 	checkError(t, "an index that is too large", err, "more frames than fit")
-	_, err = ParseIndex(make([]byte, MaxIndex+1))
+	_, err = ParseIndex(make([]byte, MaxIndexSize+1))
 	checkError(t, "an index that is too large", err, "index of 67108865 bytes")
 }
 
@@ -79,8 +79,8 @@ func TestFooterLimits(t *testing.T) {
 	}{
 		"at the begin": {0, 10, 10 + FooterSize, true},
 		"behind data":  {7, 10, 17 + FooterSize, true},
-		"largest":      {7, MaxIndex, 7 + MaxIndex + FooterSize, true},
-		"larger":       {7, MaxIndex + 1, 8 + MaxIndex + FooterSize, false},
+		"largest":      {7, MaxIndexSize, 7 + MaxIndexSize + FooterSize, true},
+		"larger":       {7, MaxIndexSize + 1, 8 + MaxIndexSize + FooterSize, false},
 		"empty":        {7, 0, 7 + FooterSize, false},
 		"shorter":      {7, 9, 17 + FooterSize, false},
 		"longer":       {7, 11, 17 + FooterSize, false},
@@ -88,15 +88,15 @@ func TestFooterLimits(t *testing.T) {
 		"below zero":   {-1, 18, 17 + FooterSize, false},
 		"no room":      {0, 10, FooterSize - 1, false},
 	} {
-		b := Footer{IndexOffset: c.offset, IndexLength: c.length, Root: Digest{3}}.append(nil)
+		b := Footer{IndexOffset: c.offset, IndexLength: c.length, Digest: Digest{3}}.appendTo(nil)
 		f, err := ParseFooter(b, c.size)
 		if (err == nil) != c.ok ||
-			c.ok && (f.IndexOffset != c.offset || f.IndexLength != c.length || f.Root != Digest{3}) ||
+			c.ok && (f.IndexOffset != c.offset || f.IndexLength != c.length || f.Digest != Digest{3}) ||
 			err != nil && !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %+v, %v", name, f, err)
 		}
 	}
-	b := Footer{IndexLength: 10}.append(nil)
+	b := Footer{IndexLength: 10}.appendTo(nil)
 	if _, err := ParseFooter(b[1:], 10+FooterSize); err == nil {
 		t.Error("a part of a footer is taken")
 	}
@@ -133,10 +133,10 @@ func TestOpenLayerRefuses(t *testing.T) {
 	other, y := encode(t, KindFile, bytes.Repeat([]byte("abd"), 5000), 1)
 	size := int64(len(file))
 	index := x.Footer().IndexOffset
-	footer := func(f Footer, tail []byte) []byte { return f.append(bytes.Clone(tail)) }
+	footer := func(f Footer, tail []byte) []byte { return f.appendTo(bytes.Clone(tail)) }
 	moved := append([]byte("x"), file[:size-FooterSize]...)
 	wrong := x.Footer()
-	wrong.Root = y.Root()
+	wrong.Digest = y.Digest()
 	late := x.Footer()
 	late.IndexOffset++
 	for name, c := range map[string]struct {
@@ -146,8 +146,8 @@ func TestOpenLayerRefuses(t *testing.T) {
 		told string
 	}{
 		"any":     {bytes.NewReader(file), size, Digest{}, ""},
-		"the one": {bytes.NewReader(file), size, x.Root(), ""},
-		"another": {bytes.NewReader(file), size, y.Root(), "not that of the layer"},
+		"the one": {bytes.NewReader(file), size, x.Digest(), ""},
+		"another": {bytes.NewReader(file), size, y.Digest(), "not that of the layer"},
 		"root of another": {
 			bytes.NewReader(footer(wrong, file[:size-FooterSize])), size,
 			Digest{},
@@ -220,32 +220,32 @@ func (o onlyAt) ReadAt(p []byte, off int64) (int, error) {
 // A frame matches its hash, length and codec, or is damaged.
 func TestUnpack(t *testing.T) {
 	raw := bytes.Repeat([]byte("compressible "), 1000)
-	stored, f, err := pack(raw, make([]byte, 0, FrameSize))
-	if err != nil || f.Codec != CodecZstd || f.Raw != len(raw) {
+	stored, f, err := encodeFrame(raw, make([]byte, 0, MaxFrameSize))
+	if err != nil || f.Codec != CodecZstd || f.RawSize != len(raw) {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	stored = bytes.Clone(stored)
-	if got, err := Unpack(f, stored, nil); err != nil || !bytes.Equal(got, raw) {
+	if got, err := DecodeFrame(f, stored, nil); err != nil || !bytes.Equal(got, raw) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	for name, change := range map[string]func(f *Frame){
-		"stored": func(f *Frame) { f.Stored-- }, "sum": func(f *Frame) { f.Sum[0]++ },
-		"shorter": func(f *Frame) { f.Raw-- },
-		"longer":  func(f *Frame) { f.Raw++ }, "much shorter": func(f *Frame) { f.Raw = 1 },
+		"stored": func(f *Frame) { f.StoredSize-- }, "sum": func(f *Frame) { f.Sum[0]++ },
+		"shorter": func(f *Frame) { f.RawSize-- },
+		"longer":  func(f *Frame) { f.RawSize++ }, "much shorter": func(f *Frame) { f.RawSize = 1 },
 	} {
 		g := f
 		change(&g)
-		if _, err := Unpack(g, stored, nil); !errors.Is(err, ErrCorrupt) {
+		if _, err := DecodeFrame(g, stored, nil); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	garbage := []byte("garbage that is no frame of zstd")
-	g := Frame{Stored: len(garbage), Raw: 100, Codec: CodecZstd, Sum: sha256.Sum256(garbage)}
-	if _, err := Unpack(g, garbage, nil); !errors.Is(err, ErrCorrupt) {
+	g := Frame{StoredSize: len(garbage), RawSize: 100, Codec: CodecZstd, Sum: sha256.Sum256(garbage)}
+	if _, err := DecodeFrame(g, garbage, nil); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("garbage: %v", err)
 	}
 	g.Codec = CodecRaw
-	if got, err := Unpack(g, garbage, nil); err != nil || !bytes.Equal(got, garbage) {
+	if got, err := DecodeFrame(g, garbage, nil); err != nil || !bytes.Equal(got, garbage) {
 		t.Errorf("stored as it is: %q, %v", got, err)
 	}
 	for saved, want := range map[int]Codec{10: CodecZstd, 1: CodecRaw} { // per cent, roughly
@@ -255,7 +255,7 @@ func TestUnpack(t *testing.T) {
 			x = sha256.Sum256(x[:])
 			copy(p[k:], x[:])
 		}
-		if _, f, err := pack(p, nil); err != nil || f.Codec != want {
+		if _, f, err := encodeFrame(p, nil); err != nil || f.Codec != want {
 			t.Errorf("%d %% saved: %v, %v", saved, f.Codec, err)
 		}
 	}
@@ -266,7 +266,7 @@ func TestPartLimits(t *testing.T) {
 	header := func(count int, stored ...int) []byte {
 		var frames []PartFrame
 		for i := range count {
-			frames = append(frames, PartFrame{Stored: stored[i%len(stored)]})
+			frames = append(frames, PartFrame{StoredSize: stored[i%len(stored)]})
 		}
 		return PartHeader(frames)
 	}
@@ -279,13 +279,13 @@ func TestPartLimits(t *testing.T) {
 		"more frames":      {header(MaxPartFrames+1, 1), "no valid header"},
 		"no frames":        {header(0), "no valid header"},
 		"another magic":    {append([]byte("x"), header(1, 5)[1:]...), "no valid header"},
-		"largest frame":    {header(1, FrameSize), ""},
-		"larger frame":     {header(1, FrameSize+1), "a frame of 1048577 bytes"},
+		"largest frame":    {header(1, MaxFrameSize), ""},
+		"larger frame":     {header(1, MaxFrameSize+1), "a frame of 1048577 bytes"},
 		"empty frame":      {header(2, 5, 0), "a frame of 0 bytes"},
-		"longest part":     {header(32, FrameSize), ""},
+		"longest part":     {header(32, MaxFrameSize), ""},
 		"longer part":      {header(33, append(make32(), 1)...), "part of 33554433 bytes"},
-		"header cut":       {header(1, 5)[:partHeader-1], "unexpected EOF"},
-		"table cut":        {header(2, 5)[:partHeader+partEntry], "unexpected EOF"},
+		"header cut":       {header(1, 5)[:partHeaderSize-1], "unexpected EOF"},
+		"table cut":        {header(2, 5)[:partHeaderSize+partEntrySize], "unexpected EOF"},
 		"nothing at all":   {nil, "EOF"},
 		"bytes are unread": {header(1, 5), ""},
 	} {
@@ -309,8 +309,8 @@ func TestPartLimits(t *testing.T) {
 		t.Error(err)
 	}
 	p := open()
-	if p.Length() != int64(len(body)) || len(p.Frames()) != 2 || p.Frames()[1] != frames[1] {
-		t.Errorf("%d bytes, %d frames", p.Length(), len(p.Frames()))
+	if p.DataBytes() != int64(len(body)) || len(p.Frames()) != 2 || p.Frames()[1] != frames[1] {
+		t.Errorf("%d bytes, %d frames", p.DataBytes(), len(p.Frames()))
 	}
 	if _, err := p.Read(make([]byte, 3)); err != nil {
 		t.Fatal(err)
@@ -330,7 +330,7 @@ func TestPartLimits(t *testing.T) {
 func make32() []int {
 	out := make([]int, 32)
 	for i := range out {
-		out[i] = FrameSize
+		out[i] = MaxFrameSize
 	}
 	return out
 }
@@ -374,15 +374,15 @@ func TestTakeChange(t *testing.T) {
 		},
 		"in a block": {0, Change{1, BlockSize - 1, ChangeData}, Change{}},
 	} {
-		f := &changeFeed{src: asking{c: c.c, ok: true}, size: size, off: c.off}
-		more, err := f.take()
+		f := &deltaSource{changes: asking{c: c.c, ok: true}, diskSize: size, endOff: c.off}
+		more, err := f.nextChange()
 		if (err == nil) != (c.want != Change{}) ||
-			err == nil && (!more || f.cur != c.want || f.off != c.want.Off+c.want.Len) {
-			t.Errorf("%s: %+v, %v, %v", name, f.cur, more, err)
+			err == nil && (!more || f.remaining != c.want || f.endOff != c.want.Off+c.want.Len) {
+			t.Errorf("%s: %+v, %v, %v", name, f.remaining, more, err)
 		}
 	}
-	f := &changeFeed{src: asking{}, size: size}
-	if more, err := f.take(); more || err != nil {
+	f := &deltaSource{changes: asking{}, diskSize: size}
+	if more, err := f.nextChange(); more || err != nil {
 		t.Errorf("no change: %v, %v", more, err)
 	}
 }
@@ -390,10 +390,10 @@ func TestTakeChange(t *testing.T) {
 // Data of a disk is read; its holes are not read, and are zero.
 func TestReadSides(t *testing.T) {
 	p := []byte("old")
-	if err := readSide(0, p, func() error { return errTest }); err != nil || string(p) != "\x00\x00\x00" {
+	if err := readIfPresent(0, p, func() error { return errTest }); err != nil || string(p) != "\x00\x00\x00" {
 		t.Errorf("a hole: %q, %v", p, err)
 	}
-	if err := readSide(inDisk, p, func() error { return errTest }); !errors.Is(err, errTest) {
+	if err := readIfPresent(inDisk, p, func() error { return errTest }); !errors.Is(err, errTest) {
 		t.Errorf("data: %v", err)
 	}
 	parent := strings.NewReader("parent")
@@ -411,20 +411,20 @@ func TestReadSides(t *testing.T) {
 // A batch is full when it has no space left for bytes or for parts.
 func TestSpanIsFull(t *testing.T) {
 	s := newRangeBatch()
-	if end := s.add(Change{Off: 0, Len: spanSize - BlockSize}, 0); end != spanSize-BlockSize || s.full() {
-		t.Errorf("it has room for %d", s.room())
+	if end := s.add(Change{Off: 0, Len: batchBytes - BlockSize}, 0); end != batchBytes-BlockSize || s.full() {
+		t.Errorf("it has room for %d", s.freeBytes())
 	}
-	if end := s.add(Change{Off: spanSize, Len: 2 * BlockSize}, 0); end != spanSize+BlockSize || !s.full() {
-		t.Errorf("it has room for %d", s.room())
+	if end := s.add(Change{Off: batchBytes, Len: 2 * BlockSize}, 0); end != batchBytes+BlockSize || !s.full() {
+		t.Errorf("it has room for %d", s.freeBytes())
 	}
 	s.reset()
-	for k := range spanParts {
+	for k := range maxBatchRanges {
 		if s.full() {
 			t.Fatalf("full with %d parts", k)
 		}
 		s.add(Change{Off: int64(k) * BlockSize, Len: BlockSize, Kind: ChangeZero}, 0)
 	}
-	if !s.full() || s.room() != spanSize {
+	if !s.full() || s.freeBytes() != batchBytes {
 		t.Error("not full with all parts")
 	}
 }
@@ -435,13 +435,13 @@ func indexOf(t *testing.T, o EncodeOptions, runs []Run, zeros ...ZeroRun) *Index
 	b := NewBuilder(o)
 	for _, r := range runs {
 		for r.Len > 0 {
-			part := Run{r.Off, min(r.Len, FrameSize)}
-			b.Add(Frame{Stored: 10, Codec: CodecZstd}, []Run{part})
+			part := Run{r.Off, min(r.Len, MaxFrameSize)}
+			b.Add(Frame{StoredSize: 10, Codec: CodecZstd}, []Run{part})
 			r.Off, r.Len = r.Off+part.Len, r.Len-part.Len
 		}
 	}
 	for _, z := range zeros {
-		b.zeros.add(z)
+		b.zeroRuns.add(z)
 	}
 	x, err := b.Index()
 	if err != nil {
@@ -456,29 +456,29 @@ func TestNextDataOfChain(t *testing.T) {
 	o := EncodeOptions{Kind: KindDisk, Size: 200 * mib}
 	x := indexOf(t, o, []Run{
 		{mib, BlockSize},
-		{mib + BlockSize + smallGap, BlockSize},
-		{mib + 2*BlockSize + 2*smallGap + BlockSize, BlockSize},
+		{mib + BlockSize + maxGapAsData, BlockSize},
+		{mib + 2*BlockSize + 2*maxGapAsData + BlockSize, BlockSize},
 		{10 * mib, 150 * mib},
 	})
 	c, err := OpenChain(&Layer{index: x})
 	if err != nil {
 		t.Fatal(err)
 	}
-	third := int64(mib + 2*BlockSize + 2*smallGap + BlockSize)
+	third := int64(mib + 2*BlockSize + 2*maxGapAsData + BlockSize)
 	for _, q := range []struct{ off, start, end int64 }{
-		{0, mib, mib + 2*BlockSize + smallGap},
-		{-5, mib, mib + 2*BlockSize + smallGap},
-		{mib + 100, mib + 100, mib + 2*BlockSize + smallGap},
-		{mib + BlockSize, mib + BlockSize + smallGap, mib + 2*BlockSize + smallGap},
-		{mib + 2*BlockSize + smallGap, third, third + BlockSize},
-		{9 * mib, 10 * mib, 10*mib + longestData},
+		{0, mib, mib + 2*BlockSize + maxGapAsData},
+		{-5, mib, mib + 2*BlockSize + maxGapAsData},
+		{mib + 100, mib + 100, mib + 2*BlockSize + maxGapAsData},
+		{mib + BlockSize, mib + BlockSize + maxGapAsData, mib + 2*BlockSize + maxGapAsData},
+		{mib + 2*BlockSize + maxGapAsData, third, third + BlockSize},
+		{9 * mib, 10 * mib, 10*mib + maxDataRange},
 		{100*mib + 1, 100*mib + 1, 160 * mib},
 		{160 * mib, 200 * mib, 200 * mib},
 		{200 * mib, 200 * mib, 200 * mib},
 	} {
 		start, end, err := c.NextData(q.off)
 		if long := q.end - q.start; err != nil || start != q.start ||
-			end != q.end && !(long == longestData && end >= q.end && end <= q.end+mib) {
+			end != q.end && !(long == maxDataRange && end >= q.end && end <= q.end+mib) {
 			t.Errorf("from %d: %d to %d, %v, want %d to %d", q.off, start, end, err, q.start, q.end)
 		}
 	}
@@ -496,7 +496,7 @@ func TestNextDataOfChain(t *testing.T) {
 // Layers make a chain when each rests on the one before it, and there are not too many.
 func TestCheckChain(t *testing.T) {
 	chain := []*Index{indexOf(t, EncodeOptions{Kind: KindDisk}, nil)}
-	for len(chain) <= MaxChain {
+	for len(chain) <= MaxChainLayers {
 		chain = append(chain, indexOf(t, EncodeOptions{Kind: KindDisk, Parent: chain[len(chain)-1].ChainID()}, nil))
 	}
 	alone := indexOf(t, EncodeOptions{Kind: KindDisk, Size: BlockSize}, nil)
@@ -506,7 +506,7 @@ func TestCheckChain(t *testing.T) {
 	}{
 		"none":     {nil, "requires at least one layer"},
 		"one":      {chain[:1], ""},
-		"most":     {chain[:MaxChain], ""},
+		"most":     {chain[:MaxChainLayers], ""},
 		"more":     {chain, "want at most 128"},
 		"no base":  {chain[1:3], "is missing in the chain"},
 		"a gap":    {[]*Index{chain[0], chain[2]}, "as its parent layer"},
@@ -514,7 +514,7 @@ func TestCheckChain(t *testing.T) {
 		"reversed": {[]*Index{alone, chain[1]}, "as its parent layer"},
 	} {
 		checkError(t, name, checkChain(c.chain), c.want)
-		_, planned := NewPlan(c.chain, 0)
+		_, planned := NewFetchPlan(c.chain, 0)
 		checkError(t, name, planned, c.want)
 		_, seen := LiveFrameBytes(c.chain)
 		checkError(t, name, seen, c.want)
@@ -528,7 +528,7 @@ func TestCheckChain(t *testing.T) {
 	for held, want := range map[int]string{
 		-1: "invalid number of cached layers", 0: "", 2: "", 3: "invalid number of cached layers",
 	} {
-		_, err := NewPlan(chain[:2], held)
+		_, err := NewFetchPlan(chain[:2], held)
 		checkError(t, fmt.Sprint(held), err, want)
 	}
 }
@@ -550,34 +550,34 @@ func TestFramesAreCounted(t *testing.T) {
 	}
 	first := get(0)
 	again := get(0)
-	if first != again || first.users != 3 {
-		t.Errorf("%d users", first.users)
+	if first != again || first.refs != 3 {
+		t.Errorf("%d users", first.refs)
 	}
-	c.put(again)
-	c.put(first)
-	c.put(nil)
-	if first.users != 1 { // the cache
-		t.Errorf("%d users", first.users)
+	c.release(again)
+	c.release(first)
+	c.release(nil)
+	if first.refs != 1 { // the cache
+		t.Errorf("%d users", first.refs)
 	}
-	c.put(get(1))
-	c.put(get(0))
-	c.put(get(2)) // 1 was used before 0
-	c.put(get(0))
+	c.release(get(1))
+	c.release(get(0))
+	c.release(get(2)) // 1 was used before 0
+	c.release(get(0))
 	if loads != 3 {
 		t.Errorf("%d loads", loads)
 	}
-	c.put(get(1))
-	if loads != 4 || c.used.Len() != 2 || len(c.byKey) != 2 {
-		t.Errorf("%d loads, %d frames", loads, c.used.Len())
+	c.release(get(1))
+	if loads != 4 || c.lru.Len() != 2 || len(c.byKey) != 2 {
+		t.Errorf("%d loads, %d frames", loads, c.lru.Len())
 	}
 	if _, err := c.get(frameKey{frame: 9}, func([]byte) ([]byte, error) { return nil, errTest }); !errors.Is(err,
 		errTest) {
 		t.Errorf("a frame that cannot be loaded: %v", err)
 	}
-	if c.used.Len() != 1 {
-		t.Errorf("%d frames are kept", c.used.Len())
+	if c.lru.Len() != 1 {
+		t.Errorf("%d frames are kept", c.lru.Len())
 	}
-	c.put(get(9))
+	c.release(get(9))
 }
 
 // Zero runs that touch are merged, unless only one of them was discarded.
@@ -587,7 +587,7 @@ func TestZeroList(t *testing.T) {
 	x := indexOf(t, o, nil, block(1, 1, false), block(2, 2, false), block(4, 1, true), block(5, 1, true),
 		block(7, 1, true), block(8, 1, false))
 	var got []ZeroRun
-	for z := range x.Zeros() {
+	for z := range x.ZeroRuns() {
 		got = append(got, z)
 	}
 	want := []ZeroRun{block(1, 3, false), block(4, 2, true), block(7, 1, true), block(8, 1, false)}
@@ -632,23 +632,23 @@ func TestFileSource(t *testing.T) {
 func TestLineEnds(t *testing.T) {
 	l := newWorkQueue(1, func() int { return 7 })
 	ctx, cancel := context.WithCancelCause(t.Context())
-	if item, err := l.take(ctx); item != 7 || err != nil {
+	if item, err := l.acquire(ctx); item != 7 || err != nil {
 		t.Errorf("%d, %v", item, err)
 	}
-	l.free <- 8
-	if item, err := l.take(ctx); item != 8 || err != nil {
+	l.freeItems <- 8
+	if item, err := l.acquire(ctx); item != 8 || err != nil {
 		t.Errorf("%d, %v", item, err)
 	}
 	cancel(errTest)
-	if _, err := l.take(ctx); !errors.Is(err, errTest) {
+	if _, err := l.acquire(ctx); !errors.Is(err, errTest) {
 		t.Errorf("nothing is free: %v", err)
 	}
-	l.free <- 9
-	if _, err := l.take(ctx); !errors.Is(err, errTest) {
+	l.freeItems <- 9
+	if _, err := l.acquire(ctx); !errors.Is(err, errTest) {
 		t.Errorf("one is free: %v", err)
 	}
 	fresh := newWorkQueue(1, func() int { return 7 })
-	if _, err := fresh.take(ctx); !errors.Is(err, errTest) {
+	if _, err := fresh.acquire(ctx); !errors.Is(err, errTest) {
 		t.Errorf("none was made: %v", err)
 	}
 }

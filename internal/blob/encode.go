@@ -9,153 +9,153 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Sink receives the stored bytes of the next frame of a layer, in order. f.Offset is set, and end is the end of
+// FrameSink receives the stored bytes of the next frame of a layer, in order. f.Offset is set, and end is the end of
 // the frame's last run in the file. It must not keep the slice. Sinks are called from one goroutine.
-type Sink func(f Frame, end int64, stored []byte) error
+type FrameSink func(f Frame, end int64, stored []byte) error
 
 // Encode makes a layer against zeros of a file that must not change while it runs: whole blocks of zeros are
 // left out. Equal files yield equal layers. Memory is bounded by 4 MiB a worker, 2 MiB and the index.
-func Encode(ctx context.Context, src Source, o EncodeOptions, sink Sink) (*Index, error) {
+func Encode(ctx context.Context, src Source, o EncodeOptions, sink FrameSink) (*Index, error) {
 	if !o.Parent.IsZero() {
 		return nil, errors.New("a complete file has no parent layer")
 	}
-	return encodeFeed(ctx, &sourceFeed{data: ranges{src: src, size: o.Size}}, o, sink)
+	return encodeFrom(ctx, &wholeFileSource{ranges: dataRanges{src: src, size: o.Size}}, o, sink)
 }
 
 // EncodeChanges makes a layer against o.Parent of a disk that must not change while it runs. Blocks of zeros
 // become zero runs. Memory is bounded as in Encode.
-func EncodeChanges(ctx context.Context, src Changes, o EncodeOptions, sink Sink) (*Index, error) {
+func EncodeChanges(ctx context.Context, src Changes, o EncodeOptions, sink FrameSink) (*Index, error) {
 	if o.Parent.IsZero() {
 		return nil, errors.New("encoding changes requires the parent layer")
 	}
-	var f changeSource = &changeFeed{src: src, size: o.Size}
-	if c, ok := src.(*comparison); ok {
-		if c.size != o.Size {
-			return nil, fmt.Errorf("comparison has a size of %d bytes, but the disk has %d", c.size, o.Size)
+	var f changeSource = &deltaSource{changes: src, diskSize: o.Size}
+	if c, ok := src.(*diskComparison); ok {
+		if c.diskSize != o.Size {
+			return nil, fmt.Errorf("comparison has a size of %d bytes, but the disk has %d", c.diskSize, o.Size)
 		}
-		f = newCompareFeed(c)
+		f = newCompareSource(c)
 	}
-	return encodeFeed(ctx, f, o, sink)
+	return encodeFrom(ctx, f, o, sink)
 }
 
-// encoding is a pipeline. walk finds the ranges to read, load reads batches of them in any order, and collect
+// encodePipeline is a pipeline. walk finds the ranges to read, load reads batches of them in any order, and collect
 // fills frames with the results, in the order of the file. pack compresses frames in any order, and deliver
 // passes them to the sink in order. The fixed numbers of batches and jobs bound its memory.
-type encoding struct {
-	feed  changeSource
-	spans workQueue[*rangeBatch]
-	jobs  workQueue[*job]
-	ended bool // walk has reached the end of the disk
-	cur   *job // filled by collect
-	build *Builder
-	zeros zeroList // filled by collect; deliver uses the rest of build
+type encodePipeline struct {
+	source     changeSource
+	batches    workQueue[*rangeBatch]
+	frameJobs  workQueue[*frameJob]
+	sourceDone bool      // walk has reached the end of the disk
+	curJob     *frameJob // filled by collect
+	builder    *Builder
+	zeroRuns   zeroRunEncoder // filled by collect; deliver uses the rest of build
 }
 
-func encodeFeed(ctx context.Context, f changeSource, o EncodeOptions, sink Sink) (*Index, error) {
-	if err := o.check(); err != nil {
+func encodeFrom(ctx context.Context, f changeSource, o EncodeOptions, sink FrameSink) (*Index, error) {
+	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	workers := o.Workers
 	if workers <= 0 {
 		workers = min(4, runtime.GOMAXPROCS(0))
 	}
-	e := &encoding{feed: f, spans: newWorkQueue(4*workers, newRangeBatch), jobs: newWorkQueue(workers+1,
-		newJob), build: NewBuilder(o)}
+	e := &encodePipeline{source: f, batches: newWorkQueue(4*workers, newRangeBatch), frameJobs: newWorkQueue(workers+1,
+		newFrameJob), builder: NewBuilder(o)}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { defer e.spans.close(); return e.walk(ctx) })
-	group.Go(func() error { defer e.jobs.close(); return e.collect(ctx) })
-	group.Go(func() error { return e.deliver(ctx, sink) })
+	group.Go(func() error { defer e.batches.close(); return e.findRanges(ctx) })
+	group.Go(func() error { defer e.frameJobs.close(); return e.fillFrames(ctx) })
+	group.Go(func() error { return e.deliverFrames(ctx, sink) })
 	for range workers {
-		group.Go(e.pack)
+		group.Go(e.encodeFrames)
 	}
 	for range 2 * workers {
-		group.Go(e.load)
+		group.Go(e.readRanges)
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	e.build.zeros = e.zeros
-	return e.build.Index()
+	e.builder.zeroRuns = e.zeroRuns
+	return e.builder.Index()
 }
 
-// walk fills batches with the ranges to read.
-func (e *encoding) walk(ctx context.Context) error {
+// findRanges fills batches with the ranges to read.
+func (e *encodePipeline) findRanges(ctx context.Context) error {
 	for {
-		s, err := e.spans.take(ctx)
+		s, err := e.batches.acquire(ctx)
 		if err != nil {
 			return err
 		}
 		s.reset()
-		more, err := e.feed.next(s)
+		more, err := e.source.nextBatch(s)
 		if err != nil || !more {
-			e.ended = err == nil
+			e.sourceDone = err == nil
 			return err
 		}
-		e.spans.submit(s)
+		e.batches.submit(s)
 	}
 }
 
-func (e *encoding) load() error {
-	scratch := make([]byte, spanSize)
-	for s := range e.spans.work {
-		s.done <- e.feed.load(s, scratch)
+func (e *encodePipeline) readRanges() error {
+	scratch := make([]byte, batchBytes)
+	for s := range e.batches.toProcess {
+		s.loaded <- e.source.readBatch(s, scratch)
 	}
 	return nil
 }
 
-// collect puts the ranges of the batches into frames and zero runs.
-func (e *encoding) collect(ctx context.Context) error {
-	for s := range e.spans.order {
-		if err := <-s.done; err != nil {
+// fillFrames puts the ranges of the batches into frames and zero runs.
+func (e *encodePipeline) fillFrames(ctx context.Context) error {
+	for s := range e.batches.inOrder {
+		if err := <-s.loaded; err != nil {
 			return err
 		}
-		for _, f := range s.found {
+		for _, f := range s.toStore {
 			if f.Kind != ChangeData {
-				e.zeros.add(ZeroRun{Run{f.Off, f.Len}, f.Kind == ChangeDiscard})
+				e.zeroRuns.add(ZeroRun{Run{f.Off, f.Len}, f.Kind == ChangeDiscard})
 				continue
 			}
-			if err := e.fill(ctx, f.Off, f.bytes); err != nil {
+			if err := e.appendData(ctx, f.Off, f.data); err != nil {
 				return err
 			}
 		}
-		e.spans.free <- s
+		e.batches.freeItems <- s
 	}
-	if e.ended && e.cur != nil {
-		e.jobs.submit(e.cur)
+	if e.sourceDone && e.curJob != nil {
+		e.frameJobs.submit(e.curJob)
 	}
 	return context.Cause(ctx)
 }
 
-// fill appends bytes that are at off to the current frame, and continues in the next when it is full.
-func (e *encoding) fill(ctx context.Context, off int64, p []byte) error {
+// appendData appends bytes that are at off to the current frame, and continues in the next when it is full.
+func (e *encodePipeline) appendData(ctx context.Context, off int64, p []byte) error {
 	for len(p) > 0 {
-		if e.cur == nil {
+		if e.curJob == nil {
 			var err error
-			if e.cur, err = e.jobs.take(ctx); err != nil {
+			if e.curJob, err = e.frameJobs.acquire(ctx); err != nil {
 				return err
 			}
 		}
-		n := min(len(p), FrameSize-len(e.cur.raw))
-		e.cur.add(off, p[:n])
+		n := min(len(p), MaxFrameSize-len(e.curJob.raw))
+		e.curJob.appendRun(off, p[:n])
 		p, off = p[n:], off+int64(n)
-		if len(e.cur.raw) == FrameSize {
-			e.jobs.submit(e.cur)
-			e.cur = nil
+		if len(e.curJob.raw) == MaxFrameSize {
+			e.frameJobs.submit(e.curJob)
+			e.curJob = nil
 		}
 	}
 	return nil
 }
 
-func (e *encoding) pack() error {
-	for j := range e.jobs.work {
-		j.done <- j.pack()
+func (e *encodePipeline) encodeFrames() error {
+	for j := range e.frameJobs.toProcess {
+		j.done <- j.encode()
 	}
 	return nil
 }
 
-func (e *encoding) deliver(ctx context.Context, sink Sink) error {
+func (e *encodePipeline) deliverFrames(ctx context.Context, sink FrameSink) error {
 	var off int64
-	for j := range e.jobs.order {
+	for j := range e.frameJobs.inOrder {
 		if err := <-j.done; err != nil {
 			return err
 		}
@@ -163,34 +163,35 @@ func (e *encoding) deliver(ctx context.Context, sink Sink) error {
 			return err
 		}
 		j.frame.Offset = off
-		off += int64(j.frame.Stored)
-		e.build.Add(j.frame, j.runs)
+		off += int64(j.frame.StoredSize)
+		e.builder.Add(j.frame, j.runs)
 		last := j.runs[len(j.runs)-1]
 		if err := sink(j.frame, last.Off+last.Len, j.stored); err != nil {
 			return err
 		}
 		j.raw, j.runs = j.raw[:0], j.runs[:0]
-		e.jobs.free <- j
+		e.frameJobs.freeItems <- j
 	}
 	return nil
 }
 
-// job is a frame that is filled, packed and delivered.
-type job struct {
-	raw    []byte
-	runs   []Run
-	packed []byte
-	stored []byte
-	frame  Frame
-	done   chan error
+// frameJob is a frame that is filled, packed and delivered.
+type frameJob struct {
+	raw         []byte
+	runs        []Run
+	compressBuf []byte
+	stored      []byte
+	frame       Frame
+	done        chan error
 }
 
-func newJob() *job {
-	return &job{raw: make([]byte, 0, FrameSize), packed: make([]byte, 0, FrameSize+BlockSize), done: make(chan error,
+func newFrameJob() *frameJob {
+	return &frameJob{raw: make([]byte, 0, MaxFrameSize), compressBuf: make([]byte, 0,
+		MaxFrameSize+BlockSize), done: make(chan error,
 		1)}
 }
 
-func (j *job) add(off int64, p []byte) {
+func (j *frameJob) appendRun(off int64, p []byte) {
 	j.raw = append(j.raw, p...)
 	if k := len(j.runs) - 1; k >= 0 && j.runs[k].Off+j.runs[k].Len == off {
 		j.runs[k].Len += int64(len(p))
@@ -199,8 +200,8 @@ func (j *job) add(off int64, p []byte) {
 	j.runs = append(j.runs, Run{Off: off, Len: int64(len(p))})
 }
 
-func (j *job) pack() (err error) {
-	j.stored, j.frame, err = pack(j.raw, j.packed)
+func (j *frameJob) encode() (err error) {
+	j.stored, j.frame, err = encodeFrame(j.raw, j.compressBuf)
 	return err
 }
 
@@ -208,29 +209,29 @@ func (j *job) pack() (err error) {
 // which receives them in the order in which they were submitted. All of its channels can hold every item, so
 // that no send on them blocks.
 type workQueue[T any] struct {
-	free, work, order chan T
-	make              func() T
-	left              int // items that were not made yet
+	freeItems, toProcess, inOrder chan T
+	newItem                       func() T
+	uncreated                     int // items that were not made yet
 }
 
 func newWorkQueue[T any](limit int, item func() T) workQueue[T] {
-	return workQueue[T]{free: make(chan T, limit), work: make(chan T, limit), order: make(chan T,
-		limit), make: item, left: limit}
+	return workQueue[T]{freeItems: make(chan T, limit), toProcess: make(chan T, limit), inOrder: make(chan T,
+		limit), newItem: item, uncreated: limit}
 }
 
-// take returns a free item. One goroutine calls it.
-func (l *workQueue[T]) take(ctx context.Context) (item T, err error) {
+// acquire returns a free item. One goroutine calls it.
+func (l *workQueue[T]) acquire(ctx context.Context) (item T, err error) {
 	select {
-	case item = <-l.free:
+	case item = <-l.freeItems:
 		return item, context.Cause(ctx)
 	default:
 	}
-	if l.left > 0 {
-		l.left--
-		return l.make(), context.Cause(ctx)
+	if l.uncreated > 0 {
+		l.uncreated--
+		return l.newItem(), context.Cause(ctx)
 	}
 	select {
-	case item = <-l.free:
+	case item = <-l.freeItems:
 		return item, nil
 	case <-ctx.Done():
 		return item, context.Cause(ctx)
@@ -238,11 +239,11 @@ func (l *workQueue[T]) take(ctx context.Context) (item T, err error) {
 }
 
 func (l *workQueue[T]) submit(item T) {
-	l.order <- item
-	l.work <- item
+	l.inOrder <- item
+	l.toProcess <- item
 }
 
 func (l *workQueue[T]) close() {
-	close(l.order)
-	close(l.work)
+	close(l.inOrder)
+	close(l.toProcess)
 }

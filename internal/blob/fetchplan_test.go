@@ -26,7 +26,7 @@ func (r *recipe) chain(t *testing.T) []*Index {
 		if len(chain) > 0 {
 			o.Parent = chain[len(chain)-1].ChainID()
 		} else if r.next()%2 == 1 {
-			o.StandsFor = Digest{1}
+			o.Squashes = Digest{1}
 		}
 		x, err := r.fill(NewBuilder(o), o)
 		if err != nil {
@@ -42,7 +42,7 @@ func (r *recipe) fill(b *Builder, o EncodeOptions) (*Index, error) {
 	var runs []Run
 	flush := func() {
 		if len(runs) > 0 {
-			b.Add(Frame{Stored: 1, Codec: CodecZstd}, runs)
+			b.Add(Frame{StoredSize: 1, Codec: CodecZstd}, runs)
 		}
 		runs = nil
 	}
@@ -56,7 +56,7 @@ func (r *recipe) fill(b *Builder, o EncodeOptions) (*Index, error) {
 		at += run.Len
 		switch kind := op >> 2 % 4; {
 		case kind >= 2 && !o.Parent.IsZero():
-			b.zeros.add(ZeroRun{run, kind == 3})
+			b.zeroRuns.add(ZeroRun{run, kind == 3})
 		case len(runs) > 0 && runs[len(runs)-1].Off+runs[len(runs)-1].Len == run.Off && kind == 0:
 			runs[len(runs)-1].Len += run.Len
 		case len(runs) > 0 && runs[len(runs)-1].Off+runs[len(runs)-1].Len == run.Off:
@@ -74,21 +74,21 @@ func (r *recipe) fill(b *Builder, o EncodeOptions) (*Index, error) {
 // for a plan, computed in the simplest way.
 func owner(chain []*Index, off int64) segment {
 	for layer, x := range slices.Backward(chain) {
-		for i := range x.Len() {
+		for i := range x.FrameCount() {
 			at := 0
 			for run := range x.Runs(i) {
 				if off >= run.Off && off < run.Off+run.Len {
-					return segment{extent{frame: i, at: at + int(off-run.Off)}, layer}
+					return segment{extent{frame: i, frameOff: at + int(off-run.Off)}, layer}
 				}
 				at += int(run.Len)
 			}
 		}
-		for z := range x.Zeros() {
+		for z := range x.ZeroRuns() {
 			if off >= z.Off && off < z.Off+z.Len {
 				return segment{extent{frame: noFrame, discard: z.Discard}, layer}
 			}
 		}
-		if off >= x.Size() {
+		if off >= x.ContentSize() {
 			return segment{extent{frame: noFrame}, layer}
 		}
 	}
@@ -96,19 +96,19 @@ func owner(chain []*Index, off int64) segment {
 }
 
 // said is a plan's entry for a byte; layer is noLayer without one.
-func said(p *Plan, off int64) segment {
+func said(p *FetchPlan, off int64) segment {
 	g := segment{extent{frame: noFrame}, noLayer}
 	n := 0
-	for i := range p.Len() {
-		for e := range p.Pieces(i) {
-			if off >= e.Off && off < e.Off+e.Len {
-				layer, frame := p.Frame(i)
-				g = segment{extent{frame: frame, at: e.At + int(off-e.Off)}, layer}
+	for i := range p.FrameCount() {
+		for e := range p.Placements(i) {
+			if off >= e.DiskOff && off < e.DiskOff+e.Len {
+				layer, frame := p.FramePosition(i)
+				g = segment{extent{frame: frame, frameOff: e.FrameOff + int(off-e.DiskOff)}, layer}
 				n++
 			}
 		}
 	}
-	for z := range p.Zeros() {
+	for z := range p.ZeroRuns() {
 		if off >= z.Off && off < z.Off+z.Len {
 			g = segment{extent{frame: noFrame, discard: z.Discard}, 1 << 20}
 			n++
@@ -129,29 +129,29 @@ func FuzzPlan(f *testing.F) {
 		chain := r.chain(t)
 		var places []int64
 		for _, x := range chain {
-			places = append(places, x.Size()-1, x.Size(), x.Size()+1)
+			places = append(places, x.ContentSize()-1, x.ContentSize(), x.ContentSize()+1)
 		}
 		for i := range int64(65) {
 			places = append(places, i*BlockSize, i*BlockSize+1, i*BlockSize-1)
 		}
-		size := chain[len(chain)-1].Size()
+		size := chain[len(chain)-1].ContentSize()
 		for held := range len(chain) + 1 {
-			p, err := NewPlan(chain, held)
+			p, err := NewFetchPlan(chain, held)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if seen, err := LiveFrameBytes(chain); held == 0 && (seen != p.Bytes() || err != nil) {
-				t.Fatalf("%d bytes are seen, %v, the plan has %d", seen, err, p.Bytes())
+			if seen, err := LiveFrameBytes(chain); held == 0 && (seen != p.FetchBytes() || err != nil) {
+				t.Fatalf("%d bytes are seen, %v, the plan has %d", seen, err, p.FetchBytes())
 			}
 			for _, off := range places {
 				if off < 0 || off >= size {
 					continue
 				}
 				want := owner(chain, off)
-				there := off < localSize(chain, held) && owner(chain[:held], off).data()
-				if want.layer < held || !want.data() && !there {
+				there := off < localChainSize(chain, held) && owner(chain[:held], off).hasData()
+				if want.layer < held || !want.hasData() && !there {
 					want = segment{extent{frame: noFrame}, noLayer}
-				} else if !want.data() {
+				} else if !want.hasData() {
 					want.layer = 1 << 20
 				}
 				if got := said(p, off); got != want {
@@ -167,19 +167,19 @@ func FuzzPlan(f *testing.F) {
 func TestSeenBytes(t *testing.T) {
 	chain := []*Index{scattered(t, 20_000, EncodeOptions{}, 1)}
 	chain = append(chain, scattered(t, 5_000, EncodeOptions{Parent: chain[0].ChainID()}, 2))
-	p, err := NewPlan(chain, 0)
+	p, err := NewFetchPlan(chain, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	took := testing.Benchmark(func(b *testing.B) {
 		for range b.N {
-			if seen, err := LiveFrameBytes(chain); seen != p.Bytes() || err != nil {
-				b.Fatalf("%d bytes are seen, %v, the plan has %d", seen, err, p.Bytes())
+			if seen, err := LiveFrameBytes(chain); seen != p.FetchBytes() || err != nil {
+				b.Fatalf("%d bytes are seen, %v, the plan has %d", seen, err, p.FetchBytes())
 			}
 		}
 	}).AllocedBytesPerOp()
-	if took == 0 || took > int64(len(chain[0].Bytes()))/4 {
-		t.Errorf("%d bytes of memory for an index of %d bytes", took, len(chain[0].Bytes()))
+	if took == 0 || took > int64(len(chain[0].Encoded()))/4 {
+		t.Errorf("%d bytes of memory for an index of %d bytes", took, len(chain[0].Encoded()))
 	}
 	if _, err := LiveFrameBytes(chain[1:]); err == nil {
 		t.Error("a chain without its base")
@@ -192,26 +192,27 @@ func TestPlanIsOrdered(t *testing.T) {
 	for i := range 3 {
 		chain = append(chain, scattered(t, 5_000, EncodeOptions{Parent: chain[i].ChainID()}, uint64(i)+2))
 	}
-	p, err := NewPlan(chain, 0)
+	p, err := NewFetchPlan(chain, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Size() != chain[3].Size() {
-		t.Fatalf("size %d", p.Size())
+	if p.DiskSize() != chain[3].ContentSize() {
+		t.Fatalf("size %d", p.DiskSize())
 	}
 	last := [2]int{-1, -1}
-	for i := range p.Len() {
-		layer, frame := p.Frame(i)
+	for i := range p.FrameCount() {
+		layer, frame := p.FramePosition(i)
 		if slices.Compare([]int{layer, frame}, last[:]) <= 0 {
 			t.Fatalf("frame %d of layer %d behind %v", frame, layer, last)
 		}
 		last = [2]int{layer, frame}
 		end, at := int64(-1), -1
-		for e := range p.Pieces(i) {
-			if e.Off < end || e.At <= at || e.Len < 1 || e.At+int(e.Len) > chain[layer].Frame(frame).Raw {
+		for e := range p.Placements(i) {
+			if e.DiskOff < end || e.FrameOff <= at || e.Len < 1 ||
+				e.FrameOff+int(e.Len) > chain[layer].Frame(frame).RawSize {
 				t.Fatalf("piece %+v of frame %d of layer %d", e, frame, layer)
 			}
-			end, at = e.Off+e.Len, e.At
+			end, at = e.DiskOff+e.Len, e.FrameOff
 		}
 	}
 }
@@ -222,10 +223,10 @@ func TestPlanTellsZerosFromDiscards(t *testing.T) {
 		o.Kind, o.Size = KindDisk, 8*BlockSize
 		b := NewBuilder(o)
 		if runs != nil {
-			b.Add(Frame{Stored: 1, Codec: CodecZstd}, runs)
+			b.Add(Frame{StoredSize: 1, Codec: CodecZstd}, runs)
 		}
 		for _, z := range zeros {
-			b.zeros.add(z)
+			b.zeroRuns.add(z)
 		}
 		x, err := b.Index()
 		if err != nil {
@@ -235,12 +236,12 @@ func TestPlanTellsZerosFromDiscards(t *testing.T) {
 	}
 	base := build(EncodeOptions{}, []Run{{BlockSize, 4 * BlockSize}})
 	zero, back := ZeroRun{Run{0, 3 * BlockSize}, false}, ZeroRun{Run{3 * BlockSize, 5 * BlockSize}, true}
-	p, err := NewPlan([]*Index{base, build(EncodeOptions{Parent: base.ChainID()}, nil, zero, back)}, 1)
+	p, err := NewFetchPlan([]*Index{base, build(EncodeOptions{Parent: base.ChainID()}, nil, zero, back)}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []ZeroRun{{Run{BlockSize, 2 * BlockSize}, false}, {Run{3 * BlockSize, 2 * BlockSize}, true}}
-	if got := slices.Collect(p.Zeros()); !slices.Equal(got, want) {
+	if got := slices.Collect(p.ZeroRuns()); !slices.Equal(got, want) {
 		t.Fatalf("%v instead of %v", got, want)
 	}
 }

@@ -40,7 +40,7 @@ func (s FileSource) Uncached() (u FileSource, release func()) {
 // ReadAt reads whole blocks into aligned memory past the page cache, unless the cache holds them; other reads
 // use the cache.
 func (s FileSource) ReadAt(p []byte, off int64) (int, error) {
-	if s.direct == nil || !aligned(p, off) || cached(s.File, off, int64(len(p))) {
+	if s.direct == nil || !canReadDirect(p, off) || inPageCache(s.File, off, int64(len(p))) {
 		return s.File.ReadAt(p, off)
 	}
 	n, _ := s.direct.ReadAt(p, off)
@@ -53,7 +53,7 @@ func (s FileSource) ReadAt(p []byte, off int64) (int, error) {
 	return n + rest, err
 }
 
-// aligned reports whether a read can bypass the page cache unchanged. Large allocations begin at a page.
-func aligned(p []byte, off int64) bool {
+// canReadDirect reports whether a read can bypass the page cache unchanged. Large allocations begin at a page.
+func canReadDirect(p []byte, off int64) bool {
 	return len(p) > 0 && len(p)%BlockSize == 0 && off%BlockSize == 0 && reflect.ValueOf(p).Pointer()%BlockSize == 0
 }

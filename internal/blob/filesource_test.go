@@ -15,7 +15,7 @@ import (
 // cache, aligned and not.
 func TestUncached(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(21, 22))
-	data := image(rnd, 5*FrameSize+777)
+	data := image(rnd, 5*MaxFrameSize+777)
 	path := filepath.Join(t.TempDir(), "disk")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func TestUncached(t *testing.T) {
 	defer f.Close()
 	src, release := FileSource{File: f, Size: int64(len(data))}.Uncached()
 	defer release()
-	buf := make([]byte, 2*FrameSize)
+	buf := make([]byte, 2*MaxFrameSize)
 	for i := range 300 {
 		if i%3 == 0 {
 			dropCache(t, f)
@@ -49,19 +49,19 @@ func TestUncached(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := whole(t, data, o).Index(); x.Root() != want.Root() {
-		t.Fatalf("layer %s of the file, %s of its bytes", x.Root(), want.Root())
+	if want := whole(t, data, o).Index(); x.Digest() != want.Digest() {
+		t.Fatalf("layer %s of the file, %s of its bytes", x.Digest(), want.Digest())
 	}
 }
 
 // TestSpansAreAligned holds the memory of the encoder against what reading past the page cache needs.
 func TestSpansAreAligned(t *testing.T) {
 	s := newRangeBatch()
-	if !aligned(s.data[:spanSize], 0) || !aligned(make([]byte, spanSize), BlockSize) {
+	if !canReadDirect(s.buf[:batchBytes], 0) || !canReadDirect(make([]byte, batchBytes), BlockSize) {
 		t.Fatal("buffers of the encoder are not aligned to blocks")
 	}
-	if aligned(s.data[1:BlockSize+1], 0) || aligned(s.data[:BlockSize], 1) || aligned(s.data[:1], 0) ||
-		aligned(nil, 0) {
+	if canReadDirect(s.buf[1:BlockSize+1], 0) || canReadDirect(s.buf[:BlockSize], 1) || canReadDirect(s.buf[:1], 0) ||
+		canReadDirect(nil, 0) {
 		t.Fatal("what the disk would refuse is taken for aligned")
 	}
 }

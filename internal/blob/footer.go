@@ -19,24 +19,24 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type Footer struct {
 	IndexOffset int64
 	IndexLength int64
-	Root        Digest
+	Digest      Digest
 }
 
 // Footer is the footer of the index's layer file.
 func (x *Index) Footer() Footer {
-	return Footer{IndexOffset: x.data, IndexLength: int64(len(x.raw)), Root: x.root}
+	return Footer{IndexOffset: x.storedBytes, IndexLength: int64(len(x.encoded)), Digest: x.digest}
 }
 
-// Tail returns the bytes that follow the frames in a layer file: index and footer.
-func (x *Index) Tail() []byte {
-	return x.Footer().append(append([]byte(nil), x.raw...))
+// IndexAndFooter returns the bytes that follow the frames in a layer file: index and footer.
+func (x *Index) IndexAndFooter() []byte {
+	return x.Footer().appendTo(append([]byte(nil), x.encoded...))
 }
 
-func (f Footer) append(b []byte) []byte {
+func (f Footer) appendTo(b []byte) []byte {
 	start := len(b)
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.IndexOffset))
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.IndexLength))
-	b = append(b, f.Root[:]...)
+	b = append(b, f.Digest[:]...)
 	b = binary.LittleEndian.AppendUint32(b, footerVersion)
 	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
 	return append(b, footerMagic...)
@@ -56,10 +56,10 @@ func ParseFooter(b []byte, size int64) (Footer, error) {
 	}
 	offset, length := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
 	room := uint64(size) - FooterSize
-	if offset > room || length != room-offset || length == 0 || length > MaxIndex {
+	if offset > room || length != room-offset || length == 0 || length > MaxIndexSize {
 		return f, corrupt("footer points outside of the file")
 	}
-	copy(f.Root[:], b[16:48])
+	copy(f.Digest[:], b[16:48])
 	f.IndexOffset, f.IndexLength = int64(offset), int64(length)
 	return f, nil
 }

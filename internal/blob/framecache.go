@@ -15,11 +15,11 @@ type frameKey struct {
 // several chains share is decoded once. A frame that many readers request is decoded once, too. It may be used
 // from many goroutines.
 type FrameCache struct {
-	limit int
+	maxFrames int
 
 	mu    sync.Mutex // guards the fields below
 	byKey map[frameKey]*list.Element
-	used  *list.List // of *cachedFrame, the newest first
+	lru   *list.List // of *cachedFrame, the newest first
 }
 
 type cachedFrame struct {
@@ -28,75 +28,75 @@ type cachedFrame struct {
 	raw   []byte
 	err   error
 
-	users int // readers of raw, including the cache; guarded by the cache
+	refs int // readers of raw, including the cache; guarded by the cache
 }
 
 // NewFrameCache returns a cache of at most limit frames, each of at most 1 MiB.
 func NewFrameCache(limit int) *FrameCache {
-	return &FrameCache{limit: limit, byKey: map[frameKey]*list.Element{}, used: list.New()}
+	return &FrameCache{maxFrames: limit, byKey: map[frameKey]*list.Element{}, lru: list.New()}
 }
 
 // get returns a frame. On a miss, load decodes it, into buf if possible. The bytes must not be changed; they
 // are valid until put.
 func (c *FrameCache) get(key frameKey, load func(buf []byte) ([]byte, error)) (*cachedFrame, error) {
-	f, mine := c.take(key)
+	f, mine := c.lookupOrAdd(key)
 	if mine {
-		f.raw, f.err = load(*rawFrames.Get().(*[]byte))
+		f.raw, f.err = load(*rawFramePool.Get().(*[]byte))
 		if f.err != nil {
-			c.forget(f)
+			c.removeFailed(f)
 		}
 		close(f.ready)
 	}
 	<-f.ready
 	if f.err != nil {
-		c.put(f)
+		c.release(f)
 		return nil, f.err
 	}
 	return f, nil
 }
 
-// rawFrames recycles the memory of unused frames: clearing new memory for each decoded frame would cost a tenth
+// rawFramePool recycles the memory of unused frames: clearing new memory for each decoded frame would cost a tenth
 // of decoding it.
-var rawFrames = sync.Pool{New: func() any { b := make([]byte, FrameSize+overrun); return &b }}
+var rawFramePool = sync.Pool{New: func() any { b := make([]byte, MaxFrameSize+decodeOverrun); return &b }}
 
-// put releases a frame that get returned.
-func (c *FrameCache) put(f *cachedFrame) {
+// release releases a frame that get returned.
+func (c *FrameCache) release(f *cachedFrame) {
 	if f == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dropLocked(f)
+	c.releaseLocked(f)
 }
 
-// dropLocked removes a user. The last one returns the memory to the pool.
-func (c *FrameCache) dropLocked(f *cachedFrame) {
-	if f.users--; f.users == 0 && cap(f.raw) == FrameSize+overrun {
-		b := f.raw[:FrameSize+overrun]
-		rawFrames.Put(&b)
+// releaseLocked removes a user. The last one returns the memory to the pool.
+func (c *FrameCache) releaseLocked(f *cachedFrame) {
+	if f.refs--; f.refs == 0 && cap(f.raw) == MaxFrameSize+decodeOverrun {
+		b := f.raw[:MaxFrameSize+decodeOverrun]
+		rawFramePool.Put(&b)
 	}
 }
 
-// take finds or creates the entry; mine reports that the caller has to fill it.
-func (c *FrameCache) take(key frameKey) (f *cachedFrame, mine bool) {
+// lookupOrAdd finds or creates the entry; mine reports that the caller has to fill it.
+func (c *FrameCache) lookupOrAdd(key frameKey) (f *cachedFrame, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.byKey[key]; ok {
-		c.used.MoveToFront(e)
+		c.lru.MoveToFront(e)
 		f = e.Value.(*cachedFrame)
-		f.users++
+		f.refs++
 		return f, false
 	}
-	if c.used.Len() >= c.limit {
-		c.removeLocked(c.used.Back())
+	if c.lru.Len() >= c.maxFrames {
+		c.removeLocked(c.lru.Back())
 	}
-	f = &cachedFrame{key: key, ready: make(chan struct{}), users: 2}
-	c.byKey[key] = c.used.PushFront(f)
+	f = &cachedFrame{key: key, ready: make(chan struct{}), refs: 2}
+	c.byKey[key] = c.lru.PushFront(f)
 	return f, true
 }
 
-// forget removes a failed entry, so that the next reader tries again.
-func (c *FrameCache) forget(f *cachedFrame) {
+// removeFailed removes a failed entry, so that the next reader tries again.
+func (c *FrameCache) removeFailed(f *cachedFrame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.byKey[f.key]; ok && e.Value == f {
@@ -105,7 +105,7 @@ func (c *FrameCache) forget(f *cachedFrame) {
 }
 
 func (c *FrameCache) removeLocked(e *list.Element) {
-	f := c.used.Remove(e).(*cachedFrame)
+	f := c.lru.Remove(e).(*cachedFrame)
 	delete(c.byKey, f.key)
-	c.dropLocked(f)
+	c.releaseLocked(f)
 }

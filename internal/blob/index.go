@@ -11,12 +11,12 @@ import (
 
 // Sizes and limits of the format.
 const (
-	BlockSize = 4096     // bytes of a block, the unit of runs
-	FrameSize = 1 << 20  // most bytes of a frame, decoded or stored
-	MaxSize   = 1 << 46  // largest file behind a layer: 64 TiB
-	MaxIndex  = 64 << 20 // largest index in bytes
-	// MaxIndexes bounds the indexes of one chain together: a reader of the chain holds all of them.
-	MaxIndexes = MaxIndex
+	BlockSize      = 4096     // bytes of a block, the unit of runs
+	MaxFrameSize   = 1 << 20  // most bytes of a frame, decoded or stored
+	MaxContentSize = 1 << 46  // largest file behind a layer: 64 TiB
+	MaxIndexSize   = 64 << 20 // largest index in bytes
+	// MaxChainIndexSize bounds the indexes of one chain together: a reader of the chain holds all of them.
+	MaxChainIndexSize = MaxIndexSize
 
 	indexVersion = 1
 )
@@ -59,111 +59,111 @@ type ZeroRun struct {
 
 // Frame is the position and hash of one stored frame.
 type Frame struct {
-	Offset int64 // in the layer file
-	Stored int   // bytes there
-	Raw    int   // bytes when decoded: the sum of the frame's runs
-	Codec  Codec
-	Sum    [sha256.Size]byte // of the stored bytes
+	Offset     int64 // in the layer file
+	StoredSize int   // bytes there
+	RawSize    int   // bytes when decoded: the sum of the frame's runs
+	Codec      Codec
+	Sum        [sha256.Size]byte // of the stored bytes
 }
 
 // Index describes a layer. It is immutable and may be used from many goroutines. Runs are kept in their encoded
 // form and decoded on demand, so that an index takes little more memory than its bytes.
 type Index struct {
-	kind   Kind
-	size   int64
-	parent Digest
-	stands Digest
-	raw    []byte // encoded form
-	root   Digest
-	frames []frameRef
-	zeros  []place // of the zero runs, zeroGroup for each but the last
-	data   int64   // bytes of all frames, stored
-	live   int64   // bytes of all frames, decoded
+	kind          Kind
+	contentSize   int64
+	parent        Digest
+	squashes      Digest
+	encoded       []byte // encoded form
+	digest        Digest
+	frames        []compactFrame
+	zeroRunGroups []runListPosition // of the zero runs, zeroRunGroupSize for each but the last
+	storedBytes   int64             // bytes of all frames, stored
+	decodedBytes  int64             // bytes of all frames, decoded
 }
 
-// frameRef is the stored part of a frame. It is smaller than the shortest encoded form of one, so that even a
+// compactFrame is the stored part of a frame. It is smaller than the shortest encoded form of one, so that even a
 // malicious index takes at most twice its bytes.
-type frameRef struct {
-	offset int64 // in the layer file
-	block  int64 // that the first gap of its runs counts from
-	at     int32 // in the encoded form
-	raw    int32 // bytes when decoded
+type compactFrame struct {
+	offset        int64 // in the layer file
+	baseBlock     int64 // that the first gap of its runs counts from
+	encodedOffset int32 // in the encoded form
+	rawSize       int32 // bytes when decoded
 }
 
-// zeroGroup is how many zero runs share one recorded position, so that a run in a long list is found quickly.
-const zeroGroup = 256
+// zeroRunGroupSize is how many zero runs share one recorded position, so that a run in a long list is found quickly.
+const zeroRunGroupSize = 256
 
-// place is the position of a list of runs in the encoded form, and the block that its first gap counts from.
-type place struct {
-	at    int
-	count int
-	block int64
+// runListPosition is the position of a list of runs in the encoded form, and the block that its first gap counts from.
+type runListPosition struct {
+	encodedOffset int
+	runCount      int
+	baseBlock     int64
 }
 
-// Root is the layer's name.
-func (x *Index) Root() Digest { return x.root }
+// Digest is the layer's name.
+func (x *Index) Digest() Digest { return x.digest }
 
 // Kind is the layer's kind.
 func (x *Index) Kind() Kind { return x.kind }
 
-// Size is the size of the file behind the layer in bytes.
-func (x *Index) Size() int64 { return x.size }
+// ContentSize is the size of the file behind the layer in bytes.
+func (x *Index) ContentSize() int64 { return x.contentSize }
 
 // Parent is the ID of the chain that this layer changes; the zero Digest means zeros.
 func (x *Index) Parent() Digest { return x.parent }
 
 // Squashes returns the chain ID whose whole content this layer holds; the zero Digest means none.
-func (x *Index) Squashes() Digest { return x.stands }
+func (x *Index) Squashes() Digest { return x.squashes }
 
 // ChainID names the content of a chain that ends in this layer: the ID of the chain that it squashes, else its
 // digest. A layer fits on another whose ChainID is its Parent.
 func (x *Index) ChainID() Digest {
-	if !x.stands.IsZero() {
-		return x.stands
+	if !x.squashes.IsZero() {
+		return x.squashes
 	}
-	return x.root
+	return x.digest
 }
 
-// Bytes is the encoded form; it must not be changed.
-func (x *Index) Bytes() []byte { return x.raw }
+// Encoded is the encoded form; it must not be changed.
+func (x *Index) Encoded() []byte { return x.encoded }
 
-// Len is the number of frames.
-func (x *Index) Len() int { return len(x.frames) }
+// FrameCount is the number of frames.
+func (x *Index) FrameCount() int { return len(x.frames) }
 
 // Frame returns frame i. Frames are in the order of the file and contiguous in the layer file.
 func (x *Index) Frame(i int) Frame {
 	ref := x.frames[i]
-	d := decoder{buf: x.raw, at: int(ref.at)}
-	f := Frame{Offset: ref.offset, Stored: int(d.uvarint()), Codec: Codec(d.uvarint()), Raw: int(ref.raw)}
+	d := indexDecoder{buf: x.encoded, pos: int(ref.encodedOffset)}
+	f := Frame{Offset: ref.offset, StoredSize: int(d.uvarint()), Codec: Codec(d.uvarint()), RawSize: int(ref.rawSize)}
 	copy(f.Sum[:], d.bytes(len(f.Sum)))
 	return f
 }
 
-// runs returns the position of the runs of frame i.
-func (x *Index) runs(i int) place {
+// runsPosition returns the position of the runs of frame i.
+func (x *Index) runsPosition(i int) runListPosition {
 	ref := x.frames[i]
-	d := decoder{buf: x.raw, at: int(ref.at)}
+	d := indexDecoder{buf: x.encoded, pos: int(ref.encodedOffset)}
 	d.uvarint() // stored
 	d.uvarint() // codec
 	d.bytes(sha256.Size)
 	count := int(d.uvarint())
-	return place{at: d.at, count: count, block: ref.block}
+	return runListPosition{encodedOffset: d.pos, runCount: count, baseBlock: ref.baseBlock}
 }
 
-// DataBytes is the total size of all frames in the layer file, which is the offset of the index.
-func (x *Index) DataBytes() int64 { return x.data }
+// StoredBytes is the total size of all frames in the layer file, which is the offset of the index.
+func (x *Index) StoredBytes() int64 { return x.storedBytes }
 
-// LiveBytes is the number of bytes that all frames hold when decoded.
-func (x *Index) LiveBytes() int64 { return x.live }
+// DecodedBytes is the number of bytes that all frames hold when decoded.
+func (x *Index) DecodedBytes() int64 { return x.decodedBytes }
 
 // FileSize is the size of the layer file in bytes.
-func (x *Index) FileSize() int64 { return x.data + int64(len(x.raw)) + FooterSize }
+func (x *Index) FileSize() int64 { return x.storedBytes + int64(len(x.encoded)) + FooterSize }
 
 // Runs returns the runs of frame i in order; the frame's decoded bytes are those of its runs, back to back.
 func (x *Index) Runs(i int) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
-		w := dataWalk{x: x, frame: i}
-		for range x.runs(i).count {
+		w := dataWalk{index: x, nextFrame: i}
+		for range x.runsPosition(i).runCount {
 			if e, _ := w.next(); !yield(Run{e.off, e.end - e.off}) {
 				return
 			}
@@ -171,10 +171,10 @@ func (x *Index) Runs(i int) iter.Seq[Run] {
 	}
 }
 
-// Zeros returns the zero and discard runs in order.
-func (x *Index) Zeros() iter.Seq[ZeroRun] {
+// ZeroRuns returns the zero and discard runs in order.
+func (x *Index) ZeroRuns() iter.Seq[ZeroRun] {
 	return func(yield func(ZeroRun) bool) {
-		w := zeroWalk{x: x}
+		w := zeroWalk{index: x}
 		for e, ok := w.next(); ok; e, ok = w.next() {
 			if !yield(ZeroRun{Run{e.off, e.end - e.off}, e.discard}) {
 				return
@@ -183,65 +183,65 @@ func (x *Index) Zeros() iter.Seq[ZeroRun] {
 	}
 }
 
-// run converts blocks to bytes; the last block of the file may be cut.
-func (x *Index) run(block, n int64) Run {
+// toByteRun converts blocks to bytes; the last block of the file may be cut.
+func (x *Index) toByteRun(block, n int64) Run {
 	off := block * BlockSize
-	return Run{Off: off, Len: min((block+n)*BlockSize, x.size) - off}
+	return Run{Off: off, Len: min((block+n)*BlockSize, x.contentSize) - off}
 }
 
-// find returns which of n lists of runs may hold the byte at off: the last one that begins at or before it; 0 when
-// all begin behind it.
-func (x *Index) find(n int, list func(i int) place, off int64) int {
+// findRunList returns which of n lists of runs may hold the byte at off: the last one that begins at or before it; 0
+// when all begin behind it.
+func (x *Index) findRunList(n int, list func(i int) runListPosition, off int64) int {
 	return max(0, sort.Search(n, func(i int) bool {
 		p := list(i)
-		d := decoder{buf: x.raw, at: p.at}
-		return (p.block+int64(d.uvarint()))*BlockSize > off
+		d := indexDecoder{buf: x.encoded, pos: p.encodedOffset}
+		return (p.baseBlock+int64(d.uvarint()))*BlockSize > off
 	})-1)
 }
 
-// blocks is the number of blocks of a file.
-func blocks(size int64) int64 { return (size + BlockSize - 1) / BlockSize }
+// blockCount is the number of blocks of a file.
+func blockCount(size int64) int64 { return (size + BlockSize - 1) / BlockSize }
 
-// decoder reads the encoded form. After the first failure every read returns 0.
-type decoder struct {
-	buf []byte
-	at  int
-	bad bool
+// indexDecoder reads the encoded form. After the first failure every read returns 0.
+type indexDecoder struct {
+	buf    []byte
+	pos    int
+	failed bool
 }
 
 // uvarint reads a number. Longer forms than needed are refused, so that equal content has one name.
-func (d *decoder) uvarint() uint64 {
-	if d.bad {
+func (d *indexDecoder) uvarint() uint64 {
+	if d.failed {
 		return 0
 	}
-	if d.at < len(d.buf) && d.buf[d.at] < 0x80 { // most numbers
-		d.at++
-		return uint64(d.buf[d.at-1])
+	if d.pos < len(d.buf) && d.buf[d.pos] < 0x80 { // most numbers
+		d.pos++
+		return uint64(d.buf[d.pos-1])
 	}
-	v, n := binary.Uvarint(d.buf[d.at:])
-	if n <= 0 || d.buf[d.at+n-1] == 0 {
-		d.bad = true
+	v, n := binary.Uvarint(d.buf[d.pos:])
+	if n <= 0 || d.buf[d.pos+n-1] == 0 {
+		d.failed = true
 		return 0
 	}
-	d.at += n
+	d.pos += n
 	return v
 }
 
-// upTo reads a number between low and high.
-func (d *decoder) upTo(low, high int64) int64 {
+// uvarintInRange reads a number between low and high.
+func (d *indexDecoder) uvarintInRange(low, high int64) int64 {
 	v := d.uvarint()
-	if d.bad || v > uint64(high) || int64(v) < low {
-		d.bad = true
+	if d.failed || v > uint64(high) || int64(v) < low {
+		d.failed = true
 		return low
 	}
 	return int64(v)
 }
 
-func (d *decoder) bytes(n int) []byte {
-	if d.bad || len(d.buf)-d.at < n {
-		d.bad = true
+func (d *indexDecoder) bytes(n int) []byte {
+	if d.failed || len(d.buf)-d.pos < n {
+		d.failed = true
 		return make([]byte, n)
 	}
-	d.at += n
-	return d.buf[d.at-n : d.at]
+	d.pos += n
+	return d.buf[d.pos-n : d.pos]
 }

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dontCache keeps further reads of the file out of the page cache.
-func dontCache(f *os.File) error {
+// disablePageCache keeps further reads of the file out of the page cache.
+func disablePageCache(f *os.File) error {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_NOCACHE, 1)
 	return err
 }

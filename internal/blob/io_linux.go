@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WriteBehind asks the kernel to begin writing a range now. Without it, dirty pages pile up and a later sync
+// StartWriteback asks the kernel to begin writing a range now. Without it, dirty pages pile up and a later sync
 // runs at a fraction of the disk's rate. It ignores errors of a kernel or file system that cannot do it.
-func WriteBehind(f *os.File, off, n int64) {
+func StartWriteback(f *os.File, off, n int64) {
 	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
 }
 
@@ -39,8 +39,8 @@ func openDirect(f *os.File) (*os.File, error) {
 	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_RDONLY|unix.O_DIRECT, 0)
 }
 
-// cached reports whether the page cache holds the whole range. It returns false if the kernel cannot tell.
-func cached(f *os.File, off, n int64) bool {
+// inPageCache reports whether the page cache holds the whole range. It returns false if the kernel cannot tell.
+func inPageCache(f *os.File, off, n int64) bool {
 	var c unix.Cachestat_t
 	err := unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{Off: uint64(off), Len: uint64(n)}, &c, 0)
 	return err == nil && c.Cache*uint64(os.Getpagesize()) >= uint64(n)

@@ -39,7 +39,7 @@ func OpenLayer(src io.ReaderAt, size int64, want Digest) (*Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if x.root != foot.Root || !want.IsZero() && x.root != want || x.data != foot.IndexOffset {
+	if x.digest != foot.Digest || !want.IsZero() && x.digest != want || x.storedBytes != foot.IndexOffset {
 		return nil, corrupt("index is not that of the layer")
 	}
 	return &Layer{src: src, index: x}, nil
@@ -54,39 +54,39 @@ type FrameBuffer struct{ stored, raw []byte }
 // ReadFrame reads, verifies and decodes frame i. The bytes stay valid until s is used again.
 func (l *Layer) ReadFrame(i int, s *FrameBuffer) ([]byte, error) {
 	f := l.index.Frame(i)
-	if cap(s.stored) < f.Stored {
-		s.stored = make([]byte, FrameSize)
+	if cap(s.stored) < f.StoredSize {
+		s.stored = make([]byte, MaxFrameSize)
 	}
-	if f.Codec != CodecRaw && cap(s.raw) < f.Raw {
-		s.raw = make([]byte, FrameSize)
+	if f.Codec != CodecRaw && cap(s.raw) < f.RawSize {
+		s.raw = make([]byte, MaxFrameSize)
 	}
-	stored := s.stored[:f.Stored]
+	stored := s.stored[:f.StoredSize]
 	if err := readAt(l.src, stored, f.Offset); err != nil {
 		return nil, fmt.Errorf("read frame at %d: %w", f.Offset, err)
 	}
-	return Unpack(f, stored, s.raw)
+	return DecodeFrame(f, stored, s.raw)
 }
 
-// storedFrames recycles buffers of encoded frames: for random reads they would be most of the garbage.
-var storedFrames = sync.Pool{New: func() any { b := make([]byte, FrameSize); return &b }}
+// storedFramePool recycles buffers of encoded frames: for random reads they would be most of the garbage.
+var storedFramePool = sync.Pool{New: func() any { b := make([]byte, MaxFrameSize); return &b }}
 
 // readFrame is ReadFrame into raw, which is large enough for any frame.
 func (l *Layer) readFrame(i int, raw []byte) ([]byte, error) {
 	if l.index.Frame(i).Codec == CodecRaw { // the stored bytes are the frame
 		return l.ReadFrame(i, &FrameBuffer{stored: raw})
 	}
-	b := storedFrames.Get().(*[]byte)
-	defer storedFrames.Put(b)
+	b := storedFramePool.Get().(*[]byte)
+	defer storedFramePool.Put(b)
 	return l.ReadFrame(i, &FrameBuffer{stored: *b, raw: raw})
 }
 
-// Check reads and decodes one frame after the other, from the one numbered from, and yields the error of each,
+// CheckFrames reads and decodes one frame after the other, from the one numbered from, and yields the error of each,
 // or nil. It reads a frame only when the next one is requested, so that the caller sets the rate, may continue
 // after a damaged frame and knows where to resume later.
-func (l *Layer) Check(from int) iter.Seq2[int, error] {
+func (l *Layer) CheckFrames(from int) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		var s FrameBuffer
-		for i := from; i < l.index.Len(); i++ {
+		for i := from; i < l.index.FrameCount(); i++ {
 			if _, err := l.ReadFrame(i, &s); !yield(i, err) {
 				return
 			}
@@ -96,7 +96,7 @@ func (l *Layer) Check(from int) iter.Seq2[int, error] {
 
 // Verify reads every frame and returns the first error.
 func (l *Layer) Verify(ctx context.Context) error {
-	for _, err := range l.Check(0) {
+	for _, err := range l.CheckFrames(0) {
 		if err := cmp.Or(context.Cause(ctx), err); err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ func encode(t testing.TB, kind Kind, data []byte, workers int) ([]byte, *Index) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	file.Write(x.Tail())
+	file.Write(x.IndexAndFooter())
 	if int64(file.Len()) != x.FileSize() {
 		t.Fatalf("layer file has %d bytes, index says %d", file.Len(), x.FileSize())
 	}
@@ -67,7 +67,8 @@ func image(rnd *rand.Rand, length int) []byte {
 
 func TestRoundTrip(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	for _, length := range []int{0, 1, 511, BlockSize, BlockSize + 1, FrameSize, FrameSize + 17, 9*FrameSize + 12345} {
+	for _, length := range []int{0, 1, 511, BlockSize, BlockSize + 1, MaxFrameSize, MaxFrameSize + 17, 9*MaxFrameSize +
+		12345} {
 		data := image(rnd, length)
 		if length > 0 {
 			data[length-1] = 7 // the partial last block counts
@@ -77,7 +78,7 @@ func TestRoundTrip(t *testing.T) {
 		if !bytes.Equal(file, again) {
 			t.Fatalf("%d bytes: the layer depends on the number of workers", length)
 		}
-		l, err := OpenLayer(bytes.NewReader(file), int64(len(file)), x.Root())
+		l, err := OpenLayer(bytes.NewReader(file), int64(len(file)), x.Digest())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +86,7 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := io.ReadAll(io.NewSectionReader(c, 0, x.Size()))
+		got, err := io.ReadAll(io.NewSectionReader(c, 0, x.ContentSize()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,8 +118,8 @@ func TestZeroBlocksCostNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x.Len() != 1 || x.LiveBytes() != BlockSize || x.FileSize() > 300 {
-		t.Fatalf("%d frames, %d live bytes, %d bytes of file", x.Len(), x.LiveBytes(), x.FileSize())
+	if x.FrameCount() != 1 || x.DecodedBytes() != BlockSize || x.FileSize() > 300 {
+		t.Fatalf("%d frames, %d live bytes, %d bytes of file", x.FrameCount(), x.DecodedBytes(), x.FileSize())
 	}
 	for r := range x.Runs(0) {
 		if r != (Run{Off: 1 << 30, Len: BlockSize}) {
@@ -129,7 +130,7 @@ func TestZeroBlocksCostNothing(t *testing.T) {
 
 func TestReadAtAgreesWithFile(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
-	data := image(rnd, 70*FrameSize+99) // more frames than the cache holds
+	data := image(rnd, 70*MaxFrameSize+99) // more frames than the cache holds
 	file, _ := encode(t, KindDisk, data, 2)
 	layer, err := OpenLayer(bytes.NewReader(file), int64(len(file)), Digest{})
 	if err != nil {
@@ -141,7 +142,7 @@ func TestReadAtAgreesWithFile(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		off := rapid.IntRange(0, len(data)+10).Draw(t, "off")
-		buf := make([]byte, rapid.IntRange(0, 3*FrameSize).Draw(t, "len"))
+		buf := make([]byte, rapid.IntRange(0, 3*MaxFrameSize).Draw(t, "len"))
 		n, err := l.ReadAt(buf, int64(off))
 		want := data[min(off, len(data)):min(off+len(buf), len(data))]
 		if n != len(want) || !bytes.Equal(buf[:n], want) {
@@ -161,7 +162,7 @@ func TestEveryFlippedByteIsSeen(t *testing.T) {
 	for i := range file {
 		bad := bytes.Clone(file)
 		bad[i] ^= 0x10
-		l, err := OpenLayer(bytes.NewReader(bad), int64(len(bad)), x.Root())
+		l, err := OpenLayer(bytes.NewReader(bad), int64(len(bad)), x.Digest())
 		if err == nil {
 			err = l.Verify(context.Background())
 		}
@@ -178,7 +179,7 @@ func TestEveryFlippedByteIsSeen(t *testing.T) {
 
 func TestSinkErrorEndsEncoding(t *testing.T) {
 	stop := errors.New("stop")
-	data := image(rand.New(rand.NewPCG(5, 6)), 40*FrameSize)
+	data := image(rand.New(rand.NewPCG(5, 6)), 40*MaxFrameSize)
 	n := 0
 	_, err := Encode(context.Background(), memory{bytes.NewReader(data)},
 		EncodeOptions{Size: int64(len(data)), Workers: 2}, func(Frame, int64, []byte) error {
@@ -199,7 +200,7 @@ func TestSinkErrorEndsEncoding(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	short := memory{bytes.NewReader(data[:5*FrameSize])}
+	short := memory{bytes.NewReader(data[:5*MaxFrameSize])}
 	if _, err := Encode(context.Background(), wholeSize{short, int64(len(data))}, EncodeOptions{Size: int64(len(data))},
 		func(Frame, int64, []byte) error { return nil }); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Fatalf("a file that shrank: %v", err)

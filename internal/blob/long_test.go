@@ -14,7 +14,7 @@ import (
 // longChain makes a chain of layers of many frames and zero runs, and the disks behind them.
 func longChain(t tester, layers int) (chain []*Layer, disks [][]byte) {
 	rnd := rand.New(rand.NewPCG(41, 42))
-	disk := image(rnd, 12*FrameSize+321)
+	disk := image(rnd, 12*MaxFrameSize+321)
 	chain, disks = []*Layer{whole(t, disk, EncodeOptions{})}, [][]byte{nil, disk}
 	for i := 1; i < layers; i++ {
 		next := scatter(disk, 30)
@@ -33,7 +33,7 @@ func longChain(t tester, layers int) (chain []*Layer, disks [][]byte) {
 func TestLongChain(t *testing.T) {
 	layers, disks := longChain(t, 12)
 	disk := disks[len(disks)-1]
-	if n := len(layers[5].index.zeros); n < 2 {
+	if n := len(layers[5].index.zeroRunGroups); n < 2 {
 		t.Fatalf("%d groups of zero runs", n)
 	}
 	for _, held := range []int{0, 1, 6, 12} {
@@ -86,15 +86,15 @@ func (c *counted) ReadAt(p []byte, off int64) (int, error) {
 }
 
 func TestCheckGoesFrameByFrame(t *testing.T) {
-	l := whole(t, image(rand.New(rand.NewPCG(51, 52)), 20*FrameSize), EncodeOptions{})
+	l := whole(t, image(rand.New(rand.NewPCG(51, 52)), 20*MaxFrameSize), EncodeOptions{})
 	x := l.Index()
-	if x.Len() < 5 {
-		t.Fatalf("%d frames", x.Len())
+	if x.FrameCount() < 5 {
+		t.Fatalf("%d frames", x.FrameCount())
 	}
 	src := &counted{ReaderAt: l.src, bad: x.Frame(2).Offset + 3}
 	l = &Layer{src: src, index: x}
 	var seen, damaged []int
-	for i, err := range l.Check(1) {
+	for i, err := range l.CheckFrames(1) {
 		seen = append(seen, i)
 		if err != nil {
 			damaged = append(damaged, i)
@@ -102,7 +102,7 @@ func TestCheckGoesFrameByFrame(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if want := x.Frame(i).Offset + int64(x.Frame(i).Stored) - x.Frame(1).Offset; int64(src.n) != want {
+		if want := x.Frame(i).Offset + int64(x.Frame(i).StoredSize) - x.Frame(1).Offset; int64(src.n) != want {
 			t.Fatalf("%d bytes read for %d", src.n, want)
 		}
 		if i == 3 {
@@ -119,7 +119,8 @@ func TestCheckGoesFrameByFrame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Verify(t.Context()); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), x.Root().String()) {
+	if err := c.Verify(t.Context()); !errors.Is(err, ErrCorrupt) ||
+		!strings.Contains(err.Error(), x.Digest().String()) {
 		t.Fatalf("verify of the chain: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -131,7 +132,7 @@ func TestCheckGoesFrameByFrame(t *testing.T) {
 
 // TestDamageIsReadAgain damages a frame for a time: a reader that comes later must get it.
 func TestDamageIsReadAgain(t *testing.T) {
-	disk := image(rand.New(rand.NewPCG(53, 54)), 3*FrameSize)
+	disk := image(rand.New(rand.NewPCG(53, 54)), 3*MaxFrameSize)
 	l := whole(t, disk, EncodeOptions{})
 	src := &counted{ReaderAt: l.src, bad: 5}
 	c, err := OpenChain(&Layer{src: src, index: l.Index()})
@@ -163,12 +164,12 @@ func TestFrameInUseStays(t *testing.T) {
 		if err != nil || f.raw[0] != 9 {
 			t.Fatal(err)
 		}
-		c.put(f)
+		c.release(f)
 	}
 	if held.raw[0] != 7 {
 		t.Fatal("a frame in use was written over")
 	}
-	c.put(held)
+	c.release(held)
 }
 
 // TestFrameCacheIsBounded holds the cache against its limit and its order.
@@ -181,12 +182,12 @@ func TestFrameCacheIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.put(f)
+		c.release(f)
 	}
 	for _, i := range []int{1, 2, 3, 1, 4, 1, 3, 2} { // 4 puts out 2, and 2 puts out 4
 		get(i)
 	}
-	if loads != 5 || c.used.Len() != 3 || len(c.byKey) != 3 {
-		t.Fatalf("%d loads, %d and %d kept", loads, c.used.Len(), len(c.byKey))
+	if loads != 5 || c.lru.Len() != 3 || len(c.byKey) != 3 {
+		t.Fatalf("%d loads, %d and %d kept", loads, c.lru.Len(), len(c.byKey))
 	}
 }

@@ -4,130 +4,131 @@ import (
 	"crypto/sha256"
 )
 
-// minFrame is the minimum number of index bytes of a frame: it bounds the number of frames that a small index
+// minFrameIndexBytes is the minimum number of index bytes of a frame: it bounds the number of frames that a small index
 // may claim.
-const minFrame = 1 + 1 + sha256.Size + 1 + 2
+const minFrameIndexBytes = 1 + 1 + sha256.Size + 1 + 2
 
 // ParseIndex checks an index completely: afterwards every run is in the file, in order and without overlap,
 // and every frame within its limits.
 func ParseIndex(raw []byte) (*Index, error) {
-	if len(raw) > MaxIndex {
+	if len(raw) > MaxIndexSize {
 		return nil, corrupt("index of %d bytes", len(raw))
 	}
-	x := &Index{raw: raw, root: sha256.Sum256(raw)}
-	p := parser{decoder: decoder{buf: raw}, x: x}
-	count := p.header()
+	x := &Index{encoded: raw, digest: sha256.Sum256(raw)}
+	p := indexParser{indexDecoder: indexDecoder{buf: raw}, index: x}
+	count := p.parseHeader()
 	for range count {
-		p.frame()
-		if p.bad {
+		p.parseFrame()
+		if p.failed {
 			break
 		}
 	}
-	p.zeroRuns()
-	if p.bad || p.at != len(raw) {
-		return nil, corrupt("index is malformed at byte %d", p.at)
+	p.parseZeroRuns()
+	if p.failed || p.pos != len(raw) {
+		return nil, corrupt("index is malformed at byte %d", p.pos)
 	}
-	if !x.disjoint() {
+	if !x.zeroRunsDisjoint() {
 		return nil, corrupt("index has runs that overlap")
 	}
 	return x, nil
 }
 
-type parser struct {
-	decoder
-	x    *Index
-	last int64 // end of the newest data run, in blocks
+type indexParser struct {
+	indexDecoder
+	index    *Index
+	endBlock int64 // end of the newest data run, in blocks
 }
 
-// header reads up to the number of frames, which it returns.
-func (p *parser) header() int64 {
-	p.upTo(indexVersion, indexVersion)
-	p.x.kind = Kind(p.upTo(int64(KindFile), int64(KindState)))
-	p.x.size = p.upTo(0, MaxSize)
-	switch p.upTo(restsOnZeros, standsForChain) {
-	case restsOnParent:
-		p.x.parent = p.tip()
-	case standsForChain:
-		p.x.stands = p.tip()
+// parseHeader reads up to the number of frames, which it returns.
+func (p *indexParser) parseHeader() int64 {
+	p.uvarintInRange(indexVersion, indexVersion)
+	p.index.kind = Kind(p.uvarintInRange(int64(KindFile), int64(KindState)))
+	p.index.contentSize = p.uvarintInRange(0, MaxContentSize)
+	switch p.uvarintInRange(parentNone, parentSquashes) {
+	case parentChainID:
+		p.index.parent = p.chainID()
+	case parentSquashes:
+		p.index.squashes = p.chainID()
 	}
-	count := p.upTo(0, int64(len(p.buf)/minFrame))
-	p.x.frames = make([]frameRef, 0, count)
+	count := p.uvarintInRange(0, int64(len(p.buf)/minFrameIndexBytes))
+	p.index.frames = make([]compactFrame, 0, count)
 	return count
 }
 
-// tip reads the ID of another chain, which only a disk may have.
-func (p *parser) tip() Digest {
+// chainID reads the ID of another chain, which only a disk may have.
+func (p *indexParser) chainID() Digest {
 	r := Digest(p.bytes(len(Digest{})))
-	p.bad = p.bad || p.x.kind != KindDisk || r.IsZero()
+	p.failed = p.failed || p.index.kind != KindDisk || r.IsZero()
 	return r
 }
 
-func (p *parser) frame() {
-	ref := frameRef{offset: p.x.data, block: p.last, at: int32(p.at)}
-	stored, codec := p.upTo(1, FrameSize), Codec(p.upTo(int64(CodecRaw), int64(CodecZstd)))
+func (p *indexParser) parseFrame() {
+	ref := compactFrame{offset: p.index.storedBytes, baseBlock: p.endBlock, encodedOffset: int32(p.pos)}
+	stored, codec := p.uvarintInRange(1, MaxFrameSize), Codec(p.uvarintInRange(int64(CodecRaw), int64(CodecZstd)))
 	p.bytes(sha256.Size)
 	var raw int64
-	for i := range p.upTo(1, FrameSize/BlockSize) {
-		raw += p.run(i == 0).Len
+	for i := range p.uvarintInRange(1, MaxFrameSize/BlockSize) {
+		raw += p.parseRun(i == 0).Len
 	}
 	fits := codec == CodecRaw && stored == raw || codec == CodecZstd && stored < raw
-	if raw > FrameSize || !fits {
-		p.bad = true
+	if raw > MaxFrameSize || !fits {
+		p.failed = true
 		return
 	}
-	ref.raw = int32(raw)
-	p.x.frames = append(p.x.frames, ref)
-	p.x.data += stored
-	p.x.live += raw
+	ref.rawSize = int32(raw)
+	p.index.frames = append(p.index.frames, ref)
+	p.index.storedBytes += stored
+	p.index.decodedBytes += raw
 }
 
-// run reads a data run. Only the first of a frame may touch the run before it: others would be one run.
-func (p *parser) run(first bool) Run {
+// parseRun reads a data run. Only the first of a frame may touch the run before it: others would be one run.
+func (p *indexParser) parseRun(first bool) Run {
 	low := int64(1)
 	if first {
 		low = 0
 	}
-	all := blocks(p.x.size)
-	start := p.last + p.upTo(low, all)
-	n := p.upTo(1, FrameSize/BlockSize)
+	all := blockCount(p.index.contentSize)
+	start := p.endBlock + p.uvarintInRange(low, all)
+	n := p.uvarintInRange(1, MaxFrameSize/BlockSize)
 	if start+n > all {
-		p.bad = true
+		p.failed = true
 		return Run{}
 	}
-	p.last = start + n
-	return p.x.run(start, n)
+	p.endBlock = start + n
+	return p.index.toByteRun(start, n)
 }
 
-func (p *parser) zeroRuns() {
-	count := p.upTo(0, int64(len(p.buf)))
-	if count > 0 && p.x.parent.IsZero() {
-		p.bad = true // without a parent there is nothing to hide
+func (p *indexParser) parseZeroRuns() {
+	count := p.uvarintInRange(0, int64(len(p.buf)))
+	if count > 0 && p.index.parent.IsZero() {
+		p.failed = true // without a parent there is nothing to hide
 	}
-	all, block, before := blocks(p.x.size), int64(0), int64(-1)
+	all, block, before := blockCount(p.index.contentSize), int64(0), int64(-1)
 	for i := range count {
-		if i%zeroGroup == 0 {
-			p.x.zeros = append(p.x.zeros, place{at: p.at, count: int(min(count-i, zeroGroup)), block: block})
+		if i%zeroRunGroupSize == 0 {
+			p.index.zeroRunGroups = append(p.index.zeroRunGroups,
+				runListPosition{encodedOffset: p.pos, runCount: int(min(count-i, zeroRunGroupSize)), baseBlock: block})
 		}
-		gap := p.upTo(0, all)
-		n := p.upTo(2, all<<1|1)
+		gap := p.uvarintInRange(0, all)
+		n := p.uvarintInRange(2, all<<1|1)
 		block += gap
-		if p.bad || block+n>>1 > all || gap == 0 && before == n&1 {
-			p.bad = true
+		if p.failed || block+n>>1 > all || gap == 0 && before == n&1 {
+			p.failed = true
 			return
 		}
 		block, before = block+n>>1, n&1
 	}
 }
 
-// disjoint reports whether no zero run overlaps a data run. Both lists are in order, so one pass over each
+// zeroRunsDisjoint reports whether no zero run overlaps a data run. Both lists are in order, so one pass over each
 // suffices.
-func (x *Index) disjoint() bool {
-	if len(x.zeros) == 0 {
+func (x *Index) zeroRunsDisjoint() bool {
+	if len(x.zeroRunGroups) == 0 {
 		return true
 	}
-	data := dataWalk{x: x}
+	data := dataWalk{index: x}
 	run, more := data.next()
-	for z := range x.Zeros() {
+	for z := range x.ZeroRuns() {
 		for more && run.end <= z.Off {
 			run, more = data.next()
 		}

@@ -38,13 +38,13 @@ func TestParseIndexRefusals(t *testing.T) {
 		"one frame":             {true, frame(head(1).num(1)).num(1, 2, 3, 0)},
 		"two frames that touch": {true, frame(frame(head(1).num(2)).num(1, 0, 1)).num(1, 0, 1, 0)},
 		"zero runs of a child":  {true, frame(child().num(1)).num(1, 2, 3).num(3, 0, 2<<1, 3, 1<<1, 0, 1<<1|1)},
-		"largest size":          {true, new(raw).num(1, 0, MaxSize, 0, 0, 0)},
-		"largest frame": {true, new(raw).num(1, 0, FrameSize, 0, 1, FrameSize, 0).hash(5).num(1, 0,
-			FrameSize/BlockSize, 0)},
-		"larger frame": {false, new(raw).num(1, 0, 2*FrameSize, 0, 1, 100, 1).hash(5).num(2,
-			0, FrameSize/BlockSize, 1, 1, 0)},
-		"longer run": {false, new(raw).num(1, 0, 2*FrameSize, 0, 1, 100, 1).hash(5).num(1,
-			0, FrameSize/BlockSize+1, 0)},
+		"largest size":          {true, new(raw).num(1, 0, MaxContentSize, 0, 0, 0)},
+		"largest frame": {true, new(raw).num(1, 0, MaxFrameSize, 0, 1, MaxFrameSize, 0).hash(5).num(1, 0,
+			MaxFrameSize/BlockSize, 0)},
+		"larger frame": {false, new(raw).num(1, 0, 2*MaxFrameSize, 0, 1, 100, 1).hash(5).num(2,
+			0, MaxFrameSize/BlockSize, 1, 1, 0)},
+		"longer run": {false, new(raw).num(1, 0, 2*MaxFrameSize, 0, 1, 100, 1).hash(5).num(1,
+			0, MaxFrameSize/BlockSize+1, 0)},
 		"run to the end":          {true, frame(head(1).num(1)).num(1, 8, 2, 0)},
 		"zero run to the end":     {true, child().num(0, 1, 8, 2<<1)},
 		"empty zero run":          {false, child().num(0, 1, 0, 0)},
@@ -55,7 +55,7 @@ func TestParseIndexRefusals(t *testing.T) {
 		"nothing":                 {false, new(raw)},
 		"unknown version":         {false, new(raw).num(2, 0, 0, 0, 0, 0)},
 		"unknown kind":            {false, new(raw).num(1, 3, 0, 0, 0, 0)},
-		"size over the limit":     {false, new(raw).num(1, 0, MaxSize+1, 0, 0, 0)},
+		"size over the limit":     {false, new(raw).num(1, 0, MaxContentSize+1, 0, 0, 0)},
 		"parent of a file":        {false, new(raw).num(1, 0, 0, 1).hash(1).num(0, 0)},
 		"stands for a chain":      {true, frame(stands().num(1)).num(1, 2, 3, 0)},
 		"zero parent":             {false, new(raw).num(1, 1, 0, 1).hash(0).num(0, 0)},
@@ -66,7 +66,7 @@ func TestParseIndexRefusals(t *testing.T) {
 		"frames promised":         {false, head(1).num(1, 0)},
 		"many frames promised":    {false, head(1).num(1<<40, 0)},
 		"empty frame":             {false, head(1).num(1, 0, 1).hash(5).num(1, 0, 1, 0)},
-		"stored over the limit":   {false, head(1).num(1, FrameSize+1, 1).hash(5).num(1, 0, 1, 0)},
+		"stored over the limit":   {false, head(1).num(1, MaxFrameSize+1, 1).hash(5).num(1, 0, 1, 0)},
 		"unknown codec":           {false, head(1).num(1, 100, 2).hash(5).num(1, 0, 1, 0)},
 		"raw of another length":   {false, head(1).num(1, 100, 0).hash(5).num(1, 0, 1, 0)},
 		"zstd that saves nothing": {false, head(1).num(1, BlockSize, 1).hash(5).num(1, 0, 1, 0)},
@@ -89,11 +89,11 @@ func TestParseIndexRefusals(t *testing.T) {
 		if err != nil && !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v is not ErrCorrupt", name, err)
 		}
-		if err == nil && x.Root() != Digest(sha256.Sum256(c.r.b)) {
+		if err == nil && x.Digest() != Digest(sha256.Sum256(c.r.b)) {
 			t.Errorf("%s: wrong root", name)
 		}
 	}
-	if _, err := ParseIndex(make([]byte, MaxIndex+1)); !errors.Is(err, ErrCorrupt) {
+	if _, err := ParseIndex(make([]byte, MaxIndexSize+1)); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("index over the limit: %v", err)
 	}
 }
@@ -110,7 +110,7 @@ func TestZeroRuns(t *testing.T) {
 		{Run{6 * BlockSize, 4*BlockSize - 1}, true},
 	}
 	var got []ZeroRun
-	for z := range x.Zeros() {
+	for z := range x.ZeroRuns() {
 		got = append(got, z)
 	}
 	if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
@@ -120,7 +120,7 @@ func TestZeroRuns(t *testing.T) {
 
 func FuzzParseIndex(f *testing.F) {
 	_, x := encode(f, KindDisk, append(make([]byte, BlockSize), "data"...), 1)
-	f.Add(x.Bytes())
+	f.Add(x.Encoded())
 	f.Add(new(raw).num(1, 1, 10*BlockSize, 1).hash(9).num(1, 100, 1).hash(5).num(1, 2, 3).num(3, 0, 2<<1, 3, 1<<1, 0,
 		1<<1|1).b)
 	f.Add(new(raw).num(1, 1, 10*BlockSize, 2).hash(9).num(0, 0).b)
@@ -130,33 +130,34 @@ func FuzzParseIndex(f *testing.F) {
 			return
 		}
 		var end, data int64
-		for i := range x.Len() {
+		for i := range x.FrameCount() {
 			frame := x.Frame(i)
-			if frame.Offset != data || frame.Stored < 1 || frame.Stored > FrameSize || frame.Raw > FrameSize {
+			if frame.Offset != data || frame.StoredSize < 1 || frame.StoredSize > MaxFrameSize ||
+				frame.RawSize > MaxFrameSize {
 				t.Fatalf("frame %+v", frame)
 			}
-			data += int64(frame.Stored)
+			data += int64(frame.StoredSize)
 			var sum int64
 			for r := range x.Runs(i) {
-				if r.Len < 1 || r.Off < end || r.Off+r.Len > x.Size() || r.Off%BlockSize != 0 {
+				if r.Len < 1 || r.Off < end || r.Off+r.Len > x.ContentSize() || r.Off%BlockSize != 0 {
 					t.Fatalf("run %+v behind %d", r, end)
 				}
 				end = r.Off + r.Len
 				sum += r.Len
 			}
-			if sum != int64(frame.Raw) {
-				t.Fatalf("runs of %d bytes, frame of %d", sum, frame.Raw)
+			if sum != int64(frame.RawSize) {
+				t.Fatalf("runs of %d bytes, frame of %d", sum, frame.RawSize)
 			}
 		}
 		end = 0
-		for z := range x.Zeros() {
-			if z.Len < 1 || z.Off < end || z.Off+z.Len > x.Size() {
+		for z := range x.ZeroRuns() {
+			if z.Len < 1 || z.Off < end || z.Off+z.Len > x.ContentSize() {
 				t.Fatalf("zero run %+v behind %d", z, end)
 			}
 			end = z.Off + z.Len
 		}
-		if again := rebuilt(t, x); !bytes.Equal(again.Bytes(), b) {
-			t.Fatalf("two indexes say the same:\n%x\n%x", b, again.Bytes())
+		if again := rebuilt(t, x); !bytes.Equal(again.Encoded(), b) {
+			t.Fatalf("two indexes say the same:\n%x\n%x", b, again.Encoded())
 		}
 	})
 }
@@ -166,29 +167,29 @@ func TestIndexMemory(t *testing.T) {
 	const n = 50_000
 	b := NewBuilder(EncodeOptions{Kind: KindDisk, Size: 2 * n * BlockSize})
 	for i := range int64(n) {
-		b.Add(Frame{Stored: 1, Codec: CodecZstd}, []Run{{2 * i * BlockSize, BlockSize}})
+		b.Add(Frame{StoredSize: 1, Codec: CodecZstd}, []Run{{2 * i * BlockSize, BlockSize}})
 	}
 	x, err := b.Index()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := allocated(func() { _, err = ParseIndex(x.Bytes()) })
+	got := allocated(func() { _, err = ParseIndex(x.Encoded()) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got > uint64(len(x.Bytes())) {
-		t.Fatalf("%d bytes beside the %d of the index", got, len(x.Bytes()))
+	if got > uint64(len(x.Encoded())) {
+		t.Fatalf("%d bytes beside the %d of the index", got, len(x.Encoded()))
 	}
 }
 
 // rebuilt makes an index again from its content.
 func rebuilt(t *testing.T, x *Index) *Index {
-	b := NewBuilder(EncodeOptions{Kind: x.Kind(), Size: x.Size(), Parent: x.Parent(), StandsFor: x.Squashes()})
-	for i := range x.Len() {
+	b := NewBuilder(EncodeOptions{Kind: x.Kind(), Size: x.ContentSize(), Parent: x.Parent(), Squashes: x.Squashes()})
+	for i := range x.FrameCount() {
 		b.Add(x.Frame(i), slices.Collect(x.Runs(i)))
 	}
-	for z := range x.Zeros() {
-		b.zeros.add(z)
+	for z := range x.ZeroRuns() {
+		b.zeroRuns.add(z)
 	}
 	again, err := b.Index()
 	if err != nil {
@@ -221,26 +222,26 @@ func FuzzOpenLayer(f *testing.F) {
 
 func FuzzPartReader(f *testing.F) {
 	body := []byte("frame")
-	f.Add(append(PartHeader([]PartFrame{{Stored: len(body), Sum: sha256.Sum256(body)}}), body...))
-	f.Add(PartHeader([]PartFrame{{Stored: 1 << 20}, {Stored: 1}}))
+	f.Add(append(PartHeader([]PartFrame{{StoredSize: len(body), Sum: sha256.Sum256(body)}}), body...))
+	f.Add(PartHeader([]PartFrame{{StoredSize: 1 << 20}, {StoredSize: 1}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := NewPartReader(bytes.NewReader(b))
 		if err != nil {
 			return
 		}
 		out, err := io.ReadAll(p)
-		if err == nil && int64(len(out)) != p.Length() {
-			t.Fatalf("%d bytes of %d without an error", len(out), p.Length())
+		if err == nil && int64(len(out)) != p.DataBytes() {
+			t.Fatalf("%d bytes of %d without an error", len(out), p.DataBytes())
 		}
 		var at int
 		for _, frame := range p.Frames() {
-			if at+frame.Stored > len(out) {
+			if at+frame.StoredSize > len(out) {
 				break
 			}
-			if sha256.Sum256(out[at:at+frame.Stored]) != frame.Sum {
+			if sha256.Sum256(out[at:at+frame.StoredSize]) != frame.Sum {
 				t.Fatal("bytes given out that were not verified")
 			}
-			at += frame.Stored
+			at += frame.StoredSize
 		}
 		if at != len(out) {
 			t.Fatalf("%d bytes of a frame that is not whole", len(out)-at)
@@ -249,7 +250,7 @@ func FuzzPartReader(f *testing.F) {
 }
 
 func FuzzParseFooter(f *testing.F) {
-	f.Add(Footer{IndexOffset: 10, IndexLength: 20}.append(nil), int64(10+20+FooterSize))
+	f.Add(Footer{IndexOffset: 10, IndexLength: 20}.appendTo(nil), int64(10+20+FooterSize))
 	f.Fuzz(func(t *testing.T, b []byte, size int64) {
 		foot, err := ParseFooter(b, size)
 		if err == nil &&

@@ -14,7 +14,7 @@ func TestPartsAreVerified(t *testing.T) {
 	bodies := [][]byte{bytes.Repeat([]byte("a"), 1000), bytes.Repeat([]byte("b"), 500)}
 	var frames []PartFrame
 	for _, b := range bodies {
-		frames = append(frames, PartFrame{Stored: len(b), Sum: sha256.Sum256(b)})
+		frames = append(frames, PartFrame{StoredSize: len(b), Sum: sha256.Sum256(b)})
 	}
 	whole := bytes.Join(bodies, nil)
 	for name, read := range map[string]func(*PartReader) ([]byte, error){

@@ -16,16 +16,16 @@ type Source interface {
 	NextData(off int64) (start, end int64, err error)
 }
 
-// ranges walks the data ranges of a source, widened to whole blocks of a disk of size bytes.
-type ranges struct {
+// dataRanges walks the data ranges of a source, widened to whole blocks of a disk of size bytes.
+type dataRanges struct {
 	src        Source
 	size       int64
 	start, end int64 // of the newest range
 }
 
-// at returns the part behind off of the range that contains off, or the next range; both ends are size when
+// rangeFrom returns the part behind off of the range that contains off, or the next range; both ends are size when
 // there is none. off only grows.
-func (r *ranges) at(off int64) (start, end int64, err error) {
+func (r *dataRanges) rangeFrom(off int64) (start, end int64, err error) {
 	if off >= r.end && r.start < r.size && off < r.size {
 		start, end, err = r.src.NextData(off)
 		switch {
@@ -37,41 +37,41 @@ func (r *ranges) at(off int64) (start, end int64, err error) {
 			return 0, 0, fmt.Errorf("find data: the range from %d to %d is before offset %d", start, end, off)
 		default:
 			r.start = start / BlockSize * BlockSize
-			r.end = min(r.size, blocks(end)*BlockSize)
+			r.end = min(r.size, blockCount(end)*BlockSize)
 		}
 	}
 	return max(off, r.start), max(off, r.end), nil
 }
 
-// sourceFeed is the changeSource of an encoding of a whole file.
-type sourceFeed struct {
-	data ranges
-	off  int64
+// wholeFileSource is the changeSource of an encoding of a whole file.
+type wholeFileSource struct {
+	ranges  dataRanges
+	nextOff int64
 }
 
-var _ changeSource = (*sourceFeed)(nil)
+var _ changeSource = (*wholeFileSource)(nil)
 
-func (f *sourceFeed) next(s *rangeBatch) (bool, error) {
+func (f *wholeFileSource) nextBatch(s *rangeBatch) (bool, error) {
 	for !s.full() {
-		start, end, err := f.data.at(f.off)
+		start, end, err := f.ranges.rangeFrom(f.nextOff)
 		if err != nil {
 			return false, err
 		}
 		if start >= end {
 			break
 		}
-		f.off = s.add(Change{Off: start, Len: end - start}, 0)
+		f.nextOff = s.add(Change{Off: start, Len: end - start}, 0)
 	}
-	return len(s.parts) > 0, nil
+	return len(s.toRead) > 0, nil
 }
 
-// load reads the batch and leaves out blocks of zeros.
-func (f *sourceFeed) load(s *rangeBatch, _ []byte) error {
-	return s.each(func(c part, p []byte) error {
-		if err := readDisk(f.data.src, p, c.Off); err != nil {
+// readBatch reads the batch and leaves out blocks of zeros.
+func (f *wholeFileSource) readBatch(s *rangeBatch, _ []byte) error {
+	return s.eachRange(func(c readRange, p []byte) error {
+		if err := readDisk(f.ranges.src, p, c.Off); err != nil {
 			return err
 		}
-		s.keep(c.Off, p, func(block []byte, _ int) (ChangeKind, bool) { return ChangeData, !isZero(block) })
+		s.storeBlocks(c.Off, p, func(block []byte, _ int) (ChangeKind, bool) { return ChangeData, !isZero(block) })
 		return nil
 	})
 }

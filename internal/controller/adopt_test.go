@@ -119,7 +119,7 @@ func TestAdoptKeeps(t *testing.T) {
 		keep := adoption.Request{Node: "one", Action: adoption.Keep}
 		dry := keep
 		dry.DryRun = true
-		if done := c.adopt(dry, adoption.OutcomeKept, ""); len(done) != 2 || c.state(ids[0]) != farm.Gone {
+		if done := c.adopt(dry, adoption.OutcomeKept, ""); len(done) != 2 || c.state(ids[0]) != farm.InstanceRemoved {
 			t.Fatal("a dry run is none")
 		}
 		if done := c.adopt(keep, adoption.OutcomeKept, ""); len(done) != 2 {

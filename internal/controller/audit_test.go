@@ -21,7 +21,7 @@ import (
 type actorKey struct{}
 
 // anna is the caller of the requests in these tests.
-var anna = farm.Actor{User: "anna", KeyID: "ci", Address: "192.0.2.1", Request: "4f"}
+var anna = farm.Actor{User: "anna", KeyID: "ci", Address: "192.0.2.1", RequestID: "4f"}
 
 func actorOf(ctx context.Context) farm.Actor {
 	a, _ := ctx.Value(actorKey{}).(farm.Actor)
@@ -112,7 +112,7 @@ func TestALateDeletionSaysWhoAsked(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
-		event := farm.Event{Name: farm.EventAudit, By: anna, Extra: map[string]any{"verb": "POST"}}
+		event := farm.Event{Name: farm.EventAudit, Actor: anna, Extra: map[string]any{"verb": "POST"}}
 		fine(t, c.Events.Append(t.Context(), event, event))
 		fine(t, c.Events.Append(t.Context()))
 		wantLines(t, to, "Audit", "Audit")

@@ -30,7 +30,7 @@ type farmBench struct {
 
 func benchFarm(b *testing.B, nodes, capacity int, to ...events.Target) *farmBench {
 	b.Helper()
-	backend, err := etcd.Embedded(b.Context(), etcd.EmbeddedOptions{Dir: b.TempDir()})
+	backend, err := etcd.StartEmbedded(b.Context(), etcd.EmbeddedOptions{Dir: b.TempDir()})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func benchFarm(b *testing.B, nodes, capacity int, to ...events.Target) *farmBenc
 	for ready := 0; ready < nodes; time.Sleep(10 * time.Millisecond) {
 		ready = 0
 		for _, v := range f.Nodes.List() {
-			if v.Node.TakesStarts() && v.Info.CPUs > 0 {
+			if v.Node.AcceptsStarts() && v.Info.CPUs > 0 {
 				ready++
 			}
 		}

@@ -16,7 +16,7 @@ var _ placement.Blocker = blocker{}
 // Blocked implements placement.Blocker: an operator has to decide about the orphaned VM of the
 // instance first, or it waits for a MAC address.
 func (b blocker) Blocked(i *farm.Instance) bool {
-	return i.Waiting() && b.c.Link.Orphans.Exist(i.ID) || b.c.MACs.Lacks(i)
+	return i.AwaitsPlacement() && b.c.Link.Orphans.Exist(i.ID) || b.c.MACs.Lacks(i)
 }
 
 // Reasons implements placement.Blocker.

@@ -81,7 +81,7 @@ func TestKeepNothing(t *testing.T) {
 		}
 		a.say(o, api.PhaseTerminated)
 		time.Sleep(time.Millisecond)
-		c.wantState(o.InstanceID, farm.Gone)
+		c.wantState(o.InstanceID, farm.InstanceRemoved)
 	})
 }
 

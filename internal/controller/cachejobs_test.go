@@ -120,7 +120,7 @@ func TestDistribution(t *testing.T) {
 		e := c.wantCacheJob(id, map[string]farm.CacheJobResult{
 			a.id: {Progress: 0.25}, b.id: {Error: "the disk is too small", Progress: 0.5},
 		})
-		if !e.Open() {
+		if !e.IsOpen() {
 			t.Error("it has ended while a node works on it")
 		}
 		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone, Progress: 1})
@@ -129,8 +129,8 @@ func TestDistribution(t *testing.T) {
 		}
 		c.wantCacheJob(id, done)
 		time.Sleep(2 * time.Second)
-		if e := c.wantCacheJob(id, done); e.End != farm.CacheJobFinished {
-			t.Errorf("ended as %q", e.End)
+		if e := c.wantCacheJob(id, done); e.EndReason != farm.CacheJobFinished {
+			t.Errorf("ended as %q", e.EndReason)
 		}
 		time.Sleep(time.Minute)
 		if left := append(a.cacheJobs(), b.cacheJobs()...); len(left) != 0 {
@@ -187,8 +187,8 @@ func TestOfflineNodesGetItOnReturn(t *testing.T) {
 		late := farm.CacheJobResult{Error: "The node did not do it before the request expired"}
 		if e := c.wantCacheJob(id, map[string]farm.CacheJobResult{
 			a.id: {Done: true, Progress: 1}, b.id: late,
-		}); e.End != farm.CacheJobExpired {
-			t.Errorf("ended as %q", e.End)
+		}); e.EndReason != farm.CacheJobExpired {
+			t.Errorf("ended as %q", e.EndReason)
 		}
 		if left := b.cacheJobs(); len(left) != 0 {
 			t.Errorf("it is still sent: %+v", left)
@@ -235,8 +235,8 @@ func TestCancelledDistribution(t *testing.T) {
 			done.id: {Done: true, Progress: 1}, away.id: {Error: "request canceled"},
 			works.id: {Error: "request canceled"},
 		})
-		if e.End != farm.CacheJobCanceled {
-			t.Errorf("ended as %q", e.End)
+		if e.EndReason != farm.CacheJobCanceled {
+			t.Errorf("ended as %q", e.EndReason)
 		}
 		for _, unknown := range []string{"", "x", templateID, strings.Repeat("x", 100)} {
 			if err := c.CacheJobs.Cancel(t.Context(), unknown, nil); farm.CodeOf(err) != farm.CodeNotFound {
@@ -418,8 +418,8 @@ func TestManyNodesFinishing(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		e, _, _ := c.tables.CacheJobs.Get(id)
-		if e.Open() || written != 1001 {
-			t.Errorf("open %v after %d writes, want 1000 and one for the end", e.Open(), written)
+		if e.IsOpen() || written != 1001 {
+			t.Errorf("open %v after %d writes, want 1000 and one for the end", e.IsOpen(), written)
 		}
 	})
 }
@@ -439,15 +439,15 @@ func TestRemovedNodesHoldUpNothing(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if e := c.wantCacheJob(id, map[string]farm.CacheJobResult{
 			a.id: {Done: true, Progress: 1}, b.id: gone,
-		}); e.End != farm.CacheJobFinished {
-			t.Errorf("ended as %q", e.End)
+		}); e.EndReason != farm.CacheJobFinished {
+			t.Errorf("ended as %q", e.EndReason)
 		}
 		last := c.distribute()
 		if err := c.Nodes.Delete(t.Context(), a.id); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
-		if e := c.wantCacheJob(last, map[string]farm.CacheJobResult{a.id: gone}); e.Open() {
+		if e := c.wantCacheJob(last, map[string]farm.CacheJobResult{a.id: gone}); e.IsOpen() {
 			t.Error("it waits for a node that was removed")
 		}
 	})
@@ -499,11 +499,11 @@ func TestRemoveFromNodes(t *testing.T) {
 		})
 		time.Sleep(2 * time.Second)
 		end := c.wantCacheJob(e.ID, map[string]farm.CacheJobResult{
-			a.id:   {Done: true, Progress: 1, Removed: 2},
-			got.id: {Error: "1 of its versions stay: in use", Removed: 1, Kept: 1},
+			a.id:   {Done: true, Progress: 1, RemovedVersions: 2},
+			got.id: {Error: "1 of its versions stay: in use", RemovedVersions: 1, KeptVersions: 1},
 		})
-		if end.End != farm.CacheJobFinished {
-			t.Errorf("ended as %q", end.End)
+		if end.EndReason != farm.CacheJobFinished {
+			t.Errorf("ended as %q", end.EndReason)
 		}
 		if left := append(a.cacheJobs(), got.cacheJobs()...); len(left) != 0 {
 			t.Errorf("left are %+v", left)

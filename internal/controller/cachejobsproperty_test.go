@@ -40,7 +40,7 @@ func (j *cacheJobJudge) read(t *testing.T, b *mem.Backend) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = b.Watch(t.Context(), store.DefaultPrefix+"/v1/", 2, func(batch store.Batch) error {
+	_ = b.Watch(t.Context(), store.DefaultPrefix+"/v1/", 2, func(batch store.WatchBatch) error {
 		was := maps.Clone(j.cacheJobs)
 		for _, ev := range batch.Events {
 			if id, ok := idOf(record.KindNode, ev.Key); ok {
@@ -74,7 +74,7 @@ func (j *cacheJobJudge) outcome(rev int64, id string, cacheJobs map[string]farm.
 	case ev.Deleted:
 	case again:
 		j.blame(rev, "the outcome %s came twice", id)
-	case !there || !of.Open():
+	case !there || !of.IsOpen():
 		j.blame(rev, "the outcome %s came when its cache job was over", id)
 	}
 }
@@ -83,9 +83,9 @@ func (j *cacheJobJudge) outcome(rev int64, id string, cacheJobs map[string]farm.
 func (j *cacheJobJudge) cacheJob(rev int64, was, now farm.CacheJob) {
 	switch {
 	case now.ID == "" || was.ID == "":
-	case !was.Open():
-		j.blame(rev, "%s ended as %s and then as %q", now.ID, was.End, now.End)
-	case now.End == farm.CacheJobFinished:
+	case !was.IsOpen():
+		j.blame(rev, "%s ended as %s and then as %q", now.ID, was.EndReason, now.EndReason)
+	case now.EndReason == farm.CacheJobFinished:
 		for _, node := range now.Nodes {
 			_, there := j.nodes[node]
 			if _, done := j.outcomes[record.CacheJobResultID(now.ID, node)]; there && !done {
@@ -239,8 +239,8 @@ func tryCacheJobs(t *testing.T, steps []act) []string {
 	j.read(t, r.backend)
 	for _, id := range r.asked {
 		e, there := j.cacheJobs[id]
-		if !there || e.Open() {
-			j.blame(0, "%s is there: %t, and ended as %q", id, there, e.End)
+		if !there || e.IsOpen() {
+			j.blame(0, "%s is there: %t, and ended as %q", id, there, e.EndReason)
 		}
 		for i, end := range r.ends {
 			view, err := end.CacheJobs.Get(t.Context(), farm.CacheJobDistribute, id)

@@ -97,8 +97,8 @@ func TestStepsThatTakeTooLong(t *testing.T) {
 				c.wantState(id, farm.Errored)
 				c.wantMessage(id, "Its node one did not "+tc.step)
 				inst, _ := c.Instances.Get(t.Context(), id)
-				if inst.Recall != tc.recall || inst.Task != nil || !inst.UsesCapacity() {
-					t.Errorf("recalled: %v, task: %v, slot: %v", inst.Recall, inst.Task, inst.UsesCapacity())
+				if inst.StartAborted != tc.recall || inst.Task != nil || !inst.UsesCapacity() {
+					t.Errorf("recalled: %v, task: %v, slot: %v", inst.StartAborted, inst.Task, inst.UsesCapacity())
 				}
 			})
 		})
@@ -134,7 +134,7 @@ func TestOrderThatIsNeverTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.contact() // the node's inventory lacks it: that is the confirmation
-		c.wantState(id, farm.Gone)
+		c.wantState(id, farm.InstanceRemoved)
 	})
 }
 
@@ -339,7 +339,7 @@ func TestTimeToLive(t *testing.T) {
 		c.wantState(waits, farm.Scheduling)
 		a.keepContact(time.Second)
 		time.Sleep(3 * time.Second)
-		c.wantState(waits, farm.Gone)
+		c.wantState(waits, farm.InstanceRemoved)
 		if past := c.History.List(history.Query{ID: waits, Limit: 1}); len(past) != 1 ||
 			past[0].Message != "Its time to live of 1h0m0s is over" {
 			t.Errorf("history = %+v", past)
@@ -381,7 +381,7 @@ func TestMaintenancePutsDutiesOff(t *testing.T) {
 		}
 		a.say(p, api.PhaseTerminated)
 		time.Sleep(3 * time.Hour)
-		c.wantState(waiting, farm.Gone)
+		c.wantState(waiting, farm.InstanceRemoved)
 		c.wantState(p.InstanceID, farm.Terminated)
 		c.wantState(o.InstanceID, farm.Started)
 		if err := c.Maintenance.End(t.Context()); err != nil {
@@ -389,7 +389,7 @@ func TestMaintenancePutsDutiesOff(t *testing.T) {
 		}
 		a.keepContact(time.Minute)
 		c.wantState(o.InstanceID, farm.Terminating)
-		c.wantState(p.InstanceID, farm.Gone)
+		c.wantState(p.InstanceID, farm.InstanceRemoved)
 	})
 }
 
@@ -425,6 +425,6 @@ func TestEndsWithItsNodeAway(t *testing.T) {
 		a.contact()
 		c.wantState(o.InstanceID, farm.Terminated)
 		a.keepContact(61 * time.Second)
-		c.wantState(o.InstanceID, farm.Gone)
+		c.wantState(o.InstanceID, farm.InstanceRemoved)
 	})
 }

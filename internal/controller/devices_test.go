@@ -67,7 +67,7 @@ func TestUSBDevicesAreCounted(t *testing.T) {
 		}
 		waiting := ""
 		for _, l := range c.Instances.List(instances.Page{}) {
-			if l.Waiting() {
+			if l.AwaitsPlacement() {
 				waiting = l.ID
 				if l.Message != "no node has a free USB device phone (1 node: 1 with the USB device taken)" {
 					t.Errorf("message %q", l.Message)
@@ -81,7 +81,7 @@ func TestUSBDevicesAreCounted(t *testing.T) {
 		}
 		c.wantUSB(map[string]farm.USBCount{"phone": {Busy: 2}, "1-3": {Busy: 1}}) // as long as its VM may be there
 		a.say(first, api.PhaseTerminated)
-		if inst, _ := c.Instances.Get(t.Context(), waiting); inst.USB != "1-1" {
+		if inst, _ := c.Instances.Get(t.Context(), waiting); inst.USBLocation != "1-1" {
 			t.Errorf("the freed device did not go to the one that waited: %+v", inst.Instance)
 		}
 		c.restart()
@@ -114,8 +114,8 @@ func TestUSBDevicesComeAndGo(t *testing.T) {
 			{Name: "phone", Location: "1-1"},
 			{Name: "phone", Location: "1-2"},
 			{Location: "1-3", Busy: true},
-		}; !cmp.Equal(node.Info.USB, want) {
-			t.Errorf("the node shows %+v", node.Info.USB)
+		}; !cmp.Equal(node.Info.USBDevices, want) {
+			t.Errorf("the node shows %+v", node.Info.USBDevices)
 		}
 		off := node.Node.Clone()
 		off.State = farm.NodeOffline
@@ -160,7 +160,7 @@ func TestUSBDevicesAreGivenOnce(t *testing.T) {
 		synctest.Wait()
 		holders := map[string]string{}
 		for id, inst := range c.tables.Instances.All() {
-			for _, location := range []string{inst.USB, next(inst)} {
+			for _, location := range []string{inst.USBLocation, next(inst)} {
 				if other := holders[location]; location != "" && other != "" {
 					t.Errorf("%s and %s have %s", id, other, location)
 				}
@@ -202,8 +202,8 @@ func TestDeviceOfARestart(t *testing.T) {
 				t.Errorf("order %+v", r.Restart)
 			}
 			a.say(o, api.PhaseRunning, at(r, tt.stage))
-			if inst, _ := c.Instances.Get(t.Context(), id); inst.USB != tt.want {
-				t.Errorf("after %s it has %s, want %s", tt.stage, inst.USB, tt.want)
+			if inst, _ := c.Instances.Get(t.Context(), id); inst.USBLocation != tt.want {
+				t.Errorf("after %s it has %s, want %s", tt.stage, inst.USBLocation, tt.want)
 			}
 		}
 		c.wantUSB(map[string]farm.USBCount{"phone": {Available: 2}, "1-3": {Busy: 1}})

@@ -20,7 +20,7 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 		Reason: settled(inst.Instance), Nodes: []api.NodeExplanation{},
 		Transitions: Transitions(inst.Transitions),
 	}
-	if !inst.Waiting() {
+	if !inst.AwaitsPlacement() {
 		return out, nil
 	}
 	out.Reason = cmp.Or(inst.Message, "it is being looked at")
@@ -58,7 +58,7 @@ func settled(inst *farm.Instance) string {
 func Transitions(list []farm.Transition) []api.Transition {
 	out := make([]api.Transition, len(list))
 	for i, t := range list {
-		out[i] = api.Transition{State: string(t.State), Time: t.Time(), Message: t.Why}
+		out[i] = api.Transition{State: string(t.State), Time: t.Time(), Message: t.Reason}
 	}
 	return out
 }

@@ -42,7 +42,7 @@ func (c *cloud) formerTerm() *record.Term {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.backend.Expire(store.Fence{Key: kv.Key, CreateRev: kv.ModRev})
+	c.backend.ExpireLease(store.Fence{Key: kv.Key, CreateRev: kv.ModRev})
 	return record.NewTerm(old.Fenced(), old.Since(), nil, func() {})
 }
 
@@ -77,7 +77,7 @@ func (c *cloud) prunable() {
 	old := c.now().Add(-30 * 24 * time.Hour)
 	node, _, _ := c.tables.Nodes.Get(c.join("one", 1).id)
 	node = node.Clone()
-	node.Groups, node.Update = []string{"gone"}, &farm.Update{Version: "1.0.0"}
+	node.Groups, node.Update = []string{"gone"}, &farm.AgentUpdate{Version: "1.0.0"}
 	put(c, c.tables.Nodes, node.ID, node)
 	put(c, c.tables.Infos, node.ID, &farm.NodeInfo{NodeID: node.ID, Arch: "amd64", OS: "linux", AgentVersion: "1.0.0"})
 	put(c, c.tables.Saves, "pending",
@@ -87,7 +87,7 @@ func (c *cloud) prunable() {
 	past := &farm.InstanceHistory{ID: record.NewID(), Created: old, Finished: old}
 	put(c, c.tables.History, record.HistoryKey(past), past)
 	put(c, c.tables.Scripts, "unused", &record.Script{Size: 1})
-	put(c, c.tables.CacheJobs, "ended", &farm.CacheJob{ID: "ended", Ended: old})
+	put(c, c.tables.CacheJobs, "ended", &farm.CacheJob{ID: "ended", EndedAt: old})
 	put(c, c.tables.Removed, "node", &record.RemovedNode{At: old})
 	put(c, c.tables.Released, "node.vm", &record.ReleasedOrphan{At: old})
 	put(c, c.tables.Idempotency, "key", &record.IdempotencyRecord{At: old})

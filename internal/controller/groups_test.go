@@ -265,7 +265,7 @@ func TestDeleteGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
-		c.wantState(waits[0], farm.Gone)
+		c.wantState(waits[0], farm.InstanceRemoved)
 	})
 }
 

@@ -33,7 +33,7 @@ func (j *groupJudge) read(t *testing.T, b *mem.Backend) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = b.Watch(t.Context(), store.DefaultPrefix+"/v1/", 2, func(batch store.Batch) error {
+	_ = b.Watch(t.Context(), store.DefaultPrefix+"/v1/", 2, func(batch store.WatchBatch) error {
 		was := maps.Clone(j.groups)
 		for _, ev := range batch.Events {
 			if id, ok := idOf(record.KindGroup, ev.Key); ok {
@@ -173,7 +173,7 @@ func tryGroups(t *testing.T, steps []act) []string {
 		}
 	}
 	for id, i := range r.ends[0].tables.Instances.All() {
-		if _, there := j.groups[i.GroupID]; !there && i.Waiting() {
+		if _, there := j.groups[i.GroupID]; !there && i.AwaitsPlacement() {
 			j.blame(0, "instance %s still waits in group %s, which was deleted", id, i.GroupID)
 		}
 	}

@@ -109,11 +109,11 @@ func (s *shelf) suspend(pin api.StateRequirements) {
 	s.pin = &pin
 }
 
-func (s *shelf) List(context.Context) ([]api.Template, error) {
+func (s *shelf) ListTemplates(context.Context) ([]api.Template, error) {
 	return []api.Template{s.template().Template}, s.fail()
 }
 
-func (s *shelf) Detail(_ context.Context, id string) (api.TemplateDetail, error) {
+func (s *shelf) TemplateDetail(_ context.Context, id string) (api.TemplateDetail, error) {
 	if err := s.fail(); err != nil {
 		return api.TemplateDetail{}, err
 	}
@@ -126,15 +126,15 @@ func (s *shelf) Detail(_ context.Context, id string) (api.TemplateDetail, error)
 	return s.template(), nil
 }
 
-func (s *shelf) Info(_ context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
+func (s *shelf) VersionConfig(_ context.Context, ref transfer.VersionRef) (api.TemplateConfig, error) {
 	config := api.TemplateConfig{RAM: "512M", CPU: &api.ConfigCPU{Cores: 1}}
-	if pin := s.suspended(); pin != nil && *ref.Version == 1 {
+	if pin := s.suspended(); pin != nil && *ref.Number == 1 {
 		config.StateFile, config.StatePin = "state", pin
 	}
 	return config, s.fail()
 }
 
-func (s *shelf) Disk(context.Context) (api.DiskInfo, error) {
+func (s *shelf) DiskInfo(context.Context) (api.DiskInfo, error) {
 	s.mu.Lock()
 	disk := s.disk
 	s.mu.Unlock()
@@ -154,7 +154,7 @@ func (s *shelf) Status(context.Context) (api.RegistryStatus, error) {
 	return api.RegistryStatus{Status: "Running"}, s.fail()
 }
 
-func (s *shelf) Delete(_ context.Context, id string) error {
+func (s *shelf) DeleteTemplate(_ context.Context, id string) error {
 	if id != templateID {
 		return farm.NotFound()
 	}
@@ -168,8 +168,8 @@ func (s *shelf) Delete(_ context.Context, id string) error {
 	return s.fail()
 }
 
-func (s *shelf) Revert(_ context.Context, ref transfer.Ref) error {
-	s.note(fmt.Sprintf("revert %s %d %s", ref.Tag, *ref.Version, ref.ContentID))
+func (s *shelf) Revert(_ context.Context, ref transfer.VersionRef) error {
+	s.note(fmt.Sprintf("revert %s %d %s", ref.Tag, *ref.Number, ref.ContentID))
 	return s.fail()
 }
 
@@ -280,7 +280,7 @@ func (c *cloud) state(id string) farm.InstanceState {
 	synctest.Wait()
 	inst, err := c.Instances.Get(c.t.Context(), id)
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		return farm.Gone
+		return farm.InstanceRemoved
 	}
 	if err != nil {
 		c.t.Fatal(err)

@@ -49,7 +49,7 @@ func TestHistoryOfAnInstance(t *testing.T) {
 			t.Fatalf("in the history while its record is there: %+v", list)
 		}
 		time.Sleep(time.Minute + time.Second)
-		c.wantState(id, farm.Gone)
+		c.wantState(id, farm.InstanceRemoved)
 		list := c.past(history.Query{ID: id})
 		if len(list) != 1 {
 			t.Fatalf("history = %+v", list)
@@ -58,8 +58,8 @@ func TestHistoryOfAnInstance(t *testing.T) {
 		if got := path(p); got != "Pulling Scheduling Started Error Terminating Terminated " {
 			t.Errorf("transitions: %s", got)
 		}
-		if p.Transitions[3].Why != "The VM stopped without being asked to" {
-			t.Errorf("reason of the error: %q", p.Transitions[3].Why)
+		if p.Transitions[3].Reason != "The VM stopped without being asked to" {
+			t.Errorf("reason of the error: %q", p.Transitions[3].Reason)
 		}
 		if took := p.Transitions[1].Time().Sub(p.Transitions[0].Time()); took != time.Second {
 			t.Errorf("the pull took %s", took)

@@ -41,7 +41,7 @@ func TestLifeOfAnInstance(t *testing.T) {
 		a.say(end, api.PhaseTerminated)
 		c.wantState(id, farm.Terminated)
 		time.Sleep(time.Minute + 2*time.Second)
-		c.wantState(id, farm.Gone)
+		c.wantState(id, farm.InstanceRemoved)
 		c.wantSlots(a, 0)
 	})
 }
@@ -59,7 +59,7 @@ func TestTerminateBeforePlacement(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * time.Second)
-		c.wantState(id, farm.Gone)
+		c.wantState(id, farm.InstanceRemoved)
 		if err := c.Instances.Terminate(t.Context(), id); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("terminating what is gone: %v", err)
 		}
@@ -93,7 +93,7 @@ func TestTerminateAtEveryPhase(t *testing.T) {
 				inst, _ := c.Instances.Get(t.Context(), id)
 				end := farm.Terminated
 				if inst.Started.IsZero() {
-					end = farm.Gone
+					end = farm.InstanceRemoved
 				}
 				a.say(o, api.PhaseTerminated)
 				c.wantState(id, end)
@@ -113,7 +113,7 @@ func TestFailuresEndInError(t *testing.T) {
 	}
 	cases := []struct {
 		name    string
-		handler farm.OnFailure
+		handler farm.ScriptFailureAction
 		phase   api.Phase
 		change  func(*api.InstanceStatus)
 		state   farm.InstanceState
@@ -165,7 +165,7 @@ func TestFailuresEndInError(t *testing.T) {
 				c.wantSlots(a, map[bool]int{true: 1}[tc.slot])
 				time.Sleep(10 * time.Minute)
 				a.contact()
-				if c.state(id) == farm.Gone {
+				if c.state(id) == farm.InstanceRemoved {
 					t.Error("an instance in Error must stay until it is terminated")
 				}
 			})
@@ -363,7 +363,7 @@ func TestDeleteNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)
-		c.wantState(ids[1], farm.Gone)
+		c.wantState(ids[1], farm.InstanceRemoved)
 		c.away(7*24*time.Hour - 4*time.Minute)
 		if answer, err := a.tryPoll(api.PollRequest{}, 0); err != nil || !answer.Removed {
 			t.Errorf("a node that was removed a while ago polls: %+v, %v", answer, err)

@@ -82,7 +82,7 @@ func TestWaitingInstancesAreLimited(t *testing.T) {
 		start(c, "key a", 4, "") // two are placed immediately
 		start(c, "key a", 1, fmt.Sprintf(mine, 2, 1))
 		for id, inst := range c.tables.Instances.All() {
-			if inst.Waiting() {
+			if inst.AwaitsPlacement() {
 				if err := c.Instances.Terminate(t.Context(), id); err != nil {
 					t.Fatal(err)
 				}

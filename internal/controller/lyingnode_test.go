@@ -91,20 +91,20 @@ func TestTransitionsAreNotPaced(t *testing.T) {
 				a.say(o, api.PhasePulling, func(s *api.InstanceStatus) { s.Progress = float64(i) / 100 })
 			}
 		}
-		if inst, _, _ := c.tables.Instances.Get(orders[0].InstanceID); inst.Progress >= 0.49 {
-			t.Fatalf("progress %v is written, so that nothing was put off", inst.Progress)
+		if inst, _, _ := c.tables.Instances.Get(orders[0].InstanceID); inst.PullProgress >= 0.49 {
+			t.Fatalf("progress %v is written, so that nothing was put off", inst.PullProgress)
 		}
 		a.say(orders[1], api.PhaseRunning)
 		c.wantState(orders[1].InstanceID, farm.Started)
 		c.wantState(orders[0].InstanceID, farm.Pulling)
-		if inst, _, _ := c.tables.Instances.Get(orders[0].InstanceID); inst.Progress != 0.49 {
-			t.Errorf("progress %v", inst.Progress)
+		if inst, _, _ := c.tables.Instances.Get(orders[0].InstanceID); inst.PullProgress != 0.49 {
+			t.Errorf("progress %v", inst.PullProgress)
 		}
 		if err := c.Instances.Terminate(t.Context(), orders[0].InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		a.say(orders[0], api.PhaseTerminated)
-		c.wantState(orders[0].InstanceID, farm.Gone) // it never started
+		c.wantState(orders[0].InstanceID, farm.InstanceRemoved) // it never started
 	})
 }
 

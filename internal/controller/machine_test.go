@@ -47,7 +47,7 @@ func TestOverridesCountAgainstResources(t *testing.T) {
 		a := c.join("one", 1)
 		n, _ := c.Nodes.Get(t.Context(), a.id)
 		byResource := n.Node.Clone()
-		byResource.Mode, byResource.VCPUOverride, byResource.RAMOverride = farm.CapacityByResources, 4, 2048
+		byResource.CapacityMode, byResource.VCPUOverride, byResource.RAMOverride = farm.CapacityByResources, 4, 2048
 		c.putNode(byResource)
 		c.mustStart(StartRequest{Options: farm.StartOptions{CPUs: 3}})
 		waits := c.mustStart(StartRequest{Options: farm.StartOptions{CPUs: 2}})[0]
@@ -102,9 +102,9 @@ func TestSuspendedVersionIsPinned(t *testing.T) {
 			{Script: []byte("x")},
 		} {
 			id := c.mustStart(StartRequest{Options: o})[0]
-			if inst, _ := c.Instances.Get(t.Context(), id); inst.VCPU() != 3 || inst.VRAM() != 768 ||
+			if inst, _ := c.Instances.Get(t.Context(), id); inst.GuestCPUs() != 3 || inst.GuestMemoryMB() != 768 ||
 				!inst.Template.Suspended {
-				t.Errorf("takes %d CPUs and %d MB", inst.VCPU(), inst.VRAM())
+				t.Errorf("takes %d CPUs and %d MB", inst.GuestCPUs(), inst.GuestMemoryMB())
 			}
 		}
 	})

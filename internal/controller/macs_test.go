@@ -65,8 +65,8 @@ func (c *cloud) wantMACs(inUse int) {
 		users[inst.MAC] = id
 	}
 	for address, r := range c.tables.MACs.All() {
-		if users[address] != r.Instance || r.Address != address {
-			c.t.Errorf("%s is said to be %s's, it is %q's", address, r.Instance, users[address])
+		if users[address] != r.InstanceID || r.Address != address {
+			c.t.Errorf("%s is said to be %s's, it is %q's", address, r.InstanceID, users[address])
 		}
 	}
 	if len(users) != inUse || c.tables.MACs.Len() != inUse {
@@ -82,7 +82,7 @@ func (c *cloud) ends(a *agent, o api.Order) {
 	}
 	a.say(o, api.PhaseTerminated)
 	time.Sleep(2 * time.Minute)
-	c.wantState(o.InstanceID, farm.Gone)
+	c.wantState(o.InstanceID, farm.InstanceRemoved)
 }
 
 func TestEveryInstanceGetsAnAddress(t *testing.T) {
@@ -189,7 +189,8 @@ func TestPopulateAndPurge(t *testing.T) {
 		count(nil, 3)
 		count(&no, 1)
 		list, err := c.MACs.List(macpool.Query{Limit: 9})
-		if err != nil || len(list) != 3 || list[0].Instance != o.InstanceID || list[1].Address != "52:54:00:00:00:10" {
+		if err != nil || len(list) != 3 || list[0].InstanceID != o.InstanceID ||
+			list[1].Address != "52:54:00:00:00:10" {
 			t.Errorf("list %+v, %v", list, err)
 		}
 	})

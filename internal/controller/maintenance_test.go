@@ -148,7 +148,7 @@ func TestMaintenanceKeepsInstances(t *testing.T) {
 			t.Errorf("the silent node is shown as %s", v.Node.State)
 		}
 		time.Sleep(2 * time.Minute)
-		c.wantState(ended, farm.Gone)
+		c.wantState(ended, farm.InstanceRemoved)
 		c.wantState(away, farm.Started)
 		time.Sleep(30 * time.Second)
 		c.wantState(away, farm.Errored)

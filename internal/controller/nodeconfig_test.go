@@ -73,8 +73,8 @@ func TestAppleSilicon(t *testing.T) {
 			synctest.Wait()
 		}
 		set(arm)
-		if v := c.node(a); v.Node.Slots(&v.Info) != 2 {
-			t.Errorf("%d slots", v.Node.Slots(&v.Info))
+		if v := c.node(a); v.Node.VMLimit(&v.Info) != 2 {
+			t.Errorf("%d slots", v.Node.VMLimit(&v.Info))
 		}
 		if got := c.Usage.Stats().Capacity; got != 2 {
 			t.Errorf("the statistics say %d", got)
@@ -84,8 +84,8 @@ func TestAppleSilicon(t *testing.T) {
 		if got := c.Usage.Stats().Capacity; got != 5 {
 			t.Errorf("the statistics say %d under QEMU", got)
 		}
-		if v := c.node(a); v.Node.Slots(&v.Info) != 5 {
-			t.Errorf("%d slots under QEMU", v.Node.Slots(&v.Info))
+		if v := c.node(a); v.Node.VMLimit(&v.Info) != 5 {
+			t.Errorf("%d slots under QEMU", v.Node.VMLimit(&v.Info))
 		}
 	})
 }
@@ -121,9 +121,9 @@ func TestDrain(t *testing.T) {
 		time.Sleep(time.Second)
 		c.mustConfigure(a, nodes.Config{Drain: new(true)})
 		v := c.node(a)
-		since, reason := v.Node.ShownSince()
-		if v.Node.Shown() != farm.NodeDrain || !since.Equal(began) || reason != "new disk" || v.Remaining != 1 {
-			t.Errorf("drained node: %s since %s: %q, %d left", v.Node.Shown(), since, reason, v.Remaining)
+		since, reason := v.Node.VisibleSince()
+		if v.Node.VisibleState() != farm.NodeDrain || !since.Equal(began) || reason != "new disk" || v.Remaining != 1 {
+			t.Errorf("drained node: %s since %s: %q, %d left", v.Node.VisibleState(), since, reason, v.Remaining)
 		}
 		waits := c.mustStart(StartRequest{})[0]
 		c.wantMessage(waits, "in drain mode")
@@ -131,17 +131,17 @@ func TestDrain(t *testing.T) {
 		if err := c.Instances.Terminate(t.Context(), o.InstanceID); err != nil {
 			t.Fatal(err)
 		}
-		if !v.Node.Draining.Emptied.IsZero() {
+		if !v.Node.DrainInfo.Emptied.IsZero() {
 			t.Error("it counts as empty while something is there")
 		}
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 		time.Sleep(time.Second)
-		if v := c.node(a); v.Node.Draining.Emptied.IsZero() || v.Remaining != 0 {
-			t.Errorf("drain of an empty node: %+v, %d left", v.Node.Draining, v.Remaining)
+		if v := c.node(a); v.Node.DrainInfo.Emptied.IsZero() || v.Remaining != 0 {
+			t.Errorf("drain of an empty node: %+v, %d left", v.Node.DrainInfo, v.Remaining)
 		}
 		c.mustConfigure(a, nodes.Config{Drain: new(false)})
 		c.wantOn(waits, a)
-		if v := c.node(a); v.Node.Draining != nil || v.Node.Shown() != farm.NodeActive {
+		if v := c.node(a); v.Node.DrainInfo != nil || v.Node.VisibleState() != farm.NodeActive {
 			t.Errorf("after the drain: %+v", v.Node)
 		}
 	})
@@ -204,7 +204,7 @@ func TestDrainDeadlineOverAChangeOfLeader(t *testing.T) {
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 		a.keepContact(2 * time.Minute)
 		v := c.node(a)
-		if v.Node.Draining.Emptied.IsZero() || v.Remaining != 0 || v.Node.Shown() != farm.NodeDrain {
+		if v.Node.DrainInfo.Emptied.IsZero() || v.Remaining != 0 || v.Node.VisibleState() != farm.NodeDrain {
 			t.Errorf("%+v, %d left", v.Node, v.Remaining)
 		}
 		wantLines(t, to, "ConfigNode", "VMTerminated Terminated", "NodeDrained") // no API request caused the end
@@ -245,7 +245,7 @@ func TestLongReasonsFit(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		c.mustConfigure(a, nodes.Config{Drain: new(true), DrainReason: new(strings.Repeat("x", nodes.MaxName))})
-		if _, reason := c.node(a).Node.ShownSince(); len(reason) != nodes.MaxName {
+		if _, reason := c.node(a).Node.VisibleSince(); len(reason) != nodes.MaxName {
 			t.Errorf("reason of %d bytes", len(reason))
 		}
 	})

@@ -117,7 +117,7 @@ func TestExpiredLicense(t *testing.T) {
 		}
 		soon := time.Now().UTC().Add(time.Minute).Format(time.RFC3339)
 		license(soon)
-		if v := c.node(a); v.Info.Hypervisor.License != "enterprise" || v.Info.Hypervisor.Expires != soon {
+		if v := c.node(a); v.Info.Hypervisor.LicenseKind != "enterprise" || v.Info.Hypervisor.LicenseExpires != soon {
 			t.Errorf("node says %+v", v.Info.Hypervisor)
 		}
 		a.keepContact(50 * time.Second)

@@ -34,7 +34,7 @@ type dying struct {
 
 func (d *dying) Limits() store.Limits {
 	limits := d.Backend.Limits()
-	limits.Ops = cmp.Or(d.ops, limits.Ops)
+	limits.MaxOps = cmp.Or(d.ops, limits.MaxOps)
 	return limits
 }
 

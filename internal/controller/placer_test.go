@@ -33,7 +33,7 @@ func (c *cloud) whereTo() string {
 func TestNodesAreFilledAsSet(t *testing.T) {
 	for _, fit := range []bool{false, true} {
 		inCloud(t, func(t *testing.T, c *cloud) {
-			c.tuned(sched.Options{Fit: fit})
+			c.tuned(sched.Options{BinPack: fit})
 			c.join("one", 2)
 			c.join("two", 2)
 			if first, second := c.whereTo(), c.whereTo(); first == "" || second == "" || (first == second) != fit {

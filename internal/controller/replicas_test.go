@@ -107,7 +107,7 @@ func (p *pair) loseLease() {
 		p.t.Fatal(err)
 	}
 	if kv.ModRev > 0 {
-		p.backend.Expire(store.Fence{Key: kv.Key, CreateRev: kv.ModRev})
+		p.backend.ExpireLease(store.Fence{Key: kv.Key, CreateRev: kv.ModRev})
 	}
 }
 
@@ -176,7 +176,7 @@ func (j *judge) read(t *testing.T, b *mem.Backend) {
 	if last < j.next {
 		return
 	}
-	err = b.Watch(t.Context(), store.DefaultPrefix+"/v1/", j.next, func(batch store.Batch) error {
+	err = b.Watch(t.Context(), store.DefaultPrefix+"/v1/", j.next, func(batch store.WatchBatch) error {
 		if batch.Rev >= j.next {
 			j.revision(batch)
 		}
@@ -193,7 +193,7 @@ func (j *judge) read(t *testing.T, b *mem.Backend) {
 
 // revision checks what one transaction did. A placement may share it with a change of its node: it
 // then counts as the earlier one, as if it had been written alone.
-func (j *judge) revision(batch store.Batch) {
+func (j *judge) revision(batch store.WatchBatch) {
 	filled := map[string]bool{}
 	for _, ev := range batch.Events {
 		if id, ok := idOf(record.KindInstance, ev.Key); ok {
@@ -244,7 +244,7 @@ func (j *judge) step(rev int64, id string, was, now farm.Instance) {
 // placedOn checks a node on which an instance was placed.
 func (j *judge) placedOn(rev int64, id string) {
 	node, ok := j.nodes[id]
-	if !ok || !node.TakesStarts() {
+	if !ok || !node.AcceptsStarts() {
 		j.blame(rev, "placed on node %s, which takes no starts (known: %v)", id, ok)
 	}
 	if held := j.held(id); held > takes(node) {
@@ -255,10 +255,10 @@ func (j *judge) placedOn(rev int64, id string) {
 // takes returns how many instances a node of a trial has capacity for; each uses one virtual CPU
 // and 512 MiB.
 func takes(n farm.Node) int {
-	if n.Mode != farm.CapacityByResources {
+	if n.CapacityMode != farm.CapacityByResources {
 		return n.Capacity
 	}
-	vcpu, memory := sched.Limits(&n, &farm.NodeInfo{CPUs: 8, MemoryMB: 16384})
+	vcpu, memory := sched.ResourceLimits(&n, &farm.NodeInfo{CPUs: 8, MemoryMB: 16384})
 	return min(vcpu, memory/512)
 }
 
@@ -278,12 +278,12 @@ func (j *judge) blame(rev int64, format string, args ...any) {
 // free returns the number of free slots, and of instances that wait for one.
 func (j *judge) free() (slots, waiting int) {
 	for id, n := range j.nodes {
-		if n.TakesStarts() {
+		if n.AcceptsStarts() {
 			slots += max(0, takes(n)-j.held(id))
 		}
 	}
 	for _, i := range j.instances {
-		if i.Waiting() {
+		if i.AwaitsPlacement() {
 			waiting++
 		}
 	}

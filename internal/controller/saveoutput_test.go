@@ -29,13 +29,13 @@ func TestOutputOfASave(t *testing.T) {
 			a.say(o, api.PhaseRunning, ended)
 		}
 		r := c.wantSave(s.Task, farm.SavePending, "")
-		want := &farm.ScriptResult{Code: 3, Stdout: farm.LastOutput(out, payloads.MaxOutput,
+		want := &farm.ScriptResult{ExitCode: 3, Stdout: farm.LastOutput(out, payloads.MaxOutput,
 			false), Stderr: []byte("\x00few"), Errors: []string{"e"}}
 		got := *r.Script
 		if !bytes.Equal(got.Stdout, want.Stdout) {
 			t.Errorf("%d bytes of output, want the last %d", len(got.Stdout), len(want.Stdout))
 		}
-		if !bytes.HasPrefix(got.Stdout, []byte(farm.OutputCut)) {
+		if !bytes.HasPrefix(got.Stdout, []byte(farm.OutputTruncatedLine)) {
 			t.Error("the output does not say that it was cut")
 		}
 		got.Stdout, want.Stdout = nil, nil // a comparison of a MiB takes seconds

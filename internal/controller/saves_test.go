@@ -120,7 +120,7 @@ func TestSaveOfAnInstance(t *testing.T) {
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 		c.wantState(o.InstanceID, farm.Terminated)
 		time.Sleep(time.Minute + 2*time.Second)
-		c.wantState(o.InstanceID, farm.Gone)
+		c.wantState(o.InstanceID, farm.InstanceRemoved)
 		c.wantSave(s.Task, farm.SaveSucceeded, "")
 		c.wantSlots(a, 0)
 	})

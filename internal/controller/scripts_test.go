@@ -82,14 +82,14 @@ func TestScriptsAreApart(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Second)
-			c.wantState(id, farm.Gone)
+			c.wantState(id, farm.InstanceRemoved)
 		}
 		c.wantScripts(1)
 		if err := c.Instances.Terminate(t.Context(), o.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
-		c.wantState(o.InstanceID, farm.Gone)
+		c.wantState(o.InstanceID, farm.InstanceRemoved)
 		c.wantScripts(0)
 	})
 }
@@ -127,7 +127,7 @@ func TestScriptsOfManyParts(t *testing.T) {
 			}
 		}
 		time.Sleep(5 * time.Second) // they end at the same time
-		c.wantState(ids[len(ids)-1], farm.Gone)
+		c.wantState(ids[len(ids)-1], farm.InstanceRemoved)
 		c.wantScripts(0)
 	})
 }
@@ -209,7 +209,7 @@ func TestTransactionsWithScripts(t *testing.T) {
 // KB use after a restart, and how long the restart takes.
 func BenchmarkRestartWithScripts(b *testing.B) {
 	const instances, size = 1700, 200_000
-	backend, err := etcd.Embedded(b.Context(), etcd.EmbeddedOptions{Dir: b.TempDir()})
+	backend, err := etcd.StartEmbedded(b.Context(), etcd.EmbeddedOptions{Dir: b.TempDir()})
 	if err != nil {
 		b.Fatal(err)
 	}

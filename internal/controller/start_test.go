@@ -13,7 +13,7 @@ import (
 // configuration is read.
 type pushedAnew struct{ *shelf }
 
-func (pushedAnew) Info(_ context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
+func (pushedAnew) VersionConfig(_ context.Context, ref transfer.VersionRef) (api.TemplateConfig, error) {
 	if ref.ContentID != "" && ref.ContentID != "pushed anew" {
 		return api.TemplateConfig{}, farm.Errorf(farm.CodeNoVersion, "no version %s", ref.ContentID)
 	}

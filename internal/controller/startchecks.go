@@ -115,7 +115,7 @@ func checkDevice(_ context.Context, c *Controller, s *checkedStart) error {
 		return nil
 	}
 	for _, info := range c.tables.Infos.All() {
-		if slices.ContainsFunc(info.USB,
+		if slices.ContainsFunc(info.USBDevices,
 			func(u farm.USBDevice) bool { return u.Name == device || u.Location == device }) {
 			return nil
 		}

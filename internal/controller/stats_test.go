@@ -96,7 +96,7 @@ func (c *cloud) samePicture() {
 		if inst.UsesCapacity() {
 			want.Slots++
 		}
-		if inst.Waiting() {
+		if inst.AwaitsPlacement() {
 			want.Queue++
 			want.Oldest = max(want.Oldest, c.now().Sub(inst.Created))
 		}

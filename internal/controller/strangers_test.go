@@ -31,7 +31,7 @@ func (c *cloud) backToWaiting(a *agent, req StartRequest) map[string]api.Invento
 	for _, id := range ids {
 		inst, _, _ := c.tables.Instances.Get(id)
 		was := inst.Clone()
-		was.State, was.NodeID, was.NodeName, was.Claim, was.StatusNo, was.VM = farm.Scheduling, "", "", "", 0, nil
+		was.State, was.NodeID, was.NodeName, was.Claim, was.StatusNumber, was.VM = farm.Scheduling, "", "", "", 0, nil
 		was.Started, was.Placed, was.Message = time.Time{}, time.Time{}, ""
 		before[id] = was
 	}

@@ -16,7 +16,9 @@ import (
 
 // inState puts an instance into the store that is in a state on the agent's node, with the task
 // that goes with it. It returns the order that created it.
-func (c *cloud) inState(a *agent, state farm.InstanceState, handler farm.OnFailure) (o api.Order, task string) {
+func (c *cloud) inState(
+	a *agent, state farm.InstanceState, handler farm.ScriptFailureAction,
+) (o api.Order, task string) {
 	c.t.Helper()
 	now := c.now()
 	inst := &farm.Instance{
@@ -36,11 +38,11 @@ func (c *cloud) inState(a *agent, state farm.InstanceState, handler farm.OnFailu
 		s := &farm.SaveRequest{
 			ID: record.NewID(), Status: farm.SavePending, Request: farm.SaveOptions{InstanceID: inst.ID}, Updated: now,
 		}
-		inst.Task = &farm.Task{ID: s.ID, Kind: farm.TaskSave}
+		inst.Task = &farm.NodeTask{ID: s.ID, Kind: farm.TaskSave}
 		changes = append(changes, store.Put(c.tables.Saves, s.ID, s, store.IfAbsent))
 	}
 	if state == farm.Started {
-		inst.Task = &farm.Task{ID: record.NewID(), Kind: farm.TaskRestart, Restart: &farm.RestartOptions{}}
+		inst.Task = &farm.NodeTask{ID: record.NewID(), Kind: farm.TaskRestart, Restart: &farm.RestartOptions{}}
 	}
 	if inst.Task != nil {
 		task = inst.Task.ID
@@ -57,7 +59,7 @@ func (c *cloud) inState(a *agent, state farm.InstanceState, handler farm.OnFailu
 // resulting events.
 type happening struct {
 	name    string
-	handler farm.OnFailure
+	handler farm.ScriptFailureAction
 	events  []farm.InstanceEvent
 	happens func(c *cloud, a *agent, o api.Order, task string)
 }
@@ -73,7 +75,7 @@ func taskEnds(stage api.TaskStage, events ...farm.InstanceEvent) happening {
 	}}
 }
 
-func scriptFails(phase api.Phase, handler farm.OnFailure, events ...farm.InstanceEvent) happening {
+func scriptFails(phase api.Phase, handler farm.ScriptFailureAction, events ...farm.InstanceEvent) happening {
 	h := status(phase, append([]farm.InstanceEvent{farm.VMStarted}, events...)...)
 	h.name, h.handler = fmt.Sprintf("%s with handler %d", h.name, handler), handler
 	return h
@@ -178,7 +180,7 @@ func (c *cloud) checkRecord(id string) {
 	if k := len(inst.Transitions); k > 0 && inst.Transitions[k-1].State != inst.State {
 		c.t.Errorf("%s after %v", inst.State, inst.Transitions)
 	}
-	if inst.Recall && inst.State != farm.Errored {
+	if inst.StartAborted && inst.State != farm.Errored {
 		c.t.Errorf("%s is recalled", inst.State)
 	}
 }
@@ -197,10 +199,10 @@ func TestNeverStartedAfterATermination(t *testing.T) {
 				for _, h := range happenings {
 					h.happens(c, a, o, task)
 					if got := c.state(o.InstanceID); got != farm.Terminating && got != farm.Terminated &&
-						got != farm.Gone {
+						got != farm.InstanceRemoved {
 						t.Fatalf("%s after it was terminated: %s", got, h.name)
 					}
-					if c.state(o.InstanceID) == farm.Gone {
+					if c.state(o.InstanceID) == farm.InstanceRemoved {
 						return
 					}
 				}

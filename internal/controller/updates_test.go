@@ -37,7 +37,7 @@ func (b *cupboard) put(version string) {
 	synctest.Wait()
 }
 
-func (b *cupboard) All() []api.AgentPackage {
+func (b *cupboard) Packages() []api.AgentPackage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.version == "" {
@@ -47,8 +47,8 @@ func (b *cupboard) All() []api.AgentPackage {
 		b.version, Signed: "signed"}}
 }
 
-func (b *cupboard) For(system, arch string) (api.AgentPackage, bool) {
-	for _, p := range b.All() {
+func (b *cupboard) PackageFor(system, arch string) (api.AgentPackage, bool) {
+	for _, p := range b.Packages() {
 		if p.OS == system && p.Arch == arch {
 			return p, true
 		}
@@ -57,7 +57,7 @@ func (b *cupboard) For(system, arch string) (api.AgentPackage, bool) {
 }
 
 func (*cupboard) Keys() string { return "a key" }
-func (*cupboard) Missing(system, arch string) string {
+func (*cupboard) MissingHint(system, arch string) string {
 	return "Put one for " + system + "/" + arch + " there"
 }
 func (*cupboard) Problem() string            { return "" }
@@ -207,13 +207,13 @@ func TestFailedUpdates(t *testing.T) {
 					t.Fatalf("told again at once: %+v", u)
 				}
 				n := c.wantNodeState(a, farm.NodeActive, "its agent could not become 2.0.0-b: no room")
-				if n.Update.Failure != "no room" || n.Update.Tries != len(seen) {
+				if n.Update.LastFailure != "no room" || n.Update.Tries != len(seen) {
 					t.Fatalf("%+v", n.Update)
 				}
 			}
 			time.Sleep(time.Minute)
 		}
-		if len(seen) != farm.UpdateTries {
+		if len(seen) != farm.MaxUpdateTries {
 			t.Errorf("tried %d times", len(seen))
 		}
 		if err := c.Updates.Request(t.Context(), nil, nil); err != nil {

@@ -14,53 +14,53 @@ const (
 	CacheJobRemove     CacheJobKind = "remove"     // remove the cached versions of a template
 )
 
-// CacheJobEnd is why a cache job has ended.
-type CacheJobEnd string
+// CacheJobEndReason is why a cache job has ended.
+type CacheJobEndReason string
 
 // The ends of cache jobs.
 const (
-	CacheJobFinished CacheJobEnd = "finished" // every node is done, has failed or is gone
-	CacheJobCanceled CacheJobEnd = "canceled" // a caller canceled it
-	CacheJobExpired  CacheJobEnd = "expired"  // some node never connected
+	CacheJobFinished CacheJobEndReason = "finished" // every node is done, has failed or is gone
+	CacheJobCanceled CacheJobEndReason = "canceled" // a caller canceled it
+	CacheJobExpired  CacheJobEndReason = "expired"  // some node never connected
 )
 
 // CacheJob is a request that many nodes do the same with a template. The record is written when it
 // is created and when it ends; the results of the nodes are separate records, so that a node that
 // is done costs a small write.
 type CacheJob struct {
-	ID       string       `json:"id"`
-	Kind     CacheJobKind `json:"kind"`
-	Template TemplateRef  `json:"template"`           // of a removal without a version
-	Registry string       `json:"registry,omitempty"` // of a removal, without a version
-	Asked    time.Time    `json:"asked"`
-	Nodes    []string     `json:"nodes"`           // that were addressed, sorted; fixed
-	Unfit    []string     `json:"unfit,omitempty"` // of Nodes, sorted: their architecture is another one
-	Ended    time.Time    `json:"ended,omitzero"`  // zero: it is open
-	End      CacheJobEnd  `json:"end,omitempty"`   // why
+	ID             string            `json:"id"`
+	Kind           CacheJobKind      `json:"kind"`
+	Template       TemplateRef       `json:"template"`           // of a removal without a version
+	Registry       string            `json:"registry,omitempty"` // of a removal, without a version
+	RequestedAt    time.Time         `json:"asked"`
+	Nodes          []string          `json:"nodes"`           // that were addressed, sorted; fixed
+	WrongArchNodes []string          `json:"unfit,omitempty"` // of Nodes, sorted: their architecture is another one
+	EndedAt        time.Time         `json:"ended,omitzero"`  // zero: it is open
+	EndReason      CacheJobEndReason `json:"end,omitempty"`   // why
 }
 
-// Open reports whether nodes still work on the cache job.
-func (e *CacheJob) Open() bool { return e.Ended.IsZero() }
+// IsOpen reports whether nodes still work on the cache job.
+func (e *CacheJob) IsOpen() bool { return e.EndedAt.IsZero() }
 
-// Addresses reports whether a node has anything to do with the cache job.
-func (e *CacheJob) Addresses(node string) bool {
+// HasWorkFor reports whether a node has anything to do with the cache job.
+func (e *CacheJob) HasWorkFor(node string) bool {
 	_, addressed := slices.BinarySearch(e.Nodes, node)
-	return addressed && !e.unfit(node)
+	return addressed && !e.hasWrongArch(node)
 }
 
-func (e *CacheJob) unfit(node string) bool {
-	_, unfit := slices.BinarySearch(e.Unfit, node)
+func (e *CacheJob) hasWrongArch(node string) bool {
+	_, unfit := slices.BinarySearch(e.WrongArchNodes, node)
 	return unfit
 }
 
 // CacheJobResult is the result of a cache job on one node. It is written once.
 type CacheJobResult struct {
-	Done     bool      `json:"done"`            // the version is there, or nothing of the template is left
-	Error    string    `json:"error,omitempty"` // why it is not, permanently
-	Progress float64   `json:"progress,omitempty"` // 0..1
-	Removed  int       `json:"removed,omitempty"` // versions
-	Kept     int       `json:"kept,omitempty"`    // versions that stay
-	At       time.Time `json:"at"`
+	Done            bool      `json:"done"`               // the version is there, or nothing of the template is left
+	Error           string    `json:"error,omitempty"`    // why it is not, permanently
+	Progress        float64   `json:"progress,omitempty"` // 0..1
+	RemovedVersions int       `json:"removed,omitempty"`  // versions
+	KeptVersions    int       `json:"kept,omitempty"`     // versions that stay
+	EndedAt         time.Time `json:"at"`
 }
 
 // The messages about nodes without a result. The first one is exact: clients compare it.
@@ -70,21 +70,21 @@ const (
 	cacheJobGone     = "The node was removed from the cloud"
 )
 
-var cacheJobEnds = map[CacheJobEnd]string{
+var cacheJobEndMessages = map[CacheJobEndReason]string{
 	CacheJobCanceled: cacheJobCanceled, CacheJobExpired: cacheJobExpired, CacheJobFinished: cacheJobGone,
 }
 
-// On returns what clients see of the cache job on an addressed node: o is its result, nil when
+// ResultOn returns what clients see of the cache job on an addressed node: o is its result, nil when
 // there is none yet; present reports whether the node is in the cloud, progress is the last one
 // that it has reported.
-func (e *CacheJob) On(node string, o *CacheJobResult, present bool, progress float64) CacheJobResult {
+func (e *CacheJob) ResultOn(node string, o *CacheJobResult, present bool, progress float64) CacheJobResult {
 	switch {
-	case e.unfit(node):
+	case e.hasWrongArch(node):
 		return CacheJobResult{Error: "The template is for " + e.Template.Arch + ", the node is not"}
 	case o != nil:
 		return *o
-	case !e.Open():
-		return CacheJobResult{Error: cacheJobEnds[e.End]}
+	case !e.IsOpen():
+		return CacheJobResult{Error: cacheJobEndMessages[e.EndReason]}
 	case !present:
 		return CacheJobResult{Error: cacheJobGone}
 	default:

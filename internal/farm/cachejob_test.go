@@ -13,11 +13,11 @@ func TestCacheJobOnANode(t *testing.T) {
 	ended := time.Unix(1, 0)
 	open := farm.CacheJob{
 		Template: farm.TemplateRef{Arch: "arm64"},
-		Nodes:    []string{"a", "b", "d"}, Unfit: []string{"b"},
+		Nodes:    []string{"a", "b", "d"}, WrongArchNodes: []string{"b"},
 	}
-	with := func(end farm.CacheJobEnd) farm.CacheJob {
+	with := func(end farm.CacheJobEndReason) farm.CacheJob {
 		e := open
-		e.End, e.Ended = end, ended
+		e.EndReason, e.EndedAt = end, ended
 		return e
 	}
 	for name, c := range map[string]struct {
@@ -49,16 +49,16 @@ func TestCacheJobOnANode(t *testing.T) {
 			open, "b", outcome, true, farm.CacheJobResult{Error: "The template is for arm64, the node is not"},
 		},
 	} {
-		if got := c.cacheJob.On(c.node, c.outcome, c.present, 0.25); got != c.want {
+		if got := c.cacheJob.ResultOn(c.node, c.outcome, c.present, 0.25); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
 }
 
 func TestCacheJobAddresses(t *testing.T) {
-	e := farm.CacheJob{Nodes: []string{"a", "b", "d"}, Unfit: []string{"b"}}
+	e := farm.CacheJob{Nodes: []string{"a", "b", "d"}, WrongArchNodes: []string{"b"}}
 	for node, want := range map[string]bool{"a": true, "b": false, "c": false, "d": true, "": false} {
-		if got := e.Addresses(node); got != want {
+		if got := e.HasWorkFor(node); got != want {
 			t.Errorf("node %q is addressed: %t", node, got)
 		}
 	}

@@ -33,11 +33,11 @@ const (
 
 // EventInfo describes an event of the log.
 type EventInfo struct {
-	Name  EventName
-	Group string   // its sub_type: what it is about
-	About string   // when it is written
-	Keys  []string // further keys, in addition to those of every event
-	Some  []string // further keys that only some events have
+	Name         EventName
+	Group        string   // its sub_type: what it is about
+	Description  string   // when it is written
+	RequiredKeys []string // further keys, in addition to those of every event
+	OptionalKeys []string // further keys that only some events have
 }
 
 // templateKeys name a version of a template.
@@ -114,17 +114,17 @@ var eventGroups = func() map[EventName]string {
 
 // Actor is the caller of an API request. The zero value is an unknown caller.
 type Actor struct {
-	User    string `json:"user,omitempty"`     // user of the credential
-	KeyID   string `json:"key_id,omitempty"`   // of the API key
-	Address string `json:"address,omitempty"`  // without a port
-	Request string `json:"request,omitempty"`  // id of the request
-	ForUser string `json:"for_user,omitempty"` // user on whose behalf a program calls
+	User      string `json:"user,omitempty"`     // user of the credential
+	KeyID     string `json:"key_id,omitempty"`   // of the API key
+	Address   string `json:"address,omitempty"`  // without a port
+	RequestID string `json:"request,omitempty"`  // id of the request
+	ForUser   string `json:"for_user,omitempty"` // user on whose behalf a program calls
 }
 
-// tell adds the actor to the keys of an event.
-func (a Actor) tell(fields map[string]any) {
+// addToEvent adds the actor to the keys of an event.
+func (a Actor) addToEvent(fields map[string]any) {
 	for key, value := range map[string]string{
-		"user": a.User, "key_id": a.KeyID, "address": a.Address, "request": a.Request, "for_user": a.ForUser,
+		"user": a.User, "key_id": a.KeyID, "address": a.Address, "request": a.RequestID, "for_user": a.ForUser,
 	} {
 		if value != "" {
 			fields[key] = value
@@ -138,7 +138,7 @@ type Event struct {
 	InstanceID string // "": it is about no instance
 	Time       time.Time
 	Extra      map[string]any // further keys, none of those that every event has; values are JSON's
-	By         Actor          // the caller
+	Actor      Actor          // the caller
 }
 
 // NewNodeEvent returns an event about a node, with additional keys.
@@ -148,16 +148,16 @@ func NewNodeEvent(name EventName, node *Node, extra map[string]any) Event {
 	return Event{Name: name, Extra: all}
 }
 
-// Record returns the event as one line of the log, without the line's end: a JSON object with
+// EncodeRecord returns the event as one line of the log, without the line's end: a JSON object with
 // sorted keys. machine is the host of the controller that saw it.
-func (e Event) Record(machine string) ([]byte, error) {
+func (e Event) EncodeRecord(machine string) ([]byte, error) {
 	kind, known := EventKinds[e.Name]
 	if !known {
 		kind = SystemAction
 	}
 	fields := make(map[string]any, len(e.Extra)+10)
 	maps.Copy(fields, e.Extra)
-	e.By.tell(fields)
+	e.Actor.addToEvent(fields)
 	fields["instance_id"], fields["machineName"] = e.InstanceID, machine
 	fields["name"], fields["type"], fields["sub_type"] = e.Name, kind, eventGroups[e.Name]
 	fields["time"] = e.Time.Unix()

@@ -31,18 +31,18 @@ func TestEventRecord(t *testing.T) {
 		},
 		{
 			Event{
-				Name: EventDistribute, Time: at, By: Actor{"anna", "ci", "192.0.2.1", "4f", "ben"},
+				Name: EventDistribute, Time: at, Actor: Actor{"anna", "ci", "192.0.2.1", "4f", "ben"},
 				Extra: map[string]any{"request_id": "r"},
 			},
 			`{"address":"192.0.2.1","for_user":"ben","instance_id":"","key_id":"ci","machineName":"host","name":"DistributeTemplateToNodes","request":"4f",` +
 				`"request_id":"r","sub_type":"templateAction","time":1601991701,"type":"apiAction","user":"anna"}`,
 		},
 		{
-			Event{Name: EventAudit, Time: at, By: Actor{User: "root"}, Extra: map[string]any{"verb": "POST"}},
+			Event{Name: EventAudit, Time: at, Actor: Actor{User: "root"}, Extra: map[string]any{"verb": "POST"}},
 			`{"instance_id":"","machineName":"host","name":"Audit","sub_type":"auditAction","time":1601991701,"type":"apiAction","user":"root","verb":"POST"}`,
 		},
 	} {
-		got, err := c.event.Record("host")
+		got, err := c.event.EncodeRecord("host")
 		if err != nil || string(got) != c.want {
 			t.Errorf("%s:\n got %s\nwant %s (%v)", c.event.Name, got, c.want, err)
 		}

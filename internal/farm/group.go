@@ -8,10 +8,10 @@ type Group struct {
 	Fallback    string `json:"fallback,omitempty"` // ID of a group
 }
 
-// HasFallbackCycle follows the fallbacks from a group. Where they lead back to it, it returns the
+// FallbackCycle follows the fallbacks from a group. Where they lead back to it, it returns the
 // names on the way, the group's own first and last; nil where they end. get returns the group of an
 // ID, nil for none; the group itself is used as passed.
-func HasFallbackCycle(g *Group, get func(id string) *Group) []string {
+func FallbackCycle(g *Group, get func(id string) *Group) []string {
 	names, seen := []string{g.Name}, map[string]bool{}
 	for next := g.Fallback; next != "" && !seen[next]; {
 		if next == g.ID {

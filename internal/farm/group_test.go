@@ -26,7 +26,7 @@ func TestFallbackLoop(t *testing.T) {
 			groups[id] = &farm.Group{ID: id, Name: strings.ToUpper(id), Fallback: fallback}
 		}
 		asked := 0
-		got := farm.HasFallbackCycle(groups["a"], func(id string) *farm.Group {
+		got := farm.FallbackCycle(groups["a"], func(id string) *farm.Group {
 			if asked++; asked > len(groups)+1 {
 				t.Fatalf("%s: it is followed without end", fallbacks)
 			}

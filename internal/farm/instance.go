@@ -12,16 +12,16 @@ type InstanceState string
 // The instance states of the API. Gone is not a state of the API: it stands for a record that has
 // been removed.
 const (
-	Scheduling  InstanceState = "Scheduling"
-	Pulling     InstanceState = "Pulling"
-	Started     InstanceState = "Started"
-	Stopping    InstanceState = "Stopping"
-	Stopped     InstanceState = "Stopped"
-	Terminating InstanceState = "Terminating"
-	Terminated  InstanceState = "Terminated"
-	Errored     InstanceState = "Error"
-	Pushing     InstanceState = "Pushing"
-	Gone        InstanceState = ""
+	Scheduling      InstanceState = "Scheduling"
+	Pulling         InstanceState = "Pulling"
+	Started         InstanceState = "Started"
+	Stopping        InstanceState = "Stopping"
+	Stopped         InstanceState = "Stopped"
+	Terminating     InstanceState = "Terminating"
+	Terminated      InstanceState = "Terminated"
+	Errored         InstanceState = "Error"
+	Pushing         InstanceState = "Pushing"
+	InstanceRemoved InstanceState = ""
 )
 
 // InstanceStates lists the states of the API.
@@ -55,28 +55,29 @@ type Instance struct {
 	NodeName string `json:"node_name,omitempty"` // as it was when placed
 	Claim    string `json:"claim,omitempty"`     // token of this placement; reports with another one are refused
 
-	Progress float64       `json:"progress,omitempty"` // 0..1, of the pull
-	VM       *VMInfo       `json:"vm,omitempty"`       // nil until known
-	Script   *ScriptResult `json:"script,omitempty"`   // nil until the startup script ended
-	StatusNo int64         `json:"status_no,omitempty"`
-	// Recall reports that the controller aborted the start without a report of the node, which is
+	PullProgress float64       `json:"progress,omitempty"` // 0..1, of the pull
+	VM           *VMInfo       `json:"vm,omitempty"`       // nil until known
+	Script       *ScriptResult `json:"script,omitempty"`   // nil until the startup script ended
+	StatusNumber int64         `json:"status_no,omitempty"`
+	// StartAborted reports that the controller aborted the start without a report of the node, which is
 	// ordered to end any VM of it; up to then the slot stays used.
-	Recall bool `json:"recall,omitempty"`
+	StartAborted bool `json:"recall,omitempty"`
 	// Transitions are the changes of State since it was created, the oldest first.
 	Transitions []Transition `json:"transitions,omitempty"`
-	Task        *Task        `json:"task,omitempty"` // nil: its node only runs the VM
+	Task        *NodeTask    `json:"task,omitempty"` // nil: its node only runs the VM
 
-	USB string `json:"usb,omitempty"` // location of the device assigned on placement; see Options.USBDevice
-	MAC string `json:"mac,omitempty"` // of the managed addresses, in capitals; reserved as long as the record exists
+	USBLocation string `json:"usb,omitempty"` // location of the device assigned on placement; see Options.USBDevice
+	// of the managed addresses, in capitals; reserved as long as the record exists
+	MAC string `json:"mac,omitempty"`
 
-	Created  time.Time `json:"created"`
-	Updated  time.Time `json:"updated"`
-	Placed   time.Time `json:"placed,omitzero"`
-	Started  time.Time `json:"started,omitzero"`
-	Lost     time.Time `json:"lost,omitzero"`     // since when its node is offline
-	Finished time.Time `json:"finished,omitzero"` // when it became Terminated
-	TTL      int64     `json:"ttl,omitempty"`     // seconds; 0: it may live indefinitely
-	Expires  time.Time `json:"expires,omitzero"`  // when its time to live is over
+	Created    time.Time `json:"created"`
+	Updated    time.Time `json:"updated"`
+	Placed     time.Time `json:"placed,omitzero"`
+	Started    time.Time `json:"started,omitzero"`
+	NodeLostAt time.Time `json:"lost,omitzero"`     // since when its node is offline
+	Finished   time.Time `json:"finished,omitzero"` // when it became Terminated
+	TTL        int64     `json:"ttl,omitempty"`     // seconds; 0: it may live indefinitely
+	Expires    time.Time `json:"expires,omitzero"`  // when its time to live is over
 }
 
 // Clone copies the record; maps and pointers are shared, since their targets are
@@ -86,8 +87,8 @@ func (i *Instance) Clone() *Instance {
 	return &c
 }
 
-// Waiting reports whether the instance waits for a node.
-func (i *Instance) Waiting() bool { return i.State == Scheduling && i.NodeID == "" }
+// AwaitsPlacement reports whether the instance waits for a node.
+func (i *Instance) AwaitsPlacement() bool { return i.State == Scheduling && i.NodeID == "" }
 
 // OnNode reports whether the record may still have a VM on its node.
 func (i *Instance) OnNode() bool { return i.NodeID != "" && i.State != Terminated }
@@ -95,19 +96,19 @@ func (i *Instance) OnNode() bool { return i.NodeID != "" && i.State != Terminate
 // UsesCapacity reports whether the instance uses capacity of its node. One in Error keeps its slot
 // as long as its VM exists, or may exist.
 func (i *Instance) UsesCapacity() bool {
-	return i.OnNode() && (i.State != Errored || i.Recall || (i.VM != nil && i.VM.Status != VMDeleted))
+	return i.OnNode() && (i.State != Errored || i.StartAborted || (i.VM != nil && i.VM.Status != VMDeleted))
 }
 
-// AfterExpiry returns the record after a step of the instance has timed out. An instance that never
+// AfterStepTimeout returns the record after a step of the instance has timed out. An instance that never
 // started is recalled from its node, which may still be working on it.
-func (i *Instance) AfterExpiry(now time.Time, why string) *Instance {
+func (i *Instance) AfterStepTimeout(now time.Time, why string) *Instance {
 	to, ok := NextInstanceState(i.State, Expired)
-	if !ok || to == Gone {
+	if !ok || to == InstanceRemoved {
 		return i
 	}
 	n := i.Clone()
-	n.Recall = i.Started.IsZero() && i.NodeID != ""
-	n.Enter(to, now)
+	n.StartAborted = i.Started.IsZero() && i.NodeID != ""
+	n.EnterState(to, now)
 	n.Message, n.Updated = why, now
 	n.FinishTask()
 	return n
@@ -121,9 +122,9 @@ func (i *Instance) AfterTerminate(now time.Time) *Instance {
 		return i
 	}
 	n := i.Clone()
-	n.Enter(to, now)
-	n.Message, n.Updated, n.Recall = "", now, false
-	if !n.Lost.IsZero() {
+	n.EnterState(to, now)
+	n.Message, n.Updated, n.StartAborted = "", now, false
+	if !n.NodeLostAt.IsZero() {
 		n.Message = n.offlineMessage()
 	}
 	n.FinishTask()
@@ -134,12 +135,12 @@ func (i *Instance) AfterTerminate(now time.Time) *Instance {
 // state.
 func (i *Instance) AfterNodeLost(now time.Time) *Instance {
 	to, ok := NextInstanceState(i.State, NodeLost)
-	if !ok || !i.Lost.IsZero() {
+	if !ok || !i.NodeLostAt.IsZero() {
 		return i
 	}
 	n := i.Clone()
-	n.Enter(to, now)
-	n.Lost, n.Updated = now, now
+	n.EnterState(to, now)
+	n.NodeLostAt, n.Updated = now, now
 	if to != Errored { // the reason of the failure is more useful
 		n.Message = n.offlineMessage()
 	}
@@ -157,12 +158,12 @@ func (i *Instance) offlineMessage() string {
 // AfterNodeBack returns the record once the node of the instance is no longer offline.
 func (i *Instance) AfterNodeBack(now time.Time) *Instance {
 	to, ok := NextInstanceState(i.State, NodeBack)
-	if !ok || i.Lost.IsZero() {
+	if !ok || i.NodeLostAt.IsZero() {
 		return i
 	}
 	n := i.Clone()
-	n.Enter(to, now)
-	n.Lost, n.Updated = time.Time{}, now
+	n.EnterState(to, now)
+	n.NodeLostAt, n.Updated = time.Time{}, now
 	if to != Errored {
 		n.Message = ""
 	}
@@ -175,9 +176,9 @@ func (i *Instance) AfterNodeRemoved(now time.Time) *Instance {
 	if i.State == Terminating {
 		return i.terminated(now)
 	}
-	n := i.AfterExpiry(now, "Its node was removed from the cloud")
+	n := i.AfterStepTimeout(now, "Its node was removed from the cloud")
 	if n != i {
-		n.Recall = false
+		n.StartAborted = false
 	}
 	return n
 }
@@ -185,19 +186,19 @@ func (i *Instance) AfterNodeRemoved(now time.Time) *Instance {
 // AfterGroupDeleted returns the record of an instance that waits in a node group which is deleted;
 // name is "" where it is not known.
 func (i *Instance) AfterGroupDeleted(now time.Time, name string) *Instance {
-	if !i.Waiting() {
+	if !i.AwaitsPlacement() {
 		return i
 	}
 	if name != "" {
 		name = " " + name
 	}
-	return i.AfterExpiry(now, fmt.Sprintf("Its node group%s was deleted while it waited", name))
+	return i.AfterStepTimeout(now, fmt.Sprintf("Its node group%s was deleted while it waited", name))
 }
 
 // terminated returns the final record of an instance of which nothing is left.
 func (i *Instance) terminated(now time.Time) *Instance {
 	n := i.Clone()
-	n.Enter(Terminated, now)
+	n.EnterState(Terminated, now)
 	n.Finished, n.Updated, n.Message = now, now, ""
 	n.FinishTask()
 	if n.VM != nil {
@@ -223,7 +224,7 @@ func (i *Instance) CheckTask(event InstanceEvent) error {
 	case i.Task != nil:
 		return Refused("Instance %s cannot be %s: a restart is in progress; try again when it is done", i.ID,
 			verb)
-	case !i.Lost.IsZero():
+	case !i.NodeLostAt.IsZero():
 		return Refused("Instance %s cannot be %s: its node %s is offline; try again when it is back", i.ID,
 			verb, i.NodeName)
 	}
@@ -278,30 +279,33 @@ const (
 
 // StartOptions is the part of a start request that the node carries out.
 type StartOptions struct {
-	Priority         int       `json:"priority"` // 1..10000, lower is more urgent
-	PinnedNode       string    `json:"pinned_node,omitempty"`
-	NameTemplate     string    `json:"name_template,omitempty"`
-	Script           []byte    `json:"script,omitempty"`    // of a request, and in records of older releases; a secret
-	ScriptID         string    `json:"script_id,omitempty"` // record that has the script; "": there is none, or Script
-	ScriptCondition  int       `json:"script_condition,omitempty"` // 0: when the network is up, 1: when the VM boots
-	ScriptMonitoring bool      `json:"script_monitoring,omitempty"`
-	ScriptTimeout    int       `json:"script_timeout,omitempty"` // seconds
-	ScriptOnFailure  OnFailure `json:"script_on_failure,omitempty"`
-	PortOverride     bool      `json:"port_override,omitempty"` // Ports replaces the template's rules
-	Ports            []Port    `json:"ports,omitempty"`
-	NetworkMode      string    `json:"network_mode,omitempty"`
-	NetworkLocal     string    `json:"network_local,omitempty"` // forceOn, forceOff or ""
-	CPUs             int       `json:"cpus,omitempty"`
-	MemoryMB         int       `json:"memory_mb,omitempty"`
-	DiskBytes        int64     `json:"disk_bytes,omitempty"` // the first disk grows to this size
-	KeepFileSystem   bool      `json:"keep_file_system,omitempty"`
-	MACAddress       string    `json:"mac_address,omitempty"`
-	HardwareUUID     string    `json:"hardware_uuid,omitempty"`
-	HardwareSerial   string    `json:"hardware_serial,omitempty"`
-	Video            string    `json:"video,omitempty"`        // fbuf or pg
-	VNCPassword      string    `json:"vnc_password,omitempty"` // a secret
-	VLAN             string    `json:"vlan,omitempty"`
-	USBDevice        string    `json:"usb_device,omitempty"`
+	Priority     int    `json:"priority"` // 1..10000, lower is more urgent
+	PinnedNode   string `json:"pinned_node,omitempty"`
+	NameTemplate string `json:"name_template,omitempty"`
+	// of a request, and in records of older releases; a secret
+	Script []byte `json:"script,omitempty"`
+	// record that has the script; "": there is none, or Script
+	ScriptID string `json:"script_id,omitempty"`
+	// 0: when the network is up, 1: when the VM boots
+	ScriptCondition  int                 `json:"script_condition,omitempty"`
+	ScriptMonitoring bool                `json:"script_monitoring,omitempty"`
+	ScriptTimeout    int                 `json:"script_timeout,omitempty"` // seconds
+	ScriptOnFailure  ScriptFailureAction `json:"script_on_failure,omitempty"`
+	PortOverride     bool                `json:"port_override,omitempty"` // Ports replaces the template's rules
+	Ports            []Port              `json:"ports,omitempty"`
+	NetworkMode      string              `json:"network_mode,omitempty"`
+	NetworkLocal     string              `json:"network_local,omitempty"` // forceOn, forceOff or ""
+	CPUs             int                 `json:"cpus,omitempty"`
+	MemoryMB         int                 `json:"memory_mb,omitempty"`
+	DiskBytes        int64               `json:"disk_bytes,omitempty"` // the first disk grows to this size
+	KeepFileSystem   bool                `json:"keep_file_system,omitempty"`
+	MACAddress       string              `json:"mac_address,omitempty"`
+	HardwareUUID     string              `json:"hardware_uuid,omitempty"`
+	HardwareSerial   string              `json:"hardware_serial,omitempty"`
+	Video            string              `json:"video,omitempty"`        // fbuf or pg
+	VNCPassword      string              `json:"vnc_password,omitempty"` // a secret
+	VLAN             string              `json:"vlan,omitempty"`
+	USBDevice        string              `json:"usb_device,omitempty"`
 }
 
 // NetworkMode returns how the VM is connected.
@@ -321,31 +325,31 @@ const (
 	NetworkDisconnected = "disconnected"
 )
 
-// VCPU returns the number of virtual CPUs that the instance uses.
-func (i *Instance) VCPU() int {
+// GuestCPUs returns the number of virtual CPUs that the instance uses.
+func (i *Instance) GuestCPUs() int {
 	if i.Options.CPUs > 0 {
 		return i.Options.CPUs
 	}
 	return i.Template.CPUs
 }
 
-// VRAM returns the memory that the instance uses, in MiB.
-func (i *Instance) VRAM() int {
+// GuestMemoryMB returns the memory that the instance uses, in MiB.
+func (i *Instance) GuestMemoryMB() int {
 	if i.Options.MemoryMB > 0 {
 		return i.Options.MemoryMB
 	}
 	return i.Template.MemoryMB
 }
 
-// OnFailure is what happens to a VM whose monitored startup script failed. The numbers are those of
+// ScriptFailureAction is what happens to a VM whose monitored startup script failed. The numbers are those of
 // the API parameter script_fail_handler.
-type OnFailure int
+type ScriptFailureAction int
 
 // The fail handlers.
 const (
-	StopVM   OnFailure = 0
-	KeepVM   OnFailure = 1
-	DeleteVM OnFailure = 2
+	StopVM   ScriptFailureAction = 0
+	KeepVM   ScriptFailureAction = 1
+	DeleteVM ScriptFailureAction = 2
 )
 
 // VMStatus is the status of a VM inside vminfo.
@@ -391,7 +395,7 @@ type Port struct {
 
 // ScriptResult is the outcome of a startup script.
 type ScriptResult struct {
-	Code     int      `json:"code"` // -1 when it timed out or never ran
+	ExitCode int      `json:"code"` // -1 when it timed out or never ran
 	TimedOut bool     `json:"timed_out,omitempty"`
 	Stdout   []byte   `json:"stdout,omitempty"` // bytes, so that no escaping lets a record grow
 	Stderr   []byte   `json:"stderr,omitempty"`
@@ -399,4 +403,4 @@ type ScriptResult struct {
 }
 
 // OK reports whether the script succeeded.
-func (r *ScriptResult) OK() bool { return r.Code == 0 && !r.TimedOut && len(r.Errors) == 0 }
+func (r *ScriptResult) OK() bool { return r.ExitCode == 0 && !r.TimedOut && len(r.Errors) == 0 }

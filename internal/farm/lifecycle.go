@@ -38,13 +38,13 @@ var InstanceEvents = []InstanceEvent{
 	Terminate, TerminatedEvent, Expired,
 }
 
-// instanceTable holds every edge of an instance's life. A pair that is absent is
+// instanceTransitions holds every edge of an instance's life. A pair that is absent is
 // void: the event means nothing in that state (it is late, repeated or beaten by a
 // termination) and changes nothing. An edge to the same state is an event that
 // belongs there and changes other fields of the record.
 //
 // Termination wins over everything: no edge leaves Terminating but to Terminated.
-var instanceTable = map[InstanceState]map[InstanceEvent]InstanceState{
+var instanceTransitions = map[InstanceState]map[InstanceEvent]InstanceState{
 	Scheduling: {
 		Placed: Scheduling, PullProgress: Pulling, Pulled: Scheduling,
 		VMStarted: Started, StartFailed: Errored,
@@ -86,14 +86,14 @@ var instanceTable = map[InstanceState]map[InstanceEvent]InstanceState{
 		NodeLost: Terminating, NodeBack: Terminating, TerminatedEvent: Terminated,
 	},
 	Terminated: {
-		Expired: Gone,
+		Expired: InstanceRemoved,
 	},
 }
 
 // NextInstanceState returns the state of an instance after an event; ok is false when
 // the event is void in that state and nothing changes.
 func NextInstanceState(s InstanceState, e InstanceEvent) (to InstanceState, ok bool) {
-	to, ok = instanceTable[s][e]
+	to, ok = instanceTransitions[s][e]
 	if !ok {
 		return s, false
 	}
@@ -101,7 +101,7 @@ func NextInstanceState(s InstanceState, e InstanceEvent) (to InstanceState, ok b
 }
 
 // ScriptFailed returns the event of a monitored script that failed, by its handler.
-func ScriptFailed(h OnFailure) InstanceEvent {
+func ScriptFailed(h ScriptFailureAction) InstanceEvent {
 	switch h {
 	case KeepVM:
 		return ScriptFailedKeep

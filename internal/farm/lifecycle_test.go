@@ -33,7 +33,7 @@ func TestTerminatingLeadsOnlyToTerminated(t *testing.T) {
 			t.Errorf("%s leads from Terminating to %q", e, to)
 		}
 	}
-	if got := reach(farm.Terminating); len(got) != 3 || !got[farm.Terminated] || !got[farm.Gone] {
+	if got := reach(farm.Terminating); len(got) != 3 || !got[farm.Terminated] || !got[farm.InstanceRemoved] {
 		t.Errorf("Terminating reaches %v", got)
 	}
 }
@@ -83,7 +83,8 @@ func TestBeforeStarted(t *testing.T) {
 func TestGoneIsOnlyTheEndOfTerminated(t *testing.T) {
 	for _, s := range farm.InstanceStates {
 		for _, e := range farm.InstanceEvents {
-			if to, _ := farm.NextInstanceState(s, e); to == farm.Gone && (s != farm.Terminated || e != farm.Expired) {
+			if to, _ := farm.NextInstanceState(s, e); to == farm.InstanceRemoved &&
+				(s != farm.Terminated || e != farm.Expired) {
 				t.Errorf("%s on %s removes the record", s, e)
 			}
 		}
@@ -91,13 +92,13 @@ func TestGoneIsOnlyTheEndOfTerminated(t *testing.T) {
 }
 
 func TestUnknownStatesAndEventsMoveNothing(t *testing.T) {
-	for _, s := range append(slices.Clone(farm.InstanceStates), farm.Gone, "Nonsense") {
+	for _, s := range append(slices.Clone(farm.InstanceStates), farm.InstanceRemoved, "Nonsense") {
 		if to, ok := farm.NextInstanceState(s, "nonsense"); ok || to != s {
 			t.Errorf("%q on nonsense: %q, %v", s, to, ok)
 		}
 	}
 	for _, e := range farm.InstanceEvents {
-		for _, s := range []farm.InstanceState{farm.Gone, "Nonsense"} {
+		for _, s := range []farm.InstanceState{farm.InstanceRemoved, "Nonsense"} {
 			if to, ok := farm.NextInstanceState(s, e); ok || to != s {
 				t.Errorf("%q on %s: %q, %v", s, e, to, ok)
 			}
@@ -119,7 +120,7 @@ func TestAnyHistory(t *testing.T) {
 			asked = asked || (ok && (e == farm.Terminate || e == farm.SaveDone))
 			started = started || to == farm.Started
 			switch to {
-			case farm.Terminating, farm.Terminated, farm.Gone:
+			case farm.Terminating, farm.Terminated, farm.InstanceRemoved:
 				if !asked {
 					t.Fatalf("%s came without a termination", to)
 				}
@@ -135,7 +136,7 @@ func TestAnyHistory(t *testing.T) {
 			}
 			state = to
 		}
-		if state != farm.Gone {
+		if state != farm.InstanceRemoved {
 			last, _ := farm.NextInstanceState(state, farm.Terminate)
 			last, _ = farm.NextInstanceState(last, farm.TerminatedEvent)
 			if last != farm.Terminated {

@@ -28,7 +28,7 @@ func ParseMAC(text string) (MAC, error) {
 		parts := strings.Split(digits, form.separator)
 		for _, part := range parts {
 			if len(part) != form.width {
-				return 0, notMAC(text)
+				return 0, notMACError(text)
 			}
 		}
 		digits = strings.Join(parts, "")
@@ -36,12 +36,12 @@ func ParseMAC(text string) (MAC, error) {
 	}
 	n, err := strconv.ParseUint(digits, 16, 48)
 	if err != nil || len(digits) != macDigits {
-		return 0, notMAC(text)
+		return 0, notMACError(text)
 	}
 	return MAC(n), nil
 }
 
-func notMAC(text string) error {
+func notMACError(text string) error {
 	return fmt.Errorf(
 		"invalid MAC address %q: want six pairs of hexadecimal digits with colons between them, such "+
 			"as 52:54:00:12:34:56",
@@ -55,8 +55,8 @@ func (m MAC) String() string {
 		byte(m>>40), byte(m>>32), byte(m>>24), byte(m>>16), byte(m>>8), byte(m))
 }
 
-// card returns why an address cannot be that of a card; nil when it can.
-func (m MAC) card() error {
+// checkCardAddress returns why an address cannot be that of a card; nil when it can.
+func (m MAC) checkCardAddress() error {
 	switch {
 	case m == 0:
 		return fmt.Errorf("%s cannot be the address of a network card", m)
@@ -89,33 +89,34 @@ func ParseMACRange(text string) (MACRange, error) {
 		return MACRange{}, err
 	}
 	for _, end := range []MAC{r.From, r.To} {
-		if err := end.card(); err != nil {
+		if err := end.checkCardAddress(); err != nil {
 			return MACRange{}, err
 		}
 	}
 	switch {
 	case r.From > r.To:
 		return MACRange{}, fmt.Errorf("the MAC address range ends before it begins: %s", r)
-	case r.Len() > MaxMACs:
-		return MACRange{}, fmt.Errorf("the MAC address range %s has %d addresses: want at most %d", r, r.Len(), MaxMACs)
+	case r.Count() > MaxMACs:
+		return MACRange{}, fmt.Errorf("the MAC address range %s has %d addresses: want at most %d", r, r.Count(),
+			MaxMACs)
 	}
 	return r, nil
 }
 
-// Len returns the number of addresses.
-func (r MACRange) Len() int {
+// Count returns the number of addresses.
+func (r MACRange) Count() int {
 	if r == (MACRange{}) {
 		return 0
 	}
 	return int(r.To-r.From) + 1
 }
 
-// Has reports whether an address is among them.
-func (r MACRange) Has(m MAC) bool { return r.Len() > 0 && r.From <= m && m <= r.To }
+// Contains reports whether an address is among them.
+func (r MACRange) Contains(m MAC) bool { return r.Count() > 0 && r.From <= m && m <= r.To }
 
 // String returns <FROM>-<TO>; "" for an empty range.
 func (r MACRange) String() string {
-	if r.Len() == 0 {
+	if r.Count() == 0 {
 		return ""
 	}
 	return r.From.String() + "-" + r.To.String()

@@ -27,18 +27,18 @@ func TestParseMAC(t *testing.T) {
 
 func TestParseMACRange(t *testing.T) {
 	r, err := ParseMACRange("52:54:00:00:00:0a-5254000000ff")
-	if err != nil || r.Len() != 246 || r.String() != "52:54:00:00:00:0A-52:54:00:00:00:FF" || !r.Has(r.From) ||
-		!r.Has(r.To) || r.Has(r.To+1) || r.Has(r.From-1) {
-		t.Errorf("%s with %d, %v", r, r.Len(), err)
+	if err != nil || r.Count() != 246 || r.String() != "52:54:00:00:00:0A-52:54:00:00:00:FF" || !r.Contains(r.From) ||
+		!r.Contains(r.To) || r.Contains(r.To+1) || r.Contains(r.From-1) {
+		t.Errorf("%s with %d, %v", r, r.Count(), err)
 	}
-	if one, err := ParseMACRange("52:54:00:00:00:01-52:54:00:00:00:01"); err != nil || one.Len() != 1 {
+	if one, err := ParseMACRange("52:54:00:00:00:01-52:54:00:00:00:01"); err != nil || one.Count() != 1 {
 		t.Errorf("%s, %v", one, err)
 	}
-	if most, err := ParseMACRange("52:54:00:00:00:01-52:54:00:0F:42:40"); err != nil || most.Len() != MaxMACs {
-		t.Errorf("%d, %v", most.Len(), err)
+	if most, err := ParseMACRange("52:54:00:00:00:01-52:54:00:0F:42:40"); err != nil || most.Count() != MaxMACs {
+		t.Errorf("%d, %v", most.Count(), err)
 	}
 	var none MACRange
-	if none.Len() != 0 || none.Has(0) || none.String() != "" {
+	if none.Count() != 0 || none.Contains(0) || none.String() != "" {
 		t.Error("the zero range has addresses")
 	}
 	for text, want := range map[string]string{
@@ -66,7 +66,7 @@ func FuzzMACRange(f *testing.F) {
 			return
 		}
 		again, err := ParseMACRange(r.String())
-		if err != nil || again != r || r.Len() < 1 || r.Len() > MaxMACs || r.From.String() > r.To.String() {
+		if err != nil || again != r || r.Count() < 1 || r.Count() > MaxMACs || r.From.String() > r.To.String() {
 			t.Errorf("%q is %s, which is %s: %v", text, r, again, err)
 		}
 	})

@@ -44,16 +44,16 @@ type Node struct {
 	StateReason  string       `json:"state_reason,omitempty"`
 	StateSince   time.Time    `json:"state_since"`
 	Drain        bool         `json:"drain,omitempty"`
-	Draining     *DrainInfo   `json:"draining,omitempty"` // nil unless Drain, and in records of older programs
-	Capacity     int          `json:"capacity"` // VMs, in the mode "number"
-	Mode         CapacityMode `json:"mode"`
+	DrainInfo    *DrainInfo   `json:"draining,omitempty"` // nil unless Drain, and in records of older programs
+	Capacity     int          `json:"capacity"`           // VMs, in the mode "number"
+	CapacityMode CapacityMode `json:"mode"`
 	VCPUOverride int          `json:"vcpu_override,omitempty"`
 	RAMOverride  int          `json:"ram_override,omitempty"` // MB
 	Credential   string       `json:"credential"`             // hex sha256 of the node's secret
 	Joined       time.Time    `json:"joined"`
 	KeyID        string       `json:"key_id,omitempty"` // of the API key that it has joined with; "": by another way
 	NoCentralLog bool         `json:"no_central_log,omitempty"`
-	Update       *Update      `json:"update,omitempty"` // of its agent; nil: none was requested, or it is done
+	Update       *AgentUpdate `json:"update,omitempty"` // of its agent; nil: none was requested, or it is done
 }
 
 // DrainInfo is since when and why a node is drained. Like a Node it is replaced and never changed
@@ -72,24 +72,24 @@ func (n *Node) Clone() *Node {
 	return &c
 }
 
-// Shown returns the state that clients see: drain replaces Active only.
-func (n *Node) Shown() NodeState {
+// VisibleState returns the state that clients see: drain replaces Active only.
+func (n *Node) VisibleState() NodeState {
 	if n.State == NodeActive && n.Drain {
 		return NodeDrain
 	}
 	return n.State
 }
 
-// ShownSince returns since when the node is in the state that clients see, and why.
-func (n *Node) ShownSince() (since time.Time, reason string) {
-	if n.Shown() == NodeDrain && n.Draining != nil {
-		return n.Draining.Since, n.Draining.Reason
+// VisibleSince returns since when the node is in the state that clients see, and why.
+func (n *Node) VisibleSince() (since time.Time, reason string) {
+	if n.VisibleState() == NodeDrain && n.DrainInfo != nil {
+		return n.DrainInfo.Since, n.DrainInfo.Reason
 	}
 	return n.StateSince, n.StateReason
 }
 
-// Enter applies an event to the node and reports whether that changed its state.
-func (n *Node) Enter(e NodeEvent, reason string, at time.Time) bool {
+// ApplyEvent applies an event to the node and reports whether that changed its state.
+func (n *Node) ApplyEvent(e NodeEvent, reason string, at time.Time) bool {
 	to, drain := NextNodeState(n.State, n.Drain, e)
 	moved := to != n.State
 	n.State, n.Drain = to, drain
@@ -99,23 +99,23 @@ func (n *Node) Enter(e NodeEvent, reason string, at time.Time) bool {
 	return moved
 }
 
-// TakesStarts reports whether the scheduler may place new instances on the node.
-func (n *Node) TakesStarts() bool { return n.Shown() == NodeActive }
+// AcceptsStarts reports whether the scheduler may place new instances on the node.
+func (n *Node) AcceptsStarts() bool { return n.VisibleState() == NodeActive }
 
-// mostOnApple is how many macOS VMs the license of macOS allows on one Mac with Apple silicon.
-const mostOnApple = 2
+// maxVMsOnAppleSilicon is how many macOS VMs the license of macOS allows on one Mac with Apple silicon.
+const maxVMsOnAppleSilicon = 2
 
 // MaxVMs returns how many VMs may run on such a host at a time, regardless of its configuration; 0:
 // unlimited. QEMU does not run macOS.
 func (i *NodeInfo) MaxVMs() int {
 	if i.OS == "darwin" && i.Arch == "arm64" && i.Hypervisor.Driver != "qemu" {
-		return mostOnApple
+		return maxVMsOnAppleSilicon
 	}
 	return 0
 }
 
-// Slots returns how many VMs the node may run at a time where capacity is counted by VMs.
-func (n *Node) Slots(info *NodeInfo) int {
+// VMLimit returns how many VMs the node may run at a time where capacity is counted by VMs.
+func (n *Node) VMLimit(info *NodeInfo) int {
 	if most := info.MaxVMs(); most > 0 {
 		return min(most, n.Capacity)
 	}
@@ -136,37 +136,37 @@ type NodeInfo struct {
 	AgentVersion string         `json:"agent_version"`
 	Hypervisor   Hypervisor     `json:"hypervisor"`
 	Templates    []NodeTemplate `json:"templates,omitempty"`
-	USB          []USBDevice    `json:"usb,omitempty"`
+	USBDevices   []USBDevice    `json:"usb,omitempty"`
 	Abilities    []string       `json:"abilities,omitempty"` // of the hypervisor, sorted
 	VLANs        []int          `json:"vlans,omitempty"`     // ids that guests can be in, rising
 }
 
 // Hypervisor describes a node's driver.
 type Hypervisor struct {
-	Driver      string `json:"driver"` // qemu, sim, anka, tart
-	Version     string `json:"version"`
-	Accelerator string `json:"accelerator"` // kvm, tcg, hvf, sim
-	Machine     string `json:"machine,omitempty"`
-	CPUModel    string `json:"cpu_model,omitempty"`
-	HostCPU     string `json:"host_cpu,omitempty"` // what a saved state depends on of the host's own CPU
-	License     string `json:"license,omitempty"`  // its kind
-	Expires     string `json:"expires,omitempty"`  // that of the license: see ExpiresAt
+	Driver         string `json:"driver"` // qemu, sim, anka, tart
+	Version        string `json:"version"`
+	Accelerator    string `json:"accelerator"` // kvm, tcg, hvf, sim
+	Machine        string `json:"machine,omitempty"`
+	CPUModel       string `json:"cpu_model,omitempty"`
+	HostCPU        string `json:"host_cpu,omitempty"` // what a saved state depends on of the host's own CPU
+	LicenseKind    string `json:"license,omitempty"`  // its kind
+	LicenseExpires string `json:"expires,omitempty"`  // that of the license: see LicenseExpiresAt
 }
 
-// expiryForms are how hypervisors write when their license ends. One that is a day is
+// expiryLayouts are how hypervisors write when their license ends. One that is a day is
 // valid to the end of it.
-var expiryForms = []struct {
+var expiryLayouts = []struct {
 	layout string
 	valid  time.Duration
 }{
 	{time.RFC3339, 0}, {"2006-01-02", 24 * time.Hour}, {"02-Jan-2006", 24 * time.Hour}, {"2-Jan-2006", 24 * time.Hour},
 }
 
-// ExpiresAt returns when the license of the hypervisor ends; zero when it does not, or
+// LicenseExpiresAt returns when the license of the hypervisor ends; zero when it does not, or
 // that cannot be read.
-func (h Hypervisor) ExpiresAt() time.Time {
-	for _, form := range expiryForms {
-		if at, err := time.Parse(form.layout, h.Expires); err == nil {
+func (h Hypervisor) LicenseExpiresAt() time.Time {
+	for _, form := range expiryLayouts {
+		if at, err := time.Parse(form.layout, h.LicenseExpires); err == nil {
 			return at.Add(form.valid)
 		}
 	}
@@ -176,8 +176,8 @@ func (h Hypervisor) ExpiresAt() time.Time {
 // ContactEvent returns the event of a node that is in contact, with its reason, by the license of its
 // hypervisor.
 func (i *NodeInfo) ContactEvent(now time.Time) (event NodeEvent, reason string) {
-	if ends := i.Hypervisor.ExpiresAt(); !ends.IsZero() && !ends.After(now) {
-		return LicenseExpired, "its license expired: " + i.Hypervisor.Expires
+	if ends := i.Hypervisor.LicenseExpiresAt(); !ends.IsZero() && !ends.After(now) {
+		return LicenseExpired, "its license expired: " + i.Hypervisor.LicenseExpires
 	}
 	return NodeContacted, ""
 }
@@ -230,8 +230,8 @@ var NodeEvents = []NodeEvent{
 // is Active with the drain flag, see Node.Shown.
 var NodeStates = []NodeState{NodeOffline, NodeInactive, NodeActive, NodeUpdating, NodeUnhealthy}
 
-// nodeTable holds the edges that change a state; every other pair keeps it.
-var nodeTable = map[NodeState]map[NodeEvent]NodeState{
+// nodeTransitions holds the edges that change a state; every other pair keeps it.
+var nodeTransitions = map[NodeState]map[NodeEvent]NodeState{
 	NodeOffline: {
 		NodeContacted: NodeActive, LicenseExpired: NodeInactive, UpdateDone: NodeActive,
 	},
@@ -261,7 +261,7 @@ func NextNodeState(s NodeState, drain bool, e NodeEvent) (NodeState, bool) {
 	case DrainOff:
 		return s, false
 	}
-	if to, ok := nodeTable[s][e]; ok {
+	if to, ok := nodeTransitions[s][e]; ok {
 		return to, drain
 	}
 	return s, drain

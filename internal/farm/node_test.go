@@ -27,12 +27,12 @@ func TestNodeEnters(t *testing.T) {
 		{farm.DrainOff, false, farm.NodeActive, "contact", 6},
 	} {
 		at = at.Add(time.Second)
-		if moved := n.Enter(step.event, string(step.event), at); moved != step.moved {
+		if moved := n.ApplyEvent(step.event, string(step.event), at); moved != step.moved {
 			t.Errorf("%s moves it: %t", step.event, moved)
 		}
-		since, reason := n.ShownSince()
-		if n.Shown() != step.state || reason != step.reason || since.Unix() != 100+int64(step.since) {
-			t.Errorf("after %s: %s since %s, %q; want %+v", step.event, n.Shown(), since, reason, step)
+		since, reason := n.VisibleSince()
+		if n.VisibleState() != step.state || reason != step.reason || since.Unix() != 100+int64(step.since) {
+			t.Errorf("after %s: %s since %s, %q; want %+v", step.event, n.VisibleState(), since, reason, step)
 		}
 	}
 }
@@ -53,8 +53,8 @@ func TestShownSince(t *testing.T) {
 		{farm.NodeActive, true, nil, "back", entered}, // a record of an older program
 		{farm.NodeOffline, true, draining, "back", entered},
 	} {
-		n := farm.Node{State: c.state, Drain: c.drain, Draining: c.draining, StateReason: "back", StateSince: entered}
-		if since, reason := n.ShownSince(); reason != c.reason || !since.Equal(c.since) {
+		n := farm.Node{State: c.state, Drain: c.drain, DrainInfo: c.draining, StateReason: "back", StateSince: entered}
+		if since, reason := n.VisibleSince(); reason != c.reason || !since.Equal(c.since) {
 			t.Errorf("%+v: since %s, %q", c, since, reason)
 		}
 	}
@@ -80,8 +80,8 @@ func TestSlots(t *testing.T) {
 		if most := c.info.MaxVMs(); most != c.most {
 			t.Errorf("%+v: at most %d VMs, want %d", c.info, most, c.most)
 		}
-		if three.Slots(&c.info) != c.three || one.Slots(&c.info) != c.less {
-			t.Errorf("%+v: %d and %d slots of 3 and 1", c.info, three.Slots(&c.info), one.Slots(&c.info))
+		if three.VMLimit(&c.info) != c.three || one.VMLimit(&c.info) != c.less {
+			t.Errorf("%+v: %d and %d slots of 3 and 1", c.info, three.VMLimit(&c.info), one.VMLimit(&c.info))
 		}
 	}
 }
@@ -97,7 +97,7 @@ func TestHypervisorLicenseEnds(t *testing.T) {
 		"2027-03-05T00:00:00Z":      day,
 		"2027-03-05T01:00:00+01:00": day,
 	} {
-		if got := (farm.Hypervisor{Expires: text}).ExpiresAt(); !got.Equal(want) {
+		if got := (farm.Hypervisor{LicenseExpires: text}).LicenseExpiresAt(); !got.Equal(want) {
 			t.Errorf("%q ends at %s, want %s", text, got, want)
 		}
 	}

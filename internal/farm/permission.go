@@ -13,7 +13,7 @@ const PermRoot Permission = "root"
 // PermissionInfo is one permission as it is shown to people.
 type PermissionInfo struct {
 	Name        Permission
-	Area        string // heading under which it stands
+	Category    string // heading under which it stands
 	Label       string // a few words
 	Description string // a sentence
 }
@@ -28,10 +28,10 @@ const (
 )
 
 // AllPermissions lists the permissions of a service, in the order in which they are shown.
-func AllPermissions(s Service) []PermissionInfo { return slices.Clone(permissions[s]) }
+func AllPermissions(s Service) []PermissionInfo { return slices.Clone(servicePermissions[s]) }
 
-// admin is the permissions about permissions, which both services have.
-var admin = []PermissionInfo{
+// adminPermissions is the permissions about permissions, which both services have.
+var adminPermissions = []PermissionInfo{
 	{"view_permissions", "Permission admin", "View permissions", "See which permissions there are."},
 	{
 		"view_prmission_groups", "Permission admin", "View permission groups",
@@ -44,8 +44,8 @@ var admin = []PermissionInfo{
 	{"delete_permission_groups", "Permission admin", "Delete permission groups", "Delete permission groups."},
 }
 
-// permissions are the tables of the specification, and the rows that its routes need besides.
-var permissions = map[Service][]PermissionInfo{
+// servicePermissions are the tables of the specification, and the rows that its routes need besides.
+var servicePermissions = map[Service][]PermissionInfo{
 	ServiceController: append([]PermissionInfo{
 		{"list_vms", "Instances", "List instances", "View instances, their history and their changes."},
 		{"start_vm", "Instances", "Start instances", "Start instances from templates."},
@@ -84,7 +84,7 @@ var permissions = map[Service][]PermissionInfo{
 			"Change how the controller works: maintenance, the list of MAC addresses.",
 		},
 		{"get_config", "Config", "Read configuration", "See the state of maintenance mode."},
-	}, admin...),
+	}, adminPermissions...),
 	ServiceRegistry: append([]PermissionInfo{
 		{"index", "Info", "Status", "See the welcome page and the registry's status."},
 		{"get_disk_info", "Info", "Disk", "See how full the registry's disk is."},
@@ -107,7 +107,7 @@ var permissions = map[Service][]PermissionInfo{
 		{"send_log_event", "Log server", "Send events", "Append to the event log."},
 		{"send_log", "Log server", "Send logs", "Append rows to logs."},
 		{"change_config", "Config", "Change configuration", "Pause the registry, and check and repair its storage."},
-	}, admin...),
+	}, adminPermissions...),
 }
 
 // ResourceType is a kind of resources on which rights can be granted one by one.
@@ -132,9 +132,11 @@ func ResourceTypes(s Service) []ResourceType {
 }
 
 // ResourcePermissions lists the rights on resources of a type, sorted by name.
-func ResourcePermissions(t ResourceType) []PermissionInfo { return slices.Clone(resources[t]) }
+func ResourcePermissions(t ResourceType) []PermissionInfo {
+	return slices.Clone(resourcePermissions[t])
+}
 
-var resources = map[ResourceType][]PermissionInfo{
+var resourcePermissions = map[ResourceType][]PermissionInfo{
 	ResourceNode: {
 		{"change_config", "Node", "Configure", "Change the node's capacity, name and drain mode."},
 		{"create_instance", "Node", "Start instances", "Start instances on the node."},

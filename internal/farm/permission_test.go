@@ -59,7 +59,7 @@ func TestPermissionsAreDescribed(t *testing.T) {
 	for _, list := range lists {
 		seen := map[Permission]bool{PermRoot: true}
 		for _, p := range list {
-			if seen[p.Name] || p.Area == "" || p.Label == "" || !strings.HasSuffix(p.Description, ".") {
+			if seen[p.Name] || p.Category == "" || p.Label == "" || !strings.HasSuffix(p.Description, ".") {
 				t.Errorf("%+v is there twice, or is not described", p)
 			}
 			seen[p.Name] = true

@@ -84,31 +84,31 @@ type SaveOptions struct {
 	CancelOnScriptFailure bool   `json:"cancel_on_script_failure,omitempty"`
 }
 
-// TaskKind is an operation of a node on a running VM.
-type TaskKind string
+// NodeTaskKind is an operation of a node on a running VM.
+type NodeTaskKind string
 
 // The task kinds.
 const (
-	TaskSave    TaskKind = "save"
-	TaskRestart TaskKind = "restart"
+	TaskSave    NodeTaskKind = "save"
+	TaskRestart NodeTaskKind = "restart"
 )
 
-// Task is the task of a node for the VM of an instance; it stays in the record until the node has
+// NodeTask is the task of a node for the VM of an instance; it stays in the record until the node has
 // reported its end.
-type Task struct {
-	ID   string   `json:"id"` // of a save: that of its SaveRequest
-	Kind TaskKind `json:"kind"`
+type NodeTask struct {
+	ID   string       `json:"id"` // of a save: that of its SaveRequest
+	Kind NodeTaskKind `json:"kind"`
 	// Restart is what a restart changes.
 	Restart *RestartOptions `json:"restart,omitempty"`
 }
 
-// taskState maps the kind of a task to the state of an instance with such a task.
-var taskState = map[TaskKind]InstanceState{TaskSave: Pushing, TaskRestart: Started}
+// stateDuringTask maps the kind of a task to the state of an instance with such a task.
+var stateDuringTask = map[NodeTaskKind]InstanceState{TaskSave: Pushing, TaskRestart: Started}
 
 // FinishTask removes the task of an instance whose state is not, or no longer, the one that belongs
 // to the task. It must follow every change of a state, before the record is stored.
 func (i *Instance) FinishTask() {
-	if i.Task != nil && taskState[i.Task.Kind] != i.State {
+	if i.Task != nil && stateDuringTask[i.Task.Kind] != i.State {
 		i.Task = nil
 	}
 }
@@ -124,7 +124,7 @@ type RestartOptions struct {
 // new record.
 type APIKey struct {
 	ID         string    `json:"id"`
-	Groups     []string  `json:"groups"` // names of permission groups
+	Groups     []string  `json:"groups"`     // names of permission groups
 	PublicKey  []byte    `json:"public_key"` // PKIX DER
 	Created    time.Time `json:"created"`
 	Expires    time.Time `json:"expires"`
@@ -151,8 +151,8 @@ type USBCount struct {
 // MACAddress is one managed address; Instance is "" when it is free. Only those that are
 // in use have a record, under their address.
 type MACAddress struct {
-	Address  string `json:"address"` // capital letters, colons
-	Instance string `json:"instance,omitempty"`
+	Address    string `json:"address"` // capital letters, colons
+	InstanceID string `json:"instance,omitempty"`
 }
 
 // DiskInfo is the space of a registry's disk, in bytes.

@@ -24,10 +24,10 @@ func TestHoldsSlot(t *testing.T) {
 				if s == farm.Errored && (vm == nil || vm == deleted) {
 					want = false
 				}
-				if i.Recall = true; i.UsesCapacity() != live {
+				if i.StartAborted = true; i.UsesCapacity() != live {
 					t.Errorf("%s on %q with %+v that is recalled holds a slot: %v", s, node, vm, i.UsesCapacity())
 				}
-				if i.Recall = false; i.UsesCapacity() != want {
+				if i.StartAborted = false; i.UsesCapacity() != want {
 					t.Errorf("%s on %q with %+v holds a slot: %v", s, node, vm, i.UsesCapacity())
 				}
 			}
@@ -38,10 +38,10 @@ func TestHoldsSlot(t *testing.T) {
 // TestTaskGoesWithItsState holds every state against every kind of task.
 func TestTaskGoesWithItsState(t *testing.T) {
 	for _, s := range farm.InstanceStates {
-		for kind, home := range map[farm.TaskKind]farm.InstanceState{
+		for kind, home := range map[farm.NodeTaskKind]farm.InstanceState{
 			farm.TaskSave: farm.Pushing, farm.TaskRestart: farm.Started,
 		} {
-			i := farm.Instance{State: s, Task: &farm.Task{ID: "t", Kind: kind}}
+			i := farm.Instance{State: s, Task: &farm.NodeTask{ID: "t", Kind: kind}}
 			i.FinishTask()
 			if (i.Task != nil) != (s == home) {
 				t.Errorf("%s keeps a %s: %v", s, kind, i.Task != nil)
@@ -52,12 +52,12 @@ func TestTaskGoesWithItsState(t *testing.T) {
 
 func TestOptionsOverrideTheTemplate(t *testing.T) {
 	i := farm.Instance{Template: farm.TemplateRef{CPUs: 4, MemoryMB: 2048}}
-	if i.VCPU() != 4 || i.VRAM() != 2048 {
-		t.Errorf("takes %d CPUs and %d MB of its template", i.VCPU(), i.VRAM())
+	if i.GuestCPUs() != 4 || i.GuestMemoryMB() != 2048 {
+		t.Errorf("takes %d CPUs and %d MB of its template", i.GuestCPUs(), i.GuestMemoryMB())
 	}
 	i.Options.CPUs, i.Options.MemoryMB = 2, 512
-	if i.VCPU() != 2 || i.VRAM() != 512 {
-		t.Errorf("takes %d CPUs and %d MB with overrides", i.VCPU(), i.VRAM())
+	if i.GuestCPUs() != 2 || i.GuestMemoryMB() != 512 {
+		t.Errorf("takes %d CPUs and %d MB with overrides", i.GuestCPUs(), i.GuestMemoryMB())
 	}
 }
 
@@ -83,8 +83,8 @@ func TestWaiting(t *testing.T) {
 	for _, s := range farm.InstanceStates {
 		for _, node := range []string{"", "n1"} {
 			i := farm.Instance{State: s, NodeID: node}
-			if i.Waiting() != (s == farm.Scheduling && node == "") {
-				t.Errorf("%s on %q waits: %t", s, node, i.Waiting())
+			if i.AwaitsPlacement() != (s == farm.Scheduling && node == "") {
+				t.Errorf("%s on %q waits: %t", s, node, i.AwaitsPlacement())
 			}
 		}
 	}
@@ -126,8 +126,8 @@ func TestScriptResultOK(t *testing.T) {
 	}{
 		{farm.ScriptResult{}, true},
 		{farm.ScriptResult{Stderr: []byte("noise")}, true},
-		{farm.ScriptResult{Code: 1}, false},
-		{farm.ScriptResult{Code: -1}, false},
+		{farm.ScriptResult{ExitCode: 1}, false},
+		{farm.ScriptResult{ExitCode: -1}, false},
 		{farm.ScriptResult{TimedOut: true}, false},
 		{farm.ScriptResult{Errors: []string{"no shell"}}, false},
 	} {

@@ -22,7 +22,7 @@ func TestReferenceOfEvents(t *testing.T) {
 	for _, e := range Events() {
 		kind := cmp.Or(EventKinds[e.Name], SystemAction)
 		fmt.Fprintf(&b, "| `%s` | `%s` | `%s` | %s | %s | %s |\n",
-			e.Name, kind, e.Group, strings.TrimSuffix(e.About, "."), quote(e.Keys), quote(e.Some))
+			e.Name, kind, e.Group, strings.TrimSuffix(e.Description, "."), quote(e.RequiredKeys), quote(e.OptionalKeys))
 	}
 	referencetest.Section(t, "events.md", "Events", b.String())
 }
@@ -45,7 +45,7 @@ func permissionRows(list []PermissionInfo) string {
 	var b strings.Builder
 	b.WriteString("| permission | area | name in the portal | meaning |\n|---|---|---|---|\n")
 	for _, p := range list {
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", p.Name, p.Area, p.Label, referencetest.Cell(p.Description))
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", p.Name, p.Category, p.Label, referencetest.Cell(p.Description))
 	}
 	return b.String()
 }

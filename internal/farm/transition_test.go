@@ -13,25 +13,25 @@ import (
 func TestEnterNotesEveryChange(t *testing.T) {
 	at := time.UnixMilli(1_000)
 	first := &farm.Instance{State: farm.Scheduling}
-	first.Enter(farm.Scheduling, at)
+	first.EnterState(farm.Scheduling, at)
 	if first.Transitions != nil {
 		t.Errorf("entering the state it is in: %v", first.Transitions)
 	}
-	first.Enter(farm.Started, at)
+	first.EnterState(farm.Started, at)
 	second := first.Clone()
 	second.Message = "broken"
-	second.Enter(farm.Errored, at.Add(time.Second))
+	second.EnterState(farm.Errored, at.Add(time.Second))
 	second.Message = "why"
-	second.Enter(farm.Terminating, at.Add(2*time.Second))
+	second.EnterState(farm.Terminating, at.Add(2*time.Second))
 	want := []farm.Transition{
-		{State: farm.Started, At: 1000, Why: "broken"},
-		{State: farm.Errored, At: 2000, Why: "why"},
+		{State: farm.Started, At: 1000, Reason: "broken"},
+		{State: farm.Errored, At: 2000, Reason: "why"},
 		{State: farm.Terminating, At: 3000},
 	}
 	if !slices.Equal(second.Transitions, want) {
 		t.Errorf("transitions = %v", second.Transitions)
 	}
-	if len(first.Transitions) != 1 || first.Transitions[0].Why != "" {
+	if len(first.Transitions) != 1 || first.Transitions[0].Reason != "" {
 		t.Errorf("the record that was copied changed: %v", first.Transitions)
 	}
 	if got := want[1].Time(); !got.Equal(time.UnixMilli(2000)) {
@@ -43,13 +43,13 @@ func TestTransitionsAreBounded(t *testing.T) {
 	i := &farm.Instance{State: farm.Scheduling}
 	for n := range 100 {
 		i.Message = strings.Repeat("é", 1000)
-		i.Enter([]farm.InstanceState{farm.Pulling, farm.Scheduling}[n%2], time.UnixMilli(int64(n)))
+		i.EnterState([]farm.InstanceState{farm.Pulling, farm.Scheduling}[n%2], time.UnixMilli(int64(n)))
 	}
 	var at []int64
 	for _, tr := range i.Transitions {
 		at = append(at, tr.At)
-		if len(tr.Why) > 240 {
-			t.Errorf("a reason of %d bytes", len(tr.Why))
+		if len(tr.Reason) > 240 {
+			t.Errorf("a reason of %d bytes", len(tr.Reason))
 		}
 	}
 	if got := fmt.Sprint(at); got != "[0 1 2 3 4 5 6 7 92 93 94 95 96 97 98 99]" {
@@ -62,12 +62,12 @@ func TestPastHasNoSecrets(t *testing.T) {
 		ID: "i", State: farm.Terminating, Metadata: map[string]any{"token": "secret"},
 		Options: farm.StartOptions{Script: []byte("secret"), VNCPassword: "secret"},
 		Script: &farm.ScriptResult{
-			Code: 3, Stdout: []byte("secret"), Stderr: []byte("secret"),
+			ExitCode: 3, Stdout: []byte("secret"), Stderr: []byte("secret"),
 			Errors: []string{"secret"},
 		},
 	}
 	now := time.UnixMilli(5000)
-	p := i.Past(now)
+	p := i.HistoryRecord(now)
 	if text := fmt.Sprintf("%+v", *p); strings.Contains(text, "secret") {
 		t.Errorf("past = %s", text)
 	}
@@ -79,7 +79,7 @@ func TestPastHasNoSecrets(t *testing.T) {
 		t.Error("the record itself changed")
 	}
 	i.Finished = now.Add(-time.Second)
-	if p := i.Past(now); !p.Finished.Equal(i.Finished) {
+	if p := i.HistoryRecord(now); !p.Finished.Equal(i.Finished) {
 		t.Errorf("finished = %s", p.Finished)
 	}
 }

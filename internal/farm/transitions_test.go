@@ -45,7 +45,7 @@ func readExpectations(t *testing.T) map[pair]string {
 		}
 		switch to, moves := strings.CutPrefix(rest, "-> "); {
 		case moves && to == "(gone)":
-			want[at] = string(farm.Gone)
+			want[at] = string(farm.InstanceRemoved)
 		case moves || rest == "keeps" || rest == "void":
 			want[at] = to
 		default:
@@ -158,10 +158,10 @@ func TestDrainIsShownInPlaceOfActiveOnly(t *testing.T) {
 				want = "Drain Mode"
 			}
 			n := farm.Node{State: s, Drain: drain}
-			if got := n.Shown(); got != want {
+			if got := n.VisibleState(); got != want {
 				t.Errorf("%s with drain %v is shown as %q", s, drain, got)
 			}
-			if got := n.TakesStarts(); got != (s == farm.NodeActive && !drain) {
+			if got := n.AcceptsStarts(); got != (s == farm.NodeActive && !drain) {
 				t.Errorf("%s with drain %v takes starts: %v", s, drain, got)
 			}
 		}
@@ -169,7 +169,7 @@ func TestDrainIsShownInPlaceOfActiveOnly(t *testing.T) {
 }
 
 func TestScriptFailedByHandler(t *testing.T) {
-	for handler, want := range map[farm.OnFailure]farm.InstanceEvent{
+	for handler, want := range map[farm.ScriptFailureAction]farm.InstanceEvent{
 		0: "script-failed(stop)", 1: "script-failed(keep)", 2: "script-failed(delete)",
 		3: "script-failed(stop)", -1: "script-failed(stop)", // what is unknown does the least harm to the host
 	} {

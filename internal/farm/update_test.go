@@ -24,7 +24,7 @@ func TestOlderVersions(t *testing.T) {
 		{"1.2.3", "x", false},
 		{"1.2.3", "", false},
 	} {
-		if got := OlderVersion(tt.a, tt.b); got != tt.older {
+		if got := IsOlderVersion(tt.a, tt.b); got != tt.older {
 			t.Errorf("%q older than %q: %v", tt.a, tt.b, got)
 		}
 	}
@@ -34,28 +34,29 @@ func TestOlderVersions(t *testing.T) {
 // the last one by no further try.
 func TestUpdateIsTriedAFewTimes(t *testing.T) {
 	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
-	n := &Node{State: NodeActive, Drain: true, Update: &Update{Version: "2", Asked: now}}
+	n := &Node{State: NodeActive, Drain: true, Update: &AgentUpdate{Version: "2", RequestedAt: now}}
 	last := time.Duration(0)
-	for try := 1; try <= UpdateTries; try++ {
-		due := n.Update.DueAt()
+	for try := 1; try <= MaxUpdateTries; try++ {
+		due := n.Update.NextTryAt()
 		if pause := due.Sub(now); try > 1 && pause <= last || due.IsZero() {
 			t.Fatalf("try %d begins after %s, the one before after %s", try, pause, last)
 		} else if try > 1 {
 			last = pause
 		}
 		now = due
-		if !n.BeginUpdate("id", now) || n.Shown() != NodeUpdating || n.TakesStarts() || !n.Updating() ||
+		if !n.BeginUpdateTry("id", now) || n.VisibleState() != NodeUpdating || n.AcceptsStarts() ||
+			!n.IsUpdateRunning() ||
 			n.Update.Tries != try || n.StateReason != "its agent becomes 2" {
 			t.Fatalf("try %d: %+v %+v", try, n, n.Update)
 		}
 		now = now.Add(time.Second)
-		n.EndUpdate("no room", now)
+		n.EndUpdateTry("no room", now)
 		if n.State != NodeActive || !n.Drain || n.StateReason != "its agent could not become 2: no room" ||
-			!n.StateSince.Equal(now) || n.Update.Failure != "no room" {
+			!n.StateSince.Equal(now) || n.Update.LastFailure != "no room" {
 			t.Fatalf("after try %d: %+v %+v", try, n, n.Update)
 		}
 	}
-	if n.Update.Open() || !n.Update.DueAt().IsZero() || n.BeginUpdate("id", now.Add(24*time.Hour)) {
+	if n.Update.IsOpen() || !n.Update.NextTryAt().IsZero() || n.BeginUpdateTry("id", now.Add(24*time.Hour)) {
 		t.Errorf("it is tried for ever: %+v", n.Update)
 	}
 }
@@ -63,22 +64,22 @@ func TestUpdateIsTriedAFewTimes(t *testing.T) {
 func TestUpdateWaitsForItsNode(t *testing.T) {
 	now := time.Now()
 	for _, state := range []NodeState{NodeOffline, NodeInactive} {
-		n := &Node{State: state, Update: &Update{Version: "2", Asked: now}}
-		if n.BeginUpdate("id", now) || n.Update.Tries != 0 || n.State != state {
+		n := &Node{State: state, Update: &AgentUpdate{Version: "2", RequestedAt: now}}
+		if n.BeginUpdateTry("id", now) || n.Update.Tries != 0 || n.State != state {
 			t.Errorf("%s: %+v", state, n)
 		}
 	}
-	n := &Node{State: NodeUnhealthy, Update: &Update{Version: "2", Asked: now}}
-	n.BeginUpdate("id", now)
-	n.Enter(NodeTimedOut, "gone", now)
-	if !n.Updating() || n.ResumeUpdate(now) {
+	n := &Node{State: NodeUnhealthy, Update: &AgentUpdate{Version: "2", RequestedAt: now}}
+	n.BeginUpdateTry("id", now)
+	n.ApplyEvent(NodeTimedOut, "gone", now)
+	if !n.IsUpdateRunning() || n.ResumeUpdateTry(now) {
 		t.Errorf("while it is away: %+v", n)
 	}
-	n.Enter(NodeContacted, "", now)
-	if !n.ResumeUpdate(now) || n.State != NodeUpdating || n.Update.Tries != 1 {
+	n.ApplyEvent(NodeContacted, "", now)
+	if !n.ResumeUpdateTry(now) || n.State != NodeUpdating || n.Update.Tries != 1 {
 		t.Errorf("back again: %+v", n)
 	}
-	n.EndUpdate("", now)
+	n.EndUpdateTry("", now)
 	if n.State != NodeActive || n.Update != nil || n.StateReason != "" {
 		t.Errorf("done: %+v", n)
 	}
@@ -87,20 +88,20 @@ func TestUpdateWaitsForItsNode(t *testing.T) {
 // TestUpdateWithoutOne: a node of which no update was asked for has none that is due, and resumes none.
 func TestUpdateWithoutOne(t *testing.T) {
 	n := &Node{State: NodeActive}
-	if n.Update.Open() || !n.Update.DueAt().IsZero() || n.Updating() || n.ResumeUpdate(time.Now()) ||
+	if n.Update.IsOpen() || !n.Update.NextTryAt().IsZero() || n.IsUpdateRunning() || n.ResumeUpdateTry(time.Now()) ||
 		n.State != NodeActive {
 		t.Errorf("%+v", n)
 	}
-	n.Update = &Update{Version: "2", Asked: time.Now()}
-	if !n.Update.Open() || n.Updating() || n.ResumeUpdate(time.Now()) || n.State != NodeActive {
+	n.Update = &AgentUpdate{Version: "2", RequestedAt: time.Now()}
+	if !n.Update.IsOpen() || n.IsUpdateRunning() || n.ResumeUpdateTry(time.Now()) || n.State != NodeActive {
 		t.Errorf("one that has not begun: %+v", n)
 	}
-	n.Update.Begun, n.Update.Tries = time.Now(), UpdateTries
-	if !n.Update.Open() || !n.Update.DueAt().IsZero() {
+	n.Update.TryBegunAt, n.Update.Tries = time.Now(), MaxUpdateTries
+	if !n.Update.IsOpen() || !n.Update.NextTryAt().IsZero() {
 		t.Errorf("the last try, which goes on: %+v", n.Update)
 	}
 	n.Update.Tries = 1
-	if !n.Update.DueAt().IsZero() {
+	if !n.Update.NextTryAt().IsZero() {
 		t.Errorf("a try goes on, and another is due: %+v", n.Update)
 	}
 }

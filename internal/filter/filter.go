@@ -9,22 +9,22 @@ import (
 
 // Limits of a filter's text.
 const (
-	MaxText   = 2000 // bytes
-	maxTerms  = 50
-	maxValues = 100 // in one term
+	MaxTextBytes = 2000 // bytes
+	maxTerms     = 50
+	maxValues    = 100 // in one term
 )
 
 // Field is one field of a resource. Exactly one of the functions is set, which determines the kind
 // of field.
 type Field[T any] struct {
-	Name   string
-	Text   func(T) string
-	Texts  func(T) []string        // one of which must match
-	Number func(T) float64         // compared as is
-	Size   func(T) float64         // in bytes
-	Since  func(T) time.Time       // compared as an age; the zero time matches nothing
-	Length func(T) (float64, bool) // in seconds; false: no value, matches nothing
-	Called bool                    // with Text: words without a field are searched in it
+	Name      string
+	Text      func(T) string
+	Texts     func(T) []string        // one of which must match
+	Number    func(T) float64         // compared as is
+	Size      func(T) float64         // in bytes
+	Age       func(T) time.Time       // compared as an age; the zero time matches nothing
+	Duration  func(T) (float64, bool) // in seconds; false: no value, matches nothing
+	IsDefault bool                    // with Text: words without a field are searched in it
 }
 
 // Table is the fields of a resource.
@@ -32,14 +32,14 @@ type Table[T any] []Field[T]
 
 // Filter is a parsed filter for records of one type. The zero value matches all. It may be used by
 // several goroutines.
-type Filter[T any] struct{ terms []func(T, time.Time) bool }
+type Filter[T any] struct{ conditions []func(T, time.Time) bool }
 
-// Empty reports whether the filter matches everything.
-func (f Filter[T]) Empty() bool { return len(f.terms) == 0 }
+// MatchesAll reports whether the filter matches everything.
+func (f Filter[T]) MatchesAll() bool { return len(f.conditions) == 0 }
 
 // Match reports whether a record matches; now is the end of ages.
 func (f Filter[T]) Match(v T, now time.Time) bool {
-	for _, fits := range f.terms {
+	for _, fits := range f.conditions {
 		if !fits(v, now) {
 			return false
 		}
@@ -49,89 +49,90 @@ func (f Filter[T]) Match(v T, now time.Time) bool {
 
 // Error describes what is wrong with a filter's text, and where.
 type Error struct {
-	At  int // the position of the error in bytes, from 1
-	Why string
+	Pos     int // the position of the error in bytes, from 1
+	Message string
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("at %d: %s", e.At, e.Why) }
+func (e *Error) Error() string { return fmt.Sprintf("at %d: %s", e.Pos, e.Message) }
 
-func wrong(at int, format string, args ...any) error {
-	return &Error{At: at + 1, Why: fmt.Sprintf(format, args...)}
+func errorAt(at int, format string, args ...any) error {
+	return &Error{Pos: at + 1, Message: fmt.Sprintf(format, args...)}
 }
 
 // Parse reads a filter; the error is an *Error.
 func (t Table[T]) Parse(text string) (Filter[T], error) {
 	var f Filter[T]
-	terms, err := split(text)
+	terms, err := parseTerms(text)
 	if err != nil {
 		return f, err
 	}
 	for _, term := range terms {
-		fits, err := t.compile(term)
+		fits, err := t.compileTerm(term)
 		if err != nil {
 			return Filter[T]{}, err
 		}
-		if term.not {
-			f.terms = append(f.terms, func(v T, now time.Time) bool { return !fits(v, now) })
+		if term.negated {
+			f.conditions = append(f.conditions, func(v T, now time.Time) bool { return !fits(v, now) })
 		} else {
-			f.terms = append(f.terms, fits)
+			f.conditions = append(f.conditions, fits)
 		}
 	}
 	return f, nil
 }
 
-func (t Table[T]) compile(m term) (func(T, time.Time) bool, error) {
+func (t Table[T]) compileTerm(m term) (func(T, time.Time) bool, error) {
 	if m.field == "" {
-		return t.word(m)
+		return t.compileWord(m)
 	}
 	i := slices.IndexFunc(t, func(f Field[T]) bool { return strings.EqualFold(f.Name, m.field) })
 	if i < 0 {
-		return nil, wrong(m.at, "unknown field %s; the fields are %s", shown(m.field), strings.Join(t.Names(), ", "))
+		return nil, errorAt(m.pos, "unknown field %s; the fields are %s", quoteShort(m.field),
+			strings.Join(t.FieldNames(), ", "))
 	}
 	f := t[i]
 	switch {
 	case f.Text != nil:
-		fits, err := m.patterns()
+		fits, err := m.textCondition()
 		return func(v T, _ time.Time) bool { return fits(f.Text(v)) }, err
 	case f.Texts != nil:
-		fits, err := m.patterns()
+		fits, err := m.textCondition()
 		return func(v T, _ time.Time) bool { return slices.ContainsFunc(f.Texts(v), fits) }, err
 	case f.Number != nil:
-		fits, err := m.comparison(number)
+		fits, err := m.numberCondition(numberUnit)
 		return func(v T, _ time.Time) bool { return fits(f.Number(v)) }, err
 	case f.Size != nil:
-		fits, err := m.comparison(size)
+		fits, err := m.numberCondition(sizeUnit)
 		return func(v T, _ time.Time) bool { return fits(f.Size(v)) }, err
-	case f.Length != nil:
-		fits, err := m.comparison(length)
+	case f.Duration != nil:
+		fits, err := m.numberCondition(durationUnit)
 		return func(v T, _ time.Time) bool {
-			seconds, has := f.Length(v)
+			seconds, has := f.Duration(v)
 			return has && fits(seconds)
 		}, err
 	default:
-		fits, err := m.comparison(length)
+		fits, err := m.numberCondition(durationUnit)
 		return func(v T, now time.Time) bool {
-			since := f.Since(v)
+			since := f.Age(v)
 			return !since.IsZero() && fits(now.Sub(since).Seconds())
 		}, err
 	}
 }
 
-// word compiles a word without a field.
-func (t Table[T]) word(m term) (func(T, time.Time) bool, error) {
+// compileWord compiles a word without a field.
+func (t Table[T]) compileWord(m term) (func(T, time.Time) bool, error) {
 	var fields []func(T) string
 	for _, f := range t {
-		if f.Called {
+		if f.IsDefault {
 			fields = append(fields, f.Text)
 		}
 	}
 	if len(fields) == 0 {
-		return nil, wrong(m.at, "invalid term %s: want field:value; the fields are %s", shown(m.values[0].text),
-			strings.Join(t.Names(), ", "))
+		return nil, errorAt(m.pos, "invalid term %s: want field:value; the fields are %s", quoteShort(m.values[0].text),
+			strings.Join(t.FieldNames(), ", "))
 	}
 	var words []pattern
 	for _, v := range m.values {
-		words = append(words, contains(v))
+		words = append(words, containsPattern(v))
 	}
 	return func(v T, _ time.Time) bool {
 		for _, field := range fields {
@@ -144,8 +145,8 @@ func (t Table[T]) word(m term) (func(T, time.Time) bool, error) {
 	}, nil
 }
 
-// Names returns the names of the fields, sorted.
-func (t Table[T]) Names() []string {
+// FieldNames returns the names of the fields, sorted.
+func (t Table[T]) FieldNames() []string {
 	names := make([]string, len(t))
 	for i, f := range t {
 		names[i] = f.Name
@@ -154,8 +155,8 @@ func (t Table[T]) Names() []string {
 	return names
 }
 
-// shown shortens a text of a client for a message.
-func shown(s string) string {
+// quoteShort shortens a text of a client for a message.
+func quoteShort(s string) string {
 	const most = 40
 	s = strings.ToValidUTF8(s, "?")
 	if len(s) > most {

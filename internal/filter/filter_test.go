@@ -16,13 +16,13 @@ type thing struct {
 }
 
 var things = Table[thing]{
-	{Name: "name", Text: func(t thing) string { return t.name }, Called: true},
+	{Name: "name", Text: func(t thing) string { return t.name }, IsDefault: true},
 	{Name: "state", Text: func(t thing) string { return t.state }},
 	{Name: "tag", Texts: func(t thing) []string { return t.tags }},
 	{Name: "vms", Number: func(t thing) float64 { return t.vms }},
 	{Name: "disk", Size: func(t thing) float64 { return t.disk }},
-	{Name: "age", Since: func(t thing) time.Time { return t.made }},
-	{Name: "ttl", Length: func(t thing) (float64, bool) { return t.ttl, t.ttl > 0 }},
+	{Name: "age", Age: func(t thing) time.Time { return t.made }},
+	{Name: "ttl", Duration: func(t thing) (float64, bool) { return t.ttl, t.ttl > 0 }},
 }
 
 var (
@@ -56,8 +56,8 @@ func TestMatch(t *testing.T) {
 		`state:"drain mode" vms:2`: true, "state:drain*\rvms:2": true, "tag:*:bl*": true, "tag:*XY*": true,
 		"tag:*y*,v9": true, "tag:*@*": false, "tag:*[*": false, "tag:*z{": true,
 		"disk<" + strings.Repeat("9", 308) + "t": true, "tag:v1" + strings.Repeat(",x", maxValues-1): true,
-		strings.Repeat(" ", MaxText-5) + "vms:2": true,
-		"state:drain* age>10m tag:v1":            true, "state:drain* age>10m tag:v2": false,
+		strings.Repeat(" ", MaxTextBytes-5) + "vms:2": true,
+		"state:drain* age>10m tag:v1":                 true, "state:drain* age>10m tag:v2": false,
 		"state:drain*\tvms:2\n": true,
 	} {
 		f, err := things.Parse(text)
@@ -68,8 +68,8 @@ func TestMatch(t *testing.T) {
 		if got := f.Match(some, now); got != want {
 			t.Errorf("%s: %t", text, got)
 		}
-		if f.Empty() != (strings.TrimSpace(text) == "") {
-			t.Errorf("%s: empty %t", text, f.Empty())
+		if f.MatchesAll() != (strings.TrimSpace(text) == "") {
+			t.Errorf("%s: empty %t", text, f.MatchesAll())
 		}
 	}
 }
@@ -140,7 +140,7 @@ func TestWrong(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	for text, want := range map[string]string{
-		strings.Repeat("x", MaxText+1):                 "bytes",
+		strings.Repeat("x", MaxTextBytes+1):            "bytes",
 		strings.Repeat("x ", maxTerms+1):               "terms",
 		"tag:" + strings.Repeat("x,", maxValues) + "x": "values",
 		"field" + strings.Repeat("y", 100) + ":x":      `yyyyy..."`,
@@ -164,7 +164,7 @@ func FuzzParse(f *testing.F) {
 		parsed, err := things.Parse(text)
 		if err != nil {
 			e, ok := err.(*Error) //nolint:errorlint // it is documented to be one
-			if !ok || e.At < 1 || e.At > len(text)+1 || e.Why == "" {
+			if !ok || e.Pos < 1 || e.Pos > len(text)+1 || e.Message == "" {
 				t.Fatalf("error %v", err)
 			}
 			return
@@ -172,7 +172,7 @@ func FuzzParse(f *testing.F) {
 		if parsed.Match(some, now) != parsed.Match(some, now) { //nolint:staticcheck // on purpose
 			t.Fatal("a match differs from itself")
 		}
-		if not, err := things.Parse("-" + text); err == nil && len(parsed.terms) == 1 &&
+		if not, err := things.Parse("-" + text); err == nil && len(parsed.conditions) == 1 &&
 			!strings.HasPrefix(strings.TrimSpace(text), "-") {
 			if strings.TrimLeft(text, " \t\r\n") == text && not.Match(some, now) == parsed.Match(some, now) {
 				t.Fatalf("%q and its opposite agree", text)

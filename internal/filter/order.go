@@ -10,55 +10,56 @@ import (
 
 // Order is an order of records by one of their fields. The zero value keeps their order.
 type Order[T any] struct {
-	name string
-	down bool
-	text func(T) string  // of fields that are text; nil: number is set
-	num  func(T) float64 // of other fields; NaN for records without one, which come last
+	name       string
+	descending bool
+	textOf     func(T) string  // of fields that are text; nil: number is set
+	numberOf   func(T) float64 // of other fields; NaN for records without one, which come last
 }
 
-// Order parses the name of a field; with - before it the order is descending. The error is an
+// ParseOrder parses the name of a field; with - before it the order is descending. The error is an
 // *Error. "" returns the order that keeps records as they are.
-func (t Table[T]) Order(text string) (o Order[T], err error) {
+func (t Table[T]) ParseOrder(text string) (o Order[T], err error) {
 	if text == "" {
 		return o, nil
 	}
 	name, down := strings.CutPrefix(text, "-")
 	i := slices.IndexFunc(t, func(f Field[T]) bool { return strings.EqualFold(f.Name, name) })
 	if i < 0 {
-		return o, wrong(0, "unknown field %s; the fields are %s", shown(name), strings.Join(t.Names(), ", "))
+		return o, errorAt(0, "unknown field %s; the fields are %s", quoteShort(name),
+			strings.Join(t.FieldNames(), ", "))
 	}
 	f := t[i]
-	o.name, o.down = f.Name, down
+	o.name, o.descending = f.Name, down
 	switch {
 	case f.Text != nil:
-		o.text = f.Text
+		o.textOf = f.Text
 	case f.Texts != nil:
-		o.text = func(v T) string {
+		o.textOf = func(v T) string {
 			if list := f.Texts(v); len(list) > 0 {
 				return list[0]
 			}
 			return ""
 		}
 	case f.Number != nil:
-		o.num = f.Number
+		o.numberOf = f.Number
 	case f.Size != nil:
-		o.num = f.Size
-	case f.Length != nil:
-		o.num = func(v T) float64 {
-			if n, has := f.Length(v); has {
+		o.numberOf = f.Size
+	case f.Duration != nil:
+		o.numberOf = func(v T) float64 {
+			if n, has := f.Duration(v); has {
 				return n
 			}
 			return math.NaN()
 		}
 	default:
-		o.num = func(v T) float64 { return ageOf(f.Since(v)) }
+		o.numberOf = func(v T) float64 { return ageOf(f.Age(v)) }
 	}
 	return o, nil
 }
 
 // String returns the text from which Order parses the same order.
 func (o Order[T]) String() string {
-	if o.down {
+	if o.descending {
 		return "-" + o.name
 	}
 	return o.name
@@ -72,25 +73,25 @@ func ageOf(since time.Time) float64 {
 	return -float64(since.UnixNano())
 }
 
-// keyed is a record's sort key.
-type keyed struct {
-	text string
-	num  float64
-	at   int // index in the list, which keeps equal records in their order
+// sortKey is a record's sort key.
+type sortKey struct {
+	text   string
+	number float64
+	index  int // index in the list, which keeps equal records in their order
 }
 
-func (o Order[T]) key(v T, at int) keyed {
-	if o.text != nil {
-		return keyed{text: strings.ToLower(o.text(v)), at: at}
+func (o Order[T]) sortKeyOf(v T, at int) sortKey {
+	if o.textOf != nil {
+		return sortKey{text: strings.ToLower(o.textOf(v)), index: at}
 	}
-	return keyed{num: o.num(v), at: at}
+	return sortKey{number: o.numberOf(v), index: at}
 }
 
 // compare is less than 0 where a comes before b; never 0 for two records in a list.
-func (o Order[T]) compare(a, b keyed) int {
-	first := cmp.Compare(a.at, b.at)
-	switch none := math.IsNaN(a.num); {
-	case none != math.IsNaN(b.num): // in either direction
+func (o Order[T]) compare(a, b sortKey) int {
+	first := cmp.Compare(a.index, b.index)
+	switch none := math.IsNaN(a.number); {
+	case none != math.IsNaN(b.number): // in either direction
 		if none {
 			return 1
 		}
@@ -98,8 +99,8 @@ func (o Order[T]) compare(a, b keyed) int {
 	case none:
 		return first
 	}
-	order := cmp.Or(strings.Compare(a.text, b.text), cmp.Compare(a.num, b.num))
-	if o.down {
+	order := cmp.Or(strings.Compare(a.text, b.text), cmp.Compare(a.number, b.number))
+	if o.descending {
 		order = -order
 	}
 	return cmp.Or(order, first)
@@ -109,34 +110,34 @@ func (o Order[T]) compare(a, b keyed) int {
 // more than n keys, and does not change the list.
 func (o Order[T]) First(list []T, n int) []T {
 	n = max(min(n, len(list)), 0)
-	if o.text == nil && o.num == nil || n == 0 {
+	if o.textOf == nil && o.numberOf == nil || n == 0 {
 		return list[:n:n]
 	}
-	keys := make([]keyed, 0, n) // the first n keys so far; once full, a heap with the greatest key in front
+	keys := make([]sortKey, 0, n) // the first n keys so far; once full, a heap with the greatest key in front
 	for i, v := range list {
-		k := o.key(v, i)
+		k := o.sortKeyOf(v, i)
 		switch {
 		case len(keys) < n:
 			if keys = append(keys, k); len(keys) == n && n < len(list) {
 				for at := n/2 - 1; at >= 0; at-- {
-					o.sink(keys, at)
+					o.siftDown(keys, at)
 				}
 			}
 		case o.compare(k, keys[0]) < 0:
 			keys[0] = k
-			o.sink(keys, 0)
+			o.siftDown(keys, 0)
 		}
 	}
 	slices.SortFunc(keys, o.compare)
 	first := make([]T, n)
 	for i, k := range keys {
-		first[i] = list[k.at]
+		first[i] = list[k.index]
 	}
 	return first
 }
 
-// sink restores a heap whose greatest key is first, where the key at an index may be too small.
-func (o Order[T]) sink(heap []keyed, at int) {
+// siftDown restores a heap whose greatest key is first, where the key at an index may be too small.
+func (o Order[T]) siftDown(heap []sortKey, at int) {
 	for {
 		great := 2*at + 1
 		if great >= len(heap) {

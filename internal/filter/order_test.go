@@ -19,8 +19,8 @@ type thing struct {
 var things = filter.Table[thing]{
 	{Name: "name", Text: func(t thing) string { return t.name }},
 	{Name: "size", Size: func(t thing) float64 { return t.size }},
-	{Name: "age", Since: func(t thing) time.Time { return t.made }},
-	{Name: "life", Length: func(t thing) (float64, bool) { return t.size, t.size > 1 }},
+	{Name: "age", Age: func(t thing) time.Time { return t.made }},
+	{Name: "life", Duration: func(t thing) (float64, bool) { return t.size, t.size > 1 }},
 	{Name: "names", Texts: func(t thing) []string { return strings.Fields(t.name) }},
 }
 
@@ -49,7 +49,7 @@ func TestOrder(t *testing.T) {
 		"-life":  "A c a . b",
 		"-Name":  "c b A a .",
 	} {
-		o, err := things.Order(order)
+		o, err := things.ParseOrder(order)
 		if err != nil {
 			t.Errorf("%s: %v", order, err)
 			continue
@@ -71,7 +71,7 @@ func TestOrder(t *testing.T) {
 			t.Errorf("by %q: %v, want %s", order, got, want)
 		}
 	}
-	if _, err := things.Order("colour"); err == nil ||
+	if _, err := things.ParseOrder("colour"); err == nil ||
 		!strings.Contains(err.Error(), "the fields are age, life, name") {
 		t.Errorf("an unknown field: %v", err)
 	}
@@ -84,7 +84,7 @@ func TestFirst(t *testing.T) {
 		list[i] = thing{name: strings.Repeat("x", i*7%13), size: float64(i * 31 % 97), made: time.Unix(int64(i), 0)}
 	}
 	for _, by := range []string{"name", "-name", "size", "-size", "age", "life", "-life"} {
-		o, err := things.Order(by)
+		o, err := things.ParseOrder(by)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,41 +4,41 @@ import "strings"
 
 // term is one term as it was written.
 type term struct {
-	at     int // where it begins, without its sign
-	not    bool
-	field  string // "": a word without a field
-	op     string // ":", ">", "<", ">=" or "<="
-	values []value
+	pos     int // where it begins, without its sign
+	negated bool
+	field   string // "": a word without a field
+	op      string // ":", ">", "<", ">=" or "<="
+	values  []value
 }
 
 // value is one of the alternatives of a term.
 type value struct {
-	at     int
+	pos    int
 	text   string
 	quoted bool // * is not a wildcard
 }
 
-// reader walks over a filter's text.
-type reader struct {
-	text string
-	at   int
+// termParser walks over a filter's text.
+type termParser struct {
+	input string
+	pos   int
 }
 
-// split reads the terms of a filter.
-func split(text string) ([]term, error) {
-	if len(text) > MaxText {
-		return nil, wrong(MaxText, "filter limit (%d bytes) reached", MaxText)
+// parseTerms reads the terms of a filter.
+func parseTerms(text string) ([]term, error) {
+	if len(text) > MaxTextBytes {
+		return nil, errorAt(MaxTextBytes, "filter limit (%d bytes) reached", MaxTextBytes)
 	}
 	var terms []term
-	for r := (reader{text: text}); ; {
-		r.blanks()
-		if r.at == len(text) {
+	for r := (termParser{input: text}); ; {
+		r.skipSpaces()
+		if r.pos == len(text) {
 			return terms, nil
 		}
 		if len(terms) == maxTerms {
-			return nil, wrong(r.at, "filter limit (%d terms) reached", maxTerms)
+			return nil, errorAt(r.pos, "filter limit (%d terms) reached", maxTerms)
 		}
-		t, err := r.term()
+		t, err := r.parseTerm()
 		if err != nil {
 			return nil, err
 		}
@@ -46,67 +46,67 @@ func split(text string) ([]term, error) {
 	}
 }
 
-func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-func (r *reader) blanks() {
-	for r.at < len(r.text) && blank(r.text[r.at]) {
-		r.at++
+func (r *termParser) skipSpaces() {
+	for r.pos < len(r.input) && isSpace(r.input[r.pos]) {
+		r.pos++
 	}
 }
 
 // peek returns the next byte, 0 at the end: a zero byte in a filter ends it as well, see value.
-func (r *reader) peek() byte {
-	if r.at < len(r.text) {
-		return r.text[r.at]
+func (r *termParser) peek() byte {
+	if r.pos < len(r.input) {
+		return r.input[r.pos]
 	}
 	return 0
 }
 
-func (r *reader) term() (t term, err error) {
+func (r *termParser) parseTerm() (t term, err error) {
 	if r.peek() == '-' {
-		t.not = true
-		r.at++
+		t.negated = true
+		r.pos++
 	}
-	t.at = r.at
-	end := r.at
-	for end < len(r.text) && fieldByte(r.text[end]) {
+	t.pos = r.pos
+	end := r.pos
+	for end < len(r.input) && isFieldByte(r.input[end]) {
 		end++
 	}
-	if end > r.at && end < len(r.text) && strings.IndexByte(":<>=", r.text[end]) >= 0 {
-		t.field = r.text[r.at:end]
-		r.at = end
-		t.op = r.operator()
+	if end > r.pos && end < len(r.input) && strings.IndexByte(":<>=", r.input[end]) >= 0 {
+		t.field = r.input[r.pos:end]
+		r.pos = end
+		t.op = r.parseOperator()
 	}
-	t.values, err = r.values()
+	t.values, err = r.parseValues()
 	return t, err
 }
 
-func fieldByte(c byte) bool {
+func isFieldByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
 }
 
-func (r *reader) operator() string {
-	op := r.text[r.at : r.at+1]
-	r.at++
+func (r *termParser) parseOperator() string {
+	op := r.input[r.pos : r.pos+1]
+	r.pos++
 	if op == "=" {
 		return ":"
 	}
 	if op != ":" && r.peek() == '=' {
-		r.at++
+		r.pos++
 		op += "="
 	}
 	return op
 }
 
-// values reads the alternatives of a term.
-func (r *reader) values() ([]value, error) {
-	for list := []value(nil); ; r.at++ { // over the comma
-		v, err := r.value()
+// parseValues reads the alternatives of a term.
+func (r *termParser) parseValues() ([]value, error) {
+	for list := []value(nil); ; r.pos++ { // over the comma
+		v, err := r.parseValue()
 		if err != nil {
 			return nil, err
 		}
 		if list = append(list, v); len(list) > maxValues {
-			return nil, wrong(v.at, "term limit (%d values) reached", maxValues)
+			return nil, errorAt(v.pos, "term limit (%d values) reached", maxValues)
 		}
 		if r.peek() != ',' {
 			return list, nil
@@ -114,42 +114,42 @@ func (r *reader) values() ([]value, error) {
 	}
 }
 
-func (r *reader) value() (value, error) {
-	v := value{at: r.at}
+func (r *termParser) parseValue() (value, error) {
+	v := value{pos: r.pos}
 	if r.peek() == '"' {
-		return r.quoted()
+		return r.parseQuoted()
 	}
-	for r.at < len(r.text) && !blank(r.text[r.at]) && r.text[r.at] != ',' && r.text[r.at] != '"' {
-		r.at++
+	for r.pos < len(r.input) && !isSpace(r.input[r.pos]) && r.input[r.pos] != ',' && r.input[r.pos] != '"' {
+		r.pos++
 	}
-	switch v.text = r.text[v.at:r.at]; {
+	switch v.text = r.input[v.pos:r.pos]; {
 	case r.peek() == '"':
-		return v, wrong(r.at, "quote in the middle of a value")
+		return v, errorAt(r.pos, "quote in the middle of a value")
 	case v.text == "":
-		return v, wrong(v.at, "missing value; an empty one is written \"\"")
+		return v, errorAt(v.pos, "missing value; an empty one is written \"\"")
 	}
 	return v, nil
 }
 
-// quoted parses a value in quotes, in which \ makes the next character literal.
-func (r *reader) quoted() (value, error) {
-	v := value{at: r.at, quoted: true}
+// parseQuoted parses a value in quotes, in which \ makes the next character literal.
+func (r *termParser) parseQuoted() (value, error) {
+	v := value{pos: r.pos, quoted: true}
 	var text strings.Builder
-	for r.at++; r.at < len(r.text); r.at++ {
-		switch c := r.text[r.at]; {
+	for r.pos++; r.pos < len(r.input); r.pos++ {
+		switch c := r.input[r.pos]; {
 		case c == '"':
-			r.at++
-			if r.at < len(r.text) && !blank(r.text[r.at]) && r.text[r.at] != ',' {
-				return v, wrong(r.at, "want a blank or a comma after a quoted value")
+			r.pos++
+			if r.pos < len(r.input) && !isSpace(r.input[r.pos]) && r.input[r.pos] != ',' {
+				return v, errorAt(r.pos, "want a blank or a comma after a quoted value")
 			}
 			v.text = text.String()
 			return v, nil
-		case c == '\\' && r.at+1 < len(r.text):
-			r.at++
-			text.WriteByte(r.text[r.at])
+		case c == '\\' && r.pos+1 < len(r.input):
+			r.pos++
+			text.WriteByte(r.input[r.pos])
 		default:
 			text.WriteByte(c)
 		}
 	}
-	return v, wrong(v.at, "missing closing quote")
+	return v, errorAt(v.pos, "missing closing quote")
 }

@@ -8,21 +8,21 @@ import (
 // pattern is a text with wildcards, in lower case: the parts between them.
 type pattern []string
 
-// patterns compiles the values of a term of a text field.
-func (t term) patterns() (func(string) bool, error) {
+// textCondition compiles the values of a term of a text field.
+func (t term) textCondition() (func(string) bool, error) {
 	if t.op != ":" {
-		return nil, wrong(t.at, "%s is text: want %s:value", t.field, t.field)
+		return nil, errorAt(t.pos, "%s is text: want %s:value", t.field, t.field)
 	}
 	list := make([]pattern, len(t.values))
 	for i, v := range t.values {
-		list[i] = v.pattern()
+		list[i] = v.compile()
 	}
 	return func(s string) bool {
 		return slices.ContainsFunc(list, func(p pattern) bool { return p.match(s) })
 	}, nil
 }
 
-func (v value) pattern() pattern {
+func (v value) compile() pattern {
 	text := lower(v.text)
 	if v.quoted {
 		return pattern{text}
@@ -30,9 +30,9 @@ func (v value) pattern() pattern {
 	return strings.Split(text, "*")
 }
 
-// contains is the pattern of texts that have a value in them.
-func contains(v value) pattern {
-	p := v.pattern()
+// containsPattern is the pattern of texts that have a value in them.
+func containsPattern(v value) pattern {
+	p := v.compile()
 	return slices.Concat(pattern{""}, p, pattern{""})
 }
 
@@ -47,7 +47,7 @@ func (p pattern) match(s string) bool {
 		return false
 	}
 	s = s[len(first) : len(s)-len(last)]
-	s = lower(s[:min(len(s), maxLook)])
+	s = lower(s[:min(len(s), maxSearchBytes)])
 	for _, part := range p[1 : len(p)-1] {
 		i := strings.Index(s, part)
 		if i < 0 {
@@ -58,27 +58,27 @@ func (p pattern) match(s string) bool {
 	return true
 }
 
-// maxLook is the prefix of a text that is searched for the parts between wildcards, in bytes: only
+// maxSearchBytes is the prefix of a text that is searched for the parts between wildcards, in bytes: only
 // messages are longer.
-const maxLook = 1 << 10
+const maxSearchBytes = 1 << 10
 
 // lower converts ASCII letters to lower case and leaves everything else unchanged, so that no text
 // changes its length.
 func lower(s string) string {
 	for i := range len(s) {
-		if small(s[i]) == s[i] {
+		if lowerByte(s[i]) == s[i] {
 			continue
 		}
 		b := []byte(s)
 		for i, c := range b {
-			b[i] = small(c)
+			b[i] = lowerByte(c)
 		}
 		return string(b)
 	}
 	return s
 }
 
-func small(c byte) byte {
+func lowerByte(c byte) byte {
 	if c >= 'A' && c <= 'Z' {
 		c += 'a' - 'A'
 	}
@@ -88,7 +88,7 @@ func small(c byte) byte {
 // hasPrefix reports whether s begins with a prefix, which is in lower case and not longer than s.
 func hasPrefix(s, prefix string) bool {
 	for i := range len(prefix) {
-		if small(s[i]) != prefix[i] {
+		if lowerByte(s[i]) != prefix[i] {
 			return false
 		}
 	}

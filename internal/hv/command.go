@@ -7,10 +7,10 @@ import (
 
 // Limits of Exec.
 const (
-	// MaxStdin limits the standard input of a command.
-	MaxStdin = 8 << 20
-	// MaxOutput is how much is kept of stdout and of stderr: their last bytes.
-	MaxOutput = 1 << 20
+	// MaxStdinBytes limits the standard input of a command.
+	MaxStdinBytes = 8 << 20
+	// MaxOutputBytes is how much is kept of stdout and of stderr: their last bytes.
+	MaxOutputBytes = 1 << 20
 	// CodeTimedOut is Result.Code of a command that was ended by its timeout.
 	CodeTimedOut = -1
 	// CodeNotFound is Result.Code when the guest does not have the program, as in shells.
@@ -22,53 +22,53 @@ type Command struct {
 	Path    string   // program; looked up in the guest's PATH when it has no '/'
 	Args    []string // without the program's own name
 	Env     []string // "KEY=value", added to a small environment with PATH and HOME
-	Stdin   []byte   // at most MaxStdin
+	Stdin   []byte   // at most MaxStdinBytes
 	Timeout time.Duration
 	// Timeout 0 means none: only the context limits the command. When either ends, the command's
 	// whole process group is killed.
 }
 
-// Script is the Command that runs a shell script given on stdin, which is how
+// ScriptCommand is the Command that runs a shell script given on stdin, which is how
 // startup scripts run: assignments at its head are ordinary shell text.
-func Script(text []byte, timeout time.Duration) Command {
+func ScriptCommand(text []byte, timeout time.Duration) Command {
 	return Command{Path: "/bin/sh", Stdin: text, Timeout: timeout}
 }
 
 // Result is the result of a command.
 type Result struct {
 	Code     int    // exit code; 128+n after signal n; CodeTimedOut when TimedOut
-	Stdout   []byte // the last MaxOutput bytes
+	Stdout   []byte // the last MaxOutputBytes bytes
 	Stderr   []byte
 	TimedOut bool
 	Errors   []string // what went wrong around the command, nil if nothing
 }
 
-var envForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=[^\x00]*$`)
+var envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=[^\x00]*$`)
 
 // Validate returns an ErrRefused for a command that no driver should run. Its texts never contain
 // values of the environment or of stdin.
 func (c Command) Validate() error {
 	if c.Path == "" {
-		return Refuse("a command needs a program")
+		return RefusedError("a command needs a program")
 	}
-	if len(c.Stdin) > MaxStdin {
-		return Refuse("%d bytes for stdin: want at most %d", len(c.Stdin), MaxStdin)
+	if len(c.Stdin) > MaxStdinBytes {
+		return RefusedError("%d bytes for stdin: want at most %d", len(c.Stdin), MaxStdinBytes)
 	}
 	if c.Timeout < 0 {
-		return Refuse("time-out %s is negative", c.Timeout)
+		return RefusedError("time-out %s is negative", c.Timeout)
 	}
 	for i, kv := range c.Env {
-		if !envForm.MatchString(kv) {
-			return Refuse("environment entry %d is not a KEY=value", i)
+		if !envPattern.MatchString(kv) {
+			return RefusedError("environment entry %d is not a KEY=value", i)
 		}
 	}
 	return nil
 }
 
-// Tail returns the last MaxOutput bytes of b.
-func Tail(b []byte) []byte {
-	if len(b) > MaxOutput {
-		return b[len(b)-MaxOutput:]
+// LastOutput returns the last MaxOutputBytes bytes of b.
+func LastOutput(b []byte) []byte {
+	if len(b) > MaxOutputBytes {
+		return b[len(b)-MaxOutputBytes:]
 	}
 	return b
 }

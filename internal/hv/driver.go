@@ -68,22 +68,22 @@ var (
 
 // Host is the result of Describe.
 type Host struct {
-	Driver      string       // "qemu", "sim"
-	Version     string       // hypervisor version, "7.2.22"
-	Accelerator string       // "kvm", "hvf", "tcg", "sim": probed, not guessed
-	Machine     string       // machine type new VMs get, versioned: "pc-q35-7.2"
-	CPU         string       // CPU model new VMs get: "host", "max"
-	HostCPU     string       // what a state depends on in the host's own CPU; "" = nothing
-	Arch        string       // guest architecture, "amd64" or "arm64"
-	Abilities   []Capability // what this driver can do, sorted
-	License     string       // kind of the hypervisor's license; "" = none is needed
-	Expires     string       // when that ends: RFC 3339 or a day; "" = never
-	VLANs       []int        // IDs that Spec.VLAN may have, in ascending order
+	Driver         string       // "qemu", "sim"
+	Version        string       // hypervisor version, "7.2.22"
+	Accelerator    string       // "kvm", "hvf", "tcg", "sim": probed, not guessed
+	Machine        string       // machine type new VMs get, versioned: "pc-q35-7.2"
+	CPU            string       // CPU model new VMs get: "host", "max"
+	HostCPU        string       // what a state depends on in the host's own CPU; "" = nothing
+	Arch           string       // guest architecture, "amd64" or "arm64"
+	Capabilities   []Capability // what this driver can do, sorted
+	LicenseKind    string       // kind of the hypervisor's license; "" = none is needed
+	LicenseExpires string       // when that ends: RFC 3339 or a day; "" = never
+	VLANs          []int        // IDs that Spec.VLAN may have, in ascending order
 }
 
-// Can reports whether the host has an ability.
-func (h Host) Can(c Capability) bool {
-	return slices.Contains(h.Abilities, c)
+// HasCapability reports whether the host has an ability.
+func (h Host) HasCapability(c Capability) bool {
+	return slices.Contains(h.Capabilities, c)
 }
 
 // Capability names something that only some drivers can do.

@@ -11,8 +11,8 @@ import (
 //go:embed grow.sh
 var growScript []byte
 
-// GrowFileSystem is the Command that lets a Linux guest use a first disk that has grown
+// GrowFileSystemCommand is the Command that lets a Linux guest use a first disk that has grown
 // (Spec.DiskBytes): it enlarges the root partition, when that is the last one of its disk, and the
 // file system in it. It may be run again at any time. Code 0 means done, or nothing to grow;
 // otherwise the end of stderr is a sentence with the reason.
-func GrowFileSystem(timeout time.Duration) Command { return Script(growScript, timeout) }
+func GrowFileSystemCommand(timeout time.Duration) Command { return ScriptCommand(growScript, timeout) }

@@ -62,7 +62,8 @@ func TestCommandValidate(t *testing.T) {
 		t.Errorf("malformed environment: got %v, want a refusal without the value", err)
 	}
 	for name, c := range map[string]hv.Command{
-		"no program": {}, "stdin": {Path: "a", Stdin: make([]byte, hv.MaxStdin+1)}, "timeout": {Path: "a", Timeout: -1},
+		"no program": {}, "stdin": {Path: "a", Stdin: make([]byte, hv.MaxStdinBytes+1)},
+		"timeout": {Path: "a", Timeout: -1},
 	} {
 		if err := c.Validate(); !errors.Is(err, hv.ErrRefused) {
 			t.Errorf("%s: got %v, want a refusal", name, err)
@@ -71,20 +72,21 @@ func TestCommandValidate(t *testing.T) {
 }
 
 func TestTail(t *testing.T) {
-	in := append(bytes.Repeat([]byte{'a'}, 10), bytes.Repeat([]byte{'b'}, hv.MaxOutput)...)
-	if got := hv.Tail(in); len(got) != hv.MaxOutput || got[0] != 'b' {
+	in := append(bytes.Repeat([]byte{'a'}, 10), bytes.Repeat([]byte{'b'}, hv.MaxOutputBytes)...)
+	if got := hv.LastOutput(in); len(got) != hv.MaxOutputBytes || got[0] != 'b' {
 		t.Errorf("Tail keeps %d bytes from %q", len(got), got[0])
 	}
 }
 
 func TestCompat(t *testing.T) {
-	a := hv.Compat{Driver: "d", Version: "1", CPUs: 2, MemoryMB: 256}
-	if err := a.Check(a); err != nil {
+	a := hv.StateRequirements{Driver: "d", Version: "1", CPUs: 2, MemoryMB: 256}
+	if err := a.CheckEqual(a); err != nil {
 		t.Errorf("equal ones: %v", err)
 	}
 	b := a
 	b.Version = "2"
-	if err := a.Check(b); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), `hypervisor version "1"`) {
+	if err := a.CheckEqual(b); !errors.Is(err, hv.ErrRefused) ||
+		!strings.Contains(err.Error(), `hypervisor version "1"`) {
 		t.Errorf("got %v", err)
 	}
 	v := reflect.ValueOf(&b).Elem()
@@ -95,7 +97,7 @@ func TestCompat(t *testing.T) {
 		} else {
 			f.SetInt(99)
 		}
-		if a.Check(b) == nil {
+		if a.CheckEqual(b) == nil {
 			t.Errorf("a different %s is accepted", v.Type().Field(i).Name)
 		}
 	}

@@ -12,20 +12,20 @@ import (
 
 // Limits of the machine that a guest sees.
 const (
-	MaxDiskBytes   = 64 << 40 // 64 TiB
-	MaxSerial      = 64       // bytes
-	MaxVNCPassword = 8        // bytes; the protocol uses no more
-	MaxUSB         = 4        // devices of a VM
+	MaxDiskBytes        = 64 << 40 // 64 TiB
+	MaxSerialBytes      = 64       // bytes
+	MaxVNCPasswordBytes = 8        // bytes; the protocol uses no more
+	MaxUSBDevices       = 4        // devices of a VM
 )
 
 // emulatedPrefix begins the location of a USB device that the hypervisor emulates.
 const emulatedPrefix = "emulated:"
 
 var (
-	macForm      = regexp.MustCompile(`^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$`)
-	usbForm      = regexp.MustCompile(`^[1-9][0-9]{0,2}-[1-9][0-9]{0,2}(\.[1-9][0-9]{0,2}){0,6}$`)
-	emulatedForm = regexp.MustCompile(`^` + emulatedPrefix + `[a-z]{1,16}$`)
-	asciiForm    = regexp.MustCompile(`^[ -~]*$`)
+	macPattern      = regexp.MustCompile(`^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$`)
+	usbPattern      = regexp.MustCompile(`^[1-9][0-9]{0,2}-[1-9][0-9]{0,2}(\.[1-9][0-9]{0,2}){0,6}$`)
+	emulatedPattern = regexp.MustCompile(`^` + emulatedPrefix + `[a-z]{1,16}$`)
+	asciiPattern    = regexp.MustCompile(`^[ -~]*$`)
 )
 
 // NetworkKind is the kind of network behind the card of a mode, which a state depends on: "user",
@@ -48,25 +48,25 @@ func (s Spec) validateMachine() error {
 	kind := s.Network.NetworkKind()
 	switch {
 	case s.DiskBytes < 0 || s.DiskBytes > MaxDiskBytes:
-		return Refuse("a disk of %d bytes: want 0 (the size of its image) to %d (64 TiB)", s.DiskBytes,
+		return RefusedError("a disk of %d bytes: want 0 (the size of its image) to %d (64 TiB)", s.DiskBytes,
 			int64(MaxDiskBytes))
-	case s.HardwareUUID != "" && !uuidForm.MatchString(s.HardwareUUID):
-		return Refuse("hardware UUID %q is not a UUID", s.HardwareUUID)
-	case len(s.Serial) > MaxSerial || !asciiForm.MatchString(s.Serial):
-		return Refuse("serial number %q: at most %d printable ASCII characters", s.Serial, MaxSerial)
+	case s.HardwareUUID != "" && !uuidPattern.MatchString(s.HardwareUUID):
+		return RefusedError("hardware UUID %q is not a UUID", s.HardwareUUID)
+	case len(s.Serial) > MaxSerialBytes || !asciiPattern.MatchString(s.Serial):
+		return RefusedError("serial number %q: at most %d printable ASCII characters", s.Serial, MaxSerialBytes)
 	case s.Video != "" && s.Video != VideoVGA && s.Video != VideoVirtIO:
-		return Refuse("video controller %q: %s (standard VGA) or %s (virtio-gpu)", s.Video, VideoVGA, VideoVirtIO)
+		return RefusedError("video controller %q: %s (standard VGA) or %s (virtio-gpu)", s.Video, VideoVGA, VideoVirtIO)
 	case kind == "":
-		return Refuse("network mode %q: %s, %s, %s, %s or %s", s.Network, NetworkShared, NetworkNAT, NetworkHost,
+		return RefusedError("network mode %q: %s, %s, %s, %s or %s", s.Network, NetworkShared, NetworkNAT, NetworkHost,
 			NetworkBridge, NetworkDisconnected)
 	case kind != "user" && len(s.Ports) > 0:
-		return Refuse("port rules do not go with network mode %q: they need shared, nat or host", s.Network)
+		return RefusedError("port rules do not go with network mode %q: they need shared, nat or host", s.Network)
 	case s.VLAN < 0 || s.VLAN > MaxVLAN:
-		return Refuse("VLAN %d: want 1-%d", s.VLAN, MaxVLAN)
+		return RefusedError("VLAN %d: want 1-%d", s.VLAN, MaxVLAN)
 	case s.VLAN != 0 && kind != "tap" && s.State == nil:
-		return Refuse("VLAN %d needs the network mode %s", s.VLAN, NetworkBridge)
+		return RefusedError("VLAN %d needs the network mode %s", s.VLAN, NetworkBridge)
 	case kind == "tap" && s.Isolated:
-		return Refuse("a guest in network mode %q cannot be isolated: use host or disconnected", s.Network)
+		return RefusedError("a guest in network mode %q cannot be isolated: use host or disconnected", s.Network)
 	}
 	if err := validateMAC(s.MAC); err != nil {
 		return err
@@ -82,12 +82,13 @@ func validateMAC(mac string) error {
 	switch _, err := fmt.Sscanf(mac, "%02x", &first); {
 	case mac == "":
 		return nil
-	case err != nil || !macForm.MatchString(mac):
-		return Refuse("MAC address %q: six bytes in hex such as 52:54:00:12:34:56", mac)
+	case err != nil || !macPattern.MatchString(mac):
+		return RefusedError("MAC address %q: six bytes in hex such as 52:54:00:12:34:56", mac)
 	case first&1 != 0:
-		return Refuse("MAC address %q is one of a group (its first byte is odd), a network card needs its own", mac)
+		return RefusedError("MAC address %q is one of a group (its first byte is odd), a network card needs its own",
+			mac)
 	case strings.Trim(mac, "0:") == "":
-		return Refuse("MAC address %q is that of no card", mac)
+		return RefusedError("MAC address %q is that of no card", mac)
 	}
 	return nil
 }
@@ -96,28 +97,29 @@ func (v *VNC) validate() error {
 	switch {
 	case v == nil:
 		return nil
-	case v.Password == "" || len(v.Password) > MaxVNCPassword || !asciiForm.MatchString(v.Password):
-		return Refuse("a VNC password has 1-%d printable ASCII characters, the maximum of the protocol", MaxVNCPassword)
+	case v.Password == "" || len(v.Password) > MaxVNCPasswordBytes || !asciiPattern.MatchString(v.Password):
+		return RefusedError("a VNC password has 1-%d printable ASCII characters, the maximum of the protocol",
+			MaxVNCPasswordBytes)
 	case v.Port < 0 || v.Port > 65535:
-		return Refuse("VNC port %d: want 0 (a free one) to 65535", v.Port)
+		return RefusedError("VNC port %d: want 0 (a free one) to 65535", v.Port)
 	}
 	return nil
 }
 
 func validateUSB(devices []USBDevice) error {
-	if len(devices) > MaxUSB {
-		return Refuse("%d USB devices: want at most %d", len(devices), MaxUSB)
+	if len(devices) > MaxUSBDevices {
+		return RefusedError("%d USB devices: want at most %d", len(devices), MaxUSBDevices)
 	}
 	seen := map[string]bool{}
 	for _, d := range devices {
 		_, emulated := d.Emulated()
 		switch {
-		case emulated && emulatedForm.MatchString(d.Location):
-		case emulated || !usbForm.MatchString(d.Location):
-			return Refuse("USB device %q: a location such as 1-2.3 (bus 1, port 2, port 3 of the hub there)",
+		case emulated && emulatedPattern.MatchString(d.Location):
+		case emulated || !usbPattern.MatchString(d.Location):
+			return RefusedError("USB device %q: a location such as 1-2.3 (bus 1, port 2, port 3 of the hub there)",
 				d.Location)
 		case seen[d.Location]:
-			return Refuse("USB device %s is requested twice", d.Location)
+			return RefusedError("USB device %s is requested twice", d.Location)
 		}
 		seen[d.Location] = true
 	}
@@ -148,7 +150,7 @@ func DefaultMAC(uuid string) string {
 func (s Spec) WithDefaults() (Spec, error) {
 	s.MAC, s.HardwareUUID = strings.ToLower(s.MAC), strings.ToLower(s.HardwareUUID)
 	if s.State != nil {
-		if err := s.settleSaved(s.State.Pin); err != nil {
+		if err := s.applySavedState(s.State.Requirements); err != nil {
 			return s, err
 		}
 	}
@@ -164,10 +166,10 @@ func (s Spec) WithDefaults() (Spec, error) {
 	return s, nil
 }
 
-// leaveOut ends a refusal of a setting that a suspended state fixes.
-const leaveOut = "leave it out, or start a version that was saved stopped"
+// savedSettingHint ends a refusal of a setting that a suspended state fixes.
+const savedSettingHint = "leave it out, or start a version that was saved stopped"
 
-func (s *Spec) settleSaved(pin Compat) error {
+func (s *Spec) applySavedState(pin StateRequirements) error {
 	for _, row := range []struct {
 		what string
 		want *string
@@ -179,32 +181,34 @@ func (s *Spec) settleSaved(pin Compat) error {
 		{"video controller", &s.Video, pin.Video},
 	} {
 		if *row.want != "" && *row.want != row.pins {
-			return Refuse("%s %q cannot be set: the suspended state pins %q; %s", row.what, *row.want, row.pins,
-				leaveOut)
+			return RefusedError("%s %q cannot be set: the suspended state pins %q; %s", row.what, *row.want, row.pins,
+				savedSettingHint)
 		}
 		*row.want = row.pins
 	}
 	if s.Network != "" && s.Network.NetworkKind() != pin.Network {
-		return Refuse("network mode %q cannot be set: the suspended state pins %q; %s", s.Network, modeOf[pin.Network],
-			leaveOut)
+		return RefusedError("network mode %q cannot be set: the suspended state pins %q; %s", s.Network,
+			modeOfNetworkKind[pin.Network],
+			savedSettingHint)
 	}
 	if s.Network == "" {
-		s.Network = modeOf[pin.Network]
+		s.Network = modeOfNetworkKind[pin.Network]
 	}
 	if s.VLAN != 0 && s.VLAN != pin.VLAN {
-		return Refuse("VLAN %d cannot be set: the suspended state pins %d (0 is none); %s", s.VLAN, pin.VLAN, leaveOut)
+		return RefusedError("VLAN %d cannot be set: the suspended state pins %d (0 is none); %s", s.VLAN, pin.VLAN,
+			savedSettingHint)
 	}
 	s.VLAN = pin.VLAN
 	return s.validateMachine()
 }
 
-// modeOf maps a kind of network to its plainest mode.
-var modeOf = map[string]NetworkMode{"user": NetworkShared, "tap": NetworkBridge, "none": NetworkDisconnected}
+// modeOfNetworkKind maps a kind of network to its plainest mode.
+var modeOfNetworkKind = map[string]NetworkMode{"user": NetworkShared, "tap": NetworkBridge, "none": NetworkDisconnected}
 
 // Requirements returns what a state of such a VM depends on, as far as the spec with defaults
 // defines it; the driver adds the rest.
-func (s Spec) Requirements() Compat {
-	c := Compat{
+func (s Spec) Requirements() StateRequirements {
+	c := StateRequirements{
 		Network: s.Network.NetworkKind(), VLAN: s.VLAN, CPUs: s.CPUs, MemoryMB: s.MemoryMB, Disks: len(s.Disks),
 		Video: s.Video, MAC: s.MAC, HardwareUUID: s.HardwareUUID, Serial: s.Serial,
 	}
@@ -224,7 +228,7 @@ func CheckRestart(before, after Spec) error {
 		s.VNC, s.USB, s.NeedNetwork, s.BootTimeout = nil, nil, false, 0
 	}
 	if !reflect.DeepEqual(before, after) {
-		return Refuse(
+		return RefusedError(
 			"a restart changes nothing but VNC, USB, NeedNetwork and BootTimeout; start another VM for the rest")
 	}
 	return nil

@@ -92,7 +92,7 @@ func TestSettled(t *testing.T) {
 		t.Errorf("pins %+v", pin)
 	}
 	clone := good()
-	clone.UUID, clone.State = "00000000-0000-4000-8000-000000000002", &hv.State{Path: "/state", Pin: pin}
+	clone.UUID, clone.State = "00000000-0000-4000-8000-000000000002", &hv.State{Path: "/state", Requirements: pin}
 	saved, err := clone.WithDefaults()
 	if err != nil || saved.MAC != got.MAC || saved.HardwareUUID != pin.HardwareUUID || saved.Video != hv.VideoVGA ||
 		saved.Requirements() != pin {
@@ -117,7 +117,7 @@ func TestSettled(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	clone.State.Pin.Network = "tap" // its port rules do not go with that
+	clone.State.Requirements.Network = "tap" // its port rules do not go with that
 	clone.Network = ""
 	if _, err := clone.WithDefaults(); !errors.Is(err, hv.ErrRefused) {
 		t.Errorf("port rules on a saved bridge: %v", err)
@@ -163,7 +163,7 @@ func TestClone(t *testing.T) {
 }
 
 func TestGrowFileSystem(t *testing.T) {
-	c := hv.GrowFileSystem(time.Minute)
+	c := hv.GrowFileSystemCommand(time.Minute)
 	if err := c.Validate(); err != nil || c.Timeout != time.Minute || !bytes.Contains(c.Stdin, []byte("resize2fs")) {
 		t.Errorf("%v, %s", err, c.Stdin)
 	}

@@ -21,7 +21,7 @@ type Saver interface {
 	//
 	// A save that fails leaves nothing in Dir, and the next one contains everything all the same.
 	// When ctx ends, or Delete is called, Save fails soon.
-	Save(ctx context.Context, id string, spec SaveSpec) (Saved, error)
+	Save(ctx context.Context, id string, spec SaveSpec) (SaveResult, error)
 }
 
 // Restarter is implemented by drivers that can restart VMs; they report CanRestart.
@@ -63,32 +63,32 @@ const (
 	SavedDisks   SaveStep = "disks"  // the deltas are in their files
 )
 
-// Saved is what Save made. The files are synced.
-type Saved struct {
-	Disks []SavedDisk   // one for each disk of the Spec
-	State string        // path of the state's file; "" without Suspend
-	Pin   Compat        `json:"Pin"` // of the state; zero without Suspend
-	Pause time.Duration `json:"Pause"`
+// SaveResult is what Save made. The files are synced.
+type SaveResult struct {
+	Disks        []SavedDisk       // one for each disk of the Spec
+	State        string            // path of the state's file; "" without Suspend
+	Requirements StateRequirements `json:"Pin"` // of the state; zero without Suspend
+	PausedFor    time.Duration     `json:"Pause"`
 }
 
 // SavedDisk is the delta of one disk: everything above Spec.Disks[i] with its deltas. It is
 // appended to those as a further one of Disk.Deltas.
 type SavedDisk struct {
-	Path   string
-	Format string
-	Bytes  int64 `json:"Bytes"`  // in blocks of 4 KiB
-	Zeroed int64 `json:"Zeroed"` // bytes that are zero now; they use no space
+	Path         string
+	Format       string
+	ChangedBytes int64 `json:"Bytes"`  // in blocks of 4 KiB
+	ZeroedBytes  int64 `json:"Zeroed"` // bytes that are zero now; they use no space
 }
 
 // State is the suspended guest that a VM resumes from.
 type State struct {
-	Path string // absolute; made by Save
-	Pin  Compat `json:"Pin"` // of the state, as returned by Save
+	Path         string            // absolute; made by Save
+	Requirements StateRequirements `json:"Pin"` // of the state, as returned by Save
 }
 
-// Compat is what a state depends on. A state loads only where all of it is equal; the hypervisor
+// StateRequirements is what a state depends on. A state loads only where all of it is equal; the hypervisor
 // itself detects only a part of the differences.
-type Compat struct {
+type StateRequirements struct {
 	Driver      string `json:"driver"`
 	Version     string `json:"version"`     // of the hypervisor
 	Machine     string `json:"machine"`     // versioned machine type
@@ -109,9 +109,9 @@ type Compat struct {
 	Serial       string `json:"serial"`
 }
 
-// Check returns an ErrRefused with a sentence for the first difference between the VM that would be
+// CheckEqual returns an ErrRefused with a sentence for the first difference between the VM that would be
 // created on this host and what the state needs.
-func (c Compat) Check(here Compat) error {
+func (c StateRequirements) CheckEqual(here StateRequirements) error {
 	for _, row := range []struct {
 		what       string
 		need, have any
@@ -125,17 +125,18 @@ func (c Compat) Check(here Compat) error {
 		{"host CPU", c.HostCPU, here.HostCPU, ""},
 		{"device layout", c.Layout, here.Layout, ""},
 		{"kind of network", c.Network, here.Network, ""},
-		{"VLAN", c.VLAN, here.VLAN, "; " + leaveOut},
-		{"number of virtual CPUs", c.CPUs, here.CPUs, "; " + leaveOut},
-		{"memory in MB", c.MemoryMB, here.MemoryMB, "; " + leaveOut},
+		{"VLAN", c.VLAN, here.VLAN, "; " + savedSettingHint},
+		{"number of virtual CPUs", c.CPUs, here.CPUs, "; " + savedSettingHint},
+		{"memory in MB", c.MemoryMB, here.MemoryMB, "; " + savedSettingHint},
 		{"number of disks", c.Disks, here.Disks, ""},
-		{"video controller", c.Video, here.Video, "; " + leaveOut},
-		{"MAC address", c.MAC, here.MAC, "; " + leaveOut},
-		{"hardware UUID", c.HardwareUUID, here.HardwareUUID, "; " + leaveOut},
-		{"serial number", c.Serial, here.Serial, "; " + leaveOut},
+		{"video controller", c.Video, here.Video, "; " + savedSettingHint},
+		{"MAC address", c.MAC, here.MAC, "; " + savedSettingHint},
+		{"hardware UUID", c.HardwareUUID, here.HardwareUUID, "; " + savedSettingHint},
+		{"serial number", c.Serial, here.Serial, "; " + savedSettingHint},
 	} {
 		if row.need != row.have {
-			return Refuse("the suspended state needs %s %q, this VM would have %q%s", row.what, fmt.Sprint(row.need),
+			return RefusedError("the suspended state needs %s %q, this VM would have %q%s", row.what,
+				fmt.Sprint(row.need),
 				fmt.Sprint(row.have), row.hint)
 		}
 	}
@@ -145,7 +146,7 @@ func (c Compat) Check(here Compat) error {
 // Validate returns an ErrRefused for a save that no driver could do.
 func (s SaveSpec) Validate() error {
 	if !filepath.IsAbs(s.Dir) {
-		return Refuse("invalid directory %q of a save: want an absolute path", s.Dir)
+		return RefusedError("invalid directory %q of a save: want an absolute path", s.Dir)
 	}
 	return nil
 }

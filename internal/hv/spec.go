@@ -67,14 +67,14 @@ type Spec struct {
 	Arch     string // "amd64", "arm64"; "" = the host's
 
 	// DiskBytes is the size of the first disk; 0 is that of its image, and a smaller size is
-	// refused: a disk can only grow. A driver does not grow the guest's file system; GrowFileSystem
+	// refused: a disk can only grow. A driver does not grow the guest's file system; GrowFileSystemCommand
 	// does that.
 	DiskBytes int64 `json:",omitempty"`
 
 	// What the guest sees of its machine. With a State, "" is what the state requires and anything
 	// else is refused; see WithDefaults.
 	HardwareUUID string `json:",omitempty"` // machine UUID; "" = UUID. Two VMs of a host may have the same
-	Serial       string `json:",omitempty"` // serial number, at most MaxSerial bytes; "" = none
+	Serial       string `json:",omitempty"` // serial number, at most MaxSerialBytes bytes; "" = none
 	Video        string `json:",omitempty"` // "" = VideoVGA
 
 	Network     NetworkMode   // "" = that of the State, else NetworkShared
@@ -83,7 +83,7 @@ type Spec struct {
 	MAC         string        `json:",omitempty"` // of the network card; "" = that of the State, else DefaultMAC
 	Ports       []PortRule    // none in the modes without user networking
 	VNC         *VNC          `json:",omitempty"` // nil = the screen cannot be reached
-	USB         []USBDevice   `json:",omitempty"` // attached once the guest is ready; at most MaxUSB
+	USB         []USBDevice   `json:",omitempty"` // attached once the guest is ready; at most MaxUSBDevices
 	Firmware    string        // "" = FirmwareBIOS
 	BootTimeout time.Duration // 0 = DefaultBootTimeout
 
@@ -140,41 +140,41 @@ type PortRule struct {
 }
 
 var (
-	idForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-	uuidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
+	idPattern   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	uuidPattern = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
 )
 
 // ValidID reports whether id can be the ID of a VM (and the name of its directory).
-func ValidID(id string) bool { return idForm.MatchString(id) }
+func ValidID(id string) bool { return idPattern.MatchString(id) }
 
 // Validate returns an ErrRefused with a sentence for the first setting that no driver supports,
 // otherwise nil. A driver refuses what only that driver cannot do.
 func (s Spec) Validate() error {
 	switch {
 	case !ValidID(s.ID):
-		return Refuse("VM id %q: letters, digits, '.', '_' and '-', at most 128", s.ID)
-	case !uuidForm.MatchString(s.UUID):
-		return Refuse("machine UUID %q is not a UUID", s.UUID)
-	case len(s.Name) > 255 || !printable(s.Name):
-		return Refuse("VM name %q: at most 255 bytes, no control characters", s.Name)
+		return RefusedError("VM id %q: letters, digits, '.', '_' and '-', at most 128", s.ID)
+	case !uuidPattern.MatchString(s.UUID):
+		return RefusedError("machine UUID %q is not a UUID", s.UUID)
+	case len(s.Name) > 255 || !isPrintable(s.Name):
+		return RefusedError("VM name %q: at most 255 bytes, no control characters", s.Name)
 	case s.CPUs < 1 || s.CPUs > MaxCPUs:
-		return Refuse("%d virtual CPUs: want 1-%d", s.CPUs, MaxCPUs)
+		return RefusedError("%d virtual CPUs: want 1-%d", s.CPUs, MaxCPUs)
 	case s.MemoryMB < MinMemoryMB || s.MemoryMB > MaxMemoryMB:
-		return Refuse("%d MiB of memory: want %d-%d", s.MemoryMB, MinMemoryMB, MaxMemoryMB)
+		return RefusedError("%d MiB of memory: want %d-%d", s.MemoryMB, MinMemoryMB, MaxMemoryMB)
 	case len(s.Disks) == 0 || len(s.Disks) > MaxDisks:
-		return Refuse("%d disks: want 1-%d", len(s.Disks), MaxDisks)
+		return RefusedError("%d disks: want 1-%d", len(s.Disks), MaxDisks)
 	case len(s.Ports) > MaxPorts:
-		return Refuse("%d port rules: want at most %d", len(s.Ports), MaxPorts)
+		return RefusedError("%d port rules: want at most %d", len(s.Ports), MaxPorts)
 	case s.BootTimeout < 0:
-		return Refuse("boot time-out %s is negative", s.BootTimeout)
+		return RefusedError("boot time-out %s is negative", s.BootTimeout)
 	}
 	for _, d := range s.Disks {
 		if len(d.Deltas) > MaxDeltas {
-			return Refuse("%d layers above %s: want at most %d", len(d.Deltas), d.Path, MaxDeltas)
+			return RefusedError("%d layers above %s: want at most %d", len(d.Deltas), d.Path, MaxDeltas)
 		}
 	}
 	if s.State != nil && !filepath.IsAbs(s.State.Path) {
-		return Refuse("state file %q is not an absolute path", s.State.Path)
+		return RefusedError("state file %q is not an absolute path", s.State.Path)
 	}
 	for _, p := range s.Ports {
 		if err := p.validate(); err != nil {
@@ -191,29 +191,29 @@ func (s Spec) WaitsForAddress() bool {
 
 func (p PortRule) validate() error {
 	if p.GuestPort < 1 || p.GuestPort > 65535 {
-		return Refuse("port rule %q: guest port %d: want 1-65535", p.Name, p.GuestPort)
+		return RefusedError("port rule %q: guest port %d: want 1-65535", p.Name, p.GuestPort)
 	}
 	if p.HostPort < 0 || p.HostPort > 65535 {
-		return Refuse("port rule %q: host port %d: want 0-65535", p.Name, p.HostPort)
+		return RefusedError("port rule %q: host port %d: want 0-65535", p.Name, p.HostPort)
 	}
 	if p.Protocol != "" && p.Protocol != "tcp" && p.Protocol != "udp" {
-		return Refuse("port rule %q: protocol %q: tcp or udp", p.Name, p.Protocol)
+		return RefusedError("port rule %q: protocol %q: tcp or udp", p.Name, p.Protocol)
 	}
 	if p.HostIP == "" {
 		return nil
 	}
 	if ip, err := netip.ParseAddr(p.HostIP); err != nil || !ip.Is4() {
-		return Refuse("port rule %q: host address %q is not an IPv4 address", p.Name, p.HostIP)
+		return RefusedError("port rule %q: host address %q is not an IPv4 address", p.Name, p.HostIP)
 	}
 	return nil
 }
 
-// Refuse returns an ErrRefused with a sentence.
-func Refuse(format string, args ...any) error {
+// RefusedError returns an ErrRefused with a sentence.
+func RefusedError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))
 }
 
-func printable(s string) bool {
+func isPrintable(s string) bool {
 	for _, r := range s {
 		if r < ' ' || r == 0x7f {
 			return false

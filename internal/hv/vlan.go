@@ -17,8 +17,8 @@ func ParseVLANs(items []string) (map[int]string, error) {
 		if !ranged {
 			last = first
 		}
-		from, fromOK := vlanID(first)
-		to, toOK := vlanID(last)
+		from, fromOK := parseVLANID(first)
+		to, toOK := parseVLANID(last)
 		switch {
 		case !fromOK || !toOK || from > to:
 			return nil,
@@ -28,7 +28,7 @@ func ParseVLANs(items []string) (map[int]string, error) {
 					item, MaxVLAN)
 		case given && ranged:
 			return nil, fmt.Errorf("VLAN %q: a range of VLANs cannot have a bridge", item)
-		case given && !bridgeName(bridge):
+		case given && !isBridgeName(bridge):
 			return nil, fmt.Errorf("VLAN %q: invalid bridge name %q", item, bridge)
 		}
 		for id := from; id <= to; id++ {
@@ -41,13 +41,13 @@ func ParseVLANs(items []string) (map[int]string, error) {
 	return vlans, nil
 }
 
-func vlanID(text string) (int, bool) {
+func parseVLANID(text string) (int, bool) {
 	id, err := strconv.Atoi(text)
 	return id, err == nil && id >= 1 && id <= MaxVLAN && len(text) <= 4 && text[0] != '+'
 }
 
-// bridgeName reports whether a text can be the name of a network device of Linux.
-func bridgeName(text string) bool {
+// isBridgeName reports whether a text can be the name of a network device of Linux.
+func isBridgeName(text string) bool {
 	return text != "" && len(text) <= 15 && text != "." && text != ".." &&
 		!strings.ContainsFunc(text, func(r rune) bool {
 			return r <= ' ' || r > '~' || r == '/' || r == ':' || r == '=' || r == ','

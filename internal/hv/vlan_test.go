@@ -36,7 +36,7 @@ func FuzzParseVLANs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		vlans, err := ParseVLANs(strings.Split(text, ","))
 		for id, bridge := range vlans {
-			if id < 1 || id > MaxVLAN || bridge != "" && !bridgeName(bridge) || err != nil {
+			if id < 1 || id > MaxVLAN || bridge != "" && !isBridgeName(bridge) || err != nil {
 				t.Errorf("%q: %d=%q, %v", text, id, bridge, err)
 			}
 		}

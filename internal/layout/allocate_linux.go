@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// allocate reserves size bytes of the disk for a file without writing them; false: the file system cannot.
-func allocate(file *os.File, size int64) (bool, error) {
+// preallocate reserves size bytes of the disk for a file without writing them; false: the file system cannot.
+func preallocate(file *os.File, size int64) (bool, error) {
 	for {
 		switch err := syscall.Fallocate(int(file.Fd()), 0, 0, size); {
 		case errors.Is(err, syscall.EINTR):

@@ -4,4 +4,4 @@ package layout
 
 import "os"
 
-func allocate(*os.File, int64) (bool, error) { return false, nil }
+func preallocate(*os.File, int64) (bool, error) { return false, nil }

@@ -13,21 +13,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MaxConfig is the largest configuration object in bytes of JSON.
-const MaxConfig = 1 << 20
+// MaxConfigJSON is the largest configuration object in bytes of JSON.
+const MaxConfigJSON = 1 << 20
 
 const (
-	// maxDepth is the maximum nesting depth of a configuration's values: each level indents all of its lines.
-	maxDepth = 16
-	// maxYAML is the largest configuration object in bytes of YAML that is written.
-	maxYAML = maxConfig / 2
+	// maxConfigDepth is the maximum nesting depth of a configuration's values: each level indents all of its lines.
+	maxConfigDepth = 16
+	// maxConfigYAML is the largest configuration object in bytes of YAML that is written.
+	maxConfigYAML = maxConfigFile / 2
 )
 
 // CanonicalConfig returns the canonical form of a configuration object, from which content IDs are computed:
 // JSON without white space, keys sorted. The object must survive the conversion to YAML and back unchanged.
 func CanonicalConfig(raw []byte) ([]byte, error) {
-	if len(raw) > MaxConfig {
-		return nil, fmt.Errorf("configuration is longer than %d bytes", MaxConfig)
+	if len(raw) > MaxConfigJSON {
+		return nil, fmt.Errorf("configuration is longer than %d bytes", MaxConfigJSON)
 	}
 	object, err := decodeJSON(raw)
 	if err != nil {
@@ -41,8 +41,8 @@ func CanonicalConfig(raw []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > maxYAML {
-		return nil, fmt.Errorf("configuration is longer than %d bytes as YAML", maxYAML)
+	if len(text) > maxConfigYAML {
+		return nil, fmt.Errorf("configuration is longer than %d bytes as YAML", maxConfigYAML)
 	}
 	back, err := ConfigToJSON(text)
 	if err != nil {
@@ -60,7 +60,7 @@ func ConfigToYAML(raw []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := tree(object)
+	root, err := yamlNode(object)
 	if err != nil {
 		return nil, fmt.Errorf("encode configuration: %w", err)
 	}
@@ -71,14 +71,14 @@ func ConfigToYAML(raw []byte) ([]byte, error) {
 	return text, nil
 }
 
-// tree converts the results of decodeJSON to YAML nodes, keys sorted. Text that is not plain ASCII on one line
+// yamlNode converts the results of decodeJSON to YAML nodes, keys sorted. Text that is not plain ASCII on one line
 // is double-quoted: the block form, which the encoder would choose, does not always decode again.
-func tree(v any) (*yaml.Node, error) {
+func yamlNode(v any) (*yaml.Node, error) {
 	switch v := v.(type) {
 	case map[string]any:
 		n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			value, err := tree(v[key])
+			value, err := yamlNode(v[key])
 			if err != nil {
 				return nil, err
 			}
@@ -88,7 +88,7 @@ func tree(v any) (*yaml.Node, error) {
 	case []any:
 		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
 		for _, item := range v {
-			value, err := tree(item)
+			value, err := yamlNode(item)
 			if err != nil {
 				return nil, err
 			}
@@ -98,19 +98,19 @@ func tree(v any) (*yaml.Node, error) {
 	case string:
 		return textNode(v), nil
 	case int64: // and so on: the library's own conversion takes a hundred times as long for each
-		return scalar("!!int", strconv.FormatInt(v, 10)), nil
+		return scalarNode("!!int", strconv.FormatInt(v, 10)), nil
 	case float64:
-		return scalar("!!float", strconv.FormatFloat(v, 'g', -1, 64)), nil
+		return scalarNode("!!float", strconv.FormatFloat(v, 'g', -1, 64)), nil
 	case bool:
-		return scalar("!!bool", strconv.FormatBool(v)), nil
+		return scalarNode("!!bool", strconv.FormatBool(v)), nil
 	case nil:
-		return scalar("!!null", "null"), nil
+		return scalarNode("!!null", "null"), nil
 	default:
 		return nil, fmt.Errorf("configuration has a value of the unsupported type %T", v)
 	}
 }
 
-func scalar(tag, value string) *yaml.Node {
+func scalarNode(tag, value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
 }
 
@@ -142,14 +142,14 @@ func decodeJSON(raw []byte) (map[string]any, error) {
 	if err != nil || object == nil || dec.More() { // the decoder's messages are for Go programmers
 		return nil, errors.New("configuration is not one JSON object")
 	}
-	if depth(object, maxDepth) < 0 {
-		return nil, fmt.Errorf("configuration is nested more than %d levels deep", maxDepth)
+	if remainingDepth(object, maxConfigDepth) < 0 {
+		return nil, fmt.Errorf("configuration is nested more than %d levels deep", maxConfigDepth)
 	}
-	return numbers(object).(map[string]any), nil
+	return convertNumbers(object).(map[string]any), nil
 }
 
-// depth returns how many of the left levels v does not need; negative when there are too few.
-func depth(v any, left int) int {
+// remainingDepth returns how many of the left levels v does not need; negative when there are too few.
+func remainingDepth(v any, left int) int {
 	if left < 0 {
 		return left
 	}
@@ -157,26 +157,26 @@ func depth(v any, left int) int {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, value := range v {
-			least = min(least, depth(value, left-1))
+			least = min(least, remainingDepth(value, left-1))
 		}
 	case []any:
 		for _, value := range v {
-			least = min(least, depth(value, left-1))
+			least = min(least, remainingDepth(value, left-1))
 		}
 	}
 	return least
 }
 
-// numbers converts json.Number, which YAML would write as text, to int64 or float64.
-func numbers(v any) any {
+// convertNumbers converts json.Number, which YAML would write as text, to int64 or float64.
+func convertNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, value := range v {
-			v[key] = numbers(value)
+			v[key] = convertNumbers(value)
 		}
 	case []any:
 		for i, value := range v {
-			v[i] = numbers(value)
+			v[i] = convertNumbers(value)
 		}
 	case json.Number:
 		if n, err := v.Int64(); err == nil {

@@ -29,8 +29,8 @@ const (
 )
 
 const (
-	templateFile = "template.json"
-	maxTemplate  = 64 << 20 // bytes of a template.json
+	templateFile     = "template.json"
+	maxTemplateBytes = 64 << 20 // bytes of a template.json
 )
 
 // Dir is the storage of one registry.
@@ -80,16 +80,16 @@ func (f *SafeDir) syncParent(base string) error {
 	if err != nil {
 		return fmt.Errorf("open parent directory of the storage: %w", err)
 	}
-	f.Step("base.dirsync")
+	f.AnnounceStep("base.dirsync")
 	return errors.Join(f.Sync(parent), parent.Close())
 }
 
 // Base is the path that the storage was opened with.
 func (d *Dir) Base() string { return d.base }
 
-// Present returns nil if the storage is still at its path, else an error. Open files stay readable if the
+// CheckPresent returns nil if the storage is still at its path, else an error. Open files stay readable if the
 // directory was moved away, or another one mounted over it.
-func (d *Dir) Present() error {
+func (d *Dir) CheckPresent() error {
 	there, err := os.Stat(d.base)
 	if err != nil {
 		return fmt.Errorf("check the storage directory: %w", err)
@@ -104,8 +104,8 @@ func (d *Dir) Present() error {
 	return nil
 }
 
-// Damage describes data in the storage that cannot be served.
-type Damage struct {
+// DamagedTemplate describes data in the storage that cannot be served.
+type DamagedTemplate struct {
 	ID      string // directory below vm_dir
 	Number  int    // version, -1 for the template as a whole
 	Problem string
@@ -113,20 +113,20 @@ type Damage struct {
 
 // Templates reads all templates in the order of their IDs. Damaged ones are left out and reported: only a
 // vm_dir that cannot be read at all is an error.
-func (d *Dir) Templates() ([]Template, []Damage, error) {
-	entries, err := d.Names(VMDir)
+func (d *Dir) Templates() ([]Template, []DamagedTemplate, error) {
+	entries, err := d.ReadDir(VMDir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read templates: %w", err)
 	}
 	entries = slices.DeleteFunc(entries,
 		func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), ".") || !e.IsDir() })
 	all, errs := make([]Template, len(entries)), make([]error, len(entries))
-	Each(len(entries), func(i int) { all[i], errs[i] = d.Template(entries[i].Name()) })
+	ForEachParallel(len(entries), func(i int) { all[i], errs[i] = d.Template(entries[i].Name()) })
 	list := make([]Template, 0, len(all))
-	var damaged []Damage
+	var damaged []DamagedTemplate
 	for i, err := range errs {
 		if err != nil {
-			damaged = append(damaged, Damage{ID: entries[i].Name(), Number: -1, Problem: Problem(err)})
+			damaged = append(damaged, DamagedTemplate{ID: entries[i].Name(), Number: -1, Problem: DescribeError(err)})
 			continue
 		}
 		list = append(list, all[i])
@@ -134,9 +134,9 @@ func (d *Dir) Templates() ([]Template, []Damage, error) {
 	return list, damaged, nil
 }
 
-// Each calls do with 0 to n-1, in any order, several at a time, and returns when all are done. Reading
+// ForEachParallel calls do with 0 to n-1, in any order, several at a time, and returns when all are done. Reading
 // thousands of small files concurrently keeps the disk busy.
-func Each(n int, do func(i int)) {
+func ForEachParallel(n int, do func(i int)) {
 	var next atomic.Int64
 	var work sync.WaitGroup
 	for range min(n, 4*runtime.GOMAXPROCS(0)) {
@@ -149,8 +149,8 @@ func Each(n int, do func(i int)) {
 	work.Wait()
 }
 
-// Problem describes why a template could not be read, in words for operators.
-func Problem(err error) string {
+// DescribeError describes why a template could not be read, in words for operators.
+func DescribeError(err error) string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "it has no " + templateFile
 	}
@@ -164,7 +164,7 @@ func (d *Dir) Template(id string) (Template, error) {
 	if !ok || clean != id {
 		return t, fmt.Errorf("directory name %q is not a UUID", id)
 	}
-	raw, err := d.read(path.Join(VMDir, id, templateFile), d.maxTemplate())
+	raw, err := d.readFile(path.Join(VMDir, id, templateFile), d.maxTemplateBytes())
 	if err != nil {
 		return t, err
 	}
@@ -180,22 +180,23 @@ func (d *Dir) Template(id string) (Template, error) {
 	if err := t.Validate(); err != nil {
 		return t, fmt.Errorf("%s: %w", templateFile, err)
 	}
-	t.share()
+	t.internStrings()
 	return t, nil
 }
 
-// ErrGeneration is the failure of a compare-and-swap: the template on disk has another generation than the
+// ErrGenerationConflict is the failure of a compare-and-swap: the template on disk has another generation than the
 // write expects.
-var ErrGeneration = errors.New("template was changed concurrently")
+var ErrGenerationConflict = errors.New("template was changed concurrently")
 
-// ErrTooLong is the failure to write a template with more versions and layers than a template.json may contain.
-var ErrTooLong = fmt.Errorf("%s would have more than %d bytes", templateFile, maxTemplate)
+// ErrTemplateTooLarge is the failure to write a template with more versions and layers than a template.json may
+// contain.
+var ErrTemplateTooLarge = fmt.Errorf("%s would have more than %d bytes", templateFile, maxTemplateBytes)
 
-func (d *Dir) maxTemplate() int64 { return cmp.Or(d.hooks.MaxTemplate, maxTemplate) }
+func (d *Dir) maxTemplateBytes() int64 { return cmp.Or(d.hooks.MaxTemplateBytes, maxTemplateBytes) }
 
-// Save writes a template whose Gen is one more than that on disk; a new template has Gen 1. Its directory and
+// SaveTemplate writes a template whose Gen is one more than that on disk; a new template has Gen 1. Its directory and
 // the directories of its new versions must exist (see StageVersion).
-func (d *Dir) Save(t *Template) error {
+func (d *Dir) SaveTemplate(t *Template) error {
 	t.Schema = Schema
 	if err := t.Validate(); err != nil {
 		return fmt.Errorf("save template %s: %w", t.ID, err)
@@ -205,14 +206,14 @@ func (d *Dir) Save(t *Template) error {
 		return fmt.Errorf("save template %s: %w", t.ID, err)
 	}
 	if held.Gen != t.Gen-1 {
-		return fmt.Errorf("template %s: %w (on disk %d, expected %d)", t.ID, ErrGeneration, held.Gen, t.Gen-1)
+		return fmt.Errorf("template %s: %w (on disk %d, expected %d)", t.ID, ErrGenerationConflict, held.Gen, t.Gen-1)
 	}
 	raw, err := json.MarshalIndent(t, "", " ")
 	if err != nil {
 		return fmt.Errorf("encode template: %w", err)
 	}
-	if int64(len(raw)) >= d.maxTemplate() { // it could not be read again
-		return fmt.Errorf("save template %s: %w", t.ID, ErrTooLong)
+	if int64(len(raw)) >= d.maxTemplateBytes() { // it could not be read again
+		return fmt.Errorf("save template %s: %w", t.ID, ErrTemplateTooLarge)
 	}
 	dir := path.Join(VMDir, t.ID)
 	if err := d.MkdirAll(dir); err != nil {
@@ -221,13 +222,13 @@ func (d *Dir) Save(t *Template) error {
 	return d.WriteFile("template", path.Join(dir, templateFile), append(raw, '\n'))
 }
 
-// Delete moves a template's directory to the trash: one rename. stamp is the time in epoch
+// TrashTemplate moves a template's directory to the trash: one rename. stamp is the time in epoch
 // nanoseconds.
-func (d *Dir) Delete(id string, stamp int64) error {
+func (d *Dir) TrashTemplate(id string, stamp int64) error {
 	if _, ok := ParseID(id); !ok {
 		return fmt.Errorf("%q is not a UUID", id)
 	}
-	target := Trashed{Stamp: stamp, Name: id}
+	target := TrashEntry{Stamp: stamp, OriginalName: id}
 	for _, err := d.root.Stat(target.Path()); err == nil; _, err = d.root.Stat(target.Path()) {
 		target.Stamp++ // deleted, pushed and deleted again within the clock's resolution
 	}
@@ -236,7 +237,7 @@ func (d *Dir) Delete(id string, stamp int64) error {
 
 // LayerDir is the directory of layer files of a kind.
 func LayerDir(kind string) string {
-	if kind == State {
+	if kind == KindState {
 		return StateFileDir
 	}
 	return ImagesDir
@@ -250,8 +251,8 @@ func (d *Dir) OpenLayer(kind, name string) (*os.File, error) {
 	return d.root.Open(path.Join(LayerDir(kind), name))
 }
 
-// read reads a whole file of at most limit bytes.
-func (d *Dir) read(name string, limit int64) ([]byte, error) {
+// readFile reads a whole file of at most limit bytes.
+func (d *Dir) readFile(name string, limit int64) ([]byte, error) {
 	f, err := d.root.Open(name)
 	if err != nil {
 		return nil, err

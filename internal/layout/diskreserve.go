@@ -18,13 +18,13 @@ func (d *Dir) HasReserve() bool {
 	return err == nil && st.Size() > 0
 }
 
-// MakeReserve makes a reserve of size bytes. Where space cannot be allocated its bytes are random, so that a
+// CreateReserve makes a reserve of size bytes. Where space cannot be allocated its bytes are random, so that a
 // file system cannot compress them.
-func (d *Dir) MakeReserve(size int64) error {
+func (d *Dir) CreateReserve(size int64) error {
 	temp := reserveFile + tempSuffix
 	err := d.fillReserve(temp, size)
 	if err == nil {
-		err = d.Replace("reserve", temp, reserveFile)
+		err = d.RenameInDir("reserve", temp, reserveFile)
 	}
 	if err != nil {
 		return errors.Join(err, d.RemoveAll("reserve", temp))
@@ -33,17 +33,17 @@ func (d *Dir) MakeReserve(size int64) error {
 }
 
 func (d *Dir) fillReserve(name string, size int64) error {
-	d.Step("reserve.create")
+	d.AnnounceStep("reserve.create")
 	f, err := d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("create disk reserve: %w", err)
 	}
-	allocated, err := allocate(f, size)
+	allocated, err := preallocate(f, size)
 	if err == nil && !allocated {
-		err = fill(f, size)
+		err = fillRandom(f, size)
 	}
 	if err == nil {
-		d.Step("reserve.sync")
+		d.AnnounceStep("reserve.sync")
 		err = d.Sync(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
@@ -52,7 +52,7 @@ func (d *Dir) fillReserve(name string, size int64) error {
 	return nil
 }
 
-func fill(f *os.File, size int64) error {
+func fillRandom(f *os.File, size int64) error {
 	block := make([]byte, min(size, 1<<20))
 	_, _ = rand.Read(block)
 	for left := size; left > 0; left -= int64(len(block)) {
@@ -63,9 +63,9 @@ func fill(f *os.File, size int64) error {
 	return nil
 }
 
-// DropReserve removes the reserve; false when there is none.
-func (d *Dir) DropReserve() (bool, error) {
-	d.Step("reserve.remove")
+// RemoveReserve removes the reserve; false when there is none.
+func (d *Dir) RemoveReserve() (bool, error) {
+	d.AnnounceStep("reserve.remove")
 	err := d.root.Remove(reserveFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

@@ -16,8 +16,8 @@ type Hooks struct {
 	Step func(step string)
 	// Sync replaces fsync of an open file or directory. internal/tools/crashfs records its calls.
 	Sync func(*os.File) error
-	// MaxTemplate is the maximum size of a template.json in bytes; 0 is 64 MiB.
-	MaxTemplate int64
+	// MaxTemplateBytes is the maximum size of a template.json in bytes; 0 is 64 MiB.
+	MaxTemplateBytes int64
 }
 
 // SafeDir is a directory that no name can leave, with writes that survive a crash. Names are relative and
@@ -45,18 +45,18 @@ func (f *SafeDir) Root() *os.Root { return f.root }
 // Close closes the directory.
 func (f *SafeDir) Close() error { return f.root.Close() }
 
-// Step announces a step that the caller is about to take.
-func (f *SafeDir) Step(step string) {
+// AnnounceStep announces a step that the caller is about to take.
+func (f *SafeDir) AnnounceStep(step string) {
 	if f.hooks.Step != nil {
 		f.hooks.Step(step)
 	}
 }
 
 // Sync makes the content of an open file, or the names in an open directory, durable. The caller announces the step.
-func (f *SafeDir) Sync(file *os.File) error { return f.SyncBy(file, (*os.File).Sync) }
+func (f *SafeDir) Sync(file *os.File) error { return f.SyncWith(file, (*os.File).Sync) }
 
-// SyncBy is Sync with another system call.
-func (f *SafeDir) SyncBy(file *os.File, do func(*os.File) error) error {
+// SyncWith is Sync with another system call.
+func (f *SafeDir) SyncWith(file *os.File, do func(*os.File) error) error {
 	if f.hooks.Sync != nil {
 		return f.hooks.Sync(file)
 	}
@@ -76,19 +76,19 @@ func (f *SafeDir) MkdirAll(name string) error {
 	if err := f.root.Mkdir(name, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("create directory: %w", err)
 	}
-	f.Step("mkdir.dirsync")
+	f.AnnounceStep("mkdir.dirsync")
 	return f.SyncDir(path.Dir(name))
 }
 
-// Create writes a new file and syncs it, but not its directory.
-func (f *SafeDir) Create(label, name string, data []byte) error {
-	f.Step(label + ".create")
+// CreateFile writes a new file and syncs it, but not its directory.
+func (f *SafeDir) CreateFile(label, name string, data []byte) error {
+	f.AnnounceStep(label + ".create")
 	file, err := f.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
 	if err != nil {
 		return fmt.Errorf("create %s: %w", name, err)
 	}
 	if _, err = file.Write(data); err == nil {
-		f.Step(label + ".sync")
+		f.AnnounceStep(label + ".sync")
 		err = f.Sync(file)
 	}
 	if closeErr := file.Close(); err == nil {
@@ -103,40 +103,40 @@ func (f *SafeDir) Create(label, name string, data []byte) error {
 // WriteFile replaces a file as a whole: after a crash it has its old or its new content.
 func (f *SafeDir) WriteFile(label, name string, data []byte) error {
 	temp := name + tempSuffix
-	if err := f.Create(label, temp, data); err != nil {
+	if err := f.CreateFile(label, temp, data); err != nil {
 		_ = f.root.Remove(temp) // best effort: the next start removes leftovers too
 		return err
 	}
-	return f.Replace(label, temp, name)
+	return f.RenameInDir(label, temp, name)
 }
 
 // tempSuffix marks a file that a crash may leave and that nothing reads.
 const tempSuffix = ".tmp"
 
-// Replace moves a file or directory within its directory and syncs that.
-func (f *SafeDir) Replace(label, from, to string) error {
-	f.Step(label + ".rename")
+// RenameInDir moves a file or directory within its directory and syncs that.
+func (f *SafeDir) RenameInDir(label, from, to string) error {
+	f.AnnounceStep(label + ".rename")
 	if err := f.root.Rename(from, to); err != nil {
 		return fmt.Errorf("rename %s: %w", from, err)
 	}
-	f.Step(label + ".dirsync")
+	f.AnnounceStep(label + ".dirsync")
 	return f.SyncDir(path.Dir(to))
 }
 
 // Rename moves a file or directory to another directory and syncs both directories.
 func (f *SafeDir) Rename(label, from, to string) error {
-	if err := f.Replace(label, from, to); err != nil {
+	if err := f.RenameInDir(label, from, to); err != nil {
 		f.markUnsynced(path.Dir(from)) // it may have moved
 		return err
 	}
-	f.Step(label + ".fromsync")
+	f.AnnounceStep(label + ".fromsync")
 	return f.SyncDir(path.Dir(from))
 }
 
 // RemoveAll removes a file or directory with all below it; a missing one is not an error. A crash may leave
 // part of it.
 func (f *SafeDir) RemoveAll(label, name string) error {
-	f.Step(label + ".remove")
+	f.AnnounceStep(label + ".remove")
 	if err := f.root.RemoveAll(name); err != nil {
 		return fmt.Errorf("remove %s: %w", name, err)
 	}
@@ -190,8 +190,8 @@ func (f *SafeDir) syncDir(name string) error {
 	return nil
 }
 
-// Names lists a directory, sorted.
-func (f *SafeDir) Names(name string) ([]fs.DirEntry, error) {
+// ReadDir lists a directory, sorted.
+func (f *SafeDir) ReadDir(name string) ([]fs.DirEntry, error) {
 	dir, err := f.root.Open(name)
 	if err != nil {
 		return nil, err

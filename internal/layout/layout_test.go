@@ -27,10 +27,10 @@ func testVersion(number int, tag, content string) Version {
 	return Version{
 		Tag: tag, Number: number, ContentID: content, NVRAM: true, Created: 5, LastPush: 5,
 		Files: []File{
-			{Name: "disk", Kind: Disk, Format: "raw", Size: 10, Layers: []Layer{
-				{Root: root1, Size: 100, IndexOffset: 20, IndexLength: 16}, {Root: root2, Size: 50, IndexLength: 1},
+			{Name: "disk", Kind: KindDisk, Format: "raw", Size: 10, Layers: []Layer{
+				{Digest: root1, Size: 100, IndexOffset: 20, IndexLength: 16}, {Digest: root2, Size: 50, IndexLength: 1},
 			}},
-			{Name: "memory", Kind: State, Size: 10, Layers: []Layer{{Root: root2, Size: 50, IndexLength: 1}}},
+			{Name: "memory", Kind: KindState, Size: 10, Layers: []Layer{{Digest: root2, Size: 50, IndexLength: 1}}},
 		},
 	}
 }
@@ -51,7 +51,7 @@ func publish(t *testing.T, d *Dir, tpl *Template) {
 	if err := d.StageVersion(tpl.ID, v, []byte(`{"ram":"1G"}`), []byte("nv")); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Save(tpl); err != nil {
+	if err := d.SaveTemplate(tpl); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -61,7 +61,7 @@ func TestFilesOnDisk(t *testing.T) {
 	d := create(t)
 	tpl := &Template{ID: testID, Name: "x", Gen: 1, Versions: []Version{testVersion(0, "v1", root1)}}
 	publish(t, d, tpl)
-	if err := d.Prune(tpl); err != nil {
+	if err := d.PruneTemplate(tpl); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
@@ -81,7 +81,7 @@ func TestFilesOnDisk(t *testing.T) {
 	empty.Files, empty.NVRAM = nil, false
 	tpl.Versions, tpl.Gen = append(tpl.Versions, empty), 2
 	publish(t, d, tpl)
-	_ = d.Prune(tpl)
+	_ = d.PruneTemplate(tpl)
 	for _, name := range []string{"images", "state_files"} {
 		if st, err := os.Stat(filepath.Join(d.Base(), VMDir, testID, "1", name)); err != nil || st.Size() != 0 {
 			t.Errorf("%s of a version without files: %v", name, err)
@@ -113,11 +113,11 @@ func TestSaveIsCompareAndSwap(t *testing.T) {
 		if gen == 3 {
 			tpl.Gen = 5
 		}
-		err := d.Save(&tpl)
+		err := d.SaveTemplate(&tpl)
 		if (err == nil) != ok {
 			t.Fatalf("generation %d: %v", tpl.Gen, err)
 		}
-		if gen == 3 && !errors.Is(err, ErrGeneration) {
+		if gen == 3 && !errors.Is(err, ErrGenerationConflict) {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +132,7 @@ func TestReadersDuringASwap(t *testing.T) {
 	d := create(t)
 	old := &Template{ID: testID, Name: "x", Gen: 1, Versions: []Version{testVersion(0, "v1", root1)}}
 	publish(t, d, old)
-	_ = d.Prune(old)
+	_ = d.PruneTemplate(old)
 	next := &Template{ID: testID, Name: "x", Gen: 2, Versions: []Version{testVersion(0, "v2", root2)}}
 	v := &next.Versions[0]
 	if err := d.StageVersion(testID, v, []byte(`{"ram":"2G"}`), []byte("new")); err != nil {
@@ -147,7 +147,7 @@ func TestReadersDuringASwap(t *testing.T) {
 	}
 	check(&old.Versions[0], `{"ram":"1G"}`)
 	check(v, `{"ram":"2G"}`)
-	if err := d.Save(next); err != nil {
+	if err := d.SaveTemplate(next); err != nil {
 		t.Fatal(err)
 	}
 	check(&old.Versions[0], `{"ram":"1G"}`)
@@ -177,10 +177,10 @@ func TestTidyRemovesOnlyItsOwn(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "template.json.tmp"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Prune(tpl); err != nil {
+	if err := d.PruneTemplate(tpl); err != nil {
 		t.Fatal(err)
 	}
-	entries, _ := d.Names(filepath.Join(VMDir, testID))
+	entries, _ := d.ReadDir(filepath.Join(VMDir, testID))
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -195,7 +195,7 @@ func TestTidyRemovesOnlyItsOwn(t *testing.T) {
 
 func TestPulls(t *testing.T) {
 	d := create(t)
-	if err := d.Save(&Template{ID: testID, Name: "x", Gen: 1}); err != nil {
+	if err := d.SaveTemplate(&Template{ID: testID, Name: "x", Gen: 1}); err != nil {
 		t.Fatal(err)
 	}
 	for when := range int64(3) {
@@ -209,14 +209,14 @@ func TestPulls(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]int64{root1: 12, root2: 5}
-	got, err := d.Pulls(testID)
+	got, err := d.LastPulls(testID)
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Fatalf("%v, %v", got, err)
 	}
 	if err := d.CompactPulls(testID, got); err != nil {
 		t.Fatal(err)
 	}
-	if got, err = d.Pulls(testID); err != nil || !reflect.DeepEqual(got, want) {
+	if got, err = d.LastPulls(testID); err != nil || !reflect.DeepEqual(got, want) {
 		t.Fatalf("%v, %v", got, err)
 	}
 }
@@ -259,7 +259,7 @@ func TestNoNameLeavesTheStorage(t *testing.T) {
 	if _, err := d.Template("../" + testID); err == nil {
 		t.Error("template outside of vm_dir")
 	}
-	if _, err := d.OpenLayer(Disk, "../../etc/passwd"); err == nil {
+	if _, err := d.OpenLayer(KindDisk, "../../etc/passwd"); err == nil {
 		t.Error("layer outside of images_dir")
 	}
 	if err := os.Symlink("/etc", filepath.Join(d.Base(), VMDir, testID)); err != nil {
@@ -372,7 +372,7 @@ func TestLargeConfigurations(t *testing.T) {
 		"very deep":         {deep(9000), "more than 16 levels deep"},
 		"deep lists": {`{"a":` + strings.Repeat("[", 17) + strings.Repeat("]", 17) +
 			`}`, "more than 16 levels deep"},
-		"large": {`{"a":"` + strings.Repeat("x", MaxConfig-100) + `"}`, ""},
+		"large": {`{"a":"` + strings.Repeat("x", MaxConfigJSON-100) + `"}`, ""},
 		"long as YAML": {strings.Repeat(`{"a":`, 15) + "[" + strings.Repeat("0,", 60_000) + "0]" +
 			strings.Repeat("}", 15), "as YAML"},
 	} {
@@ -393,7 +393,7 @@ func TestChainsAreSharedInMemory(t *testing.T) {
 	}
 	defer d.Close()
 	layer := func(n int) Layer {
-		return Layer{Root: fmt.Sprintf("%064x", n), Size: 100, IndexLength: 10}
+		return Layer{Digest: fmt.Sprintf("%064x", n), Size: 100, IndexLength: 10}
 	}
 	tpl := Template{ID: testID, Name: "n", Gen: 1}
 	for i, chain := range [][]Layer{
@@ -401,11 +401,11 @@ func TestChainsAreSharedInMemory(t *testing.T) {
 	} {
 		tpl.Versions = append(tpl.Versions,
 			Version{
-				Tag: fmt.Sprint(i), Number: i, ContentID: layer(i).Root,
-				Files: []File{{Name: "d", Kind: Disk, Layers: chain}},
+				Tag: fmt.Sprint(i), Number: i, ContentID: layer(i).Digest,
+				Files: []File{{Name: "d", Kind: KindDisk, Layers: chain}},
 			})
 	}
-	if err := d.Save(&tpl); err != nil {
+	if err := d.SaveTemplate(&tpl); err != nil {
 		t.Fatal(err)
 	}
 	got, err := d.Template(testID)

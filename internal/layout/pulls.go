@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	pullsFile = "pulls.log"
-	maxPulls  = 16 << 20
+	pullsFile     = "pulls.log"
+	maxPullsBytes = 16 << 20
 )
 
 // Times of pulls are stored in a separate file and not in template.json, so that a pull never rewrites
 // metadata. The log has one line per pull, "<epoch seconds> <content id>", and is compacted to the newest line
 // for each content ID.
 
-// Pulls reads the time of the last pull of each content ID, in epoch seconds. Lines that a crash truncated are
+// LastPulls reads the time of the last pull of each content ID, in epoch seconds. Lines that a crash truncated are
 // ignored.
-func (d *Dir) Pulls(id string) (map[string]int64, error) {
+func (d *Dir) LastPulls(id string) (map[string]int64, error) {
 	last := map[string]int64{}
-	raw, err := d.read(path.Join(VMDir, id, pullsFile), maxPulls)
+	raw, err := d.readFile(path.Join(VMDir, id, pullsFile), maxPullsBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return last, nil
 	}
@@ -37,7 +37,7 @@ func (d *Dir) Pulls(id string) (map[string]int64, error) {
 	for line := range bytes.Lines(raw) {
 		stamp, content, ok := strings.Cut(strings.TrimSpace(string(line)), " ")
 		when, err := strconv.ParseInt(stamp, 10, 64)
-		if ok && err == nil && hexDigits(content, 64) {
+		if ok && err == nil && isHexOfLength(content, 64) {
 			last[content] = max(last[content], when)
 		}
 	}

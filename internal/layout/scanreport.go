@@ -27,72 +27,74 @@ const (
 	scansDir   = ".scans"
 	scanSuffix = ".json.gz"
 
-	// MaxNote is the longest note of a report in bytes.
-	MaxNote = 2048
-	// noteAt is the position of the note: ten bytes of the header, the length of the extra field, and the mark
+	// MaxNoteBytes is the longest note of a report in bytes.
+	MaxNoteBytes = 2048
+	// noteOffset is the position of the note: ten bytes of the header, the length of the extra field, and the mark
 	// and length of its only part. See RFC 1952, 2.3.
-	noteAt   = 16
-	noteMark = "BY"
+	noteOffset  = 16
+	noteFieldID = "BY"
 )
 
-// ErrNote is the error for a file that is not a report with a note.
-var ErrNote = errors.New("the file is not a stored scan report")
+// ErrNoNote is the error for a file that is not a report with a note.
+var ErrNoNote = errors.New("the file is not a stored scan report")
 
-func scansPath(id string) string { return path.Join(VMDir, id, scansDir) }
+func scanReportsPath(id string) string { return path.Join(VMDir, id, scansDir) }
 
-func scanPath(id, content string) string { return path.Join(scansPath(id), content+scanSuffix) }
+func scanReportPath(id, content string) string {
+	return path.Join(scanReportsPath(id), content+scanSuffix)
+}
 
 // ScanDraft is a report that is being written and that readers do not see. One goroutine uses it, and ends it
 // with Drop, also after Commit.
 type ScanDraft struct {
-	dir  *Dir
-	id   string
-	temp string
-	file *os.File
-	out  *bufio.Writer
-	zip  *gzip.Writer
+	dir      *Dir
+	id       string
+	tempName string
+	file     *os.File
+	buffered *bufio.Writer
+	gzip     *gzip.Writer
 }
 
-// DraftScan begins a report about a version of an existing template.
-func (d *Dir) DraftScan(id string) (*ScanDraft, error) {
-	if err := d.MkdirAll(scansPath(id)); err != nil {
+// CreateScanDraft begins a report about a version of an existing template.
+func (d *Dir) CreateScanDraft(id string) (*ScanDraft, error) {
+	if err := d.MkdirAll(scanReportsPath(id)); err != nil {
 		return nil, err
 	}
-	temp := path.Join(scansPath(id), rand.Text()+tempSuffix)
-	d.Step("scan.create")
+	temp := path.Join(scanReportsPath(id), rand.Text()+tempSuffix)
+	d.AnnounceStep("scan.create")
 	file, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", temp, err)
 	}
-	s := &ScanDraft{dir: d, id: id, temp: temp, file: file, out: bufio.NewWriterSize(file, 64<<10)}
-	s.zip = gzip.NewWriter(s.out)
-	s.zip.Extra = append(s.zip.Extra, noteMark...)
-	s.zip.Extra = binary.LittleEndian.AppendUint16(s.zip.Extra, MaxNote)
-	s.zip.Extra = append(s.zip.Extra, bytes.Repeat([]byte(" "), MaxNote)...)
+	s := &ScanDraft{dir: d, id: id, tempName: temp, file: file, buffered: bufio.NewWriterSize(file, 64<<10)}
+	s.gzip = gzip.NewWriter(s.buffered)
+	s.gzip.Extra = append(s.gzip.Extra, noteFieldID...)
+	s.gzip.Extra = binary.LittleEndian.AppendUint16(s.gzip.Extra, MaxNoteBytes)
+	s.gzip.Extra = append(s.gzip.Extra, bytes.Repeat([]byte(" "), MaxNoteBytes)...)
 	return s, nil
 }
 
 // Write appends the next bytes of the report.
-func (s *ScanDraft) Write(p []byte) (int, error) { return s.zip.Write(p) }
+func (s *ScanDraft) Write(p []byte) (int, error) { return s.gzip.Write(p) }
 
-// Seal ends the report and makes it durable with its note, which does not end in a space.
-func (s *ScanDraft) Seal(note []byte) error {
-	if len(note) > MaxNote {
-		return fmt.Errorf("the summary of a scan report has more than %d bytes", MaxNote)
+// Finish ends the report and makes it durable with its note, which does not end in a space.
+func (s *ScanDraft) Finish(note []byte) error {
+	if len(note) > MaxNoteBytes {
+		return fmt.Errorf("the summary of a scan report has more than %d bytes", MaxNoteBytes)
 	}
-	err := s.zip.Close()
+	err := s.gzip.Close()
 	if err == nil {
-		err = s.out.Flush()
-	}
-	if err == nil {
-		_, err = s.file.WriteAt(note, noteAt)
+		err = s.buffered.Flush()
 	}
 	if err == nil {
-		s.dir.Step("scan.sync")
+		_, err = s.file.WriteAt(note, noteOffset)
+	}
+	if err == nil {
+		s.dir.AnnounceStep("scan.sync")
 		err = s.dir.Sync(s.file)
 	}
 	if err = errors.Join(err, s.file.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", s.temp, err)
+		return fmt.Errorf("write %s: %w", s.tempName, err)
 	}
 	s.file = nil
 	return nil
@@ -100,84 +102,84 @@ func (s *ScanDraft) Seal(note []byte) error {
 
 // Commit makes a sealed report the current one of a content, in place of an older one.
 func (s *ScanDraft) Commit(content string) error {
-	if !hexDigits(content, 64) {
+	if !isHexOfLength(content, 64) {
 		return fmt.Errorf("%q is not a content ID", content)
 	}
-	if err := s.dir.Replace("scan", s.temp, scanPath(s.id, content)); err != nil {
+	if err := s.dir.RenameInDir("scan", s.tempName, scanReportPath(s.id, content)); err != nil {
 		return err
 	}
-	s.temp = ""
+	s.tempName = ""
 	return nil
 }
 
-// Drop removes an uncommitted draft.
-func (s *ScanDraft) Drop() {
+// Discard removes an uncommitted draft.
+func (s *ScanDraft) Discard() {
 	if s.file != nil {
 		_ = s.file.Close()
 		s.file = nil
 	}
-	if s.temp != "" {
-		_ = s.dir.root.Remove(s.temp) // best effort: the next start removes leftovers too
-		s.temp = ""
+	if s.tempName != "" {
+		_ = s.dir.root.Remove(s.tempName) // best effort: the next start removes leftovers too
+		s.tempName = ""
 	}
 }
 
-// StoredScan is a report that is open for reading. It must be closed.
-type StoredScan struct {
+// ScanReport is a report that is open for reading. It must be closed.
+type ScanReport struct {
 	Note []byte
 	file *os.File
-	zip  *gzip.Reader
+	gzip *gzip.Reader
 }
 
-// OpenScan opens the report about a content; fs.ErrNotExist when there is none.
-func (d *Dir) OpenScan(id, content string) (*StoredScan, error) {
-	if !hexDigits(content, 64) {
+// OpenScanReport opens the report about a content; fs.ErrNotExist when there is none.
+func (d *Dir) OpenScanReport(id, content string) (*ScanReport, error) {
+	if !isHexOfLength(content, 64) {
 		return nil, fmt.Errorf("%q is not a content ID: %w", content, fs.ErrNotExist)
 	}
-	file, err := d.root.Open(scanPath(id, content))
+	file, err := d.root.Open(scanReportPath(id, content))
 	if err != nil {
 		return nil, err
 	}
-	s := &StoredScan{file: file}
+	s := &ScanReport{file: file}
 	if s.Note, err = readNote(file); err == nil {
 		_, err = file.Seek(0, io.SeekStart)
 	}
 	if err == nil {
-		s.zip, err = gzip.NewReader(bufio.NewReader(file))
+		s.gzip, err = gzip.NewReader(bufio.NewReader(file))
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read %s: %w", scanPath(id, content), err), file.Close())
+		return nil, errors.Join(fmt.Errorf("read %s: %w", scanReportPath(id, content), err), file.Close())
 	}
 	return s, nil
 }
 
 // Read returns the next bytes of the report.
-func (s *StoredScan) Read(p []byte) (int, error) { return s.zip.Read(p) }
+func (s *ScanReport) Read(p []byte) (int, error) { return s.gzip.Read(p) }
 
 // Close closes the file.
-func (s *StoredScan) Close() error { return s.file.Close() }
+func (s *ScanReport) Close() error { return s.file.Close() }
 
 // readNote reads the note at the beginning of a file.
 func readNote(r io.Reader) ([]byte, error) {
-	head := make([]byte, noteAt+MaxNote)
+	head := make([]byte, noteOffset+MaxNoteBytes)
 	if _, err := io.ReadFull(r, head); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, ErrNote
+			return nil, ErrNoNote
 		}
 		return nil, err
 	}
 	gzipped := head[0] == 0x1f && head[1] == 0x8b && head[2] == 8 && head[3] == 4 // deflate, with an extra field
-	if !gzipped || binary.LittleEndian.Uint16(head[10:]) != 4+MaxNote || string(head[12:14]) != noteMark ||
-		binary.LittleEndian.Uint16(head[14:]) != MaxNote {
-		return nil, ErrNote
+	if !gzipped || binary.LittleEndian.Uint16(head[10:]) != 4+MaxNoteBytes || string(head[12:14]) != noteFieldID ||
+		binary.LittleEndian.Uint16(head[14:]) != MaxNoteBytes {
+		return nil, ErrNoNote
 	}
-	return bytes.TrimRight(head[noteAt:], " "), nil
+	return bytes.TrimRight(head[noteOffset:], " "), nil
 }
 
-// Scans returns the notes of a template's reports by their contents: an empty one where a file is damaged. It
+// ScanNotes returns the notes of a template's reports by their contents: an empty one where a file is damaged. It
 // is nil if the template never had a report.
-func (d *Dir) Scans(id string) (map[string][]byte, error) {
-	entries, err := d.Names(scansPath(id))
+func (d *Dir) ScanNotes(id string) (map[string][]byte, error) {
+	entries, err := d.ReadDir(scanReportsPath(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -187,19 +189,19 @@ func (d *Dir) Scans(id string) (map[string][]byte, error) {
 	notes := map[string][]byte{}
 	for _, e := range entries {
 		content, ok := strings.CutSuffix(e.Name(), scanSuffix)
-		if !ok || !hexDigits(content, 64) {
+		if !ok || !isHexOfLength(content, 64) {
 			continue
 		}
 		notes[content] = nil
-		if note, err := d.note(id, content); err == nil {
+		if note, err := d.readScanNote(id, content); err == nil {
 			notes[content] = note
 		}
 	}
 	return notes, nil
 }
 
-func (d *Dir) note(id, content string) ([]byte, error) {
-	file, err := d.root.Open(scanPath(id, content))
+func (d *Dir) readScanNote(id, content string) ([]byte, error) {
+	file, err := d.root.Open(scanReportPath(id, content))
 	if err != nil {
 		return nil, err
 	}
@@ -207,25 +209,25 @@ func (d *Dir) note(id, content string) ([]byte, error) {
 	return readNote(file)
 }
 
-// RemoveScan removes the report about a content permanently; a missing one is not an error.
-func (d *Dir) RemoveScan(id, content string) error {
-	if !hexDigits(content, 64) {
+// RemoveScanReport removes the report about a content permanently; a missing one is not an error.
+func (d *Dir) RemoveScanReport(id, content string) error {
+	if !isHexOfLength(content, 64) {
 		return fmt.Errorf("%q is not a content ID", content)
 	}
-	if err := d.RemoveAll("unscan", scanPath(id, content)); err != nil {
+	if err := d.RemoveAll("unscan", scanReportPath(id, content)); err != nil {
 		return err
 	}
-	d.Step("unscan.dirsync")
-	if err := d.SyncDir(scansPath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	d.AnnounceStep("unscan.dirsync")
+	if err := d.SyncDir(scanReportsPath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_ = d.root.Remove(scansPath(id)) // fails while it has entries
+	_ = d.root.Remove(scanReportsPath(id)) // fails while it has entries
 	return nil
 }
 
-// PruneScans removes drafts that a crash left. No draft of the template may be in progress.
-func (d *Dir) PruneScans(id string) error {
-	entries, err := d.Names(scansPath(id))
+// PruneScanDrafts removes drafts that a crash left. No draft of the template may be in progress.
+func (d *Dir) PruneScanDrafts(id string) error {
+	entries, err := d.ReadDir(scanReportsPath(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -234,11 +236,11 @@ func (d *Dir) PruneScans(id string) error {
 	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), tempSuffix) {
-			if err := d.RemoveAll("tidy", path.Join(scansPath(id), e.Name())); err != nil {
+			if err := d.RemoveAll("tidy", path.Join(scanReportsPath(id), e.Name())); err != nil {
 				return err
 			}
 		}
 	}
-	_ = d.root.Remove(scansPath(id)) // fails while it has entries
+	_ = d.root.Remove(scanReportsPath(id)) // fails while it has entries
 	return nil
 }

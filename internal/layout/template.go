@@ -17,8 +17,8 @@ var ErrNewer = errors.New("the template was written by a newer version of this p
 
 // Kinds of a File.
 const (
-	Disk  = "disk"  // its layers are in images_dir
-	State = "state" // its layers are in state_file_dir
+	KindDisk  = "disk"  // its layers are in images_dir
+	KindState = "state" // its layers are in state_file_dir
 )
 
 // Template is the content of a template.json. Versions are oldest first.
@@ -39,9 +39,9 @@ type Version struct {
 	Description string `json:"description"`
 	Arch        string `json:"arch"`
 	Files       []File `json:"files"`
-	NVRAM       bool   `json:"nvram"` // the version's directory has a file "nvram"
-	Created     int64  `json:"creation_date"` // epoch seconds
-	LastPush    int64  `json:"last_push"` // epoch seconds
+	NVRAM       bool   `json:"nvram"`             // the version's directory has a file "nvram"
+	Created     int64  `json:"creation_date"`     // epoch seconds
+	LastPush    int64  `json:"last_push"`         // epoch seconds
 	Session     string `json:"session,omitempty"` // the push that made it
 }
 
@@ -56,32 +56,32 @@ type File struct {
 
 // Layer is a layer file that a version needs.
 type Layer struct {
-	Root        string `json:"root"`          // 64 hex digits
-	Tip         string `json:"tip,omitempty"` // see Layer.Name; 64 hex digits when it is not Root
+	Digest      string `json:"root"`          // 64 hex digits
+	Squashes    string `json:"tip,omitempty"` // see Layer.Name; 64 hex digits when it is not Root
 	Size        int64  `json:"size"`          // bytes of the layer file
 	IndexOffset int64  `json:"index_off"`
 	IndexLength int64  `json:"index_len"`
 }
 
 // FileName is the layer's name in images_dir or state_file_dir.
-func (l Layer) FileName() string { return l.Root + LayerSuffix }
+func (l Layer) FileName() string { return l.Digest + LayerSuffix }
 
-// Name is the canonical name of the content of a chain that ends in the layer: the layer's digest, or, for a
+// ChainID is the canonical name of the content of a chain that ends in the layer: the layer's digest, or, for a
 // squashed layer, the name of the chain that it replaces.
-func (l Layer) Name() string {
-	if l.Tip != "" {
-		return l.Tip
+func (l Layer) ChainID() string {
+	if l.Squashes != "" {
+		return l.Squashes
 	}
-	return l.Root
+	return l.Digest
 }
 
-// Tip is the canonical name of the file's content: that of its newest layer.
-func (f *File) Tip() string { return f.Layers[len(f.Layers)-1].Name() }
+// ChainID is the canonical name of the file's content: that of its newest layer.
+func (f *File) ChainID() string { return f.Layers[len(f.Layers)-1].ChainID() }
 
-// consolidated reports whether a layer of the version replaced others: its text files may be older.
-func (v *Version) consolidated() bool {
+// hasSquashedLayer reports whether a layer of the version replaced others: its text files may be older.
+func (v *Version) hasSquashedLayer() bool {
 	return slices.ContainsFunc(v.Files, func(f File) bool {
-		return slices.ContainsFunc(f.Layers, func(l Layer) bool { return l.Tip != "" })
+		return slices.ContainsFunc(f.Layers, func(l Layer) bool { return l.Squashes != "" })
 	})
 }
 
@@ -89,12 +89,12 @@ func (v *Version) consolidated() bool {
 const LayerSuffix = ".ank"
 
 // Images returns the names of the version's disk layers: the whole chain of every disk.
-func (v *Version) Images() []string { return v.names(Disk) }
+func (v *Version) Images() []string { return v.layerFileNames(KindDisk) }
 
 // StateFiles returns the names of the version's state layers.
-func (v *Version) StateFiles() []string { return v.names(State) }
+func (v *Version) StateFiles() []string { return v.layerFileNames(KindState) }
 
-func (v *Version) names(kind string) []string {
+func (v *Version) layerFileNames(kind string) []string {
 	out := []string{}
 	for _, f := range v.Files {
 		if f.Kind != kind {
@@ -110,7 +110,7 @@ func (v *Version) names(kind string) []string {
 // Size is the number of stored bytes behind the version, each layer counted once.
 func (v *Version) Size() int64 {
 	seen := map[string]bool{}
-	return v.addSize(seen)
+	return v.unseenSize(seen)
 }
 
 // Increments returns for each version the number of stored bytes that no older one has. Their sum is the size
@@ -119,17 +119,17 @@ func (t *Template) Increments() []int64 {
 	seen := map[string]bool{}
 	out := make([]int64, len(t.Versions))
 	for i := range t.Versions {
-		out[i] = t.Versions[i].addSize(seen)
+		out[i] = t.Versions[i].unseenSize(seen)
 	}
 	return out
 }
 
-func (v *Version) addSize(seen map[string]bool) int64 {
+func (v *Version) unseenSize(seen map[string]bool) int64 {
 	var sum int64
 	for _, f := range v.Files {
 		for _, l := range f.Layers {
-			if !seen[l.Root] {
-				seen[l.Root] = true
+			if !seen[l.Digest] {
+				seen[l.Digest] = true
 				sum += l.Size
 			}
 		}
@@ -166,30 +166,31 @@ func (t *Template) Validate() error {
 }
 
 func (v *Version) validate() error {
-	if !ValidTag(v.Tag) || !ValidArch(v.Arch) || !hexDigits(v.ContentID, 64) {
+	if !ValidTag(v.Tag) || !ValidArch(v.Arch) || !isHexOfLength(v.ContentID, 64) {
 		return fmt.Errorf("invalid tag, architecture or content ID of a version")
 	}
 	names := map[string]bool{}
 	for _, f := range v.Files {
-		if !ValidFileName(f.Name) || names[f.Name] || (f.Kind != Disk && f.Kind != State) || f.Size < 0 ||
+		if !ValidFileName(f.Name) || names[f.Name] || (f.Kind != KindDisk && f.Kind != KindState) || f.Size < 0 ||
 			len(f.Layers) == 0 {
 			return fmt.Errorf("invalid file %q", f.Name)
 		}
 		names[f.Name] = true
 		for _, l := range f.Layers {
 			if !l.valid() {
-				return fmt.Errorf("invalid layer %q of file %q", l.Root, f.Name)
+				return fmt.Errorf("invalid layer %q of file %q", l.Digest, f.Name)
 			}
 		}
 	}
 	return nil
 }
 
-// maxLayer bounds the size of a layer file, so that sums of sizes cannot overflow.
-const maxLayer = 1 << 47
+// maxLayerSize bounds the size of a layer file, so that sums of sizes cannot overflow.
+const maxLayerSize = 1 << 47
 
 func (l Layer) valid() bool {
-	return hexDigits(l.Root, 64) && (l.Tip == "" || hexDigits(l.Tip, 64)) && l.Size > 0 && l.Size <= maxLayer &&
+	return isHexOfLength(l.Digest, 64) && (l.Squashes == "" || isHexOfLength(l.Squashes, 64)) && l.Size > 0 &&
+		l.Size <= maxLayerSize &&
 		l.IndexOffset >= 0 && l.IndexLength > 0 && l.IndexLength <= l.Size && l.IndexOffset <= l.Size-l.IndexLength
 }
 
@@ -212,10 +213,10 @@ func ParseID(s string) (string, bool) {
 // digits and the suffix.
 func ValidLayerName(name string) bool {
 	stem, ok := strings.CutSuffix(name, LayerSuffix)
-	return ok && (hexDigits(stem, 32) || hexDigits(stem, 64))
+	return ok && (isHexOfLength(stem, 32) || isHexOfLength(stem, 64))
 }
 
-func hexDigits(s string, n int) bool {
+func isHexOfLength(s string, n int) bool {
 	if len(s) != n {
 		return false
 	}

@@ -13,8 +13,8 @@ import (
 const (
 	contentIDFile = "content_id"
 	nvramFile     = "nvram"
-	stagePrefix   = ".new-"
-	maxConfig     = 4 << 20
+	stagedPrefix  = ".new-"
+	maxConfigFile = 4 << 20
 	// MaxNVRAM is the largest nvram of a version in bytes.
 	MaxNVRAM = 4 << 20
 )
@@ -29,7 +29,7 @@ func (d *Dir) StageVersion(id string, v *Version, config, nvram []byte) error {
 	if err != nil {
 		return err
 	}
-	stage := stagePath(id, v)
+	stage := stagedPath(id, v)
 	if err := d.RemoveAll("stage", stage); err != nil {
 		return err
 	}
@@ -40,8 +40,8 @@ func (d *Dir) StageVersion(id string, v *Version, config, nvram []byte) error {
 		name string
 		data []byte
 	}{
-		{"images", lines(v.Images())},
-		{"state_files", lines(v.StateFiles())},
+		{"images", joinLines(v.Images())},
+		{"state_files", joinLines(v.StateFiles())},
 		{ConfigName(id), text},
 		{contentIDFile, []byte(v.ContentID + "\n")},
 		{nvramFile, nvram},
@@ -50,30 +50,30 @@ func (d *Dir) StageVersion(id string, v *Version, config, nvram []byte) error {
 		if f.name == nvramFile && !v.NVRAM {
 			continue
 		}
-		if err := d.Create("stage", path.Join(stage, f.name), f.data); err != nil {
+		if err := d.CreateFile("stage", path.Join(stage, f.name), f.data); err != nil {
 			return err
 		}
 	}
-	d.Step("stage.dirsync")
+	d.AnnounceStep("stage.dirsync")
 	return d.SyncDir(stage)
 }
 
 // CommitVersion moves a staged directory to its final place and replaces that of a reverted version. It does
 // nothing when the version is committed.
 func (d *Dir) CommitVersion(id string, v *Version) error {
-	final, stage := versionPath(id, v.Number), stagePath(id, v)
+	final, stage := versionPath(id, v.Number), stagedPath(id, v)
 	if _, err := d.root.Stat(stage); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err := d.RemoveAll("settle", final); err != nil {
 		return err
 	}
-	return d.Replace("settle", stage, final)
+	return d.RenameInDir("settle", stage, final)
 }
 
 // Config reads a version's configuration object as JSON.
 func (d *Dir) Config(id string, v *Version) ([]byte, error) {
-	text, err := d.versionFile(id, v, ConfigName(id), maxConfig)
+	text, err := d.readVersionFile(id, v, ConfigName(id), maxConfigFile)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (d *Dir) NVRAM(id string, v *Version) ([]byte, error) {
 	if !v.NVRAM {
 		return nil, nil
 	}
-	return d.versionFile(id, v, nvramFile, MaxNVRAM)
+	return d.readVersionFile(id, v, nvramFile, MaxNVRAM)
 }
 
 // CheckVersion reports whether the version's directory is complete. It reads no layer file.
@@ -97,34 +97,35 @@ func (d *Dir) CheckVersion(id string, v *Version) error {
 	return err
 }
 
-// versionFile reads from the final place, the staged one, and once more from the final one: the directory may
+// readVersionFile reads from the final place, the staged one, and once more from the final one: the directory may
 // be moved between two reads.
-func (d *Dir) versionFile(id string, v *Version, name string, limit int64) ([]byte, error) {
+func (d *Dir) readVersionFile(id string, v *Version, name string, limit int64) ([]byte, error) {
 	var err error
-	for _, dir := range []string{versionPath(id, v.Number), stagePath(id, v), versionPath(id, v.Number)} {
+	for _, dir := range []string{versionPath(id, v.Number), stagedPath(id, v), versionPath(id, v.Number)} {
 		var held, raw []byte
-		if held, err = d.read(path.Join(dir, contentIDFile), 128); err != nil {
+		if held, err = d.readFile(path.Join(dir, contentIDFile), 128); err != nil {
 			continue
 		}
 		if strings.TrimSpace(string(held)) != v.ContentID {
 			err = fmt.Errorf("the directory of version %d has the content of another version", v.Number)
 			continue
 		}
-		if raw, err = d.read(path.Join(dir, name), limit); err == nil {
+		if raw, err = d.readFile(path.Join(dir, name), limit); err == nil {
 			return raw, nil
 		}
 	}
 	return nil, fmt.Errorf("version %d of template %s: %w", v.Number, id, err)
 }
 
-// Prune commits versions that a crash left between Save and CommitVersion, rewrites text files that a swap of
+// PruneTemplate commits versions that a crash left between Save and CommitVersion, rewrites text files that a swap of
 // layers made stale, and removes directories and temporary files that the template does not name.
-func (d *Dir) Prune(t *Template) error {
-	entries, err := d.Names(path.Join(VMDir, t.ID))
+func (d *Dir) PruneTemplate(t *Template) error {
+	entries, err := d.ReadDir(path.Join(VMDir, t.ID))
 	if err != nil {
 		return err
 	}
-	staged := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), stagePrefix) })
+	staged := slices.ContainsFunc(entries,
+		func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), stagedPrefix) })
 	for i := range t.Versions {
 		v := &t.Versions[i]
 		if staged { // otherwise no version needs a separate check
@@ -132,15 +133,15 @@ func (d *Dir) Prune(t *Template) error {
 				return err
 			}
 		}
-		if !v.consolidated() {
+		if !v.hasSquashedLayer() {
 			continue
 		}
-		if _, err := d.RewriteLists(t.ID, v); err != nil {
+		if _, err := d.RewriteListFiles(t.ID, v); err != nil {
 			return err
 		}
 	}
 	for _, e := range entries { // a committed version's staging directory no longer exists, which is not an error
-		if !isStray(e.Name(), len(t.Versions)) {
+		if !isLeftover(e.Name(), len(t.Versions)) {
 			continue
 		}
 		if err := d.RemoveAll("tidy", path.Join(VMDir, t.ID, e.Name())); err != nil {
@@ -150,9 +151,9 @@ func (d *Dir) Prune(t *Template) error {
 	return nil
 }
 
-// isStray reports whether a name was made by this package and belongs to no version.
-func isStray(name string, versions int) bool {
-	if strings.HasPrefix(name, stagePrefix) || strings.HasSuffix(name, tempSuffix) {
+// isLeftover reports whether a name was made by this package and belongs to no version.
+func isLeftover(name string, versions int) bool {
+	if strings.HasPrefix(name, stagedPrefix) || strings.HasSuffix(name, tempSuffix) {
 		return true
 	}
 	number, err := strconv.Atoi(name)
@@ -166,11 +167,11 @@ func versionPath(id string, number int) string {
 	return path.Join(VMDir, id, strconv.Itoa(number))
 }
 
-func stagePath(id string, v *Version) string {
-	return path.Join(VMDir, id, fmt.Sprintf("%s%d-%s", stagePrefix, v.Number, v.ContentID))
+func stagedPath(id string, v *Version) string {
+	return path.Join(VMDir, id, fmt.Sprintf("%s%d-%s", stagedPrefix, v.Number, v.ContentID))
 }
 
-func lines(names []string) []byte {
+func joinLines(names []string) []byte {
 	if len(names) == 0 {
 		return nil
 	}
@@ -180,20 +181,20 @@ func lines(names []string) []byte {
 // RemoveStaged removes the directory of a template that contains only staged versions, which a push of a new
 // template left that ended before its Save. It reports whether it did.
 func (d *Dir) RemoveStaged(id string) (bool, error) {
-	if !d.OnlyStaged(id) {
+	if !d.HasOnlyStaged(id) {
 		return false, nil
 	}
 	return true, d.RemoveAll("tidy", path.Join(VMDir, id))
 }
 
-// OnlyStaged reports whether the directory of a template contains only staged versions. It is empty when the
+// HasOnlyStaged reports whether the directory of a template contains only staged versions. It is empty when the
 // push ended before its first one.
-func (d *Dir) OnlyStaged(id string) bool {
+func (d *Dir) HasOnlyStaged(id string) bool {
 	if _, ok := ParseID(id); !ok {
 		return false
 	}
-	entries, err := d.Names(path.Join(VMDir, id))
+	entries, err := d.ReadDir(path.Join(VMDir, id))
 	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-		return !strings.HasPrefix(e.Name(), stagePrefix) && !strings.HasSuffix(e.Name(), tempSuffix)
+		return !strings.HasPrefix(e.Name(), stagedPrefix) && !strings.HasSuffix(e.Name(), tempSuffix)
 	})
 }

@@ -39,15 +39,15 @@ var Products = []Product{Controller, Node, ImageScanner}
 
 // Limits of a key, in bytes.
 const (
-	MaxKey     = 4096
-	maxSubject = 255
+	MaxKeyBytes     = 4096
+	maxSubjectBytes = 255
 )
 
-// prefix begins every key; it identifies the form of the text.
-const prefix = "BY1"
+// keyPrefix begins every key; it identifies the form of the text.
+const keyPrefix = "BY1"
 
-// version is the newest version of the payload that is understood.
-const version = 1
+// payloadVersion is the newest version of the payload that is understood.
+const payloadVersion = 1
 
 // License is the content of a key.
 type License struct {
@@ -63,8 +63,8 @@ func (l License) Expired(now time.Time) bool { return !l.Expires.IsZero() && !no
 
 // The ways in which a key can be wrong. Each error of Verify and Parse is one of them.
 var (
-	// ErrForm is a text that is not a key.
-	ErrForm = errors.New("not a license key")
+	// ErrNotAKey is a text that is not a key.
+	ErrNotAKey = errors.New("not a license key")
 	// ErrNewer is a key that an older program does not understand.
 	ErrNewer = errors.New("the license key requires a newer version of this program")
 	// ErrSignature is a key that no trusted authority has signed.
@@ -73,85 +73,86 @@ var (
 	ErrProduct = errors.New("the license key is for another product")
 )
 
-// check reports whether the fields have valid values.
-func (l License) check() error {
+// validate reports whether the fields have valid values.
+func (l License) validate() error {
 	switch {
-	case l.Version > version:
-		return fmt.Errorf("%w: its version is %d, this program supports up to %d", ErrNewer, l.Version, version)
+	case l.Version > payloadVersion:
+		return fmt.Errorf("%w: its version is %d, this program supports up to %d", ErrNewer, l.Version, payloadVersion)
 	case l.Version < 1:
-		return fmt.Errorf("%w: version %d is invalid", ErrForm, l.Version)
+		return fmt.Errorf("%w: version %d is invalid", ErrNotAKey, l.Version)
 	case !slices.Contains(Products, l.Product):
-		return fmt.Errorf("%w: product must be one of %v", ErrForm, Products)
+		return fmt.Errorf("%w: product must be one of %v", ErrNotAKey, Products)
 	case !l.Tier.Known():
-		return fmt.Errorf("%w: tier must be basic, enterprise or enterprise plus", ErrForm)
-	case len(l.Subject) > maxSubject || !utf8.ValidString(l.Subject) ||
+		return fmt.Errorf("%w: tier must be basic, enterprise or enterprise plus", ErrNotAKey)
+	case len(l.Subject) > maxSubjectBytes || !utf8.ValidString(l.Subject) ||
 		strings.ContainsFunc(l.Subject, unicode.IsControl):
-		return fmt.Errorf("%w: subject must have at most %d bytes and no control characters", ErrForm, maxSubject)
+		return fmt.Errorf("%w: subject must have at most %d bytes and no control characters", ErrNotAKey,
+			maxSubjectBytes)
 	}
 	return nil
 }
 
-// coding is the base64 of keys: URL-safe, without padding, one text for each content.
-var coding = base64.RawURLEncoding.Strict()
+// keyEncoding is the base64 of keys: URL-safe, without padding, one text for each content.
+var keyEncoding = base64.RawURLEncoding.Strict()
 
-// Issue signs a license and returns its key. Version may be left 0.
-func Issue(key ed25519.PrivateKey, l License) (string, error) {
+// IssueKey signs a license and returns its key. Version may be left 0.
+func IssueKey(key ed25519.PrivateKey, l License) (string, error) {
 	if l.Version == 0 {
-		l.Version = version
+		l.Version = payloadVersion
 	}
 	l.Expires = l.Expires.UTC()
-	if err := l.check(); err != nil {
+	if err := l.validate(); err != nil {
 		return "", err
 	}
 	payload, err := json.Marshal(l)
 	if err != nil {
 		return "", fmt.Errorf("license: %w", err)
 	}
-	signed := prefix + "." + coding.EncodeToString(payload)
-	return signed + "." + coding.EncodeToString(ed25519.Sign(key, []byte(signed))), nil
+	signed := keyPrefix + "." + keyEncoding.EncodeToString(payload)
+	return signed + "." + keyEncoding.EncodeToString(ed25519.Sign(key, []byte(signed))), nil
 }
 
-// parsed is a parsed key that is not trusted yet.
-type parsed struct {
-	license   License
-	signed    []byte
-	signature []byte
+// parsedKey is a parsed key that is not trusted yet.
+type parsedKey struct {
+	license     License
+	signedBytes []byte
+	signature   []byte
 }
 
-// parse parses a key. White space around it is ignored.
-func parse(text string) (parsed, error) {
-	var p parsed
+// parseKey parses a key. White space around it is ignored.
+func parseKey(text string) (parsedKey, error) {
+	var p parsedKey
 	text = strings.TrimSpace(text)
-	if len(text) > MaxKey {
-		return p, fmt.Errorf("%w: the key has more than %d bytes", ErrForm, MaxKey)
+	if len(text) > MaxKeyBytes {
+		return p, fmt.Errorf("%w: the key has more than %d bytes", ErrNotAKey, MaxKeyBytes)
 	}
 	parts := strings.Split(text, ".")
-	if len(parts) != 3 || parts[0] != prefix || strings.ContainsAny(text, "\r\n") {
-		return p, fmt.Errorf("%w: want the form %s.PAYLOAD.SIGNATURE", ErrForm, prefix)
+	if len(parts) != 3 || parts[0] != keyPrefix || strings.ContainsAny(text, "\r\n") {
+		return p, fmt.Errorf("%w: want the form %s.PAYLOAD.SIGNATURE", ErrNotAKey, keyPrefix)
 	}
-	payload, err := coding.DecodeString(parts[1])
+	payload, err := keyEncoding.DecodeString(parts[1])
 	if err != nil {
-		return p, fmt.Errorf("%w: the payload is not base64url", ErrForm)
+		return p, fmt.Errorf("%w: the payload is not base64url", ErrNotAKey)
 	}
-	if p.signature, err = coding.DecodeString(parts[2]); err != nil || len(p.signature) != ed25519.SignatureSize {
-		return p, fmt.Errorf("%w: the signature is not base64url of %d bytes", ErrForm, ed25519.SignatureSize)
+	if p.signature, err = keyEncoding.DecodeString(parts[2]); err != nil || len(p.signature) != ed25519.SignatureSize {
+		return p, fmt.Errorf("%w: the signature is not base64url of %d bytes", ErrNotAKey, ed25519.SignatureSize)
 	}
-	p.signed = []byte(parts[0] + "." + parts[1])
+	p.signedBytes = []byte(parts[0] + "." + parts[1])
 	if err := json.Unmarshal(payload, &p.license); err != nil || !bytes.HasPrefix(payload, []byte("{")) {
-		return p, fmt.Errorf("%w: the payload cannot be parsed", ErrForm)
+		return p, fmt.Errorf("%w: the payload cannot be parsed", ErrNotAKey)
 	}
-	return p, p.license.check()
+	return p, p.license.validate()
 }
 
 // Verify verifies a key for any product. The license may have expired: see License.Expired. With
 // ErrSignature, which only concerns the signature, it also returns the license, for display.
-func (t Trust) Verify(text string) (License, error) {
-	p, err := parse(text)
+func (t TrustedKeys) Verify(text string) (License, error) {
+	p, err := parseKey(text)
 	if err != nil {
 		return License{}, err
 	}
 	for _, key := range t {
-		if ed25519.Verify(key, p.signed, p.signature) {
+		if ed25519.Verify(key, p.signedBytes, p.signature) {
 			return p.license, nil
 		}
 	}
@@ -162,7 +163,7 @@ func (t Trust) Verify(text string) (License, error) {
 }
 
 // VerifyFor verifies a key for one product.
-func (t Trust) VerifyFor(product Product, text string) (License, error) {
+func (t TrustedKeys) VerifyFor(product Product, text string) (License, error) {
 	l, err := t.Verify(text)
 	if err == nil && l.Product != product {
 		return License{}, fmt.Errorf("%w: %s, not %s", ErrProduct, l.Product, product)

@@ -13,18 +13,18 @@ import (
 )
 
 // authority makes a new authority.
-func authority(t testing.TB) (Trust, ed25519.PrivateKey) {
+func authority(t testing.TB) (TrustedKeys, ed25519.PrivateKey) {
 	t.Helper()
 	public, secret, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Trust{public}, secret
+	return TrustedKeys{public}, secret
 }
 
 func mustIssue(t testing.TB, secret ed25519.PrivateKey, l License) string {
 	t.Helper()
-	key, err := Issue(secret, l)
+	key, err := IssueKey(secret, l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,21 +43,21 @@ func TestKeysAreTrusted(t *testing.T) {
 	if !strings.HasPrefix(key, "BY1.") || strings.Count(key, ".") != 2 || strings.ContainsAny(key, "=+/ \n") {
 		t.Errorf("key %q", key)
 	}
-	for _, trusted := range []Trust{trust, append(other, trust...)} {
+	for _, trusted := range []TrustedKeys{trust, append(other, trust...)} {
 		got, err := trusted.VerifyFor(Controller, "\n "+key+"\n")
 		if err != nil || got != sample {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
 	for why, c := range map[error]struct {
-		trust   Trust
+		trust   TrustedKeys
 		product Product
 	}{ErrSignature: {other, Controller}, ErrProduct: {trust, Node}} {
 		if _, err := c.trust.VerifyFor(c.product, key); !errors.Is(err, why) {
 			t.Errorf("want %v, got %v", why, err)
 		}
 	}
-	if _, err := (Trust{}).Verify(key); !errors.Is(err, ErrSignature) ||
+	if _, err := (TrustedKeys{}).Verify(key); !errors.Is(err, ErrSignature) ||
 		!strings.Contains(err.Error(), "no trusted license authority") {
 		t.Errorf("without an authority: %v", err)
 	}
@@ -117,17 +117,18 @@ func TestWrongPayloadsAreRefused(t *testing.T) {
 		}
 	}
 	for payload, want := range map[string]error{
-		``: ErrForm, `null`: ErrForm, `[]`: ErrForm, good + `{}`: ErrForm, `{`: ErrForm, ` ` + good: ErrForm,
-		strings.Replace(good, `"subject":""`, `"subject":5`, 1):                                 ErrForm,
-		strings.Replace(good, `:1,`, `:2,`, 1):                                                  ErrNewer,
-		strings.Replace(good, `:1,`, `:0,`, 1):                                                  ErrForm,
-		strings.Replace(good, `node`, `car`, 1):                                                 ErrForm,
-		strings.Replace(good, `basic`, `Basic`, 1):                                              ErrForm,
-		strings.Replace(good, `basic`, ``, 1):                                                   ErrForm,
-		strings.Replace(good, `0001-01-01T00:00:00Z`, `tomorrow`, 1):                            ErrForm,
-		strings.Replace(good, `"subject":""`, `"subject":"a\nb"`, 1):                            ErrForm,
-		strings.Replace(good, `"subject":""`, `"subject":"`+strings.Repeat("x", 256)+`"`, 1):    ErrForm,
-		strings.Replace(good, `"subject":""`, `"subject":"`+strings.Repeat("x", MaxKey)+`"`, 1): ErrForm,
+		``: ErrNotAKey, `null`: ErrNotAKey, `[]`: ErrNotAKey, good + `{}`: ErrNotAKey, `{`: ErrNotAKey,
+		` ` + good: ErrNotAKey,
+		strings.Replace(good, `"subject":""`, `"subject":5`, 1):                                      ErrNotAKey,
+		strings.Replace(good, `:1,`, `:2,`, 1):                                                       ErrNewer,
+		strings.Replace(good, `:1,`, `:0,`, 1):                                                       ErrNotAKey,
+		strings.Replace(good, `node`, `car`, 1):                                                      ErrNotAKey,
+		strings.Replace(good, `basic`, `Basic`, 1):                                                   ErrNotAKey,
+		strings.Replace(good, `basic`, ``, 1):                                                        ErrNotAKey,
+		strings.Replace(good, `0001-01-01T00:00:00Z`, `tomorrow`, 1):                                 ErrNotAKey,
+		strings.Replace(good, `"subject":""`, `"subject":"a\nb"`, 1):                                 ErrNotAKey,
+		strings.Replace(good, `"subject":""`, `"subject":"`+strings.Repeat("x", 256)+`"`, 1):         ErrNotAKey,
+		strings.Replace(good, `"subject":""`, `"subject":"`+strings.Repeat("x", MaxKeyBytes)+`"`, 1): ErrNotAKey,
 	} {
 		if _, err := trust.Verify(sign(secret, payload)); !errors.Is(err, want) {
 			t.Errorf("%.80s: want %v, got %v", payload, want, err)
@@ -139,7 +140,7 @@ func TestWrongPayloadsAreRefused(t *testing.T) {
 		"BY1." + whole + ".!",
 		signText(secret, "BY2."+whole), signText(secret, "BY1."+whole+"="), signText(secret, "BY1."+whole+"!"),
 	} {
-		if _, err := trust.Verify(text); !errors.Is(err, ErrForm) {
+		if _, err := trust.Verify(text); !errors.Is(err, ErrNotAKey) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -154,12 +155,12 @@ func TestKeysHaveABoundedLength(t *testing.T) {
 	for ; beyond < 3; payload += " " {
 		key := sign(secret, payload)
 		_, err := trust.Verify(" " + key + "\n")
-		if len(key) <= MaxKey {
+		if len(key) <= MaxKeyBytes {
 			within++
 		} else {
 			beyond++
 		}
-		if (err == nil) != (len(key) <= MaxKey) || err != nil && !errors.Is(err, ErrForm) {
+		if (err == nil) != (len(key) <= MaxKeyBytes) || err != nil && !errors.Is(err, ErrNotAKey) {
 			t.Errorf("a key of %d bytes: %v", len(key), err)
 		}
 	}
@@ -181,7 +182,7 @@ func TestIssueRefusesWhatVerifyWould(t *testing.T) {
 	} {
 		l := sample
 		change(&l)
-		if key, err := Issue(secret, l); err == nil {
+		if key, err := IssueKey(secret, l); err == nil {
 			t.Errorf("%+v gives %s", l, key)
 		}
 	}
@@ -204,7 +205,7 @@ func FuzzVerify(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := l.check(); err != nil {
+		if err := l.validate(); err != nil {
 			t.Fatalf("%+v is believed: %v", l, err)
 		}
 		if _, err := json.Marshal(l); err != nil {
@@ -217,7 +218,7 @@ func FuzzParseTrust(f *testing.F) {
 	f.Add([]byte("# x\n" + strings.Repeat("A", 43) + "= somebody\n"))
 	f.Add([]byte("\n\n#"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		trust, err := ParseTrust(raw)
+		trust, err := ParseTrustedKeys(raw)
 		if err == nil && (len(trust) == 0 || len(trust) > maxKeys) {
 			t.Fatalf("%d keys", len(trust))
 		}

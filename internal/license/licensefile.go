@@ -14,41 +14,41 @@ import (
 )
 
 const (
-	watchEvery = 10 * time.Second
-	// soon is how long before the end of a license its program begins to warn.
-	soon = 14 * 24 * time.Hour
+	checkInterval = 10 * time.Second
+	// expiryWarning is how long before the end of a license its program begins to warn.
+	expiryWarning = 14 * 24 * time.Hour
 )
 
-// Without is the tier of a program that no license was installed for.
-const Without = farm.TierEnterprisePlus
+// TierWithoutLicense is the tier of a program that no license was installed for.
+const TierWithoutLicense = farm.TierEnterprisePlus
 
 // Options are the license of a program.
 type Options struct {
-	Product   Product
-	Path      string // of the license file; "": none is installed
-	Authority string // file of the authority; "": those of the machine and of the user
-	Logger    *slog.Logger
-	Now       func() time.Time // nil: time.Now
+	Product       Product
+	Path          string // of the license file; "": none is installed
+	AuthorityFile string // file of the authority; "": those of the machine and of the user
+	Logger        *slog.Logger
+	Now           func() time.Time // nil: time.Now
 }
 
 // File is the license that a program runs under. It follows changes of its file: a new license is
 // used as soon as it is valid, and a broken or missing file changes nothing but the alarm. So no
 // accident with the file grants or revokes anything.
 type File struct {
-	o Options
+	opts Options
 
-	mu      sync.Mutex // guards what follows
-	license License
-	trouble string // what is wrong with the current file; ""
-	stamp   stamp
-	said    string // the last logged alarm
+	mu          sync.Mutex // guards what follows
+	license     License
+	problem     string // what is wrong with the current file; ""
+	stamp       fileStamp
+	loggedAlarm string // the last logged alarm
 }
 
-// stamp detects changes of a file.
-type stamp struct {
-	at      time.Time
-	size    int64
-	removed bool
+// fileStamp detects changes of a file.
+type fileStamp struct {
+	modified time.Time
+	size     int64
+	removed  bool
 }
 
 // Open reads the license of a program. A file that cannot be read or verified is an
@@ -60,24 +60,24 @@ func Open(o Options) (*File, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &File{o: o}
+	f := &File{opts: o}
 	if o.Path == "" {
 		return f, nil
 	}
-	f.stamp = look(o.Path)
+	f.stamp = statFile(o.Path)
 	var err error
-	f.license, err = Read(o.Path, o.Authority, o.Product)
+	f.license, err = ReadLicense(o.Path, o.AuthorityFile, o.Product)
 	return f, err
 }
 
-// Read reads and verifies a license file: a key on a separate line. Lines that begin with # are for
+// ReadLicense reads and verifies a license file: a key on a separate line. Lines that begin with # are for
 // people.
-func Read(path, authority string, product Product) (License, error) {
-	key, err := ReadKey(path)
+func ReadLicense(path, authority string, product Product) (License, error) {
+	key, err := ReadLicenseKey(path)
 	if err != nil {
 		return License{}, err
 	}
-	trust, err := LoadTrust(authority)
+	trust, err := LoadTrustedKeys(authority)
 	if err != nil {
 		return License{}, err
 	}
@@ -88,9 +88,9 @@ func Read(path, authority string, product Product) (License, error) {
 	return l, nil
 }
 
-// ReadKey reads the key of a license file.
-func ReadKey(path string) (string, error) {
-	raw, err := readBounded(path, maxFile)
+// ReadLicenseKey reads the key of a license file.
+func ReadLicenseKey(path string) (string, error) {
+	raw, err := readBounded(path, maxFileBytes)
 	if err != nil {
 		return "", fmt.Errorf("read license file: %w", err)
 	}
@@ -100,31 +100,31 @@ func ReadKey(path string) (string, error) {
 			continue
 		}
 		if key != "" {
-			return "", fmt.Errorf("license file %s: %w: the file has more than one line", path, ErrForm)
+			return "", fmt.Errorf("license file %s: %w: the file has more than one line", path, ErrNotAKey)
 		}
 		key = line
 	}
 	if key == "" {
-		return "", fmt.Errorf("license file %s: %w: the file is empty", path, ErrForm)
+		return "", fmt.Errorf("license file %s: %w: the file is empty", path, ErrNotAKey)
 	}
 	return key, nil
 }
 
-func look(path string) stamp {
+func statFile(path string) fileStamp {
 	st, err := os.Stat(path)
 	if err != nil {
-		return stamp{removed: errors.Is(err, os.ErrNotExist)}
+		return fileStamp{removed: errors.Is(err, os.ErrNotExist)}
 	}
-	return stamp{at: st.ModTime(), size: st.Size()}
+	return fileStamp{modified: st.ModTime(), size: st.Size()}
 }
 
 // Tier returns the current tier. An expired license leaves the tier basic.
 func (f *File) Tier() farm.Tier {
-	if f == nil || f.o.Path == "" {
-		return Without
+	if f == nil || f.opts.Path == "" {
+		return TierWithoutLicense
 	}
 	l := f.License()
-	if l.Expired(f.o.Now()) {
+	if l.Expired(f.opts.Now()) {
 		return farm.TierBasic
 	}
 	return l.Tier
@@ -149,18 +149,18 @@ func (f *File) Alarm() string {
 		return ""
 	}
 	f.mu.Lock()
-	l, trouble := f.license, f.trouble
+	l, trouble := f.license, f.problem
 	f.mu.Unlock()
-	now := f.o.Now()
+	now := f.opts.Now()
 	var parts []string
 	switch {
 	case l.Expired(now):
 		parts = append(parts,
 			fmt.Sprintf("The license expired on %s: %s, and running instances continue; install a new one in %s",
-				day(l.Expires), f.loss(), f.o.Path))
-	case !l.Expires.IsZero() && l.Expires.Sub(now) < soon:
-		parts = append(parts, fmt.Sprintf("The license expires on %s; install a new one in %s", day(l.Expires),
-			f.o.Path))
+				formatDate(l.Expires), f.expiredEffect(), f.opts.Path))
+	case !l.Expires.IsZero() && l.Expires.Sub(now) < expiryWarning:
+		parts = append(parts, fmt.Sprintf("The license expires on %s; install a new one in %s", formatDate(l.Expires),
+			f.opts.Path))
 	}
 	if trouble != "" {
 		parts = append(parts, trouble)
@@ -168,25 +168,27 @@ func (f *File) Alarm() string {
 	return strings.Join(parts, "; ")
 }
 
-// loss describes what a program lacks because its license has expired.
-func (f *File) loss() string {
-	if f.o.Product == Node {
+// expiredEffect describes what a program lacks because its license has expired.
+func (f *File) expiredEffect() string {
+	if f.opts.Product == Node {
 		return "this node gets no new VMs"
 	}
 	return fmt.Sprintf("what needs more than the tier %s is refused", farm.TierBasic)
 }
 
-func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+func formatDate(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 // Run logs the license immediately, and follows the file until ctx ends.
 func (f *File) Run(ctx context.Context) {
 	l := f.License()
-	if f.o.Path == "" {
-		f.o.Logger.InfoContext(ctx, "no license installed; every feature is enabled", "tier", string(Without))
+	if f.opts.Path == "" {
+		f.opts.Logger.InfoContext(ctx, "no license installed; every feature is enabled", "tier",
+			string(TierWithoutLicense))
 		return
 	}
-	f.o.Logger.InfoContext(ctx, "license active", "tier", string(f.Tier()), "subject", l.Subject, "expires", expiry(l))
-	tick := time.NewTicker(watchEvery)
+	f.opts.Logger.InfoContext(ctx, "license active", "tier", string(f.Tier()), "subject", l.Subject, "expires",
+		formatExpiry(l))
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
 		f.logAlarm(ctx)
@@ -194,12 +196,12 @@ func (f *File) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			f.follow(ctx)
+			f.reloadIfChanged(ctx)
 		}
 	}
 }
 
-func expiry(l License) string {
+func formatExpiry(l License) string {
 	if l.Expires.IsZero() {
 		return "never"
 	}
@@ -210,34 +212,34 @@ func expiry(l License) string {
 func (f *File) logAlarm(ctx context.Context) {
 	alarm := f.Alarm()
 	f.mu.Lock()
-	fresh := alarm != f.said
-	f.said = alarm
+	fresh := alarm != f.loggedAlarm
+	f.loggedAlarm = alarm
 	f.mu.Unlock()
 	if fresh && alarm != "" {
-		f.o.Logger.WarnContext(ctx, "license invalid", "alarm", alarm)
+		f.opts.Logger.WarnContext(ctx, "license invalid", "alarm", alarm)
 	}
 }
 
-// follow loads a changed file when it is valid.
-func (f *File) follow(ctx context.Context) {
-	now := look(f.o.Path)
+// reloadIfChanged loads a changed file when it is valid.
+func (f *File) reloadIfChanged(ctx context.Context) {
+	now := statFile(f.opts.Path)
 	f.mu.Lock()
-	same := now == f.stamp && f.trouble == "" // else what was missing may be there by now
+	same := now == f.stamp && f.problem == "" // else what was missing may be there by now
 	f.mu.Unlock()
 	if same {
 		return
 	}
-	l, err := Read(f.o.Path, f.o.Authority, f.o.Product)
+	l, err := ReadLicense(f.opts.Path, f.opts.AuthorityFile, f.opts.Product)
 	f.mu.Lock()
-	f.stamp, f.trouble = now, ""
+	f.stamp, f.problem = now, ""
 	if err != nil {
-		f.trouble = fmt.Sprintf("The changed license file is not valid, and the previous license stays active: %v", err)
+		f.problem = fmt.Sprintf("The changed license file is not valid, and the previous license stays active: %v", err)
 	} else {
 		f.license = l
 	}
 	f.mu.Unlock()
 	if err == nil {
-		f.o.Logger.InfoContext(ctx, "license replaced", "tier", string(f.Tier()), "subject", l.Subject, "expires",
-			expiry(l))
+		f.opts.Logger.InfoContext(ctx, "license replaced", "tier", string(f.Tier()), "subject", l.Subject, "expires",
+			formatExpiry(l))
 	}
 }

@@ -29,7 +29,7 @@ type place struct {
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	p := &place{t: t, dir: t.TempDir()}
-	if err := Keygen(p.path("authority.key"), p.authority()); err != nil {
+	if err := GenerateKeys(p.path("authority.key"), p.authority()); err != nil {
 		t.Fatal(err)
 	}
 	var err error
@@ -60,7 +60,7 @@ func (p *place) install(tier farm.Tier, length time.Duration) {
 }
 
 func (p *place) options() Options {
-	return Options{Product: Controller, Path: p.file(), Authority: p.authority()}
+	return Options{Product: Controller, Path: p.file(), AuthorityFile: p.authority()}
 }
 
 func (p *place) open() *File {
@@ -80,7 +80,7 @@ func TestKeygenReplacesNothing(t *testing.T) {
 	}
 	before, _ := os.ReadFile(p.path("authority.key"))
 	for _, names := range [][2]string{{"authority.key", "new.pub"}, {"new.key", "authority.pub"}} {
-		if err := Keygen(p.path(names[0]), p.path(names[1])); err == nil ||
+		if err := GenerateKeys(p.path(names[0]), p.path(names[1])); err == nil ||
 			!strings.Contains(err.Error(), "never replaced") {
 			t.Errorf("%v: %v", names, err)
 		}
@@ -102,7 +102,7 @@ func TestAuthorityFiles(t *testing.T) {
 	a, _ := authority(t)
 	b, _ := authority(t)
 	line := func(k ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(k) }
-	got, err := ParseTrust([]byte("# ours\r\n" + line(a[0]) + " the first one\r\n\n  " + line(b[0]) + "\n"))
+	got, err := ParseTrustedKeys([]byte("# ours\r\n" + line(a[0]) + " the first one\r\n\n  " + line(b[0]) + "\n"))
 	if err != nil || len(got) != 2 || !got[0].Equal(a[0]) || !got[1].Equal(b[0]) {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -112,7 +112,7 @@ func TestAuthorityFiles(t *testing.T) {
 		strings.Repeat(line(a[0])+"\n", maxKeys+1): "more than 100 public keys",
 		strings.Repeat("x", 70<<10):                "too long",
 	} {
-		if _, err := ParseTrust([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ParseTrustedKeys([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.30q: want %q, got %v", text, want, err)
 		}
 	}
@@ -127,11 +127,12 @@ func TestKeygenNamesWhatFailed(t *testing.T) {
 		do   func() error
 		want string
 	}{
-		{func() error { return Keygen(p.path("authority.key/new.key"), p.path("new.pub")) }, "mkdir " +
+		{func() error { return GenerateKeys(p.path("authority.key/new.key"), p.path("new.pub")) }, "mkdir " +
 			p.path("authority.key")},
-		{func() error { return Keygen(long, p.path("new.pub")) }, "file name too long"},
-		{func() error { return Keygen(p.path("new.key"), long) }, "file name too long"},
-		{func() error { return create(p.authority(), 0o600, "") }, "never replaced"}, // made after Keygen has looked
+		{func() error { return GenerateKeys(long, p.path("new.pub")) }, "file name too long"},
+		{func() error { return GenerateKeys(p.path("new.key"), long) }, "file name too long"},
+		// made after Keygen has looked
+		{func() error { return createFile(p.authority(), 0o600, "") }, "never replaced"},
 	} {
 		if err := c.do(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("want %q, got %v", c.want, err)
@@ -164,17 +165,17 @@ func TestSecretsAreRead(t *testing.T) {
 
 func TestLoadKey(t *testing.T) {
 	p := newPlace(t)
-	if key, err := LoadKey(p.authority()); err != nil || !key.Equal(p.secret.Public()) {
+	if key, err := LoadPublicKey(p.authority()); err != nil || !key.Equal(p.secret.Public()) {
 		t.Errorf("%x, %v", key, err)
 	}
 	one, _ := os.ReadFile(p.authority())
 	if err := os.WriteFile(p.path("two"), append(one, one...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if key, err := LoadKey(p.path("two")); err == nil || !strings.Contains(err.Error(), "2 public keys") {
+	if key, err := LoadPublicKey(p.path("two")); err == nil || !strings.Contains(err.Error(), "2 public keys") {
 		t.Errorf("of two keys: %x, %v", key, err)
 	}
-	if _, err := LoadKey(p.path("none")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := LoadPublicKey(p.path("none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
 }
@@ -191,7 +192,7 @@ func TestWithoutHome(t *testing.T) {
 	if err := os.Link(AuthorityFile, filepath.Join("buildyard", AuthorityFile)); err != nil {
 		t.Fatal(err)
 	}
-	if trust, err := LoadTrust(""); err != nil || len(trust) != countSystem(t) || UserDir() != "" {
+	if trust, err := LoadTrustedKeys(""); err != nil || len(trust) != countSystem(t) || UserDir() != "" {
 		t.Errorf("%d keys, %q, %v", len(trust), UserDir(), err)
 	}
 }
@@ -200,22 +201,22 @@ func TestTrustIsLookedFor(t *testing.T) {
 	p := newPlace(t)
 	t.Setenv("XDG_CONFIG_HOME", p.path("config"))
 	t.Setenv("HOME", p.dir)
-	if trust, err := LoadTrust(""); err != nil || len(trust) != countSystem(t) {
+	if trust, err := LoadTrustedKeys(""); err != nil || len(trust) != countSystem(t) {
 		t.Fatalf("%d keys without a user's file, %v", len(trust), err)
 	}
-	if err := Keygen(p.path("user.key"), filepath.Join(UserDir(), AuthorityFile)); err != nil {
+	if err := GenerateKeys(p.path("user.key"), filepath.Join(UserDir(), AuthorityFile)); err != nil {
 		t.Fatal(err)
 	}
-	if trust, err := LoadTrust(""); err != nil || len(trust) != countSystem(t)+1 {
+	if trust, err := LoadTrustedKeys(""); err != nil || len(trust) != countSystem(t)+1 {
 		t.Errorf("%d keys with a user's file, %v", len(trust), err)
 	}
-	if _, err := LoadTrust(p.path("none")); err == nil {
+	if _, err := LoadTrustedKeys(p.path("none")); err == nil {
 		t.Error("a named file may be missing")
 	}
 	if err := os.WriteFile(filepath.Join(UserDir(), AuthorityFile), []byte("junk"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadTrust(""); err == nil {
+	if _, err := LoadTrustedKeys(""); err == nil {
 		t.Error("a broken authority is passed over")
 	}
 }
@@ -223,7 +224,7 @@ func TestTrustIsLookedFor(t *testing.T) {
 // countSystem is the number of keys that this machine has for all its programs.
 func countSystem(t *testing.T) int {
 	t.Helper()
-	trust, err := readTrust(filepath.Join(SystemDir, AuthorityFile))
+	trust, err := readTrustedKeys(filepath.Join(SystemDir, AuthorityFile))
 	if err != nil {
 		return 0
 	}
@@ -252,7 +253,7 @@ func TestBrokenFilesRefuseTheStart(t *testing.T) {
 		"not signed by a trusted license authority":                    string(foreign),
 		"the license key is for another product: node, not controller": wrong, "more than one line": wrong + "\n" +
 			wrong,
-		"larger than": strings.Repeat("\n", maxFile+1),
+		"larger than": strings.Repeat("\n", maxFileBytes+1),
 	} {
 		p.write(text)
 		if _, err := Open(p.options()); err == nil || !strings.Contains(err.Error(), name) ||
@@ -261,7 +262,7 @@ func TestBrokenFilesRefuseTheStart(t *testing.T) {
 		}
 	}
 	o := p.options()
-	o.Authority = p.path("none")
+	o.AuthorityFile = p.path("none")
 	p.write(wrong)
 	if _, err := Open(o); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without its authority: %v", err)
@@ -379,7 +380,7 @@ func TestChangesAreFollowed(t *testing.T) {
 		go func() { defer close(done); f.Run(ctx) }()
 		check := func(tier farm.Tier, alarm string) {
 			t.Helper()
-			time.Sleep(watchEvery + time.Second)
+			time.Sleep(checkInterval + time.Second)
 			synctest.Wait()
 			if f.Tier() != tier || !strings.Contains(f.Alarm(), alarm) || (alarm == "") != (f.Alarm() == "") {
 				t.Errorf("tier %s, alarm %q; want %s, %q", f.Tier(), f.Alarm(), tier, alarm)

@@ -22,12 +22,12 @@ const SystemDir = "/etc/buildyard"
 
 // Limits of an authority file.
 const (
-	maxFile = 64 << 10 // bytes
-	maxKeys = 100
+	maxFileBytes = 64 << 10 // bytes
+	maxKeys      = 100
 )
 
-// Trust is the public keys of the authorities that a program trusts.
-type Trust []ed25519.PublicKey
+// TrustedKeys is the public keys of the authorities that a program trusts.
+type TrustedKeys []ed25519.PublicKey
 
 // UserDir is the user's own directory for settings of these programs; "" when there is none.
 func UserDir() string {
@@ -38,18 +38,18 @@ func UserDir() string {
 	return filepath.Join(dir, "buildyard")
 }
 
-// LoadTrust reads the authority of a file, which must exist; with "" it reads those of
+// LoadTrustedKeys reads the authority of a file, which must exist; with "" it reads those of
 // the machine and of the user, as far as they exist.
-func LoadTrust(path string) (Trust, error) {
+func LoadTrustedKeys(path string) (TrustedKeys, error) {
 	if path != "" {
-		return readTrust(path)
+		return readTrustedKeys(path)
 	}
-	var all Trust
+	var all TrustedKeys
 	for _, dir := range []string{SystemDir, UserDir()} {
 		if dir == "" {
 			continue
 		}
-		t, err := readTrust(filepath.Join(dir, AuthorityFile))
+		t, err := readTrustedKeys(filepath.Join(dir, AuthorityFile))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -58,9 +58,9 @@ func LoadTrust(path string) (Trust, error) {
 	return all, nil
 }
 
-// LoadKey reads a file that has one public key, for any purpose.
-func LoadKey(path string) (ed25519.PublicKey, error) {
-	t, err := readTrust(path)
+// LoadPublicKey reads a file that has one public key, for any purpose.
+func LoadPublicKey(path string) (ed25519.PublicKey, error) {
+	t, err := readTrustedKeys(path)
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +70,12 @@ func LoadKey(path string) (ed25519.PublicKey, error) {
 	return t[0], nil
 }
 
-func readTrust(path string) (Trust, error) {
-	raw, err := readBounded(path, maxFile)
+func readTrustedKeys(path string) (TrustedKeys, error) {
+	raw, err := readBounded(path, maxFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read license authority: %w", err)
 	}
-	t, err := ParseTrust(raw)
+	t, err := ParseTrustedKeys(raw)
 	if err != nil {
 		return nil, fmt.Errorf("parse license authority %s: %w", path, err)
 	}
@@ -96,10 +96,10 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	return raw, err
 }
 
-// ParseTrust reads an authority file: one public key a line, 32 bytes in base64. What
+// ParseTrustedKeys reads an authority file: one public key a line, 32 bytes in base64. What
 // follows a key on its line, and lines that begin with #, are for people.
-func ParseTrust(raw []byte) (Trust, error) {
-	var t Trust
+func ParseTrustedKeys(raw []byte) (TrustedKeys, error) {
+	var t TrustedKeys
 	no, lines := 0, bufio.NewScanner(bytes.NewReader(raw))
 	for lines.Scan() {
 		no++
@@ -125,9 +125,9 @@ func ParseTrust(raw []byte) (Trust, error) {
 	return t, nil
 }
 
-// Keygen makes an authority: its secret in a new file that its owner alone may read, its
+// GenerateKeys makes an authority: its secret in a new file that its owner alone may read, its
 // public key in another new file. It replaces nothing.
-func Keygen(secretPath, publicPath string) error {
+func GenerateKeys(secretPath, publicPath string) error {
 	public, secret, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		return fmt.Errorf("make a key: %w", err)
@@ -138,17 +138,17 @@ func Keygen(secretPath, publicPath string) error {
 		}
 	}
 	text := base64.StdEncoding.EncodeToString(secret.Seed())
-	err = create(secretPath, 0o600,
+	err = createFile(secretPath, 0o600,
 		"# The secret of an authority of buildyard: its holder can sign as the authority.\n"+text+"\n")
 	if err != nil {
 		return err
 	}
 	text = base64.StdEncoding.EncodeToString(public)
-	return create(publicPath, 0o644, "# The public key of an authority of buildyard. It is not secret.\n"+text+"\n")
+	return createFile(publicPath, 0o644, "# The public key of an authority of buildyard. It is not secret.\n"+text+"\n")
 }
 
-// create writes a file that must not exist.
-func create(path string, mode fs.FileMode, text string) (err error) {
+// createFile writes a file that must not exist.
+func createFile(path string, mode fs.FileMode, text string) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func create(path string, mode fs.FileMode, text string) (err error) {
 
 // ReadSecret reads the secret that Keygen wrote.
 func ReadSecret(path string) (ed25519.PrivateKey, error) {
-	raw, err := readBounded(path, maxFile)
+	raw, err := readBounded(path, maxFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read license authority: %w", err)
 	}

@@ -16,22 +16,22 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// PathVM is the route of instances.
-const PathVM = "/api/v1/vm"
+// InstancesPath is the route of instances.
+const InstancesPath = "/api/v1/vm"
 
-// maxAnswer limits a response, in bytes: a list of 100,000 instances fits.
-const maxAnswer = 512 << 20
+// maxResponseBytes limits a response, in bytes: a list of 100,000 instances fits.
+const maxResponseBytes = 512 << 20
 
 // Client calls the controller's API over persistent connections. It may be used from many goroutines.
 type Client struct {
 	base        string
 	http        *http.Client
 	contentType string // of bodies; "": no header is sent
-	access      Access
+	credentials Credentials
 }
 
-// Access defines how a client authenticates. The zero value is anonymous.
-type Access struct {
+// Credentials defines how a client authenticates. The zero value is anonymous.
+type Credentials struct {
 	TLS *tls.Config // of https addresses; nil: the system's
 	// Authorize adds the caller's credential to a request; nil: anonymous.
 	Authorize func(*http.Request) error
@@ -40,12 +40,14 @@ type Access struct {
 }
 
 // NewClient returns a client for that many concurrent callers. It does not connect.
-func NewClient(base string, callers int) *Client { return NewClientAs(base, callers, Access{}) }
+func NewClient(base string, callers int) *Client {
+	return NewClientWithCredentials(base, callers, Credentials{})
+}
 
-// NewClientAs is NewClient for callers that authenticate.
-func NewClientAs(base string, callers int, access Access) *Client {
+// NewClientWithCredentials is NewClient for callers that authenticate.
+func NewClientWithCredentials(base string, callers int, access Credentials) *Client {
 	return &Client{
-		base: base, contentType: "application/json", access: access,
+		base: base, contentType: "application/json", credentials: access,
 		http: &http.Client{Transport: &http.Transport{
 			TLSClientConfig:     access.TLS,
 			DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
@@ -59,8 +61,8 @@ func NewClientAs(base string, callers int, access Access) *Client {
 // Close closes the idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// as returns a client with another content type of its bodies, over the same connections.
-func (c *Client) as(contentType string) *Client {
+// withContentType returns a client with another content type of its bodies, over the same connections.
+func (c *Client) withContentType(contentType string) *Client {
 	other := *c
 	other.contentType = contentType
 	return &other
@@ -89,40 +91,40 @@ func IsDenied(err error) bool {
 	return ok && (r.Code == http.StatusUnauthorized || r.Code == http.StatusForbidden)
 }
 
-// Raw makes one call and returns the unchanged response.
-func (c *Client) Raw(ctx context.Context, method, path string, body []byte) (answer []byte, code int, err error) {
-	resp, err := c.open(ctx, method, path, body)
+// CallRaw makes one call and returns the unchanged response.
+func (c *Client) CallRaw(ctx context.Context, method, path string, body []byte) (answer []byte, code int, err error) {
+	resp, err := c.doRequest(ctx, method, path, body)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer resp.Body.Close()
 	var b bytes.Buffer
-	if resp.ContentLength > 0 && resp.ContentLength < maxAnswer {
+	if resp.ContentLength > 0 && resp.ContentLength < maxResponseBytes {
 		b.Grow(int(resp.ContentLength) + bytes.MinRead)
 	}
-	if _, err := b.ReadFrom(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+	if _, err := b.ReadFrom(io.LimitReader(resp.Body, maxResponseBytes)); err != nil {
 		return nil, resp.StatusCode, fmt.Errorf("%s %s: response interrupted: %w", method, path, err)
 	}
 	return b.Bytes(), resp.StatusCode, nil
 }
 
-// open makes one call, and repeats it once when the credential has expired.
-func (c *Client) open(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+// doRequest makes one call, and repeats it once when the credential has expired.
+func (c *Client) doRequest(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	for again := false; ; again = true {
-		req, err := c.request(ctx, method, path, body)
+		req, err := c.newRequest(ctx, method, path, body)
 		if err != nil {
 			return nil, err
 		}
 		resp, err := c.http.Do(req)
-		if err != nil || resp.StatusCode != http.StatusUnauthorized || again || c.access.Renew == nil ||
-			!c.access.Renew(req) {
+		if err != nil || resp.StatusCode != http.StatusUnauthorized || again || c.credentials.Renew == nil ||
+			!c.credentials.Renew(req) {
 			return resp, err
 		}
 		_ = resp.Body.Close()
 	}
 }
 
-func (c *Client) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
+func (c *Client) newRequest(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -130,8 +132,8 @@ func (c *Client) request(ctx context.Context, method, path string, body []byte) 
 	if c.contentType != "" && len(body) > 0 {
 		req.Header.Set("Content-Type", c.contentType)
 	}
-	if c.access.Authorize != nil {
-		if err := c.access.Authorize(req); err != nil {
+	if c.credentials.Authorize != nil {
+		if err := c.credentials.Authorize(req); err != nil {
 			return nil, err
 		}
 	}
@@ -140,7 +142,7 @@ func (c *Client) request(ctx context.Context, method, path string, body []byte) 
 
 // Call makes one call and returns the body of an OK response; for a FAIL it returns an *APIError.
 func (c *Client) Call(ctx context.Context, method, path string, body []byte) (json.RawMessage, error) {
-	raw, code, err := c.Raw(ctx, method, path, body)
+	raw, code, err := c.CallRaw(ctx, method, path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +180,7 @@ func (c *Client) Create(ctx context.Context, o CreateRequest) ([]string, error) 
 }
 
 func (c *Client) create(ctx context.Context, body []byte, count int) (ids []string, err error) {
-	raw, err := c.Call(ctx, http.MethodPost, PathVM, body)
+	raw, err := c.Call(ctx, http.MethodPost, InstancesPath, body)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +192,7 @@ func (c *Client) create(ctx context.Context, body []byte, count int) (ids []stri
 
 // Get returns one instance.
 func (c *Client) Get(ctx context.Context, id string) (inst api.Instance, err error) {
-	raw, err := c.Call(ctx, http.MethodGet, PathVM+"?id="+url.QueryEscape(id), nil)
+	raw, err := c.Call(ctx, http.MethodGet, InstancesPath+"?id="+url.QueryEscape(id), nil)
 	if err != nil {
 		return inst, err
 	}
@@ -199,7 +201,7 @@ func (c *Client) Get(ctx context.Context, id string) (inst api.Instance, err err
 
 // List returns every instance.
 func (c *Client) List(ctx context.Context) (items []api.InstanceItem, err error) {
-	raw, err := c.Call(ctx, http.MethodGet, PathVM, nil)
+	raw, err := c.Call(ctx, http.MethodGet, InstancesPath, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +211,7 @@ func (c *Client) List(ctx context.Context) (items []api.InstanceItem, err error)
 // Terminate terminates an instance, with a request body, as every plugin does. Terminating a
 // missing instance succeeds.
 func (c *Client) Terminate(ctx context.Context, id string) error {
-	_, err := c.Call(ctx, http.MethodDelete, PathVM, fmt.Appendf(nil, `{"id":%q}`, id))
+	_, err := c.Call(ctx, http.MethodDelete, InstancesPath, fmt.Appendf(nil, `{"id":%q}`, id))
 	if IsNotFound(err) {
 		return nil
 	}

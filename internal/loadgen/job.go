@@ -18,10 +18,10 @@ const (
 	stateTerminated  = "Terminated"
 )
 
-// job makes one create and handles its instance until the end. clear terminates what due or ctx
+// runJob makes one create and handles its instance until the end. clear terminates what due or ctx
 // interrupted.
-func (r *runner) job(due, ctx context.Context, n int) {
-	body, externalID, err := r.order(n)
+func (r *runner) runJob(due, ctx context.Context, n int) {
+	body, externalID, err := r.createBody(n)
 	if err != nil {
 		panic(err) // the request consists of strings
 	}
@@ -32,37 +32,37 @@ func (r *runner) job(due, ctx context.Context, n int) {
 		return err
 	})
 	for _, id := range ids {
-		r.keep(id)
+		r.addOpen(id)
 	}
 	if err != nil || len(ids) != 1 {
-		pause(ctx, 100*time.Millisecond) // protects an unavailable controller from callers without a rate
+		sleep(ctx, 100*time.Millisecond) // protects an unavailable controller from callers without a rate
 		return
 	}
 	rng := r.rng(n)
 	j := &job{runner: r, id: ids[0], externalID: externalID, rng: rng}
-	if !j.start(due, began) {
+	if !j.awaitStarted(due, began) {
 		return
 	}
-	j.work(ctx, r.Hold/2+time.Duration(rng.Float64()*float64(r.Hold)))
-	for range r.Profile.Ends {
-		j.end(ctx)
+	j.holdInstance(ctx, r.HoldTime/2+time.Duration(rng.Float64()*float64(r.HoldTime)))
+	for range r.Profile.TerminateCalls {
+		j.terminateInstance(ctx)
 	}
 }
 
-func (r *runner) keep(id string) {
+func (r *runner) addOpen(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.open[id] = true
-	r.results.count(func(p *Report) { p.Created++ })
+	r.openInstances[id] = true
+	r.results.update(func(p *Report) { p.Created++ })
 }
 
-// ended records an acknowledged termination.
-func (r *runner) ended(id string) {
+// removeOpen records an acknowledged termination.
+func (r *runner) removeOpen(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.open[id] {
-		delete(r.open, id)
-		r.results.count(func(p *Report) { p.Terminated++ })
+	if r.openInstances[id] {
+		delete(r.openInstances, id)
+		r.results.update(func(p *Report) { p.Terminated++ })
 	}
 }
 
@@ -74,42 +74,42 @@ type job struct {
 	rng        *rand.Rand
 }
 
-// wait waits until the next poll; the polls of many jobs spread out.
-func (j *job) wait(ctx context.Context) bool {
-	poll := j.Profile.Poll
-	return pause(ctx, poll-poll/10+time.Duration(j.rng.Float64()*float64(poll)/5))
+// waitForPoll waits until the next poll; the polls of many jobs spread out.
+func (j *job) waitForPoll(ctx context.Context) bool {
+	poll := j.Profile.PollInterval
+	return sleep(ctx, poll-poll/10+time.Duration(j.rng.Float64()*float64(poll)/5))
 }
 
-// start polls until the instance is Started, and reports whether it is. An instance in Error is
+// awaitStarted polls until the instance is Started, and reports whether it is. An instance in Error is
 // terminated, or left to clear by profiles that make no further call.
-func (j *job) start(ctx context.Context, began time.Time) bool {
+func (j *job) awaitStarted(ctx context.Context, began time.Time) bool {
 	for {
-		state, err := j.look(ctx)
+		state, err := j.getState(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return false
 		case IsNotFound(err):
-			j.ended(j.id)
+			j.removeOpen(j.id)
 			return false
 		case state == stateStarted:
-			j.results.took(OpStart, time.Since(began), nil)
-			j.results.count(func(p *Report) { p.Started++ })
+			j.results.record(OpStart, time.Since(began), nil)
+			j.results.update(func(p *Report) { p.Started++ })
 			return true
 		case state == stateError:
-			j.results.count(func(p *Report) { p.Failed++ })
-			if !j.Profile.LeavesError {
-				j.end(ctx)
+			j.results.update(func(p *Report) { p.Failed++ })
+			if !j.Profile.IgnoresErrored {
+				j.terminateInstance(ctx)
 			}
 			return false
 		}
-		if !j.wait(ctx) {
+		if !j.waitForPoll(ctx) {
 			return false
 		}
 	}
 }
 
-// look returns the state of the instance: by its ID, or from the list of all instances.
-func (j *job) look(ctx context.Context) (state string, err error) {
+// getState returns the state of the instance: by its ID, or from the list of all instances.
+func (j *job) getState(ctx context.Context) (state string, err error) {
 	if !j.Profile.FindsByList {
 		err = j.call(ctx, OpGet, func(ctx context.Context) error {
 			inst, err := j.client.Get(ctx, j.id)
@@ -134,15 +134,15 @@ func (j *job) look(ctx context.Context) (state string, err error) {
 	return "", &APIError{200, notFound}
 }
 
-// work keeps the instance for the time hold.
-func (j *job) work(ctx context.Context, hold time.Duration) {
+// holdInstance keeps the instance for the time hold.
+func (j *job) holdInstance(ctx context.Context, hold time.Duration) {
 	over, cancel := context.WithTimeout(ctx, hold)
 	defer cancel()
-	if !j.Profile.Looks {
+	if !j.Profile.PollsWhileRunning {
 		<-over.Done()
 		return
 	}
-	for j.wait(over) {
+	for j.waitForPoll(over) {
 		_ = j.call(over, OpGet, func(ctx context.Context) error {
 			_, err := j.client.Get(ctx, j.id)
 			return err
@@ -150,10 +150,10 @@ func (j *job) work(ctx context.Context, hold time.Duration) {
 	}
 }
 
-// end terminates the instance.
-func (j *job) end(ctx context.Context) {
+// terminateInstance terminates the instance.
+func (j *job) terminateInstance(ctx context.Context) {
 	if j.terminate(ctx, j.id) == nil {
-		j.ended(j.id)
+		j.removeOpen(j.id)
 	}
 }
 
@@ -161,32 +161,33 @@ func (r *runner) terminate(ctx context.Context, id string) error {
 	return r.call(ctx, OpTerminate, func(ctx context.Context) error { return r.client.Terminate(ctx, id) })
 }
 
-// clear terminates the open instances, and those that only the controller knows: a create whose
+// cleanUp terminates the open instances, and those that only the controller knows: a create whose
 // response was lost. It returns how many instances of this run are left.
-func (r *runner) clear(ctx context.Context) (left int, err error) {
+func (r *runner) cleanUp(ctx context.Context) (left int, err error) {
 	for {
-		r.endAll(ctx, r.opened())
+		r.terminateMany(ctx, r.openIDs())
 		var items []api.InstanceItem
 		if items, err = r.client.List(ctx); err == nil {
 			var alive []string
-			alive, left = r.mine(items)
-			r.endAll(ctx, alive)
+			alive, left = r.ownInstances(items)
+			r.terminateMany(ctx, alive)
 		}
-		if err == nil && left == 0 && len(r.opened()) == 0 {
+		if err == nil && left == 0 && len(r.openIDs()) == 0 {
 			return 0, nil
 		}
-		if IsDenied(err) || !pause(ctx, 250*time.Millisecond) {
-			return max(left, len(r.opened())), err
+		if IsDenied(err) || !sleep(ctx, 250*time.Millisecond) {
+			return max(left, len(r.openIDs())), err
 		}
 	}
 }
 
-// mine selects the instances of this run: alive are those without a requested termination, left is
+// ownInstances selects the instances of this run: alive are those without a requested termination, left is
 // the total number.
-func (r *runner) mine(items []api.InstanceItem) (alive []string, left int) {
+func (r *runner) ownInstances(items []api.InstanceItem) (alive []string, left int) {
 	for _, item := range items {
 		state := item.VM.InstanceState
-		if item.ExternalID == nil || !strings.HasPrefix(*item.ExternalID, r.prefix()) || state == stateTerminated {
+		if item.ExternalID == nil || !strings.HasPrefix(*item.ExternalID, r.externalIDPrefix()) ||
+			state == stateTerminated {
 			continue
 		}
 		left++
@@ -197,24 +198,24 @@ func (r *runner) mine(items []api.InstanceItem) (alive []string, left int) {
 	return alive, left
 }
 
-// endAll terminates instances; the next round of clear retries failed calls.
-func (r *runner) endAll(ctx context.Context, ids []string) {
+// terminateMany terminates instances; the next round of clear retries failed calls.
+func (r *runner) terminateMany(ctx context.Context, ids []string) {
 	var wait sync.WaitGroup
 	for _, id := range ids {
 		wait.Go(func() {
 			if r.terminate(ctx, id) == nil {
-				r.ended(id)
+				r.removeOpen(id)
 			}
 		})
 	}
 	wait.Wait()
 }
 
-func (r *runner) opened() []string {
+func (r *runner) openIDs() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := make([]string, 0, len(r.open))
-	for id := range r.open {
+	list := make([]string, 0, len(r.openInstances))
+	for id := range r.openInstances {
 		list = append(list, id)
 	}
 	return list

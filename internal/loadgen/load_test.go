@@ -118,14 +118,14 @@ func quick(t *testing.T, name string) Profile {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Poll = 5 * time.Millisecond
+	p.PollInterval = 5 * time.Millisecond
 	return p
 }
 
 func options(p Profile) Options {
 	return Options{
-		Template: "t1", Tag: "v1", Profile: p, Rate: 100, Callers: 8, Hold: 20 * time.Millisecond,
-		Duration: 300 * time.Millisecond, Seed: 1, Run: "r1",
+		Template: "t1", Tag: "v1", Profile: p, Rate: 100, Callers: 8, HoldTime: 20 * time.Millisecond,
+		Duration: 300 * time.Millisecond, Seed: 1, RunID: "r1",
 	}
 }
 
@@ -138,7 +138,7 @@ func TestProfiles(t *testing.T) {
 			client := serve(t, c)
 			p := quick(t, name)
 			r, err := Run(t.Context(), client, options(p))
-			if err != nil || r.Left != 0 || len(c.alive) != 0 || c.ends["other"] > 0 {
+			if err != nil || r.Remaining != 0 || len(c.alive) != 0 || c.ends["other"] > 0 {
 				t.Fatalf("%+v, %v; %d instances are left, the stranger was ended %d times", r, err, len(c.alive),
 					c.ends["other"])
 			}
@@ -146,22 +146,22 @@ func TestProfiles(t *testing.T) {
 				len(r.Errors) > 0 {
 				t.Errorf("%+v of %d creates", r, c.creates)
 			}
-			if s := r.Times[OpStart]; s.Count != r.Started || s.P50 <= 0 || s.P50 > s.P99 || s.P99 > s.Most {
+			if s := r.Times[OpStart]; s.Count != r.Started || s.P50 <= 0 || s.P50 > s.P99 || s.P99 > s.Max {
 				t.Errorf("times of starts are %+v", s)
 			}
 			if len(c.types) != 1 || !c.types[p.ContentType] {
 				t.Errorf("the types of bodies are %v", c.types)
 			}
-			if got := strings.HasSuffix(c.bodies[0], "\n"); got != p.Newline {
+			if got := strings.HasSuffix(c.bodies[0], "\n"); got != p.TrailingNewline {
 				t.Errorf("a body is %q", c.bodies[0])
 			}
-			if got := strings.Contains(c.bodies[0], `"script_monitoring":true`); got != p.Scripts {
+			if got := strings.Contains(c.bodies[0], `"script_monitoring":true`); got != p.UsesScript {
 				t.Errorf("a body is %q", c.bodies[0])
 			}
 			if listed := c.lists > 2; listed != p.FindsByList {
 				t.Errorf("it listed %d times", c.lists)
 			}
-			if p.Ends == 2 && c.ends["i1"] < 2 {
+			if p.TerminateCalls == 2 && c.ends["i1"] < 2 {
 				t.Errorf("the first instance was ended %d times", c.ends["i1"])
 			}
 		})
@@ -175,7 +175,7 @@ func TestErrorIsLeft(t *testing.T) {
 	o := options(quick(t, "packer"))
 	o.Duration = 100 * time.Millisecond
 	r, err := Run(t.Context(), serve(t, c), o)
-	if err != nil || r.Failed == 0 || r.Started != 0 || r.Left != 0 || len(c.alive) != 0 {
+	if err != nil || r.Failed == 0 || r.Started != 0 || r.Remaining != 0 || len(c.alive) != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if n := c.looks["i1"]; n > 3 { // two of the job, one or two of the lists at the end
@@ -187,7 +187,7 @@ func TestErrorIsLeft(t *testing.T) {
 func TestLostAnswers(t *testing.T) {
 	c := &cloud{lose: 3}
 	r, err := Run(t.Context(), serve(t, c), options(quick(t, "gitlab")))
-	if err != nil || r.Left != 0 || len(c.alive) != 0 {
+	if err != nil || r.Remaining != 0 || len(c.alive) != 0 {
 		t.Errorf("%+v, %v; %d are left", r, err, len(c.alive))
 	}
 	if r.Created >= int64(c.creates) || r.Errors["create: connection"] == 0 {
@@ -202,7 +202,7 @@ func TestBrokenOff(t *testing.T) {
 		c := &cloud{fail: fail}
 		client := serve(t, c)
 		o := options(quick(t, "github"))
-		o.Hold, o.Rate, o.Duration = time.Hour, 0, time.Hour
+		o.HoldTime, o.Rate, o.Duration = time.Hour, 0, time.Hour
 		if fail != "" {
 			o.Duration = 200 * time.Millisecond
 		}
@@ -250,7 +250,7 @@ func TestHistogram(t *testing.T) {
 	if got := h.quantile(0); got > 2*time.Microsecond {
 		t.Errorf("the least is %s", got)
 	}
-	if x := h.times(); x.Count != 1002 || x.Most != 24*3600*1000 {
+	if x := h.percentiles(); x.Count != 1002 || x.Max != 24*3600*1000 {
 		t.Errorf("times are %+v", x)
 	}
 }
@@ -259,10 +259,10 @@ func TestHistogram(t *testing.T) {
 func TestKindsAreBounded(t *testing.T) {
 	tally := newResults("x")
 	for i := range 1000 {
-		tally.took(OpGet, 0, &APIError{200, fmt.Sprint(i, strings.Repeat("x", 1000))})
+		tally.record(OpGet, 0, &APIError{200, fmt.Sprint(i, strings.Repeat("x", 1000))})
 	}
 	r := tally.snapshot(time.Second)
-	if len(r.Errors) != maxKinds+1 || r.Errors["other"] != 1000-maxKinds {
+	if len(r.Errors) != maxErrorKinds+1 || r.Errors["other"] != 1000-maxErrorKinds {
 		t.Errorf("%d kinds, %d others", len(r.Errors), r.Errors["other"])
 	}
 	for kind := range r.Errors {
@@ -288,7 +288,7 @@ func TestWatch(t *testing.T) {
 	defer server.Close()
 	var kinds []string
 	client := NewClient(server.URL, 1)
-	err := client.Watch(t.Context(), WithPresent, func(c Change) error {
+	err := client.Watch(t.Context(), IncludeExisting, func(c WatchChange) error {
 		kinds = append(kinds, c.Type+c.InstanceID+c.Instance.InstanceID+c.Instance.VM.InstanceState)
 		return nil
 	})
@@ -296,7 +296,7 @@ func TestWatch(t *testing.T) {
 		asked != "/api/v1/vm/watch" {
 		t.Errorf("%q, %v, asked for %s", kinds, err, asked)
 	}
-	err = client.Watch(t.Context(), WithoutPresent, func(Change) error { return nil })
+	err = client.Watch(t.Context(), ExcludeExisting, func(WatchChange) error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "no such route") || asked != "/api/v1/vm/watch?present=false" {
 		t.Errorf("%v, asked for %s", err, asked)
 	}

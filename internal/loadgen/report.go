@@ -26,52 +26,52 @@ const (
 // Ops are the kinds in the order in which they are shown.
 var Ops = []Op{OpCreate, OpGet, OpList, OpTerminate, OpStart}
 
-// Times are the percentiles of one kind, in milliseconds.
-type Times struct {
+// Percentiles are the percentiles of one kind, in milliseconds.
+type Percentiles struct {
 	Count int64   `json:"count"`
 	P50   float64 `json:"p50_ms"`
 	P90   float64 `json:"p90_ms"`
 	P99   float64 `json:"p99_ms"`
-	Most  float64 `json:"max_ms"`
+	Max   float64 `json:"max_ms"`
 }
 
 // Report is the result of a run.
 type Report struct {
-	Profile    string           `json:"profile"`
-	Seconds    float64          `json:"seconds"` // in which jobs began
-	Offered    int64            `json:"offered"` // jobs that were due
-	Created    int64            `json:"created"` // instances that were acknowledged
-	PerSecond  float64          `json:"created_per_second"`
-	Started    int64            `json:"started"` // of them seen Started
-	Failed     int64            `json:"failed"`  // of them seen in Error
-	Terminated int64            `json:"terminated"`
-	Late       int64            `json:"late"` // jobs that were due but not started: too many calls were in flight
-	Left       int              `json:"left"` // instances of this run that exist at its end
-	Times      map[Op]Times     `json:"times"`
-	Errors     map[string]int64 `json:"errors"` // by kind
+	Profile    string             `json:"profile"`
+	Seconds    float64            `json:"seconds"` // in which jobs began
+	Offered    int64              `json:"offered"` // jobs that were due
+	Created    int64              `json:"created"` // instances that were acknowledged
+	PerSecond  float64            `json:"created_per_second"`
+	Started    int64              `json:"started"` // of them seen Started
+	Failed     int64              `json:"failed"`  // of them seen in Error
+	Terminated int64              `json:"terminated"`
+	Late       int64              `json:"late"` // jobs that were due but not started: too many calls were in flight
+	Remaining  int                `json:"left"` // instances of this run that exist at its end
+	Times      map[Op]Percentiles `json:"times"`
+	Errors     map[string]int64   `json:"errors"` // by kind
 }
 
 // histogram counts durations in buckets that grow by 5 % each, so that a run of any length uses the
 // same memory and a percentile is off by 5 % at most.
 type histogram struct {
 	count   int64
-	most    time.Duration
+	max     time.Duration
 	buckets [440]int64
 }
 
 const (
-	bucketBase = time.Microsecond
-	bucketStep = 1.05
+	minBucket    = time.Microsecond
+	bucketGrowth = 1.05
 )
 
 func (h *histogram) add(d time.Duration) {
 	i := 0
-	if d > bucketBase {
-		i = int(math.Log(float64(d)/float64(bucketBase)) / math.Log(bucketStep))
+	if d > minBucket {
+		i = int(math.Log(float64(d)/float64(minBucket)) / math.Log(bucketGrowth))
 	}
 	h.buckets[min(i, len(h.buckets)-1)]++
 	h.count++
-	h.most = max(h.most, d)
+	h.max = max(h.max, d)
 }
 
 // quantile returns the upper bound of the bucket that contains the quantile q.
@@ -79,19 +79,19 @@ func (h *histogram) quantile(q float64) time.Duration {
 	rank, seen := int64(math.Ceil(q*float64(h.count))), int64(0)
 	for i, n := range h.buckets {
 		if seen += n; seen >= max(rank, 1) {
-			return min(time.Duration(float64(bucketBase)*math.Pow(bucketStep, float64(i+1))), h.most)
+			return min(time.Duration(float64(minBucket)*math.Pow(bucketGrowth, float64(i+1))), h.max)
 		}
 	}
-	return h.most
+	return h.max
 }
 
-func (h *histogram) times() Times {
+func (h *histogram) percentiles() Percentiles {
 	ms := func(d time.Duration) float64 { return math.Round(float64(d)/float64(time.Microsecond)) / 1000 }
-	return Times{h.count, ms(h.quantile(0.5)), ms(h.quantile(0.9)), ms(h.quantile(0.99)), ms(h.most)}
+	return Percentiles{h.count, ms(h.quantile(0.5)), ms(h.quantile(0.9)), ms(h.quantile(0.99)), ms(h.max)}
 }
 
-// maxKinds limits the number of distinct kinds of errors.
-const maxKinds = 50
+// maxErrorKinds limits the number of distinct kinds of errors.
+const maxErrorKinds = 50
 
 // results collects the results of a run, from many goroutines.
 type results struct {
@@ -108,23 +108,23 @@ func newResults(profile string) *results {
 	return t
 }
 
-// count changes the report.
-func (t *results) count(edit func(*Report)) {
+// update changes the report.
+func (t *results) update(edit func(*Report)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	edit(&t.report)
 }
 
-// took records the duration of a successful operation, or the error of a failed one.
-func (t *results) took(op Op, d time.Duration, err error) {
+// record records the duration of a successful operation, or the error of a failed one.
+func (t *results) record(op Op, d time.Duration, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {
 		t.times[op].add(d)
 		return
 	}
-	kind := string(op) + ": " + kindOf(err)
-	if _, known := t.report.Errors[kind]; !known && len(t.report.Errors) >= maxKinds {
+	kind := string(op) + ": " + errorKind(err)
+	if _, known := t.report.Errors[kind]; !known && len(t.report.Errors) >= maxErrorKinds {
 		kind = "other"
 	}
 	t.report.Errors[kind]++
@@ -137,17 +137,17 @@ func (t *results) snapshot(offered time.Duration) Report {
 	r := t.report
 	r.Seconds = offered.Seconds()
 	r.PerSecond = float64(r.Created) / max(r.Seconds, 1e-9)
-	r.Times, r.Errors = map[Op]Times{}, maps.Clone(t.report.Errors)
+	r.Times, r.Errors = map[Op]Percentiles{}, maps.Clone(t.report.Errors)
 	for op, h := range t.times {
 		if h.count > 0 {
-			r.Times[op] = h.times()
+			r.Times[op] = h.percentiles()
 		}
 	}
 	return r
 }
 
-// kindOf returns the kind of an error, without what differs from call to call.
-func kindOf(err error) string {
+// errorKind returns the kind of an error, without what differs from call to call.
+func errorKind(err error) string {
 	const most = 80 // bytes of a controller's message
 	if r, ok := errors.AsType[*APIError](err); ok {
 		return fmt.Sprintf("HTTP %d %.*s", r.Code, most, r.Message)

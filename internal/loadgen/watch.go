@@ -12,15 +12,15 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Change is one line of a watch.
-type Change struct {
+// WatchChange is one line of a watch.
+type WatchChange struct {
 	Type       string           `json:"type"` // set, gone, synced or ping
 	InstanceID string           `json:"instance_id"`
 	Instance   api.InstanceItem `json:"instance"`
 }
 
-// maxLine bounds one line of a watch, in bytes.
-const maxLine = 16 << 20
+// maxLineBytes bounds one line of a watch, in bytes.
+const maxLineBytes = 16 << 20
 
 // errWatchEnded reports that the controller ended the watch.
 var errWatchEnded = errors.New("the controller closed the watch")
@@ -28,8 +28,8 @@ var errWatchEnded = errors.New("the controller closed the watch")
 // WatchLines calls each with every line of the watch of all instances, until it fails or ctx ends.
 // present defines whether the existing instances come first. A line is only valid until each
 // returns.
-func (c *Client) WatchLines(ctx context.Context, present Present, each func(line []byte) error) error {
-	resp, err := c.open(ctx, http.MethodGet, PathVM+"/watch"+string(present), nil)
+func (c *Client) WatchLines(ctx context.Context, present InitialInstances, each func(line []byte) error) error {
+	resp, err := c.doRequest(ctx, http.MethodGet, InstancesPath+"/watch"+string(present), nil)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (c *Client) WatchLines(ctx context.Context, present Present, each func(line
 		return &APIError{resp.StatusCode, fmt.Sprintf("HTTP %d: %s", resp.StatusCode, raw)}
 	}
 	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(make([]byte, 64<<10), maxLine)
+	lines.Buffer(make([]byte, 64<<10), maxLineBytes)
 	for lines.Scan() {
 		if err := each(lines.Bytes()); err != nil {
 			return err
@@ -51,19 +51,19 @@ func (c *Client) WatchLines(ctx context.Context, present Present, each func(line
 	return errWatchEnded
 }
 
-// Present defines whether a watch begins with the existing instances.
-type Present string
+// InitialInstances defines whether a watch begins with the existing instances.
+type InitialInstances string
 
 // The ways to begin a watch.
 const (
-	WithPresent    Present = ""
-	WithoutPresent Present = "?present=false"
+	IncludeExisting InitialInstances = ""
+	ExcludeExisting InitialInstances = "?present=false"
 )
 
 // Watch is WatchLines with decoded lines.
-func (c *Client) Watch(ctx context.Context, present Present, each func(Change) error) error {
+func (c *Client) Watch(ctx context.Context, present InitialInstances, each func(WatchChange) error) error {
 	return c.WatchLines(ctx, present, func(line []byte) error {
-		var change Change
+		var change WatchChange
 		if err := json.Unmarshal(line, &change); err != nil {
 			return fmt.Errorf("watch: invalid line %.100q: %w", line, err)
 		}

@@ -72,7 +72,7 @@ func (g *target) taken() []api.LogRow {
 // start runs a shipper in a bubble of synctest; end ends it and waits.
 func start(t *testing.T, g *target) (s *Shipper, end func()) {
 	t.Helper()
-	s = New(Options{Machine: "m", Host: "h", Send: g.send})
+	s = New(Options{MachineName: "m", MachineAddress: "h", Send: g.send})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -94,12 +94,12 @@ func TestLinesOfALogger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{}
 		s, end := start(t, g)
-		s.Ship("here")
+		s.ShipTo("here")
 		var out bytes.Buffer
 		log := slog.New(slog.NewJSONHandler(s.Tee(&out, "node"), nil)).With("a", 1)
 		log.Info("one")
 		log.Warn("two\nlines", "token", "hush hush")
-		time.Sleep(batchEvery - time.Millisecond)
+		time.Sleep(batchDelay - time.Millisecond)
 		synctest.Wait()
 		if len(g.taken()) != 0 {
 			t.Error("a line does not wait for others")
@@ -134,16 +134,16 @@ func TestUndecided(t *testing.T) {
 		s, end := start(t, g)
 		say(s, "early")
 		time.Sleep(time.Hour)
-		s.Ship("here")
+		s.ShipTo("here")
 		time.Sleep(time.Second)
 		if rows := g.taken(); len(rows) != 1 || rows[0].Content != "early" {
 			t.Errorf("%+v", rows)
 		}
 		say(s, "unwanted")
-		s.Drop()
+		s.Discard()
 		say(s, "unwanted too")
 		time.Sleep(time.Second)
-		s.Ship("there")
+		s.ShipTo("there")
 		say(s, "wanted")
 		time.Sleep(time.Second)
 		if rows := g.taken(); len(rows) != 2 || rows[1].Content != "wanted" || g.to[1] != "there" {
@@ -159,13 +159,13 @@ func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{err: errors.New("connection refused")}
 		s, end := start(t, g)
-		s.Ship("here")
+		s.ShipTo("here")
 		say(s, "line -1")
 		time.Sleep(time.Minute)
 		if n := g.count(false); n < 4 || n > 8 {
 			t.Errorf("%d tries in the first minute", n)
 		}
-		for i := range maxLines + 100 {
+		for i := range maxWaitingLines + 100 {
 			say(s, "line %d", i)
 		}
 		g.count(true)
@@ -174,10 +174,10 @@ func TestOutage(t *testing.T) {
 			t.Errorf("%d tries in an hour", n)
 		}
 		g.fail(nil)
-		time.Sleep(2 * longWait)
+		time.Sleep(2 * maxBackoff)
 		synctest.Wait()
 		rows := g.taken()
-		if len(rows) != maxLines+2 || rows[0].Content != "line -1" ||
+		if len(rows) != maxWaitingLines+2 || rows[0].Content != "line -1" ||
 			!strings.Contains(rows[1].Content, `"lines":100}`) {
 			t.Fatalf("%d rows, %+v", len(rows), rows[:min(3, len(rows))])
 		}
@@ -186,8 +186,8 @@ func TestOutage(t *testing.T) {
 				t.Fatalf("row %d is %s", i, row.Content)
 			}
 		}
-		if s.bytes != 0 || len(s.queue) != 0 {
-			t.Errorf("%d bytes are left", s.bytes)
+		if s.queuedBytes != 0 || len(s.queue) != 0 {
+			t.Errorf("%d bytes are left", s.queuedBytes)
 		}
 		end()
 	})
@@ -207,7 +207,7 @@ func TestAnHourAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{err: errors.New("connection refused")}
 		s, end := start(t, g)
-		s.Ship("here")
+		s.ShipTo("here")
 		const lines = 60 * 60 * 20
 		for i := range lines {
 			say(s, "line %d", i)
@@ -219,24 +219,24 @@ func TestAnHourAway(t *testing.T) {
 		for _, l := range s.queue {
 			bytes += len(l.text)
 		}
-		if s.bytes != bytes || len(s.queue) != maxLines {
-			t.Errorf("%d lines of %d bytes count as %d", len(s.queue), bytes, s.bytes)
+		if s.queuedBytes != bytes || len(s.queue) != maxWaitingLines {
+			t.Errorf("%d lines of %d bytes count as %d", len(s.queue), bytes, s.queuedBytes)
 		}
 		s.mu.Unlock()
 		first := 10 // that were being sent when it began: those of half a second
-		if got, want := metricsText(s), fmt.Sprintf("0 sent, %d lost, %d wait", lines-first-maxLines,
-			maxLines); got != want {
+		if got, want := metricsText(s), fmt.Sprintf("0 sent, %d lost, %d wait", lines-first-maxWaitingLines,
+			maxWaitingLines); got != want {
 			t.Errorf("%s; want %s", got, want)
 		}
 		g.fail(nil)
-		time.Sleep(2 * longWait)
+		time.Sleep(2 * maxBackoff)
 		synctest.Wait()
-		if got, want := metricsText(s), fmt.Sprintf("%d sent, %d lost, 0 wait", first+maxLines,
-			lines-first-maxLines); got != want {
+		if got, want := metricsText(s), fmt.Sprintf("%d sent, %d lost, 0 wait", first+maxWaitingLines,
+			lines-first-maxWaitingLines); got != want {
 			t.Errorf("%s; want %s", got, want)
 		}
-		if rows := g.taken(); len(rows) != first+1+maxLines ||
-			!strings.Contains(rows[first].Content, fmt.Sprintf(`"lines":%d}`, lines-first-maxLines)) {
+		if rows := g.taken(); len(rows) != first+1+maxWaitingLines ||
+			!strings.Contains(rows[first].Content, fmt.Sprintf(`"lines":%d}`, lines-first-maxWaitingLines)) {
 			t.Errorf("%d rows, %+v", len(rows), rows[first])
 		}
 		end()
@@ -248,7 +248,7 @@ func TestDroppedThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{drops: 1}
 		s, end := start(t, g)
-		s.Ship("here")
+		s.ShipTo("here")
 		say(s, "a")
 		say(s, "b")
 		time.Sleep(time.Second)
@@ -263,10 +263,11 @@ func TestDroppedThere(t *testing.T) {
 func TestBytesAreBounded(t *testing.T) {
 	s := New(Options{})
 	for range 200 {
-		say(s, "%s", strings.Repeat("x", maxLine+10))
+		say(s, "%s", strings.Repeat("x", maxLineBytes+10))
 	}
-	if s.bytes > maxWaiting || s.bytes < maxWaiting-maxLine || s.lost+len(s.queue) != 200 {
-		t.Errorf("%d bytes in %d lines, %d lost", s.bytes, len(s.queue), s.lost)
+	if s.queuedBytes > maxWaitingBytes || s.queuedBytes < maxWaitingBytes-maxLineBytes ||
+		s.unreportedLost+len(s.queue) != 200 {
+		t.Errorf("%d bytes in %d lines, %d lost", s.queuedBytes, len(s.queue), s.unreportedLost)
 	}
 }
 
@@ -275,7 +276,7 @@ func TestRefusedRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{}
 		s, end := start(t, g)
-		s.Ship("here")
+		s.ShipTo("here")
 		for _, err := range []error{farm.Invalid("service",
 			"no"), farm.Refused("too many"), farm.Errorf(farm.CodeTooLarge, "too large")} {
 			g.fail(err)
@@ -306,10 +307,10 @@ func TestAMoveDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{err: errors.New("down")}
 		s, end := start(t, g)
-		s.Ship("old")
+		s.ShipTo("old")
 		say(s, "x")
 		time.Sleep(5 * time.Second)
-		s.Ship("new")
+		s.ShipTo("new")
 		g.fail(nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -319,7 +320,7 @@ func TestAMoveDuringAnOutage(t *testing.T) {
 		g.fail(errors.New("down"))
 		say(s, "y")
 		time.Sleep(5 * time.Second)
-		s.Drop()
+		s.Discard()
 		g.fail(nil)
 		time.Sleep(time.Minute)
 		if len(g.taken()) != 1 {
@@ -334,7 +335,7 @@ func TestTheLastLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{}
 		s, end := start(t, g)
-		s.Ship("here")
+		s.ShipTo("here")
 		for i := range batchLines + 1 {
 			say(s, "line %d", i)
 		}
@@ -344,11 +345,11 @@ func TestTheLastLines(t *testing.T) {
 		}
 		g.hang = true
 		s, end = start(t, g)
-		s.Ship("here")
+		s.ShipTo("here")
 		say(s, "x")
 		begun := time.Now()
 		end()
-		if took := time.Since(begun); took > lastLimit {
+		if took := time.Since(begun); took > finalSendTimeout {
 			t.Errorf("the end takes %s", took)
 		}
 	})
@@ -373,7 +374,7 @@ func TestRedact(t *testing.T) {
 }
 
 func BenchmarkTee(b *testing.B) {
-	for name, prepare := range map[string]func(*Shipper){"waits": func(*Shipper) {}, "off": (*Shipper).Drop} {
+	for name, prepare := range map[string]func(*Shipper){"waits": func(*Shipper) {}, "off": (*Shipper).Discard} {
 		b.Run(name, func(b *testing.B) {
 			s := New(Options{})
 			prepare(s)

@@ -14,9 +14,9 @@ type metrics struct {
 	dropped metric.Counter
 }
 
-// note counts sent lines by the result of the request, which may contain one row of the shipper's
+// countResult counts sent lines by the result of the request, which may contain one row of the shipper's
 // own in addition.
-func (m *metrics) note(lines int, taken api.LogAppendResult) {
+func (m *metrics) countResult(lines int, taken api.LogAppendResult) {
 	dropped := min(taken.Dropped, lines)
 	m.sent.Add(int64(lines - dropped))
 	m.dropped.Add(int64(dropped))
@@ -42,16 +42,16 @@ func Families(shippers map[string]*Shipper) []metric.Family {
 			"Log lines dropped because the queue was full or the destination refused them",
 			func(s *Shipper) float64 { return s.metrics.dropped.Value() }),
 		family("buildyard_log_lines_waiting", metric.KindGauge, "Log lines that wait to be sent",
-			func(s *Shipper) float64 { return float64(s.waiting()) }),
+			func(s *Shipper) float64 { return float64(s.waitingLines()) }),
 	}
-	return metric.WithOldNames(families, oldNames)
+	return metric.WithOldNames(families, deprecatedMetricNames)
 }
 
-// oldNames are the former names of metrics, by their names. They are exported for one release.
-var oldNames = map[string]string{"buildyard_log_lines_dropped_total": "buildyard_log_lines_lost_total"}
+// deprecatedMetricNames are the former names of metrics, by their names. They are exported for one release.
+var deprecatedMetricNames = map[string]string{"buildyard_log_lines_dropped_total": "buildyard_log_lines_lost_total"}
 
-// waiting returns the number of waiting lines, without those that are being sent.
-func (s *Shipper) waiting() int {
+// waitingLines returns the number of waiting lines, without those that are being sent.
+func (s *Shipper) waitingLines() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.queue)

@@ -52,9 +52,9 @@ func TestPushesOfOneCallerBlockNobody(t *testing.T) {
 		must(t, begin(fmt.Sprint("other", n), 0))
 	}
 	mustBeBusy(t, begin("one more", 0), "Limit of 16 unfinished pushes reached (setting SVC_MAX_PUSHES)")
-	clock.add(r.o.EmptyPush + time.Second)
+	clock.add(r.opts.EmptyPushTimeout + time.Second)
 	must(t, begin("one more", 0))
-	if n := len(r.openPushes()); n != 1 {
+	if n := len(r.uncommittedSessions()); n != 1 {
 		t.Errorf("%d pushes are open, of which nothing came for minutes", n)
 	}
 }
@@ -70,11 +70,11 @@ func TestPushWithBytesStays(t *testing.T) {
 	empty := content{spec: api.PushFile{Name: "empty", Kind: api.FileDisk}, index: encodeEmpty(t)}
 	index, err := r.Negotiate(t.Context(), request(idA, "v2", empty))
 	must(t, err)
-	must(t, r.PutIndex(t.Context(), index.Session, "empty", empty.root(), bytes.NewReader(empty.index.Bytes())))
+	must(t, r.PutIndex(t.Context(), index.Session, "empty", empty.root(), bytes.NewReader(empty.index.Encoded())))
 	clock.add(30 * time.Minute)
-	must(t, r.Collect(t.Context()))
+	must(t, r.CollectGarbage(t.Context()))
 	for what, id := range map[string]string{"a part": s.Session, "an index": index.Session} {
-		if _, err := r.Session(t.Context(), id); err != nil {
+		if _, err := r.PushSession(t.Context(), id); err != nil {
 			t.Errorf("%s was sent: %v", what, err)
 		}
 	}
@@ -122,17 +122,17 @@ func TestFinishedPushLeavesNothing(t *testing.T) {
 	must(t, err)
 	roots, err := send(r, s, []content{a})
 	must(t, err)
-	first, err := r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+	first, err := r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: roots})
 	must(t, err)
 	if left, _ := os.ReadDir(filepath.Join(base, layout.UploadDir)); len(left) != 0 {
 		t.Errorf("%d uploads left", len(left))
 	}
 	for _, when := range []string{"at once", "after a restart"} {
-		again, err := r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+		again, err := r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: roots})
 		if err != nil || again != first {
 			t.Errorf("%s: %+v, %v, want %+v", when, again, err, first)
 		}
-		if target, err := r.PushTarget(s.Session); err != nil || target.Exists || target.Template != idA {
+		if target, err := r.PushTarget(s.Session); err != nil || target.Exists || target.TemplateID != idA {
 			t.Errorf("%s: %+v, %v", when, target, err)
 		}
 		must(t, r.Close())
@@ -147,9 +147,9 @@ func TestMisplacedPart(t *testing.T) {
 	s, err := r.Negotiate(t.Context(), request(idA, "v1", a))
 	must(t, err)
 	must(t, r.PutPart(t.Context(), s.Session, a.spec.Name, 64, a.part()))
-	indexErr := r.PutIndex(t.Context(), s.Session, a.spec.Name, a.root(), bytes.NewReader(a.index.Bytes()))
+	indexErr := r.PutIndex(t.Context(), s.Session, a.spec.Name, a.root(), bytes.NewReader(a.index.Encoded()))
 	commit := api.PushCommit{Roots: map[string]string{a.spec.Name: a.root()}}
-	if _, err := r.Commit(t.Context(), s.Session, commit); farm.CodeOf(err) != farm.CodeConflict {
+	if _, err := r.CommitPush(t.Context(), s.Session, commit); farm.CodeOf(err) != farm.CodeConflict {
 		t.Fatalf("%v, and of the index: %v", err, indexErr)
 	}
 	mustPush(t, r, request(idA, "v1", a), a)
@@ -167,7 +167,7 @@ func TestLogRowsOfOneCaller(t *testing.T) {
 		for i := range list {
 			list[i] = api.LogRow{Service: "s", MachineName: "m", Content: strings.Repeat("x", size)}
 		}
-		_, err := r.TakeRows(caller, list)
+		_, err := r.AppendLogRows(caller, list)
 		return err
 	}
 	must(t, send("hostile", 10, 1))
@@ -197,14 +197,14 @@ func TestEventsCountAsLogRows(t *testing.T) {
 	defer r.Close()
 	send := func(caller string, events, size int) error {
 		list := slices.Repeat([][]byte{fmt.Appendf(nil, `{"a":%q}`, strings.Repeat("x", size))}, events)
-		_, err := r.TakeEvents(caller, list)
+		_, err := r.AppendEvents(caller, list)
 		return err
 	}
 	must(t, send("hostile", 10, 1))
 	mustBeBusy(t, send("hostile", 1, 1),
 		"You have sent 10 log rows in this minute, the limit per caller: a quarter of the setting SVC_MAX_LOG_ROWS "+
 			"(40)")
-	_, err = r.TakeRows("hostile", []api.LogRow{{Service: "s", Content: "row"}})
+	_, err = r.AppendLogRows("hostile", []api.LogRow{{Service: "s", Content: "row"}})
 	mustBeBusy(t, err, "You have sent 10 log rows in this minute")
 	must(t, send("node", 1, 900))
 	mustBeBusy(t, send("node", 1, 900), "a quarter of the setting SVC_MAX_LOG_ROW_BYTES (4000)")
@@ -218,7 +218,7 @@ func TestResumeIsOfTheSameCaller(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	req := request(idA, "v1", makeContent("disk", api.FileDisk, "a"))
 	req.ResumeKey = "save-1"
-	first, err := r.NegotiateOn(t.Context(), "node 1", req, []string{idA})
+	first, err := r.NegotiateRestricted(t.Context(), "node 1", req, []string{idA})
 	must(t, err)
 	for name, c := range map[string]struct {
 		caller string
@@ -230,7 +230,7 @@ func TestResumeIsOfTheSameCaller(t *testing.T) {
 		"all layers":      {"node 1", nil, false},
 		"another's layer": {"node 1", []string{idB}, false},
 	} {
-		s, err := r.NegotiateOn(t.Context(), c.caller, req, c.on)
+		s, err := r.NegotiateRestricted(t.Context(), c.caller, req, c.on)
 		must(t, err)
 		if (s.Session == first.Session) != c.same {
 			t.Errorf("%s: session %s, the first is %s", name, s.Session, first.Session)
@@ -267,7 +267,7 @@ func TestDamageIsKnownAtStart(t *testing.T) {
 			if len(damaged) != 1 || !strings.Contains(damaged[0].Problem, c.says) {
 				t.Fatalf("%+v", damaged)
 			}
-			_, err := r.Manifest(t.Context(), Ref{ID: idA})
+			_, err := r.Manifest(t.Context(), VersionRef{ID: idA})
 			for _, part := range []string{
 				"tag v1", "of template template a is damaged", a.root(), c.says, "push it again",
 			} {
@@ -292,12 +292,12 @@ func TestUnreadableTemplateIsNotUnknown(t *testing.T) {
 	must(t, r.Close())
 	must(t, os.WriteFile(filepath.Join(base, layout.VMDir, idA, "template.json"), []byte("{"), 0o600))
 	r = open(t, base, clock)
-	_, err := r.Manifest(t.Context(), Ref{ID: idA})
+	_, err := r.Manifest(t.Context(), VersionRef{ID: idA})
 	if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "is damaged") ||
 		!strings.Contains(err.Error(), "registry repair") {
 		t.Error(err)
 	}
-	if _, err := r.Manifest(t.Context(), Ref{ID: idB}); farm.CodeOf(err) != farm.CodeNotFound {
+	if _, err := r.Manifest(t.Context(), VersionRef{ID: idB}); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Error(err)
 	}
 }
@@ -309,9 +309,9 @@ func TestWhatDisagrees(t *testing.T) {
 	mustPush(t, r, request(idA, "v1"))
 	mustPush(t, r, request(idA, "v2"))
 	zero, one, two := 0, 1, 2
-	d, err := r.Detail(idA)
+	d, err := r.TemplateDetail(idA)
 	must(t, err)
-	for says, ref := range map[string]Ref{
+	for says, ref := range map[string]VersionRef{
 		"Did not find any versions with tag v1 and number 1: tag v1 is version 0": {ID: idA, Tag: "v1", Number: &one},
 		"Did not find any versions with tag v9":                                   {ID: idA, Tag: "v9", Number: &one},
 		"Did not find any versions with number 2":                                 {ID: idA, Number: &two},
@@ -336,10 +336,10 @@ func TestArchIsThatOfAllVersions(t *testing.T) {
 		mustPush(t, r, req)
 	}
 	must(t, r.SetArch(t.Context(), idA, "arm64"))
-	d, err := r.Detail(idA)
+	d, err := r.TemplateDetail(idA)
 	must(t, err)
 	for _, v := range d.Versions {
-		m, err := r.Manifest(t.Context(), Ref{ID: idA, Number: &v.Number})
+		m, err := r.Manifest(t.Context(), VersionRef{ID: idA, Number: &v.Number})
 		if v.Arch != "arm64" || err != nil || m.Arch != "arm64" {
 			t.Errorf("version %d: %s, pulled as %s, %v", v.Number, v.Arch, m.Arch, err)
 		}
@@ -354,7 +354,7 @@ func TestStorageIsNotForOthers(t *testing.T) {
 	r := open(t, base, newClock())
 	a := makeContent("disk", api.FileDisk, "a")
 	mustPush(t, r, request(idA, "v1", a), a)
-	_, err := r.TakeRows("", []api.LogRow{{Service: "s", Content: "row"}})
+	_, err := r.AppendLogRows("", []api.LogRow{{Service: "s", Content: "row"}})
 	must(t, err)
 	must(t, filepath.WalkDir(base, func(path string, e os.DirEntry, err error) error {
 		if err != nil {

@@ -23,8 +23,9 @@ func (r *Registry) openAuxStorage() error {
 	if err != nil {
 		return err
 	}
-	r.beside.logs, err = central.Open(central.Options{
-		Root: root, Keep: r.o.KeepLogs, MaxBytes: r.o.MaxLogSize, Full: r.strained.Load, Free: free, Now: r.o.Now,
+	r.aux.logs, err = central.Open(central.Options{
+		Root: root, Retention: r.opts.LogRetention, MaxBytes: r.opts.MaxLogSize, Full: r.reserveReleased.Load,
+		Free: free, Now: r.opts.Now,
 		Log: r.log,
 	})
 	if err != nil {
@@ -33,9 +34,10 @@ func (r *Registry) openAuxStorage() error {
 	if root, err = r.dir.Root().OpenRoot(layout.FilesDir); err != nil {
 		return err
 	}
-	r.beside.files, err = files.Open(files.Options{
-		Root: root, Keep: r.o.KeepLogs, MaxLogs: r.o.MaxLogSize, Full: r.strained.Load, Free: free, Now: r.o.Now,
-		Sync: r.o.Hooks.Sync, Log: r.log,
+	r.aux.files, err = files.Open(files.Options{
+		Root: root, LogRetention: r.opts.LogRetention, MaxLogsBytes: r.opts.MaxLogSize, Full: r.reserveReleased.Load,
+		Free: free, Now: r.opts.Now,
+		Sync: r.opts.Hooks.Sync, Log: r.log,
 	})
 	if err != nil {
 		return errors.Join(err, root.Close())
@@ -44,15 +46,15 @@ func (r *Registry) openAuxStorage() error {
 }
 
 // Logs returns the central logs.
-func (r *Registry) Logs() *central.Logs { return r.beside.logs }
+func (r *Registry) Logs() *central.Logs { return r.aux.logs }
 
 // Files returns the file server.
-func (r *Registry) Files() *files.Store { return r.beside.files }
+func (r *Registry) Files() *files.Store { return r.aux.files }
 
-// tidy removes expired logs.
-func (b *auxStorage) tidy() {
-	b.logs.Tidy()
-	b.files.Tidy()
+// pruneLogs removes expired logs.
+func (b *auxStorage) pruneLogs() {
+	b.logs.Prune()
+	b.files.PruneLogs()
 }
 
 func (b *auxStorage) close() error {

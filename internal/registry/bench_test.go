@@ -40,7 +40,7 @@ func manyTemplates(tb testing.TB, count, versions int) string {
 func BenchmarkList10000(b *testing.B) {
 	r := open(b, manyTemplates(b, 10000, 3), newClock())
 	for b.Loop() {
-		if n := len(r.List()); n != 10000 {
+		if n := len(r.ListTemplates()); n != 10000 {
 			b.Fatal(n)
 		}
 	}
@@ -59,7 +59,7 @@ func BenchmarkOpen10000(b *testing.B) {
 func BenchmarkListJSON10000(b *testing.B) {
 	r := open(b, manyTemplates(b, 10000, 1), newClock())
 	for b.Loop() {
-		if _, err := json.Marshal(r.List()); err != nil {
+		if _, err := json.Marshal(r.ListTemplates()); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -69,23 +69,23 @@ func BenchmarkListJSON10000(b *testing.B) {
 // some for each.
 func BenchmarkDetail10000(b *testing.B) {
 	r := open(b, manyTemplates(b, 1, 10000), newClock())
-	e := r.snap.Load().order[0]
+	e := r.snapshot.Load().sorted[0]
 	for _, with := range []string{"none", "scanned"} {
 		if with == "scanned" {
-			for i := range e.t.Versions {
-				e.scans.set(e.t.Versions[i].ContentID, &scanNote{ScanSummary: summaryOf(i)})
+			for i := range e.template.Versions {
+				e.scans.set(e.template.Versions[i].ContentID, &scanNote{ScanSummary: summaryOf(i)})
 			}
 		}
 		b.Run("take/"+with, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := r.Detail(e.t.ID); err != nil {
+				if _, err := r.TemplateDetail(e.template.ID); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
 		b.Run("json/"+with, func(b *testing.B) {
 			for b.Loop() {
-				d, err := r.Detail(e.t.ID)
+				d, err := r.TemplateDetail(e.template.ID)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -101,21 +101,21 @@ func BenchmarkDetail10000(b *testing.B) {
 func BenchmarkOpenScanned10000(b *testing.B) {
 	base := manyTemplates(b, 1000, 10)
 	r := open(b, base, newClock())
-	for _, e := range r.snap.Load().order {
-		dir := filepath.Join(base, layout.VMDir, e.t.ID, ".scans")
+	for _, e := range r.snapshot.Load().sorted {
+		dir := filepath.Join(base, layout.VMDir, e.template.ID, ".scans")
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			b.Fatal(err)
 		}
-		for i := range e.t.Versions {
-			if i == 0 && e == r.snap.Load().order[0] {
-				if err := attachScan(r, Ref{ID: e.t.ID, Number: &i}, summaryOf(1), "{}"); err != nil {
+		for i := range e.template.Versions {
+			if i == 0 && e == r.snapshot.Load().sorted[0] {
+				if err := attachScan(r, VersionRef{ID: e.template.ID, Number: &i}, summaryOf(1), "{}"); err != nil {
 					b.Fatal(err)
 				}
 				continue
 			}
-			first := filepath.Join(base, layout.VMDir, r.snap.Load().order[0].t.ID, ".scans",
-				r.snap.Load().order[0].t.Versions[0].ContentID+".json.gz")
-			if err := os.Link(first, filepath.Join(dir, e.t.Versions[i].ContentID+".json.gz")); err != nil {
+			first := filepath.Join(base, layout.VMDir, r.snapshot.Load().sorted[0].template.ID, ".scans",
+				r.snapshot.Load().sorted[0].template.Versions[0].ContentID+".json.gz")
+			if err := os.Link(first, filepath.Join(dir, e.template.Versions[i].ContentID+".json.gz")); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -139,7 +139,7 @@ func TestListLeavesOutDamage(t *testing.T) {
 		}
 	}
 	r := open(t, base, newClock())
-	if list := r.List(); len(list) != 100 || list[0].LastPush != 5 {
+	if list := r.ListTemplates(); len(list) != 100 || list[0].LastPush != 5 {
 		t.Errorf("%d templates", len(list))
 	}
 	if n := len(r.Status().Damaged); n != 2 {

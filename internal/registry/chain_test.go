@@ -49,7 +49,7 @@ func (g *grown) write() {
 
 // base is the disk as it is, against zeros.
 func (g *grown) base(t testing.TB) content {
-	return g.encode(t, func(o blob.EncodeOptions, sink blob.Sink) (*blob.Index, error) {
+	return g.encode(t, func(o blob.EncodeOptions, sink blob.FrameSink) (*blob.Index, error) {
 		return blob.Encode(context.Background(), source{bytes.NewReader(slices.Clone(g.data))}, o, sink)
 	})
 }
@@ -61,26 +61,26 @@ func (g *grown) next(t testing.TB) content {
 		g.write()
 	}
 	g.data[g.rng.IntN(len(g.data))] ^= 0xff // so that something did change
-	return g.encode(t, func(o blob.EncodeOptions, sink blob.Sink) (*blob.Index, error) {
+	return g.encode(t, func(o blob.EncodeOptions, sink blob.FrameSink) (*blob.Index, error) {
 		o.Parent = g.tip
 		changes := blob.Compare(source{bytes.NewReader(slices.Clone(g.data))}, source{bytes.NewReader(before)}, o.Size)
 		return blob.EncodeChanges(context.Background(), changes, o, sink)
 	})
 }
 
-func (g *grown) encode(t testing.TB, do func(blob.EncodeOptions, blob.Sink) (*blob.Index, error)) content {
+func (g *grown) encode(t testing.TB, do func(blob.EncodeOptions, blob.FrameSink) (*blob.Index, error)) content {
 	c := content{spec: api.PushFile{Name: "disk", Kind: api.FileDisk, Size: int64(len(g.data))}}
 	x, err := do(blob.EncodeOptions{
 		Kind: blob.KindDisk, Size: c.spec.Size, Workers: 1,
 	}, func(f blob.Frame, _ int64, stored []byte) error {
-		c.frames = append(c.frames, blob.PartFrame{Stored: f.Stored, Sum: f.Sum})
+		c.frames = append(c.frames, blob.PartFrame{StoredSize: f.StoredSize, Sum: f.Sum})
 		c.stored = append(c.stored, stored...)
 		return nil
 	})
 	if err != nil {
 		panic(err)
 	}
-	c.index, c.spec.Parent = x, parentText(x)
+	c.index, c.spec.Parent = x, parentString(x)
 	g.tip = x.ChainID()
 	return c
 }
@@ -88,7 +88,7 @@ func (g *grown) encode(t testing.TB, do func(blob.EncodeOptions, blob.Sink) (*bl
 // assemble puts together the disk of a version out of the layers that its manifest names.
 func assemble(t testing.TB, r *Registry, id, tag string) []byte {
 	t.Helper()
-	m, err := r.Manifest(context.Background(), Ref{ID: id, Tag: tag})
+	m, err := r.Manifest(context.Background(), VersionRef{ID: id, Tag: tag})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestChains(t *testing.T) {
 			t.Fatalf("v%d is another disk", i)
 		}
 	}
-	d, _ := r.Detail(idA)
+	d, _ := r.TemplateDetail(idA)
 	var names []string
 	var size int64
 	for _, c := range contents {
@@ -168,7 +168,7 @@ func TestChains(t *testing.T) {
 	must(t, r.Delete(t.Context(), idA))
 	for range 4 {
 		clock.add(26 * time.Hour)
-		must(t, r.Collect(t.Context()))
+		must(t, r.CollectGarbage(t.Context()))
 	}
 	if !bytes.Equal(assemble(t, r, idB, "b1"), g.data) {
 		t.Fatal("another disk")
@@ -179,11 +179,11 @@ func TestChains(t *testing.T) {
 
 // TestContentOfAChain: the id of a version depends on its disk's tip and not on the layers.
 func TestContentOfAChain(t *testing.T) {
-	one := []layout.File{{Name: "disk", Kind: "disk", Layers: []layout.Layer{{Root: "a"}, {Root: "b"}}}}
-	merged := []layout.File{{Name: "disk", Kind: "disk", Layers: []layout.Layer{{Root: "c", Tip: "b"}}}}
-	other := []layout.File{{Name: "disk", Kind: "disk", Layers: []layout.Layer{{Root: "a"}}}}
-	if contentID(nil, one, nil) != contentID(nil, merged, nil) ||
-		contentID(nil, one, nil) == contentID(nil, other, nil) {
+	one := []layout.File{{Name: "disk", Kind: "disk", Layers: []layout.Layer{{Digest: "a"}, {Digest: "b"}}}}
+	merged := []layout.File{{Name: "disk", Kind: "disk", Layers: []layout.Layer{{Digest: "c", Squashes: "b"}}}}
+	other := []layout.File{{Name: "disk", Kind: "disk", Layers: []layout.Layer{{Digest: "a"}}}}
+	if computeContentID(nil, one, nil) != computeContentID(nil, merged, nil) ||
+		computeContentID(nil, one, nil) == computeContentID(nil, other, nil) {
 		t.Fatal("content ids are wrong")
 	}
 }
@@ -233,7 +233,7 @@ func TestParentsAreChecked(t *testing.T) {
 		t.Errorf("a parent that was not announced: %v", err)
 	}
 	// A damaged parent cannot be rested on.
-	r.markDamaged(v0.index.Root(), "is damaged")
+	r.markDamaged(v0.index.Digest(), "is damaged")
 	if err := negotiate(func(*api.PushFile) {}); farm.CodeOf(err) != farm.CodeNoParent {
 		t.Errorf("damaged parent: %v", err)
 	}
@@ -247,7 +247,7 @@ func TestParentsAreChecked(t *testing.T) {
 func TestParentRevertedDuringAPush(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	clock.now = time.Now() // that of the files, by which a restart decides which pushes were idle
-	o := Options{Base: base, Now: clock.Now, IdlePush: 1000 * time.Hour, EmptyPush: 1000 * time.Hour}
+	o := Options{Base: base, Now: clock.Now, IdlePushTimeout: 1000 * time.Hour, EmptyPushTimeout: 1000 * time.Hour}
 	r, err := Open(t.Context(), o)
 	must(t, err)
 	g := newGrown(3)
@@ -258,10 +258,10 @@ func TestParentRevertedDuringAPush(t *testing.T) {
 	s, err := r.Negotiate(t.Context(), req)
 	must(t, err)
 	number := 0
-	must(t, r.Revert(t.Context(), Ref{ID: idA, Number: &number}))
+	must(t, r.Revert(t.Context(), VersionRef{ID: idA, Number: &number}))
 	for range 4 {
 		clock.add(26 * time.Hour)
-		must(t, r.Collect(t.Context()))
+		must(t, r.CollectGarbage(t.Context()))
 	}
 	must(t, r.Close())
 	r, err = Open(t.Context(), o)
@@ -269,11 +269,11 @@ func TestParentRevertedDuringAPush(t *testing.T) {
 	defer r.Close()
 	for range 4 { // before another request for the push
 		clock.add(26 * time.Hour)
-		must(t, r.Collect(t.Context()))
+		must(t, r.CollectGarbage(t.Context()))
 	}
 	roots, err := send(r, s, []content{c})
 	must(t, err)
-	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+	_, err = r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: roots})
 	must(t, err)
 	if tags(r, idA) != "v3" || !bytes.Equal(assemble(t, r, idA, "v3"), g.data) {
 		t.Fatal("another disk")
@@ -291,7 +291,7 @@ func TestGCKeepsWhatPushesNeed(t *testing.T) {
 	s, err := r.Negotiate(t.Context(), request(idA, "v3", c))
 	must(t, err)
 	number := 0
-	must(t, r.Revert(t.Context(), Ref{ID: idA, Number: &number}))
+	must(t, r.Revert(t.Context(), VersionRef{ID: idA, Number: &number}))
 	for _, o := range []GCOptions{{DryRun: true}, {DryRun: true, EmptyTrash: true}, {EmptyTrash: true}} {
 		got, err := r.GC(t.Context(), o)
 		if err != nil || got.Layers != 0 || got.Purged != 0 {
@@ -300,7 +300,7 @@ func TestGCKeepsWhatPushesNeed(t *testing.T) {
 	}
 	roots, err := send(r, s, []content{c})
 	must(t, err)
-	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+	_, err = r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: roots})
 	must(t, err)
 	if !bytes.Equal(assemble(t, r, idA, "v3"), g.data) {
 		t.Fatal("another disk")
@@ -312,15 +312,15 @@ func TestSquash(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)
 	g := newGrown(4)
-	disks, _ := pushTags(t, r, idA, g, maxDepth-1)
-	if n, err := r.Squash(t.Context()); n != 0 || err != nil {
-		t.Fatalf("%d chains of %d layers put together, %v", n, maxDepth, err)
+	disks, _ := pushTags(t, r, idA, g, maxChainLength-1)
+	if n, err := r.SquashChains(t.Context()); n != 0 || err != nil {
+		t.Fatalf("%d chains of %d layers put together, %v", n, maxChainLength, err)
 	}
 	c := g.next(t)
 	mustPush(t, r, request(idA, "v16", c), c)
 	mustPush(t, r, request(idA, "v17", c), c) // the same disk
 	disks = append(disks, slices.Clone(g.data), slices.Clone(g.data))
-	before, _ := r.Detail(idA)
+	before, _ := r.TemplateDetail(idA)
 	late := g.next(t) // a push that begins before it and ends after it
 	s, err := r.Negotiate(t.Context(), request(idA, "v18", late))
 	must(t, err)
@@ -328,16 +328,16 @@ func TestSquash(t *testing.T) {
 	must(t, err)
 	disks = append(disks, slices.Clone(g.data))
 
-	if n, err := r.Squash(t.Context()); n != 1 || err != nil {
+	if n, err := r.SquashChains(t.Context()); n != 1 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
-	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+	_, err = r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: roots})
 	must(t, err)
 	on := g.next(t) // and one on the tip, which is no longer a separate layer
 	mustPush(t, r, request(idA, "v19", on), on)
 	disks = append(disks, slices.Clone(g.data))
 	for range 2 {
-		after, _ := r.Detail(idA)
+		after, _ := r.TemplateDetail(idA)
 		for i := range before.Versions {
 			if after.Versions[i].ContentID != before.Versions[i].ContentID || after.LastPush != before.LastPush {
 				t.Fatalf("v%d is another version", i)
@@ -357,15 +357,15 @@ func TestSquash(t *testing.T) {
 		must(t, verifyAll(r)) // with the text files
 		mustBeClean(t, r)
 		if left, _ := os.ReadDir(filepath.Join(base, layout.UploadDir)); len(left) > 22 ||
-			slices.ContainsFunc(left, func(e os.DirEntry) bool { return isMerge(e.Name()) }) {
+			slices.ContainsFunc(left, func(e os.DirEntry) bool { return isSquashUpload(e.Name()) }) {
 			t.Fatalf("%v left", left)
 		}
 		must(t, r.Close())
 		r = open(t, base, clock)
 	}
 	number := 17
-	must(t, r.Revert(t.Context(), Ref{ID: idA, Number: &number}))
-	if n, err := r.Squash(t.Context()); n != 0 || err != nil {
+	must(t, r.Revert(t.Context(), VersionRef{ID: idA, Number: &number}))
+	if n, err := r.SquashChains(t.Context()); n != 0 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
 }
@@ -384,25 +384,25 @@ func TestDeadLayersAreSquashed(t *testing.T) {
 	mustPush(t, r, request(idA, "v0", v0), v0)
 	before := slices.Clone(g.data)
 	fill()
-	v1 := g.encode(t, func(o blob.EncodeOptions, sink blob.Sink) (*blob.Index, error) {
+	v1 := g.encode(t, func(o blob.EncodeOptions, sink blob.FrameSink) (*blob.Index, error) {
 		o.Parent = g.tip
 		changes := blob.Compare(source{bytes.NewReader(slices.Clone(g.data))}, source{bytes.NewReader(before)}, o.Size)
 		return blob.EncodeChanges(context.Background(), changes, o, sink)
 	})
 	mustPush(t, r, request(idA, "v1", v1), v1)
-	if n, err := r.Squash(t.Context()); n != 1 || err != nil {
+	if n, err := r.SquashChains(t.Context()); n != 1 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
 	if !bytes.Equal(assemble(t, r, idA, "v0"), before) || !bytes.Equal(assemble(t, r, idA, "v1"), g.data) {
 		t.Fatal("another disk")
 	}
 	// Clients may not push a squashed layer.
-	d, _ := r.Detail(idA)
+	d, _ := r.TemplateDetail(idA)
 	req := request(idB, "x", v1)
 	req.Files[0].Parent, req.Files[0].Root = "", strings.TrimSuffix(d.Versions[1].Images[0], ".ank")
 	s, err := r.Negotiate(t.Context(), req)
 	must(t, err)
-	if _, err := r.Commit(t.Context(), s.Session,
+	if _, err := r.CommitPush(t.Context(), s.Session,
 		api.PushCommit{Roots: map[string]string{"disk": req.Files[0].Root}}); farm.CodeOf(err) != farm.CodeRefused {
 		t.Fatalf("a layer that stands for others: %v", err)
 	}

@@ -36,24 +36,24 @@ func CheckStorage(ctx context.Context, base string, o CheckOptions) (api.Registr
 	}
 	defer func() { _ = lock.Close() }()
 	c := newChecker(dir, disk.New(dir), o)
-	state, err := readScrub(dir)
+	state, err := readScrubState(dir)
 	if err != nil {
 		return api.RegistryCheck{}, err
 	}
-	c.known = state.damaged()
+	c.knownDamage = state.damagedLayers()
 	return c.run(ctx)
 }
 
 // Check checks the storage while the registry runs.
 func (r *Registry) Check(ctx context.Context, o CheckOptions) (api.RegistryCheck, error) {
 	c := newChecker(r.dir, r.store, o)
-	c.still, c.known = &r.write, r.knownDamage()
+	c.changesLock, c.knownDamage = &r.metadataMu, r.damagedLayers()
 	report, err := c.run(ctx)
 	for root, l := range c.layers {
 		switch {
 		case l.damaged:
 			r.markDamaged(root, l.problem)
-		case l.verified && l.problem == "" && c.known[root] != "":
+		case l.verified && l.problem == "" && c.knownDamage[root] != "":
 			r.clearDamage(root)
 		}
 	}
@@ -64,55 +64,55 @@ func (r *Registry) Check(ctx context.Context, o CheckOptions) (api.RegistryCheck
 type checker struct {
 	dir   *layout.Dir
 	store blob.Store
-	o     CheckOptions
-	// still is locked while an apparent problem is checked again, so that nothing changes during the check. It
+	opts  CheckOptions
+	// changesLock is locked while an apparent problem is checked again, so that nothing changes during the check. It
 	// is nil if no other user of the storage exists.
-	still sync.Locker
-	known map[blob.Digest]string // layers that were found damaged before, with the reason
+	changesLock sync.Locker
+	knownDamage map[blob.Digest]string // layers that were found damaged before, with the reason
 
-	pace   rateLimiter
-	total  int64
-	trash  map[string]bool // names of layer files there
-	layers map[blob.Digest]*layerFacts
-	report api.RegistryCheck
+	limiter      rateLimiter
+	totalBytes   int64
+	trashedFiles map[string]bool // names of layer files there
+	layers       map[blob.Digest]*checkedLayer
+	report       api.RegistryCheck
 }
 
-// layerFacts are the results of the check of a layer file.
-type layerFacts struct {
-	foot     blob.Footer
+// checkedLayer are the results of the check of a layer file.
+type checkedLayer struct {
+	footer   blob.Footer
 	size     int64
 	kind     blob.Kind
 	parent   blob.Digest
-	tip      blob.Digest
+	chainID  blob.Digest
 	problem  string // "" without one
-	curable  bool   // a copy is in the trash
+	inTrash  bool   // a copy is in the trash
 	verified bool   // all frames were read
 	damaged  bool   // its bytes are wrong
 }
 
 func newChecker(dir *layout.Dir, store blob.Store, o CheckOptions) *checker {
 	return &checker{
-		dir: dir, store: store, o: o, pace: rateLimiter{rate: o.Rate}, layers: map[blob.Digest]*layerFacts{},
+		dir: dir, store: store, opts: o, limiter: rateLimiter{rate: o.Rate}, layers: map[blob.Digest]*checkedLayer{},
 		report: api.RegistryCheck{Findings: []api.RegistryFinding{}},
 	}
 }
 
 func (c *checker) run(ctx context.Context) (api.RegistryCheck, error) {
-	entries, err := c.dir.Names(layout.VMDir)
+	entries, err := c.dir.ReadDir(layout.VMDir)
 	if err != nil {
 		return c.report, fmt.Errorf("read templates: %w", err)
 	}
 	if err := c.readTrash(); err != nil {
 		return c.report, err
 	}
-	if err := c.estimate(); err != nil {
+	if err := c.estimateBytes(); err != nil {
 		return c.report, err
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") || !e.IsDir() {
 			continue
 		}
-		if err := c.template(ctx, e.Name()); err != nil {
+		if err := c.checkTemplate(ctx, e.Name()); err != nil {
 			return c.report, err
 		}
 	}
@@ -125,22 +125,22 @@ func (c *checker) run(ctx context.Context) (api.RegistryCheck, error) {
 			c.report.Lost++
 		}
 	}
-	c.report.Verified = c.pace.done
+	c.report.Verified = c.limiter.doneBytes
 	return c.report, nil
 }
 
 func (c *checker) readTrash() error {
-	entries, err := c.dir.Trash()
-	c.trash = map[string]bool{}
+	entries, err := c.dir.TrashEntries()
+	c.trashedFiles = map[string]bool{}
 	for _, e := range entries {
-		c.trash[strings.TrimPrefix(e.Name, disk.StateMark)] = true
+		c.trashedFiles[strings.TrimPrefix(e.OriginalName, disk.TrashedStatePrefix)] = true
 	}
 	return err
 }
 
-// estimate sums the bytes that a deep check will read.
-func (c *checker) estimate() error {
-	if !c.o.Deep {
+// estimateBytes sums the bytes that a deep check will read.
+func (c *checker) estimateBytes() error {
+	if !c.opts.Deep {
 		return nil
 	}
 	templates, _, err := c.dir.Templates()
@@ -152,9 +152,9 @@ func (c *checker) estimate() error {
 		for _, v := range templates[i].Versions {
 			for _, f := range v.Files {
 				for _, l := range f.Layers {
-					if !seen[l.Root] {
-						seen[l.Root] = true
-						c.total += l.IndexOffset
+					if !seen[l.Digest] {
+						seen[l.Digest] = true
+						c.totalBytes += l.IndexOffset
 					}
 				}
 			}
@@ -163,16 +163,16 @@ func (c *checker) estimate() error {
 	return nil
 }
 
-// template checks one template. An apparent problem is checked a second time while nothing changes: the first
+// checkTemplate checks one template. An apparent problem is checked a second time while nothing changes: the first
 // check may have run in the middle of a push's swap.
-func (c *checker) template(ctx context.Context, id string) error {
-	seen, err := c.look(ctx, id)
-	if err == nil && len(seen.findings) > 0 && c.still != nil {
-		c.still.Lock()
+func (c *checker) checkTemplate(ctx context.Context, id string) error {
+	seen, err := c.checkOnce(ctx, id)
+	if err == nil && len(seen.findings) > 0 && c.changesLock != nil {
+		c.changesLock.Lock()
 		if err = c.readTrash(); err == nil {
-			seen, err = c.look(ctx, id)
+			seen, err = c.checkOnce(ctx, id)
 		}
-		c.still.Unlock()
+		c.changesLock.Unlock()
 	}
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ type templateCheck struct {
 	findings            []api.RegistryFinding
 }
 
-func (s *templateCheck) add(number int, loss bool, layer, format string, args ...any) {
+func (s *templateCheck) addFinding(number int, loss bool, layer, format string, args ...any) {
 	f := api.RegistryFinding{Template: s.id, Layer: layer, Problem: fmt.Sprintf(format, args...), Loss: loss}
 	if number >= 0 {
 		f.Version = &number
@@ -198,12 +198,12 @@ func (s *templateCheck) add(number int, loss bool, layer, format string, args ..
 	s.findings = append(s.findings, f)
 }
 
-// look reads a template and all that it names. An error means that the check itself cannot continue.
-func (c *checker) look(ctx context.Context, id string) (*templateCheck, error) {
+// checkOnce reads a template and all that it names. An error means that the check itself cannot continue.
+func (c *checker) checkOnce(ctx context.Context, id string) (*templateCheck, error) {
 	s := &templateCheck{id: id}
 	t, err := c.dir.Template(id)
 	if err != nil {
-		c.unreadable(s, err)
+		c.addUnreadable(s, err)
 		return s, context.Cause(ctx)
 	}
 	s.templates = 1
@@ -211,87 +211,87 @@ func (c *checker) look(ctx context.Context, id string) (*templateCheck, error) {
 		v := &t.Versions[i]
 		s.versions++
 		for j := range v.Files {
-			if err := c.file(ctx, s, v, &v.Files[j]); err != nil {
+			if err := c.checkFile(ctx, s, v, &v.Files[j]); err != nil {
 				return s, err
 			}
 		}
-		c.directory(s, &t, v)
+		c.checkDirectory(s, &t, v)
 	}
 	return s, nil
 }
 
-// unreadable returns the finding for a directory whose template cannot be read.
-func (c *checker) unreadable(s *templateCheck, cause error) {
+// addUnreadable returns the finding for a directory whose template cannot be read.
+func (c *checker) addUnreadable(s *templateCheck, cause error) {
 	place := layout.TemplatePath(s.id)
-	entries, err := c.dir.Names(place)
+	entries, err := c.dir.ReadDir(place)
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // deleted since then
-	case !isID(s.id):
-		s.add(-1, false, "", "the directory is not a template's: its name is not a UUID")
+	case !isTemplateID(s.id):
+		s.addFinding(-1, false, "", "the directory is not a template's: its name is not a UUID")
 	case err == nil && len(entries) == 0:
-		s.add(-1, false, "", "the directory is empty")
-	case c.dir.OnlyStaged(s.id):
-		s.add(-1, false, "", "the directory holds what a push left that was cut")
+		s.addFinding(-1, false, "", "the directory is empty")
+	case c.dir.HasOnlyStaged(s.id):
+		s.addFinding(-1, false, "", "the directory holds what a push left that was cut")
 	case errors.Is(cause, layout.ErrNewer):
-		s.add(-1, true, "", "%v", cause)
+		s.addFinding(-1, true, "", "%v", cause)
 	default:
-		s.add(-1, true, "", "the template cannot be read: %s", layout.Problem(cause))
+		s.addFinding(-1, true, "", "the template cannot be read: %s", layout.DescribeError(cause))
 	}
 }
 
-func isID(name string) bool {
+func isTemplateID(name string) bool {
 	id, ok := layout.ParseID(name)
 	return ok && id == name
 }
 
-// file checks the chain of one file.
-func (c *checker) file(ctx context.Context, s *templateCheck, v *layout.Version, f *layout.File) error {
+// checkFile checks the chain of one file.
+func (c *checker) checkFile(ctx context.Context, s *templateCheck, v *layout.Version, f *layout.File) error {
 	var below blob.Digest // tip of the layers below
 	for i, l := range f.Layers {
-		root, err := blob.ParseDigest(l.Root)
+		root, err := blob.ParseDigest(l.Digest)
 		if err != nil {
 			return err // layout has validated it
 		}
-		facts, err := c.layer(ctx, root)
+		facts, err := c.checkLayer(ctx, root)
 		if err != nil {
 			return err
 		}
 		if facts.problem == "" {
-			facts.problem = c.misfit(f, l, facts)
+			facts.problem = c.layerMismatch(f, l, facts)
 		}
 		switch {
 		case facts.problem != "":
-			s.add(v.Number, !facts.curable, l.Root, "layer file %s", facts.problem)
+			s.addFinding(v.Number, !facts.inTrash, l.Digest, "layer file %s", facts.problem)
 		case facts.parent != below:
-			s.add(v.Number, true, l.Root,
+			s.addFinding(v.Number, true, l.Digest,
 				"the layer of file %s does not rest on the one below it (place %d of the chain)", f.Name, i)
 		}
-		below = facts.tip
+		below = facts.chainID
 	}
 	return nil
 }
 
-// misfit describes how a layer file differs from its entry in the template; "" if it does not differ.
-func (c *checker) misfit(f *layout.File, l layout.Layer, facts *layerFacts) string {
+// layerMismatch describes how a layer file differs from its entry in the template; "" if it does not differ.
+func (c *checker) layerMismatch(f *layout.File, l layout.Layer, facts *checkedLayer) string {
 	switch {
 	case facts.size != l.Size:
 		return fmt.Sprintf("has %d bytes, the template says %d", facts.size, l.Size)
-	case facts.foot.IndexOffset != l.IndexOffset || facts.foot.IndexLength != l.IndexLength:
+	case facts.footer.IndexOffset != l.IndexOffset || facts.footer.IndexLength != l.IndexLength:
 		return "has its index elsewhere than the template says"
-	case facts.tip.String() != l.Name():
+	case facts.chainID.String() != l.ChainID():
 		return "stands for another chain than the template says"
-	case (facts.kind == blob.KindState) != (f.Kind == layout.State):
+	case (facts.kind == blob.KindState) != (f.Kind == layout.KindState):
 		return "is of another kind than its file"
 	}
 	return ""
 }
 
-// layer checks a layer file once. A file that could not be read is checked again.
-func (c *checker) layer(ctx context.Context, root blob.Digest) (*layerFacts, error) {
+// checkLayer checks a layer file once. A file that could not be read is checked again.
+func (c *checker) checkLayer(ctx context.Context, root blob.Digest) (*checkedLayer, error) {
 	if l := c.layers[root]; l != nil && (l.problem == "" || l.damaged) {
 		return l, nil
 	}
-	l := &layerFacts{}
+	l := &checkedLayer{}
 	c.layers[root] = l
 	err := c.readLayer(ctx, root, l)
 	switch {
@@ -300,25 +300,25 @@ func (c *checker) layer(ctx context.Context, root blob.Digest) (*layerFacts, err
 		return nil, context.Cause(ctx)
 	case errors.Is(err, fs.ErrNotExist):
 		l.problem = "is missing"
-		if l.curable = c.trash[root.String()+layout.LayerSuffix]; l.curable {
+		if l.inTrash = c.trashedFiles[root.String()+layout.LayerSuffix]; l.inTrash {
 			l.problem = "is in the trash"
 		}
 	default:
-		l.problem, l.damaged = damageOf(err), isDamage(err)
+		l.problem, l.damaged = damageText(err), isDamage(err)
 	}
-	if before := c.known[root]; l.problem == "" && !l.verified && before != "" {
+	if before := c.knownDamage[root]; l.problem == "" && !l.verified && before != "" {
 		l.problem, l.damaged = before, true
 	}
 	return l, nil
 }
 
-// damageOf describes the damage of a layer that could not be read.
-func damageOf(err error) string { return fmt.Sprintf("is damaged: %v", err) }
+// damageText describes the damage of a layer that could not be read.
+func damageText(err error) string { return fmt.Sprintf("is damaged: %v", err) }
 
 // isDamage reports whether bytes are wrong or the disk cannot read them, in contrast to temporary failures.
 func isDamage(err error) bool { return isCorrupt(err) || errors.Is(err, syscall.EIO) }
 
-func (c *checker) readLayer(ctx context.Context, root blob.Digest, l *layerFacts) (err error) {
+func (c *checker) readLayer(ctx context.Context, root blob.Digest, l *checkedLayer) (err error) {
 	f, err := c.store.Open(ctx, root)
 	if err != nil {
 		return err
@@ -334,65 +334,67 @@ func (c *checker) readLayer(ctx context.Context, root blob.Digest, l *layerFacts
 		return err
 	}
 	x := layer.Index()
-	l.foot, l.kind, l.parent, l.tip = x.Footer(), x.Kind(), x.Parent(), x.ChainID()
-	if !c.o.Deep {
+	l.footer, l.kind, l.parent, l.chainID = x.Footer(), x.Kind(), x.Parent(), x.ChainID()
+	if !c.opts.Deep {
 		return nil
 	}
-	c.pace.passed = func(int) {
-		if c.o.Progress != nil {
-			p := c.pace.progress(c.total)
+	c.limiter.onFrame = func(int) {
+		if c.opts.Progress != nil {
+			p := c.limiter.progress(c.totalBytes)
 			p.Layer = len(c.layers)
-			c.o.Progress(p)
+			c.opts.Progress(p)
 		}
 	}
-	err = verify(ctx, f, layer, 0, &c.pace)
+	err = verifyFrames(ctx, f, layer, 0, &c.limiter)
 	l.verified = err == nil
 	return err
 }
 
-// verify reads the frames of a layer from the disk, at the rate of p, beginning with the frame first.
-func verify(ctx context.Context, f blob.File, layer *blob.Layer, first int, p *rateLimiter) error {
+// verifyFrames reads the frames of a layer from the disk, at the rate of p, beginning with the frame first.
+func verifyFrames(ctx context.Context, f blob.File, layer *blob.Layer, first int, p *rateLimiter) error {
 	var room blob.FrameBuffer
-	for i := first; i < layer.Index().Len(); i++ {
+	for i := first; i < layer.Index().FrameCount(); i++ {
 		frame := layer.Index().Frame(i)
-		if err := p.wait(ctx, frame.Stored); err != nil {
+		if err := p.wait(ctx, frame.StoredSize); err != nil {
 			return err
 		}
-		disk.Forget(f, frame.Offset, int64(frame.Stored)) // reread from the disk, not from the page cache
+		disk.DropPageCache(f, frame.Offset, int64(frame.StoredSize)) // reread from the disk, not from the page cache
 		if _, err := layer.ReadFrame(i, &room); err != nil {
 			return err
 		}
-		disk.Forget(f, frame.Offset, int64(frame.Stored))
-		p.passed(i)
+		disk.DropPageCache(f, frame.Offset, int64(frame.StoredSize))
+		p.onFrame(i)
 	}
 	return nil
 }
 
-// directory checks the files next to the layers.
-func (c *checker) directory(s *templateCheck, t *layout.Template, v *layout.Version) {
+// checkDirectory checks the files next to the layers.
+func (c *checker) checkDirectory(s *templateCheck, t *layout.Template, v *layout.Version) {
 	config, err := c.dir.Config(t.ID, v)
 	if err != nil {
-		s.add(v.Number, true, "", "the configuration cannot be read: %v", err)
+		s.addFinding(v.Number, true, "", "the configuration cannot be read: %v", err)
 		return
 	}
 	nvram, err := c.dir.NVRAM(t.ID, v)
 	if err != nil {
-		s.add(v.Number, true, "", "the nvram cannot be read: %v", err)
+		s.addFinding(v.Number, true, "", "the nvram cannot be read: %v", err)
 		return
 	}
-	if contentID(config, v.Files, nvram) != v.ContentID {
-		s.add(v.Number, false, "", "the configuration or the nvram is not what was pushed: it was changed in place")
+	if computeContentID(config, v.Files, nvram) != v.ContentID {
+		s.addFinding(v.Number, false, "",
+			"the configuration or the nvram is not what was pushed: it was changed in place")
 	}
-	if c.dir.UncommittedVersions(t.ID, v) {
-		s.add(v.Number, false, "", "the directory was not moved to its place")
+	if c.dir.IsUncommitted(t.ID, v) {
+		s.addFinding(v.Number, false, "", "the directory was not moved to its place")
 		return
 	}
-	stale, err := c.dir.StaleLists(t.ID, v)
+	stale, err := c.dir.StaleListFiles(t.ID, v)
 	if err != nil {
-		s.add(v.Number, false, "", "its text files cannot be read: %v", err)
+		s.addFinding(v.Number, false, "", "its text files cannot be read: %v", err)
 	}
 	if len(stale) > 0 {
 		slices.Sort(stale)
-		s.add(v.Number, false, "", "the text files %s do not name the version's layers", strings.Join(stale, " and "))
+		s.addFinding(v.Number, false, "", "the text files %s do not name the version's layers",
+			strings.Join(stale, " and "))
 	}
 }

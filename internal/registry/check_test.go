@@ -99,7 +99,7 @@ var wounds = []struct {
 	},
 	{
 		name: "index flipped", says: "is damaged", loss: 1, deep: 1, left: 1, readable: 2,
-		do: func(t *testing.T, h *hurt) { flip(t, h.layer(h.c), h.c.index.DataBytes()+40) },
+		do: func(t *testing.T, h *hurt) { flip(t, h.layer(h.c), h.c.index.StoredBytes()+40) },
 	},
 	{
 		name: "frame flipped", deep: 1, left: 1, readable: 2,
@@ -230,10 +230,10 @@ func TestRepairBesideARegistry(t *testing.T) {
 // pullable counts the versions whose manifest is returned.
 func pullable(r *Registry) int {
 	n := 0
-	for _, item := range r.List() {
-		d, _ := r.Detail(item.ID)
+	for _, item := range r.ListTemplates() {
+		d, _ := r.TemplateDetail(item.ID)
 		for _, v := range d.Versions {
-			if _, err := r.Manifest(context.Background(), Ref{ID: item.ID, Number: &v.Number}); err == nil {
+			if _, err := r.Manifest(context.Background(), VersionRef{ID: item.ID, Number: &v.Number}); err == nil {
 				n++
 			}
 		}
@@ -272,7 +272,7 @@ func TestAsideKeepsLayers(t *testing.T) {
 		t.Helper()
 		for range 5 {
 			clock.add(26 * time.Hour)
-			must(t, r.Collect(t.Context()))
+			must(t, r.CollectGarbage(t.Context()))
 		}
 		if _, err := os.Stat(h.layer(h.c)); err != nil {
 			t.Fatal("the layer of a damaged template was collected")
@@ -316,7 +316,7 @@ func TestRepairTakesLayersIn(t *testing.T) {
 	must(t, err)
 	must(t, os.Remove(h.layer(h.c)))
 	r := open(t, h.base, newClock())
-	if _, err := r.Manifest(t.Context(), Ref{ID: idB}); farm.CodeOf(err) != farm.CodeRefused ||
+	if _, err := r.Manifest(t.Context(), VersionRef{ID: idB}); farm.CodeOf(err) != farm.CodeRefused ||
 		!strings.Contains(err.Error(), "is missing") {
 		t.Fatalf("pull without the layer: %v", err)
 	}
@@ -360,7 +360,7 @@ func TestGCAndStats(t *testing.T) {
 	}
 	must(t, os.WriteFile(filepath.Join(base, layout.ImagesDir, "foreign"), make([]byte, 77), 0o644))
 	must(t, r.Delete(t.Context(), idB))
-	if _, err := r.Manifest(t.Context(), Ref{ID: idA}); err != nil { // leases a
+	if _, err := r.Manifest(t.Context(), VersionRef{ID: idA}); err != nil { // leases a
 		t.Fatal(err)
 	}
 	must(t, r.Delete(t.Context(), idA))

@@ -20,13 +20,13 @@ import (
 // Limits of a configuration. They are those of the nodes, which start nothing beyond them: a template that no
 // node can ever start is refused when it is pushed, not when a user waits for an instance.
 const (
-	maxCores    = 512
-	minRAM      = 64       // MiB
-	maxRAM      = 16 << 20 // MiB
-	maxDrives   = 64
-	maxCards    = 8
-	maxPorts    = 256 // rules of one card
-	highestPort = 65535
+	maxCores     = 512
+	minRAM       = 64       // MiB
+	maxRAM       = 16 << 20 // MiB
+	maxDrives    = 64
+	maxNICs      = 8
+	maxPortRules = 256 // rules of one card
+	maxPort      = 65535
 )
 
 var (
@@ -35,7 +35,7 @@ var (
 	protocols    = []string{"", "tcp", "udp"}
 	diskFormats  = []string{"", "raw", "qcow2"}
 
-	ramForm = regexp.MustCompile(`^([1-9][0-9]{0,8})(MB?|GB?)?$`)
+	ramPattern = regexp.MustCompile(`^([1-9][0-9]{0,8})(MB?|GB?)?$`)
 )
 
 // checkConfig refuses a configuration that does not decode into the known fields, or whose values no node can
@@ -43,10 +43,10 @@ var (
 func checkConfig(raw json.RawMessage, files []api.PushFile) error {
 	var c api.TemplateConfig
 	if err := json.Unmarshal(raw, &c); err != nil {
-		return misfit(err)
+		return wrongTypeError(err)
 	}
 	for _, check := range []error{
-		checkRAM(c.RAM), checkCPU(c.CPU), checkDrives(c.HardDrives, files), checkCards(c.NetworkCards),
+		checkRAM(c.RAM), checkCPU(c.CPU), checkDrives(c.HardDrives, files), checkNICs(c.NetworkCards),
 		checkFirmware(c.Firmware),
 		checkNVRAM(c.NVRAM), checkState(c.StateFile, files),
 	} {
@@ -57,58 +57,58 @@ func checkConfig(raw json.RawMessage, files []api.PushFile) error {
 	return nil
 }
 
-// wrong is the refusal of one field of the configuration.
-func wrong(field, format string, args ...any) error {
+// invalidField is the refusal of one field of the configuration.
+func invalidField(field, format string, args ...any) error {
 	return farm.Invalid("config."+field, format, args...)
 }
 
-// kinds maps Go kinds to names for JSON values in error messages.
-var kinds = map[reflect.Kind]string{
+// jsonKindNames maps Go kinds to names for JSON values in error messages.
+var jsonKindNames = map[reflect.Kind]string{
 	reflect.Struct: "an object", reflect.Map: "an object", reflect.Pointer: "an object", reflect.Slice: "a list",
 	reflect.String: "text", reflect.Int: "a whole number", reflect.Bool: "true or false",
 }
 
-// misfit returns the field that has a wrong type.
-func misfit(err error) error {
+// wrongTypeError returns the field that has a wrong type.
+func wrongTypeError(err error) error {
 	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
 		return farm.Invalid("config", "configuration is not one JSON object")
 	}
-	kind := kinds[e.Type.Kind()]
+	kind := jsonKindNames[e.Type.Kind()]
 	if kind == "" {
 		kind = "of another type"
 	}
-	return wrong(e.Field, "must be %s", kind)
+	return invalidField(e.Field, "must be %s", kind)
 }
 
 func checkRAM(text string) error {
 	if text == "" {
 		return nil
 	}
-	m := ramForm.FindStringSubmatch(text)
+	m := ramPattern.FindStringSubmatch(text)
 	if m == nil {
-		return wrong("ram", "must be a size such as 512M or 4G, not %q", text)
+		return invalidField("ram", "must be a size such as 512M or 4G, not %q", text)
 	}
 	n, err := strconv.Atoi(m[1])
 	if strings.HasPrefix(m[2], "G") {
 		n *= 1024
 	}
 	if err != nil || n < minRAM || n > maxRAM {
-		return wrong("ram", "is %s: want %d MiB to %d MiB", text, minRAM, maxRAM)
+		return invalidField("ram", "is %s: want %d MiB to %d MiB", text, minRAM, maxRAM)
 	}
 	return nil
 }
 
 func checkCPU(cpu *api.ConfigCPU) error {
 	if cpu != nil && (cpu.Cores < 1 || cpu.Cores > maxCores) {
-		return wrong("cpu.cores", "is %d: want 1 to %d", cpu.Cores, maxCores)
+		return invalidField("cpu.cores", "is %d: want 1 to %d", cpu.Cores, maxCores)
 	}
 	return nil
 }
 
 func checkDrives(drives []api.ConfigDrive, files []api.PushFile) error {
 	if len(drives) > maxDrives {
-		return wrong("hard_drives", "are %d: want at most %d", len(drives), maxDrives)
+		return invalidField("hard_drives", "are %d: want at most %d", len(drives), maxDrives)
 	}
 	used := map[string]bool{}
 	for i, d := range drives {
@@ -116,31 +116,33 @@ func checkDrives(drives []api.ConfigDrive, files []api.PushFile) error {
 		field := fmt.Sprintf("hard_drives[%d]", i)
 		switch {
 		case !slices.ContainsFunc(files, isDisk):
-			return wrong(field+".file", "is %q, which is not a disk of this push", d.File)
+			return invalidField(field+".file", "is %q, which is not a disk of this push", d.File)
 		case used[d.File]:
-			return wrong(field+".file", "is %q, which another drive has", d.File)
+			return invalidField(field+".file", "is %q, which another drive has", d.File)
 		case !slices.Contains(diskFormats, d.Format):
-			return wrong(field+".format", "must be raw or qcow2, not %q", d.Format)
+			return invalidField(field+".format", "must be raw or qcow2, not %q", d.Format)
 		}
 		used[d.File] = true
 	}
 	return nil
 }
 
-func checkCards(cards []api.ConfigNIC) error {
-	if len(cards) > maxCards {
-		return wrong("network_cards", "are %d: want at most %d", len(cards), maxCards)
+func checkNICs(cards []api.ConfigNIC) error {
+	if len(cards) > maxNICs {
+		return invalidField("network_cards", "are %d: want at most %d", len(cards), maxNICs)
 	}
 	for i, card := range cards {
 		field := fmt.Sprintf("network_cards[%d]", i)
 		if !slices.Contains(networkModes, card.Mode) {
-			return wrong(field+".mode", "must be one of %s, not %q", strings.Join(networkModes[1:], ", "), card.Mode)
+			return invalidField(field+".mode", "must be one of %s, not %q", strings.Join(networkModes[1:], ", "),
+				card.Mode)
 		}
 		if _, err := net.ParseMAC(card.MACAddress); card.MACAddress != "" && err != nil {
-			return wrong(field+".mac_address", "is %q, which is not a MAC address", card.MACAddress)
+			return invalidField(field+".mac_address", "is %q, which is not a MAC address", card.MACAddress)
 		}
-		if len(card.PortRules) > maxPorts {
-			return wrong(field+".port_forwarding_rules", "are %d: want at most %d", len(card.PortRules), maxPorts)
+		if len(card.PortRules) > maxPortRules {
+			return invalidField(field+".port_forwarding_rules", "are %d: want at most %d", len(card.PortRules),
+				maxPortRules)
 		}
 		for j, rule := range card.PortRules {
 			if err := checkPort(fmt.Sprintf("%s.port_forwarding_rules[%d]", field, j), rule); err != nil {
@@ -154,23 +156,23 @@ func checkCards(cards []api.ConfigNIC) error {
 func checkPort(field string, p api.ConfigPort) error {
 	_, badIP := netip.ParseAddr(p.HostIP)
 	switch {
-	case p.GuestPort < 1 || p.GuestPort > highestPort:
-		return wrong(field+".guest_port", "is %d: want 1 to %d", p.GuestPort, highestPort)
-	case p.HostPort < 0 || p.HostPort > highestPort:
-		return wrong(field+".host_port", "is %d: want 0 to %d", p.HostPort, highestPort)
+	case p.GuestPort < 1 || p.GuestPort > maxPort:
+		return invalidField(field+".guest_port", "is %d: want 1 to %d", p.GuestPort, maxPort)
+	case p.HostPort < 0 || p.HostPort > maxPort:
+		return invalidField(field+".host_port", "is %d: want 0 to %d", p.HostPort, maxPort)
 	case !slices.Contains(protocols, p.Protocol):
-		return wrong(field+".protocol", "must be tcp or udp, not %q", p.Protocol)
+		return invalidField(field+".protocol", "must be tcp or udp, not %q", p.Protocol)
 	case p.HostIP != "" && badIP != nil:
-		return wrong(field+".host_ip", "is %q, which is not an IP address", p.HostIP)
+		return invalidField(field+".host_ip", "is %q, which is not an IP address", p.HostIP)
 	case !layout.ValidText(p.RuleName, 255):
-		return wrong(field+".rule_name", "must have at most 255 bytes and no control characters")
+		return invalidField(field+".rule_name", "must have at most 255 bytes and no control characters")
 	}
 	return nil
 }
 
 func checkFirmware(boot *api.ConfigBoot) error {
 	if boot != nil && !slices.Contains(firmwares, boot.Type) {
-		return wrong("firmware.type", "must be bios or uefi, not %q", boot.Type)
+		return invalidField("firmware.type", "must be bios or uefi, not %q", boot.Type)
 	}
 	return nil
 }
@@ -178,7 +180,7 @@ func checkFirmware(boot *api.ConfigBoot) error {
 func checkState(name string, files []api.PushFile) error {
 	isState := func(f api.PushFile) bool { return f.Name == name && f.Kind == api.FileState }
 	if name != "" && !slices.ContainsFunc(files, isState) {
-		return wrong("state_file", "is %q, which is not a saved state of this push", name)
+		return invalidField("state_file", "is %q, which is not a saved state of this push", name)
 	}
 	return nil
 }
@@ -188,5 +190,5 @@ func checkNVRAM(v any) error {
 	case nil, bool, string:
 		return nil
 	}
-	return wrong("nvram", "must be true, false or a path")
+	return invalidField("nvram", "must be true, false or a path")
 }

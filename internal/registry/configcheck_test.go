@@ -103,7 +103,7 @@ func FuzzCheckConfig(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		req := pushOf(string(raw))
-		if checkRequest(&req) != nil {
+		if checkPushRequest(&req) != nil {
 			return
 		}
 		var c api.TemplateConfig
@@ -153,12 +153,12 @@ func TestLimitsOfAPush(t *testing.T) {
 				q.Files = append(q.Files, api.PushFile{Name: fmt.Sprint("disk", i), Kind: api.FileDisk})
 			}
 		}},
-		"files, size": {blob.MaxSize, func(q *api.PushRequest, n int64) { q.Files[0].Size = n }},
+		"files, size": {blob.MaxContentSize, func(q *api.PushRequest, n int64) { q.Files[0].Size = n }},
 	} {
 		for _, n := range []int64{c.most, c.most + 1} {
 			req := pushOf(`{}`)
 			c.set(&req, n)
-			err := checkRequest(&req)
+			err := checkPushRequest(&req)
 			if n == c.most && err != nil {
 				t.Errorf("%s of %d: %v", field, n, err)
 			}
@@ -172,7 +172,7 @@ func TestLimitsOfAPush(t *testing.T) {
 
 // TestConfigurationFitsWithItsName: what a negotiation accepts, the commit accepts too.
 func TestConfigurationFitsWithItsName(t *testing.T) {
-	for size, fits := range map[int]bool{layout.MaxConfig - 2000: true, layout.MaxConfig - 10: false} {
+	for size, fits := range map[int]bool{layout.MaxConfigJSON - 2000: true, layout.MaxConfigJSON - 10: false} {
 		if fits && !fulltest.All() {
 			continue // it is long work: TestConfigurationsAreChecked has smaller ones
 		}

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 // warm makes the shared decoder before a test with a fake clock does: its channels would be bound to that test.
 func warm() {
 	c := makeContent("disk", api.FileDisk, "warm")
-	if _, err := blob.Unpack(c.index.Frame(0), c.stored, nil); err != nil {
+	if _, err := blob.DecodeFrame(c.index.Frame(0), c.stored, nil); err != nil {
 		panic(err)
 	}
 }
@@ -62,7 +62,9 @@ var operations = []struct {
 	{"push with revert", "arm64: v1 v3", func(r *Registry) error {
 		return crashPush(r, "v3", &api.PushRevert{Tag: "v2"}, makeContent("disk", api.FileDisk, "three"))
 	}},
-	{"revert", "arm64: ", func(r *Registry) error { return r.Revert(context.Background(), Ref{ID: idA, Tag: "v1"}) }},
+	{"revert", "arm64: ", func(r *Registry) error {
+		return r.Revert(context.Background(), VersionRef{ID: idA, Tag: "v1"})
+	}},
 	{"push of known content", "arm64: v4", func(r *Registry) error {
 		return crashPush(r, "v4", nil, makeContent("disk", api.FileDisk, "one"))
 	}},
@@ -75,7 +77,7 @@ var operations = []struct {
 		return crashPush(r, "v6", nil, crashChain[1])
 	}},
 	{"consolidate", "amd64: v1 v5 v6", func(r *Registry) error {
-		_, err := r.Squash(context.Background())
+		_, err := r.SquashChains(context.Background())
 		return err
 	}},
 	{"collect", "amd64: v1 v5 v6", crashCollect},
@@ -87,48 +89,48 @@ var operations = []struct {
 		return err
 	}},
 	{"revert of a chain", "amd64: v1", func(r *Registry) error {
-		return r.Revert(context.Background(), Ref{ID: idA, Tag: "v5"})
+		return r.Revert(context.Background(), VersionRef{ID: idA, Tag: "v5"})
 	}},
 	{"collect and empty the trash", "amd64: v1", func(r *Registry) error {
 		_, err := r.GC(context.Background(), GCOptions{EmptyTrash: true})
 		return err
 	}},
 	{"pull", "amd64: v1", func(r *Registry) error {
-		e, err := r.lookup(idA)
+		e, err := r.findTemplate(idA)
 		if err != nil {
 			return err
 		}
 		e.pulls.mu.Lock()
-		e.pulls.lines, e.pulls.last = foldPulls, map[string]int64{}
+		e.pulls.logLines, e.pulls.lastByContent = defaultCompactPullsAfter, map[string]int64{}
 		e.pulls.mu.Unlock()
-		r.recordPull(e, &e.t.Versions[0])
+		r.recordPull(e, &e.template.Versions[0])
 		return nil
 	}},
 	{"attach a scan", "amd64 scan 1: v1", func(r *Registry) error {
-		return attachScan(r, Ref{ID: idA}, summaryOf(1), `{"one":1}`)
+		return attachScan(r, VersionRef{ID: idA}, summaryOf(1), `{"one":1}`)
 	}},
 	{"attach another scan", "amd64 scan 2: v1", func(r *Registry) error {
-		return attachScan(r, Ref{ID: idA}, summaryOf(2), `{"two":2}`)
+		return attachScan(r, VersionRef{ID: idA}, summaryOf(2), `{"two":2}`)
 	}},
 	{"remove the scan", "amd64: v1", func(r *Registry) error {
-		return r.RemoveScan(context.Background(), Ref{ID: idA})
+		return r.RemoveScan(context.Background(), VersionRef{ID: idA})
 	}},
 	{"a push that is aborted", "amd64: v1", func(r *Registry) error {
 		s, err := r.Negotiate(context.Background(), request(idA, "never", makeContent("disk", api.FileDisk, "never")))
 		if err != nil {
 			return err
 		}
-		return r.Abort(context.Background(), s.Session)
+		return r.AbortPush(context.Background(), s.Session)
 	}},
 	{"scrub", "amd64: v1", func(r *Registry) error {
 		r.saveScrub()
 		return nil
 	}},
 	{"make and give up the reserve", "amd64: v1", func(r *Registry) error {
-		if err := r.dir.MakeReserve(1000); err != nil {
+		if err := r.dir.CreateReserve(1000); err != nil {
 			return err
 		}
-		_, err := r.dir.DropReserve()
+		_, err := r.dir.RemoveReserve()
 		return err
 	}},
 	{"repair", "amd64: v1", crashRepair},
@@ -137,12 +139,12 @@ var operations = []struct {
 // crashChain is a disk and what changed of it: all, so that the chain is put together.
 var crashChain = func() []content {
 	g := newGrown(99)
-	one := g.encode(nil, func(o blob.EncodeOptions, sink blob.Sink) (*blob.Index, error) {
+	one := g.encode(nil, func(o blob.EncodeOptions, sink blob.FrameSink) (*blob.Index, error) {
 		return blob.Encode(context.Background(),
 			source{bytes.NewReader(slices.Repeat([]byte{1, 2, 3, 4}, len(g.data)/4))}, o, sink)
 	})
 	old := slices.Repeat([]byte{1, 2, 3, 4}, len(g.data)/4)
-	two := g.encode(nil, func(o blob.EncodeOptions, sink blob.Sink) (*blob.Index, error) {
+	two := g.encode(nil, func(o blob.EncodeOptions, sink blob.FrameSink) (*blob.Index, error) {
 		o.Parent = g.tip
 		changes := blob.Compare(source{bytes.NewReader(slices.Repeat([]byte{5, 6, 7, 8}, len(g.data)/4))},
 			source{bytes.NewReader(old)}, o.Size)
@@ -155,11 +157,11 @@ var crashChain = func() []content {
 // second.
 func crashCollect(r *Registry) error {
 	r.mu.Lock()
-	for _, l := range r.held {
+	for _, l := range r.storedLayers {
 		l.unreferencedSince = time.Unix(1, 0)
 	}
 	r.mu.Unlock()
-	return r.Collect(context.Background())
+	return r.CollectGarbage(context.Background())
 }
 
 // crashRepair repairs a storage with a template that cannot be read and one that is not there, which it makes.
@@ -179,15 +181,15 @@ func crashRepair(r *Registry) error {
 	if err != nil {
 		return err
 	}
-	r.write.Lock()
-	snap := *r.snap.Load()
+	r.metadataMu.Lock()
+	snap := *r.snapshot.Load()
 	snap.damaged = damaged
-	r.snap.Store(&snap)
-	r.write.Unlock()
+	r.snapshot.Store(&snap)
+	r.metadataMu.Unlock()
 	if _, err = r.Repair(context.Background(), CheckOptions{}); err != nil {
 		return err
 	}
-	return r.dir.Root().RemoveAll(layout.Aside)
+	return r.dir.Root().RemoveAll(layout.QuarantineDir)
 }
 
 func crashPush(r *Registry, tag string, revert *api.PushRevert, files ...content) error {
@@ -201,9 +203,9 @@ func crashPush(r *Registry, tag string, revert *api.PushRevert, files ...content
 }
 
 func crashState(r *Registry) string {
-	d, err := r.Detail(idA)
+	d, err := r.TemplateDetail(idA)
 	switch {
-	case err != nil && r.deleted.has(idA):
+	case err != nil && r.deletedTemplates.has(idA):
 		return "deleted"
 	case err != nil:
 		return "none"
@@ -211,7 +213,7 @@ func crashState(r *Registry) string {
 	scan := ""
 	if s := d.Versions[max(0, len(d.Versions)-1):]; len(s) > 0 && s[0].Scan != nil {
 		scan = fmt.Sprintf(" scan %d", s[0].Scan.Counts.Critical)
-		if whole, err := r.Scan(Ref{ID: idA}); err != nil {
+		if whole, err := r.OpenScan(VersionRef{ID: idA}); err != nil {
 			return err.Error()
 		} else if _, err := io.Copy(io.Discard, whole.Report); errors.Join(err, whole.Close()) != nil {
 			return "a report that is cut"
@@ -421,7 +423,7 @@ func (c crash) goOn(r *Registry, clock *clock, repeat bool) error {
 func judgeLeftovers(base string, r *Registry, clock *clock) error {
 	for range 5 {
 		clock.add(26 * time.Hour)
-		if err := r.Collect(context.Background()); err != nil {
+		if err := r.CollectGarbage(context.Background()); err != nil {
 			return err
 		}
 	}
@@ -480,7 +482,8 @@ func TestCrashLosesUnsyncedParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = open(t, base, newClock())
-	if _, err := r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots}); farm.CodeOf(err) != farm.CodeConflict {
+	if _, err := r.CommitPush(t.Context(), s.Session,
+		api.PushCommit{Roots: roots}); farm.CodeOf(err) != farm.CodeConflict {
 		t.Fatalf("commit of lost bytes: %v", err)
 	}
 	mustPush(t, r, req, a)

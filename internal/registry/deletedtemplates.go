@@ -17,24 +17,24 @@ import (
 // refer to such an ID: a caller that creates a template under it again needs the permission to delete.
 const deletedDir = "deleted_dir"
 
-// maxDeleted bounds the recorded IDs; beyond it the oldest deletions are forgotten.
-const maxDeleted = 100_000
+// maxDeletedIDs bounds the recorded IDs; beyond it the oldest deletions are forgotten.
+const maxDeletedIDs = 100_000
 
-// deleted records the IDs of deleted templates.
-type deleted struct {
+// deletedTemplates records the IDs of deleted templates.
+type deletedTemplates struct {
 	mu  sync.Mutex // guards the fields below
 	ids map[string]bool
-	// end ends the grants on templates; nil: there are none.
-	end func(ctx context.Context, ids []string) error
+	// removeGrants ends the grants on templates; nil: there are none.
+	removeGrants func(ctx context.Context, ids []string) error
 }
 
-func (d *deleted) has(id string) bool {
+func (d *deletedTemplates) has(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.ids[id]
 }
 
-func (d *deleted) set(id string, is bool) {
+func (d *deletedTemplates) set(id string, is bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if is {
@@ -45,74 +45,74 @@ func (d *deleted) set(id string, is bool) {
 }
 
 // list returns all IDs, and the function that ends grants on them.
-func (d *deleted) list() (ids []string, end func(ctx context.Context, ids []string) error) {
+func (d *deletedTemplates) list() (ids []string, end func(ctx context.Context, ids []string) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id := range d.ids {
 		ids = append(ids, id)
 	}
-	return ids, d.end
+	return ids, d.removeGrants
 }
 
-// EndGrants sets the function that ends the grants on deleted templates. It is called after each deletion,
-// before a template is created under such an ID again, and by EndDeletedGrants.
-func (r *Registry) EndGrants(end func(ctx context.Context, ids []string) error) {
-	r.deleted.mu.Lock()
-	defer r.deleted.mu.Unlock()
-	r.deleted.end = end
+// SetGrantRemover sets the function that ends the grants on deleted templates. It is called after each deletion,
+// before a template is created under such an ID again, and by RemoveDeletedGrants.
+func (r *Registry) SetGrantRemover(end func(ctx context.Context, ids []string) error) {
+	r.deletedTemplates.mu.Lock()
+	defer r.deletedTemplates.mu.Unlock()
+	r.deletedTemplates.removeGrants = end
 }
 
-// EndDeletedGrants ends the grants on all deleted templates, including those whose deletion was interrupted by
+// RemoveDeletedGrants ends the grants on all deleted templates, including those whose deletion was interrupted by
 // a crash or an unavailable store.
-func (r *Registry) EndDeletedGrants(ctx context.Context) error {
-	ids, end := r.deleted.list()
-	snap := r.snap.Load()
-	ids = slices.DeleteFunc(ids, snap.knows) // about to be deleted, or created again
+func (r *Registry) RemoveDeletedGrants(ctx context.Context) error {
+	ids, end := r.deletedTemplates.list()
+	snap := r.snapshot.Load()
+	ids = slices.DeleteFunc(ids, snap.hasTemplate) // about to be deleted, or created again
 	if end == nil || len(ids) == 0 {
 		return nil
 	}
 	return end(ctx, ids)
 }
 
-// endGrants ends the grants on one template.
-func (r *Registry) endGrants(ctx context.Context, id string) error {
-	_, end := r.deleted.list()
+// removeGrants ends the grants on one template.
+func (r *Registry) removeGrants(ctx context.Context, id string) error {
+	_, end := r.deletedTemplates.list()
 	if end == nil {
 		return nil
 	}
 	return end(ctx, []string{id})
 }
 
-// remember records durably that a template is about to be deleted.
-func (r *Registry) remember(id string) error {
+// recordDeletion records durably that a template is about to be deleted.
+func (r *Registry) recordDeletion(id string) error {
 	if err := r.dir.MkdirAll(deletedDir); err != nil {
 		return err
 	}
 	if err := r.dir.WriteFile("deleted", path.Join(deletedDir, id), nil); err != nil {
 		return err
 	}
-	r.deleted.set(id, true)
+	r.deletedTemplates.set(id, true)
 	return nil
 }
 
-// readopt ends the grants on a deleted template before another one gets its ID.
-func (r *Registry) readopt(ctx context.Context, id string) error {
-	if !r.deleted.has(id) {
+// prepareReusedID ends the grants on a deleted template before another one gets its ID.
+func (r *Registry) prepareReusedID(ctx context.Context, id string) error {
+	if !r.deletedTemplates.has(id) {
 		return nil
 	}
-	if err := r.endGrants(ctx, id); err != nil {
+	if err := r.removeGrants(ctx, id); err != nil {
 		return farm.Unavailable(err, "Removing the resource rights on the deleted template %s failed; try again", id)
 	}
 	return nil
 }
 
-// forget records that a template exists under an ID again. The file may stay after a failure: the next Open
+// forgetDeletion records that a template exists under an ID again. The file may stay after a failure: the next Open
 // removes it.
-func (r *Registry) forget(id string) {
-	if !r.deleted.has(id) {
+func (r *Registry) forgetDeletion(id string) {
+	if !r.deletedTemplates.has(id) {
 		return
 	}
-	r.deleted.set(id, false)
+	r.deletedTemplates.set(id, false)
 	if err := r.dir.RemoveAll("tidy", path.Join(deletedDir, id)); err != nil {
 		r.log.Warn("removing the tombstone of a deleted template failed", "template", id, "error", err)
 	}
@@ -121,8 +121,8 @@ func (r *Registry) forget(id string) {
 // loadDeleted reads the IDs of deleted templates. One that still exists was about to be deleted, or was
 // restored.
 func (r *Registry) loadDeleted() error {
-	r.deleted.ids = map[string]bool{}
-	entries, err := r.dir.Names(deletedDir)
+	r.deletedTemplates.ids = map[string]bool{}
+	entries, err := r.dir.ReadDir(deletedDir)
 	if errors.Is(err, fs.ErrNotExist) { // nothing was deleted yet
 		return nil
 	}
@@ -133,20 +133,20 @@ func (r *Registry) loadDeleted() error {
 		id, ok := layout.ParseID(e.Name())
 		return !ok || id != e.Name() || strings.HasPrefix(e.Name(), ".")
 	})
-	if excess := len(entries) - maxDeleted; excess > 0 {
-		entries = r.dropOldest(entries, excess)
+	if excess := len(entries) - maxDeletedIDs; excess > 0 {
+		entries = r.dropOldestDeletions(entries, excess)
 	}
 	for _, e := range entries {
-		r.deleted.ids[e.Name()] = true
-		if r.snap.Load().knows(e.Name()) {
-			r.forget(e.Name())
+		r.deletedTemplates.ids[e.Name()] = true
+		if r.snapshot.Load().hasTemplate(e.Name()) {
+			r.forgetDeletion(e.Name())
 		}
 	}
 	return nil
 }
 
-// dropOldest forgets the ids that were deleted first.
-func (r *Registry) dropOldest(entries []fs.DirEntry, excess int) []fs.DirEntry {
+// dropOldestDeletions forgets the ids that were deleted first.
+func (r *Registry) dropOldestDeletions(entries []fs.DirEntry, excess int) []fs.DirEntry {
 	written := func(e fs.DirEntry) int64 {
 		if st, err := e.Info(); err == nil {
 			return st.ModTime().UnixNano()

@@ -60,7 +60,7 @@ func fill(t *testing.T, dir string) (empty func()) {
 
 func free(t *testing.T, r *Registry) int64 {
 	t.Helper()
-	d, err := r.Disk(t.Context())
+	d, err := r.DiskInfo(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func free(t *testing.T, r *Registry) int64 {
 func mustBeFull(t *testing.T, what string, err error) {
 	t.Helper()
 	e, ok := errors.AsType[*farm.Error](err)
-	if !ok || e.Code != farm.CodeUnavailable || e.Message != blob.FullMessage {
+	if !ok || e.Code != farm.CodeUnavailable || e.Message != blob.DiskFullMessage {
 		t.Fatalf("%s on a full disk: %v", what, err)
 	}
 }
@@ -106,7 +106,7 @@ func TestFullDisk(t *testing.T) {
 
 	filler = fill(t, base)
 	putIndex := func() error {
-		return r.PutIndex(t.Context(), s.Session, "disk.img", f.root(), strings.NewReader(string(f.index.Bytes())))
+		return r.PutIndex(t.Context(), s.Session, "disk.img", f.root(), strings.NewReader(string(f.index.Encoded())))
 	}
 	mustBeFull(t, "index", putIndex())
 	_, err = r.Negotiate(t.Context(), request(idB, "v1"))
@@ -118,13 +118,13 @@ func TestFullDisk(t *testing.T) {
 
 	commit := api.PushCommit{Roots: map[string]string{"disk.img": f.root()}}
 	filler = fill(t, base)
-	_, err = r.Commit(t.Context(), s.Session, commit)
+	_, err = r.CommitPush(t.Context(), s.Session, commit)
 	mustBeFull(t, "commit", err)
 	if tags(r, idA) != "none" {
 		t.Error("a failed commit is seen")
 	}
 	filler()
-	if _, err := r.Commit(t.Context(), s.Session, commit); err != nil {
+	if _, err := r.CommitPush(t.Context(), s.Session, commit); err != nil {
 		t.Fatal(err)
 	}
 
@@ -151,7 +151,7 @@ func TestHopelessPushes(t *testing.T) {
 		err := announce(idA, size)
 		e, ok := errors.AsType[*farm.Error](err)
 		if !ok || e.Code != farm.CodeUnavailable ||
-			!strings.HasPrefix(e.Message, blob.FullMessage+": the push has up to ") ||
+			!strings.HasPrefix(e.Message, blob.DiskFullMessage+": the push has up to ") ||
 			!strings.HasSuffix(e.Message, " MiB are free") {
 			t.Errorf("%d bytes: %v", size, err)
 		}
@@ -164,9 +164,9 @@ func TestHopelessPushes(t *testing.T) {
 	defer fill(t, base)()
 	req := request(idB, "v1", held)
 	req.Files[0].Root = held.root()
-	chains, err := r.chains(t.Context(), req, nil)
+	chains, err := r.resolveChains(t.Context(), req, nil)
 	must(t, err)
-	if err := r.room(t.Context(), "", req, chains); err != nil {
+	if err := r.checkSpace(t.Context(), "", req, chains); err != nil {
 		t.Errorf("a push of what is here: %v", err)
 	}
 }
@@ -186,7 +186,7 @@ func TestIdlePushFreesSpace(t *testing.T) {
 	announced := free(t, r) + mib
 	next := request(idB, "v1")
 	next.Files = []api.PushFile{{Name: "disk.img", Kind: api.FileDisk, Size: announced}}
-	clock.add(keepIdle)
+	clock.add(minEvictableIdle)
 	if _, err := r.Negotiate(t.Context(), next); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Fatalf("a push that does not fit beside one that goes on: %v", err)
 	}
@@ -194,7 +194,7 @@ func TestIdlePushFreesSpace(t *testing.T) {
 	if _, err := r.Negotiate(t.Context(), next); err != nil {
 		t.Fatalf("a push that fits without one that is idle: %v", err)
 	}
-	if _, err := r.Session(t.Context(), s.Session); farm.CodeOf(err) != farm.CodeNotFound {
+	if _, err := r.PushSession(t.Context(), s.Session); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Fatalf("the idle push is still there: %v", err)
 	}
 }
@@ -205,7 +205,7 @@ func TestScanOnAFullDisk(t *testing.T) {
 	base := smallDisk(t, "48m")
 	r := openReserving(t, base, nil)
 	mustPush(t, r, request(idA, "v1"))
-	latest := Ref{ID: idA}
+	latest := VersionRef{ID: idA}
 	must(t, attachScan(r, latest, summaryOf(1), "{}"))
 	report := `{"r":"` + string(noise(t, 1, mib).stored) + `"}`
 	empty := fill(t, base)
@@ -224,6 +224,6 @@ func TestScanOnAFullDisk(t *testing.T) {
 	}
 	must(t, r.RemoveScan(t.Context(), latest))
 	empty()
-	r.keepReserve(t.Context())
+	r.maintainReserve(t.Context())
 	must(t, attachScan(r, latest, summaryOf(2), report))
 }

@@ -42,13 +42,13 @@ func TestDeletedIDs(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(base, deletedDir, foreign), nil, 0o600))
 	}
 	restart()
-	if ids, _ := r.deleted.list(); !slices.Equal(ids, []string{idA}) {
+	if ids, _ := r.deletedTemplates.list(); !slices.Equal(ids, []string{idA}) {
 		t.Errorf("deleted are %v", ids)
 	}
 
 	away := errors.New("the store is away")
 	var ended []string
-	r.EndGrants(func(_ context.Context, ids []string) error {
+	r.SetGrantRemover(func(_ context.Context, ids []string) error {
 		ended = append(ended, ids...)
 		return away
 	})
@@ -59,14 +59,14 @@ func TestDeletedIDs(t *testing.T) {
 	if !slices.Equal(ended, []string{idA}) {
 		t.Errorf("the grants on %v are ended", ended)
 	}
-	r.EndGrants(nil)
+	r.SetGrantRemover(nil)
 	mustPush(t, r, request(idA, "v1"))
-	if r.deleted.has(idA) || len(marks()) != 3 {
+	if r.deletedTemplates.has(idA) || len(marks()) != 3 {
 		t.Errorf("of a template that is there again there are the marks %v", marks())
 	}
 	must(t, os.WriteFile(filepath.Join(base, deletedDir, idB), nil, 0o600)) // a crash came before the deletion
 	restart()
-	if r.deleted.has(idB) || len(marks()) != 3 {
+	if r.deletedTemplates.has(idB) || len(marks()) != 3 {
 		t.Errorf("of a template that was not deleted there are the marks %v", marks())
 	}
 }
@@ -83,7 +83,7 @@ func TestOldestDeletedIDsAreForgotten(t *testing.T) {
 	}
 	entries, err := os.ReadDir(dir)
 	must(t, err)
-	if left := r.dropOldest(entries, 2); len(left) != 1 || left[0].Name() != "a" {
+	if left := r.dropOldestDeletions(entries, 2); len(left) != 1 || left[0].Name() != "a" {
 		t.Errorf("left are %v", left)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
@@ -97,9 +97,9 @@ func TestUnknownTemplate(t *testing.T) {
 	for what, do := range map[string]func(id string) error{
 		"set arch": func(id string) error { return r.SetArch(t.Context(), id, "arm64") },
 		"delete":   func(id string) error { return r.Delete(t.Context(), id) },
-		"revert":   func(id string) error { return r.Revert(t.Context(), Ref{ID: id}) },
-		"look":     func(id string) error { _, err := r.Look(t.Context(), Ref{ID: id}); return err },
-		"info":     func(id string) error { _, err := r.Info(Ref{ID: id}); return err },
+		"revert":   func(id string) error { return r.Revert(t.Context(), VersionRef{ID: id}) },
+		"look":     func(id string) error { _, err := r.PeekManifest(t.Context(), VersionRef{ID: id}); return err },
+		"info":     func(id string) error { _, err := r.VersionConfig(VersionRef{ID: id}); return err },
 	} {
 		for _, id := range []string{idA, "no id", ""} {
 			if err := do(id); farm.CodeOf(err) != farm.CodeNotFound {
@@ -121,11 +121,11 @@ func TestLeftoversOfPushes(t *testing.T) {
 	record, err := os.ReadFile(filepath.Join(uploads, good.Session, sessionFile))
 	must(t, err)
 	for name, file := range map[string]struct{ name, text string }{
-		consolidatePrefix + "0123": {"0.part", "bytes"},
-		"without-a-record":         {"0.part", "bytes"},
-		"not-json":                 {sessionFile, "{"},
-		"of-another":               {sessionFile, string(record)},
-		".hidden":                  {"kept", ""},
+		squashUploadPrefix + "0123": {"0.part", "bytes"},
+		"without-a-record":          {"0.part", "bytes"},
+		"not-json":                  {sessionFile, "{"},
+		"of-another":                {sessionFile, string(record)},
+		".hidden":                   {"kept", ""},
 	} {
 		must(t, os.Mkdir(filepath.Join(uploads, name), 0o750))
 		must(t, os.WriteFile(filepath.Join(uploads, name, file.name), []byte(file.text), 0o600))
@@ -142,7 +142,7 @@ func TestLeftoversOfPushes(t *testing.T) {
 	}
 	roots, err := send(r, good, []content{a})
 	must(t, err)
-	_, err = r.Commit(t.Context(), good.Session, api.PushCommit{Roots: roots})
+	_, err = r.CommitPush(t.Context(), good.Session, api.PushCommit{Roots: roots})
 	must(t, err)
 }
 
@@ -168,7 +168,7 @@ func TestPlacesThatAreTaken(t *testing.T) {
 		r := open(t, base, newClock())
 		take(t, base, layout.TrashDir)
 		_, gcErr := r.GC(t.Context(), GCOptions{EmptyTrash: true})
-		for what, err := range map[string]error{"collection": r.Collect(t.Context()), "GC": gcErr} {
+		for what, err := range map[string]error{"collection": r.CollectGarbage(t.Context()), "GC": gcErr} {
 			if err == nil {
 				t.Errorf("%s does not tell of a trash that cannot be emptied", what)
 			}
@@ -178,11 +178,11 @@ func TestPlacesThatAreTaken(t *testing.T) {
 		h := makeHurt(t)
 		flip(t, h.in(layout.VMDir, idB, "template.json"), 0)
 		r := open(t, h.base, newClock())
-		take(t, h.base, layout.Aside)
+		take(t, h.base, layout.QuarantineDir)
 		if _, err := r.Repair(t.Context(), CheckOptions{}); err == nil {
 			t.Error("a repair does not tell of a template that cannot be set aside")
 		}
-		must(t, os.Remove(h.in(layout.Aside)))
+		must(t, os.Remove(h.in(layout.QuarantineDir)))
 		must(t, os.RemoveAll(h.in(layout.VMDir, idB)))
 		out, err := r.Repair(t.Context(), CheckOptions{})
 		must(t, err)
@@ -194,7 +194,7 @@ func TestPlacesThatAreTaken(t *testing.T) {
 		f, err := os.Create(filepath.Join(t.TempDir(), "index"))
 		must(t, err)
 		must(t, f.Close())
-		if err := (&upload{}).writeIndex(f, 0, []byte("step")); !errors.Is(err, fs.ErrClosed) {
+		if err := (&upload{}).writeIndexStep(f, 0, []byte("step")); !errors.Is(err, fs.ErrClosed) {
 			t.Error(err)
 		}
 	})
@@ -220,10 +220,10 @@ func TestParentOfAnotherTemplate(t *testing.T) {
 func TestRun(t *testing.T) {
 	base := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		r, err := Open(t.Context(), Options{Base: base, ScrubRate: 1 << 30, Grace: time.Nanosecond})
+		r, err := Open(t.Context(), Options{Base: base, ScrubRate: 1 << 30, GCGrace: time.Nanosecond})
 		must(t, err)
 		defer func() { must(t, r.Close()) }()
-		_, _ = pushTags(t, r, idA, newGrown(43), maxDepth)
+		_, _ = pushTags(t, r, idA, newGrown(43), maxChainLength)
 		loose := makeContent("disk", api.FileDisk, "loose")
 		mustPush(t, r, request(idB, "v1", loose), loose)
 		must(t, r.Delete(t.Context(), idB))
@@ -234,10 +234,10 @@ func TestRun(t *testing.T) {
 		if s := r.scrubStatus(); s.Finished == 0 || s.Verified == 0 {
 			t.Errorf("layers are not verified: %+v", s)
 		}
-		if root, _ := blob.ParseDigest(loose.root()); r.holds(root) {
+		if root, _ := blob.ParseDigest(loose.root()); r.hasStoredLayer(root) {
 			t.Error("a layer that nothing needs is not collected")
 		}
-		d, err := r.Detail(idA)
+		d, err := r.TemplateDetail(idA)
 		must(t, err)
 		if last := d.Versions[len(d.Versions)-1]; len(last.Images) != 1 {
 			t.Errorf("a chain is not put together: %v", last.Images)

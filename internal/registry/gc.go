@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// everything is later than all times in the trash, including those stamped while the clock was wrong.
-var everything = time.Unix(0, math.MaxInt64)
+// maxTime is later than all times in the trash, including those stamped while the clock was wrong.
+var maxTime = time.Unix(0, math.MaxInt64)
 
 // GCOptions configures a requested garbage collection.
 type GCOptions struct {
@@ -25,9 +25,9 @@ type GCOptions struct {
 // they may need stay.
 func (r *Registry) GC(ctx context.Context, o GCOptions) (api.RegistryGC, error) {
 	out := api.RegistryGC{DryRun: o.DryRun}
-	now := r.o.Now()
+	now := r.opts.Now()
 	var errs []error
-	for root, l := range r.unreferenced(now) {
+	for root, l := range r.listUnreferenced(now) {
 		if l.leased {
 			out.Waiting++
 			out.WaitBytes += l.size
@@ -36,14 +36,14 @@ func (r *Registry) GC(ctx context.Context, o GCOptions) (api.RegistryGC, error) 
 		out.Layers++
 		out.Bytes += l.size
 		if !o.DryRun {
-			errs = append(errs, r.trash(ctx, root, now))
+			errs = append(errs, r.trashLayer(ctx, root, now))
 		}
 	}
-	before := now.Add(-r.o.TrashKeep)
+	before := now.Add(-r.opts.TrashRetention)
 	if o.EmptyTrash {
-		before = everything
+		before = maxTime
 	}
-	old, err := r.trashBefore(before)
+	old, err := r.trashSizesBefore(before)
 	errs = append(errs, err)
 	for _, size := range old {
 		out.Purged++
@@ -53,7 +53,7 @@ func (r *Registry) GC(ctx context.Context, o GCOptions) (api.RegistryGC, error) 
 		out.Purged, out.PurgedSize = out.Purged+out.Layers, out.PurgedSize+out.Bytes
 	}
 	if !o.DryRun {
-		errs = append(errs, r.dropStaleScans(), r.purge(ctx, before))
+		errs = append(errs, r.removeStaleScans(), r.purgeTrash(ctx, before))
 	}
 	out.Trash = r.measureTrash()
 	return out, errors.Join(errs...)
@@ -65,15 +65,15 @@ type unreferencedLayer struct {
 	leased bool // a pull may need it
 }
 
-func (r *Registry) unreferenced(now time.Time) map[blob.Digest]unreferencedLayer {
+func (r *Registry) listUnreferenced(now time.Time) map[blob.Digest]unreferencedLayer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := map[blob.Digest]unreferencedLayer{}
-	for root, l := range r.held {
-		if r.refs[root] == 0 && r.pins[root] == 0 {
-			until, leased := r.leases[root]
+	for root, l := range r.storedLayers {
+		if r.layerRefs[root] == 0 && r.layerPins[root] == 0 {
+			until, leased := r.leasedUntil[root]
 			if leased && now.After(until) {
-				delete(r.leases, root)
+				delete(r.leasedUntil, root)
 				leased = false
 			}
 			out[root] = unreferencedLayer{size: l.size, leased: leased}
@@ -82,24 +82,24 @@ func (r *Registry) unreferenced(now time.Time) map[blob.Digest]unreferencedLayer
 	return out
 }
 
-// trashBefore returns the sizes of what was deleted before a time.
-func (r *Registry) trashBefore(before time.Time) ([]int64, error) {
-	entries, err := r.dir.Trash()
+// trashSizesBefore returns the sizes of what was deleted before a time.
+func (r *Registry) trashSizesBefore(before time.Time) ([]int64, error) {
+	entries, err := r.dir.TrashEntries()
 	if err != nil {
 		return nil, err
 	}
 	var sizes []int64
 	for _, e := range entries {
 		if e.Stamp < before.UnixNano() {
-			sizes = append(sizes, r.dir.Usage(e.Path()))
+			sizes = append(sizes, r.dir.SizeOnDisk(e.Path()))
 		}
 	}
 	return sizes, nil
 }
 
-// purge removes what was deleted before a time permanently.
-func (r *Registry) purge(ctx context.Context, before time.Time) error {
-	_, err := r.store.Purge(ctx, before)
+// purgeTrash removes what was deleted before a time permanently.
+func (r *Registry) purgeTrash(ctx context.Context, before time.Time) error {
+	_, err := r.store.PurgeTrash(ctx, before)
 	_, dirErr := r.dir.PurgeTrash(before.UnixNano(),
 		func(name string) bool { return !strings.HasSuffix(name, layout.LayerSuffix) })
 	return errors.Join(err, dirErr)
@@ -107,8 +107,8 @@ func (r *Registry) purge(ctx context.Context, before time.Time) error {
 
 // measureTrash measures the trash and stores its size until the next measurement.
 func (r *Registry) measureTrash() int64 {
-	size := r.dir.Usage(layout.TrashDir)
-	r.trashSize.Store(size)
+	size := r.dir.SizeOnDisk(layout.TrashDir)
+	r.trashBytes.Store(size)
 	return size
 }
 
@@ -118,22 +118,23 @@ func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
 	if err != nil {
 		return api.RegistryStats{}, err
 	}
-	snap := r.snap.Load()
+	snap := r.snapshot.Load()
 	out := api.RegistryStats{
-		Templates: len(snap.order), Damaged: len(r.damage()), Free: free, Total: total,
-		Uploads: r.dir.Usage(layout.UploadDir), Trash: r.measureTrash(), Aside: r.dir.Usage(layout.Aside),
-		Others: r.others(), Reserved: r.reserved(), Scrub: r.scrubStatus(),
+		Templates: len(snap.sorted), Damaged: len(r.listDamage()), Free: free, Total: total,
+		Uploads: r.dir.SizeOnDisk(layout.UploadDir), Trash: r.measureTrash(),
+		Aside:  r.dir.SizeOnDisk(layout.QuarantineDir),
+		Others: r.foreignFileBytes(), Reserved: r.reservedBytes(), Scrub: r.scrubStatus(),
 	}
 	disks, states := sumLayers(snap, &out)
 	for _, s := range r.allSessions() {
-		if s.done() == nil {
+		if s.committedResult() == nil {
 			out.Sessions++
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out.Layers = len(r.held)
-	for root, l := range r.held {
+	out.Layers = len(r.storedLayers)
+	for root, l := range r.storedLayers {
 		switch {
 		case disks[root]:
 			out.Disks += l.size
@@ -150,31 +151,31 @@ func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
 
 // sumLayers counts versions, their sizes and the longest chain, and returns the layers of disks and states.
 func sumLayers(snap *snapshot, out *api.RegistryStats) (disks, states map[blob.Digest]bool) {
-	kinds := map[string]map[blob.Digest]bool{layout.Disk: {}, layout.State: {}}
-	for _, e := range snap.order {
-		out.Versions += len(e.t.Versions)
-		for i := range e.t.Versions {
-			v := &e.t.Versions[i]
+	kinds := map[string]map[blob.Digest]bool{layout.KindDisk: {}, layout.KindState: {}}
+	for _, e := range snap.sorted {
+		out.Versions += len(e.template.Versions)
+		for i := range e.template.Versions {
+			v := &e.template.Versions[i]
 			out.Pulled += v.Size()
 			for _, f := range v.Files {
 				out.Longest = max(out.Longest, len(f.Layers))
 				for _, l := range f.Layers {
-					if root, err := blob.ParseDigest(l.Root); err == nil {
+					if root, err := blob.ParseDigest(l.Digest); err == nil {
 						kinds[f.Kind][root] = true
 					}
 				}
 			}
 		}
 	}
-	return kinds[layout.Disk], kinds[layout.State]
+	return kinds[layout.KindDisk], kinds[layout.KindState]
 }
 
-// others sums the sizes of files among the layers that are not the registry's.
-func (r *Registry) others() int64 {
-	all := r.dir.Usage(layout.ImagesDir) + r.dir.Usage(layout.StateFileDir)
+// foreignFileBytes sums the sizes of files among the layers that are not the registry's.
+func (r *Registry) foreignFileBytes() int64 {
+	all := r.dir.SizeOnDisk(layout.ImagesDir) + r.dir.SizeOnDisk(layout.StateFileDir)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, l := range r.held {
+	for _, l := range r.storedLayers {
 		all -= l.size
 	}
 	return max(0, all)

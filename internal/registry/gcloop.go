@@ -12,77 +12,77 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// collectEvery is how often Run collects.
-const collectEvery = time.Minute
+// gcInterval is how often Run collects.
+const gcInterval = time.Minute
 
-// keepResult is how long a committed push answers a repeated commit.
-const keepResult = time.Hour
+// resultRetention is how long a committed push answers a repeated commit.
+const resultRetention = time.Hour
 
 // Run collects garbage, scrubs and squashes until ctx ends.
 func (r *Registry) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
-	if r.o.ScrubRate > 0 {
+	if r.opts.ScrubRate > 0 {
 		work.Go(func() { r.runScrub(ctx) })
 	}
 	work.Go(func() { r.runSquash(ctx) })
-	r.keepReserve(ctx)
-	tick := time.NewTicker(collectEvery)
+	r.maintainReserve(ctx)
+	tick := time.NewTicker(gcInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if err := r.collectUnlessPaused(ctx); err != nil && ctx.Err() == nil {
+			if err := r.gcUnlessPaused(ctx); err != nil && ctx.Err() == nil {
 				r.log.Warn("garbage collection failed", "error", err)
 			}
-			r.keepReserve(ctx)
-			r.beside.tidy()
+			r.maintainReserve(ctx)
+			r.aux.pruneLogs()
 		}
 	}
 }
 
-// MaxPause bounds a pause of garbage collection, so that a client that pauses it and dies does not block it
+// MaxGCPause bounds a pause of garbage collection, so that a client that pauses it and dies does not block it
 // permanently.
-const MaxPause = 10 * time.Minute
+const MaxGCPause = 10 * time.Minute
 
-// Pause keeps Run from collecting anything for a time; 0 ends the pause. It waits for the end of a running
+// PauseGC keeps Run from collecting anything for a time; 0 ends the pause. It waits for the end of a running
 // collection.
-func (r *Registry) Pause(length time.Duration) error {
-	if length < 0 || length > MaxPause {
-		return farm.Invalid("seconds", "must be between 0 and %d seconds", int(MaxPause/time.Second))
+func (r *Registry) PauseGC(length time.Duration) error {
+	if length < 0 || length > MaxGCPause {
+		return farm.Invalid("seconds", "must be between 0 and %d seconds", int(MaxGCPause/time.Second))
 	}
-	r.pausing.Lock()
-	defer r.pausing.Unlock()
-	r.pausedUntil = r.o.Now().Add(length)
+	r.gcMu.Lock()
+	defer r.gcMu.Unlock()
+	r.gcPausedUntil = r.opts.Now().Add(length)
 	return nil
 }
 
-// collectUnlessPaused is one round of Run.
-func (r *Registry) collectUnlessPaused(ctx context.Context) error {
-	r.pausing.Lock()
-	defer r.pausing.Unlock()
-	if r.o.Now().Before(r.pausedUntil) {
+// gcUnlessPaused is one round of Run.
+func (r *Registry) gcUnlessPaused(ctx context.Context) error {
+	r.gcMu.Lock()
+	defer r.gcMu.Unlock()
+	if r.opts.Now().Before(r.gcPausedUntil) {
 		return nil
 	}
-	return r.Collect(ctx)
+	return r.CollectGarbage(ctx)
 }
 
-// Collect ends idle pushes, moves layer files that nothing has needed for Options.Grace to the trash, and
-// removes scan results of contents that no version has. It also removes trash older than Options.TrashKeep.
+// CollectGarbage ends idle pushes, moves layer files that nothing has needed for Options.Grace to the trash, and
+// removes scan results of contents that no version has. It also removes trash older than Options.TrashRetention.
 // Pushes and pulls run concurrently with it.
-func (r *Registry) Collect(ctx context.Context) error {
-	now := r.o.Now()
+func (r *Registry) CollectGarbage(ctx context.Context) error {
+	now := r.opts.Now()
 	var errs []error
-	r.endEmpty(ctx)
+	r.expireEmptyPushes(ctx)
 	for _, s := range r.idleSessions(now) {
-		errs = append(errs, r.expire(ctx, s))
+		errs = append(errs, r.expireSession(ctx, s))
 	}
 	for _, root := range r.unreferencedLayers(now) {
-		errs = append(errs, r.trash(ctx, root, now))
+		errs = append(errs, r.trashLayer(ctx, root, now))
 	}
-	errs = append(errs, r.dropStaleScans(), r.purge(ctx, now.Add(-r.o.TrashKeep)))
+	errs = append(errs, r.removeStaleScans(), r.purgeTrash(ctx, now.Add(-r.opts.TrashRetention)))
 	r.measureTrash()
 	return errors.Join(errs...)
 }
@@ -90,7 +90,7 @@ func (r *Registry) Collect(ctx context.Context) error {
 func (r *Registry) idleSessions(now time.Time) []*session {
 	var idle []*session
 	for _, s := range r.allSessions() {
-		if s.idle(now, r.o.IdlePush) {
+		if s.isIdle(now, r.opts.IdlePushTimeout) {
 			idle = append(idle, s)
 		}
 	}
@@ -103,22 +103,22 @@ func (r *Registry) allSessions() []*session {
 	return slices.Collect(maps.Values(r.sessions))
 }
 
-func (s *session) idle(now time.Time, limit time.Duration) bool {
+func (s *session) isIdle(now time.Time, limit time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		limit = min(limit, keepResult)
+		limit = min(limit, resultRetention)
 	}
-	return now.Sub(s.touched) > limit
+	return now.Sub(s.lastUsed) > limit
 }
 
-func (r *Registry) expire(ctx context.Context, s *session) error {
-	if !s.commit.TryLock() {
+func (r *Registry) expireSession(ctx context.Context, s *session) error {
+	if !s.commitMu.TryLock() {
 		return nil // a commit is running
 	}
-	defer s.commit.Unlock()
-	if s.done() == nil {
-		r.log.Info("idle push session ended", "session", s.id, "template", s.target)
+	defer s.commitMu.Unlock()
+	if s.committedResult() == nil {
+		r.log.Info("idle push session ended", "session", s.id, "template", s.templateID)
 	}
 	return r.endSession(ctx, s)
 }
@@ -128,52 +128,52 @@ func (r *Registry) expire(ctx context.Context, s *session) error {
 func (r *Registry) unreferencedLayers(now time.Time) []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for root, until := range r.leases {
+	for root, until := range r.leasedUntil {
 		if now.After(until) {
-			delete(r.leases, root)
+			delete(r.leasedUntil, root)
 		}
 	}
 	var out []blob.Digest
-	for root, l := range r.held {
+	for root, l := range r.storedLayers {
 		switch {
-		case r.referencedLocked(root):
+		case r.isReferencedLocked(root):
 			l.unreferencedSince = time.Time{}
 		case l.unreferencedSince.IsZero():
 			l.unreferencedSince = now
-		case now.Sub(l.unreferencedSince) >= r.o.Grace:
+		case now.Sub(l.unreferencedSince) >= r.opts.GCGrace:
 			out = append(out, root)
 		}
 	}
 	return out
 }
 
-func (r *Registry) referencedLocked(root blob.Digest) bool {
-	if r.refs[root] > 0 || r.pins[root] > 0 { // almost always: this is called for all layers
+func (r *Registry) isReferencedLocked(root blob.Digest) bool {
+	if r.layerRefs[root] > 0 || r.layerPins[root] > 0 { // almost always: this is called for all layers
 		return true
 	}
-	_, leased := r.leases[root]
+	_, leased := r.leasedUntil[root]
 	return leased
 }
 
-// trash moves a layer to the trash unless it is referenced by now or already in the trash.
-func (r *Registry) trash(ctx context.Context, root blob.Digest, now time.Time) error {
-	defer r.roots.lock(root)()
+// trashLayer moves a layer to the trash unless it is referenced by now or already in the trash.
+func (r *Registry) trashLayer(ctx context.Context, root blob.Digest, now time.Time) error {
+	defer r.layerMutexes.lock(root)()
 	r.mu.Lock()
-	l := r.held[root]
-	if l == nil || r.referencedLocked(root) { // another goroutine was faster
+	l := r.storedLayers[root]
+	if l == nil || r.isReferencedLocked(root) { // another goroutine was faster
 		r.mu.Unlock()
 		return nil
 	}
-	delete(r.held, root)
+	delete(r.storedLayers, root)
 	r.mu.Unlock()
 	if err := r.store.Trash(ctx, root, now); err != nil {
 		r.mu.Lock()
-		r.held[root] = l
+		r.storedLayers[root] = l
 		r.mu.Unlock()
 		return err
 	}
-	r.metrics.collected.Inc()
-	r.metrics.freed.Add(l.size)
+	r.metrics.gcLayers.Inc()
+	r.metrics.gcBytes.Add(l.size)
 	r.log.Info("unreferenced layer moved to the trash", "layer", root.String())
 	return nil
 }

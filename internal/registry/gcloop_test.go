@@ -19,7 +19,7 @@ import (
 
 func TestCollection(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
-	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, EmptyPush: 1000 * time.Hour})
+	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, EmptyPushTimeout: 1000 * time.Hour})
 	must(t, err)
 	defer r.Close()
 	a, b := makeContent("disk", api.FileDisk, "a"), makeContent("disk", api.FileDisk, "b")
@@ -28,7 +28,7 @@ func TestCollection(t *testing.T) {
 	mustPush(t, r, request(idA, "v2", b), b)
 	collect := func() {
 		t.Helper()
-		if err := r.Collect(t.Context()); err != nil {
+		if err := r.CollectGarbage(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -55,7 +55,7 @@ func TestCollection(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	gone(2) // pinned by the session
-	if _, err := r.Commit(t.Context(), s.Session,
+	if _, err := r.CommitPush(t.Context(), s.Session,
 		api.PushCommit{Roots: map[string]string{"disk": b.root()}}); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestCollection(t *testing.T) {
 	if err := verifyAll(r); err != nil {
 		t.Fatal(err)
 	}
-	_ = r.Revert(t.Context(), Ref{ID: idA})
+	_ = r.Revert(t.Context(), VersionRef{ID: idA})
 	gone(1)
 	figures := metrictest.Values(r.Families())
 	for name, want := range map[string]float64{
@@ -95,7 +95,7 @@ func TestTwoCollectAtOnce(t *testing.T) {
 	if err := r.Delete(t.Context(), idA); err != nil {
 		t.Fatal(err)
 	}
-	loose := r.unreferenced(clock.Now())
+	loose := r.listUnreferenced(clock.Now())
 	if len(loose) != 1 {
 		t.Fatalf("%d loose layers", len(loose))
 	}
@@ -110,7 +110,7 @@ func TestTwoCollectAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for root := range loose {
-		if err := r.trash(t.Context(), root, clock.Now()); err != nil {
+		if err := r.trashLayer(t.Context(), root, clock.Now()); err != nil {
 			t.Errorf("the second one: %v", err)
 		}
 	}
@@ -134,15 +134,15 @@ func TestIdlePushIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock.add(23 * time.Hour)
-	_ = r.Collect(t.Context())
-	if _, err := r.Session(t.Context(), s.Session); err != nil {
+	_ = r.CollectGarbage(t.Context())
+	if _, err := r.PushSession(t.Context(), s.Session); err != nil {
 		t.Fatal(err)
 	}
 	clock.add(25 * time.Hour)
-	if err := r.Collect(t.Context()); err != nil {
+	if err := r.CollectGarbage(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Session(t.Context(), s.Session); farm.CodeOf(err) != farm.CodeNotFound {
+	if _, err := r.PushSession(t.Context(), s.Session); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Fatal(err)
 	}
 	if left, _ := os.ReadDir(filepath.Join(base, layout.UploadDir)); len(left) != 0 {
@@ -153,7 +153,7 @@ func TestIdlePushIsGivenUp(t *testing.T) {
 // TestSessionsMakePlace: neither recently committed pushes nor abandoned ones keep others out.
 func TestSessionsMakePlace(t *testing.T) {
 	base, clock := quickDir(t), newClock()
-	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, EmptyPush: 1000 * time.Hour})
+	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, EmptyPushTimeout: 1000 * time.Hour})
 	must(t, err)
 	defer r.Close()
 	for i := range 20 {
@@ -176,14 +176,14 @@ func TestSessionsMakePlace(t *testing.T) {
 	if _, err := begin(DefaultMaxPushes); farm.CodeOf(err) != farm.CodeBusy {
 		t.Fatalf("one more than can be open at a time: %v", err)
 	}
-	clock.add(keepIdle)
+	clock.add(minEvictableIdle)
 	if _, err := begin(DefaultMaxPushes); err != nil {
 		t.Fatalf("a push that was idle for an hour keeps another one out: %v", err)
 	}
-	if _, err := r.Session(t.Context(), first.Session); farm.CodeOf(err) != farm.CodeNotFound {
+	if _, err := r.PushSession(t.Context(), first.Session); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Fatalf("the longest idle push is still there: %v", err)
 	}
-	if n := len(r.openPushes()); n != DefaultMaxPushes {
+	if n := len(r.uncommittedSessions()); n != DefaultMaxPushes {
 		t.Fatalf("%d sessions", n)
 	}
 }
@@ -194,16 +194,16 @@ func TestRevertDuringPull(t *testing.T) {
 	r := open(t, base, clock)
 	a := makeContent("disk", api.FileDisk, "a")
 	mustPush(t, r, request(idA, "v1", a), a)
-	m, err := r.Manifest(t.Context(), Ref{ID: idA})
+	m, err := r.Manifest(t.Context(), VersionRef{ID: idA})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Revert(t.Context(), Ref{ID: idA}); err != nil {
+	if err := r.Revert(t.Context(), VersionRef{ID: idA}); err != nil {
 		t.Fatal(err)
 	}
 	for range 20 { // the grace time passes, but every range request renews the lease
 		clock.add(10 * time.Minute)
-		if err := r.Collect(t.Context()); err != nil {
+		if err := r.CollectGarbage(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		f, err := r.OpenBlob(t.Context(), m.Files[0].Layers[0].Root)
@@ -214,7 +214,7 @@ func TestRevertDuringPull(t *testing.T) {
 	}
 	for range 3 {
 		clock.add(2 * time.Hour)
-		_ = r.Collect(t.Context())
+		_ = r.CollectGarbage(t.Context())
 	}
 	if _, err := r.OpenBlob(t.Context(), a.root()); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Fatalf("the layer stayed for ever: %v", err)
@@ -250,7 +250,7 @@ func TestDamagedTemplates(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = open(t, base, newClock())
-	if got := r.List(); len(got) != 2 {
+	if got := r.ListTemplates(); len(got) != 2 {
 		t.Fatalf("%+v", got)
 	}
 	damaged := r.Status().Damaged
@@ -267,14 +267,14 @@ func TestDamagedTemplates(t *testing.T) {
 			t.Fatalf("%+v", damaged)
 		}
 	}
-	if _, err := r.Manifest(t.Context(), Ref{ID: idB}); farm.CodeOf(err) != farm.CodeRefused {
+	if _, err := r.Manifest(t.Context(), VersionRef{ID: idB}); farm.CodeOf(err) != farm.CodeRefused {
 		t.Fatalf("pull of a version without its layer: %v", err)
 	}
 	// A damaged template can be deleted, a version without its layer reverted.
 	if err := r.Delete(t.Context(), "cccccccc-0000-4000-8000-000000000002"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Revert(t.Context(), Ref{ID: idB}); err != nil {
+	if err := r.Revert(t.Context(), VersionRef{ID: idB}); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(r.Status().Damaged); n != len(ids)-2 {
@@ -301,14 +301,14 @@ func TestTimesOfPulls(t *testing.T) {
 	r := open(t, base, clock)
 	a := makeContent("disk", api.FileDisk, "a")
 	mustPush(t, r, request(idA, "v1", a), a)
-	_, _ = r.Detail(idA)
-	_, _ = r.Info(Ref{ID: idA})
-	if d, _ := r.Detail(idA); d.LastPull != 0 {
+	_, _ = r.TemplateDetail(idA)
+	_, _ = r.VersionConfig(VersionRef{ID: idA})
+	if d, _ := r.TemplateDetail(idA); d.LastPull != 0 {
 		t.Fatalf("%+v", d)
 	}
-	for range foldPulls + 10 {
+	for range defaultCompactPullsAfter + 10 {
 		clock.add(time.Second)
-		if _, err := r.Manifest(t.Context(), Ref{ID: idA}); err != nil {
+		if _, err := r.Manifest(t.Context(), VersionRef{ID: idA}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -317,7 +317,7 @@ func TestTimesOfPulls(t *testing.T) {
 	if st, err := os.Stat(filepath.Join(base, layout.VMDir, idA, "pulls.log")); err != nil || st.Size() > 4096 {
 		t.Fatalf("log was not folded: %v, %v", st, err)
 	}
-	d, _ := open(t, base, clock).Detail(idA)
+	d, _ := open(t, base, clock).TemplateDetail(idA)
 	if d.LastPull != want || d.Versions[0].LastPull != want {
 		t.Fatalf("%+v", d)
 	}
@@ -364,7 +364,7 @@ func chainPusher(t *testing.T, r *Registry, seed uint64) func(n int) {
 			t.Errorf("push of a chain: %v", err)
 			return
 		}
-		if _, err := r.Manifest(context.Background(), Ref{ID: idC, Tag: tag}); err == nil &&
+		if _, err := r.Manifest(context.Background(), VersionRef{ID: idC, Tag: tag}); err == nil &&
 			!bytes.Equal(assemble(t, r, idC, tag), g.data) {
 			t.Errorf("%s is another disk", tag)
 		}
@@ -378,7 +378,8 @@ func chainPusher(t *testing.T, r *Registry, seed uint64) func(n int) {
 func everythingAtOnce(t *testing.T, pullers int) {
 	base, clock := t.TempDir(), newClock()
 	r, err := Open(t.Context(), Options{
-		Base: base, Now: clock.Now, Grace: time.Nanosecond, Lease: 1000 * time.Hour, EmptyPush: 1000 * time.Hour,
+		Base: base, Now: clock.Now, GCGrace: time.Nanosecond, LayerLease: 1000 * time.Hour,
+		EmptyPushTimeout: 1000 * time.Hour,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -415,9 +416,9 @@ func everythingAtOnce(t *testing.T, pullers int) {
 	}
 	loop(func(n int) {
 		if n%40 == 39 {
-			expected("revert of a chain", r.Revert(ctx, Ref{ID: idC}))
+			expected("revert of a chain", r.Revert(ctx, VersionRef{ID: idC}))
 		}
-		if _, err := r.Squash(ctx); err != nil && ctx.Err() == nil {
+		if _, err := r.SquashChains(ctx); err != nil && ctx.Err() == nil {
 			t.Errorf("consolidate: %v", err)
 		}
 		report, err := r.Check(context.Background(), CheckOptions{})
@@ -425,23 +426,23 @@ func everythingAtOnce(t *testing.T, pullers int) {
 			t.Errorf("check: %+v, %v", report.Findings, err)
 		}
 	})
-	loop(func(n int) { expected("revert", r.Revert(ctx, Ref{ID: []string{idA, idB}[n%2]})) })
+	loop(func(n int) { expected("revert", r.Revert(ctx, VersionRef{ID: []string{idA, idB}[n%2]})) })
 	loop(func(n int) {
 		if n%10 == 0 {
 			expected("delete", r.Delete(ctx, idB))
 		}
-		_ = r.List()
+		_ = r.ListTemplates()
 		_ = r.Status()
 	})
 	loop(func(int) {
 		clock.add(time.Second)
-		if err := r.Collect(context.Background()); err != nil {
+		if err := r.CollectGarbage(context.Background()); err != nil {
 			t.Errorf("collect: %v", err)
 		}
 	})
 	for range pullers {
 		loop(func(int) {
-			m, err := r.Manifest(ctx, Ref{ID: idA})
+			m, err := r.Manifest(ctx, VersionRef{ID: idA})
 			expected("manifest", err)
 			for _, f := range m.Files {
 				file, err := r.OpenBlob(ctx, f.Layers[0].Root)
@@ -466,7 +467,7 @@ func everyLayerIsNamed(t *testing.T, base string, r *Registry, clock *clock) {
 	t.Helper()
 	clock.add(2000 * time.Hour) // leases and idle pushes have ended
 	for range 3 {
-		must(t, r.Collect(t.Context()))
+		must(t, r.CollectGarbage(t.Context()))
 		clock.add(time.Hour)
 	}
 	for dir, text := range map[string]string{layout.ImagesDir: "images", layout.StateFileDir: "state_files"} {
@@ -505,25 +506,25 @@ func TestPause(t *testing.T) {
 	collect := func(after time.Duration) int {
 		t.Helper()
 		clock.add(after)
-		if err := r.collectUnlessPaused(t.Context()); err != nil {
+		if err := r.gcUnlessPaused(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return len(layerFiles(t, base))
 	}
 	collect(0) // the first collection that finds the layer unreferenced
 	for range 30 {
-		if err := r.Pause(MaxPause); err != nil {
+		if err := r.PauseGC(MaxGCPause); err != nil {
 			t.Fatal(err)
 		}
-		if n := collect(MaxPause - time.Second); n != 1 {
+		if n := collect(MaxGCPause - time.Second); n != 1 {
 			t.Fatalf("%d layer files are left", n)
 		}
 	}
 	if n := collect(time.Second); n != 0 {
 		t.Errorf("%d layer files are left behind the pause", n)
 	}
-	for _, bad := range []time.Duration{-1, MaxPause + 1} {
-		if err := r.Pause(bad); farm.CodeOf(err) != farm.CodeInvalid {
+	for _, bad := range []time.Duration{-1, MaxGCPause + 1} {
+		if err := r.PauseGC(bad); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

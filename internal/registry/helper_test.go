@@ -90,7 +90,7 @@ func makeContent(name, kind, text string) content {
 	x, err := blob.Encode(context.Background(), source{bytes.NewReader(data)},
 		blob.EncodeOptions{Kind: k, Size: c.spec.Size, Workers: 1},
 		func(f blob.Frame, _ int64, stored []byte) error {
-			c.frames = append(c.frames, blob.PartFrame{Stored: f.Stored, Sum: f.Sum})
+			c.frames = append(c.frames, blob.PartFrame{StoredSize: f.StoredSize, Sum: f.Sum})
 			c.stored = append(c.stored, stored...)
 			return nil
 		})
@@ -105,7 +105,7 @@ func (c content) part() io.Reader {
 	return io.MultiReader(bytes.NewReader(blob.PartHeader(c.frames)), bytes.NewReader(c.stored))
 }
 
-func (c content) root() string { return c.index.Root().String() }
+func (c content) root() string { return c.index.Digest().String() }
 
 func request(id, tag string, files ...content) api.PushRequest {
 	req := api.PushRequest{ID: id, Name: "template " + id[:1], Tag: tag, Config: json.RawMessage(`{"ram":"1G"}`)}
@@ -127,7 +127,7 @@ func push(r *Registry, req api.PushRequest, files ...content) (api.PushResult, e
 		if err != nil {
 			return api.PushResult{}, err
 		}
-		result, err := r.Commit(ctx, s.Session, api.PushCommit{Roots: roots})
+		result, err := r.CommitPush(ctx, s.Session, api.PushCommit{Roots: roots})
 		if err == nil || farm.CodeOf(err) != farm.CodeConflict || attempt == 2 {
 			return result, err
 		}
@@ -147,7 +147,7 @@ func send(r *Registry, s api.PushSession, files []content) (map[string]string, e
 			}
 		}
 		if err := r.PutIndex(context.Background(), s.Session, f.spec.Name, f.root(),
-			bytes.NewReader(f.index.Bytes())); err != nil {
+			bytes.NewReader(f.index.Encoded())); err != nil {
 			return nil, err
 		}
 	}
@@ -165,7 +165,7 @@ func mustPush(t testing.TB, r *Registry, req api.PushRequest, files ...content) 
 
 // tags returns the versions of a template as text: "v1 v2", or "none" if the template does not exist.
 func tags(r *Registry, id string) string {
-	d, err := r.Detail(id)
+	d, err := r.TemplateDetail(id)
 	if err != nil {
 		return "none"
 	}
@@ -181,8 +181,8 @@ func verifyAll(r *Registry) error {
 	if damaged := r.Status().Damaged; len(damaged) > 0 {
 		return fmt.Errorf("damaged: %+v", damaged)
 	}
-	for _, item := range r.List() {
-		d, err := r.Detail(item.ID)
+	for _, item := range r.ListTemplates() {
+		d, err := r.TemplateDetail(item.ID)
 		if err != nil {
 			return err
 		}
@@ -196,7 +196,7 @@ func verifyAll(r *Registry) error {
 }
 
 func verifyVersion(r *Registry, id string, v api.TemplateVersion) error {
-	m, err := r.Manifest(context.Background(), Ref{ID: id, Number: &v.Number})
+	m, err := r.Manifest(context.Background(), VersionRef{ID: id, Number: &v.Number})
 	if err != nil {
 		return err
 	}
@@ -253,9 +253,9 @@ func noise(t *testing.T, seed uint64, size int) content {
 		spec: api.PushFile{Name: "disk.img", Kind: api.FileDisk, Size: int64(size)}, index: l.Index,
 		stored: l.Frames,
 	}
-	for i := range l.Index.Len() {
+	for i := range l.Index.FrameCount() {
 		frame := l.Index.Frame(i)
-		f.frames = append(f.frames, blob.PartFrame{Stored: frame.Stored, Sum: frame.Sum})
+		f.frames = append(f.frames, blob.PartFrame{StoredSize: frame.StoredSize, Sum: frame.Sum})
 	}
 	return f
 }

@@ -38,7 +38,7 @@ func TestLatePartLeavesTheLayerAlone(t *testing.T) {
 	must(t, err)
 	roots, err := send(r, s, []content{c})
 	must(t, err)
-	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+	_, err = r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: roots})
 	must(t, err)
 	_, _ = feed.Write(two) // refused with its reader
 	must(t, feed.Close())
@@ -57,26 +57,26 @@ func TestSealedUpload(t *testing.T) {
 	c := makeContent("disk", api.FileDisk, "sealed")
 	s, err := r.Negotiate(t.Context(), request(idA, "v1", c))
 	must(t, err)
-	_, u, err := r.openFile(s.Session, "disk")
+	_, u, err := r.openUpload(s.Session, "disk")
 	must(t, err)
-	u.seal()
+	u.freeze()
 	if err := r.PutPart(t.Context(), s.Session, "disk", 0, c.part()); farm.CodeOf(err) != farm.CodeBusy {
 		t.Errorf("a part into a sealed upload: %v", err)
 	}
-	u.unseal()
-	if _, err := r.Commit(t.Context(), s.Session,
+	u.unfreeze()
+	if _, err := r.CommitPush(t.Context(), s.Session,
 		api.PushCommit{Roots: map[string]string{"disk": c.root()}}); farm.CodeOf(err) != farm.CodeConflict {
 		t.Errorf("a commit without parts: %v", err)
 	}
 	roots, err := send(r, s, []content{c})
 	must(t, err)
-	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+	_, err = r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: roots})
 	must(t, err)
 	must(t, verifyAll(r))
 }
 
 func frameOf(b []byte) blob.PartFrame {
-	return blob.PartFrame{Stored: len(b), Sum: sha256.Sum256(b)}
+	return blob.PartFrame{StoredSize: len(b), Sum: sha256.Sum256(b)}
 }
 
 // TestPlacesOfParts: no offset is too large to be refused.
@@ -116,16 +116,16 @@ func TestTrashOfTheFuture(t *testing.T) {
 func TestTemplateTooLong(t *testing.T) {
 	const most = 64 << 10
 	base, clock := t.TempDir(), newClock()
-	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, Hooks: layout.Hooks{MaxTemplate: most}})
+	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, Hooks: layout.Hooks{MaxTemplateBytes: most}})
 	must(t, err)
 	mustPush(t, r, request(idA, "v0"))
-	r.write.Lock()
-	next := successor(r.snap.Load().template(idA))
+	r.metadataMu.Lock()
+	next := nextGeneration(r.snapshot.Load().findTemplate(idA))
 	v := next.Versions[0]
 	v.Number, v.Tag, v.Description = 1, "v1", strings.Repeat("d", most)
 	next.Versions = append(next.Versions, v)
-	err = r.save(next)
-	r.write.Unlock()
+	err = r.saveTemplate(next)
+	r.metadataMu.Unlock()
 	if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "Version limit") {
 		t.Errorf("save: %v", err)
 	}
@@ -156,7 +156,7 @@ func TestScrubListIsMadeOnce(t *testing.T) {
 		{c.String(), true, blob.Digest{}, 1},
 		{a.String(), true, b, 2},
 	} {
-		if got, ok := l.from(step.cursor, step.passed, list); got != step.want || ok == step.want.IsZero() ||
+		if got, ok := l.nextFrom(step.cursor, step.passed, list); got != step.want || ok == step.want.IsZero() ||
 			lists != step.lists {
 			t.Errorf("behind %q: %s, %v, listed %d times", step.cursor, got, ok, lists)
 		}
@@ -176,14 +176,14 @@ func TestAbandonedPushesEndInSpiteOfStarts(t *testing.T) {
 		must(t, r.Close())
 		clock.add(age)
 		r = open(t, base, clock)
-		must(t, r.Collect(t.Context()))
+		must(t, r.CollectGarbage(t.Context()))
 		if len(r.allSessions()) != 1 {
 			t.Errorf("the client had no hour after a start, %s later", age)
 		}
-		clock.add(keepIdle + time.Minute)
-		must(t, r.Collect(t.Context()))
+		clock.add(minEvictableIdle + time.Minute)
+		must(t, r.CollectGarbage(t.Context()))
 	}
-	if _, err := r.session(s.Session); farm.CodeOf(err) != farm.CodeNotFound {
+	if _, err := r.useSession(s.Session); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("the abandoned push: %v", err)
 	}
 }
@@ -195,14 +195,14 @@ func TestDamagedDirectoryIsReported(t *testing.T) {
 	c := makeContent("disk", api.FileDisk, "directory")
 	mustPush(t, r, request(idA, "v1", c), c)
 	must(t, os.RemoveAll(filepath.Join(base, layout.VMDir, idA, "0")))
-	_, infoErr := r.Info(Ref{ID: idA})
-	_, pullErr := r.Manifest(t.Context(), Ref{ID: idA})
+	_, infoErr := r.VersionConfig(VersionRef{ID: idA})
+	_, pullErr := r.Manifest(t.Context(), VersionRef{ID: idA})
 	for _, err := range []error{infoErr, pullErr} {
 		if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "Version 0 of template") {
 			t.Error(err)
 		}
 	}
-	if len(r.List()) != 1 {
+	if len(r.ListTemplates()) != 1 {
 		t.Error("the list lost the template")
 	}
 }
@@ -226,14 +226,14 @@ func TestCommittedPushLetsGo(t *testing.T) {
 	must(t, err)
 	roots, err := send(r, s, []content{c})
 	must(t, err)
-	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+	_, err = r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: roots})
 	must(t, err)
-	open, err := r.session(s.Session)
+	open, err := r.useSession(s.Session)
 	must(t, err)
-	if u := open.uploads[0]; !u.index.IsZero() || len(u.parts) > 0 {
+	if u := open.uploads[0]; !u.indexDigest.IsZero() || len(u.parts) > 0 {
 		t.Error("index and parts are kept")
 	}
-	state, err := r.Session(t.Context(), s.Session)
+	state, err := r.PushSession(t.Context(), s.Session)
 	if err != nil || state.Files[0].State != api.PushExists {
 		t.Errorf("%+v, %v", state, err)
 	}
@@ -245,24 +245,24 @@ func TestOldPullsAreForgotten(t *testing.T) {
 	r := open(t, base, clock)
 	mustPush(t, r, request(idA, "v1"))
 	mustPush(t, r, request(idA, "v2"))
-	_, err := r.Manifest(t.Context(), Ref{ID: idA, Tag: "v2"})
+	_, err := r.Manifest(t.Context(), VersionRef{ID: idA, Tag: "v2"})
 	must(t, err)
-	must(t, r.Revert(t.Context(), Ref{ID: idA, Tag: "v2"}))
-	e, err := r.lookup(idA)
+	must(t, r.Revert(t.Context(), VersionRef{ID: idA, Tag: "v2"}))
+	e, err := r.findTemplate(idA)
 	must(t, err)
-	e.pulls.lines = foldPulls + 1
+	e.pulls.logLines = defaultCompactPullsAfter + 1
 	clock.add(time.Second)
-	_, err = r.Manifest(t.Context(), Ref{ID: idA, Tag: "v1"})
+	_, err = r.Manifest(t.Context(), VersionRef{ID: idA, Tag: "v1"})
 	must(t, err)
-	if last, err := r.dir.Pulls(idA); err != nil || len(last) != 1 || e.pulls.lines != 1 {
-		t.Errorf("%v, %d lines, %v", last, e.pulls.lines, err)
+	if last, err := r.dir.LastPulls(idA); err != nil || len(last) != 1 || e.pulls.logLines != 1 {
+		t.Errorf("%v, %d lines, %v", last, e.pulls.logLines, err)
 	}
 }
 
 // TestFileTooLarge: a file that is too large for the file system is refused, and is not reported as the
 // registry's fault.
 func TestFileTooLarge(t *testing.T) {
-	if err := badPart(fmt.Errorf("write: %w", syscall.EFBIG)); farm.CodeOf(err) != farm.CodeTooLarge {
+	if err := partError(fmt.Errorf("write: %w", syscall.EFBIG)); farm.CodeOf(err) != farm.CodeTooLarge {
 		t.Error(err)
 	}
 }
@@ -284,12 +284,12 @@ func TestStorageThatWentAway(t *testing.T) {
 	}
 	must(t, os.Rename(base, base+".moved"))
 	away("moved")
-	if _, err := r.Disk(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable {
+	if _, err := r.DiskInfo(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("room: %v", err)
 	}
 	must(t, os.Mkdir(base, 0o755))
 	away("replaced")
-	if len(r.List()) != 1 {
+	if len(r.ListTemplates()) != 1 {
 		t.Error("the list is empty")
 	}
 	must(t, os.Remove(base))

@@ -27,7 +27,7 @@ func TestFewIndexesAtATime(t *testing.T) {
 	body, feed := io.Pipe()
 	ended := make(chan error, 1)
 	go func() { ended <- r.PutIndex(t.Context(), slow.Session, "disk", c.root(), body) }()
-	raw := c.index.Bytes()
+	raw := c.index.Encoded()
 	_, err := feed.Write(raw[:len(raw)/2])
 	must(t, err)
 	put := func(ctx context.Context) error {
@@ -35,11 +35,11 @@ func TestFewIndexesAtATime(t *testing.T) {
 	}
 	must(t, put(t.Context())) // concurrently with the one that is being received
 
-	must(t, r.indexes.Acquire(t.Context(), indexRoom))
+	must(t, r.indexMemory.Acquire(t.Context(), maxIndexMemory))
 	waiting, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	commit := func(ctx context.Context) error {
-		_, err := r.Commit(ctx, quick.Session, api.PushCommit{Roots: map[string]string{"disk": c.root()}})
+		_, err := r.CommitPush(ctx, quick.Session, api.PushCommit{Roots: map[string]string{"disk": c.root()}})
 		return err
 	}
 	for name, err := range map[string]error{"an index": put(waiting), "a commit": commit(waiting)} {
@@ -47,13 +47,13 @@ func TestFewIndexesAtATime(t *testing.T) {
 			t.Errorf("%s without room: %v", name, err)
 		}
 	}
-	r.indexes.Release(indexRoom)
+	r.indexMemory.Release(maxIndexMemory)
 	must(t, commit(t.Context()))
 	_, err = feed.Write(raw[len(raw)/2:])
 	must(t, err)
 	must(t, feed.Close())
 	must(t, <-ended)
-	if !r.indexes.TryAcquire(indexRoom) {
+	if !r.indexMemory.TryAcquire(maxIndexMemory) {
 		t.Error("room is not given back")
 	}
 }
@@ -67,26 +67,26 @@ func TestIndexIsReadAtTheCommit(t *testing.T) {
 	must(t, err)
 	roots, err := send(r, s, []content{c})
 	must(t, err)
-	_, u, err := r.openFile(s.Session, "disk")
+	_, u, err := r.openUpload(s.Session, "disk")
 	must(t, err)
 	other := makeContent("disk", api.FileDisk, "another one")
 	for name, spoil := range map[string]func() error{
-		"gone":    func() error { return r.dir.RemoveAll("test", u.name(indexWhole)) },
-		"damaged": func() error { return r.dir.WriteFile("test", u.name(indexWhole), c.index.Bytes()[1:]) },
-		"another": func() error { return r.dir.WriteFile("test", u.name(indexWhole), other.index.Bytes()) },
+		"gone":    func() error { return r.dir.RemoveAll("test", u.filePath(indexSuffix)) },
+		"damaged": func() error { return r.dir.WriteFile("test", u.filePath(indexSuffix), c.index.Encoded()[1:]) },
+		"another": func() error { return r.dir.WriteFile("test", u.filePath(indexSuffix), other.index.Encoded()) },
 	} {
 		must(t, spoil())
-		if _, err := r.Commit(t.Context(), s.Session,
+		if _, err := r.CommitPush(t.Context(), s.Session,
 			api.PushCommit{Roots: roots}); farm.CodeOf(err) != farm.CodeConflict {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if !r.indexes.TryAcquire(indexRoom) {
+	if !r.indexMemory.TryAcquire(maxIndexMemory) {
 		t.Error("room is not given back")
 	}
-	r.indexes.Release(indexRoom)
-	must(t, r.PutIndex(t.Context(), s.Session, "disk", c.root(), bytes.NewReader(c.index.Bytes())))
-	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+	r.indexMemory.Release(maxIndexMemory)
+	must(t, r.PutIndex(t.Context(), s.Session, "disk", c.root(), bytes.NewReader(c.index.Encoded())))
+	_, err = r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: roots})
 	must(t, err)
 	mustBeClean(t, r)
 }

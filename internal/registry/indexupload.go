@@ -15,57 +15,57 @@ import (
 
 // IndexChunk describes one chunk of an index that is sent in several requests.
 type IndexChunk struct {
-	Root string // of the whole index
-	Off  int64
-	Of   int64 // bytes of the whole index
+	Digest     string // of the whole index
+	Off        int64
+	TotalBytes int64 // bytes of the whole index
 }
 
 const (
-	// indexRoom bounds the bytes of indexes of all pushes in memory; further ones wait. A commit has a copy for
+	// maxIndexMemory bounds the bytes of indexes of all pushes in memory; further ones wait. A commit has a copy for
 	// a while.
-	indexRoom = blob.MaxIndex
-	// indexStep is the number of bytes of an index in memory while it is received.
-	indexStep = 64 << 10
+	maxIndexMemory = blob.MaxIndexSize
+	// indexReadSize is the number of bytes of an index in memory while it is received.
+	indexReadSize = 64 << 10
 
 	// File name suffixes of an index that is being received, and of a complete one.
-	indexComing = ".idx.part"
-	indexWhole  = ".idx"
+	partialIndexSuffix = ".idx.part"
+	indexSuffix        = ".idx"
 )
 
 // PutIndex receives the index of a file whose parts are complete.
 func (r *Registry) PutIndex(ctx context.Context, session, file, root string, body io.Reader) (err error) {
-	defer full(&err)
-	_, u, err := r.openFile(session, file)
+	defer setDiskFull(&err)
+	_, u, err := r.openUpload(session, file)
 	if err != nil {
 		return err
 	}
-	if _, err := r.keepIndex(u, 0, io.LimitReader(body, blob.MaxIndex+1)); err != nil {
+	if _, err := r.writeIndexChunk(u, 0, io.LimitReader(body, blob.MaxIndexSize+1)); err != nil {
 		return err
 	}
-	return r.takeIndex(ctx, u, root)
+	return r.acceptIndex(ctx, u, root)
 }
 
 // PutIndexChunk receives a chunk of an index; the last one completes the index. Chunks come in order, and each
 // may be sent again. They are not synced: after a crash they are sent again.
 func (r *Registry) PutIndexChunk(ctx context.Context, session, file string, p IndexChunk, body io.Reader) (err error) {
-	defer full(&err)
-	if p.Of > blob.MaxIndex || p.Off < 0 || p.Off >= p.Of {
+	defer setDiskFull(&err)
+	if p.TotalBytes > blob.MaxIndexSize || p.Off < 0 || p.Off >= p.TotalBytes {
 		return farm.Invalid("off",
 			"the part at offset %d of a frame index of %d bytes is out of range (maximum size %d bytes)", p.Off,
-			p.Of, blob.MaxIndex)
+			p.TotalBytes, blob.MaxIndexSize)
 	}
-	_, u, err := r.openFile(session, file)
+	_, u, err := r.openUpload(session, file)
 	if err == nil {
-		err = r.mayGrow()
+		err = r.refuseWhenFull()
 	}
 	if err != nil {
 		return err
 	}
-	end, err := r.keepIndex(u, p.Off, io.LimitReader(body, p.Of-p.Off))
-	if err != nil || end < p.Of {
+	end, err := r.writeIndexChunk(u, p.Off, io.LimitReader(body, p.TotalBytes-p.Off))
+	if err != nil || end < p.TotalBytes {
 		return err
 	}
-	err = r.takeIndex(ctx, u, p.Root)
+	err = r.acceptIndex(ctx, u, p.Digest)
 	if farm.CodeOf(err) == farm.CodeInvalid {
 		// Chunks of two indexes are mixed: the client reads the state and sends all of it again.
 		return farm.Errorf(farm.CodeConflict,
@@ -75,28 +75,28 @@ func (r *Registry) PutIndexChunk(ctx context.Context, session, file string, p In
 	return err
 }
 
-// keepIndex writes a chunk of an index at off and returns the offset of its end. No lock is held while a body
-// is read: two concurrent bodies may mix, which takeIndex detects.
-func (r *Registry) keepIndex(u *upload, off int64, body io.Reader) (end int64, err error) {
-	f, err := r.dir.Root().OpenFile(u.name(indexComing), os.O_RDWR|os.O_CREATE, 0o640)
+// writeIndexChunk writes a chunk of an index at off and returns the offset of its end. No lock is held while a body
+// is read: two concurrent bodies may mix, which acceptIndex detects.
+func (r *Registry) writeIndexChunk(u *upload, off int64, body io.Reader) (end int64, err error) {
+	f, err := r.dir.Root().OpenFile(u.filePath(partialIndexSuffix), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
 		return 0, fmt.Errorf("store frame index: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	_, err = io.CopyBuffer(writerFunc(func(step []byte) (int, error) {
-		if err := u.writeIndex(f, off, step); err != nil {
+		if err := u.writeIndexStep(f, off, step); err != nil {
 			return 0, err
 		}
 		off += int64(len(step))
 		return len(step), nil
-	}), body, make([]byte, indexStep))
-	return off, badPart(err)
+	}), body, make([]byte, indexReadSize))
+	return off, partError(err)
 }
 
-// writeIndex writes a step at off and truncates the received part of the index behind it.
-func (u *upload) writeIndex(f *os.File, off int64, step []byte) error {
-	u.indexing.Lock()
-	defer u.indexing.Unlock()
+// writeIndexStep writes a step at off and truncates the received part of the index behind it.
+func (u *upload) writeIndexStep(f *os.File, off int64, step []byte) error {
+	u.indexMu.Lock()
+	defer u.indexMu.Unlock()
 	st, err := f.Stat()
 	switch {
 	case err != nil:
@@ -104,7 +104,7 @@ func (u *upload) writeIndex(f *os.File, off int64, step []byte) error {
 	case off > st.Size():
 		return farm.Errorf(farm.CodeConflict,
 			"Only %d bytes of the frame index of %s were received: send it again from its beginning",
-			st.Size(), u.spec.Name)
+			st.Size(), u.pushFile.Name)
 	}
 	_, err = f.WriteAt(step, off)
 	end := off + int64(len(step))
@@ -117,35 +117,35 @@ func (u *upload) writeIndex(f *os.File, off int64, step []byte) error {
 	return nil
 }
 
-// takeIndex accepts a received index for its file after validation.
-func (r *Registry) takeIndex(ctx context.Context, u *upload, root string) error {
-	x, release, err := r.uploadedIndex(ctx, u.name(indexComing))
+// acceptIndex accepts a received index for its file after validation.
+func (r *Registry) acceptIndex(ctx context.Context, u *upload, root string) error {
+	x, release, err := r.readUploadedIndex(ctx, u.filePath(partialIndexSuffix))
 	if err != nil {
-		return badPart(err)
+		return partError(err)
 	}
 	defer release()
-	if x.Root().String() != root {
+	if x.Digest().String() != root {
 		return farm.Invalid("index", "does not match its digest")
 	}
-	if err := fits(x, u.spec); err != nil {
+	if err := checkLayerFits(x, u.pushFile); err != nil {
 		return err
 	}
-	if err := u.matches(x); err != nil {
+	if err := u.checkMatches(x); err != nil {
 		return err
 	}
-	u.indexing.Lock()
-	defer u.indexing.Unlock()
-	if err := r.dir.WriteFile("index", u.name(indexWhole), x.Bytes()); err != nil {
+	u.indexMu.Lock()
+	defer u.indexMu.Unlock()
+	if err := r.dir.WriteFile("index", u.filePath(indexSuffix), x.Encoded()); err != nil {
 		return err
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.index = x.Root()
+	u.indexDigest = x.Digest()
 	return nil
 }
 
-// uploadedIndex reads an index that was received. release returns the memory that it takes.
-func (r *Registry) uploadedIndex(ctx context.Context, name string) (x *blob.Index, release func(), err error) {
+// readUploadedIndex reads an index that was received. release returns the memory that it takes.
+func (r *Registry) readUploadedIndex(ctx context.Context, name string) (x *blob.Index, release func(), err error) {
 	f, err := r.dir.Root().Open(name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read frame index: %w", err)
@@ -155,7 +155,7 @@ func (r *Registry) uploadedIndex(ctx context.Context, name string) (x *blob.Inde
 	if err != nil {
 		return nil, nil, fmt.Errorf("read frame index: %w", err)
 	}
-	return r.checkIndexSpace(ctx, st.Size(), func() (*blob.Index, error) {
+	return r.readBoundedIndex(ctx, st.Size(), func() (*blob.Index, error) {
 		raw := make([]byte, st.Size())
 		if _, err := f.ReadAt(raw, 0); err != nil {
 			return nil, fmt.Errorf("read frame index: %w", err)
@@ -164,8 +164,8 @@ func (r *Registry) uploadedIndex(ctx context.Context, name string) (x *blob.Inde
 	})
 }
 
-// storedIndex reads the index of a stored layer. release returns the memory that it takes.
-func (r *Registry) storedIndex(ctx context.Context, root blob.Digest) (x *blob.Index, release func(), err error) {
+// readStoredIndex reads the index of a stored layer. release returns the memory that it takes.
+func (r *Registry) readStoredIndex(ctx context.Context, root blob.Digest) (x *blob.Index, release func(), err error) {
 	f, err := r.store.Open(ctx, root)
 	if err != nil {
 		return nil, nil, err
@@ -183,7 +183,7 @@ func (r *Registry) storedIndex(ctx context.Context, root blob.Digest) (x *blob.I
 	if err != nil {
 		return nil, nil, err
 	}
-	return r.checkIndexSpace(ctx, place.IndexLength, func() (*blob.Index, error) {
+	return r.readBoundedIndex(ctx, place.IndexLength, func() (*blob.Index, error) {
 		l, err := blob.OpenLayer(f, st.Size(), root)
 		if err != nil {
 			return nil, err
@@ -192,18 +192,18 @@ func (r *Registry) storedIndex(ctx context.Context, root blob.Digest) (x *blob.I
 	})
 }
 
-// checkIndexSpace reads an index of size bytes once enough memory is available. A caller must not call it again
+// readBoundedIndex reads an index of size bytes once enough memory is available. A caller must not call it again
 // before it has released the index.
-func (r *Registry) checkIndexSpace(
+func (r *Registry) readBoundedIndex(
 	ctx context.Context, size int64, read func() (*blob.Index, error),
 ) (*blob.Index, func(), error) {
-	if size > blob.MaxIndex {
-		return nil, nil, farm.Invalid("index", "frame index has %d bytes: want at most %d", size, blob.MaxIndex)
+	if size > blob.MaxIndexSize {
+		return nil, nil, farm.Invalid("index", "frame index has %d bytes: want at most %d", size, blob.MaxIndexSize)
 	}
-	if err := r.indexes.Acquire(ctx, size); err != nil {
+	if err := r.indexMemory.Acquire(ctx, size); err != nil {
 		return nil, nil, fmt.Errorf("wait for memory to read a frame index: %w", err)
 	}
-	release := func() { r.indexes.Release(size) }
+	release := func() { r.indexMemory.Release(size) }
 	x, err := read()
 	if err != nil {
 		release()
@@ -212,8 +212,8 @@ func (r *Registry) checkIndexSpace(
 	return x, release, nil
 }
 
-// indexSum returns the digest of the index that an earlier process received; the zero digest without one.
-func (r *Registry) indexSum(name string) (blob.Digest, error) {
+// indexFileDigest returns the digest of the index that an earlier process received; the zero digest without one.
+func (r *Registry) indexFileDigest(name string) (blob.Digest, error) {
 	f, err := r.dir.Root().Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return blob.Digest{}, nil

@@ -17,14 +17,15 @@ func TestIndexInChunks(t *testing.T) {
 	s, err := r.Negotiate(t.Context(), request(idA, "v1", c))
 	must(t, err)
 	must(t, r.PutPart(t.Context(), s.Session, "disk", 0, c.part()))
-	raw := c.index.Bytes()
+	raw := c.index.Encoded()
 	put := func(off, end int, of int64) error {
-		return r.PutIndexChunk(t.Context(), s.Session, "disk", IndexChunk{Root: c.root(), Off: int64(off), Of: of},
+		return r.PutIndexChunk(t.Context(), s.Session, "disk",
+			IndexChunk{Digest: c.root(), Off: int64(off), TotalBytes: of},
 			bytes.NewReader(raw[off:end]))
 	}
 	whole, half := int64(len(raw)), len(raw)/2
 	for name, err := range map[string]error{
-		"too long":         put(0, half, blob.MaxIndex+1),
+		"too long":         put(0, half, blob.MaxIndexSize+1),
 		"behind the whole": put(half, half, int64(half)),
 	} {
 		if farm.CodeOf(err) != farm.CodeInvalid {
@@ -38,7 +39,7 @@ func TestIndexInChunks(t *testing.T) {
 	must(t, put(0, half, whole))
 	must(t, put(half, len(raw), whole))
 	must(t, put(half, len(raw), whole))
-	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": c.root()}})
+	_, err = r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": c.root()}})
 	must(t, err)
 	mustBeClean(t, r)
 
@@ -65,7 +66,7 @@ func TestKnownContent(t *testing.T) {
 	r := open(t, base, clock)
 	g := newGrown(3)
 	_, contents := pushTags(t, r, idA, g, 2)
-	d, err := r.Detail(idA)
+	d, err := r.TemplateDetail(idA)
 	must(t, err)
 	last := d.Versions[2]
 	known := request(idA, "same", contents[2])
@@ -78,7 +79,7 @@ func TestKnownContent(t *testing.T) {
 		if s.Files[0].State != api.PushExists {
 			t.Errorf("the disk is %s", s.Files[0].State)
 		}
-		return r.Commit(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": req.Files[0].Root}})
+		return r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": req.Files[0].Root}})
 	}
 	same, err := take(known)
 	if err != nil || same.ContentID != last.ContentID || !bytes.Equal(assemble(t, r, idA, "same"), g.data) {

@@ -16,15 +16,15 @@ func TestLookIsNoPull(t *testing.T) {
 	r := open(t, base, clock)
 	c := makeContent("disk", "disk", "look")
 	mustPush(t, r, request(idA, "v1", c), c)
-	look, err := r.Look(t.Context(), Ref{ID: idA})
+	look, err := r.PeekManifest(t.Context(), VersionRef{ID: idA})
 	must(t, err)
-	if d, _ := r.Detail(idA); d.LastPull != 0 || d.Versions[0].LastPull != 0 || len(r.leases) > 0 {
-		t.Errorf("%+v, %d leases", d, len(r.leases))
+	if d, _ := r.TemplateDetail(idA); d.LastPull != 0 || d.Versions[0].LastPull != 0 || len(r.leasedUntil) > 0 {
+		t.Errorf("%+v, %d leases", d, len(r.leasedUntil))
 	}
-	pull, err := r.Manifest(t.Context(), Ref{ID: idA})
+	pull, err := r.Manifest(t.Context(), VersionRef{ID: idA})
 	must(t, err)
-	if d, _ := r.Detail(idA); d.LastPull != clock.Now().Unix() || len(r.leases) != 1 {
-		t.Errorf("%+v, %d leases", d, len(r.leases))
+	if d, _ := r.TemplateDetail(idA); d.LastPull != clock.Now().Unix() || len(r.leasedUntil) != 1 {
+		t.Errorf("%+v, %d leases", d, len(r.leasedUntil))
 	}
 	if look.ContentID != pull.ContentID || look.Files[0].Layers[0].Root != pull.Files[0].Layers[0].Root {
 		t.Errorf("%+v instead of %+v", look, pull)
@@ -47,7 +47,7 @@ func TestMadeStorageIsOpened(t *testing.T) {
 		}
 	}
 	for i := range shape.Templates {
-		d, err := r.Detail(layouttest.ID(i))
+		d, err := r.TemplateDetail(layouttest.ID(i))
 		must(t, err)
 		if len(d.Versions) != shape.Versions || len(d.Versions[3].Images) != 4 || len(d.Versions[4].Images) != 1 {
 			t.Errorf("%+v", d)

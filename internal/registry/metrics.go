@@ -9,13 +9,13 @@ import (
 
 // metrics counts the work of a registry since it was opened.
 type metrics struct {
-	pushes    metric.Counter // versions that were published
-	pulls     metric.Counter // manifests that were requested
-	received  metric.Counter // bytes
-	sent      metric.Counter // bytes
-	collected metric.Counter // layers
-	freed     metric.Counter // bytes of them
-	found     metric.Counter // layers found damaged
+	pushes        metric.Counter // versions that were published
+	pulls         metric.Counter // manifests that were requested
+	receivedBytes metric.Counter // bytes
+	sentBytes     metric.Counter // bytes
+	gcLayers      metric.Counter // layers
+	gcBytes       metric.Counter // bytes of them
+	damagedLayers metric.Counter // layers found damaged
 }
 
 // Families returns the metrics of the registry.
@@ -23,19 +23,19 @@ func (r *Registry) Families() []metric.Family {
 	m := &r.metrics
 	families := []metric.Family{
 		metric.GaugeFamily("buildyard_registry_templates", "Templates",
-			func() float64 { return float64(len(r.snap.Load().order)) }),
+			func() float64 { return float64(len(r.snapshot.Load().sorted)) }),
 		metric.GaugeFamily("buildyard_registry_versions", "Versions of all templates",
-			func() float64 { return float64(r.versions()) }),
+			func() float64 { return float64(r.countVersions()) }),
 		metric.GaugeFamily("buildyard_registry_stored_bytes", "Bytes of all layer files", func() float64 {
-			_, size := r.layers()
+			_, size := r.countLayers()
 			return float64(size)
 		}),
 		metric.GaugeFamily("buildyard_registry_layers", "Layer files", func() float64 {
-			n, _ := r.layers()
+			n, _ := r.countLayers()
 			return float64(n)
 		}),
 		metric.GaugeFamily("buildyard_registry_trash_bytes", "Size of the trash when it was last measured",
-			func() float64 { return float64(r.trashSize.Load()) }),
+			func() float64 { return float64(r.trashBytes.Load()) }),
 		r.diskFamily("buildyard_registry_disk_free_bytes", "Free bytes on the disk of the storage",
 			func(free, _ int64) int64 { return free }),
 		r.diskFamily("buildyard_registry_disk_size_bytes", "Size of the disk of the storage",
@@ -43,19 +43,20 @@ func (r *Registry) Families() []metric.Family {
 		metric.CounterFamily("buildyard_registry_pushes_total", "Published versions", &m.pushes),
 		metric.CounterFamily("buildyard_registry_pulls_total", "Pull requests (manifests served)", &m.pulls),
 		metric.CounterFamily("buildyard_registry_received_bytes_total", "Received bytes of layers",
-			&m.received),
-		metric.CounterFamily("buildyard_registry_sent_bytes_total", "Sent bytes of layers", &m.sent),
+			&m.receivedBytes),
+		metric.CounterFamily("buildyard_registry_sent_bytes_total", "Sent bytes of layers", &m.sentBytes),
 		metric.GaugeFamily("buildyard_registry_push_sessions", "Open push sessions",
-			func() float64 { return float64(r.openSessions()) }),
-		metric.CounterFamily("buildyard_registry_gc_layers_total", "Garbage-collected layers", &m.collected),
+			func() float64 { return float64(r.countOpenSessions()) }),
+		metric.CounterFamily("buildyard_registry_gc_layers_total", "Garbage-collected layers", &m.gcLayers),
 		metric.CounterFamily("buildyard_registry_gc_bytes_total",
-			"Bytes of garbage-collected layers", &m.freed),
+			"Bytes of garbage-collected layers", &m.gcBytes),
 		metric.GaugeFamily("buildyard_registry_scrub_verified_bytes",
 			"Bytes verified by the current scrub round",
 			func() float64 { return float64(r.scrubStatus().Verified) }),
 		metric.GaugeFamily("buildyard_registry_damaged_layers", "Damaged layers",
-			func() float64 { return float64(len(r.knownDamage())) }),
-		metric.CounterFamily("buildyard_registry_damage_found_total", "Layers found damaged since the start", &m.found),
+			func() float64 { return float64(len(r.damagedLayers())) }),
+		metric.CounterFamily("buildyard_registry_damage_found_total", "Layers found damaged since the start",
+			&m.damagedLayers),
 
 		r.logFamily("buildyard_registry_log_rows_total", metric.KindCounter,
 			"Rows and events written to the central logs", func(s central.Stats) int64 { return s.Rows }),
@@ -69,11 +70,11 @@ func (r *Registry) Families() []metric.Family {
 		r.logFamily("buildyard_registry_log_streams", metric.KindGauge, "Open log streams",
 			func(s central.Stats) int64 { return int64(s.Streams) }),
 	}
-	return metric.WithOldNames(families, oldNames)
+	return metric.WithOldNames(families, deprecatedMetricNames)
 }
 
-// oldNames are the former names of metrics, by their names. They are exported for one release.
-var oldNames = map[string]string{
+// deprecatedMetricNames are the former names of metrics, by their names. They are exported for one release.
+var deprecatedMetricNames = map[string]string{
 	"buildyard_registry_gc_layers_total": "buildyard_registry_collected_layers_total",
 	"buildyard_registry_gc_bytes_total":  "buildyard_registry_collected_bytes_total",
 }
@@ -94,27 +95,27 @@ func (r *Registry) diskFamily(name, help string, pick func(free, total int64) in
 	}}
 }
 
-func (r *Registry) versions() (n int) {
-	for _, e := range r.snap.Load().order {
-		n += len(e.t.Versions)
+func (r *Registry) countVersions() (n int) {
+	for _, e := range r.snapshot.Load().sorted {
+		n += len(e.template.Versions)
 	}
 	return n
 }
 
-// layers counts the layer files and sums them up.
-func (r *Registry) layers() (n int, size int64) {
+// countLayers counts the layer files and sums them up.
+func (r *Registry) countLayers() (n int, size int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, l := range r.held {
+	for _, l := range r.storedLayers {
 		size += l.size
 	}
-	return len(r.held), size
+	return len(r.storedLayers), size
 }
 
-// openSessions counts the pushes that are not committed yet.
-func (r *Registry) openSessions() (n int) {
+// countOpenSessions counts the pushes that are not committed yet.
+func (r *Registry) countOpenSessions() (n int) {
 	for _, s := range r.allSessions() {
-		if s.done() == nil {
+		if s.committedResult() == nil {
 			n++
 		}
 	}

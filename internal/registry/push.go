@@ -15,8 +15,8 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// parallel is the number of concurrent parts that a client is asked to send.
-const parallel = 4
+// maxParallelParts is the number of concurrent parts that a client is asked to send.
+const maxParallelParts = 4
 
 // Negotiate opens a push without a caller, see NegotiateFor.
 func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (api.PushSession, error) {
@@ -27,112 +27,113 @@ func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (api.Push
 // commit would refuse, as far as that is known now. caller selects the limits that apply; an empty caller is
 // limited only by the totals.
 func (r *Registry) NegotiateFor(ctx context.Context, caller string, req api.PushRequest) (api.PushSession, error) {
-	return r.NegotiateOn(ctx, caller, req, nil)
+	return r.NegotiateRestricted(ctx, caller, req, nil)
 }
 
-// NegotiateOn is NegotiateFor for a push that may rest only on layers of some templates, and must send
+// NegotiateRestricted is NegotiateFor for a push that may rest only on layers of some templates, and must send
 // everything else. nil: on layers of all.
-func (r *Registry) NegotiateOn(
+func (r *Registry) NegotiateRestricted(
 	ctx context.Context, caller string, req api.PushRequest, on []string,
 ) (_ api.PushSession, err error) {
-	defer full(&err)
-	if err := checkRequest(&req); err != nil {
+	defer setDiskFull(&err)
+	if err := checkPushRequest(&req); err != nil {
 		return api.PushSession{}, err
 	}
 	if req.ID != "" {
-		if _, err := plan(r.snap.Load().template(req.ID), req, req.ID); err != nil {
+		if _, err := planTemplate(r.snapshot.Load().findTemplate(req.ID), req, req.ID); err != nil {
 			return api.PushSession{}, err
 		}
 	}
-	s := r.resumable(caller, req, on)
+	s := r.findResumable(caller, req, on)
 	if s == nil {
-		if s, err = r.begin(ctx, sessionRecord{Caller: caller, Request: req, On: on}); err != nil {
+		if s, err = r.beginPush(ctx, sessionRecord{Caller: caller, Request: req, BaseTemplates: on}); err != nil {
 			return api.PushSession{}, err
 		}
 	}
-	return r.describe(s), nil
+	return r.sessionState(s), nil
 }
 
-// begin opens a new push.
-func (r *Registry) begin(ctx context.Context, record sessionRecord) (s *session, err error) {
-	if record.Chains, err = r.chains(ctx, record.Request, record.On); err != nil {
+// beginPush opens a new push.
+func (r *Registry) beginPush(ctx context.Context, record sessionRecord) (s *session, err error) {
+	if record.ParentChains, err = r.resolveChains(ctx, record.Request, record.BaseTemplates); err != nil {
 		return nil, err
 	}
-	s, err = r.book(ctx, record)
+	s, err = r.reservePush(ctx, record)
 	if err != nil {
 		return nil, err
 	}
 	if err := r.pinChains(ctx, s); err != nil {
 		return nil, errors.Join(err, r.endSession(ctx, s))
 	}
-	r.log.Info("push started", "session", s.id, "template", s.target, "tag", record.Request.Tag, "files",
+	r.log.Info("push started", "session", s.id, "template", s.templateID, "tag", record.Request.Tag, "files",
 		len(record.Request.Files))
 	return s, nil
 }
 
-// book checks the limits and the free space for a push and reserves both.
-func (r *Registry) book(ctx context.Context, record sessionRecord) (*session, error) {
-	r.booking.Lock()
-	defer r.booking.Unlock()
+// reservePush checks the limits and the free space for a push and reserves both.
+func (r *Registry) reservePush(ctx context.Context, record sessionRecord) (*session, error) {
+	r.reserveMu.Lock()
+	defer r.reserveMu.Unlock()
 	if err := r.Ready(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.admit(ctx, record.Caller); err != nil {
+	if err := r.admitPush(ctx, record.Caller); err != nil {
 		return nil, err
 	}
-	if r.strained.Load() {
-		r.keepReserve(ctx)
+	if r.reserveReleased.Load() {
+		r.maintainReserve(ctx)
 	}
-	if err := r.room(ctx, record.Caller, record.Request, record.Chains); err != nil {
+	if err := r.checkSpace(ctx, record.Caller, record.Request, record.ParentChains); err != nil {
 		return nil, err
 	}
 	return r.newSession(record)
 }
 
-func (s *snapshot) template(id string) *layout.Template {
+func (s *snapshot) findTemplate(id string) *layout.Template {
 	if e := s.templates[id]; e != nil {
-		return e.t
+		return e.template
 	}
 	return nil
 }
 
-// resumable finds the session of a resume key that the same caller opened, for the same layers; nil when there
+// findResumable finds the session of a resume key that the same caller opened, for the same layers; nil when there
 // is none.
-func (r *Registry) resumable(caller string, req api.PushRequest, on []string) *session {
+func (r *Registry) findResumable(caller string, req api.PushRequest, on []string) *session {
 	for _, s := range r.allSessions() {
-		mine := s.caller == caller && slices.Equal(s.on, on)
-		if mine && req.ResumeKey != "" && s.request.ResumeKey == req.ResumeKey && s.done() == nil &&
+		mine := s.caller == caller && slices.Equal(s.baseTemplates, on)
+		if mine && req.ResumeKey != "" && s.request.ResumeKey == req.ResumeKey && s.committedResult() == nil &&
 			sameRequest(s.request, req) {
-			s.touch(r.o.Now())
+			s.recordUse(r.opts.Now())
 			return s
 		}
 	}
 	return nil
 }
 
-// longestName takes as many bytes as the longest template name in a configuration: a configuration that fits
+// longestTemplateName takes as many bytes as the longest template name in a configuration: a configuration that fits
 // with it fits at the commit.
-var longestName = strings.Repeat("\u2028", 255/len("\u2028"))
+var longestTemplateName = strings.Repeat("\u2028", 255/len("\u2028"))
 
 func sameRequest(a, b api.PushRequest) bool {
 	return a.ID == b.ID && a.Name == b.Name && a.Tag == b.Tag && a.MustExist == b.MustExist &&
 		a.Description == b.Description &&
-		a.Arch == b.Arch && equal(a.Gen, b.Gen) && equal(a.Revert, b.Revert) && slices.Equal(a.Config, b.Config) &&
-		slices.Equal(a.NVRAM, b.NVRAM) && slices.EqualFunc(a.Files, b.Files, sameFile)
+		a.Arch == b.Arch && equalPointers(a.Gen, b.Gen) && equalPointers(a.Revert, b.Revert) &&
+		slices.Equal(a.Config, b.Config) &&
+		slices.Equal(a.NVRAM, b.NVRAM) && slices.EqualFunc(a.Files, b.Files, sameFileRequest)
 }
 
-// sameFile compares the descriptions of a file in two negotiations, except the estimated bytes to send.
-func sameFile(a, b api.PushFile) bool {
+// sameFileRequest compares the descriptions of a file in two negotiations, except the estimated bytes to send.
+func sameFileRequest(a, b api.PushFile) bool {
 	a.Data, b.Data = 0, 0
 	return a == b
 }
 
-func equal[T comparable](a, b *T) bool {
+func equalPointers[T comparable](a, b *T) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// checkRequest validates a negotiation and normalizes it.
-func checkRequest(req *api.PushRequest) error {
+// checkPushRequest validates a negotiation and normalizes it.
+func checkPushRequest(req *api.PushRequest) error {
 	if req.ID != "" {
 		id, ok := layout.ParseID(req.ID)
 		if !ok {
@@ -161,24 +162,25 @@ func checkRequest(req *api.PushRequest) error {
 		return farm.Invalid("nvram", "must have at most %d bytes", layout.MaxNVRAM)
 	case len(req.ResumeKey) > 128:
 		return farm.Invalid("resume_key", "must have at most 128 bytes")
-	case len(req.Files) > maxFiles:
-		return farm.Invalid("files", "must have at most %d elements", maxFiles)
+	case len(req.Files) > maxPushFiles:
+		return farm.Invalid("files", "must have at most %d elements", maxPushFiles)
 	}
 	config, err := layout.CanonicalConfig(req.Config)
 	if err != nil {
 		return farm.Invalid("config", "%v", err)
 	}
-	if _, err := finalConfig(config, &layout.Template{ID: newTemplateID(), Name: longestName}); err != nil {
+	if _, err := configWithIdentity(config,
+		&layout.Template{ID: newTemplateID(), Name: longestTemplateName}); err != nil {
 		return farm.Invalid("config", "%v", err)
 	}
 	req.Config = config
-	if err := checkFiles(req.Files); err != nil {
+	if err := checkPushFiles(req.Files); err != nil {
 		return err
 	}
 	return checkConfig(req.Config, req.Files)
 }
 
-func checkFiles(files []api.PushFile) error {
+func checkPushFiles(files []api.PushFile) error {
 	names := map[string]bool{}
 	for _, f := range files {
 		_, badRoot := blob.ParseDigest(f.Root)
@@ -193,8 +195,8 @@ func checkFiles(files []api.PushFile) error {
 			return farm.Invalid("files", "kind of %s must be %s or %s", f.Name, api.FileDisk, api.FileState)
 		case f.Format != "" && f.Format != "raw" && f.Format != "qcow2":
 			return farm.Invalid("files", "format of %s must be raw or qcow2", f.Name)
-		case f.Size < 0 || f.Size > blob.MaxSize:
-			return farm.Invalid("files", "size of %s must be between 0 and %d", f.Name, int64(blob.MaxSize))
+		case f.Size < 0 || f.Size > blob.MaxContentSize:
+			return farm.Invalid("files", "size of %s must be between 0 and %d", f.Name, int64(blob.MaxContentSize))
 		case f.Data < 0:
 			return farm.Invalid("files", "data size of %s must not be negative", f.Name)
 		case f.Root != "" && badRoot != nil:
@@ -209,79 +211,80 @@ func checkFiles(files []api.PushFile) error {
 	return nil
 }
 
-// describe returns the state of each file of a session.
-func (r *Registry) describe(s *session) api.PushSession {
+// sessionState returns the state of each file of a session.
+func (r *Registry) sessionState(s *session) api.PushSession {
 	out := api.PushSession{
-		Session: s.id, ID: s.target, PartMax: blob.MaxPart, Parallel: parallel,
-		Expires: r.o.Now().Add(r.o.IdlePush).Unix(), Files: make([]api.PushFileState, 0, len(s.uploads)),
+		Session: s.id, ID: s.templateID, PartMax: blob.MaxPartSize, Parallel: maxParallelParts,
+		Expires: r.opts.Now().Add(r.opts.IdlePushTimeout).Unix(), Files: make([]api.PushFileState, 0, len(s.uploads)),
 	}
 	for _, u := range s.uploads {
-		state := u.state()
-		if u.same() || s.done() != nil {
-			state = api.PushFileState{Name: u.spec.Name, State: api.PushExists}
+		state := u.apiState()
+		if u.isStored() || s.committedResult() != nil {
+			state = api.PushFileState{Name: u.pushFile.Name, State: api.PushExists}
 		}
 		out.Files = append(out.Files, state)
 	}
 	return out
 }
 
-// Session returns the state of a push.
-func (r *Registry) Session(_ context.Context, id string) (api.PushSession, error) {
-	s, err := r.session(id)
+// PushSession returns the state of a push.
+func (r *Registry) PushSession(_ context.Context, id string) (api.PushSession, error) {
+	s, err := r.useSession(id)
 	if err != nil {
 		return api.PushSession{}, err
 	}
-	return r.describe(s), nil
+	return r.sessionState(s), nil
 }
 
 // PutPart receives frames of a file. off is the offset of the first one in the layer file. A part may be sent
 // again; one that is truncated or damaged counts as not sent.
 func (r *Registry) PutPart(ctx context.Context, session, file string, off int64, body io.Reader) error {
-	s, u, err := r.openFile(session, file)
+	s, u, err := r.openUpload(session, file)
 	if err == nil {
-		err = r.mayGrow()
+		err = r.refuseWhenFull()
 	}
 	if err != nil {
 		return err
 	}
 	src, err := blob.NewPartReader(body)
 	if err != nil {
-		return badPart(err)
+		return partError(err)
 	}
-	p := &part{off: off, length: src.Length(), frames: src.Frames()}
-	if err := u.begin(p); err != nil {
+	p := &receivedPart{off: off, bytes: src.DataBytes(), frames: src.Frames()}
+	if err := u.beginPart(p); err != nil {
 		return err
 	}
-	r.touchTraffic()
-	n, err := r.store.WritePart(ctx, u.id, off, sealGuard{src, u})
-	r.metrics.received.Add(n)
+	r.recordTraffic()
+	n, err := r.store.WritePart(ctx, u.id, off, freezeGuard{src, u})
+	r.metrics.receivedBytes.Add(n)
 	if err == nil {
 		err = r.recordPart(u, p)
 	}
-	if full(&err); farm.CodeOf(err) == farm.CodeUnavailable {
-		r.giveUp(ctx, u, p)
+	if setDiskFull(&err); farm.CodeOf(err) == farm.CodeUnavailable {
+		r.discardPart(ctx, u, p)
 	} else {
-		u.end(p, err == nil)
+		u.endPart(p, err == nil)
 	}
-	s.touch(r.o.Now())
+	s.recordUse(r.opts.Now())
 	if err != nil {
-		return badPart(err)
+		return partError(err)
 	}
 	return nil
 }
 
-// fits reports whether a layer can be the content of a file.
-func fits(x *blob.Index, spec api.PushFile) error {
+// checkLayerFits reports whether a layer can be the content of a file.
+func checkLayerFits(x *blob.Index, spec api.PushFile) error {
 	isState := x.Kind() == blob.KindState
 	switch {
 	case isState != (spec.Kind == api.FileState):
 		return farm.Invalid("index", "frame index is of another file kind than %s", spec.Name)
-	case x.Size() != spec.Size:
-		return farm.Invalid("index", "frame index is of a file of %d bytes, but %s has %d bytes", x.Size(), spec.Name,
+	case x.ContentSize() != spec.Size:
+		return farm.Invalid("index", "frame index is of a file of %d bytes, but %s has %d bytes", x.ContentSize(),
+			spec.Name,
 			spec.Size)
-	case parentText(x) != spec.Parent:
+	case parentString(x) != spec.Parent:
 		return farm.Invalid("index", "frame index has the parent %q, but %s was announced with the parent %q",
-			parentText(x), spec.Name,
+			parentString(x), spec.Name,
 			spec.Parent)
 	case !x.Squashes().IsZero():
 		// The registry cannot verify the content of such a layer: only the registry makes them.
@@ -290,48 +293,48 @@ func fits(x *blob.Index, spec api.PushFile) error {
 	return nil
 }
 
-// parentText returns the parent of a layer in the form of a push: "" is zeros.
-func parentText(x *blob.Index) string {
+// parentString returns the parent of a layer in the form of a push: "" is zeros.
+func parentString(x *blob.Index) string {
 	if x.Parent().IsZero() {
 		return ""
 	}
 	return x.Parent().String()
 }
 
-func (r *Registry) openFile(session, file string) (*session, *upload, error) {
-	s, err := r.session(session)
+func (r *Registry) openUpload(session, file string) (*session, *upload, error) {
+	s, err := r.useSession(session)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := s.open(); err != nil {
+	if err := s.checkOpen(); err != nil {
 		return nil, nil, err
 	}
-	u, err := s.file(file)
+	u, err := s.findUpload(file)
 	return s, u, err
 }
 
-// Abort ends a push. A committed one stays.
-func (r *Registry) Abort(ctx context.Context, id string) error {
-	s, err := r.session(id)
+// AbortPush ends a push. A committed one stays.
+func (r *Registry) AbortPush(ctx context.Context, id string) error {
+	s, err := r.useSession(id)
 	if err != nil {
 		return err
 	}
-	s.commit.Lock()
-	defer s.commit.Unlock()
-	if s.done() != nil {
+	s.commitMu.Lock()
+	defer s.commitMu.Unlock()
+	if s.committedResult() != nil {
 		return farm.Refused("The push is already committed; revert the version instead")
 	}
 	r.log.Info("push aborted", "session", id)
 	return r.endSession(ctx, s)
 }
 
-// badPart sets the code of failures of received bytes: damage is caused by the sender or the network, and
+// partError sets the code of failures of received bytes: damage is caused by the sender or the network, and
 // another attempt of the same part may succeed.
-func badPart(err error) error {
+func partError(err error) error {
 	switch {
 	case isCorrupt(err):
 		return &farm.Error{Code: farm.CodeInvalid, Field: "body", Message: fmt.Sprintf("body: %v", err), Err: err}
-	case isCut(err):
+	case isTruncated(err):
 		return &farm.Error{Code: farm.CodeInvalid, Field: "body", Message: "body: it ends too early", Err: err}
 	case errors.Is(err, syscall.EFBIG):
 		return &farm.Error{

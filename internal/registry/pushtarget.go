@@ -9,10 +9,10 @@ import (
 
 // PushTarget describes the target of a push.
 type PushTarget struct {
-	Template string // id
-	Exists   bool   // the template exists, and was not created by this push
-	Reverts  bool   // the push reverts versions
-	Deleted  bool   // the template was deleted
+	TemplateID string // id
+	Exists     bool   // the template exists, and was not created by this push
+	Reverts    bool   // the push reverts versions
+	Deleted    bool   // the template was deleted
 
 	Tag       string // the new tag; "" when only the template is known
 	ResumeKey string // of the push; likewise
@@ -23,41 +23,42 @@ func ParseID(id string) (string, bool) { return layout.ParseID(id) }
 
 // PushTarget returns the target of the push of a session.
 func (r *Registry) PushTarget(session string) (PushTarget, error) {
-	s, err := r.session(session)
+	s, err := r.useSession(session)
 	if err != nil {
-		if done := r.committedAs(session); done != nil {
-			return r.targetOf(done.ID, false, session), nil
+		if done := r.resultOfSession(session); done != nil {
+			return r.pushTargetFor(done.ID, false, session), nil
 		}
 		return PushTarget{}, err
 	}
-	t := r.targetOf(s.target, s.request.Revert != nil, s.id)
+	t := r.pushTargetFor(s.templateID, s.request.Revert != nil, s.id)
 	t.Tag, t.ResumeKey = s.request.Tag, s.request.ResumeKey
 	return t, nil
 }
 
-// TargetOf returns the target of a possible push into a template; "" is a new one.
-func (r *Registry) TargetOf(template string, reverts bool) PushTarget {
+// PushTargetFor returns the target of a possible push into a template; "" is a new one.
+func (r *Registry) PushTargetFor(template string, reverts bool) PushTarget {
 	id, _ := layout.ParseID(template)
-	return r.targetOf(id, reverts, "")
+	return r.pushTargetFor(id, reverts, "")
 }
 
-func (r *Registry) targetOf(id string, reverts bool, session string) PushTarget {
-	t := r.snap.Load().template(id)
+func (r *Registry) pushTargetFor(id string, reverts bool, session string) PushTarget {
+	t := r.snapshot.Load().findTemplate(id)
 	made := t != nil && session != "" &&
 		slices.ContainsFunc(t.Versions, func(v layout.Version) bool { return v.Session == session })
-	return PushTarget{Template: id, Exists: t != nil && !made, Reverts: reverts, Deleted: t == nil && r.deleted.has(id)}
+	return PushTarget{TemplateID: id, Exists: t != nil && !made, Reverts: reverts, Deleted: t == nil &&
+		r.deletedTemplates.has(id)}
 }
 
-// Naming returns the IDs of the templates that have a version with a layer, in no order. It is empty for a
+// TemplatesWithLayer returns the IDs of the templates that have a version with a layer, in no order. It is empty for a
 // layer that no template references, which is served only to pulls that have begun.
-func (r *Registry) Naming(root string) []string {
+func (r *Registry) TemplatesWithLayer(root string) []string {
 	parsed, err := blob.ParseDigest(root)
 	if err != nil {
 		return nil
 	}
-	snap := r.snap.Load()
-	snap.named.Do(snap.name)
-	return snap.naming[parsed]
+	snap := r.snapshot.Load()
+	snap.namingOnce.Do(snap.indexLayers)
+	return snap.templatesByLayer[parsed]
 }
 
 // HasLayer reports whether one of the given templates references a layer, or no template does. In the latter
@@ -68,21 +69,21 @@ func (r *Registry) HasLayer(templates []string, root string) bool {
 		return false
 	}
 	r.mu.Lock()
-	loose := r.refs[parsed] == 0
+	loose := r.layerRefs[parsed] == 0
 	r.mu.Unlock()
-	snap := r.snap.Load()
+	snap := r.snapshot.Load()
 	return loose || slices.ContainsFunc(templates, func(id string) bool {
 		e := snap.templates[id]
-		return e != nil && e.roots()[parsed]
+		return e != nil && e.layers()[parsed]
 	})
 }
 
-// name indexes which layers the templates have. It runs at the first use, since few callers need it.
-func (s *snapshot) name() {
-	s.naming = map[blob.Digest][]string{}
+// indexLayers indexes which layers the templates have. It runs at the first use, since few callers need it.
+func (s *snapshot) indexLayers() {
+	s.templatesByLayer = map[blob.Digest][]string{}
 	for id, e := range s.templates {
-		for root := range e.roots() {
-			s.naming[root] = append(s.naming[root], id)
+		for root := range e.layers() {
+			s.templatesByLayer[root] = append(s.templatesByLayer[root], id)
 		}
 	}
 }

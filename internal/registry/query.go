@@ -11,56 +11,57 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// Ref names a version of a template; with nothing but ID it is the latest.
-type Ref struct {
+// VersionRef names a version of a template; with nothing but ID it is the latest.
+type VersionRef struct {
 	ID        string // template UUID
 	Tag       string
 	Number    *int   // 0-indexed
 	ContentID string // only used by Manifest
 }
 
-// List returns all templates, by name.
-func (r *Registry) List() []api.Template {
-	snap := r.snap.Load()
-	out := make([]api.Template, 0, len(snap.order))
-	for _, e := range snap.order {
-		t := e.item()
-		if n := len(e.t.Versions); n > 0 {
-			t.LatestTag, t.VersionCount = e.t.Versions[n-1].Tag, n
+// ListTemplates returns all templates, by name.
+func (r *Registry) ListTemplates() []api.Template {
+	snap := r.snapshot.Load()
+	out := make([]api.Template, 0, len(snap.sorted))
+	for _, e := range snap.sorted {
+		t := e.apiTemplate()
+		if n := len(e.template.Versions); n > 0 {
+			t.LatestTag, t.VersionCount = e.template.Versions[n-1].Tag, n
 		}
 		out = append(out, t)
 	}
 	return out
 }
 
-func (e *entry) item() api.Template {
+func (e *templateEntry) apiTemplate() api.Template {
 	return api.Template{
-		ID: e.t.ID, Name: e.t.Name, Size: e.size, Arch: e.t.Arch,
-		LastPull: e.pulls.newest.Load(), LastPush: e.lastPush,
+		ID: e.template.ID, Name: e.template.Name, Size: e.storedBytes, Arch: e.template.Arch,
+		LastPull: e.pulls.newestAt.Load(), LastPush: e.lastPush,
 	}
 }
 
-// Detail returns one template with its versions.
-func (r *Registry) Detail(id string) (api.TemplateDetail, error) {
-	e, err := r.lookup(id)
+// TemplateDetail returns one template with its versions.
+func (r *Registry) TemplateDetail(id string) (api.TemplateDetail, error) {
+	e, err := r.findTemplate(id)
 	if err != nil {
 		return api.TemplateDetail{}, err
 	}
-	out := api.TemplateDetail{Template: e.item(), Versions: make([]api.TemplateVersion, 0, len(e.t.Versions))}
-	for i := range e.t.Versions {
-		v := e.version(&e.t.Versions[i])
+	out := api.TemplateDetail{Template: e.apiTemplate(), Versions: make([]api.TemplateVersion, 0,
+		len(e.template.Versions))}
+	for i := range e.template.Versions {
+		v := e.apiVersion(&e.template.Versions[i])
 		v.Scan = e.scans.summary(v.ContentID)
 		out.Versions = append(out.Versions, v)
 	}
 	return out, nil
 }
 
-func (e *entry) version(v *layout.Version) api.TemplateVersion {
+func (e *templateEntry) apiVersion(v *layout.Version) api.TemplateVersion {
 	out := api.TemplateVersion{
 		Tag: v.Tag, Number: v.Number, Description: v.Description,
-		Images: v.Images(), StateFiles: v.StateFiles(), ConfigFile: layout.ConfigName(e.t.ID),
-		Size: v.Size(), Increment: e.added[v.Number], Arch: v.Arch, CreationDate: v.Created, LastPush: v.LastPush,
-		LastPull: e.pulls.of(v.ContentID), ContentID: v.ContentID,
+		Images: v.Images(), StateFiles: v.StateFiles(), ConfigFile: layout.ConfigName(e.template.ID),
+		Size: v.Size(), Increment: e.increments[v.Number], Arch: v.Arch, CreationDate: v.Created, LastPush: v.LastPush,
+		LastPull: e.pulls.lastPull(v.ContentID), ContentID: v.ContentID,
 	}
 	if n := len(out.StateFiles); n > 0 {
 		out.StateFile = out.StateFiles[n-1]
@@ -73,30 +74,30 @@ func (e *entry) version(v *layout.Version) api.TemplateVersion {
 
 const nvramName = "nvram"
 
-// Info returns a version's configuration object as JSON.
-func (r *Registry) Info(ref Ref) (json.RawMessage, error) {
-	return onVersion(r, ref, func(e *entry, v *layout.Version) (json.RawMessage, error) {
-		config, err := r.dir.Config(e.t.ID, v)
-		return config, unreadable(e, v, err)
+// VersionConfig returns a version's configuration object as JSON.
+func (r *Registry) VersionConfig(ref VersionRef) (json.RawMessage, error) {
+	return withVersion(r, ref, func(e *templateEntry, v *layout.Version) (json.RawMessage, error) {
+		config, err := r.dir.Config(e.template.ID, v)
+		return config, unreadableVersion(e, v, err)
 	})
 }
 
-// unreadable describes a version whose directory cannot be read, and names the remedy; nil without err.
-func unreadable(e *entry, v *layout.Version, err error) error {
+// unreadableVersion describes a version whose directory cannot be read, and names the remedy; nil without err.
+func unreadableVersion(e *templateEntry, v *layout.Version, err error) error {
 	if err == nil {
 		return nil
 	}
 	return &farm.Error{Code: farm.CodeRefused, Err: err, Message: fmt.Sprintf(
 		"Version %d of template %s is damaged: its configuration or nvram cannot be read; \"buildyard registry "+
-			"check\" says more", v.Number, e.t.Name)}
+			"check\" says more", v.Number, e.template.Name)}
 }
 
-// onVersion reads something of a version from disk. The version may be reverted after the snapshot was loaded:
+// withVersion reads something of a version from disk. The version may be reverted after the snapshot was loaded:
 // it retries as long as a failure coincides with a newer snapshot of the template.
-func onVersion[T any](r *Registry, ref Ref, read func(*entry, *layout.Version) (T, error)) (T, error) {
+func withVersion[T any](r *Registry, ref VersionRef, read func(*templateEntry, *layout.Version) (T, error)) (T, error) {
 	for {
 		var none T
-		e, v, err := r.resolve(ref)
+		e, v, err := r.resolveVersion(ref)
 		if err != nil {
 			return none, err
 		}
@@ -104,25 +105,25 @@ func onVersion[T any](r *Registry, ref Ref, read func(*entry, *layout.Version) (
 		if err == nil {
 			return out, nil
 		}
-		if again, _ := r.lookup(ref.ID); again == e {
+		if again, _ := r.findTemplate(ref.ID); again == e {
 			return none, err
 		}
 	}
 }
 
-// lookup finds a template. An ID that is not a UUID is reported as unknown like any other.
-func (r *Registry) lookup(id string) (*entry, error) {
+// findTemplate finds a template. An ID that is not a UUID is reported as unknown like any other.
+func (r *Registry) findTemplate(id string) (*templateEntry, error) {
 	clean, _ := layout.ParseID(id)
-	e := r.snap.Load().templates[clean]
+	e := r.snapshot.Load().templates[clean]
 	if e == nil {
-		return nil, r.unknown(clean)
+		return nil, r.templateNotFound(clean)
 	}
 	return e, nil
 }
 
-// unknown returns why a template was not found: it is damaged as a whole, or never existed.
-func (r *Registry) unknown(id string) error {
-	for _, d := range r.snap.Load().damaged {
+// templateNotFound returns why a template was not found: it is damaged as a whole, or never existed.
+func (r *Registry) templateNotFound(id string) error {
+	for _, d := range r.snapshot.Load().damaged {
 		if d.ID == id && d.Number < 0 {
 			return farm.Refused(
 				"Template %s is damaged: %s; run \"buildyard registry repair\" at the registry, and push it again",
@@ -132,21 +133,21 @@ func (r *Registry) unknown(id string) error {
 	return farm.NotFound()
 }
 
-// resolve finds a version. Tag and number, when both are given, must agree.
-func (r *Registry) resolve(ref Ref) (*entry, *layout.Version, error) {
-	e, err := r.lookup(ref.ID)
+// resolveVersion finds a version. Tag and number, when both are given, must agree.
+func (r *Registry) resolveVersion(ref VersionRef) (*templateEntry, *layout.Version, error) {
+	e, err := r.findTemplate(ref.ID)
 	if err != nil {
 		return nil, nil, err
 	}
-	i, err := find(e.t.Versions, ref)
+	i, err := findVersion(e.template.Versions, ref)
 	if err != nil {
 		return nil, nil, err
 	}
-	return e, &e.t.Versions[i], nil
+	return e, &e.template.Versions[i], nil
 }
 
-// find returns the position of a version among those of its template.
-func find(versions []layout.Version, ref Ref) (int, error) {
+// findVersion returns the position of a version among those of its template.
+func findVersion(versions []layout.Version, ref VersionRef) (int, error) {
 	for i := len(versions) - 1; i >= 0; i-- {
 		v := &versions[i]
 		tag := ref.Tag == "" || v.Tag == ref.Tag
@@ -156,11 +157,11 @@ func find(versions []layout.Version, ref Ref) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, noVersion(versions, ref)
+	return 0, versionNotFound(versions, ref)
 }
 
-// noVersion returns why a version was not found: it is unknown, or its tag and number disagree.
-func noVersion(versions []layout.Version, ref Ref) error {
+// versionNotFound returns why a version was not found: it is unknown, or its tag and number disagree.
+func versionNotFound(versions []layout.Version, ref VersionRef) error {
 	tagged := slices.IndexFunc(versions, func(v layout.Version) bool { return ref.Tag != "" && v.Tag == ref.Tag })
 	switch {
 	case tagged >= 0 && ref.Number != nil && *ref.Number != tagged:
@@ -181,17 +182,17 @@ func noVersion(versions []layout.Version, ref Ref) error {
 	return farm.Errorf(farm.CodeNoVersion, "Did not find any versions")
 }
 
-// Disk returns the space of the store.
-func (r *Registry) Disk(ctx context.Context) (api.DiskInfo, error) {
+// DiskInfo returns the space of the store.
+func (r *Registry) DiskInfo(ctx context.Context) (api.DiskInfo, error) {
 	free, total, err := r.store.Space(ctx)
 	if err != nil {
-		return api.DiskInfo{}, unreachable(err)
+		return api.DiskInfo{}, storageUnreachable(err)
 	}
-	out := api.DiskInfo{Free: free, Total: total, Reserved: r.reserved(), Reclaimable: r.trashSize.Load()}
+	out := api.DiskInfo{Free: free, Total: total, Reserved: r.reservedBytes(), Reclaimable: r.trashBytes.Load()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for root, l := range r.held {
-		if !r.referencedLocked(root) {
+	for root, l := range r.storedLayers {
+		if !r.isReferencedLocked(root) {
 			out.Reclaimable += l.size
 		}
 	}
@@ -200,8 +201,8 @@ func (r *Registry) Disk(ctx context.Context) (api.DiskInfo, error) {
 
 // Status returns the registry's state and what it cannot serve.
 func (r *Registry) Status() api.RegistryStatus {
-	out := api.RegistryStatus{Status: "Running", Version: r.o.Version}
-	for _, d := range r.damage() {
+	out := api.RegistryStatus{Status: "Running", Version: r.opts.Version}
+	for _, d := range r.listDamage() {
 		item := api.RegistryDamage{ID: d.ID, Problem: d.Problem}
 		if d.Number >= 0 {
 			item.Version = &d.Number
@@ -213,16 +214,16 @@ func (r *Registry) Status() api.RegistryStatus {
 
 // Ready returns nil if the storage is writable, else an error.
 func (r *Registry) Ready(ctx context.Context) error {
-	err := r.dir.Present()
+	err := r.dir.CheckPresent()
 	if err == nil {
 		_, _, err = r.store.Space(ctx)
 	}
 	if err != nil {
-		return unreachable(err)
+		return storageUnreachable(err)
 	}
 	return nil
 }
 
-func unreachable(err error) error {
+func storageUnreachable(err error) error {
 	return farm.Unavailable(err, "The storage of the registry cannot be accessed")
 }

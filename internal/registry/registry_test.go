@@ -26,19 +26,19 @@ func TestVersionsOfATemplate(t *testing.T) {
 	if err := verifyAll(r); err != nil {
 		t.Fatal(err)
 	}
-	d, _ := r.Detail(idA)
+	d, _ := r.TemplateDetail(idA)
 	// v1 and v3 share a layer: the template counts it once.
 	if d.Size != first.Size+d.Versions[1].Size || d.Versions[0].StateFiles[0] != memory.root()+".ank" ||
 		d.Arch != "arm64" {
 		t.Fatalf("%+v", d)
 	}
-	before := []any{r.List(), d, r.Status()}
+	before := []any{r.ListTemplates(), d, r.Status()}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
 	r = open(t, base, newClock())
-	d, _ = r.Detail(idA)
-	if after := []any{r.List(), d, r.Status()}; fmt.Sprint(after) != fmt.Sprint(before) {
+	d, _ = r.TemplateDetail(idA)
+	if after := []any{r.ListTemplates(), d, r.Status()}; fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Fatalf("after a restart\n%+v\nbefore\n%+v", after, before)
 	}
 }
@@ -48,20 +48,20 @@ func TestRevert(t *testing.T) {
 	a := makeContent("disk", api.FileDisk, "a")
 	number := func(n int) *int { return &n }
 	for _, c := range []struct {
-		ref  Ref
+		ref  VersionRef
 		left string
 		code farm.Code
 	}{
-		{Ref{}, "v1 v2", ""},
-		{Ref{Tag: "v2"}, "v1", ""},
-		{Ref{Number: number(1)}, "v1", ""},
-		{Ref{Number: number(0)}, "", ""},
-		{Ref{Tag: "v1", Number: number(0)}, "", ""},
-		{Ref{Tag: "v1", Number: number(1)}, "v1 v2 v3", farm.CodeNoVersion},
-		{Ref{Tag: "no"}, "v1 v2 v3", farm.CodeNoVersion},
-		{Ref{Number: number(3)}, "v1 v2 v3", farm.CodeNoVersion},
-		{Ref{ID: idB}, "v1 v2 v3", farm.CodeNotFound},
-		{Ref{ID: "a name"}, "v1 v2 v3", farm.CodeNotFound},
+		{VersionRef{}, "v1 v2", ""},
+		{VersionRef{Tag: "v2"}, "v1", ""},
+		{VersionRef{Number: number(1)}, "v1", ""},
+		{VersionRef{Number: number(0)}, "", ""},
+		{VersionRef{Tag: "v1", Number: number(0)}, "", ""},
+		{VersionRef{Tag: "v1", Number: number(1)}, "v1 v2 v3", farm.CodeNoVersion},
+		{VersionRef{Tag: "no"}, "v1 v2 v3", farm.CodeNoVersion},
+		{VersionRef{Number: number(3)}, "v1 v2 v3", farm.CodeNoVersion},
+		{VersionRef{ID: idB}, "v1 v2 v3", farm.CodeNotFound},
+		{VersionRef{ID: "a name"}, "v1 v2 v3", farm.CodeNotFound},
 	} {
 		for _, tag := range []string{"v1", "v2", "v3"} {
 			mustPush(t, r, request(idA, tag, a), a)
@@ -81,10 +81,10 @@ func TestRevert(t *testing.T) {
 		}
 	}
 	mustPush(t, r, request(idA, "v1", a), a)
-	if err := r.Revert(t.Context(), Ref{ID: idA}); err != nil {
+	if err := r.Revert(t.Context(), VersionRef{ID: idA}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Revert(t.Context(), Ref{ID: idA}); farm.CodeOf(err) != farm.CodeNoVersion {
+	if err := r.Revert(t.Context(), VersionRef{ID: idA}); farm.CodeOf(err) != farm.CodeNoVersion {
 		t.Fatalf("revert of nothing: %v", err)
 	}
 	if res := mustPush(t, r, request(idA, "v1", a), a); res.Number != 0 {
@@ -104,7 +104,7 @@ func TestNumberIsReused(t *testing.T) {
 		t.Fatalf("%+v, %+v", one, two)
 	}
 	if _, err := r.Manifest(t.Context(),
-		Ref{ID: idA, ContentID: one.ContentID}); farm.CodeOf(err) != farm.CodeNoVersion {
+		VersionRef{ID: idA, ContentID: one.ContentID}); farm.CodeOf(err) != farm.CodeNoVersion {
 		t.Fatalf("the old content is still there: %v", err)
 	}
 	if err := verifyAll(r); err != nil {
@@ -157,15 +157,16 @@ func TestGenerationOfACommit(t *testing.T) {
 	if err := r.SetArch(t.Context(), idA, "arm64"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots}); farm.CodeOf(err) != farm.CodeConflict {
+	if _, err := r.CommitPush(t.Context(), s.Session,
+		api.PushCommit{Roots: roots}); farm.CodeOf(err) != farm.CodeConflict {
 		t.Fatalf("base moved: %v", err)
 	}
 	gen := first.Gen + 1
-	done, err := r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots, Gen: &gen})
+	done, err := r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: roots, Gen: &gen})
 	if err != nil || done.Gen != gen+1 {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	again, err := r.Commit(t.Context(), s.Session, api.PushCommit{})
+	again, err := r.CommitPush(t.Context(), s.Session, api.PushCommit{})
 	if err != nil || again != done || tags(r, idA) != "v1 v2" {
 		t.Fatalf("repeated commit: %+v, %v", again, err)
 	}
@@ -197,7 +198,7 @@ func TestPartsAreChecked(t *testing.T) {
 		}
 	}
 	index := func(c content, root string) error {
-		return r.PutIndex(t.Context(), s.Session, "disk", root, bytes.NewReader(c.index.Bytes()))
+		return r.PutIndex(t.Context(), s.Session, "disk", root, bytes.NewReader(c.index.Encoded()))
 	}
 	if err := index(a, a.root()); farm.CodeOf(err) != farm.CodeConflict {
 		t.Errorf("index before its parts: %v", err)
@@ -211,14 +212,14 @@ func TestPartsAreChecked(t *testing.T) {
 	if err := index(a, b.root()); farm.CodeOf(err) != farm.CodeInvalid {
 		t.Errorf("index under another root: %v", err)
 	}
-	if _, err := r.Commit(t.Context(), s.Session,
+	if _, err := r.CommitPush(t.Context(), s.Session,
 		api.PushCommit{Roots: map[string]string{"disk": a.root()}}); farm.CodeOf(err) != farm.CodeConflict {
 		t.Errorf("commit without an index: %v", err)
 	}
 	if tags(r, idA) != "none" {
 		t.Fatal("something was published")
 	}
-	if err := r.Abort(t.Context(), s.Session); err != nil {
+	if err := r.AbortPush(t.Context(), s.Session); err != nil {
 		t.Fatal(err)
 	}
 	if err := put(0, whole.Bytes()); farm.CodeOf(err) != farm.CodeNotFound {

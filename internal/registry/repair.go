@@ -21,8 +21,8 @@ func (r *Registry) Repair(ctx context.Context, o CheckOptions) (api.RegistryRepa
 	if err != nil {
 		return out, err
 	}
-	m := repairer{r: r, out: &out}
-	for _, step := range []func(context.Context) error{m.damaged, m.tidy, m.layers} {
+	m := repairer{registry: r, report: &out}
+	for _, step := range []func(context.Context) error{m.repairDamaged, m.finishPending, m.repairLayers} {
 		if err := step(ctx); err != nil {
 			return out, err
 		}
@@ -32,7 +32,7 @@ func (r *Registry) Repair(ctx context.Context, o CheckOptions) (api.RegistryRepa
 		return out, err
 	}
 	out.Left, out.Lost = after.Findings, after.Lost
-	out.Repaired = append(out.Repaired, fixed(before.Findings, after.Findings)...)
+	out.Repaired = append(out.Repaired, fixedFindings(before.Findings, after.Findings)...)
 	return out, nil
 }
 
@@ -50,12 +50,12 @@ func RepairStorage(ctx context.Context, o Options, how CheckOptions) (api.Regist
 	if err = errors.Join(err, r.Close()); err != nil {
 		return out, err
 	}
-	out.Repaired = append(fixed(before.Findings, append(out.Left, out.Repaired...)), out.Repaired...)
+	out.Repaired = append(fixedFindings(before.Findings, append(out.Left, out.Repaired...)), out.Repaired...)
 	return out, nil
 }
 
-// fixed returns the findings of before that are missing from after.
-func fixed(before, after []api.RegistryFinding) []api.RegistryFinding {
+// fixedFindings returns the findings of before that are missing from after.
+func fixedFindings(before, after []api.RegistryFinding) []api.RegistryFinding {
 	type key struct {
 		template, layer, problem string
 		version                  int
@@ -83,168 +83,168 @@ func fixed(before, after []api.RegistryFinding) []api.RegistryFinding {
 
 // repairer is one repair.
 type repairer struct {
-	r   *Registry
-	out *api.RegistryRepair
+	registry *Registry
+	report   *api.RegistryRepair
 }
 
-// damaged restores templates that are readable again and quarantines those that are not.
-func (m *repairer) damaged(context.Context) error {
-	for _, d := range m.r.snap.Load().damaged {
-		if err := m.template(d); err != nil {
+// repairDamaged restores templates that are readable again and quarantines those that are not.
+func (m *repairer) repairDamaged(context.Context) error {
+	for _, d := range m.registry.snapshot.Load().damaged {
+		if err := m.repairTemplate(d); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *repairer) template(d layout.Damage) error {
-	r := m.r
-	r.write.Lock()
-	defer r.write.Unlock()
+func (m *repairer) repairTemplate(d layout.DamagedTemplate) error {
+	r := m.registry
+	r.metadataMu.Lock()
+	defer r.metadataMu.Unlock()
 	place := layout.TemplatePath(d.ID)
 	t, err := r.dir.Template(d.ID)
-	_, listErr := r.dir.Names(place)
+	_, listErr := r.dir.ReadDir(place)
 	switch {
 	case err == nil:
-		r.swap(t.ID, &t)
-		r.snap.Load().templates[t.ID].scans.take(r.readScans(t.ID))
+		r.publishTemplate(t.ID, &t)
+		r.snapshot.Load().templates[t.ID].scans.replaceWith(r.readScanNotes(t.ID))
 		return nil
 	case errors.Is(listErr, fs.ErrNotExist):
-		r.swap(d.ID, nil)
+		r.publishTemplate(d.ID, nil)
 		return nil
-	case !isID(d.ID), errors.Is(err, layout.ErrNewer), listErr != nil:
+	case !isTemplateID(d.ID), errors.Is(err, layout.ErrNewer), listErr != nil:
 		return nil // not the registry's, not damaged, or not to be changed now
-	case r.dir.OnlyStaged(d.ID):
+	case r.dir.HasOnlyStaged(d.ID):
 		if err := r.dir.RemoveAll("repair", place); err != nil {
 			return err
 		}
 	default:
-		target, err := r.dir.Quarantine(d.ID, r.o.Now().UnixNano())
+		target, err := r.dir.QuarantineTemplate(d.ID, r.opts.Now().UnixNano())
 		if err != nil {
 			return err
 		}
-		r.keepNamed(target)
-		m.out.SetAside = append(m.out.SetAside,
+		r.retainNamedLayers(target)
+		m.report.SetAside = append(m.report.SetAside,
 			api.RegistryQuarantined{What: "template " + d.ID, Place: target, Problem: d.Problem})
 		r.log.Warn("damaged template moved to quarantine", "template", d.ID, "place", target, "problem", d.Problem)
 	}
-	r.swap(d.ID, nil)
+	r.publishTemplate(d.ID, nil)
 	return nil
 }
 
-// tidy finishes moves and rewrites text files.
-func (m *repairer) tidy(ctx context.Context) error {
-	for _, e := range m.r.snap.Load().order {
+// finishPending finishes moves and rewrites text files.
+func (m *repairer) finishPending(ctx context.Context) error {
+	for _, e := range m.registry.snapshot.Load().sorted {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if err := m.tidyTemplate(e.t.ID); err != nil {
+		if err := m.finishPendingOf(e.template.ID); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *repairer) tidyTemplate(id string) error {
-	r := m.r
-	r.write.Lock()
-	defer r.write.Unlock()
-	e, err := r.lookup(id)
+func (m *repairer) finishPendingOf(id string) error {
+	r := m.registry
+	r.metadataMu.Lock()
+	defer r.metadataMu.Unlock()
+	e, err := r.findTemplate(id)
 	if err != nil {
 		return nil // deleted since then
 	}
-	if err := r.dir.Prune(e.t); err != nil {
+	if err := r.dir.PruneTemplate(e.template); err != nil {
 		return err
 	}
-	for i := range e.t.Versions {
-		if _, err := r.dir.RewriteLists(id, &e.t.Versions[i]); err != nil {
+	for i := range e.template.Versions {
+		if _, err := r.dir.RewriteListFiles(id, &e.template.Versions[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// layers adopts layer files that an operator put into the storage, restores referenced layers from the trash,
+// repairLayers adopts layer files that an operator put into the storage, restores referenced layers from the trash,
 // and quarantines unreferenced ones that cannot be read.
-func (m *repairer) layers(ctx context.Context) error {
-	r := m.r
+func (m *repairer) repairLayers(ctx context.Context) error {
+	r := m.registry
 	stored, err := r.store.List(ctx)
 	if err != nil {
 		return err
 	}
 	for _, s := range stored {
-		if !r.holds(s.Root) {
-			r.adopt(ctx, s)
+		if !r.hasStoredLayer(s.Digest) {
+			r.adoptLayer(ctx, s)
 		}
 	}
-	for _, root := range r.missing() {
-		r.restore(ctx, root)
+	for _, root := range r.missingLayers() {
+		r.restoreLayer(ctx, root)
 	}
-	for _, root := range r.unneeded() {
-		if err := m.assess(ctx, root); err != nil {
+	for _, root := range r.unneededLayers() {
+		if err := m.quarantineUnreadable(ctx, root); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// adopt registers a layer file that was copied into the storage.
-func (r *Registry) adopt(ctx context.Context, s blob.Stored) {
-	defer r.roots.lock(s.Root)()
-	if _, err := r.readIndex(ctx, s.Root); err != nil || r.holds(s.Root) {
+// adoptLayer registers a layer file that was copied into the storage.
+func (r *Registry) adoptLayer(ctx context.Context, s blob.LayerInfo) {
+	defer r.layerMutexes.lock(s.Digest)()
+	if _, err := r.readIndex(ctx, s.Digest); err != nil || r.hasStoredLayer(s.Digest) {
 		return // unreadable ones are handled as unreferenced; the others were collected or are known by now
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held[s.Root] = &storedLayer{size: s.Size}
-	delete(r.bad, s.Root)
-	r.log.Info("layer file adopted", "layer", s.Root.String())
+	r.storedLayers[s.Digest] = &storedLayer{size: s.Size}
+	delete(r.badLayers, s.Digest)
+	r.log.Info("layer file adopted", "layer", s.Digest.String())
 }
 
-// missing returns the layers that versions need and that are not stored.
-func (r *Registry) missing() []blob.Digest {
+// missingLayers returns the layers that versions need and that are not stored.
+func (r *Registry) missingLayers() []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []blob.Digest
-	for root := range r.bad {
-		if r.held[root] == nil {
+	for root := range r.badLayers {
+		if r.storedLayers[root] == nil {
 			out = append(out, root)
 		}
 	}
 	return out
 }
 
-// unneeded returns the stored layers that nothing needs.
-func (r *Registry) unneeded() []blob.Digest {
+// unneededLayers returns the stored layers that nothing needs.
+func (r *Registry) unneededLayers() []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []blob.Digest
-	for root := range r.held {
-		if !r.referencedLocked(root) {
+	for root := range r.storedLayers {
+		if !r.isReferencedLocked(root) {
 			out = append(out, root)
 		}
 	}
 	return out
 }
 
-// assess quarantines an unreferenced layer that cannot be read. One that can be read stays available to pushes
-// until it is collected.
-func (m *repairer) assess(ctx context.Context, root blob.Digest) error {
-	r := m.r
+// quarantineUnreadable quarantines an unreferenced layer that cannot be read. One that can be read stays available to
+// pushes until it is collected.
+func (m *repairer) quarantineUnreadable(ctx context.Context, root blob.Digest) error {
+	r := m.registry
 	_, err := r.readIndex(ctx, root)
 	if !isDamage(err) {
 		return context.Cause(ctx)
 	}
-	defer r.roots.lock(root)()
+	defer r.layerMutexes.lock(root)()
 	r.mu.Lock()
-	if r.referencedLocked(root) {
+	if r.isReferencedLocked(root) {
 		r.mu.Unlock()
 		return nil
 	}
-	delete(r.held, root)
-	delete(r.bad, root)
+	delete(r.storedLayers, root)
+	delete(r.badLayers, root)
 	r.mu.Unlock()
-	m.out.SetAside = append(m.out.SetAside,
-		api.RegistryQuarantined{What: "layer " + root.String(), Place: layout.TrashDir, Problem: damageOf(err)})
-	return r.store.Quarantine(ctx, root, r.o.Now())
+	m.report.SetAside = append(m.report.SetAside,
+		api.RegistryQuarantined{What: "layer " + root.String(), Place: layout.TrashDir, Problem: damageText(err)})
+	return r.store.Quarantine(ctx, root, r.opts.Now())
 }

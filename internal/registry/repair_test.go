@@ -78,7 +78,7 @@ func TestProgressOfDeepCheck(t *testing.T) {
 	r := open(t, h.base, newClock())
 	mustPush(t, r, request(idB, "v2", h.a), h.a)
 	must(t, r.Close())
-	want := h.a.index.DataBytes() + h.b.index.DataBytes() + h.c.index.DataBytes()
+	want := h.a.index.StoredBytes() + h.b.index.StoredBytes() + h.c.index.StoredBytes()
 
 	var last api.StorageJobProgress
 	report, err := CheckStorage(t.Context(), h.base, CheckOptions{Deep: true, Progress: func(p api.StorageJobProgress) {
@@ -159,7 +159,8 @@ func TestDeleteWithoutMark(t *testing.T) {
 		t.Errorf("delete: %v", err)
 	}
 	mark := filepath.Join(h.base, deletedDir, idA)
-	if _, err := os.Stat(mark); !errors.Is(err, os.ErrNotExist) || r.deleted.has(idA) || tags(r, idA) != "v1 v2" {
+	if _, err := os.Stat(mark); !errors.Is(err, os.ErrNotExist) || r.deletedTemplates.has(idA) ||
+		tags(r, idA) != "v1 v2" {
 		t.Errorf("after a failed delete: versions %s, mark: %v", tags(r, idA), err)
 	}
 	must(t, verifyAll(r))

@@ -19,10 +19,10 @@ import (
 func openReserving(t *testing.T, base string, hook func(string)) *Registry {
 	t.Helper()
 	r, err := Open(t.Context(),
-		Options{Base: base, Now: newClock().Now, Reserve: 64 * mib, Hooks: layout.Hooks{Step: hook}})
+		Options{Base: base, Now: newClock().Now, ReserveBytes: 64 * mib, Hooks: layout.Hooks{Step: hook}})
 	must(t, err)
 	t.Cleanup(func() { _ = r.Close() })
-	r.keepReserve(t.Context())
+	r.maintainReserve(t.Context())
 	if !r.dir.HasReserve() {
 		t.Fatal("no reserve was made")
 	}
@@ -45,20 +45,20 @@ func TestReserve(t *testing.T) {
 	must(t, err)
 
 	empty := fill(t, base)
-	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+	_, err = r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: roots})
 	must(t, err)
 	if r.dir.HasReserve() {
 		t.Fatal("the reserve was not needed: the disk is not full")
 	}
 	must(t, r.SetArch(t.Context(), idA, "arm64"))
-	must(t, r.Revert(t.Context(), Ref{ID: idA, Tag: "v2"}))
+	must(t, r.Revert(t.Context(), VersionRef{ID: idA, Tag: "v2"}))
 	must(t, r.Delete(t.Context(), idB))
-	r.keepReserve(t.Context()) // the disk has no space for it
+	r.maintainReserve(t.Context()) // the disk has no space for it
 	err = r.PutPart(t.Context(), late.Session, "disk.img", 0, b.part())
 	mustBeStrained := func(what string, err error) {
 		t.Helper()
 		if farm.CodeOf(err) != farm.CodeUnavailable ||
-			!strings.HasPrefix(err.Error(), blob.FullMessage+": the disk reserve is in use") {
+			!strings.HasPrefix(err.Error(), blob.DiskFullMessage+": the disk reserve is in use") {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
@@ -66,14 +66,14 @@ func TestReserve(t *testing.T) {
 	_, err = r.Negotiate(t.Context(), request(idB, "v2", b))
 	mustBeStrained("negotiation", err)
 	empty()
-	r.keepReserve(t.Context())
-	if !r.dir.HasReserve() || r.mayGrow() != nil {
+	r.maintainReserve(t.Context())
+	if !r.dir.HasReserve() || r.refuseWhenFull() != nil {
 		t.Fatal("with room there is no reserve, or no push")
 	}
 	mustPush(t, r, request(idB, "v2", b), b)
 	must(t, verifyAll(r))
-	r.strained.Store(true) // two operations have met the full disk, and the reserve is there again
-	if r.keepReserve(t.Context()); r.mayGrow() != nil {
+	r.reserveReleased.Store(true) // two operations have met the full disk, and the reserve is there again
+	if r.maintainReserve(t.Context()); r.refuseWhenFull() != nil {
 		t.Error("with a reserve pushes are refused")
 	}
 }
@@ -89,7 +89,7 @@ func TestReservations(t *testing.T) {
 	}
 	reserved := func() int64 {
 		t.Helper()
-		d, err := r.Disk(t.Context())
+		d, err := r.DiskInfo(t.Context())
 		must(t, err)
 		return d.Reserved
 	}
@@ -104,7 +104,7 @@ func TestReservations(t *testing.T) {
 	_, err = announce(idB, big, 60*mib)
 	want := fmt.Sprintf(
 		"%s: the push has up to 60 MiB and needs at least 62 MiB; 51 MiB are reserved for other pushes, ",
-		blob.FullMessage)
+		blob.DiskFullMessage)
 	if farm.CodeOf(err) != farm.CodeUnavailable || !strings.HasPrefix(err.Error(), want) {
 		t.Fatalf("a push that does not fit beside the first: %v", err)
 	}
@@ -116,8 +116,8 @@ func TestReservations(t *testing.T) {
 	if got := reserved(); got != 51*mib-int64(len(first.stored))+30*mib+30*mib/50 {
 		t.Fatalf("%d bytes are reserved after a part", got)
 	}
-	must(t, r.Abort(t.Context(), small.Session))
-	must(t, r.Abort(t.Context(), s.Session))
+	must(t, r.AbortPush(t.Context(), small.Session))
+	must(t, r.AbortPush(t.Context(), s.Session))
 	if got := reserved(); got != 0 {
 		t.Fatalf("%d bytes are reserved by nobody", got)
 	}
@@ -140,7 +140,7 @@ func TestTrashFreesSpace(t *testing.T) {
 	next.Files = []api.PushFile{{Name: "disk.img", Kind: api.FileDisk, Size: 40 * mib, Data: 40 * mib}}
 	_, err = r.Negotiate(t.Context(), next)
 	must(t, err)
-	if d, _ := r.Disk(t.Context()); d.Reclaimable != 0 {
+	if d, _ := r.DiskInfo(t.Context()); d.Reclaimable != 0 {
 		t.Fatalf("%+v", d)
 	}
 }
@@ -184,7 +184,7 @@ func fullAtStep(t *testing.T, disk string, n int, reserve int64) {
 	left, at := n, ""
 	empty := func() {}
 	r, err := Open(t.Context(), Options{
-		Base: base, Now: newClock().Now, Reserve: reserve,
+		Base: base, Now: newClock().Now, ReserveBytes: reserve,
 		Hooks: layout.Hooks{Step: func(step string) {
 			if left--; left == 0 {
 				at, empty = step, fill(t, disk)
@@ -201,7 +201,7 @@ func fullAtStep(t *testing.T, disk string, n int, reserve int64) {
 			t.Fatalf("step %d (%s): %v", n, at, err)
 		}
 	}
-	r.keepReserve(t.Context())
+	r.maintainReserve(t.Context())
 	after := 3 // operations with the disk full, and then with space again; all of them with BUILDYARD_TEST_ALL
 	for _, op := range operations {
 		if at != "" && os.Getenv(crashAll) == "" {
@@ -210,12 +210,12 @@ func fullAtStep(t *testing.T, disk string, n int, reserve int64) {
 			}
 		}
 		if err := op.do(r); err != nil {
-			if at == "" || !strings.Contains(err.Error(), blob.FullMessage) && !isFull(err) {
+			if at == "" || !strings.Contains(err.Error(), blob.DiskFullMessage) && !isDiskFull(err) {
 				t.Fatalf("step %d (%s), %s: %v", n, at, op.name, err)
 			}
 			empty()
 			empty = func() {}
-			r.keepReserve(t.Context())
+			r.maintainReserve(t.Context())
 			mustHaveLostNothing(t, r, at)
 			if err := op.do(r); err != nil {
 				t.Fatalf("step %d (%s), %s again: %v", n, at, op.name, err)

@@ -21,7 +21,7 @@ func pushKnown(t *testing.T, r *Registry, id, tag string, c content) (sent bool,
 	if s.Files[0].State != api.PushExists {
 		return true, nil
 	}
-	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": c.root()}})
+	_, err = r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": c.root()}})
 	return false, err
 }
 
@@ -33,18 +33,18 @@ func TestRevertedDiskIsPushedAgain(t *testing.T) {
 	r := open(t, base, clock)
 	g := newGrown(11)
 	_, contents := pushTags(t, r, idA, g, 3)
-	before, err := r.Detail(idA)
+	before, err := r.TemplateDetail(idA)
 	must(t, err)
 	last, disk := contents[3], slices.Clone(g.data)
 	revertTo := func(number int) {
 		t.Helper()
-		must(t, r.Revert(t.Context(), Ref{ID: idA, Number: &number}))
+		must(t, r.Revert(t.Context(), VersionRef{ID: idA, Number: &number}))
 	}
 	collect := func(times int) {
 		t.Helper()
 		for range times {
 			clock.add(2 * time.Hour)
-			must(t, r.Collect(t.Context()))
+			must(t, r.CollectGarbage(t.Context()))
 		}
 	}
 	for name, c := range map[string]struct {
@@ -59,7 +59,7 @@ func TestRevertedDiskIsPushedAgain(t *testing.T) {
 		if sent || err != nil {
 			t.Fatalf("%s: sent %v, %v", name, sent, err)
 		}
-		d, err := r.Detail(idA)
+		d, err := r.TemplateDetail(idA)
 		must(t, err)
 		v := d.Versions[len(d.Versions)-1]
 		if !bytes.Equal(assemble(t, r, idA, "again"), disk) || v.ContentID != before.Versions[3].ContentID {
@@ -84,27 +84,27 @@ func TestRevertedDiskIsPushedAgain(t *testing.T) {
 func TestKnownDiskCostsNothing(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	g := newGrown(13)
-	_, contents := pushTags(t, r, idA, g, maxDepth)
-	if n, err := r.Squash(t.Context()); n != 1 || err != nil {
+	_, contents := pushTags(t, r, idA, g, maxChainLength)
+	if n, err := r.SquashChains(t.Context()); n != 1 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
-	last := contents[maxDepth]
+	last := contents[maxChainLength]
 	req := request(idA, "same", last)
 	req.Files[0].Root, req.Files[0].Parent, req.Files[0].Data = last.root(), "", last.spec.Size
-	chains, err := r.chains(t.Context(), req, nil)
+	chains, err := r.resolveChains(t.Context(), req, nil)
 	must(t, err)
-	if n := expected(req.Files[0], chains[0]); n != 0 {
+	if n := expectedBytes(req.Files[0], chains[0]); n != 0 {
 		t.Errorf("%d bytes are expected", n)
 	}
 	_, err = r.Negotiate(t.Context(), req)
 	must(t, err)
-	if n := r.reserved(); n != 0 {
+	if n := r.reservedBytes(); n != 0 {
 		t.Errorf("%d bytes are reserved", n)
 	}
 	unknown := request(idA, "other", last)
 	unknown.Files[0].Parent, unknown.Files[0].Root, unknown.Files[0].Data = "", contents[3].root()[:63]+"x",
 		last.spec.Size
-	if n := expected(unknown.Files[0], nil); n < last.spec.Size {
+	if n := expectedBytes(unknown.Files[0], nil); n < last.spec.Size {
 		t.Errorf("%d bytes are expected of a disk that is not here", n)
 	}
 }
@@ -119,7 +119,7 @@ func TestDiskThatRestsOnAnother(t *testing.T) {
 	req.Files[0].Parent = ""
 	s, err := r.Negotiate(t.Context(), req)
 	must(t, err)
-	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": contents[1].root()}})
+	_, err = r.CommitPush(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": contents[1].root()}})
 	if farm.CodeOf(err) != farm.CodeNoParent {
 		t.Error(err)
 	}

@@ -21,18 +21,18 @@ import (
 const (
 	// MaxScanReport is the largest report of a scan in bytes.
 	MaxScanReport = 32 << 20
-	// MaxDrafts bounds how many reports are received at a time: each has a compressor.
-	MaxDrafts = 16
-	// maxScanText bounds the names in the summary of a scan, in bytes.
-	maxScanText = 100
-	// maxCount bounds its counts.
-	maxCount = 1_000_000_000
+	// MaxScanUploads bounds how many reports are received at a time: each has a compressor.
+	MaxScanUploads = 16
+	// maxScanTextBytes bounds the names in the summary of a scan, in bytes.
+	maxScanTextBytes = 100
+	// maxScanCount bounds its counts.
+	maxScanCount = 1_000_000_000
 )
 
-// scans holds the notes of the scan results of one template. The zero value has none.
-type scans struct {
-	mu sync.Mutex
-	of map[string]*scanNote // by content ID; nil: a file that cannot be read
+// scanNotes holds the notes of the scan results of one template. The zero value has none.
+type scanNotes struct {
+	mu        sync.Mutex
+	byContent map[string]*scanNote // by content ID; nil: a file that cannot be read
 }
 
 // scanNote is the part of scan results that is kept in memory. It is immutable.
@@ -41,47 +41,47 @@ type scanNote struct {
 	Sum string `json:"sum"` // SHA-256 of the report in hex
 }
 
-func (s *scans) get(content string) *scanNote {
+func (s *scanNotes) get(content string) *scanNote {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.of[content]
+	return s.byContent[content]
 }
 
 // summary returns the summary of the scan results for a content; nil when there are none.
-func (s *scans) summary(content string) *api.ScanSummary {
+func (s *scanNotes) summary(content string) *api.ScanSummary {
 	if n := s.get(content); n != nil {
 		return &n.ScanSummary
 	}
 	return nil
 }
 
-func (s *scans) set(content string, n *scanNote) {
+func (s *scanNotes) set(content string, n *scanNote) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.of == nil {
-		s.of = map[string]*scanNote{}
+	if s.byContent == nil {
+		s.byContent = map[string]*scanNote{}
 	}
-	s.of[content] = n
+	s.byContent[content] = n
 }
 
-// take replaces the notes by those of other, which no other goroutine uses.
-func (s *scans) take(other *scans) {
+// replaceWith replaces the notes by those of other, which no other goroutine uses.
+func (s *scanNotes) replaceWith(other *scanNotes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.of = other.of
+	s.byContent = other.byContent
 }
 
-func (s *scans) remove(content string) {
+func (s *scanNotes) remove(content string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.of, content)
+	delete(s.byContent, content)
 }
 
-// stale returns the contents that no version of a template has.
-func (s *scans) stale(t *layout.Template) []string {
+// staleContents returns the contents that no version of a template has.
+func (s *scanNotes) staleContents(t *layout.Template) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.of) == 0 {
+	if len(s.byContent) == 0 {
 		return nil
 	}
 	live := make(map[string]bool, len(t.Versions))
@@ -89,7 +89,7 @@ func (s *scans) stale(t *layout.Template) []string {
 		live[t.Versions[i].ContentID] = true
 	}
 	var out []string
-	for content := range s.of {
+	for content := range s.byContent {
 		if !live[content] {
 			out = append(out, content)
 		}
@@ -97,12 +97,12 @@ func (s *scans) stale(t *layout.Template) []string {
 	return out
 }
 
-// readScans reads the notes of a template's scan results, before any are received.
-func (r *Registry) readScans(id string) *scans {
-	s := &scans{}
-	notes, err := r.dir.Scans(id)
+// readScanNotes reads the notes of a template's scan results, before any are received.
+func (r *Registry) readScanNotes(id string) *scanNotes {
+	s := &scanNotes{}
+	notes, err := r.dir.ScanNotes(id)
 	if notes != nil && err == nil {
-		err = r.dir.PruneScans(id)
+		err = r.dir.PruneScanDrafts(id)
 	}
 	if err != nil {
 		r.log.Warn("reading stored scan reports failed", "template", id, "error", err)
@@ -122,117 +122,118 @@ func (r *Registry) readScans(id string) *scans {
 // ScanDraft is scan results that are being received. One goroutine uses it: it writes the report, calls Attach,
 // and Drop in any case.
 type ScanDraft struct {
-	r       *Registry
-	id      string // of the template
-	content string // of the version when the draft began
-	file    *layout.ScanDraft
-	sum     hash.Hash
-	size    int64
+	registry   *Registry
+	templateID string // of the template
+	contentID  string // of the version when the draft began
+	draft      *layout.ScanDraft
+	hash       hash.Hash
+	size       int64
 }
 
 var _ io.Writer = (*ScanDraft)(nil)
 
-// DraftScan begins to receive scan results of a version.
-func (r *Registry) DraftScan(ref Ref) (_ *ScanDraft, err error) {
-	defer full(&err)
-	if err := r.mayGrow(); err != nil {
+// BeginScanUpload begins to receive scan results of a version.
+func (r *Registry) BeginScanUpload(ref VersionRef) (_ *ScanDraft, err error) {
+	defer setDiskFull(&err)
+	if err := r.refuseWhenFull(); err != nil {
 		return nil, err
 	}
-	if !r.drafts.TryAcquire(1) {
+	if !r.scanUploads.TryAcquire(1) {
 		return nil, farm.Errorf(farm.CodeBusy,
-			"Limit of concurrent uploads of scan reports (%d) reached; try again later", MaxDrafts)
+			"Limit of concurrent uploads of scan reports (%d) reached; try again later", MaxScanUploads)
 	}
-	d, err := r.draftScan(ref)
+	d, err := r.beginScanUpload(ref)
 	if err != nil {
-		r.drafts.Release(1)
+		r.scanUploads.Release(1)
 	}
 	return d, err
 }
 
-func (r *Registry) draftScan(ref Ref) (*ScanDraft, error) {
-	r.write.Lock() // the directory must not be removed while a file is created in it
-	defer r.write.Unlock()
-	e, v, err := r.resolve(ref)
+func (r *Registry) beginScanUpload(ref VersionRef) (*ScanDraft, error) {
+	r.metadataMu.Lock() // the directory must not be removed while a file is created in it
+	defer r.metadataMu.Unlock()
+	e, v, err := r.resolveVersion(ref)
 	if err != nil {
 		return nil, err
 	}
-	file, err := r.dir.DraftScan(e.t.ID)
+	file, err := r.dir.CreateScanDraft(e.template.ID)
 	if err != nil {
 		return nil, err
 	}
-	return &ScanDraft{r: r, id: e.t.ID, content: v.ContentID, file: file, sum: sha256.New()}, nil
+	return &ScanDraft{registry: r, templateID: e.template.ID, contentID: v.ContentID, draft: file, hash: sha256.New()},
+		nil
 }
 
 // Write appends the next bytes of the report, which together are one JSON object.
 func (d *ScanDraft) Write(p []byte) (_ int, err error) {
-	defer full(&err)
+	defer setDiskFull(&err)
 	if d.size += int64(len(p)); d.size > MaxScanReport {
 		return 0, farm.Errorf(farm.CodeTooLarge, "The scan report has more than %d bytes", MaxScanReport)
 	}
-	d.sum.Write(p)
-	return d.file.Write(p)
+	d.hash.Write(p)
+	return d.draft.Write(p)
 }
 
 // Attach attaches the results to the version's content, in place of older ones. content, unless it is "", is
 // what was scanned, and must be what the version had when the draft began.
 func (d *ScanDraft) Attach(s api.ScanSummary, content string) (err error) {
-	defer full(&err)
-	if err := checkScan(&s); err != nil {
+	defer setDiskFull(&err)
+	if err := checkScanSummary(&s); err != nil {
 		return err
 	}
-	if content != "" && content != d.content {
+	if content != "" && content != d.contentID {
 		return farm.Errorf(farm.CodeConflict, "The content of the version has changed: %s was scanned, it now has %s",
-			clip(content, 64), d.content)
+			truncate(content, 64), d.contentID)
 	}
-	n := &scanNote{ScanSummary: s, Sum: hex.EncodeToString(d.sum.Sum(nil))}
+	n := &scanNote{ScanSummary: s, Sum: hex.EncodeToString(d.hash.Sum(nil))}
 	raw, err := json.Marshal(n)
 	if err != nil {
 		return fmt.Errorf("encode summary of a scan report: %w", err)
 	}
-	if err := d.file.Seal(raw); err != nil {
+	if err := d.draft.Finish(raw); err != nil {
 		return err
 	}
-	return d.r.attach(d, n)
+	return d.registry.attachScan(d, n)
 }
 
-func clip(s string, n int) string { return s[:min(len(s), n)] }
+func truncate(s string, n int) string { return s[:min(len(s), n)] }
 
-func (r *Registry) attach(d *ScanDraft, n *scanNote) error {
-	r.write.Lock()
-	defer r.write.Unlock()
-	e, err := r.lookup(d.id)
+func (r *Registry) attachScan(d *ScanDraft, n *scanNote) error {
+	r.metadataMu.Lock()
+	defer r.metadataMu.Unlock()
+	e, err := r.findTemplate(d.templateID)
 	if err != nil {
 		return err
 	}
-	if _, err := find(e.t.Versions, Ref{ContentID: d.content}); err != nil {
+	if _, err := findVersion(e.template.Versions, VersionRef{ContentID: d.contentID}); err != nil {
 		return farm.Errorf(farm.CodeConflict, "The scanned version was reverted")
 	}
-	err = d.file.Commit(d.content)
+	err = d.draft.Commit(d.contentID)
 	if errors.Is(err, fs.ErrNotExist) { // the draft was removed with the directory
 		return farm.Errorf(farm.CodeConflict, "The template was deleted and pushed again: scan it again")
 	}
 	if err != nil {
 		return err
 	}
-	e.scans.set(d.content, n)
-	r.log.Info("scan report attached", "template", d.id, "content", d.content, "scanner", n.Scanner)
-	if err := r.dropStale(e); err != nil {
-		r.log.Warn("removing outdated scan reports failed", "template", d.id, "error", err)
+	e.scans.set(d.contentID, n)
+	r.log.Info("scan report attached", "template", d.templateID, "content", d.contentID, "scanner", n.Scanner)
+	if err := r.removeStaleScansOf(e); err != nil {
+		r.log.Warn("removing outdated scan reports failed", "template", d.templateID, "error", err)
 	}
 	return nil
 }
 
-// Drop ends a draft and removes unattached results.
-func (d *ScanDraft) Drop() {
-	d.file.Drop()
-	d.r.drafts.Release(1)
+// Discard ends a draft and removes unattached results.
+func (d *ScanDraft) Discard() {
+	d.draft.Discard()
+	d.registry.scanUploads.Release(1)
 }
 
-// checkScan refuses an invalid summary and converts its times to UTC.
-func checkScan(s *api.ScanSummary) error {
+// checkScanSummary refuses an invalid summary and converts its times to UTC.
+func checkScanSummary(s *api.ScanSummary) error {
 	for _, f := range []struct{ name, value string }{{"scanner", s.Scanner}, {"version", s.Version}} {
-		if f.value == "" || !layout.ValidText(f.value, maxScanText) {
-			return farm.Invalid(f.name, "must have 1 to %d bytes and no control characters", maxScanText)
+		if f.value == "" || !layout.ValidText(f.value, maxScanTextBytes) {
+			return farm.Invalid(f.name, "must have 1 to %d bytes and no control characters", maxScanTextBytes)
 		}
 	}
 	for _, f := range []struct {
@@ -256,32 +257,32 @@ func checkScan(s *api.ScanSummary) error {
 		{"unknown", c.Unknown},
 		{"packages", c.Packages},
 	} {
-		if f.value < 0 || f.value > maxCount {
-			return farm.Invalid("counts."+f.name, "must be an integer between 0 and %d", maxCount)
+		if f.value < 0 || f.value > maxScanCount {
+			return farm.Invalid("counts."+f.name, "must be an integer between 0 and %d", maxScanCount)
 		}
 	}
 	return nil
 }
 
-// StoredScan is scan results that are open for reading. It must be closed.
-type StoredScan struct {
+// ScanResult is scan results that are open for reading. It must be closed.
+type ScanResult struct {
 	api.ScanSummary
 	ContentID string
-	Tag       string    // names these results: others have another tag
+	ETag      string    // names these results: others have another tag
 	Report    io.Reader // one JSON object
 	io.Closer
 }
 
-// Scan opens the scan results that are attached to a version; farm.CodeNotFound when there are none.
-func (r *Registry) Scan(ref Ref) (*StoredScan, error) {
-	e, v, err := r.resolve(ref)
+// OpenScan opens the scan results that are attached to a version; farm.CodeNotFound when there are none.
+func (r *Registry) OpenScan(ref VersionRef) (*ScanResult, error) {
+	e, v, err := r.resolveVersion(ref)
 	if err != nil {
 		return nil, err
 	}
 	if e.scans.get(v.ContentID) == nil {
 		return nil, farm.NotFound()
 	}
-	f, err := r.dir.OpenScan(e.t.ID, v.ContentID)
+	f, err := r.dir.OpenScanReport(e.template.ID, v.ContentID)
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // removed since then
 		return nil, farm.NotFound()
@@ -293,68 +294,68 @@ func (r *Registry) Scan(ref Ref) (*StoredScan, error) {
 		return nil, errors.Join(fmt.Errorf("parse summary of a scan report: %w", err), f.Close())
 	}
 	tag := sha256.Sum256(append(f.Note, v.ContentID...))
-	return &StoredScan{
-		ScanSummary: n.ScanSummary, ContentID: v.ContentID, Tag: hex.EncodeToString(tag[:16]),
+	return &ScanResult{
+		ScanSummary: n.ScanSummary, ContentID: v.ContentID, ETag: hex.EncodeToString(tag[:16]),
 		Report: io.LimitReader(f, MaxScanReport), Closer: f,
 	}, nil
 }
 
 // RemoveScan removes the scan results that are attached to a version; farm.CodeNotFound when there are none.
-func (r *Registry) RemoveScan(_ context.Context, ref Ref) error {
-	r.write.Lock()
-	defer r.write.Unlock()
-	e, v, err := r.resolve(ref)
+func (r *Registry) RemoveScan(_ context.Context, ref VersionRef) error {
+	r.metadataMu.Lock()
+	defer r.metadataMu.Unlock()
+	e, v, err := r.resolveVersion(ref)
 	if err != nil {
 		return err
 	}
 	if !e.scans.has(v.ContentID) {
 		return farm.NotFound()
 	}
-	if err := r.dropScan(e, v.ContentID); err != nil {
+	if err := r.removeScan(e, v.ContentID); err != nil {
 		return err
 	}
-	r.log.Info("scan report removed", "template", e.t.ID, "content", v.ContentID)
+	r.log.Info("scan report removed", "template", e.template.ID, "content", v.ContentID)
 	return nil
 }
 
 // has reports whether a file exists for a content, even if it is damaged.
-func (s *scans) has(content string) bool {
+func (s *scanNotes) has(content string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.of[content]
+	_, ok := s.byContent[content]
 	return ok
 }
 
-// dropScan removes the results for a content. The caller holds write.
-func (r *Registry) dropScan(e *entry, content string) error {
-	if err := r.dir.RemoveScan(e.t.ID, content); err != nil {
+// removeScan removes the results for a content. The caller holds write.
+func (r *Registry) removeScan(e *templateEntry, content string) error {
+	if err := r.dir.RemoveScanReport(e.template.ID, content); err != nil {
 		return err
 	}
 	e.scans.remove(content)
 	return nil
 }
 
-// dropStale removes a template's scan results for contents that no version has. The caller holds write.
-func (r *Registry) dropStale(e *entry) error {
+// removeStaleScansOf removes a template's scan results for contents that no version has. The caller holds write.
+func (r *Registry) removeStaleScansOf(e *templateEntry) error {
 	var errs []error
-	for _, content := range e.scans.stale(e.t) {
-		errs = append(errs, r.dropScan(e, content))
+	for _, content := range e.scans.staleContents(e.template) {
+		errs = append(errs, r.removeScan(e, content))
 	}
 	return errors.Join(errs...)
 }
 
-// dropStaleScans calls dropStale for all templates.
-func (r *Registry) dropStaleScans() error {
+// removeStaleScans calls removeStaleScansOf for all templates.
+func (r *Registry) removeStaleScans() error {
 	var errs []error
-	for _, seen := range r.snap.Load().order {
-		if len(seen.scans.stale(seen.t)) == 0 {
+	for _, seen := range r.snapshot.Load().sorted {
+		if len(seen.scans.staleContents(seen.template)) == 0 {
 			continue
 		}
-		r.write.Lock()
-		if e, err := r.lookup(seen.t.ID); err == nil {
-			errs = append(errs, r.dropStale(e))
+		r.metadataMu.Lock()
+		if e, err := r.findTemplate(seen.template.ID); err == nil {
+			errs = append(errs, r.removeStaleScansOf(e))
 		}
-		r.write.Unlock()
+		r.metadataMu.Unlock()
 	}
 	return errors.Join(errs...)
 }

@@ -24,12 +24,12 @@ func summaryOf(critical int) api.ScanSummary {
 }
 
 // attachScan attaches results as a client does.
-func attachScan(r *Registry, ref Ref, s api.ScanSummary, report string) error {
-	d, err := r.DraftScan(ref)
+func attachScan(r *Registry, ref VersionRef, s api.ScanSummary, report string) error {
+	d, err := r.BeginScanUpload(ref)
 	if err != nil {
 		return err
 	}
-	defer d.Drop()
+	defer d.Discard()
 	if _, err := io.WriteString(d, report); err != nil {
 		return err
 	}
@@ -37,8 +37,8 @@ func attachScan(r *Registry, ref Ref, s api.ScanSummary, report string) error {
 }
 
 // scanned returns the scan results of a version: "1 critical: report", or the code of the failure.
-func scanned(r *Registry, ref Ref) string {
-	s, err := r.Scan(ref)
+func scanned(r *Registry, ref VersionRef) string {
+	s, err := r.OpenScan(ref)
 	if err != nil {
 		return string(farm.CodeOf(err))
 	}
@@ -68,7 +68,7 @@ func pushText(t *testing.T, r *Registry, tag, text string) {
 func TestScansOfVersions(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)
-	v1, v2 := Ref{ID: idA, Tag: "v1"}, Ref{ID: strings.ToUpper(idA), Tag: "v2"}
+	v1, v2 := VersionRef{ID: idA, Tag: "v1"}, VersionRef{ID: strings.ToUpper(idA), Tag: "v2"}
 	mustPush(t, r, request(idA, "v1"))
 	pushText(t, r, "v2", "two")
 	const none = string(farm.CodeNotFound)
@@ -77,14 +77,14 @@ func TestScansOfVersions(t *testing.T) {
 	}
 	must(t, errors.Join(
 		attachScan(r, v1, summaryOf(1), `{"one":1}`), attachScan(r, v2, summaryOf(2), `{"two":1}`),
-		attachScan(r, Ref{ID: idA}, summaryOf(3), `{"two":2}`),
+		attachScan(r, VersionRef{ID: idA}, summaryOf(3), `{"two":2}`),
 	))
 	judge := func(first, second string) {
 		t.Helper()
 		if got := scanned(r, v1) + ", " + scanned(r, v2); got != first+", "+second {
 			t.Errorf("%s; want %s, %s", got, first, second)
 		}
-		d, err := r.Detail(idA)
+		d, err := r.TemplateDetail(idA)
 		must(t, err)
 		for i, want := range []string{first, second}[:len(d.Versions)] {
 			if s := d.Versions[i].Scan; (s == nil) != (want == none) ||
@@ -107,7 +107,7 @@ func TestScansOfVersions(t *testing.T) {
 	pushText(t, r, "v2", "two") // the same content again
 	judge(one, two)
 	must(t, r.Revert(t.Context(), v2))
-	must(t, r.Collect(t.Context()))
+	must(t, r.CollectGarbage(t.Context()))
 	pushText(t, r, "v2", "two")
 	judge(one, none)
 	if n := len(scanFiles(t, base, idA)); n != 1 {
@@ -135,14 +135,14 @@ func TestStaleScans(t *testing.T) {
 	r := open(t, base, newClock())
 	for _, tag := range []string{"v1", "v2", "v3"} {
 		pushText(t, r, tag, tag)
-		must(t, attachScan(r, Ref{ID: idA, Tag: tag}, summaryOf(1), `{}`))
+		must(t, attachScan(r, VersionRef{ID: idA, Tag: tag}, summaryOf(1), `{}`))
 	}
-	must(t, r.Revert(t.Context(), Ref{ID: idA, Tag: "v3"}))
-	must(t, attachScan(r, Ref{ID: idA, Tag: "v1"}, summaryOf(2), `{}`))
+	must(t, r.Revert(t.Context(), VersionRef{ID: idA, Tag: "v3"}))
+	must(t, attachScan(r, VersionRef{ID: idA, Tag: "v1"}, summaryOf(2), `{}`))
 	if n := len(scanFiles(t, base, idA)); n != 2 {
 		t.Errorf("%d files behind another one", n)
 	}
-	must(t, r.Revert(t.Context(), Ref{ID: idA, Tag: "v2"}))
+	must(t, r.Revert(t.Context(), VersionRef{ID: idA, Tag: "v2"}))
 	for _, c := range []struct {
 		dry  bool
 		want int
@@ -159,11 +159,11 @@ func TestScanConflicts(t *testing.T) {
 	base := t.TempDir()
 	r := open(t, base, newClock())
 	pushText(t, r, "v1", "one")
-	latest := Ref{ID: idA}
+	latest := VersionRef{ID: idA}
 	meanwhile := func(change func()) error {
-		d, err := r.DraftScan(latest)
+		d, err := r.BeginScanUpload(latest)
 		must(t, err)
-		defer d.Drop()
+		defer d.Discard()
 		_, err = io.WriteString(d, "{}")
 		must(t, err)
 		change()
@@ -176,10 +176,12 @@ func TestScanConflicts(t *testing.T) {
 	}{
 		"a newer version": {func() { pushText(t, r, "v2", "two") }, ""},
 		"pushed again": {func() {
-			must(t, r.Revert(t.Context(), Ref{ID: idA, Tag: "v1"}))
+			must(t, r.Revert(t.Context(), VersionRef{ID: idA, Tag: "v1"}))
 			again("other")
 		}, farm.CodeConflict},
-		"reverted":            {func() { must(t, r.Revert(t.Context(), Ref{ID: idA, Tag: "v1"})) }, farm.CodeConflict},
+		"reverted": {func() {
+			must(t, r.Revert(t.Context(), VersionRef{ID: idA, Tag: "v1"}))
+		}, farm.CodeConflict},
 		"deleted":             {func() { must(t, r.Delete(t.Context(), idA)) }, farm.CodeNotFound},
 		"deleted, then again": {func() { must(t, r.Delete(t.Context(), idA)); again("one") }, farm.CodeConflict},
 	} {
@@ -194,17 +196,18 @@ func TestScanConflicts(t *testing.T) {
 	}
 	_ = r.Delete(t.Context(), idA)
 	again("one")
-	d, err := r.DraftScan(latest)
+	d, err := r.BeginScanUpload(latest)
 	must(t, err)
-	defer d.Drop()
+	defer d.Discard()
 	if err := d.Attach(summaryOf(1), strings.Repeat("0", 64)); farm.CodeOf(err) != farm.CodeConflict ||
 		!strings.Contains(err.Error(), "has changed") {
 		t.Error(err)
 	}
-	if err := attachScan(r, Ref{ID: idB}, summaryOf(1), "{}"); farm.CodeOf(err) != farm.CodeNotFound {
+	if err := attachScan(r, VersionRef{ID: idB}, summaryOf(1), "{}"); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Error(err)
 	}
-	if err := attachScan(r, Ref{ID: idA, Tag: "none"}, summaryOf(1), "{}"); farm.CodeOf(err) != farm.CodeNoVersion {
+	if err := attachScan(r, VersionRef{ID: idA, Tag: "none"}, summaryOf(1),
+		"{}"); farm.CodeOf(err) != farm.CodeNoVersion {
 		t.Error(err)
 	}
 }
@@ -219,11 +222,11 @@ func TestScanSummaries(t *testing.T) {
 		"database":        func(s *api.ScanSummary) { s.Database = time.Time{} },
 		"scanned":         func(s *api.ScanSummary) { s.Scanned = time.Time{} },
 		"counts.high":     func(s *api.ScanSummary) { s.Counts.High = -1 },
-		"counts.packages": func(s *api.ScanSummary) { s.Counts.Packages = maxCount + 1 },
+		"counts.packages": func(s *api.ScanSummary) { s.Counts.Packages = maxScanCount + 1 },
 	} {
 		s := summaryOf(1)
 		spoil(&s)
-		e, ok := errors.AsType[*farm.Error](attachScan(r, Ref{ID: idA}, s, "{}"))
+		e, ok := errors.AsType[*farm.Error](attachScan(r, VersionRef{ID: idA}, s, "{}"))
 		if !ok || e.Code != farm.CodeInvalid || e.Field != field {
 			t.Errorf("%s: %v", field, e)
 		}
@@ -231,16 +234,16 @@ func TestScanSummaries(t *testing.T) {
 	s := summaryOf(1)
 	s.Scanner, s.Version = strings.Repeat("<", 100), strings.Repeat("&", 100)
 	s.Counts = api.ScanCounts{
-		Critical: maxCount, High: maxCount, Medium: maxCount, Low: maxCount, Unknown: maxCount,
-		Packages: maxCount,
+		Critical: maxScanCount, High: maxScanCount, Medium: maxScanCount, Low: maxScanCount, Unknown: maxScanCount,
+		Packages: maxScanCount,
 	}
-	must(t, attachScan(r, Ref{ID: idA}, s, "{}")) // the longest note
-	if got := scanned(r, Ref{ID: idA}); got != "1000000000 critical: {}" {
+	must(t, attachScan(r, VersionRef{ID: idA}, s, "{}")) // the longest note
+	if got := scanned(r, VersionRef{ID: idA}); got != "1000000000 critical: {}" {
 		t.Error(got)
 	}
-	d, err := r.DraftScan(Ref{ID: idA})
+	d, err := r.BeginScanUpload(VersionRef{ID: idA})
 	must(t, err)
-	defer d.Drop()
+	defer d.Discard()
 	piece := make([]byte, 1<<20)
 	for range MaxScanReport >> 20 {
 		_, err = d.Write(piece)
@@ -256,21 +259,21 @@ func TestDamagedScan(t *testing.T) {
 	base := t.TempDir()
 	r := open(t, base, newClock())
 	mustPush(t, r, request(idA, "v1"))
-	must(t, attachScan(r, Ref{ID: idA}, summaryOf(1), "{}"))
+	must(t, attachScan(r, VersionRef{ID: idA}, summaryOf(1), "{}"))
 	for range 2 {
 		must(t, r.Close())
 		must(t, os.WriteFile(scanFiles(t, base, idA)[0], []byte("junk"), 0o600))
 		r = open(t, base, newClock())
-		if got := scanned(r, Ref{ID: idA}); got != string(farm.CodeNotFound) {
+		if got := scanned(r, VersionRef{ID: idA}); got != string(farm.CodeNotFound) {
 			t.Error(got)
 		}
 		if report, err := r.Check(t.Context(), CheckOptions{Deep: true}); err != nil || len(report.Findings) > 0 {
 			t.Errorf("%+v, %v", report, err)
 		}
-		must(t, r.RemoveScan(t.Context(), Ref{ID: idA}))
-		must(t, attachScan(r, Ref{ID: idA}, summaryOf(2), "{}"))
+		must(t, r.RemoveScan(t.Context(), VersionRef{ID: idA}))
+		must(t, attachScan(r, VersionRef{ID: idA}, summaryOf(2), "{}"))
 	}
-	if got := scanned(r, Ref{ID: idA}); got != "2 critical: {}" {
+	if got := scanned(r, VersionRef{ID: idA}); got != "2 critical: {}" {
 		t.Error(got)
 	}
 }
@@ -281,15 +284,15 @@ func TestScansAtOnce(t *testing.T) {
 	r := open(t, base, newClock())
 	mustPush(t, r, request(idA, "v1"))
 	report := func(n int) string { return fmt.Sprintf(`{"n":[%s%d]}`, strings.Repeat(fmt.Sprint(n, ","), 5000), n) }
-	must(t, attachScan(r, Ref{ID: idA}, summaryOf(0), report(0)))
+	must(t, attachScan(r, VersionRef{ID: idA}, summaryOf(0), report(0)))
 	var work sync.WaitGroup
 	for n := range 8 {
 		work.Go(func() {
 			for range 5 {
-				if err := attachScan(r, Ref{ID: idA}, summaryOf(n), report(n)); err != nil {
+				if err := attachScan(r, VersionRef{ID: idA}, summaryOf(n), report(n)); err != nil {
 					t.Error(err)
 				}
-				s, err := r.Scan(Ref{ID: idA})
+				s, err := r.OpenScan(VersionRef{ID: idA})
 				if err != nil {
 					t.Error(err)
 					continue
@@ -308,18 +311,18 @@ func TestScansAtOnce(t *testing.T) {
 		t.Errorf("%d files", n)
 	}
 	var held []*ScanDraft
-	for range MaxDrafts {
-		d, err := r.DraftScan(Ref{ID: idA})
+	for range MaxScanUploads {
+		d, err := r.BeginScanUpload(VersionRef{ID: idA})
 		must(t, err)
 		held = append(held, d)
 	}
-	if _, err := r.DraftScan(Ref{ID: idA}); farm.CodeOf(err) != farm.CodeBusy {
+	if _, err := r.BeginScanUpload(VersionRef{ID: idA}); farm.CodeOf(err) != farm.CodeBusy {
 		t.Error(err)
 	}
 	for _, d := range held {
-		d.Drop()
+		d.Discard()
 	}
-	must(t, attachScan(r, Ref{ID: idA}, summaryOf(1), "{}"))
+	must(t, attachScan(r, VersionRef{ID: idA}, summaryOf(1), "{}"))
 }
 
 // TestScansComeBackWithARepair: a template that can be read again has its results.
@@ -327,7 +330,7 @@ func TestScansComeBackWithARepair(t *testing.T) {
 	base := t.TempDir()
 	r := open(t, base, newClock())
 	mustPush(t, r, request(idA, "v1"))
-	must(t, attachScan(r, Ref{ID: idA}, summaryOf(1), "{}"))
+	must(t, attachScan(r, VersionRef{ID: idA}, summaryOf(1), "{}"))
 	must(t, r.Close())
 	name := filepath.Join(base, "vm_dir", idA, "template.json")
 	whole, err := os.ReadFile(name)
@@ -337,7 +340,7 @@ func TestScansComeBackWithARepair(t *testing.T) {
 	must(t, os.WriteFile(name, whole, 0o600))
 	_, err = r.Repair(t.Context(), CheckOptions{})
 	must(t, err)
-	if got := scanned(r, Ref{ID: idA}); got != "1 critical: {}" {
+	if got := scanned(r, VersionRef{ID: idA}); got != "1 critical: {}" {
 		t.Error(got)
 	}
 }

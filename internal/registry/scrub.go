@@ -18,13 +18,13 @@ import (
 
 const (
 	scrubFile = "scrub.json"
-	// scrubEvery is the minimum time from the beginning of one round to that of the next: a small store is not
+	// minScrubInterval is the minimum time from the beginning of one round to that of the next: a small store is not
 	// read all day.
-	scrubEvery = 7 * 24 * time.Hour
-	// scrubSave is how often the position in a round is saved.
-	scrubSave = 30 * time.Second
-	// quiet is how long the scrub stays slower after a push or a pull.
-	quiet = 2 * time.Second
+	minScrubInterval = 7 * 24 * time.Hour
+	// scrubSaveInterval is how often the position in a round is saved.
+	scrubSaveInterval = 30 * time.Second
+	// busyAfterTraffic is how long the scrub stays slower after a push or a pull.
+	busyAfterTraffic = 2 * time.Second
 )
 
 // scrubState is the content of scrub.json: the position of the scrub, and what it found. Its loss costs one
@@ -41,16 +41,16 @@ type scrubState struct {
 
 // scrubber verifies all layers one after the other.
 type scrubber struct {
-	writing sync.Mutex // held during a write of scrub.json
+	fileMu sync.Mutex // held during a write of scrub.json
 
-	mu     sync.Mutex // guards the fields below
-	state  scrubState
-	saved  time.Time
-	layers scrubList // of the round that continues
+	mu        sync.Mutex // guards the fields below
+	state     scrubState
+	savedAt   time.Time
+	remaining scrubList // of the round that continues
 }
 
-// readScrub reads the state of the scrub. One that cannot be decoded counts as none.
-func readScrub(dir *layout.Dir) (scrubState, error) {
+// readScrubState reads the state of the scrub. One that cannot be decoded counts as none.
+func readScrubState(dir *layout.Dir) (scrubState, error) {
 	var s scrubState
 	raw, err := dir.Root().ReadFile(scrubFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -62,7 +62,7 @@ func readScrub(dir *layout.Dir) (scrubState, error) {
 	return s, nil
 }
 
-func (s scrubState) damaged() map[blob.Digest]string {
+func (s scrubState) damagedLayers() map[blob.Digest]string {
 	out := map[blob.Digest]string{}
 	for name, problem := range s.Damaged {
 		if root, err := blob.ParseDigest(name); err == nil && problem != "" {
@@ -74,32 +74,32 @@ func (s scrubState) damaged() map[blob.Digest]string {
 
 // loadScrub loads what an earlier process found. It drops marks of layers that no longer exist.
 func (r *Registry) loadScrub() error {
-	state, err := readScrub(r.dir)
+	state, err := readScrubState(r.dir)
 	if err != nil {
 		return err
 	}
-	for root, problem := range state.damaged() {
-		if r.held[root] != nil {
-			r.bad[root] = problem
+	for root, problem := range state.damagedLayers() {
+		if r.storedLayers[root] != nil {
+			r.badLayers[root] = problem
 		}
 	}
-	r.scrub.state = state
+	r.scrubber.state = state
 	return nil
 }
 
 // saveScrub writes the state. A failure loses what was found since the last write, which the next round finds
 // again.
 func (r *Registry) saveScrub() {
-	s := &r.scrub
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	known := r.knownDamage()
+	s := &r.scrubber
+	s.fileMu.Lock()
+	defer s.fileMu.Unlock()
+	known := r.damagedLayers()
 	s.mu.Lock()
 	s.state.Damaged = make(map[string]string, len(known))
 	for root, problem := range known {
 		s.state.Damaged[root.String()] = problem
 	}
-	s.saved = time.Now()
+	s.savedAt = time.Now()
 	raw, err := json.MarshalIndent(s.state, "", " ")
 	s.mu.Unlock()
 	if err == nil {
@@ -110,55 +110,55 @@ func (r *Registry) saveScrub() {
 	}
 }
 
-// knownDamage returns the stored layers that are damaged.
-func (r *Registry) knownDamage() map[blob.Digest]string {
+// damagedLayers returns the stored layers that are damaged.
+func (r *Registry) damagedLayers() map[blob.Digest]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := map[blob.Digest]string{}
-	for root, problem := range r.bad {
-		if r.held[root] != nil {
+	for root, problem := range r.badLayers {
+		if r.storedLayers[root] != nil {
 			out[root] = problem
 		}
 	}
 	return out
 }
 
-// touchTraffic records that a push or a pull transfers bytes now.
-func (r *Registry) touchTraffic() { r.traffic.Store(time.Now().UnixNano()) }
+// recordTraffic records that a push or a pull transfers bytes now.
+func (r *Registry) recordTraffic() { r.lastTrafficNanos.Store(time.Now().UnixNano()) }
 
-func (r *Registry) busy() bool {
-	return time.Since(time.Unix(0, r.traffic.Load())) < quiet
+func (r *Registry) hasTraffic() bool {
+	return time.Since(time.Unix(0, r.lastTrafficNanos.Load())) < busyAfterTraffic
 }
 
 // runScrub verifies layers until ctx ends, at Options.ScrubRate and slower during pushes and pulls.
 func (r *Registry) runScrub(ctx context.Context) {
-	for root := range r.knownDamage() { // a copy may have replaced it
+	for root := range r.damagedLayers() { // a copy may have replaced it
 		r.checkLayer(ctx, root, 0, func(int, int) {})
 	}
 	for ctx.Err() == nil {
-		r.scrub.mu.Lock()
-		began := time.Unix(r.scrub.state.Began, 0)
+		r.scrubber.mu.Lock()
+		began := time.Unix(r.scrubber.state.Began, 0)
 		if wait := time.Until(began); wait > 0 {
 			began = began.Add(-wait) // the clock was ahead
 		}
-		open := r.scrub.state.Finished < r.scrub.state.Began
-		r.scrub.mu.Unlock()
+		open := r.scrubber.state.Finished < r.scrubber.state.Began
+		r.scrubber.mu.Unlock()
 		if !open {
-			if sleep(ctx, time.Until(began.Add(scrubEvery))) != nil {
+			if sleep(ctx, time.Until(began.Add(minScrubInterval))) != nil {
 				return
 			}
-			r.beginRound()
+			r.beginScrubRound()
 		}
 		r.scrubRound(ctx)
 	}
 	r.saveScrub()
 }
 
-func (r *Registry) beginRound() {
-	r.scrub.mu.Lock()
-	defer r.scrub.mu.Unlock()
-	r.scrub.layers = scrubList{}
-	s := &r.scrub.state
+func (r *Registry) beginScrubRound() {
+	r.scrubber.mu.Lock()
+	defer r.scrubber.mu.Unlock()
+	r.scrubber.remaining = scrubList{}
+	s := &r.scrubber.state
 	s.Cursor, s.Frame, s.Passed, s.Verified, s.Began = "", 0, false, 0, time.Now().Unix()
 }
 
@@ -167,29 +167,30 @@ func (r *Registry) scrubRound(ctx context.Context) {
 	for ctx.Err() == nil {
 		root, frame, ok := r.nextToScrub()
 		if !ok {
-			r.scrub.mu.Lock()
-			s := &r.scrub.state
+			r.scrubber.mu.Lock()
+			s := &r.scrubber.state
 			s.Cursor, s.Frame, s.Passed, s.Finished = "", 0, false, max(time.Now().Unix(), s.Began)
 			verified := s.Verified
-			r.scrub.mu.Unlock()
+			r.scrubber.mu.Unlock()
 			r.saveScrub()
-			r.log.Info("scrub round finished: all layers verified", "bytes", verified, "damaged", len(r.knownDamage()))
+			r.log.Info("scrub round finished: all layers verified", "bytes", verified, "damaged",
+				len(r.damagedLayers()))
 			return
 		}
-		if r.checkLayer(ctx, root, frame, r.scrubbed) {
-			r.scrub.mu.Lock()
-			r.scrub.state.Passed = true
-			r.scrub.mu.Unlock()
+		if r.checkLayer(ctx, root, frame, r.recordScrubbed) {
+			r.scrubber.mu.Lock()
+			r.scrubber.state.Passed = true
+			r.scrubber.mu.Unlock()
 		}
 	}
 }
 
 // nextToScrub moves the cursor to the next layer, or returns the position within one.
 func (r *Registry) nextToScrub() (root blob.Digest, frame int, ok bool) {
-	r.scrub.mu.Lock()
-	defer r.scrub.mu.Unlock()
-	s := &r.scrub.state
-	root, ok = r.scrub.layers.from(s.Cursor, s.Passed, r.sortedLayers)
+	r.scrubber.mu.Lock()
+	defer r.scrubber.mu.Unlock()
+	s := &r.scrubber.state
+	root, ok = r.scrubber.remaining.nextFrom(s.Cursor, s.Passed, r.sortedLayers)
 	if !ok {
 		return root, 0, false
 	}
@@ -202,7 +203,7 @@ func (r *Registry) nextToScrub() (root blob.Digest, frame int, ok bool) {
 // sortedLayers lists the stored layers in the order of their names.
 func (r *Registry) sortedLayers() []blob.Digest {
 	r.mu.Lock()
-	roots := slices.Collect(maps.Keys(r.held))
+	roots := slices.Collect(maps.Keys(r.storedLayers))
 	r.mu.Unlock()
 	slices.SortFunc(roots, func(a, b blob.Digest) int { return bytes.Compare(a[:], b[:]) })
 	return roots
@@ -210,20 +211,20 @@ func (r *Registry) sortedLayers() []blob.Digest {
 
 // scrubList is the rest of a scrub round. It is listed once: layers added since then were verified on arrival.
 type scrubList struct {
-	left   []blob.Digest
+	layers []blob.Digest
 	listed bool
 }
 
-// from returns the first layer at a cursor, or behind it if the layer at the cursor is done.
-func (l *scrubList) from(cursor string, passed bool, list func() []blob.Digest) (blob.Digest, bool) {
+// nextFrom returns the first layer at a cursor, or behind it if the layer at the cursor is done.
+func (l *scrubList) nextFrom(cursor string, passed bool, list func() []blob.Digest) (blob.Digest, bool) {
 	if !l.listed {
-		l.left, l.listed = list(), true
+		l.layers, l.listed = list(), true
 	}
-	for len(l.left) > 0 {
-		if name := l.left[0].String(); name > cursor || name == cursor && !passed {
-			return l.left[0], true
+	for len(l.layers) > 0 {
+		if name := l.layers[0].String(); name > cursor || name == cursor && !passed {
+			return l.layers[0], true
 		}
-		l.left = l.left[1:]
+		l.layers = l.layers[1:]
 	}
 	*l = scrubList{}
 	return blob.Digest{}, false
@@ -238,7 +239,7 @@ func (r *Registry) checkLayer(ctx context.Context, root blob.Digest, first int, 
 		return false
 	case errors.Is(err, fs.ErrNotExist): // collected since then
 	case isDamage(err):
-		r.markDamaged(root, damageOf(err))
+		r.markDamaged(root, damageText(err))
 	case err != nil:
 		r.log.Warn("verifying a layer failed", "layer", root.String(), "error", err)
 	case first == 0:
@@ -261,19 +262,19 @@ func (r *Registry) verifyLayer(ctx context.Context, root blob.Digest, first int,
 	if err != nil {
 		return err
 	}
-	p := &rateLimiter{rate: r.o.ScrubRate, busy: r.busy, passed: func(i int) {
-		note(i+1, layer.Index().Frame(i).Stored)
+	p := &rateLimiter{rate: r.opts.ScrubRate, busy: r.hasTraffic, onFrame: func(i int) {
+		note(i+1, layer.Index().Frame(i).StoredSize)
 	}}
-	return verify(ctx, f, layer, first, p)
+	return verifyFrames(ctx, f, layer, first, p)
 }
 
-// scrubbed records a verified frame.
-func (r *Registry) scrubbed(next, n int) {
-	s := &r.scrub
+// recordScrubbed records a verified frame.
+func (r *Registry) recordScrubbed(next, n int) {
+	s := &r.scrubber
 	s.mu.Lock()
 	s.state.Frame = next
 	s.state.Verified += int64(n)
-	due := time.Since(s.saved) > scrubSave
+	due := time.Since(s.savedAt) > scrubSaveInterval
 	s.mu.Unlock()
 	if due {
 		r.saveScrub()
@@ -282,12 +283,12 @@ func (r *Registry) scrubbed(next, n int) {
 
 // scrubStatus returns the progress of the scrub.
 func (r *Registry) scrubStatus() api.ScrubState {
-	damaged := len(r.knownDamage())
-	r.scrub.mu.Lock()
-	defer r.scrub.mu.Unlock()
-	s := &r.scrub.state
+	damaged := len(r.damagedLayers())
+	r.scrubber.mu.Lock()
+	defer r.scrubber.mu.Unlock()
+	s := &r.scrubber.state
 	return api.ScrubState{
-		Rate: r.o.ScrubRate, Verified: s.Verified, Began: s.Began, Finished: s.Finished,
+		Rate: r.opts.ScrubRate, Verified: s.Verified, Began: s.Began, Finished: s.Finished,
 		Damaged: damaged,
 	}
 }

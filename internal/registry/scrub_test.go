@@ -41,7 +41,7 @@ func TestScrubFindsAFlippedBit(t *testing.T) {
 				!strings.Contains(damaged[0].Problem, h.a.root()+" is damaged") {
 				t.Fatalf("%+v", damaged)
 			}
-			_, err := r.Manifest(ctx, Ref{ID: idA, Tag: "v1"})
+			_, err := r.Manifest(ctx, VersionRef{ID: idA, Tag: "v1"})
 			if farm.CodeOf(err) != farm.CodeRefused ||
 				!strings.HasPrefix(err.Error(), "Version 0 (tag v1) of template template a is damaged: layer file ") {
 				t.Fatalf("pull: %v", err)
@@ -49,7 +49,7 @@ func TestScrubFindsAFlippedBit(t *testing.T) {
 			if _, err := r.OpenBlob(ctx, h.a.root()); farm.CodeOf(err) != farm.CodeRefused {
 				t.Fatalf("range: %v", err)
 			}
-			if _, err := r.Manifest(ctx, Ref{ID: idB}); err != nil {
+			if _, err := r.Manifest(ctx, VersionRef{ID: idB}); err != nil {
 				t.Fatal(err)
 			}
 			stop()
@@ -78,7 +78,7 @@ func TestScrubFindsAFlippedBit(t *testing.T) {
 func TestScrubClearsAMark(t *testing.T) {
 	h := makeHurt(t)
 	r := openScrubbing(t, h.base, 0)
-	root := h.a.index.Root()
+	root := h.a.index.Digest()
 	flip(t, h.layer(h.a), 7)
 	r.checkLayer(t.Context(), root, 0, func(int, int) {})
 	if len(r.Status().Damaged) != 1 {
@@ -123,7 +123,7 @@ func TestScrubContinues(t *testing.T) {
 		go func() { defer close(ended); r.runScrub(ctx) }()
 		time.Sleep(99 * time.Second) // it ends at 180 s
 		s := r.scrubStatus()
-		if s.Finished == 0 || s.Verified < layers*bytes || s.Verified > layers*bytes+blob.FrameSize {
+		if s.Finished == 0 || s.Verified < layers*bytes || s.Verified > layers*bytes+blob.MaxFrameSize {
 			t.Fatalf("after its time: %+v", s)
 		}
 		time.Sleep(6 * 24 * time.Hour)
@@ -188,7 +188,7 @@ func TestStorageJob(t *testing.T) {
 		t.Fatalf("a second job: %v", err)
 	}
 	r.CancelStorageJob()
-	if u := r.StorageJobStatus(); u.State != api.UpkeepFailed || u.Problem != errStopped.Error() {
+	if u := r.StorageJobStatus(); u.State != api.UpkeepFailed || u.Problem != errJobCanceled.Error() {
 		t.Fatalf("%+v", u)
 	}
 	for _, do := range []string{api.UpkeepCheck, api.UpkeepRepair, api.UpkeepGC} {

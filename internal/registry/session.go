@@ -20,30 +20,30 @@ import (
 )
 
 const (
-	sessionFile  = "session.json"
-	maxCommitted = 1024      // committed pushes whose repeated commit is answered immediately
-	keepIdle     = time.Hour // how long an idle push is protected from other pushes that need its slot
-	maxFiles     = 256       // of one push
+	sessionFile          = "session.json"
+	maxCommittedSessions = 1024      // committed pushes whose repeated commit is answered immediately
+	minEvictableIdle     = time.Hour // how long an idle push is protected from other pushes that need its slot
+	maxPushFiles         = 256       // of one push
 )
 
 // session is one push from its negotiation to its end. Its state is on disk, so that it continues after a
 // restart: session.json, and for each file its bytes, its part map and, once received, its index.
 type session struct {
-	id      string
-	target  string          // template id
-	caller  string          // that opened it, see Negotiate
-	begun   time.Time       // in this process
-	request api.PushRequest // immutable
-	uploads []*upload       // as request.Files
-	on      []string        // templates on whose layers it may rest; nil: all
+	id            string
+	templateID    string          // template id
+	caller        string          // that opened it, see Negotiate
+	startedAt     time.Time       // in this process
+	request       api.PushRequest // immutable
+	uploads       []*upload       // as request.Files
+	baseTemplates []string        // templates on whose layers it may rest; nil: all
 
-	commit sync.Mutex // held during a commit
+	commitMu sync.Mutex // held during a commit
 
-	mu      sync.Mutex // guards the fields below
-	touched time.Time
-	pinned  map[blob.Digest]bool
-	closed  bool            // accepts no more parts
-	result  *api.PushResult // set when it is committed
+	mu           sync.Mutex // guards the fields below
+	lastUsed     time.Time
+	pinnedLayers map[blob.Digest]bool
+	closed       bool            // accepts no more parts
+	result       *api.PushResult // set when it is committed
 }
 
 // sessionRecord is the content of session.json.
@@ -52,12 +52,12 @@ type sessionRecord struct {
 	TemplateID string          `json:"template_id"`
 	Caller     string          `json:"caller,omitempty"`
 	Request    api.PushRequest `json:"request"`
-	// Chains are the parent chains of the files, in the order of the request: the versions that name these
+	// ParentChains are the parent chains of the files, in the order of the request: the versions that name these
 	// layers may be reverted before the commit.
-	Chains [][]layout.Layer `json:"chains,omitempty"`
-	// On names the templates on whose layers a restricted push may rest.
-	On     []string        `json:"on,omitempty"`
-	Result *api.PushResult `json:"result,omitempty"` // set when it is committed
+	ParentChains [][]layout.Layer `json:"chains,omitempty"`
+	// BaseTemplates names the templates on whose layers a restricted push may rest.
+	BaseTemplates []string        `json:"on,omitempty"`
+	Result        *api.PushResult `json:"result,omitempty"` // set when it is committed
 }
 
 func newSessionID() string {
@@ -76,32 +76,32 @@ func newTemplateID() string {
 
 func sessionPath(id, name string) string { return path.Join(layout.UploadDir, id, name) }
 
-func (s *session) touch(now time.Time) {
+func (s *session) recordUse(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.touched = now
+	s.lastUsed = now
 }
 
-func (s *session) lastTouch() time.Time {
+func (s *session) lastUse() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.touched
+	return s.lastUsed
 }
 
-// spare reports whether the session may be evicted for another push: it has been idle for long.
-func (s *session) spare(now time.Time) bool {
+// isEvictable reports whether the session may be evicted for another push: it has been idle for long.
+func (s *session) isEvictable(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return now.Sub(s.touched) > keepIdle
+	return now.Sub(s.lastUsed) > minEvictableIdle
 }
 
-// empty reports whether no bytes of the push were received or are being received.
-func (s *session) empty() bool {
+// isEmpty reports whether no bytes of the push were received or are being received.
+func (s *session) isEmpty() bool {
 	return !slices.ContainsFunc(s.uploads, (*upload).hasReceived)
 }
 
-// open returns an error if the session accepts no requests.
-func (s *session) open() error {
+// checkOpen returns an error if the session accepts no requests.
+func (s *session) checkOpen() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -110,24 +110,24 @@ func (s *session) open() error {
 	return nil
 }
 
-func (s *session) file(name string) (*upload, error) {
+func (s *session) findUpload(name string) (*upload, error) {
 	for _, u := range s.uploads {
-		if u.spec.Name == name {
+		if u.pushFile.Name == name {
 			return u, nil
 		}
 	}
 	return nil, farm.NotFound()
 }
 
-// session finds a push by its id and counts the call as activity.
-func (r *Registry) session(id string) (*session, error) {
+// useSession finds a push by its id and counts the call as activity.
+func (r *Registry) useSession(id string) (*session, error) {
 	r.mu.Lock()
 	s := r.sessions[id]
 	r.mu.Unlock()
 	if s == nil {
 		return nil, farm.NotFound()
 	}
-	s.touch(r.o.Now())
+	s.recordUse(r.opts.Now())
 	return s, nil
 }
 
@@ -136,7 +136,7 @@ func (r *Registry) newSession(record sessionRecord) (*session, error) {
 	if record.TemplateID == "" {
 		record.TemplateID = newTemplateID()
 	}
-	s := r.makeSession(record)
+	s := r.sessionFromRecord(record)
 	if err := r.dir.MkdirAll(path.Join(layout.UploadDir, s.id)); err != nil {
 		return nil, err
 	}
@@ -149,58 +149,63 @@ func (r *Registry) newSession(record sessionRecord) (*session, error) {
 	return s, nil
 }
 
-func (r *Registry) makeSession(record sessionRecord) *session {
+func (r *Registry) sessionFromRecord(record sessionRecord) *session {
 	s := &session{
-		id: record.ID, target: record.TemplateID, caller: record.Caller, request: record.Request, begun: r.o.Now(),
-		on:      record.On,
-		touched: r.o.Now(), pinned: map[blob.Digest]bool{}, closed: record.Result != nil, result: record.Result,
+		id: record.ID, templateID: record.TemplateID, caller: record.Caller, request: record.Request,
+		startedAt:     r.opts.Now(),
+		baseTemplates: record.BaseTemplates,
+		lastUsed:      r.opts.Now(), pinnedLayers: map[blob.Digest]bool{}, closed: record.Result != nil,
+		result: record.Result,
 	}
 	for i, spec := range record.Request.Files {
-		u := &upload{id: blob.Upload{Session: record.ID, File: i}, spec: spec, parts: map[int64]*part{}}
-		if i < len(record.Chains) {
-			u.chain = record.Chains[i]
+		u := &upload{
+			id: blob.Upload{PushSession: record.ID, FileIndex: i}, pushFile: spec,
+			parts: map[int64]*receivedPart{},
+		}
+		if i < len(record.ParentChains) {
+			u.parentChain = record.ParentChains[i]
 		}
 		s.uploads = append(s.uploads, u)
 	}
 	return s
 }
 
-// done returns the result of a push that is committed, else nil.
-func (s *session) done() *api.PushResult {
+// committedResult returns the result of a push that is committed, else nil.
+func (s *session) committedResult() *api.PushResult {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.result
 }
 
-// finish ends a published push. Only its result stays, in memory, for a repeated commit. After a restart the
-// version itself answers it, see committedAs.
-func (r *Registry) finish(s *session, result *api.PushResult) {
-	done := &session{id: s.id, target: s.target, touched: r.o.Now(), closed: true, result: result}
+// finishSession ends a published push. Only its result stays, in memory, for a repeated commit. After a restart the
+// version itself answers it, see resultOfSession.
+func (r *Registry) finishSession(s *session, result *api.PushResult) {
+	done := &session{id: s.id, templateID: s.templateID, lastUsed: r.opts.Now(), closed: true, result: result}
 	done.request = api.PushRequest{ID: s.request.ID, Tag: s.request.Tag, Revert: s.request.Revert}
 	for _, u := range s.uploads {
-		done.uploads = append(done.uploads, &upload{id: u.id, spec: u.spec, parts: map[int64]*part{}})
+		done.uploads = append(done.uploads, &upload{id: u.id, pushFile: u.pushFile, parts: map[int64]*receivedPart{}})
 	}
 	s.mu.Lock()
 	s.result = result
 	s.mu.Unlock()
-	r.unpin(s)
+	r.closeSession(s)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sessions[s.id] = done
-	r.committed = append(r.committed, s.id)
-	if n := len(r.committed) - maxCommitted; n > 0 {
-		for _, id := range r.committed[:n] {
+	r.committedSessions = append(r.committedSessions, s.id)
+	if n := len(r.committedSessions) - maxCommittedSessions; n > 0 {
+		for _, id := range r.committedSessions[:n] {
 			delete(r.sessions, id)
 		}
-		r.committed = r.committed[n:]
+		r.committedSessions = r.committedSessions[n:]
 	}
 }
 
-// committedAs returns the result of a push whose version exists, by its session.
-func (r *Registry) committedAs(session string) *api.PushResult {
-	for _, e := range r.snap.Load().order {
-		if v := committed(e.t, session); v != nil {
-			done := result(e.t, v)
+// resultOfSession returns the result of a push whose version exists, by its session.
+func (r *Registry) resultOfSession(session string) *api.PushResult {
+	for _, e := range r.snapshot.Load().sorted {
+		if v := versionOfSession(e.template, session); v != nil {
+			done := pushResult(e.template, v)
 			return &done
 		}
 	}
@@ -209,11 +214,11 @@ func (r *Registry) committedAs(session string) *api.PushResult {
 
 func (r *Registry) saveSession(s *session) error {
 	record := sessionRecord{
-		ID: s.id, TemplateID: s.target, Caller: s.caller, Request: s.request, On: s.on,
-		Result: s.done(),
+		ID: s.id, TemplateID: s.templateID, Caller: s.caller, Request: s.request, BaseTemplates: s.baseTemplates,
+		Result: s.committedResult(),
 	}
 	for _, u := range s.uploads {
-		record.Chains = append(record.Chains, u.chain)
+		record.ParentChains = append(record.ParentChains, u.parentChain)
 	}
 	raw, err := json.Marshal(record)
 	if err != nil {
@@ -225,7 +230,7 @@ func (r *Registry) saveSession(s *session) error {
 // loadSessions resumes the pushes that a stop of the process interrupted. One that cannot be read is removed:
 // its client starts again.
 func (r *Registry) loadSessions(ctx context.Context) error {
-	entries, err := r.dir.Names(layout.UploadDir)
+	entries, err := r.dir.ReadDir(layout.UploadDir)
 	if err != nil {
 		return fmt.Errorf("list uploads: %w", err)
 	}
@@ -233,7 +238,7 @@ func (r *Registry) loadSessions(ctx context.Context) error {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		if isMerge(e.Name()) {
+		if isSquashUpload(e.Name()) {
 			if err := r.dir.RemoveAll("tidy", path.Join(layout.UploadDir, e.Name())); err != nil {
 				return err
 			}
@@ -264,40 +269,40 @@ func (r *Registry) loadSession(ctx context.Context, id string) (*session, error)
 	if err := json.Unmarshal(raw, &record); err != nil {
 		return nil, err
 	}
-	if _, ok := layout.ParseID(record.TemplateID); !ok || record.ID != id || len(record.Request.Files) > maxFiles {
+	if _, ok := layout.ParseID(record.TemplateID); !ok || record.ID != id || len(record.Request.Files) > maxPushFiles {
 		return nil, errors.New("the session record is invalid")
 	}
-	if record.Result != nil || committed(r.snap.Load().template(record.TemplateID), id) != nil {
+	if record.Result != nil || versionOfSession(r.snapshot.Load().findTemplate(record.TemplateID), id) != nil {
 		return nil, nil
 	}
-	s := r.makeSession(record)
-	s.touched = r.lastWrite(id, s.touched)
+	s := r.sessionFromRecord(record)
+	s.lastUsed = r.sessionWrittenAt(id, s.lastUsed)
 	for _, u := range s.uploads {
 		if err := r.loadUpload(u); err != nil {
 			return nil, err
 		}
-		if !u.index.IsZero() { // it may be a layer already
-			r.pinStored(ctx, s, u.index)
+		if !u.indexDigest.IsZero() { // it may be a layer already
+			r.pinStored(ctx, s, u.indexDigest)
 		}
 	}
 	if err := r.pinChains(ctx, s); err != nil {
-		r.unpin(s)
+		r.closeSession(s)
 		return nil, err
 	}
 	return s, nil
 }
 
-// lastWrite returns when the directory of a session was last written, so that restarts do not keep abandoned
+// sessionWrittenAt returns when the directory of a session was last written, so that restarts do not keep abandoned
 // pushes alive. The client has an hour after a start in any case.
-func (r *Registry) lastWrite(id string, now time.Time) time.Time {
+func (r *Registry) sessionWrittenAt(id string, now time.Time) time.Time {
 	written := time.Time{}
-	entries, _ := r.dir.Names(path.Join(layout.UploadDir, id)) // without entries it is as old as possible
+	entries, _ := r.dir.ReadDir(path.Join(layout.UploadDir, id)) // without entries it is as old as possible
 	for _, e := range entries {
 		if st, err := e.Info(); err == nil && st.ModTime().After(written) {
 			written = st.ModTime()
 		}
 	}
-	if least := now.Add(min(keepIdle, r.o.IdlePush) - r.o.IdlePush); written.Before(least) {
+	if least := now.Add(min(minEvictableIdle, r.opts.IdlePushTimeout) - r.opts.IdlePushTimeout); written.Before(least) {
 		return least
 	}
 	if written.After(now) {
@@ -311,26 +316,27 @@ func (r *Registry) endSession(ctx context.Context, s *session) error {
 	r.mu.Lock()
 	delete(r.sessions, s.id)
 	r.mu.Unlock()
-	r.unpin(s)
+	r.closeSession(s)
 	return r.dropUploads(ctx, s.id)
 }
 
 // dropUploads removes all files of a push.
 func (r *Registry) dropUploads(ctx context.Context, session string) error {
-	return errors.Join(r.store.Drop(ctx, session), r.dir.RemoveAll("session", path.Join(layout.UploadDir, session)))
+	return errors.Join(r.store.DropUploads(ctx, session),
+		r.dir.RemoveAll("session", path.Join(layout.UploadDir, session)))
 }
 
-// unpin closes a session and releases its layers.
-func (r *Registry) unpin(s *session) {
+// closeSession closes a session and releases its layers.
+func (r *Registry) closeSession(s *session) {
 	s.mu.Lock()
-	pinned := s.pinned
-	s.pinned, s.closed = nil, true
+	pinned := s.pinnedLayers
+	s.pinnedLayers, s.closed = nil, true
 	s.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for root := range pinned {
-		if r.pins[root]--; r.pins[root] == 0 {
-			delete(r.pins, root)
+		if r.layerPins[root]--; r.layerPins[root] == 0 {
+			delete(r.layerPins, root)
 		}
 	}
 }
@@ -341,7 +347,7 @@ func (r *Registry) pinStored(ctx context.Context, s *session, root blob.Digest) 
 	if r.pinIfStored(s, root) {
 		return true
 	}
-	return !r.holds(root) && r.restore(ctx, root) && r.pinIfStored(s, root)
+	return !r.hasStoredLayer(root) && r.restoreLayer(ctx, root) && r.pinIfStored(s, root)
 }
 
 func (r *Registry) pinIfStored(s *session, root blob.Digest) bool {
@@ -349,19 +355,19 @@ func (r *Registry) pinIfStored(s *session, root blob.Digest) bool {
 	defer s.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.held[root] == nil || r.bad[root] != "" || s.closed {
+	if r.storedLayers[root] == nil || r.badLayers[root] != "" || s.closed {
 		return false
 	}
-	if !s.pinned[root] {
-		s.pinned[root] = true
-		r.pins[root]++
+	if !s.pinnedLayers[root] {
+		s.pinnedLayers[root] = true
+		r.layerPins[root]++
 	}
 	return true
 }
 
-// restore moves a layer from the trash back into the store.
-func (r *Registry) restore(ctx context.Context, root blob.Digest) bool {
-	defer r.roots.lock(root)()
+// restoreLayer moves a layer from the trash back into the store.
+func (r *Registry) restoreLayer(ctx context.Context, root blob.Digest) bool {
+	defer r.layerMutexes.lock(root)()
 	ok, err := r.store.Restore(ctx, root)
 	if err != nil {
 		r.log.Warn("restoring a layer from the trash failed", "layer", root, "error", err)
@@ -380,7 +386,7 @@ func (r *Registry) restore(ctx context.Context, root blob.Digest) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held[root] = &storedLayer{size: st.Size()}
-	delete(r.bad, root)
+	r.storedLayers[root] = &storedLayer{size: st.Size()}
+	delete(r.badLayers, root)
 	return true
 }

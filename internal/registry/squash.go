@@ -14,105 +14,108 @@ import (
 )
 
 const (
-	// maxDepth is the number of layers from which on a chain is squashed.
-	maxDepth = 16
-	// leastLive is the minimum share of a chain's stored bytes, in percent, that is not overwritten.
-	leastLive = 60
-	// consolidateRate is the maximum number of bytes a second that a squash stores.
-	consolidateRate = 50 * mib
-	// consolidatePrefix begins the names of its uploads: a start removes them.
-	consolidatePrefix = "merge"
+	// maxChainLength is the number of layers from which on a chain is squashed.
+	maxChainLength = 16
+	// minLivePercent is the minimum share of a chain's stored bytes, in percent, that is not overwritten.
+	minLivePercent = 60
+	// squashBytesPerSecond is the maximum number of bytes a second that a squash stores.
+	squashBytesPerSecond = 50 * mib
+	// squashUploadPrefix begins the names of its uploads: a start removes them.
+	squashUploadPrefix = "merge"
 )
 
 // runSquash squashes long chains until ctx ends.
 func (r *Registry) runSquash(ctx context.Context) {
 	c := newSquasher(r)
-	for sleep(ctx, r.o.SquashEvery) == nil {
-		if err := c.round(ctx); err != nil && ctx.Err() == nil {
+	for sleep(ctx, r.opts.SquashInterval) == nil {
+		if err := c.squashRound(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("squashing a layer chain failed", "error", err)
 		}
 	}
 }
 
-// Squash squashes all chains that are too long or have too much overwritten data, and returns how many it
+// SquashChains squashes all chains that are too long or have too much overwritten data, and returns how many it
 // squashed. Run calls it automatically.
-func (r *Registry) Squash(ctx context.Context) (int, error) {
+func (r *Registry) SquashChains(ctx context.Context) (int, error) {
 	c := newSquasher(r)
-	err := c.round(ctx)
-	return c.done, err
+	err := c.squashRound(ctx)
+	return c.squashed, err
 }
 
 // squasher checks the newest versions repeatedly. One goroutine uses it.
 type squasher struct {
-	r    *Registry
-	fine map[string]bool // tips of chains that were checked and need nothing
-	done int
+	registry      *Registry
+	checkedChains map[string]bool // tips of chains that were checked and need nothing
+	squashed      int
 
-	indexes rateLimiter // of reading indexes: after a start, every chain is checked
+	readLimiter rateLimiter // of reading indexes: after a start, every chain is checked
 }
 
 func newSquasher(r *Registry) *squasher {
-	return &squasher{r: r, fine: map[string]bool{}, indexes: rateLimiter{rate: consolidateRate, busy: r.busy}}
+	return &squasher{
+		registry: r, checkedChains: map[string]bool{},
+		readLimiter: rateLimiter{rate: squashBytesPerSecond, busy: r.hasTraffic},
+	}
 }
 
-// round checks the newest version of every template: the next push rests on it.
-func (c *squasher) round(ctx context.Context) error {
+// squashRound checks the newest version of every template: the next push rests on it.
+func (c *squasher) squashRound(ctx context.Context) error {
 	seen := map[string]bool{}
 	var errs []error
-	for _, e := range c.r.snap.Load().order {
-		if len(e.t.Versions) == 0 {
+	for _, e := range c.registry.snapshot.Load().sorted {
+		if len(e.template.Versions) == 0 {
 			continue
 		}
-		for _, f := range e.t.Versions[len(e.t.Versions)-1].Files {
-			if f.Kind != layout.Disk || len(f.Layers) < 2 || context.Cause(ctx) != nil {
+		for _, f := range e.template.Versions[len(e.template.Versions)-1].Files {
+			if f.Kind != layout.KindDisk || len(f.Layers) < 2 || context.Cause(ctx) != nil {
 				continue
 			}
-			seen[f.Tip()] = true
-			errs = append(errs, c.chain(ctx, e.t.ID, f.Layers))
+			seen[f.ChainID()] = true
+			errs = append(errs, c.squashIfDue(ctx, e.template.ID, f.Layers))
 		}
 	}
-	for tip := range c.fine {
+	for tip := range c.checkedChains {
 		if !seen[tip] {
-			delete(c.fine, tip)
+			delete(c.checkedChains, tip)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// chain squashes one chain if that is due.
-func (c *squasher) chain(ctx context.Context, id string, layers []layout.Layer) error {
-	tip := layers[len(layers)-1].Name()
-	if c.fine[tip] {
+// squashIfDue squashes one chain if that is due.
+func (c *squasher) squashIfDue(ctx context.Context, id string, layers []layout.Layer) error {
+	tip := layers[len(layers)-1].ChainID()
+	if c.checkedChains[tip] {
 		return nil
 	}
-	release, ok := c.r.pinLayers(layers)
+	release, ok := c.registry.pinLayers(layers)
 	if !ok {
 		return nil // damaged, or removed with its version
 	}
 	defer release()
 	for _, l := range layers {
-		if err := c.indexes.wait(ctx, int(l.IndexLength)); err != nil {
+		if err := c.readLimiter.wait(ctx, int(l.IndexLength)); err != nil {
 			return err
 		}
 	}
-	open, err := c.r.openChain(ctx, layers)
+	open, err := c.registry.openChain(ctx, layers)
 	if err != nil {
 		return err
 	}
 	defer open.close()
-	due, live, err := open.due()
+	due, live, err := open.isDue()
 	if err != nil {
 		return err
 	}
-	if !due || !c.r.hasSpace(ctx, live) {
-		c.fine[tip] = !due
+	if !due || !c.registry.hasSpace(ctx, live) {
+		c.checkedChains[tip] = !due
 		return nil
 	}
-	if err := c.r.squashChain(ctx, id, layers, open); err != nil {
-		c.fine[tip] = true // not repeatedly: a restart or the next push tries once more
+	if err := c.registry.squashChain(ctx, id, layers, open); err != nil {
+		c.checkedChains[tip] = true // not repeatedly: a restart or the next push tries once more
 		return fmt.Errorf("squash layers of template %s: %w", id, err)
 	}
-	c.done++
+	c.squashed++
 	return nil
 }
 
@@ -128,13 +131,13 @@ func (r *Registry) pinLayers(layers []layout.Layer) (release func(), ok bool) {
 	}
 	r.mu.Lock()
 	for _, l := range layers {
-		root, err := blob.ParseDigest(l.Root)
-		if err != nil || r.held[root] == nil || r.bad[root] != "" {
+		root, err := blob.ParseDigest(l.Digest)
+		if err != nil || r.storedLayers[root] == nil || r.badLayers[root] != "" {
 			r.mu.Unlock()
 			release()
 			return nil, false
 		}
-		r.pins[root]++
+		r.layerPins[root]++
 		pinned = append(pinned, root)
 	}
 	r.mu.Unlock()
@@ -142,23 +145,23 @@ func (r *Registry) pinLayers(layers []layout.Layer) (release func(), ok bool) {
 }
 
 func (r *Registry) unpinLocked(root blob.Digest) {
-	if r.pins[root]--; r.pins[root] == 0 {
-		delete(r.pins, root)
+	if r.layerPins[root]--; r.layerPins[root] == 0 {
+		delete(r.layerPins, root)
 	}
 }
 
 // hasSpace reports whether n more bytes fit on the disk in addition to the reservations of pushes.
 func (r *Registry) hasSpace(ctx context.Context, n int64) bool {
 	free, _, err := r.store.Space(ctx)
-	return err == nil && free-r.reserved()-n > slack && !r.strained.Load()
+	return err == nil && free-r.reservedBytes()-n > maxRequiredFree && !r.reserveReleased.Load()
 }
 
 // openedChain is a chain of layers with their files open.
 type openedChain struct {
-	files   []blob.File
-	indexes []*blob.Index
-	stored  int64 // bytes of all frames
-	chain   *blob.Chain
+	files       []blob.File
+	indexes     []*blob.Index
+	storedBytes int64 // bytes of all frames
+	chain       *blob.Chain
 }
 
 func (r *Registry) openChain(ctx context.Context, list []layout.Layer) (_ *openedChain, err error) {
@@ -170,7 +173,7 @@ func (r *Registry) openChain(ctx context.Context, list []layout.Layer) (_ *opene
 	}()
 	var layers []*blob.Layer
 	for _, l := range list {
-		root, err := blob.ParseDigest(l.Root)
+		root, err := blob.ParseDigest(l.Digest)
 		if err != nil {
 			return nil, err
 		}
@@ -185,7 +188,7 @@ func (r *Registry) openChain(ctx context.Context, list []layout.Layer) (_ *opene
 		}
 		layers = append(layers, layer)
 		o.indexes = append(o.indexes, layer.Index())
-		o.stored += layer.Index().DataBytes()
+		o.storedBytes += layer.Index().StoredBytes()
 	}
 	o.chain, err = blob.OpenChain(layers...)
 	return o, err
@@ -197,26 +200,26 @@ func (o *openedChain) close() {
 	}
 }
 
-// due reports whether the chain should be squashed, and how many of its stored bytes are not overwritten.
-func (o *openedChain) due() (bool, int64, error) {
+// isDue reports whether the chain should be squashed, and how many of its stored bytes are not overwritten.
+func (o *openedChain) isDue() (bool, int64, error) {
 	seen, err := blob.LiveFrameBytes(o.indexes)
 	if err != nil {
 		return false, 0, err
 	}
-	return len(o.indexes) > maxDepth || seen*100 < o.stored*leastLive, seen, nil
+	return len(o.indexes) > maxChainLength || seen*100 < o.storedBytes*minLivePercent, seen, nil
 }
 
 // squashChain squashes a chain into one layer and swaps it into every version of the template whose disk begins
 // with that chain. The next start removes what a crash leaves before the swap, or it is collected.
 func (r *Registry) squashChain(ctx context.Context, id string, layers []layout.Layer, open *openedChain) (err error) {
-	u := blob.Upload{Session: consolidatePrefix + newSessionID()}
+	u := blob.Upload{PushSession: squashUploadPrefix + newSessionID()}
 	defer func() {
-		err = errors.Join(err, r.store.Drop(context.WithoutCancel(ctx), u.Session),
-			r.dir.RemoveAll("consolidate", path.Join(layout.UploadDir, u.Session)))
+		err = errors.Join(err, r.store.DropUploads(context.WithoutCancel(ctx), u.PushSession),
+			r.dir.RemoveAll("consolidate", path.Join(layout.UploadDir, u.PushSession)))
 	}()
-	p := &rateLimiter{rate: consolidateRate, busy: r.busy}
-	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: open.chain.Size(), Workers: 1, StandsFor: open.chain.ChainID()}
-	r.dir.Step("consolidate.encode")
+	p := &rateLimiter{rate: squashBytesPerSecond, busy: r.hasTraffic}
+	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: open.chain.Size(), Workers: 1, Squashes: open.chain.ChainID()}
+	r.dir.AnnounceStep("consolidate.encode")
 	x, err := blob.Encode(ctx, open.chain, o, func(f blob.Frame, _ int64, stored []byte) error {
 		if err := p.wait(ctx, len(stored)); err != nil {
 			return err
@@ -227,19 +230,19 @@ func (r *Registry) squashChain(ctx context.Context, id string, layers []layout.L
 	if err != nil {
 		return err
 	}
-	root := x.Root()
+	root := x.Digest()
 	r.mu.Lock()
-	r.pins[root]++ // until the template names it
+	r.layerPins[root]++ // until the template names it
 	r.mu.Unlock()
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.unpinLocked(root)
 	}()
-	if err := r.place(ctx, u, x); err != nil {
+	if err := r.storeUpload(ctx, u, x); err != nil {
 		return err
 	}
-	n, err := r.swapChain(id, layers, layerOf(x))
+	n, err := r.swapChain(id, layers, layerEntryOf(x))
 	if err == nil && n > 0 {
 		r.log.Info("layers squashed", "template", id, "layers", len(layers), "bytes", x.FileSize(), "versions", n)
 	}
@@ -249,13 +252,13 @@ func (r *Registry) squashChain(ctx context.Context, id string, layers []layout.L
 // swapChain replaces a chain by its squashed layer in all versions of a template in one write. It returns the
 // number of changed versions.
 func (r *Registry) swapChain(id string, old []layout.Layer, layer layout.Layer) (int, error) {
-	r.write.Lock()
-	defer r.write.Unlock()
-	e, err := r.lookup(id)
+	r.metadataMu.Lock()
+	defer r.metadataMu.Unlock()
+	e, err := r.findTemplate(id)
 	if err != nil {
 		return 0, nil // deleted since then
 	}
-	next, n := successor(e.t), 0
+	next, n := nextGeneration(e.template), 0
 	for i := range next.Versions {
 		v := &next.Versions[i]
 		v.Files = slices.Clone(v.Files)
@@ -274,15 +277,15 @@ func (r *Registry) swapChain(id string, old []layout.Layer, layer layout.Layer) 
 	if n == 0 {
 		return 0, nil // reverted since then
 	}
-	r.dir.Step("consolidate.swap")
-	if err := r.save(next); err != nil {
+	r.dir.AnnounceStep("consolidate.swap")
+	if err := r.saveTemplate(next); err != nil {
 		return 0, err
 	}
-	if err := r.dir.Prune(next); err != nil {
+	if err := r.dir.PruneTemplate(next); err != nil {
 		r.log.Warn("writing the text files of versions failed", "template", id, "error", err)
 	}
 	return n, nil
 }
 
-// isMerge reports whether an upload belongs to a squash.
-func isMerge(session string) bool { return strings.HasPrefix(session, consolidatePrefix) }
+// isSquashUpload reports whether an upload belongs to a squash.
+func isSquashUpload(session string) bool { return strings.HasPrefix(session, squashUploadPrefix) }

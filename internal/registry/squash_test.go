@@ -19,32 +19,32 @@ import (
 // first changed of them.
 func overwritten(t *testing.T, r *Registry, frames, changed int) *grown {
 	t.Helper()
-	g := &grown{data: make([]byte, frames*blob.FrameSize)}
+	g := &grown{data: make([]byte, frames*blob.MaxFrameSize)}
 	rng := rand.NewChaCha8([32]byte{byte(frames), byte(changed)})
 	_, _ = rng.Read(g.data)
 	base := g.base(t)
 	mustPush(t, r, request(idA, "v0", base), base)
 	before := slices.Clone(g.data)
-	_, _ = rng.Read(g.data[:changed*blob.FrameSize])
-	next := g.encode(t, func(o blob.EncodeOptions, sink blob.Sink) (*blob.Index, error) {
+	_, _ = rng.Read(g.data[:changed*blob.MaxFrameSize])
+	next := g.encode(t, func(o blob.EncodeOptions, sink blob.FrameSink) (*blob.Index, error) {
 		o.Parent = g.tip
 		changes := blob.Compare(source{bytes.NewReader(slices.Clone(g.data))}, source{bytes.NewReader(before)}, o.Size)
 		return blob.EncodeChanges(context.Background(), changes, o, sink)
 	})
 	mustPush(t, r, request(idA, "v1", next), next)
-	r.traffic.Store(0) // a squash is slower right after a push
+	r.lastTrafficNanos.Store(0) // a squash is slower right after a push
 	return g
 }
 
 // images returns the number of layers of the newest version of template idA.
 func images(t *testing.T, r *Registry) int {
 	t.Helper()
-	d, err := r.Detail(idA)
+	d, err := r.TemplateDetail(idA)
 	must(t, err)
 	return len(d.Versions[len(d.Versions)-1].Images)
 }
 
-// TestShareOfLiveBytes: a chain is squashed when less than leastLive percent of its bytes are not overwritten,
+// TestShareOfLiveBytes: a chain is squashed when less than minLivePercent percent of its bytes are not overwritten,
 // and not when exactly that share is.
 func TestShareOfLiveBytes(t *testing.T) {
 	for name, c := range map[string]struct{ frames, changed, squashed int }{
@@ -54,7 +54,7 @@ func TestShareOfLiveBytes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := open(t, t.TempDir(), newClock())
 			g := overwritten(t, r, c.frames, c.changed)
-			if n, err := r.Squash(t.Context()); n != c.squashed || err != nil || images(t, r) != 2-c.squashed {
+			if n, err := r.SquashChains(t.Context()); n != c.squashed || err != nil || images(t, r) != 2-c.squashed {
 				t.Errorf("%d chains squashed, %v; %d layers", n, err, images(t, r))
 			}
 			if !bytes.Equal(assemble(t, r, idA, "v1"), g.data) {
@@ -74,7 +74,7 @@ func TestSquashReadsOnlyChains(t *testing.T) {
 	for dir, c := range map[string]content{layout.ImagesDir: disk, layout.StateFileDir: state} {
 		must(t, os.Truncate(filepath.Join(base, dir, c.root()+layout.LayerSuffix), 10))
 	}
-	if n, err := r.Squash(t.Context()); n != 0 || err != nil {
+	if n, err := r.SquashChains(t.Context()); n != 0 || err != nil {
 		t.Errorf("%d chains squashed, %v", n, err)
 	}
 }
@@ -87,27 +87,27 @@ func TestFailedSquash(t *testing.T) {
 	g := overwritten(t, r, 4, 3)
 	c := newSquasher(r)
 	s.failAt("template.sync")
-	if err := c.round(t.Context()); !errors.Is(err, errSync) || c.done != 0 {
-		t.Errorf("%d chains squashed, %v", c.done, err)
+	if err := c.squashRound(t.Context()); !errors.Is(err, errSync) || c.squashed != 0 {
+		t.Errorf("%d chains squashed, %v", c.squashed, err)
 	}
 	check := func(layers, done int) {
 		t.Helper()
-		if images(t, r) != layers || c.done != done || !bytes.Equal(assemble(t, r, idA, "v1"), g.data) {
-			t.Errorf("%d layers after %d squashes, want %d after %d", images(t, r), c.done, layers, done)
+		if images(t, r) != layers || c.squashed != done || !bytes.Equal(assemble(t, r, idA, "v1"), g.data) {
+			t.Errorf("%d layers after %d squashes, want %d after %d", images(t, r), c.squashed, layers, done)
 		}
 		must(t, verifyAll(r))
-		r.traffic.Store(0)
+		r.lastTrafficNanos.Store(0)
 	}
 	check(2, 0)
-	must(t, c.round(t.Context()))
+	must(t, c.squashRound(t.Context()))
 	check(2, 0)
 
 	other := makeContent("disk", api.FileDisk, "other")
 	mustPush(t, r, request(idA, "v2", other), other)
-	r.traffic.Store(0)
-	must(t, c.round(t.Context()))
+	r.lastTrafficNanos.Store(0)
+	must(t, c.squashRound(t.Context()))
 	number := 2
-	must(t, r.Revert(t.Context(), Ref{ID: idA, Number: &number}))
-	must(t, c.round(t.Context()))
+	must(t, r.Revert(t.Context(), VersionRef{ID: idA, Number: &number}))
+	must(t, c.squashRound(t.Context()))
 	check(1, 1)
 }

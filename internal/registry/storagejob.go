@@ -11,17 +11,17 @@ import (
 
 // storageJob is the job that an operator requested. One runs at a time, and the newest one is remembered.
 type storageJob struct {
-	mu   sync.Mutex // guards the fields below
-	last api.StorageJob
-	stop context.CancelCauseFunc // ends the one that runs
-	done chan struct{}           // closed when it has ended
+	mu     sync.Mutex // guards the fields below
+	last   api.StorageJob
+	cancel context.CancelCauseFunc // ends the one that runs
+	done   chan struct{}           // closed when it has ended
 }
 
-var errStopped = errors.New("canceled before it was finished")
+var errJobCanceled = errors.New("canceled before it was finished")
 
 // StartStorageJob starts a check, a repair or a garbage collection in the background.
 func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, error) {
-	do, ok := upkeeps[req.Do]
+	do, ok := storageJobKinds[req.Do]
 	if !ok {
 		return api.StorageJob{}, farm.Invalid("do", "must be %s, %s or %s", api.UpkeepCheck, api.UpkeepRepair,
 			api.UpkeepGC)
@@ -39,7 +39,7 @@ func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, e
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	done := make(chan struct{})
-	u.last, u.stop, u.done = api.StorageJob{State: api.UpkeepRunning, Request: &req}, stop, done
+	u.last, u.cancel, u.done = api.StorageJob{State: api.UpkeepRunning, Request: &req}, stop, done
 	go func() {
 		defer close(done)
 		defer stop(nil)
@@ -48,14 +48,14 @@ func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, e
 	return u.last, nil
 }
 
-// upkeeps maps the kinds of storage jobs to their functions.
-var upkeeps = map[string]func(context.Context, *Registry, api.StorageJobRequest) (api.StorageJob, error){
+// storageJobKinds maps the kinds of storage jobs to their functions.
+var storageJobKinds = map[string]func(context.Context, *Registry, api.StorageJobRequest) (api.StorageJob, error){
 	api.UpkeepCheck: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
-		report, err := r.Check(ctx, r.storageJob.options(req))
+		report, err := r.Check(ctx, r.storageJob.checkOptions(req))
 		return api.StorageJob{Check: &report}, err
 	},
 	api.UpkeepRepair: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
-		report, err := r.Repair(ctx, r.storageJob.options(req))
+		report, err := r.Repair(ctx, r.storageJob.checkOptions(req))
 		return api.StorageJob{Repair: &report}, err
 	},
 	api.UpkeepGC: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
@@ -64,7 +64,7 @@ var upkeeps = map[string]func(context.Context, *Registry, api.StorageJobRequest)
 	},
 }
 
-func (u *storageJob) options(req api.StorageJobRequest) CheckOptions {
+func (u *storageJob) checkOptions(req api.StorageJobRequest) CheckOptions {
 	return CheckOptions{Deep: req.Deep, Rate: req.Rate, Progress: func(p api.StorageJobProgress) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
@@ -95,10 +95,10 @@ func (r *Registry) StorageJobStatus() api.StorageJob {
 // CancelStorageJob cancels the running job and waits for its end. It does nothing if no job runs.
 func (r *Registry) CancelStorageJob() {
 	r.storageJob.mu.Lock()
-	stop, done := r.storageJob.stop, r.storageJob.done
+	stop, done := r.storageJob.cancel, r.storageJob.done
 	r.storageJob.mu.Unlock()
 	if stop != nil {
-		stop(errStopped)
+		stop(errJobCanceled)
 		<-done
 	}
 }

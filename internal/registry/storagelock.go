@@ -18,12 +18,12 @@ import (
 // StorageInUseError is the failure to open a storage that another process has open.
 type StorageInUseError struct {
 	Base    string
-	Process string // process ID, when known
+	PID     string // process ID, when known
 	Address string // of its API, when it has one
 }
 
 func (e *StorageInUseError) Error() string {
-	return fmt.Sprintf("the storage %s is in use by process %s", e.Base, e.Process)
+	return fmt.Sprintf("the storage %s is in use by process %s", e.Base, e.PID)
 }
 
 // lockStorage makes this process the owner of a storage until the file is closed. address is that of its API,
@@ -39,7 +39,7 @@ func lockStorage(base, address string) (*os.File, error) {
 		}
 		owner, _ := io.ReadAll(io.LimitReader(f, 512)) // for the message, and for tools
 		process, rest, _ := strings.Cut(string(owner), "\n")
-		return nil, errors.Join(&StorageInUseError{Base: base, Process: process, Address: strings.TrimSpace(rest)},
+		return nil, errors.Join(&StorageInUseError{Base: base, PID: process, Address: strings.TrimSpace(rest)},
 			f.Close())
 	}
 	text := fmt.Sprintf("%d\n%s\n", os.Getpid(), address)
@@ -50,49 +50,49 @@ func lockStorage(base, address string) (*os.File, error) {
 	return f, nil
 }
 
-// lockPatience is how long the lock is retried. A program that is being started briefly holds files that this
+// lockRetryTimeout is how long the lock is retried. A program that is being started briefly holds files that this
 // process has just closed: its copies are closed when it is executed.
-const lockPatience = 500 * time.Millisecond
+const lockRetryTimeout = 500 * time.Millisecond
 
 func flock(f *os.File) error {
-	for began := time.Now(); ; time.Sleep(lockPatience / 50) {
+	for began := time.Now(); ; time.Sleep(lockRetryTimeout / 50) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Since(began) > lockPatience {
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Since(began) > lockRetryTimeout {
 			return err
 		}
 	}
 }
 
-// keyedMutex is one mutex for each layer. The zero value is ready.
-type keyedMutex struct {
+// layerMutexes is one mutex for each layer. The zero value is ready.
+type layerMutexes struct {
 	mu   sync.Mutex // guards the map and the counts in it
-	keys map[blob.Digest]*keyLock
+	keys map[blob.Digest]*layerMutex
 }
 
-type keyLock struct {
+type layerMutex struct {
 	sync.Mutex
-	users int
+	refs int
 }
 
 // lock locks a layer's mutex and returns the function that releases it.
-func (k *keyedMutex) lock(root blob.Digest) (unlock func()) {
+func (k *layerMutexes) lock(root blob.Digest) (unlock func()) {
 	k.mu.Lock()
 	if k.keys == nil {
-		k.keys = map[blob.Digest]*keyLock{}
+		k.keys = map[blob.Digest]*layerMutex{}
 	}
 	l := k.keys[root]
 	if l == nil {
-		l = &keyLock{}
+		l = &layerMutex{}
 		k.keys[root] = l
 	}
-	l.users++
+	l.refs++
 	k.mu.Unlock()
 	l.Lock()
 	return func() {
 		l.Unlock()
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if l.users--; l.users == 0 {
+		if l.refs--; l.refs == 0 {
 			delete(k.keys, root)
 		}
 	}

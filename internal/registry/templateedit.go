@@ -11,46 +11,46 @@ import (
 )
 
 // Revert removes a version and all newer ones. Their layers become garbage unless other versions need them.
-func (r *Registry) Revert(_ context.Context, ref Ref) (err error) {
-	defer full(&err)
-	return r.spending(func() error { return r.revert(ref) })
+func (r *Registry) Revert(_ context.Context, ref VersionRef) (err error) {
+	defer setDiskFull(&err)
+	return r.writeWithReserve(func() error { return r.revert(ref) })
 }
 
-func (r *Registry) revert(ref Ref) error {
-	r.write.Lock()
-	defer r.write.Unlock()
-	e, err := r.lookup(ref.ID)
+func (r *Registry) revert(ref VersionRef) error {
+	r.metadataMu.Lock()
+	defer r.metadataMu.Unlock()
+	e, err := r.findTemplate(ref.ID)
 	if err != nil {
 		return err
 	}
-	i, err := find(e.t.Versions, ref)
+	i, err := findVersion(e.template.Versions, ref)
 	if err != nil {
 		return err
 	}
-	next := successor(e.t)
+	next := nextGeneration(e.template)
 	next.Versions = next.Versions[:i:i]
-	if err := r.save(next); err != nil {
+	if err := r.saveTemplate(next); err != nil {
 		return err
 	}
-	if err := r.dir.Prune(next); err != nil {
+	if err := r.dir.PruneTemplate(next); err != nil {
 		r.log.Warn("removing the directories of reverted versions failed", "template", next.ID, "error", err)
 	}
-	r.log.Info("versions reverted", "template", next.ID, "from", i, "count", len(e.t.Versions)-i)
+	r.log.Info("versions reverted", "template", next.ID, "from", i, "count", len(e.template.Versions)-i)
 	return nil
 }
 
 // Delete removes a template with all versions; a damaged one, too.
 // The grants on it end with it.
 func (r *Registry) Delete(ctx context.Context, id string) (err error) {
-	defer full(&err)
+	defer setDiskFull(&err)
 	clean, ok := layout.ParseID(id)
 	if !ok {
 		return farm.NotFound()
 	}
-	if err := r.spending(func() error { return r.delete(clean) }); err != nil {
+	if err := r.writeWithReserve(func() error { return r.delete(clean) }); err != nil {
 		return err
 	}
-	if err := r.endGrants(ctx, clean); err != nil { // EndDeletedGrants tries again
+	if err := r.removeGrants(ctx, clean); err != nil { // RemoveDeletedGrants tries again
 		r.log.WarnContext(ctx, "removing the resource rights on a deleted template failed; retrying", "template", clean,
 			"error", err)
 	}
@@ -58,29 +58,29 @@ func (r *Registry) Delete(ctx context.Context, id string) (err error) {
 }
 
 func (r *Registry) delete(clean string) error {
-	r.write.Lock()
-	defer r.write.Unlock()
-	if !r.snap.Load().knows(clean) {
+	r.metadataMu.Lock()
+	defer r.metadataMu.Unlock()
+	if !r.snapshot.Load().hasTemplate(clean) {
 		return farm.NotFound()
 	}
-	if err := r.remember(clean); err != nil {
+	if err := r.recordDeletion(clean); err != nil {
 		return err
 	}
-	err := r.dir.Delete(clean, r.o.Now().UnixNano())
+	err := r.dir.TrashTemplate(clean, r.opts.Now().UnixNano())
 	if errors.Is(err, fs.ErrNotExist) { // an earlier call that failed later has moved it
 		err = r.dir.SyncPending()
 	}
 	if err != nil {
-		r.forget(clean)
+		r.forgetDeletion(clean)
 		return err
 	}
-	r.swap(clean, nil)
+	r.publishTemplate(clean, nil)
 	r.log.Info("template deleted", "template", clean)
 	return nil
 }
 
-// knows reports whether a template exists, even if it is damaged.
-func (s *snapshot) knows(id string) bool {
+// hasTemplate reports whether a template exists, even if it is damaged.
+func (s *snapshot) hasTemplate(id string) bool {
 	if s.templates[id] != nil {
 		return true
 	}
@@ -94,53 +94,53 @@ func (s *snapshot) knows(id string) bool {
 
 // SetArch sets the architecture of a template and of all its versions.
 func (r *Registry) SetArch(_ context.Context, id, arch string) (err error) {
-	defer full(&err)
+	defer setDiskFull(&err)
 	if arch == "" || !layout.ValidArch(arch) {
 		return farm.Invalid("arch", "must be amd64 or arm64")
 	}
-	return r.spending(func() error { return r.setArch(id, arch) })
+	return r.writeWithReserve(func() error { return r.setArch(id, arch) })
 }
 
 func (r *Registry) setArch(id, arch string) error {
-	r.write.Lock()
-	defer r.write.Unlock()
-	e, err := r.lookup(id)
+	r.metadataMu.Lock()
+	defer r.metadataMu.Unlock()
+	e, err := r.findTemplate(id)
 	if err != nil {
 		return err
 	}
-	next := successor(e.t)
+	next := nextGeneration(e.template)
 	next.Arch = arch
 	for i := range next.Versions {
 		next.Versions[i].Arch = arch
 	}
-	return r.save(next)
+	return r.saveTemplate(next)
 }
 
-// successor is a copy of a template for its next generation. The versions it holds are shared and never
+// nextGeneration is a copy of a template for its next generation. The versions it holds are shared and never
 // changed; the list is its own.
-func successor(t *layout.Template) *layout.Template {
+func nextGeneration(t *layout.Template) *layout.Template {
 	next := *t
 	next.Gen++
 	next.Versions = append([]layout.Version(nil), t.Versions...)
 	return &next
 }
 
-// save writes a template and publishes it to readers. After a failure it reads the disk again, since it is
+// saveTemplate writes a template and publishes it to readers. After a failure it reads the disk again, since it is
 // unknown which of the two generations a crash would leave. The caller holds write.
-func (r *Registry) save(t *layout.Template) error {
-	err := r.dir.Save(t)
+func (r *Registry) saveTemplate(t *layout.Template) error {
+	err := r.dir.SaveTemplate(t)
 	if err == nil {
-		r.swap(t.ID, t)
+		r.publishTemplate(t.ID, t)
 		return nil
 	}
 	if onDisk, readErr := r.dir.Template(t.ID); readErr == nil {
-		r.swap(t.ID, &onDisk)
+		r.publishTemplate(t.ID, &onDisk)
 	}
-	if errors.Is(err, layout.ErrTooLong) {
+	if errors.Is(err, layout.ErrTemplateTooLarge) {
 		return farm.Refused("Version limit of template %s reached: revert some versions, or push to a new template",
 			t.Name)
 	}
-	if errors.Is(err, layout.ErrGeneration) {
+	if errors.Is(err, layout.ErrGenerationConflict) {
 		return &farm.Error{Code: farm.CodeConflict, Message: fmt.Sprintf("Template %s was changed by another writer",
 			t.ID), Err: err}
 	}

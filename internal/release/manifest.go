@@ -20,8 +20,8 @@ const (
 	KeysFile     = "packages.pub" // public keys of the signers, which nodes receive when they join
 )
 
-// maxFile limits the size of the manifest and of the keys, in bytes.
-const maxFile = 64 << 10
+// maxManifestBytes limits the size of the manifest and of the keys, in bytes.
+const maxManifestBytes = 64 << 10
 
 // SignDir signs every package of a directory as a version, and replaces the manifest. It returns
 // the signed packages. Two concurrent runs do no harm: the manifest of one of them remains,
@@ -32,20 +32,20 @@ func SignDir(key ed25519.PrivateKey, dir, version string) ([]api.AgentPackage, e
 	text.WriteString(
 		"# Statements about the agent packages in this directory, each signed. Made by: buildyard package sign\n")
 	for _, platform := range Platforms {
-		p, err := signFile(key, filepath.Join(dir, platform.File()), platform, version)
+		p, err := signFile(key, filepath.Join(dir, platform.PackageFile()), platform, version)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", platform.File(), err)
+			return nil, fmt.Errorf("%s: %w", platform.PackageFile(), err)
 		}
 		list = append(list, p)
 		text.WriteString(p.Signed + "\n")
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("no agent package in %s: want a name such as %s", dir, Platforms[0].File())
+		return nil, fmt.Errorf("no agent package in %s: want a name such as %s", dir, Platforms[0].PackageFile())
 	}
-	return list, replace(filepath.Join(dir, ManifestFile), text.String())
+	return list, replaceFile(filepath.Join(dir, ManifestFile), text.String())
 }
 
 func signFile(key ed25519.PrivateKey, path string, platform Platform, version string) (p api.AgentPackage, err error) {
@@ -65,8 +65,8 @@ func signFile(key ed25519.PrivateKey, path string, platform Platform, version st
 	return Parse(text)
 }
 
-// replace writes a file completely, readable by all.
-func replace(path, text string) (err error) {
+// replaceFile writes a file completely, readable by all.
+func replaceFile(path, text string) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
@@ -83,8 +83,8 @@ func replace(path, text string) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// Manifest reads the statements of a directory without verifying them.
-func Manifest(dir string) ([]api.AgentPackage, error) {
+// ReadManifest reads the statements of a directory without verifying them.
+func ReadManifest(dir string) ([]api.AgentPackage, error) {
 	raw, err := readBounded(filepath.Join(dir, ManifestFile))
 	if err != nil {
 		return nil, err
@@ -110,8 +110,8 @@ func Manifest(dir string) ([]api.AgentPackage, error) {
 	return list, nil
 }
 
-// Keys reads the public keys for nodes; "" when the file is missing.
-func Keys(dir string) (string, error) {
+// PublicKeys reads the public keys for nodes; "" when the file is missing.
+func PublicKeys(dir string) (string, error) {
 	raw, err := readBounded(filepath.Join(dir, KeysFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -125,9 +125,9 @@ func readBounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	raw, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(raw) > maxFile {
-		err = fmt.Errorf("%s is larger than %d bytes", path, maxFile)
+	raw, err := io.ReadAll(io.LimitReader(f, maxManifestBytes+1))
+	if err == nil && len(raw) > maxManifestBytes {
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxManifestBytes)
 	}
 	return raw, err
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/buildyard/buildyard/internal/license"
 )
 
-func keys(t testing.TB) (license.Trust, ed25519.PrivateKey) {
+func keys(t testing.TB) (license.TrustedKeys, ed25519.PrivateKey) {
 	t.Helper()
 	public, secret, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return license.Trust{public}, secret
+	return license.TrustedKeys{public}, secret
 }
 
 var sample = api.AgentPackage{
@@ -49,8 +49,8 @@ func TestStatements(t *testing.T) {
 		t.Errorf("without keys: %v", err)
 	}
 	parts := strings.Split(text, ".")
-	payload, _ := coding.DecodeString(parts[1])
-	forged := coding.EncodeToString([]byte(strings.Replace(string(payload), "1.2.3", "9.2.3", 1)))
+	payload, _ := statementEncoding.DecodeString(parts[1])
+	forged := statementEncoding.EncodeToString([]byte(strings.Replace(string(payload), "1.2.3", "9.2.3", 1)))
 	if _, err := Verify(trust, parts[0]+"."+forged+"."+parts[2]); !errors.Is(err, ErrSignature) {
 		t.Errorf("a changed version: %v", err)
 	}
@@ -58,9 +58,9 @@ func TestStatements(t *testing.T) {
 		"empty": "", "two lines": text + "\n" + text, "a license": "BY1." + parts[1] + "." + parts[2],
 		"no signature":    parts[0] + "." + parts[1],
 		"short signature": parts[0] + "." + parts[1] + ".AAAA", "padding": parts[0] + "." + parts[1] + "=." + parts[2],
-		"long": text + strings.Repeat("A", MaxStatement),
+		"long": text + strings.Repeat("A", MaxStatementBytes),
 	} {
-		if _, err := Verify(trust, text); !errors.Is(err, ErrForm) {
+		if _, err := Verify(trust, text); !errors.Is(err, ErrNotAStatement) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -69,7 +69,7 @@ func TestStatements(t *testing.T) {
 // TestLicenseIsNoPackage: the same secret signs both, and neither is accepted as the other.
 func TestLicenseIsNoPackage(t *testing.T) {
 	trust, secret := keys(t)
-	licence, err := license.Issue(secret, license.License{Product: license.Node, Tier: farm.TierBasic})
+	licence, err := license.IssueKey(secret, license.License{Product: license.Node, Tier: farm.TierBasic})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,13 +91,13 @@ func TestWhatCannotBeSigned(t *testing.T) {
 		"a dot":      func(p *api.AgentPackage) { p.Version = ".." },
 		"an option":  func(p *api.AgentPackage) { p.Version = "-x" },
 		"size":       func(p *api.AgentPackage) { p.Size = 0 },
-		"too large":  func(p *api.AgentPackage) { p.Size = MaxSize + 1 },
+		"too large":  func(p *api.AgentPackage) { p.Size = MaxPackageBytes + 1 },
 		"digest":     func(p *api.AgentPackage) { p.SHA256 = "00" },
 		"capitals":   func(p *api.AgentPackage) { p.SHA256 = strings.ToUpper(p.SHA256) },
 	} {
 		p := sample
 		edit(&p)
-		if text, err := Sign(secret, p); !errors.Is(err, ErrForm) {
+		if text, err := Sign(secret, p); !errors.Is(err, ErrNotAStatement) {
 			t.Errorf("%s: %q, %v", name, text, err)
 		}
 	}
@@ -113,7 +113,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, ok := PlatformOf(p.Name); !ok || !ValidVersion(p.Version) || p.Size < 1 || p.Size > MaxSize ||
+		if _, ok := PlatformOf(p.Name); !ok || !ValidVersion(p.Version) || p.Size < 1 || p.Size > MaxPackageBytes ||
 			strings.ContainsAny(p.Version, "/\\") {
 			t.Errorf("%q gives %+v", text, p)
 		}
@@ -160,7 +160,7 @@ func (p *place) offers(want, trouble string) {
 	p.t.Helper()
 	p.shelf.Refresh()
 	var got []string
-	for _, a := range p.shelf.All() {
+	for _, a := range p.shelf.Packages() {
 		got = append(got, a.OS+"/"+a.Arch+" "+a.Version)
 	}
 	if text := strings.Join(got, ", "); text != want {
@@ -215,7 +215,7 @@ func TestFilesByName(t *testing.T) {
 	p.sign("1.0.0-a")
 	p.offers("darwin/amd64 1.0.0-a", "")
 	read := func(name string) string {
-		f, digest, err := p.shelf.Open(name)
+		f, digest, err := p.shelf.OpenPackage(name)
 		if err != nil {
 			return err.Error()
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/buildyard/buildyard/internal/license"
 )
 
-// lookEvery is how often a Repository checks its directory.
-const lookEvery = 10 * time.Second
+// checkInterval is how often a Repository checks its directory.
+const checkInterval = 10 * time.Second
 
 // aliases are the names under which clients request the packages of macOS. If a file with that name
 // exists it is served, otherwise the package itself.
@@ -33,36 +33,36 @@ type Repository struct {
 	dir string
 	log *slog.Logger
 
-	mu      sync.Mutex // guards the fields below
-	list    []api.AgentPackage
-	keys    string
-	sums    map[string]sum // package -> digest of its file
-	trouble string         // what is wrong with the directory; "" if nothing
-	said    string         // the trouble that was logged last
-	changed chan struct{}  // has a value when the packages have changed
+	mu            sync.Mutex // guards the fields below
+	packages      []api.AgentPackage
+	keys          string
+	digests       map[string]fileDigest // package -> digest of its file
+	problem       string                // what is wrong with the directory; "" if nothing
+	loggedProblem string                // the trouble that was logged last
+	changed       chan struct{}         // has a value when the packages have changed
 }
 
-// stamp identifies the state of a file, to detect changes.
-type stamp struct {
-	at   time.Time
-	size int64
+// fileStamp identifies the state of a file, to detect changes.
+type fileStamp struct {
+	modified time.Time
+	size     int64
 }
 
-type sum struct {
-	stamp
+type fileDigest struct {
+	fileStamp
 	sha256 string
 }
 
 // NewRepository reads a directory. Run follows its changes.
 func NewRepository(dir string, log *slog.Logger) *Repository {
-	s := &Repository{dir: dir, log: log, sums: map[string]sum{}, changed: make(chan struct{}, 1)}
+	s := &Repository{dir: dir, log: log, digests: map[string]fileDigest{}, changed: make(chan struct{}, 1)}
 	s.Refresh()
 	return s
 }
 
 // Run follows the directory until ctx ends.
 func (s *Repository) Run(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -77,18 +77,18 @@ func (s *Repository) Run(ctx context.Context) {
 // Changed has a value when the packages have changed since it was last received.
 func (s *Repository) Changed() <-chan struct{} { return s.changed }
 
-// All returns the packages, in the order of Platforms.
-func (s *Repository) All() []api.AgentPackage {
+// Packages returns the packages, in the order of Platforms.
+func (s *Repository) Packages() []api.AgentPackage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.list)
+	return slices.Clone(s.packages)
 }
 
-// For returns the package for a platform.
-func (s *Repository) For(system, arch string) (api.AgentPackage, bool) {
+// PackageFor returns the package for a platform.
+func (s *Repository) PackageFor(system, arch string) (api.AgentPackage, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range s.list {
+	for _, p := range s.packages {
 		if p.OS == system && p.Arch == arch {
 			return p, true
 		}
@@ -107,40 +107,40 @@ func (s *Repository) Keys() string {
 func (s *Repository) Problem() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.trouble
+	return s.problem
 }
 
-// Missing returns what to do when the package for a platform is missing.
-func (s *Repository) Missing(system, arch string) string {
+// MissingHint returns what to do when the package for a platform is missing.
+func (s *Repository) MissingHint(system, arch string) string {
 	if trouble := s.Problem(); trouble != "" {
 		return trouble
 	}
 	return fmt.Sprintf(
 		"Agent package %s not found: put it into %s on the controller's machine and sign it there (buildyard package "+
 			"sign)",
-		Platform{system, arch}.File(), s.dir)
+		Platform{system, arch}.PackageFile(), s.dir)
 }
 
-// Open opens the file that a client requests by name, and returns its digest; "" when that is not
+// OpenPackage opens the file that a client requests by name, and returns its digest; "" when that is not
 // known. A farm.CodeNotFound describes which file to add.
-func (s *Repository) Open(name string) (f *os.File, digest string, err error) {
+func (s *Repository) OpenPackage(name string) (f *os.File, digest string, err error) {
 	if platform, alias := aliases[name]; alias {
 		if f, err := os.Open(filepath.Join(s.dir, name)); err == nil {
 			return f, "", nil
 		}
-		name = platform.File()
+		name = platform.PackageFile()
 	}
 	platform, known := PlatformOf(name)
 	if !known {
 		return nil, "", farm.Errorf(farm.CodeNotFound,
 			"Agent package not found; names are buildnode-OS-ARCH.tar.gz with linux or darwin, amd64 or arm64")
 	}
-	p, ok := s.For(platform.OS, platform.Arch)
+	p, ok := s.PackageFor(platform.OS, platform.Arch)
 	if !ok {
-		return nil, "", farm.Errorf(farm.CodeNotFound, "%s", s.Missing(platform.OS, platform.Arch))
+		return nil, "", farm.Errorf(farm.CodeNotFound, "%s", s.MissingHint(platform.OS, platform.Arch))
 	}
 	if f, err = os.Open(filepath.Join(s.dir, name)); err != nil {
-		return nil, "", farm.Errorf(farm.CodeNotFound, "%s", s.Missing(platform.OS, platform.Arch))
+		return nil, "", farm.Errorf(farm.CodeNotFound, "%s", s.MissingHint(platform.OS, platform.Arch))
 	}
 	if st, err := f.Stat(); err != nil || st.Size() != p.Size {
 		_ = f.Close()
@@ -152,16 +152,16 @@ func (s *Repository) Open(name string) (f *os.File, digest string, err error) {
 
 // Refresh reads the changes in the directory.
 func (s *Repository) Refresh() {
-	list, keys, err := s.read()
+	list, keys, err := s.readPackages()
 	trouble := ""
 	if err != nil {
 		trouble = fmt.Sprintf("The agent packages in %s cannot be offered: %v", s.dir, err)
 	}
 	s.mu.Lock()
-	different := !slices.Equal(list, s.list)
-	s.list, s.keys, s.trouble = list, keys, trouble
-	fresh := trouble != s.said
-	s.said = trouble
+	different := !slices.Equal(list, s.packages)
+	s.packages, s.keys, s.problem = list, keys, trouble
+	fresh := trouble != s.loggedProblem
+	s.loggedProblem = trouble
 	s.mu.Unlock()
 	if fresh && trouble != "" {
 		s.log.Warn("agent packages invalid", "alarm", trouble)
@@ -178,18 +178,18 @@ func (s *Repository) Refresh() {
 	}
 }
 
-// read returns the packages whose files match their signed statements. Other packages do not affect
+// readPackages returns the packages whose files match their signed statements. Other packages do not affect
 // them.
-func (s *Repository) read() (list []api.AgentPackage, keys string, err error) {
-	signed, err := Manifest(s.dir)
+func (s *Repository) readPackages() (list []api.AgentPackage, keys string, err error) {
+	signed, err := ReadManifest(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, "", err
 	}
 	keys, err = s.readKeys()
 	errs := []error{err}
 	for _, platform := range Platforms {
-		i := slices.IndexFunc(signed, func(p api.AgentPackage) bool { return p.Name == platform.File() })
-		switch err := s.checkPackage(platform.File(), signed, i); {
+		i := slices.IndexFunc(signed, func(p api.AgentPackage) bool { return p.Name == platform.PackageFile() })
+		switch err := s.checkPackage(platform.PackageFile(), signed, i); {
 		case err != nil:
 			errs = append(errs, err)
 		case i >= 0:
@@ -200,11 +200,11 @@ func (s *Repository) read() (list []api.AgentPackage, keys string, err error) {
 }
 
 func (s *Repository) readKeys() (string, error) {
-	keys, err := Keys(s.dir)
+	keys, err := PublicKeys(s.dir)
 	if err != nil || keys == "" {
 		return "", err
 	}
-	if _, err := license.ParseTrust([]byte(keys)); err != nil {
+	if _, err := license.ParseTrustedKeys([]byte(keys)); err != nil {
 		return "", fmt.Errorf("%s: %w", KeysFile, err)
 	}
 	return keys, nil
@@ -221,22 +221,22 @@ func (s *Repository) checkPackage(name string, signed []api.AgentPackage, i int)
 	case i < 0:
 		return fmt.Errorf("%s is not signed: sign it (buildyard package sign)", name)
 	}
-	now := stamp{st.ModTime(), st.Size()}
+	now := fileStamp{st.ModTime(), st.Size()}
 	s.mu.Lock()
-	known := s.sums[name]
+	known := s.digests[name]
 	s.mu.Unlock()
-	if known.stamp != now {
+	if known.fileStamp != now {
 		f, err := os.Open(filepath.Join(s.dir, name))
 		if err != nil {
 			return err
 		}
 		defer func() { _ = f.Close() }()
-		known.stamp = now
+		known.fileStamp = now
 		if _, known.sha256, err = Digest(f); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		s.mu.Lock()
-		s.sums[name] = known
+		s.digests[name] = known
 		s.mu.Unlock()
 	}
 	if p := signed[i]; known.sha256 != p.SHA256 || now.size != p.Size {

@@ -72,12 +72,12 @@ func (a AuditRecord) toEvent(s farm.Service) farm.Event {
 	if a.Subject != "" {
 		extra["about"] = a.Subject
 	}
-	return farm.Event{Name: farm.EventAudit, Time: a.Time, By: a.actor(), Extra: extra}
+	return farm.Event{Name: farm.EventAudit, Time: a.Time, Actor: a.actor(), Extra: extra}
 }
 
 func (a AuditRecord) actor() farm.Actor {
 	return farm.Actor{
-		User: a.CredentialName, KeyID: a.KeyID, Address: a.Address, Request: a.RequestID,
+		User: a.CredentialName, KeyID: a.KeyID, Address: a.Address, RequestID: a.RequestID,
 		ForUser: a.ForUser,
 	}
 }

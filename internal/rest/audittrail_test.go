@@ -85,7 +85,7 @@ func TestTrailRecord(t *testing.T) {
 		if len(b.got) != 1 {
 			t.Fatalf("%+v", b.got)
 		}
-		raw, err := b.got[0].Record("host")
+		raw, err := b.got[0].EncodeRecord("host")
 		must(t, err)
 		var got map[string]any
 		must(t, json.Unmarshal(raw, &got))
@@ -220,8 +220,8 @@ func TestTheGuardReportsWhatIsReported(t *testing.T) {
 	a := g.ask("POST", "/told", "Authorization", g.key(t))
 	if want := (farm.Actor{
 		User: "ci", KeyID: "ci", Address: "192.0.2.7",
-		Request: a.Header().Get(RequestIDHeader),
-	}); actor != want || want.Request == "" {
+		RequestID: a.Header().Get(RequestIDHeader),
+	}); actor != want || want.RequestID == "" {
 		t.Errorf("the handler sees %+v, want %+v", actor, want)
 	}
 	g.ask("POST", "/untold", "Authorization", g.key(t))

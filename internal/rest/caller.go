@@ -76,7 +76,7 @@ func ActorOf(ctx context.Context) farm.Actor {
 	if p == nil {
 		return farm.Actor{}
 	}
-	return farm.Actor{User: p.Name, KeyID: p.KeyID, Address: p.Address, Request: p.requestID, ForUser: p.forUser()}
+	return farm.Actor{User: p.Name, KeyID: p.KeyID, Address: p.Address, RequestID: p.requestID, ForUser: p.forUser()}
 }
 
 // forUser returns the name of the user a program acts for; "" if it names none or itself.

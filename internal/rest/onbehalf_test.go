@@ -162,7 +162,7 @@ func TestNamesThatCallersGive(t *testing.T) {
 		if a := g.ask("POST", "/x", UserHeader, "anna"); a.Code != 200 || counted != c.named {
 			t.Errorf("%s for anna: %d, counted as %q", name, a.Code, counted)
 		}
-		if actor.Address, actor.Request = "", ""; actor != c.actor {
+		if actor.Address, actor.RequestID = "", ""; actor != c.actor {
 			t.Errorf("%s for anna: %+v", name, actor)
 		}
 	}

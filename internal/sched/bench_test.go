@@ -12,12 +12,12 @@ import (
 func crowd(nodes, classes int) *Index {
 	x := New(Options{})
 	for i := range nodes {
-		x.SetNode(machine(fmt.Sprintf("n%04d", i), 2, func(n *Node) { n.Foreign = vms(2) }))
+		x.SetNode(machine(fmt.Sprintf("n%04d", i), 2, func(n *Node) { n.OrphanedLoad = vms(2) }))
 	}
 	for i := range 10_000 {
 		x.SetInstance(waiting(ask(fmt.Sprintf("r%05d", i), i/100, func(r *Request) {
-			r.Template = fmt.Sprint("t", i%classes)
-			r.ContentID = r.Template + "1"
+			r.TemplateID = fmt.Sprint("t", i%classes)
+			r.ContentID = r.TemplateID + "1"
 		})))
 	}
 	return x
@@ -31,7 +31,7 @@ func BenchmarkFreedSlot(b *testing.B) {
 			b.Run(fmt.Sprintf("nodes=%d/classes=%d", nodes, classes), func(b *testing.B) {
 				x := crowd(nodes, classes)
 				full, free := machine("n0000", 2), machine("n0000", 2)
-				full.Foreign, free.Foreign = vms(2), vms(1)
+				full.OrphanedLoad, free.OrphanedLoad = vms(2), vms(1)
 				for b.Loop() {
 					x.SetNode(free)
 					a := x.Place(noon, 10)
@@ -96,12 +96,15 @@ func BenchmarkArrival(b *testing.B) {
 // nothing in common: the node is large enough for 905 of them.
 func BenchmarkManyDemands(b *testing.B) {
 	x := New(Options{})
-	x.SetNode(machine("n", 2, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 4, 1 }))
+	x.SetNode(machine("n", 2, func(n *Node) {
+		n.CapacityMode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources,
+			4, 1
+	}))
 	for i := range 10_000 {
 		x.SetInstance(waiting(ask(fmt.Sprint("r", i), 0, func(r *Request) { r.MemoryMB = 4096 + i })))
 	}
 	other := machine("other", 1, func(n *Node) {
-		n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 4,
+		n.CapacityMode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 4,
 			5000
 	})
 	for b.Loop() {
@@ -130,8 +133,8 @@ func farmOf(nodes, capacity, running, queued int) *Index {
 func kind(i int) func(*Request) {
 	return func(r *Request) {
 		r.VCPU = 1 + i%20
-		r.Template = fmt.Sprint("t", i%3)
-		r.ContentID = r.Template + "0"
+		r.TemplateID = fmt.Sprint("t", i%3)
+		r.ContentID = r.TemplateID + "0"
 		r.Owner = fmt.Sprint("o", i%7)
 	}
 }

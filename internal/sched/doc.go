@@ -10,7 +10,7 @@
 // or breaks one of its constraints, as far as the index knows.
 //
 // Which node: requests are divided into request groups by what decides feasibility (group,
-// architecture, saved state, size, USB device, pinned node) and inside a request group into classes
+// architecture, saved state, size, USBDevices device, pinned node) and inside a request group into classes
 // by what decides the score (template, version). A request group orders the nodes that can take its
 // requests; a class orders those of them that have some content of its version. A request group for
 // which no node has capacity is parked: it costs nothing until a node changes that could take it.

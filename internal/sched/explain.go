@@ -23,15 +23,15 @@ func (x *Index) Explain(requestID string, now time.Time) []NodeReason {
 		return nil
 	}
 	x.resetFailures(now)
-	p := r.pool()
+	p := r.requestGroup()
 	out := make([]NodeReason, 0, len(x.nodes))
 	for _, n := range x.nodes {
 		e := NodeReason{NodeID: n.ID, NodeName: n.Name}
-		if f := p.refusal(n); f != nil {
-			e.Filter, e.Text = f.name, f.one(p, n)
+		if f := p.firstExclusion(n); f != nil {
+			e.Filter, e.Text = f.name, f.nodeText(p, n)
 		} else {
 			e.Score = p.score(n, r.version())
-			e.Text = e.Score.Words()
+			e.Text = e.Score.Text()
 		}
 		out = append(out, e)
 	}
@@ -42,7 +42,8 @@ func (x *Index) Explain(requestID string, now time.Time) []NodeReason {
 func compareReasons(a, b NodeReason) int {
 	switch {
 	case a.Filter == "" && b.Filter == "":
-		return cmp.Or(cmp.Compare(a.Score.weight(), b.Score.weight()), cmp.Compare(tieOf(a.NodeID), tieOf(b.NodeID)),
+		return cmp.Or(cmp.Compare(a.Score.weight(), b.Score.weight()),
+			cmp.Compare(tieBreakOf(a.NodeID), tieBreakOf(b.NodeID)),
 			cmp.Compare(a.NodeID, b.NodeID))
 	case a.Filter == "":
 		return -1

@@ -15,13 +15,13 @@ import (
 //	turn: groups -> placeable request groups of the group -> fair queues -> queues of one owner -> requests
 //
 // Every level is a heap. Serving an owner makes its claims later in all its queues; a queue applies
-// that only when it comes to the top (reorderGroup), since a claim that is too early can only be
+// that only when it comes to the top (reorderGroupQueue), since a claim that is too early can only be
 // examined too early.
 
 // The bounds of a priority; a value outside is moved to the nearer one.
 const (
-	mostUrgent  = 1
-	leastUrgent = 10000
+	mostUrgentPriority  = 1
+	leastUrgentPriority = 10000
 )
 
 // agingRank turns a priority and a time of creation into one number that never changes. The
@@ -42,23 +42,25 @@ func newAgingRank(agePerSecond float64) agingRank {
 	return agingRank{int64(min(max(1, 1e6/agePerSecond), maxMicrosPerPoint))}
 }
 
-// worth returns what a priority is worth, in microseconds.
-func (k agingRank) worth(priority int) int64 {
-	return int64(min(max(priority, mostUrgent), leastUrgent)) * k.microsPerPoint
+// priorityMicros returns what a priority is worth, in microseconds.
+func (k agingRank) priorityMicros(priority int) int64 {
+	return int64(min(max(priority, mostUrgentPriority), leastUrgentPriority)) * k.microsPerPoint
 }
 
-func (k agingRank) rank(r *Request) int64 { return r.Created.UnixMicro() + k.worth(r.Priority) }
+func (k agingRank) rank(r *Request) int64 {
+	return r.Created.UnixMicro() + k.priorityMicros(r.Priority)
+}
 
 // lastServed is the time of the last placement for a group or an owner, in microseconds: the time
 // itself, and the latest position paid for by a placement, which is the time plus what the priority
 // of the request was worth. The number of the placement distinguishes those of equal time.
 type lastServed struct {
-	at, paid int64
-	seq      uint64
+	atMicros, paidUntilMicros int64
+	seq                       uint64
 }
 
-// never is lastServed of a group or an owner without placements.
-var never = lastServed{at: math.MinInt64 / 2, paid: math.MinInt64 / 2}
+// neverServed is lastServed of a group or an owner without placements.
+var neverServed = lastServed{atMicros: math.MinInt64 / 2, paidUntilMicros: math.MinInt64 / 2}
 
 // fairKey is a position in the order, the smaller the earlier.
 type fairKey struct {
@@ -76,91 +78,91 @@ func (c fairKey) compare(o fairKey) int {
 	return 1
 }
 
-// claim returns the position of a group or an owner whose next request is r. The request ages again
+// fairKeyOf returns the position of a group or an owner whose next request is r. The request ages again
 // from the last placement on, but never behind what was paid for then: otherwise one of little
 // urgency would wait indefinitely behind urgent ones of the same owner that fit other nodes, each
 // of which makes it age again.
-func (k agingRank) claim(r *request, served lastServed) fairKey {
-	return fairKey{max(r.rank, min(served.at+k.worth(r.Priority), served.paid)), served.seq}
+func (k agingRank) fairKeyOf(r *request, served lastServed) fairKey {
+	return fairKey{max(r.rank, min(served.atMicros+k.priorityMicros(r.Priority), served.paidUntilMicros)), served.seq}
 }
 
 // ownerShare is an owner of pending requests, inside one group. It is removed when none is pending:
 // later requests are younger than its lastServed anyway.
 type ownerShare struct {
-	name    string
-	served  lastServed
-	waiting int
+	name         string
+	lastServed   lastServed
+	pendingCount int
 }
 
 // groupQueue is a group with waiting requests.
 type groupQueue struct {
-	group   string
-	served  lastServed
-	owners  map[string]*ownerShare
-	waiting int
-	ready   heapOf[*requestGroup] // request groups with a request that may be placed now
-	claim   fairKey
-	pos     int // in Index.turn, -1 when nothing is ready
+	group        string
+	lastServed   lastServed
+	owners       map[string]*ownerShare
+	pendingCount int
+	ready        indexedHeap[*requestGroup] // request groups with a request that may be placed now
+	key          fairKey
+	heapPos      int // in Index.turn, -1 when nothing is ready
 }
 
-func (t *groupQueue) moved(pos int) { t.pos = pos }
+func (t *groupQueue) setHeapPos(pos int) { t.heapPos = pos }
 
 func (t *groupQueue) before(o *groupQueue) bool {
-	if c := t.claim.compare(o.claim); c != 0 {
+	if c := t.key.compare(o.key); c != 0 {
 		return c < 0
 	}
-	return t.next().waiting[0].before(o.next().waiting[0])
+	return t.nextQueue().requests[0].before(o.nextQueue().requests[0])
 }
 
-// next is the queue whose turn it is.
-func (t *groupQueue) next() *ownerQueue { return t.ready[0].lines[0].queues[0] }
+// nextQueue is the queue whose turn it is.
+func (t *groupQueue) nextQueue() *ownerQueue { return t.ready[0].readyQueues[0].queues[0] }
 
 // ownerQueue holds the pending requests of one owner in a fairQueue.
 type ownerQueue struct {
-	owner   *ownerShare
-	line    *fairQueue
-	waiting heapOf[*request]
-	claim   fairKey // never later than it should be
-	pos     int
+	owner     *ownerShare
+	fairQueue *fairQueue
+	requests  indexedHeap[*request]
+	key       fairKey // never later than it should be
+	heapPos   int
 }
 
-func (q *ownerQueue) moved(pos int) { q.pos = pos }
+func (q *ownerQueue) setHeapPos(pos int) { q.heapPos = pos }
 
 func (q *ownerQueue) before(o *ownerQueue) bool {
-	if c := q.claim.compare(o.claim); c != 0 {
+	if c := q.key.compare(o.key); c != 0 {
 		return c < 0
 	}
-	return q.waiting[0].before(o.waiting[0])
+	return q.requests[0].before(o.requests[0])
 }
 
 // fairQueue holds the owner queues of a request group, or of one class with separate queues.
 type fairQueue struct {
-	of     *versionClass // nil: all classes without separate queues
-	queues heapOf[*ownerQueue]
-	owners map[*ownerShare]*ownerQueue
-	pos    int // in pool.lines, -1 when it may not be placed from now
+	class   *versionClass // nil: all classes without separate queues
+	queues  indexedHeap[*ownerQueue]
+	byOwner map[*ownerShare]*ownerQueue
+	heapPos int // in pool.lines, -1 when it may not be placed from now
 }
 
 func newFairQueue(of *versionClass) *fairQueue {
-	return &fairQueue{of: of, owners: map[*ownerShare]*ownerQueue{}, pos: -1}
+	return &fairQueue{class: of, byOwner: map[*ownerShare]*ownerQueue{}, heapPos: -1}
 }
 
-func (l *fairQueue) moved(pos int) { l.pos = pos }
+func (l *fairQueue) setHeapPos(pos int) { l.heapPos = pos }
 
 func (l *fairQueue) before(o *fairQueue) bool { return l.queues[0].before(o.queues[0]) }
 
 // push adds a request to the queue of its owner.
 func (l *fairQueue) push(r *request, o *ownerShare, k agingRank) {
-	q := l.owners[o]
+	q := l.byOwner[o]
 	if q == nil {
-		q = &ownerQueue{owner: o, line: l}
-		l.owners[o] = q
-		q.waiting.push(r)
-		q.claim = k.claim(r, o.served)
+		q = &ownerQueue{owner: o, fairQueue: l}
+		l.byOwner[o] = q
+		q.requests.push(r)
+		q.key = k.fairKeyOf(r, o.lastServed)
 		l.queues.push(q)
 	} else {
-		q.waiting.push(r)
-		l.freshen(q, k)
+		q.requests.push(r)
+		l.updateKey(q, k)
 	}
 	r.queue = q
 }
@@ -169,105 +171,105 @@ func (l *fairQueue) push(r *request, o *ownerShare, k agingRank) {
 func (l *fairQueue) remove(r *request, k agingRank) {
 	q := r.queue
 	r.queue = nil
-	if len(q.waiting) == 1 {
-		l.queues.remove(q.pos)
-		delete(l.owners, q.owner)
+	if len(q.requests) == 1 {
+		l.queues.remove(q.heapPos)
+		delete(l.byOwner, q.owner)
 		return
 	}
-	q.waiting.remove(r.pos)
-	l.freshen(q, k)
+	q.requests.remove(r.heapPos)
+	l.updateKey(q, k)
 }
 
-// freshen computes the position of a queue again.
-func (l *fairQueue) freshen(q *ownerQueue, k agingRank) {
-	q.claim = k.claim(q.waiting[0], q.owner.served)
-	l.queues.fix(q.pos)
+// updateKey computes the position of a queue again.
+func (l *fairQueue) updateKey(q *ownerQueue, k agingRank) {
+	q.key = k.fairKeyOf(q.requests[0], q.owner.lastServed)
+	l.queues.fix(q.heapPos)
 }
 
-// tenant returns the queue of a node group, a new one when there was none.
-func (x *Index) tenant(group string) *groupQueue {
-	t := x.tenants[group]
+// groupQueueOf returns the queue of a node group, a new one when there was none.
+func (x *Index) groupQueueOf(group string) *groupQueue {
+	t := x.groupQueues[group]
 	if t == nil {
-		t = &groupQueue{group: group, served: never, owners: map[string]*ownerShare{}, pos: -1}
-		x.tenants[group] = t
+		t = &groupQueue{group: group, lastServed: neverServed, owners: map[string]*ownerShare{}, heapPos: -1}
+		x.groupQueues[group] = t
 	}
 	return t
 }
 
-// joins counts one more pending request of an owner.
-func (t *groupQueue) joins(name string) *ownerShare {
+// addPending counts one more pending request of an owner.
+func (t *groupQueue) addPending(name string) *ownerShare {
 	o := t.owners[name]
 	if o == nil {
-		o = &ownerShare{name: name, served: never}
+		o = &ownerShare{name: name, lastServed: neverServed}
 		t.owners[name] = o
 	}
-	o.waiting++
-	t.waiting++
+	o.pendingCount++
+	t.pendingCount++
 	return o
 }
 
-// leaves counts one pending request less.
-func (x *Index) leaves(t *groupQueue, o *ownerShare) {
-	if o.waiting--; o.waiting == 0 {
+// removePending counts one pending request less.
+func (x *Index) removePending(t *groupQueue, o *ownerShare) {
+	if o.pendingCount--; o.pendingCount == 0 {
 		delete(t.owners, o.name)
 	}
-	if t.waiting--; t.waiting == 0 {
-		delete(x.tenants, t.group)
+	if t.pendingCount--; t.pendingCount == 0 {
+		delete(x.groupQueues, t.group)
 	}
 }
 
-// serve records that a request is placed.
-func (x *Index) serve(r *request, now time.Time) {
-	x.placed++
+// recordPlacement records that a request is placed.
+func (x *Index) recordPlacement(r *request, now time.Time) {
+	x.placementCount++
 	at := now.UnixMicro()
-	paid := at + x.rank.worth(r.Priority)
-	for _, m := range []*lastServed{&r.pool().tenant.served, &r.queue.owner.served} {
-		*m = lastServed{at, max(m.paid, paid), x.placed}
+	paid := at + x.aging.priorityMicros(r.Priority)
+	for _, m := range []*lastServed{&r.requestGroup().groupQueue.lastServed, &r.queue.owner.lastServed} {
+		*m = lastServed{at, max(m.paidUntilMicros, paid), x.placementCount}
 	}
 }
 
-// requeue updates the position of a request group after its requests or its nodes changed.
-func (x *Index) requeue(p *requestGroup) {
-	t := p.tenant
-	ready := len(p.lines) > 0 && p.open()
+// updateGroupPosition updates the position of a request group after its requests or its nodes changed.
+func (x *Index) updateGroupPosition(p *requestGroup) {
+	t := p.groupQueue
+	ready := len(p.readyQueues) > 0 && p.hasCandidates()
 	switch {
-	case ready && p.pos < 0:
+	case ready && p.heapPos < 0:
 		t.ready.push(p)
 	case ready:
-		t.ready.fix(p.pos)
-	case p.pos >= 0:
-		t.ready.remove(p.pos)
+		t.ready.fix(p.heapPos)
+	case p.heapPos >= 0:
+		t.ready.remove(p.heapPos)
 	}
 	if !ready {
 		x.lacksCapacity(p)
 	}
-	x.reorderGroup(t)
+	x.reorderGroupQueue(t)
 }
 
-// reorderGroup updates the position of a group, after the claim of its next queue.
-func (x *Index) reorderGroup(t *groupQueue) {
+// reorderGroupQueue updates the position of a group, after the claim of its next queue.
+func (x *Index) reorderGroupQueue(t *groupQueue) {
 	for len(t.ready) > 0 {
-		q := t.next()
-		due := x.rank.claim(q.waiting[0], q.owner.served)
-		if due == q.claim {
+		q := t.nextQueue()
+		due := x.aging.fairKeyOf(q.requests[0], q.owner.lastServed)
+		if due == q.key {
 			break
 		}
-		q.claim = due
-		q.line.queues.fix(0)
-		t.ready[0].lines.fix(0)
+		q.key = due
+		q.fairQueue.queues.fix(0)
+		t.ready[0].readyQueues.fix(0)
 		t.ready.fix(0)
 	}
 	switch {
 	case len(t.ready) == 0:
-		if t.pos >= 0 {
-			x.turn.remove(t.pos)
+		if t.heapPos >= 0 {
+			x.readyGroups.remove(t.heapPos)
 		}
 		return
-	case t.pos < 0:
-		t.claim = x.rank.claim(t.next().waiting[0], t.served)
-		x.turn.push(t)
+	case t.heapPos < 0:
+		t.key = x.aging.fairKeyOf(t.nextQueue().requests[0], t.lastServed)
+		x.readyGroups.push(t)
 	default:
-		t.claim = x.rank.claim(t.next().waiting[0], t.served)
-		x.turn.fix(t.pos)
+		t.key = x.aging.fairKeyOf(t.nextQueue().requests[0], t.lastServed)
+		x.readyGroups.fix(t.heapPos)
 	}
 }

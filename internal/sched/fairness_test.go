@@ -24,7 +24,7 @@ func TestOwnersTakeTurns(t *testing.T) {
 }
 
 func TestGroupsTakeTurns(t *testing.T) {
-	g := func(group string) func(*Request) { return func(r *Request) { r.Owner, r.Group = r.ID, group } }
+	g := func(group string) func(*Request) { return func(r *Request) { r.Owner, r.GroupID = r.ID, group } }
 	x := indexOf([]Node{machine("n", 100, inGroup("g", "h"))}, []Request{
 		ask("g1", 0, g("g")), ask("g2", 1, g("g")), ask("g3", 2, g("g")),
 		ask("h1", 10, g("h")), ask("h2", 11, g("h")), ask("any", 12, g("")),
@@ -91,7 +91,7 @@ func TestRotationProperty(t *testing.T) {
 			for i := range rapid.IntRange(15, 40).Draw(t, "backlog of "+name) {
 				r := ask(fmt.Sprint(name, i), rapid.IntRange(-5000, 0).Draw(t, "created"), ownedBy(name))
 				if byGroup {
-					r.Group, r.Owner = name, rapid.SampledFrom([]string{"p", "q"}).Draw(t, "owner")
+					r.GroupID, r.Owner = name, rapid.SampledFrom([]string{"p", "q"}).Draw(t, "owner")
 				}
 				r.VCPU = rapid.IntRange(1, 3).Draw(t, "vcpu")
 				r.ContentID = rapid.SampledFrom([]string{"t1", "t2"}).Draw(t, "version")
@@ -141,16 +141,16 @@ func TestOwnersDoNotStarveThemselves(t *testing.T) {
 // it had paid for.
 func TestNobodyStarves(t *testing.T) {
 	const owners, groups = 3, 2
-	const window = leastUrgent / 1000 // seconds until any request beats any newer one
+	const window = leastUrgentPriority / 1000 // seconds until any request beats any newer one
 	rapid.Check(t, func(t *rapid.T) {
 		x := New(Options{AgePerSecond: 1000})
 		x.SetNode(machine("n", 1, inGroup("g0", "g1")))
 		own := map[string]bool{} // those of the same owner and group
 		send := func(id string, second int) Request {
 			r := ask(id, second, func(r *Request) {
-				r.Priority = rapid.SampledFrom([]int{1, 1, 2, 500, 5000, 9000, leastUrgent}).Draw(t, "priority")
+				r.Priority = rapid.SampledFrom([]int{1, 1, 2, 500, 5000, 9000, leastUrgentPriority}).Draw(t, "priority")
 				r.Owner = fmt.Sprint("o", rapid.IntRange(1, owners).Draw(t, "owner"))
-				r.Group = fmt.Sprint("g", rapid.IntRange(0, groups-1).Draw(t, "group"))
+				r.GroupID = fmt.Sprint("g", rapid.IntRange(0, groups-1).Draw(t, "group"))
 				r.VCPU = rapid.IntRange(1, 2).Draw(t, "vcpu")
 			})
 			x.SetInstance(waiting(r))
@@ -159,7 +159,7 @@ func TestNobodyStarves(t *testing.T) {
 		patient := send("patient", 0)
 		for i := range rapid.IntRange(0, 10).Draw(t, "backlog") {
 			r := send(fmt.Sprint("old", i), -rapid.IntRange(0, 100).Draw(t, "age"))
-			own[r.ID] = r.Owner == patient.Owner && r.Group == patient.Group
+			own[r.ID] = r.Owner == patient.Owner && r.GroupID == patient.GroupID
 		}
 		const turnOfGroup = window + groups
 		const turnOfOwner = window + owners*turnOfGroup
@@ -170,7 +170,7 @@ func TestNobodyStarves(t *testing.T) {
 			}
 			for i := range rapid.IntRange(1, 2).Draw(t, "new ones") {
 				r := send(fmt.Sprintf("new%d-%d", second, i), second)
-				own[r.ID] = r.Owner == patient.Owner && r.Group == patient.Group
+				own[r.ID] = r.Owner == patient.Owner && r.GroupID == patient.GroupID
 			}
 			a := x.Place(noon.Add(time.Duration(second)*time.Second), 1)
 			if len(a) != 1 {
@@ -197,7 +197,7 @@ func TestNothingIsKeptForever(t *testing.T) {
 		x.SetInstance(waiting(ask(id, i, func(r *Request) {
 			r.Owner, r.VCPU, r.ContentID = id, i, id
 			if i%2 == 0 {
-				r.Group = "g"
+				r.GroupID = "g"
 			}
 		})))
 		if a := x.Place(noon, 10); len(a) != 1 {
@@ -206,29 +206,30 @@ func TestNothingIsKeptForever(t *testing.T) {
 		x.RemoveInstance(id)
 	}
 	classes := 0
-	for _, p := range x.pools {
+	for _, p := range x.requestGroups {
 		classes += len(p.classes)
-		if len(p.lines)+len(p.kin)-len(p.classes) > 0 || p.waiting > 0 {
+		if len(p.readyQueues)+len(p.classesByTemplate)-len(p.classes) > 0 || p.pendingCount > 0 {
 			t.Errorf("an idle pool holds %+v", p)
 		}
 	}
 	listed := map[*requestGroup]bool{}
-	for _, list := range x.wakes.places {
+	for _, list := range x.wakeIndex.byKey {
 		for _, p := range list {
 			listed[p] = true
 		}
 	}
 	got := []int{
-		len(x.pools), len(listed), len(x.idle.list), classes, len(x.unused.list), len(x.tenants), len(x.turn),
-		len(x.requests), len(x.sources),
+		len(x.requestGroups), len(listed), len(x.idleGroups.items), classes, len(x.idleClasses.items),
+		len(x.groupQueues), len(x.readyGroups),
+		len(x.requests), len(x.locations),
 	}
-	want := []int{maxIdlePools, maxIdlePools, maxIdlePools, maxIdlePools, maxIdlePools, 0, 0, 0, 0}
+	want := []int{maxIdleGroups, maxIdleGroups, maxIdleGroups, maxIdleGroups, maxIdleGroups, 0, 0, 0, 0}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	x.RemoveNode("n")
-	if len(x.rooms) != 0 {
-		t.Errorf("%d rooms are left", len(x.rooms))
+	if len(x.usages) != 0 {
+		t.Errorf("%d rooms are left", len(x.usages))
 	}
 }
 
@@ -238,7 +239,8 @@ func TestIdleClassesAreBounded(t *testing.T) {
 		x.SetInstance(waiting(ask("r", i, func(r *Request) { r.ContentID = fmt.Sprint(i) })))
 		x.RemoveInstance("r")
 	}
-	if n := len(x.pool(func() constraints { r := ask("r", 0); return r.demand() }()).classes); n != maxIdleClasses {
+	if n := len(x.requestGroupFor(func() constraints { r := ask("r", 0); return r.constraints() }()).
+		classes); n != maxIdleClasses {
 		t.Errorf("%d classes are kept, want %d", n, maxIdleClasses)
 	}
 }

@@ -16,9 +16,9 @@ const (
 	FilterGroup Filter = "group"
 	// FilterArch is a node of another architecture.
 	FilterArch Filter = "architecture"
-	// FilterSaved is a node on which the saved state of the version does not load.
-	FilterSaved Filter = "saved-state"
-	// FilterUSB is a node without the requested USB device.
+	// FilterSavedState is a node on which the saved state of the version does not load.
+	FilterSavedState Filter = "saved-state"
+	// FilterUSB is a node without the requested USBDevices device.
 	FilterUSB Filter = "usb"
 	// FilterNetwork is a node without the requested kind of network.
 	FilterNetwork Filter = "network"
@@ -31,142 +31,155 @@ const (
 	// FilterReserved is a node that is reserved for requests that have waited long for as much
 	// capacity.
 	FilterReserved Filter = "reserved-node"
-	// FilterRoom is a node that is full.
-	FilterRoom Filter = "full"
-	// FilterDevice is a node whose USB devices of the requested kind are all in use.
-	FilterDevice Filter = "usb-busy"
+	// FilterFull is a node that is full.
+	FilterFull Filter = "full"
+	// FilterUSBBusy is a node whose USBDevices devices of the requested kind are all in use.
+	FilterUSBBusy Filter = "usb-busy"
 )
 
 // The reasons that are not a filter.
 const (
-	// NoNodes is a cloud without any node.
-	NoNodes Filter = "no-nodes"
-	// Nearby is a request that has a suitable node and waits for one with its version.
-	Nearby Filter = "locality"
-	// Turn is a request that has a suitable node and waits for the next round or for more urgent
+	// ReasonNoNodes is a cloud without any node.
+	ReasonNoNodes Filter = "no-nodes"
+	// ReasonLocality is a request that has a suitable node and waits for one with its version.
+	ReasonLocality Filter = "locality"
+	// ReasonTurn is a request that has a suitable node and waits for the next round or for more urgent
 	// ones.
-	Turn Filter = "turn"
-	// Reserved is a request that Place has assigned and whose assignment is not stored yet.
-	Reserved Filter = "reserved"
-	// Unknown is a request that is not in the index.
-	Unknown Filter = "unknown"
+	ReasonTurn Filter = "turn"
+	// ReasonReserved is a request that Place has assigned and whose assignment is not stored yet.
+	ReasonReserved Filter = "reserved"
+	// ReasonUnknown is a request that is not in the index.
+	ReasonUnknown Filter = "unknown"
 )
 
-// rule is one filter: whether it excludes a node, and its sentence about one node ("node x ...")
+// filterRule is one filter: whether it excludes a node, and its sentence about one node ("node x ...")
 // and about all.
-type rule struct {
-	name    Filter
-	refuses func(p *requestGroup, n *node) bool
-	one     func(p *requestGroup, n *node) string
-	all     func(p *requestGroup) string
+type filterRule struct {
+	name     Filter
+	excludes func(p *requestGroup, n *node) bool
+	nodeText func(p *requestGroup, n *node) string
+	allText  func(p *requestGroup) string
 }
 
-// rules are evaluated in this order; the first that excludes a node names the reason. What never
+// filterRules are evaluated in this order; the first that excludes a node names the reason. What never
 // changes for a node comes before what passes.
-var rules = []rule{
+var filterRules = []filterRule{
 	{
 		FilterPinned,
-		func(p *requestGroup, n *node) bool { return p.want.pinned != "" && p.want.pinned != n.ID },
+		func(p *requestGroup, n *node) bool { return p.constraints.pinned != "" && p.constraints.pinned != n.ID },
 		func(*requestGroup, *node) string { return "is not the pinned node" },
-		func(p *requestGroup) string { return fmt.Sprintf("node %s is not known", p.want.pinned) },
+		func(p *requestGroup) string { return fmt.Sprintf("node %s is not known", p.constraints.pinned) },
 	},
 	{
 		FilterGroup,
-		func(p *requestGroup, n *node) bool { _, in := p.tier(n); return !in },
-		func(p *requestGroup, _ *node) string { return p.want.outside(p.groupName) },
-		func(p *requestGroup) string { return p.want.nowhere(p.groupName) },
+		func(p *requestGroup, n *node) bool { _, in := p.groupDistance(n); return !in },
+		func(p *requestGroup, _ *node) string { return p.constraints.outsideText(p.groupName) },
+		func(p *requestGroup) string { return p.constraints.noNodeText(p.groupName) },
 	},
 	{
 		FilterArch,
-		func(p *requestGroup, n *node) bool { return p.want.arch != "" && p.want.arch != n.Arch },
+		func(p *requestGroup, n *node) bool { return p.constraints.arch != "" && p.constraints.arch != n.Arch },
 		func(p *requestGroup, n *node) string {
-			return fmt.Sprintf("has architecture %s, not %s", orUnknown(n.Arch), p.want.arch)
+			return fmt.Sprintf("has architecture %s, not %s", textOrUnknown(n.Arch), p.constraints.arch)
 		},
-		func(p *requestGroup) string { return p.subject() + " has architecture " + p.want.arch },
+		func(p *requestGroup) string { return p.sentenceSubject() + " has architecture " + p.constraints.arch },
 	},
 	{
-		FilterSaved,
-		func(p *requestGroup, n *node) bool { return !n.loads(p.want) },
+		FilterSavedState,
+		func(p *requestGroup, n *node) bool { return !n.loadsState(p.constraints) },
 		func(p *requestGroup, n *node) string {
-			return "cannot load the saved state of this version: " + p.want.lacks(n)
+			return "cannot load the saved state of this version: " + p.constraints.missingForState(n)
 		},
 		func(p *requestGroup) string {
-			return p.subject() + " can load the saved state of this version: it needs " + p.want.saved()
+			return p.sentenceSubject() + " can load the saved state of this version: it needs " +
+				p.constraints.savedStateText()
 		},
 	},
 	{
 		FilterUSB,
-		func(p *requestGroup, n *node) bool { has, _ := n.device(p.want); return !has },
-		func(p *requestGroup, _ *node) string { return "has no USB device " + p.want.usb },
-		func(p *requestGroup) string { return p.subject() + " has a USB device " + p.want.usb },
+		func(p *requestGroup, n *node) bool { has, _ := n.deviceAvailability(p.constraints); return !has },
+		func(p *requestGroup, _ *node) string { return "has no USB device " + p.constraints.usb },
+		func(p *requestGroup) string { return p.sentenceSubject() + " has a USB device " + p.constraints.usb },
 	},
 	{
 		FilterNetwork,
-		func(p *requestGroup, n *node) bool { return p.want.bridge && p.want.vlan == 0 && !n.Bridge },
+		func(p *requestGroup, n *node) bool {
+			return p.constraints.bridge && p.constraints.vlan == 0 && !n.Bridge
+		},
 		func(*requestGroup, *node) string { return "has no bridge for guests" },
-		func(p *requestGroup) string { return p.subject() + " has a bridge for guests" },
+		func(p *requestGroup) string { return p.sentenceSubject() + " has a bridge for guests" },
 	},
 	{
 		FilterVLAN,
-		func(p *requestGroup, n *node) bool { return p.want.vlan != 0 && !slices.Contains(n.VLANs, p.want.vlan) },
-		func(p *requestGroup, _ *node) string { return fmt.Sprintf("does not offer VLAN %d", p.want.vlan) },
-		func(p *requestGroup) string { return fmt.Sprintf("%s offers VLAN %d", p.subject(), p.want.vlan) },
+		func(p *requestGroup, n *node) bool {
+			return p.constraints.vlan != 0 && !slices.Contains(n.VLANs, p.constraints.vlan)
+		},
+		func(p *requestGroup, _ *node) string {
+			return fmt.Sprintf("does not offer VLAN %d", p.constraints.vlan)
+		},
+		func(p *requestGroup) string {
+			return fmt.Sprintf("%s offers VLAN %d", p.sentenceSubject(), p.constraints.vlan)
+		},
 	},
 	{
 		FilterSize,
-		func(p *requestGroup, n *node) bool { return n.tooSmall(p.want) },
+		func(p *requestGroup, n *node) bool { return n.isTooSmall(p.constraints) },
 		func(p *requestGroup, n *node) string {
-			return "is too small for " + p.want.size() + n.machineSize(p.want)
+			return "is too small for " + p.constraints.sizeText() + n.machineSizeText(p.constraints)
 		},
-		func(p *requestGroup) string { return p.subject() + " is large enough for " + p.want.size() },
+		func(p *requestGroup) string {
+			return p.sentenceSubject() + " is large enough for " + p.constraints.sizeText()
+		},
 	},
 	{
 		FilterState,
 		func(_ *requestGroup, n *node) bool { return n.Unschedulable != "" },
 		func(_ *requestGroup, n *node) string { return "is " + n.Unschedulable },
-		func(p *requestGroup) string { return p.subject() + " is schedulable" },
+		func(p *requestGroup) string { return p.sentenceSubject() + " is schedulable" },
 	},
 	{
 		FilterReserved,
-		func(p *requestGroup, n *node) bool { return n.promised != nil && n.promised != p },
+		func(p *requestGroup, n *node) bool { return n.reservedFor != nil && n.reservedFor != p },
 		func(*requestGroup, *node) string { return "is reserved for a larger request that has waited long" },
-		func(p *requestGroup) string { return p.subject() + " has a free slot" },
+		func(p *requestGroup) string { return p.sentenceSubject() + " has a free slot" },
 	},
 	{
-		FilterRoom,
-		func(p *requestGroup, n *node) bool { return !n.fits(p.want) },
+		FilterFull,
+		func(p *requestGroup, n *node) bool { return !n.hasCapacityFor(p.constraints) },
 		func(*requestGroup, *node) string { return "is full" },
-		func(p *requestGroup) string { return p.subject() + " has a free slot" },
+		func(p *requestGroup) string { return p.sentenceSubject() + " has a free slot" },
 	},
 	{
-		FilterDevice,
-		func(p *requestGroup, n *node) bool { _, free := n.device(p.want); return !free },
-		func(p *requestGroup, _ *node) string { return "has no free USB device " + p.want.usb },
-		func(p *requestGroup) string { return p.subject() + " has a free USB device " + p.want.usb },
+		FilterUSBBusy,
+		func(p *requestGroup, n *node) bool { _, free := n.deviceAvailability(p.constraints); return !free },
+		func(p *requestGroup, _ *node) string { return "has no free USB device " + p.constraints.usb },
+		func(p *requestGroup) string {
+			return p.sentenceSubject() + " has a free USB device " + p.constraints.usb
+		},
 	},
 }
 
-// refusal returns the first rule that excludes the node, nil when it can take the request now.
-func (p *requestGroup) refusal(n *node) *rule {
-	for i := range rules {
-		if rules[i].refuses(p, n) {
-			return &rules[i]
+// firstExclusion returns the first rule that excludes the node, nil when it can take the request now.
+func (p *requestGroup) firstExclusion(n *node) *filterRule {
+	for i := range filterRules {
+		if filterRules[i].excludes(p, n) {
+			return &filterRules[i]
 		}
 	}
 	return nil
 }
 
-// subject begins a sentence about the nodes that were considered.
-func (p *requestGroup) subject() string {
-	if p.want.group == "" {
+// sentenceSubject begins a sentence about the nodes that were considered.
+func (p *requestGroup) sentenceSubject() string {
+	if p.constraints.group == "" {
 		return "no node"
 	}
-	return p.want.among(p.groupName)
+	return p.constraints.amongText(p.groupName)
 }
 
-// machineSize names what the whole machine has, where a VM of this size needs more than that.
-func (n *node) machineSize(d constraints) string {
-	alone := d.load()
+// machineSizeText names what the whole machine has, where a VM of this size needs more than that.
+func (n *node) machineSizeText(d constraints) string {
+	alone := d.vmLoad()
 	switch {
 	case exceeds(alone.VCPU, n.CPUs):
 		return fmt.Sprintf(": the machine has %d CPUs", n.CPUs)
@@ -177,12 +190,12 @@ func (n *node) machineSize(d constraints) string {
 	}
 }
 
-func (d constraints) size() string {
+func (d constraints) sizeText() string {
 	return fmt.Sprintf("%d vCPU and %d MiB", max(1, d.vcpu), d.memoryMB)
 }
 
-// saved describes what the saved state needs.
-func (d constraints) saved() string {
+// savedStateText describes what the saved state needs.
+func (d constraints) savedStateText() string {
 	text := fmt.Sprintf("%s %s with %s, CPU %s", d.needs.Driver, d.needs.Version, d.needs.Accelerator, d.needs.CPU)
 	if d.needs.Machine != "" {
 		text += ", machine " + d.needs.Machine
@@ -193,24 +206,24 @@ func (d constraints) saved() string {
 	return text
 }
 
-// lacks names the first thing that the saved state needs and the node does not have.
-func (d constraints) lacks(n *node) string {
+// missingForState names the first thing that the saved state needs and the node does not have.
+func (d constraints) missingForState(n *node) string {
 	const text = "it needs %s %s, the node has %s"
 	for _, row := range []struct{ what, need, have string }{
-		{"driver", d.needs.Driver, n.Loads.Driver},
-		{"hypervisor version", d.needs.Version, n.Loads.Version},
-		{"accelerator", d.needs.Accelerator, n.Loads.Accelerator},
-		{"machine type", d.needs.Machine, n.Loads.Machine},
-		{"CPU model", d.needs.CPU, n.Loads.CPU},
+		{"driver", d.needs.Driver, n.StateSupport.Driver},
+		{"hypervisor version", d.needs.Version, n.StateSupport.Version},
+		{"accelerator", d.needs.Accelerator, n.StateSupport.Accelerator},
+		{"machine type", d.needs.Machine, n.StateSupport.Machine},
+		{"CPU model", d.needs.CPU, n.StateSupport.CPU},
 	} {
 		if row.need != row.have {
-			return fmt.Sprintf(text, row.what, orUnknown(row.need), orUnknown(row.have))
+			return fmt.Sprintf(text, row.what, textOrUnknown(row.need), textOrUnknown(row.have))
 		}
 	}
-	return fmt.Sprintf(text, "host CPU", orUnknown(d.needs.HostCPU), orUnknown(n.Loads.HostCPU))
+	return fmt.Sprintf(text, "host CPU", textOrUnknown(d.needs.HostCPU), textOrUnknown(n.StateSupport.HostCPU))
 }
 
-func orUnknown(s string) string {
+func textOrUnknown(s string) string {
 	if s == "" {
 		return "unknown"
 	}

@@ -1,26 +1,26 @@
 package sched
 
-// ordered is an element of a heapOf: it compares itself with others, and receives its position.
-type ordered[T any] interface {
+// heapElement is an element of a indexedHeap: it compares itself with others, and receives its position.
+type heapElement[T any] interface {
 	before(T) bool
-	moved(pos int)
+	setHeapPos(pos int)
 }
 
-// heapOf is a binary heap, best element first. The zero value is empty. Elements
+// indexedHeap is a binary heap, best element first. The zero value is empty. Elements
 // learn their position through moved, so that any one can be fixed or removed.
-type heapOf[T ordered[T]] []T
+type indexedHeap[T heapElement[T]] []T
 
 // push adds an element.
-func (h *heapOf[T]) push(v T) {
+func (h *indexedHeap[T]) push(v T) {
 	*h = append(*h, v)
 	h.up(len(*h) - 1)
 }
 
 // remove takes out the element at position i.
-func (h *heapOf[T]) remove(i int) {
+func (h *indexedHeap[T]) remove(i int) {
 	s := *h
 	last := len(s) - 1
-	s[i].moved(-1)
+	s[i].setHeapPos(-1)
 	if i != last {
 		s[i] = s[last]
 	}
@@ -33,13 +33,13 @@ func (h *heapOf[T]) remove(i int) {
 }
 
 // fix restores the order after the element at position i changed.
-func (h *heapOf[T]) fix(i int) {
+func (h *indexedHeap[T]) fix(i int) {
 	if !h.down(i) {
 		h.up(i)
 	}
 }
 
-func (h *heapOf[T]) up(i int) {
+func (h *indexedHeap[T]) up(i int) {
 	s := *h
 	for i > 0 {
 		parent := (i - 1) / 2
@@ -47,14 +47,14 @@ func (h *heapOf[T]) up(i int) {
 			break
 		}
 		s[i], s[parent] = s[parent], s[i]
-		s[i].moved(i)
+		s[i].setHeapPos(i)
 		i = parent
 	}
-	s[i].moved(i)
+	s[i].setHeapPos(i)
 }
 
 // down moves the element at position i down and reports whether it moved.
-func (h *heapOf[T]) down(i int) bool {
+func (h *indexedHeap[T]) down(i int) bool {
 	s, start := *h, i
 	for {
 		best := 2*i + 1
@@ -68,9 +68,9 @@ func (h *heapOf[T]) down(i int) bool {
 			break
 		}
 		s[i], s[best] = s[best], s[i]
-		s[i].moved(i)
+		s[i].setHeapPos(i)
 		i = best
 	}
-	s[i].moved(i)
+	s[i].setHeapPos(i)
 	return i != start
 }

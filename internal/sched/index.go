@@ -13,8 +13,8 @@ type Options struct {
 	// AgePerSecond is how many points of priority a second of waiting is worth; 0 is 1000 points in
 	// 30 minutes. Aging cannot be switched off: it prevents starvation.
 	AgePerSecond float64
-	// Fit fills nodes one after the other instead of spreading VMs over all.
-	Fit bool
+	// BinPack fills nodes one after the other instead of spreading VMs over all.
+	BinPack bool
 	// LocalityWait bounds how long a request may wait for a node that has its
 	// version while another one could take it; 0 is not at all.
 	LocalityWait time.Duration
@@ -28,41 +28,42 @@ type Options struct {
 // Index holds nodes, groups and instances. It is not safe for concurrent use: one
 // goroutine owns it. Use New.
 type Index struct {
-	options  Options
-	rank     agingRank
-	nodes    map[string]*node
-	groups   map[string]farm.Group
-	rooms    map[string]*nodeUsage // by node ID; also of unknown nodes
-	sources  versionLocations
-	requests map[string]*request
-	waiting  int
+	options      Options
+	aging        agingRank
+	nodes        map[string]*node
+	groups       map[string]farm.Group
+	usages       map[string]*nodeUsage // by node ID; also of unknown nodes
+	locations    versionLocations
+	requests     map[string]*request
+	pendingCount int
 
-	pools   map[constraints]*requestGroup
-	wakes   wakeIndex
-	idle    lruList[*requestGroup] // request groups without pending requests, kept for the next request
-	unused  lruList[*versionClass] // as idle
-	tenants map[string]*groupQueue
-	turn    heapOf[*groupQueue]   // groups with a request that may be placed now
-	held    heapOf[*versionClass] // classes that wait for their version
-	failing heapOf[*nodeUsage]    // nodes on which starts failed lately
-	placed  uint64                // placements so far
+	requestGroups   map[constraints]*requestGroup
+	wakeIndex       wakeIndex
+	idleGroups      lruList[*requestGroup] // request groups without pending requests, kept for the next request
+	idleClasses     lruList[*versionClass] // as idle
+	groupQueues     map[string]*groupQueue
+	readyGroups     indexedHeap[*groupQueue]   // groups with a request that may be placed now
+	deferredClasses indexedHeap[*versionClass] // classes that wait for their version
+	failingNodes    indexedHeap[*nodeUsage]    // nodes on which starts failed lately
+	placementCount  uint64                     // placements so far
 
-	fresh    []*requestGroup       // request groups that have lacked capacity since the last Place
-	short    heapOf[*starvedGroup] // those that lacked it before
-	reserved int                   // nodes
-	last     servedTurn            // of the last placement
+	newlyStarved  []*requestGroup            // request groups that have lacked capacity since the last Place
+	starvedGroups indexedHeap[*starvedGroup] // those that lacked it before
+	reservedNodes int                        // nodes
+	lastTurn      placementTurn              // of the last placement
 
-	changes uint64 // grows with everything that may change a reason
+	changeCount uint64 // grows with everything that may change a reason
 }
 
 // New makes an empty Index.
 func New(o Options) *Index {
 	return &Index{
-		options: o, rank: newAgingRank(o.AgePerSecond),
-		nodes: map[string]*node{}, groups: map[string]farm.Group{}, rooms: map[string]*nodeUsage{},
-		sources: versionLocations{}, requests: map[string]*request{}, pools: map[constraints]*requestGroup{},
-		wakes: newWakeIndex(), tenants: map[string]*groupQueue{},
-		idle: lruList[*requestGroup]{limit: maxIdlePools}, unused: lruList[*versionClass]{limit: maxIdleClasses},
+		options: o, aging: newAgingRank(o.AgePerSecond),
+		nodes: map[string]*node{}, groups: map[string]farm.Group{}, usages: map[string]*nodeUsage{},
+		locations: versionLocations{}, requests: map[string]*request{}, requestGroups: map[constraints]*requestGroup{},
+		wakeIndex: newWakeIndex(), groupQueues: map[string]*groupQueue{},
+		idleGroups:  lruList[*requestGroup]{limit: maxIdleGroups},
+		idleClasses: lruList[*versionClass]{limit: maxIdleClasses},
 	}
 }
 
@@ -70,28 +71,28 @@ func New(o Options) *Index {
 func (x *Index) SetNode(to Node) {
 	n := x.nodes[to.ID]
 	if n == nil {
-		n = &node{room: x.room(to.ID), fit: x.options.Fit, tie: tieOf(to.ID)}
-		n.room.node, n.failures = n, len(n.room.failed)
+		n = &node{usage: x.usageOf(to.ID), binPack: x.options.BinPack, tieBreak: tieBreakOf(to.ID)}
+		n.usage.node, n.recentFailures = n, len(n.usage.failedStarts)
 		x.nodes[to.ID] = n
 	}
-	if !sameVersions(n.Cached, to.Cached) {
-		x.recache(n, to.Cached)
+	if !sameVersions(n.CachedVersions, to.CachedVersions) {
+		x.updateCached(n, to.CachedVersions)
 	}
 	n.Node = to
-	n.recount()
-	x.recheck(n)
-	x.changed(n)
+	n.recompute()
+	x.recheckReservation(n)
+	x.offerNode(n)
 }
 
-// recache applies a change of the versions on a node's disk.
-func (x *Index) recache(n *node, to []farm.NodeTemplate) {
-	id := n.room.id
-	for content := range n.contents {
-		x.sources.drop(content, id)
+// updateCached applies a change of the versions on a node's disk.
+func (x *Index) updateCached(n *node, to []farm.NodeTemplate) {
+	id := n.usage.id
+	for content := range n.cachedContents {
+		x.locations.remove(content, id)
 	}
-	n.cache(to)
-	for content := range n.contents {
-		x.sources.add(content, id)
+	n.setCached(to)
+	for content := range n.cachedContents {
+		x.locations.add(content, id)
 	}
 }
 
@@ -101,14 +102,14 @@ func (x *Index) RemoveNode(id string) {
 	if n == nil {
 		return
 	}
-	x.recache(n, nil)
-	n.gone, n.room.node = true, nil
+	x.updateCached(n, nil)
+	n.isRemoved, n.usage.node = true, nil
 	delete(x.nodes, id)
-	x.recheck(n)
-	x.tidy(n.room)
-	x.changes++
-	for _, p := range x.pools {
-		p.drop(n)
+	x.recheckReservation(n)
+	x.removeIfEmpty(n.usage)
+	x.changeCount++
+	for _, p := range x.requestGroups {
+		p.removeNode(n)
 	}
 }
 
@@ -118,47 +119,47 @@ func (x *Index) SetGroup(g farm.Group) {
 		return
 	}
 	x.groups[g.ID] = g
-	x.regroup()
+	x.rebuildGroups()
 }
 
 // RemoveGroup removes a group. Nodes and instances may still name it.
 func (x *Index) RemoveGroup(id string) {
 	delete(x.groups, id)
-	x.regroup()
+	x.rebuildGroups()
 }
 
-// regroup applies a change of groups, which is rare.
-func (x *Index) regroup() {
-	x.changes++
-	for _, p := range x.pools {
-		if p.want.group == "" {
+// rebuildGroups applies a change of groups, which is rare.
+func (x *Index) rebuildGroups() {
+	x.changeCount++
+	for _, p := range x.requestGroups {
+		if p.constraints.group == "" {
 			continue
 		}
-		x.wakes.remove(p)
-		x.attach(p)
-		if p.promised != nil {
-			x.recheck(p.promised)
+		x.wakeIndex.remove(p)
+		x.initGroup(p)
+		if p.reservedNode != nil {
+			x.recheckReservation(p.reservedNode)
 		}
-		if p.waiting > 0 {
-			x.requeue(p)
+		if p.pendingCount > 0 {
+			x.updateGroupPosition(p)
 		}
 	}
 }
 
-// changed offers a node to the request groups that it could unblock: it may have become better for
+// offerNode offers a node to the request groups that it could unblock: it may have become better for
 // some. One that accepts nothing now unblocks none.
-func (x *Index) changed(n *node) {
-	x.changes++
+func (x *Index) offerNode(n *node) {
+	x.changeCount++
 	if n.isClosed() {
 		return
 	}
-	x.wakes.each(n, func(p *requestGroup) {
-		if !p.look(n) || p.waiting == 0 {
+	x.wakeIndex.eachGroup(n, func(p *requestGroup) {
+		if !p.updateNode(n) || p.pendingCount == 0 {
 			return
 		}
-		warmed := p.warm(n)
-		if p.pos < 0 || warmed {
-			x.requeue(p)
+		warmed := p.retryDeferred(n)
+		if p.heapPos < 0 || warmed {
+			x.updateGroupPosition(p)
 		}
 	})
 }

@@ -4,17 +4,17 @@ package sched
 // names no node yet stays assigned.
 func (x *Index) SetInstance(i Instance) {
 	switch {
-	case i.Ended, i.Node != "" && !i.Holds:
+	case i.Ended, i.NodeID != "" && !i.UsesCapacity:
 		x.RemoveInstance(i.ID)
-	case i.Node == "":
-		x.await(i.Request)
+	case i.NodeID == "":
+		x.setPending(i.Request)
 	default:
-		x.hold(i)
+		x.setPlaced(i)
 	}
 }
 
-// entry returns the instance of an ID, a new one when there was none.
-func (x *Index) entry(id string) *request {
+// requestOf returns the instance of an ID, a new one when there was none.
+func (x *Index) requestOf(id string) *request {
 	e := x.requests[id]
 	if e == nil {
 		e = &request{}
@@ -23,39 +23,39 @@ func (x *Index) entry(id string) *request {
 	return e
 }
 
-// await adds or updates a pending instance.
-func (x *Index) await(to Request) {
-	r := x.entry(to.ID)
+// setPending adds or updates a pending instance.
+func (x *Index) setPending(to Request) {
+	r := x.requestOf(to.ID)
 	if r.Request == to && (r.queue != nil || r.reserved) {
 		return
 	}
-	reserved, node, device := r.reserved, r.node, r.device
-	x.vacate(r)
-	x.unqueue(r)
-	r.Request, r.rank = to, x.rank.rank(&to)
+	reserved, node, device := r.reserved, r.nodeID, r.usbLocation
+	x.removeUsage(r)
+	x.dequeue(r)
+	r.Request, r.rank = to, x.aging.rank(&to)
 	if reserved {
-		r.reserved, r.device = true, device
-		x.occupy(r, node)
+		r.reserved, r.usbLocation = true, device
+		x.addUsage(r, node)
 		return
 	}
 	x.enqueue(r)
 }
 
-// hold adds or updates an instance that uses capacity of a node. Capacity that Place reserved for
+// setPlaced adds or updates an instance that uses capacity of a node. Capacity that Place reserved for
 // it becomes the instance's own.
-func (x *Index) hold(i Instance) {
-	r := x.entry(i.ID)
+func (x *Index) setPlaced(i Instance) {
+	r := x.requestOf(i.ID)
 	if r.reserved {
 		r.reserved = false
-		x.changes++
+		x.changeCount++
 	}
-	if r.Request != i.Request || r.node != i.Node {
-		x.unqueue(r)
-		x.vacate(r)
-		r.Request, r.rank = i.Request, x.rank.rank(&i.Request)
-		x.occupy(r, i.Node)
+	if r.Request != i.Request || r.nodeID != i.NodeID {
+		x.dequeue(r)
+		x.removeUsage(r)
+		r.Request, r.rank = i.Request, x.aging.rank(&i.Request)
+		x.addUsage(r, i.NodeID)
 	}
-	x.pull(r, i.Pulling, i.Progress)
+	x.setPull(r, i.Pulling, i.Progress)
 }
 
 // RemoveInstance removes an instance that no longer exists, and releases its capacity.
@@ -65,8 +65,8 @@ func (x *Index) RemoveInstance(id string) {
 		return
 	}
 	delete(x.requests, id)
-	x.unqueue(r)
-	x.vacate(r)
+	x.dequeue(r)
+	x.removeUsage(r)
 }
 
 // UndoPlacement undoes an assignment that could not be stored: the capacity is free again and the
@@ -76,56 +76,56 @@ func (x *Index) UndoPlacement(id string) {
 	if r == nil || !r.reserved {
 		return
 	}
-	x.vacate(r)
+	x.removeUsage(r)
 	x.enqueue(r)
 }
 
-// Waiting returns the number of pending requests.
-func (x *Index) Waiting() int { return x.waiting }
+// PendingCount returns the number of pending requests.
+func (x *Index) PendingCount() int { return x.pendingCount }
 
 // enqueue adds a request to the request group of its constraints.
 func (x *Index) enqueue(r *request) {
-	p := x.pool(r.demand())
-	c := p.class(r.version())
-	if p.waiting == 0 {
-		x.idle.take(p)
-		p.tenant = x.tenant(p.want.group)
+	p := x.requestGroupFor(r.constraints())
+	c := p.classOf(r.version())
+	if p.pendingCount == 0 {
+		x.idleGroups.remove(p)
+		p.groupQueue = x.groupQueueOf(p.constraints.group)
 	}
-	if c.waiting == 0 {
-		x.unused.take(c)
+	if c.pendingCount == 0 {
+		x.idleClasses.remove(c)
 	}
-	p.waiting++
-	c.waiting++
-	x.waiting++
+	p.pendingCount++
+	c.pendingCount++
+	x.pendingCount++
 	r.class = c
-	l := c.queues()
-	l.push(r, p.tenant.joins(r.Owner), x.rank)
-	p.show(l)
-	x.requeue(p)
+	l := c.queuesToJoin()
+	l.push(r, p.groupQueue.addPending(r.Owner), x.aging)
+	p.updateQueuePosition(l)
+	x.updateGroupPosition(p)
 }
 
-// unqueue removes a request from its request group. Empty request groups and classes are kept for a
+// dequeue removes a request from its request group. Empty request groups and classes are kept for a
 // while, since many requests have equal constraints.
-func (x *Index) unqueue(r *request) {
+func (x *Index) dequeue(r *request) {
 	if r.queue == nil {
 		return
 	}
-	c, l, o := r.class, r.queue.line, r.queue.owner
-	p, t := c.pool, c.pool.tenant
+	c, l, o := r.class, r.queue.fairQueue, r.queue.owner
+	p, t := c.group, c.group.groupQueue
 	r.class = nil
-	l.remove(r, x.rank)
-	p.show(l)
-	p.waiting--
-	c.waiting--
-	x.waiting--
-	if c.waiting == 0 {
+	l.remove(r, x.aging)
+	p.updateQueuePosition(l)
+	p.pendingCount--
+	c.pendingCount--
+	x.pendingCount--
+	if c.pendingCount == 0 {
 		x.retainClass(c)
 	}
-	x.requeue(p)
-	x.leaves(t, o)
-	if p.waiting == 0 {
-		x.settled(p)
-		p.tenant = nil
-		x.deactivate(p)
+	x.updateGroupPosition(p)
+	x.removePending(t, o)
+	if p.pendingCount == 0 {
+		x.endWait(p)
+		p.groupQueue = nil
+		x.retainGroup(p)
 	}
 }

@@ -14,12 +14,13 @@ import (
 const gigabyte = 1 << 30
 
 // sized makes requests for a version of some gigabytes.
-func sized(n int64) func(*Request) { return func(r *Request) { r.Size = n * gigabyte } }
+func sized(n int64) func(*Request) { return func(r *Request) { r.VersionBytes = n * gigabyte } }
 
 // cachingSize is caching of a version of some gigabytes.
 func cachingSize(template, content string, size int64) func(*Node) {
 	return func(n *Node) {
-		n.Cached = append(n.Cached, farm.NodeTemplate{ID: template, ContentID: content, Size: size * gigabyte})
+		n.CachedVersions = append(n.CachedVersions,
+			farm.NodeTemplate{ID: template, ContentID: content, Size: size * gigabyte})
 	}
 }
 
@@ -31,7 +32,7 @@ func pullingOn(node, id string, progress float64) Instance {
 }
 
 func TestLocalityByBytes(t *testing.T) {
-	full := func(n *Node) { n.Foreign = vms(3) }
+	full := func(n *Node) { n.OrphanedLoad = vms(3) }
 	for _, c := range []struct {
 		name  string
 		nodes []Node
@@ -117,23 +118,23 @@ func TestPullsFollowTheInstance(t *testing.T) {
 	where("b")
 	x.SetInstance(on("b", ask("q", 0)))
 	where("a") // the emptier one
-	if len(x.sources) != 0 {
-		t.Errorf("%v still counts as a source", x.sources)
+	if len(x.locations) != 0 {
+		t.Errorf("%v still counts as a source", x.locations)
 	}
 }
 
 func TestFitFillsANode(t *testing.T) {
-	x := New(Options{Fit: true})
+	x := New(Options{BinPack: true})
 	x.SetNode(machine("a", 3))
-	x.SetNode(machine("b", 3, func(n *Node) { n.Foreign = vms(1) }))
+	x.SetNode(machine("b", 3, func(n *Node) { n.OrphanedLoad = vms(1) }))
 	for i := range 4 {
 		x.SetInstance(waiting(ask(fmt.Sprint("r", i), i)))
 	}
 	wantPairs(t, x, "r0>b", "r1>b", "r2>a", "r3>a")
 
 	x.RemoveNode("a")
-	x.SetNode(machine("c", 9, func(n *Node) { n.Foreign = vms(3) }))
-	x.SetNode(machine("d", 9, func(n *Node) { n.Foreign = vms(2) }))
+	x.SetNode(machine("c", 9, func(n *Node) { n.OrphanedLoad = vms(3) }))
+	x.SetNode(machine("d", 9, func(n *Node) { n.OrphanedLoad = vms(2) }))
 	x.SetInstance(waiting(ask("r4", 4)))
 	wantPairs(t, x, "r4>c")
 	for i := range 3 { // others fill the other one since then
@@ -151,7 +152,7 @@ func TestFailedStartsComeLast(t *testing.T) {
 	at := noon
 	where := func(want string) {
 		t.Helper()
-		x.SetInstance(waiting(ask("r", 0, func(r *Request) { r.Group = "g" })))
+		x.SetInstance(waiting(ask("r", 0, func(r *Request) { r.GroupID = "g" })))
 		a := x.Place(at, 1)
 		if len(a) != 1 || a[0].NodeID != want {
 			t.Errorf("placed %v, want it on %s", a, want)
@@ -159,33 +160,33 @@ func TestFailedStartsComeLast(t *testing.T) {
 		x.RemoveInstance("r")
 	}
 	where("near")
-	x.StartFailed("near", at)
+	x.RecordStartFailure("near", at)
 	where("far") // failures count more than cached versions
-	x.StartFailed("far", at)
-	x.StartFailed("far", at)
+	x.RecordStartFailure("far", at)
+	x.RecordStartFailure("far", at)
 	where("near") // and less than the group
 	for range 20 {
-		x.StartFailed("near", at)
+		x.RecordStartFailure("near", at)
 	}
 	where("far")
 	for range 20 {
-		x.StartFailed("far", at)
+		x.RecordStartFailure("far", at)
 	}
 	where("near") // all failed too often: their number says nothing any more
 	at = noon.Add(time.Minute)
-	x.StartFailed("far", at)
-	x.StartFailed("unknown", at)
-	at = noon.Add(failureTime - time.Second)
+	x.RecordStartFailure("far", at)
+	x.RecordStartFailure("unknown", at)
+	at = noon.Add(failureWindow - time.Second)
 	where("near")
-	x.StartFailed("near", at)
-	at = noon.Add(failureTime)
+	x.RecordStartFailure("near", at)
+	at = noon.Add(failureWindow)
 	where("near") // one of each is left
-	at = noon.Add(failureTime + time.Minute)
+	at = noon.Add(failureWindow + time.Minute)
 	where("far")
-	at = noon.Add(2 * failureTime)
+	at = noon.Add(2 * failureWindow)
 	where("near")
-	if len(x.failing) != 0 || x.rooms["unknown"] != nil {
-		t.Errorf("%d nodes still count as failing, %v", len(x.failing), x.rooms)
+	if len(x.failingNodes) != 0 || x.usages["unknown"] != nil {
+		t.Errorf("%d nodes still count as failing, %v", len(x.failingNodes), x.usages)
 	}
 }
 
@@ -210,16 +211,17 @@ func placedAt(t *testing.T, x *Index, second int, want ...string) {
 
 func TestLocalityWaitEnds(t *testing.T) {
 	x := waitingWorld(0)
-	x.SetNode(machine("near", 1, caching("t", "t1"), func(n *Node) { n.Foreign = vms(1) }))
+	x.SetNode(machine("near", 1, caching("t", "t1"), func(n *Node) { n.OrphanedLoad = vms(1) }))
 	x.SetInstance(waiting(ask("large", 0, sized(8))))
-	x.SetInstance(waiting(ask("other", 1, func(r *Request) { r.Template, r.ContentID = "u", "u1" })))
-	x.SetInstance(waiting(ask("small", 2, func(r *Request) { r.Template, r.ContentID, r.Size = "s", "s1", gigabyte })))
+	x.SetInstance(waiting(ask("other", 1, func(r *Request) { r.TemplateID, r.ContentID = "u", "u1" })))
+	x.SetInstance(waiting(ask("small",
+		2, func(r *Request) { r.TemplateID, r.ContentID, r.VersionBytes = "s", "s1", gigabyte })))
 	placedAt(t, x, 100, "other>far", "small>far") // they do not wait behind it
 	if want := noon.Add(110 * time.Second); !x.NextDeadline().Equal(want) {
 		t.Errorf("wakes at %v, want %v", x.NextDeadline(), want)
 	}
-	why := x.WaitReason("large", noon.Add(103*time.Second))
-	if why.Name != Nearby || why.Text != "waits up to 7 s for a node that has the version" {
+	why := x.PendingReason("large", noon.Add(103*time.Second))
+	if why.Name != ReasonLocality || why.Text != "waits up to 7 s for a node that has the version" {
 		t.Errorf("reason %q: %s", why.Name, why.Text)
 	}
 	x.SetInstance(waiting(ask("large", 0, sized(8)))) // set again: it does not wait again
@@ -236,20 +238,20 @@ func TestLocalityWaitEnds(t *testing.T) {
 
 func TestLocalityWaitIsMet(t *testing.T) {
 	x := waitingWorld(0)
-	full := machine("near", 1, caching("t", "t1"), func(n *Node) { n.Foreign = vms(1) })
+	full := machine("near", 1, caching("t", "t1"), func(n *Node) { n.OrphanedLoad = vms(1) })
 	x.SetNode(full)
 	for i := range 3 {
 		x.SetInstance(waiting(ask(fmt.Sprint("r", i), i, sized(8))))
 	}
 	placedAt(t, x, 50)
-	full.Foreign = Load{}
+	full.OrphanedLoad = Load{}
 	x.SetNode(full) // it gets capacity
 	placedAt(t, x, 51, "r0>near")
 	x.SetInstance(on("near", ask("r0", 0, sized(8))))
 	x.RemoveInstance("r0")
 	placedAt(t, x, 52, "r1>near")
 	x.RemoveInstance("r2")
-	if !x.NextDeadline().IsZero() || len(x.pools) != 1 {
+	if !x.NextDeadline().IsZero() || len(x.requestGroups) != 1 {
 		t.Errorf("wakes at %v, want never", x.NextDeadline())
 	}
 	x.SetInstance(waiting(ask("r3", 53, sized(8))))
@@ -266,7 +268,7 @@ func TestLocalityDoesNotWaitInVain(t *testing.T) {
 	}{
 		{"nobody has it", func(x *Index) { x.RemoveNode("near") }},
 		{"it is gone from the disk", func(x *Index) {
-			x.SetNode(machine("near", 1, func(n *Node) { n.Foreign = vms(1) }))
+			x.SetNode(machine("near", 1, func(n *Node) { n.OrphanedLoad = vms(1) }))
 		}},
 		{"the node takes no starts", func(x *Index) { x.SetNode(held) }},
 		{"it is off", func(x *Index) { x.options.LocalityWait = 0 }},
@@ -278,7 +280,7 @@ func TestLocalityDoesNotWaitInVain(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := waitingWorld(1)
-			x.SetNode(machine("near", 1, caching("t", "t1"), func(n *Node) { n.Foreign = vms(1) }))
+			x.SetNode(machine("near", 1, caching("t", "t1"), func(n *Node) { n.OrphanedLoad = vms(1) }))
 			x.SetInstance(waiting(ask("r", 0, sized(8))))
 			c.do(x)
 			placedAt(t, x, 1, "r>far")
@@ -289,7 +291,7 @@ func TestLocalityDoesNotWaitInVain(t *testing.T) {
 // The turns of owners hold also among requests that waited for their version.
 func TestWaitedRequestsTakeTurns(t *testing.T) {
 	x := waitingWorld(0)
-	x.SetNode(machine("near", 1, caching("t", "t1"), func(n *Node) { n.Foreign = vms(1) }))
+	x.SetNode(machine("near", 1, caching("t", "t1"), func(n *Node) { n.OrphanedLoad = vms(1) }))
 	for i := range 3 {
 		x.SetInstance(waiting(ask(fmt.Sprint("a", i), i, sized(8), ownedBy("a"))))
 	}
@@ -304,19 +306,19 @@ func TestScoreWords(t *testing.T) {
 		want  string
 	}{
 		{Score{}, "has nothing of the template, 0 % full"},
-		{Score{Missing: 2_500_000_000}, "has nothing of the template (2.3 GiB missing), 0 % full"},
+		{Score{MissingBytes: 2_500_000_000}, "has nothing of the template (2.3 GiB missing), 0 % full"},
 		{Score{Locality: VersionCached, Load: 500_000}, "has the version, 50 % full"},
 		{
-			Score{Locality: VersionPulled, Missing: 4e9, Fallback: 1},
+			Score{Locality: VersionPulled, MissingBytes: 4e9, GroupDistance: 1},
 			"in the fallback group, pulls the version already (3.7 GiB missing), 0 % full",
 		},
 		{
-			Score{Locality: OlderCached, Failures: 3, Fallback: 2},
+			Score{Locality: OlderCached, Failures: 3, GroupDistance: 2},
 			"2 fallback groups away, 3 starts failed lately, has another version of the template, 0 % full",
 		},
 		{Score{Failures: 1}, "1 start failed lately, has nothing of the template, 0 % full"},
 	} {
-		if got := c.score.Words(); got != c.want {
+		if got := c.score.Text(); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.score, got, c.want)
 		}
 	}

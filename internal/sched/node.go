@@ -7,8 +7,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// reservedRAM is what a node keeps for itself in resource mode, in MiB.
-const reservedRAM = 2048
+// hostReservedMB is what a node keeps for itself in resource mode, in MiB.
+const hostReservedMB = 2048
 
 // cpuOvercommit is the number of virtual CPUs per core in resource mode.
 const cpuOvercommit = 2
@@ -19,13 +19,13 @@ type Node struct {
 	ID            string
 	Name          string
 	Arch          string                 // amd64 or arm64; "" fits no request with an architecture
-	Loads         farm.StateRequirements // what a saved state may need to load here
+	StateSupport  farm.StateRequirements // what a saved state may need to load here
 	Groups        []string               // ids of its groups
 	Unschedulable string                 // "" when it is schedulable, else the reason as in "node x is <unschedulable>"
 
-	Mode          farm.CapacityMode
+	CapacityMode  farm.CapacityMode
 	Capacity      int // VMs, in number mode
-	MostVMs       int // VMs, in any mode; 0: no such limit
+	MaxVMs        int // VMs, in any mode; 0: no such limit
 	VCPULimit     int // in resource mode
 	MemoryLimitMB int // in resource mode
 
@@ -33,16 +33,16 @@ type Node struct {
 	CPUs     int
 	MemoryMB int
 
-	Foreign Load // orphaned VMs; they use capacity too
+	OrphanedLoad Load // orphaned VMs; they use capacity too
 
-	Cached []farm.NodeTemplate // versions that are on the node's disk
-	USB    []farm.USBDevice    // Busy: in use, but not by an instance of the index
-	Bridge bool                // guests can join a network of the node
-	VLANs  []int               // and of these VLANs
+	CachedVersions []farm.NodeTemplate // versions that are on the node's disk
+	USBDevices     []farm.USBDevice    // Busy: in use, but not by an instance of the index
+	Bridge         bool                // guests can join a network of the node
+	VLANs          []int               // and of these VLANs
 }
 
-// heldBy names why a node in a state is not schedulable.
-var heldBy = map[farm.NodeState]string{
+// unschedulableTexts names why a node in a state is not schedulable.
+var unschedulableTexts = map[farm.NodeState]string{
 	farm.NodeOffline:   "offline",
 	farm.NodeInactive:  "without a valid license",
 	farm.NodeUpdating:  "updating",
@@ -55,10 +55,10 @@ var heldBy = map[farm.NodeState]string{
 func NewNode(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	out := Node{
 		ID: n.ID, Name: n.Name, Groups: n.Groups,
-		Mode: n.Mode, Foreign: foreign,
+		CapacityMode: n.CapacityMode, OrphanedLoad: foreign,
 	}
-	if !n.TakesStarts() {
-		out.Unschedulable = heldBy[n.Shown()]
+	if !n.AcceptsStarts() {
+		out.Unschedulable = unschedulableTexts[n.VisibleState()]
 		if out.Unschedulable == "" {
 			out.Unschedulable = "in an unknown state"
 		}
@@ -66,26 +66,27 @@ func NewNode(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	if info == nil {
 		info = &farm.NodeInfo{}
 	}
-	out.Capacity, out.MostVMs = n.Slots(info), info.MaxVMs()
-	out.Arch, out.Cached, out.USB, out.Loads = info.Arch, info.Templates, info.USB, loads(info.Hypervisor)
+	out.Capacity, out.MaxVMs = n.VMLimit(info), info.MaxVMs()
+	out.Arch, out.CachedVersions, out.USBDevices, out.StateSupport = info.Arch, info.Templates, info.USBDevices,
+		stateSupportOf(info.Hypervisor)
 	out.Bridge, out.VLANs = slices.Contains(info.Abilities, farm.AbilityBridge), info.VLANs
-	out.VCPULimit, out.MemoryLimitMB = Limits(n, info)
+	out.VCPULimit, out.MemoryLimitMB = ResourceLimits(n, info)
 	out.CPUs, out.MemoryMB = info.CPUs, info.MemoryMB
 	return out
 }
 
-// loads returns the requirements of a saved state that a hypervisor satisfies.
-func loads(h farm.Hypervisor) farm.StateRequirements {
+// stateSupportOf returns the requirements of a saved state that a hypervisor satisfies.
+func stateSupportOf(h farm.Hypervisor) farm.StateRequirements {
 	return farm.StateRequirements{
 		Driver: h.Driver, Version: h.Version, Machine: h.Machine, Accelerator: h.Accelerator, CPU: h.CPUModel,
 		HostCPU: h.HostCPU,
 	}
 }
 
-// Limits returns the virtual CPUs and the memory in MiB that a node offers in
+// ResourceLimits returns the virtual CPUs and the memory in MiB that a node offers in
 // resource mode: its overrides, else twice its cores and its memory minus 2 GiB.
-func Limits(n *farm.Node, info *farm.NodeInfo) (vcpu, memoryMB int) {
-	vcpu, memoryMB = info.CPUs*cpuOvercommit, max(0, info.MemoryMB-reservedRAM)
+func ResourceLimits(n *farm.Node, info *farm.NodeInfo) (vcpu, memoryMB int) {
+	vcpu, memoryMB = info.CPUs*cpuOvercommit, max(0, info.MemoryMB-hostReservedMB)
 	if n.VCPUOverride > 0 {
 		vcpu = n.VCPUOverride
 	}
@@ -95,39 +96,39 @@ func Limits(n *farm.Node, info *farm.NodeInfo) (vcpu, memoryMB int) {
 	return vcpu, memoryMB
 }
 
-// Full reports whether a node has no capacity for any VM, however small, in addition to the
+// IsFull reports whether a node has no capacity for any VM, however small, in addition to the
 // instances.
-func Full(n *farm.Node, info *farm.NodeInfo, instances ...*farm.Instance) bool {
+func IsFull(n *farm.Node, info *farm.NodeInfo, instances ...*farm.Instance) bool {
 	x := node{Node: NewNode(n, info, Load{})}
 	for _, i := range instances {
-		x.used = x.used.plus(loadOf(i.VCPU(), i.VRAM()))
+		x.usedLoad = x.usedLoad.add(loadOf(i.GuestCPUs(), i.GuestMemoryMB()))
 	}
-	return !x.fits(constraints{})
+	return !x.hasCapacityFor(constraints{})
 }
 
 // node is a Node in the index with what was computed from it.
 type node struct {
 	Node
-	room      *nodeUsage
-	tie       uint32              // see heapEntry
-	fit       bool                // see Options
-	gone      bool                // it was removed
-	promised  *requestGroup       // request group that it is reserved for; nil: none
-	used      Load                // instances and foreign VMs
-	load      int                 // how full, in millionths
-	failures  int                 // starts that failed lately
-	contents  map[string]struct{} // of Cached
-	templates map[string]int64    // template id -> size of its largest version in Cached
-	devices   []farm.USBDevice    // USB with the instances' devices busy
+	usage          *nodeUsage
+	tieBreak       uint32              // see heapEntry
+	binPack        bool                // see Options
+	isRemoved      bool                // it was removed
+	reservedFor    *requestGroup       // request group that it is reserved for; nil: none
+	usedLoad       Load                // instances and foreign VMs
+	loadMillionths int                 // how full, in millionths
+	recentFailures int                 // starts that failed lately
+	cachedContents map[string]struct{} // of Cached
+	largestCached  map[string]int64    // template id -> size of its largest version in Cached
+	devicesWithUse []farm.USBDevice    // USBDevices with the instances' devices busy
 }
 
-// cache indexes the versions on a node's disk.
-func (n *node) cache(list []farm.NodeTemplate) {
-	n.contents = make(map[string]struct{}, len(list))
-	n.templates = make(map[string]int64, len(list))
+// setCached indexes the versions on a node's disk.
+func (n *node) setCached(list []farm.NodeTemplate) {
+	n.cachedContents = make(map[string]struct{}, len(list))
+	n.largestCached = make(map[string]int64, len(list))
 	for _, t := range list {
-		n.contents[t.ContentID] = struct{}{}
-		n.templates[t.ID] = max(n.templates[t.ID], t.Size)
+		n.cachedContents[t.ContentID] = struct{}{}
+		n.largestCached[t.ID] = max(n.largestCached[t.ID], t.Size)
 	}
 }
 
@@ -136,15 +137,15 @@ func sameVersions(a, b []farm.NodeTemplate) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
-// recount computes what depends on the description and on the usage.
-func (n *node) recount() {
-	n.used = n.Foreign.plus(n.room.taken)
-	n.devices = attach(n.USB, n.room.usb)
-	n.weigh()
+// recompute computes what depends on the description and on the usage.
+func (n *node) recompute() {
+	n.usedLoad = n.OrphanedLoad.add(n.usage.used)
+	n.devicesWithUse = markBusyDevices(n.USBDevices, n.usage.usb)
+	n.computeLoad()
 }
 
 // isClosed reports whether the node accepts nothing at all now.
-func (n *node) isClosed() bool { return n.Unschedulable != "" || !n.fits(constraints{}) }
+func (n *node) isClosed() bool { return n.Unschedulable != "" || !n.hasCapacityFor(constraints{}) }
 
 // memoryLeft returns the memory in MiB of the largest VM that may fit.
 func (n *node) memoryLeft() int {
@@ -152,46 +153,47 @@ func (n *node) memoryLeft() int {
 	if n.MemoryMB > 0 {
 		whole = n.MemoryMB
 	}
-	if n.Mode != farm.CapacityByResources {
+	if n.CapacityMode != farm.CapacityByResources {
 		return whole
 	}
-	return min(whole, n.MemoryLimitMB-n.used.MemoryMB)
+	return min(whole, n.MemoryLimitMB-n.usedLoad.MemoryMB)
 }
 
-func (n *node) weigh() {
-	if n.Mode == farm.CapacityByResources {
-		n.load = max(millionths(n.used.VCPU, n.VCPULimit), millionths(n.used.MemoryMB, n.MemoryLimitMB))
+func (n *node) computeLoad() {
+	if n.CapacityMode == farm.CapacityByResources {
+		n.loadMillionths = max(ratioMillionths(n.usedLoad.VCPU, n.VCPULimit),
+			ratioMillionths(n.usedLoad.MemoryMB, n.MemoryLimitMB))
 		return
 	}
-	n.load = millionths(n.used.VMs, n.Capacity)
+	n.loadMillionths = ratioMillionths(n.usedLoad.VMs, n.Capacity)
 }
 
-func millionths(part, whole int) int {
+func ratioMillionths(part, whole int) int {
 	if whole <= 0 {
 		return 1_000_000
 	}
 	return int(int64(part) * 1_000_000 / int64(whole))
 }
 
-// fits reports whether one more VM of this size fits now.
-func (n *node) fits(d constraints) bool {
-	if n.MostVMs > 0 && n.used.VMs >= n.MostVMs {
+// hasCapacityFor reports whether one more VM of this size fits now.
+func (n *node) hasCapacityFor(d constraints) bool {
+	if n.MaxVMs > 0 && n.usedLoad.VMs >= n.MaxVMs {
 		return false
 	}
-	if n.Mode != farm.CapacityByResources {
-		return n.used.VMs < n.Capacity
+	if n.CapacityMode != farm.CapacityByResources {
+		return n.usedLoad.VMs < n.Capacity
 	}
-	with := n.used.plus(d.load())
+	with := n.usedLoad.add(d.vmLoad())
 	return with.VCPU <= n.VCPULimit && with.MemoryMB <= n.MemoryLimitMB
 }
 
-// tooSmall reports whether a VM of this size never fits, even on an empty node.
-func (n *node) tooSmall(d constraints) bool {
-	alone := d.load()
+// isTooSmall reports whether a VM of this size never fits, even on an empty node.
+func (n *node) isTooSmall(d constraints) bool {
+	alone := d.vmLoad()
 	if exceeds(alone.VCPU, n.CPUs) || exceeds(alone.MemoryMB, n.MemoryMB) {
 		return true
 	}
-	if n.Mode != farm.CapacityByResources {
+	if n.CapacityMode != farm.CapacityByResources {
 		return n.Capacity < 1
 	}
 	return alone.VCPU > n.VCPULimit || alone.MemoryMB > n.MemoryLimitMB
@@ -200,7 +202,7 @@ func (n *node) tooSmall(d constraints) bool {
 // exceeds reports whether a VM needs more of a resource than the whole machine has; 0 is unknown.
 func exceeds(need, machine int) bool { return machine > 0 && need > machine }
 
-// loads reports whether the saved state that a request resumes from loads on the node.
-func (n *node) loads(d constraints) bool {
-	return d.needs == farm.StateRequirements{} || d.needs == n.Loads
+// loadsState reports whether the saved state that a request resumes from loads on the node.
+func (n *node) loadsState(d constraints) bool {
+	return d.needs == farm.StateRequirements{} || d.needs == n.StateSupport
 }

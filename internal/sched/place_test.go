@@ -14,7 +14,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // machine is an amd64 node in number mode.
 func machine(id string, capacity int, edit ...func(*Node)) Node {
-	n := Node{ID: id, Name: "name-" + id, Arch: "amd64", Mode: farm.CapacityByVMs, Capacity: capacity}
+	n := Node{ID: id, Name: "name-" + id, Arch: "amd64", CapacityMode: farm.CapacityByVMs, Capacity: capacity}
 	for _, e := range edit {
 		e(&n)
 	}
@@ -25,7 +25,7 @@ func machine(id string, capacity int, edit ...func(*Node)) Node {
 func ask(id string, second int, edit ...func(*Request)) Request {
 	r := Request{
 		ID: id, Created: noon.Add(time.Duration(second) * time.Second), Priority: 1000,
-		Arch: "amd64", VCPU: 2, MemoryMB: 4096, Template: "t", ContentID: "t1",
+		Arch: "amd64", VCPU: 2, MemoryMB: 4096, TemplateID: "t", ContentID: "t1",
 	}
 	for _, e := range edit {
 		e(&r)
@@ -39,7 +39,7 @@ func held(by string) func(*Node) { return func(n *Node) { n.Unschedulable = by }
 
 func caching(template, content string) func(*Node) {
 	return func(n *Node) {
-		n.Cached = append(n.Cached, farm.NodeTemplate{ID: template, ContentID: content})
+		n.CachedVersions = append(n.CachedVersions, farm.NodeTemplate{ID: template, ContentID: content})
 	}
 }
 
@@ -49,7 +49,9 @@ func vms(n int) Load { return Load{VMs: n, VCPU: 2 * n, MemoryMB: 4096 * n} }
 // waiting is a pending instance, and on is one that uses capacity of a node.
 func waiting(r Request) Instance { return Instance{Request: r} }
 
-func on(node string, r Request) Instance { return Instance{Request: r, Node: node, Holds: true} }
+func on(node string, r Request) Instance {
+	return Instance{Request: r, NodeID: node, UsesCapacity: true}
+}
 
 func indexOf(nodes []Node, requests []Request, groups ...farm.Group) *Index {
 	x := New(Options{})
@@ -90,10 +92,12 @@ func bridged(vlans ...int) func(*Node) {
 
 func TestPlaceChoosesTheNode(t *testing.T) {
 	usb := func(busy bool) func(*Node) {
-		return func(n *Node) { n.USB = append(n.USB, farm.USBDevice{Name: "phone", Location: "1-2", Busy: busy}) }
+		return func(n *Node) {
+			n.USBDevices = append(n.USBDevices, farm.USBDevice{Name: "phone", Location: "1-2", Busy: busy})
+		}
 	}
 	byResource := func(vcpu, mb int) func(*Node) {
-		return func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, vcpu, mb }
+		return func(n *Node) { n.CapacityMode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, vcpu, mb }
 	}
 	groups := []farm.Group{{ID: "g", Name: "gold", Fallback: "f"}, {ID: "f", Name: "iron", Fallback: "g"}}
 	for _, c := range []struct {
@@ -102,49 +106,51 @@ func TestPlaceChoosesTheNode(t *testing.T) {
 		edit  func(*Request)
 		want  string // "" is nowhere
 	}{
-		{"the emptiest", []Node{machine("a", 4, func(n *Node) { n.Foreign = vms(1) }), machine("b", 2)}, nil, "b"},
-		{"emptiest by share, not by number", []Node{machine("a", 2, func(n *Node) { n.Foreign = vms(1) }), machine("b",
-			9, func(n *Node) { n.Foreign = vms(2) })}, nil, "b"},
+		{"the emptiest", []Node{machine("a", 4, func(n *Node) { n.OrphanedLoad = vms(1) }), machine("b", 2)}, nil, "b"},
+		{"emptiest by share, not by number", []Node{machine("a", 2,
+			func(n *Node) { n.OrphanedLoad = vms(1) }), machine("b",
+			9, func(n *Node) { n.OrphanedLoad = vms(2) })}, nil, "b"},
 		{"always the same one of equals", []Node{machine("b", 2), machine("a", 2)}, nil, "a"},
 		{"the version beats an empty node", []Node{machine("a", 2), machine("b", 2, caching("t", "t1"),
-			func(n *Node) { n.Foreign = vms(1) })}, nil, "b"},
+			func(n *Node) { n.OrphanedLoad = vms(1) })}, nil, "b"},
 		{"the version beats an older one", []Node{machine("a", 2, caching("t", "t0")), machine("b",
 			2, caching("t", "t1"))}, nil, "b"},
 		{"an older version beats none", []Node{machine("a", 2), machine("b", 2, caching("t", "t0"))}, nil, "b"},
 		{"another template is none", []Node{machine("a", 2), machine("b", 2, caching("u", "u1"))}, nil, "a"},
 		{"the own group beats the version", []Node{machine("a", 2, inGroup("f"), caching("t", "t1")), machine("b", 2,
-			inGroup("g"))}, func(r *Request) { r.Group = "g" }, "b"},
+			inGroup("g"))}, func(r *Request) { r.GroupID = "g" }, "b"},
 		{
 			"a full group falls back",
 			[]Node{machine("a", 2, inGroup("f")), machine("b", 0, inGroup("g"))},
-			func(r *Request) { r.Group = "g" }, "a",
+			func(r *Request) { r.GroupID = "g" }, "a",
 		},
-		{"a loop of fallbacks ends", []Node{machine("a", 2, inGroup("x"))}, func(r *Request) { r.Group = "g" }, ""},
+		{"a loop of fallbacks ends", []Node{machine("a", 2, inGroup("x"))}, func(r *Request) { r.GroupID = "g" }, ""},
 		{"no group is any node", []Node{machine("a", 2, inGroup("f"))}, nil, "a"},
-		{"another group is none", []Node{machine("a", 2, inGroup("x"))}, func(r *Request) { r.Group = "y" }, ""},
-		{"the pinned node", []Node{machine("a", 2), machine("b", 2)}, func(r *Request) { r.Pinned = "b" }, "b"},
+		{"another group is none", []Node{machine("a", 2, inGroup("x"))}, func(r *Request) { r.GroupID = "y" }, ""},
+		{"the pinned node", []Node{machine("a", 2), machine("b", 2)}, func(r *Request) { r.PinnedNodeID = "b" }, "b"},
 		{"a pinned node outside the group", []Node{machine("a", 2)}, func(r *Request) {
-			r.Pinned, r.Group = "a",
+			r.PinnedNodeID, r.GroupID = "a",
 				"g"
 		}, ""},
 		{"another architecture", []Node{machine("a", 2)}, func(r *Request) { r.Arch = "arm64" }, ""},
 		{"any architecture", []Node{machine("a", 2)}, func(r *Request) { r.Arch = "" }, "a"},
 		{"a held node", []Node{machine("a", 2, held("offline"))}, nil, ""},
-		{"foreign VMs take room", []Node{machine("a", 2, func(n *Node) { n.Foreign.VMs = 2 })}, nil, ""},
+		{"foreign VMs take room", []Node{machine("a", 2, func(n *Node) { n.OrphanedLoad.VMs = 2 })}, nil, ""},
 		{"resources that fit exactly", []Node{machine("a", 0, byResource(2, 4096))}, nil, "a"},
 		{"too few virtual CPUs", []Node{machine("a", 9, byResource(1, 4096))}, nil, ""},
 		{"too little memory", []Node{machine("a", 9, byResource(2, 4095))}, nil, ""},
 		{
 			"resources already taken",
-			[]Node{machine("a", 9, byResource(3, 9000), func(n *Node) { n.Foreign = vms(1) })},
+			[]Node{machine("a", 9, byResource(3, 9000), func(n *Node) { n.OrphanedLoad = vms(1) })},
 			nil, "",
 		},
 		{"the emptiest by processors", []Node{machine("a", 0, byResource(8, 1<<20), func(n *Node) {
-			n.Foreign = Load{VCPU: 3}
-		}), machine("b", 0, byResource(8, 1<<20), func(n *Node) { n.Foreign = Load{VCPU: 2} })}, nil, "b"},
+			n.OrphanedLoad = Load{VCPU: 3}
+		}), machine("b", 0, byResource(8, 1<<20), func(n *Node) { n.OrphanedLoad = Load{VCPU: 2} })}, nil, "b"},
 		{"the emptiest by memory", []Node{machine("a", 0, byResource(80, 1<<16), func(n *Node) {
-			n.Foreign = Load{MemoryMB: 2 << 12}
-		}), machine("b", 0, byResource(80, 1<<16), func(n *Node) { n.Foreign = Load{MemoryMB: 1 << 12} })}, nil, "b"},
+			n.OrphanedLoad = Load{MemoryMB: 2 << 12}
+		}), machine("b", 0, byResource(80, 1<<16),
+			func(n *Node) { n.OrphanedLoad = Load{MemoryMB: 1 << 12} })}, nil, "b"},
 		{"a free USB device", []Node{machine("a", 2), machine("b", 2, usb(true), usb(false))}, func(r *Request) {
 			r.USB = "phone"
 		}, "b"},
@@ -211,12 +217,12 @@ func TestReservationBecomesTheHolding(t *testing.T) {
 	wantPairs(t, x, "r2>a")
 
 	x.SetInstance(on("a", r2))
-	if used := x.UsedBy("a"); used != vms(2) {
+	if used := x.NodeUsage("a"); used != vms(2) {
 		t.Errorf("%+v is used, want two VMs", used)
 	}
 	x.SetNode(machine("a", 3))
 	wantPairs(t, x, "r3>a")
-	if n := x.Waiting(); n != 0 {
+	if n := x.PendingCount(); n != 0 {
 		t.Errorf("%d requests wait, want none", n)
 	}
 }
@@ -246,7 +252,7 @@ func TestHoldings(t *testing.T) {
 		}, []string{"r>a"}},
 		{"with foreign VMs", func(x *Index) {
 			x.SetInstance(old(1))
-			x.SetNode(machine("a", 2, func(n *Node) { n.Foreign = vms(1) }))
+			x.SetNode(machine("a", 2, func(n *Node) { n.OrphanedLoad = vms(1) }))
 		}, nil},
 		{"outlive a node", func(x *Index) {
 			x.SetNode(machine("a", 1))
@@ -263,7 +269,7 @@ func TestHoldings(t *testing.T) {
 			x.SetNode(machine("a", 1))
 			x.SetInstance(old(1))
 			done := old(1)
-			done.Holds = false
+			done.UsesCapacity = false
 			x.SetInstance(done)
 		}, []string{"r>a"}},
 		{"end before the node comes", func(x *Index) {
@@ -278,7 +284,7 @@ func TestHoldings(t *testing.T) {
 		}, []string{"r>a"}},
 		{"change their size", func(x *Index) {
 			x.SetNode(machine("a", 0, func(n *Node) {
-				n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources,
+				n.CapacityMode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources,
 					4, 8192
 			}))
 			x.SetInstance(on("a", ask("old1", 0, func(r *Request) { r.VCPU = 4 })))
@@ -313,7 +319,7 @@ func TestTerminatedWhilePlaced(t *testing.T) {
 func TestReservedUSBDeviceIsTaken(t *testing.T) {
 	usb := func(r *Request) { r.USB = "phone" }
 	both := machine("a", 5, func(n *Node) {
-		n.USB = []farm.USBDevice{{Name: "phone", Location: "1"}, {Name: "phone", Location: "2"}}
+		n.USBDevices = []farm.USBDevice{{Name: "phone", Location: "1"}, {Name: "phone", Location: "2"}}
 	})
 	x := indexOf([]Node{both}, []Request{ask("r1", 1, usb), ask("r2", 2, usb), ask("r3", 3, usb)})
 	wantPairs(t, x, "r1>a", "r2>a")
@@ -325,11 +331,11 @@ func TestReservedUSBDeviceIsTaken(t *testing.T) {
 	x.SetInstance(on("a", ask("r2", 2, usb)))
 	wantPairs(t, x)
 	x.RemoveInstance("r2")
-	if got := x.Devices("a"); !got[0].Busy || got[1].Busy {
+	if got := x.NodeDevices("a"); !got[0].Busy || got[1].Busy {
 		t.Errorf("devices %+v", got)
 	}
 	wantPairs(t, x, "r3>a")
-	for _, d := range both.USB {
+	for _, d := range both.USBDevices {
 		if d.Busy {
 			t.Error("the caller's devices were changed")
 		}
@@ -338,8 +344,8 @@ func TestReservedUSBDeviceIsTaken(t *testing.T) {
 
 func TestParkedPoolWakes(t *testing.T) {
 	groups := []farm.Group{{ID: "g", Name: "gold"}, {ID: "f", Name: "iron"}}
-	r := ask("r", 0, func(r *Request) { r.Group = "g" })
-	full := machine("a", 1, inGroup("g"), func(n *Node) { n.Foreign = vms(1) })
+	r := ask("r", 0, func(r *Request) { r.GroupID = "g" })
+	full := machine("a", 1, inGroup("g"), func(n *Node) { n.OrphanedLoad = vms(1) })
 	for _, c := range []struct {
 		name string
 		cure func(*Index)
@@ -351,7 +357,7 @@ func TestParkedPoolWakes(t *testing.T) {
 		{"a node joins the group", func(x *Index) { x.SetNode(machine("c", 1, inGroup("f", "g"))) }, "c"},
 		{"a node returns", func(x *Index) { x.SetNode(machine("d", 1, inGroup("g"))) }, "d"},
 		{"the group gets a fallback", func(x *Index) { x.SetGroup(farm.Group{ID: "g", Fallback: "f"}) }, "c"},
-		{"the request changes", func(x *Index) { r := r; r.Group = ""; x.SetInstance(Instance{Request: r}) }, "c"},
+		{"the request changes", func(x *Index) { r := r; r.GroupID = ""; x.SetInstance(Instance{Request: r}) }, "c"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := indexOf([]Node{full, machine("c", 1, inGroup("f")), machine("d", 1, inGroup("g"), held("offline"))},
@@ -387,7 +393,7 @@ func TestMostVMs(t *testing.T) {
 	info := &farm.NodeInfo{OS: "darwin", Arch: "amd64", CPUs: 8, MemoryMB: 64 << 10}
 	for arch, want := range map[string]int{"arm64": 2, "amd64": 5} {
 		for _, mode := range []farm.CapacityMode{farm.CapacityByVMs, farm.CapacityByResources} {
-			record.Mode, info.Arch = mode, arch
+			record.CapacityMode, info.Arch = mode, arch
 			x := New(Options{})
 			x.SetNode(NewNode(record, info, Load{}))
 			for i := range 5 {
@@ -397,8 +403,8 @@ func TestMostVMs(t *testing.T) {
 				t.Errorf("%s in mode %s takes %d VMs, want %d", arch, mode, got, want)
 			}
 			one := &farm.Instance{Template: farm.TemplateRef{CPUs: 1, MemoryMB: 1024}}
-			if Full(record, info, one) || Full(record, info, one, one) != (want == 2) {
-				t.Errorf("%s in mode %s: full with two is %v", arch, mode, Full(record, info, one, one))
+			if IsFull(record, info, one) || IsFull(record, info, one, one) != (want == 2) {
+				t.Errorf("%s in mode %s: full with two is %v", arch, mode, IsFull(record, info, one, one))
 			}
 		}
 	}
@@ -408,9 +414,9 @@ func TestMostVMs(t *testing.T) {
 // never placed there, whatever the capacity mode, and the reason names what the machine has.
 func TestMachineBoundsEveryVM(t *testing.T) {
 	whole := func(cpus, mb int) func(*Node) { return func(n *Node) { n.CPUs, n.MemoryMB = cpus, mb } }
-	resources := func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 100, 1<<20 }
+	resources := func(n *Node) { n.CapacityMode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 100, 1<<20 }
 	size := func(vcpu, mb int) func(*Request) { return func(r *Request) { r.VCPU, r.MemoryMB = vcpu, mb } }
-	pinnedTo := func(node string) func(*Request) { return func(r *Request) { r.Pinned = node } }
+	pinnedTo := func(node string) func(*Request) { return func(r *Request) { r.PinnedNodeID = node } }
 	for name, tt := range map[string]struct {
 		node   []func(*Node)
 		size   func(*Request)
@@ -442,7 +448,7 @@ func TestMachineBoundsEveryVM(t *testing.T) {
 				return
 			}
 			wantPairs(t, x)
-			if why := x.WaitReason("r", noon); why.Name != FilterSize || why.Text != tt.reason {
+			if why := x.PendingReason("r", noon); why.Name != FilterSize || why.Text != tt.reason {
 				t.Errorf("%s: %q, want %q", why.Name, why.Text, tt.reason)
 			}
 		})

@@ -2,37 +2,39 @@ package sched
 
 import "strings"
 
-// permit begins the IDs of the node groups that represent permission groups in the index. IDs of
+// policyGroupPrefix begins the IDs of the node groups that represent permission groups in the index. IDs of
 // other node groups are UUIDs.
-const permit = "permit:"
+const policyGroupPrefix = "permit:"
 
 // PolicyGroup returns the ID of the group of all nodes on which a permission group may start
 // instances. Nodes belong to it, and requests name it, as with any other group; only reasons
 // describe it differently.
-func PolicyGroup(group string) string { return permit + group }
+func PolicyGroup(group string) string { return policyGroupPrefix + group }
 
-// permitted returns the permission group whose nodes the constraints require.
-func (d constraints) permitted() (group string, ok bool) { return strings.CutPrefix(d.group, permit) }
+// permissionGroup returns the permission group whose nodes the constraints require.
+func (d constraints) permissionGroup() (group string, ok bool) {
+	return strings.CutPrefix(d.group, policyGroupPrefix)
+}
 
-// outside describes a node outside the group of the constraints, whose name is given.
-func (d constraints) outside(name string) string {
-	if group, ok := d.permitted(); ok {
+// outsideText describes a node outside the group of the constraints, whose name is given.
+func (d constraints) outsideText(name string) string {
+	if group, ok := d.permissionGroup(); ok {
 		return "is not open to the permission group " + group
 	}
 	return "is not in group " + name
 }
 
-// nowhere describes that no node is in the group.
-func (d constraints) nowhere(name string) string {
-	if group, ok := d.permitted(); ok {
+// noNodeText describes that no node is in the group.
+func (d constraints) noNodeText(name string) string {
+	if group, ok := d.permissionGroup(); ok {
 		return "no node is allowed for the permission group " + group + " may start instances"
 	}
 	return "group " + name + " has no nodes"
 }
 
-// among begins a sentence about the nodes of the group.
-func (d constraints) among(name string) string {
-	if group, ok := d.permitted(); ok {
+// amongText begins a sentence about the nodes of the group.
+func (d constraints) amongText(name string) string {
+	if group, ok := d.permissionGroup(); ok {
 		return "no node that is open to the permission group " + group
 	}
 	return "no node of group " + name

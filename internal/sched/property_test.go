@@ -60,17 +60,17 @@ func drawNode(t *rapid.T, id string) Node {
 		ID: id, Name: "name-" + id, Arch: rapid.SampledFrom(someArchs).Draw(t, "arch"),
 		Groups:        rapid.SliceOfNDistinct(rapid.SampledFrom(someGroups[1:]), 0, 2, rapid.ID).Draw(t, "groups"),
 		Unschedulable: rapid.SampledFrom([]string{"", "", "", "offline", "in drain mode"}).Draw(t, "held"),
-		Mode: rapid.SampledFrom([]farm.CapacityMode{farm.CapacityByVMs, farm.CapacityByResources}).Draw(t,
+		CapacityMode: rapid.SampledFrom([]farm.CapacityMode{farm.CapacityByVMs, farm.CapacityByResources}).Draw(t,
 			"mode"),
 		Capacity: rapid.IntRange(0, 4).Draw(t, "capacity"), VCPULimit: rapid.IntRange(0, 8).Draw(t, "vcpu"),
 		MemoryLimitMB: rapid.IntRange(0, 8).Draw(t, "memory") * 1024,
-		Foreign:       Load{VMs: rapid.IntRange(0, 2).Draw(t, "foreign")},
+		OrphanedLoad:  Load{VMs: rapid.IntRange(0, 2).Draw(t, "foreign")},
 	}
 	n.CPUs, n.MemoryMB = rapid.SampledFrom([]int{0, 1, 2, 4}).Draw(t, "cpus"),
 		rapid.SampledFrom([]int{0, 1024, 4096}).Draw(t, "machine")
-	n.Loads = rapid.SampledFrom(someHosts).Draw(t, "host")
+	n.StateSupport = rapid.SampledFrom(someHosts).Draw(t, "host")
 	if rapid.Bool().Draw(t, "usb") {
-		n.USB = []farm.USBDevice{
+		n.USBDevices = []farm.USBDevice{
 			{Name: "phone", Location: "1"},
 			{Name: "phone", Location: "2"},
 			{Name: "key", Location: "3", Busy: rapid.Bool().Draw(t, "busy")},
@@ -79,7 +79,7 @@ func drawNode(t *rapid.T, id string) Node {
 	n.Bridge = rapid.Bool().Draw(t, "bridge")
 	n.VLANs = rapid.SliceOfDistinct(rapid.SampledFrom([]int{10, 20}), rapid.ID).Draw(t, "vlans")
 	for _, v := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"t0", "t1", "u0"}), rapid.ID).Draw(t, "cached") {
-		n.Cached = append(n.Cached,
+		n.CachedVersions = append(n.CachedVersions,
 			farm.NodeTemplate{ID: v[:1], ContentID: v, Size: int64(rapid.IntRange(0, 3).Draw(t, "size")) * gigabyte})
 	}
 	return n
@@ -89,16 +89,16 @@ func drawRequest(t *rapid.T, id string) Request {
 	v := rapid.SampledFrom([]string{"t0", "t1", "u0"}).Draw(t, "version")
 	r := Request{
 		ID: id, Created: noon.Add(time.Duration(rapid.IntRange(-5000, 0).Draw(t, "created")) * time.Second),
-		Priority: rapid.SampledFrom([]int{1, 500, 1000, 1500, 10000}).Draw(t, "priority"),
-		Owner:    rapid.SampledFrom([]string{"o1", "o2", "o3"}).Draw(t, "owner"),
-		Group:    rapid.SampledFrom(append(someGroups, "", "g1")).Draw(t, "group"),
-		Arch:     rapid.SampledFrom(someArchs).Draw(t, "arch"),
-		Template: v[:1], ContentID: v, Size: int64(rapid.IntRange(0, 2).Draw(t, "size")) * gigabyte,
+		Priority:   rapid.SampledFrom([]int{1, 500, 1000, 1500, 10000}).Draw(t, "priority"),
+		Owner:      rapid.SampledFrom([]string{"o1", "o2", "o3"}).Draw(t, "owner"),
+		GroupID:    rapid.SampledFrom(append(someGroups, "", "g1")).Draw(t, "group"),
+		Arch:       rapid.SampledFrom(someArchs).Draw(t, "arch"),
+		TemplateID: v[:1], ContentID: v, VersionBytes: int64(rapid.IntRange(0, 2).Draw(t, "size")) * gigabyte,
 	}
 	r.VCPU = rapid.SampledFrom([]int{0, 2, 2, 2}).Draw(t, "vcpu") // few sizes, so that requests share groups
 	r.MemoryMB = r.VCPU * 1024
 	if rapid.IntRange(0, 5).Draw(t, "pin?") == 0 {
-		r.Pinned = rapid.SampledFrom(someNodes).Draw(t, "pin")
+		r.PinnedNodeID = rapid.SampledFrom(someNodes).Draw(t, "pin")
 	}
 	if rapid.IntRange(0, 5).Draw(t, "usb?") == 0 {
 		r.USB = rapid.SampledFrom([]string{"phone", "phone", "1", "key"}).Draw(t, "usb")
@@ -107,7 +107,7 @@ func drawRequest(t *rapid.T, id string) Request {
 		r.Bridge, r.VLAN = true, rapid.SampledFrom([]int{0, 10, 20}).Draw(t, "vlan")
 	}
 	if rapid.IntRange(0, 3).Draw(t, "saved?") == 0 {
-		r.Needs = rapid.SampledFrom(someHosts).Draw(t, "needs")
+		r.StateNeeds = rapid.SampledFrom(someHosts).Draw(t, "needs")
 	}
 	return r
 }
@@ -176,7 +176,7 @@ func (w *world) stepBeside(t *rapid.T, node string) {
 	case 1:
 		f := failure{node, w.now.Add(-time.Duration(rapid.IntRange(0, 3).Draw(t, "minutes")) * time.Minute)}
 		w.failures = append(w.failures, f)
-		w.x.StartFailed(f.node, f.at)
+		w.x.RecordStartFailure(f.node, f.at)
 	default:
 		w.now = w.now.Add(time.Duration(rapid.IntRange(0, 200).Draw(t, "seconds")) * time.Second)
 	}
@@ -193,7 +193,7 @@ func (w *world) instance(id string) Instance {
 func (w *world) unplace(id string) {
 	w.x.UndoPlacement(id)
 	r := w.requests[id]
-	r.Device = ""
+	r.USBLocation = ""
 	w.waiting[id] = r
 	delete(w.placed, id)
 }
@@ -225,14 +225,14 @@ func (w *world) place(t *rapid.T, limit int) {
 	for _, a := range got {
 		r, n := w.waiting[a.RequestID], w.nodes[a.NodeID]
 		w.checkConstraints(t, r, n)
-		r.Device = a.Device
+		r.USBLocation = a.USBLocation
 		w.placed[a.RequestID], w.requests[a.RequestID] = a, r
 		delete(w.waiting, a.RequestID)
 		w.checkRoom(t, n, r)
 	}
 	if len(got) < limit {
 		for _, id := range sortedKeys(w.waiting) {
-			if why := w.x.WaitReason(id, w.now); why.Name == Turn {
+			if why := w.x.PendingReason(id, w.now); why.Name == ReasonTurn {
 				t.Fatalf("%s was passed over although a node can take it: %+v", id, w.x.Explain(id, noon))
 			}
 		}
@@ -243,32 +243,33 @@ func (w *world) place(t *rapid.T, limit int) {
 // of calls.
 func derived(x *Index) map[string]any {
 	rooms, nodes, tenants, pools := map[string]any{}, map[string]any{}, map[string]any{}, map[string]any{}
-	for id, r := range x.rooms {
+	for id, r := range x.usages {
 		pulls := map[string]any{}
 		for content, p := range r.pulls {
-			pulls[content] = fmt.Sprint(p.template, p.progress)
+			pulls[content] = fmt.Sprint(p.templateID, p.progress)
 		}
-		rooms[id] = fmt.Sprint(r.taken, r.usb, pulls, len(r.failed), r.node != nil)
+		rooms[id] = fmt.Sprint(r.used, r.usb, pulls, len(r.failedStarts), r.node != nil)
 	}
 	for id, n := range x.nodes {
-		nodes[id] = fmt.Sprint(n.used, n.load, n.failures, n.devices, n.contents, n.templates)
+		nodes[id] = fmt.Sprint(n.usedLoad, n.loadMillionths, n.recentFailures, n.devicesWithUse, n.cachedContents,
+			n.largestCached)
 	}
-	for id, t := range x.tenants {
+	for id, t := range x.groupQueues {
 		owners := map[string]int{}
 		for name, o := range t.owners {
-			owners[name] = o.waiting
+			owners[name] = o.pendingCount
 		}
-		tenants[id] = fmt.Sprint(t.waiting, owners)
+		tenants[id] = fmt.Sprint(t.pendingCount, owners)
 	}
-	for _, p := range x.pools {
-		if p.waiting > 0 {
-			pools[fmt.Sprint(p.want)] = fmt.Sprint(p.waiting, p.chain, p.groupName)
+	for _, p := range x.requestGroups {
+		if p.pendingCount > 0 {
+			pools[fmt.Sprint(p.constraints)] = fmt.Sprint(p.pendingCount, p.distanceByGroup, p.groupName)
 		}
 	}
-	sources := map[string]map[string]int(x.sources)
+	sources := map[string]map[string]int(x.locations)
 	return map[string]any{
 		"rooms": rooms, "nodes": nodes, "tenants": tenants, "pools": pools, "sources": sources,
-		"waiting": x.waiting,
+		"waiting": x.pendingCount,
 	}
 }
 
@@ -276,38 +277,39 @@ func derived(x *Index) map[string]any {
 // its version.
 func (x *Index) check(t *rapid.T) {
 	held := 0
-	for _, p := range x.pools {
-		p.freshen()
-		held += len(p.held)
+	for _, p := range x.requestGroups {
+		p.rescoreImproved()
+		held += len(p.deferredClasses)
 		kin := 0
-		for _, list := range p.kin {
+		for _, list := range p.classesByTemplate {
 			kin += len(list)
 		}
 		if kin != len(p.classes) {
 			t.Fatalf("%d of %d classes are listed by their templates", kin, len(p.classes))
 		}
 		for _, c := range p.classes {
-			if c.held != slices.Contains(p.held, c) || c.held && x.held[c.pos] != c {
-				t.Fatalf("a class that waits for its version: %t, listed: %t", c.held, !c.held)
+			if c.isDeferred != slices.Contains(p.deferredClasses, c) ||
+				c.isDeferred && x.deferredClasses[c.heapPos] != c {
+				t.Fatalf("a class that waits for its version: %t, listed: %t", c.isDeferred, !c.isDeferred)
 			}
 		}
 		for id, n := range x.nodes {
-			if _, ok := p.rate(n); !ok {
+			if _, ok := p.scoreNode(n); !ok {
 				continue
 			}
-			if _, filed := p.free.by[n]; !filed {
-				t.Fatalf("node %s can take requests of %+v, which do not know it", id, p.want)
+			if _, filed := p.candidates.indexOf[n]; !filed {
+				t.Fatalf("node %s can take requests of %+v, which do not know it", id, p.constraints)
 			}
 			for v, c := range p.classes {
-				_, filed := c.near.by[n]
-				if _, ok := c.rate(n); ok && !filed {
+				_, filed := c.nodesWithContent.indexOf[n]
+				if _, ok := c.scoreNode(n); ok && !filed {
 					t.Fatalf("node %s has something of %v, whose requests do not know it", id, v)
 				}
 			}
 		}
 	}
-	if held != len(x.held) {
-		t.Fatalf("%d classes wait for their versions, %d are listed", held, len(x.held))
+	if held != len(x.deferredClasses) {
+		t.Fatalf("%d classes wait for their versions, %d are listed", held, len(x.deferredClasses))
 	}
 }
 
@@ -323,30 +325,31 @@ func (w *world) drain(t *rapid.T) {
 		w.x.RemoveGroup(id)
 	}
 	x := w.x
-	x.Place(w.now.Add(failureTime), 1)
+	x.Place(w.now.Add(failureWindow), 1)
 	got := []int{
-		len(x.nodes), len(x.groups), len(x.rooms), len(x.sources), len(x.requests), x.waiting, len(x.tenants),
-		len(x.turn),
-		len(x.held), len(x.failing), len(x.fresh), len(x.short), x.reserved,
+		len(x.nodes), len(x.groups), len(x.usages), len(x.locations), len(x.requests), x.pendingCount,
+		len(x.groupQueues),
+		len(x.readyGroups),
+		len(x.deferredClasses), len(x.failingNodes), len(x.newlyStarved), len(x.starvedGroups), x.reservedNodes,
 	}
-	if slices.Max(got) != 0 || len(x.pools) > maxIdlePools {
-		t.Fatalf("left are %v and %d pools", got, len(x.pools))
+	if slices.Max(got) != 0 || len(x.requestGroups) > maxIdleGroups {
+		t.Fatalf("left are %v and %d pools", got, len(x.requestGroups))
 	}
-	for _, p := range x.pools {
+	for _, p := range x.requestGroups {
 		near := 0
 		for _, c := range p.classes {
-			near += len(c.near.by)
+			near += len(c.nodesWithContent.indexOf)
 		}
-		if len(p.free.by) != 0 || near != 0 || p.promised != nil || len(p.lines) != 0 {
-			t.Fatalf("an idle pool holds %d nodes and %d near ones: %+v", len(p.free.by), near, p)
+		if len(p.candidates.indexOf) != 0 || near != 0 || p.reservedNode != nil || len(p.readyQueues) != 0 {
+			t.Fatalf("an idle pool holds %d nodes and %d near ones: %+v", len(p.candidates.indexOf), near, p)
 		}
 	}
-	for at, list := range x.wakes.places {
+	for at, list := range x.wakeIndex.byKey {
 		if len(list) == 0 {
 			t.Fatalf("an empty list of %v is left", at)
 		}
 	}
-	for at, list := range x.wakes.pinned {
+	for at, list := range x.wakeIndex.pinned {
 		if len(list) == 0 {
 			t.Fatalf("an empty list of %v is left", at)
 		}
@@ -357,21 +360,21 @@ func (w *world) checkConstraints(t *rapid.T, r Request, n Node) {
 	if r.ID == "" || n.ID == "" {
 		t.Fatalf("assigned request %q to node %q, which are not there", r.ID, n.ID)
 	}
-	if n.Unschedulable != "" || r.Arch != n.Arch || (r.Pinned != "" && r.Pinned != n.ID) {
+	if n.Unschedulable != "" || r.Arch != n.Arch || (r.PinnedNodeID != "" && r.PinnedNodeID != n.ID) {
 		t.Fatalf("%+v placed on %+v", r, n)
 	}
 	if r.VLAN != 0 && !slices.Contains(n.VLANs, r.VLAN) || r.VLAN == 0 && r.Bridge && !n.Bridge {
 		t.Fatalf("%+v placed on a node without its network: %+v", r, n)
 	}
-	if (r.Needs != farm.StateRequirements{}) && r.Needs != n.Loads {
+	if (r.StateNeeds != farm.StateRequirements{}) && r.StateNeeds != n.StateSupport {
 		t.Fatalf("%+v placed where its saved state does not load: %+v", r, n)
 	}
-	reach, g := map[string]bool{}, r.Group
+	reach, g := map[string]bool{}, r.GroupID
 	for g != "" && !reach[g] {
 		reach[g] = true
 		g = w.groups[g].Fallback
 	}
-	if r.Group != "" && !slices.ContainsFunc(n.Groups, func(g string) bool { return reach[g] }) {
+	if r.GroupID != "" && !slices.ContainsFunc(n.Groups, func(g string) bool { return reach[g] }) {
 		t.Fatalf("%+v placed outside its groups on %+v", r, n)
 	}
 }
@@ -387,27 +390,27 @@ func (w *world) located() map[string]string {
 
 // checkRoom counts independently what is on a node after r was placed there.
 func (w *world) checkRoom(t *rapid.T, n Node, r Request) {
-	used := n.Foreign
+	used := n.OrphanedLoad
 	for id, node := range w.located() {
 		if node != n.ID {
 			continue
 		}
 		p := w.requests[id]
-		used = used.plus(loadOf(p.VCPU, p.MemoryMB))
-		if p.ID != r.ID && r.Device != "" && p.Device == r.Device {
-			t.Fatalf("%s and %s have the same device %s", r.ID, p.ID, r.Device)
+		used = used.add(loadOf(p.VCPU, p.MemoryMB))
+		if p.ID != r.ID && r.USBLocation != "" && p.USBLocation == r.USBLocation {
+			t.Fatalf("%s and %s have the same device %s", r.ID, p.ID, r.USBLocation)
 		}
 	}
-	if n.Mode == farm.CapacityByVMs && used.VMs > n.Capacity ||
-		n.Mode == farm.CapacityByResources && (used.VCPU > n.VCPULimit || used.MemoryMB > n.MemoryLimitMB) {
+	if n.CapacityMode == farm.CapacityByVMs && used.VMs > n.Capacity ||
+		n.CapacityMode == farm.CapacityByResources && (used.VCPU > n.VCPULimit || used.MemoryMB > n.MemoryLimitMB) {
 		t.Fatalf("%s puts node %+v over its capacity: %+v", r.ID, n, used)
 	}
 	if n.CPUs > 0 && max(1, r.VCPU) > n.CPUs || n.MemoryMB > 0 && r.MemoryMB > n.MemoryMB {
 		t.Fatalf("%s is larger than the machine of node %+v", r.ID, n)
 	}
-	free := func(d farm.USBDevice) bool { return d.Location == r.Device && !d.Busy && matches(d, r.USB) }
-	if (r.USB != "") != (r.Device != "") || r.USB != "" && !slices.ContainsFunc(n.USB, free) {
-		t.Fatalf("%s got the USB device %q of node %+v", r.ID, r.Device, n)
+	free := func(d farm.USBDevice) bool { return d.Location == r.USBLocation && !d.Busy && matchesDevice(d, r.USB) }
+	if (r.USB != "") != (r.USBLocation != "") || r.USB != "" && !slices.ContainsFunc(n.USBDevices, free) {
+		t.Fatalf("%s got the USB device %q of node %+v", r.ID, r.USBLocation, n)
 	}
 }
 
@@ -424,7 +427,7 @@ func (w *world) rebuilt(t *rapid.T) *Index {
 	}
 	feed = append(feed, func() { // in the order in which they came: only the latest ones count
 		for _, f := range w.failures {
-			x.StartFailed(f.node, f.at)
+			x.RecordStartFailure(f.node, f.at)
 		}
 	})
 	for _, r := range w.waiting {
@@ -444,17 +447,17 @@ func (w *world) rebuilt(t *rapid.T) *Index {
 
 // remember copies when each group and owner was served, which is not content of an index.
 func (x *Index) remember(o *Index) {
-	x.placed = o.placed
-	for id, t := range o.tenants {
-		if to := x.tenants[id]; to != nil {
-			to.served = t.served
+	x.placementCount = o.placementCount
+	for id, t := range o.groupQueues {
+		if to := x.groupQueues[id]; to != nil {
+			to.lastServed = t.lastServed
 			for name, owner := range t.owners {
-				to.owners[name].served = owner.served
+				to.owners[name].lastServed = owner.lastServed
 			}
 		}
 	}
-	for _, p := range x.pools {
-		if p.waiting > 0 {
+	for _, p := range x.requestGroups {
+		if p.pendingCount > 0 {
 			x.refresh(p)
 		}
 	}
@@ -462,11 +465,11 @@ func (x *Index) remember(o *Index) {
 
 // refresh updates the positions of all queues of a request group.
 func (x *Index) refresh(p *requestGroup) {
-	for _, q := range slices.Clone(p.main.queues) {
-		p.main.freshen(q, x.rank)
+	for _, q := range slices.Clone(p.mainQueue.queues) {
+		p.mainQueue.updateKey(q, x.aging)
 	}
-	p.show(p.main)
-	x.requeue(p)
+	p.updateQueuePosition(p.mainQueue)
+	x.updateGroupPosition(p)
 }
 
 // Never over capacity, never against constraints, no request passed over, and the same decisions as
@@ -474,7 +477,7 @@ func (x *Index) refresh(p *requestGroup) {
 func TestPlaceProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(Options{
-			Fit: rapid.Bool().Draw(t, "fit"), LocalityBytes: 1,
+			BinPack: rapid.Bool().Draw(t, "fit"), LocalityBytes: 1,
 			LocalityWait: rapid.SampledFrom([]time.Duration{0, 10 * time.Second}).Draw(t, "wait"),
 		})
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -487,7 +490,7 @@ func TestPlaceProperties(t *testing.T) {
 		w.now = w.now.Add(w.options.LocalityWait)
 		w.place(t, 1000)
 		for _, id := range sortedKeys(w.waiting) {
-			if why := w.x.WaitReason(id, w.now); why.Name == Nearby {
+			if why := w.x.PendingReason(id, w.now); why.Name == ReasonLocality {
 				t.Fatalf("%s still waits for its version", id)
 			}
 		}
@@ -501,7 +504,7 @@ func TestPlaceProperties(t *testing.T) {
 // However many urgent requests keep coming, one that is old enough is next.
 func TestNoStarvation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		least := rapid.IntRange(2, leastUrgent).Draw(t, "priority of the old one")
+		least := rapid.IntRange(2, leastUrgentPriority).Draw(t, "priority of the old one")
 		rate := rapid.Float64Range(0.01, 100).Draw(t, "points per second")
 		x := New(Options{AgePerSecond: rate})
 		node := machine("n", 1)
@@ -532,7 +535,7 @@ func TestNoStarvation(t *testing.T) {
 // Fields of the heap's contract: what comes out is sorted, whatever was removed or changed.
 func TestHeap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var h heapOf[*request]
+		var h indexedHeap[*request]
 		var all []*request
 		for i, rank := range rapid.SliceOf(rapid.Int64Range(0, 20)).Draw(t, "ranks") {
 			r := &request{Request: Request{ID: fmt.Sprint(i)}, rank: rank}
@@ -543,14 +546,14 @@ func TestHeap(t *testing.T) {
 			i := rapid.IntRange(0, len(all)-1).Draw(t, "which")
 			r := all[i]
 			if rapid.Bool().Draw(t, "remove") {
-				h.remove(r.pos)
+				h.remove(r.heapPos)
 				if all = slices.Delete(all, i, i+1); len(all) == 0 {
 					break
 				}
 				continue
 			}
 			r.rank = rapid.Int64Range(0, 20).Draw(t, "rank")
-			h.fix(r.pos)
+			h.fix(r.heapPos)
 		}
 		slices.SortFunc(all, func(a, b *request) int {
 			if a.before(b) {

@@ -12,9 +12,12 @@ func TestWhy(t *testing.T) {
 	saved := farm.StateRequirements{
 		Driver: "qemu", Version: "7.2.22", Machine: "pc-q35-7.2", Accelerator: "tcg", CPU: "max", HostCPU: "Zeta",
 	}
-	full := func(n *Node) { n.Foreign = vms(n.Capacity) }
+	full := func(n *Node) { n.OrphanedLoad = vms(n.Capacity) }
 	gold := farm.Group{ID: "g", Name: "gold"}
-	small := machine("a", 0, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 1, 100 })
+	small := machine("a", 0, func(n *Node) {
+		n.CapacityMode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources,
+			1, 100
+	})
 	var fleet []Node
 	for _, id := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 		fleet = append(fleet, machine(id, 1, full))
@@ -31,16 +34,16 @@ func TestWhy(t *testing.T) {
 		want  Filter
 		text  string
 	}{
-		{"an empty cloud", nil, nil, NoNodes, "there are no nodes"},
+		{"an empty cloud", nil, nil, ReasonNoNodes, "there are no nodes"},
 		{
-			"a full cloud", fleet, nil, FilterRoom,
+			"a full cloud", fleet, nil, FilterFull,
 			"no node has a free slot (12 nodes: 8 full, 3 offline, 1 in drain mode)",
 		},
-		{"one full node", []Node{machine("a", 1, full)}, nil, FilterRoom, "no node has a free slot (1 node: 1 full)"},
+		{"one full node", []Node{machine("a", 1, full)}, nil, FilterFull, "no node has a free slot (1 node: 1 full)"},
 		{
 			"only the nodes in question are counted",
 			append(fleet, machine("z", 9, func(n *Node) { n.Arch = "arm64" })),
-			nil, FilterRoom, "no node has a free slot (12 nodes: 8 full, 3 offline, 1 in drain mode)",
+			nil, FilterFull, "no node has a free slot (12 nodes: 8 full, 3 offline, 1 in drain mode)",
 		},
 		{
 			"nothing but held nodes",
@@ -50,12 +53,12 @@ func TestWhy(t *testing.T) {
 		},
 		{"no architecture", fleet, func(r *Request) { r.Arch = "arm64" }, FilterArch, "no node has architecture arm64"},
 		{"no architecture in the group", []Node{machine("a", 1, inGroup("g"))}, func(r *Request) {
-			r.Arch, r.Group = "arm64", "g"
+			r.Arch, r.GroupID = "arm64", "g"
 		}, FilterArch, "no node of group gold has architecture arm64"},
-		{"an empty group", fleet, func(r *Request) { r.Group = "g" }, FilterGroup, "group gold has no nodes"},
-		{"an unknown group", fleet, func(r *Request) { r.Group = "x" }, FilterGroup, "group x has no nodes"},
+		{"an empty group", fleet, func(r *Request) { r.GroupID = "g" }, FilterGroup, "group gold has no nodes"},
+		{"an unknown group", fleet, func(r *Request) { r.GroupID = "x" }, FilterGroup, "group x has no nodes"},
 		{
-			"no place for a saved state", fleet, needing(saved), FilterSaved,
+			"no place for a saved state", fleet, needing(saved), FilterSavedState,
 			"no node can load the saved state of this version: it needs qemu 7.2.22 with tcg, CPU max, machine " +
 				"pc-q35-7.2, on a host with Zeta",
 		},
@@ -63,9 +66,11 @@ func TestWhy(t *testing.T) {
 			"no place for a saved state in the group",
 			[]Node{machine("a", 1, inGroup("g"))},
 			func(r *Request) {
-				r.Needs, r.Group = farm.StateRequirements{Driver: "sim", Version: "1", Accelerator: "sim", CPU: "sim"},
+				r.StateNeeds, r.GroupID = farm.StateRequirements{
+					Driver: "sim", Version: "1", Accelerator: "sim", CPU: "sim",
+				},
 					"g"
-			}, FilterSaved,
+			}, FilterSavedState,
 			"no node of group gold can load the saved state of this version: it needs sim 1 with sim, CPU sim",
 		},
 		{
@@ -73,7 +78,7 @@ func TestWhy(t *testing.T) {
 			[]Node{
 				machine("a", 1, loading(saved, func(n *farm.StateRequirements) { n.Accelerator = "kvm" })),
 			},
-			needing(saved, func(r *Request) { r.Pinned = "a" }), FilterSaved,
+			needing(saved, func(r *Request) { r.PinnedNodeID = "a" }), FilterSavedState,
 			"node name-a cannot load the saved state of this version: it needs accelerator tcg, the node has kvm",
 		},
 		{
@@ -81,25 +86,25 @@ func TestWhy(t *testing.T) {
 			[]Node{
 				machine("a", 1, loading(saved, func(n *farm.StateRequirements) { n.HostCPU = "" })),
 			},
-			needing(saved, func(r *Request) { r.Pinned = "a" }), FilterSaved,
+			needing(saved, func(r *Request) { r.PinnedNodeID = "a" }), FilterSavedState,
 			"node name-a cannot load the saved state of this version: it needs host CPU Zeta, the node has unknown",
 		},
 		{
 			"a saved state and no room",
 			[]Node{machine("a", 1, full, loading(saved)), machine("b", 1)},
 			needing(saved),
-			FilterRoom, "no node has a free slot (1 node: 1 full)",
+			FilterFull, "no node has a free slot (1 node: 1 full)",
 		},
-		{"a place for a saved state", []Node{machine("a", 1, loading(saved))}, needing(saved), Turn, "queued"},
+		{"a place for a saved state", []Node{machine("a", 1, loading(saved))}, needing(saved), ReasonTurn, "queued"},
 		{"no USB device", fleet, func(r *Request) { r.USB = "phone" }, FilterUSB, "no node has a USB device phone"},
 		{"no bridge", fleet, func(r *Request) { r.Bridge = true }, FilterNetwork, "no node has a bridge for guests"},
 		{"no VLAN", fleet, func(r *Request) { r.Bridge, r.VLAN = true, 10 }, FilterVLAN, "no node offers VLAN 10"},
 		{
 			"a taken USB device",
 			[]Node{
-				machine("a", 1, func(n *Node) { n.USB = []farm.USBDevice{{Name: "phone", Busy: true}} }),
+				machine("a", 1, func(n *Node) { n.USBDevices = []farm.USBDevice{{Name: "phone", Busy: true}} }),
 			},
-			func(r *Request) { r.USB = "phone" }, FilterDevice,
+			func(r *Request) { r.USB = "phone" }, FilterUSBBusy,
 			"no node has a free USB device phone (1 node: 1 with the USB device taken)",
 		},
 		{
@@ -109,37 +114,46 @@ func TestWhy(t *testing.T) {
 			"no node is large enough for 2 vCPU and 4096 MiB",
 		},
 		{"the full ones first", []Node{machine("a", 1, full), machine("b", 1, held("offline")), machine("c", 1,
-			held("offline"))}, nil, FilterRoom, "no node has a free slot (3 nodes: 1 full, 2 offline)"},
-		{"nothing saved, on a node where much loads", []Node{machine("a", 1, loading(saved))}, nil, Turn, "queued"},
+			held("offline"))}, nil, FilterFull, "no node has a free slot (3 nodes: 1 full, 2 offline)"},
+		{
+			"nothing saved, on a node where much loads",
+			[]Node{machine("a", 1, loading(saved))},
+			nil, ReasonTurn,
+			"queued",
+		},
 		{"too large", []Node{small}, nil, FilterSize, "no node is large enough for 2 vCPU and 4096 MiB"},
-		{"an unknown pinned node", fleet, func(r *Request) { r.Pinned = "x" }, FilterPinned, "node x is not known"},
-		{"an offline pinned node", fleet, func(r *Request) { r.Pinned = "i" }, FilterState, "node name-i is offline"},
-		{"a full pinned node", fleet, func(r *Request) { r.Pinned = "a" }, FilterRoom, "node name-a is full"},
+		{"an unknown pinned node", fleet, func(r *Request) {
+			r.PinnedNodeID = "x"
+		}, FilterPinned, "node x is not known"},
+		{"an offline pinned node", fleet, func(r *Request) {
+			r.PinnedNodeID = "i"
+		}, FilterState, "node name-i is offline"},
+		{"a full pinned node", fleet, func(r *Request) { r.PinnedNodeID = "a" }, FilterFull, "node name-a is full"},
 		{
 			"a pinned node of another architecture",
 			[]Node{machine("a", 1, func(n *Node) { n.Arch = "" })},
-			func(r *Request) { r.Pinned = "a" }, FilterArch, "node name-a has architecture unknown, not amd64",
+			func(r *Request) { r.PinnedNodeID = "a" }, FilterArch, "node name-a has architecture unknown, not amd64",
 		},
 		{"a pinned node outside the group", fleet, func(r *Request) {
-			r.Pinned, r.Group = "a",
+			r.PinnedNodeID, r.GroupID = "a",
 				"g"
 		}, FilterGroup, "node name-a is not in group gold"},
 		{"no permission anywhere", fleet, func(r *Request) {
-			r.Group = PolicyGroup("ci")
+			r.GroupID = PolicyGroup("ci")
 		}, FilterGroup, "no node is allowed for the permission group ci may start instances"},
 		{
 			"no room where that is permitted",
 			[]Node{
 				machine("a", 1), machine("z", 1, inGroup("g", PolicyGroup("ci")), full),
 			},
-			func(r *Request) { r.Group = PolicyGroup("ci") }, FilterRoom,
+			func(r *Request) { r.GroupID = PolicyGroup("ci") }, FilterFull,
 			"no node that is open to the permission group ci has a free slot (1 node: 1 full)",
 		},
 		{"no permission on the pinned node", fleet, func(r *Request) {
-			r.Pinned, r.Group = "a",
+			r.PinnedNodeID, r.GroupID = "a",
 				PolicyGroup("ci")
 		}, FilterGroup, "node name-a is not open to the permission group ci"},
-		{"a place is free", []Node{machine("a", 1)}, nil, Turn, "queued"},
+		{"a place is free", []Node{machine("a", 1)}, nil, ReasonTurn, "queued"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := ask("r", 0)
@@ -147,7 +161,7 @@ func TestWhy(t *testing.T) {
 				c.edit(&r)
 			}
 			x := indexOf(c.nodes, []Request{r}, gold)
-			got := x.WaitReason("r", noon)
+			got := x.PendingReason("r", noon)
 			if got.Name != c.want || got.Text != c.text || got.Nodes != len(c.nodes) {
 				t.Errorf("got %q %q of %d nodes, want %q %q", got.Name, got.Text, got.Nodes, c.want, c.text)
 			}
@@ -158,7 +172,7 @@ func TestWhy(t *testing.T) {
 // needing makes requests that resume from a saved state.
 func needing(needs farm.StateRequirements, more ...func(*Request)) func(*Request) {
 	return func(r *Request) {
-		r.Needs = needs
+		r.StateNeeds = needs
 		for _, edit := range more {
 			edit(r)
 		}
@@ -170,45 +184,46 @@ func loading(needs farm.StateRequirements, edits ...func(*farm.StateRequirements
 	for _, edit := range edits {
 		edit(&needs)
 	}
-	return func(n *Node) { n.Loads = needs }
+	return func(n *Node) { n.StateSupport = needs }
 }
 
 func TestWhyFollowsChanges(t *testing.T) {
 	x := indexOf([]Node{machine("a", 1)}, []Request{ask("r1", 0), ask("r2", 1)})
 	why := func(id string, want Filter) {
 		t.Helper()
-		if got := x.WaitReason(id, noon).Name; got != want {
+		if got := x.PendingReason(id, noon).Name; got != want {
 			t.Errorf("why %s: got %q, want %q", id, got, want)
 		}
 	}
-	why("r1", Turn)
+	why("r1", ReasonTurn)
 	wantPairs(t, x, "r1>a")
-	why("r1", Reserved)
-	why("r2", FilterRoom)
+	why("r1", ReasonReserved)
+	why("r2", FilterFull)
 	x.SetNode(machine("a", 1, func(n *Node) { n.Name = "" }))
-	if got := x.WaitReason("r1", noon); got.Text != "being assigned to node a" {
+	if got := x.PendingReason("r1", noon); got.Text != "being assigned to node a" {
 		t.Errorf("why r1, whose node has no name: %+v", got)
 	}
 	x.SetNode(machine("b", 1, held("offline")))
-	if d := cmp.Diff([]Count{{FilterRoom, "full", 1}, {FilterState, "offline", 1}},
-		x.WaitReason("r2", noon).Counts); d != "" {
+	if d := cmp.Diff([]FilterCount{{FilterFull, "full", 1}, {FilterState, "offline", 1}},
+		x.PendingReason("r2", noon).Counts); d != "" {
 		t.Errorf("counts (-want +got):\n%s", d)
 	}
 	x.RemoveNode("a")
-	if got := x.WaitReason("r1", noon); got.Name != Reserved || got.Text != "being assigned to node a" {
+	if got := x.PendingReason("r1", noon); got.Name != ReasonReserved || got.Text != "being assigned to node a" {
 		t.Errorf("why r1, whose node is gone: %+v", got)
 	}
 	why("r2", FilterState)
 	x.RemoveNode("b")
-	why("r2", NoNodes)
+	why("r2", ReasonNoNodes)
 	x.RemoveInstance("r2")
-	why("r2", Unknown)
+	why("r2", ReasonUnknown)
 }
 
 func TestExplain(t *testing.T) {
 	x := indexOf([]Node{
 		machine("a", 2), machine("b", 2, caching("t", "t1")), machine("c", 1, held("updating")),
-		machine("d", 2, func(n *Node) { n.Foreign = vms(1) }), machine("e", 1, func(n *Node) { n.Foreign = vms(1) }),
+		machine("d", 2, func(n *Node) { n.OrphanedLoad = vms(1) }),
+		machine("e", 1, func(n *Node) { n.OrphanedLoad = vms(1) }),
 		machine("a2", 2), machine("f", 1, held("offline")), machine("g", 1, held("offline")),
 		machine("h", 1, held("offline")),
 	}, []Request{ask("r", 0)})
@@ -218,12 +233,12 @@ func TestExplain(t *testing.T) {
 		{NodeID: "a", NodeName: "name-a", Text: "has nothing of the template, 0 % full"},
 		{NodeID: "d", NodeName: "name-d", Text: "has nothing of the template, 50 % full", Score: Score{Load: 500_000}},
 		{NodeID: "c", NodeName: "name-c", Filter: FilterState, Text: "is updating"},
-		{NodeID: "e", NodeName: "name-e", Filter: FilterRoom, Text: "is full"},
+		{NodeID: "e", NodeName: "name-e", Filter: FilterFull, Text: "is full"},
 		{NodeID: "f", NodeName: "name-f", Filter: FilterState, Text: "is offline"},
 		{NodeID: "g", NodeName: "name-g", Filter: FilterState, Text: "is offline"},
 		{NodeID: "h", NodeName: "name-h", Filter: FilterState, Text: "is offline"},
 	}
-	x.StartFailed("b", noon.Add(-failureTime)) // long past
+	x.RecordStartFailure("b", noon.Add(-failureWindow)) // long past
 	if d := cmp.Diff(want, x.Explain("r", noon)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -236,24 +251,25 @@ func TestExplain(t *testing.T) {
 func TestNodeOf(t *testing.T) {
 	record := &farm.Node{
 		ID: "n", Name: "mini", Groups: []string{"g"}, State: farm.NodeActive, Capacity: 3,
-		Mode: farm.CapacityByResources,
+		CapacityMode: farm.CapacityByResources,
 	}
 	info := &farm.NodeInfo{
 		Arch: "arm64", CPUs: 8, MemoryMB: 16384,
 		Hypervisor: farm.Hypervisor{
 			Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPUModel: "max",
-			HostCPU: "z", License: "l",
+			HostCPU: "z", LicenseKind: "l",
 		},
-		Templates: []farm.NodeTemplate{{ID: "t", ContentID: "t1"}}, USB: []farm.USBDevice{{Name: "phone"}},
+		Templates: []farm.NodeTemplate{{ID: "t", ContentID: "t1"}}, USBDevices: []farm.USBDevice{{Name: "phone"}},
 		Abilities: []string{"bridge", "usb"}, VLANs: []int{7},
 	}
 	want := Node{
-		ID: "n", Name: "mini", Arch: "arm64", Groups: record.Groups, Mode: farm.CapacityByResources, Capacity: 3,
-		VCPULimit: 16, MemoryLimitMB: 14336, CPUs: 8, MemoryMB: 16384, Foreign: Load{VMs: 1},
-		Loads: farm.StateRequirements{
+		ID: "n", Name: "mini", Arch: "arm64", Groups: record.Groups, CapacityMode: farm.CapacityByResources,
+		Capacity:  3,
+		VCPULimit: 16, MemoryLimitMB: 14336, CPUs: 8, MemoryMB: 16384, OrphanedLoad: Load{VMs: 1},
+		StateSupport: farm.StateRequirements{
 			Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPU: "max", HostCPU: "z",
 		},
-		Cached: info.Templates, USB: info.USB, Bridge: true, VLANs: []int{7},
+		CachedVersions: info.Templates, USBDevices: info.USBDevices, Bridge: true, VLANs: []int{7},
 	}
 	if d := cmp.Diff(want, NewNode(record, info, Load{VMs: 1})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -269,7 +285,7 @@ func TestNodeOf(t *testing.T) {
 	for _, s := range append([]farm.NodeState{"", "Strange"}, farm.NodeStates...) {
 		for _, drain := range []bool{false, true} {
 			record.State, record.Drain = s, drain
-			if got := NewNode(record, info, Load{}).Unschedulable; (got == "") != record.TakesStarts() {
+			if got := NewNode(record, info, Load{}).Unschedulable; (got == "") != record.AcceptsStarts() {
 				t.Errorf("state %q drain %t: held %q", s, drain, got)
 			}
 		}
@@ -286,8 +302,9 @@ func TestInstanceOf(t *testing.T) {
 		Options: farm.StartOptions{Priority: 7, PinnedNode: "n", USBDevice: "phone", CPUs: 4},
 	}
 	want := Instance{Request: Request{
-		ID: "i", Created: noon, Priority: 7, Owner: "ci", Group: "g", Pinned: "n", Arch: "amd64", USB: "phone",
-		VCPU: 4, MemoryMB: 2048, Needs: farm.StateRequirements{Driver: "qemu"}, Template: "t", ContentID: "t1", Size: 9,
+		ID: "i", Created: noon, Priority: 7, Owner: "ci", GroupID: "g", PinnedNodeID: "n", Arch: "amd64", USB: "phone",
+		VCPU: 4, MemoryMB: 2048, StateNeeds: farm.StateRequirements{Driver: "qemu"}, TemplateID: "t", ContentID: "t1",
+		VersionBytes: 9,
 	}}
 	check := func() {
 		t.Helper()
@@ -296,19 +313,19 @@ func TestInstanceOf(t *testing.T) {
 		}
 	}
 	check()
-	i.NodeID, i.State, i.Progress = "n", farm.Pulling, 0.5
-	want.Node, want.Holds, want.Pulling, want.Progress = "n", true, true, 0.5
+	i.NodeID, i.State, i.PullProgress = "n", farm.Pulling, 0.5
+	want.NodeID, want.UsesCapacity, want.Pulling, want.Progress = "n", true, true, 0.5
 	check()
 	i.State = farm.Terminated
-	want.Holds, want.Pulling = false, false
+	want.UsesCapacity, want.Pulling = false, false
 	check()
 	i.NodeID = ""
-	want.Node, want.Ended = "", true
+	want.NodeID, want.Ended = "", true
 	check()
-	i.USB, i.Task = "1-2", &farm.Task{Restart: &farm.RestartOptions{Device: "1-3"}}
-	want.Device, want.Next = "1-2", "1-3"
+	i.USBLocation, i.Task = "1-2", &farm.NodeTask{Restart: &farm.RestartOptions{Device: "1-3"}}
+	want.USBLocation, want.NextUSBLocation = "1-2", "1-3"
 	check()
-	i.Task, want.Next = &farm.Task{Kind: farm.TaskSave}, ""
+	i.Task, want.NextUSBLocation = &farm.NodeTask{Kind: farm.TaskSave}, ""
 	check()
 	i.Template.Network, i.Template.VLAN = farm.NetworkBridge, "12"
 	want.Bridge, want.VLAN = true, 12

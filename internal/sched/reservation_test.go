@@ -13,7 +13,7 @@ import (
 // host is an amd64 node that is counted by resources.
 func host(id string, vcpu int, edit ...func(*Node)) Node {
 	return machine(id, 0, append([]func(*Node){func(n *Node) {
-		n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, vcpu, 1<<20
+		n.CapacityMode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, vcpu, 1<<20
 	}}, edit...)...)
 }
 
@@ -44,7 +44,7 @@ func (c *crowded) round(t *rapid.T, n int) bool {
 		c.x.SetInstance(waiting(ask(fmt.Sprintf("small-%d", c.next), 0, taking(1), func(r *Request) {
 			r.Created = c.now
 			r.Owner = rapid.SampledFrom([]string{"o1", "o2", "o3"}).Draw(t, "owner")
-			r.Group = rapid.SampledFrom([]string{"", "g1", "g2"}).Draw(t, "group")
+			r.GroupID = rapid.SampledFrom([]string{"", "g1", "g2"}).Draw(t, "group")
 			r.Priority = rapid.SampledFrom([]int{500, 1000, 1500}).Draw(t, "priority")
 		})))
 	}
@@ -64,7 +64,8 @@ func TestLargeRequestsDoNotStarve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const after = 10 * time.Minute
 		c := &crowded{
-			x: New(Options{ReserveAfter: after, Fit: rapid.Bool().Draw(t, "fit")}), now: noon, runs: map[string]int{},
+			x: New(Options{ReserveAfter: after, BinPack: rapid.Bool().Draw(t, "fit")}), now: noon,
+			runs: map[string]int{},
 			life: rapid.IntRange(2, 20).Draw(t, "life of the small"),
 		}
 		both := inGroup("g1", "g2", "g3")
@@ -76,10 +77,10 @@ func TestLargeRequestsDoNotStarve(t *testing.T) {
 			c.round(t, n)
 		}
 		c.x.SetInstance(waiting(ask("large", 0, taking(4), func(r *Request) {
-			r.Created, r.Owner, r.Group = c.now, "o4", "g3"
+			r.Created, r.Owner, r.GroupID = c.now, "o4", "g3"
 		})))
 		// Small ones of priority 500 go before it for a quarter of an hour.
-		bound := int((after + after/recheckShare + 15*time.Minute +
+		bound := int((after + after/recheckDivisor + 15*time.Minute +
 			time.Duration(c.life)*10*time.Second) / (10 * time.Second))
 		for n := 10; n < 10+bound; n++ {
 			if c.round(t, n) {
@@ -118,7 +119,7 @@ func reserving(t *testing.T, nodes ...Node) *Index {
 }
 
 func reservedFor(x *Index, id string) string {
-	if n := x.requests[id].pool().promised; n != nil {
+	if n := x.requests[id].requestGroup().reservedNode; n != nil {
 		return n.ID
 	}
 	return ""
@@ -143,7 +144,7 @@ func TestReservation(t *testing.T) {
 		}, "large"},
 		"the node is smaller": {func(x *Index) { x.SetNode(host("n", 3)) }, "other"},
 		"others stay there": {func(x *Index) {
-			x.SetNode(host("n", 4, func(n *Node) { n.Foreign = Load{VCPU: 1} }))
+			x.SetNode(host("n", 4, func(n *Node) { n.OrphanedLoad = Load{VCPU: 1} }))
 		}, "other"},
 		"it is placed": {func(x *Index) {
 			for i := range 4 {
@@ -156,16 +157,16 @@ func TestReservation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := reserving(t, host("n", 4))
-			if got := reservedFor(x, "large"); got != "n" || x.reserved != 1 || reservedFor(x, "other") != "" ||
-				x.requests["large"].pool().shortage != nil {
-				t.Fatalf("reserved %q, %d nodes", got, x.reserved)
+			if got := reservedFor(x, "large"); got != "n" || x.reservedNodes != 1 || reservedFor(x, "other") != "" ||
+				x.requests["large"].requestGroup().starvation != nil {
+				t.Fatalf("reserved %q, %d nodes", got, x.reservedNodes)
 			}
 			x.RemoveInstance("n-runs-3")
 			x.SetInstance(waiting(ask("late", 3, taking(1))))
 			if got := x.Place(at, 100); len(got) != 0 {
 				t.Fatalf("placed on a node that is kept: %v", got)
 			}
-			if why := x.WaitReason("late", at); why.Name != FilterReserved ||
+			if why := x.PendingReason("late", at); why.Name != FilterReserved ||
 				why.Text != "no node has a free slot (1 node: 1 reserved for a larger request)" {
 				t.Errorf("why = %+v", why)
 			}
@@ -193,11 +194,14 @@ func TestReservation(t *testing.T) {
 // where capacity is counted by VMs.
 func TestNoReservation(t *testing.T) {
 	for name, change := range map[string]func(x *Index){
-		"too large":       func(x *Index) { x.SetNode(host("n", 2)) },
-		"nobody passes":   func(x *Index) { x.last = servedTurn{} },
-		"counted by VMs":  func(x *Index) { x.SetNode(machine("n", 1, func(n *Node) { n.Foreign = vms(1) })) },
-		"switched off":    func(x *Index) { x.options.ReserveAfter = 0; x.endStarvation(x.requests["large"].pool()) },
-		"another is kept": func(x *Index) { x.reserved = 1 },
+		"too large":      func(x *Index) { x.SetNode(host("n", 2)) },
+		"nobody passes":  func(x *Index) { x.lastTurn = placementTurn{} },
+		"counted by VMs": func(x *Index) { x.SetNode(machine("n", 1, func(n *Node) { n.OrphanedLoad = vms(1) })) },
+		"switched off": func(x *Index) {
+			x.options.ReserveAfter = 0
+			x.endStarvation(x.requests["large"].requestGroup())
+		},
+		"another is kept": func(x *Index) { x.reservedNodes = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := New(Options{ReserveAfter: time.Minute})
@@ -206,7 +210,7 @@ func TestNoReservation(t *testing.T) {
 			x.SetInstance(waiting(ask("large", 1, taking(4))))
 			x.Place(noon, 100)
 			x.Place(noon, 100)
-			x.last = servedTurn{owner: "another", owners: fairKey{rank: 1 << 62}}
+			x.lastTurn = placementTurn{owner: "another", ownerKey: fairKey{rank: 1 << 62}}
 			change(x)
 			x.Place(noon.Add(time.Minute), 100)
 			if got := reservedFor(x, "large"); got != "" {

@@ -20,26 +20,26 @@ const (
 
 // Score describes how well a node suits a request. Fields are compared in their order.
 type Score struct {
-	Fallback int      // steps from the request's own group; 0 is the group itself
-	Failures int      // starts that failed there lately; fewer is better
-	Locality Locality // more is better
-	Missing  int64    // bytes to pull in whole megabytes, 0 also when unknown; fewer is better
-	Load     int      // how full the node is, in millionths; less is better, with Fit more
-	Fit      bool     // see Options
+	GroupDistance int      // steps from the request's own group; 0 is the group itself
+	Failures      int      // starts that failed there lately; fewer is better
+	Locality      Locality // more is better
+	MissingBytes  int64    // bytes to pull in whole megabytes, 0 also when unknown; fewer is better
+	Load          int      // how full the node is, in millionths; less is better, with Fit more
+	BinPack       bool     // see Options
 }
 
 // weight packs the fields into one number in their order, the smaller the better. Each has as many
-// bits as it needs: the bounds are maxFallback, maxFailures, maxMissing and a full node, which
+// bits as it needs: the bounds are maxFallback, maxCountedFailures, maxMissing and a full node, which
 // accepts no more VMs.
 func (s Score) weight() uint64 {
 	load := uint64(min(max(s.Load, 0), fullLoad))
-	if s.Fit {
+	if s.BinPack {
 		load = fullLoad - load
 	}
-	w := uint64(min(s.Fallback, maxFallback))
-	w = w<<3 | uint64(min(s.Failures, maxFailures))
+	w := uint64(min(s.GroupDistance, maxFallback))
+	w = w<<3 | uint64(min(s.Failures, maxCountedFailures))
 	w = w<<2 | uint64(VersionCached-s.Locality)
-	w = w<<32 | uint64(min(s.Missing, maxMissing)/megabyte)
+	w = w<<32 | uint64(min(s.MissingBytes, maxMissing)/megabyte)
 	return w<<20 | load
 }
 
@@ -50,14 +50,14 @@ const (
 	fullLoad    = 1_000_000
 )
 
-// Words returns the score for people, as in "has the version, 50 % full".
-func (s Score) Words() string {
+// Text returns the score for people, as in "has the version, 50 % full".
+func (s Score) Text() string {
 	var parts []string
 	switch {
-	case s.Fallback == 1:
+	case s.GroupDistance == 1:
 		parts = append(parts, "in the fallback group")
-	case s.Fallback > 1:
-		parts = append(parts, fmt.Sprintf("%d fallback groups away", s.Fallback))
+	case s.GroupDistance > 1:
+		parts = append(parts, fmt.Sprintf("%d fallback groups away", s.GroupDistance))
 	}
 	switch {
 	case s.Failures == 1:
@@ -65,40 +65,40 @@ func (s Score) Words() string {
 	case s.Failures > 1:
 		parts = append(parts, fmt.Sprintf("%d starts failed lately", s.Failures))
 	}
-	parts = append(parts, s.where())
+	parts = append(parts, s.localityText())
 	return strings.Join(append(parts, fmt.Sprintf("%d %% full", s.Load/10_000)), ", ")
 }
 
-// where describes what is on the node.
-func (s Score) where() string {
+// localityText describes what is on the node.
+func (s Score) localityText() string {
 	text := map[Locality]string{
 		VersionCached: "has the version", VersionPulled: "pulls the version already",
 		OlderCached: "has another version of the template", NothingCached: "has nothing of the template",
 	}[s.Locality]
-	if s.Missing > 0 {
-		text += fmt.Sprintf(" (%s missing)", bytesize.Format(s.Missing))
+	if s.MissingBytes > 0 {
+		text += fmt.Sprintf(" (%s missing)", bytesize.Format(s.MissingBytes))
 	}
 	return text
 }
 
-// leastMissing is the fraction of a version that is assumed to be missing where another version of
+// minMissingDivisor is the fraction of a version that is assumed to be missing where another version of
 // its template is cached, however large that is.
-const leastMissing = 16
+const minMissingDivisor = 16
 
-// has returns how much of a version a node has and how many bytes are missing. What two versions of
+// localityOf returns how much of a version a node has and how many bytes are missing. What two versions of
 // a template share is unknown: they are assumed to share the size of the smaller one.
-func (n *node) has(v version) (Locality, int64) {
-	if _, ok := n.contents[v.content]; ok {
+func (n *node) localityOf(v version) (Locality, int64) {
+	if _, ok := n.cachedContents[v.contentID]; ok {
 		return VersionCached, 0
 	}
-	if p := n.room.pulls[v.content]; p != nil {
-		return VersionPulled, v.size / 10 * int64(10-p.tenths())
+	if p := n.usage.pulls[v.contentID]; p != nil {
+		return VersionPulled, v.bytes / 10 * int64(10-p.progressTenths())
 	}
-	if size, ok := n.templates[v.template]; ok {
+	if size, ok := n.largestCached[v.templateID]; ok {
 		if size <= 0 {
-			size = v.size / 2
+			size = v.bytes / 2
 		}
-		return OlderCached, max(v.size-size, v.size/leastMissing)
+		return OlderCached, max(v.bytes-size, v.bytes/minMissingDivisor)
 	}
-	return NothingCached, v.size
+	return NothingCached, v.bytes
 }

@@ -19,11 +19,11 @@ func loadOf(vcpu, memoryMB int) Load {
 	return Load{VMs: 1, VCPU: max(1, vcpu), MemoryMB: max(0, memoryMB)}
 }
 
-func (l Load) plus(o Load) Load {
+func (l Load) add(o Load) Load {
 	return Load{VMs: l.VMs + o.VMs, VCPU: l.VCPU + o.VCPU, MemoryMB: l.MemoryMB + o.MemoryMB}
 }
 
-func (l Load) minus(o Load) Load {
+func (l Load) sub(o Load) Load {
 	return Load{VMs: l.VMs - o.VMs, VCPU: l.VCPU - o.VCPU, MemoryMB: l.MemoryMB - o.MemoryMB}
 }
 
@@ -31,23 +31,23 @@ func (l Load) minus(o Load) Load {
 // their pulls and recent failures. It is stored by node ID, so that it is right whether the node or
 // its instances become known first.
 type nodeUsage struct {
-	id     string
-	node   *node // nil while the node is unknown
-	taken  Load
-	usb    map[string]deviceHold // instance ID -> its USB devices of the node
-	pulls  map[string]*pull      // content id -> its pull
-	failed []time.Time           // starts, oldest first
-	pos    int                   // in Index.failing, -1 when none failed lately
+	id           string
+	node         *node // nil while the node is unknown
+	used         Load
+	usb          map[string]deviceUse    // instance ID -> its USBDevices devices of the node
+	pulls        map[string]*runningPull // content id -> its pull
+	failedStarts []time.Time             // starts, oldest first
+	heapPos      int                     // in Index.failing, -1 when none failed lately
 }
 
-// pull is a version that a node pulls for instances.
-type pull struct {
-	template string
-	progress map[string]int // instance id -> tenths
+// runningPull is a version that a node pulls for instances.
+type runningPull struct {
+	templateID string
+	progress   map[string]int // instance id -> tenths
 }
 
-// tenths returns how far the pull is.
-func (p *pull) tenths() int {
+// progressTenths returns how far the pull is.
+func (p *runningPull) progressTenths() int {
 	most := 0
 	for _, t := range p.progress {
 		most = max(most, t)
@@ -55,177 +55,177 @@ func (p *pull) tenths() int {
 	return most
 }
 
-// tenths rounds a progress down, so that a pull does not change its node all the time.
-func tenths(progress float64) int {
+// progressTenths rounds a progress down, so that a pull does not change its node all the time.
+func progressTenths(progress float64) int {
 	if !(progress > 0) { // or NaN
 		return 0
 	}
 	return int(min(progress, 1) * 10)
 }
 
-// The bounds of failed starts: those within the last failureTime, and at most that many.
+// The bounds of failed starts: those within the last failureWindow, and at most that many.
 const (
-	failureTime = 5 * time.Minute
-	maxFailures = 5
+	failureWindow      = 5 * time.Minute
+	maxCountedFailures = 5
 )
 
-func (r *nodeUsage) empty() bool {
-	return r.node == nil && r.taken == Load{} && len(r.usb) == 0 && len(r.pulls) == 0 && len(r.failed) == 0
+func (r *nodeUsage) isEmpty() bool {
+	return r.node == nil && r.used == Load{} && len(r.usb) == 0 && len(r.pulls) == 0 && len(r.failedStarts) == 0
 }
 
-func (r *nodeUsage) moved(pos int) { r.pos = pos }
+func (r *nodeUsage) setHeapPos(pos int) { r.heapPos = pos }
 
 // before orders usages by the expiry of their oldest failure.
 func (r *nodeUsage) before(o *nodeUsage) bool {
-	if c := r.failed[0].Compare(o.failed[0]); c != 0 {
+	if c := r.failedStarts[0].Compare(o.failedStarts[0]); c != 0 {
 		return c < 0
 	}
 	return cmp.Less(r.id, o.id)
 }
 
-// room returns the usage of a node, which may still be unknown.
-func (x *Index) room(id string) *nodeUsage {
-	r := x.rooms[id]
+// usageOf returns the usage of a node, which may still be unknown.
+func (x *Index) usageOf(id string) *nodeUsage {
+	r := x.usages[id]
 	if r == nil {
-		r = &nodeUsage{id: id, pos: -1}
-		x.rooms[id] = r
+		r = &nodeUsage{id: id, heapPos: -1}
+		x.usages[id] = r
 	}
 	return r
 }
 
-// tidy removes an empty usage.
-func (x *Index) tidy(r *nodeUsage) {
-	if r.empty() {
-		delete(x.rooms, r.id)
+// removeIfEmpty removes an empty usage.
+func (x *Index) removeIfEmpty(r *nodeUsage) {
+	if r.isEmpty() {
+		delete(x.usages, r.id)
 	}
 }
 
-// UsedBy returns the usage of a node by instances, including those that Place has assigned to it.
+// NodeUsage returns the usage of a node by instances, including those that Place has assigned to it.
 // Orphaned VMs are not included.
-func (x *Index) UsedBy(node string) Load {
-	if r := x.rooms[node]; r != nil {
-		return r.taken
+func (x *Index) NodeUsage(node string) Load {
+	if r := x.usages[node]; r != nil {
+		return r.used
 	}
 	return Load{}
 }
 
-// occupy adds an instance to the usage of a node.
-func (x *Index) occupy(r *request, id string) {
-	e := x.room(id)
-	r.node = id
-	e.taken = e.taken.plus(loadOf(r.VCPU, r.MemoryMB))
-	if h := r.hold(); h != (deviceHold{}) {
+// addUsage adds an instance to the usage of a node.
+func (x *Index) addUsage(r *request, id string) {
+	e := x.usageOf(id)
+	r.nodeID = id
+	e.used = e.used.add(loadOf(r.VCPU, r.MemoryMB))
+	if h := r.deviceUse(); h != (deviceUse{}) {
 		if e.usb == nil {
-			e.usb = map[string]deviceHold{}
+			e.usb = map[string]deviceUse{}
 		}
 		e.usb[r.ID] = h
 	}
-	x.changes++
+	x.changeCount++
 	if e.node == nil {
 		return
 	}
-	e.node.recount()
-	if x.options.Fit { // only then a fuller node is a better one
-		x.changed(e.node)
+	e.node.recompute()
+	if x.options.BinPack { // only then a fuller node is a better one
+		x.offerNode(e.node)
 	}
 }
 
-// vacate removes an instance from the usage of its node.
-func (x *Index) vacate(r *request) {
-	if r.node == "" {
+// removeUsage removes an instance from the usage of its node.
+func (x *Index) removeUsage(r *request) {
+	if r.nodeID == "" {
 		return
 	}
-	x.pull(r, false, 0)
-	e := x.rooms[r.node]
-	e.taken = e.taken.minus(loadOf(r.VCPU, r.MemoryMB))
+	x.setPull(r, false, 0)
+	e := x.usages[r.nodeID]
+	e.used = e.used.sub(loadOf(r.VCPU, r.MemoryMB))
 	delete(e.usb, r.ID)
-	r.node, r.reserved, r.device = "", false, ""
+	r.nodeID, r.reserved, r.usbLocation = "", false, ""
 	if e.node != nil {
-		e.node.recount()
-		x.changed(e.node)
+		e.node.recompute()
+		x.offerNode(e.node)
 	}
-	x.tidy(e)
+	x.removeIfEmpty(e)
 }
 
-// pull records whether the instance's node pulls its version for it, and the progress.
-func (x *Index) pull(r *request, pulling bool, progress float64) {
-	e := x.rooms[r.node]
+// setPull records whether the instance's node pulls its version for it, and the progress.
+func (x *Index) setPull(r *request, pulling bool, progress float64) {
+	e := x.usages[r.nodeID]
 	v := e.pulls[r.ContentID]
 	switch {
 	case !pulling && !r.pulling:
 		return
 	case !pulling:
 		r.pulling = false
-		x.sources.drop(r.ContentID, e.id)
+		x.locations.remove(r.ContentID, e.id)
 		if delete(v.progress, r.ID); len(v.progress) == 0 {
 			delete(e.pulls, r.ContentID)
 		}
 	default:
 		if v == nil {
-			v = &pull{template: r.Template, progress: map[string]int{}}
+			v = &runningPull{templateID: r.TemplateID, progress: map[string]int{}}
 			if e.pulls == nil {
-				e.pulls = map[string]*pull{}
+				e.pulls = map[string]*runningPull{}
 			}
 			e.pulls[r.ContentID] = v
 		}
-		to := tenths(progress)
+		to := progressTenths(progress)
 		if r.pulling && v.progress[r.ID] == to {
 			return
 		}
 		if !r.pulling {
 			r.pulling = true
-			x.sources.add(r.ContentID, e.id)
+			x.locations.add(r.ContentID, e.id)
 		}
 		v.progress[r.ID] = to
 	}
 	if e.node != nil {
-		x.changed(e.node)
+		x.offerNode(e.node)
 	}
 }
 
-// StartFailed records that a start failed on a node: for some minutes others of the same group are
+// RecordStartFailure records that a start failed on a node: for some minutes others of the same group are
 // preferred to it.
-func (x *Index) StartFailed(node string, at time.Time) {
-	e := x.room(node)
-	i, _ := slices.BinarySearchFunc(e.failed, at, time.Time.Compare)
-	e.failed = slices.Insert(e.failed, i, at)
-	if len(e.failed) > maxFailures {
-		e.failed = slices.Delete(e.failed, 0, 1)
+func (x *Index) RecordStartFailure(node string, at time.Time) {
+	e := x.usageOf(node)
+	i, _ := slices.BinarySearchFunc(e.failedStarts, at, time.Time.Compare)
+	e.failedStarts = slices.Insert(e.failedStarts, i, at)
+	if len(e.failedStarts) > maxCountedFailures {
+		e.failedStarts = slices.Delete(e.failedStarts, 0, 1)
 	}
-	if e.pos < 0 {
-		x.failing.push(e)
+	if e.heapPos < 0 {
+		x.failingNodes.push(e)
 	} else {
-		x.failing.fix(e.pos)
+		x.failingNodes.fix(e.heapPos)
 	}
 	if e.node != nil {
-		e.node.failures = len(e.failed)
-		x.changed(e.node)
+		e.node.recentFailures = len(e.failedStarts)
+		x.offerNode(e.node)
 	}
 }
 
-// resetFailures removes failures that are older than failureTime.
+// resetFailures removes failures that are older than failureWindow.
 func (x *Index) resetFailures(now time.Time) {
-	for len(x.failing) > 0 {
-		e := x.failing[0]
+	for len(x.failingNodes) > 0 {
+		e := x.failingNodes[0]
 		old := 0
-		for old < len(e.failed) && now.Sub(e.failed[old]) >= failureTime {
+		for old < len(e.failedStarts) && now.Sub(e.failedStarts[old]) >= failureWindow {
 			old++
 		}
 		if old == 0 {
 			return
 		}
-		if old == len(e.failed) {
-			x.failing.remove(0)
-			e.failed = nil
+		if old == len(e.failedStarts) {
+			x.failingNodes.remove(0)
+			e.failedStarts = nil
 		} else {
-			e.failed = slices.Delete(e.failed, 0, old)
-			x.failing.fix(0)
+			e.failedStarts = slices.Delete(e.failedStarts, 0, old)
+			x.failingNodes.fix(0)
 		}
 		if e.node != nil {
-			e.node.failures = len(e.failed)
-			x.changed(e.node)
+			e.node.recentFailures = len(e.failedStarts)
+			x.offerNode(e.node)
 		}
-		x.tidy(e)
+		x.removeIfEmpty(e)
 	}
 }
 
@@ -240,7 +240,7 @@ func (s versionLocations) add(content, node string) {
 	s[content][node]++
 }
 
-func (s versionLocations) drop(content, node string) {
+func (s versionLocations) remove(content, node string) {
 	if s[content][node]--; s[content][node] > 0 {
 		return
 	}

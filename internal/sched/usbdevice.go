@@ -6,35 +6,36 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// deviceHold is an instance's use of a node's USB devices.
-type deviceHold struct {
-	want   string // the requested claim name or location
-	device string // location of the assigned device; "" in records of older versions
-	next   string // location of the device that a restart in progress will assign
+// deviceUse is an instance's use of a node's USBDevices devices.
+type deviceUse struct {
+	requested    string // the requested claim name or location
+	assigned     string // location of the assigned device; "" in records of older versions
+	nextAssigned string // location of the device that a restart in progress will assign
 }
 
-// matches reports whether a claim name or a location names the device.
-func matches(d farm.USBDevice, want string) bool { return d.Name == want || d.Location == want }
+// matchesDevice reports whether a claim name or a location names the device.
+func matchesDevice(d farm.USBDevice, want string) bool { return d.Name == want || d.Location == want }
 
-// attach marks the devices that instances have as busy: their assigned ones. An instance without an
+// markBusyDevices marks the devices that instances have as busy: their assigned ones. An instance without an
 // assigned location gets the first free device that it requested; those that name a location come
 // before those that name a kind.
-func attach(devices []farm.USBDevice, holds map[string]deviceHold) []farm.USBDevice {
+func markBusyDevices(devices []farm.USBDevice, holds map[string]deviceUse) []farm.USBDevice {
 	if len(holds) == 0 {
 		return devices
 	}
 	out, left := slices.Clone(devices), sortedKeys(holds)
 	given := map[string]bool{}
 	for _, h := range holds {
-		given[h.device], given[h.next] = true, true
+		given[h.assigned], given[h.nextAssigned] = true, true
 	}
 	for i, d := range out {
 		out[i].Busy = d.Busy || d.Location != "" && given[d.Location]
 	}
-	left = slices.DeleteFunc(left, func(id string) bool { return holds[id].device != "" || holds[id].want == "" })
+	left = slices.DeleteFunc(left,
+		func(id string) bool { return holds[id].assigned != "" || holds[id].requested == "" })
 	take := func(match func(farm.USBDevice, string) bool) {
 		left = slices.DeleteFunc(left, func(id string) bool {
-			i := slices.IndexFunc(out, func(d farm.USBDevice) bool { return !d.Busy && match(d, holds[id].want) })
+			i := slices.IndexFunc(out, func(d farm.USBDevice) bool { return !d.Busy && match(d, holds[id].requested) })
 			if i >= 0 {
 				out[i].Busy = true
 			}
@@ -46,49 +47,49 @@ func attach(devices []farm.USBDevice, holds map[string]deviceHold) []farm.USBDev
 	return out
 }
 
-// device reports whether the node has a wanted USB device, and whether one is free.
-func (n *node) device(d constraints) (has, free bool) {
+// deviceAvailability reports whether the node has a wanted USBDevices device, and whether one is free.
+func (n *node) deviceAvailability(d constraints) (has, free bool) {
 	if d.usb == "" {
 		return true, true
 	}
-	for _, dev := range n.devices {
-		if matches(dev, d.usb) {
+	for _, dev := range n.devicesWithUse {
+		if matchesDevice(dev, d.usb) {
 			has, free = true, free || !dev.Busy
 		}
 	}
 	return has, free
 }
 
-// choose returns the location of a free requested device; "" when there is none.
-func (n *node) choose(want string) string {
-	for _, dev := range n.devices {
-		if !dev.Busy && matches(dev, want) {
+// chooseDevice returns the location of a free requested device; "" when there is none.
+func (n *node) chooseDevice(want string) string {
+	for _, dev := range n.devicesWithUse {
+		if !dev.Busy && matchesDevice(dev, want) {
 			return dev.Location
 		}
 	}
 	return ""
 }
 
-// Devices returns the USB devices that a node offers; those that instances have or will get are
+// NodeDevices returns the USBDevices devices that a node offers; those that instances have or will get are
 // busy.
-func (x *Index) Devices(node string) []farm.USBDevice {
+func (x *Index) NodeDevices(node string) []farm.USBDevice {
 	if n := x.nodes[node]; n != nil {
-		return n.devices
+		return n.devicesWithUse
 	}
 	return nil
 }
 
-// Device returns the location of a device that an instance on a node may be assigned when it is
+// RestartDevice returns the location of a device that an instance on a node may be assigned when it is
 // restarted: its own one if it matches, else a free one. has reports whether the node offers such a
 // device at all.
-func (x *Index) Device(node, instance, want string) (location string, has bool) {
+func (x *Index) RestartDevice(node, instance, want string) (location string, has bool) {
 	n := x.nodes[node]
 	if n == nil {
 		return "", false
 	}
-	own := n.room.usb[instance].device
-	for _, dev := range n.devices {
-		if !matches(dev, want) {
+	own := n.usage.usb[instance].assigned
+	for _, dev := range n.devicesWithUse {
+		if !matchesDevice(dev, want) {
 			continue
 		}
 		has = true
@@ -96,5 +97,5 @@ func (x *Index) Device(node, instance, want string) (location string, has bool) 
 			return own, true
 		}
 	}
-	return n.choose(want), has
+	return n.chooseDevice(want), has
 }

@@ -11,7 +11,7 @@ import (
 // phones is a node with two devices of one name and one of another.
 func phones() Node {
 	return machine("a", 9, func(n *Node) {
-		n.USB = []farm.USBDevice{
+		n.USBDevices = []farm.USBDevice{
 			{Name: "phone", Location: "1-1"},
 			{Name: "phone", Location: "1-2"},
 			{Name: "key", Location: "1-3"},
@@ -21,12 +21,12 @@ func phones() Node {
 
 // device is an instance on the node with a device.
 func device(id, want, location string) Instance {
-	return on("a", ask(id, 0, func(r *Request) { r.USB, r.Device = want, location }))
+	return on("a", ask(id, 0, func(r *Request) { r.USB, r.USBLocation = want, location }))
 }
 
 // busy returns the locations that are taken.
 func busy(x *Index) (list string) {
-	for _, d := range x.Devices("a") {
+	for _, d := range x.NodeDevices("a") {
 		if d.Busy {
 			list += d.Location + " "
 		}
@@ -44,7 +44,7 @@ func TestDevicesStayWhereTheyWereGiven(t *testing.T) {
 	x.SetInstance(waiting(ask("r2", 1, func(r *Request) { r.USB = "1-2" })))
 	wantPairs(t, x)
 	x.SetInstance(waiting(ask("r3", 1, func(r *Request) { r.USB = "phone" })))
-	if got := x.Place(noon, 9); len(got) != 1 || got[0].RequestID != "r3" || got[0].Device != "1-1" {
+	if got := x.Place(noon, 9); len(got) != 1 || got[0].RequestID != "r3" || got[0].USBLocation != "1-1" {
 		t.Fatalf("placed %+v", got)
 	}
 	// A change of the waiting record while its placement is being written does not move the device.
@@ -96,15 +96,15 @@ func TestDeviceOfARestart(t *testing.T) {
 		{"r2", "key", "1-3", true},
 		{"r2", "lamp", "", false},
 	} {
-		if got, has := x.Device("a", tt.instance, tt.want); got != tt.location || has != tt.has {
+		if got, has := x.RestartDevice("a", tt.instance, tt.want); got != tt.location || has != tt.has {
 			t.Errorf("%s for %s: %q, %t", tt.want, tt.instance, got, has)
 		}
 	}
-	if _, has := x.Device("b", "r1", "phone"); has {
+	if _, has := x.RestartDevice("b", "r1", "phone"); has {
 		t.Error("a node that is not there has a device")
 	}
 	i := device("r1", "phone", "1-1")
-	i.Next = "1-3"
+	i.NextUSBLocation = "1-3"
 	x.SetInstance(i)
 	if got := busy(x); got != "1-1 1-3 " {
 		t.Errorf("busy: %s", got)
@@ -114,7 +114,7 @@ func TestDeviceOfARestart(t *testing.T) {
 		t.Errorf("busy: %s", got)
 	}
 	gone := phones()
-	gone.USB = gone.USB[:2]
+	gone.USBDevices = gone.USBDevices[:2]
 	x.SetNode(gone) // unplugged: no request gets another one for it
 	if got := busy(x); got != "" {
 		t.Errorf("busy: %s", got)

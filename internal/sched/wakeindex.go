@@ -8,76 +8,76 @@ import (
 // Limits of the request groups and classes that are kept without pending requests: creating one
 // requires rating every node.
 const (
-	maxIdlePools   = 32
+	maxIdleGroups  = 32
 	maxIdleClasses = 64
 )
 
 // lruList is a bounded list of unused values, the longest unused first.
 type lruList[T comparable] struct {
-	list  []T
+	items []T
 	limit int
 }
 
-// take removes a value that is used again or no longer exists.
-func (r *lruList[T]) take(v T) {
-	if i := slices.Index(r.list, v); i >= 0 {
-		r.list = slices.Delete(r.list, i, i+1)
+// remove removes a value that is used again or no longer exists.
+func (r *lruList[T]) remove(v T) {
+	if i := slices.Index(r.items, v); i >= 0 {
+		r.items = slices.Delete(r.items, i, i+1)
 	}
 }
 
-// put adds a value, and returns the evicted one, if any.
-func (r *lruList[T]) put(v T) (oldest T, full bool) {
-	r.list = append(r.list, v)
-	if len(r.list) <= r.limit {
+// add adds a value, and returns the evicted one, if any.
+func (r *lruList[T]) add(v T) (oldest T, full bool) {
+	r.items = append(r.items, v)
+	if len(r.items) <= r.limit {
 		return oldest, false
 	}
-	oldest = r.list[0]
-	r.list = slices.Delete(r.list, 0, 1)
+	oldest = r.items[0]
+	r.items = slices.Delete(r.items, 0, 1)
 	return oldest, true
 }
 
-// pool returns the request group of constraints; a new one rates every node.
-func (x *Index) pool(d constraints) *requestGroup {
-	p := x.pools[d]
+// requestGroupFor returns the request group of constraints; a new one rates every node.
+func (x *Index) requestGroupFor(d constraints) *requestGroup {
+	p := x.requestGroups[d]
 	if p == nil {
 		p = &requestGroup{
-			want: d, main: newFairQueue(nil), pos: -1,
-			classes: map[version]*versionClass{}, kin: map[string]map[*versionClass]struct{}{},
+			constraints: d, mainQueue: newFairQueue(nil), heapPos: -1,
+			classes: map[version]*versionClass{}, classesByTemplate: map[string]map[*versionClass]struct{}{},
 		}
-		x.pools[d] = p
-		x.attach(p)
+		x.requestGroups[d] = p
+		x.initGroup(p)
 	}
 	return p
 }
 
-// attach computes what a request group derives from groups and nodes.
-func (x *Index) attach(p *requestGroup) {
-	p.chain, p.groupName = x.chain(p.want.group), p.want.group
-	if g := x.groups[p.want.group]; g.Name != "" {
+// initGroup computes what a request group derives from groups and nodes.
+func (x *Index) initGroup(p *requestGroup) {
+	p.distanceByGroup, p.groupName = x.groupDistances(p.constraints.group), p.constraints.group
+	if g := x.groups[p.constraints.group]; g.Name != "" {
 		p.groupName = g.Name
 	}
-	x.wakes.add(p)
+	x.wakeIndex.add(p)
 	nodes := x.nodes
-	if p.want.pinned != "" {
+	if p.constraints.pinned != "" {
 		nodes = map[string]*node{}
-		if n := x.nodes[p.want.pinned]; n != nil {
+		if n := x.nodes[p.constraints.pinned]; n != nil {
 			nodes[n.ID] = n
 		}
 	}
 	var list []candidate
 	for _, n := range nodes {
-		if s, ok := p.rate(n); ok {
+		if s, ok := p.scoreNode(n); ok {
 			list = append(list, candidate{node: n, score: s})
 		}
 	}
-	p.free, p.better = fill(list), nil
+	p.candidates, p.improvedNodes = newNodeHeap(list), nil
 	for _, c := range p.classes {
-		c.near = p.nearTo(c)
+		c.nodesWithContent = p.rateNodesFor(c)
 	}
 }
 
-// chain returns a group and its fallbacks, nearest first; a cycle ends where it closes.
-func (x *Index) chain(group string) map[string]int {
+// groupDistances returns a group and its fallbacks, nearest first; a cycle ends where it closes.
+func (x *Index) groupDistances(group string) map[string]int {
 	if group == "" {
 		return nil
 	}
@@ -93,44 +93,44 @@ func (x *Index) chain(group string) map[string]int {
 
 // retainClass keeps a class without pending requests for later.
 func (x *Index) retainClass(c *versionClass) {
-	if c.held {
-		x.release(c)
+	if c.isDeferred {
+		x.endDeferral(c)
 	}
-	c.line, c.since = nil, time.Time{}
-	if old, full := x.unused.put(c); full {
-		old.pool.forget(old)
+	c.ownQueues, c.placeableSince = nil, time.Time{}
+	if old, full := x.idleClasses.add(c); full {
+		old.group.removeClass(old)
 	}
 }
 
-// deactivate keeps a request group without pending requests for later.
-func (x *Index) deactivate(p *requestGroup) {
-	old, full := x.idle.put(p)
+// retainGroup keeps a request group without pending requests for later.
+func (x *Index) retainGroup(p *requestGroup) {
+	old, full := x.idleGroups.add(p)
 	if !full {
 		return
 	}
 	for _, c := range old.classes {
-		x.unused.take(c)
+		x.idleClasses.remove(c)
 	}
-	x.wakes.remove(old)
-	delete(x.pools, old.want)
+	x.wakeIndex.remove(old)
+	delete(x.requestGroups, old.constraints)
 }
 
-// drop removes a node.
-func (p *requestGroup) drop(n *node) {
-	p.free.drop(n)
+// removeNode removes a node.
+func (p *requestGroup) removeNode(n *node) {
+	p.candidates.removeNode(n)
 	for _, c := range p.classes {
-		c.near.drop(n)
+		c.nodesWithContent.removeNode(n)
 	}
 }
 
-// warm lets the classes try again that wait for a version which the node has, and reports whether
+// retryDeferred lets the classes try again that wait for a version which the node has, and reports whether
 // there are any.
-func (p *requestGroup) warm(n *node) bool {
+func (p *requestGroup) retryDeferred(n *node) bool {
 	found := false
-	for _, c := range p.held {
-		if l, _ := n.has(c.version); l >= VersionPulled {
-			c.warm, found = true, true
-			p.show(c.line)
+	for _, c := range p.deferredClasses {
+		if l, _ := n.localityOf(c.version); l >= VersionPulled {
+			c.retryLocality, found = true, true
+			p.updateQueuePosition(c.ownQueues)
 		}
 	}
 	return found
@@ -141,47 +141,47 @@ func (p *requestGroup) warm(n *node) bool {
 // node visits only those that request no more than it has left.
 type wakeIndex struct {
 	pinned map[string][]*requestGroup
-	places map[place][]*requestGroup
+	byKey  map[wakeKey][]*requestGroup
 }
 
-type place struct{ group, arch string }
+type wakeKey struct{ group, arch string }
 
 func newWakeIndex() wakeIndex {
-	return wakeIndex{pinned: map[string][]*requestGroup{}, places: map[place][]*requestGroup{}}
+	return wakeIndex{pinned: map[string][]*requestGroup{}, byKey: map[wakeKey][]*requestGroup{}}
 }
 
-// places returns the keys under which a request group is listed.
-func (p *requestGroup) places() []place {
-	if p.chain == nil {
-		return []place{{"", p.want.arch}}
+// wakeKeys returns the keys under which a request group is listed.
+func (p *requestGroup) wakeKeys() []wakeKey {
+	if p.distanceByGroup == nil {
+		return []wakeKey{{"", p.constraints.arch}}
 	}
-	var out []place
-	for _, g := range sortedKeys(p.chain) {
-		out = append(out, place{g, p.want.arch})
+	var out []wakeKey
+	for _, g := range sortedKeys(p.distanceByGroup) {
+		out = append(out, wakeKey{g, p.constraints.arch})
 	}
 	return out
 }
 
 func (c *wakeIndex) add(p *requestGroup) {
-	if p.want.pinned != "" {
-		c.pinned[p.want.pinned] = append(c.pinned[p.want.pinned], p)
+	if p.constraints.pinned != "" {
+		c.pinned[p.constraints.pinned] = append(c.pinned[p.constraints.pinned], p)
 		return
 	}
-	for _, at := range p.places() {
-		list := c.places[at]
-		i, _ := slices.BinarySearchFunc(list, p.want.memoryMB,
-			func(o *requestGroup, mb int) int { return o.want.memoryMB - mb })
-		c.places[at] = slices.Insert(list, i, p)
+	for _, at := range p.wakeKeys() {
+		list := c.byKey[at]
+		i, _ := slices.BinarySearchFunc(list, p.constraints.memoryMB,
+			func(o *requestGroup, mb int) int { return o.constraints.memoryMB - mb })
+		c.byKey[at] = slices.Insert(list, i, p)
 	}
 }
 
 func (c *wakeIndex) remove(p *requestGroup) {
-	if p.want.pinned != "" {
-		removeFrom(c.pinned, p.want.pinned, p)
+	if p.constraints.pinned != "" {
+		removeFrom(c.pinned, p.constraints.pinned, p)
 		return
 	}
-	for _, at := range p.places() {
-		removeFrom(c.places, at, p)
+	for _, at := range p.wakeKeys() {
+		removeFrom(c.byKey, at, p)
 	}
 }
 
@@ -193,16 +193,16 @@ func removeFrom[K comparable](m map[K][]*requestGroup, key K, p *requestGroup) {
 	}
 }
 
-// each calls f with every request group that the node could unblock; with some of them more than
+// eachGroup calls f with every request group that the node could unblock; with some of them more than
 // once.
-func (c *wakeIndex) each(n *node, f func(*requestGroup)) {
+func (c *wakeIndex) eachGroup(n *node, f func(*requestGroup)) {
 	for _, p := range c.pinned[n.ID] {
 		f(p)
 	}
 	left := n.memoryLeft()
 	visit := func(group, arch string) {
-		for _, p := range c.places[place{group, arch}] {
-			if p.want.memoryMB > left {
+		for _, p := range c.byKey[wakeKey{group, arch}] {
+			if p.constraints.memoryMB > left {
 				return
 			}
 			f(p)

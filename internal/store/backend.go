@@ -23,12 +23,12 @@ type Fence struct {
 
 // Limits bound one transaction.
 type Limits struct {
-	Ops   int // writes, and likewise compares with the fence
-	Bytes int // keys and values together
+	MaxOps   int // writes, and likewise compares with the fence
+	MaxBytes int // keys and values together
 }
 
 // DefaultLimits are those of an etcd with its default configuration.
-var DefaultLimits = Limits{Ops: 128, Bytes: MaxBytes}
+var DefaultLimits = Limits{MaxOps: 128, MaxBytes: MaxBytes}
 
 // Txn is applied as a whole or not at all. No key may be written or compared twice; the backend's
 // Limits apply.
@@ -39,9 +39,9 @@ type Txn struct {
 	Deletes  []string
 }
 
-// Batch is all changes of one revision under the watched prefix. Without events it reports
+// WatchBatch is all changes of one revision under the watched prefix. Without events it reports
 // progress: every change up to and including Rev has been delivered.
-type Batch struct {
+type WatchBatch struct {
 	Rev    int64
 	Events []RawEvent
 }
@@ -81,7 +81,7 @@ type Backend interface {
 	// per call, until ctx ends, fn fails or the stream breaks. Its first call is an empty batch of
 	// revision from-1: the watch is established. ErrCompacted: changes after from are lost, list
 	// again. It never returns nil.
-	Watch(ctx context.Context, prefix string, from int64, fn func(Batch) error) error
+	Watch(ctx context.Context, prefix string, from int64, fn func(WatchBatch) error) error
 	// Barrier returns the current revision, linearizably, and makes running watches report progress up to it soon.
 	Barrier(ctx context.Context) (rev int64, err error)
 	// Limits returns how much one transaction may hold. They never change.

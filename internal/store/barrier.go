@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// barrierGap is the shortest time between two read-index rounds; a caller after a pause never waits for it.
-const barrierGap = time.Millisecond
+// minBarrierInterval is the shortest time between two read-index rounds; a caller after a pause never waits for it.
+const minBarrierInterval = time.Millisecond
 
-// barrier shares one request to the backend among all callers that came before it was sent.
-type barrier struct {
-	mu      sync.Mutex
-	waiting *barrierRound // not sent yet; later callers join
-	running bool          // a goroutine serves rounds
-	last    time.Time     // when the last request was sent
+// barrierBatcher shares one request to the backend among all callers that came before it was sent.
+type barrierBatcher struct {
+	mu        sync.Mutex
+	nextRound *barrierRound // not sent yet; later callers join
+	running   bool          // a goroutine serves rounds
+	lastSent  time.Time     // when the last request was sent
 }
 
 type barrierRound struct {
@@ -28,13 +28,15 @@ type barrierRound struct {
 // a channel that is closed when it has grown. Records of later revisions may already be in the
 // tables, in any order.
 func (s *Store) AppliedRevision() (rev int64, moved <-chan struct{}) {
-	rev, _, moved = s.model.progress()
+	rev, _, moved = s.model.watchProgress()
 	return rev, moved
 }
 
 // WaitDelivered returns when the subscribers have received everything that the tables showed before
 // the call: they receive it a moment later.
-func (s *Store) WaitDelivered(ctx context.Context) error { return s.model.out.wait(ctx) }
+func (s *Store) WaitDelivered(ctx context.Context) error {
+	return s.model.dispatcher.waitDelivered(ctx)
+}
 
 // Barrier returns when the tables show everything that any process had committed before the call.
 // It is needed before a read only where several processes write; a single process always sees its
@@ -54,21 +56,21 @@ func (s *Store) Barrier(ctx context.Context) error {
 
 // WaitConsistent returns when every table shows what any of them showed before the call: the
 // records of one revision become visible table by table.
-func (s *Store) WaitConsistent() { s.model.settle() }
+func (s *Store) WaitConsistent() { s.model.waitPublished() }
 
 func (s *Store) joinBarrier() *barrierRound {
 	b := &s.barrier
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.waiting == nil {
-		b.waiting = &barrierRound{done: make(chan struct{})}
+	if b.nextRound == nil {
+		b.nextRound = &barrierRound{done: make(chan struct{})}
 	}
-	round := b.waiting
+	round := b.nextRound
 	if !b.running {
 		b.running = s.goUnlessClosed(s.serveBarriers)
 	}
 	if !b.running {
-		b.waiting, round.err = nil, ErrClosed
+		b.nextRound, round.err = nil, ErrClosed
 		close(round.done)
 	}
 	return round
@@ -78,7 +80,7 @@ func (s *Store) goUnlessClosed(fn func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		s.running.Go(fn)
+		s.tasks.Go(fn)
 	}
 	return !s.closed
 }
@@ -88,14 +90,14 @@ func (s *Store) serveBarriers() {
 	b := &s.barrier
 	for {
 		b.mu.Lock()
-		wait := barrierGap - time.Since(b.last)
+		wait := minBarrierInterval - time.Since(b.lastSent)
 		b.mu.Unlock()
 		if wait > 0 {
 			time.Sleep(wait)
 		}
 		b.mu.Lock()
-		round := b.waiting
-		b.waiting, b.running, b.last = nil, round != nil, time.Now()
+		round := b.nextRound
+		b.nextRound, b.running, b.lastSent = nil, round != nil, time.Now()
 		b.mu.Unlock()
 		if round == nil {
 			return
@@ -110,7 +112,7 @@ func (s *Store) serveBarriers() {
 func (s *Store) waitApplied(ctx context.Context, rev int64) error {
 	const again = 20 * time.Millisecond
 	for {
-		watched, _, moved := s.model.progress()
+		watched, _, moved := s.model.watchProgress()
 		if watched >= rev {
 			return nil
 		}

@@ -18,52 +18,52 @@ func IfRev(rev int64) Condition { return Condition(rev) }
 const (
 	MaxChanges = 120
 	MaxBytes   = 1 << 20 // keys and encoded values together; also the most that one record may have
-	maxID      = 512
+	maxIDBytes = 512
 )
 
-// opsSpare is what a transaction reserves for the committer's own key and for the fence.
-const opsSpare = 128 - MaxChanges
+// reservedOps is what a transaction reserves for the committer's own key and for the fence.
+const reservedOps = 128 - MaxChanges
 
 // Limits returns how many changes, and how many bytes, one Commit may have: it always fits one
 // backend transaction in addition to the committer's own key.
 func (s *Store) Limits() Limits {
-	return Limits{Ops: s.limits.Ops - opsSpare, Bytes: s.limits.Bytes}
+	return Limits{MaxOps: s.limits.MaxOps - reservedOps, MaxBytes: s.limits.MaxBytes}
 }
 
 // Change is one part of a Commit; created by Put, Delete and Check.
 type Change struct {
-	table AnyTable
-	id    string
-	val   any // *T; nil: delete
-	data  []byte
-	cond  Condition
-	check bool  // only cond applies, nothing is written
-	err   error // of the encoding, reported by Commit
+	table     AnyTable
+	id        string
+	record    any // *T; nil: delete
+	encoded   []byte
+	condition Condition
+	checkOnly bool  // only cond applies, nothing is written
+	err       error // of the encoding, reported by Commit
 }
 
 // Put writes a whole record. From then on v belongs to the table and must not be changed.
 func Put[T any](t *Table[T], id string, v *T, cond Condition) Change {
-	c := Change{table: t, id: id, cond: cond}
+	c := Change{table: t, id: id, condition: cond}
 	if v == nil {
 		c.err = fmt.Errorf("%w: record %s/%s is nil", ErrInvalid, t.kind, id)
 		return c
 	}
-	if c.data, c.err = t.codec.encode(v); c.err != nil {
+	if c.encoded, c.err = t.codec.encode(v); c.err != nil {
 		c.err = fmt.Errorf("encode %s/%s: %w", t.kind, id, c.err)
 	}
-	c.val = t.kept(v)
+	c.record = t.keptPart(v)
 	return c
 }
 
 // Delete removes a record. With Any, removing a record that does not exist succeeds.
 func Delete[T any](t *Table[T], id string, cond Condition) Change {
-	return Change{table: t, id: id, cond: cond}
+	return Change{table: t, id: id, condition: cond}
 }
 
 // Check requires that a record matches cond, and writes nothing. Any number of concurrent commits
 // may check one record.
 func Check[T any](t *Table[T], id string, cond Condition) Change {
-	c := Change{table: t, id: id, cond: cond, check: true}
+	c := Change{table: t, id: id, condition: cond, checkOnly: true}
 	if cond == Any {
 		c.err = fmt.Errorf("%w: check of %s/%s without a condition", ErrInvalid, t.kind, id)
 	}
@@ -76,10 +76,10 @@ func (c Change) Err() error {
 	switch {
 	case c.err != nil:
 		return c.err
-	case c.id == "" || len(c.id) > maxID:
-		return fmt.Errorf("%w: record ID of %d bytes: want 1 to %d", ErrInvalid, len(c.id), maxID)
-	case len(c.data) > MaxBytes:
-		return fmt.Errorf("%w: record of %d bytes: limit %d", ErrInvalid, len(c.data), MaxBytes)
+	case c.id == "" || len(c.id) > maxIDBytes:
+		return fmt.Errorf("%w: record ID of %d bytes: want 1 to %d", ErrInvalid, len(c.id), maxIDBytes)
+	case len(c.encoded) > MaxBytes:
+		return fmt.Errorf("%w: record of %d bytes: limit %d", ErrInvalid, len(c.encoded), MaxBytes)
 	}
 	return nil
 }
@@ -91,53 +91,55 @@ func (c Change) Kind() Kind { return c.table.Kind() }
 func (c Change) ID() string { return c.id }
 
 // Writes reports whether the change writes or deletes; one of Check does neither.
-func (c Change) Writes() bool { return !c.check }
+func (c Change) Writes() bool { return !c.checkOnly }
 
 // Value returns the record that the change writes, a *T of its table; nil when it deletes or writes
 // nothing.
-func (c Change) Value() any { return c.val }
+func (c Change) Value() any { return c.record }
 
 // Size returns how much of MaxBytes the change uses, the key's prefix estimated.
-func (c Change) Size() int { return len(c.id) + len(c.data) + keyRoom }
+func (c Change) Size() int { return len(c.id) + len(c.encoded) + maxKeyPrefixBytes }
 
-// keyRoom bounds the bytes of the prefix and the kind of a key.
-const keyRoom = 128
+// maxKeyPrefixBytes bounds the bytes of the prefix and the kind of a key.
+const maxKeyPrefixBytes = 128
 
-// request is one Commit in the committer.
-type request struct {
+// commitRequest is one Commit in the committer.
+type commitRequest struct {
 	changes []Change
 	keys    []string // backend keys of changes, same order
 	fence   *Fence
 	bytes   int
-	done    chan error // gets exactly one value; has capacity for it
+	result  chan error // gets exactly one value; has capacity for it
 }
 
-// request checks the changes and works out their keys.
-func (s *Store) request(fence *Fence, changes []Change) (*request, error) {
-	if len(changes) == 0 || len(changes) > s.Limits().Ops {
-		return nil, fmt.Errorf("%w: %d changes in one commit: want 1 to %d", ErrInvalid, len(changes), s.Limits().Ops)
+// newCommitRequest checks the changes and works out their keys.
+func (s *Store) newCommitRequest(fence *Fence, changes []Change) (*commitRequest, error) {
+	if len(changes) == 0 || len(changes) > s.Limits().MaxOps {
+		return nil, fmt.Errorf("%w: %d changes in one commit: want 1 to %d", ErrInvalid, len(changes),
+			s.Limits().MaxOps)
 	}
-	r := &request{changes: changes, fence: fence, keys: make([]string, 0, len(changes)), done: make(chan error, 1)}
+	r := &commitRequest{changes: changes, fence: fence, keys: make([]string, 0, len(changes)), result: make(chan error,
+		1)}
 	for i := range changes {
 		c := &changes[i]
-		if err := s.check(c); err != nil {
+		if err := s.checkChange(c); err != nil {
 			return nil, err
 		}
-		key := s.key(c.table.Kind(), c.id)
+		key := s.recordKey(c.table.Kind(), c.id)
 		r.keys = append(r.keys, key)
-		r.bytes += len(key) + len(c.data)
+		r.bytes += len(key) + len(c.encoded)
 	}
-	if key, twice := repeated(r.keys); twice {
+	if key, twice := findDuplicate(r.keys); twice {
 		return nil, fmt.Errorf("%w: record %s is changed twice in one commit", ErrInvalid, key)
 	}
-	if r.bytes > s.limits.Bytes {
-		return nil, fmt.Errorf("%w: commit of %d bytes: limit %d", ErrInvalid, r.bytes, s.limits.Bytes)
+	if r.bytes > s.limits.MaxBytes {
+		return nil, fmt.Errorf("%w: commit of %d bytes: limit %d", ErrInvalid, r.bytes, s.limits.MaxBytes)
 	}
 	return r, nil
 }
 
-// repeated returns a key that occurs twice.
-func repeated(keys []string) (key string, twice bool) {
+// findDuplicate returns a key that occurs twice.
+func findDuplicate(keys []string) (key string, twice bool) {
 	seen := make(map[string]struct{}, len(keys))
 	for _, key := range keys {
 		if _, twice := seen[key]; twice {
@@ -148,7 +150,7 @@ func repeated(keys []string) (key string, twice bool) {
 	return "", false
 }
 
-func (s *Store) check(c *Change) error {
+func (s *Store) checkChange(c *Change) error {
 	if err := c.Err(); err != nil {
 		return err
 	}

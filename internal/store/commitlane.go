@@ -20,28 +20,29 @@ import (
 type commitLane struct {
 	committer *committer
 	key       string
-	rev       int64 // ModRev of key as far as known; 0: absent
+	keyRev    int64 // ModRev of key as far as known; 0: absent
 }
 
-// send completes a batch: every request gets an answer.
-func (sl *commitLane) send(ctx context.Context, batch []*request) {
-	batch = sl.dropStale(batch)
+// sendBatch completes a batch: every request gets an answer.
+func (sl *commitLane) sendBatch(ctx context.Context, batch []*commitRequest) {
+	batch = sl.rejectStale(batch)
 	for len(batch) > 0 {
-		txn := sl.merge(batch)
+		txn := sl.mergeRequests(batch)
 		rev, err := sl.commit(ctx, txn)
 		var conflict *ConflictError
 		switch {
 		case err == nil:
-			sl.committer.store.model.ahead(rev, updatesOf(batch, len(sl.committer.store.root), rev))
-			answer(batch, nil)
+			sl.committer.store.model.applyCommitted(rev,
+				tableUpdatesOf(batch, len(sl.committer.store.recordPrefix), rev))
+			answerAll(batch, nil)
 			return
 		case !errors.As(err, &conflict):
-			answer(batch, err)
+			answerAll(batch, err)
 			return
 		}
-		left := sl.dropLosers(batch, txn.Fence, conflict.Keys)
+		left := sl.rejectConflicts(batch, txn.Fence, conflict.Keys)
 		if len(left) == len(batch) {
-			answer(batch, fmt.Errorf("%w: backend reports a conflict on keys %v, which the commit does not change",
+			answerAll(batch, fmt.Errorf("%w: backend reports a conflict on keys %v, which the commit does not change",
 				ErrUnavailable,
 				conflict.Keys))
 			return
@@ -50,35 +51,36 @@ func (sl *commitLane) send(ctx context.Context, batch []*request) {
 	}
 }
 
-func answer(batch []*request, err error) {
+func answerAll(batch []*commitRequest, err error) {
 	for _, r := range batch {
-		r.done <- err
+		r.result <- err
 	}
 }
 
-// updatesOf returns the updates of the model by a committed batch. Its keys have root bytes before
+// tableUpdatesOf returns the updates of the model by a committed batch. Its keys have root bytes before
 // the kind.
-func updatesOf(batch []*request, root int, rev int64) []update {
-	var ups []update
+func tableUpdatesOf(batch []*commitRequest, root int, rev int64) []tableUpdate {
+	var ups []tableUpdate
 	for _, r := range batch {
 		for i, ch := range r.changes {
-			if !ch.check {
-				ups = append(ups, update{table: ch.table, id: ch.id, key: r.keys[i][root:], val: ch.val, rev: rev})
+			if !ch.checkOnly {
+				ups = append(ups,
+					tableUpdate{table: ch.table, id: ch.id, key: r.keys[i][root:], record: ch.record, rev: rev})
 			}
 		}
 	}
 	return ups
 }
 
-// dropStale answers requests that are bound to fail by the state of the model, so that they do not
+// rejectStale answers requests that are bound to fail by the state of the model, so that they do not
 // cost the others of their transaction a second round.
-func (sl *commitLane) dropStale(batch []*request) []*request {
+func (sl *commitLane) rejectStale(batch []*commitRequest) []*commitRequest {
 	s := sl.committer.store
-	return slices.DeleteFunc(slices.Clone(batch), func(r *request) bool {
+	return slices.DeleteFunc(slices.Clone(batch), func(r *commitRequest) bool {
 		for i, ch := range r.changes {
-			rel := r.keys[i][len(s.root):]
-			if s.model.lost(ch.table, ch.id, rel, int64(ch.cond)) {
-				r.done <- &ConflictError{Keys: []string{rel}}
+			rel := r.keys[i][len(s.recordPrefix):]
+			if s.model.isSuperseded(ch.table, ch.id, rel, int64(ch.condition)) {
+				r.result <- &ConflictError{Keys: []string{rel}}
 				return true
 			}
 		}
@@ -86,30 +88,30 @@ func (sl *commitLane) dropStale(batch []*request) []*request {
 	})
 }
 
-// dropLosers answers the requests whose own conditions failed; the other requests of the
+// rejectConflicts answers the requests whose own conditions failed; the other requests of the
 // transaction are left.
-func (sl *commitLane) dropLosers(batch []*request, fence *Fence, keys []string) []*request {
+func (sl *commitLane) rejectConflicts(batch []*commitRequest, fence *Fence, keys []string) []*commitRequest {
 	fenced := fence != nil && slices.Contains(keys, fence.Key)
-	return slices.DeleteFunc(slices.Clone(batch), func(r *request) bool {
+	return slices.DeleteFunc(slices.Clone(batch), func(r *commitRequest) bool {
 		if fenced && r.fence != nil {
-			r.done <- ErrFenced
+			r.result <- ErrFenced
 			return true
 		}
 		var lost []string
 		for i, key := range r.keys {
-			if r.changes[i].cond != Any && slices.Contains(keys, key) {
-				lost = append(lost, key[len(sl.committer.store.root):])
+			if r.changes[i].condition != Any && slices.Contains(keys, key) {
+				lost = append(lost, key[len(sl.committer.store.recordPrefix):])
 			}
 		}
 		if lost == nil {
 			return false
 		}
-		r.done <- &ConflictError{Keys: lost}
+		r.result <- &ConflictError{Keys: lost}
 		return true
 	})
 }
 
-func (sl *commitLane) merge(batch []*request) Txn {
+func (sl *commitLane) mergeRequests(batch []*commitRequest) Txn {
 	var txn Txn
 	checked := map[string]struct{}{}
 	for _, r := range batch {
@@ -118,16 +120,16 @@ func (sl *commitLane) merge(batch []*request) Txn {
 		}
 		for i, ch := range r.changes {
 			key := r.keys[i]
-			if _, twice := checked[key]; ch.cond != Any && !twice {
-				txn.Compares = append(txn.Compares, Compare{key, int64(ch.cond)})
+			if _, twice := checked[key]; ch.condition != Any && !twice {
+				txn.Compares = append(txn.Compares, Compare{key, int64(ch.condition)})
 			}
 			switch {
-			case ch.check:
+			case ch.checkOnly:
 				checked[key] = struct{}{}
-			case ch.val == nil:
+			case ch.record == nil:
 				txn.Deletes = append(txn.Deletes, key)
 			default:
-				txn.Puts = append(txn.Puts, KV{Key: key, Value: ch.data})
+				txn.Puts = append(txn.Puts, KV{Key: key, Value: ch.encoded})
 			}
 		}
 	}
@@ -141,17 +143,17 @@ func (sl *commitLane) commit(ctx context.Context, txn Txn) (rev int64, err error
 	compares, puts := txn.Compares, txn.Puts
 	for range commitAttempts {
 		txnValue := rand.Text()
-		txn.Compares = append(slices.Clip(compares), Compare{sl.key, sl.rev})
+		txn.Compares = append(slices.Clip(compares), Compare{sl.key, sl.keyRev})
 		txn.Puts = append(slices.Clip(puts), KV{Key: sl.key, Value: []byte(txnValue)})
-		rev, err = sl.try(ctx, txn)
+		rev, err = sl.tryCommit(ctx, txn)
 		if errors.Is(err, ErrUnknownOutcome) {
-			rev, err = sl.resolve(ctx, txnValue, err)
+			rev, err = sl.resolveOutcome(ctx, txnValue, err)
 		}
 		var conflict *ConflictError
-		var lost *lostError
+		var lost *notAppliedError
 		switch {
 		case err == nil:
-			sl.rev = rev
+			sl.keyRev = rev
 			return rev, nil
 		case errors.As(err, &lost):
 			continue
@@ -160,7 +162,7 @@ func (sl *commitLane) commit(ctx context.Context, txn Txn) (rev int64, err error
 		}
 		// The lane's key has changed: this is its first use, or an older lost transaction was
 		// applied late.
-		if err := sl.reread(ctx); err != nil {
+		if err := sl.refreshKeyRev(ctx); err != nil {
 			return 0, err
 		}
 		err = fmt.Errorf("%w: commit slot %s is in use by another process", ErrUnavailable, sl.key)
@@ -168,48 +170,48 @@ func (sl *commitLane) commit(ctx context.Context, txn Txn) (rev int64, err error
 	return 0, err
 }
 
-func (sl *commitLane) try(ctx context.Context, txn Txn) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, commitTime)
+func (sl *commitLane) tryCommit(ctx context.Context, txn Txn) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	return sl.committer.store.backend.Commit(ctx, txn)
 }
 
-func (sl *commitLane) read(ctx context.Context) (KV, error) {
-	ctx, cancel := context.WithTimeout(ctx, commitTime)
+func (sl *commitLane) readKey(ctx context.Context) (KV, error) {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	return sl.committer.store.backend.Get(ctx, sl.key)
 }
 
-func (sl *commitLane) reread(ctx context.Context) error {
-	kv, err := sl.read(ctx)
+func (sl *commitLane) refreshKeyRev(ctx context.Context) error {
+	kv, err := sl.readKey(ctx)
 	if err != nil {
 		return fmt.Errorf("%w: read commit slot: %w", ErrUnavailable, err)
 	}
-	sl.rev = kv.ModRev
+	sl.keyRev = kv.ModRev
 	return nil
 }
 
-// resolve determines the outcome of the transaction that carried txnValue. nil: it was applied, at rev.
-// lostError: it was not and never will be. ErrUnknownOutcome: the backend did not answer in time.
-func (sl *commitLane) resolve(ctx context.Context, txnValue string, cause error) (rev int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, resolveTime)
+// resolveOutcome determines the outcome of the transaction that carried txnValue. nil: it was applied, at rev.
+// notAppliedError: it was not and never will be. ErrUnknownOutcome: the backend did not answer in time.
+func (sl *commitLane) resolveOutcome(ctx context.Context, txnValue string, cause error) (rev int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	var blockers []string
-	wait := retry.New(backoffFirst, backoffMax)
+	wait := retry.New(minBackoff, maxBackoff)
 	for ctx.Err() == nil {
 		blocker := rand.Text()
 		blockers = append(blockers, blocker)
-		rev, err := sl.try(ctx, Txn{
-			Compares: []Compare{{sl.key, sl.rev}},
+		rev, err := sl.tryCommit(ctx, Txn{
+			Compares: []Compare{{sl.key, sl.keyRev}},
 			Puts:     []KV{{Key: sl.key, Value: []byte(blocker)}},
 		})
 		if err == nil {
-			sl.rev = rev
-			return 0, &lostError{cause}
+			sl.keyRev = rev
+			return 0, &notAppliedError{cause}
 		}
 		if errors.Is(err, ErrConflict) {
-			if kv, err := sl.read(ctx); err == nil {
-				return sl.verdict(kv, txnValue, blockers, cause)
+			if kv, err := sl.readKey(ctx); err == nil {
+				return sl.decideOutcome(kv, txnValue, blockers, cause)
 			}
 		}
 		if sl.committer.store.BlockedReason() != "" { // it refuses everything until space is freed
@@ -220,40 +222,40 @@ func (sl *commitLane) resolve(ctx context.Context, txnValue string, cause error)
 	return 0, fmt.Errorf("commit: %w", cause)
 }
 
-// verdict determines the outcome from the value that the blocking write met.
-func (sl *commitLane) verdict(kv KV, txnValue string, blockers []string, cause error) (int64, error) {
-	sl.rev = kv.ModRev
+// decideOutcome determines the outcome from the value that the blocking write met.
+func (sl *commitLane) decideOutcome(kv KV, txnValue string, blockers []string, cause error) (int64, error) {
+	sl.keyRev = kv.ModRev
 	switch value := string(kv.Value); {
 	case value == txnValue:
 		return kv.ModRev, nil
 	case slices.Contains(blockers, value):
-		return 0, &lostError{cause}
+		return 0, &notAppliedError{cause}
 	}
 	return 0, fmt.Errorf("commit slot %s is in use by another process: %w", sl.key, cause)
 }
 
-// lostError means that a transaction was not applied and never will be: its outcome was unknown and
+// notAppliedError means that a transaction was not applied and never will be: its outcome was unknown and
 // has become known. It keeps the cause's text without the sentence that calls the outcome unknown.
-type lostError struct{ cause error }
+type notAppliedError struct{ cause error }
 
 // Error implements error.
-func (e *lostError) Error() string {
+func (e *notAppliedError) Error() string {
 	text := strings.ReplaceAll(e.cause.Error(), ErrUnknownOutcome.Error(), "no answer in time")
 	return ErrUnavailable.Error() + ": " + text
 }
 
 // Unwrap makes errors.Is(err, ErrUnavailable) true, and hides the cause's identity.
-func (e *lostError) Unwrap() error { return ErrUnavailable }
+func (e *notAppliedError) Unwrap() error { return ErrUnavailable }
 
-// forget removes the lane's key when the store closes; a key left by a crash does no harm.
-func (sl *commitLane) forget(ctx context.Context) {
-	if sl.rev == 0 {
+// deleteKey removes the lane's key when the store closes; a key left by a crash does no harm.
+func (sl *commitLane) deleteKey(ctx context.Context) {
+	if sl.keyRev == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err := sl.committer.store.backend.Commit(ctx, Txn{
-		Compares: []Compare{{sl.key, sl.rev}},
+		Compares: []Compare{{sl.key, sl.keyRev}},
 		Deletes:  []string{sl.key},
 	})
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	queueMax    = 4096
-	inFlight    = 2 // concurrent transactions
-	scanMax     = 1024
-	commitTime  = 5 * time.Second
-	resolveTime = 15 * time.Second
+	maxQueuedCommits = 4096
+	maxRunningTxns   = 2 // concurrent transactions
+	maxQueueScan     = 1024
+	commitTimeout    = 5 * time.Second
+	resolveTimeout   = 15 * time.Second
 
 	commitAttempts = 3 // of a transaction that is lost in transit or meets another use of its lane
 )
@@ -24,51 +24,51 @@ const (
 //
 // Invariant: no key is written by two transactions at a time.
 type committer struct {
-	store *Store
-	slots [inFlight]commitLane
-	done  sync.WaitGroup
+	store   *Store
+	lanes   [maxRunningTxns]commitLane
+	workers sync.WaitGroup
 
-	mu     sync.Mutex
-	wake   sync.Cond
-	queue  []*request
-	busy   map[string]struct{} // keys of the running transactions
-	closed bool
+	mu       sync.Mutex
+	wake     sync.Cond
+	queue    []*commitRequest
+	busyKeys map[string]struct{} // keys of the running transactions
+	closed   bool
 }
 
 func newCommitter(s *Store, replica string) *committer {
-	c := &committer{store: s, busy: map[string]struct{}{}}
+	c := &committer{store: s, busyKeys: map[string]struct{}{}}
 	c.wake.L = &c.mu
-	for i := range c.slots {
-		c.slots[i] = commitLane{committer: c, key: fmt.Sprintf("%s/slot/%s/%d", s.prefix, replica, i)}
+	for i := range c.lanes {
+		c.lanes[i] = commitLane{committer: c, key: fmt.Sprintf("%s/slot/%s/%d", s.prefix, replica, i)}
 	}
 	return c
 }
 
 func (c *committer) start(ctx context.Context) {
-	for i := range c.slots {
-		c.done.Go(func() { c.serve(ctx, &c.slots[i]) })
+	for i := range c.lanes {
+		c.workers.Go(func() { c.serveLane(ctx, &c.lanes[i]) })
 	}
 }
 
-func (c *committer) serve(ctx context.Context, sl *commitLane) {
-	defer sl.forget(ctx)
+func (c *committer) serveLane(ctx context.Context, sl *commitLane) {
+	defer sl.deleteKey(ctx)
 	for {
-		batch := c.take()
+		batch := c.nextBatch()
 		if batch == nil {
 			return
 		}
-		sl.send(ctx, batch)
-		c.release(batch)
+		sl.sendBatch(ctx, batch)
+		c.releaseKeys(batch)
 	}
 }
 
-func (c *committer) enqueue(r *request) error {
+func (c *committer) enqueue(r *commitRequest) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return ErrClosed
 	}
-	if len(c.queue) >= queueMax {
+	if len(c.queue) >= maxQueuedCommits {
 		return ErrBusy
 	}
 	c.queue = append(c.queue, r)
@@ -76,17 +76,17 @@ func (c *committer) enqueue(r *request) error {
 	return nil
 }
 
-// mark adds the keys that a request writes.
-func (r *request) mark(keys map[string]struct{}) {
+// addWrittenKeys adds the keys that a request writes.
+func (r *commitRequest) addWrittenKeys(keys map[string]struct{}) {
 	for i, key := range r.keys {
-		if !r.changes[i].check {
+		if !r.changes[i].checkOnly {
 			keys[key] = struct{}{}
 		}
 	}
 }
 
-// withdraw removes a request from the queue unless a worker has taken it.
-func (c *committer) withdraw(r *request) bool {
+// removeQueued removes a request from the queue unless a worker has taken it.
+func (c *committer) removeQueued(r *commitRequest) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.Index(c.queue, r)
@@ -97,9 +97,9 @@ func (c *committer) withdraw(r *request) bool {
 	return true
 }
 
-// take waits for work and returns the requests of the next transaction; nil when the committer is
+// nextBatch waits for work and returns the requests of the next transaction; nil when the committer is
 // closed.
-func (c *committer) take() []*request {
+func (c *committer) nextBatch() []*commitRequest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -117,21 +117,21 @@ func (c *committer) take() []*request {
 // if it touches a key that a running transaction or a waiting request writes. So the writes of one
 // key keep their order, and a check that is bound to fail uses no transaction. No request waits for
 // a check.
-func (c *committer) pickLocked() []*request {
+func (c *committer) pickLocked() []*commitRequest {
 	var (
-		batch, kept []*request
-		load        = load{limits: c.store.limits}
+		batch, kept []*commitRequest
+		load        = txnBuilder{limits: c.store.limits}
 		held        = map[string]struct{}{} // keys that requests which have to wait will write
 		i           int
 	)
-	for ; i < len(c.queue) && i < scanMax && !load.full(); i++ {
+	for ; i < len(c.queue) && i < maxQueueScan && !load.isFull(); i++ {
 		r := c.queue[i]
-		if !c.freeLocked(r, held) || !load.add(r) {
+		if !c.canRunLocked(r, held) || !load.addIfFits(r) {
 			kept = append(kept, r)
-			r.mark(held)
+			r.addWrittenKeys(held)
 		} else {
 			batch = append(batch, r)
-			r.mark(c.busy)
+			r.addWrittenKeys(c.busyKeys)
 		}
 	}
 	if len(batch) == 0 {
@@ -143,9 +143,9 @@ func (c *committer) pickLocked() []*request {
 	return batch
 }
 
-func (c *committer) freeLocked(r *request, held map[string]struct{}) bool {
+func (c *committer) canRunLocked(r *commitRequest, held map[string]struct{}) bool {
 	for _, key := range r.keys {
-		if _, taken := c.busy[key]; taken {
+		if _, taken := c.busyKeys[key]; taken {
 			return false
 		}
 		if _, taken := held[key]; taken {
@@ -155,13 +155,13 @@ func (c *committer) freeLocked(r *request, held map[string]struct{}) bool {
 	return true
 }
 
-func (c *committer) release(batch []*request) {
+func (c *committer) releaseKeys(batch []*commitRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range batch {
 		for i, key := range r.keys {
-			if !r.changes[i].check {
-				delete(c.busy, key)
+			if !r.changes[i].checkOnly {
+				delete(c.busyKeys, key)
 			}
 		}
 	}
@@ -177,37 +177,39 @@ func (c *committer) close() {
 	c.wake.Broadcast()
 	c.mu.Unlock()
 	for _, r := range queue {
-		r.done <- ErrClosed
+		r.result <- ErrClosed
 	}
-	c.done.Wait()
+	c.workers.Wait()
 }
 
-// load counts the operations and bytes of a transaction so far, without the lane's own write and
+// txnBuilder counts the operations and bytes of a transaction so far, without the lane's own write and
 // compare.
-type load struct {
+type txnBuilder struct {
 	limits                  Limits
 	writes, compares, bytes int
 	fence                   *Fence
 	checks                  map[string]Condition // keys that are compared and may be again
 }
 
-// full reserves one write and one compare for the lane, and one compare for a fence.
-func (l *load) full() bool { return l.writes >= l.limits.Ops-1 || l.compares >= l.limits.Ops-2 }
+// isFull reserves one write and one compare for the lane, and one compare for a fence.
+func (l *txnBuilder) isFull() bool {
+	return l.writes >= l.limits.MaxOps-1 || l.compares >= l.limits.MaxOps-2
+}
 
-// add puts a request into the transaction if it fits: at most one fence, one condition per key, and
+// addIfFits puts a request into the transaction if it fits: at most one fence, one condition per key, and
 // the limits of the backend.
-func (l *load) add(r *request) bool {
+func (l *txnBuilder) addIfFits(r *commitRequest) bool {
 	next := *l
 	next.bytes += r.bytes
 	for i, ch := range r.changes {
 		known, checked := l.checks[r.keys[i]]
-		if checked && ch.cond != Any && ch.cond != known {
+		if checked && ch.condition != Any && ch.condition != known {
 			return false
 		}
-		if !ch.check {
+		if !ch.checkOnly {
 			next.writes++
 		}
-		if ch.cond != Any && !checked {
+		if ch.condition != Any && !checked {
 			next.compares++
 		}
 	}
@@ -217,24 +219,24 @@ func (l *load) add(r *request) bool {
 		}
 		next.fence = r.fence
 	}
-	if next.writes > l.limits.Ops-1 || next.compares > l.limits.Ops-2 || next.bytes > l.limits.Bytes {
+	if next.writes > l.limits.MaxOps-1 || next.compares > l.limits.MaxOps-2 || next.bytes > l.limits.MaxBytes {
 		return false
 	}
 	*l = next
-	l.note(r)
+	l.recordChecks(r)
 	return true
 }
 
-// note records the checks of a request. Writes need no record: no key is written twice in a
+// recordChecks records the checks of a request. Writes need no record: no key is written twice in a
 // transaction, and no check follows a write of its key.
-func (l *load) note(r *request) {
+func (l *txnBuilder) recordChecks(r *commitRequest) {
 	for i, ch := range r.changes {
-		if !ch.check {
+		if !ch.checkOnly {
 			continue
 		}
 		if l.checks == nil {
 			l.checks = map[string]Condition{}
 		}
-		l.checks[r.keys[i]] = ch.cond
+		l.checks[r.keys[i]] = ch.condition
 	}
 }

@@ -21,7 +21,7 @@ func conformance(t *testing.T, group storetest.Group) {
 	storetest.Run(t, storetest.Subject{
 		Backend: b,
 		Compact: func(rev int64) error { b.Compact(rev); return nil },
-		Expire:  func(f store.Fence) error { b.Expire(f); return nil },
+		Expire:  func(f store.Fence) error { b.ExpireLease(f); return nil },
 	}, group)
 	if err := b.Close(); err != nil {
 		t.Error(err)

@@ -11,14 +11,14 @@ import (
 type dispatcher struct {
 	done chan struct{} // closed when run has returned
 
-	mu        sync.Mutex
-	wake      sync.Cond
-	queue     []Event
-	added     int64         // events so far
-	delivered int64         // of them
-	moved     chan struct{} // closed when delivered grows; nil while no caller waits for that
-	subs      []*subscriber
-	closed    bool
+	mu             sync.Mutex
+	wake           sync.Cond
+	queue          []Event
+	queuedCount    int64         // events so far
+	deliveredCount int64         // of them
+	advanced       chan struct{} // closed when delivered grows; nil while no caller waits for that
+	subscribers    []*subscriber
+	closed         bool
 }
 
 type subscriber struct{ fn func([]Event) }
@@ -29,13 +29,13 @@ func newDispatcher() *dispatcher {
 	return d
 }
 
-func (d *dispatcher) add(events []Event) {
+func (d *dispatcher) enqueue(events []Event) {
 	if len(events) == 0 {
 		return
 	}
 	d.mu.Lock()
 	d.queue = append(d.queue, events...)
-	d.added += int64(len(events))
+	d.queuedCount += int64(len(events))
 	d.mu.Unlock()
 	d.wake.Signal()
 }
@@ -44,11 +44,11 @@ func (d *dispatcher) subscribe(fn func([]Event)) (cancel func()) {
 	sub := &subscriber{fn}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.subs = append(slices.Clip(d.subs), sub)
+	d.subscribers = append(slices.Clip(d.subscribers), sub)
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.subs = slices.DeleteFunc(slices.Clone(d.subs), func(s *subscriber) bool { return s == sub })
+		d.subscribers = slices.DeleteFunc(slices.Clone(d.subscribers), func(s *subscriber) bool { return s == sub })
 	}
 }
 
@@ -56,44 +56,44 @@ func (d *dispatcher) subscribe(fn func([]Event)) (cancel func()) {
 func (d *dispatcher) run() {
 	defer close(d.done)
 	for {
-		events, subs := d.next()
+		events, subs := d.nextEvents()
 		if events == nil {
 			return
 		}
 		for _, sub := range subs {
 			sub.fn(events)
 		}
-		d.passed(len(events))
+		d.recordDelivered(len(events))
 	}
 }
 
-// passed records that events have been delivered.
-func (d *dispatcher) passed(events int) {
+// recordDelivered records that events have been delivered.
+func (d *dispatcher) recordDelivered(events int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.delivered += int64(events)
-	if d.moved != nil {
-		close(d.moved)
-		d.moved = nil
+	d.deliveredCount += int64(events)
+	if d.advanced != nil {
+		close(d.advanced)
+		d.advanced = nil
 	}
 }
 
-// wait returns when everything that was queued before the call has been delivered, or ctx ends.
-func (d *dispatcher) wait(ctx context.Context) error {
+// waitDelivered returns when everything that was queued before the call has been delivered, or ctx ends.
+func (d *dispatcher) waitDelivered(ctx context.Context) error {
 	want := int64(-1)
 	for {
 		d.mu.Lock()
 		if want < 0 {
-			want = d.added
+			want = d.queuedCount
 		}
-		if d.delivered >= want {
+		if d.deliveredCount >= want {
 			d.mu.Unlock()
 			return nil
 		}
-		if d.moved == nil {
-			d.moved = make(chan struct{})
+		if d.advanced == nil {
+			d.advanced = make(chan struct{})
 		}
-		moved := d.moved
+		moved := d.advanced
 		d.mu.Unlock()
 		select {
 		case <-moved:
@@ -103,7 +103,7 @@ func (d *dispatcher) wait(ctx context.Context) error {
 	}
 }
 
-func (d *dispatcher) next() ([]Event, []*subscriber) {
+func (d *dispatcher) nextEvents() ([]Event, []*subscriber) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for len(d.queue) == 0 && !d.closed {
@@ -111,7 +111,7 @@ func (d *dispatcher) next() ([]Event, []*subscriber) {
 	}
 	events := d.queue
 	d.queue = nil
-	return events, d.subs
+	return events, d.subscribers
 }
 
 func (d *dispatcher) close() {

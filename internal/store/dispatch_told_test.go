@@ -20,15 +20,15 @@ func TestToldWaitsForSubscribers(t *testing.T) {
 			told += len(events)
 		})
 		for range 3 {
-			d.add(make([]Event, 2))
+			d.enqueue(make([]Event, 2))
 			time.Sleep(100 * time.Millisecond)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		if d.wait(ctx) == nil {
+		if d.waitDelivered(ctx) == nil {
 			t.Error("it does not wait")
 		}
-		if err := d.wait(t.Context()); err != nil || told != 6 {
+		if err := d.waitDelivered(t.Context()); err != nil || told != 6 {
 			t.Errorf("%d of 6 were told, %v", told, err)
 		}
 	})

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// ErrForeign means that data is of another program, or of none.
-var ErrForeign = errors.New("the store has no Buildyard records")
+// ErrNoRecords means that data is of another program, or of none.
+var ErrNoRecords = errors.New("the store has no Buildyard records")
 
 // StartNewEpoch prepares restored data for use: it sets another epoch, and removes the leases and
 // half transactions of the processes that wrote the data. It refuses data of a newer schema, and
@@ -23,29 +23,29 @@ func StartNewEpoch(ctx context.Context, backend Backend, prefix string) (epoch s
 	if err := s.checkSchema(ctx); err != nil {
 		return "", err
 	}
-	switch kv, err := backend.Get(ctx, s.key(metaKind, schemaID)); {
+	switch kv, err := backend.Get(ctx, s.recordKey(metaKind, schemaID)); {
 	case err != nil:
 		return "", fmt.Errorf("read the schema version: %w", err)
 	case kv.ModRev == 0:
-		return "", ErrForeign
+		return "", ErrNoRecords
 	}
 	for _, dir := range []string{"/lease/", "/slot/"} {
-		if err := clearPrefix(ctx, backend, s.prefix+dir); err != nil {
+		if err := deletePrefix(ctx, backend, s.prefix+dir); err != nil {
 			return "", fmt.Errorf("remove leases and commit slots of the backup: %w", err)
 		}
 	}
 	epoch = rand.Text()
-	data, err := json.Marshal(meta{Epoch: epoch})
+	data, err := json.Marshal(storeMeta{Epoch: epoch})
 	if err != nil {
 		return "", err
 	}
-	if _, err := backend.Commit(ctx, Txn{Puts: []KV{{Key: s.key(metaKind, epochID), Value: data}}}); err != nil {
+	if _, err := backend.Commit(ctx, Txn{Puts: []KV{{Key: s.recordKey(metaKind, epochID), Value: data}}}); err != nil {
 		return "", fmt.Errorf("write the new epoch: %w", err)
 	}
 	return epoch, nil
 }
 
-func clearPrefix(ctx context.Context, backend Backend, prefix string) error {
+func deletePrefix(ctx context.Context, backend Backend, prefix string) error {
 	var keys []string
 	_, err := backend.List(ctx, prefix, func(page []KV) error {
 		for _, kv := range page {
@@ -57,7 +57,7 @@ func clearPrefix(ctx context.Context, backend Backend, prefix string) error {
 		return err
 	}
 	for len(keys) > 0 {
-		n := min(len(keys), backend.Limits().Ops)
+		n := min(len(keys), backend.Limits().MaxOps)
 		if _, err := backend.Commit(ctx, Txn{Deletes: keys[:n]}); err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 // listing is every record at one revision.
 type listing struct {
 	rev     int64
-	updates []update            // what the model does not have at that revision
+	updates []tableUpdate       // what the model does not have at that revision
 	seen    map[string]struct{} // every <kind>/<id>
 	epoch   string
 }
@@ -21,82 +21,82 @@ type listing struct {
 func (s *Store) list(ctx context.Context, all bool) (listing, error) {
 	for {
 		l := listing{seen: map[string]struct{}{}}
-		decoding := newDecoding(s)
-		rev, err := s.backend.List(ctx, s.root, func(kvs []KV) error {
-			decoding.add(s.enlist(&l, kvs, all))
+		decoding := newParallelDecoder(s)
+		rev, err := s.backend.List(ctx, s.recordPrefix, func(kvs []KV) error {
+			decoding.add(s.recordPage(&l, kvs, all))
 			return nil
 		})
 		l.rev, l.updates = rev, decoding.wait()
 		if !errors.Is(err, ErrCompacted) {
-			l.epoch = s.epochIn(l.updates)
+			l.epoch = s.findEpoch(l.updates)
 			return l, err
 		}
 	}
 }
 
-// enlist records the keys of a page and returns those that have to be decoded.
-func (s *Store) enlist(l *listing, kvs []KV, all bool) []encoded {
-	wanted := make([]encoded, 0, len(kvs))
+// recordPage records the keys of a page and returns those that have to be decoded.
+func (s *Store) recordPage(l *listing, kvs []KV, all bool) []encodedRecord {
+	wanted := make([]encodedRecord, 0, len(kvs))
 	for _, kv := range kvs {
-		u, ok := s.locate(kv)
+		u, ok := s.updateFor(kv)
 		if !ok {
 			continue
 		}
 		l.seen[u.key] = struct{}{}
 		own := u.table == AnyTable(s.meta)
-		if all || own || u.table.rev(u.id) != u.rev {
-			wanted = append(wanted, encoded{u, kv.Value})
+		if all || own || u.table.revision(u.id) != u.rev {
+			wanted = append(wanted, encodedRecord{u, kv.Value})
 		}
 	}
 	return wanted
 }
 
-func (s *Store) epochIn(updates []update) string {
+func (s *Store) findEpoch(updates []tableUpdate) string {
 	for _, u := range updates {
-		if m, ok := u.val.(*meta); ok && u.id == epochID {
+		if m, ok := u.record.(*storeMeta); ok && u.id == epochID {
 			return m.Epoch
 		}
 	}
 	return ""
 }
 
-// encoded is a record that was not decoded yet.
-type encoded struct {
-	update
+// encodedRecord is a record that was not decoded yet.
+type encodedRecord struct {
+	tableUpdate
 	data []byte
 }
 
-// decodeChunk is how many records are decoded at a stretch.
-const decodeChunk = 500
+// decodeChunkSize is how many records are decoded at a stretch.
+const decodeChunkSize = 500
 
-// decoding decodes records with every processor and keeps their order. One goroutine uses it.
-type decoding struct {
-	store  *Store
-	free   chan struct{} // one value a goroutine that decodes
-	done   sync.WaitGroup
-	chunks [][]update
+// parallelDecoder decodes records with every processor and keeps their order. One goroutine uses it.
+type parallelDecoder struct {
+	store       *Store
+	workerSlots chan struct{} // one value a goroutine that decodes
+	workers     sync.WaitGroup
+	chunks      [][]tableUpdate
 }
 
-func newDecoding(s *Store) *decoding {
-	return &decoding{store: s, free: make(chan struct{}, runtime.GOMAXPROCS(0))}
+func newParallelDecoder(s *Store) *parallelDecoder {
+	return &parallelDecoder{store: s, workerSlots: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
-func (d *decoding) add(records []encoded) {
-	for chunk := range slices.Chunk(records, decodeChunk) {
-		updates := make([]update, len(chunk))
+func (d *parallelDecoder) add(records []encodedRecord) {
+	for chunk := range slices.Chunk(records, decodeChunkSize) {
+		updates := make([]tableUpdate, len(chunk))
 		d.chunks = append(d.chunks, updates)
-		d.free <- struct{}{}
-		d.done.Go(func() {
+		d.workerSlots <- struct{}{}
+		d.workers.Go(func() {
 			for i, r := range chunk {
-				updates[i] = r.update
-				d.store.fill(&updates[i], r.data)
+				updates[i] = r.tableUpdate
+				d.store.decodeRecord(&updates[i], r.data)
 			}
-			<-d.free
+			<-d.workerSlots
 		})
 	}
 }
 
-func (d *decoding) wait() []update {
-	d.done.Wait()
+func (d *parallelDecoder) wait() []tableUpdate {
+	d.workers.Wait()
 	return slices.Concat(d.chunks...)
 }

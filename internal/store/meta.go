@@ -18,8 +18,8 @@ const (
 	epochID  = "epoch"
 )
 
-// meta is a record about the store itself: meta/schema has a Version, meta/epoch an Epoch.
-type meta struct {
+// storeMeta is a record about the store itself: meta/schema has a Version, meta/epoch an Epoch.
+type storeMeta struct {
 	Version int    `json:"version,omitempty"`
 	Epoch   string `json:"epoch,omitempty"`
 }
@@ -36,14 +36,14 @@ func (s *Store) Epoch() string {
 
 // checkSchema refuses newer data before any record of it is read.
 func (s *Store) checkSchema(ctx context.Context) error {
-	kv, err := s.backend.Get(ctx, s.key(metaKind, schemaID))
+	kv, err := s.backend.Get(ctx, s.recordKey(metaKind, schemaID))
 	if err != nil {
 		return fmt.Errorf("read the schema version: %w", err)
 	}
 	if kv.ModRev == 0 {
 		return nil
 	}
-	var m meta
+	var m storeMeta
 	if err := json.Unmarshal(kv.Value, &m); err != nil {
 		return fmt.Errorf("read the schema version: %w", err)
 	}
@@ -52,7 +52,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 
 func newerSchema(version int) error {
 	if version > SchemaVersion {
-		return fmt.Errorf("%w: the data has version %d, this program supports up to %d", ErrSchema, version,
+		return fmt.Errorf("%w: the data has version %d, this program supports up to %d", ErrNewerSchema, version,
 			SchemaVersion)
 	}
 	return nil
@@ -68,7 +68,7 @@ func (s *Store) schemaError() error {
 
 // ensureMeta writes the schema version and an epoch into a new store. Another replica may do so at the same moment.
 func (s *Store) ensureMeta(ctx context.Context) error {
-	wanted := map[string]*meta{schemaID: {Version: SchemaVersion}, epochID: {Epoch: rand.Text()}}
+	wanted := map[string]*storeMeta{schemaID: {Version: SchemaVersion}, epochID: {Epoch: rand.Text()}}
 	for id, m := range wanted {
 		if _, _, ok := s.meta.Get(id); ok {
 			continue

@@ -15,13 +15,13 @@ type Event struct {
 	Rev  int64
 }
 
-// update is one change on its way into the tables.
-type update struct {
-	table AnyTable
-	id    string
-	key   string // <kind>/<id>
-	val   any    // nil: deleted
-	rev   int64
+// tableUpdate is one change on its way into the tables.
+type tableUpdate struct {
+	table  AnyTable
+	id     string
+	key    string // <kind>/<id>
+	record any    // nil: deleted
+	rev    int64
 }
 
 // model applies changes to the tables, each record forward only. It has two inputs: the watch,
@@ -32,46 +32,47 @@ type update struct {
 // tombstone until the watch has passed, else an older write still in the watch would bring the
 // record back.
 type model struct {
-	tables map[Kind]AnyTable // fixed after Open
-	out    *dispatcher
+	tables     map[Kind]AnyTable // fixed after Open
+	dispatcher *dispatcher
 
-	mu      sync.Mutex
-	watched int64            // the watch has delivered every revision up to here
-	highest int64            // highest revision seen from anywhere
-	tombs   map[string]int64 // <kind>/<id> -> revision of a deletion the watch has not reached
-	moved   chan struct{}    // closed and replaced when watched grows
+	mu         sync.Mutex
+	watchedRev int64            // the watch has delivered every revision up to here
+	highestRev int64            // highest revision seen from anywhere
+	tombstones map[string]int64 // <kind>/<id> -> revision of a deletion the watch has not reached
+	advanced   chan struct{}    // closed and replaced when watched grows
 }
 
 func newModel(out *dispatcher) *model {
 	return &model{
-		tables: map[Kind]AnyTable{},
-		out:    out,
-		tombs:  map[string]int64{},
-		moved:  make(chan struct{}),
+		tables:     map[Kind]AnyTable{},
+		dispatcher: out,
+		tombstones: map[string]int64{},
+		advanced:   make(chan struct{}),
 	}
 }
 
-// ahead applies one transaction that this process committed, or a record it read, before the watch delivers it.
-func (m *model) ahead(rev int64, updates []update) {
+// applyCommitted applies one transaction that this process committed, or a record it read, before the watch delivers
+// it.
+func (m *model) applyCommitted(rev int64, updates []tableUpdate) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.highest = max(m.highest, rev)
+	m.highestRev = max(m.highestRev, rev)
 	var events []Event
 	for _, u := range updates {
-		if u.rev <= m.watched {
+		if u.rev <= m.watchedRev {
 			continue
 		}
 		newest := u.rev > m.revLocked(u)
 		events = m.applyLocked(events, u)
-		if newest && u.val == nil {
-			m.tombs[u.key] = u.rev
+		if newest && u.record == nil {
+			m.tombstones[u.key] = u.rev
 		}
 	}
 	m.publishLocked(events)
 }
 
-// follow applies one revision from the watch.
-func (m *model) follow(rev int64, updates []update) {
+// applyWatched applies one revision from the watch.
+func (m *model) applyWatched(rev int64, updates []tableUpdate) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var events []Event
@@ -79,99 +80,99 @@ func (m *model) follow(rev int64, updates []update) {
 		events = m.applyLocked(events, u)
 	}
 	m.publishLocked(events)
-	m.passLocked(rev)
+	m.advanceLocked(rev)
 }
 
-// replace makes the tables equal to a listing at revision rev: what the listing lacks was deleted.
+// replaceAll makes the tables equal to a listing at revision rev: what the listing lacks was deleted.
 // seen has every listed <kind>/<id>, updates those that the model does not have at that very
 // revision. Only records newer than the listing stay; a listed record may even be older than the
 // model's, after the backend was restored from a backup. With rewritten, the history was replaced,
 // and the model's state does not count at all.
-func (m *model) replace(rev int64, updates []update, seen map[string]struct{}, rewritten bool) {
+func (m *model) replaceAll(rev int64, updates []tableUpdate, seen map[string]struct{}, rewritten bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if rewritten {
-		m.watched, m.highest = 0, 0
-		clear(m.tombs)
+		m.watchedRev, m.highestRev = 0, 0
+		clear(m.tombstones)
 	}
 	var events []Event
 	for kind, t := range m.tables {
-		for id, at := range t.ids() {
-			u := update{table: t, id: id, key: string(kind) + "/" + id, rev: rev}
+		for id, at := range t.revisions() {
+			u := tableUpdate{table: t, id: id, key: string(kind) + "/" + id, rev: rev}
 			if _, listed := seen[u.key]; !listed && (at <= rev || rewritten) {
-				events = m.setLocked(events, u)
+				events = m.setRecordLocked(events, u)
 			}
 		}
 	}
 	for _, u := range updates {
 		if known := m.revLocked(u); rewritten || (known != u.rev && known <= rev) {
-			events = m.setLocked(events, u)
+			events = m.setRecordLocked(events, u)
 		}
 	}
 	m.publishLocked(events)
-	m.passLocked(rev)
+	m.advanceLocked(rev)
 }
 
-// settle waits until the changes of one revision in several tables are visible in all of them.
-func (m *model) settle() {
+// waitPublished waits until the changes of one revision in several tables are visible in all of them.
+func (m *model) waitPublished() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 }
 
 // revLocked returns the revision up to which the model knows the record: its own, or that of its
 // deletion.
-func (m *model) revLocked(u update) int64 {
-	return max(u.table.rev(u.id), m.tombs[u.key])
+func (m *model) revLocked(u tableUpdate) int64 {
+	return max(u.table.revision(u.id), m.tombstones[u.key])
 }
 
-func (m *model) applyLocked(events []Event, u update) []Event {
+func (m *model) applyLocked(events []Event, u tableUpdate) []Event {
 	if u.rev <= m.revLocked(u) {
 		return events
 	}
-	return m.setLocked(events, u)
+	return m.setRecordLocked(events, u)
 }
 
-func (m *model) setLocked(events []Event, u update) []Event {
-	old := u.table.set(u.id, u.val, u.rev)
-	if old == nil && u.val == nil {
+func (m *model) setRecordLocked(events []Event, u tableUpdate) []Event {
+	old := u.table.stageRecord(u.id, u.record, u.rev)
+	if old == nil && u.record == nil {
 		return events
 	}
-	return append(events, Event{Kind: u.table.Kind(), ID: u.id, Old: old, New: u.val, Rev: u.rev})
+	return append(events, Event{Kind: u.table.Kind(), ID: u.id, Old: old, New: u.record, Rev: u.rev})
 }
 
 func (m *model) publishLocked(events []Event) {
 	for _, t := range m.tables {
-		t.publish()
+		t.publishStaged()
 	}
-	m.out.add(events)
+	m.dispatcher.enqueue(events)
 }
 
-// passLocked records that the watch has delivered everything up to rev.
-func (m *model) passLocked(rev int64) {
-	if rev <= m.watched {
+// advanceLocked records that the watch has delivered everything up to rev.
+func (m *model) advanceLocked(rev int64) {
+	if rev <= m.watchedRev {
 		return
 	}
-	m.watched, m.highest = rev, max(m.highest, rev)
-	maps.DeleteFunc(m.tombs, func(_ string, at int64) bool { return at <= rev })
-	close(m.moved)
-	m.moved = make(chan struct{})
+	m.watchedRev, m.highestRev = rev, max(m.highestRev, rev)
+	maps.DeleteFunc(m.tombstones, func(_ string, at int64) bool { return at <= rev })
+	close(m.advanced)
+	m.advanced = make(chan struct{})
 }
 
-// progress returns the progress of the watch, the highest revision known, and a channel that closes
+// watchProgress returns the progress of the watch, the highest revision known, and a channel that closes
 // when the watch advances.
-func (m *model) progress() (watched, highest int64, moved <-chan struct{}) {
+func (m *model) watchProgress() (watched, highest int64, moved <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.watched, m.highest, m.moved
+	return m.watchedRev, m.highestRev, m.advanced
 }
 
-// lost reports whether a record is certainly no longer at revision want: revisions only grow.
-func (m *model) lost(t AnyTable, id, key string, want int64) bool {
+// isSuperseded reports whether a record is certainly no longer at revision want: revisions only grow.
+func (m *model) isSuperseded(t AnyTable, id, key string, want int64) bool {
 	if want <= 0 {
 		return false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	at := t.rev(id)
-	return at > want || m.tombs[key] > want || (at == 0 && m.watched >= want)
+	at := t.revision(id)
+	return at > want || m.tombstones[key] > want || (at == 0 && m.watchedRev >= want)
 }

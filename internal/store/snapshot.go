@@ -58,15 +58,15 @@ type HistoryTrimmer interface {
 	SetExpendable(oldest func(n int) []string)
 }
 
-// trimHistory allows the backend to delete the records of a table, the last ones first.
-func (s *Store) trimHistory(table AnyTable) {
+// allowTrimming allows the backend to delete the records of a table, the last ones first.
+func (s *Store) allowTrimming(table AnyTable) {
 	b, ok := s.backend.(HistoryTrimmer)
 	if !ok || table == nil {
 		return
 	}
 	b.SetExpendable(func(n int) (keys []string) {
-		for id := range table.ids() {
-			keys = append(keys, s.key(table.Kind(), id))
+		for id := range table.revisions() {
+			keys = append(keys, s.recordKey(table.Kind(), id))
 		}
 		return keys[max(0, len(keys)-n):]
 	})

@@ -13,7 +13,7 @@ import (
 )
 
 func collect(o sortedMap[int], start string) (keys []string, vals []int) {
-	for k, v := range o.from(start) {
+	for k, v := range o.rangeFrom(start) {
 		keys = append(keys, k)
 		vals = append(vals, v)
 	}
@@ -28,7 +28,7 @@ func TestOrderedAgainstMap(t *testing.T) {
 		)
 		for range rapid.IntRange(1, 12).Draw(t, "edits") {
 			before, beforeWant := o, slices.Sorted(maps.Keys(want))
-			e := o.edit()
+			e := o.beginEdit()
 			for i := range rapid.IntRange(0, 300).Draw(t, "ops") {
 				key := fmt.Sprintf("%03d", rapid.IntRange(0, 600).Draw(t, "key"))
 				if rapid.IntRange(0, 9).Draw(t, "op") < 4 {
@@ -39,15 +39,15 @@ func TestOrderedAgainstMap(t *testing.T) {
 				e.put(key, i)
 				want[key] = i
 			}
-			o = e.done()
+			o = e.finish()
 			if keys, _ := collect(before, ""); !slices.Equal(keys, beforeWant) {
 				t.Fatalf("an edit changed an older snapshot")
 			}
 		}
 		keys, vals := collect(o, "")
 		wantKeys := slices.Sorted(maps.Keys(want))
-		if !slices.Equal(keys, wantKeys) || o.n != len(want) {
-			t.Fatalf("keys %v, n %d; want %v", keys, o.n, wantKeys)
+		if !slices.Equal(keys, wantKeys) || o.count != len(want) {
+			t.Fatalf("keys %v, n %d; want %v", keys, o.count, wantKeys)
 		}
 		for i, k := range keys {
 			if got, ok := o.get(k); !ok || got != want[k] || vals[i] != want[k] {
@@ -66,11 +66,11 @@ func TestOrderedAgainstMap(t *testing.T) {
 }
 
 func TestOrderedStaysDense(t *testing.T) {
-	e := sortedMap[int]{}.edit()
+	e := sortedMap[int]{}.beginEdit()
 	for i := range 10_000 {
 		e.put(fmt.Sprintf("%06d", i), i)
 	}
-	if got, want := len(e.chunks), 10_000/chunkMax+1; got > want {
+	if got, want := len(e.chunks), 10_000/maxChunkKeys+1; got > want {
 		t.Errorf("rising keys fill %d chunks, want at most %d", got, want)
 	}
 	for i := range 10_000 {
@@ -88,10 +88,10 @@ func TestOrderedStaysDense(t *testing.T) {
 func TestWhereKeepsValuesApart(t *testing.T) {
 	table := NewTable("k", WithIndex("value", func(v *string) []string { return []string{*v} }))
 	short, long := "a", "a\x00b"
-	table.set("x", &short, 1)
-	table.set("y", &long, 1)
-	table.set("x", &short, 2)
-	table.publish()
+	table.stageRecord("x", &short, 1)
+	table.stageRecord("y", &long, 1)
+	table.stageRecord("x", &short, 2)
+	table.publishStaged()
 	for value, want := range map[string]string{short: "x", long: "y"} {
 		var got []string
 		for id := range table.Where("value", value) {
@@ -107,15 +107,15 @@ func TestWhereKeepsValuesApart(t *testing.T) {
 // though it shares most of its chunks with them.
 func TestOldVersionsAreReleased(t *testing.T) {
 	const chunks = 4
-	e := sortedMap[int]{}.edit()
-	for i := range chunks * chunkMax {
+	e := sortedMap[int]{}.beginEdit()
+	for i := range chunks * maxChunkKeys {
 		e.put(fmt.Sprintf("%06d", i), i)
 	}
-	o := e.done()
+	o := e.finish()
 	old := weak.Make(o.chunks[0])
-	e = o.edit()
+	e = o.beginEdit()
 	e.put("000000", -1)
-	o = e.done()
+	o = e.finish()
 	runtime.GC()
 	if old.Value() != nil {
 		t.Error("a chunk that was replaced is still reachable")

@@ -50,27 +50,27 @@ type Options struct {
 // Store is the only access to the records. It is safe for concurrent use. Close it before its
 // backend.
 type Store struct {
-	backend Backend
-	limits  Limits // of backend
-	log     *slog.Logger
-	prefix  string // without a slash at its end
-	root    string // prefix of every record key, with a slash at its end
-	meta    *Table[meta]
+	backend      Backend
+	limits       Limits // of backend
+	log          *slog.Logger
+	prefix       string // without a slash at its end
+	recordPrefix string // prefix of every record key, with a slash at its end
+	meta         *Table[storeMeta]
 
 	expendable AnyTable // may be nil
 
 	snapshotOpen atomic.Bool // a backup is being read
 
-	model   *model
-	out     *dispatcher
-	commits *committer
-	barrier barrier
-	health  health
-	took    *metric.Histogram // commits, from the call to the answer
+	model         *model
+	dispatcher    *dispatcher
+	committer     *committer
+	barrier       barrierBatcher
+	health        healthState
+	commitSeconds *metric.Histogram // commits, from the call to the answer
 
-	ctx     context.Context // ends when the store has closed; for what no caller's ctx covers
-	stop    context.CancelFunc
-	running sync.WaitGroup // grows under mu while not closed
+	ctx    context.Context // ends when the store has closed; for what no caller's ctx covers
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup // grows under mu while not closed
 
 	mu     sync.Mutex
 	leases []Lease
@@ -85,16 +85,16 @@ func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.open(ctx); err != nil {
+	if err := s.load(ctx); err != nil {
 		for _, t := range s.model.tables {
-			t.unbind(s)
+			t.unbindStore(s)
 		}
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Store) open(ctx context.Context) error {
+func (s *Store) load(ctx context.Context) error {
 	if err := s.checkSchema(ctx); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (s *Store) open(ctx context.Context) error {
 		return fmt.Errorf("list all records: %w", err)
 	}
 	s.log.Debug("all records listed", "took", time.Since(began))
-	s.trimHistory(s.expendable)
+	s.allowTrimming(s.expendable)
 	s.start() //nolint:contextcheck // the store outlives its opening
 	if err := s.ensureMeta(ctx); err != nil {
 		return errors.Join(err, s.Close())
@@ -115,7 +115,7 @@ func newStore(backend Backend, opts Options) (*Store, error) {
 	s := &Store{
 		backend: backend, limits: backend.Limits(), log: opts.Logger,
 		expendable: opts.Expendable, prefix: strings.TrimRight(opts.Prefix, "/"),
-		took: metric.NewHistogram(metric.Short),
+		commitSeconds: metric.NewHistogram(metric.Short),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -123,21 +123,21 @@ func newStore(backend Backend, opts Options) (*Store, error) {
 	if s.prefix == "" {
 		s.prefix = DefaultPrefix
 	}
-	s.root = s.prefix + "/v1/"
+	s.recordPrefix = s.prefix + "/v1/"
 	replica := opts.Replica
 	if replica == "" {
 		replica = rand.Text()
 	}
-	s.out = newDispatcher()
-	s.model = newModel(s.out)
-	s.commits = newCommitter(s, replica)
-	s.meta = NewTable[meta](metaKind)
+	s.dispatcher = newDispatcher()
+	s.model = newModel(s.dispatcher)
+	s.committer = newCommitter(s, replica)
+	s.meta = NewTable[storeMeta](metaKind)
 	for _, t := range append([]AnyTable{s.meta}, opts.Tables...) {
 		kind := t.Kind()
 		if kind == "" || strings.Contains(string(kind), "/") || s.model.tables[kind] != nil {
 			return nil, fmt.Errorf("%w: table kind %q is empty, already used, or has a slash", ErrInvalid, kind)
 		}
-		if !t.bind(s) {
+		if !t.bindStore(s) {
 			return nil, fmt.Errorf("%w: table %q belongs to another store", ErrInvalid, kind)
 		}
 		s.model.tables[kind] = t
@@ -147,15 +147,17 @@ func newStore(backend Backend, opts Options) (*Store, error) {
 
 func (s *Store) start() {
 	ctx, stop := context.WithCancel(context.Background())
-	s.ctx, s.stop = ctx, stop
-	go s.out.run()
-	s.running.Go(func() { s.watch(ctx) })
-	s.running.Go(func() { s.probe(ctx) })
-	s.commits.start(ctx)
+	s.ctx, s.cancel = ctx, stop
+	go s.dispatcher.run()
+	s.tasks.Go(func() { s.watch(ctx) })
+	s.tasks.Go(func() { s.probeBackend(ctx) })
+	s.committer.start(ctx)
 }
 
-// key returns the backend key of a record.
-func (s *Store) key(kind Kind, id string) string { return s.root + string(kind) + "/" + id }
+// recordKey returns the backend key of a record.
+func (s *Store) recordKey(kind Kind, id string) string {
+	return s.recordPrefix + string(kind) + "/" + id
+}
 
 // Commit applies all changes or none. When it returns nil they are durable and every table shows
 // them. The errors are ErrConflict, ErrBusy, ErrInvalid, ErrUnavailable, ErrClosed and the end of
@@ -172,19 +174,19 @@ func (s *Store) CommitFenced(ctx context.Context, fence Fence, changes ...Change
 }
 
 // WithFence returns a Writer whose every commit is fenced by the lease.
-func (s *Store) WithFence(fence Fence) Writer { return fenced{s, fence} }
+func (s *Store) WithFence(fence Fence) Writer { return fencedWriter{s, fence} }
 
-type fenced struct {
+type fencedWriter struct {
 	store *Store
 	fence Fence
 }
 
-func (f fenced) Commit(ctx context.Context, changes ...Change) error {
+func (f fencedWriter) Commit(ctx context.Context, changes ...Change) error {
 	return f.store.commit(ctx, &f.fence, changes)
 }
 
 func (s *Store) commit(ctx context.Context, fence *Fence, changes []Change) error {
-	r, err := s.request(fence, changes)
+	r, err := s.newCommitRequest(fence, changes)
 	if err != nil {
 		return err
 	}
@@ -192,40 +194,40 @@ func (s *Store) commit(ctx context.Context, fence *Fence, changes []Change) erro
 		return err
 	}
 	began := time.Now()
-	if err := s.commits.enqueue(r); err != nil {
+	if err := s.committer.enqueue(r); err != nil {
 		return err
 	}
-	defer func() { s.took.Observe(time.Since(began)) }()
+	defer func() { s.commitSeconds.Observe(time.Since(began)) }()
 	select {
-	case err := <-r.done:
+	case err := <-r.result:
 		return err
 	case <-ctx.Done():
 	}
-	if s.commits.withdraw(r) {
+	if s.committer.removeQueued(r) {
 		return fmt.Errorf("commit: %w", context.Cause(ctx))
 	}
 	select {
-	case err := <-r.done:
+	case err := <-r.result:
 		return err
 	default:
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, context.Cause(ctx))
 	}
 }
 
-// Queued returns the number of commits that wait for a transaction now.
-func (s *Store) Queued() int {
-	s.commits.mu.Lock()
-	defer s.commits.mu.Unlock()
-	return len(s.commits.queue)
+// QueuedCommits returns the number of commits that wait for a transaction now.
+func (s *Store) QueuedCommits() int {
+	s.committer.mu.Lock()
+	defer s.committer.mu.Unlock()
+	return len(s.committer.queue)
 }
 
 // Families returns the metrics of the store.
 func (s *Store) Families() []metric.Family {
 	return []metric.Family{
 		metric.HistogramFamily("buildyard_store_commit_seconds", "Duration of a commit to the store",
-			s.took),
+			s.commitSeconds),
 		metric.GaugeFamily("buildyard_store_queued_commits", "Commits that wait for an earlier one",
-			func() float64 { return float64(s.Queued()) }),
+			func() float64 { return float64(s.QueuedCommits()) }),
 	}
 }
 
@@ -234,7 +236,7 @@ func (s *Store) Families() []metric.Family {
 // commit, but a slow fn delays all subscribers. To build on the present records, subscribe first
 // and read the tables after; an event may then be seen twice, which its Rev shows. Reading the
 // table inside fn may return a later state than the event.
-func (s *Store) Subscribe(fn func([]Event)) (cancel func()) { return s.out.subscribe(fn) }
+func (s *Store) Subscribe(fn func([]Event)) (cancel func()) { return s.dispatcher.subscribe(fn) }
 
 // Campaign waits until this process holds the named lease. The store resigns it when it is closed.
 func (s *Store) Campaign(ctx context.Context, name string) (Lease, error) {
@@ -279,14 +281,14 @@ func (s *Store) Close() error {
 	if closed {
 		return nil
 	}
-	defer time.AfterFunc(closeTimeout, s.stop).Stop() // Close must not wait indefinitely
-	s.commits.close()
+	defer time.AfterFunc(closeTimeout, s.cancel).Stop() // Close must not wait indefinitely
+	s.committer.close()
 	var errs []error
 	for _, lease := range leases {
 		errs = append(errs, s.resign(lease))
 	}
-	s.stop()
-	s.running.Wait()
-	s.out.close()
+	s.cancel()
+	s.tasks.Wait()
+	s.dispatcher.close()
 	return errors.Join(errs...)
 }

@@ -19,14 +19,14 @@ type Kind string
 type Table[T any] struct {
 	kind    Kind
 	codec   codec[T]
-	part    func(*T) *T // the part of a record that the table keeps; nil: all of it
-	render  func(*T) []byte
-	indexes []index[T]
-	sums    []sum[T]
+	partOf  func(*T) *T // the part of a record that the table keeps; nil: all of it
+	encode  func(*T) []byte
+	indexes []tableIndex[T]
+	sums    []tableSum[T]
 
-	view  atomic.Pointer[View[T]]
-	owner atomic.Pointer[Store]
-	next  *stage[T] // what the next publish makes visible; the model's mu guards it
+	view   atomic.Pointer[View[T]]
+	store  atomic.Pointer[Store]
+	staged *viewEdit[T] // what the next publish makes visible; the model's mu guards it
 }
 
 type codec[T any] struct {
@@ -34,10 +34,10 @@ type codec[T any] struct {
 	decode func([]byte) (*T, error)
 }
 
-// index maps values derived from a record to the record.
-type index[T any] struct {
-	name string
-	keys func(*T) []string
+// tableIndex maps values derived from a record to the record.
+type tableIndex[T any] struct {
+	name     string
+	valuesOf func(*T) []string
 }
 
 // TableOption changes how a table stores its records.
@@ -48,37 +48,37 @@ func WithCodec[T any](encode func(*T) ([]byte, error), decode func([]byte) (*T, 
 	return func(t *Table[T]) { t.codec = codec[T]{encode, decode} }
 }
 
-// WithPart makes the table keep only a part of each record in memory: the result of part. Load
+// WithPartialRecords makes the table keep only a part of each record in memory: the result of part. Load
 // reads the whole record. A record from the table must not be written back.
-func WithPart[T any](part func(*T) *T) TableOption[T] {
-	return func(t *Table[T]) { t.part = part }
+func WithPartialRecords[T any](part func(*T) *T) TableOption[T] {
+	return func(t *Table[T]) { t.partOf = part }
 }
 
-// WithEncoded sets the result of Encoded for a record. It is computed one time per record, at the
+// WithCachedEncoding sets the result of Encoded for a record. It is computed one time per record, at the
 // first request.
-func WithEncoded[T any](render func(*T) []byte) TableOption[T] {
-	return func(t *Table[T]) { t.render = render }
+func WithCachedEncoding[T any](render func(*T) []byte) TableOption[T] {
+	return func(t *Table[T]) { t.encode = render }
 }
 
 // WithIndex lets Where find records by any of the values that keys returns. keys must depend on the
 // record alone, and return no value twice.
 func WithIndex[T any](name string, keys func(*T) []string) TableOption[T] {
-	return func(t *Table[T]) { t.indexes = append(t.indexes, index[T]{name, keys}) }
+	return func(t *Table[T]) { t.indexes = append(t.indexes, tableIndex[T]{name, keys}) }
 }
 
 // Amounts are numbers of records that are added up.
 type Amounts [3]int
 
-// sum adds up amounts of records, by a key of each.
-type sum[T any] struct {
-	name string
-	of   func(*T) (key string, a Amounts)
+// tableSum adds up amounts of records, by a key of each.
+type tableSum[T any] struct {
+	name      string
+	amountsOf func(*T) (key string, a Amounts)
 }
 
 // WithSums makes Sum return the totals of the records with the same key. The result of of must
 // depend on the record alone; a record without a key is not counted.
 func WithSums[T any](name string, of func(*T) (key string, a Amounts)) TableOption[T] {
-	return func(t *Table[T]) { t.sums = append(t.sums, sum[T]{name, of}) }
+	return func(t *Table[T]) { t.sums = append(t.sums, tableSum[T]{name, of}) }
 }
 
 // NewTable creates an empty table, to be filled by Open. A table belongs to one Store.
@@ -87,7 +87,8 @@ func NewTable[T any](kind Kind, opts ...TableOption[T]) *Table[T] {
 	for _, opt := range opts {
 		opt(t)
 	}
-	t.view.Store(&View[T]{table: t, by: make([]sortedMap[struct{}], len(t.indexes)), sums: make([]sortedMap[Amounts],
+	t.view.Store(&View[T]{table: t, indexes: make([]sortedMap[struct{}],
+		len(t.indexes)), sums: make([]sortedMap[Amounts],
 		len(t.sums))})
 	return t
 }
@@ -99,22 +100,22 @@ func decodeJSON[T any](data []byte) (*T, error) {
 	return v, json.Unmarshal(data, v)
 }
 
-// entry is one record; immutable except for the lazily rendered bytes.
-type entry[T any] struct {
-	id     string
-	val    *T
-	rev    int64
-	render sync.Once
-	bytes  []byte
+// tableEntry is one record; immutable except for the lazily rendered bytes.
+type tableEntry[T any] struct {
+	id         string
+	record     *T
+	rev        int64
+	encodeOnce sync.Once
+	encoded    []byte
 }
 
 // View is a table at one moment; it never changes.
 type View[T any] struct {
-	table  *Table[T]
-	serial uint64
-	main   sortedMap[*entry[T]]
-	by     []sortedMap[struct{}] // one per index; key: value, NUL, id
-	sums   []sortedMap[Amounts]  // without those that are zero
+	table   *Table[T]
+	serial  uint64
+	entries sortedMap[*tableEntry[T]]
+	indexes []sortedMap[struct{}] // one per index; key: value, NUL, id
+	sums    []sortedMap[Amounts]  // without those that are zero
 }
 
 // Serial returns the number of the view in this process: views with another number may differ in
@@ -143,24 +144,24 @@ func (t *Table[T]) Where(name, value string) iter.Seq2[string, *T] {
 // Len returns the number of records.
 func (t *Table[T]) Len() int { return t.Snapshot().Len() }
 
-// Encoded returns the bytes of WithEncoded for a record, nil when it does not exist. They are
+// Encoded returns the bytes of WithCachedEncoding for a record, nil when it does not exist. They are
 // shared.
 func (t *Table[T]) Encoded(id string) []byte { return t.Snapshot().Encoded(id) }
 
 // Get is Table.Get at the moment of the view.
 func (v *View[T]) Get(id string) (val *T, rev int64, ok bool) {
-	e, ok := v.main.get(id)
+	e, ok := v.entries.get(id)
 	if !ok {
 		return nil, 0, false
 	}
-	return e.val, e.rev, true
+	return e.record, e.rev, true
 }
 
 // All is Table.All at the moment of the view.
 func (v *View[T]) All() iter.Seq2[string, *T] {
 	return func(yield func(string, *T) bool) {
-		for id, e := range v.main.from("") {
-			if !yield(id, e.val) {
+		for id, e := range v.entries.rangeFrom("") {
+			if !yield(id, e.record) {
 				return
 			}
 		}
@@ -171,11 +172,11 @@ func (v *View[T]) All() iter.Seq2[string, *T] {
 func (v *View[T]) Range(after string, limit int) iter.Seq2[string, *T] {
 	return func(yield func(string, *T) bool) {
 		left := limit
-		for id, e := range v.main.from(after) {
+		for id, e := range v.entries.rangeFrom(after) {
 			if id == after && after != "" {
 				continue
 			}
-			if left <= 0 || !yield(id, e.val) {
+			if left <= 0 || !yield(id, e.record) {
 				return
 			}
 			left--
@@ -186,23 +187,23 @@ func (v *View[T]) Range(after string, limit int) iter.Seq2[string, *T] {
 // Where is Table.Where at the moment of the view. It panics on an unknown index, which is a
 // programming error.
 func (v *View[T]) Where(name, value string) iter.Seq2[string, *T] {
-	filed := v.filed(name, value)
+	filed := v.entriesWhere(name, value)
 	return func(yield func(string, *T) bool) {
 		for id, e := range filed {
-			if !yield(id, e.val) {
+			if !yield(id, e.record) {
 				return
 			}
 		}
 	}
 }
 
-// filed yields the entries that index name files under value.
-func (v *View[T]) filed(name, value string) iter.Seq2[string, *entry[T]] {
-	return v.filedIn(v.table.index(name), value+"\x00")
+// entriesWhere yields the entries that index name files under value.
+func (v *View[T]) entriesWhere(name, value string) iter.Seq2[string, *tableEntry[T]] {
+	return v.entriesInIndex(v.table.indexNumber(name), value+"\x00")
 }
 
-// index returns the number of an index.
-func (t *Table[T]) index(name string) int {
+// indexNumber returns the number of an index.
+func (t *Table[T]) indexNumber(name string) int {
 	for i, ix := range t.indexes {
 		if ix.name == name {
 			return i
@@ -211,14 +212,14 @@ func (t *Table[T]) index(name string) int {
 	panic(fmt.Sprintf("store: table %q has no index %q", t.kind, name))
 }
 
-func (v *View[T]) filedIn(i int, prefix string) iter.Seq2[string, *entry[T]] {
-	return func(yield func(string, *entry[T]) bool) {
-		for key := range v.by[i].from(prefix) {
+func (v *View[T]) entriesInIndex(i int, prefix string) iter.Seq2[string, *tableEntry[T]] {
+	return func(yield func(string, *tableEntry[T]) bool) {
+		for key := range v.indexes[i].rangeFrom(prefix) {
 			id, ok := strings.CutPrefix(key, prefix)
 			if !ok {
 				return
 			}
-			if e, ok := v.main.get(id); ok && !yield(id, e) {
+			if e, ok := v.entries.get(id); ok && !yield(id, e) {
 				return
 			}
 		}
@@ -226,7 +227,7 @@ func (v *View[T]) filedIn(i int, prefix string) iter.Seq2[string, *entry[T]] {
 }
 
 // Len is Table.Len at the moment of the view.
-func (v *View[T]) Len() int { return v.main.n }
+func (v *View[T]) Len() int { return v.entries.count }
 
 // Encoded is Table.Encoded at the moment of the view.
 func (v *View[T]) Encoded(id string) []byte {
@@ -237,23 +238,23 @@ func (v *View[T]) Encoded(id string) []byte {
 	return row.Encoded()
 }
 
-// stage holds the edits between two publishes.
-type stage[T any] struct {
-	main *edit[*entry[T]]
-	by   []*edit[struct{}]
-	sums []*edit[Amounts]
+// viewEdit holds the edits between two publishes.
+type viewEdit[T any] struct {
+	entries *mapEdit[*tableEntry[T]]
+	indexes []*mapEdit[struct{}]
+	sums    []*mapEdit[Amounts]
 }
 
 // AnyTable is a *Table of whatever type. val and old are a *T, or an untyped nil for none.
 type AnyTable interface {
 	Kind() Kind
-	bind(s *Store) bool
-	unbind(s *Store)
-	decode(data []byte) (any, error)
-	rev(id string) int64
-	ids() iter.Seq2[string, int64]
-	set(id string, val any, rev int64) (old any)
-	publish()
+	bindStore(s *Store) bool
+	unbindStore(s *Store)
+	decodeRecord(data []byte) (any, error)
+	revision(id string) int64
+	revisions() iter.Seq2[string, int64]
+	stageRecord(id string, val any, rev int64) (old any)
+	publishStaged()
 }
 
 var _ AnyTable = (*Table[struct{}])(nil)
@@ -261,35 +262,35 @@ var _ AnyTable = (*Table[struct{}])(nil)
 // Kind returns the table's name.
 func (t *Table[T]) Kind() Kind { return t.kind }
 
-func (t *Table[T]) bind(s *Store) bool { return t.owner.CompareAndSwap(nil, s) }
+func (t *Table[T]) bindStore(s *Store) bool { return t.store.CompareAndSwap(nil, s) }
 
-func (t *Table[T]) unbind(s *Store) { t.owner.CompareAndSwap(s, nil) }
+func (t *Table[T]) unbindStore(s *Store) { t.store.CompareAndSwap(s, nil) }
 
-func (t *Table[T]) decode(data []byte) (any, error) {
+func (t *Table[T]) decodeRecord(data []byte) (any, error) {
 	v, err := t.codec.decode(data)
 	if err != nil {
 		return nil, err
 	}
-	return t.kept(v), nil
+	return t.keptPart(v), nil
 }
 
-// kept returns the part of a record that the table keeps.
-func (t *Table[T]) kept(v *T) *T {
-	if t.part == nil {
+// keptPart returns the part of a record that the table keeps.
+func (t *Table[T]) keptPart(v *T) *T {
+	if t.partOf == nil {
 		return v
 	}
-	return t.part(v)
+	return t.partOf(v)
 }
 
-// rev returns the visible revision of a record, 0 when there is none.
-func (t *Table[T]) rev(id string) int64 {
+// revision returns the visible revision of a record, 0 when there is none.
+func (t *Table[T]) revision(id string) int64 {
 	_, rev, _ := t.Get(id)
 	return rev
 }
 
-func (t *Table[T]) ids() iter.Seq2[string, int64] {
+func (t *Table[T]) revisions() iter.Seq2[string, int64] {
 	return func(yield func(string, int64) bool) {
-		for id, e := range t.Snapshot().main.from("") {
+		for id, e := range t.Snapshot().entries.rangeFrom("") {
 			if !yield(id, e.rev) {
 				return
 			}
@@ -297,62 +298,62 @@ func (t *Table[T]) ids() iter.Seq2[string, int64] {
 	}
 }
 
-// set stages one change. The caller holds the model's mu and publishes before it unlocks it.
-func (t *Table[T]) set(id string, val any, rev int64) (old any) {
-	if t.next == nil {
-		t.next = t.Snapshot().stage()
+// stageRecord stages one change. The caller holds the model's mu and publishes before it unlocks it.
+func (t *Table[T]) stageRecord(id string, val any, rev int64) (old any) {
+	if t.staged == nil {
+		t.staged = t.Snapshot().beginEdit()
 	}
-	s := t.next
-	was, _ := s.main.get(id)
+	s := t.staged
+	was, _ := s.entries.get(id)
 	if val == nil {
-		s.main.delete(id)
-		s.reindex(t, id, was, nil)
-		s.resum(t, was, nil)
+		s.entries.delete(id)
+		s.updateIndexes(t, id, was, nil)
+		s.updateSums(t, was, nil)
 	} else {
-		now := &entry[T]{id: id, val: val.(*T), rev: rev}
-		s.main.put(id, now)
-		s.reindex(t, id, was, now)
-		s.resum(t, was, now)
+		now := &tableEntry[T]{id: id, record: val.(*T), rev: rev}
+		s.entries.put(id, now)
+		s.updateIndexes(t, id, was, now)
+		s.updateSums(t, was, now)
 	}
 	if was == nil {
 		return nil
 	}
-	return was.val
+	return was.record
 }
 
-// reindex changes the indexes from one state of a record to the next; nil means absent. The values
+// updateIndexes changes the indexes from one state of a record to the next; nil means absent. The values
 // of a record seldom change, and then nothing has to be copied.
-func (s *stage[T]) reindex(t *Table[T], id string, was, now *entry[T]) {
+func (s *viewEdit[T]) updateIndexes(t *Table[T], id string, was, now *tableEntry[T]) {
 	for i, ix := range t.indexes {
 		var old, next []string
 		if was != nil {
-			old = ix.keys(was.val)
+			old = ix.valuesOf(was.record)
 		}
 		if now != nil {
-			next = ix.keys(now.val)
+			next = ix.valuesOf(now.record)
 		}
 		if slices.Equal(old, next) {
 			continue
 		}
 		for _, value := range old {
-			s.by[i].delete(value + "\x00" + id)
+			s.indexes[i].delete(value + "\x00" + id)
 		}
 		for _, value := range next {
-			s.by[i].put(value+"\x00"+id, struct{}{})
+			s.indexes[i].put(value+"\x00"+id, struct{}{})
 		}
 	}
 }
 
-// resum changes the sums from one state of a record to the next; nil means absent.
-func (s *stage[T]) resum(t *Table[T], was, now *entry[T]) {
+// updateSums changes the sums from one state of a record to the next; nil means absent.
+func (s *viewEdit[T]) updateSums(t *Table[T], was, now *tableEntry[T]) {
 	for i, sum := range t.sums {
 		var old, next string
 		var less, more Amounts
 		if was != nil {
-			old, less = sum.of(was.val)
+			old, less = sum.amountsOf(was.record)
 		}
 		if now != nil {
-			next, more = sum.of(now.val)
+			next, more = sum.amountsOf(now.record)
 		}
 		if old == next && less == more {
 			continue
@@ -360,12 +361,12 @@ func (s *stage[T]) resum(t *Table[T], was, now *entry[T]) {
 		for n := range less {
 			less[n] = -less[n]
 		}
-		s.add(i, old, less)
-		s.add(i, next, more)
+		s.addToSum(i, old, less)
+		s.addToSum(i, next, more)
 	}
 }
 
-func (s *stage[T]) add(sum int, key string, a Amounts) {
+func (s *viewEdit[T]) addToSum(sum int, key string, a Amounts) {
 	if key == "" || a == (Amounts{}) {
 		return
 	}
@@ -380,33 +381,33 @@ func (s *stage[T]) add(sum int, key string, a Amounts) {
 	s.sums[sum].put(key, all)
 }
 
-// publish makes all staged changes visible in one step.
-func (t *Table[T]) publish() {
-	if t.next == nil {
+// publishStaged makes all staged changes visible in one step.
+func (t *Table[T]) publishStaged() {
+	if t.staged == nil {
 		return
 	}
-	t.view.Store(t.next.view(t))
-	t.next = nil
+	t.view.Store(t.staged.build(t))
+	t.staged = nil
 }
 
-func (v *View[T]) stage() *stage[T] {
-	s := &stage[T]{main: v.main.edit()}
-	for _, ix := range v.by {
-		s.by = append(s.by, ix.edit())
+func (v *View[T]) beginEdit() *viewEdit[T] {
+	s := &viewEdit[T]{entries: v.entries.beginEdit()}
+	for _, ix := range v.indexes {
+		s.indexes = append(s.indexes, ix.beginEdit())
 	}
 	for _, sum := range v.sums {
-		s.sums = append(s.sums, sum.edit())
+		s.sums = append(s.sums, sum.beginEdit())
 	}
 	return s
 }
 
-func (s *stage[T]) view(t *Table[T]) *View[T] {
-	v := &View[T]{table: t, serial: t.Snapshot().serial + 1, main: s.main.done()}
-	for _, ix := range s.by {
-		v.by = append(v.by, ix.done())
+func (s *viewEdit[T]) build(t *Table[T]) *View[T] {
+	v := &View[T]{table: t, serial: t.Snapshot().serial + 1, entries: s.entries.finish()}
+	for _, ix := range s.indexes {
+		v.indexes = append(v.indexes, ix.finish())
 	}
 	for _, sum := range s.sums {
-		v.sums = append(v.sums, sum.done())
+		v.sums = append(v.sums, sum.finish())
 	}
 	return v
 }

@@ -26,7 +26,7 @@ func openCars(t *testing.T) (*store.Store, *store.Table[car], *int) {
 			return c.Colour,
 				store.Amounts{1, len(c.Tags)}
 		}),
-		store.WithEncoded(func(c *car) []byte { *rendered++; return []byte("<" + c.Colour + ">") }),
+		store.WithCachedEncoding(func(c *car) []byte { *rendered++; return []byte("<" + c.Colour + ">") }),
 		store.WithCodec(
 			func(c *car) ([]byte, error) {
 				if strings.Contains(c.Colour, "|") {
@@ -179,7 +179,7 @@ func TestTableInOrderOfAnIndex(t *testing.T) {
 		view := cars.Snapshot()
 		for skip := range view.Len() + 2 {
 			var got []string
-			for row := range view.RowsBy("colour", skip) {
+			for row := range view.RowsOrderedBy("colour", skip) {
 				got = append(got, row.ID()+row.Value().Colour[:1])
 			}
 			if all := strings.Fields(want); strings.Join(got, " ") != strings.Join(all[min(skip, len(all)):], " ") {
@@ -213,7 +213,7 @@ func TestTableInOrderOfAnIndex(t *testing.T) {
 		t.Errorf("%d are green", n)
 	}
 	next := 0
-	for row := range cars.Snapshot().RowsBy("colour", 1+many/2) { // behind the blue one
+	for row := range cars.Snapshot().RowsOrderedBy("colour", 1+many/2) { // behind the blue one
 		if want := fmt.Sprintf("m%04d", many/2+next); next < many/2 && row.ID() != want {
 			t.Fatalf("%s, want %s", row.ID(), want)
 		}
@@ -224,11 +224,11 @@ func TestTableInOrderOfAnIndex(t *testing.T) {
 	}
 }
 
-// TestPartOfRecords: a table with WithPart keeps that part alone, whichever way a record arrives;
+// TestPartOfRecords: a table with WithPartialRecords keeps that part alone, whichever way a record arrives;
 // Load reads all of it.
 func TestPartOfRecords(t *testing.T) {
 	cars := func() *store.Table[car] {
-		return store.NewTable("car", store.WithPart(func(c *car) *car { return &car{Colour: c.Colour} }))
+		return store.NewTable("car", store.WithPartialRecords(func(c *car) *car { return &car{Colour: c.Colour} }))
 	}
 	backend := mem.New()
 	open := func(table *store.Table[car]) *store.Store {
@@ -264,10 +264,10 @@ func TestPartOfRecords(t *testing.T) {
 			t.Errorf("%s has %+v, %v", who, c, err)
 		}
 	}
-	if c, err := follower.Load(t.Context(), "a"); err != nil || c == nil || len(c.Tags) != 1 {
+	if c, err := follower.LoadFull(t.Context(), "a"); err != nil || c == nil || len(c.Tags) != 1 {
 		t.Errorf("loaded %+v, %v", c, err)
 	}
-	if c, err := follower.Load(t.Context(), "b"); err != nil || c != nil {
+	if c, err := follower.LoadFull(t.Context(), "b"); err != nil || c != nil {
 		t.Errorf("loaded %+v, %v of no record", c, err)
 	}
 }

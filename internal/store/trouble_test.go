@@ -56,7 +56,7 @@ func (s *switchable) List(ctx context.Context, prefix string, fn func([]store.KV
 	return s.now.Load().List(ctx, prefix, fn)
 }
 
-func (s *switchable) Watch(ctx context.Context, prefix string, from int64, fn func(store.Batch) error) error {
+func (s *switchable) Watch(ctx context.Context, prefix string, from int64, fn func(store.WatchBatch) error) error {
 	return s.now.Load().Watch(ctx, prefix, from, fn)
 }
 

@@ -11,16 +11,16 @@ import (
 
 // Attempts of Update, and the delays between them.
 const (
-	updateAttempts    = 32
-	conflictWaitFirst = 2 * time.Millisecond
-	conflictWaitMax   = 32 * time.Millisecond
+	updateAttempts   = 32
+	minConflictDelay = 2 * time.Millisecond
+	maxConflictDelay = 32 * time.Millisecond
 )
 
 // GetLinearizable reads the backend itself: the result is not older than the call, whatever this
 // replica's tables show. It is required before every "not found" response where several processes
 // write. For an absent record it returns nil, 0, nil.
 func (t *Table[T]) GetLinearizable(ctx context.Context, id string) (*T, int64, error) {
-	kv, err := t.read(ctx, id)
+	kv, err := t.readBackend(ctx, id)
 	if err != nil || kv.ModRev == 0 {
 		return nil, 0, err
 	}
@@ -31,16 +31,16 @@ func (t *Table[T]) GetLinearizable(ctx context.Context, id string) (*T, int64, e
 	if err != nil {
 		return nil, 0, fmt.Errorf("decode %s/%s: %w", t.kind, id, err)
 	}
-	v = t.kept(v)
-	u := update{table: t, id: id, key: string(t.kind) + "/" + id, val: v, rev: kv.ModRev}
-	t.owner.Load().model.ahead(kv.ModRev, []update{u})
+	v = t.keptPart(v)
+	u := tableUpdate{table: t, id: id, key: string(t.kind) + "/" + id, record: v, rev: kv.ModRev}
+	t.store.Load().model.applyCommitted(kv.ModRev, []tableUpdate{u})
 	return v, kv.ModRev, nil
 }
 
-// Load reads a whole record from the backend, of which the table keeps a part; see WithPart. For an
+// LoadFull reads a whole record from the backend, of which the table keeps a part; see WithPartialRecords. For an
 // absent record it returns nil and no error.
-func (t *Table[T]) Load(ctx context.Context, id string) (*T, error) {
-	kv, err := t.read(ctx, id)
+func (t *Table[T]) LoadFull(ctx context.Context, id string) (*T, error) {
+	kv, err := t.readBackend(ctx, id)
 	if err != nil || kv.ModRev == 0 {
 		return nil, err
 	}
@@ -51,15 +51,15 @@ func (t *Table[T]) Load(ctx context.Context, id string) (*T, error) {
 	return v, nil
 }
 
-// read reads a record from the backend.
-func (t *Table[T]) read(ctx context.Context, id string) (KV, error) {
-	s := t.owner.Load()
+// readBackend reads a record from the backend.
+func (t *Table[T]) readBackend(ctx context.Context, id string) (KV, error) {
+	s := t.store.Load()
 	if s == nil {
 		return KV{}, fmt.Errorf("%w: table %q is not open", ErrInvalid, t.kind)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	kv, err := s.backend.Get(ctx, s.key(t.kind, id))
+	kv, err := s.backend.Get(ctx, s.recordKey(t.kind, id))
 	if err != nil {
 		return KV{}, fmt.Errorf("read %s/%s: %w", t.kind, id, err)
 	}
@@ -73,7 +73,7 @@ type Writer interface {
 
 var (
 	_ Writer = (*Store)(nil)
-	_ Writer = fenced{}
+	_ Writer = fencedWriter{}
 )
 
 // Update changes one record by compare-and-swap. fn receives the record, or nil when it does not
@@ -83,7 +83,7 @@ var (
 // that other writers kept winning. w is the Store that t is open in, or a Writer of it.
 func Update[T any](ctx context.Context, w Writer, t *Table[T], id string, fn func(*T) (*T, error)) (*T, error) {
 	old, rev, ok := t.Get(id)
-	wait := retry.New(conflictWaitFirst, conflictWaitMax)
+	wait := retry.New(minConflictDelay, maxConflictDelay)
 	var err error
 	for try := range updateAttempts {
 		if !ok || try > 0 {

@@ -146,14 +146,14 @@ func TestRenew(t *testing.T) {
 		t.Errorf("opened with epoch %q: %v", s.Epoch(), err)
 	}
 	_ = s.Close()
-	if _, err := store.StartNewEpoch(t.Context(), mem.New(), ""); !errors.Is(err, store.ErrForeign) {
+	if _, err := store.StartNewEpoch(t.Context(), mem.New(), ""); !errors.Is(err, store.ErrNoRecords) {
 		t.Errorf("an empty backend: %v", err)
 	}
 	newer := store.KV{Key: store.DefaultPrefix + "/v1/meta/schema", Value: []byte(`{"version":2}`)}
 	if _, err := b.Commit(t.Context(), store.Txn{Puts: []store.KV{newer}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.StartNewEpoch(t.Context(), b, ""); !errors.Is(err, store.ErrSchema) {
+	if _, err := store.StartNewEpoch(t.Context(), b, ""); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("a newer schema: %v", err)
 	}
 }
@@ -217,7 +217,7 @@ func TestToldEndsWithItsCaller(t *testing.T) {
 
 // TestSchemaIsReadFirst: neither newer data nor unreadable data is decoded.
 func TestSchemaIsReadFirst(t *testing.T) {
-	for value, want := range map[string]error{`{"version":2}`: store.ErrSchema, `{"version":`: nil} {
+	for value, want := range map[string]error{`{"version":2}`: store.ErrNewerSchema, `{"version":`: nil} {
 		b := mem.New()
 		puts := []store.KV{
 			{Key: store.DefaultPrefix + "/v1/meta/schema", Value: []byte(value)},
@@ -286,7 +286,7 @@ func TestUpdateCommitsOnce(t *testing.T) {
 	if err != nil || called != 1 || got.Colour != "redder" {
 		t.Errorf("%+v after %d calls, %v", got, called, err)
 	}
-	for row := range cars.Snapshot().RowsBy("colour", 0) { // may be left at any row
+	for row := range cars.Snapshot().RowsOrderedBy("colour", 0) { // may be left at any row
 		if row.ID() == "x" {
 			break
 		}

@@ -14,19 +14,19 @@ import (
 const (
 	callTimeout   = 5 * time.Second // one call of the backend
 	probeInterval = time.Second
-	backoffFirst  = 20 * time.Millisecond
-	backoffMax    = time.Second
+	minBackoff    = 20 * time.Millisecond
+	maxBackoff    = time.Second
 )
 
-// errRewound ends a watch because the backend's revision fell behind what the model has seen.
-var errRewound = errors.New("the revision of the store backend went backwards (restored from a backup?)")
+// errRevisionWentBack ends a watch because the backend's revision fell behind what the model has seen.
+var errRevisionWentBack = errors.New("the revision of the store backend went backwards (restored from a backup?)")
 
-// health is what Healthy reports.
-type health struct {
-	mu      sync.Mutex
-	watch   error // why the watch does not run; nil while it does
-	probe   error
-	rewound context.CancelCauseFunc // ends the running watch
+// healthState is what Healthy reports.
+type healthState struct {
+	mu          sync.Mutex
+	watchErr    error // why the watch does not run; nil while it does
+	probeErr    error
+	cancelWatch context.CancelCauseFunc // ends the running watch
 }
 
 // Healthy returns why the tables may be out of date or writes fail, nil when all is well: the
@@ -42,15 +42,15 @@ func (s *Store) Healthy() error {
 	if sentence := s.BlockedReason(); sentence != "" {
 		busy = fmt.Errorf("%w: %s", ErrUnavailable, sentence)
 	}
-	return errors.Join(busy, s.Following())
+	return errors.Join(busy, s.WatchHealthy())
 }
 
-// Following returns why the tables may be out of date; nil when they are not. A backend that
+// WatchHealthy returns why the tables may be out of date; nil when they are not. A backend that
 // refuses changes is followed as long as it answers.
-func (s *Store) Following() error {
+func (s *Store) WatchHealthy() error {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	return errors.Join(s.health.watch, s.health.probe, s.schemaError())
+	return errors.Join(s.health.watchErr, s.health.probeErr, s.schemaError())
 }
 
 // BlockedReason returns, as a sentence for users, why the backend refuses requests although it can
@@ -62,30 +62,30 @@ func (s *Store) BlockedReason() string {
 	return ""
 }
 
-func (h *health) setWatch(err error) {
+func (h *healthState) setWatchErr(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.watch = err
+	h.watchErr = err
 }
 
 // watch keeps the model up to date until ctx ends, across broken streams and compactions.
 func (s *Store) watch(ctx context.Context) {
-	wait := retry.New(backoffFirst, backoffMax)
+	wait := retry.New(minBackoff, maxBackoff)
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := s.watchOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		s.health.setWatch(fmt.Errorf("watch: %w", err))
-		if errors.Is(err, ErrCompacted) || errors.Is(err, errRewound) {
+		s.health.setWatchErr(fmt.Errorf("watch: %w", err))
+		if errors.Is(err, ErrCompacted) || errors.Is(err, errRevisionWentBack) {
 			s.log.Info("listing all records again", "reason", err)
 			if err = s.relist(ctx); err == nil {
 				continue
 			}
 		}
 		s.log.Warn("watch interrupted; retrying", "error", err)
-		if time.Since(began) > backoffMax {
+		if time.Since(began) > maxBackoff {
 			wait.Reset()
 		}
 		_ = wait.Sleep(ctx)
@@ -96,65 +96,65 @@ func (s *Store) watchOnce(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.health.mu.Lock()
-	s.health.rewound = cancel
+	s.health.cancelWatch = cancel
 	s.health.mu.Unlock()
-	watched, _, _ := s.model.progress()
-	err := s.backend.Watch(ctx, s.root, watched+1, func(b Batch) error {
-		s.model.follow(b.Rev, s.updates(b.Events))
-		s.health.setWatch(nil)
+	watched, _, _ := s.model.watchProgress()
+	err := s.backend.Watch(ctx, s.recordPrefix, watched+1, func(b WatchBatch) error {
+		s.model.applyWatched(b.Rev, s.decodeEvents(b.Events))
+		s.health.setWatchErr(nil)
 		return nil
 	})
-	if errors.Is(context.Cause(ctx), errRewound) {
-		return errRewound
+	if errors.Is(context.Cause(ctx), errRevisionWentBack) {
+		return errRevisionWentBack
 	}
 	return err
 }
 
-// updates decodes the changes that the model does not have yet. Own commits return through the
+// decodeEvents decodes the changes that the model does not have yet. Own commits return through the
 // watch: they are dropped here.
-func (s *Store) updates(events []RawEvent) []update {
-	ups := make([]update, 0, len(events))
+func (s *Store) decodeEvents(events []RawEvent) []tableUpdate {
+	ups := make([]tableUpdate, 0, len(events))
 	for _, ev := range events {
-		u, ok := s.locate(ev.KV)
-		if !ok || u.table.rev(u.id) == u.rev {
+		u, ok := s.updateFor(ev.KV)
+		if !ok || u.table.revision(u.id) == u.rev {
 			continue
 		}
 		if !ev.Deleted {
-			s.fill(&u, ev.Value)
+			s.decodeRecord(&u, ev.Value)
 		}
 		ups = append(ups, u)
 	}
 	return ups
 }
 
-// locate finds the table of a key. A key that matches none is ignored.
-func (s *Store) locate(kv KV) (update, bool) {
-	rel, ok := strings.CutPrefix(kv.Key, s.root)
+// updateFor finds the table of a key. A key that matches none is ignored.
+func (s *Store) updateFor(kv KV) (tableUpdate, bool) {
+	rel, ok := strings.CutPrefix(kv.Key, s.recordPrefix)
 	if !ok {
-		return update{}, false
+		return tableUpdate{}, false
 	}
 	kind, id, _ := strings.Cut(rel, "/")
 	t := s.model.tables[Kind(kind)]
 	if t == nil || id == "" {
-		return update{}, false
+		return tableUpdate{}, false
 	}
-	return update{table: t, id: id, key: rel, rev: kv.ModRev}, true
+	return tableUpdate{table: t, id: id, key: rel, rev: kv.ModRev}, true
 }
 
-// fill decodes the record. A record that cannot be decoded is left out, as if it had been deleted,
+// decodeRecord decodes the record. A record that cannot be decoded is left out, as if it had been deleted,
 // and logged: one damaged record must not stop the cloud, an outdated one must not stay.
-func (s *Store) fill(u *update, data []byte) {
-	val, err := u.table.decode(data)
+func (s *Store) decodeRecord(u *tableUpdate, data []byte) {
+	val, err := u.table.decodeRecord(data)
 	if err != nil {
 		s.log.Error("unreadable record ignored", "key", u.key, "revision", u.rev, "error", err)
 		return
 	}
-	u.val = val
+	u.record = val
 }
 
 // relist makes the model equal to the backend.
 func (s *Store) relist(ctx context.Context) error {
-	_, highest, _ := s.model.progress()
+	_, highest, _ := s.model.watchProgress()
 	l, err := s.list(ctx, false)
 	if err != nil {
 		return err
@@ -171,13 +171,13 @@ func (s *Store) relist(ctx context.Context) error {
 			return err
 		}
 	}
-	s.model.replace(l.rev, l.updates, l.seen, rewritten)
+	s.model.replaceAll(l.rev, l.updates, l.seen, rewritten)
 	return nil
 }
 
-// probe reads the backend's revision every second: it detects a backend that does not answer, a
+// probeBackend reads the backend's revision every second: it detects a backend that does not answer, a
 // watch that has stopped, and a backend that was restored from a backup in the running process.
-func (s *Store) probe(ctx context.Context) {
+func (s *Store) probeBackend(ctx context.Context) {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	var due int64 // the watch must have passed this by now
@@ -187,9 +187,9 @@ func (s *Store) probe(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		_, highest, _ := s.model.progress()
+		_, highest, _ := s.model.watchProgress()
 		rev, err := s.backendBarrier(ctx)
-		watched, _, _ := s.model.progress()
+		watched, _, _ := s.model.watchProgress()
 		switch {
 		case err != nil:
 			err = fmt.Errorf("backend: %w", err)
@@ -200,7 +200,7 @@ func (s *Store) probe(ctx context.Context) {
 		}
 		due = rev
 		s.health.mu.Lock()
-		s.health.probe = err
+		s.health.probeErr = err
 		s.health.mu.Unlock()
 	}
 }
@@ -208,8 +208,8 @@ func (s *Store) probe(ctx context.Context) {
 func (s *Store) rewind() {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	if s.health.rewound != nil {
-		s.health.rewound(errRewound)
+	if s.health.cancelWatch != nil {
+		s.health.cancelWatch(errRevisionWentBack)
 	}
 }
 

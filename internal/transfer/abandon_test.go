@@ -30,7 +30,7 @@ func TestPushAbandoned(t *testing.T) {
 		}
 		s.disturb.Store(&disturb)
 		o := pushOptions("v1", threeFiles(t)...)
-		o.Abandon = abandon
+		o.AbandonOnFailure = abandon
 		c, err := transfer.New(transfer.Options{BaseURL: s.URL})
 		if err != nil {
 			t.Fatal(err)

@@ -39,7 +39,7 @@ func BenchmarkPull(b *testing.B) {
 	}
 	b.SetBytes(benchSize)
 	for b.Loop() {
-		o := transfer.PullOptions{Ref: transfer.Ref{ID: templateID}, Dir: b.TempDir()}
+		o := transfer.PullOptions{Ref: transfer.VersionRef{ID: templateID}, Dir: b.TempDir()}
 		if _, err := c.Pull(b.Context(), o); err != nil {
 			b.Fatal(err)
 		}

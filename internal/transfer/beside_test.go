@@ -68,7 +68,7 @@ func TestPullOfARevertedVersion(t *testing.T) {
 				if deleted {
 					return s.reg.Delete(t.Context(), templateID)
 				}
-				return s.reg.Revert(t.Context(), registry.Ref{ID: templateID, Tag: "v1"})
+				return s.reg.Revert(t.Context(), registry.VersionRef{ID: templateID, Tag: "v1"})
 			}
 			var once sync.Once
 			disturb := func(w http.ResponseWriter, r *http.Request, h http.Handler) {
@@ -89,7 +89,8 @@ func TestPullOfARevertedVersion(t *testing.T) {
 
 			// A pull that begins now fails, and writes nothing.
 			dir := t.TempDir()
-			_, err := c.Pull(t.Context(), transfer.PullOptions{Ref: transfer.Ref{ID: templateID, Tag: "v1"}, Dir: dir})
+			_, err := c.Pull(t.Context(),
+				transfer.PullOptions{Ref: transfer.VersionRef{ID: templateID, Tag: "v1"}, Dir: dir})
 			if code := farm.CodeOf(err); code != farm.CodeNoVersion && code != farm.CodeNotFound {
 				t.Errorf("a pull behind it: %v", err)
 			}
@@ -118,7 +119,7 @@ func TestPullWhoseLayersAreRemoved(t *testing.T) {
 	}
 	s.disturb.Store(&disturb)
 	dir := t.TempDir()
-	_, err := c.Pull(t.Context(), transfer.PullOptions{Ref: transfer.Ref{ID: templateID, Tag: "v1"}, Dir: dir})
+	_, err := c.Pull(t.Context(), transfer.PullOptions{Ref: transfer.VersionRef{ID: templateID, Tag: "v1"}, Dir: dir})
 	if farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("the pull ends with: %v", err)
 	}

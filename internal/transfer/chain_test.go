@@ -64,12 +64,12 @@ func newShelf(t *testing.T, contents ...[]byte) *shelf {
 		if err != nil {
 			t.Fatal(err)
 		}
-		root := x.Root().String()
-		s.layers[root] = append(stored, x.Tail()...)
+		root := x.Digest().String()
+		s.layers[root] = append(stored, x.IndexAndFooter()...)
 		s.tips = append(s.tips, x.ChainID().String())
 		s.file.Size = o.Size
 		s.file.Layers = append(s.file.Layers, api.PullLayer{
-			Root: root, Size: x.FileSize(), IndexOffset: x.DataBytes(), IndexLength: int64(len(x.Bytes())),
+			Root: root, Size: x.FileSize(), IndexOffset: x.StoredBytes(), IndexLength: int64(len(x.Encoded())),
 			URLs: []string{"/registry/v2/blob/" + root},
 		})
 	}
@@ -100,7 +100,7 @@ func (s *shelf) squash(t *testing.T, content []byte) (root string, file []byte) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: int64(len(content)), StandsFor: tip}
+	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: int64(len(content)), Squashes: tip}
 	x, err := blob.Encode(t.Context(), memory{bytes.NewReader(content)},
 		o, func(_ blob.Frame, _ int64, p []byte) error {
 			stored = append(stored, p...)
@@ -109,13 +109,13 @@ func (s *shelf) squash(t *testing.T, content []byte) (root string, file []byte) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	root = x.Root().String()
+	root = x.Digest().String()
 	s.file.Layers = []api.PullLayer{{
-		Root: root, Tip: tip.String(), Size: x.FileSize(), IndexOffset: x.DataBytes(),
-		IndexLength: int64(len(x.Bytes())),
+		Root: root, Tip: tip.String(), Size: x.FileSize(), IndexOffset: x.StoredBytes(),
+		IndexLength: int64(len(x.Encoded())),
 		URLs:        []string{"/registry/v2/blob/" + root},
 	}}
-	s.layers[root] = append(stored, x.Tail()...)
+	s.layers[root] = append(stored, x.IndexAndFooter()...)
 	return root, s.layers[root]
 }
 
@@ -168,12 +168,12 @@ func (c *counting) Write(p []byte) (int, error) {
 
 func (s *shelf) pull(ctx context.Context, t *testing.T, o transfer.PullOptions) (transfer.PullResult, error) {
 	t.Helper()
-	c, err := transfer.New(transfer.Options{BaseURL: s.URL, Attempts: 2})
+	c, err := transfer.New(transfer.Options{BaseURL: s.URL, MaxAttempts: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	o.Ref = transfer.Ref{ID: templateID}
+	o.Ref = transfer.VersionRef{ID: templateID}
 	return c.Pull(ctx, o)
 }
 
@@ -256,9 +256,11 @@ func pullOfChain(t *testing.T, contents [][]byte, inBlocks bool) {
 	top := len(contents) - 1
 	for held := -1; held < top; held++ {
 		for _, overlays := range []bool{false, true} {
-			o := transfer.PullOptions{Dir: t.TempDir(), Overlays: overlays, Have: map[string]transfer.Disk{}}
+			o := transfer.PullOptions{
+				Dir: t.TempDir(), AllowOverlays: overlays, LocalContent: map[string]transfer.Disk{},
+			}
 			for i := range held + 1 {
-				o.Have[s.tips[i]] = s.keep(t, i)
+				o.LocalContent[s.tips[i]] = s.keep(t, i)
 			}
 			before := s.bulk.Load()
 			result, err := s.pull(t.Context(), t, o)
@@ -266,16 +268,16 @@ func pullOfChain(t *testing.T, contents [][]byte, inBlocks bool) {
 				t.Fatal(err)
 			}
 			built := transfer.Disk{Path: filepath.Join(o.Dir, "disk.img")}
-			want := transfer.BuiltFile{Name: "disk.img", Form: transfer.FormFlat, Tip: s.tips[top]}
+			want := transfer.BuiltFile{Name: "disk.img", Form: transfer.FormFlat, ChainID: s.tips[top]}
 			if overlays && held >= 0 && result.Files[0].Form == transfer.FormOverlay {
-				want.Form, want.Below = transfer.FormOverlay, s.tips[held]
-				built = transfer.Disk{Path: o.Have[s.tips[held]].Path, Overlays: []string{built.Path}}
+				want.Form, want.ParentChainID = transfer.FormOverlay, s.tips[held]
+				built = transfer.Disk{Path: o.LocalContent[s.tips[held]].Path, Overlays: []string{built.Path}}
 			}
 			if len(result.Files) != 1 || result.Files[0] != want {
 				t.Errorf("%d layers held: built %+v instead of %+v", held+1, result.Files, want)
 			}
-			if moved := s.bulk.Load() - before; moved != result.Bytes {
-				t.Errorf("%d layers held: %d bytes moved, the result says %d", held+1, moved, result.Bytes)
+			if moved := s.bulk.Load() - before; moved != result.TransferredBytes {
+				t.Errorf("%d layers held: %d bytes moved, the result says %d", held+1, moved, result.TransferredBytes)
 			}
 			mustRead(t, built, contents[top])
 			if overlays && held >= 0 && inBlocks && !clones(t) && built.Overlays == nil {
@@ -321,7 +323,9 @@ func TestOverlaysOnOverlays(t *testing.T) {
 	disk, all := s.keep(t, 0), s.file
 	for n := 2; n <= len(contents); n++ {
 		s.file.Layers, s.file.Size = all.Layers[:n], int64(len(contents[n-1])) // as if the rest did not exist yet
-		o := transfer.PullOptions{Dir: t.TempDir(), Overlays: true, Have: map[string]transfer.Disk{s.tips[n-2]: disk}}
+		o := transfer.PullOptions{
+			Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]transfer.Disk{s.tips[n-2]: disk},
+		}
 		result, err := s.pull(t.Context(), t, o)
 		if err != nil {
 			t.Fatal(err)
@@ -346,7 +350,9 @@ func TestOverlayContinues(t *testing.T) {
 	after := bytes.Clone(base)
 	noise(rnd, after[:70<<20])
 	s := newShelf(t, base, after)
-	o := transfer.PullOptions{Dir: t.TempDir(), Overlays: true, Have: map[string]transfer.Disk{s.tips[0]: s.keep(t, 0)}}
+	o := transfer.PullOptions{
+		Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]transfer.Disk{s.tips[0]: s.keep(t, 0)},
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var ranges atomic.Int64
 	stop := func(*http.Request) {
@@ -365,12 +371,12 @@ func TestOverlayContinues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result.Bytes > 65<<20 {
-		t.Errorf("%d bytes moved again", result.Bytes)
+	if result.TransferredBytes > 65<<20 {
+		t.Errorf("%d bytes moved again", result.TransferredBytes)
 	}
 	built := transfer.Disk{Path: filepath.Join(o.Dir, "disk.img")}
 	if result.Files[0].Form == transfer.FormOverlay {
-		built = transfer.Disk{Path: o.Have[s.tips[0]].Path, Overlays: []string{built.Path}}
+		built = transfer.Disk{Path: o.LocalContent[s.tips[0]].Path, Overlays: []string{built.Path}}
 	}
 	mustRead(t, built, after)
 }
@@ -384,7 +390,7 @@ func TestChainsThatDoNotFit(t *testing.T) {
 	for name, spoil := range map[string]func(f *api.PullFile){
 		"no layers": func(f *api.PullFile) { f.Layers = nil },
 		"too many layers": func(f *api.PullFile) {
-			f.Layers = append(make([]api.PullLayer, blob.MaxChain), f.Layers...)
+			f.Layers = append(make([]api.PullLayer, blob.MaxChainLayers), f.Layers...)
 		},
 		"a layer left out":     func(f *api.PullFile) { f.Layers = append(f.Layers[:1], f.Layers[2]) },
 		"no base":              func(f *api.PullFile) { f.Layers = f.Layers[1:] },
@@ -392,7 +398,7 @@ func TestChainsThatDoNotFit(t *testing.T) {
 		"another tip":          func(f *api.PullFile) { f.Layers[1].Tip = f.Layers[0].Root },
 		"another size":         func(f *api.PullFile) { f.Size++ },
 		"no addresses":         func(f *api.PullFile) { f.Layers[1].URLs = nil },
-		"an index too long":    func(f *api.PullFile) { f.Layers[1].IndexLength = blob.MaxIndex + 1 },
+		"an index too long":    func(f *api.PullFile) { f.Layers[1].IndexLength = blob.MaxIndexSize + 1 },
 		"an index of no bytes": func(f *api.PullFile) { f.Layers[1].IndexLength = 0 },
 		"a root that is none":  func(f *api.PullFile) { f.Layers[2].Root = strings.Repeat("x", 64) },
 	} {
@@ -427,7 +433,9 @@ func TestHeldThatIsRemoved(t *testing.T) {
 		"overlay gone": {Path: s.keep(t, 0).Path, Overlays: []string{"gone"}},
 	} {
 		for _, tip := range s.tips {
-			o := transfer.PullOptions{Dir: t.TempDir(), Overlays: true, Have: map[string]transfer.Disk{tip: d}}
+			o := transfer.PullOptions{
+				Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]transfer.Disk{tip: d},
+			}
 			result, err := s.pull(t.Context(), t, o)
 			if err != nil || result.Files[0].Form != transfer.FormFlat {
 				t.Fatalf("%s: %+v, %v", name, result.Files, err)
@@ -443,7 +451,7 @@ func TestIndexesTogether(t *testing.T) {
 	a := grow(rnd, nil, 1<<20)
 	s := newShelf(t, a, grow(rnd, a, 1<<20))
 	for i := range s.file.Layers {
-		s.file.Layers[i].IndexLength = blob.MaxIndexes/2 + 1
+		s.file.Layers[i].IndexLength = blob.MaxChainIndexSize/2 + 1
 	}
 	_, err := s.pull(t.Context(), t, transfer.PullOptions{Dir: t.TempDir()})
 	if farm.CodeOf(err) != farm.CodeRefused ||

@@ -28,7 +28,9 @@ func copyOf(t *testing.T, d transfer.Disk) (raw, sums string) {
 		defer files[i].Close()
 	}
 	var last transfer.Progress
-	c := transfer.Copy{From: from, To: files[0], Sums: files[1], Progress: func(p transfer.Progress) { last = p }}
+	c := transfer.DiskCopy{From: from, RawCopy: files[0], Checksums: files[1], Progress: func(p transfer.Progress) {
+		last = p
+	}}
 	if err := c.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +64,7 @@ func TestPushAgainstSums(t *testing.T) {
 			clear(disk[at/2 : min(size, at/2+9000)])
 		}
 		sent.Store(0)
-		pushDisk(t, c, tag, writeFile(t, "next", disk), &transfer.PushParent{Tip: tip, Sums: sums})
+		pushDisk(t, c, tag, writeFile(t, "next", disk), &transfer.PushParent{ChainID: tip, ChecksumFile: sums})
 		if sent.Load() > 200<<10 {
 			t.Errorf("%s: %d bytes were sent", tag, sent.Load())
 		}
@@ -74,7 +76,7 @@ func TestPushAgainstSums(t *testing.T) {
 	}
 	// Nothing differs.
 	sent.Store(0)
-	pushDisk(t, c, "again", base, &transfer.PushParent{Tip: tip, Sums: sums})
+	pushDisk(t, c, "again", base, &transfer.PushParent{ChainID: tip, ChecksumFile: sums})
 	d, _ := pullDisk(t, c, "again", nil)
 	mustRead(t, d, old)
 	if sent.Load() > 4096 {
@@ -93,13 +95,13 @@ func TestPushWithoutItsSums(t *testing.T) {
 		Request: api.PushRequest{ID: templateID, Name: "debian", Tag: "v1", Config: []byte("{}")},
 		Files: []transfer.PushFile{{
 			Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: path},
-			Parent: &transfer.PushParent{Tip: strings.Repeat("ab", 32), Sums: path + ".gone"},
+			Parent: &transfer.PushParent{ChainID: strings.Repeat("ab", 32), ChecksumFile: path + ".gone"},
 		}},
 	}
 	if _, err := s.client(t).Push(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	m, err := s.client(t).Manifest(t.Context(), transfer.Ref{ID: templateID})
+	m, err := s.client(t).Manifest(t.Context(), transfer.VersionRef{ID: templateID})
 	if err != nil || len(m.Files) != 1 || len(m.Files[0].Layers) != 1 {
 		t.Errorf("%+v, %v", m, err)
 	}

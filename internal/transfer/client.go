@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	defaultIdle     = 30 * time.Second
-	defaultAttempts = 8
-	controlTimeout  = 30 * time.Second
-	maxAnswer       = 64 << 20 // bytes of a control response
+	defaultIdleTimeout = 30 * time.Second
+	defaultAttempts    = 8
+	controlTimeout     = 30 * time.Second
+	maxResponseBytes   = 64 << 20 // bytes of a control response
 )
 
 // Options configures the connection to a registry.
@@ -36,28 +36,28 @@ type Options struct {
 	// Authorize puts credentials on a request. It is called before every attempt, so it may renew
 	// them, and only for requests to BaseURL's host.
 	Authorize func(*http.Request) error
-	// Renew is called when the registry answered 401 to a request with such credentials. It reports whether a
-	// new call of Authorize may succeed. nil: it cannot.
-	Renew func(*http.Request) bool
+	// RenewCredentials is called when the registry answered 401 to a request with such credentials. It reports whether
+	// a new call of Authorize may succeed. nil: it cannot.
+	RenewCredentials func(*http.Request) bool
 	// Logger gets retries at Debug level. nil means no log.
 	Logger *slog.Logger
-	// Idle ends an attempt on which no byte moved for that long; 0 means 30 s. The total time of a transfer is
+	// IdleTimeout ends an attempt on which no byte moved for that long; 0 means 30 s. The total time of a transfer is
 	// not limited.
-	Idle time.Duration
-	// Attempts is how often one request is tried before its error is returned; 0 means 8.
-	Attempts int
+	IdleTimeout time.Duration
+	// MaxAttempts is how often one request is tried before its error is returned; 0 means 8.
+	MaxAttempts int
 }
 
 // Client is a client of one registry. It may be used from many goroutines.
 type Client struct {
-	base      *url.URL
-	http      *http.Client
-	authorize func(*http.Request) error
-	renew     func(*http.Request) bool
-	log       *slog.Logger
-	idle      time.Duration
-	attempts  int
-	piece     int // how much of an index is sent in one request
+	base             *url.URL
+	http             *http.Client
+	authorize        func(*http.Request) error
+	renewCredentials func(*http.Request) bool
+	log              *slog.Logger
+	idleTimeout      time.Duration
+	maxAttempts      int
+	indexChunkBytes  int // how much of an index is sent in one request
 }
 
 // New checks the options; it does not connect.
@@ -69,18 +69,20 @@ func New(o Options) (*Client, error) {
 	base.Path = strings.TrimRight(base.Path, "/")
 	base.RawQuery, base.Fragment = "", ""
 	c := &Client{
-		base: base, http: &http.Client{Transport: transport(o)}, authorize: o.Authorize, renew: o.Renew,
-		log: o.Logger, idle: o.Idle, attempts: o.Attempts, piece: indexPiece,
+		base: base, http: &http.Client{Transport: transport(o)}, authorize: o.Authorize,
+		renewCredentials: o.RenewCredentials,
+		log:              o.Logger, idleTimeout: o.IdleTimeout, maxAttempts: o.MaxAttempts,
+		indexChunkBytes: indexChunkSize,
 	}
-	c.http.CheckRedirect = c.redirected
+	c.http.CheckRedirect = c.checkRedirect
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	if c.idle <= 0 {
-		c.idle = defaultIdle
+	if c.idleTimeout <= 0 {
+		c.idleTimeout = defaultIdleTimeout
 	}
-	if c.attempts <= 0 {
-		c.attempts = defaultAttempts
+	if c.maxAttempts <= 0 {
+		c.maxAttempts = defaultAttempts
 	}
 	return c, nil
 }
@@ -112,40 +114,40 @@ func transport(o Options) *http.Transport {
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// call is one control request and the envelope of its response, decoded into out unless that is nil.
-type call struct {
-	method string
-	path   string
-	query  url.Values
-	in     any
-	out    any
-	// repeatable marks calls that are safe to send twice: only such calls are retried.
-	repeatable bool
+// apiCall is one control request and the envelope of its response, decoded into out unless that is nil.
+type apiCall struct {
+	method  string
+	path    string
+	query   url.Values
+	request any
+	result  any
+	// idempotent marks calls that are safe to send twice: only such calls are retried.
+	idempotent bool
 	timeout    time.Duration // 0 means controlTimeout
 }
 
-func (c *Client) call(ctx context.Context, k call) error {
+func (c *Client) doCall(ctx context.Context, k apiCall) error {
 	if k.timeout == 0 {
 		k.timeout = controlTimeout
 	}
-	if !k.repeatable {
+	if !k.idempotent {
 		return c.callOnce(ctx, k)
 	}
 	return c.retry(ctx, k.method+" "+k.path, func() error { return c.callOnce(ctx, k) })
 }
 
-func (c *Client) callOnce(ctx context.Context, k call) error {
+func (c *Client) callOnce(ctx context.Context, k apiCall) error {
 	ctx, cancel := context.WithTimeout(ctx, k.timeout)
 	defer cancel()
 	var body io.Reader
-	if k.in != nil {
-		raw, err := json.Marshal(k.in)
+	if k.request != nil {
+		raw, err := json.Marshal(k.request)
 		if err != nil {
 			return fmt.Errorf("encode %s: %w", k.path, err)
 		}
 		body = strings.NewReader(string(raw))
 	}
-	req, err := c.request(ctx, k.method, c.url(k.path, k.query), body)
+	req, err := c.newRequest(ctx, k.method, c.buildURL(k.path, k.query), body)
 	if err != nil {
 		return err
 	}
@@ -154,33 +156,33 @@ func (c *Client) callOnce(ctx context.Context, k call) error {
 	}
 	resp, err := c.send(req)
 	if err != nil {
-		return unreachable(err)
+		return unreachableError(err)
 	}
 	defer resp.Body.Close()
-	return decode(resp, k.out)
+	return decodeEnvelope(resp, k.result)
 }
 
-// failure reads the envelope of a response with an unexpected status.
-func failure(resp *http.Response) error {
-	if err := decode(resp, nil); err != nil {
+// responseError reads the envelope of a response with an unexpected status.
+func responseError(resp *http.Response) error {
+	if err := decodeEnvelope(resp, nil); err != nil {
 		return err
 	}
 	return fmt.Errorf("the registry responded %s: %w", resp.Status, errTransient)
 }
 
-func (c *Client) url(path string, query url.Values) string {
+func (c *Client) buildURL(path string, query url.Values) string {
 	u := *c.base
 	u.Path += path
 	u.RawQuery = query.Encode()
 	return u.String()
 }
 
-func (c *Client) request(ctx context.Context, method, address string, body io.Reader) (*http.Request, error) {
+func (c *Client) newRequest(ctx context.Context, method, address string, body io.Reader) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, address, body)
 	if err != nil {
 		return nil, fmt.Errorf("request to the registry: %w", err)
 	}
-	if c.authorize != nil && c.here(req) {
+	if c.authorize != nil && c.isRegistryRequest(req) {
 		if err := c.authorize(req); err != nil {
 			return nil, fmt.Errorf("get credentials for the registry: %w", err)
 		}
@@ -188,20 +190,20 @@ func (c *Client) request(ctx context.Context, method, address string, body io.Re
 	return req, nil
 }
 
-// here reports whether a request is for the registry itself.
-func (c *Client) here(req *http.Request) bool {
+// isRegistryRequest reports whether a request is for the registry itself.
+func (c *Client) isRegistryRequest(req *http.Request) bool {
 	return req.URL.Host == c.base.Host && req.URL.Scheme == c.base.Scheme
 }
 
-// mostRedirects is the maximum number of consecutive redirects.
-const mostRedirects = 10
+// maxRedirects is the maximum number of consecutive redirects.
+const maxRedirects = 10
 
-// redirected removes credentials from a redirected request, unless it goes to the registry.
-func (c *Client) redirected(next *http.Request, before []*http.Request) error {
-	if len(before) >= mostRedirects {
+// checkRedirect removes credentials from a redirected request, unless it goes to the registry.
+func (c *Client) checkRedirect(next *http.Request, before []*http.Request) error {
+	if len(before) >= maxRedirects {
 		return errors.New("too many redirects by the registry")
 	}
-	if !c.here(next) {
+	if !c.isRegistryRequest(next) {
 		next.Header.Del("Authorization")
 	}
 	return nil
@@ -211,8 +213,9 @@ func (c *Client) redirected(next *http.Request, before []*http.Request) error {
 // left to another attempt.
 func (c *Client) send(req *http.Request) (*http.Response, error) {
 	resp, err := c.http.Do(req)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized || c.renew == nil || !c.here(resp.Request) ||
-		!c.renew(req) {
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || c.renewCredentials == nil ||
+		!c.isRegistryRequest(resp.Request) ||
+		!c.renewCredentials(req) {
 		return resp, err
 	}
 	_ = resp.Body.Close()
@@ -231,18 +234,18 @@ func (c *Client) send(req *http.Request) (*http.Response, error) {
 	return c.http.Do(again)
 }
 
-func unreachable(err error) error {
+func unreachableError(err error) error {
 	return farm.Unavailable(err, "The registry cannot be reached")
 }
 
-// decode reads an envelope. Status FAIL becomes a farm.Error with the registry's message.
-func decode(resp *http.Response, out any) error {
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+// decodeEnvelope reads an envelope. Status FAIL becomes a farm.Error with the registry's message.
+func decodeEnvelope(resp *http.Response, out any) error {
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes+1))
 	if err != nil {
-		return unreachable(err)
+		return unreachableError(err)
 	}
-	if len(raw) > maxAnswer {
-		return farm.Errorf(farm.CodeTooLarge, "The response of the registry has more than %d bytes", maxAnswer)
+	if len(raw) > maxResponseBytes {
+		return farm.Errorf(farm.CodeTooLarge, "The response of the registry has more than %d bytes", maxResponseBytes)
 	}
 	var e api.Envelope[json.RawMessage]
 	if err := json.Unmarshal(raw, &e); err != nil {

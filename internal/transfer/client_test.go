@@ -25,7 +25,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		}
 	}
 	c, err := New(Options{BaseURL: " https://host:1/below/ "})
-	if err != nil || c.url("/registry/vm", nil) != "https://host:1/below/registry/vm" {
+	if err != nil || c.buildURL("/registry/vm", nil) != "https://host:1/below/registry/vm" {
 		t.Fatalf("%v", err)
 	}
 }
@@ -61,8 +61,8 @@ func TestAnswersBecomeErrors(t *testing.T) {
 			w.WriteHeader(test.status)
 			_, _ = w.Write([]byte(test.body))
 		}))
-		c, _ := New(Options{BaseURL: s.URL, Attempts: 1})
-		_, err := c.List(t.Context())
+		c, _ := New(Options{BaseURL: s.URL, MaxAttempts: 1})
+		_, err := c.ListTemplates(t.Context())
 		if farm.CodeOf(err) != test.code || test.text != "" && err.Error() != test.text {
 			t.Errorf("%d %s: %v", test.status, test.body, err)
 		}
@@ -94,15 +94,15 @@ func TestCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.List(t.Context()); err != nil || asked.Load() != 3 {
+	if _, err := c.ListTemplates(t.Context()); err != nil || asked.Load() != 3 {
 		t.Fatalf("asked %d times, %v", asked.Load(), err)
 	}
-	req, err := c.request(t.Context(), http.MethodGet, "http://mirror.invalid/layer", nil)
+	req, err := c.newRequest(t.Context(), http.MethodGet, "http://mirror.invalid/layer", nil)
 	if err != nil || req.Header.Get("Authorization") != "" || asked.Load() != 3 {
 		t.Fatalf("credentials went to another host: %v, %v", req.Header, err)
 	}
 	c.authorize = func(*http.Request) error { return errors.New("key is unreadable") }
-	if _, err := c.List(t.Context()); err == nil || served.Load() != 3 {
+	if _, err := c.ListTemplates(t.Context()); err == nil || served.Load() != 3 {
 		t.Fatalf("sent without credentials: %v", err)
 	}
 }
@@ -121,7 +121,7 @@ func TestDamagedConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_, err = c.Info(t.Context(), Ref{ID: "abc"})
+	_, err = c.VersionConfig(t.Context(), VersionRef{ID: "abc"})
 	e, ok := errors.AsType[*farm.Error](err)
 	if !ok || e.Code != farm.CodeRefused || e.Message != "Template abc has a damaged configuration" ||
 		served.Load() != 1 {
@@ -142,11 +142,11 @@ func TestContentTypes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k := call{method: method, path: "/"}
+		k := apiCall{method: method, path: "/"}
 		if want != "" {
-			k.in = struct{}{}
+			k.request = struct{}{}
 		}
-		if err := c.call(t.Context(), k); err != nil {
+		if err := c.doCall(t.Context(), k); err != nil {
 			t.Error(err)
 		}
 		c.Close()
@@ -163,7 +163,8 @@ func TestRevertIsSentOnce(t *testing.T) {
 	defer s.Close()
 	c, _ := New(Options{BaseURL: s.URL})
 	defer c.Close()
-	if err := c.Revert(t.Context(), Ref{ID: "x"}); farm.CodeOf(err) != farm.CodeUnavailable || served.Load() != 1 {
+	if err := c.Revert(t.Context(), VersionRef{ID: "x"}); farm.CodeOf(err) != farm.CodeUnavailable ||
+		served.Load() != 1 {
 		t.Fatalf("%d requests, %v", served.Load(), err)
 	}
 }
@@ -186,8 +187,8 @@ func TestTLSConfig(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, _ := New(Options{BaseURL: s.URL, TLS: config, Attempts: 1})
-		if _, err := c.List(t.Context()); (err == nil) != test.ok {
+		c, _ := New(Options{BaseURL: s.URL, TLS: config, MaxAttempts: 1})
+		if _, err := c.ListTemplates(t.Context()); (err == nil) != test.ok {
 			t.Errorf("%+v: %v", test.o, err)
 		}
 		c.Close()
@@ -226,9 +227,9 @@ func TestClientCertificatesAreFollowed(t *testing.T) {
 	}
 	want := func(name string) {
 		t.Helper()
-		c, _ := New(Options{BaseURL: s.URL, TLS: config, Attempts: 1}) // with its own connections
+		c, _ := New(Options{BaseURL: s.URL, TLS: config, MaxAttempts: 1}) // with its own connections
 		defer c.Close()
-		if list, err := c.List(t.Context()); err != nil || len(list) != 1 || list[0].Name != name {
+		if list, err := c.ListTemplates(t.Context()); err != nil || len(list) != 1 || list[0].Name != name {
 			t.Errorf("%+v, %v; want %s", list, err, name)
 		}
 	}
@@ -243,7 +244,7 @@ func TestClientCertificatesAreFollowed(t *testing.T) {
 
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := New(Options{BaseURL: "http://x", Attempts: 4})
+		c, _ := New(Options{BaseURL: "http://x", MaxAttempts: 4})
 		run := func(errs ...error) (int, error) {
 			n := 0
 			return n, c.retry(t.Context(), "test", func() error {
@@ -285,13 +286,13 @@ func TestRetry(t *testing.T) {
 func TestMeter(t *testing.T) {
 	now := time.Unix(100, 0)
 	var got []Progress
-	m := newMeter(func(p Progress) { got = append(got, p) }, 1000)
+	m := newProgressMeter(func(p Progress) { got = append(got, p) }, 1000)
 	m.now = func() time.Time { return now }
 	m.samples = []sample{{at: now}}
-	m.skip(100)
+	m.addSkipped(100)
 	for range 8 {
 		now = now.Add(100 * time.Millisecond)
-		m.add(50)
+		m.addTransferred(50)
 	}
 	m.finish()
 	if len(got) != 3 {

@@ -30,7 +30,7 @@ func (s *shelf) pulledOnto(t *testing.T, o transfer.PullOptions, want []byte) tr
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := result.Files[0]; f.Form != transfer.FormFlat || f.Below != "" {
+	if f := result.Files[0]; f.Form != transfer.FormFlat || f.ParentChainID != "" {
 		t.Errorf("built %+v", f)
 	}
 	mustRead(t, transfer.Disk{Path: filepath.Join(o.Dir, "disk.img")}, want)
@@ -53,9 +53,11 @@ func TestClonedDisk(t *testing.T) {
 		after := grow(rnd, base, size)
 		s := newShelf(t, base, after)
 		held := s.keep(t, 0)
-		o := transfer.PullOptions{Dir: t.TempDir(), Overlays: true, Have: map[string]transfer.Disk{s.tips[0]: held}}
-		if result := s.pulledOnto(t, o, after); result.Bytes > 7<<20 {
-			t.Errorf("%d bytes were moved", result.Bytes)
+		o := transfer.PullOptions{
+			Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]transfer.Disk{s.tips[0]: held},
+		}
+		if result := s.pulledOnto(t, o, after); result.TransferredBytes > 7<<20 {
+			t.Errorf("%d bytes were moved", result.TransferredBytes)
 		}
 		mustRead(t, held, base)
 	}
@@ -72,7 +74,7 @@ func TestCloneContinues(t *testing.T) {
 	noise(rnd, after[:70<<20])
 	for _, gone := range []bool{false, true} {
 		s := newShelf(t, base, after)
-		o := transfer.PullOptions{Dir: t.TempDir(), Have: map[string]transfer.Disk{s.tips[0]: s.keep(t, 0)}}
+		o := transfer.PullOptions{Dir: t.TempDir(), LocalContent: map[string]transfer.Disk{s.tips[0]: s.keep(t, 0)}}
 		ctx, cancel := context.WithCancel(t.Context())
 		stop := func(r *http.Request) {
 			if s.bulk.Load() > 20<<20 {
@@ -86,11 +88,11 @@ func TestCloneContinues(t *testing.T) {
 		}
 		s.disturb.Store(nil)
 		if gone {
-			o.Have = nil
+			o.LocalContent = nil
 		}
 		result := s.pulledOnto(t, o, after)
-		if again := result.Bytes > 69<<20; again != gone {
-			t.Errorf("the base is gone: %v; %d bytes were moved again", gone, result.Bytes)
+		if again := result.TransferredBytes > 69<<20; again != gone {
+			t.Errorf("the base is gone: %v; %d bytes were moved again", gone, result.TransferredBytes)
 		}
 	}
 }
@@ -111,8 +113,8 @@ func TestCloneOfChangedDisk(t *testing.T) {
 	}
 	wrong := errors.New("changed")
 	o := transfer.PullOptions{
-		Dir: t.TempDir(), Have: map[string]transfer.Disk{s.tips[0]: changed},
-		Cloned: func(tip string) error {
+		Dir: t.TempDir(), LocalContent: map[string]transfer.Disk{s.tips[0]: changed},
+		AfterClone: func(tip string) error {
 			if tip != s.tips[0] {
 				t.Errorf("asked for %s", tip)
 			}
@@ -122,7 +124,7 @@ func TestCloneOfChangedDisk(t *testing.T) {
 	if _, err := s.pull(t.Context(), t, o); !errors.Is(err, wrong) {
 		t.Fatal(err)
 	}
-	o.Have, o.Cloned = map[string]transfer.Disk{s.tips[0]: s.keep(t, 0)}, nil
+	o.LocalContent, o.AfterClone = map[string]transfer.Disk{s.tips[0]: s.keep(t, 0)}, nil
 	s.pulledOnto(t, o, after)
 }
 
@@ -136,17 +138,19 @@ func TestBaseOnAnotherDevice(t *testing.T) {
 	if err := os.WriteFile(held.Path, base, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := transfer.PullOptions{Dir: t.TempDir(), Overlays: true, Have: map[string]transfer.Disk{s.tips[0]: held}}
+	o := transfer.PullOptions{
+		Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]transfer.Disk{s.tips[0]: held},
+	}
 	result, err := s.pull(t.Context(), t, o)
 	if err != nil || result.Files[0].Form != transfer.FormOverlay {
 		t.Fatalf("%+v, %v", result.Files, err)
 	}
 	mustRead(t, transfer.Disk{Path: held.Path, Overlays: []string{filepath.Join(o.Dir, "disk.img")}}, after)
-	o.Dir, o.Overlays = t.TempDir(), false
+	o.Dir, o.AllowOverlays = t.TempDir(), false
 	s.pulledOnto(t, o, after)
 
 	// The whole content is there, but no link leads there.
-	o.Dir, o.Have = t.TempDir(), map[string]transfer.Disk{s.tips[1]: held}
+	o.Dir, o.LocalContent = t.TempDir(), map[string]transfer.Disk{s.tips[1]: held}
 	if err := os.WriteFile(held.Path, after, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -206,11 +210,11 @@ func TestClone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range [][2]string{{from + "x", to}, {from, filepath.Join(dir, "none", "to")}} {
-		if err := transfer.Clone(c[0], c[1]); !errors.Is(err, os.ErrNotExist) {
+		if err := transfer.CloneFile(c[0], c[1]); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s as %s: %v", c[0], c[1], err)
 		}
 	}
-	err := transfer.Clone(from, to)
+	err := transfer.CloneFile(from, to)
 	if !clones(t) {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			t.Error(err)

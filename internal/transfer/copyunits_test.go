@@ -44,7 +44,7 @@ func TestOpenRegular(t *testing.T) {
 		}
 		if err == nil {
 			for n := -1; n < 3; n++ {
-				if _, err := d.above(n); err == nil {
+				if _, err := d.changesAbove(n); err == nil {
 					t.Errorf("one file has changes above %d", n)
 				}
 			}
@@ -69,20 +69,22 @@ func TestCopyFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = closed.Close()
-	for name, c := range map[string]Copy{"to": {From: from, To: closed}, "sums": {From: from, Sums: closed}} {
+	for name, c := range map[string]DiskCopy{
+		"to": {From: from, RawCopy: closed}, "sums": {From: from, Checksums: closed},
+	} {
 		if err := c.Run(t.Context()); !errors.Is(err, os.ErrClosed) || !strings.Contains(err.Error(), "copy disk") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := c.chunk(0, 100); !errors.Is(err, os.ErrClosed) {
+		if err := c.copyChunk(0, 100); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := (Copy{From: from}).chunk(2<<20, 2<<20+1); err == nil {
+	if err := (DiskCopy{From: from}).copyChunk(2<<20, 2<<20+1); err == nil {
 		t.Error("what is behind the disk was read")
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(io.ErrClosedPipe)
-	if err := (Copy{From: from}).Run(ctx); !errors.Is(err, io.ErrClosedPipe) {
+	if err := (DiskCopy{From: from}).Run(ctx); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("a copy that was given up: %v", err)
 	}
 }
@@ -94,7 +96,7 @@ func TestWriteZeros(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	const off, n = 3, 2*blob.FrameSize + 5
+	const off, n = 3, 2*blob.MaxFrameSize + 5
 	want := bytes.Repeat([]byte{7}, off+n+4)
 	_, err = f.Write(want)
 	clear(want[off : off+n])
@@ -106,13 +108,13 @@ func TestWriteZeros(t *testing.T) {
 	}
 	_ = f.Close()
 	for name, write := range map[string]func(*os.File, int64, int64) error{
-		"zeros": writeZeros, "a hole or zeros": wipe,
+		"zeros": writeZeros, "a hole or zeros": zeroRange,
 	} {
 		if err := write(f, off, n); err == nil {
 			t.Errorf("%s were written to a closed file", name)
 		}
 	}
-	if err := (&target{file: f}).close(); !errors.Is(err, os.ErrClosed) {
+	if err := (&pullTarget{file: f}).close(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("a file that cannot be closed: %v", err)
 	}
 }
@@ -173,7 +175,7 @@ func TestOverlayChanges(t *testing.T) {
 			[]blob.Change{change(blob.ChangeData, block, block+1024)},
 		},
 	} {
-		changes := overlayChanges{&OpenDisk{top: c.held}, c.held}
+		changes := overlayChanges{&OpenDisk{topLayer: c.held}, c.held}
 		var got []blob.Change
 		for off := int64(0); ; {
 			next, ok, err := changes.NextChange(off)
@@ -200,14 +202,14 @@ func TestBeginOfAClone(t *testing.T) {
 	defer dir.Close()
 	taken := func() error { return dir.Remove("disk" + partialSuffix) }
 	origin := filepath.Join(dir.Name(), "origin")
-	target := &target{dir: dir, name: "disk", origin: origin, cloned: taken}
-	if err := target.begin(); !errors.Is(err, os.ErrNotExist) {
+	target := &pullTarget{dir: dir, name: "disk", cloneSource: origin, afterClone: taken}
+	if err := target.createPartial(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of a file that is gone: %v", err)
 	}
 	if err := os.WriteFile(origin, make([]byte, 4*blob.BlockSize), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := target.begin(); !errors.Is(err, os.ErrNotExist) && !errors.Is(err, errors.ErrUnsupported) {
+	if err := target.createPartial(); !errors.Is(err, os.ErrNotExist) && !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("that was taken away: %v", err)
 	}
 }
@@ -230,7 +232,7 @@ func TestCompareJoinsBlocks(t *testing.T) {
 	}
 	defer sums.Close()
 	path := filepath.Join(dir, "disk")
-	_, err = sums.Write(sumsOf(old))
+	_, err = sums.Write(blockChecksums(old))
 	if err := errors.Join(err, os.WriteFile(path, disk, 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +241,7 @@ func TestCompareJoinsBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	changes, err := compareSums(d, sums)
+	changes, err := newChecksumChanges(d, sums)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +250,7 @@ func TestCompareJoinsBlocks(t *testing.T) {
 		{Off: 2 * block, Len: 2 * block, Kind: blob.ChangeZero},
 		{Off: 7 * block, Len: block, Kind: blob.ChangeData},
 	}
-	if got, err := changes.compare(0); err != nil || !slices.Equal(got, want) {
+	if got, err := changes.compareChunk(0); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -272,24 +274,31 @@ func TestDownloadLimit(t *testing.T) {
 	}
 	defer c.Close()
 	for most, want := range map[int64]bool{4: false, 5: true, 6: true} {
-		if got, err := c.Download(t.Context(), "a b/c", most); (err == nil) != want || want && string(got) != "12345" ||
+		if got, err := c.DownloadFile(t.Context(), "a b/c", most); (err == nil) != want ||
+			want && string(got) != "12345" ||
 			err != nil && farm.CodeOf(err) != farm.CodeTooLarge {
 			t.Errorf("at most %d: %q, %v", most, got, err)
 		}
 	}
 	status, kind = http.StatusForbidden, "application/json"
 	for want, try := range map[string]func() error{
-		"no GET /registry/files/a%20b/c":    func() error { _, err := c.Download(t.Context(), "a b/c", 5); return err },
-		"no PUT /registry/files/a%20b/c":    func() error { return c.Upload(t.Context(), "a b/c", nil) },
+		"no GET /registry/files/a%20b/c": func() error {
+			_, err := c.DownloadFile(t.Context(), "a b/c", 5)
+			return err
+		},
+		"no PUT /registry/files/a%20b/c":    func() error { return c.UploadFile(t.Context(), "a b/c", nil) },
 		"no DELETE /registry/files/a%20b/c": func() error { return c.RemoveFile(t.Context(), "a b/c") },
-		"no DELETE /registry/vm":            func() error { return c.Delete(t.Context(), "x") },
-		"no DELETE /registry/revert":        func() error { return c.Revert(t.Context(), Ref{ID: "x"}) },
+		"no DELETE /registry/vm":            func() error { return c.DeleteTemplate(t.Context(), "x") },
+		"no DELETE /registry/revert":        func() error { return c.Revert(t.Context(), VersionRef{ID: "x"}) },
 		"no PUT /registry/vm/arch":          func() error { return c.SetArch(t.Context(), "x", "arm64") },
-		"no POST /registry/pause":           func() error { return c.Pause(t.Context(), time.Second) },
-		"no GET /registry/disk":             func() error { _, err := c.Disk(t.Context()); return err },
+		"no POST /registry/pause":           func() error { return c.PauseGC(t.Context(), time.Second) },
+		"no GET /registry/disk":             func() error { _, err := c.DiskInfo(t.Context()); return err },
 		"no GET /registry/status":           func() error { _, err := c.Status(t.Context()); return err },
-		"no GET /registry/v2/rights":        func() error { _, err := c.Rights(t.Context(), "x"); return err },
-		"no GET /registry/vm/info":          func() error { _, err := c.Info(t.Context(), Ref{ID: "x"}); return err },
+		"no GET /registry/v2/rights":        func() error { _, err := c.CallerRights(t.Context(), "x"); return err },
+		"no GET /registry/vm/info": func() error {
+			_, err := c.VersionConfig(t.Context(), VersionRef{ID: "x"})
+			return err
+		},
 	} {
 		if err := try(); farm.CodeOf(err) != farm.CodeForbidden || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

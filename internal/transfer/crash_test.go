@@ -56,7 +56,9 @@ func quickDir(t *testing.T) string {
 // pull pulls a version and checks the result.
 func (p *pulls) pull(t *testing.T, version int, dir string) transfer.PullResult {
 	t.Helper()
-	o := transfer.PullOptions{Dir: dir, Overlays: true, Have: p.have, Sync: func(*os.File) error { return nil }}
+	o := transfer.PullOptions{Dir: dir, AllowOverlays: true, LocalContent: p.have, Sync: func(*os.File) error {
+		return nil
+	}}
 	result, err := p.versions[version].pull(t.Context(), t, o)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +74,7 @@ func (p *pulls) mustBeWhole(t *testing.T, version int, dir string, result transf
 	t.Helper()
 	d := transfer.Disk{Path: filepath.Join(dir, "disk.img")}
 	if result.Files[0].Form == transfer.FormOverlay {
-		d = transfer.Disk{Path: p.have[result.Files[0].Below].Path, Overlays: []string{d.Path}}
+		d = transfer.Disk{Path: p.have[result.Files[0].ParentChainID].Path, Overlays: []string{d.Path}}
 	}
 	mustRead(t, d, p.versions[version].contents[1])
 	if config, err := os.ReadFile(filepath.Join(dir, "config.json")); err != nil || string(config) != "{}" {
@@ -85,7 +87,7 @@ func (p *pulls) mustBeWhole(t *testing.T, version int, dir string, result transf
 func (p *pulls) cut(t *testing.T) (dir string) {
 	t.Helper()
 	dir = quickDir(t)
-	o := transfer.PullOptions{Dir: dir, Overlays: true, Have: p.have, Sync: func(f *os.File) error {
+	o := transfer.PullOptions{Dir: dir, AllowOverlays: true, LocalContent: p.have, Sync: func(f *os.File) error {
 		if filepath.Base(f.Name()) == "config.json" {
 			return errPower
 		}
@@ -134,12 +136,15 @@ func TestCrashesOfAPull(t *testing.T) {
 					}
 				}
 			}
-			o := transfer.PullOptions{Dir: dir, Overlays: true, Have: p.have, Sync: func(f *os.File) error {
-				name := filepath.Base(f.Name())
-				checkpointed = checkpointed || name == "config.json"
-				crash(name)
-				return tree.Sync(f)
-			}}
+			o := transfer.PullOptions{
+				Dir: dir, AllowOverlays: true, LocalContent: p.have,
+				Sync: func(f *os.File) error {
+					name := filepath.Base(f.Name())
+					checkpointed = checkpointed || name == "config.json"
+					crash(name)
+					return tree.Sync(f)
+				},
+			}
 			result, err := p.versions[1].pull(t.Context(), t, o)
 			if err != nil {
 				t.Fatal(err)
@@ -165,8 +170,8 @@ func (p *pulls) judge(t *testing.T, state crashfs.State, kept bool) {
 			t.Fatal(err)
 		}
 		result := p.pull(t, version, dir)
-		if version == 1 && kept && result.Bytes > p.indexes(1) {
-			t.Errorf("%d bytes are fetched again", result.Bytes-p.indexes(1))
+		if version == 1 && kept && result.TransferredBytes > p.indexes(1) {
+			t.Errorf("%d bytes are fetched again", result.TransferredBytes-p.indexes(1))
 		}
 	}
 }
@@ -178,7 +183,7 @@ func TestFailedSyncs(t *testing.T) {
 	synced := map[string]bool{}
 	for n := 0; ; n++ {
 		dir, calls := p.cut(t), 0
-		o := transfer.PullOptions{Dir: dir, Overlays: true, Have: p.have, Sync: func(f *os.File) error {
+		o := transfer.PullOptions{Dir: dir, AllowOverlays: true, LocalContent: p.have, Sync: func(f *os.File) error {
 			if calls++; calls <= n {
 				return nil
 			}

@@ -100,7 +100,7 @@ func TestCutEveryFiveMegabytes(t *testing.T) {
 	rnd := rand.NewChaCha8([32]byte{12})
 	_, _ = rnd.Read(content)
 	line := cutAfter(t, s.Listener.Addr().String(), 5_000_000)
-	c, err := transfer.New(transfer.Options{BaseURL: "http://" + line.Addr().String(), Idle: 20 * time.Second})
+	c, err := transfer.New(transfer.Options{BaseURL: "http://" + line.Addr().String(), IdleTimeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestCutEveryFiveMegabytes(t *testing.T) {
 	d, result := pullDisk(t, c, "v1", nil)
 	pulled, cuts := line.moved.Load(), line.cuts.Load()
 	t.Logf("pull: %d MiB in %d connections that were cut", pulled>>20, cuts)
-	if extra := pulled - result.Bytes; extra > size || cuts < 2 {
+	if extra := pulled - result.TransferredBytes; extra > size || cuts < 2 {
 		t.Errorf("pull: %d bytes more than needed, %d cuts", extra, cuts)
 	}
 	got, err := os.ReadFile(filepath.Clean(d.Path))
@@ -172,7 +172,7 @@ func TestLongIndexOnACutLine(t *testing.T) {
 	}
 	s.disturb.Store(&loseOnce)
 	line := cutAfter(t, s.Listener.Addr().String(), cut)
-	c, err := transfer.New(transfer.Options{BaseURL: "http://" + line.Addr().String(), Idle: 20 * time.Second})
+	c, err := transfer.New(transfer.Options{BaseURL: "http://" + line.Addr().String(), IdleTimeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +180,8 @@ func TestLongIndexOnACutLine(t *testing.T) {
 	transfer.SetIndexPiece(c, piece)
 	d := base
 	d.Overlays = []string{f.Name()}
-	pushDisk(t, c, "v2", d, &transfer.PushParent{Tip: tip, Files: 1})
-	m, err := s.client(t).Manifest(t.Context(), transfer.Ref{ID: templateID, Tag: "v2"})
+	pushDisk(t, c, "v2", d, &transfer.PushParent{ChainID: tip, FileCount: 1})
+	m, err := s.client(t).Manifest(t.Context(), transfer.VersionRef{ID: templateID, Tag: "v2"})
 	if err != nil || len(m.Files[0].Layers) != 2 || m.Files[0].Layers[1].IndexLength < cut {
 		t.Fatalf("%+v, %v", m.Files, err)
 	}

@@ -19,10 +19,10 @@ import (
 func pushDisk(t *testing.T, c *transfer.Client, tag string, d transfer.Disk, parent *transfer.PushParent) string {
 	t.Helper()
 	o := pushOptions(tag)
-	o.Roots = map[string]string{}
+	o.LayerDigests = map[string]string{}
 	o.Files = []transfer.PushFile{{Name: "disk.img", Kind: api.FileDisk, Disk: &d, Parent: parent}}
 	mustPush(t, c, o)
-	return o.Roots["disk.img"]
+	return o.LayerDigests["disk.img"]
 }
 
 // pullDisk pulls a version onto local content and returns its disk.
@@ -30,14 +30,17 @@ func pullDisk(
 	t *testing.T, c *transfer.Client, tag string, have map[string]transfer.Disk,
 ) (transfer.Disk, transfer.PullResult) {
 	t.Helper()
-	o := transfer.PullOptions{Ref: transfer.Ref{ID: templateID, Tag: tag}, Dir: t.TempDir(), Have: have, Overlays: true}
+	o := transfer.PullOptions{
+		Ref: transfer.VersionRef{ID: templateID, Tag: tag}, Dir: t.TempDir(), LocalContent: have,
+		AllowOverlays: true,
+	}
 	result, err := c.Pull(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(o.Dir, "disk.img")
 	if b := result.Files[0]; b.Form == transfer.FormOverlay {
-		below := have[b.Below]
+		below := have[b.ParentChainID]
 		below.Overlays = append(slices.Clip(below.Overlays), path)
 		return below, result
 	}
@@ -79,7 +82,7 @@ func TestPushOfWhatChanged(t *testing.T) {
 	tip1 := pushDisk(t, c, "v1", base, nil)
 	second := grow(rnd, first, len(first))
 	sent.Store(0)
-	tip2 := pushDisk(t, c, "v2", writeFile(t, "second", second), &transfer.PushParent{Tip: tip1, Disk: &base})
+	tip2 := pushDisk(t, c, "v2", writeFile(t, "second", second), &transfer.PushParent{ChainID: tip1, Disk: &base})
 	if sent.Load() > 7<<20 {
 		t.Errorf("%d bytes were sent for the second tag", sent.Load())
 	}
@@ -87,14 +90,14 @@ func TestPushOfWhatChanged(t *testing.T) {
 	// A third tag is made of an overlay on the second, as a save is.
 	d2, result := pullDisk(t, c, "v2", map[string]transfer.Disk{tip1: base})
 	mustRead(t, d2, second)
-	if result.Bytes > 7<<20 {
-		t.Errorf("%d bytes were moved for the second tag", result.Bytes)
+	if result.TransferredBytes > 7<<20 {
+		t.Errorf("%d bytes were moved for the second tag", result.TransferredBytes)
 	}
 	third := grow(rnd, second, 16<<20)
 	d3 := d2
 	d3.Overlays = append(slices.Clip(d3.Overlays), qcow2test.Image(t, second, third))
 	sent.Store(0)
-	tip3 := pushDisk(t, c, "v3", d3, &transfer.PushParent{Tip: tip2, Files: 1 + len(d2.Overlays)})
+	tip3 := pushDisk(t, c, "v3", d3, &transfer.PushParent{ChainID: tip2, FileCount: 1 + len(d2.Overlays)})
 	if sent.Load() > 7<<20 {
 		t.Errorf("%d bytes were sent for the third tag", sent.Load())
 	}
@@ -103,7 +106,7 @@ func TestPushOfWhatChanged(t *testing.T) {
 		"all": {tip3: d3},
 	} {
 		d, result := pullDisk(t, c, "v3", have)
-		if result.Files[0].Tip != tip3 {
+		if result.Files[0].ChainID != tip3 {
 			t.Errorf("%s is here: %+v", name, result.Files[0])
 		}
 		if result.Files[0].Form == transfer.FormLinked {
@@ -125,7 +128,7 @@ func TestUnknownParent(t *testing.T) {
 	base := writeFile(t, "base", first)
 	other := serve(t, t.TempDir())
 	tip := pushDisk(t, other.client(t), "v1", base, nil)
-	pushDisk(t, c, "v2", writeFile(t, "second", second), &transfer.PushParent{Tip: tip, Disk: &base})
+	pushDisk(t, c, "v2", writeFile(t, "second", second), &transfer.PushParent{ChainID: tip, Disk: &base})
 	d, result := pullDisk(t, c, "v2", nil)
 	if n := len(result.Manifest.Files[0].Layers); n != 1 {
 		t.Errorf("the disk has %d layers", n)
@@ -152,14 +155,16 @@ func TestDisksThatCannotBePushed(t *testing.T) {
 	c := s.client(t)
 	raw := writeFile(t, "raw", make([]byte, 8192))
 	for name, f := range map[string]transfer.PushFile{
-		"no image":        {Disk: &transfer.Disk{Path: raw.Path, Format: "qcow2"}},
-		"unknown format":  {Disk: &transfer.Disk{Path: raw.Path, Format: "vmdk"}},
-		"gone":            {Disk: &transfer.Disk{Path: raw.Path + "x"}},
-		"a directory":     {Disk: &transfer.Disk{Path: filepath.Dir(raw.Path)}},
-		"no overlays":     {Disk: &raw, Parent: &transfer.PushParent{Tip: tipless, Files: 1}},
-		"parent is gone":  {Disk: &raw, Parent: &transfer.PushParent{Tip: tipless, Disk: &transfer.Disk{Path: "gone"}}},
-		"no tip":          {Disk: &raw, Parent: &transfer.PushParent{Tip: "x", Disk: &raw}},
-		"parent, no disk": {Path: raw.Path, Parent: &transfer.PushParent{Tip: tipless, Disk: &raw}},
+		"no image":       {Disk: &transfer.Disk{Path: raw.Path, Format: "qcow2"}},
+		"unknown format": {Disk: &transfer.Disk{Path: raw.Path, Format: "vmdk"}},
+		"gone":           {Disk: &transfer.Disk{Path: raw.Path + "x"}},
+		"a directory":    {Disk: &transfer.Disk{Path: filepath.Dir(raw.Path)}},
+		"no overlays":    {Disk: &raw, Parent: &transfer.PushParent{ChainID: tipless, FileCount: 1}},
+		"parent is gone": {
+			Disk: &raw, Parent: &transfer.PushParent{ChainID: tipless, Disk: &transfer.Disk{Path: "gone"}},
+		},
+		"no tip":          {Disk: &raw, Parent: &transfer.PushParent{ChainID: "x", Disk: &raw}},
+		"parent, no disk": {Path: raw.Path, Parent: &transfer.PushParent{ChainID: tipless, Disk: &raw}},
 	} {
 		f.Name, f.Kind = "disk.img", api.FileDisk
 		o := pushOptions("v1")
@@ -184,15 +189,15 @@ func TestRevertedDiskIsPushedAgain(t *testing.T) {
 	second := grow(rnd, first, 4<<20)
 	base, disk := writeFile(t, "base", first), writeFile(t, "second", second)
 	tip1 := pushDisk(t, c, "v1", base, nil)
-	tip2 := pushDisk(t, c, "v2", disk, &transfer.PushParent{Tip: tip1, Disk: &base})
+	tip2 := pushDisk(t, c, "v2", disk, &transfer.PushParent{ChainID: tip1, Disk: &base})
 	again := pushOptions("v2")
-	again.Files = []transfer.PushFile{{Name: "disk.img", Kind: api.FileDisk, Disk: &disk, Root: tip2}}
+	again.Files = []transfer.PushFile{{Name: "disk.img", Kind: api.FileDisk, Disk: &disk, ChainID: tip2}}
 	for _, tt := range []struct {
 		name   string
 		revert int
 		gone   bool
 	}{{"all tags, for good", 0, true}, {"its tag", 1, false}, {"all tags", 0, false}} { // a pull keeps layers
-		if err := s.reg.Revert(t.Context(), registry.Ref{ID: templateID, Number: &tt.revert}); err != nil {
+		if err := s.reg.Revert(t.Context(), registry.VersionRef{ID: templateID, Number: &tt.revert}); err != nil {
 			t.Fatal(err)
 		}
 		if tt.gone {
@@ -207,10 +212,10 @@ func TestRevertedDiskIsPushedAgain(t *testing.T) {
 		}
 		d, _ := pullDisk(t, c, "v2", nil)
 		mustRead(t, d, second)
-		if err := s.reg.Revert(t.Context(), registry.Ref{ID: templateID}); err != nil {
+		if err := s.reg.Revert(t.Context(), registry.VersionRef{ID: templateID}); err != nil {
 			t.Fatal(err)
 		}
 		pushDisk(t, c, "v1 "+tt.name, base, nil)
-		pushDisk(t, c, "v2", disk, &transfer.PushParent{Tip: tip1, Disk: &base})
+		pushDisk(t, c, "v2", disk, &transfer.PushParent{ChainID: tip1, Disk: &base})
 	}
 }

@@ -22,15 +22,15 @@ type Disk struct {
 // files are the paths of all files, base first.
 func (d Disk) files() []string { return append([]string{d.Path}, d.Overlays...) }
 
-// raw reports whether a disk is one file, byte for byte.
-func (d Disk) raw() bool { return len(d.Overlays) == 0 && (d.Format == formatRaw || d.Format == "") }
+// isRaw reports whether a disk is one file, byte for byte.
+func (d Disk) isRaw() bool { return len(d.Overlays) == 0 && (d.Format == formatRaw || d.Format == "") }
 
 // OpenDisk reads the content of a Disk as a guest sees it. It may be read from many goroutines.
 type OpenDisk struct {
-	top     qcow2.Layer
-	layers  []qcow2.Layer // base first
-	files   []*os.File
-	release []func() // closes of sources that bypass the page cache
+	topLayer      qcow2.Layer
+	layers        []qcow2.Layer // base first
+	files         []*os.File
+	releaseDirect []func() // closes of sources that bypass the page cache
 }
 
 var (
@@ -46,13 +46,13 @@ func (d Disk) Open() (*OpenDisk, error) {
 		if i > 0 {
 			format = formatQCOW2
 		}
-		if err := o.open(path, format); err != nil {
+		if err := o.openLayer(path, format); err != nil {
 			return nil, errors.Join(err, o.Close())
 		}
 	}
-	o.top = o.layers[0]
+	o.topLayer = o.layers[0]
 	if len(o.layers) > 1 {
-		o.top = qcow2.Stack(o.layers...)
+		o.topLayer = qcow2.Stack(o.layers...)
 	}
 	return o, nil
 }
@@ -63,7 +63,7 @@ const (
 	formatQCOW2 = "qcow2"
 )
 
-func (d *OpenDisk) open(path, format string) error {
+func (d *OpenDisk) openLayer(path, format string) error {
 	f, st, err := openRegular(path)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (d *OpenDisk) open(path, format string) error {
 	switch format {
 	case formatRaw, "":
 		src, release := blob.FileSource{File: f, Size: st.Size()}.Uncached()
-		d.release = append(d.release, release)
+		d.releaseDirect = append(d.releaseDirect, release)
 		d.layers = append(d.layers, qcow2.RawLayer(src, st.Size()))
 		return nil
 	case formatQCOW2:
@@ -103,19 +103,19 @@ func openRegular(path string) (*os.File, os.FileInfo, error) {
 }
 
 // Size is the number of bytes of the disk.
-func (d *OpenDisk) Size() int64 { return d.top.Size() }
+func (d *OpenDisk) Size() int64 { return d.topLayer.Size() }
 
 // ReadAt reads the disk.
-func (d *OpenDisk) ReadAt(p []byte, off int64) (int, error) { return d.top.ReadAt(p, off) }
+func (d *OpenDisk) ReadAt(p []byte, off int64) (int, error) { return d.topLayer.ReadAt(p, off) }
 
 // NextData returns the next range that may hold anything but zeros; start == end means there is none.
 func (d *OpenDisk) NextData(off int64) (start, end int64, err error) {
-	return qcow2.NextData(d.top, off)
+	return qcow2.NextData(d.topLayer, off)
 }
 
 // Close closes the files.
 func (d *OpenDisk) Close() error {
-	for _, release := range d.release {
+	for _, release := range d.releaseDirect {
 		release()
 	}
 	var err error
@@ -125,8 +125,8 @@ func (d *OpenDisk) Close() error {
 	return err
 }
 
-// above returns the changes in the files above the first n.
-func (d *OpenDisk) above(n int) (blob.Changes, error) {
+// changesAbove returns the changes in the files above the first n.
+func (d *OpenDisk) changesAbove(n int) (blob.Changes, error) {
 	if n < 1 || n >= len(d.layers) {
 		return nil, fmt.Errorf("a disk of %d image files has no changes above file %d", len(d.layers), n)
 	}
@@ -154,18 +154,19 @@ func (c overlayChanges) NextChange(off int64) (blob.Change, bool, error) {
 			return blob.Change{}, false, err
 		}
 		if r.Kind != qcow2.Absent {
-			return c.change(r), true, nil
+			return c.toWholeBlocks(r), true, nil
 		}
 		if off = r.End(); off%blob.BlockSize != 0 {
 			// The block is changed in part: the rest of its bytes comes from below.
-			return c.change(qcow2.Range{Off: off / blob.BlockSize * blob.BlockSize, Len: 1, Kind: qcow2.Data}), true,
+			return c.toWholeBlocks(qcow2.Range{Off: off / blob.BlockSize * blob.BlockSize, Len: 1, Kind: qcow2.Data}),
+				true,
 				nil
 		}
 	}
 }
 
-// change cuts a range that begins with a block to whole blocks, or extends it to one.
-func (c overlayChanges) change(r qcow2.Range) blob.Change {
+// toWholeBlocks cuts a range that begins with a block to whole blocks, or extends it to one.
+func (c overlayChanges) toWholeBlocks(r qcow2.Range) blob.Change {
 	end := r.End()
 	if end < c.Size() {
 		end = end / blob.BlockSize * blob.BlockSize

@@ -63,7 +63,7 @@ func (c *cutWriter) Write(p []byte) (int, error) {
 
 func TestCutConnectionsComplete(t *testing.T) {
 	s := serve(t, t.TempDir())
-	c, err := transfer.New(transfer.Options{BaseURL: s.URL, Idle: 2 * time.Second, Attempts: 40})
+	c, err := transfer.New(transfer.Options{BaseURL: s.URL, IdleTimeout: 2 * time.Second, MaxAttempts: 40})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestFlippedBits(t *testing.T) {
 	var requests atomic.Int64
 	always := flipping(1, &requests)
 	s.disturb.Store(&always)
-	c, err := transfer.New(transfer.Options{BaseURL: s.URL, Attempts: 2})
+	c, err := transfer.New(transfer.Options{BaseURL: s.URL, MaxAttempts: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,8 @@ func TestFlippedBits(t *testing.T) {
 
 	s.disturb.Store(&always)
 	dir := t.TempDir()
-	if _, err := c.Pull(t.Context(), transfer.PullOptions{Ref: transfer.Ref{ID: templateID}, Dir: dir}); err == nil {
+	if _, err := c.Pull(t.Context(),
+		transfer.PullOptions{Ref: transfer.VersionRef{ID: templateID}, Dir: dir}); err == nil {
 		t.Fatal("a damaged pull succeeded")
 	}
 	for _, f := range files {
@@ -168,13 +169,13 @@ func TestBitFlippedInTheStore(t *testing.T) {
 	if err := os.WriteFile(layers[0], raw, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c, err := transfer.New(transfer.Options{BaseURL: s.URL, Attempts: 2})
+	c, err := transfer.New(transfer.Options{BaseURL: s.URL, MaxAttempts: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	if _, err := c.Pull(t.Context(),
-		transfer.PullOptions{Ref: transfer.Ref{ID: templateID}, Dir: t.TempDir()}); err == nil {
+		transfer.PullOptions{Ref: transfer.VersionRef{ID: templateID}, Dir: t.TempDir()}); err == nil {
 		t.Fatal("a damaged layer was pulled")
 	}
 }

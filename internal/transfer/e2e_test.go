@@ -30,8 +30,8 @@ func TestPushAndPull(t *testing.T) {
 	}
 	dir := t.TempDir()
 	pulled := mustPull(t, c, "v1+a/b:c #1", dir, files)
-	if pulled.Manifest.ContentID != result.ContentID || pulled.Bytes > result.Size {
-		t.Fatalf("pulled %d bytes of %d", pulled.Bytes, result.Size)
+	if pulled.Manifest.ContentID != result.ContentID || pulled.TransferredBytes > result.Size {
+		t.Fatalf("pulled %d bytes of %d", pulled.TransferredBytes, result.Size)
 	}
 	nvram, err := os.ReadFile(filepath.Join(dir, transfer.NVRAMFile))
 	if err != nil || string(nvram) != "variables" {
@@ -49,7 +49,7 @@ func TestPushAndPull(t *testing.T) {
 
 func checkDetail(t *testing.T, c *transfer.Client, result api.PushResult) {
 	t.Helper()
-	d, err := c.Detail(t.Context(), templateID)
+	d, err := c.TemplateDetail(t.Context(), templateID)
 	if err != nil || len(d.Versions) != 1 {
 		t.Fatalf("%+v, %v", d, err)
 	}
@@ -64,10 +64,10 @@ func checkDetail(t *testing.T, c *transfer.Client, result api.PushResult) {
 	}
 	want := d.Template
 	want.LatestTag, want.VersionCount = v.Tag, len(d.Versions) // in lists alone
-	if list, err := c.List(t.Context()); err != nil || len(list) != 1 || list[0] != want {
+	if list, err := c.ListTemplates(t.Context()); err != nil || len(list) != 1 || list[0] != want {
 		t.Fatalf("the list says %+v, the template is %+v, %v", list, want, err)
 	}
-	info, err := c.Info(t.Context(), transfer.Ref{ID: templateID, Tag: v.Tag})
+	info, err := c.VersionConfig(t.Context(), transfer.VersionRef{ID: templateID, Tag: v.Tag})
 	if err != nil || info.RAM != "2G" || info.CPU.Cores != 2 || info.UUID != templateID {
 		t.Fatalf("%+v, %v", info, err)
 	}
@@ -78,7 +78,7 @@ func TestNextTagSendsOnlyWhatIsNew(t *testing.T) {
 	c := s.client(t)
 	files := threeFiles(t)
 	mustPush(t, c, pushOptions("v1", files...))
-	d, err := c.Manifest(t.Context(), transfer.Ref{ID: templateID})
+	d, err := c.Manifest(t.Context(), transfer.VersionRef{ID: templateID})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestNextTagSendsOnlyWhatIsNew(t *testing.T) {
 	s.disturb.Store(&disturb)
 	o := pushOptions("v2", files...)
 	for i, f := range d.Files {
-		o.Files[i].Root = f.Layers[0].Root
+		o.Files[i].ChainID = f.Layers[0].Root
 	}
 	result := mustPush(t, c, o)
 	if puts.Load() != 0 {
@@ -138,7 +138,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	d, err := c.Detail(t.Context(), templateID)
+	d, err := c.TemplateDetail(t.Context(), templateID)
 	if err != nil || len(d.Versions) != 1 {
 		t.Fatalf("%d versions, %v", len(d.Versions), err)
 	}
@@ -194,18 +194,18 @@ func TestContentID(t *testing.T) {
 	c := s.client(t)
 	f := write(t, "disk.img", api.FileDisk, "raw", 1<<20, map[int64]int{0: 9000})
 	old := mustPush(t, c, pushOptions("v1", f))
-	if err := c.Revert(t.Context(), transfer.Ref{ID: templateID}); err != nil {
+	if err := c.Revert(t.Context(), transfer.VersionRef{ID: templateID}); err != nil {
 		t.Fatal(err)
 	}
 	g := write(t, "disk.img", api.FileDisk, "raw", 1<<20, map[int64]int{0: 8000})
 	fresh := mustPush(t, c, pushOptions("v1", g))
 	number := 0
-	ref := transfer.Ref{ID: templateID, Tag: "v1", Version: &number, ContentID: old.ContentID}
+	ref := transfer.VersionRef{ID: templateID, Tag: "v1", Number: &number, ContentID: old.ContentID}
 	if _, err := c.Pull(t.Context(),
 		transfer.PullOptions{Ref: ref, Dir: t.TempDir()}); farm.CodeOf(err) != farm.CodeNoVersion {
 		t.Fatalf("pull of reverted content: %v", err)
 	}
-	ref = transfer.Ref{ID: templateID, ContentID: fresh.ContentID}
+	ref = transfer.VersionRef{ID: templateID, ContentID: fresh.ContentID}
 	if _, err := c.Pull(t.Context(), transfer.PullOptions{Ref: ref, Dir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestContentID(t *testing.T) {
 func TestPauseOfTheCollection(t *testing.T) {
 	c := serve(t, t.TempDir()).client(t)
 	for length, code := range map[time.Duration]farm.Code{time.Minute: "", 0: "", time.Hour: farm.CodeInvalid} {
-		if err := c.Pause(t.Context(), length); err != nil && farm.CodeOf(err) != code || err == nil && code != "" {
+		if err := c.PauseGC(t.Context(), length); err != nil && farm.CodeOf(err) != code || err == nil && code != "" {
 			t.Errorf("%s: %v", length, err)
 		}
 	}

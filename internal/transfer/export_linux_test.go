@@ -1,4 +1,4 @@
 package transfer
 
 // Cloned is for tests of errors that the file systems here do not return.
-var Cloned = cloned
+var Cloned = cloneError

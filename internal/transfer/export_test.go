@@ -4,4 +4,4 @@ package transfer
 var CloneAt = cloneAt
 
 // SetIndexPiece changes how much of an index a client sends in one request.
-func SetIndexPiece(c *Client, n int) { c.piece = n }
+func SetIndexPiece(c *Client, n int) { c.indexChunkBytes = n }

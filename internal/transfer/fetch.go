@@ -10,158 +10,158 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 )
 
-// flushBytes is how much is written before the kernel is asked to begin writing it to disk.
-const flushBytes = 4 << 20
+// writebackBytes is how much is written before the kernel is asked to begin writing it to disk.
+const writebackBytes = 4 << 20
 
 // fetcher fetches spans over one connection at a time. Its buffers take 2 MiB.
 type fetcher struct {
-	p       *pull
-	scratch []byte
-	raw     []byte
-	dirty   blob.Run // range of the file that was written since the kernel was asked to write
+	pull      *pull
+	scratch   []byte
+	raw       []byte
+	unflushed blob.Run // range of the file that was written since the kernel was asked to write
 }
 
 func newFetcher(p *pull) *fetcher {
-	return &fetcher{p: p, scratch: make([]byte, blob.FrameSize), raw: make([]byte, 0, blob.FrameSize)}
+	return &fetcher{pull: p, scratch: make([]byte, blob.MaxFrameSize), raw: make([]byte, 0, blob.MaxFrameSize)}
 }
 
 // fetch transfers a span. A cut connection or a damaged frame costs the rest of the span: the next attempt
 // begins behind the last written frame.
-func (f *fetcher) fetch(ctx context.Context, s span) error {
-	urls := s.t.layers[s.layer].URLs
+func (f *fetcher) fetch(ctx context.Context, s fetchSpan) error {
+	urls := s.target.layers[s.layer].URLs
 	attempt := 0
-	err := f.p.c.retryProgress(ctx, "GET "+s.t.name, func() (bool, error) {
-		before := s.first
+	err := f.pull.client.retryWithProgress(ctx, "GET "+s.target.name, func() (bool, error) {
+		before := s.firstFrame
 		address := urls[attempt%len(urls)]
 		attempt++
-		err := f.once(ctx, address, &s)
-		return s.first > before, err
+		err := f.fetchOnce(ctx, address, &s)
+		return s.firstFrame > before, err
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.t.name, err)
+		return fmt.Errorf("%s: %w", s.target.name, err)
 	}
-	f.flush(s.t)
+	f.startWriteback(s.target)
 	return nil
 }
 
-func (f *fetcher) once(ctx context.Context, address string, s *span) error {
-	_, first := s.t.frame(s.first)
-	_, last := s.t.frame(s.last - 1)
+func (f *fetcher) fetchOnce(ctx context.Context, address string, s *fetchSpan) error {
+	_, first := s.target.frameAt(s.firstFrame)
+	_, last := s.target.frameAt(s.endFrame - 1)
 	at := first.Offset
-	return f.p.c.ranged(ctx, address, at, last.Offset+int64(last.Stored)-at, func(body io.Reader) error {
-		for s.first < s.last {
-			_, frame := s.t.frame(s.first)
+	return f.pull.client.getRange(ctx, address, at, last.Offset+int64(last.StoredSize)-at, func(body io.Reader) error {
+		for s.firstFrame < s.endFrame {
+			_, frame := s.target.frameAt(s.firstFrame)
 			for ; at < frame.Offset; at += min(frame.Offset-at, int64(len(f.scratch))) {
 				if _, err := io.ReadFull(body, f.scratch[:min(frame.Offset-at, int64(len(f.scratch)))]); err != nil {
 					return fmt.Errorf("%w: %w", errTransient, err)
 				}
 			}
-			if err := f.frame(body, s, frame); err != nil {
+			if err := f.fetchFrame(body, s, frame); err != nil {
 				return err
 			}
-			at += int64(frame.Stored)
+			at += int64(frame.StoredSize)
 		}
 		return nil
 	})
 }
 
-// frame reads, verifies and writes the next frame of a span.
-func (f *fetcher) frame(body io.Reader, s *span, frame blob.Frame) error {
-	stored := f.scratch[:frame.Stored]
+// fetchFrame reads, verifies and writes the next frame of a span.
+func (f *fetcher) fetchFrame(body io.Reader, s *fetchSpan, frame blob.Frame) error {
+	stored := f.scratch[:frame.StoredSize]
 	if _, err := io.ReadFull(body, stored); err != nil {
 		return fmt.Errorf("%w: %w", errTransient, err)
 	}
-	raw, err := blob.Unpack(frame, stored, f.raw)
+	raw, err := blob.DecodeFrame(frame, stored, f.raw)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errTransient, err)
 	}
-	if err := f.write(s.t, s.first, raw); err != nil {
+	if err := f.writeFrame(s.target, s.firstFrame, raw); err != nil {
 		return err
 	}
-	s.first++
-	f.p.moved.Add(int64(frame.Stored))
-	f.p.meter.add(int64(frame.Stored))
+	s.firstFrame++
+	f.pull.transferredBytes.Add(int64(frame.StoredSize))
+	f.pull.progress.addTransferred(int64(frame.StoredSize))
 	return nil
 }
 
-// write writes the ranges of a verified frame that the plan uses to their positions.
-func (f *fetcher) write(t *target, frame int, raw []byte) error {
+// writeFrame writes the ranges of a verified frame that the plan uses to their positions.
+func (f *fetcher) writeFrame(t *pullTarget, frame int, raw []byte) error {
 	var batch blob.FramePlacement // contiguous placements, in the frame and on the disk
-	for piece := range t.plan.Pieces(frame) {
-		if batch.Off+batch.Len == piece.Off && batch.At+int(batch.Len) == piece.At {
+	for piece := range t.plan.Placements(frame) {
+		if batch.DiskOff+batch.Len == piece.DiskOff && batch.FrameOff+int(batch.Len) == piece.FrameOff {
 			batch.Len += piece.Len
 			continue
 		}
-		if err := f.put(t, batch, raw); err != nil {
+		if err := f.writePlacement(t, batch, raw); err != nil {
 			return err
 		}
 		batch = piece
 	}
-	if err := f.put(t, batch, raw); err != nil {
+	if err := f.writePlacement(t, batch, raw); err != nil {
 		return err
 	}
-	return t.wrote(frame, len(raw))
+	return t.recordFrame(frame, len(raw))
 }
 
-func (f *fetcher) put(t *target, piece blob.FramePlacement, raw []byte) error {
+func (f *fetcher) writePlacement(t *pullTarget, piece blob.FramePlacement, raw []byte) error {
 	for piece.Len > 0 {
-		at, n := t.place(piece.Off, piece.Len)
+		at, n := t.filePosition(piece.DiskOff, piece.Len)
 		if n == 0 {
-			return fmt.Errorf("byte %d of the disk is not in the overlay", piece.Off)
+			return fmt.Errorf("byte %d of the disk is not in the overlay", piece.DiskOff)
 		}
-		if _, err := t.file.WriteAt(raw[piece.At:piece.At+int(n)], at); err != nil {
+		if _, err := t.file.WriteAt(raw[piece.FrameOff:piece.FrameOff+int(n)], at); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
-		f.wrote(t, at, n)
-		piece = blob.FramePlacement{Off: piece.Off + n, Len: piece.Len - n, At: piece.At + int(n)}
+		f.recordWrite(t, at, n)
+		piece = blob.FramePlacement{DiskOff: piece.DiskOff + n, Len: piece.Len - n, FrameOff: piece.FrameOff + int(n)}
 	}
 	return nil
 }
 
-// wrote records a range that the kernel has to write to disk.
-func (f *fetcher) wrote(t *target, at, n int64) {
-	if f.dirty.Len > 0 && at < f.dirty.Off {
-		f.flush(t)
+// recordWrite records a range that the kernel has to write to disk.
+func (f *fetcher) recordWrite(t *pullTarget, at, n int64) {
+	if f.unflushed.Len > 0 && at < f.unflushed.Off {
+		f.startWriteback(t)
 	}
-	if f.dirty.Len == 0 {
-		f.dirty.Off = at
+	if f.unflushed.Len == 0 {
+		f.unflushed.Off = at
 	}
-	if f.dirty.Len = at + n - f.dirty.Off; f.dirty.Len >= flushBytes {
-		f.flush(t)
+	if f.unflushed.Len = at + n - f.unflushed.Off; f.unflushed.Len >= writebackBytes {
+		f.startWriteback(t)
 	}
 }
 
-func (f *fetcher) flush(t *target) {
-	if f.dirty.Len > 0 {
-		blob.WriteBehind(t.file, f.dirty.Off, f.dirty.Len)
+func (f *fetcher) startWriteback(t *pullTarget) {
+	if f.unflushed.Len > 0 {
+		blob.StartWriteback(t.file, f.unflushed.Off, f.unflushed.Len)
 	}
-	f.dirty = blob.Run{}
+	f.unflushed = blob.Run{}
 }
 
-// ranged requests one bounded range and passes its body to use, which must read all of it.
-func (c *Client) ranged(ctx context.Context, address string, off, length int64, use func(io.Reader) error) error {
-	ctx, w := c.watch(ctx)
+// getRange requests one bounded range and passes its body to use, which must read all of it.
+func (c *Client) getRange(ctx context.Context, address string, off, length int64, use func(io.Reader) error) error {
+	ctx, w := c.watchIdle(ctx)
 	defer w.close()
 	ref, err := url.Parse(address)
 	if err != nil {
 		return fmt.Errorf("parse URL of a layer: %w", err)
 	}
-	req, err := c.request(ctx, http.MethodGet, c.resolve(ref), nil)
+	req, err := c.newRequest(ctx, http.MethodGet, c.layerURL(ref), nil)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", off, off+length-1))
 	resp, err := c.send(req)
 	if err != nil {
-		return cut(ctx, err)
+		return networkError(ctx, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusPartialContent || resp.ContentLength >= 0 && resp.ContentLength != length {
-		return failure(resp)
+		return responseError(resp)
 	}
-	if err := use(w.reader(resp.Body)); err != nil {
+	if err := use(w.wrapReader(resp.Body)); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
-			return cut(ctx, err)
+			return networkError(ctx, err)
 		}
 		return err
 	}
@@ -170,10 +170,10 @@ func (c *Client) ranged(ctx context.Context, address string, off, length int64, 
 	return nil
 }
 
-// resolve returns the whole address of a layer: relative ones are below the registry's own address.
-func (c *Client) resolve(ref *url.URL) string {
+// layerURL returns the whole address of a layer: relative ones are below the registry's own address.
+func (c *Client) layerURL(ref *url.URL) string {
 	if ref.IsAbs() {
 		return ref.String()
 	}
-	return c.url(ref.Path, ref.Query())
+	return c.buildURL(ref.Path, ref.Query())
 }

@@ -24,5 +24,5 @@ func cloneAt(from *os.File, dir *os.Root, name string) error {
 	return errors.Join(err, d.Close())
 }
 
-// punch is not implemented here: holes of this system's files need whole blocks of the file system.
-func punch(*os.File, int64, int64) error { return errors.ErrUnsupported }
+// punchHole is not implemented here: holes of this system's files need whole blocks of the file system.
+func punchHole(*os.File, int64, int64) error { return errors.ErrUnsupported }

@@ -14,13 +14,13 @@ func cloneAt(from *os.File, dir *os.Root, name string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(cloned(unix.IoctlFileClone(int(to.Fd()), int(from.Fd()))), to.Close())
+	return errors.Join(cloneError(unix.IoctlFileClone(int(to.Fd()), int(from.Fd()))), to.Close())
 }
 
-// cloned maps errors for two files that cannot be clones of each other to errors.ErrUnsupported. They are on
+// cloneError maps errors for two files that cannot be clones of each other to errors.ErrUnsupported. They are on
 // different file systems, or only one of them has checksums (btrfs). ENOTSUP and ENOSYS match
 // errors.ErrUnsupported as they are.
-func cloned(err error) error {
+func cloneError(err error) error {
 	for _, no := range []error{unix.EXDEV, unix.EINVAL, unix.ENOTTY, unix.EPERM} {
 		if errors.Is(err, no) {
 			return errors.ErrUnsupported
@@ -29,7 +29,7 @@ func cloned(err error) error {
 	return err
 }
 
-// punch makes a range of a file a hole. errors.ErrUnsupported: the file system cannot.
-func punch(f *os.File, off, n int64) error {
+// punchHole makes a range of a file a hole. errors.ErrUnsupported: the file system cannot.
+func punchHole(f *os.File, off, n int64) error {
 	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 }

@@ -57,7 +57,7 @@ func (s *server) stop() {
 
 func (s *server) client(t testing.TB) *transfer.Client {
 	t.Helper()
-	c, err := transfer.New(transfer.Options{BaseURL: s.URL, Idle: 2 * time.Second})
+	c, err := transfer.New(transfer.Options{BaseURL: s.URL, IdleTimeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,8 @@ func mustPush(t *testing.T, c *transfer.Client, o transfer.PushOptions) api.Push
 
 func mustPull(t *testing.T, c *transfer.Client, tag, dir string, files []file) transfer.PullResult {
 	t.Helper()
-	result, err := c.Pull(t.Context(), transfer.PullOptions{Ref: transfer.Ref{ID: templateID, Tag: tag}, Dir: dir})
+	result, err := c.Pull(t.Context(),
+		transfer.PullOptions{Ref: transfer.VersionRef{ID: templateID, Tag: tag}, Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

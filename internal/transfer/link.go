@@ -9,11 +9,11 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// link links a file of the version to one of this host with the same content; false when it has to be built.
+// linkLocal links a file of the version to one of this host with the same content; false when it has to be built.
 // The existing file was verified when it was pulled, so only its size is checked.
-func (p *pull) link(f api.PullFile) bool {
-	d, ok := p.o.Have[tipOf(topOf(f))]
-	if !ok || len(d.Overlays) > 0 && !p.o.Overlays || !present(d, f.Size) {
+func (p *pull) linkLocal(f api.PullFile) bool {
+	d, ok := p.opts.LocalContent[chainIDOf(topLayer(f))]
+	if !ok || len(d.Overlays) > 0 && !p.opts.AllowOverlays || !filesExist(d, f.Size) {
 		return false
 	}
 	files := d.files()
@@ -22,7 +22,7 @@ func (p *pull) link(f api.PullFile) bool {
 	if err != nil {
 		return false
 	}
-	if err := p.clear(f.Name, source); err != nil {
+	if err := p.removeRemains(f.Name, source); err != nil {
 		return false
 	}
 	err = os.Link(from, filepath.Join(p.dir.Name(), f.Name))
@@ -33,9 +33,9 @@ func (p *pull) link(f api.PullFile) bool {
 	return err == nil && os.SameFile(source, made)
 }
 
-// clear removes the remains of an interrupted pull of a file, unless the file is the link itself. It removes
+// removeRemains removes the remains of an interrupted pull of a file, unless the file is the link itself. It removes
 // the journal last, since the journal proves that a file with its final name is complete.
-func (p *pull) clear(name string, source fs.FileInfo) error {
+func (p *pull) removeRemains(name string, source fs.FileInfo) error {
 	left := []string{name, name + partialSuffix, name + journalSuffix}
 	if there, err := p.dir.Lstat(name); err == nil && os.SameFile(source, there) {
 		left = left[1:]

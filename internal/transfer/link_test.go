@@ -18,12 +18,12 @@ func TestPullLinksWhatIsHere(t *testing.T) {
 	delta := write(t, "disk.1.qcow2", api.FileDisk, "qcow2", 1<<20, map[int64]int{0: 9000})
 	roots := map[string]string{}
 	o := pushOptions("v1", base)
-	o.Roots = roots
+	o.LayerDigests = roots
 	mustPush(t, c, o)
 	o = pushOptions("v2", base, delta)
-	o.Files[0].Root, o.Roots = roots["disk.img"], roots
+	o.Files[0].ChainID, o.LayerDigests = roots["disk.img"], roots
 	mustPush(t, c, o)
-	m, err := c.Manifest(t.Context(), transfer.Ref{ID: templateID})
+	m, err := c.Manifest(t.Context(), transfer.VersionRef{ID: templateID})
 	if err != nil || len(m.Files) != 2 || m.Files[0].Layers[0].Root != roots["disk.img"] ||
 		m.Files[1].Layers[0].Root != roots["disk.1.qcow2"] {
 		t.Fatalf("roots %v, manifest %+v, %v", roots, m.Files, err)
@@ -54,8 +54,8 @@ func TestPullLinksWhatIsHere(t *testing.T) {
 		}
 		for range 2 { // the second one finds the link of the first
 			got, err := c.Pull(t.Context(), transfer.PullOptions{
-				Ref: transfer.Ref{ID: templateID, Tag: "v2"}, Dir: dir,
-				Have: map[string]transfer.Disk{roots["disk.img"]: {Path: tt.have}},
+				Ref: transfer.VersionRef{ID: templateID, Tag: "v2"}, Dir: dir,
+				LocalContent: map[string]transfer.Disk{roots["disk.img"]: {Path: tt.have}},
 			})
 			linked := 0
 			for _, f := range got.Files {
@@ -63,8 +63,8 @@ func TestPullLinksWhatIsHere(t *testing.T) {
 					linked++
 				}
 			}
-			if err != nil || linked != tt.linked || (tt.linked == 1) != (got.Bytes < 1<<20) {
-				t.Fatalf("%s: %d linked, %d bytes, %v", name, linked, got.Bytes, err)
+			if err != nil || linked != tt.linked || (tt.linked == 1) != (got.TransferredBytes < 1<<20) {
+				t.Fatalf("%s: %d linked, %d bytes, %v", name, linked, got.TransferredBytes, err)
 			}
 		}
 		for _, f := range []file{base, delta} {

@@ -28,27 +28,27 @@ type PushOptions struct {
 	// Files are filled in from Files, and its ResumeKey, when empty, from host, paths, sizes and times.
 	Request api.PushRequest
 	Files   []PushFile
-	// Roots, when not nil, receives the digest of each file's layer, by the file's name.
-	Roots map[string]string
+	// LayerDigests, when not nil, receives the digest of each file's layer, by the file's name.
+	LayerDigests map[string]string
 	// Workers is the number of goroutines that compress; 0 means one for each processor, at most 4.
 	Workers int
 	// Progress is called at most four times a second and once at the end, from one goroutine at a
 	// time.
 	Progress func(Progress)
-	// Ready, when not nil, is called when all is sent and nothing is published: its error ends the push.
-	Ready func() error
-	// Abandon is called when the push has failed. If it returns true, the registry removes what it has
+	// BeforePublish, when not nil, is called when all is sent and nothing is published: its error ends the push.
+	BeforePublish func() error
+	// AbandonOnFailure is called when the push has failed. If it returns true, the registry removes what it has
 	// received, which otherwise stays resumable for a day. nil keeps it.
-	Abandon func(failure error) bool
+	AbandonOnFailure func(failure error) bool
 }
 
 // PushFile is one local file of a push.
 type PushFile struct {
-	Name   string // name in the version; a pull uses it, too
-	Path   string // must not change during the push
-	Kind   string // api.FileDisk or api.FileState
-	Format string // "raw", "qcow2" or ""
-	Root   string // name of its content when known from an earlier pull or push and unchanged since
+	Name    string // name in the version; a pull uses it, too
+	Path    string // must not change during the push
+	Kind    string // api.FileDisk or api.FileState
+	Format  string // "raw", "qcow2" or ""
+	ChainID string // name of its content when known from an earlier pull or push and unchanged since
 	// Disk, when not nil, is the content of the file: the registry receives it as a guest sees it, and Path and
 	// Format are ignored.
 	Disk *Disk
@@ -59,31 +59,31 @@ type PushFile struct {
 
 // PushParent describes the content that a disk was made from.
 type PushParent struct {
-	Tip string // name of the parent's content
+	ChainID string // name of the parent's content
 	// Disk, when not nil, is the parent's disk: changes are found by comparison. Otherwise the first Files
 	// files of the disk are the parent's, and the others contain the changes.
-	Disk  *Disk
-	Files int
-	// Sums, when not "", is a file that Copy made of the parent's disk: changes are found by comparison with
+	Disk      *Disk
+	FileCount int
+	// ChecksumFile, when not "", is a file that Copy made of the parent's disk: changes are found by comparison with
 	// it, and Disk and Files are ignored.
-	Sums string
+	ChecksumFile string
 }
 
 // PullOptions describe a pull and its directory.
 type PullOptions struct {
-	Ref Ref
+	Ref VersionRef
 	// Dir is an existing directory that receives the files: those of the version under their names,
 	// "config.json" and, if present, "nvram". An interrupted pull of the same version in it is resumed.
 	Dir string
-	// Have maps names of contents to disks and files of this host: complete ones that no longer change. Data
+	// LocalContent maps names of contents to disks and files of this host: complete ones that no longer change. Data
 	// that the version shares with them is not transferred.
-	Have map[string]Disk
-	// Cloned, when not nil, is called after a file was cloned from content of Have. It reports whether Have
+	LocalContent map[string]Disk
+	// AfterClone, when not nil, is called after a file was cloned from content of Have. It reports whether Have
 	// still describes that content. Its error ends the pull, and the clone is not resumed.
-	Cloned func(tip string) error
-	// Overlays allows to build a disk as an overlay on one of Have, where the file system cannot clone that.
+	AfterClone func(tip string) error
+	// AllowOverlays allows to build a disk as an overlay on one of Have, where the file system cannot clone that.
 	// Otherwise such a disk is moved as a whole.
-	Overlays bool
+	AllowOverlays bool
 	// Progress is called at most four times a second and once at the end, from one goroutine at a time.
 	Progress func(Progress)
 	// Sync replaces fsync of an open file or directory in tests. nil: fsync.
@@ -98,9 +98,9 @@ const (
 
 // PullResult is the result of a pull.
 type PullResult struct {
-	Manifest api.PullManifest
-	Bytes    int64 // transferred bytes of layer files: frames and indexes; also of a failed pull
-	Files    []BuiltFile
+	Manifest         api.PullManifest
+	TransferredBytes int64 // transferred bytes of layer files: frames and indexes; also of a failed pull
+	Files            []BuiltFile
 }
 
 // FileForm is the form in which a file of a version was built.
@@ -115,8 +115,8 @@ const (
 
 // BuiltFile is a file that a pull built.
 type BuiltFile struct {
-	Name  string
-	Form  FileForm
-	Tip   string // name of the content
-	Below string // of an overlay: name of the parent content in PullOptions.Have
+	Name          string
+	Form          FileForm
+	ChainID       string // name of the content
+	ParentChainID string // of an overlay: name of the parent content in PullOptions.Have
 }

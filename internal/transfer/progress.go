@@ -6,74 +6,74 @@ import (
 )
 
 const (
-	// progressEvery bounds how often a progress callback is called.
-	progressEvery = 250 * time.Millisecond
-	// rateWindow is the number of samples that a rate is computed over.
-	rateWindow = 20
+	// progressInterval bounds how often a progress callback is called.
+	progressInterval = 250 * time.Millisecond
+	// rateSamples is the number of samples that a rate is computed over.
+	rateSamples = 20
 )
 
-// meter counts bytes and calls a callback now and then.
-type meter struct {
-	call func(Progress)
-	now  func() time.Time
+// progressMeter counts bytes and calls a callback now and then.
+type progressMeter struct {
+	callback func(Progress)
+	now      func() time.Time
 
-	mu      sync.Mutex // guards the fields below; held during the callback, so that calls do not overlap
-	p       Progress
-	samples []sample // oldest first, at most rateWindow
+	mu       sync.Mutex // guards the fields below; held during the callback, so that calls do not overlap
+	progress Progress
+	samples  []sample // oldest first, at most rateSamples
 }
 
 type sample struct {
-	at    time.Time
-	moved int64 // bytes transferred, without those that were here before
+	at          time.Time
+	transferred int64 // bytes transferred, without those that were here before
 }
 
-func newMeter(call func(Progress), total int64) *meter {
-	m := &meter{call: call, now: time.Now, p: Progress{Total: total}}
+func newProgressMeter(call func(Progress), total int64) *progressMeter {
+	m := &progressMeter{callback: call, now: time.Now, progress: Progress{Total: total}}
 	m.samples = []sample{{at: m.now()}}
 	return m
 }
 
-// skip counts bytes that were here before.
-func (m *meter) skip(n int64) { m.count(n, 0) }
+// addSkipped counts bytes that were here before.
+func (m *progressMeter) addSkipped(n int64) { m.addBytes(n, 0) }
 
-// add counts transferred bytes.
-func (m *meter) add(n int64) { m.count(n, n) }
+// addTransferred counts transferred bytes.
+func (m *progressMeter) addTransferred(n int64) { m.addBytes(n, n) }
 
-func (m *meter) count(done, moved int64) {
+func (m *progressMeter) addBytes(done, moved int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.p.Done += done
+	m.progress.Done += done
 	last := &m.samples[len(m.samples)-1]
 	now := m.now()
-	if now.Sub(last.at) < progressEvery {
-		last.moved += moved
+	if now.Sub(last.at) < progressInterval {
+		last.transferred += moved
 		return
 	}
-	m.tell(now)
-	m.samples = append(m.samples, sample{at: now, moved: moved})
-	if len(m.samples) > rateWindow {
+	m.notifyLocked(now)
+	m.samples = append(m.samples, sample{at: now, transferred: moved})
+	if len(m.samples) > rateSamples {
 		m.samples = m.samples[1:]
 	}
 }
 
 // finish reports the last state.
-func (m *meter) finish() {
+func (m *progressMeter) finish() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tell(m.now())
+	m.notifyLocked(m.now())
 }
 
-// tell calls the callback; the caller holds mu.
-func (m *meter) tell(now time.Time) {
-	if m.call == nil {
+// notifyLocked calls the callback; the caller holds mu.
+func (m *progressMeter) notifyLocked(now time.Time) {
+	if m.callback == nil {
 		return
 	}
 	var moved int64
 	for _, s := range m.samples {
-		moved += s.moved
+		moved += s.transferred
 	}
 	if d := now.Sub(m.samples[0].at).Seconds(); d > 0 {
-		m.p.Rate = float64(moved) / d
+		m.progress.Rate = float64(moved) / d
 	}
-	m.call(m.p)
+	m.callback(m.progress)
 }

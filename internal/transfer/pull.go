@@ -16,23 +16,24 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// pullParallel is the number of connections of a pull.
-const pullParallel = 4
+// pullConnections is the number of connections of a pull.
+const pullConnections = 4
 
 // Manifest returns the manifest of a version. It counts as a pull.
-func (c *Client) Manifest(ctx context.Context, ref Ref) (api.PullManifest, error) {
-	return c.manifest(ctx, ref.query())
+func (c *Client) Manifest(ctx context.Context, ref VersionRef) (api.PullManifest, error) {
+	return c.getManifest(ctx, ref.query())
 }
 
-// Look returns the manifest of a version without a pull.
-func (c *Client) Look(ctx context.Context, ref Ref) (api.PullManifest, error) {
+// PeekManifest returns the manifest of a version without a pull.
+func (c *Client) PeekManifest(ctx context.Context, ref VersionRef) (api.PullManifest, error) {
 	query := ref.query()
 	query.Set("look", "true")
-	return c.manifest(ctx, query)
+	return c.getManifest(ctx, query)
 }
 
-func (c *Client) manifest(ctx context.Context, query url.Values) (m api.PullManifest, err error) {
-	err = c.call(ctx, call{method: http.MethodGet, path: "/registry/v2/pull", query: query, out: &m, repeatable: true})
+func (c *Client) getManifest(ctx context.Context, query url.Values) (m api.PullManifest, err error) {
+	err = c.doCall(ctx,
+		apiCall{method: http.MethodGet, path: "/registry/v2/pull", query: query, result: &m, idempotent: true})
 	return m, err
 }
 
@@ -50,13 +51,14 @@ func (c *Client) Pull(ctx context.Context, o PullOptions) (PullResult, error) {
 	if err != nil {
 		return PullResult{}, fmt.Errorf("pull: %w", err)
 	}
-	p := &pull{c: c, o: o, dir: root, disk: stableStorage{o.Sync}}
+	p := &pull{client: c, opts: o, dir: root, storage: stableStorage{o.Sync}}
 	err = p.run(ctx, m)
 	err = errors.Join(err, p.close(), root.Close())
 	if err != nil {
-		return PullResult{Bytes: p.moved.Load()}, fmt.Errorf("pull %s %s: %w", m.Name, m.Version.Tag, err)
+		return PullResult{TransferredBytes: p.transferredBytes.Load()},
+			fmt.Errorf("pull %s %s: %w", m.Name, m.Version.Tag, err)
 	}
-	return PullResult{Manifest: m, Bytes: p.moved.Load(), Files: p.built}, nil
+	return PullResult{Manifest: m, TransferredBytes: p.transferredBytes.Load(), Files: p.builtFiles}, nil
 }
 
 // checkManifest refuses harmful names, and forms that this client cannot build.
@@ -67,7 +69,7 @@ func checkManifest(m api.PullManifest) error {
 			return fmt.Errorf("the registry returned an invalid file name %q", f.Name)
 		}
 		seen[f.Name] = true
-		if err := checkLayers(f); err != nil {
+		if err := checkPullLayers(f); err != nil {
 			return err
 		}
 	}
@@ -76,19 +78,19 @@ func checkManifest(m api.PullManifest) error {
 
 // pull is one call of Pull.
 type pull struct {
-	c     *Client
-	o     PullOptions
-	dir   *os.Root
-	disk  stableStorage
-	files []*target // files to transfer
-	built []BuiltFile
-	meter *meter
-	moved atomic.Int64 // bytes
+	client           *Client
+	opts             PullOptions
+	dir              *os.Root
+	storage          stableStorage
+	targets          []*pullTarget // files to transfer
+	builtFiles       []BuiltFile
+	progress         *progressMeter
+	transferredBytes atomic.Int64 // bytes
 }
 
 func (p *pull) close() error {
 	var err error
-	for _, t := range p.files {
+	for _, t := range p.targets {
 		err = errors.Join(err, t.close())
 	}
 	return err
@@ -98,48 +100,49 @@ func (p *pull) close() error {
 func (p *pull) run(ctx context.Context, m api.PullManifest) error {
 	var total int64
 	for _, f := range m.Files {
-		if p.link(f) {
-			p.built = append(p.built, BuiltFile{Name: f.Name, Form: FormLinked, Tip: tipOf(topOf(f))})
+		if p.linkLocal(f) {
+			p.builtFiles = append(p.builtFiles,
+				BuiltFile{Name: f.Name, Form: FormLinked, ChainID: chainIDOf(topLayer(f))})
 			continue
 		}
-		t, err := p.open(ctx, f)
+		t, err := p.openTarget(ctx, f)
 		if t != nil {
-			p.files = append(p.files, t)
+			p.targets = append(p.targets, t)
 		}
 		if err != nil {
 			return err
 		}
-		p.built = append(p.built, t.built)
-		total += t.plan.Bytes()
+		p.builtFiles = append(p.builtFiles, t.builtFile)
+		total += t.plan.FetchBytes()
 	}
-	p.meter = newMeter(p.o.Progress, total)
-	if err := p.fetch(ctx); err != nil {
+	p.progress = newProgressMeter(p.opts.Progress, total)
+	if err := p.fetchFrames(ctx); err != nil {
 		return err
 	}
 	for name, data := range map[string][]byte{ConfigFile: m.Config, NVRAMFile: m.NVRAM} {
 		if name == NVRAMFile && len(data) == 0 {
 			continue
 		}
-		if err := p.disk.write(p.dir, name, data); err != nil {
+		if err := p.storage.writeFile(p.dir, name, data); err != nil {
 			return err
 		}
 	}
-	if err := p.publish(); err != nil {
+	if err := p.renameFinished(); err != nil {
 		return err
 	}
-	p.meter.finish()
+	p.progress.finish()
 	return nil
 }
 
-// fetch transfers the missing frames of all files over a few connections.
-func (p *pull) fetch(ctx context.Context) error {
-	var spans []span
-	for _, t := range p.files {
-		p.meter.skip(t.have())
-		spans = append(spans, t.missing()...)
+// fetchFrames transfers the missing frames of all files over a few connections.
+func (p *pull) fetchFrames(ctx context.Context) error {
+	var spans []fetchSpan
+	for _, t := range p.targets {
+		p.progress.addSkipped(t.doneBytes())
+		spans = append(spans, t.missingSpans()...)
 	}
 	var mu sync.Mutex
-	next := func() (s span, ok bool) {
+	next := func() (s fetchSpan, ok bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(spans) == 0 {
@@ -149,7 +152,7 @@ func (p *pull) fetch(ctx context.Context) error {
 		return s, true
 	}
 	group, fetchCtx := errgroup.WithContext(ctx)
-	for range pullParallel {
+	for range pullConnections {
 		group.Go(func() error {
 			f := newFetcher(p)
 			for {
@@ -164,7 +167,7 @@ func (p *pull) fetch(ctx context.Context) error {
 		})
 	}
 	err := group.Wait()
-	for _, t := range p.files {
+	for _, t := range p.targets {
 		// Also after a failure: verified frames need not be fetched again.
 		err = errors.Join(err, t.checkpoint())
 	}
@@ -174,37 +177,37 @@ func (p *pull) fetch(ctx context.Context) error {
 	return err
 }
 
-// publish renames the files to their final names. It removes the journals last, so that after a crash they
+// renameFinished renames the files to their final names. It removes the journals last, so that after a crash they
 // prove that a file with its final name is complete.
-func (p *pull) publish() error {
-	for _, t := range p.files {
-		if err := t.rename(); err != nil {
+func (p *pull) renameFinished() error {
+	for _, t := range p.targets {
+		if err := t.renameFinal(); err != nil {
 			return err
 		}
 	}
-	if err := p.disk.syncDir(p.dir); err != nil {
+	if err := p.storage.syncDir(p.dir); err != nil {
 		return err
 	}
-	for _, t := range p.files {
-		if err := t.forget(); err != nil {
+	for _, t := range p.targets {
+		if err := t.removeJournal(); err != nil {
 			return err
 		}
 	}
-	return p.disk.syncDir(p.dir)
+	return p.storage.syncDir(p.dir)
 }
 
 // stableStorage syncs files and directories.
 type stableStorage struct {
-	replaced func(*os.File) error // see PullOptions.Sync
+	syncOverride func(*os.File) error // see PullOptions.Sync
 }
 
 // sync syncs an open file or directory.
-func (s stableStorage) sync(f *os.File) error { return s.syncBy(f, (*os.File).Sync) }
+func (s stableStorage) sync(f *os.File) error { return s.syncWith(f, (*os.File).Sync) }
 
-// syncBy is sync with another system call.
-func (s stableStorage) syncBy(f *os.File, sync func(*os.File) error) error {
-	if s.replaced != nil {
-		return s.replaced(f)
+// syncWith is sync with another system call.
+func (s stableStorage) syncWith(f *os.File, sync func(*os.File) error) error {
+	if s.syncOverride != nil {
+		return s.syncOverride(f)
 	}
 	return sync(f)
 }
@@ -217,7 +220,7 @@ func (s stableStorage) syncDir(dir *os.Root) error {
 	return errors.Join(s.sync(d), d.Close())
 }
 
-func (s stableStorage) write(dir *os.Root, name string, data []byte) error {
+func (s stableStorage) writeFile(dir *os.Root, name string, data []byte) error {
 	f, err := dir.Create(name)
 	if err != nil {
 		return err

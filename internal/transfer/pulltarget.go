@@ -21,82 +21,82 @@ const (
 	journalSuffix = ".journal"
 	// checkpointBytes is the maximum that may have to be fetched again after a crash.
 	checkpointBytes = 256 << 20
-	// spanBytes bounds one range request.
-	spanBytes = 16 << 20
-	// gapBytes is the largest gap that is read and discarded rather than excluded from a request.
-	gapBytes = 128 << 10
+	// maxSpanBytes bounds one range request.
+	maxSpanBytes = 16 << 20
+	// maxGapBytes is the largest gap that is read and discarded rather than excluded from a request.
+	maxGapBytes = 128 << 10
 )
 
-// target is one file that a pull builds. Its journal contains a key of the sources and the form, and one bit
+// pullTarget is one file that a pull builds. Its journal contains a key of the sources and the form, and one bit
 // for each frame of the plan. A bit is set only after the frame is on stable storage. The file has its final
 // name only when all bits are set.
-type target struct {
-	dir    *os.Root
-	disk   stableStorage
-	name   string
-	layers []api.PullLayer // where they are
-	chain  []*blob.Index
-	built  BuiltFile
+type pullTarget struct {
+	dir       *os.Root
+	storage   stableStorage
+	name      string
+	layers    []api.PullLayer // where they are
+	indexes   []*blob.Index
+	builtFile BuiltFile
 
-	plan   *blob.Plan
-	layout *qcow2.Layout // of an overlay; nil when the file is flat
-	origin string        // file that is cloned; "" when the file starts empty
-	cloned func() error  // reports whether the origin had its content while it was cloned
-	key    [sha256.Size]byte
-	file   *os.File // nil when the file has its final name already
+	plan        *blob.FetchPlan
+	layout      *qcow2.Layout // of an overlay; nil when the file is flat
+	cloneSource string        // file that is cloned; "" when the file starts empty
+	afterClone  func() error  // reports whether the origin had its content while it was cloned
+	planKey     [sha256.Size]byte
+	file        *os.File // nil when the file has its final name already
 
-	mu      sync.Mutex // guards the fields below
-	bitmap  []byte     // frames that are written
-	pending int64      // bytes written since the last checkpoint
+	mu            sync.Mutex // guards the fields below
+	writtenFrames []byte     // frames that are written
+	unsyncedBytes int64      // bytes written since the last checkpoint
 
-	saving sync.Mutex // held during a checkpoint
+	checkpointMu sync.Mutex // held during a checkpoint
 }
 
-// open plans a file and resumes an earlier pull of the same plan.
-func (p *pull) open(ctx context.Context, f api.PullFile) (*target, error) {
-	chain, err := p.chain(ctx, f)
+// openTarget plans a file and resumes an earlier pull of the same plan.
+func (p *pull) openTarget(ctx context.Context, f api.PullFile) (*pullTarget, error) {
+	chain, err := p.fetchIndexes(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	t := &target{
-		dir: p.dir, disk: p.disk, name: f.Name, layers: f.Layers, chain: chain,
-		built: BuiltFile{Name: f.Name, Form: FormFlat, Tip: tipOf(topOf(f))},
+	t := &pullTarget{
+		dir: p.dir, storage: p.storage, name: f.Name, layers: f.Layers, indexes: chain,
+		builtFile: BuiltFile{Name: f.Name, Form: FormFlat, ChainID: chainIDOf(topLayer(f))},
 	}
-	if err := t.decide(p, p.nearest(f, chain)); err != nil {
+	if err := t.chooseForm(p, p.findLocalChain(f, chain)); err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Name, err)
 	}
 	resumed, err := t.readJournal()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := p.dir.Stat(f.Name); err == nil && resumed && t.complete() {
+	if _, err := p.dir.Stat(f.Name); err == nil && resumed && t.isComplete() {
 		if _, err := p.dir.Stat(f.Name + partialSuffix); errors.Is(err, fs.ErrNotExist) {
 			return t, nil
 		}
 	}
-	return t, t.create(resumed)
+	return t, t.openPartial(resumed)
 }
 
-// create opens the partial file; it keeps an old one only if the journal matches.
-func (t *target) create(resumed bool) error {
+// openPartial opens the partial file; it keeps an old one only if the journal matches.
+func (t *pullTarget) openPartial(resumed bool) error {
 	_, err := t.dir.Stat(t.name + partialSuffix)
 	if err == nil && resumed {
 		t.file, err = t.dir.OpenFile(t.name+partialSuffix, os.O_RDWR, 0)
 	} else {
 		// The journal of another file must be removed before this one has any byte.
-		clear(t.bitmap)
-		if err := errors.Join(t.forget(), t.disk.syncDir(t.dir)); err != nil {
+		clear(t.writtenFrames)
+		if err := errors.Join(t.removeJournal(), t.storage.syncDir(t.dir)); err != nil {
 			return err
 		}
-		err = t.begin()
+		err = t.createPartial()
 	}
 	if err != nil {
 		return err
 	}
-	return t.size()
+	return t.setFinalSize()
 }
 
-func (t *target) close() error {
+func (t *pullTarget) close() error {
 	if t.file == nil {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (t *target) close() error {
 }
 
 // readJournal loads the bitmap; false when there is none for this layer.
-func (t *target) readJournal() (bool, error) {
+func (t *pullTarget) readJournal() (bool, error) {
 	raw, err := t.dir.ReadFile(t.name + journalSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -112,103 +112,103 @@ func (t *target) readJournal() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	bitmap, ok := bytes.CutPrefix(raw, t.key[:])
-	if !ok || len(bitmap) != len(t.bitmap) {
+	bitmap, ok := bytes.CutPrefix(raw, t.planKey[:])
+	if !ok || len(bitmap) != len(t.writtenFrames) {
 		return false, nil
 	}
-	copy(t.bitmap, bitmap)
-	if extra := t.plan.Len() % 8; extra != 0 && len(bitmap) > 0 {
-		t.bitmap[len(bitmap)-1] &= 1<<extra - 1
+	copy(t.writtenFrames, bitmap)
+	if extra := t.plan.FrameCount() % 8; extra != 0 && len(bitmap) > 0 {
+		t.writtenFrames[len(bitmap)-1] &= 1<<extra - 1
 	}
 	return true, nil
 }
 
-func (t *target) complete() bool {
+func (t *pullTarget) isComplete() bool {
 	n := 0
-	for _, b := range t.bitmap {
+	for _, b := range t.writtenFrames {
 		n += bits.OnesCount8(b)
 	}
-	return n == t.plan.Len()
+	return n == t.plan.FrameCount()
 }
 
-func (t *target) has(i int) bool { return t.bitmap[i/8]&(1<<(i%8)) != 0 }
+func (t *pullTarget) hasFrame(i int) bool { return t.writtenFrames[i/8]&(1<<(i%8)) != 0 }
 
-// frame returns the layer and the position of frame i of the plan.
-func (t *target) frame(i int) (layer int, f blob.Frame) {
-	layer, n := t.plan.Frame(i)
-	return layer, t.chain[layer].Frame(n)
+// frameAt returns the layer and the position of frame i of the plan.
+func (t *pullTarget) frameAt(i int) (layer int, f blob.Frame) {
+	layer, n := t.plan.FramePosition(i)
+	return layer, t.indexes[layer].Frame(n)
 }
 
-// have is the number of stored bytes of the frames that are done.
-func (t *target) have() int64 {
+// doneBytes is the number of stored bytes of the frames that are done.
+func (t *pullTarget) doneBytes() int64 {
 	var n int64
-	for i := range t.plan.Len() {
-		if t.has(i) {
-			_, f := t.frame(i)
-			n += int64(f.Stored)
+	for i := range t.plan.FrameCount() {
+		if t.hasFrame(i) {
+			_, f := t.frameAt(i)
+			n += int64(f.StoredSize)
 		}
 	}
 	return n
 }
 
-// span is a range of one layer to fetch: frames first to last-1 of the plan, and small gaps between them.
-type span struct {
-	t           *target
-	layer       int
-	first, last int
+// fetchSpan is a range of one layer to fetch: frames first to last-1 of the plan, and small gaps between them.
+type fetchSpan struct {
+	target               *pullTarget
+	layer                int
+	firstFrame, endFrame int
 }
 
-// missing returns the frames that are not written yet, in spans of bounded size.
-func (t *target) missing() []span {
-	var out []span
+// missingSpans returns the frames that are not written yet, in spans of bounded size.
+func (t *pullTarget) missingSpans() []fetchSpan {
+	var out []fetchSpan
 	var from, end int64 // of the newest span, in its layer
-	for i := range t.plan.Len() {
-		if t.has(i) {
+	for i := range t.plan.FrameCount() {
+		if t.hasFrame(i) {
 			continue
 		}
-		layer, f := t.frame(i)
+		layer, f := t.frameAt(i)
 		last := len(out) - 1
-		behind := f.Offset + int64(f.Stored)
-		if last < 0 || out[last].layer != layer || f.Offset-end > gapBytes || behind-from > spanBytes ||
-			out[last].last != i {
-			out = append(out, span{t: t, layer: layer, first: i})
+		behind := f.Offset + int64(f.StoredSize)
+		if last < 0 || out[last].layer != layer || f.Offset-end > maxGapBytes || behind-from > maxSpanBytes ||
+			out[last].endFrame != i {
+			out = append(out, fetchSpan{target: t, layer: layer, firstFrame: i})
 			from, last = f.Offset, last+1
 		}
-		out[last].last, end = i+1, behind
+		out[last].endFrame, end = i+1, behind
 	}
 	return out
 }
 
-// wrote records a written frame, and now and then makes that durable.
-func (t *target) wrote(i int, raw int) error {
+// recordFrame records a written frame, and now and then makes that durable.
+func (t *pullTarget) recordFrame(i int, raw int) error {
 	t.mu.Lock()
-	t.bitmap[i/8] |= 1 << (i % 8)
-	t.pending += int64(raw)
-	due := t.pending >= checkpointBytes
+	t.writtenFrames[i/8] |= 1 << (i % 8)
+	t.unsyncedBytes += int64(raw)
+	due := t.unsyncedBytes >= checkpointBytes
 	t.mu.Unlock()
-	if !due || !t.saving.TryLock() {
+	if !due || !t.checkpointMu.TryLock() {
 		return nil
 	}
-	defer t.saving.Unlock()
+	defer t.checkpointMu.Unlock()
 	return t.checkpointLocked()
 }
 
 // checkpoint syncs the written frames and then the bitmap.
-func (t *target) checkpoint() error {
+func (t *pullTarget) checkpoint() error {
 	if t.file == nil {
 		return nil
 	}
-	t.saving.Lock()
-	defer t.saving.Unlock()
+	t.checkpointMu.Lock()
+	defer t.checkpointMu.Unlock()
 	return t.checkpointLocked()
 }
 
-func (t *target) checkpointLocked() error {
+func (t *pullTarget) checkpointLocked() error {
 	t.mu.Lock()
-	bitmap := bytes.Clone(t.bitmap)
-	t.pending = 0
+	bitmap := bytes.Clone(t.writtenFrames)
+	t.unsyncedBytes = 0
 	t.mu.Unlock()
-	if err := t.disk.syncBy(t.file, blob.SyncData); err != nil {
+	if err := t.storage.syncWith(t.file, blob.SyncData); err != nil {
 		return fmt.Errorf("sync %s: %w", t.name, err)
 	}
 	// Written in place: bits are only ever set, so a torn write is partly an older bitmap.
@@ -216,19 +216,19 @@ func (t *target) checkpointLocked() error {
 	if err != nil {
 		return err
 	}
-	_, err = j.WriteAt(append(t.key[:len(t.key):len(t.key)], bitmap...), 0)
+	_, err = j.WriteAt(append(t.planKey[:len(t.planKey):len(t.planKey)], bitmap...), 0)
 	if err == nil {
-		err = t.disk.sync(j)
+		err = t.storage.sync(j)
 	}
 	return errors.Join(err, j.Close())
 }
 
-// rename renames the finished file to its final name.
-func (t *target) rename() error {
+// renameFinal renames the finished file to its final name.
+func (t *pullTarget) renameFinal() error {
 	if t.file == nil {
 		return nil
 	}
-	if !t.complete() {
+	if !t.isComplete() {
 		return fmt.Errorf("%s is incomplete", t.name)
 	}
 	if t.layout != nil {
@@ -236,14 +236,14 @@ func (t *target) rename() error {
 			return err
 		}
 	}
-	if err := t.disk.sync(t.file); err != nil {
+	if err := t.storage.sync(t.file); err != nil {
 		return err
 	}
 	return t.dir.Rename(t.name+partialSuffix, t.name)
 }
 
-// forget removes the journal.
-func (t *target) forget() error {
+// removeJournal removes the journal.
+func (t *pullTarget) removeJournal() error {
 	err := t.dir.Remove(t.name + journalSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

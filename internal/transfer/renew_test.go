@@ -57,7 +57,7 @@ func TestCredentialsThatFade(t *testing.T) {
 	f := &fading{used: map[string]int{}, uses: 4}
 	disturb := f.serve
 	s.disturb.Store(&disturb)
-	c, err := transfer.New(transfer.Options{BaseURL: s.URL, Authorize: f.authorize, Renew: f.renew})
+	c, err := transfer.New(transfer.Options{BaseURL: s.URL, Authorize: f.authorize, RenewCredentials: f.renew})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,20 +67,20 @@ func TestCredentialsThatFade(t *testing.T) {
 		mustPush(t, c, pushOptions(tag, files...))
 	}
 	if _, err := c.Pull(t.Context(),
-		transfer.PullOptions{Ref: transfer.Ref{ID: templateID}, Dir: t.TempDir()}); err != nil {
+		transfer.PullOptions{Ref: transfer.VersionRef{ID: templateID}, Dir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
 	before := f.refused.Load()
 	f.mu.Lock()
 	f.uses = 1 // each call meets stale credentials
 	f.mu.Unlock()
-	if _, err := c.List(t.Context()); err != nil {
+	if _, err := c.ListTemplates(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Revert(t.Context(), transfer.Ref{ID: templateID, Tag: "v2"}); err != nil {
+	if err := c.Revert(t.Context(), transfer.VersionRef{ID: templateID, Tag: "v2"}); err != nil {
 		t.Fatal(err)
 	}
-	if detail, err := c.Detail(t.Context(), templateID); err != nil || len(detail.Versions) != 1 {
+	if detail, err := c.TemplateDetail(t.Context(), templateID); err != nil || len(detail.Versions) != 1 {
 		t.Errorf("%d versions, %v", len(detail.Versions), err)
 	}
 	if before < 2 || f.refused.Load() < before+2 {
@@ -108,14 +108,14 @@ func TestRedirectsLeadCredentialsNowhere(t *testing.T) {
 	defer s.Close()
 	for path, good := range map[string]bool{"/away": true, "/own": true, "/round": false} {
 		c, err := transfer.New(transfer.Options{BaseURL: s.URL +
-			path, Attempts: 1, Authorize: func(r *http.Request) error {
+			path, MaxAttempts: 1, Authorize: func(r *http.Request) error {
 			r.SetBasicAuth("root", "hidden")
 			return nil
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.List(t.Context()); (err == nil) != good {
+		if _, err := c.ListTemplates(t.Context()); (err == nil) != good {
 			t.Errorf("%s: %v", path, err)
 		}
 		c.Close()

@@ -39,7 +39,7 @@ func TestPushContinues(t *testing.T) {
 		h.ServeHTTP(w, r)
 	}
 	s.disturb.Store(&disturb)
-	c, err := transfer.New(transfer.Options{BaseURL: s.URL, Attempts: 1})
+	c, err := transfer.New(transfer.Options{BaseURL: s.URL, MaxAttempts: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestPullContinues(t *testing.T) {
 		h.ServeHTTP(w, r)
 	}
 	s.disturb.Store(&disturb)
-	if _, err := c.Pull(ctx, transfer.PullOptions{Ref: transfer.Ref{ID: templateID}, Dir: dir}); !errors.Is(err,
+	if _, err := c.Pull(ctx, transfer.PullOptions{Ref: transfer.VersionRef{ID: templateID}, Dir: dir}); !errors.Is(err,
 		context.Canceled) {
 		t.Fatal(err)
 	}
@@ -103,15 +103,15 @@ func TestPullContinues(t *testing.T) {
 		t.Fatal("the file has its name before it is whole")
 	}
 	pulled := mustPull(t, c, "v1", dir, files)
-	if pulled.Bytes >= result.Size*95/100 {
-		t.Fatalf("%d of %d bytes moved again", pulled.Bytes, result.Size)
+	if pulled.TransferredBytes >= result.Size*95/100 {
+		t.Fatalf("%d of %d bytes moved again", pulled.TransferredBytes, result.Size)
 	}
 }
 
 // TestIdleConnectionIsLeft blocks one request: the client cancels it and retries.
 func TestIdleConnectionIsLeft(t *testing.T) {
 	s := serve(t, t.TempDir())
-	c, err := transfer.New(transfer.Options{BaseURL: s.URL, Idle: 100 * time.Millisecond})
+	c, err := transfer.New(transfer.Options{BaseURL: s.URL, IdleTimeout: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestLeftoversOfOtherPulls(t *testing.T) {
 	c := s.client(t)
 	f := write(t, "disk.img", api.FileDisk, "raw", 3<<20, map[int64]int{0: 2 << 20})
 	mustPush(t, c, pushOptions("v1", f))
-	m, err := c.Manifest(t.Context(), transfer.Ref{ID: templateID})
+	m, err := c.Manifest(t.Context(), transfer.VersionRef{ID: templateID})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,8 +200,8 @@ func TestLeftoversOfOtherPulls(t *testing.T) {
 			}
 		}
 		t.Log(name)
-		if pulled := mustPull(t, c, "v1", dir, []file{f}); (pulled.Bytes > indexBytes) != test.moves {
-			t.Errorf("%s: %d bytes moved", name, pulled.Bytes)
+		if pulled := mustPull(t, c, "v1", dir, []file{f}); (pulled.TransferredBytes > indexBytes) != test.moves {
+			t.Errorf("%s: %d bytes moved", name, pulled.TransferredBytes)
 		}
 	}
 }

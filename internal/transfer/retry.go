@@ -17,13 +17,13 @@ import (
 // way, since every attempt verifies them again.
 var errTransient = errors.New("the transfer was interrupted or damaged")
 
-// errIdle ends an attempt without activity.
-var errIdle = errors.New("the transfer stalled")
+// errNoProgress ends an attempt without activity.
+var errNoProgress = errors.New("the transfer stalled")
 
 // IsTemporary reports whether a later attempt may succeed: the registry cannot be reached, is busy or restarts,
 // or a connection was cut.
 func IsTemporary(err error) bool {
-	if diskFull(err) != nil {
+	if registryDiskFull(err) != nil {
 		return false
 	}
 	switch farm.CodeOf(err) {
@@ -34,29 +34,29 @@ func IsTemporary(err error) bool {
 	}
 }
 
-// diskFull returns the registry's error that its disk is full, which a retry does not fix; nil for other
+// registryDiskFull returns the registry's error that its disk is full, which a retry does not fix; nil for other
 // errors.
-func diskFull(err error) *farm.Error {
-	if e, ok := errors.AsType[*farm.Error](err); ok && strings.HasPrefix(e.Message, blob.FullMessage) {
+func registryDiskFull(err error) *farm.Error {
+	if e, ok := errors.AsType[*farm.Error](err); ok && strings.HasPrefix(e.Message, blob.DiskFullMessage) {
 		return e
 	}
 	return nil
 }
 
 const (
-	firstWait = 100 * time.Millisecond
-	longWait  = 5 * time.Second
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 5 * time.Second
 )
 
 // retry runs try until it succeeds, fails permanently, or the attempts or ctx end.
 func (c *Client) retry(ctx context.Context, what string, try func() error) error {
-	return c.retryProgress(ctx, what, func() (bool, error) { return false, try() })
+	return c.retryWithProgress(ctx, what, func() (bool, error) { return false, try() })
 }
 
-// retryProgress is retry for work that may make progress before it fails: then its attempts count from the
+// retryWithProgress is retry for work that may make progress before it fails: then its attempts count from the
 // start.
-func (c *Client) retryProgress(ctx context.Context, what string, try func() (moved bool, err error)) error {
-	wait := retry.New(firstWait, longWait)
+func (c *Client) retryWithProgress(ctx context.Context, what string, try func() (moved bool, err error)) error {
+	wait := retry.New(minBackoff, maxBackoff)
 	for n := 1; ; n++ {
 		moved, err := try()
 		if err == nil {
@@ -69,7 +69,7 @@ func (c *Client) retryProgress(ctx context.Context, what string, try func() (mov
 			n = 1
 			wait.Reset()
 		}
-		if n >= c.attempts || !IsTemporary(err) {
+		if n >= c.maxAttempts || !IsTemporary(err) {
 			return err
 		}
 		c.log.Debug("registry request failed; retrying", "request", what, "attempt", n, "error", err)
@@ -79,44 +79,44 @@ func (c *Client) retryProgress(ctx context.Context, what string, try func() (mov
 	}
 }
 
-// watch ends a request without activity for the client's idle time.
-type watch struct {
-	timer *time.Timer
-	idle  time.Duration
-	stop  context.CancelCauseFunc
+// idleWatchdog ends a request without activity for the client's idle time.
+type idleWatchdog struct {
+	timer   *time.Timer
+	timeout time.Duration
+	cancel  context.CancelCauseFunc
 }
 
-func (c *Client) watch(ctx context.Context) (context.Context, *watch) {
+func (c *Client) watchIdle(ctx context.Context) (context.Context, *idleWatchdog) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &watch{idle: c.idle, stop: cancel}
-	w.timer = time.AfterFunc(c.idle, func() { cancel(errIdle) })
+	w := &idleWatchdog{timeout: c.idleTimeout, cancel: cancel}
+	w.timer = time.AfterFunc(c.idleTimeout, func() { cancel(errNoProgress) })
 	return ctx, w
 }
 
-func (w *watch) close() {
+func (w *idleWatchdog) close() {
 	w.timer.Stop()
-	w.stop(nil)
+	w.cancel(nil)
 }
 
-// reader counts its reads as activity.
-func (w *watch) reader(r io.Reader) io.Reader { return watched{w, r} }
+// wrapReader counts its reads as activity.
+func (w *idleWatchdog) wrapReader(r io.Reader) io.Reader { return watchedReader{w, r} }
 
-type watched struct {
-	w *watch
-	r io.Reader
+type watchedReader struct {
+	watchdog *idleWatchdog
+	src      io.Reader
 }
 
-func (r watched) Read(p []byte) (int, error) {
-	n, err := r.r.Read(p)
+func (r watchedReader) Read(p []byte) (int, error) {
+	n, err := r.src.Read(p)
 	if n > 0 {
-		r.w.timer.Reset(r.w.idle)
+		r.watchdog.timer.Reset(r.watchdog.timeout)
 	}
 	return n, err
 }
 
-// cut marks a network failure as transient, and returns the reason if the client ended the request.
-func cut(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil && errors.Is(cause, errIdle) {
+// networkError marks a network failure as transient, and returns the reason if the client ended the request.
+func networkError(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(cause, errNoProgress) {
 		err = cause
 	}
 	return fmt.Errorf("%w: %w", errTransient, err)

@@ -12,70 +12,70 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// decide chooses how a target is built from local data: as a clone of it, as an overlay on it, or from nothing.
-func (t *target) decide(p *pull, h localChain) error {
-	if h.layers > 0 && h.disk.raw() {
-		ok, err := p.cloneable(h.disk.Path)
+// chooseForm chooses how a target is built from local data: as a clone of it, as an overlay on it, or from nothing.
+func (t *pullTarget) chooseForm(p *pull, h localChain) error {
+	if h.layerCount > 0 && h.disk.isRaw() {
+		ok, err := p.canClone(h.disk.Path)
 		if err != nil {
 			return err
 		}
 		if ok {
-			t.origin = h.disk.Path
-			t.cloned = func() error { return nil }
-			if p.o.Cloned != nil {
-				t.cloned = func() error { return p.o.Cloned(h.tip) }
+			t.cloneSource = h.disk.Path
+			t.afterClone = func() error { return nil }
+			if p.opts.AfterClone != nil {
+				t.afterClone = func() error { return p.opts.AfterClone(h.chainID) }
 			}
-			return t.draw(h)
+			return t.makePlan(h)
 		}
 	}
-	if h.layers > 0 && p.o.Overlays && t.inBlocks() {
-		t.built.Form, t.built.Below = FormOverlay, h.tip
-		return t.draw(h)
+	if h.layerCount > 0 && p.opts.AllowOverlays && t.hasAlignedChanges() {
+		t.builtFile.Form, t.builtFile.ParentChainID = FormOverlay, h.chainID
+		return t.makePlan(h)
 	}
-	return t.draw(localChain{})
+	return t.makePlan(localChain{})
 }
 
-// inBlocks reports whether all changes cover whole blocks. They do not if the disk once ended within one: data
+// hasAlignedChanges reports whether all changes cover whole blocks. They do not if the disk once ended within one: data
 // that was added later is in a block of another layer.
-func (t *target) inBlocks() bool {
-	top := len(t.chain) - 1
-	for _, x := range t.chain[:top] {
-		if x.Size()%blob.BlockSize != 0 {
+func (t *pullTarget) hasAlignedChanges() bool {
+	top := len(t.indexes) - 1
+	for _, x := range t.indexes[:top] {
+		if x.ContentSize()%blob.BlockSize != 0 {
 			return false
 		}
 	}
-	return t.chain[top].Size() > 0
+	return t.indexes[top].ContentSize() > 0
 }
 
-// draw makes the plan, and the journal key of a target that is built this way.
-func (t *target) draw(h localChain) (err error) {
-	if t.plan, err = blob.NewPlan(t.chain, h.layers); err != nil {
+// makePlan makes the plan, and the journal key of a target that is built this way.
+func (t *pullTarget) makePlan(h localChain) (err error) {
+	if t.plan, err = blob.NewFetchPlan(t.indexes, h.layerCount); err != nil {
 		return err
 	}
-	t.bitmap = make([]byte, (t.plan.Len()+7)/8)
+	t.writtenFrames = make([]byte, (t.plan.FrameCount()+7)/8)
 	key := sha256.New()
-	fmt.Fprintf(key, "%s %s %d\n", t.built.Form, h.tip, h.layers)
-	for _, x := range t.chain {
-		root := x.Root()
+	fmt.Fprintf(key, "%s %s %d\n", t.builtFile.Form, h.chainID, h.layerCount)
+	for _, x := range t.indexes {
+		root := x.Digest()
 		_, _ = key.Write(root[:])
 	}
-	key.Sum(t.key[:0])
-	if t.built.Form == FormOverlay {
-		t.layout, err = t.lay()
+	key.Sum(t.planKey[:0])
+	if t.builtFile.Form == FormOverlay {
+		t.layout, err = t.layOutOverlay()
 	}
 	return err
 }
 
-// lay assigns a position in an overlay to every range of the plan.
-func (t *target) lay() (*qcow2.Layout, error) {
-	b := qcow2.NewBuilder(t.plan.Size())
+// layOutOverlay assigns a position in an overlay to every range of the plan.
+func (t *pullTarget) layOutOverlay() (*qcow2.Layout, error) {
+	b := qcow2.NewBuilder(t.plan.DiskSize())
 	var err error
-	for i := range t.plan.Len() {
-		for piece := range t.plan.Pieces(i) {
-			err = errors.Join(err, b.Add(qcow2.Range{Off: piece.Off, Len: piece.Len, Kind: qcow2.Data}))
+	for i := range t.plan.FrameCount() {
+		for piece := range t.plan.Placements(i) {
+			err = errors.Join(err, b.Add(qcow2.Range{Off: piece.DiskOff, Len: piece.Len, Kind: qcow2.Data}))
 		}
 	}
-	for z := range t.plan.Zeros() {
+	for z := range t.plan.ZeroRuns() {
 		err = errors.Join(err, b.Add(qcow2.Range{Off: z.Off, Len: z.Len, Kind: qcow2.Zero}))
 	}
 	if err != nil {
@@ -84,8 +84,8 @@ func (t *target) lay() (*qcow2.Layout, error) {
 	return b.Layout()
 }
 
-// cloneable tests whether the directory's file system can clone a file.
-func (p *pull) cloneable(path string) (bool, error) {
+// canClone tests whether the directory's file system can clone a file.
+func (p *pull) canClone(path string) (bool, error) {
 	const probe = ".clone" + partialSuffix
 	from, err := os.Open(path)
 	if err != nil {
@@ -102,10 +102,10 @@ func (p *pull) cloneable(path string) (bool, error) {
 	return !unsupported, errors.Join(err, from.Close())
 }
 
-// Clone creates a file that shares all its bytes with another one until one of them is written, and syncs it.
+// CloneFile creates a file that shares all its bytes with another one until one of them is written, and syncs it.
 // It replaces an existing file. It returns errors.ErrUnsupported if the file system cannot clone. After an
 // error an empty file may be left.
-func Clone(from, to string) error {
+func CloneFile(from, to string) error {
 	f, err := os.Open(from)
 	if err != nil {
 		return err
@@ -127,15 +127,15 @@ func Clone(from, to string) error {
 	return errors.Join(made.Sync(), made.Close())
 }
 
-// begin creates the partial file of a target: empty, or a clone of local data.
-func (t *target) begin() error {
+// createPartial creates the partial file of a target: empty, or a clone of local data.
+func (t *pullTarget) createPartial() error {
 	name := t.name + partialSuffix
-	if t.origin == "" {
+	if t.cloneSource == "" {
 		f, err := t.dir.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
 		t.file = f
 		return err
 	}
-	from, err := os.Open(t.origin)
+	from, err := os.Open(t.cloneSource)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (t *target) begin() error {
 		return err
 	}
 	// Checked before the first checkpoint: without a journal no later pull resumes with the clone.
-	if err := t.cloned(); err != nil {
+	if err := t.afterClone(); err != nil {
 		return err
 	}
 	f, err := t.dir.OpenFile(name, os.O_RDWR, 0)
@@ -154,25 +154,25 @@ func (t *target) begin() error {
 	return f.Chmod(0o644)
 }
 
-// size sets the final size of the partial file, and zeros its zero ranges. It may be repeated.
-func (t *target) size() error {
+// setFinalSize sets the final size of the partial file, and zeros its zero ranges. It may be repeated.
+func (t *pullTarget) setFinalSize() error {
 	if t.layout != nil {
 		return t.file.Truncate(t.layout.FileSize())
 	}
-	if err := t.file.Truncate(t.plan.Size()); err != nil {
+	if err := t.file.Truncate(t.plan.DiskSize()); err != nil {
 		return err
 	}
-	for z := range t.plan.Zeros() {
-		if err := wipe(t.file, z.Off, z.Len); err != nil {
+	for z := range t.plan.ZeroRuns() {
+		if err := zeroRange(t.file, z.Off, z.Len); err != nil {
 			return fmt.Errorf("write zeros: %w", err)
 		}
 	}
 	return nil
 }
 
-// wipe zeros a range of a file.
-func wipe(f *os.File, off, n int64) error {
-	if err := punch(f, off, n); !errors.Is(err, errors.ErrUnsupported) {
+// zeroRange zeros a range of a file.
+func zeroRange(f *os.File, off, n int64) error {
+	if err := punchHole(f, off, n); !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
 	return writeZeros(f, off, n)
@@ -180,7 +180,7 @@ func wipe(f *os.File, off, n int64) error {
 
 // writeZeros writes zeros over a range of a file.
 func writeZeros(f *os.File, off, n int64) error {
-	zeros := make([]byte, min(n, blob.FrameSize))
+	zeros := make([]byte, min(n, blob.MaxFrameSize))
 	for n > 0 {
 		part := zeros[:min(n, int64(len(zeros)))]
 		if _, err := f.WriteAt(part, off); err != nil {
@@ -191,9 +191,9 @@ func writeZeros(f *os.File, off, n int64) error {
 	return nil
 }
 
-// place returns the position of a range of the disk in the file, and how many of its bytes are contiguous
+// filePosition returns the position of a range of the disk in the file, and how many of its bytes are contiguous
 // there.
-func (t *target) place(off, n int64) (at, length int64) {
+func (t *pullTarget) filePosition(off, n int64) (at, length int64) {
 	if t.layout == nil {
 		return off, n
 	}

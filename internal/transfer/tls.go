@@ -27,7 +27,7 @@ func TLSConfig(o TLSOptions) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("client certificate: %w", err)
 		}
-		config.GetClientCertificate = following(o, pair)
+		config.GetClientCertificate = reloadingCertificate(o, pair)
 	}
 	if o.CAFile != "" {
 		pem, err := os.ReadFile(o.CAFile)
@@ -42,9 +42,11 @@ func TLSConfig(o TLSOptions) (*tls.Config, error) {
 	return config, nil
 }
 
-// following returns the certificate in the files at the time of a connection, so that one that is replaced
+// reloadingCertificate returns the certificate in the files at the time of a connection, so that one that is replaced
 // before it expires needs no restart. It returns the last good one when the files do not match.
-func following(o TLSOptions, pair tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+func reloadingCertificate(
+	o TLSOptions, pair tls.Certificate,
+) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	var last atomic.Pointer[tls.Certificate]
 	last.Store(&pair)
 	return func(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {

@@ -37,22 +37,22 @@ func TestCheckLayers(t *testing.T) {
 	}{
 		"one":             {layers(1, layer(0, 1)), ""},
 		"none":            {nil, "has 0 layers"},
-		"most":            {layers(blob.MaxChain, layer(0, 1)), ""},
-		"more":            {layers(blob.MaxChain+1, layer(0, 1)), "has 129 layers"},
+		"most":            {layers(blob.MaxChainLayers, layer(0, 1)), ""},
+		"more":            {layers(blob.MaxChainLayers+1, layer(0, 1)), "has 129 layers"},
 		"nowhere":         {layers(1, api.PullLayer{IndexLength: 1}), "returned no URL"},
 		"without index":   {layers(1, layer(0, 0)), "0 bytes at 0"},
 		"before its file": {layers(1, layer(-1, 5)), "5 bytes at -1"},
-		"largest index":   {layers(1, layer(9, blob.MaxIndex)), ""},
-		"larger index":    {layers(1, layer(9, blob.MaxIndex+1)), "bytes at 9"},
-		"most indexes":    {layers(2, layer(9, blob.MaxIndexes/2)), ""},
-		"more indexes":    {append(layers(2, layer(9, blob.MaxIndexes/2)), layer(9, 1)), "want at most 64 MiB"},
+		"largest index":   {layers(1, layer(9, blob.MaxIndexSize)), ""},
+		"larger index":    {layers(1, layer(9, blob.MaxIndexSize+1)), "bytes at 9"},
+		"most indexes":    {layers(2, layer(9, blob.MaxChainIndexSize/2)), ""},
+		"more indexes":    {append(layers(2, layer(9, blob.MaxChainIndexSize/2)), layer(9, 1)), "want at most 64 MiB"},
 	} {
-		err := checkLayers(api.PullFile{Name: "disk", Layers: c.layers})
+		err := checkPullLayers(api.PullFile{Name: "disk", Layers: c.layers})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	if tipOf(api.PullLayer{Root: "r"}) != "r" || tipOf(api.PullLayer{Root: "r", Tip: "t"}) != "t" {
+	if chainIDOf(api.PullLayer{Root: "r"}) != "r" || chainIDOf(api.PullLayer{Root: "r", Tip: "t"}) != "t" {
 		t.Error("a layer has another tip")
 	}
 }
@@ -83,7 +83,7 @@ func TestPresent(t *testing.T) {
 		"a link":            {Disk{Path: at("link")}, false},
 		"a directory":       {Disk{Path: dir, Format: "qcow2"}, false},
 	} {
-		if got := present(c.d, 100); got != c.want || usable(c.d, 100) != c.want {
+		if got := filesExist(c.d, 100); got != c.want || canBuildOn(c.d, 100) != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -92,7 +92,7 @@ func TestPresent(t *testing.T) {
 		for range n {
 			d.Overlays = append(d.Overlays, at("over"))
 		}
-		if usable(d, 100) != want {
+		if canBuildOn(d, 100) != want {
 			t.Errorf("%d overlays: %v", n, !want)
 		}
 	}
@@ -135,9 +135,9 @@ func TestCodes(t *testing.T) {
 		"busy":        {farm.Errorf(farm.CodeBusy, "busy"), true},
 		"cut":         {fmt.Errorf("read: %w", errTransient), true},
 		"refused":     {farm.Refused("no"), false},
-		"full":        {farm.Errorf(farm.CodeUnavailable, "%s", blob.FullMessage), false},
+		"full":        {farm.Errorf(farm.CodeUnavailable, "%s", blob.DiskFullMessage), false},
 		"full, cut": {fmt.Errorf("%w: %w", errTransient,
-			farm.Errorf(farm.CodeUnavailable, "%s: 5 bytes", blob.FullMessage)), false},
+			farm.Errorf(farm.CodeUnavailable, "%s: 5 bytes", blob.DiskFullMessage)), false},
 		"other": {io.EOF, false},
 	} {
 		if got := IsTemporary(c.err); got != c.want {
@@ -167,22 +167,22 @@ func TestDecode(t *testing.T) {
 		"other values": {answer(200, `{"status":"OK","body":7}`), farm.CodeInternal, ""},
 	} {
 		var out string
-		err := decode(c.resp, &out)
+		err := decodeEnvelope(c.resp, &out)
 		if out != c.want || (err == nil) != (c.code == "") || err != nil && farm.CodeOf(err) != c.code {
 			t.Errorf("%s: %q, %v", name, out, err)
 		}
 	}
-	if err := decode(answer(200, `{"status":"OK","body":7}`), nil); err != nil {
+	if err := decodeEnvelope(answer(200, `{"status":"OK","body":7}`), nil); err != nil {
 		t.Errorf("an answer that nobody wants: %v", err)
 	}
 	for _, status := range []int{200, 206} {
-		if err := failure(answer(status, `{"status":"OK"}`)); err == nil {
+		if err := responseError(answer(status, `{"status":"OK"}`)); err == nil {
 			t.Errorf("%d instead of another status is none", status)
 		}
 	}
 	broken := answer(200, "")
 	broken.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"status"`), brokenReader{}))
-	if err := decode(broken, nil); farm.CodeOf(err) != farm.CodeUnavailable {
+	if err := decodeEnvelope(broken, nil); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("an answer that is cut: %v", err)
 	}
 }
@@ -215,12 +215,12 @@ func TestAttempts(t *testing.T) {
 		}, 20, true, 1900 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			client, err := New(Options{BaseURL: "http://registry", Attempts: 4})
+			client, err := New(Options{BaseURL: "http://registry", MaxAttempts: 4})
 			if err != nil {
 				t.Fatal(err)
 			}
 			n, began := 0, time.Now()
-			err = client.retryProgress(t.Context(), "x", func() (bool, error) {
+			err = client.retryWithProgress(t.Context(), "x", func() (bool, error) {
 				n++
 				return c.moved != nil && c.moved(n), c.err(n)
 			})
@@ -231,13 +231,13 @@ func TestAttempts(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		client, err := New(Options{BaseURL: "http://registry", Attempts: 40})
+		client, err := New(Options{BaseURL: "http://registry", MaxAttempts: 40})
 		if err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
 		_ = client.retry(t.Context(), "x", func() error { return transient })
-		if took := time.Since(began); took < 17*longWait || took > 35*longWait {
+		if took := time.Since(began); took < 17*maxBackoff || took > 35*maxBackoff {
 			t.Errorf("40 attempts took %v", took)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -254,13 +254,13 @@ func TestAttempts(t *testing.T) {
 // A request ends with an error when it is idle.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, err := New(Options{BaseURL: "http://registry", Idle: time.Second})
+		client, err := New(Options{BaseURL: "http://registry", IdleTimeout: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, w := client.watch(t.Context())
+		ctx, w := client.watchIdle(t.Context())
 		defer w.close()
-		r := w.reader(strings.NewReader("bytes"))
+		r := w.wrapReader(strings.NewReader("bytes"))
 		for range 5 {
 			time.Sleep(900 * time.Millisecond)
 			if _, err := r.Read(make([]byte, 1)); err != nil || ctx.Err() != nil {
@@ -270,11 +270,11 @@ func TestIdle(t *testing.T) {
 		time.Sleep(900 * time.Millisecond)
 		_, _ = r.Read(make([]byte, 1)) // its end moves nothing
 		time.Sleep(200 * time.Millisecond)
-		if err := cut(ctx, io.EOF); !errors.Is(err, errIdle) || !errors.Is(err, errTransient) {
+		if err := networkError(ctx, io.EOF); !errors.Is(err, errNoProgress) || !errors.Is(err, errTransient) {
 			t.Errorf("%v", err)
 		}
-		if err := cut(t.Context(), io.EOF); !errors.Is(err, io.EOF) || !errors.Is(err, errTransient) ||
-			errors.Is(err, errIdle) {
+		if err := networkError(t.Context(), io.EOF); !errors.Is(err, io.EOF) || !errors.Is(err, errTransient) ||
+			errors.Is(err, errNoProgress) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -282,13 +282,13 @@ func TestIdle(t *testing.T) {
 
 // Requests contain whole frames, at least one; frames that the registry has are not sent.
 func TestPieces(t *testing.T) {
-	frame := func(n int) blob.PartFrame { return blob.PartFrame{Stored: n, Sum: sha256.Sum256([]byte{byte(n)})} }
+	frame := func(n int) blob.PartFrame { return blob.PartFrame{StoredSize: n, Sum: sha256.Sum256([]byte{byte(n)})} }
 	all := []blob.PartFrame{frame(10), frame(20), frame(30)}
 	r := unsentRange{off: 100, frames: all, data: make([]byte, 60)}
 	for most, want := range map[int64][2]int64{
 		0: {1, 10}, 10: {1, 10}, 29: {1, 10}, 30: {2, 30}, 59: {2, 30}, 60: {3, 60}, 1000: {3, 60},
 	} {
-		if frames, length := r.upTo(most); int64(frames) != want[0] || length != want[1] {
+		if frames, length := r.framesWithin(most); int64(frames) != want[0] || length != want[1] {
 			t.Errorf("up to %d: %d frames, %d bytes", most, frames, length)
 		}
 	}
@@ -307,18 +307,18 @@ func TestPieces(t *testing.T) {
 		"other lengths": {[]api.PushPart{{Offset: 100, Length: 15, Sum: blob.PartSum(all[:1])}}, 3, 100},
 		"behind":        {[]api.PushPart{{Offset: 110, Length: 20, Sum: blob.PartSum(all[1:2])}}, 3, 100},
 	} {
-		b := &parts{have: map[int64]api.PushPart{}}
+		b := &partSender{received: map[int64]api.PushPart{}}
 		for _, p := range c.have {
-			b.have[p.Offset] = p
+			b.received[p.Offset] = p
 		}
 		left := r
-		b.skip(&left)
+		b.skipReceived(&left)
 		if len(left.frames) != c.left || left.off != c.off || len(left.data) != int(160-c.off) {
 			t.Errorf("%s: %d frames at %d", name, len(left.frames), left.off)
 		}
 	}
 	p := &push{}
-	p.piece.Store(4 << 20)
+	p.maxRequestBytes.Store(4 << 20)
 	for _, c := range []struct {
 		most, want int64
 		shrunk     bool
@@ -326,11 +326,11 @@ func TestPieces(t *testing.T) {
 		{8 << 20, 4 << 20, false},
 		{4 << 20, 4 << 20, false},
 		{2 << 20, 2 << 20, true},
-		{5, blob.FrameSize, true},
-		{5, blob.FrameSize, false},
+		{5, blob.MaxFrameSize, true},
+		{5, blob.MaxFrameSize, false},
 	} {
-		if got := p.shrink(c.most); got != c.shrunk || p.piece.Load() != c.want {
-			t.Errorf("shrink to %d: %v, %d", c.most, got, p.piece.Load())
+		if got := p.shrinkRequests(c.most); got != c.shrunk || p.maxRequestBytes.Load() != c.want {
+			t.Errorf("shrink to %d: %v, %d", c.most, got, p.maxRequestBytes.Load())
 		}
 	}
 }
@@ -339,27 +339,27 @@ func TestPieces(t *testing.T) {
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []Progress
-		m := newMeter(func(p Progress) { told = append(told, p) }, 1000)
-		m.add(10)
-		time.Sleep(progressEvery - time.Nanosecond)
-		m.add(10)
+		m := newProgressMeter(func(p Progress) { told = append(told, p) }, 1000)
+		m.addTransferred(10)
+		time.Sleep(progressInterval - time.Nanosecond)
+		m.addTransferred(10)
 		if len(told) != 0 {
 			t.Errorf("told too soon: %+v", told)
 		}
 		time.Sleep(time.Nanosecond)
-		m.skip(500)
+		m.addSkipped(500)
 		if len(told) != 1 || told[0].Done != 520 || told[0].Total != 1000 || told[0].Rate != 80 {
 			t.Errorf("told %+v", told)
 		}
-		for range 2 * rateWindow {
+		for range 2 * rateSamples {
 			time.Sleep(time.Second)
-			m.add(7)
+			m.addTransferred(7)
 		}
 		m.finish()
-		if last := told[len(told)-1]; last.Done != 520+14*rateWindow || last.Rate < 6.9 || last.Rate > 7.5 {
+		if last := told[len(told)-1]; last.Done != 520+14*rateSamples || last.Rate < 6.9 || last.Rate > 7.5 {
 			t.Errorf("at last %+v", last)
 		}
-		newMeter(nil, 5).finish()
+		newProgressMeter(nil, 5).finish()
 	})
 	for _, c := range []struct {
 		p    Progress
@@ -386,7 +386,8 @@ func TestOptionsOfClient(t *testing.T) {
 	} {
 		c, err := New(Options{BaseURL: address})
 		if (err == nil) != want || want &&
-			(c.idle != defaultIdle || c.attempts != defaultAttempts || strings.HasSuffix(c.url("/x", nil), "//x")) {
+			(c.idleTimeout != defaultIdleTimeout || c.maxAttempts != defaultAttempts ||
+				strings.HasSuffix(c.buildURL("/x", nil), "//x")) {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
@@ -420,14 +421,15 @@ func TestSumsOf(t *testing.T) {
 	data := make([]byte, 2*blob.BlockSize+5)
 	copy(data[blob.BlockSize:], "block")
 	copy(data[2*blob.BlockSize:], "block")
-	sums := sumsOf(data)
+	sums := blockChecksums(data)
 	full := sha256.Sum256(append([]byte("block"), make([]byte, blob.BlockSize-5)...))
-	if len(sums) != 3*sumSize || !zero(sums[:sumSize]) || !bytes.Equal(sums[sumSize:2*sumSize], full[:sumSize]) ||
-		!bytes.Equal(sums[2*sumSize:], full[:sumSize]) {
+	if len(sums) != 3*checksumSize || !isZero(sums[:checksumSize]) ||
+		!bytes.Equal(sums[checksumSize:2*checksumSize], full[:checksumSize]) ||
+		!bytes.Equal(sums[2*checksumSize:], full[:checksumSize]) {
 		t.Errorf("%x", sums)
 	}
 	for size, want := range map[int64]int64{0: 0, 1: 1, blob.BlockSize: 1, blob.BlockSize + 1: 2} {
-		if got := SumsSize(size); got != want*sumSize {
+		if got := ChecksumFileSize(size); got != want*checksumSize {
 			t.Errorf("%d bytes: %d", size, got)
 		}
 	}
@@ -447,11 +449,11 @@ func TestRedirects(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Header.Set("Authorization", "secret")
-		if err := c.redirected(req, make([]*http.Request, mostRedirects-1)); err != nil ||
+		if err := c.checkRedirect(req, make([]*http.Request, maxRedirects-1)); err != nil ||
 			(req.Header.Get("Authorization") != "") != kept {
 			t.Errorf("%s: %v, %v", address, req.Header, err)
 		}
-		if err := c.redirected(req, make([]*http.Request, mostRedirects)); err == nil {
+		if err := c.checkRedirect(req, make([]*http.Request, maxRedirects)); err == nil {
 			t.Errorf("%s: redirects without end are followed", address)
 		}
 	}

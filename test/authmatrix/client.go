@@ -216,7 +216,7 @@ func (s *deployment) pushTemplate(ctx context.Context, content byte) (t template
 		Files: []transfer.PushFile{
 			{Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: file, Format: "raw"}},
 		},
-		Roots: roots,
+		LayerDigests: roots,
 	})
 	return template{result.ID, roots["disk.img"]}, err
 }

@@ -101,7 +101,7 @@ func issue(key, file, name string) error {
 	}
 	l := licences[name]
 	l.Product = license.Controller
-	text, err := license.Issue(secret, l)
+	text, err := license.IssueKey(secret, l)
 	if err != nil {
 		return err
 	}

@@ -157,8 +157,8 @@ func documentedKeys(event map[string]any) error {
 		return fmt.Errorf("event %v is not documented", event["name"])
 	}
 
-	must := slices.Concat(commonKeys, list[i].Keys)
-	may := slices.Concat(must, callerKeys, list[i].Some)
+	must := slices.Concat(commonKeys, list[i].RequiredKeys)
+	may := slices.Concat(must, callerKeys, list[i].OptionalKeys)
 	for _, key := range must {
 		if _, ok := event[key]; !ok {
 			return fmt.Errorf("event %v has no %s", event["name"], key)

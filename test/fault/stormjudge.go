@@ -108,7 +108,7 @@ func (j *stormJudge) offered(c call) {
 // stateOf is the state of the farm that a look saw.
 func stateOf(c call) farm.InstanceState {
 	if c.State == notFound {
-		return farm.Gone
+		return farm.InstanceRemoved
 	}
 	return farm.InstanceState(c.State)
 }
@@ -162,7 +162,7 @@ func (t *instanceTrace) wrong(c call, state farm.InstanceState) string {
 var reaches = reachable()
 
 func reachable() map[farm.InstanceState]map[farm.InstanceState]bool {
-	all := map[farm.InstanceState]map[farm.InstanceState]bool{farm.Gone: {farm.Gone: true}}
+	all := map[farm.InstanceState]map[farm.InstanceState]bool{farm.InstanceRemoved: {farm.InstanceRemoved: true}}
 	for _, from := range farm.InstanceStates {
 		// A save ends an instance and a termination any: both are found missing in time.
 		found, next := map[farm.InstanceState]bool{from: true}, []farm.InstanceState{from}

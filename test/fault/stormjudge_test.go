@@ -108,9 +108,9 @@ func TestStormSum(t *testing.T) {
 // TestReaches: nothing comes back from its end, and a start leads everywhere.
 func TestReaches(t *testing.T) {
 	for _, s := range farm.InstanceStates {
-		if !reaches[farm.Scheduling][s] || !reaches[s][farm.Gone] || reaches[farm.Gone][s] {
+		if !reaches[farm.Scheduling][s] || !reaches[s][farm.InstanceRemoved] || reaches[farm.InstanceRemoved][s] {
 			t.Errorf("%s: from the start %v, to the end %v, back %v", s, reaches[farm.Scheduling][s],
-				reaches[s][farm.Gone], reaches[farm.Gone][s])
+				reaches[s][farm.InstanceRemoved], reaches[farm.InstanceRemoved][s])
 		}
 		if back := reaches[farm.Terminating][s]; back != (s == farm.Terminating || s == farm.Terminated) {
 			t.Errorf("from a termination to %s: %v", s, back)

@@ -81,7 +81,7 @@ func (s *scene) strikeBackup(ctx context.Context, f *findings) error {
 	failed := <-backed
 	_, err := os.Stat(file)
 	if err == nil {
-		_, err = backup.Verify(file)
+		_, err = backup.VerifyFile(file)
 	}
 	judgeFile(file, failed, err, f)
 	s.killed("controller in a backup, which is whole: %v; in a maintenance: %v", failed == nil, s.maintained)

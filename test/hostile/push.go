@@ -61,7 +61,7 @@ func (s *site) pull(ctx context.Context, id string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err = store.Pull(ctx, transfer.PullOptions{Ref: transfer.Ref{ID: id}, Dir: dir}); err != nil {
+	if _, err = store.Pull(ctx, transfer.PullOptions{Ref: transfer.VersionRef{ID: id}, Dir: dir}); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(filepath.Join(dir, "disk.img"))
@@ -74,7 +74,7 @@ func (s *site) tags(ctx context.Context, id string) (string, error) {
 		return "", err
 	}
 	defer store.Close()
-	detail, err := store.Detail(ctx, id)
+	detail, err := store.TemplateDetail(ctx, id)
 	var text strings.Builder
 	text.WriteString(detail.Arch)
 	for _, v := range detail.Versions {

@@ -203,7 +203,7 @@ func template(ctx context.Context, d *made) (_ opened, err error) {
 
 // pushAll pushes states of a disk as one tag after the other.
 func pushAll(ctx context.Context, url string, states ...string) error {
-	c, err := transfer.New(transfer.Options{BaseURL: url, Idle: time.Minute})
+	c, err := transfer.New(transfer.Options{BaseURL: url, IdleTimeout: time.Minute})
 	if err != nil {
 		return err
 	}
@@ -218,12 +218,12 @@ func pushAll(ctx context.Context, url string, states ...string) error {
 			Files: []transfer.PushFile{
 				{Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: name}, Parent: parent},
 			},
-			Roots: map[string]string{},
+			LayerDigests: map[string]string{},
 		}
 		if _, err := c.Push(ctx, o); err != nil {
 			return fmt.Errorf("push %s: %w", name, err)
 		}
-		parent = &transfer.PushParent{Tip: o.Roots["disk.img"], Disk: &transfer.Disk{Path: name}}
+		parent = &transfer.PushParent{ChainID: o.LayerDigests["disk.img"], Disk: &transfer.Disk{Path: name}}
 	}
 	return nil
 }

@@ -97,14 +97,14 @@ func (s *stage) scanner(ctx context.Context, dir string) (*scanner, error) {
 		return nil, err
 	}
 	secret, public := filepath.Join(dir, "a.key"), filepath.Join(dir, "a.pub")
-	if err := license.Keygen(secret, public); err != nil {
+	if err := license.GenerateKeys(secret, public); err != nil {
 		return nil, err
 	}
 	signer, err := license.ReadSecret(secret)
 	if err != nil {
 		return nil, err
 	}
-	key, err := license.Issue(signer,
+	key, err := license.IssueKey(signer,
 		license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		return nil, err

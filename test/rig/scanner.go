@@ -20,14 +20,14 @@ func BuildSmall(ctx context.Context, to, dir string) error {
 // returns the flags with which the scanner finds it.
 func LicenseScanner(ctx context.Context, scanner, dir string, lasts time.Duration) ([]string, error) {
 	secret, public, file := filepath.Join(dir, "a.key"), filepath.Join(dir, "a.pub"), filepath.Join(dir, "scanner.lic")
-	if err := license.Keygen(secret, public); err != nil {
+	if err := license.GenerateKeys(secret, public); err != nil {
 		return nil, err
 	}
 	signer, err := license.ReadSecret(secret)
 	if err != nil {
 		return nil, err
 	}
-	key, err := license.Issue(signer,
+	key, err := license.IssueKey(signer,
 		license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Expires: time.Now().Add(lasts)})
 	if err != nil {
 		return nil, err

@@ -350,7 +350,7 @@ func (x *tour) instances() {
 // failures starts what fails, and reads the log that it leaves.
 func (x *tour) failures() {
 	ctx := x.Context()
-	end := cloud.Join(fleet.Options{NamePrefix: "bad", NodeCount: 1, Sim: sim.Options{BootFailure: 1}})
+	end := cloud.Join(fleet.Options{NamePrefix: "bad", NodeCount: 1, Sim: sim.Options{BootFailureRate: 1}})
 	defer end()
 	bad := nodeCalled(x.T, x.c, "bad-0001")
 	ids, err := x.c.Start(ctx, client.StartRequest{TemplateID: debian, NodeID: bad})

@@ -59,14 +59,14 @@ func (s *shelf) pushDisk(tag string, d transfer.Disk, parent string) (cache.Ref,
 	s.t.Helper()
 	f := transfer.PushFile{Name: "disk.img", Kind: api.FileDisk, Disk: &d}
 	if parent != "" {
-		f.Parent = &transfer.PushParent{Tip: parent, Files: len(d.Overlays)}
+		f.Parent = &transfer.PushParent{ChainID: parent, FileCount: len(d.Overlays)}
 	}
 	roots := map[string]string{}
 	got, err := s.client.Push(s.t.Context(), transfer.PushOptions{
 		Request: api.PushRequest{
 			ID: s.id, Name: "debian", Tag: tag, Config: []byte(`{"hard_drives":[{"file":"disk.img","format":"raw"}]}`),
 		},
-		Files: []transfer.PushFile{f}, Roots: roots,
+		Files: []transfer.PushFile{f}, LayerDigests: roots,
 	})
 	if err != nil {
 		s.t.Fatal(err)

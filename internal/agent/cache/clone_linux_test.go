@@ -112,7 +112,7 @@ func TestClonedVersions(t *testing.T) {
 	}
 
 	fourth, tip := push("v4", tip, 16000) // nearly all of the disk
-	if n, err := s.core.Squash(t.Context()); n != 1 || err != nil {
+	if n, err := s.core.SquashChains(t.Context()); n != 1 || err != nil {
 		t.Fatalf("%d chains were put together, %v", n, err)
 	}
 	s.fetch(fourth)

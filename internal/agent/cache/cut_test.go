@@ -77,7 +77,7 @@ func TestCutPullOfAChain(t *testing.T) {
 	s.fetch(first)
 
 	l := newLine(t, s.server.URL)
-	source := cache.NewRegistry(transfer.Options{Attempts: 1}, nil)
+	source := cache.NewRegistry(transfer.Options{MaxAttempts: 1}, nil)
 	defer source.Close()
 	third.Registry = l.URL
 	node := func() *cache.Cache {

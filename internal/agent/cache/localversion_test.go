@@ -66,12 +66,12 @@ func (s *shelf) push(tag string, roots map[string]string, paths ...string) cache
 		s.t.Fatal(err)
 	}
 	o := transfer.PushOptions{
-		Request: api.PushRequest{ID: s.id, Name: "debian", Tag: tag, Config: config},
-		Roots:   roots,
+		Request:      api.PushRequest{ID: s.id, Name: "debian", Tag: tag, Config: config},
+		LayerDigests: roots,
 	}
 	for _, p := range paths {
 		name := filepath.Base(p)
-		o.Files = append(o.Files, transfer.PushFile{Name: name, Path: p, Kind: api.FileDisk, Root: roots[name]})
+		o.Files = append(o.Files, transfer.PushFile{Name: name, Path: p, Kind: api.FileDisk, ChainID: roots[name]})
 	}
 	got, err := s.client.Push(s.t.Context(), o)
 	if err != nil {
@@ -181,7 +181,7 @@ func TestRevertedNumberIsOtherBytes(t *testing.T) {
 	s := newShelf(t, 0)
 	old := s.push("v1", map[string]string{}, noise(t, "disk.img", 1, 2))
 	s.fetch(old)
-	if err := s.client.Revert(t.Context(), transfer.Ref{ID: s.id}); err != nil {
+	if err := s.client.Revert(t.Context(), transfer.VersionRef{ID: s.id}); err != nil {
 		t.Fatal(err)
 	}
 	path := noise(t, "disk.img", 2, 2)

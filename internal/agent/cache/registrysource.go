@@ -74,7 +74,7 @@ func (r *Registry) client(address string) (*transfer.Client, error) {
 	o.BaseURL = address
 	if r.credentials != nil {
 		o.Authorize = func(req *http.Request) error { return r.credentials.Authorize(req, address) }
-		o.Renew = func(req *http.Request) bool { return r.credentials.Renew(req, address) }
+		o.RenewCredentials = func(req *http.Request) bool { return r.credentials.Renew(req, address) }
 	}
 	c, err := transfer.New(o)
 	if err != nil {
@@ -90,7 +90,7 @@ func (r *Registry) SendLogRows(ctx context.Context, address string, rows []api.L
 	if err != nil {
 		return api.LogAppendResult{}, err
 	}
-	return c.Log(registrytoken.WithPurpose(ctx, api.TokenPurpose{Rows: true}), rows)
+	return c.SendLogRows(registrytoken.WithPurpose(ctx, api.TokenPurpose{Rows: true}), rows)
 }
 
 // Upload stores a failure log of an instance below the files of a registry.
@@ -100,11 +100,11 @@ func (r *Registry) Upload(ctx context.Context, address, name string, content []b
 		return err
 	}
 	instance := path.Base(path.Dir(name)) // logs/<instance id>/<file>
-	return c.Upload(registrytoken.WithPurpose(ctx, api.TokenPurpose{Logs: instance}), name, content)
+	return c.UploadFile(registrytoken.WithPurpose(ctx, api.TokenPurpose{Logs: instance}), name, content)
 }
 
-func transferRef(ref Ref) transfer.Ref {
-	return transfer.Ref{ID: ref.TemplateID, ContentID: ref.ContentID}
+func transferRef(ref Ref) transfer.VersionRef {
+	return transfer.VersionRef{ID: ref.TemplateID, ContentID: ref.ContentID}
 }
 
 // SpaceNeed asks the registry for the version's manifest.
@@ -169,10 +169,10 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, err
 	}
 	result, err := c.Pull(registrytoken.WithPurpose(ctx,
 		api.TokenPurpose{Pull: p.Ref.TemplateID}), transfer.PullOptions{
-		Ref: transferRef(p.Ref), Dir: p.DestDir, Have: p.Local, Overlays: true,
+		Ref: transferRef(p.Ref), Dir: p.DestDir, LocalContent: p.Local, AllowOverlays: true,
 		Progress: func(t transfer.Progress) { p.Progress(t.Fraction()) },
 	})
-	r.pulledBytes.Add(result.Bytes)
+	r.pulledBytes.Add(result.TransferredBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,10 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, err
 	}
 	built := map[string]BuiltFile{}
 	for _, f := range result.Files {
-		built[f.Name] = BuiltFile{ChainID: f.Tip, Format: formats[f.Name], Form: f.Form, BaseChainID: f.Below}
+		built[f.Name] = BuiltFile{
+			ChainID: f.ChainID, Format: formats[f.Name], Form: f.Form,
+			BaseChainID: f.ParentChainID,
+		}
 	}
 	return built, nil
 }
@@ -201,10 +204,12 @@ func (r *Registry) Push(ctx context.Context, address string, o transfer.PushOpti
 
 // Inspect returns the manifest of the version that a save has made in the registry at an address.
 // It does not pull.
-func (r *Registry) Inspect(ctx context.Context, address, save string, ref transfer.Ref) (api.PullManifest, error) {
+func (r *Registry) Inspect(
+	ctx context.Context, address, save string, ref transfer.VersionRef,
+) (api.PullManifest, error) {
 	c, err := r.client(address)
 	if err != nil {
 		return api.PullManifest{}, err
 	}
-	return c.Look(registrytoken.WithPurpose(ctx, api.TokenPurpose{Save: save}), ref)
+	return c.PeekManifest(registrytoken.WithPurpose(ctx, api.TokenPurpose{Save: save}), ref)
 }

@@ -15,7 +15,7 @@ import (
 // delayedAPI is a link whose reports are delayed, as by a slow network.
 type delayedAPI struct {
 	agent.ControllerAPI
-	reportDelay sim.Range
+	reportDelay sim.DurationRange
 }
 
 // Report waits and then reports.
@@ -27,7 +27,7 @@ func (l *delayedAPI) Report(ctx context.Context, in api.Report) (api.ReportAnswe
 }
 
 // durationAt returns the duration at a position, 0 to 1, of a range.
-func durationAt(r sim.Range, at float64) time.Duration {
+func durationAt(r sim.DurationRange, at float64) time.Duration {
 	return r.Min + time.Duration(at*float64(max(r.Max-r.Min, 0)))
 }
 

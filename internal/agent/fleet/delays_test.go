@@ -23,7 +23,8 @@ import (
 func TestPull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fates := func() (failed []int) {
-			p := newTemplates(sim.Range{Min: time.Second, Max: 3 * time.Second}, seededRand{failureRate: 0.3, seed: 7})
+			p := newTemplates(sim.DurationRange{Min: time.Second, Max: 3 * time.Second},
+				seededRand{failureRate: 0.3, seed: 7})
 			for i := range 100 {
 				began, last := time.Now(), 0.0
 				err := p.Fetch(t.Context(), cache.Ref{ContentID: string(rune('a' + i))}, func(f float64) { last = f })
@@ -49,7 +50,7 @@ func TestPull(t *testing.T) {
 
 // TestPullBrokenOff: a pull ends with its context.
 func TestPullBrokenOff(t *testing.T) {
-	p := newTemplates(sim.Range{Min: time.Hour}, seededRand{})
+	p := newTemplates(sim.DurationRange{Min: time.Hour}, seededRand{})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	cancel(why)
@@ -72,7 +73,7 @@ func (r *recorder) Report(context.Context, api.Report) (api.ReportAnswer, error)
 func TestSlowLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
-		l := &delayedAPI{ControllerAPI: r, reportDelay: sim.Range{Min: time.Second, Max: 2 * time.Second}}
+		l := &delayedAPI{ControllerAPI: r, reportDelay: sim.DurationRange{Min: time.Second, Max: 2 * time.Second}}
 		began := time.Now()
 		if _, err := l.Report(t.Context(), api.Report{}); err != nil {
 			t.Fatal(err)

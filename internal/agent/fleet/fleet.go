@@ -52,14 +52,14 @@ type Options struct {
 	Groups        []string
 	Capacity      int // 0: the controller's default
 
-	Sim               sim.Options // of every node's hypervisor; its Dir and Seed are set here
-	PullTime          sim.Range   // a simulated pull takes this long
-	PullFailureRate   float64     // share of simulated pulls that fail, 0 to 1
-	ReportDelay       sim.Range   // each report is delayed for this long
-	UpdateTime        sim.Range   // a simulated update of an agent takes this long
-	UpdateFailureRate float64     // share of simulated updates that fail, 0 to 1
-	RealPulls         bool        // really pull templates; needs DataDir
-	DataDir           string      // "": nothing is stored
+	Sim               sim.Options       // of every node's hypervisor; its Dir and Seed are set here
+	PullTime          sim.DurationRange // a simulated pull takes this long
+	PullFailureRate   float64           // share of simulated pulls that fail, 0 to 1
+	ReportDelay       sim.DurationRange // each report is delayed for this long
+	UpdateTime        sim.DurationRange // a simulated update of an agent takes this long
+	UpdateFailureRate float64           // share of simulated updates that fail, 0 to 1
+	RealPulls         bool              // really pull templates; needs DataDir
+	DataDir           string            // "": nothing is stored
 
 	USBDevices []api.USBDevice // that every node offers
 
@@ -75,8 +75,8 @@ func (o *Options) check() error {
 		return farm.Invalid("real-pull", "requires a data directory (--data-dir)")
 	}
 	for name, share := range map[string]float64{
-		"pull-failure": o.PullFailureRate, "update-failure": o.UpdateFailureRate, "boot-failure": o.Sim.BootFailure,
-		"script-failure": o.Sim.ExecFailure, "death": o.Sim.Crash,
+		"pull-failure": o.PullFailureRate, "update-failure": o.UpdateFailureRate, "boot-failure": o.Sim.BootFailureRate,
+		"script-failure": o.Sim.ExecFailureRate, "death": o.Sim.CrashRate,
 	} {
 		if share < 0 || share > 1 {
 			return farm.Invalid(name, "%g: want a failure rate from 0 to 1", share)
@@ -205,7 +205,7 @@ func (o *Options) newNode(ctx context.Context, i int, transport http.RoundTrippe
 	if len(o.USBDevices) > 0 {
 		parts.Devices = devices(o.USBDevices)
 	}
-	if o.ReportDelay != (sim.Range{}) {
+	if o.ReportDelay != (sim.DurationRange{}) {
 		parts.Controller = &delayedAPI{ControllerAPI: controller, reportDelay: o.ReportDelay}
 	}
 	if o.DataDir != "" {

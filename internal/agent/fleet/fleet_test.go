@@ -149,8 +149,8 @@ func (c *cloud) running() int {
 
 func options(url string) fleet.Options {
 	return fleet.Options{
-		NodeCount: 20, ControllerURL: url, JoinToken: "good", PullTime: sim.Range{Min: 20 * time.Millisecond},
-		Sim: sim.Options{Boot: sim.Range{Min: 10 * time.Millisecond}}, Logger: slog.New(slog.DiscardHandler),
+		NodeCount: 20, ControllerURL: url, JoinToken: "good", PullTime: sim.DurationRange{Min: 20 * time.Millisecond},
+		Sim: sim.Options{Boot: sim.DurationRange{Min: 10 * time.Millisecond}}, Logger: slog.New(slog.DiscardHandler),
 		Version: "test",
 	}
 }

@@ -18,7 +18,7 @@ import (
 // templates is a cache that contains only names: a pull takes its time and moves no bytes. It is
 // never full.
 type templates struct {
-	pullTime sim.Range
+	pullTime sim.DurationRange
 	rand     seededRand
 
 	mu         sync.Mutex // guards the fields below
@@ -29,7 +29,7 @@ type templates struct {
 
 var _ agent.Templates = (*templates)(nil)
 
-func newTemplates(takes sim.Range, luck seededRand) *templates {
+func newTemplates(takes sim.DurationRange, luck seededRand) *templates {
 	return &templates{
 		pullTime: takes, rand: luck, present: map[string]cache.Ref{}, pinHolders: map[string]map[string]struct{}{},
 	}

@@ -12,7 +12,7 @@ import (
 // updater makes a simulated node report another version, after some time. Nothing is downloaded or
 // installed.
 type updater struct {
-	updateTime sim.Range
+	updateTime sim.DurationRange
 	rand       seededRand
 	ready      chan struct{}
 
@@ -24,7 +24,7 @@ type updater struct {
 
 var _ agent.Updater = (*updater)(nil)
 
-func newUpdater(takes sim.Range, luck seededRand) *updater {
+func newUpdater(takes sim.DurationRange, luck seededRand) *updater {
 	return &updater{updateTime: takes, rand: luck, ready: make(chan struct{}, 1)}
 }
 

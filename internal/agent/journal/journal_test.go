@@ -92,9 +92,9 @@ func TestBook(t *testing.T) {
 				},
 				Stage: api.TaskTesting, ScriptBegun: true, Script: &api.ScriptStatus{Code: 3},
 				Failure: &journal.TaskFailure{Message: "m", Code: 3},
-				Saved: &hv.Saved{
-					Disks: []hv.SavedDisk{{Path: "/d", Format: "qcow2", Bytes: 1}}, State: "/s",
-					Pin: hv.Compat{CPUs: 2},
+				Saved: &hv.SaveResult{
+					Disks: []hv.SavedDisk{{Path: "/d", Format: "qcow2", ChangedBytes: 1}}, State: "/s",
+					Requirements: hv.StateRequirements{CPUs: 2},
 				},
 				Version: &api.PushResult{ContentID: "c"}, ChainIDs: map[string]string{"d": "r"},
 				RunStartedAt: time.Unix(1, 5).UTC(),

@@ -22,7 +22,7 @@ type Task struct {
 	// Script is the result of the script; its output is in files of the save.
 	Script *api.ScriptStatus `json:"script,omitempty"`
 	// Saved names the files of the save once they are complete.
-	Saved *hv.Saved `json:"saved,omitempty"`
+	Saved *hv.SaveResult `json:"saved,omitempty"`
 	// Version is the published version, and Roots has the digests of its files' layers until the
 	// task is over.
 	Version  *api.PushResult   `json:"version,omitempty"`

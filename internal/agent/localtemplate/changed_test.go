@@ -46,7 +46,8 @@ func twoTags(t *testing.T) (reg *counting, id string, disks [2][]byte) {
 }
 
 func (l *lib) tryPull(ctx context.Context, tag string) error {
-	_, err := l.Store.Pull(ctx, l.reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: l.id, Tag: tag}, Shrink: true})
+	_, err := l.Store.Pull(ctx, l.reg,
+		localtemplate.PullOptions{Ref: transfer.VersionRef{ID: l.id, Tag: tag}, Shrink: true})
 	return err
 }
 
@@ -160,8 +161,8 @@ func TestPullRefusesChangedBases(t *testing.T) {
 		there := newLib(t, reg, id)
 		base := there.twin(disks[0])
 		change := func(o transfer.PullOptions) error {
-			if len(o.Have) != 1 {
-				t.Errorf("here are %v", o.Have)
+			if len(o.LocalContent) != 1 {
+				t.Errorf("here are %v", o.LocalContent)
 			}
 			patch(t, base, mib, []byte("own"))
 			return nil
@@ -190,7 +191,7 @@ func TestWholeDiskIsCloned(t *testing.T) {
 	there.mustHold(disks[0])
 	own := slices.Max(slices.Collect(maps.Values(host.ExclusiveBytes(there.here()))))
 	to := filepath.Join(t.TempDir(), "clone")
-	err := transfer.Clone(filepath.Join(base, "disk.img"), to)
+	err := transfer.CloneFile(filepath.Join(base, "disk.img"), to)
 	if clones := !errors.Is(err, errors.ErrUnsupported); clones != (own < mib) {
 		t.Errorf("%d bytes are the version's own; files can be cloned here: %v", own, clones)
 	}

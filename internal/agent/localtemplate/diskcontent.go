@@ -60,7 +60,7 @@ func (k diskContent) matchesFile(path string) bool {
 func (k diskContent) checksumPath(dir string) string {
 	path := filepath.Join(dir, checksumPrefix+k.ChainID)
 	info, err := os.Stat(path)
-	if err != nil || k.ChainID == "" || k.GuestBytes == 0 || info.Size() != transfer.SumsSize(k.GuestBytes) {
+	if err != nil || k.ChainID == "" || k.GuestBytes == 0 || info.Size() != transfer.ChecksumFileSize(k.GuestBytes) {
 		return ""
 	}
 	return path
@@ -85,7 +85,7 @@ func (k knownDisk) checkUnchanged() error {
 func (k knownDisk) cloneTo(to string) error {
 	temp := to + partSuffix
 	defer func() { _ = os.Remove(temp) }()
-	if err := transfer.Clone(k.path, temp); err != nil {
+	if err := transfer.CloneFile(k.path, temp); err != nil {
 		return err
 	}
 	if err := k.checkUnchanged(); err != nil {
@@ -160,11 +160,11 @@ func copyDisk(ctx context.Context, c diskCopy) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, disk.Close()) }()
-	work := transfer.Copy{From: disk, Progress: c.progress}
+	work := transfer.DiskCopy{From: disk, Progress: c.progress}
 	for _, f := range []struct {
 		path string
 		file **os.File
-	}{{c.checksumPath, &work.Sums}, {c.rawCopyPath, &work.To}} {
+	}{{c.checksumPath, &work.Checksums}, {c.rawCopyPath, &work.RawCopy}} {
 		if f.path == "" {
 			continue
 		}

@@ -42,7 +42,7 @@ func TestPushOfWhatTheGuestSees(t *testing.T) {
 	}
 	for _, pushed := range []api.PushResult{byTemplate, byFile} {
 		to := t.TempDir()
-		result, err := reg.Pull(t.Context(), transfer.PullOptions{Ref: transfer.Ref{ID: pushed.ID}, Dir: to})
+		result, err := reg.Pull(t.Context(), transfer.PullOptions{Ref: transfer.VersionRef{ID: pushed.ID}, Dir: to})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,13 +34,13 @@ type counting struct {
 
 func (c *counting) Pull(ctx context.Context, o transfer.PullOptions) (transfer.PullResult, error) {
 	if c.alone {
-		o.Have = nil
+		o.LocalContent = nil
 	}
 	if c.pulling != nil {
 		c.pulling(o)
 	}
 	r, err := c.Registry.Pull(ctx, o)
-	c.pulled += r.Bytes
+	c.pulled += r.TransferredBytes
 	c.pulls++
 	if c.cancel != nil {
 		c.cancel()
@@ -52,14 +52,14 @@ func (c *counting) Pull(ctx context.Context, o transfer.PullOptions) (transfer.P
 }
 
 func (c *counting) Push(ctx context.Context, o transfer.PushOptions) (api.PushResult, error) {
-	if ready := o.Ready; c.sending != nil {
-		o.Ready = func() error { c.sending(); return ready() }
+	if ready := o.BeforePublish; c.sending != nil {
+		o.BeforePublish = func() error { c.sending(); return ready() }
 	}
 	r, err := c.Registry.Push(ctx, o)
 	if err != nil {
 		return r, err
 	}
-	d, err := c.Registry.(*transfer.Client).Detail(ctx, r.ID)
+	d, err := c.Registry.(*transfer.Client).TemplateDetail(ctx, r.ID)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func newLib(t *testing.T, reg *counting, id string) *lib {
 func (l *lib) pull(tag string) {
 	l.t.Helper()
 	if _, err := l.Store.Pull(l.t.Context(), l.reg,
-		localtemplate.PullOptions{Ref: transfer.Ref{ID: l.id, Tag: tag}}); err != nil {
+		localtemplate.PullOptions{Ref: transfer.VersionRef{ID: l.id, Tag: tag}}); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -184,8 +184,8 @@ func TestNextTagCostsWhatChanged(t *testing.T) {
 	if reg.sent != 0 {
 		t.Errorf("an unchanged disk costs %d bytes", reg.sent)
 	}
-	v3, err := reg.Look(t.Context(), transfer.Ref{ID: first.ID, Tag: "v3"})
-	v4, err4 := reg.Look(t.Context(), transfer.Ref{ID: first.ID, Tag: "v4"})
+	v3, err := reg.PeekManifest(t.Context(), transfer.VersionRef{ID: first.ID, Tag: "v3"})
+	v4, err4 := reg.PeekManifest(t.Context(), transfer.VersionRef{ID: first.ID, Tag: "v4"})
 	if err != nil || err4 != nil || v3.ContentID != v4.ContentID || len(v4.Files[0].Layers) != 3 {
 		t.Errorf("%+v\n%+v\n%v %v", v3, v4, err, err4)
 	}
@@ -227,7 +227,7 @@ func TestPullContinuesWithItsSecondStep(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	reg.cancel, reg.pulls = cancel, 0
 	if _, err := there.Store.Pull(ctx, reg,
-		localtemplate.PullOptions{Ref: transfer.Ref{ID: pushed.ID}}); !errors.Is(err, context.Canceled) {
+		localtemplate.PullOptions{Ref: transfer.VersionRef{ID: pushed.ID}}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("a pull that was cut: %v", err)
 	}
 	there.pull("")

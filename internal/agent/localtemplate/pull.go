@@ -20,7 +20,7 @@ import (
 // Registry is a registry that templates are pushed to and pulled from.
 type Registry interface {
 	Push(ctx context.Context, o transfer.PushOptions) (api.PushResult, error)
-	Look(ctx context.Context, ref transfer.Ref) (api.PullManifest, error)
+	PeekManifest(ctx context.Context, ref transfer.VersionRef) (api.PullManifest, error)
 	Pull(ctx context.Context, o transfer.PullOptions) (transfer.PullResult, error)
 }
 
@@ -28,7 +28,7 @@ var _ Registry = (*transfer.Client)(nil)
 
 // PullOptions define what to pull.
 type PullOptions struct {
-	Ref transfer.Ref
+	Ref transfer.VersionRef
 	// Shrink also removes the local files of tags newer than the pulled one, which otherwise stay
 	// so that returning to them costs nothing.
 	Shrink       bool
@@ -40,7 +40,7 @@ type PullOptions struct {
 // Pull makes a version of the registry the current one of its local template, which is created if
 // missing. An interrupted pull is resumed by the next one.
 func (l *Store) Pull(ctx context.Context, reg Registry, o PullOptions) (Template, error) {
-	m, err := reg.Look(ctx, o.Ref) // not a pull: it may be local already
+	m, err := reg.PeekManifest(ctx, o.Ref) // not a pull: it may be local already
 	if err != nil {
 		return Template{}, err
 	}

@@ -83,7 +83,7 @@ func TestPushAndPull(t *testing.T) {
 	pull := func(tag string, shrink bool) localtemplate.Template {
 		t.Helper()
 		got, err := there.Pull(t.Context(),
-			reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: vm.ID, Tag: tag}, Shrink: shrink})
+			reg, localtemplate.PullOptions{Ref: transfer.VersionRef{ID: vm.ID, Tag: tag}, Shrink: shrink})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestPushAndPull(t *testing.T) {
 	if _, err := there.Modify(vm.ID, localtemplate.Settings{CPUs: 7}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = there.Pull(t.Context(), reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: vm.ID}})
+	_, err = there.Pull(t.Context(), reg, localtemplate.PullOptions{Ref: transfer.VersionRef{ID: vm.ID}})
 	if farm.CodeOf(err) != farm.CodeRefused {
 		t.Errorf("a pull over changes that were never pushed: %v", err)
 	}
@@ -132,7 +132,7 @@ func TestChangedPullsFreeSpace(t *testing.T) {
 	pull := func(shrink bool) {
 		t.Helper()
 		got, err := there.Pull(t.Context(),
-			reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: vm.ID, Tag: "v1"}, Shrink: shrink})
+			reg, localtemplate.PullOptions{Ref: transfer.VersionRef{ID: vm.ID, Tag: "v1"}, Shrink: shrink})
 		if err != nil || got.CPUs != 1 || got.ContentID != first.ContentID {
 			t.Fatalf("pulled %+v, %v", got, err)
 		}
@@ -225,20 +225,22 @@ func TestOnlyPullsArePulls(t *testing.T) {
 	}
 	pulled := func() int64 {
 		t.Helper()
-		detail, err := reg.Detail(t.Context(), pushed.ID)
+		detail, err := reg.TemplateDetail(t.Context(), pushed.ID)
 		if err != nil || detail.LastPull != detail.Versions[0].LastPull {
 			t.Fatalf("%+v, %v", detail, err)
 		}
 		return detail.LastPull
 	}
-	if _, err := here.Pull(t.Context(), reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: pushed.ID}}); err != nil {
+	if _, err := here.Pull(t.Context(), reg,
+		localtemplate.PullOptions{Ref: transfer.VersionRef{ID: pushed.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	if at := pulled(); at != 0 {
 		t.Errorf("a pull of what is here counts, at %d", at)
 	}
 	there, _ := open(t)
-	if _, err := there.Pull(t.Context(), reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: pushed.ID}}); err != nil {
+	if _, err := there.Pull(t.Context(), reg,
+		localtemplate.PullOptions{Ref: transfer.VersionRef{ID: pushed.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	if pulled() == 0 {

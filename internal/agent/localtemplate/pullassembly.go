@@ -50,9 +50,10 @@ func (p *templatePull) fetch(ctx context.Context, s pullAssembly) ([]transfer.Bu
 		disks[tip] = transfer.Disk{Path: k.path, Format: k.Format}
 	}
 	result, err := p.registry.Pull(ctx, transfer.PullOptions{
-		Ref: transfer.Ref{ID: p.manifest.ID, ContentID: p.manifest.ContentID}, Dir: parts, Have: disks, Overlays: true,
-		Progress: p.opts.PullProgress,
-		Cloned:   func(tip string) error { return s.localDisks[tip].checkUnchanged() },
+		Ref: transfer.VersionRef{ID: p.manifest.ID, ContentID: p.manifest.ContentID}, Dir: parts, LocalContent: disks,
+		AllowOverlays: true,
+		Progress:      p.opts.PullProgress,
+		AfterClone:    func(tip string) error { return s.localDisks[tip].checkUnchanged() },
 	})
 	if err != nil {
 		return nil, err
@@ -85,9 +86,9 @@ func isBaseLocal(built []transfer.BuiltFile, have map[string]knownDisk) bool {
 func parentChainID(f transfer.BuiltFile) (tip string, lies bool) {
 	switch f.Form {
 	case transfer.FormOverlay:
-		return f.Below, true
+		return f.ParentChainID, true
 	case transfer.FormLinked:
-		return f.Tip, true
+		return f.ChainID, true
 	default:
 		return "", false
 	}
@@ -109,7 +110,7 @@ func (s pullAssembly) assemble(ctx context.Context, built []transfer.BuiltFile) 
 			}
 		}
 		if m := s.manifest[f.Name]; m.Kind == api.FileDisk && m.Format == "raw" {
-			files[f.Name] = contentOf(to, m.Format, f.Tip)
+			files[f.Name] = contentOf(to, m.Format, f.ChainID)
 		}
 	}
 	for _, name := range []string{transfer.ConfigFile, transfer.NVRAMFile} {
@@ -143,7 +144,7 @@ func (s pullAssembly) assembleFile(ctx context.Context, f transfer.BuiltFile, to
 		err = base.cloneTo(to)
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
-		sums := filepath.Join(filepath.Dir(to), checksumPrefix+f.Tip)
+		sums := filepath.Join(filepath.Dir(to), checksumPrefix+f.ChainID)
 		err = copyDisk(ctx,
 			diskCopy{
 				source: from, rawCopyPath: to, checksumPath: sums, checkUnchanged: base.checkUnchanged,

@@ -40,7 +40,7 @@ func (l *Store) Push(ctx context.Context, reg Registry, id string, o PushOptions
 	if err != nil {
 		return none, err
 	}
-	push := transfer.PushOptions{Progress: o.PushProgress, Roots: map[string]string{}, Request: api.PushRequest{
+	push := transfer.PushOptions{Progress: o.PushProgress, LayerDigests: map[string]string{}, Request: api.PushRequest{
 		ID: r.ID, Name: r.Name, Tag: o.Tag, Description: o.Description, Arch: r.Arch,
 	}}
 	if o.TargetTemplate != "" {
@@ -116,7 +116,7 @@ func contentBeforePush(f transfer.PushFile) diskContent {
 func refuseIfChanged(push *transfer.PushOptions, before []diskContent) {
 	changed := farm.Refused(
 		"A disk was changed during the push; nothing was published. Push again when no process writes to the disk")
-	push.Ready = func() error {
+	push.BeforePublish = func() error {
 		for i, f := range push.Files {
 			path := f.Path
 			if f.Disk != nil {
@@ -128,7 +128,7 @@ func refuseIfChanged(push *transfer.PushOptions, before []diskContent) {
 		}
 		return nil
 	}
-	push.Abandon = func(err error) bool { return errors.Is(err, changed) }
+	push.AbandonOnFailure = func(err error) bool { return errors.Is(err, changed) }
 }
 
 // setChainIDs sets the chain IDs of the contents of a push's disks.
@@ -137,7 +137,7 @@ func setChainIDs(push transfer.PushOptions, before []diskContent) map[string]dis
 	for i, f := range push.Files {
 		if f.Disk != nil {
 			k := before[i]
-			k.ChainID = push.Roots[f.Name]
+			k.ChainID = push.LayerDigests[f.Name]
 			files[filepath.Base(f.Disk.Path)] = k
 		}
 	}
@@ -186,9 +186,9 @@ func setPushSource(f *transfer.PushFile, p diskOrigin, now diskContent) {
 		return
 	}
 	if filepath.Dir(f.Disk.Path) == p.checksumDir && p.hasSameFile(now) {
-		f.Root = p.ChainID
+		f.ChainID = p.ChainID
 	} else if sums := p.checksumPath(p.checksumDir); sums != "" {
-		f.Parent = &transfer.PushParent{Tip: p.ChainID, Sums: sums}
+		f.Parent = &transfer.PushParent{ChainID: p.ChainID, ChecksumFile: sums}
 	}
 }
 

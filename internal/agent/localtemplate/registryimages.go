@@ -74,7 +74,7 @@ func (x RegistryImages) Push(ctx context.Context, image hv.Disk, s Settings, o P
 
 // ExportOptions define which disk of which version to export, and where to.
 type ExportOptions struct {
-	Ref      transfer.Ref
+	Ref      transfer.VersionRef
 	DiskName string  // its name in the version; "" is the boot disk
 	Dest     hv.Disk // must not exist
 	// PullProgress receives the progress of the pull, Converted that of the conversion to another format.
@@ -89,7 +89,7 @@ func (x RegistryImages) Export(ctx context.Context, o ExportOptions) error {
 	if _, err := os.Lstat(o.Dest.Path); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(farm.Refused("%s already exists", o.Dest.Path), err)
 	}
-	m, err := x.Registry.Look(ctx, o.Ref)
+	m, err := x.Registry.PeekManifest(ctx, o.Ref)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (x RegistryImages) Export(ctx context.Context, o ExportOptions) error {
 		return err
 	}
 	defer lock.Discard()
-	ref := transfer.Ref{ID: m.ID, ContentID: m.ContentID}
+	ref := transfer.VersionRef{ID: m.ID, ContentID: m.ContentID}
 	if _, err := x.Registry.Pull(ctx, transfer.PullOptions{Ref: ref, Dir: dir, Progress: o.PullProgress}); err != nil {
 		return withoutPaths(err)
 	}

@@ -79,7 +79,7 @@ func TestExport(t *testing.T) {
 	}
 	dir, exchange := t.TempDir(), localtemplate.RegistryImages{ImageTool: plain{}, Registry: reg}
 	o := localtemplate.ExportOptions{
-		Ref: transfer.Ref{ID: pushed.ID}, Dest: hv.Disk{Path: filepath.Join(dir, "out"), Format: "qcow2"},
+		Ref: transfer.VersionRef{ID: pushed.ID}, Dest: hv.Disk{Path: filepath.Join(dir, "out"), Format: "qcow2"},
 	}
 	if err := exchange.Export(t.Context(), o); !errors.Is(err, errCut) {
 		t.Fatal(err)

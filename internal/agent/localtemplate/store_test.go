@@ -131,7 +131,7 @@ func TestFormatGoesByName(t *testing.T) {
 
 func TestFailedImportLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	l, err := localtemplate.Open(dir, plain{fail: hv.Refuse("it refers to another file")})
+	l, err := localtemplate.Open(dir, plain{fail: hv.RefusedError("it refers to another file")})
 	if err != nil {
 		t.Fatal(err)
 	}

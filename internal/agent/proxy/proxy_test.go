@@ -302,12 +302,12 @@ func TestTransfersUseIt(t *testing.T) {
 	defer registry.Close()
 	dir := filepath.Join(t.TempDir(), "run")
 	open(t, dir, registry.URL, &creds{shown: "x"})
-	c, err := transfer.New(transfer.Options{BaseURL: Base, Dial: Dialer(dir), Attempts: 1})
+	c, err := transfer.New(transfer.Options{BaseURL: Base, Dial: Dialer(dir), MaxAttempts: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if list, err := c.List(t.Context()); err != nil || len(list) != 1 || list[0].Name != "b" {
+	if list, err := c.ListTemplates(t.Context()); err != nil || len(list) != 1 || list[0].Name != "b" {
 		t.Errorf("%+v, %v", list, err)
 	}
 }

@@ -335,7 +335,7 @@ func (u *Updater) verifyPackage(asked api.AgentUpdate) (p api.AgentPackage, err 
 			fmt.Errorf("no trusted key for agent packages (%w); add one with: buildnode join --update-key",
 				err)
 	}
-	trust, err := license.ParseTrust(raw)
+	trust, err := license.ParseTrustedKeys(raw)
 	if err != nil {
 		return p, fmt.Errorf("%s: %w", u.opts.KeysFile, err)
 	}
@@ -345,12 +345,12 @@ func (u *Updater) verifyPackage(asked api.AgentUpdate) (p api.AgentPackage, err 
 	switch here := (release.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}); {
 	case p.OS != here.OS || p.Arch != here.Arch:
 		return p, fmt.Errorf("the agent package is for %s/%s, and this node is %s", p.OS, p.Arch, here)
-	case farm.OlderVersion(p.Version, u.opts.Version) && asked.Force && !u.opts.AllowDowngrade:
+	case farm.IsOlderVersion(p.Version, u.opts.Version) && asked.Force && !u.opts.AllowDowngrade:
 		return p,
 			fmt.Errorf(
 				"%s is older than the agent (%s), and the owner of this node does not allow that: run it with "+
 					"--allow-downgrade", p.Version, u.opts.Version)
-	case farm.OlderVersion(p.Version, u.opts.Version) && !asked.Force:
+	case farm.IsOlderVersion(p.Version, u.opts.Version) && !asked.Force:
 		return p, fmt.Errorf("agent package %s is older than the running agent %s; allow older versions to install it",
 			p.Version,
 			u.opts.Version)

@@ -124,7 +124,8 @@ func suspendedState(config api.TemplateConfig, dir string) (*hv.State, error) {
 			farm.Refused(
 				"The template has a saved memory state without the QEMU version and machine type that can load it")
 	}
-	return &hv.State{Path: filepath.Join(dir, config.StateFile), Pin: hv.Compat(*config.StatePin)}, nil
+	return &hv.State{Path: filepath.Join(dir, config.StateFile), Requirements: hv.StateRequirements(*config.StatePin)},
+		nil
 }
 
 // screenOf returns the video controller and the access to the screen.

@@ -93,7 +93,9 @@ func TestSpec(t *testing.T) {
 			want: func(s *hv.Spec) {
 				s.MAC, s.State = "", &hv.State{
 					Path: "/v/state.1",
-					Pin:  hv.Compat{Driver: "qemu", Version: "7.2", CPUs: 2, MemoryMB: 256, Disks: 1},
+					Requirements: hv.StateRequirements{
+						Driver: "qemu", Version: "7.2", CPUs: 2, MemoryMB: 256, Disks: 1,
+					},
 				}
 			},
 		},
@@ -129,7 +131,7 @@ func TestPinKeepsAll(t *testing.T) {
 	}
 	s, err := vmconfig.VMSpec(api.TemplateConfig{StateFile: "state.1", StatePin: &p}, vmconfig.Files{Dir: "/v"},
 		&api.StartOrder{})
-	if err != nil || api.StateRequirements(s.State.Pin) != p {
+	if err != nil || api.StateRequirements(s.State.Requirements) != p {
 		t.Errorf("got %+v, %v", s.State, err)
 	}
 }

@@ -170,7 +170,7 @@ func BenchmarkChange(b *testing.B) {
 // fill commits n records.
 func fill(b *testing.B, r *replica, change func(i int) store.Change, n int) {
 	b.Helper()
-	most := r.st.Limits().Ops
+	most := r.st.Limits().MaxOps
 	for at := 0; at < n; at += most {
 		var changes []store.Change
 		for i := at; i < min(n, at+most); i++ {

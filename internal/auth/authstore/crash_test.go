@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 
 // openDir opens the stores of a directory.
 func openDir(ctx context.Context, dir string) (*Stores, func() error, error) {
-	b, err := etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: dir})
+	b, err := etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: dir})
 	if err != nil {
 		return nil, nil, err
 	}

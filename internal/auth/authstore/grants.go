@@ -138,7 +138,7 @@ func (g *Grants) storeGrants(ctx context.Context, h *storedGrants, next auth.Gra
 		}
 		changes = append(changes, g.groupChanges(h, name, record)...)
 	}
-	if most := g.store.Limits().Ops; len(changes) > most {
+	if most := g.store.Limits().MaxOps; len(changes) > most {
 		return farm.Refused(
 			"one request may not change %d permission groups; use several requests",
 			len(names))

@@ -111,7 +111,7 @@ func (m *Nonces) pruneExpired(ctx context.Context, now time.Time) (n int, err er
 			if err != nil {
 				continue
 			}
-			if forget.After(now) || len(changes) == min(pruneChunk, m.store.Limits().Ops) {
+			if forget.After(now) || len(changes) == min(pruneChunk, m.store.Limits().MaxOps) {
 				break
 			}
 			changes = append(changes, store.Delete(m.table, id, store.Any))

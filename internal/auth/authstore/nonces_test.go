@@ -27,7 +27,7 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 			must(t, err)
 			changes = append(changes, store.Put(a.nonces.table, id, &struct{}{}, store.IfAbsent))
 		}
-		for part := range slices.Chunk(changes, a.st.Limits().Ops) {
+		for part := range slices.Chunk(changes, a.st.Limits().MaxOps) {
 			must(t, a.st.Commit(t.Context(), part...))
 		}
 		live := auth.Nonce{1}

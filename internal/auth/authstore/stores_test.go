@@ -331,7 +331,7 @@ func (w lockedWriter) Write(p []byte) (int, error) {
 func TestRestore(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "b.backup")
 	start := func() (*replica, func()) {
-		b, err := etcd.Embedded(t.Context(), etcd.EmbeddedOptions{Dir: dir})
+		b, err := etcd.StartEmbedded(t.Context(), etcd.EmbeddedOptions{Dir: dir})
 		must(t, err)
 		tables := NewTables()
 		st, err := store.Open(t.Context(), b, store.Options{Tables: tables.All()})
@@ -346,7 +346,7 @@ func TestRestore(t *testing.T) {
 	secret := r.hand(t, "ci")
 	stream, _, err := r.st.Snapshot(t.Context())
 	must(t, err)
-	_, err = backup.Write(file, stream, backup.Keep)
+	_, err = backup.WriteFile(file, stream, backup.KeepExisting)
 	must(t, errors.Join(err, stream.Close()))
 	after, err := r.shake(t, "ci", secret) // the backup does not have this mark
 	must(t, err)
@@ -354,7 +354,8 @@ func TestRestore(t *testing.T) {
 	r, stop = start()
 	must(t, r.verify(t, before)) // a restart ends nothing
 	stop()
-	_, err = etcd.Restore(t.Context(), etcd.RestoreOptions{File: file, Dir: dir, Occupied: etcd.MoveAside})
+	_, err = etcd.Restore(t.Context(),
+		etcd.RestoreOptions{BackupFile: file, Dir: dir, Existing: etcd.MoveExistingAside})
 	must(t, err)
 	r, stop = start()
 	if _, err := r.shake(t, "ci", secret); farm.CodeOf(err) != farm.CodeUnauthenticated {

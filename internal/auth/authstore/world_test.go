@@ -42,7 +42,7 @@ var oneEtcd = sync.OnceValues(func() (*etcd.Backend, error) {
 		return nil, err
 	}
 	ends = append(ends, func() { _ = os.RemoveAll(dir) })
-	b, err := etcd.Embedded(ctxOfMain, etcd.EmbeddedOptions{Dir: dir})
+	b, err := etcd.StartEmbedded(ctxOfMain, etcd.EmbeddedOptions{Dir: dir})
 	if err == nil {
 		ends = append(ends, func() { _ = b.Close() })
 	}

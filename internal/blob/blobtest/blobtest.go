@@ -71,7 +71,7 @@ func (s source) NextData(off int64) (int64, int64, error) { return off, s.Size()
 func put(t *testing.T, s blob.Store, u blob.Upload, l Layer) {
 	t.Helper()
 	write(t, s, u, 0, l.Frames)
-	if err := s.Complete(t.Context(), u, l.Index); err != nil {
+	if err := s.CompleteUpload(t.Context(), u, l.Index); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -86,7 +86,7 @@ func write(t *testing.T, s blob.Store, u blob.Upload, off int64, p []byte) {
 
 func mustHold(t *testing.T, s blob.Store, l Layer) {
 	t.Helper()
-	f, err := s.Open(t.Context(), l.Index.Root())
+	f, err := s.Open(t.Context(), l.Index.Digest())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func mustHold(t *testing.T, s blob.Store, l Layer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	layer, err := blob.OpenLayer(f, st.Size(), l.Index.Root())
+	layer, err := blob.OpenLayer(f, st.Size(), l.Index.Digest())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,12 +118,12 @@ func testComplete(t *testing.T, open func() blob.Store) {
 	s := open()
 	for i, kind := range []blob.Kind{blob.KindDisk, blob.KindState, blob.KindFile} {
 		l := Make(t, kind, 1, 3<<20+i)
-		put(t, s, blob.Upload{Session: "a", File: i}, l)
+		put(t, s, blob.Upload{PushSession: "a", FileIndex: i}, l)
 		mustHold(t, s, l)
 		mustHold(t, open(), l)
 	}
 	empty := Make(t, blob.KindDisk, 1, 0)
-	if err := s.Complete(t.Context(), blob.Upload{Session: "b"}, empty.Index); err != nil {
+	if err := s.CompleteUpload(t.Context(), blob.Upload{PushSession: "b"}, empty.Index); err != nil {
 		t.Fatal(err)
 	}
 	mustHold(t, s, empty)
@@ -137,7 +137,7 @@ func testComplete(t *testing.T, open func() blob.Store) {
 func testParts(t *testing.T, open func() blob.Store) {
 	s := open()
 	l := Make(t, blob.KindDisk, 2, 9<<20+5)
-	u := blob.Upload{Session: "a"}
+	u := blob.Upload{PushSession: "a"}
 	const part = 1<<20 + 17
 	var wg sync.WaitGroup
 	for off := len(l.Frames) / part * part; off >= 0; off -= part {
@@ -160,7 +160,7 @@ func testParts(t *testing.T, open func() blob.Store) {
 	if err := errors.Join(err, f.Close()); err != nil || !bytes.Equal(got, l.Frames) {
 		t.Fatalf("upload differs: %v", err)
 	}
-	if err := s.Complete(t.Context(), u, l.Index); err != nil {
+	if err := s.CompleteUpload(t.Context(), u, l.Index); err != nil {
 		t.Fatal(err)
 	}
 	mustHold(t, s, l)
@@ -169,8 +169,8 @@ func testParts(t *testing.T, open func() blob.Store) {
 // testDiscard discards a part in the middle and sends it again.
 func testDiscard(t *testing.T, open func() blob.Store) {
 	s := open()
-	u := blob.Upload{Session: "a"}
-	if err := s.Discard(t.Context(), u, 0, 1<<20); err != nil {
+	u := blob.Upload{PushSession: "a"}
+	if err := s.DiscardRange(t.Context(), u, 0, 1<<20); err != nil {
 		t.Fatalf("no upload: %v", err)
 	}
 	if _, err := s.OpenUpload(t.Context(), u); !errors.Is(err, fs.ErrNotExist) {
@@ -179,7 +179,7 @@ func testDiscard(t *testing.T, open func() blob.Store) {
 	l := Make(t, blob.KindDisk, 4, 3<<20)
 	write(t, s, u, 0, l.Frames)
 	const off, n = 1<<20 + 5, 1 << 20
-	if err := s.Discard(t.Context(), u, off, n); err != nil {
+	if err := s.DiscardRange(t.Context(), u, off, n); err != nil {
 		t.Fatal(err)
 	}
 	f, err := s.OpenUpload(t.Context(), u)
@@ -192,7 +192,7 @@ func testDiscard(t *testing.T, open func() blob.Store) {
 		t.Fatalf("bytes beside the range changed: %v", err)
 	}
 	write(t, s, u, off, l.Frames[off:off+n])
-	if err := s.Complete(t.Context(), u, l.Index); err != nil {
+	if err := s.CompleteUpload(t.Context(), u, l.Index); err != nil {
 		t.Fatal(err)
 	}
 	mustHold(t, s, l)
@@ -201,10 +201,10 @@ func testDiscard(t *testing.T, open func() blob.Store) {
 func testDuplicate(t *testing.T, open func() blob.Store) {
 	s := open()
 	l := Make(t, blob.KindDisk, 3, 1<<20)
-	put(t, s, blob.Upload{Session: "a"}, l)
-	put(t, s, blob.Upload{Session: "b"}, l)
+	put(t, s, blob.Upload{PushSession: "a"}, l)
+	put(t, s, blob.Upload{PushSession: "b"}, l)
 	mustHold(t, s, l)
-	if _, err := s.OpenUpload(t.Context(), blob.Upload{Session: "b"}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.OpenUpload(t.Context(), blob.Upload{PushSession: "b"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("the second upload stayed: %v", err)
 	}
 }
@@ -213,14 +213,14 @@ func testDuplicate(t *testing.T, open func() blob.Store) {
 func testShort(t *testing.T, open func() blob.Store) {
 	s := open()
 	l := Make(t, blob.KindDisk, 4, 2<<20)
-	u := blob.Upload{Session: "a"}
+	u := blob.Upload{PushSession: "a"}
 	write(t, s, u, 0, l.Frames[:len(l.Frames)-1])
-	if err := s.Complete(t.Context(), u, l.Index); err == nil {
+	if err := s.CompleteUpload(t.Context(), u, l.Index); err == nil {
 		t.Fatal("a short upload was completed")
 	}
-	mustLack(t, s, l.Index.Root())
+	mustLack(t, s, l.Index.Digest())
 	write(t, s, u, 0, append(bytes.Clone(l.Frames), make([]byte, 1<<20)...))
-	if err := s.Complete(t.Context(), u, l.Index); err != nil {
+	if err := s.CompleteUpload(t.Context(), u, l.Index); err != nil {
 		t.Fatal(err)
 	}
 	mustHold(t, s, l)
@@ -228,14 +228,14 @@ func testShort(t *testing.T, open func() blob.Store) {
 
 func testDrop(t *testing.T, open func() blob.Store) {
 	s := open()
-	write(t, s, blob.Upload{Session: "a"}, 0, []byte("x"))
-	write(t, s, blob.Upload{Session: "a", File: 1}, 0, []byte("x"))
-	write(t, s, blob.Upload{Session: "b"}, 0, []byte("x"))
-	if err := errors.Join(s.Drop(t.Context(), "a"), s.Drop(t.Context(), "never")); err != nil {
+	write(t, s, blob.Upload{PushSession: "a"}, 0, []byte("x"))
+	write(t, s, blob.Upload{PushSession: "a", FileIndex: 1}, 0, []byte("x"))
+	write(t, s, blob.Upload{PushSession: "b"}, 0, []byte("x"))
+	if err := errors.Join(s.DropUploads(t.Context(), "a"), s.DropUploads(t.Context(), "never")); err != nil {
 		t.Fatal(err)
 	}
 	for u, there := range map[blob.Upload]bool{
-		{Session: "a"}: false, {Session: "a", File: 1}: false, {Session: "b"}: true,
+		{PushSession: "a"}: false, {PushSession: "a", FileIndex: 1}: false, {PushSession: "b"}: true,
 	} {
 		f, err := s.OpenUpload(t.Context(), u)
 		if (err == nil) != there {
@@ -252,8 +252,8 @@ func testTrash(t *testing.T, open func() blob.Store) {
 	day := time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC)
 	for i, kind := range []blob.Kind{blob.KindDisk, blob.KindState} {
 		l := Make(t, kind, 5, 1<<20)
-		root := l.Index.Root()
-		put(t, s, blob.Upload{Session: "a", File: i}, l)
+		root := l.Index.Digest()
+		put(t, s, blob.Upload{PushSession: "a", FileIndex: i}, l)
 		held, err := s.Open(t.Context(), root)
 		if err != nil {
 			t.Fatal(err)
@@ -273,10 +273,10 @@ func testTrash(t *testing.T, open func() blob.Store) {
 		if err := s.Trash(t.Context(), root, day); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := s.Purge(t.Context(), day.Add(-time.Hour)); err != nil || n != 0 {
+		if n, err := s.PurgeTrash(t.Context(), day.Add(-time.Hour)); err != nil || n != 0 {
 			t.Fatalf("purged %d too early, %v", n, err)
 		}
-		if n, err := s.Purge(t.Context(), day.Add(time.Hour)); err != nil || n != 1 {
+		if n, err := s.PurgeTrash(t.Context(), day.Add(time.Hour)); err != nil || n != 1 {
 			t.Fatalf("purged %d, %v", n, err)
 		}
 		if ok, err := s.Restore(t.Context(), root); err != nil || ok {
@@ -291,8 +291,8 @@ func testCondemned(t *testing.T, open func() blob.Store) {
 	day := time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC)
 	for i, kind := range []blob.Kind{blob.KindDisk, blob.KindState} {
 		l := Make(t, kind, 5, 1<<20)
-		root := l.Index.Root()
-		put(t, s, blob.Upload{Session: "a", File: i}, l)
+		root := l.Index.Digest()
+		put(t, s, blob.Upload{PushSession: "a", FileIndex: i}, l)
 		if err := s.Quarantine(t.Context(), root, day); err != nil {
 			t.Fatal(err)
 		}
@@ -300,9 +300,9 @@ func testCondemned(t *testing.T, open func() blob.Store) {
 		if ok, err := s.Restore(t.Context(), root); err != nil || ok {
 			t.Fatalf("restored a damaged layer: %v, %v", ok, err)
 		}
-		put(t, s, blob.Upload{Session: "b", File: i}, l)
+		put(t, s, blob.Upload{PushSession: "b", FileIndex: i}, l)
 		mustHold(t, s, l)
-		if n, err := s.Purge(t.Context(), day.Add(time.Hour)); err != nil || n != 1 {
+		if n, err := s.PurgeTrash(t.Context(), day.Add(time.Hour)); err != nil || n != 1 {
 			t.Fatalf("purged %d, %v", n, err)
 		}
 		mustHold(t, s, l)
@@ -312,7 +312,7 @@ func testCondemned(t *testing.T, open func() blob.Store) {
 func testAbsent(t *testing.T, open func() blob.Store) {
 	s := open()
 	mustLack(t, s, blob.Digest{1})
-	if _, err := s.OpenUpload(t.Context(), blob.Upload{Session: "a"}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.OpenUpload(t.Context(), blob.Upload{PushSession: "a"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 	if err := s.Trash(t.Context(), blob.Digest{1}, time.Now()); err != nil {

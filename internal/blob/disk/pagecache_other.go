@@ -4,5 +4,5 @@ package disk
 
 import "github.com/buildyard/buildyard/internal/blob"
 
-// Forget drops a range of a file from the page cache where the system supports it.
-func Forget(blob.File, int64, int64) {}
+// DropPageCache drops a range of a file from the page cache where the system supports it.
+func DropPageCache(blob.File, int64, int64) {}

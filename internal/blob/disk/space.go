@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space returns the free and total space of the file system: free is what an ordinary user may still write.
-func space(dir string) (free, total int64, err error) {
+// fileSystemSpace returns the free and total space of the file system: free is what an ordinary user may still write.
+func fileSystemSpace(dir string) (free, total int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, 0, fmt.Errorf("get disk space of %s: %w", dir, err)

@@ -22,8 +22,8 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// writeBehind is the number of bytes after which the kernel is asked to begin writing.
-const writeBehind = 4 << 20
+// writebackInterval is the number of bytes after which the kernel is asked to begin writing.
+const writebackInterval = 4 << 20
 
 // Store is a blob.Store in the directories of a storage. Uploads are "upload_dir/<session>/<file>.part", so all
 // directories must be on one file system.
@@ -35,7 +35,7 @@ var _ blob.Store = (*Store)(nil)
 func New(dir *layout.Dir) *Store { return &Store{dir: dir} }
 
 func uploadPath(u blob.Upload) string {
-	return path.Join(layout.UploadDir, u.Session, strconv.Itoa(u.File)+".part")
+	return path.Join(layout.UploadDir, u.PushSession, strconv.Itoa(u.FileIndex)+".part")
 }
 
 // WritePart implements blob.Store.
@@ -44,9 +44,9 @@ func (s *Store) WritePart(ctx context.Context, u blob.Upload, off int64, r io.Re
 	if err != nil {
 		return 0, err
 	}
-	w := &asyncWriter{ctx: ctx, f: f, off: off, begun: off}
+	w := &asyncWriter{ctx: ctx, file: f, off: off, writebackEnd: off}
 	n, err := io.Copy(w, r)
-	w.flush()
+	w.startWriteback()
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
@@ -54,7 +54,7 @@ func (s *Store) WritePart(ctx context.Context, u blob.Upload, off int64, r io.Re
 }
 
 func (s *Store) openUpload(u blob.Upload) (*os.File, error) {
-	if err := s.dir.MkdirAll(path.Join(layout.UploadDir, u.Session)); err != nil {
+	if err := s.dir.MkdirAll(path.Join(layout.UploadDir, u.PushSession)); err != nil {
 		return nil, err
 	}
 	f, err := s.dir.Root().OpenFile(uploadPath(u), os.O_RDWR|os.O_CREATE, 0o640)
@@ -66,33 +66,33 @@ func (s *Store) openUpload(u blob.Upload) (*os.File, error) {
 
 // asyncWriter writes a part and starts writeback to disk while more data arrives.
 type asyncWriter struct {
-	ctx   context.Context
-	f     *os.File
-	off   int64
-	begun int64 // end of the range that the kernel was asked to write
+	ctx          context.Context
+	file         *os.File
+	off          int64
+	writebackEnd int64 // end of the range that the kernel was asked to write
 }
 
 func (w *asyncWriter) Write(p []byte) (int, error) {
 	if err := context.Cause(w.ctx); err != nil {
 		return 0, err
 	}
-	n, err := w.f.WriteAt(p, w.off)
+	n, err := w.file.WriteAt(p, w.off)
 	w.off += int64(n)
-	if w.off-w.begun >= writeBehind {
-		w.flush()
+	if w.off-w.writebackEnd >= writebackInterval {
+		w.startWriteback()
 	}
 	return n, err
 }
 
-func (w *asyncWriter) flush() {
-	if w.off > w.begun {
-		blob.WriteBehind(w.f, w.begun, w.off-w.begun)
-		w.begun = w.off
+func (w *asyncWriter) startWriteback() {
+	if w.off > w.writebackEnd {
+		blob.StartWriteback(w.file, w.writebackEnd, w.off-w.writebackEnd)
+		w.writebackEnd = w.off
 	}
 }
 
-// Discard implements blob.Store.
-func (s *Store) Discard(_ context.Context, u blob.Upload, off, n int64) error {
+// DiscardRange implements blob.Store.
+func (s *Store) DiscardRange(_ context.Context, u blob.Upload, off, n int64) error {
 	f, err := s.dir.Root().OpenFile(uploadPath(u), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -105,11 +105,11 @@ func (s *Store) Discard(_ context.Context, u blob.Upload, off, n int64) error {
 
 // OpenUpload implements blob.Store.
 func (s *Store) OpenUpload(_ context.Context, u blob.Upload) (blob.File, error) {
-	return s.open(uploadPath(u))
+	return s.openFile(uploadPath(u))
 }
 
-// open returns a nil interface, not an interface with a nil file, after an error.
-func (s *Store) open(name string) (blob.File, error) {
+// openFile returns a nil interface, not an interface with a nil file, after an error.
+func (s *Store) openFile(name string) (blob.File, error) {
 	f, err := s.dir.Root().Open(name)
 	if err != nil {
 		return nil, err
@@ -117,9 +117,9 @@ func (s *Store) open(name string) (blob.File, error) {
 	return f, nil
 }
 
-// Complete implements blob.Store.
-func (s *Store) Complete(ctx context.Context, u blob.Upload, x *blob.Index) error {
-	target := layerPath(x.Root(), x.Kind() == blob.KindState)
+// CompleteUpload implements blob.Store.
+func (s *Store) CompleteUpload(ctx context.Context, u blob.Upload, x *blob.Index) error {
+	target := layerPath(x.Digest(), x.Kind() == blob.KindState)
 	if _, err := s.dir.Root().Stat(target); err == nil {
 		return s.dir.RemoveAll("layer", uploadPath(u))
 	}
@@ -127,12 +127,12 @@ func (s *Store) Complete(ctx context.Context, u blob.Upload, x *blob.Index) erro
 	if err != nil {
 		return err
 	}
-	err = s.finish(f, x)
+	err = s.appendIndex(f, x)
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
 	if err != nil {
-		return fmt.Errorf("complete layer %s: %w", x.Root(), err)
+		return fmt.Errorf("complete layer %s: %w", x.Digest(), err)
 	}
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -140,29 +140,29 @@ func (s *Store) Complete(ctx context.Context, u blob.Upload, x *blob.Index) erro
 	return s.dir.Rename("layer", uploadPath(u), target)
 }
 
-func (s *Store) finish(f *os.File, x *blob.Index) error {
+func (s *Store) appendIndex(f *os.File, x *blob.Index) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	if st.Size() < x.DataBytes() {
-		return fmt.Errorf("upload has %d bytes: want %d", st.Size(), x.DataBytes())
+	if st.Size() < x.StoredBytes() {
+		return fmt.Errorf("upload has %d bytes: want %d", st.Size(), x.StoredBytes())
 	}
-	s.dir.Step("layer.tail")
-	if _, err := f.WriteAt(x.Tail(), x.DataBytes()); err != nil {
+	s.dir.AnnounceStep("layer.tail")
+	if _, err := f.WriteAt(x.IndexAndFooter(), x.StoredBytes()); err != nil {
 		return err
 	}
 	if err := f.Truncate(x.FileSize()); err != nil {
 		return err
 	}
-	s.dir.Step("layer.sync")
-	return s.dir.SyncBy(f, blob.SyncData)
+	s.dir.AnnounceStep("layer.sync")
+	return s.dir.SyncWith(f, blob.SyncData)
 }
 
-// Drop implements blob.Store. It leaves the session's directory, which also has files of the registry.
-func (s *Store) Drop(_ context.Context, session string) error {
+// DropUploads implements blob.Store. It leaves the session's directory, which also has files of the registry.
+func (s *Store) DropUploads(_ context.Context, session string) error {
 	dir := path.Join(layout.UploadDir, session)
-	entries, err := s.dir.Names(dir)
+	entries, err := s.dir.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -179,9 +179,9 @@ func (s *Store) Drop(_ context.Context, session string) error {
 
 // Open implements blob.Store.
 func (s *Store) Open(_ context.Context, root blob.Digest) (blob.File, error) {
-	f, err := s.open(layerPath(root, false))
+	f, err := s.openFile(layerPath(root, false))
 	if errors.Is(err, fs.ErrNotExist) {
-		return s.open(layerPath(root, true))
+		return s.openFile(layerPath(root, true))
 	}
 	return f, err
 }
@@ -195,10 +195,10 @@ func layerPath(root blob.Digest, state bool) string {
 }
 
 // List implements blob.Store. It ignores files with other names.
-func (s *Store) List(_ context.Context) ([]blob.Stored, error) {
-	var out []blob.Stored
+func (s *Store) List(_ context.Context) ([]blob.LayerInfo, error) {
+	var out []blob.LayerInfo
 	for _, dir := range []string{layout.ImagesDir, layout.StateFileDir} {
-		entries, err := s.dir.Names(dir)
+		entries, err := s.dir.ReadDir(dir)
 		if err != nil {
 			return nil, fmt.Errorf("list layers: %w", err)
 		}
@@ -212,7 +212,7 @@ func (s *Store) List(_ context.Context) ([]blob.Stored, error) {
 			if err != nil {
 				continue // removed since then
 			}
-			stored := blob.Stored{Root: root, Size: st.Size(), Modified: st.ModTime()}
+			stored := blob.LayerInfo{Digest: root, Size: st.Size(), Modified: st.ModTime()}
 			if !st.Mode().IsRegular() {
 				stored.Problem = "is not a regular file"
 			}
@@ -224,30 +224,30 @@ func (s *Store) List(_ context.Context) ([]blob.Stored, error) {
 
 // Space implements blob.Store.
 func (s *Store) Space(context.Context) (free, total int64, err error) {
-	return space(s.dir.Base())
+	return fileSystemSpace(s.dir.Base())
 }
 
-// StateMark begins the name that a layer of state_file_dir has in the trash.
-const StateMark = "state-"
+// TrashedStatePrefix begins the name that a layer of state_file_dir has in the trash.
+const TrashedStatePrefix = "state-"
 
-// damagedMark begins the name of a damaged layer in the trash: it is never restored.
-const damagedMark = "damaged-"
+// damagedPrefix begins the name of a damaged layer in the trash: it is never restored.
+const damagedPrefix = "damaged-"
 
 // Trash implements blob.Store.
 func (s *Store) Trash(_ context.Context, root blob.Digest, now time.Time) error {
-	return s.trash(root, now, "")
+	return s.moveToTrash(root, now, "")
 }
 
 // Quarantine implements blob.Store.
 func (s *Store) Quarantine(_ context.Context, root blob.Digest, now time.Time) error {
-	return s.trash(root, now, damagedMark)
+	return s.moveToTrash(root, now, damagedPrefix)
 }
 
-func (s *Store) trash(root blob.Digest, now time.Time, mark string) error {
+func (s *Store) moveToTrash(root blob.Digest, now time.Time, mark string) error {
 	for _, state := range []bool{false, true} {
 		name := root.String() + layout.LayerSuffix
 		if state {
-			name = StateMark + name
+			name = TrashedStatePrefix + name
 		}
 		name = mark + name
 		target := path.Join(layout.TrashDir, layout.TrashName(now.UnixNano(), name))
@@ -261,21 +261,21 @@ func (s *Store) trash(root blob.Digest, now time.Time, mark string) error {
 
 // Restore implements blob.Store.
 func (s *Store) Restore(_ context.Context, root blob.Digest) (bool, error) {
-	entries, err := s.dir.Trash()
+	entries, err := s.dir.TrashEntries()
 	if err != nil {
 		return false, err
 	}
 	name := root.String() + layout.LayerSuffix
 	for _, e := range entries {
-		if e.Name == name || e.Name == StateMark+name {
-			return true, s.dir.Rename("restore", e.Path(), layerPath(root, e.Name != name))
+		if e.OriginalName == name || e.OriginalName == TrashedStatePrefix+name {
+			return true, s.dir.Rename("restore", e.Path(), layerPath(root, e.OriginalName != name))
 		}
 	}
 	return false, nil
 }
 
-// Purge implements blob.Store.
-func (s *Store) Purge(_ context.Context, before time.Time) (int, error) {
+// PurgeTrash implements blob.Store.
+func (s *Store) PurgeTrash(_ context.Context, before time.Time) (int, error) {
 	return s.dir.PurgeTrash(before.UnixNano(),
 		func(name string) bool { return strings.HasSuffix(name, layout.LayerSuffix) })
 }

@@ -55,12 +55,12 @@ func TestLayerSurvivesALossOfPower(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	s, u := disk.New(dir), blob.Upload{Session: "session"}
+	s, u := disk.New(dir), blob.Upload{PushSession: "session"}
 	l := blobtest.Make(t, blob.KindDisk, 1, 100_000)
 	if _, err := s.WritePart(t.Context(), u, 0, bytes.NewReader(l.Frames)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Complete(t.Context(), u, l.Index); err != nil {
+	if err := s.CompleteUpload(t.Context(), u, l.Index); err != nil {
 		t.Fatal(err)
 	}
 	for _, keep := range crashfs.Keeps {
@@ -72,11 +72,11 @@ func TestLayerSurvivesALossOfPower(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := open(t, left).Open(t.Context(), l.Index.Root())
+		f, err := open(t, left).Open(t.Context(), l.Index.Digest())
 		if err != nil {
 			t.Fatalf("%s: %v", keep, err)
 		}
-		layer, err := blob.OpenLayer(f, l.Index.FileSize(), l.Index.Root())
+		layer, err := blob.OpenLayer(f, l.Index.FileSize(), l.Index.Digest())
 		if err == nil {
 			err = layer.Verify(t.Context())
 		}

@@ -23,7 +23,7 @@ func TestLicenseOfANode(t *testing.T) {
 	dir := t.TempDir()
 	secret, public, file := filepath.Join(dir, "authority.key"), filepath.Join(dir, "authority.pub"),
 		filepath.Join(dir, "node.lic")
-	if err := license.Keygen(secret, public); err != nil {
+	if err := license.GenerateKeys(secret, public); err != nil {
 		t.Fatal(err)
 	}
 	issue := func(product license.Product, expires time.Time) {
@@ -32,7 +32,8 @@ func TestLicenseOfANode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := license.Issue(key, license.License{Product: product, Tier: farm.TierEnterprise, Expires: expires})
+		text, err := license.IssueKey(key,
+			license.License{Product: product, Tier: farm.TierEnterprise, Expires: expires})
 		if err != nil {
 			t.Fatal(err)
 		}

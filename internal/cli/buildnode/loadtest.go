@@ -59,7 +59,7 @@ starts a job when its last one has ended.`,
 		"profile: "+strings.Join(loadgen.ProfileNames(), ", "))
 	fs.Float64Var(&o.Rate, "rate", 0, "jobs started per second; 0: unlimited")
 	fs.IntVar(&o.Callers, "callers", 64, "maximum concurrent calls")
-	fs.DurationVar(&o.Hold, "hold", 10*time.Second, "average run time of an instance, varied by up to a half")
+	fs.DurationVar(&o.HoldTime, "hold", 10*time.Second, "average run time of an instance, varied by up to a half")
 	fs.DurationVar(&o.Duration, "duration", time.Minute, "duration of the load: how long jobs are started")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of random values")
 	addTLS(fs, &o.TLS, "controller")
@@ -77,7 +77,7 @@ starts a job when its last one has ended.`,
 func profileNames() string {
 	var b strings.Builder
 	for _, p := range loadgen.Profiles {
-		fmt.Fprintf(&b, "  %-9s %s\n", p.Name, p.About)
+		fmt.Fprintf(&b, "  %-9s %s\n", p.Name, p.Description)
 	}
 	return b.String()
 }
@@ -93,7 +93,7 @@ func (o *LoadOptions) run(ctx context.Context) error {
 		return cli.Usage(err)
 	}
 	options := o.Options
-	options.Profile, options.Run = profile, rand.Text()
+	options.Profile, options.RunID = profile, rand.Text()
 	options.Progress = func(r loadgen.Report) {
 		fmt.Fprintf(o.Err, "%4.0fs %d jobs started, %d instances created (%.0f/s), %d terminated, %d errors\n",
 			r.Seconds, r.Offered, r.Created, r.PerSecond, r.Terminated, sumValues(r.Errors))
@@ -102,10 +102,10 @@ func (o *LoadOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	calls := loadgen.NewClientAs(base, o.Callers, access)
+	calls := loadgen.NewClientWithCredentials(base, o.Callers, access)
 	defer calls.Close()
 	report, failed := loadgen.Run(ctx, calls, options)
-	if errors.Is(failed, loadgen.ErrOptions) {
+	if errors.Is(failed, loadgen.ErrInvalidOptions) {
 		return cli.Usage(failed)
 	}
 	if err := o.Output.Write(o.Out, report, func(g *cli.Grid) { loadTable(g, report) }); err != nil {
@@ -118,8 +118,8 @@ func (o *LoadOptions) run(ctx context.Context) error {
 }
 
 // clientAccess returns how the calls authenticate.
-func (o *LoadOptions) clientAccess(controller string) (loadgen.Access, error) {
-	var access loadgen.Access
+func (o *LoadOptions) clientAccess(controller string) (loadgen.Credentials, error) {
+	var access loadgen.Credentials
 	var err error
 	if access.TLS, err = transfer.TLSConfig(transfer.TLSOptions(o.TLS)); err != nil {
 		return access, err
@@ -141,7 +141,7 @@ func loadTable(g *cli.Grid, r loadgen.Report) {
 	g.Row("CALL", "COUNT", "P50 MS", "P90 MS", "P99 MS", "MAX MS")
 	for _, op := range loadgen.Ops {
 		if t, ok := r.Times[op]; ok {
-			g.Row(op, t.Count, t.P50, t.P90, t.P99, t.Most)
+			g.Row(op, t.Count, t.P50, t.P90, t.P99, t.Max)
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(r.Errors)) {
@@ -152,7 +152,7 @@ func loadTable(g *cli.Grid, r loadgen.Report) {
 	g.Row("failed", r.Failed)
 	g.Row("ended", r.Terminated)
 	g.Row("late", r.Late)
-	g.Row("left", r.Left)
+	g.Row("left", r.Remaining)
 }
 
 func sumValues(m map[string]int64) (n int64) {

@@ -119,7 +119,7 @@ func setCredentials(o *transfer.Options, creds client.Credentials, tls datadir.T
 	if err != nil {
 		return err
 	}
-	o.Renew = registry.Renew
+	o.RenewCredentials = registry.Renew
 	o.Authorize = func(r *http.Request) error { return explainHandshake("registry", registry.Authorize(r)) }
 	return nil
 }

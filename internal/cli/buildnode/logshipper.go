@@ -31,8 +31,10 @@ func newShipper(at datadir.Dir) (*logs.Shipper, error) {
 		return nil, err
 	}
 	// A separate credential source: it works before the agent exists, and must not log its refusals.
-	source := cache.NewRegistry(transfer.Options{TLS: config, Attempts: 1}, newTokenSource(identity, controller, nil))
-	return logs.New(logs.Options{Machine: machine, Host: joinHost(identity), Send: source.SendLogRows}), nil
+	source := cache.NewRegistry(transfer.Options{TLS: config, MaxAttempts: 1},
+		newTokenSource(identity, controller, nil))
+	return logs.New(logs.Options{MachineName: machine, MachineAddress: joinHost(identity), Send: source.SendLogRows}),
+		nil
 }
 
 // centralLog converts a nil pointer to a nil interface.

@@ -133,7 +133,7 @@ func (n *Node) openLicense(o NodeOptions) (err error) {
 		return nil
 	}
 	n.license, err = license.Open(license.Options{
-		Product: license.Node, Path: o.License.LicenseFile, Authority: o.License.AuthorityFile, Logger: o.Logger,
+		Product: license.Node, Path: o.License.LicenseFile, AuthorityFile: o.License.AuthorityFile, Logger: o.Logger,
 	})
 	return err
 }

@@ -88,7 +88,7 @@ func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.C
 	if err != nil {
 		return nil, err
 	}
-	to := transfer.Options{BaseURL: r.URL, TLS: config, Attempts: attempts}
+	to := transfer.Options{BaseURL: r.URL, TLS: config, MaxAttempts: attempts}
 	creds, as, err := o.credentials(r)
 	if err != nil {
 		return nil, err
@@ -223,13 +223,13 @@ var uuidPattern = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-
 // findTemplate finds a registry's template by its ID or, when only one has it, by name.
 func findTemplate(ctx context.Context, client *transfer.Client, name string) (api.TemplateDetail, error) {
 	if uuidPattern.MatchString(name) {
-		detail, err := client.Detail(ctx, strings.ToLower(name))
+		detail, err := client.TemplateDetail(ctx, strings.ToLower(name))
 		if farm.CodeOf(err) == farm.CodeNotFound {
 			return detail, templateNotFound(name)
 		}
 		return detail, err
 	}
-	list, err := client.List(ctx)
+	list, err := client.ListTemplates(ctx)
 	if err != nil {
 		return api.TemplateDetail{}, err
 	}
@@ -243,7 +243,7 @@ func findTemplate(ctx context.Context, client *transfer.Client, name string) (ap
 	case 0:
 		return api.TemplateDetail{}, templateNotFound(name)
 	case 1:
-		return client.Detail(ctx, ids[0])
+		return client.TemplateDetail(ctx, ids[0])
 	}
 	return api.TemplateDetail{}, farm.Refused("%d templates of the registry match %q; use an ID: %s", len(ids), name,
 		strings.Join(ids, ", "))

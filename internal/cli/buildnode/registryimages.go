@@ -67,7 +67,7 @@ func (o *ExportOptions) run(ctx context.Context) error {
 	}
 	shown := &stageBars{w: o.Err}
 	err = localtemplate.RegistryImages{ImageTool: qemuImg{}, Registry: client}.Export(ctx, localtemplate.ExportOptions{
-		Ref: transfer.Ref{ID: t.ID, Tag: o.Tag}, DiskName: o.Disk, Dest: hv.Disk{Path: o.File, Format: format},
+		Ref: transfer.VersionRef{ID: t.ID, Tag: o.Tag}, DiskName: o.Disk, Dest: hv.Disk{Path: o.File, Format: format},
 		PullProgress:    shown.bytes("pull " + cli.EscapeName(t.Name)),
 		ConvertProgress: shown.stage("convert " + cli.EscapeName(t.Name)),
 	})

@@ -26,7 +26,7 @@ func registryList(o *registryOptions) *cobra.Command {
 				return err
 			}
 			defer client.Close()
-			list, err := client.List(cmd.Context())
+			list, err := client.ListTemplates(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -134,9 +134,9 @@ func (o *RevertOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ref := transfer.Ref{ID: t.ID, Tag: o.Tag}
+	ref := transfer.VersionRef{ID: t.ID, Tag: o.Tag}
 	if o.VersionNumber >= 0 {
-		ref.Version = &o.VersionNumber
+		ref.Number = &o.VersionNumber
 	}
 	if err := client.Revert(ctx, ref); err != nil {
 		return err

@@ -123,7 +123,7 @@ func (o *PullOptions) run(ctx context.Context) error {
 	}
 	shown := &stageBars{w: o.Err}
 	vm, err := l.Pull(ctx, client, localtemplate.PullOptions{
-		Ref: transfer.Ref{ID: t.ID, Tag: o.Tag}, Shrink: o.Shrink,
+		Ref: transfer.VersionRef{ID: t.ID, Tag: o.Tag}, Shrink: o.Shrink,
 		PullProgress:     shown.bytes("pull " + cli.EscapeName(t.Name)),
 		AssembleProgress: shown.bytes("build " + cli.EscapeName(t.Name)),
 	})

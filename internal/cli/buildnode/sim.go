@@ -92,7 +92,7 @@ func (o *SimOptions) addDevices(cmd *cobra.Command) {
 func (o *SimOptions) addFailures(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	for _, f := range []struct {
-		to         *sim.Range
+		to         *sim.DurationRange
 		name, help string
 	}{
 		{&o.Sim.Boot, "boot", "boot time of a VM"},
@@ -109,9 +109,9 @@ func (o *SimOptions) addFailures(cmd *cobra.Command) {
 		to         *float64
 		name, help string
 	}{
-		{&o.Sim.BootFailure, "boot-failure", "share of starts that fail, 0 to 1"},
-		{&o.Sim.ExecFailure, "script-failure", "share of scripts whose result is lost, 0 to 1"},
-		{&o.Sim.Crash, "death", "share of VMs that crash, 0 to 1"},
+		{&o.Sim.BootFailureRate, "boot-failure", "share of starts that fail, 0 to 1"},
+		{&o.Sim.ExecFailureRate, "script-failure", "share of scripts whose result is lost, 0 to 1"},
+		{&o.Sim.CrashRate, "death", "share of VMs that crash, 0 to 1"},
 		{&o.UpdateFailureRate, "update-failure", "share of simulated agent updates that fail, 0 to 1"},
 		{&o.PullFailureRate, "pull-failure", "share of simulated pulls that fail, 0 to 1"},
 	} {
@@ -121,7 +121,7 @@ func (o *SimOptions) addFailures(cmd *cobra.Command) {
 }
 
 // durationRange is a flag for a duration or a range of them.
-type durationRange sim.Range
+type durationRange sim.DurationRange
 
 func (s *durationRange) String() string {
 	switch {

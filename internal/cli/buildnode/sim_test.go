@@ -8,14 +8,14 @@ import (
 )
 
 func TestSpan(t *testing.T) {
-	for text, want := range map[string]sim.Range{
+	for text, want := range map[string]sim.DurationRange{
 		"2s":       {Min: 2 * time.Second, Max: 2 * time.Second},
 		"0":        {},
 		"500ms-3s": {Min: 500 * time.Millisecond, Max: 3 * time.Second},
 		"1m-1m":    {Min: time.Minute, Max: time.Minute},
 	} {
 		var s durationRange
-		if err := s.Set(text); err != nil || sim.Range(s) != want {
+		if err := s.Set(text); err != nil || sim.DurationRange(s) != want {
 			t.Errorf("%q is %+v, %v", text, s, err)
 		}
 		var again durationRange

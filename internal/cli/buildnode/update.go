@@ -83,7 +83,7 @@ func updateKeys(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read --update-key: %w", err)
 	}
-	if _, err := license.ParseTrust(raw); err != nil {
+	if _, err := license.ParseTrustedKeys(raw); err != nil {
 		return "", fmt.Errorf("read --update-key %s: %w", path, err)
 	}
 	return string(raw), nil
@@ -97,7 +97,7 @@ func trustKeys(at datadir.Dir, own, given string) error {
 		if _, err := os.Stat(at.UpdateKeysFile()); given == "" || !errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if _, err := license.ParseTrust([]byte(given)); err != nil {
+		if _, err := license.ParseTrustedKeys([]byte(given)); err != nil {
 			return fmt.Errorf("invalid agent package keys from the controller: %w", err)
 		}
 		keys = given

@@ -144,7 +144,7 @@ func newUpdated(t *testing.T) *updated {
 	if err := os.Mkdir(filepath.Join(dir, "pkg"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := license.Keygen(u.secret, filepath.Join(dir, "pkg", release.KeysFile)); err != nil {
+	if err := license.GenerateKeys(u.secret, filepath.Join(dir, "pkg", release.KeysFile)); err != nil {
 		t.Fatal(err)
 	}
 	token := u.controller()
@@ -252,7 +252,7 @@ func (u *updated) publish(version, commit, does string) {
 		u.t.Fatal(err)
 	}
 	dir := filepath.Join(u.dir, "pkg")
-	if err := os.WriteFile(filepath.Join(dir, here.File()), packed.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, here.PackageFile()), packed.Bytes(), 0o644); err != nil {
 		u.t.Fatal(err)
 	}
 	key, err := license.ReadSecret(u.secret)

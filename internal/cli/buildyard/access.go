@@ -158,7 +158,7 @@ const pruneGrantsInterval = time.Minute
 
 // pruneGrants removes the grants on deleted templates, and returns the job that retries failed removals.
 func pruneGrants(core *registry.Registry, grants auth.GrantStore) periodic.Job {
-	core.EndGrants(func(ctx context.Context, ids []string) error {
+	core.SetGrantRemover(func(ctx context.Context, ids []string) error {
 		if _, changed := grants.Grants().WithoutResources(farm.ResourceTemplate, ids); !changed {
 			return nil
 		}
@@ -167,7 +167,7 @@ func pruneGrants(core *registry.Registry, grants auth.GrantStore) periodic.Job {
 			return g, nil
 		})
 	})
-	return periodic.Job{What: "grants on deleted templates", Every: pruneGrantsInterval, Do: core.EndDeletedGrants}
+	return periodic.Job{What: "grants on deleted templates", Every: pruneGrantsInterval, Do: core.RemoveDeletedGrants}
 }
 
 // openProvider opens the identity provider that the settings name.

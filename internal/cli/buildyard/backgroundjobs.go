@@ -83,13 +83,13 @@ func (s *RegistryService) openAuditTrail() error {
 	s.auditTrail = rest.NewAuditTrail(func(_ context.Context, events []farm.Event) error {
 		rows := make([][]byte, len(events))
 		for i, e := range events {
-			row, err := e.Record(machine)
+			row, err := e.EncodeRecord(machine)
 			if err != nil {
 				return err
 			}
 			rows[i] = row
 		}
-		return s.registry.Logs().Events(rows)
+		return s.registry.Logs().AppendEvents(rows)
 	}, s.log)
 	return nil
 }

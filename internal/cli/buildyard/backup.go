@@ -69,11 +69,11 @@ func (a *backupCommandRun) backup(ctx context.Context, opts backupOptions) (err 
 	if opts.outputFile == "-" {
 		return a.pipe(src)
 	}
-	existing := backup.Keep
+	existing := backup.KeepExisting
 	if opts.replaceFile {
-		existing = backup.Replace
+		existing = backup.ReplaceExisting
 	}
-	sum, err := backup.Write(opts.outputFile, src, existing)
+	sum, err := backup.WriteFile(opts.outputFile, src, existing)
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s already exists; choose another name, or replace it with --force", opts.outputFile)
 	}
@@ -85,7 +85,7 @@ func (a *backupCommandRun) backup(ctx context.Context, opts backupOptions) (err 
 
 // pipe writes the stream to the standard output and everything else to standard error.
 func (a *backupCommandRun) pipe(src io.Reader) error {
-	sum := backup.NewSum()
+	sum := backup.NewChecksumWriter()
 	if _, err := io.Copy(io.MultiWriter(a.Out, sum), src); err != nil {
 		return fmt.Errorf("write the backup: %w", err)
 	}
@@ -118,11 +118,11 @@ func (a *backupCommandRun) openBackup(ctx context.Context, dataDir string) (io.R
 		return stream, max(stream.Size, 0), nil
 	}
 	dir := storeDirIn(dataDir)
-	if _, err := os.Stat(filepath.Join(dir, etcd.Subdir)); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, etcd.MemberSubdir)); err != nil {
 		return nil, 0, fmt.Errorf("%s is not the data directory of a controller with an embedded store: %w", dataDir,
 			err)
 	}
-	b, err := etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: dir})
+	b, err := etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: dir})
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w (without --data-dir a running controller is backed up)", err)
 	}

@@ -23,7 +23,7 @@ type flaky struct {
 	asked int
 }
 
-func (f *flaky) Detail(ctx context.Context, id string) (api.TemplateDetail, error) {
+func (f *flaky) TemplateDetail(ctx context.Context, id string) (api.TemplateDetail, error) {
 	f.mu.Lock()
 	f.asked++
 	away := f.away
@@ -49,7 +49,7 @@ func TestStartsDoNotQueueForARegistryThatIsAway(t *testing.T) {
 		calls := &registryCalls{client: reg, address: "http://far:8089"}
 		look := func() (took time.Duration, err error) {
 			began := time.Now()
-			_, err = calls.Detail(t.Context(), "x")
+			_, err = calls.TemplateDetail(t.Context(), "x")
 			return time.Since(began), err
 		}
 		var wg sync.WaitGroup

@@ -116,7 +116,7 @@ func (s *ControllerService) Open(ctx context.Context) error {
 	var err error
 	if s.license, err = license.Open(license.Options{
 		Product: license.Controller, Path: s.settings.String(config.LicenseFile),
-		Authority: s.settings.String(config.LicenseAuthority), Logger: s.log,
+		AuthorityFile: s.settings.String(config.LicenseAuthority), Logger: s.log,
 	}); err != nil {
 		return err
 	}
@@ -182,10 +182,10 @@ func (s *ControllerService) openStore(ctx context.Context, tables *record.Tables
 	var err error
 	replica := ""
 	if endpoints := s.settings.List(config.EtcdEndpoints); len(endpoints) > 0 {
-		s.backend, err = etcd.External(ctx, etcd.ExternalOptions{Endpoints: endpoints, Logger: s.log})
+		s.backend, err = etcd.ConnectExternal(ctx, etcd.ExternalOptions{Endpoints: endpoints, Logger: s.log})
 	} else {
 		replica = "embedded" // a single process, across restarts
-		s.backend, err = etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: storeDirIn(dir), Logger: s.log})
+		s.backend, err = etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: storeDirIn(dir), Logger: s.log})
 	}
 	if err != nil {
 		return s.withRemedy(err)
@@ -231,7 +231,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 		PushRegistry: strings.TrimSuffix(s.settings.String(config.PushRegistry), "/"),
 		VMNamePrefix: s.settings.String(config.VMNamePrefix),
 		Scheduler: sched.Options{
-			Fit:          s.settings.String(config.Placement) == "fit",
+			BinPack:      s.settings.String(config.Placement) == "fit",
 			LocalityWait: s.settings.Duration(config.LocalityWait), LocalityBytes: s.settings.Size(config.LocalitySize),
 		},
 		Limits: admission.Limits{
@@ -247,7 +247,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 		PushTimeout:     s.settings.Duration(config.PushTimeout),
 		UnknownReports:  s.settings.Int(config.UnknownVMThreshold),
 		Logger:          s.log, Version: obs.FullVersion(),
-		PauseRegistry: shelf.Pause, Rights: rightsQueryOf(s.access, shelf), Files: shelf,
+		PauseRegistry: shelf.PauseGC, Rights: rightsQueryOf(s.access, shelf), Files: shelf,
 		Permits:    placementPolicyOf(s.access),
 		License:    s.license,
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
@@ -277,8 +277,8 @@ func (s *ControllerService) macRange() (farm.MACRange, error) {
 type registryAPI interface {
 	controller.Registry
 	nodescans.FileStore
-	Pause(ctx context.Context, length time.Duration) error
-	Rights(ctx context.Context, template string) (*api.CallerRights, error)
+	PauseGC(ctx context.Context, length time.Duration) error
+	CallerRights(ctx context.Context, template string) (*api.CallerRights, error)
 }
 
 // hasOwnRegistry reports whether the controller uses the registry in its process.
@@ -393,7 +393,7 @@ func (s *ControllerService) awaitRestart(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case cause := <-s.backend.Restart():
+	case cause := <-s.backend.RestartNeeded():
 		s.log.WarnContext(ctx, "store writable again; restarting", "failure", cause)
 		return fmt.Errorf("%w: %w", errRestart, cause)
 	}
@@ -440,9 +440,9 @@ func (s *ControllerService) restOptions() (controllerrest.Options, error) {
 }
 
 // periodicBackups takes periodic backups into a directory.
-func (s *ControllerService) periodicBackups(dir string) backup.Periodic {
-	return backup.Periodic{
-		Dir: dir, Every: s.settings.Duration(config.BackupEvery), Keep: s.settings.Int(config.BackupKeep),
+func (s *ControllerService) periodicBackups(dir string) backup.PeriodicBackup {
+	return backup.PeriodicBackup{
+		Dir: dir, Interval: s.settings.Duration(config.BackupEvery), KeepCount: s.settings.Int(config.BackupKeep),
 		Logger: s.log,
 		Open: func(ctx context.Context) (io.ReadCloser, error) {
 			stream, _, err := s.store.Snapshot(ctx)

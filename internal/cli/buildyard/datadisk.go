@@ -24,7 +24,7 @@ func (s *ControllerService) dataDisk() (free, total int64) {
 
 // diskAlarms returns the alarms of the data directory and its store.
 func (s *ControllerService) diskAlarms() (list []api.Alarm) {
-	if sentence := s.backend.Refusing(); sentence != "" {
+	if sentence := s.backend.RefusalMessage(); sentence != "" {
 		list = append(list, api.Alarm{
 			Name: api.AlarmStoreFull, Message: sentence,
 			Action: "Free space on the disk of " + config.DataDir + "; writes resume automatically.",
@@ -47,7 +47,7 @@ func (s *ControllerService) withRemedy(err error) error {
 	}
 	file, dir := "FILE", s.settings.String(config.BackupDir)
 	if dir != "" {
-		if file = backup.Newest(dir); file == "" {
+		if file = backup.NewestBackup(dir); file == "" {
 			return fmt.Errorf(
 				"%w; no complete backup found in %s; restore one from elsewhere: buildyard restore FILE --data-dir "+
 					"%s --force",

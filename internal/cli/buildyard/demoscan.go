@@ -72,14 +72,15 @@ func demoLicense(dir, public string) (key string, err error) {
 		return "", err
 	}
 	secret := filepath.Join(dir, licenseKeyFile)
-	if err := license.Keygen(secret, public); err != nil {
+	if err := license.GenerateKeys(secret, public); err != nil {
 		return "", err
 	}
 	signer, err := license.ReadSecret(secret)
 	if err != nil {
 		return "", err
 	}
-	return license.Issue(signer, license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Subject: "demo"})
+	return license.IssueKey(signer,
+		license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Subject: "demo"})
 }
 
 // printScan prints the result of a scan report.

@@ -36,13 +36,14 @@ func (s *ControllerService) eventOptions() (o events.Options, err error) {
 func (s *ControllerService) eventLogTarget() (events.Target, error) {
 	if s.registry != nil && s.settings.String(config.LocalRegistry) == "" {
 		logs := s.registry.registry.Logs()
-		return events.LogSink{Write: func(_ context.Context, rows [][]byte) error { return logs.Events(rows) }}, nil
+		return events.LogSink{Write: func(_ context.Context, rows [][]byte) error { return logs.AppendEvents(rows) }},
+			nil
 	}
 	client, err := s.registryUpstream.client()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", config.Registry, err)
 	}
 	return events.LogSink{Write: func(ctx context.Context, rows [][]byte) error {
-		return client.Events(ctx, events.Array(rows))
+		return client.SendEvents(ctx, events.Array(rows))
 	}}, nil
 }

@@ -10,6 +10,7 @@ import (
 // connectFaultPlan connects the registry to the fault plan; only the fault suite builds this file.
 func connectFaultPlan(o *registry.Options) error {
 	p, err := inject.FromEnvironment()
-	o.Hooks.Step, o.Reserve, o.FoldPulls, o.SquashEvery = p.Hook(), p.Reserve, p.FoldPulls, p.Consolidate
+	o.Hooks.Step, o.ReserveBytes, o.CompactPullsAfter, o.SquashInterval = p.Hook(), p.Reserve, p.FoldPulls,
+		p.Consolidate
 	return err
 }

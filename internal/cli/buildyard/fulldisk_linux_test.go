@@ -97,7 +97,7 @@ func TestDamagedStoreNamesItsRemedy(t *testing.T) {
 	newest := filepath.Join(backups, "buildyard-20260102T000000Z.backup")
 	stream, _, err := s.store.Snapshot(t.Context())
 	if err == nil {
-		_, err = backup.Write(newest, stream, backup.Keep)
+		_, err = backup.WriteFile(newest, stream, backup.KeepExisting)
 		_ = stream.Close()
 	}
 	if err != nil {

@@ -66,7 +66,7 @@ to it, in a file that ends in .pub. It prints the paths first, and does not repl
 			if _, err := fmt.Fprintf(streams.Err, "creating %s and %s\n", secret, public); err != nil {
 				return err
 			}
-			if err := license.Keygen(secret, public); err != nil {
+			if err := license.GenerateKeys(secret, public); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(streams.Out, "secret: %s (keep it secret: it can issue licenses)\npublic: %s (%s)\n",
@@ -118,7 +118,7 @@ func issueCommand(streams Streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := license.Issue(key, license.License{
+			text, err := license.IssueKey(key, license.License{
 				Product: license.Product(product), Tier: farm.Tier(tier), Subject: subject, Expires: until,
 			})
 			if err != nil {
@@ -203,7 +203,7 @@ tier, subject and expiration time, or why it is not valid. It calls no service.`
 			if err != nil {
 				return err
 			}
-			trust, err := license.LoadTrust(authority)
+			trust, err := license.LoadTrustedKeys(authority)
 			if err != nil {
 				return err
 			}
@@ -230,13 +230,13 @@ func readLicenseKey(in io.Reader, arg string) (string, error) {
 		return arg, nil
 	}
 	if arg != "-" {
-		return license.ReadKey(arg)
+		return license.ReadLicenseKey(arg)
 	}
-	raw, err := io.ReadAll(io.LimitReader(in, license.MaxKey+1))
+	raw, err := io.ReadAll(io.LimitReader(in, license.MaxKeyBytes+1))
 	return string(raw), err
 }
 
-func checkLicense(trust license.Trust, key string, now time.Time) licenseOutput {
+func checkLicense(trust license.TrustedKeys, key string, now time.Time) licenseOutput {
 	l, err := trust.Verify(key)
 	s := licenseOutput{Valid: err == nil, Product: l.Product, Tier: l.Tier, Subject: l.Subject, Expires: l.Expires}
 	switch {

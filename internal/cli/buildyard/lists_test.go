@@ -29,9 +29,10 @@ func TestListsStayRightWhileEverythingMoves(t *testing.T) {
 	y.nodes("real", 2)
 	y.nodes("sim", 4, func(o *fleet.Options) {
 		o.RealPulls, o.DataDir, o.PullFailureRate = false, "", 0.1
-		o.PullTime = sim.Range{Min: 20 * time.Millisecond, Max: 300 * time.Millisecond}
-		o.Sim.Boot, o.Sim.Delete = sim.Range{Max: 50 * time.Millisecond}, sim.Range{Max: 50 * time.Millisecond}
-		o.Sim.BootFailure = 0.1
+		o.PullTime = sim.DurationRange{Min: 20 * time.Millisecond, Max: 300 * time.Millisecond}
+		o.Sim.Boot, o.Sim.Delete = sim.DurationRange{Max: 50 * time.Millisecond},
+			sim.DurationRange{Max: 50 * time.Millisecond}
+		o.Sim.BootFailureRate = 0.1
 	})
 	m := &mover{yard: y, ended: map[string]bool{}, shapes: &shapes{seen: map[string]string{}}}
 	m.disks = []string{y.disk(1, 1), y.disk(2, 1), y.disk(3, 1)}

@@ -25,9 +25,9 @@ type localRegistry struct {
 
 var _ registryAPI = localRegistry{}
 
-// Rights returns the rights of the caller of a request to the controller at the registry; nil is all
+// CallerRights returns the rights of the caller of a request to the controller at the registry; nil is all
 // rights.
-func (l localRegistry) Rights(ctx context.Context, template string) (*api.CallerRights, error) {
+func (l localRegistry) CallerRights(ctx context.Context, template string) (*api.CallerRights, error) {
 	caller := rest.CallerOf(ctx)
 	if caller.Unlimited() {
 		return nil, nil // everything
@@ -35,60 +35,64 @@ func (l localRegistry) Rights(ctx context.Context, template string) (*api.Caller
 	return registryrest.Rights(caller.UnderRules(l.currentRules()), l.registry, template), nil
 }
 
-// List returns all templates.
-func (l localRegistry) List(context.Context) ([]api.Template, error) { return l.registry.List(), nil }
-
-// Detail returns one template with its versions.
-func (l localRegistry) Detail(_ context.Context, id string) (api.TemplateDetail, error) {
-	return l.registry.Detail(id)
+// ListTemplates returns all templates.
+func (l localRegistry) ListTemplates(context.Context) ([]api.Template, error) {
+	return l.registry.ListTemplates(), nil
 }
 
-// Info returns the configuration of a version.
-func (l localRegistry) Info(_ context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
-	raw, err := l.registry.Info(versionRef(ref))
+// TemplateDetail returns one template with its versions.
+func (l localRegistry) TemplateDetail(_ context.Context, id string) (api.TemplateDetail, error) {
+	return l.registry.TemplateDetail(id)
+}
+
+// VersionConfig returns the configuration of a version.
+func (l localRegistry) VersionConfig(_ context.Context, ref transfer.VersionRef) (api.TemplateConfig, error) {
+	raw, err := l.registry.VersionConfig(versionRef(ref))
 	if err != nil {
 		return api.TemplateConfig{}, err
 	}
-	return transfer.Config(ref.ID, raw)
+	return transfer.ParseConfig(ref.ID, raw)
 }
 
-// Delete removes a template with all its versions.
-func (l localRegistry) Delete(ctx context.Context, id string) error {
+// DeleteTemplate removes a template with all its versions.
+func (l localRegistry) DeleteTemplate(ctx context.Context, id string) error {
 	return l.registry.Delete(ctx, id)
 }
 
 // Revert removes a version and all newer ones.
-func (l localRegistry) Revert(ctx context.Context, ref transfer.Ref) error {
+func (l localRegistry) Revert(ctx context.Context, ref transfer.VersionRef) error {
 	return l.registry.Revert(ctx, versionRef(ref))
 }
 
-func versionRef(ref transfer.Ref) registry.Ref {
-	return registry.Ref{ID: ref.ID, Tag: ref.Tag, Number: ref.Version, ContentID: ref.ContentID}
+func versionRef(ref transfer.VersionRef) registry.VersionRef {
+	return registry.VersionRef{ID: ref.ID, Tag: ref.Tag, Number: ref.Number, ContentID: ref.ContentID}
 }
 
-// Disk returns the free space of the registry's disk.
-func (l localRegistry) Disk(ctx context.Context) (api.DiskInfo, error) { return l.registry.Disk(ctx) }
+// DiskInfo returns the free space of the registry's disk.
+func (l localRegistry) DiskInfo(ctx context.Context) (api.DiskInfo, error) {
+	return l.registry.DiskInfo(ctx)
+}
 
 // Status returns the status of the registry.
 func (l localRegistry) Status(context.Context) (api.RegistryStatus, error) {
 	return l.registry.Status(), nil
 }
 
-// Pause suspends garbage collection in the registry for a time.
-func (l localRegistry) Pause(_ context.Context, length time.Duration) error {
-	return l.registry.Pause(length)
+// PauseGC suspends garbage collection in the registry for a time.
+func (l localRegistry) PauseGC(_ context.Context, length time.Duration) error {
+	return l.registry.PauseGC(length)
 }
 
-// Upload stores a file on the registry's file server.
-func (l localRegistry) Upload(_ context.Context, name string, content []byte) error {
-	_, err := l.registry.Files().Put(
+// UploadFile stores a file on the registry's file server.
+func (l localRegistry) UploadFile(_ context.Context, name string, content []byte) error {
+	_, err := l.registry.Files().StoreFile(
 		files.Upload{Name: name, Body: bytes.NewReader(content), Size: int64(len(content))})
 	return err
 }
 
-// Download returns a file of the registry's file server.
-func (l localRegistry) Download(_ context.Context, name string, most int64) ([]byte, error) {
-	f, err := l.registry.Files().File(name)
+// DownloadFile returns a file of the registry's file server.
+func (l localRegistry) DownloadFile(_ context.Context, name string, most int64) ([]byte, error) {
+	f, err := l.registry.Files().OpenFile(name)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func TestLocalRegistryAnswersLikeARemoteOne(t *testing.T) {
 		server.Close()
 		_ = reg.Close()
 	})
-	client, err := transfer.New(transfer.Options{BaseURL: server.URL, Attempts: 1})
+	client, err := transfer.New(transfer.Options{BaseURL: server.URL, MaxAttempts: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,40 +45,40 @@ func TestLocalRegistryAnswersLikeARemoteOne(t *testing.T) {
 	if err := http.send(t.Context(), "POST", "/registry/v2/push/"+session.Session+"/commit", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := (localRegistry{registry: reg}).Upload(t.Context(), "up/load.gz", []byte("content")); err != nil {
+	if err := (localRegistry{registry: reg}).UploadFile(t.Context(), "up/load.gz", []byte("content")); err != nil {
 		t.Fatal(err)
 	}
 	number := func(n int) *int { return &n }
 	for name, ask := range map[string]func(r registryAPI) (any, error){
-		"list":             func(r registryAPI) (any, error) { return r.List(t.Context()) },
-		"detail":           func(r registryAPI) (any, error) { return r.Detail(t.Context(), id) },
-		"unknown template": func(r registryAPI) (any, error) { return r.Detail(t.Context(), unknown) },
+		"list":             func(r registryAPI) (any, error) { return r.ListTemplates(t.Context()) },
+		"detail":           func(r registryAPI) (any, error) { return r.TemplateDetail(t.Context(), id) },
+		"unknown template": func(r registryAPI) (any, error) { return r.TemplateDetail(t.Context(), unknown) },
 		"info": func(r registryAPI) (any, error) {
-			return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(0)})
+			return r.VersionConfig(t.Context(), transfer.VersionRef{ID: id, Number: number(0)})
 		},
 		"other number": func(r registryAPI) (any, error) {
-			return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(7)})
+			return r.VersionConfig(t.Context(), transfer.VersionRef{ID: id, Number: number(7)})
 		},
 		"other bytes": func(r registryAPI) (any, error) {
-			return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(0), ContentID: "x"})
+			return r.VersionConfig(t.Context(), transfer.VersionRef{ID: id, Number: number(0), ContentID: "x"})
 		},
 		"revert of other bytes": func(r registryAPI) (any, error) {
-			return nil, r.Revert(t.Context(), transfer.Ref{ID: id, Version: number(0), ContentID: "x"})
+			return nil, r.Revert(t.Context(), transfer.VersionRef{ID: id, Number: number(0), ContentID: "x"})
 		},
-		"delete of nothing": func(r registryAPI) (any, error) { return nil, r.Delete(t.Context(), unknown) },
+		"delete of nothing": func(r registryAPI) (any, error) { return nil, r.DeleteTemplate(t.Context(), unknown) },
 		"status":            func(r registryAPI) (any, error) { return r.Status(t.Context()) },
-		"pause":             func(r registryAPI) (any, error) { return nil, r.Pause(t.Context(), time.Second) },
+		"pause":             func(r registryAPI) (any, error) { return nil, r.PauseGC(t.Context(), time.Second) },
 		"upload": func(r registryAPI) (any, error) {
 			return nil,
-				r.Upload(t.Context(), "a dir/b.gz", []byte("content"))
+				r.UploadFile(t.Context(), "a dir/b.gz", []byte("content"))
 		},
 		"download": func(r registryAPI) (any, error) {
-			return r.Download(t.Context(), "up/load.gz", 7)
+			return r.DownloadFile(t.Context(), "up/load.gz", 7)
 		},
-		"too much":         func(r registryAPI) (any, error) { return r.Download(t.Context(), "up/load.gz", 6) },
-		"download nothing": func(r registryAPI) (any, error) { return r.Download(t.Context(), "up/nothing.gz", 7) },
+		"too much":         func(r registryAPI) (any, error) { return r.DownloadFile(t.Context(), "up/load.gz", 6) },
+		"download nothing": func(r registryAPI) (any, error) { return r.DownloadFile(t.Context(), "up/nothing.gz", 7) },
 		"remove nothing":   func(r registryAPI) (any, error) { return nil, r.RemoveFile(t.Context(), "up/nothing.gz") },
-		"no pause":         func(r registryAPI) (any, error) { return nil, r.Pause(t.Context(), -time.Second) },
+		"no pause":         func(r registryAPI) (any, error) { return nil, r.PauseGC(t.Context(), -time.Second) },
 	} {
 		here, hereErr := ask(localRegistry{registry: reg})
 		there, thereErr := ask(&registryCalls{client: client, address: server.URL})

@@ -34,7 +34,7 @@ func openLog(stderr io.Writer, settings *config.Values) (*logOutput, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the host name: %w", err)
 	}
-	who := logs.Options{Machine: machine, Host: externalIP()}
+	who := logs.Options{MachineName: machine, MachineAddress: externalIP()}
 	if dir := settings.String(config.LogDir); dir != "" {
 		if o.centralLogs, err = openLogDir(dir, settings); err != nil {
 			return nil, fmt.Errorf("%s: %w", config.LogDir, err)
@@ -43,7 +43,7 @@ func openLog(stderr io.Writer, settings *config.Values) (*logOutput, error) {
 			return o.centralLogs.Append(rows)
 		}
 		files := logs.New(who)
-		files.Ship(dir)
+		files.ShipTo(dir)
 		o.runningShippers["directory"] = files
 	}
 	if settings.Bool(config.CentralLogging) {
@@ -65,7 +65,7 @@ func openLogDir(dir string, settings *config.Values) (*central.Logs, error) {
 		return nil, err
 	}
 	out, err := central.Open(central.Options{
-		Root: root, Keep: settings.Days(config.KeepLogs), MaxBytes: settings.Megabytes(config.MaxLogSize),
+		Root: root, Retention: settings.Days(config.KeepLogs), MaxBytes: settings.Megabytes(config.MaxLogSize),
 	})
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
@@ -88,7 +88,7 @@ func (o *logOutput) writeLocal(to *central.Logs) {
 		return
 	}
 	o.sendRows = func(_ context.Context, rows []api.LogRow) (api.LogAppendResult, error) { return to.Append(rows) }
-	o.shipper.Ship("this process")
+	o.shipper.ShipTo("this process")
 }
 
 // writeRemote sends the lines to a registry, unless they are written to one in this process.
@@ -100,8 +100,8 @@ func (o *logOutput) writeRemote(u *upstream) error {
 	if err != nil {
 		return err
 	}
-	o.sendRows = client.Log
-	o.shipper.Ship(u.address)
+	o.sendRows = client.SendLogRows
+	o.shipper.ShipTo(u.address)
 	return nil
 }
 

@@ -29,14 +29,14 @@ func licensed(t *testing.T, tier farm.Tier) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
 	secret, public, file := filepath.Join(dir, "a.key"), filepath.Join(dir, "a.pub"), filepath.Join(dir, "licence")
-	if err := license.Keygen(secret, public); err != nil {
+	if err := license.GenerateKeys(secret, public); err != nil {
 		t.Fatal(err)
 	}
 	key, err := license.ReadSecret(secret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := license.Issue(key,
+	text, err := license.IssueKey(key,
 		license.License{Product: license.Controller, Tier: tier, Expires: time.Now().Add(100 * 24 * time.Hour)})
 	if err == nil {
 		err = os.WriteFile(file, []byte(text+"\n"), 0o600)

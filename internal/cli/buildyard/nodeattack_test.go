@@ -137,7 +137,7 @@ func newAttacked(t *testing.T, more map[string]string) *attacked {
 // tags returns the tags of a template.
 func (c *attacked) tags(id string) (tags []string) {
 	c.t.Helper()
-	detail, err := c.store.Detail(c.t.Context(), id)
+	detail, err := c.store.TemplateDetail(c.t.Context(), id)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestANodeWithoutWork(t *testing.T) {
 		t.Fatal(refusal)
 	}
 	scan := `{"scanner":"x","version":"1","database":"2026-01-31T12:00:00Z","scanned":"2026-01-31T12:00:00Z","counts":{"critical":0,"high":0,"medium":0,"low":0,"unknown":0,"packages":0},"report":{}}`
-	if err := c.store.Upload(t.Context(), "logs/"+c.b+"/boot.log", []byte("another node's")); err != nil {
+	if err := c.store.UploadFile(t.Context(), "logs/"+c.b+"/boot.log", []byte("another node's")); err != nil {
 		t.Fatal(err)
 	}
 	for _, attack := range []struct {
@@ -229,14 +229,14 @@ func TestANodeWithoutWork(t *testing.T) {
 	if tags := c.tags(c.a); !slices.Equal(tags, []string{"v1", "v2"}) {
 		t.Errorf("the template has %v", tags)
 	}
-	if detail, err := c.store.Detail(t.Context(), c.a); err != nil || detail.Arch != "amd64" ||
+	if detail, err := c.store.TemplateDetail(t.Context(), c.a); err != nil || detail.Arch != "amd64" ||
 		detail.Versions[0].Scan != nil {
 		t.Errorf("the template was changed: %+v, %v", detail, err)
 	}
-	if all, err := c.store.List(t.Context()); err != nil || len(all) != 2 {
+	if all, err := c.store.ListTemplates(t.Context()); err != nil || len(all) != 2 {
 		t.Errorf("templates: %+v, %v", all, err)
 	}
-	if raw, err := c.store.Download(t.Context(), "logs/"+c.b+"/boot.log", 1<<10); err != nil ||
+	if raw, err := c.store.DownloadFile(t.Context(), "logs/"+c.b+"/boot.log", 1<<10); err != nil ||
 		string(raw) != "another node's" {
 		t.Errorf("another node's log: %q, %v", raw, err)
 	}

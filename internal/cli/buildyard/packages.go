@@ -63,7 +63,7 @@ file that ends in .pub. It does not replace files.`,
 			if public == secret {
 				return cli.Usage(errors.New("--out must not end in .pub: it is the file of the private key"))
 			}
-			if err := license.Keygen(secret, public); err != nil {
+			if err := license.GenerateKeys(secret, public); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(streams.Out,
@@ -156,11 +156,11 @@ func verifiedPackages(dir, public string) ([]api.AgentPackage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read public keys: %w", err)
 	}
-	trust, err := license.ParseTrust(raw)
+	trust, err := license.ParseTrustedKeys(raw)
 	if err != nil {
 		return nil, fmt.Errorf("read public keys %s: %w", public, err)
 	}
-	list, err := release.Manifest(dir)
+	list, err := release.ReadManifest(dir)
 	if err != nil {
 		return nil, err
 	}

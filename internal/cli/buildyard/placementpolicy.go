@@ -38,5 +38,5 @@ func rightsQueryOf(a *access, shelf registryAPI) templates.RightsQuery {
 	if a == nil {
 		return nil
 	}
-	return shelf.Rights
+	return shelf.CallerRights
 }

@@ -21,7 +21,7 @@ import (
 func (s *ControllerService) withPortal(api http.Handler) http.Handler {
 	var registry http.Handler
 	if s.registry != nil {
-		routes := slices.Concat(registryrest.RoutesWithin(s.registry.registry, s.registry.limits),
+		routes := slices.Concat(registryrest.RoutesWithLimits(s.registry.registry, s.registry.limits),
 			s.registry.access.Routes())
 		registry = s.registry.access.Guard().Handler(routes, s.registry.log)
 	}

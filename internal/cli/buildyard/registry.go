@@ -103,7 +103,7 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	s.listener.enableProtection(s.settings, s.log)
 	s.limits.LogStreams = rest.NewConcurrencyLimit("log streams", config.MaxLogStreams,
 		s.settings.Int(config.MaxLogStreams))
-	s.limits.ScanUploads = rest.NewConcurrencyLimit("uploads of scan results", "", registry.MaxDrafts)
+	s.limits.ScanUploads = rest.NewConcurrencyLimit("uploads of scan results", "", registry.MaxScanUploads)
 	if s.localListener, err = s.listenLocally(ctx); err != nil {
 		return err
 	}
@@ -115,10 +115,10 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	}
 	o := registry.Options{
 		Base: s.storageDir, Version: obs.FullVersion(), Address: s.maintenanceURL(), Logger: s.log,
-		ScrubRate: s.scrubBytesPerSecond,
-		Reserve:   diskReserveBytes,
-		KeepLogs:  s.logRetention, MaxLogSize: s.maxLogBytes,
-		MaxPushes: s.settings.Int(config.MaxPushes), MaxReservation: s.settings.Int(config.MaxPushReservation),
+		ScrubRate:    s.scrubBytesPerSecond,
+		ReserveBytes: diskReserveBytes,
+		LogRetention: s.logRetention, MaxLogSize: s.maxLogBytes,
+		MaxPushes: s.settings.Int(config.MaxPushes), MaxReservationPercent: s.settings.Int(config.MaxPushReservation),
 		MaxLogRows: s.settings.Int(config.MaxLogRows), MaxLogRowsBytes: s.settings.Size(config.MaxLogRowBytes),
 	}
 	if err := connectFaultPlan(&o); err != nil {
@@ -203,7 +203,7 @@ func (s *RegistryService) Run(ctx context.Context) error {
 			cancel()
 		})
 	}
-	routes := slices.Concat(registryrest.RoutesWithin(s.registry, s.limits), s.access.Routes())
+	routes := slices.Concat(registryrest.RoutesWithLimits(s.registry, s.limits), s.access.Routes())
 	local, err := s.localGuard()
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ func (s *RegistryService) openOwnAccess() error {
 	var err error
 	if k.license, err = license.Open(license.Options{
 		Product: license.Controller, Path: s.settings.String(config.LicenseFile),
-		Authority: s.settings.String(config.LicenseAuthority), Logger: s.log,
+		AuthorityFile: s.settings.String(config.LicenseAuthority), Logger: s.log,
 	}); err != nil {
 		return err
 	}

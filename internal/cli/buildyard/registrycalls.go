@@ -33,9 +33,9 @@ type registryCalls struct {
 
 var _ registryAPI = (*registryCalls)(nil)
 
-// Rights returns the rights of the caller of a request to the controller at the registry; nil is all
+// CallerRights returns the rights of the caller of a request to the controller at the registry; nil is all
 // rights.
-func (r *registryCalls) Rights(ctx context.Context, template string) (*api.CallerRights, error) {
+func (r *registryCalls) CallerRights(ctx context.Context, template string) (*api.CallerRights, error) {
 	caller := rest.CallerOf(ctx)
 	switch {
 	case caller.Unlimited():
@@ -50,7 +50,7 @@ func (r *registryCalls) Rights(ctx context.Context, template string) (*api.Calle
 		return nil, r.unavailableError()
 	}
 	rights, err := callWithTimeout(ctx, r, registryStartTimeout, func(ctx context.Context) (*api.CallerRights, error) {
-		return r.client.Rights(ctx, template)
+		return r.client.CallerRights(ctx, template)
 	})
 	r.rightsBreaker.record(ctx, err)
 	if err == nil {
@@ -66,14 +66,14 @@ func (r *registryCalls) unavailableError() error {
 	return farm.Unavailable(errBreakerOpen, "The registry at %s cannot be reached; try again", r.address)
 }
 
-// List returns all templates.
-func (r *registryCalls) List(ctx context.Context) ([]api.Template, error) {
-	return callWithTimeout(rest.WithoutCaller(ctx), r, registryTimeout, r.client.List)
+// ListTemplates returns all templates.
+func (r *registryCalls) ListTemplates(ctx context.Context) ([]api.Template, error) {
+	return callWithTimeout(rest.WithoutCaller(ctx), r, registryTimeout, r.client.ListTemplates)
 }
 
-// Detail returns one template with its versions, as they are at the time of the call or later: the
+// TemplateDetail returns one template with its versions, as they are at the time of the call or later: the
 // next start sees new pushes.
-func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDetail, error) {
+func (r *registryCalls) TemplateDetail(ctx context.Context, id string) (api.TemplateDetail, error) {
 	if !r.templateBreaker.allows(time.Now()) {
 		return api.TemplateDetail{}, r.unavailableError()
 	}
@@ -81,24 +81,24 @@ func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDeta
 		r, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
 			return r.sharedDetails.call(ctx,
 				id, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
-					return r.client.Detail(ctx, id)
+					return r.client.TemplateDetail(ctx, id)
 				})
 		})
 	r.templateBreaker.record(ctx, err)
 	return detail, err
 }
 
-// Info returns the configuration of a version.
-func (r *registryCalls) Info(ctx context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
+// VersionConfig returns the configuration of a version.
+func (r *registryCalls) VersionConfig(ctx context.Context, ref transfer.VersionRef) (api.TemplateConfig, error) {
 	return callWithTimeout(rest.WithoutCaller(ctx),
 		r, registryStartTimeout, func(ctx context.Context) (api.TemplateConfig, error) {
-			return r.client.Info(ctx, ref)
+			return r.client.VersionConfig(ctx, ref)
 		})
 }
 
-// Disk returns the free space of the registry's disk.
-func (r *registryCalls) Disk(ctx context.Context) (api.DiskInfo, error) {
-	return callWithTimeout(rest.WithoutCaller(ctx), r, registryTimeout, r.client.Disk)
+// DiskInfo returns the free space of the registry's disk.
+func (r *registryCalls) DiskInfo(ctx context.Context) (api.DiskInfo, error) {
+	return callWithTimeout(rest.WithoutCaller(ctx), r, registryTimeout, r.client.DiskInfo)
 }
 
 // Status returns the status of the registry.
@@ -106,42 +106,42 @@ func (r *registryCalls) Status(ctx context.Context) (api.RegistryStatus, error) 
 	return callWithTimeout(rest.WithoutCaller(ctx), r, registryTimeout-500*time.Millisecond, r.client.Status)
 }
 
-// Delete removes a template with all its versions.
-func (r *registryCalls) Delete(ctx context.Context, id string) error {
+// DeleteTemplate removes a template with all its versions.
+func (r *registryCalls) DeleteTemplate(ctx context.Context, id string) error {
 	_, err := callWithTimeout(ctx, r, registryTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, r.client.Delete(ctx, id)
+		return struct{}{}, r.client.DeleteTemplate(ctx, id)
 	})
 	return err
 }
 
 // Revert removes a version and all newer ones. The caller looked for the version before.
-func (r *registryCalls) Revert(ctx context.Context, ref transfer.Ref) error {
+func (r *registryCalls) Revert(ctx context.Context, ref transfer.VersionRef) error {
 	_, err := callWithTimeout(ctx, r, registryStartTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.client.Revert(ctx, ref)
 	})
 	return err
 }
 
-// Pause suspends garbage collection in the registry for a time.
-func (r *registryCalls) Pause(ctx context.Context, length time.Duration) error {
+// PauseGC suspends garbage collection in the registry for a time.
+func (r *registryCalls) PauseGC(ctx context.Context, length time.Duration) error {
 	_, err := callWithTimeout(ctx, r, registryTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, r.client.Pause(ctx, length)
+		return struct{}{}, r.client.PauseGC(ctx, length)
 	})
 	return err
 }
 
-// Upload stores a file on the registry's file server.
-func (r *registryCalls) Upload(ctx context.Context, name string, content []byte) error {
+// UploadFile stores a file on the registry's file server.
+func (r *registryCalls) UploadFile(ctx context.Context, name string, content []byte) error {
 	_, err := callWithTimeout(rest.WithoutCaller(ctx), r, registryTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, r.client.Upload(ctx, name, content)
+		return struct{}{}, r.client.UploadFile(ctx, name, content)
 	})
 	return err
 }
 
-// Download returns a file of the registry's file server.
-func (r *registryCalls) Download(ctx context.Context, name string, most int64) ([]byte, error) {
+// DownloadFile returns a file of the registry's file server.
+func (r *registryCalls) DownloadFile(ctx context.Context, name string, most int64) ([]byte, error) {
 	return callWithTimeout(rest.WithoutCaller(ctx), r, registryTimeout, func(ctx context.Context) ([]byte, error) {
-		return r.client.Download(ctx, name, most)
+		return r.client.DownloadFile(ctx, name, most)
 	})
 }
 

@@ -18,33 +18,37 @@ import (
 // silent is a registry that accepts a call and never answers.
 type silent struct{}
 
-func (silent) List(ctx context.Context) ([]api.Template, error) { return nil, wait(ctx) }
+func (silent) ListTemplates(ctx context.Context) ([]api.Template, error) { return nil, wait(ctx) }
 
-func (silent) Detail(ctx context.Context, _ string) (api.TemplateDetail, error) {
+func (silent) TemplateDetail(ctx context.Context, _ string) (api.TemplateDetail, error) {
 	return api.TemplateDetail{}, wait(ctx)
 }
 
-func (silent) Info(ctx context.Context, _ transfer.Ref) (api.TemplateConfig, error) {
+func (silent) VersionConfig(ctx context.Context, _ transfer.VersionRef) (api.TemplateConfig, error) {
 	return api.TemplateConfig{}, wait(ctx)
 }
 
-func (silent) Disk(ctx context.Context) (api.DiskInfo, error) { return api.DiskInfo{}, wait(ctx) }
+func (silent) DiskInfo(ctx context.Context) (api.DiskInfo, error) { return api.DiskInfo{}, wait(ctx) }
 
 func (silent) Status(ctx context.Context) (api.RegistryStatus, error) {
 	return api.RegistryStatus{}, wait(ctx)
 }
 
-func (silent) Delete(ctx context.Context, _ string) error { return wait(ctx) }
+func (silent) DeleteTemplate(ctx context.Context, _ string) error { return wait(ctx) }
 
-func (silent) Revert(ctx context.Context, _ transfer.Ref) error { return wait(ctx) }
+func (silent) Revert(ctx context.Context, _ transfer.VersionRef) error { return wait(ctx) }
 
-func (silent) Rights(ctx context.Context, _ string) (*api.CallerRights, error) { return nil, wait(ctx) }
+func (silent) CallerRights(ctx context.Context, _ string) (*api.CallerRights, error) {
+	return nil, wait(ctx)
+}
 
-func (silent) Pause(ctx context.Context, _ time.Duration) error { return wait(ctx) }
+func (silent) PauseGC(ctx context.Context, _ time.Duration) error { return wait(ctx) }
 
-func (silent) Upload(ctx context.Context, _ string, _ []byte) error { return wait(ctx) }
+func (silent) UploadFile(ctx context.Context, _ string, _ []byte) error { return wait(ctx) }
 
-func (silent) Download(ctx context.Context, _ string, _ int64) ([]byte, error) { return nil, wait(ctx) }
+func (silent) DownloadFile(ctx context.Context, _ string, _ int64) ([]byte, error) {
+	return nil, wait(ctx)
+}
 
 func (silent) RemoveFile(ctx context.Context, _ string) error { return wait(ctx) }
 
@@ -56,22 +60,22 @@ func wait(ctx context.Context) error {
 func TestCallsOfASilentRegistryEnd(t *testing.T) {
 	calls := &registryCalls{client: silent{}, address: "http://far:8089"}
 	start := func(ctx context.Context) error {
-		_, first := calls.Detail(ctx, "x")
-		_, second := calls.Info(ctx, transfer.Ref{ID: "x"})
+		_, first := calls.TemplateDetail(ctx, "x")
+		_, second := calls.VersionConfig(ctx, transfer.VersionRef{ID: "x"})
 		return errors.Join(first, second)
 	}
 	for name, do := range map[string]func(context.Context) error{
-		"list":     func(ctx context.Context) error { _, err := calls.List(ctx); return err },
-		"disk":     func(ctx context.Context) error { _, err := calls.Disk(ctx); return err },
+		"list":     func(ctx context.Context) error { _, err := calls.ListTemplates(ctx); return err },
+		"disk":     func(ctx context.Context) error { _, err := calls.DiskInfo(ctx); return err },
 		"status":   func(ctx context.Context) error { _, err := calls.Status(ctx); return err },
-		"pause":    func(ctx context.Context) error { return calls.Pause(ctx, time.Minute) },
-		"delete":   func(ctx context.Context) error { return calls.Delete(ctx, "x") },
-		"upload":   func(ctx context.Context) error { return calls.Upload(ctx, "x", nil) },
-		"download": func(ctx context.Context) error { _, err := calls.Download(ctx, "x", 1); return err },
+		"pause":    func(ctx context.Context) error { return calls.PauseGC(ctx, time.Minute) },
+		"delete":   func(ctx context.Context) error { return calls.DeleteTemplate(ctx, "x") },
+		"upload":   func(ctx context.Context) error { return calls.UploadFile(ctx, "x", nil) },
+		"download": func(ctx context.Context) error { _, err := calls.DownloadFile(ctx, "x", 1); return err },
 		"remove":   func(ctx context.Context) error { return calls.RemoveFile(ctx, "x") },
 		"revert": func(ctx context.Context) error {
-			_, first := calls.Detail(ctx, "x")
-			return errors.Join(first, calls.Revert(ctx, transfer.Ref{ID: "x"}))
+			_, first := calls.TemplateDetail(ctx, "x")
+			return errors.Join(first, calls.Revert(ctx, transfer.VersionRef{ID: "x"}))
 		},
 		"start": start,
 	} {
@@ -89,7 +93,7 @@ func TestCallsOfASilentRegistryEnd(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := calls.List(gone); !errors.Is(err, context.Canceled) || farm.CodeOf(err) != farm.CodeInternal {
+	if _, err := calls.ListTemplates(gone); !errors.Is(err, context.Canceled) || farm.CodeOf(err) != farm.CodeInternal {
 		t.Errorf("a client that is gone is blamed on the registry: %v", err)
 	}
 }

@@ -103,7 +103,8 @@ func (u *upstream) client() (*transfer.Client, error) {
 		return nil, err
 	}
 	return transfer.New(transfer.Options{
-		BaseURL: u.address, TLS: config, Logger: u.log, Attempts: 1, Authorize: u.authorize, Renew: u.renew,
+		BaseURL: u.address, TLS: config, Logger: u.log, MaxAttempts: 1, Authorize: u.authorize,
+		RenewCredentials: u.renew,
 	})
 }
 

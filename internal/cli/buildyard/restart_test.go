@@ -21,7 +21,7 @@ import (
 // fillStore writes the records of a big cloud into a data directory: instances that run, 50 on each node.
 func fillStore(t testing.TB, dataDir string, instances int) {
 	t.Helper()
-	b, err := etcd.Embedded(t.Context(), etcd.EmbeddedOptions{Dir: storeDirIn(dataDir)})
+	b, err := etcd.StartEmbedded(t.Context(), etcd.EmbeddedOptions{Dir: storeDirIn(dataDir)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func fillStore(t testing.TB, dataDir string, instances int) {
 		if i%50 == 0 {
 			node = &farm.Node{
 				ID: uuid.NewString(), Name: fmt.Sprintf("node-%05d", i/50), Host: "10.0.0.1", State: farm.NodeActive,
-				StateSince: now, Capacity: 60, Mode: farm.CapacityByVMs, Joined: now,
+				StateSince: now, Capacity: 60, CapacityMode: farm.CapacityByVMs, Joined: now,
 			}
 			batch = append(batch, store.Put(tables.Nodes, node.ID, node, store.Any))
 		}
@@ -73,8 +73,10 @@ func bigInstance(node *farm.Node, i int, now time.Time) *farm.Instance {
 		},
 		Options: farm.StartOptions{Priority: 1000, Script: make([]byte, 300), ScriptMonitoring: true},
 		Owner:   "ci.example", Registry: "http://registry.example:8089", NodeID: node.ID, NodeName: node.Name,
-		Claim: uuid.NewString(), Progress: 1, StatusNo: 4, Created: now, Updated: now, Placed: now, Started: now,
-		VM: &farm.VMInfo{UUID: uuid.NewString(), Name: fmt.Sprintf("mgmtManaged-job-%06d", i), Status: farm.VMRunning},
+		Claim: uuid.NewString(), PullProgress: 1, StatusNumber: 4, Created: now, Updated: now, Placed: now,
+		Started: now,
+		VM: &farm.VMInfo{UUID: uuid.NewString(), Name: fmt.Sprintf("mgmtManaged-job-%06d",
+			i), Status: farm.VMRunning},
 	}
 }
 

@@ -60,9 +60,9 @@ docs/high-availability.md.`,
 		if err != nil {
 			return cli.Usage(err)
 		}
-		opts := etcd.RestoreOptions{File: args[0], Dir: storeDirIn(values.String(config.DataDir)), Logger: log}
+		opts := etcd.RestoreOptions{BackupFile: args[0], Dir: storeDirIn(values.String(config.DataDir)), Logger: log}
 		if force {
-			opts.Occupied = etcd.MoveAside
+			opts.Existing = etcd.MoveExistingAside
 		}
 		done, err := etcd.Restore(cmd.Context(), opts)
 		if errors.Is(err, fs.ErrExist) {
@@ -76,13 +76,13 @@ docs/high-availability.md.`,
 	return cmd
 }
 
-func showRestored(streams Streams, output cli.Format, dir string, done etcd.Restored) error {
+func showRestored(streams Streams, output cli.Format, dir string, done etcd.RestoreResult) error {
 	out := struct {
 		Dir      string `json:"dir"`
 		Epoch    string `json:"epoch"`
 		Revision int64  `json:"revision"`
 		Aside    string `json:"aside,omitempty"`
-	}{dir, done.Epoch, done.Revision, done.Aside}
+	}{dir, done.Epoch, done.FirstRevision, done.MovedTo}
 	return output.Write(streams.Out, out, func(g *cli.Grid) {
 		g.Row("restored", out.Dir)
 		g.Row("epoch", out.Epoch)

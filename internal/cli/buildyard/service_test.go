@@ -158,7 +158,7 @@ func TestPeriodicBackups(t *testing.T) {
 			t.Fatalf("no backup: %v", err)
 		}
 		if len(files) > 0 {
-			if _, err := backup.Verify(files[0]); err != nil {
+			if _, err := backup.VerifyFile(files[0]); err != nil {
 				t.Error(err)
 			}
 			return

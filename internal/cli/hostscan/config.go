@@ -248,7 +248,7 @@ func (s settings) databaseOptions() (host.Database, error) {
 	every, err := s.dbUpdateInterval()
 	d := host.Database{Path: s.VulnDBPath, Listing: s.DBUpdateURL, UpdateInterval: every, Manual: s.DisableAutoUpdate}
 	if err == nil && s.DBKey != "" {
-		if d.Key, err = license.LoadKey(s.DBKey); err != nil {
+		if d.Key, err = license.LoadPublicKey(s.DBKey); err != nil {
 			err = fmt.Errorf("db-key: %w", err)
 		}
 	}

@@ -30,7 +30,7 @@ func (g *globals) updateOptions(path string, s settings, l *cli.ProgressLine) (u
 	if s.DBKey == "" {
 		return o, nil
 	}
-	key, err := license.LoadKey(s.DBKey)
+	key, err := license.LoadPublicKey(s.DBKey)
 	if err != nil {
 		return o, fmt.Errorf("db-key: %w", err)
 	}

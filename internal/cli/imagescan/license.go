@@ -58,7 +58,7 @@ func activateLicenseCommand(g *globals) *cobra.Command {
 
 // activate verifies a key and stores it.
 func (g *globals) activate(path, key string) (license.License, error) {
-	trust, err := license.LoadTrust(g.authorityFile)
+	trust, err := license.LoadTrustedKeys(g.authorityFile)
 	if err != nil {
 		return license.License{}, err
 	}
@@ -110,7 +110,7 @@ func (g *globals) license() (license.License, error) {
 	if err != nil {
 		return license.License{}, err
 	}
-	l, err := license.Read(path, g.authorityFile, license.ImageScanner)
+	l, err := license.ReadLicense(path, g.authorityFile, license.ImageScanner)
 	if err == nil && l.Expired(time.Now()) {
 		err = errors.New("expired on " + formatExpiration(l))
 	}

@@ -226,7 +226,7 @@ func (d decision) adopt(ctx context.Context, id string) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case requested != nil && !requested.Waiting():
+	case requested != nil && !requested.AwaitsPlacement():
 		return d.verify(ctx, id, vm.Held.Claim)
 	case d.dryRun:
 		return OutcomeKept, nil

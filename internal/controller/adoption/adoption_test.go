@@ -100,7 +100,8 @@ func TestAdopt(t *testing.T) {
 	}
 	for id, name := range map[string]string{"lost": "", "pending": "job"} {
 		inst, _, err := db.Tables.Instances.GetLinearizable(t.Context(), id)
-		if err != nil || inst.NodeID != node.ID || inst.Claim != "claim" || inst.Name != name || inst.StatusNo != 6 ||
+		if err != nil || inst.NodeID != node.ID || inst.Claim != "claim" || inst.Name != name ||
+			inst.StatusNumber != 6 ||
 			inst.State != farm.Started {
 			t.Errorf("%s: %+v, %v", id, inst, err)
 		}

@@ -34,7 +34,7 @@ func (a *Adoption) recordOf(node *farm.Node, vm record.OrphanedVM, requested *fa
 	inst = a.o.Apply(inst, status, now)
 	// The node is asked for its present status again. That status must count again, since this one
 	// came without the output of the scripts.
-	inst.StatusNo = max(1, status.No-1)
+	inst.StatusNumber = max(1, status.No-1)
 	return inst
 }
 
@@ -48,7 +48,7 @@ func (a *Adoption) newRecord(node string, vm record.OrphanedVM) *farm.Instance {
 	if start := vm.Detail.Start; start != nil {
 		inst.Options = optionsOf(start)
 		if start.Machine != nil {
-			inst.USB = start.Machine.USBDevice
+			inst.USBLocation = start.Machine.USBDevice
 		}
 		inst.Registry = cmp.Or(start.Registry, inst.Registry)
 	}
@@ -90,7 +90,7 @@ func optionsOf(o *api.StartOrder) farm.StartOptions {
 	}
 	if s := o.Script; s != nil {
 		out.ScriptMonitoring, out.ScriptTimeout, out.ScriptOnFailure = s.Monitoring, s.Timeout,
-			farm.OnFailure(s.OnFailure)
+			farm.ScriptFailureAction(s.OnFailure)
 		if s.AtBoot {
 			out.ScriptCondition = 1
 		}

@@ -4,12 +4,12 @@ import "github.com/buildyard/buildyard/api"
 
 // Packages has the agent packages of a controller.
 type Packages interface {
-	For(system, arch string) (api.AgentPackage, bool)
-	All() []api.AgentPackage
-	Keys() string                       // public keys of their signers, for nodes that join; "" for none
-	Missing(system, arch string) string // how to obtain one
-	Problem() string                    // an error that requires an operator; "" for none
-	Changed() <-chan struct{}           // has a value when they have changed
+	PackageFor(system, arch string) (api.AgentPackage, bool)
+	Packages() []api.AgentPackage
+	Keys() string                           // public keys of their signers, for nodes that join; "" for none
+	MissingHint(system, arch string) string // how to obtain one
+	Problem() string                        // an error that requires an operator; "" for none
+	Changed() <-chan struct{}               // has a value when they have changed
 }
 
 // NoPackages are the packages of a controller without a directory of packages.
@@ -17,17 +17,17 @@ type NoPackages struct{}
 
 var _ Packages = NoPackages{}
 
-// For implements Packages.
-func (NoPackages) For(string, string) (p api.AgentPackage, ok bool) { return p, false }
+// PackageFor implements Packages.
+func (NoPackages) PackageFor(string, string) (p api.AgentPackage, ok bool) { return p, false }
 
-// All implements Packages.
-func (NoPackages) All() []api.AgentPackage { return nil }
+// Packages implements Packages.
+func (NoPackages) Packages() []api.AgentPackage { return nil }
 
 // Keys implements Packages.
 func (NoPackages) Keys() string { return "" }
 
-// Missing implements Packages.
-func (NoPackages) Missing(string, string) string { return "This controller has no agent packages" }
+// MissingHint implements Packages.
+func (NoPackages) MissingHint(string, string) string { return "This controller has no agent packages" }
 
 // Problem implements Packages.
 func (NoPackages) Problem() string { return "" }

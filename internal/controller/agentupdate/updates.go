@@ -66,7 +66,7 @@ func (s *Updates) Request(ctx context.Context, ids []string, may func(id string)
 		}
 	}
 	if len(list) == 0 {
-		if missing == "" && len(s.packages.All()) == 0 {
+		if missing == "" && len(s.packages.Packages()) == 0 {
 			missing = s.missing(&farm.NodeInfo{})
 		}
 		if missing != "" {
@@ -85,7 +85,7 @@ func (s *Updates) Request(ctx context.Context, ids []string, may func(id string)
 
 // missing returns how to obtain a package for a machine.
 func (s *Updates) missing(info *farm.NodeInfo) string {
-	return s.packages.Missing(cmp.Or(info.OS, "linux"), cmp.Or(info.Arch, "amd64"))
+	return s.packages.MissingHint(cmp.Or(info.OS, "linux"), cmp.Or(info.Arch, "amd64"))
 }
 
 // PackageFor returns the package for a machine, once its platform is known.
@@ -93,7 +93,7 @@ func (s *Updates) PackageFor(info *farm.NodeInfo) (api.AgentPackage, bool) {
 	if info.OS == "" {
 		return api.AgentPackage{}, false
 	}
-	return s.packages.For(info.OS, info.Arch)
+	return s.packages.PackageFor(info.OS, info.Arch)
 }
 
 // requested returns a node whose update a caller has requested. A running update to the same package
@@ -102,20 +102,20 @@ func (s *Updates) requested(n *farm.Node) *farm.Node {
 	info := s.db.Tables.NodeInfo(n.ID)
 	p, ok := s.PackageFor(info)
 	switch {
-	case !ok, n.Updating() && n.Update.SHA256 == p.SHA256:
+	case !ok, n.IsUpdateRunning() && n.Update.SHA256 == p.SHA256:
 		return n
 	case info.AgentVersion == p.Version:
 		return s.completed(n)
 	}
 	now := s.db.Now()
 	n = n.Clone()
-	n.Update = &farm.Update{Version: p.Version, SHA256: p.SHA256, Force: true, Asked: now}
+	n.Update = &farm.AgentUpdate{Version: p.Version, SHA256: p.SHA256, Force: true, RequestedAt: now}
 	if n.State != farm.NodeUpdating {
-		n.BeginUpdate(uuid.NewString(), now)
+		n.BeginUpdateTry(uuid.NewString(), now)
 		return n
 	}
 	u := *n.Update // another package than that of the try which continues
-	u.ID, u.Begun, u.Tries = uuid.NewString(), now, 1
+	u.ID, u.TryBegunAt, u.Tries = uuid.NewString(), now, 1
 	n.Update, n.StateReason = &u, "its agent becomes "+u.Version
 	return n
 }
@@ -126,7 +126,7 @@ func (s *Updates) completed(n *farm.Node) *farm.Node {
 		return n
 	}
 	n = n.Clone()
-	n.EndUpdate("", s.db.Now())
+	n.EndUpdateTry("", s.db.Now())
 	return n
 }
 
@@ -138,7 +138,7 @@ func (s *Updates) Continue(ctx context.Context, w *record.Term, now time.Time) e
 	var ids []string
 	for id, node := range s.db.Tables.Nodes.All() {
 		total++
-		if node.Updating() {
+		if node.IsUpdateRunning() {
 			going++
 		}
 		if s.next(node, now, true) != node {
@@ -154,7 +154,7 @@ func (s *Updates) Continue(ctx context.Context, w *record.Term, now time.Time) e
 		Writer: w, Limits: s.db.Store.Limits(), Table: s.db.Tables.Nodes,
 		Change: func(n *farm.Node) (*farm.Node, error) {
 			next := s.next(n, now, room > 0)
-			if next.Updating() && !n.Updating() && !next.Update.Force {
+			if next.IsUpdateRunning() && !n.IsUpdateRunning() && !next.Update.Force {
 				room--
 			}
 			return next, nil
@@ -172,30 +172,30 @@ func (s *Updates) next(n *farm.Node, now time.Time, room bool) *farm.Node {
 	switch {
 	case u != nil && info.AgentVersion == u.Version:
 		return s.completed(n)
-	case n.Updating():
+	case n.IsUpdateRunning():
 		return s.continued(n, now)
 	case u != nil && (!ok || u.SHA256 != p.SHA256): // the package has been replaced
 		n = n.Clone()
 		n.Update = nil
 		if ok && u.Force {
-			n.Update = &farm.Update{Version: p.Version, SHA256: p.SHA256, Force: true, Asked: now}
+			n.Update = &farm.AgentUpdate{Version: p.Version, SHA256: p.SHA256, Force: true, RequestedAt: now}
 		}
 		return n
 	case u == nil && (!ok || !s.offered(info, p) || !room):
 		return n
 	case u == nil:
 		next := n.Clone()
-		next.Update = &farm.Update{Version: p.Version, SHA256: p.SHA256, Asked: now}
-		if next.BeginUpdate(uuid.NewString(), now) {
+		next.Update = &farm.AgentUpdate{Version: p.Version, SHA256: p.SHA256, RequestedAt: now}
+		if next.BeginUpdateTry(uuid.NewString(), now) {
 			return next
 		}
 		return n // not while it is offline
 	}
-	if due := u.DueAt(); due.IsZero() || due.After(now) || !room && !u.Force {
+	if due := u.NextTryAt(); due.IsZero() || due.After(now) || !room && !u.Force {
 		return n
 	}
 	next := n.Clone()
-	if !next.BeginUpdate(uuid.NewString(), now) {
+	if !next.BeginUpdateTry(uuid.NewString(), now) {
 		return n
 	}
 	return next
@@ -204,22 +204,22 @@ func (s *Updates) next(n *farm.Node, now time.Time, room bool) *farm.Node {
 // offered reports whether a node is to install a package without a request.
 func (s *Updates) offered(info *farm.NodeInfo, p api.AgentPackage) bool {
 	return s.automatic && info.AgentVersion != "" && info.AgentVersion != p.Version &&
-		!farm.OlderVersion(p.Version, info.AgentVersion)
+		!farm.IsOlderVersion(p.Version, info.AgentVersion)
 }
 
 // continued returns a node whose update continues: one that was offline is Updating again, one that
 // takes too long has failed.
 func (s *Updates) continued(n *farm.Node, now time.Time) *farm.Node {
 	next := n.Clone()
-	if now.Sub(n.Update.Begun) >= UpdateTimeout {
-		next.EndUpdate("it did not become that within "+UpdateTimeout.String(), now)
+	if now.Sub(n.Update.TryBegunAt) >= UpdateTimeout {
+		next.EndUpdateTry("it did not become that within "+UpdateTimeout.String(), now)
 		return next
 	}
-	if (n.State == farm.NodeActive || n.State == farm.NodeUnhealthy) && next.ResumeUpdate(now) {
+	if (n.State == farm.NodeActive || n.State == farm.NodeUnhealthy) && next.ResumeUpdateTry(now) {
 		return next
 	}
 	return n
 }
 
 // Packages returns the available packages.
-func (s *Updates) Packages() []api.AgentPackage { return s.packages.All() }
+func (s *Updates) Packages() []api.AgentPackage { return s.packages.Packages() }

@@ -21,7 +21,7 @@ type fakeRegistry struct{ disk atomic.Pointer[api.DiskInfo] }
 
 var _ Registry = (*fakeRegistry)(nil)
 
-func (r *fakeRegistry) Disk(context.Context) (api.DiskInfo, error) { return *r.disk.Load(), nil }
+func (r *fakeRegistry) DiskInfo(context.Context) (api.DiskInfo, error) { return *r.disk.Load(), nil }
 
 // run starts the alarms of sources and disks, until the test ends.
 func run(t *testing.T, db record.DB, registry *fakeRegistry, sources ...Source) *Alarms {

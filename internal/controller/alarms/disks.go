@@ -22,8 +22,8 @@ const (
 
 // Registry is the part of a registry that this package uses.
 type Registry interface {
-	// Disk returns the free space of the registry's disk.
-	Disk(ctx context.Context) (api.DiskInfo, error)
+	// DiskInfo returns the free space of the registry's disk.
+	DiskInfo(ctx context.Context) (api.DiskInfo, error)
 }
 
 // Disks checks the free space of the disks of the registry and the nodes.
@@ -67,7 +67,7 @@ func DiskText(free, total int64) string {
 func (d *Disks) ofRegistry(ctx context.Context) []api.Alarm {
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
-	disk, err := d.registry.Disk(ctx)
+	disk, err := d.registry.DiskInfo(ctx)
 	if err != nil || !DiskLow(disk.Free, disk.Total) {
 		return nil
 	}

@@ -34,7 +34,7 @@ func (j *Jobs) Distribute(ctx context.Context, req DistributeRequest) (string, e
 	}
 
 	job := &farm.CacheJob{
-		ID: record.NewID(), Kind: farm.CacheJobDistribute, Registry: j.opts.RegistryAddress, Asked: j.db.Now(),
+		ID: record.NewID(), Kind: farm.CacheJobDistribute, Registry: j.opts.RegistryAddress, RequestedAt: j.db.Now(),
 		Nodes: nodes,
 		Template: farm.TemplateRef{
 			ID: detail.ID, Name: detail.Name, Tag: version.Tag, Version: version.Number, ContentID: version.ContentID,
@@ -44,7 +44,7 @@ func (j *Jobs) Distribute(ctx context.Context, req DistributeRequest) (string, e
 	for _, node := range nodes {
 		info, _, ok := j.db.Tables.Infos.Get(node)
 		if ok && job.Template.Arch != "" && info.Arch != job.Template.Arch {
-			job.Unfit = append(job.Unfit, node)
+			job.WrongArchNodes = append(job.WrongArchNodes, node)
 		}
 	}
 	recorded, err := j.opts.Changes(ctx, api.DistributeAnswer{RequestID: job.ID})
@@ -67,7 +67,7 @@ func (j *Jobs) Cancel(ctx context.Context, id string, may func(node string) erro
 		switch {
 		case job == nil || job.Kind != farm.CacheJobDistribute:
 			return nil, farm.NotFound()
-		case !job.Open():
+		case !job.IsOpen():
 			return job, nil
 		}
 		for _, node := range job.Nodes {

@@ -106,7 +106,7 @@ func (j *Jobs) view(job *farm.CacheJob) View {
 		if result == nil {
 			progress = j.opts.Progress(node, job.ID)
 		}
-		view.On[node] = job.On(node, result, j.nodeExists(node), progress)
+		view.On[node] = job.ResultOn(node, result, j.nodeExists(node), progress)
 	}
 	return view
 }
@@ -171,7 +171,7 @@ func (j *Jobs) selectNodes(ctx context.Context, s NodeSelector, group string) ([
 func (j *Jobs) create(ctx context.Context, job *farm.CacheJob, with ...store.Change) error {
 	open, nodes := 0, len(job.Nodes)
 	for _, other := range j.db.Tables.CacheJobs.All() {
-		if other.Open() {
+		if other.IsOpen() {
 			open++
 			nodes += len(other.Nodes)
 		}

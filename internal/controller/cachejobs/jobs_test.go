@@ -59,7 +59,7 @@ func addNode(t *testing.T, j *Jobs, arch string, groups ...string) string {
 // addResult writes the result of a job on a node, as the node's session does.
 func addResult(t *testing.T, j *Jobs, job, node string, result farm.CacheJobResult) {
 	t.Helper()
-	result.At = j.db.Now()
+	result.EndedAt = j.db.Now()
 	recordtest.Commit(t, j.db,
 		store.Put(j.db.Tables.CacheJobResults, record.CacheJobResultID(job, node), &result, store.IfAbsent))
 }
@@ -129,7 +129,7 @@ func TestViewOfDistribution(t *testing.T) {
 	addResult(t, j, id, done, farm.CacheJobResult{Done: true, Progress: 1})
 	view, err := j.Get(t.Context(), farm.CacheJobDistribute, id)
 	if err != nil || !view.On[done].Done || view.On[works].Progress != 0.5 || view.On[other].Error == "" ||
-		view.Addresses(other) {
+		view.HasWorkFor(other) {
 		t.Errorf("%+v, %v", view, err)
 	}
 	_, err = j.Get(t.Context(), farm.CacheJobRemove, id)
@@ -143,13 +143,13 @@ func TestEndOfDistributions(t *testing.T) {
 	one, two := addNode(t, j, "amd64"), addNode(t, j, "amd64")
 	finishes, expires := distribute(t, j, NodeSelector{}), distribute(t, j, NodeSelector{NodeIDs: []string{one}})
 	now := time.Now()
-	end := func(id string) farm.CacheJobEnd {
+	end := func(id string) farm.CacheJobEndReason {
 		t.Helper()
 		job, _, ok := j.db.Tables.CacheJobs.Get(id)
 		if !ok {
 			return "removed"
 		}
-		return job.End
+		return job.EndReason
 	}
 	prune(t, j, now)
 	if end(finishes) != "" || end(expires) != "" {

@@ -90,14 +90,14 @@ func (j *Jobs) countOpen() (open, nodes map[string]int) {
 		open[string(kind)], nodes[string(kind)] = 0, 0
 	}
 	for _, job := range j.db.Tables.CacheJobs.All() {
-		if job.Open() {
+		if job.IsOpen() {
 			open[string(job.Kind)]++
-			nodes[string(job.Kind)] += len(job.Nodes) - len(job.Unfit)
+			nodes[string(job.Kind)] += len(job.Nodes) - len(job.WrongArchNodes)
 		}
 	}
 	for id := range j.db.Tables.CacheJobResults.All() {
 		of, _ := record.SplitCacheJobResultID(id)
-		if job, _, known := j.db.Tables.CacheJobs.Get(of); known && job.Open() {
+		if job, _, known := j.db.Tables.CacheJobs.Get(of); known && job.IsOpen() {
 			nodes[string(job.Kind)]--
 		}
 	}

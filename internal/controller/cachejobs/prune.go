@@ -19,9 +19,9 @@ const (
 )
 
 // ended returns a cache job that has ended.
-func ended(job *farm.CacheJob, why farm.CacheJobEnd, now time.Time) *farm.CacheJob {
+func ended(job *farm.CacheJob, why farm.CacheJobEndReason, now time.Time) *farm.CacheJob {
 	n := *job
-	n.Ended, n.End = now, why
+	n.EndedAt, n.EndReason = now, why
 	return &n
 }
 
@@ -36,11 +36,11 @@ func (j *Jobs) Prune(ctx context.Context, w *record.Term, now time.Time) error {
 		why := j.endOf(job, now)
 		full := count > maxJobs || nodes > 2*maxTotalNodes
 		switch {
-		case job.Open() && why != "":
+		case job.IsOpen() && why != "":
 			if err := j.end(ctx, w, id, why, now); err != nil {
 				return err
 			}
-		case !job.Open() && (full || now.Sub(j.opts.After(job.Ended)) >= keepEnded):
+		case !job.IsOpen() && (full || now.Sub(j.opts.After(job.EndedAt)) >= keepEnded):
 			if err := w.Commit(ctx, store.Delete(j.db.Tables.CacheJobs, id, store.Any)); err != nil {
 				return err
 			}
@@ -51,9 +51,9 @@ func (j *Jobs) Prune(ctx context.Context, w *record.Term, now time.Time) error {
 	return j.pruneResults(ctx, w)
 }
 
-func (j *Jobs) end(ctx context.Context, w store.Writer, id string, why farm.CacheJobEnd, now time.Time) error {
+func (j *Jobs) end(ctx context.Context, w store.Writer, id string, why farm.CacheJobEndReason, now time.Time) error {
 	_, err := store.Update(ctx, w, j.db.Tables.CacheJobs, id, func(job *farm.CacheJob) (*farm.CacheJob, error) {
-		if job == nil || !job.Open() {
+		if job == nil || !job.IsOpen() {
 			return job, nil
 		}
 		return ended(job, why, now), nil
@@ -62,19 +62,19 @@ func (j *Jobs) end(ctx context.Context, w store.Writer, id string, why farm.Cach
 }
 
 // endOf returns why an open cache job has ended; "" when it has not.
-func (j *Jobs) endOf(job *farm.CacheJob, now time.Time) farm.CacheJobEnd {
-	if !job.Open() {
+func (j *Jobs) endOf(job *farm.CacheJob, now time.Time) farm.CacheJobEndReason {
+	if !job.IsOpen() {
 		return ""
 	}
-	last, waiting := job.Asked, false
+	last, waiting := job.RequestedAt, false
 	results := j.results(job.ID)
 	for _, result := range results {
-		if result.At.After(last) {
-			last = result.At
+		if result.EndedAt.After(last) {
+			last = result.EndedAt
 		}
 	}
 	for _, node := range job.Nodes {
-		waiting = waiting || results[node] == nil && job.Addresses(node) && j.nodeExists(node)
+		waiting = waiting || results[node] == nil && job.HasWorkFor(node) && j.nodeExists(node)
 	}
 	switch {
 	case !waiting:

@@ -34,7 +34,7 @@ func (j *Jobs) Remove(ctx context.Context, template string, s NodeSelector) (*fa
 	}
 
 	job := &farm.CacheJob{
-		Kind: farm.CacheJobRemove, Template: farm.TemplateRef{ID: template}, Asked: j.db.Now(), Nodes: nodes,
+		Kind: farm.CacheJobRemove, Template: farm.TemplateRef{ID: template}, RequestedAt: j.db.Now(), Nodes: nodes,
 	}
 	if len(nodes) == 0 {
 		return job, nil
@@ -76,7 +76,7 @@ func (j *Jobs) mayCache(template string) map[string]bool {
 // result: a repeated request creates no second one.
 func (j *Jobs) sameRemoval(like *farm.CacheJob) *farm.CacheJob {
 	for _, job := range j.db.Tables.CacheJobs.All() {
-		if job.Open() && job.Kind == farm.CacheJobRemove && job.Template.ID == like.Template.ID &&
+		if job.IsOpen() && job.Kind == farm.CacheJobRemove && job.Template.ID == like.Template.ID &&
 			slices.Equal(job.Nodes, like.Nodes) && len(j.results(job.ID)) == 0 {
 			return job
 		}

@@ -71,7 +71,7 @@ func watch(ctx context.Context, db record.DB, lease store.Lease, end context.Can
 			return
 		case <-ticker.C:
 		}
-		if db.Store.Following() == nil {
+		if db.Store.WatchHealthy() == nil {
 			failed = 0
 		} else {
 			failed++

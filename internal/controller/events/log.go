@@ -127,10 +127,10 @@ func (e *Log) say(ctx context.Context, changes []store.Change, events ...farm.Ev
 		if event.Time.IsZero() {
 			event.Time = e.db.Now()
 		}
-		if event.By == (farm.Actor{}) && farm.EventKinds[event.Name] == farm.APIAction {
-			event.By = e.actor(ctx)
+		if event.Actor == (farm.Actor{}) && farm.EventKinds[event.Name] == farm.APIAction {
+			event.Actor = e.actor(ctx)
 		}
-		line, err := event.Record(e.machine)
+		line, err := event.EncodeRecord(e.machine)
 		if err != nil { // of a value that is not JSON's: no caller has one
 			e.db.Log.ErrorContext(ctx, "encoding an event failed", "event", string(event.Name), "error", err)
 			continue

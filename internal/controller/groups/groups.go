@@ -111,7 +111,7 @@ func (s *Groups) Delete(ctx context.Context, id string) error {
 				return nil, farm.NotFound()
 			}
 			t := record.Txn{Limits: s.db.Store.Limits()}
-			t.Limits.Ops -= 2 // the record settingGroups and the group itself
+			t.Limits.MaxOps -= 2 // the record settingGroups and the group itself
 			if done = all.detach(s.db.Tables.Groups, id, &t); done {
 				gone = g
 				return append(t.Changes, store.Delete(s.db.Tables.Groups, id, store.IfRev(rev))), nil
@@ -162,7 +162,7 @@ func (v groupView) edited(old *farm.Group, edit Edit) (*farm.Group, error) {
 	if g.Fallback != g.ID && v.group(g.Fallback) == nil {
 		return nil, farm.NotFound()
 	}
-	if loop := farm.HasFallbackCycle(&g, v.group); loop != nil {
+	if loop := farm.FallbackCycle(&g, v.group); loop != nil {
 		return nil, farm.Refused("fallback_group_id cannot be set: the fallback groups would form a cycle: %s",
 			shorten(loop))
 	}

@@ -160,7 +160,7 @@ func (s *Groups) Prune(ctx context.Context, w *record.Term, _ time.Time) error {
 func (s *Groups) failWaiting(ctx context.Context, w store.Writer, gone *farm.Group) error {
 	var ids []string
 	for id, inst := range s.db.Tables.Instances.All() {
-		if inst.GroupID == gone.ID && inst.Waiting() {
+		if inst.GroupID == gone.ID && inst.AwaitsPlacement() {
 			ids = append(ids, id)
 		}
 	}

@@ -36,7 +36,7 @@ func New(db record.DB, limit int, release func(inst *farm.Instance) []store.Chan
 
 // Archive returns the changes that move the record of a finished instance into the history.
 func (h *History) Archive(inst *farm.Instance, rev int64) []store.Change {
-	past := inst.Past(h.db.Now())
+	past := inst.HistoryRecord(h.db.Now())
 	return append(h.release(inst),
 		store.Delete(h.db.Tables.Instances, inst.ID, store.IfRev(rev)),
 		store.Put(h.db.Tables.History, record.HistoryKey(past), past, store.Any))

@@ -63,7 +63,7 @@ func (s *Instances) Update(ctx context.Context, id string, up Update) error {
 		if up.Metadata != nil {
 			n.Metadata = maps.Clone(up.Metadata)
 		}
-		if more := record.InstanceSize(n) - record.InstanceSize(inst); inst.Waiting() {
+		if more := record.InstanceSize(n) - record.InstanceSize(inst); inst.AwaitsPlacement() {
 			if err := s.o.CheckSize(inst.Caller, more); err != nil {
 				return nil, err
 			}
@@ -85,7 +85,7 @@ func (s *Instances) Modify(
 	if _, _, err := record.Lookup(ctx, s.db.Tables.Instances, id); err != nil {
 		return err
 	}
-	var had *farm.Task
+	var had *farm.NodeTask
 	now, err := store.Update(ctx, w, s.db.Tables.Instances, id, func(inst *farm.Instance) (*farm.Instance, error) {
 		if inst == nil {
 			return nil, farm.NotFound()
@@ -140,7 +140,7 @@ func (s *Instances) Latest(ctx context.Context, id string) (*farm.Instance, erro
 
 // BeginTask assigns a task to an instance, in one transaction with the changes in with.
 func (s *Instances) BeginTask(
-	ctx context.Context, id string, event farm.InstanceEvent, task *farm.Task, with ...store.Change,
+	ctx context.Context, id string, event farm.InstanceEvent, task *farm.NodeTask, with ...store.Change,
 ) error {
 	for range record.TxnAttempts {
 		inst, rev, err := s.db.Tables.Instances.GetLinearizable(ctx, id)
@@ -155,7 +155,7 @@ func (s *Instances) BeginTask(
 		}
 		n := inst.Clone()
 		to, _ := farm.NextInstanceState(inst.State, event)
-		n.Enter(to, s.db.Now())
+		n.EnterState(to, s.db.Now())
 		n.Task, n.Message, n.Updated = task, "", s.db.Now()
 		changes := append([]store.Change{store.Put(s.db.Tables.Instances, id, n, store.IfRev(rev))}, with...)
 		if err = s.db.Store.Commit(ctx, changes...); !errors.Is(err, store.ErrConflict) {

@@ -155,7 +155,7 @@ func (s *Instances) Newest(skip, limit int) (part []View, states map[farm.Instan
 	for _, state := range farm.InstanceStates {
 		states[state] = view.Sum(record.CountByState, string(state))[0]
 	}
-	for row := range view.RowsBy(record.ByAge, skip) {
+	for row := range view.RowsOrderedBy(record.ByAge, skip) {
 		if len(part) == limit {
 			break
 		}

@@ -23,7 +23,7 @@ func open(t *testing.T) testInstances {
 		WaitReasons: func(list []*farm.Instance) []string {
 			reasons := make([]string, len(list))
 			for i, inst := range list {
-				if inst != nil && inst.Waiting() {
+				if inst != nil && inst.AwaitsPlacement() {
 					reasons[i] = "there are no nodes"
 				}
 			}

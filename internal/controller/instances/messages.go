@@ -20,7 +20,7 @@ func (s *Instances) explain(list []View) {
 			if l.Instance == nil {
 				continue
 			}
-			waits = waits || l.Waiting()
+			waits = waits || l.AwaitsPlacement()
 			if l.State == farm.Pushing && l.Message == "" {
 				batch[i].Message = s.stageOf(l.Instance)
 			}

@@ -18,7 +18,7 @@ func (s *Instances) Restart(ctx context.Context, id string, o farm.RestartOption
 	if err := inst.CheckTask(farm.Restart); err != nil {
 		return err
 	}
-	task := &farm.Task{ID: record.NewID(), Kind: farm.TaskRestart, Restart: &o}
+	task := &farm.NodeTask{ID: record.NewID(), Kind: farm.TaskRestart, Restart: &o}
 	if o.USBDevice == nil {
 		return s.BeginTask(ctx, id, farm.Restart, task)
 	}

@@ -15,7 +15,7 @@ import (
 const scriptFailed = "Script execution failed"
 
 // taskEvents maps the last stages of a task to the events of its instance.
-var taskEvents = map[farm.TaskKind]map[api.TaskStage]farm.InstanceEvent{
+var taskEvents = map[farm.NodeTaskKind]map[api.TaskStage]farm.InstanceEvent{
 	farm.TaskSave:    {api.TaskDone: farm.SaveDone, api.TaskFailed: farm.SaveFailed},
 	farm.TaskRestart: {api.TaskDone: farm.Restarted},
 }
@@ -30,7 +30,7 @@ func (s *state) applyTask(status api.TaskStatus, now time.Time) {
 	event, ends := taskEvents[task.Kind][status.Stage]
 	if ends {
 		to, _ := farm.NextInstanceState(n.State, event)
-		n.Enter(to, now)
+		n.EnterState(to, now)
 	}
 	if ends || status.Stage == api.TaskFailed {
 		n.Task = nil
@@ -52,7 +52,7 @@ func applyRestart(n *farm.Instance, o *farm.RestartOptions, status api.TaskStatu
 		n.Message = "The restart failed: " + cmp.Or(status.Message, "its node does not say why")
 	case api.TaskDone:
 		if o.USBDevice != nil {
-			n.Options.USBDevice, n.USB = *o.USBDevice, o.Device
+			n.Options.USBDevice, n.USBLocation = *o.USBDevice, o.Device
 		}
 		if o.VNCPassword != nil {
 			n.Options.VNCPassword = *o.VNCPassword

@@ -66,12 +66,12 @@ func Apply(inst *farm.Instance, status api.InstanceStatus, now time.Time) *farm.
 // that failed leads back to Started, and only from there to the state of the phase.
 func apply(s state, status api.InstanceStatus, now time.Time) state {
 	inst := s.inst
-	earlier := status.No <= inst.StatusNo && status.Phase != api.PhaseTerminated
+	earlier := status.No <= inst.StatusNumber && status.Phase != api.PhaseTerminated
 	if earlier || inst.State == farm.Terminated {
 		return s
 	}
 	n := inst.Clone()
-	n.StatusNo, n.Updated = max(status.No, inst.StatusNo), now
+	n.StatusNumber, n.Updated = max(status.No, inst.StatusNumber), now
 	if status.VM != nil {
 		n.VM = nodeinput.VMInfo(status.VM, n.VM)
 	}
@@ -80,7 +80,7 @@ func apply(s state, status api.InstanceStatus, now time.Time) state {
 	}
 	next := state{inst: n, save: s.save}
 	if endPhases[status.Phase] {
-		n.Recall = false
+		n.StartAborted = false
 	}
 	if status.Task != nil {
 		next.applyTask(*status.Task, now)
@@ -90,7 +90,7 @@ func apply(s state, status api.InstanceStatus, now time.Time) state {
 		if !ok {
 			continue
 		}
-		n.Enter(to, now)
+		n.EnterState(to, now)
 		applyEvent(n, event, status, now)
 	}
 	n.FinishTask()
@@ -108,7 +108,7 @@ func isUnchanged(a, b *farm.Instance) bool {
 		return false
 	}
 	x := b.Clone()
-	x.StatusNo, x.Updated = a.StatusNo, a.Updated
+	x.StatusNumber, x.Updated = a.StatusNumber, a.Updated
 	return reflect.DeepEqual(a, x)
 }
 
@@ -116,16 +116,16 @@ func isUnchanged(a, b *farm.Instance) bool {
 func applyEvent(n *farm.Instance, event farm.InstanceEvent, status api.InstanceStatus, now time.Time) {
 	switch event {
 	case farm.PullProgress:
-		n.Progress, n.Message = min(max(status.Progress, 0), 1), ""
+		n.PullProgress, n.Message = min(max(status.Progress, 0), 1), ""
 	case farm.Pulled:
-		if n.Progress > 0 { // else it was cached on the node: no progress to report
-			n.Progress = 1
+		if n.PullProgress > 0 { // else it was cached on the node: no progress to report
+			n.PullProgress = 1
 		}
 	case farm.VMStarted:
 		if n.Started.IsZero() {
 			n.Started = now
 		}
-		n.Progress, n.Message = 1, ""
+		n.PullProgress, n.Message = 1, ""
 	case farm.ScriptFailedStop, farm.ScriptFailedKeep, farm.ScriptFailedDelete:
 		n.Message = scriptMessage(n.Script, status.Message)
 	case farm.StartFailed:
@@ -146,7 +146,7 @@ func scriptMessage(r *farm.ScriptResult, message string) string {
 	if message != "" || r == nil {
 		return cmp.Or(message, "startup script failed")
 	}
-	return fmt.Sprintf("startup script exit code %d", r.Code)
+	return fmt.Sprintf("startup script exit code %d", r.ExitCode)
 }
 
 func markVM(n *farm.Instance, status farm.VMStatus, now time.Time) {

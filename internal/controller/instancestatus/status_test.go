@@ -38,13 +38,13 @@ func TestApply(t *testing.T) {
 		},
 		{
 			"an earlier status",
-			farm.Instance{State: farm.Started, StatusNo: 5},
+			farm.Instance{State: farm.Started, StatusNumber: 5},
 			api.InstanceStatus{No: 4, Phase: api.PhaseFailed},
 			farm.Started, true,
 		},
 		{
 			"a final status of a node that counts from the start again",
-			farm.Instance{State: farm.Terminating, StatusNo: 5},
+			farm.Instance{State: farm.Terminating, StatusNumber: 5},
 			api.InstanceStatus{No: 1, Phase: api.PhaseTerminated},
 			farm.Terminated, false,
 		},
@@ -124,7 +124,7 @@ func TestApplyToSave(t *testing.T) {
 	} {
 		old := state{
 			inst: &farm.Instance{
-				State: farm.Pushing, Started: now, Task: &farm.Task{ID: "s", Kind: farm.TaskSave},
+				State: farm.Pushing, Started: now, Task: &farm.NodeTask{ID: "s", Kind: farm.TaskSave},
 			},
 			save: &farm.SaveRequest{ID: "s", Status: farm.SavePending},
 		}

@@ -54,7 +54,7 @@ func (w *Writer) ChangeOf(status api.InstanceStatus) record.StatusChange {
 	switch {
 	case n.State != inst.State && !(isPull(n.State) && isPull(inst.State)) && !runsAgain,
 		inst.UsesCapacity() && !n.UsesCapacity(),
-		(n.Task == nil) != (inst.Task == nil), n.Recall != inst.Recall,
+		(n.Task == nil) != (inst.Task == nil), n.StartAborted != inst.StartAborted,
 		n.VM != nil && inst.VM == nil && inst.Started.IsZero(), n.Script != nil && inst.Script == nil:
 		return record.Transition
 	case old.save != nil &&
@@ -67,7 +67,7 @@ func (w *Writer) ChangeOf(status api.InstanceStatus) record.StatusChange {
 // Resume lets the instances of a node that is back continue.
 func (w *Writer) Resume(ctx context.Context, node string) {
 	for _, inst := range w.db.Tables.Instances.Where(record.ByNode, node) {
-		if inst.Lost.IsZero() {
+		if inst.NodeLostAt.IsZero() {
 			continue
 		}
 		_, err := store.Update(ctx, w.db.Store, w.db.Tables.Instances, inst.ID,

@@ -49,7 +49,7 @@ func (p *Pool) freeAfter(after farm.MAC) func() (farm.MAC, bool) {
 	list := p.list()
 	at := max(list.From, after+1)
 	return func() (farm.MAC, bool) {
-		for ; list.Has(at); at++ {
+		for ; list.Contains(at); at++ {
 			if _, _, used := p.db.Tables.MACs.Get(at.String()); !used {
 				at++
 				return at - 1, true
@@ -70,11 +70,11 @@ func (p *Pool) Count(inUse *bool) (int, error) {
 	}
 	list, inside := p.list(), 0
 	for id := range p.db.Tables.MACs.All() {
-		if a, err := farm.ParseMAC(id); err == nil && list.Has(a) {
+		if a, err := farm.ParseMAC(id); err == nil && list.Contains(a) {
 			inside++
 		}
 	}
-	free := list.Len() - inside
+	free := list.Count() - inside
 	if inUse != nil {
 		return free, nil
 	}

@@ -196,7 +196,7 @@ func (p *Pool) Retry() {
 // Lacks reports whether an instance has to wait for an address first. A suspended version keeps the
 // one that it was saved with.
 func (p *Pool) Lacks(i *farm.Instance) bool {
-	return p != nil && i.MAC == "" && i.Waiting() && !i.Template.Suspended
+	return p != nil && i.MAC == "" && i.AwaitsPlacement() && !i.Template.Suspended
 }
 
 // Check refuses a requested address that cannot be assigned.
@@ -212,7 +212,7 @@ func (p *Pool) Check(o farm.StartOptions) error {
 	if err != nil {
 		return farm.Invalid("mac_address", "%s", err)
 	}
-	if list := p.list(); !list.Has(a) {
+	if list := p.list(); !list.Contains(a) {
 		return farm.Refused("mac_address %s cannot be assigned: it is not in the managed addresses (%s)",
 			a, cmp.Or(list.String(), "which is empty"))
 	}
@@ -261,13 +261,13 @@ func (p *Pool) pickLocked(want string, strange map[farm.MAC]struct{}) (farm.MAC,
 	list := p.list()
 	if want != "" {
 		a, err := farm.ParseMAC(want)
-		if err != nil || !list.Has(a) || p.userLocked(a, strange) != "" {
+		if err != nil || !list.Contains(a) || p.userLocked(a, strange) != "" {
 			return 0, false
 		}
 		p.picked[a] = struct{}{}
 		return a, true
 	}
-	size := farm.MAC(list.Len())
+	size := farm.MAC(list.Count())
 	for range size { // it ends after at most one step more than addresses are in use
 		a := list.From + p.next%size
 		p.next = p.next%size + 1
@@ -282,7 +282,7 @@ func (p *Pool) pickLocked(want string, strange map[farm.MAC]struct{}) (farm.MAC,
 // userLocked returns the user of an address; "" when it is free.
 func (p *Pool) userLocked(a farm.MAC, strange map[farm.MAC]struct{}) string {
 	if r, _, ok := p.db.Tables.MACs.Get(a.String()); ok {
-		return "instance " + r.Instance
+		return "instance " + r.InstanceID
 	}
 	if _, ok := p.picked[a]; ok {
 		return "an instance that is being started"
@@ -325,19 +325,19 @@ func (p *Pool) Reasons() func(*farm.Instance) string {
 
 // shortage returns why a list has no address for an instance.
 func (p *Pool) shortage(i *farm.Instance, list farm.MACRange, strange func() map[farm.MAC]struct{}) string {
-	if list.Len() == 0 {
+	if list.Count() == 0 {
 		return "waits for a MAC address: the list of managed addresses is empty (PUT /api/v1/macaddr fills it)"
 	}
 	if a, err := farm.ParseMAC(i.Options.MACAddress); err == nil {
 		others := strange()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if !list.Has(a) {
+		if !list.Contains(a) {
 			return fmt.Sprintf("waits for the MAC address %s, which is not in the list of managed addresses", a)
 		}
 		return fmt.Sprintf("waits for the MAC address %s, which %s has", a, cmp.Or(p.userLocked(a, others), "nobody"))
 	}
-	return fmt.Sprintf("waits for a MAC address: none of the %d of %s is free", list.Len(), list)
+	return fmt.Sprintf("waits for a MAC address: none of the %d of %s is free", list.Count(), list)
 }
 
 // RetryInterval is how often instances without an address are tried again without a report: the
@@ -395,7 +395,7 @@ func (p *Pool) Serve(ctx context.Context, term *record.Term) error {
 // Adoptable returns the managed address that the VM of an instance without one has.
 func (p *Pool) Adoptable(i *farm.Instance) (address string, ok bool) {
 	a, ok := reportedMAC(i)
-	if p == nil || !ok || i.MAC != "" || !p.list().Has(a) {
+	if p == nil || !ok || i.MAC != "" || !p.list().Contains(a) {
 		return "", false
 	}
 	_, _, taken := p.db.Tables.MACs.Get(a.String())
@@ -407,7 +407,7 @@ func Take(t *record.Tables, i *farm.Instance) []store.Change {
 	if i.MAC == "" {
 		return nil
 	}
-	return []store.Change{store.Put(t.MACs, i.MAC, &farm.MACAddress{Address: i.MAC, Instance: i.ID}, store.IfAbsent)}
+	return []store.Change{store.Put(t.MACs, i.MAC, &farm.MACAddress{Address: i.MAC, InstanceID: i.ID}, store.IfAbsent)}
 }
 
 // Free returns the change that frees the address of an instance whose record is removed.
@@ -415,7 +415,7 @@ func Free(t *record.Tables, i *farm.Instance) []store.Change {
 	if i.MAC == "" {
 		return nil
 	}
-	if r, _, ok := t.MACs.Get(i.MAC); ok && r.Instance != i.ID {
+	if r, _, ok := t.MACs.Get(i.MAC); ok && r.InstanceID != i.ID {
 		return nil
 	}
 	return []store.Change{store.Delete(t.MACs, i.MAC, store.Any)}

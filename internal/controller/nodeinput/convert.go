@@ -35,7 +35,7 @@ func VMInfo(in *api.NodeVM, old *farm.VMInfo) *farm.VMInfo {
 // ScriptResult converts the result of a script to the form of its record, with the end of its output.
 func ScriptResult(in *api.ScriptStatus) *farm.ScriptResult {
 	return &farm.ScriptResult{
-		Code: in.Code, TimedOut: in.TimedOut, Errors: in.Errors,
+		ExitCode: in.Code, TimedOut: in.TimedOut, Errors: in.Errors,
 		Stdout: farm.LastOutput([]byte(in.Stdout), maxOutput, false),
 		Stderr: farm.LastOutput([]byte(in.Stderr), maxOutput, false),
 	}

@@ -40,12 +40,12 @@ func (n *Sessions) followCacheJob(event store.Event) {
 
 // setCacheJob sends a cache job in its present state to its nodes.
 func (n *Sessions) setCacheJob(e *farm.CacheJob) {
-	if !e.Open() {
+	if !e.IsOpen() {
 		n.dropCacheJob(e)
 		return
 	}
 	for _, node := range e.Nodes {
-		if !e.Addresses(node) {
+		if !e.HasWorkFor(node) {
 			continue
 		}
 		if s := n.session(node); s != nil {
@@ -68,7 +68,7 @@ func (n *Sessions) followCacheJobResult(event store.Event) {
 	o, ok := event.New.(*farm.CacheJobResult)
 	id, node := record.SplitCacheJobResultID(event.ID)
 	e, _, known := n.db.Tables.CacheJobs.Get(id)
-	if s := n.find(node); ok && known && e.Open() && s != nil {
+	if s := n.find(node); ok && known && e.IsOpen() && s != nil {
 		s.setCacheJob(e, o)
 	}
 }
@@ -231,7 +231,7 @@ func (l *Link) cacheJobsFor(list map[string]pendingCacheJob) []api.CacheJob {
 			continue
 		}
 		e, _, ok := l.db.Tables.CacheJobs.Get(id)
-		if !ok || !e.Open() {
+		if !ok || !e.IsOpen() {
 			continue // it has ended a moment ago
 		}
 		t := e.Template
@@ -353,7 +353,7 @@ func (l *Link) cacheJobChanges(
 			return nil, err
 		}
 	}
-	if e == nil || !e.Open() || !e.Addresses(s.node) {
+	if e == nil || !e.IsOpen() || !e.HasWorkFor(s.node) {
 		s.dropCacheJob(status.ID, true)
 		return nil, nil
 	}
@@ -385,8 +385,8 @@ const maxCacheJobError = 512
 // resultOf creates the record of a final status.
 func resultOf(status api.CacheJobStatus, now time.Time) *farm.CacheJobResult {
 	o := &farm.CacheJobResult{
-		Done: status.Stage == api.CacheJobDone, Progress: max(0, min(status.Progress, 1)), At: now,
-		Removed: max(status.Removed, 0), Kept: max(status.Kept, 0),
+		Done: status.Stage == api.CacheJobDone, Progress: max(0, min(status.Progress, 1)), EndedAt: now,
+		RemovedVersions: max(status.Removed, 0), KeptVersions: max(status.Kept, 0),
 	}
 	if o.Done {
 		o.Progress = 1

@@ -49,11 +49,11 @@ func (l *Link) owns(node string, item api.InventoryItem) bool {
 func (l *Link) vanish(ctx context.Context, s *session, have map[string]bool) {
 	var failed []error
 	for _, inst := range l.db.Tables.Instances.Where(record.ByNode, s.node) {
-		if have[inst.ID] || inst.StatusNo == 0 || !inst.OnNode() {
+		if have[inst.ID] || inst.StatusNumber == 0 || !inst.OnNode() {
 			continue
 		}
 		status := api.InstanceStatus{
-			InstanceID: inst.ID, Claim: inst.Claim, No: inst.StatusNo + 1,
+			InstanceID: inst.ID, Claim: inst.Claim, No: inst.StatusNumber + 1,
 			Phase: api.PhaseVanished, Message: "VM no longer exists on its node",
 		}
 		if inst.State == farm.Terminating {

@@ -63,10 +63,10 @@ func (l *Link) restoreContact(ctx context.Context, s *session, node *farm.Node, 
 		}
 		was = n.State
 		to := n.Clone()
-		if !to.Enter(event, reason, l.db.Now()) && !moves(n) {
+		if !to.ApplyEvent(event, reason, l.db.Now()) && !moves(n) {
 			return n, nil
 		}
-		to.ResumeUpdate(l.db.Now())
+		to.ResumeUpdateTry(l.db.Now())
 		if moves(n) {
 			to.Host = host
 		}
@@ -88,7 +88,7 @@ func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
 		DiskSize: in.DiskSize, FreeDisk: in.FreeDisk, CacheUsage: in.CacheUsage, AgentVersion: in.AgentVersion,
 		Hypervisor: farm.Hypervisor{
 			Driver: in.Driver, Version: in.Hypervisor, Accelerator: in.Accelerator, Machine: in.Machine,
-			CPUModel: in.CPUModel, HostCPU: in.HostCPU, License: in.License, Expires: in.Expires,
+			CPUModel: in.CPUModel, HostCPU: in.HostCPU, LicenseKind: in.License, LicenseExpires: in.Expires,
 		},
 		Abilities: in.Abilities, VLANs: vlansOf(in.VLANs),
 	}
@@ -96,7 +96,7 @@ func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
 		info.Templates = append(info.Templates, farm.NodeTemplate(t))
 	}
 	for _, u := range in.USB {
-		info.USB = append(info.USB, farm.USBDevice(u))
+		info.USBDevices = append(info.USBDevices, farm.USBDevice(u))
 	}
 	return info
 }
@@ -114,7 +114,8 @@ func vlansOf(ids []int) []int {
 func sameInfo(a, b *farm.NodeInfo) bool {
 	return a.Arch == b.Arch && a.OS == b.OS && a.CPUs == b.CPUs &&
 		a.MemoryMB == b.MemoryMB && a.DiskSize == b.DiskSize && a.AgentVersion == b.AgentVersion &&
-		a.Hypervisor == b.Hypervisor && slices.Equal(a.Templates, b.Templates) && slices.Equal(a.USB, b.USB) &&
+		a.Hypervisor == b.Hypervisor && slices.Equal(a.Templates, b.Templates) &&
+		slices.Equal(a.USBDevices, b.USBDevices) &&
 		slices.Equal(a.Abilities, b.Abilities) && slices.Equal(a.VLANs, b.VLANs) &&
 		near(a.FreeDisk, b.FreeDisk, a.DiskSize) && near(a.CacheUsage, b.CacheUsage, a.DiskSize)
 }

@@ -91,7 +91,7 @@ func machineOf(inst *farm.Instance) *api.Machine {
 		MAC:          cmp.Or(inst.MAC, o.MACAddress),
 		HardwareUUID: o.HardwareUUID, Serial: o.HardwareSerial, Video: o.Video,
 		Network: o.NetworkMode, NetworkLocal: o.NetworkLocal, VNCPassword: o.VNCPassword, USB: o.USBDevice,
-		USBDevice: inst.USB,
+		USBDevice: inst.USBLocation,
 	}
 	if o.VLAN != "" {
 		m.VLAN, _ = strconv.Atoi(o.VLAN) // checked when it was requested

@@ -17,16 +17,16 @@ type pendingOrder struct {
 }
 
 // taskOrders are the orders of the tasks.
-var taskOrders = map[farm.TaskKind]api.OrderKind{
+var taskOrders = map[farm.NodeTaskKind]api.OrderKind{
 	farm.TaskSave: api.OrderSave, farm.TaskRestart: api.OrderRestart,
 }
 
 // orderFor returns the kind of order that a node needs for an instance as it is; "" for none.
 func orderFor(inst *farm.Instance) api.OrderKind {
 	switch {
-	case inst.State == farm.Terminating, inst.Recall:
+	case inst.State == farm.Terminating, inst.StartAborted:
 		return api.OrderTerminate
-	case inst.State == farm.Scheduling && inst.StatusNo == 0:
+	case inst.State == farm.Scheduling && inst.StatusNumber == 0:
 		return api.OrderStart
 	case inst.Task != nil:
 		return taskOrders[inst.Task.Kind]

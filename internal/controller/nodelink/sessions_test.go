@@ -59,7 +59,7 @@ func TestVanishFailuresAreLoggedTogether(t *testing.T) {
 		node := l.addNode()
 		for i := range 5 {
 			id := fmt.Sprint("i", i)
-			inst := &farm.Instance{ID: id, NodeID: node, State: farm.Started, StatusNo: 1}
+			inst := &farm.Instance{ID: id, NodeID: node, State: farm.Started, StatusNumber: 1}
 			l.commit(store.Put(l.db.Tables.Instances, id, inst, store.Any))
 		}
 		l.instances.change, l.instances.err = record.Transition, errors.New("store is full")

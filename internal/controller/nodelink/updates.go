@@ -24,7 +24,7 @@ type reportedUpdate struct {
 
 // followUpdate wakes the poll of a node that has a new update.
 func (n *Sessions) followUpdate(old, now *farm.Node) {
-	if !now.Updating() || old != nil && old.Update == now.Update {
+	if !now.IsUpdateRunning() || old != nil && old.Update == now.Update {
 		return
 	}
 	s := n.session(now.ID)
@@ -50,7 +50,7 @@ func (s *session) hasUpdate() bool {
 // updateOffer returns the update for the node; nil for none.
 func (l *Link) updateOffer(s *session) *api.AgentUpdate {
 	node, _, ok := l.db.Tables.Nodes.Get(s.node)
-	if !ok || !node.Updating() {
+	if !ok || !node.IsUpdateRunning() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.update = reportedUpdate{}
@@ -75,7 +75,7 @@ func (l *Link) updateOffer(s *session) *api.AgentUpdate {
 // update failed, or its stage. An agent that received an update and reports nothing does not support
 // updates.
 func (l *Link) applyUpdateStatus(ctx context.Context, s *session, node *farm.Node, req *api.PollRequest) error {
-	if !node.Updating() {
+	if !node.IsUpdateRunning() {
 		return nil
 	}
 	id := node.Update.ID
@@ -98,11 +98,11 @@ func (l *Link) applyUpdateStatus(ctx context.Context, s *session, node *farm.Nod
 		return nil
 	}
 	_, err := store.Update(ctx, l.db.Store, l.db.Tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
-		if n == nil || !n.Updating() || n.Update.ID != id {
+		if n == nil || !n.IsUpdateRunning() || n.Update.ID != id {
 			return n, nil
 		}
 		n = n.Clone()
-		n.EndUpdate(failure, l.db.Now())
+		n.EndUpdateTry(failure, l.db.Now())
 		return n, nil
 	})
 	if err != nil {
@@ -121,7 +121,7 @@ func (l *Link) applyUpdateStatus(ctx context.Context, s *session, node *farm.Nod
 // UpdateStage returns the stage of a node's update in words; "" when that is not known.
 func (n *Sessions) UpdateStage(node *farm.Node) string {
 	s := n.find(node.ID)
-	if s == nil || !node.Updating() {
+	if s == nil || !node.IsUpdateRunning() {
 		return ""
 	}
 	s.mu.Lock()

@@ -96,7 +96,7 @@ func addField[T any](fields map[string]any, name string, value *T) {
 func (f *Config) apply(node *farm.Node) {
 	set(&node.Name, f.Name)
 	set(&node.Capacity, f.Capacity)
-	set(&node.Mode, f.Mode)
+	set(&node.CapacityMode, f.Mode)
 	set(&node.VCPUOverride, f.VCPUOverride)
 	set(&node.RAMOverride, f.RAMOverride)
 	set(&node.NoCentralLog, f.NoCentralLog)
@@ -123,7 +123,7 @@ func (f *Config) check(node *farm.Node, info *farm.NodeInfo) error {
 	case f.RAMOverride != nil && info.MemoryMB > 0 && *f.RAMOverride > info.MemoryMB:
 		return farm.Refused("ram_override cannot be %d MiB: node %s has %d MiB of memory", *f.RAMOverride, node.Name,
 			info.MemoryMB)
-	case node.Mode == farm.CapacityByResources:
+	case node.CapacityMode == farm.CapacityByResources:
 		return nil
 	}
 	for _, o := range []struct {
@@ -146,10 +146,10 @@ func (f *Config) applyDrain(node *farm.Node, now time.Time) error {
 		if *f.Drain {
 			event = farm.DrainOn
 		}
-		node.Enter(event, "", now)
+		node.ApplyEvent(event, "", now)
 	}
 	if !node.Drain {
-		node.Draining = nil
+		node.DrainInfo = nil
 		if f.DrainReason != nil || f.DrainFor != nil {
 			return farm.Refused(
 				"Node %s is not drained: drain_reason and a drain deadline require drain_mode true",
@@ -159,8 +159,8 @@ func (f *Config) applyDrain(node *farm.Node, now time.Time) error {
 	}
 
 	d := farm.DrainInfo{Since: now}
-	if node.Draining != nil {
-		d = *node.Draining
+	if node.DrainInfo != nil {
+		d = *node.DrainInfo
 	}
 	set(&d.Reason, f.DrainReason)
 	if f.DrainFor != nil {
@@ -169,6 +169,6 @@ func (f *Config) applyDrain(node *farm.Node, now time.Time) error {
 			d.Until = now.Add(*f.DrainFor)
 		}
 	}
-	node.Draining = &d
+	node.DrainInfo = &d
 	return nil
 }

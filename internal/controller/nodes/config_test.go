@@ -55,15 +55,15 @@ func TestConfigure(t *testing.T) {
 	if node := configure(Config{Host: new("")}); node.Host != "build1.example" || node.HostFixed {
 		t.Errorf("%+v", node)
 	}
-	began := configure(Config{Drain: new(true), DrainFor: new(time.Hour)}).Draining
-	d := configure(Config{Drain: new(true), DrainReason: new("disk")}).Draining
+	began := configure(Config{Drain: new(true), DrainFor: new(time.Hour)}).DrainInfo
+	d := configure(Config{Drain: new(true), DrainReason: new("disk")}).DrainInfo
 	if !d.Since.Equal(began.Since) || d.Reason != "disk" || !d.Until.Equal(began.Since.Add(time.Hour)) {
 		t.Errorf("%+v, then %+v", began, d)
 	}
-	if d := configure(Config{DrainFor: new(time.Duration(0))}).Draining; !d.Until.IsZero() || d.Reason != "disk" {
+	if d := configure(Config{DrainFor: new(time.Duration(0))}).DrainInfo; !d.Until.IsZero() || d.Reason != "disk" {
 		t.Errorf("without a deadline: %+v", d)
 	}
-	if node := configure(Config{Drain: new(false)}); node.Draining != nil || node.Drain {
+	if node := configure(Config{Drain: new(false)}); node.DrainInfo != nil || node.Drain {
 		t.Errorf("%+v", node)
 	}
 	n.events = nil

@@ -37,7 +37,7 @@ func open(t *testing.T) *testNodes {
 		Devices: func(nodes ...string) [][]farm.USBDevice {
 			list := make([][]farm.USBDevice, len(nodes))
 			for i, id := range nodes {
-				list[i] = db.Tables.NodeInfo(id).USB
+				list[i] = db.Tables.NodeInfo(id).USBDevices
 			}
 			return list
 		},

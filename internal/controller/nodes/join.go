@@ -79,7 +79,7 @@ func (n *Nodes) create(ctx context.Context, as api.JoinAnswer, keyID string, req
 	node := &farm.Node{
 		ID: as.NodeID, Name: req.Name, Host: req.Host, Groups: groups,
 		State: farm.NodeOffline, StateReason: "joined, not yet seen", StateSince: now, Joined: now,
-		Capacity: req.Capacity, Mode: farm.CapacityByVMs, Credential: digest(as.Credential), KeyID: keyID,
+		Capacity: req.Capacity, CapacityMode: farm.CapacityByVMs, Credential: digest(as.Credential), KeyID: keyID,
 	}
 	if node.Capacity == 0 {
 		node.Capacity = farm.DefaultCapacity

@@ -103,8 +103,8 @@ func (n *Nodes) view(node *farm.Node) View {
 	v := View{Node: node}
 	if info, _, ok := n.db.Tables.Infos.Get(node.ID); ok {
 		v.Info = *info
-		if len(info.USB) > 0 {
-			v.Info.USB = n.opts.Devices(node.ID)[0]
+		if len(info.USBDevices) > 0 {
+			v.Info.USBDevices = n.opts.Devices(node.ID)[0]
 		}
 	}
 	for _, id := range node.Groups {
@@ -112,8 +112,8 @@ func (n *Nodes) view(node *farm.Node) View {
 			v.Groups = append(v.Groups, g)
 		}
 	}
-	if node.Mode == farm.CapacityByResources {
-		v.VCPULimit, v.RAMLimit = sched.Limits(node, &v.Info)
+	if node.CapacityMode == farm.CapacityByResources {
+		v.VCPULimit, v.RAMLimit = sched.ResourceLimits(node, &v.Info)
 	}
 	orphans, _ := n.opts.Orphans(node.ID)
 	v.Unknown = orphans.VMs

@@ -44,10 +44,10 @@ func TestVLANsOfAllNodes(t *testing.T) {
 // TestUSBCounts: devices are counted by name, or by location where they have none.
 func TestUSBCounts(t *testing.T) {
 	n := open(t)
-	n.addNode(farm.NodeInfo{USB: []farm.USBDevice{
+	n.addNode(farm.NodeInfo{USBDevices: []farm.USBDevice{
 		{Name: "phone", Location: "1-1"}, {Name: "phone", Location: "1-2", Busy: true}, {Location: "1-3"},
 	}})
-	n.addNode(farm.NodeInfo{USB: []farm.USBDevice{{Name: "phone", Location: "1-1"}}})
+	n.addNode(farm.NodeInfo{USBDevices: []farm.USBDevice{{Name: "phone", Location: "1-1"}}})
 	want := map[string]farm.USBCount{"phone": {Available: 2, Busy: 1}, "1-3": {Available: 1}}
 	if got := n.USB(everyNode); !maps.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)

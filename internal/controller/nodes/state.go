@@ -90,7 +90,7 @@ func (r *StateReconciler) evaluate(node *farm.Node, now time.Time) (changes []st
 	info := r.db.Tables.NodeInfo(node.ID)
 	event, reason := info.ContactEvent(now)
 	changes = append(changes, stateChange{event, reason})
-	if ends := info.Hypervisor.ExpiresAt(); ends.After(now) {
+	if ends := info.Hypervisor.LicenseExpiresAt(); ends.After(now) {
 		again = ends
 	}
 	since, count := r.stalled(node, info)
@@ -117,7 +117,7 @@ func (r *StateReconciler) apply(ctx context.Context, node *farm.Node, change sta
 			return n, nil
 		}
 		n = n.Clone()
-		n.Enter(change.event, change.reason, r.db.Now())
+		n.ApplyEvent(change.event, change.reason, r.db.Now())
 		return n, nil
 	})
 	if err == nil && changed {
@@ -145,7 +145,7 @@ func (r *StateReconciler) stalled(node *farm.Node, info *farm.NodeInfo) (since t
 		}
 	}
 	if orphans, _ := r.opts.Orphans(node.ID); len(stopped) == 0 || orphans.VMs > 0 ||
-		!sched.Full(node, info, stopped...) {
+		!sched.IsFull(node, info, stopped...) {
 		return time.Time{}, 0
 	}
 	return since, len(stopped)
@@ -186,28 +186,28 @@ func (r *StateReconciler) recordEmptied(ctx context.Context, node *farm.Node) er
 	}
 	now := r.db.Now()
 	w := r.opts.WithEvent(r.term, func() farm.Event {
-		return farm.NewNodeEvent(farm.EventNodeDrained, node, map[string]any{"reason": node.Draining.Reason})
+		return farm.NewNodeEvent(farm.EventNodeDrained, node, map[string]any{"reason": node.DrainInfo.Reason})
 	})
 	_, err := store.Update(ctx, w, r.db.Tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
 		if n == nil || !isEmptying(n) {
 			return n, nil
 		}
 		n = n.Clone()
-		d := *n.Draining
+		d := *n.DrainInfo
 		d.Emptied = now
-		n.Draining = &d
+		n.DrainInfo = &d
 		return n, nil
 	})
 	if err == nil {
 		r.db.Log.InfoContext(ctx, "drained node has no more instances", "node", node.ID, "name", node.Name, "reason",
-			node.Draining.Reason)
+			node.DrainInfo.Reason)
 	}
 	return err
 }
 
 // isEmptying reports whether a node is drained and was not empty yet.
 func isEmptying(n *farm.Node) bool {
-	return n.Drain && n.Draining != nil && n.Draining.Emptied.IsZero()
+	return n.Drain && n.DrainInfo != nil && n.DrainInfo.Emptied.IsZero()
 }
 
 // markInstancesLost marks the instances of an Offline node.

@@ -30,7 +30,7 @@ func openStates(t *testing.T) *testStates {
 		Since:       func(t time.Time) time.Time { return t },
 		MarkLost: func(i *farm.Instance, now time.Time) *farm.Instance {
 			i = i.Clone()
-			i.Lost = now
+			i.NodeLostAt = now
 			return i
 		},
 		WithEvent: s.withEvent,
@@ -75,8 +75,8 @@ func TestOfflineNode(t *testing.T) {
 	}
 	s.reconcile(id, 2*time.Minute, farm.NodeOffline, "no contact for 2m0s")
 	s.reconcile(id, 2*time.Minute, farm.NodeOffline, "no contact for 2m0s")
-	if inst, _, _ := s.testNodes.db.Tables.Instances.Get("instance"); !inst.Lost.Equal(s.now) {
-		t.Errorf("lost since %s", inst.Lost)
+	if inst, _, _ := s.testNodes.db.Tables.Instances.Get("instance"); !inst.NodeLostAt.Equal(s.now) {
+		t.Errorf("lost since %s", inst.NodeLostAt)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestExpiredLicense(t *testing.T) {
 	s := openStates(t)
 	ends := s.contact.Add(time.Minute).Truncate(time.Second)
 	text := ends.Format(time.RFC3339)
-	id := s.addNode(farm.NodeInfo{Hypervisor: farm.Hypervisor{Expires: text}})
+	id := s.addNode(farm.NodeInfo{Hypervisor: farm.Hypervisor{LicenseExpires: text}})
 	if again := s.reconcile(id, time.Second, farm.NodeActive, ""); !again.Equal(ends) {
 		t.Errorf("checked again at %s", again)
 	}
@@ -134,7 +134,7 @@ func TestEmptiedNode(t *testing.T) {
 	s.reconcile(id, time.Second, farm.NodeActive, "")
 	s.reconcile(id, 2*time.Second, farm.NodeActive, "")
 	s.wantEvents(farm.EventNodeDrained)
-	if d := s.node(id).Draining; !d.Emptied.Equal(s.contact.Add(time.Second)) {
+	if d := s.node(id).DrainInfo; !d.Emptied.Equal(s.contact.Add(time.Second)) {
 		t.Errorf("emptied at %s", d.Emptied)
 	}
 }

@@ -15,10 +15,10 @@ import (
 
 // FileStore stores what is too large for the store: the file server of the registry.
 type FileStore interface {
-	// Upload stores a complete file, and replaces one of that name.
-	Upload(ctx context.Context, name string, content []byte) error
-	// Download returns a file; maxBytes limits its size. farm.CodeNotFound when it does not exist.
-	Download(ctx context.Context, name string, maxBytes int64) ([]byte, error)
+	// UploadFile stores a complete file, and replaces one of that name.
+	UploadFile(ctx context.Context, name string, content []byte) error
+	// DownloadFile returns a file; maxBytes limits its size. farm.CodeNotFound when it does not exist.
+	DownloadFile(ctx context.Context, name string, maxBytes int64) ([]byte, error)
 	// RemoveFile removes a file; farm.CodeNotFound when there is none.
 	RemoveFile(ctx context.Context, name string) error
 }
@@ -84,7 +84,7 @@ func (s *Scans) Put(ctx context.Context, summary api.NodeScanSummary, packed []b
 			old.Scanned.Format(time.RFC3339))
 	}
 	scan := &record.NodeScan{NodeScanSummary: summary, Place: otherPlace(old), Sum: digest(packed)}
-	if err := s.opts.Files.Upload(ctx, fileName(node.ID, scan.Place), packed); err != nil {
+	if err := s.opts.Files.UploadFile(ctx, fileName(node.ID, scan.Place), packed); err != nil {
 		return err
 	}
 
@@ -125,7 +125,7 @@ func (s *Scans) Get(ctx context.Context, id string) (*record.NodeScan, []byte, e
 		if !ok {
 			return nil, nil, farm.NotFound()
 		}
-		packed, err := s.opts.Files.Download(ctx, fileName(id, scan.Place), api.MaxNodeScan)
+		packed, err := s.opts.Files.DownloadFile(ctx, fileName(id, scan.Place), api.MaxNodeScan)
 		switch {
 		case err == nil && digest(packed) == scan.Sum:
 			return scan, packed, nil

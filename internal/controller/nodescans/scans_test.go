@@ -81,7 +81,7 @@ func TestChangedFile(t *testing.T) {
 		}
 	}
 	put("true")
-	if err := files.Upload(ctx, fileName(node, firstPlace), []byte("made up")); err != nil {
+	if err := files.UploadFile(ctx, fileName(node, firstPlace), []byte("made up")); err != nil {
 		t.Fatal(err)
 	}
 	if _, raw, err := s.Get(ctx, node); farm.CodeOf(err) != farm.CodeUnavailable {
@@ -112,7 +112,7 @@ func TestPruneOfRemovedNodes(t *testing.T) {
 	}
 	recordtest.Commit(t, s.db, store.Delete(s.db.Tables.Nodes, node, store.Any))
 	prune()
-	if _, err := files.Download(ctx, fileName(node, firstPlace), 100); farm.CodeOf(err) != farm.CodeNotFound ||
+	if _, err := files.DownloadFile(ctx, fileName(node, firstPlace), 100); farm.CodeOf(err) != farm.CodeNotFound ||
 		s.db.Tables.Scans.Len() != 0 {
 		t.Errorf("%d records, %v", s.db.Tables.Scans.Len(), err)
 	}

@@ -43,7 +43,7 @@ func (p *Payloads) Script(ctx context.Context, inst *farm.Instance) ([]byte, err
 	if id == "" { // records of older releases have it themselves
 		return inst.Options.Script, nil
 	}
-	script, err := p.db.Tables.Scripts.Load(ctx, id)
+	script, err := p.db.Tables.Scripts.LoadFull(ctx, id)
 	if err != nil {
 		return nil, err
 	}

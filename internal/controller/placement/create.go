@@ -78,10 +78,10 @@ type createBatch struct {
 func (p *Placer) batches(drafts []draft, script []store.Change) []*createBatch {
 	slices.SortStableFunc(drafts, func(a, b draft) int { return cmp.Compare(a.node, b.node) })
 	limits := p.db.Store.Limits()
-	limits.Ops--                 // for the key
+	limits.MaxOps--              // for the key
 	devices := map[string]bool{} // node -> a device of it is assigned
 	for _, d := range drafts {
-		if d.placed != nil && d.placed.USB != "" {
+		if d.placed != nil && d.placed.USBLocation != "" {
 			devices[d.node] = true
 		}
 	}

@@ -20,7 +20,10 @@ func leading(t *testing.T, db record.DB, capacity int, o Options) (*Placer, *far
 	o.Others = func(string) OtherUsage { return OtherUsage{} }
 	o.AssignMAC = func(*farm.Instance) []store.Change { return nil }
 	p := New(db, o)
-	node := &farm.Node{ID: "node", Name: "one", State: farm.NodeActive, Capacity: capacity, Mode: farm.CapacityByVMs}
+	node := &farm.Node{
+		ID: "node", Name: "one", State: farm.NodeActive, Capacity: capacity,
+		CapacityMode: farm.CapacityByVMs,
+	}
 	commit(t, db, store.Put(db.Tables.Nodes, node.ID, node, store.Any),
 		store.Put(db.Tables.Infos, node.ID, &farm.NodeInfo{NodeID: node.ID, Arch: "amd64"}, store.Any))
 	p.Load()

@@ -11,7 +11,7 @@ func (p *Placer) Devices(nodes ...string) [][]farm.USBDevice {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, node := range nodes {
-		list[i] = p.index.Devices(node)
+		list[i] = p.index.NodeDevices(node)
 	}
 	return list
 }
@@ -23,7 +23,7 @@ func (p *Placer) ClaimDevice(inst *farm.Instance, o *farm.RestartOptions) (store
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.setNodeLocked(inst.NodeID)
-	location, has := p.index.Device(inst.NodeID, inst.ID, *o.USBDevice)
+	location, has := p.index.RestartDevice(inst.NodeID, inst.ID, *o.USBDevice)
 	at := p.nodes[inst.NodeID]
 	switch {
 	case !has || at.record == nil:

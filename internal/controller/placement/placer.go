@@ -213,7 +213,7 @@ func (p *Placer) setNodeLocked(id string) {
 		to.Unschedulable = untold
 	}
 	p.index.SetNode(to)
-	if was.rev != rev && len(to.USB) > 0 {
+	if was.rev != rev && len(to.USBDevices) > 0 {
 		p.setInstancesLocked(id)
 	}
 }
@@ -257,7 +257,7 @@ func (p *Placer) noteFailureLocked(e store.Event) {
 		return
 	}
 	if was.State == farm.Scheduling || was.State == farm.Pulling {
-		p.index.StartFailed(now.NodeID, now.Updated)
+		p.index.RecordStartFailure(now.NodeID, now.Updated)
 	}
 }
 
@@ -295,7 +295,7 @@ func placed(inst *farm.Instance, n *farm.Node, device string, now time.Time) *fa
 	to, _ := farm.NextInstanceState(inst.State, farm.Placed)
 	i := inst.Clone()
 	i.State, i.NodeID, i.NodeName, i.Claim, i.Placed, i.Updated = to, n.ID, n.Name, uuid.NewString(), now, now
-	i.USB = device
+	i.USBLocation = device
 	return i
 }
 
@@ -307,10 +307,10 @@ func (p *Placer) WaitReasons(list []*farm.Instance) []string {
 	defer p.mu.Unlock()
 	now, blocked := p.db.Now(), sync.OnceValue(p.o.Blocker.Reasons)
 	for i, inst := range list {
-		if inst == nil || !inst.Waiting() {
+		if inst == nil || !inst.AwaitsPlacement() {
 			continue
 		}
-		if reason := p.index.WaitReason(inst.ID, now); reason.Name != sched.Unknown {
+		if reason := p.index.PendingReason(inst.ID, now); reason.Name != sched.ReasonUnknown {
 			out[i] = reason.Text
 			if inst.Message != "" { // a note that stays until the VM is pulled or started
 				out[i] += "; " + inst.Message
@@ -333,7 +333,7 @@ func (p *Placer) Explain(id string) []sched.NodeReason {
 func (p *Placer) Used(node string) (byInstances sched.Load, other OtherUsage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.index.UsedBy(node), p.nodes[node].OtherUsage
+	return p.index.NodeUsage(node), p.nodes[node].OtherUsage
 }
 
 // Term returns the leader term in which this replica places; nil when another one does.

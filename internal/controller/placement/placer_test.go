@@ -41,7 +41,10 @@ func TestNewTermForgetsOldDecisions(t *testing.T) {
 		p := New(db, Options{
 			Blocker: open{}, Others: func(string) OtherUsage { return OtherUsage{} }, Settled: time.Now(),
 		})
-		node := &farm.Node{ID: "node", Name: "one", State: farm.NodeActive, Capacity: 1, Mode: farm.CapacityByVMs}
+		node := &farm.Node{
+			ID: "node", Name: "one", State: farm.NodeActive, Capacity: 1,
+			CapacityMode: farm.CapacityByVMs,
+		}
 		inst := &farm.Instance{
 			ID: "instance", State: farm.Scheduling, GroupID: "elsewhere", Created: time.Now(),
 			Template: farm.TemplateRef{Arch: "amd64", CPUs: 1},

@@ -75,7 +75,7 @@ func (p *Placer) groupsLocked(n *farm.Node) []string {
 func (p *Placer) requestLocked(i *farm.Instance) sched.Instance {
 	out := sched.NewInstance(i)
 	if i.PermissionGroup != "" && p.starters != nil {
-		out.Group = sched.PolicyGroup(i.PermissionGroup)
+		out.GroupID = sched.PolicyGroup(i.PermissionGroup)
 	}
 	return out
 }

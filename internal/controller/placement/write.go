@@ -30,7 +30,7 @@ type Decision struct {
 }
 
 func (p *Placer) decisionLocked(a sched.Assignment) Decision {
-	return Decision{a.RequestID, a.NodeID, a.Device, p.nodes[a.NodeID]}
+	return Decision{a.RequestID, a.NodeID, a.USBLocation, p.nodes[a.NodeID]}
 }
 
 func (d Decision) givesDevice() bool { return d.device != "" }
@@ -98,7 +98,7 @@ func (p *Placer) assign(ctx context.Context, term *record.Term, some []Decision)
 	now := p.db.Now()
 	for _, d := range some {
 		inst, rev, ok := p.db.Tables.Instances.Get(d.id)
-		if ok && inst.Waiting() &&
+		if ok && inst.AwaitsPlacement() &&
 			!t.Add(store.Put(p.db.Tables.Instances, d.id, placed(inst, at.record, d.device, now), store.IfRev(rev))) {
 			break
 		}
@@ -176,7 +176,7 @@ func (p *Placer) admit(instances []*farm.Instance) ([]draft, *record.Term) {
 		case d == nil:
 			p.found = append(p.found, p.decisionLocked(a))
 		case there:
-			d.placed, d.node, d.at = placed(d.requested, node.record, a.Device, now), a.NodeID, node
+			d.placed, d.node, d.at = placed(d.requested, node.record, a.USBLocation, now), a.NodeID, node
 			some = true
 		}
 	}

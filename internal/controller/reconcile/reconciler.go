@@ -162,7 +162,7 @@ func (r *Reconciler) observeNode(e store.Event) {
 	r.enqueueNode(e.ID, r.db.Now())
 	old, _ := e.Old.(*farm.Node)
 	now, _ := e.New.(*farm.Node)
-	if old != nil && (old.State == farm.NodeOffline || now != nil && now.Draining != old.Draining) {
+	if old != nil && (old.State == farm.NodeOffline || now != nil && now.DrainInfo != old.DrainInfo) {
 		r.enqueueInstancesOf(e.ID)
 	}
 }
@@ -186,7 +186,7 @@ func (r *Reconciler) enqueueInstancesOf(node string) {
 func (r *Reconciler) enqueueWaiting(group string) {
 	at := r.db.Now().Add(record.BarrierTimeout)
 	for id, inst := range r.db.Tables.Instances.All() {
-		if inst.GroupID == group && inst.Waiting() {
+		if inst.GroupID == group && inst.AwaitsPlacement() {
 			r.queue.put(item{record.KindInstance, id}, at)
 		}
 	}

@@ -78,7 +78,7 @@ func failRemovedNode(_ *Reconciler, i *farm.Instance, now time.Time) *farm.Insta
 // groupDeletedAt covers instances that were requested in a group during its deletion. A group that
 // another replica created may become visible a moment later than its instances.
 func groupDeletedAt(r *Reconciler, i *farm.Instance) time.Time {
-	if i.GroupID == "" || !i.Waiting() {
+	if i.GroupID == "" || !i.AwaitsPlacement() {
 		return time.Time{}
 	}
 	if _, _, exists := r.db.Tables.Groups.Get(i.GroupID); exists {
@@ -99,7 +99,7 @@ const resumeTime = 5 * time.Second
 func nodeBackAt(r *Reconciler, i *farm.Instance) time.Time {
 	node, _, ok := r.db.Tables.Nodes.Get(i.NodeID)
 	_, accepts := farm.NextInstanceState(i.State, farm.NodeBack)
-	if i.Lost.IsZero() || !accepts || !ok || node.State == farm.NodeOffline {
+	if i.NodeLostAt.IsZero() || !accepts || !ok || node.State == farm.NodeOffline {
 		return time.Time{}
 	}
 	return node.StateSince.Add(resumeTime)
@@ -112,15 +112,15 @@ func resume(_ *Reconciler, i *farm.Instance, now time.Time) *farm.Instance {
 // nodeLostAt returns when an instance whose node stays offline fails. An instance whose node is back,
 // but that has not been updated yet, has no such time.
 func nodeLostAt(r *Reconciler, i *farm.Instance) time.Time {
-	if i.Lost.IsZero() || i.State == farm.Errored || i.State == farm.Terminating || i.State == farm.Terminated ||
+	if i.NodeLostAt.IsZero() || i.State == farm.Errored || i.State == farm.Terminating || i.State == farm.Terminated ||
 		!nodeBackAt(r, i).IsZero() {
 		return time.Time{}
 	}
-	return r.o.From(i.Lost).Add(r.o.InstanceTimeout)
+	return r.o.From(i.NodeLostAt).Add(r.o.InstanceTimeout)
 }
 
 func failLostNode(_ *Reconciler, i *farm.Instance, now time.Time) *farm.Instance {
-	return i.AfterExpiry(now, fmt.Sprintf("Its node %s has been offline for too long", i.NodeName))
+	return i.AfterStepTimeout(now, fmt.Sprintf("Its node %s has been offline for too long", i.NodeName))
 }
 
 // ttlExpiresAt returns when an instance is terminated without a request.
@@ -145,10 +145,10 @@ func drainEndsAt(r *Reconciler, i *farm.Instance) time.Time {
 		return time.Time{}
 	}
 	node, _, ok := r.db.Tables.Nodes.Get(i.NodeID)
-	if !ok || !node.Drain || node.Draining == nil {
+	if !ok || !node.Drain || node.DrainInfo == nil {
 		return time.Time{}
 	}
-	return node.Draining.Until
+	return node.DrainInfo.Until
 }
 
 func terminateDrained(r *Reconciler, i *farm.Instance, now time.Time) *farm.Instance {

@@ -91,7 +91,7 @@ func inStage(stages ...string) func(instanceStatus) bool {
 // may take; ok is false when it is in none.
 func (r *Reconciler) stepOf(i *farm.Instance) (s step, since time.Time, limit time.Duration, ok bool) {
 	since = i.Updated
-	at := instanceStatus{Instance: i, acknowledged: i.StatusNo > 0 || !r.o.Unacknowledged(i)}
+	at := instanceStatus{Instance: i, acknowledged: i.StatusNumber > 0 || !r.o.Unacknowledged(i)}
 	if i.Task != nil && i.Task.Kind == farm.TaskSave {
 		if at.save, _, ok = r.db.Tables.Saves.Get(i.Task.ID); ok && at.save.Updated.After(since) {
 			since = at.save.Updated
@@ -109,7 +109,7 @@ func (r *Reconciler) stepOf(i *farm.Instance) (s step, since time.Time, limit ti
 // offline does not count: the step gets its time once the node is back.
 func (r *Reconciler) stepExpiresAt(i *farm.Instance) time.Time {
 	_, since, limit, ok := r.stepOf(i)
-	if !ok || !i.Lost.IsZero() {
+	if !ok || !i.NodeLostAt.IsZero() {
 		return time.Time{}
 	}
 	return r.inContact(i.NodeID, since.Add(limit))
@@ -121,7 +121,7 @@ func (r *Reconciler) failStep(i *farm.Instance, now time.Time) *farm.Instance {
 	if !ok {
 		return i
 	}
-	return i.AfterExpiry(now, fmt.Sprintf("Its node %s did not %s within %s", i.NodeName, s.name,
+	return i.AfterStepTimeout(now, fmt.Sprintf("Its node %s did not %s within %s", i.NodeName, s.name,
 		now.Sub(since).Round(time.Second)))
 }
 
@@ -131,7 +131,7 @@ const orderRepeated = "it is asked again until it does"
 // unconfirmedEndAt returns when to report that a node does not confirm an end. The order is repeated
 // without a limit.
 func (r *Reconciler) unconfirmedEndAt(i *farm.Instance) time.Time {
-	if i.State != farm.Terminating || i.NodeID == "" || !i.Lost.IsZero() ||
+	if i.State != farm.Terminating || i.NodeID == "" || !i.NodeLostAt.IsZero() ||
 		strings.HasSuffix(i.Message, orderRepeated) {
 		return time.Time{}
 	}

@@ -62,7 +62,7 @@ func (s Store) WithFence(fence store.Fence) store.Writer {
 func (s Store) Limits() store.Limits {
 	limits := s.Store.Limits()
 	if s.hook != nil {
-		limits.Ops--
+		limits.MaxOps--
 	}
 	return limits
 }

@@ -39,7 +39,7 @@ type Tables struct {
 // for nothing.
 func NewTables(render func(*farm.Instance) []byte) *Tables {
 	return &Tables{
-		Instances: store.NewTable(KindInstance, store.WithEncoded(render),
+		Instances: store.NewTable(KindInstance, store.WithCachedEncoding(render),
 			store.WithIndex(ByNode, func(i *farm.Instance) []string { return keyOf(i.NodeID) }),
 			store.WithIndex(ByExternalID, func(i *farm.Instance) []string { return keyOf(i.ExternalID) }),
 			store.WithIndex(ByScript, func(i *farm.Instance) []string { return keyOf(i.Options.ScriptID) }),
@@ -120,12 +120,13 @@ func nodeUsage(inst *farm.Instance) (node string, a store.Amounts) {
 	if inst.VM == nil || inst.VM.Status != farm.VMRunning || !inst.UsesCapacity() {
 		return "", a
 	}
-	return inst.NodeID, store.Amounts{1, cmp.Or(inst.VM.CPUs, inst.VCPU()), cmp.Or(inst.VM.MemoryMB, inst.VRAM())}
+	return inst.NodeID,
+		store.Amounts{1, cmp.Or(inst.VM.CPUs, inst.GuestCPUs()), cmp.Or(inst.VM.MemoryMB, inst.GuestMemoryMB())}
 }
 
 // waitingAmounts returns the amounts of a pending instance.
 func waitingAmounts(i *farm.Instance) (a store.Amounts) {
-	if i.Waiting() {
+	if i.AwaitsPlacement() {
 		a[0], a[1] = 1, InstanceSize(i)
 	}
 	return a
@@ -140,7 +141,7 @@ func SaveAmounts(s *farm.SaveRequest) (a store.Amounts) {
 }
 
 func newScriptTable() *store.Table[Script] {
-	return store.NewTable(KindScript, store.WithPart(func(s *Script) *Script {
+	return store.NewTable(KindScript, store.WithPartialRecords(func(s *Script) *Script {
 		return &Script{Caller: s.Caller, Size: s.Size}
 	}),
 		store.WithSums(ScriptsByCaller,

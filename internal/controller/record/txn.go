@@ -36,15 +36,15 @@ func Fits(changes []store.Change) error {
 
 // Add adds changes that belong together and reports whether they fit. The first ones always fit.
 func (t *Txn) Add(changes ...store.Change) bool {
-	if t.Limits.Ops == 0 {
-		t.Limits = store.Limits{Ops: TxnChanges, Bytes: store.MaxBytes}
+	if t.Limits.MaxOps == 0 {
+		t.Limits = store.Limits{MaxOps: TxnChanges, MaxBytes: store.MaxBytes}
 	}
 	bytes := 0
 	for _, c := range changes {
 		bytes += c.Size()
 	}
 	// Sizes are estimates: a quarter is reserved for the error.
-	if len(t.Changes) > 0 && (len(t.Changes)+len(changes) > t.Limits.Ops || t.bytes+bytes > t.Limits.Bytes/4*3) {
+	if len(t.Changes) > 0 && (len(t.Changes)+len(changes) > t.Limits.MaxOps || t.bytes+bytes > t.Limits.MaxBytes/4*3) {
 		return false
 	}
 	t.Changes = append(t.Changes, changes...)

@@ -49,7 +49,7 @@ func TestBulk(t *testing.T) {
 	}
 	w := &firstLost{Writer: st}
 	all := Bulk[farm.Node]{
-		Writer: w, Limits: store.Limits{Ops: 10, Bytes: store.MaxBytes}, Table: tables.Nodes,
+		Writer: w, Limits: store.Limits{MaxOps: 10, MaxBytes: store.MaxBytes}, Table: tables.Nodes,
 		Change: func(n *farm.Node) (*farm.Node, error) {
 			if n.ID == "n04" {
 				return n, nil

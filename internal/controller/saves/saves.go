@@ -42,7 +42,7 @@ type Options struct {
 type Instances interface {
 	Latest(ctx context.Context, id string) (*farm.Instance, error)
 	BeginTask(
-		ctx context.Context, id string, event farm.InstanceEvent, task *farm.Task, with ...store.Change,
+		ctx context.Context, id string, event farm.InstanceEvent, task *farm.NodeTask, with ...store.Change,
 	) error
 }
 
@@ -110,7 +110,7 @@ func (s *Saves) Create(ctx context.Context, r Request) (string, error) {
 		}
 	}
 	changes = append(changes, store.Put(s.db.Tables.Saves, req.ID, req, store.IfAbsent))
-	task := &farm.Task{ID: req.ID, Kind: farm.TaskSave}
+	task := &farm.NodeTask{ID: req.ID, Kind: farm.TaskSave}
 	return req.ID, s.o.Instances.BeginTask(ctx, checked.inst.ID, farm.SaveBegun, task, changes...)
 }
 

@@ -34,7 +34,7 @@ func (c *cloud) Latest(_ context.Context, id string) (*farm.Instance, error) {
 }
 
 func (c *cloud) BeginTask(
-	ctx context.Context, _ string, _ farm.InstanceEvent, task *farm.Task, with ...store.Change,
+	ctx context.Context, _ string, _ farm.InstanceEvent, task *farm.NodeTask, with ...store.Change,
 ) error {
 	c.inst.Task = task
 	return c.db.Store.Commit(ctx, with...)
@@ -213,7 +213,7 @@ func TestPrune(t *testing.T) {
 // TestEndPending ends the requests on which no instance works.
 func TestEndPending(t *testing.T) {
 	s, c := newSaves(t, DefaultMax)
-	works := &farm.Instance{ID: "works", State: farm.Pushing, Task: &farm.Task{ID: "a", Kind: farm.TaskSave}}
+	works := &farm.Instance{ID: "works", State: farm.Pushing, Task: &farm.NodeTask{ID: "a", Kind: farm.TaskSave}}
 	if err := c.db.Store.Commit(t.Context(), store.Put(c.db.Tables.Instances, works.ID, works, store.Any)); err != nil {
 		t.Fatal(err)
 	}

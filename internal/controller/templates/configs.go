@@ -29,7 +29,7 @@ func (c *configCache) get(ctx context.Context, id string, v api.TemplateVersion)
 		return config, nil
 	}
 	// The content id is necessary too: after a revert and a new push the number means other bytes.
-	config, err := c.registry.Info(ctx, transfer.Ref{ID: id, Version: &v.Number, ContentID: v.ContentID})
+	config, err := c.registry.VersionConfig(ctx, transfer.VersionRef{ID: id, Number: &v.Number, ContentID: v.ContentID})
 	if err != nil || v.ContentID == "" {
 		return config, err
 	}

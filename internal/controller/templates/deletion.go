@@ -45,7 +45,7 @@ func (t *Templates) Delete(ctx context.Context, id string) error {
 }
 
 func (t *Templates) deleteAtRegistry(ctx context.Context, id string) error {
-	if err := t.opts.Registry.Delete(ctx, id); err != nil {
+	if err := t.opts.Registry.DeleteTemplate(ctx, id); err != nil {
 		return registryError(err)
 	}
 	t.known.remove(strings.ToLower(id))
@@ -59,7 +59,7 @@ func (t *Templates) endDeletion(
 	if gone {
 		w = t.opts.Events.With(w, func() farm.Event {
 			return farm.Event{
-				Name: farm.EventDeleteRegistryVM, Time: d.At, By: d.By,
+				Name: farm.EventDeleteRegistryVM, Time: d.At, Actor: d.By,
 				Extra: map[string]any{"template_id": d.Template},
 			}
 		})

@@ -201,7 +201,7 @@ func (k *knownTemplates) resolve(
 func (k *knownTemplates) refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, refreshInterval)
 	defer cancel()
-	list, err := k.registry.List(ctx)
+	list, err := k.registry.ListTemplates(ctx)
 	if err != nil {
 		return registryError(err)
 	}
@@ -218,7 +218,7 @@ func (k *knownTemplates) refresh(ctx context.Context) error {
 			continue
 		}
 		detailCtx, cancel := context.WithTimeout(ctx, detailTimeout)
-		d, err := k.registry.Detail(detailCtx, t.ID)
+		d, err := k.registry.TemplateDetail(detailCtx, t.ID)
 		cancel()
 		switch {
 		case err == nil:

@@ -158,7 +158,7 @@ func (t *Templates) detail(ctx context.Context, id string) (api.TemplateDetail, 
 	} else {
 		go query()
 	}
-	detail, err := t.opts.Registry.Detail(ctx, id)
+	detail, err := t.opts.Registry.TemplateDetail(ctx, id)
 	got := <-answers
 	switch {
 	case err != nil:

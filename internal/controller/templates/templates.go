@@ -13,12 +13,12 @@ import (
 
 // Registry is the part of a registry that this package uses.
 type Registry interface {
-	List(ctx context.Context) ([]api.Template, error)
-	Detail(ctx context.Context, id string) (api.TemplateDetail, error)
-	Info(ctx context.Context, ref transfer.Ref) (api.TemplateConfig, error)
-	Disk(ctx context.Context) (api.DiskInfo, error)
-	Delete(ctx context.Context, id string) error
-	Revert(ctx context.Context, ref transfer.Ref) error
+	ListTemplates(ctx context.Context) ([]api.Template, error)
+	TemplateDetail(ctx context.Context, id string) (api.TemplateDetail, error)
+	VersionConfig(ctx context.Context, ref transfer.VersionRef) (api.TemplateConfig, error)
+	DiskInfo(ctx context.Context) (api.DiskInfo, error)
+	DeleteTemplate(ctx context.Context, id string) error
+	Revert(ctx context.Context, ref transfer.VersionRef) error
 }
 
 // Events records the events of deletions.
@@ -65,7 +65,7 @@ func (t *Templates) List(ctx context.Context) ([]api.Template, error) {
 	if !r.allows(listRight) {
 		return nil, listRight.forbidden()
 	}
-	list, err := t.opts.Registry.List(ctx)
+	list, err := t.opts.Registry.ListTemplates(ctx)
 	if err != nil {
 		return nil, registryError(err)
 	}
@@ -108,7 +108,7 @@ func (t *Templates) Revert(ctx context.Context, id, tag string, number *int) err
 		return err
 	}
 	err = t.opts.Registry.Revert(ctx,
-		transfer.Ref{ID: detail.ID, Tag: v.Tag, Version: &v.Number, ContentID: v.ContentID})
+		transfer.VersionRef{ID: detail.ID, Tag: v.Tag, Number: &v.Number, ContentID: v.ContentID})
 	switch {
 	case err == nil:
 		return nil
@@ -131,9 +131,9 @@ func (t *Templates) version(
 	return detail, v, err
 }
 
-// Disk returns the free space of the registry's disk.
-func (t *Templates) Disk(ctx context.Context) (api.DiskInfo, error) {
-	disk, err := t.opts.Registry.Disk(ctx)
+// DiskInfo returns the free space of the registry's disk.
+func (t *Templates) DiskInfo(ctx context.Context) (api.DiskInfo, error) {
+	disk, err := t.opts.Registry.DiskInfo(ctx)
 	if err != nil {
 		return api.DiskInfo{}, registryError(err)
 	}

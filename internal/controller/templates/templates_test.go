@@ -58,11 +58,11 @@ func (r *fakeRegistry) fail() error {
 	return nil
 }
 
-func (r *fakeRegistry) List(context.Context) ([]api.Template, error) {
+func (r *fakeRegistry) ListTemplates(context.Context) ([]api.Template, error) {
 	return []api.Template{r.detail.Template}, r.fail()
 }
 
-func (r *fakeRegistry) Detail(_ context.Context, id string) (api.TemplateDetail, error) {
+func (r *fakeRegistry) TemplateDetail(_ context.Context, id string) (api.TemplateDetail, error) {
 	if err := r.fail(); err != nil {
 		return api.TemplateDetail{}, err
 	}
@@ -74,20 +74,22 @@ func (r *fakeRegistry) Detail(_ context.Context, id string) (api.TemplateDetail,
 	return r.detail, nil
 }
 
-func (r *fakeRegistry) Info(context.Context, transfer.Ref) (api.TemplateConfig, error) {
+func (r *fakeRegistry) VersionConfig(context.Context, transfer.VersionRef) (api.TemplateConfig, error) {
 	return api.TemplateConfig{RAM: "512M", CPU: &api.ConfigCPU{Cores: 1}}, r.fail()
 }
 
-func (r *fakeRegistry) Disk(context.Context) (api.DiskInfo, error) { return api.DiskInfo{}, r.fail() }
+func (r *fakeRegistry) DiskInfo(context.Context) (api.DiskInfo, error) {
+	return api.DiskInfo{}, r.fail()
+}
 
-func (r *fakeRegistry) Delete(_ context.Context, id string) error {
+func (r *fakeRegistry) DeleteTemplate(_ context.Context, id string) error {
 	if id != templateID {
 		return farm.NotFound()
 	}
 	return r.fail()
 }
 
-func (r *fakeRegistry) Revert(context.Context, transfer.Ref) error { return r.fail() }
+func (r *fakeRegistry) Revert(context.Context, transfer.VersionRef) error { return r.fail() }
 
 // noEvents are events that are off.
 type noEvents struct{}

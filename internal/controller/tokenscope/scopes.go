@@ -98,7 +98,7 @@ func (s *Scopes) hasPullOrder(node, template string) bool {
 func (s *Scopes) openDistributions(node string) iter.Seq[*farm.CacheJob] {
 	return func(yield func(*farm.CacheJob) bool) {
 		for id, job := range s.db.Tables.CacheJobs.All() {
-			if job.Kind != farm.CacheJobDistribute || !job.Open() || !job.Addresses(node) {
+			if job.Kind != farm.CacheJobDistribute || !job.IsOpen() || !job.HasWorkFor(node) {
 				continue
 			}
 			_, _, done := s.db.Tables.CacheJobResults.Get(record.CacheJobResultID(id, node))

@@ -25,7 +25,7 @@ func TestScopes(t *testing.T) {
 	instance := func(state farm.InstanceState, template string) *farm.Instance {
 		i := &farm.Instance{ID: uuid.NewString(), State: state, NodeID: me.ID, Template: farm.TemplateRef{ID: template}}
 		if state == farm.Pushing {
-			i.Task = &farm.Task{ID: save, Kind: farm.TaskSave}
+			i.Task = &farm.NodeTask{ID: save, Kind: farm.TaskSave}
 		}
 		return i
 	}

@@ -117,7 +117,7 @@ func (t *counters) newsLocked(was countedInstance, inst *farm.Instance, now time
 
 // enterLocked changes the sums from one state of an instance to the next.
 func (t *counters) enterLocked(id string, was countedInstance, inst *farm.Instance) {
-	if was.state != farm.Gone {
+	if was.state != farm.InstanceRemoved {
 		t.states[was.state]--
 	}
 	if was.slot {
@@ -134,7 +134,7 @@ func (t *counters) enterLocked(id string, was countedInstance, inst *farm.Instan
 	if is.slot {
 		t.slots++
 	}
-	if inst.Waiting() {
+	if inst.AwaitsPlacement() {
 		t.waiting[id] = inst.Created
 	}
 }

@@ -46,13 +46,13 @@ func (u *Usage) nodeCount() (states map[string]int, capacity int) {
 		states[string(s)] = 0
 	}
 	for id, n := range u.db.Tables.Nodes.All() {
-		states[string(n.Shown())]++
-		if n.TakesStarts() {
+		states[string(n.VisibleState())]++
+		if n.AcceptsStarts() {
 			info, _, ok := u.db.Tables.Infos.Get(id)
 			if !ok {
 				info = &farm.NodeInfo{}
 			}
-			capacity += n.Slots(info)
+			capacity += n.VMLimit(info)
 		}
 	}
 	return states, capacity

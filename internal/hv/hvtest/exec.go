@@ -66,9 +66,9 @@ var execCases = []struct {
 	{name: "environment", cmd: hv.Command{
 		Path: "/bin/sh", Args: []string{"-c", "echo $GREETING"}, Env: []string{"GREETING=a b=c"},
 	}, stdout: "a b=c\n"},
-	{name: "script", cmd: hv.Script([]byte("A=1\necho one\nexit 4\necho two\n"),
+	{name: "script", cmd: hv.ScriptCommand([]byte("A=1\necho one\nexit 4\necho two\n"),
 		time.Minute), code: 4, stdout: "one\n"},
-	{name: "empty script", cmd: hv.Script(nil, time.Minute)},
+	{name: "empty script", cmd: hv.ScriptCommand(nil, time.Minute)},
 }
 
 func (s *suite) bigOutput(t *testing.T, id string) {
@@ -76,8 +76,8 @@ func (s *suite) bigOutput(t *testing.T, id string) {
 	if err != nil || got.Code != 0 {
 		t.Fatalf("code %d, %v", got.Code, err)
 	}
-	if len(got.Stdout) != hv.MaxOutput || !bytes.HasSuffix(got.Stdout, []byte("199999\n200000\n")) {
-		t.Errorf("kept %d bytes ending in %q, want the last %d", len(got.Stdout), tail(got.Stdout), hv.MaxOutput)
+	if len(got.Stdout) != hv.MaxOutputBytes || !bytes.HasSuffix(got.Stdout, []byte("199999\n200000\n")) {
+		t.Errorf("kept %d bytes ending in %q, want the last %d", len(got.Stdout), tail(got.Stdout), hv.MaxOutputBytes)
 	}
 }
 
@@ -86,14 +86,14 @@ func tail(b []byte) []byte { return b[max(0, len(b)-20):] }
 // timeout proves, where there is a guest, that nothing of a timed-out command is left in it.
 func (s *suite) timeout(t *testing.T, id string) {
 	script := "echo before\nsleep 600\necho after\n"
-	if s.host.Can(hv.CanBoot) {
+	if s.host.HasCapability(hv.CanBoot) {
 		script = "sleep 4321 &\n(sleep 4321; true) &\necho before\nsleep 4321\necho after\n"
 	}
 	got := s.timedOut(t, id, script, "before\n")
 	if got.Code != hv.CodeTimedOut {
 		t.Errorf("got %+v, want the code %d", got, hv.CodeTimedOut)
 	}
-	if s.host.Can(hv.CanBoot) {
+	if s.host.HasCapability(hv.CanBoot) {
 		s.noProcess(t, id, "4321")
 	}
 }
@@ -103,7 +103,7 @@ func (s *suite) timeout(t *testing.T, id string) {
 func (s *suite) timedOut(t *testing.T, id, script, printed string) hv.Result {
 	t.Helper()
 	for limit := time.Second; ; limit *= 2 {
-		got, err := s.Driver.Exec(t.Context(), id, hv.Script([]byte(script), limit))
+		got, err := s.Driver.Exec(t.Context(), id, hv.ScriptCommand([]byte(script), limit))
 		if err != nil || !got.TimedOut {
 			t.Fatalf("got %+v, %v, want a time-out", got, err)
 		}
@@ -121,7 +121,7 @@ func (s *suite) noProcess(t *testing.T, id, seconds string) {
 	t.Helper()
 	count := "ps -o args >/dev/shm/ps && grep -c '^sleep " + seconds + "$' /dev/shm/ps"
 	eventually(t, "the command's processes are gone", time.Minute, func() bool {
-		got, err := s.Driver.Exec(t.Context(), id, hv.Script([]byte(count), time.Minute))
+		got, err := s.Driver.Exec(t.Context(), id, hv.ScriptCommand([]byte(count), time.Minute))
 		if err != nil || len(got.Stdout) == 0 {
 			t.Fatalf("%+v, %v", got, err)
 		}
@@ -132,11 +132,11 @@ func (s *suite) noProcess(t *testing.T, id, seconds string) {
 func (s *suite) cancelledExec(t *testing.T, id string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_, err := s.Driver.Exec(ctx, id, hv.Script([]byte("sleep 5432"), 0))
+	_, err := s.Driver.Exec(ctx, id, hv.ScriptCommand([]byte("sleep 5432"), 0))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Exec: %v, want the context's error", err)
 	}
-	if s.host.Can(hv.CanBoot) {
+	if s.host.HasCapability(hv.CanBoot) {
 		s.noProcess(t, id, "5432")
 	}
 }
@@ -147,7 +147,7 @@ func (s *suite) background(t *testing.T, id string) {
 	s.need(t, hv.CanBoot)
 	begun := time.Now()
 	script := "echo kept >/root/kept; sync\n(sleep 30; echo late) &\necho $!\necho err >&2\n"
-	got, err := s.Driver.Exec(t.Context(), id, hv.Script([]byte(script), time.Minute))
+	got, err := s.Driver.Exec(t.Context(), id, hv.ScriptCommand([]byte(script), time.Minute))
 	if err != nil || got.Code != 0 || string(got.Stderr) != "err\n" {
 		t.Fatalf("got %+v, %v", got, err)
 	}
@@ -158,7 +158,7 @@ func (s *suite) background(t *testing.T, id string) {
 	if err != nil {
 		t.Fatalf("stdout %q", got.Stdout)
 	}
-	got, err = s.Driver.Exec(t.Context(), id, hv.Script(fmt.Appendf(nil, "kill -0 %d", child), time.Minute))
+	got, err = s.Driver.Exec(t.Context(), id, hv.ScriptCommand(fmt.Appendf(nil, "kill -0 %d", child), time.Minute))
 	if err != nil || got.Code != 0 {
 		t.Errorf("the background child is gone: %+v, %v", got, err)
 	}

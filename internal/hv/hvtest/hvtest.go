@@ -141,7 +141,7 @@ func (s *suite) check(t *testing.T, name string, f func(t *testing.T)) {
 // need skips a check whose ability the driver does not report.
 func (s *suite) need(t *testing.T, c hv.Capability) {
 	t.Helper()
-	if !s.host.Can(c) {
+	if !s.host.HasCapability(c) {
 		t.Skipf("driver %s does not offer %s", s.host.Driver, c)
 	}
 }
@@ -158,8 +158,8 @@ func (s *suite) describe(t *testing.T) {
 	if h.Arch != "amd64" && h.Arch != "arm64" {
 		t.Errorf("architecture %q", h.Arch)
 	}
-	if !slices.IsSorted(h.Abilities) {
-		t.Errorf("abilities are not sorted: %v", h.Abilities)
+	if !slices.IsSorted(h.Capabilities) {
+		t.Errorf("abilities are not sorted: %v", h.Capabilities)
 	}
 }
 

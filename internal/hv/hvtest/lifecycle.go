@@ -60,7 +60,7 @@ func (s *suite) life(t *testing.T) {
 	spec := s.machine()
 	spec.NeedNetwork = true
 	spec.Labels = map[string]string{"instance": "i-1", "claim": "c-ü\n2"}
-	if s.host.Can(hv.CanForward) {
+	if s.host.HasCapability(hv.CanForward) {
 		spec.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1"}}
 	}
 	before := time.Now().Add(-time.Minute)
@@ -179,7 +179,7 @@ func (s *suite) restarted(t *testing.T, spec hv.Spec) {
 // keeps checks a file that the first run of a VM has written.
 func (s *suite) keeps(t *testing.T, id string) {
 	t.Helper()
-	if !s.host.Can(hv.CanBoot) {
+	if !s.host.HasCapability(hv.CanBoot) {
 		return
 	}
 	r, err := s.Driver.Exec(t.Context(), id, hv.Command{Path: "cat", Args: []string{"/root/kept"}})
@@ -202,7 +202,7 @@ func (s *suite) deleted(t *testing.T, id string) {
 func (s *suite) killed(t *testing.T, vm hv.VM) {
 	lost := make(chan error, 1)
 	go func() {
-		_, err := s.Driver.Exec(t.Context(), vm.ID, hv.Script([]byte("sleep 600"), 10*time.Minute))
+		_, err := s.Driver.Exec(t.Context(), vm.ID, hv.ScriptCommand([]byte("sleep 600"), 10*time.Minute))
 		lost <- err
 	}()
 	s.Kill(t, vm)

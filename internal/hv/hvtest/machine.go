@@ -27,13 +27,13 @@ const (
 func (s *suite) machine() hv.Spec {
 	spec := s.Spec()
 	spec.MAC, spec.HardwareUUID, spec.Serial, spec.Video = askedMAC, askedUUID, askedSerial, hv.VideoVirtIO
-	if s.host.Can(hv.CanResize) {
+	if s.host.HasCapability(hv.CanResize) {
 		spec.DiskBytes = askedBytes
 	}
-	if s.host.Can(hv.CanVNC) {
+	if s.host.HasCapability(hv.CanVNC) {
 		spec.VNC = &hv.VNC{Password: "hunter2"}
 	}
-	if s.host.Can(hv.CanUSB) {
+	if s.host.HasCapability(hv.CanUSB) {
 		spec.USB = []hv.USBDevice{{Location: "emulated:tablet"}, {Location: "emulated:storage"}}
 	}
 	return spec
@@ -54,7 +54,7 @@ func (s *suite) looks(t *testing.T, d hv.Driver, vm hv.VM) {
 	if want := strings.ToLower(askedMAC); vm.MAC != want {
 		t.Errorf("the MAC address is %q, want %q", vm.MAC, want)
 	}
-	if !s.host.Can(hv.CanBoot) {
+	if !s.host.HasCapability(hv.CanBoot) {
 		return
 	}
 	got := s.run(t, d, vm.ID,
@@ -72,14 +72,14 @@ func (s *suite) plain(t *testing.T, vm hv.VM) {
 	if want := hv.DefaultMAC(strings.ToLower(vm.UUID)); vm.MAC != want {
 		t.Errorf("the MAC address is %q, want %q", vm.MAC, want)
 	}
-	if !s.host.Can(hv.CanIsolate) {
+	if !s.host.HasCapability(hv.CanIsolate) {
 		s.reaches(t, vm.ID, true)
 	}
 	refused := map[string]func(*hv.Spec){
 		"USB kind": func(v *hv.Spec) { v.USB = []hv.USBDevice{{Location: "emulated:toaster"}} },
 		"UEFI":     func(v *hv.Spec) { v.Firmware = hv.FirmwareUEFI },
 	}
-	if s.host.Can(hv.CanBoot) {
+	if s.host.HasCapability(hv.CanBoot) {
 		refused["USB device that is not there"] = func(v *hv.Spec) { v.USB = []hv.USBDevice{{Location: "99-9"}} }
 	}
 	for name, change := range refused {
@@ -97,7 +97,7 @@ func (s *suite) plain(t *testing.T, vm hv.VM) {
 // grows lets the guest use a disk of that size, and refuses a small one.
 func (s *suite) grows(t *testing.T, d hv.Driver, id string, size int64) {
 	s.need(t, hv.CanResize)
-	if !s.host.Can(hv.CanBoot) {
+	if !s.host.HasCapability(hv.CanBoot) {
 		return
 	}
 	small := s.Spec()
@@ -110,7 +110,7 @@ func (s *suite) grows(t *testing.T, d hv.Driver, id string, size int64) {
 		t.Errorf("the disk has %s sectors, want %d", got, size/512)
 	}
 	for range 2 { // the second time there is nothing to grow
-		r, err := d.Exec(t.Context(), id, hv.GrowFileSystem(time.Minute))
+		r, err := d.Exec(t.Context(), id, hv.GrowFileSystemCommand(time.Minute))
 		if err != nil || r.Code != 0 {
 			t.Fatalf("%+v, %v", r, err)
 		}
@@ -196,7 +196,7 @@ func (s *suite) watches(t *testing.T, port int, password string) {
 	if port < 5900 {
 		t.Errorf("the screen is on port %d", port)
 	}
-	if !s.host.Can(hv.CanBoot) {
+	if !s.host.HasCapability(hv.CanBoot) {
 		return
 	}
 	eventually(t, "a login at the screen", time.Minute, func() bool {
@@ -215,7 +215,7 @@ func (s *suite) watches(t *testing.T, port int, password string) {
 func (s *suite) devices(t *testing.T, vm hv.VM) {
 	s.need(t, hv.CanUSB)
 	many := s.Spec()
-	for i := range hv.MaxUSB + 1 {
+	for i := range hv.MaxUSBDevices + 1 {
 		many.USB = append(many.USB, hv.USBDevice{Location: fmt.Sprintf("1-%d", i+1)})
 	}
 	if _, err := s.Driver.Start(t.Context(), many); !errors.Is(err, hv.ErrRefused) {
@@ -273,10 +273,10 @@ func (s *suite) savedMachine(t *testing.T, from hv.Spec) {
 			t.Errorf("%s: %v, want it refused by name", name, err)
 		}
 	}
-	if s.host.Can(hv.CanVNC) {
+	if s.host.HasCapability(hv.CanVNC) {
 		next.VNC = &hv.VNC{Password: "other"}
 	}
-	if s.host.Can(hv.CanResize) {
+	if s.host.HasCapability(hv.CanResize) {
 		next.DiskBytes = askedBytes + 1<<30
 	}
 	vm := s.startIn(t, d, next)
@@ -284,10 +284,10 @@ func (s *suite) savedMachine(t *testing.T, from hv.Spec) {
 	if got := s.run(t, d, vm.ID, "cat /root/machine"); got != "machine\n" {
 		t.Errorf("the clone's disk has %q", got)
 	}
-	if s.host.Can(hv.CanVNC) {
+	if s.host.HasCapability(hv.CanVNC) {
 		s.watches(t, vm.VNCPort, "other")
 	}
-	if s.host.Can(hv.CanResize) {
+	if s.host.HasCapability(hv.CanResize) {
 		s.grows(t, d, vm.ID, next.DiskBytes)
 	}
 	if err := d.Delete(t.Context(), vm.ID); err != nil {
@@ -316,13 +316,13 @@ func (s *suite) changed(t *testing.T, vm hv.VM) {
 	}
 	s.looks(t, s.Driver, got)
 	s.keeps(t, vm.ID)
-	if s.host.Can(hv.CanVNC) {
+	if s.host.HasCapability(hv.CanVNC) {
 		s.watches(t, got.VNCPort, "changed")
 		if got.VNCPort != vm.VNCPort {
 			t.Errorf("the screen is on port %d, want %d", got.VNCPort, vm.VNCPort)
 		}
 	}
-	if s.host.Can(hv.CanUSB) {
+	if s.host.HasCapability(hv.CanUSB) {
 		s.sticks(t, vm.ID, "storage")
 	}
 }
@@ -356,7 +356,7 @@ func (s *suite) disconnected(t *testing.T, vm hv.VM) {
 	if vm.IP != "" {
 		t.Errorf("the VM has the address %s", vm.IP)
 	}
-	if !s.host.Can(hv.CanBoot) {
+	if !s.host.HasCapability(hv.CanBoot) {
 		return
 	}
 	if got := s.run(t, s.Driver, vm.ID, "cat /sys/class/net/eth0/carrier"); got != "0\n" {
@@ -369,7 +369,7 @@ func (s *suite) disconnected(t *testing.T, vm hv.VM) {
 // networking.
 func (s *suite) reaches(t *testing.T, id string, want bool) {
 	t.Helper()
-	if !s.host.Can(hv.CanBoot) {
+	if !s.host.HasCapability(hv.CanBoot) {
 		return
 	}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
@@ -391,7 +391,7 @@ func (s *suite) reaches(t *testing.T, id string, want bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	script := "busybox nc -w 3 10.0.2.2 " + strconv.Itoa(l.Addr().(*net.TCPAddr).Port) + " </dev/null; true"
-	if _, err := s.Driver.Exec(ctx, id, hv.Script([]byte(script), 30*time.Second)); err != nil {
+	if _, err := s.Driver.Exec(ctx, id, hv.ScriptCommand([]byte(script), 30*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if got := len(came) > 0; got != want {

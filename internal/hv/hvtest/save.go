@@ -19,7 +19,7 @@ import (
 func (s *suite) saves(t *testing.T) {
 	s.need(t, hv.CanSave)
 	spec := s.warm()
-	if s.host.Can(hv.CanForward) {
+	if s.host.HasCapability(hv.CanForward) {
 		spec.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1"}}
 	}
 	vm := s.start(t, spec)
@@ -30,7 +30,7 @@ func (s *suite) saves(t *testing.T) {
 	s.check(t, "save given up", func(t *testing.T) { s.givenUpSaves(t, vm) })
 	s.check(t, "new agent in a save", func(t *testing.T) { s.interruptedSaves(t, vm) })
 	dir := t.TempDir()
-	var saved hv.Saved
+	var saved hv.SaveResult
 	s.check(t, "save", func(t *testing.T) { saved = s.save(t, spec, dir, true) })
 	if saved.State == "" {
 		t.FailNow()
@@ -55,7 +55,7 @@ func (s *suite) saves(t *testing.T) {
 }
 
 // clone returns a spec that resumes from a save.
-func (s *suite) clone(from hv.Spec, saved hv.Saved) hv.Spec {
+func (s *suite) clone(from hv.Spec, saved hv.SaveResult) hv.Spec {
 	c := s.Spec()
 	c.Ports = from.Ports
 	c.Disks = make([]hv.Disk, len(from.Disks))
@@ -64,7 +64,7 @@ func (s *suite) clone(from hv.Spec, saved hv.Saved) hv.Spec {
 		c.Disks[i] = d
 	}
 	if saved.State != "" {
-		c.State = &hv.State{Path: saved.State, Pin: saved.Pin}
+		c.State = &hv.State{Path: saved.State, Requirements: saved.Requirements}
 	}
 	return c
 }
@@ -72,7 +72,7 @@ func (s *suite) clone(from hv.Spec, saved hv.Saved) hv.Spec {
 // run runs a script in a guest and returns its output.
 func (s *suite) run(t *testing.T, d hv.Driver, id, script string) string {
 	t.Helper()
-	r, err := d.Exec(t.Context(), id, hv.Script([]byte(script), time.Minute))
+	r, err := d.Exec(t.Context(), id, hv.ScriptCommand([]byte(script), time.Minute))
 	if err != nil || r.Code != 0 {
 		t.Fatalf("script %q: %+v, %v", script, r, err)
 	}
@@ -82,7 +82,7 @@ func (s *suite) run(t *testing.T, d hv.Driver, id, script string) string {
 // work starts a process that counts in memory, and a file that is never synced.
 func (s *suite) work(t *testing.T, id string) (sum string) {
 	t.Helper()
-	if !s.host.Can(hv.CanBoot) {
+	if !s.host.HasCapability(hv.CanBoot) {
 		return ""
 	}
 	s.run(t, s.Driver, id, `(exec 7>/root/open; i=0; while :; do i=$((i+1)); echo $i >/dev/shm/next; mv /dev/shm/next /dev/shm/counter; echo $i >&7; sleep 0.2; done) >/dev/null 2>&1 </dev/null &
@@ -94,7 +94,7 @@ echo $! >/dev/shm/pid`)
 func (s *suite) alive(t *testing.T, d hv.Driver, id, sum string) {
 	t.Helper()
 	const notes, want = "cat /dev/shm/note\ncat /root/note\n", "remembered\nwritten\n"
-	if !s.host.Can(hv.CanBoot) {
+	if !s.host.HasCapability(hv.CanBoot) {
 		if got := s.run(t, d, id, notes); got != want {
 			t.Errorf("the guest's notes are %q", got)
 		}
@@ -115,7 +115,7 @@ func number(s string) int {
 // saver returns the driver as a Saver.
 func saver(d hv.Driver) hv.Saver { return d.(hv.Saver) }
 
-func (s *suite) save(t *testing.T, spec hv.Spec, dir string, suspend bool) hv.Saved {
+func (s *suite) save(t *testing.T, spec hv.Spec, dir string, suspend bool) hv.SaveResult {
 	t.Helper()
 	saved, err := saver(s.Driver).Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir, Suspend: suspend})
 	if err != nil {
@@ -126,10 +126,11 @@ func (s *suite) save(t *testing.T, spec hv.Spec, dir string, suspend bool) hv.Sa
 	}
 	for _, d := range saved.Disks {
 		info, err := os.Stat(d.Path)
-		if err != nil || d.Format != "qcow2" || d.Bytes <= 0 {
+		if err != nil || d.Format != "qcow2" || d.ChangedBytes <= 0 {
 			t.Fatalf("delta %+v, %v", d, err)
 		}
-		t.Logf("delta holds %d bytes, %d zeroed, file %d bytes, pause %s", d.Bytes, d.Zeroed, info.Size(), saved.Pause)
+		t.Logf("delta holds %d bytes, %d zeroed, file %d bytes, pause %s", d.ChangedBytes, d.ZeroedBytes, info.Size(),
+			saved.PausedFor)
 	}
 	return saved
 }
@@ -142,11 +143,11 @@ func (s *suite) resume(t *testing.T, d hv.Driver, clone hv.Spec, source hv.VM, s
 		t.Errorf("the clone is %+v", vm)
 	}
 	s.alive(t, d, clone.ID, sum)
-	if s.host.Can(hv.CanForward) && vm.Ports[0].HostPort == source.Ports[0].HostPort {
+	if s.host.HasCapability(hv.CanForward) && vm.Ports[0].HostPort == source.Ports[0].HostPort {
 		t.Error("the clone has its source's host port")
 	}
 	s.check(t, "port rules of a clone", func(t *testing.T) { s.ports(t, vm) })
-	if !s.host.Can(hv.CanBoot) {
+	if !s.host.HasCapability(hv.CanBoot) {
 		return
 	}
 	now := strings.TrimSpace(s.run(t, d, clone.ID, "date +%s"))
@@ -167,7 +168,7 @@ func (s *suite) marked(t *testing.T, d hv.Driver, id string, failed []hv.SaveSte
 
 // clones draws random numbers in two VMs of one state, right after their start:
 // later a kernel takes new ones from its host anyway.
-func (s *suite) clones(t *testing.T, d hv.Driver, saved hv.Saved, from hv.Spec) {
+func (s *suite) clones(t *testing.T, d hv.Driver, saved hv.SaveResult, from hv.Spec) {
 	s.need(t, hv.CanBoot)
 	blocks := map[string]bool{}
 	for i := range 2 {
@@ -223,14 +224,15 @@ func (s *suite) restart(t *testing.T, vm hv.VM) {
 	if err != nil || got.Status != hv.Running || !got.StartedAt.After(vm.StartedAt) {
 		t.Fatalf("Restart: %+v, %v", got, err)
 	}
-	r, err := s.Driver.Exec(t.Context(), vm.ID, hv.Script([]byte("cat /root/note\ncat /dev/shm/note"), time.Minute))
+	r, err := s.Driver.Exec(t.Context(), vm.ID,
+		hv.ScriptCommand([]byte("cat /root/note\ncat /dev/shm/note"), time.Minute))
 	if err != nil || string(r.Stdout) != "written\n" || r.Code == 0 {
 		t.Errorf("after the restart: %+v, %v; want the disk and no memory", r, err)
 	}
 }
 
 // saveAgain saves a VM that is already stopped, as an agent does that was killed after the shutdown.
-func (s *suite) saveAgain(t *testing.T, spec hv.Spec, first hv.Saved) {
+func (s *suite) saveAgain(t *testing.T, spec hv.Spec, first hv.SaveResult) {
 	saved := s.save(t, spec, t.TempDir(), false)
 	for i, d := range saved.Disks {
 		got, err := os.ReadFile(d.Path)
@@ -247,11 +249,11 @@ func (s *suite) saveAgain(t *testing.T, spec hv.Spec, first hv.Saved) {
 }
 
 // saveStopped saves without memory; the new VM boots from base and delta.
-func (s *suite) saveStopped(t *testing.T, d hv.Driver, spec hv.Spec, dir string) hv.Saved {
+func (s *suite) saveStopped(t *testing.T, d hv.Driver, spec hv.Spec, dir string) hv.SaveResult {
 	s.run(t, s.Driver, spec.ID, "echo last >/root/last")
 	saved := s.save(t, spec, dir, false)
 	if vm := s.get(t, spec.ID); vm.Status != hv.Stopped || vm.Failure != "" || saved.State != "" ||
-		saved.Pin != (hv.Compat{}) {
+		saved.Requirements != (hv.StateRequirements{}) {
 		t.Errorf("the VM is %+v, the save %+v", vm, saved)
 	}
 	next := s.clone(spec, saved)

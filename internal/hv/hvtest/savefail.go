@@ -105,7 +105,7 @@ func (s *suite) endedInSave(t *testing.T, clone hv.Spec) {
 
 // damagedState starts from half a state: a failed start, and no boot. With the
 // whole state the same VM starts.
-func (s *suite) damagedState(t *testing.T, from hv.Spec, saved hv.Saved) {
+func (s *suite) damagedState(t *testing.T, from hv.Spec, saved hv.SaveResult) {
 	whole, err := os.ReadFile(saved.State)
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func (s *suite) damagedState(t *testing.T, from hv.Spec, saved hv.Saved) {
 
 // givenUpRestarts ends the context of a restart after some time, and removes the
 // VM: what a termination does.
-func (s *suite) givenUpRestarts(t *testing.T, from hv.Spec, saved hv.Saved) {
+func (s *suite) givenUpRestarts(t *testing.T, from hv.Spec, saved hv.SaveResult) {
 	s.need(t, hv.CanRestart)
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond} {
 		vm := s.start(t, s.clone(from, saved))
@@ -188,15 +188,15 @@ func (s *suite) interruptedSaves(t *testing.T, vm hv.VM) {
 // misfits changes each part of what a state needs.
 func (s *suite) misfits(t *testing.T, d hv.Driver, clone hv.Spec) {
 	for name, change := range map[string]func(*hv.Spec){
-		"version":     func(v *hv.Spec) { v.State.Pin.Version = "0.1" },
-		"machine":     func(v *hv.Spec) { v.State.Pin.Machine = "x" },
-		"accelerator": func(v *hv.Spec) { v.State.Pin.Accelerator = "x" },
-		"CPU":         func(v *hv.Spec) { v.State.Pin.CPU = "x" },
-		"host CPU":    func(v *hv.Spec) { v.State.Pin.HostCPU = "x" },
-		"layout":      func(v *hv.Spec) { v.State.Pin.Layout = "x" },
-		"network":     func(v *hv.Spec) { v.State.Pin.Network = "x" },
-		"driver":      func(v *hv.Spec) { v.State.Pin.Driver = "x" },
-		"disks":       func(v *hv.Spec) { v.State.Pin.Disks = 7 },
+		"version":     func(v *hv.Spec) { v.State.Requirements.Version = "0.1" },
+		"machine":     func(v *hv.Spec) { v.State.Requirements.Machine = "x" },
+		"accelerator": func(v *hv.Spec) { v.State.Requirements.Accelerator = "x" },
+		"CPU":         func(v *hv.Spec) { v.State.Requirements.CPU = "x" },
+		"host CPU":    func(v *hv.Spec) { v.State.Requirements.HostCPU = "x" },
+		"layout":      func(v *hv.Spec) { v.State.Requirements.Layout = "x" },
+		"network":     func(v *hv.Spec) { v.State.Requirements.Network = "x" },
+		"driver":      func(v *hv.Spec) { v.State.Requirements.Driver = "x" },
+		"disks":       func(v *hv.Spec) { v.State.Requirements.Disks = 7 },
 		"vcpu":        func(v *hv.Spec) { v.CPUs++ },
 		"memory":      func(v *hv.Spec) { v.MemoryMB += 64 },
 		"no file":     func(v *hv.Spec) { v.State.Path += ".none" },

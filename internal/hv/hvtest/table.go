@@ -81,7 +81,7 @@ func (s *suite) table() (text string, unseen []string) {
 				checks = append(checks, m.Name)
 			}
 		}
-		offered := c.ability == "" || s.host.Can(c.ability)
+		offered := c.ability == "" || s.host.HasCapability(c.ability)
 		if !offered {
 			fmt.Fprintf(w, "%s\tno\t-\n", c.name)
 			continue
@@ -92,7 +92,7 @@ func (s *suite) table() (text string, unseen []string) {
 		}
 		fmt.Fprintf(w, "%s\tyes\t%s\n", c.name, strings.TrimRight(word+": "+strings.Join(how, ", "), ": "))
 	}
-	for _, a := range s.host.Abilities {
+	for _, a := range s.host.Capabilities {
 		if !known[a] {
 			unseen = append(unseen, string(a))
 			fmt.Fprintf(w, "%s\tyes\tnot tried\n", a)
@@ -140,7 +140,7 @@ func (s *suite) report(t *testing.T) {
 	}
 	for _, c := range capabilities {
 		for _, name := range c.seen {
-			if _, ran := s.verdicts[name]; !ran && !t.Failed() && s.host.Can(c.ability) {
+			if _, ran := s.verdicts[name]; !ran && !t.Failed() && s.host.HasCapability(c.ability) {
 				t.Errorf("the row %q names the check %q, which there is not", c.name, name)
 			}
 		}

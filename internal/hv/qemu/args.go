@@ -10,28 +10,28 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// rootPorts is the number of devices that can be plugged in while a guest runs.
-const rootPorts = 4
+// hotplugPorts is the number of devices that can be plugged in while a guest runs.
+const hotplugPorts = 4
 
-// serialBytes is how much of the serial console is kept, in QEMU's memory: a guest that writes to
+// serialBufferBytes is how much of the serial console is kept, in QEMU's memory: a guest that writes to
 // it indefinitely does not fill the disk.
-const serialBytes = 64 << 10
+const serialBufferBytes = 64 << 10
 
 // launchSpec is everything a QEMU command line depends on. Numbers are the descriptors of open
 // files that QEMU inherits.
 type launchSpec struct {
-	spec    hv.Spec
-	ports   []hv.PortRule
-	host    hv.Host
-	qmp     int
-	qga     int
-	disks   []diskFiles
-	tap     int          // 0 without a bridge
-	screen  net.Listener // of VNC connections; nil without
-	sandbox bool
-	noFlush bool
+	spec        hv.Spec
+	ports       []hv.PortRule
+	host        hv.Host
+	qmpFd       int
+	qgaFd       int
+	disks       []diskFiles
+	tapFd       int          // 0 without a bridge
+	vncListener net.Listener // of VNC connections; nil without
+	sandbox     bool
+	noFlush     bool
 
-	incoming bool // waits for a state; its ports are opened once it has been refreshed
+	awaitsState bool // waits for a state; its ports are opened once it has been refreshed
 }
 
 // diskFiles is one disk: the read-only files, lowest first, and the overlay that is written, opened
@@ -39,25 +39,25 @@ type launchSpec struct {
 type diskFiles struct {
 	layers     []layerFile
 	generation int // of the overlay
-	rw, ro     int
+	rwFd, roFd int
 }
 
 // layerFile is one read-only image.
 type layerFile struct {
-	node   string
-	format string
-	fd     int
+	blockNode string
+	format    string
+	fd        int
 }
 
-// video is a kind of video controller.
-type video struct {
+// videoController is a kind of video controller.
+type videoController struct {
 	device string // QEMU's name of it
 	// layout names the devices and slots below, together with this controller. A saved state loads
 	// only into the same layout: a change of the layout requires a new name.
 	layout string
 }
 
-var videos = map[string]video{
+var videoControllers = map[string]videoController{
 	hv.VideoVGA:    {device: "VGA", layout: "q35-1"},
 	hv.VideoVirtIO: {device: "virtio-vga", layout: "q35-1-virtio-vga"},
 }
@@ -69,7 +69,7 @@ const firstDiskSlot = 0x8
 // nothing is left to defaults: a saved state needs the same machine again.
 func commandLine(l launchSpec) []string {
 	s, ports := l.spec, l.ports
-	if l.incoming {
+	if l.awaitsState {
 		ports = nil
 	}
 	args := []string{
@@ -82,32 +82,32 @@ func commandLine(l launchSpec) []string {
 		"-boot", "menu=off,strict=on",
 		// A panicked guest is kept, so that its last output can be read.
 		"-action", "panic=pause",
-		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", l.qmp), "-mon", "chardev=qmp,mode=control",
-		"-chardev", fmt.Sprintf("ringbuf,id=serial,size=%d", serialBytes), "-device", "isa-serial,chardev=serial",
+		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", l.qmpFd), "-mon", "chardev=qmp,mode=control",
+		"-chardev", fmt.Sprintf("ringbuf,id=serial,size=%d", serialBufferBytes), "-device", "isa-serial,chardev=serial",
 		"-device", "vmgenid,guid=auto", // lets a resumed guest detect that it is a clone
 		// QEMU opens no port: connections to the screen are passed to it.
-		"-vnc", fmt.Sprintf("none,password=on,connections=%d", maxScreens), "-device",
-		videos[s.Video].device + ",id=vga,addr=0x1",
+		"-vnc", fmt.Sprintf("none,password=on,connections=%d", maxVNCConnections), "-device",
+		videoControllers[s.Video].device + ",id=vga,addr=0x1",
 		"-device", "virtio-serial-pci,id=vserial,addr=0x2",
-		"-chardev", fmt.Sprintf("socket,id=qga,fd=%d,server=on,wait=off", l.qga),
+		"-chardev", fmt.Sprintf("socket,id=qga,fd=%d,server=on,wait=off", l.qgaFd),
 		"-device", "virtserialport,chardev=qga,id=qga0,name=org.qemu.guest_agent.0",
 		"-object", "rng-builtin,id=rng", "-device", "virtio-rng-pci,id=rng0,rng=rng,addr=0x3",
 		"-device", "pvpanic",
-		"-netdev", netdev(s, ports, l.tap), "-device", "virtio-net-pci,id=nic0,netdev=net0,romfile=,mac=" + s.MAC +
+		"-netdev", netdevArg(s, ports, l.tapFd), "-device", "virtio-net-pci,id=nic0,netdev=net0,romfile=,mac=" + s.MAC +
 			",addr=0x4",
 		"-device", "qemu-xhci,id=usb,addr=0x5",
 	}
-	for i := range rootPorts {
+	for i := range hotplugPorts {
 		args = append(args, "-device",
 			fmt.Sprintf("pcie-root-port,id=port%d,chassis=%d,addr=0x6.%d,multifunction=on", i, i+1, i))
 	}
-	if table := smbios(s); table != "" {
+	if table := smbiosArg(s); table != "" {
 		args = append(args, "-smbios", table)
 	}
 	if l.sandbox {
 		args = append(args, "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
 	}
-	if l.incoming {
+	if l.awaitsState {
 		args = append(args, "-incoming", "defer")
 	}
 	var sets fdSets
@@ -124,8 +124,8 @@ func accelArg(name string) string {
 	return name
 }
 
-// smbios is what the guest reads about its machine, "" for QEMU's own.
-func smbios(s hv.Spec) string {
+// smbiosArg is what the guest reads about its machine, "" for QEMU's own.
+func smbiosArg(s hv.Spec) string {
 	var b strings.Builder
 	if s.HardwareUUID != "" {
 		b.WriteString(",uuid=" + s.HardwareUUID)
@@ -139,10 +139,10 @@ func smbios(s hv.Spec) string {
 	return "type=1" + b.String()
 }
 
-// netdev returns the network behind the guest's card. Spec.Validate has checked that the addresses
+// netdevArg returns the network behind the guest's card. Spec.Validate has checked that the addresses
 // of the port rules are plain IPv4. restrict lets nothing out but responses; see configureMonitor
 // for the cable of a disconnected guest.
-func netdev(s hv.Spec, ports []hv.PortRule, tap int) string {
+func netdevArg(s hv.Spec, ports []hv.PortRule, tap int) string {
 	if s.Network == hv.NetworkBridge {
 		return fmt.Sprintf("tap,id=net0,fd=%d", tap)
 	}
@@ -152,7 +152,7 @@ func netdev(s hv.Spec, ports []hv.PortRule, tap int) string {
 		b.WriteString(",restrict=on")
 	}
 	for _, p := range ports {
-		b.WriteString(",hostfwd=" + forward(p))
+		b.WriteString(",hostfwd=" + hostfwdArg(p))
 	}
 	return b.String()
 }
@@ -176,22 +176,22 @@ func diskArgs(i int, d diskFiles, sets *fdSets, noFlush bool) []string {
 	var below any
 	for _, l := range d.layers {
 		node := map[string]any{
-			"driver": l.format, "node-name": l.node, "read-only": true,
+			"driver": l.format, "node-name": l.blockNode, "read-only": true,
 			"file": map[string]any{"driver": "file", "filename": sets.add(&args, l.fd), "read-only": true},
 		}
 		if l.format == "qcow2" {
 			node["backing"] = below
 		}
-		args = append(args, "-blockdev", object(node))
-		below = l.node
+		args = append(args, "-blockdev", jsonObject(node))
+		below = l.blockNode
 	}
-	top := overlayNode(i, d.generation, sets.add(&args, d.rw, d.ro), noFlush)
+	top := overlayNode(i, d.generation, sets.add(&args, d.rwFd, d.roFd), noFlush)
 	top["backing"] = below
 	boot := ""
 	if i == 0 {
 		boot = ",bootindex=1"
 	}
-	return append(args, "-blockdev", object(top), "-device",
+	return append(args, "-blockdev", jsonObject(top), "-device",
 		fmt.Sprintf("virtio-blk-pci,id=vd%d,drive=%s,addr=%#x,werror=stop,rerror=stop%s", i,
 			overlayName(i, d.generation), firstDiskSlot+i, boot))
 }
@@ -213,8 +213,8 @@ func overlayNode(disk, generation int, file string, noFlush bool) map[string]any
 	}
 }
 
-// object encodes a QEMU option as JSON, which needs no escaping.
-func object(v map[string]any) string {
+// jsonObject encodes a QEMU option as JSON, which needs no escaping.
+func jsonObject(v map[string]any) string {
 	b, err := json.Marshal(v)
 	if err != nil { // maps of strings, numbers and maps always have a JSON form
 		panic(err)

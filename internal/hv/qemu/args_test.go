@@ -25,14 +25,14 @@ func TestCommandLine(t *testing.T) {
 			{GuestPort: 22, HostPort: 10000, HostIP: "0.0.0.0", Protocol: "tcp"},
 			{GuestPort: 53, HostPort: 10001, HostIP: "127.0.0.1", Protocol: "udp"},
 		},
-		host: hv.Host{Machine: "pc-q35-7.2", Accelerator: "tcg", CPU: "max"},
-		qmp:  7, qga: 8, sandbox: true,
+		host:  hv.Host{Machine: "pc-q35-7.2", Accelerator: "tcg", CPU: "max"},
+		qmpFd: 7, qgaFd: 8, sandbox: true,
 		disks: []diskFiles{
 			{
-				layers: []layerFile{{"disk0-layer0", "qcow2", 4}, {"disk0-layer1", "qcow2", 9}}, generation: 2, rw: 3,
-				ro: 10,
+				layers: []layerFile{{"disk0-layer0", "qcow2", 4}, {"disk0-layer1", "qcow2", 9}}, generation: 2, rwFd: 3,
+				roFd: 10,
 			},
-			{layers: []layerFile{{"disk1-layer0", "raw", 6}}, rw: 5, ro: 11},
+			{layers: []layerFile{{"disk1-layer0", "raw", 6}}, rwFd: 5, roFd: 11},
 		},
 	})
 	want := strings.Fields(`-uuid 6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c11 -name guest=a,,b=c -nodefaults -no-user-config -display none
@@ -81,7 +81,7 @@ func FuzzSMBIOS(f *testing.F) {
 			return
 		}
 		// As QEMU reads options: a comma ends one, two are a comma in it.
-		options := strings.Split(strings.ReplaceAll(smbios(s), ",,", "\x00"), ",")
+		options := strings.Split(strings.ReplaceAll(smbiosArg(s), ",,", "\x00"), ",")
 		for i := range options {
 			options[i] = strings.ReplaceAll(options[i], "\x00", ",")
 		}
@@ -111,7 +111,7 @@ func TestNetdev(t *testing.T) {
 		{hv.Spec{Network: hv.NetworkDisconnected}, nil, user + ",restrict=on"},
 		{hv.Spec{Network: hv.NetworkBridge}, nil, "tap,id=net0,fd=9"},
 	} {
-		if got := netdev(c.spec, c.ports, 9); got != c.want {
+		if got := netdevArg(c.spec, c.ports, 9); got != c.want {
 			t.Errorf("%s, isolated %v: got %s, want %s", c.spec.Network, c.spec.Isolated, got, c.want)
 		}
 	}

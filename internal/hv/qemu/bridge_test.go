@@ -69,7 +69,7 @@ func bridged(t *testing.T, image string) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if h, err := d.Describe(t.Context()); err != nil || !h.Can(hv.CanBridge) {
+	if h, err := d.Describe(t.Context()); err != nil || !h.HasCapability(hv.CanBridge) {
 		t.Fatalf("%+v, %v", h, err)
 	}
 	spec := newSpec(image, "qcow2")
@@ -89,8 +89,8 @@ func bridged(t *testing.T, image string) {
 	}
 	reachBoth(t, d, vm)
 	saved, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true})
-	if err != nil || saved.Pin.Network != "tap" || saved.Pin.MAC != spec.MAC {
-		t.Fatalf("%+v, %v", saved.Pin, err)
+	if err != nil || saved.Requirements.Network != "tap" || saved.Requirements.MAC != spec.MAC {
+		t.Fatalf("%+v, %v", saved.Requirements, err)
 	}
 	if err := d.Stop(t.Context(), spec.ID, hv.StopForce); err != nil {
 		t.Fatal(err)
@@ -103,10 +103,10 @@ func bridged(t *testing.T, image string) {
 
 // resumeBridged resumes from a save: not in another kind of network, but on the bridge, where the
 // guest still has its address.
-func resumeBridged(t *testing.T, d *qemu.Driver, spec hv.Spec, saved hv.Saved) {
+func resumeBridged(t *testing.T, d *qemu.Driver, spec hv.Spec, saved hv.SaveResult) {
 	clone := newSpec(spec.Disks[0].Path, "qcow2")
 	clone.Disks[0].Deltas = []string{saved.Disks[0].Path}
-	clone.State = &hv.State{Path: saved.State, Pin: saved.Pin}
+	clone.State = &hv.State{Path: saved.State, Requirements: saved.Requirements}
 	defer remove(t, d, clone.ID)
 	other := clone
 	other.Network = hv.NetworkShared
@@ -144,7 +144,7 @@ func reachBoth(t *testing.T, d *qemu.Driver, vm hv.VM) {
 		}
 	}()
 	script := fmt.Sprintf("busybox nc -w 10 10.77.0.1 %d", l.Addr().(*net.TCPAddr).Port)
-	r, err := d.Exec(t.Context(), vm.ID, hv.Script([]byte(script+" </dev/null"), time.Minute))
+	r, err := d.Exec(t.Context(), vm.ID, hv.ScriptCommand([]byte(script+" </dev/null"), time.Minute))
 	if err != nil || string(r.Stdout) != "hello\n" {
 		t.Errorf("guest to host: %+v, %v", r, err)
 	}
@@ -207,7 +207,7 @@ func TestNoBridge(t *testing.T) {
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("bridge %q: %v", bridge, err)
 		}
-		if h, _ := d.Describe(t.Context()); h.Can(hv.CanBridge) {
+		if h, _ := d.Describe(t.Context()); h.HasCapability(hv.CanBridge) {
 			t.Errorf("bridge %q counts as one", bridge)
 		}
 		if err := d.Close(); err != nil {

@@ -7,11 +7,11 @@ type cancelableLock chan struct{}
 
 func newCancelableLock() cancelableLock {
 	t := make(cancelableLock, 1)
-	t.give()
+	t.unlock()
 	return t
 }
 
-func (t cancelableLock) take(ctx context.Context) error {
+func (t cancelableLock) lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -23,4 +23,4 @@ func (t cancelableLock) take(ctx context.Context) error {
 	}
 }
 
-func (t cancelableLock) give() { t <- struct{}{} }
+func (t cancelableLock) unlock() { t <- struct{}{} }

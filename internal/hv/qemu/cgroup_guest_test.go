@@ -53,7 +53,7 @@ cat /sys/fs/cgroup/cgroup.controllers
 cat /dev/vdb >/root/tests
 chmod +x /root/tests
 BUILDYARD_QEMU_CGROUP_HERE=1 exec /root/tests -test.v -test.run '^TestCgroups$'`
-	r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte(script), 3*time.Minute))
+	r, err := d.Exec(t.Context(), spec.ID, hv.ScriptCommand([]byte(script), 3*time.Minute))
 	if err != nil || r.Code != 0 || !strings.Contains(string(r.Stdout), "--- PASS: TestCgroups/memory") {
 		t.Errorf("in the guest: %v, exit code %d\n%s%s", err, r.Code, r.Stdout, r.Stderr)
 	}

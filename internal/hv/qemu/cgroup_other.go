@@ -17,8 +17,8 @@ func openCgroups(Options, string) (*cgroups, error) {
 	return nil, errors.New("cgroups require Linux")
 }
 
-func (*cgroups) try(context.Context, *Driver) error { return nil }
+func (*cgroups) testStart(context.Context, *Driver) error { return nil }
 
-func (*cgroups) place(*syscall.SysProcAttr, hv.Spec) (func(), error) { return func() {}, nil }
+func (*cgroups) createFor(*syscall.SysProcAttr, hv.Spec) (func(), error) { return func() {}, nil }
 
-func (*cgroups) leave(string) string { return "" }
+func (*cgroups) removeFor(string) string { return "" }

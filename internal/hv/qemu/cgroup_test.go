@@ -29,7 +29,7 @@ func TestCgroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.overhead = 20 << 20 // nothing here is as large as QEMU
+	g.memoryOverhead = 20 << 20 // nothing here is as large as QEMU
 	spec := hv.Spec{ID: "memory.max", CPUs: 2, MemoryMB: 4}
 
 	t.Run("limits", func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestCgroups(t *testing.T) {
 			}
 		}
 		end(t, p)
-		if why := g.leave(spec.ID); why != "" {
+		if why := g.removeFor(spec.ID); why != "" {
 			t.Errorf("a process that was killed by us: %q", why)
 		}
 		gone(t, g, spec.ID)
@@ -49,7 +49,7 @@ func TestCgroups(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		p := startIn(t, g, spec, "tail /dev/zero") // keeps it all
 		_ = p.Wait()
-		if why := g.leave(spec.ID); !strings.Contains(why, "more memory") {
+		if why := g.removeFor(spec.ID); !strings.Contains(why, "more memory") {
 			t.Errorf("a process that takes all memory: %q, %v", why, p.ProcessState)
 		}
 		gone(t, g, spec.ID)
@@ -63,7 +63,7 @@ func TestCgroups(t *testing.T) {
 		if s := read(t, g, "p", "pids.events"); strings.HasPrefix(s, "max 0") {
 			t.Errorf("the limit was not met: %s", s)
 		}
-		if err := setLimit(g.of("p"), "cgroup.kill", "1"); err != nil {
+		if err := setLimit(g.pathOf("p"), "cgroup.kill", "1"); err != nil {
 			t.Error(err)
 		}
 		for end := time.Now().Add(time.Minute); strings.Contains(read(t, g, "p", "cgroup.events"),
@@ -72,12 +72,12 @@ func TestCgroups(t *testing.T) {
 				t.Fatalf("processes that do not end: %s", read(t, g, "p", "cgroup.procs"))
 			}
 		}
-		g.leave("p")
+		g.removeFor("p")
 		gone(t, g, "p")
 	})
 	t.Run("next agent", func(t *testing.T) {
 		p := startIn(t, g, spec, "sleep 100")
-		if err := os.Mkdir(g.of("left"), 0o755); err != nil {
+		if err := os.Mkdir(g.pathOf("left"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		next, err := openCgroups(opt, "kvm")
@@ -93,13 +93,13 @@ func TestCgroups(t *testing.T) {
 			t.Errorf("two drivers share %s, %v", g.dir, err)
 		}
 		end(t, p)
-		next.leave(spec.ID)
+		next.removeFor(spec.ID)
 		gone(t, next, spec.ID)
 	})
 	t.Run("no start", func(t *testing.T) {
 		cmd := exec.Command("/no/such/program")
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
-		release, err := g.place(cmd.SysProcAttr, spec)
+		release, err := g.createFor(cmd.SysProcAttr, spec)
 		if err != nil || cmd.Start() == nil {
 			t.Fatalf("%v", err)
 		}
@@ -107,7 +107,7 @@ func TestCgroups(t *testing.T) {
 		gone(t, g, spec.ID)
 	})
 	t.Run("try", func(t *testing.T) {
-		if err := g.try(t.Context(), &Driver{opt: Options{Binary: "/bin/true"}}); err != nil {
+		if err := g.testStart(t.Context(), &Driver{opts: Options{Binary: "/bin/true"}}); err != nil {
 			t.Error(err)
 		}
 		gone(t, g, ".try")
@@ -122,7 +122,7 @@ func startIn(t *testing.T, g *cgroups, s hv.Spec, script string) *exec.Cmd {
 		cmd.Args[2] = script
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	release, err := g.place(cmd.SysProcAttr, s)
+	release, err := g.createFor(cmd.SysProcAttr, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func end(t *testing.T, cmd *exec.Cmd) {
 
 func read(t *testing.T, g *cgroups, id, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(g.of(id), name))
+	b, err := os.ReadFile(filepath.Join(g.pathOf(id), name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func read(t *testing.T, g *cgroups, id, name string) string {
 func gone(t *testing.T, g *cgroups, id string) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		_, err := os.Stat(g.of(id))
+		_, err := os.Stat(g.pathOf(id))
 		if os.IsNotExist(err) {
 			return
 		}
@@ -176,18 +176,18 @@ func TestNoCgroups(t *testing.T) {
 	}
 	var none *cgroups
 	attr := &syscall.SysProcAttr{}
-	release, err := none.place(attr, hv.Spec{ID: "x"})
+	release, err := none.createFor(attr, hv.Spec{ID: "x"})
 	if err != nil || attr.UseCgroupFD {
 		t.Errorf("%+v, %v", attr, err)
 	}
 	release()
-	if why := none.leave("x"); why != "" {
+	if why := none.removeFor("x"); why != "" {
 		t.Error(why)
 	}
 }
 
 func TestLimits(t *testing.T) {
-	g := &cgroups{dir: t.TempDir(), overhead: memoryBesideTCG}
+	g := &cgroups{dir: t.TempDir(), memoryOverhead: memoryOverheadTCG}
 	spec := hv.Spec{ID: "x", CPUs: 200, MemoryMB: 1024}
 	got := map[string]string{}
 	for _, l := range g.limits(spec) {
@@ -196,10 +196,11 @@ func TestLimits(t *testing.T) {
 	if got["memory.max"] != "2415919104" || got["cpu.weight"] != "10000" || got["pids.max"] != "528" {
 		t.Errorf("%v", got)
 	}
-	if _, err := g.place(&syscall.SysProcAttr{}, spec); err == nil || !strings.Contains(err.Error(), "memory.max") {
+	if _, err := g.createFor(&syscall.SysProcAttr{}, spec); err == nil || !strings.Contains(err.Error(), "memory.max") {
 		t.Errorf("a directory that is no cgroup: %v", err)
 	}
-	if !killed([]byte("low 0\nmax 5\noom 1\noom_kill 1\noom_group_kill 0\n")) || killed([]byte("oom 7\noom_kill 0\n")) {
+	if !hasOOMKill([]byte("low 0\nmax 5\noom 1\noom_kill 1\noom_group_kill 0\n")) ||
+		hasOOMKill([]byte("oom 7\noom_kill 0\n")) {
 		t.Error("memory.events is read wrongly")
 	}
 }

@@ -129,7 +129,7 @@ func TestAgentKilled(t *testing.T) {
 	if err != nil || again.PID != pid || again.IP == "" {
 		t.Errorf("Start of a VM that runs: %+v, %v", again, err)
 	}
-	r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("echo hello"), time.Minute))
+	r, err := d.Exec(t.Context(), spec.ID, hv.ScriptCommand([]byte("echo hello"), time.Minute))
 	if err != nil || string(r.Stdout) != "hello\n" {
 		t.Errorf("Exec: %+v, %v", r, err)
 	}
@@ -199,7 +199,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			for out.Scan() {
 				t.Log(out.Text())
 			}
-			killed(t, cmd)
+			hasOOMKill(t, cmd)
 			d := open(t, dir)
 			vm, err := d.Get(t.Context(), spec.ID)
 			switch {
@@ -258,8 +258,8 @@ func startsOnly(t *testing.T, d *qemu.Driver, spec hv.Spec) (vm hv.VM) {
 	return vm
 }
 
-// killed waits for a child that kills itself.
-func killed(t *testing.T, cmd *exec.Cmd) {
+// hasOOMKill waits for a child that kills itself.
+func hasOOMKill(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {

@@ -68,7 +68,7 @@ func TestDelta(t *testing.T) {
 	}
 	delta := filepath.Join(dir, "delta.qcow2")
 	d, err := writeDelta(t.Context(), delta, overlays)
-	if err != nil || d.Bytes == 0 || d.Zeroed == 0 {
+	if err != nil || d.ChangedBytes == 0 || d.ZeroedBytes == 0 {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	if out := imageRun(t, imageTool, "check", "-f", "qcow2", delta); !strings.Contains(out, "No errors") {
@@ -180,7 +180,7 @@ func TestReseedProgram(t *testing.T) {
 	if code := run(seedBytes-1, path); code != 1 {
 		t.Errorf("a short seed: code %d, want 1", code)
 	}
-	name := ".seed-" + token()
+	name := ".seed-" + randomName()
 	if code := run(seedBytes, "sh", "-c", reseedScript(), "sh", name); code != good {
 		t.Errorf("the script: code %d, want %d", code, good)
 	}

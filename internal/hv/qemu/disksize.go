@@ -25,7 +25,7 @@ func acceptSize(s hv.Spec) error {
 	}
 	defer f.Close()
 	if diskBytes(s) < size {
-		return hv.Refuse("a disk of %d bytes: its image has %d, and a disk can only grow", s.DiskBytes, size)
+		return hv.RefusedError("a disk of %d bytes: its image has %d, and a disk can only grow", s.DiskBytes, size)
 	}
 	return nil
 }
@@ -40,7 +40,8 @@ func growOverlay(ctx context.Context, path string, size int64) error {
 	if present >= size {
 		return nil
 	}
-	_, err = runTool(ctx, imageQuick, imageTool, "resize", "-q", "-f", "qcow2", "--", path, strconv.FormatInt(size, 10))
+	_, err = runTool(ctx, imageInfoTimeout, imageTool, "resize", "-q", "-f", "qcow2", "--", path,
+		strconv.FormatInt(size, 10))
 	return err
 }
 

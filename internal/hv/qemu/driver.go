@@ -65,45 +65,45 @@ type Options struct {
 	// UnsafeCache ignores flushes of the guest: data is lost when the host crashes. It is for tests
 	// that do not measure the disk.
 	UnsafeCache bool
-	// FailedLogs is a directory for the logs of failed starts: the newest 50, at most 8 MiB. ""
+	// FailureLogDir is a directory for the logs of failed starts: the newest 50, at most 8 MiB. ""
 	// means a directory named "failed" next to Dir.
-	FailedLogs string
+	FailureLogDir string
 	// Logger receives what no caller sees: adoption, processes that ended. nil = none.
 	Logger *slog.Logger
 
-	nft        string        // program of nftables; "" = looked for
-	guardEvery time.Duration // how often the firewall's rules are restored; 0 = 30 s
+	nftProgram       string        // program of nftables; "" = looked for
+	firewallInterval time.Duration // how often the firewall's rules are restored; 0 = 30 s
 
-	tag vlanTagger // nil = tagged
+	vlanTagger vlanTagger // nil = tagged
 
-	weakCgroups bool // create cgroups also where they cannot have limits
+	allowWeakCgroups bool // create cgroups also where they cannot have limits
 }
 
 // Driver is the QEMU driver of one directory. Close releases it.
 type Driver struct {
-	opt  Options
-	log  *slog.Logger
-	cred *syscall.Credential // nil = as this process
-	host hv.Host
-	usb  usbHost
+	opts           Options
+	log            *slog.Logger
+	qemuCredential *syscall.Credential // nil = as this process
+	host           hv.Host
+	usb            usbHost
 
-	vlans sync.Mutex // held while bridges of VLANs are made, joined and removed
+	vlanMu sync.Mutex // held while bridges of VLANs are made, joined and removed
 
-	firewall  *firewall // nil if not available
-	unguarded error     // and why that is so
-	groups    *cgroups  // nil if not available
+	firewall    *firewall // nil if not available
+	firewallErr error     // and why that is so
+	cgroups     *cgroups  // nil if not available
 
-	quit  context.Context // ends with Close
-	close context.CancelFunc
-	watch sync.WaitGroup // the watchers of running VMs
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	watchers sync.WaitGroup // the watchers of running VMs
 
-	mu       sync.Mutex          // guards the fields below
-	machines map[string]*machine // VM id -> machine
-	reserved map[int]string      // host port -> VM id, from choice to the end of that run
+	mu            sync.Mutex          // guards the fields below
+	machines      map[string]*machine // VM id -> machine
+	reservedPorts map[int]string      // host port -> VM id, from choice to the end of that run
 
-	// step is called before each durable step of a start, a save or a removal; tests kill the
+	// stepHook is called before each durable step of a start, a save or a removal; tests kill the
 	// process there.
-	step func(name string)
+	stepHook func(name string)
 }
 
 var _ hv.Driver = (*Driver)(nil)
@@ -117,21 +117,21 @@ func Open(ctx context.Context, opt Options) (*Driver, error) {
 	if opt.StopTimeout == 0 {
 		opt.StopTimeout = 30 * time.Second
 	}
-	if opt.guardEvery == 0 {
-		opt.guardEvery = 30 * time.Second
+	if opt.firewallInterval == 0 {
+		opt.firewallInterval = 30 * time.Second
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	if opt.tag == nil {
-		opt.tag = tagged
+	if opt.vlanTagger == nil {
+		opt.vlanTagger = vlanLinkKind
 	}
 	d := &Driver{
-		opt: opt, log: opt.Logger, usb: linuxUSB,
-		machines: map[string]*machine{}, reserved: map[int]string{},
-		step: func(string) {},
+		opts: opt, log: opt.Logger, usb: linuxUSB,
+		machines: map[string]*machine{}, reservedPorts: map[int]string{},
+		stepHook: func(string) {},
 	}
-	d.quit, d.close = context.WithCancel(context.Background())
+	d.ctx, d.cancel = context.WithCancel(context.Background())
 	if err := d.open(ctx); err != nil {
 		_ = d.Close()
 		return nil, fmt.Errorf("qemu: %w", err)
@@ -140,16 +140,16 @@ func Open(ctx context.Context, opt Options) (*Driver, error) {
 }
 
 func (d *Driver) open(ctx context.Context) (err error) {
-	if d.opt.Dir, err = filepath.Abs(d.opt.Dir); err != nil {
+	if d.opts.Dir, err = filepath.Abs(d.opts.Dir); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(d.opt.Dir, 0o700); err != nil {
+	if err := os.MkdirAll(d.opts.Dir, 0o700); err != nil {
 		return err
 	}
-	if d.opt.FailedLogs == "" {
-		d.opt.FailedLogs = filepath.Join(filepath.Dir(d.opt.Dir), "failed")
+	if d.opts.FailureLogDir == "" {
+		d.opts.FailureLogDir = filepath.Join(filepath.Dir(d.opts.Dir), "failed")
 	}
-	if d.cred, err = credential(d.opt.RunAs); err != nil {
+	if d.qemuCredential, err = credential(d.opts.RunAs); err != nil {
 		return err
 	}
 	if d.host, err = d.probe(ctx); err != nil {
@@ -162,19 +162,19 @@ func (d *Driver) open(ctx context.Context) (err error) {
 
 // adoptAll loads every VM directory and removes what an interrupted creation or removal left behind.
 func (d *Driver) adoptAll(ctx context.Context) error {
-	entries, err := os.ReadDir(d.opt.Dir)
+	entries, err := os.ReadDir(d.opts.Dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		path := filepath.Join(d.opt.Dir, e.Name())
+		path := filepath.Join(d.opts.Dir, e.Name())
 		switch {
 		case strings.HasPrefix(e.Name(), tempPrefix):
 			if err := os.RemoveAll(path); err != nil {
 				return err
 			}
 		case e.IsDir() && hv.ValidID(e.Name()):
-			if err := d.adopt(ctx, e.Name()); err != nil {
+			if err := d.adoptVM(ctx, e.Name()); err != nil {
 				return fmt.Errorf("VM %s: %w", e.Name(), err)
 			}
 		}
@@ -184,15 +184,15 @@ func (d *Driver) adoptAll(ctx context.Context) error {
 
 // Close ends the connections. The VMs continue. A closed driver starts nothing and waits for nothing.
 func (d *Driver) Close() error {
-	d.close()
-	d.watch.Wait()
+	d.cancel()
+	d.watchers.Wait()
 	return nil
 }
 
 // Describe returns the result of the probe at Open.
 func (d *Driver) Describe(context.Context) (hv.Host, error) {
 	h := d.host
-	h.Abilities, h.VLANs = slices.Clone(h.Abilities), slices.Clone(h.VLANs)
+	h.Capabilities, h.VLANs = slices.Clone(h.Capabilities), slices.Clone(h.VLANs)
 	return h, nil
 }
 
@@ -207,7 +207,7 @@ func (d *Driver) List(context.Context) ([]hv.VM, error) {
 	out := make([]hv.VM, 0, len(all))
 	for _, m := range all {
 		m.trimLog()
-		out = append(out, m.view())
+		out = append(out, m.describeVM())
 	}
 	slices.SortFunc(out, func(a, b hv.VM) int { return strings.Compare(a.ID, b.ID) })
 	return out, nil
@@ -215,14 +215,14 @@ func (d *Driver) List(context.Context) ([]hv.VM, error) {
 
 // Get returns one VM.
 func (d *Driver) Get(_ context.Context, id string) (hv.VM, error) {
-	m, err := d.machine(id)
+	m, err := d.findMachine(id)
 	if err != nil {
 		return hv.VM{}, err
 	}
-	return m.view(), nil
+	return m.describeVM(), nil
 }
 
-func (d *Driver) machine(id string) (*machine, error) {
+func (d *Driver) findMachine(id string) (*machine, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m, ok := d.machines[id]
@@ -232,19 +232,19 @@ func (d *Driver) machine(id string) (*machine, error) {
 	return m, nil
 }
 
-// runs reports whether a VM with this ID runs.
-func (d *Driver) runs(id string) bool {
-	m, err := d.machine(id)
-	return err == nil && m.current() != nil
+// isRunning reports whether a VM with this ID runs.
+func (d *Driver) isRunning(id string) bool {
+	m, err := d.findMachine(id)
+	return err == nil && m.currentRun() != nil
 }
 
-// running returns a machine and the process that runs it.
-func (d *Driver) running(id string) (*machine, *run, error) {
-	m, err := d.machine(id)
+// runningMachine returns a machine and the process that runs it.
+func (d *Driver) runningMachine(id string) (*machine, *run, error) {
+	m, err := d.findMachine(id)
 	if err != nil {
 		return nil, nil, err
 	}
-	r := m.current()
+	r := m.currentRun()
 	if r == nil {
 		return nil, nil, fmt.Errorf("qemu: VM %s: %w", id, hv.ErrNotRunning)
 	}
@@ -254,25 +254,25 @@ func (d *Driver) running(id string) (*machine, *run, error) {
 // Delete kills the process and removes the directory. The directory is renamed first, which needs
 // no free space on a full disk, so that an interrupted removal is finished at the next Open.
 func (d *Driver) Delete(ctx context.Context, id string) error {
-	m, err := d.machine(id)
+	m, err := d.findMachine(id)
 	if errors.Is(err, hv.ErrNotFound) {
 		return nil
 	}
-	m.doom()
-	if r := m.current(); r != nil {
-		if err := m.kill(ctx, r, runEnd{Asked: true}); err != nil {
+	m.cancelForDelete()
+	if r := m.currentRun(); r != nil {
+		if err := m.killRun(ctx, r, runEnd{StopRequested: true}); err != nil {
 			return err
 		}
 	}
-	if err := m.saving.take(ctx); err != nil {
+	if err := m.saveLock.lock(ctx); err != nil {
 		return fmt.Errorf("qemu: delete VM %s: %w", id, err)
 	}
-	defer m.saving.give()
-	trash := filepath.Join(d.opt.Dir, tempPrefix+"deleted-"+id)
+	defer m.saveLock.unlock()
+	trash := filepath.Join(d.opts.Dir, tempPrefix+"deleted-"+id)
 	if err := os.RemoveAll(trash); err != nil { // of an earlier VM of this ID
 		return fmt.Errorf("qemu: delete VM %s: %w", id, err)
 	}
-	d.step("delete: move")
+	d.stepHook("delete: move")
 	err = os.Rename(m.dir, trash)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("qemu: delete VM %s: %w", id, err)
@@ -280,26 +280,26 @@ func (d *Driver) Delete(ctx context.Context, id string) error {
 	d.mu.Lock()
 	delete(d.machines, id)
 	d.mu.Unlock()
-	d.step("delete: remove")
+	d.stepHook("delete: remove")
 	if err := os.RemoveAll(trash); err != nil {
 		return fmt.Errorf("qemu: delete VM %s: %w", id, err)
 	}
 	return nil
 }
 
-// able adds an ability that was found while the driver was opened.
-func (d *Driver) able(c hv.Capability) {
-	d.host.Abilities = append(d.host.Abilities, c)
-	slices.Sort(d.host.Abilities)
+// addCapability adds an ability that was found while the driver was opened.
+func (d *Driver) addCapability(c hv.Capability) {
+	d.host.Capabilities = append(d.host.Capabilities, c)
+	slices.Sort(d.host.Capabilities)
 }
 
-func (d *Driver) abilities() []hv.Capability {
+func (d *Driver) baseCapabilities() []hv.Capability {
 	out := []hv.Capability{hv.CanForward, hv.CanBoot, hv.CanPersist, hv.CanSave, hv.CanRestart}
 	out = append(out, hv.CanResize, hv.CanVNC, hv.CanConsole)
 	if runtime.GOOS == "linux" {
 		out = append(out, hv.CanSandbox, hv.CanUSB)
 	}
-	if isBridge(d.opt.Bridge) && os.Geteuid() == 0 {
+	if isBridge(d.opts.Bridge) && os.Geteuid() == 0 {
 		out = append(out, hv.CanBridge)
 	}
 	slices.Sort(out)

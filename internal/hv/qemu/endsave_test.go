@@ -74,17 +74,17 @@ func fakeRun(t *testing.T, f *fakeQEMU) *run {
 		t.Fatal(err)
 	}
 	go func() { _ = q.serve(func(qmpMessage) {}) }()
-	d := &Driver{log: slog.New(slog.DiscardHandler), step: func(string) {}}
-	d.quit, d.close = context.WithCancel(t.Context())
+	d := &Driver{log: slog.New(slog.DiscardHandler), stepHook: func(string) {}}
+	d.ctx, d.cancel = context.WithCancel(t.Context())
 	m := d.newMachine("vm")
 	m.dir = t.TempDir()
-	m.cfg = config{Spec: hv.Spec{Disks: make([]hv.Disk, 2)}, Generations: []int{0, 2}, LastUsed: 3, Saving: 3}
+	m.config = vmConfig{Spec: hv.Spec{Disks: make([]hv.Disk, 2)}, Generations: []int{0, 2}, LastUsed: 3, Saving: 3}
 	for i := range 2 {
-		if err := os.WriteFile(m.overlay(i, 3), nil, 0o600); err != nil {
+		if err := os.WriteFile(m.overlayPath(i, 3), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return &run{m: m, qmp: q, gone: make(chan struct{}), linked: make(chan struct{})}
+	return &run{machine: m, qmp: q, exited: make(chan struct{}), qmpConnected: make(chan struct{})}
 }
 
 func status(s string) string { return fmt.Sprintf(`{"status": %q}`, s) }
@@ -134,7 +134,7 @@ func TestSettle(t *testing.T) {
 				"blockdev-del": {"!", "{}"}, // the save may not have got that far
 			}}
 			r := fakeRun(t, f)
-			if err := r.m.settleSave(t.Context(), r); err != nil {
+			if err := r.machine.tryEndSave(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Equal(f.did, c.did) {
@@ -144,15 +144,16 @@ func TestSettle(t *testing.T) {
 			if c.adopted {
 				want = append(want, 3)
 			}
-			var noted config
-			if err := readJSON(r.m.dir, configFile, &noted); err != nil || !slices.Equal(noted.Generations, want) ||
+			var noted vmConfig
+			if err := readJSON(r.machine.dir, configFile, &noted); err != nil ||
+				!slices.Equal(noted.Generations, want) ||
 				noted.Saving != 0 {
 				t.Errorf("noted %v, saving %d, %v; want %v", noted.Generations, noted.Saving, err, want)
 			}
-			if _, err := os.Stat(r.m.overlay(1, 3)); (err == nil) != c.adopted {
+			if _, err := os.Stat(r.machine.overlayPath(1, 3)); (err == nil) != c.adopted {
 				t.Errorf("the overlay: %v", err)
 			}
-			if err := r.m.settleSave(t.Context(), r); err != nil || !slices.Equal(f.did, c.did) {
+			if err := r.machine.tryEndSave(t.Context(), r); err != nil || !slices.Equal(f.did, c.did) {
 				t.Errorf("a second time: %q, %v", f.did, err)
 			}
 		})
@@ -171,8 +172,8 @@ func TestSettleAgain(t *testing.T) {
 				f.answers["cont"] = []string{"!"}
 			}
 			r := fakeRun(t, f)
-			err := r.m.settled(t.Context(), r, errDoomed)
-			if !errors.Is(err, errDoomed) || !strings.Contains(err.Error(), "undo the save") {
+			err := r.machine.endSave(t.Context(), r, errVMDeleted)
+			if !errors.Is(err, errVMDeleted) || !strings.Contains(err.Error(), "undo the save") {
 				t.Errorf("got %v", err)
 			}
 			time.Sleep(10 * time.Second)
@@ -180,13 +181,13 @@ func TestSettleAgain(t *testing.T) {
 				r.mu.Lock()
 				r.qmp = nil
 				r.mu.Unlock()
-				close(r.gone)
+				close(r.exited)
 			}
-			r.m.d.watch.Wait() // the tries end
+			r.machine.driver.watchers.Wait() // the tries end
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if len(f.did) != 4 && !dies || len(f.did) < 9 && dies || (r.m.cfg.Saving == 0) == dies {
-				t.Errorf("dies %v: did %q, saving %d", dies, f.did, r.m.cfg.Saving)
+			if len(f.did) != 4 && !dies || len(f.did) < 9 && dies || (r.machine.config.Saving == 0) == dies {
+				t.Errorf("dies %v: did %q, saving %d", dies, f.did, r.machine.config.Saving)
 			}
 		})
 	}
@@ -195,16 +196,16 @@ func TestSettleAgain(t *testing.T) {
 // What is left of a save when its VM has ended.
 func TestSettleDead(t *testing.T) {
 	for name, want := range map[string][]int{"whole": {0, 2, 3}, "one is missing": {0, 2}, "none is there": {0, 2}} {
-		m := fakeRun(t, &fakeQEMU{}).m
+		m := fakeRun(t, &fakeQEMU{}).machine
 		for i := range 2 {
 			if name == "none is there" || (name == "one is missing" && i == 0) {
-				_ = os.Remove(m.overlay(i, 3))
+				_ = os.Remove(m.overlayPath(i, 3))
 			}
 		}
-		if err := m.settleDead(); err != nil || !slices.Equal(m.generations(), want) || m.cfg.Saving != 0 {
-			t.Errorf("%s: %v, saving %d, %v; want %v", name, m.generations(), m.cfg.Saving, err, want)
+		if err := m.endSaveOfStopped(); err != nil || !slices.Equal(m.generations(), want) || m.config.Saving != 0 {
+			t.Errorf("%s: %v, saving %d, %v; want %v", name, m.generations(), m.config.Saving, err, want)
 		}
-		if _, err := os.Stat(m.overlay(1, 3)); (err == nil) != (len(want) == 3) {
+		if _, err := os.Stat(m.overlayPath(1, 3)); (err == nil) != (len(want) == 3) {
 			t.Errorf("%s: the other overlay: %v", name, err)
 		}
 	}
@@ -214,41 +215,41 @@ func TestSettleDead(t *testing.T) {
 func TestNotSavable(t *testing.T) {
 	f := &fakeQEMU{answers: map[string][]string{"query-status": {status("suspended"), status("running")}}}
 	r := fakeRun(t, f)
-	if err := mustRun(t.Context(), r.qmp); err == nil || !strings.Contains(err.Error(), `"suspended"`) {
+	if err := checkRunning(t.Context(), r.qmp); err == nil || !strings.Contains(err.Error(), `"suspended"`) {
 		t.Errorf("a sleeping guest: %v", err)
 	}
-	if err := mustRun(t.Context(), r.qmp); err != nil {
+	if err := checkRunning(t.Context(), r.qmp); err != nil {
 		t.Errorf("a running guest: %v", err)
 	}
 	blocked := `{"blocked-reasons": ["device x is in the way"]}`
 	f = &fakeQEMU{answers: map[string][]string{"query-migrate": {blocked}, "qom-list": {"[]"}}}
 	r = fakeRun(t, f)
-	r.m.cfg.Spec.Disks = nil
-	if err := r.m.prepare(t.Context(), r.qmp, 3, nil); !errors.Is(err, hv.ErrRefused) ||
+	r.machine.config.Spec.Disks = nil
+	if err := r.machine.passSaveFiles(t.Context(), r.qmp, 3, nil); !errors.Is(err, hv.ErrRefused) ||
 		!strings.Contains(err.Error(), "device x") {
 		t.Errorf("a device that cannot be saved: %v", err)
 	}
-	r.m.cfg.Generations = make([]int, maxOverlays)
-	if _, _, err := r.m.beginSave(t.Context()); !errors.Is(err, hv.ErrRefused) {
+	r.machine.config.Generations = make([]int, maxOverlays)
+	if _, _, err := r.machine.beginSave(t.Context()); !errors.Is(err, hv.ErrRefused) {
 		t.Errorf("more overlays than possible: %v", err)
 	}
 }
 
 func TestTurn(t *testing.T) {
 	turn, ctx := newCancelableLock(), t.Context()
-	if err := turn.take(ctx); err != nil {
+	if err := turn.lock(ctx); err != nil {
 		t.Fatal(err)
 	}
 	short, cancel := context.WithTimeout(ctx, time.Millisecond)
 	defer cancel()
-	if err := turn.take(short); !errors.Is(err, context.DeadlineExceeded) {
+	if err := turn.lock(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a taken turn: %v", err)
 	}
-	turn.give()
-	if err := turn.take(short); !errors.Is(err, context.DeadlineExceeded) {
+	turn.unlock()
+	if err := turn.lock(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a free turn, too late: %v", err)
 	}
-	if err := turn.take(ctx); err != nil {
+	if err := turn.lock(ctx); err != nil {
 		t.Error(err)
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// wrapper runs a command in the guest in a way that the guest agent alone
+// wrapperScript runs a command in the guest in a way that the guest agent alone
 // cannot: see its own comment.
 //
 //go:embed wrapper.sh
-var wrapper string
+var wrapperScript string
 
-// killer ends the session of the command with that name; it waits a moment for
+// killScript ends the session of the command with that name; it waits a moment for
 // one that is only just starting.
-const killer = `i=0
+const killScript = `i=0
 while [ $i -lt 50 ]; do
   for d in /tmp /var/tmp /run; do
     [ -s "$d/$1/pid" ] && read -r pid <"$d/$1/pid" && kill -9 "-$pid" && exit 0
@@ -33,12 +33,12 @@ exit 1`
 
 const (
 	// A command is asked about after an eighth of the time it has taken so far.
-	pollOften  = 5 * time.Millisecond
-	pollSeldom = 200 * time.Millisecond
-	killReport = 15 * time.Second // for a killed command to be reported
+	minPoll           = 5 * time.Millisecond
+	maxPoll           = 200 * time.Millisecond
+	killReportTimeout = 15 * time.Second // for a killed command to be reported
 
-	// agentSilence is how long a guest agent may be silent before a command without a timeout fails.
-	agentSilence = 2 * time.Minute
+	// agentSilenceTimeout is how long a guest agent may be silent before a command without a timeout fails.
+	agentSilenceTimeout = 2 * time.Minute
 )
 
 // guestEnv is the initial environment of a command.
@@ -49,14 +49,14 @@ func (d *Driver) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result
 	if err := cmd.Validate(); err != nil {
 		return hv.Result{}, fmt.Errorf("qemu: %w", err)
 	}
-	_, r, err := d.running(id)
+	_, r, err := d.runningMachine(id)
 	if err != nil {
 		return hv.Result{}, err
 	}
 	res, err := r.exec(ctx, cmd)
 	if err != nil {
 		select {
-		case <-r.gone:
+		case <-r.exited:
 			err = errors.Join(hv.ErrNotRunning, err)
 		default:
 		}
@@ -67,7 +67,7 @@ func (d *Driver) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result
 
 // guestCommand is one command that was started in a guest.
 type guestCommand struct {
-	r    *run
+	run  *run
 	name string // of its directory in the guest
 	pid  int    // of its wrapper
 }
@@ -76,9 +76,9 @@ func (r *run) exec(ctx context.Context, cmd hv.Command) (hv.Result, error) {
 	if err := r.awaitAgent(ctx); err != nil {
 		return hv.Result{}, err
 	}
-	g := guestCommand{r: r, name: ".exec-" + token()}
-	args := append([]string{"-c", wrapper, "sh", g.name, cmd.Path}, cmd.Args...)
-	if err := g.begin(ctx, args, cmd.Env, cmd.Stdin); err != nil {
+	g := guestCommand{run: r, name: ".exec-" + randomName()}
+	args := append([]string{"-c", wrapperScript, "sh", g.name, cmd.Path}, cmd.Args...)
+	if err := g.startProgram(ctx, args, cmd.Env, cmd.Stdin); err != nil {
 		return hv.Result{}, err
 	}
 	run, cancel := ctx, context.CancelFunc(func() {})
@@ -91,10 +91,10 @@ func (r *run) exec(ctx context.Context, cmd hv.Command) (hv.Result, error) {
 		return res, err
 	}
 	// Whatever ended the wait, nothing of the command may continue.
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), killReport)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), killReportTimeout)
 	defer cancel()
 	if err := g.kill(last); err != nil {
-		r.m.d.log.Warn("killing a command in the guest failed", "vm", r.m.id, "error", err)
+		r.machine.driver.log.Warn("killing a command in the guest failed", "vm", r.machine.id, "error", err)
 	}
 	if ctx.Err() != nil {
 		return hv.Result{}, ctx.Err()
@@ -110,13 +110,13 @@ func (r *run) exec(ctx context.Context, cmd hv.Command) (hv.Result, error) {
 // awaitAgent waits until the guest has opened its agent port. It already has, unless this process
 // has only just found the VM, or the VM still boots.
 func (r *run) awaitAgent(ctx context.Context) error {
-	t := time.NewTimer(qgaDeadline)
+	t := time.NewTimer(qgaTimeout)
 	defer t.Stop()
 	select {
-	case <-r.open:
+	case <-r.agentOpened:
 		return nil
-	case <-r.gone:
-		return errGone
+	case <-r.exited:
+		return errProcessGone
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-t.C:
@@ -126,8 +126,8 @@ func (r *run) awaitAgent(ctx context.Context) error {
 
 var errCommandTimeout = errors.New("the command in the guest timed out")
 
-// begin has the guest agent start a program.
-func (g *guestCommand) begin(ctx context.Context, args, env []string, stdin []byte) error {
+// startProgram has the guest agent start a program.
+func (g *guestCommand) startProgram(ctx context.Context, args, env []string, stdin []byte) error {
 	req := struct {
 		Path    string   `json:"path"`
 		Args    []string `json:"arg"`
@@ -138,7 +138,7 @@ func (g *guestCommand) begin(ctx context.Context, args, env []string, stdin []by
 	var started struct {
 		PID int `json:"pid"`
 	}
-	if err := g.r.agent.call(ctx, "guest-exec", req, &started); err != nil {
+	if err := g.run.guestAgent.call(ctx, "guest-exec", req, &started); err != nil {
 		return err
 	}
 	g.pid = started.PID
@@ -148,10 +148,10 @@ func (g *guestCommand) begin(ctx context.Context, args, env []string, stdin []by
 // execStatus is the guest agent's status of a program.
 type execStatus struct {
 	Exited       bool   `json:"exited"`
-	Code         *int   `json:"exitcode"`
+	ExitCode     *int   `json:"exitcode"`
 	Signal       int    `json:"signal"`
-	Out          []byte `json:"out-data"`
-	Err          []byte `json:"err-data"`
+	Stdout       []byte `json:"out-data"`
+	Stderr       []byte `json:"err-data"`
 	OutTruncated bool   `json:"out-truncated"`
 	ErrTruncated bool   `json:"err-truncated"`
 }
@@ -161,7 +161,7 @@ func (g *guestCommand) wait(ctx context.Context) (hv.Result, error) {
 	begun, heard := time.Now(), time.Now()
 	for {
 		var s execStatus
-		err := g.r.agent.call(ctx, "guest-exec-status", map[string]int{"pid": g.pid}, &s)
+		err := g.run.guestAgent.call(ctx, "guest-exec-status", map[string]int{"pid": g.pid}, &s)
 		var refused *remoteError
 		switch {
 		case err == nil && s.Exited:
@@ -170,23 +170,23 @@ func (g *guestCommand) wait(ctx context.Context) (hv.Result, error) {
 			heard = time.Now()
 		case errors.As(err, &refused): // a guest that was rebooted does not know the program
 			return hv.Result{}, err
-		case time.Since(heard) > agentSilence:
+		case time.Since(heard) > agentSilenceTimeout:
 			return hv.Result{}, err
 		}
 		select {
-		case <-g.r.gone:
-			return hv.Result{}, errGone
+		case <-g.run.exited:
+			return hv.Result{}, errProcessGone
 		case <-ctx.Done():
 			return hv.Result{}, ctx.Err()
-		case <-time.After(min(max(time.Since(begun)/8, pollOften), pollSeldom)):
+		case <-time.After(min(max(time.Since(begun)/8, minPoll), maxPoll)):
 		}
 	}
 }
 
 // kill ends the command's whole session. Its wrapper continues, to report.
 func (g *guestCommand) kill(ctx context.Context) error {
-	k := guestCommand{r: g.r}
-	if err := k.begin(ctx, []string{"-c", killer, "sh", g.name}, nil, nil); err != nil {
+	k := guestCommand{run: g.run}
+	if err := k.startProgram(ctx, []string{"-c", killScript, "sh", g.name}, nil, nil); err != nil {
 		return err
 	}
 	res, err := k.wait(ctx)
@@ -197,18 +197,18 @@ func (g *guestCommand) kill(ctx context.Context) error {
 }
 
 func (s execStatus) result() (hv.Result, error) {
-	if s.Code == nil {
+	if s.ExitCode == nil {
 		return hv.Result{}, fmt.Errorf("the wrapper of the command in the guest was killed by signal %d", s.Signal)
 	}
-	res := hv.Result{Code: *s.Code, Stdout: hv.Tail(s.Out), Stderr: hv.Tail(s.Err)}
+	res := hv.Result{Code: *s.ExitCode, Stdout: hv.LastOutput(s.Stdout), Stderr: hv.LastOutput(s.Stderr)}
 	if s.OutTruncated || s.ErrTruncated {
 		res.Errors = []string{"the guest agent cut the output"}
 	}
 	return res, nil
 }
 
-// token returns a name that no guest can guess beforehand.
-func token() string {
+// randomName returns a name that no guest can guess beforehand.
+func randomName() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])

@@ -14,11 +14,11 @@ import (
 // stateFile is the name of a state in the directory of its save.
 const stateFile = "vm.state"
 
-// export writes the delta of each disk: the content of the overlays of these generations. On
+// exportDeltas writes the delta of each disk: the content of the overlays of these generations. On
 // failure it removes what it has written.
-func (m *machine) export(ctx context.Context, dir string, generations []int) (out []hv.SavedDisk, err error) {
+func (m *machine) exportDeltas(ctx context.Context, dir string, generations []int) (out []hv.SavedDisk, err error) {
 	m.mu.Lock()
-	disks := len(m.cfg.Spec.Disks)
+	disks := len(m.config.Spec.Disks)
 	m.mu.Unlock()
 	defer func() {
 		if err != nil {
@@ -30,7 +30,7 @@ func (m *machine) export(ctx context.Context, dir string, generations []int) (ou
 	for i := range disks {
 		paths := make([]string, len(generations))
 		for k, g := range generations {
-			paths[k] = m.overlay(i, g)
+			paths[k] = m.overlayPath(i, g)
 		}
 		d, err := writeDelta(ctx, deltaPath(dir, i), paths)
 		if err != nil {
@@ -61,7 +61,7 @@ func writeDelta(ctx context.Context, path string, overlays []string) (hv.SavedDi
 		}
 	}
 	disk := qcow2.Stack(layers...)
-	layout, err := layoutOf(ctx, disk)
+	layout, err := overlayLayout(ctx, disk)
 	if err != nil {
 		return d, err
 	}
@@ -73,7 +73,7 @@ func writeDelta(ctx context.Context, path string, overlays []string) (hv.SavedDi
 	if err := layout.CopyData(ctx, out, disk); err != nil {
 		return d, err
 	}
-	d.Bytes, d.Zeroed = layout.DataBytes(), layout.ZeroBytes()
+	d.ChangedBytes, d.ZeroedBytes = layout.DataBytes(), layout.ZeroBytes()
 	return d, layout.Finish(out)
 }
 
@@ -88,8 +88,8 @@ func openOverlay(f *os.File) (*qcow2.Image, error) {
 	return qcow2.Open(f, info.Size())
 }
 
-// layoutOf lays out an overlay with the content of a chain of overlays.
-func layoutOf(ctx context.Context, disk qcow2.Layer) (*qcow2.Layout, error) {
+// overlayLayout lays out an overlay with the content of a chain of overlays.
+func overlayLayout(ctx context.Context, disk qcow2.Layer) (*qcow2.Layout, error) {
 	b := qcow2.NewBuilder(disk.Size())
 	for off := int64(0); ; {
 		if err := ctx.Err(); err != nil {

@@ -45,7 +45,7 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 	if broken, err = broken.WithDefaults(); err != nil {
 		t.Fatal(err)
 	}
-	broken.State = &hv.State{Path: state, Pin: qemu.CompatOf(d, broken)}
+	broken.State = &hv.State{Path: state, Requirements: qemu.CompatOf(d, broken)}
 
 	for name, test := range map[string]struct {
 		spec  hv.Spec

@@ -16,36 +16,36 @@ import (
 )
 
 const (
-	failedCount = 50       // logs of failed starts that are kept
-	failedBytes = 8 << 20  // and their total size
-	failedTail  = 64 << 10 // what is taken of QEMU's own log
+	maxFailureLogs     = 50       // logs of failed starts that are kept
+	maxFailureLogBytes = 8 << 20  // and their total size
+	qemuLogTailBytes   = 64 << 10 // what is taken of QEMU's own log
 
-	failedStamp = "20060102T150405.000Z" // the time in the name of a log
+	failureLogTimeLayout = "20060102T150405.000Z" // the time in the name of a log
 )
 
-// logged keeps the logs of a start that failed, and adds their file to the error. The VM's own
+// withFailureLog keeps the logs of a start that failed, and adds their file to the error. The VM's own
 // directory is removed with the VM. A canceled start has not failed.
-func (m *machine) logged(err error) error {
+func (m *machine) withFailureLog(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, errClosed) {
 		return err
 	}
-	path, werr := m.keepFailed(err)
+	path, werr := m.writeFailureLog(err)
 	if werr != nil {
-		m.d.log.Warn("storing the log of a failed start failed", "vm", m.id, "error", werr)
+		m.driver.log.Warn("storing the log of a failed start failed", "vm", m.id, "error", werr)
 		return err
 	}
 	return fmt.Errorf("%w; the complete log is in %s", err, path)
 }
 
-// keepFailed writes the log of a failed start, with the whole serial console.
-func (m *machine) keepFailed(reason error) (string, error) {
-	dir := m.d.opt.FailedLogs
+// writeFailureLog writes the log of a failed start, with the whole serial console.
+func (m *machine) writeFailureLog(reason error) (string, error) {
+	dir := m.driver.opts.FailureLogDir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
 	now := time.Now().UTC()
-	text := m.failure(reason.Error(), now)
-	path := filepath.Join(dir, m.id+"-"+now.Format(failedStamp)+".log")
+	text := m.failureLogText(reason.Error(), now)
+	path := filepath.Join(dir, m.id+"-"+now.Format(failureLogTimeLayout)+".log")
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", err
@@ -55,31 +55,31 @@ func (m *machine) keepFailed(reason error) (string, error) {
 		_ = os.Remove(path)
 		return "", err
 	}
-	return path, prune(dir)
+	return path, pruneFailureLogs(dir)
 }
 
-// failure returns the log of a VM that failed: the reason, what QEMU printed and the serial console.
-func (m *machine) failure(reason string, at time.Time) string {
+// failureLogText returns the log of a VM that failed: the reason, what QEMU printed and the serial console.
+func (m *machine) failureLogText(reason string, at time.Time) string {
 	m.mu.Lock()
-	c := m.cfg
+	c := m.config
 	m.mu.Unlock()
 	return fmt.Sprintf(
 		"VM %s %q, %s\n%s\nQEMU %s, %s, %s\n\n--- what QEMU printed ---\n%s\n--- end of the serial console ---\n%s\n",
-		m.id, c.Spec.Name, at.Format(time.RFC3339), printable([]byte(reason)), c.Version, c.Machine, c.Accelerator,
-		printable(endOf(filepath.Join(m.dir, logFile), failedTail)),
-		printable(endOf(filepath.Join(m.dir, serialFile), serialBytes)))
+		m.id, c.Spec.Name, at.Format(time.RFC3339), stripControl([]byte(reason)), c.Version, c.Machine, c.Accelerator,
+		stripControl(lastBytes(filepath.Join(m.dir, logFile), qemuLogTailBytes)),
+		stripControl(lastBytes(filepath.Join(m.dir, serialFile), serialBufferBytes)))
 }
 
 var _ hv.FailureLogger = (*Driver)(nil)
 
 // FailureLog returns the log of a VM that ended by a failure, or the newest log of a failed start.
 func (d *Driver) FailureLog(id string) ([]byte, error) {
-	if m, err := d.machine(id); err == nil {
-		if vm := m.view(); vm.Failure != "" {
-			return []byte(m.failure(vm.Failure, vm.StoppedAt.UTC())), nil
+	if m, err := d.findMachine(id); err == nil {
+		if vm := m.describeVM(); vm.Failure != "" {
+			return []byte(m.failureLogText(vm.Failure, vm.StoppedAt.UTC())), nil
 		}
 	}
-	entries, err := os.ReadDir(d.opt.FailedLogs)
+	entries, err := os.ReadDir(d.opts.FailureLogDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -88,15 +88,15 @@ func (d *Driver) FailureLog(id string) ([]byte, error) {
 	}
 	for _, e := range slices.Backward(entries) { // by name, which is by time for one VM
 		rest, found := strings.CutPrefix(e.Name(), id+"-")
-		if found && len(rest) == len(failedStamp)+len(".log") {
-			return endOf(filepath.Join(d.opt.FailedLogs, e.Name()), failedBytes), nil
+		if found && len(rest) == len(failureLogTimeLayout)+len(".log") {
+			return lastBytes(filepath.Join(d.opts.FailureLogDir, e.Name()), maxFailureLogBytes), nil
 		}
 	}
 	return nil, nil
 }
 
-// prune removes the oldest logs until the others are within the limits.
-func prune(dir string) error {
+// pruneFailureLogs removes the oldest logs until the others are within the limits.
+func pruneFailureLogs(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func prune(dir string) error {
 	var bytes int64
 	for i, l := range logs {
 		bytes += l.Size()
-		if i < failedCount && bytes <= failedBytes {
+		if i < maxFailureLogs && bytes <= maxFailureLogBytes {
 			continue
 		}
 		if err := removeFile(filepath.Join(dir, l.Name())); err != nil {
@@ -124,8 +124,8 @@ func prune(dir string) error {
 	return nil
 }
 
-// endOf returns the last bytes of a file; none when it cannot be read.
-func endOf(path string, most int64) []byte {
+// lastBytes returns the last bytes of a file; none when it cannot be read.
+func lastBytes(path string, most int64) []byte {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil
@@ -140,17 +140,17 @@ func endOf(path string, most int64) []byte {
 	return b[:n]
 }
 
-// printable returns a log without characters that could control a terminal: a guest wrote it.
-func printable(b []byte) string {
+// stripControl returns a log without characters that could control a terminal: a guest wrote it.
+func stripControl(b []byte) string {
 	return strings.Map(func(c rune) rune {
-		if c != '\n' && c != '\t' && steers(c) {
+		if c != '\n' && c != '\t' && isControlRune(c) {
 			return -1
 		}
 		return c
 	}, strings.ToValidUTF8(string(b), ""))
 }
 
-// steers reports whether a character is not visible.
-func steers(c rune) bool {
+// isControlRune reports whether a character is not visible.
+func isControlRune(c rune) bool {
 	return c < ' ' || c == '\uFFFD' || (c >= 0x7f && c < 0xa0)
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// nftTime limits the time for loading the rules.
-const nftTime = 20 * time.Second
+// nftTimeout limits the time for loading the rules.
+const nftTimeout = 20 * time.Second
 
 // firewall keeps guests off the services of this host and off the host's credentials. A guest's
 // connections are made by QEMU, so they are recognized by the user that QEMU runs as. The kernel
@@ -32,54 +32,54 @@ func newFirewall(d *Driver) (*firewall, error) {
 	switch {
 	case runtime.GOOS != "linux":
 		return nil, errors.New("firewall rules for guests require Linux; run untrusted guests on a Linux node")
-	case d.cred == nil:
+	case d.qemuCredential == nil:
 		return nil,
 			errors.New(
 				"QEMU runs as the same user as the agent, so firewall rules cannot tell its connections apart; run " +
 					"the agent as root")
 	}
 	names := []string{"nft", "/usr/sbin/nft", "/sbin/nft"}
-	if d.opt.nft != "" {
-		names = []string{d.opt.nft}
+	if d.opts.nftProgram != "" {
+		names = []string{d.opts.nftProgram}
 	}
 	for _, name := range names {
 		if program, err := exec.LookPath(name); err == nil {
-			return &firewall{uid: d.cred.Uid, program: program}, nil
+			return &firewall{uid: d.qemuCredential.Uid, program: program}, nil
 		}
 	}
 	return nil, errors.New("the program nft is not installed; install the package nftables")
 }
 
-// load replaces the rules in one transaction: the host is never without rules.
-func (f *firewall) load(ctx context.Context) error {
+// loadRules replaces the rules in one transaction: the host is never without rules.
+func (f *firewall) loadRules(ctx context.Context) error {
 	conf, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, nftTime)
+	ctx, cancel := context.WithTimeout(ctx, nftTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, f.program, "-f", "-")
-	cmd.Stdin = strings.NewReader(rules(f.uid, resolvers(conf)))
+	cmd.Stdin = strings.NewReader(nftRules(f.uid, resolvers(conf)))
 	cmd.Env, cmd.Dir, cmd.WaitDelay = toolEnv(), "/", time.Second
-	var text bounded
+	var text limitedBuffer
 	cmd.Stdout, cmd.Stderr = &text, &text
 	switch err := cmd.Run(); {
 	case ctx.Err() != nil:
 		return fmt.Errorf("nft: %w", ctx.Err())
 	case err != nil:
 		return fmt.Errorf("nft: %w: %s; the kernel needs nf_tables with conntrack and reject", err,
-			legible(text.Bytes()))
+			sanitizedTail(text.Bytes()))
 	}
 	return nil
 }
 
-// rules returns the input of nft. Each user of QEMU has two separate chains in the table of all
+// nftRules returns the input of nft. Each user of QEMU has two separate chains in the table of all
 // drivers: one selects its packets, and one filters them. The guest can answer a connection that a
 // client made to a port rule; a connection that a guest makes is refused at the host, except for
 // DNS queries.
-func rules(uid uint32, resolvers []netip.Addr) string {
+func nftRules(uid uint32, resolvers []netip.Addr) string {
 	pick, judge := fmt.Sprintf("uid-%d", uid), fmt.Sprintf("guests-%d", uid)
 	lines := []string{
 		"add table inet buildyard",

@@ -75,7 +75,7 @@ func TestIsolationChild(t *testing.T) {
 	opt.GuardEvery(time.Hour)
 	reopen := func() *qemu.Driver { return openWith(t, opt) } // closed with the whole test
 	d := reopen()
-	if h, _ := d.Describe(t.Context()); !h.Can(hv.CanIsolate) {
+	if h, _ := d.Describe(t.Context()); !h.HasCapability(hv.CanIsolate) {
 		t.Fatal("no firewall could be set up")
 	}
 	first.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22}}
@@ -189,7 +189,7 @@ func (n *network) reached(t *testing.T, d *qemu.Driver, id string) map[string]bo
 
 func inGuest(t *testing.T, d *qemu.Driver, id, script string) string {
 	t.Helper()
-	r, err := d.Exec(t.Context(), id, hv.Script([]byte(script), time.Minute))
+	r, err := d.Exec(t.Context(), id, hv.ScriptCommand([]byte(script), time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestNoFirewall(t *testing.T) {
 	opt := qemu.Options{Dir: t.TempDir(), RequireIsolation: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	opt.Firewall("/bin/false")
 	d := openWith(t, opt)
-	if h, err := d.Describe(t.Context()); err != nil || h.Can(hv.CanIsolate) {
+	if h, err := d.Describe(t.Context()); err != nil || h.HasCapability(hv.CanIsolate) {
 		t.Errorf("Describe: %+v, %v", h, err)
 	}
 	if s := log.String(); !strings.Contains(s, "guests are not isolated from this node") ||

@@ -21,7 +21,7 @@ func TestNodeDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill := "dd if=/dev/urandom of=/root/fill bs=1M count=40; sync"
-	if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte(fill), time.Minute)); err == nil {
+	if r, err := d.Exec(t.Context(), spec.ID, hv.ScriptCommand([]byte(fill), time.Minute)); err == nil {
 		t.Errorf("the guest wrote it all: %+v", r)
 	}
 	waitStopped(t, d, spec.ID)

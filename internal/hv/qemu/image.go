@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	imageTool     = "qemu-img"
-	imageQuick    = 30 * time.Second // info, create
-	imageLong     = 2 * time.Hour    // convert
-	maxToolOutput = 1 << 20
+	imageTool        = "qemu-img"
+	imageInfoTimeout = 30 * time.Second // info, create
+	convertTimeout   = 2 * time.Hour    // convert
+	maxToolOutput    = 1 << 20
 )
 
 // Image describes a disk image file.
@@ -38,7 +38,7 @@ func ImageInfo(ctx context.Context, path, format string) (Image, error) {
 		return Image{}, err
 	}
 	defer f.Close()
-	out, err := runTool(ctx, imageQuick, imageTool, "info", "--output=json", "-f", format, "--", path)
+	out, err := runTool(ctx, imageInfoTimeout, imageTool, "info", "--output=json", "-f", format, "--", path)
 	if err != nil {
 		return Image{}, err
 	}
@@ -52,13 +52,13 @@ func ImageInfo(ctx context.Context, path, format string) (Image, error) {
 // CreateDisk creates an empty image of size bytes at path, which must not exist.
 func CreateDisk(ctx context.Context, path, format string, size int64) error {
 	if format != "raw" && format != "qcow2" {
-		return hv.Refuse("format %q: raw or qcow2", format)
+		return hv.RefusedError("format %q: raw or qcow2", format)
 	}
 	if size <= 0 || size%512 != 0 {
-		return hv.Refuse("%d bytes: a disk is a positive multiple of 512", size)
+		return hv.RefusedError("%d bytes: a disk is a positive multiple of 512", size)
 	}
-	return placed(path, func(part string) error {
-		_, err := runTool(ctx, imageQuick, imageTool, "create", "-q", "-f", format, "--", part,
+	return writeAtomically(path, func(part string) error {
+		_, err := runTool(ctx, imageInfoTimeout, imageTool, "create", "-q", "-f", format, "--", part,
 			strconv.FormatInt(size, 10))
 		return err
 	})
@@ -68,15 +68,15 @@ func CreateDisk(ctx context.Context, path, format string, size int64) error {
 // It takes as long as the data needs; without a deadline in ctx, two hours.
 func Convert(ctx context.Context, src hv.Disk, dst hv.Disk) error {
 	if dst.Format != "raw" && dst.Format != "qcow2" {
-		return hv.Refuse("format %q: raw or qcow2", dst.Format)
+		return hv.RefusedError("format %q: raw or qcow2", dst.Format)
 	}
 	f, _, err := openBase(src)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return placed(dst.Path, func(part string) error {
-		_, err := runTool(ctx, imageLong, imageTool, "convert", "-q", "-f", src.Format, "-O", dst.Format, "--",
+	return writeAtomically(dst.Path, func(part string) error {
+		_, err := runTool(ctx, convertTimeout, imageTool, "convert", "-q", "-f", src.Format, "-O", dst.Format, "--",
 			src.Path, part)
 		return err
 	})
@@ -86,18 +86,18 @@ func Convert(ctx context.Context, src hv.Disk, dst hv.Disk) error {
 // gets that at each start. With extended L2 entries a 4 KiB write costs 4 KiB, and saving stores
 // only what changed.
 func CreateOverlay(ctx context.Context, path string, size int64) error {
-	return placed(path, func(part string) error {
-		_, err := runTool(ctx, imageQuick, imageTool, "create", "-q", "-f", "qcow2",
+	return writeAtomically(path, func(part string) error {
+		_, err := runTool(ctx, imageInfoTimeout, imageTool, "create", "-q", "-f", "qcow2",
 			"-o", "extended_l2=on,cluster_size=128k", "--", part, strconv.FormatInt(size, 10))
 		return err
 	})
 }
 
-// placed has write fill a temporary file next to path and renames it, so that the file at path is
+// writeAtomically has write fill a temporary file next to path and renames it, so that the file at path is
 // complete.
-func placed(path string, write func(part string) error) error {
+func writeAtomically(path string, write func(part string) error) error {
 	if _, err := os.Lstat(path); err == nil {
-		return hv.Refuse("%s exists", path)
+		return hv.RefusedError("%s exists", path)
 	}
 	part := path + ".part"
 	err := write(part)
@@ -114,7 +114,7 @@ func placed(path string, write func(part string) error) error {
 // runTool runs a program of the QEMU package, limited in time and output, without this process's
 // environment.
 func runTool(ctx context.Context, most time.Duration, name string, args ...string) ([]byte, error) {
-	if _, bounded := ctx.Deadline(); !bounded || most < imageLong {
+	if _, bounded := ctx.Deadline(); !bounded || most < convertTimeout {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, most)
 		defer cancel()
@@ -122,7 +122,7 @@ func runTool(ctx context.Context, most time.Duration, name string, args ...strin
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = toolEnv()
 	cmd.WaitDelay = time.Second
-	var out, text bounded
+	var out, text limitedBuffer
 	cmd.Stdout, cmd.Stderr = &out, &text
 	err := cmd.Run()
 	switch {
@@ -141,10 +141,10 @@ func toolEnv() []string {
 	return []string{"PATH=/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin", "LC_ALL=C"}
 }
 
-// bounded keeps the first maxToolOutput bytes written to it.
-type bounded struct{ bytes.Buffer }
+// limitedBuffer keeps the first maxToolOutput bytes written to it.
+type limitedBuffer struct{ bytes.Buffer }
 
-func (b *bounded) Write(p []byte) (int, error) {
+func (b *limitedBuffer) Write(p []byte) (int, error) {
 	b.Buffer.Write(p[:min(len(p), max(0, maxToolOutput-b.Len()))])
 	return len(p), nil
 }

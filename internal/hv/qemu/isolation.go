@@ -11,54 +11,54 @@ import (
 // detectIsolation determines how far this host can isolate and limit guests. What it cannot do is
 // missing in the driver's abilities, and the reason is logged.
 func (d *Driver) detectIsolation(ctx context.Context) {
-	d.isolate(ctx)
-	d.limit(ctx)
+	d.initFirewall(ctx)
+	d.initCgroups(ctx)
 }
 
-// isolate loads the firewall's rules.
-func (d *Driver) isolate(ctx context.Context) {
+// initFirewall loads the firewall's rules.
+func (d *Driver) initFirewall(ctx context.Context) {
 	f, err := newFirewall(d)
 	if err == nil {
-		err = f.load(ctx)
+		err = f.loadRules(ctx)
 	}
 	if err != nil {
-		d.unguarded = err
+		d.firewallErr = err
 		d.log.WarnContext(ctx,
 			"guests are not isolated from this node: they can reach its services, also those on loopback addresses",
 			"why", err, "do", "mend that, or let only guests run here that you trust")
 		return
 	}
 	d.firewall = f
-	d.able(hv.CanIsolate)
-	d.watch.Go(func() { d.guard(d.quit) })
+	d.addCapability(hv.CanIsolate)
+	d.watchers.Go(func() { d.keepFirewall(d.ctx) })
 }
 
-// limit prepares the cgroups of the VMs.
-func (d *Driver) limit(ctx context.Context) {
-	g, err := openCgroups(d.opt, d.host.Accelerator)
+// initCgroups prepares the cgroups of the VMs.
+func (d *Driver) initCgroups(ctx context.Context) {
+	g, err := openCgroups(d.opts, d.host.Accelerator)
 	if err == nil {
-		err = g.try(ctx, d)
+		err = g.testStart(ctx, d)
 	}
 	if err != nil {
 		d.log.WarnContext(ctx, "resource limits of VMs (memory, threads, CPUs) are not enforced",
 			"why", err, "do", "mend that, or let only guests run here that you trust")
 		return
 	}
-	d.groups = g
-	if !d.opt.weakCgroups {
-		d.able(hv.CanLimit)
+	d.cgroups = g
+	if !d.opts.allowWeakCgroups {
+		d.addCapability(hv.CanLimit)
 	}
 }
 
-// isolated makes sure that the rules are loaded before a VM is started.
-func (d *Driver) isolated(ctx context.Context) error {
-	err := d.unguarded
+// ensureIsolation makes sure that the rules are loaded before a VM is started.
+func (d *Driver) ensureIsolation(ctx context.Context) error {
+	err := d.firewallErr
 	if d.firewall != nil {
-		if err = d.firewall.load(ctx); err != nil && ctx.Err() == nil {
+		if err = d.firewall.loadRules(ctx); err != nil && ctx.Err() == nil {
 			d.log.WarnContext(ctx, "loading the firewall rules that isolate guests from this node failed", "why", err)
 		}
 	}
-	if err != nil && d.opt.RequireIsolation {
+	if err != nil && d.opts.RequireIsolation {
 		return fmt.Errorf(
 			"guests cannot be isolated from the services of this node, which --require-isolation demands: %w",
 			err)
@@ -66,9 +66,9 @@ func (d *Driver) isolated(ctx context.Context) error {
 	return nil
 }
 
-// guard restores the rules while VMs run: an operator who loads another firewall may flush ours.
-func (d *Driver) guard(ctx context.Context) {
-	t := time.NewTicker(d.opt.guardEvery)
+// keepFirewall restores the rules while VMs run: an operator who loads another firewall may flush ours.
+func (d *Driver) keepFirewall(ctx context.Context) {
+	t := time.NewTicker(d.opts.firewallInterval)
 	defer t.Stop()
 	for {
 		select {
@@ -76,20 +76,20 @@ func (d *Driver) guard(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		if !d.anyRuns() {
+		if !d.hasRunningVM() {
 			continue
 		}
-		if err := d.firewall.load(ctx); err != nil && ctx.Err() == nil {
+		if err := d.firewall.loadRules(ctx); err != nil && ctx.Err() == nil {
 			d.log.WarnContext(ctx, "loading the firewall rules that isolate guests from this node failed", "why", err)
 		}
 	}
 }
 
-func (d *Driver) anyRuns() bool {
+func (d *Driver) hasRunningVM() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, m := range d.machines {
-		if m.current() != nil {
+		if m.currentRun() != nil {
 			return true
 		}
 	}

@@ -24,18 +24,18 @@ func TestLookKeepsToTheNotedProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{dir: t.TempDir(), cfg: config{Spec: hv.Spec{UUID: uuid}}}
+	m := &machine{dir: t.TempDir(), config: vmConfig{Spec: hv.Spec{UUID: uuid}}}
 	m.proc = process{PID: os.Getpid(), StartTicks: ticks, UUID: uuid}
 	lock, err := takeLock(m.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	if p, lives, err := m.look(t.Context()); err != nil || !lives || p != m.proc {
+	if p, lives, err := m.findQEMU(t.Context()); err != nil || !lives || p != m.proc {
 		t.Errorf("got %+v, %v, %v, want process %d", p, lives, err, os.Getpid())
 	}
 	m.proc.StartTicks++ // that process has ended: another one has the lock
-	if p, lives, err := m.look(t.Context()); err != nil || !lives || p.PID != decoy.Process.Pid {
+	if p, lives, err := m.findQEMU(t.Context()); err != nil || !lives || p.PID != decoy.Process.Pid {
 		t.Errorf("got %+v, %v, %v, want process %d", p, lives, err, decoy.Process.Pid)
 	}
 }

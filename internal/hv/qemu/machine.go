@@ -16,40 +16,40 @@ import (
 )
 
 const (
-	maxLog    = 1 << 20 // qemu.log is cut when it is longer
-	logTail   = 2 << 10 // how much of a log becomes part of an error
-	killGrace = 10 * time.Second
-	lockGrace = 5 * time.Second
+	maxLogBytes  = 1 << 20 // qemu.log is cut when it is longer
+	logTailBytes = 2 << 10 // how much of a log becomes part of an error
+	killTimeout  = 10 * time.Second
+	lockTimeout  = 5 * time.Second
 )
 
 // machine is one VM, running or not.
 type machine struct {
-	d   *Driver
-	id  string
-	dir string
+	driver *Driver
+	id     string
+	dir    string
 
-	saving cancelableLock // held while a save is running or being settled, and while QEMU is started
+	saveLock cancelableLock // held while a save is running or being settled, and while QEMU is started
 
-	starting []hv.USBDevice // of a start in progress; the driver's mu guards it
+	startingUSB []hv.USBDevice // of a start in progress; the driver's mu guards it
 
-	doomed context.Context // ends with Delete, and with it a save
-	doom   context.CancelFunc
+	deleteCtx       context.Context // ends with Delete, and with it a save
+	cancelForDelete context.CancelFunc
 
-	mu   sync.Mutex // guards the fields below
-	cfg  config
-	proc process // the last one; zero before the first start
-	end  runEnd  // of the last run
-	run  *run    // nil when no QEMU runs
+	mu      sync.Mutex // guards the fields below
+	config  vmConfig
+	proc    process // the last one; zero before the first start
+	lastEnd runEnd  // of the last run
+	run     *run    // nil when no QEMU runs
 }
 
 func (d *Driver) newMachine(id string) *machine {
-	m := &machine{d: d, id: id, dir: filepath.Join(d.opt.Dir, id), saving: newCancelableLock()}
-	m.doomed, m.doom = context.WithCancel(context.Background())
+	m := &machine{driver: d, id: id, dir: filepath.Join(d.opts.Dir, id), saveLock: newCancelableLock()}
+	m.deleteCtx, m.cancelForDelete = context.WithCancel(context.Background())
 	return m
 }
 
-// current returns the QEMU that runs, or nil.
-func (m *machine) current() *run {
+// currentRun returns the QEMU that runs, or nil.
+func (m *machine) currentRun() *run {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.run
@@ -60,40 +60,40 @@ func (m *machine) current() *run {
 func (m *machine) spec() hv.Spec {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.cfg.Spec
+	return m.config.Spec
 }
 
-// view returns the VM as callers see it.
-func (m *machine) view() hv.VM {
+// describeVM returns the VM as callers see it.
+func (m *machine) describeVM() hv.VM {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.cfg.Spec
+	s := m.config.Spec
 	vm := hv.VM{
 		ID: m.id, Name: s.Name, UUID: s.UUID, MAC: s.MAC, Status: hv.Stopped,
-		Ports: slices.Clone(m.cfg.Ports), CPUs: s.CPUs, MemoryMB: s.MemoryMB,
-		CreatedAt: m.cfg.CreatedAt, StartedAt: m.proc.StartedAt, StoppedAt: m.end.At,
-		Accelerator: m.cfg.Accelerator, Version: m.cfg.Version,
-		Labels: maps.Clone(s.Labels), Failure: m.end.Failure,
+		Ports: slices.Clone(m.config.Ports), CPUs: s.CPUs, MemoryMB: s.MemoryMB,
+		CreatedAt: m.config.CreatedAt, StartedAt: m.proc.StartedAt, StoppedAt: m.lastEnd.At,
+		Accelerator: m.config.Accelerator, Version: m.config.Version,
+		Labels: maps.Clone(s.Labels), Failure: m.lastEnd.Failure,
 	}
 	if m.run != nil {
-		vm.Status, vm.PID, vm.IP, vm.VNCPort = hv.Running, m.proc.PID, m.run.address(), m.cfg.VNCPort
+		vm.Status, vm.PID, vm.IP, vm.VNCPort = hv.Running, m.proc.PID, m.run.address(), m.config.VNCPort
 		vm.StoppedAt, vm.Failure = time.Time{}, ""
 	}
 	return vm
 }
 
-// adopt loads one VM's directory and connects to its QEMU, if it lives.
-func (d *Driver) adopt(ctx context.Context, id string) error {
+// adoptVM loads one VM's directory and connects to its QEMU, if it lives.
+func (d *Driver) adoptVM(ctx context.Context, id string) error {
 	m := d.newMachine(id)
-	if err := readJSON(m.dir, configFile, &m.cfg); err != nil {
+	if err := readJSON(m.dir, configFile, &m.config); err != nil {
 		return err
 	}
-	for name, v := range map[string]any{pidFile: &m.proc, endFile: &m.end} {
+	for name, v := range map[string]any{pidFile: &m.proc, endFile: &m.lastEnd} {
 		if err := readJSON(m.dir, name, v); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	p, lives, err := m.look(ctx)
+	p, lives, err := m.findQEMU(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (d *Driver) adopt(ctx context.Context, id string) error {
 	d.machines[id] = m
 	d.mu.Unlock()
 	if !lives {
-		return m.settle()
+		return m.recordMissedEnd()
 	}
 	d.log.Info("running VM found after a restart of the agent", "vm", id, "pid", p.PID)
 	if p.StartedAt.IsZero() { // the agent was killed before it could write this
@@ -111,14 +111,14 @@ func (d *Driver) adopt(ctx context.Context, id string) error {
 		}
 	}
 	m.proc = p
-	d.reservePorts(id, m.cfg.Ports, m.cfg.VNCPort)
+	d.reservePorts(id, m.config.Ports, m.config.VNCPort)
 	m.attach(nil, nil)
 	return nil
 }
 
-// look returns the QEMU that has the VM's lock. Between fork and exec a new QEMU cannot be
+// findQEMU returns the QEMU that has the VM's lock. Between fork and exec a new QEMU cannot be
 // recognized yet; the lock shows that it exists.
-func (m *machine) look(ctx context.Context) (process, bool, error) {
+func (m *machine) findQEMU(ctx context.Context) (process, bool, error) {
 	for range 250 {
 		f, err := takeLock(m.dir)
 		if err == nil {
@@ -127,13 +127,13 @@ func (m *machine) look(ctx context.Context) (process, bool, error) {
 		if !errors.Is(err, errLocked) {
 			return process{}, false, err
 		}
-		if m.proc.PID != 0 && m.proc.alive() {
+		if m.proc.PID != 0 && m.proc.isAlive() {
 			return m.proc, true, nil
 		}
-		if p, ok := find(m.cfg.Spec.UUID); ok { // started by an agent that could not record it
+		if p, ok := findProcess(m.config.Spec.UUID); ok { // started by an agent that could not record it
 			return p, true, nil
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
 			return process{}, false, err
 		}
 	}
@@ -142,57 +142,57 @@ func (m *machine) look(ctx context.Context) (process, bool, error) {
 			"a process has locked the VM directory, but no QEMU process with the machine UUID of the VM was found")
 }
 
-// settle records the end of a run that ended while no agent was running.
-func (m *machine) settle() error {
-	if !m.end.At.IsZero() {
+// recordMissedEnd records the end of a run that ended while no agent was running.
+func (m *machine) recordMissedEnd() error {
+	if !m.lastEnd.At.IsZero() {
 		return nil
 	}
-	e := runEnd{Asked: m.end.Asked, At: time.Now()}
+	e := runEnd{StopRequested: m.lastEnd.StopRequested, At: time.Now()}
 	switch {
-	case e.Asked:
+	case e.StopRequested:
 	case m.proc.PID == 0:
 		e.Failure = "the start was interrupted"
 	default:
-		e.Failure = m.because("QEMU ended while no agent was watching")
+		e.Failure = m.withLogTail("QEMU ended while no agent was watching")
 	}
-	m.end = e
+	m.lastEnd = e
 	return writeJSON(m.dir, endFile, e)
 }
 
-// finish records the end of a run. An end that was requested has no failure.
-func (m *machine) finish(r *run, failure string) {
+// recordEnd records the end of a run. An end that was requested has no failure.
+func (m *machine) recordEnd(r *run, failure string) {
 	m.mu.Lock()
-	e := runEnd{Asked: m.end.Asked, At: time.Now(), Failure: failure}
-	if e.Asked {
-		e.Failure = m.end.Failure
+	e := runEnd{StopRequested: m.lastEnd.StopRequested, At: time.Now(), Failure: failure}
+	if e.StopRequested {
+		e.Failure = m.lastEnd.Failure
 	}
-	m.end, m.run = e, nil
+	m.lastEnd, m.run = e, nil
 	m.mu.Unlock()
-	m.d.releasePorts(m.id)
+	m.driver.releasePorts(m.id)
 	if m.spec().VLAN != 0 {
-		m.d.pruneVLANs()
+		m.driver.pruneVLANs()
 	}
 	if err := writeJSON(m.dir, endFile, e); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		m.d.log.Warn("recording the exit of a VM failed", "vm", m.id, "error", err)
+		m.driver.log.Warn("recording the exit of a VM failed", "vm", m.id, "error", err)
 	}
-	m.d.log.Info("VM exited", "vm", m.id, "pid", r.proc.PID, "asked", e.Asked, "failure", e.Failure)
+	m.driver.log.Info("VM exited", "vm", m.id, "pid", r.proc.PID, "asked", e.StopRequested, "failure", e.Failure)
 }
 
 // recordStopIntent durably records that a run is about to be ended on purpose, and why. The end
 // does not wait for free space on the disk, which may be full because of this very VM. An agent
 // that is started before the intent is recorded takes the end for a crash.
 func (m *machine) recordStopIntent(e runEnd) {
-	if err := m.noteIntent(e); err != nil {
-		m.d.log.Warn("recording the intent to stop a VM failed", "vm", m.id, "error", err)
+	if err := m.writeStopIntent(e); err != nil {
+		m.driver.log.Warn("recording the intent to stop a VM failed", "vm", m.id, "error", err)
 	}
 }
 
-// noteIntent is recordStopIntent for callers that need not end the run: an error means that the
+// writeStopIntent is recordStopIntent for callers that need not end the run: an error means that the
 // record is not durable.
-func (m *machine) noteIntent(e runEnd) error {
-	e.Asked, e.At = true, time.Time{}
+func (m *machine) writeStopIntent(e runEnd) error {
+	e.StopRequested, e.At = true, time.Time{}
 	m.mu.Lock()
-	m.end = e
+	m.lastEnd = e
 	m.mu.Unlock()
 	return writeJSON(m.dir, endFile, e)
 }
@@ -204,17 +204,17 @@ func (m *machine) clearStopIntent(r *run) error {
 	if m.run != r {
 		return nil
 	}
-	m.end = runEnd{}
+	m.lastEnd = runEnd{}
 	return removeFile(filepath.Join(m.dir, endFile))
 }
 
-// kill ends a run immediately and waits until it is gone. e is the reason that List reports.
-func (m *machine) kill(ctx context.Context, r *run, e runEnd) error {
+// killRun ends a run immediately and waits until it is gone. e is the reason that List reports.
+func (m *machine) killRun(ctx context.Context, r *run, e runEnd) error {
 	m.recordStopIntent(e)
 	if err := r.proc.kill(); err != nil {
 		return fmt.Errorf("qemu: stop VM %s: %w", m.id, err)
 	}
-	return m.awaitEnd(ctx, r, killGrace)
+	return m.awaitEnd(ctx, r, killTimeout)
 }
 
 // awaitEnd waits for the end of a run, at most d.
@@ -222,7 +222,7 @@ func (m *machine) awaitEnd(ctx context.Context, r *run, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
-	case <-r.gone:
+	case <-r.exited:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -231,9 +231,9 @@ func (m *machine) awaitEnd(ctx context.Context, r *run, d time.Duration) error {
 	}
 }
 
-// because adds the end of QEMU's log to a reason.
-func (m *machine) because(reason string) string {
-	if text := legible(endOf(filepath.Join(m.dir, logFile), logTail)); text != "" {
+// withLogTail adds the end of QEMU's log to a reason.
+func (m *machine) withLogTail(reason string) string {
+	if text := sanitizedTail(lastBytes(filepath.Join(m.dir, logFile), logTailBytes)); text != "" {
 		return reason + ": " + text
 	}
 	return reason
@@ -243,12 +243,12 @@ func (m *machine) because(reason string) string {
 // written at the beginning.
 func (m *machine) trimLog() {
 	name := filepath.Join(m.dir, logFile)
-	if info, err := os.Stat(name); err == nil && info.Size() > maxLog {
+	if info, err := os.Stat(name); err == nil && info.Size() > maxLogBytes {
 		_ = os.Truncate(name, 0)
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

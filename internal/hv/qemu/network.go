@@ -11,14 +11,14 @@ func (d *Driver) acceptNetwork(s hv.Spec) error {
 		return nil
 	case s.VLAN != 0:
 		return d.acceptVLAN(s)
-	case d.opt.Bridge == "":
-		return hv.Refuse(
+	case d.opts.Bridge == "":
+		return hv.RefusedError(
 			"network mode %q: this node has been given no bridge; use %s, or have its administrator name one",
 			s.Network, hv.NetworkShared)
-	case !isBridge(d.opt.Bridge):
-		return hv.Refuse(
+	case !isBridge(d.opts.Bridge):
+		return hv.RefusedError(
 			"network mode %q: the bridge %s that this node has been given does not exist; make it, or use %s",
-			s.Network, d.opt.Bridge, hv.NetworkShared)
+			s.Network, d.opts.Bridge, hv.NetworkShared)
 	}
 	return nil
 }

@@ -15,48 +15,48 @@ import (
 // longer.
 const maxOverlays = 64
 
-// diskTop is the overlay that a disk is written to.
-type diskTop struct {
+// topOverlay is the overlay that a disk is written to.
+type topOverlay struct {
 	disk, generation int
 }
 
 // beginSave creates the next overlays and durably records that they may be in use from now on.
-func (m *machine) beginSave(ctx context.Context) (generation int, tops []diskTop, err error) {
+func (m *machine) beginSave(ctx context.Context) (generation int, tops []topOverlay, err error) {
 	present := m.generations()
 	if len(present) >= maxOverlays {
 		return 0, nil,
-			hv.Refuse(
+			hv.RefusedError(
 				"it was saved %d times while it ran, and its disks can have no more layers; save it without "+
 					"its memory, and start a new one from that", len(present)-1)
 	}
 	m.mu.Lock()
-	disks, generation := len(m.cfg.Spec.Disks), m.cfg.LastUsed+1
+	disks, generation := len(m.config.Spec.Disks), m.config.LastUsed+1
 	m.mu.Unlock()
 	for i := range disks {
-		tops = append(tops, diskTop{i, present[len(present)-1]})
+		tops = append(tops, topOverlay{i, present[len(present)-1]})
 		if err == nil {
 			err = m.nextOverlay(ctx, tops[i], generation)
 		}
 	}
-	m.d.step("save: overlays")
+	m.driver.stepHook("save: overlays")
 	if err == nil {
-		err = m.noteSave(func(c *config) { c.LastUsed, c.Saving = generation, generation })
+		err = m.updateConfig(func(c *vmConfig) { c.LastUsed, c.Saving = generation, generation })
 	}
 	if err != nil {
 		return 0, nil, errors.Join(err, m.removeOverlays(generation))
 	}
-	m.d.step("save: noted")
+	m.driver.stepHook("save: noted")
 	return generation, tops, nil
 }
 
 // nextOverlay creates an overlay to be put on top of a disk. Before that it flushes what the guest
 // has written so far, which QEMU then need not do while the guest is paused.
-func (m *machine) nextOverlay(ctx context.Context, top diskTop, generation int) error {
-	size, err := syncedSize(m.overlay(top.disk, top.generation))
+func (m *machine) nextOverlay(ctx context.Context, top topOverlay, generation int) error {
+	size, err := syncedSize(m.overlayPath(top.disk, top.generation))
 	if err != nil {
 		return err
 	}
-	path := m.overlay(top.disk, generation)
+	path := m.overlayPath(top.disk, generation)
 	for _, left := range []string{path, path + ".part"} {
 		if err := removeFile(left); err != nil {
 			return err
@@ -79,58 +79,58 @@ func syncedSize(path string) (int64, error) {
 	return size, f.Sync()
 }
 
-// noteSave changes the record of the overlays durably.
-func (m *machine) noteSave(change func(*config)) error {
+// updateConfig changes the record of the overlays durably.
+func (m *machine) updateConfig(change func(*vmConfig)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	cfg := m.cfg
+	cfg := m.config
 	change(&cfg)
 	if err := writeJSON(m.dir, configFile, cfg); err != nil {
 		return err
 	}
-	m.cfg = cfg
+	m.config = cfg
 	return nil
 }
 
 // removeOverlays removes the existing overlays of a generation.
 func (m *machine) removeOverlays(generation int) error {
 	m.mu.Lock()
-	disks := len(m.cfg.Spec.Disks)
+	disks := len(m.config.Spec.Disks)
 	m.mu.Unlock()
 	for i := range disks {
-		if err := removeFile(m.overlay(i, generation)); err != nil {
+		if err := removeFile(m.overlayPath(i, generation)); err != nil {
 			return fmt.Errorf("remove overlay: %w", err)
 		}
 	}
 	return nil
 }
 
-// settleDead ends the save of a VM that no longer runs. Overlays that QEMU may have written to are
+// endSaveOfStopped ends the save of a VM that no longer runs. Overlays that QEMU may have written to are
 // kept: unwritten ones are empty and change nothing. If one is missing, QEMU never had all of them.
-func (m *machine) settleDead() error {
+func (m *machine) endSaveOfStopped() error {
 	m.mu.Lock()
-	saving, disks := m.cfg.Saving, len(m.cfg.Spec.Disks)
+	saving, disks := m.config.Saving, len(m.config.Spec.Disks)
 	m.mu.Unlock()
 	if saving == 0 {
 		return nil
 	}
 	for i := range disks {
-		_, err := os.Stat(m.overlay(i, saving))
+		_, err := os.Stat(m.overlayPath(i, saving))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			if err := m.removeOverlays(saving); err != nil {
 				return err
 			}
-			return m.noteSave(func(c *config) { c.Saving = 0 })
+			return m.updateConfig(func(c *vmConfig) { c.Saving = 0 })
 		case err != nil:
 			return err
 		}
 	}
-	return m.noteSave(func(c *config) { c.adopt() })
+	return m.updateConfig(func(c *vmConfig) { c.adoptSavedOverlays() })
 }
 
-// adopt makes the overlays of a save part of the chain.
-func (c *config) adopt() {
+// adoptSavedOverlays makes the overlays of a save part of the chain.
+func (c *vmConfig) adoptSavedOverlays() {
 	generations := []int{0}
 	if c.Generations != nil {
 		generations = c.Generations

@@ -17,50 +17,50 @@ const firstHostPort = 10000
 // anyIPv4 is the host address of a rule without one: CI executors connect from other machines.
 const anyIPv4 = "0.0.0.0"
 
-// portTries is how often another host port is chosen when the chosen one is taken.
-const portTries = 20
+// maxPortAttempts is how often another host port is chosen when the chosen one is taken.
+const maxPortAttempts = 20
 
-// forward formats a port rule as QEMU's hostfwd option.
-func forward(p hv.PortRule) string {
+// hostfwdArg formats a port rule as QEMU's hostfwd option.
+func hostfwdArg(p hv.PortRule) string {
 	return fmt.Sprintf("%s:%s:%d-:%d", p.Protocol, p.HostIP, p.HostPort, p.GuestPort)
 }
 
-// opened is a rule with the host port in effect, and whether the driver chose it.
-type opened struct {
-	rule   hv.PortRule
-	chosen bool
+// effectivePort is a rule with the host port in effect, and whether the driver chose it.
+type effectivePort struct {
+	rule           hv.PortRule
+	chosenByDriver bool
 }
 
-// refusedPort returns the rule that QEMU could not set up, according to its message.
-func refusedPort(asked, ports []hv.PortRule, said string) (opened, bool) {
+// findRefusedPort returns the rule that QEMU could not set up, according to its message.
+func findRefusedPort(asked, ports []hv.PortRule, said string) (effectivePort, bool) {
 	for i, p := range ports {
-		if strings.Contains(said, "Could not set up host forwarding rule '"+forward(p)+"'") {
-			return opened{p, i < len(asked) && asked[i].HostPort == 0}, true
+		if strings.Contains(said, "Could not set up host forwarding rule '"+hostfwdArg(p)+"'") {
+			return effectivePort{p, i < len(asked) && asked[i].HostPort == 0}, true
 		}
 	}
-	return opened{}, false
+	return effectivePort{}, false
 }
 
 // portConflict returns the port rule because of which QEMU ended, if any.
-func (m *machine) portConflict() (opened, bool) {
+func (m *machine) portConflict() (effectivePort, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return refusedPort(m.cfg.Spec.Ports, m.cfg.Ports, m.end.Failure)
+	return findRefusedPort(m.config.Spec.Ports, m.config.Ports, m.lastEnd.Failure)
 }
 
 // avoidPort records a port that was taken, so that another one is chosen. It returns an error when
 // that is of no use.
-func avoidPort(avoid map[int]bool, o opened) error {
+func avoidPort(avoid map[int]bool, o effectivePort) error {
 	switch {
-	case !o.chosen:
+	case !o.chosenByDriver:
 		return fmt.Errorf(
 			"port rule %q: host port %d of %s cannot be opened on this node: another program has it, or only root may "+
 				"open it, or the address is not the node's; leave the host port out, or ask for another", o.rule.Name,
 			o.rule.HostPort, o.rule.HostIP)
-	case len(avoid) == portTries:
+	case len(avoid) == maxPortAttempts:
 		return fmt.Errorf(
 			"port rule %q: no host port could be opened in %d attempts: other processes took them, last port %d",
-			o.rule.Name, portTries, o.rule.HostPort)
+			o.rule.Name, maxPortAttempts, o.rule.HostPort)
 	}
 	avoid[o.rule.HostPort] = true
 	return nil
@@ -82,7 +82,7 @@ func (d *Driver) choosePorts(
 			out[i].HostIP = anyIPv4
 		}
 		if out[i].HostPort != 0 {
-			d.reserved[out[i].HostPort] = id
+			d.reservedPorts[out[i].HostPort] = id
 		}
 	}
 	next := firstHostPort
@@ -91,7 +91,7 @@ func (d *Driver) choosePorts(
 			continue
 		}
 		for ; next < 65536; next++ {
-			if d.reserved[next] == "" && !avoid[next] && free(ctx, out[i], next) {
+			if d.reservedPorts[next] == "" && !avoid[next] && isPortFree(ctx, out[i], next) {
 				break
 			}
 		}
@@ -99,14 +99,14 @@ func (d *Driver) choosePorts(
 			return nil, fmt.Errorf("no free host port from %d on for port rule %q", firstHostPort, out[i].Name)
 		}
 		out[i].HostPort = next
-		d.reserved[next] = id
+		d.reservedPorts[next] = id
 	}
 	return out, nil
 }
 
-// free reports whether nothing listens on a port now. QEMU may still find the port taken a moment
+// isPortFree reports whether nothing listens on a port now. QEMU may still find the port taken a moment
 // later; Start then chooses again.
-func free(ctx context.Context, p hv.PortRule, port int) bool {
+func isPortFree(ctx context.Context, p hv.PortRule, port int) bool {
 	addr := net.JoinHostPort(p.HostIP, strconv.Itoa(port))
 	var lc net.ListenConfig
 	if p.Protocol == "udp" {
@@ -128,19 +128,19 @@ func (d *Driver) reservePorts(id string, rules []hv.PortRule, screen int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if screen != 0 {
-		d.reserved[screen] = id
+		d.reservedPorts[screen] = id
 	}
 	for _, p := range rules {
-		d.reserved[p.HostPort] = id
+		d.reservedPorts[p.HostPort] = id
 	}
 }
 
 func (d *Driver) releasePorts(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for port, owner := range d.reserved {
+	for port, owner := range d.reservedPorts {
 		if owner == id {
-			delete(d.reserved, port)
+			delete(d.reservedPorts, port)
 		}
 	}
 }

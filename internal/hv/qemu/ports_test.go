@@ -29,8 +29,8 @@ func TestRefusedPort(t *testing.T) {
 		{"invalid host forwarding rule 'tcp:0.0.0.0:10000-:22'", "", false},
 		{"", "", false},
 	} {
-		got, ok := refusedPort(asked, ports, c.said)
-		if got.rule.Name != c.rule || got.chosen != c.chosen || ok != (c.rule != "") {
+		got, ok := findRefusedPort(asked, ports, c.said)
+		if got.rule.Name != c.rule || got.chosenByDriver != c.chosen || ok != (c.rule != "") {
 			t.Errorf("%q: %+v, %v", c.said, got, ok)
 		}
 	}
@@ -68,16 +68,17 @@ func TestOpenPorts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := fakeRun(t, &fakeQEMU{answers: map[string][]string{"human-monitor-command": c.answers}})
-			r.m.d.reserved = map[int]string{}
+			r.machine.driver.reservedPorts = map[int]string{}
 			got, err := r.openPorts(t.Context(), c.asked, c.ports)
 			switch {
 			case c.says != "":
 				if err == nil || !strings.Contains(err.Error(), c.says) {
 					t.Errorf("%+v, %v", got, err)
 				}
-			case err != nil || got[0].HostPort < firstHostPort || r.m.d.reserved[got[0].HostPort] != "vm" ||
+			case err != nil || got[0].HostPort < firstHostPort ||
+				r.machine.driver.reservedPorts[got[0].HostPort] != "vm" ||
 				c.ports[0].HostPort != 1:
-				t.Errorf("%+v, %v, reserved %v", got, err, r.m.d.reserved)
+				t.Errorf("%+v, %v, reserved %v", got, err, r.machine.driver.reservedPorts)
 			}
 		})
 	}
@@ -85,12 +86,13 @@ func TestOpenPorts(t *testing.T) {
 
 func TestAvoidPort(t *testing.T) {
 	avoid := map[int]bool{}
-	for i := range portTries {
-		if err := avoidPort(avoid, opened{hv.PortRule{HostPort: firstHostPort + i}, true}); err != nil {
+	for i := range maxPortAttempts {
+		if err := avoidPort(avoid, effectivePort{hv.PortRule{HostPort: firstHostPort + i}, true}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := avoidPort(avoid, opened{hv.PortRule{HostPort: 1}, true}); err == nil || len(avoid) != portTries {
+	if err := avoidPort(avoid, effectivePort{hv.PortRule{HostPort: 1}, true}); err == nil ||
+		len(avoid) != maxPortAttempts {
 		t.Errorf("tried for ever: %v", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-const probeTime = 20 * time.Second
+const probeTimeout = 20 * time.Second
 
 // accelerators are tried in this order; the last one always works.
 var accelerators = []struct {
@@ -25,14 +25,14 @@ var accelerators = []struct {
 	cpu   string      // model that goes with it
 	could func() bool // quick check before a boot is tried; nil = always
 }{
-	{name: "kvm", cpu: "host", could: couldKVM},
-	{name: "hvf", cpu: "host", could: couldHVF},
+	{name: "kvm", cpu: "host", could: mayHaveKVM},
+	{name: "hvf", cpu: "host", could: mayHaveHVF},
 	{name: "tcg", cpu: "max"},
 }
 
 // probe determines the version and the abilities of this host's QEMU.
 func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
-	out, err := runTool(ctx, probeTime, d.opt.Binary, "-version")
+	out, err := runTool(ctx, probeTimeout, d.opts.Binary, "-version")
 	if err != nil {
 		return hv.Host{}, err
 	}
@@ -40,43 +40,43 @@ func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
 	if err != nil {
 		return hv.Host{}, err
 	}
-	if out, err = runTool(ctx, probeTime, d.opt.Binary, "-machine", "help"); err != nil {
+	if out, err = runTool(ctx, probeTimeout, d.opts.Binary, "-machine", "help"); err != nil {
 		return hv.Host{}, err
 	}
 	machine, err := newestMachine(out)
 	if err != nil {
 		return hv.Host{}, err
 	}
-	h := hv.Host{Driver: "qemu", Version: version, Machine: machine, Arch: "amd64", Abilities: d.abilities()}
-	h.Accelerator, h.CPU, err = d.accelerator(ctx, machine)
+	h := hv.Host{Driver: "qemu", Version: version, Machine: machine, Arch: "amd64", Capabilities: d.baseCapabilities()}
+	h.Accelerator, h.CPU, err = d.probeAccelerator(ctx, machine)
 	h.HostCPU = hostCPU()
 	return h, err
 }
 
-// accelerator returns the first one under which a boot makes progress. A device that can be opened
+// probeAccelerator returns the first one under which a boot makes progress. A device that can be opened
 // proves nothing: on some hosts /dev/kvm exists and real kernels hang under it, hence the check of
 // the CPU, too.
-func (d *Driver) accelerator(ctx context.Context, machine string) (name, cpu string, err error) {
+func (d *Driver) probeAccelerator(ctx context.Context, machine string) (name, cpu string, err error) {
 	for _, a := range accelerators {
 		switch {
-		case d.opt.Accelerator != "" && d.opt.Accelerator != a.name:
-		case d.opt.Accelerator == a.name || a.could == nil:
+		case d.opts.Accelerator != "" && d.opts.Accelerator != a.name:
+		case d.opts.Accelerator == a.name || a.could == nil:
 			return a.name, a.cpu, nil
-		case a.could() && d.boots(ctx, machine, a.name):
+		case a.could() && d.bootsUnder(ctx, machine, a.name):
 			return a.name, a.cpu, nil
 		}
 	}
-	return "", "", fmt.Errorf("unknown accelerator %q", d.opt.Accelerator)
+	return "", "", fmt.Errorf("unknown accelerator %q", d.opts.Accelerator)
 }
 
 // bootSector writes 0x10 to the debug-exit port, by which QEMU ends with code
 // 2*0x10+1: mov dx,0xf4; mov al,0x10; out dx,al; hlt; jmp back.
 var bootSector = []byte{0xba, 0xf4, 0x00, 0xb0, 0x10, 0xee, 0xf4, 0xeb, 0xfd}
 
-const bootedCode = 0x21
+const bootedExitCode = 0x21
 
-// boots runs a boot sector under an accelerator and reports whether it ran to its end.
-func (d *Driver) boots(ctx context.Context, machine, accel string) bool {
+// bootsUnder runs a boot sector under an accelerator and reports whether it ran to its end.
+func (d *Driver) bootsUnder(ctx context.Context, machine, accel string) bool {
 	sector := make([]byte, 512)
 	copy(sector, bootSector)
 	sector[510], sector[511] = 0x55, 0xaa
@@ -97,31 +97,31 @@ func (d *Driver) boots(ctx context.Context, machine, accel string) bool {
 		return false
 	}
 	defer ro.Close()
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, d.opt.Binary, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+	cmd := exec.CommandContext(ctx, d.opts.Binary, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-machine", machine, "-accel", accel, "-m", "32", "-device", "isa-debug-exit,iobase=0xf4,iosize=0x04",
 		"-add-fd", "fd=3,set=1", "-blockdev",
 		"driver=raw,node-name=d,read-only=on,file.driver=file,file.filename=/dev/fdset/1",
 		"-device", "virtio-blk-pci,drive=d")
 	cmd.ExtraFiles = []*os.File{ro}
 	cmd.Env, cmd.Dir = toolEnv(), "/"
-	cmd.SysProcAttr = d.attributes()
+	cmd.SysProcAttr = d.processAttributes()
 	cmd.WaitDelay = time.Second
 	var exit *exec.ExitError
-	return errors.As(cmd.Run(), &exit) && exit.ExitCode() == bootedCode
+	return errors.As(cmd.Run(), &exit) && exit.ExitCode() == bootedExitCode
 }
 
-func couldKVM() bool {
+func mayHaveKVM() bool {
 	if runtime.GOOS != "linux" {
 		return false
 	}
 	b, err := os.ReadFile("/proc/cpuinfo")
-	return err == nil && hasVirtualisation(b)
+	return err == nil && hasVirtualization(b)
 }
 
-// hasVirtualisation reports whether the flags in /proc/cpuinfo have vmx or svm.
-func hasVirtualisation(cpuinfo []byte) bool {
+// hasVirtualization reports whether the flags in /proc/cpuinfo have vmx or svm.
+func hasVirtualization(cpuinfo []byte) bool {
 	s := bufio.NewScanner(bytes.NewReader(cpuinfo))
 	s.Buffer(nil, 1<<20)
 	for s.Scan() {
@@ -164,15 +164,15 @@ func cpuName(cpuinfo []byte) string {
 	return fmt.Sprintf("%s %x", model, sum[:8])
 }
 
-func couldHVF() bool { return runtime.GOOS == "darwin" && runtime.GOARCH == "amd64" }
+func mayHaveHVF() bool { return runtime.GOOS == "darwin" && runtime.GOARCH == "amd64" }
 
 var (
-	versionForm = regexp.MustCompile(`QEMU emulator version (\d+\.\d+\.\d+)`)
-	machineForm = regexp.MustCompile(`(?m)^pc-q35-(\d+)\.(\d+)\s.*$`)
+	versionPattern = regexp.MustCompile(`QEMU emulator version (\d+\.\d+\.\d+)`)
+	machinePattern = regexp.MustCompile(`(?m)^pc-q35-(\d+)\.(\d+)\s.*$`)
 )
 
 func parseVersion(out []byte) (string, error) {
-	m := versionForm.FindSubmatch(out)
+	m := versionPattern.FindSubmatch(out)
 	if m == nil {
 		return "", errors.New("unexpected version output of the QEMU program")
 	}
@@ -183,7 +183,7 @@ func parseVersion(out []byte) (string, error) {
 // was made on, so "q35" alone is not sufficient.
 func newestMachine(out []byte) (string, error) {
 	best, bestMajor, bestMinor := "", -1, -1
-	for _, m := range machineForm.FindAllSubmatch(out, -1) {
+	for _, m := range machinePattern.FindAllSubmatch(out, -1) {
 		major, err1 := strconv.Atoi(string(m[1]))
 		minor, err2 := strconv.Atoi(string(m[2]))
 		if errors.Join(err1, err2) != nil || bytes.Contains(m[0], []byte("deprecated")) {

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// errGone reports that the process no longer runs.
-var errGone = errors.New("the QEMU process has exited")
+// errProcessGone reports that the process no longer runs.
+var errProcessGone = errors.New("the QEMU process has exited")
 
-// ownID is the user and group of QEMU where no user was made for it. No other program has this
+// qemuUserID is the user and group of QEMU where no user was made for it. No other program has this
 // number: Debian, systemd, directory services and container images do not assign 65520 to 65531.
-const ownID = 65525
+const qemuUserID = 65525
 
 // credential returns the user that QEMU runs as; nil means the user of this process.
 func credential(name string) (*syscall.Credential, error) {
@@ -33,7 +33,7 @@ func credential(name string) (*syscall.Credential, error) {
 	}
 	u, err := user.Lookup(lookup)
 	if _, unknown := errors.AsType[user.UnknownUserError](err); unknown && name == "" {
-		return ownCredential()
+		return qemuUserCredential()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find the user to run QEMU as: %w", err)
@@ -49,9 +49,9 @@ func credential(name string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: deviceGroups()}, nil
 }
 
-// ownCredential returns the credential of ownID, unless a user or group has that number.
-func ownCredential() (*syscall.Credential, error) {
-	id := strconv.Itoa(ownID)
+// qemuUserCredential returns the credential of qemuUserID, unless a user or group has that number.
+func qemuUserCredential() (*syscall.Credential, error) {
+	id := strconv.Itoa(qemuUserID)
 	if u, err := user.LookupId(id); err == nil {
 		return nil,
 			fmt.Errorf("user ID %s for QEMU already belongs to user %s: create a user buildyard for QEMU", id,
@@ -62,7 +62,7 @@ func ownCredential() (*syscall.Credential, error) {
 			fmt.Errorf("group ID %s for QEMU already belongs to group %s: create a user buildyard for QEMU",
 				id, g.Name)
 	}
-	return &syscall.Credential{Uid: ownID, Gid: ownID, Groups: deviceGroups()}, nil
+	return &syscall.Credential{Uid: qemuUserID, Gid: qemuUserID, Groups: deviceGroups()}, nil
 }
 
 // deviceGroups returns the group of /dev/kvm, so that an unprivileged QEMU can open it.
@@ -104,7 +104,7 @@ func lockWithin(ctx context.Context, dir string, d time.Duration) (*os.File, err
 		if !errors.Is(err, errLocked) || time.Now().After(end) {
 			return f, err
 		}
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
+		if err := sleep(ctx, 5*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
@@ -112,8 +112,8 @@ func lockWithin(ctx context.Context, dir string, d time.Duration) (*os.File, err
 
 var errLocked = errors.New("a QEMU process has locked the VM directory")
 
-// find looks for the QEMU of a machine UUID in the process table.
-func find(uuid string) (process, bool) {
+// findProcess looks for the QEMU of a machine UUID in the process table.
+func findProcess(uuid string) (process, bool) {
 	pids, err := pidsOf(uuid)
 	if err != nil {
 		return process{}, false
@@ -126,9 +126,9 @@ func find(uuid string) (process, bool) {
 	return process{}, false
 }
 
-// alive reports whether exactly this process still runs. It does not check the command line, which
+// isAlive reports whether exactly this process still runs. It does not check the command line, which
 // a process that is just starting does not have yet.
-func (p process) alive() bool {
+func (p process) isAlive() bool {
 	ticks, err := startTicks(p.PID)
 	return err == nil && ticks == p.StartTicks
 }

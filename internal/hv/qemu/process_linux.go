@@ -16,11 +16,11 @@ import (
 func startTicks(pid int) (uint64, error) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
-		return 0, errGone
+		return 0, errProcessGone
 	}
 	state, ticks, err := parseStat(stat)
 	if err == nil && (state == 'Z' || state == 'X') {
-		return 0, errGone
+		return 0, errProcessGone
 	}
 	return ticks, err
 }
@@ -77,7 +77,7 @@ func (p process) kill() error {
 		return fmt.Errorf("pidfd of %d: %w", p.PID, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if !p.alive() {
+	if !p.isAlive() {
 		return nil
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {

@@ -42,7 +42,7 @@ func ps() ([]psRow, error) {
 	return rows, nil
 }
 
-func (r psRow) is(uuid string) bool {
+func (r psRow) isQEMUOf(uuid string) bool {
 	return uuid != "" && strings.Contains(r.args+" ", " -uuid "+uuid+" ")
 }
 
@@ -57,7 +57,7 @@ func startTicks(pid int) (uint64, error) {
 			return uint64(r.start.Unix()), nil
 		}
 	}
-	return 0, errGone
+	return 0, errProcessGone
 }
 
 func pidsOf(uuid string) ([]int, error) {
@@ -67,7 +67,7 @@ func pidsOf(uuid string) ([]int, error) {
 	}
 	var out []int
 	for _, r := range rows {
-		if r.is(uuid) {
+		if r.isQEMUOf(uuid) {
 			out = append(out, r.pid)
 		}
 	}
@@ -76,7 +76,7 @@ func pidsOf(uuid string) ([]int, error) {
 
 // kill ends the process immediately if it is still the one that was meant.
 func (p process) kill() error {
-	if !p.alive() {
+	if !p.isAlive() {
 		return nil
 	}
 	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && err != syscall.ESRCH {

@@ -31,20 +31,20 @@ func baseSize(f *os.File, format string) (int64, error) {
 	}
 	switch {
 	case !info.Mode().IsRegular():
-		return 0, hv.Refuse("it is not a regular file")
+		return 0, hv.RefusedError("it is not a regular file")
 	case format == "raw":
 		return (info.Size() + 511) &^ 511, nil
 	case format == "qcow2":
 		return qcow2Size(f)
 	}
-	return 0, hv.Refuse("format %q: raw or qcow2", format)
+	return 0, hv.RefusedError("format %q: raw or qcow2", format)
 }
 
 // qcow2Size reads the header of a qcow2 image without trusting it.
 func qcow2Size(r io.ReaderAt) (int64, error) {
 	size, err := qcow2.DiskSize(r)
 	if err != nil {
-		return 0, hv.Refuse("%v", err)
+		return 0, hv.RefusedError("%v", err)
 	}
 	return (size + 511) &^ 511, nil
 }

@@ -12,49 +12,49 @@ import (
 )
 
 const (
-	// maxQGALine is the longest response accepted from a guest: two outputs of hv.MaxOutput in
+	// maxQGALineBytes is the longest response accepted from a guest: two outputs of hv.MaxOutputBytes in
 	// base64 and a reserve.
-	maxQGALine  = 8 << 20
-	qgaDeadline = 30 * time.Second
-	// leastAnswer is the minimum size at which a response counts toward the bytes that may arrive
+	maxQGALineBytes = 8 << 20
+	qgaTimeout      = 30 * time.Second
+	// minCountedResponse is the minimum size at which a response counts toward the bytes that may arrive
 	// before the response to a sync.
-	leastAnswer = 4 << 10
+	minCountedResponse = 4 << 10
 )
 
 // guestAgent calls the agent in one guest, one call at a time. It connects when necessary, and
 // reconnects whenever it is uncertain what the guest will send next. The guest is untrusted:
 // everything read is limited in size and time.
 type guestAgent struct {
-	dial func(context.Context) (net.Conn, error)
-	turn chan struct{} // holds one token: the right to use the fields below
-	c    net.Conn      // nil = not connected
-	r    *bufio.Reader
+	dial      func(context.Context) (net.Conn, error)
+	callToken chan struct{} // holds one token: the right to use the fields below
+	conn      net.Conn      // nil = not connected
+	reader    *bufio.Reader
 }
 
 func newGuestAgent(dial func(context.Context) (net.Conn, error)) *guestAgent {
-	g := &guestAgent{dial: dial, turn: make(chan struct{}, 1)}
-	g.turn <- struct{}{}
+	g := &guestAgent{dial: dial, callToken: make(chan struct{}, 1)}
+	g.callToken <- struct{}{}
 	return g
 }
 
-// sync proves that the agent answers.
-func (g *guestAgent) sync(ctx context.Context) error { return g.call(ctx, "guest-ping", nil, nil) }
+// ping proves that the agent answers.
+func (g *guestAgent) ping(ctx context.Context) error { return g.call(ctx, "guest-ping", nil, nil) }
 
-// call runs one command, at most qgaDeadline long. A *remoteError is the guest's refusal; after any
+// call runs one command, at most qgaTimeout long. A *remoteError is the guest's refusal; after any
 // other error, it is unknown whether the command ran.
 func (g *guestAgent) call(ctx context.Context, command string, args, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, qgaDeadline)
+	ctx, cancel := context.WithTimeout(ctx, qgaTimeout)
 	defer cancel()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-g.turn:
+	case <-g.callToken:
 	}
-	defer func() { g.turn <- struct{}{} }()
+	defer func() { g.callToken <- struct{}{} }()
 	err := g.exchange(ctx, command, args, out)
 	var refused *remoteError
 	if err != nil && !errors.As(err, &refused) {
-		g.drop()
+		g.disconnect()
 		if ctx.Err() != nil { // the deadline shows as an I/O error
 			err = ctx.Err()
 		}
@@ -66,18 +66,18 @@ func (g *guestAgent) call(ctx context.Context, command string, args, out any) er
 }
 
 func (g *guestAgent) exchange(ctx context.Context, command string, args, out any) error {
-	if g.c == nil {
+	if g.conn == nil {
 		if err := g.connect(ctx); err != nil {
 			return err
 		}
 	}
-	conn := g.c
+	conn := g.conn
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if err := g.write(command, args, false); err != nil {
 		return err
 	}
-	line, err := readLine(g.r, maxQGALine)
+	line, err := readLine(g.reader, maxQGALineBytes)
 	if err != nil {
 		return err
 	}
@@ -92,20 +92,20 @@ func (g *guestAgent) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.c, g.r = c, bufio.NewReaderSize(c, 16<<10)
+	g.conn, g.reader = c, bufio.NewReaderSize(c, 16<<10)
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	id := rand.Uint32() >> 1 //nolint:gosec // distinguishes responses, nothing more
 	if err := g.write("guest-sync-delimited", map[string]uint32{"id": id}, true); err != nil {
 		return err
 	}
-	for skipped := 0; skipped < 2*maxQGALine; {
-		n, err := skipTo(g.r, 0xff)
+	for skipped := 0; skipped < 2*maxQGALineBytes; {
+		n, err := skipTo(g.reader, 0xff)
 		if err != nil {
 			return err
 		}
 		skipped += n
-		line, err := readLine(g.r, maxQGALine)
+		line, err := readLine(g.reader, maxQGALineBytes)
 		if err != nil {
 			return err
 		}
@@ -113,14 +113,14 @@ func (g *guestAgent) connect(ctx context.Context) error {
 		if parseQGA(line, &got) == nil && got == id {
 			return nil
 		}
-		skipped += max(len(line), leastAnswer) // reading a short one costs as much
+		skipped += max(len(line), minCountedResponse) // reading a short one costs as much
 	}
 	return errors.New("the guest agent did not respond to the sync command")
 }
 
 // skipTo reads up to and including the byte mark.
 func skipTo(r *bufio.Reader, mark byte) (n int, err error) {
-	for n < 2*maxQGALine {
+	for n < 2*maxQGALineBytes {
 		b, err := r.ReadByte()
 		if err != nil {
 			return n, err
@@ -130,7 +130,7 @@ func skipTo(r *bufio.Reader, mark byte) (n int, err error) {
 			return n, nil
 		}
 	}
-	return n, errLongLine
+	return n, errLineTooLong
 }
 
 func (g *guestAgent) write(command string, args any, reset bool) error {
@@ -145,23 +145,23 @@ func (g *guestAgent) write(command string, args any, reset bool) error {
 	if reset {
 		b = append([]byte{0xff}, b...)
 	}
-	_, err = g.c.Write(b)
+	_, err = g.conn.Write(b)
 	return err
 }
 
-// drop ends the connection; the caller holds the turn.
-func (g *guestAgent) drop() {
-	if g.c != nil {
-		_ = g.c.Close()
-		g.c = nil
+// disconnect ends the connection; the caller holds the turn.
+func (g *guestAgent) disconnect() {
+	if g.conn != nil {
+		_ = g.conn.Close()
+		g.conn = nil
 	}
 }
 
 // close ends the connection between two calls.
 func (g *guestAgent) close() {
-	<-g.turn
-	g.drop()
-	g.turn <- struct{}{}
+	<-g.callToken
+	g.disconnect()
+	g.callToken <- struct{}{}
 }
 
 // parseQGA decodes one response into out, which may be nil.

@@ -15,21 +15,23 @@ import (
 )
 
 const (
-	maxQMPLine  = 4 << 20 // longest message accepted from QEMU
-	qmpDeadline = 10 * time.Second
+	maxQMPLineBytes = 4 << 20 // longest message accepted from QEMU
+	qmpTimeout      = 10 * time.Second
 )
 
-// qmpLong are commands that wait for the host's disk.
-var qmpLong = map[string]time.Duration{"stop": 2 * time.Minute, "cont": 2 * time.Minute, "transaction": 2 * time.Minute}
+// longQMPTimeouts are commands that wait for the host's disk.
+var longQMPTimeouts = map[string]time.Duration{
+	"stop": 2 * time.Minute, "cont": 2 * time.Minute, "transaction": 2 * time.Minute,
+}
 
 // qmpConn is one connection to QEMU's monitor. QEMU serves one client at a
 // time. Calls may come from many goroutines; serve must run in one.
 type qmpConn struct {
-	c net.Conn
-	r *bufio.Reader
+	conn   net.Conn
+	reader *bufio.Reader
 
 	mu      sync.Mutex               // guards the fields below, and writes to c
-	next    uint64                   // id of the next call
+	nextID  uint64                   // id of the next call
 	pending map[uint64]chan qmpReply // call ID -> its waiter; nil when closed
 }
 
@@ -40,13 +42,13 @@ type qmpReply struct {
 
 // qmpMessage is any line that QEMU sends: a greeting, a response or an event.
 type qmpMessage struct {
-	Greeting json.RawMessage `json:"QMP"`
-	Return   json.RawMessage `json:"return"`
-	Error    *remoteError    `json:"error"`
-	ID       *uint64         `json:"id"`
-	Event    string          `json:"event"`
-	Data     json.RawMessage `json:"data"`
-	At       qmpTime         `json:"timestamp"` // of an event, by QEMU's clock
+	Greeting  json.RawMessage `json:"QMP"`
+	Return    json.RawMessage `json:"return"`
+	Error     *remoteError    `json:"error"`
+	ID        *uint64         `json:"id"`
+	Event     string          `json:"event"`
+	Data      json.RawMessage `json:"data"`
+	Timestamp qmpTime         `json:"timestamp"` // of an event, by QEMU's clock
 }
 
 // qmpTime is when an event happened. It is the host's clock, read by QEMU.
@@ -77,7 +79,7 @@ func parseQMP(line []byte) (qmpMessage, error) {
 
 // newQMP reads the greeting and leaves negotiation mode. It owns c.
 func newQMP(ctx context.Context, c net.Conn) (*qmpConn, error) {
-	q := &qmpConn{c: c, r: bufio.NewReaderSize(c, 16<<10), pending: map[uint64]chan qmpReply{}}
+	q := &qmpConn{conn: c, reader: bufio.NewReaderSize(c, 16<<10), pending: map[uint64]chan qmpReply{}}
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	err := q.negotiate()
@@ -92,18 +94,18 @@ func newQMP(ctx context.Context, c net.Conn) (*qmpConn, error) {
 }
 
 func (q *qmpConn) negotiate() error {
-	line, err := readLine(q.r, maxQMPLine)
+	line, err := readLine(q.reader, maxQMPLineBytes)
 	if err != nil {
 		return err
 	}
 	if m, err := parseQMP(line); err != nil || m.Greeting == nil {
 		return errors.Join(errors.New("QMP greeting missing"), err)
 	}
-	if _, err := q.c.Write([]byte(`{"execute":"qmp_capabilities"}` + "\n")); err != nil {
+	if _, err := q.conn.Write([]byte(`{"execute":"qmp_capabilities"}` + "\n")); err != nil {
 		return err
 	}
 	for {
-		line, err := readLine(q.r, maxQMPLine)
+		line, err := readLine(q.reader, maxQMPLineBytes)
 		if err != nil {
 			return err
 		}
@@ -124,7 +126,7 @@ func (q *qmpConn) negotiate() error {
 func (q *qmpConn) serve(onEvent func(qmpMessage)) (err error) {
 	defer func() { q.fail(err) }()
 	for {
-		line, err := readLine(q.r, maxQMPLine)
+		line, err := readLine(q.reader, maxQMPLineBytes)
 		if err != nil {
 			return err
 		}
@@ -135,12 +137,12 @@ func (q *qmpConn) serve(onEvent func(qmpMessage)) (err error) {
 		case m.Event != "":
 			onEvent(m)
 		case m.ID != nil:
-			q.answer(*m.ID, m)
+			q.deliverReply(*m.ID, m)
 		}
 	}
 }
 
-func (q *qmpConn) answer(id uint64, m qmpMessage) {
+func (q *qmpConn) deliverReply(id uint64, m qmpMessage) {
 	q.mu.Lock()
 	waiter := q.pending[id]
 	delete(q.pending, id)
@@ -157,7 +159,7 @@ func (q *qmpConn) answer(id uint64, m qmpMessage) {
 
 // fail closes the connection and fails every pending call.
 func (q *qmpConn) fail(err error) {
-	_ = q.c.Close()
+	_ = q.conn.Close()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, w := range q.pending {
@@ -166,18 +168,18 @@ func (q *qmpConn) fail(err error) {
 	q.pending = nil
 }
 
-// call runs one command, at most qmpDeadline or its qmpLong. out may be nil.
+// call runs one command, at most qmpTimeout or its longQMPTimeouts. out may be nil.
 func (q *qmpConn) call(ctx context.Context, command string, args, out any) error {
 	return q.exchange(ctx, command, args, out, nil)
 }
 
-// pass runs a command that passes an open file to QEMU.
-func (q *qmpConn) pass(ctx context.Context, command string, args any, file *os.File) error {
+// callWithFile runs a command that passes an open file to QEMU.
+func (q *qmpConn) callWithFile(ctx context.Context, command string, args any, file *os.File) error {
 	return q.exchange(ctx, command, args, nil, file)
 }
 
 func (q *qmpConn) exchange(ctx context.Context, command string, args, out any, file *os.File) error {
-	ctx, cancel := context.WithTimeout(ctx, max(qmpDeadline, qmpLong[command]))
+	ctx, cancel := context.WithTimeout(ctx, max(qmpTimeout, longQMPTimeouts[command]))
 	defer cancel()
 	id, waiter, err := q.send(ctx, command, args, file)
 	if err != nil {
@@ -209,8 +211,8 @@ func (q *qmpConn) send(ctx context.Context, command string, args any, file *os.F
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err
 	}
-	q.next++
-	id := q.next
+	q.nextID++
+	id := q.nextID
 	b, err := json.Marshal(struct {
 		Execute   string `json:"execute"`
 		Arguments any    `json:"arguments,omitempty"`
@@ -221,9 +223,9 @@ func (q *qmpConn) send(ctx context.Context, command string, args any, file *os.F
 	}
 	waiter := make(chan qmpReply, 1)
 	q.pending[id] = waiter
-	_ = q.c.SetWriteDeadline(time.Now().Add(qmpDeadline))
+	_ = q.conn.SetWriteDeadline(time.Now().Add(qmpTimeout))
 	if err := q.write(append(b, '\n'), file); err != nil {
-		_ = q.c.Close() // half a line may have been sent
+		_ = q.conn.Close() // half a line may have been sent
 		delete(q.pending, id)
 		return 0, nil, err
 	}
@@ -233,10 +235,10 @@ func (q *qmpConn) send(ctx context.Context, command string, args any, file *os.F
 // write sends a line, and with its first byte the file.
 func (q *qmpConn) write(line []byte, file *os.File) error {
 	if file == nil {
-		_, err := q.c.Write(line)
+		_, err := q.conn.Write(line)
 		return err
 	}
-	c, ok := q.c.(*net.UnixConn)
+	c, ok := q.conn.(*net.UnixConn)
 	if !ok {
 		return errors.New("the QMP connection is not a Unix socket and cannot pass file descriptors")
 	}

@@ -26,7 +26,7 @@ func TestGuestPowersOff(t *testing.T) {
 	if _, err := d.Start(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("poweroff -f"), time.Minute)); !errors.Is(err,
+	if _, err := d.Exec(t.Context(), spec.ID, hv.ScriptCommand([]byte("poweroff -f"), time.Minute)); !errors.Is(err,
 		hv.ErrNotRunning) {
 		t.Errorf("Exec: %v, want ErrNotRunning", err)
 	}
@@ -71,11 +71,11 @@ func TestGrowFileSystemReports(t *testing.T) {
 		},
 		{"mv /root/resize2fs /sbin/", ""},
 	} {
-		if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte(step.before), time.Minute)); err != nil ||
+		if r, err := d.Exec(t.Context(), spec.ID, hv.ScriptCommand([]byte(step.before), time.Minute)); err != nil ||
 			r.Code != 0 {
 			t.Fatalf("%s: %+v, %v", step.before, r, err)
 		}
-		r, err := d.Exec(t.Context(), spec.ID, hv.GrowFileSystem(time.Minute))
+		r, err := d.Exec(t.Context(), spec.ID, hv.GrowFileSystemCommand(time.Minute))
 		if err != nil || (r.Code == 0) != (step.says == "") || !strings.Contains(string(r.Stderr), step.says) {
 			t.Errorf("want %q: %d, %s, %v", step.says, r.Code, r.Stderr, err)
 		}

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	seedBytes = 64
-	cannotRun = 126 // a shell's code for a program that exists but cannot run
+	seedBytes     = 64
+	exitCannotRun = 126 // a shell's code for a program that exists but cannot run
 )
 
 // reseedCode reads 64 bytes from stdin, writes them to /dev/urandom and has the kernel take a new

@@ -12,7 +12,7 @@ var _ hv.Restarter = (*Driver)(nil)
 // Restart ends a VM by force and starts it from its disks; a state that it once resumed from is
 // used up. An agent that is killed in between leaves it stopped, with its earlier spec.
 func (d *Driver) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (hv.VM, error) {
-	m, err := d.machine(id)
+	m, err := d.findMachine(id)
 	if err != nil {
 		return hv.VM{}, err
 	}

@@ -12,26 +12,26 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// clockSlack is how far a resumed guest's clock may be from the host's.
-const clockSlack = 5 * time.Second
+// maxClockSkew is how far a resumed guest's clock may be from the host's.
+const maxClockSkew = 5 * time.Second
 
-// compatOf returns what a state of such a VM would depend on here. The spec has its defaults.
-func (d *Driver) compatOf(s hv.Spec) hv.Compat {
+// requirementsOf returns what a state of such a VM would depend on here. The spec has its defaults.
+func (d *Driver) requirementsOf(s hv.Spec) hv.StateRequirements {
 	h, c := d.host, s.Requirements()
 	c.Driver, c.Version, c.Machine, c.Accelerator, c.CPU, c.HostCPU = h.Driver, h.Version, h.Machine, h.Accelerator,
 		h.CPU, h.HostCPU
-	c.Layout = videos[s.Video].layout
+	c.Layout = videoControllers[s.Video].layout
 	return c
 }
 
-// compat returns what a state of this running VM depends on: QEMU and the agent that started it may
+// requirements returns what a state of this running VM depends on: QEMU and the agent that started it may
 // be older than those that the host has now.
-func (m *machine) compat() hv.Compat {
+func (m *machine) requirements() hv.StateRequirements {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := m.d.compatOf(m.cfg.Spec)
-	c.Version, c.Machine, c.Accelerator, c.CPU = m.cfg.Version, m.cfg.Machine, m.cfg.Accelerator, m.cfg.CPU
-	c.Layout = m.cfg.Layout
+	c := m.driver.requirementsOf(m.config.Spec)
+	c.Version, c.Machine, c.Accelerator, c.CPU = m.config.Version, m.config.Machine, m.config.Accelerator, m.config.CPU
+	c.Layout = m.config.Layout
 	return c
 }
 
@@ -47,11 +47,11 @@ func (d *Driver) acceptState(s hv.Spec) error {
 	if s.State == nil || (m != nil && !m.resumes(s)) {
 		return nil
 	}
-	if err := s.State.Pin.Check(d.compatOf(s)); err != nil {
+	if err := s.State.Requirements.CheckEqual(d.requirementsOf(s)); err != nil {
 		return err
 	}
 	if info, err := os.Stat(s.State.Path); err != nil || !info.Mode().IsRegular() {
-		return hv.Refuse("suspended state %s not found", s.State.Path)
+		return hv.RefusedError("suspended state %s not found", s.State.Path)
 	}
 	return nil
 }
@@ -60,79 +60,79 @@ func (d *Driver) acceptState(s hv.Spec) error {
 func (m *machine) resumes(s hv.Spec) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return s.State != nil && !m.cfg.Refreshed
+	return s.State != nil && !m.config.Refreshed
 }
 
-// abandoned ends a QEMU whose agent was killed before a resume was completed. It may be waiting for
+// endAbandonedResume ends a QEMU whose agent was killed before a resume was completed. It may be waiting for
 // the state, be paused, or share its random numbers with another VM.
-func (m *machine) abandoned(ctx context.Context, s hv.Spec) error {
-	if r := m.current(); r != nil && m.resumes(s) {
-		return m.kill(ctx, r, runEnd{Failure: "the resume was interrupted"})
+func (m *machine) endAbandonedResume(ctx context.Context, s hv.Spec) error {
+	if r := m.currentRun(); r != nil && m.resumes(s) {
+		return m.killRun(ctx, r, runEnd{Failure: "the resume was interrupted"})
 	}
 	return nil
 }
 
-// load makes a QEMU that waits for a state read it, and resumes the guest.
-func (m *machine) load(ctx context.Context, r *run, q *qmpConn, path string) error {
+// loadState makes a QEMU that waits for a state read it, and resumes the guest.
+func (m *machine) loadState(ctx context.Context, r *run, q *qmpConn, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := q.pass(ctx, "getfd", map[string]string{"fdname": stateFd}, f); err != nil {
+	if err := q.callWithFile(ctx, "getfd", map[string]string{"fdname": stateFdName}, f); err != nil {
 		return err
 	}
-	if err := r.migrate(ctx, q, "migrate-incoming", stateFd); err != nil {
-		return m.unloaded(ctx, r, err)
+	if err := r.migrate(ctx, q, "migrate-incoming", stateFdName); err != nil {
+		return m.stateLoadError(ctx, r, err)
 	}
-	m.d.step("start: loaded")
+	m.driver.stepHook("start: loaded")
 	return q.call(ctx, "cont", nil, nil)
 }
 
-// unloaded waits for the end of a QEMU that refused its state: the reason is in its log.
-func (m *machine) unloaded(ctx context.Context, r *run, err error) error {
-	if m.awaitEnd(ctx, r, quitGrace) == nil {
-		return fmt.Errorf("QEMU cannot load the saved VM state: %w", errGone)
+// stateLoadError waits for the end of a QEMU that refused its state: the reason is in its log.
+func (m *machine) stateLoadError(ctx context.Context, r *run, err error) error {
+	if m.awaitEnd(ctx, r, quitTimeout) == nil {
+		return fmt.Errorf("QEMU cannot load the saved VM state: %w", errProcessGone)
 	}
 	return err
 }
 
-// refresh makes a resumed guest distinct from other clones: it sets the current time, then random
+// refreshGuest makes a resumed guest distinct from other clones: it sets the current time, then random
 // numbers that no other clone has, and only then opens the ports. It runs once for a VM.
-func (m *machine) refresh(ctx context.Context, r *run) error {
+func (m *machine) refreshGuest(ctx context.Context, r *run) error {
 	m.mu.Lock()
-	done := m.cfg.Spec.State == nil || m.cfg.Refreshed
-	asked, ports := m.cfg.Spec.Ports, m.cfg.Ports
+	done := m.config.Spec.State == nil || m.config.Refreshed
+	asked, ports := m.config.Spec.Ports, m.config.Ports
 	m.mu.Unlock()
 	if done {
 		return nil
 	}
-	m.d.step("start: resumed")
+	m.driver.stepHook("start: resumed")
 	if err := r.reseed(ctx); err != nil {
 		return err
 	}
-	if err := r.setTime(ctx); err != nil {
+	if err := r.setGuestTime(ctx); err != nil {
 		return err
 	}
 	ports, err := r.openPorts(ctx, asked, ports)
 	if err != nil {
 		return err
 	}
-	m.d.step("start: refreshed")
-	return m.noteSave(func(c *config) { c.Ports, c.Refreshed = ports, true })
+	m.driver.stepHook("start: refreshed")
+	return m.updateConfig(func(c *vmConfig) { c.Ports, c.Refreshed = ports, true })
 }
 
-// setTime sets the guest's clock to the host's time. Agents report an error also when only the
+// setGuestTime sets the guest's clock to the host's time. Agents report an error also when only the
 // hardware clock could not be set, and a busy host delays a call, so the resulting time is checked.
-func (r *run) setTime(ctx context.Context) error {
+func (r *run) setGuestTime(ctx context.Context) error {
 	var off time.Duration
 	for range 3 {
-		serr := r.agent.call(ctx, "guest-set-time", map[string]int64{"time": time.Now().UnixNano()}, nil)
+		serr := r.guestAgent.call(ctx, "guest-set-time", map[string]int64{"time": time.Now().UnixNano()}, nil)
 		var now int64
-		if err := r.agent.call(ctx, "guest-get-time", nil, &now); err != nil {
+		if err := r.guestAgent.call(ctx, "guest-get-time", nil, &now); err != nil {
 			return errors.Join(serr, err)
 		}
-		if off = time.Until(time.Unix(0, now)); off.Abs() <= clockSlack {
+		if off = time.Until(time.Unix(0, now)); off.Abs() <= maxClockSkew {
 			return nil
 		}
 		if serr != nil {
@@ -145,7 +145,7 @@ func (r *run) setTime(ctx context.Context) error {
 // openPorts adds port rules to a running network, and returns them. A host port that was chosen at
 // the start and has been taken since then is chosen again.
 func (r *run) openPorts(ctx context.Context, asked, ports []hv.PortRule) ([]hv.PortRule, error) {
-	q, err := r.monitorWithin(ctx)
+	q, err := r.awaitMonitor(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -160,14 +160,14 @@ func (r *run) openPorts(ctx context.Context, asked, ports []hv.PortRule) ([]hv.P
 			i++
 			continue
 		}
-		taken, isPort := refusedPort(asked[i:i+1], ports[i:i+1], said)
+		taken, isPort := findRefusedPort(asked[i:i+1], ports[i:i+1], said)
 		if !isPort {
-			return nil, fmt.Errorf("port rule %q: %s", ports[i].Name, legible([]byte(said)))
+			return nil, fmt.Errorf("port rule %q: %s", ports[i].Name, sanitizedTail([]byte(said)))
 		}
 		if err := avoidPort(avoid, taken); err != nil {
 			return nil, err
 		}
-		again, err := r.m.d.choosePorts(ctx, r.m.id, asked[i:i+1], avoid)
+		again, err := r.machine.driver.choosePorts(ctx, r.machine.id, asked[i:i+1], avoid)
 		if err != nil {
 			return nil, err
 		}
@@ -178,7 +178,7 @@ func (r *run) openPorts(ctx context.Context, asked, ports []hv.PortRule) ([]hv.P
 
 // addPort adds one rule. said is empty unless QEMU could not add it.
 func addPort(ctx context.Context, q *qmpConn, p hv.PortRule) (said string, err error) {
-	err = q.call(ctx, "human-monitor-command", map[string]string{"command-line": "hostfwd_add net0 " + forward(p)},
+	err = q.call(ctx, "human-monitor-command", map[string]string{"command-line": "hostfwd_add net0 " + hostfwdArg(p)},
 		&said)
 	return said, err
 }
@@ -188,10 +188,11 @@ func addPort(ctx context.Context, q *qmpConn, p hv.PortRule) (said string, err e
 func (r *run) reseed(ctx context.Context) error {
 	seed := make([]byte, seedBytes)
 	_, _ = rand.Read(seed) // never fails
-	g := guestCommand{r: r, name: ".seed-" + token()}
-	err := g.begin(ctx, []string{"-c", reseedScript(), "sh", g.name}, nil, seed)
+	g := guestCommand{run: r, name: ".seed-" + randomName()}
+	err := g.startProgram(ctx, []string{"-c", reseedScript(), "sh", g.name}, nil, seed)
 	if _, ok := errors.AsType[*remoteError](err); ok {
-		r.m.d.log.Warn("reseeding the random number generator of a resumed guest failed", "vm", r.m.id, "error", err)
+		r.machine.driver.log.Warn("reseeding the random number generator of a resumed guest failed", "vm", r.machine.id,
+			"error", err)
 		return nil
 	}
 	if err != nil {
@@ -201,10 +202,10 @@ func (r *run) reseed(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case res.Code == cannotRun || res.Code == hv.CodeNotFound:
-		r.m.d.log.Warn(
+	case res.Code == exitCannotRun || res.Code == hv.CodeNotFound:
+		r.machine.driver.log.Warn(
 			"reseeding the random number generator of a resumed guest failed: the guest cannot run the command", "vm",
-			r.m.id)
+			r.machine.id)
 	case res.Code != 0:
 		return fmt.Errorf("reseeding the random number generator of the guest failed with exit code %d", res.Code)
 	}

@@ -12,7 +12,7 @@ import (
 func TestRules(t *testing.T) {
 	conf := "# nameserver 1.1.1.1\nsearch lan\nnameserver 127.0.0.53\nnameserver ::1\nnameserver " +
 		"fe80::1%lo\nnameserver\nnameserver 192.0.2.9 # x\nnameserver 127.0.0.53\nnameserver 1; flush ruleset\n"
-	got := rules(65525, resolvers([]byte(conf)))
+	got := nftRules(65525, resolvers([]byte(conf)))
 	want := `add table inet buildyard
 add chain inet buildyard refuse
 flush chain inet buildyard refuse
@@ -49,7 +49,7 @@ func TestCredential(t *testing.T) {
 	if err != nil || c.Uid == 0 || c.Gid == 0 {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if _, err := user.Lookup("buildyard"); err != nil && (c.Uid != ownID || c.Gid != ownID) {
+	if _, err := user.Lookup("buildyard"); err != nil && (c.Uid != qemuUserID || c.Gid != qemuUserID) {
 		t.Errorf("without a user buildyard: %+v", c)
 	}
 	for _, name := range []string{"root", "no-such-user-here"} {
@@ -62,16 +62,18 @@ func TestCredential(t *testing.T) {
 // Rules that can no longer be restored: each start logs a warning, or is refused.
 func TestRulesAreLost(t *testing.T) {
 	var log strings.Builder
-	d := &Driver{log: slog.New(slog.NewTextHandler(&log, nil)), firewall: &firewall{uid: ownID, program: "false"}}
-	if err := d.isolated(t.Context()); err != nil || !strings.Contains(log.String(), "loading the firewall rules") {
+	d := &Driver{log: slog.New(slog.NewTextHandler(&log, nil)), firewall: &firewall{uid: qemuUserID, program: "false"}}
+	if err := d.ensureIsolation(t.Context()); err != nil ||
+		!strings.Contains(log.String(), "loading the firewall rules") {
 		t.Errorf("%v; logged %q", err, log.String())
 	}
-	d.opt.RequireIsolation = true
-	if err := d.isolated(t.Context()); err == nil || !strings.Contains(err.Error(), "isolated from the services") {
+	d.opts.RequireIsolation = true
+	if err := d.ensureIsolation(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "isolated from the services") {
 		t.Errorf("asked for, and a start goes on: %v", err)
 	}
 	d.firewall.program = "true"
-	if err := d.isolated(t.Context()); err != nil {
+	if err := d.ensureIsolation(t.Context()); err != nil {
 		t.Errorf("%v", err)
 	}
 }

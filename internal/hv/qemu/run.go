@@ -16,21 +16,21 @@ import (
 
 // run is one run of a QEMU process, from its start or its adoption to its end.
 type run struct {
-	m     *machine
-	proc  process
-	agent *guestAgent
-	gone  chan struct{} // closed when the process has ended and that is recorded
-	open  chan struct{} // closed when the guest has opened its agent port
-	once  sync.Once     // closes open
+	machine         *machine
+	proc            process
+	guestAgent      *guestAgent
+	exited          chan struct{} // closed when the process has ended and that is recorded
+	agentOpened     chan struct{} // closed when the guest has opened its agent port
+	agentOpenedOnce sync.Once     // closes open
 
-	viewing sync.Mutex // held while QEMU is given a viewer of the screen
+	viewerMu sync.Mutex // held while QEMU is given a viewer of the screen
 
-	mu     sync.Mutex    // guards the fields below
-	qmp    *qmpConn      // nil while not connected
-	linked chan struct{} // closed when qmp is set, replaced when the connection is lost
-	cause  string        // what QEMU printed before it ended
-	ip     string        // the guest's address; "" until asked for
-	screen net.Listener  // of VNC connections; nil while not listening
+	mu           sync.Mutex    // guards the fields below
+	qmp          *qmpConn      // nil while not connected
+	qmpConnected chan struct{} // closed when qmp is set, replaced when the connection is lost
+	endCause     string        // what QEMU printed before it ended
+	ip           string        // the guest's address; "" until asked for
+	vncListener  net.Listener  // of VNC connections; nil while not listening
 }
 
 // attach creates the run of the machine's process and watches it. exited delivers the exit status
@@ -38,17 +38,20 @@ type run struct {
 // adopted process the run opens the listener.
 func (m *machine) attach(exited <-chan string, screen net.Listener) *run {
 	r := &run{
-		m: m, proc: m.proc, gone: make(chan struct{}), open: make(chan struct{}), linked: make(chan struct{}),
-		screen: screen,
+		machine: m, proc: m.proc, exited: make(chan struct{}), agentOpened: make(chan struct{}),
+		qmpConnected: make(chan struct{}),
+		vncListener:  screen,
 	}
-	r.agent = newGuestAgent(func(ctx context.Context) (net.Conn, error) { return dialSocket(ctx, m.dir, qgaSocket) })
+	r.guestAgent = newGuestAgent(func(ctx context.Context) (net.Conn, error) {
+		return dialSocket(ctx, m.dir, qgaSocket)
+	})
 	m.mu.Lock()
 	m.run = r
-	port := m.cfg.VNCPort
+	port := m.config.VNCPort
 	m.mu.Unlock()
-	m.d.watch.Go(func() { r.watch(m.d.quit, exited) })
+	m.driver.watchers.Go(func() { r.watch(m.driver.ctx, exited) })
 	if port != 0 {
-		m.d.watch.Go(func() { r.showScreen(m.d.quit, screen, port) })
+		m.driver.watchers.Go(func() { r.serveVNC(m.driver.ctx, screen, port) })
 	}
 	return r
 }
@@ -56,22 +59,22 @@ func (m *machine) attach(exited <-chan string, screen net.Listener) *run {
 // watch keeps a monitor connection while the process lives, and records its end. The end of the
 // connection is the first sign of that.
 func (r *run) watch(quit context.Context, exited <-chan string) {
-	defer r.agent.close()
+	defer r.guestAgent.close()
 	for quit.Err() == nil {
 		err := r.monitor(quit)
 		if quit.Err() != nil {
 			return
 		}
 		for range 100 { // the connection ends a moment before the process
-			if !r.proc.alive() {
-				r.ended(exited) //nolint:contextcheck // noting the end is not given up when the driver closes
+			if !r.proc.isAlive() {
+				r.recordRunEnd(exited) //nolint:contextcheck // noting the end is not given up when the driver closes
 				return
 			}
-			if pause(quit, 20*time.Millisecond) != nil {
+			if sleep(quit, 20*time.Millisecond) != nil {
 				return
 			}
 		}
-		r.m.d.log.Warn("QMP connection of a running VM lost", "vm", r.m.id, "error", err)
+		r.machine.driver.log.Warn("QMP connection of a running VM lost", "vm", r.machine.id, "error", err)
 	}
 }
 
@@ -79,7 +82,7 @@ func (r *run) watch(quit context.Context, exited <-chan string) {
 func (r *run) monitor(quit context.Context) error {
 	ctx, cancel := context.WithTimeout(quit, time.Minute)
 	defer cancel()
-	c, err := dialSocket(ctx, r.m.dir, qmpSocket)
+	c, err := dialSocket(ctx, r.machine.dir, qmpSocket)
 	if err != nil {
 		return err
 	}
@@ -90,23 +93,23 @@ func (r *run) monitor(quit context.Context) error {
 	stop := context.AfterFunc(quit, func() { _ = c.Close() })
 	defer stop()
 	served := make(chan error, 1)
-	go func() { served <- q.serve(r.event) }()
+	go func() { served <- q.serve(r.handleEvent) }()
 	r.mu.Lock()
 	r.qmp = q
-	close(r.linked)
+	close(r.qmpConnected)
 	r.mu.Unlock()
 	r.configureMonitor(quit, q)
-	r.catchUp(quit, q)
-	r.m.d.watch.Go(func() { r.settleLeft(quit) })
+	r.readMissedState(quit, q)
+	r.machine.driver.watchers.Go(func() { r.endLeftoverSave(quit) })
 	err = <-served
 	r.mu.Lock()
-	r.qmp, r.linked = nil, make(chan struct{})
+	r.qmp, r.qmpConnected = nil, make(chan struct{})
 	r.mu.Unlock()
 	return err
 }
 
-// catchUp reads what happened before this connection was made.
-func (r *run) catchUp(ctx context.Context, q *qmpConn) {
+// readMissedState reads what happened before this connection was made.
+func (r *run) readMissedState(ctx context.Context, q *qmpConn) {
 	var devices []struct {
 		Label string `json:"label"`
 		Open  bool   `json:"frontend-open"`
@@ -116,40 +119,40 @@ func (r *run) catchUp(ctx context.Context, q *qmpConn) {
 	}
 	for _, d := range devices {
 		if d.Label == "qga" && d.Open {
-			r.once.Do(func() { close(r.open) })
+			r.agentOpenedOnce.Do(func() { close(r.agentOpened) })
 		}
 	}
 	r.checkState(ctx, q)
 }
 
-// fatal states, by QEMU's name. QEMU stays in them until it is killed.
-var fatal = map[string]string{
+// fatalStates states, by QEMU's name. QEMU stays in them until it is killed.
+var fatalStates = map[string]string{
 	"internal-error": "QEMU could not run the guest under this accelerator (internal error)",
 	"guest-panicked": "the guest's kernel panicked",
 	"shutdown":       "the guest powered itself off",
 	"io-error":       "a disk of the VM could not be read or written; the node's disk may be full",
 }
 
-// diskFull is the failure of a VM that QEMU stopped because the host's disk was full at a write.
-const diskFull = "The node's disk is full"
+// diskFullMessage is the failure of a VM that QEMU stopped because the host's disk was full at a write.
+const diskFullMessage = "The node's disk is full"
 
 // checkState ends a VM that has stopped permanently.
 func (r *run) checkState(ctx context.Context, q *qmpConn) {
 	var state struct {
 		Status string `json:"status"`
 	}
-	if err := q.call(ctx, "query-status", nil, &state); err != nil || fatal[state.Status] == "" {
+	if err := q.call(ctx, "query-status", nil, &state); err != nil || fatalStates[state.Status] == "" {
 		return
 	}
 	r.saveSerial(ctx, q)
-	r.note(fatal[state.Status])
+	r.setEndCause(fatalStates[state.Status])
 	if err := r.proc.kill(); err != nil {
-		r.m.d.log.Error("killing a failed VM failed", "vm", r.m.id, "error", err)
+		r.machine.driver.log.Error("killing a failed VM failed", "vm", r.machine.id, "error", err)
 	}
 }
 
-// event handles QEMU's events. It runs in the reading goroutine, so it sends commands in another one.
-func (r *run) event(m qmpMessage) {
+// handleEvent handles QEMU's events. It runs in the reading goroutine, so it sends commands in another one.
+func (r *run) handleEvent(m qmpMessage) {
 	var d struct {
 		ID     string `json:"id"`
 		Open   bool   `json:"open"`
@@ -160,55 +163,56 @@ func (r *run) event(m qmpMessage) {
 	if json.Unmarshal(m.Data, &d) != nil {
 		d.Reason = "" // events without data have none to read
 	}
-	r.m.d.log.Debug("QEMU event", "vm", r.m.id, "event", m.Event, "at", m.At.time(), "port", d.ID, "open", d.Open)
+	r.machine.driver.log.Debug("QEMU event", "vm", r.machine.id, "event", m.Event, "at", m.Timestamp.time(), "port",
+		d.ID, "open", d.Open)
 	switch m.Event {
 	case "VSERPORT_CHANGE":
 		if d.ID == "qga0" && d.Open {
-			r.once.Do(func() { close(r.open) })
+			r.agentOpenedOnce.Do(func() { close(r.agentOpened) })
 		}
 	case "SHUTDOWN":
 		if d.Guest {
-			r.note(fatal["shutdown"])
+			r.setEndCause(fatalStates["shutdown"])
 		}
 	case "BLOCK_IO_ERROR": // STOP follows
 		if d.Full {
-			r.note(diskFull)
+			r.setEndCause(diskFullMessage)
 		}
 	case "STOP", "GUEST_PANICKED":
-		if q, ok := r.link(); ok {
-			r.m.d.watch.Go(func() { r.checkState(r.m.d.quit, q) })
+		if q, ok := r.currentQMP(); ok {
+			r.machine.driver.watchers.Go(func() { r.checkState(r.machine.driver.ctx, q) })
 		}
 	}
 }
 
-// note stores the first reported cause of the end.
-func (r *run) note(cause string) {
+// setEndCause stores the first reported cause of the end.
+func (r *run) setEndCause(cause string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.cause == "" {
-		r.cause = cause
+	if r.endCause == "" {
+		r.endCause = cause
 	}
 }
 
-// said returns the first reported cause of the end; "" if none.
-func (r *run) said() string {
+// reportedCause returns the first reported cause of the end; "" if none.
+func (r *run) reportedCause() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.cause
+	return r.endCause
 }
 
-// link returns the current connection, if any.
-func (r *run) link() (*qmpConn, bool) {
+// currentQMP returns the current connection, if any.
+func (r *run) currentQMP() (*qmpConn, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.qmp, r.qmp != nil
 }
 
-// monitorWithin waits for a monitor connection.
-func (r *run) monitorWithin(ctx context.Context) (*qmpConn, error) {
+// awaitMonitor waits for a monitor connection.
+func (r *run) awaitMonitor(ctx context.Context) (*qmpConn, error) {
 	for {
 		r.mu.Lock()
-		q, linked := r.qmp, r.linked
+		q, linked := r.qmp, r.qmpConnected
 		r.mu.Unlock()
 		if q != nil {
 			return q, nil
@@ -216,40 +220,40 @@ func (r *run) monitorWithin(ctx context.Context) (*qmpConn, error) {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-r.gone:
-			return nil, errGone
-		case <-r.m.d.quit.Done():
+		case <-r.exited:
+			return nil, errProcessGone
+		case <-r.machine.driver.ctx.Done():
 			return nil, errClosed
 		case <-linked:
 		}
 	}
 }
 
-// ended records the end of the process, with the best known reason.
-func (r *run) ended(exited <-chan string) {
-	cause := r.said()
+// recordRunEnd records the end of the process, with the best known reason.
+func (r *run) recordRunEnd(exited <-chan string) {
+	cause := r.reportedCause()
 	status := "QEMU ended"
 	if exited != nil {
 		status = <-exited
 	}
 	if cause == "" {
-		cause = r.m.because(status)
+		cause = r.machine.withLogTail(status)
 	}
-	if lock, err := lockWithin(context.Background(), r.m.dir, lockGrace); err == nil {
+	if lock, err := lockWithin(context.Background(), r.machine.dir, lockTimeout); err == nil {
 		_ = lock.Close() // its last thread has ended, too
 	}
-	if why := r.m.d.groups.leave(r.m.id); why != "" {
+	if why := r.machine.driver.cgroups.removeFor(r.machine.id); why != "" {
 		cause = why
 	}
-	r.closeScreen() // a following start may need the port
-	r.m.finish(r, cause)
-	close(r.gone)
+	r.closeVNC() // a following start may need the port
+	r.machine.recordEnd(r, cause)
+	close(r.exited)
 }
 
 // hasEnded reports whether the process has ended and that is recorded.
 func (r *run) hasEnded() bool {
 	select {
-	case <-r.gone:
+	case <-r.exited:
 		return true
 	default:
 		return false
@@ -266,7 +270,7 @@ func (r *run) address() string {
 // saveSerial writes the end of the serial console into the VM's directory. QEMU returns it only once.
 func (r *run) saveSerial(ctx context.Context, q *qmpConn) {
 	var text string
-	args := map[string]any{"device": "serial", "size": serialBytes, "format": "base64"}
+	args := map[string]any{"device": "serial", "size": serialBufferBytes, "format": "base64"}
 	if err := q.call(ctx, "ringbuf-read", args, &text); err != nil || text == "" {
 		return
 	}
@@ -274,8 +278,8 @@ func (r *run) saveSerial(ctx context.Context, q *qmpConn) {
 	if err != nil {
 		return
 	}
-	if err := os.WriteFile(filepath.Join(r.m.dir, serialFile), b, 0o600); err != nil {
-		r.m.d.log.Warn("storing the serial console output failed", "vm", r.m.id, "error", err)
+	if err := os.WriteFile(filepath.Join(r.machine.dir, serialFile), b, 0o600); err != nil {
+		r.machine.driver.log.Warn("storing the serial console output failed", "vm", r.machine.id, "error", err)
 	}
 }
 
@@ -292,14 +296,14 @@ func exitStatus(cmd *exec.Cmd) string {
 	}
 }
 
-// legible returns the end of a log as one sanitized line: a guest wrote it.
-func legible(b []byte) string {
-	b = b[max(0, len(b)-logTail):]
+// sanitizedTail returns the end of a log as one sanitized line: a guest wrote it.
+func sanitizedTail(b []byte) string {
+	b = b[max(0, len(b)-logTailBytes):]
 	clean := strings.Map(func(c rune) rune {
 		if c == '\n' || c == '\t' || c == '\r' {
 			return ' '
 		}
-		if steers(c) {
+		if isControlRune(c) {
 			return -1
 		}
 		return c

@@ -40,7 +40,7 @@ func TestKilledInASave(t *testing.T) {
 			for out.Scan() {
 				t.Log(out.Text())
 			}
-			killed(t, cmd)
+			hasOOMKill(t, cmd)
 			d := open(t, dir)
 			defer remove(t, d, spec.ID)
 			vm, err := d.Get(t.Context(), spec.ID)
@@ -50,7 +50,7 @@ func TestKilledInASave(t *testing.T) {
 			lives(t, d, vm, "after the agent was killed")
 			run(t, d, spec.ID, "echo more >/root/more; sync")
 			if saved, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); err != nil ||
-				saved.Disks[0].Bytes == 0 {
+				saved.Disks[0].ChangedBytes == 0 {
 				t.Errorf("the next save: %+v, %v", saved, err)
 			}
 			lives(t, d, vm, "after the next save")
@@ -74,7 +74,7 @@ func TestKilledInASaveAndDead(t *testing.T) {
 			for out.Scan() {
 				_, _ = fmt.Sscanf(out.Text(), "pid %d", &pid)
 			}
-			killed(t, cmd)
+			hasOOMKill(t, cmd)
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -99,14 +99,14 @@ func TestKilledInAStoppedSave(t *testing.T) {
 	for out.Scan() {
 		t.Log(out.Text())
 	}
-	killed(t, cmd)
+	hasOOMKill(t, cmd)
 	d := open(t, dir)
 	defer remove(t, d, spec.ID)
 	if vm, err := d.Get(t.Context(), spec.ID); err != nil || vm.Status != hv.Stopped || vm.Failure != "" {
 		t.Errorf("after the agent was killed: %+v, %v", vm, err)
 	}
 	s, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir()})
-	if err != nil || s.Disks[0].Bytes == 0 || s.State != "" || s.Pin != (hv.Compat{}) {
+	if err != nil || s.Disks[0].ChangedBytes == 0 || s.State != "" || s.Requirements != (hv.StateRequirements{}) {
 		t.Fatalf("the save again: %+v, %v", s, err)
 	}
 	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); !errors.Is(err,
@@ -163,7 +163,7 @@ func TestKilledInAResume(t *testing.T) {
 			for out.Scan() {
 				t.Log(out.Text())
 			}
-			killed(t, cmd)
+			hasOOMKill(t, cmd)
 			overlay := filepath.Join(dir, spec.ID, "overlay0.qcow2")
 			before := filepath.Join(t.TempDir(), "before") // a second name prevents the reuse of its inode number
 			if err := os.Link(overlay, before); err != nil {
@@ -192,7 +192,8 @@ func TestBothKilledInASave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("echo kept >/root/x; sync"), time.Minute)); err != nil ||
+	if r, err := d.Exec(t.Context(), spec.ID,
+		hv.ScriptCommand([]byte("echo kept >/root/x; sync"), time.Minute)); err != nil ||
 		r.Code != 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -211,7 +212,7 @@ func TestBothKilledInASave(t *testing.T) {
 	if _, err := d.Start(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}
-	r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("cat /root/x"), time.Minute))
+	r, err := d.Exec(t.Context(), spec.ID, hv.ScriptCommand([]byte("cat /root/x"), time.Minute))
 	if err != nil || string(r.Stdout) != "kept\n" {
 		t.Errorf("the disk: %+v, %v", r, err)
 	}

@@ -147,7 +147,7 @@ func TestQEMUKilledInASave(t *testing.T) {
 			t.Errorf("%s: a suspended save of a VM that ended: %v", step, err)
 		}
 		if off, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir()}); err != nil ||
-			off.Disks[0].Bytes == 0 || off.State != "" {
+			off.Disks[0].ChangedBytes == 0 || off.State != "" {
 			t.Errorf("%s: a save of its disks: %+v, %v", step, off, err)
 		}
 		remove(t, d, spec.ID)

@@ -118,7 +118,7 @@ func TestSaveAmongOthers(t *testing.T) {
 			}
 		})
 		wg.Go(func() {
-			if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("sleep 1; cat /dev/shm/warm"),
+			if r, err := d.Exec(t.Context(), spec.ID, hv.ScriptCommand([]byte("sleep 1; cat /dev/shm/warm"),
 				time.Minute)); err != nil || string(r.Stdout) != "warm\n" {
 				t.Errorf("a command beside them: %+v, %v", r, err)
 			}
@@ -245,7 +245,8 @@ func TestStoppedSaveOfSlowGuest(t *testing.T) {
 		!strings.Contains(got.Failure, "powered itself off") {
 		t.Errorf("when it is off: %+v", got)
 	}
-	if s, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir()}); err != nil || s.Disks[0].Bytes == 0 {
+	if s, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir()}); err != nil ||
+		s.Disks[0].ChangedBytes == 0 {
 		t.Errorf("the save of its disks: %+v, %v", s, err)
 	}
 }

@@ -101,8 +101,8 @@ func TestSavesUnderLoad(t *testing.T) {
 		}
 		clone, begun := cloneSpec(spec, saved), time.Now()
 		start(t, other, clone)
-		t.Logf("round %d: pause %s, %d + %d bytes, resumed in %s", round, saved.Pause, saved.Disks[0].Bytes,
-			saved.Disks[1].Bytes, time.Since(begun))
+		t.Logf("round %d: pause %s, %d + %d bytes, resumed in %s", round, saved.PausedFor, saved.Disks[0].ChangedBytes,
+			saved.Disks[1].ChangedBytes, time.Since(begun))
 		if bad := run(t, other, clone.ID, consistent); bad != "" {
 			t.Errorf("round %d: the files of the load: %s", round, bad)
 		}

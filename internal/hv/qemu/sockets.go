@@ -10,16 +10,16 @@ import (
 	"path/filepath"
 )
 
-var errLongLine = errors.New("message of QEMU or its guest agent is too long")
+var errLineTooLong = errors.New("message of QEMU or its guest agent is too long")
 
-// readLine returns the next line without its end, or errLongLine when it has more than limit bytes.
+// readLine returns the next line without its end, or errLineTooLong when it has more than limit bytes.
 // The slice is valid until the next read.
 func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	var long []byte
 	for {
 		part, err := r.ReadSlice('\n')
 		if len(long)+len(part) > limit {
-			return nil, errLongLine
+			return nil, errLineTooLong
 		}
 		switch {
 		case err == nil && long == nil:
@@ -40,7 +40,7 @@ type remoteError struct {
 	Desc  string `json:"desc"`
 }
 
-func (e *remoteError) Error() string { return legible([]byte(e.Desc)) }
+func (e *remoteError) Error() string { return sanitizedTail([]byte(e.Desc)) }
 
 // dialSocket connects to a socket in a VM's directory.
 func dialSocket(ctx context.Context, dir, name string) (net.Conn, error) {

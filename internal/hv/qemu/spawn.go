@@ -32,28 +32,28 @@ func (f inheritedFiles) close() {
 // spawn starts QEMU for a VM that does not run. After each step, Open can recover the VM: see adopt
 // and recordMissedEnd.
 func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (*run, error) {
-	if err := m.d.isolated(ctx); err != nil {
+	if err := m.driver.ensureIsolation(ctx); err != nil {
 		return nil, err
 	}
-	if err := m.saving.take(ctx); err != nil {
+	if err := m.saveLock.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer m.saving.give()
+	defer m.saveLock.unlock()
 	var files inheritedFiles
 	defer func() { files.close() }()
-	lock, err := lockWithin(ctx, m.dir, lockGrace)
+	lock, err := lockWithin(ctx, m.dir, lockTimeout)
 	if err != nil {
 		return nil, err
 	}
 	files.add(lock)
-	if err := m.settleDead(); err != nil {
+	if err := m.endSaveOfStopped(); err != nil {
 		return nil, err
 	}
 	l := launchSpec{
-		incoming: m.resumes(spec), spec: spec, host: m.d.host, sandbox: runtime.GOOS == "linux",
-		noFlush: m.d.opt.UnsafeCache,
+		awaitsState: m.resumes(spec), spec: spec, host: m.driver.host, sandbox: runtime.GOOS == "linux",
+		noFlush: m.driver.opts.UnsafeCache,
 	}
-	if l.incoming { // an earlier attempt may have written
+	if l.awaitsState { // an earlier attempt may have written
 		if err := m.removeOverlays(0); err != nil {
 			return nil, err
 		}
@@ -61,23 +61,23 @@ func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (
 	if err := m.openFiles(ctx, &files, &l); err != nil {
 		return nil, err
 	}
-	m.d.releasePorts(m.id)
-	if l.ports, err = m.d.choosePorts(ctx, m.id, spec.Ports, avoid); err != nil {
+	m.driver.releasePorts(m.id)
+	if l.ports, err = m.driver.choosePorts(ctx, m.id, spec.Ports, avoid); err != nil {
 		return nil, err
 	}
-	if l.screen, err = m.d.listenScreen(ctx, m.id, spec.VNC); err != nil {
+	if l.vncListener, err = m.driver.listenScreen(ctx, m.id, spec.VNC); err != nil {
 		return nil, err
 	}
 	r, err := m.launch(l, files)
-	if r == nil && l.screen != nil {
-		_ = l.screen.Close()
+	if r == nil && l.vncListener != nil {
+		_ = l.vncListener.Close()
 	}
 	return r, err
 }
 
 // launch starts QEMU with all inherited files.
 func (m *machine) launch(l launchSpec, files inheritedFiles) (*run, error) {
-	if err := m.begin(l); err != nil {
+	if err := m.recordStart(l); err != nil {
 		return nil, err
 	}
 	log, err := os.OpenFile(filepath.Join(m.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
@@ -85,7 +85,7 @@ func (m *machine) launch(l launchSpec, files inheritedFiles) (*run, error) {
 		return nil, err
 	}
 	defer log.Close()
-	return m.exec(l, files, log)
+	return m.execQEMU(l, files, log)
 }
 
 // openFiles opens the disks and sockets. QEMU itself could open none of them: it runs as another
@@ -99,13 +99,13 @@ func (m *machine) openFiles(ctx context.Context, files *inheritedFiles, l *launc
 		l.disks = append(l.disks, d)
 	}
 	if l.spec.Network == hv.NetworkBridge {
-		f, err := m.d.plugGuest(l.spec)
+		f, err := m.driver.plugGuest(l.spec)
 		if err != nil {
 			return err
 		}
-		l.tap = files.add(f)
+		l.tapFd = files.add(f)
 	}
-	for name, number := range map[string]*int{qmpSocket: &l.qmp, qgaSocket: &l.qga} {
+	for name, number := range map[string]*int{qmpSocket: &l.qmpFd, qgaSocket: &l.qgaFd} {
 		f, err := listenSocket(m.dir, name)
 		if err != nil {
 			return err
@@ -130,20 +130,20 @@ func (m *machine) openDisk(ctx context.Context, i int, l launchSpec, files *inhe
 		}
 		size = n
 		d.layers = append(d.layers,
-			layerFile{node: fmt.Sprintf("disk%d-layer%d", i, k), format: image.Format, fd: files.add(f)})
+			layerFile{blockNode: fmt.Sprintf("disk%d-layer%d", i, k), format: image.Format, fd: files.add(f)})
 	}
 	generations := m.generations()
 	last := len(generations) - 1
 	for _, g := range generations[:last] {
-		f, err := os.Open(m.overlay(i, g))
+		f, err := os.Open(m.overlayPath(i, g))
 		if err != nil {
 			return d, err
 		}
-		d.layers = append(d.layers, layerFile{node: overlayName(i, g), format: "qcow2", fd: files.add(f)})
+		d.layers = append(d.layers, layerFile{blockNode: overlayName(i, g), format: "qcow2", fd: files.add(f)})
 	}
 	d.generation = generations[last]
-	path := m.overlay(i, d.generation)
-	if i == 0 && !l.incoming { // growDisk grows the disk of a guest that continues
+	path := m.overlayPath(i, d.generation)
+	if i == 0 && !l.awaitsState { // growDisk grows the disk of a guest that continues
 		size = max(size, diskBytes(l.spec))
 	}
 	_, missing := os.Stat(path)
@@ -155,8 +155,8 @@ func (m *machine) openDisk(ctx context.Context, i int, l launchSpec, files *inhe
 	if err != nil {
 		return d, err
 	}
-	m.d.step("start: overlay")
-	for mode, number := range map[int]*int{os.O_RDWR: &d.rw, os.O_RDONLY: &d.ro} {
+	m.driver.stepHook("start: overlay")
+	for mode, number := range map[int]*int{os.O_RDWR: &d.rwFd, os.O_RDONLY: &d.roFd} {
 		f, err := os.OpenFile(path, mode, 0)
 		if err != nil {
 			return d, err
@@ -166,37 +166,37 @@ func (m *machine) openDisk(ctx context.Context, i int, l launchSpec, files *inhe
 	return d, nil
 }
 
-// begin records what is about to be started and drops the last run.
-func (m *machine) begin(l launchSpec) error {
+// recordStart records what is about to be started and drops the last run.
+func (m *machine) recordStart(l launchSpec) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	cfg := m.cfg
-	cfg.Spec, cfg.Ports, cfg.VNCPort = l.spec.Clone(), l.ports, portOf(l.screen)
+	cfg := m.config
+	cfg.Spec, cfg.Ports, cfg.VNCPort = l.spec.Clone(), l.ports, listenerPort(l.vncListener)
 	cfg.Machine, cfg.CPU = l.host.Machine, l.host.CPU
 	cfg.Accelerator, cfg.Version = l.host.Accelerator, l.host.Version
-	cfg.Layout = m.d.compatOf(l.spec).Layout
+	cfg.Layout = m.driver.requirementsOf(l.spec).Layout
 	if err := writeJSON(m.dir, configFile, cfg); err != nil {
 		return err
 	}
-	m.cfg = cfg
+	m.config = cfg
 	for _, name := range []string{pidFile, endFile, serialFile} {
 		if err := os.Remove(filepath.Join(m.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	m.proc, m.end = process{}, runEnd{}
-	m.d.step("start: begun")
+	m.proc, m.lastEnd = process{}, runEnd{}
+	m.driver.stepHook("start: begun")
 	return nil
 }
 
-// exec runs QEMU in its own session, so that no signal to this process reaches it.
-func (m *machine) exec(l launchSpec, files inheritedFiles, log *os.File) (*run, error) {
-	cmd := exec.Command(m.d.opt.Binary, commandLine(l)...) //nolint:noctx // it outlives every context
+// execQEMU runs QEMU in its own session, so that no signal to this process reaches it.
+func (m *machine) execQEMU(l launchSpec, files inheritedFiles, log *os.File) (*run, error) {
+	cmd := exec.Command(m.driver.opts.Binary, commandLine(l)...) //nolint:noctx // it outlives every context
 	cmd.ExtraFiles = files
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env, cmd.Dir = toolEnv(), "/"
-	cmd.SysProcAttr = m.d.attributes()
-	release, err := m.d.groups.place(cmd.SysProcAttr, l.spec)
+	cmd.SysProcAttr = m.driver.processAttributes()
+	release, err := m.driver.cgroups.createFor(cmd.SysProcAttr, l.spec)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ func (m *machine) exec(l launchSpec, files inheritedFiles, log *os.File) (*run, 
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}
-	m.d.step("start: forked")
+	m.driver.stepHook("start: forked")
 	p := process{PID: cmd.Process.Pid, UUID: l.spec.UUID, StartedAt: time.Now()}
 	if ticks, err := startTicks(p.PID); err == nil { // otherwise it has already ended, which watch detects
 		p.StartTicks = ticks
@@ -214,15 +214,15 @@ func (m *machine) exec(l launchSpec, files inheritedFiles, log *os.File) (*run, 
 	m.mu.Unlock()
 	exited := make(chan string, 1)
 	go func() { exited <- exitStatus(cmd) }()
-	r := m.attach(exited, l.screen)
+	r := m.attach(exited, l.vncListener)
 	if err := writeJSON(m.dir, pidFile, p); err != nil {
 		return r, err
 	}
-	m.d.step("start: pid")
+	m.driver.stepHook("start: pid")
 	return r, nil
 }
 
-// attributes of a QEMU process: its own session, an unprivileged user.
-func (d *Driver) attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setsid: true, Credential: d.cred}
+// processAttributes of a QEMU process: its own session, an unprivileged user.
+func (d *Driver) processAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Credential: d.qemuCredential}
 }

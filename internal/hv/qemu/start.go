@@ -17,30 +17,30 @@ import (
 
 // Start boots a VM and waits until it is ready.
 func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
-	spec, err := d.accept(spec)
+	spec, err := d.acceptSpec(spec)
 	if err != nil {
 		return hv.VM{}, fmt.Errorf("qemu: %w", err)
 	}
-	if d.quit.Err() != nil {
+	if d.ctx.Err() != nil {
 		return hv.VM{}, fmt.Errorf("qemu: %w", errClosed)
 	}
-	m, err := d.ensure(spec)
+	m, err := d.ensureMachine(spec)
 	if err != nil {
 		return hv.VM{}, fmt.Errorf("qemu: start VM %s: %w", spec.ID, err)
 	}
-	defer d.started(m)
+	defer d.releaseUSBReservation(m)
 	timeout := spec.BootTimeout
 	if timeout == 0 {
 		timeout = hv.DefaultBootTimeout
 	}
 	boot, cancel := context.WithTimeoutCause(ctx, timeout, hv.ErrBootTimeout)
 	defer cancel()
-	if err := m.abandoned(boot, spec); err != nil {
+	if err := m.endAbandonedResume(boot, spec); err != nil {
 		return hv.VM{}, fmt.Errorf("qemu: start VM %s: %w", spec.ID, err)
 	}
-	r, err := m.ready(boot, spec)
+	r, err := m.bootUntilReady(boot, spec)
 	if err == nil {
-		err = m.refresh(boot, r)
+		err = m.refreshGuest(boot, r)
 	}
 	if err == nil {
 		err = m.configureGuest(boot, r)
@@ -49,13 +49,13 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 		if cause := context.Cause(boot); cause != nil {
 			err = cause
 		}
-		return hv.VM{}, fmt.Errorf("qemu: start VM %s: %w", spec.ID, m.giveUp(ctx, r, err))
+		return hv.VM{}, fmt.Errorf("qemu: start VM %s: %w", spec.ID, m.failStart(ctx, r, err))
 	}
-	return m.view(), nil
+	return m.describeVM(), nil
 }
 
-// accept fills in the defaults of a spec and refuses what this driver cannot do.
-func (d *Driver) accept(s hv.Spec) (hv.Spec, error) {
+// acceptSpec fills in the defaults of a spec and refuses what this driver cannot do.
+func (d *Driver) acceptSpec(s hv.Spec) (hv.Spec, error) {
 	err := s.Validate()
 	if err == nil {
 		s, err = s.WithDefaults()
@@ -65,16 +65,16 @@ func (d *Driver) accept(s hv.Spec) (hv.Spec, error) {
 	}
 	switch {
 	case s.Arch != "" && s.Arch != d.host.Arch:
-		return s, hv.Refuse("architecture %q: this driver runs %s guests", s.Arch, d.host.Arch)
+		return s, hv.RefusedError("architecture %q: this driver runs %s guests", s.Arch, d.host.Arch)
 	case s.Firmware != "" && s.Firmware != hv.FirmwareBIOS:
-		return s, hv.Refuse("firmware %q: this driver offers %q", s.Firmware, hv.FirmwareBIOS)
+		return s, hv.RefusedError("firmware %q: this driver offers %q", s.Firmware, hv.FirmwareBIOS)
 	}
 	for _, disk := range s.Disks {
 		if disk.Format != "raw" && disk.Format != "qcow2" {
-			return s, hv.Refuse("disk format %q: raw or qcow2", disk.Format)
+			return s, hv.RefusedError("disk format %q: raw or qcow2", disk.Format)
 		}
 	}
-	if err := d.acceptState(s); err != nil || d.runs(s.ID) {
+	if err := d.acceptState(s); err != nil || d.isRunning(s.ID) {
 		return s, err // the files that a running VM was made from may be removed
 	}
 	return s, errors.Join(acceptSize(s), d.acceptNetwork(s), d.acceptUSB(s))
@@ -83,7 +83,7 @@ func (d *Driver) accept(s hv.Spec) (hv.Spec, error) {
 // configureGuest sets up what a guest can only get once it is ready: the space that its disk has
 // grown by since its state was saved, and its USB devices. A second call changes nothing.
 func (m *machine) configureGuest(ctx context.Context, r *run) error {
-	q, err := r.monitorWithin(ctx)
+	q, err := r.awaitMonitor(ctx)
 	if err != nil {
 		return err
 	}
@@ -93,15 +93,15 @@ func (m *machine) configureGuest(ctx context.Context, r *run) error {
 	return m.plugUSB(ctx, q)
 }
 
-// ensure returns the machine of a spec. A new one appears in the directory atomically, so that List
+// ensureMachine returns the machine of a spec. A new one appears in the directory atomically, so that List
 // and Delete know it whatever happens next. Its USB devices are reserved for it until started is
 // called.
-func (d *Driver) ensure(spec hv.Spec) (*machine, error) {
+func (d *Driver) ensureMachine(spec hv.Spec) (*machine, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m, known := d.machines[spec.ID]
 	if known {
-		if err := m.accepts(spec); err != nil || m.current() != nil {
+		if err := m.checkSameOrigin(spec); err != nil || m.currentRun() != nil {
 			return m, err
 		}
 	}
@@ -109,18 +109,18 @@ func (d *Driver) ensure(spec hv.Spec) (*machine, error) {
 		return nil, err
 	}
 	if known {
-		m.starting = spec.USB
+		m.startingUSB = spec.USB
 		return m, nil
 	}
 	m = d.newMachine(spec.ID)
-	m.starting = spec.USB
-	m.cfg = config{Spec: spec, CreatedAt: time.Now()}
-	temp, err := os.MkdirTemp(d.opt.Dir, tempPrefix)
+	m.startingUSB = spec.USB
+	m.config = vmConfig{Spec: spec, CreatedAt: time.Now()}
+	temp, err := os.MkdirTemp(d.opts.Dir, tempPrefix)
 	if err != nil {
 		return nil, err
 	}
-	err = writeJSON(temp, configFile, m.cfg)
-	d.step("create: config")
+	err = writeJSON(temp, configFile, m.config)
+	d.stepHook("create: config")
 	if err == nil {
 		err = os.Rename(temp, m.dir)
 	}
@@ -128,32 +128,32 @@ func (d *Driver) ensure(spec hv.Spec) (*machine, error) {
 		_ = os.RemoveAll(temp)
 		return nil, err
 	}
-	d.step("create: renamed")
+	d.stepHook("create: renamed")
 	d.machines[spec.ID] = m
-	return m, syncDir(d.opt.Dir)
+	return m, syncDir(d.opts.Dir)
 }
 
-// accepts refuses a start of a VM from something other than it was made from.
-func (m *machine) accepts(spec hv.Spec) error {
+// checkSameOrigin refuses a start of a VM from something other than it was made from.
+func (m *machine) checkSameOrigin(spec hv.Spec) error {
 	m.mu.Lock()
-	old := m.cfg
+	old := m.config
 	m.mu.Unlock()
 	if old.Spec.UUID != spec.UUID || !slices.EqualFunc(old.Spec.Disks, spec.Disks, hv.Disk.Equal) {
-		return hv.Refuse("it exists with another UUID or other disks")
+		return hv.RefusedError("it exists with another UUID or other disks")
 	}
 	if !old.Refreshed && !sameState(old.Spec.State, spec.State) {
-		return hv.Refuse("it exists with another suspended state, or without one")
+		return hv.RefusedError("it exists with another suspended state, or without one")
 	}
 	return nil
 }
 
-// ready boots a VM that does not run and waits until its guest is ready. A host port that was taken
+// bootUntilReady boots a VM that does not run and waits until its guest is ready. A host port that was taken
 // between its choice and QEMU's start is chosen again, also when an agent that was killed had
 // started that QEMU.
-func (m *machine) ready(ctx context.Context, spec hv.Spec) (*run, error) {
+func (m *machine) bootUntilReady(ctx context.Context, spec hv.Spec) (*run, error) {
 	avoid := map[int]bool{}
 	for {
-		r, err := m.current(), error(nil)
+		r, err := m.currentRun(), error(nil)
 		if r == nil {
 			r, err = m.boot(ctx, spec, avoid)
 		}
@@ -161,7 +161,7 @@ func (m *machine) ready(ctx context.Context, spec hv.Spec) (*run, error) {
 			err = r.awaitReady(ctx, spec.WaitsForAddress())
 		}
 		taken, isPort := m.portConflict()
-		if !errors.Is(err, errGone) || !isPort {
+		if !errors.Is(err, errProcessGone) || !isPort {
 			return r, err
 		}
 		if err := avoidPort(avoid, taken); err != nil {
@@ -174,17 +174,17 @@ func (m *machine) ready(ctx context.Context, spec hv.Spec) (*run, error) {
 func (m *machine) boot(ctx context.Context, spec hv.Spec, avoid map[int]bool) (*run, error) {
 	r, err := m.spawn(ctx, spec, avoid)
 	if r == nil {
-		m.d.releasePorts(m.id)
+		m.driver.releasePorts(m.id)
 		if spec.VLAN != 0 {
-			m.d.pruneVLANs()
+			m.driver.pruneVLANs()
 		}
 	}
 	if err != nil {
 		return r, err
 	}
-	q, err := r.monitorWithin(ctx)
+	q, err := r.awaitMonitor(ctx)
 	if err == nil && m.resumes(spec) {
-		err = m.load(ctx, r, q, spec.State.Path)
+		err = m.loadState(ctx, r, q, spec.State.Path)
 	}
 	return r, err
 }
@@ -194,24 +194,24 @@ func (r *run) awaitReady(ctx context.Context, needNetwork bool) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-r.gone:
-		return errGone
-	case <-r.open:
+	case <-r.exited:
+		return errProcessGone
+	case <-r.agentOpened:
 	}
 	for try := 0; ; try++ {
-		err := r.agent.sync(ctx)
-		if err == nil && r.askAddress(ctx) != nil && needNetwork {
+		err := r.guestAgent.ping(ctx)
+		if err == nil && r.queryAddress(ctx) != nil && needNetwork {
 			err = errNoAddress
 		}
 		if err == nil {
 			return nil
 		}
 		select {
-		case <-r.gone:
-			return errGone
+		case <-r.exited:
+			return errProcessGone
 		default:
 		}
-		if err := pause(ctx, min(time.Duration(try+1)*20*time.Millisecond, 200*time.Millisecond)); err != nil {
+		if err := sleep(ctx, min(time.Duration(try+1)*20*time.Millisecond, 200*time.Millisecond)); err != nil {
 			return err
 		}
 	}
@@ -219,14 +219,14 @@ func (r *run) awaitReady(ctx context.Context, needNetwork bool) error {
 
 var errNoAddress = errors.New("the guest has not reported an IP address")
 
-// askAddress asks the guest for its first address that other machines can use.
-func (r *run) askAddress(ctx context.Context) error {
+// queryAddress asks the guest for its first address that other machines can use.
+func (r *run) queryAddress(ctx context.Context) error {
 	var interfaces []struct {
 		Addresses []struct {
 			IP string `json:"ip-address"`
 		} `json:"ip-addresses"`
 	}
-	if err := r.agent.call(ctx, "guest-network-get-interfaces", nil, &interfaces); err != nil {
+	if err := r.guestAgent.call(ctx, "guest-network-get-interfaces", nil, &interfaces); err != nil {
 		return err
 	}
 	for _, i := range interfaces {
@@ -244,8 +244,8 @@ func (r *run) askAddress(ctx context.Context) error {
 	return errNoAddress
 }
 
-// cutOff reports whether a connection to QEMU ended, which is the first sign of its end.
-func cutOff(err error) bool {
+// isConnectionLost reports whether a connection to QEMU ended, which is the first sign of its end.
+func isConnectionLost(err error) bool {
 	return slices.ContainsFunc([]error{
 		io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED,
 	}, func(sign error) bool {
@@ -253,33 +253,33 @@ func cutOff(err error) bool {
 	})
 }
 
-// giveUp ends a start that failed and returns the error with the known reasons. The VM stays,
+// failStart ends a start that failed and returns the error with the known reasons. The VM stays,
 // stopped, with that as its Failure.
-func (m *machine) giveUp(ctx context.Context, r *run, err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*killGrace)
+func (m *machine) failStart(ctx context.Context, r *run, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*killTimeout)
 	defer cancel()
 	if r == nil {
 		e := runEnd{At: time.Now(), Failure: "the start failed: " + err.Error()}
 		m.mu.Lock()
-		m.end = e
+		m.lastEnd = e
 		m.mu.Unlock()
 		return errors.Join(err, writeJSON(m.dir, endFile, e))
 	}
-	gone := r.hasEnded() || cutOff(err) && m.awaitEnd(ctx, r, quitGrace) == nil
-	if q, ok := r.link(); ok && !gone {
+	gone := r.hasEnded() || isConnectionLost(err) && m.awaitEnd(ctx, r, quitTimeout) == nil
+	if q, ok := r.currentQMP(); ok && !gone {
 		r.saveSerial(ctx, q)
 	}
 	if gone { // without a request; finish recorded the reason
 		m.mu.Lock()
-		err = fmt.Errorf("%w: %s", err, m.end.Failure)
+		err = fmt.Errorf("%w: %s", err, m.lastEnd.Failure)
 		m.mu.Unlock()
 	}
-	if tail := legible(endOf(filepath.Join(m.dir, serialFile), logTail)); tail != "" {
+	if tail := sanitizedTail(lastBytes(filepath.Join(m.dir, serialFile), logTailBytes)); tail != "" {
 		err = fmt.Errorf("%w; end of the serial console: %s", err, tail)
 	}
-	err = m.logged(err)
+	err = m.withFailureLog(err)
 	if gone {
 		return err
 	}
-	return errors.Join(err, m.kill(ctx, r, runEnd{Failure: "the start failed: " + err.Error()}))
+	return errors.Join(err, m.killRun(ctx, r, runEnd{Failure: "the start failed: " + err.Error()}))
 }

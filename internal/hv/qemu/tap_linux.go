@@ -33,7 +33,7 @@ func openTap(bridge, mac string) (*os.File, error) {
 	}
 	// The host itself must not communicate through it.
 	_ = os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "disable_ipv6"), []byte("1"), 0)
-	if err := plugTap(name, bridge, mac); err != nil {
+	if err := addTapToBridge(name, bridge, mac); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("add a tap device to bridge %s: %w", bridge, err)
 	}
@@ -58,9 +58,9 @@ func newTap() (*os.File, string, error) {
 	return f, ifr.Name(), nil
 }
 
-// plugTap sets the device's MTU to that of the bridge, which would otherwise lower its own, and a
+// addTapToBridge sets the device's MTU to that of the bridge, which would otherwise lower its own, and a
 // high MAC address, so that the bridge does not adopt it.
-func plugTap(name, bridge, mac string) error {
+func addTapToBridge(name, bridge, mac string) error {
 	tap, err := net.InterfaceByName(name)
 	if err != nil {
 		return err
@@ -87,29 +87,30 @@ func plugTap(name, bridge, mac string) error {
 
 // setLinkUp changes a network device and brings it up.
 func setLinkUp(index int, attributes []linkAttribute) error {
-	return askLink(unix.RTM_NEWLINK, 0, linkHead{index: index, flags: unix.IFF_UP, change: unix.IFF_UP}, attributes)
+	return sendLinkMessage(unix.RTM_NEWLINK, 0, linkHeader{index: index, flags: unix.IFF_UP, changeMask: unix.IFF_UP},
+		attributes)
 }
 
-// linkHead is the header of a message about a network device.
-type linkHead struct {
-	index         int // 0: a new one
-	flags, change uint32
+// linkHeader is the header of a message about a network device.
+type linkHeader struct {
+	index             int // 0: a new one
+	flags, changeMask uint32
 }
 
-// askLink sends one message about a network device (rtnetlink(7)): a header of 16 bytes,
+// sendLinkMessage sends one message about a network device (rtnetlink(7)): a header of 16 bytes,
 // one of the device of 16, the attributes.
-func askLink(kind, flags uint16, head linkHead, attributes []linkAttribute) error {
-	return askKernel(linkMessage(kind, flags, head, attributes))
+func sendLinkMessage(kind, flags uint16, head linkHeader, attributes []linkAttribute) error {
+	return sendNetlink(linkMessage(kind, flags, head, attributes))
 }
 
-func linkMessage(kind, flags uint16, head linkHead, attributes []linkAttribute) []byte {
+func linkMessage(kind, flags uint16, head linkHeader, attributes []linkAttribute) []byte {
 	ne := binary.NativeEndian
 	body := []byte{unix.AF_UNSPEC, 0, 0, 0}
-	for _, v := range []uint32{uint32(head.index), head.flags, head.change} {
+	for _, v := range []uint32{uint32(head.index), head.flags, head.changeMask} {
 		body = ne.AppendUint32(body, v)
 	}
 	for _, a := range attributes {
-		body = append(body, attribute(a.kind, a.value)...)
+		body = append(body, encodeAttribute(a.kind, a.value)...)
 	}
 	msg := ne.AppendUint32(nil, uint32(16+len(body)))
 	msg = ne.AppendUint16(msg, kind)
@@ -119,16 +120,16 @@ func linkMessage(kind, flags uint16, head linkHead, attributes []linkAttribute) 
 	return append(msg, body...)
 }
 
-// attribute writes one attribute, filled up to a multiple of four bytes.
-func attribute(kind uint16, value []byte) []byte {
+// encodeAttribute writes one attribute, filled up to a multiple of four bytes.
+func encodeAttribute(kind uint16, value []byte) []byte {
 	ne := binary.NativeEndian
 	b := ne.AppendUint16(nil, uint16(4+len(value)))
 	b = append(ne.AppendUint16(b, kind), value...)
 	return append(b, make([]byte, -len(value)&3)...)
 }
 
-// askKernel sends one netlink message and waits for the kernel's response.
-func askKernel(msg []byte) error {
+// sendNetlink sends one netlink message and waits for the kernel's response.
+func sendNetlink(msg []byte) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err

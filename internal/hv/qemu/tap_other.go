@@ -13,10 +13,10 @@ var errNoBridges = errors.New("bridges require Linux")
 
 func openTap(string, string) (*os.File, error) { return nil, errNoBridges }
 
-func tagged(int) linkKind { return linkKind{} }
+func vlanLinkKind(int) linkKind { return linkKind{} }
 
-func canTag(string, vlanTagger) error { return errNoBridges }
+func checkTagging(string, vlanTagger) error { return errNoBridges }
 
 func makeVLAN(string, int, linkKind) error { return errNoBridges }
 
-func dropVLANs() error { return nil }
+func removeUnusedVLANs() error { return nil }

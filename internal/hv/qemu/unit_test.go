@@ -44,15 +44,15 @@ func TestHasVirtualisation(t *testing.T) {
 		strings.Repeat("x", 3<<20) + "\n":    false,
 		"flags : " + strings.Repeat("a ", 9): false,
 	} {
-		if got := hasVirtualisation([]byte(text)); got != want {
+		if got := hasVirtualization([]byte(text)); got != want {
 			t.Errorf("%.40q: %v, want %v", text, got, want)
 		}
 	}
 }
 
 func TestLegible(t *testing.T) {
-	in := strings.Repeat("x", logTail) + "\x1b[31mred\x00\r\n  and\tso\xff on\u009b\n"
-	if got := legible([]byte(in)); !strings.HasSuffix(got, "x[31mred and so on") {
+	in := strings.Repeat("x", logTailBytes) + "\x1b[31mred\x00\r\n  and\tso\xff on\u009b\n"
+	if got := sanitizedTail([]byte(in)); !strings.HasSuffix(got, "x[31mred and so on") {
 		t.Errorf("got %q", got)
 	}
 }
@@ -76,11 +76,11 @@ func TestAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := process{PID: os.Getpid(), StartTicks: ticks}
-	if !p.alive() {
+	if !p.isAlive() {
 		t.Error("this process does not live")
 	}
 	p.StartTicks++
-	if p.alive() {
+	if p.isAlive() {
 		t.Error("a process with another start time is taken for the same")
 	}
 	if err := p.kill(); err != nil { // must not hit this test
@@ -97,7 +97,7 @@ func TestTrimLog(t *testing.T) {
 	}
 	defer f.Close()
 	for range 3 {
-		if _, err := f.Write(make([]byte, maxLog)); err != nil {
+		if _, err := f.Write(make([]byte, maxLogBytes)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,8 +117,8 @@ func TestChoosePorts(t *testing.T) {
 	}
 	defer l.Close()
 	busy := l.Addr().(*net.TCPAddr).Port
-	d := &Driver{reserved: map[int]string{}}
-	if free(t.Context(), hv.PortRule{HostIP: "127.0.0.1", Protocol: "tcp"}, busy) {
+	d := &Driver{reservedPorts: map[int]string{}}
+	if isPortFree(t.Context(), hv.PortRule{HostIP: "127.0.0.1", Protocol: "tcp"}, busy) {
 		t.Errorf("port %d counts as free", busy)
 	}
 	rules := []hv.PortRule{
@@ -138,8 +138,8 @@ func TestChoosePorts(t *testing.T) {
 		t.Errorf("the second VM got %+v, %v", other, err)
 	}
 	d.releasePorts("a")
-	if len(d.reserved) != 1 {
-		t.Errorf("reserved: %v", d.reserved)
+	if len(d.reservedPorts) != 1 {
+		t.Errorf("reserved: %v", d.reservedPorts)
 	}
 }
 
@@ -293,7 +293,7 @@ func TestQMPOrder(t *testing.T) {
 		t.Errorf("one: %v", err)
 	}
 	if got := <-events; got.Event != "STOP" || string(got.Data) != `{"reason": "x"}` ||
-		!got.At.time().Equal(time.Unix(3, 4000)) {
+		!got.Timestamp.time().Equal(time.Unix(3, 4000)) {
 		t.Errorf("event %+v", got)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -312,7 +312,7 @@ func TestQMPOrder(t *testing.T) {
 func TestQMPBadPeers(t *testing.T) {
 	for name, text := range map[string]string{
 		"no greeting": `{"return": {}}` + "\n", "garbage": "hello\n", "silence": "", "half": `{"QMP"`,
-		"endless": strings.Repeat("x", maxQMPLine+2),
+		"endless": strings.Repeat("x", maxQMPLineBytes+2),
 	} {
 		c := peer(t, func(c net.Conn, _ *bufio.Reader) { say(c, text) })
 		if _, err := newQMP(t.Context(), c); err == nil {

@@ -19,11 +19,11 @@ import (
 // part of the layout: a save unplugs them.
 const usbPrefix = "usbdev"
 
-// usbSets are the numbers of the file sets of USB devices, above all others.
-const usbSets = 1 << 30
+// firstUSBFdSet are the numbers of the file sets of USB devices, above all others.
+const firstUSBFdSet = 1 << 30
 
-// emulated are the devices that QEMU emulates, by kind.
-var emulated = map[string]string{
+// emulatedDevices are the devices that QEMU emulates, by kind.
+var emulatedDevices = map[string]string{
 	"tablet": "usb-tablet", "mouse": "usb-mouse", "keyboard": "usb-kbd", "storage": "usb-storage",
 }
 
@@ -32,22 +32,23 @@ const usbStickBytes = 4 << 20
 
 // usbHost is where a Linux host lists its USB devices.
 type usbHost struct {
-	tree  string // a directory for each device, by location
-	nodes string // its device file, by bus and number
+	sysfsDir string // a directory for each device, by location
+	devDir   string // its device file, by bus and number
 }
 
-var linuxUSB = usbHost{tree: "/sys/bus/usb/devices", nodes: "/dev/bus/usb"}
+var linuxUSB = usbHost{sysfsDir: "/sys/bus/usb/devices", devDir: "/dev/bus/usb"}
 
 // acceptUSB refuses devices that do not exist, or that another VM uses.
 func (d *Driver) acceptUSB(s hv.Spec) error {
 	for _, dev := range s.USB {
 		if kind, ok := dev.Emulated(); ok {
-			if emulated[kind] == "" {
-				return hv.Refuse("USB device %q: tablet, mouse, keyboard and storage can be emulated", dev.Location)
+			if emulatedDevices[kind] == "" {
+				return hv.RefusedError("USB device %q: tablet, mouse, keyboard and storage can be emulated",
+					dev.Location)
 			}
 			continue
 		}
-		if _, err := d.usb.node(dev.Location); err != nil {
+		if _, err := d.usb.deviceFile(dev.Location); err != nil {
 			return err
 		}
 	}
@@ -63,7 +64,7 @@ func (d *Driver) usbFreeLocked(s hv.Spec) error {
 			continue
 		}
 		if id := d.usbUserLocked(dev, s.ID); id != "" {
-			return hv.Refuse("USB device %s is in use by VM %s", dev.Location, id)
+			return hv.RefusedError("USB device %s is in use by VM %s", dev.Location, id)
 		}
 	}
 	return nil
@@ -75,28 +76,28 @@ func (d *Driver) usbUserLocked(dev hv.USBDevice, self string) string {
 		if id == self {
 			continue
 		}
-		if slices.Contains(m.starting, dev) || (m.current() != nil && slices.Contains(m.spec().USB, dev)) {
+		if slices.Contains(m.startingUSB, dev) || (m.currentRun() != nil && slices.Contains(m.spec().USB, dev)) {
 			return id
 		}
 	}
 	return ""
 }
 
-// started ends the reservation of a start for its USB devices: a running VM has them.
-func (d *Driver) started(m *machine) {
+// releaseUSBReservation ends the reservation of a start for its USB devices: a running VM has them.
+func (d *Driver) releaseUSBReservation(m *machine) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	m.starting = nil
+	m.startingUSB = nil
 }
 
-// node returns the device file of the device that is plugged in at a location, which is a validated
+// deviceFile returns the device file of the device that is plugged in at a location, which is a validated
 // name.
-func (h usbHost) node(location string) (string, error) {
+func (h usbHost) deviceFile(location string) (string, error) {
 	var numbers [2]int
 	for i, name := range []string{"busnum", "devnum"} {
-		b, err := os.ReadFile(filepath.Join(h.tree, location, name))
+		b, err := os.ReadFile(filepath.Join(h.sysfsDir, location, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			return "", hv.Refuse("USB device %s of this host not found", location)
+			return "", hv.RefusedError("USB device %s of this host not found", location)
 		}
 		if err != nil {
 			return "", err
@@ -105,7 +106,7 @@ func (h usbHost) node(location string) (string, error) {
 			return "", fmt.Errorf("USB device %s: %w", location, err)
 		}
 	}
-	return filepath.Join(h.nodes, fmt.Sprintf("%03d", numbers[0]), fmt.Sprintf("%03d", numbers[1])), nil
+	return filepath.Join(h.devDir, fmt.Sprintf("%03d", numbers[0]), fmt.Sprintf("%03d", numbers[1])), nil
 }
 
 // pluggedUSB returns the USB devices that are plugged into QEMU, by ID.
@@ -139,7 +140,7 @@ func (m *machine) plugUSB(ctx context.Context, q *qmpConn) error {
 		if plugged[usbID(i)] {
 			continue
 		}
-		if err := m.plug(ctx, q, i, dev); err != nil {
+		if err := m.plugDevice(ctx, q, i, dev); err != nil {
 			return fmt.Errorf("attach USB device %s: %w", dev.Location, err)
 		}
 	}
@@ -148,17 +149,17 @@ func (m *machine) plugUSB(ctx context.Context, q *qmpConn) error {
 
 func usbID(i int) string { return usbPrefix + strconv.Itoa(i) }
 
-func (m *machine) plug(ctx context.Context, q *qmpConn, i int, dev hv.USBDevice) (err error) {
+func (m *machine) plugDevice(ctx context.Context, q *qmpConn, i int, dev hv.USBDevice) (err error) {
 	args := map[string]any{"id": usbID(i), "bus": "usb.0"}
 	switch kind, made := dev.Emulated(); {
 	case !made: // QEMU may not open it: it gets the device as an open file
 		args["driver"] = "usb-host"
 		args["hostdevice"], err = m.passHostUSB(ctx, q, i, dev.Location)
 	case kind == "storage":
-		args["driver"] = emulated[kind]
+		args["driver"] = emulatedDevices[kind]
 		args["drive"], err = m.passStick(ctx, q, i)
 	default:
-		args["driver"] = emulated[kind]
+		args["driver"] = emulatedDevices[kind]
 	}
 	if err != nil {
 		return err
@@ -167,7 +168,7 @@ func (m *machine) plug(ctx context.Context, q *qmpConn, i int, dev hv.USBDevice)
 }
 
 func (m *machine) passHostUSB(ctx context.Context, q *qmpConn, i int, location string) (string, error) {
-	path, err := m.d.usb.node(location)
+	path, err := m.driver.usb.deviceFile(location)
 	if err != nil {
 		return "", err
 	}
@@ -200,8 +201,8 @@ func passUSB(ctx context.Context, q *qmpConn, i int, path string) (string, error
 		return "", err
 	}
 	defer f.Close()
-	set := usbSets + i
-	if err := q.pass(ctx, "add-fd", map[string]int{"fdset-id": set}, f); err != nil {
+	set := firstUSBFdSet + i
+	if err := q.callWithFile(ctx, "add-fd", map[string]int{"fdset-id": set}, f); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("/dev/fdset/%d", set), nil
@@ -236,7 +237,7 @@ func (m *machine) unplugUSB(ctx context.Context, q *qmpConn) error {
 		if plugged, err = pluggedUSB(ctx, q); err != nil {
 			return err
 		}
-		if err := pause(ctx, time.Duration(min(len(plugged), 1))*10*time.Millisecond); err != nil {
+		if err := sleep(ctx, time.Duration(min(len(plugged), 1))*10*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -255,7 +256,7 @@ func removeUSBStick(ctx context.Context, q *qmpConn, i int) error {
 		args    any
 	}{
 		{"blockdev-del", map[string]string{"node-name": usbID(i)}},
-		{"remove-fd", map[string]int{"fdset-id": usbSets + i}},
+		{"remove-fd", map[string]int{"fdset-id": firstUSBFdSet + i}},
 	} {
 		var refused *remoteError // it had none
 		if err := q.call(ctx, step.command, step.args, nil); err != nil && !errors.As(err, &refused) {

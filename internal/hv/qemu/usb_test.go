@@ -17,7 +17,7 @@ import (
 
 func TestUSBNode(t *testing.T) {
 	tree := t.TempDir()
-	h := usbHost{tree: tree, nodes: "/dev/bus/usb"}
+	h := usbHost{sysfsDir: tree, devDir: "/dev/bus/usb"}
 	device := filepath.Join(tree, "2-1.4")
 	if err := os.Mkdir(device, 0o700); err != nil {
 		t.Fatal(err)
@@ -27,16 +27,16 @@ func TestUSBNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := h.node("2-1.4"); err != nil || got != "/dev/bus/usb/002/017" {
+	if got, err := h.deviceFile("2-1.4"); err != nil || got != "/dev/bus/usb/002/017" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if _, err := h.node("2-1"); !errors.Is(err, hv.ErrRefused) {
+	if _, err := h.deviceFile("2-1"); !errors.Is(err, hv.ErrRefused) {
 		t.Errorf("a device that is not there: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(device, "devnum"), []byte("../../x\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := h.node("2-1.4"); err == nil {
+	if got, err := h.deviceFile("2-1.4"); err == nil {
 		t.Errorf("an odd number gave %q", got)
 	}
 }
@@ -44,8 +44,8 @@ func TestUSBNode(t *testing.T) {
 // A device of the host has one user at a time.
 func TestUSBDeviceInUse(t *testing.T) {
 	d := &Driver{machines: map[string]*machine{}}
-	one := &machine{d: d, id: "one", run: new(run)}
-	one.cfg.Spec.USB = []hv.USBDevice{{Location: "1-1"}}
+	one := &machine{driver: d, id: "one", run: new(run)}
+	one.config.Spec.USB = []hv.USBDevice{{Location: "1-1"}}
 	d.machines["one"] = one
 	if id := d.usbUserLocked(hv.USBDevice{Location: "1-1"}, "two"); id != "one" {
 		t.Errorf("used by %q", id)
@@ -57,12 +57,12 @@ func TestUSBDeviceInUse(t *testing.T) {
 	if id := d.usbUserLocked(hv.USBDevice{Location: "1-1"}, "two"); id != "" {
 		t.Errorf("used by %q, which is stopped", id)
 	}
-	one.starting = one.cfg.Spec.USB // of two simultaneous starts, the second is refused
+	one.startingUSB = one.config.Spec.USB // of two simultaneous starts, the second is refused
 	two := hv.Spec{ID: "two", USB: []hv.USBDevice{{Location: "emulated:tablet"}, {Location: "1-1"}}}
-	if m, err := d.ensure(two); !errors.Is(err, hv.ErrRefused) || m != nil {
+	if m, err := d.ensureMachine(two); !errors.Is(err, hv.ErrRefused) || m != nil {
 		t.Errorf("it is being started with: %v", err)
 	}
-	d.started(one)
+	d.releaseUSBReservation(one)
 	if err := d.usbFreeLocked(two); err != nil {
 		t.Errorf("its start is over: %v", err)
 	}
@@ -71,17 +71,17 @@ func TestUSBDeviceInUse(t *testing.T) {
 // An agent that restarts waits for the port of a screen that another process has taken since then.
 func TestScreenPortIsWaitedFor(t *testing.T) {
 	busy := portOutOfReach(t)
-	port := portOf(busy)
+	port := listenerPort(busy)
 	d := &Driver{log: slog.New(slog.DiscardHandler)}
-	r := &run{m: &machine{d: d}, gone: make(chan struct{}), linked: make(chan struct{})}
-	d.quit, d.close = t.Context(), func() {}
+	r := &run{machine: &machine{driver: d}, exited: make(chan struct{}), qmpConnected: make(chan struct{})}
+	d.ctx, d.cancel = t.Context(), func() {}
 	done := make(chan struct{})
-	go func() { defer close(done); r.showScreen(t.Context(), nil, port) }()
+	go func() { defer close(done); r.serveVNC(t.Context(), nil, port) }()
 	time.Sleep(50 * time.Millisecond)
 	screen := func() net.Listener {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return r.screen
+		return r.vncListener
 	}
 	if screen() != nil {
 		t.Fatal("it listens where somebody else does")
@@ -94,10 +94,10 @@ func TestScreenPortIsWaitedFor(t *testing.T) {
 			t.Fatal("nobody listens")
 		}
 	}
-	if got := portOf(screen()); got != port {
+	if got := listenerPort(screen()); got != port {
 		t.Errorf("it listens on %d, not on %d", got, port)
 	}
-	close(r.gone)
+	close(r.exited)
 	<-done
 	if c, err := screen().Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the port is open after the end of the VM: %v, %v", c, err)

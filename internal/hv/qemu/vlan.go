@@ -41,15 +41,15 @@ type linkAttribute struct {
 func (d *Driver) findVLANs(ctx context.Context) []int {
 	d.pruneVLANs()
 	over := fmt.Errorf("no uplink device is configured (--vlan-uplink)")
-	if d.opt.Uplink != "" {
-		over = canTag(d.opt.Uplink, d.opt.tag)
+	if d.opts.Uplink != "" {
+		over = checkTagging(d.opts.Uplink, d.opts.vlanTagger)
 	}
 	if os.Geteuid() != 0 {
 		over = fmt.Errorf("bridges require root")
 	}
 	var ids []int
-	for _, id := range slices.Sorted(maps.Keys(d.opt.VLANs)) {
-		bridge, why := d.opt.VLANs[id], over
+	for _, id := range slices.Sorted(maps.Keys(d.opts.VLANs)) {
+		bridge, why := d.opts.VLANs[id], over
 		if bridge != "" {
 			why = nil
 			if !isBridge(bridge) || os.Geteuid() != 0 {
@@ -67,16 +67,16 @@ func (d *Driver) findVLANs(ctx context.Context) []int {
 
 // acceptVLAN refuses a VLAN that this host does not have.
 func (d *Driver) acceptVLAN(s hv.Spec) error {
-	bridge, given := d.opt.VLANs[s.VLAN]
+	bridge, given := d.opts.VLANs[s.VLAN]
 	switch {
 	case !given:
-		return hv.Refuse("VLAN %d: this node has not been given it", s.VLAN)
+		return hv.RefusedError("VLAN %d: this node has not been given it", s.VLAN)
 	case bridge != "" && !isBridge(bridge):
-		return hv.Refuse(
+		return hv.RefusedError(
 			"VLAN %d: the bridge %s that this node has been given for it does not exist; make it, or use another VLAN",
 			s.VLAN, bridge)
 	case !slices.Contains(d.host.VLANs, s.VLAN):
-		return hv.Refuse("VLAN %d: this node could not offer it when its agent started; see the log of the agent",
+		return hv.RefusedError("VLAN %d: this node could not offer it when its agent started; see the log of the agent",
 			s.VLAN)
 	}
 	return nil
@@ -84,19 +84,19 @@ func (d *Driver) acceptVLAN(s hv.Spec) error {
 
 // plugGuest creates a guest's network device on the bridge of its network.
 func (d *Driver) plugGuest(s hv.Spec) (*os.File, error) {
-	bridge := d.opt.Bridge
+	bridge := d.opts.Bridge
 	if s.VLAN != 0 {
-		bridge = d.opt.VLANs[s.VLAN]
+		bridge = d.opts.VLANs[s.VLAN]
 	}
 	if s.VLAN == 0 || bridge != "" {
 		return openTap(bridge, s.MAC)
 	}
-	d.vlans.Lock()
-	defer d.vlans.Unlock()
+	d.vlanMu.Lock()
+	defer d.vlanMu.Unlock()
 	for try := 1; ; try++ {
-		err := makeVLAN(d.opt.Uplink, s.VLAN, d.opt.tag(s.VLAN))
+		err := makeVLAN(d.opts.Uplink, s.VLAN, d.opts.vlanTagger(s.VLAN))
 		if err != nil {
-			return nil, fmt.Errorf("create VLAN %d on %s: %w", s.VLAN, d.opt.Uplink, err)
+			return nil, fmt.Errorf("create VLAN %d on %s: %w", s.VLAN, d.opts.Uplink, err)
 		}
 		f, err := openTap(vlanBridge(s.VLAN), s.MAC)
 		if err == nil || try == 3 || isBridge(vlanBridge(s.VLAN)) {
@@ -111,9 +111,9 @@ func (d *Driver) pruneVLANs() {
 	if os.Geteuid() != 0 {
 		return
 	}
-	d.vlans.Lock()
-	defer d.vlans.Unlock()
-	if err := dropVLANs(); err != nil {
+	d.vlanMu.Lock()
+	defer d.vlanMu.Unlock()
+	if err := removeUnusedVLANs(); err != nil {
 		d.log.Warn("removing unused VLAN devices failed", "error", err)
 	}
 }

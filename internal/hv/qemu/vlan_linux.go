@@ -15,25 +15,25 @@ import (
 
 // Attributes of a network device's kind (rtnetlink(7), linux/if_link.h).
 const (
-	infoKind = 1 // IFLA_INFO_KIND
-	infoData = 2 // IFLA_INFO_DATA
-	vlanID   = 1 // IFLA_VLAN_ID
+	attrInfoKind = 1 // IFLA_INFO_KIND
+	attrInfoData = 2 // IFLA_INFO_DATA
+	attrVLANID   = 1 // IFLA_VLAN_ID
 )
 
-// tagged is the kernel's 802.1Q device.
-func tagged(id int) linkKind {
-	return linkKind{"vlan", []linkAttribute{{vlanID, binary.NativeEndian.AppendUint16(nil, uint16(id))}}}
+// vlanLinkKind is the kernel's 802.1Q device.
+func vlanLinkKind(id int) linkKind {
+	return linkKind{"vlan", []linkAttribute{{attrVLANID, binary.NativeEndian.AppendUint16(nil, uint16(id))}}}
 }
 
-// link is a network device of the host.
-type link struct {
+// hostLink is a network device of the host.
+type hostLink struct {
 	index, master, parent int // of itself, of its bridge, of its uplink; 0: none
 	up                    bool
 	kind                  string
 }
 
-// links returns the network devices of this process's network namespace, by name.
-func links() (map[string]link, error) {
+// hostLinks returns the network devices of this process's network namespace, by name.
+func hostLinks() (map[string]hostLink, error) {
 	raw, err := syscall.NetlinkRIB(syscall.RTM_GETLINK, syscall.AF_UNSPEC)
 	if err != nil {
 		return nil, fmt.Errorf("list network devices: %w", err)
@@ -42,7 +42,7 @@ func links() (map[string]link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list network devices: %w", err)
 	}
-	list := map[string]link{}
+	list := map[string]hostLink{}
 	for i := range messages {
 		m := &messages[i]
 		if m.Header.Type != syscall.RTM_NEWLINK || len(m.Data) < unix.SizeofIfInfomsg {
@@ -58,7 +58,7 @@ func links() (map[string]link, error) {
 	return list, nil
 }
 
-func readLink(head []byte, attributes []syscall.NetlinkRouteAttr) (name string, l link) {
+func readLink(head []byte, attributes []syscall.NetlinkRouteAttr) (name string, l hostLink) {
 	ne := binary.NativeEndian
 	l.index = int(ne.Uint32(head[4:]))
 	l.up = ne.Uint32(head[8:])&unix.IFF_UP != 0
@@ -91,7 +91,7 @@ func kindOf(b []byte) string {
 		if size < 4 || size > len(b) {
 			return ""
 		}
-		if ne.Uint16(b[2:]) == infoKind {
+		if ne.Uint16(b[2:]) == attrInfoKind {
 			return unix.ByteSliceToString(b[4:size])
 		}
 		b = b[min((size+3)&^3, len(b)):]
@@ -99,11 +99,11 @@ func kindOf(b []byte) string {
 	return ""
 }
 
-// canTag returns why VLANs cannot be created over an uplink; nil when they can. It requests a
+// checkTagging returns why VLANs cannot be created over an uplink; nil when they can. It requests a
 // device of the kind without an uplink: a kernel that supports the kind reports the missing uplink,
 // another one the kind.
-func canTag(uplink string, tag vlanTagger) error {
-	list, err := links()
+func checkTagging(uplink string, tag vlanTagger) error {
+	list, err := hostLinks()
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func canTag(uplink string, tag vlanTagger) error {
 
 // makeVLAN creates the bridge of a VLAN, unless it exists.
 func makeVLAN(uplink string, id int, kind linkKind) error {
-	list, err := links()
+	list, err := hostLinks()
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func addLink(name string, kind linkKind, parent int) (int, error) {
 		return 0, fmt.Errorf("make %s (%s): %w", name, kind.name, err)
 	}
 	_ = os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "disable_ipv6"), []byte("1"), 0)
-	list, err := links()
+	list, err := hostLinks()
 	if err != nil {
 		return 0, err
 	}
@@ -178,18 +178,19 @@ func addLink(name string, kind linkKind, parent int) (int, error) {
 
 // newLink creates a network device; parent 0 is none.
 func newLink(name string, kind linkKind, parent int) error {
-	return askLink(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkHead{}, describe(name, kind, parent))
+	return sendLinkMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkHeader{},
+		newLinkAttributes(name, kind, parent))
 }
 
-// describe returns the attributes of a new network device.
-func describe(name string, kind linkKind, parent int) (attributes []linkAttribute) {
-	info := attribute(infoKind, []byte(kind.name))
+// newLinkAttributes returns the attributes of a new network device.
+func newLinkAttributes(name string, kind linkKind, parent int) (attributes []linkAttribute) {
+	info := encodeAttribute(attrInfoKind, []byte(kind.name))
 	if len(kind.data) > 0 {
 		var data []byte
 		for _, a := range kind.data {
-			data = append(data, attribute(a.kind, a.value)...)
+			data = append(data, encodeAttribute(a.kind, a.value)...)
 		}
-		info = append(info, attribute(infoData, data)...)
+		info = append(info, encodeAttribute(attrInfoData, data)...)
 	}
 	if parent != 0 {
 		attributes = append(attributes,
@@ -199,9 +200,9 @@ func describe(name string, kind linkKind, parent int) (attributes []linkAttribut
 		linkAttribute{unix.IFLA_LINKINFO, info})
 }
 
-// dropVLANs removes the bridges and tagged devices of VLANs that have no other port.
-func dropVLANs() error {
-	list, err := links()
+// removeUnusedVLANs removes the bridges and tagged devices of VLANs that have no other port.
+func removeUnusedVLANs() error {
+	list, err := hostLinks()
 	if err != nil {
 		return err
 	}
@@ -211,7 +212,7 @@ func dropVLANs() error {
 	}
 	var failed []error
 	for name, l := range list {
-		id, made := madeFor(name)
+		id, made := vlanOfDevice(name)
 		if !made {
 			continue
 		}
@@ -221,14 +222,14 @@ func dropVLANs() error {
 			own = 1
 		}
 		if bridge.index == 0 || ports[bridge.index] <= own {
-			failed = append(failed, askLink(unix.RTM_DELLINK, 0, linkHead{index: l.index}, nil))
+			failed = append(failed, sendLinkMessage(unix.RTM_DELLINK, 0, linkHeader{index: l.index}, nil))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// madeFor returns the VLAN that a network device was made for.
-func madeFor(name string) (id int, made bool) {
+// vlanOfDevice returns the VLAN that a network device was made for.
+func vlanOfDevice(name string) (id int, made bool) {
 	text, bridge := strings.CutPrefix(name, vlanBridgePrefix)
 	if !bridge {
 		if text, made = strings.CutPrefix(name, vlanUplinkPrefix); !made {

@@ -131,8 +131,8 @@ func overUplink(t *testing.T, image string) {
 	}
 	reachBoth(t, d, vm)
 	saved, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true})
-	if err != nil || saved.Pin.VLAN != 10 {
-		t.Fatalf("%+v, %v", saved.Pin, err)
+	if err != nil || saved.Requirements.VLAN != 10 {
+		t.Fatalf("%+v, %v", saved.Requirements, err)
 	}
 	if err := d.Stop(t.Context(), spec.ID, hv.StopForce); err != nil {
 		t.Fatal(err)
@@ -164,11 +164,11 @@ func wantNoVLAN(t *testing.T) {
 
 // resumeInVLAN resumes from a save: not in another VLAN, but in the saved one, without being
 // configured.
-func resumeInVLAN(t *testing.T, d *qemu.Driver, spec hv.Spec, saved hv.Saved) {
+func resumeInVLAN(t *testing.T, d *qemu.Driver, spec hv.Spec, saved hv.SaveResult) {
 	t.Helper()
 	clone := newSpec(spec.Disks[0].Path, "qcow2")
 	clone.Disks[0].Deltas = []string{saved.Disks[0].Path}
-	clone.State = &hv.State{Path: saved.State, Pin: saved.Pin}
+	clone.State = &hv.State{Path: saved.State, Requirements: saved.Requirements}
 	defer remove(t, d, clone.ID)
 	other := clone
 	other.VLAN = 20

@@ -28,8 +28,8 @@ const (
 	tempPrefix = ".tmp-"
 )
 
-// config is the spec and the host facts of a VM's last start.
-type config struct {
+// vmConfig is the spec and the host facts of a VM's last start.
+type vmConfig struct {
 	Spec        hv.Spec       // with defaults
 	Ports       []hv.PortRule // with the host ports of the last start
 	VNCPort     int           `json:",omitempty"` // of the last start; 0 = none
@@ -66,23 +66,23 @@ type process struct {
 // runEnd is the end of a run. Asked is written before a stop begins, without a time, so that an
 // agent killed in between does not take it for a crash.
 type runEnd struct {
-	Asked   bool `json:"Asked"` // a stop was requested
-	At      time.Time
-	Failure string
+	StopRequested bool `json:"Asked"` // a stop was requested
+	At            time.Time
+	Failure       string
 }
 
 // generations returns the overlays that the VM's disks have.
 func (m *machine) generations() []int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.cfg.Generations == nil {
+	if m.config.Generations == nil {
 		return []int{0}
 	}
-	return slices.Clone(m.cfg.Generations)
+	return slices.Clone(m.config.Generations)
 }
 
-// overlay returns the path of an overlay of a disk.
-func (m *machine) overlay(disk, generation int) string {
+// overlayPath returns the path of an overlay of a disk.
+func (m *machine) overlayPath(disk, generation int) string {
 	if generation == 0 {
 		return filepath.Join(m.dir, fmt.Sprintf("overlay%d.qcow2", disk))
 	}

@@ -19,12 +19,12 @@ const (
 	firstVNCPort = 5900
 	lastVNCPort  = firstHostPort - 1
 
-	// maxScreens limits the connections to one screen, separately for those that have not logged in
+	// maxVNCConnections limits the connections to one screen, separately for those that have not logged in
 	// yet and those that have. QEMU enforces that: it drops the oldest one that has not logged in.
-	maxScreens = 8
-	screenTime = 10 * time.Second      // for QEMU to accept a connection
-	screenRest = 50 * time.Millisecond // between two: slows down guesses of a password
-	screenFd   = "screen"              // QEMU's name of a connection until it is accepted
+	maxVNCConnections = 8
+	vncAcceptTimeout  = 10 * time.Second      // for QEMU to accept a connection
+	vncAcceptPause    = 50 * time.Millisecond // between two: slows down guesses of a password
+	vncFdName         = "screen"              // QEMU's name of a connection until it is accepted
 )
 
 // listenScreen opens the port of a VM's screen on the host. QEMU itself listens nowhere. It returns
@@ -41,15 +41,15 @@ func (d *Driver) listenScreen(ctx context.Context, id string, v *hv.VNC) (net.Li
 			return nil, fmt.Errorf("VNC port %d of the host cannot be used; leave it out or choose another one: %w",
 				v.Port, err)
 		}
-		d.reserved[v.Port] = id
+		d.reservedPorts[v.Port] = id
 		return l, nil
 	}
 	for port := firstVNCPort; port <= lastVNCPort; port++ {
-		if d.reserved[port] != "" {
+		if d.reservedPorts[port] != "" {
 			continue
 		}
 		if l, err := d.listenVNC(ctx, port); err == nil {
-			d.reserved[port] = id
+			d.reservedPorts[port] = id
 			return l, nil
 		}
 	}
@@ -59,45 +59,46 @@ func (d *Driver) listenScreen(ctx context.Context, id string, v *hv.VNC) (net.Li
 // listenVNC listens on loopback unless the options have another address.
 func (d *Driver) listenVNC(ctx context.Context, port int) (net.Listener, error) {
 	var lc net.ListenConfig
-	return lc.Listen(ctx, "tcp4", net.JoinHostPort(cmp.Or(d.opt.VNCListen, loopbackIPv4), strconv.Itoa(port)))
+	return lc.Listen(ctx, "tcp4", net.JoinHostPort(cmp.Or(d.opts.VNCListen, loopbackIPv4), strconv.Itoa(port)))
 }
 
-// portOf returns the port of a listener, 0 for none.
-func portOf(l net.Listener) int {
+// listenerPort returns the port of a listener, 0 for none.
+func listenerPort(l net.Listener) int {
 	if l == nil {
 		return 0
 	}
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// showScreen accepts connections to the screen until the run or the driver ends. l is nil when an
-// earlier agent had opened the port: if another process has taken the port since then, showScreen
+// serveVNC accepts connections to the screen until the run or the driver ends. l is nil when an
+// earlier agent had opened the port: if another process has taken the port since then, serveVNC
 // retries until it is free.
-func (r *run) showScreen(quit context.Context, l net.Listener, port int) {
+func (r *run) serveVNC(quit context.Context, l net.Listener, port int) {
 	ctx, cancel := context.WithCancel(quit)
 	defer cancel()
 	go func() {
 		select {
-		case <-r.gone:
+		case <-r.exited:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
 	for warned := false; l == nil; {
 		var err error
-		if l, err = r.m.d.listenVNC(ctx, port); err == nil {
+		if l, err = r.machine.driver.listenVNC(ctx, port); err == nil {
 			break
 		}
 		if !warned && ctx.Err() == nil {
-			r.m.d.log.Warn("listening for VNC connections failed; retrying", "vm", r.m.id, "port", port, "error", err)
+			r.machine.driver.log.Warn("listening for VNC connections failed; retrying", "vm", r.machine.id, "port",
+				port, "error", err)
 			warned = true
 		}
-		if pause(ctx, time.Second) != nil {
+		if sleep(ctx, time.Second) != nil {
 			return
 		}
 	}
 	r.mu.Lock()
-	r.screen = l
+	r.vncListener = l
 	r.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
@@ -110,28 +111,28 @@ func (r *run) showScreen(quit context.Context, l net.Listener, port int) {
 			return
 		}
 		if err == nil {
-			err = r.handOver(ctx, c)
+			err = r.passToQEMU(ctx, c)
 		}
 		if err != nil && ctx.Err() == nil {
-			r.m.d.log.Warn("VNC connection failed", "vm", r.m.id, "error", err)
+			r.machine.driver.log.Warn("VNC connection failed", "vm", r.machine.id, "error", err)
 		}
-		_ = pause(ctx, screenRest)
+		_ = sleep(ctx, vncAcceptPause)
 	}
 }
 
-// closeScreen releases the port of the screen.
-func (r *run) closeScreen() {
+// closeVNC releases the port of the screen.
+func (r *run) closeVNC() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.screen != nil {
-		_ = r.screen.Close()
+	if r.vncListener != nil {
+		_ = r.vncListener.Close()
 	}
 }
 
-// handOver passes a connection to QEMU, which asks for the password.
-func (r *run) handOver(ctx context.Context, c net.Conn) error {
+// passToQEMU passes a connection to QEMU, which asks for the password.
+func (r *run) passToQEMU(ctx context.Context, c net.Conn) error {
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, screenTime)
+	ctx, cancel := context.WithTimeout(ctx, vncAcceptTimeout)
 	defer cancel()
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
@@ -149,41 +150,41 @@ func (r *run) handOver(ctx context.Context, c net.Conn) error {
 type vncAccess bool
 
 const (
-	askPassword vncAccess = false
-	letIn       vncAccess = true
+	askPassword  vncAccess = false
+	skipPassword vncAccess = true
 )
 
 // addViewer passes the socket of a viewer to QEMU, one at a time: the name in the QMP command
 // refers to the socket that was passed last.
 func (r *run) addViewer(ctx context.Context, socket *os.File, a vncAccess) error {
-	q, err := r.monitorWithin(ctx)
+	q, err := r.awaitMonitor(ctx)
 	if err != nil {
 		return err
 	}
-	r.viewing.Lock()
-	defer r.viewing.Unlock()
-	if err := q.pass(ctx, "getfd", map[string]string{"fdname": screenFd}, socket); err != nil {
+	r.viewerMu.Lock()
+	defer r.viewerMu.Unlock()
+	if err := q.callWithFile(ctx, "getfd", map[string]string{"fdname": vncFdName}, socket); err != nil {
 		return err
 	}
-	return q.call(ctx, "add_client", map[string]any{"protocol": "vnc", "fdname": screenFd, "skipauth": bool(a)}, nil)
+	return q.call(ctx, "add_client", map[string]any{"protocol": "vnc", "fdname": vncFdName, "skipauth": bool(a)}, nil)
 }
 
 var _ hv.ConsoleDriver = (*Driver)(nil)
 
 // Screen returns a viewer's end of a socket pair, of which QEMU has the other end.
 func (d *Driver) Screen(ctx context.Context, id string) (_ net.Conn, err error) {
-	m, r, err := d.running(id)
+	m, r, err := d.runningMachine(id)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, screenTime)
+	ctx, cancel := context.WithTimeout(ctx, vncAcceptTimeout)
 	defer cancel()
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, fmt.Errorf("qemu: open console of VM %s: %w", id, err)
 	}
 	defer theirs.Close()
-	a := letIn
+	a := skipPassword
 	if m.spec().VNC != nil {
 		a = askPassword
 	}
@@ -219,7 +220,7 @@ func socketPair() (ours net.Conn, theirs *os.File, err error) {
 // configureMonitor sets what no command line should or can: the screen's password, without which
 // QEMU rejects all viewers, and the disconnected cable. It runs on every connection to the monitor.
 func (r *run) configureMonitor(ctx context.Context, q *qmpConn) {
-	s := r.m.spec()
+	s := r.machine.spec()
 	var err error
 	if s.VNC != nil {
 		err = q.call(ctx, "set_password", map[string]string{"protocol": "vnc", "password": s.VNC.Password}, nil)
@@ -228,6 +229,6 @@ func (r *run) configureMonitor(ctx context.Context, q *qmpConn) {
 		err = errors.Join(err, q.call(ctx, "set_link", map[string]any{"name": "nic0", "up": false}, nil))
 	}
 	if err != nil && ctx.Err() == nil {
-		r.m.d.log.Warn("setting up the monitor of a VM failed", "vm", r.m.id, "error", err)
+		r.machine.driver.log.Warn("setting up the monitor of a VM failed", "vm", r.machine.id, "error", err)
 	}
 }

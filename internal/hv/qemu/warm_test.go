@@ -28,13 +28,13 @@ func TestMain(m *testing.M) {
 // suspended is the save of that guest, made at the first request.
 var suspended struct {
 	once  sync.Once
-	saved hv.Saved
+	saved hv.SaveResult
 	err   error
 }
 
 // suspend boots the demo guest, leaves "warm" in its memory and on its disk, and
 // saves it.
-func suspend(image string) (saved hv.Saved, err error) {
+func suspend(image string) (saved hv.SaveResult, err error) {
 	if warmDir, err = os.MkdirTemp("", "warm-guest-"); err != nil {
 		return saved, err
 	}
@@ -51,7 +51,7 @@ func suspend(image string) (saved hv.Saved, err error) {
 	}
 	defer func() { err = errors.Join(err, d.Delete(ctx, spec.ID)) }()
 	r, err := d.Exec(ctx, spec.ID,
-		hv.Script([]byte("echo warm >/dev/shm/warm; echo warm >/root/warm; sync"), time.Minute))
+		hv.ScriptCommand([]byte("echo warm >/dev/shm/warm; echo warm >/root/warm; sync"), time.Minute))
 	if err != nil || r.Code != 0 {
 		return saved, fmt.Errorf("%+v, %w", r, err)
 	}
@@ -71,7 +71,7 @@ func warmSpec(t testing.TB) hv.Spec {
 }
 
 // cloneSpec returns a spec that resumes from a save of a VM.
-func cloneSpec(from hv.Spec, saved hv.Saved) hv.Spec {
+func cloneSpec(from hv.Spec, saved hv.SaveResult) hv.Spec {
 	c := newSpec("", "")
 	c.Disks = make([]hv.Disk, len(from.Disks))
 	for i, d := range from.Disks {
@@ -79,7 +79,7 @@ func cloneSpec(from hv.Spec, saved hv.Saved) hv.Spec {
 		c.Disks[i] = d
 	}
 	if saved.State != "" {
-		c.State = &hv.State{Path: saved.State, Pin: saved.Pin}
+		c.State = &hv.State{Path: saved.State, Requirements: saved.Requirements}
 	}
 	return c
 }
@@ -104,7 +104,7 @@ func start(t testing.TB, d *qemu.Driver, spec hv.Spec) hv.VM {
 // run runs a script in a guest and returns its output.
 func run(t testing.TB, d *qemu.Driver, id, script string) string {
 	t.Helper()
-	r, err := d.Exec(t.Context(), id, hv.Script([]byte(script), time.Minute))
+	r, err := d.Exec(t.Context(), id, hv.ScriptCommand([]byte(script), time.Minute))
 	if err != nil || r.Code != 0 {
 		t.Fatalf("script %q in %s: %+v, %v", script, id, r, err)
 	}

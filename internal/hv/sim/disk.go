@@ -18,10 +18,10 @@ import (
 // the length. So they are part of the disk: in a delta, in a registry, in a flat image. Bases that
 // no simulated guest wrote are empty disks.
 const (
-	diskMark  = "SIMDISK1"
-	diskHead  = len(diskMark) + 8
-	diskBytes = 16 << 20 // minimum size of a disk
-	diskMost  = 64 << 20 // of the JSON
+	diskMagic        = "SIMDISK1"
+	diskHeaderSize   = len(diskMagic) + 8
+	minDiskBytes     = 16 << 20 // minimum size of a disk
+	maxDiskJSONBytes = 64 << 20 // of the JSON
 )
 
 // writeDisk creates an overlay with the files of a guest.
@@ -30,10 +30,10 @@ func writeDisk(ctx context.Context, path string, f guestFiles) error {
 	if err != nil {
 		return err
 	}
-	disk := binary.BigEndian.AppendUint64([]byte(diskMark), uint64(len(text)))
+	disk := binary.BigEndian.AppendUint64([]byte(diskMagic), uint64(len(text)))
 	disk = append(disk, text...)
 	used := int64(len(disk)+qcow2.SubclusterBytes-1) / qcow2.SubclusterBytes * qcow2.SubclusterBytes
-	b := qcow2.NewBuilder(max(diskBytes, used))
+	b := qcow2.NewBuilder(max(minDiskBytes, used))
 	if err := b.Add(qcow2.Range{Len: used, Kind: qcow2.Data}); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func readDisk(d hv.Disk) (guestFiles, error) {
 		case err == nil && l != nil:
 			layers = append(layers, l)
 		case i > 0:
-			return nil, hv.Refuse("layer %s: %v", path, err)
+			return nil, hv.RefusedError("layer %s: %v", path, err)
 		}
 	}
 	if len(layers) == 0 {
@@ -72,7 +72,7 @@ func readDisk(d hv.Disk) (guestFiles, error) {
 	}
 	f, err := DiskFiles(qcow2.Stack(layers...))
 	if err != nil {
-		return nil, hv.Refuse("disk %s: %v", d.Path, err)
+		return nil, hv.RefusedError("disk %s: %v", d.Path, err)
 	}
 	return f, nil
 }
@@ -92,36 +92,36 @@ func openLayer(path string) (qcow2.Layer, *os.File, error) {
 	if err == nil {
 		return image, f, nil
 	}
-	mark := make([]byte, len(diskMark))
-	if _, none := f.ReadAt(mark, 0); none == nil && string(mark) == diskMark {
-		return qcow2.RawLayer(solid{f, info.Size()}, info.Size()), f, nil
+	mark := make([]byte, len(diskMagic))
+	if _, none := f.ReadAt(mark, 0); none == nil && string(mark) == diskMagic {
+		return qcow2.RawLayer(solidDisk{f, info.Size()}, info.Size()), f, nil
 	}
 	return nil, f, err
 }
 
-// solid is a raw disk without holes.
-type solid struct {
+// solidDisk is a raw disk without holes.
+type solidDisk struct {
 	io.ReaderAt
 	size int64
 }
 
 // NextData returns the rest of the disk.
-func (s solid) NextData(off int64) (start, end int64, err error) { return off, s.size, nil }
+func (s solidDisk) NextData(off int64) (start, end int64, err error) { return off, s.size, nil }
 
 // DiskFiles returns the files that a simulated guest has on a disk, by their paths.
 func DiskFiles(disk io.ReaderAt) (map[string]string, error) {
-	head := make([]byte, diskHead)
+	head := make([]byte, diskHeaderSize)
 	if n, err := disk.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
-	} else if n < diskHead || string(head[:len(diskMark)]) != diskMark {
+	} else if n < diskHeaderSize || string(head[:len(diskMagic)]) != diskMagic {
 		return guestFiles{}, nil
 	}
-	n := binary.BigEndian.Uint64(head[len(diskMark):])
-	if n > diskMost {
+	n := binary.BigEndian.Uint64(head[len(diskMagic):])
+	if n > maxDiskJSONBytes {
 		return nil, fmt.Errorf("the simulated disk has files of %d bytes, which is too much", n)
 	}
 	text := make([]byte, n)
-	if _, err := disk.ReadAt(text, int64(diskHead)); err != nil && !errors.Is(err, io.EOF) {
+	if _, err := disk.ReadAt(text, int64(diskHeaderSize)); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	f := guestFiles{}

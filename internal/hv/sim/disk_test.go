@@ -37,7 +37,7 @@ func TestDisks(t *testing.T) {
 	if _, err := image.ReadAt(raw, 0); err != nil {
 		t.Fatal(err)
 	}
-	long := append([]byte(diskMark), 0xff, 0, 0, 0, 0, 0, 0, 0)
+	long := append([]byte(diskMagic), 0xff, 0, 0, 0, 0, 0, 0, 0)
 	for name, b := range map[string][]byte{"flat": raw, "text": []byte("any file"), "long": long} {
 		if err := os.WriteFile(path(name), b, 0o600); err != nil {
 			t.Fatal(err)

@@ -24,19 +24,19 @@ import (
 // Version is the hypervisor version that simulated VMs report.
 const Version = "1.0"
 
-// Range is a duration drawn evenly from Min to Max. The zero value means no wait.
-type Range struct{ Min, Max time.Duration }
+// DurationRange is a duration drawn evenly from Min to Max. The zero value means no wait.
+type DurationRange struct{ Min, Max time.Duration }
 
 // Options set how a Host behaves. The zero value is a host whose VMs start immediately, never fail,
 // and exist in memory only.
 type Options struct {
-	Boot, Stop, Exec Range // how long a start, an orderly stop and the connection to the guest take
-	Delete           Range // how long the removal of a VM takes
+	Boot, Stop, Exec DurationRange // how long a start, an orderly stop and the connection to the guest take
+	Delete           DurationRange // how long the removal of a VM takes
 
-	BootFailure float64 // share of starts that fail, 0-1
-	ExecFailure float64 // share of commands whose result is lost, 0-1
-	Crash       float64 // share of VMs that end without a request
-	CrashAfter  Range   // how long after their start they do
+	BootFailureRate float64       // share of starts that fail, 0-1
+	ExecFailureRate float64       // share of commands whose result is lost, 0-1
+	CrashRate       float64       // share of VMs that end without a request
+	CrashAfter      DurationRange // how long after their start they do
 
 	// Dir stores every VM in a file, so that VMs outlive a killed process. Empty: they outlive an
 	// agent only as long as the Host itself.
@@ -60,7 +60,7 @@ type Clock interface {
 // Host is a simulated machine and the driver for it. Passing the same Host to a new agent simulates
 // an agent restart.
 type Host struct {
-	opt   Options
+	opts  Options
 	clock Clock
 
 	mu  sync.Mutex        // guards the fields below
@@ -71,14 +71,14 @@ var _ hv.Driver = (*Host)(nil)
 
 // New returns a Host and, with a Dir, loads the existing VMs.
 func New(opt Options) (*Host, error) {
-	h := &Host{opt: opt, clock: opt.Clock, vms: map[string]*simVM{}}
+	h := &Host{opts: opt, clock: opt.Clock, vms: map[string]*simVM{}}
 	if h.clock == nil {
 		h.clock = realClock{}
 	}
 	if opt.Dir == "" {
 		return h, nil
 	}
-	if err := h.load(); err != nil {
+	if err := h.loadRecords(); err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
 	return h, nil
@@ -87,48 +87,48 @@ func New(opt Options) (*Host, error) {
 // Describe returns the constants of the simulation.
 func (h *Host) Describe(context.Context) (hv.Host, error) {
 	d := hv.Host{Driver: "sim", Version: Version, Accelerator: "sim", Machine: "sim-1", CPU: "sim", Arch: "amd64"}
-	d.License, d.Expires = h.opt.License, h.opt.Expires
-	d.Abilities = []hv.Capability{
+	d.LicenseKind, d.LicenseExpires = h.opts.License, h.opts.Expires
+	d.Capabilities = []hv.Capability{
 		hv.CanRestart, hv.CanSave, hv.CanResize, hv.CanVNC, hv.CanConsole, hv.CanUSB, hv.CanBridge,
 	}
-	if h.opt.Dir != "" {
-		d.Abilities = append(d.Abilities, hv.CanPersist)
+	if h.opts.Dir != "" {
+		d.Capabilities = append(d.Capabilities, hv.CanPersist)
 	}
-	slices.Sort(d.Abilities)
-	d.VLANs = slices.Clone(h.opt.VLANs)
+	slices.Sort(d.Capabilities)
+	d.VLANs = slices.Clone(h.opts.VLANs)
 	return d, nil
 }
 
 // Start boots a VM: it exists and runs from the first moment, and is ready
 // after its boot delay.
 func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
-	spec, err := accept(spec)
+	spec, err := acceptSpec(spec)
 	if err != nil {
 		return hv.VM{}, err
 	}
-	if spec.VLAN != 0 && !slices.Contains(h.opt.VLANs, spec.VLAN) {
-		return hv.VM{}, hv.Refuse("VLAN %d: this host has not been given it", spec.VLAN)
+	if spec.VLAN != 0 && !slices.Contains(h.opts.VLANs, spec.VLAN) {
+		return hv.VM{}, hv.RefusedError("VLAN %d: this host has not been given it", spec.VLAN)
 	}
 	plan, err := h.planFor(spec)
 	if err != nil {
 		return hv.VM{}, err
 	}
-	disk, memory, err := h.layers(spec)
+	disk, memory, err := h.initialFiles(spec)
 	if err != nil {
 		return hv.VM{}, err
 	}
 	if memory != nil && spec.State != nil {
-		plan.boot /= 10 // no guest boots: it resumes
+		plan.bootDelay /= 10 // no guest boots: it resumes
 	}
-	run, err := h.power(spec, plan, disk, memory)
+	run, err := h.powerOn(spec, plan, disk, memory)
 	if err != nil {
 		return hv.VM{}, err
 	}
-	return h.await(ctx, spec, run)
+	return h.awaitReady(ctx, spec, run)
 }
 
-// accept fills in the defaults of a spec and refuses what is not simulated.
-func accept(s hv.Spec) (hv.Spec, error) {
+// acceptSpec fills in the defaults of a spec and refuses what is not simulated.
+func acceptSpec(s hv.Spec) (hv.Spec, error) {
 	err := s.Validate()
 	if err == nil {
 		s, err = s.WithDefaults()
@@ -137,24 +137,24 @@ func accept(s hv.Spec) (hv.Spec, error) {
 		return s, err
 	}
 	if s.Firmware != "" && s.Firmware != hv.FirmwareBIOS {
-		return s, hv.Refuse("firmware %q is not simulated", s.Firmware)
+		return s, hv.RefusedError("firmware %q is not simulated", s.Firmware)
 	}
 	for _, d := range s.USB {
 		if kind, ok := d.Emulated(); ok && kind != "tablet" && kind != "storage" {
-			return s, hv.Refuse("USB device %q is not simulated", d.Location)
+			return s, hv.RefusedError("USB device %q is not simulated", d.Location)
 		}
 	}
 	return s, nil
 }
 
-// power adds the VM to the table as running, or finds it there.
-func (h *Host) power(spec hv.Spec, plan runPlan, disk, memory guestFiles) (started time.Time, err error) {
+// powerOn adds the VM to the table as running, or finds it there.
+func (h *Host) powerOn(spec hv.Spec, plan runPlan, disk, memory guestFiles) (started time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.clock.Now()
 	r, ok := h.vms[spec.ID]
 	if ok {
-		h.ageLocked(r, now)
+		h.applyPlannedEndLocked(r, now)
 		if r.VM.Status == hv.Running {
 			return r.VM.StartedAt, nil
 		}
@@ -164,7 +164,7 @@ func (h *Host) power(spec hv.Spec, plan runPlan, disk, memory guestFiles) (start
 	if !r.Used {
 		r.Base, r.Files = disk, guestFiles{}
 	}
-	_, r.Files = r.Files.split() // a stop loses the memory
+	_, r.Files = r.Files.splitMemory() // a stop loses the memory
 	maps.Copy(r.Files, memory)
 	r.Spec = spec.Clone()
 	r.VM.Name, r.VM.UUID, r.VM.MAC = spec.Name, spec.UUID, spec.MAC
@@ -174,35 +174,35 @@ func (h *Host) power(spec hv.Spec, plan runPlan, disk, memory guestFiles) (start
 	r.VM.StartedAt, r.VM.StoppedAt = now, time.Time{}
 	r.VM.Accelerator, r.VM.Version = "sim", Version
 	r.VM.IP = ""
-	r.VM.Ports, r.VM.VNCPort = h.portsLocked(spec), h.screenLocked(spec)
-	r.plan(now, plan)
+	r.VM.Ports, r.VM.VNCPort = h.assignPortsLocked(spec), h.assignScreenPortLocked(spec)
+	r.applyPlan(now, plan)
 	h.vms[spec.ID] = r
 	return now, h.saveLocked(r)
 }
 
-// await waits until the run that began at started is ready, has failed, or was ended.
-func (h *Host) await(ctx context.Context, spec hv.Spec, started time.Time) (hv.VM, error) {
+// awaitReady waits until the run that began at started is ready, has failed, or was ended.
+func (h *Host) awaitReady(ctx context.Context, spec hv.Spec, started time.Time) (hv.VM, error) {
 	timeout := spec.BootTimeout
 	if timeout == 0 {
 		timeout = hv.DefaultBootTimeout
 	}
 	for {
-		vm, next, gone, err := h.look(spec.ID, started, timeout)
+		vm, next, gone, err := h.checkReady(spec.ID, started, timeout)
 		if err != nil || next == 0 {
 			return vm, err
 		}
-		wake, cancel := until(ctx, gone)
+		wake, cancel := withRunEnd(ctx, gone)
 		err = h.clock.Sleep(wake, next)
 		cancel()
 		if err != nil && ctx.Err() != nil {
-			return hv.VM{}, errors.Join(ctx.Err(), h.end(spec.ID, "the start was canceled"))
+			return hv.VM{}, errors.Join(ctx.Err(), h.endRun(spec.ID, "the start was canceled"))
 		}
 	}
 }
 
-// look returns a VM that is ready, an error for one that will never be, or how long to wait before
+// checkReady returns a VM that is ready, an error for one that will never be, or how long to wait before
 // the next look.
-func (h *Host) look(
+func (h *Host) checkReady(
 	id string, started time.Time, timeout time.Duration,
 ) (hv.VM, time.Duration, <-chan struct{}, error) {
 	h.mu.Lock()
@@ -212,16 +212,16 @@ func (h *Host) look(
 		return hv.VM{}, 0, nil, fmt.Errorf("sim: VM %s was removed during its start", id)
 	}
 	now, deadline := h.clock.Now(), started.Add(timeout)
-	h.ageLocked(r, now)
+	h.applyPlannedEndLocked(r, now)
 	switch {
 	case r.VM.Status != hv.Running:
 		return hv.VM{}, 0, nil, fmt.Errorf("sim: VM %s failed: %s", id, r.VM.Failure)
 	case !now.Before(r.ReadyAt):
 		if r.Used {
-			return r.view(), 0, nil, nil
+			return r.copyVM(), 0, nil, nil
 		}
 		r.Used = true
-		return r.view(), 0, nil, h.saveLocked(r)
+		return r.copyVM(), 0, nil, h.saveLocked(r)
 	case !now.Before(deadline):
 		err := fmt.Errorf("sim: VM %s: %w (%s)", id, hv.ErrBootTimeout, timeout)
 		return hv.VM{}, 0, nil, errors.Join(err, h.endLocked(r, now, err.Error()))
@@ -240,17 +240,17 @@ func (h *Host) Stop(ctx context.Context, id string, how hv.StopMode) error {
 		return err
 	}
 	if how == hv.StopOrderly {
-		if err := h.clock.Sleep(ctx, h.draw(id, "stop").in(h.opt.Stop)); err != nil {
+		if err := h.clock.Sleep(ctx, h.rng(id, "stop").durationIn(h.opts.Stop)); err != nil {
 			return err
 		}
 	}
-	return h.end(id, "")
+	return h.endRun(id, "")
 }
 
 // Delete removes a VM after the delete delay. It continues running until then.
 func (h *Host) Delete(ctx context.Context, id string) error {
-	if takes := h.opt.Delete; takes != (Range{}) && h.has(id) {
-		if err := h.clock.Sleep(ctx, h.draw(id, "delete").in(takes)); err != nil {
+	if takes := h.opts.Delete; takes != (DurationRange{}) && h.exists(id) {
+		if err := h.clock.Sleep(ctx, h.rng(id, "delete").durationIn(takes)); err != nil {
 			return err
 		}
 	}
@@ -265,7 +265,7 @@ func (h *Host) Delete(ctx context.Context, id string) error {
 	return h.removeFile(id)
 }
 
-func (h *Host) has(id string) bool {
+func (h *Host) exists(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_, ok := h.vms[id]
@@ -279,8 +279,8 @@ func (h *Host) List(context.Context) ([]hv.VM, error) {
 	now := h.clock.Now()
 	out := make([]hv.VM, 0, len(h.vms))
 	for _, r := range h.vms {
-		h.ageLocked(r, now)
-		out = append(out, r.view())
+		h.applyPlannedEndLocked(r, now)
+		out = append(out, r.copyVM())
 	}
 	slices.SortFunc(out, func(a, b hv.VM) int { return strings.Compare(a.ID, b.ID) })
 	return out, nil
@@ -294,14 +294,14 @@ func (h *Host) Get(_ context.Context, id string) (hv.VM, error) {
 	if !ok {
 		return hv.VM{}, fmt.Errorf("sim: %w: %s", hv.ErrNotFound, id)
 	}
-	h.ageLocked(r, h.clock.Now())
-	return r.view(), nil
+	h.applyPlannedEndLocked(r, h.clock.Now())
+	return r.copyVM(), nil
 }
 
 // Kill ends a VM as a crash of its hypervisor would.
-func (h *Host) Kill(id string) error { return h.end(id, "the simulated hypervisor was killed") }
+func (h *Host) Kill(id string) error { return h.endRun(id, "the simulated hypervisor was killed") }
 
-func (h *Host) end(id, failure string) error {
+func (h *Host) endRun(id, failure string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, ok := h.vms[id]
@@ -322,8 +322,8 @@ func (h *Host) endLocked(r *simVM, at time.Time, failure string) error {
 	return h.saveLocked(r)
 }
 
-// ageLocked ends a VM whose planned end is due.
-func (h *Host) ageLocked(r *simVM, now time.Time) {
+// applyPlannedEndLocked ends a VM whose planned end is due.
+func (h *Host) applyPlannedEndLocked(r *simVM, now time.Time) {
 	if r.VM.Status == hv.Running && !r.CrashAt.IsZero() && !now.Before(r.CrashAt) {
 		// The next change of the VM writes the file again; a record that is loaded before then ends
 		// in the same way.
@@ -334,9 +334,9 @@ func (h *Host) ageLocked(r *simVM, now time.Time) {
 	}
 }
 
-// portsLocked assigns the next host port that no running VM of this host has to each rule without
+// assignPortsLocked assigns the next host port that no running VM of this host has to each rule without
 // one. Nothing listens on them.
-func (h *Host) portsLocked(spec hv.Spec) []hv.PortRule {
+func (h *Host) assignPortsLocked(spec hv.Spec) []hv.PortRule {
 	out := slices.Clone(spec.Ports)
 	if len(out) == 0 {
 		return out
@@ -367,10 +367,10 @@ func (h *Host) portsLocked(spec hv.Spec) []hv.PortRule {
 	return out
 }
 
-// screenLocked returns the port of a VM's screen, 0 for none. Nothing listens on it.
-func (h *Host) screenLocked(spec hv.Spec) int {
+// assignScreenPortLocked returns the port of a VM's screen, 0 for none. Nothing listens on it.
+func (h *Host) assignScreenPortLocked(spec hv.Spec) int {
 	if spec.VNC == nil || spec.VNC.Port != 0 {
-		return portOf(spec.VNC)
+		return vncPort(spec.VNC)
 	}
 	taken := map[int]bool{}
 	for _, r := range h.vms {
@@ -383,7 +383,7 @@ func (h *Host) screenLocked(spec hv.Spec) int {
 	return port
 }
 
-func portOf(v *hv.VNC) int {
+func vncPort(v *hv.VNC) int {
 	if v == nil {
 		return 0
 	}
@@ -394,13 +394,13 @@ func portOf(v *hv.VNC) int {
 // order of calls from goroutines.
 type seededRand struct{ *rand.Rand }
 
-func (h *Host) draw(id, what string) seededRand {
+func (h *Host) rng(id, what string) seededRand {
 	f := fnv.New64a()
 	fmt.Fprintf(f, "%s\x00%s", id, what)
-	return seededRand{rand.New(rand.NewPCG(h.opt.Seed, f.Sum64()))} //nolint:gosec // simulated luck, not a secret
+	return seededRand{rand.New(rand.NewPCG(h.opts.Seed, f.Sum64()))} //nolint:gosec // simulated luck, not a secret
 }
 
-func (c seededRand) in(r Range) time.Duration {
+func (c seededRand) durationIn(r DurationRange) time.Duration {
 	if r.Max <= r.Min {
 		return r.Min
 	}

@@ -42,7 +42,7 @@ func TestConformance(t *testing.T) {
 	for _, mode := range []string{"memory", "files"} {
 		t.Run(mode, func(t *testing.T) {
 			hvtest.Run(t, func(t *testing.T) hvtest.Subject {
-				opt := sim.Options{Boot: sim.Range{Min: time.Millisecond, Max: 5 * time.Millisecond}}
+				opt := sim.Options{Boot: sim.DurationRange{Min: time.Millisecond, Max: 5 * time.Millisecond}}
 				if mode == "files" {
 					opt.Dir = t.TempDir()
 				}
@@ -77,8 +77,8 @@ func TestConformance(t *testing.T) {
 func TestManyVMs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, sim.Options{
-			Boot: sim.Range{Min: time.Second, Max: 3 * time.Second}, Seed: 7,
-			BootFailure: 0.25, Crash: 0.5, CrashAfter: sim.Range{Min: time.Minute, Max: time.Hour},
+			Boot: sim.DurationRange{Min: time.Second, Max: 3 * time.Second}, Seed: 7,
+			BootFailureRate: 0.25, CrashRate: 0.5, CrashAfter: sim.DurationRange{Min: time.Minute, Max: time.Hour},
 		})
 		const n = 2000
 		failed := make(chan bool, n)
@@ -132,7 +132,7 @@ func running(t *testing.T, h *sim.Host) (n int) {
 // The same seed leads to the same failures whatever the order of calls.
 func TestSeed(t *testing.T) {
 	fates := func(seed uint64, reverse bool) (out string) {
-		h := open(t, sim.Options{Seed: seed, BootFailure: 0.5})
+		h := open(t, sim.Options{Seed: seed, BootFailureRate: 0.5})
 		got := map[string]bool{}
 		for i := range 64 {
 			if reverse {
@@ -154,7 +154,7 @@ func TestSeed(t *testing.T) {
 }
 
 func TestExecFailureAndCrash(t *testing.T) {
-	h := open(t, sim.Options{ExecFailure: 1})
+	h := open(t, sim.Options{ExecFailureRate: 1})
 	s := spec()
 	if _, err := h.Start(t.Context(), s); err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestExecFailureAndCrash(t *testing.T) {
 	if _, err := h.Start(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	_, err := h.Exec(t.Context(), s.ID, hv.Script([]byte("echo a\ncrash\necho b"), 0))
+	_, err := h.Exec(t.Context(), s.ID, hv.ScriptCommand([]byte("echo a\ncrash\necho b"), 0))
 	if !errors.Is(err, hv.ErrNotRunning) {
 		t.Errorf("a script that crashes its VM: %v, want ErrNotRunning", err)
 	}
@@ -199,7 +199,7 @@ func TestBootLabel(t *testing.T) {
 // A start that a kill ends returns immediately instead of at its boot timeout.
 func TestKillDuringBoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, sim.Options{Boot: sim.Range{Min: time.Minute}})
+		h := open(t, sim.Options{Boot: sim.DurationRange{Min: time.Minute}})
 		s := spec()
 		done := make(chan error)
 		go func() {
@@ -281,7 +281,7 @@ func TestDamagedFile(t *testing.T) {
 // VM returns immediately.
 func TestDeleteTakesTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, sim.Options{Delete: sim.Range{Min: 2 * time.Second, Max: 5 * time.Second}})
+		h := open(t, sim.Options{Delete: sim.DurationRange{Min: 2 * time.Second, Max: 5 * time.Second}})
 		vm, err := h.Start(t.Context(), spec())
 		if err != nil {
 			t.Fatal(err)

@@ -20,30 +20,30 @@ type screen struct {
 	name, password string // an empty password admits every viewer
 	clock          Clock
 
-	typed string          // what is typed at the moment
-	held  map[uint32]bool // pressed keys, by their symbols
-	shift [3]byte         // how far red, green and blue are shifted in a pixel
-	order binary.ByteOrder
+	typedText   string          // what is typed at the moment
+	pressedKeys map[uint32]bool // pressed keys, by their symbols
+	colorShift  [3]byte         // how far red, green and blue are shifted in a pixel
+	byteOrder   binary.ByteOrder
 }
 
 const (
 	screenWidth, screenHeight = 480, 270
-	maxCutText                = 1 << 20 // bytes of a clipboard that are skipped
-	viewerTime                = 30 * time.Second
+	maxCutTextBytes           = 1 << 20 // bytes of a clipboard that are skipped
+	viewerTimeout             = 30 * time.Second
 )
 
-var errViewer = errors.New("unsupported VNC viewer")
+var errUnsupportedViewer = errors.New("unsupported VNC viewer")
 
 // serve handles a viewer's connection.
 func (s *screen) serve(c net.Conn) {
-	s.held, s.order = map[uint32]bool{}, binary.LittleEndian
-	s.shift = [3]byte{16, 8, 0}
-	_ = c.SetDeadline(time.Now().Add(viewerTime))
-	if s.greet(c) != nil {
+	s.pressedKeys, s.byteOrder = map[uint32]bool{}, binary.LittleEndian
+	s.colorShift = [3]byte{16, 8, 0}
+	_ = c.SetDeadline(time.Now().Add(viewerTimeout))
+	if s.handshake(c) != nil {
 		return
 	}
 	_ = c.SetReadDeadline(time.Time{})
-	asked, done := make(chan message), make(chan struct{})
+	asked, done := make(chan viewerMessage), make(chan struct{})
 	defer close(done)
 	go func() {
 		defer close(asked)
@@ -59,11 +59,11 @@ func (s *screen) serve(c net.Conn) {
 			}
 		}
 	}()
-	s.show(c, asked)
+	s.sendUpdates(c, asked)
 }
 
-// show sends updates to a viewer until it leaves.
-func (s *screen) show(c net.Conn, asked <-chan message) {
+// sendUpdates sends updates to a viewer until it leaves.
+func (s *screen) sendUpdates(c net.Conn, asked <-chan viewerMessage) {
 	ticks := time.NewTicker(500 * time.Millisecond)
 	defer ticks.Stop()
 	var sent []byte // the picture that was sent to the viewer
@@ -71,12 +71,12 @@ func (s *screen) show(c net.Conn, asked <-chan message) {
 	for {
 		select {
 		case m, ok := <-asked:
-			if !ok || s.take(m) != nil {
+			if !ok || s.handleMessage(m) != nil {
 				return
 			}
-			if m.kind == updateRequest {
+			if m.kind == msgUpdateRequest {
 				wants = true
-				if m.text[0] == 0 { // all of it
+				if m.body[0] == 0 { // all of it
 					sent = nil
 				}
 			}
@@ -85,35 +85,36 @@ func (s *screen) show(c net.Conn, asked <-chan message) {
 		if !wants {
 			continue
 		}
-		picture := s.draw()
-		top, bottom := changed(sent, picture)
+		picture := s.drawPicture()
+		top, bottom := changedRows(sent, picture)
 		if top == bottom {
 			continue
 		}
-		_ = c.SetWriteDeadline(time.Now().Add(viewerTime))
-		if _, err := c.Write(s.update(picture, top, bottom)); err != nil {
+		_ = c.SetWriteDeadline(time.Now().Add(viewerTimeout))
+		if _, err := c.Write(s.encodeUpdate(picture, top, bottom)); err != nil {
 			return
 		}
 		sent, wants = picture, false
 	}
 }
 
-// greet performs the handshake with a viewer and authenticates it.
-func (s *screen) greet(c net.Conn) error {
+// handshake performs the handshake with a viewer and authenticates it.
+func (s *screen) handshake(c net.Conn) error {
 	const version = "RFB 003.008\n"
-	hello, err := exchange(c, []byte(version), len(version))
+	hello, err := writeAndRead(c, []byte(version), len(version))
 	if err != nil || string(hello) != version {
-		return errors.Join(errViewer, err)
+		return errors.Join(errUnsupportedViewer, err)
 	}
-	if err := s.admit(c); err != nil {
+	if err := s.authenticate(c); err != nil {
 		return err
 	}
-	if _, err := exchange(c, make([]byte, 4), 1); err != nil { // whether other viewers are allowed at the same time
+	if _, err := writeAndRead(c, make([]byte, 4), 1); err != nil { // whether other viewers are allowed at the same time
 		return err
 	}
 	head := binary.BigEndian.AppendUint16(nil, screenWidth)
 	head = binary.BigEndian.AppendUint16(head, screenHeight)
-	head = append(head, 32, 24, 0, 1, 0, 255, 0, 255, 0, 255, s.shift[0], s.shift[1], s.shift[2], 0, 0, 0)
+	head = append(head, 32, 24, 0, 1, 0, 255, 0, 255, 0, 255, s.colorShift[0], s.colorShift[1], s.colorShift[2], 0,
+		0, 0)
 	head = binary.BigEndian.AppendUint32(head, uint32(len(s.name)))
 	_, err = c.Write(append(head, s.name...))
 	return err
@@ -121,39 +122,39 @@ func (s *screen) greet(c net.Conn) error {
 
 // The kinds of security.
 const (
-	openToAll    = 1
-	withPassword = 2
+	securityNone    = 1
+	securityVNCAuth = 2
 )
 
-func (s *screen) admit(c net.Conn) error {
-	kind := byte(openToAll)
+func (s *screen) authenticate(c net.Conn) error {
+	kind := byte(securityNone)
 	if s.password != "" {
-		kind = withPassword
+		kind = securityVNCAuth
 	}
-	chosen, err := exchange(c, []byte{1, kind}, 1)
+	chosen, err := writeAndRead(c, []byte{1, kind}, 1)
 	if err != nil || chosen[0] != kind {
-		return errors.Join(errViewer, err)
+		return errors.Join(errUnsupportedViewer, err)
 	}
-	if kind == openToAll {
+	if kind == securityNone {
 		return nil
 	}
 	challenge := make([]byte, 16)
 	_, _ = rand.Read(challenge)
-	answer, err := exchange(c, challenge, len(challenge))
+	answer, err := writeAndRead(c, challenge, len(challenge))
 	if err != nil {
 		return err
 	}
-	if subtle.ConstantTimeCompare(answer, response(s.password, challenge)) == 1 {
+	if subtle.ConstantTimeCompare(answer, challengeResponse(s.password, challenge)) == 1 {
 		return nil
 	}
 	const why = "The password is wrong"
 	_, err = c.Write(append([]byte{0, 0, 0, 1, 0, 0, 0, byte(len(why))}, why...))
-	return errors.Join(errViewer, err)
+	return errors.Join(errUnsupportedViewer, err)
 }
 
-// response is a challenge under DES, whose key is the password with the bits of each byte turned
+// challengeResponse is a challenge under DES, whose key is the password with the bits of each byte turned
 // round.
-func response(password string, challenge []byte) []byte {
+func challengeResponse(password string, challenge []byte) []byte {
 	var key [8]byte
 	for i := range min(len(password), len(key)) {
 		key[i] = bits.Reverse8(password[i])
@@ -168,8 +169,8 @@ func response(password string, challenge []byte) []byte {
 	return out
 }
 
-// exchange writes say and reads n bytes.
-func exchange(c net.Conn, say []byte, n int) ([]byte, error) {
+// writeAndRead writes say and reads n bytes.
+func writeAndRead(c net.Conn, say []byte, n int) ([]byte, error) {
 	if _, err := c.Write(say); err != nil {
 		return nil, err
 	}
@@ -180,63 +181,65 @@ func exchange(c net.Conn, say []byte, n int) ([]byte, error) {
 
 // The messages of a viewer, with their sizes behind the first byte.
 const (
-	setFormat     = 0
-	setEncodings  = 2
-	updateRequest = 3
-	keyEvent      = 4
-	pointerEvent  = 5
-	cutText       = 6
+	msgSetPixelFormat = 0
+	msgSetEncodings   = 2
+	msgUpdateRequest  = 3
+	msgKeyEvent       = 4
+	msgPointerEvent   = 5
+	msgCutText        = 6
 )
 
-var sizes = map[byte]int{setFormat: 19, setEncodings: 3, updateRequest: 9, keyEvent: 7, pointerEvent: 5, cutText: 7}
+var messageSizes = map[byte]int{
+	msgSetPixelFormat: 19, msgSetEncodings: 3, msgUpdateRequest: 9, msgKeyEvent: 7, msgPointerEvent: 5, msgCutText: 7,
+}
 
-type message struct {
+type viewerMessage struct {
 	kind byte
-	text []byte
+	body []byte
 }
 
 // readMessage reads a viewer's message; what follows its fixed part is skipped.
-func readMessage(r io.Reader) (m message, err error) {
+func readMessage(r io.Reader) (m viewerMessage, err error) {
 	kind := make([]byte, 1)
 	if _, err := io.ReadFull(r, kind); err != nil {
 		return m, err
 	}
-	size, known := sizes[kind[0]]
+	size, known := messageSizes[kind[0]]
 	if !known {
-		return m, errViewer
+		return m, errUnsupportedViewer
 	}
-	m = message{kind[0], make([]byte, size)}
-	if _, err := io.ReadFull(r, m.text); err != nil {
+	m = viewerMessage{kind[0], make([]byte, size)}
+	if _, err := io.ReadFull(r, m.body); err != nil {
 		return m, err
 	}
 	rest := int64(0)
 	switch m.kind {
-	case setEncodings:
-		rest = 4 * int64(binary.BigEndian.Uint16(m.text[1:]))
-	case cutText:
-		rest = int64(binary.BigEndian.Uint32(m.text[3:]))
+	case msgSetEncodings:
+		rest = 4 * int64(binary.BigEndian.Uint16(m.body[1:]))
+	case msgCutText:
+		rest = int64(binary.BigEndian.Uint32(m.body[3:]))
 	}
-	if rest > maxCutText {
-		return m, errViewer
+	if rest > maxCutTextBytes {
+		return m, errUnsupportedViewer
 	}
 	_, err = io.CopyN(io.Discard, r, rest)
 	return m, err
 }
 
-// take handles a message.
-func (s *screen) take(m message) error {
+// handleMessage handles a message.
+func (s *screen) handleMessage(m viewerMessage) error {
 	switch m.kind {
-	case setFormat:
-		f := m.text[3:]
+	case msgSetPixelFormat:
+		f := m.body[3:]
 		if f[0] != 32 || f[3] == 0 || !bytes.Equal(f[4:10], []byte{0, 255, 0, 255, 0, 255}) {
-			return errViewer
+			return errUnsupportedViewer
 		}
-		s.shift, s.order = [3]byte{f[10] & 31, f[11] & 31, f[12] & 31}, binary.LittleEndian
+		s.colorShift, s.byteOrder = [3]byte{f[10] & 31, f[11] & 31, f[12] & 31}, binary.LittleEndian
 		if f[2] != 0 {
-			s.order = binary.BigEndian
+			s.byteOrder = binary.BigEndian
 		}
-	case keyEvent:
-		s.key(binary.BigEndian.Uint32(m.text[3:]), m.text[0] != 0)
+	case msgKeyEvent:
+		s.handleKey(binary.BigEndian.Uint32(m.body[3:]), m.body[0] != 0)
 	}
 	return nil
 }
@@ -245,31 +248,31 @@ func (s *screen) take(m message) error {
 const (
 	keyBackspace, keyReturn, keyDelete = 0xff08, 0xff0d, 0xffff
 	keyControl, keyAlt                 = 0xffe3, 0xffe9
-	maxTyped                           = 100
+	maxTypedBytes                      = 100
 )
 
-func (s *screen) key(symbol uint32, down bool) {
+func (s *screen) handleKey(symbol uint32, down bool) {
 	if !down {
-		delete(s.held, symbol)
+		delete(s.pressedKeys, symbol)
 		return
 	}
-	if len(s.held) < maxTyped {
-		s.held[symbol] = true
+	if len(s.pressedKeys) < maxTypedBytes {
+		s.pressedKeys[symbol] = true
 	}
 	switch {
-	case symbol == keyDelete && s.held[keyControl] && s.held[keyAlt]:
-		s.typed = "CTRL-ALT-DEL"
+	case symbol == keyDelete && s.pressedKeys[keyControl] && s.pressedKeys[keyAlt]:
+		s.typedText = "CTRL-ALT-DEL"
 	case symbol == keyReturn:
-		s.typed = ""
+		s.typedText = ""
 	case symbol == keyBackspace:
-		s.typed = s.typed[:max(0, len(s.typed)-1)]
-	case symbol >= ' ' && symbol <= '~' && len(s.typed) < maxTyped:
-		s.typed += string(rune(symbol))
+		s.typedText = s.typedText[:max(0, len(s.typedText)-1)]
+	case symbol >= ' ' && symbol <= '~' && len(s.typedText) < maxTypedBytes:
+		s.typedText += string(rune(symbol))
 	}
 }
 
-// changed returns the rows in which two pictures differ; all rows without an old one.
-func changed(old, now []byte) (top, bottom int) {
+// changedRows returns the rows in which two pictures differ; all rows without an old one.
+func changedRows(old, now []byte) (top, bottom int) {
 	if old == nil {
 		return 0, screenHeight
 	}
@@ -285,8 +288,8 @@ func changed(old, now []byte) (top, bottom int) {
 // palette contains the colors of a picture.
 var palette = [][3]uint32{{24, 27, 33}, {236, 238, 242}, {120, 170, 255}, {150, 156, 168}}
 
-// update returns the message with some rows of a picture.
-func (s *screen) update(picture []byte, top, bottom int) []byte {
+// encodeUpdate returns the message with some rows of a picture.
+func (s *screen) encodeUpdate(picture []byte, top, bottom int) []byte {
 	out := make([]byte, 0, 16+4*screenWidth*(bottom-top))
 	out = append(out, 0, 0, 0, 1, 0, 0)
 	out = binary.BigEndian.AppendUint16(out, uint16(top))
@@ -295,7 +298,7 @@ func (s *screen) update(picture []byte, top, bottom int) []byte {
 	out = append(out, 0, 0, 0, 0) // as they are
 	var pixels [4][4]byte
 	for i, c := range palette {
-		s.order.PutUint32(pixels[i][:], c[0]<<s.shift[0]|c[1]<<s.shift[1]|c[2]<<s.shift[2])
+		s.byteOrder.PutUint32(pixels[i][:], c[0]<<s.colorShift[0]|c[1]<<s.colorShift[1]|c[2]<<s.colorShift[2])
 	}
 	for _, colour := range picture[top*screenWidth : bottom*screenWidth] {
 		out = append(out, pixels[colour][:]...)
@@ -303,24 +306,24 @@ func (s *screen) update(picture []byte, top, bottom int) []byte {
 	return out
 }
 
-// draw draws the current picture: one byte per pixel, an index of palette.
-func (s *screen) draw() []byte {
+// drawPicture draws the current picture: one byte per pixel, an index of palette.
+func (s *screen) drawPicture() []byte {
 	p := make([]byte, screenWidth*screenHeight)
-	y := write(p, 20, 2, 3, "simulated VM: no guest runs here")
-	y = write(p, y+16, 4, 1, s.name)
-	write(p, y+16, 6, 2, s.clock.Now().UTC().Format(time.TimeOnly))
-	write(p, screenHeight-48, 3, 1, "> "+s.typed+"_")
+	y := drawText(p, 20, 2, 3, "simulated VM: no guest runs here")
+	y = drawText(p, y+16, 4, 1, s.name)
+	drawText(p, y+16, 6, 2, s.clock.Now().UTC().Format(time.TimeOnly))
+	drawText(p, screenHeight-48, 3, 1, "> "+s.typedText+"_")
 	return p
 }
 
-const margin = 20 // pixels at the sides of a text
+const textMargin = 20 // pixels at the sides of a text
 
-// write draws a text from row y on and returns the next row.
-func write(p []byte, y, scale int, colour byte, text string) int {
-	x := margin
+// drawText draws a text from row y on and returns the next row.
+func drawText(p []byte, y, scale int, colour byte, text string) int {
+	x := textMargin
 	for _, c := range strings.ToUpper(text) {
-		if x+4*scale > screenWidth-margin {
-			x, y = margin, y+7*scale
+		if x+4*scale > screenWidth-textMargin {
+			x, y = textMargin, y+7*scale
 		}
 		glyph, ok := glyphs[c]
 		if !ok {

@@ -27,8 +27,8 @@ const memoryPrefix = "/dev/shm/"
 // guestFiles are files of a simulated guest: path -> content.
 type guestFiles map[string]string
 
-// split separates the files of memory and those of disk.
-func (f guestFiles) split() (memory, disk guestFiles) {
+// splitMemory separates the files of memory and those of disk.
+func (f guestFiles) splitMemory() (memory, disk guestFiles) {
 	memory, disk = guestFiles{}, guestFiles{}
 	for name, text := range f {
 		if strings.HasPrefix(name, memoryPrefix) {
@@ -40,7 +40,7 @@ func (f guestFiles) split() (memory, disk guestFiles) {
 	return memory, disk
 }
 
-func compat(s hv.Spec) hv.Compat {
+func requirementsOf(s hv.Spec) hv.StateRequirements {
 	c := s.Requirements()
 	c.Driver, c.Version, c.Machine, c.Accelerator, c.CPU, c.Layout = "sim", Version, "sim-1", "sim", "sim", "sim-1"
 	return c
@@ -48,9 +48,9 @@ func compat(s hv.Spec) hv.Compat {
 
 // Save writes the guest's files: those of its disk as delta of the first disk,
 // those of its memory as state.
-func (h *Host) Save(ctx context.Context, id string, spec hv.SaveSpec) (hv.Saved, error) {
+func (h *Host) Save(ctx context.Context, id string, spec hv.SaveSpec) (hv.SaveResult, error) {
 	if err := spec.Validate(); err != nil {
-		return hv.Saved{}, err
+		return hv.SaveResult{}, err
 	}
 	s, err := h.save(ctx, id, spec)
 	if err == nil {
@@ -65,11 +65,11 @@ func (h *Host) Save(ctx context.Context, id string, spec hv.SaveSpec) (hv.Saved,
 			err = errors.Join(err, rerr)
 		}
 	}
-	return hv.Saved{}, fmt.Errorf("sim: save VM %s: %w", id, err)
+	return hv.SaveResult{}, fmt.Errorf("sim: save VM %s: %w", id, err)
 }
 
-func (h *Host) save(ctx context.Context, id string, spec hv.SaveSpec) (s hv.Saved, err error) {
-	run, err := h.begin(ctx, id, spec.Suspend)
+func (h *Host) save(ctx context.Context, id string, spec hv.SaveSpec) (s hv.SaveResult, err error) {
+	run, err := h.prepareSave(ctx, id, spec.Suspend)
 	if err != nil {
 		return s, err
 	}
@@ -78,10 +78,10 @@ func (h *Host) save(ctx context.Context, id string, spec hv.SaveSpec) (s hv.Save
 		if s.State, files, err = h.suspend(ctx, run, spec); err != nil {
 			return s, err
 		}
-		s.Pin = compat(run.Spec)
+		s.Requirements = requirementsOf(run.Spec)
 	}
-	_, disk := files.split()
-	if err := did(ctx, spec, hv.SavedGuest); err != nil {
+	_, disk := files.splitMemory()
+	if err := reportStep(ctx, spec, hv.SavedGuest); err != nil {
 		return s, err
 	}
 	for i := range run.Spec.Disks {
@@ -91,7 +91,7 @@ func (h *Host) save(ctx context.Context, id string, spec hv.SaveSpec) (s hv.Save
 			changed = disk
 		}
 		for _, text := range changed {
-			d.Bytes += (int64(len(text)) + 4095) &^ 4095
+			d.ChangedBytes += (int64(len(text)) + 4095) &^ 4095
 		}
 		s.Disks = append(s.Disks, d)
 		if i == 0 { // one text, so it contains the base, too
@@ -103,12 +103,12 @@ func (h *Host) save(ctx context.Context, id string, spec hv.SaveSpec) (s hv.Save
 			return s, err
 		}
 	}
-	return s, did(ctx, spec, hv.SavedDisks)
+	return s, reportStep(ctx, spec, hv.SavedDisks)
 }
 
-// begin returns a copy of the VM to be saved, and shuts it down when it runs and its memory is not
+// prepareSave returns a copy of the VM to be saved, and shuts it down when it runs and its memory is not
 // saved.
-func (h *Host) begin(ctx context.Context, id string, suspend bool) (simVM, error) {
+func (h *Host) prepareSave(ctx context.Context, id string, suspend bool) (simVM, error) {
 	run, err := h.copyOf(id)
 	runs := run.VM.Status == hv.Running
 	switch {
@@ -131,12 +131,12 @@ func (h *Host) suspend(ctx context.Context, run simVM, spec hv.SaveSpec) (path s
 	path = filepath.Join(spec.Dir, stateFile)
 	for _, step := range []hv.SaveStep{hv.SavePrepared, hv.SavePaused, hv.SaveFrozen, hv.SavedState} {
 		if step == hv.SavedState {
-			memory, _ := files.split()
+			memory, _ := files.splitMemory()
 			if err := writeFiles(path, memory); err != nil {
 				return path, nil, err
 			}
 		}
-		if err := did(ctx, spec, step); err != nil {
+		if err := reportStep(ctx, spec, step); err != nil {
 			return path, nil, err
 		}
 		now, err := h.copyOf(run.VM.ID)
@@ -150,8 +150,8 @@ func (h *Host) suspend(ctx context.Context, run simVM, spec hv.SaveSpec) (path s
 	return path, files, nil
 }
 
-// did reports a step, unless the caller has canceled the save.
-func did(ctx context.Context, spec hv.SaveSpec, step hv.SaveStep) error {
+// reportStep reports a step, unless the caller has canceled the save.
+func reportStep(ctx context.Context, spec hv.SaveSpec, step hv.SaveStep) error {
 	if err := spec.ReportStep(step); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (h *Host) copyOf(id string) (simVM, error) {
 	if !ok {
 		return simVM{}, fmt.Errorf("%w: %s", hv.ErrNotFound, id)
 	}
-	h.ageLocked(r, h.clock.Now())
+	h.applyPlannedEndLocked(r, h.clock.Now())
 	return simVM{VM: r.VM, ReadyAt: r.ReadyAt, Spec: r.Spec, Base: r.Base, Files: maps.Clone(r.Files)}, nil
 }
 
@@ -193,8 +193,8 @@ func (h *Host) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (hv.
 	return h.Start(ctx, after)
 }
 
-// layers reads the initial files of a VM, which are in use until a start has succeeded.
-func (h *Host) layers(s hv.Spec) (disk, memory guestFiles, err error) {
+// initialFiles reads the initial files of a VM, which are in use until a start has succeeded.
+func (h *Host) initialFiles(s hv.Spec) (disk, memory guestFiles, err error) {
 	h.mu.Lock()
 	r, known := h.vms[s.ID]
 	used := known && r.Used
@@ -211,11 +211,11 @@ func (h *Host) layers(s hv.Spec) (disk, memory guestFiles, err error) {
 	if s.State == nil {
 		return disk, memory, nil
 	}
-	if err := s.State.Pin.Check(compat(s)); err != nil {
+	if err := s.State.Requirements.CheckEqual(requirementsOf(s)); err != nil {
 		return nil, nil, err
 	}
 	if err := readFiles(s.State.Path, memory); err != nil {
-		return nil, nil, hv.Refuse("state: %v", err)
+		return nil, nil, hv.RefusedError("state: %v", err)
 	}
 	return disk, memory, nil
 }

@@ -19,7 +19,7 @@ func (h *Host) Screen(_ context.Context, id string) (net.Conn, error) {
 	if !ok {
 		return nil, fmt.Errorf("sim: %w: %s", hv.ErrNotFound, id)
 	}
-	h.ageLocked(r, h.clock.Now())
+	h.applyPlannedEndLocked(r, h.clock.Now())
 	if r.VM.Status != hv.Running {
 		return nil, fmt.Errorf("sim: VM %s: %w", id, hv.ErrNotRunning)
 	}

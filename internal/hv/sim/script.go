@@ -31,30 +31,30 @@ import (
 // runs too. The script that grows a file system succeeds as a whole. No quotes, assignments or pipes are understood.
 
 // growScript is a real shell's: its lines mean other things in the language above.
-var growScript = hv.GrowFileSystem(0).Stdin
+var growScript = hv.GrowFileSystemCommand(0).Stdin
 
 // Exec runs a command of the tiny language above.
 func (h *Host) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result, error) {
 	if err := cmd.Validate(); err != nil {
 		return hv.Result{}, err
 	}
-	gone, luck, err := h.enter(id)
+	gone, luck, err := h.currentRunEnd(id)
 	if err != nil {
 		return hv.Result{}, err
 	}
-	run, cancel := until(ctx, gone)
+	run, cancel := withRunEnd(ctx, gone)
 	defer cancel()
-	p := &process{host: h, id: id, cmd: cmd, deadline: forever}
+	p := &process{host: h, id: id, cmd: cmd, timeout: forever}
 	if cmd.Timeout > 0 {
-		p.deadline = cmd.Timeout
+		p.timeout = cmd.Timeout
 	}
-	p.begun = h.clock.Now()
-	err = p.wait(run, luck.in(h.opt.Exec))
-	if err == nil && luck.Float64() < h.opt.ExecFailure {
+	p.startedAt = h.clock.Now()
+	err = p.wait(run, luck.durationIn(h.opts.Exec))
+	if err == nil && luck.Float64() < h.opts.ExecFailureRate {
 		return hv.Result{}, fmt.Errorf("sim: VM %s: simulated failure of a command", id)
 	}
 	if err == nil {
-		err = p.program(run)
+		err = p.runProgram(run)
 	}
 	if _, lost := h.Get(ctx, id); lost != nil && err == nil { // also lets a planned crash happen
 		err = lost
@@ -62,8 +62,8 @@ func (h *Host) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result, 
 	return p.result(ctx, gone, err)
 }
 
-// enter returns a channel that is closed when the VM's current run ends.
-func (h *Host) enter(id string) (<-chan struct{}, seededRand, error) {
+// currentRunEnd returns a channel that is closed when the VM's current run ends.
+func (h *Host) currentRunEnd(id string) (<-chan struct{}, seededRand, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, ok := h.vms[id]
@@ -71,16 +71,16 @@ func (h *Host) enter(id string) (<-chan struct{}, seededRand, error) {
 		return nil, seededRand{}, fmt.Errorf("sim: %w: %s", hv.ErrNotFound, id)
 	}
 	now := h.clock.Now()
-	h.ageLocked(r, now)
+	h.applyPlannedEndLocked(r, now)
 	if r.VM.Status != hv.Running || now.Before(r.ReadyAt) {
 		return nil, seededRand{}, fmt.Errorf("sim: VM %s: %w", id, hv.ErrNotRunning)
 	}
 	r.Commands++
-	return r.ended, h.draw(id, fmt.Sprint("exec", r.Runs, r.Commands)), nil
+	return r.ended, h.rng(id, fmt.Sprint("exec", r.Runs, r.Commands)), nil
 }
 
-// until derives a context that also ends when gone is closed.
-func until(ctx context.Context, gone <-chan struct{}) (context.Context, context.CancelFunc) {
+// withRunEnd derives a context that also ends when gone is closed.
+func withRunEnd(ctx context.Context, gone <-chan struct{}) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		select {
@@ -92,7 +92,7 @@ func until(ctx context.Context, gone <-chan struct{}) (context.Context, context.
 	return ctx, cancel
 }
 
-func closed(c <-chan struct{}) bool {
+func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -103,14 +103,14 @@ func closed(c <-chan struct{}) bool {
 
 // process is one running command.
 type process struct {
-	host     *Host
-	id       string
-	cmd      hv.Command
-	begun    time.Time
-	deadline time.Duration
+	host      *Host
+	id        string
+	cmd       hv.Command
+	startedAt time.Time
+	timeout   time.Duration
 
 	stdout, stderr bytes.Buffer
-	code           int
+	exitCode       int
 	inScript       bool // the script is stdin, so cat has nothing to read
 }
 
@@ -120,9 +120,9 @@ var (
 )
 
 func (p *process) result(ctx context.Context, gone <-chan struct{}, err error) (hv.Result, error) {
-	r := hv.Result{Code: p.code, Stdout: hv.Tail(p.stdout.Bytes()), Stderr: hv.Tail(p.stderr.Bytes())}
+	r := hv.Result{Code: p.exitCode, Stdout: hv.LastOutput(p.stdout.Bytes()), Stderr: hv.LastOutput(p.stderr.Bytes())}
 	switch {
-	case closed(gone):
+	case isClosed(gone):
 		return hv.Result{}, fmt.Errorf("sim: VM %s exited during a command: %w", p.id, hv.ErrNotRunning)
 	case err == nil || errors.Is(err, errExit):
 		return r, nil
@@ -137,7 +137,7 @@ func (p *process) result(ctx context.Context, gone <-chan struct{}, err error) (
 
 // wait sleeps, but not past the command's time-out.
 func (p *process) wait(ctx context.Context, d time.Duration) error {
-	left := p.deadline - p.host.clock.Now().Sub(p.begun)
+	left := p.timeout - p.host.clock.Now().Sub(p.startedAt)
 	if err := p.host.clock.Sleep(ctx, min(d, left)); err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (p *process) wait(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-func (p *process) program(ctx context.Context) error {
+func (p *process) runProgram(ctx context.Context) error {
 	name := path.Base(p.cmd.Path)
 	args := p.cmd.Args
 	switch name {
@@ -156,44 +156,44 @@ func (p *process) program(ctx context.Context) error {
 			return nil // a simulated disk has no file system to grow
 		}
 		if len(args) > 1 && args[0] == "-c" {
-			return p.script(ctx, args[1])
+			return p.runScript(ctx, args[1])
 		}
 		p.inScript = true
-		return p.script(ctx, string(p.cmd.Stdin))
+		return p.runScript(ctx, string(p.cmd.Stdin))
 	case "cat", "echo", "seq", "sleep", "true", "false":
-		return p.line(ctx, append([]string{name}, args...))
+		return p.runLine(ctx, append([]string{name}, args...))
 	}
-	p.code = hv.CodeNotFound
+	p.exitCode = hv.CodeNotFound
 	fmt.Fprintf(&p.stderr, "%s: not found\n", p.cmd.Path)
 	return nil
 }
 
-func (p *process) script(ctx context.Context, text string) error {
+func (p *process) runScript(ctx context.Context, text string) error {
 	for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ';' }) {
 		words := strings.Fields(line)
 		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
 			continue
 		}
-		if err := p.line(ctx, words); err != nil {
+		if err := p.runLine(ctx, words); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *process) line(ctx context.Context, words []string) error {
+func (p *process) runLine(ctx context.Context, words []string) error {
 	args := words[1:]
 	first := ""
 	if len(args) > 0 {
 		first = args[0]
 	}
-	p.code = 0
+	p.exitCode = 0
 	switch words[0] {
 	case "echo":
 		p.echo(args)
 	case "cat":
 		if strings.HasPrefix(first, "/") {
-			p.read(first)
+			p.readFile(first)
 		} else if !p.inScript {
 			p.stdout.Write(p.cmd.Stdin)
 		}
@@ -202,10 +202,10 @@ func (p *process) line(ctx context.Context, words []string) error {
 	case "sleep":
 		return p.sleep(ctx, first)
 	case "false":
-		p.code = 1
+		p.exitCode = 1
 	case "exit":
-		p.code, _ = strconv.Atoi(first)
-		p.code &= 0xff
+		p.exitCode, _ = strconv.Atoi(first)
+		p.exitCode &= 0xff
 		return errExit
 	case "crash":
 		if err := p.host.Kill(p.id); err != nil {
@@ -229,19 +229,19 @@ func (p *process) echo(args []string) {
 	}
 	fmt.Fprintln(out, strings.Join(said, " "))
 	if file != "" {
-		p.write(file, out.String())
+		p.writeFile(file, out.String())
 	}
 }
 
 // maxFiles bounds what a simulated guest remembers.
 const maxFiles = 64
 
-func (p *process) write(name, text string) {
+func (p *process) writeFile(name, text string) {
 	p.host.mu.Lock()
 	defer p.host.mu.Unlock()
 	r := p.host.vms[p.id]
 	if r == nil || len(r.Files) >= maxFiles || len(text) > 4096 {
-		p.code = 1
+		p.exitCode = 1
 		return
 	}
 	if r.Files == nil { // of an older file
@@ -249,16 +249,16 @@ func (p *process) write(name, text string) {
 	}
 	r.Files[name] = text
 	if err := p.host.saveLocked(r); err != nil {
-		p.code = 1
+		p.exitCode = 1
 	}
 }
 
-func (p *process) read(name string) {
+func (p *process) readFile(name string) {
 	p.host.mu.Lock()
 	defer p.host.mu.Unlock()
 	r := p.host.vms[p.id]
 	if r == nil {
-		p.code = 1
+		p.exitCode = 1
 		return
 	}
 	text, ok := r.Files[name]
@@ -266,7 +266,7 @@ func (p *process) read(name string) {
 		text, ok = r.Base[name]
 	}
 	if !ok {
-		p.code = 1
+		p.exitCode = 1
 		fmt.Fprintf(&p.stderr, "cat: %s: no such file\n", name)
 		return
 	}
@@ -276,14 +276,14 @@ func (p *process) read(name string) {
 func (p *process) seq(ctx context.Context, arg string) error {
 	n, err := strconv.Atoi(arg)
 	if err != nil || n > 10_000_000 {
-		p.code = 1
+		p.exitCode = 1
 		return nil
 	}
 	for i := 1; i <= n; i++ {
 		p.stdout.Write(strconv.AppendInt(p.stdout.AvailableBuffer(), int64(i), 10))
 		p.stdout.WriteByte('\n')
-		if p.stdout.Len() > 4*hv.MaxOutput { // keep what counts, not all of it
-			rest := bytes.Clone(hv.Tail(p.stdout.Bytes()))
+		if p.stdout.Len() > 4*hv.MaxOutputBytes { // keep what counts, not all of it
+			rest := bytes.Clone(hv.LastOutput(p.stdout.Bytes()))
 			p.stdout.Reset()
 			p.stdout.Write(rest)
 		}
@@ -297,7 +297,7 @@ func (p *process) sleep(ctx context.Context, arg string) error {
 		d, err = time.ParseDuration(arg + "s")
 	}
 	if err != nil || d < 0 {
-		p.code = 1
+		p.exitCode = 1
 		return nil
 	}
 	return p.wait(ctx, d)

@@ -41,10 +41,10 @@ type simVM struct {
 
 // runPlan is the random plan for one run of a VM.
 type runPlan struct {
-	boot      time.Duration
-	fails     bool          // ends at crash instead of getting ready
-	crash     time.Duration // after the start; 0 = never
-	crashText string
+	bootDelay  time.Duration
+	fails      bool          // ends at crash instead of getting ready
+	crashAfter time.Duration // after the start; 0 = never
+	crashText  string
 }
 
 func (h *Host) planFor(spec hv.Spec) (runPlan, error) {
@@ -54,39 +54,39 @@ func (h *Host) planFor(spec hv.Spec) (runPlan, error) {
 		runs = r.Runs
 	}
 	h.mu.Unlock()
-	c := h.draw(spec.ID, fmt.Sprint("start", runs))
-	p := runPlan{boot: c.in(h.opt.Boot)}
+	c := h.rng(spec.ID, fmt.Sprint("start", runs))
+	p := runPlan{bootDelay: c.durationIn(h.opts.Boot)}
 	var crashes bool
-	p.fails, crashes = c.Float64() < h.opt.BootFailure, c.Float64() < h.opt.Crash
+	p.fails, crashes = c.Float64() < h.opts.BootFailureRate, c.Float64() < h.opts.CrashRate
 	switch how := spec.Labels[LabelBoot]; how {
 	case "":
 	case "never":
-		p.boot, p.fails = forever, false
+		p.bootDelay, p.fails = forever, false
 	case "fail":
 		p.fails = true
 	default:
 		d, err := time.ParseDuration(how)
 		if err != nil || d < 0 {
-			return p, hv.Refuse("label %s=%q: never, fail or a duration", LabelBoot, how)
+			return p, hv.RefusedError("label %s=%q: never, fail or a duration", LabelBoot, how)
 		}
-		p.boot, p.fails = d, false
+		p.bootDelay, p.fails = d, false
 	}
 	switch {
 	case p.fails: // half way through its boot
-		p.crash, p.crashText = max(p.boot/2, 1), "the simulated boot failed"
+		p.crashAfter, p.crashText = max(p.bootDelay/2, 1), "the simulated boot failed"
 	case crashes:
-		p.crash, p.crashText = p.boot+max(c.in(h.opt.CrashAfter), 1), "the simulated VM crashed"
+		p.crashAfter, p.crashText = p.bootDelay+max(c.durationIn(h.opts.CrashAfter), 1), "the simulated VM crashed"
 	}
 	return p, nil
 }
 
-func (r *simVM) plan(now time.Time, p runPlan) {
-	r.ReadyAt, r.CrashAt, r.CrashText = now.Add(p.boot), time.Time{}, p.crashText
+func (r *simVM) applyPlan(now time.Time, p runPlan) {
+	r.ReadyAt, r.CrashAt, r.CrashText = now.Add(p.bootDelay), time.Time{}, p.crashText
 	if p.fails {
 		r.ReadyAt = now.Add(forever)
 	}
-	if p.crash > 0 {
-		r.CrashAt = now.Add(p.crash)
+	if p.crashAfter > 0 {
+		r.CrashAt = now.Add(p.crashAfter)
 	}
 	r.Runs++
 	r.ended = make(chan struct{})
@@ -99,29 +99,29 @@ func (r *simVM) markEnded() {
 	}
 }
 
-// view returns a copy that shares nothing with the record.
-func (r *simVM) view() hv.VM {
+// copyVM returns a copy that shares nothing with the record.
+func (r *simVM) copyVM() hv.VM {
 	vm := r.VM
 	vm.Ports, vm.Labels = slices.Clone(vm.Ports), maps.Clone(vm.Labels)
 	return vm
 }
 
-const suffix = ".vm.json"
+const recordSuffix = ".vm.json"
 
-func (h *Host) load() error {
-	if err := os.MkdirAll(h.opt.Dir, 0o700); err != nil {
+func (h *Host) loadRecords() error {
+	if err := os.MkdirAll(h.opts.Dir, 0o700); err != nil {
 		return err
 	}
-	files, err := os.ReadDir(h.opt.Dir)
+	files, err := os.ReadDir(h.opts.Dir)
 	if err != nil {
 		return err
 	}
 	for _, f := range files {
-		id, ok := strings.CutSuffix(f.Name(), suffix)
+		id, ok := strings.CutSuffix(f.Name(), recordSuffix)
 		if !ok || !hv.ValidID(id) {
 			continue
 		}
-		b, err := os.ReadFile(filepath.Join(h.opt.Dir, f.Name()))
+		b, err := os.ReadFile(filepath.Join(h.opts.Dir, f.Name()))
 		if err != nil {
 			return err
 		}
@@ -143,14 +143,14 @@ func (h *Host) load() error {
 // saveLocked writes a temporary file and renames it: a killed process leaves the old file or the
 // new one.
 func (h *Host) saveLocked(r *simVM) error {
-	if h.opt.Dir == "" {
+	if h.opts.Dir == "" {
 		return nil
 	}
 	b, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("sim: %w", err)
 	}
-	name := filepath.Join(h.opt.Dir, r.VM.ID+suffix)
+	name := filepath.Join(h.opts.Dir, r.VM.ID+recordSuffix)
 	if err := os.WriteFile(name+".part", b, 0o600); err != nil {
 		return fmt.Errorf("sim: %w", err)
 	}
@@ -158,10 +158,10 @@ func (h *Host) saveLocked(r *simVM) error {
 }
 
 func (h *Host) removeFile(id string) error {
-	if h.opt.Dir == "" {
+	if h.opts.Dir == "" {
 		return nil
 	}
-	err := os.Remove(filepath.Join(h.opt.Dir, id+suffix))
+	err := os.Remove(filepath.Join(h.opts.Dir, id+recordSuffix))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -54,7 +54,7 @@ func (s Shape) template(base string, i int) error {
 			Tag: fmt.Sprintf("v%d", n), Number: n, ContentID: fmt.Sprintf("%064x", i*s.Versions+n), Arch: t.Arch,
 			Created: 1_700_000_000, LastPush: 1_700_000_000 + int64(n),
 			Files: []layout.File{{
-				Name: "disk.img", Kind: layout.Disk, Format: "raw", Size: 64 << 30,
+				Name: "disk.img", Kind: layout.KindDisk, Format: "raw", Size: 64 << 30,
 				Layers: append([]layout.Layer{}, chain...),
 			}},
 		})
@@ -77,7 +77,7 @@ func (s Shape) template(base string, i int) error {
 func layer(base string, number int64, chain []layout.Layer) (layout.Layer, error) {
 	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: (number + 1) * blob.BlockSize}
 	if len(chain) > 0 {
-		parent, err := blob.ParseDigest(chain[len(chain)-1].Root)
+		parent, err := blob.ParseDigest(chain[len(chain)-1].Digest)
 		if err != nil {
 			return layout.Layer{}, err
 		}
@@ -89,10 +89,10 @@ func layer(base string, number int64, chain []layout.Layer) (layout.Layer, error
 	}
 	foot := x.Footer()
 	l := layout.Layer{
-		Root: foot.Root.String(), Size: x.FileSize(), IndexOffset: foot.IndexOffset,
+		Digest: foot.Digest.String(), Size: x.FileSize(), IndexOffset: foot.IndexOffset,
 		IndexLength: foot.IndexLength,
 	}
-	return l, os.WriteFile(filepath.Join(base, layout.ImagesDir, l.FileName()), x.Tail(), 0o600)
+	return l, os.WriteFile(filepath.Join(base, layout.ImagesDir, l.FileName()), x.IndexAndFooter(), 0o600)
 }
 
 // ID is the id of the template with a number.

@@ -15,14 +15,14 @@ const maxArchives = 4
 
 // Archive is a snapshot of all logs of a service. It must be closed.
 type Archive struct {
-	l       *Logs
+	logs    *Logs
 	service string
-	files   []part
+	files   []archivedFile
 	events  *View // the only file that may be renamed in the meantime; nil: none
 }
 
-// part is a file of an archive, up to its size at the beginning.
-type part struct {
+// archivedFile is a file of an archive, up to its size at the beginning.
+type archivedFile struct {
 	file string
 	size int64
 }
@@ -31,34 +31,34 @@ type part struct {
 func (l *Logs) Archive(service string) (*Archive, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := l.sorted(service)
+	all := l.sortedFiles(service)
 	if len(all) == 0 {
 		return nil, farm.NotFound()
 	}
-	if l.archives >= maxArchives {
+	if l.runningArchives >= maxArchives {
 		return nil, farm.Errorf(farm.CodeBusy, "Limit of concurrent log archives (%d) reached; try again", maxArchives)
 	}
-	a := &Archive{l: l, service: service}
+	a := &Archive{logs: l, service: service}
 	for _, f := range all {
 		if service == EventService && f.name == eventFile {
-			v, err := l.view(f)
+			v, err := l.openView(f)
 			if err != nil {
 				return nil, err
 			}
 			a.events = v
 			continue
 		}
-		a.files = append(a.files, part{f.name, f.size})
+		a.files = append(a.files, archivedFile{f.name, f.size})
 	}
-	l.archives++
+	l.runningArchives++
 	return a, nil
 }
 
 // Close ends the archive.
 func (a *Archive) Close() error {
-	a.l.mu.Lock()
-	defer a.l.mu.Unlock()
-	a.l.archives--
+	a.logs.mu.Lock()
+	defer a.logs.mu.Unlock()
+	a.logs.runningArchives--
 	if a.events == nil {
 		return nil
 	}
@@ -74,12 +74,12 @@ func (a *Archive) Write(w io.Writer) error {
 	}
 	out := tar.NewWriter(zip)
 	for _, p := range a.files {
-		if err := a.add(out, p); err != nil {
+		if err := a.addFile(out, p); err != nil {
 			return err
 		}
 	}
 	if a.events != nil {
-		if err := a.copy(out, a.events); err != nil {
+		if err := a.copyView(out, a.events); err != nil {
 			return err
 		}
 	}
@@ -89,8 +89,8 @@ func (a *Archive) Write(w io.Writer) error {
 	return nil
 }
 
-func (a *Archive) add(out *tar.Writer, p part) error {
-	v, err := a.l.View(a.service, p.file)
+func (a *Archive) addFile(out *tar.Writer, p archivedFile) error {
+	v, err := a.logs.View(a.service, p.file)
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		return nil
 	}
@@ -99,10 +99,10 @@ func (a *Archive) add(out *tar.Writer, p part) error {
 	}
 	defer func() { _ = v.Close() }()
 	v.Size = min(v.Size, p.size)
-	return a.copy(out, v)
+	return a.copyView(out, v)
 }
 
-func (a *Archive) copy(out *tar.Writer, v *View) error {
+func (a *Archive) copyView(out *tar.Writer, v *View) error {
 	err := out.WriteHeader(&tar.Header{
 		Typeflag: tar.TypeReg, Name: a.service + "/" + v.Name, Size: v.Size, Mode: 0o644, ModTime: v.Modified,
 	})

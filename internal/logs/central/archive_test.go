@@ -41,11 +41,11 @@ func untar(t *testing.T, raw []byte) map[string]string {
 // TestArchive also has files grow, be removed and be renamed after the archive has begun.
 func TestArchive(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
-	l := open(t, dir, Options{Now: c.Now, Keep: time.Hour})
+	l := open(t, dir, Options{Now: c.Now, Retention: time.Hour})
 	add(t, l, row("node", "gone", "x"), row("node", "a", "first"))
 	c.advance(40 * time.Minute)
 	add(t, l, row("node", "a", "second"))
-	if err := l.Events([][]byte{[]byte(`{"n":1}`)}); err != nil {
+	if err := l.AppendEvents([][]byte{[]byte(`{"n":1}`)}); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{"node/a.2026-03-04.log": content(t, dir,
@@ -60,9 +60,9 @@ func TestArchive(t *testing.T) {
 	}
 	add(t, l, row("node", "a", "later"), row("node", "b", "later"))
 	c.advance(30 * time.Minute)
-	l.Tidy()
+	l.Prune()
 	c.advance(24 * time.Hour)
-	if err := l.Events([][]byte{[]byte(`{"n":2}`)}); err != nil {
+	if err := l.AppendEvents([][]byte{[]byte(`{"n":2}`)}); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -76,8 +76,8 @@ func TestArchive(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%q\nwant %q", got, want)
 	}
-	if l.archives != 0 {
-		t.Errorf("%d archives are left", l.archives)
+	if l.runningArchives != 0 {
+		t.Errorf("%d archives are left", l.runningArchives)
 	}
 }
 

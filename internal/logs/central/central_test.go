@@ -115,9 +115,9 @@ func TestRows(t *testing.T) {
 			t.Errorf("%+v: %q", c.row, text)
 		}
 	}
-	add(t, l, row("node", "long", strings.Repeat("x", maxContent+1)))
+	add(t, l, row("node", "long", strings.Repeat("x", maxContentBytes+1)))
 	if text := content(t, dir, "node/long.2026-03-04.log"); !strings.HasSuffix(text, "xx ... [cut]\n") ||
-		len(text) > maxContent+100 {
+		len(text) > maxContentBytes+100 {
 		t.Errorf("a long row has %d bytes", len(text))
 	}
 }
@@ -250,16 +250,16 @@ func TestPartsAndOldestFirst(t *testing.T) {
 
 func TestAge(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
-	l := open(t, dir, Options{Now: c.Now, Keep: 48 * time.Hour})
+	l := open(t, dir, Options{Now: c.Now, Retention: 48 * time.Hour})
 	add(t, l, row("old", "m", "x"), row("node", "m", "x"))
 	c.advance(40 * time.Hour)
 	add(t, l, row("node", "m", "x"))
-	l.Tidy()
+	l.Prune()
 	if len(names(t, l, "node")) != 2 {
 		t.Error("a young log went")
 	}
 	c.advance(9 * time.Hour)
-	l.Tidy()
+	l.Prune()
 	if got := names(t, l, "node"); len(got) != 1 || got[0] != "m.2026-03-05.log" {
 		t.Errorf("files are %v", got)
 	}
@@ -293,25 +293,25 @@ func TestBoundOfServices(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 	add(t, l, rows[7])
-	for name := range own {
+	for name := range builtinServices {
 		add(t, l, row(name, "m", "there is always room for those of the cloud"))
 	}
-	if n := len(l.open); n != maxOpen {
+	if n := len(l.openFiles); n != maxOpenFiles {
 		t.Errorf("%d files are open", n)
 	}
-	if n := len(l.Services()); n != maxServices+len(own) {
+	if n := len(l.Services()); n != maxServices+len(builtinServices) {
 		t.Errorf("%d services", n)
 	}
 }
 
 func TestBoundOfFiles(t *testing.T) {
 	l := open(t, t.TempDir(), Options{Now: newClock().Now})
-	l.most = 100
+	l.maxFileCount = 100
 	add(t, l, row("node", "old", "x"))
-	for i := range l.most {
+	for i := range l.maxFileCount {
 		add(t, l, row("s", fmt.Sprint("m", i), "x"))
 	}
-	if s := l.Stats(); s.Files != l.most || len(names(t, l, "node")) != 1 ||
+	if s := l.Stats(); s.Files != l.maxFileCount || len(names(t, l, "node")) != 1 ||
 		slices.Contains(names(t, l, "s"), "m0.2026-03-04.log") {
 		t.Errorf("%+v", s)
 	}
@@ -324,7 +324,7 @@ func TestAFloodTakesItsOwnSpace(t *testing.T) {
 	l := open(t, dir, Options{Now: c.Now, MaxBytes: 400 << 10})
 	quiet := []api.LogRow{row("controller", "c", "quiet"), row("node", "a", "quiet"), row("other", "a", "quiet")}
 	add(t, l, quiet...)
-	if err := l.Events([][]byte{[]byte(`{"name":"StartVM"}`)}); err != nil {
+	if err := l.AppendEvents([][]byte{[]byte(`{"name":"StartVM"}`)}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 1500 {
@@ -388,18 +388,18 @@ func TestNoSpace(t *testing.T) {
 			t.Errorf("%+v, %v", taken, err)
 		}
 	}
-	if err := l.Events([][]byte{[]byte(`{}`)}); farm.CodeOf(err) != farm.CodeUnavailable {
+	if err := l.AppendEvents([][]byte{[]byte(`{}`)}); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("events: %v", err)
 	}
 	full.Store(false)
-	free.Store(floor - 1)
+	free.Store(minFreeBytes - 1)
 	add(t, l, row("other", "m", "the look is young"))
-	c.advance(lookEvery)
+	c.advance(spaceCheckInterval)
 	if taken, _ := l.Append([]api.LogRow{row("node", "m", "c")}); taken.Dropped != 1 {
 		t.Errorf("%+v", taken)
 	}
-	free.Store(floor)
-	c.advance(lookEvery)
+	free.Store(minFreeBytes)
+	c.advance(spaceCheckInterval)
 	add(t, l, row("node", "m", "last"))
 	lines := strings.Split(content(t, dir, "node/m.2026-03-04.log"), "\n")
 	if len(lines) != 4 || !strings.HasSuffix(lines[1], " 5 rows are missing here: they could not be written") ||
@@ -414,7 +414,7 @@ func TestNoSpace(t *testing.T) {
 func TestEvents(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
 	l := open(t, dir, Options{Now: c.Now})
-	if err := l.Events([][]byte{
+	if err := l.AppendEvents([][]byte{
 		[]byte(`{"type":"apiAction","name":"StartVM","a":{"z":1,"b":null},"time":1601991691,"u":"<&>"}`),
 		[]byte(` {"b":1,"a":1e3} `),
 	}); err != nil {
@@ -426,8 +426,8 @@ func TestEvents(t *testing.T) {
 	if got := content(t, dir, "event/event.log"); got != want {
 		t.Errorf("%s", got)
 	}
-	for _, bad := range []string{`[]`, `1`, `null`, `{`, ``, `{"a":"` + strings.Repeat("x", maxEvent) + `"}`} {
-		if err := l.Events([][]byte{[]byte(`{}`), []byte(bad)}); farm.CodeOf(err) != farm.CodeInvalid ||
+	for _, bad := range []string{`[]`, `1`, `null`, `{`, ``, `{"a":"` + strings.Repeat("x", maxEventBytes) + `"}`} {
+		if err := l.AppendEvents([][]byte{[]byte(`{}`), []byte(bad)}); farm.CodeOf(err) != farm.CodeInvalid ||
 			!strings.HasPrefix(err.Error(), "events[1]: ") {
 			t.Errorf("%.20s: %v", bad, err)
 		}
@@ -436,14 +436,14 @@ func TestEvents(t *testing.T) {
 	_ = l.Close()
 	l = open(t, dir, Options{Now: c.Now})
 	c.advance(time.Hour)
-	if err := l.Events([][]byte{[]byte(`{"c":1}`)}); err != nil {
+	if err := l.AppendEvents([][]byte{[]byte(`{"c":1}`)}); err != nil {
 		t.Fatal(err)
 	}
 	if got := content(t, dir, "event/event.log"); got != want+"{\"c\":1}\n" {
 		t.Errorf("%s", got)
 	}
 	c.advance(24 * time.Hour)
-	if err := l.Events([][]byte{[]byte(`{"d":1}`)}); err != nil {
+	if err := l.AppendEvents([][]byte{[]byte(`{"d":1}`)}); err != nil {
 		t.Fatal(err)
 	}
 	if got := content(t, dir, "event/event.log"); got != "Log file created at: 2026/03/05 06:06:07\n{\"d\":1}\n" {
@@ -463,7 +463,9 @@ func TestEventLogRotates(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
 	l := open(t, dir, Options{Now: c.Now, MaxBytes: 8 << 10})
 	for i := range 100 {
-		if err := l.Events([][]byte{fmt.Appendf(nil, `{"n":%d,"text":"%s"}`, i, strings.Repeat("x", 80))}); err != nil {
+		if err := l.AppendEvents([][]byte{
+			fmt.Appendf(nil, `{"n":%d,"text":"%s"}`, i, strings.Repeat("x", 80)),
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -490,7 +492,7 @@ func TestViews(t *testing.T) {
 	}
 	defer v.Close()
 	add(t, l, row("node", "m", "later"))
-	for _, n := range []int{1, 10, 3000, 5000, MaxLines} {
+	for _, n := range []int{1, 10, 3000, 5000, MaxTailLines} {
 		text, err := v.Tail(n)
 		lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 		if err != nil || len(lines) != min(n, 5000) || !strings.Contains(lines[len(lines)-1], "row 4999-") ||
@@ -522,7 +524,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	work.Go(func() {
 		for range 50 {
-			l.Tidy()
+			l.Prune()
 			l.Services()
 			if _, s, err := l.Follow("node", 5); err == nil {
 				s.Close()

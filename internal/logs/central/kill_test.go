@@ -60,7 +60,7 @@ func writeForEver(dir, round string) error {
 			return err
 		})
 	}
-	go write("e", func(text string) error { return l.Events([][]byte{fmt.Appendf(nil, `{"name":%q}`, text)}) })
+	go write("e", func(text string) error { return l.AppendEvents([][]byte{fmt.Appendf(nil, `{"name":%q}`, text)}) })
 	return <-failed
 }
 

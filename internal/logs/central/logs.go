@@ -14,27 +14,27 @@ import (
 
 // The limits that are not settings.
 const (
-	maxServices = 256
-	maxFiles    = 50000    // of all services: a week of several thousand machines
-	maxPart     = 64 << 20 // bytes of a file, after which the next one begins
-	parts       = 8        // at least this many files share MaxBytes, so that removing the oldest leaves most of it
-	maxOpen     = 64       // files that are kept open for writing
+	maxServices     = 256
+	maxFiles        = 50000    // of all services: a week of several thousand machines
+	maxFileBytes    = 64 << 20 // bytes of a file, after which the next one begins
+	minFilesInLimit = 8        // at least this many files share MaxBytes, so that removing the oldest leaves most of it
+	maxOpenFiles    = 64       // files that are kept open for writing
 )
 
-// own are the services of this cloud: they are always accepted, however many others there are.
-var own = map[string]bool{"controller": true, "registry": true, "node": true}
+// builtinServices are the services of this cloud: they are always accepted, however many others there are.
+var builtinServices = map[string]bool{"controller": true, "registry": true, "node": true}
 
 // The default limits.
 const (
-	DefaultKeep     = 7 * 24 * time.Hour
-	DefaultMaxBytes = 1 << 30
+	DefaultRetention = 7 * 24 * time.Hour
+	DefaultMaxBytes  = 1 << 30
 )
 
 // Options configure Logs. The zero value of all but Root means a default.
 type Options struct {
-	Root     *os.Root      // the directory of the logs; Close closes it
-	Keep     time.Duration // a file is removed this long after its last row: DefaultKeep
-	MaxBytes int64         // of all files; the largest holder loses its oldest file first: DefaultMaxBytes
+	Root      *os.Root      // the directory of the logs; Close closes it
+	Retention time.Duration // a file is removed this long after its last row: DefaultRetention
+	MaxBytes  int64         // of all files; the largest holder loses its oldest file first: DefaultMaxBytes
 
 	Full func() bool                           // reports whether rows are to be dropped; nil: never
 	Free func() (free, total int64, err error) // space of the disk; nil: enough
@@ -44,20 +44,20 @@ type Options struct {
 
 // Logs are the central logs in one directory. Its methods may be called from many goroutines.
 type Logs struct {
-	o    Options
-	part int64 // bytes of a file
-	most int   // files
+	opts         Options
+	maxFileBytes int64 // bytes of a file
+	maxFileCount int   // files
 
-	mu       sync.Mutex // guards the fields below; held over a write
-	services map[string]*service
-	open     []*file // with a handle, most recently used last
-	line     []byte  // of the rows that are being written
-	room     diskSpace
-	stats    Stats
-	failing  bool
-	tidied   time.Time
-	streams  map[string]map[*Stream]bool
-	archives int
+	mu              sync.Mutex // guards the fields below; held over a write
+	services        map[string]*logService
+	openFiles       []*logFile // with a handle, most recently used last
+	lineBuf         []byte     // of the rows that are being written
+	space           diskSpace
+	stats           Stats
+	dropping        bool
+	lastPrune       time.Time
+	streams         map[string]map[*Stream]bool
+	runningArchives int
 }
 
 // Stats count events since the logs were opened, and the current content.
@@ -70,32 +70,32 @@ type Stats struct {
 	Streams int   // that are being read
 }
 
-// service is a directory of logs.
-type service struct {
-	name    string
-	files   map[string]*file
-	current map[string]*file // by machine; "" for events
-	dropped int              // rows since the last written one
+// logService is a directory of logs.
+type logService struct {
+	name        string
+	files       map[string]*logFile
+	current     map[string]*logFile // by machine; "" for events
+	droppedRows int                 // rows since the last written one
 }
 
-// file is one file of a service. Size counts whole rows only.
-type file struct {
-	service *service
-	machine string // as in the name; "" for events
-	name    string
-	size    int64
-	begun   time.Time // its day is in the name
-	last    time.Time // when a row was written
-	handle  *os.File  // nil: not open
-	stuck   bool      // it cannot be removed
+// logFile is one file of a service. Size counts whole rows only.
+type logFile struct {
+	service      *logService
+	machine      string // as in the name; "" for events
+	name         string
+	size         int64
+	startedAt    time.Time // its day is in the name
+	lastRowAt    time.Time // when a row was written
+	handle       *os.File  // nil: not open
+	removeFailed bool      // it cannot be removed
 }
 
-func (f *file) path() string { return f.service.name + "/" + f.name }
+func (f *logFile) path() string { return f.service.name + "/" + f.name }
 
 // Open reads the existing logs and removes what is beyond the limits.
 func Open(o Options) (*Logs, error) {
-	if o.Keep == 0 {
-		o.Keep = DefaultKeep
+	if o.Retention == 0 {
+		o.Retention = DefaultRetention
 	}
 	if o.MaxBytes == 0 {
 		o.MaxBytes = DefaultMaxBytes
@@ -107,13 +107,14 @@ func Open(o Options) (*Logs, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	l := &Logs{
-		o: o, part: min(maxPart, max(1, o.MaxBytes/parts)), most: maxFiles, services: map[string]*service{},
-		streams: map[string]map[*Stream]bool{},
+		opts: o, maxFileBytes: min(maxFileBytes, max(1, o.MaxBytes/minFilesInLimit)), maxFileCount: maxFiles,
+		services: map[string]*logService{},
+		streams:  map[string]map[*Stream]bool{},
 	}
-	if err := l.load(); err != nil {
+	if err := l.loadFiles(); err != nil {
 		return nil, err
 	}
-	l.Tidy()
+	l.Prune()
 	return l, nil
 }
 
@@ -123,13 +124,13 @@ func (l *Logs) Close() error {
 	defer l.mu.Unlock()
 	for _, all := range l.streams {
 		for s := range all {
-			s.end()
+			s.endStream()
 		}
 	}
-	for len(l.open) > 0 {
-		l.shut(l.open[0])
+	for len(l.openFiles) > 0 {
+		l.closeHandle(l.openFiles[0])
 	}
-	return l.o.Root.Close()
+	return l.opts.Root.Close()
 }
 
 // Stats returns the counts.
@@ -146,19 +147,19 @@ func (l *Logs) Append(rows []api.LogRow) (api.LogAppendResult, error) {
 	var taken api.LogAppendResult
 	for i := range rows {
 		if err := checkRow(&rows[i]); err != nil {
-			return taken, ofRow(err, i, len(rows))
+			return taken, rowError(err, i, len(rows))
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.o.Now()
-	l.tidyLocked(now)
-	if err := l.enough(rows); err != nil {
+	now := l.opts.Now()
+	l.pruneLocked(now)
+	if err := l.checkServiceCount(rows); err != nil {
 		return taken, err
 	}
 	for len(rows) > 0 {
-		n := alike(rows)
-		if err := l.write(rows[:n], now); err != nil {
+		n := leadingSameFile(rows)
+		if err := l.writeRows(rows[:n], now); err != nil {
 			taken.Dropped += n
 		} else {
 			taken.Rows += n
@@ -168,12 +169,12 @@ func (l *Logs) Append(rows []api.LogRow) (api.LogAppendResult, error) {
 	return taken, nil
 }
 
-// enough refuses rows that would create too many services.
-func (l *Logs) enough(rows []api.LogRow) error {
+// checkServiceCount refuses rows that would create too many services.
+func (l *Logs) checkServiceCount(rows []api.LogRow) error {
 	fresh := map[string]bool{}
 	for i := range rows {
 		name := rows[i].Service
-		if l.services[name] != nil || own[name] {
+		if l.services[name] != nil || builtinServices[name] {
 			continue
 		}
 		if fresh[name] = true; len(l.services)+len(fresh) > maxServices {
@@ -184,16 +185,16 @@ func (l *Logs) enough(rows []api.LogRow) error {
 	return nil
 }
 
-// ofRow adds the position of the row to an error.
-func ofRow(err error, i, of int) error {
+// rowError adds the position of the row to an error.
+func rowError(err error, i, of int) error {
 	if of == 1 {
 		return err
 	}
 	return farm.Errorf(farm.CodeOf(err), "rows[%d].%s", i, err)
 }
 
-// alike returns the number of leading rows that go to one file.
-func alike(rows []api.LogRow) int {
+// leadingSameFile returns the number of leading rows that go to one file.
+func leadingSameFile(rows []api.LogRow) int {
 	for i := range rows {
 		if rows[i].Service != rows[0].Service || rows[i].MachineName != rows[0].MachineName {
 			return i
@@ -202,45 +203,45 @@ func alike(rows []api.LogRow) int {
 	return len(rows)
 }
 
-// write writes rows of one service and machine.
-func (l *Logs) write(rows []api.LogRow, now time.Time) error {
-	s, err := l.enter(rows[0].Service)
+// writeRows writes rows of one service and machine.
+func (l *Logs) writeRows(rows []api.LogRow, now time.Time) error {
+	s, err := l.getOrCreateService(rows[0].Service)
 	if err != nil {
-		l.drop(s, len(rows), err)
+		l.recordDropped(s, len(rows), err)
 		return err
 	}
-	line := l.line[:0]
-	if s.dropped > 0 {
+	line := l.lineBuf[:0]
+	if s.droppedRows > 0 {
 		gap := rows[0]
-		gap.Content = fmt.Sprintf("%d rows are missing here: they could not be written", s.dropped)
+		gap.Content = fmt.Sprintf("%d rows are missing here: they could not be written", s.droppedRows)
 		line = appendRow(line, &gap, now)
 	}
 	for i := range rows {
 		line = appendRow(line, &rows[i], now)
 	}
-	l.line = line[:0]
-	if cap(line) > maxKept {
-		l.line = nil
+	l.lineBuf = line[:0]
+	if cap(line) > maxKeptBuffer {
+		l.lineBuf = nil
 	}
-	f := l.current(s, machineFile(rows[0].MachineName), now, int64(len(line)))
-	if err := l.put(f, "", line, now); err != nil {
-		l.drop(s, len(rows), err)
+	f := l.fileForRows(s, fileNamePart(rows[0].MachineName), now, int64(len(line)))
+	if err := l.appendLines(f, "", line, now); err != nil {
+		l.recordDropped(s, len(rows), err)
 		return err
 	}
-	l.wrote(s, len(rows))
+	l.recordWritten(s, len(rows))
 	return nil
 }
 
-// maxKept limits the row buffer that is kept for the next rows, in bytes.
-const maxKept = 1 << 20
+// maxKeptBuffer limits the row buffer that is kept for the next rows, in bytes.
+const maxKeptBuffer = 1 << 20
 
-// Events writes events to the event log in order, each as one JSON object: all of them or none.
-func (l *Logs) Events(events [][]byte) error {
+// AppendEvents writes events to the event log in order, each as one JSON object: all of them or none.
+func (l *Logs) AppendEvents(events [][]byte) error {
 	var lines []byte
 	for i, raw := range events {
 		line, err := eventLine(raw)
 		if err != nil {
-			return ofEvent(err, i, len(events))
+			return eventError(err, i, len(events))
 		}
 		lines = append(lines, line...)
 	}
@@ -249,61 +250,61 @@ func (l *Logs) Events(events [][]byte) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.o.Now()
-	s, err := l.enter(EventService)
+	now := l.opts.Now()
+	s, err := l.getOrCreateService(EventService)
 	if err == nil {
-		f := l.currentEvents(s, now, int64(len(lines)))
+		f := l.fileForEvents(s, now, int64(len(lines)))
 		header := ""
 		if f.size == 0 {
-			header = eventHeader + f.begun.UTC().Format(eventStamp) + "\n"
+			header = eventHeader + f.startedAt.UTC().Format(eventHeaderLayout) + "\n"
 		}
-		err = l.put(f, header, lines, now)
+		err = l.appendLines(f, header, lines, now)
 	}
 	if err != nil {
-		l.note(err)
+		l.logDropping(err)
 		return farm.Unavailable(err, "Writing the events failed; try again")
 	}
-	l.wrote(s, len(events))
+	l.recordWritten(s, len(events))
 	return nil
 }
 
-func ofEvent(err error, i, of int) error {
+func eventError(err error, i, of int) error {
 	if of == 1 {
 		return err
 	}
 	return farm.Errorf(farm.CodeOf(err), "events[%d]: %s", i, err)
 }
 
-// drop counts rows that could not be written.
-func (l *Logs) drop(s *service, rows int, err error) {
-	s.dropped += rows
+// recordDropped counts rows that could not be written.
+func (l *Logs) recordDropped(s *logService, rows int, err error) {
+	s.droppedRows += rows
 	l.stats.Dropped += int64(rows)
-	l.note(err)
+	l.logDropping(err)
 }
 
-func (l *Logs) wrote(s *service, rows int) {
-	s.dropped = 0
+func (l *Logs) recordWritten(s *logService, rows int) {
+	s.droppedRows = 0
 	l.stats.Rows += int64(rows)
-	l.note(nil)
+	l.logDropping(nil)
 }
 
-// note logs when the dropping of rows begins and ends.
-func (l *Logs) note(err error) {
-	if failing := err != nil; failing != l.failing {
-		l.failing = failing
+// logDropping logs when the dropping of rows begins and ends.
+func (l *Logs) logDropping(err error) {
+	if failing := err != nil; failing != l.dropping {
+		l.dropping = failing
 		if failing {
-			l.o.Log.Warn("writing central logs failed; rows are dropped", "error", err)
+			l.opts.Log.Warn("writing central logs failed; rows are dropped", "error", err)
 		} else {
-			l.o.Log.Info("central logs can be written again")
+			l.opts.Log.Info("central logs can be written again")
 		}
 	}
 }
 
-// shut closes the handle of a file.
-func (l *Logs) shut(f *file) {
+// closeHandle closes the handle of a file.
+func (l *Logs) closeHandle(f *logFile) {
 	if f.handle != nil {
 		_ = f.handle.Close() // every row is written
 		f.handle = nil
 	}
-	l.open = slices.DeleteFunc(l.open, func(o *file) bool { return o == f })
+	l.openFiles = slices.DeleteFunc(l.openFiles, func(o *logFile) bool { return o == f })
 }

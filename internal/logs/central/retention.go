@@ -5,137 +5,138 @@ import (
 )
 
 const (
-	tidyEvery = 10 * time.Minute
-	lookEvery = 10 * time.Second // how old the known free space may become
-	lookBytes = 4 << 20          // and how many bytes may be written since then
-	floor     = 256 << 20        // free bytes that logs leave to templates
-	floorPart = 32               // on a small disk: total size / floorPart
+	pruneInterval      = 10 * time.Minute
+	spaceCheckInterval = 10 * time.Second // how old the known free space may become
+	spaceCheckBytes    = 4 << 20          // and how many bytes may be written since then
+	minFreeBytes       = 256 << 20        // free bytes that logs leave to templates
+	minFreeDivisor     = 32               // on a small disk: total size / minFreeDivisor
 )
 
 // diskSpace is the last known state of the disk.
 type diskSpace struct {
-	ok      bool
-	at      time.Time // when it was checked
-	written int64     // since then
+	sufficient   bool
+	checkedAt    time.Time // when it was checked
+	writtenSince int64     // since then
 }
 
-// roomy reports whether the disk has free space for rows: templates have priority.
-func (l *Logs) roomy(now time.Time, add int) bool {
-	if l.o.Full != nil && l.o.Full() {
+// hasFreeSpace reports whether the disk has free space for rows: templates have priority.
+func (l *Logs) hasFreeSpace(now time.Time, add int) bool {
+	if l.opts.Full != nil && l.opts.Full() {
 		return false
 	}
-	if l.o.Free == nil {
+	if l.opts.Free == nil {
 		return true
 	}
-	r := &l.room
-	if since := now.Sub(r.at); r.at.IsZero() || since < 0 || since >= lookEvery || r.written >= lookBytes {
-		free, total, err := l.o.Free()
-		*r = diskSpace{ok: err != nil || free >= min(floor, total/floorPart), at: now}
+	r := &l.space
+	if since := now.Sub(r.checkedAt); r.checkedAt.IsZero() || since < 0 || since >= spaceCheckInterval ||
+		r.writtenSince >= spaceCheckBytes {
+		free, total, err := l.opts.Free()
+		*r = diskSpace{sufficient: err != nil || free >= min(minFreeBytes, total/minFreeDivisor), checkedAt: now}
 	}
-	if r.ok {
-		r.written += int64(add)
+	if r.sufficient {
+		r.writtenSince += int64(add)
 	}
-	return r.ok
+	return r.sufficient
 }
 
-// Tidy removes expired files, at most once in tidyEvery. Writing rows does that, too: Tidy is for
+// Prune removes expired files, at most once in pruneInterval. Writing rows does that, too: Tidy is for
 // logs without new rows.
-func (l *Logs) Tidy() {
+func (l *Logs) Prune() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tidyLocked(l.o.Now())
+	l.pruneLocked(l.opts.Now())
 }
 
-func (l *Logs) tidyLocked(now time.Time) {
-	if since := now.Sub(l.tidied); since >= 0 && since < tidyEvery && !l.tidied.IsZero() {
+func (l *Logs) pruneLocked(now time.Time) {
+	if since := now.Sub(l.lastPrune); since >= 0 && since < pruneInterval && !l.lastPrune.IsZero() {
 		return
 	}
-	l.tidied = now
+	l.lastPrune = now
 	for _, s := range l.services {
 		for _, f := range s.files {
-			if now.Sub(f.last) > l.o.Keep {
-				l.remove(f)
+			if now.Sub(f.lastRowAt) > l.opts.Retention {
+				l.removeFile(f)
 			}
 		}
 		if len(s.files) == 0 { // none of its rows could be written
 			delete(l.services, s.name)
 		}
 	}
-	l.bound(nil)
+	l.enforceLimits(nil)
 }
 
-// bound removes files until the others are within the limits, but never the file that was just
+// enforceLimits removes files until the others are within the limits, but never the file that was just
 // written.
-func (l *Logs) bound(but *file) {
+func (l *Logs) enforceLimits(but *logFile) {
 	for {
-		var most *file
+		var most *logFile
 		switch {
-		case l.stats.Bytes > l.o.MaxBytes:
-			most = l.crowding(but, func(f *file) (int64, string) { return f.size, f.machine })
-		case l.stats.Files > l.most:
-			most = l.crowding(but, func(*file) (int64, string) { return 1, "" })
+		case l.stats.Bytes > l.opts.MaxBytes:
+			most = l.oldestOfLargest(but, func(f *logFile) (int64, string) { return f.size, f.machine })
+		case l.stats.Files > l.maxFileCount:
+			most = l.oldestOfLargest(but, func(*logFile) (int64, string) { return 1, "" })
 		}
 		if most == nil {
 			return
 		}
-		l.remove(most)
+		l.removeFile(most)
 	}
 }
 
-// crowding returns the oldest file of the largest holder: of the service with the largest amount,
+// oldestOfLargest returns the oldest file of the largest holder: of the service with the largest amount,
 // and in it of the machine with the largest amount. A program that floods the logs therefore loses
 // its own rows and not those of others. weigh returns the amount of a file and its holder within
 // the service.
-func (l *Logs) crowding(but *file, weigh func(*file) (amount int64, whose string)) *file {
-	var largest holder
+func (l *Logs) oldestOfLargest(but *logFile, weigh func(*logFile) (amount int64, whose string)) *logFile {
+	var largest logHolder
 	for _, s := range l.services {
-		h := holder{of: map[string]*holder{}}
+		h := logHolder{machines: map[string]*logHolder{}}
 		for _, f := range s.files {
-			if f == but || f.stuck {
+			if f == but || f.removeFailed {
 				continue
 			}
 			amount, whose := weigh(f)
-			if h.of[whose] == nil {
-				h.of[whose] = &holder{}
+			if h.machines[whose] == nil {
+				h.machines[whose] = &logHolder{}
 			}
-			h.add(f, amount)
-			h.of[whose].add(f, amount)
+			h.addFile(f, amount)
+			h.machines[whose].addFile(f, amount)
 		}
 		if h.amount > largest.amount {
 			largest = h
 		}
 	}
-	var oldest *file
+	var oldest *logFile
 	var amount int64
-	for _, h := range largest.of {
-		if oldest == nil || h.amount > amount || h.amount == amount && byAge(h.oldest, oldest) < 0 {
+	for _, h := range largest.machines {
+		if oldest == nil || h.amount > amount || h.amount == amount && compareLastRow(h.oldest, oldest) < 0 {
 			amount, oldest = h.amount, h.oldest
 		}
 	}
 	return oldest
 }
 
-// holder is the total amount of a service or a machine.
-type holder struct {
-	amount int64
-	oldest *file
-	of     map[string]*holder // of a service: by machine
+// logHolder is the total amount of a service or a machine.
+type logHolder struct {
+	amount   int64
+	oldest   *logFile
+	machines map[string]*logHolder // of a service: by machine
 }
 
-func (h *holder) add(f *file, amount int64) {
+func (h *logHolder) addFile(f *logFile, amount int64) {
 	h.amount += amount
-	if h.oldest == nil || byAge(f, h.oldest) < 0 {
+	if h.oldest == nil || compareLastRow(f, h.oldest) < 0 {
 		h.oldest = f
 	}
 }
 
-// remove removes a file, and with the last one its service.
-func (l *Logs) remove(f *file) {
-	l.shut(f)
+// removeFile removes a file, and with the last one its service.
+func (l *Logs) removeFile(f *logFile) {
+	l.closeHandle(f)
 	s := f.service
-	if err := l.o.Root.Remove(f.path()); err != nil && !isNotExist(err) {
-		l.o.Log.Warn("removing a log file failed", "file", f.path(), "error", err)
-		f.stuck = true
+	if err := l.opts.Root.Remove(f.path()); err != nil && !isNotExist(err) {
+		l.opts.Log.Warn("removing a log file failed", "file", f.path(), "error", err)
+		f.removeFailed = true
 		return
 	}
 	l.stats.Files--
@@ -147,7 +148,7 @@ func (l *Logs) remove(f *file) {
 		}
 	}
 	if len(s.files) == 0 {
-		_ = l.o.Root.Remove(s.name) // other files may be in it
+		_ = l.opts.Root.Remove(s.name) // other files may be in it
 		delete(l.services, s.name)
 	}
 }

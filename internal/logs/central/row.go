@@ -13,34 +13,34 @@ import (
 )
 
 const (
-	maxContent = 64 << 10 // bytes of a row's content; longer ones are cut
-	maxEvent   = 64 << 10 // bytes of an event
-	maxName    = 64       // bytes of a service and of the machine in a file name
-	maxHost    = 255      // bytes of a host that a row shows
+	maxContentBytes = 64 << 10 // bytes of a row's content; longer ones are cut
+	maxEventBytes   = 64 << 10 // bytes of an event
+	maxNameBytes    = 64       // bytes of a service and of the machine in a file name
+	maxHostBytes    = 255      // bytes of a host that a row shows
 )
 
 // EventService is the service of the event log. It has events only.
 const EventService = "event"
 
-// stamp is the time format at the beginning of a row: of fixed width, so that rows sort by it.
-const stamp = "2006-01-02T15:04:05.000Z"
+// timestampLayout is the time format at the beginning of a row: of fixed width, so that rows sort by it.
+const timestampLayout = "2006-01-02T15:04:05.000Z"
 
 // CheckService refuses an invalid name of a service. The name becomes that of a directory.
 func CheckService(name string) error {
 	switch {
 	case name == "":
 		return farm.Invalid("service", "is required")
-	case len(name) > maxName || strings.ContainsRune(".-_ ", rune(name[0])) || name[len(name)-1] == ' ' ||
-		strings.ContainsFunc(name, oddInService):
+	case len(name) > maxNameBytes || strings.ContainsRune(".-_ ", rune(name[0])) || name[len(name)-1] == ' ' ||
+		strings.ContainsFunc(name, isInvalidServiceRune):
 		return farm.Invalid("service",
 			"must be 1 to %d letters, digits, dots, dashes, underscores and spaces, beginning with a letter or digit "+
-				"and ending in no space", maxName)
+				"and ending in no space", maxNameBytes)
 	}
 	return nil
 }
 
-// odd reports whether a character is not allowed in file names here.
-func odd(c rune) bool {
+// isInvalidNameRune reports whether a character is not allowed in file names here.
+func isInvalidNameRune(c rune) bool {
 	switch {
 	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-', c == '_':
 		return false
@@ -49,9 +49,9 @@ func odd(c rune) bool {
 	}
 }
 
-// oddInService reports whether a character is not allowed in the name of a service: some names have
+// isInvalidServiceRune reports whether a character is not allowed in the name of a service: some names have
 // several words.
-func oddInService(c rune) bool { return c != ' ' && odd(c) }
+func isInvalidServiceRune(c rune) bool { return c != ' ' && isInvalidNameRune(c) }
 
 // checkRow refuses a row whose service is not for rows.
 func checkRow(r *api.LogRow) error {
@@ -61,17 +61,17 @@ func checkRow(r *api.LogRow) error {
 	return CheckService(r.Service)
 }
 
-// machineFile returns a machine's name as a part of a file name.
-func machineFile(name string) string {
+// fileNamePart returns a machine's name as a part of a file name.
+func fileNamePart(name string) string {
 	if name == "" {
 		return "unknown"
 	}
 	name = strings.Map(func(c rune) rune {
-		if odd(c) {
+		if isInvalidNameRune(c) {
 			return '_'
 		}
 		return c
-	}, name[:min(len(name), maxName)])
+	}, name[:min(len(name), maxNameBytes)])
 	if name[0] == '.' || name[0] == '-' {
 		name = "_" + name[1:]
 	}
@@ -80,30 +80,31 @@ func machineFile(name string) string {
 
 // appendRow appends a row as a line.
 func appendRow(line []byte, r *api.LogRow, now time.Time) []byte {
-	line = now.UTC().AppendFormat(line, stamp)
+	line = now.UTC().AppendFormat(line, timestampLayout)
 	line = append(line, ' ')
-	line = append(line, machineFile(r.MachineName)...)
+	line = append(line, fileNamePart(r.MachineName)...)
 	line = append(line, ' ')
 	if r.Host == "" {
 		line = append(line, '-')
 	}
-	line = appendVisible(line, strings.ReplaceAll(strings.ToValidUTF8(r.Host[:min(len(r.Host), maxHost)], "_"), " ",
+	line = appendEscaped(line, strings.ReplaceAll(strings.ToValidUTF8(r.Host[:min(len(r.Host), maxHostBytes)], "_"),
+		" ",
 		"_"))
 	line = append(line, ' ')
 	content := strings.TrimRight(r.Content, "\r\n")
-	cut := len(content) > maxContent
+	cut := len(content) > maxContentBytes
 	if cut {
-		content = content[:maxContent]
+		content = content[:maxContentBytes]
 	}
-	line = appendVisible(line, content)
+	line = appendEscaped(line, content)
 	if cut {
 		line = append(line, " ... [cut]"...)
 	}
 	return append(line, '\n')
 }
 
-// appendVisible appends text as one line: control characters are escaped as Go and JSON do, tabs stay.
-func appendVisible(line []byte, text string) []byte {
+// appendEscaped appends text as one line: control characters are escaped as Go and JSON do, tabs stay.
+func appendEscaped(line []byte, text string) []byte {
 	for begin := 0; begin < len(text); {
 		end := begin
 		for end < len(text) && (text[end] >= ' ' && text[end] < 0x7f || text[end] == '\t') {
@@ -138,8 +139,8 @@ func appendRune(line []byte, c rune) []byte {
 
 // eventLine returns an event as a line: one JSON object, keys sorted.
 func eventLine(raw []byte) ([]byte, error) {
-	if len(raw) > maxEvent {
-		return nil, farm.Errorf(farm.CodeInvalid, "An event must have at most %d bytes", maxEvent)
+	if len(raw) > maxEventBytes {
+		return nil, farm.Errorf(farm.CodeInvalid, "An event must have at most %d bytes", maxEventBytes)
 	}
 	var fields map[string]any
 	dec := json.NewDecoder(bytes.NewReader(raw))

@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	maxStreams = 1024      // regardless of the settings
-	maxPending = 512 << 10 // bytes that wait for a slow reader, above the longest row; more are skipped
+	maxStreams      = 1024      // regardless of the settings
+	maxPendingBytes = 512 << 10 // bytes that wait for a slow reader, above the longest row; more are skipped
 )
 
-// ErrEnded is the end of a stream whose logs were closed.
-var ErrEnded = errors.New("the central logs were closed")
+// ErrLogsClosed is the end of a stream whose logs were closed.
+var ErrLogsClosed = errors.New("the central logs were closed")
 
 // Stream delivers the rows of one service as they are written. An idle stream costs nothing: only
 // rows of its service wake it. One goroutine reads it; it must be closed.
 type Stream struct {
-	l       *Logs
+	logs    *Logs
 	service string
 	wake    chan struct{} // has one element when there is something to read
 
-	mu      sync.Mutex // guards the fields below
-	pending []byte
-	skipped int
-	ended   bool
-	woken   int // times that Next had something to read
+	mu          sync.Mutex // guards the fields below
+	pending     []byte
+	skippedRows int
+	ended       bool
+	wakeCount   int // times that Next had something to read
 }
 
 // Follow opens a stream of a service, which need not have rows yet. past are its last lines so far.
@@ -42,7 +42,7 @@ func (l *Logs) Follow(service string, lines int) (past []byte, s *Stream, err er
 		defer func() { _ = v.Close() }()
 	}
 	if err == nil && lines > 0 {
-		past, err = ends(views, lines)
+		past, err = lastRows(views, lines)
 	}
 	if err != nil && s != nil {
 		s.Close()
@@ -60,7 +60,7 @@ func (l *Logs) subscribe(service string, lines int) (*Stream, []*View, error) {
 			maxStreams)
 	}
 	l.stats.Streams++
-	s := &Stream{l: l, service: service, wake: make(chan struct{}, 1)}
+	s := &Stream{logs: l, service: service, wake: make(chan struct{}, 1)}
 	if l.streams[service] == nil {
 		l.streams[service] = map[*Stream]bool{}
 	}
@@ -68,14 +68,14 @@ func (l *Logs) subscribe(service string, lines int) (*Stream, []*View, error) {
 	if lines == 0 {
 		return s, nil, nil
 	}
-	all := l.sorted(service)
-	most := pastFiles
+	all := l.sortedFiles(service)
+	most := streamStartFiles
 	if service == EventService { // its rows do not begin with a time
 		most = 1
 	}
 	var views []*View
 	for _, f := range all[max(0, len(all)-most):] {
-		v, err := l.view(f)
+		v, err := l.openView(f)
 		if farm.CodeOf(err) == farm.CodeNotFound {
 			continue
 		}
@@ -87,43 +87,43 @@ func (l *Logs) subscribe(service string, lines int) (*Stream, []*View, error) {
 	return s, views, nil
 }
 
-// tell delivers new rows to the streams of a service. The caller holds mu.
-func (l *Logs) tell(service string, lines []byte) {
+// deliver delivers new rows to the streams of a service. The caller holds mu.
+func (l *Logs) deliver(service string, lines []byte) {
 	for s := range l.streams[service] {
-		l.stats.Skipped += int64(s.add(lines))
+		l.stats.Skipped += int64(s.queueRows(lines))
 	}
 }
 
-// add queues rows for the reader and returns the number of skipped ones: after one skipped row, all
+// queueRows queues rows for the reader and returns the number of skipped ones: after one skipped row, all
 // are skipped until the reader has read.
-func (s *Stream) add(lines []byte) (skipped int) {
+func (s *Stream) queueRows(lines []byte) (skipped int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fit := len(lines)
-	if room := maxPending - len(s.pending); s.skipped > 0 {
+	if room := maxPendingBytes - len(s.pending); s.skippedRows > 0 {
 		fit = 0
 	} else if fit > room {
 		fit = bytes.LastIndexByte(lines[:room], '\n') + 1
 	}
 	s.pending = append(s.pending, lines[:fit]...)
 	skipped = bytes.Count(lines[fit:], []byte("\n"))
-	s.skipped += skipped
-	s.signal()
+	s.skippedRows += skipped
+	s.wakeUp()
 	return skipped
 }
 
-func (s *Stream) signal() {
+func (s *Stream) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (s *Stream) end() {
+func (s *Stream) endStream() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
-	s.signal()
+	s.wakeUp()
 }
 
 // Next waits for rows and returns them as whole lines. Where the reader was too slow, a line
@@ -135,41 +135,41 @@ func (s *Stream) Next(ctx context.Context) ([]byte, error) {
 			return nil, context.Cause(ctx)
 		case <-s.wake:
 		}
-		if lines, err := s.take(); len(lines) > 0 || err != nil {
+		if lines, err := s.takePending(); len(lines) > 0 || err != nil {
 			return lines, err
 		}
 	}
 }
 
-func (s *Stream) take() ([]byte, error) {
+func (s *Stream) takePending() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.woken++
+	s.wakeCount++
 	lines := s.pending
 	s.pending = nil
-	if s.skipped > 0 {
-		lines = fmt.Appendf(lines, "... %d rows are skipped here: they come faster than they are read\n", s.skipped)
-		s.skipped = 0
+	if s.skippedRows > 0 {
+		lines = fmt.Appendf(lines, "... %d rows are skipped here: they come faster than they are read\n", s.skippedRows)
+		s.skippedRows = 0
 	}
 	if len(lines) == 0 && s.ended {
-		return nil, ErrEnded
+		return nil, ErrLogsClosed
 	}
 	if s.ended {
-		s.signal() // for the next call
+		s.wakeUp() // for the next call
 	}
 	return lines, nil
 }
 
 // Close ends the stream.
 func (s *Stream) Close() {
-	s.l.mu.Lock()
-	defer s.l.mu.Unlock()
-	all := s.l.streams[s.service]
+	s.logs.mu.Lock()
+	defer s.logs.mu.Unlock()
+	all := s.logs.streams[s.service]
 	if !all[s] {
 		return
 	}
-	s.l.stats.Streams--
+	s.logs.stats.Streams--
 	if delete(all, s); len(all) == 0 {
-		delete(s.l.streams, s.service)
+		delete(s.logs.streams, s.service)
 	}
 }

@@ -51,7 +51,7 @@ func TestFollow(t *testing.T) {
 	if next, err := s.Next(t.Context()); err != nil || !strings.HasSuffix(string(next), " 7\n") {
 		t.Errorf("%q, %v", next, err)
 	}
-	if _, err := s.Next(t.Context()); !errors.Is(err, ErrEnded) {
+	if _, err := s.Next(t.Context()); !errors.Is(err, ErrLogsClosed) {
 		t.Errorf("closed logs: %v", err)
 	}
 }
@@ -64,11 +64,11 @@ func TestSlowReader(t *testing.T) {
 	}
 	defer s.Close()
 	for range 10 {
-		add(t, l, row("node", "m", strings.Repeat("x", maxContent)))
+		add(t, l, row("node", "m", strings.Repeat("x", maxContentBytes)))
 	}
 	add(t, l, row("node", "m", "after what is skipped")) // and so skipped, too, although it is small
 	next, err := s.Next(t.Context())
-	if err != nil || len(next) > maxPending+100 ||
+	if err != nil || len(next) > maxPendingBytes+100 ||
 		!strings.HasSuffix(string(next), "\n... 4 rows are skipped here: they come faster than they are read\n") {
 		t.Errorf("%d bytes, %.100q, %v", len(next), next[max(0, len(next)-100):], err)
 	}
@@ -91,8 +91,8 @@ func TestAStreamOfManyAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	long := row("node", strings.Repeat("m", maxName), strings.Repeat("\x01", maxContent+1))
-	long.Host = strings.Repeat("\x01", maxHost)
+	long := row("node", strings.Repeat("m", maxNameBytes), strings.Repeat("\x01", maxContentBytes+1))
+	long.Host = strings.Repeat("\x01", maxHostBytes)
 	add(t, l, long)
 	if next, err := s.Next(t.Context()); err != nil || bytes.Count(next, []byte("\n")) != 1 ||
 		!bytes.HasSuffix(next, []byte("[cut]\n")) {
@@ -104,7 +104,7 @@ func TestAStreamOfManyAtOnce(t *testing.T) {
 	}
 	add(t, l, many...)
 	next, err := s.Next(t.Context())
-	if kept := bytes.Count(next, []byte("\n")) - 1; err != nil || len(next) > maxPending+100 || kept < 60 ||
+	if kept := bytes.Count(next, []byte("\n")) - 1; err != nil || len(next) > maxPendingBytes+100 || kept < 60 ||
 		!bytes.HasSuffix(next, fmt.Appendf(nil, "... %d rows are skipped here: they come faster than they are read\n",
 			1000-kept)) {
 		t.Errorf("%d rows in %d bytes, %v", kept, len(next), err)
@@ -153,8 +153,8 @@ func TestIdleStreamsAreNeverWoken(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
 		for i, s := range streams {
-			if s.woken != 0 {
-				t.Errorf("stream %d was woken %d times", i, s.woken)
+			if s.wakeCount != 0 {
+				t.Errorf("stream %d was woken %d times", i, s.wakeCount)
 			}
 		}
 		cancel()

@@ -19,10 +19,10 @@ import (
 
 // The limits for reading the end of logs.
 const (
-	MaxLines  = 10000
-	maxTail   = 8 << 20   // bytes of the end of one file
-	pastFiles = 16        // files whose ends a new stream begins with
-	pastTail  = 256 << 10 // bytes of each
+	MaxTailLines     = 10000
+	maxTailBytes     = 8 << 20   // bytes of the end of one file
+	streamStartFiles = 16        // files whose ends a new stream begins with
+	streamStartBytes = 256 << 10 // bytes of each
 )
 
 // Services lists the services that have logs, sorted.
@@ -35,7 +35,7 @@ func (l *Logs) Services() []api.LogService {
 		for _, f := range l.services[name].files {
 			out.Files++
 			out.Size += f.size
-			if at := f.last.UTC(); at.After(out.LastWrite) {
+			if at := f.lastRowAt.UTC(); at.After(out.LastWrite) {
 				out.LastWrite = at
 			}
 		}
@@ -51,9 +51,12 @@ func (l *Logs) Files(name string) ([]api.LogFile, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := []api.LogFile{}
-	for _, f := range l.sorted(name) {
+	for _, f := range l.sortedFiles(name) {
 		list = append(list,
-			api.LogFile{Service: name, Name: f.name, MachineName: f.machine, Size: f.size, LastWrite: f.last.UTC()})
+			api.LogFile{
+				Service: name, Name: f.name, MachineName: f.machine, Size: f.size,
+				LastWrite: f.lastRowAt.UTC(),
+			})
 	}
 	if len(list) == 0 {
 		return nil, farm.NotFound()
@@ -61,24 +64,26 @@ func (l *Logs) Files(name string) ([]api.LogFile, error) {
 	return list, nil
 }
 
-// sorted returns the files of a service in the order of their last rows.
-func (l *Logs) sorted(name string) []*file {
+// sortedFiles returns the files of a service in the order of their last rows.
+func (l *Logs) sortedFiles(name string) []*logFile {
 	s := l.services[name]
 	if s == nil {
 		return nil
 	}
-	return slices.SortedFunc(maps.Values(s.files), byAge)
+	return slices.SortedFunc(maps.Values(s.files), compareLastRow)
 }
 
-// byAge orders files by their last rows.
-func byAge(a, b *file) int { return cmp.Or(a.last.Compare(b.last), strings.Compare(a.name, b.name)) }
+// compareLastRow orders files by their last rows.
+func compareLastRow(a, b *logFile) int {
+	return cmp.Or(a.lastRowAt.Compare(b.lastRowAt), strings.Compare(a.name, b.name))
+}
 
 // machineOf returns the machine in the name of a service's file.
 func machineOf(service, name string) string {
 	if service == EventService {
 		return ""
 	}
-	name = strings.TrimSuffix(name, ending)
+	name = strings.TrimSuffix(name, logSuffix)
 	for range 2 { // the number and the day
 		i := strings.LastIndexByte(name, '.')
 		if i <= 0 {
@@ -86,7 +91,7 @@ func machineOf(service, name string) string {
 		}
 		rest := name[i+1:]
 		name = name[:i]
-		if len(rest) == len(dayForm) {
+		if len(rest) == len(dayLayout) {
 			break
 		}
 	}
@@ -99,7 +104,7 @@ type View struct {
 	Size     int64
 	Modified time.Time
 
-	in *os.File
+	file *os.File
 }
 
 // View opens a file of a service; "" is the file written last.
@@ -111,37 +116,37 @@ func (l *Logs) View(service, name string) (*View, error) {
 		return nil, farm.NotFound()
 	}
 	if name == "" {
-		return l.view(slices.MaxFunc(slices.Collect(maps.Values(s.files)), byAge))
+		return l.openView(slices.MaxFunc(slices.Collect(maps.Values(s.files)), compareLastRow))
 	}
 	f := s.files[name]
 	if f == nil {
 		return nil, farm.NotFound()
 	}
-	return l.view(f)
+	return l.openView(f)
 }
 
-// view opens a file. The caller holds mu.
-func (l *Logs) view(f *file) (*View, error) {
-	in, err := l.o.Root.Open(f.path())
+// openView opens a file. The caller holds mu.
+func (l *Logs) openView(f *logFile) (*View, error) {
+	in, err := l.opts.Root.Open(f.path())
 	if isNotExist(err) {
 		return nil, farm.NotFound()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open a log: %w", err)
 	}
-	return &View{Name: f.name, Size: f.size, Modified: f.last, in: in}, nil
+	return &View{Name: f.name, Size: f.size, Modified: f.lastRowAt, file: in}, nil
 }
 
 func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // Close closes the file.
-func (v *View) Close() error { return v.in.Close() }
+func (v *View) Close() error { return v.file.Close() }
 
 // Content returns a reader of the whole view.
-func (v *View) Content() *io.SectionReader { return io.NewSectionReader(v.in, 0, v.Size) }
+func (v *View) Content() *io.SectionReader { return io.NewSectionReader(v.file, 0, v.Size) }
 
-// Tail returns the last lines of the view, up to maxTail bytes.
-func (v *View) Tail(lines int) ([]byte, error) { return v.tail(lines, maxTail) }
+// Tail returns the last lines of the view, up to maxTailBytes bytes.
+func (v *View) Tail(lines int) ([]byte, error) { return v.tail(lines, maxTailBytes) }
 
 func (v *View) tail(lines int, most int64) ([]byte, error) {
 	from := max(0, v.Size-most)
@@ -149,7 +154,7 @@ func (v *View) tail(lines int, most int64) ([]byte, error) {
 	for at := v.Size; at > from && bytes.Count(text, []byte("\n")) <= lines; {
 		n := min(64<<10, at-from)
 		block := make([]byte, n, n+int64(len(text)))
-		if _, err := v.in.ReadAt(block, at-n); err != nil {
+		if _, err := v.file.ReadAt(block, at-n); err != nil {
 			return nil, fmt.Errorf("read a log: %w", err)
 		}
 		text, at = append(block, text...), at-n
@@ -163,11 +168,11 @@ func (v *View) tail(lines int, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// ends returns the last rows of several files, sorted by time.
-func ends(views []*View, lines int) ([]byte, error) {
+// lastRows returns the last rows of several files, sorted by time.
+func lastRows(views []*View, lines int) ([]byte, error) {
 	var rows []string
 	for _, v := range views {
-		text, err := v.tail(lines, pastTail)
+		text, err := v.tail(lines, streamStartBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -179,7 +184,7 @@ func ends(views []*View, lines int) ([]byte, error) {
 	rows = slices.DeleteFunc(rows, func(row string) bool { return row == "" || strings.HasPrefix(row, eventHeader) })
 	if len(views) > 1 {
 		slices.SortStableFunc(rows, func(a, b string) int {
-			return strings.Compare(a[:min(len(stamp), len(a))], b[:min(len(stamp), len(b))])
+			return strings.Compare(a[:min(len(timestampLayout), len(a))], b[:min(len(timestampLayout), len(b))])
 		})
 	}
 	return []byte(strings.Join(rows[max(0, len(rows)-lines):], "")), nil

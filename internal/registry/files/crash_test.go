@@ -29,7 +29,7 @@ func TestReceiptSurvivesALossOfPower(t *testing.T) {
 	must(err)
 	defer s.Close()
 	for _, text := range []string{"first", "second"} {
-		_, err = s.Put(files.Upload{Name: "a/b/c.txt", Body: bytes.NewReader([]byte(text)), Size: -1})
+		_, err = s.StoreFile(files.Upload{Name: "a/b/c.txt", Body: bytes.NewReader([]byte(text)), Size: -1})
 		must(err)
 		for _, keep := range crashfs.Keeps {
 			left := filepath.Join(t.TempDir(), "crashed")

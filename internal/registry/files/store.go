@@ -20,27 +20,27 @@ import (
 
 // Limits without a setting.
 const (
-	MaxFile  = 1 << 30  // bytes of one file
-	MaxLog   = 64 << 20 // bytes of one log of a failed VM
-	maxFiles = 20000    // of an area
-	maxList  = 50000    // entries of a list: more than maxFiles files and their directories
-	floor    = 256 << 20
-	tempMark = ".upload-" // begins the names of files that are being written
+	MaxFileBytes   = 1 << 30  // bytes of one file
+	MaxLogBytes    = 64 << 20 // bytes of one log of a failed VM
+	maxFiles       = 20000    // of an area
+	maxListEntries = 50000    // entries of a list: more than maxFiles files and their directories
+	minFreeBytes   = 256 << 20
+	tempPrefix     = ".upload-" // begins the names of files that are being written
 )
 
 // The default limits.
 const (
-	DefaultKeep     = 7 * 24 * time.Hour
-	DefaultMaxLogs  = 1 << 30
-	DefaultMaxBytes = 10 << 30
+	DefaultLogRetention = 7 * 24 * time.Hour
+	DefaultMaxLogsBytes = 1 << 30
+	DefaultMaxBytes     = 10 << 30
 )
 
 // Options configures a Store. The zero value of all but Root means a default.
 type Options struct {
-	Root     *os.Root      // the directory files/; Close closes it
-	Keep     time.Duration // how long logs of failed VMs stay: DefaultKeep
-	MaxLogs  int64         // bytes of the logs of failed VMs, the oldest go: DefaultMaxLogs
-	MaxBytes int64         // bytes of all other files, beyond which uploads are refused: DefaultMaxBytes
+	Root         *os.Root      // the directory files/; Close closes it
+	LogRetention time.Duration // how long logs of failed VMs stay: DefaultLogRetention
+	MaxLogsBytes int64         // bytes of the logs of failed VMs, the oldest go: DefaultMaxLogsBytes
+	MaxBytes     int64         // bytes of all other files, beyond which uploads are refused: DefaultMaxBytes
 
 	Full func() bool                           // reports that no uploads are accepted; nil: never
 	Free func() (free, total int64, err error) // space on the disk; nil: enough
@@ -51,16 +51,16 @@ type Options struct {
 
 // Store is the files below one directory. Its methods may be called from many goroutines.
 type Store struct {
-	o Options
+	opts Options
 
-	mu    sync.Mutex // guards the fields below, and is held while names change
-	logs  areaUsage
-	other areaUsage
-	swept time.Time
+	mu          sync.Mutex // guards the fields below, and is held while names change
+	failureLogs areaUsage
+	otherFiles  areaUsage
+	lastPrune   time.Time
 	// uploaders maps a file below Logs to the caller that uploaded it since the start. Other files are counted
 	// by their directory.
-	uploaders map[string]string
-	underway  map[string]int64 // caller -> bytes of logs that they are uploading
+	uploaders      map[string]string
+	uploadingBytes map[string]int64 // caller -> bytes of logs that they are uploading
 }
 
 // areaUsage counts the files and bytes of an area, including running uploads.
@@ -71,10 +71,10 @@ type areaUsage struct {
 
 // Open counts the files and removes the remains of interrupted uploads.
 func Open(o Options) (*Store, error) {
-	if o.Keep == 0 {
-		o.Keep = DefaultKeep
+	if o.LogRetention == 0 {
+		o.LogRetention = DefaultLogRetention
 	}
-	o.MaxLogs, o.MaxBytes = cmp.Or(o.MaxLogs, DefaultMaxLogs), cmp.Or(o.MaxBytes, DefaultMaxBytes)
+	o.MaxLogsBytes, o.MaxBytes = cmp.Or(o.MaxLogsBytes, DefaultMaxLogsBytes), cmp.Or(o.MaxBytes, DefaultMaxBytes)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -84,44 +84,44 @@ func Open(o Options) (*Store, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{o: o, uploaders: map[string]string{}, underway: map[string]int64{}}
+	s := &Store{opts: o, uploaders: map[string]string{}, uploadingBytes: map[string]int64{}}
 	err := fs.WalkDir(o.Root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case name == CentralLogs:
+		case name == CentralLogsDir:
 			return fs.SkipDir
 		case e.IsDir() || !e.Type().IsRegular():
 			return nil
-		case strings.HasPrefix(e.Name(), tempMark):
+		case strings.HasPrefix(e.Name(), tempPrefix):
 			return o.Root.Remove(name)
 		}
 		info, err := e.Info()
 		if err == nil {
-			s.count(name, 1, info.Size())
+			s.addUsage(name, 1, info.Size())
 		}
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list files: %w", err)
 	}
-	s.Tidy()
+	s.PruneLogs()
 	return s, nil
 }
 
 // Close closes the directory.
-func (s *Store) Close() error { return s.o.Root.Close() }
+func (s *Store) Close() error { return s.opts.Root.Close() }
 
-// areaOf returns the usage of the area that a name belongs to.
-func (s *Store) areaOf(name string) *areaUsage {
-	if area(name) == Logs {
-		return &s.logs
+// usageOf returns the usage of the area that a name belongs to.
+func (s *Store) usageOf(name string) *areaUsage {
+	if topDirOf(name) == FailureLogsDir {
+		return &s.failureLogs
 	}
-	return &s.other
+	return &s.otherFiles
 }
 
-func (s *Store) count(name string, files int, bytes int64) {
-	h := s.areaOf(name)
+func (s *Store) addUsage(name string, files int, bytes int64) {
+	h := s.usageOf(name)
 	h.files += files
 	h.bytes += bytes
 }
@@ -133,15 +133,15 @@ type File struct {
 	Modified time.Time
 }
 
-// File opens a file.
-func (s *Store) File(name string) (*File, error) {
-	info, err := isPlain(s.o.Root, name)
+// OpenFile opens a file.
+func (s *Store) OpenFile(name string) (*File, error) {
+	info, err := statNoFollow(s.opts.Root, name)
 	if err != nil || info.IsDir() {
 		return nil, farm.NotFound()
 	}
-	f, err := s.o.Root.Open(name)
+	f, err := s.opts.Root.Open(name)
 	if err != nil {
-		return nil, lost(err)
+		return nil, lookupError(err)
 	}
 	if info, err = f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return nil, errors.Join(farm.NotFound(), f.Close())
@@ -149,8 +149,8 @@ func (s *Store) File(name string) (*File, error) {
 	return &File{File: f, Size: info.Size(), Modified: info.ModTime()}, nil
 }
 
-// lost sets the exact message of a failed lookup.
-func lost(err error) error {
+// lookupError sets the exact message of a failed lookup.
+func lookupError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return farm.NotFound()
 	}
@@ -162,26 +162,26 @@ func (s *Store) List(dir string) ([]api.StoredFile, error) {
 	if dir = strings.Trim(dir, "/"); dir == "" {
 		dir = "."
 	}
-	info, err := isPlain(s.o.Root, dir)
+	info, err := statNoFollow(s.opts.Root, dir)
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
 		return nil, farm.NotFound()
 	}
-	in, err := s.o.Root.Open(dir)
+	in, err := s.opts.Root.Open(dir)
 	if err != nil {
-		return nil, lost(err)
+		return nil, lookupError(err)
 	}
 	defer in.Close()
-	entries, err := in.ReadDir(maxList)
+	entries, err := in.ReadDir(maxListEntries)
 	if err != nil && !errors.Is(err, io.EOF) { // the end of an empty directory
 		return nil, fmt.Errorf("list a directory: %w", err)
 	}
 	list := []api.StoredFile{}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || !info.IsDir() && !info.Mode().IsRegular() || Check(e.Name()) != nil {
+		if err != nil || !info.IsDir() && !info.Mode().IsRegular() || CheckName(e.Name()) != nil {
 			continue
 		}
 		out := api.StoredFile{Name: e.Name(), Dir: info.IsDir(), Modified: info.ModTime().UTC()}
@@ -196,106 +196,107 @@ func (s *Store) List(dir string) ([]api.StoredFile, error) {
 
 // Remove removes a file and the directories that become empty, or an empty directory.
 func (s *Store) Remove(name string) error {
-	if err := writable(name); err != nil {
+	if err := checkWritable(name); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	info, err := isPlain(s.o.Root, name)
+	info, err := statNoFollow(s.opts.Root, name)
 	if err != nil {
 		return err
 	}
-	if err := s.o.Root.Remove(name); err != nil {
+	if err := s.opts.Root.Remove(name); err != nil {
 		if info.IsDir() && !errors.Is(err, fs.ErrNotExist) {
 			return farm.Refused("The directory %s is not empty", name)
 		}
-		return lost(err)
+		return lookupError(err)
 	}
 	if !info.IsDir() {
-		s.count(name, -1, -info.Size())
+		s.addUsage(name, -1, -info.Size())
 		delete(s.uploaders, name)
 	}
-	s.prune(path.Dir(name))
+	s.removeEmptyDirs(path.Dir(name))
 	return nil
 }
 
-// prune removes a directory and its parents while they are empty: directories are not counted. The caller holds
-// mu.
-func (s *Store) prune(dir string) {
-	for dir != "." && dir != Logs && s.o.Root.Remove(dir) == nil {
+// removeEmptyDirs removes a directory and its parents while they are empty: directories are not counted. The caller
+// holds mu.
+func (s *Store) removeEmptyDirs(dir string) {
+	for dir != "." && dir != FailureLogsDir && s.opts.Root.Remove(dir) == nil {
 		dir = path.Dir(dir)
 	}
 }
 
-// writable refuses invalid names, and those of the log server.
-func writable(name string) error {
-	if err := Check(name); err != nil {
+// checkWritable refuses invalid names, and those of the log server.
+func checkWritable(name string) error {
+	if err := CheckName(name); err != nil {
 		return err
 	}
-	switch top := area(name); { // some file systems ignore case
-	case strings.EqualFold(top, CentralLogs):
-		return farm.Invalid("name", "files in %s are written only by the central logs", CentralLogs)
-	case strings.EqualFold(top, Logs) && (top != Logs || top == name):
-		return farm.Invalid("name", "%s is the directory of VM failure logs", Logs)
+	switch top := topDirOf(name); { // some file systems ignore case
+	case strings.EqualFold(top, CentralLogsDir):
+		return farm.Invalid("name", "files in %s are written only by the central logs", CentralLogsDir)
+	case strings.EqualFold(top, FailureLogsDir) && (top != FailureLogsDir || top == name):
+		return farm.Invalid("name", "%s is the directory of VM failure logs", FailureLogsDir)
 	}
 	return nil
 }
 
-const sweepEvery = 10 * time.Minute
+const pruneInterval = 10 * time.Minute
 
-// Tidy removes expired logs of failed VMs. It does nothing if it ran a short time ago.
-func (s *Store) Tidy() {
+// PruneLogs removes expired logs of failed VMs. It does nothing if it ran a short time ago.
+func (s *Store) PruneLogs() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.o.Now()
-	if since := now.Sub(s.swept); since >= 0 && since < sweepEvery && !s.swept.IsZero() {
+	now := s.opts.Now()
+	if since := now.Sub(s.lastPrune); since >= 0 && since < pruneInterval && !s.lastPrune.IsZero() {
 		return
 	}
-	s.swept = now
-	if s.logs.files > 0 {
-		s.sweep(now)
+	s.lastPrune = now
+	if s.failureLogs.files > 0 {
+		s.pruneLogsLocked(now)
 	}
 }
 
 // logFile is a file below Logs.
 type logFile struct {
-	name string
-	size int64
-	at   time.Time
-	over float64 // by how much its uploader exceeds the share with it and later uploads; 0: not at all
+	name      string
+	size      int64
+	modified  time.Time
+	overShare float64 // by how much its uploader exceeds the share with it and later uploads; 0: not at all
 }
 
 // logShares is how many equal shares the logs of failed VMs have. The logs of an uploader over its share are
 // removed first.
 const logShares = 16
 
-// sweep removes logs of failed VMs until there is capacity again: first the expired ones, then the oldest of
+// pruneLogsLocked removes logs of failed VMs until there is capacity again: first the expired ones, then the oldest of
 // the uploader that exceeds its share most, then the oldest of all.
-func (s *Store) sweep(now time.Time) {
-	all := s.logFiles()
-	slices.SortFunc(all, func(a, b logFile) int { return a.at.Compare(b.at) })
-	tooOld, _ := slices.BinarySearchFunc(all, now.Add(-s.o.Keep),
-		func(f logFile, limit time.Time) int { return f.at.Compare(limit) })
+func (s *Store) pruneLogsLocked(now time.Time) {
+	all := s.listLogs()
+	slices.SortFunc(all, func(a, b logFile) int { return a.modified.Compare(b.modified) })
+	tooOld, _ := slices.BinarySearchFunc(all, now.Add(-s.opts.LogRetention),
+		func(f logFile, limit time.Time) int { return f.modified.Compare(limit) })
 	for _, f := range all[:tooOld] {
-		s.drop(f)
+		s.removeLog(f)
 	}
 	all = all[tooOld:]
-	s.measure(all)
-	slices.SortStableFunc(all, func(a, b logFile) int { return cmp.Compare(b.over, a.over) })
+	s.computeOverShare(all)
+	slices.SortStableFunc(all, func(a, b logFile) int { return cmp.Compare(b.overShare, a.overShare) })
 	for _, f := range all {
-		if s.logs.bytes <= s.o.MaxLogs-s.o.MaxLogs/8 && s.logs.files <= maxFiles-maxFiles/8 {
+		if s.failureLogs.bytes <= s.opts.MaxLogsBytes-s.opts.MaxLogsBytes/8 &&
+			s.failureLogs.files <= maxFiles-maxFiles/8 {
 			return
 		}
-		s.drop(f)
+		s.removeLog(f)
 	}
 }
 
-// logFiles lists the logs of failed VMs.
-func (s *Store) logFiles() (all []logFile) {
-	_ = fs.WalkDir(s.o.Root.FS(), Logs, func(name string, e fs.DirEntry, err error) error {
-		if err == nil && e.Type().IsRegular() && !strings.HasPrefix(e.Name(), tempMark) {
+// listLogs lists the logs of failed VMs.
+func (s *Store) listLogs() (all []logFile) {
+	_ = fs.WalkDir(s.opts.Root.FS(), FailureLogsDir, func(name string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() && !strings.HasPrefix(e.Name(), tempPrefix) {
 			if info, err := e.Info(); err == nil {
-				all = append(all, logFile{name: name, size: info.Size(), at: info.ModTime()})
+				all = append(all, logFile{name: name, size: info.Size(), modified: info.ModTime()})
 			}
 		}
 		return nil
@@ -303,8 +304,8 @@ func (s *Store) logFiles() (all []logFile) {
 	return all
 }
 
-// measure sets by how much the uploader of each log, sorted oldest first, exceeds its share.
-func (s *Store) measure(all []logFile) {
+// computeOverShare sets by how much the uploader of each log, sorted oldest first, exceeds its share.
+func (s *Store) computeOverShare(all []logFile) {
 	sums := map[string]areaUsage{}
 	for i := len(all) - 1; i >= 0; i-- {
 		f := &all[i]
@@ -312,18 +313,18 @@ func (s *Store) measure(all []logFile) {
 		sum := sums[who]
 		sum.files, sum.bytes = sum.files+1, sum.bytes+f.size
 		sums[who] = sum
-		use := max(float64(sum.files)/maxFiles, float64(sum.bytes)/float64(s.o.MaxLogs))
-		f.over = max(0, use-1.0/logShares)
+		use := max(float64(sum.files)/maxFiles, float64(sum.bytes)/float64(s.opts.MaxLogsBytes))
+		f.overShare = max(0, use-1.0/logShares)
 	}
 }
 
-// drop removes a log of a failed VM.
-func (s *Store) drop(f logFile) {
-	if err := s.o.Root.Remove(f.name); err != nil {
-		s.o.Log.Warn("removing a VM failure log failed", "file", f.name, "error", err)
+// removeLog removes a log of a failed VM.
+func (s *Store) removeLog(f logFile) {
+	if err := s.opts.Root.Remove(f.name); err != nil {
+		s.opts.Log.Warn("removing a VM failure log failed", "file", f.name, "error", err)
 		return
 	}
-	s.count(f.name, -1, -f.size)
+	s.addUsage(f.name, -1, -f.size)
 	delete(s.uploaders, f.name)
-	s.prune(path.Dir(f.name))
+	s.removeEmptyDirs(path.Dir(f.name))
 }

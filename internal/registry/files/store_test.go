@@ -33,12 +33,12 @@ func open(t testing.TB, dir string, o Options) *Store {
 }
 
 func put(s *Store, name, text string) error {
-	_, err := s.Put(Upload{Name: name, Body: strings.NewReader(text), Size: -1})
+	_, err := s.StoreFile(Upload{Name: name, Body: strings.NewReader(text), Size: -1})
 	return err
 }
 
 func get(s *Store, name string) (string, error) {
-	f, err := s.File(name)
+	f, err := s.OpenFile(name)
 	if err != nil {
 		return "", err
 	}
@@ -52,7 +52,7 @@ func TestPutAndGet(t *testing.T) {
 	sum := sha256.Sum256([]byte("text"))
 	hexed := hex.EncodeToString(sum[:])
 	for _, want := range []string{"", hexed, strings.ToUpper(hexed)} {
-		r, err := s.Put(Upload{Name: "a b/ü,+@=~ (1).txt", Body: strings.NewReader("text"), Size: 4, Sum: want})
+		r, err := s.StoreFile(Upload{Name: "a b/ü,+@=~ (1).txt", Body: strings.NewReader("text"), Size: 4, Sum: want})
 		if err != nil || r.SHA256 != hexed || r.Size != 4 || r.Name != "a b/ü,+@=~ (1).txt" {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -66,11 +66,11 @@ func TestPutAndGet(t *testing.T) {
 	if got, _ := get(s, "a b/ü,+@=~ (1).txt"); got != "other" {
 		t.Errorf("%q", got)
 	}
-	if s.other != (areaUsage{1, 5}) {
-		t.Errorf("counted %+v", s.other)
+	if s.otherFiles != (areaUsage{1, 5}) {
+		t.Errorf("counted %+v", s.otherFiles)
 	}
 	for _, bad := range []string{"x", hexed[1:], strings.Repeat("0", 64)} {
-		_, err := s.Put(Upload{Name: "bad", Body: strings.NewReader("text"), Sum: bad})
+		_, err := s.StoreFile(Upload{Name: "bad", Body: strings.NewReader("text"), Sum: bad})
 		var e *farm.Error
 		if !errors.As(err, &e) || e.Code != farm.CodeInvalid || e.Field != "sha256" {
 			t.Errorf("sum %s: %v", bad, err)
@@ -90,11 +90,11 @@ func TestPutAndGet(t *testing.T) {
 	if err := s.Remove("a b/ü,+@=~ (1).txt"); err != nil {
 		t.Error(err)
 	}
-	if list, err := s.List(""); err != nil || len(list) != 0 || list == nil || s.other != (areaUsage{}) {
-		t.Errorf("%+v, %v, %+v", list, err, s.other)
+	if list, err := s.List(""); err != nil || len(list) != 0 || list == nil || s.otherFiles != (areaUsage{}) {
+		t.Errorf("%+v, %v, %+v", list, err, s.otherFiles)
 	}
 	for _, name := range []string{"nothing", "a/b", "a b"} {
-		for _, err := range []error{s.Remove(name), second(s.File(name)), second(s.List(name))} {
+		for _, err := range []error{s.Remove(name), second(s.OpenFile(name)), second(s.List(name))} {
 			if farm.CodeOf(err) != farm.CodeNotFound {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -125,12 +125,12 @@ func TestHostileNames(t *testing.T) {
 			!strings.Contains(fmt.Sprint(err), "escapes") {
 			t.Errorf("put %q: %v", name, err)
 		}
-		if err := second(s.File(name)); farm.CodeOf(err) != farm.CodeNotFound {
+		if err := second(s.OpenFile(name)); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("get %q: %v", name, err)
 		}
 	}
 	for _, name := range []string{"out/secret", "in/f", "file", "pipe"} {
-		if err := second(s.File(name)); farm.CodeOf(err) != farm.CodeNotFound {
+		if err := second(s.OpenFile(name)); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("get %q: %v", name, err)
 		}
 		if err := s.Remove(name); farm.CodeOf(err) != farm.CodeNotFound {
@@ -174,7 +174,7 @@ func TestCutUpload(t *testing.T) {
 	if err := put(s, "d/f", "old"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Put(Upload{Name: "d/f", Body: broken{strings.NewReader("new")}}); !errors.Is(err,
+	if _, err := s.StoreFile(Upload{Name: "d/f", Body: broken{strings.NewReader("new")}}); !errors.Is(err,
 		io.ErrUnexpectedEOF) {
 		t.Errorf("%v", err)
 	}
@@ -184,13 +184,13 @@ func TestCutUpload(t *testing.T) {
 	if left, _ := filepath.Glob(dir + "/d/.*"); len(left) > 0 {
 		t.Errorf("left are %v", left)
 	}
-	if err := os.WriteFile(dir+"/d/"+tempMark+"X", []byte("of a killed registry"), 0o600); err != nil {
+	if err := os.WriteFile(dir+"/d/"+tempPrefix+"X", []byte("of a killed registry"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_ = s.Close()
 	s = open(t, dir, Options{})
-	if left, _ := filepath.Glob(dir + "/d/.*"); len(left) > 0 || s.other != (areaUsage{1, 3}) {
-		t.Errorf("after a restart: %v, %+v", left, s.other)
+	if left, _ := filepath.Glob(dir + "/d/.*"); len(left) > 0 || s.otherFiles != (areaUsage{1, 3}) {
+		t.Errorf("after a restart: %v, %+v", left, s.otherFiles)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestNothingIsLeftOfWhatFails(t *testing.T) {
 		{Name: "d/e/f", Body: broken{strings.NewReader("x")}},
 		{Name: "logs/vm/x.log", Body: broken{strings.NewReader("x")}},
 	} {
-		if _, err := s.Put(u); err == nil {
+		if _, err := s.StoreFile(u); err == nil {
 			t.Errorf("%s was taken", u.Name)
 		}
 	}
@@ -214,8 +214,9 @@ func TestNothingIsLeftOfWhatFails(t *testing.T) {
 		t.Error(err)
 	}
 	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != 1 || left[0].Name() != Logs || s.other != (areaUsage{}) || s.logs != (areaUsage{}) {
-		t.Errorf("left are %v, %v; %+v, %+v", left, err, s.other, s.logs)
+	if err != nil || len(left) != 1 || left[0].Name() != FailureLogsDir || s.otherFiles != (areaUsage{}) ||
+		s.failureLogs != (areaUsage{}) {
+		t.Errorf("left are %v, %v; %+v, %+v", left, err, s.otherFiles, s.failureLogs)
 	}
 }
 
@@ -242,7 +243,7 @@ func TestUploadsAtOnceShareTheSpace(t *testing.T) {
 		errs, more := make(chan error), make(chan struct{})
 		for i := range 5 {
 			go func() {
-				_, err := s.Put(Upload{Name: fmt.Sprint("f", i), Body: &slow{"123456", more}, Size: size})
+				_, err := s.StoreFile(Upload{Name: fmt.Sprint("f", i), Body: &slow{"123456", more}, Size: size})
 				errs <- err
 			}()
 		}
@@ -262,8 +263,8 @@ func TestUploadsAtOnceShareTheSpace(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if taken > 1 || taken == 0 && size > 0 || s.other.bytes != int64(6*taken) || s.other.files != taken {
-			t.Errorf("announced %d: %d were taken, %+v", size, taken, s.other)
+		if taken > 1 || taken == 0 && size > 0 || s.otherFiles.bytes != int64(6*taken) || s.otherFiles.files != taken {
+			t.Errorf("announced %d: %d were taken, %+v", size, taken, s.otherFiles)
 		}
 	}
 }
@@ -275,13 +276,14 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 func TestBounds(t *testing.T) {
 	dir := t.TempDir()
 	full, free := false, int64(1<<40)
-	s := open(t, dir, Options{MaxBytes: 10, MaxLogs: 100, Full: func() bool {
+	s := open(t, dir, Options{MaxBytes: 10, MaxLogsBytes: 100, Full: func() bool {
 		return full
 	}, Free: func() (int64, int64, error) { return free, 1 << 40, nil }})
-	if _, err := s.Put(Upload{Name: "a", Body: zeros{}, Size: MaxFile + 1}); farm.CodeOf(err) != farm.CodeTooLarge {
+	if _, err := s.StoreFile(Upload{Name: "a", Body: zeros{}, Size: MaxFileBytes +
+		1}); farm.CodeOf(err) != farm.CodeTooLarge {
 		t.Errorf("too large: %v", err)
 	}
-	if _, err := s.Put(Upload{Name: "logs/vm/x", Body: zeros{}, Size: MaxLog +
+	if _, err := s.StoreFile(Upload{Name: "logs/vm/x", Body: zeros{}, Size: MaxLogBytes +
 		1}); farm.CodeOf(err) != farm.CodeTooLarge {
 		t.Errorf("too large for a log: %v", err)
 	}
@@ -289,7 +291,7 @@ func TestBounds(t *testing.T) {
 		t.Error(err)
 	}
 	for _, size := range []int64{3, -1} {
-		_, err := s.Put(Upload{Name: "b", Body: strings.NewReader("123"), Size: size})
+		_, err := s.StoreFile(Upload{Name: "b", Body: strings.NewReader("123"), Size: size})
 		if farm.CodeOf(err) != farm.CodeUnavailable {
 			t.Errorf("too many bytes, announced %d: %v", size, err)
 		}
@@ -297,15 +299,15 @@ func TestBounds(t *testing.T) {
 	if err := put(s, "logs/vm/x.log", strings.Repeat("x", 50)); err != nil {
 		t.Errorf("a log beside files that are full: %v", err)
 	}
-	free = floor + 1
-	if _, err := s.Put(Upload{Name: "b", Body: strings.NewReader("1"), Size: 1}); err != nil {
+	free = minFreeBytes + 1
+	if _, err := s.StoreFile(Upload{Name: "b", Body: strings.NewReader("1"), Size: 1}); err != nil {
 		t.Errorf("just enough room: %v", err)
 	}
-	_, err := s.Put(Upload{Name: "b", Body: strings.NewReader("12"), Size: 2})
+	_, err := s.StoreFile(Upload{Name: "b", Body: strings.NewReader("12"), Size: 2})
 	if farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("a byte too much: %v", err)
 	}
-	free = floor - 1
+	free = minFreeBytes - 1
 	if err := put(s, "b", "1"); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("no room: %v", err)
 	}
@@ -316,8 +318,8 @@ func TestBounds(t *testing.T) {
 	if left, _ := filepath.Glob(dir + "/.*"); len(left) > 0 {
 		t.Errorf("left are %v", left)
 	}
-	if s.other != (areaUsage{2, 9}) || s.logs != (areaUsage{1, 50}) {
-		t.Errorf("what was refused is counted: %+v, %+v", s.other, s.logs)
+	if s.otherFiles != (areaUsage{2, 9}) || s.failureLogs != (areaUsage{1, 50}) {
+		t.Errorf("what was refused is counted: %+v, %+v", s.otherFiles, s.failureLogs)
 	}
 }
 
@@ -335,9 +337,11 @@ func TestLogsOfOneUploader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, now := t.TempDir(), time.Now()
 			s := open(t, dir,
-				Options{MaxLogs: kept, Now: func() time.Time { return now }, Sync: func(*os.File) error { return nil }})
+				Options{MaxLogsBytes: kept, Now: func() time.Time { return now }, Sync: func(*os.File) error {
+					return nil
+				}})
 			upload := func(caller, name string, size int, age time.Duration) {
-				_, err := s.Put(Upload{
+				_, err := s.StoreFile(Upload{
 					Name: name, Body: strings.NewReader(strings.Repeat("x", size)),
 					Size: int64(size), Caller: caller,
 				})
@@ -361,9 +365,10 @@ func TestLogsOfOneUploader(t *testing.T) {
 					t.Errorf("%s: %v", dir, err)
 				}
 			}
-			if s.logs.bytes > kept || s.logs.files > maxFiles || len(s.uploaders) != s.logs.files-1 ||
-				len(s.underway) != 0 {
-				t.Errorf("%+v, %d uploaders, %v", s.logs, len(s.uploaders), s.underway)
+			if s.failureLogs.bytes > kept || s.failureLogs.files > maxFiles ||
+				len(s.uploaders) != s.failureLogs.files-1 ||
+				len(s.uploadingBytes) != 0 {
+				t.Errorf("%+v, %d uploaders, %v", s.failureLogs, len(s.uploaders), s.uploadingBytes)
 			}
 		})
 	}
@@ -378,17 +383,17 @@ func TestManySmallLogs(t *testing.T) {
 		s.uploaders[all[i].name] = "node h"
 	}
 	all[50].name = "logs/vm/x.log" // of another one
-	s.measure(all)
+	s.computeOverShare(all)
 	for i, f := range all {
-		if over := i < 100 && i != 50; over != (f.over > 0) || i > 0 && i != 50 && f.over > all[0].over {
-			t.Fatalf("file %d is over by %g", i, f.over)
+		if over := i < 100 && i != 50; over != (f.overShare > 0) || i > 0 && i != 50 && f.overShare > all[0].overShare {
+			t.Fatalf("file %d is over by %g", i, f.overShare)
 		}
 	}
 }
 
 // TestUploadsOfOneCaller: running uploads of logs count for their caller, which may use a quarter.
 func TestUploadsOfOneCaller(t *testing.T) {
-	s := open(t, t.TempDir(), Options{MaxLogs: 8 * MaxLog})
+	s := open(t, t.TempDir(), Options{MaxLogsBytes: 8 * MaxLogBytes})
 	var claims []*reservation
 	for _, by := range []struct{ caller, says string }{
 		{"node h", ""},
@@ -400,7 +405,7 @@ func TestUploadsOfOneCaller(t *testing.T) {
 		},
 		{"node a", ""},
 	} {
-		c, err := s.claim(Upload{Name: "logs/own/x.log", Caller: by.caller}, MaxLog)
+		c, err := s.reserve(Upload{Name: "logs/own/x.log", Caller: by.caller}, MaxLogBytes)
 		switch {
 		case by.says == "" && err == nil:
 			claims = append(claims, c)
@@ -409,16 +414,16 @@ func TestUploadsOfOneCaller(t *testing.T) {
 		}
 	}
 	for _, c := range claims {
-		s.giveUp(c, "logs/own/"+tempMark+"x")
+		s.cancelUpload(c, "logs/own/"+tempPrefix+"x")
 	}
-	if s.logs != (areaUsage{}) || len(s.underway) != 0 {
-		t.Errorf("%+v, %v", s.logs, s.underway)
+	if s.failureLogs != (areaUsage{}) || len(s.uploadingBytes) != 0 {
+		t.Errorf("%+v, %v", s.failureLogs, s.uploadingBytes)
 	}
 }
 
 func TestLogsGo(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
-	s := open(t, dir, Options{MaxLogs: 80, Keep: time.Hour, Now: func() time.Time { return now }})
+	s := open(t, dir, Options{MaxLogsBytes: 80, LogRetention: time.Hour, Now: func() time.Time { return now }})
 	for i := range 20 {
 		name := fmt.Sprintf("logs/vm%d/x.log", i)
 		if err := put(s, name, "ten bytes."); err != nil {
@@ -430,22 +435,22 @@ func TestLogsGo(t *testing.T) {
 		}
 	}
 	list, err := s.List("logs")
-	if err != nil || len(list) < 7 || len(list) > 8 || s.logs.bytes != int64(10*len(list)) {
-		t.Errorf("%d logs, %v, %+v", len(list), err, s.logs)
+	if err != nil || len(list) < 7 || len(list) > 8 || s.failureLogs.bytes != int64(10*len(list)) {
+		t.Errorf("%d logs, %v, %+v", len(list), err, s.failureLogs)
 	}
 	if _, err := get(s, "logs/vm19/x.log"); err != nil {
 		t.Errorf("the newest: %v", err)
 	}
 	now = now.Add(58 * time.Minute) // two of 20 and 19 minutes ... of 3 minutes are younger than an hour
-	s.Tidy()
-	if list, _ := s.List("logs"); len(list) != 2 || s.logs != (areaUsage{2, 20}) {
-		t.Errorf("%+v, %+v", list, s.logs)
+	s.PruneLogs()
+	if list, _ := s.List("logs"); len(list) != 2 || s.failureLogs != (areaUsage{2, 20}) {
+		t.Errorf("%+v, %+v", list, s.failureLogs)
 	}
 	if err := put(s, "keep", "x"); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(10 * time.Hour)
-	s.Tidy()
+	s.PruneLogs()
 	if list, _ := s.List("logs"); len(list) != 0 {
 		t.Errorf("%+v", list)
 	}
@@ -455,7 +460,7 @@ func TestLogsGo(t *testing.T) {
 }
 
 func TestManyAtOnce(t *testing.T) {
-	s := open(t, t.TempDir(), Options{MaxLogs: 2000})
+	s := open(t, t.TempDir(), Options{MaxLogsBytes: 2000})
 	var work sync.WaitGroup
 	for w := range 4 {
 		work.Go(func() {
@@ -473,10 +478,10 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	work.Wait()
 	_ = s.Close()
-	counted := s.logs
-	again := open(t, s.o.Root.Name(), Options{})
-	if again.logs != counted {
-		t.Errorf("counted %+v, there is %+v", counted, again.logs)
+	counted := s.failureLogs
+	again := open(t, s.opts.Root.Name(), Options{})
+	if again.failureLogs != counted {
+		t.Errorf("counted %+v, there is %+v", counted, again.failureLogs)
 	}
 }
 
@@ -506,8 +511,8 @@ func FuzzNames(f *testing.F) {
 				t.Fatalf("%q: %q, %v", name, text, err)
 			}
 		}
-		if s.other != (areaUsage{}) || s.logs != (areaUsage{}) {
-			t.Fatalf("%q: %+v, %+v", name, s.other, s.logs)
+		if s.otherFiles != (areaUsage{}) || s.failureLogs != (areaUsage{}) {
+			t.Fatalf("%q: %+v, %+v", name, s.otherFiles, s.failureLogs)
 		}
 	})
 }

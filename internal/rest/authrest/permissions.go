@@ -54,7 +54,7 @@ func (s *server) listPermissions(*rest.Request) (any, error) {
 	list := []api.Permission{}
 	for _, p := range farm.AllPermissions(s.opts.Service) {
 		list = append(list,
-			api.Permission{Name: string(p.Name), Area: p.Area, Label: p.Label, Description: p.Description})
+			api.Permission{Name: string(p.Name), Area: p.Category, Label: p.Label, Description: p.Description})
 	}
 	return list, nil
 }

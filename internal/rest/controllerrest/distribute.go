@@ -91,7 +91,7 @@ func listCacheJobs[T any](
 func distributionToAPI(v cachejobs.View) api.Distribution {
 	out := api.Distribution{
 		Request: api.DistributionRequest{
-			RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.Asked, Tag: v.Template.Tag,
+			RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.RequestedAt, Tag: v.Template.Tag,
 			Version: v.Template.Version,
 		},
 		Status: make(map[string]api.DistributeStatus, len(v.On)),
@@ -105,11 +105,13 @@ func distributionToAPI(v cachejobs.View) api.Distribution {
 // removalToAPI converts a removal to its API form.
 func removalToAPI(v cachejobs.View) api.Removal {
 	out := api.Removal{
-		Request: api.RemovalRequest{RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.Asked},
+		Request: api.RemovalRequest{RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.RequestedAt},
 		Status:  make(map[string]api.RemoveStatus, len(v.On)),
 	}
 	for node, o := range v.On {
-		out.Status[node] = api.RemoveStatus{Status: o.Done, Error: o.Error, Removed: o.Removed, Kept: o.Kept}
+		out.Status[node] = api.RemoveStatus{
+			Status: o.Done, Error: o.Error, Removed: o.RemovedVersions, Kept: o.KeptVersions,
+		}
 	}
 	return out
 }

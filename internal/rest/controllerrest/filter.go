@@ -24,7 +24,7 @@ func filterParam[T any](p *rest.Params, table filter.Table[T]) func(T) bool {
 		p.RecordError("filter", "%v", err)
 		return nil
 	}
-	if f.Empty() {
+	if f.MatchesAll() {
 		return nil
 	}
 	now := time.Now()
@@ -49,8 +49,8 @@ func filterList[T any](list []T, fits func(T) bool) []T {
 func vmFields(c *controller.Controller) filter.Table[instances.View] {
 	type vm = instances.View
 	return filter.Table[vm]{
-		{Name: "id", Called: true, Text: func(v vm) string { return v.ID }},
-		{Name: "name", Called: true, Text: func(v vm) string { return v.Name }},
+		{Name: "id", IsDefault: true, Text: func(v vm) string { return v.ID }},
+		{Name: "name", IsDefault: true, Text: func(v vm) string { return v.Name }},
 		{Name: "external_id", Text: func(v vm) string { return v.ExternalID }},
 		{Name: "state", Text: func(v vm) string { return string(v.State) }},
 		{Name: "message", Text: func(v vm) string { return v.Message }},
@@ -65,12 +65,12 @@ func vmFields(c *controller.Controller) filter.Table[instances.View] {
 		{Name: "mac", Text: macOf},
 		{Name: "vlan", Text: func(v vm) string { return v.Options.VLAN }},
 		{Name: "usb", Text: func(v vm) string { return v.Options.USBDevice }},
-		{Name: "age", Since: func(v vm) time.Time { return v.Created }},
-		{Name: "idle", Since: func(v vm) time.Time { return v.Updated }},
-		{Name: "ttl", Length: func(v vm) (float64, bool) { return float64(v.TTL), v.TTL > 0 }},
-		{Name: "cpus", Number: func(v vm) float64 { return float64(v.VCPU()) }},
-		{Name: "ram", Size: func(v vm) float64 { return mebibytesToBytes(v.VRAM()) }},
-		{Name: "progress", Number: func(v vm) float64 { return v.Progress }},
+		{Name: "age", Age: func(v vm) time.Time { return v.Created }},
+		{Name: "idle", Age: func(v vm) time.Time { return v.Updated }},
+		{Name: "ttl", Duration: func(v vm) (float64, bool) { return float64(v.TTL), v.TTL > 0 }},
+		{Name: "cpus", Number: func(v vm) float64 { return float64(v.GuestCPUs()) }},
+		{Name: "ram", Size: func(v vm) float64 { return mebibytesToBytes(v.GuestMemoryMB()) }},
+		{Name: "progress", Number: func(v vm) float64 { return v.PullProgress }},
 	}
 }
 
@@ -92,8 +92,8 @@ func mebibytesToBytes(n int) float64 { return float64(n) * (1 << 20) }
 
 // pastFields are the filter fields of terminated instances.
 var pastFields = filter.Table[*farm.InstanceHistory]{
-	{Name: "id", Called: true, Text: func(p *farm.InstanceHistory) string { return p.ID }},
-	{Name: "name", Called: true, Text: func(p *farm.InstanceHistory) string { return p.Name }},
+	{Name: "id", IsDefault: true, Text: func(p *farm.InstanceHistory) string { return p.ID }},
+	{Name: "name", IsDefault: true, Text: func(p *farm.InstanceHistory) string { return p.Name }},
 	{Name: "external_id", Text: func(p *farm.InstanceHistory) string { return p.ExternalID }},
 	{Name: "message", Text: func(p *farm.InstanceHistory) string { return p.Message }},
 	{Name: "state", Texts: func(p *farm.InstanceHistory) []string {
@@ -103,21 +103,21 @@ var pastFields = filter.Table[*farm.InstanceHistory]{
 		}
 		return states
 	}},
-	{Name: "template", Texts: func(p *farm.InstanceHistory) []string { return []string{p.Template, p.TemplateID} }},
+	{Name: "template", Texts: func(p *farm.InstanceHistory) []string { return []string{p.TemplateName, p.TemplateID} }},
 	{Name: "tag", Text: func(p *farm.InstanceHistory) string { return p.Tag }},
 	{Name: "version", Number: func(p *farm.InstanceHistory) float64 { return float64(p.Version) }},
 	{Name: "arch", Text: func(p *farm.InstanceHistory) string { return p.Arch }},
 	{Name: "node", Texts: func(p *farm.InstanceHistory) []string { return []string{p.NodeName, p.NodeID} }},
 	{Name: "group", Text: func(p *farm.InstanceHistory) string { return p.GroupID }},
 	{Name: "owner", Text: func(p *farm.InstanceHistory) string { return p.Owner }},
-	{Name: "age", Since: func(p *farm.InstanceHistory) time.Time { return p.Created }},
-	{Name: "ended", Since: func(p *farm.InstanceHistory) time.Time { return p.Finished }},
+	{Name: "age", Age: func(p *farm.InstanceHistory) time.Time { return p.Created }},
+	{Name: "ended", Age: func(p *farm.InstanceHistory) time.Time { return p.Finished }},
 }
 
 // nodeFields are the fields of nodes.
 var nodeFields = filter.Table[api.Node]{
-	{Name: "id", Called: true, Text: func(n api.Node) string { return n.NodeID }},
-	{Name: "name", Called: true, Text: func(n api.Node) string { return n.NodeName }},
+	{Name: "id", IsDefault: true, Text: func(n api.Node) string { return n.NodeID }},
+	{Name: "name", IsDefault: true, Text: func(n api.Node) string { return n.NodeName }},
 	{Name: "host", Text: func(n api.Node) string { return n.IPAddress }},
 	{Name: "state", Text: func(n api.Node) string { return n.State }},
 	{Name: "arch", Text: func(n api.Node) string { return n.HostArch }},
@@ -141,54 +141,54 @@ var nodeFields = filter.Table[api.Node]{
 	{Name: "disk", Size: func(n api.Node) float64 { return float64(n.DiskSize) }},
 	{Name: "free", Size: func(n api.Node) float64 { return float64(n.FreeDisk) }},
 	{Name: "unknown", Number: func(n api.Node) float64 { return float64(n.UnknownVMs) }},
-	{Name: "seen", Since: func(n api.Node) time.Time { return n.LastUpdated }},
+	{Name: "seen", Age: func(n api.Node) time.Time { return n.LastUpdated }},
 }
 
 // templateFields are the fields of templates.
 var templateFields = filter.Table[api.Template]{
-	{Name: "id", Called: true, Text: func(t api.Template) string { return t.ID }},
-	{Name: "name", Called: true, Text: func(t api.Template) string { return t.Name }},
+	{Name: "id", IsDefault: true, Text: func(t api.Template) string { return t.ID }},
+	{Name: "name", IsDefault: true, Text: func(t api.Template) string { return t.Name }},
 	{Name: "arch", Text: func(t api.Template) string { return t.Arch }},
 	{Name: "size", Size: func(t api.Template) float64 { return float64(t.Size) }},
 }
 
 // imageFields are the fields of save requests.
 var imageFields = filter.Table[*farm.SaveRequest]{
-	{Name: "id", Called: true, Text: func(s *farm.SaveRequest) string { return s.ID }},
-	{Name: "name", Called: true, Text: func(s *farm.SaveRequest) string { return s.Request.NewTemplateName }},
+	{Name: "id", IsDefault: true, Text: func(s *farm.SaveRequest) string { return s.ID }},
+	{Name: "name", IsDefault: true, Text: func(s *farm.SaveRequest) string { return s.Request.NewTemplateName }},
 	{Name: "state", Text: func(s *farm.SaveRequest) string { return string(s.Status) }},
 	{Name: "template", Text: func(s *farm.SaveRequest) string { return s.Request.TemplateID }},
 	{Name: "tag", Text: func(s *farm.SaveRequest) string { return s.Request.Tag }},
 	{Name: "instance", Text: func(s *farm.SaveRequest) string { return s.Request.InstanceID }},
 	{Name: "node", Text: func(s *farm.SaveRequest) string { return s.NodeID }},
 	{Name: "message", Text: func(s *farm.SaveRequest) string { return s.ErrorMessage }},
-	{Name: "age", Since: func(s *farm.SaveRequest) time.Time { return s.Created }},
+	{Name: "age", Age: func(s *farm.SaveRequest) time.Time { return s.Created }},
 }
 
 // cacheJobFields are the fields of distributions, and of removals from nodes.
 var cacheJobFields = filter.Table[*farm.CacheJob]{
-	{Name: "id", Called: true, Text: func(e *farm.CacheJob) string { return e.ID }},
-	{Name: "name", Called: true, Text: func(e *farm.CacheJob) string { return e.Template.Name }},
+	{Name: "id", IsDefault: true, Text: func(e *farm.CacheJob) string { return e.ID }},
+	{Name: "name", IsDefault: true, Text: func(e *farm.CacheJob) string { return e.Template.Name }},
 	{Name: "template", Texts: func(e *farm.CacheJob) []string { return []string{e.Template.Name, e.Template.ID} }},
 	{Name: "tag", Text: func(e *farm.CacheJob) string { return e.Template.Tag }},
 	{Name: "state", Text: func(e *farm.CacheJob) string {
-		if e.Open() {
+		if e.IsOpen() {
 			return "open"
 		}
-		return string(e.End)
+		return string(e.EndReason)
 	}},
 	{Name: "node", Texts: func(e *farm.CacheJob) []string { return e.Nodes }},
 	{Name: "nodes", Number: func(e *farm.CacheJob) float64 { return float64(len(e.Nodes)) }},
-	{Name: "age", Since: func(e *farm.CacheJob) time.Time { return e.Asked }},
+	{Name: "age", Age: func(e *farm.CacheJob) time.Time { return e.RequestedAt }},
 }
 
 // eventFields are the fields of events, which are JSON objects.
 var eventFields = filter.Table[events.LoggedEvent]{
 	{Name: "id", Text: func(e events.LoggedEvent) string { return e.ID }},
-	{Name: "name", Called: true, Text: eventField("name")},
+	{Name: "name", IsDefault: true, Text: eventField("name")},
 	{Name: "type", Text: eventField("type")},
 	{Name: "sub_type", Text: eventField("sub_type")},
-	{Name: "instance", Called: true, Text: eventField("instance_id")},
+	{Name: "instance", IsDefault: true, Text: eventField("instance_id")},
 	{Name: "node", Texts: eventFieldValues("node_id", "node_name")},
 	{Name: "template", Texts: eventFieldValues("template_id", "template_name")},
 	{Name: "tag", Text: eventField("tag")},
@@ -199,7 +199,7 @@ var eventFields = filter.Table[events.LoggedEvent]{
 	{Name: "user", Texts: eventFieldValues("user", "key_id", "for_user")},
 	{Name: "address", Text: eventField("address")},
 	{Name: "about", Text: eventField("about")},
-	{Name: "age", Since: func(e events.LoggedEvent) time.Time {
+	{Name: "age", Age: func(e events.LoggedEvent) time.Time {
 		seconds, _ := e.Field("time").(float64)
 		return time.Unix(int64(seconds), 0)
 	}},

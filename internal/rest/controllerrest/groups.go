@@ -35,8 +35,8 @@ func groupToAPI(g *farm.Group) api.Group {
 
 // groupFields are the fields of groups that a filter may name.
 var groupFields = filter.Table[api.Group]{
-	{Name: "id", Called: true, Text: func(g api.Group) string { return g.ID }},
-	{Name: "name", Called: true, Text: func(g api.Group) string { return g.Name }},
+	{Name: "id", IsDefault: true, Text: func(g api.Group) string { return g.ID }},
+	{Name: "name", IsDefault: true, Text: func(g api.Group) string { return g.Name }},
 	{Name: "description", Text: func(g api.Group) string { return g.Description }},
 	{Name: "fallback", Text: func(g api.Group) string {
 		if g.FallbackGroupID == nil {

@@ -46,7 +46,7 @@ func (s *server) listHistory(r *rest.Request) (any, error) {
 func historyToAPI(p *farm.InstanceHistory, seen visibility) api.HistoryInstance {
 	out := api.HistoryInstance{
 		InstanceID: p.ID, Name: p.Name, ExternalID: p.ExternalID,
-		VMID: p.TemplateID, TemplateName: p.Template, Tag: p.Tag, Version: p.Version, Arch: p.Arch,
+		VMID: p.TemplateID, TemplateName: p.TemplateName, Tag: p.Tag, Version: p.Version, Arch: p.Arch,
 		GroupID: p.GroupID, Owner: p.Owner, NodeID: p.NodeID, NodeName: p.NodeName,
 		Message: p.Message, ScriptCode: p.ScriptCode, TTL: p.TTL,
 		CRTime: p.Created, Placed: p.Placed, Started: p.Started, Finished: p.Finished,

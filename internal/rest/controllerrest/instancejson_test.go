@@ -47,8 +47,8 @@ var anyInstance = rapid.Custom(func(t *rapid.T) *farm.Instance {
 		Template: farm.TemplateRef{ID: anyText.Draw(t, "template"), Tag: anyText.Draw(t,
 			"tag"), Version: rapid.IntRange(0, 9).Draw(t, "version"), Arch: "amd64"},
 		NodeID: anyText.Draw(t, "node"), Registry: anyText.Draw(t, "registry"),
-		Progress: rapid.Float64Range(0, 1).Draw(t, "progress"),
-		Created:  anyTime.Draw(t, "created"), Updated: anyTime.Draw(t, "updated"),
+		PullProgress: rapid.Float64Range(0, 1).Draw(t, "progress"),
+		Created:      anyTime.Draw(t, "created"), Updated: anyTime.Draw(t, "updated"),
 	}
 	if rapid.Bool().Draw(t, "has metadata") {
 		inst.Metadata = map[string]any{anyText.Draw(t, "key"): anyText.Draw(t, "value"), "n": rapid.Int64().Draw(t,
@@ -60,7 +60,7 @@ var anyInstance = rapid.Custom(func(t *rapid.T) *farm.Instance {
 	if rapid.Bool().Draw(t, "has script") {
 		inst.Options.ScriptMonitoring = true
 		inst.Script = &farm.ScriptResult{
-			Code: rapid.IntRange(-1, 255).Draw(t, "code"), Stdout: []byte(anyText.Draw(t, "stdout")),
+			ExitCode: rapid.IntRange(-1, 255).Draw(t, "code"), Stdout: []byte(anyText.Draw(t, "stdout")),
 		}
 	}
 	return inst

@@ -121,7 +121,7 @@ func instanceToAPI(i *farm.Instance) api.Instance {
 	out := api.Instance{
 		InstanceID: i.ID, InstanceState: string(i.State), Message: i.Message, Registry: i.Registry,
 		VMID: i.Template.ID, Tag: i.Template.Tag, Version: i.Template.Version, NodeID: i.NodeID,
-		TS: i.Updated, CRTime: i.Created, Progress: i.Progress, GroupID: i.GroupID,
+		TS: i.Updated, CRTime: i.Created, Progress: i.PullProgress, GroupID: i.GroupID,
 		Name: i.Name, ExternalID: i.ExternalID, Metadata: i.Metadata, Arch: i.Template.Arch,
 		MACAddress: cmp.Or(i.MAC, i.Options.MACAddress), VLAN: i.VLAN(), USBDevice: i.Options.USBDevice,
 		TTL: i.TTL, Expires: i.Expires,
@@ -167,7 +167,7 @@ func memoryText(mb int) string {
 
 func scriptResultToAPI(s *farm.ScriptResult) *api.ScriptResult {
 	return &api.ScriptResult{
-		ReturnCode: s.Code, Errors: s.Errors, DidTimeout: s.TimedOut, Stdout: string(s.Stdout),
+		ReturnCode: s.ExitCode, Errors: s.Errors, DidTimeout: s.TimedOut, Stdout: string(s.Stdout),
 		Stderr: string(s.Stderr),
 	}
 }

@@ -81,7 +81,8 @@ func TestLogsThroughTheController(t *testing.T) {
 	const vm, other = "aaaaaaaa-0000-4000-8000-000000000001", "bbbbbbbb-0000-4000-8000-000000000001"
 	for _, name := range []string{"logs/" + vm + "/20260304T050607.000Z-start.log", "logs/" + vm +
 		"/20260304T050608.000Z-save.log", "a b/ü+%2F.log"} {
-		if _, err := reg.Files().Put(files.Upload{Name: name, Body: strings.NewReader("text of " + name)}); err != nil {
+		if _, err := reg.Files().StoreFile(
+			files.Upload{Name: name, Body: strings.NewReader("text of " + name)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -74,7 +74,7 @@ func (s *server) listMACs(r *rest.Request) (any, error) {
 func macItems(list []farm.MACAddress) []api.MACAddress {
 	out := make([]api.MACAddress, len(list))
 	for i, a := range list {
-		out[i] = api.MACAddress{MACAddress: a.Address, InUse: a.Instance != "", InstanceID: a.Instance}
+		out[i] = api.MACAddress{MACAddress: a.Address, InUse: a.InstanceID != "", InstanceID: a.InstanceID}
 	}
 	return out
 }

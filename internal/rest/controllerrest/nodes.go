@@ -74,8 +74,8 @@ func (s *server) deleteNode(r *rest.Request) (any, error) {
 func nodeToAPI(v nodes.View, seen visibility) api.Node {
 	n, info := v.Node, v.Info
 	out := api.Node{
-		NodeID: n.ID, NodeName: n.Name, IPAddress: n.Host, State: string(n.Shown()),
-		Capacity: n.Slots(&info), CapacityMode: string(n.Mode), VCPUOverride: n.VCPUOverride,
+		NodeID: n.ID, NodeName: n.Name, IPAddress: n.Host, State: string(n.VisibleState()),
+		Capacity: n.VMLimit(&info), CapacityMode: string(n.CapacityMode), VCPUOverride: n.VCPUOverride,
 		RAMOverride: n.RAMOverride,
 		VCPULimit:   v.VCPULimit, RAMLimit: v.RAMLimit,
 		CPUCount: info.CPUs, RAM: (info.MemoryMB + 512) / 1024,
@@ -85,13 +85,13 @@ func nodeToAPI(v nodes.View, seen visibility) api.Node {
 		HostArch: cmp.Or(info.Arch, "amd64"), AgentVersion: info.AgentVersion,
 		AnkaVersion: api.ProductVersion{
 			Product: info.Hypervisor.Driver, Version: info.Hypervisor.Version, Build: info.Hypervisor.Accelerator,
-			License: info.Hypervisor.License, Expires: info.Hypervisor.Expires,
+			License: info.Hypervisor.LicenseKind, Expires: info.Hypervisor.LicenseExpires,
 		},
 		Groups: []api.Group{}, Templates: []api.NodeTag{},
 		LastUpdated: v.Seen, Timestamp: max(v.Seen.Unix(), 0), UnknownVMs: v.Unknown,
 		Drain: drainToAPI(v), Update: nodeUpdateToAPI(n.Update), NoCentralLog: n.NoCentralLog,
 	}
-	out.StateSince, out.StateReason = n.ShownSince()
+	out.StateSince, out.StateReason = n.VisibleSince()
 	if v.Stage != "" && n.State == farm.NodeUpdating {
 		out.StateReason += ": " + v.Stage
 	}
@@ -106,24 +106,24 @@ func nodeToAPI(v nodes.View, seen visibility) api.Node {
 	if len(info.VLANs) > 0 {
 		out.VLANs = vlanTexts(info.VLANs)
 	}
-	for _, u := range info.USB {
+	for _, u := range info.USBDevices {
 		out.USBDevices = append(out.USBDevices, api.NodeUSB{Name: u.Name, Location: u.Location, Busy: u.Busy})
 	}
 	return out
 }
 
 // nodeUpdateToAPI returns the update status of a node's agent; nil without an update.
-func nodeUpdateToAPI(u *farm.Update) *api.NodeUpdate {
+func nodeUpdateToAPI(u *farm.AgentUpdate) *api.NodeUpdate {
 	if u == nil {
 		return nil
 	}
-	next := u.DueAt()
+	next := u.NextTryAt()
 	if u.Tries == 0 {
 		next = time.Time{} // as soon as the node polls
 	}
 	return &api.NodeUpdate{
-		Version: u.Version, Asked: u.Asked, Begun: u.Begun, Tries: u.Tries, Next: next,
-		Failure: u.Failure,
+		Version: u.Version, Asked: u.RequestedAt, Begun: u.TryBegunAt, Tries: u.Tries, Next: next,
+		Failure: u.LastFailure,
 	}
 }
 
@@ -135,7 +135,7 @@ func drainToAPI(v nodes.View) *api.Drain {
 	if !v.Node.Drain {
 		return nil
 	}
-	d := v.Node.Draining
+	d := v.Node.DrainInfo
 	if d == nil { // from a record of an older version
 		d = &farm.DrainInfo{Since: v.Node.StateSince}
 	}

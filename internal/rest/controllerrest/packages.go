@@ -13,9 +13,9 @@ import (
 
 // PackageFiles are the files of the agent packages.
 type PackageFiles interface {
-	// Open returns a file by the name that a client requests, and its digest if known. The error with
+	// OpenPackage returns a file by the name that a client requests, and its digest if known. The error with
 	// farm.CodeNotFound names the file that an operator has to provide.
-	Open(name string) (f *os.File, digest string, err error)
+	OpenPackage(name string) (f *os.File, digest string, err error)
 }
 
 // packageRoutes returns the routes by which agents load updates.
@@ -73,7 +73,7 @@ func (s *server) getPackage(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	name := r.PathValue("name")
-	f, digest, err := s.packageFiles.Open(name)
+	f, digest, err := s.packageFiles.OpenPackage(name)
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		rest.WriteNotFound(w, err.Error())
 		return nil

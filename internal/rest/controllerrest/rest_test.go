@@ -29,11 +29,11 @@ const templateID = "11111111-2222-4333-8444-555555555555"
 // shelf is a registry with one template.
 type shelf struct{}
 
-func (shelf) List(context.Context) ([]api.Template, error) {
+func (shelf) ListTemplates(context.Context) ([]api.Template, error) {
 	return []api.Template{{ID: templateID, Name: "base", Size: 5, Arch: "amd64"}}, nil
 }
 
-func (shelf) Detail(_ context.Context, id string) (api.TemplateDetail, error) {
+func (shelf) TemplateDetail(_ context.Context, id string) (api.TemplateDetail, error) {
 	if id != templateID {
 		return api.TemplateDetail{}, farm.NotFound()
 	}
@@ -45,24 +45,26 @@ func (shelf) Detail(_ context.Context, id string) (api.TemplateDetail, error) {
 	}, nil
 }
 
-func (shelf) Info(context.Context, transfer.Ref) (api.TemplateConfig, error) {
+func (shelf) VersionConfig(context.Context, transfer.VersionRef) (api.TemplateConfig, error) {
 	return api.TemplateConfig{RAM: "1G", CPU: &api.ConfigCPU{Cores: 2}}, nil
 }
 
-func (shelf) Disk(context.Context) (api.DiskInfo, error) { return api.DiskInfo{Free: 3, Total: 4}, nil }
+func (shelf) DiskInfo(context.Context) (api.DiskInfo, error) {
+	return api.DiskInfo{Free: 3, Total: 4}, nil
+}
 
 func (shelf) Status(context.Context) (api.RegistryStatus, error) {
 	return api.RegistryStatus{Status: "Running"}, nil
 }
 
-func (shelf) Delete(_ context.Context, id string) error {
+func (shelf) DeleteTemplate(_ context.Context, id string) error {
 	if id != templateID {
 		return farm.NotFound()
 	}
 	return nil
 }
 
-func (shelf) Revert(context.Context, transfer.Ref) error { return nil }
+func (shelf) Revert(context.Context, transfer.VersionRef) error { return nil }
 
 // cloud is a controller behind its routes.
 type cloud struct {

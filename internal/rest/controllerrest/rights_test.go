@@ -351,7 +351,7 @@ func TestStartsFollowTheRights(t *testing.T) {
 	}
 	for tier := range map[farm.Tier]bool{farm.TierBasic: true, farm.TierEnterprise: true} { // a license opens nothing
 		m.judge.SetTier(tier)
-		if inst, _ := m.Instances.Get(t.Context(), waits); !inst.Waiting() {
+		if inst, _ := m.Instances.Get(t.Context(), waits); !inst.AwaitsPlacement() {
 			t.Errorf("%s: placed on %s", tier, inst.NodeName)
 		}
 	}

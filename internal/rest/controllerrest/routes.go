@@ -214,7 +214,7 @@ func (s *server) status(r *rest.Request) (any, error) { return s.controller.Stat
 func (s *server) stats(*rest.Request) (any, error) { return s.controller.Usage.Stats(), nil }
 
 func (s *server) registryDisk(r *rest.Request) (any, error) {
-	return s.controller.Templates.Disk(r.Context())
+	return s.controller.Templates.DiskInfo(r.Context())
 }
 
 // nodeHandler adapts a handler of the node API: its bodies are typed and come from agents, so that they are decoded

@@ -122,7 +122,7 @@ func readScript(p *rest.Params, o *farm.StartOptions) {
 	o.ScriptCondition = p.Int("startup_script_condition", 0, 0, 1)
 	o.ScriptMonitoring = p.Bool("script_monitoring", false)
 	o.ScriptTimeout = p.Int("script_timeout", defaultScriptTimeout, 1, maxScriptTime)
-	o.ScriptOnFailure = farm.OnFailure(p.Int("script_fail_handler", int(farm.StopVM), int(farm.StopVM),
+	o.ScriptOnFailure = farm.ScriptFailureAction(p.Int("script_fail_handler", int(farm.StopVM), int(farm.StopVM),
 		int(farm.DeleteVM)))
 	if !o.ScriptMonitoring {
 		if o.ScriptTimeout != defaultScriptTimeout {

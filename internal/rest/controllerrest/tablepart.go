@@ -24,7 +24,7 @@ const defaultRows = 100
 
 // tablePartParam reads the requested rows of a table.
 func tablePartParam[T any](p *rest.Params, fields filter.Table[T]) tablePart[T] {
-	order, err := fields.Order(p.Text("sort", maxName))
+	order, err := fields.ParseOrder(p.Text("sort", maxName))
 	if err != nil {
 		p.RecordError("sort", "%v", err)
 	}
@@ -136,7 +136,7 @@ func (s *server) pageNodes(r *rest.Request) (any, error) {
 // templateRowFields are the fields of templates in a table.
 var templateRowFields = func() (t filter.Table[api.TemplateRow]) {
 	for _, f := range templateFields {
-		of := filter.Field[api.TemplateRow]{Name: f.Name, Called: f.Called}
+		of := filter.Field[api.TemplateRow]{Name: f.Name, IsDefault: f.IsDefault}
 		if f.Text != nil {
 			of.Text = func(r api.TemplateRow) string { return f.Text(r.Template) }
 		}
@@ -154,10 +154,10 @@ var templateRowFields = func() (t filter.Table[api.TemplateRow]) {
 			Name: "nodes", Number: func(r api.TemplateRow) float64 { return float64(r.Nodes) },
 		},
 		filter.Field[api.TemplateRow]{
-			Name: "pushed", Since: func(r api.TemplateRow) time.Time { return epochTime(r.LastPush) },
+			Name: "pushed", Age: func(r api.TemplateRow) time.Time { return epochTime(r.LastPush) },
 		},
 		filter.Field[api.TemplateRow]{
-			Name: "pulled", Since: func(r api.TemplateRow) time.Time { return epochTime(r.LastPull) },
+			Name: "pulled", Age: func(r api.TemplateRow) time.Time { return epochTime(r.LastPull) },
 		},
 	)
 }()
@@ -222,7 +222,7 @@ func (s *server) listTemplateNodes(r *rest.Request) (any, error) {
 		if !seen.seesNode(view.Node.ID) {
 			continue
 		}
-		h := api.TemplateNode{NodeID: view.Node.ID, NodeName: view.Node.Name, State: string(view.Node.Shown())}
+		h := api.TemplateNode{NodeID: view.Node.ID, NodeName: view.Node.Name, State: string(view.Node.VisibleState())}
 		for _, t := range view.Info.Templates {
 			if t.ID == id {
 				h.Versions = append(h.Versions, api.CachedVersion{Tag: t.Tag, ContentID: t.ContentID, Size: t.Size})

@@ -61,7 +61,7 @@ func TestGrantsEndBeforeAnIdIsUsedAgain(t *testing.T) {
 	var ended []string
 	away := errors.New("the store is away")
 	fail := away
-	v.reg.EndGrants(func(_ context.Context, ids []string) error {
+	v.reg.SetGrantRemover(func(_ context.Context, ids []string) error {
 		if fail == nil {
 			ended = append(ended, ids...)
 		}
@@ -77,15 +77,15 @@ func TestGrantsEndBeforeAnIdIsUsedAgain(t *testing.T) {
 	if a.code != 503 {
 		t.Errorf("while they cannot be ended: %d %s", a.code, a.raw)
 	}
-	if err := v.reg.EndDeletedGrants(t.Context()); !errors.Is(err, away) {
+	if err := v.reg.RemoveDeletedGrants(t.Context()); !errors.Is(err, away) {
 		t.Error(err)
 	}
 	fail = nil
-	if err := v.reg.EndDeletedGrants(t.Context()); err != nil || !slices.Equal(ended, []string{first}) {
+	if err := v.reg.RemoveDeletedGrants(t.Context()); err != nil || !slices.Equal(ended, []string{first}) {
 		t.Errorf("ended %v, %v", ended, err)
 	}
 	v.push("root", first, "v1")
-	if ended = nil; v.reg.EndDeletedGrants(t.Context()) != nil || ended != nil {
+	if ended = nil; v.reg.RemoveDeletedGrants(t.Context()) != nil || ended != nil {
 		t.Errorf("of a template that is there: %v", ended)
 	}
 	if a := v.call("root", "DELETE /registry/vm?id="+second, ""); a.Status != "OK" ||

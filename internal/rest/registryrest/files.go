@@ -32,39 +32,39 @@ func (s service) listFiles(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return s.reg.Files().List(dir)
+	return s.registry.Files().List(dir)
 }
 
-// texts are the file extensions that a browser may show; it saves all others.
-var texts = []string{".log", ".txt"}
+// browserExtensions are the file extensions that a browser may show; it saves all others.
+var browserExtensions = []string{".log", ".txt"}
 
 func (s service) getFile(w http.ResponseWriter, r *http.Request) error {
-	f, err := s.reg.Files().File(r.PathValue("path"))
+	f, err := s.registry.Files().OpenFile(r.PathValue("path"))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	text(w.Header())
+	setPlainText(w.Header())
 	w.Header().Set("ETag", fmt.Sprintf(`"%x-%x"`, f.Modified.UnixNano(), f.Size)) // a file is replaced, never changed
-	if !slices.Contains(texts, path.Ext(f.Name())) {
+	if !slices.Contains(browserExtensions, path.Ext(f.Name())) {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set("Content-Disposition", "attachment")
 	}
-	http.ServeContent(newIdleWriter(w), r, "", time.Time{}, f)
+	http.ServeContent(newDeadlineWriter(w), r, "", time.Time{}, f)
 	return nil
 }
 
 // putFile stores the body. The body is raw bytes, so the handler writes its own response.
 func (s service) putFile(w http.ResponseWriter, r *http.Request) error {
-	if err := nodeMayUpload(r); err != nil {
+	if err := checkNodeUpload(r); err != nil {
 		return err
 	}
 	if r.Header.Get("Content-Range") != "" { // a range must not be stored as the whole file
 		return farm.Invalid("Content-Range", "is not supported: send the whole file again")
 	}
-	body := rest.NewBody(w, r, idle, leastRate)
+	body := rest.NewBody(w, r, idleTimeout, minBytesPerSecond)
 	defer func() { _ = body.Close() }()
-	receipt, err := s.reg.Files().Put(files.Upload{
+	receipt, err := s.registry.Files().StoreFile(files.Upload{
 		Name: r.PathValue("path"), Body: body, Size: r.ContentLength, Sum: r.URL.Query().Get("sha256"),
 		Caller: rest.CallerName(r),
 	})
@@ -75,5 +75,5 @@ func (s service) putFile(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s service) deleteFile(r *rest.Request) (any, error) {
-	return rest.Null, s.reg.Files().Remove(r.PathValue("path"))
+	return rest.Null, s.registry.Files().Remove(r.PathValue("path"))
 }

@@ -10,113 +10,113 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// jsonCopy copies JSON text without its white space, and validates it on the way (RFC 8259). It keeps none of
+// jsonCopier copies JSON text without its white space, and validates it on the way (RFC 8259). It keeps none of
 // it in memory, however long a string is, unlike the decoders of the standard library.
-type jsonCopy struct {
+type jsonCopier struct {
 	in  *bufio.Reader
 	out *bufio.Writer
-	at  int64 // bytes read
+	pos int64 // bytes read
 }
 
-// maxDepth is the maximum nesting depth of values.
-const maxDepth = 100
+// maxJSONDepth is the maximum nesting depth of values.
+const maxJSONDepth = 100
 
-var errDeep = farm.Errorf(farm.CodeInvalid, "The request body is nested more than %d levels deep",
-	maxDepth)
+var errTooDeep = farm.Errorf(farm.CodeInvalid, "The request body is nested more than %d levels deep",
+	maxJSONDepth)
 
-// jsonFault is the error for text that is not JSON.
-type jsonFault struct {
+// jsonError is the error for text that is not JSON.
+type jsonError struct {
 	problem string
-	at      int64
+	pos     int64
 }
 
-func (f *jsonFault) Error() string { return fmt.Sprintf("%s (at byte %d)", f.problem, f.at) }
+func (f *jsonError) Error() string { return fmt.Sprintf("%s (at byte %d)", f.problem, f.pos) }
 
-func (c *jsonCopy) fault(format string, args ...any) error {
-	return &jsonFault{fmt.Sprintf(format, args...), c.at}
+func (c *jsonCopier) syntaxError(format string, args ...any) error {
+	return &jsonError{fmt.Sprintf(format, args...), c.pos}
 }
 
-// next reads a byte, which must exist.
-func (c *jsonCopy) next() (byte, error) {
+// readByte reads a byte, which must exist.
+func (c *jsonCopier) readByte() (byte, error) {
 	b, err := c.in.ReadByte()
 	if errors.Is(err, io.EOF) {
-		return 0, c.fault("unexpected end of JSON input")
+		return 0, c.syntaxError("unexpected end of JSON input")
 	}
-	c.at++
+	c.pos++
 	return b, err
 }
 
-func (c *jsonCopy) back() {
-	c.at--
+func (c *jsonCopier) unreadByte() {
+	c.pos--
 	_ = c.in.UnreadByte() // of what was just read
 }
 
-// token returns the first byte after white space.
-func (c *jsonCopy) token() (byte, error) {
+// nextToken returns the first byte after white space.
+func (c *jsonCopier) nextToken() (byte, error) {
 	for {
-		b, err := c.next()
+		b, err := c.readByte()
 		if err != nil || b != ' ' && b != '\t' && b != '\r' && b != '\n' {
 			return b, err
 		}
 	}
 }
 
-// want reads a byte after white space, which must be one of two.
-func (c *jsonCopy) want(one, other byte) (byte, error) {
-	b, err := c.token()
+// expect reads a byte after white space, which must be one of two.
+func (c *jsonCopier) expect(one, other byte) (byte, error) {
+	b, err := c.nextToken()
 	if err == nil && b != one && b != other {
-		err = c.fault("found %q, expected %q", b, one)
+		err = c.syntaxError("found %q, expected %q", b, one)
 	}
 	return b, err
 }
 
-// value copies a value with at most depth nested levels.
-func (c *jsonCopy) value(depth int) error {
-	b, err := c.token()
+// copyValue copies a value with at most depth nested levels.
+func (c *jsonCopier) copyValue(depth int) error {
+	b, err := c.nextToken()
 	switch {
 	case err != nil:
 		return err
 	case b == '{':
-		return c.list('}', depth)
+		return c.copyList('}', depth)
 	case b == '[':
-		return c.list(']', depth)
+		return c.copyList(']', depth)
 	case b == '"':
-		return c.text()
+		return c.copyString()
 	case b == '-' || b >= '0' && b <= '9':
-		return c.number(b)
+		return c.copyNumber(b)
 	}
 	for _, word := range []string{"true", "false", "null"} {
 		if b == word[0] {
-			return c.word(word)
+			return c.copyLiteral(word)
 		}
 	}
-	return c.fault("found %q, expected a value", b)
+	return c.syntaxError("found %q, expected a value", b)
 }
 
-// list copies an object or array whose first byte was read; end is its last one.
-func (c *jsonCopy) list(end byte, depth int) error {
+// copyList copies an object or array whose first byte was read; end is its last one.
+func (c *jsonCopier) copyList(end byte, depth int) error {
 	if depth == 0 {
-		return errDeep
+		return errTooDeep
 	}
 	if err := c.out.WriteByte(end - 2); err != nil { // in ASCII each pair is two apart
 		return err
 	}
-	b, err := c.token()
+	b, err := c.nextToken()
 	for first := true; err == nil && (b != end || !first); first = false {
-		if c.back(); end == '}' {
-			err = c.key()
+		if c.unreadByte(); end == '}' {
+			err = c.copyKey()
 		}
 		if err == nil {
-			err = c.value(depth - 1)
+			err = c.copyValue(depth - 1)
 		}
 		if err == nil {
-			b, err = c.want(end, ',')
+			b, err = c.expect(end, ',')
 		}
 		if err != nil || b == end {
 			break
 		}
 		if err = c.out.WriteByte(','); err == nil {
-			b, err = c.token()
+			b, err = c.nextToken()
 		}
 	}
 	if err != nil {
@@ -125,38 +125,38 @@ func (c *jsonCopy) list(end byte, depth int) error {
 	return c.out.WriteByte(end)
 }
 
-// key copies the name of a field and its colon.
-func (c *jsonCopy) key() error {
-	if _, err := c.want('"', '"'); err != nil {
+// copyKey copies the name of a field and its colon.
+func (c *jsonCopier) copyKey() error {
+	if _, err := c.expect('"', '"'); err != nil {
 		return err
 	}
-	if err := c.text(); err != nil {
+	if err := c.copyString(); err != nil {
 		return err
 	}
-	if _, err := c.want(':', ':'); err != nil {
+	if _, err := c.expect(':', ':'); err != nil {
 		return err
 	}
 	return c.out.WriteByte(':')
 }
 
-// text copies a string whose first quote was read.
-func (c *jsonCopy) text() error {
+// copyString copies a string whose first quote was read.
+func (c *jsonCopier) copyString() error {
 	if err := c.out.WriteByte('"'); err != nil {
 		return err
 	}
 	for {
-		b, err := c.next()
+		b, err := c.readByte()
 		switch {
 		case err != nil:
 		case b == '\\':
-			err = c.escape()
+			err = c.copyEscape()
 		case b < ' ':
-			err = c.fault("found %q in a string", b)
+			err = c.syntaxError("found %q in a string", b)
 		case b < utf8.RuneSelf:
 			err = c.out.WriteByte(b)
 		default:
-			c.back()
-			err = c.rune()
+			c.unreadByte()
+			err = c.copyRune()
 		}
 		if err != nil || b == '"' {
 			return err
@@ -164,23 +164,23 @@ func (c *jsonCopy) text() error {
 	}
 }
 
-// rune copies a character of several bytes.
-func (c *jsonCopy) rune() error {
+// copyRune copies a character of several bytes.
+func (c *jsonCopier) copyRune() error {
 	r, n, err := c.in.ReadRune()
 	if err != nil {
 		return err
 	}
-	c.at += int64(n)
+	c.pos += int64(n)
 	if r == utf8.RuneError && n == 1 {
-		return c.fault("found invalid UTF-8")
+		return c.syntaxError("found invalid UTF-8")
 	}
 	_, err = c.out.WriteRune(r)
 	return err
 }
 
-// escape copies what a backslash begins.
-func (c *jsonCopy) escape() error {
-	b, err := c.next()
+// copyEscape copies what a backslash begins.
+func (c *jsonCopier) copyEscape() error {
+	b, err := c.readByte()
 	if err != nil {
 		return err
 	}
@@ -190,17 +190,17 @@ func (c *jsonCopy) escape() error {
 	case 'u':
 		digits = 4
 	default:
-		return c.fault("found %q behind a backslash", b)
+		return c.syntaxError("found %q behind a backslash", b)
 	}
 	if _, err := c.out.Write([]byte{'\\', b}); err != nil {
 		return err
 	}
 	for range digits {
-		if b, err = c.next(); err != nil {
+		if b, err = c.readByte(); err != nil {
 			return err
 		}
 		if hex := b >= '0' && b <= '9' || b|0x20 >= 'a' && b|0x20 <= 'f'; !hex {
-			return c.fault("found %q, expected a hexadecimal digit", b)
+			return c.syntaxError("found %q, expected a hexadecimal digit", b)
 		}
 		if err := c.out.WriteByte(b); err != nil {
 			return err
@@ -209,75 +209,75 @@ func (c *jsonCopy) escape() error {
 	return nil
 }
 
-// word copies a literal whose first byte was read.
-func (c *jsonCopy) word(word string) error {
+// copyLiteral copies a literal whose first byte was read.
+func (c *jsonCopier) copyLiteral(word string) error {
 	for i := 1; i < len(word); i++ {
-		if b, err := c.next(); err != nil {
+		if b, err := c.readByte(); err != nil {
 			return err
 		} else if b != word[i] {
-			return c.fault("found %q, expected %s", b, word)
+			return c.syntaxError("found %q, expected %s", b, word)
 		}
 	}
 	_, err := c.out.WriteString(word)
 	return err
 }
 
-// number copies a number whose first byte was read.
-func (c *jsonCopy) number(b byte) error {
+// copyNumber copies a number whose first byte was read.
+func (c *jsonCopier) copyNumber(b byte) error {
 	if b == '-' {
 		if err := c.out.WriteByte(b); err != nil {
 			return err
 		}
 		var err error
-		if b, err = c.next(); err != nil {
+		if b, err = c.readByte(); err != nil {
 			return err
 		}
 	}
-	c.back()
+	c.unreadByte()
 	if b == '0' {
-		_, _ = c.next()
+		_, _ = c.readByte()
 		if err := c.out.WriteByte(b); err != nil {
 			return err
 		}
-	} else if err := c.digits(); err != nil {
+	} else if err := c.copyDigits(); err != nil {
 		return err
 	}
-	if found, err := c.optional("."); err != nil {
+	if found, err := c.copyOptional("."); err != nil {
 		return err
 	} else if found {
-		if err := c.digits(); err != nil {
+		if err := c.copyDigits(); err != nil {
 			return err
 		}
 	}
-	found, err := c.optional("eE")
+	found, err := c.copyOptional("eE")
 	if err != nil || !found {
 		return err
 	}
-	if _, err := c.optional("+-"); err != nil {
+	if _, err := c.copyOptional("+-"); err != nil {
 		return err
 	}
-	return c.digits()
+	return c.copyDigits()
 }
 
-// optional copies the next byte if it is among the given ones.
-func (c *jsonCopy) optional(among string) (bool, error) {
+// copyOptional copies the next byte if it is among the given ones.
+func (c *jsonCopier) copyOptional(among string) (bool, error) {
 	next, err := c.in.Peek(1)
 	if err != nil { // the next read returns the error again
 		return false, nil //nolint:nilerr // the next read returns the error
 	}
 	for i := range len(among) {
 		if next[0] == among[i] {
-			_, _ = c.next()
+			_, _ = c.readByte()
 			return true, c.out.WriteByte(among[i])
 		}
 	}
 	return false, nil
 }
 
-// digits copies one digit or more.
-func (c *jsonCopy) digits() error {
+// copyDigits copies one digit or more.
+func (c *jsonCopier) copyDigits() error {
 	for n := 0; ; n++ {
-		found, err := c.optional("0123456789")
+		found, err := c.copyOptional("0123456789")
 		if err != nil {
 			return err
 		}
@@ -285,7 +285,7 @@ func (c *jsonCopy) digits() error {
 			continue
 		}
 		if n == 0 {
-			return c.fault("expected a digit")
+			return c.syntaxError("expected a digit")
 		}
 		return nil
 	}

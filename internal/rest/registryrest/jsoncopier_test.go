@@ -17,12 +17,12 @@ import (
 // copied copies one value that nothing follows.
 func copied(from io.Reader) (string, error) {
 	var out bytes.Buffer
-	c := &jsonCopy{in: bufio.NewReaderSize(from, 16), out: bufio.NewWriter(&out)}
-	if err := c.value(maxDepth); err != nil {
+	c := &jsonCopier{in: bufio.NewReaderSize(from, 16), out: bufio.NewWriter(&out)}
+	if err := c.copyValue(maxJSONDepth); err != nil {
 		return "", err
 	}
-	if b, err := c.token(); err == nil {
-		return "", c.fault("found %q behind the value", b)
+	if b, err := c.nextToken(); err == nil {
+		return "", c.syntaxError("found %q behind the value", b)
 	}
 	err := c.out.Flush()
 	return out.String(), err
@@ -40,7 +40,7 @@ var jsonSeeds = []string{
 // sameAsLibrary describes how a copy differs from the output of the standard library; "" if it does not.
 func sameAsLibrary(raw []byte) string {
 	got, err := copied(iotest.OneByteReader(bytes.NewReader(raw)))
-	if errors.Is(err, errDeep) {
+	if errors.Is(err, errTooDeep) {
 		return ""
 	}
 	if valid := json.Valid(raw) && utf8.Valid(raw); valid != (err == nil) {
@@ -60,11 +60,11 @@ func TestJSONCopy(t *testing.T) {
 			t.Errorf("%q: %s", s, fault)
 		}
 	}
-	deep := strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth)
+	deep := strings.Repeat("[", maxJSONDepth) + strings.Repeat("]", maxJSONDepth)
 	if got, err := copied(strings.NewReader(deep)); err != nil || got != deep {
 		t.Error(got, err)
 	}
-	if _, err := copied(strings.NewReader("[" + deep + "]")); !errors.Is(err, errDeep) {
+	if _, err := copied(strings.NewReader("[" + deep + "]")); !errors.Is(err, errTooDeep) {
 		t.Error(err)
 	}
 	broken := errors.New("broken")

@@ -22,8 +22,8 @@ const (
 	permSendRow   = "send_log"
 )
 
-// maxRows is the maximum number of rows or events per request.
-const maxRows = 1000
+// maxRowsPerRequest is the maximum number of rows or events per request.
+const maxRowsPerRequest = 1000
 
 const plainText = "text/plain; charset=utf-8"
 
@@ -32,25 +32,25 @@ func (s service) logRoutes() []rest.Route {
 		{
 			Pattern: "POST " +
 				api.PathLog, Permission: permSendRow, AllowsNodeToken: true, Frequent: true, DecodesBody: true,
-			Handle: s.takeRows,
+			Handle: s.appendRows,
 		},
 		{Pattern: "POST " +
-			api.PathLogEvent, Permission: permSendEvent, Frequent: true, DecodesBody: true, Handle: s.takeEvents},
-		{Pattern: "GET /registry/log/services", Permission: permStream, Handle: s.logServices},
-		{Pattern: "GET /registry/log/files", Permission: permStream, Handle: s.logFiles},
-		{Pattern: "GET /registry/log/view", Permission: permStream, HandleRaw: s.logView},
+			api.PathLogEvent, Permission: permSendEvent, Frequent: true, DecodesBody: true, Handle: s.appendEvents},
+		{Pattern: "GET /registry/log/services", Permission: permStream, Handle: s.listLogServices},
+		{Pattern: "GET /registry/log/files", Permission: permStream, Handle: s.listLogFiles},
+		{Pattern: "GET /registry/log/view", Permission: permStream, HandleRaw: s.getLogFile},
 		{
 			Pattern: "GET /registry/log/stream", Permission: permStream, Waits: true, Streams: true,
-			HandleRaw: s.logStream,
+			HandleRaw: s.streamLog,
 		},
-		{Pattern: "GET /registry/log/page", Permission: permStreamer, HandleRaw: s.logPage},
-		{Pattern: "GET /registry/log/archive", Permission: permArchive, Waits: true, HandleRaw: s.logArchive},
+		{Pattern: "GET /registry/log/page", Permission: permStreamer, HandleRaw: s.getLogPage},
+		{Pattern: "GET /registry/log/archive", Permission: permArchive, Waits: true, HandleRaw: s.getLogArchive},
 	}
 }
 
-// takeRows appends a row, or an array of them.
-func (s service) takeRows(r *rest.Request) (any, error) {
-	items, err := r.Params.ObjectList(maxRows)
+// appendRows appends a row, or an array of them.
+func (s service) appendRows(r *rest.Request) (any, error) {
+	items, err := r.Params.ObjectList(maxRowsPerRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -66,12 +66,12 @@ func (s service) takeRows(r *rest.Request) (any, error) {
 			return nil, err
 		}
 	}
-	inNameOf(rest.CallerOf(r.Context()), rows)
-	return s.reg.TakeRows(rest.CallerName(r.Request), rows)
+	overrideSource(rest.CallerOf(r.Context()), rows)
+	return s.registry.AppendLogRows(rest.CallerName(r.Request), rows)
 }
 
-// takeEvents appends an event, or an array of them, to the event log.
-func (s service) takeEvents(r *rest.Request) (any, error) {
+// appendEvents appends an event, or an array of them, to the event log.
+func (s service) appendEvents(r *rest.Request) (any, error) {
 	raw := bytes.TrimSpace(r.Params.RawBody())
 	events := []json.RawMessage{raw}
 	if len(raw) > 0 && raw[0] == '[' {
@@ -79,46 +79,48 @@ func (s service) takeEvents(r *rest.Request) (any, error) {
 			return nil, farm.Errorf(farm.CodeInvalid, "The request body is not an array of JSON objects")
 		}
 	}
-	if len(events) > maxRows {
+	if len(events) > maxRowsPerRequest {
 		return nil, farm.Errorf(farm.CodeInvalid, "The request body has %d elements; want at most %d", len(events),
-			maxRows)
+			maxRowsPerRequest)
 	}
 	list := make([][]byte, len(events))
 	for i, e := range events {
 		list[i] = e
 	}
-	return s.reg.TakeEvents(rest.CallerName(r.Request), list)
+	return s.registry.AppendEvents(rest.CallerName(r.Request), list)
 }
 
-func (s service) logServices(*rest.Request) (any, error) { return s.reg.Logs().Services(), nil }
+func (s service) listLogServices(*rest.Request) (any, error) {
+	return s.registry.Logs().Services(), nil
+}
 
-func (s service) logFiles(r *rest.Request) (any, error) {
+func (s service) listLogFiles(r *rest.Request) (any, error) {
 	name := r.Params.Required("service")
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return s.reg.Logs().Files(name)
+	return s.registry.Logs().Files(name)
 }
 
-// logView returns the current content of a log file, or its last lines.
-func (s service) logView(w http.ResponseWriter, r *http.Request) error {
+// getLogFile returns the current content of a log file, or its last lines.
+func (s service) getLogFile(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {
 		return err
 	}
-	name, file, lines := p.Required("service"), p.String("file"), p.Int("lines", 0, 1, central.MaxLines)
+	name, file, lines := p.Required("service"), p.String("file"), p.Int("lines", 0, 1, central.MaxTailLines)
 	if err := p.Err(); err != nil {
 		return err
 	}
-	v, err := s.reg.Logs().View(name, file)
+	v, err := s.registry.Logs().View(name, file)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = v.Close() }()
-	text(w.Header())
+	setPlainText(w.Header())
 	if lines == 0 {
 		// without a date: it may grow within a second
-		http.ServeContent(newIdleWriter(w), r, "", time.Time{}, v.Content())
+		http.ServeContent(newDeadlineWriter(w), r, "", time.Time{}, v.Content())
 		return nil
 	}
 	tail, err := v.Tail(lines)
@@ -126,19 +128,19 @@ func (s service) logView(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(len(tail)))
-	_, _ = newIdleWriter(w).Write(tail)
+	_, _ = newDeadlineWriter(w).Write(tail)
 	return nil
 }
 
-// text marks the response as plain text that a browser must not interpret: any client may have written it.
-func text(h http.Header) {
+// setPlainText marks the response as plain text that a browser must not interpret: any client may have written it.
+func setPlainText(h http.Header) {
 	h.Set("Content-Type", plainText)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 }
 
-// logArchive returns all files of a service as a compressed tar.
-func (s service) logArchive(w http.ResponseWriter, r *http.Request) error {
+// getLogArchive returns all files of a service as a compressed tar.
+func (s service) getLogArchive(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {
 		return err
@@ -147,7 +149,7 @@ func (s service) logArchive(w http.ResponseWriter, r *http.Request) error {
 	if err := p.Err(); err != nil {
 		return err
 	}
-	a, err := s.reg.Logs().Archive(name)
+	a, err := s.registry.Logs().Archive(name)
 	if err != nil {
 		return err
 	}
@@ -159,7 +161,7 @@ func (s service) logArchive(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	if err := a.Write(newIdleWriter(w)); err != nil {
+	if err := a.Write(newDeadlineWriter(w)); err != nil {
 		panic(http.ErrAbortHandler) // a part of it was sent and must not look complete
 	}
 	return nil

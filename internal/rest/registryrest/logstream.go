@@ -14,13 +14,13 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// logStream streams the rows of a service until the client disconnects: as lines, or as events for a browser.
-func (s service) logStream(w http.ResponseWriter, r *http.Request) error {
+// streamLog streams the rows of a service until the client disconnects: as lines, or as events for a browser.
+func (s service) streamLog(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {
 		return err
 	}
-	name, lines := p.Required("service"), p.Int("lines", 0, 0, central.MaxLines)
+	name, lines := p.Required("service"), p.Int("lines", 0, 0, central.MaxTailLines)
 	if err := p.Err(); err != nil {
 		return err
 	}
@@ -29,21 +29,22 @@ func (s service) logStream(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	past, stream, err := s.reg.Logs().Follow(name, lines)
+	past, stream, err := s.registry.Logs().Follow(name, lines)
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
-	out := &rows{idleWriter: newIdleWriter(w), events: strings.Contains(r.Header.Get("Accept"), "text/event-stream")}
-	text(w.Header())
-	if out.events {
+	out := &rowWriter{deadlineWriter: newDeadlineWriter(w), serverSentEvents: strings.Contains(r.Header.Get("Accept"),
+		"text/event-stream")}
+	setPlainText(w.Header())
+	if out.serverSentEvents {
 		w.Header().Set("Content-Type", "text/event-stream")
 	}
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would buffer rows
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	for err = out.send(past); err == nil; err = out.send(past) {
+	for err = out.writeLines(past); err == nil; err = out.writeLines(past) {
 		if past, err = stream.Next(r.Context()); err != nil {
 			return nil // the client has disconnected, or the registry stops
 		}
@@ -51,16 +52,16 @@ func (s service) logStream(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// rows writes rows of a log to a client.
-type rows struct {
-	*idleWriter
-	events bool
+// rowWriter writes rows of a log to a client.
+type rowWriter struct {
+	*deadlineWriter
+	serverSentEvents bool
 }
 
-// send writes whole lines and flushes them immediately. Between calls no deadline is set: an idle stream has
+// writeLines writes whole lines and flushes them immediately. Between calls no deadline is set: an idle stream has
 // no timer.
-func (o *rows) send(lines []byte) error {
-	if o.events {
+func (o *rowWriter) writeLines(lines []byte) error {
+	if o.serverSentEvents {
 		var framed bytes.Buffer
 		for line := range bytes.Lines(lines) {
 			framed.WriteString("data: ")
@@ -72,8 +73,8 @@ func (o *rows) send(lines []byte) error {
 	if _, err := o.Write(lines); err != nil {
 		return err
 	}
-	err := o.control.Flush()
-	_ = o.control.SetWriteDeadline(time.Time{}) // a connection without deadlines has no limit
+	err := o.controller.Flush()
+	_ = o.controller.SetWriteDeadline(time.Time{}) // a connection without deadlines has no limit
 	return err
 }
 
@@ -86,16 +87,16 @@ var (
 	indexPage = template.Must(template.New("index").Parse(indexHTML))
 )
 
-// pageLines is the initial number of rows on the page.
-const pageLines = 200
+// initialPageLines is the initial number of rows on the page.
+const initialPageLines = 200
 
-// logPage returns a page that shows the rows of a service live; without a service, links to the pages of all.
-func (s service) logPage(w http.ResponseWriter, r *http.Request) error {
+// getLogPage returns a page that shows the rows of a service live; without a service, links to the pages of all.
+func (s service) getLogPage(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {
 		return err
 	}
-	name, lines := p.String("service"), p.Int("lines", pageLines, 0, central.MaxLines)
+	name, lines := p.String("service"), p.Int("lines", initialPageLines, 0, central.MaxTailLines)
 	if err := p.Err(); err != nil {
 		return err
 	}
@@ -104,36 +105,37 @@ func (s service) logPage(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	return page(w, logsPage,
-		logsData{Nonce: rand.Text(), Service: name, Lines: lines, Services: s.reg.Logs().Services()})
+	return writePage(w, logsPage,
+		logsPageData{Nonce: rand.Text(), Service: name, Lines: lines, Services: s.registry.Logs().Services()})
 }
 
-type logsData struct {
+type logsPageData struct {
 	Nonce    string
 	Service  string
 	Lines    int
 	Services []api.LogService
 }
 
-func (d logsData) nonce() string { return d.Nonce }
+func (d logsPageData) nonce() string { return d.Nonce }
 
-// index describes the service with links, as a page for browsers and as text for other clients.
-func (s service) index(w http.ResponseWriter, r *http.Request) error {
-	status := s.reg.Status()
+// getIndex describes the service with links, as a page for browsers and as text for other clients.
+func (s service) getIndex(w http.ResponseWriter, r *http.Request) error {
+	status := s.registry.Status()
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {
-		return page(w, indexPage, indexData{Nonce: rand.Text(), Version: status.Version, Damaged: len(status.Damaged)})
+		return writePage(w, indexPage,
+			indexPageData{Nonce: rand.Text(), Version: status.Version, Damaged: len(status.Damaged)})
 	}
-	text(w.Header())
+	setPlainText(w.Header())
 	_, _ = w.Write([]byte("Buildyard registry " + status.Version + "\n\n" + indexText))
 	return nil
 }
 
-type indexData struct {
+type indexPageData struct {
 	Nonce, Version string
 	Damaged        int
 }
 
-func (d indexData) nonce() string { return d.Nonce }
+func (d indexPageData) nonce() string { return d.Nonce }
 
 const indexText = `GET /registry/v2/vm          templates
 GET /registry/status         state and version
@@ -142,8 +144,8 @@ GET /registry/log/services   central logs
 GET /registry/files          files
 `
 
-// page writes a page that can load and run only its own content.
-func page(w http.ResponseWriter, t *template.Template, data interface{ nonce() string }) error {
+// writePage writes a page that can load and run only its own content.
+func writePage(w http.ResponseWriter, t *template.Template, data interface{ nonce() string }) error {
 	var out bytes.Buffer
 	if err := t.Execute(&out, data); err != nil {
 		return err

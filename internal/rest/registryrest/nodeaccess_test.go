@@ -36,7 +36,7 @@ func (v *vault) ordered(who string, fields map[string]any) (answer, string) {
 		"id": first, "tag": "r", "must_exist": true, "arch": "amd64", "resume_key": "save-1",
 		"revert": map[string]string{"tag": "one"},
 		"config": json.RawMessage(`{"hard_drives":[{"file":"d"}]}`),
-		"files":  []map[string]any{{"name": "d", "kind": "disk", "size": x.Size()}},
+		"files":  []map[string]any{{"name": "d", "kind": "disk", "size": x.ContentSize()}},
 	}
 	maps.Copy(body, fields)
 	raw, err := json.Marshal(body)
@@ -171,7 +171,9 @@ func TestANodesPushRestsOnItsOwnLayers(t *testing.T) {
 	foreign, base := v.push("root", none, "secret"), v.push("root", second, "base")
 	file := func(field, root string) map[string]any {
 		x, _, _ := disk(t, none+"secret")
-		return map[string]any{"files": []map[string]any{{"name": "d", "kind": "disk", "size": x.Size(), field: root}}}
+		return map[string]any{
+			"files": []map[string]any{{"name": "d", "kind": "disk", "size": x.ContentSize(), field: root}},
+		}
 	}
 	if a, _ := v.ordered("saving node", file("parent", foreign)); a.code != 412 {
 		t.Errorf("a layer on another template's: %d %s", a.code, a.raw)

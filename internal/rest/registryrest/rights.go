@@ -20,70 +20,70 @@ const (
 	rightArch   = "set_arch"
 )
 
-// may refuses a caller without a right on a template.
-func may(r *rest.Request, id string, right farm.Permission) error {
+// checkRight refuses a caller without a right on a template.
+func checkRight(r *rest.Request, id string, right farm.Permission) error {
 	return rest.CallerOf(r.Context()).RequireVisibleRight(farm.ResourceTemplate, id, right)
 }
 
-// listed returns the templates that the caller may see.
-func (s service) listed(r *rest.Request) []api.Template {
-	caller, all := rest.CallerOf(r.Context()), s.reg.List()
+// visibleTemplates returns the templates that the caller may see.
+func (s service) visibleTemplates(r *rest.Request) []api.Template {
+	caller, all := rest.CallerOf(r.Context()), s.registry.ListTemplates()
 	if !caller.ResourcesManaged() {
 		return all
 	}
 	return slices.DeleteFunc(all, func(t api.Template) bool { return !caller.CanSee(farm.ResourceTemplate, t.ID) })
 }
 
-// detail returns one of them, with the names of its layer files if the caller may pull it.
-func (s service) detail(r *rest.Request, id string) (api.TemplateDetail, error) {
+// visibleTemplate returns one of them, with the names of its layer files if the caller may pull it.
+func (s service) visibleTemplate(r *rest.Request, id string) (api.TemplateDetail, error) {
 	caller := rest.CallerOf(r.Context())
 	if !caller.CanSee(farm.ResourceTemplate, id) {
 		return api.TemplateDetail{}, farm.NotFound()
 	}
-	detail, err := s.reg.Detail(id)
+	detail, err := s.registry.TemplateDetail(id)
 	if err == nil && !caller.HasRight(farm.ResourceTemplate, id, rightPull) {
 		detail = detail.WithoutFiles()
 	}
 	return detail, err
 }
 
-// mayPush authorizes a push. A new template has no owner: a caller that may push may create one.
-func mayPush(caller rest.Caller, t registry.PushTarget) error {
+// checkPush authorizes a push. A new template has no owner: a caller that may push may create one.
+func checkPush(caller rest.Caller, t registry.PushTarget) error {
 	if t.Reverts {
 		if err := caller.RequirePermission(permRevert); err != nil {
 			return err
 		}
 	}
 	if !t.Exists {
-		return mayCreate(caller, t)
+		return checkCreate(caller, t)
 	}
-	if err := caller.RequireVisibleRight(farm.ResourceTemplate, t.Template, rightPush); err != nil || !t.Reverts {
+	if err := caller.RequireVisibleRight(farm.ResourceTemplate, t.TemplateID, rightPush); err != nil || !t.Reverts {
 		return err
 	}
-	return caller.RequireVisibleRight(farm.ResourceTemplate, t.Template, rightDelete)
+	return caller.RequireVisibleRight(farm.ResourceTemplate, t.TemplateID, rightDelete)
 }
 
-// mayCreate refuses to create a template under the ID of a deleted one, which others may still refer to, for
+// checkCreate refuses to create a template under the ID of a deleted one, which others may still refer to, for
 // callers without the permission to delete templates.
-func mayCreate(caller rest.Caller, t registry.PushTarget) error {
+func checkCreate(caller rest.Caller, t registry.PushTarget) error {
 	if !t.Deleted || caller.RequirePermission(permDelete) == nil {
 		return nil
 	}
 	return farm.Errorf(farm.CodeForbidden,
 		"You need the permission %s to push the template %s, which was deleted, again: "+
-			"push under another id", permDelete, t.Template)
+			"push under another id", permDelete, t.TemplateID)
 }
 
-// mayResume authorizes the continuation of a push like the start of one. An unknown push is not refused here: the
+// checkResume authorizes the continuation of a push like the start of one. An unknown push is not refused here: the
 // use case that follows reports it.
-func (s service) mayResume(r *http.Request) error {
+func (s service) checkResume(r *http.Request) error {
 	caller := rest.CallerOf(r.Context())
-	t, err := s.reg.PushTarget(r.PathValue("session"))
+	t, err := s.registry.PushTarget(r.PathValue("session"))
 	switch {
 	case err == nil && caller.IsNode():
-		return nodeMayResume(caller, t)
+		return checkNodeResume(caller, t)
 	case err == nil:
-		err = mayPush(caller, t)
+		err = checkPush(caller, t)
 	}
 	if farm.CodeOf(err) == farm.CodeNotFound && !t.Exists {
 		return nil
@@ -91,17 +91,17 @@ func (s service) mayResume(r *http.Request) error {
 	return err
 }
 
-// mayLoad authorizes the download of a layer for callers that may pull a template with it. A layer that no
+// checkLayerDownload authorizes the download of a layer for callers that may pull a template with it. A layer that no
 // template references is allowed to all callers.
-func (s service) mayLoad(r *http.Request, root string) error {
+func (s service) checkLayerDownload(r *http.Request, root string) error {
 	caller := rest.CallerOf(r.Context())
 	if caller.IsNode() {
-		return s.nodeMayLoad(caller, root)
+		return s.checkNodeLayer(caller, root)
 	}
 	if !caller.ResourcesManaged() {
 		return nil
 	}
-	having := s.reg.Naming(root)
+	having := s.registry.TemplatesWithLayer(root)
 	may := func(id string) bool { return caller.HasRight(farm.ResourceTemplate, id, rightPull) }
 	if len(having) > 0 && !slices.ContainsFunc(having, may) {
 		return farm.NotFound()
@@ -109,14 +109,14 @@ func (s service) mayLoad(r *http.Request, root string) error {
 	return nil
 }
 
-// rights returns what the caller may do here, with one template or with all. The result for a missing template
+// getRights returns what the caller may do here, with one template or with all. The result for a missing template
 // is the same as for one without rights.
-func (s service) rights(r *rest.Request) (any, error) {
+func (s service) getRights(r *rest.Request) (any, error) {
 	id := r.Params.String("id")
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return Rights(rest.CallerOf(r.Context()), s.reg, id), nil
+	return Rights(rest.CallerOf(r.Context()), s.registry, id), nil
 }
 
 // Rights returns what a caller may do at a registry, with one template or, for "", with all.
@@ -124,7 +124,7 @@ func Rights(caller rest.Caller, reg *registry.Registry, template string) *api.Ca
 	ids := []string{strings.ToLower(template)}
 	if template == "" && caller.ResourcesManaged() {
 		ids = ids[:0]
-		for _, t := range reg.List() {
+		for _, t := range reg.ListTemplates() {
 			ids = append(ids, t.ID)
 		}
 	}

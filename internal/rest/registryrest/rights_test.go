@@ -104,7 +104,7 @@ func disk(t *testing.T, content string) (x *blob.Index, stored []byte, frames []
 	data := bytes.Repeat([]byte(content+strings.Repeat(".", 64-len(content))), 100)
 	x, err := blob.Encode(t.Context(), source{bytes.NewReader(data)},
 		blob.EncodeOptions{Size: int64(len(data))}, func(f blob.Frame, _ int64, p []byte) error {
-			stored, frames = append(stored, p...), append(frames, blob.PartFrame{Stored: f.Stored, Sum: f.Sum})
+			stored, frames = append(stored, p...), append(frames, blob.PartFrame{StoredSize: f.StoredSize, Sum: f.Sum})
 			return nil
 		})
 	if err != nil {
@@ -177,7 +177,7 @@ func (v *vault) offer(who, id, tag, more string) (answer, string) {
 	v.t.Helper()
 	x, _, _ := disk(v.t, id+tag)
 	a := v.call(who, "POST /registry/v2/push", fmt.Sprintf(
-		`{"id":%q,"name":"n","tag":%q,"arch":"amd64","config":{"hard_drives":[{"file":"d"}]},"files":[{"name":"d","kind":"disk","size":%d}]%s}`, id, tag, x.Size(), more))
+		`{"id":%q,"name":"n","tag":%q,"arch":"amd64","config":{"hard_drives":[{"file":"d"}]},"files":[{"name":"d","kind":"disk","size":%d}]%s}`, id, tag, x.ContentSize(), more))
 	var session api.PushSession
 	_ = json.Unmarshal(a.Body, &session)
 	return a, "/registry/v2/push/" + session.Session
@@ -187,10 +187,10 @@ func (v *vault) offer(who, id, tag, more string) (answer, string) {
 func (v *vault) finish(who, base, content string) answer {
 	v.t.Helper()
 	x, stored, frames := disk(v.t, content)
-	root := x.Root().String()
+	root := x.Digest().String()
 	for _, c := range []struct{ request, body string }{
 		{"PUT " + base + "/d?off=0", string(blob.PartHeader(frames)) + string(stored)},
-		{"PUT " + base + "/d?index=" + root, string(x.Bytes())},
+		{"PUT " + base + "/d?index=" + root, string(x.Encoded())},
 	} {
 		if a := v.call(who, c.request, c.body); a.code != 204 {
 			return a
@@ -210,7 +210,7 @@ func (v *vault) push(who, id, tag string) string {
 		v.t.Fatal(a.raw)
 	}
 	x, _, _ := disk(v.t, id+tag)
-	return x.Root().String()
+	return x.Digest().String()
 }
 
 // TestRightsOnTemplates: each route requires its right on the template, and one that may not be listed is not

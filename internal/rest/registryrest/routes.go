@@ -35,18 +35,18 @@ const (
 )
 
 type service struct {
-	reg    *registry.Registry
-	limits Limits
+	registry *registry.Registry
+	limits   Limits
 }
 
-// description configures the URLs of the API's description.
-var description = apidoc.Service{
+// apiDescription configures the URLs of the API's description.
+var apiDescription = apidoc.Service{
 	Name: "Registry", FileName: "/registry/openapi", PagePath: "/registry/api", Permission: rest.AnyCredential,
 	Tags: []string{"Registry", "Push and pull"},
 }
 
 // Routes returns the registry's table of routes.
-func Routes(reg *registry.Registry) []rest.Route { return RoutesWithin(reg, Limits{}) }
+func Routes(reg *registry.Registry) []rest.Route { return RoutesWithLimits(reg, Limits{}) }
 
 // Limits bound the concurrent requests of callers. A nil limit does not apply.
 type Limits struct {
@@ -54,43 +54,46 @@ type Limits struct {
 	ScanUploads *rest.ConcurrencyLimit // for scan results
 }
 
-// RoutesWithin is Routes with limits.
-func RoutesWithin(reg *registry.Registry, limits Limits) []rest.Route {
+// RoutesWithLimits is Routes with limits.
+func RoutesWithLimits(reg *registry.Registry, limits Limits) []rest.Route {
 	s := service{reg, limits}
-	return slices.Concat(description.Routes(), s.storageRoutes(), s.logRoutes(), s.fileRoutes())
+	return slices.Concat(apiDescription.Routes(), s.storageRoutes(), s.logRoutes(), s.fileRoutes())
 }
 
 func (s service) storageRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /{$}", Permission: permIndex, HandleRaw: s.index},
+		{Pattern: "GET /{$}", Permission: permIndex, HandleRaw: s.getIndex},
 		{Pattern: "GET /livez", Permission: rest.NoCredential, Handle: s.livez},
 		{Pattern: "GET /readyz", Permission: rest.NoCredential, Handle: s.readyz},
-		{Pattern: "GET /registry/status", Permission: permIndex, Handle: s.status},
-		{Pattern: "GET /registry/disk", Permission: permDisk, Handle: s.disk},
-		{Pattern: "POST /registry/pause", Permission: permConfig, Handle: s.pause},
+		{Pattern: "GET /registry/status", Permission: permIndex, Handle: s.getStatus},
+		{Pattern: "GET /registry/disk", Permission: permDisk, Handle: s.getDisk},
+		{Pattern: "POST /registry/pause", Permission: permConfig, Handle: s.pauseGC},
 
-		{Pattern: "GET /registry/v2/stats", Permission: permDisk, Handle: s.stats},
-		{Pattern: "POST /registry/v2/upkeep", Permission: permConfig, Handle: operator(s.startStorageJob)},
-		{Pattern: "GET /registry/v2/upkeep", Permission: permConfig, Handle: operator(s.storageJob)},
-		{Pattern: "DELETE /registry/v2/upkeep", Permission: permConfig, Handle: operator(s.cancelStorageJob)},
+		{Pattern: "GET /registry/v2/stats", Permission: permDisk, Handle: s.getStats},
+		{Pattern: "POST /registry/v2/upkeep", Permission: permConfig, Handle: allowOperator(s.startStorageJob)},
+		{Pattern: "GET /registry/v2/upkeep", Permission: permConfig, Handle: allowOperator(s.getStorageJob)},
+		{Pattern: "DELETE /registry/v2/upkeep", Permission: permConfig, Handle: allowOperator(s.cancelStorageJob)},
 
-		{Pattern: "GET /registry/vm", Permission: permList, Handle: s.listV1},
-		{Pattern: "GET /registry/v2/vm", Permission: permList, Handle: s.list},
-		{Pattern: "GET /registry/vm/info", Permission: permList, Handle: s.info},
-		{Pattern: "GET /registry/v2/vm/scan", Permission: permList, HandleRaw: s.scan},
+		{Pattern: "GET /registry/vm", Permission: permList, Handle: s.listTemplatesV1},
+		{Pattern: "GET /registry/v2/vm", Permission: permList, Handle: s.listTemplates},
+		{Pattern: "GET /registry/vm/info", Permission: permList, Handle: s.getConfig},
+		{Pattern: "GET /registry/v2/vm/scan", Permission: permList, HandleRaw: s.getScan},
 		{Pattern: "PUT /registry/v2/vm/scan", Permission: permPush, HandleRaw: s.putScan},
 		{Pattern: "DELETE /registry/v2/vm/scan", Permission: permPush, Handle: s.deleteScan},
-		{Pattern: "GET /registry/v2/rights", Permission: rest.AnyCredential, Handle: s.rights},
-		{Pattern: "DELETE /registry/vm", Permission: permDelete, Handle: s.remove},
+		{Pattern: "GET /registry/v2/rights", Permission: rest.AnyCredential, Handle: s.getRights},
+		{Pattern: "DELETE /registry/vm", Permission: permDelete, Handle: s.deleteTemplate},
 		{Pattern: "DELETE /registry/revert", Permission: permRevert, Handle: s.revert},
 		{Pattern: "PUT /registry/vm/arch", Permission: permPush, Handle: s.setArch},
 
 		{Pattern: "POST /registry/v2/push", Permission: permOffer, AllowsNodeToken: true, Handle: s.negotiate},
-		{Pattern: "GET /registry/v2/push/{session}", Permission: permOffer, AllowsNodeToken: true, Handle: s.session},
+		{
+			Pattern: "GET /registry/v2/push/{session}", Permission: permOffer, AllowsNodeToken: true,
+			Handle: s.getSession,
+		},
 		{
 			Pattern: "PUT /registry/v2/push/{session}/{file}", Permission: permPush, AllowsNodeToken: true,
 			Frequent:  true,
-			HandleRaw: s.put,
+			HandleRaw: s.putPartOrIndex,
 		},
 		{
 			Pattern: "POST /registry/v2/push/{session}/commit", Permission: permPush, AllowsNodeToken: true,
@@ -98,7 +101,7 @@ func (s service) storageRoutes() []rest.Route {
 		},
 		{Pattern: "DELETE /registry/v2/push/{session}", Permission: permPush, AllowsNodeToken: true, Handle: s.abort},
 
-		{Pattern: "GET /registry/v2/pull", Permission: permPull, AllowsNodeToken: true, Handle: s.manifest},
-		{Pattern: "GET " + blobPath + "{root}", Permission: permDownload, AllowsNodeToken: true, HandleRaw: s.blob},
+		{Pattern: "GET /registry/v2/pull", Permission: permPull, AllowsNodeToken: true, Handle: s.getManifest},
+		{Pattern: "GET " + blobPath + "{root}", Permission: permDownload, AllowsNodeToken: true, HandleRaw: s.getLayer},
 	}
 }

@@ -203,7 +203,7 @@ func TestBlobRanges(t *testing.T) {
 	var frames []blob.PartFrame
 	x, err := blob.Encode(t.Context(), source{bytes.NewReader(data)},
 		blob.EncodeOptions{Size: int64(len(data))}, func(f blob.Frame, _ int64, p []byte) error {
-			stored, frames = append(stored, p...), append(frames, blob.PartFrame{Stored: f.Stored, Sum: f.Sum})
+			stored, frames = append(stored, p...), append(frames, blob.PartFrame{StoredSize: f.StoredSize, Sum: f.Sum})
 			return nil
 		})
 	if err != nil {
@@ -216,10 +216,10 @@ func TestBlobRanges(t *testing.T) {
 		t.Fatal(a.raw)
 	}
 	base := "/registry/v2/push/" + session.Session
-	root := x.Root().String()
+	root := x.Digest().String()
 	for _, c := range []struct{ request, body string }{
 		{"PUT " + base + "/d?off=0", string(blob.PartHeader(frames)) + string(stored)},
-		{"PUT " + base + "/d?index=" + root, string(x.Bytes())},
+		{"PUT " + base + "/d?index=" + root, string(x.Encoded())},
 		{"POST " + base + "/commit", `{"roots":{"d":"` + root + `"}}`},
 	} {
 		method, path, _ := strings.Cut(c.request, " ")
@@ -227,7 +227,7 @@ func TestBlobRanges(t *testing.T) {
 			t.Fatalf("%s: %d %s", c.request, a.code, a.raw)
 		}
 	}
-	whole := append(bytes.Clone(stored), x.Tail()...)
+	whole := append(bytes.Clone(stored), x.IndexAndFooter()...)
 	for rng, want := range map[string]string{
 		"": string(whole), "bytes=0-9": string(whole[:10]), "bytes=5-": string(whole[5:]),
 		"bytes=-64": string(whole[len(whole)-64:]),

@@ -14,8 +14,8 @@ import (
 // maxScanField bounds a field of scan results other than the report, in bytes.
 const maxScanField = 4 << 10
 
-// scanNames are the fields that are stored in addition to the report; others are ignored.
-var scanNames = map[string]bool{
+// scanFieldNames are the fields that are stored in addition to the report; others are ignored.
+var scanFieldNames = map[string]bool{
 	"scanner": true, "version": true, "database": true, "scanned": true, "partial": true, "content_id": true,
 	"counts": true,
 }
@@ -23,27 +23,27 @@ var scanNames = map[string]bool{
 // splitScan reads a JSON object, writes its field "report", which must be an object, and returns the other
 // fields. It takes little memory however long the body is.
 func splitScan(body io.Reader, report io.Writer) (*scanFields, error) {
-	c := &jsonCopy{in: bufio.NewReaderSize(body, 64<<10)}
+	c := &jsonCopier{in: bufio.NewReaderSize(body, 64<<10)}
 	f := &scanFields{fields: map[string]json.RawMessage{}}
-	if _, err := c.want('{', '{'); err != nil {
+	if _, err := c.expect('{', '{'); err != nil {
 		return nil, err
 	}
-	b, err := c.want('"', '}')
+	b, err := c.expect('"', '}')
 	for err == nil && b != '}' {
-		c.back()
-		if err = f.split(c, report); err != nil {
+		c.unreadByte()
+		if err = f.splitField(c, report); err != nil {
 			break
 		}
-		if b, err = c.want(',', '}'); err == nil && b == ',' {
-			b, err = c.want('"', '"')
+		if b, err = c.expect(',', '}'); err == nil && b == ',' {
+			b, err = c.expect('"', '"')
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if b, err := c.token(); err == nil {
-		return nil, c.fault("found %q behind the object", b)
-	} else if _, end := errors.AsType[*jsonFault](err); !end {
+	if b, err := c.nextToken(); err == nil {
+		return nil, c.syntaxError("found %q behind the object", b)
+	} else if _, end := errors.AsType[*jsonError](err); !end {
 		return nil, err
 	}
 	if f.fields[reportField] == nil {
@@ -54,9 +54,9 @@ func splitScan(body io.Reader, report io.Writer) (*scanFields, error) {
 
 const reportField = "report"
 
-// split reads a field.
-func (f *scanFields) split(c *jsonCopy, report io.Writer) error {
-	name, err := fieldName(c)
+// splitField reads a field.
+func (f *scanFields) splitField(c *jsonCopier, report io.Writer) error {
+	name, err := readFieldName(c)
 	switch {
 	case err != nil:
 		return err
@@ -65,17 +65,17 @@ func (f *scanFields) split(c *jsonCopy, report io.Writer) error {
 	case name == reportField:
 		f.fields[name] = json.RawMessage("{}") // it was present
 		return copyReport(c, report)
-	case scanNames[name]:
-		f.fields[name], err = captured(c, name, func() error { return c.value(maxDepth) })
+	case scanFieldNames[name]:
+		f.fields[name], err = captureField(c, name, func() error { return c.copyValue(maxJSONDepth) })
 		return err
 	}
 	c.out = bufio.NewWriter(io.Discard)
-	return c.value(maxDepth)
+	return c.copyValue(maxJSONDepth)
 }
 
-// fieldName reads a name with its colon.
-func fieldName(c *jsonCopy) (string, error) {
-	raw, err := captured(c, "The name of a field", c.key)
+// readFieldName reads a name with its colon.
+func readFieldName(c *jsonCopier) (string, error) {
+	raw, err := captureField(c, "The name of a field", c.copyKey)
 	if err != nil {
 		return "", err
 	}
@@ -84,10 +84,10 @@ func fieldName(c *jsonCopy) (string, error) {
 	return name, err
 }
 
-// captured returns the text that do copies.
-func captured(c *jsonCopy, name string, do func() error) (json.RawMessage, error) {
+// captureField returns the text that do copies.
+func captureField(c *jsonCopier, name string, do func() error) (json.RawMessage, error) {
 	var text bytes.Buffer
-	c.out = bufio.NewWriterSize(&shortField{&text, name}, 512)
+	c.out = bufio.NewWriterSize(&limitedField{&text, name}, 512)
 	if err := do(); err != nil {
 		return nil, err
 	}
@@ -95,41 +95,41 @@ func captured(c *jsonCopy, name string, do func() error) (json.RawMessage, error
 	return text.Bytes(), err
 }
 
-func copyReport(c *jsonCopy, report io.Writer) error {
-	c.out = bufio.NewWriterSize(&storeErrors{report}, 64<<10)
-	if b, err := c.token(); err != nil {
+func copyReport(c *jsonCopier, report io.Writer) error {
+	c.out = bufio.NewWriterSize(&storeErrorWriter{report}, 64<<10)
+	if b, err := c.nextToken(); err != nil {
 		return err
 	} else if b != '{' {
 		return farm.Invalid(reportField, "must be a JSON object")
 	}
-	if err := c.list('}', maxDepth); err != nil {
+	if err := c.copyList('}', maxJSONDepth); err != nil {
 		return err
 	}
 	return c.out.Flush()
 }
 
-// shortField is a writer that refuses a field that is too long.
-type shortField struct {
+// limitedField is a writer that refuses a field that is too long.
+type limitedField struct {
 	*bytes.Buffer
 
 	name string
 }
 
-func (s *shortField) Write(p []byte) (int, error) {
+func (s *limitedField) Write(p []byte) (int, error) {
 	if s.Len()+len(p) > maxScanField {
 		return 0, farm.Invalid(s.name, "has more than %d bytes", maxScanField)
 	}
 	return s.Buffer.Write(p)
 }
 
-// storeErrors marks write errors, which are not faults of the body.
-type storeErrors struct{ io.Writer }
+// storeErrorWriter marks write errors, which are not faults of the body.
+type storeErrorWriter struct{ io.Writer }
 
 type storeError struct{ error }
 
 func (e storeError) Unwrap() error { return e.error }
 
-func (s *storeErrors) Write(p []byte) (int, error) {
+func (s *storeErrorWriter) Write(p []byte) (int, error) {
 	n, err := s.Writer.Write(p)
 	if err != nil {
 		err = storeError{err}
@@ -137,10 +137,10 @@ func (s *storeErrors) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// unread returns the error for a body that could not be read.
-func unread(err error) error {
+// bodyReadError returns the error for a body that could not be read.
+func bodyReadError(err error) error {
 	var tooLong *http.MaxBytesError
-	var wrong *jsonFault
+	var wrong *jsonError
 	var stored storeError
 	var said *farm.Error
 	switch {

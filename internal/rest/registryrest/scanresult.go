@@ -36,12 +36,12 @@ func (s service) putScan(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	draft, err := s.reg.DraftScan(ref)
+	draft, err := s.registry.BeginScanUpload(ref)
 	if err != nil {
 		return err
 	}
-	defer draft.Drop()
-	body := rest.NewBody(w, r, idle, leastRate)
+	defer draft.Discard()
+	body := rest.NewBody(w, r, idleTimeout, minBytesPerSecond)
 	defer func() { _ = body.Close() }()
 	scan, err := readScan(http.MaxBytesReader(w, body, maxScanBody), draft)
 	if err != nil {
@@ -53,13 +53,13 @@ func (s service) putScan(w http.ResponseWriter, r *http.Request) error {
 	return rest.WriteResponse(w, r, nil)
 }
 
-// scan returns the scan results that are attached to a version, with the report as it is stored.
-func (s service) scan(w http.ResponseWriter, r *http.Request) error {
+// getScan returns the scan results that are attached to a version, with the report as it is stored.
+func (s service) getScan(w http.ResponseWriter, r *http.Request) error {
 	ref, err := s.scanRef(w, r)
 	if err != nil {
 		return err
 	}
-	stored, err := s.reg.Scan(ref)
+	stored, err := s.registry.OpenScan(ref)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (s service) scan(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rest.WriteStreamed(newIdleWriter(w), r, stored.Tag, func(out io.Writer) error {
+	rest.WriteStreamed(newDeadlineWriter(w), r, stored.ETag, func(out io.Writer) error {
 		_, err := out.Write(head[:len(head)-len("0}")]) // the report is the last field
 		if err == nil {
 			_, err = io.Copy(out, stored.Report)
@@ -84,14 +84,14 @@ func (s service) scan(w http.ResponseWriter, r *http.Request) error {
 }
 
 // scanRef reads which version's scan results are requested, and authorizes a caller that may see its content.
-func (s service) scanRef(w http.ResponseWriter, r *http.Request) (registry.Ref, error) {
+func (s service) scanRef(w http.ResponseWriter, r *http.Request) (registry.VersionRef, error) {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {
-		return registry.Ref{}, err
+		return registry.VersionRef{}, err
 	}
 	ref, err := readRef(p)
 	if err != nil {
-		return registry.Ref{}, err
+		return registry.VersionRef{}, err
 	}
 	return ref, rest.CallerOf(r.Context()).RequireVisibleRight(farm.ResourceTemplate, ref.ID, rightConfig)
 }
@@ -101,10 +101,10 @@ func (s service) deleteScan(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := may(r, ref.ID, rightPush); err != nil {
+	if err := checkRight(r, ref.ID, rightPush); err != nil {
 		return nil, err
 	}
-	return rest.Null, s.reg.RemoveScan(r.Context(), ref)
+	return rest.Null, s.registry.RemoveScan(r.Context(), ref)
 }
 
 // scanFields is the body of a PUT without its report.
@@ -117,16 +117,16 @@ type scanFields struct {
 func readScan(body io.Reader, report io.Writer) (api.TemplateScan, error) {
 	f, err := splitScan(body, report)
 	if err != nil {
-		return api.TemplateScan{}, unread(err)
+		return api.TemplateScan{}, bodyReadError(err)
 	}
 	scan := api.TemplateScan{}
-	f.text("scanner", &scan.Scanner, true)
-	f.text("version", &scan.Version, true)
-	f.text("content_id", &scan.ContentID, false)
-	f.into("database", &scan.Database, "must be a time such as 2026-01-31T12:00:00Z")
-	f.into("scanned", &scan.Scanned, "must be a time such as 2026-01-31T12:00:00Z")
-	f.into("partial", &scan.Partial, "must be true or false")
-	f.counts(&scan.Counts)
+	f.textField("scanner", &scan.Scanner, true)
+	f.textField("version", &scan.Version, true)
+	f.textField("content_id", &scan.ContentID, false)
+	f.decodeField("database", &scan.Database, "must be a time such as 2026-01-31T12:00:00Z")
+	f.decodeField("scanned", &scan.Scanned, "must be a time such as 2026-01-31T12:00:00Z")
+	f.decodeField("partial", &scan.Partial, "must be true or false")
+	f.decodeCounts(&scan.Counts)
 	return scan, f.err
 }
 
@@ -136,16 +136,16 @@ func (f *scanFields) fail(name, format string, args ...any) {
 	}
 }
 
-// raw returns a field; nil when it is absent, null or "".
-func (f *scanFields) raw(name string) json.RawMessage {
+// rawField returns a field; nil when it is absent, null or "".
+func (f *scanFields) rawField(name string) json.RawMessage {
 	if v := f.fields[name]; string(v) != "null" && string(v) != `""` {
 		return v
 	}
 	return nil
 }
 
-func (f *scanFields) text(name string, into *string, required bool) {
-	raw := f.raw(name)
+func (f *scanFields) textField(name string, into *string, required bool) {
+	raw := f.rawField(name)
 	switch {
 	case raw == nil && required:
 		f.fail(name, "is required")
@@ -154,14 +154,14 @@ func (f *scanFields) text(name string, into *string, required bool) {
 	}
 }
 
-func (f *scanFields) into(name string, into any, form string) {
-	if raw := f.raw(name); raw != nil && json.Unmarshal(raw, into) != nil {
+func (f *scanFields) decodeField(name string, into any, form string) {
+	if raw := f.rawField(name); raw != nil && json.Unmarshal(raw, into) != nil {
 		f.fail(name, "%s", form)
 	}
 }
 
-func (f *scanFields) counts(into *api.ScanCounts) {
-	raw := f.raw("counts")
+func (f *scanFields) decodeCounts(into *api.ScanCounts) {
+	raw := f.rawField("counts")
 	if raw == nil || raw[0] != '{' {
 		f.fail("counts", "must be an object of integers")
 		return

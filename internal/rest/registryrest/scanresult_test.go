@@ -334,7 +334,7 @@ func TestScanUploadsAreLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	limits := registryrest.Limits{ScanUploads: rest.NewConcurrencyLimit("uploads of scan results", "", 0)}
-	s := httptest.NewServer(rest.Handler(registryrest.RoutesWithin(reg, limits), slog.New(slog.DiscardHandler)))
+	s := httptest.NewServer(rest.Handler(registryrest.RoutesWithLimits(reg, limits), slog.New(slog.DiscardHandler)))
 	t.Cleanup(func() {
 		s.Close()
 		_ = reg.Close()

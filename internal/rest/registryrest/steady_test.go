@@ -27,7 +27,7 @@ func TestAnswersMayTakeAsLongAsTheyMove(t *testing.T) {
 	if err := os.WriteFile(name, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const size = 3*stretch + 5
+	const size = 3*bytesPerDeadline + 5
 	if err := os.Truncate(name, size); err != nil {
 		t.Fatal(err)
 	}
@@ -45,13 +45,13 @@ func TestAnswersMayTakeAsLongAsTheyMove(t *testing.T) {
 			r.Header.Set("Range", c.header)
 		}
 		d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-		http.ServeContent(newIdleWriter(d), r, "", time.Time{}, f)
+		http.ServeContent(newDeadlineWriter(d), r, "", time.Time{}, f)
 		_ = f.Close()
 		if c.bytes > 0 && d.Body.Len() != c.bytes || len(d.set) < c.sets {
 			t.Errorf("%q: %d bytes, %d deadlines", c.header, d.Body.Len(), len(d.set))
 		}
 		for _, at := range d.set {
-			if left := time.Until(at); left > idle || left < idle/2 {
+			if left := time.Until(at); left > idleTimeout || left < idleTimeout/2 {
 				t.Errorf("%q: deadline in %s", c.header, left)
 			}
 		}
@@ -66,12 +66,12 @@ func TestFilesAreStillSentByTheSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	if err := f.Truncate(stretch + 1); err != nil {
+	if err := f.Truncate(bytesPerDeadline + 1); err != nil {
 		t.Fatal(err)
 	}
 	var seen fileTaker
-	n, err := io.CopyN(newIdleWriter(&seen), f, stretch+1)
-	if err != nil || n != stretch+1 || seen.files != 2 {
+	n, err := io.CopyN(newDeadlineWriter(&seen), f, bytesPerDeadline+1)
+	if err != nil || n != bytesPerDeadline+1 || seen.files != 2 {
 		t.Errorf("%d bytes, %d files, %v", n, seen.files, err)
 	}
 }

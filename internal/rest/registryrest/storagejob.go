@@ -6,10 +6,10 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-func (s service) stats(r *rest.Request) (any, error) { return s.reg.Stats(r.Context()) }
+func (s service) getStats(r *rest.Request) (any, error) { return s.registry.Stats(r.Context()) }
 
-// operator allows unauthenticated callers only on the registry's own machine.
-func operator(do rest.HandlerFunc) rest.HandlerFunc {
+// allowOperator allows unauthenticated callers only on the registry's own machine.
+func allowOperator(do rest.HandlerFunc) rest.HandlerFunc {
 	return func(r *rest.Request) (any, error) {
 		if !rest.CallerOf(r.Context()).IsAuthenticated() && !rest.IsLoopbackRequest(r.Request) {
 			return nil, farm.Errorf(farm.CodeForbidden,
@@ -30,12 +30,12 @@ func (s service) startStorageJob(r *rest.Request) (any, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	return s.reg.StartStorageJob(req)
+	return s.registry.StartStorageJob(req)
 }
 
-func (s service) storageJob(*rest.Request) (any, error) { return s.reg.StorageJobStatus(), nil }
+func (s service) getStorageJob(*rest.Request) (any, error) { return s.registry.StorageJobStatus(), nil }
 
 func (s service) cancelStorageJob(*rest.Request) (any, error) {
-	s.reg.CancelStorageJob()
-	return s.reg.StorageJobStatus(), nil
+	s.registry.CancelStorageJob()
+	return s.registry.StorageJobStatus(), nil
 }

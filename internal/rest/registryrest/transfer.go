@@ -17,13 +17,13 @@ import (
 
 const (
 	// maxPartBody is the largest body of a part with its header.
-	maxPartBody = blob.MaxPart + 1<<20
-	// idle ends a bulk request on which no byte moved for that long.
-	idle = 60 * time.Second
-	// leastRate is the minimum rate of a client's bulk request, in bytes a second.
-	leastRate = 16 << 10
-	// stretch is how much of a response with bulk bytes the client must read within idle.
-	stretch = 4 << 20
+	maxPartBody = blob.MaxPartSize + 1<<20
+	// idleTimeout ends a bulk request on which no byte moved for that long.
+	idleTimeout = 60 * time.Second
+	// minBytesPerSecond is the minimum rate of a client's bulk request, in bytes a second.
+	minBytesPerSecond = 16 << 10
+	// bytesPerDeadline is how much of a response with bulk bytes the client must read within idle.
+	bytesPerDeadline = 4 << 20
 )
 
 func (s service) negotiate(r *rest.Request) (any, error) {
@@ -46,26 +46,26 @@ func (s service) negotiate(r *rest.Request) (any, error) {
 	}
 	caller := rest.CallerOf(r.Context())
 	if caller.IsNode() {
-		layers, err := nodeMayPush(caller, req)
+		layers, err := checkNodePush(caller, req)
 		if err == nil {
-			err = mayCreate(caller, s.reg.TargetOf(req.ID, false))
+			err = checkCreate(caller, s.registry.PushTargetFor(req.ID, false))
 		}
 		if err != nil {
 			return nil, err
 		}
-		return s.reg.NegotiateOn(r.Context(), rest.CallerName(r.Request), req, layers)
+		return s.registry.NegotiateRestricted(r.Context(), rest.CallerName(r.Request), req, layers)
 	}
-	if err := mayPush(caller, s.reg.TargetOf(req.ID, req.Revert != nil)); err != nil {
+	if err := checkPush(caller, s.registry.PushTargetFor(req.ID, req.Revert != nil)); err != nil {
 		return nil, err
 	}
-	return s.reg.NegotiateFor(r.Context(), rest.CallerName(r.Request), req)
+	return s.registry.NegotiateFor(r.Context(), rest.CallerName(r.Request), req)
 }
 
-func (s service) session(r *rest.Request) (any, error) {
-	if err := s.mayResume(r.Request); err != nil {
+func (s service) getSession(r *rest.Request) (any, error) {
+	if err := s.checkResume(r.Request); err != nil {
 		return nil, err
 	}
-	return s.reg.Session(r.Context(), r.PathValue("session"))
+	return s.registry.PushSession(r.Context(), r.PathValue("session"))
 }
 
 func (s service) commit(r *rest.Request) (any, error) {
@@ -75,38 +75,38 @@ func (s service) commit(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	if err := s.mayResume(r.Request); err != nil {
+	if err := s.checkResume(r.Request); err != nil {
 		return nil, err
 	}
-	return s.reg.Commit(r.Context(), r.PathValue("session"), c)
+	return s.registry.CommitPush(r.Context(), r.PathValue("session"), c)
 }
 
 func (s service) abort(r *rest.Request) (any, error) {
-	if err := s.mayResume(r.Request); err != nil {
+	if err := s.checkResume(r.Request); err != nil {
 		return nil, err
 	}
-	return rest.Null, s.reg.Abort(r.Context(), r.PathValue("session"))
+	return rest.Null, s.registry.AbortPush(r.Context(), r.PathValue("session"))
 }
 
-// put receives a part (off=) or the index (index=<root>) of a file and answers 204.
-func (s service) put(w http.ResponseWriter, r *http.Request) error {
-	if err := s.mayResume(r); err != nil {
+// putPartOrIndex receives a part (off=) or the index (index=<root>) of a file and answers 204.
+func (s service) putPartOrIndex(w http.ResponseWriter, r *http.Request) error {
+	if err := s.checkResume(r); err != nil {
 		return err
 	}
 	session, file, query := r.PathValue("session"), r.PathValue("file"), r.URL.Query()
-	body := rest.NewBody(w, r, idle, leastRate)
+	body := rest.NewBody(w, r, idleTimeout, minBytesPerSecond)
 	defer func() { _ = body.Close() }()
 	var err error
 	if root := query.Get("index"); query.Has("of") {
-		err = s.putIndexChunk(r, root, http.MaxBytesReader(w, body, blob.MaxIndex))
+		err = s.putIndexChunk(r, root, http.MaxBytesReader(w, body, blob.MaxIndexSize))
 	} else if root != "" {
-		err = s.reg.PutIndex(r.Context(), session, file, root, http.MaxBytesReader(w, body, blob.MaxIndex))
+		err = s.registry.PutIndex(r.Context(), session, file, root, http.MaxBytesReader(w, body, blob.MaxIndexSize))
 	} else {
 		var off int64
 		if off, err = strconv.ParseInt(query.Get("off"), 10, 64); err != nil || off < 0 {
 			return farm.Invalid("off", "must be an integer between 0 and %d", int64(math.MaxInt64))
 		}
-		err = s.reg.PutPart(r.Context(), session, file, off, http.MaxBytesReader(w, body, maxPartBody))
+		err = s.registry.PutPart(r.Context(), session, file, off, http.MaxBytesReader(w, body, maxPartBody))
 	}
 	var tooLong *http.MaxBytesError
 	switch {
@@ -126,24 +126,24 @@ func (s service) putIndexChunk(r *http.Request, root string, body io.Reader) err
 	if badOff != nil || badOf != nil {
 		return farm.Invalid("off", "off and of must be integers")
 	}
-	piece := registry.IndexChunk{Root: root, Off: off, Of: of}
-	return s.reg.PutIndexChunk(r.Context(), r.PathValue("session"), r.PathValue("file"), piece, body)
+	piece := registry.IndexChunk{Digest: root, Off: off, TotalBytes: of}
+	return s.registry.PutIndexChunk(r.Context(), r.PathValue("session"), r.PathValue("file"), piece, body)
 }
 
-// manifest returns the manifest of a version. With look=true it does not count as a pull.
-func (s service) manifest(r *rest.Request) (any, error) {
-	ask, look := s.reg.Manifest, r.Params.Bool("look", false)
+// getManifest returns the manifest of a version. With look=true it does not count as a pull.
+func (s service) getManifest(r *rest.Request) (any, error) {
+	ask, look := s.registry.Manifest, r.Params.Bool("look", false)
 	if look {
-		ask = s.reg.Look
+		ask = s.registry.PeekManifest
 	}
 	ref, err := readRef(r.Params)
 	if err != nil {
 		return nil, err
 	}
 	if caller := rest.CallerOf(r.Context()); caller.IsNode() {
-		err = nodeMayPull(caller, ref, look)
+		err = checkNodePull(caller, ref, look)
 	} else {
-		err = may(r, ref.ID, rightPull)
+		err = checkRight(r, ref.ID, rightPull)
 	}
 	if err != nil {
 		return nil, err
@@ -158,13 +158,13 @@ func (s service) manifest(r *rest.Request) (any, error) {
 	return m, err
 }
 
-// blob serves ranges of a layer file. A layer never changes, so its digest is its ETag and caches may keep it.
-func (s service) blob(w http.ResponseWriter, r *http.Request) error {
+// getLayer serves ranges of a layer file. A layer never changes, so its digest is its ETag and caches may keep it.
+func (s service) getLayer(w http.ResponseWriter, r *http.Request) error {
 	root := r.PathValue("root")
-	if err := s.mayLoad(r, root); err != nil {
+	if err := s.checkLayerDownload(r, root); err != nil {
 		return err
 	}
-	f, err := s.reg.OpenBlob(r.Context(), root)
+	f, err := s.registry.OpenBlob(r.Context(), root)
 	if err != nil {
 		return err
 	}
@@ -173,38 +173,40 @@ func (s service) blob(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("ETag", `"`+root+`"`)
 	h.Set("Cache-Control", "private, max-age=31536000, immutable")
-	out := newIdleWriter(w)
+	out := newDeadlineWriter(w)
 	http.ServeContent(out, r, "", time.Time{}, f)
-	s.reg.CountSent(out.sent)
+	s.registry.CountSent(out.sentBytes)
 	return nil
 }
 
-// idleWriter sets a deadline per stretch, so that a response may take as long as its client makes progress.
+// deadlineWriter sets a deadline per stretch, so that a response may take as long as its client makes progress.
 // Files are sent as efficiently as without it.
-type idleWriter struct {
+type deadlineWriter struct {
 	http.ResponseWriter
-	control *http.ResponseController
-	sent    int64 // bytes of the body
+	controller *http.ResponseController
+	sentBytes  int64 // bytes of the body
 }
 
-func newIdleWriter(w http.ResponseWriter) *idleWriter {
-	return &idleWriter{ResponseWriter: w, control: http.NewResponseController(w)}
+func newDeadlineWriter(w http.ResponseWriter) *deadlineWriter {
+	return &deadlineWriter{ResponseWriter: w, controller: http.NewResponseController(w)}
 }
 
-var _ io.ReaderFrom = (*idleWriter)(nil)
+var _ io.ReaderFrom = (*deadlineWriter)(nil)
 
 // a connection without deadlines has no limit
-func (s *idleWriter) extendDeadline() { _ = s.control.SetWriteDeadline(time.Now().Add(idle)) }
+func (s *deadlineWriter) extendDeadline() {
+	_ = s.controller.SetWriteDeadline(time.Now().Add(idleTimeout))
+}
 
-func (s *idleWriter) Write(p []byte) (int, error) {
+func (s *deadlineWriter) Write(p []byte) (int, error) {
 	s.extendDeadline()
 	n, err := s.ResponseWriter.Write(p) //nolint:gosec // every route sets a type that is not executed, and nosniff
-	s.sent += int64(n)
+	s.sentBytes += int64(n)
 	return n, err
 }
 
 // ReadFrom sends the source in stretches, each as a bounded file that the system sends directly.
-func (s *idleWriter) ReadFrom(src io.Reader) (int64, error) {
+func (s *deadlineWriter) ReadFrom(src io.Reader) (int64, error) {
 	bounded, ok := src.(*io.LimitedReader)
 	if !ok {
 		bounded = &io.LimitedReader{R: src, N: math.MaxInt64}
@@ -212,9 +214,9 @@ func (s *idleWriter) ReadFrom(src io.Reader) (int64, error) {
 	var sum int64
 	for bounded.N > 0 {
 		s.extendDeadline()
-		part := &io.LimitedReader{R: bounded.R, N: min(bounded.N, stretch)}
+		part := &io.LimitedReader{R: bounded.R, N: min(bounded.N, bytesPerDeadline)}
 		n, err := io.Copy(s.ResponseWriter, part)
-		sum, bounded.N, s.sent = sum+n, bounded.N-n, s.sent+n
+		sum, bounded.N, s.sentBytes = sum+n, bounded.N-n, s.sentBytes+n
 		if err != nil || part.N > 0 {
 			return sum, err
 		}
@@ -223,4 +225,4 @@ func (s *idleWriter) ReadFrom(src io.Reader) (int64, error) {
 }
 
 // Unwrap returns the underlying writer for http.ResponseController.
-func (s *idleWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+func (s *deadlineWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }

@@ -58,7 +58,7 @@ type TemplateVersion struct {
 
 // LatestVersions returns the newest version of every template, in the order of their IDs, and the damage
 // found.
-func (s *Storage) LatestVersions() (tags []TemplateVersion, damaged []layout.Damage, err error) {
+func (s *Storage) LatestVersions() (tags []TemplateVersion, damaged []layout.DamagedTemplate, err error) {
 	list, damaged, err := s.dir.Templates()
 	if err != nil {
 		return nil, nil, err
@@ -74,7 +74,7 @@ func (s *Storage) LatestVersions() (tags []TemplateVersion, damaged []layout.Dam
 }
 
 // LatestTemplates lists the newest version of every template of a registry's storage.
-func LatestTemplates(storage string) ([]TemplateVersion, []layout.Damage, error) {
+func LatestTemplates(storage string) ([]TemplateVersion, []layout.DamagedTemplate, error) {
 	s, err := OpenStorage(storage)
 	if err != nil {
 		return nil, nil, err
@@ -122,7 +122,7 @@ func (s *Storage) tryOpen(id, tag string) (*Template, error) {
 		storage:         s,
 	}
 	for i := range v.Files {
-		if f := &v.Files[i]; f.Kind == layout.Disk {
+		if f := &v.Files[i]; f.Kind == layout.KindDisk {
 			if err := t.addDisk(f); err != nil {
 				return nil, errors.Join(fmt.Errorf("template %s, tag %q, disk %s: %w", list.ID, v.Tag, f.Name, err),
 					t.Close())
@@ -164,7 +164,7 @@ func (t *Template) addDisk(f *layout.File) error {
 	for _, l := range f.Layers {
 		sum += l.IndexLength
 	}
-	if len(f.Layers) > blob.MaxChain || sum > blob.MaxIndexes {
+	if len(f.Layers) > blob.MaxChainLayers || sum > blob.MaxChainIndexSize {
 		return damaged("it has %d layers with indexes of %d bytes", len(f.Layers), sum)
 	}
 	chain := make([]*blob.Layer, len(f.Layers))
@@ -198,34 +198,34 @@ func (t *Template) addDisk(f *layout.File) error {
 func (s *Storage) acquireLayer(l layout.Layer) (*sharedLayer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if held := s.openLayers[l.Root]; held != nil {
+	if held := s.openLayers[l.Digest]; held != nil {
 		held.refCount++
 		return held, nil
 	}
-	root, err := blob.ParseDigest(l.Root)
+	root, err := blob.ParseDigest(l.Digest)
 	if err != nil {
 		return nil, err
 	}
-	f, err := s.dir.OpenLayer(layout.Disk, l.FileName())
+	f, err := s.dir.OpenLayer(layout.KindDisk, l.FileName())
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s", errLayerMissing, l.Root)
+		return nil, fmt.Errorf("%w: %s", errLayerMissing, l.Digest)
 	}
 	if err != nil {
 		return nil, err
 	}
 	st, err := f.Stat()
 	if err == nil && st.Size() != l.Size {
-		err = damaged("layer %s has %d bytes instead of %d", l.Root, st.Size(), l.Size)
+		err = damaged("layer %s has %d bytes instead of %d", l.Digest, st.Size(), l.Size)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	layer, err := blob.OpenLayer(f, st.Size(), root)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("layer %s: %w", l.Root, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("layer %s: %w", l.Digest, err), f.Close())
 	}
-	s.openLayers[l.Root] = &sharedLayer{name: l.Root, file: f, layer: layer, refCount: 1}
-	return s.openLayers[l.Root], nil
+	s.openLayers[l.Digest] = &sharedLayer{name: l.Digest, file: f, layer: layer, refCount: 1}
+	return s.openLayers[l.Digest], nil
 }
 
 // Close releases the layers.

@@ -22,7 +22,7 @@ import (
 
 // whole returns a stream that is a valid backup.
 func whole(sectors int) []byte {
-	data := bytes.Repeat([]byte("sector!!"), sectors*sector/8)
+	data := bytes.Repeat([]byte("sector!!"), sectors*sectorSize/8)
 	sum := sha256.Sum256(data)
 	return append(data, sum[:]...)
 }
@@ -37,15 +37,15 @@ func TestSum(t *testing.T) {
 	}{
 		"whole": {good, true}, "empty": {nil, false}, "only a checksum": {whole(0), true},
 		"a changed byte":  {changed, false},
-		"without its end": {good[:len(good)-1], false}, "without a sector": {good[:len(good)-sector], false},
-		"without its checksum":  {good[:3*sector], false},
+		"without its end": {good[:len(good)-1], false}, "without a sector": {good[:len(good)-sectorSize], false},
+		"without its checksum":  {good[:3*sectorSize], false},
 		"with something behind": {append(slices.Clone(good), 0), false},
 	} {
-		sum := NewSum()
+		sum := NewChecksumWriter()
 		if _, err := io.Copy(sum, iotest.OneByteReader(bytes.NewReader(tc.data))); err != nil {
 			t.Fatal(err)
 		}
-		if err := sum.Err(); (err == nil) != tc.ok || (err != nil && !errors.Is(err, ErrDamaged)) {
+		if err := sum.Err(); (err == nil) != tc.ok || (err != nil && !errors.Is(err, ErrIncomplete)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -63,32 +63,33 @@ func TestWrite(t *testing.T) {
 		}
 		return string(data)
 	}
-	if _, err := Write(path, iotest.TimeoutReader(iotest.HalfReader(bytes.NewReader(whole(9)))),
-		Keep); !errors.Is(err, iotest.ErrTimeout) || read() != "" {
+	if _, err := WriteFile(path, iotest.TimeoutReader(iotest.HalfReader(bytes.NewReader(whole(9)))),
+		KeepExisting); !errors.Is(err, iotest.ErrTimeout) || read() != "" {
 		t.Errorf("a stream that broke: %v, wrote %d bytes", err, len(read()))
 	}
-	if _, err := Write(path, bytes.NewReader(whole(9)[:900]), Keep); !errors.Is(err, ErrDamaged) || read() != "" {
+	if _, err := WriteFile(path, bytes.NewReader(whole(9)[:900]), KeepExisting); !errors.Is(err, ErrIncomplete) ||
+		read() != "" {
 		t.Errorf("a stream that ended early: %v, wrote %d bytes", err, len(read()))
 	}
-	sum, err := Write(path, bytes.NewReader(whole(2)), Keep)
+	sum, err := WriteFile(path, bytes.NewReader(whole(2)), KeepExisting)
 	if err != nil || read() != string(whole(2)) {
 		t.Fatalf("%v, wrote %d bytes", err, len(read()))
 	}
-	if want := sha256.Sum256(whole(2)[:2*sector]); sum.Digest() != fmt.Sprintf("%x", want) ||
-		sum.Size() != 2*sector+32 {
+	if want := sha256.Sum256(whole(2)[:2*sectorSize]); sum.Digest() != fmt.Sprintf("%x", want) ||
+		sum.Size() != 2*sectorSize+32 {
 		t.Errorf("digest %s, size %d", sum.Digest(), sum.Size())
 	}
-	if _, err := Write(path, bytes.NewReader(whole(3)), Keep); !errors.Is(err, fs.ErrExist) ||
+	if _, err := WriteFile(path, bytes.NewReader(whole(3)), KeepExisting); !errors.Is(err, fs.ErrExist) ||
 		read() != string(whole(2)) {
 		t.Errorf("over a file that is there: %v, it has %d bytes", err, len(read()))
 	}
-	if err := publish(filepath.Join(t.TempDir(), "part"), path, Keep); !errors.Is(err, fs.ErrExist) {
+	if err := renameIntoPlace(filepath.Join(t.TempDir(), "part"), path, KeepExisting); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("over a file that has just appeared: %v", err)
 	}
-	if _, err := Write(path, bytes.NewReader(whole(3)), Replace); err != nil || read() != string(whole(3)) {
+	if _, err := WriteFile(path, bytes.NewReader(whole(3)), ReplaceExisting); err != nil || read() != string(whole(3)) {
 		t.Errorf("replacing: %v, it has %d bytes", err, len(read()))
 	}
-	if got, err := Verify(path); err != nil || got.Size() != int64(len(whole(3))) {
+	if got, err := VerifyFile(path); err != nil || got.Size() != int64(len(whole(3))) {
 		t.Errorf("verify: %v", err)
 	}
 }
@@ -98,8 +99,8 @@ func TestPeriodic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
 		var log bytes.Buffer
-		p := Periodic{
-			Dir: dir, Every: time.Hour, Keep: 3, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		p := PeriodicBackup{
+			Dir: dir, Interval: time.Hour, KeepCount: 3, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			Open: func(context.Context) (io.ReadCloser, error) {
 				if away.Load() {
 					return nil, errors.New("no store")
@@ -169,8 +170,8 @@ func TestPeriodic(t *testing.T) {
 }
 
 // present lists the periodic backups that are not dated in the future.
-func present(p Periodic) []string {
-	names, _ := p.names(time.Now())
+func present(p PeriodicBackup) []string {
+	names, _ := p.listBackups(time.Now())
 	return names
 }
 
@@ -179,8 +180,8 @@ func present(p Periodic) []string {
 func TestBackupsOfTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		p := Periodic{
-			Dir: t.TempDir(), Every: time.Hour, Keep: 1, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		p := PeriodicBackup{
+			Dir: t.TempDir(), Interval: time.Hour, KeepCount: 1, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole(1))), nil },
 		}
 		future := filepath.Join(p.Dir, "buildyard-20990101T000000Z.backup")
@@ -188,14 +189,14 @@ func TestBackupsOfTheFuture(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if err := p.take(t.Context()); err != nil {
+			if err := p.makeBackup(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			want := filepath.Join(p.Dir, time.Now().UTC().Format(nameForm))
-			if names := present(p); len(names) != 1 || Newest(p.Dir) != want {
-				t.Errorf("backups %v, the newest is %s, want %s", names, Newest(p.Dir), want)
+			want := filepath.Join(p.Dir, time.Now().UTC().Format(nameLayout))
+			if names := present(p); len(names) != 1 || NewestBackup(p.Dir) != want {
+				t.Errorf("backups %v, the newest is %s, want %s", names, NewestBackup(p.Dir), want)
 			}
-			if wait := p.due(time.Now()); wait != time.Hour {
+			if wait := p.untilNext(time.Now()); wait != time.Hour {
 				t.Errorf("the next is due in %s", wait)
 			}
 			time.Sleep(time.Hour)

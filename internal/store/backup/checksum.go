@@ -11,22 +11,22 @@ import (
 	"os"
 )
 
-// sector divides the length of a database.
-const sector = 512
+// sectorSize divides the length of a database.
+const sectorSize = 512
 
-// ErrDamaged means that a file, or a stream, is not a complete backup.
-var ErrDamaged = errors.New("the backup is damaged or incomplete")
+// ErrIncomplete means that a file, or a stream, is not a complete backup.
+var ErrIncomplete = errors.New("the backup is damaged or incomplete")
 
 // ChecksumWriter verifies a backup that is written through it in parts. The zero value is not
-// usable; NewSum creates one.
+// usable; NewChecksumWriter creates one.
 type ChecksumWriter struct {
 	hash hash.Hash
 	tail []byte // the last bytes, which may be the checksum; at most sha256.Size
 	size int64  // of all that was written
 }
 
-// NewSum creates a ChecksumWriter without any data.
-func NewSum() *ChecksumWriter { return &ChecksumWriter{hash: sha256.New()} }
+// NewChecksumWriter creates a ChecksumWriter without any data.
+func NewChecksumWriter() *ChecksumWriter { return &ChecksumWriter{hash: sha256.New()} }
 
 // Write adds the next bytes; it never fails.
 func (s *ChecksumWriter) Write(p []byte) (int, error) {
@@ -41,11 +41,11 @@ func (s *ChecksumWriter) Write(p []byte) (int, error) {
 
 // Err returns why the written data is not a complete backup; nil when it is one.
 func (s *ChecksumWriter) Err() error {
-	if s.size%sector != sha256.Size {
-		return fmt.Errorf("%w: it is cut off after %d bytes", ErrDamaged, s.size)
+	if s.size%sectorSize != sha256.Size {
+		return fmt.Errorf("%w: it is cut off after %d bytes", ErrIncomplete, s.size)
 	}
 	if !bytes.Equal(s.hash.Sum(nil), s.tail) {
-		return fmt.Errorf("%w: its content does not match its checksum", ErrDamaged)
+		return fmt.Errorf("%w: its content does not match its checksum", ErrIncomplete)
 	}
 	return nil
 }
@@ -56,14 +56,14 @@ func (s *ChecksumWriter) Size() int64 { return s.size }
 // Digest returns the SHA-256 of the database in hexadecimal digits; the last 32 bytes of the file.
 func (s *ChecksumWriter) Digest() string { return hex.EncodeToString(s.tail) }
 
-// Verify reads a file and reports whether it is a complete backup.
-func Verify(path string) (*ChecksumWriter, error) {
+// VerifyFile reads a file and reports whether it is a complete backup.
+func VerifyFile(path string) (*ChecksumWriter, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the backup: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	sum := NewSum()
+	sum := NewChecksumWriter()
 	if _, err := io.Copy(sum, file); err != nil {
 		return nil, fmt.Errorf("read the backup: %w", err)
 	}

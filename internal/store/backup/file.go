@@ -17,14 +17,14 @@ type OverwritePolicy int
 
 // The policies.
 const (
-	Keep    OverwritePolicy = iota // fail and leave it as it is
-	Replace                        // replace it with the new one at the end
+	KeepExisting    OverwritePolicy = iota // fail and leave it as it is
+	ReplaceExisting                        // replace it with the new one at the end
 )
 
-// Write stores a backup from a stream under path: first in a file next to it, which is checked,
+// WriteFile stores a backup from a stream under path: first in a file next to it, which is checked,
 // flushed to disk and renamed. A write that fails or is killed leaves the existing file as it was.
-func Write(path string, src io.Reader, existing OverwritePolicy) (sum *ChecksumWriter, err error) {
-	if _, err := os.Lstat(path); err == nil && existing == Keep {
+func WriteFile(path string, src io.Reader, existing OverwritePolicy) (sum *ChecksumWriter, err error) {
+	if _, err := os.Lstat(path); err == nil && existing == KeepExisting {
 		return nil, fmt.Errorf("%s: %w", path, fs.ErrExist)
 	}
 	part, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"+partSuffix) // mode 0600
@@ -36,19 +36,19 @@ func Write(path string, src io.Reader, existing OverwritePolicy) (sum *ChecksumW
 			err = errors.Join(fmt.Errorf("write the backup %s: %w", path, err), os.Remove(part.Name()))
 		}
 	}()
-	sum, err = fill(part, src)
+	sum, err = copyAndSync(part, src)
 	if err != nil {
 		return nil, err
 	}
-	if err := publish(part.Name(), path, existing); err != nil {
+	if err := renameIntoPlace(part.Name(), path, existing); err != nil {
 		return nil, err
 	}
 	return sum, syncDir(filepath.Dir(path))
 }
 
-// fill copies, checks, flushes and closes.
-func fill(part *os.File, src io.Reader) (*ChecksumWriter, error) {
-	sum := NewSum()
+// copyAndSync copies, checks, flushes and closes.
+func copyAndSync(part *os.File, src io.Reader) (*ChecksumWriter, error) {
+	sum := NewChecksumWriter()
 	_, err := io.Copy(io.MultiWriter(part, sum), src)
 	if err == nil {
 		err = sum.Err()
@@ -59,10 +59,10 @@ func fill(part *os.File, src io.Reader) (*ChecksumWriter, error) {
 	return sum, errors.Join(err, part.Close())
 }
 
-// publish renames the finished file. A link fails where a file has appeared concurrently, a rename
+// renameIntoPlace renames the finished file. A link fails where a file has appeared concurrently, a rename
 // would replace it; but some shared directories do not support links.
-func publish(part, path string, existing OverwritePolicy) error {
-	if existing == Keep {
+func renameIntoPlace(part, path string, existing OverwritePolicy) error {
+	if existing == KeepExisting {
 		err := os.Link(part, path)
 		if err == nil {
 			return os.Remove(part)

@@ -14,32 +14,32 @@ import (
 
 // The names of periodic backups sort by their time.
 const (
-	namePrefix = "buildyard-"
-	nameTime   = "20060102T150405Z"
-	nameSuffix = ".backup"
-	nameForm   = namePrefix + nameTime + nameSuffix
-	retryAfter = time.Minute // after a periodic backup that failed
+	namePrefix     = "buildyard-"
+	nameTimeLayout = "20060102T150405Z"
+	nameSuffix     = ".backup"
+	nameLayout     = namePrefix + nameTimeLayout + nameSuffix
+	retryAfter     = time.Minute // after a periodic backup that failed
 )
 
-// Periodic makes backups into a directory for as long as it runs.
-type Periodic struct {
-	Dir    string // created if missing
-	Every  time.Duration
-	Keep   int // so many of the newest stay; at least 1
-	Open   func(ctx context.Context) (io.ReadCloser, error)
-	Logger *slog.Logger
+// PeriodicBackup makes backups into a directory for as long as it runs.
+type PeriodicBackup struct {
+	Dir       string // created if missing
+	Interval  time.Duration
+	KeepCount int // so many of the newest stay; at least 1
+	Open      func(ctx context.Context) (io.ReadCloser, error)
+	Logger    *slog.Logger
 }
 
 // Run makes a backup immediately, unless the newest in the directory is younger than Every, then
 // one every Every, until the context ends. A failure is logged and tried again after a minute.
-func (p Periodic) Run(ctx context.Context) error {
+func (p PeriodicBackup) Run(ctx context.Context) error {
 	for {
-		wait := p.due(time.Now())
+		wait := p.untilNext(time.Now())
 		if wait <= 0 {
-			wait = p.Every
-			if err := p.take(ctx); err != nil && ctx.Err() == nil {
+			wait = p.Interval
+			if err := p.makeBackup(ctx); err != nil && ctx.Err() == nil {
 				p.Logger.ErrorContext(ctx, "periodic backup failed", "dir", p.Dir, "error", err)
-				wait = min(retryAfter, p.Every)
+				wait = min(retryAfter, p.Interval)
 			}
 		}
 		timer := time.NewTimer(wait)
@@ -52,38 +52,38 @@ func (p Periodic) Run(ctx context.Context) error {
 	}
 }
 
-// due returns how long to wait for the next backup; not positive: now.
-func (p Periodic) due(now time.Time) time.Duration {
-	names, _ := p.names(now)
+// untilNext returns how long to wait for the next backup; not positive: now.
+func (p PeriodicBackup) untilNext(now time.Time) time.Duration {
+	names, _ := p.listBackups(now)
 	if len(names) == 0 {
 		return 0
 	}
-	at, err := time.Parse(nameForm, names[len(names)-1])
+	at, err := time.Parse(nameLayout, names[len(names)-1])
 	if err != nil {
 		return 0
 	}
-	return p.Every - now.Sub(at)
+	return p.Interval - now.Sub(at)
 }
 
-// Newest returns the newest complete periodic backup of a directory; empty without one.
-func Newest(dir string) (path string) {
-	names, future := Periodic{Dir: dir}.names(time.Now())
+// NewestBackup returns the newest complete periodic backup of a directory; empty without one.
+func NewestBackup(dir string) (path string) {
+	names, future := PeriodicBackup{Dir: dir}.listBackups(time.Now())
 	for _, name := range slices.Backward(append(future, names...)) { // the age of future ones is not known
 		path := filepath.Join(dir, name)
-		if _, err := Verify(path); err == nil {
+		if _, err := VerifyFile(path); err == nil {
 			return path
 		}
 	}
 	return ""
 }
 
-// names lists the periodic backups, oldest first, and those that a clock which was ahead has dated
+// listBackups lists the periodic backups, oldest first, and those that a clock which was ahead has dated
 // after now. Files whose names have no time are not periodic backups.
-func (p Periodic) names(now time.Time) (names, future []string) {
+func (p PeriodicBackup) listBackups(now time.Time) (names, future []string) {
 	paths, _ := filepath.Glob(filepath.Join(p.Dir, namePrefix+"*"+nameSuffix)) // fails for a bad pattern only
 	for _, path := range paths {
 		name := filepath.Base(path)
-		switch at, err := time.Parse(nameForm, name); {
+		switch at, err := time.Parse(nameLayout, name); {
 		case err != nil:
 		case at.After(now):
 			future = append(future, name)
@@ -96,26 +96,26 @@ func (p Periodic) names(now time.Time) (names, future []string) {
 	return names, future
 }
 
-func (p Periodic) take(ctx context.Context) error {
+func (p PeriodicBackup) makeBackup(ctx context.Context) error {
 	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
 		return fmt.Errorf("create backup directory: %w", err)
 	}
-	p.sweep()
+	p.removePartial()
 	stream, err := p.Open(ctx)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(p.Dir, time.Now().UTC().Format(nameForm))
-	sum, err := Write(path, stream, Keep)
+	path := filepath.Join(p.Dir, time.Now().UTC().Format(nameLayout))
+	sum, err := WriteFile(path, stream, KeepExisting)
 	if err = errors.Join(err, stream.Close()); err != nil {
 		return err
 	}
 	p.Logger.InfoContext(ctx, "backup written", "file", path, "bytes", sum.Size(), "sha256", sum.Digest())
-	return p.prune(ctx)
+	return p.pruneOld(ctx)
 }
 
-// sweep removes what killed backups left behind.
-func (p Periodic) sweep() {
+// removePartial removes what killed backups left behind.
+func (p PeriodicBackup) removePartial() {
 	// fails for a bad pattern only
 	parts, _ := filepath.Glob(filepath.Join(p.Dir, namePrefix+"*"+nameSuffix+".*"+partSuffix))
 	for _, part := range parts {
@@ -123,16 +123,16 @@ func (p Periodic) sweep() {
 	}
 }
 
-// prune removes all but the newest backups. Those dated in the future stay and do not count, so
+// pruneOld removes all but the newest backups. Those dated in the future stay and do not count, so
 // that the one that was just made is among the newest.
-func (p Periodic) prune(ctx context.Context) error {
-	names, future := p.names(time.Now())
+func (p PeriodicBackup) pruneOld(ctx context.Context) error {
+	names, future := p.listBackups(time.Now())
 	for _, name := range future {
 		p.Logger.WarnContext(ctx, "a backup has a time in the future and is never pruned: rename or remove it",
 			"file", filepath.Join(p.Dir, name))
 	}
 	var errs []error
-	for _, name := range names[:max(0, len(names)-max(p.Keep, 1))] {
+	for _, name := range names[:max(0, len(names)-max(p.KeepCount, 1))] {
 		errs = append(errs, os.Remove(filepath.Join(p.Dir, name)))
 	}
 	return errors.Join(errs...)

@@ -34,33 +34,34 @@ const (
 	clusterTxnTimeout = 1500 * time.Millisecond
 
 	// The pages of List, in keys and bytes: records of some kinds are large.
-	firstPage = 64
-	minPage   = 8
-	maxPage   = 5_000
-	pageBytes = 8 << 20
+	firstPageKeys = 64
+	minPageKeys   = 8
+	maxPageKeys   = 5_000
+	pageBytes     = 8 << 20
 )
 
 // Backend is a store.Backend on an etcd. Close ends the embedded member too.
 type Backend struct {
-	kv       *clientv3.Client // everything but watches
-	watcher  *clientv3.Client // watches; a separate connection when external, so that big responses do not delay them
-	limits   store.Limits
-	probeKey string          // a key that may be read; need not exist
-	ctx      context.Context // ends with Close; renews the leases
-	stop     context.CancelFunc
-	shut     func() error // frees the resources below the clients
+	client *clientv3.Client // everything but watches
+	// watches; a separate connection when external, so that big responses do not delay them
+	watchClient    *clientv3.Client
+	limits         store.Limits
+	probeKey       string          // a key that may be read; need not exist
+	ctx            context.Context // ends with Close; renews the leases
+	cancel         context.CancelFunc
+	closeResources func() error // frees the resources below the clients
 
 	txnTimeout time.Duration // of one transaction
 
-	failure *failure   // of the embedded member; nil: there is none
-	guard   *diskGuard // of its disk; nil: there is none
-	watches watches
+	failure   *memberFailure // of the embedded member; nil: there is none
+	diskGuard *diskGuard     // of its disk; nil: there is none
+	watches   watchSet
 
-	members []string                                       // addresses of the servers, for calls that concern one
-	defrag  func(ctx context.Context, member string) error // rewrites a member's file
-	ownFile bool                                           // this process may rewrite the file at any time
-	care    *maintainer
-	caring  sync.WaitGroup
+	memberAddrs  []string                                       // addresses of the servers, for calls that concern one
+	defragMember func(ctx context.Context, member string) error // rewrites a member's file
+	ownsFile     bool                                           // this process may rewrite the file at any time
+	maintainer   *maintainer
+	maintenance  sync.WaitGroup
 }
 
 var (
@@ -69,30 +70,33 @@ var (
 )
 
 func newBackend(kv, watcher *clientv3.Client, probeKey string, log *slog.Logger) *Backend {
-	b := &Backend{kv: kv, watcher: watcher, limits: store.DefaultLimits, probeKey: probeKey, txnTimeout: callTimeout}
-	b.ctx, b.stop = context.WithCancel(context.Background())
-	b.care = newMaintainer(b, log)
+	b := &Backend{
+		client: kv, watchClient: watcher, limits: store.DefaultLimits, probeKey: probeKey,
+		txnTimeout: callTimeout,
+	}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.maintainer = newMaintainer(b, log)
 	return b
 }
 
 // Close ends watches and leases, the connections and the embedded member.
 func (b *Backend) Close() error {
-	b.stop()
-	b.caring.Wait()
-	return b.shut()
+	b.cancel()
+	b.maintenance.Wait()
+	return b.closeResources()
 }
 
 // Commit implements store.Backend.
 func (b *Backend) Commit(ctx context.Context, txn store.Txn) (int64, error) {
-	if err := b.guard.admit(); err != nil {
+	if err := b.diskGuard.checkWritable(); err != nil {
 		return 0, err
 	}
-	ctx, cancel := b.within(ctx, callTimeout)
+	ctx, cancel := b.callContext(ctx, callTimeout)
 	defer cancel()
 	if ctx.Err() != nil { // nothing was sent
 		return 0, fmt.Errorf("%w: %w", store.ErrUnavailable, context.Cause(ctx))
 	}
-	leave, err := b.care.enter(ctx)
+	leave, err := b.maintainer.enterCall(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -102,14 +106,14 @@ func (b *Backend) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 		resp, err := b.transact(ctx, conditions, writes)
 		switch {
 		case errors.Is(err, rpctypes.ErrNoSpace):
-			b.care.full()
-			return b.refused(ctx, txn)
+			b.maintainer.notifyFull()
+			return b.resolveRefused(ctx, txn)
 		case err != nil:
 			return 0, commitError(err)
 		case resp.Succeeded:
 			return resp.Header.Revision, nil
 		}
-		keys, err := b.losers(ctx, txn)
+		keys, err := b.failedCompares(ctx, txn)
 		if err != nil || len(keys) > 0 {
 			return 0, cmp.Or(err, error(&store.ConflictError{Keys: keys}))
 		}
@@ -120,19 +124,19 @@ func (b *Backend) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 func (b *Backend) transact(
 	ctx context.Context, conditions []clientv3.Cmp, writes []clientv3.Op,
 ) (*clientv3.TxnResponse, error) {
-	ctx, cancel := b.within(ctx, b.txnTimeout)
+	ctx, cancel := b.callContext(ctx, b.txnTimeout)
 	defer cancel()
-	return b.kv.Txn(ctx).If(conditions...).Then(writes...).Commit()
+	return b.client.Txn(ctx).If(conditions...).Then(writes...).Commit()
 }
 
 // conflictAttempts is how often a transaction is tried whose condition failed on a record that was
 // created and deleted again before it could be read.
 const conflictAttempts = 3
 
-// refused determines the outcome of a transaction on a full database: etcd returns the same error
+// resolveRefused determines the outcome of a transaction on a full database: etcd returns the same error
 // for one that it refused and for one that it applied as the last before the quota. Both are final
 // when the error arrives.
-func (b *Backend) refused(ctx context.Context, txn store.Txn) (int64, error) {
+func (b *Backend) resolveRefused(ctx context.Context, txn store.Txn) (int64, error) {
 	before := map[string]int64{}
 	for _, c := range txn.Compares {
 		before[c.Key] = c.ModRev
@@ -142,7 +146,7 @@ func (b *Backend) refused(ctx context.Context, txn store.Txn) (int64, error) {
 		if !compared {
 			continue
 		}
-		resp, err := b.kv.Get(ctx, put.Key)
+		resp, err := b.client.Get(ctx, put.Key)
 		if err != nil {
 			return 0, commitError(err)
 		}
@@ -152,12 +156,12 @@ func (b *Backend) refused(ctx context.Context, txn store.Txn) (int64, error) {
 		}
 		switch {
 		case kv.ModRev == at:
-			return 0, refusal(fullSentence, nil)
+			return 0, refusalError(fullMessage, nil)
 		case bytes.Equal(kv.Value, put.Value):
 			return kv.ModRev, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %s", store.ErrUnknownOutcome, fullSentence)
+	return 0, fmt.Errorf("%w: %s", store.ErrUnknownOutcome, fullMessage)
 }
 
 func conditionsOf(txn store.Txn) (conditions []clientv3.Cmp) {
@@ -181,11 +185,11 @@ func writesOf(txn store.Txn) []clientv3.Op {
 	return ops
 }
 
-// losers returns the keys whose compare fails, after a transaction that wrote nothing. They are
+// failedCompares returns the keys whose compare fails, after a transaction that wrote nothing. They are
 // read only then, and not by the transaction itself, which would carry the reads through the log
 // every time. A revision never comes back, so a compare that failed then fails now; only a key that
 // had to be absent may be absent again.
-func (b *Backend) losers(ctx context.Context, txn store.Txn) (keys []string, err error) {
+func (b *Backend) failedCompares(ctx context.Context, txn store.Txn) (keys []string, err error) {
 	var lookups []clientv3.Op
 	for _, c := range txn.Compares {
 		lookups = append(lookups, clientv3.OpGet(c.Key, clientv3.WithKeysOnly()))
@@ -193,7 +197,7 @@ func (b *Backend) losers(ctx context.Context, txn store.Txn) (keys []string, err
 	if f := txn.Fence; f != nil {
 		lookups = append(lookups, clientv3.OpGet(f.Key, clientv3.WithKeysOnly()))
 	}
-	resp, err := b.kv.Txn(ctx).Then(lookups...).Commit()
+	resp, err := b.client.Txn(ctx).Then(lookups...).Commit()
 	if err != nil {
 		return nil, fmt.Errorf("%w: read the records of a conflict: %w", store.ErrUnavailable, err)
 	}
@@ -257,17 +261,17 @@ func (b *Backend) Get(ctx context.Context, key string) (store.KV, error) {
 }
 
 func (b *Backend) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	if err := b.failure.refusal(); err != nil {
+	if err := b.failure.callError(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := b.within(ctx, callTimeout)
+	ctx, cancel := b.callContext(ctx, callTimeout)
 	defer cancel()
-	leave, err := b.care.enter(ctx)
+	leave, err := b.maintainer.enterCall(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	resp, err := b.kv.Get(ctx, key, opts...)
+	resp, err := b.client.Get(ctx, key, opts...)
 	if err != nil {
 		return nil, readError(err)
 	}
@@ -279,7 +283,7 @@ func (b *Backend) List(ctx context.Context, prefix string, fn func([]store.KV) e
 	end := clientv3.GetPrefixRangeEnd(prefix)
 	opts := []clientv3.OpOption{clientv3.WithRange(end)}
 	var rev int64
-	for start, limit := prefix, firstPage; ; {
+	for start, limit := prefix, firstPageKeys; ; {
 		resp, err := b.get(ctx, start, append(slices.Clip(opts), clientv3.WithLimit(int64(limit)))...)
 		if err != nil {
 			return 0, err
@@ -294,17 +298,17 @@ func (b *Backend) List(ctx context.Context, prefix string, fn func([]store.KV) e
 		if !resp.More {
 			return rev, nil
 		}
-		start, limit = string(resp.Kvs[len(resp.Kvs)-1].Key)+"\x00", nextPage(resp.Kvs)
+		start, limit = string(resp.Kvs[len(resp.Kvs)-1].Key)+"\x00", nextPageKeys(resp.Kvs)
 	}
 }
 
-// nextPage returns how many keys to read after a page: more of them as long as they are small.
-func nextPage(page []*mvccpb.KeyValue) int {
+// nextPageKeys returns how many keys to read after a page: more of them as long as they are small.
+func nextPageKeys(page []*mvccpb.KeyValue) int {
 	bytes := 1
 	for _, kv := range page {
 		bytes += len(kv.Value)
 	}
-	return max(min(4*len(page), len(page)*pageBytes/bytes, maxPage), minPage)
+	return max(min(4*len(page), len(page)*pageBytes/bytes, maxPageKeys), minPageKeys)
 }
 
 func kvsOf(in []*mvccpb.KeyValue) []store.KV {
@@ -327,8 +331,8 @@ func (b *Backend) Barrier(ctx context.Context) (int64, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	for _, stream := range b.watches.behind(resp.Header.Revision) {
-		if err := b.watcher.RequestProgress(inStream(ctx, stream)); err != nil {
+	for _, stream := range b.watches.laggingStreams(resp.Header.Revision) {
+		if err := b.watchClient.RequestProgress(withStream(ctx, stream)); err != nil {
 			return 0, fmt.Errorf("%w: request watch progress: %w", store.ErrUnavailable, err)
 		}
 	}

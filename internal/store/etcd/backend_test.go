@@ -24,7 +24,7 @@ func testLogger(t testing.TB) *slog.Logger {
 
 func open(t testing.TB, dir string) *Backend {
 	t.Helper()
-	b, err := Embedded(t.Context(), EmbeddedOptions{Dir: dir, Logger: testLogger(t)})
+	b, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: dir, Logger: testLogger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,18 +36,18 @@ func subject(b *Backend) storetest.Subject {
 	return storetest.Subject{
 		Backend: b,
 		Compact: func(rev int64) error {
-			_, err := b.kv.Compact(ctx, rev, clientv3.WithCompactPhysical())
+			_, err := b.client.Compact(ctx, rev, clientv3.WithCompactPhysical())
 			if errors.Is(err, rpctypes.ErrCompacted) {
 				return nil // by another test before
 			}
 			return err
 		},
 		Expire: func(f store.Fence) error {
-			resp, err := b.kv.Get(ctx, f.Key)
+			resp, err := b.client.Get(ctx, f.Key)
 			if err != nil || len(resp.Kvs) == 0 {
 				return err
 			}
-			return revoke(ctx, b.kv, clientv3.LeaseID(resp.Kvs[0].Lease))
+			return revokeLease(ctx, b.client, clientv3.LeaseID(resp.Kvs[0].Lease))
 		},
 	}
 }
@@ -63,7 +63,7 @@ func TestConformance(t *testing.T) {
 func TestDirectoryIsLocked(t *testing.T) {
 	dir := t.TempDir()
 	b := open(t, dir)
-	_, err := Embedded(t.Context(), EmbeddedOptions{Dir: dir})
+	_, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) {
 		t.Errorf("got %v, want an error naming the directory and this process", err)
 	}
@@ -84,7 +84,7 @@ func TestLongDirectory(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	info, err := os.Stat(filepath.Join(dir, Subdir))
+	info, err := os.Stat(filepath.Join(dir, MemberSubdir))
 	if err != nil || info.Mode().Perm() != storeDirMode {
 		t.Errorf("mode of the data: %v, %v", info.Mode(), err)
 	}
@@ -123,14 +123,14 @@ func TestDamagedDataIsAnError(t *testing.T) {
 			if err := open(t, dir).Close(); err != nil {
 				t.Fatal(err)
 			}
-			files, err := filepath.Glob(filepath.Join(dir, Subdir, "member", filepath.FromSlash(damaged)))
+			files, err := filepath.Glob(filepath.Join(dir, MemberSubdir, "member", filepath.FromSlash(damaged)))
 			if err != nil || len(files) != 1 {
 				t.Fatal(files, err)
 			}
 			if err := os.WriteFile(files[0], []byte(strings.Repeat("damaged ", 8192)), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			b, err := Embedded(t.Context(), EmbeddedOptions{Dir: dir, Logger: testLogger(t)})
+			b, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: dir, Logger: testLogger(t)})
 			if err == nil {
 				t.Fatal("damaged data was opened", b.Close())
 			}

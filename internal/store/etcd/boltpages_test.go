@@ -29,12 +29,12 @@ type boltElement struct {
 // boltPage returns a page that is as long as its content.
 func boltPage(id uint64, kind uint16, elements ...boltElement) []byte {
 	le := binary.LittleEndian
-	page := make([]byte, pageHeader+len(elements)*elementSize)
+	page := make([]byte, pageHeaderSize+len(elements)*elementSize)
 	le.PutUint64(page, id)
 	le.PutUint16(page[8:], kind)
 	le.PutUint16(page[10:], uint16(len(elements)))
 	for i, e := range elements {
-		at := pageHeader + i*elementSize
+		at := pageHeaderSize + i*elementSize
 		keyAt := uint32(len(page) - at)
 		if kind == leafPage {
 			le.PutUint32(page[at:], e.flags)
@@ -78,7 +78,8 @@ func newBoltFile() *boltFile {
 	f.put(4, boltPage(4, branchPage, boltElement{key: "b", page: 5}, boltElement{key: "m", page: 6}))
 	f.put(5, boltPage(5, leafPage, boltElement{key: "b", value: "1"}, boltElement{key: "c"}))
 	f.put(6,
-		boltPage(6, leafPage, boltElement{key: "m", value: strings.Repeat("x", 2*testPage-pageHeader-elementSize-1)}))
+		boltPage(6, leafPage,
+			boltElement{key: "m", value: strings.Repeat("x", 2*testPage-pageHeaderSize-elementSize-1)}))
 	f.data[6*testPage+12] = 1
 	return f
 }
@@ -98,9 +99,9 @@ func (f *boltFile) free(id int, free ...uint64) {
 // meta writes a meta page with a right checksum.
 func (f *boltFile) meta(id int, transaction uint64, change func(meta []byte)) {
 	le := binary.LittleEndian
-	page := make([]byte, pageHeader+metaBytes)
+	page := make([]byte, pageHeaderSize+metaPageSize)
 	le.PutUint64(page, uint64(id))
-	m := page[pageHeader:]
+	m := page[pageHeaderSize:]
 	le.PutUint32(m, boltMagic)
 	le.PutUint32(m[4:], boltVersion)
 	le.PutUint32(m[8:], testPage)
@@ -112,8 +113,8 @@ func (f *boltFile) meta(id int, transaction uint64, change func(meta []byte)) {
 		change(m)
 	}
 	sum := fnv.New64a()
-	_, _ = sum.Write(m[:metaBytes-8])
-	le.PutUint64(m[metaBytes-8:], sum.Sum64())
+	_, _ = sum.Write(m[:metaPageSize-8])
+	le.PutUint64(m[metaPageSize-8:], sum.Sum64())
 	f.put(id, page)
 }
 
@@ -133,7 +134,7 @@ func nested(depth int) boltElement {
 
 // TestPagesAsTheyAre: every form of a page is read, and the pairs come in the order of their keys.
 func TestPagesAsTheyAre(t *testing.T) {
-	long := "[tree] m=" + strings.Repeat("x", 2*testPage-pageHeader-elementSize-1)
+	long := "[tree] m=" + strings.Repeat("x", 2*testPage-pageHeaderSize-elementSize-1)
 	all := []string{"[inline] k=v", "[tree] b=1", "[tree] c=", long}
 	for name, tc := range map[string]struct {
 		change func(f *boltFile)
@@ -141,15 +142,15 @@ func TestPagesAsTheyAre(t *testing.T) {
 	}{
 		"each kind of page": {func(*boltFile) {}, all},
 		"no free list":      {func(f *boltFile) { f.set(32, noFreelist); clear(f.data[2*testPage : 3*testPage]) }, all},
-		"a torn meta page":  {func(f *boltFile) { f.meta(0, 1, nil); f.data[testPage+pageHeader+50]++ }, all},
+		"a torn meta page":  {func(f *boltFile) { f.meta(0, 1, nil); f.data[testPage+pageHeaderSize+50]++ }, all},
 		"a long free list": {func(f *boltFile) {
 			f.free(2, 2, 8, 9) // its first word is the count
-			binary.LittleEndian.PutUint16(f.data[2*testPage+10:], manyIDs)
+			binary.LittleEndian.PutUint16(f.data[2*testPage+10:], longFreelistCount)
 		}, all},
 		"a full free list": {func(f *boltFile) {
 			f.data = append(f.data, make([]byte, 62*testPage)...)
 			free := []uint64{8, 9}
-			for id := uint64(10); len(free) < (testPage-pageHeader)/8; id++ {
+			for id := uint64(10); len(free) < (testPage-pageHeaderSize)/8; id++ {
 				free = append(free, id)
 			}
 			f.meta(1, 2, nil)
@@ -168,7 +169,7 @@ func TestPagesAsTheyAre(t *testing.T) {
 		f := newBoltFile()
 		tc.change(f)
 		var got []string
-		err := walk(bytes.NewReader(f.data), int64(len(f.data)), func(path []string, key, value []byte) error {
+		err := walkDatabase(bytes.NewReader(f.data), int64(len(f.data)), func(path []string, key, value []byte) error {
 			got = append(got, fmt.Sprintf("%v %s=%s", path, key, value))
 			return nil
 		})
@@ -200,8 +201,9 @@ func TestDamagedPages(t *testing.T) {
 	bucketOf := func(value string) func(f *boltFile) {
 		return root(boltElement{key: "x", flags: bucketLeaf, value: value})
 	}
-	inlineBranch := string(make([]byte, bucketSize)) + string(boltPage(0, branchPage, boltElement{key: "b", page: 5}))
-	const first = pageHeader // the first element of a page
+	inlineBranch := string(make([]byte, bucketHeaderSize)) +
+		string(boltPage(0, branchPage, boltElement{key: "b", page: 5}))
+	const first = pageHeaderSize // the first element of a page
 	for name, tc := range map[string]struct {
 		change func(f *boltFile)
 		want   string
@@ -226,7 +228,7 @@ func TestDamagedPages(t *testing.T) {
 		"a free list behind the end":  {meta(32, 10), "page 10 of 10"},
 		"a free list of another kind": {u16(2, 8, freePage|leafPage), "its list of free pages is wrong"},
 		"a free list of a next kind":  {u16(2, 8, freePage+1), "its list of free pages is wrong"},
-		"more free than there are":    {u16(2, 10, (testPage-pageHeader)/8+1), "its list of free pages is wrong"},
+		"more free than there are":    {u16(2, 10, (testPage-pageHeaderSize)/8+1), "its list of free pages is wrong"},
 		"a free meta page":            {free(8, 1), "page 1 cannot be free"},
 		"a free page behind the end":  {free(8, 10), "page 10 cannot be free"},
 		"a page that is free twice":   {free(8, 8), "page 8 cannot be free"},
@@ -241,7 +243,7 @@ func TestDamagedPages(t *testing.T) {
 		"fewer elements":             {u16(5, 10, 1), "an element that does not follow the one before it"},
 		"an element before its page": {u32(5, first+4, 15), "an element that does not follow the one before it"},
 		"a value longer than a page": {
-			u32(6, first+12, 2*testPage-pageHeader-elementSize), "an element that is not on its page",
+			u32(6, first+12, 2*testPage-pageHeaderSize-elementSize), "an element that is not on its page",
 		},
 		"a gap": {
 			u32(5, first+elementSize+4, 19), "an element that does not follow the one before it",
@@ -259,10 +261,11 @@ func TestDamagedPages(t *testing.T) {
 			func(f *boltFile) { f.put(5, boltPage(5, leafPage, boltElement{value: "1"})) }, "keys out of order",
 		},
 		"a bucket without a sequence": {bucketOf("\x04-------sequenc"), "a bucket of 15 bytes"},
-		"a bucket without a page":     {bucketOf(string(make([]byte, bucketSize+15))), "a bucket of 15 bytes"},
+		"a bucket without a page":     {bucketOf(string(make([]byte, bucketHeaderSize+15))), "a bucket of 15 bytes"},
 		"a bucket with a branch":      {bucketOf(inlineBranch), "a bucket within a page that is none of values"},
 		"a bucket with a torn page": {
-			bucketOf(string(make([]byte, bucketSize+8)) + "\x02\x00\x01\x00----"), "a page of 1 elements and kind 2",
+			bucketOf(string(make([]byte, bucketHeaderSize+8)) + "\x02\x00\x01\x00----"),
+			"a page of 1 elements and kind 2",
 		},
 		"a bucket on no page": {root(boltBucket("x", 77)), "page 77 of 10"},
 		"a bucket in itself":  {root(boltBucket("x", 3)), "page 3 is used twice"},
@@ -279,7 +282,7 @@ func TestDamagedPages(t *testing.T) {
 		if strings.Contains(tc.want, "EOF") {
 			length = 10 * testPage // the file is cut while it is read
 		}
-		err := walk(bytes.NewReader(f.data), length, func([]string, []byte, []byte) error { return nil })
+		err := walkDatabase(bytes.NewReader(f.data), length, func([]string, []byte, []byte) error { return nil })
 		if !errors.Is(err, errMalformed) || err.Error() != errMalformed.Error()+": "+tc.want {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
@@ -307,7 +310,7 @@ func TestMetaPages(t *testing.T) {
 		if _, ok := parseMeta(f.data); ok != tc.good {
 			t.Errorf("%s: %t", name, ok)
 		}
-		f.data[pageHeader+metaBytes-1]++
+		f.data[pageHeaderSize+metaPageSize-1]++
 		if _, ok := parseMeta(f.data); ok {
 			t.Errorf("%s: with a wrong checksum, too", name)
 		}
@@ -317,7 +320,7 @@ func TestMetaPages(t *testing.T) {
 // TestWalkEndsWithTheFirstError: walk returns the first error of the function that it calls.
 func TestWalkEndsWithTheFirstError(t *testing.T) {
 	f, stop, calls := newBoltFile(), errors.New("stop"), 0
-	err := walk(bytes.NewReader(f.data), int64(len(f.data)),
+	err := walkDatabase(bytes.NewReader(f.data), int64(len(f.data)),
 		func([]string, []byte, []byte) error { calls++; return stop })
 	if !errors.Is(err, stop) || calls != 1 {
 		t.Errorf("%v after %d calls", err, calls)
@@ -369,7 +372,7 @@ func TestWalkSeesWhatBoltSees(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := map[string]string{}
-		err = walk(bytes.NewReader(data), int64(len(data)), func(path []string, key, value []byte) error {
+		err = walkDatabase(bytes.NewReader(data), int64(len(data)), func(path []string, key, value []byte) error {
 			got[fmt.Sprintf("%v %s", path, key)] = string(value)
 			return nil
 		})

@@ -19,7 +19,7 @@ import (
 // said collects the logged messages.
 func said(b *Backend) *safeBuffer {
 	var text safeBuffer
-	b.care.log = slog.New(slog.NewTextHandler(&text, nil))
+	b.maintainer.log = slog.New(slog.NewTextHandler(&text, nil))
 	return &text
 }
 
@@ -27,50 +27,62 @@ func said(b *Backend) *safeBuffer {
 func TestLook(t *testing.T) {
 	rewritten := []string{"status a", "status a", "defrag a", "status a"}
 	for name, tc := range map[string]struct {
-		sizes   sizes
+		sizes   memberStatus
 		another bool // other processes use the file too
 		noRoom  bool // on the disk
 		want    []string
 	}{
-		"a small one": {sizes: sizes{file: 49, used: 49, quota: 100}, want: []string{"status a"}},
+		"a small one": {sizes: memberStatus{fileBytes: 49, usedBytes: 49, quotaBytes: 100}, want: []string{"status a"}},
 		"half full": {
-			sizes: sizes{file: 50, used: 50, quota: 100}, want: []string{"status a", "get /p", "compact 7"},
+			sizes: memberStatus{fileBytes: 50, usedBytes: 50, quotaBytes: 100},
+			want:  []string{"status a", "get /p", "compact 7"},
 		},
-		"more than half is empty": {sizes: sizes{file: 40, used: 19, quota: 100}, want: rewritten},
-		"half is empty":           {sizes: sizes{file: 40, used: 20, quota: 100}, want: []string{"status a"}},
-		"too little is empty":     {sizes: sizes{file: 18, used: 8, quota: 100}, want: []string{"status a"}},
-		"just enough is empty":    {sizes: sizes{file: 18, used: 7, quota: 100}, want: rewritten},
+		"more than half is empty": {
+			sizes: memberStatus{fileBytes: 40, usedBytes: 19, quotaBytes: 100},
+			want:  rewritten,
+		},
+		"half is empty": {
+			sizes: memberStatus{fileBytes: 40, usedBytes: 20, quotaBytes: 100},
+			want:  []string{"status a"},
+		},
+		"too little is empty": {
+			sizes: memberStatus{fileBytes: 18, usedBytes: 8, quotaBytes: 100},
+			want:  []string{"status a"},
+		},
+		"just enough is empty": {sizes: memberStatus{fileBytes: 18, usedBytes: 7, quotaBytes: 100}, want: rewritten},
 		"a file of others": {
-			sizes: sizes{file: 40, used: 19, quota: 100}, another: true, want: []string{"status a"},
+			sizes: memberStatus{fileBytes: 40, usedBytes: 19, quotaBytes: 100}, another: true,
+			want: []string{"status a"},
 		},
 		"a disk without room": {
-			sizes: sizes{file: 40, used: 19, quota: 100}, noRoom: true, want: []string{"status a"},
+			sizes: memberStatus{fileBytes: 40, usedBytes: 19, quotaBytes: 100}, noRoom: true,
+			want: []string{"status a"},
 		},
-		"a member without a quota": {sizes: sizes{file: 40, used: 40}, want: []string{"status a"}},
+		"a member without a quota": {sizes: memberStatus{fileBytes: 40, usedBytes: 40}, want: []string{"status a"}},
 		"at half of its own default": {
-			sizes: sizes{file: defaultQuota / 2, used: defaultQuota / 2},
+			sizes: memberStatus{fileBytes: fallbackQuotaBytes / 2, usedBytes: fallbackQuotaBytes / 2},
 			want:  []string{"status a", "get /p", "compact 7"},
 		},
 	} {
-		f, b := newFake(t, map[string]sizes{"a": tc.sizes})
-		b.ownFile, b.care.shrinkMin = !tc.another, 10
+		f, b := newFake(t, map[string]memberStatus{"a": tc.sizes})
+		b.ownsFile, b.maintainer.minShrinkBytes = !tc.another, 10
 		if tc.noRoom {
-			b.guard = &diskGuard{dir: t.TempDir(), resume: 1 << 62}
+			b.diskGuard = &diskGuard{dir: t.TempDir(), resumeAbove: 1 << 62}
 		}
-		b.care.note(&b.care.refusing, true) // as it was before
-		if err := b.care.look(t.Context()); err != nil || !slices.Equal(f.calls, tc.want) {
+		b.maintainer.setFlag(&b.maintainer.refusing, true) // as it was before
+		if err := b.maintainer.maintain(t.Context()); err != nil || !slices.Equal(f.calls, tc.want) {
 			t.Errorf("%s: %v, called %q, want %q", name, err, f.calls, tc.want)
 		}
 		if b.BlockedReason() != "" {
 			t.Errorf("%s: busy: %s", name, b.BlockedReason())
 		}
 		f.calls = nil
-		if err := b.care.look(t.Context()); err != nil || slices.Contains(f.calls, "compact 7") {
+		if err := b.maintainer.maintain(t.Context()); err != nil || slices.Contains(f.calls, "compact 7") {
 			t.Errorf("%s, a moment later: %v, called %q", name, err, f.calls)
 		}
 	}
-	if _, b := newFake(t, nil); !b.care.worthwhile(sizes{file: shrinkMin + 1}) ||
-		b.care.worthwhile(sizes{file: shrinkMin}) {
+	if _, b := newFake(t, nil); !b.maintainer.isDefragWorthwhile(memberStatus{fileBytes: defaultMinShrinkBytes + 1}) ||
+		b.maintainer.isDefragWorthwhile(memberStatus{fileBytes: defaultMinShrinkBytes}) {
 		t.Error("the least that is worth a rewrite is another")
 	}
 }
@@ -78,11 +90,12 @@ func TestLook(t *testing.T) {
 // TestLookCompactsAgain: a later check compacts again.
 func TestLookCompactsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, b := newFake(t, map[string]sizes{"a": {file: 60, used: 60, quota: 100}})
-		for n, wait := range []time.Duration{0, compactGap - 1, 1} {
+		f, b := newFake(t, map[string]memberStatus{"a": {fileBytes: 60, usedBytes: 60, quotaBytes: 100}})
+		for n, wait := range []time.Duration{0, minCompactInterval - 1, 1} {
 			time.Sleep(wait)
 			f.calls = nil
-			if err := b.care.look(t.Context()); err != nil || slices.Contains(f.calls, "compact 7") != (n != 1) {
+			if err := b.maintainer.maintain(t.Context()); err != nil ||
+				slices.Contains(f.calls, "compact 7") != (n != 1) {
 				t.Errorf("look %d: %v, called %q", n, err, f.calls)
 			}
 		}
@@ -108,7 +121,7 @@ func TestAlarmIsReportedOnce(t *testing.T) {
 		{50, "level=WARN"},
 	} {
 		before := len(text.String())
-		b.care.alarm(t.Context(), sizes{file: step.file, quota: 100})
+		b.maintainer.logAlarm(t.Context(), memberStatus{fileBytes: step.file, quotaBytes: 100})
 		if got := text.String()[before:]; (got == "") != (step.want == "") || !strings.Contains(got, step.want) {
 			t.Errorf("at %d: %q, want %q", step.file, got, step.want)
 		}
@@ -119,30 +132,32 @@ func TestAlarmIsReportedOnce(t *testing.T) {
 // waits before the next try.
 func TestRecoveryReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, b := newFake(t, map[string]sizes{"a": {file: 100, used: 95, quota: 100, full: true}})
-		f.alarms = []*etcdserverpb.AlarmMember{{MemberID: 1, Alarm: alarmFull}}
+		f, b := newFake(t,
+			map[string]memberStatus{"a": {fileBytes: 100, usedBytes: 95, quotaBytes: 100, noSpace: true}})
+		f.alarms = []*etcdserverpb.AlarmMember{{MemberID: 1, Alarm: noSpaceAlarm}}
 		f.after["defrag a"] = func() {
-			if !b.care.refusing || !b.care.shrinking {
+			if !b.maintainer.refusing || !b.maintainer.shrinking {
 				t.Error("the store does not say that it makes room")
 			}
 		}
-		if err := b.care.look(t.Context()); !errors.Is(err, errStillFull) || b.BlockedReason() != fullSentence ||
+		if err := b.maintainer.maintain(t.Context()); !errors.Is(err, errStillFull) ||
+			b.BlockedReason() != fullMessage ||
 			slices.Contains(f.calls, "alarms") {
 			t.Errorf("nothing could go: %v, busy %q, called %q", err, b.BlockedReason(), f.calls)
 		}
 		f.calls = nil
-		time.Sleep(recoverAgain - 1)
-		if err := b.care.look(t.Context()); err != nil || len(f.calls) != 1 {
+		time.Sleep(defaultRecoveryPause - 1)
+		if err := b.maintainer.maintain(t.Context()); err != nil || len(f.calls) != 1 {
 			t.Errorf("too early: %v, called %q", err, f.calls)
 		}
 		time.Sleep(time.Nanosecond)
-		f.sizes["a"] = sizes{file: 100, used: 94, quota: 100, full: true}
-		if err := b.care.look(t.Context()); err != nil || b.BlockedReason() != "" ||
+		f.sizes["a"] = memberStatus{fileBytes: 100, usedBytes: 94, quotaBytes: 100, noSpace: true}
+		if err := b.maintainer.maintain(t.Context()); err != nil || b.BlockedReason() != "" ||
 			!slices.Contains(f.calls, "disarm NOSPACE of 1") {
 			t.Errorf("it has room: %v, busy %q, called %q", err, b.BlockedReason(), f.calls)
 		}
 		f.calls = nil
-		if err := b.care.look(t.Context()); err != nil || len(f.calls) < 2 {
+		if err := b.maintainer.maintain(t.Context()); err != nil || len(f.calls) < 2 {
 			t.Errorf("full again, at once: %v, called %q", err, f.calls)
 		}
 	})
@@ -155,28 +170,30 @@ func TestShed(t *testing.T) {
 		records int // that may be deleted
 		want    int // that were deleted
 	}{
-		"nothing to do": {used: shareShed - 1, records: 10_000, want: 0},
-		"too much":      {used: shareShed, records: 10_000, want: shedMany},
-		"much too much": {used: shareShed + 20, records: 10_000, want: 3 * shedMany},
-		"too few":       {used: shareShed + 20, records: shedMany + 5, want: shedMany + 5},
-		"none":          {used: shareShed + 20},
+		"nothing to do": {used: deleteRecordsPercent - 1, records: 10_000, want: 0},
+		"too much":      {used: deleteRecordsPercent, records: 10_000, want: deletesPerCheck},
+		"much too much": {used: deleteRecordsPercent + 20, records: 10_000, want: 3 * deletesPerCheck},
+		"too few":       {used: deleteRecordsPercent + 20, records: deletesPerCheck + 5, want: deletesPerCheck + 5},
+		"none":          {used: deleteRecordsPercent + 20},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			f, b := newFake(t, map[string]sizes{"a": {file: 100, used: tc.used, quota: 100}})
+			f, b := newFake(t, map[string]memberStatus{"a": {fileBytes: 100, usedBytes: tc.used, quotaBytes: 100}})
 			left := tc.records
 			b.SetExpendable(func(n int) []string {
 				n = min(n, left)
 				left -= n
 				return make([]string, n)
 			})
-			f.after["compact 7"] = func() { f.sizes["a"] = sizes{file: 100, used: f.sizes["a"].used - 10, quota: 100} }
-			if err := b.care.shed(t.Context()); err != nil || tc.records-left != tc.want {
+			f.after["compact 7"] = func() {
+				f.sizes["a"] = memberStatus{fileBytes: 100, usedBytes: f.sizes["a"].usedBytes - 10, quotaBytes: 100}
+			}
+			if err := b.maintainer.deleteExpendable(t.Context()); err != nil || tc.records-left != tc.want {
 				t.Errorf("%s: %d records went, %v, want %d", name, tc.records-left, err, tc.want)
 			}
 		})
 	}
-	f, b := newFake(t, map[string]sizes{"a": fullSizes})
-	if err := b.care.shed(t.Context()); err != nil || len(f.calls) > 0 {
+	f, b := newFake(t, map[string]memberStatus{"a": fullSizes})
+	if err := b.maintainer.deleteExpendable(t.Context()); err != nil || len(f.calls) > 0 {
 		t.Errorf("with nothing expendable: %v, called %q", err, f.calls)
 	}
 }
@@ -188,19 +205,19 @@ func TestSettle(t *testing.T) {
 		want int // checks
 	}{"at once": {1, 1}, "later": {3, 3}, "never": {0, 10}} {
 		synctest.Test(t, func(t *testing.T) {
-			f, b := newFake(t, map[string]sizes{"a": {used: 50}})
+			f, b := newFake(t, map[string]memberStatus{"a": {usedBytes: 50}})
 			looks := 0
 			f.after["status a"] = func() {
 				if looks++; looks == tc.less {
-					f.sizes["a"] = sizes{used: 49}
+					f.sizes["a"] = memberStatus{usedBytes: 49}
 				}
 			}
-			if err := b.care.settle(t.Context(), 50); err != nil || looks != tc.want {
+			if err := b.maintainer.awaitFreedPages(t.Context(), 50); err != nil || looks != tc.want {
 				t.Errorf("%s: %d looks, %v, want %d", name, looks, err, tc.want)
 			}
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cancel(errFake)
-			if err := b.care.settle(ctx, 0); !errors.Is(err, errFake) {
+			if err := b.maintainer.awaitFreedPages(ctx, 0); !errors.Is(err, errFake) {
 				t.Errorf("%s: its caller has given up: %v", name, err)
 			}
 		})
@@ -209,23 +226,23 @@ func TestSettle(t *testing.T) {
 
 // TestDefrag: calls are delayed during a defragmentation, and continue whatever its result.
 func TestDefrag(t *testing.T) {
-	f, b := newFake(t, map[string]sizes{"a": {file: 10, used: 4, quota: 100}})
-	b.guard = &diskGuard{dir: t.TempDir()}
+	f, b := newFake(t, map[string]memberStatus{"a": {fileBytes: 10, usedBytes: 4, quotaBytes: 100}})
+	b.diskGuard = &diskGuard{dir: t.TempDir()}
 	f.fails["defrag a"] = errFake
-	if err := b.care.defrag(t.Context(), "a"); !errors.Is(err, errFake) || b.BlockedReason() != "" ||
-		!b.care.gate.TryAcquire(gateAll) {
+	if err := b.maintainer.defrag(t.Context(), "a"); !errors.Is(err, errFake) || b.BlockedReason() != "" ||
+		!b.maintainer.callGate.TryAcquire(gateCapacity) {
 		t.Errorf("%v, busy %q", err, b.BlockedReason())
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errFake)
 	f.calls = nil
-	if err := b.care.defrag(ctx, "a"); !errors.Is(err, errFake) || slices.Contains(f.calls, "defrag a") {
+	if err := b.maintainer.defrag(ctx, "a"); !errors.Is(err, errFake) || slices.Contains(f.calls, "defrag a") {
 		t.Errorf("calls are under way: %v, called %q", err, f.calls)
 	}
-	b.care.gate.Release(gateAll)
-	b.guard.resume = 1 << 62
+	b.maintainer.callGate.Release(gateCapacity)
+	b.diskGuard.resumeAbove = 1 << 62
 	f.calls = nil
-	err := b.care.defrag(t.Context(), "a")
+	err := b.maintainer.defrag(t.Context(), "a")
 	if !strings.Contains(fmt.Sprint(err), "the disk lacks space for a copy of 4 bytes") ||
 		slices.Contains(f.calls, "defrag a") {
 		t.Errorf("on a full disk: %v, called %q", err, f.calls)
@@ -236,12 +253,12 @@ func TestDefrag(t *testing.T) {
 func TestCompactionOfWhatIsRemoved(t *testing.T) {
 	f, b := newFake(t, nil)
 	f.fails["compact 7"] = rpctypes.ErrCompacted
-	if err := b.care.compact(t.Context()); err != nil {
+	if err := b.maintainer.compact(t.Context()); err != nil {
 		t.Errorf("compacted already: %v", err)
 	}
 	b.watches.add(4)
 	f.calls = nil
-	if err := b.care.compact(t.Context()); err != nil || !slices.Equal(f.calls, []string{"get /p", "compact 3"}) {
+	if err := b.maintainer.compact(t.Context()); err != nil || !slices.Equal(f.calls, []string{"get /p", "compact 3"}) {
 		t.Errorf("with a watch that is behind: %v, called %q", err, f.calls)
 	}
 }
@@ -285,7 +302,7 @@ func TestTurn(t *testing.T) {
 				f.kvs["/p/compact"] = &mvccpb.KeyValue{ModRevision: 6}
 			}
 		}
-		next, err := b.care.turn(t.Context(), tc.seen)
+		next, err := b.maintainer.tryCompactTurn(t.Context(), tc.seen)
 		if err != nil || next != tc.next || !slices.Equal(f.calls, tc.want) {
 			t.Errorf("%s: %d, %v, called %q, want %d, %q", name, next, err, f.calls, tc.next, tc.want)
 		}
@@ -296,12 +313,12 @@ func TestTurn(t *testing.T) {
 // does nothing for a member that has failed.
 func TestMaintainerRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, b := newFake(t, map[string]sizes{"a": {file: 1, used: 1, quota: 100}})
+		f, b := newFake(t, map[string]memberStatus{"a": {fileBytes: 1, usedBytes: 1, quotaBytes: 100}})
 		text := said(b)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
-			b.care.run(ctx, time.Minute)
+			b.maintainer.run(ctx, time.Minute)
 			close(ended)
 		}()
 		looks := func(what string, want int) {
@@ -320,13 +337,13 @@ func TestMaintainerRuns(t *testing.T) {
 		if !strings.Contains(text.String(), errFake.Error()) {
 			t.Errorf("it does not say what failed: %q", text)
 		}
-		b.care.full()
+		b.maintainer.notifyFull()
 		looks("when the database was full", 3)
 		cancel()
 		<-ended
-		b.failure = newFailure()
+		b.failure = newMemberFailure()
 		b.failure.err = errFake
-		b.care.run(t.Context(), time.Minute)
+		b.maintainer.run(t.Context(), time.Minute)
 		looks("after a failure", 3)
 	})
 }

@@ -60,7 +60,7 @@ func often(n int) int {
 type crashRecord struct{ N int }
 
 func openCrashStore(ctx context.Context, dir string) (*Backend, *store.Store, *store.Table[crashRecord], error) {
-	b, err := Embedded(ctx, EmbeddedOptions{Dir: dir})
+	b, err := StartEmbedded(ctx, EmbeddedOptions{Dir: dir})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -108,7 +108,7 @@ func crashChild(dir string, beside func(*Backend)) error {
 // maintainOnAndOn compacts and rewrites the file without pauses.
 func maintainOnAndOn(b *Backend) {
 	for {
-		if err := errors.Join(b.care.compact(b.ctx), b.care.defrag(b.ctx, "")); err != nil {
+		if err := errors.Join(b.maintainer.compact(b.ctx), b.maintainer.defrag(b.ctx, "")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return
 		}

@@ -24,7 +24,7 @@ const (
 // backupOnAndOn replaces one backup without a pause.
 func backupOnAndOn(dir string) error {
 	ctx := context.Background()
-	b, err := Embedded(ctx, EmbeddedOptions{Dir: filepath.Join(dir, crashStore)})
+	b, err := StartEmbedded(ctx, EmbeddedOptions{Dir: filepath.Join(dir, crashStore)})
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func backupOnAndOn(dir string) error {
 		if err != nil {
 			return err
 		}
-		_, err = backup.Write(filepath.Join(dir, crashBackup), stream, backup.Replace)
+		_, err = backup.WriteFile(filepath.Join(dir, crashBackup), stream, backup.ReplaceExisting)
 		if err = errors.Join(err, stream.Close()); err != nil {
 			return err
 		}
@@ -45,12 +45,13 @@ func backupOnAndOn(dir string) error {
 func restoreOnAndOn(dir string) error {
 	for {
 		done, err := Restore(context.Background(), RestoreOptions{
-			File: filepath.Join(dir, crashBackup), Dir: filepath.Join(dir, crashStore), Occupied: MoveAside,
+			BackupFile: filepath.Join(dir, crashBackup), Dir: filepath.Join(dir, crashStore),
+			Existing: MoveExistingAside,
 		})
 		if err != nil {
 			return err
 		}
-		if err := os.RemoveAll(done.Aside); err != nil {
+		if err := os.RemoveAll(done.MovedTo); err != nil {
 			return err
 		}
 	}
@@ -80,7 +81,7 @@ func TestKilledBackup(t *testing.T) {
 	o.close(t)
 	for round := range often(4) {
 		runFor(t, "backup", dir, time.Second+rand.N(700*time.Millisecond))
-		if _, err := backup.Verify(filepath.Join(dir, crashBackup)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if _, err := backup.VerifyFile(filepath.Join(dir, crashBackup)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("round %d: %v", round, err)
 		}
 	}
@@ -117,16 +118,17 @@ func TestKilledRestore(t *testing.T) {
 func TestRestoreIsFinishedAtTheStart(t *testing.T) {
 	dir, file, _, _ := backedUp(t)
 	other := t.TempDir()
-	if _, err := Restore(t.Context(), RestoreOptions{File: file, Dir: other}); err != nil {
+	if _, err := Restore(t.Context(), RestoreOptions{BackupFile: file, Dir: other}); err != nil {
 		t.Fatal(err)
 	}
 	for name, kill := range map[string]func() error{
 		"before the former store makes way": func() error { return nil },
 		"after": func() error {
-			return os.Rename(filepath.Join(dir, Subdir), filepath.Join(dir, asideSubdir+"x"))
+			return os.Rename(filepath.Join(dir, MemberSubdir), filepath.Join(dir, asideSubdir+"x"))
 		},
 	} {
-		if err := os.CopyFS(filepath.Join(dir, restoredSubdir), os.DirFS(filepath.Join(other, Subdir))); err != nil {
+		if err := os.CopyFS(filepath.Join(dir, restoredSubdir),
+			os.DirFS(filepath.Join(other, MemberSubdir))); err != nil {
 			t.Fatal(err)
 		}
 		if err := kill(); err != nil {

@@ -35,7 +35,7 @@ func checkMember(dir string) error {
 	if err != nil {
 		return err
 	}
-	logs, err := checkLogs(filepath.Join(dir, "member", "wal"))
+	logs, err := checkWAL(filepath.Join(dir, "member", "wal"))
 	if err != nil {
 		return err
 	}
@@ -43,19 +43,22 @@ func checkMember(dir string) error {
 		return err
 	}
 	switch {
-	case at > logs.last:
-		return &DamagedError{logs.file, fmt.Errorf("the log ends with entry %d, but the database has applied entry %d",
-			logs.last, at)}
-	case at < logs.snapshot:
+	case at > logs.lastIndex:
+		return &DamagedError{
+			logs.lastFile,
+			fmt.Errorf("the log ends with entry %d, but the database has applied entry %d",
+				logs.lastIndex, at),
+		}
+	case at < logs.snapshotIndex:
 		return &DamagedError{path, fmt.Errorf("the database has applied entry %d, but the log requires entry %d",
-			at, logs.snapshot)}
+			at, logs.snapshotIndex)}
 	}
 	return nil
 }
 
 // checkDatabase reads a whole database and returns the index of the log's entry that it applied last.
 func checkDatabase(path string) (applied uint64, err error) {
-	file, size, err := openSized(path)
+	file, size, err := openWithSize(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -67,16 +70,16 @@ func checkDatabase(path string) (applied uint64, err error) {
 		return 0, nil
 	}
 	c := dbContents{}
-	if err := walk(file, size, c.pair); err != nil {
+	if err := walkDatabase(file, size, c.checkPair); err != nil {
 		return 0, &DamagedError{path, err}
 	}
-	return c.applied, nil
+	return c.appliedIndex, nil
 }
 
 // checkSnapshots reads the snapshot files that the log names: a crash can leave an incomplete one
 // only before the log names it.
-func checkSnapshots(dir string, logs logState) error {
-	for _, path := range filesOf(dir, "*.snap") {
+func checkSnapshots(dir string, logs walState) error {
+	for _, path := range matchingFiles(dir, "*.snap") {
 		var at snapshotID
 		if _, err := fmt.Sscanf(filepath.Base(path), "%016x-%016x.snap", &at.term, &at.index); err != nil ||
 			!slices.Contains(logs.snapshots, at) {
@@ -91,8 +94,8 @@ func checkSnapshots(dir string, logs logState) error {
 	return nil
 }
 
-// filesOf returns the paths of a directory's files that match, in order.
-func filesOf(dir, pattern string) []string {
+// matchingFiles returns the paths of a directory's files that match, in order.
+func matchingFiles(dir, pattern string) []string {
 	names, _ := fs.Glob(os.DirFS(dir), pattern) // only a wrong pattern is an error
 	for i, name := range names {
 		names[i] = filepath.Join(dir, name)
@@ -100,8 +103,8 @@ func filesOf(dir, pattern string) []string {
 	return names
 }
 
-// openSized opens a file and returns its length.
-func openSized(path string) (*os.File, int64, error) {
+// openWithSize opens a file and returns its length.
+func openWithSize(path string) (*os.File, int64, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, 0, err
@@ -113,7 +116,7 @@ func openSized(path string) (*os.File, int64, error) {
 	return file, info.Size(), nil
 }
 
-func number(value []byte) uint64 {
+func decodeUint64(value []byte) uint64 {
 	if len(value) != numberSize {
 		return 0
 	}

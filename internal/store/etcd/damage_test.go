@@ -50,7 +50,7 @@ func made(t *testing.T, killed bool) (dir string, want map[string]string) {
 		t.Fatal(err)
 	}
 	if killed {
-		if err := os.Remove(filepath.Join(dir, sealFile)); err != nil {
+		if err := os.Remove(filepath.Join(dir, checksumsFile)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,7 +99,7 @@ func damageable(t *testing.T, dir string) map[string]int {
 	t.Helper()
 	files := map[string]int{}
 	for _, pattern := range []string{"wal/*.wal", "snap/db", "snap/*.snap"} {
-		names, err := filepath.Glob(filepath.Join(dir, Subdir, "member", filepath.FromSlash(pattern)))
+		names, err := filepath.Glob(filepath.Join(dir, MemberSubdir, "member", filepath.FromSlash(pattern)))
 		if err != nil || len(names) == 0 {
 			t.Fatal(pattern, err)
 		}
@@ -123,7 +123,7 @@ func damageable(t *testing.T, dir string) map[string]int {
 // records.
 func judgeDamage(t *testing.T, what, dir string, want map[string]string) (found bool) {
 	t.Helper()
-	b, err := Embedded(t.Context(), EmbeddedOptions{Dir: dir})
+	b, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: dir})
 	if err != nil {
 		if _, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(err.Error(), dir) ||
 			strings.Contains(err.Error(), "\n") {
@@ -177,7 +177,7 @@ func TestFlippedBits(t *testing.T) {
 			for name, used := range damageable(t, dir) {
 				for _, bit := range positions(used*8, 2) {
 					if killed && filepath.Base(name) == "db" { // only the form of its content can be checked
-						bit = bit/(4096*8)*(4096*8) + bit%(pageHeader*8)
+						bit = bit/(4096*8)*(4096*8) + bit%(pageHeaderSize*8)
 					}
 					damaged := copied(t, dir)
 					flip(t, filepath.Join(damaged, name), bit)
@@ -239,16 +239,17 @@ func TestCutFiles(t *testing.T) {
 // TestTornLog: a record that a crash left incomplete does not count as damage.
 func TestTornLog(t *testing.T) {
 	dir, want := made(t, true)
-	logs, err := filepath.Glob(filepath.Join(dir, Subdir, "member", "wal", "*.wal"))
+	logs, err := filepath.Glob(filepath.Join(dir, MemberSubdir, "member", "wal", "*.wal"))
 	if err != nil || len(logs) != 1 {
 		t.Fatal(logs, err)
 	}
-	used := damageable(t, dir)[filepath.Join(Subdir, "member", "wal", filepath.Base(logs[0]))]
+	used := damageable(t, dir)[filepath.Join(MemberSubdir, "member", "wal", filepath.Base(logs[0]))]
 	end := (used + 7) / 8 * 8
 	record := []byte{0x00, 0x08, 0, 0, 0, 0, 0, 0, 0x08, 2, 0x10, 99, 0x1a, 0xf0, 0x0f} // the begin of one of 2 KiB
-	for _, n := range []int{1, frameHead, frameHead + 3, len(record)} {
+	for _, n := range []int{1, frameHeaderSize, frameHeaderSize + 3, len(record)} {
 		torn := copied(t, dir)
-		file, err := os.OpenFile(filepath.Join(torn, Subdir, "member", "wal", filepath.Base(logs[0])), os.O_RDWR, 0)
+		file, err := os.OpenFile(filepath.Join(torn, MemberSubdir, "member", "wal", filepath.Base(logs[0])), os.O_RDWR,
+			0)
 		if err == nil {
 			_, err = file.WriteAt(record[:n], int64(end))
 			err = errors.Join(err, file.Close())
@@ -257,7 +258,7 @@ func TestTornLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		if judgeDamage(t, fmt.Sprintf("a record torn after %d bytes", n), torn, want) {
-			_, err := Embedded(t.Context(), EmbeddedOptions{Dir: torn})
+			_, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: torn})
 			t.Errorf("a record torn after %d bytes: %v", n, err)
 		}
 	}
@@ -268,14 +269,14 @@ func TestTornLog(t *testing.T) {
 func TestSealOfAnotherBuild(t *testing.T) {
 	dir, want := made(t, false)
 	old := copied(t, dir)
-	seal, err := os.ReadFile(filepath.Join(old, sealFile))
+	seal, err := os.ReadFile(filepath.Join(old, checksumsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := open(t, old).Close(); err != nil { // writes to every file, as that program does
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(old, sealFile), seal, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(old, checksumsFile), seal, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	lock, err := lockDir(old)

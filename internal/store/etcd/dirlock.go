@@ -26,10 +26,10 @@ func lockDir(dir string) (*dirLock, error) {
 	}
 	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = fmt.Errorf("store directory %s is in use by process %s", dir, holder(file))
+		err = fmt.Errorf("store directory %s is in use by process %s", dir, lockHolder(file))
 	}
 	if err == nil {
-		if err = writePID(file); isFull(err) { // the lock is valid without it
+		if err = writePID(file); isDiskFull(err) { // the lock is valid without it
 			err = nil
 		}
 	}
@@ -39,7 +39,7 @@ func lockDir(dir string) (*dirLock, error) {
 	return &dirLock{file}, nil
 }
 
-func holder(file *os.File) string {
+func lockHolder(file *os.File) string {
 	data, err := io.ReadAll(io.LimitReader(file, 32))
 	if pid := strings.TrimSpace(string(data)); err == nil && pid != "" {
 		return pid

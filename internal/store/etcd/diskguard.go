@@ -19,15 +19,15 @@ import (
 // Limits of the free space of a store's file system, in bytes. Small file systems get a share
 // instead.
 const (
-	refuseBelow   = 128 << 20 // free: changes are refused
-	resumeMargin  = 32 << 20  // above refuseBelow: changes are accepted again
-	reserveBytes  = 64 << 20  // of a file that is freed when the disk is full
-	headroomBytes = 32 << 20  // of the database's file that are allocated before they are used
+	refuseBelowBytes  = 128 << 20 // free: changes are refused
+	resumeMarginBytes = 32 << 20  // above refuseBelowBytes: changes are accepted again
+	maxReserveBytes   = 64 << 20  // of a file that is freed when the disk is full
+	maxHeadroomBytes  = 32 << 20  // of the database's file that are allocated before they are used
 
-	refuseShare, reserveShare, headroomShare, segmentShare = 8, 16, 32, 16 // parts of the file system, at most
+	refuseDivisor, reserveDivisor, headroomDivisor, segmentDivisor = 8, 16, 32, 16 // parts of the file system, at most
 
-	guardEvery = 100 * time.Millisecond
-	probeEvery = time.Second // after a failure
+	guardInterval = 100 * time.Millisecond
+	probeInterval = time.Second // after a failure
 )
 
 // logFileBytes is the length of etcd's log files, which are allocated before they are used. Tests make it smaller.
@@ -40,9 +40,9 @@ const (
 	probeFile    = "probe"
 )
 
-const diskFullSentence = "The disk of the data directory is full: changes are refused until there is free space"
+const diskFullMessage = "The disk of the data directory is full: changes are refused until there is free space"
 
-func isFull(err error) bool {
+func isDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
@@ -50,24 +50,24 @@ func isFull(err error) bool {
 // space, allocates the database's file ahead of its use, keeps a reserve, and detects when a failed
 // member can continue.
 type diskGuard struct {
-	dir     string // of the store
-	log     *slog.Logger
-	failure *failure
-	restart chan error
+	dir           string // of the store
+	log           *slog.Logger
+	failure       *memberFailure
+	restartReason chan error
 
-	refuse, resume, reserve, headroom int64
+	refuseBelow, resumeAbove, reserveSize, headroomSize int64
 
-	mu         sync.Mutex
-	full       bool
-	noSegment  bool // etcd could not allocate its next log file, and does not try again
-	restarting bool
-	allocated  int64 // length of the database's file up to which it is allocated
-	probed     time.Time
+	mu            sync.Mutex
+	refusing      bool
+	segmentFailed bool // etcd could not allocate its next log file, and does not try again
+	restarting    bool
+	allocatedLen  int64 // length of the database's file up to which it is allocated
+	lastProbe     time.Time
 }
 
 // newDiskGuard checks the file system and frees the reserve when the store could not be opened
 // otherwise.
-func newDiskGuard(dir string, log *slog.Logger, f *failure) (*diskGuard, error) {
+func newDiskGuard(dir string, log *slog.Logger, f *memberFailure) (*diskGuard, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -76,15 +76,16 @@ func newDiskGuard(dir string, log *slog.Logger, f *failure) (*diskGuard, error) 
 		return nil, err
 	}
 	g := &diskGuard{
-		dir: dir, log: log, failure: f, restart: make(chan error, 1),
-		refuse: min(refuseBelow, total/refuseShare), reserve: min(reserveBytes, total/reserveShare),
-		headroom: min(headroomBytes, total/headroomShare),
+		dir: dir, log: log, failure: f, restartReason: make(chan error, 1),
+		refuseBelow:  min(refuseBelowBytes, total/refuseDivisor),
+		reserveSize:  min(maxReserveBytes, total/reserveDivisor),
+		headroomSize: min(maxHeadroomBytes, total/headroomDivisor),
 	}
-	g.resume = g.refuse + min(resumeMargin, g.refuse/4)
-	if segment := min(logFileBytes, total/segmentShare); segment != wal.SegmentSizeBytes {
+	g.resumeAbove = g.refuseBelow + min(resumeMarginBytes, g.refuseBelow/4)
+	if segment := min(logFileBytes, total/segmentDivisor); segment != wal.SegmentSizeBytes {
 		wal.SegmentSizeBytes = segment // of a small file system, or of the one after it in a test
 	}
-	g.look()
+	g.checkSpace()
 	return g, nil
 }
 
@@ -99,23 +100,23 @@ func diskSpace(dir string) (free, total int64, err error) {
 	return int64(st.Bavail) * unit, int64(st.Blocks) * unit, nil
 }
 
-// admit returns why a change is refused now; nil: it is accepted. It checks the file system each
+// checkWritable returns why a change is refused now; nil: it is accepted. It checks the file system each
 // time: another program may have filled it since.
-func (g *diskGuard) admit() error {
+func (g *diskGuard) checkWritable() error {
 	if g == nil {
 		return nil
 	}
-	if err := g.failure.refusal(); err != nil {
+	if err := g.failure.callError(); err != nil {
 		return err
 	}
-	if g.look() {
-		return refusal(diskFullSentence, nil)
+	if g.checkSpace() {
+		return refusalError(diskFullMessage, nil)
 	}
 	return nil
 }
 
-// look compares the free space with the limits, and reports whether changes are refused.
-func (g *diskGuard) look() (refusing bool) {
+// checkSpace compares the free space with the limits, and reports whether changes are refused.
+func (g *diskGuard) checkSpace() (refusing bool) {
 	free, _, err := diskSpace(g.dir)
 	if err != nil {
 		return false // the member will report the error
@@ -123,30 +124,30 @@ func (g *diskGuard) look() (refusing bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case free < g.refuse:
-		g.dropReserveLocked()
-		if !g.full {
+	case free < g.refuseBelow:
+		g.freeReserveLocked()
+		if !g.refusing {
 			g.log.Error("disk full: changes refused", "alarm", "store_full", "dir", g.dir, "free_bytes", free,
-				"limit_bytes", g.refuse)
+				"limit_bytes", g.refuseBelow)
 		}
-		g.full = true
-	case free >= g.resume && (g.hasReserve() || free >= g.resume+g.reserve && g.makeReserve()):
-		if g.full {
+		g.refusing = true
+	case free >= g.resumeAbove && (g.hasReserve() || free >= g.resumeAbove+g.reserveSize && g.ensureReserve()):
+		if g.refusing {
 			g.log.Warn("disk has free space again: changes accepted", "dir", g.dir, "free_bytes", free)
 		}
-		g.full = false
+		g.refusing = false
 	}
-	return g.full
+	return g.refusing
 }
 
-// roomFor reports whether a file of so many bytes can be written without the store refusing changes
+// hasSpaceFor reports whether a file of so many bytes can be written without the store refusing changes
 // afterwards.
-func (g *diskGuard) roomFor(bytes int64) bool {
+func (g *diskGuard) hasSpaceFor(bytes int64) bool {
 	if g == nil {
 		return true
 	}
 	free, _, err := diskSpace(g.dir)
-	return err != nil || free-bytes > g.resume
+	return err != nil || free-bytes > g.resumeAbove
 }
 
 func (g *diskGuard) reservePath() string { return filepath.Join(g.dir, reserveFile) }
@@ -156,55 +157,55 @@ func (g *diskGuard) hasReserve() bool {
 	return err == nil && info.Size() > 0
 }
 
-// dropReserveLocked frees the reserve. It is emptied, not removed: that needs no space on any file system.
-func (g *diskGuard) dropReserveLocked() {
+// freeReserveLocked frees the reserve. It is emptied, not removed: that needs no space on any file system.
+func (g *diskGuard) freeReserveLocked() {
 	if err := os.Truncate(g.reservePath(), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		g.log.Warn("releasing the disk reserve failed", "error", err)
 	}
 }
 
-// makeReserve reports whether the reserve exists now, or is not possible on this file system.
-func (g *diskGuard) makeReserve() bool {
+// ensureReserve reports whether the reserve exists now, or is not possible on this file system.
+func (g *diskGuard) ensureReserve() bool {
 	file, err := os.OpenFile(g.reservePath(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		g.log.Warn("creating the disk reserve failed", "error", err)
 		return true
 	}
 	defer func() { _ = file.Close() }()
-	if err := allocate(file, 0, g.reserve); isFull(err) {
+	if err := preallocate(file, 0, g.reserveSize); isDiskFull(err) {
 		_ = file.Truncate(0)
 		return false
 	}
-	if err := file.Truncate(g.reserve); err != nil {
+	if err := file.Truncate(g.reserveSize); err != nil {
 		g.log.Warn("creating the disk reserve failed", "error", err)
 	}
 	return true
 }
 
-// sentence returns why changes are refused, as a sentence for users; empty: they are accepted.
-func (g *diskGuard) sentence() string {
+// refusalMessage returns why changes are refused, as a sentence for users; empty: they are accepted.
+func (g *diskGuard) refusalMessage() string {
 	if g == nil {
 		return ""
 	}
-	if s := g.failure.sentence(); s != "" {
+	if s := g.failure.refusalMessage(); s != "" {
 		return s
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.full {
-		return diskFullSentence
+	if g.refusing {
+		return diskFullMessage
 	}
 	return ""
 }
 
 // run manages the disk until ctx ends.
 func (g *diskGuard) run(ctx context.Context) {
-	tick := time.NewTicker(guardEvery)
+	tick := time.NewTicker(guardInterval)
 	defer tick.Stop()
 	for {
-		full := g.look()
+		full := g.checkSpace()
 		g.allocateAhead()
-		g.recover(full)
+		g.requestRestart(full)
 		select {
 		case <-ctx.Done():
 			return
@@ -216,9 +217,9 @@ func (g *diskGuard) run(ctx context.Context) {
 // allocateAhead allocates disk space for the database's file before etcd writes to it: bbolt
 // extends the file with holes, so the disk could become full in the middle of a commit.
 func (g *diskGuard) allocateAhead() {
-	path := filepath.Join(g.dir, Subdir, "member", "snap", "db")
+	path := filepath.Join(g.dir, MemberSubdir, "member", "snap", "db")
 	info, err := os.Stat(path)
-	if err != nil || info.Size()+g.headroom == g.allocated {
+	if err != nil || info.Size()+g.headroomSize == g.allocatedLen {
 		return
 	}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -226,29 +227,29 @@ func (g *diskGuard) allocateAhead() {
 		return
 	}
 	defer func() { _ = file.Close() }()
-	if err := allocate(file, 0, info.Size()+g.headroom); err == nil || errors.Is(err, errors.ErrUnsupported) {
-		g.allocated = info.Size() + g.headroom
+	if err := preallocate(file, 0, info.Size()+g.headroomSize); err == nil || errors.Is(err, errors.ErrUnsupported) {
+		g.allocatedLen = info.Size() + g.headroomSize
 	}
 }
 
-// lostSegment records that etcd could not allocate its next log file. etcd ends when it needs that
+// recordSegmentFailure records that etcd could not allocate its next log file. etcd ends when it needs that
 // file, however much space is free then, so the member has to be started again.
-func (g *diskGuard) lostSegment() {
+func (g *diskGuard) recordSegmentFailure() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.noSegment = true
+	g.segmentFailed = true
 }
 
-// recover requests a new process once the files can be written again after a failure.
-func (g *diskGuard) recover(full bool) {
+// requestRestart requests a new process once the files can be written again after a failure.
+func (g *diskGuard) requestRestart(full bool) {
 	cause := g.failure.cause()
 	g.mu.Lock()
-	due := (cause != nil || g.noSegment) && !full && !g.restarting && time.Since(g.probed) >= probeEvery
+	due := (cause != nil || g.segmentFailed) && !full && !g.restarting && time.Since(g.lastProbe) >= probeInterval
 	if due {
-		g.probed = time.Now()
+		g.lastProbe = time.Now()
 	}
 	g.mu.Unlock()
-	if !due || g.probe() != nil {
+	if !due || g.probeWrite() != nil {
 		return
 	}
 	if cause == nil {
@@ -259,11 +260,11 @@ func (g *diskGuard) recover(full bool) {
 	g.mu.Lock()
 	g.restarting = true
 	g.mu.Unlock()
-	g.restart <- cause
+	g.restartReason <- cause
 }
 
-// probe writes as much as etcd has to, and reports whether that works.
-func (g *diskGuard) probe() error {
+// probeWrite writes as much as etcd has to, and reports whether that works.
+func (g *diskGuard) probeWrite() error {
 	path := filepath.Join(g.dir, probeFile)
 	err := writeSynced(path, make([]byte, 64<<10))
 	return errors.Join(err, os.Remove(path))
@@ -281,25 +282,25 @@ func writeSynced(path string, data []byte) error {
 	return errors.Join(err, syncFile(file), file.Close())
 }
 
-// Restart returns a channel that delivers one time the reason why the store has to be opened by a
+// RestartNeeded returns a channel that delivers one time the reason why the store has to be opened by a
 // new process: its files could not be written, and can be now. Until then the tables can be read,
 // and changes are refused.
-func (b *Backend) Restart() <-chan error {
-	if b.guard == nil {
+func (b *Backend) RestartNeeded() <-chan error {
+	if b.diskGuard == nil {
 		return nil
 	}
-	return b.guard.restart
+	return b.diskGuard.restartReason
 }
 
-// Refusing returns why changes are refused, as a sentence for users; empty: they are accepted.
-func (b *Backend) Refusing() string {
-	if s := b.guard.sentence(); s != "" {
+// RefusalMessage returns why changes are refused, as a sentence for users; empty: they are accepted.
+func (b *Backend) RefusalMessage() string {
+	if s := b.diskGuard.refusalMessage(); s != "" {
 		return s
 	}
-	b.care.mu.Lock()
-	defer b.care.mu.Unlock()
-	if b.care.refusing {
-		return fullSentence
+	b.maintainer.mu.Lock()
+	defer b.maintainer.mu.Unlock()
+	if b.maintainer.refusing {
+		return fullMessage
 	}
 	return ""
 }

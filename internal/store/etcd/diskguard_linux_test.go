@@ -18,11 +18,11 @@ import (
 // newTestGuard returns a guard of an empty directory on a disk with free space.
 func newTestGuard(t *testing.T) *diskGuard {
 	t.Helper()
-	g, err := newDiskGuard(t.TempDir(), nil, newFailure())
+	g, err := newDiskGuard(t.TempDir(), nil, newMemberFailure())
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.refuse, g.resume, g.reserve, g.headroom = 0, 0, 1<<20, 1<<20
+	g.refuseBelow, g.resumeAbove, g.reserveSize, g.headroomSize = 0, 0, 1<<20, 1<<20
 	return g
 }
 
@@ -32,49 +32,51 @@ const endless = 1 << 62 // bytes, more than any disk has
 // and allocates the reserve again before it accepts changes.
 func TestGuardRefuses(t *testing.T) {
 	g := newTestGuard(t)
-	b := &Backend{guard: g}
-	b.care = newMaintainer(b, nil)
+	b := &Backend{diskGuard: g}
+	b.maintainer = newMaintainer(b, nil)
 	check := func(what string, full, reserve bool) {
 		t.Helper()
-		err := g.admit()
+		err := g.checkWritable()
 		sentence := ""
 		if full {
-			sentence = diskFullSentence
+			sentence = diskFullMessage
 		}
-		if (err != nil) != full || g.sentence() != sentence || b.Refusing() != sentence || g.hasReserve() != reserve {
-			t.Errorf("%s: %v, %q, a reserve: %t", what, err, g.sentence(), g.hasReserve())
+		if (err != nil) != full || g.refusalMessage() != sentence || b.RefusalMessage() != sentence ||
+			g.hasReserve() != reserve {
+			t.Errorf("%s: %v, %q, a reserve: %t", what, err, g.refusalMessage(), g.hasReserve())
 		}
-		if full && (!errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), diskFullSentence)) {
+		if full && (!errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), diskFullMessage)) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	g.dropReserveLocked()
+	g.freeReserveLocked()
 	check("with space", false, true)
-	if info, err := os.Stat(g.reservePath()); err != nil || info.Size() != g.reserve ||
-		info.Sys().(*syscall.Stat_t).Blocks < g.reserve/512 {
+	if info, err := os.Stat(g.reservePath()); err != nil || info.Size() != g.reserveSize ||
+		info.Sys().(*syscall.Stat_t).Blocks < g.reserveSize/512 {
 		t.Errorf("the reserve takes no space: %v, %v", info, err)
 	}
-	g.refuse, g.resume = endless, endless
+	g.refuseBelow, g.resumeAbove = endless, endless
 	check("without", true, false)
-	g.refuse = 0
+	g.refuseBelow = 0
 	check("with a little more", true, false)
-	g.resume, g.reserve = 0, endless
+	g.resumeAbove, g.reserveSize = 0, endless
 	check("without space for a reserve", true, false)
-	g.reserve = 1 << 20
+	g.reserveSize = 1 << 20
 	check("with space again", false, true)
 
-	b.care.note(&b.care.refusing, true)
-	if b.Refusing() != fullSentence {
-		t.Errorf("a full database: %q", b.Refusing())
+	b.maintainer.setFlag(&b.maintainer.refusing, true)
+	if b.RefusalMessage() != fullMessage {
+		t.Errorf("a full database: %q", b.RefusalMessage())
 	}
 	g.failure.err = errFake
-	if err := g.admit(); !errors.Is(err, errFake) || g.sentence() != g.failure.sentence() ||
-		b.Refusing() != g.failure.sentence() {
-		t.Errorf("after a failure: %v, %q", err, g.sentence())
+	if err := g.checkWritable(); !errors.Is(err, errFake) || g.refusalMessage() != g.failure.refusalMessage() ||
+		b.RefusalMessage() != g.failure.refusalMessage() {
+		t.Errorf("after a failure: %v, %q", err, g.refusalMessage())
 	}
 	var none *diskGuard
-	if none.admit() != nil || none.sentence() != "" || !none.roomFor(endless) || (&Backend{}).Restart() != nil ||
-		b.Restart() == nil {
+	if none.checkWritable() != nil || none.refusalMessage() != "" || !none.hasSpaceFor(endless) ||
+		(&Backend{}).RestartNeeded() != nil ||
+		b.RestartNeeded() == nil {
 		t.Error("without a guard something is refused")
 	}
 }
@@ -82,27 +84,27 @@ func TestGuardRefuses(t *testing.T) {
 // TestGuardWithoutAReserve: a file system that does not support a reserve is used without one, but
 // not a full one.
 func TestGuardWithoutAReserve(t *testing.T) {
-	small := &diskGuard{dir: smallDisk(t, "1m"), log: slog.New(slog.DiscardHandler), reserve: 64 << 20}
-	if small.makeReserve() || small.hasReserve() {
+	small := &diskGuard{dir: smallDisk(t, "1m"), log: slog.New(slog.DiscardHandler), reserveSize: 64 << 20}
+	if small.ensureReserve() || small.hasReserve() {
 		t.Error("there is a reserve that is larger than the disk")
 	}
 	g := newTestGuard(t)
-	if !g.makeReserve() {
+	if !g.ensureReserve() {
 		t.Error("there is no reserve")
 	}
 	if err := os.Remove(g.reservePath()); err != nil {
 		t.Fatal(err)
 	}
-	g.dropReserveLocked() // without an error
+	g.freeReserveLocked() // without an error
 	if err := os.Mkdir(g.reservePath(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if !g.makeReserve() {
+	if !g.ensureReserve() {
 		t.Error("a reserve that cannot be made keeps the store from taking changes")
 	}
 	gone := &diskGuard{dir: filepath.Join(g.dir,
-		"gone"), failure: newFailure(), refuse: endless, log: slog.New(slog.DiscardHandler)}
-	if gone.look() || gone.admit() != nil || gone.hasReserve() || !gone.roomFor(endless) {
+		"gone"), failure: newMemberFailure(), refuseBelow: endless, log: slog.New(slog.DiscardHandler)}
+	if gone.checkSpace() || gone.checkWritable() != nil || gone.hasReserve() || !gone.hasSpaceFor(endless) {
 		t.Error("a directory that is gone is called full")
 	}
 	if _, err := newDiskGuard(gone.dir, nil, nil); !errors.Is(err, fs.ErrNotExist) ||
@@ -118,7 +120,7 @@ func TestGuardWithoutAReserve(t *testing.T) {
 func TestAllocateAhead(t *testing.T) {
 	g := newTestGuard(t)
 	g.allocateAhead() // no database yet
-	path := filepath.Join(g.dir, Subdir, "member", "snap", "db")
+	path := filepath.Join(g.dir, MemberSubdir, "member", "snap", "db")
 	blocks := func() (length, allocated int64) {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -127,23 +129,23 @@ func TestAllocateAhead(t *testing.T) {
 		return info.Size(), info.Sys().(*syscall.Stat_t).Blocks * 512
 	}
 	for _, size := range []int{100, 3 << 20} {
-		writeFiles(t, g.dir, map[string][]byte{filepath.Join(Subdir, "member", "snap", "db"): make([]byte, size)})
+		writeFiles(t, g.dir, map[string][]byte{filepath.Join(MemberSubdir, "member", "snap", "db"): make([]byte, size)})
 		g.allocateAhead()
-		if length, allocated := blocks(); length != int64(size) || allocated < int64(size)+g.headroom {
+		if length, allocated := blocks(); length != int64(size) || allocated < int64(size)+g.headroomSize {
 			t.Errorf("%d bytes are allocated of a file of %d", allocated, length)
 		}
 	}
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
-	g.allocated = g.headroom // as for this length
+	g.allocatedLen = g.headroomSize // as for this length
 	g.allocateAhead()
 	if _, allocated := blocks(); allocated > 0 {
 		t.Error("it was allocated twice")
 	}
-	g.allocated, g.headroom = 0, endless
+	g.allocatedLen, g.headroomSize = 0, endless
 	g.allocateAhead()
-	if g.allocated != 0 {
+	if g.allocatedLen != 0 {
 		t.Error("a disk has room for everything")
 	}
 	read, err := os.Open(path)
@@ -151,7 +153,7 @@ func TestAllocateAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = read.Close() }()
-	if err := allocate(read, 0, 1); !errors.Is(err, syscall.EBADF) {
+	if err := preallocate(read, 0, 1); !errors.Is(err, syscall.EBADF) {
 		t.Errorf("a file that is only read: %v", err)
 	}
 }
@@ -165,7 +167,7 @@ func TestGuardAsksForANewProcess(t *testing.T) {
 	}
 	asked := func(g *diskGuard) string {
 		select {
-		case cause := <-g.restart:
+		case cause := <-g.restartReason:
 			return cause.Error()
 		default:
 			return ""
@@ -181,9 +183,11 @@ func TestGuardAsksForANewProcess(t *testing.T) {
 		"a failure": {prepare: func(g *diskGuard) {
 			g.failure.err = errFake
 		}, want: errFake.Error(), mark: errFake.Error() + "\n"},
-		"no next log file": {prepare: (*diskGuard).lostSegment, want: "the next log file could not be allocated"},
+		"no next log file": {
+			prepare: (*diskGuard).recordSegmentFailure, want: "the next log file could not be allocated",
+		},
 		"the disk is full": {prepare: func(g *diskGuard) { g.failure.err = errFake }, full: true},
-		"a moment ago":     {prepare: func(g *diskGuard) { g.failure.err, g.probed = errFake, time.Now() }},
+		"a moment ago":     {prepare: func(g *diskGuard) { g.failure.err, g.lastProbe = errFake, time.Now() }},
 		"it is under way":  {prepare: func(g *diskGuard) { g.failure.err, g.restarting = errFake, true }},
 		"it cannot be written": {prepare: func(g *diskGuard) {
 			g.failure.err, g.dir = errFake,
@@ -196,12 +200,12 @@ func TestGuardAsksForANewProcess(t *testing.T) {
 	} {
 		g := newTestGuard(t)
 		tc.prepare(g)
-		g.recover(tc.full)
+		g.requestRestart(tc.full)
 		if got := asked(g); got != tc.want || mark(g) != tc.mark {
 			t.Errorf("%s: asked for with %q, mark %q, want %q, %q", name, got, mark(g), tc.want, tc.mark)
 		}
-		g.probed = time.Time{}
-		if g.recover(tc.full); tc.want != "" && asked(g) != "" {
+		g.lastProbe = time.Time{}
+		if g.requestRestart(tc.full); tc.want != "" && asked(g) != "" {
 			t.Errorf("%s: asked for twice", name)
 		}
 		if _, err := os.Stat(filepath.Join(g.dir, probeFile)); err == nil {
@@ -209,7 +213,7 @@ func TestGuardAsksForANewProcess(t *testing.T) {
 		}
 	}
 	g := newTestGuard(t)
-	if _, err := syncsOf(t, g.dir, 0, g.probe); !errors.Is(err, errSync) {
+	if _, err := syncsOf(t, g.dir, 0, g.probeWrite); !errors.Is(err, errSync) {
 		t.Errorf("a probe that cannot be synced: %v", err)
 	}
 }
@@ -217,12 +221,12 @@ func TestGuardAsksForANewProcess(t *testing.T) {
 // TestGuardRuns: the guard does all of its work while the store is open.
 func TestGuardRuns(t *testing.T) {
 	g := newTestGuard(t)
-	writeFiles(t, g.dir, map[string][]byte{filepath.Join(Subdir, "member", "snap", "db"): nil})
+	writeFiles(t, g.dir, map[string][]byte{filepath.Join(MemberSubdir, "member", "snap", "db"): nil})
 	g.failure.err = errFake
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	g.run(ctx)
-	if g.allocated != g.headroom || !g.restarting || !g.hasReserve() {
-		t.Errorf("allocated %d, restarting %t, a reserve %t", g.allocated, g.restarting, g.hasReserve())
+	if g.allocatedLen != g.headroomSize || !g.restarting || !g.hasReserve() {
+		t.Errorf("allocated %d, restarting %t, a reserve %t", g.allocatedLen, g.restarting, g.hasReserve())
 	}
 }

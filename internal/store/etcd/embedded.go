@@ -24,11 +24,11 @@ const (
 	memberName   = "buildyard"
 	startTimeout = 60 * time.Second // a big database after a crash takes a while
 
-	quotaBytes      = 8 << 30 // the most etcd suggests; its default of 2 GiB stops all writes on a busy day
-	maxRequestBytes = 8 << 20
-	maxTxnOps       = 1024
-	compactPeriod   = 5 * time.Minute
-	slowWarning     = time.Second
+	defaultQuotaBytes = 8 << 30 // the most etcd suggests; its default of 2 GiB stops all writes on a busy day
+	maxRequestBytes   = 8 << 20
+	maxTxnOps         = 1024
+	compactPeriod     = 5 * time.Minute
+	slowWarning       = time.Second
 	// A single member sends no heartbeats and loses no election: a tick only wakes the process. The
 	// election time is also a lower bound of leases, at 1.5 times its value.
 	tickMs, electionMs = 250, 1250
@@ -40,30 +40,30 @@ const (
 	storeDirMode   = 0o700
 )
 
-// Subdir is where the directory of an embedded member has etcd's own files.
-const Subdir = "etcd"
+// MemberSubdir is where the directory of an embedded member has etcd's own files.
+const MemberSubdir = "etcd"
 
 // EmbeddedOptions configures the embedded member.
 type EmbeddedOptions struct {
-	Dir    string       // data directory, created if missing; one process at a time
-	Logger *slog.Logger // warnings and errors of etcd; nil: silent
-	Quota  int64        // bytes of the database at which it accepts no more writes; 0: 8 GiB
+	Dir        string       // data directory, created if missing; one process at a time
+	Logger     *slog.Logger // warnings and errors of etcd; nil: silent
+	QuotaBytes int64        // bytes of the database at which it accepts no more writes; 0: 8 GiB
 
-	shrinkMin int64      // empty bytes for which the file is rewritten; 0: shrinkMin
-	guard     *diskGuard // nil: the disk is not guarded
-	unlimited bool       // for tests: etcd itself meets a full disk
+	minShrinkBytes int64      // empty bytes for which the file is rewritten; 0: minShrinkBytes
+	diskGuard      *diskGuard // nil: the disk is not guarded
+	noDiskLimits   bool       // for tests: etcd itself meets a full disk
 
-	recoverAgain time.Duration // pause between recoveries of a full database; 0: recoverAgain
+	recoveryPause time.Duration // pause between recoveries of a full database; 0: recoveryPause
 }
 
-// Embedded starts a single-member etcd inside this process, without any listener, and returns a
+// StartEmbedded starts a single-member etcd inside this process, without any listener, and returns a
 // Backend on it. The directory stays locked until Close, or the end of the process. An error has
 // one line with the cause.
-func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
+func StartEmbedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 	if err := os.MkdirAll(opts.Dir, storeDirMode); err != nil {
 		return nil, fmt.Errorf("create store directory: %w", err)
 	}
-	checksums := readSeal(opts.Dir)
+	checksums := readChecksums(opts.Dir)
 	lock, err := lockDir(opts.Dir)
 	if err != nil {
 		return nil, err
@@ -75,38 +75,38 @@ func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 		return nil, errors.Join(err, lock.release())
 	}
 	began := time.Now()
-	if opts.guard, err = newDiskGuard(opts.Dir, opts.Logger, newFailure()); err != nil {
+	if opts.diskGuard, err = newDiskGuard(opts.Dir, opts.Logger, newMemberFailure()); err != nil {
 		return nil, errors.Join(err, lock.release())
 	}
-	if g := opts.guard; opts.unlimited {
-		g.refuse, g.resume, g.reserve, g.headroom = 0, 0, 0, 0
+	if g := opts.diskGuard; opts.noDiskLimits {
+		g.refuseBelow, g.resumeAbove, g.reserveSize, g.headroomSize = 0, 0, 0, 0
 	}
-	if err := resync(opts.Dir); err != nil {
+	if err := resyncFiles(opts.Dir); err != nil {
 		return nil, errors.Join(err, lock.release())
 	}
 	if err := checksums.verify(opts.Dir); err != nil {
 		return nil, errors.Join(err, lock.release())
 	}
-	b, err := startMember(ctx, opts, filepath.Join(opts.Dir, Subdir))
+	b, err := startMember(ctx, opts, filepath.Join(opts.Dir, MemberSubdir))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the store in %s: %w", opts.Dir, err), lock.release())
 	}
-	shut := b.shut
-	b.shut = func() error {
+	shut := b.closeResources
+	b.closeResources = func() error {
 		err := shut()
 		if err == nil && b.failure.cause() == nil {
-			if err := writeSeal(opts.Dir); err != nil { // the next start checks the form of the files
-				b.care.log.Info("recording the checksums of the store failed", "error", err)
+			if err := writeChecksums(opts.Dir); err != nil { // the next start checks the form of the files
+				b.maintainer.log.Info("recording the checksums of the store failed", "error", err)
 			}
 		}
 		return errors.Join(err, lock.release())
 	}
-	if err := b.care.look(ctx); err != nil { // before any caller waits for a response
-		b.care.log.Warn("maintenance of the store database failed", "error", err)
+	if err := b.maintainer.maintain(ctx); err != nil { // before any caller waits for a response
+		b.maintainer.log.Warn("maintenance of the store database failed", "error", err)
 	}
-	b.caring.Go(func() { b.care.run(b.ctx, lookEvery) })
-	b.caring.Go(func() { b.guard.run(b.ctx) })
-	b.care.log.Debug("store database opened", "took", time.Since(began))
+	b.maintenance.Go(func() { b.maintainer.run(b.ctx, checkInterval) })
+	b.maintenance.Go(func() { b.diskGuard.run(b.ctx) })
+	b.maintainer.log.Debug("store database opened", "took", time.Since(began))
 	return b, nil
 }
 
@@ -115,12 +115,12 @@ func startMember(ctx context.Context, opts EmbeddedOptions, dir string) (*Backen
 	if err := checkMember(dir); err != nil {
 		return nil, err
 	}
-	f := newFailure()
-	if opts.guard != nil {
-		f = opts.guard.failure
+	f := newMemberFailure()
+	if opts.diskGuard != nil {
+		f = opts.diskGuard.failure
 	}
 	cfg := memberConfig(opts, dir)
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(memberLogger(opts.Logger, f, opts.guard))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(memberLogger(opts.Logger, f, opts.diskGuard))
 	member, err := startEtcd(cfg, f)
 	if err != nil {
 		return nil, err
@@ -131,17 +131,17 @@ func startMember(ctx context.Context, opts EmbeddedOptions, dir string) (*Backen
 	}
 	client := v3client.New(member.Server)
 	b := newBackend(client, client, store.DefaultPrefix, opts.Logger)
-	b.shut = func() error {
+	b.closeResources = func() error {
 		_ = client.Close() // only returns that its context has ended
 		closeMember(member, f)
 		return nil
 	}
-	b.failure, b.guard = f, opts.guard
-	b.limits = store.Limits{Ops: maxTxnOps, Bytes: maxRequestBytes / 2}
-	b.members, b.ownFile = []string{""}, true
-	b.defrag = func(context.Context, string) error { return member.Server.Defragment() }
-	b.care.again = cmp.Or(opts.recoverAgain, b.care.again)
-	b.care.shrinkMin = cmp.Or(opts.shrinkMin, b.care.shrinkMin)
+	b.failure, b.diskGuard = f, opts.diskGuard
+	b.limits = store.Limits{MaxOps: maxTxnOps, MaxBytes: maxRequestBytes / 2}
+	b.memberAddrs, b.ownsFile = []string{""}, true
+	b.defragMember = func(context.Context, string) error { return member.Server.Defragment() }
+	b.maintainer.recoveryPause = cmp.Or(opts.recoveryPause, b.maintainer.recoveryPause)
+	b.maintainer.minShrinkBytes = cmp.Or(opts.minShrinkBytes, b.maintainer.minShrinkBytes)
 	if err := b.revokeAll(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -159,7 +159,7 @@ func memberConfig(opts EmbeddedOptions, dir string) *embed.Config {
 	cfg.ListenPeerUrls, cfg.ListenClientUrls = nil, nil
 	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = []url.URL{self}, []url.URL{self}
 	cfg.InitialCluster = cfg.InitialClusterFromName(memberName)
-	cfg.QuotaBackendBytes = cmp.Or(opts.Quota, quotaBytes)
+	cfg.QuotaBackendBytes = cmp.Or(opts.QuotaBytes, defaultQuotaBytes)
 	cfg.MaxRequestBytes = maxRequestBytes
 	cfg.MaxTxnOps = maxTxnOps
 	cfg.TickMs, cfg.ElectionMs = tickMs, electionMs
@@ -175,23 +175,23 @@ func memberConfig(opts EmbeddedOptions, dir string) *embed.Config {
 
 // startEtcd starts etcd and converts its panics and faults on damaged files and full disks into
 // errors.
-func startEtcd(cfg *embed.Config, f *failure) (*embed.Etcd, error) {
+func startEtcd(cfg *embed.Config, f *memberFailure) (*embed.Etcd, error) {
 	type result struct {
 		member *embed.Etcd
 		err    error
 	}
 	started := make(chan result, 1)
 	go func() {
-		f.starting(true)
-		defer f.starting(false)
+		f.markStarting(true)
+		defer f.markStarting(false)
 		debug.SetPanicOnFault(true) // of this goroutine
 		defer func() {
 			switch p := recover().(type) {
 			case nil:
 			case error:
-				started <- result{err: unusable(cfg.Dir, p)}
+				started <- result{err: startError(cfg.Dir, p)}
 			default:
-				started <- result{err: unusable(cfg.Dir, fmt.Errorf("%v", p))}
+				started <- result{err: startError(cfg.Dir, fmt.Errorf("%v", p))}
 			}
 		}()
 		member, err := embed.StartEtcd(cfg)
@@ -201,14 +201,14 @@ func startEtcd(cfg *embed.Config, f *failure) (*embed.Etcd, error) {
 	case r := <-started:
 		return r.member, r.err
 	case <-f.ctx.Done():
-		return nil, unusable(cfg.Dir, f.cause())
+		return nil, startError(cfg.Dir, f.cause())
 	}
 }
 
-// unusable classifies why etcd cannot start on its files: the disk, or their content. It is one
+// startError classifies why etcd cannot start on its files: the disk, or their content. It is one
 // line.
-func unusable(dir string, err error) error {
-	if _, io := errors.AsType[*fs.PathError](err); io || isFull(err) {
+func startError(dir string, err error) error {
+	if _, io := errors.AsType[*fs.PathError](err); io || isDiskFull(err) {
 		return fmt.Errorf("etcd cannot use its files: %w", err)
 	}
 	return &DamagedError{dir, errors.New(strings.Join(strings.Fields(err.Error()), " "))}
@@ -216,7 +216,7 @@ func unusable(dir string, err error) error {
 
 // closeMember ends a member. One that has failed cannot be closed: its resources are freed with the
 // process.
-func closeMember(member *embed.Etcd, f *failure) {
+func closeMember(member *embed.Etcd, f *memberFailure) {
 	closed := make(chan struct{})
 	go func() {
 		member.Close()
@@ -228,12 +228,12 @@ func closeMember(member *embed.Etcd, f *failure) {
 	}
 }
 
-func awaitReady(ctx context.Context, member *embed.Etcd, f *failure) error {
-	return awaitAny(ctx, member.Server.ReadyNotify(), member.Server.StopNotify(), member.Err(), f)
+func awaitReady(ctx context.Context, member *embed.Etcd, f *memberFailure) error {
+	return awaitStart(ctx, member.Server.ReadyNotify(), member.Server.StopNotify(), member.Err(), f)
 }
 
-// awaitAny waits for the first outcome of a start.
-func awaitAny(ctx context.Context, ready, stopped <-chan struct{}, ended <-chan error, f *failure) error {
+// awaitStart waits for the first outcome of a start.
+func awaitStart(ctx context.Context, ready, stopped <-chan struct{}, ended <-chan error, f *memberFailure) error {
 	timer := time.NewTimer(startTimeout)
 	defer timer.Stop()
 	select {
@@ -257,12 +257,12 @@ func awaitAny(ctx context.Context, ready, stopped <-chan struct{}, ended <-chan 
 func (b *Backend) revokeAll(ctx context.Context) error {
 	lctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	held, err := b.kv.Leases(lctx)
+	held, err := b.client.Leases(lctx)
 	if err != nil {
 		return fmt.Errorf("%w: list leases of the previous run: %w", store.ErrUnavailable, err)
 	}
 	for _, l := range held.Leases {
-		if err := revoke(ctx, b.kv, l.ID); err != nil {
+		if err := revokeLease(ctx, b.client, l.ID); err != nil {
 			return err
 		}
 	}

@@ -28,17 +28,17 @@ type ExternalOptions struct {
 	Logger    *slog.Logger // warnings and errors of the client; nil: silent
 }
 
-// External connects to an etcd cluster that the operator runs and fails when it does not answer.
+// ConnectExternal connects to an etcd cluster that the operator runs and fails when it does not answer.
 // Watches use a separate connection.
-func External(ctx context.Context, opts ExternalOptions) (*Backend, error) {
+func ConnectExternal(ctx context.Context, opts ExternalOptions) (*Backend, error) {
 	if len(opts.Endpoints) == 0 {
 		return nil, errors.New("no etcd endpoints given")
 	}
-	kv, err := dial(opts)
+	kv, err := connect(opts)
 	if err != nil {
 		return nil, err
 	}
-	watcher, err := dial(opts)
+	watcher, err := connect(opts)
 	if err != nil {
 		return nil, errors.Join(err, kv.Close())
 	}
@@ -47,21 +47,21 @@ func External(ctx context.Context, opts ExternalOptions) (*Backend, error) {
 		probe = store.DefaultPrefix
 	}
 	b := newBackend(kv, watcher, probe, opts.Logger)
-	b.shut = func() error { return errors.Join(kv.Close(), watcher.Close()) }
-	b.members, b.txnTimeout = opts.Endpoints, clusterTxnTimeout
-	b.defrag = func(ctx context.Context, member string) error {
+	b.closeResources = func() error { return errors.Join(kv.Close(), watcher.Close()) }
+	b.memberAddrs, b.txnTimeout = opts.Endpoints, clusterTxnTimeout
+	b.defragMember = func(ctx context.Context, member string) error {
 		_, err := kv.Defragment(ctx, member)
 		return err
 	}
 	if _, err := b.Barrier(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("reach etcd at %s: %w", strings.Join(opts.Endpoints, ", "), err), b.Close())
 	}
-	b.caring.Go(func() { b.care.run(b.ctx, lookEveryFar) })
-	b.caring.Go(func() { b.care.compactInTurn(b.ctx, compactPeriod) })
+	b.maintenance.Go(func() { b.maintainer.run(b.ctx, remoteCheckInterval) })
+	b.maintenance.Go(func() { b.maintainer.compactShared(b.ctx, compactPeriod) })
 	return b, nil
 }
 
-func dial(opts ExternalOptions) (*clientv3.Client, error) {
+func connect(opts ExternalOptions) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:            opts.Endpoints,
 		TLS:                  opts.TLS,

@@ -32,19 +32,19 @@ func serve(t *testing.T) (endpoint string) {
 	cfg := memberConfig(EmbeddedOptions{Logger: testLogger(t)}, t.TempDir())
 	cfg.MaxTxnOps = 128 // their default, not ours
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{address}, []url.URL{address}
-	member, err := startEtcd(cfg, newFailure())
+	member, err := startEtcd(cfg, newMemberFailure())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(member.Close)
-	if err := awaitReady(t.Context(), member, newFailure()); err != nil {
+	if err := awaitReady(t.Context(), member, newMemberFailure()); err != nil {
 		t.Fatal(err)
 	}
 	return address.String()
 }
 
 func TestConformanceExternal(t *testing.T) {
-	b, err := External(t.Context(), ExternalOptions{Endpoints: []string{serve(t)}, Logger: testLogger(t)})
+	b, err := ConnectExternal(t.Context(), ExternalOptions{Endpoints: []string{serve(t)}, Logger: testLogger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,11 +57,11 @@ func TestConformanceExternal(t *testing.T) {
 func TestExternalThatDoesNotAnswer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := External(ctx, ExternalOptions{Endpoints: []string{"http://127.0.0.1:1"}})
+	_, err := ConnectExternal(ctx, ExternalOptions{Endpoints: []string{"http://127.0.0.1:1"}})
 	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("got %v, want an error that names the endpoint", err)
 	}
-	if _, err := External(ctx, ExternalOptions{}); err == nil {
+	if _, err := ConnectExternal(ctx, ExternalOptions{}); err == nil {
 		t.Error("connected to no endpoints")
 	}
 }

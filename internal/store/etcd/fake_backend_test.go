@@ -20,7 +20,7 @@ import (
 )
 
 // fullSizes are of a member that is full and has much that can be deleted.
-var fullSizes = sizes{file: 100, used: 80, quota: 100, full: true, leader: true}
+var fullSizes = memberStatus{fileBytes: 100, usedBytes: 80, quotaBytes: 100, noSpace: true, isLeader: true}
 
 // fakeWork has the operations of a backend on a cluster, and their calls.
 var fakeWork = map[string]struct {
@@ -72,30 +72,34 @@ var fakeWork = map[string]struct {
 		calls:   []string{"leases", "revoke 1", "revoke 2"},
 	},
 	"compact at half": {
-		prepare: func(f *fakeCluster, _ *Backend) { f.sizes["a"] = sizes{file: 50, used: 40, quota: 100} },
-		do:      func(ctx context.Context, b *Backend) error { return b.care.look(ctx) },
-		calls:   []string{"status a", "get /p", "compact 7"},
+		prepare: func(f *fakeCluster, _ *Backend) {
+			f.sizes["a"] = memberStatus{fileBytes: 50, usedBytes: 40, quotaBytes: 100}
+		},
+		do:    func(ctx context.Context, b *Backend) error { return b.maintainer.maintain(ctx) },
+		calls: []string{"status a", "get /p", "compact 7"},
 	},
 	"rewrite the file": {
 		prepare: func(f *fakeCluster, b *Backend) {
-			f.sizes["a"], b.ownFile, b.care.shrinkMin = sizes{file: 49, used: 9, quota: 100}, true, 39
+			f.sizes["a"], b.ownsFile, b.maintainer.minShrinkBytes = memberStatus{
+				fileBytes: 49, usedBytes: 9, quotaBytes: 100,
+			}, true, 39
 		},
-		do:    func(ctx context.Context, b *Backend) error { return b.care.look(ctx) },
+		do:    func(ctx context.Context, b *Backend) error { return b.maintainer.maintain(ctx) },
 		calls: []string{"status a", "status a", "defrag a", "status a"},
 	},
 	"recover": {
 		prepare: func(f *fakeCluster, _ *Backend) {
 			f.alarms = []*etcdserverpb.AlarmMember{
 				{MemberID: 1, Alarm: etcdserverpb.AlarmType_CORRUPT},
-				{MemberID: 2, Alarm: alarmFull},
-				{MemberID: 3, Alarm: alarmFull},
+				{MemberID: 2, Alarm: noSpaceAlarm},
+				{MemberID: 3, Alarm: noSpaceAlarm},
 			}
 			f.sizes["b"], f.sizes["c"] = f.sizes["a"], f.sizes["a"]
 			f.sizes["a"] = fullSizes
 		},
 		do: func(ctx context.Context, b *Backend) error {
-			b.members = []string{"a", "b", "c"} // a leads
-			return b.care.look(ctx)
+			b.memberAddrs = []string{"a", "b", "c"} // a leads
+			return b.maintainer.maintain(ctx)
 		},
 		calls: []string{
 			// b and c make room before the leader
@@ -107,10 +111,10 @@ var fakeWork = map[string]struct {
 	"shed": {
 		prepare: func(f *fakeCluster, b *Backend) {
 			f.sizes["a"] = fullSizes
-			b.SetExpendable(func(n int) []string { return make([]string, min(n, shedBatch+1)) })
-			f.after["delete 1"] = func() { f.sizes["a"] = sizes{file: 100, used: 74, quota: 100} }
+			b.SetExpendable(func(n int) []string { return make([]string, min(n, deleteBatchKeys+1)) })
+			f.after["delete 1"] = func() { f.sizes["a"] = memberStatus{fileBytes: 100, usedBytes: 74, quotaBytes: 100} }
 		},
-		do:    func(ctx context.Context, b *Backend) error { return b.care.shed(ctx) },
+		do:    func(ctx context.Context, b *Backend) error { return b.maintainer.deleteExpendable(ctx) },
 		calls: []string{"status a", "delete 128", "delete 1", "get /p", "compact 7", "status a", "status a"},
 	},
 	"take the turn": {
@@ -118,7 +122,7 @@ var fakeWork = map[string]struct {
 			f.kvs["/p/compact"] = &mvccpb.KeyValue{Value: []byte("3"), ModRevision: 2}
 		},
 		do: func(ctx context.Context, b *Backend) error {
-			written, err := b.care.turn(ctx, 2)
+			written, err := b.maintainer.tryCompactTurn(ctx, 2)
 			if err == nil && written != fakeRev {
 				return fmt.Errorf("written at %d", written)
 			}
@@ -128,7 +132,7 @@ var fakeWork = map[string]struct {
 	},
 	"take a lock": {
 		do: func(ctx context.Context, b *Backend) error {
-			l, err := b.attempt(ctx, "/lock")
+			l, err := b.tryAcquire(ctx, "/lock")
 			if err == nil && l.Fence() != (store.Fence{Key: "/lock", CreateRev: fakeRev}) {
 				return fmt.Errorf("fence %v", l.Fence())
 			}
@@ -145,7 +149,7 @@ var aPut = store.Txn{Puts: []store.KV{{Key: "/k", Value: []byte("new")}}}
 func TestEveryCallThatFails(t *testing.T) {
 	for name, work := range fakeWork {
 		run := func(failAt int) (*fakeCluster, error) {
-			f, b := newFake(t, map[string]sizes{"a": {file: 100, used: 60, quota: 1000}})
+			f, b := newFake(t, map[string]memberStatus{"a": {fileBytes: 100, usedBytes: 60, quotaBytes: 1000}})
 			f.failAt = failAt
 			if work.prepare != nil {
 				work.prepare(f, b)
@@ -183,7 +187,7 @@ func TestLockThatWasNotTaken(t *testing.T) {
 			t.Errorf("%s: %v, %v, called %q", name, l, err, f.calls)
 		}
 		f.fails["revoke 5"] = rpctypes.ErrLeaseNotFound
-		if err := revoke(t.Context(), b.kv, 5); err != nil {
+		if err := revokeLease(t.Context(), b.client, 5); err != nil {
 			t.Errorf("%s: a lease that is gone: %v", name, err)
 		}
 	}
@@ -266,7 +270,7 @@ func TestCampaignWaits(t *testing.T) {
 		if _, err := b.Campaign(ctx, "/lock"); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errFake) {
 			t.Errorf("without time: %v", err)
 		}
-		b.stop()
+		b.cancel()
 		if _, err := b.Campaign(t.Context(), "/lock"); !errors.Is(err, store.ErrClosed) {
 			t.Errorf("a closed backend: %v", err)
 		}
@@ -356,11 +360,11 @@ func TestCommitOnAFullDatabase(t *testing.T) {
 		if !errors.Is(err, tc.want) || err == nil && rev != 6 || errors.Is(err, errFake) != tc.fail {
 			t.Errorf("%s: %d, %v, want %v", name, rev, err, tc.want)
 		}
-		if name == "refused" && !strings.Contains(err.Error(), fullSentence) {
+		if name == "refused" && !strings.Contains(err.Error(), fullMessage) {
 			t.Errorf("a refusal says %v", err)
 		}
 		select {
-		case <-b.care.kick:
+		case <-b.maintainer.writeRefused:
 		default:
 			t.Errorf("%s: nobody was told that the database is full", name)
 		}
@@ -379,12 +383,12 @@ func TestCallsThatAreNotSent(t *testing.T) {
 	}{
 		"a caller that is gone": {ctx: gone, want: "context canceled"},
 		"a member that failed": {ctx: t.Context(), prepare: func(b *Backend) {
-			b.failure = newFailure()
-			b.guard, b.failure.err = &diskGuard{failure: b.failure}, errFake
+			b.failure = newMemberFailure()
+			b.diskGuard, b.failure.err = &diskGuard{failure: b.failure}, errFake
 		}, want: "The store cannot write its files"},
 		"a file being rewritten": {ctx: gone, prepare: func(b *Backend) {
-			_ = b.care.gate.Acquire(t.Context(), gateAll)
-			b.care.shrinking = true
+			_ = b.maintainer.callGate.Acquire(t.Context(), gateCapacity)
+			b.maintainer.shrinking = true
 		}, want: "context canceled"},
 	} {
 		f, b := newFake(t, nil)
@@ -411,7 +415,7 @@ func TestCallsThatAreNotSent(t *testing.T) {
 // TestEnter: enter returns why a call has to wait, and when to try again.
 func TestEnter(t *testing.T) {
 	_, b := newFake(t, nil)
-	if err := b.care.gate.Acquire(t.Context(), gateAll); err != nil {
+	if err := b.maintainer.callGate.Acquire(t.Context(), gateCapacity); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -421,33 +425,33 @@ func TestEnter(t *testing.T) {
 		want string
 	}{
 		{nil, "The store did not answer in time"},
-		{&b.care.refusing, fullSentence},
-		{&b.care.shrinking, shrinkingSentence},
+		{&b.maintainer.refusing, fullMessage},
+		{&b.maintainer.shrinking, shrinkingMessage},
 	} {
 		if tc.set != nil {
-			b.care.note(tc.set, true)
+			b.maintainer.setFlag(tc.set, true)
 			if b.BlockedReason() != tc.want {
 				t.Errorf("busy: %q, want %q", b.BlockedReason(), tc.want)
 			}
 		}
-		_, err := b.care.enter(ctx)
+		_, err := b.maintainer.enterCall(ctx)
 		e, _ := errors.AsType[*farm.Error](err)
-		if e == nil || !strings.Contains(err.Error(), tc.want) || e.RetryAfter != refusalRetry ||
+		if e == nil || !strings.Contains(err.Error(), tc.want) || e.RetryAfter != refusalRetryAfter ||
 			!errors.Is(err, errFake) || !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("got %v, want %q", err, tc.want)
 		}
 	}
-	b.care.gate.Release(gateAll)
+	b.maintainer.callGate.Release(gateCapacity)
 	for range 2 {
-		leave, err := b.care.enter(t.Context())
+		leave, err := b.maintainer.enterCall(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		leave()
-		if !b.care.gate.TryAcquire(gateAll) {
+		if !b.maintainer.callGate.TryAcquire(gateCapacity) {
 			t.Fatal("a call that has left is still there")
 		}
-		b.care.gate.Release(gateAll)
+		b.maintainer.callGate.Release(gateCapacity)
 	}
 }
 
@@ -536,9 +540,9 @@ func TestWatchDelivers(t *testing.T) {
 		f.watched <- tc.last
 		close(f.watched)
 		var got []string
-		err := b.Watch(tc.ctx, "/w", 3, func(batch store.Batch) error {
+		err := b.Watch(tc.ctx, "/w", 3, func(batch store.WatchBatch) error {
 			got = append(got, fmt.Sprintf("%d:%d", batch.Rev, len(batch.Events)))
-			if behind := len(b.watches.behind(batch.Rev)) > 0; behind != (batch.Rev != 2) {
+			if behind := len(b.watches.laggingStreams(batch.Rev)) > 0; behind != (batch.Rev != 2) {
 				t.Errorf("%s: at %d the watch is behind: %t", name, batch.Rev, behind)
 			}
 			return nil
@@ -553,34 +557,34 @@ func TestWatchDelivers(t *testing.T) {
 		if ended := strings.Contains(err.Error(), "the watch ended"); ended != (name == "closed") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if b.watches.needed(100) != 100 || len(b.watches.behind(100)) > 0 {
+		if b.watches.passedByAll(100) != 100 || len(b.watches.laggingStreams(100)) > 0 {
 			t.Errorf("%s: a watch that has ended is waited for", name)
 		}
 	}
 	f, b := newFake(t, nil)
 	f.watched = make(chan clientv3.WatchResponse, 1)
 	f.watched <- clientv3.WatchResponse{Created: true, Header: fakeHeader()}
-	if err := b.Watch(t.Context(), "/w", 3, func(store.Batch) error { return errFake }); !errors.Is(err, errFake) {
+	if err := b.Watch(t.Context(), "/w", 3, func(store.WatchBatch) error { return errFake }); !errors.Is(err, errFake) {
 		t.Errorf("its taker failed: %v", err)
 	}
 }
 
 // TestNeeded: it is the revision that the slowest watch has passed.
 func TestNeeded(t *testing.T) {
-	var w watches
+	var w watchSet
 	fast, slow := w.add(10), w.add(1)
 	w.advance(fast, 20)
-	if w.needed(30) != 1 || len(w.behind(1)) == 0 {
-		t.Errorf("a watch that has seen nothing: %d", w.needed(30))
+	if w.passedByAll(30) != 1 || len(w.laggingStreams(1)) == 0 {
+		t.Errorf("a watch that has seen nothing: %d", w.passedByAll(30))
 	}
 	w.advance(slow, 8)
 	w.advance(slow, 7) // a progress that arrives late
-	if w.needed(30) != 8 || len(w.behind(8)) > 0 || len(w.behind(9)) == 0 {
-		t.Errorf("needed: %d", w.needed(30))
+	if w.passedByAll(30) != 8 || len(w.laggingStreams(8)) > 0 || len(w.laggingStreams(9)) == 0 {
+		t.Errorf("needed: %d", w.passedByAll(30))
 	}
 	w.remove(slow)
-	if w.needed(30) != 20 || len(w.behind(20)) > 0 {
-		t.Errorf("needed without the slow one: %d", w.needed(30))
+	if w.passedByAll(30) != 20 || len(w.laggingStreams(20)) > 0 {
+		t.Errorf("needed without the slow one: %d", w.passedByAll(30))
 	}
 }
 
@@ -591,7 +595,7 @@ func TestClose(t *testing.T) {
 
 func testClose(t *testing.T) {
 	f, b := newFake(t, nil)
-	b.caring.Go(func() {
+	b.maintenance.Go(func() {
 		<-b.ctx.Done()
 		time.Sleep(time.Millisecond)
 		_ = f.called("ended")

@@ -28,7 +28,7 @@ type fakeCluster struct {
 	failAt  int              // the number of the call that fails, from 0 on; -1: none
 	fails   map[string]error // by call
 	after   map[string]func()
-	sizes   map[string]sizes // by member
+	sizes   map[string]memberStatus // by member
 	kvs     map[string]*mvccpb.KeyValue
 	lost    bool // conditions of transactions fail
 	more    int  // lists have that many more pages
@@ -56,7 +56,7 @@ func (f *fakeCluster) called(format string, args ...any) error {
 }
 
 // newFake returns a backend on a fake cluster of these members.
-func newFake(t *testing.T, members map[string]sizes) (*fakeCluster, *Backend) {
+func newFake(t *testing.T, members map[string]memberStatus) (*fakeCluster, *Backend) {
 	t.Helper()
 	f := &fakeCluster{
 		failAt: -1, fails: map[string]error{}, after: map[string]func(){}, sizes: members,
@@ -65,17 +65,17 @@ func newFake(t *testing.T, members map[string]sizes) (*fakeCluster, *Backend) {
 	client := clientv3.NewCtxClient(context.Background())
 	client.KV, client.Lease, client.Maintenance, client.Watcher = f, f, f, f
 	b := newBackend(client, client, "/p", nil)
-	b.members = slices.Sorted(maps.Keys(members))
-	b.shut = func() error { return f.called("shut") }
-	b.defrag = func(_ context.Context, member string) error {
+	b.memberAddrs = slices.Sorted(maps.Keys(members))
+	b.closeResources = func() error { return f.called("shut") }
+	b.defragMember = func(_ context.Context, member string) error {
 		err := f.called("defrag %s", member)
 		s := f.sizes[member]
-		s.file = s.used
+		s.fileBytes = s.usedBytes
 		f.sizes[member] = s
 		return err
 	}
 	t.Cleanup(func() {
-		b.stop()
+		b.cancel()
 		_ = client.Close()
 	})
 	return f, b
@@ -116,11 +116,13 @@ func (f *fakeCluster) Compact(
 func (f *fakeCluster) Status(_ context.Context, member string) (*clientv3.StatusResponse, error) {
 	err := f.called("status %s", member)
 	s := f.sizes[member]
-	resp := &clientv3.StatusResponse{Header: fakeHeader(), DbSize: s.file, DbSizeInUse: s.used, DbSizeQuota: s.quota}
-	if s.leader {
+	resp := &clientv3.StatusResponse{
+		Header: fakeHeader(), DbSize: s.fileBytes, DbSizeInUse: s.usedBytes, DbSizeQuota: s.quotaBytes,
+	}
+	if s.isLeader {
 		resp.Leader = 1
 	}
-	if s.full {
+	if s.noSpace {
 		resp.Errors = []string{"memberID:1 alarm:NOSPACE"}
 	}
 	if err != nil {

@@ -60,12 +60,12 @@ func TestWhatIsSynced(t *testing.T) {
 	checkSyncs(t, dir, func() error { return writeSynced(filepath.Join(dir, "file"), []byte("text")) }, "file")
 	checkSyncs(t, dir, func() error { return syncDirs(filepath.Join(dir, "a")) }, "a", "a/b")
 	checkSyncs(t, dir, func() error {
-		err := rename(filepath.Join(dir, "from"), filepath.Join(dir, "a", "to"))
+		err := renameDurably(filepath.Join(dir, "from"), filepath.Join(dir, "a", "to"))
 		return errors.Join(err, os.Rename(filepath.Join(dir, "a", "to"), filepath.Join(dir, "from")))
 	}, "a", "a/b", "a/to")
 	checkSyncs(t, dir, func() error {
-		writeFiles(t, dir, map[string][]byte{sealFile: nil})
-		return (*seal)(nil).verify(dir)
+		writeFiles(t, dir, map[string][]byte{checksumsFile: nil})
+		return (*storedChecksums)(nil).verify(dir)
 	}, ".", "a", "a/b", "from")
 	if data, err := os.ReadFile(filepath.Join(dir, "file")); err != nil || string(data) != "text" {
 		t.Errorf("%q, %v", data, err)
@@ -73,7 +73,7 @@ func TestWhatIsSynced(t *testing.T) {
 	for name, err := range map[string]error{
 		"a file in a file":  writeSynced(filepath.Join(dir, "file", "x"), nil),
 		"no directory":      syncDirs(filepath.Join(dir, "none")),
-		"nothing to rename": rename(filepath.Join(dir, "none"), filepath.Join(dir, "to")),
+		"nothing to rename": renameDurably(filepath.Join(dir, "none"), filepath.Join(dir, "to")),
 	} {
 		if _, ok := errors.AsType[*fs.PathError](err); !ok && !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v", name, err)
@@ -85,15 +85,15 @@ func TestWhatIsSynced(t *testing.T) {
 // that marks the failure is removed last.
 func TestResync(t *testing.T) {
 	dir, old := t.TempDir(), time.Unix(1, 0)
-	full, hole := filepath.Join(dir, Subdir, "member", "full"), filepath.Join(dir, Subdir, "member", "hole")
+	full, hole := filepath.Join(dir, MemberSubdir, "member", "full"), filepath.Join(dir, MemberSubdir, "member", "hole")
 	long := []byte(strings.Repeat("content", 200_000)) // more than a block
 	prepare := func() {
 		writeFiles(t, dir, map[string][]byte{
-			unsyncedFile: nil, filepath.Join(Subdir, "member", "full"): long,
-			filepath.Join(Subdir, "member", "hole"): nil,
+			unsyncedFile: nil, filepath.Join(MemberSubdir, "member", "full"): long,
+			filepath.Join(MemberSubdir, "member", "hole"): nil,
 		})
 		err := errors.Join(os.Truncate(hole, 3<<20), os.Chtimes(full, old, old), os.Chtimes(hole, old, old))
-		_ = os.Symlink("nowhere", filepath.Join(dir, Subdir, "link"))
+		_ = os.Symlink("nowhere", filepath.Join(dir, MemberSubdir, "link"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestResync(t *testing.T) {
 	mark := filepath.Join(dir, unsyncedFile)
 	checkSyncs(t, dir, func() error {
 		prepare()
-		err := resync(dir)
+		err := resyncFiles(dir)
 		if _, there := os.Lstat(mark); err != nil && errors.Is(err, errSync) == (there != nil) &&
 			!strings.Contains(err.Error(), "disk failed") {
 			t.Errorf("the mark: %v, after %v", there, err)
@@ -119,25 +119,25 @@ func TestResync(t *testing.T) {
 	if _, err := os.Lstat(mark); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the mark is still there: %v", err)
 	}
-	if got, err := syncsOf(t, dir, -1, func() error { return resync(dir) }); len(got) > 0 || err != nil {
+	if got, err := syncsOf(t, dir, -1, func() error { return resyncFiles(dir) }); len(got) > 0 || err != nil {
 		t.Errorf("without a mark: %v, %v", got, err)
 	}
 	// A marker file that cannot be removed, and files that cannot be read.
 	writeFiles(t, dir, map[string][]byte{unsyncedFile + "/x": nil})
-	if err := resync(dir); !strings.Contains(fmt.Sprint(err), "not empty") {
+	if err := resyncFiles(dir); !strings.Contains(fmt.Sprint(err), "not empty") {
 		t.Errorf("a mark that stays: %v", err)
 	}
 	empty := t.TempDir()
 	writeFiles(t, empty, map[string][]byte{unsyncedFile: nil})
-	if err := resync(empty); !errors.Is(err, fs.ErrNotExist) ||
+	if err := resyncFiles(empty); !errors.Is(err, fs.ErrNotExist) ||
 		!strings.HasPrefix(err.Error(), "write the store files again and sync them: ") {
 		t.Errorf("without files: %v", err)
 	}
-	if err := rewrite(filepath.Join(empty, "none")); !errors.Is(err, fs.ErrNotExist) {
+	if err := rewriteInPlace(filepath.Join(empty, "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
 	if _, err := os.Stat("/proc/self/mem"); err == nil {
-		if err := rewrite("/proc/self/mem"); err == nil {
+		if err := rewriteInPlace("/proc/self/mem"); err == nil {
 			t.Error("a file whose first block cannot be read was written again")
 		}
 	}
@@ -148,17 +148,17 @@ func sealedDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	writeFiles(t, dir, map[string][]byte{
-		lockFile: nil, Subdir + "/member/a": []byte("first"), Subdir + "/member/sub/b": []byte("second"),
-		Subdir + "/member/0.tmp": []byte("temporary"), Subdir + "/member/big": make([]byte, 101),
-		Subdir + "/member/limit": make([]byte, 100),
+		lockFile: nil, MemberSubdir + "/member/a": []byte("first"), MemberSubdir + "/member/sub/b": []byte("second"),
+		MemberSubdir + "/member/0.tmp": []byte("temporary"), MemberSubdir + "/member/big": make([]byte, 101),
+		MemberSubdir + "/member/limit": make([]byte, 100),
 	})
-	if err := os.Symlink("nowhere", filepath.Join(dir, Subdir, "link")); err != nil {
+	if err := os.Symlink("nowhere", filepath.Join(dir, MemberSubdir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	limit := maxSealBytes
-	maxSealBytes = 100
-	defer func() { maxSealBytes = limit }()
-	if err := writeSeal(dir); err != nil {
+	limit := maxChecksummedBytes
+	maxChecksummedBytes = 100
+	defer func() { maxChecksummedBytes = limit }()
+	if err := writeChecksums(dir); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -168,20 +168,20 @@ func sealedDir(t *testing.T) string {
 // it.
 func TestSeal(t *testing.T) {
 	dir := sealedDir(t)
-	s := readSeal(dir)
+	s := readChecksums(dir)
 	if s == nil {
 		t.Fatal("the seal does not count")
 	}
-	want := map[string]sealEntry{}
+	want := map[string]fileChecksum{}
 	for name, data := range map[string]string{
 		"member/a": "first", "member/sub/b": "second", "member/limit": string(make([]byte, 100)),
 	} {
-		want[name] = sealEntry{int64(len(data)), crc32.Checksum([]byte(data), castagnoli)}
+		want[name] = fileChecksum{int64(len(data)), crc32.Checksum([]byte(data), castagnoli)}
 	}
-	if fmt.Sprint(s.Files) != fmt.Sprint(want) || !s.Opened.Equal(lockedAt(dir)) {
+	if fmt.Sprint(s.Files) != fmt.Sprint(want) || !s.Opened.Equal(lastOpened(dir)) {
 		t.Errorf("sealed: %v, want %v", s, want)
 	}
-	if _, err := os.Stat(filepath.Join(dir, sealFile+".tmp")); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, checksumsFile+".tmp")); err == nil {
 		t.Error("the file that became the seal is there, too")
 	}
 	later := s.Opened.Add(time.Hour) // taking the lock writes to it
@@ -191,16 +191,16 @@ func TestSeal(t *testing.T) {
 	if err := s.verify(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, sealFile)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(dir, checksumsFile)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the seal is still there: %v", err)
 	}
-	if at := lockedAt(dir); !at.Equal(s.Opened) {
+	if at := lastOpened(dir); !at.Equal(s.Opened) {
 		t.Errorf("the lock is of %s, and the seal of %s: an error would be said once only", at, s.Opened)
 	}
 	if err := s.verify(dir); err != nil {
 		t.Errorf("without a seal: %v", err)
 	}
-	if !lockedAt(t.TempDir()).IsZero() {
+	if !lastOpened(t.TempDir()).IsZero() {
 		t.Error("a directory without a lock was opened")
 	}
 }
@@ -226,12 +226,12 @@ func TestBrokenSeal(t *testing.T) {
 		}, "read PATH: is a directory"},
 	} {
 		dir := sealedDir(t)
-		path := filepath.Join(dir, Subdir, "member", "a")
+		path := filepath.Join(dir, MemberSubdir, "member", "a")
 		if err := tc.change(path); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 { // starts
-			err := readSeal(dir).verify(dir)
+			err := readChecksums(dir).verify(dir)
 			if _, ok := errors.AsType[*DamagedError](err); !ok ||
 				strings.ReplaceAll(err.Error(), path, "PATH") != "PATH is damaged: "+tc.want {
 				t.Errorf("%s: %v, want %q", name, err, tc.want)
@@ -251,7 +251,7 @@ func TestSealThatDoesNotCount(t *testing.T) {
 				os.WriteFile(path, []byte(strings.Replace(string(data), `"bytes":5`, `"bytes":6`, 1)), 0o600))
 		},
 		"no seal": func(dir, path string) error {
-			text := fmt.Appendf(nil, `{"opened":%q,"files":7}`, lockedAt(dir).Format(time.RFC3339Nano))
+			text := fmt.Appendf(nil, `{"opened":%q,"files":7}`, lastOpened(dir).Format(time.RFC3339Nano))
 			return os.WriteFile(path, fmt.Appendf(text, "\n%08x\n", crc32.Checksum(text, castagnoli)), 0o600)
 		},
 		"older": func(dir, _ string) error {
@@ -259,10 +259,10 @@ func TestSealThatDoesNotCount(t *testing.T) {
 		},
 	} {
 		dir := sealedDir(t)
-		if err := change(dir, filepath.Join(dir, sealFile)); err != nil {
+		if err := change(dir, filepath.Join(dir, checksumsFile)); err != nil {
 			t.Fatal(err)
 		}
-		if s := readSeal(dir); s != nil {
+		if s := readChecksums(dir); s != nil {
 			t.Errorf("%s: it counts: %v", name, s)
 		}
 	}
@@ -271,30 +271,30 @@ func TestSealThatDoesNotCount(t *testing.T) {
 // TestSealFails where a file cannot be written or read, with an error that names it.
 func TestSealFails(t *testing.T) {
 	dir := sealedDir(t)
-	for _, name := range []string{sealFile, sealFile + ".tmp"} {
+	for _, name := range []string{checksumsFile, checksumsFile + ".tmp"} {
 		_ = os.Remove(filepath.Join(dir, name))
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := writeSeal(dir); err == nil {
+		if err := writeChecksums(dir); err == nil {
 			t.Errorf("a store was sealed in spite of the directory %s", name)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, sealFile+".tmp")); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, checksumsFile+".tmp")); err == nil {
 		t.Error("what could not be written is still there")
 	}
-	if err := writeSeal(t.TempDir()); err == nil ||
+	if err := writeChecksums(t.TempDir()); err == nil ||
 		!strings.HasPrefix(err.Error(), "record the checksums of the store: ") {
 		t.Errorf("a directory without a member: %v", err)
 	}
-	writeFiles(t, dir, map[string][]byte{sealFile + "/x": nil})
-	if err := (*seal)(nil).verify(dir); err == nil {
+	writeFiles(t, dir, map[string][]byte{checksumsFile + "/x": nil})
+	if err := (*storedChecksums)(nil).verify(dir); err == nil {
 		t.Error("a seal that cannot be removed is no error")
 	}
 	if err := os.Remove(filepath.Join(dir, lockFile)); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&seal{Opened: time.Now()}).verify(dir); !errors.Is(err, fs.ErrNotExist) {
+	if err := (&storedChecksums{Opened: time.Now()}).verify(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a lock: %v", err)
 	}
 }
@@ -305,7 +305,7 @@ func memberFiles(t *testing.T, applied uint64, log *logWriter) string {
 	dir := filepath.Join(t.TempDir(), "a [directory") // whose name is not a valid pattern
 	writeFiles(t, dir, map[string][]byte{
 		"member/snap/db": small(t, metaBucket,
-			map[string]string{"consistent_index": revisionKey(0, applied, "")[revisionSize-numberSize:]}),
+			map[string]string{"consistent_index": revisionKey(0, applied, "")[revisionKeySize-numberSize:]}),
 		"member/wal/" + logFile(0): log.data,
 	})
 	return dir
@@ -313,7 +313,7 @@ func memberFiles(t *testing.T, applied uint64, log *logWriter) string {
 
 // TestCheckMember: files of a member that do not belong together are named.
 func TestCheckMember(t *testing.T) {
-	snapshot := func(index uint64) *logWriter { return logOf(4, 5, 6).add(logSnapshot, logNumbers(index, 1)) }
+	snapshot := func(index uint64) *logWriter { return logOf(4, 5, 6).add(walSnapshot, logNumbers(index, 1)) }
 	saved := func(dir string, index, term uint64) {
 		s := &raftpb.Snapshot{Data: []byte("x"), Metadata: &raftpb.SnapshotMetadata{
 			Index: new(index), Term: new(term), ConfState: &raftpb.ConfState{},
@@ -389,7 +389,7 @@ func TestCheckMember(t *testing.T) {
 	for value, want := range map[string]uint64{
 		"": 0, "1234567": 0, "\x00\x00\x00\x00\x00\x00\x01\x02": 258, "123456789": 0,
 	} {
-		if got := number([]byte(value)); got != want {
+		if got := decodeUint64([]byte(value)); got != want {
 			t.Errorf("the number %q is %d, want %d", value, got, want)
 		}
 	}
@@ -409,7 +409,7 @@ func TestFinishRestore(t *testing.T) {
 	if aside, err := finishRestore(dir); aside != "" || err != nil {
 		t.Errorf("without a former store: %q, %v", aside, err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, Subdir, "new")); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, MemberSubdir, "new")); err != nil {
 		t.Error(err)
 	}
 	writeFiles(t, dir, map[string][]byte{restoredSubdir + "/newer": nil})
@@ -417,7 +417,7 @@ func TestFinishRestore(t *testing.T) {
 	if err != nil || !strings.HasPrefix(aside, filepath.Join(dir, asideSubdir)) {
 		t.Errorf("with a former store: %q, %v", aside, err)
 	}
-	for _, path := range []string{filepath.Join(aside, "new"), filepath.Join(dir, Subdir, "newer")} {
+	for _, path := range []string{filepath.Join(aside, "new"), filepath.Join(dir, MemberSubdir, "newer")} {
 		if _, err := os.Stat(path); err != nil {
 			t.Error(err)
 		}

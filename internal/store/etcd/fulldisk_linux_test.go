@@ -171,16 +171,16 @@ func TestFullDiskAtTheStart(t *testing.T) {
 		t.Errorf("read: %v, %v", kv, err)
 	}
 	_, err := b.Commit(t.Context(), store.Txn{Puts: []store.KV{{Key: "/x", Value: []byte("2")}}})
-	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), diskFullSentence) ||
-		b.Refusing() != diskFullSentence {
-		t.Errorf("write: %v, refusing: %q", err, b.Refusing())
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), diskFullMessage) ||
+		b.RefusalMessage() != diskFullMessage {
+		t.Errorf("write: %v, refusing: %q", err, b.RefusalMessage())
 	}
 	empty()
 	eventually(t, "changes to be taken again", func() bool {
 		_, err := b.Commit(t.Context(), store.Txn{Puts: []store.KV{{Key: "/x", Value: []byte("2")}}})
 		return err == nil
 	})
-	if !b.guard.hasReserve() {
+	if !b.diskGuard.hasReserve() {
 		t.Error("there is no reserve again")
 	}
 	if err := b.Close(); err != nil {

@@ -16,7 +16,7 @@ import (
 // store requests it. Each line on stdout has the outcome of a commit.
 func writeToFullDisk(dir string, unlimited bool) error {
 	ctx := context.Background()
-	b, err := Embedded(ctx, EmbeddedOptions{Dir: dir, unlimited: unlimited})
+	b, err := StartEmbedded(ctx, EmbeddedOptions{Dir: dir, noDiskLimits: unlimited})
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func writeToFullDisk(dir string, unlimited bool) error {
 			}
 		})
 	}
-	<-b.Restart()
+	<-b.RestartNeeded()
 	close(stop)
 	wg.Wait()
 	fmt.Fprintln(os.Stdout, "restart")

@@ -14,24 +14,24 @@ import (
 // The content of etcd's database: a bucket for each kind. The keys of the records are revisions:
 // eight bytes, a line, eight bytes, and a letter where the revision is a removal.
 const (
-	recordBucket = "key"
-	leaseBucket  = "lease"
-	metaBucket   = "meta"
-	revisionSize = 17
-	removalSize  = revisionSize + 1
-	numberSize   = 8
+	recordBucket    = "key"
+	leaseBucket     = "lease"
+	metaBucket      = "meta"
+	revisionKeySize = 17
+	deletionKeySize = revisionKeySize + 1
+	numberSize      = 8
 )
 
 // metaSizes are the lengths of the values in the meta bucket that etcd reads as numbers and revisions.
 var metaSizes = map[string]int{
 	"consistent_index": numberSize, "term": numberSize,
-	"scheduledCompactRev": revisionSize, "finishedCompactRev": revisionSize,
+	"scheduledCompactRev": revisionKeySize, "finishedCompactRev": revisionKeySize,
 }
 
-// inspect reads a whole backup before etcd does. On a malformed one etcd faults or panics in its
+// inspectBackup reads a whole backup before etcd does. On a malformed one etcd faults or panics in its
 // own goroutine, which ends the process.
-func inspect(path string) error {
-	file, size, err := openSized(path)
+func inspectBackup(path string) error {
+	file, size, err := openWithSize(path)
 	if err != nil {
 		return fmt.Errorf("open backup file: %w", err)
 	}
@@ -45,10 +45,10 @@ func inspect(path string) error {
 // inspectDatabase reads the database of a backup.
 func inspectDatabase(file io.ReaderAt, length int64) error {
 	c := dbContents{}
-	if err := walk(file, length, c.pair); err != nil {
+	if err := walkDatabase(file, length, c.checkPair); err != nil {
 		return err
 	}
-	if !c.records {
+	if !c.inRecordBucket {
 		return malformed("it has no records")
 	}
 	return nil
@@ -56,12 +56,12 @@ func inspectDatabase(file io.ReaderAt, length int64) error {
 
 // dbContents checks what is in the buckets of a database, in the order of their keys.
 type dbContents struct {
-	records bool
-	last    []byte // revision
-	applied uint64 // index of the log's entry that was applied last
+	inRecordBucket bool
+	lastRevision   []byte // revision
+	appliedIndex   uint64 // index of the log's entry that was applied last
 }
 
-func (c *dbContents) pair(path []string, key, value []byte) error {
+func (c *dbContents) checkPair(path []string, key, value []byte) error {
 	if len(path) == 0 {
 		return malformed("a value outside of any bucket")
 	}
@@ -70,7 +70,7 @@ func (c *dbContents) pair(path []string, key, value []byte) error {
 	}
 	switch path[0] {
 	case recordBucket:
-		return c.record(key, value)
+		return c.checkRecord(key, value)
 	case leaseBucket:
 		if len(key) != numberSize {
 			return malformed("a lease with an id of %d bytes", len(key))
@@ -80,24 +80,24 @@ func (c *dbContents) pair(path []string, key, value []byte) error {
 			return malformed("%s has %d bytes", key, len(value))
 		}
 		if string(key) == "consistent_index" {
-			c.applied = number(value)
+			c.appliedIndex = decodeUint64(value)
 		}
 	}
 	return nil
 }
 
-// record checks one revision of a record. They must grow: etcd panics at one that does not.
-func (c *dbContents) record(key, value []byte) error {
-	c.records = true
-	removal := len(key) == removalSize
-	if !removal && len(key) != revisionSize || removal && key[revisionSize] != 't' || key[numberSize] != '_' {
+// checkRecord checks one revision of a record. They must grow: etcd panics at one that does not.
+func (c *dbContents) checkRecord(key, value []byte) error {
+	c.inRecordBucket = true
+	removal := len(key) == deletionKeySize
+	if !removal && len(key) != revisionKeySize || removal && key[revisionKeySize] != 't' || key[numberSize] != '_' {
 		return malformed("a revision of %d bytes", len(key))
 	}
-	rev := key[:revisionSize]
-	if rev[0]&0x80 != 0 || rev[numberSize+1]&0x80 != 0 || bytes.Compare(c.last, rev) >= 0 {
+	rev := key[:revisionKeySize]
+	if rev[0]&0x80 != 0 || rev[numberSize+1]&0x80 != 0 || bytes.Compare(c.lastRevision, rev) >= 0 {
 		return malformed("revisions out of order")
 	}
-	c.last = bytes.Clone(rev)
+	c.lastRevision = bytes.Clone(rev)
 	if len(value) == 0 {
 		return nil // a restore leaves an empty one, to set the revision
 	}

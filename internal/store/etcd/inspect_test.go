@@ -48,7 +48,7 @@ func TestCraftedBackups(t *testing.T) {
 			if err := os.WriteFile(path, sealed(data), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Restore(t.Context(), RestoreOptions{File: path, Dir: t.TempDir()}); !errors.Is(err,
+			if _, err := Restore(t.Context(), RestoreOptions{BackupFile: path, Dir: t.TempDir()}); !errors.Is(err,
 				errMalformed) {
 				t.Errorf("got %v", err)
 			}
@@ -73,7 +73,7 @@ func TestCraftedBackups(t *testing.T) {
 		if err := os.WriteFile(path, sealed(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Restore(t.Context(), RestoreOptions{File: path, Dir: t.TempDir()})
+		_, err := Restore(t.Context(), RestoreOptions{BackupFile: path, Dir: t.TempDir()})
 		t.Logf("restored with %v", err)
 	}
 	if refused == 0 || restored == 0 {
@@ -84,13 +84,13 @@ func TestCraftedBackups(t *testing.T) {
 // withMeta changes both meta pages of a database, and their checksums.
 func withMeta(db []byte, change func(meta []byte)) []byte {
 	bad := bytes.Clone(db)
-	size := int(binary.LittleEndian.Uint32(bad[pageHeader+8:]))
-	for _, at := range []int{pageHeader, size + pageHeader} {
-		m := bad[at : at+metaBytes]
+	size := int(binary.LittleEndian.Uint32(bad[pageHeaderSize+8:]))
+	for _, at := range []int{pageHeaderSize, size + pageHeaderSize} {
+		m := bad[at : at+metaPageSize]
 		change(m)
 		sum := fnv.New64a()
-		_, _ = sum.Write(m[:metaBytes-8])
-		binary.LittleEndian.PutUint64(m[metaBytes-8:], sum.Sum64())
+		_, _ = sum.Write(m[:metaPageSize-8])
+		binary.LittleEndian.PutUint64(m[metaPageSize-8:], sum.Sum64())
 	}
 	return bad
 }
@@ -174,7 +174,7 @@ func TestKeysOfAnotherPage(t *testing.T) {
 			continue
 		}
 		for i := 1; i < int(binary.LittleEndian.Uint16(db[at+10:])); i++ {
-			element := at + pageHeader + i*elementSize
+			element := at + pageHeaderSize + i*elementSize
 			key := element + int(binary.LittleEndian.Uint32(db[element:]))
 			for _, by := range []byte{1, 0xff} { // the page begins before its range, the page before it ends after
 				bad := bytes.Clone(db)
@@ -260,7 +260,7 @@ func TestContents(t *testing.T) {
 	one := func(kv *mvccpb.KeyValue) []pair {
 		return []pair{{recordBucket, revisionKey(2, 0, ""), recordOf(t, kv)}}
 	}
-	index := revisionKey(0, 7, "")[revisionSize-numberSize:]
+	index := revisionKey(0, 7, "")[revisionKeySize-numberSize:]
 	another := "the record of revision 2 has another revision"
 	for name, tc := range map[string]struct {
 		pairs   []pair
@@ -347,12 +347,12 @@ func TestContents(t *testing.T) {
 		var err error
 		for i, p := range tc.pairs {
 			path := strings.FieldsFunc(p.path, func(r rune) bool { return r == '/' })
-			if err = c.pair(path, []byte(p.key), []byte(p.value)); err != nil && i < len(tc.pairs)-1 {
+			if err = c.checkPair(path, []byte(p.key), []byte(p.value)); err != nil && i < len(tc.pairs)-1 {
 				t.Errorf("%s: pair %d: %v", name, i, err)
 			}
 		}
 		switch {
-		case tc.want == "" && (err != nil || c.applied != tc.applied || !c.records):
+		case tc.want == "" && (err != nil || c.appliedIndex != tc.applied || !c.inRecordBucket):
 			t.Errorf("%s: %v, %+v", name, err, c)
 		case tc.want != "" && (err == nil || err.Error() != errMalformed.Error()+": "+tc.want):
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
@@ -380,7 +380,7 @@ func TestInspectNamesTheBackup(t *testing.T) {
 			`DIR/cut cannot be restored: the file is not an etcd database: it ends before its last page; check that it was written by "buildyard backup"`,
 		},
 	} {
-		if got := strings.ReplaceAll(fmt.Sprint(inspect(tc.path)), dir, "DIR"); got != tc.want {
+		if got := strings.ReplaceAll(fmt.Sprint(inspectBackup(tc.path)), dir, "DIR"); got != tc.want {
 			t.Errorf("got %s, want %s", got, tc.want)
 		}
 	}

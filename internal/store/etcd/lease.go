@@ -14,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// leaseSeconds is how long a lock outlives a holder that has died.
-const leaseSeconds = 3
+// leaseTTLSeconds is how long a lock outlives a holder that has died.
+const leaseTTLSeconds = 3
 
 // campaignRetry is the pause after a failed attempt to get or to await a lock.
 const campaignRetry = 250 * time.Millisecond
@@ -46,12 +46,12 @@ func (l *lease) Resign(ctx context.Context) error {
 		return nil
 	}
 	l.session.Orphan()
-	err := revoke(ctx, l.session.Client(), l.session.Lease())
+	err := revokeLease(ctx, l.session.Client(), l.session.Lease())
 	l.resigned = err == nil
 	return err
 }
 
-func revoke(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) error {
+func revokeLease(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := client.Revoke(ctx, id)
@@ -64,7 +64,7 @@ func revoke(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) e
 // Campaign implements store.Backend. It takes a lease only when the lock looks free, so waiting costs no renewals.
 func (b *Backend) Campaign(ctx context.Context, key string) (store.Lease, error) {
 	for {
-		l, err := b.attempt(ctx, key)
+		l, err := b.tryAcquire(ctx, key)
 		if l != nil {
 			return l, nil
 		}
@@ -81,9 +81,9 @@ func (b *Backend) Campaign(ctx context.Context, key string) (store.Lease, error)
 	}
 }
 
-// attempt takes the lock if it is free, else waits until it is. A nil lease without an error means:
+// tryAcquire takes the lock if it is free, else waits until it is. A nil lease without an error means:
 // try again.
-func (b *Backend) attempt(ctx context.Context, key string) (store.Lease, error) {
+func (b *Backend) tryAcquire(ctx context.Context, key string) (store.Lease, error) {
 	resp, err := b.get(ctx, key)
 	if err != nil {
 		return nil, err
@@ -98,19 +98,19 @@ func (b *Backend) attempt(ctx context.Context, key string) (store.Lease, error) 
 	return l, nil
 }
 
-// errFree ends the watch of a lock that was released.
-var errFree = errors.New("the lease was released")
+// errLockReleased ends the watch of a lock that was released.
+var errLockReleased = errors.New("the lease was released")
 
 func (b *Backend) awaitDelete(ctx context.Context, key string, from int64) error {
-	err := b.Watch(ctx, key, from, func(batch store.Batch) error {
+	err := b.Watch(ctx, key, from, func(batch store.WatchBatch) error {
 		for _, ev := range batch.Events {
 			if ev.Key == key && ev.Deleted {
-				return errFree
+				return errLockReleased
 			}
 		}
 		return nil
 	})
-	if errors.Is(err, errFree) {
+	if errors.Is(err, errLockReleased) {
 		return nil
 	}
 	return err
@@ -120,21 +120,21 @@ func (b *Backend) awaitDelete(ctx context.Context, key string, from int64) error
 func (b *Backend) acquire(ctx context.Context, key string) (*lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	granted, err := b.kv.Grant(ctx, leaseSeconds)
+	granted, err := b.client.Grant(ctx, leaseTTLSeconds)
 	if err != nil {
 		return nil, fmt.Errorf("%w: lease: %w", store.ErrUnavailable, err)
 	}
-	resp, err := b.kv.Txn(ctx).
+	resp, err := b.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 		Then(clientv3.OpPut(key, "", clientv3.WithLease(granted.ID))).
 		Commit()
 	if err != nil || !resp.Succeeded {
 		// Whether the key was created or not, revoking its lease removes it.
-		return nil, errors.Join(err, revoke(b.ctx, b.kv, granted.ID)) //nolint:contextcheck // also when the caller has stopped waiting
+		return nil, errors.Join(err, revokeLease(b.ctx, b.client, granted.ID)) //nolint:contextcheck // also when the caller has stopped waiting
 	}
-	session, err := concurrency.NewSession(b.kv, concurrency.WithLease(granted.ID), concurrency.WithContext(b.ctx)) //nolint:contextcheck // the lease outlives the campaign
+	session, err := concurrency.NewSession(b.client, concurrency.WithLease(granted.ID), concurrency.WithContext(b.ctx)) //nolint:contextcheck // the lease outlives the campaign
 	if err != nil {
-		return nil, errors.Join(err, revoke(b.ctx, b.kv, granted.ID)) //nolint:contextcheck // also when the caller has stopped waiting
+		return nil, errors.Join(err, revokeLease(b.ctx, b.client, granted.ID)) //nolint:contextcheck // also when the caller has stopped waiting
 	}
 	return &lease{session: session, fence: store.Fence{Key: key, CreateRev: resp.Header.Revision}}, nil
 }

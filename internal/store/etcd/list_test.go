@@ -25,7 +25,7 @@ func TestNextPage(t *testing.T) {
 		{64, 256 << 10, 31},
 		{8, 2 << 20, 8},
 	} {
-		if got := nextPage(page(tt.keys, tt.size)); got != tt.want {
+		if got := nextPageKeys(page(tt.keys, tt.size)); got != tt.want {
 			t.Errorf("after %d keys of %d bytes: %d, want %d", tt.keys, tt.size, got, tt.want)
 		}
 	}

@@ -17,96 +17,99 @@ import (
 )
 
 const (
-	defaultQuota = 2 << 30   // of a member that does not report its own
-	shrinkMin    = 256 << 20 // bytes that rewriting the file must gain
+	fallbackQuotaBytes    = 2 << 30   // of a member that does not report its own
+	defaultMinShrinkBytes = 256 << 20 // bytes that rewriting the file must gain
 
-	lookEvery    = 2 * time.Second // at the size of the embedded database
-	lookEveryFar = 15 * time.Second
-	lookTimeout  = time.Minute // of a pass that changes no file, including the responses of a distant member
-	compactGap   = 30 * time.Second
-	recoverAgain = 10 * time.Second // after a recovery that freed too little
-	defragLimit  = 10 * time.Minute
-	shedBatch    = 128 // keys a transaction
+	checkInterval        = 2 * time.Second // at the size of the embedded database
+	remoteCheckInterval  = 15 * time.Second
+	checkTimeout         = time.Minute // of a pass that changes no file, including the responses of a distant member
+	minCompactInterval   = 30 * time.Second
+	defaultRecoveryPause = 10 * time.Second // after a recovery that freed too little
+	defragTimeout        = 10 * time.Minute
+	deleteBatchKeys      = 128 // keys a transaction
 )
 
 // The shares of the quota, in percent, at which something happens.
 const (
-	shareEarly  = 50 // superfluous revisions are removed immediately, not after minutes
-	shareUrgent = 80 // the operator has to act
-	shareShed   = 75 // when this much is in use after a compaction, the store deletes expendable records
+	compactEarlyPercent  = 50 // superfluous revisions are removed immediately, not after minutes
+	alarmPercent         = 80 // the operator has to act
+	deleteRecordsPercent = 75 // when this much is in use after a compaction, the store deletes expendable records
 )
 
 // maintainer keeps a database below its quota, and makes a full one writable again.
 type maintainer struct {
-	b         *Backend
-	log       *slog.Logger
-	shrinkMin int64         // bytes that a defragmentation must be worth
-	again     time.Duration // pause after a recovery that freed too little
-	kick      chan struct{} // a write found the database full
-	gate      *semaphore.Weighted
-	compacted time.Time // the last early compaction
-	tried     time.Time // the last recovery
-	alarmed   int       // the share that was last reported
+	backend         *Backend
+	log             *slog.Logger
+	minShrinkBytes  int64         // bytes that a defragmentation must be worth
+	recoveryPause   time.Duration // pause after a recovery that freed too little
+	writeRefused    chan struct{} // a write found the database full
+	callGate        *semaphore.Weighted
+	lastCompaction  time.Time // the last early compaction
+	lastRecovery    time.Time // the last recovery
+	reportedPercent int       // the share that was last reported
 
-	mu         sync.Mutex
-	shrinking  bool // a file is being rewritten
-	refusing   bool // the database is full
-	expendable func(n int) []string
+	mu               sync.Mutex
+	shrinking        bool // a file is being rewritten
+	refusing         bool // the database is full
+	oldestExpendable func(n int) []string
 }
 
-// gateAll is more than the number of concurrent calls can be.
-const gateAll = 1 << 30
+// gateCapacity is more than the number of concurrent calls can be.
+const gateCapacity = 1 << 30
 
 func newMaintainer(b *Backend, log *slog.Logger) *maintainer {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &maintainer{b: b, log: log, shrinkMin: shrinkMin, again: recoverAgain, kick: make(chan struct{},
-		1), gate: semaphore.NewWeighted(gateAll)}
+	return &maintainer{
+		backend: b, log: log, minShrinkBytes: defaultMinShrinkBytes, recoveryPause: defaultRecoveryPause,
+		writeRefused: make(chan struct{},
+			1), callGate: semaphore.NewWeighted(gateCapacity),
+	}
 }
 
-// enter waits while the database file is rewritten; the member does not answer then, and the
+// enterCall waits while the database file is rewritten; the member does not answer then, and the
 // outcome of a call would be unknown.
-func (c *maintainer) enter(ctx context.Context) (leave func(), err error) {
-	if err := c.gate.Acquire(ctx, 1); err != nil {
-		busy := c.doing()
+func (c *maintainer) enterCall(ctx context.Context) (leave func(), err error) {
+	if err := c.callGate.Acquire(ctx, 1); err != nil {
+		busy := c.blockedMessage()
 		if busy == "" {
 			busy = "The store did not answer in time"
 		}
-		return nil, refusal(busy, context.Cause(ctx))
+		return nil, refusalError(busy, context.Cause(ctx))
 	}
-	return func() { c.gate.Release(1) }, nil
+	return func() { c.callGate.Release(1) }, nil
 }
 
-// doing returns why the backend does not answer; empty when it does.
-func (c *maintainer) doing() string {
+// blockedMessage returns why the backend does not answer; empty when it does.
+func (c *maintainer) blockedMessage() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.shrinking:
-		return shrinkingSentence
+		return shrinkingMessage
 	case c.refusing:
-		return fullSentence
+		return fullMessage
 	}
-	return c.b.guard.sentence()
+	return c.backend.diskGuard.refusalMessage()
 }
 
 // The sentences of a backend that can be reached but refuses requests.
 const (
-	shrinkingSentence = "The store is making its database file smaller; try again in a moment"
-	fullSentence      = "The store is full and refuses changes until it has made room; try again in a moment"
+	shrinkingMessage = "The store is making its database file smaller; try again in a moment"
+	fullMessage      = "The store is full and refuses changes until it has made room; try again in a moment"
 )
 
-func (c *maintainer) note(what *bool, now bool) {
+func (c *maintainer) setFlag(what *bool, now bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	*what = now
 }
 
-// full notifies the maintainer that a write was refused.
-func (c *maintainer) full() {
+// notifyFull notifies the maintainer that a write was refused.
+func (c *maintainer) notifyFull() {
 	select {
-	case c.kick <- struct{}{}:
+	case c.writeRefused <- struct{}{}:
 	default:
 	}
 }
@@ -116,47 +119,48 @@ func (c *maintainer) run(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if c.b.failure.cause() != nil {
+		if c.backend.failure.cause() != nil {
 			return // it cannot be repaired any longer
 		}
-		if err := c.look(ctx); err != nil && ctx.Err() == nil {
+		if err := c.maintain(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn("maintenance of the store database failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-c.kick:
+		case <-c.writeRefused:
 		}
 	}
 }
 
-// look does the maintenance that the present size requires.
-func (c *maintainer) look(ctx context.Context) error {
-	for _, member := range c.b.members {
-		s, err := c.b.status(ctx, member)
+// maintain does the maintenance that the present size requires.
+func (c *maintainer) maintain(ctx context.Context) error {
+	for _, member := range c.backend.memberAddrs {
+		s, err := c.backend.memberStatus(ctx, member)
 		if err != nil {
 			return err
 		}
-		if s.full {
-			return c.recover(ctx)
+		if s.noSpace {
+			return c.recoverFull(ctx)
 		}
-		c.note(&c.refusing, false)
-		c.alarm(ctx, s)
-		if share(s.file, s.quota) >= shareEarly && time.Since(c.compacted) >= compactGap {
-			c.compacted = time.Now()
+		c.setFlag(&c.refusing, false)
+		c.logAlarm(ctx, s)
+		if percentOf(s.fileBytes, s.quotaBytes) >= compactEarlyPercent &&
+			time.Since(c.lastCompaction) >= minCompactInterval {
+			c.lastCompaction = time.Now()
 			if err := c.compact(ctx); err != nil {
 				return err
 			}
 		}
-		if c.b.ownFile && c.worthwhile(s) && c.b.guard.roomFor(s.used) {
+		if c.backend.ownsFile && c.isDefragWorthwhile(s) && c.backend.diskGuard.hasSpaceFor(s.usedBytes) {
 			return c.defrag(ctx, member)
 		}
 	}
 	return nil
 }
 
-func share(part, whole int64) int {
+func percentOf(part, whole int64) int {
 	if whole <= 0 {
 		return 0
 	}
@@ -166,45 +170,45 @@ func share(part, whole int64) int {
 // alarmName is the value of the log key alarm for the database's size.
 const alarmName = "store_full"
 
-// alarm logs a share of the quota one time, when it is reached.
-func (c *maintainer) alarm(ctx context.Context, s sizes) {
-	now := share(s.file, s.quota)
+// logAlarm logs a share of the quota one time, when it is reached.
+func (c *maintainer) logAlarm(ctx context.Context, s memberStatus) {
+	now := percentOf(s.fileBytes, s.quotaBytes)
 	reached := 0
-	for _, at := range []int{shareEarly, shareUrgent} {
+	for _, at := range []int{compactEarlyPercent, alarmPercent} {
 		if now >= at {
 			reached = at
 		}
 	}
-	if reached > c.alarmed {
+	if reached > c.reportedPercent {
 		level := slog.LevelWarn
-		if reached == shareUrgent {
+		if reached == alarmPercent {
 			level = slog.LevelError
 		}
 		c.log.Log(ctx, level, "store database filling up", "alarm", alarmName, "reached", fmt.Sprintf("%d %%", reached),
-			"bytes", s.file, "in_use", s.used, "quota", s.quota)
+			"bytes", s.fileBytes, "in_use", s.usedBytes, "quota", s.quotaBytes)
 	}
-	c.alarmed = reached
+	c.reportedPercent = reached
 }
 
-// worthwhile reports whether more than half of the file is empty, and that half is not small.
-func (c *maintainer) worthwhile(s sizes) bool {
-	empty := s.file - s.used
-	return empty > c.shrinkMin && share(empty, s.file) > 50
+// isDefragWorthwhile reports whether more than half of the file is empty, and that half is not small.
+func (c *maintainer) isDefragWorthwhile(s memberStatus) bool {
+	empty := s.fileBytes - s.usedBytes
+	return empty > c.minShrinkBytes && percentOf(empty, s.fileBytes) > 50
 }
 
 // compact drops the revisions that no watch of this process needs any more.
 func (c *maintainer) compact(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	resp, err := c.b.kv.Get(ctx, c.b.probeKey, clientv3.WithCountOnly(), clientv3.WithSerializable())
+	resp, err := c.backend.client.Get(ctx, c.backend.probeKey, clientv3.WithCountOnly(), clientv3.WithSerializable())
 	if err != nil {
 		return readError(err)
 	}
-	return c.compactTo(ctx, c.b.watches.needed(resp.Header.Revision))
+	return c.compactTo(ctx, c.backend.watches.passedByAll(resp.Header.Revision))
 }
 
 func (c *maintainer) compactTo(ctx context.Context, rev int64) error {
-	_, err := c.b.kv.Compact(ctx, rev, clientv3.WithCompactPhysical())
+	_, err := c.backend.client.Compact(ctx, rev, clientv3.WithCompactPhysical())
 	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 		return fmt.Errorf("%w: compact: %w", store.ErrUnavailable, err)
 	}
@@ -214,48 +218,48 @@ func (c *maintainer) compactTo(ctx context.Context, rev int64) error {
 // defrag rewrites a member's file without its empty pages. The member does not answer during that,
 // about 7 ms per MiB.
 func (c *maintainer) defrag(ctx context.Context, member string) error {
-	ctx, cancel := context.WithTimeout(ctx, defragLimit)
+	ctx, cancel := context.WithTimeout(ctx, defragTimeout)
 	defer cancel()
 	began := time.Now()
-	c.note(&c.shrinking, true)
-	defer c.note(&c.shrinking, false)
-	before, err := c.b.status(ctx, member)
+	c.setFlag(&c.shrinking, true)
+	defer c.setFlag(&c.shrinking, false)
+	before, err := c.backend.memberStatus(ctx, member)
 	if err != nil {
 		return err
 	}
-	if !c.b.guard.roomFor(before.used) {
+	if !c.backend.diskGuard.hasSpaceFor(before.usedBytes) {
 		return fmt.Errorf("%w: defragment: not enough disk space for a copy of %d bytes", store.ErrUnavailable,
-			before.used)
+			before.usedBytes)
 	}
-	if err := c.gate.Acquire(ctx, gateAll); err != nil {
+	if err := c.callGate.Acquire(ctx, gateCapacity); err != nil {
 		return fmt.Errorf("wait for running calls to finish: %w", context.Cause(ctx))
 	}
-	err = c.b.defrag(ctx, member)
-	c.gate.Release(gateAll)
+	err = c.backend.defragMember(ctx, member)
+	c.callGate.Release(gateCapacity)
 	if err != nil {
 		return fmt.Errorf("%w: defragment: %w", store.ErrUnavailable, err)
 	}
-	after, err := c.b.status(ctx, member)
-	c.log.Info("store database defragmented", "member", member, "before", before.file, "after",
-		after.file,
+	after, err := c.backend.memberStatus(ctx, member)
+	c.log.Info("store database defragmented", "member", member, "before", before.fileBytes, "after",
+		after.fileBytes,
 		"took", time.Since(began))
 	return err
 }
 
 // BlockedReason returns why the backend refuses requests although it can be reached; empty when it accepts
 // them.
-func (b *Backend) BlockedReason() string { return b.care.doing() }
+func (b *Backend) BlockedReason() string { return b.maintainer.blockedMessage() }
 
-// compactInTurn drops the revisions of a shared cluster that are older than a period. One of all
+// compactShared drops the revisions of a shared cluster that are older than a period. One of all
 // the replicas does it in each period: the one that is first to note the present revision, in a key
 // next to the records.
-func (c *maintainer) compactInTurn(ctx context.Context, period time.Duration) {
+func (c *maintainer) compactShared(ctx context.Context, period time.Duration) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	var seen int64 // when the note was last written, as far as this replica knows
 	for {
 		var err error
-		if seen, err = c.turn(ctx, seen); err != nil && ctx.Err() == nil {
+		if seen, err = c.tryCompactTurn(ctx, seen); err != nil && ctx.Err() == nil {
 			c.log.Warn("compacting old revisions failed", "error", err)
 		}
 		select {
@@ -266,19 +270,19 @@ func (c *maintainer) compactInTurn(ctx context.Context, period time.Duration) {
 	}
 }
 
-// turn compacts unless another replica has since seen, and returns the revision at which the note
+// tryCompactTurn compacts unless another replica has since seen, and returns the revision at which the note
 // was written.
-func (c *maintainer) turn(ctx context.Context, seen int64) (int64, error) {
-	key := c.b.probeKey + "/compact"
-	note, err := c.b.Get(ctx, key)
+func (c *maintainer) tryCompactTurn(ctx context.Context, seen int64) (int64, error) {
+	key := c.backend.probeKey + "/compact"
+	note, err := c.backend.Get(ctx, key)
 	if err != nil || note.ModRev != seen {
 		return note.ModRev, err
 	}
-	now, err := c.b.Barrier(ctx)
+	now, err := c.backend.Barrier(ctx)
 	if err != nil {
 		return seen, err
 	}
-	written, err := c.b.Commit(ctx, store.Txn{
+	written, err := c.backend.Commit(ctx, store.Txn{
 		Compares: []store.Compare{{Key: key, ModRev: seen}},
 		Puts:     []store.KV{{Key: key, Value: strconv.AppendInt(nil, now, 10)}},
 	})

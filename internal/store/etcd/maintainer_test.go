@@ -26,8 +26,9 @@ func openSmall(
 	t *testing.T, dir string, quota int64, expendable bool,
 ) (*Backend, *store.Store, *store.Table[blob], *store.Table[blob]) {
 	t.Helper()
-	b, err := Embedded(t.Context(), EmbeddedOptions{
-		Dir: dir, Logger: testLogger(t), Quota: quota, shrinkMin: 4 << 20, recoverAgain: 500 * time.Millisecond,
+	b, err := StartEmbedded(t.Context(), EmbeddedOptions{
+		Dir: dir, Logger: testLogger(t), QuotaBytes: quota, minShrinkBytes: 4 << 20,
+		recoveryPause: 500 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -75,9 +76,9 @@ func TestFullStoreRecovers(t *testing.T) {
 						after.Add(1)
 					}
 				case errors.Is(err, store.ErrUnavailable):
-					if strings.Contains(err.Error(), fullSentence) {
+					if strings.Contains(err.Error(), fullMessage) {
 						refusals.Add(1)
-					} else if !strings.Contains(err.Error(), shrinkingSentence) { // on a slow disk
+					} else if !strings.Contains(err.Error(), shrinkingMessage) { // on a slow disk
 						t.Errorf("a refusal says %q", err)
 					}
 					if got, _, err := live.GetLinearizable(t.Context(), id); err == nil &&
@@ -102,8 +103,8 @@ func TestFullStoreRecovers(t *testing.T) {
 			after.Load())
 	}
 	eventually(t, "a healthy store below its quota", func() bool {
-		got, err := b.status(t.Context(), "")
-		return err == nil && !got.full && got.file < quota && s.Healthy() == nil
+		got, err := b.memberStatus(t.Context(), "")
+		return err == nil && !got.noSpace && got.fileBytes < quota && s.Healthy() == nil
 	})
 }
 
@@ -174,7 +175,7 @@ func TestStillFull(t *testing.T) {
 			n++
 		}
 		err := s.Healthy()
-		return err != nil && strings.Contains(err.Error(), fullSentence)
+		return err != nil && strings.Contains(err.Error(), fullMessage)
 	})
 	if got, _, err := live.GetLinearizable(t.Context(), "0"); err != nil || got == nil {
 		t.Errorf("a full store does not answer: %v", err)
@@ -185,7 +186,7 @@ func TestStillFull(t *testing.T) {
 	for id := range live.All() {
 		keys = append(keys, store.DefaultPrefix+"/v1/live/"+id)
 	}
-	if _, err := b.care.drop(t.Context(), keys[:len(keys)/2]); err != nil {
+	if _, err := b.maintainer.deleteKeys(t.Context(), keys[:len(keys)/2]); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "writes to be taken again", func() bool {
@@ -224,8 +225,8 @@ func TestFileIsMadeSmaller(t *testing.T) {
 	b, s, live, _ := openSmall(t, t.TempDir(), 1<<30, false)
 	fragment(t, b, s, live)
 	eventually(t, "everything to be in the file, which etcd does a moment later", func() bool {
-		before, err := b.status(t.Context(), "")
-		return err == nil && before.file > fragmentBytes
+		before, err := b.memberStatus(t.Context(), "")
+		return err == nil && before.fileBytes > fragmentBytes
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -240,12 +241,12 @@ func TestFileIsMadeSmaller(t *testing.T) {
 		})
 	}
 	eventually(t, "the file to be smaller", func() bool {
-		if err := b.care.compact(t.Context()); err != nil {
+		if err := b.maintainer.compact(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		b.care.full() // it need not wait for its next check
-		after, err := b.status(t.Context(), "")
-		return err == nil && after.file < fragmentBytes/2
+		b.maintainer.notifyFull() // it need not wait for its next check
+		after, err := b.memberStatus(t.Context(), "")
+		return err == nil && after.fileBytes < fragmentBytes/2
 	})
 	cancel()
 	wg.Wait()
@@ -267,16 +268,16 @@ func TestFileIsMadeSmallerAtTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	fragment(t, b, s, live)
-	if err := b.care.compact(t.Context()); err != nil {
+	if err := b.maintainer.compact(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(s.Close(), b.Close()); err != nil {
 		t.Fatal(err)
 	}
 	b, _, live, _ = openSmall(t, dir, 1<<30, false)
-	after, err := b.status(t.Context(), "")
-	if err != nil || after.file > fragmentBytes/2 {
-		t.Errorf("the file has %d bytes, and %d were written (%v)", after.file, fragmentBytes, err)
+	after, err := b.memberStatus(t.Context(), "")
+	if err != nil || after.fileBytes > fragmentBytes/2 {
+		t.Errorf("the file has %d bytes, and %d were written (%v)", after.fileBytes, fragmentBytes, err)
 	}
 	if live.Len() != 10 {
 		t.Errorf("%d records", live.Len())
@@ -293,15 +294,15 @@ func TestCallsWaitForTheFile(t *testing.T) {
 		}
 	}()
 	begun, finish := make(chan struct{}), make(chan struct{})
-	b.defrag = func(context.Context, string) error {
+	b.defragMember = func(context.Context, string) error {
 		close(begun)
 		<-finish
 		return nil
 	}
 	done := make(chan error, 1)
-	go func() { done <- b.care.defrag(t.Context(), "") }()
+	go func() { done <- b.maintainer.defrag(t.Context(), "") }()
 	<-begun
-	if busy := b.BlockedReason(); busy != shrinkingSentence {
+	if busy := b.BlockedReason(); busy != shrinkingMessage {
 		t.Errorf("busy: %q", busy)
 	}
 	for name, call := range map[string]func(context.Context) error{
@@ -314,7 +315,7 @@ func TestCallsWaitForTheFile(t *testing.T) {
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if err := call(ctx); !errors.Is(err, store.ErrUnavailable) ||
-			!strings.Contains(err.Error(), shrinkingSentence) {
+			!strings.Contains(err.Error(), shrinkingMessage) {
 			t.Errorf("%s: %v", name, err)
 		}
 		cancel()
@@ -349,7 +350,7 @@ func TestCompactionSparesWatches(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- b.Watch(ctx, "/w/", from+1, func(batch store.Batch) error {
+		ended <- b.Watch(ctx, "/w/", from+1, func(batch store.WatchBatch) error {
 			if len(batch.Events) == 0 {
 				return nil
 			}
@@ -371,7 +372,7 @@ func TestCompactionSparesWatches(t *testing.T) {
 	for range 20 {
 		put()
 	}
-	if err := b.care.compact(t.Context()); err != nil {
+	if err := b.maintainer.compact(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	close(let)
@@ -396,7 +397,7 @@ func TestReplicasCompactInTurn(t *testing.T) {
 	var replicas [2]*Backend
 	for i := range replicas {
 		var err error
-		if replicas[i], err = External(t.Context(), ExternalOptions{Endpoints: []string{endpoint}}); err != nil {
+		if replicas[i], err = ConnectExternal(t.Context(), ExternalOptions{Endpoints: []string{endpoint}}); err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = replicas[i].Close() }()
@@ -418,7 +419,7 @@ func TestReplicasCompactInTurn(t *testing.T) {
 		}
 		before, revs = append(before, note()), append(revs, rev)
 		for i, b := range replicas {
-			if seen[i], err = b.care.turn(t.Context(), seen[i]); err != nil {
+			if seen[i], err = b.maintainer.tryCompactTurn(t.Context(), seen[i]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -426,11 +427,11 @@ func TestReplicasCompactInTurn(t *testing.T) {
 			t.Errorf("period %d: the note was written at %d, before at %d", period, now, before[period])
 		}
 	}
-	_, err := replicas[1].kv.Get(t.Context(), "/", clientv3.WithRev(revs[1]))
+	_, err := replicas[1].client.Get(t.Context(), "/", clientv3.WithRev(revs[1]))
 	if err == nil {
 		t.Error("a revision of two periods ago was kept")
 	}
-	if _, err := replicas[1].kv.Get(t.Context(), "/", clientv3.WithRev(revs[3])); err != nil {
+	if _, err := replicas[1].client.Get(t.Context(), "/", clientv3.WithRev(revs[3])); err != nil {
 		t.Errorf("a revision of this period is gone: %v", err)
 	}
 }

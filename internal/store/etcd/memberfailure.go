@@ -17,40 +17,40 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// failure is the end of an embedded member whose files could not be written. After a failed write
+// memberFailure is the end of an embedded member whose files could not be written. After a failed write
 // of its log or database etcd ends the process, with the stack of every goroutine. Here the
 // affected goroutine blocks permanently instead, so that nothing is written or answered after a
 // failed write, and the backend refuses every call. Only a new process that reads the files again
 // may continue with them.
-type failure struct {
+type memberFailure struct {
 	ctx    context.Context // ends with the first failure
 	cancel context.CancelFunc
 
-	mu      sync.Mutex
-	starter uint64 // the goroutine that starts the member; 0: it has started
-	err     error
+	mu             sync.Mutex
+	startGoroutine uint64 // the goroutine that starts the member; 0: it has started
+	err            error
 }
 
-var _ zapcore.CheckWriteHook = (*failure)(nil)
+var _ zapcore.CheckWriteHook = (*memberFailure)(nil)
 
-func newFailure() *failure {
-	f := &failure{}
+func newMemberFailure() *memberFailure {
+	f := &memberFailure{}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f
 }
 
-// starting marks the calling goroutine as the one that starts the member: there, startEtcd catches
+// markStarting marks the calling goroutine as the one that starts the member: there, startEtcd catches
 // etcd's panics.
-func (f *failure) starting(on bool) {
+func (f *memberFailure) markStarting(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.starter = 0; on {
-		f.starter = goroutineID()
+	if f.startGoroutine = 0; on {
+		f.startGoroutine = goroutineID()
 	}
 }
 
 // OnWrite implements zapcore.CheckWriteHook. etcd calls it after a message that it considers fatal.
-func (f *failure) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+func (f *memberFailure) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	err := errors.New(entry.Message)
 	for _, field := range fields {
 		if cause, ok := field.Interface.(error); ok && field.Type == zapcore.ErrorType {
@@ -58,7 +58,7 @@ func (f *failure) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 		}
 	}
 	f.mu.Lock()
-	if f.starter != 0 && f.starter == goroutineID() {
+	if f.startGoroutine != 0 && f.startGoroutine == goroutineID() {
 		f.mu.Unlock()
 		panic(err)
 	}
@@ -71,7 +71,7 @@ func (f *failure) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 }
 
 // cause returns the first failure; nil when there was none.
-func (f *failure) cause() error {
+func (f *memberFailure) cause() error {
 	if f == nil {
 		return nil
 	}
@@ -80,45 +80,45 @@ func (f *failure) cause() error {
 	return f.err
 }
 
-// refusal returns the error of a call after the failure; nil when there was none.
-func (f *failure) refusal() error {
+// callError returns the error of a call after the failure; nil when there was none.
+func (f *memberFailure) callError() error {
 	if f.cause() == nil {
 		return nil
 	}
-	return refusal(f.sentence(), f.cause())
+	return refusalError(f.refusalMessage(), f.cause())
 }
 
-// refusalRetry is when a client may retry after a refusal.
-const refusalRetry = 5 * time.Second
+// refusalRetryAfter is when a client may retry after a refusal.
+const refusalRetryAfter = 5 * time.Second
 
-// refusal returns the error of a call that was not sent, with a sentence for users. cause may be
+// refusalError returns the error of a call that was not sent, with a sentence for users. cause may be
 // nil.
-func refusal(sentence string, cause error) error {
+func refusalError(sentence string, cause error) error {
 	err := store.ErrUnavailable
 	if cause != nil {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	e := farm.Unavailable(err, "%s", sentence)
-	e.RetryAfter = refusalRetry
+	e.RetryAfter = refusalRetryAfter
 	return e
 }
 
-// sentence returns why changes are refused, as a sentence for users; empty: there was no failure.
-func (f *failure) sentence() string {
+// refusalMessage returns why changes are refused, as a sentence for users; empty: there was no failure.
+func (f *memberFailure) refusalMessage() string {
 	var path *fs.PathError
 	switch err := f.cause(); {
 	case err == nil:
 		return ""
-	case isFull(err):
-		return diskFullSentence
+	case isDiskFull(err):
+		return diskFullMessage
 	case errors.As(err, &path):
 		return fmt.Sprintf("The store cannot write its files (%v): changes are refused until it can", path.Err)
 	}
 	return "The store cannot write its files: changes are refused until it can"
 }
 
-// within limits the time of a call, and ends the call when the member fails.
-func (b *Backend) within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+// callContext limits the time of a call, and ends the call when the member fails.
+func (b *Backend) callContext(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	if b.failure == nil {
 		return ctx, cancel

@@ -19,7 +19,7 @@ import (
 )
 
 // failWith makes etcd log a fatal message, in a separate goroutine that then blocks permanently.
-func failWith(t *testing.T, f *failure, message string, fields ...zap.Field) {
+func failWith(t *testing.T, f *memberFailure, message string, fields ...zap.Field) {
 	t.Helper()
 	log := memberLogger(nil, f, nil)
 	go log.Fatal(message, fields...)
@@ -47,16 +47,16 @@ func TestFailureIsTheFirst(t *testing.T) {
 			"failed: write db: input/output error",
 			"The store cannot write its files (input/output error): changes are refused until it can",
 		},
-		"a full disk": {[]zap.Field{zap.Error(full)}, "failed: write db: no space left on device", diskFullSentence},
-		"a quota":     {[]zap.Field{zap.Error(syscall.EDQUOT)}, "failed: disk quota exceeded", diskFullSentence},
+		"a full disk": {[]zap.Field{zap.Error(full)}, "failed: write db: no space left on device", diskFullMessage},
+		"a quota":     {[]zap.Field{zap.Error(syscall.EDQUOT)}, "failed: disk quota exceeded", diskFullMessage},
 	} {
-		f := newFailure()
-		if f.cause() != nil || f.refusal() != nil || f.sentence() != "" {
+		f := newMemberFailure()
+		if f.cause() != nil || f.callError() != nil || f.refusalMessage() != "" {
 			t.Errorf("%s: failed before: %v", name, f.cause())
 		}
 		failWith(t, f, "failed", tc.fields...)
-		if fmt.Sprint(f.cause()) != tc.cause || f.sentence() != tc.want {
-			t.Errorf("%s: %v, %q, want %s, %q", name, f.cause(), f.sentence(), tc.cause, tc.want)
+		if fmt.Sprint(f.cause()) != tc.cause || f.refusalMessage() != tc.want {
+			t.Errorf("%s: %v, %q, want %s, %q", name, f.cause(), f.refusalMessage(), tc.cause, tc.want)
 		}
 		f.err = errors.Join(f.err) // the same one
 		first := f.cause()
@@ -64,21 +64,22 @@ func TestFailureIsTheFirst(t *testing.T) {
 		go func() {
 			defer close(done)
 			defer func() { _ = recover() }()
-			f.starting(true)
+			f.markStarting(true)
 			memberLogger(nil, f, nil).Fatal("another")
 		}()
 		<-done
-		e, _ := errors.AsType[*farm.Error](f.refusal())
-		if e == nil || !errors.Is(e, store.ErrUnavailable) || !errors.Is(e, first) || e.RetryAfter != refusalRetry ||
+		e, _ := errors.AsType[*farm.Error](f.callError())
+		if e == nil || !errors.Is(e, store.ErrUnavailable) || !errors.Is(e, first) ||
+			e.RetryAfter != refusalRetryAfter ||
 			!strings.Contains(e.Error(), tc.want) {
-			t.Errorf("%s: the refusal is %v", name, f.refusal())
+			t.Errorf("%s: the refusal is %v", name, f.callError())
 		}
 	}
-	var none *failure
+	var none *memberFailure
 	if none.cause() != nil {
 		t.Error("no member has failed")
 	}
-	if err := refusal("why", nil); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "why") {
+	if err := refusalError("why", nil); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "why") {
 		t.Errorf("a refusal without a cause: %v", err)
 	}
 }
@@ -86,8 +87,8 @@ func TestFailureIsTheFirst(t *testing.T) {
 // TestFailureAtTheStart: a panic of the goroutine that starts the member is left to it; one of
 // another goroutine is the failure.
 func TestFailureAtTheStart(t *testing.T) {
-	f := newFailure()
-	f.starting(true)
+	f := newMemberFailure()
+	f.markStarting(true)
 	func() {
 		defer func() {
 			if p := recover(); fmt.Sprint(p) != "failed" {
@@ -104,8 +105,8 @@ func TestFailureAtTheStart(t *testing.T) {
 	if fmt.Sprint(f.cause()) != "another goroutine" {
 		t.Errorf("beside the start: %v", f.cause())
 	}
-	f.starting(false)
-	if f.starter != 0 {
+	f.markStarting(false)
+	if f.startGoroutine != 0 {
 		t.Error("the start has not ended")
 	}
 }
@@ -113,23 +114,23 @@ func TestFailureAtTheStart(t *testing.T) {
 // TestCallsEndWithTheMember: a call ends when its member fails.
 func TestCallsEndWithTheMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, f := range []*failure{nil, newFailure()} {
+		for _, f := range []*memberFailure{nil, newMemberFailure()} {
 			b := &Backend{failure: f}
-			ctx, cancel := b.within(t.Context(), time.Second)
+			ctx, cancel := b.callContext(t.Context(), time.Second)
 			time.Sleep(time.Second)
 			synctest.Wait()
 			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				t.Errorf("after its time: %v", ctx.Err())
 			}
 			cancel()
-			ctx, cancel = b.within(t.Context(), time.Second)
+			ctx, cancel = b.callContext(t.Context(), time.Second)
 			cancel()
 			if !errors.Is(ctx.Err(), context.Canceled) {
 				t.Errorf("after its end: %v", ctx.Err())
 			}
 		}
-		f := newFailure()
-		ctx, cancel := (&Backend{failure: f}).within(t.Context(), time.Second)
+		f := newMemberFailure()
+		ctx, cancel := (&Backend{failure: f}).callContext(t.Context(), time.Second)
 		defer cancel()
 		f.cancel()
 		synctest.Wait()
@@ -146,7 +147,7 @@ func TestUnusable(t *testing.T) {
 		syscall.ENOSPC:             "etcd cannot use its files: no space left on device",
 		errors.New("two\n  lines"): "DIR is damaged: two lines",
 	} {
-		got := unusable("DIR", err)
+		got := startError("DIR", err)
 		if fmt.Sprint(got) != want {
 			t.Errorf("%v: %v, want %s", err, got, want)
 		}
@@ -160,11 +161,11 @@ func TestWhatEtcdReports(t *testing.T) {
 	logger := slog.New(slog.NewTextHandler(&text, nil))
 	g := &diskGuard{}
 	for name, log := range map[string]*zap.Logger{"a client": zapLogger(logger), "a member": memberLogger(logger,
-		newFailure(), g)} {
+		newMemberFailure(), g)} {
 		text.text.Reset()
 		log.Debug("debug")
 		log.Info("info")
-		for message := range chatter {
+		for message := range ignoredWarnings {
 			log.Warn(message)
 		}
 		log = log.With(zap.String("with", "a"))
@@ -181,9 +182,9 @@ func TestWhatEtcdReports(t *testing.T) {
 		}
 		log.Error(noSegmentMessage)
 	}
-	if !g.noSegment {
+	if !g.segmentFailed {
 		t.Error("the guard was not told of the log file that could not be allocated")
 	}
 	zapLogger(nil).Warn("to nobody")
-	memberLogger(nil, newFailure(), nil).Error(noSegmentMessage)
+	memberLogger(nil, newMemberFailure(), nil).Error(noSegmentMessage)
 }

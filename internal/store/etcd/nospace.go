@@ -17,25 +17,25 @@ var _ store.HistoryTrimmer = (*Backend)(nil)
 
 // SetExpendable implements store.HistoryTrimmer.
 func (b *Backend) SetExpendable(oldest func(n int) []string) {
-	b.care.mu.Lock()
-	defer b.care.mu.Unlock()
-	b.care.expendable = oldest
+	b.maintainer.mu.Lock()
+	defer b.maintainer.mu.Unlock()
+	b.maintainer.oldestExpendable = oldest
 }
 
-// recover makes a full database writable again: it drops old revisions and, when that cannot be
+// recoverFull makes a full database writable again: it drops old revisions and, when that cannot be
 // enough, the oldest expendable records, rewrites the file and disarms etcd's alarm. Until then
 // every write is refused, and nothing is lost.
-func (c *maintainer) recover(ctx context.Context) error {
-	if time.Since(c.tried) < c.again {
+func (c *maintainer) recoverFull(ctx context.Context) error {
+	if time.Since(c.lastRecovery) < c.recoveryPause {
 		return nil
 	}
-	c.tried = time.Now()
+	c.lastRecovery = time.Now()
 	c.log.Error("store database full, writes refused; freeing space", "alarm", alarmName)
-	c.note(&c.refusing, true) // until a check finds otherwise
+	c.setFlag(&c.refusing, true) // until a check finds otherwise
 	if err := c.compact(ctx); err != nil {
 		return err
 	}
-	if err := c.shed(ctx); err != nil {
+	if err := c.deleteExpendable(ctx); err != nil {
 		return err
 	}
 	members, err := c.leaderLast(ctx)
@@ -47,18 +47,18 @@ func (c *maintainer) recover(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.disarm(ctx)
+	return c.disarmAlarm(ctx)
 }
 
 // leaderLast orders the members so that the cluster changes its leader at most once, at the end.
 func (c *maintainer) leaderLast(ctx context.Context) (members []string, err error) {
 	var leader []string
-	for _, member := range c.b.members {
-		s, err := c.b.status(ctx, member)
+	for _, member := range c.backend.memberAddrs {
+		s, err := c.backend.memberStatus(ctx, member)
 		if err != nil {
 			return nil, err
 		}
-		if s.leader {
+		if s.isLeader {
 			leader = append(leader, member)
 		} else {
 			members = append(members, member)
@@ -67,20 +67,20 @@ func (c *maintainer) leaderLast(ctx context.Context) (members []string, err erro
 	return slices.Concat(members, leader), nil
 }
 
-// shed drops expendable records, the oldest first, as long as too much is in use after a compaction.
-func (c *maintainer) shed(ctx context.Context) error {
+// deleteExpendable drops expendable records, the oldest first, as long as too much is in use after a compaction.
+func (c *maintainer) deleteExpendable(ctx context.Context) error {
 	c.mu.Lock()
-	oldest := c.expendable
+	oldest := c.oldestExpendable
 	c.mu.Unlock()
 	for oldest != nil {
-		s, err := c.b.status(ctx, c.b.members[0])
+		s, err := c.backend.memberStatus(ctx, c.backend.memberAddrs[0])
 		if err != nil {
 			return err
 		}
-		if share(s.used, s.quota) < shareShed {
+		if percentOf(s.usedBytes, s.quotaBytes) < deleteRecordsPercent {
 			return nil
 		}
-		dropped, err := c.drop(ctx, oldest(shedMany))
+		dropped, err := c.deleteKeys(ctx, oldest(deletesPerCheck))
 		if err != nil || dropped == 0 {
 			return err
 		}
@@ -88,25 +88,25 @@ func (c *maintainer) shed(ctx context.Context) error {
 		if err := c.compact(ctx); err != nil {
 			return err
 		}
-		if err := c.settle(ctx, s.used); err != nil {
+		if err := c.awaitFreedPages(ctx, s.usedBytes); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// shedMany is how many records are deleted before the size is checked again.
-const shedMany = 2_000
+// deletesPerCheck is how many records are deleted before the size is checked again.
+const deletesPerCheck = 2_000
 
-// drop deletes keys. A full etcd still accepts a transaction that only deletes.
-func (c *maintainer) drop(ctx context.Context, keys []string) (dropped int, err error) {
-	for part := range slices.Chunk(keys, shedBatch) {
+// deleteKeys deletes keys. A full etcd still accepts a transaction that only deletes.
+func (c *maintainer) deleteKeys(ctx context.Context, keys []string) (dropped int, err error) {
+	for part := range slices.Chunk(keys, deleteBatchKeys) {
 		var ops []clientv3.Op
 		for _, key := range part {
 			ops = append(ops, clientv3.OpDelete(key))
 		}
 		tctx, cancel := context.WithTimeout(ctx, callTimeout)
-		resp, err := c.b.kv.Txn(tctx).Then(ops...).Commit()
+		resp, err := c.backend.client.Txn(tctx).Then(ops...).Commit()
 		cancel()
 		if err != nil {
 			return dropped, fmt.Errorf("%w: delete old history records: %w", store.ErrUnavailable, err)
@@ -118,11 +118,11 @@ func (c *maintainer) drop(ctx context.Context, keys []string) (dropped int, err 
 	return dropped, nil
 }
 
-// settle waits until etcd has counted the pages that a compaction freed, which it does with its next batch.
-func (c *maintainer) settle(ctx context.Context, before int64) error {
+// awaitFreedPages waits until etcd has counted the pages that a compaction freed, which it does with its next batch.
+func (c *maintainer) awaitFreedPages(ctx context.Context, before int64) error {
 	for range 10 {
-		s, err := c.b.status(ctx, c.b.members[0])
-		if err != nil || s.used < before {
+		s, err := c.backend.memberStatus(ctx, c.backend.memberAddrs[0])
+		if err != nil || s.usedBytes < before {
 			return err
 		}
 		select {
@@ -134,37 +134,37 @@ func (c *maintainer) settle(ctx context.Context, before int64) error {
 	return nil
 }
 
-const alarmFull = etcdserverpb.AlarmType_NOSPACE
+const noSpaceAlarm = etcdserverpb.AlarmType_NOSPACE
 
 // errStillFull ends a recovery that freed too little; it is tried again.
 var errStillFull = errors.New("the database is still full: delete records, or raise its quota")
 
-func (c *maintainer) disarm(ctx context.Context) error {
-	for _, member := range c.b.members {
-		s, err := c.b.status(ctx, member)
+func (c *maintainer) disarmAlarm(ctx context.Context) error {
+	for _, member := range c.backend.memberAddrs {
+		s, err := c.backend.memberStatus(ctx, member)
 		if err != nil {
 			return err
 		}
-		if share(s.file, s.quota) >= 95 {
-			return fmt.Errorf("%w: %w (%d of %d bytes)", store.ErrUnavailable, errStillFull, s.file, s.quota)
+		if percentOf(s.fileBytes, s.quotaBytes) >= 95 {
+			return fmt.Errorf("%w: %w (%d of %d bytes)", store.ErrUnavailable, errStillFull, s.fileBytes, s.quotaBytes)
 		}
 	}
 	dctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	alarms, err := c.b.kv.AlarmList(dctx)
+	alarms, err := c.backend.client.AlarmList(dctx)
 	if err != nil {
 		return fmt.Errorf("%w: clear the alarm of the full database: %w", store.ErrUnavailable, err)
 	}
 	for _, alarm := range alarms.Alarms {
-		if alarm.Alarm != alarmFull {
+		if alarm.Alarm != noSpaceAlarm {
 			continue
 		}
-		if _, err := c.b.kv.AlarmDisarm(dctx, (*clientv3.AlarmMember)(alarm)); err != nil {
+		if _, err := c.backend.client.AlarmDisarm(dctx, (*clientv3.AlarmMember)(alarm)); err != nil {
 			return fmt.Errorf("%w: clear the alarm of the full database: %w", store.ErrUnavailable, err)
 		}
 	}
-	c.note(&c.refusing, false)
-	c.tried = time.Time{}
+	c.setFlag(&c.refusing, false)
+	c.lastRecovery = time.Time{}
 	c.log.Warn("store database has free space again; writes accepted")
 	return nil
 }

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allocate reserves disk space for a range of a file without changing its length.
+// preallocate reserves disk space for a range of a file without changing its length.
 // errors.ErrUnsupported: the file system cannot.
-func allocate(file *os.File, off, length int64) error {
+func preallocate(file *os.File, off, length int64) error {
 	for {
 		err := unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, off, length)
 		switch {

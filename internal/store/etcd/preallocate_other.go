@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// allocate is supported on Linux only.
-func allocate(*os.File, int64, int64) error { return errors.ErrUnsupported }
+// preallocate is supported on Linux only.
+func preallocate(*os.File, int64, int64) error { return errors.ErrUnsupported }

@@ -23,9 +23,9 @@ const (
 
 	// The directories of a member that is being restored, of a completed one that only has to be
 	// renamed, and of the former store that was moved aside.
-	stagedSubdir   = Subdir + ".restoring"
-	restoredSubdir = Subdir + ".restored"
-	asideSubdir    = Subdir + ".before-restore-" // and the time
+	stagedSubdir   = MemberSubdir + ".restoring"
+	restoredSubdir = MemberSubdir + ".restored"
+	asideSubdir    = MemberSubdir + ".before-restore-" // and the time
 )
 
 // ExistingStore selects what Restore does with a store that is already in its directory.
@@ -33,82 +33,83 @@ type ExistingStore int
 
 // The values of ExistingStore.
 const (
-	Refuse    ExistingStore = iota // fail and leave it as it is
-	MoveAside                      // rename it within the directory
+	RefuseExisting    ExistingStore = iota // fail and leave it as it is
+	MoveExistingAside                      // rename it within the directory
 )
 
 // RestoreOptions configures a restore.
 type RestoreOptions struct {
-	File     string // a backup
-	Dir      string // as EmbeddedOptions.Dir; created if missing
-	Prefix   string // of the records; empty: store.DefaultPrefix
-	Occupied ExistingStore
-	Logger   *slog.Logger // nil: silent
+	BackupFile string // a backup
+	Dir        string // as EmbeddedOptions.Dir; created if missing
+	Prefix     string // of the records; empty: store.DefaultPrefix
+	Existing   ExistingStore
+	Logger     *slog.Logger // nil: silent
 }
 
-// Restored is the result of Restore.
-type Restored struct {
-	Epoch    string // of the restored data
-	Revision int64  // the first revision
-	Aside    string // where the former store is now; empty: there was none
+// RestoreResult is the result of Restore.
+type RestoreResult struct {
+	Epoch         string // of the restored data
+	FirstRevision int64  // the first revision
+	MovedTo       string // where the former store is now; empty: there was none
 }
 
 // Restore creates the directory of an embedded member from a backup. The restored data has a new
 // epoch, its revisions are far above those of the backup, and no lease is held. If it is killed at
 // any moment, it leaves either the former store or the restored one.
-func Restore(ctx context.Context, opts RestoreOptions) (done Restored, err error) {
-	if _, err := backup.Verify(opts.File); err != nil {
-		return Restored{}, err
+func Restore(ctx context.Context, opts RestoreOptions) (done RestoreResult, err error) {
+	if _, err := backup.VerifyFile(opts.BackupFile); err != nil {
+		return RestoreResult{}, err
 	}
-	if err := inspect(opts.File); err != nil {
-		return Restored{}, err
+	if err := inspectBackup(opts.BackupFile); err != nil {
+		return RestoreResult{}, err
 	}
 	if err := os.MkdirAll(opts.Dir, storeDirMode); err != nil {
-		return Restored{}, fmt.Errorf("create store directory: %w", err)
+		return RestoreResult{}, fmt.Errorf("create store directory: %w", err)
 	}
 	lock, err := lockDir(opts.Dir)
 	if err != nil {
-		return Restored{}, err
+		return RestoreResult{}, err
 	}
 	defer func() { err = errors.Join(err, lock.release()) }()
 	if _, err := finishRestore(opts.Dir); err != nil {
-		return Restored{}, err
+		return RestoreResult{}, err
 	}
-	if _, err := os.Lstat(filepath.Join(opts.Dir, Subdir)); opts.Occupied == Refuse && !errors.Is(err, fs.ErrNotExist) {
-		return Restored{}, fmt.Errorf("a store already exists in %s: %w", opts.Dir, fs.ErrExist)
+	if _, err := os.Lstat(filepath.Join(opts.Dir, MemberSubdir)); opts.Existing == RefuseExisting &&
+		!errors.Is(err, fs.ErrNotExist) {
+		return RestoreResult{}, fmt.Errorf("a store already exists in %s: %w", opts.Dir, fs.ErrExist)
 	}
-	if done, err = stage(ctx, opts); err != nil {
-		return Restored{}, fmt.Errorf("restore %s: %w", opts.File, err)
+	if done, err = stageMember(ctx, opts); err != nil {
+		return RestoreResult{}, fmt.Errorf("restore %s: %w", opts.BackupFile, err)
 	}
-	done.Aside, err = finishRestore(opts.Dir)
+	done.MovedTo, err = finishRestore(opts.Dir)
 	return done, err
 }
 
-// stage creates the member under the name that finishRestore looks for.
-func stage(ctx context.Context, opts RestoreOptions) (done Restored, err error) {
+// stageMember creates the member under the name that finishRestore looks for.
+func stageMember(ctx context.Context, opts RestoreOptions) (done RestoreResult, err error) {
 	dir := filepath.Join(opts.Dir, stagedSubdir)
 	if err := os.RemoveAll(dir); err != nil {
-		return Restored{}, fmt.Errorf("remove leftovers of a restore: %w", err)
+		return RestoreResult{}, fmt.Errorf("remove leftovers of a restore: %w", err)
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
-	if err := unpack(opts, dir); err != nil {
-		return Restored{}, err
+	if err := unpackBackup(opts, dir); err != nil {
+		return RestoreResult{}, err
 	}
-	if done, err = renew(ctx, opts, dir); err != nil {
-		return Restored{}, err
+	if done, err = beginEpoch(ctx, opts, dir); err != nil {
+		return RestoreResult{}, err
 	}
 	if err := syncDirs(dir); err != nil {
-		return Restored{}, err
+		return RestoreResult{}, err
 	}
-	return done, rename(dir, filepath.Join(opts.Dir, restoredSubdir))
+	return done, renameDurably(dir, filepath.Join(opts.Dir, restoredSubdir))
 }
 
-// unpack converts the backup into the files of a member that is the only one of its cluster.
-func unpack(opts RestoreOptions, dir string) (err error) {
+// unpackBackup converts the backup into the files of a member that is the only one of its cluster.
+func unpackBackup(opts RestoreOptions, dir string) (err error) {
 	defer func() { // as in startEtcd
 		if p := recover(); p != nil {
 			err = fmt.Errorf("etcd cannot read the backup: %v", p)
@@ -116,7 +117,7 @@ func unpack(opts RestoreOptions, dir string) (err error) {
 	}()
 	cfg := memberConfig(EmbeddedOptions{}, dir)
 	return snapshot.NewV3(zapLogger(opts.Logger)).Restore(snapshot.RestoreConfig{
-		SnapshotPath:        opts.File,
+		SnapshotPath:        opts.BackupFile,
 		Name:                cfg.Name,
 		OutputDataDir:       dir,
 		PeerURLs:            []string{cfg.AdvertisePeerUrls[0].String()},
@@ -127,41 +128,41 @@ func unpack(opts RestoreOptions, dir string) (err error) {
 	})
 }
 
-// renew runs the member one time, to begin a new epoch in it. That also proves that it can run.
-func renew(ctx context.Context, opts RestoreOptions, dir string) (done Restored, err error) {
+// beginEpoch runs the member one time, to begin a new epoch in it. That also proves that it can run.
+func beginEpoch(ctx context.Context, opts RestoreOptions, dir string) (done RestoreResult, err error) {
 	b, err := startMember(ctx, EmbeddedOptions{Logger: opts.Logger}, dir)
 	if err != nil {
-		return Restored{}, err
+		return RestoreResult{}, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	if err := b.care.look(ctx); err != nil { // the store that was backed up may have been full
-		return Restored{}, err
+	if err := b.maintainer.maintain(ctx); err != nil { // the store that was backed up may have been full
+		return RestoreResult{}, err
 	}
 	if done.Epoch, err = store.StartNewEpoch(ctx, b, opts.Prefix); err != nil {
-		return Restored{}, err
+		return RestoreResult{}, err
 	}
-	done.Revision, err = b.Barrier(ctx)
+	done.FirstRevision, err = b.Barrier(ctx)
 	return done, err
 }
 
 // finishRestore moves a completed restore to its final name, also one that was killed just before
 // that. The caller holds the directory's lock.
 func finishRestore(dir string) (aside string, err error) {
-	restored, place := filepath.Join(dir, restoredSubdir), filepath.Join(dir, Subdir)
+	restored, place := filepath.Join(dir, restoredSubdir), filepath.Join(dir, MemberSubdir)
 	if _, err := os.Lstat(restored); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	if _, err := os.Lstat(place); !errors.Is(err, fs.ErrNotExist) {
 		aside = filepath.Join(dir, asideSubdir+time.Now().UTC().Format("20060102T150405.000000000Z"))
-		if err := rename(place, aside); err != nil {
+		if err := renameDurably(place, aside); err != nil {
 			return "", err
 		}
 	}
-	return aside, rename(restored, place)
+	return aside, renameDurably(restored, place)
 }
 
-// rename renames a directory durably.
-func rename(from, to string) error {
+// renameDurably renames a directory durably.
+func renameDurably(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return fmt.Errorf("move the restored store to its final directory: %w", err)
 	}

@@ -50,7 +50,7 @@ func (o *opened) backup(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum, err := backup.Write(path, stream, backup.Keep)
+	sum, err := backup.WriteFile(path, stream, backup.KeepExisting)
 	if err = errors.Join(err, stream.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func backedUp(t *testing.T) (dir, file, epoch string, rev int64) {
 func TestRestore(t *testing.T) {
 	_, file, epoch, rev := backedUp(t)
 	dir := filepath.Join(t.TempDir(), "new", "store")
-	done, err := Restore(t.Context(), RestoreOptions{File: file, Dir: dir, Logger: testLogger(t)})
+	done, err := Restore(t.Context(), RestoreOptions{BackupFile: file, Dir: dir, Logger: testLogger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,8 +103,8 @@ func TestRestore(t *testing.T) {
 	if o.Epoch() == epoch || o.Epoch() != done.Epoch {
 		t.Errorf("epoch %q, it was %q and was promised as %q", o.Epoch(), epoch, done.Epoch)
 	}
-	if now, err := o.backend.Barrier(t.Context()); err != nil || now < rev+revisionBump/2 || done.Revision > now {
-		t.Errorf("revision %d (promised %d, %v), it was %d", now, done.Revision, err, rev)
+	if now, err := o.backend.Barrier(t.Context()); err != nil || now < rev+revisionBump/2 || done.FirstRevision > now {
+		t.Errorf("revision %d (promised %d, %v), it was %d", now, done.FirstRevision, err, rev)
 	}
 	began := time.Now()
 	if _, err := o.Campaign(t.Context(), "work"); err != nil || time.Since(began) > time.Second {
@@ -113,7 +113,7 @@ func TestRestore(t *testing.T) {
 	o.put(t, 200, 210)
 	// A watch from an old revision must list again.
 	if err := o.backend.Watch(t.Context(), store.DefaultPrefix, rev,
-		func(store.Batch) error { return nil }); !errors.Is(err, store.ErrCompacted) {
+		func(store.WatchBatch) error { return nil }); !errors.Is(err, store.ErrCompacted) {
 		t.Errorf("a watch from a revision of before ends with %v", err)
 	}
 }
@@ -146,10 +146,10 @@ func TestRestoreRefuses(t *testing.T) {
 		"cut at a sector":    {file: write("f", good[:len(good)-512]), dir: t.TempDir(), want: "checksum"},
 		"empty":              {file: write("f", nil), dir: t.TempDir(), want: "in the middle"},
 		"a full directory":   {file: file, dir: full, want: "a store already exists"},
-		"a directory in use": {file: file, dir: inUse, want: "in use by process", occupied: MoveAside},
+		"a directory in use": {file: file, dir: inUse, want: "in use by process", occupied: MoveExistingAside},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Restore(t.Context(), RestoreOptions{File: tc.file, Dir: tc.dir, Occupied: tc.occupied})
+			_, err := Restore(t.Context(), RestoreOptions{BackupFile: tc.file, Dir: tc.dir, Existing: tc.occupied})
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
@@ -173,7 +173,7 @@ func TestRestoreRefusesNewerData(t *testing.T) {
 		store.Txn{Puts: []store.KV{{Key: key, Value: []byte(`{"version":99}`)}}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Open(t.Context(), b, store.Options{}); !errors.Is(err, store.ErrSchema) {
+	if _, err := store.Open(t.Context(), b, store.Options{}); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("newer data was opened: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "f")
@@ -181,17 +181,18 @@ func TestRestoreRefusesNewerData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = backup.Write(file, stream, backup.Keep)
+	_, err = backup.WriteFile(file, stream, backup.KeepExisting)
 	if err = errors.Join(err, stream.Close(), b.Close()); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	open(t, dir).Close()
-	if _, err := Restore(t.Context(), RestoreOptions{File: file, Dir: dir, Occupied: MoveAside}); !errors.Is(err,
-		store.ErrSchema) {
+	if _, err := Restore(t.Context(),
+		RestoreOptions{BackupFile: file, Dir: dir, Existing: MoveExistingAside}); !errors.Is(err,
+		store.ErrNewerSchema) {
 		t.Errorf("got %v, want that the schema is newer", err)
 	}
-	if names, _ := filepath.Glob(filepath.Join(dir, Subdir+".*")); len(names) > 0 {
+	if names, _ := filepath.Glob(filepath.Join(dir, MemberSubdir+".*")); len(names) > 0 {
 		t.Errorf("left behind: %v", names)
 	}
 }
@@ -199,13 +200,13 @@ func TestRestoreRefusesNewerData(t *testing.T) {
 func TestRestoreMovesTheFormerStoreAside(t *testing.T) {
 	dir, file, _, _ := backedUp(t)
 	for range 2 { // a second one needs another name for what it moves
-		done, err := Restore(t.Context(), RestoreOptions{File: file, Dir: dir, Occupied: MoveAside})
+		done, err := Restore(t.Context(), RestoreOptions{BackupFile: file, Dir: dir, Existing: MoveExistingAside})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := os.Stat(filepath.Join(done.Aside, "member", "snap", "db")); err != nil ||
-			filepath.Dir(done.Aside) != dir {
-			t.Errorf("the former store is not in %q: %v", done.Aside, err)
+		if _, err := os.Stat(filepath.Join(done.MovedTo, "member", "snap", "db")); err != nil ||
+			filepath.Dir(done.MovedTo) != dir {
+			t.Errorf("the former store is not in %q: %v", done.MovedTo, err)
 		}
 	}
 	o := openOn(t, open(t, dir))
@@ -234,15 +235,15 @@ func TestBackupBecomesAMemberElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	member, err := startEtcd(cfg, newFailure())
+	member, err := startEtcd(cfg, newMemberFailure())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer member.Close()
-	if err := awaitReady(t.Context(), member, newFailure()); err != nil {
+	if err := awaitReady(t.Context(), member, newMemberFailure()); err != nil {
 		t.Fatal(err)
 	}
-	b, err := External(t.Context(), ExternalOptions{Endpoints: []string{client.String()}, Logger: testLogger(t)})
+	b, err := ConnectExternal(t.Context(), ExternalOptions{Endpoints: []string{client.String()}, Logger: testLogger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +259,7 @@ func TestBackupBecomesAMemberElsewhere(t *testing.T) {
 	// And a cluster is backed up through its client.
 	again := filepath.Join(t.TempDir(), "again")
 	o.backup(t, again)
-	if _, err := Restore(t.Context(), RestoreOptions{File: again, Dir: t.TempDir()}); err != nil {
+	if _, err := Restore(t.Context(), RestoreOptions{BackupFile: again, Dir: t.TempDir()}); err != nil {
 		t.Error(err)
 	}
 }
@@ -274,7 +275,7 @@ func TestRestoreOfAFullStore(t *testing.T) {
 	eventually(t, "the store to say that it is full", func() bool { return s.Healthy() != nil })
 	file, dir := filepath.Join(t.TempDir(), "file.backup"), t.TempDir()
 	(&opened{Store: s}).backup(t, file)
-	if _, err := Restore(t.Context(), RestoreOptions{File: file, Dir: dir, Logger: testLogger(t)}); err != nil {
+	if _, err := Restore(t.Context(), RestoreOptions{BackupFile: file, Dir: dir, Logger: testLogger(t)}); err != nil {
 		t.Fatal(err)
 	}
 	o := openOn(t, open(t, dir))
@@ -295,12 +296,13 @@ func TestRestoreOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "file.backup")
-	if _, err := backup.Write(file, stream, backup.Keep); errors.Join(err, stream.Close()) != nil {
+	if _, err := backup.WriteFile(file, stream, backup.KeepExisting); errors.Join(err, stream.Close()) != nil {
 		t.Fatal(err)
 	}
 	full, _, _, _ := backedUp(t)
-	if _, err := Restore(t.Context(), RestoreOptions{File: file, Dir: full, Occupied: MoveAside}); !errors.Is(err,
-		store.ErrForeign) {
+	if _, err := Restore(t.Context(),
+		RestoreOptions{BackupFile: file, Dir: full, Existing: MoveExistingAside}); !errors.Is(err,
+		store.ErrNoRecords) {
 		t.Fatalf("restored: %v", err)
 	}
 	o := openOn(t, open(t, full))

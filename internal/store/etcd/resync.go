@@ -9,24 +9,24 @@ import (
 	"path/filepath"
 )
 
-// resync writes the files of a failed member to the disk once more. After a failed sync the kernel
+// resyncFiles writes the files of a failed member to the disk once more. After a failed sync the kernel
 // may consider data written that it could not write: it can be read, and is lost with the next
 // power failure.
-func resync(dir string) error {
+func resyncFiles(dir string) error {
 	mark := filepath.Join(dir, unsyncedFile)
 	if _, err := os.Lstat(mark); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	err := filepath.WalkDir(filepath.Join(dir, Subdir), func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(dir, MemberSubdir), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return err
 		}
-		return rewrite(path)
+		return rewriteInPlace(path)
 	})
 	if err != nil {
 		return fmt.Errorf("write the store files again and sync them: %w", err)
 	}
-	if err := syncDirs(filepath.Join(dir, Subdir)); err != nil {
+	if err := syncDirs(filepath.Join(dir, MemberSubdir)); err != nil {
 		return err
 	}
 	if err := os.Remove(mark); err != nil {
@@ -35,8 +35,8 @@ func resync(dir string) error {
 	return syncDirs(dir)
 }
 
-// rewrite writes every block of a file, except empty ones, in place, and syncs it.
-func rewrite(path string) (err error) {
+// rewriteInPlace writes every block of a file, except empty ones, in place, and syncs it.
+func rewriteInPlace(path string) (err error) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err

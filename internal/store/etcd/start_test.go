@@ -32,19 +32,20 @@ func TestStartThatFails(t *testing.T) {
 			return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, unsyncedFile), nil, 0o600))
 		}, "write the store files again and sync them: lstat DIR/etcd: no such file or directory"},
 		"a seal that cannot be removed": {
-			func(dir string) error { return os.MkdirAll(filepath.Join(dir, sealFile, "x"), 0o700) },
+			func(dir string) error { return os.MkdirAll(filepath.Join(dir, checksumsFile, "x"), 0o700) },
 			"remove DIR/sealed: directory not empty",
 		},
 		"a damaged log": {
 			func(dir string) error {
-				err := os.MkdirAll(filepath.Join(dir, Subdir, "member", "wal"), 0o700)
-				return errors.Join(err, os.WriteFile(filepath.Join(dir, Subdir, "member", "wal", "x.wal"), nil, 0o600))
+				err := os.MkdirAll(filepath.Join(dir, MemberSubdir, "member", "wal"), 0o700)
+				return errors.Join(err, os.WriteFile(filepath.Join(dir, MemberSubdir, "member", "wal", "x.wal"), nil,
+					0o600))
 			},
 			"start the store in DIR: DIR/etcd/member/wal/x.wal is damaged: the file does not have the name of a log " +
 				"file",
 		},
 		"a member that is a file": {func(dir string) error {
-			return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, Subdir), nil, 0o600))
+			return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, MemberSubdir), nil, 0o600))
 		}, "start the store in DIR: database: open DIR/etcd/member/snap/db: not a directory"},
 	} {
 		dir := filepath.Join(t.TempDir(), "dir")
@@ -52,7 +53,7 @@ func TestStartThatFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 { // the lock was released
-			b, err := Embedded(t.Context(), EmbeddedOptions{Dir: dir})
+			b, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: dir})
 			if err == nil {
 				t.Fatal(name, b.Close())
 			}
@@ -71,12 +72,12 @@ func TestStartIsDurable(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFiles(t, dir, map[string][]byte{unsyncedFile: nil})
-	if err := os.Rename(filepath.Join(dir, Subdir), filepath.Join(dir, restoredSubdir)); err != nil {
+	if err := os.Rename(filepath.Join(dir, MemberSubdir), filepath.Join(dir, restoredSubdir)); err != nil {
 		t.Fatal(err)
 	}
 	for n := range 2 { // the rename, and the first file
 		_, err := syncsOf(t, dir, n, func() error {
-			_, err := Embedded(t.Context(), EmbeddedOptions{Dir: dir})
+			_, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: dir})
 			return err
 		})
 		if !errors.Is(err, errSync) {
@@ -93,7 +94,7 @@ func TestStartIsDurable(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Lstat(filepath.Join(dir, sealFile)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(filepath.Join(dir, checksumsFile)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a store that failed is sealed: %v", err)
 	}
 	if lock, err := lockDir(dir); err != nil || lock.release() != nil {
@@ -103,7 +104,7 @@ func TestStartIsDurable(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	if readSeal(dir) == nil {
+	if readChecksums(dir) == nil {
 		t.Error("a store that was stopped has no checksums file")
 	}
 }
@@ -112,13 +113,13 @@ func TestStartIsDurable(t *testing.T) {
 func TestStartOfEtcdFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etcd")
 	writeFiles(t, dir, map[string][]byte{"member": nil}) // etcd panics at a file in place of its directory
-	f := newFailure()
+	f := newMemberFailure()
 	cfg := memberConfig(EmbeddedOptions{}, dir)
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(memberLogger(nil, f, nil))
 	if _, err := startEtcd(cfg, f); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a member that is a file: %v", err)
 	}
-	if f.cause() != nil || f.starter != 0 {
+	if f.cause() != nil || f.startGoroutine != 0 {
 		t.Errorf("a start that failed is the failure of a member: %v", f.cause())
 	}
 }
@@ -129,7 +130,7 @@ func TestAwaitReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone, cancel := context.WithCancelCause(t.Context())
 		cancel(errFake)
-		failed := newFailure()
+		failed := newMemberFailure()
 		failed.err = errFake
 		failed.cancel()
 		ended, ready, stopped := make(chan error, 1), make(chan struct{}), make(chan struct{})
@@ -140,7 +141,7 @@ func TestAwaitReady(t *testing.T) {
 			ctx            context.Context
 			ready, stopped chan struct{}
 			ended          chan error
-			f              *failure
+			f              *memberFailure
 			want           string
 		}{
 			"ready":      {ready: ready, want: "<nil>"},
@@ -154,9 +155,9 @@ func TestAwaitReady(t *testing.T) {
 				tc.ctx = t.Context()
 			}
 			if tc.f == nil {
-				tc.f = newFailure()
+				tc.f = newMemberFailure()
 			}
-			if got := fmt.Sprint(awaitAny(tc.ctx, tc.ready, tc.stopped, tc.ended, tc.f)); got != tc.want {
+			if got := fmt.Sprint(awaitStart(tc.ctx, tc.ready, tc.stopped, tc.ended, tc.f)); got != tc.want {
 				t.Errorf("%s: %s, want %s", name, got, tc.want)
 			}
 		}

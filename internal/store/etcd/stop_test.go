@@ -34,7 +34,7 @@ func (b *safeBuffer) String() string {
 func TestCleanStopLogsNoWarnings(t *testing.T) {
 	var warnings safeBuffer
 	log := slog.New(slog.NewTextHandler(&warnings, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	b, err := Embedded(t.Context(), EmbeddedOptions{Dir: t.TempDir(), Logger: log})
+	b, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: t.TempDir(), Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,33 +15,33 @@ import (
 // The form of etcd's log (go.etcd.io/etcd/server/v3/storage/wal): frames of a length and a record, padded to 8 bytes.
 // A record has a type, a checksum over all data of the log so far, and data.
 const (
-	frameHead  = 8
-	sectorSize = 512 // what a disk writes as a whole
+	frameHeaderSize = 8
+	sectorSize      = 512 // what a disk writes as a whole
 
-	logMetadata, logEntry, logState_, logChecksum, logSnapshot = 1, 2, 3, 4, 5
+	walMetadata, walEntry, walStateRecord, walChecksum, walSnapshot = 1, 2, 3, 4, 5
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 type snapshotID struct{ term, index uint64 }
 
-// logState is the state that the records of a log add up to.
-type logState struct {
-	file      string // the last one
-	begun     bool
-	sum       uint32 // running checksum
-	entries   bool
-	last      uint64 // index of the last entry
-	snapshot  uint64 // index of the newest snapshot
-	snapshots []snapshotID
+// walState is the state that the records of a log add up to.
+type walState struct {
+	lastFile      string // the last one
+	hasBegun      bool
+	checksum      uint32 // running checksum
+	hasEntries    bool
+	lastIndex     uint64 // index of the last entry
+	snapshotIndex uint64 // index of the newest snapshot
+	snapshots     []snapshotID
 }
 
-// errTorn means that a log ends in the middle of a record.
-var errTorn = errors.New("the log file ends in the middle of a record")
+// errTornRecord means that a log ends in the middle of a record.
+var errTornRecord = errors.New("the log file ends in the middle of a record")
 
-// checkLogs reads all files of a log.
-func checkLogs(dir string) (s logState, err error) {
-	names := filesOf(dir, "*.wal")
+// checkWAL reads all files of a log.
+func checkWAL(dir string) (s walState, err error) {
+	names := matchingFiles(dir, "*.wal")
 	var before uint64
 	for i, path := range names {
 		var seq, first uint64
@@ -51,34 +51,34 @@ func checkLogs(dir string) (s logState, err error) {
 		if i > 0 && seq != before+1 {
 			return s, &DamagedError{path, fmt.Errorf("the previous log file, number %d, is missing", before+1)}
 		}
-		before, s.file = seq, path
+		before, s.lastFile = seq, path
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return s, fmt.Errorf("log: %w", err)
 		}
-		if err := s.read(data); err != nil && (i < len(names)-1 || !errors.Is(err, errTorn)) {
+		if err := s.readFile(data); err != nil && (i < len(names)-1 || !errors.Is(err, errTornRecord)) {
 			return s, &DamagedError{path, err}
 		}
 	}
 	return s, nil
 }
 
-// read reads the records of one file.
-func (s *logState) read(data []byte) error {
+// readFile reads the records of one file.
+func (s *walState) readFile(data []byte) error {
 	for at := 0; at < len(data); {
 		rest := data[at:]
-		if len(rest) < frameHead || binary.LittleEndian.Uint64(rest) == 0 {
-			return s.end(data, at)
+		if len(rest) < frameHeaderSize || binary.LittleEndian.Uint64(rest) == 0 {
+			return s.checkEnd(data, at)
 		}
 		size, ok := frameSize(rest)
 		if !ok {
-			return s.broken(data, at, len(data)-at)
+			return s.classifyBroken(data, at, len(data)-at)
 		}
-		r, n, _ := parseRecord(rest[frameHead:]) // n is 0 where there is none
-		if n != size || r.kind != logChecksum && r.sum != crc32.Update(s.sum, castagnoli, r.data) {
-			return s.broken(data, at, frameLength(size))
+		r, n, _ := parseRecord(rest[frameHeaderSize:]) // n is 0 where there is none
+		if n != size || r.kind != walChecksum && r.checksum != crc32.Update(s.checksum, castagnoli, r.data) {
+			return s.classifyBroken(data, at, frameLength(size))
 		}
-		if err := s.record(r); err != nil {
+		if err := s.applyRecord(r); err != nil {
 			return fmt.Errorf("%w (at byte %d)", err, at)
 		}
 		at += frameLength(size)
@@ -86,29 +86,29 @@ func (s *logState) read(data []byte) error {
 	return nil
 }
 
-// end checks what follows the last record: nothing, or zeros that were allocated.
-func (s *logState) end(data []byte, at int) error {
+// checkEnd checks what follows the last record: nothing, or zeros that were allocated.
+func (s *walState) checkEnd(data []byte, at int) error {
 	if allZero(data[at:]) {
 		return nil
 	}
-	return s.broken(data, at, frameHead)
+	return s.classifyBroken(data, at, frameHeaderSize)
 }
 
-// broken classifies a frame that cannot be read: a crash leaves sectors of it that were never
+// classifyBroken classifies a frame that cannot be read: a crash leaves sectors of it that were never
 // written. A change of its length alone leaves a record whose checksum is right.
-func (s *logState) broken(data []byte, at, length int) error {
+func (s *walState) classifyBroken(data []byte, at, length int) error {
 	damage := fmt.Errorf("unreadable record at byte %d", at)
-	if at+frameHead >= len(data) {
-		return errTorn
+	if at+frameHeaderSize >= len(data) {
+		return errTornRecord
 	}
-	r, _, ok := parseRecord(data[at+frameHead:])
-	if ok && r.sum == crc32.Update(s.sum, castagnoli, r.data) {
+	r, _, ok := parseRecord(data[at+frameHeaderSize:])
+	if ok && r.checksum == crc32.Update(s.checksum, castagnoli, r.data) {
 		return damage
 	}
 	for from := at; from < at+length; {
 		to := min(from-from%sectorSize+sectorSize, len(data))
 		if allZero(data[from:to]) {
-			return errTorn
+			return errTornRecord
 		}
 		from = to
 	}
@@ -120,7 +120,7 @@ func (s *logState) broken(data []byte, at, length int) error {
 func frameSize(data []byte) (size int, ok bool) {
 	head := binary.LittleEndian.Uint64(data)
 	size = int(head &^ (0xff << 56))
-	pad := frameLength(size) - frameHead - size
+	pad := frameLength(size) - frameHeaderSize - size
 	want := byte(0)
 	if pad > 0 {
 		want = 0x80 | byte(pad)
@@ -129,16 +129,16 @@ func frameSize(data []byte) (size int, ok bool) {
 }
 
 // frameLength returns the bytes of a whole frame.
-func frameLength(size int) int { return frameHead + (size+7)/8*8 }
+func frameLength(size int) int { return frameHeaderSize + (size+7)/8*8 }
 
-type logRecord struct {
-	kind uint64
-	sum  uint32
-	data []byte
+type walRecord struct {
+	kind     uint64
+	checksum uint32
+	data     []byte
 }
 
 // parseRecord parses the record that begins b, and returns its length, which its frame has too.
-func parseRecord(b []byte) (r logRecord, n int, ok bool) {
+func parseRecord(b []byte) (r walRecord, n int, ok bool) {
 	var sum uint64
 	for _, field := range []struct {
 		tag byte
@@ -156,7 +156,7 @@ func parseRecord(b []byte) (r logRecord, n int, ok bool) {
 	if sum > 0xffffffff {
 		return r, 0, false
 	}
-	r.sum = uint32(sum)
+	r.checksum = uint32(sum)
 	if n < len(b) && b[n] == 0x1a {
 		data, size := protowire.ConsumeBytes(b[n+1:])
 		if size < 0 {
@@ -167,49 +167,49 @@ func parseRecord(b []byte) (r logRecord, n int, ok bool) {
 	return r, n, true
 }
 
-// record applies one record whose checksum is right; the checksum covers its data alone.
-func (s *logState) record(r logRecord) error {
-	if r.kind == logChecksum {
-		if s.begun && r.sum != s.sum {
+// applyRecord applies one record whose checksum is right; the checksum covers its data alone.
+func (s *walState) applyRecord(r walRecord) error {
+	if r.kind == walChecksum {
+		if s.hasBegun && r.checksum != s.checksum {
 			return errors.New("the log file does not continue the previous one")
 		}
-		s.sum, s.begun = r.sum, true
+		s.checksum, s.hasBegun = r.checksum, true
 		return nil
 	}
-	s.sum = crc32.Update(s.sum, castagnoli, r.data)
-	fields, err := varints(r.data)
+	s.checksum = crc32.Update(s.checksum, castagnoli, r.data)
+	fields, err := parseVarints(r.data)
 	switch {
-	case r.kind == logMetadata:
+	case r.kind == walMetadata:
 		return nil
 	case err != nil:
 		return errors.New("malformed record")
-	case r.kind == logEntry:
-		return s.entry(fields)
-	case r.kind == logState_:
+	case r.kind == walEntry:
+		return s.applyEntry(fields)
+	case r.kind == walStateRecord:
 		return nil
-	case r.kind == logSnapshot:
+	case r.kind == walSnapshot:
 		s.snapshots = append(s.snapshots, snapshotID{index: fields[1], term: fields[2]})
-		s.snapshot = max(s.snapshot, fields[1])
-		if !s.entries {
-			s.last = max(s.last, fields[1])
+		s.snapshotIndex = max(s.snapshotIndex, fields[1])
+		if !s.hasEntries {
+			s.lastIndex = max(s.lastIndex, fields[1])
 		}
 		return nil
 	}
 	return fmt.Errorf("record of unknown kind %d", r.kind)
 }
 
-// entry checks the index of an entry. A single member never takes an entry back.
-func (s *logState) entry(fields map[protowire.Number]uint64) error {
+// applyEntry checks the index of an entry. A single member never takes an entry back.
+func (s *walState) applyEntry(fields map[protowire.Number]uint64) error {
 	index := fields[3]
-	if s.entries && index != s.last+1 {
-		return fmt.Errorf("entry %d follows entry %d, want consecutive numbers", index, s.last)
+	if s.hasEntries && index != s.lastIndex+1 {
+		return fmt.Errorf("entry %d follows entry %d, want consecutive numbers", index, s.lastIndex)
 	}
-	s.entries, s.last = true, index
+	s.hasEntries, s.lastIndex = true, index
 	return nil
 }
 
-// varints returns the numeric fields of a message; other fields are left out.
-func varints(data []byte) (map[protowire.Number]uint64, error) {
+// parseVarints returns the numeric fields of a message; other fields are left out.
+func parseVarints(data []byte) (map[protowire.Number]uint64, error) {
 	fields := map[protowire.Number]uint64{}
 	for len(data) > 0 {
 		num, kind, n := protowire.ConsumeTag(data)
@@ -228,14 +228,14 @@ func varints(data []byte) (map[protowire.Number]uint64, error) {
 	return fields, nil
 }
 
-var zeros [64 << 10]byte
+var zeroBytes [64 << 10]byte
 
 func allZero(data []byte) bool {
-	for len(data) > len(zeros) {
-		if !bytes.Equal(data[:len(zeros)], zeros[:]) {
+	for len(data) > len(zeroBytes) {
+		if !bytes.Equal(data[:len(zeroBytes)], zeroBytes[:]) {
 			return false
 		}
-		data = data[len(zeros):]
+		data = data[len(zeroBytes):]
 	}
-	return bytes.Equal(data, zeros[:len(data)])
+	return bytes.Equal(data, zeroBytes[:len(data)])
 }

@@ -27,7 +27,7 @@ type logWriter struct {
 
 // add appends a record with a right checksum.
 func (w *logWriter) add(kind uint64, data []byte) *logWriter {
-	if kind != logChecksum {
+	if kind != walChecksum {
 		w.sum = crc32.Update(w.sum, castagnoli, data)
 	}
 	return w.frame(logBody(kind, uint64(w.sum), data))
@@ -64,9 +64,9 @@ func logNumbers(numbers ...uint64) (b []byte) {
 
 // logOf returns a log of entries with these indexes.
 func logOf(entries ...uint64) *logWriter {
-	w := (&logWriter{}).add(logChecksum, nil).add(logMetadata, []byte("no numbers")).add(logSnapshot, logNumbers(0, 0))
+	w := (&logWriter{}).add(walChecksum, nil).add(walMetadata, []byte("no numbers")).add(walSnapshot, logNumbers(0, 0))
 	for _, index := range entries {
-		w.add(logEntry, logNumbers(0, 1, index))
+		w.add(walEntry, logNumbers(0, 1, index))
 	}
 	return w
 }
@@ -85,8 +85,8 @@ func TestLogRecords(t *testing.T) {
 		return w.data
 	}
 	cut := func(data []byte, n int) []byte { return data[:len(data)-n] }
-	aligned := with(func(w *logWriter) { w.add(logMetadata, []byte("12345678")) })
-	long := with(func(w *logWriter) { w.add(logMetadata, []byte(strings.Repeat("x", 4*sectorSize))) })
+	aligned := with(func(w *logWriter) { w.add(walMetadata, []byte("12345678")) })
+	long := with(func(w *logWriter) { w.add(walMetadata, []byte(strings.Repeat("x", 4*sectorSize))) })
 	unwritten := func(sectors int) []byte { // of the long record, without the sectors after that number
 		data := slices.Clone(long)
 		clear(data[(at/sectorSize+sectors)*sectorSize:])
@@ -112,16 +112,16 @@ func TestLogRecords(t *testing.T) {
 		"a record without padding":   {data: aligned, last: 6},
 		"the first entry may be any": {data: logOf(70, 71, 72).data, last: 72},
 		"a state": {
-			data: with(func(w *logWriter) { w.add(logState_, logNumbers(3, 1, 99)) }), last: 6,
+			data: with(func(w *logWriter) { w.add(walStateRecord, logNumbers(3, 1, 99)) }), last: 6,
 		},
-		"a snapshot before entries": {data: (&logWriter{}).add(logSnapshot, logNumbers(9, 1)).data, last: 9},
+		"a snapshot before entries": {data: (&logWriter{}).add(walSnapshot, logNumbers(9, 1)).data, last: 9},
 		"a snapshot after entries": {
-			data: with(func(w *logWriter) { w.add(logSnapshot, logNumbers(9, 1)) }), last: 6,
+			data: with(func(w *logWriter) { w.add(walSnapshot, logNumbers(9, 1)) }), last: 6,
 		},
-		"a checksum that goes on": {data: with(func(w *logWriter) { w.add(logChecksum, nil) }), last: 6},
-		"a log whose begin is purged": {data: (&logWriter{sum: 77}).add(logChecksum, nil).add(logEntry,
+		"a checksum that goes on": {data: with(func(w *logWriter) { w.add(walChecksum, nil) }), last: 6},
+		"a log whose begin is purged": {data: (&logWriter{sum: 77}).add(walChecksum, nil).add(walEntry,
 			logNumbers(0, 1, 7)).data, last: 7},
-		"the largest checksum": {data: (&logWriter{sum: 0xffffffff}).add(logChecksum, nil).add(logEntry,
+		"the largest checksum": {data: (&logWriter{sum: 0xffffffff}).add(walChecksum, nil).add(walEntry,
 			logNumbers(0, 1, 7)).data, last: 7},
 
 		"an entry that is missing": {data: logOf(5,
@@ -129,24 +129,24 @@ func TestLogRecords(t *testing.T) {
 		"an entry twice": {data: logOf(5,
 			5).data, want: "entry 5 follows entry 5, want consecutive numbers (at byte"},
 		"an unknown kind": {
-			data: with(func(w *logWriter) { w.add(logSnapshot+1, logNumbers(1)) }),
+			data: with(func(w *logWriter) { w.add(walSnapshot+1, logNumbers(1)) }),
 			want: "record of unknown kind 6 (at byte",
 		},
 		"an entry of text": {
-			data: with(func(w *logWriter) { w.add(logEntry, []byte("\xff\xff")) }),
+			data: with(func(w *logWriter) { w.add(walEntry, []byte("\xff\xff")) }),
 			want: "malformed record (at byte",
 		},
 		"another checksum": {
-			data: with(func(w *logWriter) { w.sum++; w.add(logChecksum, nil) }),
+			data: with(func(w *logWriter) { w.sum++; w.add(walChecksum, nil) }),
 			want: "the log file does not continue the previous one (at byte",
 		},
 
-		"an entry with a wrong checksum":   {data: wrongSum(logEntry), want: damaged},
-		"a snapshot with a wrong checksum": {data: wrongSum(logSnapshot), want: damaged},
-		"a state with a wrong checksum":    {data: wrongSum(logState_), want: damaged},
-		"a metadata with a wrong checksum": {data: wrongSum(logMetadata), want: damaged},
+		"an entry with a wrong checksum":   {data: wrongSum(walEntry), want: damaged},
+		"a snapshot with a wrong checksum": {data: wrongSum(walSnapshot), want: damaged},
+		"a state with a wrong checksum":    {data: wrongSum(walStateRecord), want: damaged},
+		"a metadata with a wrong checksum": {data: wrongSum(walMetadata), want: damaged},
 		"a checksum of more than 32 bits": {
-			data: with(func(w *logWriter) { w.frame(logBody(logChecksum, 1<<32, nil)) }), want: damaged,
+			data: with(func(w *logWriter) { w.frame(logBody(walChecksum, 1<<32, nil)) }), want: damaged,
 		},
 		"no kind": {
 			data: with(func(w *logWriter) { w.frame([]byte("\x10\x01")) }), want: damaged,
@@ -164,12 +164,12 @@ func TestLogRecords(t *testing.T) {
 			data: with(func(w *logWriter) { w.frame([]byte("\x08\x02\x10\x01\x1a\x60x")) }), want: damaged,
 		},
 		"a record shorter than its frame": {data: with(func(w *logWriter) {
-			w.frame(append(logBody(logMetadata, uint64(w.sum), nil), "rest"...))
+			w.frame(append(logBody(walMetadata, uint64(w.sum), nil), "rest"...))
 		}), want: damaged},
 		"a frame of another padding": {
 			data: func() []byte { d := slices.Clone(long); d[at+7] ^= 1; return d }(), want: damaged,
 		},
-		"a frame cut in its padding": {data: cut(with(func(w *logWriter) { w.add(logMetadata, []byte("x")) }),
+		"a frame cut in its padding": {data: cut(with(func(w *logWriter) { w.add(walMetadata, []byte("x")) }),
 			1), want: damaged},
 		"zeros before a record": {data: append(head(0), "record"...), want: damaged},
 		"zeros to the end of a sector": {data: append(append(head(0), make([]byte, 2*sectorSize)...),
@@ -188,7 +188,7 @@ func TestLogRecords(t *testing.T) {
 		"a record whose end was not written": {data: unwritten(3), want: "the log file ends in the middle of a record"},
 		"a record without its data": {
 			data: append(with(func(w *logWriter) {
-				w.frame(append(logBody(logEntry, uint64(w.sum), nil), 0x1a, 0xf0, 0x0f))
+				w.frame(append(logBody(walEntry, uint64(w.sum), nil), 0x1a, 0xf0, 0x0f))
 			}), make([]byte, 6*sectorSize)...),
 			want: damaged,
 		},
@@ -198,22 +198,22 @@ func TestLogRecords(t *testing.T) {
 		},
 		"a record of one sector": {data: unwritten(1), want: "the log file ends in the middle of a record"},
 		"a length that was changed": {
-			data: append(append(head(0xffff), logBody(logMetadata, uint64(whole.sum), nil)...),
+			data: append(append(head(0xffff), logBody(walMetadata, uint64(whole.sum), nil)...),
 				make([]byte, 6*sectorSize)...), want: damaged,
 		},
 		"a changed byte in a long record": {
 			data: func() []byte { d := slices.Clone(long); d[at+3*sectorSize]++; return d }(), want: damaged,
 		},
 	} {
-		var s logState
-		err := s.read(tc.data)
+		var s walState
+		err := s.readFile(tc.data)
 		switch {
-		case tc.want == "" && (err != nil || s.last != tc.last):
-			t.Errorf("%s: last entry %d, %v, want %d", name, s.last, err, tc.last)
+		case tc.want == "" && (err != nil || s.lastIndex != tc.last):
+			t.Errorf("%s: last entry %d, %v, want %d", name, s.lastIndex, err, tc.last)
 		case tc.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tc.want)):
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
-		case tc.want != "" && errors.Is(err, errTorn) != (tc.want == errTorn.Error()):
-			t.Errorf("%s: %v is one that a crash leaves: %t", name, err, errors.Is(err, errTorn))
+		case tc.want != "" && errors.Is(err, errTornRecord) != (tc.want == errTornRecord.Error()):
+			t.Errorf("%s: %v is one that a crash leaves: %t", name, err, errors.Is(err, errTornRecord))
 		}
 	}
 }
@@ -224,11 +224,11 @@ func TestLogCutAnywhere(t *testing.T) {
 	data := logOf(1, 2, 3).data
 	for n := range len(data) {
 		for _, allocated := range []int{0, 2 * sectorSize} {
-			var s logState
-			err := s.read(append(slices.Clone(data[:n]), make([]byte, allocated)...))
-			if s.last > 3 || err != nil && !errors.Is(err, errTorn) &&
+			var s walState
+			err := s.readFile(append(slices.Clone(data[:n]), make([]byte, allocated)...))
+			if s.lastIndex > 3 || err != nil && !errors.Is(err, errTornRecord) &&
 				!strings.Contains(err.Error(), "unreadable record") {
-				t.Errorf("cut at %d: last entry %d, %v", n, s.last, err)
+				t.Errorf("cut at %d: last entry %d, %v", n, s.lastIndex, err)
 			}
 		}
 	}
@@ -237,8 +237,8 @@ func TestLogCutAnywhere(t *testing.T) {
 // TestLogFiles: the files of a log follow each other, and only the last one may end in the middle of a record.
 func TestLogFiles(t *testing.T) {
 	first := logOf(1, 2)
-	second := (&logWriter{sum: first.sum}).add(logChecksum, nil).add(logEntry, logNumbers(0, 1, 3))
-	third := (&logWriter{sum: second.sum}).add(logChecksum, nil).add(logSnapshot, logNumbers(2, 1))
+	second := (&logWriter{sum: first.sum}).add(walChecksum, nil).add(walEntry, logNumbers(0, 1, 3))
+	third := (&logWriter{sum: second.sum}).add(walChecksum, nil).add(walSnapshot, logNumbers(2, 1))
 	torn := func(w *logWriter) []byte { return append(slices.Clone(w.data), 9) }
 	for name, tc := range map[string]struct {
 		files map[string][]byte
@@ -275,13 +275,13 @@ func TestLogFiles(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		writeFiles(t, dir, tc.files)
-		s, err := checkLogs(dir)
+		s, err := checkWAL(dir)
 		got := ""
 		if err != nil {
 			got = strings.ReplaceAll(err.Error(), dir, "DIR")
 		}
-		if got != tc.want || tc.want == "" && s.last != tc.last {
-			t.Errorf("%s: last entry %d, %q, want %d, %q", name, s.last, got, tc.last, tc.want)
+		if got != tc.want || tc.want == "" && s.lastIndex != tc.last {
+			t.Errorf("%s: last entry %d, %q, want %d, %q", name, s.lastIndex, got, tc.last, tc.want)
 		}
 	}
 }
@@ -307,27 +307,28 @@ func TestLogsOfEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := logState{snapshots: []snapshotID{{}}}
+	want := walState{snapshots: []snapshotID{{}}}
 	for range 40 {
 		var entries []*raftpb.Entry
 		for range r.IntN(4) {
-			want.last++
+			want.lastIndex++
 			entries = append(entries,
-				&raftpb.Entry{Term: new(uint64(1)), Index: new(want.last), Data: make([]byte, r.IntN(700))})
+				&raftpb.Entry{Term: new(uint64(1)), Index: new(want.lastIndex), Data: make([]byte, r.IntN(700))})
 		}
-		err := w.Save(&raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(1)), Commit: new(want.last)}, entries)
+		err := w.Save(&raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(1)), Commit: new(want.lastIndex)},
+			entries)
 		if err == nil && r.IntN(5) == 0 {
-			id := snapshotID{term: 1, index: want.last}
+			id := snapshotID{term: 1, index: want.lastIndex}
 			err = w.SaveSnapshot(&walpb.Snapshot{
 				Index: new(id.index), Term: new(id.term), ConfState: &raftpb.ConfState{Voters: []uint64{1}},
 			})
-			want.snapshot, want.snapshots = id.index, append(want.snapshots, id)
+			want.snapshotIndex, want.snapshots = id.index, append(want.snapshots, id)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := checkLogs(dir)
-		if err != nil || got.last != want.last || got.snapshot != want.snapshot ||
+		got, err := checkWAL(dir)
+		if err != nil || got.lastIndex != want.lastIndex || got.snapshotIndex != want.snapshotIndex ||
 			!slices.Equal(got.snapshots, want.snapshots) {
 			t.Fatalf("got %+v, %v, want %+v", got, err, want)
 		}
@@ -342,7 +343,7 @@ func TestLogsOfEtcd(t *testing.T) {
 
 // TestAllZero: every byte is checked.
 func TestAllZero(t *testing.T) {
-	for _, size := range []int{0, 1, len(zeros) - 1, len(zeros), len(zeros) + 1, 3*len(zeros) + 5} {
+	for _, size := range []int{0, 1, len(zeroBytes) - 1, len(zeroBytes), len(zeroBytes) + 1, 3*len(zeroBytes) + 5} {
 		data := make([]byte, size)
 		if !allZero(data) {
 			t.Errorf("%d zeros are not all zero", size)

@@ -14,92 +14,92 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// watches has the progress of each running watch, so that a barrier requests progress only from
+// watchSet has the progress of each running watch, so that a barrier requests progress only from
 // those that lag.
-type watches struct {
+type watchSet struct {
 	mu  sync.Mutex
-	all map[*watch]struct{}
+	all map[*runningWatch]struct{}
 }
 
-// watch is one running Watch call; the watches' mu guards delivered.
-type watch struct {
-	stream    int // number of its stream: no two running watches share one
-	delivered int64
+// runningWatch is one running Watch call; the watches' mu guards delivered.
+type runningWatch struct {
+	streamNumber int // number of its stream: no two running watches share one
+	deliveredRev int64
 }
 
-func (w *watches) add(from int64) *watch {
+func (w *watchSet) add(from int64) *runningWatch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.all == nil {
-		w.all = map[*watch]struct{}{}
+		w.all = map[*runningWatch]struct{}{}
 	}
-	one := &watch{delivered: from - 1}
-	for w.isTakenLocked(one.stream) {
-		one.stream++
+	one := &runningWatch{deliveredRev: from - 1}
+	for w.isTakenLocked(one.streamNumber) {
+		one.streamNumber++
 	}
 	w.all[one] = struct{}{}
 	return one
 }
 
-func (w *watches) isTakenLocked(stream int) bool {
+func (w *watchSet) isTakenLocked(stream int) bool {
 	for other := range w.all {
-		if other.stream == stream {
+		if other.streamNumber == stream {
 			return true
 		}
 	}
 	return false
 }
 
-func (w *watches) remove(one *watch) {
+func (w *watchSet) remove(one *runningWatch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.all, one)
 }
 
-func (w *watches) advance(one *watch, rev int64) {
+func (w *watchSet) advance(one *runningWatch, rev int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	one.delivered = max(one.delivered, rev)
+	one.deliveredRev = max(one.deliveredRev, rev)
 }
 
-// needed returns the newest revision that every running watch has passed; now without any watch.
-func (w *watches) needed(now int64) int64 {
+// passedByAll returns the newest revision that every running watch has passed; now without any watch.
+func (w *watchSet) passedByAll(now int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for one := range w.all {
-		now = min(now, max(one.delivered, 1))
+		now = min(now, max(one.deliveredRev, 1))
 	}
 	return now
 }
 
-// behind returns the streams of the watches that have not passed rev.
-func (w *watches) behind(rev int64) []int {
+// laggingStreams returns the streams of the watches that have not passed rev.
+func (w *watchSet) laggingStreams(rev int64) []int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var streams []int
 	for one := range w.all {
-		if one.delivered < rev {
-			streams = append(streams, one.stream)
+		if one.deliveredRev < rev {
+			streams = append(streams, one.streamNumber)
 		}
 	}
 	return streams
 }
 
-// inStream assigns a call to a stream: the client opens a stream for each set of metadata. An etcd
+// withStream assigns a call to a stream: the client opens a stream for each set of metadata. An etcd
 // reports progress for a whole stream, and only when no watch of it begins after the newest
 // revision: a watch that shares its stream with one that begins later would get no progress until
 // the next write.
-func inStream(ctx context.Context, stream int) context.Context {
+func withStream(ctx context.Context, stream int) context.Context {
 	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "buildyard-watch", strconv.Itoa(stream))
 }
 
 // Watch implements store.Backend.
-func (b *Backend) Watch(ctx context.Context, prefix string, from int64, fn func(store.Batch) error) error {
+func (b *Backend) Watch(ctx context.Context, prefix string, from int64, fn func(store.WatchBatch) error) error {
 	one := b.watches.add(from)
 	defer b.watches.remove(one)
-	wctx, cancel := context.WithCancel(inStream(ctx, one.stream))
+	wctx, cancel := context.WithCancel(withStream(ctx, one.streamNumber))
 	defer cancel()
-	stream := b.watcher.Watch(wctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(from),
+	stream := b.watchClient.Watch(wctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(from),
 		clientv3.WithCreatedNotify(), clientv3.WithProgressNotify())
 	for resp := range stream {
 		if err := watchError(&resp); err != nil {
@@ -131,18 +131,18 @@ func watchError(resp *clientv3.WatchResponse) error {
 
 // batchesOf splits a response into revisions. etcd never spreads one revision over two responses,
 // as long as fragments are not requested.
-func batchesOf(resp *clientv3.WatchResponse, from int64) []store.Batch {
+func batchesOf(resp *clientv3.WatchResponse, from int64) []store.WatchBatch {
 	switch {
 	case resp.Created:
-		return []store.Batch{{Rev: from - 1}}
+		return []store.WatchBatch{{Rev: from - 1}}
 	case resp.IsProgressNotify():
-		return []store.Batch{{Rev: resp.Header.Revision}}
+		return []store.WatchBatch{{Rev: resp.Header.Revision}}
 	}
-	var batches []store.Batch
+	var batches []store.WatchBatch
 	for _, ev := range resp.Events {
 		kv := kvOf(ev.Kv)
 		if n := len(batches); n == 0 || batches[n-1].Rev != kv.ModRev {
-			batches = append(batches, store.Batch{Rev: kv.ModRev})
+			batches = append(batches, store.WatchBatch{Rev: kv.ModRev})
 		}
 		last := &batches[len(batches)-1]
 		last.Events = append(last.Events, store.RawEvent{KV: kv, Deleted: ev.Type == clientv3.EventTypeDelete})

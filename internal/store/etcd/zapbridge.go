@@ -32,22 +32,22 @@ func zapLogger(log *slog.Logger) *zap.Logger {
 const noSegmentMessage = "failed to preallocate space when creating a new WAL"
 
 // memberLogger returns a logger for a member whose fatal messages are its failure.
-func memberLogger(log *slog.Logger, f *failure, g *diskGuard) *zap.Logger {
+func memberLogger(log *slog.Logger, f *memberFailure, g *diskGuard) *zap.Logger {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	heard := func(message string) {
 		if g != nil && message == noSegmentMessage {
-			g.lostSegment()
+			g.recordSegmentFailure()
 		}
 	}
 	return zap.New(zapBridge{log: log, onMessage: heard}, zap.WithFatalHook(f), zap.WithPanicHook(f))
 }
 
-// chatter has the warnings that etcd logs at every start and stop about what is intended here: no
+// ignoredWarnings has the warnings that etcd logs at every start and stop about what is intended here: no
 // port is open, no client logs in, and a stop may come before the single member has noted its own
 // version.
-var chatter = map[string]bool{
+var ignoredWarnings = map[string]bool{
 	"Running http and grpc server on single port. This is not recommended for production.": true,
 	"simple token is not cryptographically signed":                                         true,
 	"failed to update cluster version":                                                     true,
@@ -66,7 +66,7 @@ func (b zapBridge) With(fields []zapcore.Field) zapcore.Core {
 
 // Check implements zapcore.Core.
 func (b zapBridge) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if !b.Enabled(entry.Level) || chatter[entry.Message] {
+	if !b.Enabled(entry.Level) || ignoredWarnings[entry.Message] {
 		return checked
 	}
 	return checked.AddCore(entry, b)

@@ -16,57 +16,57 @@ import (
 )
 
 const (
-	historyMax = 10_000 // revisions kept for watches
-	pageSize   = 5_000  // keys per page of List
+	maxHistoryRevisions = 10_000 // revisions kept for watches
+	pageKeys            = 5_000  // keys per page of List
 )
 
 // Backend holds all keys. Several stores may share it. The zero value is not usable: see New.
 type Backend struct {
 	mu        sync.Mutex
 	rev       int64
-	keys      map[string]item
-	history   []store.Batch // one per revision, without a gap, the last is rev
-	compacted int64         // history up to here is compacted
-	changed   chan struct{} // closed and replaced at every revision
+	keys      map[string]storedKey
+	history   []store.WatchBatch // one per revision, without a gap, the last is rev
+	compacted int64              // history up to here is compacted
+	changed   chan struct{}      // closed and replaced at every revision
 	closed    bool
 }
 
-type item struct {
-	value       []byte
-	created, at int64
+type storedKey struct {
+	value             []byte
+	createRev, modRev int64
 }
 
 var _ store.Backend = (*Backend)(nil)
 
 // New returns an empty backend at revision 1, like a new etcd.
 func New() *Backend {
-	return &Backend{rev: 1, compacted: 1, keys: map[string]item{}, changed: make(chan struct{})}
+	return &Backend{rev: 1, compacted: 1, keys: map[string]storedKey{}, changed: make(chan struct{})}
 }
 
 // Commit implements store.Backend.
 func (b *Backend) Commit(ctx context.Context, txn store.Txn) (int64, error) {
-	if err := check(txn); err != nil {
+	if err := checkTxn(txn); err != nil {
 		return 0, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.readyLocked(ctx); err != nil {
+	if err := b.checkOpenLocked(ctx); err != nil {
 		return 0, err
 	}
-	if lost := b.lostLocked(txn); len(lost) > 0 {
+	if lost := b.failedComparesLocked(txn); len(lost) > 0 {
 		return 0, &store.ConflictError{Keys: lost}
 	}
 	return b.applyLocked(txn), nil
 }
 
-// check refuses what etcd refuses.
-func check(txn store.Txn) error {
+// checkTxn refuses what etcd refuses.
+func checkTxn(txn store.Txn) error {
 	compares := len(txn.Compares)
 	if txn.Fence != nil {
 		compares++
 	}
-	if n := len(txn.Puts) + len(txn.Deletes); n == 0 || n > store.DefaultLimits.Ops ||
-		compares > store.DefaultLimits.Ops {
+	if n := len(txn.Puts) + len(txn.Deletes); n == 0 || n > store.DefaultLimits.MaxOps ||
+		compares > store.DefaultLimits.MaxOps {
 		return fmt.Errorf("%w: transaction with %d writes and %d conditions", store.ErrInvalid, n, compares)
 	}
 	seen := map[string]bool{}
@@ -85,7 +85,7 @@ func check(txn store.Txn) error {
 	return nil
 }
 
-func (b *Backend) readyLocked(ctx context.Context) error {
+func (b *Backend) checkOpenLocked(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
@@ -95,12 +95,12 @@ func (b *Backend) readyLocked(ctx context.Context) error {
 	return nil
 }
 
-func (b *Backend) lostLocked(txn store.Txn) (lost []string) {
-	if f := txn.Fence; f != nil && b.keys[f.Key].created != f.CreateRev {
+func (b *Backend) failedComparesLocked(txn store.Txn) (lost []string) {
+	if f := txn.Fence; f != nil && b.keys[f.Key].createRev != f.CreateRev {
 		lost = append(lost, f.Key)
 	}
 	for _, c := range txn.Compares {
-		if b.keys[c.Key].at != c.ModRev {
+		if b.keys[c.Key].modRev != c.ModRev {
 			lost = append(lost, c.Key)
 		}
 	}
@@ -109,14 +109,14 @@ func (b *Backend) lostLocked(txn store.Txn) (lost []string) {
 
 func (b *Backend) applyLocked(txn store.Txn) int64 {
 	rev := b.rev + 1
-	batch := store.Batch{Rev: rev}
+	batch := store.WatchBatch{Rev: rev}
 	for _, kv := range txn.Puts {
 		old, ok := b.keys[kv.Key]
 		if !ok {
-			old.created = rev
+			old.createRev = rev
 		}
 		value := slices.Clone(kv.Value)
-		b.keys[kv.Key] = item{value: value, created: old.created, at: rev}
+		b.keys[kv.Key] = storedKey{value: value, createRev: old.createRev, modRev: rev}
 		batch.Events = append(batch.Events, store.RawEvent{KV: store.KV{Key: kv.Key, Value: value, ModRev: rev}})
 	}
 	for _, key := range txn.Deletes {
@@ -130,8 +130,8 @@ func (b *Backend) applyLocked(txn store.Txn) int64 {
 	}
 	b.rev = rev
 	b.history = append(b.history, batch)
-	if len(b.history) > historyMax {
-		b.compactLocked(rev - historyMax/2)
+	if len(b.history) > maxHistoryRevisions {
+		b.compactLocked(rev - maxHistoryRevisions/2)
 	}
 	close(b.changed)
 	b.changed = make(chan struct{})
@@ -145,21 +145,21 @@ func (b *Backend) Limits() store.Limits { return store.DefaultLimits }
 func (b *Backend) Get(ctx context.Context, key string) (store.KV, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.readyLocked(ctx); err != nil {
+	if err := b.checkOpenLocked(ctx); err != nil {
 		return store.KV{}, err
 	}
 	it := b.keys[key]
-	return store.KV{Key: key, Value: it.value, ModRev: it.at}, nil
+	return store.KV{Key: key, Value: it.value, ModRev: it.modRev}, nil
 }
 
 // List implements store.Backend.
 func (b *Backend) List(ctx context.Context, prefix string, fn func([]store.KV) error) (int64, error) {
-	kvs, rev, err := b.snapshot(ctx, prefix)
+	kvs, rev, err := b.listPrefix(ctx, prefix)
 	if err != nil {
 		return 0, err
 	}
 	slices.SortFunc(kvs, func(x, y store.KV) int { return strings.Compare(x.Key, y.Key) })
-	for page := range slices.Chunk(kvs, pageSize) {
+	for page := range slices.Chunk(kvs, pageKeys) {
 		if err := fn(page); err != nil {
 			return 0, err
 		}
@@ -167,32 +167,32 @@ func (b *Backend) List(ctx context.Context, prefix string, fn func([]store.KV) e
 	return rev, nil
 }
 
-func (b *Backend) snapshot(ctx context.Context, prefix string) (kvs []store.KV, rev int64, err error) {
+func (b *Backend) listPrefix(ctx context.Context, prefix string) (kvs []store.KV, rev int64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.readyLocked(ctx); err != nil {
+	if err := b.checkOpenLocked(ctx); err != nil {
 		return nil, 0, err
 	}
 	for key, it := range b.keys {
 		if strings.HasPrefix(key, prefix) {
-			kvs = append(kvs, store.KV{Key: key, Value: it.value, ModRev: it.at})
+			kvs = append(kvs, store.KV{Key: key, Value: it.value, ModRev: it.modRev})
 		}
 	}
 	return kvs, b.rev, nil
 }
 
 // Watch implements store.Backend. It reports every revision, so progress need not be requested.
-func (b *Backend) Watch(ctx context.Context, prefix string, from int64, fn func(store.Batch) error) error {
-	if err := fn(store.Batch{Rev: from - 1}); err != nil {
+func (b *Backend) Watch(ctx context.Context, prefix string, from int64, fn func(store.WatchBatch) error) error {
+	if err := fn(store.WatchBatch{Rev: from - 1}); err != nil {
 		return err
 	}
 	for {
-		batches, changed, err := b.since(ctx, from)
+		batches, changed, err := b.batchesSince(ctx, from)
 		if err != nil {
 			return err
 		}
 		for _, batch := range batches {
-			if err := fn(under(batch, prefix)); err != nil {
+			if err := fn(filterByPrefix(batch, prefix)); err != nil {
 				return err
 			}
 			from = batch.Rev + 1
@@ -208,10 +208,10 @@ func (b *Backend) Watch(ctx context.Context, prefix string, from int64, fn func(
 	}
 }
 
-func (b *Backend) since(ctx context.Context, from int64) ([]store.Batch, <-chan struct{}, error) {
+func (b *Backend) batchesSince(ctx context.Context, from int64) ([]store.WatchBatch, <-chan struct{}, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.readyLocked(ctx); err != nil {
+	if err := b.checkOpenLocked(ctx); err != nil {
 		return nil, nil, err
 	}
 	if from <= b.compacted {
@@ -221,8 +221,8 @@ func (b *Backend) since(ctx context.Context, from int64) ([]store.Batch, <-chan 
 	return slices.Clone(b.history[at:]), b.changed, nil
 }
 
-func under(batch store.Batch, prefix string) store.Batch {
-	own := store.Batch{Rev: batch.Rev}
+func filterByPrefix(batch store.WatchBatch, prefix string) store.WatchBatch {
+	own := store.WatchBatch{Rev: batch.Rev}
 	for _, ev := range batch.Events {
 		if strings.HasPrefix(ev.Key, prefix) {
 			own.Events = append(own.Events, ev)
@@ -235,7 +235,7 @@ func under(batch store.Batch, prefix string) store.Batch {
 func (b *Backend) Barrier(ctx context.Context) (int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.rev, b.readyLocked(ctx)
+	return b.rev, b.checkOpenLocked(ctx)
 }
 
 // Compact removes the history up to and including rev, as an etcd does every few minutes.

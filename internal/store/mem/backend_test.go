@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, storetest.Subject{
 		Backend: b,
 		Compact: func(rev int64) error { b.Compact(rev); return nil },
-		Expire:  func(f store.Fence) error { b.Expire(f); return nil },
+		Expire:  func(f store.Fence) error { b.ExpireLease(f); return nil },
 	}, storetest.Backend)
 	if err := b.Close(); err != nil {
 		t.Fatal(err)

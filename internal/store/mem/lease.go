@@ -26,7 +26,7 @@ func (b *Backend) Campaign(ctx context.Context, key string) (store.Lease, error)
 			return nil, err
 		}
 		if rev > 0 {
-			return b.hold(store.Fence{Key: key, CreateRev: rev}), nil
+			return b.newLease(store.Fence{Key: key, CreateRev: rev}), nil
 		}
 		select {
 		case <-ctx.Done():
@@ -40,7 +40,7 @@ func (b *Backend) Campaign(ctx context.Context, key string) (store.Lease, error)
 func (b *Backend) acquire(ctx context.Context, key string) (rev int64, changed <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.readyLocked(ctx); err != nil {
+	if err := b.checkOpenLocked(ctx); err != nil {
 		return 0, nil, err
 	}
 	if _, held := b.keys[key]; held {
@@ -49,7 +49,7 @@ func (b *Backend) acquire(ctx context.Context, key string) (rev int64, changed <
 	return b.applyLocked(store.Txn{Puts: []store.KV{{Key: key}}}), nil, nil
 }
 
-func (b *Backend) hold(fence store.Fence) *lease {
+func (b *Backend) newLease(fence store.Fence) *lease {
 	return &lease{backend: b, fence: fence, lost: make(chan struct{})}
 }
 
@@ -62,17 +62,17 @@ func (l *lease) Lost() <-chan struct{} { return l.lost }
 // Resign implements store.Lease.
 func (l *lease) Resign(context.Context) error {
 	l.once.Do(func() {
-		l.backend.Expire(l.fence)
+		l.backend.ExpireLease(l.fence)
 		close(l.lost)
 	})
 	return nil
 }
 
-// Expire takes the lock from its holder without notice, like a pause longer than the time to live.
-func (b *Backend) Expire(fence store.Fence) {
+// ExpireLease takes the lock from its holder without notice, like a pause longer than the time to live.
+func (b *Backend) ExpireLease(fence store.Fence) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.keys[fence.Key].created == fence.CreateRev {
+	if b.keys[fence.Key].createRev == fence.CreateRev {
 		b.applyLocked(store.Txn{Deletes: []string{fence.Key}})
 	}
 }

@@ -160,9 +160,9 @@ func backendList(t *testing.T, b *bench) {
 var errEnough = errors.New("enough")
 
 // watched collects the batches with events from revision from on, until there are n.
-func (b *bench) watched(from int64, n int) (batches []store.Batch, err error) {
+func (b *bench) watched(from int64, n int) (batches []store.WatchBatch, err error) {
 	first := true
-	err = b.Backend.Watch(b.ctx, b.key(""), from, func(batch store.Batch) error {
+	err = b.Backend.Watch(b.ctx, b.key(""), from, func(batch store.WatchBatch) error {
 		if first && (batch.Rev != from-1 || len(batch.Events) > 0) {
 			return fmt.Errorf("first batch is %v, want an empty one of revision %d", batch, from-1)
 		}
@@ -244,12 +244,12 @@ func backendBarrier(t *testing.T, b *bench) {
 	begun, later := make(chan struct{}), make(chan error, 1)
 	go func() {
 		begins := sync.OnceFunc(func() { close(begun) })
-		later <- b.Backend.Watch(ctx, b.key("later"), target+1, func(store.Batch) error { begins(); return nil })
+		later <- b.Backend.Watch(ctx, b.key("later"), target+1, func(store.WatchBatch) error { begins(); return nil })
 	}()
 	<-begun
 	reached, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- b.Backend.Watch(ctx, b.key(""), rev+1, func(batch store.Batch) error {
+		ended <- b.Backend.Watch(ctx, b.key(""), rev+1, func(batch store.WatchBatch) error {
 			if batch.Rev >= target {
 				close(reached)
 				return errEnough
@@ -272,7 +272,7 @@ func backendBarrier(t *testing.T, b *bench) {
 		t.Error(err)
 	}
 	go func() {
-		ended <- b.Backend.Watch(ctx, b.key(""), rev+1, func(store.Batch) error { return nil })
+		ended <- b.Backend.Watch(ctx, b.key(""), rev+1, func(store.WatchBatch) error { return nil })
 	}()
 	cancel()
 	for _, ended := range []chan error{ended, later} {

@@ -47,7 +47,7 @@ func checkShares(t *testing.T, b *bench) {
 		eventually(t, "a transaction beside another that checks the same",
 			func() bool { return r.faults.Waiting() == i+1 })
 	}
-	for i := range 2 * (store.DefaultLimits.Ops - 2) {
+	for i := range 2 * (store.DefaultLimits.MaxOps - 2) {
 		results = append(results, r.queue(t, b, r, check, store.Put(r.a, fmt.Sprint(i), rec(i), store.Any)))
 	}
 	before := r.faults.Commits()

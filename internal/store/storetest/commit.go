@@ -78,7 +78,7 @@ func commitAtomic(t *testing.T, b *bench) {
 func commitRefuses(t *testing.T, b *bench) {
 	r := b.open(t)
 	var many []store.Change
-	limit := r.Limits().Ops
+	limit := r.Limits().MaxOps
 	for i := range limit + 1 {
 		many = append(many, store.Put(r.a, fmt.Sprint(i), rec(i), store.Any))
 	}
@@ -123,9 +123,9 @@ func (r *replica) occupy(t *testing.T, b *bench) (wait func()) {
 // queue commits in the background and returns once the commit is queued.
 func (r *replica) queue(t *testing.T, b *bench, w store.Writer, changes ...store.Change) <-chan error {
 	t.Helper()
-	before, result := r.Queued(), make(chan error, 1)
+	before, result := r.QueuedCommits(), make(chan error, 1)
 	go func() { result <- w.Commit(b.ctx, changes...) }()
-	eventually(t, "a queued commit", func() bool { return r.Queued() > before })
+	eventually(t, "a queued commit", func() bool { return r.QueuedCommits() > before })
 	return result
 }
 
@@ -180,7 +180,7 @@ func commitQueue(t *testing.T, b *bench) {
 			}
 		})
 	}
-	eventually(t, "a full queue", func() bool { return r.Queued() == bound })
+	eventually(t, "a full queue", func() bool { return r.QueuedCommits() == bound })
 	if err := r.Commit(b.ctx, store.Put(r.a, "one more", rec(0), store.Any)); !errors.Is(err, store.ErrBusy) ||
 		farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("got %v, want ErrBusy, which is answered as a service that is away for a moment", err)
@@ -231,7 +231,7 @@ func commitCancel(t *testing.T, b *bench) {
 	ctx, cancel := context.WithCancelCause(b.ctx)
 	queued := make(chan error, 1)
 	go func() { queued <- r.Commit(ctx, store.Put(r.a, "queued", rec(1), store.Any)) }()
-	eventually(t, "a queued commit", func() bool { return r.Queued() == 1 })
+	eventually(t, "a queued commit", func() bool { return r.QueuedCommits() == 1 })
 	gone := errors.New("the caller went away")
 	cancel(gone)
 	if err := <-queued; !errors.Is(err, gone) || errors.Is(err, store.ErrUnknownOutcome) {

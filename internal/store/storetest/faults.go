@@ -134,7 +134,7 @@ func (f *Faults) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 // takeOff checks the committer's guarantees: at most two concurrent transactions, no key in both,
 // the backend's limits.
 func (f *Faults) takeOff(txn store.Txn) (land func()) {
-	limit := f.Limits().Ops
+	limit := f.Limits().MaxOps
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if writes, compares := len(keysOf(txn)), len(txn.Compares)+1; writes > limit || compares > limit {
@@ -224,7 +224,7 @@ func (f *Faults) Late(ctx context.Context) error {
 }
 
 // Watch implements store.Backend.
-func (f *Faults) Watch(ctx context.Context, prefix string, from int64, fn func(store.Batch) error) error {
+func (f *Faults) Watch(ctx context.Context, prefix string, from int64, fn func(store.WatchBatch) error) error {
 	f.mu.Lock()
 	cut, broken := f.cut, f.isCutLocked()
 	f.mu.Unlock()
@@ -242,7 +242,7 @@ func (f *Faults) Watch(ctx context.Context, prefix string, from int64, fn func(s
 		case <-ended:
 		}
 	}()
-	return f.Backend.Watch(ctx, prefix, from, func(b store.Batch) error {
+	return f.Backend.Watch(ctx, prefix, from, func(b store.WatchBatch) error {
 		f.mu.Lock()
 		stall := f.stall
 		f.mu.Unlock()

@@ -229,15 +229,15 @@ func readSchema(t *testing.T, b *bench) {
 	newer := put(b.prefix+"/v1/meta/schema", fmt.Sprintf(`{"version":%d}`, store.SchemaVersion+1))
 	b.commit(t, store.Txn{Puts: []store.KV{newer}})
 	must(t, r.Barrier(b.ctx))
-	if err := r.Commit(b.ctx, store.Put(r.a, "x", rec(1), store.Any)); !errors.Is(err, store.ErrSchema) {
+	if err := r.Commit(b.ctx, store.Put(r.a, "x", rec(1), store.Any)); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("a commit to a newer schema: %v", err)
 	}
-	if err := r.Healthy(); !errors.Is(err, store.ErrSchema) {
+	if err := r.Healthy(); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("healthy on a newer schema: %v", err)
 	}
 	a := store.NewTable[Record]("a")
 	if _, err := store.Open(b.ctx, b.Backend,
-		store.Options{Prefix: b.prefix, Tables: []store.AnyTable{a}}); !errors.Is(err, store.ErrSchema) {
+		store.Options{Prefix: b.prefix, Tables: []store.AnyTable{a}}); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("a newer schema was opened: %v", err)
 	}
 	s, err := store.Open(b.ctx, b.Backend, store.Options{Prefix: b.prefix + "/fresh", Tables: []store.AnyTable{a}})

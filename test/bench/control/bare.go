@@ -41,7 +41,7 @@ const recordSize = 1536
 // serveBare serves the bare handler until the context ends.
 func serveBare(ctx context.Context, address, dir string) (err error) {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	backend, err := etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: dir, Logger: log})
+	backend, err := etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: dir, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -55,8 +55,8 @@ func serveBare(ctx context.Context, address, dir string) (err error) {
 	defer func() { err = errors.Join(err, h.store.Close()) }()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("POST "+loadgen.PathVM, answering(h.create))
-	mux.HandleFunc("DELETE "+loadgen.PathVM, answering(h.clear))
+	mux.HandleFunc("POST "+loadgen.InstancesPath, answering(h.create))
+	mux.HandleFunc("DELETE "+loadgen.InstancesPath, answering(h.clear))
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {

@@ -207,7 +207,7 @@ func TestBare(t *testing.T) {
 	if err != nil || len(ids) != 1 || len(ids[0]) != 36 {
 		t.Fatalf("%v, %v", ids, err)
 	}
-	if _, err := client.Call(t.Context(), http.MethodDelete, loadgen.PathVM, nil); err != nil {
+	if _, err := client.Call(t.Context(), http.MethodDelete, loadgen.InstancesPath, nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -88,7 +88,7 @@ func (c comparison) round(ctx context.Context, callers int, over time.Duration) 
 	if err != nil {
 		return 0, 0, fmt.Errorf("bare handler: %w", err)
 	}
-	if _, err := c.bare.Call(ctx, http.MethodDelete, loadgen.PathVM, nil); err != nil {
+	if _, err := c.bare.Call(ctx, http.MethodDelete, loadgen.InstancesPath, nil); err != nil {
 		return 0, 0, err
 	}
 	ours, ids, err := rate(ctx, callers, over,

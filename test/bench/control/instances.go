@@ -224,7 +224,7 @@ func (b *bench) listed(ctx context.Context, s *stage, o *observer, name string, 
 	size := 0
 	for i := range lists {
 		began := time.Now()
-		raw, code, err := s.client.Raw(ctx, http.MethodGet, loadgen.PathVM, nil)
+		raw, code, err := s.client.CallRaw(ctx, http.MethodGet, loadgen.InstancesPath, nil)
 		if err != nil || code != http.StatusOK {
 			return errors.Join(err, fmt.Errorf("list: HTTP %d", code))
 		}

@@ -44,7 +44,7 @@ func observe(ctx context.Context, c *loadgen.Client) (*observer, error) {
 	o := &observer{stop: stop, done: make(chan struct{}), seen: map[string]stateOf{}}
 	go func() {
 		defer close(o.done)
-		err := c.WatchLines(watching, loadgen.WithPresent, o.line)
+		err := c.WatchLines(watching, loadgen.IncludeExisting, o.line)
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.err = err

@@ -169,7 +169,7 @@ func (s *stage) create(ctx context.Context, count int) (ids []string, err error)
 }
 
 func createWith(ctx context.Context, c *loadgen.Client, body []byte) (ids []string, err error) {
-	raw, err := c.Call(ctx, http.MethodPost, loadgen.PathVM, body)
+	raw, err := c.Call(ctx, http.MethodPost, loadgen.InstancesPath, body)
 	if err != nil {
 		return nil, err
 	}

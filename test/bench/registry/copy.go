@@ -54,7 +54,7 @@ func (p *placed) Write(b []byte) (int, error) {
 	n, err := p.f.WriteAt(b, p.off)
 	p.off += int64(n)
 	if p.every > 0 && p.off-p.begun >= p.every {
-		blob.WriteBehind(p.f, p.begun, p.off-p.begun)
+		blob.StartWriteback(p.f, p.begun, p.off-p.begun)
 		p.begun = p.off
 	}
 	return n, err

@@ -157,7 +157,7 @@ func (d *disk) write(ctx context.Context) (err error) {
 		if _, err := f.WriteAt(buf, off); err != nil {
 			return err
 		}
-		blob.WriteBehind(f, off, int64(len(buf)))
+		blob.StartWriteback(f, off, int64(len(buf)))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -100,7 +100,7 @@ func writeSparse(ctx context.Context, path string) (err error) {
 	err = pieces(func(off int64, seed uint64) error {
 		piece(buf, seed)
 		_, err := f.WriteAt(buf, off)
-		blob.WriteBehind(f, off, sparsePiece)
+		blob.StartWriteback(f, off, sparsePiece)
 		return errors.Join(err, context.Cause(ctx))
 	})
 	return errors.Join(err, f.Sync())

@@ -72,22 +72,24 @@ func work(ctx context.Context, out io.Writer) error {
 }
 
 func push(ctx context.Context, c *transfer.Client, o order) (outcome, error) {
-	file := transfer.PushFile{Name: diskName, Kind: api.FileDisk, Disk: &transfer.Disk{Path: o.Image}, Root: o.Root}
+	file := transfer.PushFile{Name: diskName, Kind: api.FileDisk, Disk: &transfer.Disk{Path: o.Image}, ChainID: o.Root}
 	if o.Parent != "" {
-		file.Parent = &transfer.PushParent{Tip: o.Parent, Disk: &transfer.Disk{Path: o.Below}}
+		file.Parent = &transfer.PushParent{ChainID: o.Parent, Disk: &transfer.Disk{Path: o.Below}}
 	}
 	roots := map[string]string{}
 	_, err := c.Push(ctx, transfer.PushOptions{
 		Request: api.PushRequest{ID: o.Template, Name: "bench", Tag: o.Tag, Config: json.RawMessage(`{}`)},
-		Files:   []transfer.PushFile{file}, Roots: roots,
+		Files:   []transfer.PushFile{file}, LayerDigests: roots,
 	})
 	return outcome{Root: roots[diskName]}, err
 }
 
 func pull(ctx context.Context, c *transfer.Client, o order) (outcome, error) {
-	options := transfer.PullOptions{Ref: transfer.Ref{ID: o.Template, Tag: o.Tag}, Dir: o.Dir, Overlays: true}
+	options := transfer.PullOptions{
+		Ref: transfer.VersionRef{ID: o.Template, Tag: o.Tag}, Dir: o.Dir, AllowOverlays: true,
+	}
 	if o.Held != "" {
-		options.Have = map[string]transfer.Disk{o.Held: {Path: o.Below}}
+		options.LocalContent = map[string]transfer.Disk{o.Held: {Path: o.Below}}
 	}
 	result, err := c.Pull(ctx, options)
 	if err != nil {
@@ -96,7 +98,7 @@ func pull(ctx context.Context, c *transfer.Client, o order) (outcome, error) {
 	if len(result.Files) != 1 {
 		return outcome{}, fmt.Errorf("the version has %d files", len(result.Files))
 	}
-	return outcome{Bytes: result.Bytes, Built: &result.Files[0]}, nil
+	return outcome{Bytes: result.TransferredBytes, Built: &result.Files[0]}, nil
 }
 
 // send runs an order in a separate process.

@@ -51,7 +51,7 @@ func writeTemplate(ctx context.Context, dir, image string, layers int) (err erro
 	defer func() { err = errors.Join(err, reg.Close()) }()
 	server := httptest.NewServer(rest.Handler(registryrest.Routes(reg), slog.New(slog.DiscardHandler)))
 	defer server.Close()
-	c, err := transfer.New(transfer.Options{BaseURL: server.URL, Idle: time.Minute})
+	c, err := transfer.New(transfer.Options{BaseURL: server.URL, IdleTimeout: time.Minute})
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func writeTemplate(ctx context.Context, dir, image string, layers int) (err erro
 		}
 		defer os.Remove(overlay)
 		disk.Overlays = append(disk.Overlays, overlay)
-		tip, err = push(ctx, c, fmt.Sprintf("v%d", n), disk, &transfer.PushParent{Tip: tip, Files: n})
+		tip, err = push(ctx, c, fmt.Sprintf("v%d", n), disk, &transfer.PushParent{ChainID: tip, FileCount: n})
 	}
 	return err
 }
@@ -79,13 +79,13 @@ func push(
 		Request: api.PushRequest{
 			ID: templateID, Name: "bench", Tag: tag, Config: json.RawMessage(`{"hard_drives":[{"file":"disk.img"}]}`),
 		},
-		Files: []transfer.PushFile{{Name: file, Kind: api.FileDisk, Disk: &disk, Parent: parent}},
-		Roots: map[string]string{},
+		Files:        []transfer.PushFile{{Name: file, Kind: api.FileDisk, Disk: &disk, Parent: parent}},
+		LayerDigests: map[string]string{},
 	}
 	if _, err := c.Push(ctx, o); err != nil {
 		return "", fmt.Errorf("push %s: %w", tag, err)
 	}
-	return o.Roots[file], nil
+	return o.LayerDigests[file], nil
 }
 
 // rewrite writes an overlay with a chunk of each stride of the disk, from the first on, with

@@ -76,17 +76,17 @@ func (w *walk) push(ctx context.Context, client *transfer.Client, tag string) er
 		Disk: &transfer.Disk{Path: w.source(v.disk)},
 	}
 	if v.parent != "" {
-		disk.Parent = &transfer.PushParent{Tip: w.root(v.parent), Disk: &transfer.Disk{Path: w.source(v.parent)}}
+		disk.Parent = &transfer.PushParent{ChainID: w.root(v.parent), Disk: &transfer.Disk{Path: w.source(v.parent)}}
 	}
 	if v.known {
-		disk.Root = w.root(v.disk)
+		disk.ChainID = w.root(v.disk)
 	}
 	o := transfer.PushOptions{
 		Request: api.PushRequest{
 			ID: template, Name: "crash", Tag: tag, Arch: "amd64",
 			Config: json.RawMessage(`{"ram":"1G"}`), NVRAM: []byte("nv"),
 		},
-		Files: []transfer.PushFile{disk}, Roots: map[string]string{}, Workers: 1,
+		Files: []transfer.PushFile{disk}, LayerDigests: map[string]string{}, Workers: 1,
 	}
 	if v.revert != "" {
 		o.Request.Revert = &api.PushRevert{Tag: v.revert}
@@ -99,7 +99,7 @@ func (w *walk) push(ctx context.Context, client *transfer.Client, tag string) er
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.roots[v.disk] = o.Roots[diskFile]
+	w.roots[v.disk] = o.LayerDigests[diskFile]
 	return nil
 }
 
@@ -117,7 +117,7 @@ func (w *walk) pull(ctx context.Context, client *transfer.Client, tag, scratch s
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if _, err := client.Pull(ctx,
-		transfer.PullOptions{Ref: transfer.Ref{ID: template, Tag: tag}, Dir: dir}); err != nil {
+		transfer.PullOptions{Ref: transfer.VersionRef{ID: template, Tag: tag}, Dir: dir}); err != nil {
 		return fmt.Errorf("version %s cannot be pulled: %w", tag, err)
 	}
 	v := versions[tag]

@@ -100,7 +100,7 @@ func (f *flipper) proxy(
 	}
 	srv := &http.Server{Handler: p, ReadHeaderTimeout: time.Minute}
 	go func() { _ = srv.Serve(l) }()
-	client, err = transfer.New(transfer.Options{BaseURL: "http://" + l.Addr().String(), Attempts: 2})
+	client, err = transfer.New(transfer.Options{BaseURL: "http://" + l.Addr().String(), MaxAttempts: 2})
 	return client, srv.Close, err
 }
 

@@ -59,7 +59,7 @@ var operations = []operation{
 	{name: "revert", want: "amd64: ", do: reverting("v1")},
 	{name: "push of known content", want: "amd64: v4", do: pushing("v4")},
 	{name: "delete", want: none, do: func(ctx context.Context, _ *walk, s *server) error {
-		return s.client.Delete(ctx, template)
+		return s.client.DeleteTemplate(ctx, template)
 	}},
 	{name: "push after the delete", want: "amd64: v5", do: pushing("v5")},
 	{name: "push of a disk", want: "amd64: v5 v6", do: pushing("v6")},
@@ -118,7 +118,7 @@ func pushing(tag string) func(context.Context, *walk, *server) error {
 
 func reverting(tag string) func(context.Context, *walk, *server) error {
 	return func(ctx context.Context, _ *walk, s *server) error {
-		return s.client.Revert(ctx, transfer.Ref{ID: template, Tag: tag})
+		return s.client.Revert(ctx, transfer.VersionRef{ID: template, Tag: tag})
 	}
 }
 
@@ -147,7 +147,7 @@ func giveUp(ctx context.Context, _ *walk, s *server) error {
 // awaitMerge waits until the chain of the newest version is one layer.
 func awaitMerge(ctx context.Context, _ *walk, s *server) error {
 	return s.await(ctx, func() (bool, error) {
-		d, err := s.client.Detail(ctx, template)
+		d, err := s.client.TemplateDetail(ctx, template)
 		if err != nil {
 			return false, err
 		}
@@ -166,7 +166,7 @@ func awaitScrub(ctx context.Context, _ *walk, s *server) error {
 // number of versions: a registry records each once a second.
 func pullOften(ctx context.Context, _ *walk, s *server) error {
 	for range foldPulls + 1 {
-		if _, err := s.client.Manifest(ctx, transfer.Ref{ID: template}); err != nil {
+		if _, err := s.client.Manifest(ctx, transfer.VersionRef{ID: template}); err != nil {
 			return err
 		}
 		if !rig.Pause(ctx, 1010*time.Millisecond) {

@@ -65,7 +65,7 @@ func (w *walk) start(ctx context.Context, base string, l launch) (*server, error
 
 // dial makes a client that tries once: what a kill does to a call must not be hidden.
 func dial(address string) (*transfer.Client, error) {
-	return transfer.New(transfer.Options{BaseURL: address, Attempts: 1, Idle: 20 * time.Second})
+	return transfer.New(transfer.Options{BaseURL: address, MaxAttempts: 1, IdleTimeout: 20 * time.Second})
 }
 
 // end ends the process in an orderly way, if it still runs.
@@ -91,7 +91,7 @@ const none = "none"
 // state describes the template that all operations change as text: "amd64: v1 v2", or "amd64
 // scanned: v1 v2" when results of a scan are attached.
 func (s *server) state(ctx context.Context) (string, error) {
-	list, err := s.client.List(ctx)
+	list, err := s.client.ListTemplates(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -99,7 +99,7 @@ func (s *server) state(ctx context.Context) (string, error) {
 		if t.ID != template {
 			continue
 		}
-		d, err := s.client.Detail(ctx, template)
+		d, err := s.client.TemplateDetail(ctx, template)
 		if err != nil {
 			return "", err
 		}

@@ -115,7 +115,7 @@ func (t *trial) judgeFull(s *server, said error) error {
 	switch {
 	case said == nil, t.op.itself && errors.Is(said, errNotYet):
 	case !running && strings.Contains(s.Tail(), "no space left"): // it could not start, and says why
-	case !strings.Contains(said.Error(), blob.FullMessage):
+	case !strings.Contains(said.Error(), blob.DiskFullMessage):
 		t.fault("the error does not say that the disk is full: %v", said)
 	}
 	return nil

@@ -43,18 +43,18 @@ func Open(t testing.TB) *Server {
 
 var errAway = errors.New("away")
 
-// Upload stores a file.
-func (s *Server) Upload(_ context.Context, name string, content []byte) error {
+// UploadFile stores a file.
+func (s *Server) UploadFile(_ context.Context, name string, content []byte) error {
 	if s.Away.Load() {
 		return errAway
 	}
-	_, err := s.Put(files.Upload{Name: name, Body: bytes.NewReader(content), Size: -1})
+	_, err := s.StoreFile(files.Upload{Name: name, Body: bytes.NewReader(content), Size: -1})
 	return err
 }
 
-// Download returns a file.
-func (s *Server) Download(_ context.Context, name string, _ int64) ([]byte, error) {
-	in, err := s.File(name)
+// DownloadFile returns a file.
+func (s *Server) DownloadFile(_ context.Context, name string, _ int64) ([]byte, error) {
+	in, err := s.OpenFile(name)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func WriteTemplate(ctx context.Context, base string, t Template) error {
 			Tag: fmt.Sprintf("v%d", n), Number: n, ContentID: strings.Repeat("0", 63) + fmt.Sprint(n), Created: 1,
 			LastPush: 1,
 			Files: []layout.File{{
-				Name: "disk.img", Kind: layout.Disk, Format: t.Format, Size: w.size,
+				Name: "disk.img", Kind: layout.KindDisk, Format: t.Format, Size: w.size,
 				Layers: append([]layout.Layer{}, w.layers...),
 			}},
 		})
@@ -92,12 +92,12 @@ func (w *writer) add(ctx context.Context, name, format string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := out.Write(x.Tail()); err != nil {
+	if _, err := out.Write(x.IndexAndFooter()); err != nil {
 		return err
 	}
 	foot := x.Footer()
 	l := layout.Layer{
-		Root: foot.Root.String(), Size: x.FileSize(), IndexOffset: foot.IndexOffset,
+		Digest: foot.Digest.String(), Size: x.FileSize(), IndexOffset: foot.IndexOffset,
 		IndexLength: foot.IndexLength,
 	}
 	w.layers, w.before, w.tip, w.size = append(w.layers, l), f, x.ChainID(), st.Size()
