@@ -161,7 +161,7 @@ var onlys = []only{
 		"internal/transfer", "github.com/google/uuid",
 	}, controllerPart},
 	{[]string{"internal/controller/alarms"}, []string{
-		"std", "api", "internal/controller/record", "internal/farm",
+		"std", "api", "internal/bytesize", "internal/controller/record", "internal/farm",
 	}, controllerPart},
 	{[]string{"internal/controller/payloads"}, []string{
 		"std", "api", "internal/controller/record", "internal/farm", "internal/store",

@@ -4,4 +4,4 @@ package blob
 
 import "os"
 
-func dontCache(*os.File) error { return nil }
+func disablePageCache(*os.File) error { return nil }
