@@ -166,5 +166,6 @@ func ExampleController_Authorize() {
 		panic(err)
 	}
 	fmt.Println(c.Authorize(request))
-	// Output: the credentials for http://build.example:8090 are not sent to http://moon.example/
+	// Output:
+	// not sending the credentials for http://build.example:8090 to another address, http://moon.example/
 }

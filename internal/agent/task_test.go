@@ -246,7 +246,7 @@ func TestFailedSaves(t *testing.T) {
 		},
 		"no room": {
 			before: func(w *world) { w.limit(2 << 30) }, // of which the version uses one
-			message: "The node's disk has 1 GiB free and the save may take 2 GiB; remove VMs or templates from " +
+			message: "The node's disk has 1 GiB free and the save may take 2.0 GiB; remove VMs or templates from " +
 				"the node",
 		},
 		"sanity test": {

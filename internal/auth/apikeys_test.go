@@ -125,19 +125,19 @@ func TestBoundsOfKeys(t *testing.T) {
 	}
 	w := newWorld(t)
 	for words, change := range map[string]func(*NewAPIKey){
-		"id: must have 1 to 128 bytes":              func(n *NewAPIKey) { n.ID = "" },
-		"id: must have":                             func(n *NewAPIKey) { n.ID = strings.Repeat("ü", 65) },
-		"id: must be printable":                     func(n *NewAPIKey) { n.ID = "a\nb" },
-		"id: must be printable text":                func(n *NewAPIKey) { n.ID = "a\u202eb" },
-		"id: must be printable text, without":       func(n *NewAPIKey) { n.ID = " a" },
-		"id: must be printable text, without a":     func(n *NewAPIKey) { n.ID = "a\xff" },
-		"id: root is the name":                      func(n *NewAPIKey) { n.ID = "Root" },
-		"ttl: must be 1 to 3153600000 seconds":      func(n *NewAPIKey) { n.TTL = 0 },
-		"ttl: must be 1 to 3153600000":              func(n *NewAPIKey) { n.TTL = MaxKeyTTL + 1 },
-		"ttl: must be 1":                            func(n *NewAPIKey) { n.TTL = -1 },
-		"groups: an API key may have at most 100":   func(n *NewAPIKey) { n.Groups = many },
-		"groups: each group must be printable":      func(n *NewAPIKey) { n.Groups = []string{"a", ""} },
-		"groups: each group must be printable text": func(n *NewAPIKey) { n.Groups = []string{"a\t"} },
+		"id: must have 1 to 128 bytes":                func(n *NewAPIKey) { n.ID = "" },
+		"id: must have":                               func(n *NewAPIKey) { n.ID = strings.Repeat("ü", 65) },
+		"id: must be printable":                       func(n *NewAPIKey) { n.ID = "a\nb" },
+		"id: must be printable text":                  func(n *NewAPIKey) { n.ID = "a\u202eb" },
+		"id: must be printable text, without":         func(n *NewAPIKey) { n.ID = " a" },
+		"id: must be printable text, without leading": func(n *NewAPIKey) { n.ID = "a\xff" },
+		"id: root is the name":                        func(n *NewAPIKey) { n.ID = "Root" },
+		"ttl: must be 1 to 3153600000 seconds":        func(n *NewAPIKey) { n.TTL = 0 },
+		"ttl: must be 1 to 3153600000":                func(n *NewAPIKey) { n.TTL = MaxKeyTTL + 1 },
+		"ttl: must be 1":                              func(n *NewAPIKey) { n.TTL = -1 },
+		"groups: an API key may have at most 100":     func(n *NewAPIKey) { n.Groups = many },
+		"groups: each group must be printable":        func(n *NewAPIKey) { n.Groups = []string{"a", ""} },
+		"groups: each group must be printable text":   func(n *NewAPIKey) { n.Groups = []string{"a\t"} },
 		"groups: each group must be printable text of 1 to": func(n *NewAPIKey) {
 			n.Groups = []string{strings.Repeat("x", 257)}
 		},

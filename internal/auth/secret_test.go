@@ -75,7 +75,9 @@ func TestComparesAreInConstantTime(t *testing.T) {
 	for file, must := range map[string][]string{
 		"secret.go": {`crypto/subtle`, "subtle.ConstantTimeCompare(want[:], got[:])", "sha256.Sum256([]byte(text))"},
 		"signer.go": {`crypto/hmac`, "hmac.Equal(mac[:], sum)"},
-		"tap.go":    {`crypto/subtle`, "subtle.ConstantTimeCompare(mac[:secretSize-secretHead], raw[secretHead:])"},
+		"tap.go": {
+			`crypto/subtle`, "subtle.ConstantTimeCompare(mac[:secretBytes-secretHeadBytes], raw[secretHeadBytes:])",
+		},
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil {

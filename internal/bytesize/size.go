@@ -1,5 +1,5 @@
 // Package bytesize parses sizes of command lines and settings ("1024B", "10KB", "140MiB", "4G") and
-// formats sizes for people. Units are powers of 1024; KiB and KiB are the same.
+// formats sizes for people. Units are powers of 1024; KB and KiB are the same.
 //
 // It is not for sizes on the wire, which are plain numbers of bytes.
 //

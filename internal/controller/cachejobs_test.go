@@ -84,7 +84,7 @@ func (c *cloud) wantCacheJob(id string, want map[string]farm.CacheJobResult) far
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, view.On, cmpopts.IgnoreFields(farm.CacheJobResult{}, "At")); diff != "" {
+	if diff := cmp.Diff(want, view.On, cmpopts.IgnoreFields(farm.CacheJobResult{}, "EndedAt")); diff != "" {
 		c.t.Errorf("cache job (-want +got):\n%s", diff)
 	}
 	return *view.CacheJob

@@ -238,7 +238,7 @@ func newJoinView(v *visit) joinView {
 	if u, err := url.Parse(address); err == nil {
 		host = u.Hostname()
 	}
-	return joinView{
+	return joinView{ //nolint:gosec // a command that prints a token
 		TokenCommand: "buildyard node token > token", JoinCommand: "buildnode join " + address + " --token-file token",
 		Address: address, Host: host, LoopbackOnly: host == "localhost" || host == "::1" ||
 			strings.HasPrefix(host, "127."),

@@ -58,7 +58,7 @@ func TestDrain(t *testing.T) {
 		"drain_mode")
 	w.post("/nodes/drain", url.Values{"chosen": {id}, "reason": {hostile}, "deadline": {"2h"}, "back": {"/nodes/" +
 		id}}).leads("/nodes/" + id)
-	w.get("/nodes/"+id).has(200, "Drain Mode", "0 VMs remain", "ended at", "&lt;script&gt;", "!<script>alert",
+	w.get("/nodes/"+id).has(200, "Drain Mode", "0 VMs remain", "terminated at", "&lt;script&gt;", "!<script>alert",
 		"Undrain")
 	w.get("/nodes").has(200, "Drain Mode 1", "Active 1", "0 VMs remain")
 	w.post("/nodes/drain", url.Values{"chosen": {id}, "deadline": {"soon"}}).has(409, "such as 30m or 2h")

@@ -29,9 +29,10 @@ func TestStart(t *testing.T) {
 	form.Del("preview")
 	for field, values := range map[string][2]string{
 		"count": {"1001", "must be an integer between"}, "priority": {"x", "must be an integer"},
-		"ttl":      {"soon", "must be a time such as"},
-		"metadata": {"no sign", "must be key=value"}, "port_forwarding_override": {"ssh", "must have a name"},
-		"script_timeout": {"5", "requires script_monitoring"},
+		"ttl":                      {"soon", "must be a time such as"},
+		"metadata":                 {"no sign", "each line must be key=value"},
+		"port_forwarding_override": {"ssh", "each line must have a name"},
+		"script_timeout":           {"5", "requires script_monitoring"},
 	} {
 		bad := url.Values{"vmid": {debian}, field: {values[0]}}
 		w.post("/instances/start", bad).has(400, `id="w-`+field+`" role="alert">`+values[1],

@@ -17,7 +17,7 @@ const (
 	NoCredential     = "-"             // it needs no credential
 	AnyCredential    = "known"         // any valid credential
 	NodeOnly         = "node"          // the node API: the handler checks the credential of a node, or the join token
-	NodeOrCredential = "node-or-known" // as Node, but an authenticated caller needs neither
+	NodeOrCaller = "node-or-known" // as Node, but an authenticated caller needs neither
 )
 
 // Identifier authenticates the caller of a request.
@@ -138,7 +138,7 @@ func (g *Guard) authorizeRequest(p *requestAudit, r *http.Request) error {
 		}
 		if err == nil {
 			p.Identity, p.ActsFor = who, behind
-		} else if needs != NodeOrCredential || farm.CodeOf(err) == farm.CodeTooMany {
+		} else if needs != NodeOrCaller || farm.CodeOf(err) == farm.CodeTooMany {
 			return err
 		} else {
 			p.credentialErr = err
@@ -150,7 +150,7 @@ func (g *Guard) authorizeRequest(p *requestAudit, r *http.Request) error {
 		}
 	}
 	switch needs {
-	case NoCredential, AnyCredential, NodeOrCredential:
+	case NoCredential, AnyCredential, NodeOrCaller:
 		return nil
 	}
 	if p.IsNode() && !p.route.AllowsNodeToken {
@@ -169,7 +169,7 @@ func (g *Guard) identifyCaller(p *requestAudit, r *http.Request) (auth.Identity,
 		return auth.Identity{}, err
 	}
 	who, err := g.opts.Identifier.Identify(r)
-	if err == nil || p.route.Permission != NodeOrCredential { // there the handler may know the caller
+	if err == nil || p.route.Permission != NodeOrCaller { // there the handler may know the caller
 		g.opts.GuessLimiter.RecordResult(p.Address, err)
 	}
 	return who, err

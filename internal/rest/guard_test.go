@@ -119,8 +119,8 @@ func (g *gate) routes() []Route {
 		{Pattern: "POST /join", Permission: NodeOnly, Handle: fails(farm.CodeUnauthenticated)},
 		{Pattern: "POST /poll", Permission: NodeOnly, Frequent: true, Handle: do},
 		{Pattern: "POST /report", Permission: NodeOnly, Frequent: true, Handle: fails(farm.CodeUnauthenticated)},
-		{Pattern: "GET /pkg/{name}", Permission: NodeOrCredential, Handle: do},
-		{Pattern: "GET /pkg/none", Permission: NodeOrCredential, Handle: fails(farm.CodeUnauthenticated)},
+		{Pattern: "GET /pkg/{name}", Permission: NodeOrCaller, Handle: do},
+		{Pattern: "GET /pkg/none", Permission: NodeOrCaller, Handle: fails(farm.CodeUnauthenticated)},
 		{Pattern: "POST /row", Permission: "list_vms", Frequent: true, Handle: do},
 		{Pattern: "POST /wrong", Permission: NoCredential, Handle: fails(farm.CodeInvalid)},
 		{Pattern: "POST /tried", Permission: NoCredential, Frequent: true, Handle: func(r *Request) (any, error) {

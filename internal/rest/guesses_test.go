@@ -80,7 +80,7 @@ func TestGuessesThatFailOtherwise(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate(t)
 				join := g.guard.Handler(
-					[]Route{{Pattern: "POST /join", Permission: NodeOrCredential, Handle: func(*Request) (any, error) {
+					[]Route{{Pattern: "POST /join", Permission: NodeOrCaller, Handle: func(*Request) (any, error) {
 						return nil, farm.Errorf(farm.CodeInvalid, "No")
 					}}}, slog.New(slog.DiscardHandler))
 				codes := map[int]int{}
@@ -114,9 +114,9 @@ func TestGuessesOfHandlers(t *testing.T) {
 		}
 		g := newGate(t)
 		open := (*Guard)(nil).Handler([]Route{
-			{Pattern: "POST /join", Permission: NodeOrCredential, Handle: handler(&auth.GuessLimiter{})},
+			{Pattern: "POST /join", Permission: NodeOrCaller, Handle: handler(&auth.GuessLimiter{})},
 		}, slog.New(slog.DiscardHandler))
-		shut := g.guard.Handler([]Route{{Pattern: "POST /join", Permission: NodeOrCredential, Handle: handler(nil)}},
+		shut := g.guard.Handler([]Route{{Pattern: "POST /join", Permission: NodeOrCaller, Handle: handler(nil)}},
 			slog.New(slog.DiscardHandler))
 		for name, h := range map[string]http.Handler{"without a guard": open, "with one": shut} {
 			compared = 0

@@ -104,7 +104,7 @@ func TestNobodyFillsTheMemory(t *testing.T) {
 	h := g.guard.Handler([]Route{
 		{Pattern: "POST /open", Permission: NoCredential, Handle: do},
 		{Pattern: "POST /typed", Permission: NoCredential, DecodesBody: true, Handle: do},
-		{Pattern: "POST /join", Permission: NodeOrCredential, DecodesBody: true, Handle: do},
+		{Pattern: "POST /join", Permission: NodeOrCaller, DecodesBody: true, Handle: do},
 		{Pattern: "POST /poll", Permission: NodeOnly, DecodesBody: true, Frequent: true, VerifyNode: vouch, Handle: do},
 		{Pattern: "POST /vm", Permission: "list_vms", Handle: do},
 	}, slog.New(slog.DiscardHandler))

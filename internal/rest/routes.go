@@ -33,7 +33,7 @@ type RawHandlerFunc func(w http.ResponseWriter, r *http.Request) error
 // Route is one entry of a service's table of routes.
 type Route struct {
 	Pattern         string // method and path, as a pattern of http.ServeMux
-	Permission      string // what the caller needs; also Open, Known, Node and NodeOrCredential
+	Permission      string // what the caller needs; also Open, Known, Node and NodeOrCaller
 	AllowsNodeToken bool   // a node token may use it, and the handler authorizes it by the node's orders
 	Handle          HandlerFunc
 	HandleRaw       RawHandlerFunc              // instead of Do
@@ -232,7 +232,7 @@ func abortOnPanic(r *http.Request, log *slog.Logger) {
 // recoverPanics turns a panic of a handler into an internal error.
 func recoverPanics(log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
+		defer func() { //nolint:contextcheck // the response uses the context of the request
 			p := recover()
 			if p == nil {
 				return

@@ -43,8 +43,8 @@ type partSender struct {
 }
 
 func newPartSender(
-	p *push, file *pushSource, group *errgroup.Group, ctx context.Context, state api.PushFileState,
-) *partSender { //nolint:revive // the group's context
+	ctx context.Context, p *push, file *pushSource, group *errgroup.Group, state api.PushFileState,
+) *partSender {
 	b := &partSender{push: p, source: file, group: group, ctx: ctx, received: map[int64]api.PushPart{}}
 	for _, part := range state.Have {
 		b.received[part.Offset] = part

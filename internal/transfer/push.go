@@ -184,7 +184,7 @@ func (p *push) sendFiles(ctx context.Context, s api.PushSession) (map[string]str
 			continue
 		}
 		var x *blob.Index
-		if x, err = newPartSender(p, p.sources[i], group, sendCtx, state).encodeFile(); err != nil {
+		if x, err = newPartSender(sendCtx, p, p.sources[i], group, state).encodeFile(); err != nil {
 			break
 		}
 		roots[spec.Name], indexes[spec.Name] = x.Digest().String(), x

@@ -72,7 +72,7 @@ func useKeys(p *page) error {
 		p.there("dialog[open] form"),
 		p.fill("dialog[open] #id", id), p.fill("dialog[open] #groups", "builders, <b>others</b>"), p.picture("asked"),
 		p.click("dialog[open] .acts button"),
-		p.see("shown this once", "Private key", "MII", "1 done"), p.picture("made"),
+		p.see("Shown once", "Private key", "MII", "1 done"), p.picture("made"),
 		p.toGuarded("/keys"), p.see(id, "builders, <b>others</b>"),
 		p.holds(`/36[45] d/.test(document.querySelector("main tbody").textContent)`), p.gone("MII"), p.picture("list"),
 		p.click(`a[href^="/keys/change"]`), p.there("dialog[open] form"), p.fill("dialog[open] #groups", "admins"),
@@ -101,7 +101,7 @@ func usePermissionGroups(p *page) error {
 		p.click(`a[href^="/permission-groups/edit?name"]`), p.there(`input[value="list_vms"]:checked`),
 		p.click(`input[name="registry"]`), p.click(".acts button"), p.at("/permission-groups"), p.see("1 permission"),
 		p.click(`a[href^="/permission-groups/delete"]`), p.there("dialog[open] form"),
-		p.see("lose what only this group"), p.click("dialog[open] button.d"), p.see("No permission groups yet"),
+		p.see("lose the permissions of this group"), p.click("dialog[open] button.d"), p.see("No permission groups yet"),
 	)
 }
 

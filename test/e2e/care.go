@@ -34,7 +34,7 @@ func lookAtHealth(p *page) error {
 		p.toLab("/health"), p.live(), p.see("License", "Running at", "Version"), p.picture("well"),
 		func() error { _, err := p.lab.api.BeginMaintenance(p, api.BeginMaintenance{}); return err },
 		p.reload, p.see("problem", "Maintenance mode is on", "End it after the work"), p.picture("trouble"),
-		func() error { return p.lab.api.EndMaintenance(p) }, p.reload, p.gone("A maintenance continues"),
+		func() error { return p.lab.api.EndMaintenance(p) }, p.reload, p.gone("Maintenance mode is on"),
 	)
 }
 
@@ -73,10 +73,10 @@ func changeNodes(p *page) error {
 		choose, p.click(`.bulk button[formaction="/nodes/undrain"]`), p.there("dialog[open] form"),
 		p.click("dialog[open] .acts button"), p.see("2 done"), back, p.gone("an e2e"),
 		choose, p.click(`.bulk button[formaction="/nodes/update"]`), p.there("dialog[open] form"),
-		p.see("Each agent becomes"), p.refusal(409), p.click("dialog[open] .acts button"),
+		p.see("Each agent is updated"), p.refusal(409), p.click("dialog[open] .acts button"),
 		p.see("2 failed of 2", "package"), p.picture("no-package"),
 		p.toLab("/nodes/"+n.NodeID), p.live(), p.click(`a.btn.d`), p.there("dialog[open] form"),
-		p.see("This cloud forgets"), p.picture("delete"), p.click("dialog[open] button.d"), p.at("/nodes"),
+		p.see("removed from the cloud"), p.picture("delete"), p.click("dialog[open] button.d"), p.at("/nodes"),
 		p.see("nodes"),
 		func() error {
 			_, err := p.lab.api.Node(p, n.NodeID)
@@ -148,7 +148,7 @@ func deleteTemplate(p *page) error {
 	return steps(
 		p.toLab("/templates?q=name:"+name), p.see(name, "v3"), p.click(`a[href="/templates/`+id+`"]`),
 		p.see("3 tags", "v1", "v2", "v3", "Increment"), p.live(), p.picture("three"),
-		p.click(`a[href$="/revert?tag=v2"]`), p.there("dialog[open] form"), p.see("v2", "v3", "v1 is the latest then",
+		p.click(`a[href$="/revert?tag=v2"]`), p.there("dialog[open] form"), p.see("v2", "v3", "becomes the latest tag",
 			"Space to be freed"), p.picture("revert"), p.click("dialog[open] button.d"), p.see("1 tag"), p.gone("v3"),
 		p.click(`a[href$="/delete"]`), p.there("dialog[open] form"), p.see("This cannot be undone"),
 		p.picture("delete"),

@@ -45,10 +45,10 @@ func useConsole(p *page) error {
 		func() error { return p.api.Terminate(p, ids[0]) }, p.see("The instance does not run any more"),
 		p.picture("ended"),
 		p.click("#console-again"), p.see("only an instance in the state"),
-		p.comesUp(locked[0]), p.to("/instances/"+locked[0]+"/console"), p.see("asks for its VNC password"),
+		p.comesUp(locked[0]), p.to("/instances/"+locked[0]+"/console"), p.see("requires its VNC password"),
 		p.picture("password"),
 		p.fill("#password-text", "wrong"), p.keys(kb.Enter), p.see("does not let you in"), p.click("#console-again"),
-		p.see("asks for its VNC password"), p.fill("#password-text", "sesame"), p.keys(kb.Enter), connected,
+		p.see("requires its VNC password"), p.fill("#password-text", "sesame"), p.keys(kb.Enter), connected,
 		p.picture("unlocked"),
 	)
 }

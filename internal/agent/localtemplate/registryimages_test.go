@@ -52,7 +52,7 @@ func TestPublishAgain(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(reg.pushes[0], reg.pushes[1],
-		cmpopts.IgnoreFields(transfer.PushOptions{}, "Progress", "Abandon", "Ready")); diff != "" {
+		cmpopts.IgnoreFields(transfer.PushOptions{}, "Progress", "AbandonOnFailure", "BeforePublish")); diff != "" {
 		t.Errorf("the second request differs:\n%s", diff)
 	}
 }

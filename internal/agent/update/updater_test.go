@@ -388,13 +388,15 @@ func TestWhatIsNotInstalled(t *testing.T) {
 		edit func(n *node)
 		want string
 	}{
-		"a foreign key":  {func(n *node) { n.signAs(foreign) }, "no trusted key"},
+		"a foreign key":  {func(n *node) { n.signAs(foreign) }, "not signed with a trusted key"},
 		"no trusted key": {func(n *node) { _ = os.Remove(n.home.UpdateKeysFile()) }, "--update-key"},
 		"another platform": {func(n *node) {
 			n.pkg.OS = map[string]string{"linux": "darwin", "darwin": "linux"}[runtime.GOOS]
 			n.signAs(n.secret)
 		}, "and this node is"},
-		"an older version": {func(n *node) { n.publish("0.9.0-x", n.archive) }, "0.9.0-x is older than the agent"},
+		"an older version": {func(n *node) {
+			n.publish("0.9.0-x", n.archive)
+		}, "0.9.0-x is older than the running agent"},
 		"other bytes": {func(n *node) {
 			n.archive = bytes.Repeat([]byte("x"), len(n.archive))
 		}, "does not match its signature"},
@@ -417,7 +419,7 @@ func TestWhatIsNotInstalled(t *testing.T) {
 		}, "does not run on this node"},
 		"another program": {func(n *node) {
 			n.publish(newVersion, archiveOf(n.t, "buildnode", "program 7"))
-		}, "is 7, not " + newVersion},
+		}, "is version 7, not " + newVersion},
 		"not there":         {func(n *node) { n.status = http.StatusNotFound }, "404"},
 		"wrong credential":  {func(n *node) { n.status = http.StatusUnauthorized }, "401"},
 		"another package":   {func(n *node) { n.status = http.StatusPreconditionFailed }, "now offers another package"},

@@ -51,7 +51,7 @@ func (p *Provider) signFlow(f loginFlow) string {
 
 var errFlow = errors.New("the login was not started by this browser, or took too long")
 
-// verifyFlow reads what seal wrote.
+// verifyFlow reads what signFlow wrote.
 func (p *Provider) verifyFlow(text string) (f loginFlow, err error) {
 	if len(text) > maxCookie {
 		return loginFlow{}, errFlow

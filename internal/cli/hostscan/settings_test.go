@@ -202,7 +202,7 @@ func FuzzSettings(f *testing.F) {
 func TestRefusedSettings(t *testing.T) {
 	p := usualOf(t)
 	for text, says := range map[string]string{
-		"webhook: ftp://x\n":                  "webhook: must be an address",
+		"webhook: ftp://x\n":                  "webhook: must be a URL",
 		"min-score: 1\n---\nmin-score: 2\n":   "want a single YAML document",
 		"log-level: info\n--- a\n":            "want a single YAML document",
 		"push-interval: 1s\npush-url: node\n": "at least 10s",

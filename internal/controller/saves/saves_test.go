@@ -21,9 +21,8 @@ const templateID = "11111111-2222-4333-8444-555555555555"
 type cloud struct {
 	db      record.DB
 	inst    *farm.Instance
-	denied  error // of a revert
-	pruned  int   // calls of PruneChunks
-	surplus bool  // every failed request is too many
+	pruned  int  // calls of PruneChunks
+	surplus bool // every failed request is too many
 }
 
 func (c *cloud) Latest(_ context.Context, id string) (*farm.Instance, error) {

@@ -22,8 +22,8 @@ type PackageFiles interface {
 func (s *server) packageRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "PUT /api/v1/node/update", Permission: "change_node_config", Handle: s.updateNodes},
-		{Pattern: "GET " + api.PathPackageManifest, Permission: rest.NodeOrCredential, Handle: s.listPackages},
-		{Pattern: "GET " + api.PathPackages + "/{name}", Permission: rest.NodeOrCredential, HandleRaw: s.getPackage},
+		{Pattern: "GET " + api.PathPackageManifest, Permission: rest.NodeOrCaller, Handle: s.listPackages},
+		{Pattern: "GET " + api.PathPackages + "/{name}", Permission: rest.NodeOrCaller, HandleRaw: s.getPackage},
 	}
 }
 

@@ -84,7 +84,7 @@ func NodeHandler(o Options) http.Handler {
 	s := newServer(o)
 	routes := slices.DeleteFunc(s.allRoutes(), func(r rest.Route) bool {
 		switch r.Permission {
-		case rest.NodeOnly, rest.NodeOrCredential, rest.NoCredential:
+		case rest.NodeOnly, rest.NodeOrCaller, rest.NoCredential:
 			return false
 		}
 		return true
@@ -183,7 +183,7 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "GET " + api.PathBackup, Permission: string(farm.PermRoot), Waits: true, HandleRaw: s.backup},
 
 		{Pattern: "POST " +
-			api.PathJoin, Permission: rest.NodeOrCredential, DecodesBody: true, Handle: nodeHandler(s.join)},
+			api.PathJoin, Permission: rest.NodeOrCaller, DecodesBody: true, Handle: nodeHandler(s.join)},
 		{
 			Pattern: "POST " +
 				api.PathPoll, Permission: rest.NodeOnly, Frequent: true, Waits: true, DecodesBody: true,

@@ -1,6 +1,7 @@
 package hostrest
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -26,8 +27,8 @@ func FuzzQuery(f *testing.F) {
 		r.Header.Set("Content-Type", kind)
 		q, err := readQuery(httptest.NewRecorder(), r)
 		if err != nil {
-			if e, ok := err.(failure); !ok || e.status < 400 || e.status > 499 || e.message == "" ||
-				len(e.message) > 1000 { //nolint:errorlint // it is not wrapped
+			var e failure
+			if !errors.As(err, &e) || e.status < 400 || e.status > 499 || e.message == "" || len(e.message) > 1000 {
 				t.Fatalf("%v", err)
 			}
 			return

@@ -15,7 +15,7 @@ func TestRoutesNamePermissions(t *testing.T) {
 			func(p farm.PermissionInfo) bool { return string(p.Name) == r.Permission })
 		if !listed &&
 			!slices.Contains([]string{
-				rest.NoCredential, rest.AnyCredential, rest.NodeOnly, rest.NodeOrCredential,
+				rest.NoCredential, rest.AnyCredential, rest.NodeOnly, rest.NodeOrCaller,
 				string(farm.PermRoot),
 			},
 				r.Permission) {

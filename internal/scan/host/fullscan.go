@@ -134,7 +134,7 @@ func (s *ScanResult) addPass(p treeScanResult, silent func(path string) bool) {
 			s.Unread++
 			s.Skipped--
 			s.FirstUnread = appendFirst(s.FirstUnread,
-				catalog.Warning{Path: w.Path, Message: "the file system does not answer"})
+				catalog.Warning{Path: w.Path, Message: "the file system does not respond"})
 			continue
 		}
 		s.FirstSkipped = appendFirst(s.FirstSkipped, w)

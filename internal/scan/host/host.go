@@ -403,7 +403,7 @@ func (h *Host) awaitFullScan(f *fullScan) {
 		return
 	case <-time.After(hangTimeout):
 	}
-	h.warn("a full scan that was stopped is left behind: a file system does not answer")
+	h.warn("a full scan that was stopped is abandoned: a file system does not respond")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.saved.LastResult = &ScanResult{

@@ -111,6 +111,6 @@ func (s *hungMounts) contains(path string) bool {
 func (h *Host) checkHungMounts(ctx context.Context) {
 	for _, point := range h.hungMounts.probeAll(ctx) {
 		h.warn("the file system at " + point +
-			" does not answer: what lies there is not seen until a full scan finds that it does")
+			" does not respond: its files are not scanned until a full scan finds that it responds")
 	}
 }

@@ -243,7 +243,7 @@ func TestDefrag(t *testing.T) {
 	b.diskGuard.resumeAbove = 1 << 62
 	f.calls = nil
 	err := b.maintainer.defrag(t.Context(), "a")
-	if !strings.Contains(fmt.Sprint(err), "the disk lacks space for a copy of 4 bytes") ||
+	if !strings.Contains(fmt.Sprint(err), "not enough disk space for a copy of 4 bytes") ||
 		slices.Contains(f.calls, "defrag a") {
 		t.Errorf("on a full disk: %v, called %q", err, f.calls)
 	}

@@ -108,7 +108,7 @@ func TestGuardWithoutAReserve(t *testing.T) {
 		t.Error("a directory that is gone is called full")
 	}
 	if _, err := newDiskGuard(gone.dir, nil, nil); !errors.Is(err, fs.ErrNotExist) ||
-		!strings.HasPrefix(err.Error(), "free space of ") {
+		!strings.HasPrefix(err.Error(), "get free space of ") {
 		t.Errorf("a guard of a directory that is gone: %v", err)
 	}
 	if _, _, err := diskSpace(gone.dir); !errors.Is(err, fs.ErrNotExist) {

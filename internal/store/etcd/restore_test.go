@@ -142,9 +142,9 @@ func TestRestoreRefuses(t *testing.T) {
 	}{
 		"no file":            {file: full + "/none", dir: t.TempDir(), want: "no such file"},
 		"a changed byte":     {file: write("f", flipped), dir: t.TempDir(), want: "checksum"},
-		"cut short":          {file: write("f", good[:len(good)-100]), dir: t.TempDir(), want: "in the middle"},
+		"cut short":          {file: write("f", good[:len(good)-100]), dir: t.TempDir(), want: "is cut off after"},
 		"cut at a sector":    {file: write("f", good[:len(good)-512]), dir: t.TempDir(), want: "checksum"},
-		"empty":              {file: write("f", nil), dir: t.TempDir(), want: "in the middle"},
+		"empty":              {file: write("f", nil), dir: t.TempDir(), want: "is cut off after"},
 		"a full directory":   {file: file, dir: full, want: "a store already exists"},
 		"a directory in use": {file: file, dir: inUse, want: "in use by process", occupied: MoveExistingAside},
 	} {

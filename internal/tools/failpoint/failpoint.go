@@ -25,10 +25,10 @@ var Dirs = []string{"internal/blob/disk", "internal/layout", "internal/registry"
 
 // durable are the calls that make something survive a crash.
 // Rename of the storage has a label
-var durable = []string{"Sync", "Fsync", "Fdatasync", "SyncData", "SyncDir", "SyncBy", "Rename"}
+var durable = []string{"Sync", "Fsync", "Fdatasync", "SyncData", "SyncDir", "SyncWith", "Rename"}
 
 // bare are functions whose callers announce the step.
-var bare = []string{"Sync", "SyncBy", "SyncDir", "syncDir", "SyncData"}
+var bare = []string{"Sync", "SyncWith", "SyncDir", "syncDir", "SyncData"}
 
 // Read returns the names of all steps, sorted. root is the module's directory.
 func Read(root string) ([]string, error) {
@@ -99,7 +99,7 @@ func (s *sources) learn() {
 			if !ok || len(args) == 0 {
 				return true
 			}
-			if sum, ok := args[0].(*ast.BinaryExpr); ok && name == "Step" && isLabel(sum.X) {
+			if sum, ok := args[0].(*ast.BinaryExpr); ok && name == "AnnounceStep" && isLabel(sum.X) {
 				suffixes[text(sum.Y)] = true
 			}
 			if isLabel(args[0]) {
@@ -170,7 +170,7 @@ func (s *sources) points() ([]string, error) {
 			}
 			suffixes := s.labelled[name]
 			switch {
-			case name == "Step":
+			case name == "AnnounceStep":
 				missed()
 				announced, unsynced = true, syncStep(args)
 				if first != "" {

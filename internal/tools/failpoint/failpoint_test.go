@@ -27,29 +27,29 @@ func TestEveryDurableCallIsNamed(t *testing.T) {
 
 // TestAForgottenStepIsFound checks small sources, correct and wrong ones.
 func TestAForgottenStepIsFound(t *testing.T) {
-	const head = "package p\nimport \"os\"\ntype F struct{}\nfunc (f *F) Step(string) {}\n" +
-		"func (f *F) Put(label string, x *os.File) error { f.Step(label + \".sync\"); return x.Sync() }\n"
+	const head = "package p\nimport \"os\"\ntype F struct{}\nfunc (f *F) AnnounceStep(string) {}\n" +
+		"func (f *F) Put(label string, x *os.File) error { f.AnnounceStep(label + \".sync\"); return x.Sync() }\n"
 	for name, c := range map[string]struct{ source, want, bad string }{
 		"labelled": {`func (f *F) g(x *os.File) error { return f.Put("a", x) }`, "a.sync", ""},
-		"own step": {`func (f *F) g(x *os.File) error { f.Step("b"); return x.Sync() }`, "b", ""},
+		"own step": {`func (f *F) g(x *os.File) error { f.AnnounceStep("b"); return x.Sync() }`, "b", ""},
 		"none":     {`func g(x *os.File) error { return x.Sync() }`, "", "Sync in g has no step"},
 		"one for two": {
-			`func (f *F) g(x *os.File) error { f.Step("c"); _ = x.Sync(); return os.Rename("a", "b") }`,
+			`func (f *F) g(x *os.File) error { f.AnnounceStep("c"); _ = x.Sync(); return os.Rename("a", "b") }`,
 			"c", "Rename in g has no step",
 		},
 		"behind it": {
-			`func (f *F) g(x *os.File) error { err := x.Sync(); f.Step("d"); return err }`, "d",
+			`func (f *F) g(x *os.File) error { err := x.Sync(); f.AnnounceStep("d"); return err }`, "d",
 			"Sync in g has no step",
 		},
 		"no sync": {
-			`func (f *F) g(x *os.File) { f.Step("e.sync") }`, "", "no sync follows the step \"e.sync\" in g",
+			`func (f *F) g(x *os.File) { f.AnnounceStep("e.sync") }`, "", "no sync follows the step \"e.sync\" in g",
 		},
 		"sync too late": {
-			`func (f *F) g(x *os.File) { f.Step("f.sync"); f.Step("g"); _ = x.Sync() }`,
+			`func (f *F) g(x *os.File) { f.AnnounceStep("f.sync"); f.AnnounceStep("g"); _ = x.Sync() }`,
 			"", "no sync follows the step \"f.sync\" in g",
 		},
 		"label, no sync": {
-			`func (f *F) Keep(label string) { f.Step(label + ".dirsync") }`,
+			`func (f *F) Keep(label string) { f.AnnounceStep(label + ".dirsync") }`,
 			"", "no sync follows the step \".dirsync\" in Keep",
 		},
 		"in a function": {`func g(x *os.File) { func() { _ = x.Sync() }() }`, "", "Sync in g has no step"},

@@ -130,7 +130,7 @@ func openTree(d *device, m *omap, rootID, xid uint64) (*tree, error) {
 	info := t.root.data[t.root.valuesEnd:]
 	flags, size := le.Uint32(info), le.Uint32(info[4:])
 	if size != uint32(d.blockSize) {
-		return nil, fmt.Errorf("B-tree with nodes of %d bytes: %w", size, ErrUnsupported)
+		return nil, fmt.Errorf("nodes of %d bytes in a B-tree: %w", size, ErrUnsupported)
 	}
 	if t.root.fixedSizes && (t.root.keySize < 8 || t.root.keySize > d.blockSize || t.root.valueSize > d.blockSize) {
 		return nil, damaged("a tree has keys of %d bytes", t.root.keySize)

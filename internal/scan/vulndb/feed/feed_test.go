@@ -454,7 +454,7 @@ func TestListsCutOff(t *testing.T) {
 func TestDeepTOML(t *testing.T) {
 	for body, reason := range map[string]string{
 		strings.Repeat("a.", 5_000) + "a = 1": "nested", "[" + strings.Repeat("a.", 5_000) + "a]": "nested",
-		"a = " + strings.Repeat("[", 10_000): "nested", strings.Repeat("a.a = 1\n", 10_000): "has more than",
+		"a = " + strings.Repeat("[", 10_000): "nested", strings.Repeat("a.a = 1\n", 10_000): "longer than",
 	} {
 		r := Item{Kind: kindRustSec, Name: "crates/x/RUSTSEC-2020-0001.md", Data: []byte("```toml\n" + body +
 			"\n```\n")}.Parse()

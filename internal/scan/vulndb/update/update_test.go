@@ -218,7 +218,7 @@ func TestFailureLeavesTheOldOne(t *testing.T) {
 			_, _ = w.Write(b)
 		}), "checksum"},
 		"cut off": {file(func(w http.ResponseWriter, b []byte) { _, _ = w.Write(b[:len(b)/2]) }), "interrupted after"},
-		"longer":  {file(func(w http.ResponseWriter, b []byte) { _, _ = w.Write(append(b, b...)) }), "longer"},
+		"longer":  {file(func(w http.ResponseWriter, b []byte) { _, _ = w.Write(append(b, b...)) }), "has more than"},
 		"silent": {
 			file(func(_ http.ResponseWriter, _ []byte) { time.Sleep(400 * time.Millisecond) }),
 			"nothing",
