@@ -14,10 +14,10 @@ import (
 
 // Values of Route.Permission in place of a permission of the service, in addition to farm.PermRoot.
 const (
-	NoCredential     = "-"             // it needs no credential
-	AnyCredential    = "known"         // any valid credential
-	NodeOnly         = "node"          // the node API: the handler checks the credential of a node, or the join token
-	NodeOrCaller = "node-or-known" // as Node, but an authenticated caller needs neither
+	NoCredential  = "-"             // it needs no credential
+	AnyCredential = "known"         // any valid credential
+	NodeOnly      = "node"          // the node API: the handler checks the credential of a node, or the join token
+	NodeOrCaller  = "node-or-known" // as Node, but an authenticated caller needs neither
 )
 
 // Identifier authenticates the caller of a request.
