@@ -119,7 +119,7 @@ func (p *caseRunner) licensed(ctx context.Context, dir, tier string) (err error)
 	}
 	fail := func(sentence string) string { // of what is not covered; "" where it is
 		if tier == "basic" {
-			return "~" + sentence + " the tier enterprise, and this controller has basic"
+			return "~" + sentence + " the license tier enterprise, and this controller has basic"
 		}
 		return ""
 	}
@@ -127,21 +127,21 @@ func (p *caseRunner) licensed(ctx context.Context, dir, tier string) (err error)
 		{Send: "GET /api/v1/status", OK: map[string]any{"license": tier}},
 		{Send: "POST /api/v1/vm", With: asks(map[string]any{}), OK: map[string]any{"": "!len 1"}},
 		{Send: "POST /api/v1/vm", With: asks(map[string]any{"priority": 1000}), OK: map[string]any{"": "!len 1"}},
-		{Send: "POST /api/v1/vm", With: asks(map[string]any{"priority": 5}), Fail: fail("^priority needs")},
-		{Send: "POST /api/v1/group", With: map[string]any{"name": "g"}, Fail: fail("^Node groups need")},
-		{Send: "GET /api/v1/group", Fail: fail("^Node groups need")},
-		{Send: "GET /api/v1/usb", Fail: fail("^USB devices need")},
+		{Send: "POST /api/v1/vm", With: asks(map[string]any{"priority": 5}), Fail: fail("^priority requires")},
+		{Send: "POST /api/v1/group", With: map[string]any{"name": "g"}, Fail: fail("^Node groups require")},
+		{Send: "GET /api/v1/group", Fail: fail("^Node groups require")},
+		{Send: "GET /api/v1/usb", Fail: fail("^USB devices require")},
 		{Send: "GET /api/v1/node"},
 	}
 	if tier == "basic" {
 		steps = append(steps,
 			step{
 				Send: "POST /api/v1/vm", With: asks(map[string]any{"group_id": "$nobody"}),
-				Fail: fail("^group_id needs"),
+				Fail: fail("^group_id requires"),
 			},
 			step{
 				Send: "POST /api/v1/vm", With: asks(map[string]any{"usb_device": "phone"}),
-				Fail: fail("^usb_device needs"),
+				Fail: fail("^usb_device requires"),
 			})
 	} else {
 		steps = append(steps,
