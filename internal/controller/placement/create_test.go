@@ -3,6 +3,7 @@ package placement
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -157,22 +158,22 @@ func TestRefusedCreation(t *testing.T) {
 // TestRollbackRetries: instances that cannot be terminated immediately are terminated later.
 func TestRollbackRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		attempts := 0
+		var attempts atomic.Int64 // the retries run beside the test
 		db := recordtest.Open(t)
 		p, _ := leading(t, db, 1, Options{Terminate: func(context.Context, store.Writer, string) error {
-			if attempts++; attempts < 3 {
+			if attempts.Add(1) < 3 {
 				return errors.New("the store is busy")
 			}
 			return nil
 		}})
 		p.rollBack(t.Context(), []draft{{requested: newInstances(db, 1)[0]}}, true)
-		if attempts != 1 {
-			t.Errorf("%d attempts before the call returns", attempts)
+		if n := attempts.Load(); n != 1 {
+			t.Errorf("%d attempts before the call returns", n)
 		}
 		time.Sleep(3 * rollbackInterval)
 		synctest.Wait()
-		if attempts != 3 {
-			t.Errorf("%d attempts", attempts)
+		if n := attempts.Load(); n != 3 {
+			t.Errorf("%d attempts", n)
 		}
 	})
 }
