@@ -1,5 +1,5 @@
-// Package controller has the use cases of the controller: start, watch and end instances, place
-// them on nodes, communicate with the nodes' agents, and clean up after all of them.
+// Package controller makes one controller of its parts, the packages below it, and has what concerns
+// most of them: the checks of a start request, explanations, and the list of what the leader does.
 //
 // It excludes HTTP (internal/rest), the decisions of the scheduler (internal/sched) and storage
 // (internal/store): it connects them.

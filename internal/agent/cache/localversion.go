@@ -81,8 +81,8 @@ func (c *Cache) AddLocal(ctx context.Context, a LocalVersion) error {
 	if !contentIDPattern.MatchString(a.Ref.ContentID) {
 		return farm.Invalid("content_id", "%q is not a content ID", a.Ref.ContentID)
 	}
-	var nobody func(float64)
-	f := c.joinPull(ctx, a.Ref, &nobody,
+	var noProgress func(float64)
+	f := c.joinPull(ctx, a.Ref, &noProgress,
 		func(_ context.Context, f *sharedPull) error { return c.linkLocalVersion(f, a) })
 	if f == nil {
 		return nil
@@ -91,7 +91,7 @@ func (c *Cache) AddLocal(ctx context.Context, a LocalVersion) error {
 	case <-f.done:
 		return f.err
 	case <-ctx.Done():
-		c.leavePull(f, &nobody)
+		c.leavePull(f, &noProgress)
 		return context.Cause(ctx)
 	}
 }
