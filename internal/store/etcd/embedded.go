@@ -182,20 +182,21 @@ func startEtcd(cfg *embed.Config, f *memberFailure) (*embed.Etcd, error) {
 	}
 	started := make(chan result, 1)
 	go func() {
+		var r result
 		f.markStarting(true)
-		defer f.markStarting(false)
 		debug.SetPanicOnFault(true) // of this goroutine
 		defer func() {
 			switch p := recover().(type) {
 			case nil:
 			case error:
-				started <- result{err: startError(cfg.Dir, p)}
+				r.err = startError(cfg.Dir, p)
 			default:
-				started <- result{err: startError(cfg.Dir, fmt.Errorf("%v", p))}
+				r.err = startError(cfg.Dir, fmt.Errorf("%v", p))
 			}
+			f.markStarting(false) // before the caller continues
+			started <- r
 		}()
-		member, err := embed.StartEtcd(cfg)
-		started <- result{member, err}
+		r.member, r.err = embed.StartEtcd(cfg)
 	}()
 	select {
 	case r := <-started:
