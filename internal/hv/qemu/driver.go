@@ -74,7 +74,7 @@ type Options struct {
 	nftProgram       string        // program of nftables; "" = looked for
 	firewallInterval time.Duration // how often the firewall's rules are restored; 0 = 30 s
 
-	vlanTagger vlanTagger // nil = tagged
+	vlanTagger vlanTagger // nil = newVLANLink
 
 	allowWeakCgroups bool // create cgroups also where they cannot have limits
 }
@@ -124,7 +124,7 @@ func Open(ctx context.Context, opt Options) (*Driver, error) {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	if opt.vlanTagger == nil {
-		opt.vlanTagger = vlanLinkKind
+		opt.vlanTagger = newVLANLink
 	}
 	d := &Driver{
 		opts: opt, log: opt.Logger, usb: linuxUSB,

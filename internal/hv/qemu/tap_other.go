@@ -5,6 +5,8 @@ package qemu
 import (
 	"errors"
 	"os"
+
+	"github.com/vishvananda/netlink"
 )
 
 func isBridge(string) bool { return false }
@@ -13,10 +15,10 @@ var errNoBridges = errors.New("bridges require Linux")
 
 func openTap(string, string) (*os.File, error) { return nil, errNoBridges }
 
-func vlanLinkKind(int) linkKind { return linkKind{} }
+func newVLANLink(netlink.LinkAttrs, int) netlink.Link { return nil }
 
 func checkTagging(string, vlanTagger) error { return errNoBridges }
 
-func makeVLAN(string, int, linkKind) error { return errNoBridges }
+func makeVLAN(string, int, vlanTagger) error { return errNoBridges }
 
 func removeUnusedVLANs() error { return nil }

@@ -2,11 +2,14 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strconv"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/buildyard/buildyard/internal/hv"
 )
@@ -21,20 +24,8 @@ const (
 func vlanBridge(id int) string { return vlanBridgePrefix + strconv.Itoa(id) }
 func vlanUplink(id int) string { return vlanUplinkPrefix + strconv.Itoa(id) }
 
-// vlanTagger returns the kind of uplink device that tags a bridge's frames with a VLAN.
-type vlanTagger func(id int) linkKind
-
-// linkKind is a kind of network device with its settings, see rtnetlink(7).
-type linkKind struct {
-	name string
-	data []linkAttribute
-}
-
-// linkAttribute is one attribute of a network device in a message to the kernel.
-type linkAttribute struct {
-	kind  uint16
-	value []byte
-}
+// vlanTagger returns a new uplink device that tags a bridge's frames with a VLAN.
+type vlanTagger func(attrs netlink.LinkAttrs, id int) netlink.Link
 
 // findVLANs returns the VLANs that this host has, in ascending order, and logs the requested ones
 // that it lacks. It removes unused VLANs that an earlier agent created.
@@ -45,15 +36,18 @@ func (d *Driver) findVLANs(ctx context.Context) []int {
 		over = checkTagging(d.opts.Uplink, d.opts.vlanTagger)
 	}
 	if os.Geteuid() != 0 {
-		over = fmt.Errorf("bridges require root")
+		over = errors.New("bridges require root")
 	}
 	var ids []int
 	for _, id := range slices.Sorted(maps.Keys(d.opts.VLANs)) {
 		bridge, why := d.opts.VLANs[id], over
 		if bridge != "" {
 			why = nil
-			if !isBridge(bridge) || os.Geteuid() != 0 {
-				why = fmt.Errorf("bridge %s not found, or it requires root", bridge)
+			switch {
+			case os.Geteuid() != 0:
+				why = errors.New("bridges require root")
+			case !isBridge(bridge):
+				why = fmt.Errorf("bridge %s not found", bridge)
 			}
 		}
 		if why != nil {
@@ -94,7 +88,7 @@ func (d *Driver) plugGuest(s hv.Spec) (*os.File, error) {
 	d.vlanMu.Lock()
 	defer d.vlanMu.Unlock()
 	for try := 1; ; try++ {
-		err := makeVLAN(d.opts.Uplink, s.VLAN, d.opts.vlanTagger(s.VLAN))
+		err := makeVLAN(d.opts.Uplink, s.VLAN, d.opts.vlanTagger)
 		if err != nil {
 			return nil, fmt.Errorf("create VLAN %d on %s: %w", s.VLAN, d.opts.Uplink, err)
 		}

@@ -4,7 +4,6 @@ package qemu_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"log/slog"
 	"net/netip"
@@ -183,25 +182,6 @@ func resumeInVLAN(t *testing.T, d *qemu.Driver, spec hv.Spec, saved hv.SaveResul
 	reachBoth(t, d, vm)
 	if err := d.Stop(t.Context(), clone.ID, hv.StopForce); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// The request for a tagged device equals that of ip(8) of iproute2 6.1, except for the number of
-// the message: "ip link add link lo name by-up10 type vlan id 10".
-func TestTaggedDevice(t *testing.T) {
-	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
-		t.Skip("the bytes are those of a machine that is little-endian")
-	}
-	// 76 bytes, RTM_NEWLINK, REQUEST|ACK|EXCL|CREATE
-	want := []byte("\x4c\x00\x00\x00\x10\x00\x05\x06\x01\x00\x00\x00\x00\x00\x00\x00" +
-		strings.Repeat("\x00", 16) +
-		"\x08\x00\x05\x00\x01\x00\x00\x00" + // IFLA_LINK 1
-		"\x0c\x00\x03\x00by-up10\x00" + // IFLA_IFNAME
-		"\x18\x00\x12\x00" + // IFLA_LINKINFO
-		"\x08\x00\x01\x00vlan" + // IFLA_INFO_KIND
-		"\x0c\x00\x02\x00" + "\x06\x00\x01\x00\x0a\x00\x00\x00") // IFLA_INFO_DATA: IFLA_VLAN_ID 10
-	if got := qemu.TaggedMessage("by-up10", 10, 1); !bytes.Equal(got, want) {
-		t.Errorf("% x, want\n% x", got, want)
 	}
 }
 
