@@ -61,14 +61,14 @@ bench-vm: ## measure starts, saves and idle guests of real VMs: PAIRS=5, ONLY=ro
 bench-control: ## measure creates, starts, lists, idle nodes and restarts of the control plane: ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
 	go run ./test/bench/control $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
-bench-registry: ## measure pushes and pulls beside the disk, the wire and another registry: PAIRS=9, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
+bench-registry: ## measure pushes and pulls, and for comparison the disk, the network and another registry: PAIRS=9, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
 	go run ./test/bench/registry -pairs $(or $(PAIRS),9) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
-bench-scan: ## measure scans of a large tree as folder, disk and template, matching and databases: ROUNDS=5, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row; needs SHARED (../shared)
+bench-scan: ## measure scans of a large tree as directory, disk and template, matching and databases: ROUNDS=5, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row; needs SHARED (../shared)
 	scripts/need.sh bench-scan
 	go run ./test/bench/scan -scalibr $(TOOLS)/scalibr -shared $(or $(SHARED),../shared) -rounds $(or $(ROUNDS),5) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
-bench-host: ## measure the host scanner as root: idle, foreign writes, a new package, a storm, a full scan beside the image scanner: ROUNDS=5, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row; needs SHARED (../shared)
+bench-host: ## measure the host scanner as root: idle, foreign writes, a new package, a storm, a full scan compared with the image scanner: ROUNDS=5, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row; needs SHARED (../shared)
 	scripts/need.sh bench-host
 	go run ./test/bench/host -shared $(or $(SHARED),../shared) -rounds $(or $(ROUNDS),5) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
@@ -77,14 +77,14 @@ bench-portal: ## measure pages, refreshes, 20 tabs and the heap of one tab in a 
 	CGO_ENABLED=0 go build -C test/e2e -trimpath -o ../../bin/bench-portal ./bench
 	bin/bench-portal $(if $(WATCH),-seconds $(WATCH)) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
-test-peers: ## compare the packages found in a large tree with those of scalibr and syft: every difference stands in test/scannercompare/differences.tsv
+test-peers: ## compare the packages found in a large tree with those of scalibr and syft: every difference is listed in test/scannercompare/differences.tsv
 	scripts/need.sh peers
 	go run ./test/scannercompare -scalibr $(TOOLS)/scalibr -syft $(TOOLS)/syft
 
-demo: ## start a controller, a registry and a node with a real guest (ONCE=1 ends by itself, DRIVER=sim without QEMU)
+demo: ## start a controller, a registry and a node with a real guest (ONCE=1 stops after one run, DRIVER=sim without QEMU)
 	scripts/demo.sh
 
-test-fault: ## kill real processes while they work: N kills a target (a fifth for backup, events and qemu-save; registry is killed at every point), SEED repeats a run, JSON=file keeps the figures
+test-fault: ## kill real processes while they work: N kills a target (20 % of them for backup, events and qemu-save; registry is killed at every point), SEED repeats a run, JSON=file keeps the figures
 	scripts/need.sh test
 	go run ./test/fault -n $(or $(N),50) $(if $(SEED),-seed $(SEED)) $(if $(JSON),-json $(JSON))
 
@@ -94,7 +94,7 @@ test-hostile: ## attack real services as hostile nodes, pushers, callers, guesse
 test-upgrade: ## upgrade from the programs of an earlier commit, FROM=commit (6fd311c): data directories, nodes, settings, commands, metrics, scanners, Go packages: ONLY=regexp of groups
 	go run ./test/upgrade $(if $(FROM),-from $(FROM)) $(if $(ONLY),-only '$(ONLY)')
 
-contract: ## hold controller and registry to api/openapi.yaml and the contract, as clients see them: ONLY=regexp of cases, JSON=file, AUTH=1 with the root token, a user key and a certificate
+contract: ## hold controller and registry to api/openapi.yaml and the contract, as clients see them: ONLY=regexp of cases, JSON=file, AUTH=1 with the root token, an API key and a certificate
 	go run ./test/contract $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON)) $(if $(AUTH),-auth)
 
 docs-test: ## run every command in README.md, CONTRIBUTING.md and docs/, and check the links of all Markdown files: ONLY=regexp of pages
@@ -117,25 +117,25 @@ test-images: ## read ext4 and APFS from disks of every form and compare with oth
 	scripts/need.sh images
 	SHARED=$(or $(SHARED),../shared) go run ./test/images $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
 
-e2e-host: ## use the host scanner as it is meant to be, while package managers bring 500 packages: ONLY=regexp of acts, JSON=file; as root; needs SHARED (../shared)
+e2e-host: ## use the host scanner as its users do, while package managers install 500 packages: ONLY=regexp of test cases, JSON=file; as root; needs SHARED (../shared)
 	scripts/need.sh e2e-host
 	SHARED=$(or $(SHARED),../shared) go run ./test/e2ehost $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
 
 test-truth: ## hold the matcher to the truth table and to a naive matcher on every advisory; needs SHARED (../shared)
-	@test -d "$(or $(SHARED),../shared)/data/vuln" || { echo "test-truth needs SHARED, the folder that holds data/vuln"; exit 1; }
+	@test -d "$(or $(SHARED),../shared)/data/vuln" || { echo "test-truth needs SHARED, the directory that contains data/vuln"; exit 1; }
 	SHARED="$(abspath $(or $(SHARED),../shared))" EVIDENCE=1 scripts/test.sh ./internal/scan/match/truthtable/... -trimpath -count=1 -timeout 30m
 
-test-full: ## what "make test" leaves out: every step and case of tests that try some by chance there, second passes with real guests, and all of a registry at once for 60 s
+test-full: ## what "make test" leaves out: every step and case of tests that try some by chance there, second passes with real guests, and all operations of a registry concurrently for 60 s
 	scripts/need.sh test
 	BUILDYARD_TEST_ALL=1 CGO_ENABLED=0 scripts/test.sh "$(WALKS)" -trimpath -vet=off -timeout 60m
 	RAPID_CHECKS=1000 CGO_ENABLED=0 scripts/test.sh "$(PROPERTIES)" -trimpath -vet=off -timeout 60m
-	REGISTRY_RACE=60s CGO_ENABLED=1 scripts/test.sh ./internal/registry $(RACE) -trimpath -vet=off -run TestEverythingAtOnce
+	REGISTRY_RACE=60s CGO_ENABLED=1 scripts/test.sh ./internal/registry $(RACE) -trimpath -vet=off -run TestConcurrentOperations
 
 test-stress: ## run the 30 tests with the most timing in them (scripts/stress.txt) 200 times each on busy cores: COUNT=times
 	scripts/need.sh test
 	scripts/stress.sh
 
-test-mutants: ## plant errors in guarding code, one at a time, and print the share that the package's own tests notice: PACKAGES=folders, N=60 a package by SEED, or ALL=1, JSON=file
+test-mutants: ## plant errors in guarding code, one at a time, and print the share that the package's own tests notice: PACKAGES=directories, N=60 a package by SEED, or ALL=1, JSON=file
 	scripts/need.sh test
 	CGO_ENABLED=0 GOFLAGS="$${GOFLAGS:-} -trimpath" go run ./internal/tools/mutants -n $(or $(N),60) -seed $(or $(SEED),1) $(if $(ALL),-all) $(if $(JSON),-json $(JSON)) $(or $(PACKAGES),$(GUARDING))
 

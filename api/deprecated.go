@@ -2,6 +2,16 @@ package api
 
 // Names that types had before. They go with the next minor release.
 type (
+	// Adopted is the former name of OrphanOutcome.
+	//
+	// Deprecated: use OrphanOutcome.
+	Adopted = OrphanOutcome
+
+	// Adoption is the former name of OrphanDecision.
+	//
+	// Deprecated: use OrphanDecision.
+	Adoption = OrphanDecision
+
 	// ConsoleCall is the former name of ConsoleRequest.
 	//
 	// Deprecated: use ConsoleRequest.
@@ -168,4 +178,25 @@ const (
 
 	// Deprecated: use CacheJobDropped.
 	ErrandDropped = CacheJobDropped
+
+	// Deprecated: use StorageJobCheck.
+	UpkeepCheck = StorageJobCheck
+
+	// Deprecated: use StorageJobRepair.
+	UpkeepRepair = StorageJobRepair
+
+	// Deprecated: use StorageJobGC.
+	UpkeepGC = StorageJobGC
+
+	// Deprecated: use StorageJobNone.
+	UpkeepNone = StorageJobNone
+
+	// Deprecated: use StorageJobRunning.
+	UpkeepRunning = StorageJobRunning
+
+	// Deprecated: use StorageJobDone.
+	UpkeepDone = StorageJobDone
+
+	// Deprecated: use StorageJobFailed.
+	UpkeepFailed = StorageJobFailed
 )

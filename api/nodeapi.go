@@ -52,7 +52,7 @@ type JoinAnswer struct {
 	UpdateKeys string `json:"update_keys,omitempty"`
 }
 
-// RegistryTokenRequest requests a node token for the registry: POST PathPass.
+// RegistryTokenRequest requests a registry token: POST PathPass.
 type RegistryTokenRequest struct {
 	Protocol int    `json:"protocol"` // version of the node protocol
 	NodeID   string `json:"node_id"`
@@ -61,7 +61,7 @@ type RegistryTokenRequest struct {
 	Purpose *TokenPurpose `json:"purpose,omitempty"`
 }
 
-// TokenPurpose is the purpose of a node token: exactly one of the fields is set. The controller refuses one for
+// TokenPurpose is the purpose of a registry token: exactly one of the fields is set. The controller refuses one for
 // which the node has no order.
 type TokenPurpose struct {
 	Pull string `json:"pull,omitempty"` // ID of a template that the node has an order to cache

@@ -31,23 +31,23 @@ type OrphanedVM struct {
 	Fate       string    `json:"fate"`             // undecided, released or removing
 }
 
-// The fates of unknown VMs.
+// The fates of orphaned VMs.
 const (
 	FateUndecided = "undecided" // removed automatically later, unless there are too many
-	FateReleased  = "released"  // goes at an operator's word
+	FateReleased  = "released"  // an operator has allowed its removal
 	FateRemoving  = "removing"  // its node was ordered to remove it
 )
 
-// Adoption is the body of POST /api/v1/node/adopt.
-type Adoption struct {
+// OrphanDecision is the body of POST /api/v1/node/adopt.
+type OrphanDecision struct {
 	Node   string   `json:"node"`          // id or name
 	Action string   `json:"action"`        // keep or remove
 	VMs    []string `json:"vms,omitempty"` // OrphanedVM.ID; none: all of the node
 	DryRun bool     `json:"dry_run,omitempty"`
 }
 
-// Adopted is one element of the answer to an Adoption.
-type Adopted struct {
+// OrphanOutcome is one element of the answer to an OrphanDecision.
+type OrphanOutcome struct {
 	ID      string `json:"id"`            // of the orphaned VM
 	Outcome string `json:"outcome"`       // kept, removed or refused
 	Why     string `json:"why,omitempty"` // reason of a refusal

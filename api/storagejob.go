@@ -5,17 +5,17 @@ package api
 
 // Kinds of StorageJobRequest.Do.
 const (
-	UpkeepCheck  = "check"
-	UpkeepRepair = "repair"
-	UpkeepGC     = "gc"
+	StorageJobCheck  = "check"
+	StorageJobRepair = "repair"
+	StorageJobGC     = "gc"
 )
 
-// States of an Upkeep.
+// States of a StorageJob.
 const (
-	UpkeepNone    = "none" // no job was requested since the registry started
-	UpkeepRunning = "running"
-	UpkeepDone    = "done"
-	UpkeepFailed  = "failed"
+	StorageJobNone    = "none" // no job was requested since the registry started
+	StorageJobRunning = "running"
+	StorageJobDone    = "done"
+	StorageJobFailed  = "failed"
 )
 
 // StorageJobRequest requests a storage job.
@@ -31,7 +31,7 @@ type StorageJobRequest struct {
 
 // StorageJob is the last requested job and its progress.
 type StorageJob struct {
-	State    string             `json:"state"` // UpkeepNone, UpkeepRunning, UpkeepDone or UpkeepFailed
+	State    string             `json:"state"` // StorageJobNone, StorageJobRunning, StorageJobDone or StorageJobFailed
 	Request  *StorageJobRequest `json:"request,omitempty"`
 	Progress StorageJobProgress `json:"progress"`
 	Problem  string             `json:"problem,omitempty"` // why it failed

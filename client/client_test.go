@@ -190,7 +190,8 @@ func TestWatchTakesItselfUp(t *testing.T) {
 	})
 	var told []string
 	breaks := 0
-	for change, err := range c.Watch(t.Context(), client.WatchOptions{OnInterrupt: func(error) { breaks++ }}) {
+	for change, err := range c.WatchInstances(t.Context(),
+		client.InstanceWatch{OnInterrupt: func(error) { breaks++ }}) {
 		if err != nil {
 			t.Fatal(err)
 		}

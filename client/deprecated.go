@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"iter"
 
 	"github.com/buildyard/buildyard/api"
 )
@@ -17,6 +18,11 @@ type (
 	//
 	// Deprecated: use MACFilter.
 	MACUse = MACFilter
+
+	// WatchOptions is the former name of InstanceWatch.
+	//
+	// Deprecated: use InstanceWatch.
+	WatchOptions = InstanceWatch
 
 	// UserKey is the former name of APIKey.
 	//
@@ -65,4 +71,25 @@ func (r *Registry) Upkeep(ctx context.Context) (api.StorageJob, error) { return 
 // Deprecated: use CancelStorageJob.
 func (r *Registry) EndUpkeep(ctx context.Context) (api.StorageJob, error) {
 	return r.CancelStorageJob(ctx)
+}
+
+// UnknownVMs calls OrphanedVMs.
+//
+// Deprecated: use OrphanedVMs.
+func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]api.OrphanedVM, error) {
+	return c.OrphanedVMs(ctx, node)
+}
+
+// Adopt calls ResolveOrphanedVMs.
+//
+// Deprecated: use ResolveOrphanedVMs.
+func (c *Controller) Adopt(ctx context.Context, d api.OrphanDecision) ([]api.OrphanOutcome, error) {
+	return c.ResolveOrphanedVMs(ctx, d)
+}
+
+// Watch calls WatchInstances.
+//
+// Deprecated: use WatchInstances.
+func (c *Controller) Watch(ctx context.Context, o InstanceWatch) iter.Seq2[Change, error] {
+	return c.WatchInstances(ctx, o)
 }

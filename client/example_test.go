@@ -64,7 +64,7 @@ func ExampleController_Watch() {
 	if err != nil {
 		panic(err)
 	}
-	for change, err := range c.Watch(ctx, client.WatchOptions{}) {
+	for change, err := range c.WatchInstances(ctx, client.InstanceWatch{}) {
 		if err != nil {
 			panic(err) // it cannot be resumed
 		}

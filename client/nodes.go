@@ -82,14 +82,26 @@ func (c *Controller) PutNodeScan(ctx context.Context, id string, scan api.NodeSc
 
 const pathAdopt = pathNode + "/adopt"
 
-// UnknownVMs returns the orphaned VMs, of a node by ID or name or, with "", of all.
-func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]api.OrphanedVM, error) {
+// OrphanedVMs returns the orphaned VMs, of a node by ID or name or, with "", of all.
+func (c *Controller) OrphanedVMs(ctx context.Context, node string) ([]api.OrphanedVM, error) {
 	q := url.Values{}
 	set(q, "node", node)
 	return fetch[[]api.OrphanedVM](ctx, c.service, get(pathAdopt, q))
 }
 
-// Adopt adopts or removes orphaned VMs, and returns the result for each.
-func (c *Controller) Adopt(ctx context.Context, a api.Adoption) ([]api.Adopted, error) {
-	return fetch[[]api.Adopted](ctx, c.service, call{method: http.MethodPost, path: pathAdopt, body: a, again: true})
+// ResolveOrphanedVMs adopts or removes orphaned VMs, and returns the outcome of each.
+func (c *Controller) ResolveOrphanedVMs(ctx context.Context, d api.OrphanDecision) ([]api.OrphanOutcome, error) {
+	return fetch[[]api.OrphanOutcome](ctx, c.service,
+		call{method: http.MethodPost, path: pathAdopt, body: d, again: true})
+}
+
+// USB returns how many USB devices are free and in use on all nodes, by the names under which they can be
+// requested.
+func (c *Controller) USB(ctx context.Context) (map[string]api.USBCount, error) {
+	return fetch[map[string]api.USBCount](ctx, c.service, get("/api/v1/usb", nil))
+}
+
+// VLANs returns the IDs that every node offers.
+func (c *Controller) VLANs(ctx context.Context) ([]string, error) {
+	return fetch[[]string](ctx, c.service, get("/api/v1/vlan", nil))
 }

@@ -177,7 +177,7 @@ func (s *service) decode(ctx context.Context, resp *http.Response, out any) erro
 	limited := &io.LimitedReader{R: resp.Body, N: s.maxAnswer + 1}
 	var text bytes.Buffer
 	if resp.ContentLength > 0 {
-		text.Grow(int(min(resp.ContentLength, mostAtOnce)) + bytes.MinRead)
+		text.Grow(int(min(resp.ContentLength, maxInitialBuffer)) + bytes.MinRead)
 	}
 	_, err := text.ReadFrom(limited)
 	keep, keeps := ctx.Value(bodyKey{}).(*json.RawMessage)
@@ -215,7 +215,7 @@ func (s *service) decode(ctx context.Context, resp *http.Response, out any) erro
 	return nil
 }
 
-const mostAtOnce = 1 << 20 // initial buffer limit for the announced length of a response
+const maxInitialBuffer = 1 << 20 // initial buffer limit for the announced length of a response
 
 // decodeWhole decodes a successful response into out in one pass, which fits nearly all responses. Others are
 // decoded in parts.

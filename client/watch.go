@@ -31,8 +31,8 @@ type Change struct {
 	Instance   api.InstanceItem `json:"instance,omitzero"`     // of a ChangeSet
 }
 
-// WatchOptions configures a watch.
-type WatchOptions struct {
+// InstanceWatch configures a watch of instances.
+type InstanceWatch struct {
 	// OnInterrupt is called when the stream broke, before it is resumed; nil: not called.
 	OnInterrupt func(err error)
 }
@@ -40,10 +40,10 @@ type WatchOptions struct {
 // maxSilence is the read timeout of a watch: the controller sends a line every 15 s.
 const maxSilence = 45 * time.Second
 
-// Watch returns every present instance, a ChangeSynced, and then all changes of instances, until ctx ends, the
+// WatchInstances returns every present instance, a ChangeSynced, and then all changes of instances, until ctx ends, the
 // loop is left or an error is returned. A stream that breaks is resumed: every present instance is reported
 // again, and those removed since then are reported as gone. It returns an error if the first connection fails.
-func (c *Controller) Watch(ctx context.Context, o WatchOptions) iter.Seq2[Change, error] {
+func (c *Controller) WatchInstances(ctx context.Context, o InstanceWatch) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		w := watch{c: c, known: map[string]bool{}, yield: yield}
 		if err := again(ctx, o.OnInterrupt,

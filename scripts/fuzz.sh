@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every fuzz test of the repository for a while, one after the other.
 #
-#   scripts/fuzz.sh [TIME] [PACKAGE-FOLDER...]     10s each, all packages
+#   scripts/fuzz.sh [TIME] [PACKAGE-DIR...]        10s each, all packages
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 time=${1:-10s}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Brings what a job needs onto this machine, and nothing that is there already.
+# Installs what a job needs on this machine, if it is missing.
 #
 #   scripts/need.sh test     gotestsum, C compiler for -race, busybox, ip, XFS, QEMU, nftables and the guest's packages
 #   scripts/need.sh demo     QEMU, nftables and the guest's packages
@@ -14,7 +14,7 @@
 #   scripts/need.sh e2e      Chromium, or what CHROMIUM names, and curl
 #   scripts/need.sh e2e-host  the package managers and archivers that the host scanner is tried with
 #   scripts/need.sh docs-test  curl, jq, openssl, ip, mke2fs and qemu-img, which the commands of the documents use
-#   scripts/need.sh bin      prints the folder of the Go tools
+#   scripts/need.sh bin      prints the directory of the Go tools
 #
 # Debian packages are installed when this runs as root; otherwise, and elsewhere,
 # it says what is missing and fails. Go tools go into the user's cache.
@@ -89,7 +89,7 @@ built() {
     awk -v want="$2" '$1 == "path" { path = $2 } $1 == "mod" { if (path "@" $3 == want) found = 1 } END { exit !found }'
 }
 
-# tool NAME: builds a Go tool at its pinned version, unless it is there already.
+# tool NAME: builds a Go tool at its pinned version if it is missing.
 tool() {
   local name=$1 module have
   module=$(module "$name")

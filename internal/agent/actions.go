@@ -104,7 +104,7 @@ func (a *Agent) startVM(ctx context.Context, in *instance, _ hv.VM) error {
 		return a.failStart(ctx, in, fmt.Errorf("start VM: %w", err))
 	}
 	a.metrics.starts.Observe(nil)
-	a.log.Info("VM started", "instance", in.id)
+	a.log.Info("VM started", "instance_id", in.id)
 	a.holdStarted(in)
 	return a.storeAndReport(in, func(s *journal.State) {
 		s.Phase, s.VM = api.PhaseRunning, a.linkVM(vm)
@@ -114,7 +114,7 @@ func (a *Agent) startVM(ctx context.Context, in *instance, _ hv.VM) error {
 // failStart ends a start: it removes the VM first, then reports the failure. If the agent is killed in
 // between, the next agent tries the start once more, which is harmless.
 func (a *Agent) failStart(ctx context.Context, in *instance, cause error) error {
-	a.log.Warn("start of an instance failed", "instance", in.id, "error", cause)
+	a.log.Warn("start of an instance failed", "instance_id", in.id, "error", cause)
 	err := a.retryUntilDone(ctx, in, "removal of the VM of a failed start", func() error {
 		return a.deleteVM(ctx, in, hv.VM{})
 	})
@@ -138,7 +138,7 @@ func (a *Agent) retryUntilDone(ctx context.Context, in *instance, what string, d
 		if err == nil || errors.Is(err, errEnding) {
 			return err
 		}
-		a.log.Error("step failed; retrying", "instance", in.id, "what", what, "error", err)
+		a.log.Error("step failed; retrying", "instance_id", in.id, "what", what, "error", err)
 		select {
 		case <-in.ending.Done():
 			return errEnding
@@ -160,7 +160,7 @@ func (a *Agent) recordVMStopped(_ context.Context, in *instance, vm hv.VM) error
 	if vm.Failure != "" {
 		message += ": " + firstBytes(vm.Failure, maxMessageBytes)
 	}
-	a.log.Warn("VM stopped", "instance", in.id, "reason", vm.Failure)
+	a.log.Warn("VM stopped", "instance_id", in.id, "reason", vm.Failure)
 	err := a.storeAndReport(in, func(s *journal.State) {
 		s.Phase, s.Message, s.VM = api.PhaseStopped, message, a.linkVM(vm)
 	})
@@ -171,7 +171,7 @@ func (a *Agent) recordVMStopped(_ context.Context, in *instance, vm hv.VM) error
 }
 
 func (a *Agent) recordVMLost(_ context.Context, in *instance, _ hv.VM) error {
-	a.log.Warn("VM no longer exists", "instance", in.id)
+	a.log.Warn("VM no longer exists", "instance_id", in.id)
 	return a.storeAndReport(in, func(s *journal.State) {
 		s.Phase, s.Message, s.VM = api.PhaseVanished, "VM no longer exists on its node", factsOfGoneVM(s.VM)
 	})

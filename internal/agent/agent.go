@@ -239,7 +239,7 @@ func (a *Agent) recoverInstances(ctx context.Context) error {
 	a.removeOrphans(ctx, func(vm hv.VM) bool { return a.isForeign(vm.Labels[labelNode]) || isTestVM(vm) })
 	a.cacheJobs.Resume(ctx)
 	for _, in := range held {
-		a.log.Info("instance recovered after a restart of the agent", "instance", in.id, "phase",
+		a.log.Info("instance recovered after a restart of the agent", "instance_id", in.id, "phase",
 			string(in.state.Phase))
 		a.outbox.add(in.id)
 		a.startWorker(ctx, in)

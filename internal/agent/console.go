@@ -50,16 +50,17 @@ func (a *Agent) showConsoles(ctx context.Context, calls []api.ConsoleRequest) {
 func (a *Agent) relayConsole(ctx context.Context, call api.ConsoleRequest) {
 	line, err := a.opts.Consoles.OpenConsole(ctx, a.opts.Identity.NodeID, call.Session)
 	if err != nil {
-		a.log.Warn("opening the console connection to the controller failed", "instance", call.InstanceID, "error", err)
+		a.log.Warn("opening the console connection to the controller failed", "instance_id", call.InstanceID,
+			"error", err)
 		return
 	}
 	screen, err := a.openScreen(ctx, call)
 	if err != nil {
-		a.log.Warn("opening the console of a VM failed", "instance", call.InstanceID, "error", err)
+		a.log.Warn("opening the console of a VM failed", "instance_id", call.InstanceID, "error", err)
 		line.End(consoleRefusal(err))
 		return
 	}
-	a.log.Info("console opened", "instance", call.InstanceID)
+	a.log.Info("console opened", "instance_id", call.InstanceID)
 	defer screen.Close()
 	defer context.AfterFunc(ctx, func() { _ = screen.Close() })()
 	go func() {

@@ -158,8 +158,8 @@ func TestOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// TestVMKilledWhileNobodyLooked: the hypervisor ends while no agent runs.
-func TestVMKilledWhileNobodyLooked(t *testing.T) {
+// TestVMKilledWithoutAgent: the hypervisor ends while no agent runs.
+func TestVMKilledWithoutAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{})
 		stop := w.boot(newGate(-1))

@@ -50,7 +50,7 @@ func (a *Agent) queueFailureLog(in *instance, what, reason string) {
 	case a.failureLogs <- f:
 	default:
 		a.metrics.failureLogs.Failed.Inc()
-		a.log.Warn("failure log not uploaded: upload queue full; it stays on the node", "instance", in.id)
+		a.log.Warn("failure log not uploaded: upload queue full; it stays on the node", "instance_id", in.id)
 	}
 }
 

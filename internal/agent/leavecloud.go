@@ -22,7 +22,7 @@ func (a *Agent) removeForeign(in *instance, node string) {
 	if !a.isForeign(node) {
 		return
 	}
-	a.log.Warn("removing an instance of an earlier identity of this node", "instance", in.id, "identity", node)
+	a.log.Warn("removing an instance of an earlier identity of this node", "instance_id", in.id, "identity", node)
 	in.foreign = true
 	in.state.Ending, in.state.Silent = true, true
 	in.cancelEnding()
@@ -46,7 +46,7 @@ func (a *Agent) removeOrphans(ctx context.Context, which func(hv.VM) bool) {
 	}
 	a.mu.Unlock()
 	for _, in := range list {
-		a.log.Warn("removing a VM of an earlier identity of this node", "instance", in.id)
+		a.log.Warn("removing a VM of an earlier identity of this node", "instance_id", in.id)
 		a.startWorker(ctx, in)
 	}
 }
@@ -69,7 +69,7 @@ func (a *Agent) leaveCloud(ctx context.Context) error {
 	a.mu.Unlock()
 	for _, in := range list {
 		if err := a.orderTermination(in, "", true); err != nil {
-			a.log.Warn("writing a termination to the journal failed", "instance", in.id, "error", err)
+			a.log.Warn("writing a termination to the journal failed", "instance_id", in.id, "error", err)
 		}
 	}
 	a.removeOrphans(ctx, func(hv.VM) bool { return true })

@@ -69,8 +69,8 @@ func TestMetricsOfFailures(t *testing.T) {
 	})
 }
 
-// TestAPullThatNobodyWaitsForIsNoFailure: its instance was terminated in the meantime.
-func TestAPullThatNobodyWaitsForIsNoFailure(t *testing.T) {
+// TestAbandonedPullIsNotAFailure: its instance was terminated in the meantime.
+func TestAbandonedPullIsNotAFailure(t *testing.T) {
 	inWorld(t, boots(0), func(w *world) {
 		w.source.set(time.Minute, nil)
 		w.control.order(startOrder(nil))

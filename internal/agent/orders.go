@@ -20,7 +20,8 @@ func (a *Agent) acceptOrders(ctx context.Context, orders []api.Order) []api.Ack 
 			}
 			err := a.acceptOrder(ctx, o)
 			if err != nil {
-				a.log.Error("accepting an order failed", "instance", o.InstanceID, "kind", string(o.Kind), "error", err)
+				a.log.Error("accepting an order failed", "instance_id", o.InstanceID, "kind", string(o.Kind),
+					"error", err)
 				continue
 			}
 			acks = append(acks, api.Ack{InstanceID: o.InstanceID, Claim: o.Claim, Kind: o.Kind, Task: o.Task})
@@ -38,7 +39,7 @@ func (a *Agent) acceptOrder(ctx context.Context, o api.Order) error {
 	case o.Kind == api.OrderTerminate && in == nil:
 		return a.acceptRemoval(ctx, o)
 	case o.Kind == api.OrderTerminate:
-		a.log.Info("termination ordered", "instance", in.id)
+		a.log.Info("termination ordered", "instance_id", in.id)
 		return a.orderTermination(in, o.Claim, false)
 	case o.Kind != api.OrderStart:
 		return a.acceptTask(in, o)
@@ -96,7 +97,7 @@ func (a *Agent) acceptEntry(ctx context.Context, e journal.Entry) error {
 // pinAndStartWorker pins an instance's version and starts its worker.
 func (a *Agent) pinAndStartWorker(ctx context.Context, in *instance) {
 	a.pinVersion(in)
-	a.log.Info("order accepted", "instance", in.id, "kind", string(in.order.Kind))
+	a.log.Info("order accepted", "instance_id", in.id, "kind", string(in.order.Kind))
 	a.mu.Lock()
 	a.instances[in.id] = in
 	a.mu.Unlock()

@@ -155,7 +155,7 @@ func (a *Agent) recordAcks(sent []api.InstanceStatus) {
 			continue
 		}
 		if err := a.storeAndReport(in, func(*journal.State) {}); err != nil && !errors.Is(err, errEnding) {
-			a.log.Warn("storing a task report failed; the next change reports it", "instance", in.id, "error", err)
+			a.log.Warn("storing a task report failed; the next change reports it", "instance_id", in.id, "error", err)
 		}
 	}
 }

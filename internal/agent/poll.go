@@ -142,7 +142,9 @@ func (p *poller) handleFailure(ctx context.Context, err error) error {
 			p.refusedSince = time.Now()
 		}
 		if time.Since(p.refusedSince) >= p.agent.opts.ConflictWait {
-			return &farm.Error{Code: farm.CodeConflict, Message: "Another agent speaks for this node", Err: err}
+			return &farm.Error{
+				Code: farm.CodeConflict, Message: "Another agent polls for this node: stop one of them", Err: err,
+			}
 		}
 	}
 	p.agent.log.Warn("poll of the controller failed", "error", err)

@@ -40,7 +40,7 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 		if err != nil {
 			return a.failUnlessEnding(ctx, in, "The save could not be pushed: %v", err)
 		}
-		a.log.Info("saved version pushed", "instance", in.id, "template", result.ID, "tag", result.Tag, "version",
+		a.log.Info("saved version pushed", "instance_id", in.id, "template", result.ID, "tag", result.Tag, "version",
 			result.Number)
 		err = a.changeTask(ctx, in, func(t *journal.Task) { t.Version, t.ChainIDs = &result, v.push.LayerDigests })
 		if err != nil {
@@ -49,7 +49,8 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 		t = in.snapshot().Task
 	}
 	if err := a.cacheSavedVersion(ctx, in, t, v); err != nil {
-		a.log.Warn("adding the saved version to the cache failed; it will be pulled", "instance", in.id, "error", err)
+		a.log.Warn("adding the saved version to the cache failed; it will be pulled", "instance_id", in.id, "error",
+			err)
 	}
 	if err := a.removeSaveFiles(ctx, in); err != nil {
 		return err
@@ -170,7 +171,7 @@ func (a *Agent) publishSave(
 		if !transfer.IsTemporary(err) || time.Since(moved) > pushPatience {
 			return result, err
 		}
-		a.log.Warn("push of a save failed; retrying", "instance", in.id, "error", err)
+		a.log.Warn("push of a save failed; retrying", "instance_id", in.id, "error", err)
 		if pause.Sleep(life) != nil {
 			return result, life.Err()
 		}

@@ -44,7 +44,8 @@ func bootReal(t *testing.T, name, dir, registryURL string) *realNode {
 		t.Fatal(err)
 	}
 	n := &realNode{world: &world{t: t, dir: dir, control: newController()}}
-	if n.driver, err = qemu.Open(t.Context(), qemu.Options{Dir: at.VMDir(), StopTimeout: time.Minute}); err != nil {
+	if n.driver, err = qemu.Open(t.Context(),
+		qemu.Options{Dir: at.TemplatesDir(), StopTimeout: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	source := cache.NewRegistry(transfer.Options{}, nil)
@@ -58,8 +59,9 @@ func bootReal(t *testing.T, name, dir, registryURL string) *realNode {
 	a := New(Options{
 		Identity:   datadir.Identity{NodeID: name, Host: "127.0.0.1", RegistryAddress: registryURL},
 		Controller: gatedLink{n.control, newGate(-1)},
-		Driver:     n.driver, Templates: n.cache, Journal: book, Machine: NewMachine(at.TemplateDir(), at.VMDir()),
-		Logger: slog.New(slog.DiscardHandler), Version: "test", Registries: source, SaveDir: at.SaveDir(),
+		Driver:     n.driver, Templates: n.cache, Journal: book,
+		Machine: NewMachine(at.TemplateDir(), at.TemplatesDir()),
+		Logger:  slog.New(slog.DiscardHandler), Version: "test", Registries: source, SaveDir: at.SaveDir(),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -40,7 +40,7 @@ func (a *Agent) restartVM(ctx context.Context, in *instance, vm hv.VM) error {
 }
 
 func (a *Agent) concludeRestart(ctx context.Context, in *instance, vm hv.VM) error {
-	a.log.Info("VM restarted", "instance", in.id)
+	a.log.Info("VM restarted", "instance_id", in.id)
 	return a.endTask(ctx, in, func(s *journal.State, t *journal.Task) {
 		s.VM, t.Stage = a.currentVMFacts(vm, s.VM), api.TaskDone
 	})
@@ -51,7 +51,7 @@ func (a *Agent) failRestart(ctx context.Context, in *instance, cause error) erro
 	limited, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	if err := a.opts.Driver.Stop(limited, in.id, hv.StopForce); err != nil {
-		a.log.Warn("stopping a VM after a failed restart failed", "instance", in.id, "error", err)
+		a.log.Warn("stopping a VM after a failed restart failed", "instance_id", in.id, "error", err)
 	}
 	vm, err := a.opts.Driver.Get(limited, in.id)
 	if err != nil {

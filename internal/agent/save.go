@@ -78,10 +78,10 @@ func (a *Agent) saveScript(ctx context.Context, in *instance, _ hv.VM) error {
 	}
 	said := scriptStatus(o, hv.MaxOutputBytes)
 	said.Stdout, said.Stderr = shortenOutput(said.Stdout), shortenOutput(said.Stderr)
-	a.log.Info("script before a save ended", "instance", in.id, "code", said.Code, "timed_out", said.TimedOut)
+	a.log.Info("script before a save ended", "instance_id", in.id, "code", said.Code, "timed_out", said.TimedOut)
 	if err := writeOutput(dir, said); err != nil {
-		a.log.Warn("storing the output of a script failed; it is lost if the agent stops", "instance", in.id, "error",
-			err)
+		a.log.Warn("storing the output of a script failed; it is lost if the agent stops", "instance_id", in.id,
+			"error", err)
 	}
 	in.mu.Lock()
 	in.taskReport.scriptOutput = said
@@ -126,7 +126,7 @@ func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 	if err != nil {
 		return a.failUnlessEnding(ctx, in, "The VM could not be saved: %v", err)
 	}
-	a.log.Info("VM saved", "instance", in.id, "suspended", order.Suspend, "took", time.Since(begun), "pause",
+	a.log.Info("VM saved", "instance_id", in.id, "suspended", order.Suspend, "took", time.Since(begun), "pause",
 		saved.PausedFor)
 	return a.changeTask(ctx, in, func(t *journal.Task) {
 		t.Saved, t.Stage = &saved, api.TaskPushing
@@ -160,7 +160,7 @@ func (a *Agent) lacksSpace(ctx context.Context, in *instance, vm hv.VM, suspend 
 		return ""
 	}
 	if err := a.opts.Templates.EnsureFreeSpace(ctx, need); err != nil {
-		a.log.Warn("freeing space for a save failed", "instance", in.id, "error", err)
+		a.log.Warn("freeing space for a save failed", "instance_id", in.id, "error", err)
 	}
 	if free, _, _ = a.opts.Machine.Disk(); free >= need {
 		return ""

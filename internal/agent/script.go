@@ -169,7 +169,7 @@ func (a *Agent) concludeScript(ctx context.Context, in *instance, status *api.Sc
 	} else {
 		message = ""
 	}
-	a.log.Info("startup script ended", "instance", in.id, "code", status.Code, "timed_out", status.TimedOut)
+	a.log.Info("startup script ended", "instance_id", in.id, "code", status.Code, "timed_out", status.TimedOut)
 	return a.retryUntilDone(ctx, in, "saving the outcome of a startup script", func() error {
 		return a.storeAndReport(in, func(s *journal.State) { s.Phase, s.Message, s.Script = phase, message, status })
 	})

@@ -50,13 +50,14 @@ func taskConditionOf(t *journal.Task) taskCondition {
 // acknowledged and has no effect: the instance's state is reported anyway.
 func (a *Agent) acceptTask(in *instance, o api.Order) error {
 	if in == nil {
-		a.log.Warn("task ignored: its instance is not on this node", "instance", o.InstanceID, "kind", string(o.Kind))
+		a.log.Warn("task ignored: its instance is not on this node", "instance_id", o.InstanceID, "kind",
+			string(o.Kind))
 		return nil
 	}
 	s := in.snapshot()
 	switch {
 	case s.Claim != o.Claim || s.Ending || in.order.Start == nil:
-		a.log.Warn("task ignored: its instance is terminating or was placed again", "instance", in.id, "kind",
+		a.log.Warn("task ignored: its instance is terminating or was placed again", "instance_id", in.id, "kind",
 			string(o.Kind))
 		return nil
 	case s.Task != nil && s.Task.ID() == o.Task:
@@ -81,7 +82,7 @@ func (a *Agent) acceptTask(in *instance, o api.Order) error {
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
 		return a.rejectTask(in, o, "The node's disk is full; remove VMs or templates from the node")
 	case err == nil:
-		a.log.Info("task accepted", "instance", in.id, "kind", string(o.Kind), "task", o.Task)
+		a.log.Info("task accepted", "instance_id", in.id, "kind", string(o.Kind), "task", o.Task)
 		in.signalTask()
 		in.wakeWorker()
 	}
@@ -133,7 +134,7 @@ func (a *Agent) rejectTask(in *instance, o api.Order, why string) error {
 		maxMessageBytes)}
 	in.state.Number++
 	a.outbox.add(in.id)
-	a.log.Warn("task rejected", "instance", in.id, "kind", string(o.Kind), "reason", why)
+	a.log.Warn("task rejected", "instance_id", in.id, "kind", string(o.Kind), "reason", why)
 	return nil
 }
 
@@ -176,7 +177,7 @@ func (a *Agent) failTask(ctx context.Context, in *instance, format string, args 
 }
 
 func (a *Agent) failTaskWith(ctx context.Context, in *instance, f journal.TaskFailure) error {
-	a.log.Warn("task failed", "instance", in.id, "reason", f.Message)
+	a.log.Warn("task failed", "instance_id", in.id, "reason", f.Message)
 	err := a.changeTask(ctx, in, func(t *journal.Task) { t.Failure = &f })
 	if err == nil {
 		a.queueFailureLog(in, string(in.snapshot().Task.Order.Kind), f.Message)
@@ -198,7 +199,7 @@ func (a *Agent) endTask(ctx context.Context, in *instance, edit func(*journal.St
 	if err != nil {
 		return err
 	}
-	a.log.Info("task finished", "instance", in.id, "stage", string(in.snapshot().Task.Stage))
+	a.log.Info("task finished", "instance_id", in.id, "stage", string(in.snapshot().Task.Stage))
 	return nil
 }
 

@@ -40,7 +40,7 @@ func (a *Agent) runWorker(ctx context.Context, in *instance) {
 		case ctx.Err() != nil:
 			return
 		}
-		a.log.Error("step failed; retrying", "instance", in.id, "phase", string(s.Phase), "error", err)
+		a.log.Error("step failed; retrying", "instance_id", in.id, "phase", string(s.Phase), "error", err)
 		select {
 		case <-ctx.Done():
 		case <-in.wake:
@@ -138,7 +138,7 @@ func (a *Agent) forgetInstance(in *instance) error {
 	delete(a.instances, in.id)
 	a.removeVMLocked(in.id)
 	a.recordEndedLocked(in.id, in.snapshot().Claim)
-	a.log.Info("instance removed from this node", "instance", in.id)
+	a.log.Info("instance removed from this node", "instance_id", in.id)
 	return errInstanceDone
 }
 

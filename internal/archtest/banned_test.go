@@ -20,7 +20,8 @@ import (
 //go:embed banned.tsv
 var bannedTable string
 
-var lower = flag.Bool("lower", false, "write how many lines still have a banned word, where it is fewer than before")
+var lower = flag.Bool("lower", false, "write how many lines and names still have a banned word, where they are "+
+	"fewer than before")
 
 // bannedWord is a word that texts for readers must not contain.
 type bannedWord struct {
@@ -29,9 +30,10 @@ type bannedWord struct {
 	parts   []string // in lower case; every match contains one of them, so that few lines are searched
 	instead string
 	most    int // maximum number of lines that may still have it
+	names   int // maximum number of declared names that may still have it
 }
 
-// parseBanned reads lines of pattern, replacement and count, separated by tabs.
+// parseBanned reads lines of pattern, replacement, and the counts of lines and of names, separated by tabs.
 func parseBanned(table string) ([]bannedWord, error) {
 	var out []bannedWord
 	for line := range strings.Lines(table) {
@@ -39,8 +41,8 @@ func parseBanned(table string) ([]bannedWord, error) {
 			continue
 		}
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		if len(fields) != 3 {
-			return nil, fmt.Errorf("%q: want pattern, replacement and count", line)
+		if len(fields) != 4 {
+			return nil, fmt.Errorf("%q: want pattern, replacement and two counts", line)
 		}
 		pattern, err := regexp.Compile("(?i)" + fields[0])
 		if err != nil {
@@ -50,11 +52,15 @@ func parseBanned(table string) ([]bannedWord, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read a banned word: %w", err)
 		}
+		names, err := strconv.Atoi(fields[3])
+		if err != nil {
+			return nil, fmt.Errorf("read a banned word: %w", err)
+		}
 		tree, err := syntax.Parse("(?i)"+fields[0], syntax.Perl)
 		if err != nil {
 			return nil, fmt.Errorf("read a banned word: %w", err)
 		}
-		out = append(out, bannedWord{fields[0], pattern, partsOf(tree), fields[1], most})
+		out = append(out, bannedWord{fields[0], pattern, partsOf(tree), fields[1], most, names})
 	}
 	return out, nil
 }
@@ -104,17 +110,19 @@ const allowed = "glossary:allow"
 // code is text between backticks: identifiers, commands and wire names.
 var code = regexp.MustCompile("`[^`]*`")
 
-// proseOf returns the comments and string literals of non-test Go files, and the lines of
-// templates, documents and the API description.
+// proseOf returns the comments and string literals of non-test Go files and of the rules here, and the lines of
+// templates, documents, scripts, the Makefile and the API description.
 func proseOf(t *tree) ([]prose, error) {
 	var out []prose
 	for _, f := range t.files {
-		if !f.test && !strings.HasPrefix(f.dir, "internal/archtest") {
+		isRule := f.dir == "internal/archtest" && path.Base(f.path) != "banned_test.go"
+		if !f.test || isRule {
 			out = append(out, proseOfGo(t.fset, f)...)
 		}
 	}
 	for _, name := range t.names {
-		isText := slices.Contains([]string{".md", ".html", ".tmpl"}, path.Ext(name)) || name == "api/openapi.yaml"
+		isText := slices.Contains([]string{".md", ".html", ".tmpl"}, path.Ext(name)) ||
+			name == "api/openapi.yaml" || name == "Makefile" || strings.HasPrefix(name, "scripts/")
 		if !isText || isGenerated(name) || strings.Contains("/"+name, "/testdata/") ||
 			strings.Contains("/"+name, "/vendor/") {
 			continue
@@ -202,12 +210,16 @@ func TestBannedWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	names := namesOf(theTree(t))
 	table := headOf(bannedTable)
 	for _, w := range words {
-		found := having(texts, w)
-		table += fmt.Sprintf("%s\t%s\t%d\n", w.source, w.instead, min(len(found), w.most))
+		found, named := having(texts, w), having(names, w)
+		table += fmt.Sprintf("%s\t%s\t%d\t%d\n", w.source, w.instead, min(len(found), w.most), min(len(named), w.names))
 		if len(found) > w.most {
 			report(t, fmt.Sprintf("%s: write %s; %d lines may still have it", w.source, w.instead, w.most), found)
+		}
+		if len(named) > w.names {
+			report(t, fmt.Sprintf("%s: write %s; %d names may still have it", w.source, w.instead, w.names), named)
 		}
 	}
 	if *lower {
@@ -232,13 +244,16 @@ func TestBannedWordsCatch(t *testing.T) {
 	tr := small(t, map[string]string{
 		"a/a.go": "package a\n\n// F gives nobody `whoever`.\nfunc F() string { return \"nobody\" }\n\n" +
 			"type T struct {\n\tA string `json:\"nobody\"`\n\tB int // nobody, glossary:allow\n}\n",
-		"a/a_test.go":      "package a\n\n// nobody\n",
-		"docs/a.md":        "Nobody\n`nobody`\n",
-		"api/openapi.yaml": "summary: for nobody\n",
-		"x/testdata/a.md":  "nobody\n",
+		"a/a_test.go":                 "package a\n\n// nobody\n",
+		"internal/archtest/a_test.go": "package archtest\n\n// nobody\n",
+		"docs/a.md":                   "Nobody\n`nobody`\n",
+		"api/openapi.yaml":            "summary: for nobody\n",
+		"Makefile":                    "a: ## for nobody\n",
+		"scripts/a.sh":                "# nobody\n",
+		"x/testdata/a.md":             "nobody\n",
 	})
-	words, err := parseBanned("# head\n\\bnobody\\b\tname the actor\t3\n")
-	if err != nil || len(words) != 1 || words[0].most != 3 {
+	words, err := parseBanned("# head\n\\bnobody\\b\tname the actor\t3\t2\n")
+	if err != nil || len(words) != 1 || words[0].most != 3 || words[0].names != 2 {
 		t.Fatalf("%+v, %v", words, err)
 	}
 	texts, err := proseOf(tr)
@@ -246,9 +261,10 @@ func TestBannedWordsCatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, having(texts, words[0]),
-		"a/a.go:3: // F gives nobody .", "a/a.go:4: nobody", "api/openapi.yaml:1: summary: for nobody",
-		"docs/a.md:1: Nobody")
-	for _, wrong := range []string{"a\tb\n", "(\tb\t1\n", "a\tb\tc\n"} {
+		"a/a.go:3: // F gives nobody .", "a/a.go:4: nobody", "internal/archtest/a_test.go:3: // nobody",
+		"Makefile:1: a: ## for nobody", "api/openapi.yaml:1: summary: for nobody", "docs/a.md:1: Nobody",
+		"scripts/a.sh:1: # nobody")
+	for _, wrong := range []string{"a\tb\t1\n", "(\tb\t1\t1\n", "a\tb\tc\t1\n", "a\tb\t1\tc\n"} {
 		if _, err := parseBanned(wrong); err == nil {
 			t.Errorf("%q is taken", wrong)
 		}

@@ -42,7 +42,7 @@ var nevers = []never{
 			"internal/controller/...", "internal/agent/...", "internal/store/...", "internal/registry/...",
 			"internal/sched/...", "internal/hv/...", "internal/portal/...", "internal/transfer/...",
 		},
-		reason: "the scanners run where there is no cloud: of the control plane they know layout and blob",
+		reason: "the scanners run outside a cloud: of the control plane they know layout and blob",
 	},
 	{
 		from: []string{
@@ -67,7 +67,7 @@ var nevers = []never{
 			"internal/hv/...", "internal/portal/...", "internal/transfer/...", "internal/rest", "internal/auth/...",
 			"internal/cli/cloud",
 		},
-		reason: "the host scanner runs on hosts where there is no cloud, as a small process that is idle: it knows " +
+		reason: "the host scanner runs on hosts outside a cloud, as a small process that is idle: it knows " +
 			"no users and no control plane",
 	},
 	{
@@ -183,14 +183,14 @@ var onlys = []only{
 		"std", "api", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},
 	{[]string{"internal/controller/events"}, []string{
-		"std", "api", "internal/controller/record", "internal/farm", "internal/store",
+		"std", "api", "internal/controller/record", "internal/farm", "internal/retry", "internal/store",
 	}, controllerPart},
 	{[]string{
 		"internal/portal/...",
 	}, []string{
-		"std", "api", "client", "internal/auth", "internal/bytesize", "internal/farm", "internal/portal/...",
-		"github.com/google/uuid",
-	}, "the portal is a client of the API: what it shows, every other client can show"},
+		"std", "api", "client", "internal/bytesize", "internal/farm", "internal/portal/...", "github.com/google/uuid",
+	}, "the portal is a client of the API: what it shows, every other client can show. The domain has the names of " +
+		"states, which the API has as texts"},
 	{
 		[]string{"internal/loadgen"},
 		[]string{"std", "api"},
@@ -210,14 +210,14 @@ var onlys = []only{
 	{
 		[]string{"internal/license"},
 		[]string{"std", "internal/farm"},
-		"controllers, nodes and scanners judge licences with it, so it brings nothing along",
+		"controllers, nodes and scanners verify licenses with it, so it has no other dependencies",
 	},
 	{
 		[]string{"internal/auth"},
 		[]string{
 			"std", "internal/farm", "api",
 		},
-		"who may do what is judged the same way everywhere: stores come in through its interfaces, protocols stay " +
+		"access is decided the same way everywhere: stores come in through its interfaces, protocols stay " +
 			"outside",
 	},
 	{[]string{"internal/auth/authstore"}, []string{
@@ -252,13 +252,13 @@ var onlys = []only{
 		"std", "api", "internal/metric", "internal/rest/hostrest/encode", "internal/scan/host",
 		"golang.org/x/net/netutil",
 	}, "the API of the host scanner translates and decides nothing"},
-	{[]string{"internal/periodic"}, []string{"std", "internal/retry"}, "it does not know what it does for whom"},
+	{[]string{"internal/periodic"}, []string{"std", "internal/retry"}, "it knows nothing of its callers"},
 	{
 		[]string{"internal/retry"},
 		[]string{"std", "github.com/cenkalti/backoff/v5"},
 		"everything that tries again uses it, so it brings nothing along",
 	},
-	{[]string{"internal/metric"}, []string{"std"}, "every room counts with it, so it brings nothing along"},
+	{[]string{"internal/metric"}, []string{"std"}, "every component has metrics, so it has no other dependencies"},
 	{
 		[]string{"internal/scan/watch"},
 		[]string{"std", "golang.org/x/sys/unix", "github.com/ebitengine/purego"},
@@ -281,11 +281,11 @@ type holder struct {
 var holders = []holder{
 	{[]string{"os/exec"}, []string{
 		"internal/hv/...", "internal/selfexec/...", "internal/tools/xfstest", "internal/tools/mutants",
-	}, "other programs are started in few places that can be looked over"},
+	}, "other programs are started in a few places that can be reviewed"},
 	{
 		[]string{"go.etcd.io/..."},
 		[]string{"internal/store/etcd/...", "internal/scan/..."},
-		"etcd is one backend of the store (the host scanner's catalogue is bbolt)",
+		"etcd is one backend of the store (the host scanner's package inventory is bbolt)",
 	},
 	{
 		[]string{"github.com/google/osv-scalibr/..."},

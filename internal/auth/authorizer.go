@@ -26,7 +26,7 @@ type GrantTable struct {
 	save   func(Grants) error
 	grants atomic.Pointer[Grants]
 
-	mu       sync.Mutex // of changes; guards what follows
+	mu       sync.Mutex // of changes; guards the fields below
 	watchers []func()
 }
 
@@ -75,11 +75,11 @@ type Authorizer struct {
 	store GrantStore
 	rules atomic.Pointer[Rules]
 
-	mu             sync.Mutex // guards what follows
+	mu             sync.Mutex // guards the fields below
 	policy         Policy
 	enforcedBefore bool // permissions are enforced, or were enforced before
 
-	watchersMu sync.Mutex // guards what follows
+	watchersMu sync.Mutex // guards the fields below
 	watchers   []func()
 }
 

@@ -17,7 +17,7 @@ const (
 // FailureLimiter limits the failures of keys and addresses. Successful callers are not limited. The
 // zero value is ready.
 type FailureLimiter struct {
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards the fields below
 	byID, byName tokenBuckets
 }
 

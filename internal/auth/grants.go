@@ -65,7 +65,7 @@ func (g Grants) DeleteGroup(name string) (Grants, error) {
 }
 
 // SetResources replaces the rights of a permission group on single resources.
-func (g Grants) SetResources(s farm.Service, name string, list []farm.ResourcePermission) (Grants, error) {
+func (g Grants) SetGroupResources(s farm.Service, name string, list []farm.ResourcePermission) (Grants, error) {
 	if err := checkGroupName(name); err != nil {
 		return g, err
 	}
@@ -117,7 +117,7 @@ func (g Grants) Check(s farm.Service) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.Resources)) {
-		if again, err = again.SetResources(s, name, g.Resources[name]); err != nil {
+		if again, err = again.SetGroupResources(s, name, g.Resources[name]); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,7 @@ const (
 // again every failureInterval. The limit of all addresses together never applies to addresses from which
 // the right secret came within a day. The zero value is ready.
 type GuessLimiter struct {
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards the fields below
 	byAddress    tokenBuckets
 	totalFullAt  time.Time            // from when on the whole allowance of all is there again
 	trustedSince map[string]time.Time // address -> when the right secret came from it

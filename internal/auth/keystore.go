@@ -53,7 +53,7 @@ type KeyTable struct {
 	save func([]farm.APIKey) error
 	keys atomic.Pointer[keyMap]
 
-	mu       sync.Mutex // of changes; guards what follows
+	mu       sync.Mutex // of changes; guards the fields below
 	watchers []func(id string)
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// NodeScope is what a node token permits: what the controller had ordered from the node when it
+// NodeScope is what a registry token permits: what the controller had ordered from the node when it
 // made the token. The zero value permits nothing. It is immutable.
 type NodeScope struct {
 	PullTemplates []string     `json:"p,omitempty"` // ids of templates that the node may pull
@@ -97,4 +97,4 @@ func (i Identity) MissingOrder(p farm.Permission, what string) error {
 	return farm.Errorf(farm.CodeForbidden, "Permission %s requires an order: this node has no order to %s", p, what)
 }
 
-var errStaleOrders = deniedError("the node token is older than the order, or the node has no such order")
+var errStaleOrders = deniedError("the registry token is older than the order, or the node has no such order")

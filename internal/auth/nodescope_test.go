@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// TestNodeTokensCarryTheirScope, of whatever size that is.
-func TestNodeTokensCarryTheirScope(t *testing.T) {
+// TestRegistryTokensCarryTheirScope, of whatever size that is.
+func TestRegistryTokensCarryTheirScope(t *testing.T) {
 	w := newWorld(t)
 	passes := NewRegistryTokens(w.signer, nil)
 	name := strings.Repeat(`"<`, 127)
@@ -164,6 +164,6 @@ func TestRightsOfNodes(t *testing.T) {
 			}
 		}
 	}
-	refusedWith(t, ForbiddenToNodes("start_vm"), farm.CodeForbidden, "which node tokens do not have")
+	refusedWith(t, ForbiddenToNodes("start_vm"), farm.CodeForbidden, "which registry tokens do not have")
 	refusedWith(t, ForbiddenToNodes(farm.PermRoot), farm.CodeForbidden, "Only the root user")
 }

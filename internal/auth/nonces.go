@@ -28,7 +28,7 @@ var ErrNoncesFull = farm.Errorf(farm.CodeBusy, "Too many sessions were opened in
 
 // MemoryNonces is a NonceStore in memory. The zero value is ready.
 type MemoryNonces struct {
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// noncesByMinute maps the minute in which they may be forgotten to nonces.
 	noncesByMinute map[int64]map[Nonce]struct{}
 	count          int

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// RegistryTokenTTL is the lifetime of a node token: a node whose order has ended can use it that long.
+// RegistryTokenTTL is the lifetime of a registry token: a node whose order has ended can use it that long.
 const RegistryTokenTTL = 5 * time.Minute
 
-// maxScope bounds the encoded scope of a node token, in bytes: a registry of the previous release
+// maxScope bounds the encoded scope of a registry token, in bytes: a registry of the previous release
 // accepts no larger one.
 const maxScope = 2600
 
 const (
 	registryTokenPurpose Purpose = "pass"
-	// registryTokenPrefix begins every node token: its last character is not in base64, so that no session
+	// registryTokenPrefix begins every registry token: its last character is not in base64, so that no session
 	// and no JWT begins like this.
 	registryTokenPrefix = "node~"
 )
@@ -47,7 +47,7 @@ func NewDerivedRegistryTokens(root Secret, keys *APIKeys) *RegistryTokens {
 	return &RegistryTokens{sync.OnceValue(func() *Signer { return derivedSigner(root) }), keys}
 }
 
-// registryTokenClaims is the content of a node token.
+// registryTokenClaims is the content of a registry token.
 type registryTokenClaims struct {
 	NodeID string `json:"n"`
 	KeyID  string `json:"k,omitempty"` // ID of the API key that the node has joined with
@@ -91,12 +91,12 @@ func truncateScope(s NodeScope) NodeScope {
 }
 
 var (
-	errRegistryTokenForm    = deniedError("the node token is malformed")
-	errRegistryTokenForeign = deniedError("the node token is for another registry")
-	errRegistryTokenExpired = deniedError("the node token has expired")
+	errRegistryTokenForm    = deniedError("the registry token is malformed")
+	errRegistryTokenForeign = deniedError("the registry token is for another registry")
+	errRegistryTokenExpired = deniedError("the registry token has expired")
 )
 
-// Verify verifies a node token. The groups are the current ones of the API key that the node has
+// Verify verifies a registry token. The groups are the current ones of the API key that the node has
 // joined with: none, when that has expired.
 func (p *RegistryTokens) Verify(value string) (Identity, error) {
 	text, ok := strings.CutPrefix(value, registryTokenPrefix)

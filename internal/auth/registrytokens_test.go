@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-func TestNodeTokens(t *testing.T) {
+func TestRegistryTokens(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci", "a", "b")
 	passes := NewRegistryTokens(w.signer, w.keys)
@@ -43,8 +43,8 @@ func TestNodeTokens(t *testing.T) {
 	}
 }
 
-// TestNodeTokensFollowTheirKeys: the groups are those of now, and a key that is deleted leaves none.
-func TestNodeTokensFollowTheirKeys(t *testing.T) {
+// TestRegistryTokensFollowTheirKeys: the groups are those of now, and a key that is deleted leaves none.
+func TestRegistryTokensFollowTheirKeys(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci", "old")
 	passes := NewRegistryTokens(w.signer, w.keys)
@@ -68,9 +68,9 @@ func TestNodeTokensFollowTheirKeys(t *testing.T) {
 	}
 }
 
-// TestNodeTokensOfAKeyThatExpires: the node token stays valid, and the groups of the expired key do
+// TestRegistryTokensOfAKeyThatExpires: the registry token stays valid, and the groups of the expired key do
 // not.
-func TestNodeTokensOfAKeyThatExpires(t *testing.T) {
+func TestRegistryTokensOfAKeyThatExpires(t *testing.T) {
 	keys, public := NewAPIKeys(NewKeyTable(nil, nil)), publicText(t, &pair2048().PublicKey)
 	synctest.Test(t, func(t *testing.T) {
 		_, err := keys.Create(t.Context(), NewAPIKey{ID: "ci", TTL: 60, Groups: []string{"a"}, PublicKey: public})
@@ -88,7 +88,7 @@ func TestNodeTokensOfAKeyThatExpires(t *testing.T) {
 	})
 }
 
-func TestNodeTokensAreRefusedAlike(t *testing.T) {
+func TestRegistryTokensAreRefusedAlike(t *testing.T) {
 	w, foreign := newWorld(t), newWorld(t)
 	w.add(t, "ci")
 	passes := NewRegistryTokens(w.signer, w.keys)
@@ -141,7 +141,7 @@ func flipped(raw []byte, at int) []byte {
 	return out
 }
 
-func TestNodeTokensExpire(t *testing.T) {
+func TestRegistryTokensExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		passes := NewRegistryTokens(NewSigner(NewKeyRing(time.Now())), nil)
 		value, life := passes.Issue("node-1", "", NodeScope{})
@@ -154,9 +154,9 @@ func TestNodeTokensExpire(t *testing.T) {
 	})
 }
 
-// TestNodeTokensAsCredentials: no other kind of Bearer value is accepted as a node token, nor the
+// TestRegistryTokensAsCredentials: no other kind of Bearer value is accepted as a registry token, nor the
 // reverse.
-func TestNodeTokensAsCredentials(t *testing.T) {
+func TestRegistryTokensAsCredentials(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci")
 	all := complete(t, w)
@@ -193,8 +193,8 @@ func TestNodeTokensAsCredentials(t *testing.T) {
 	}
 }
 
-// TestDerivedNodeTokens: holders of the same root token make the same node tokens, and others do not.
-func TestDerivedNodeTokens(t *testing.T) {
+// TestDerivedRegistryTokens: holders of the same root token make the same registry tokens, and others do not.
+func TestDerivedRegistryTokens(t *testing.T) {
 	controller, registry := NewDerivedRegistryTokens(NewSecret("0123456789"), nil),
 		NewDerivedRegistryTokens(NewSecret("0123456789"), nil)
 	value, _ := controller.Issue("node-1", "ci", NodeScope{})

@@ -217,7 +217,8 @@ func ForbiddenToNodes(p farm.Permission) error {
 	if p == farm.PermRoot {
 		return Forbidden(p)
 	}
-	return farm.Errorf(farm.CodeForbidden, "Permission %s required, which node tokens do not have for this request", p)
+	return farm.Errorf(farm.CodeForbidden, "Permission %s required, which registry tokens do not have for this request",
+		p)
 }
 
 // ForbiddenOn is the refusal of a caller without a right on a resource.

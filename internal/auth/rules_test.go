@@ -172,7 +172,7 @@ func walk(t *testing.T, tiers ...farm.Tier) {
 
 func onNode(t testing.TB, g Grants, name, id string, list ...farm.Permission) Grants {
 	t.Helper()
-	g, err := g.SetResources(farm.ServiceController, name,
+	g, err := g.SetGroupResources(farm.ServiceController, name,
 		[]farm.ResourcePermission{{ID: id, Type: farm.ResourceNode, Permissions: list}})
 	must(t, err)
 	return g
@@ -275,7 +275,7 @@ func TestGrantsAreChecked(t *testing.T) {
 		"one permission group (10000) reached": func() (Grants, error) {
 			return resources(make([]farm.ResourcePermission, MaxGroupResources+1)...)
 		},
-		"group: must be ": func() (Grants, error) { return Grants{}.SetResources(c, " a", nil) },
+		"group: must be ": func() (Grants, error) { return Grants{}.SetGroupResources(c, " a", nil) },
 	} {
 		if g, err := do(); err == nil || !strings.Contains(err.Error(), words) || g.Groups != nil ||
 			g.Resources != nil {
@@ -314,7 +314,7 @@ func TestGrantsAreChecked(t *testing.T) {
 }
 
 func resources(list ...farm.ResourcePermission) (Grants, error) {
-	return Grants{}.SetResources(farm.ServiceController, "a", list)
+	return Grants{}.SetGroupResources(farm.ServiceController, "a", list)
 }
 
 func TestAllResourcesAreBounded(t *testing.T) {
@@ -325,12 +325,12 @@ func TestAllResourcesAreBounded(t *testing.T) {
 	var g Grants
 	var err error
 	for i := range MaxResources / MaxGroupResources {
-		g, err = g.SetResources(farm.ServiceController, fmt.Sprint(i), list)
+		g, err = g.SetGroupResources(farm.ServiceController, fmt.Sprint(i), list)
 		must(t, err)
 	}
-	_, err = g.SetResources(farm.ServiceController, "more", list[:1])
+	_, err = g.SetGroupResources(farm.ServiceController, "more", list[:1])
 	refusedWith(t, err, farm.CodeRefused, "(100000) reached")
-	if _, err = g.SetResources(farm.ServiceController, "0", list); err != nil {
+	if _, err = g.SetGroupResources(farm.ServiceController, "0", list); err != nil {
 		t.Error(err)
 	}
 }
@@ -341,8 +341,8 @@ func TestForbiddenNamesThePermission(t *testing.T) {
 	refusedWith(t, ForbiddenOn(farm.ResourceNode, "n1", "list"), farm.CodeForbidden, "list on the node n1")
 }
 
-// TestChangesCountAtOnce asks while grants change; the race detector watches.
-func TestChangesCountAtOnce(t *testing.T) {
+// TestChangesApplyImmediately asks while grants change; the race detector watches.
+func TestChangesApplyImmediately(t *testing.T) {
 	store := NewGrantTable(Grants{}, nil)
 	j := NewAuthorizer(plus, store)
 	who := everybody["key"]
@@ -423,7 +423,7 @@ func TestHolders(t *testing.T) {
 	})
 	grant := func(group, id string, rights ...farm.Permission) {
 		must(t, table.Change(t.Context(), func(g Grants) (Grants, error) {
-			return g.SetResources(farm.ServiceController, group,
+			return g.SetGroupResources(farm.ServiceController, group,
 				[]farm.ResourcePermission{{ID: id, Type: farm.ResourceNode, Permissions: rights}})
 		}))
 	}
@@ -454,13 +454,13 @@ func TestGroupsWithRightsAreBounded(t *testing.T) {
 		if g.Resources = withKey(g.Resources, fmt.Sprint(i), list); i != MaxGrantGroups-2 {
 			continue
 		}
-		if _, err := g.SetResources(farm.ServiceController, "the last", list); err != nil {
+		if _, err := g.SetGroupResources(farm.ServiceController, "the last", list); err != nil {
 			t.Error(err)
 		}
 	}
-	_, err := g.SetResources(farm.ServiceController, "more", list)
+	_, err := g.SetGroupResources(farm.ServiceController, "more", list)
 	refusedWith(t, err, farm.CodeRefused, "limit of permission groups with resource rights (1000)")
-	if _, err = g.SetResources(farm.ServiceController, "0", list); err != nil {
+	if _, err = g.SetGroupResources(farm.ServiceController, "0", list); err != nil {
 		t.Error(err)
 	}
 }

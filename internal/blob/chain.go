@@ -93,7 +93,7 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 func (c *Chain) loadFrame(layer, frame int) (*cachedFrame, error) {
 	x := c.indexes[layer]
 	return c.frameCache.get(frameKey{x.digest, frame}, func(buf []byte) ([]byte, error) {
-		raw, err := c.layers[layer].readFrame(frame, buf)
+		raw, err := c.layers[layer].readFrameInto(frame, buf)
 		if err != nil {
 			return nil, fmt.Errorf("layer %s: %w", x.digest, err)
 		}

@@ -53,7 +53,7 @@ func NewFetchPlan(chain []*Index, held int) (*FetchPlan, error) {
 			p.addZeros(below, g)
 			continue
 		}
-		p.addSegment(frames, g)
+		p.addPlacement(frames, g)
 	}
 	for layer, list := range frames {
 		for _, f := range list {
@@ -89,8 +89,8 @@ func checkChain(chain []*Index) error {
 	return nil
 }
 
-// addSegment appends the placement of a data segment.
-func (p *FetchPlan) addSegment(frames [][]plannedFrame, g segment) {
+// addPlacement appends the placement of a data segment.
+func (p *FetchPlan) addPlacement(frames [][]plannedFrame, g segment) {
 	n := int32(g.end - g.off)
 	list := frames[g.layer]
 	if k := len(list) - 1; k < 0 || list[k].frame != int32(g.frame) {

@@ -217,8 +217,8 @@ func TestPlanIsOrdered(t *testing.T) {
 	}
 }
 
-// TestPlanTellsZerosFromDiscards: adjacent ranges stay separate, and ranges that are zero already are left out.
-func TestPlanTellsZerosFromDiscards(t *testing.T) {
+// TestPlanSeparatesZerosFromDiscards: adjacent ranges stay separate, and ranges that are zero already are left out.
+func TestPlanSeparatesZerosFromDiscards(t *testing.T) {
 	build := func(o EncodeOptions, runs []Run, zeros ...ZeroRun) *Index {
 		o.Kind, o.Size = KindDisk, 8*BlockSize
 		b := NewBuilder(o)

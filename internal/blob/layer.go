@@ -70,8 +70,8 @@ func (l *Layer) ReadFrame(i int, s *FrameBuffer) ([]byte, error) {
 // storedFramePool recycles buffers of encoded frames: for random reads they would be most of the garbage.
 var storedFramePool = sync.Pool{New: func() any { b := make([]byte, MaxFrameSize); return &b }}
 
-// readFrame is ReadFrame into raw, which is large enough for any frame.
-func (l *Layer) readFrame(i int, raw []byte) ([]byte, error) {
+// readFrameInto is ReadFrame into raw, which is large enough for any frame.
+func (l *Layer) readFrameInto(i int, raw []byte) ([]byte, error) {
 	if l.index.Frame(i).Codec == CodecRaw { // the stored bytes are the frame
 		return l.ReadFrame(i, &FrameBuffer{stored: raw})
 	}

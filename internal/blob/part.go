@@ -51,7 +51,7 @@ type PartReader struct {
 	frames    []PartFrame
 	dataBytes int64
 	nextFrame int    // frame to be read next
-	frameBuf  []byte // buffer
+	frameBuf  []byte // stored bytes of the frame that is read
 	verified  []byte // verified and not returned yet
 }
 
@@ -97,7 +97,7 @@ func (p *PartReader) Read(b []byte) (int, error) {
 		if p.nextFrame == len(p.frames) {
 			return 0, io.EOF
 		}
-		if err := p.readFrame(); err != nil {
+		if err := p.readFrameInto(); err != nil {
 			return 0, err
 		}
 	}
@@ -106,7 +106,7 @@ func (p *PartReader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func (p *PartReader) readFrame() error {
+func (p *PartReader) readFrameInto() error {
 	f := p.frames[p.nextFrame]
 	if p.frameBuf == nil {
 		p.frameBuf = make([]byte, MaxFrameSize)
@@ -130,7 +130,7 @@ func (p *PartReader) WriteTo(w io.Writer) (int64, error) {
 	var sum int64
 	for len(p.verified) > 0 || p.nextFrame < len(p.frames) {
 		if len(p.verified) == 0 {
-			if err := p.readFrame(); err != nil {
+			if err := p.readFrameInto(); err != nil {
 				return sum, err
 			}
 		}

@@ -31,7 +31,7 @@ func TestVector(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, text, _ := strings.Cut(string(doc), "## Test vectors")
-	shown := regexp.MustCompile("(?s)```\n(.*?)```\n\nRoot: `([0-9a-f]{64})`").FindAllStringSubmatch(text, -1)
+	shown := regexp.MustCompile("(?s)```\n(.*?)```\n\nDigest: `([0-9a-f]{64})`").FindAllStringSubmatch(text, -1)
 	base, delta, stands := vectors(t)
 	layers := []*Layer{base, delta, stands}
 	if len(shown) != len(layers) {
@@ -43,14 +43,14 @@ func TestVector(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := hexDigits(shown[i][1]); got != hex.EncodeToString(file) || shown[i][2] != l.index.Digest().String() {
-			t.Errorf("layer %d: the document shows\n%s\nit has root %s and is\n%x", i, got, l.index.Digest(), file)
+			t.Errorf("layer %d: the document shows\n%s\nit has digest %s and is\n%x", i, got, l.index.Digest(), file)
 		}
 		if err := l.Verify(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}
 	if stands.index.ChainID() != delta.index.Digest() || delta.index.Parent() != base.index.Digest() {
-		t.Fatal("the layers do not rest on each other")
+		t.Fatal("the layers do not form a chain")
 	}
 }
 

@@ -13,7 +13,7 @@ type ProgressLine struct {
 	w       io.Writer
 	columns int
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	visible bool
 	shownAt time.Time // when it was shown
 }

@@ -23,26 +23,13 @@ var (
 	errRange = errors.New("out of range")
 )
 
-// sizeUnits are the units of a size in bytes, in capital letters.
-var sizeUnits = map[string]int64{
-	"B": bytesize.B, "KB": bytesize.KB, "MB": bytesize.MB, "GB": bytesize.GB, "TB": bytesize.TB,
-	"KIB": bytesize.KB, "MIB": bytesize.MB, "GIB": bytesize.GB, "TIB": bytesize.TB,
-}
-
-// ParseSize parses a number of bytes with its unit: 1024B, 10KB, 140MB, 45GB, 2TiB. Units are powers
-// of 1024 in either case, KiB and KiB alike; the number is whole and not negative. A size over the
-// largest int64 is an error.
+// ParseSize parses a size with its unit, as bytesize.Parse does: 1024B, 10KB, 140MB, 45GB, 2TiB. A number without
+// a unit is an error, since settings differ in what it would mean.
 func ParseSize(text string) (int64, error) {
-	digits := strings.TrimRight(text, "bBiIkKmMgGtT")
-	unit, ok := sizeUnits[strings.ToUpper(text[len(digits):])]
-	if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
+	if strings.Trim(text, "0123456789") == "" {
 		return 0, errForm
 	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || n > math.MaxInt64/unit {
-		return 0, errRange
-	}
-	return n * unit, nil
+	return bytesize.Parse("size", text, bytesize.B)
 }
 
 // ParseDuration reads a duration in Go's form (90s, 1m, 1h30m) or as a plain number

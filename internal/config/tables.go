@@ -33,7 +33,7 @@ const (
 	Placement             = "SVC_PLACEMENT"
 	LocalityWait          = "SVC_LOCALITY_WAIT"
 	LocalitySize          = "SVC_LOCALITY_SIZE"
-	DistributeAtOnce      = "SVC_DISTRIBUTE_AT_ONCE"
+	DistributeAtOnce      = "SVC_DISTRIBUTE_AT_ONCE" // the name of the setting (glossary:allow)
 	EventLogging          = "SVC_ENABLE_EVENT_LOGGING"
 	EventLogURL           = "SVC_EVENT_LOG_URL"
 	BackupDir             = "SVC_BACKUP_DIR"

@@ -46,8 +46,8 @@ func (b *inbox) told() map[string]farm.Actor {
 	return by
 }
 
-// TestEventsSayWhoAsked: the events of requested changes name the caller, and no others do.
-func TestEventsSayWhoAsked(t *testing.T) {
+// TestEventsNameTheCaller: the events of requested changes name the caller, and no others do.
+func TestEventsNameTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, to := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}, &inbox{}
 		c.start(Options{Events: events.Options{Machine: "host", Push: to, Actor: actorOf}})
@@ -88,9 +88,9 @@ func TestEventsSayWhoAsked(t *testing.T) {
 	})
 }
 
-// TestALateDeletionSaysWhoAsked: the event names the caller, though the process that received the
+// TestLateDeletionNamesTheCaller: the event names the caller, though the process that received the
 // request has died since.
-func TestALateDeletionSaysWhoAsked(t *testing.T) {
+func TestLateDeletionNamesTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, to := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}, &inbox{}
 		opts := Options{Events: events.Options{Machine: "host", Push: to, Actor: actorOf}}
@@ -125,19 +125,19 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-// TestOneReplicaDoesTheChores: the background jobs run on the replica with the lease, and then on
+// TestOneReplicaRunsTheJobs: the background jobs run on the replica with the lease, and then on
 // the other one.
-func TestOneReplicaDoesTheChores(t *testing.T) {
+func TestOneReplicaRunsTheJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var did [2]atomic.Int64
 		backend, end := mem.New(), [2]*cloud{}
 		for i := range end {
 			end[i] = &cloud{t: t, shelf: &shelf{}, backend: backend}
-			end[i].start(
-				Options{Chores: []periodic.Job{{What: "keys", Every: 5 * time.Second, Do: func(context.Context) error {
-					did[i].Add(1)
-					return nil
-				}}}})
+			job := periodic.Job{What: "keys", Every: 5 * time.Second, Do: func(context.Context) error {
+				did[i].Add(1)
+				return nil
+			}}
+			end[i].start(Options{LeaderJobs: []periodic.Job{job}})
 			synctest.Wait()
 		}
 		time.Sleep(time.Minute)

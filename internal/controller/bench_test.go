@@ -199,7 +199,7 @@ func BenchmarkCreate(b *testing.B) {
 // nowhere accepts and drops all events.
 type nowhere struct{}
 
-func (nowhere) Send(_ context.Context, events []events.SentEvent) ([]bool, error) {
+func (nowhere) Send(_ context.Context, events []events.EncodedEvent) ([]bool, error) {
 	arrived := make([]bool, len(events))
 	for i := range arrived {
 		arrived[i] = true

@@ -36,5 +36,5 @@ func (b blocker) Reasons() func(i *farm.Instance) string {
 // Usage returns the usage of a node by VMs without a record.
 func (b blocker) Usage(node string) placement.OtherUsage {
 	load, unreported := b.c.Link.Orphans.Usage(node)
-	return placement.OtherUsage{Foreign: load, Untold: unreported}
+	return placement.OtherUsage{Orphans: load, Unreported: unreported}
 }

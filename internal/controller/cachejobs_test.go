@@ -205,7 +205,7 @@ func (c *cloud) nodeState(id string) farm.NodeState {
 	return view.Node.State
 }
 
-func TestCancelledDistribution(t *testing.T) {
+func TestCanceledDistribution(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		done, works, away := c.join("done", 1), c.join("works", 1), c.join("away", 1)
 		id := c.distribute()
@@ -246,8 +246,8 @@ func TestCancelledDistribution(t *testing.T) {
 	})
 }
 
-// TestNewAgentsAreToldAgain: a new agent gets the jobs again that are not done.
-func TestNewAgentsAreToldAgain(t *testing.T) {
+// TestNewAgentsGetOpenJobs: a new agent gets the jobs again that are not done.
+func TestNewAgentsGetOpenJobs(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("a", 1), c.join("b", 1)
 		id := c.distribute()

@@ -100,7 +100,7 @@ type cacheJobTrial struct {
 	*trial
 	left []api.JoinAnswer // that may have been deleted
 
-	mu    sync.Mutex                               // guards what follows
+	mu    sync.Mutex                               // guards the fields below
 	has   map[string]map[string]api.CacheJobStatus // node -> cache job -> its progress
 	asked []string                                 // distributions that were acknowledged
 }

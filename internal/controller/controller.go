@@ -55,20 +55,19 @@ type Options struct {
 	VMNamePrefix    string // of every VM that the controller starts
 	Scheduler       sched.Options
 
-	KeepTerminated   time.Duration // how long a terminated record stays; negative: it is removed immediately
-	NodeTimeout      time.Duration // time without contact after which a node is Offline
-	InstanceTimeout  time.Duration // after that, how long its instances may come back
-	StartTimeout     time.Duration // of a VM's start, without the pull
-	PullTimeout      time.Duration // how long a pull may make no progress
-	PushTimeout      time.Duration // how long a push may make no progress
-	UnknownReports   int           // full reports after which an orphaned VM is removed
-	UnknownAge       time.Duration // and the minimum time since it was first reported
-	OrderResend      time.Duration // after which an order that was not acknowledged is sent again
-	Now              func() time.Time
-	Logger           *slog.Logger
-	JoinToken        string // "": the one in the store, created at the first start
-	Version          string // of this program, X.Y.Z-<hash>
-	HouseleadingTick time.Duration
+	KeepTerminated  time.Duration // how long a terminated record stays; negative: it is removed immediately
+	NodeTimeout     time.Duration // time without contact after which a node is Offline
+	InstanceTimeout time.Duration // after that, how long its instances may come back
+	StartTimeout    time.Duration // of a VM's start, without the pull
+	PullTimeout     time.Duration // how long a pull may make no progress
+	PushTimeout     time.Duration // how long a push may make no progress
+	UnknownReports  int           // full reports after which an orphaned VM is removed
+	UnknownAge      time.Duration // and the minimum time since it was first reported
+	OrderResend     time.Duration // after which an order that was not acknowledged is sent again
+	Now             func() time.Time
+	Logger          *slog.Logger
+	JoinToken       string // "": the one in the store, created at the first start
+	Version         string // of this program, X.Y.Z-<hash>
 
 	Events events.Options
 	Limits admission.Limits // of callers
@@ -93,11 +92,11 @@ type Options struct {
 	Packages       agentupdate.Packages // nil: there are none
 	NoNodeUpgrades bool                 // agents are updated only when an operator requests it
 
-	// Chores are background jobs that the leader runs for other parts, which keep records in the
+	// LeaderJobs are background jobs that the leader runs for other parts, which keep records in the
 	// same store.
-	Chores []periodic.Job
+	LeaderJobs []periodic.Job
 
-	DistributeAtOnce int // nodes that pull for distributions at a time
+	DistributePulls int // nodes that pull for distributions at a time
 
 	Alarms []alarms.Source // of parts outside of the controller
 
@@ -118,7 +117,6 @@ func (o Options) withDefaults() Options {
 		{&o.PushTimeout, time.Hour},
 		{&o.UnknownAge, 150 * time.Second},
 		{&o.OrderResend, 5 * time.Second},
-		{&o.HouseleadingTick, time.Second},
 		{&o.Scheduler.ReserveAfter, 10 * time.Minute},
 	} {
 		if *d.field == 0 {
@@ -126,7 +124,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	o.Limits = o.Limits.WithDefaults()
-	o.DistributeAtOnce = cmp.Or(o.DistributeAtOnce, nodelink.DefaultAtOnce)
+	o.DistributePulls = cmp.Or(o.DistributePulls, nodelink.DefaultDistributePulls)
 	if o.PushRegistry == "" {
 		o.PushRegistry = o.RegistryAddress
 	}
@@ -183,7 +181,7 @@ type Controller struct {
 	payloads  *payloads.Payloads
 	admission *admission.Limiter
 
-	leading atomic.Bool // this replica holds the lease and decides the node states
+	isLeader atomic.Bool // this replica holds the lease and decides the node states
 
 	started time.Time     // of this process
 	stopped chan struct{} // is closed when Run returns: what works in the background ends too
@@ -271,7 +269,7 @@ func (c *Controller) parts() []part {
 		{nil, nil, c.Alarms.Run, nil},
 		{nil, nil, c.Templates.Run, nil},
 		{nil, nil, c.runElection, c.reconcile},
-		{nil, nil, nil, func(ctx context.Context, _ *record.Term) { periodic.Run(ctx, c.opts.Chores, c.log) }},
+		{nil, nil, nil, func(ctx context.Context, _ *record.Term) { periodic.Run(ctx, c.opts.LeaderJobs, c.log) }},
 	}
 }
 

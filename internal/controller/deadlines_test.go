@@ -271,9 +271,9 @@ func TestReturnAfterTheError(t *testing.T) {
 	})
 }
 
-// TestNobodyIsOfflineAfterAStart: a new leader waits one whole timeout before it declares nodes
+// TestNoNodeIsOfflineAfterAStart: a new leader waits one whole timeout before it declares nodes
 // offline, also with instances that were lost before.
-func TestNobodyIsOfflineAfterAStart(t *testing.T) {
+func TestNoNodeIsOfflineAfterAStart(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		b := c.join("two", 1)
@@ -301,9 +301,9 @@ func TestNobodyIsOfflineAfterAStart(t *testing.T) {
 	})
 }
 
-// TestFoundByTheHousekeeping: a replica that died while it brought a node back online leaves
+// TestInstancesMarkedLostByADeadReplica: a replica that died while it brought a node back online leaves
 // instances that are marked as lost; they must not end because of that.
-func TestFoundByTheHousekeeping(t *testing.T) {
+func TestInstancesMarkedLostByADeadReplica(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.started(a)

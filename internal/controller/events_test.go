@@ -23,11 +23,11 @@ import (
 // then.
 type inbox struct {
 	mu   sync.Mutex
-	fail func(events.SentEvent) error
-	got  []events.SentEvent
+	fail func(events.EncodedEvent) error
+	got  []events.EncodedEvent
 }
 
-func (b *inbox) Send(_ context.Context, events []events.SentEvent) ([]bool, error) {
+func (b *inbox) Send(_ context.Context, events []events.EncodedEvent) ([]bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	did, held := make([]bool, len(events)), map[string]bool{}
@@ -45,7 +45,7 @@ func (b *inbox) Send(_ context.Context, events []events.SentEvent) ([]bool, erro
 	return did, failed
 }
 
-func (b *inbox) failing(f func(events.SentEvent) error) {
+func (b *inbox) failing(f func(events.EncodedEvent) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fail = f
@@ -144,7 +144,7 @@ func TestEventRecordsOfAVM(t *testing.T) {
 	})
 }
 
-func TestEventsOfEndsThatNobodyAskedFor(t *testing.T) {
+func TestEventsOfUnrequestedEnds(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		a := c.join("mac-1", 3)
 		c.mustStart(StartRequest{TTL: time.Minute})
@@ -227,11 +227,11 @@ func TestEventsOfTemplates(t *testing.T) {
 // nothing is lost, and nothing that arrived is sent twice.
 func TestEventsAreSentAgain(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
-		to.failing(func(events.SentEvent) error { return errors.New("away") })
+		to.failing(func(events.EncodedEvent) error { return errors.New("away") })
 		ids := c.mustStart(StartRequest{Count: 5})
 		time.Sleep(10 * time.Minute)
 		wantLines(t, to)
-		to.failing(func(e events.SentEvent) error {
+		to.failing(func(e events.EncodedEvent) error {
 			if e.Subject == ids[3] {
 				return errors.New("away again")
 			}
@@ -249,7 +249,7 @@ func TestEventsAreSentAgain(t *testing.T) {
 // subjects, however many they are, and only its subject's are missing in the end.
 func TestOneThatFailsHoldsUpNoOther(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
-		to.failing(func(e events.SentEvent) error {
+		to.failing(func(e events.EncodedEvent) error {
 			if e.Subject == "7" {
 				return errors.New("never")
 			}
@@ -289,7 +289,7 @@ func TestOneThatFailsHoldsUpNoOther(t *testing.T) {
 func TestATargetThatFailsNowAndThen(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		calls := 0
-		to.failing(func(events.SentEvent) error {
+		to.failing(func(events.EncodedEvent) error {
 			if calls++; calls%8 == 0 {
 				return errors.New("now and then")
 			}
@@ -310,7 +310,7 @@ func TestEventsSurviveARestart(t *testing.T) {
 		opts := Options{Events: events.Options{Machine: "host", Push: to}}
 		c.mustStart(StartRequest{})
 		wantLines(t, to, "StartVM")
-		to.failing(func(events.SentEvent) error { return errors.New("away") })
+		to.failing(func(events.EncodedEvent) error { return errors.New("away") })
 		c.mustStart(StartRequest{Count: 2})
 		c.stop()
 		to.failing(nil)

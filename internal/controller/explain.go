@@ -23,7 +23,7 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 	if !inst.AwaitsPlacement() {
 		return out, nil
 	}
-	out.Reason = cmp.Or(inst.Message, "it is being looked at")
+	out.Reason = cmp.Or(inst.Message, "not evaluated yet")
 	for _, n := range c.placer.Explain(inst.ID) {
 		if !sees(n.NodeID) {
 			continue

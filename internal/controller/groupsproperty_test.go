@@ -180,9 +180,9 @@ func tryGroups(t *testing.T, steps []act) []string {
 	return j.broken
 }
 
-// TestGroupIsGoneMeanwhile: a replica that does not see yet that a group is deleted adds no node to
+// TestGroupDeletedConcurrently: a replica that does not see yet that a group is deleted adds no node to
 // it, and lets no group fall back to it.
-func TestGroupIsGoneMeanwhile(t *testing.T) {
+func TestGroupDeletedConcurrently(t *testing.T) {
 	inPair(t, func(t *testing.T, p *pair) {
 		here, there := p.ends[0], p.ends[1]
 		node := p.join(here, "one", 1).NodeID

@@ -31,7 +31,7 @@ func (a *agent) pollFor(length time.Duration, each func([]api.Order)) {
 	}
 }
 
-func TestUnknownVMs(t *testing.T) {
+func TestOrphans(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.unknownOne()
 		begun, removed := time.Now(), time.Time{}
@@ -176,8 +176,8 @@ func TestGuardAfterARestart(t *testing.T) {
 	})
 }
 
-// TestUnknownVMsTakeRoom: orphaned VMs count against the capacity.
-func TestUnknownVMsTakeRoom(t *testing.T) {
+// TestOrphansUseCapacity: orphaned VMs count against the capacity.
+func TestOrphansUseCapacity(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("a", 3)
 		a.stray(1)
@@ -189,9 +189,9 @@ func TestUnknownVMsTakeRoom(t *testing.T) {
 	})
 }
 
-// TestRoomOfUnknownVMs: they count with the resources that their node reports, and with one
+// TestCapacityOfOrphans: they count with the resources that their node reports, and with one
 // processor before that.
-func TestRoomOfUnknownVMs(t *testing.T) {
+func TestCapacityOfOrphans(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("a", 9)
 		known := c.lost(a, StartRequest{})
@@ -203,9 +203,9 @@ func TestRoomOfUnknownVMs(t *testing.T) {
 	})
 }
 
-// TestRoomAsSoonAsItIsKnown: the resources that a node reports for an orphaned VM count
+// TestReportedCapacityOfOrphans: the resources that a node reports for an orphaned VM count
 // immediately, and are bounded.
-func TestRoomAsSoonAsItIsKnown(t *testing.T) {
+func TestReportedCapacityOfOrphans(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("a", 9)
 		known := c.lost(a, StartRequest{})
@@ -223,7 +223,7 @@ func TestRoomAsSoonAsItIsKnown(t *testing.T) {
 				a.poll(api.PollRequest{}, 0) // requests the details
 				a.poll(api.PollRequest{Details: []api.InventoryDetail{step.say}}, 0)
 				_, other := c.placer.Used(a.id)
-				if got := other.Foreign; got.VMs != 1 || got.VCPU != step.vcpu {
+				if got := other.Orphans; got.VMs != 1 || got.VCPU != step.vcpu {
 					t.Errorf("%s takes %+v, want %d processors", id, got, step.vcpu)
 				}
 			}

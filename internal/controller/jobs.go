@@ -15,8 +15,8 @@ import (
 
 // reconcile reconciles until the context ends. Only the leader calls it.
 func (c *Controller) reconcile(ctx context.Context, term *record.Term) {
-	c.leading.Store(true)
-	defer c.leading.Store(false)
+	c.isLeader.Store(true)
+	defer c.isLeader.Store(false)
 	reconcile.New(c.db, term, c.reconcileOptions(term)).Run(ctx)
 }
 
@@ -30,7 +30,7 @@ func (c *Controller) reconcileOptions(term *record.Term) reconcile.Options {
 		return c.Maintenance.After(t) // what was lost during a maintenance gets its full time
 	}
 	return reconcile.Options{
-		Tick: o.HouseleadingTick, InstanceTimeout: o.InstanceTimeout,
+		Tick: time.Second, InstanceTimeout: o.InstanceTimeout,
 		KeepTerminated: o.KeepTerminated, StartTimeout: o.StartTimeout, PullTimeout: o.PullTimeout,
 		PushTimeout: o.PushTimeout, ContactGap: nodelink.ContactGap,
 		Nodes: nodes.NewStateReconciler(c.db, term, nodes.StateOptions{
@@ -59,11 +59,11 @@ func (c *Controller) jobs() []reconcile.Job {
 		{Name: "removed nodes", Do: c.Nodes.Prune},
 		{Name: "released VMs", Do: c.Link.Orphans.PruneReleased},
 		{Name: "nodes of deleted groups", Do: c.Groups.Prune},
-		{Name: "named requests", Do: c.Idempotency.Prune},
+		{Name: "idempotency keys", Do: c.Idempotency.Prune},
 		{Name: "results of scans", Pauses: true, Do: c.Scans.Prune},
 		{Name: "deletions of templates", Do: c.Templates.PruneDeletions},
 		{Name: "digests of replicas", Do: c.Link.Peers.Prune},
-		{Name: "figures of the last days", Always: true, Do: c.Usage.StoreSeries},
+		{Name: "time series", Always: true, Do: c.Usage.StoreSeries},
 	}
 }
 

@@ -108,9 +108,9 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
-// TestNewHolderReadsFirst: a replica that is behind when it wins the lease places nothing until it
+// TestNewLeaderReadsFirst: a replica that is behind when it wins the lease places nothing until it
 // has seen the placements of its predecessor.
-func TestNewHolderReadsFirst(t *testing.T) {
+func TestNewLeaderReadsFirst(t *testing.T) {
 	inPair(t, func(_ *testing.T, p *pair) {
 		old, next := p.ends[0], p.ends[1]
 		p.join(next, "one", 1)
@@ -162,9 +162,9 @@ func TestLatePlacement(t *testing.T) {
 	})
 }
 
-// TestEndedReignWritesNothing: a decision after the end of a leader term is not written, although
+// TestEndedTermWritesNothing: a decision after the end of a leader term is not written, although
 // its lease is not released yet.
-func TestEndedReignWritesNothing(t *testing.T) {
+func TestEndedTermWritesNothing(t *testing.T) {
 	inPair(t, func(t *testing.T, p *pair) {
 		e := p.ends[0]
 		r := e.placer.Term()

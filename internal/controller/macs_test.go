@@ -119,7 +119,7 @@ func TestEveryInstanceGetsAnAddress(t *testing.T) {
 	})
 }
 
-func TestAddressesAreAskedFor(t *testing.T) {
+func TestRequestedAddresses(t *testing.T) {
 	inManaged(t, three, func(t *testing.T, c *cloud) {
 		a := c.join("one", 9)
 		ask := func(address string) error {
@@ -236,9 +236,9 @@ func TestReplicasGiveAddressesOnce(t *testing.T) {
 	})
 }
 
-// TestAddressesOfUnknownVMs: after the records were lost an orphaned VM keeps its address, even
+// TestAddressesOfOrphans: after the records were lost an orphaned VM keeps its address, even
 // before it is known that it has one; after an adoption, the address is the instance's again.
-func TestAddressesOfUnknownVMs(t *testing.T) {
+func TestAddressesOfOrphans(t *testing.T) {
 	inManaged(t, "52:54:00:00:00:01-52:54:00:00:00:02", func(t *testing.T, c *cloud) {
 		a := c.join("one", 5)
 		c.mustStart(StartRequest{})
@@ -255,7 +255,7 @@ func TestAddressesOfUnknownVMs(t *testing.T) {
 		ids := c.mustStart(StartRequest{Count: 2})
 		c.wantMACs(0)
 		if inst, _ := c.Instances.Get(t.Context(), ids[0]); !strings.Contains(inst.Message,
-			"waits until node one has said which MAC addresses its VMs have") {
+			"waits for the inventory of node one") {
 			t.Errorf("message %q", inst.Message)
 		}
 		a.contact()

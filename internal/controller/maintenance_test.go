@@ -97,9 +97,9 @@ func TestMaintenancePausesTheRegistry(t *testing.T) {
 	})
 }
 
-// TestMaintenanceKeepsUnknownVMs: no orphaned VM is removed during maintenance mode, nor
+// TestMaintenanceKeepsOrphans: no orphaned VM is removed during maintenance mode, nor
 // immediately after it.
-func TestMaintenanceKeepsUnknownVMs(t *testing.T) {
+func TestMaintenanceKeepsOrphans(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.unknownOne()
 		if _, err := c.Maintenance.Begin(t.Context(), 0, ""); err != nil {

@@ -22,7 +22,7 @@ func (c *Controller) Families() []metric.Family {
 			metric.GaugeFamily("buildyard_alarms", "Active alarms",
 				func() float64 { return float64(len(c.Alarms.Active())) }),
 			metric.GaugeFamily("buildyard_leader", "1 if leader, else 0",
-				func() float64 { return boolValue(c.leading.Load()) }),
+				func() float64 { return boolValue(c.isLeader.Load()) }),
 		})
 	return metric.WithOldNames(families, oldNames)
 }

@@ -183,7 +183,7 @@ func TestTooManyEvents(t *testing.T) {
 		const most = 4000
 		c.start(Options{Events: events.Options{Machine: "host", Push: away, File: file, MaxStored: most}})
 		defer func() { c.stop() }()
-		away.failing(func(events.SentEvent) error { return errors.New("away") })
+		away.failing(func(events.EncodedEvent) error { return errors.New("away") })
 		const many = most + 3000
 		c.sayMany(many)
 		time.Sleep(time.Minute)

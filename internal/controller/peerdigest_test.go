@@ -89,9 +89,9 @@ func TestProgressIsShownAlike(t *testing.T) {
 	})
 }
 
-// TestUnknownVMsOfAnotherReplica: orphaned VMs use capacity and are shown, whichever replica their
+// TestOrphansOfAnotherReplica: orphaned VMs use capacity and are shown, whichever replica their
 // node polls.
-func TestUnknownVMsOfAnotherReplica(t *testing.T) {
+func TestOrphansOfAnotherReplica(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
 		second := c.replica()
@@ -121,9 +121,9 @@ func TestUnknownVMsOfAnotherReplica(t *testing.T) {
 	})
 }
 
-// TestAddressesOfUnknownVMsElsewhere: no replica assigns the address of an orphaned VM on a node
+// TestAddressesOfOrphansOfAnotherReplica: no replica assigns the address of an orphaned VM on a node
 // that polls the other one.
-func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
+func TestAddressesOfOrphansOfAnotherReplica(t *testing.T) {
 	const two = "52:54:00:00:00:01-52:54:00:00:00:02"
 	inManaged(t, two, func(t *testing.T, c *cloud) {
 		a := c.join("one", 5)
@@ -178,9 +178,9 @@ func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
 	})
 }
 
-// TestHolderWritesAsLongAsSomebodyReads: the leader publishes its digest while there is another
+// TestLeaderPublishesDigestForReplicas: the leader publishes its digest while there is another
 // replica, and withdraws it when there is none any longer.
-func TestHolderWritesAsLongAsSomebodyReads(t *testing.T) {
+func TestLeaderPublishesDigestForReplicas(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		second := c.replica()

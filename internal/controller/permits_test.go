@@ -97,7 +97,7 @@ func TestGroupsStartOnTheirNodesAlone(t *testing.T) {
 	})
 }
 
-func TestPermitsCountAtOnceForWhatWaits(t *testing.T) {
+func TestPolicyAppliesToPendingInstances(t *testing.T) {
 	underPermits(t, func(t *testing.T, c *cloud, b *book) {
 		a := c.join("one", 1)
 		b.set(map[string][]string{a.id: {"ci"}})

@@ -116,9 +116,9 @@ func TestRememberedPollHangsAsAny(t *testing.T) {
 	})
 }
 
-// TestQuietAnswer checks that a response is replaced by the prepared empty one only if it equals
+// TestEmptyPollResponse checks that a response is replaced by the prepared empty one only if it equals
 // that, whatever field is set.
-func TestQuietAnswer(t *testing.T) {
+func TestEmptyPollResponse(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("n", 2)
 		if answer, err := a.pollText(a.idle(), 0); err != nil || !nodelink.IsEmptyPoll(answer) ||
@@ -146,9 +146,9 @@ func TestQuietAnswer(t *testing.T) {
 	})
 }
 
-// TestNodesAreToldAboutTheirLogs: every response has the controller's log setting, and the node's
+// TestPollResponsesHaveLogSettings: every response has the controller's log setting, and the node's
 // own.
-func TestNodesAreToldAboutTheirLogs(t *testing.T) {
+func TestPollResponsesHaveLogSettings(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("n", 2)
 		for _, central := range []bool{false, true} {

@@ -18,7 +18,7 @@ func inWaves(t *testing.T, nodes int, test func(t *testing.T, c *cloud, nodes []
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}
-		c.start(Options{DistributeAtOnce: 2})
+		c.start(Options{DistributePulls: 2})
 		defer func() { c.stop() }()
 		var list []*agent
 		for i := range nodes {
@@ -102,9 +102,9 @@ func TestFewNodesPullAtATime(t *testing.T) {
 	})
 }
 
-// TestATurnIsRungFor: a node that waits in its poll is notified immediately when a slot is free for
+// TestFreeRolloutSlotWakesANode: a node that waits in its poll is notified immediately when a slot is free for
 // it.
-func TestATurnIsRungFor(t *testing.T) {
+func TestFreeRolloutSlotWakesANode(t *testing.T) {
 	inWaves(t, 3, func(t *testing.T, c *cloud, nodes []*agent) {
 		id := c.distribute()
 		pulling := havePull(nodes[:2])
@@ -126,9 +126,9 @@ func TestATurnIsRungFor(t *testing.T) {
 	})
 }
 
-// TestTurnsOfTheLost: a node without contact, or without a status of its pull, keeps its slot for a
+// TestRolloutSlotsOfLostNodes: a node without contact, or without a status of its pull, keeps its slot for a
 // while and not indefinitely.
-func TestTurnsOfTheLost(t *testing.T) {
+func TestRolloutSlotsOfLostNodes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		polls bool
 		least time.Duration
@@ -160,13 +160,13 @@ func TestTurnsOfTheLost(t *testing.T) {
 	}
 }
 
-// TestTurnsOverARestart: nodes that pull when a controller starts count as soon as they report it.
-func TestTurnsOverARestart(t *testing.T) {
+// TestRolloutSlotsOverARestart: nodes that pull when a controller starts count as soon as they report it.
+func TestRolloutSlotsOverARestart(t *testing.T) {
 	inWaves(t, 4, func(t *testing.T, c *cloud, nodes []*agent) {
 		id := c.distribute()
 		pulling := havePull(nodes)
 		c.stop()
-		c.start(Options{DistributeAtOnce: 2})
+		c.start(Options{DistributePulls: 2})
 		for _, a := range nodes {
 			a.c = c
 		}

@@ -77,12 +77,12 @@ func linkOptions(c *Controller) nodelink.Options {
 	return nodelink.Options{
 		RegistryAddress: o.RegistryAddress, VMNamePrefix: o.VMNamePrefix, CentralLog: o.CentralLog,
 		NodeTimeout: o.NodeTimeout, StartTimeout: o.StartTimeout, OrderResend: o.OrderResend,
-		OrphanReports: o.UnknownReports, OrphanAge: o.UnknownAge, DistributeAtOnce: o.DistributeAtOnce,
+		OrphanReports: o.UnknownReports, OrphanAge: o.UnknownAge, DistributePulls: o.DistributePulls,
 		Settled: c.started.Add(o.NodeTimeout),
 		Instances: instancestatus.NewWriter(c.db,
 			instancestatus.Options{Archive: c.History.Archive, StoreOutput: c.payloads.StoreOutput}),
 		Script: c.payloads.Script, Placer: c.placer, Maintenance: c.Maintenance, Pulls: c.Usage,
-		IsLeader: c.leading.Load, RetryMACs: func() { c.MACs.Retry() },
+		IsLeader: c.isLeader.Load, RetryMACs: func() { c.MACs.Retry() },
 		PackageFor:   c.Updates.PackageFor,
 		CountResults: func(written []store.Change) { c.CacheJobs.CountResults(written) },
 	}
@@ -97,7 +97,7 @@ func adoptionOptions(c *Controller) adoption.Options {
 
 func templateOptions(c *Controller) templates.Options {
 	return templates.Options{
-		Registry: c.opts.Registry, Rights: c.opts.Rights, Events: c.Events, IsLeader: c.leading.Load,
+		Registry: c.opts.Registry, Rights: c.opts.Rights, Events: c.Events, IsLeader: c.isLeader.Load,
 	}
 }
 

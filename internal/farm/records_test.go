@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-func TestHoldsSlot(t *testing.T) {
+func TestUsesCapacity(t *testing.T) {
 	running, deleted := &farm.VMInfo{Status: farm.VMRunning}, &farm.VMInfo{Status: farm.VMDeleted}
 	stopped := &farm.VMInfo{Status: farm.VMStopped}
 	for _, s := range farm.InstanceStates {

@@ -19,7 +19,7 @@ import (
 
 // Directories below the base of a storage.
 const (
-	VMDir          = "vm_dir"
+	TemplatesDir   = "vm_dir"
 	ImagesDir      = "images_dir"
 	StateFileDir   = "state_file_dir"
 	UploadDir      = "upload_dir"
@@ -45,7 +45,7 @@ func Open(base string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := f.root.Stat(VMDir); err != nil {
+	if _, err := f.root.Stat(TemplatesDir); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s is not a registry storage: %w", base, err), f.Close())
 	}
 	return &Dir{SafeDir: f, base: base}, nil
@@ -63,7 +63,7 @@ func Create(base string, hooks Hooks) (*Dir, error) {
 	if err := f.syncParent(base); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	for _, name := range []string{VMDir, ImagesDir, StateFileDir, UploadDir, TrashDir, CentralLogsDir} {
+	for _, name := range []string{TemplatesDir, ImagesDir, StateFileDir, UploadDir, TrashDir, CentralLogsDir} {
 		if err := f.MkdirAll(name); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
@@ -114,7 +114,7 @@ type DamagedTemplate struct {
 // Templates reads all templates in the order of their IDs. Damaged ones are left out and reported: only a
 // vm_dir that cannot be read at all is an error.
 func (d *Dir) Templates() ([]Template, []DamagedTemplate, error) {
-	entries, err := d.ReadDir(VMDir)
+	entries, err := d.ReadDir(TemplatesDir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read templates: %w", err)
 	}
@@ -164,7 +164,7 @@ func (d *Dir) Template(id string) (Template, error) {
 	if !ok || clean != id {
 		return t, fmt.Errorf("directory name %q is not a UUID", id)
 	}
-	raw, err := d.readFile(path.Join(VMDir, id, templateFile), d.maxTemplateBytes())
+	raw, err := d.readFile(path.Join(TemplatesDir, id, templateFile), d.maxTemplateBytes())
 	if err != nil {
 		return t, err
 	}
@@ -215,7 +215,7 @@ func (d *Dir) SaveTemplate(t *Template) error {
 	if int64(len(raw)) >= d.maxTemplateBytes() { // it could not be read again
 		return fmt.Errorf("save template %s: %w", t.ID, ErrTemplateTooLarge)
 	}
-	dir := path.Join(VMDir, t.ID)
+	dir := path.Join(TemplatesDir, t.ID)
 	if err := d.MkdirAll(dir); err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (d *Dir) TrashTemplate(id string, stamp int64) error {
 	for _, err := d.root.Stat(target.Path()); err == nil; _, err = d.root.Stat(target.Path()) {
 		target.Stamp++ // deleted, pushed and deleted again within the clock's resolution
 	}
-	return d.Rename("delete", path.Join(VMDir, id), target.Path())
+	return d.Rename("delete", path.Join(TemplatesDir, id), target.Path())
 }
 
 // LayerDir is the directory of layer files of a kind.

@@ -72,7 +72,7 @@ func TestFilesOnDisk(t *testing.T) {
 		"../../../.lock":  "",
 		"../../../files/": "",
 	} {
-		raw, err := os.ReadFile(filepath.Join(d.Base(), VMDir, testID, "0", name))
+		raw, err := os.ReadFile(filepath.Join(d.Base(), TemplatesDir, testID, "0", name))
 		if want != "" && (err != nil || string(raw) != want) {
 			t.Errorf("%s: %q, %v", name, raw, err)
 		}
@@ -83,7 +83,7 @@ func TestFilesOnDisk(t *testing.T) {
 	publish(t, d, tpl)
 	_ = d.PruneTemplate(tpl)
 	for _, name := range []string{"images", "state_files"} {
-		if st, err := os.Stat(filepath.Join(d.Base(), VMDir, testID, "1", name)); err != nil || st.Size() != 0 {
+		if st, err := os.Stat(filepath.Join(d.Base(), TemplatesDir, testID, "1", name)); err != nil || st.Size() != 0 {
 			t.Errorf("%s of a version without files: %v", name, err)
 		}
 	}
@@ -164,11 +164,11 @@ func TestReadersDuringASwap(t *testing.T) {
 	}
 }
 
-func TestTidyRemovesOnlyItsOwn(t *testing.T) {
+func TestCleanupRemovesOnlyItsFiles(t *testing.T) {
 	d := create(t)
 	tpl := &Template{ID: testID, Name: "x", Gen: 1, Versions: []Version{testVersion(0, "v1", root1)}}
 	publish(t, d, tpl)
-	dir := filepath.Join(d.Base(), VMDir, testID)
+	dir := filepath.Join(d.Base(), TemplatesDir, testID)
 	for _, name := range []string{"1", "7", ".new-3-" + root1, "notes", "01", "-1"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
@@ -180,7 +180,7 @@ func TestTidyRemovesOnlyItsOwn(t *testing.T) {
 	if err := d.PruneTemplate(tpl); err != nil {
 		t.Fatal(err)
 	}
-	entries, _ := d.ReadDir(filepath.Join(VMDir, testID))
+	entries, _ := d.ReadDir(filepath.Join(TemplatesDir, testID))
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -203,7 +203,7 @@ func TestPulls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	name := filepath.Join(d.Base(), VMDir, testID, "pulls.log")
+	name := filepath.Join(d.Base(), TemplatesDir, testID, "pulls.log")
 	raw, _ := os.ReadFile(name)
 	if err := os.WriteFile(name, append(raw, "99 cut off\n77\n88 "+root1[:20]...), 0o644); err != nil {
 		t.Fatal(err)
@@ -262,7 +262,7 @@ func TestNoNameLeavesTheStorage(t *testing.T) {
 	if _, err := d.OpenLayer(KindDisk, "../../etc/passwd"); err == nil {
 		t.Error("layer outside of images_dir")
 	}
-	if err := os.Symlink("/etc", filepath.Join(d.Base(), VMDir, testID)); err != nil {
+	if err := os.Symlink("/etc", filepath.Join(d.Base(), TemplatesDir, testID)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Template(testID); err == nil || errors.Is(err, fs.ErrNotExist) {

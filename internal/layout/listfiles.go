@@ -83,7 +83,7 @@ func (d *Dir) QuarantineTemplate(id string, stamp int64) (string, error) {
 		stamp++ // quarantined twice within the clock's resolution
 		target = path.Join(QuarantineDir, TrashName(stamp, id))
 	}
-	return target, d.Rename("aside", path.Join(VMDir, id), target)
+	return target, d.Rename("aside", path.Join(TemplatesDir, id), target)
 }
 
 func isLocalName(name string) bool {
@@ -135,4 +135,4 @@ func (d *Dir) LayersInListFiles(dir string) []string {
 }
 
 // TemplatePath is the path of a template's directory relative to the storage.
-func TemplatePath(id string) string { return path.Join(VMDir, id) }
+func TemplatePath(id string) string { return path.Join(TemplatesDir, id) }

@@ -27,7 +27,7 @@ const (
 // ignored.
 func (d *Dir) LastPulls(id string) (map[string]int64, error) {
 	last := map[string]int64{}
-	raw, err := d.readFile(path.Join(VMDir, id, pullsFile), maxPullsBytes)
+	raw, err := d.readFile(path.Join(TemplatesDir, id, pullsFile), maxPullsBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return last, nil
 	}
@@ -46,7 +46,7 @@ func (d *Dir) LastPulls(id string) (map[string]int64, error) {
 
 // AppendPull records a pull. It does not sync: the loss of a time in a power cut does no damage.
 func (d *Dir) AppendPull(id, content string, when int64) error {
-	f, err := d.root.OpenFile(path.Join(VMDir, id, pullsFile), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	f, err := d.root.OpenFile(path.Join(TemplatesDir, id, pullsFile), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
 		return fmt.Errorf("record time of a pull: %w", err)
 	}
@@ -70,5 +70,5 @@ func (d *Dir) CompactPulls(id string, last map[string]int64) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	return d.WriteFile("pulls", path.Join(VMDir, id, pullsFile), b.Bytes())
+	return d.WriteFile("pulls", path.Join(TemplatesDir, id, pullsFile), b.Bytes())
 }

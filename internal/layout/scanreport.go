@@ -38,7 +38,7 @@ const (
 // ErrNoNote is the error for a file that is not a report with a note.
 var ErrNoNote = errors.New("the file is not a stored scan report")
 
-func scanReportsPath(id string) string { return path.Join(VMDir, id, scansDir) }
+func scanReportsPath(id string) string { return path.Join(TemplatesDir, id, scansDir) }
 
 func scanReportPath(id, content string) string {
 	return path.Join(scanReportsPath(id), content+scanSuffix)

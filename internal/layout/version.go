@@ -120,7 +120,7 @@ func (d *Dir) readVersionFile(id string, v *Version, name string, limit int64) (
 // PruneTemplate commits versions that a crash left between Save and CommitVersion, rewrites text files that a swap of
 // layers made stale, and removes directories and temporary files that the template does not name.
 func (d *Dir) PruneTemplate(t *Template) error {
-	entries, err := d.ReadDir(path.Join(VMDir, t.ID))
+	entries, err := d.ReadDir(path.Join(TemplatesDir, t.ID))
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (d *Dir) PruneTemplate(t *Template) error {
 		if !isLeftover(e.Name(), len(t.Versions)) {
 			continue
 		}
-		if err := d.RemoveAll("tidy", path.Join(VMDir, t.ID, e.Name())); err != nil {
+		if err := d.RemoveAll("tidy", path.Join(TemplatesDir, t.ID, e.Name())); err != nil {
 			return err
 		}
 	}
@@ -164,11 +164,11 @@ func isLeftover(name string, versions int) bool {
 func ConfigName(id string) string { return id + ".yaml" }
 
 func versionPath(id string, number int) string {
-	return path.Join(VMDir, id, strconv.Itoa(number))
+	return path.Join(TemplatesDir, id, strconv.Itoa(number))
 }
 
 func stagedPath(id string, v *Version) string {
-	return path.Join(VMDir, id, fmt.Sprintf("%s%d-%s", stagedPrefix, v.Number, v.ContentID))
+	return path.Join(TemplatesDir, id, fmt.Sprintf("%s%d-%s", stagedPrefix, v.Number, v.ContentID))
 }
 
 func joinLines(names []string) []byte {
@@ -184,7 +184,10 @@ func (d *Dir) RemoveStaged(id string) (bool, error) {
 	if !d.HasOnlyStaged(id) {
 		return false, nil
 	}
-	return true, d.RemoveAll("tidy", path.Join(VMDir, id))
+	if err := d.RemoveAll("tidy", path.Join(TemplatesDir, id)); err != nil {
+		return false, err
+	}
+	return true, nil
 }
 
 // HasOnlyStaged reports whether the directory of a template contains only staged versions. It is empty when the
@@ -193,7 +196,7 @@ func (d *Dir) HasOnlyStaged(id string) bool {
 	if _, ok := ParseID(id); !ok {
 		return false
 	}
-	entries, err := d.ReadDir(path.Join(VMDir, id))
+	entries, err := d.ReadDir(path.Join(TemplatesDir, id))
 	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		return !strings.HasPrefix(e.Name(), stagedPrefix) && !strings.HasSuffix(e.Name(), tempSuffix)
 	})

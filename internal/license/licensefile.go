@@ -37,7 +37,7 @@ type Options struct {
 type File struct {
 	opts Options
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	license     License
 	problem     string // what is wrong with the current file; ""
 	stamp       fileStamp
@@ -216,7 +216,7 @@ func (f *File) logAlarm(ctx context.Context) {
 	f.loggedAlarm = alarm
 	f.mu.Unlock()
 	if fresh && alarm != "" {
-		f.opts.Logger.WarnContext(ctx, "license invalid", "alarm", alarm)
+		f.opts.Logger.WarnContext(ctx, "license requires attention", "alarm", alarm)
 	}
 }
 

@@ -37,14 +37,14 @@ type secret struct{ Name, Text string }
 // itemResult is the result for one item of an action.
 type itemResult struct {
 	Name, Path string
-	Why        string // the error; "": it succeeded
+	Reason     string // the error; "": it succeeded
 	Said       string // the result
 }
 
 // Failed returns the number of items that failed.
 func (o actionResult) Failed() (n int) {
 	for _, r := range o.Items {
-		if r.Why != "" {
+		if r.Reason != "" {
 			n++
 		}
 	}

@@ -19,7 +19,7 @@ type actionLink struct {
 	Label                string // where the name alone is ambiguous
 	Class                string
 	Dialog               bool   // its form is shown over the page
-	Not                  string // which permission is missing
+	DeniedReason         string // which permission is missing
 	controllerPermission string // of the controller; "root": it is root's own
 	nodeRight            string // right on the node that it is about
 	registryPermission   string // permission of the registry
@@ -83,7 +83,7 @@ func (v *visit) canDo() *capabilities {
 // readers, who do not see its context. on is the node that it concerns.
 func (m *capabilities) Link(what, on, path, name string, label ...string) actionLink {
 	a := actionLinks[what]
-	a.Path, a.Name, a.Not = path, name, m.Not(what, on)
+	a.Path, a.Name, a.DeniedReason = path, name, m.DeniedReason(what, on)
 	if len(label) > 0 {
 		a.Label = label[0]
 	}
@@ -91,16 +91,16 @@ func (m *capabilities) Link(what, on, path, name string, label ...string) action
 }
 
 // newActionLink is Do for actions whose permission the page has already checked.
-func newActionLink(not, path, name, class string, label ...string) actionLink {
-	a := actionLink{Path: path, Name: name, Class: class, Not: not, Dialog: class == "d"}
+func newActionLink(denied, path, name, class string, label ...string) actionLink {
+	a := actionLink{Path: path, Name: name, Class: class, DeniedReason: denied, Dialog: class == "d"}
 	if len(label) > 0 {
 		a.Label = label[0]
 	}
 	return a
 }
 
-// Not returns which permission is missing for something, as the API does; "" where none is.
-func (m *capabilities) Not(what, on string) string {
+// DeniedReason returns which permission is missing for something, as the API does; "" where none is.
+func (m *capabilities) DeniedReason(what, on string) string {
 	a := actionLinks[what]
 	if m == nil || m.rights == nil || m.rights.Root {
 		return ""
@@ -156,15 +156,15 @@ func (m *capabilities) actingGroups() []string {
 	return m.rights.Groups
 }
 
-// grantedByAny returns an act that one of the services may let the visitor do, each with its own.
-func (v *visit) grantedByAny(what string) string {
-	not := v.canDo().Not(what, "")
-	if not == "" || v.registry == nil {
-		return not
+// deniedByAll returns the reason why no service lets the visitor do something; "": at least one does.
+func (v *visit) deniedByAll(what string) string {
+	denied := v.canDo().DeniedReason(what, "")
+	if denied == "" || v.registry == nil {
+		return denied
 	}
 	if there, err := v.registry.Rights(v, ""); err == nil && there.Allows(actionLinks[what].controllerPermission) {
 		v.canDo().lackingPermissions = nil
 		return ""
 	}
-	return not
+	return denied
 }

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/buildyard/buildyard/internal/auth"
 )
 
 // Intervals and limits of change notifications to pages.
@@ -186,7 +184,7 @@ func (p *portal) loginOf(r *http.Request) string {
 	if !p.opts.LoginRequired {
 		return ""
 	}
-	for _, name := range []string{auth.SecureLoginCookie, auth.LoginCookie} {
+	for _, name := range p.opts.LoginCookies {
 		if c, err := r.Cookie(name); err == nil {
 			return c.Value
 		}

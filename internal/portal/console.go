@@ -19,7 +19,7 @@ func (p *portal) consolePages() []page {
 type consoleView struct {
 	ID, Name    string
 	Address     string // of the WebSocket
-	Why         string // there is none to be seen; "": there is
+	Reason      string // there is none to be seen; "": there is
 	CurlCommand string
 }
 
@@ -33,7 +33,7 @@ func showConsole(v *visit) (any, error) {
 		return nil, &client.Error{Code: client.ErrNotFound, Message: "Instance not found"}
 	}
 	at := pathWithQuery("/api/v1/vm/console", "id", id)
-	out := consoleView{ID: id, Name: shortID(id), Address: at, Why: notShownReason(err), CurlCommand: curlCommand(v,
+	out := consoleView{ID: id, Name: shortID(id), Address: at, Reason: notShownReason(err), CurlCommand: curlCommand(v,
 		"GET", at, "")}
 	if vm, err := v.Instance(v, id); err == nil { // else the visitor may see screens and no lists
 		out.Name = instanceName(api.InstanceItem{InstanceID: id, Name: &vm.Name, ExternalID: &vm.ExternalID})

@@ -23,7 +23,7 @@ func (p *portal) isolatePages(next http.Handler) http.Handler {
 		}
 		if err := sites.Check(r); err != nil {
 			p.showFailure(w, r, http.StatusForbidden, &failure{
-				What: "Change refused", Why: "The request comes from another site. Nothing was changed.",
+				What: "Change refused", Reason: "The request comes from another site. Nothing was changed.",
 				Next: "To make this change, use the portal itself. Otherwise close the page that sent the request.",
 			})
 			return

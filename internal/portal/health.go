@@ -97,7 +97,7 @@ func (h *health) addRegistry(v *visit) {
 const repairHint = "Push the same image again, or revert the version; or restore the file from a backup and " +
 	"run buildyard registry repair."
 
-// instanceName returns the name of a template, or its ID if the visitor may not see it.
+// templateName returns the name of a template, or its ID if the visitor may not see it.
 func (h *health) templateName(v *visit, id string) string {
 	if t, err := v.Template(v, id); err == nil {
 		return t.Name

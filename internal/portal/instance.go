@@ -19,14 +19,14 @@ type instanceView struct {
 	Template, Node  string
 	Group           string // its name, or its id where that could not be asked
 	Nodes           []api.NodeExplanation
-	Timeline        []stateChange
+	Timeline        []timelineEntry
 	Raw             string
 	CurlCommand     []string
 	NoConsole       string // why there is none; "": there is a console
 }
 
-// stateChange is a state that an instance was in.
-type stateChange struct {
+// timelineEntry is a state that an instance was in.
+type timelineEntry struct {
 	State, Message string
 	Since          time.Time
 	Duration       string // "": it is still in it
@@ -34,25 +34,25 @@ type stateChange struct {
 
 func showInstance(v *visit) (any, error) {
 	id := v.request.PathValue("id")
-	told, err := v.Explain(v, id)
+	explained, err := v.Explain(v, id)
 	if errors.Is(err, client.ErrNotFound) {
 		return showTerminated(v, id)
 	}
 	if err != nil {
 		return nil, err
 	}
-	vm := told.Instance
+	vm := explained.Instance
 	out := instanceView{
 		ID: id, Name: instanceName(api.InstanceItem{InstanceID: id, Name: &vm.Name, ExternalID: &vm.ExternalID}),
 		State: vm.InstanceState,
-		Note:  vm.Message, VM: vm, Nodes: told.Explain.Nodes, Raw: indentedJSON(told),
+		Note:  vm.Message, VM: vm, Nodes: explained.Explain.Nodes, Raw: indentedJSON(explained),
 		CurlCommand: []string{curlCommand(v, "GET", "/api/v1/vm?explain=1&id="+id, "")},
 	}
 	if out.Note == "" && vm.InstanceState == string(farm.Scheduling) {
-		out.Note = told.Explain.Reason
+		out.Note = explained.Explain.Reason
 	}
 	out.NoConsole = noConsoleReason(v, id, vm.InstanceState)
-	out.Timeline = stateTimeline(vm.CRTime, told.Explain.Transitions, time.Time{})
+	out.Timeline = stateTimeline(vm.CRTime, explained.Explain.Transitions, time.Time{})
 	v.title = out.Name
 	out.Template, out.Node = vm.VMID, vm.NodeID
 	if page, err := v.InstancePage(v, client.PageOptions{Filter: "id:" + id, Limit: 1}); err == nil {
@@ -95,12 +95,12 @@ func showTerminated(v *visit, id string) (any, error) {
 }
 
 // stateTimeline returns the states of an instance with how long each took; it began by waiting.
-func stateTimeline(created time.Time, all []api.Transition, end time.Time) (line []stateChange) {
+func stateTimeline(created time.Time, all []api.Transition, end time.Time) (line []timelineEntry) {
 	if !created.IsZero() {
 		all = append([]api.Transition{{State: string(farm.Scheduling), Time: created}}, all...)
 	}
 	for i, t := range all {
-		m := stateChange{State: t.State, Message: t.Message, Since: t.Time}
+		m := timelineEntry{State: t.State, Message: t.Message, Since: t.Time}
 		switch {
 		case i+1 < len(all):
 			m.Duration = durationText(all[i+1].Time.Sub(t.Time))

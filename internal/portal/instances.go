@@ -149,7 +149,7 @@ type selection struct {
 	All         bool // that fit the filter, whichever those are when it is done
 	Total       int
 	Rows        []instanceRow // the first ones
-	Why         string        // some of those are not shown
+	Reason      string        // some of those are not shown
 	IDs         []string
 	ConfirmText string // has to be typed, where it is about many
 	Back        string // the page that it was asked from
@@ -179,7 +179,7 @@ func selectedInstances(v *visit) (selection, error) {
 		for _, id := range c.IDs[:min(firstRows, len(c.IDs))] {
 			inst, err := v.Instance(v, id)
 			if err != nil {
-				c.Why = notShownReason(err)
+				c.Reason = notShownReason(err)
 				continue // the action reports it, too
 			}
 			c.Rows = append(c.Rows,
@@ -245,7 +245,7 @@ func doEnd(v *visit) (actionResult, error) {
 	for _, id := range c.IDs {
 		r := itemResult{Name: id, Path: "/instances/" + url.PathEscape(id), Said: "Terminating"}
 		if err := v.Terminate(v, id); err != nil {
-			r.Why = notShownReason(err)
+			r.Reason = notShownReason(err)
 		}
 		out.Items = append(out.Items, r)
 	}

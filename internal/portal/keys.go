@@ -53,10 +53,10 @@ func (p *portal) accessActions() []action {
 
 // keyList is the page of the keys.
 type keyList struct {
-	Disabled    bool   // callers do not have to log in, or there are no keys
-	Not         string // why they are not shown
-	Rows        []keyRow
-	CurlCommand string
+	Disabled     bool   // callers do not have to log in, or there are no keys
+	HiddenReason string // why they are not shown
+	Rows         []keyRow
+	CurlCommand  string
 }
 
 // keyRow is a key in the list.
@@ -77,7 +77,7 @@ func listKeys(v *visit) (any, error) {
 	if client.CodeOf(err) == client.ErrUnauthenticated {
 		return nil, err
 	}
-	list.Not = notShownReason(err)
+	list.HiddenReason = notShownReason(err)
 	slices.SortFunc(keys, func(a, b api.Key) int { return cmp.Compare(a.ID, b.ID) })
 	for _, k := range keys {
 		row := keyRow{ID: k.ID, Groups: strings.Join(k.Groups, ", "), Created: k.Created, Expires: k.Expiration}
@@ -113,8 +113,8 @@ func askCreateKey(v *visit) (any, error) {
 	if !v.loginRequired {
 		return nil, &client.Error{Code: client.ErrRefused, Message: "Authentication is disabled, so there are no keys."}
 	}
-	if not := v.canDo().Not("make key", ""); not != "" {
-		return nil, &client.Error{Code: client.ErrForbidden, Message: not + "."}
+	if denied := v.canDo().DeniedReason("make key", ""); denied != "" {
+		return nil, &client.Error{Code: client.ErrForbidden, Message: denied + "."}
 	}
 	return keyForm{KnownGroups: knownGroups(v), CurlCommand: curlCommand(v, "POST", pathKeys,
 		`{"id":"ci","ttl":31536000,"groups":["ci"]}`)}, nil

@@ -24,7 +24,7 @@ func (p *portal) logPages() []page {
 // logList is the page of the services that have logs.
 type logList struct {
 	Services    []api.LogService
-	Why         string // they are not shown
+	Reason      string // they are not shown
 	Failed      []api.StoredFile
 	FailedCount int // how many there are
 	CurlCommand string
@@ -42,7 +42,7 @@ func listLogs(v *visit) (any, error) {
 		list.FailedCount = len(failed)
 		list.Failed = failed[:min(rowsPerPage, len(failed))]
 	} else if client.CodeOf(err) != client.ErrNotFound {
-		list.Why = notShownReason(err)
+		list.Reason = notShownReason(err)
 	}
 	return list, nil
 }

@@ -44,8 +44,8 @@ func showNode(v *visit) (any, error) {
 	v.title, v.rightsQuery.Nodes = n.NodeName, []string{id}
 	out := nodeView{
 		nodeRow: nodeRow{
-			Node: n, Why: nodeStateReason(n), Back: v.request.URL.RequestURI(),
-			CapacityDenied: v.canDo().Not("edit node", id),
+			Node: n, Reason: nodeStateReason(n), Back: v.request.URL.RequestURI(),
+			CapacityDenied: v.canDo().DeniedReason("edit node", id),
 		},
 		Gauges:      nodeGauges(n),
 		CurlCommand: curlCommand(v, "GET", pathWithQuery("/api/v1/node", "id", id), ""), Raw: indentedJSON(n),

@@ -119,7 +119,7 @@ func (a bulkNodeAction) selectedNodes(v *visit) (nodeForm, error) {
 		for _, n := range page.Nodes {
 			f.IDs = append(f.IDs, n.NodeID)
 			if len(f.Rows) < firstRows {
-				f.Rows = append(f.Rows, nodeRow{Node: n, Why: nodeStateReason(n)})
+				f.Rows = append(f.Rows, nodeRow{Node: n, Reason: nodeStateReason(n)})
 			}
 		}
 	} else {
@@ -148,7 +148,7 @@ func (a bulkNodeAction) newForm(v *visit) (any, error) {
 			if err != nil {
 				f.NodesHiddenReason = notShownReason(err) // the action reports it, too
 			} else {
-				f.Rows = append(f.Rows, nodeRow{Node: n, Why: nodeStateReason(n)})
+				f.Rows = append(f.Rows, nodeRow{Node: n, Reason: nodeStateReason(n)})
 			}
 		}
 		f.CurlCommand = append(f.CurlCommand, a.curlCommand(v, id))
@@ -176,7 +176,7 @@ func (a bulkNodeAction) performAll(v *visit) (actionResult, error) {
 	for _, id := range f.IDs {
 		r := itemResult{Name: cmp.Or(names[id], id), Path: "/nodes/" + url.PathEscape(id), Said: a.Said}
 		if err := a.callAPI(v, id); err != nil {
-			r.Why = notShownReason(err)
+			r.Reason = notShownReason(err)
 		} else if a.Destructive {
 			r.Path = ""
 		}
@@ -287,9 +287,9 @@ func labelError(err error) error {
 	if !known {
 		return err
 	}
-	told := *said
-	told.Message = label + ":" + what
-	return &told
+	labeled := *said
+	labeled.Message = label + ":" + what
+	return &labeled
 }
 
 func changedNodeConfig(q url.Values, n api.Node) (client.NodeConfig, error) {

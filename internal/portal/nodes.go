@@ -25,8 +25,8 @@ func (p *portal) nodePages() []page {
 // nodeRow is a node on a page.
 type nodeRow struct {
 	api.Node
-	Why  string // it is in its state
-	Back string // the page that it stands on
+	Reason string // it is in its state
+	Back   string // the page that it stands on
 	// CapacityDenied is the reason why the visitor cannot change the node's capacity; "": they can.
 	CapacityDenied string
 }
@@ -37,7 +37,7 @@ type nodeRow struct {
 type nodeLine struct {
 	NodeID, NodeName, IPAddress, AgentVersion string
 
-	State, Why              string // why: it is in its state
+	State, Reason           string // reason: why it is in its state
 	StateSince, LastUpdated timeText
 	Groups                  []api.Group
 	DiskSize, FreeDisk      int64
@@ -56,12 +56,12 @@ type nodeLine struct {
 func newNodeLine(n api.Node, now time.Time, can *capabilities, back string) nodeLine {
 	return nodeLine{
 		NodeID: n.NodeID, NodeName: n.NodeName, IPAddress: n.IPAddress, AgentVersion: n.AgentVersion,
-		State: n.State, Why: nodeStateReason(n), StateSince: newTimeText(now, n.StateSince),
+		State: n.State, Reason: nodeStateReason(n), StateSince: newTimeText(now, n.StateSince),
 		LastUpdated: newTimeText(now, n.LastUpdated), Groups: n.Groups, DiskSize: n.DiskSize, FreeDisk: n.FreeDisk,
 		LoadGauges: loadGauges(n), CapacityGauge: capacityGauge(n), CapacityMode: n.CapacityMode, VMCount: n.VMCount,
 		Capacity:  n.Capacity,
 		VCPULimit: n.VCPULimit, VCPUOverride: n.VCPUOverride, RAMLimit: n.RAMLimit, RAMOverride: n.RAMOverride,
-		CapacityDenied: can.Not("edit node", n.NodeID), Back: back,
+		CapacityDenied: can.DeniedReason("edit node", n.NodeID), Back: back,
 		Edit: can.Link("edit row", n.NodeID, pathWithQuery("/nodes/"+n.NodeID+"/edit", "back", back), "Edit",
 			"Edit "+n.NodeName),
 	}
@@ -171,8 +171,8 @@ func listNodes(v *visit) (any, error) {
 
 // filterError returns the API's objection to a filter; "" where there is none.
 func filterError(err error, filter string) string {
-	if told, ok := errors.AsType[*client.Error](err); ok && filter != "" && told.Code == client.ErrInvalid {
-		return told.Message
+	if apiErr, ok := errors.AsType[*client.Error](err); ok && filter != "" && apiErr.Code == client.ErrInvalid {
+		return apiErr.Message
 	}
 	return ""
 }

@@ -35,7 +35,7 @@ func (p *portal) passToAPI(w http.ResponseWriter, r *http.Request, pages *http.S
 			return
 		}
 		p.showFailure(w, r, http.StatusNotFound,
-			&failure{What: "Page not found", Why: "There is no page at " + r.URL.Path +
+			&failure{What: "Page not found", Reason: "There is no page at " + r.URL.Path +
 				".", Next: "Use the navigation to go to a page that exists."})
 	})).ServeHTTP(w, r)
 }

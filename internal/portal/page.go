@@ -217,7 +217,7 @@ func (p *portal) showView(w http.ResponseWriter, r *http.Request, status int, na
 // failure is the content of a page about an error.
 type failure struct {
 	What      string // was tried
-	Why       string
+	Reason    string
 	RequestID string // its id, for the log
 	Next      string // what to do
 
@@ -260,7 +260,7 @@ func (p *portal) showFailure(w http.ResponseWriter, r *http.Request, code int, f
 		f.RequestID = client.NewKey()
 		p.opts.Logger.InfoContext(r.Context(), "page request refused", "request_id", f.RequestID, "method", r.Method,
 			"path",
-			r.URL.Path, "why", f.Why)
+			r.URL.Path, "why", f.Reason)
 	}
 	shown := view{
 		Title: f.What, Here: firstPathPart(r.URL.Path), URL: r.URL.RequestURI(), ChangesPath: p.changesPath(f.topic),
@@ -286,15 +286,16 @@ var failureAdvice = map[client.Code]string{
 
 func explainError(err error) (code int, f *failure) {
 	f = &failure{
-		Why: err.Error(), Next: "Try again. If it fails again, search for the request ID in the log of the controller.",
+		Reason: err.Error(),
+		Next:   "Try again. If it fails again, search for the request ID in the log of the controller.",
 	}
 	code = http.StatusInternalServerError
-	if told, ok := errors.AsType[*client.Error](err); ok {
-		f.Why, f.RequestID = told.Message, told.RequestID
-		if status, ok := errorStatuses[told.Code]; ok {
+	if apiErr, ok := errors.AsType[*client.Error](err); ok {
+		f.Reason, f.RequestID = apiErr.Message, apiErr.RequestID
+		if status, ok := errorStatuses[apiErr.Code]; ok {
 			code = status
 		}
-		if next, ok := failureAdvice[told.Code]; ok {
+		if next, ok := failureAdvice[apiErr.Code]; ok {
 			f.Next = next
 		}
 	}
@@ -307,7 +308,7 @@ func notShownReason(err error) string {
 		return ""
 	}
 	_, f := explainError(err)
-	return f.Why
+	return f.Reason
 }
 
 // formError is the error of a form that lacks something.

@@ -39,7 +39,7 @@ type permissionList struct {
 	Disabled         bool // callers do not have to log in
 	RegistryIsRemote bool // the registry is another process, which keeps its own
 	Services         []string
-	Not              []string // why those of a service are not shown
+	HiddenReasons    []string // why those of a service are not shown
 	Rows             []permissionRow
 	CurlCommand      string
 	ChangeDenied     string // why the visitor can change none
@@ -60,7 +60,7 @@ func listPermissionGroups(v *visit) (any, error) {
 	if list.Disabled {
 		return list, nil
 	}
-	list.ChangeDenied, list.DeleteDenied = v.grantedByAny("grant"), v.grantedByAny("forget grants")
+	list.ChangeDenied, list.DeleteDenied = v.deniedByAll("grant"), v.deniedByAll("forget grants")
 	rows := map[string][]int{}
 	services := v.permissionServices()
 	for i, s := range services {
@@ -70,7 +70,7 @@ func listPermissionGroups(v *visit) (any, error) {
 			return nil, err
 		}
 		if err != nil {
-			list.Not = append(list.Not, s.Name+": "+notShownReason(err))
+			list.HiddenReasons = append(list.HiddenReasons, s.Name+": "+notShownReason(err))
 		}
 		for _, g := range groups {
 			if rows[g.Name] == nil {
@@ -94,9 +94,9 @@ type permissionForm struct {
 
 // permissionService is the permissions that a service has, by purpose.
 type permissionService struct {
-	Key, Name, Not string
-	Areas          []permissionArea
-	Original       string // those that the group has
+	Key, Name, HiddenReason string
+	Areas                   []permissionArea
+	Original                string // those that the group has
 }
 
 // permissionArea is permissions under a heading.
@@ -119,7 +119,7 @@ func askPermissions(v *visit) (any, error) {
 		if client.CodeOf(err) == client.ErrUnauthenticated {
 			return nil, err
 		}
-		p.Not = notShownReason(err)
+		p.HiddenReason = notShownReason(err)
 		f.Services = append(f.Services, p)
 	}
 	return f, nil
@@ -183,7 +183,7 @@ func (v *visit) forEachShown(name string, do func(permissionAPI) error) (actionR
 		}
 		r := itemResult{Name: name + " at the " + s.Key, Said: "Saved"}
 		if err := do(s); err != nil {
-			r.Why = notShownReason(err)
+			r.Reason = notShownReason(err)
 		}
 		out.Items = append(out.Items, r)
 	}

@@ -14,7 +14,8 @@ type Options struct {
 	API http.Handler // the controller's API, which authorizes callers; also gets all requests that are not for pages
 	// RegistryAPI is the registry's API, where that is in this process; nil: elsewhere.
 	RegistryAPI   http.Handler
-	LoginRequired bool // callers have to log in
+	LoginRequired bool     // callers have to log in
+	LoginCookies  []string // names of the cookies of a log-in, the one that counts first
 	// AllowedOrigins are addresses, as https://host, whose pages may change things in addition to the
 	// portal's own: those under which a reverse proxy serves it.
 	AllowedOrigins []string

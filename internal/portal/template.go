@@ -59,16 +59,16 @@ type distributionProgress struct {
 	RequestedAt           time.Time
 	Done, Failed, Pending int
 	Progress              float64 // of all nodes, 0 to 1
-	Why                   string  // the first failure
+	Reason                string  // the first failure
 }
 
 // Nodes returns the number of nodes of the distribution.
 func (s distributionProgress) Nodes() int { return s.Done + s.Failed + s.Pending }
 
 const (
-	fewNames   = 3   // of nodes in a cell
-	fewSpreads = 8   // distributions on the page of a template
-	maxHolders = 100 // rows of nodes on the page of a template
+	fewNames         = 3   // of nodes in a cell
+	fewDistributions = 8   // distributions on the page of a template
+	maxCachingNodes  = 100 // rows of nodes on the page of a template
 )
 
 func showTemplate(v *visit) (any, error) {
@@ -118,7 +118,7 @@ func (t *templateView) addCachingNodes(holders []api.TemplateNode) {
 				tag.FirstCachingNodes = append(tag.FirstCachingNodes, h)
 			}
 		}
-		if len(t.CachingNodes) < maxHolders {
+		if len(t.CachingNodes) < maxCachingNodes {
 			t.CachingNodes = append(t.CachingNodes, row)
 		}
 	}
@@ -143,7 +143,7 @@ func distributionsOf(v *visit, id string) ([]distributionProgress, error) {
 	slices.SortFunc(out, func(a, b distributionProgress) int {
 		return cmp.Or(b.RequestedAt.Compare(a.RequestedAt), cmp.Compare(a.ID, b.ID))
 	})
-	return out[:min(len(out), fewSpreads)], nil
+	return out[:min(len(out), fewDistributions)], nil
 }
 
 func newDistributionProgress(d api.Distribution) distributionProgress {
@@ -158,7 +158,7 @@ func newDistributionProgress(d api.Distribution) distributionProgress {
 			s.Progress++
 		case on.Error != "":
 			s.Failed++
-			s.Why = cmp.Or(s.Why, on.Error)
+			s.Reason = cmp.Or(s.Reason, on.Error)
 		default:
 			s.Pending++
 			s.Progress += on.Progress
@@ -184,7 +184,7 @@ type distributionRow struct {
 	ID, Name string
 	State    string // Done, Failed, Pulling or Waiting
 	Progress float64
-	Why      string
+	Reason   string
 }
 
 // distributionStateOrder is the order of the states in the table: what needs an operator comes first.
@@ -210,7 +210,7 @@ func showDistribution(v *visit) (any, error) {
 	v.title = "Distribution of " + out.Name
 	var all []distributionRow
 	for node, on := range d.Status {
-		row := distributionRow{ID: node, Name: shortID(node), State: "Waiting", Progress: on.Progress, Why: on.Error}
+		row := distributionRow{ID: node, Name: shortID(node), State: "Waiting", Progress: on.Progress, Reason: on.Error}
 		switch {
 		case on.Status:
 			row.State, row.Progress = "Done", 1

@@ -257,7 +257,7 @@ func doDeleteTemplate(v *visit) (actionResult, error) {
 	if v.query.Get("nodes") == "1" {
 		r := itemResult{Name: "Remove from node caches"}
 		if answer, err := v.RemoveFromNodes(v, l.ID); err != nil {
-			r.Why = notShownReason(err)
+			r.Reason = notShownReason(err)
 		} else {
 			r.Said = pluralText(answer.RequestsSent, "node was asked", "nodes were asked")
 		}
@@ -268,7 +268,7 @@ func doDeleteTemplate(v *visit) (actionResult, error) {
 		if len(out.Items) == 0 {
 			return actionResult{}, err
 		}
-		r.Why = notShownReason(err)
+		r.Reason = notShownReason(err)
 	}
 	out.Items = append(out.Items, r)
 	if out.Failed() == 0 {

@@ -105,7 +105,7 @@ func listTemplates(v *visit) (any, error) {
 			Pushed: epochTime(t.LastPush), Pulled: epochTime(t.LastPull),
 		})
 	}
-	list.NodesHiddenReason = v.canDo().Not("see nodes", "")
+	list.NodesHiddenReason = v.canDo().DeniedReason("see nodes", "")
 	if page.Total == 0 && a.filter == "" {
 		list.Push = pushCommand(v)
 	}

@@ -24,9 +24,9 @@ func mustBeBusy(t *testing.T, err error, says string) {
 	}
 }
 
-// TestPushesOfOneCallerBlockNobody: a caller that opens pushes without sending data meets its own limit, and
+// TestPushesOfOneCallerBlockNoOther: a caller that opens pushes without sending data meets its own limit, and
 // those pushes end within minutes.
-func TestPushesOfOneCallerBlockNobody(t *testing.T) {
+func TestPushesOfOneCallerBlockNoOther(t *testing.T) {
 	base, clock := quickDir(t), newClock()
 	clock.now = time.Now() // that of the files, by which a restart decides which pushes were idle
 	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, MaxPushes: 16})
@@ -290,7 +290,7 @@ func TestUnreadableTemplateIsNotUnknown(t *testing.T) {
 	a := makeContent("disk", api.FileDisk, "a")
 	mustPush(t, r, request(idA, "v1", a), a)
 	must(t, r.Close())
-	must(t, os.WriteFile(filepath.Join(base, layout.VMDir, idA, "template.json"), []byte("{"), 0o600))
+	must(t, os.WriteFile(filepath.Join(base, layout.TemplatesDir, idA, "template.json"), []byte("{"), 0o600))
 	r = open(t, base, clock)
 	_, err := r.Manifest(t.Context(), VersionRef{ID: idA})
 	if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "is damaged") ||
@@ -371,7 +371,7 @@ func TestStorageIsNotForOthers(t *testing.T) {
 			t.Errorf("%s: %v, %v", dir, st.Mode(), err)
 		}
 	}
-	if st, err := os.Stat(filepath.Join(base, layout.VMDir)); err != nil || st.Mode().Perm()&0o050 != 0o050 {
+	if st, err := os.Stat(filepath.Join(base, layout.TemplatesDir)); err != nil || st.Mode().Perm()&0o050 != 0o050 {
 		t.Errorf("the group cannot read: %v, %v", st.Mode(), err)
 	}
 }

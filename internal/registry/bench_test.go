@@ -26,7 +26,7 @@ func manyTemplates(tb testing.TB, count, versions int) string {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		dir := filepath.Join(base, layout.VMDir, t.ID)
+		dir := filepath.Join(base, layout.TemplatesDir, t.ID)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			tb.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func BenchmarkOpenScanned10000(b *testing.B) {
 	base := manyTemplates(b, 1000, 10)
 	r := open(b, base, newClock())
 	for _, e := range r.snapshot.Load().sorted {
-		dir := filepath.Join(base, layout.VMDir, e.template.ID, ".scans")
+		dir := filepath.Join(base, layout.TemplatesDir, e.template.ID, ".scans")
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			b.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func BenchmarkOpenScanned10000(b *testing.B) {
 				}
 				continue
 			}
-			first := filepath.Join(base, layout.VMDir, r.snapshot.Load().sorted[0].template.ID, ".scans",
+			first := filepath.Join(base, layout.TemplatesDir, r.snapshot.Load().sorted[0].template.ID, ".scans",
 				r.snapshot.Load().sorted[0].template.Versions[0].ContentID+".json.gz")
 			if err := os.Link(first, filepath.Join(dir, e.template.Versions[i].ContentID+".json.gz")); err != nil {
 				b.Fatal(err)
@@ -134,7 +134,7 @@ func BenchmarkOpenScanned10000(b *testing.B) {
 func TestListLeavesOutDamage(t *testing.T) {
 	base := manyTemplates(t, 100, 1)
 	for _, name := range []string{"bbbbbbbb-0000-4000-8000-000000000001/0", "not a template"} {
-		if err := os.MkdirAll(filepath.Join(base, layout.VMDir, name), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(base, layout.TemplatesDir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -98,7 +98,7 @@ func newChecker(dir *layout.Dir, store blob.Store, o CheckOptions) *checker {
 }
 
 func (c *checker) run(ctx context.Context) (api.RegistryCheck, error) {
-	entries, err := c.dir.ReadDir(layout.VMDir)
+	entries, err := c.dir.ReadDir(layout.TemplatesDir)
 	if err != nil {
 		return c.report, fmt.Errorf("read templates: %w", err)
 	}
@@ -275,11 +275,11 @@ func (c *checker) checkFile(ctx context.Context, s *templateCheck, v *layout.Ver
 func (c *checker) layerMismatch(f *layout.File, l layout.Layer, facts *checkedLayer) string {
 	switch {
 	case facts.size != l.Size:
-		return fmt.Sprintf("has %d bytes, the template says %d", facts.size, l.Size)
+		return fmt.Sprintf("has %d bytes, the template records %d", facts.size, l.Size)
 	case facts.footer.IndexOffset != l.IndexOffset || facts.footer.IndexLength != l.IndexLength:
-		return "has its index elsewhere than the template says"
+		return "has its index elsewhere than the template records"
 	case facts.chainID.String() != l.ChainID():
-		return "stands for another chain than the template says"
+		return "has another chain ID than the template records"
 	case (facts.kind == blob.KindState) != (f.Kind == layout.KindState):
 		return "is of another kind than its file"
 	}

@@ -115,52 +115,52 @@ var wounds = []struct {
 	},
 	{
 		name: "template not JSON", says: "cannot be read", loss: 1, deep: 1, aside: 1, readable: 2,
-		do: func(t *testing.T, h *hurt) { flip(t, h.in(layout.VMDir, idB, "template.json"), 0) },
+		do: func(t *testing.T, h *hurt) { flip(t, h.in(layout.TemplatesDir, idB, "template.json"), 0) },
 	},
 	{
 		name: "template of a newer program", says: "newer version", loss: 1, deep: 1, left: 1, readable: 2,
 		do: func(t *testing.T, h *hurt) {
-			must(t, os.WriteFile(h.in(layout.VMDir, idB, "template.json"), []byte(`{"schema":99}`), 0o644))
+			must(t, os.WriteFile(h.in(layout.TemplatesDir, idB, "template.json"), []byte(`{"schema":99}`), 0o644))
 		},
 	},
 	{
 		name: "template gone, versions there", says: "it has no template.json", loss: 1, deep: 1, aside: 1, readable: 2,
-		do: func(t *testing.T, h *hurt) { must(t, os.Remove(h.in(layout.VMDir, idB, "template.json"))) },
+		do: func(t *testing.T, h *hurt) { must(t, os.Remove(h.in(layout.TemplatesDir, idB, "template.json"))) },
 	},
 	{
 		name: "empty directory", says: "is empty", faults: 1, readable: 3,
-		do: func(t *testing.T, h *hurt) { must(t, os.Mkdir(h.in(layout.VMDir, idC), 0o755)) },
+		do: func(t *testing.T, h *hurt) { must(t, os.Mkdir(h.in(layout.TemplatesDir, idC), 0o755)) },
 	},
 	{
 		name: "a cut push of a new template", says: "a push left that was cut", faults: 1, readable: 3,
-		do: func(t *testing.T, h *hurt) { must(t, os.MkdirAll(h.in(layout.VMDir, idC, ".new-0-x"), 0o755)) },
+		do: func(t *testing.T, h *hurt) { must(t, os.MkdirAll(h.in(layout.TemplatesDir, idC, ".new-0-x"), 0o755)) },
 	},
 	{
 		name: "a foreign directory", says: "not a UUID", faults: 1, readable: 3, withoutFindingsIn: true,
-		do: func(t *testing.T, h *hurt) { must(t, os.Mkdir(h.in(layout.VMDir, "lost+found"), 0o755)) },
+		do: func(t *testing.T, h *hurt) { must(t, os.Mkdir(h.in(layout.TemplatesDir, "lost+found"), 0o755)) },
 	},
 	{
 		name: "configuration gone", says: "configuration cannot be read", loss: 1, deep: 1, left: 1, readable: 2,
-		do: func(t *testing.T, h *hurt) { must(t, os.Remove(h.in(layout.VMDir, idA, "0", idA+".yaml"))) },
+		do: func(t *testing.T, h *hurt) { must(t, os.Remove(h.in(layout.TemplatesDir, idA, "0", idA+".yaml"))) },
 	},
 	{
 		name: "nvram flipped", says: "is not what was pushed", faults: 1, readable: 3, withoutFindingsIn: true,
-		do: func(t *testing.T, h *hurt) { flip(t, h.in(layout.VMDir, idA, "0", "nvram"), 0) },
+		do: func(t *testing.T, h *hurt) { flip(t, h.in(layout.TemplatesDir, idA, "0", "nvram"), 0) },
 	},
 	{
 		name: "move cut", says: "not moved to its place", faults: 1, readable: 3,
 		do: func(t *testing.T, h *hurt) {
-			raw, err := os.ReadFile(h.in(layout.VMDir, idA, "0", "content_id"))
+			raw, err := os.ReadFile(h.in(layout.TemplatesDir, idA, "0", "content_id"))
 			must(t, err)
-			must(t, os.Rename(h.in(layout.VMDir, idA, "0"),
-				h.in(layout.VMDir, idA, ".new-0-"+strings.TrimSpace(string(raw)))))
+			must(t, os.Rename(h.in(layout.TemplatesDir, idA, "0"),
+				h.in(layout.TemplatesDir, idA, ".new-0-"+strings.TrimSpace(string(raw)))))
 		},
 	},
 	{
 		name: "text files edited", says: "images and state_files do not name", faults: 1, readable: 3,
 		do: func(t *testing.T, h *hurt) {
-			must(t, os.Remove(h.in(layout.VMDir, idA, "0", "images")))
-			must(t, os.WriteFile(h.in(layout.VMDir, idA, "0", "state_files"), []byte("x\n"), 0o644))
+			must(t, os.Remove(h.in(layout.TemplatesDir, idA, "0", "images")))
+			must(t, os.WriteFile(h.in(layout.TemplatesDir, idA, "0", "state_files"), []byte("x\n"), 0o644))
 		},
 	},
 }
@@ -203,8 +203,8 @@ func TestCheckAndRepair(t *testing.T) {
 	}
 }
 
-// TestRepairBesideARegistry damages the storage of a registry that runs.
-func TestRepairBesideARegistry(t *testing.T) {
+// TestRepairOfARunningRegistry damages the storage of a registry that runs.
+func TestRepairOfARunningRegistry(t *testing.T) {
 	for _, w := range wounds {
 		t.Run(w.name, func(t *testing.T) {
 			h := makeHurt(t)
@@ -258,11 +258,11 @@ func treeOf(t *testing.T, base string) []string {
 	return out
 }
 
-// TestAsideKeepsLayers: layers that a damaged template named stay through days of collection, with the template
+// TestQuarantineKeepsLayers: layers that a damaged template named stay through days of collection, with the template
 // in its place and in quarantine. A template whose file was repaired is available again.
-func TestAsideKeepsLayers(t *testing.T) {
+func TestQuarantineKeepsLayers(t *testing.T) {
 	h := makeHurt(t)
-	file := h.in(layout.VMDir, idB, "template.json")
+	file := h.in(layout.TemplatesDir, idB, "template.json")
 	good, err := os.ReadFile(file)
 	must(t, err)
 	flip(t, file, 0)
@@ -287,7 +287,7 @@ func TestAsideKeepsLayers(t *testing.T) {
 	days()
 	place := report.SetAside[0].Place
 	must(t, os.WriteFile(h.in(place, "template.json"), good, 0o644))
-	must(t, os.Rename(h.in(place), h.in(layout.VMDir, idB)))
+	must(t, os.Rename(h.in(place), h.in(layout.TemplatesDir, idB)))
 	must(t, r.Close())
 	r = open(t, h.base, clock)
 	if tags(r, idB) != "v1" {

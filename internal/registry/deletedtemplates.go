@@ -56,10 +56,10 @@ func (d *deletedTemplates) list() (ids []string, end func(ctx context.Context, i
 
 // SetGrantRemover sets the function that ends the grants on deleted templates. It is called after each deletion,
 // before a template is created under such an ID again, and by RemoveDeletedGrants.
-func (r *Registry) SetGrantRemover(end func(ctx context.Context, ids []string) error) {
+func (r *Registry) SetGrantRemover(remove func(ctx context.Context, ids []string) error) {
 	r.deletedTemplates.mu.Lock()
 	defer r.deletedTemplates.mu.Unlock()
-	r.deletedTemplates.removeGrants = end
+	r.deletedTemplates.removeGrants = remove
 }
 
 // RemoveDeletedGrants ends the grants on all deleted templates, including those whose deletion was interrupted by

@@ -176,14 +176,14 @@ func TestPlacesThatAreTaken(t *testing.T) {
 	})
 	t.Run("aside", func(t *testing.T) {
 		h := makeHurt(t)
-		flip(t, h.in(layout.VMDir, idB, "template.json"), 0)
+		flip(t, h.in(layout.TemplatesDir, idB, "template.json"), 0)
 		r := open(t, h.base, newClock())
 		take(t, h.base, layout.QuarantineDir)
 		if _, err := r.Repair(t.Context(), CheckOptions{}); err == nil {
 			t.Error("a repair does not tell of a template that cannot be set aside")
 		}
 		must(t, os.Remove(h.in(layout.QuarantineDir)))
-		must(t, os.RemoveAll(h.in(layout.VMDir, idB)))
+		must(t, os.RemoveAll(h.in(layout.TemplatesDir, idB)))
 		out, err := r.Repair(t.Context(), CheckOptions{})
 		must(t, err)
 		if len(out.SetAside) > 0 || len(r.Status().Damaged) > 0 {

@@ -85,9 +85,9 @@ func TestCollection(t *testing.T) {
 	}
 }
 
-// TestTwoCollectAtOnce: of two goroutines that move the same layer to the trash the second one finds it
+// TestTwoConcurrentCollections: of two goroutines that move the same layer to the trash the second one finds it
 // removed, whatever the state of the trash.
-func TestTwoCollectAtOnce(t *testing.T) {
+func TestTwoConcurrentCollections(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)
 	a := makeContent("disk", api.FileDisk, "a")
@@ -236,7 +236,7 @@ func TestDamagedTemplates(t *testing.T) {
 		"not a uuid":                           `{}`,
 	}
 	for id, text := range ids {
-		dir := filepath.Join(base, layout.VMDir, id)
+		dir := filepath.Join(base, layout.TemplatesDir, id)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -314,7 +314,7 @@ func TestTimesOfPulls(t *testing.T) {
 	}
 	want := clock.Now().Unix()
 	_ = r.Close()
-	if st, err := os.Stat(filepath.Join(base, layout.VMDir, idA, "pulls.log")); err != nil || st.Size() > 4096 {
+	if st, err := os.Stat(filepath.Join(base, layout.TemplatesDir, idA, "pulls.log")); err != nil || st.Size() > 4096 {
 		t.Fatalf("log was not folded: %v, %v", st, err)
 	}
 	d, _ := open(t, base, clock).TemplateDetail(idA)
@@ -323,9 +323,9 @@ func TestTimesOfPulls(t *testing.T) {
 	}
 }
 
-// TestEverythingAtOnce runs pushes, reverts, deletes, lists and collections concurrently. It runs with pulls,
+// TestConcurrentOperations runs pushes, reverts, deletes, lists and collections concurrently. It runs with pulls,
 // whose leases keep layers, and without, so that layers come and go.
-func TestEverythingAtOnce(t *testing.T) {
+func TestConcurrentOperations(t *testing.T) {
 	t.Run("with pulls", func(t *testing.T) { everythingAtOnce(t, 2) })
 	t.Run("without pulls", func(t *testing.T) { everythingAtOnce(t, 0) })
 }
@@ -471,7 +471,7 @@ func everyLayerIsNamed(t *testing.T, base string, r *Registry, clock *clock) {
 		clock.add(time.Hour)
 	}
 	for dir, text := range map[string]string{layout.ImagesDir: "images", layout.StateFileDir: "state_files"} {
-		lists, err := filepath.Glob(filepath.Join(base, layout.VMDir, "*", "*", text))
+		lists, err := filepath.Glob(filepath.Join(base, layout.TemplatesDir, "*", "*", text))
 		must(t, err)
 		named := map[string]bool{}
 		for _, path := range lists {

@@ -203,7 +203,7 @@ func verifyVersion(r *Registry, id string, v api.TemplateVersion) error {
 	if m.ContentID != v.ContentID || (v.NVRAM != "") != (len(m.NVRAM) > 0) {
 		return errors.New("manifest and list differ")
 	}
-	text, err := os.ReadFile(filepath.Join(r.dir.Base(), layout.VMDir, id, fmt.Sprint(v.Number), "images"))
+	text, err := os.ReadFile(filepath.Join(r.dir.Base(), layout.TemplatesDir, id, fmt.Sprint(v.Number), "images"))
 	if err != nil || string(text) != strings.Join(append(v.Images, ""), "\n") {
 		return fmt.Errorf("file images says %q: %w", text, err)
 	}

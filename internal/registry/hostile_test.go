@@ -194,7 +194,7 @@ func TestDamagedDirectoryIsReported(t *testing.T) {
 	r := open(t, base, newClock())
 	c := makeContent("disk", api.FileDisk, "directory")
 	mustPush(t, r, request(idA, "v1", c), c)
-	must(t, os.RemoveAll(filepath.Join(base, layout.VMDir, idA, "0")))
+	must(t, os.RemoveAll(filepath.Join(base, layout.TemplatesDir, idA, "0")))
 	_, infoErr := r.VersionConfig(VersionRef{ID: idA})
 	_, pullErr := r.Manifest(t.Context(), VersionRef{ID: idA})
 	for _, err := range []error{infoErr, pullErr} {

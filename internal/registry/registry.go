@@ -258,7 +258,7 @@ func (r *Registry) removeStaged(damaged []layout.DamagedTemplate) []layout.Damag
 	for _, d := range damaged {
 		removed, err := r.dir.RemoveStaged(d.ID)
 		if err != nil {
-			r.log.Warn("removing leftovers of a damaged template failed", "template", d.ID, "error", err)
+			r.log.Warn("removing the leftovers of an interrupted push failed", "template", d.ID, "error", err)
 		}
 		if !removed {
 			kept = append(kept, d)

@@ -56,7 +56,7 @@ func openFailing(t *testing.T, base string) (*Registry, *failingSync) {
 // TestCheckOfUnreadableStorage: a check of a storage whose templates or trash cannot be listed fails instead of
 // reporting that nothing is wrong.
 func TestCheckOfUnreadableStorage(t *testing.T) {
-	for _, dir := range []string{layout.VMDir, layout.TrashDir} {
+	for _, dir := range []string{layout.TemplatesDir, layout.TrashDir} {
 		t.Run(dir, func(t *testing.T) {
 			h := makeHurt(t)
 			must(t, os.RemoveAll(h.in(dir)))
@@ -97,7 +97,7 @@ func TestRepairOfAllTemplates(t *testing.T) {
 	h := makeHurt(t)
 	r := open(t, h.base, newClock())
 	for _, id := range []string{idA, idB} {
-		must(t, os.WriteFile(h.in(layout.VMDir, id, "0", "images"), []byte("edited\n"), 0o600))
+		must(t, os.WriteFile(h.in(layout.TemplatesDir, id, "0", "images"), []byte("edited\n"), 0o600))
 	}
 	out, err := r.Repair(t.Context(), CheckOptions{})
 	must(t, err)
@@ -112,7 +112,7 @@ func TestRepairOfAllTemplates(t *testing.T) {
 func TestRepairOfUnreadableList(t *testing.T) {
 	h := makeHurt(t)
 	r := open(t, h.base, newClock())
-	images := h.in(layout.VMDir, idB, "0", "images")
+	images := h.in(layout.TemplatesDir, idB, "0", "images")
 	must(t, os.Remove(images))
 	must(t, os.Mkdir(images, 0o750))
 	if _, err := r.Repair(t.Context(), CheckOptions{}); !errors.Is(err, syscall.EISDIR) {

@@ -278,8 +278,9 @@ func TestDamagedScan(t *testing.T) {
 	}
 }
 
-// TestScansAtOnce: writers of one content and readers of it meet; each reader sees one of the results as a whole.
-func TestScansAtOnce(t *testing.T) {
+// TestConcurrentScanResults: with concurrent writers and readers of one content, each reader sees one result as a
+// whole.
+func TestConcurrentScanResults(t *testing.T) {
 	base := t.TempDir()
 	r := open(t, base, newClock())
 	mustPush(t, r, request(idA, "v1"))

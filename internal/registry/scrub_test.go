@@ -173,31 +173,31 @@ func TestPaceYields(t *testing.T) {
 func TestStorageJob(t *testing.T) {
 	h := makeHurt(t)
 	r := open(t, h.base, newClock())
-	if u := r.StorageJobStatus(); u.State != api.UpkeepNone {
+	if u := r.StorageJobStatus(); u.State != api.StorageJobNone {
 		t.Fatalf("%+v", u)
 	}
-	for _, bad := range []api.StorageJobRequest{{Do: "mend"}, {Do: api.UpkeepCheck, Rate: -1}} {
+	for _, bad := range []api.StorageJobRequest{{Do: "mend"}, {Do: api.StorageJobCheck, Rate: -1}} {
 		if _, err := r.StartStorageJob(bad); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	slow := api.StorageJobRequest{Do: api.UpkeepCheck, Deep: true, Rate: 1}
+	slow := api.StorageJobRequest{Do: api.StorageJobCheck, Deep: true, Rate: 1}
 	_, err := r.StartStorageJob(slow)
 	must(t, err)
 	if _, err := r.StartStorageJob(slow); farm.CodeOf(err) != farm.CodeConflict {
 		t.Fatalf("a second job: %v", err)
 	}
 	r.CancelStorageJob()
-	if u := r.StorageJobStatus(); u.State != api.UpkeepFailed || u.Problem != errJobCanceled.Error() {
+	if u := r.StorageJobStatus(); u.State != api.StorageJobFailed || u.Problem != errJobCanceled.Error() {
 		t.Fatalf("%+v", u)
 	}
-	for _, do := range []string{api.UpkeepCheck, api.UpkeepRepair, api.UpkeepGC} {
+	for _, do := range []string{api.StorageJobCheck, api.StorageJobRepair, api.StorageJobGC} {
 		_, err := r.StartStorageJob(api.StorageJobRequest{Do: do, Deep: true})
 		must(t, err)
 		<-r.storageJob.done
 		u := r.StorageJobStatus()
-		if u.State != api.UpkeepDone || (u.Check != nil) != (do == api.UpkeepCheck) ||
-			(u.Repair != nil) != (do == api.UpkeepRepair) || (u.GC != nil) != (do == api.UpkeepGC) {
+		if u.State != api.StorageJobDone || (u.Check != nil) != (do == api.StorageJobCheck) ||
+			(u.Repair != nil) != (do == api.StorageJobRepair) || (u.GC != nil) != (do == api.StorageJobGC) {
 			t.Fatalf("%s: %+v", do, u)
 		}
 	}

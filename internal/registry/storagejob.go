@@ -23,8 +23,8 @@ var errJobCanceled = errors.New("canceled before it was finished")
 func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, error) {
 	do, ok := storageJobKinds[req.Do]
 	if !ok {
-		return api.StorageJob{}, farm.Invalid("do", "must be %s, %s or %s", api.UpkeepCheck, api.UpkeepRepair,
-			api.UpkeepGC)
+		return api.StorageJob{}, farm.Invalid("do", "must be %s, %s or %s", api.StorageJobCheck, api.StorageJobRepair,
+			api.StorageJobGC)
 	}
 	if req.Rate < 0 {
 		return api.StorageJob{}, farm.Invalid("rate", "must be bytes per second, or 0 for no limit")
@@ -32,14 +32,14 @@ func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, e
 	u := &r.storageJob
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.last.State == api.UpkeepRunning {
+	if u.last.State == api.StorageJobRunning {
 		return api.StorageJob{},
 			farm.Errorf(farm.CodeConflict, "A storage job (%s) is running: wait for it, or cancel it",
 				u.last.Request.Do)
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	done := make(chan struct{})
-	u.last, u.cancel, u.done = api.StorageJob{State: api.UpkeepRunning, Request: &req}, stop, done
+	u.last, u.cancel, u.done = api.StorageJob{State: api.StorageJobRunning, Request: &req}, stop, done
 	go func() {
 		defer close(done)
 		defer stop(nil)
@@ -50,15 +50,15 @@ func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, e
 
 // storageJobKinds maps the kinds of storage jobs to their functions.
 var storageJobKinds = map[string]func(context.Context, *Registry, api.StorageJobRequest) (api.StorageJob, error){
-	api.UpkeepCheck: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
+	api.StorageJobCheck: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
 		report, err := r.Check(ctx, r.storageJob.checkOptions(req))
 		return api.StorageJob{Check: &report}, err
 	},
-	api.UpkeepRepair: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
+	api.StorageJobRepair: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
 		report, err := r.Repair(ctx, r.storageJob.checkOptions(req))
 		return api.StorageJob{Repair: &report}, err
 	},
-	api.UpkeepGC: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
+	api.StorageJobGC: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
 		report, err := r.GC(ctx, GCOptions{DryRun: req.DryRun, EmptyTrash: req.EmptyTrash})
 		return api.StorageJob{GC: &report}, err
 	},
@@ -75,9 +75,9 @@ func (u *storageJob) checkOptions(req api.StorageJobRequest) CheckOptions {
 func (u *storageJob) finish(result api.StorageJob, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	result.Request, result.Progress, result.State = u.last.Request, u.last.Progress, api.UpkeepDone
+	result.Request, result.Progress, result.State = u.last.Request, u.last.Progress, api.StorageJobDone
 	if err != nil {
-		result.State, result.Problem = api.UpkeepFailed, err.Error()
+		result.State, result.Problem = api.StorageJobFailed, err.Error()
 	}
 	u.last = result
 }
@@ -87,7 +87,7 @@ func (r *Registry) StorageJobStatus() api.StorageJob {
 	r.storageJob.mu.Lock()
 	defer r.storageJob.mu.Unlock()
 	if r.storageJob.last.State == "" {
-		return api.StorageJob{State: api.UpkeepNone}
+		return api.StorageJob{State: api.StorageJobNone}
 	}
 	return r.storageJob.last
 }

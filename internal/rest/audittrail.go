@@ -20,7 +20,7 @@ type AuditTrail struct {
 	log          *slog.Logger
 	wake         chan struct{}
 
-	mu            sync.Mutex // guards what follows
+	mu            sync.Mutex // guards the fields below
 	queued        []farm.Event
 	droppedEvents int // left out since the last log line about it
 
@@ -30,7 +30,7 @@ type AuditTrail struct {
 // Limits of an AuditTrail.
 const (
 	trailWaits = 10_000 // buffered records
-	trailBunch = 100    // records written together
+	trailBatch = 100    // records written together
 	trailTime  = 10 * time.Second
 	trailPause = 30 * time.Second // the longest pause after a failure
 )
@@ -156,7 +156,7 @@ func (t *AuditTrail) nextBatch() (list []farm.Event, lost int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	lost, t.droppedEvents = t.droppedEvents, 0
-	return t.queued[:min(len(t.queued), trailBunch)], lost
+	return t.queued[:min(len(t.queued), trailBatch)], lost
 }
 
 func (t *AuditTrail) writeEvents(ctx context.Context, list []farm.Event) error {

@@ -163,7 +163,7 @@ func TestTrailWaits(t *testing.T) {
 		}
 		b.failing(nil)
 		time.Sleep(2 * trailPause)
-		if b.count() != trailWaits || b.most != trailBunch {
+		if b.count() != trailWaits || b.most != trailBatch {
 			t.Errorf("%d events came, at most %d at a time", b.count(), b.most)
 		}
 		if strings.Count(log(), "were dropped") != 1 || !strings.Contains(log(), "count=7") {

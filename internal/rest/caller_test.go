@@ -143,13 +143,13 @@ func TestUnder(t *testing.T) {
 	rules := auth.NewRules(auth.Policy{
 		Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true,
 	}, grants)
-	there := as(t, ci, nil).UnderRules(rules)
+	there := as(t, ci, nil).WithRules(rules)
 	if there.RequirePermission("pull_vm") != nil || there.RequirePermission("delete_vm") == nil || there.Name != "ci" {
 		t.Errorf("under the rules of the registry: %+v", there)
 	}
 	for name, c := range map[string]Caller{
-		"nobody judges there": as(t, ci, nil).UnderRules(nil),
-		"nobody judges here":  Caller{Identity: ci}.UnderRules(rules),
+		"nobody judges there": as(t, ci, nil).WithRules(nil),
+		"nobody judges here":  Caller{Identity: ci}.WithRules(rules),
 	} {
 		if c.RequirePermission("delete_vm") != nil || c.IsAuthenticated() {
 			t.Errorf("%s: %+v", name, c)
@@ -203,8 +203,8 @@ func TestSteadyRoutesAreGuarded(t *testing.T) {
 	}
 }
 
-// TestOpenedIsAuditedAtOnce, once, with the name of the opened object.
-func TestOpenedIsAuditedAtOnce(t *testing.T) {
+// TestOpenedIsAuditedImmediately, once, with the name of the opened object.
+func TestOpenedIsAuditedImmediately(t *testing.T) {
 	g := newGate(t)
 	var during []AuditRecord
 	h := g.guard.Handler(

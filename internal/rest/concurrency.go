@@ -18,7 +18,7 @@ type ConcurrencyLimit struct {
 	maxPerCaller int
 	maxTotal     int
 
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards the fields below
 	openTotal    int
 	openByCaller map[string]int // only callers with open ones
 }

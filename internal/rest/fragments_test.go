@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestPieces(t *testing.T) {
+func TestFragments(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	for name, parts := range map[string][]string{
 		"none":                  {"null"},

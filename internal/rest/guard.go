@@ -153,7 +153,7 @@ func (g *Guard) authorizeRequest(p *requestAudit, r *http.Request) error {
 	case NoCredential, AnyCredential, NodeOrCaller:
 		return nil
 	}
-	if p.IsNode() && !p.route.AllowsNodeToken {
+	if p.IsNode() && !p.route.AllowsRegistryToken {
 		return auth.ForbiddenToNodes(farm.Permission(needs))
 	}
 	return p.RequirePermission(farm.Permission(needs))

@@ -33,7 +33,7 @@ type gate struct {
 	grants   *auth.GrantTable
 	handler  http.Handler
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	log     bytes.Buffer
 	records []AuditRecord
 	ran     []string // patterns whose handlers ran
@@ -69,7 +69,7 @@ func newGate(t testing.TB, change ...func(*GuardOptions)) *gate {
 	g.sessions, g.logins = auth.NewSessions(g.keys, signer, 0), auth.NewLoginCookies(signer, root, "https://login.test")
 	grants, err := auth.Grants{}.SetGroup(farm.ServiceController, "dev", []farm.Permission{"list_vms"})
 	must(t, err)
-	grants, err = grants.SetResources(farm.ServiceController, "dev",
+	grants, err = grants.SetGroupResources(farm.ServiceController, "dev",
 		[]farm.ResourcePermission{{ID: "n1", Type: farm.ResourceNode, Permissions: []farm.Permission{"list"}}})
 	must(t, err)
 	g.grants = auth.NewGrantTable(grants, nil)

@@ -189,8 +189,8 @@ func TestMeterOfTwoPorts(t *testing.T) {
 	}
 }
 
-// TestMeterTellsOfRefusals: refusals of callers are signaled, and counting never waits for the reader.
-func TestMeterTellsOfRefusals(t *testing.T) {
+// TestMeterSignalsRefusals: refusals of callers are signaled, and counting never waits for the reader.
+func TestMeterSignalsRefusals(t *testing.T) {
 	told := make(chan struct{}, 3)
 	m := NewMeter("x", told)
 	for _, c := range []struct{ code, want int }{

@@ -80,7 +80,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	body := NewBody(w, r, bodyGrace, bodyRate)
+	body := NewMinRateBody(w, r, bodyGrace, bodyRate)
 	raw, err := readAll(w, r, body, limit)
 	_ = body.Close()
 	var tooLarge *http.MaxBytesError

@@ -43,7 +43,7 @@ type sniffedConn struct {
 	net.Conn
 	plain *plainListener
 
-	mu            sync.Mutex // guards what follows
+	mu            sync.Mutex // guards the fields below
 	sniffed       bool
 	passedToPlain bool // the plain listener has it
 }

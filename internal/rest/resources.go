@@ -72,9 +72,9 @@ func (c Caller) RightsOn(s farm.Service, kind farm.ResourceType, ids []string) *
 	return out
 }
 
-// UnderRules returns the caller under the rules of another service of this process. It returns an anonymous caller,
+// WithRules returns the caller under the rules of another service of this process. It returns an anonymous caller,
 // who may do everything, if either service has no rules.
-func (c Caller) UnderRules(rules *auth.Rules) Caller {
+func (c Caller) WithRules(rules *auth.Rules) Caller {
 	if c.rules == nil || rules == nil {
 		return Caller{}
 	}

@@ -91,8 +91,8 @@ func TestWhoFollowsIsCutOff(t *testing.T) {
 	}
 }
 
-// TestNobodyFillsTheMemory: large bodies are read only from authenticated callers.
-func TestNobodyFillsTheMemory(t *testing.T) {
+// TestLargeBodiesNeedAuthentication: large bodies are read only from authenticated callers.
+func TestLargeBodiesNeedAuthentication(t *testing.T) {
 	g := newGate(t)
 	do := func(*Request) (any, error) { return "did", nil }
 	vouch := func(r *http.Request) error {

@@ -32,17 +32,18 @@ type RawHandlerFunc func(w http.ResponseWriter, r *http.Request) error
 
 // Route is one entry of a service's table of routes.
 type Route struct {
-	Pattern         string // method and path, as a pattern of http.ServeMux
-	Permission      string // what the caller needs; also Open, Known, Node and NodeOrCaller
-	AllowsNodeToken bool   // a node token may use it, and the handler authorizes it by the node's orders
-	Handle          HandlerFunc
-	HandleRaw       RawHandlerFunc              // instead of Do
-	Waits           bool                        // it waits on purpose: no timeout
-	Streams         bool                        // it runs until its caller disconnects or loses the permission
-	DecodesBody     bool                        // its handler decodes the body (Params.Raw), not as parameters
-	MaxBody         int64                       // with Typed: the largest body that is read, in bytes; 0 is MaxBody
-	VerifyNode      func(r *http.Request) error // for node routes: refuses other callers before a large body is read
-	OwnEvents       bool                        // its effect has its own events, so it gets no audit event
+	Pattern             string // method and path, as a pattern of http.ServeMux
+	Permission          string // what the caller needs; also Open, Known, Node and NodeOrCaller
+	AllowsRegistryToken bool   // a registry token may use it, and the handler authorizes it by the node's orders
+	Handle              HandlerFunc
+	HandleRaw           RawHandlerFunc // instead of Do
+	Waits               bool           // it waits on purpose: no timeout
+	Streams             bool           // it runs until its caller disconnects or loses the permission
+	DecodesBody         bool           // its handler decodes the body (Params.Raw), not as parameters
+	MaxBody             int64          // with Typed: the largest body that is read, in bytes; 0 is MaxBody
+	// for node routes: refuses other callers before a large body is read
+	VerifyNode func(r *http.Request) error
+	OwnEvents  bool // its effect has its own events, so it gets no audit event
 	// steady traffic (nodes, pushes, logs, handshakes): audited only if refused
 	Frequent bool
 }
@@ -142,7 +143,7 @@ const maxAnonymousBody = 256 << 10
 func (g *Guard) readRequest(w http.ResponseWriter, r *http.Request, route *Route) (*Params, error) {
 	limit := cmp.Or(route.MaxBody, MaxBody)
 	large := r.ContentLength < 0 || r.ContentLength > maxAnonymousBody
-	if stranger := g != nil && large && !CallerOf(r.Context()).IsAuthenticated(); stranger {
+	if anonymous := g != nil && large && !CallerOf(r.Context()).IsAuthenticated(); anonymous {
 		if route.VerifyNode == nil {
 			limit = min(limit, maxAnonymousBody)
 		} else if err := route.VerifyNode(r); err != nil {

@@ -26,10 +26,10 @@ func WithSlowClients(ctx context.Context, limit *ConcurrencyLimit) context.Conte
 	return context.WithValue(ctx, slowClientsKey{}, limit)
 }
 
-// Body is the body of a request whose client may take as long as it keeps up a rate, and never pauses longer
+// MinRateBody is the body of a request whose client may take as long as it keeps up a rate, and never pauses longer
 // than the initial grace time. A client that is slower, or is slow while too many others are, gets an error
 // that reports it.
-type Body struct {
+type MinRateBody struct {
 	request           *http.Request
 	controller        *http.ResponseController
 	gracePeriod       time.Duration
@@ -38,15 +38,15 @@ type Body struct {
 	readBytes         int64
 	slowTimer         *time.Timer
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	releaseSlot func()     // of the slot among the slow clients; nil: it has none
 	refusedErr  error      // why it got no slot
 	closed      bool
 }
 
-// NewBody wraps the body of a request. Its Close must be called before the response is written.
-func NewBody(w http.ResponseWriter, r *http.Request, grace time.Duration, perSecond int64) *Body {
-	b := &Body{
+// NewMinRateBody wraps the body of a request. Its Close must be called before the response is written.
+func NewMinRateBody(w http.ResponseWriter, r *http.Request, grace time.Duration, perSecond int64) *MinRateBody {
+	b := &MinRateBody{
 		request: r, controller: http.NewResponseController(w), gracePeriod: grace, minBytesPerSecond: perSecond,
 		startedAt: time.Now(),
 	}
@@ -56,7 +56,7 @@ func NewBody(w http.ResponseWriter, r *http.Request, grace time.Duration, perSec
 }
 
 // countSlow counts a client whose body is incomplete among the slow ones.
-func (b *Body) countSlow() {
+func (b *MinRateBody) countSlow() {
 	limit, _ := b.request.Context().Value(slowClientsKey{}).(*ConcurrencyLimit)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,7 +69,7 @@ func (b *Body) countSlow() {
 }
 
 // extendDeadline sets the deadline for the client's next bytes.
-func (b *Body) extendDeadline() {
+func (b *MinRateBody) extendDeadline() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.refusedErr == nil {
@@ -80,7 +80,7 @@ func (b *Body) extendDeadline() {
 }
 
 // Read implements io.Reader.
-func (b *Body) Read(p []byte) (int, error) {
+func (b *MinRateBody) Read(p []byte) (int, error) {
 	n, err := b.request.Body.Read(p)
 	b.readBytes += int64(n)
 	switch {
@@ -92,7 +92,7 @@ func (b *Body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *Body) slowError() error {
+func (b *MinRateBody) slowError() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.refusedErr != nil {
@@ -104,7 +104,7 @@ func (b *Body) slowError() error {
 
 // Close ends the reading. It removes the connection's deadline, on which the server's check for disconnected
 // clients would fail.
-func (b *Body) Close() error {
+func (b *MinRateBody) Close() error {
 	b.slowTimer.Stop()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,4 +118,4 @@ func (b *Body) Close() error {
 	return b.controller.SetReadDeadline(time.Time{})
 }
 
-var _ io.ReadCloser = (*Body)(nil)
+var _ io.ReadCloser = (*MinRateBody)(nil)

@@ -55,7 +55,7 @@ type slowConn struct {
 	limit      *ConcurrencyLimit
 	callerName string
 
-	mu           sync.Mutex // guards what follows; writers hold it while they write
+	mu           sync.Mutex // guards the fields below; writers hold it while they write
 	quickUntil   time.Time  // the deadline that was set for quick writes
 	slowSince    time.Time  // start of slowness; zero: not slow
 	writtenBytes int64      // bytes since then

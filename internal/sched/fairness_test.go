@@ -13,7 +13,7 @@ import (
 
 func ownedBy(owner string) func(*Request) { return func(r *Request) { r.Owner = owner } }
 
-func TestOwnersTakeTurns(t *testing.T) {
+func TestFairShareOfOwners(t *testing.T) {
 	large := func(r *Request) { r.Owner, r.VCPU = "a", 3 } // in a separate request group
 	x := indexOf([]Node{machine("n", 100)}, []Request{
 		ask("a1", 0, ownedBy("a")), ask("a2", 0, ownedBy("a")), ask("a3", 1, large), ask("a4", 2, ownedBy("a")),
@@ -23,7 +23,7 @@ func TestOwnersTakeTurns(t *testing.T) {
 	wantPairs(t, x, "c1>n", "a1>n", "b1>n", "a2>n", "b2>n", "a3>n", "a4>n")
 }
 
-func TestGroupsTakeTurns(t *testing.T) {
+func TestFairShareOfGroups(t *testing.T) {
 	g := func(group string) func(*Request) { return func(r *Request) { r.Owner, r.GroupID = r.ID, group } }
 	x := indexOf([]Node{machine("n", 100, inGroup("g", "h"))}, []Request{
 		ask("g1", 0, g("g")), ask("g2", 1, g("g")), ask("g3", 2, g("g")),
@@ -34,7 +34,7 @@ func TestGroupsTakeTurns(t *testing.T) {
 
 // A request of an owner that was served a moment ago is still more urgent than one
 // that waits a little with a worse priority.
-func TestUrgencyBeatsTheTurn(t *testing.T) {
+func TestPriorityBeforeFairShare(t *testing.T) {
 	x := indexOf([]Node{machine("n", 1)},
 		[]Request{ask("a1", 0, ownedBy("a")), ask("b1", 1, func(r *Request) { r.Owner, r.Priority = "b", 1200 })})
 	wantPairs(t, x, "a1>n")
@@ -139,7 +139,7 @@ func TestOwnersDoNotStarveThemselves(t *testing.T) {
 // has aged by the whole range of priorities, and then after each of the others once. In its turns
 // an owner is served what ranks before the request, and what was requested before the position that
 // it had paid for.
-func TestNobodyStarves(t *testing.T) {
+func TestNoRequestStarves(t *testing.T) {
 	const owners, groups = 3, 2
 	const window = leastUrgentPriority / 1000 // seconds until any request beats any newer one
 	rapid.Check(t, func(t *rapid.T) {

@@ -289,7 +289,7 @@ func TestLocalityDoesNotWaitInVain(t *testing.T) {
 }
 
 // The turns of owners hold also among requests that waited for their version.
-func TestWaitedRequestsTakeTurns(t *testing.T) {
+func TestFairShareOfDeferredRequests(t *testing.T) {
 	x := waitingWorld(0)
 	x.SetNode(machine("near", 1, caching("t", "t1"), func(n *Node) { n.OrphanedLoad = vms(1) }))
 	for i := range 3 {

@@ -7,7 +7,7 @@ import "cmp"
 type candidate struct {
 	node    *node
 	score   Score
-	heapPos int32 // in nodeHeap.heap
+	heapPos int32 // in nodeHeap.entries
 }
 
 // heapEntry is a candidate in the heap. It contains what decides its position, so that a heap of
@@ -15,14 +15,14 @@ type candidate struct {
 type heapEntry struct {
 	weight   uint64 // of the score
 	tieBreak uint32 // of the node: of equal nodes the same one wins, in any order of arrival
-	index    int32  // in nodeHeap.all
+	index    int32  // in nodeHeap.candidates
 }
 
 // nodeHeap orders candidates: a heap with four branches, best first.
 type nodeHeap struct {
-	indexOf     map[*node]int32 // where a node is in all
+	indexOf     map[*node]int32 // where a node is in candidates
 	candidates  []candidate
-	freeIndexes []int32 // free indexes in all
+	freeIndexes []int32 // free indexes in candidates
 	entries     []heapEntry
 }
 

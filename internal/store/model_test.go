@@ -155,7 +155,7 @@ func TestModelKnowsLosers(t *testing.T) {
 	}
 }
 
-func TestModelTellsEvents(t *testing.T) {
+func TestModelReportsEvents(t *testing.T) {
 	l := newLine()
 	l.applyWatched(5, []tableUpdate{l.at("x", 5, true), l.at("y", 5, true)})
 	l.applyCommitted(6, one(l.at("x", 6, false)))

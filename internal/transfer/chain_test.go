@@ -416,8 +416,8 @@ func TestChainsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestHeldThatIsRemoved: a disk that is not as it should be is not built upon.
-func TestHeldThatIsRemoved(t *testing.T) {
+// TestDamagedLocalDiskIsRemoved: a disk that is not as it should be is not built upon.
+func TestDamagedLocalDiskIsRemoved(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(8, 8))
 	a := grow(rnd, nil, 1<<20)
 	b := grow(rnd, a, 1<<20)

@@ -20,7 +20,7 @@ import (
 // TestOnXFS runs what depends on clones where files can be cloned.
 func TestOnXFS(t *testing.T) {
 	xfstest.Run(t, "TestClonedDisk", "TestCloneContinues", "TestCloneOfChangedDisk", "TestBaseOnAnotherDevice",
-		"TestPullOfChains", "TestBeginOfAClone", "TestClone", "TestHeldThatIsRemoved", "TestPushOfWhatChanged")
+		"TestPullOfChains", "TestBeginOfAClone", "TestClone", "TestDamagedLocalDiskIsRemoved", "TestPushOfWhatChanged")
 }
 
 // pulledOnto pulls a disk onto its lower layer and checks that it became a separate file.

@@ -153,7 +153,7 @@ func (c *Client) getRange(ctx context.Context, address string, off, length int64
 	req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", off, off+length-1))
 	resp, err := c.send(req)
 	if err != nil {
-		return networkError(ctx, err)
+		return markTransient(ctx, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusPartialContent || resp.ContentLength >= 0 && resp.ContentLength != length {
@@ -161,7 +161,7 @@ func (c *Client) getRange(ctx context.Context, address string, off, length int64
 	}
 	if err := use(w.wrapReader(resp.Body)); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
-			return networkError(ctx, err)
+			return markTransient(ctx, err)
 		}
 		return err
 	}

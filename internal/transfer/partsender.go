@@ -216,7 +216,7 @@ func (c *Client) putOnce(ctx context.Context, address string, chunks [][]byte) e
 	req.Header.Set("Content-Type", "application/octet-stream")
 	resp, err := c.send(req)
 	if err != nil {
-		return networkError(ctx, err)
+		return markTransient(ctx, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusNoContent {

@@ -129,7 +129,8 @@ const minStoredDivisor = 20
 // maxStoredBytes is the maximum number of bytes to store, at least 1. It is 0 if only a comparison would tell, unless
 // the maximum is less than the registry's estimate.
 func (s *pushSource) maxStoredBytes() int64 {
-	if _, told := s.changes.(overlayChanges); !told && s.changes != nil && s.readBytes > s.size/minStoredDivisor {
+	_, isOverlay := s.changes.(overlayChanges)
+	if !isOverlay && s.changes != nil && s.readBytes > s.size/minStoredDivisor {
 		return 0
 	}
 	return max(1, s.readBytes)

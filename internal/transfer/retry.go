@@ -114,8 +114,8 @@ func (r watchedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// networkError marks a network failure as transient, and returns the reason if the client ended the request.
-func networkError(ctx context.Context, err error) error {
+// markTransient marks a network failure as transient. Its cause is errNoProgress where the watchdog ended the request.
+func markTransient(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(cause, errNoProgress) {
 		err = cause
 	}

@@ -270,10 +270,10 @@ func TestIdle(t *testing.T) {
 		time.Sleep(900 * time.Millisecond)
 		_, _ = r.Read(make([]byte, 1)) // its end moves nothing
 		time.Sleep(200 * time.Millisecond)
-		if err := networkError(ctx, io.EOF); !errors.Is(err, errNoProgress) || !errors.Is(err, errTransient) {
+		if err := markTransient(ctx, io.EOF); !errors.Is(err, errNoProgress) || !errors.Is(err, errTransient) {
 			t.Errorf("%v", err)
 		}
-		if err := networkError(t.Context(), io.EOF); !errors.Is(err, io.EOF) || !errors.Is(err, errTransient) ||
+		if err := markTransient(t.Context(), io.EOF); !errors.Is(err, io.EOF) || !errors.Is(err, errTransient) ||
 			errors.Is(err, errNoProgress) {
 			t.Errorf("%v", err)
 		}
@@ -281,7 +281,7 @@ func TestIdle(t *testing.T) {
 }
 
 // Requests contain whole frames, at least one; frames that the registry has are not sent.
-func TestPieces(t *testing.T) {
+func TestPartsOfFrames(t *testing.T) {
 	frame := func(n int) blob.PartFrame { return blob.PartFrame{StoredSize: n, Sum: sha256.Sum256([]byte{byte(n)})} }
 	all := []blob.PartFrame{frame(10), frame(20), frame(30)}
 	r := unsentRange{off: 100, frames: all, data: make([]byte, 60)}

@@ -264,9 +264,9 @@ func hugeHeaders(ctx context.Context, s *deployment) error {
 
 // Sessions of one key that live at the same time, and how many requests are timed then.
 const (
-	liveSessions = 10_000
-	timed        = 500
-	atOnce       = 8
+	liveSessions    = 10_000
+	timed           = 500
+	concurrentCalls = 8
 )
 
 // manySessions opens sessions of one key, and uses the first, the last and some between.
@@ -277,11 +277,11 @@ func manySessions(ctx context.Context, s *deployment) (string, error) {
 	if _, err := s.bearer(ctx, controller, "every"); err != nil {
 		return "", err
 	}
-	began, values, errs := time.Now(), make([]string, liveSessions), make([]error, atOnce)
+	began, values, errs := time.Now(), make([]string, liveSessions), make([]error, concurrentCalls)
 	var wg sync.WaitGroup
-	for w := range atOnce {
+	for w := range concurrentCalls {
 		wg.Go(func() {
-			for i := w; i < liveSessions && errs[w] == nil; i += atOnce {
+			for i := w; i < liveSessions && errs[w] == nil; i += concurrentCalls {
 				values[i], errs[w] = s.handshake(ctx, s.plain, s.addresses[controller], "key-every")
 			}
 		})

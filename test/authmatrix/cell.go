@@ -66,7 +66,7 @@ func (s *deployment) expect(r row, c caller) verdict {
 	return reached
 }
 
-// expectOfToken returns the expected result of a node token for a row.
+// expectOfToken returns the expected result of a registry token for a row.
 func expectOfToken(r row, c *scope) verdict {
 	kind, open := ordered[r.pattern]
 	switch {
@@ -95,14 +95,14 @@ func (s *deployment) ask(ctx context.Context, address string, r row, c caller, w
 	if err != nil {
 		return err.Error()
 	}
-	if fault := judge(a, r, want); fault != "" {
+	if fault := compare(a, r, want); fault != "" {
 		return fmt.Sprintf("%s, and %s was expected: %d %.200s", fault, want, a.code, strings.TrimSpace(string(a.body)))
 	}
 	return ""
 }
 
-// judge compares a response with the expected result.
-func judge(a answer, r row, want verdict) string {
+// compare compares a response with the expected result.
+func compare(a answer, r row, want verdict) string {
 	e := a.envelope()
 	switch {
 	case a.code >= http.StatusInternalServerError && a.code != http.StatusServiceUnavailable:

@@ -171,7 +171,7 @@ func (s *deployment) named(path string, c caller) string {
 
 // order makes two templates and orders a node to cache one of them, once.
 func (s *deployment) order(ctx context.Context) (err error) {
-	if s.told.id != "" {
+	if s.ordered.id != "" {
 		return nil
 	}
 	for i, t := range []*template{&s.held, &s.other} {
@@ -179,13 +179,13 @@ func (s *deployment) order(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	told, err := s.join(ctx, s.token, "told")
+	ordered, err := s.join(ctx, s.token, "told")
 	if err != nil {
 		return err
 	}
 	_, err = s.asRoot(ctx, controller, "POST", "/api/v1/registry/vm/distribute",
-		map[string]any{"template_id": s.held.id, "node_ids": []string{told.id}})
-	s.told = told
+		map[string]any{"template_id": s.held.id, "node_ids": []string{ordered.id}})
+	s.ordered = ordered
 	return err
 }
 

@@ -21,7 +21,7 @@ type caller struct {
 	there    []string // permissions at the registry, of a caller of the controller
 	fixed    bool     // has counts also where permissions do not
 	linked   bool     // it is the credential of the node that the body names
-	scope    *scope   // of a node token; nil: it is none
+	scope    *scope   // of a registry token; nil: it is none
 	rebound  bool     // it asks a loopback address by a name of somewhere else, as DNS rebinding does
 	guessing bool     // wrong root tokens are limited
 }
@@ -198,7 +198,7 @@ var nodes = []column{
 	tokenColumn("a node with an order", `,"purpose":{"pull":"ORDERED"}`,
 		scope{orders: []order{pullOrder}, right: true}),
 	{
-		name: "a truncated node token", only: registry,
+		name: "a truncated registry token", only: registry,
 		of: func(ctx context.Context, s *deployment, _ row) (caller, error) {
 			token, err := s.nodeToken(ctx, s.node, "")
 			if err != nil {
@@ -209,7 +209,7 @@ var nodes = []column{
 	},
 }
 
-// scope is what a node token is good for.
+// scope is what a registry token is good for.
 type scope struct {
 	orders    []order
 	right     bool // requests name the template that it was ordered to hold, else another one
@@ -223,7 +223,7 @@ func tokenColumn(name, purpose string, c scope) column {
 		if err := s.order(ctx); err != nil {
 			return caller{}, err
 		}
-		member := s.told
+		member := s.ordered
 		if purpose == "" {
 			member = s.node
 		}

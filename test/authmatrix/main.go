@@ -44,15 +44,15 @@ func parse(args []string, out io.Writer) (o options, err error) {
 // report is what a run found.
 type report struct {
 	Passed, Failed, Skipped int
-	Arrangements            []tally
+	Arrangements            []result
 	Cells, Mismatches       int
 	Notes                   []string
 	Failures                []string
 	Seconds                 float64
 }
 
-// tally is the result of one arrangement at one address.
-type tally struct {
+// result is the result of one arrangement at one address.
+type result struct {
 	Name                       string
 	Rows, Columns              int
 	Planned, Tried, Mismatches int
@@ -198,7 +198,7 @@ type grid struct {
 // matrix tries every cell of a grid.
 func (x *runner) matrix(ctx context.Context, s *deployment, g grid) {
 	rows := slices.DeleteFunc(slices.Clone(x.rows), func(r row) bool { return !g.has(r) })
-	t := tally{Name: s.name + g.where, Rows: len(rows), Columns: len(g.columns)}
+	t := result{Name: s.name + g.where, Rows: len(rows), Columns: len(g.columns)}
 	for _, col := range g.columns {
 		for _, r := range rows {
 			if col.only != "" && col.only != r.service {

@@ -39,8 +39,8 @@ func TestEveryRouteIsInTheTables(t *testing.T) {
 	}
 }
 
-// TestTablesAreHeldToTheServices: a line too many, and a permission that there is not.
-func TestTablesAreHeldToTheServices(t *testing.T) {
+// TestTablesMatchTheServices: a line too many, and a permission that there is not.
+func TestTablesMatchTheServices(t *testing.T) {
 	before := lines[registry]
 	defer func() { lines[registry] = before }()
 	for _, more := range []string{
@@ -121,7 +121,7 @@ func TestAuthorizer(t *testing.T) {
 		{answer{404, json, []byte(`{"status":"FAIL","message":"No such route: GET /x"}`), ""}, closed, true},
 		{answer{500, json, []byte(`{"status":"FAIL","message":"Internal error"}`), ""}, reached, false},
 	} {
-		if fault := judge(c.a, list, c.want); (fault == "") != c.well {
+		if fault := compare(c.a, list, c.want); (fault == "") != c.well {
 			t.Errorf("%d %s for %s: %q", c.a.code, c.a.body, c.want, fault)
 		}
 	}

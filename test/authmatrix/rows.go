@@ -124,7 +124,7 @@ func allRows() (rows []row, err error) {
 	return rows, nil
 }
 
-// What a path names of templates: what there is for node tokens, nothing that exists for others.
+// What a path names of templates: what there is for registry tokens, nothing that exists for others.
 const (
 	theTemplate = "TEMPLATE"
 	theLayer    = "LAYER"

@@ -67,10 +67,10 @@ type deployment struct {
 	groups   map[string]bool   // service and group that there are
 	keys     map[string]bool   // likewise
 	node     member            // of this cloud
-	told     member            // a node that was ordered to cache a template
+	ordered  member            // a node that was ordered to cache a template
 	held     template          // that one
 	other    template          // another one
-	tokens   map[string]string // node id and purpose -> node token
+	tokens   map[string]string // node id and purpose -> registry token
 	cookie   map[string]string // by service: of a browser of the root user
 }
 

@@ -41,7 +41,7 @@ var printed = map[string][]string{
 		change_config`),
 }
 
-// ordered are the routes of the registry that a node token can open, each for orders of its kind; all others
+// ordered are the routes of the registry that a registry token can open, each for orders of its kind; all others
 // are closed to nodes.
 var ordered = map[string]order{
 	"POST /log":                               rowsOrder,

@@ -23,7 +23,7 @@ type tierCase struct {
 
 // phase is a time under one license.
 type phase struct {
-	licence     string // "": none
+	licenseName string // "": none
 	permissions bool
 }
 
@@ -38,8 +38,8 @@ var tiers = []tierCase{
 	},
 }
 
-// licences are the licenses that the phases name.
-var licences = map[string]license.License{
+// licenses are the licenses that the phases name.
+var licenses = map[string]license.License{
 	"basic": {Tier: farm.TierBasic}, "enterprise": {Tier: farm.TierEnterprise}, "plus": {Tier: farm.TierEnterprisePlus},
 	"ended": {Tier: farm.TierEnterprisePlus, Expires: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)},
 }
@@ -67,11 +67,11 @@ func (c tierCase) play(ctx context.Context, dir string, programs rig.Programs, s
 		}
 	}()
 	for i, p := range c.phases {
-		if err := issue(key, file, p.licence); err != nil {
+		if err := issue(key, file, p.licenseName); err != nil {
 			return err
 		}
 		settings := map[string]string{}
-		if p.licence != "" {
+		if p.licenseName != "" {
 			settings["SVC_LICENSE_FILE"], settings["SVC_LICENSE_AUTHORITY"] = file, filepath.Join(dir, "authority.pub")
 		}
 		if i == 0 {
@@ -84,7 +84,7 @@ func (c tierCase) play(ctx context.Context, dir string, programs rig.Programs, s
 			err = s.denies(ctx, p.permissions)
 		}
 		if err != nil {
-			return fmt.Errorf("phase %d, %s: %w", i+1, p.licence, err)
+			return fmt.Errorf("phase %d, %s: %w", i+1, p.licenseName, err)
 		}
 	}
 	return nil
@@ -99,7 +99,7 @@ func issue(key, file, name string) error {
 	if err != nil {
 		return err
 	}
-	l := licences[name]
+	l := licenses[name]
 	l.Product = license.Controller
 	text, err := license.IssueKey(secret, l)
 	if err != nil {

@@ -165,11 +165,11 @@ func (a *access) vars() vars {
 		// some clients send one whether it is asked for or not
 		return vars{"basic": "Basic OnQwa2Vu", "caller_keys": ""}
 	}
-	told := "user address request" // what events say of their callers
+	callerKeys := "user address request" // what events say of their callers
 	if a.kind == byKey {
-		told += " key_id"
+		callerKeys += " key_id"
 	}
-	return vars{"basic": basic(""), "basic_root": rootHeader(), "root_token": rootToken, "caller_keys": told}
+	return vars{"basic": basic(""), "basic_root": rootHeader(), "root_token": rootToken, "caller_keys": callerKeys}
 }
 
 // handshakes opens a session at each service, through the proxies.

@@ -201,8 +201,8 @@ var bases = map[string]map[string]any{
 	"POST /registry/pause":                {"seconds": 0.0},
 	"POST /api/v1/vm":                     {"startup_script": "ZXhpdCAw", "script_monitoring": true},
 	"POST /api/v1/maintenance":            {"for": "1s"},
-	"DELETE /api/v1/node/group":           {"group_ids": []any{nobody}, "node_ids": []any{nobody}},
-	"POST /api/v1/node/group":             {"group_ids": []any{nobody}, "node_ids": []any{nobody}},
+	"DELETE /api/v1/node/group":           {"group_ids": []any{unknownID}, "node_ids": []any{unknownID}},
+	"POST /api/v1/node/group":             {"group_ids": []any{unknownID}, "node_ids": []any{unknownID}},
 	"POST /queue/v1/join":                 {"protocol": 1.0},
 	"POST /queue/v1/poll":                 {"protocol": 1.0},
 	"POST /queue/v1/report":               {"protocol": 1.0, "seq": 1.0, "statuses": []any{}},
@@ -232,8 +232,8 @@ var bases = map[string]map[string]any{
 	},
 }
 
-// nobody is the ID of no record.
-const nobody = "11111111-2222-4333-8444-555555555555"
+// unknownID is the ID of no record.
+const unknownID = "11111111-2222-4333-8444-555555555555"
 
 // base makes a request of a route that is good in form and meets nothing that exists.
 func base(r *route) *request {
@@ -241,7 +241,7 @@ func base(r *route) *request {
 	if strings.Contains(r.path, "{") {
 		req.path = strings.NewReplacer("{path}", "contract.txt").Replace(r.path)
 		for _, p := range r.params {
-			req.path = strings.ReplaceAll(req.path, "{"+p.name+"}", nobody)
+			req.path = strings.ReplaceAll(req.path, "{"+p.name+"}", unknownID)
 		}
 	}
 	for _, p := range r.params {
@@ -250,7 +250,7 @@ func base(r *route) *request {
 		}
 		value, ok := bases[r.pattern][p.name]
 		if !ok {
-			value = any(nobody)
+			value = any(unknownID)
 		}
 		req.put(p, value)
 	}

@@ -168,13 +168,13 @@ func (l *coverage) claim(claims []string) {
 	}
 }
 
-// tally is how much of something was covered.
-type tally struct {
+// counts is how much of something was covered.
+type counts struct {
 	Met, All int
 	Missing  []string
 }
 
-func (t *tally) add(key string, m *marks) {
+func (t *counts) add(key string, m *marks) {
 	t.All++
 	switch {
 	case m.whole():
@@ -188,10 +188,10 @@ func (t *tally) add(key string, m *marks) {
 	}
 }
 
-func (t tally) String() string { return fmt.Sprintf("%d/%d", t.Met, t.All) }
+func (t counts) String() string { return fmt.Sprintf("%d/%d", t.Met, t.All) }
 
 // sum returns how much of the file and of the rows was covered.
-func (l *coverage) sum(s *spec, rows []row) (routes, params, claimed tally) {
+func (l *coverage) sum(s *spec, rows []row) (routes, params, claimed counts) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(s.routes)) {

@@ -62,7 +62,7 @@ func tiers(ctx context.Context, p *caseRunner) error {
 	if _, err := rig.Output(ctx, "", program, "license", "keygen", "--key", key); err != nil {
 		return err
 	}
-	licence := func(name, tier string, more ...string) error {
+	license := func(name, tier string, more ...string) error {
 		args := append([]string{"license", "issue", "--key", key, "--product", "controller", "--tier", tier}, more...)
 		text, err := rig.Output(ctx, "", program, args...)
 		if err != nil {
@@ -70,8 +70,8 @@ func tiers(ctx context.Context, p *caseRunner) error {
 		}
 		return os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600)
 	}
-	if err := errors.Join(licence("basic.lic", "basic"),
-		licence("enterprise.lic", "enterprise", "--expires", "2999-12-31")); err != nil {
+	if err := errors.Join(license("basic.lic", "basic"),
+		license("enterprise.lic", "enterprise", "--expires", "2999-12-31")); err != nil {
 		return err
 	}
 	for _, tier := range []string{"basic", "enterprise"} {

@@ -256,7 +256,7 @@ func (p *caseRunner) runAll(ctx context.Context, o options, jobs []job) *report 
 type report struct {
 	Passed, Failed, Skipped int
 	Calls                   int
-	Routes, Params, Rows    tally
+	Routes, Params, Rows    counts
 	Failures                []string
 	Seconds                 float64
 	Partial                 bool `json:",omitempty"` // only some cases ran: what is missing says nothing
@@ -269,7 +269,7 @@ type report struct {
 func (r *report) add(one *report) {
 	r.Passed, r.Failed, r.Skipped, r.Calls = r.Passed+one.Passed, r.Failed+one.Failed, r.Skipped+one.Skipped,
 		r.Calls+one.Calls
-	for _, t := range []struct{ all, one *tally }{
+	for _, t := range []struct{ all, one *counts }{
 		{&r.Routes, &one.Routes}, {&r.Params, &one.Params}, {&r.Rows, &one.Rows},
 	} {
 		t.all.Met, t.all.All = t.all.Met+t.one.Met, t.all.All+t.one.All
@@ -327,7 +327,7 @@ func (r *report) print(out io.Writer) {
 	if !r.Partial {
 		for _, t := range []struct {
 			what string
-			tally
+			counts
 		}{{"route", r.Routes}, {"parameter", r.Params}, {"row", r.Rows}} {
 			for _, line := range t.Missing {
 				fmt.Fprintf(out, "MISSING %-9s %s\n", t.what, line)

@@ -88,8 +88,8 @@ func matches(got any, found bool, want any) string {
 		}
 		return ""
 	}
-	if judge := judges[mark]; judge != nil {
-		if !judge(got, arg) {
+	if compare := matchers[mark]; compare != nil {
+		if !compare(got, arg) {
 			return "is " + short(fmt.Sprint(got), 200)
 		}
 		return ""
@@ -109,8 +109,8 @@ func matches(got any, found bool, want any) string {
 	return ""
 }
 
-// judges are the expectations that depend on the value and their argument alone.
-var judges = map[string]func(got any, arg string) bool{
+// matchers are the expectations that depend on the value and their argument alone.
+var matchers = map[string]func(got any, arg string) bool{
 	"!above": func(got any, arg string) bool { // N: it is a greater number
 		n, _ := strconv.ParseFloat(arg, 64)
 		f, ok := got.(float64)

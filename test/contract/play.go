@@ -77,7 +77,7 @@ func (p *caseRunner) step(ctx context.Context, c sequence, i int, st step, v var
 		if a.code == 405 {
 			p.ledger.only(p.spec, sent.path)
 		}
-		fault := st.judge(a, v)
+		fault := st.compare(a, v)
 		if fault == "" {
 			return st.keep(a, v)
 		}
@@ -114,8 +114,8 @@ func stateOf(a *answer) string {
 	return state
 }
 
-// judge compares an answer with what a step expects.
-func (st step) judge(a *answer, v vars) string {
+// compare compares an answer with what a step expects.
+func (st step) compare(a *answer, v vars) string {
 	code := st.Code
 	if code == 0 {
 		code = 200

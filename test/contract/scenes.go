@@ -38,11 +38,11 @@ var scenes = []scenario{
 	{
 		"VMs that nobody owns and that go", false,
 		[]string{"-5.unknown-vm", "+5.many-unknown", "-5.many-unknown"},
-		removedStrangers, false,
+		removedOrphans, false,
 	},
 	{"an instance is terminated twice", false, []string{"+5.twice"}, twice, false},
 	{"licences of each tier", false, []string{"+2.tier", "-2.tier"}, tiers, false},
-	{"a node with one room", false, []string{"+3.waiting", "-3.waiting", "+5.capacity"}, oneRoom, false},
+	{"a node with capacity for one", false, []string{"+3.waiting", "-3.waiting", "+5.capacity"}, oneSlot, false},
 	{"nodes that count resources", false, []string{"+5.resource-mode"}, resources, false},
 	{"settings", false, []string{
 		"+8.environment", "-8.environment", "+8.flags", "-8.flags", "+8.file", "-8.file", "+8.wrong", "-8.wrong",

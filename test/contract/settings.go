@@ -227,11 +227,11 @@ func answers(ctx context.Context, address string, ended <-chan struct{}) bool {
 func never(ctx context.Context, p *caseRunner) error {
 	for pattern, bodies := range map[string][]string{
 		"GET /api/v1/vm": {
-			`{"instance_state":"Started","anka_registry":"","vmid":"` + nobody +
+			`{"instance_state":"Started","anka_registry":"","vmid":"` + unknownID +
 				`","ts":"0001-01-01T00:00:00Z","cr_time":"0001-01-01T00:00:00Z","progress":1.5,"group_id":"","vlan":"","usb_device":""}`,
-			`{"instance_state":"Started","anka_registry":"","vmid":"` + nobody +
+			`{"instance_state":"Started","anka_registry":"","vmid":"` + unknownID +
 				`","ts":"0001-01-01T00:00:00Z","cr_time":"0001-01-01T00:00:00Z","progress":1,"group_id":null,"vlan":"","usb_device":""}`,
-			`{"instance_state":"Started","arch":"x86_64","anka_registry":"","vmid":"` + nobody +
+			`{"instance_state":"Started","arch":"x86_64","anka_registry":"","vmid":"` + unknownID +
 				`","ts":"0001-01-01T00:00:00Z","cr_time":"0001-01-01T00:00:00Z","progress":1,"group_id":"","vlan":"","usb_device":""}`,
 		},
 		"GET /api/v1/registry/disk": {`{"free":-1,"total":1}`},

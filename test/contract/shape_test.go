@@ -20,7 +20,7 @@ var (
 		"Instance": api.Instance{}, "InstanceItem": api.InstanceItem{}, "Explanation": api.Explanation{},
 		"VMInfo": api.VMInfo{}, "ScriptResult": api.ScriptResult{},
 		"HistoryInstance": api.HistoryInstance{}, "SaveImage": api.SaveImage{}, "Node": api.Node{},
-		"Group": api.Group{}, "OrphanedVM": api.OrphanedVM{}, "AdoptResult": api.Adopted{},
+		"Group": api.Group{}, "OrphanedVM": api.OrphanedVM{}, "AdoptResult": api.OrphanOutcome{},
 		"Maintenance": api.Maintenance{}, "ControllerStatus": api.ControllerStatus{},
 		"ControllerStats": api.ControllerStats{}, "Template": api.Template{},
 		"TemplateDetail": api.TemplateDetail{}, "TemplateVersion": api.TemplateVersion{},

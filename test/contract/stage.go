@@ -232,7 +232,7 @@ func (st *stage) meet(ctx context.Context, c *cloud) error {
 		return err
 	}
 	c.vars["node_hand"], c.vars["secret_hand"] = hand.id, hand.secret
-	c.vars["nobody"], c.vars["controller"], c.vars["registry"] = nobody, c.controller, c.registry
+	c.vars["nobody"], c.vars["controller"], c.vars["registry"] = unknownID, c.controller, c.registry
 	want := 0
 	for _, f := range fleets {
 		if f.cloud == c.name {

@@ -42,12 +42,12 @@ func logIn(p *page) error {
 func logInByProvider(p *page) error {
 	who := func(name string) func() error {
 		return func() error {
-			p.neighbours.idp.LogsIn(name, map[string]any{"preferred_username": name, "groups": []string{p.name()}})
+			p.services.idp.LogsIn(name, map[string]any{"preferred_username": name, "groups": []string{p.name()}})
 			return nil
 		}
 	}
 	return steps(
-		p.visitsNeighbours, p.grant("list_vms"), who(""), p.toGuarded("/instances"), p.see("Log in with "+firm),
+		p.visitsServices, p.grant("list_vms"), who(""), p.toGuarded("/instances"), p.see("Log in with "+firm),
 		p.refusal(403), p.click(`a[href^="/login/oidc"]`), p.there(`[role="alert"]`), p.picture("refused"),
 		who("ann"), p.toGuarded("/instances"), p.click(`a[href^="/login/oidc"]`), p.at("/instances"),
 		p.see("No instances yet"), p.picture("inside"),
@@ -101,7 +101,8 @@ func usePermissionGroups(p *page) error {
 		p.click(`a[href^="/permission-groups/edit?name"]`), p.there(`input[value="list_vms"]:checked`),
 		p.click(`input[name="registry"]`), p.click(".acts button"), p.at("/permission-groups"), p.see("1 permission"),
 		p.click(`a[href^="/permission-groups/delete"]`), p.there("dialog[open] form"),
-		p.see("lose the permissions of this group"), p.click("dialog[open] button.d"), p.see("No permission groups yet"),
+		p.see("lose the permissions of this group"), p.click("dialog[open] button.d"),
+		p.see("No permission groups yet"),
 	)
 }
 
@@ -115,9 +116,9 @@ func haveFewRights(p *page) error {
 		}
 	}
 	return steps(
-		p.visitsNeighbours, p.grant("list_vms", "list_nodes"),
+		p.visitsServices, p.grant("list_vms", "list_nodes"),
 		func() error {
-			p.neighbours.idp.LogsIn("bob", map[string]any{"preferred_username": "bob", "groups": []string{p.name()}})
+			p.services.idp.LogsIn("bob", map[string]any{"preferred_username": "bob", "groups": []string{p.name()}})
 			return nil
 		},
 		p.toGuarded("/login?return=%2F"), p.click(`a[href^="/login/oidc"]`), p.at("/"),

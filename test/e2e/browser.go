@@ -138,7 +138,7 @@ func (p *page) isOutside(address string) bool {
 	p.mu.Lock()
 	visits := p.visits
 	p.mu.Unlock()
-	if visits && p.neighbours.has(u) {
+	if visits && p.services.has(u) {
 		return false
 	}
 	return !slices.Contains([]string{p.open.Controller, p.guarded.Controller, p.lab.Controller}, "http://"+u.Host)

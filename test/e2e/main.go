@@ -131,12 +131,12 @@ func (l looked) tell(f flow, out io.Writer) bool {
 	return fine
 }
 
-// atOnce is how many looks of a flow are tried at the same time.
-const atOnce = 2
+// concurrentFlows is how many looks of a flow are tried at the same time.
+const concurrentFlows = 2
 
 // looks runs a flow in looks, some at the same time.
 func (s *stage) looks(ctx context.Context, f flow, used []look, shots string) []looked {
-	all, room := make([]looked, len(used)), make(chan struct{}, atOnce)
+	all, room := make([]looked, len(used)), make(chan struct{}, concurrentFlows)
 	if f.alone {
 		room = make(chan struct{}, 1)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 var mannerFlows = []flow{
-	{name: "colours", clause: "light, dark, auto; compact and comfortable; both are kept", do: changeColours},
+	{name: "colours", clause: "light, dark, auto; compact and comfortable; both are kept", do: changeColors},
 	{
 		name:   "address-is-state",
 		clause: "the address is the state: filter, order and part of the table outlive reload and back",
@@ -39,7 +39,7 @@ var mannerFlows = []flow{
 	{name: "hostile", clause: "hostile names, tags and script output are text everywhere", do: showHostile},
 }
 
-func changeColours(p *page) error {
+func changeColors(p *page) error {
 	back := func(dark bool) func() error {
 		return p.holds(
 			fmt.Sprintf(
@@ -93,10 +93,10 @@ func stayInPlace(p *page) error {
 	if err != nil {
 		return err
 	}
-	told := 0
+	count := 0
 	change := func() error { // and wait until the page was notified
-		told++
-		text := fmt.Sprint("told ", told)
+		count++
+		text := fmt.Sprint("told ", count)
 		return errors.Join(p.api.UpdateInstance(p, ids[0],
 			client.InstanceUpdate{Metadata: map[string]any{"news": text}}), p.see(text)())
 	}
@@ -279,7 +279,7 @@ func fail(p *page) error {
 func tryGuards(p *page) error {
 	strict := `(async () => { const r = await fetch(location); const c = r.headers.get("content-security-policy"); return !!c && !/unsafe|\*|https?:/.test(c) && ["default-src 'none'", "script-src 'self'", "style-src 'self'", "object-src 'none'", "base-uri 'none'", "frame-ancestors 'none'", "form-action 'self'"].every(t => c.includes(t)) ? "yes" : "no: " + c; })()`
 	inline := `String([...document.querySelectorAll("script:not([src]), style, [style], [onclick], [onload], [onerror]")].filter(e => !e.matches(".u-wrap *, [data-chart] *")).length)`
-	all := []func() error{p.visitsNeighbours, p.enter}
+	all := []func() error{p.visitsServices, p.enter}
 	for _, path := range append(areas, "/instances/start", "/nodes/join") {
 		all = append(all, p.toGuarded(path), func() error {
 			said, err := p.gives(strict)
@@ -301,11 +301,11 @@ func tryGuards(p *page) error {
 			return err
 		},
 		func() error {
-			return chromedp.Do(p, chromedp.Navigate(p.neighbours.site+p.guarded.Controller+"/groups/new"))
+			return chromedp.Do(p, chromedp.Navigate(p.services.site+p.guarded.Controller+"/groups/new"))
 		},
 		p.see("You have won"), p.refusal(403), p.click("button"), p.see("another site"), p.picture("refused"),
 		func() error {
-			return chromedp.Do(p, chromedp.Navigate(p.neighbours.site+p.guarded.Controller+"/api/v1/group"))
+			return chromedp.Do(p, chromedp.Navigate(p.services.site+p.guarded.Controller+"/api/v1/group"))
 		},
 		p.refusal(403), p.refusal(401), p.click("button"), p.holds(`!document.body.innerText.includes("You have won")`),
 		p.alone,

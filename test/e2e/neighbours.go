@@ -21,11 +21,11 @@ import (
 // provider that the guarded cloud trusts, and an untrusted site with a page that tries to change
 // something.
 type externalServices struct {
-	stand    *rig.TestEnv
-	idp      *oidctest.Provider
-	secret   string // of the guarded cloud at the provider
-	stranger *http.Server
-	site     string // address of the untrusted page, with ?to= for the target of its form
+	stand     *rig.TestEnv
+	idp       *oidctest.Provider
+	secret    string // of the guarded cloud at the provider
+	untrusted *http.Server
+	site      string // address of the untrusted page, with ?to= for the target of its form
 }
 
 // clientID is the guarded cloud at the identity provider, and firm what people call that.
@@ -34,7 +34,7 @@ const (
 	firm     = "The <Firm>"
 )
 
-func newNeighbours(ctx context.Context) (*externalServices, error) {
+func newExternalServices(ctx context.Context) (*externalServices, error) {
 	n := &externalServices{stand: rig.NewStand(ctx), secret: rand.Text()}
 	if err := n.stand.Do(func() { n.idp = oidctest.New(n.stand) }); err != nil {
 		return n, err
@@ -43,15 +43,15 @@ func newNeighbours(ctx context.Context) (*externalServices, error) {
 	if err != nil {
 		return n, err
 	}
-	n.stranger = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(strange)}
-	go func() { _ = n.stranger.Serve(listener) }() // until it is closed
+	n.untrusted = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(servePhishing)}
+	go func() { _ = n.untrusted.Serve(listener) }() // until it is closed
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	n.site = "http://localhost:" + port + "/?to="
 	return n, err
 }
 
-// strange is a page with a form that requests a change at another site.
-func strange(w http.ResponseWriter, r *http.Request) {
+// servePhishing is a page with a form that requests a change at another site.
+func servePhishing(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	fmt.Fprintf(w,
 		`<!doctype html><html lang="en"><title>A stranger</title><link rel="icon" href="data:,"><main><h1>You have won</h1><form method="post" action="%s"><button>Take it</button></form></main>`, html.EscapeString(r.URL.Query().Get("to")))
@@ -77,8 +77,8 @@ func (n *externalServices) has(u *url.URL) bool {
 }
 
 func (n *externalServices) close() {
-	if n.stranger != nil {
-		_ = errors.Join(n.stranger.Close())
+	if n.untrusted != nil {
+		_ = errors.Join(n.untrusted.Close())
 	}
 	n.stand.Close()
 }

@@ -115,8 +115,8 @@ func (p *page) enter() error {
 		p.at("/health"))
 }
 
-// visitsNeighbours lets the flow visit the identity provider and the untrusted site.
-func (p *page) visitsNeighbours() error {
+// visitsServices lets the flow visit the identity provider and the untrusted site.
+func (p *page) visitsServices() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.visits = true

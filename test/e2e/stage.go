@@ -31,7 +31,7 @@ type stage struct {
 	template      string             // id of the template "guest" with the tag v1 in the open cloud
 	browser       context.Context    // it is the browser
 	programs      rig.Programs
-	neighbours    *externalServices
+	services      *externalServices
 	fleets        int // that were started
 	ends          []func() error
 }
@@ -49,10 +49,10 @@ func newStage(ctx context.Context, dir string, out io.Writer) (s *stage, err err
 	if s.programs, err = rig.Build(ctx, dir); err != nil {
 		return s, err
 	}
-	if s.neighbours, err = newNeighbours(ctx); err != nil {
+	if s.services, err = newExternalServices(ctx); err != nil {
 		return s, err
 	}
-	s.ends = append(s.ends, func() error { s.neighbours.close(); return nil })
+	s.ends = append(s.ends, func() error { s.services.close(); return nil })
 	if err := s.begin(ctx, dir); err != nil {
 		return s, err
 	}
@@ -70,7 +70,7 @@ func (s *stage) begin(ctx context.Context, dir string) (err error) {
 	if s.open, err = s.cloud(ctx, filepath.Join(dir, "open"), nil); err != nil {
 		return err
 	}
-	if s.guarded, err = s.cloud(ctx, filepath.Join(dir, "guarded"), s.neighbours.settings(map[string]string{
+	if s.guarded, err = s.cloud(ctx, filepath.Join(dir, "guarded"), s.services.settings(map[string]string{
 		"SVC_ENABLE_AUTH": "true", "SVC_ENABLE_API_KEYS": "true", "SVC_ENABLE_CONTROLLER_AUTHORIZATION": "true",
 		"SVC_ENABLE_REGISTRY_AUTHORIZATION": "true", "SVC_ROOT_TOKEN": rootToken,
 	})); err != nil {
@@ -83,7 +83,7 @@ func (s *stage) begin(ctx context.Context, dir string) (err error) {
 		client.Options{Credentials: client.RootToken(rootToken)}); err != nil {
 		return err
 	}
-	if err := s.neighbours.knows(s.guarded.Controller); err != nil {
+	if err := s.services.knows(s.guarded.Controller); err != nil {
 		return err
 	}
 	if err := s.furnish(ctx); err != nil {

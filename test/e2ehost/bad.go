@@ -62,13 +62,13 @@ func vulnerableUnits(_ context.Context, s *stage, rec *record) error {
 }
 
 // findings checks that a report has vulnerabilities of packages in a directory.
-func findings(r *row, rep api.HostReport, list []bad, folder string) {
+func findings(r *row, rep api.HostReport, list []bad, dir string) {
 	for _, b := range list {
 		if b.id == "" {
 			continue
 		}
-		v, ok := find(rep, b, b.at(filepath.Join(folder, b.kind)))
-		r.check(ok, "%s is not said to have %s", b.at(folder), b.id)
+		v, ok := find(rep, b, b.at(filepath.Join(dir, b.kind)))
+		r.check(ok, "%s is not said to have %s", b.at(dir), b.id)
 		r.check(!ok || v.Score >= b.score && v.Exploited == b.exploited, "%s %s: score %v, exploited %v", b.name, b.id,
 			v.Score, v.Exploited)
 	}

@@ -110,8 +110,8 @@ func (d *databases) take(w http.ResponseWriter, req *http.Request) {
 	d.events = append(d.events, e)
 }
 
-// told reports whether an event of a cause contained a vulnerability.
-func (d *databases) told(cause string, b bad) bool {
+// reported reports whether an event of a cause contained a vulnerability.
+func (d *databases) reported(cause string, b bad) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, e := range d.events {
@@ -129,7 +129,7 @@ func (a *useAct) update(ctx context.Context, r *row) error {
 	at := a.dbs.published
 	newest := func(st api.HostStatus) bool {
 		return st.Database.Built != nil && st.Database.Compared != nil &&
-			st.Database.Compared.Equal(*st.Database.Built) && !st.Analyzing && a.dbs.told("database", later[0])
+			st.Database.Compared.Equal(*st.Database.Built) && !st.Analyzing && a.dbs.reported("database", later[0])
 	}
 	if err := a.v.until(ctx, 2*time.Minute, "the newer database is used", newest); err != nil {
 		r.fail(err)
@@ -142,9 +142,9 @@ func (a *useAct) update(ctx context.Context, r *row) error {
 	for _, b := range later {
 		v, _ := find(rep, b, b.at(a.s.host("bad", b.kind)))
 		r.check(v.Known.After(at), "%s is said to be known since %s, before the newer database", b.id, v.Known)
-		r.check(a.dbs.told("database", b), "the webhook was not told of %s", b.id)
+		r.check(a.dbs.reported("database", b), "the webhook was not told of %s", b.id)
 	}
-	r.check(a.dbs.told("real-time", installedBad[0]), "the webhook was not told what real time found")
+	r.check(a.dbs.reported("real-time", installedBad[0]), "the webhook was not told what real time found")
 	if _, err := a.v.command(ctx, r, 8, later[0].id, "report", "vulnerabilities", "--fail-on", "low", "-t",
 		at.Format(time.RFC3339Nano)); err != nil {
 		return err

@@ -78,11 +78,11 @@ const (
 )
 
 // settle waits until the report has exactly the expected packages, or waitFor is over.
-func (f *follower) settle(ctx context.Context, rec *record, folders ...string) error {
+func (f *follower) settle(ctx context.Context, rec *record, dirs ...string) error {
 	end := time.Now().Add(waitFor)
 	for {
 		f.mu.Lock()
-		got := within(f.now, folders...)
+		got := within(f.now, dirs...)
 		f.mu.Unlock()
 		want := map[packageFile]bool{}
 		for t := range rec.there() {
@@ -114,15 +114,15 @@ func (f *follower) left(t packageFile) (time.Time, bool) {
 }
 
 // kept returns the packages of the last report within some directories.
-func (f *follower) kept(folders ...string) map[packageFile]bool {
+func (f *follower) kept(dirs ...string) map[packageFile]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return within(f.now, folders...)
+	return within(f.now, dirs...)
 }
 
-// judge compares expected and reported packages, and the times: the packages of a kind, each once.
+// compare compares expected and reported packages, and the times: the packages of a kind, each once.
 // It returns their number and the longest delay.
-func (f *follower) judge(r *row, came map[packageFile]event) (packages int, worst time.Duration) {
+func (f *follower) compare(r *row, came map[packageFile]event) (packages int, worst time.Duration) {
 	each := map[packageFile]bool{}
 	all := map[packageFile]bool{}
 	for t := range came {

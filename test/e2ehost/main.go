@@ -30,7 +30,7 @@ type options struct {
 func parse(args []string, out io.Writer) (o options, err error) {
 	fs := flag.NewFlagSet("e2ehost", flag.ContinueOnError)
 	fs.SetOutput(out)
-	only := fs.String("only", "", "only the acts whose name matches this regular expression: "+
+	only := fs.String("only", "", "only the test cases whose name matches this regular expression: "+
 		strings.Join(actNames(), ", "))
 	fs.StringVar(&o.json, "json", "", "file for the rows in JSON")
 	fs.IntVar(&o.files, "files", stormFiles, "files of the storm; it fails with fewer, which are for trying it")

@@ -58,7 +58,7 @@ func (a *useAct) mount(ctx context.Context, r *row, at string, how ...string) er
 	if err := a.follow.settle(ctx, rec, at); err != nil {
 		return err
 	}
-	n, worst := a.follow.judge(r, rec.there())
+	n, worst := a.follow.compare(r, rec.there())
 	r.Says = says(*r, n, worst)
 	st, err := a.v.status(ctx)
 	if err != nil {

@@ -57,7 +57,7 @@ func newStage(ctx context.Context, o options, out io.Writer) (s *stage, err erro
 		return nil, err
 	}
 	s.cache = filepath.Join(cache, "buildyard", "e2ehost")
-	if s.dir, err = realFolder(); err != nil {
+	if s.dir, err = realDir(); err != nil {
 		return nil, err
 	}
 	s.atEnd(func() error {
@@ -72,7 +72,7 @@ func newStage(ctx context.Context, o options, out io.Writer) (s *stage, err erro
 			return nil, errors.Join(err, s.close())
 		}
 	}
-	if s.leave, err = beside(s.host()); err != nil {
+	if s.leave, err = siblings(s.host()); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	if err := s.programs(ctx); err != nil {
@@ -102,8 +102,8 @@ func (s *stage) close() (err error) {
 // tmpfs is the type of file systems in memory.
 const tmpfs = 0x01021994
 
-// realFolder creates a directory that is on a disk.
-func realFolder() (string, error) {
+// realDir creates a directory that is on a disk.
+func realDir() (string, error) {
 	for _, top := range []string{os.TempDir(), "/var/tmp"} {
 		var st syscall.Statfs_t
 		if err := syscall.Statfs(top, &st); err != nil || st.Type == tmpfs {
@@ -122,9 +122,9 @@ func realFolder() (string, error) {
 	return "", errors.New("the directories for temporary files are in memory: set TMPDIR to one on a disk")
 }
 
-// beside lists the siblings of a directory and of its ancestors, up to the root: all that is not
+// siblings lists the siblings of a directory and of its ancestors, up to the root: all that is not
 // part of the test.
-func beside(dir string) (out []string, err error) {
+func siblings(dir string) (out []string, err error) {
 	for at := dir; at != "/"; at = filepath.Dir(at) {
 		all, err := os.ReadDir(filepath.Dir(at))
 		if err != nil {

@@ -72,7 +72,7 @@ func (v *service) storm(ctx context.Context, r *row) error {
 	if err := f.settle(ctx, rec, dir); err != nil {
 		return err
 	}
-	n, worst := f.judge(r, rec.there())
+	n, worst := f.compare(r, rec.there())
 	want := map[packageFile]bool{}
 	for t := range rec.there() {
 		want[t] = true
@@ -124,7 +124,7 @@ func (v *service) peak(ctx context.Context) func() int64 {
 
 // whirl creates files, every fifth with the name of a package file, and removes all. It calls
 // the given function half-way each time.
-func whirl(ctx context.Context, dir string, files int, meanwhile func(half int) error) error {
+func whirl(ctx context.Context, dir string, files int, during func(half int) error) error {
 	const each = 1000 // files of a directory
 	top := filepath.Join(dir, "whirl")
 	for i := range files {
@@ -145,7 +145,7 @@ func whirl(ctx context.Context, dir string, files int, meanwhile func(half int) 
 			return err
 		}
 		if i == files/2 {
-			if err := meanwhile(0); err != nil {
+			if err := during(0); err != nil {
 				return err
 			}
 		}
@@ -155,7 +155,7 @@ func whirl(ctx context.Context, dir string, files int, meanwhile func(half int) 
 			return err
 		}
 		if i == files/each/2 {
-			if err := meanwhile(1); err != nil {
+			if err := during(1); err != nil {
 				return err
 			}
 		}

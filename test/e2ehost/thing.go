@@ -120,10 +120,10 @@ func differ(r *row, want, got map[packageFile]bool, missing, additional string) 
 }
 
 // within returns the elements below some directories.
-func within(set map[packageFile]bool, folders ...string) map[packageFile]bool {
+func within(set map[packageFile]bool, dirs ...string) map[packageFile]bool {
 	out := map[packageFile]bool{}
 	for t := range set {
-		if slices.ContainsFunc(folders, func(f string) bool { return strings.HasPrefix(t.path, f+"/") }) {
+		if slices.ContainsFunc(dirs, func(f string) bool { return strings.HasPrefix(t.path, f+"/") }) {
 			out[t] = true
 		}
 	}

@@ -160,7 +160,7 @@ func (a *useAct) install(ctx context.Context) {
 			}
 		}
 		r := row{Name: k}
-		n, worst := a.follow.judge(&r, of)
+		n, worst := a.follow.compare(&r, of)
 		r.Says = says(r, n, worst)
 		if n < leastKind {
 			r.Differences = append(r.Differences, fmt.Sprintf("fewer than %d came", leastKind))
@@ -213,7 +213,7 @@ func (a *useAct) change(ctx context.Context) {
 		}
 	}
 	r := row{Name: "upgraded"}
-	n, worst := a.follow.judge(&r, newer)
+	n, worst := a.follow.compare(&r, newer)
 	r.Says = says(r, n, worst)
 	a.s.report(r)
 	a.gone()
@@ -244,7 +244,7 @@ func (a *useAct) gone() {
 
 // asFullScan makes another service, with an empty inventory, scan a directory in full, and compares
 // both reports.
-func (s *stage) asFullScan(ctx context.Context, r *row, v *service, o settings, folder string) error {
+func (s *stage) asFullScan(ctx context.Context, r *row, v *service, o settings, dir string) error {
 	if err := v.quiet(ctx); err != nil {
 		return err
 	}
@@ -258,14 +258,14 @@ func (s *stage) asFullScan(ctx context.Context, r *row, v *service, o settings, 
 	if err != nil {
 		return err
 	}
-	if _, err := fresh.command(ctx, r, 0, "Scan State: Idle", "full-scan", "-d", folder); err != nil {
+	if _, err := fresh.command(ctx, r, 0, "Scan State: Idle", "full-scan", "-d", dir); err != nil {
 		return err
 	}
 	want, err := fresh.packages(ctx, time.Time{})
 	if err != nil {
 		return err
 	}
-	want, got = within(want, folder), within(got, folder)
+	want, got = within(want, dir), within(got, dir)
 	differ(r, want, got, "only the full scan has", "only real time has")
 	r.Says = fmt.Sprintf("%d places of packages, %d in a full scan", len(got), len(want))
 	return fresh.End()
@@ -286,7 +286,7 @@ func (a *useAct) again(ctx context.Context, r *row) error {
 	if err := a.follow.settle(ctx, rec, a.s.host("copied")); err != nil {
 		return err
 	}
-	n, worst := a.follow.judge(r, rec.there())
+	n, worst := a.follow.compare(r, rec.there())
 	r.Says = says(*r, n, worst)
 	return nil
 }

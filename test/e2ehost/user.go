@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// nobody is the ID of a user without privileges.
-const nobody = 65534
+// unprivilegedUser is the ID of a user without privileges.
+const unprivilegedUser = 65534
 
 // user runs the same test as a user without privileges, which receives changes in the package
 // directories only.
@@ -17,10 +17,10 @@ func user(ctx context.Context, s *stage) error {
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return err
 	}
-	if err := os.Chown(home, nobody, nobody); err != nil {
+	if err := os.Chown(home, unprivilegedUser, unprivilegedUser); err != nil {
 		return err
 	}
-	o := settings{database: s.at("state", "none.db"), user: nobody, home: home}
+	o := settings{database: s.at("state", "none.db"), user: unprivilegedUser, home: home}
 	v, err := s.begin(ctx, "user", o)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func asUser(ctx context.Context, s *stage, v *service, r *row, home string) erro
 	if err := f.settle(ctx, rec, home); err != nil {
 		return err
 	}
-	n, worst := f.judge(r, rec.there())
+	n, worst := f.compare(r, rec.there())
 	if err := s.changeWays(ctx, rec, home+"/src"); err != nil {
 		return err
 	}

@@ -46,8 +46,8 @@ func (g *guest) begin(ctx context.Context, b faultPlan) (request string, begun t
 	return "", startDate(inst), g.play.client.restart(ctx, inst)
 }
 
-// wish is a save of the guest into a separate template.
-func (g *guest) wish(suspend bool) saveExpectation {
+// newSave returns a save of the guest into a separate template.
+func (g *guest) newSave(suspend bool) saveExpectation {
 	g.tags++
 	tag := fmt.Sprintf("%s-%d", g.name, g.tags)
 	w := saveExpectation{
@@ -63,7 +63,7 @@ func (g *guest) wish(suspend bool) saveExpectation {
 }
 
 func (g *guest) save(ctx context.Context, b faultPlan) (string, error) {
-	w := g.wish(b.suspend)
+	w := g.newSave(b.suspend)
 	w.SanityTest, w.May = b.test, slices.Clone(mayFail[b.kill])
 	if b.script {
 		w.scripted()
@@ -146,7 +146,7 @@ func (g *guest) rest(ctx context.Context, final []string) (string, error) {
 
 // probe asks the guest what it has, by a save whose script prints it and fails.
 func (g *guest) probe(ctx context.Context, memory bool) error {
-	w := g.wish(true)
+	w := g.newSave(true)
 	expected := w
 	if !memory {
 		expected.Holds = expected.Holds[:1]

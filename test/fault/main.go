@@ -123,7 +123,7 @@ func run(ctx context.Context, args []string, out io.Writer) (bool, error) {
 	}
 	fmt.Fprintf(out, "built the programs in %s\n", time.Since(r.Began).Round(time.Second))
 	r.Results = b.lanes(ctx, o.targets)
-	r.judge()
+	r.evaluate()
 	r.print(out)
 	return r.ok(), b.finish(r, o)
 }

@@ -35,11 +35,11 @@ func (c *client) past(ctx context.Context) (all []api.HistoryInstance, err error
 	}
 }
 
-// judgePast holds the history of instances that the controller keeps against the lives
+// checkPast holds the history of instances that the controller keeps against the lives
 // of a cloud that is empty: each that was acknowledged has one whole record, and only
 // the oldest may be forgotten: an instance finished after its end was asked for, and perhaps
 // long before that was acknowledged. begin is when the clock of the lives began.
-func judgePast(lives map[string]*life, past []api.HistoryInstance, begin time.Time, f *findings) {
+func checkPast(lives map[string]*life, past []api.HistoryInstance, begin time.Time, f *findings) {
 	records, oldest := map[string]int{}, never
 	for _, p := range past {
 		records[p.InstanceID]++

@@ -62,7 +62,7 @@ func TestCheckPast(t *testing.T) {
 		},
 	} {
 		var f findings
-		judgePast(ledgerOf(c.calls).lives, c.past, begin, &f)
+		checkPast(ledgerOf(c.calls).lives, c.past, begin, &f)
 		expectOne(t, name, f, c.kind, c.want)
 	}
 	back := whole

@@ -60,7 +60,7 @@ func (s *scene) proveOne(ctx context.Context, sv saved, node string) error {
 	}
 	inst, err := s.printed(ctx, ids[0])
 	if err == nil {
-		err = compare(sv.wish, inst.StartupScript.Stdout)
+		err = compare(sv.expected, inst.StartupScript.Stdout)
 	}
 	if e := s.client.terminate(ctx, ids[0]); e != nil {
 		err = errors.Join(err, fmt.Errorf("cannot be terminated: %w", e))

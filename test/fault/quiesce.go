@@ -15,16 +15,16 @@ import (
 // 150 s, and a margin.
 const cleanUpTime = 4 * time.Minute
 
-// judge waits for quiescence, checks the idle cloud, terminates everything, checks the empty cloud,
+// check waits for quiescence, checks the idle cloud, terminates everything, checks the empty cloud,
 // and compares the whole history with what was acknowledged.
-func (s *scene) judge(ctx context.Context) (result, error) {
+func (s *scene) check(ctx context.Context) (result, error) {
 	r := s.result()
 	last, calm, end, err := s.calmThenEmpty(ctx)
 	if err != nil {
 		return r, err
 	}
 	var calls findings
-	judgeCalls(s.history.all(), last.Requests, s.rules, &calls)
+	checkCalls(s.history.all(), last.Requests, s.rules, &calls)
 	r.count(calls, calm, end)
 	r.Acknowledged, r.Errors = s.history.acknowledged(), s.history.errored()
 	return r, nil
@@ -40,7 +40,7 @@ func (s *scene) result() result {
 func (s *scene) calmThenEmpty(ctx context.Context) (last world, calm, end findings, err error) {
 	calm, err = s.settle(ctx, func(w world, f *findings) {
 		last = w
-		judgeCalm(s.history.book, w, s.rules, f)
+		checkCalm(s.history.book, w, s.rules, f)
 	})
 	if err != nil {
 		return last, calm, end, err
@@ -49,13 +49,13 @@ func (s *scene) calmThenEmpty(ctx context.Context) (last world, calm, end findin
 	if err := s.terminateAll(ctx); err != nil {
 		return last, calm, end, err
 	}
-	end, err = s.settle(ctx, judgeEnd)
+	end, err = s.settle(ctx, checkEnd)
 	return last, calm, end, err
 }
 
 // settle repeats a check until it finds nothing wrong or its time limit has passed: what is late is
 // not wrong.
-func (s *scene) settle(ctx context.Context, judge func(world, *findings)) (f findings, err error) {
+func (s *scene) settle(ctx context.Context, check func(world, *findings)) (f findings, err error) {
 	begin := time.Now()
 	for {
 		w, err := s.world(ctx)
@@ -63,7 +63,7 @@ func (s *scene) settle(ctx context.Context, judge func(world, *findings)) (f fin
 			return f, err
 		}
 		f = findings{}
-		judge(w, &f)
+		check(w, &f)
 		limit := s.calmTime
 		if f.Orphans > 0 {
 			limit = max(limit, cleanUpTime)

@@ -32,7 +32,7 @@ type result struct {
 	Skipped      string        `json:"skipped,omitempty"`    // why the target could not run here
 }
 
-// count adds what judgements found.
+// count adds findings.
 func (r *result) count(all ...findings) {
 	for _, f := range all {
 		r.Lost += f.Lost
@@ -62,11 +62,11 @@ type report struct {
 	Skipped int       `json:"skipped"`
 }
 
-// judge derives the required cases from the figures. A target that could not run is skipped; one
+// evaluate derives the required cases from the figures. A target that could not run is skipped; one
 // that was not measured to its end fails.
-func (r *report) judge() {
+func (r *report) evaluate() {
 	for _, res := range r.Results {
-		r.judgeTarget(res)
+		r.evaluateTarget(res)
 	}
 }
 
@@ -87,7 +87,7 @@ const (
 	leastCrowd   = 0.8
 )
 
-func (r *report) judgeTarget(res result) {
+func (r *report) evaluateTarget(res result) {
 	figures := []figure{
 		{"kills", res.Kills >= res.Planned && res.Planned > 0, fmt.Sprintf("%d of %d", res.Kills, res.Planned)},
 		{"acknowledged", res.Acknowledged >= res.Needed &&

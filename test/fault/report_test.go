@@ -63,7 +63,7 @@ func TestReport(t *testing.T) {
 	for name, c := range cases {
 		r := &report{N: 50, Results: []result{whole("controller"), whole("agent")}}
 		c.spoil(r)
-		r.judge()
+		r.evaluate()
 		var out strings.Builder
 		r.print(&out)
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")

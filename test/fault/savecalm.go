@@ -16,15 +16,15 @@ type trial struct {
 	found findings       // so far
 }
 
-// judgeSaved checks the idle cloud, the empty one, the history, and starts every version that was
+// checkSaved checks the idle cloud, the empty one, the history, and starts every version that was
 // saved.
-func (s *scene) judgeSaved(ctx context.Context, t trial) (result, error) {
+func (s *scene) checkSaved(ctx context.Context, t trial) (result, error) {
 	r := s.result()
 	var last world
 	calm, err := s.settle(ctx, func(w world, f *findings) {
 		last = w
-		judgeCalm(s.history.book, w, s.rules, f)
-		judgeSaves(s.history.all(), w, f)
+		checkCalm(s.history.book, w, s.rules, f)
+		checkSaves(s.history.all(), w, f)
 	})
 	if err != nil {
 		return r, err
@@ -34,7 +34,7 @@ func (s *scene) judgeSaved(ctx context.Context, t trial) (result, error) {
 	if err := s.terminateAll(ctx); err != nil {
 		return r, err
 	}
-	end, err := s.settle(ctx, judgeEnd)
+	end, err := s.settle(ctx, checkEnd)
 	if err != nil {
 		return r, err
 	}
@@ -42,12 +42,12 @@ func (s *scene) judgeSaved(ctx context.Context, t trial) (result, error) {
 	s.say("empty: orphans %d, stuck %d; starting the saved versions", end.Orphans, end.Stuck)
 	var proofs, calls findings
 	sum.Proved = s.prove(ctx, last, t.node, &proofs)
-	after, err := s.settle(ctx, judgeEnd)
+	after, err := s.settle(ctx, checkEnd)
 	if err != nil {
 		return r, err
 	}
-	judgeCalls(s.history.all(), last.Requests, s.rules, &calls)
-	judgeRequests(s.history.all(), &calls)
+	checkCalls(s.history.all(), last.Requests, s.rules, &calls)
+	checkRequests(s.history.all(), &calls)
 	r.count(t.found, calls, calm, end, proofs, after)
 	sum.Late, r.Saves = calm.Late, &sum
 	r.Acknowledged, r.Errors = s.history.acknowledged(), s.history.errored()

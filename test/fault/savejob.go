@@ -34,8 +34,8 @@ func saveScript(tag string) string {
 const proofScript = "cat " + diskFile + "\ncat " + savedFile + "\ncat " + memoryFile +
 	"\ncat " + twiceFile + "\necho end\n"
 
-// wish draws a save of the job's instance.
-func (j *saveJob) wish() saveExpectation {
+// drawSave draws a save of the job's instance.
+func (j *saveJob) drawSave() saveExpectation {
 	w := saveExpectation{saveOrder: saveOrder{
 		Instance: j.id, Tag: fmt.Sprintf("%s-%d", j.name, j.saves), Suspend: j.rng.IntN(3) > 0,
 	}}
@@ -69,7 +69,7 @@ func (w *saveExpectation) scripted() {
 
 // save requests a save and waits for its end, or terminates the instance before that.
 func (j *saveJob) save(ctx context.Context) error {
-	w := j.wish()
+	w := j.drawSave()
 	id, err := j.load.client.save(ctx, w)
 	if _, refused := errors.AsType[rig.Refusal](err); refused {
 		rig.Pause(ctx, 100*time.Millisecond)

@@ -148,7 +148,7 @@ func (s *scene) play(ctx context.Context, o loadOptions, strike func(context.Con
 		return result{}, err
 	}
 	s.say("%d kills, %d other kills, %d acknowledged; waiting for calm", s.kills, s.others, s.history.acknowledged())
-	return s.judge(ctx)
+	return s.check(ctx)
 }
 
 // strikes kills until the target's count is reached.

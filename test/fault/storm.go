@@ -40,15 +40,15 @@ type storm struct {
 func startStorm(ctx context.Context, c *client, o stormOptions) *storm {
 	s := &storm{stormOptions: o, client: c, places: make(chan struct{},
 		o.Jobs), alive: map[string]bool{}, unsure: map[string]bool{}}
-	s.wg.Go(func() { s.blow(ctx) })
+	s.wg.Go(func() { s.createJobs(ctx) })
 	s.wg.Go(func() { s.lists(ctx) })
 	return s
 }
 
 func (s *storm) wait() { s.wg.Wait() }
 
-// blow begins as many jobs as are due by now, again and again.
-func (s *storm) blow(ctx context.Context) {
+// createJobs begins as many jobs as are due by now, again and again.
+func (s *storm) createJobs(ctx context.Context) {
 	begin := time.Now()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

@@ -48,11 +48,11 @@ func (s *scene) playStorm(ctx context.Context, o stormOptions) (result, error) {
 	}
 	s.say("%d kills, %d orderly restarts, %d acknowledged; waiting for calm", s.kills, s.restarts,
 		s.history.acknowledged())
-	return s.judgeStorm(ctx, o, synced)
+	return s.checkStorm(ctx, o, synced)
 }
 
-// judgeStorm checks the idle cloud, the empty one, and the whole history.
-func (s *scene) judgeStorm(ctx context.Context, o stormOptions, synced int) (result, error) {
+// checkStorm checks the idle cloud, the empty one, and the whole history.
+func (s *scene) checkStorm(ctx context.Context, o stormOptions, synced int) (result, error) {
 	r := s.result()
 	_, calm, end, err := s.calmThenEmpty(ctx)
 	if err != nil {
@@ -63,9 +63,9 @@ func (s *scene) judgeStorm(ctx context.Context, o stormOptions, synced int) (res
 		return r, err
 	}
 	var calls findings
-	judgePast(s.history.book.lives, past, s.history.start, &calls)
+	checkPast(s.history.book.lives, past, s.history.start, &calls)
 	all, read := s.history.spill.each()
-	sum := newStormJudge(s.history.book, s.rules, stormSlots, s.up).judge(all, &calls)
+	sum := newStormChecker(s.history.book, s.rules, stormSlots, s.up).check(all, &calls)
 	sum.Streams, sum.Restarts, sum.Need = synced, s.restarts, float64(o.Rate)
 	r.count(calls, calm, end)
 	r.Acknowledged, r.Errors, r.Storm = s.history.acknowledged(), s.history.errored(), &sum

@@ -51,9 +51,9 @@ func (j *saveJob) aim(ctx context.Context) {
 			j.since = startDate(inst)
 		}
 	default:
-		w := j.wish()
+		w := j.drawSave()
 		for !fits(w, j.aimed) {
-			w = j.wish()
+			w = j.drawSave()
 		}
 		if _, err := j.load.client.save(ctx, w); err == nil {
 			j.awaitStep(ctx, j.aimed)

@@ -58,7 +58,7 @@ func backupTarget(ctx context.Context, s *scene) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	return s.judgeBackup(ctx, &found)
+	return s.checkBackup(ctx, &found)
 }
 
 // strikeBackup kills the controller some moment after a backup has begun. What has its
@@ -83,7 +83,7 @@ func (s *scene) strikeBackup(ctx context.Context, f *findings) error {
 	if err == nil {
 		_, err = backup.VerifyFile(file)
 	}
-	judgeFile(file, failed, err, f)
+	checkFile(file, failed, err, f)
 	s.killed("controller in a backup, which is whole: %v; in a maintenance: %v", failed == nil, s.maintained)
 	return s.cloud.Start()
 }
@@ -96,7 +96,7 @@ func (s *scene) turnMaintenance(ctx context.Context, f *findings) error {
 	if err := s.client.Send(ctx, http.MethodGet, path, nil, &now); err != nil {
 		return fmt.Errorf("ask for the maintenance: %w", err)
 	}
-	judgeMaintenance(s.maintained, now.On, f)
+	checkMaintenance(s.maintained, now.On, f)
 	method, body := http.MethodPost, any(api.BeginMaintenance{Reason: "fault test"})
 	if s.maintained {
 		method, body = http.MethodDelete, nil
@@ -108,17 +108,17 @@ func (s *scene) turnMaintenance(ctx context.Context, f *findings) error {
 	return nil
 }
 
-// judgeMaintenance: a maintenance that was acknowledged continues behind a kill, and one whose
+// checkMaintenance: a maintenance that was acknowledged continues behind a kill, and one whose
 // end was does not.
-func judgeMaintenance(want, on bool, f *findings) {
+func checkMaintenance(want, on bool, f *findings) {
 	if want != on {
 		f.lost("a maintenance was acknowledged as on: %v; behind a kill it is on: %v", want, on)
 	}
 }
 
-// judgeFile compares the result of a backup with the file; found is why the file is missing or
+// checkFile compares the result of a backup with the file; found is why the file is missing or
 // incomplete.
-func judgeFile(file string, failed, found error, f *findings) {
+func checkFile(file string, failed, found error, f *findings) {
 	switch {
 	case failed == nil && found != nil:
 		f.lost("backup %s was acknowledged and is not whole: %v", file, found)
@@ -127,8 +127,8 @@ func judgeFile(file string, failed, found error, f *findings) {
 	}
 }
 
-// judgeBackup checks the state before, restores a backup, and checks again.
-func (s *scene) judgeBackup(ctx context.Context, found *findings) (result, error) {
+// checkBackup checks the state before, restores a backup, and checks again.
+func (s *scene) checkBackup(ctx context.Context, found *findings) (result, error) {
 	r := s.result()
 	if err := s.cloud.Await(ctx); err != nil {
 		return r, err
@@ -138,24 +138,24 @@ func (s *scene) judgeBackup(ctx context.Context, found *findings) (result, error
 			return r, err
 		}
 	}
-	calm, err := s.settle(ctx, func(w world, f *findings) { judgeCalm(s.history.book, w, s.rules, f) })
+	calm, err := s.settle(ctx, func(w world, f *findings) { checkCalm(s.history.book, w, s.rules, f) })
 	if err != nil {
 		return r, err
 	}
-	judgeCalls(s.history.all(), nil, s.rules, found)
+	checkCalls(s.history.all(), nil, s.rules, found)
 	before, ended, err := s.goBack(ctx)
 	if err != nil {
 		return r, err
 	}
 	s.say("restored a backup with %d instances, %d of them terminated since; waiting for calm", len(before), len(ended))
-	after, err := s.settle(ctx, func(w world, f *findings) { judgeRestored(before, ended, w, f) })
+	after, err := s.settle(ctx, func(w world, f *findings) { checkRestored(before, ended, w, f) })
 	if err != nil {
 		return r, err
 	}
 	if err := s.terminateAll(ctx); err != nil {
 		return r, err
 	}
-	end, err := s.settle(ctx, judgeEnd)
+	end, err := s.settle(ctx, checkEnd)
 	r.count(*found, calm, after, end)
 	r.Acknowledged, r.Errors = s.history.acknowledged(), s.history.errored()
 	return r, err
@@ -209,9 +209,9 @@ func (s *scene) goBack(ctx context.Context) (before []record, ended map[string]b
 	return before, ended, s.cloud.Boot(ctx)
 }
 
-// judgeRestored holds a cloud that went back to a backup against what ran then: it runs
+// checkRestored holds a cloud that went back to a backup against what ran then: it runs
 // on, in the same VMs, and what was terminated since then is not taken to run.
-func judgeRestored(before []record, ended map[string]bool, w world, f *findings) {
+func checkRestored(before []record, ended map[string]bool, w world, f *findings) {
 	now, vms := map[string]record{}, map[string]int{}
 	for _, r := range w.Records {
 		now[r.ID] = r

@@ -21,7 +21,7 @@ func TestCheckFile(t *testing.T) {
 		"cannot be read": {broken, broken, "wrong: ", "has left its file"},
 	} {
 		var f findings
-		judgeFile("b", c.failed, c.stat, &f)
+		checkFile("b", c.failed, c.stat, &f)
 		expectOne(t, name, f, c.kind, c.want)
 	}
 }
@@ -61,7 +61,7 @@ func TestCheckRestored(t *testing.T) {
 		},
 	} {
 		var f findings
-		judgeRestored(runs, map[string]bool{"a": c.ended}, c.world, &f)
+		checkRestored(runs, map[string]bool{"a": c.ended}, c.world, &f)
 		expectOne(t, name, f, c.kind, c.want)
 	}
 }
@@ -73,7 +73,7 @@ func TestCheckMaintenance(t *testing.T) {
 		lost     int
 	}{{false, false, 0}, {true, true, 0}, {true, false, 1}, {false, true, 1}} {
 		var f findings
-		judgeMaintenance(c.want, c.on, &f)
+		checkMaintenance(c.want, c.on, &f)
 		if f.Lost != c.lost {
 			t.Errorf("%+v: %d lost", c, f.Lost)
 		}

@@ -68,7 +68,7 @@ type killPoint struct {
 	end   func(ctx context.Context, s *scene) (killed bool, err error)
 }
 
-var moments = []killPoint{
+var killPoints = []killPoint{
 	{"at work", 6, false, func(ctx context.Context, s *scene) (bool, error) {
 		rig.Pause(ctx, s.between(50*time.Millisecond, 1500*time.Millisecond))
 		return true, s.cut()
@@ -107,7 +107,7 @@ func (s *scene) cut() error {
 
 // strikeController ends the controller at a random moment of its life and starts it again.
 func (s *scene) strikeController(ctx context.Context) error {
-	m := s.moment()
+	m := s.drawKillPoint()
 	if !m.early {
 		if err := s.awaitUp(ctx); err != nil {
 			return err
@@ -126,17 +126,17 @@ func (s *scene) strikeController(ctx context.Context) error {
 	return s.cloud.Start()
 }
 
-// moment draws one.
-func (s *scene) moment() killPoint {
+// drawKillPoint draws one by its share.
+func (s *scene) drawKillPoint() killPoint {
 	all := 0
-	for _, m := range moments {
+	for _, m := range killPoints {
 		all += m.share
 	}
 	n := s.rng.IntN(all)
-	for _, m := range moments {
+	for _, m := range killPoints {
 		if n -= m.share; n < 0 {
 			return m
 		}
 	}
-	return moments[0]
+	return killPoints[0]
 }

@@ -57,7 +57,7 @@ func eventsTarget(ctx context.Context, s *scene) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	f, err := s.judgeEvents(ctx, to)
+	f, err := s.checkEvents(ctx, to)
 	r.count(f)
 	return r, err
 }
@@ -76,9 +76,9 @@ func (s *scene) strikeEvents(ctx context.Context) error {
 	return s.cloud.Start()
 }
 
-// judgeEvents compares the history with the delivered events, once everything has arrived: the
+// checkEvents compares the history with the delivered events, once everything has arrived: the
 // cloud is empty by now, so that every instance has ended.
-func (s *scene) judgeEvents(ctx context.Context, to *endpoint) (f findings, err error) {
+func (s *scene) checkEvents(ctx context.Context, to *endpoint) (f findings, err error) {
 	calls := s.history.all()
 	book := ledgerOf(calls)
 	for _, c := range calls {
@@ -95,8 +95,8 @@ func (s *scene) judgeEvents(ctx context.Context, to *endpoint) (f findings, err 
 			return f, err
 		}
 		f = findings{}
-		judgeTold("the endpoint", book.lives, pushed, &f)
-		judgeTold("event.log", book.lives, logged, &f)
+		checkInstanceEvents("the endpoint", book.lives, pushed, &f)
+		checkInstanceEvents("event.log", book.lives, logged, &f)
 		if len(f.Problems) == 0 || time.Now().After(deadline) {
 			s.say("%d events were pushed, %d logged", len(pushed), len(logged))
 			return f, nil
@@ -110,7 +110,7 @@ func (s *scene) judgeEvents(ctx context.Context, to *endpoint) (f findings, err 
 // endpoint takes events. One of eight calls fails, and one of those takes the event all
 // the same.
 type endpoint struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	calls  int
 	events []toldEvent
 }

@@ -49,15 +49,15 @@ func qemuTarget(ctx context.Context, s *scene) (r result, err error) {
 // is killed too, and started again.
 func (s *scene) strikeQEMU(ctx context.Context) error {
 	rig.Pause(ctx, s.between(200*time.Millisecond, 4*time.Second))
-	victim, state, err := s.victim(ctx)
-	if err != nil || victim.PID == 0 {
+	target, state, err := s.drawProcess(ctx)
+	if err != nil || target.PID == 0 {
 		return err
 	}
-	killed, err := victim.Kill(s.dir)
+	killed, err := target.Kill(s.dir)
 	if err != nil || !killed {
 		return err
 	}
-	s.killed("QEMU %d of instance %s, %s", victim.PID, victim.UUID, state)
+	s.killed("QEMU %d of instance %s, %s", target.PID, target.UUID, state)
 	if s.kills%10 != 5 {
 		return nil
 	}
@@ -71,9 +71,9 @@ func (s *scene) strikeQEMU(ctx context.Context) error {
 	return s.nodes[0].Start()
 }
 
-// victim draws a process, and returns the state of its instance. Two times in three it waits for
+// drawProcess draws a process, and returns the state of its instance. Two times in three it waits for
 // one that is Started: most lives end before, since boots take long.
-func (s *scene) victim(ctx context.Context) (q rig.QEMU, state string, err error) {
+func (s *scene) drawProcess(ctx context.Context) (q rig.QEMU, state string, err error) {
 	patience := time.Duration(0)
 	if s.rng.IntN(3) > 0 {
 		patience = 20 * time.Second

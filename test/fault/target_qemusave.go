@@ -52,7 +52,7 @@ func qemuSaveTarget(ctx context.Context, s *scene) (r result, err error) {
 			return r, err
 		}
 	}
-	return s.judgeSaved(ctx, trial{node: play.nodes[secondNode], found: play.findings})
+	return s.checkSaved(ctx, trial{node: play.nodes[secondNode], found: play.findings})
 }
 
 // guests returns the VMs of both nodes.
@@ -194,7 +194,7 @@ func (p *guestPlay) round(ctx context.Context, i int) error {
 // cut kills the target of the plan at a random moment of a save or a restart, if that is still in
 // progress then.
 func (p *guestPlay) cut(ctx context.Context, g *guest, b faultPlan, begun time.Time) (bool, error) {
-	p.moment(ctx, g, b)
+	p.waitKillPoint(ctx, g, b)
 	inst, err := p.client.inspect(ctx, g.id)
 	if err != nil {
 		return false, err
@@ -217,8 +217,8 @@ func (p *guestPlay) cut(ctx context.Context, g *guest, b faultPlan, begun time.T
 	return true, agent.Start()
 }
 
-// moment waits for a random moment: of a restart by time, of a save by one of its steps.
-func (p *guestPlay) moment(ctx context.Context, g *guest, b faultPlan) {
+// waitKillPoint waits for a random moment: of a restart by time, of a save by one of its steps.
+func (p *guestPlay) waitKillPoint(ctx context.Context, g *guest, b faultPlan) {
 	if b.restart {
 		rig.Pause(ctx, p.between(0, 2*time.Second))
 		return

@@ -32,7 +32,7 @@ func saveTarget(ctx context.Context, s *scene) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	return s.judgeSaved(ctx, trial{ends: load.ends})
+	return s.checkSaved(ctx, trial{ends: load.ends})
 }
 
 // lostScript is in the message of a script whose end was not observed, since the agent died.

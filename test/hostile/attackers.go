@@ -129,8 +129,8 @@ func (s *site) attackAsCaller(ctx context.Context, a *attackers) error {
 	return nil
 }
 
-// slowAtOnce is how many slow connections of each kind an attacker has.
-const slowAtOnce = 60
+// slowConnections is how many slow connections of each kind an attacker has.
+const slowConnections = 60
 
 // attackSlowly begins slow bodies and readers.
 func (s *site) attackSlowly(ctx context.Context, a *attackers) error {
@@ -144,7 +144,7 @@ func (s *site) attackSlowly(ctx context.Context, a *attackers) error {
 	}
 	whats := []string{"POST " + s.controller + "/api/v1/vm", "POST " + s.controller + "/login", "POST " + s.registry +
 		"/log"}
-	for range slowAtOnce {
+	for range slowConnections {
 		a.every(ctx, "slow bodies", time.Second, func(ctx context.Context, o *outcome, n int) {
 			if with, _ := slowBody(ctx, c, whats[n%len(whats)]); with != "" {
 				o.refuse(with)

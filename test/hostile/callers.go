@@ -30,15 +30,15 @@ var hostileCaller = family{name: "hostile caller", site: arrangement{nodes: 4, s
 	}, false},
 }}
 
-// atOnce is how many requests an attacker has under way.
-const atOnce = 8
+// concurrentRequests is how many requests an attacker has under way.
+const concurrentRequests = 8
 
 // flood makes so many requests, some in parallel.
 func flood(count int, do func(n int)) {
 	var wg sync.WaitGroup
-	for w := range atOnce {
+	for w := range concurrentRequests {
 		wg.Go(func() {
-			for n := w; n < count; n += atOnce {
+			for n := w; n < count; n += concurrentRequests {
 				do(n)
 			}
 		})

@@ -114,7 +114,7 @@ func (m *member) leave(ctx context.Context, o *outcome) {
 		nil))
 }
 
-// token asks for a node token; purpose is JSON, "" asks as agents did before purposes were named.
+// token asks for a registry token; purpose is JSON, "" asks as agents did before purposes were named.
 func (m *member) token(ctx context.Context, purpose string) (token string, a answer, err error) {
 	body := `{"protocol":1,"node_id":"` + m.is.NodeID + `"`
 	if purpose != "" {

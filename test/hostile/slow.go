@@ -20,7 +20,7 @@ import (
 // slowCallers are the attacks of clients that send or read as slowly as they are let.
 var slowCallers = family{name: "slow callers", site: arrangement{nodes: 4}, attacks: []attack{
 	{"slow bodies", slowRequests, false},
-	{"slow bodies of who is not known", slowStrangers, false},
+	{"slow bodies of who is not known", slowAnonymous, false},
 	{"readers that do not read", slowReaders, false},
 }}
 
@@ -34,7 +34,7 @@ func slowRequests(ctx context.Context, s *site, o *outcome) {
 		"/api/v1/vm", "POST " + s.registry + "/log"}, 200)
 }
 
-func slowStrangers(ctx context.Context, s *site, o *outcome) {
+func slowAnonymous(ctx context.Context, s *site, o *outcome) {
 	slowBodies(ctx, o, s.attacker(), []string{
 		"POST " + s.controller + "/login", "POST " + s.controller + "/tap/v1/hand",
 		"POST " + s.controller + "/tap/v1/shake", "POST " + s.registry + "/login",

@@ -153,11 +153,11 @@ var debugfs = witness{"debugfs agrees", func(ctx context.Context, d *made, r *ro
 	if err != nil || len(vols) != 1 {
 		return fmt.Errorf("%d volumes, %w", len(vols), err)
 	}
-	ours, folders, err := inodes(vols[0].FS)
+	ours, dirs, err := inodes(vols[0].FS)
 	if err != nil {
 		return err
 	}
-	theirs, err := askDebugfs(ctx, d, folders)
+	theirs, err := askDebugfs(ctx, d, dirs)
 	if err != nil {
 		return err
 	}
@@ -179,9 +179,9 @@ var debugfs = witness{"debugfs agrees", func(ctx context.Context, d *made, r *ro
 
 // inodes counts the entries of a tree: inode, mode, name and size; and lists the inodes of
 // directories.
-func inodes(fsys fs.FS) (lines map[string]int, folders []uint64, err error) {
+func inodes(fsys fs.FS) (lines map[string]int, dirs []uint64, err error) {
 	const root = 2
-	lines, folders = map[string]int{}, []uint64{root}
+	lines, dirs = map[string]int{}, []uint64{root}
 	var walk func(dir fs.ReadDirFS, name string, list []fs.DirEntry) error
 	walk = func(fsys fs.ReadDirFS, name string, list []fs.DirEntry) error {
 		for _, e := range list {
@@ -195,7 +195,7 @@ func inodes(fsys fs.FS) (lines map[string]int, folders []uint64, err error) {
 				continue
 			}
 			lines[fmt.Sprintf("%d %o %s", id, info.Mode().Perm(), e.Name())]++
-			folders = append(folders, id)
+			dirs = append(dirs, id)
 			below, err := e.(interface{ ReadDir() ([]fs.DirEntry, error) }).ReadDir()
 			if err != nil {
 				return err
@@ -210,16 +210,16 @@ func inodes(fsys fs.FS) (lines map[string]int, folders []uint64, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return lines, folders, walk(fsys.(fs.ReadDirFS), "", list)
+	return lines, dirs, walk(fsys.(fs.ReadDirFS), "", list)
 }
 
 // entry matches an entry in the output of debugfs: inode, mode, owner, group, name, size; a name
 // may contain anything but a slash.
 var entry = regexp.MustCompile(`(?s)/(\d+)/(\d{6})/\d+/\d+/([^/]*)/(\d*)/\n`)
 
-func askDebugfs(ctx context.Context, d *made, folders []uint64) (map[string]int, error) {
+func askDebugfs(ctx context.Context, d *made, dirs []uint64) (map[string]int, error) {
 	var commands strings.Builder
-	for _, id := range folders {
+	for _, id := range dirs {
 		fmt.Fprintf(&commands, "ls -p <%d>\n", id)
 	}
 	script := filepath.Join(d.dir, "commands")

@@ -36,7 +36,7 @@ func (s *stage) reports(ctx context.Context) {
 	for _, f := range []struct {
 		name string
 		make func(ctx context.Context, dir string) (source string, more []string, done func() error, err error)
-	}{{"dir", asFolder}, {"ext4", asExt4}, {"apfs", asAPFS}, {"qcow2", asQcow2}, {"template", asTemplate}} {
+	}{{"dir", asDirectory}, {"ext4", asExt4}, {"apfs", asAPFS}, {"qcow2", asQcow2}, {"template", asTemplate}} {
 		s.try(reportTree, f.name, func(r *row) (err error) {
 			if p == nil {
 				if p, err = s.scanner(ctx, dir); err != nil {
@@ -228,7 +228,7 @@ func write(path string, data []byte) error {
 
 func nothing() error { return nil }
 
-func asFolder(_ context.Context, dir string) (string, []string, func() error, error) {
+func asDirectory(_ context.Context, dir string) (string, []string, func() error, error) {
 	return "dir:" + filepath.Join(dir, "tree"), nil, nothing, nil
 }
 

@@ -255,9 +255,9 @@ func (x *tour) nodes() {
 	if n.Drain.Reason != "a test" || n.Capacity != 7 {
 		x.Errorf("%+v", n)
 	}
-	unknown, err := x.c.UnknownVMs(ctx, "")
+	unknown, err := x.c.OrphanedVMs(ctx, "")
 	x.ok(err)
-	adopted, err := x.c.Adopt(ctx, api.Adoption{Node: id, Action: "keep", DryRun: true})
+	adopted, err := x.c.ResolveOrphanedVMs(ctx, api.OrphanDecision{Node: id, Action: "keep", DryRun: true})
 	x.ok(err)
 	if len(unknown)+len(adopted) != 0 {
 		x.Errorf("%+v %+v", unknown, adopted)
@@ -327,7 +327,7 @@ func (x *tour) instances() {
 			x.Errorf("%+v", item.VM)
 		}
 	}
-	for change, err := range x.c.Watch(ctx, client.WatchOptions{}) {
+	for change, err := range x.c.WatchInstances(ctx, client.InstanceWatch{}) {
 		x.ok(err)
 		if change.InstanceID == i.InstanceID && change.Type == client.ChangeSet &&
 			change.Instance.VM.InstanceState == "Started" {
@@ -588,9 +588,9 @@ func (x *tour) storage() {
 		x.Errorf("%+v %+v %+v %+v %+v %+v", status, names, list, one, config, stats)
 	}
 	x.ok(x.r.SetArch(ctx, debian, "amd64"), x.r.Pause(ctx, time.Second))
-	_, err = x.r.StartStorageJob(ctx, api.StorageJobRequest{Do: api.UpkeepGC, DryRun: true})
+	_, err = x.r.StartStorageJob(ctx, api.StorageJobRequest{Do: api.StorageJobGC, DryRun: true})
 	x.ok(err)
-	for u := (api.StorageJob{}); u.State != api.UpkeepDone; {
+	for u := (api.StorageJob{}); u.State != api.StorageJobDone; {
 		u, err = x.r.StorageJob(ctx)
 		x.ok(err)
 	}

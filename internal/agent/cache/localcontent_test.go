@@ -148,9 +148,9 @@ func TestLeafGoesFirst(t *testing.T) {
 	}
 }
 
-// TestLostBelow: a version that is based on a missing version or on itself is removed, and nothing
+// TestMissingBaseVersion: a version that is based on a missing version or on itself is removed, and nothing
 // else is changed.
-func TestLostBelow(t *testing.T) {
+func TestMissingBaseVersion(t *testing.T) {
 	s := &chained{below: map[string]string{"v2": "v1", "v3": "v2", "v5": "v4"}}
 	o := cache.Options{Dir: t.TempDir(), Source: s}
 	fetchAll(t, open(t, o), "v1", "v2", "v3", "v4", "v5")

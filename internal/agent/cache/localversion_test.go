@@ -258,9 +258,9 @@ func TestLinkIsNoProgress(t *testing.T) {
 	}
 }
 
-// TestPullBesideAFailingAdoption: a start that arrives while a version is being adopted pulls it
+// TestPullDuringAFailingAdoption: a start that arrives while a version is being adopted pulls it
 // when the adoption fails.
-func TestPullBesideAFailingAdoption(t *testing.T) {
+func TestPullDuringAFailingAdoption(t *testing.T) {
 	c := open(t, cache.Options{Dir: t.TempDir(), Source: &source{}})
 	for i := range 300 {
 		v := ref(fmt.Sprintf("v%d-0", i))

@@ -76,7 +76,7 @@ func readSmallFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	if info.Size() > maxFileRead {
-		return nil, errors.New("file is too large")
+		return nil, fmt.Errorf("the file has %d bytes, more than %d", info.Size(), int64(maxFileRead))
 	}
 	return os.ReadFile(name)
 }

@@ -24,7 +24,7 @@ import (
 const (
 	maxCacheJobs = 1000 // of a node at a time; more wait at the controller
 	maxStatuses  = 200  // in one report
-	atOnce       = 2    // concurrent pulls for cache jobs; one of them may wait for a registry that is unavailable
+	maxPulls     = 2    // concurrent pulls for cache jobs; one of them may wait for a registry that is unavailable
 )
 
 // Templates is the cache of versions.
@@ -83,7 +83,7 @@ type job struct {
 // New returns a runner. It does not touch anything yet.
 func New(o Options) *Runner {
 	r := &Runner{
-		opts: o, pullSlots: make(chan struct{}, atOnce),
+		opts: o, pullSlots: make(chan struct{}, maxPulls),
 		jobs: map[string]*job{}, droppedIDs: map[string]struct{}{}, unreported: map[string]struct{}{},
 		noInstancePulling: make(chan struct{}), instancePulling: make(chan struct{}),
 	}

@@ -57,8 +57,8 @@ func (h Dir) JournalDir() string { return filepath.Join(h.path, "instances") }
 // TemplateDir is the directory of the cached versions.
 func (h Dir) TemplateDir() string { return filepath.Join(h.path, "templates") }
 
-// VMDir is the directory of the hypervisor driver.
-func (h Dir) VMDir() string { return filepath.Join(h.path, "vms") }
+// TemplatesDir is the directory of the hypervisor driver.
+func (h Dir) TemplatesDir() string { return filepath.Join(h.path, "vms") }
 
 // SaveDir is the directory of unfinished saves, on the file system of Templates.
 func (h Dir) SaveDir() string { return filepath.Join(h.path, "saves") }
@@ -108,19 +108,19 @@ type Identity struct {
 	ControllerURL   string               `json:"controller"` // URL
 	RegistryAddress string               `json:"registry,omitempty"`
 	Name            string               `json:"name"`
-	Host            string               `json:"host"` // address under which its VMDir are reached
+	Host            string               `json:"host"` // address under which its TemplatesDir are reached
 	Groups          []string             `json:"groups,omitempty"`
 	Capacity        int                  `json:"capacity,omitempty"` // 0: the controller's default
 	DiskReserve     bytesize.DiskReserve `json:"reserve"`
 	TLS             TLSFiles             `json:"tls,omitzero"`
-	UserKey         *UserKey             `json:"key,omitempty"` // the API key that it joined with; nil: none
+	APIKey          *APIKey              `json:"key,omitempty"` // the API key that it joined with; nil: none
 
 	VLANs            []string `json:"vlans,omitempty"`       // see hv.ParseVLANs
 	VLANUplinkDevice string   `json:"vlan_uplink,omitempty"` // network device for those without a bridge
 }
 
-// UserKey names an API key and the file of its private key.
-type UserKey struct {
+// APIKey names an API key and the file of its private key.
+type APIKey struct {
 	KeyID   string `json:"id"`
 	KeyFile string `json:"file"`
 }

@@ -198,7 +198,7 @@ func (o *Options) newNode(ctx context.Context, i int, transport http.RoundTrippe
 	parts := agent.Options{
 		Identity: identity, Controller: controller, Journal: &journal.Memory{}, Machine: machine{},
 		Templates: newTemplates(o.PullTime, seededRand{failureRate: o.PullFailureRate, seed: options.Seed}),
-		Logger:    o.Logger.With("node", n.name), Version: o.Version, VMListInterval: o.vmListInterval(),
+		Logger:    o.Logger.With("node_name", n.name), Version: o.Version, VMListInterval: o.vmListInterval(),
 		Consoles: controller, Updater: newUpdater(o.UpdateTime,
 			seededRand{failureRate: o.UpdateFailureRate, seed: options.Seed}),
 	}
@@ -209,7 +209,7 @@ func (o *Options) newNode(ctx context.Context, i int, transport http.RoundTrippe
 		parts.Controller = &delayedAPI{ControllerAPI: controller, reportDelay: o.ReportDelay}
 	}
 	if o.DataDir != "" {
-		options.Dir = at.VMDir()
+		options.Dir = at.TemplatesDir()
 		if err := n.openStorage(o, at, &parts); err != nil {
 			return n, err
 		}

@@ -117,7 +117,7 @@ func (d *Dir) loadEntries(repair bool) ([]Entry, error) {
 				return nil, fmt.Errorf("remove incomplete journal entry: %w", err)
 			}
 		default:
-			d.log.Error("unreadable journal entry moved aside", "instance", id, "error", err)
+			d.log.Error("unreadable journal entry moved aside", "instance_id", id, "error", err)
 			if err := d.root.Rename(id, damagedPrefix+id); err != nil {
 				return nil, fmt.Errorf("move unreadable journal entry aside: %w", err)
 			}

@@ -50,9 +50,9 @@ func (l *Store) Pull(ctx context.Context, reg Registry, o PullOptions) (Template
 	}
 	p := &templatePull{store: l, registry: reg, opts: o, manifest: m, tempDir: pullPrefix + m.ContentID}
 	if _, err := os.Stat(filepath.Join(l.dir, m.ID, recordFile)); err == nil {
-		return p.updateTemplate(ctx)
+		return p.pullIntoTemplate(ctx)
 	}
-	return p.createTemplate(ctx)
+	return p.pullNewTemplate(ctx)
 }
 
 // templatePull is one pull.
@@ -124,8 +124,8 @@ func (p *templatePull) newVersion() templateVersion {
 	}
 }
 
-// createTemplate creates the template.
-func (p *templatePull) createTemplate(ctx context.Context) (Template, error) {
+// pullNewTemplate pulls the version of a template that does not exist locally.
+func (p *templatePull) pullNewTemplate(ctx context.Context) (Template, error) {
 	if err := p.pullVersion(ctx); err != nil {
 		return Template{}, err
 	}
@@ -155,8 +155,8 @@ func (p *templatePull) createTemplate(ctx context.Context) (Template, error) {
 	return l.showTemplate(r.ID)
 }
 
-// updateTemplate changes the current version of a template that exists locally.
-func (p *templatePull) updateTemplate(ctx context.Context) (Template, error) {
+// pullIntoTemplate pulls the version and makes it the current one of a template that exists locally.
+func (p *templatePull) pullIntoTemplate(ctx context.Context) (Template, error) {
 	l, id := p.store, p.manifest.ID
 	lock, err := l.lockTemplate(id)
 	if err != nil {

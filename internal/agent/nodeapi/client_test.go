@@ -26,7 +26,7 @@ func serve(t *testing.T, h http.HandlerFunc) *nodeapi.Client {
 	return c
 }
 
-func TestPollSpeaksTheWire(t *testing.T) {
+func TestPollWireForm(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		var in api.PollRequest
 		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
@@ -97,9 +97,9 @@ func TestJoinExplains(t *testing.T) {
 	}
 }
 
-// TestJoinAsSomebody sends the joining user's credential instead of a token, and never the
+// TestJoinWithUserCredential sends the joining user's credential instead of a token, and never the
 // credential of the node.
-func TestJoinAsSomebody(t *testing.T) {
+func TestJoinWithUserCredential(t *testing.T) {
 	var answer string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if got := r.Header.Get("Authorization"); got != "Bearer session" && got != "" {
@@ -126,7 +126,7 @@ func TestJoinAsSomebody(t *testing.T) {
 	}
 }
 
-func TestPass(t *testing.T) {
+func TestRegistryToken(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
 		if r.URL.Path != api.PathPass || string(raw) != `{"protocol":1,"node_id":"n","purpose":{"pull":"t"}}` ||

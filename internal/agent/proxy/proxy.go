@@ -24,7 +24,7 @@ import (
 type Options struct {
 	SocketDir       string                    // of the socket; it is created
 	RegistryAddress func() string             // address of the registry; "": none
-	Credentials     registrytoken.Credentials // for the registry: of the node's owner, never a node token
+	Credentials     registrytoken.Credentials // for the registry: of the node's owner, never a registry token
 	RegistryTLS     *tls.Config               // of the registry
 	Logger          *slog.Logger
 }

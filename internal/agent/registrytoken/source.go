@@ -1,4 +1,4 @@
-// Package registrytoken authenticates a node to the registry of its cloud: with the node token that
+// Package registrytoken authenticates a node to the registry of its cloud: with the registry token that
 // its controller issues for one purpose, which it requests and renews, otherwise with the API key
 // that the node joined with, otherwise anonymously, where the registry needs no authentication.
 //

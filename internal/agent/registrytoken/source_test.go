@@ -94,7 +94,7 @@ func (k *key) Renew(*http.Request, string) bool {
 	return k.renewed == 1
 }
 
-func TestNodeTokenIsRenewedInTime(t *testing.T) {
+func TestRegistryTokenIsRenewedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
 		s.want("Bearer pass 1", true)
@@ -179,9 +179,9 @@ func TestAnOldController(t *testing.T) {
 	})
 }
 
-// TestAuthenticationIsTurnedOn: a request is immediately repeated with a token when a registry
+// TestAuthenticationIsEnabled: a request is immediately repeated with a token when a registry
 // begins to refuse anonymous requests.
-func TestAuthenticationIsTurnedOn(t *testing.T) {
+func TestAuthenticationIsEnabled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
 		gives := s.gives
@@ -198,9 +198,9 @@ func TestAuthenticationIsTurnedOn(t *testing.T) {
 	})
 }
 
-// TestAuthenticationIsTurnedOnAtOnce: an earlier response of the controller does not fail later
+// TestAuthenticationIsEnabledImmediately: an earlier response of the controller does not fail later
 // requests, and a controller without tokens is asked only once more.
-func TestAuthenticationIsTurnedOnAtOnce(t *testing.T) {
+func TestAuthenticationIsEnabledImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
 		gives, takes := s.gives, s.takes
@@ -231,8 +231,8 @@ func TestAuthenticationIsTurnedOnAtOnce(t *testing.T) {
 	})
 }
 
-// TestARefusedPass: another token is requested, and when that is refused, too, it is logged once.
-func TestARefusedPass(t *testing.T) {
+// TestRefusedToken: another token is requested, and when that is refused, too, it is logged once.
+func TestRefusedToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
 		s.want("Bearer pass 1", true)

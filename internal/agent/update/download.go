@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	stillTime  = time.Minute      // without a byte, after which a connection is aborted
-	giveUpTime = 10 * time.Minute // without progress, after which a download is aborted
-	pauseFirst = time.Second
-	pauseMost  = 30 * time.Second
+	stillTime    = time.Minute      // without a byte, after which a connection is aborted
+	stallTimeout = 10 * time.Minute // without progress, after which a download is aborted
+	pauseFirst   = time.Second
+	pauseMost    = 30 * time.Second
 )
 
 // packageSource is where packages are downloaded from.
@@ -38,7 +38,7 @@ func (e finalError) Unwrap() error { return e.error }
 
 // download downloads a package into a file, resuming an earlier attempt, and verifies its size and
 // digest. told is called with the number of bytes that are present.
-func (s packageSource) download(ctx context.Context, p api.AgentPackage, file string, told func(int64)) error {
+func (s packageSource) download(ctx context.Context, p api.AgentPackage, file string, onProgress func(int64)) error {
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
@@ -50,8 +50,8 @@ func (s packageSource) download(ctx context.Context, p api.AgentPackage, file st
 	}
 	moved, pause := time.Now(), retry.New(pauseFirst, pauseMost)
 	for have < p.Size {
-		told(have)
-		n, err := s.downloadPart(ctx, p, f, have, told)
+		onProgress(have)
+		n, err := s.downloadPart(ctx, p, f, have, onProgress)
 		have += n
 		final := finalError{}
 		switch {
@@ -60,7 +60,7 @@ func (s packageSource) download(ctx context.Context, p api.AgentPackage, file st
 		case n > 0:
 			moved = time.Now()
 			pause.Reset()
-		case time.Since(moved) >= giveUpTime:
+		case time.Since(moved) >= stallTimeout:
 			return fmt.Errorf("download of %s stalled: %w", p.Name, err)
 		}
 		if have < p.Size {
@@ -91,7 +91,7 @@ func (s packageSource) verifyFile(p api.AgentPackage, f *os.File, file string) e
 
 // downloadPart downloads from an offset to the end, or until the connection breaks.
 func (s packageSource) downloadPart(
-	ctx context.Context, p api.AgentPackage, f *os.File, at int64, told func(int64),
+	ctx context.Context, p api.AgentPackage, f *os.File, at int64, onProgress func(int64),
 ) (n int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -121,7 +121,7 @@ func (s packageSource) downloadPart(
 	out := io.NewOffsetWriter(f, at)
 	body := &progressReader{src: io.LimitReader(resp.Body, p.Size-at), onRead: func(n int64) {
 		still.Reset(stillTime)
-		told(at + n)
+		onProgress(at + n)
 	}}
 	return io.Copy(out, body)
 }

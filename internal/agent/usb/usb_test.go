@@ -137,7 +137,7 @@ func TestClaimsAreBounded(t *testing.T) {
 }
 
 // Concurrent commands lose no claim: one that cannot write returns an error.
-func TestClaimsAtOnce(t *testing.T) {
+func TestConcurrentClaims(t *testing.T) {
 	c := At(filepath.Join(t.TempDir(), "usb.json"))
 	var mu sync.Mutex
 	var wg sync.WaitGroup

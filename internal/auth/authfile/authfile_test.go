@@ -110,7 +110,7 @@ func TestRingAndGrants(t *testing.T) {
 		g.Enforced = true
 		g, err := g.SetGroup(s, "<ci> & ü/", []farm.Permission{"pull_vm"})
 		must(t, err)
-		return g.SetResources(s, "ops",
+		return g.SetGroupResources(s, "ops",
 			[]farm.ResourcePermission{{ID: "t", Type: farm.ResourceTemplate, Permissions: []farm.Permission{"pull"}}})
 	}))
 	reopened, err := openFolder(t, dir).Grants(s)

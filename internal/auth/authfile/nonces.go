@@ -35,7 +35,7 @@ type Nonces struct {
 	dir  *Dir
 	used auth.MemoryNonces // what is used, durable or about to be
 
-	mu        sync.Mutex  // guards what follows
+	mu        sync.Mutex  // guards the fields below
 	nextBatch *nonceBatch // what is written next
 	writing   bool
 	closed    bool

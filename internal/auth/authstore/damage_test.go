@@ -43,7 +43,7 @@ func filled(t *testing.T) (*cluster, *replica) {
 		must(t, err)
 		g, err = g.SetGroup(farm.ServiceRegistry, "b", []farm.Permission{"index"})
 		must(t, err)
-		return g.SetResources(farm.ServiceRegistry, "b", authtest.Resources(400))
+		return g.SetGroupResources(farm.ServiceRegistry, "b", authtest.Resources(400))
 	}))
 	return c, r
 }

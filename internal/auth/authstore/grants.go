@@ -29,7 +29,7 @@ type Grants struct {
 	changeSlot chan struct{} // a semaphore for the one call that changes the grants
 	current    atomic.Pointer[auth.Grants]
 
-	mu       sync.Mutex // held while now is computed; guards what follows
+	mu       sync.Mutex // held while now is computed; guards the fields below
 	watchers []func()
 }
 

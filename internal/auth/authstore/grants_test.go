@@ -27,7 +27,7 @@ func setGroup(name string, list ...farm.Permission) func(auth.Grants) (auth.Gran
 // setResources sets rights of a group on n templates.
 func setResources(name string, n int) func(auth.Grants) (auth.Grants, error) {
 	return func(g auth.Grants) (auth.Grants, error) {
-		return g.SetResources(registry, name, authtest.Resources(n))
+		return g.SetGroupResources(registry, name, authtest.Resources(n))
 	}
 }
 
@@ -116,7 +116,7 @@ func TestAllThatCanBeGranted(t *testing.T) {
 				}
 			}
 			for i := range each {
-				if g, err = g.SetResources(registry, fmt.Sprint("of ", i), authtest.Resources(1)); err != nil {
+				if g, err = g.SetGroupResources(registry, fmt.Sprint("of ", i), authtest.Resources(1)); err != nil {
 					return g, err
 				}
 			}
@@ -184,9 +184,9 @@ func TestPartsGo(t *testing.T) {
 	})
 }
 
-// TestSweepLeavesWhatIsTakenUp: a part that a slow change takes up at last stays, or the
+// TestPruneKeepsPartsInUse: a part that a slow change takes up at last stays, or the
 // change begins again.
-func TestSweepLeavesWhatIsTakenUp(t *testing.T) {
+func TestPruneKeepsPartsInUse(t *testing.T) {
 	c := newCluster(mem.New())
 	a, b := c.open(t), c.open(t)
 	g := a.Grants(registry)
@@ -228,8 +228,8 @@ func TestUnknownOutcomeKeepsParts(t *testing.T) {
 	}
 }
 
-// TestChangeWaitsItsTurn, but not indefinitely.
-func TestChangeWaitsItsTurn(t *testing.T) {
+// TestChangeWaitsForOthers, but not indefinitely.
+func TestChangeWaitsForOthers(t *testing.T) {
 	r := newCluster(mem.New()).open(t)
 	g := r.Grants(registry)
 	g.changeSlot <- struct{}{}

@@ -51,7 +51,7 @@ type Keys struct {
 	store *store.Store
 	table *keyTable
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	watchers []func(id string)
 }
 

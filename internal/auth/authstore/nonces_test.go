@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// TestSweepForgetsWhatIsOver, a bounded number at a time, and nothing else.
-func TestSweepForgetsWhatIsOver(t *testing.T) {
+// TestPruneRemovesExpiredNonces, a bounded number at a time, and nothing else.
+func TestPruneRemovesExpiredNonces(t *testing.T) {
 	onEach(t, func(t *testing.T, c *cluster) {
 		a, b := c.open(t), c.open(t)
 		now := time.Now()

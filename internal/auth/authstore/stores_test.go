@@ -217,8 +217,8 @@ func TestRotatedKeySigns(t *testing.T) {
 	})
 }
 
-// TestRotateAtOnce: two replicas that rotate from the same state make one key.
-func TestRotateAtOnce(t *testing.T) {
+// TestConcurrentRotations: two replicas that rotate from the same state make one key.
+func TestConcurrentRotations(t *testing.T) {
 	onEach(t, func(t *testing.T, c *cluster) {
 		a, b := c.open(t), c.open(t)
 		s, rev, err := a.ring.currentKeys()

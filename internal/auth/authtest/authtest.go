@@ -155,21 +155,21 @@ func Grants(t *testing.T, open func(t *testing.T) auth.GrantStore, durable Durab
 	if fulltest.All() {
 		many = auth.MaxGroupResources
 	}
-	s, told := open(t), 0
-	s.Watch(func() { told++ })
+	s, calls := open(t), 0
+	s.Watch(func() { calls++ })
 	change := func(do func(auth.Grants) (auth.Grants, error)) {
 		t.Helper()
-		before := told
+		before := calls
 		must(t, s.Change(t.Context(), do))
-		if told != before+1 {
-			t.Errorf("told %d times of a change", told-before)
+		if calls != before+1 {
+			t.Errorf("told %d times of a change", calls-before)
 		}
 	}
 	set := func(name string, list ...farm.Permission) func(auth.Grants) (auth.Grants, error) {
 		return func(g auth.Grants) (auth.Grants, error) { return g.SetGroup(service, name, list) }
 	}
 	on := func(name string, n int) func(auth.Grants) (auth.Grants, error) {
-		return func(g auth.Grants) (auth.Grants, error) { return g.SetResources(service, name, Resources(n)) }
+		return func(g auth.Grants) (auth.Grants, error) { return g.SetGroupResources(service, name, Resources(n)) }
 	}
 	look := func(s auth.GrantStore, want auth.Grants) {
 		t.Helper()

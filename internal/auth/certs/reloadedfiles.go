@@ -36,7 +36,7 @@ type reloadedFiles struct {
 	log          *slog.Logger
 	now          func() time.Time
 
-	mu              sync.Mutex // guards what follows
+	mu              sync.Mutex // guards the fields below
 	fileInfos       []fs.FileInfo
 	recentlyChanged bool // a file was so new that it may have changed unnoticed since
 	contentSum      [sha256.Size]byte
@@ -78,13 +78,13 @@ func (f *reloadedFiles) recordRead(seen []fs.FileInfo, texts [][]byte) {
 
 // run follows the files until ctx ends: every few seconds, and when the process receives SIGHUP.
 func (f *reloadedFiles) run(ctx context.Context) {
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGHUP)
-	defer signal.Stop(told)
-	f.watchLoop(ctx, told)
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	f.watchLoop(ctx, hangup)
 }
 
-func (f *reloadedFiles) watchLoop(ctx context.Context, told <-chan os.Signal) {
+func (f *reloadedFiles) watchLoop(ctx context.Context, hangup <-chan os.Signal) {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
@@ -94,7 +94,7 @@ func (f *reloadedFiles) watchLoop(ctx context.Context, told <-chan os.Signal) {
 			return
 		case <-tick.C:
 			f.reloadChanged(ctx, 0)
-		case <-told:
+		case <-hangup:
 			f.log.InfoContext(ctx, "SIGHUP received; reading certificate files again", "files", f.description)
 			f.reloadChanged(ctx, 1)
 		}

@@ -33,7 +33,7 @@ type Server struct {
 	files      *reloadedFiles
 	keyPair    atomic.Pointer[tls.Certificate]
 
-	mu          sync.Mutex // guards what follows
+	configMu    sync.Mutex // guards config and configTrust
 	config      *tls.Config
 	configTrust *trust // whose config is
 }
@@ -87,8 +87,8 @@ func (s *Server) baseConfig() *tls.Config {
 // currentConfig returns the config for the current authorities.
 func (s *Server) currentConfig() *tls.Config {
 	t := s.opts.Clients.trust.Load()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.configMu.Lock()
+	defer s.configMu.Unlock()
 	if s.configTrust != t {
 		c := s.baseConfig()
 		c.ClientAuth, c.ClientCAs, c.VerifyConnection = tls.VerifyClientCertIfGiven, t.roots,

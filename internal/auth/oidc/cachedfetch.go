@@ -33,7 +33,7 @@ type cachedFetch[T any] struct {
 	log         *slog.Logger
 	now         func() time.Time
 
-	mu            sync.Mutex // guards what follows
+	mu            sync.Mutex // guards the fields below
 	value         T
 	fetchedAt     time.Time     // when it was fetched; zero: never
 	startedAt     time.Time     // when the last fetch began

@@ -81,7 +81,7 @@ type signatureVerifier struct {
 
 var _ oidc.KeySet = (*signatureVerifier)(nil)
 
-var errSignature = errors.New("the token is not signed with a key of the identity provider")
+var errSignature = errors.New("the signature of the token is not by a key of the identity provider")
 
 // VerifySignature implements oidc.KeySet. An unknown key may be a new one, and one that does not
 // match a replaced one: the keys are fetched again, as often as cachedFetch allows.

@@ -119,7 +119,7 @@ func (n *node) run(args ...string) (stop func()) {
 
 // TestCentralLogsOfNodes: the log of an agent goes to the central logs, unless its node is exempt
 // by node/config; when the exemption ends, it goes there again. A registry with authentication
-// accepts it with the node token.
+// accepts it with the registry token.
 func TestCentralLogsOfNodes(t *testing.T) {
 	t.Run("of anybody", func(t *testing.T) { centralLogs(t, map[string]string{}) })
 	t.Run("with passes", func(t *testing.T) {

@@ -144,8 +144,8 @@ func (o *registryOptions) explainAuthError(err error) error {
 	return err
 }
 
-// withErrorHelp wraps the errors of a command with refused.
-func (o *registryOptions) withErrorHelp(cmd *cobra.Command) *cobra.Command {
+// withAuthErrorHints adds what to do to the authentication errors of a command.
+func (o *registryOptions) withAuthErrorHints(cmd *cobra.Command) *cobra.Command {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.explainAuthError(run(cmd, args)) }
 	return cmd

@@ -197,7 +197,7 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 	n.closeLater(records)
 	return agent.Options{
 		Identity: identity, Controller: client, Driver: n.Driver, Templates: templates, Journal: records,
-		Machine: agent.NewMachine(o.DataDir.TemplateDir(), o.DataDir.VMDir()), Logger: o.Logger,
+		Machine: agent.NewMachine(o.DataDir.TemplateDir(), o.DataDir.TemplatesDir()), Logger: o.Logger,
 		Version:    obs.FullVersion(),
 		Registries: source, SaveDir: o.DataDir.SaveDir(), CacheJobFile: o.DataDir.CacheJobFile(), LogUploader: source,
 		CentralLog:  centralLog(o.Shipper),
@@ -224,7 +224,7 @@ func openDriver(ctx context.Context, o NodeOptions, identity datadir.Identity) (
 			return nil, err
 		}
 		return qemu.Open(ctx, qemu.Options{
-			Dir: o.DataDir.VMDir(), RunAs: o.QEMUUser, RequireIsolation: o.RequireIsolation, Bridge: o.Bridge,
+			Dir: o.DataDir.TemplatesDir(), RunAs: o.QEMUUser, RequireIsolation: o.RequireIsolation, Bridge: o.Bridge,
 			VLANs:       vlans,
 			Uplink:      identity.VLANUplinkDevice,
 			UnsafeCache: o.IgnoreFlushes, VNCListen: o.VNCListenAddr, Logger: o.Logger,
@@ -234,7 +234,7 @@ func openDriver(ctx context.Context, o NodeOptions, identity datadir.Identity) (
 		if err != nil {
 			return nil, err
 		}
-		return sim.New(sim.Options{Dir: o.DataDir.VMDir(), VLANs: slices.Sorted(maps.Keys(vlans))})
+		return sim.New(sim.Options{Dir: o.DataDir.TemplatesDir(), VLANs: slices.Sorted(maps.Keys(vlans))})
 	default:
 		return nil, cli.Usage(fmt.Errorf("invalid --driver %s: want %s or %s", o.Driver, DriverQEMU, DriverSim))
 	}

@@ -27,7 +27,7 @@ func newTokenSource(id datadir.Identity, controller *nodeapi.Client, log *slog.L
 }
 
 // openProxy opens the socket through which the owner of a node reaches the registry of its cloud, with
-// the API key that the node joined with. Without such a key the node has no proxy, since node tokens
+// the API key that the node joined with. Without such a key the node has no proxy, since registry tokens
 // are valid for ordered work only.
 func (n *Node) openProxy(ctx context.Context, at datadir.Dir, id datadir.Identity) error {
 	own := nodeKeyOf(id)

@@ -51,7 +51,7 @@ the registry of the node's cloud is called with the API key that the node joined
 		registryList(o), registryShow(o), registryRevert(o), registryPush(o), registryPull(o),
 		registryExport(o), registryImport(o),
 	} {
-		cmd.AddCommand(o.withErrorHelp(child))
+		cmd.AddCommand(o.withAuthErrorHints(child))
 	}
 	return cmd
 }

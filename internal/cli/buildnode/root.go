@@ -67,7 +67,8 @@ Exit codes: 0 success, 1 failure, 2 usage error.`,
 	return root
 }
 
-// oldFlags are accepted names of flags that have the names of the program buildyard today.
+// oldFlags are the names of flags in the specification, which stay accepted. The flags have the names of the
+// program buildyard.
 var oldFlags = map[string]string{
 	"cacert": "ca-cert", "cert": "client-cert", "key": "client-key", "insecure": "skip-tls-verification",
 }

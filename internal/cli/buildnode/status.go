@@ -94,8 +94,8 @@ func readStatus(ctx context.Context, at datadir.Dir) (nodeStatus, error) {
 	if s.LastError = at.LastError(); s.AgentRuns {
 		s.LastError = ""
 	}
-	if id.UserKey != nil {
-		s.KeyID = id.UserKey.KeyID
+	if id.APIKey != nil {
+		s.KeyID = id.APIKey.KeyID
 	}
 	if about, err := askProxy(ctx, at); err == nil && about.RegistryAddress != "" {
 		s.ProxySocket = at.SocketDir()

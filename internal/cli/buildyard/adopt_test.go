@@ -231,7 +231,7 @@ func (l *lostCloud) removes(node string, vms []api.OrphanedVM) {
 		t.Errorf("removal without --yes and a terminal ended with %d: %s", code, said)
 	}
 	code, out, said := l.run("node", "adopt", node, "--remove", "--yes", "-o", "json")
-	var done []api.Adopted
+	var done []api.OrphanOutcome
 	if err := json.Unmarshal([]byte(out), &done); code != 0 || err != nil || len(done) != len(vms) ||
 		done[0].Outcome != "removed" {
 		t.Errorf("exit %d, %v: %s%s", code, err, out, said)

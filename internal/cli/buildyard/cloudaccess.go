@@ -52,7 +52,7 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	return err
 }
 
-// remoteRegistryTokens returns the issuer of node tokens for a remote registry with the same root token; nil
+// remoteRegistryTokens returns the issuer of registry tokens for a remote registry with the same root token; nil
 // where the controller authenticates with an API key, since nodes then need one as well.
 func (s *ControllerService) remoteRegistryTokens() *auth.RegistryTokens {
 	token := s.settings.String(config.AuthRootToken)

@@ -251,9 +251,9 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 		Permits:    placementPolicyOf(s.access),
 		License:    s.license,
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
-		CentralLog: s.settings.Bool(config.CentralLogging), DistributeAtOnce: s.settings.Int(config.DistributeAtOnce),
+		CentralLog: s.settings.Bool(config.CentralLogging), DistributePulls: s.settings.Int(config.DistributeAtOnce),
 		Packages: s.agentPackages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
-		Chores: s.leaderJobs, Alarms: []alarms.Source{s.exposureAlarms, s.diskAlarms},
+		LeaderJobs: s.leaderJobs, Alarms: []alarms.Source{s.exposureAlarms, s.diskAlarms},
 	})
 	if err != nil {
 		return err

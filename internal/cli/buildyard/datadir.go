@@ -15,7 +15,7 @@ import (
 const (
 	initSettingsFile = "buildyard.conf" // settings created by init
 	rootTokenFile    = "root-token"
-	tlsFolder        = "tls"
+	tlsDir           = "tls"
 )
 
 // openDataDir makes the controller's data directory, or checks that only its owner can read it.

@@ -83,7 +83,7 @@ func (o *initOptions) run() error {
 	settings := [][2]string{{config.EnableAuth, "true"}, {config.AuthRootToken +
 		"_FILE", token}, {config.EnableAPIKeys, "true"}}
 	if o.tls {
-		pair, err := createCertificates(filepath.Join(o.dataDir, tlsFolder), o.hostNames)
+		pair, err := createCertificates(filepath.Join(o.dataDir, tlsDir), o.hostNames)
 		if err != nil {
 			return fmt.Errorf("certificates: %w", err)
 		}
@@ -169,7 +169,7 @@ func (o *initOptions) printNextSteps(values map[string]string) error {
 	url, more := "http://127.0.0.1:"+port, ""
 	if values[config.UseHTTPS] == "true" {
 		url, more = "https://127.0.0.1:"+port,
-			"  export "+config.TrustedCA+"="+filepath.Join(o.dataDir, tlsFolder, authorityFile)+"\n"
+			"  export "+config.TrustedCA+"="+filepath.Join(o.dataDir, tlsDir, authorityFile)+"\n"
 	}
 	state := "Authentication is on, and the ports are open to other machines."
 	if values[config.EnableAuth] != "true" {

@@ -70,7 +70,7 @@ func TestInitThenUp(t *testing.T) {
 	}
 	s := startAsCommand(t, dir)
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM([]byte(first[filepath.Join(dir, tlsFolder, authorityFile)])) {
+	if !roots.AppendCertsFromPEM([]byte(first[filepath.Join(dir, tlsDir, authorityFile)])) {
 		t.Fatal("no authority")
 	}
 	for name, want := range map[string]bool{
@@ -233,7 +233,7 @@ func TestInitRefuses(t *testing.T) {
 func TestInitKeepsNoBrokenPair(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	runInit(t, "--data-dir", dir, "--tls")
-	in := func(name string) string { return filepath.Join(dir, tlsFolder, name) }
+	in := func(name string) string { return filepath.Join(dir, tlsDir, name) }
 	authority, err := os.ReadFile(in(authorityKeyFile))
 	if err != nil {
 		t.Fatal(err)

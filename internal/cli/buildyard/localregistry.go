@@ -32,7 +32,7 @@ func (l localRegistry) CallerRights(ctx context.Context, template string) (*api.
 	if caller.Unlimited() {
 		return nil, nil // everything
 	}
-	return registryrest.Rights(caller.UnderRules(l.currentRules()), l.registry, template), nil
+	return registryrest.Rights(caller.WithRules(l.currentRules()), l.registry, template), nil
 }
 
 // ListTemplates returns all templates.

@@ -129,9 +129,9 @@ func registryAt(t *testing.T, dir, address string) (r *RegistryService, stop fun
 	}
 }
 
-// TestTwoControllersShipAtOnce, from one machine and so into one file, while the registry is away for a while: all
-// lines of both come, those of each in their order.
-func TestTwoControllersShipAtOnce(t *testing.T) {
+// TestTwoControllersShipConcurrently: two controllers of one machine ship into one file while the registry is away
+// for a while. All lines of both arrive, those of each in their order.
+func TestTwoControllersShipConcurrently(t *testing.T) {
 	dir, address := t.TempDir(), freeAddress(t)
 	settings, err := config.Load(config.ControllerTable, config.Sources{Env: func(key string) (value string, ok bool) {
 		if ok = key == config.CentralLogging; ok {

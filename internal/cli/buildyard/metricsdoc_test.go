@@ -125,19 +125,37 @@ var boundedLabels = []string{
 	"to", "version",
 }
 
-// metricSections are the headings of the page of the metrics, by the prefix of the names. The first
-// that fits counts.
-var metricSections = []struct{ prefix, heading, text string }{
-	{"buildyard_node_", "Node agent", "At the address of `buildnode run --metrics-listen`."},
+// metricSections are the headings of the page of the metrics, with the prefixes of their names. The longest
+// prefix that fits counts.
+var metricSections = []struct {
+	prefixes      []string
+	heading, text string
+}{
+	{[]string{"buildyard_node_"}, "Node agent", "At the address of `buildnode run --metrics-listen`."},
 	{
-		"buildyard_registry_", "Registry",
+		[]string{"buildyard_registry_"},
+		"Registry",
 		"At the port `SVC_METRICS_PORT` of a registry, or of a controller with a registry in its process.",
 	},
 	{
-		"buildyard_", "Controller",
+		[]string{"buildyard_", "buildyard_node_polls_"},
+		"Controller",
 		"At the port `SVC_METRICS_PORT` of a controller. A registry and a node export those of the build, " +
 			"the uptime and the log, too, and a registry those of its HTTP requests.",
 	},
+}
+
+// metricHeading returns the heading of a metric on that page.
+func metricHeading(name string) (heading string) {
+	longest := 0
+	for _, s := range metricSections {
+		for _, p := range s.prefixes {
+			if strings.HasPrefix(name, p) && len(p) > longest {
+				heading, longest = s.heading, len(p)
+			}
+		}
+	}
+	return heading
 }
 
 // TestReferenceOfMetrics: the page of the metrics has those of a controller, a registry and a node.
@@ -152,14 +170,8 @@ func TestReferenceOfMetrics(t *testing.T) {
 				t.Errorf("%s has the label %s", name, l)
 			}
 		}
-		for _, s := range metricSections {
-			if strings.HasPrefix(name, s.prefix) {
-				rows[s.heading] += fmt.Sprintf("| `%s` | %s | %s | %s |\n",
-					name, strings.ToLower(f.GetType().String()), strings.Join(labels, ", "),
-					referencetest.Cell(f.GetHelp()))
-				break
-			}
-		}
+		rows[metricHeading(name)] += fmt.Sprintf("| `%s` | %s | %s | %s |\n",
+			name, strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), referencetest.Cell(f.GetHelp()))
 	}
 	for _, s := range metricSections {
 		referencetest.Section(t, "metrics.md", s.heading,

@@ -91,17 +91,18 @@ func (p *nodePort) run(ctx context.Context, handler http.Handler, v *config.Valu
 // machines by certificates of the interface's own authorities. It is nil without both.
 func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	who := &auth.Authenticator{}
-	judge := auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController}, auth.NewGrantTable(auth.Grants{}, nil))
+	authorizer := auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController},
+		auth.NewGrantTable(auth.Grants{}, nil))
 	switch {
 	case a != nil:
-		who.Root, who.Sessions, judge = a.authenticator.Root, a.authenticator.Sessions, a.authorizer
+		who.Root, who.Sessions, authorizer = a.authenticator.Root, a.authenticator.Sessions, a.authorizer
 	case p.portTLS.clients == nil:
 		return nil, nil // every caller is allowed
 	}
 	if p.portTLS.clients != nil {
 		who.Certificate = p.portTLS.clients.Identity
 	}
-	o := rest.GuardOptions{Identifier: who, Authorizer: judge, Logger: p.log}
+	o := rest.GuardOptions{Identifier: who, Authorizer: authorizer, Logger: p.log}
 	if a != nil {
 		o.Auditor, o.GuessLimiter = a.opts.Auditor, &a.guessLimiter
 	}

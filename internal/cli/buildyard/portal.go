@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -27,6 +28,7 @@ func (s *ControllerService) withPortal(api http.Handler) http.Handler {
 	}
 	return portal.Handler(portal.Options{
 		API: api, RegistryAPI: registry, LoginRequired: s.access.Guard() != nil, Version: obs.FullVersion(),
+		LoginCookies:     []string{auth.SecureLoginCookie, auth.LoginCookie},
 		SubscribeChanges: s.portalChanges,
 		Logger:           s.log,
 		AllowedOrigins:   originsOf(s.settings.List(config.AllowedHosts)),

@@ -120,7 +120,7 @@ func (k *storageCommand) runJob(ctx context.Context, req api.StorageJobRequest) 
 		return u, err
 	}
 	shown := time.Now()
-	for u.State == api.UpkeepRunning {
+	for u.State == api.StorageJobRunning {
 		select {
 		case <-ctx.Done():
 			_, err := k.client.CancelStorageJob(context.WithoutCancel(ctx))
@@ -135,7 +135,7 @@ func (k *storageCommand) runJob(ctx context.Context, req api.StorageJobRequest) 
 			k.printProgress(u.Progress)
 		}
 	}
-	if u.State != api.UpkeepDone {
+	if u.State != api.StorageJobDone {
 		return u, fmt.Errorf("registry job failed: %s", u.Problem)
 	}
 	return u, nil

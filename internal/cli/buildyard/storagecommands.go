@@ -65,7 +65,7 @@ The exit code is 1 when data is lost that "repair" cannot restore.`,
 		if err == nil && !done {
 			var u api.StorageJob
 			if u, err = k.runJob(ctx,
-				api.StorageJobRequest{Do: api.UpkeepCheck, Deep: d.deep, Rate: rate}); err == nil {
+				api.StorageJobRequest{Do: api.StorageJobCheck, Deep: d.deep, Rate: rate}); err == nil {
 				report = *u.Check
 			}
 		}
@@ -149,7 +149,7 @@ The exit code is 1 when data is lost that it could not restore.`,
 		if err == nil && !done {
 			var u api.StorageJob
 			if u, err = k.runJob(ctx,
-				api.StorageJobRequest{Do: api.UpkeepRepair, Deep: d.deep, Rate: rate}); err == nil {
+				api.StorageJobRequest{Do: api.StorageJobRepair, Deep: d.deep, Rate: rate}); err == nil {
 				report = *u.Repair
 			}
 		}
@@ -206,7 +206,7 @@ whole trash: deleted layers cannot be restored.`,
 		if err == nil && !done {
 			var u api.StorageJob
 			if u, err = k.runJob(ctx,
-				api.StorageJobRequest{Do: api.UpkeepGC, DryRun: o.DryRun, EmptyTrash: o.EmptyTrash}); err == nil {
+				api.StorageJobRequest{Do: api.StorageJobGC, DryRun: o.DryRun, EmptyTrash: o.EmptyTrash}); err == nil {
 				report = *u.GC
 			}
 		}

@@ -72,7 +72,7 @@ func (o *adoptOptions) run(cmd *cobra.Command, args []string) error {
 		return o.requestAdoption(cmd.Context(), node)
 	}
 	got, err := callAPI(cmd.Context(),
-		func(ctx context.Context) ([]api.OrphanedVM, error) { return o.API.UnknownVMs(ctx, node) })
+		func(ctx context.Context) ([]api.OrphanedVM, error) { return o.API.OrphanedVMs(ctx, node) })
 	if err != nil {
 		return nodes.nameNotFound(err, node)
 	}
@@ -100,7 +100,7 @@ func templateTag(template, tag string) string {
 
 // requestAdoption requests the adoption and shows the result for each VM. It fails when some were refused.
 func (o *adoptOptions) requestAdoption(ctx context.Context, node string) error {
-	adoption := api.Adoption{Node: node, Action: "keep", VMs: o.VMs, DryRun: o.DryRun}
+	adoption := api.OrphanDecision{Node: node, Action: "keep", VMs: o.VMs, DryRun: o.DryRun}
 	if o.Remove {
 		adoption.Action = "remove"
 		if !o.DryRun {
@@ -109,12 +109,13 @@ func (o *adoptOptions) requestAdoption(ctx context.Context, node string) error {
 			}
 		}
 	}
-	got, err := callAPI(ctx, func(ctx context.Context) ([]api.Adopted, error) { return o.API.Adopt(ctx, adoption) })
+	got, err := callAPI(ctx,
+		func(ctx context.Context) ([]api.OrphanOutcome, error) { return o.API.ResolveOrphanedVMs(ctx, adoption) })
 	if err != nil {
 		return nodes.nameNotFound(err, node)
 	}
 	refused := 0
-	err = printOne(&o.Command, got, "", func(g *cli.Grid, list []api.Adopted) {
+	err = printOne(&o.Command, got, "", func(g *cli.Grid, list []api.OrphanOutcome) {
 		if len(list) == 0 {
 			g.Row("no orphaned VMs on the node")
 		}
@@ -150,7 +151,7 @@ func (o *adoptOptions) completeNodes(cmd *cobra.Command, args []string, _ string
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer cancel()
-	list, err := c.UnknownVMs(ctx, "")
+	list, err := c.OrphanedVMs(ctx, "")
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -254,9 +254,9 @@ func (o *distributeOptions) run(ctx context.Context, template string) error {
 	if err != nil || !o.wait {
 		return err
 	}
-	goesOn := fmt.Sprintf(
+	continues := fmt.Sprintf(
 		`the distribution continues; see "buildyard template distributions %s", or cancel it with "buildyard template cancel %[1]s"`, got.value)
-	return o.waitWithTimeout(ctx, goesOn,
+	return o.waitWithTimeout(ctx, continues,
 		func(ctx context.Context) error { return o.awaitDistribution(ctx, got.value) })
 }
 
@@ -380,9 +380,10 @@ func templateRemovals(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listOptions
 	cmd := a.addForItems(&cobra.Command{
-		Use: "removals [REQUEST]", Short: "List evictions from node caches", Args: cobra.MaximumNArgs(1),
-		Long:              `removals lists evictions from node caches, or shows one with the result of each node.`,
-		Example:           `  buildyard template removals --watch`,
+		Use: "evictions [REQUEST]", Aliases: []string{"removals"}, Short: "List evictions from node caches",
+		Args:              cobra.MaximumNArgs(1),
+		Long:              `evictions lists evictions from node caches, or shows one with the result of each node.`,
+		Example:           `  buildyard template evictions --watch`,
 		ValidArgsFunction: removals.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -94,8 +94,8 @@ func (o *saveOptions) run(ctx context.Context, instance string) (err error) {
 	if err != nil || !o.wait {
 		return err
 	}
-	goesOn := fmt.Sprintf(`the save continues; wait for it with "buildyard image wait %s"`, got.value)
-	return o.waitWithTimeout(ctx, goesOn, func(ctx context.Context) error { return o.awaitSave(ctx, got.value) })
+	continues := fmt.Sprintf(`the save continues; wait for it with "buildyard image wait %s"`, got.value)
+	return o.waitWithTimeout(ctx, continues, func(ctx context.Context) error { return o.awaitSave(ctx, got.value) })
 }
 
 // awaitSave waits for the end of a save.

@@ -315,16 +315,16 @@ per line with the type set, gone or synced.`,
 func (a *Command) watchInstances(ctx context.Context, present bool) error {
 	var width []int
 	rows := [][]string{instanceView.titles(a.Output)}
-	told := present
-	stream := a.API.Watch(ctx, client.WatchOptions{OnInterrupt: a.reportInterrupt})
+	synced := present
+	stream := a.API.WatchInstances(ctx, client.InstanceWatch{OnInterrupt: a.reportInterrupt})
 	for c, err := range stream {
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
 			return err
-		case !told:
-			told = c.Type == client.ChangeSynced
+		case !synced:
+			synced = c.Type == client.ChangeSynced
 			continue
 		case a.Output == cli.JSON || a.Output == cli.YAML:
 			if err := a.printDocument(c); err != nil {

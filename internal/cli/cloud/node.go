@@ -186,8 +186,8 @@ func nodeDrain(s cli.Streams) *cobra.Command {
 			if err := a.API.ConfigureNode(ctx, n); err != nil || !w.wait {
 				return err
 			}
-			goesOn := fmt.Sprintf(`the node stays drained; undo with "buildyard node undrain %s"`, args[0])
-			return w.waitWithTimeout(ctx, goesOn, func(ctx context.Context) error { return a.awaitDrained(ctx, id) })
+			continues := fmt.Sprintf(`the node stays drained; undo with "buildyard node undrain %s"`, args[0])
+			return w.waitWithTimeout(ctx, continues, func(ctx context.Context) error { return a.awaitDrained(ctx, id) })
 		})
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown with the node")

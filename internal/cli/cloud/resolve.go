@@ -227,7 +227,7 @@ var (
 		(*client.Controller).Distributions, func(d api.Distribution) selectable {
 			return selectable{id: d.Request.RequestID, names: []string{""}, description: d.Request.Tag}
 		})
-	removals = newKind("removal", "template removals", (*client.Controller).Removals, func(r api.Removal) selectable {
+	removals = newKind("removal", "template evictions", (*client.Controller).Removals, func(r api.Removal) selectable {
 		return selectable{id: r.Request.RequestID, names: []string{""}}
 	})
 )

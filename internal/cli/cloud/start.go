@@ -234,11 +234,11 @@ func (o *startOptions) run(ctx context.Context, template string) error {
 	if err != nil || !o.wait {
 		return err
 	}
-	goesOn := `the starts continue; see "buildyard instance list"`
+	continues := `the starts continue; see "buildyard instance list"`
 	if len(got.value) == 1 {
-		goesOn = fmt.Sprintf(`the start continues; wait for it with "buildyard instance wait %s"`, got.value[0])
+		continues = fmt.Sprintf(`the start continues; wait for it with "buildyard instance wait %s"`, got.value[0])
 	}
-	return o.waitWithTimeout(ctx, goesOn, func(ctx context.Context) error { return o.awaitStarted(ctx, got.value) })
+	return o.waitWithTimeout(ctx, continues, func(ctx context.Context) error { return o.awaitStarted(ctx, got.value) })
 }
 
 // awaitStarted waits until instances are Started and prints the progress on standard error.

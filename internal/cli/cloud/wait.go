@@ -55,12 +55,12 @@ func (w *waitOptions) addCheck(cmd *cobra.Command, right func() error) {
 
 // waitWithTimeout waits up to --timeout. When the wait ends early, the error names what continues on the
 // server.
-func (w *waitOptions) waitWithTimeout(ctx context.Context, goesOn string, wait func(context.Context) error) error {
+func (w *waitOptions) waitWithTimeout(ctx context.Context, continues string, wait func(context.Context) error) error {
 	ctx, cancel := withTimeout(ctx, w.timeout)
 	defer cancel()
 	err := wait(ctx)
 	if err != nil && ctx.Err() != nil && !cli.HasExitCode(err) {
-		return interruptedError(ctx, err, goesOn)
+		return interruptedError(ctx, err, continues)
 	}
 	return err
 }
@@ -82,7 +82,7 @@ func (e timeoutError) Error() string {
 
 // interruptedError returns the error of an operation that --timeout or a signal ended, with what continues
 // on the server.
-func interruptedError(ctx context.Context, err error, goesOn string) error {
+func interruptedError(ctx context.Context, err error, continues string) error {
 	cause := context.Cause(ctx)
 	code, text := cli.ExitInterrupted, "interrupted"
 	if late, ok := errors.AsType[timeoutError](cause); ok {
@@ -90,8 +90,8 @@ func interruptedError(ctx context.Context, err error, goesOn string) error {
 			text = err.Error() // includes the cause
 		}
 	}
-	if goesOn != "" {
-		text += ": " + goesOn
+	if continues != "" {
+		text += ": " + continues
 	}
 	return cli.Exit(code, errors.New(text))
 }

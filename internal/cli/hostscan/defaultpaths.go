@@ -40,11 +40,11 @@ func nodeFile(root bool, home string, env func(string) string) string {
 }
 
 func pathsFor(system string, root bool, home string, env func(string) string) defaultPaths {
-	in := func(folder string, rest ...string) string {
-		if folder == "" {
+	in := func(dir string, rest ...string) string {
+		if dir == "" {
 			return ""
 		}
-		return filepath.Join(append([]string{folder}, rest...)...)
+		return filepath.Join(append([]string{dir}, rest...)...)
 	}
 	if !root && home == "" {
 		return defaultPaths{}

@@ -77,12 +77,12 @@ func (v *service) addPushSender(o *host.Options) {
 		HostName: cmp.Or(name, "unknown"), Version: obs.FullVersion(), Interval: every, Target: v.settings.pushTarget,
 		Log: v.log.Logger,
 	})
-	told := o.OnChange
+	onChange := o.OnChange
 	o.OnEnd = v.push.NotifyEnd
 	o.OnChange = func(e host.Event) {
 		v.push.Notify(e)
-		if told != nil {
-			told(e)
+		if onChange != nil {
+			onChange(e)
 		}
 	}
 }

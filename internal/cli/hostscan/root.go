@@ -70,7 +70,7 @@ Exit code 8: --fail-on matched a finding.`,
 	fs.StringVar(&g.url, "url", "", "URL of a remote service, such as http://build-7:8081")
 	fs.StringVar(&g.tokenFile, "token-file", "", "file with the token of the service")
 	root.MarkFlagsMutuallyExclusive("port", "url")
-	cli.AcceptOldFlags(root, map[string]string{"display-columns": "columns"})
+	cli.AcceptOldFlags(root, map[string]string{"display-columns": "columns"}) // the name in the specification
 	return root
 }
 

@@ -116,7 +116,7 @@ func formatLastScan(l api.HostScanResult) string {
 	switch {
 	case l.Error != "":
 		text += ", failed: " + l.Error
-	case l.Cancelled:
+	case l.Canceled:
 		text += ", stopped before its end"
 	}
 	if l.Denied > 0 {

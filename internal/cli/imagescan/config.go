@@ -41,10 +41,10 @@ func readSettings(ctx context.Context, path string) (settings, error) {
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	d.KnownFields(true)
 	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
-		return s, fmt.Errorf("read configuration file %s: %w", path, err)
+		return s, fmt.Errorf("parse configuration file %s: %w", path, err)
 	}
 	if _, err := s.updateTimeout(); err != nil {
-		return s, fmt.Errorf("read configuration file %s: %w", path, err)
+		return s, fmt.Errorf("parse configuration file %s: %w", path, err)
 	}
 	return s, nil
 }

@@ -95,7 +95,7 @@ type Limiter struct {
 	limits Limits
 	stored func(caller string) Amounts // "": of all callers
 
-	mu      sync.Mutex         // guards what follows
+	mu      sync.Mutex         // guards the fields below
 	writing map[string]Amounts // caller -> what the requests add that are being written; "": of all callers
 }
 

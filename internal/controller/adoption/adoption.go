@@ -198,7 +198,7 @@ func (d decision) release(ctx context.Context, id string) (string, error) {
 	if err := d.db.Store.Commit(ctx, release); err != nil {
 		return "", err
 	}
-	d.db.Log.WarnContext(ctx, "orphaned VM released for removal", "node", d.node.ID, "instance", id)
+	d.db.Log.WarnContext(ctx, "orphaned VM released for removal", "node_id", d.node.ID, "instance_id", id)
 	return OutcomeRemoved, nil
 }
 
@@ -239,7 +239,7 @@ func (d decision) adopt(ctx context.Context, id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	d.db.Log.WarnContext(ctx, "orphaned VM adopted", "node", d.node.ID, "instance", id)
+	d.db.Log.WarnContext(ctx, "orphaned VM adopted", "node_id", d.node.ID, "instance_id", id)
 	return OutcomeKept, nil
 }
 

@@ -121,7 +121,7 @@ func (s *Session) Serve(viewer Conn) {
 	}
 	ends.Wait()
 	wg.Wait()
-	s.relay.db.Log.Info("console closed", "instance", s.instance, "node", s.node, "shown", node != nil, "took",
+	s.relay.db.Log.Info("console closed", "instance_id", s.instance, "node_id", s.node, "shown", node != nil, "took",
 		s.relay.db.Now().Sub(began).String(), "why", why)
 }
 

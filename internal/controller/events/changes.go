@@ -76,8 +76,8 @@ func nullable(s string) any {
 	return s
 }
 
-// told returns the events that follow from the records among changes.
-func (e *Log) told(changes []store.Change) []farm.Event {
+// eventsFor returns the events that follow from the records among changes.
+func (e *Log) eventsFor(changes []store.Change) []farm.Event {
 	var list []farm.Event
 	for _, change := range changes {
 		if !change.Writes() {

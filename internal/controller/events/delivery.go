@@ -14,6 +14,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/retry"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -21,7 +22,7 @@ import (
 const (
 	sendBatch   = 256 // events in one call of a target, plus or minus those of a transaction
 	sendTime    = 30 * time.Second
-	resendFirst = time.Second // pause after a failure, doubled up to the last
+	resendFirst = time.Second // delay after a failure, doubled up to the last
 	resendLast  = time.Minute
 	manyFailed  = 4           // subjects of which nothing arrived, and of no other: the target accepts nothing
 	tendEvery   = time.Second // the progress of the targets is recorded, when it has changed
@@ -68,7 +69,7 @@ func (e *Log) mark(t *target, rev int64) store.Change {
 // serve sends events to one target. An event that does not arrive delays the later ones of its
 // subject, and no others, unless nothing arrives.
 func (e *Log) serve(ctx context.Context, t *target) {
-	held, pause := deliveryBackoffs{}, resendFirst
+	held, delays := deliveryBackoffs{}, retry.New(resendFirst, resendLast)
 	for ctx.Err() == nil {
 		events, more := e.unsent(t, held, sendBatch)
 		if len(events) == 0 {
@@ -87,22 +88,18 @@ func (e *Log) serve(ctx context.Context, t *target) {
 				len(arrived), "of", len(events), "error", err)
 		}
 		if len(arrived) > 0 {
-			pause = resendFirst
+			delays.Reset()
 		}
 		if len(arrived) > 0 || failed < manyFailed {
 			continue
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, resendLast)
+		_ = delays.Sleep(ctx)
 		clear(held)
 	}
 }
 
 // send sends events and returns the positions of those that arrived.
-func (t *target) send(ctx context.Context, events []SentEvent) (arrived map[position]bool, err error) {
+func (t *target) send(ctx context.Context, events []EncodedEvent) (arrived map[position]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sendTime)
 	defer cancel()
 	did, err := t.to.Send(ctx, events)

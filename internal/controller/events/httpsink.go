@@ -56,7 +56,7 @@ func NewHTTPSink(address string, log *slog.Logger) (*HTTPSink, error) {
 }
 
 // Send implements Target.
-func (p *HTTPSink) Send(ctx context.Context, events []SentEvent) ([]bool, error) {
+func (p *HTTPSink) Send(ctx context.Context, events []EncodedEvent) ([]bool, error) {
 	arrived := make([]bool, len(events))
 	queues := make([][]int, lanes)
 	for i, event := range events {
@@ -82,7 +82,7 @@ func (p *HTTPSink) Send(ctx context.Context, events []SentEvent) ([]bool, error)
 }
 
 // postAll posts the events of a queue. After one that fails, the later events of its subject wait.
-func (p *HTTPSink) postAll(ctx context.Context, events []SentEvent, queue []int, arrived []bool) (failed error) {
+func (p *HTTPSink) postAll(ctx context.Context, events []EncodedEvent, queue []int, arrived []bool) (failed error) {
 	held := map[string]bool{}
 	for _, i := range queue {
 		subject := events[i].Subject
@@ -108,7 +108,7 @@ var unwanted = map[int]bool{
 }
 
 // post sends one event. nil: it was delivered, or its target refused it.
-func (p *HTTPSink) post(ctx context.Context, event SentEvent) error {
+func (p *HTTPSink) post(ctx context.Context, event EncodedEvent) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(event.Record))
 	if err != nil {
 		return withoutAddress(err)
@@ -126,7 +126,7 @@ func (p *HTTPSink) post(ctx context.Context, event SentEvent) error {
 	case resp.StatusCode >= 200 && resp.StatusCode < 300:
 		p.forgive(event.ID)
 		return nil
-	case unwanted[resp.StatusCode] && p.giveUp(event.ID):
+	case unwanted[resp.StatusCode] && p.countRefusal(event.ID):
 		p.log.WarnContext(ctx, "event dropped: its target rejected it", "event", event.ID, "status",
 			resp.StatusCode)
 		return nil
@@ -134,8 +134,8 @@ func (p *HTTPSink) post(ctx context.Context, event SentEvent) error {
 	return fmt.Errorf("the event target responded %s", resp.Status)
 }
 
-// giveUp counts a refusal of an event, and reports whether it was the last one.
-func (p *HTTPSink) giveUp(id string) bool {
+// countRefusal counts a refusal of an event, and reports whether it was the last one.
+func (p *HTTPSink) countRefusal(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refused[id]++

@@ -29,11 +29,11 @@ type Options struct {
 type Target interface {
 	// Send delivers events, the oldest first, and reports which of them arrived: those of one
 	// subject arrive in their order. The others are sent again, after a pause.
-	Send(ctx context.Context, events []SentEvent) (arrived []bool, err error)
+	Send(ctx context.Context, events []EncodedEvent) (arrived []bool, err error)
 }
 
-// SentEvent is an event to be sent to a target.
-type SentEvent struct {
+// EncodedEvent is an event to be sent to a target.
+type EncodedEvent struct {
 	ID      string // the same each time that it is sent
 	Subject string // its subject: an instance, a node or a template; "": none of them
 	Record  []byte // JSON, without a line's end
@@ -58,7 +58,7 @@ type Log struct {
 	seen    chan struct{} // has a value when there are new records
 	dropped record.LogLimiter
 
-	mu      sync.Mutex     // guards what follows
+	mu      sync.Mutex     // guards the fields below
 	young   []pendingBatch // of revisions that the tables may not have in full yet
 	old     []pendingBatch // in order; their revisions are below those of all later ones
 	count   int            // events in old
@@ -117,7 +117,7 @@ func (e *Log) Actor(ctx context.Context) farm.Actor { return e.actor(ctx) }
 
 // join adds the events that follow from changes to them, as one record.
 func (e *Log) join(ctx context.Context, changes []store.Change) []store.Change {
-	return e.say(ctx, changes, e.told(changes)...)
+	return e.say(ctx, changes, e.eventsFor(changes)...)
 }
 
 // say adds events to changes. If a record of events is already among them, that record gets them.
@@ -286,7 +286,7 @@ func parsePosition(id string) (p position, ok bool) {
 
 // after returns about limit events after a position, including all of the last one's revision, with
 // their ids, and a channel that is closed when more arrive.
-func (e *Log) after(at position, limit int) (list []SentEvent, more <-chan struct{}) {
+func (e *Log) after(at position, limit int) (list []EncodedEvent, more <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(e.old, at.rev,
@@ -299,14 +299,14 @@ func (e *Log) after(at position, limit int) (list []SentEvent, more <-chan struc
 			if h.rev == at.rev && place.n <= at.n {
 				continue
 			}
-			list = append(list, SentEvent{ID: place.String(), Record: line})
+			list = append(list, EncodedEvent{ID: place.String(), Record: line})
 		}
 	}
 	return list, e.arrived
 }
 
 // newest returns the last events, the oldest of them first.
-func (e *Log) newest(limit int) []SentEvent {
+func (e *Log) newest(limit int) []EncodedEvent {
 	e.mu.Lock()
 	i, n := len(e.old), 0
 	for i > 0 && n < limit {

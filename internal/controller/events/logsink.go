@@ -15,7 +15,7 @@ type LogSink struct {
 var _ Target = LogSink{}
 
 // Send implements Target.
-func (r LogSink) Send(ctx context.Context, events []SentEvent) ([]bool, error) {
+func (r LogSink) Send(ctx context.Context, events []EncodedEvent) ([]bool, error) {
 	arrived, rows := make([]bool, len(events)), make([][]byte, len(events))
 	for i, event := range events {
 		rows[i] = event.Record

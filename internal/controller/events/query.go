@@ -9,7 +9,7 @@ import (
 
 // LoggedEvent is an event as it was logged.
 type LoggedEvent struct {
-	SentEvent
+	EncodedEvent
 	fields map[string]any
 }
 
@@ -56,8 +56,8 @@ func (e *Log) Recent(ctx context.Context, q Query) ([]LoggedEvent, error) {
 }
 
 // matching reports whether a query selects an event.
-func (q Query) matching(e SentEvent) (LoggedEvent, bool) {
-	logged := LoggedEvent{SentEvent: e}
+func (q Query) matching(e EncodedEvent) (LoggedEvent, bool) {
+	logged := LoggedEvent{EncodedEvent: e}
 	if q.Match == nil {
 		return logged, true
 	}
@@ -65,7 +65,7 @@ func (q Query) matching(e SentEvent) (LoggedEvent, bool) {
 	return logged, q.Match(logged)
 }
 
-func firstOfEvents(list []SentEvent, q Query) (found []LoggedEvent) {
+func firstOfEvents(list []EncodedEvent, q Query) (found []LoggedEvent) {
 	for _, e := range list {
 		if logged, ok := q.matching(e); ok {
 			if found = append(found, logged); len(found) == q.Limit {
@@ -76,7 +76,7 @@ func firstOfEvents(list []SentEvent, q Query) (found []LoggedEvent) {
 	return found
 }
 
-func lastOf(list []SentEvent, q Query) (found []LoggedEvent) {
+func lastOf(list []EncodedEvent, q Query) (found []LoggedEvent) {
 	for _, e := range list {
 		if logged, ok := q.matching(e); ok {
 			found = append(found, logged)

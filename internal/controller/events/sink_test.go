@@ -67,11 +67,11 @@ func pushTo(t *testing.T, url string) *HTTPSink {
 }
 
 // events returns n events of each of some subjects, one after the other.
-func events(n int, subjects ...string) (list []SentEvent) {
+func events(n int, subjects ...string) (list []EncodedEvent) {
 	for i := range n {
 		for _, s := range subjects {
 			list = append(list,
-				SentEvent{ID: fmt.Sprint(s, i), Subject: s, Record: fmt.Appendf(nil, `{"of":"%s","n":%03d}`, s, i)})
+				EncodedEvent{ID: fmt.Sprint(s, i), Subject: s, Record: fmt.Appendf(nil, `{"of":"%s","n":%03d}`, s, i)})
 		}
 	}
 	return list
@@ -168,7 +168,7 @@ func TestALaneContinues(t *testing.T) {
 	}
 }
 
-func TestPushToNobody(t *testing.T) {
+func TestPushWithoutReceiver(t *testing.T) {
 	r := newReceiver(t)
 	p := pushTo(t, strings.Replace(r.URL, "http://", "http://me:sesame@", 1))
 	if _, err := p.Send(t.Context(), events(1, "a")); err != nil {
@@ -197,9 +197,9 @@ func TestPushHangs(t *testing.T) {
 	}
 }
 
-// TestPushGivesUp has an endpoint that always refuses one event: it does not delay the others of
+// TestPushSkipsARefusedEvent has an endpoint that always refuses one event: it does not delay the others of
 // its subject indefinitely.
-func TestPushGivesUp(t *testing.T) {
+func TestPushSkipsARefusedEvent(t *testing.T) {
 	r := newReceiver(t)
 	r.set(func(w http.ResponseWriter, body string) bool {
 		if strings.Contains(body, "001") {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // target is a target with the progress of its delivery.
@@ -46,8 +48,8 @@ type deliveryBackoffs map[string]deliveryBackoff
 
 // deliveryBackoff is how long a subject waits.
 type deliveryBackoff struct {
-	until time.Time
-	pause time.Duration
+	until  time.Time
+	delays *retry.Backoff
 }
 
 // waits reports whether a subject waits now.
@@ -74,7 +76,7 @@ func (h deliveryBackoffs) first() <-chan time.Time {
 
 // note starts a backoff, each time twice as long, for the subjects with events that did not arrive,
 // and for no others. It returns their number.
-func (h deliveryBackoffs) note(sent []SentEvent, arrived map[position]bool) (many int) {
+func (h deliveryBackoffs) note(sent []EncodedEvent, arrived map[position]bool) (many int) {
 	failed := map[string]bool{}
 	for _, event := range sent {
 		place, _ := parsePosition(event.ID)
@@ -85,8 +87,8 @@ func (h deliveryBackoffs) note(sent []SentEvent, arrived map[position]bool) (man
 			delete(h, subject)
 			continue
 		}
-		pause := min(max(2*h[subject].pause, resendFirst), resendLast)
-		h[subject] = deliveryBackoff{time.Now().Add(pause), pause}
+		delays := cmp.Or(h[subject].delays, retry.New(resendFirst, resendLast))
+		h[subject] = deliveryBackoff{time.Now().Add(delays.Next()), delays}
 		many++
 	}
 	return many
@@ -94,7 +96,7 @@ func (h deliveryBackoffs) note(sent []SentEvent, arrived map[position]bool) (man
 
 // unsent returns at most limit events that have not arrived at a target and whose subject has no
 // backoff, and a channel that is closed when more arrive.
-func (e *Log) unsent(t *target, held deliveryBackoffs, limit int) (list []SentEvent, more <-chan struct{}) {
+func (e *Log) unsent(t *target, held deliveryBackoffs, limit int) (list []EncodedEvent, more <-chan struct{}) {
 	now := time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -108,7 +110,7 @@ func (e *Log) unsent(t *target, held deliveryBackoffs, limit int) (list []SentEv
 				return list, e.arrived
 			}
 			if subject := subjectOf(line); !held.waits(subject, now) {
-				list = append(list, SentEvent{ID: place.String(), Subject: subject, Record: line})
+				list = append(list, EncodedEvent{ID: place.String(), Subject: subject, Record: line})
 			}
 		}
 	}

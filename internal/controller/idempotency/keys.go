@@ -179,20 +179,20 @@ func (w *Write) End(ctx context.Context, failed error) error {
 // Prune removes records that are too old, or too many, the oldest first, and ends the instances
 // of starts that died.
 func (k *Keys) Prune(ctx context.Context, w *record.Term, now time.Time) error {
-	var gone []string
+	var expired []string
 	var all []expiredKey
 	for id, r := range k.db.Tables.Idempotency.All() {
 		if len(r.Instances) > 0 && now.Sub(r.At) >= abandoned {
 			if err := k.terminateAll(ctx, w, r.Instances); err != nil {
 				return err
 			}
-			gone = append(gone, id)
+			expired = append(expired, id)
 			continue
 		}
 		all = append(all, expiredKey{id, r.Caller, r.At, len(r.Answer)})
 	}
-	gone = append(gone, surplus(all, now, k.opts.MaxKeys/2, k.opts.MaxBytes)...)
-	for some := range slices.Chunk(gone, record.TxnChanges) {
+	expired = append(expired, expiredIDs(all, now, k.opts.MaxKeys/2, k.opts.MaxBytes)...)
+	for some := range slices.Chunk(expired, record.TxnChanges) {
 		changes := make([]store.Change, len(some))
 		for i, id := range some {
 			changes[i] = store.Delete(k.db.Tables.Idempotency, id, store.Any)
@@ -204,9 +204,9 @@ func (k *Keys) Prune(ctx context.Context, w *record.Term, now time.Time) error {
 	return nil
 }
 
-// surplus returns the records that are too old, those beyond the limit of one caller, and then
+// expiredIDs returns the records that are too old, those beyond the limit of one caller, and then
 // those beyond the limit of all.
-func surplus(all []expiredKey, now time.Time, most, mostBytes int) (gone []string) {
+func expiredIDs(all []expiredKey, now time.Time, most, mostBytes int) (expired []string) {
 	slices.SortFunc(all, func(a, b expiredKey) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.id, b.id)) })
 	count, bytes := map[string]int{}, map[string]int{} // by caller
 	for _, k := range all {
@@ -214,7 +214,7 @@ func surplus(all []expiredKey, now time.Time, most, mostBytes int) (gone []strin
 		bytes[k.caller] += k.bytes
 	}
 	drop := func(k expiredKey) {
-		gone = append(gone, k.id)
+		expired = append(expired, k.id)
 		count[k.caller]--
 		bytes[k.caller] -= k.bytes
 	}
@@ -237,7 +237,7 @@ func surplus(all []expiredKey, now time.Time, most, mostBytes int) (gone []strin
 		drop(k)
 		left, leftBytes = left-1, leftBytes-k.bytes
 	}
-	return gone
+	return expired
 }
 
 // expiredKey is an idempotency record that may be removed.

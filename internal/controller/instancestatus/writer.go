@@ -78,8 +78,8 @@ func (w *Writer) Resume(ctx context.Context, node string) {
 				return i.AfterNodeBack(w.db.Now()), nil
 			})
 		if err != nil {
-			w.db.Log.WarnContext(ctx, "restoring an instance that its node reported again failed", "instance", inst.ID,
-				"error", err)
+			w.db.Log.WarnContext(ctx, "restoring an instance that its node reported again failed",
+				"instance_id", inst.ID, "error", err)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func (w *Writer) addStatus(
 func (w *Writer) logDropped(ctx context.Context, node, instance string, why error) {
 	if count, due := w.dropped.Due(1, w.db.Now()); due {
 		w.db.Log.ErrorContext(ctx, "instance status of a node dropped: too large to store", "alarm", "status_dropped",
-			"node", node, "instance", instance, "count", count, "error", why)
+			"node_id", node, "instance_id", instance, "count", count, "error", why)
 	}
 }
 

@@ -234,12 +234,12 @@ func (p *Pool) Assign(instances []*farm.Instance) (release func()) {
 	defer p.mu.Unlock()
 	var taken []farm.MAC
 	if p.undecided() == "" {
-		strange := p.opts.Orphans.MACs()
+		orphanMACs := p.opts.Orphans.MACs()
 		for _, inst := range instances {
 			if !p.Lacks(inst) {
 				continue
 			}
-			a, ok := p.pickLocked(inst.Options.MACAddress, strange)
+			a, ok := p.pickLocked(inst.Options.MACAddress, orphanMACs)
 			if !ok {
 				break
 			}
@@ -257,11 +257,11 @@ func (p *Pool) Assign(instances []*farm.Instance) (release func()) {
 }
 
 // pickLocked finds a free address: the requested one, else the next one.
-func (p *Pool) pickLocked(want string, strange map[farm.MAC]struct{}) (farm.MAC, bool) {
+func (p *Pool) pickLocked(want string, orphanMACs map[farm.MAC]struct{}) (farm.MAC, bool) {
 	list := p.list()
 	if want != "" {
 		a, err := farm.ParseMAC(want)
-		if err != nil || !list.Contains(a) || p.userLocked(a, strange) != "" {
+		if err != nil || !list.Contains(a) || p.userLocked(a, orphanMACs) != "" {
 			return 0, false
 		}
 		p.picked[a] = struct{}{}
@@ -271,7 +271,7 @@ func (p *Pool) pickLocked(want string, strange map[farm.MAC]struct{}) (farm.MAC,
 	for range size { // it ends after at most one step more than addresses are in use
 		a := list.From + p.next%size
 		p.next = p.next%size + 1
-		if p.userLocked(a, strange) == "" {
+		if p.userLocked(a, orphanMACs) == "" {
 			p.picked[a] = struct{}{}
 			return a, true
 		}
@@ -280,14 +280,14 @@ func (p *Pool) pickLocked(want string, strange map[farm.MAC]struct{}) (farm.MAC,
 }
 
 // userLocked returns the user of an address; "" when it is free.
-func (p *Pool) userLocked(a farm.MAC, strange map[farm.MAC]struct{}) string {
+func (p *Pool) userLocked(a farm.MAC, orphanMACs map[farm.MAC]struct{}) string {
 	if r, _, ok := p.db.Tables.MACs.Get(a.String()); ok {
 		return "instance " + r.InstanceID
 	}
 	if _, ok := p.picked[a]; ok {
 		return "an instance that is being started"
 	}
-	if _, ok := strange[a]; ok {
+	if _, ok := orphanMACs[a]; ok {
 		return "an orphaned VM"
 	}
 	if p.worn[a] > 0 {
@@ -300,7 +300,7 @@ func (p *Pool) userLocked(a farm.MAC, strange map[farm.MAC]struct{}) string {
 // may be VMs with addresses that have no record. "" when none may exist.
 func (p *Pool) undecided() string {
 	if node, ok := p.opts.Orphans.Unreported(); ok {
-		return fmt.Sprintf("waits until node %s has said which MAC addresses its VMs have", node)
+		return fmt.Sprintf("waits for the inventory of node %s", node)
 	}
 	if p.opts.Orphans.Unidentified() {
 		return "waits for the MAC addresses of orphaned VMs"
@@ -314,22 +314,23 @@ func (p *Pool) Reasons() func(*farm.Instance) string {
 	if p == nil {
 		return nil
 	}
-	undecided, strange, list := sync.OnceValue(p.undecided), sync.OnceValue(p.opts.Orphans.MACs), sync.OnceValue(p.list)
+	undecided, list := sync.OnceValue(p.undecided), sync.OnceValue(p.list)
+	orphanMACs := sync.OnceValue(p.opts.Orphans.MACs)
 	return func(i *farm.Instance) string {
 		if why := undecided(); why != "" {
 			return why
 		}
-		return p.shortage(i, list(), strange)
+		return p.shortage(i, list(), orphanMACs)
 	}
 }
 
 // shortage returns why a list has no address for an instance.
-func (p *Pool) shortage(i *farm.Instance, list farm.MACRange, strange func() map[farm.MAC]struct{}) string {
+func (p *Pool) shortage(i *farm.Instance, list farm.MACRange, orphanMACs func() map[farm.MAC]struct{}) string {
 	if list.Count() == 0 {
 		return "waits for a MAC address: the list of managed addresses is empty (PUT /api/v1/macaddr fills it)"
 	}
 	if a, err := farm.ParseMAC(i.Options.MACAddress); err == nil {
-		others := strange()
+		others := orphanMACs()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if !list.Contains(a) {

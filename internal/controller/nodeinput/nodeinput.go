@@ -58,7 +58,7 @@ func named(field string, values []string) (list []name) {
 	return list
 }
 
-// Pass bounds a request for a node token.
+// Pass bounds a request for a registry token.
 func Pass(r *api.RegistryTokenRequest) error {
 	if err := protocol(r.Protocol); err != nil {
 		return err

@@ -78,15 +78,15 @@ func addOrphans(d *record.Digest, s *record.OrphanReport, at int) {
 		return
 	}
 	macs := len(s.MACs)
-	for _, other := range d.Strange {
+	for _, other := range d.Orphans {
 		macs += len(other.MACs)
 	}
-	if len(d.Strange) == maxDigestOrphans || macs > maxDigestOrphans {
+	if len(d.Orphans) == maxDigestOrphans || macs > maxDigestOrphans {
 		d.Vague = true
 		return
 	}
 	s.At = at
-	d.Strange = append(d.Strange, *s)
+	d.Orphans = append(d.Orphans, *s)
 }
 
 func hundredths(share float64) byte { return byte(math.Round(min(max(share, 0), 1) * 100)) }
@@ -117,8 +117,8 @@ func readDigest(d *record.Digest, now time.Time) map[string]PeerReport {
 			}
 		}
 	}
-	for i := range d.Strange {
-		if s := &d.Strange[i]; s.At >= 0 && s.At < len(ids) {
+	for i := range d.Orphans {
+		if s := &d.Orphans[i]; s.At >= 0 && s.At < len(ids) {
 			t := nodes[ids[s.At]]
 			t.orphans = s
 			nodes[ids[s.At]] = t

@@ -49,7 +49,7 @@ func withLink(t *testing.T, test func(t *testing.T, l *testLink)) {
 		}
 		l.Link = New(db, Options{
 			NodeTimeout: 2 * time.Minute, OrderResend: 5 * time.Second, OrphanReports: 30,
-			OrphanAge: 150 * time.Second, DistributeAtOnce: DefaultAtOnce,
+			OrphanAge: 150 * time.Second, DistributePulls: DefaultDistributePulls,
 			Instances: l.instances, Placer: idle{}, Maintenance: idle{}, Pulls: idle{},
 			IsLeader: func() bool { return true }, RetryMACs: func() {},
 			PackageFor:   func(*farm.NodeInfo) (p api.AgentPackage, ok bool) { return p, false },

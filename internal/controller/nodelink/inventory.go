@@ -67,7 +67,7 @@ func (l *Link) vanish(ctx context.Context, s *session, have map[string]bool) {
 		return
 	}
 	if count, due := l.vanishFailures.Due(len(failed), l.db.Now()); due {
-		l.db.Log.WarnContext(ctx, "ending instances whose VMs no longer exist failed; retrying", "node", s.node,
+		l.db.Log.WarnContext(ctx, "ending instances whose VMs no longer exist failed; retrying", "node_id", s.node,
 			"count",
 			count, "first", failed[0])
 	}

@@ -13,16 +13,16 @@ import (
 
 // Options configures a Link. All fields are set.
 type Options struct {
-	RegistryAddress  string // sent to nodes
-	VMNamePrefix     string // of every VM
-	CentralLog       bool   // nodes send their logs to the registry
-	NodeTimeout      time.Duration
-	StartTimeout     time.Duration // of a VM's start, without the pull
-	OrderResend      time.Duration // after which an order that was not acknowledged is sent again
-	OrphanReports    int           // full reports after which an orphaned VM is removed
-	OrphanAge        time.Duration // and the minimum time since it was first reported
-	DistributeAtOnce int           // nodes that pull for distributions at a time
-	Settled          time.Time     // then every node that should be in contact has been, or is Offline
+	RegistryAddress string // sent to nodes
+	VMNamePrefix    string // of every VM
+	CentralLog      bool   // nodes send their logs to the registry
+	NodeTimeout     time.Duration
+	StartTimeout    time.Duration // of a VM's start, without the pull
+	OrderResend     time.Duration // after which an order that was not acknowledged is sent again
+	OrphanReports   int           // full reports after which an orphaned VM is removed
+	OrphanAge       time.Duration // and the minimum time since it was first reported
+	DistributePulls int           // nodes that pull for distributions at a time
+	Settled         time.Time     // then every node that should be in contact has been, or is Offline
 
 	Instances   Instances
 	Placer      Placer

@@ -73,7 +73,7 @@ func (l *Link) restoreContact(ctx context.Context, s *session, node *farm.Node, 
 		return to, nil
 	})
 	if err == nil && was != now.State {
-		l.db.Log.InfoContext(ctx, "node contact restored", "node", node.ID, "was", string(was), "state",
+		l.db.Log.InfoContext(ctx, "node contact restored", "node_id", node.ID, "was", string(was), "state",
 			string(now.State),
 			"reason", now.StateReason)
 		l.opts.Instances.Resume(ctx, node.ID)

@@ -28,7 +28,7 @@ func (l *Link) orders(ctx context.Context, s *session, ids []string) []api.Order
 		}
 		order, ok, err := l.order(ctx, inst)
 		if err != nil { // it is sent again later
-			l.db.Log.WarnContext(ctx, "reading the startup script of an instance failed; retrying", "instance", id,
+			l.db.Log.WarnContext(ctx, "reading the startup script of an instance failed; retrying", "instance_id", id,
 				"error", err)
 		}
 		if ok {

@@ -161,11 +161,11 @@ func (o *Orphans) mayRemove(ctx context.Context, s *session) bool {
 	case j.many:
 		o.db.Log.ErrorContext(ctx, "orphan removal suspended: VMs of many nodes are orphaned; "+
 			"check the data directory, then decide with: buildyard node adopt",
-			"alarm", api.AlarmOrphans, "nodes", len(j.kept), "unknown", j.orphans, "held", j.vms)
+			"alarm", api.AlarmOrphans, "nodes", len(j.kept), "orphaned_vms", j.orphans, "vms", j.vms)
 	default:
 		o.db.Log.ErrorContext(ctx,
 			"orphan removal suspended: many VMs of a node are orphaned; decide with: buildyard node adopt",
-			"alarm", api.AlarmOrphans, "node", s.node, "unknown", n.orphans, "held", n.vms)
+			"alarm", api.AlarmOrphans, "node_id", s.node, "orphaned_vms", n.orphans, "vms", n.vms)
 	}
 	return false
 }

@@ -60,7 +60,7 @@ func (o *Orphans) orderRemoval(ctx context.Context, s *session, id string) {
 	if _, ordered := s.orders[id]; ordered || !still || u.keeping {
 		return
 	}
-	o.db.Log.WarnContext(ctx, "removing orphaned VM", "node", s.node, "instance", id)
+	o.db.Log.WarnContext(ctx, "removing orphaned VM", "node_id", s.node, "instance_id", id)
 	s.orders[id] = pendingOrder{kind: api.OrderTerminate}
 	s.signal()
 }
@@ -95,7 +95,7 @@ func (o *Orphans) forgetReleased(ctx context.Context, node string, gone []string
 		}
 		if err := o.db.Store.Commit(ctx, store.Delete(o.db.Tables.Released, record.ReleasedOrphanID(node, id),
 			store.Any)); err != nil {
-			o.db.Log.WarnContext(ctx, "removing the record of a released orphaned VM failed; retrying", "instance",
+			o.db.Log.WarnContext(ctx, "removing the record of a released orphaned VM failed; retrying", "instance_id",
 				id, "error",
 				err)
 		}

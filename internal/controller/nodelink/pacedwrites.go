@@ -152,7 +152,7 @@ func (l *Link) writeLater(ctx context.Context, s *session) {
 	}
 	if err != nil {
 		l.db.Log.WarnContext(ctx, "storing the description of a node failed; its next report is a full one",
-			"node", s.node, "error", err)
+			"node_id", s.node, "error", err)
 		s.mu.Lock()
 		s.infoHash, s.inventoryHash = "", ""
 		s.mu.Unlock()

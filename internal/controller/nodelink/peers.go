@@ -115,7 +115,7 @@ func (p *Peers) setDigest(replica string, d *record.Digest) {
 	now := p.db.Now()
 	h := peerDigest{
 		received: now, no: d.No, leader: d.Keeps, nodes: readDigest(d, now),
-		orphans: d.Strange, more: d.Vague, pulled: d.Pulled,
+		orphans: d.Orphans, more: d.Vague, pulled: d.Pulled,
 	}
 	p.mu.Lock()
 	was, known := p.others[replica]

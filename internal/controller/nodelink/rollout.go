@@ -14,7 +14,7 @@ import (
 type rolloutLimiter struct {
 	limit int
 
-	mu      lockorder.Mutex[lockorder.Rollout] // guards what follows
+	mu      lockorder.Mutex[lockorder.Rollout] // guards the fields below
 	pulling map[string]*rolloutSlot            // by node
 	waiting []*session                         // that found no free slot, each one time
 }
@@ -32,8 +32,8 @@ const (
 	stuckSlot  = 15 * time.Minute
 )
 
-// DefaultAtOnce is the default number of nodes that pull for distributions simultaneously.
-const DefaultAtOnce = 32
+// DefaultDistributePulls is the default number of nodes that pull for distributions simultaneously.
+const DefaultDistributePulls = 32
 
 func newRolloutLimiter(limit int) *rolloutLimiter {
 	return &rolloutLimiter{limit: limit, pulling: map[string]*rolloutSlot{}}

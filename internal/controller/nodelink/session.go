@@ -15,7 +15,7 @@ type session struct {
 
 	describing lockorder.Mutex[lockorder.Description] // held while the description of the node is written
 
-	mu            lockorder.Mutex[lockorder.NodeSession] // guards what follows
+	mu            lockorder.Mutex[lockorder.NodeSession] // guards the fields below
 	node          string
 	boot          string // of the agent that polls for the node
 	waiting       int    // polls

@@ -28,7 +28,7 @@ type Sessions struct {
 func newSessions(db record.DB, opts Options) *Sessions {
 	return &Sessions{
 		db: db, placer: opts.Placer, byNode: map[string]*session{},
-		rollout: newRolloutLimiter(opts.DistributeAtOnce),
+		rollout: newRolloutLimiter(opts.DistributePulls),
 	}
 }
 

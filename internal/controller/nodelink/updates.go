@@ -109,10 +109,10 @@ func (l *Link) applyUpdateStatus(ctx context.Context, s *session, node *farm.Nod
 		return err
 	}
 	if done {
-		l.db.Log.InfoContext(ctx, "agent of a node updated", "node", node.ID, "name", node.Name, "version",
+		l.db.Log.InfoContext(ctx, "agent of a node updated", "node_id", node.ID, "name", node.Name, "version",
 			node.Update.Version)
 	} else {
-		l.db.Log.WarnContext(ctx, "agent update of a node failed", "node", node.ID, "name", node.Name,
+		l.db.Log.WarnContext(ctx, "agent update of a node failed", "node_id", node.ID, "name", node.Name,
 			"version", node.Update.Version, "error", failure)
 	}
 	return nil

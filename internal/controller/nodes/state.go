@@ -121,7 +121,7 @@ func (r *StateReconciler) apply(ctx context.Context, node *farm.Node, change sta
 		return n, nil
 	})
 	if err == nil && changed {
-		r.db.Log.WarnContext(ctx, "node state changed", "node", n.ID, "name", n.Name,
+		r.db.Log.WarnContext(ctx, "node state changed", "node_id", n.ID, "name", n.Name,
 			"was", string(node.State), "state", string(n.State), "reason", n.StateReason)
 	}
 	return err
@@ -199,7 +199,7 @@ func (r *StateReconciler) recordEmptied(ctx context.Context, node *farm.Node) er
 		return n, nil
 	})
 	if err == nil {
-		r.db.Log.InfoContext(ctx, "drained node has no more instances", "node", node.ID, "name", node.Name, "reason",
+		r.db.Log.InfoContext(ctx, "drained node has no more instances", "node_id", node.ID, "name", node.Name, "reason",
 			node.DrainInfo.Reason)
 	}
 	return err

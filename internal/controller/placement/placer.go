@@ -42,8 +42,8 @@ type Blocker interface {
 
 // OtherUsage is the usage of a node that is not by instances.
 type OtherUsage struct {
-	Foreign sched.Load // resources that orphaned VMs use
-	Untold  bool       // the node's inventory is not known yet: it gets no starts
+	Orphans    sched.Load // resources that orphaned VMs use
+	Unreported bool       // the node's inventory is not known yet: it gets no starts
 }
 
 // Placer feeds the scheduler's index with every change of the records and carries out its
@@ -62,7 +62,7 @@ type Placer struct {
 
 	permitting lockorder.Mutex[lockorder.Permits] // held over a change of the permits, before mu
 
-	mu lockorder.Mutex[lockorder.Placer] // guards what follows
+	mu lockorder.Mutex[lockorder.Placer] // guards the fields below
 	// node id -> groups of the index that it is in by permits; nil: permits are not in use
 	starters map[string][]string
 	index    *sched.Index
@@ -204,13 +204,13 @@ func (p *Placer) setNodeLocked(id string) {
 		return
 	}
 	info, _, _ := p.db.Tables.Infos.Get(id)
-	beside := p.o.Others(id)
+	others := p.o.Others(id)
 	was := p.nodes[id]
-	p.nodes[id] = indexedNode{node, rev, beside}
-	to := sched.NewNode(node, info, beside.Foreign)
+	p.nodes[id] = indexedNode{node, rev, others}
+	to := sched.NewNode(node, info, others.Orphans)
 	to.Groups = p.groupsLocked(node)
-	if to.Unschedulable == "" && beside.Untold {
-		to.Unschedulable = untold
+	if to.Unschedulable == "" && others.Unreported {
+		to.Unschedulable = notReported
 	}
 	p.index.SetNode(to)
 	if was.rev != rev && len(to.USBDevices) > 0 {
@@ -228,8 +228,8 @@ func (p *Placer) setInstancesLocked(node string) {
 	}
 }
 
-// untold is why a node gets no starts as long as this process does not have its inventory.
-const untold = "still to say what it holds"
+// notReported is why a node gets no starts as long as this process does not have its inventory.
+const notReported = "has not reported its inventory yet"
 
 func (p *Placer) setGroupLocked(id string) {
 	if g, _, ok := p.db.Tables.Groups.Get(id); ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// item identifies a record to be checked at some time.
-type item struct {
+// delayedItem identifies a record to be checked at some time.
+type delayedItem struct {
 	kind store.Kind // record.KindInstance or record.KindNode
 	id   string
 }
@@ -21,17 +21,17 @@ type item struct {
 type queue struct {
 	wake chan struct{} // has a value when the first entry may have changed
 
-	mu   sync.Mutex         // guards the fields below
-	at   map[item]time.Time // active entries; others in the heap are outdated
+	mu   sync.Mutex                // guards the fields below
+	at   map[delayedItem]time.Time // active entries; others in the heap are outdated
 	heap entryHeap
 }
 
 func newQueue() *queue {
-	return &queue{wake: make(chan struct{}, 1), at: map[item]time.Time{}}
+	return &queue{wake: make(chan struct{}, 1), at: map[delayedItem]time.Time{}}
 }
 
 // put schedules a check of a record no later than a time; a zero time changes nothing.
-func (q *queue) put(it item, at time.Time) {
+func (q *queue) put(it delayedItem, at time.Time) {
 	if at.IsZero() {
 		return
 	}
@@ -42,9 +42,9 @@ func (q *queue) put(it item, at time.Time) {
 		return
 	}
 	q.at[it] = at
-	heap.Push(&q.heap, entry{item: it, at: at})
+	heap.Push(&q.heap, entry{delayedItem: it, at: at})
 	q.compactLocked()
-	first := q.heap[0].item == it
+	first := q.heap[0].delayedItem == it
 	q.mu.Unlock()
 	if first {
 		select {
@@ -55,7 +55,7 @@ func (q *queue) put(it item, at time.Time) {
 }
 
 // remove removes the entry of a deleted record: its time may be a year away.
-func (q *queue) remove(it item) {
+func (q *queue) remove(it delayedItem) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.at, it)
@@ -79,19 +79,19 @@ func (q *queue) compactLocked() {
 	}
 	q.heap = make(entryHeap, 0, len(q.at)+spareEntries)
 	for it, at := range q.at {
-		q.heap = append(q.heap, entry{item: it, at: at})
+		q.heap = append(q.heap, entry{delayedItem: it, at: at})
 	}
 	heap.Init(&q.heap)
 }
 
 // popDue removes and returns at most limit records that are due, and the time of the next one; zero
 // when none is left.
-func (q *queue) popDue(now time.Time, limit int) (due []item, next time.Time) {
+func (q *queue) popDue(now time.Time, limit int) (due []delayedItem, next time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.heap) > 0 {
 		e := q.heap[0]
-		if at, known := q.at[e.item]; !known || !at.Equal(e.at) { // an earlier entry came after it
+		if at, known := q.at[e.delayedItem]; !known || !at.Equal(e.at) { // an earlier entry came after it
 			heap.Pop(&q.heap)
 			continue
 		}
@@ -99,14 +99,14 @@ func (q *queue) popDue(now time.Time, limit int) (due []item, next time.Time) {
 			return due, e.at
 		}
 		heap.Pop(&q.heap)
-		delete(q.at, e.item)
-		due = append(due, e.item)
+		delete(q.at, e.delayedItem)
+		due = append(due, e.delayedItem)
 	}
 	return due, time.Time{}
 }
 
 type entry struct {
-	item
+	delayedItem
 	at time.Time
 }
 

@@ -14,10 +14,10 @@ import (
 func TestQueueAgainstAModel(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		a, model := newQueue(), map[item]time.Time{}
+		a, model := newQueue(), map[delayedItem]time.Time{}
 		now := time.Unix(0, 0)
 		for range 2000 {
-			it := item{record.KindInstance, fmt.Sprint(r.IntN(50))}
+			it := delayedItem{record.KindInstance, fmt.Sprint(r.IntN(50))}
 			if r.IntN(4) > 0 {
 				at := now.Add(time.Duration(r.IntN(100)) * time.Second)
 				a.put(it, at)
@@ -58,16 +58,16 @@ func TestQueueWakesForTheFirstOnly(t *testing.T) {
 			return false
 		}
 	}
-	a.put(item{record.KindNode, "a"}, time.Time{})
+	a.put(delayedItem{record.KindNode, "a"}, time.Time{})
 	if woken() {
 		t.Error("woken for nothing")
 	}
-	a.put(item{record.KindNode, "a"}, now)
+	a.put(delayedItem{record.KindNode, "a"}, now)
 	if !woken() {
 		t.Error("not woken for the first")
 	}
-	a.put(item{record.KindNode, "b"}, now.Add(time.Second))
-	a.put(item{record.KindNode, "a"}, now.Add(time.Second))
+	a.put(delayedItem{record.KindNode, "b"}, now.Add(time.Second))
+	a.put(delayedItem{record.KindNode, "a"}, now.Add(time.Second))
 	if woken() {
 		t.Error("woken for a later one")
 	}
@@ -78,13 +78,13 @@ func TestQueueWakesForTheFirstOnly(t *testing.T) {
 func TestQueueForgets(t *testing.T) {
 	a, now := newQueue(), time.Unix(100, 0)
 	year := now.Add(365 * 24 * time.Hour)
-	a.put(item{record.KindNode, "first"}, now.Add(time.Hour)) // popDue drops the entries before the first active one
+	a.put(delayedItem{record.KindNode, "first"}, now.Add(time.Hour)) // popDue drops what is before it
 	for n := range 10 * spareEntries {
-		gone := item{record.KindInstance, fmt.Sprint(n)}
+		gone := delayedItem{record.KindInstance, fmt.Sprint(n)}
 		a.put(gone, year)
 		a.remove(gone)
 	}
-	it := item{record.KindInstance, "stays"}
+	it := delayedItem{record.KindInstance, "stays"}
 	for n := range 10 * spareEntries {
 		a.put(it, year)
 		a.put(it, now)

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	roundSize = 2000 // records that are checked before the jobs run
-	atOnce    = 32   // of them
+	roundSize     = 2000 // records that are checked before the jobs run
+	maxConcurrent = 32   // of them
 )
 
 const (
@@ -151,7 +151,7 @@ func (r *Reconciler) observeInstance(e store.Event) {
 	if ok {
 		r.enqueueInstance(inst)
 	} else {
-		r.queue.remove(item{record.KindInstance, e.ID})
+		r.queue.remove(delayedItem{record.KindInstance, e.ID})
 	}
 	if node, at := r.o.Nodes.Affected(old, inst); node != "" {
 		r.enqueueNode(node, at)
@@ -167,11 +167,13 @@ func (r *Reconciler) observeNode(e store.Event) {
 	}
 }
 
-func (r *Reconciler) enqueueNode(id string, at time.Time) { r.queue.put(item{record.KindNode, id}, at) }
+func (r *Reconciler) enqueueNode(id string, at time.Time) {
+	r.queue.put(delayedItem{record.KindNode, id}, at)
+}
 
 // enqueueInstance schedules a check of an instance when its first rule is due.
 func (r *Reconciler) enqueueInstance(inst *farm.Instance) {
-	r.queue.put(item{record.KindInstance, inst.ID}, r.next(inst))
+	r.queue.put(delayedItem{record.KindInstance, inst.ID}, r.next(inst))
 }
 
 // enqueueInstancesOf schedules a check of the instances of a node whose state has changed.
@@ -187,7 +189,7 @@ func (r *Reconciler) enqueueWaiting(group string) {
 	at := r.db.Now().Add(record.BarrierTimeout)
 	for id, inst := range r.db.Tables.Instances.All() {
 		if inst.GroupID == group && inst.AwaitsPlacement() {
-			r.queue.put(item{record.KindInstance, id}, at)
+			r.queue.put(delayedItem{record.KindInstance, id}, at)
 		}
 	}
 }
@@ -196,7 +198,7 @@ func (r *Reconciler) enqueueWaiting(group string) {
 func (r *Reconciler) round(ctx context.Context) (next time.Time) {
 	due, next := r.queue.popDue(r.db.Now(), roundSize)
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, maxConcurrent)
 	for _, it := range due {
 		slots <- struct{}{}
 		wg.Go(func() {
@@ -209,7 +211,7 @@ func (r *Reconciler) round(ctx context.Context) (next time.Time) {
 }
 
 // check does the work for one record and schedules the next check.
-func (r *Reconciler) check(ctx context.Context, it item) {
+func (r *Reconciler) check(ctx context.Context, it delayedItem) {
 	again, err := time.Time{}, error(nil)
 	switch it.kind {
 	case record.KindNode:

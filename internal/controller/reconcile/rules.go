@@ -175,7 +175,7 @@ func (r *Reconciler) CheckInstance(ctx context.Context, id string) (again time.T
 		if !ok {
 			return again, nil
 		}
-		rule, due := r.due(inst)
+		rule, due := r.firstDueRule(inst)
 		if !due {
 			return r.next(inst), nil
 		}
@@ -204,8 +204,8 @@ func (r *Reconciler) next(inst *farm.Instance) (first time.Time) {
 	return first
 }
 
-// due returns the first rule of an instance that is due.
-func (r *Reconciler) due(inst *farm.Instance) (rule, bool) {
+// firstDueRule returns the first rule of an instance that is due.
+func (r *Reconciler) firstDueRule(inst *farm.Instance) (rule, bool) {
 	now := r.db.Now()
 	for _, rule := range rules {
 		if at := rule.when(r, inst); !at.IsZero() && !at.After(now) {
@@ -221,7 +221,7 @@ func (r *Reconciler) apply(ctx context.Context, rule rule, inst *farm.Instance, 
 	var err error
 	switch n {
 	case inst: // nothing was written that would schedule it again
-		r.queue.put(item{record.KindInstance, inst.ID}, r.db.Now().Add(RetryInterval))
+		r.queue.put(delayedItem{record.KindInstance, inst.ID}, r.db.Now().Add(RetryInterval))
 		return nil
 	case nil:
 		err = r.term.Commit(ctx, r.o.Archive(inst, rev)...)
@@ -232,8 +232,8 @@ func (r *Reconciler) apply(ctx context.Context, rule rule, inst *farm.Instance, 
 		return err
 	}
 	if n != nil && rule.name != "" {
-		r.db.Log.WarnContext(ctx, "instance deadline applied", "why", rule.name, "instance", inst.ID,
-			"node", inst.NodeID, "was", string(inst.State), "message", n.Message)
+		r.db.Log.WarnContext(ctx, "instance deadline applied", "why", rule.name, "instance_id", inst.ID,
+			"node_id", inst.NodeID, "was", string(inst.State), "message", n.Message)
 	}
 	if inst.Task == nil || inst.Task.Kind != farm.TaskSave || n.WorksOn(inst.Task.ID) {
 		return nil

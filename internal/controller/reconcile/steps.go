@@ -22,8 +22,8 @@ const (
 	confirmLimit     = time.Minute // after which an unconfirmed end is reported
 )
 
-// step is an action of a node with an instance, which is limited.
-type step struct {
+// limitedStep is an action of a node with an instance, which is limited.
+type limitedStep struct {
 	name  string // ends the sentence "Its node NAME did not ..."
 	is    func(s instanceStatus) bool
 	limit func(o *Options, i *farm.Instance) time.Duration // without a change of the record
@@ -40,7 +40,7 @@ type instanceStatus struct {
 func (s instanceStatus) placed() bool { return s.State == farm.Scheduling && s.NodeID != "" }
 
 // steps are checked in this order; an instance is in one at most.
-var steps = []step{
+var steps = []limitedStep{
 	{
 		"take the order to start it",
 		func(s instanceStatus) bool { return s.placed() && !s.acknowledged }, fixed(acknowledgeLimit),
@@ -89,7 +89,7 @@ func inStage(stages ...string) func(instanceStatus) bool {
 
 // stepOf returns the step of an instance, when that began, or last made progress, and how long it
 // may take; ok is false when it is in none.
-func (r *Reconciler) stepOf(i *farm.Instance) (s step, since time.Time, limit time.Duration, ok bool) {
+func (r *Reconciler) stepOf(i *farm.Instance) (s limitedStep, since time.Time, limit time.Duration, ok bool) {
 	since = i.Updated
 	at := instanceStatus{Instance: i, acknowledged: i.StatusNumber > 0 || !r.o.Unacknowledged(i)}
 	if i.Task != nil && i.Task.Kind == farm.TaskSave {

@@ -14,7 +14,7 @@ type Digest struct {
 	// of each of Nodes its processors' and its memory's, in hundredths
 	Loads   []byte            `json:"loads,omitempty"`
 	Pulls   map[string][]byte `json:"pulls,omitempty"`   // cache job id -> 2 bytes of index in Nodes, 1 of percent, ...
-	Strange []OrphanReport    `json:"strange,omitempty"` // nodes with orphaned VMs
+	Orphans []OrphanReport    `json:"strange,omitempty"` // nodes with orphaned VMs
 	Vague   bool              `json:"vague,omitempty"`   // there are more of these
 	Pulled  int64             `json:"pulled,omitempty"`  // bytes that its nodes have pulled since its replica runs
 }

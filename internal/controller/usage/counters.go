@@ -25,7 +25,7 @@ type counters struct {
 
 	placed, started, failed, ended metric.Counter
 
-	mu      lockorder.Mutex[lockorder.Counters] // guards what follows
+	mu      lockorder.Mutex[lockorder.Counters] // guards the fields below
 	loaded  bool
 	seen    map[string]countedInstance // instance id
 	states  map[farm.InstanceState]int

@@ -98,8 +98,8 @@ func (p *point) within(share float64) *float64 {
 	return &seconds
 }
 
-// shown returns a point in its form in the API.
-func (p *point) shown(step time.Duration) api.SeriesPoint {
+// toAPI returns a point in its form in the API.
+func (p *point) toAPI(step time.Duration) api.SeriesPoint {
 	out := api.SeriesPoint{
 		Time: time.Unix(p.at*int64(step/time.Second), 0).UTC(), QueuePeak: p.peak, Pulled: p.pulled,
 		Starts: p.started(), StartP50: p.within(.5), StartP95: p.within(.95),
@@ -113,8 +113,8 @@ func (p *point) shown(step time.Duration) api.SeriesPoint {
 // mean returns a mean with two decimal places.
 func mean(sum, n int) float64 { return math.Round(100*float64(sum)/float64(n)) / 100 }
 
-// stored returns a point in its stored form.
-func (p *point) stored() record.SeriesStep {
+// toRecord returns a point in its stored form.
+func (p *point) toRecord() record.SeriesStep {
 	f := record.SeriesStep{
 		At: p.at, Samples: p.samples, Running: p.running, Queue: p.queue, Peak: p.peak,
 		Pulled: p.pulled,
@@ -144,6 +144,6 @@ func pointOf(f *record.SeriesStep) point {
 }
 
 // recordID returns the id of the record of some steps.
-func recordID(step time.Duration, bunch int64) string {
-	return fmt.Sprintf("%d-%d", int64(step/time.Second), bunch)
+func recordID(step time.Duration, batch int64) string {
+	return fmt.Sprintf("%d-%d", int64(step/time.Second), batch)
 }

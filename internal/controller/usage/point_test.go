@@ -23,7 +23,7 @@ func TestSharesOfStarts(t *testing.T) {
 			all = append(all, seconds)
 			p.start(classOf(time.Duration(seconds * float64(time.Second))))
 		}
-		f := p.stored()
+		f := p.toRecord()
 		read := pointOf(&f)
 		sum.add(&read)
 	}

@@ -16,9 +16,9 @@ import (
 const (
 	sampleEvery   = 10 * time.Second
 	StoreInterval = 5 * time.Minute
-	// recordsAtOnce is how many records are written together: the largest ones fit a transaction.
-	recordsAtOnce = 8
-	maxPulled     = 1 << 44 // bytes that a node is assumed to have pulled at most between two polls
+	// recordsPerCommit is how many records are written together: the largest ones fit a transaction.
+	recordsPerCommit = 8
+	maxPulled        = 1 << 44 // bytes that a node is assumed to have pulled at most between two polls
 )
 
 // series records the utilization of the cloud: in steps of a minute for hours, in longer ones for
@@ -28,7 +28,7 @@ type series struct {
 	db     record.DB
 	counts func() Snapshot
 
-	mu    lockorder.Mutex[lockorder.Series] // guards what follows
+	mu    lockorder.Mutex[lockorder.Series] // guards the fields below
 	rings []ring
 	total int64     // bytes that nodes have reported to this replica
 	kept  time.Time // up to when it is recorded
@@ -38,14 +38,14 @@ type series struct {
 // ring has the newest points of one step length.
 type ring struct {
 	step   time.Duration
-	bunch  int64 // points in one record
+	batch  int64 // points in one record
 	points []point
 }
 
 func newSeries(db record.DB) *series {
 	return &series{db: db, kept: db.Now(), tried: db.Now(), rings: []ring{
-		{step: time.Minute, bunch: 60, points: make([]point, 6*60+3)},
-		{step: 10 * time.Minute, bunch: 72, points: make([]point, 7*24*6+6)},
+		{step: time.Minute, batch: 60, points: make([]point, 6*60+3)},
+		{step: 10 * time.Minute, batch: 72, points: make([]point, 7*24*6+6)},
 	}}
 }
 
@@ -130,8 +130,8 @@ func (s *series) pulled(bytes int64) {
 	}
 }
 
-// told returns the bytes that nodes have reported to this replica, for its digest.
-func (s *series) told() int64 {
+// pulledTotal returns the bytes that nodes have reported to this replica, for its digest.
+func (s *series) pulledTotal() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.total
@@ -190,7 +190,7 @@ func (s *series) keep(ctx context.Context, term *record.Term, now time.Time) err
 	for i := range s.rings {
 		r := &s.rings[i]
 		busy = busy || r.busySince(since)
-		for b := r.number(since) / r.bunch; busy && b <= r.number(now)/r.bunch; b++ {
+		for b := r.number(since) / r.batch; busy && b <= r.number(now)/r.batch; b++ {
 			if f := r.record(b); len(f.Points) > 0 {
 				changes = append(changes, store.Put(s.db.Tables.Series, recordID(r.step, b), f, store.Any))
 			}
@@ -198,7 +198,7 @@ func (s *series) keep(ctx context.Context, term *record.Term, now time.Time) err
 		changes = append(changes, s.outdatedLocked(r, now)...)
 	}
 	s.mu.Unlock()
-	for some := range slices.Chunk(changes, recordsAtOnce) {
+	for some := range slices.Chunk(changes, recordsPerCommit) {
 		if err := term.Commit(ctx, some...); err != nil {
 			return err
 		}
@@ -221,11 +221,11 @@ func (r *ring) busySince(t time.Time) bool {
 }
 
 // record returns the points of one record.
-func (r *ring) record(bunch int64) *record.SeriesRecord {
+func (r *ring) record(batch int64) *record.SeriesRecord {
 	f := &record.SeriesRecord{Step: int64(r.step / time.Second)}
-	for at := bunch * r.bunch; at < (bunch+1)*r.bunch; at++ {
+	for at := batch * r.batch; at < (batch+1)*r.batch; at++ {
 		if p := r.seek(at); p != nil {
-			f.Points = append(f.Points, p.stored())
+			f.Points = append(f.Points, p.toRecord())
 		}
 	}
 	return f
@@ -287,7 +287,7 @@ func (s *series) over(o seriesRange) api.Series {
 			}
 		}
 		if sum.samples > 0 {
-			out.Points = append(out.Points, sum.shown(step))
+			out.Points = append(out.Points, sum.toAPI(step))
 		}
 	}
 	return out

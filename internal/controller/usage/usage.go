@@ -55,4 +55,4 @@ func (u *Usage) Pulled(bytes int64) { u.series.pulledHere(bytes) }
 func (u *Usage) PulledElsewhere(bytes int64) { u.series.pulled(bytes) }
 
 // TotalPulled returns the bytes that the nodes of this replica have pulled since it started.
-func (u *Usage) TotalPulled() int64 { return u.series.told() }
+func (u *Usage) TotalPulled() int64 { return u.series.pulledTotal() }

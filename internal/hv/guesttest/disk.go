@@ -1,8 +1,9 @@
 // Package guesttest is shared by the tests of real guests: it has the demo guest's disk, and slots,
 // so that concurrent tests of all packages run at most as many guests as there are processors.
 //
-// It is test code that is imported by tests only. Its one invariant: a test that has its slot does
-// not wait for another slot.
+// It is test code that is imported by tests only.
+//
+// Invariant: a test that has its slot does not wait for another slot.
 package guesttest
 
 import (

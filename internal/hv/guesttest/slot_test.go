@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 // At no time are more slots in use than exist, and every caller gets its slots, also a caller that
 // needs several or more than exist.
-func TestTurnsAreBounded(t *testing.T) {
+func TestSlotsAreBounded(t *testing.T) {
 	q := testSlots{t.TempDir(), 3}
 	var out, most atomic.Int64
 	var wg sync.WaitGroup
@@ -61,7 +61,7 @@ func TestTurnsAreBounded(t *testing.T) {
 }
 
 // What another process holds is not given out, and comes back when it is killed.
-func TestTurnsOfAnotherProcess(t *testing.T) {
+func TestSlotsOfAnotherProcess(t *testing.T) {
 	q := testSlots{t.TempDir(), 2}
 	child := exec.CommandContext(t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), childDir+"="+q.dir)
@@ -109,7 +109,7 @@ func TestTurnsOfAnotherProcess(t *testing.T) {
 	}
 }
 
-func TestTurnOfAParentIsItsChildrens(t *testing.T) {
+func TestSlotOfAParentIsItsChildrens(t *testing.T) {
 	n := &names{in: map[string]bool{}}
 	for _, step := range []struct {
 		name string

@@ -42,7 +42,7 @@ func (s *suite) commands(t *testing.T, id string) {
 	})
 	s.check(t, "big output", func(t *testing.T) { s.bigOutput(t, id) })
 	s.check(t, "time-out", func(t *testing.T) { s.timeout(t, id) })
-	s.check(t, "cancelled command", func(t *testing.T) { s.cancelledExec(t, id) })
+	s.check(t, "cancelled command", func(t *testing.T) { s.canceledExec(t, id) })
 	s.check(t, "background child", func(t *testing.T) { s.background(t, id) })
 	s.check(t, "concurrent commands", func(t *testing.T) { s.parallel(t, id) })
 }
@@ -129,7 +129,7 @@ func (s *suite) noProcess(t *testing.T, id, seconds string) {
 	})
 }
 
-func (s *suite) cancelledExec(t *testing.T, id string) {
+func (s *suite) canceledExec(t *testing.T, id string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err := s.Driver.Exec(ctx, id, hv.ScriptCommand([]byte("sleep 5432"), 0))

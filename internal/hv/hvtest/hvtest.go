@@ -1,8 +1,9 @@
 // Package hvtest is the conformance suite of hypervisor drivers. Every driver runs it, including
 // the simulated one; its requirements hold for all of them.
 //
-// It is test code that is imported by tests only. Its one rule: a check never asks which driver it
-// tests, only for the driver's abilities.
+// It is test code that is imported by tests only.
+//
+// Invariant: a check never asks which driver it tests, only for the driver's abilities.
 package hvtest
 
 import (

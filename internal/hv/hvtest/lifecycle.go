@@ -234,8 +234,8 @@ func (s *suite) neverReady(t *testing.T) {
 	}
 }
 
-// cancelled cancels a start, as a termination does with a VM that boots.
-func (s *suite) cancelled(t *testing.T) {
+// canceled cancels a start, as a termination does with a VM that boots.
+func (s *suite) canceled(t *testing.T) {
 	spec := s.NeverReady()
 	spec.BootTimeout = 10 * time.Minute
 	s.deleteLater(t, spec.ID)
@@ -266,7 +266,7 @@ func (s *suite) cancelled(t *testing.T) {
 // many starts several VMs concurrently, each in another network mode, and continues with them.
 func (s *suite) many(t *testing.T) {
 	s.check(t, "boot time-out", s.neverReady)
-	s.check(t, "cancelled start", s.cancelled)
+	s.check(t, "cancelled start", s.canceled)
 	modes := []hv.NetworkMode{"", hv.NetworkHost, hv.NetworkDisconnected}
 	specs := make([]hv.Spec, len(modes))
 	for i := range specs {

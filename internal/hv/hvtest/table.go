@@ -86,7 +86,7 @@ func (s *suite) table() (text string, unseen []string) {
 			fmt.Fprintf(w, "%s\tno\t-\n", c.name)
 			continue
 		}
-		word, how := s.judge(checks)
+		word, how := s.combineChecks(checks)
 		if word == "not tried" {
 			unseen = append(unseen, c.name)
 		}
@@ -102,8 +102,8 @@ func (s *suite) table() (text string, unseen []string) {
 	return b.String(), unseen
 }
 
-// judge combines the checks of a row: one that failed fails the row, and skipped ones are not counted.
-func (s *suite) judge(checks []string) (word string, how []string) {
+// combineChecks combines the checks of a row: one that failed fails the row, and skipped ones are not counted.
+func (s *suite) combineChecks(checks []string) (word string, how []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	word = "not tried"

@@ -235,7 +235,7 @@ func TestNotSavable(t *testing.T) {
 	}
 }
 
-func TestTurn(t *testing.T) {
+func TestCancelableLock(t *testing.T) {
 	turn, ctx := newCancelableLock(), t.Context()
 	if err := turn.lock(ctx); err != nil {
 		t.Fatal(err)

@@ -80,7 +80,7 @@ func (f *firewall) loadRules(ctx context.Context) error {
 // client made to a port rule; a connection that a guest makes is refused at the host, except for
 // DNS queries.
 func nftRules(uid uint32, resolvers []netip.Addr) string {
-	pick, judge := fmt.Sprintf("uid-%d", uid), fmt.Sprintf("guests-%d", uid)
+	pick, filter := fmt.Sprintf("uid-%d", uid), fmt.Sprintf("guests-%d", uid)
 	lines := []string{
 		"add table inet buildyard",
 		"add chain inet buildyard refuse",
@@ -88,15 +88,15 @@ func nftRules(uid uint32, resolvers []netip.Addr) string {
 		// A guest sees a reset immediately, and the other refusal only after a while.
 		"add rule inet buildyard refuse meta l4proto tcp reject with tcp reset",
 		"add rule inet buildyard refuse reject",
-		"add chain inet buildyard " + judge,
-		"flush chain inet buildyard " + judge,
+		"add chain inet buildyard " + filter,
+		"flush chain inet buildyard " + filter,
 		"add chain inet buildyard " + pick + " { type filter hook output priority filter; policy accept; }",
 		"flush chain inet buildyard " + pick,
 		// Never the other way round: the last packets of a closed socket have no user, so "is not
 		// this user" does not match anyone's.
-		fmt.Sprintf("add rule inet buildyard %s meta skuid %d goto %s", pick, uid, judge),
+		fmt.Sprintf("add rule inet buildyard %s meta skuid %d goto %s", pick, uid, filter),
 	}
-	add := func(rule string) { lines = append(lines, "add rule inet buildyard "+judge+" "+rule) }
+	add := func(rule string) { lines = append(lines, "add rule inet buildyard "+filter+" "+rule) }
 	for _, r := range resolvers {
 		add(fmt.Sprintf("ip daddr %s meta l4proto { tcp, udp } th dport 53 accept", r))
 	}

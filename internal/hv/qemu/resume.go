@@ -92,7 +92,7 @@ func (m *machine) loadState(ctx context.Context, r *run, q *qmpConn, path string
 // stateLoadError waits for the end of a QEMU that refused its state: the reason is in its log.
 func (m *machine) stateLoadError(ctx context.Context, r *run, err error) error {
 	if m.awaitEnd(ctx, r, quitTimeout) == nil {
-		return fmt.Errorf("QEMU cannot load the saved VM state: %w", errProcessGone)
+		return fmt.Errorf("QEMU cannot load the saved VM state (see its log): %w", errProcessGone)
 	}
 	return err
 }

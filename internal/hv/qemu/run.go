@@ -21,7 +21,7 @@ type run struct {
 	guestAgent      *guestAgent
 	exited          chan struct{} // closed when the process has ended and that is recorded
 	agentOpened     chan struct{} // closed when the guest has opened its agent port
-	agentOpenedOnce sync.Once     // closes open
+	agentOpenedOnce sync.Once     // closes agentOpened
 
 	viewerMu sync.Mutex // held while QEMU is given a viewer of the screen
 

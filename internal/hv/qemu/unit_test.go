@@ -406,7 +406,7 @@ func TestQGAEndless(t *testing.T) {
 }
 
 // While one call waits for its guest, another can still be canceled.
-func TestQGATurn(t *testing.T) {
+func TestCanceledGuestAgentCall(t *testing.T) {
 	begun := make(chan struct{})
 	g := agentOf(t, func(_ int, c net.Conn, r *bufio.Reader) {
 		close(begun)

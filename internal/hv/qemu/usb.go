@@ -103,7 +103,7 @@ func (h usbHost) deviceFile(location string) (string, error) {
 			return "", err
 		}
 		if numbers[i], err = strconv.Atoi(strings.TrimSpace(string(b))); err != nil {
-			return "", fmt.Errorf("USB device %s: %w", location, err)
+			return "", fmt.Errorf("read %s of USB device %s: %w", name, location, err)
 		}
 	}
 	return filepath.Join(h.devDir, fmt.Sprintf("%03d", numbers[0]), fmt.Sprintf("%03d", numbers[1])), nil
@@ -154,10 +154,10 @@ func (m *machine) plugDevice(ctx context.Context, q *qmpConn, i int, dev hv.USBD
 	switch kind, made := dev.Emulated(); {
 	case !made: // QEMU may not open it: it gets the device as an open file
 		args["driver"] = "usb-host"
-		args["hostdevice"], err = m.passHostUSB(ctx, q, i, dev.Location)
+		args["hostdevice"], err = m.addHostUSBFD(ctx, q, i, dev.Location)
 	case kind == "storage":
 		args["driver"] = emulatedDevices[kind]
-		args["drive"], err = m.passStick(ctx, q, i)
+		args["drive"], err = m.addStickBlockdev(ctx, q, i)
 	default:
 		args["driver"] = emulatedDevices[kind]
 	}
@@ -167,16 +167,16 @@ func (m *machine) plugDevice(ctx context.Context, q *qmpConn, i int, dev hv.USBD
 	return q.call(ctx, "device_add", args, nil)
 }
 
-func (m *machine) passHostUSB(ctx context.Context, q *qmpConn, i int, location string) (string, error) {
+func (m *machine) addHostUSBFD(ctx context.Context, q *qmpConn, i int, location string) (string, error) {
 	path, err := m.driver.usb.deviceFile(location)
 	if err != nil {
 		return "", err
 	}
-	return passUSB(ctx, q, i, path)
+	return addUSBFD(ctx, q, i, path)
 }
 
-// passStick creates the block node of an emulated stick and returns its name.
-func (m *machine) passStick(ctx context.Context, q *qmpConn, i int) (string, error) {
+// addStickBlockdev creates the block node of an emulated stick and returns its name.
+func (m *machine) addStickBlockdev(ctx context.Context, q *qmpConn, i int) (string, error) {
 	if err := removeUSBStick(ctx, q, i); err != nil {
 		return "", err
 	}
@@ -184,7 +184,7 @@ func (m *machine) passStick(ctx context.Context, q *qmpConn, i int) (string, err
 	if err := ensureUSBStick(path); err != nil {
 		return "", err
 	}
-	file, err := passUSB(ctx, q, i, path)
+	file, err := addUSBFD(ctx, q, i, path)
 	if err != nil {
 		return "", err
 	}
@@ -194,8 +194,8 @@ func (m *machine) passStick(ctx context.Context, q *qmpConn, i int) (string, err
 	}, nil)
 }
 
-// passUSB opens a file for QEMU and returns the name by which QEMU knows it.
-func passUSB(ctx context.Context, q *qmpConn, i int, path string) (string, error) {
+// addUSBFD opens a file for QEMU and returns the name by which QEMU knows it.
+func addUSBFD(ctx context.Context, q *qmpConn, i int, path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return "", err

@@ -63,8 +63,8 @@ type process struct {
 	StartedAt  time.Time `json:"started_at"`
 }
 
-// runEnd is the end of a run. Asked is written before a stop begins, without a time, so that an
-// agent killed in between does not take it for a crash.
+// runEnd is the end of a run. StopRequested is written before a stop begins, without a time, so
+// that an agent killed in between does not take it for a crash.
 type runEnd struct {
 	StopRequested bool `json:"Asked"` // a stop was requested
 	At            time.Time

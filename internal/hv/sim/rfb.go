@@ -300,8 +300,8 @@ func (s *screen) encodeUpdate(picture []byte, top, bottom int) []byte {
 	for i, c := range palette {
 		s.byteOrder.PutUint32(pixels[i][:], c[0]<<s.colorShift[0]|c[1]<<s.colorShift[1]|c[2]<<s.colorShift[2])
 	}
-	for _, colour := range picture[top*screenWidth : bottom*screenWidth] {
-		out = append(out, pixels[colour][:]...)
+	for _, color := range picture[top*screenWidth : bottom*screenWidth] {
+		out = append(out, pixels[color][:]...)
 	}
 	return out
 }
@@ -319,7 +319,7 @@ func (s *screen) drawPicture() []byte {
 const textMargin = 20 // pixels at the sides of a text
 
 // drawText draws a text from row y on and returns the next row.
-func drawText(p []byte, y, scale int, colour byte, text string) int {
+func drawText(p []byte, y, scale int, color byte, text string) int {
 	x := textMargin
 	for _, c := range strings.ToUpper(text) {
 		if x+4*scale > screenWidth-textMargin {
@@ -333,7 +333,7 @@ func drawText(p []byte, y, scale int, colour byte, text string) int {
 			line := glyph[row/scale] - '0'
 			for column := range 3 * scale {
 				if at := (y+row)*screenWidth + x + column; line>>(2-column/scale)&1 == 1 && at < len(p) {
-					p[at] = colour
+					p[at] = color
 				}
 			}
 		}

@@ -24,7 +24,7 @@ type Shape struct {
 
 // Fill makes the templates of a shape below base.
 func Fill(base string, s Shape) error {
-	for _, dir := range []string{layout.VMDir, layout.ImagesDir} {
+	for _, dir := range []string{layout.TemplatesDir, layout.ImagesDir} {
 		if err := os.MkdirAll(filepath.Join(base, dir), 0o755); err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (s Shape) template(base string, i int) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(base, layout.VMDir, t.ID)
+	dir := filepath.Join(base, layout.TemplatesDir, t.ID)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

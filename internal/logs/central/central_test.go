@@ -510,8 +510,8 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce writes, reads and tidies concurrently; the rows of every writer stay in order.
-func TestManyAtOnce(t *testing.T) {
+// TestConcurrentWriters writes, reads and tidies concurrently; the rows of every writer stay in order.
+func TestConcurrentWriters(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, Options{})
 	var work sync.WaitGroup

@@ -82,9 +82,9 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestAStreamOfManyAtOnce: the rows of one request use no more memory in a stream than others, and
+// TestStreamOfOneLargeRequest: the rows of one request use no more memory in a stream than others, and
 // the longest possible row fits.
-func TestAStreamOfManyAtOnce(t *testing.T) {
+func TestStreamOfOneLargeRequest(t *testing.T) {
 	l := open(t, t.TempDir(), Options{})
 	_, s, err := l.Follow("node", 0)
 	if err != nil {

@@ -236,8 +236,8 @@ func (s *slow) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestUploadsAtOnceShareTheSpace, announced or not: running uploads count before they are files.
-func TestUploadsAtOnceShareTheSpace(t *testing.T) {
+// TestConcurrentUploadsShareTheSpace, announced or not: running uploads count before they are files.
+func TestConcurrentUploadsShareTheSpace(t *testing.T) {
 	for _, size := range []int64{6, -1} {
 		s := open(t, t.TempDir(), Options{MaxBytes: 10})
 		errs, more := make(chan error), make(chan struct{})
@@ -459,7 +459,7 @@ func TestLogsGo(t *testing.T) {
 	}
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentUploads(t *testing.T) {
 	s := open(t, t.TempDir(), Options{MaxLogsBytes: 2000})
 	var work sync.WaitGroup
 	for w := range 4 {

@@ -173,6 +173,6 @@ func (s *server) setResources(r *rest.Request) (any, error) {
 		}
 	}
 	return s.changeGrants(r, func(g auth.Grants, name string) (auth.Grants, error) {
-		return g.SetResources(s.opts.Service, name, list)
+		return g.SetGroupResources(s.opts.Service, name, list)
 	})
 }

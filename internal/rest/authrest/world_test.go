@@ -48,7 +48,7 @@ type site struct {
 	ca       *certstest.Authority
 	url      string
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	log     bytes.Buffer
 	secrets []string
 }

@@ -77,9 +77,9 @@ func (s *server) adopt(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]api.Adopted, len(list))
+	out := make([]api.OrphanOutcome, len(list))
 	for i, done := range list {
-		out[i] = api.Adopted(done)
+		out[i] = api.OrphanOutcome(done)
 	}
 	return out, nil
 }

@@ -33,7 +33,7 @@ func TestAdopt(t *testing.T) {
 	if nodes[0].UnknownVMs != 1 {
 		t.Errorf("node = %+v", nodes[0])
 	}
-	var done []api.Adopted
+	var done []api.OrphanOutcome
 	c.call("POST", "/api/v1/node/adopt", `{"node":"`+n.id+`","action":"keep"}`).into(t, &done)
 	if len(done) != 1 || done[0].Outcome != "refused" || !strings.Contains(done[0].Why, "has not yet reported") {
 		t.Errorf("kept: %+v", done)

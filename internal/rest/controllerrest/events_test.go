@@ -13,7 +13,7 @@ import (
 // nobody accepts and discards every event.
 type nobody struct{}
 
-func (nobody) Send(_ context.Context, events []events.SentEvent) ([]bool, error) {
+func (nobody) Send(_ context.Context, events []events.EncodedEvent) ([]bool, error) {
 	arrived := make([]bool, len(events))
 	for i := range arrived {
 		arrived[i] = true

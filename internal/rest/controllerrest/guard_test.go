@@ -56,8 +56,8 @@ func newGuarded(t *testing.T, ids ...string) (c *cloud, sessions map[string]stri
 	return c, sessions
 }
 
-// TestNobodyGetsIn calls every route without a credential, and with an invalid node credential.
-func TestNobodyGetsIn(t *testing.T) {
+// TestRoutesWithoutCredential calls every route without a credential, and with an invalid node credential.
+func TestRoutesWithoutCredential(t *testing.T) {
 	c, sessions := newGuarded(t)
 	// First: the address is limited after the wrong guesses below.
 	if a := c.call("GET", "/admin/api/v1/permission/group", "", "Authorization", sessions["root"]); a.code != 200 {
@@ -150,9 +150,9 @@ func TestCallersOwnWhatTheyStart(t *testing.T) {
 	}
 }
 
-// TestToldRoutes: changes with separate events that name the caller need no audit event. Each of these event
-// names has one route.
-func TestToldRoutes(t *testing.T) {
+// TestRoutesWithSeparateEvents: changes with separate events that name the caller need no audit event. Each
+// of these event names has one route.
+func TestRoutesWithSeparateEvents(t *testing.T) {
 	told := map[string]farm.EventName{
 		"POST /api/v1/vm": farm.EventStartVM, "DELETE /api/v1/vm": farm.EventTerminateVM,
 		"POST /api/v1/node/config": farm.EventConfigNode, "DELETE /api/v1/node": farm.EventDeleteNode,
@@ -171,8 +171,8 @@ func TestToldRoutes(t *testing.T) {
 	}
 }
 
-// TestLargeReportsOfNobody: a large report without a node's credential is not read.
-func TestLargeReportsOfNobody(t *testing.T) {
+// TestLargeReportsWithoutCredential: a large report without a node's credential is not read.
+func TestLargeReportsWithoutCredential(t *testing.T) {
 	c, _ := newGuarded(t)
 	joined, err := c.Nodes.Join(t.Context(),
 		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.Nodes.JoinToken(), Name: "n", Host: "10.0.0.1"})

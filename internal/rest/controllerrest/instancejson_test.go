@@ -66,9 +66,9 @@ var anyInstance = rapid.Custom(func(t *rapid.T) *farm.Instance {
 	return inst
 })
 
-// TestElementsAreWhatEncodingGives compares the answers that are put together from kept
+// TestElementsEqualEncoding compares the answers that are put together from kept
 // parts with those that encode every record as a whole.
-func TestElementsAreWhatEncodingGives(t *testing.T) {
+func TestElementsEqualEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var list []instances.View
 		whole := []api.InstanceItem{}

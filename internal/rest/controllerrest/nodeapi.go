@@ -48,7 +48,7 @@ func mayJoin(door rest.JoinPolicy, caller rest.Caller) error {
 	return caller.RequirePermission("change_node_config")
 }
 
-// registryToken returns a node token for the registry, for the purpose that the node names.
+// registryToken returns a registry token for the purpose that the node names.
 func (s *server) registryToken(
 	ctx context.Context, r *http.Request, in api.RegistryTokenRequest,
 ) (api.RegistryTokenResponse, error) {

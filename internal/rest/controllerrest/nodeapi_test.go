@@ -171,8 +171,8 @@ func TestHowANodeJoinedLast(t *testing.T) {
 	}
 }
 
-// TestNodeTokensOfNodes: a node gets one by its own credential, made for its id and its key.
-func TestNodeTokensOfNodes(t *testing.T) {
+// TestRegistryTokensOfNodes: a node gets one by its own credential, made for its id and its key.
+func TestRegistryTokensOfNodes(t *testing.T) {
 	c, sessions := newJoinable(t, func(node *farm.Node, _ auth.NodeScope) (string, time.Duration) {
 		return "pass of " + node.ID + " by " + node.KeyID, 10 * time.Minute
 	})

@@ -115,7 +115,7 @@ func (m *managed) grant(group string, more farm.Permission) {
 		if err != nil {
 			return g, err
 		}
-		return g.SetResources(farm.ServiceController, group, []farm.ResourcePermission{
+		return g.SetGroupResources(farm.ServiceController, group, []farm.ResourcePermission{
 			{ID: strings.ToUpper(m.open.NodeID), Type: farm.ResourceNode, Permissions: rights},
 			{ID: m.seen.NodeID, Type: farm.ResourceNode, Permissions: []farm.Permission{"list"}},
 		})
@@ -389,7 +389,7 @@ func TestCacheJobsFollowTheRights(t *testing.T) {
 		t.Errorf("distributed to %s", got)
 	}
 	if err := m.grants.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) {
-		return g.SetResources(farm.ServiceController, "ops", []farm.ResourcePermission{
+		return g.SetGroupResources(farm.ServiceController, "ops", []farm.ResourcePermission{
 			{ID: m.hidden.NodeID, Type: farm.ResourceNode, Permissions: []farm.Permission{"distribute"}},
 			{ID: m.seen.NodeID, Type: farm.ResourceNode, Permissions: []farm.Permission{"distribute"}},
 		})

@@ -43,7 +43,7 @@ type Options struct {
 	Watches    *rest.ConcurrencyLimit // of watches and waits for events; nil: not bounded
 	LogStreams *rest.ConcurrencyLimit // of the streams of logs that are passed on; nil: not bounded
 	Consoles   *rest.ConcurrencyLimit // of the consoles of viewers; nil: only bounded in total
-	// IssueRegistryToken makes a node token for the registry, restricted to a scope, and returns its lifetime. nil:
+	// IssueRegistryToken makes a registry token, restricted to a scope, and returns its lifetime. nil:
 	// nodes need no token there, or none that can be made here.
 	IssueRegistryToken func(node *farm.Node, scope auth.NodeScope) (pass string, life time.Duration)
 }

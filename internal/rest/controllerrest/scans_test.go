@@ -43,9 +43,9 @@ func packed(text string) string {
 	return out.String()
 }
 
-// TestWhoMayTellOfANode: a node may report only itself, other callers with the permission the nodes that they
+// TestWhoMayReportANode: a node may report only itself, other callers with the permission the nodes that they
 // see.
-func TestWhoMayTellOfANode(t *testing.T) {
+func TestWhoMayReportANode(t *testing.T) {
 	m := newManaged(t)
 	now := time.Now()
 	body := func(node string) string {

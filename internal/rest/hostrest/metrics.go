@@ -34,7 +34,7 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 type statusCache struct {
 	fetch func() host.Status
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	fetchedAt time.Time
 	cached    host.Status
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Reports wait for each other, but neither for long nor behind many.
-func TestReportsWaitTheirTurn(t *testing.T) {
+func TestReportsAreQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(Options{Access: Access{Listen: "127.0.0.1:1"}})
 		must(t, err)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/rest/hostrest/push"
+	"github.com/buildyard/buildyard/internal/rest/hostrest/webhook"
 	"github.com/buildyard/buildyard/internal/tools/referencetest"
 )
 
@@ -31,7 +33,8 @@ func TestReferenceOfRoutes(t *testing.T) {
 
 // TestReferenceOfMetrics: the page of the metrics has those of the host scanner.
 func TestReferenceOfMetrics(t *testing.T) {
-	families := newWorld(t, nil).rest.metricFamilies()
+	families := slices.Concat(newWorld(t, nil).rest.metricFamilies(), new(push.Sender).Families(),
+		new(webhook.Hook).Families())
 	slices.SortFunc(families, func(a, b metric.Family) int { return strings.Compare(a.Name, b.Name) })
 	var b strings.Builder
 	b.WriteString("At `/metrics` of the API of `hostscan serve`.\n\n| metric | type | meaning |\n|---|---|---|\n")

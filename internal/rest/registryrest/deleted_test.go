@@ -10,9 +10,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// TestNobodyTakesOverTheIdOfADeletedTemplate: only callers that may delete templates may reuse it; a restart
+// TestIDOfADeletedTemplateIsReserved: only callers that may delete templates may reuse it; a restart
 // changes nothing.
-func TestNobodyTakesOverTheIdOfADeletedTemplate(t *testing.T) {
+func TestIDOfADeletedTemplateIsReserved(t *testing.T) {
 	v := newVault(t)
 	v.grant([]farm.Permission{"delete_vm"}, "list", "push_tag")
 	a, begun := v.offer("dev", first, "two", "")

@@ -22,7 +22,10 @@ func (s service) fileRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /registry/files", Permission: permDownloadFile, Handle: s.listFiles},
 		{Pattern: "GET /registry/files/{path...}", Permission: permDownloadFile, HandleRaw: s.getFile},
-		{Pattern: "PUT /registry/files/{path...}", Permission: permUpload, AllowsNodeToken: true, HandleRaw: s.putFile},
+		{
+			Pattern: "PUT /registry/files/{path...}", Permission: permUpload, AllowsRegistryToken: true,
+			HandleRaw: s.putFile,
+		},
 		{Pattern: "DELETE /registry/files/{path...}", Permission: permUpload, Handle: s.deleteFile},
 	}
 }
@@ -62,7 +65,7 @@ func (s service) putFile(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get("Content-Range") != "" { // a range must not be stored as the whole file
 		return farm.Invalid("Content-Range", "is not supported: send the whole file again")
 	}
-	body := rest.NewBody(w, r, idleTimeout, minBytesPerSecond)
+	body := rest.NewMinRateBody(w, r, idleTimeout, minBytesPerSecond)
 	defer func() { _ = body.Close() }()
 	receipt, err := s.registry.Files().StoreFile(files.Upload{
 		Name: r.PathValue("path"), Body: body, Size: r.ContentLength, Sum: r.URL.Query().Get("sha256"),

@@ -31,7 +31,7 @@ func (s service) logRoutes() []rest.Route {
 	return []rest.Route{
 		{
 			Pattern: "POST " +
-				api.PathLog, Permission: permSendRow, AllowsNodeToken: true, Frequent: true, DecodesBody: true,
+				api.PathLog, Permission: permSendRow, AllowsRegistryToken: true, Frequent: true, DecodesBody: true,
 			Handle: s.appendRows,
 		},
 		{Pattern: "POST " +

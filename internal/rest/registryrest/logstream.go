@@ -139,7 +139,7 @@ func (d indexPageData) nonce() string { return d.Nonce }
 
 const indexText = `GET /registry/v2/vm          templates
 GET /registry/status         state and version
-GET /registry/disk           room of the disk
+GET /registry/disk           free and total disk space
 GET /registry/log/services   central logs
 GET /registry/files          files
 `

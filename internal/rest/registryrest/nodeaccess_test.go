@@ -235,7 +235,7 @@ func TestANodesFiles(t *testing.T) {
 func TestRoutesOfNodes(t *testing.T) {
 	open := map[string]bool{}
 	for _, r := range registryrest.Routes(nil) {
-		if r.AllowsNodeToken {
+		if r.AllowsRegistryToken {
 			open[r.Pattern] = true
 		}
 	}
@@ -255,7 +255,7 @@ func TestRoutesOfNodes(t *testing.T) {
 	}
 	v := newVault(t)
 	for _, r := range registryrest.Routes(v.reg) {
-		if r.AllowsNodeToken || r.Permission == rest.NoCredential || r.Permission == rest.AnyCredential {
+		if r.AllowsRegistryToken || r.Permission == rest.NoCredential || r.Permission == rest.AnyCredential {
 			continue
 		}
 		method, path, _ := strings.Cut(r.Pattern, " ")

@@ -11,8 +11,8 @@ func TestReferenceOfRoutes(t *testing.T) {
 	var rows []referencetest.Route
 	for _, r := range Routes(nil) {
 		row := referencetest.Route{Pattern: r.Pattern, Permission: r.Permission}
-		if r.AllowsNodeToken {
-			row.Note = "or a node token, within the orders of its node"
+		if r.AllowsRegistryToken {
+			row.Note = "or a registry token, within the orders of its node"
 		}
 		rows = append(rows, row)
 	}

@@ -131,7 +131,7 @@ func (v *vault) grant(without []farm.Permission, rights ...farm.Permission) {
 			func(p farm.Permission) bool { return p == "revert" || p == "save_revert" })); err != nil {
 			return g, err
 		}
-		return g.SetResources(farm.ServiceRegistry, "dev",
+		return g.SetGroupResources(farm.ServiceRegistry, "dev",
 			[]farm.ResourcePermission{{ID: first, Type: farm.ResourceTemplate, Permissions: rights}})
 	})
 	if err != nil {

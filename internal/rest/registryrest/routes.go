@@ -85,23 +85,27 @@ func (s service) storageRoutes() []rest.Route {
 		{Pattern: "DELETE /registry/revert", Permission: permRevert, Handle: s.revert},
 		{Pattern: "PUT /registry/vm/arch", Permission: permPush, Handle: s.setArch},
 
-		{Pattern: "POST /registry/v2/push", Permission: permOffer, AllowsNodeToken: true, Handle: s.negotiate},
+		{Pattern: "POST /registry/v2/push", Permission: permOffer, AllowsRegistryToken: true, Handle: s.negotiate},
 		{
-			Pattern: "GET /registry/v2/push/{session}", Permission: permOffer, AllowsNodeToken: true,
+			Pattern: "GET /registry/v2/push/{session}", Permission: permOffer, AllowsRegistryToken: true,
 			Handle: s.getSession,
 		},
 		{
-			Pattern: "PUT /registry/v2/push/{session}/{file}", Permission: permPush, AllowsNodeToken: true,
+			Pattern: "PUT /registry/v2/push/{session}/{file}", Permission: permPush, AllowsRegistryToken: true,
 			Frequent:  true,
 			HandleRaw: s.putPartOrIndex,
 		},
 		{
-			Pattern: "POST /registry/v2/push/{session}/commit", Permission: permPush, AllowsNodeToken: true,
+			Pattern: "POST /registry/v2/push/{session}/commit", Permission: permPush, AllowsRegistryToken: true,
 			Handle: s.commit,
 		},
-		{Pattern: "DELETE /registry/v2/push/{session}", Permission: permPush, AllowsNodeToken: true, Handle: s.abort},
+		{
+			Pattern: "DELETE /registry/v2/push/{session}", Permission: permPush, AllowsRegistryToken: true,
+			Handle: s.abort,
+		},
 
-		{Pattern: "GET /registry/v2/pull", Permission: permPull, AllowsNodeToken: true, Handle: s.getManifest},
-		{Pattern: "GET " + blobPath + "{root}", Permission: permDownload, AllowsNodeToken: true, HandleRaw: s.getLayer},
+		{Pattern: "GET /registry/v2/pull", Permission: permPull, AllowsRegistryToken: true, Handle: s.getManifest},
+		{Pattern: "GET " + blobPath +
+			"{root}", Permission: permDownload, AllowsRegistryToken: true, HandleRaw: s.getLayer},
 	}
 }

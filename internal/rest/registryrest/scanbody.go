@@ -87,7 +87,7 @@ func readFieldName(c *jsonCopier) (string, error) {
 // captureField returns the text that do copies.
 func captureField(c *jsonCopier, name string, do func() error) (json.RawMessage, error) {
 	var text bytes.Buffer
-	c.out = bufio.NewWriterSize(&limitedField{&text, name}, 512)
+	c.out = bufio.NewWriterSize(&fieldBuffer{&text, name}, 512)
 	if err := do(); err != nil {
 		return nil, err
 	}
@@ -108,14 +108,14 @@ func copyReport(c *jsonCopier, report io.Writer) error {
 	return c.out.Flush()
 }
 
-// limitedField is a writer that refuses a field that is too long.
-type limitedField struct {
+// fieldBuffer is a writer that refuses a field that is too long.
+type fieldBuffer struct {
 	*bytes.Buffer
 
 	name string
 }
 
-func (s *limitedField) Write(p []byte) (int, error) {
+func (s *fieldBuffer) Write(p []byte) (int, error) {
 	if s.Len()+len(p) > maxScanField {
 		return 0, farm.Invalid(s.name, "has more than %d bytes", maxScanField)
 	}

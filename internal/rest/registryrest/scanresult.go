@@ -41,7 +41,7 @@ func (s service) putScan(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer draft.Discard()
-	body := rest.NewBody(w, r, idleTimeout, minBytesPerSecond)
+	body := rest.NewMinRateBody(w, r, idleTimeout, minBytesPerSecond)
 	defer func() { _ = body.Close() }()
 	scan, err := readScan(http.MaxBytesReader(w, body, maxScanBody), draft)
 	if err != nil {

@@ -94,7 +94,7 @@ func (s service) putPartOrIndex(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	session, file, query := r.PathValue("session"), r.PathValue("file"), r.URL.Query()
-	body := rest.NewBody(w, r, idleTimeout, minBytesPerSecond)
+	body := rest.NewMinRateBody(w, r, idleTimeout, minBytesPerSecond)
 	defer func() { _ = body.Close() }()
 	var err error
 	if root := query.Get("index"); query.Has("of") {

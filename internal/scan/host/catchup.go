@@ -82,9 +82,9 @@ func (l *realTimeScan) searchMissed(before time.Time) error {
 	}
 	l.host.notifyChange(s)
 	if err != nil && l.ctx.Err() == nil {
-		l.host.recordFailure(err, "What was missed could not be looked for.")
-		l.host.warn("what happened before real-time scanning of " + l.root +
-			" began could not be looked for at once: " + err.Error())
+		l.host.recordFailure(err, "Changes before the watch began could not be scanned.")
+		l.host.warn("changes before real-time scanning of " + l.root +
+			" began could not be scanned: " + err.Error())
 	}
 	return err
 }

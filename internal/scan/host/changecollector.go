@@ -13,7 +13,7 @@ const maxEventItems = 1000
 
 // changeCollector collects the changes of one unit of work, for OnChange and OnEnd.
 type changeCollector struct {
-	cause           Cause
+	cause           Trigger
 	newIDs          []uint64 // of new packages, the first of them
 	removed         []inventorydb.RemovedPackage
 	findings        []Finding
@@ -55,10 +55,10 @@ func (h *Host) notifyChange(s *changeCollector) {
 	if h.opts.OnChange == nil || s.counts == (EventCounts{}) {
 		return
 	}
-	e := Event{Time: h.monotonicNow(), Cause: s.cause, Findings: s.findings, Counts: s.counts}
+	e := Event{Time: h.monotonicNow(), Trigger: s.cause, Findings: s.findings, Counts: s.counts}
 	list, err := h.inventory.PackagesByID(s.newIDs)
 	if err != nil {
-		h.recordFailure(err, "What came cannot be told.")
+		h.recordFailure(err, "New packages could not be read for the event.")
 		return
 	}
 	for _, p := range list {
@@ -72,7 +72,7 @@ func (h *Host) notifyChange(s *changeCollector) {
 }
 
 // notifyEnd reports the end of work that covers everything.
-func (h *Host) notifyEnd(what Cause) {
+func (h *Host) notifyEnd(what Trigger) {
 	if h.opts.OnEnd != nil && h.runCtx.Err() == nil {
 		h.opts.OnEnd(what)
 	}

@@ -75,12 +75,12 @@ func (h *Host) checkDatabase(ctx context.Context, every time.Duration) error {
 		err = h.fetchDatabase(ctx, every)
 	}
 	s := &changeCollector{cause: ByDatabase}
-	judged := h.matchAll(ctx, s)
-	if judged != nil && ctx.Err() == nil {
-		h.recordFailure(judged, "Packages could not be compared with the database.")
+	matchErr := h.matchAll(ctx, s)
+	if matchErr != nil && ctx.Err() == nil {
+		h.recordFailure(matchErr, "Packages could not be compared with the database.")
 	}
 	h.notifyChange(s)
-	return errors.Join(err, judged)
+	return errors.Join(err, matchErr)
 }
 
 // fetchDatabase asks the listing for a newer database.
@@ -119,9 +119,9 @@ func (h *Host) UpdateDatabase(ctx context.Context) error {
 	defer context.AfterFunc(h.runCtx, cancel)() //nolint:contextcheck // whichever ends first
 	err := h.fetchDatabase(ctx, 0)
 	s := &changeCollector{cause: ByDatabase}
-	judged := h.matchAll(ctx, s)
+	matchErr := h.matchAll(ctx, s)
 	h.notifyChange(s)
-	return errors.Join(err, judged)
+	return errors.Join(err, matchErr)
 }
 
 // setDatabaseError records why the database cannot be read.

@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// judged returns a bench with a database, and a match run on it.
-func judged(t *testing.T) (*bench, *matchRun) {
+// matchErr returns a bench with a database, and a match run on it.
+func matchErr(t *testing.T) (*bench, *matchRun) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "vuln.db")
 	database(t, path, time.Now(), "a")
@@ -45,10 +45,10 @@ func (b *bench) allJudged() {
 	}
 }
 
-// TestJudgingEnds: a pod that comes after pods were matched is matched too, and more pods than are
+// TestMatchingEnds: a pod that comes after pods were matched is matched too, and more pods than are
 // matched together do not block matching indefinitely.
-func TestJudgingEnds(t *testing.T) {
-	b, j := judged(t)
+func TestMatchingEnds(t *testing.T) {
+	b, j := matchErr(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	pod := func(i int) catalog.Package {
@@ -74,7 +74,7 @@ func TestJudgingEnds(t *testing.T) {
 
 // TestWhatComesWhileEverythingIsChecked: a caller that finds a match running leaves the rest to it.
 func TestWhatComesWhileEverythingIsChecked(t *testing.T) {
-	b, _ := judged(t)
+	b, _ := matchErr(t)
 	b.until("the first look", func() bool { return !b.Status().Database.MatchedBuilt.IsZero() })
 	b.matchMu.Lock()
 	b.put("node_modules/a/package.json", catalog.Package{Kind: catalog.NPM, Name: "a", Version: "1.0.0"})

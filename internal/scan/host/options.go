@@ -23,7 +23,7 @@ type Options struct {
 
 	// OnEnd is called when a full scan, a comparison of all packages with a database, or a reset
 	// has ended, whether or not that changed anything. It must return quickly, and may be nil.
-	OnEnd func(Cause)
+	OnEnd func(Trigger)
 
 	MaxPackages int   // that are kept; 0 is 500,000
 	MaxBytes    int64 // of the inventory's file; 0 is 1 GiB

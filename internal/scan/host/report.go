@@ -115,7 +115,7 @@ func (r *Report) Findings() iter.Seq2[Finding, error] {
 // in it.
 type Event struct {
 	Time     time.Time
-	Cause    Cause
+	Trigger  Trigger
 	New      []Package   // cataloged for the first time; of a large step the first thousand
 	Findings []Finding   // that are new; of a large step the first thousand
 	Removed  []Package   // no longer in any file, with name and version alone; of a large step the first thousand
@@ -125,13 +125,13 @@ type Event struct {
 // EventCounts are the numbers of an event.
 type EventCounts struct{ New, Findings, Removed int }
 
-// Cause is why something changed.
-type Cause string
+// Trigger is why something changed.
+type Trigger string
 
 // The causes.
 const (
-	ByFullScan Cause = "full scan" // or what was missed while no scanner ran
-	ByRealTime Cause = "real-time"
-	ByDatabase Cause = "database" // a newer one has more advisories for existing packages
-	ByReset    Cause = "reset"    // only its end is reported
+	ByFullScan Trigger = "full scan" // or what was missed while no scanner ran
+	ByRealTime Trigger = "real-time"
+	ByDatabase Trigger = "database" // a newer one has more advisories for existing packages
+	ByReset    Trigger = "reset"    // only its end is reported
 )

@@ -44,8 +44,8 @@ func (b *bench) warns(of string) {
 	})
 }
 
-// TestChangesThatCannotBeKeptAreTriedAgain: a full disk delays packages, and loses none.
-func TestChangesThatCannotBeKeptAreTriedAgain(t *testing.T) {
+// TestChangesOnAFullDiskAreRetried: a full disk delays packages, and loses none.
+func TestChangesOnAFullDiskAreRetried(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.start()
@@ -65,16 +65,16 @@ func TestChangesThatCannotBeKeptAreTriedAgain(t *testing.T) {
 	lift()
 }
 
-// TestWhatWasThereIsLookedForAgain: files that cannot be noted when real-time scanning begins are
+// TestMissedFilesAreScannedAgain: files that cannot be noted when real-time scanning begins are
 // noted later, and do not delay a stop.
-func TestWhatWasThereIsLookedForAgain(t *testing.T) {
+func TestMissedFilesAreScannedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.npm("old", "1.0.0")
 	time.Sleep(2 * clockGranularity)
 	lift := blocked(b)
 	b.watchOnly()
-	b.warns("could not be looked for at once")
+	b.warns("began could not be scanned")
 	lift()
 	b.until("the old ones being noted", func() bool { return b.realTime.isBaselineKnown() })
 	b.npm("new", "1.0.0")

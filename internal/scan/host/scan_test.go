@@ -404,7 +404,7 @@ func (b *bench) watchOnly() {
 	b.realTime.catchUpLocked()
 }
 
-func TestStartWithoutAFullScanTellsOnlyWhatIsNew(t *testing.T) {
+func TestStartWithoutAFullScanReportsOnlyChanges(t *testing.T) {
 	b := newBench(t, nil)
 	b.npm("old", "1.0.0")
 	time.Sleep(2 * clockGranularity)
@@ -463,7 +463,7 @@ func TestFindingsAndRules(t *testing.T) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return slices.ContainsFunc(b.events, func(e Event) bool {
-			return e.Cause == ByDatabase && e.Counts == EventCounts{Findings: 1} &&
+			return e.Trigger == ByDatabase && e.Counts == EventCounts{Findings: 1} &&
 				e.Findings[0].Vulnerability.ID == "CVE-2026-b"
 		})
 	})
@@ -517,7 +517,7 @@ func listing(t *testing.T, database string) {
 	}
 }
 
-func TestManyCallsAtOnce(t *testing.T) {
+func TestConcurrentCalls(t *testing.T) {
 	b := newBench(t, nil)
 	for i := range 300 {
 		b.npm(fmt.Sprint("p", i), "1.0.0")

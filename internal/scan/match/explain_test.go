@@ -212,7 +212,7 @@ So CVE-2024-1 is not reported for p 1.0.`},
 		{"Homebrew is nearer", both, ask("CVE-2024-1", brew), named("v"), `BREW-1 (homebrew) is about Homebrew p: 1 range, 0 single versions.
 1.0 is outside of < 0.5.
 NVD may have it as v:p.
-What NVD says of CVE-2024-1 is not asked: BREW-1 does.
+NVD is ignored for CVE-2024-1: BREW-1 decides it.
 So CVE-2024-1 is not reported for p 1.0.`},
 		{"rejected", rejected, ask("CVE-2024-1", pkg(catalog.Go, "p", "1.0.0")), match.Options{}, `GO-1 (go) is about Go p: 1 range, 0 single versions.
 1.0.0 is within < 2.0.0.

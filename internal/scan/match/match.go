@@ -43,14 +43,14 @@ func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*
 		return nil, err
 	}
 	work := &groupQueue{groups: groupByName(packages)}
-	judges := []*matcher{first}
+	matchers := []*matcher{first}
 	for range min(runtime.GOMAXPROCS(0), maxMatchers, len(work.groups)/chunkGroups+1) - 1 {
-		judges = append(judges, first.clone())
+		matchers = append(matchers, first.clone())
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
-	for _, j := range judges {
+	for _, j := range matchers {
 		wg.Go(func() {
 			if o.OnWorkerStart != nil {
 				o.OnWorkerStart()
@@ -66,7 +66,7 @@ func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*
 	}
 	out := Result{Packages: len(packages)}
 	var found []*Finding
-	for _, j := range judges {
+	for _, j := range matchers {
 		out.addCounts(&j.result)
 		found = append(found, j.findings...)
 	}

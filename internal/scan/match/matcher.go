@@ -194,7 +194,7 @@ func (j *matcher) matchCVE(
 		return nil
 	}
 	if i := slices.IndexFunc(topics, func(t advisoryGroup) bool { return t.id == of[0].ID }); i >= 0 {
-		j.trace.add("What NVD says of %s is not asked: %s does.", of[0].ID, topics[i].deciding[0].ID)
+		j.trace.add("NVD is ignored for %s: %s decides it.", of[0].ID, topics[i].deciding[0].ID)
 		return nil
 	}
 	of = decidingApplicabilities(of)

@@ -71,7 +71,7 @@ type header struct {
 type directory struct {
 	Built    time.Time                    `json:"built"`
 	Sources  []SourceInfo                 `json:"sources"`
-	Sections map[sectionName]sectionEntry `json:"sections"`
+	Sections map[sectionName]treeLocation `json:"sections"`
 }
 
 type sectionName string
@@ -86,8 +86,8 @@ const (
 
 var sectionOrder = []sectionName{vulnerabilitySection, applicabilitySection, advisorySection, stringSection}
 
-// sectionEntry is the location of a tree of blocks. An empty tree has no entries and no root.
-type sectionEntry struct {
+// treeLocation is the location of a tree of blocks. An empty tree has no entries and no root.
+type treeLocation struct {
 	Begin   int64 `json:"begin"` // of its first block
 	Root    int64 `json:"root"`
 	Length  int64 `json:"length"` // of the root block

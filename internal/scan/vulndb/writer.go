@@ -53,7 +53,7 @@ type treeLevel struct {
 func NewWriter(out io.WriteSeeker, built time.Time) (*Writer, error) {
 	w := &Writer{
 		out: out, buf: bufio.NewWriterSize(out, 256<<10), stringNumbers: map[string]uint64{},
-		directory: directory{Built: built.UTC().Truncate(time.Second), Sections: map[sectionName]sectionEntry{}},
+		directory: directory{Built: built.UTC().Truncate(time.Second), Sections: map[sectionName]treeLocation{}},
 	}
 	w.write(make([]byte, headerSize))
 	w.sectionBegin = w.offset
@@ -118,7 +118,9 @@ func (w *Writer) Close(sources []SourceInfo) error {
 		return err
 	}
 	if len(b) > maxDirectoryBytes {
-		return errors.New("the source names of the database are too long")
+		return fmt.Errorf(
+			"the directory of the database has %d bytes, more than %d: give fewer sources, or shorter names",
+			len(b), maxDirectoryBytes)
 	}
 	h := header{directoryOffset: w.offset, directoryLength: uint32(len(b)), directoryChecksum: crc32.Checksum(b,
 		castagnoli)}
@@ -212,7 +214,7 @@ func (w *Writer) closeBlock(n int) blockHandle {
 
 // finishSection closes the blocks of every level; the last is the root.
 func (w *Writer) finishSection() {
-	s := sectionEntry{Begin: w.sectionBegin, Entries: w.entryCount}
+	s := treeLocation{Begin: w.sectionBegin, Entries: w.entryCount}
 	for n := 0; n < len(w.levels); n++ {
 		l := w.levels[n]
 		if n > 0 && n == len(w.levels)-1 && l.entryCount == 1 {

@@ -72,8 +72,8 @@ func TestMountsThatComeAndGo(t *testing.T) {
 	}
 }
 
-// TestNobodyIsKeptFromUnmounting also writes right before, so that handles are resolved.
-func TestNobodyIsKeptFromUnmounting(t *testing.T) {
+// TestUnmountIsNotBlocked also writes right before, so that handles are resolved.
+func TestUnmountIsNotBlocked(t *testing.T) {
 	needMounts(t)
 	dir := realPath(t.TempDir())
 	mount(t, "tmpfs", dir+"/in", "tmpfs", 0, "")

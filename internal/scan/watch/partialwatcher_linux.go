@@ -203,7 +203,7 @@ func (p *partialWatcher) updatePolling() {
 			parts = append(parts, "written files are reported, and all changes in package directories")
 			method = FanotifyWritten
 		case p.writtenFD >= 0:
-			parts = append(parts, "only files that are written are told")
+			parts = append(parts, "only written files are reported")
 			method = FanotifyWritten
 		case some:
 			parts = append(parts, "only package directories are watched")

@@ -121,7 +121,7 @@ func TestEachKind(t *testing.T) {
 	})
 }
 
-func TestDeepTreeAtOnce(t *testing.T) {
+func TestDeepTreeInOneStep(t *testing.T) {
 	each(t, func(t *testing.T, w *watched, dir string, sh func(string)) {
 		sh(
 			`for i in 1 2 3 4 5 6 7 8; do mkdir -p t$i/a/b/c/d/e/f; for d in t$i t$i/a t$i/a/b/c t$i/a/b/c/d/e/f; do echo 1 > $d/package.json; done; done`)

@@ -263,9 +263,9 @@ func TestCompactionOfWhatIsRemoved(t *testing.T) {
 	}
 }
 
-// TestTurn: a replica takes its turn when no other has since, and compacts to the revision in the
+// TestCompactionPeriod: a replica takes its turn when no other has since, and compacts to the revision in the
 // last note.
-func TestTurn(t *testing.T) {
+func TestCompactionPeriod(t *testing.T) {
 	for name, tc := range map[string]struct {
 		note *mvccpb.KeyValue
 		seen int64

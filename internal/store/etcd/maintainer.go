@@ -97,7 +97,7 @@ func (c *maintainer) blockedMessage() string {
 // The sentences of a backend that can be reached but refuses requests.
 const (
 	shrinkingMessage = "The store is making its database file smaller; try again in a moment"
-	fullMessage      = "The store is full and refuses changes until it has made room; try again in a moment"
+	fullMessage      = "The store is full and refuses changes until space is freed; try again in a moment"
 )
 
 func (c *maintainer) setFlag(what *bool, now bool) {

@@ -390,9 +390,9 @@ func TestCompactionSparesWatches(t *testing.T) {
 	<-ended
 }
 
-// TestReplicasCompactInTurn: of two replicas on a cluster one compacts in each period, and
+// TestOneReplicaCompactsPerPeriod: of two replicas on a cluster one compacts in each period, and
 // revisions younger than a period stay.
-func TestReplicasCompactInTurn(t *testing.T) {
+func TestOneReplicaCompactsPerPeriod(t *testing.T) {
 	endpoint := serve(t)
 	var replicas [2]*Backend
 	for i := range replicas {

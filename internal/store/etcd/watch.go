@@ -21,7 +21,7 @@ type watchSet struct {
 	all map[*runningWatch]struct{}
 }
 
-// runningWatch is one running Watch call; the watches' mu guards delivered.
+// runningWatch is one running Watch call; watchSet.mu guards deliveredRev.
 type runningWatch struct {
 	streamNumber int // number of its stream: no two running watches share one
 	deliveredRev int64

@@ -1,8 +1,9 @@
 // Package mem is a store.Backend in memory: for tests, for simulation, and as the plainest statement of what a
 // backend has to do.
 //
-// It is not durable and serves one process. Invariant: one mutex orders everything, so a revision is complete the
-// moment it is visible.
+// It is not durable and serves one process.
+//
+// Invariant: one mutex orders everything, so a revision is complete the moment it is visible.
 package mem
 
 import (

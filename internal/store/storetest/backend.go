@@ -122,8 +122,8 @@ func backendList(t *testing.T, b *bench) {
 		}
 		rev = b.commit(t, txn)
 	}
-	neighbour := b.prefix + "/v1/ab/1"
-	b.commit(t, store.Txn{Puts: []store.KV{put(neighbour, "not under the prefix")}})
+	neighbor := b.prefix + "/v1/ab/1"
+	b.commit(t, store.Txn{Puts: []store.KV{put(neighbor, "not under the prefix")}})
 	var keys []string
 	got, err := b.Backend.List(b.ctx, b.key(""), func(kvs []store.KV) error {
 		for _, kv := range kvs {

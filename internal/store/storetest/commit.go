@@ -82,7 +82,7 @@ func commitRefuses(t *testing.T, b *bench) {
 	for i := range limit + 1 {
 		many = append(many, store.Put(r.a, fmt.Sprint(i), rec(i), store.Any))
 	}
-	stranger := store.NewTable[Record]("a")
+	unknown := store.NewTable[Record]("a")
 	for name, changes := range map[string][]store.Change{
 		"nothing":        nil,
 		"too many":       many,
@@ -92,7 +92,7 @@ func commitRefuses(t *testing.T, b *bench) {
 		"an empty check": {store.Put(r.a, "x", rec(1), store.Any), store.Check(r.a, "y", store.Any)},
 		"no value":       {store.Put[Record](r.a, "x", nil, store.Any)},
 		"too big":        {store.Put(r.a, "x", &Record{Text: strings.Repeat("x", store.MaxBytes)}, store.Any)},
-		"unknown table":  {store.Put(stranger, "x", rec(1), store.Any)},
+		"unknown table":  {store.Put(unknown, "x", rec(1), store.Any)},
 	} {
 		if err := r.Commit(b.ctx, changes...); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%s: got %v, want ErrInvalid", name, err)

@@ -19,7 +19,7 @@ func leaseOne(t *testing.T, b *bench) {
 	r, other := b.open(t), b.open(t)
 	lease, err := r.Campaign(b.ctx, "work")
 	must(t, err)
-	beside, err := other.Campaign(b.ctx, "other work")
+	otherLease, err := other.Campaign(b.ctx, "other work")
 	must(t, err)
 	short, cancel := context.WithTimeout(b.ctx, 50*time.Millisecond)
 	defer cancel()
@@ -49,7 +49,7 @@ func leaseOne(t *testing.T, b *bench) {
 	}
 	<-lease.Lost()
 	must(t, lease.Resign(b.ctx))
-	if next.Fence() == lease.Fence() || next.Fence() == beside.Fence() {
+	if next.Fence() == lease.Fence() || next.Fence() == otherLease.Fence() {
 		t.Errorf("two holders with the fence %v", next.Fence())
 	}
 	select {

@@ -76,10 +76,10 @@ func (r *replica) settle(t *testing.T, b *bench) {
 		want["b/"+id] = *v
 	}
 	eventually(t, "the events of every change", func() bool {
-		told, _ := r.seen.told()
-		return cmp.Equal(told, want)
+		state, _ := r.seen.result()
+		return cmp.Equal(state, want)
 	})
-	if _, faults := r.seen.told(); len(faults) > 0 {
+	if _, faults := r.seen.result(); len(faults) > 0 {
 		t.Errorf("events: %v", faults)
 	}
 }
@@ -110,12 +110,12 @@ func readEvents(t *testing.T, b *bench) {
 			t.Errorf("two tables that are always written together differ: %s", diff)
 		}
 	}
-	cancelled := 0
-	cancel := r.Subscribe(func([]store.Event) { cancelled++ })
+	canceled := 0
+	cancel := r.Subscribe(func([]store.Event) { canceled++ })
 	cancel()
 	must(t, r.Commit(b.ctx, store.Put(r.a, "last", rec(1), store.Any)))
 	r.settle(t, b)
-	if cancelled > 0 {
+	if canceled > 0 {
 		t.Error("a cancelled subscriber was called")
 	}
 }

@@ -51,8 +51,8 @@ func (r *recorder) addLocked(ev store.Event) {
 	}
 }
 
-// told returns the state that the events add up to, and the errors in them.
-func (r *recorder) told() (state map[string]Record, faults []string) {
+// result returns the state that the events add up to, and the errors in them.
+func (r *recorder) result() (state map[string]Record, faults []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.state), r.faults

@@ -265,12 +265,12 @@ func (w *world) close(t *rapid.T) {
 			t.Error(err)
 		}
 		// Close delivers every event, and all tables are up to date by now.
-		told, faults := r.seen.told()
+		state, faults := r.seen.result()
 		if len(faults) > 0 {
 			t.Errorf("events: %v", faults)
 		}
-		if len(told) != r.a.Len() {
-			t.Errorf("events add up to %d records, the table has %d", len(told), r.a.Len())
+		if len(state) != r.a.Len() {
+			t.Errorf("events add up to %d records, the table has %d", len(state), r.a.Len())
 		}
 	}
 }

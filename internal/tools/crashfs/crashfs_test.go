@@ -157,7 +157,7 @@ func TestInodesAreNotReused(t *testing.T) {
 	}
 }
 
-func TestSumsTellTreesApart(t *testing.T) {
+func TestSumsDistinguishTrees(t *testing.T) {
 	w := newWorld(t)
 	sum := func() string {
 		state, err := w.tree.Crash(Keep{})

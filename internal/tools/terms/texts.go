@@ -99,12 +99,13 @@ func literal(args []ast.Expr, first bool) (found *ast.BasicLit, text string) {
 
 var (
 	templateText = regexp.MustCompile(`>([^<>{}]*[a-z]{2}[^<>{}]*)<`)
+	inlineTag    = regexp.MustCompile(`</?(?:b|code|em|i|kbd|strong)>`)
 	description  = regexp.MustCompile(`^\s*(?:summary|description): ([^{].*\w.*)$`)
 )
 
-// readTemplate returns the texts between the tags of a page of the portal.
+// readTemplate returns the texts between the tags of a page of the portal; tags within a sentence do not part it.
 func readTemplate(name string, content []byte) (_, texts []sample, err error) {
-	return nil, matches("portal", templateText, name, content), nil
+	return nil, matches("portal", templateText, name, inlineTag.ReplaceAll(content, nil)), nil
 }
 
 // readDescription returns the summaries and descriptions of the API.

@@ -212,9 +212,9 @@ func TestBare(t *testing.T) {
 	}
 }
 
-// TestUsageNeedsEverybody: a server whose nodes have ended has nothing to do, and its usage then is
+// TestUsageNeedsAllProcesses: a server whose nodes have ended has nothing to do, and its usage then is
 // not a figure.
-func TestUsageNeedsEverybody(t *testing.T) {
+func TestUsageNeedsAllProcesses(t *testing.T) {
 	start := func(name, script string) *rig.Process {
 		p := rig.NewProcess(t.TempDir(), name, "sh", "-c", script)
 		if err := p.Start(); err != nil {

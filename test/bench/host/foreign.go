@@ -84,10 +84,10 @@ type writer struct {
 	count int
 }
 
-const foreignFolders = 20
+const foreignDirs = 20
 
 func (w *writer) prepare() error {
-	for i := range foreignFolders {
+	for i := range foreignDirs {
 		if err := os.MkdirAll(filepath.Join(w.dir, fmt.Sprint(i)), 0o755); err != nil {
 			return err
 		}
@@ -123,5 +123,5 @@ func (w *writer) write(ctx context.Context, d time.Duration) error {
 
 func (w *writer) one(name string, i int) error {
 	w.count++
-	return os.WriteFile(filepath.Join(w.dir, fmt.Sprint(i%foreignFolders), name), []byte("some bytes\n"), 0o600)
+	return os.WriteFile(filepath.Join(w.dir, fmt.Sprint(i%foreignDirs), name), []byte("some bytes\n"), 0o600)
 }

@@ -96,7 +96,7 @@ func (b *bench) imageScan(ctx context.Context, tree string) (time.Duration, erro
 }
 
 func (b *bench) image(ctx context.Context, tree string, more ...string) error {
-	args := append([]string{"dir:" + tree, "-q", "-f", "json", "-o", b.imageReport()}, b.programs.licence...)
+	args := append([]string{"dir:" + tree, "-q", "-f", "json", "-o", b.imageReport()}, b.programs.licenseFlags...)
 	_, err := rig.Output(ctx, "", b.programs.image, append(args, more...)...)
 	return err
 }
@@ -148,9 +148,9 @@ func (b *bench) same(ctx context.Context, tree string, host []api.HostPackage) e
 }
 
 // within reports whether all locations are in a directory.
-func within(locations []api.ScanLocation, folder string) bool {
+func within(locations []api.ScanLocation, dir string) bool {
 	for _, l := range locations {
-		if !strings.HasPrefix(l.Path, folder) {
+		if !strings.HasPrefix(l.Path, dir) {
 			return false
 		}
 	}

@@ -32,8 +32,8 @@ var programPart = part{
 
 // programs are those that are measured. The image scanner has a license.
 type programs struct {
-	host, image string
-	licence     []string // flags
+	host, image  string
+	licenseFlags []string // flags
 }
 
 // build builds the programs as users get them.
@@ -48,7 +48,7 @@ func (b *bench) build(ctx context.Context) error {
 		}
 	}
 	var err error
-	if p.licence, err = rig.LicenseScanner(ctx, p.image, b.Dir, 2*limit); err == nil {
+	if p.licenseFlags, err = rig.LicenseScanner(ctx, p.image, b.Dir, 2*limit); err == nil {
 		b.programs = p
 	}
 	return err

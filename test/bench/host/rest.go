@@ -59,7 +59,7 @@ var restPart = part{
 		b.Note(rowAnon, "%d packages, %d vulnerabilities", s.figures.Packages, s.figures.Vulnerabilities)
 		b.Add(rowResident, s.figures.Rest.Resident)
 		b.Note(rowResident, "at most %.1f MB in the full scan and %.1f MB while all was compared", s.figures.ScanMB,
-			s.figures.JudgeMB)
+			s.figures.CompareMB)
 		return nil
 	},
 }

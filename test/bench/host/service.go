@@ -41,7 +41,7 @@ func (b *bench) serve(ctx context.Context, name, database string) (*service, err
 	}
 	config := filepath.Join(s.dir, "hostscan.yml")
 	text := fmt.Sprintf("log-file: %s\nvuln-db-path: %s\nlisten-addr: %s\ndb-backend-path: %s\n", s.log(), s.database,
-		s.address, s.catalogue())
+		s.address, s.inventoryFile())
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
@@ -52,8 +52,8 @@ func (b *bench) serve(ctx context.Context, name, database string) (*service, err
 	return s, s.await(ctx, time.Minute, func(api.HostStatus) bool { return true })
 }
 
-func (s *service) log() string       { return filepath.Join(s.dir, "log") }
-func (s *service) catalogue() string { return filepath.Join(s.dir, "state", "catalogue.db") }
+func (s *service) log() string           { return filepath.Join(s.dir, "log") }
+func (s *service) inventoryFile() string { return filepath.Join(s.dir, "state", "catalogue.db") }
 
 // end ends the service, if there is one.
 func (s *service) end() error {
@@ -117,12 +117,12 @@ func (s *service) await(ctx context.Context, most time.Duration, is func(api.Hos
 }
 
 // scan scans a directory, "" for the whole host, and returns how long the caller waited.
-func (s *service) scan(ctx context.Context, folder string, then url.Values) (time.Duration, api.HostScanResult, error) {
+func (s *service) scan(ctx context.Context, dir string, then url.Values) (time.Duration, api.HostScanResult, error) {
 	var last api.HostScanResult
 	q := url.Values{}
 	maps.Copy(q, then)
-	if folder != "" {
-		q.Set("path", folder)
+	if dir != "" {
+		q.Set("path", dir)
 	}
 	began := time.Now()
 	if err := s.ask(ctx, http.MethodPost, "/v1/full-scan", q, nil); err != nil {
@@ -136,7 +136,7 @@ func (s *service) scan(ctx context.Context, folder string, then url.Values) (tim
 		return true
 	})
 	took := time.Since(began)
-	if err == nil && (last.Error != "" || last.Cancelled) {
+	if err == nil && (last.Error != "" || last.Canceled) {
 		err = fmt.Errorf("the full scan failed: %s", last.Error)
 	}
 	return took, last, err

@@ -27,11 +27,11 @@ type figures struct {
 	Entries         int     `json:"entries"` // that the full scan saw
 	Packages        int     `json:"packages"`
 	Vulnerabilities int     `json:"vulnerabilities"`
-	CatalogueMB     float64 `json:"catalogue_mb"`
+	InventoryMB     float64 `json:"catalogue_mb"`
 	ScanSeconds     float64 `json:"scan_seconds"`
 	ScanMB          float64 `json:"scan_mb"` // most resident while it ran
-	JudgeSeconds    float64 `json:"judge_seconds"`
-	JudgeMB         float64 `json:"judge_mb"` // most resident while everything was compared
+	CompareSeconds  float64 `json:"judge_seconds"`
+	CompareMB       float64 `json:"judge_mb"` // most resident while everything was compared
 	Rest            memory  `json:"rest"`
 	IdleTicks       *int64  `json:"idle_ticks,omitempty"` // in idleTime
 }
@@ -104,7 +104,7 @@ func (s *stage) fill(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	f.Packages, f.Vulnerabilities, f.CatalogueMB = st.Counts.Packages, st.Counts.Vulnerabilities,
+	f.Packages, f.Vulnerabilities, f.InventoryMB = st.Counts.Packages, st.Counts.Vulnerabilities,
 		float64(st.Counts.Bytes)/(1<<20)
 	if want := "fanotify"; len(st.Mounts) == 0 || !watched(st.Mounts, want) {
 		return fmt.Errorf("the root is not watched by %s", want)
@@ -112,7 +112,7 @@ func (s *stage) fill(ctx context.Context, b *bench) error {
 	b.Say(
 		"%.1f MB at most: %d packages, %d vulnerabilities, a catalogue of %.1f MB; compared anew in %.1f s (%.1f "+
 			"MB at most)",
-		f.ScanMB, f.Packages, f.Vulnerabilities, f.CatalogueMB, f.JudgeSeconds, f.JudgeMB)
+		f.ScanMB, f.Packages, f.Vulnerabilities, f.InventoryMB, f.CompareSeconds, f.CompareMB)
 	return nil
 }
 
@@ -159,9 +159,9 @@ func (s *stage) compare(ctx context.Context, b *bench) error {
 	if err != nil {
 		return fmt.Errorf("comparing with the newer database: %w", err)
 	}
-	s.figures.JudgeSeconds = time.Since(began).Seconds()
+	s.figures.CompareSeconds = time.Since(began).Seconds()
 	m, err := memoryOf(s.process.PID())
-	s.figures.JudgeMB = m.Peak
+	s.figures.CompareMB = m.Peak
 	return err
 }
 

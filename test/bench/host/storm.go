@@ -16,8 +16,8 @@ import (
 const rowStorm = "storm"
 
 const (
-	stormFolders = 10_000
-	stormTurns   = 2
+	stormDirs  = 10_000
+	stormTurns = 2
 )
 
 // stormNames are the files of each directory of a storm: the first half may hold packages.
@@ -35,7 +35,7 @@ var stormPart = part{
 					"have names that hold packages; "+
 					"processor time / time from the beginning until everything is caught up with and a package that "+
 					"came "+
-					"last is in the report", stormFolders*len(stormNames), stormFolders, stormTurns),
+					"last is in the report", stormDirs*len(stormNames), stormDirs, stormTurns),
 		}}
 	},
 	measure: stormRows,
@@ -123,14 +123,14 @@ func (s *stage) catchesUp(ctx context.Context, project string) error {
 
 // raise creates and removes the files.
 func raise(ctx context.Context, top string) error {
-	folder := func(i int) string { return filepath.Join(top, fmt.Sprint(i/100), fmt.Sprint(i%100)) }
-	for i := range stormFolders {
-		if err := os.MkdirAll(folder(i), 0o755); err != nil {
+	dir := func(i int) string { return filepath.Join(top, fmt.Sprint(i/100), fmt.Sprint(i%100)) }
+	for i := range stormDirs {
+		if err := os.MkdirAll(dir(i), 0o755); err != nil {
 			return err
 		}
 		text := fmt.Appendf(nil, "{\"name\": \"storm-%d\", \"version\": \"1.0.0\"}\n", i)
 		for _, name := range stormNames {
-			if err := os.WriteFile(filepath.Join(folder(i), name), text, 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir(i), name), text, 0o600); err != nil {
 				return err
 			}
 		}
@@ -138,8 +138,8 @@ func raise(ctx context.Context, top string) error {
 			return context.Cause(ctx)
 		}
 	}
-	for i := range stormFolders {
-		if err := os.RemoveAll(folder(i)); err != nil {
+	for i := range stormDirs {
+		if err := os.RemoveAll(dir(i)); err != nil {
 			return err
 		}
 	}

@@ -40,9 +40,9 @@ func TestDisks(t *testing.T) {
 	}
 }
 
-// TestTurns: each contender comes first in turn, results stay in order, and missing contenders are
+// TestContenderOrder: each contender comes first in turn, results stay in order, and missing contenders are
 // skipped.
-func TestTurns(t *testing.T) {
+func TestContenderOrder(t *testing.T) {
 	for n := range 4 {
 		var order []int
 		rival := func(i int) contender {

@@ -115,11 +115,11 @@ func Names(rows []Row) (names []string) {
 	return names
 }
 
-// Judge computes values from the samples and counts the rows.
-func (r *Report) Judge() {
+// Evaluate computes values from the samples and counts the rows.
+func (r *Report) Evaluate() {
 	r.Seconds = time.Since(r.Began).Seconds()
 	for _, f := range r.Rows {
-		f.judge()
+		f.evaluate()
 		switch {
 		case f.Skipped:
 			r.Skipped++

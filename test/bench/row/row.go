@@ -43,8 +43,8 @@ func newFigure(r Row, skipped bool) *Figure {
 	}
 }
 
-// judge computes the value from the samples. A row without enough of them is not measured.
-func (f *Figure) judge() {
+// evaluate computes the value from the samples. A row without enough of them is not measured.
+func (f *Figure) evaluate() {
 	if f.Skipped {
 		return
 	}

@@ -63,7 +63,7 @@ func TestVerdicts(t *testing.T) {
 			r.Add(c.row, s)
 		}
 		r.Note(c.row, "not%s", "ed")
-		r.Judge()
+		r.Evaluate()
 		var out strings.Builder
 		r.Print(&out, "head")
 		if r.Figure(c.row).OK != c.ok || r.OK(true) != c.ok || !strings.Contains(out.String(), c.line) {
@@ -80,14 +80,14 @@ func TestVerdicts(t *testing.T) {
 func TestMissIsMeasured(t *testing.T) {
 	r := NewReport(rows, map[string]bool{"least": true})
 	r.Add("least", 0.1)
-	r.Judge()
+	r.Evaluate()
 	if !r.OK(false) || r.OK(true) {
 		t.Error("a missed row is judged wrongly")
 	}
 	r = NewReport(rows, map[string]bool{"least": true})
 	r.Spoil(errors.New("gone"), "least")
 	r.Add("least", 1)
-	r.Judge()
+	r.Evaluate()
 	if r.OK(false) || r.Wants("least") || r.Figure("least").Value != 0 {
 		t.Error("a spoilt row counts as measured")
 	}

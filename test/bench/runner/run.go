@@ -109,7 +109,7 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) (ok bool
 	if err = b.Measure(ctx); err != nil {
 		r.SpoilMissing(cause(ctx, err), r.names...)
 	}
-	r.Judge()
+	r.Evaluate()
 	r.Print(out, b.Head())
 	if r.json != "" {
 		err = errors.Join(err, row.Write(r.json, b.JSON()))

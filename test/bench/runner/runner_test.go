@@ -133,7 +133,7 @@ func TestMeasureParts(t *testing.T) {
 				return nil
 			}})
 		end(nil)
-		b.Judge()
+		b.Evaluate()
 		first, second := b.Figure("first").Unmeasured, b.Figure("second").Unmeasured
 		want := [2]string{"gone", "gone"}
 		if partial {

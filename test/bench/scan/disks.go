@@ -99,7 +99,7 @@ func apfsEntry(tree, path string, d fs.DirEntry) (f apfstest.File, err error) {
 	f = apfstest.File{Path: filepath.ToSlash(name), Mode: uint16(info.Mode().Perm())}
 	switch d.Type() {
 	case fs.ModeDir:
-		f.Mode |= apfstest.Folder
+		f.Mode |= apfstest.Directory
 	case fs.ModeSymlink:
 		f.Mode |= apfstest.Link
 		f.Target, err = os.Readlink(path)

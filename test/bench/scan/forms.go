@@ -85,11 +85,11 @@ func formRows(ctx context.Context, b *bench) error {
 		sources[i] = f.source(dir)
 	}
 	for n := range b.rounds + 1 {
-		folder, err := b.list(ctx, "dir:"+tree)
+		dirUsage, err := b.list(ctx, "dir:"+tree)
 		if err != nil {
 			return err
 		}
-		b.Say("round %d: folder %s", n, folder)
+		b.Say("round %d: folder %s", n, dirUsage)
 		packages, err := b.packages()
 		if err != nil {
 			return err
@@ -101,7 +101,7 @@ func formRows(ctx context.Context, b *bench) error {
 			}
 			b.Say("round %d: %s %s", n, f.name, u)
 			if n > 0 {
-				b.addForm(f, u, folder)
+				b.addForm(f, u, dirUsage)
 				continue
 			}
 			if err := b.equal(packages); err != nil {
@@ -113,13 +113,13 @@ func formRows(ctx context.Context, b *bench) error {
 }
 
 // addForm adds the usage of a form, relative to the directory's.
-func (b *bench) addForm(f form, u, folder usage) {
-	b.Add(f.rowWall(), u.wall.Seconds()/folder.wall.Seconds())
+func (b *bench) addForm(f form, u, dirUsage usage) {
+	b.Add(f.rowWall(), u.wall.Seconds()/dirUsage.wall.Seconds())
 	if f.memory > 0 {
-		b.Add(f.rowMemory(), float64(u.memory-folder.memory)/(1<<20))
+		b.Add(f.rowMemory(), float64(u.memory-dirUsage.memory)/(1<<20))
 	}
 	b.Note(f.rowWall(), "processor %.1f x, memory %d MB beside %d MB in the last turn",
-		u.cpu.Seconds()/folder.cpu.Seconds(), u.memory>>20, folder.memory>>20)
+		u.cpu.Seconds()/dirUsage.cpu.Seconds(), u.memory>>20, dirUsage.memory>>20)
 }
 
 // packages reads the packages that the scanner listed last, each as a line of JSON.
@@ -144,17 +144,17 @@ func (b *bench) packages() ([]string, error) {
 }
 
 // equal compares the packages that were listed last with those of the directory.
-func (b *bench) equal(folder []string) error {
+func (b *bench) equal(dirUsage []string) error {
 	got, err := b.packages()
 	if err != nil {
 		return err
 	}
-	if len(got) != len(folder) {
-		return fmt.Errorf("it has %d packages and the folder has %d", len(got), len(folder))
+	if len(got) != len(dirUsage) {
+		return fmt.Errorf("it has %d packages and the folder has %d", len(got), len(dirUsage))
 	}
 	for i := range got {
-		if got[i] != folder[i] {
-			return fmt.Errorf("%s instead of the folder's %s", got[i], folder[i])
+		if got[i] != dirUsage[i] {
+			return fmt.Errorf("%s instead of the folder's %s", got[i], dirUsage[i])
 		}
 	}
 	return nil

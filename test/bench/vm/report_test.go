@@ -72,7 +72,7 @@ func TestCheck(t *testing.T) {
 	for name, c := range cases {
 		r := whole(t, c.args...)
 		c.spoil(r)
-		r.Judge()
+		r.Evaluate()
 		var out strings.Builder
 		r.Print(&out, r.Head())
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -104,7 +104,7 @@ func TestWants(t *testing.T) {
 func TestNothingMeasured(t *testing.T) {
 	r := all(t)
 	r.Spoil(errors.New("no QEMU here"), rowOverhead, rowResume, rowPause, rowIdle)
-	r.Judge()
+	r.Evaluate()
 	var out strings.Builder
 	r.Print(&out, r.Head())
 	if r.OK(false) || strings.Count(out.String(), "not measured: no QEMU here") != len(rows) ||
@@ -120,7 +120,7 @@ func TestLines(t *testing.T) {
 	r.hypervisor = hypervisor{"qemu", "7.2.22", "tcg"}
 	r.Figure(rowResume).Samples = []float64{0.3, 0.1, 0.26, 0.2, 0.4}
 	r.Spoil(errors.New("the node ended"), rowIdle)
-	r.Judge()
+	r.Evaluate()
 	var out strings.Builder
 	r.Print(&out, r.Head())
 	for _, want := range []string{
@@ -141,7 +141,7 @@ func TestWrite(t *testing.T) {
 	r := whole(t)
 	r.addStart(2, coldTag,
 		start{whole: 5 * time.Second, before: time.Second, boot: 3 * time.Second, after: time.Second})
-	r.Judge()
+	r.Evaluate()
 	if err := row.Write(path, r.JSON()); err != nil {
 		t.Fatal(err)
 	}

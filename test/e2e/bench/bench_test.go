@@ -65,11 +65,11 @@ func TestTabGrows(t *testing.T) {
 		{"600", flat, 0.1, true, "0.10 times a second"},
 	} {
 		b := newBench(t, "-seconds", c.seconds)
-		err := b.judgeTab(c.all, c.rate)
+		err := b.checkTab(c.all, c.rate)
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%v, want %q", err, c.err)
 		}
-		if b.Judge(); b.Figure(rowHeap).OK != c.ok || !b.Figure(rowNodes).OK {
+		if b.Evaluate(); b.Figure(rowHeap).OK != c.ok || !b.Figure(rowNodes).OK {
 			t.Errorf("%+v", b.Figure(rowHeap))
 		}
 	}

@@ -55,7 +55,7 @@ func (b *bench) tab(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	return b.judgeTab(all, swaps/time.Since(began).Seconds())
+	return b.checkTab(all, swaps/time.Since(began).Seconds())
 }
 
 // countSwaps counts how often the page was refreshed.
@@ -74,8 +74,8 @@ func holds(tab context.Context) (h held, err error) {
 	return held{heap.UsedSize, float64(dom.Nodes), float64(dom.JsEventListeners)}, err
 }
 
-// judgeTab makes the rows of what was counted.
-func (b *bench) judgeTab(all []held, swaps float64) error {
+// checkTab makes the rows of what was counted.
+func (b *bench) checkTab(all []held, swaps float64) error {
 	third := len(all) / 3
 	for _, r := range []struct {
 		name string

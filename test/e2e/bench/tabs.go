@@ -69,7 +69,7 @@ const leastFresh = 0.25
 func (s *stage) withTabs(ctx context.Context, paths []string, over time.Duration) (o opened, err error) {
 	inner, leave := context.WithCancel(ctx)
 	defer leave()
-	var mu sync.Mutex // guards what follows
+	var mu sync.Mutex // guards the fields below
 	var took []float64
 	busy, ofBusy := 0, 0 // tabs on /instances, and their refreshes
 	group, inner := errgroup.WithContext(inner)

@@ -117,27 +117,27 @@ func (v *visitor) stay(ctx context.Context, path, live string, refreshed func(ti
 		return ended(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	told := make(chan struct{}, 1)
+	events := make(chan struct{}, 1)
 	go func() {
-		defer close(told)
+		defer close(events)
 		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 			if lines.Text() == "event: changed" {
 				select {
-				case told <- struct{}{}:
+				case events <- struct{}{}:
 				default: // it refreshes; once more is enough
 				}
 			}
 		}
 	}()
-	byItself := time.NewTicker(10 * time.Second)
-	defer byItself.Stop()
+	periodic := time.NewTicker(10 * time.Second)
+	defer periodic.Stop()
 	for {
 		select {
-		case _, open := <-told:
+		case _, open := <-events:
 			if !open {
 				return ended(ctx, fmt.Errorf("the stream of %s ended", path))
 			}
-		case <-byItself.C:
+		case <-periodic.C:
 		case <-ctx.Done():
 			return nil
 		}

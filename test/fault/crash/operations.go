@@ -49,7 +49,7 @@ var operations = []operation{
 	}},
 	{
 		name: "set arch on a full disk", want: "amd64: v1 v2", fills: true,
-		launch: launch{plan: inject.Plan{Reserve: reserveSize}}, do: giveUp,
+		launch: launch{plan: inject.Plan{Reserve: reserveSize}}, do: releaseReserve,
 	},
 	{
 		name: "make the reserve again", want: "amd64: v1 v2", itself: true,
@@ -94,7 +94,7 @@ var operations = []operation{
 			if err := os.RemoveAll(filepath.Join(s.base, "vm_dir", hollow, "0")); err != nil {
 				return fmt.Errorf("empty a damaged template by hand: %w", err)
 			}
-			return s.upkeep(ctx, api.StorageJobRequest{Do: api.UpkeepRepair})
+			return s.upkeep(ctx, api.StorageJobRequest{Do: api.StorageJobRepair})
 		},
 	},
 	{name: "last push", want: "amd64: v5 v2", do: pushing("v2")},
@@ -124,7 +124,7 @@ func reverting(tag string) func(context.Context, *walk, *server) error {
 
 func collecting(empty bool) func(context.Context, *walk, *server) error {
 	return func(ctx context.Context, _ *walk, s *server) error {
-		return s.upkeep(ctx, api.StorageJobRequest{Do: api.UpkeepGC, EmptyTrash: empty})
+		return s.upkeep(ctx, api.StorageJobRequest{Do: api.StorageJobGC, EmptyTrash: empty})
 	}
 }
 
@@ -135,9 +135,9 @@ func awaitReserve(ctx context.Context, _ *walk, s *server) error {
 	})
 }
 
-// giveUp fills the disk, so that the registry releases its reserve for something small, and frees
+// releaseReserve fills the disk, so that the registry releases its reserve for something small, and frees
 // space again.
-func giveUp(ctx context.Context, _ *walk, s *server) error {
+func releaseReserve(ctx context.Context, _ *walk, s *server) error {
 	if err := inject.Fill(filler(s.base)); err != nil {
 		return err
 	}

@@ -130,7 +130,7 @@ func (s *server) upkeep(ctx context.Context, req api.StorageJobRequest) error {
 	if err := s.calls.Send(ctx, http.MethodPost, upkeepPath, req, &u); err != nil {
 		return err
 	}
-	for u.State == api.UpkeepRunning {
+	for u.State == api.StorageJobRunning {
 		if !rig.Pause(ctx, 5*time.Millisecond) {
 			return ctx.Err()
 		}
@@ -138,7 +138,7 @@ func (s *server) upkeep(ctx context.Context, req api.StorageJobRequest) error {
 			return err
 		}
 	}
-	if u.State != api.UpkeepDone {
+	if u.State != api.StorageJobDone {
 		return errors.New(u.Problem)
 	}
 	return nil

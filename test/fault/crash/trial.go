@@ -92,7 +92,7 @@ func (t *trial) cut(ctx context.Context) (acked bool, err error) {
 		acked = err == nil
 	}
 	if t.full {
-		return acked, t.judgeFull(s, err)
+		return acked, t.checkFull(s, err)
 	}
 	if acked {
 		_ = s.end() // some steps come at the end
@@ -103,8 +103,8 @@ func (t *trial) cut(ctx context.Context) (acked bool, err error) {
 	return acked, nil
 }
 
-// judgeFull ends a registry whose disk is full: it must have reported what it could not do.
-func (t *trial) judgeFull(s *server, said error) error {
+// checkFull ends a registry whose disk is full: it must have reported what it could not do.
+func (t *trial) checkFull(s *server, said error) error {
 	running := s.Running()
 	if err := s.end(); err != nil {
 		return err
@@ -223,7 +223,7 @@ func (t *trial) check(ctx context.Context, when string) {
 // notCreated reports whether the first start was cut before it made the storage, and the command says so.
 func (t *trial) notCreated(err error) bool {
 	exit, ok := errors.AsType[*exec.ExitError](err)
-	_, missing := os.Stat(filepath.Join(t.base, layout.VMDir))
+	_, missing := os.Stat(filepath.Join(t.base, layout.TemplatesDir))
 	return ok && errors.Is(missing, os.ErrNotExist) &&
 		strings.Contains(string(exit.Stderr), "is not a registry storage")
 }

@@ -1,8 +1,9 @@
 // Package certstest makes authorities, certificates and revocation lists for tests.
 //
-// It is not for products: its keys are made again in each test and never leave it. Every
-// certificate that it issues is valid from an hour ago for a day, unless a template sets other
-// dates.
+// It is not for products: its keys are made again in each test and never leave it.
+//
+// Invariant: every certificate that it issues is valid from an hour ago for a day, unless a template
+// sets other dates.
 package certstest
 
 import (

@@ -2,8 +2,10 @@
 // credentials, on loopback.
 //
 // The protocol is implemented by fosite, not by this repository, so that the tests agree with other
-// implementations. There is no login page; LogsIn sets the user. Every provider has separate users
-// and clients; keys are shared by the providers of a test program.
+// implementations. There is no login page; LogsIn sets the user.
+//
+// Invariant: every provider has separate users and clients; keys are shared by the providers of a
+// test program.
 package oidctest
 
 import (
@@ -35,7 +37,7 @@ type Provider struct {
 	store  *storage.MemoryStore
 	oauth  fosite.OAuth2Provider
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	key     *jose3.JSONWebKey
 	number  int // of the key
 	subject string

@@ -84,7 +84,7 @@ func toCPE(text string) api.HostCPE {
 // Event returns an event of a host.
 func Event(e host.Event) api.HostEvent {
 	out := api.HostEvent{
-		Time: e.Time.UTC(), Cause: string(e.Cause),
+		Time: e.Time.UTC(), Cause: string(e.Trigger),
 		Counts:   api.HostChanges{Packages: e.Counts.New, Vulnerabilities: e.Counts.Findings, Gone: e.Counts.Removed},
 		Packages: []api.HostPackage{}, Vulnerabilities: []api.HostVulnerability{}, Gone: []api.HostRemovedPackage{},
 	}

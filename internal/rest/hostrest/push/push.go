@@ -65,7 +65,7 @@ type Sender struct {
 	results metric.Results
 	wake    chan struct{} // has one element when there is something to send
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	status api.HostPush
 }
 
@@ -82,7 +82,7 @@ func (s *Sender) SetHost(h *host.Host) { s.host = h }
 func (s *Sender) Notify(host.Event) { s.wakeUp() }
 
 // NotifyEnd is called when a full scan, a comparison with a database or a reset has ended.
-func (s *Sender) NotifyEnd(host.Cause) { s.wakeUp() }
+func (s *Sender) NotifyEnd(host.Trigger) { s.wakeUp() }
 
 func (s *Sender) wakeUp() {
 	select {
@@ -146,7 +146,7 @@ func (s *Sender) trySend(ctx context.Context) error {
 		return err
 	}
 	s.status.Sent = &began
-	s.opts.Log.DebugContext(ctx, "host scan results sent to the controller", "node", to.Node)
+	s.opts.Log.DebugContext(ctx, "host scan results sent to the controller", "node_id", to.Node)
 	return nil
 }
 

@@ -49,7 +49,7 @@ type Hook struct {
 	results  metric.Results
 	dropped  metric.Counter
 
-	mu            sync.Mutex // guards what follows
+	mu            sync.Mutex // guards the fields below
 	queue         []host.Event
 	droppedEvents int           // events dropped since the last delivered one
 	wake          chan struct{} // has one element when an event was queued

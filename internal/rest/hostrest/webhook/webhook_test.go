@@ -52,7 +52,7 @@ func (e *endpoint) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func event(n, packages int) host.Event {
-	return host.Event{Time: time.Unix(int64(n), 0), Cause: host.ByRealTime, New: make([]host.Package,
+	return host.Event{Time: time.Unix(int64(n), 0), Trigger: host.ByRealTime, New: make([]host.Package,
 		packages), Counts: host.EventCounts{New: n}}
 }
 

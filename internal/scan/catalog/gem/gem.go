@@ -55,14 +55,14 @@ func (InstalledGems) Extract(_ context.Context, f *catalog.File) ([]catalog.Pack
 	if err != nil {
 		return nil, err
 	}
-	p := parseSpec(string(data))
+	p := parseGemspec(string(data))
 	if p.Name == "" || p.Version == "" {
 		return nil, errors.New("name or version of the gem is missing")
 	}
 	return []catalog.Package{p}, nil
 }
 
-func parseSpec(spec string) catalog.Package {
+func parseGemspec(spec string) catalog.Package {
 	p := catalog.Package{Kind: catalog.Gem}
 	platform := ""
 	for line := range strings.Lines(spec) {

@@ -63,5 +63,5 @@ func TestLock(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add("# stub: a 1 ruby lib\n  s.name = %q{x}\n s.licenses = [\"MIT\"]\n")
-	f.Fuzz(func(_ *testing.T, spec string) { parseSpec(spec) })
+	f.Fuzz(func(_ *testing.T, spec string) { parseGemspec(spec) })
 }

@@ -23,8 +23,8 @@ func parseManifest(data []byte) *manifest {
 		if line == "" {
 			break
 		}
-		text, goesOn := strings.CutPrefix(line, " ")
-		if !goesOn {
+		text, continued := strings.CutPrefix(line, " ")
+		if !continued {
 			m.attributes[key] = value.String()
 			key, text, _ = strings.Cut(line, ":")
 			key, text = strings.ToLower(key), strings.TrimSpace(text)

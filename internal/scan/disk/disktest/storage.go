@@ -22,7 +22,7 @@ type Template struct {
 
 // WriteTemplate adds a template to a storage. Its tags are v0, v1 and so on.
 func WriteTemplate(ctx context.Context, base string, t Template) error {
-	for _, dir := range []string{layout.VMDir + "/" + t.ID, layout.ImagesDir} {
+	for _, dir := range []string{layout.TemplatesDir + "/" + t.ID, layout.ImagesDir} {
 		if err := os.MkdirAll(filepath.Join(base, dir), 0o755); err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func WriteTemplate(ctx context.Context, base string, t Template) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(base, layout.VMDir, t.ID, "template.json"), raw, 0o600)
+	return os.WriteFile(filepath.Join(base, layout.TemplatesDir, t.ID, "template.json"), raw, 0o600)
 }
 
 type writer struct {

@@ -257,7 +257,7 @@ func (c *Container) useCheckpoint(s superblock, volumes []uint64) error {
 	for _, id := range volumes {
 		v, err := c.openVolume(id)
 		if err != nil {
-			c.lostVolumes = append(c.lostVolumes, fmt.Errorf("read volume %d: %w", id, err))
+			c.lostVolumes = append(c.lostVolumes, fmt.Errorf("read volume with object ID %d: %w", id, err))
 			continue
 		}
 		c.volumes = append(c.volumes, v)

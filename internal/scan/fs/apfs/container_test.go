@@ -398,7 +398,7 @@ func TestFirmlinks(t *testing.T) {
 		t, apfstest.Container{Volumes: []apfstest.Volume{{Role: apfstest.System, Sealed: true, Files: []apfstest.File{
 			{Path: "usr/share/firmlinks", Data: []byte(
 				"/Applications\tApplications\n/usr/local\tusr/local\nnonsense\n/../x\t/y\n")},
-			{Path: "Users", Mode: apfstest.Folder |
+			{Path: "Users", Mode: apfstest.Directory |
 				0o755, Xattrs: map[string][]byte{"com.apple.fs.firmlink": []byte("Users\x00")}},
 			{Path: "Applications/Old.app/Info.plist"},
 		}}}})

@@ -73,7 +73,7 @@ func (f *FS) findExtent(n *inode, block uint64) (blockRun, error) {
 		}
 		e := entries[k*extentEntrySize:]
 		if depth == 0 {
-			return decodeExtent(e, block, end)
+			return runFromExtent(e, block, end)
 		}
 		place := uint64(le.Uint32(e[4:])) | uint64(le.Uint16(e[8:]))<<32
 		if node, err = f.readExtentNode(n, place); err != nil {
@@ -107,8 +107,9 @@ func lastEntryBefore(entries []byte, block uint64) int {
 	return low - 1
 }
 
-// decodeExtent decodes an extent; end is where the next one begins.
-func decodeExtent(e []byte, block, end uint64) (blockRun, error) {
+// runFromExtent returns the run at a block: that of the extent e, or the hole behind it up to end, where the
+// next extent begins.
+func runFromExtent(e []byte, block, end uint64) (blockRun, error) {
 	le := binary.LittleEndian
 	r := blockRun{
 		fileBlock: uint64(le.Uint32(e)), count: uint64(le.Uint16(e[4:])),

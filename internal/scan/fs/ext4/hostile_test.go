@@ -146,7 +146,7 @@ func number(t testing.TB, image []byte, name string) uint32 {
 }
 
 // A contradiction is reported, and everything else is read.
-func TestLies(t *testing.T) {
+func TestContradictions(t *testing.T) {
 	le := binary.LittleEndian
 	for name, c := range map[string]struct {
 		image string

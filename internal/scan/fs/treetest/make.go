@@ -54,7 +54,7 @@ func (m *maker) do(err error) {
 
 func (m *maker) path(name string) string { return filepath.Join(m.top, name) }
 
-func (m *maker) folder(name string) { m.do(os.Mkdir(m.path(name), 0o755)) }
+func (m *maker) mkdir(name string) { m.do(os.Mkdir(m.path(name), 0o755)) }
 
 func (m *maker) file(name string, b []byte) { m.do(os.WriteFile(m.path(name), b, 0o644)) }
 
@@ -66,7 +66,7 @@ func (m *maker) bytes(n int) []byte {
 
 // names creates files with names that are difficult for readers.
 func (m *maker) names() {
-	m.folder("names")
+	m.mkdir("names")
 	for i, name := range []string{
 		" ", "a b", "-rf", "...", "..a", "a.", "line\nfeed", "tab\there", "back\\slash", "quote\"'`", "$HOME", "*?[",
 		"%s%n",
@@ -79,8 +79,8 @@ func (m *maker) names() {
 }
 
 func (m *maker) links() {
-	m.folder("links")
-	m.folder("links/far")
+	m.mkdir("links")
+	m.mkdir("links/far")
 	m.file("links/target", []byte("target\n"))
 	link := func(target, name string) { m.do(os.Symlink(target, m.path("links/"+name))) }
 	link("target", "short")
@@ -111,7 +111,7 @@ func (m *maker) links() {
 
 // sizes creates files with sizes around the limits of blocks and of inodes.
 func (m *maker) sizes() {
-	m.folder("sizes")
+	m.mkdir("sizes")
 	for n := range 200 {
 		m.file(fmt.Sprintf("sizes/%d", n), m.bytes(n))
 	}
@@ -123,7 +123,7 @@ func (m *maker) sizes() {
 
 // sparse creates files with holes: at the beginning, at the end, everywhere, and nothing else.
 func (m *maker) sparse() {
-	m.folder("sparse")
+	m.mkdir("sparse")
 	m.holes("sparse/end", 16<<20, []int64{0})
 	m.holes("sparse/begin", 16<<20, []int64{16<<20 - 4096})
 	m.holes("sparse/far", m.scale*40<<20, []int64{1 << 20, m.scale * 30 << 20})
@@ -153,17 +153,17 @@ func (m *maker) holes(name string, size int64, places []int64) {
 
 func (m *maker) deep() {
 	name := "deep"
-	m.folder(name)
+	m.mkdir(name)
 	for i := range 90 {
 		name += fmt.Sprintf("/%d", i)
-		m.folder(name)
+		m.mkdir(name)
 	}
 	m.file(name+"/bottom", []byte("bottom\n"))
 }
 
 // crowd creates a directory of many entries with long names.
 func (m *maker) crowd(n int) {
-	m.folder("crowd")
+	m.mkdir("crowd")
 	for i := range n {
 		m.file(fmt.Sprintf("crowd/%06d-%s", i*7919%n, strings.Repeat("c", 40+i%100)), m.bytes(i%50))
 	}
@@ -173,7 +173,7 @@ func (m *maker) crowd(n int) {
 func (m *maker) rest(entries int) {
 	for i := 0; m.n < entries && m.err == nil; i++ {
 		dir := fmt.Sprintf("rest%d", i)
-		m.folder(dir)
+		m.mkdir(dir)
 		for k := 0; k < 199 && m.n < entries; k++ {
 			size := m.r.IntN(3000)
 			if k%20 == 0 {

@@ -331,7 +331,7 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-func TestTwoUpdatesAtOnce(t *testing.T) {
+func TestTwoConcurrentUpdates(t *testing.T) {
 	s := newSite(t, day, nil)
 	o := s.options(t)
 	o.CheckInterval = time.Hour

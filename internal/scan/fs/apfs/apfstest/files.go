@@ -36,10 +36,10 @@ type File struct {
 
 // Types of files.
 const (
-	Folder  = 0o040000
-	Regular = 0o100000
-	Link    = 0o120000
-	FIFO    = 0o010000
+	Directory = 0o040000
+	Regular   = 0o100000
+	Link      = 0o120000
+	FIFO      = 0o010000
 )
 
 // catalog collects the records of a volume.
@@ -55,10 +55,10 @@ type catalog struct {
 
 func newCatalog(w *writer, v *Volume) *catalog {
 	c := &catalog{w: w, v: v, next: 16, ids: map[string]uint64{".": 2}, names: map[string]uint32{}}
-	c.entry(1, "root", 2, Folder)
-	c.entry(1, "private-dir", 3, Folder)
-	c.inode(2, 1, "root", &File{Mode: Folder | 0o755})
-	c.inode(3, 1, "private-dir", &File{Mode: Folder | 0o755})
+	c.entry(1, "root", 2, Directory)
+	c.entry(1, "private-dir", 3, Directory)
+	c.inode(2, 1, "root", &File{Mode: Directory | 0o755})
+	c.inode(3, 1, "private-dir", &File{Mode: Directory | 0o755})
 	return c
 }
 
@@ -110,8 +110,8 @@ func (c *catalog) dir(p string) uint64 {
 	id := c.next
 	c.next++
 	c.ids[p] = id
-	c.entry(parent, path.Base(p), id, Folder)
-	c.inode(id, parent, path.Base(p), &File{Mode: Folder | 0o755})
+	c.entry(parent, path.Base(p), id, Directory)
+	c.inode(id, parent, path.Base(p), &File{Mode: Directory | 0o755})
 	return id
 }
 

@@ -20,8 +20,8 @@ const (
 // saved is one save request with its history.
 type saved struct {
 	api.SaveImage
-	wish saveExpectation
-	call call // the POST that requested it
+	expected saveExpectation
+	call     call // the POST that requested it
 }
 
 // message is why it failed; "" without a message.
@@ -67,9 +67,9 @@ func savedIn(calls []call, requests []api.SaveImage, f *findings) []saved {
 	return all
 }
 
-// judgeSaves holds the save requests of the calm world against the history, the
+// checkSaves holds the save requests of the calm world against the history, the
 // registry and what is left on the nodes.
-func judgeSaves(calls []call, w world, f *findings) {
+func checkSaves(calls []call, w world, f *findings) {
 	all, cut := savedIn(calls, w.Requests, f), cutShort(calls, w.Requests)
 	states := map[string]record{}
 	for _, rec := range w.Records {
@@ -86,12 +86,12 @@ func judgeSaves(calls []call, w world, f *findings) {
 		case savePending:
 			f.stuck("save request %s of instance %s is pending", s.ID, s.Request.InstanceID)
 		case saveDone:
-			judgeDone(s, there || reverted(s, all), f)
+			checkDone(s, there || reverted(s, all), f)
 			if listed {
 				f.lost("instance %s is %s although its save %s is done", rec.ID, rec.State, s.ID)
 			}
 		case saveError:
-			judgeFailed(s, there, cut, f)
+			checkFailed(s, there, cut, f)
 			if listed && rec.State == "Stopped" {
 				f.lost("instance %s is Stopped after its save %s failed: %s", rec.ID, s.ID, s.message())
 			}
@@ -99,34 +99,34 @@ func judgeSaves(calls []call, w world, f *findings) {
 			f.wrong("save request %s has the status %q", s.ID, s.Status)
 		}
 	}
-	judgeVersions(all, w, f)
-	judgeRestarts(calls, w.Records, f)
-	judgeUploads(all, w.Uploads, f)
+	checkVersions(all, w, f)
+	checkRestarts(calls, w.Records, f)
+	checkUploads(all, w.Uploads, f)
 	for _, dir := range w.SaveDirs {
 		f.orphan("a save has left %s", dir)
 	}
 }
 
-// judgeDone checks that a save that is done has its version in the registry, no error, and the
+// checkDone checks that a save that is done has its version in the registry, no error, and the
 // result of its script.
-func judgeDone(s saved, there bool, f *findings) {
+func checkDone(s saved, there bool, f *findings) {
 	switch {
-	case s.wish.Fails:
+	case s.expected.Fails:
 		f.wrong("save request %s is done although its script failed", s.ID)
 	case s.Error != nil:
 		f.wrong("save request %s is done and has the error %q", s.ID, s.message())
-	case s.wish.Script != "" && (s.ScriptResult == nil || s.ScriptResult.ReturnCode != 0):
+	case s.expected.Script != "" && (s.ScriptResult == nil || s.ScriptResult.ReturnCode != 0):
 		f.wrong("save request %s is done and does not say that its script ended well: %+v", s.ID, s.ScriptResult)
 	case !there:
 		f.lost("save request %s is done and template %s has no tag %s", s.ID, s.Request.TemplateID, s.Request.Tag)
 	}
 }
 
-// judgeFailed checks that a save that failed made no version, and has a message. One that was cut
+// checkFailed checks that a save that failed made no version, and has a message. One that was cut
 // short by a termination may have any message; and the termination may come between the registry's
 // commit and the node's report of it, so that an unreported version is left. Those are counted
 // separately.
-func judgeFailed(s saved, there bool, cut map[string]bool, f *findings) {
+func checkFailed(s saved, there bool, cut map[string]bool, f *findings) {
 	switch {
 	case there && cut[s.ID]:
 		f.Late++
@@ -135,8 +135,8 @@ func judgeFailed(s saved, there bool, cut map[string]bool, f *findings) {
 			s.Request.Tag)
 	case s.message() == "":
 		f.wrong("save request %s ended in error and does not say why", s.ID)
-	case cut[s.ID] || s.wish.mayFail(s.message()):
-	case !s.wish.Fails:
+	case cut[s.ID] || s.expected.mayFail(s.message()):
+	case !s.expected.Fails:
 		f.wrong("save request %s of instance %s ended in error: %s", s.ID, s.Request.InstanceID, s.message())
 	case s.Error.Code == nil || *s.Error.Code == 0:
 		f.wrong("save request %s should have ended with the code of its script, not with: %s", s.ID, s.message())
@@ -169,15 +169,16 @@ func (w saveExpectation) mayFail(message string) bool {
 // that is done, or that continued to its end under a termination.
 func reverted(s saved, all []saved) bool {
 	return slices.ContainsFunc(all, func(o saved) bool {
-		return o.ID != s.ID && o.wish.Revert && o.Request.TemplateID == s.Request.TemplateID && o.Status != savePending
+		return o.ID != s.ID && o.expected.Revert && o.Request.TemplateID == s.Request.TemplateID &&
+			o.Status != savePending
 	})
 }
 
 // tagged names a version.
 type tagged struct{ template, tag string }
 
-// judgeVersions checks that no tag exists twice, and that every version was requested.
-func judgeVersions(all []saved, w world, f *findings) {
+// checkVersions checks that no tag exists twice, and that every version was requested.
+func checkVersions(all []saved, w world, f *findings) {
 	asked, count := map[tagged]bool{}, map[tagged]int{}
 	for _, s := range all {
 		asked[tagged{s.Request.TemplateID, s.Request.Tag}] = true
@@ -192,16 +193,16 @@ func judgeVersions(all []saved, w world, f *findings) {
 			f.orphan("template %s has the tag %s that nobody asked for", v.Template, v.Tag)
 		}
 	}
-	judgeReverts(all, w, f)
+	checkReverts(all, w, f)
 }
 
-// judgeReverts counts: a save adds one version, and a revert of the latest takes
+// checkReverts counts: a save adds one version, and a revert of the latest takes
 // exactly one away. Saves that were terminated may have come through or not.
-func judgeReverts(all []saved, w world, f *findings) {
+func checkReverts(all []saved, w world, f *findings) {
 	least, perhaps, have := maps.Clone(w.Seeds), map[string]int{}, map[string]int{}
 	for _, s := range all {
 		switch id := s.Request.TemplateID; {
-		case w.Seeds[id] == 0 || s.wish.Revert:
+		case w.Seeds[id] == 0 || s.expected.Revert:
 		case s.Status == saveDone:
 			least[id]++
 		default:
@@ -221,8 +222,8 @@ func judgeReverts(all []saved, w world, f *findings) {
 	}
 }
 
-// judgeUploads: a push that the registry still waits for is one whose save has failed.
-func judgeUploads(all []saved, uploads []upload, f *findings) {
+// checkUploads: a push that the registry still waits for is one whose save has failed.
+func checkUploads(all []saved, uploads []upload, f *findings) {
 	for _, u := range uploads {
 		i := slices.IndexFunc(all, func(s saved) bool {
 			return s.Request.Tag == u.Tag &&
@@ -237,8 +238,8 @@ func judgeUploads(all []saved, uploads []upload, f *findings) {
 	}
 }
 
-// judgeRestarts: a VM whose restart was acknowledged was started after that.
-func judgeRestarts(calls []call, records []record, f *findings) {
+// checkRestarts: a VM whose restart was acknowledged was started after that.
+func checkRestarts(calls []call, records []record, f *findings) {
 	before := map[string]call{}
 	for _, c := range calls {
 		if c.Op == opRestart && c.Acked {
@@ -253,9 +254,9 @@ func judgeRestarts(calls []call, records []record, f *findings) {
 	}
 }
 
-// judgeRequests compares every look at a save request with the earlier ones: what was acknowledged
+// checkRequests compares every look at a save request with the earlier ones: what was acknowledged
 // is found, and what has ended does not change.
-func judgeRequests(calls []call, f *findings) {
+func checkRequests(calls []call, f *findings) {
 	acked, ended, told := map[string]call{}, map[string]call{}, map[string]bool{}
 	for _, c := range calls {
 		if c.Op == opSave && c.Acked {

@@ -104,9 +104,9 @@ func readCredential(token tokenOptions, key keyOptions, in io.Reader) (text stri
 // keep stores the key in an identity: the name of its file, which is one in the data directory when
 // the text was given without a file. An earlier key of the node is removed.
 func (k *joinKey) keep(at datadir.Dir, id *datadir.Identity) error {
-	id.UserKey = nil
+	id.APIKey = nil
 	if k != nil {
-		id.UserKey = &datadir.UserKey{KeyID: k.creds.ID(), KeyFile: k.file}
+		id.APIKey = &datadir.APIKey{KeyID: k.creds.ID(), KeyFile: k.file}
 	}
 	if k == nil || k.file != "" {
 		if err := os.Remove(at.KeyFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -114,7 +114,7 @@ func (k *joinKey) keep(at datadir.Dir, id *datadir.Identity) error {
 		}
 		return nil
 	}
-	id.UserKey.KeyFile = at.KeyFile()
+	id.APIKey.KeyFile = at.KeyFile()
 	if err := at.Create(); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func explainHandshake(service string, err error) error {
 
 // nodeKey authenticates to registries with the API key of a node. Its file is read at the first use.
 type nodeKey struct {
-	key datadir.UserKey
+	key datadir.APIKey
 	tls datadir.TLSFiles
 
 	mu              sync.Mutex // guards the fields below
@@ -164,10 +164,10 @@ var _ registrytoken.Credentials = (*nodeKey)(nil)
 
 // nodeKeyOf returns the key that a node joined with; nil for none.
 func nodeKeyOf(id datadir.Identity) registrytoken.Credentials {
-	if id.UserKey == nil {
+	if id.APIKey == nil {
 		return nil
 	}
-	return &nodeKey{key: *id.UserKey, tls: id.TLS, registryClients: map[string]*client.Registry{}}
+	return &nodeKey{key: *id.APIKey, tls: id.TLS, registryClients: map[string]*client.Registry{}}
 }
 
 // Authorize implements registrytoken.Credentials.

@@ -195,7 +195,7 @@ func TestCheckSaves(t *testing.T) {
 	for name, c := range cases {
 		var f findings
 		w := world{Requests: c.requests, Versions: c.versions, Records: c.records, Seeds: map[string]int{"T": 1}}
-		judgeSaves(c.calls, w, &f)
+		checkSaves(c.calls, w, &f)
 		expectOne(t, name, f, c.kind, c.want)
 	}
 }
@@ -215,7 +215,7 @@ func TestVersionsAreCounted(t *testing.T) {
 	for name, c := range cases {
 		var f findings
 		w := world{Requests: []api.SaveImage{answer(saveDone, "")}, Versions: c.versions, Seeds: map[string]int{"T": 1}}
-		judgeSaves([]call{create(1, 2, "x", "a"), asked(nil)}, w, &f)
+		checkSaves([]call{create(1, 2, "x", "a"), asked(nil)}, w, &f)
 		if len(f.Problems) != 2 {
 			t.Errorf("%s: problems %q", name, f.Problems)
 		}
@@ -233,7 +233,7 @@ func TestLateVersion(t *testing.T) {
 		Requests: []api.SaveImage{answer(saveError, "terminated")},
 		Versions: []version{{Template: "T", Tag: seedTag}, {Template: "T", Tag: "t"}}, Seeds: map[string]int{"T": 1},
 	}
-	judgeSaves([]call{create(1, 2, "x", "a"), asked(nil), terminate(5, 6, true, "a")}, w, &f)
+	checkSaves([]call{create(1, 2, "x", "a"), asked(nil), terminate(5, 6, true, "a")}, w, &f)
 	if f.Late != 1 || len(f.Problems) != 0 {
 		t.Errorf("found %+v", f)
 	}
@@ -284,7 +284,7 @@ func TestCheckCallsOfSaves(t *testing.T) {
 	}
 	for name, c := range cases {
 		var f findings
-		judgeCalls(c.calls, c.requests, rules{}, &f)
+		checkCalls(c.calls, c.requests, rules{}, &f)
 		expectOne(t, name, f, "lost: ", c.want)
 	}
 }
@@ -317,7 +317,7 @@ func TestCheckRequests(t *testing.T) {
 	}
 	for name, c := range cases {
 		var f findings
-		judgeRequests(c.calls, &f)
+		checkRequests(c.calls, &f)
 		expectOne(t, name, f, c.kind, c.want)
 	}
 }
@@ -339,7 +339,7 @@ func TestCheckRestarts(t *testing.T) {
 	}
 	for name, c := range cases {
 		var f findings
-		judgeRestarts(c.calls, []record{c.rec}, &f)
+		checkRestarts(c.calls, []record{c.rec}, &f)
 		expectOne(t, name, f, "stuck: ", c.want)
 	}
 }
@@ -355,7 +355,7 @@ func TestCheckUploads(t *testing.T) {
 		"after the end":         {[]api.SaveImage{answer(saveDone, "")}, "second push"},
 	} {
 		var f findings
-		judgeUploads(savedIn([]call{asked(func(c *call) { c.Acked = false })}, c.requests, &f), open, &f)
+		checkUploads(savedIn([]call{asked(func(c *call) { c.Acked = false })}, c.requests, &f), open, &f)
 		expectOne(t, name, f, "orphan: ", c.want)
 	}
 }
@@ -389,7 +389,7 @@ func TestStep(t *testing.T) {
 func TestCheckVMIsNoVMOfItsInstance(t *testing.T) {
 	var f findings
 	vms := []machine{{Instance: "a", Running: true}, {Instance: "a", What: "here", Check: true}}
-	judgeMachines(vms, map[string]record{"a": {ID: "a", State: "Started"}}, &f)
+	checkMachines(vms, map[string]record{"a": {ID: "a", State: "Started"}}, &f)
 	expectOne(t, "left", f, "orphan: ", "VM of a sanity test")
 }
 

@@ -9,11 +9,11 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// oneRoom has two instances on a node with capacity for one: the second is pending with a reason,
+// oneSlot has two instances on a node with capacity for one: the second is pending with a reason,
 // and starts when the first has ended.
-func oneRoom(ctx context.Context, p *caseRunner) error {
+func oneSlot(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
-	h, err := c.join(ctx, "one-room")
+	h, err := c.join(ctx, "one-slot")
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-func TestLifeOfAnInstance(t *testing.T) {
+func TestInstanceLifecycle(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2)
 		id := c.mustStart(StartRequest{Name: "job"})[0]
@@ -273,8 +273,8 @@ func TestNodeLostAndFound(t *testing.T) {
 	})
 }
 
-// TestOldClaimIsNobodys: a status under another claim changes nothing, and does not affect the VM.
-func TestOldClaimIsNobodys(t *testing.T) {
+// TestStatusUnderAnotherClaim: a status under another claim changes nothing, and does not affect the VM.
+func TestStatusUnderAnotherClaim(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		id := c.mustStart(StartRequest{})[0]
@@ -310,7 +310,7 @@ func TestSecondAgentIsRefused(t *testing.T) {
 	})
 }
 
-func TestPollHangsUntilThereIsWork(t *testing.T) {
+func TestPollWaitsForWork(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		began := time.Now()
@@ -375,7 +375,7 @@ func TestDeleteNode(t *testing.T) {
 	})
 }
 
-func TestParkedPollOfARemovedNode(t *testing.T) {
+func TestWaitingPollOfARemovedNode(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		parked := make(chan *api.PollAnswer)

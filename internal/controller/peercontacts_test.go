@@ -123,14 +123,14 @@ func TestOneReplicaWritesNoDigest(t *testing.T) {
 	})
 }
 
-// TestDigestOfRubbish: a digest that no replica of this version wrote does no harm.
-func TestDigestOfRubbish(t *testing.T) {
+// TestInvalidDigest: a digest that no replica of this version wrote does no harm.
+func TestInvalidDigest(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		for _, nodes := range [][]byte{nil, {1, 2, 3}, make([]byte, 3*18+5)} {
 			rubbish := &record.Digest{
 				Nodes: nodes, Loads: []byte{200, 255, 1},
 				Pulls:   map[string][]byte{"x": {255, 255, 1, 0, 0, 200, 0}, "y": nil},
-				Strange: []record.OrphanReport{{At: -1}, {At: 1 << 40}, {At: 0, VMs: -7}},
+				Orphans: []record.OrphanReport{{At: -1}, {At: 1 << 40}, {At: 0, VMs: -7}},
 			}
 			if err := c.store.Commit(t.Context(), store.Put(c.tables.Digests, "x", rubbish, store.Any)); err != nil {
 				t.Fatal(err)

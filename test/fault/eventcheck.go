@@ -38,9 +38,9 @@ var follows = []struct{ first, then string }{
 	{terminateVM, vmTerminated},
 }
 
-// judgeTold compares the events at one destination with what was acknowledged of instances that
+// checkInstanceEvents compares the events at one destination with what was acknowledged of instances that
 // have all ended: everything came at least once, and first in order.
-func judgeTold(where string, lives map[string]*life, events []toldEvent, f *findings) {
+func checkInstanceEvents(where string, lives map[string]*life, events []toldEvent, f *findings) {
 	at := map[string]map[string]int{} // instance -> event -> where it came first
 	for i, e := range events {
 		switch {

@@ -97,17 +97,17 @@ func (r rules) allow(state, message string) bool {
 	return slices.ContainsFunc(r.Errors, func(part string) bool { return strings.Contains(message, part) })
 }
 
-// judgeCalls holds every answer of the history against what was acknowledged before
+// checkCalls holds every answer of the history against what was acknowledged before
 // the question was asked.
-func judgeCalls(calls []call, requests []api.SaveImage, r rules, f *findings) {
+func checkCalls(calls []call, requests []api.SaveImage, r rules, f *findings) {
 	all := lives(calls, requests)
 	for _, c := range calls {
-		judgeCall(all, c, r, f)
+		checkCall(all, c, r, f)
 	}
 }
 
-// judgeCall holds one answer against what was acknowledged before.
-func judgeCall(all map[string]*life, c call, r rules, f *findings) {
+// checkCall holds one answer against what was acknowledged before.
+func checkCall(all map[string]*life, c call, r rules, f *findings) {
 	if !slices.Contains([]op{opTerminate, opLook, opList, opWatch}, c.Op) {
 		return
 	}
@@ -189,9 +189,9 @@ func wrongAfterTermination(l *life, c call) string {
 	return ""
 }
 
-// judgeCalm compares the idle cloud with the history: nothing is in progress, every promise is
+// checkCalm compares the idle cloud with the history: nothing is in progress, every promise is
 // kept, and there is exactly one VM for every instance that has one.
-func judgeCalm(book *ledger, w world, r rules, f *findings) {
+func checkCalm(book *ledger, w world, r rules, f *findings) {
 	records := map[string]record{}
 	for _, rec := range w.Records {
 		records[rec.ID] = rec
@@ -213,13 +213,13 @@ func judgeCalm(book *ledger, w world, r rules, f *findings) {
 			f.lost("instance %s is still listed after an acknowledged termination", id)
 		}
 	}
-	judgeTwins(book.creates, w.Records, f)
-	judgeMachines(w.Machines, records, f)
+	checkTwins(book.creates, w.Records, f)
+	checkMachines(w.Machines, records, f)
 }
 
-// judgeTwins looks for creates that made more instances than were acknowledged, and for instances
+// checkTwins looks for creates that made more instances than were acknowledged, and for instances
 // without a request.
-func judgeTwins(creates map[string][]string, records []record, f *findings) {
+func checkTwins(creates map[string][]string, records []record, f *findings) {
 	for _, rec := range records {
 		ids, asked := creates[rec.ExternalID]
 		switch {
@@ -231,7 +231,7 @@ func judgeTwins(creates map[string][]string, records []record, f *findings) {
 	}
 }
 
-func judgeMachines(machines []machine, records map[string]record, f *findings) {
+func checkMachines(machines []machine, records map[string]record, f *findings) {
 	count, running := map[string]int{}, map[string]bool{}
 	for _, m := range machines {
 		if !m.Check {
@@ -254,8 +254,8 @@ func judgeMachines(machines []machine, records map[string]record, f *findings) {
 	}
 }
 
-// judgeEnd holds the world after everything was terminated: it must be empty.
-func judgeEnd(w world, f *findings) {
+// checkEnd holds the world after everything was terminated: it must be empty.
+func checkEnd(w world, f *findings) {
 	for _, rec := range w.Records {
 		f.stuck("instance %s is %s after everything was terminated: %s", rec.ID, rec.State, rec.Message)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestCheckTold(t *testing.T) {
+func TestCheckEvents(t *testing.T) {
 	whole := []string{startVM, vmStarted, terminateVM, vmTerminated}
 	for name, tt := range map[string]struct {
 		events []string
@@ -28,7 +28,7 @@ func TestCheckTold(t *testing.T) {
 				events = append(events, toldEvent{e, "i"})
 			}
 			var f findings
-			judgeTold("x", book.lives, events, &f)
+			checkInstanceEvents("x", book.lives, events, &f)
 			got := strings.Join(f.Problems, "; ")
 			if (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
 				t.Errorf("found %q", got)
@@ -36,7 +36,7 @@ func TestCheckTold(t *testing.T) {
 		})
 	}
 	var f findings
-	judgeTold("x", nil, []toldEvent{readTold("{torn")}, &f)
+	checkInstanceEvents("x", nil, []toldEvent{readTold("{torn")}, &f)
 	if f.Wrong != 1 {
 		t.Errorf("a torn line: %v", f.Problems)
 	}

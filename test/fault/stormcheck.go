@@ -27,8 +27,8 @@ type instanceTrace struct {
 	silent   bool               // something was wrong with it already
 }
 
-// stormJudge reads a long history once, call by call.
-type stormJudge struct {
+// stormChecker reads a long history once, call by call.
+type stormChecker struct {
 	lives  map[string]*life
 	rules  rules
 	slots  int    // of each node
@@ -60,17 +60,17 @@ type stormSum struct {
 	Share    float64       `json:"served_of_offered"` // while it was up
 }
 
-func newStormJudge(book *ledger, r rules, slots int, up []span) *stormJudge {
-	return &stormJudge{
+func newStormChecker(book *ledger, r rules, slots int, up []span) *stormChecker {
+	return &stormChecker{
 		lives: book.lives, rules: r, slots: slots, up: up, trails: map[string]*instanceTrace{},
 		sum: stormSum{Begin: never, Slots: slots},
 	}
 }
 
-// judge reads the whole history and returns the figures of the load.
-func (j *stormJudge) judge(calls iter.Seq[call], f *findings) stormSum {
+// check reads the whole history and returns the figures of the load.
+func (j *stormChecker) check(calls iter.Seq[call], f *findings) stormSum {
 	for c := range calls {
-		judgeCall(j.lives, c, j.rules, f)
+		checkCall(j.lives, c, j.rules, f)
 		switch {
 		case c.Op == opCreate:
 			j.offered(c)
@@ -90,7 +90,7 @@ func (j *stormJudge) judge(calls iter.Seq[call], f *findings) stormSum {
 const cutShare = 250 * time.Millisecond
 
 // offered counts a create.
-func (j *stormJudge) offered(c call) {
+func (j *stormChecker) offered(c call) {
 	s := &j.sum
 	s.Offered++
 	s.Begin, s.End = min(s.Begin, c.Begin), max(s.End, c.Begin)
@@ -114,7 +114,7 @@ func stateOf(c call) farm.InstanceState {
 }
 
 // see holds what was seen of an instance against what was seen of it before.
-func (j *stormJudge) see(id string, c call, f *findings) {
+func (j *stormChecker) see(id string, c call, f *findings) {
 	t := j.trails[id]
 	if t == nil {
 		t = &instanceTrace{state: farm.Scheduling, from: never, started: never}
@@ -183,7 +183,7 @@ func reachable() map[farm.InstanceState]map[farm.InstanceState]bool {
 
 // crowds looks for nodes that had more instances at a time than slots. An instance surely used its
 // slot between the end of the first look that showed it placed and the beginning of the last one.
-func (j *stormJudge) crowds(f *findings) {
+func (j *stormChecker) crowds(f *findings) {
 	type edge struct {
 		at    time.Duration
 		delta int
@@ -213,7 +213,7 @@ func (j *stormJudge) crowds(f *findings) {
 }
 
 // count completes the sum.
-func (j *stormJudge) count() stormSum {
+func (j *stormChecker) count() stormSum {
 	s := j.sum
 	s.Seen = j.seen
 	for _, u := range j.up {

@@ -110,7 +110,7 @@ func TestCheckCalls(t *testing.T) {
 	}
 	for name, c := range cases {
 		var f findings
-		judgeCalls(c.calls, nil, c.rules, &f)
+		checkCalls(c.calls, nil, c.rules, &f)
 		expectOne(t, name, f, "lost: ", c.want)
 	}
 }
@@ -193,18 +193,18 @@ func TestCheckCalm(t *testing.T) {
 	}
 	for name, c := range cases {
 		var f findings
-		judgeCalm(ledgerOf(c.calls), c.world, c.rules, &f)
+		checkCalm(ledgerOf(c.calls), c.world, c.rules, &f)
 		expectOne(t, name, f, c.kind, c.want)
 	}
 }
 
 func TestCheckEnd(t *testing.T) {
 	var f findings
-	judgeEnd(world{}, &f)
+	checkEnd(world{}, &f)
 	expectOne(t, "empty", f, "", "")
-	judgeEnd(world{Records: []record{{ID: "a", ExternalID: "x", State: "Terminating"}}}, &f)
+	checkEnd(world{Records: []record{{ID: "a", ExternalID: "x", State: "Terminating"}}}, &f)
 	expectOne(t, "record", f, "stuck: ", "is Terminating")
 	f = findings{}
-	judgeEnd(world{Machines: []machine{{Instance: "a", What: "here", Running: true}}}, &f)
+	checkEnd(world{Machines: []machine{{Instance: "a", What: "here", Running: true}}}, &f)
 	expectOne(t, "VM", f, "orphan: ", "here")
 }

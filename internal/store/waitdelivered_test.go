@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestToldWaitsForSubscribers: events that were queued before the call have been delivered when it
+// TestWaitDeliveredWaitsForSubscribers: events that were queued before the call have been delivered when it
 // returns, however slow the subscribers are.
-func TestToldWaitsForSubscribers(t *testing.T) {
+func TestWaitDeliveredWaitsForSubscribers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDispatcher()
 		go d.run()

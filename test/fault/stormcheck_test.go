@@ -77,7 +77,7 @@ func TestStormCheck(t *testing.T) {
 	}
 	for name, c := range cases {
 		var f findings
-		newStormJudge(ledgerOf(c.calls), rules{}, 1, nil).judge(slices.Values(c.calls), &f)
+		newStormChecker(ledgerOf(c.calls), rules{}, 1, nil).check(slices.Values(c.calls), &f)
 		expectOne(t, name, f, c.kind, c.want)
 	}
 }
@@ -94,8 +94,8 @@ func TestStormSum(t *testing.T) {
 	}
 	calls = append(calls, create(0, 1, "y", "a"), at(2*s, 3*s, "a", "Started", "n"))
 	var f findings
-	got := newStormJudge(ledgerOf(calls), rules{}, 1, []span{{s, 4 * s}, {5 * s, 5*s + 1}}).judge(slices.Values(calls),
-		&f)
+	got := newStormChecker(ledgerOf(calls), rules{}, 1, []span{{s, 4 * s}, {5 * s, 5*s + 1}}).check(
+		slices.Values(calls), &f)
 	if got.Offered != 8 || got.WhileUp != 3 || got.Served != 2 || got.Up != 3*s+1 || got.P50 != 3*time.Millisecond ||
 		got.Longest != 3*s-1 {
 		t.Errorf("the sum is %+v", got)
@@ -160,7 +160,7 @@ func TestStormCases(t *testing.T) {
 	} {
 		sum, r := good, report{}
 		change(&sum)
-		r.judgeTarget(result{Target: "t", Kills: 1, Planned: 1, Acknowledged: 1, Needed: 1, Storm: &sum})
+		r.evaluateTarget(result{Target: "t", Kills: 1, Planned: 1, Acknowledged: 1, Needed: 1, Storm: &sum})
 		var failed []string
 		for _, c := range r.Cases {
 			if c.Outcome != "passed" {

@@ -27,7 +27,7 @@ func undecided(ctx context.Context, p *caseRunner) error {
 	if err != nil {
 		return err
 	}
-	held := strangers(2)
+	held := orphans(2)
 	for range 6 { // more reports than the threshold
 		if err := h.kept(ctx, held); err != nil {
 			return err
@@ -45,8 +45,8 @@ func undecided(ctx context.Context, p *caseRunner) error {
 			return fmt.Errorf("status %v, %w", status, err)
 		}
 	}
-	var done []api.Adopted
-	ask := api.Adoption{Node: "strange", Action: "remove", VMs: []string{held[0].VMID}}
+	var done []api.OrphanOutcome
+	ask := api.OrphanDecision{Node: "strange", Action: "remove", VMs: []string{held[0].VMID}}
 	if err := c.caller().Send(ctx, "POST", "/api/v1/node/adopt", ask, &done); err != nil || len(done) != 1 ||
 		done[0].Outcome != "removed" {
 		return fmt.Errorf("removal %v, %w", done, err)
@@ -57,8 +57,8 @@ func undecided(ctx context.Context, p *caseRunner) error {
 	return h.leave(ctx)
 }
 
-// strangers are orphaned VMs.
-func strangers(n int) (list []api.InventoryItem) {
+// orphans are orphaned VMs.
+func orphans(n int) (list []api.InventoryItem) {
 	for i := range n {
 		list = append(list, api.InventoryItem{VMID: fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", i)})
 	}
@@ -103,13 +103,13 @@ func (h *fakeNode) kept(ctx context.Context, held []api.InventoryItem) error {
 // separate controller. The cases cannot wait for 150 s and 30 reports: tests with a fake clock
 // check that the controller has these.
 const (
-	strangeAge     = 2 * time.Second
-	strangeReports = 5
+	orphanAge     = 2 * time.Second
+	orphanReports = 5
 )
 
-// removedStrangers shows when orphaned VMs are removed automatically: after enough reports and
+// removedOrphans shows when orphaned VMs are removed automatically: after enough reports and
 // time, and only while they are at most 20 % of all.
-func removedStrangers(ctx context.Context, p *caseRunner) (err error) {
+func removedOrphans(ctx context.Context, p *caseRunner) (err error) {
 	c, done, err := p.stage.short(ctx)
 	defer func() { err = errors.Join(err, done()) }()
 	if err != nil {
@@ -126,8 +126,8 @@ func removedStrangers(ctx context.Context, p *caseRunner) (err error) {
 	if err != nil {
 		return err
 	}
-	many, one := slices.Concat(own, strangers(2)), slices.Concat(own, strangers(1))
-	for began := time.Now(); time.Since(began) < strangeAge+time.Second; time.Sleep(4 * pause) {
+	many, one := slices.Concat(own, orphans(2)), slices.Concat(own, orphans(1))
+	for began := time.Now(); time.Since(began) < orphanAge+time.Second; time.Sleep(4 * pause) {
 		if err := h.kept(ctx, many); err != nil {
 			return fmt.Errorf("2 of 7 VMs are unknown: %w", err)
 		}
@@ -146,7 +146,7 @@ func removedStrangers(ctx context.Context, p *caseRunner) (err error) {
 		switch {
 		case err != nil:
 			return err
-		case slices.Equal(gone, []string{one[5].VMID}) && took >= strangeAge && reports >= strangeReports:
+		case slices.Equal(gone, []string{one[5].VMID}) && took >= orphanAge && reports >= orphanReports:
 			return errors.Join(c.alarmed(ctx, 1, ""), h.kept(ctx, own))
 		case len(gone) > 0 || took > patience:
 			return fmt.Errorf("1 of 6 VMs is unknown, and removed are %v after %s and %d reports", gone, took, reports)
@@ -195,7 +195,7 @@ func (st *stage) short(ctx context.Context) (c *cloud, done func() error, err er
 		return nil, func() error { stop(); return records.Close() }, err
 	}
 	k, err := controller.New(ctx, records, tables, controller.Options{
-		Registry: shelf, RegistryAddress: registry, UnknownAge: strangeAge, UnknownReports: strangeReports,
+		Registry: shelf, RegistryAddress: registry, UnknownAge: orphanAge, UnknownReports: orphanReports,
 		Version: "1.2.3-short",
 	})
 	if err != nil {

@@ -198,8 +198,8 @@ func TestOpenReportsWhatItCannotWrite(t *testing.T) {
 	}
 }
 
-// TestToldEndsWithItsCaller: the wait ends with its context, however long a subscriber takes.
-func TestToldEndsWithItsCaller(t *testing.T) {
+// TestWaitDeliveredEndsWithItsContext: the wait ends with its context, however long a subscriber takes.
+func TestWaitDeliveredEndsWithItsContext(t *testing.T) {
 	s, cars, _ := openCars(t)
 	release := make(chan struct{})
 	defer s.Subscribe(func([]store.Event) { <-release })()

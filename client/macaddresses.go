@@ -9,17 +9,6 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// USB returns how many USB devices are free and in use on all nodes, by the names under which they can be
-// requested.
-func (c *Controller) USB(ctx context.Context) (map[string]api.USBCount, error) {
-	return fetch[map[string]api.USBCount](ctx, c.service, get("/api/v1/usb", nil))
-}
-
-// VLANs returns the IDs that every node offers.
-func (c *Controller) VLANs(ctx context.Context) ([]string, error) {
-	return fetch[[]string](ctx, c.service, get("/api/v1/vlan", nil))
-}
-
 const pathMAC = "/api/v1/macaddr"
 
 // MACFilter selects managed MAC addresses.

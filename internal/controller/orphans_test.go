@@ -145,8 +145,8 @@ func TestOrdersSpareAVM(t *testing.T) {
 	}
 }
 
-// TestStrangersOfARemovedNode: after the removal of a node its VMs no longer make instances wait.
-func TestStrangersOfARemovedNode(t *testing.T) {
+// TestOrphansOfARemovedNode: after the removal of a node its VMs no longer make instances wait.
+func TestOrphansOfARemovedNode(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("one", 3), c.join("two", 3)
 		known := c.backToWaiting(a,
@@ -172,9 +172,9 @@ func TestStrangersOfARemovedNode(t *testing.T) {
 	})
 }
 
-// TestNoStartsBeforeANodeHasTold: after a restart of the controller a node gets no starts before it
+// TestNoStartsBeforeTheInventory: after a restart of the controller a node gets no starts before it
 // has reported its inventory, and then only as many as fit in addition to that.
-func TestNoStartsBeforeANodeHasTold(t *testing.T) {
+func TestNoStartsBeforeTheInventory(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
 		a.stray(2)
@@ -182,7 +182,7 @@ func TestNoStartsBeforeANodeHasTold(t *testing.T) {
 		c.restart()
 		ids := c.mustStart(StartRequest{Count: 3})
 		c.wantSlots(a, 0)
-		c.wantMessage(ids[0], "still to say what it holds")
+		c.wantMessage(ids[0], "has not reported its inventory yet")
 		a.early = a.contact() // which may bring the start already
 		c.wantSlots(a, 1)
 		if n := len(a.next()); n != 1 {
