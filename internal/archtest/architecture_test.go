@@ -110,7 +110,8 @@ func TestArchitecture(t *testing.T) {
 func TestArchitectureRuleCatches(t *testing.T) {
 	files := map[string]string{
 		architecture: "# A\n" + componentTable + "\n\n| package | responsibility |\n|---|---|\n" +
-			"| `api/`, `internal/a/` | it has `b` and `c/d` |\n\n" + largeTable +
+			"| `api/`, `internal/a/` | it has `b` and `c/d` |\n\n" +
+			largeTable +
 			"\n\n| package | why |\n|---|---|\n| `internal/a/` | it |\n| " +
 			"`test/gone/` | it |\n| `internal/a/b/` | it |\n\n## Other\n| `internal/e/` | no |\n",
 		"internal/a/a.go":         "package a\n" + strings.Repeat("\n", packageLines),

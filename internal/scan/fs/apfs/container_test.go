@@ -240,11 +240,11 @@ func TestLostSuperblock(t *testing.T) {
 	}{
 		"in the newest": {func(m *image, l apfstest.Layout) {
 			astray(m, l.OMaps[1])
-		}, 2, 0, "checkpoint 40 in block 4 is passed over: read volume 1027", ""},
+		}, 2, 0, "checkpoint 40 in block 4 is passed over: read volume with object ID 1027", ""},
 		"in both": {func(m *image, l apfstest.Layout) {
 			_, block := place(m, l.OMaps[1])
 			m.block(binary.LittleEndian.Uint64(block))[100]++
-		}, 1, 1, "", "read volume 1027"},
+		}, 1, 1, "", "read volume with object ID 1027"},
 		"and it was not in the older one": {func(m *image, l apfstest.Layout) {
 			astray(m, l.OMaps[1])
 			astray(m, l.OMaps[0])
@@ -252,7 +252,7 @@ func TestLostSuperblock(t *testing.T) {
 				clear(m.block(b)[184+8:][:8])
 				apfstest.Seal(m.block(b))
 			}
-		}, 1, 1, "", "read volume 1027"},
+		}, 1, 1, "", "read volume with object ID 1027"},
 	} {
 		m, l := write(t, apfstest.Container{
 			Volumes: []apfstest.Volume{{Name: "kept", Files: one("kept")}, {Name: "lost", Files: one("lost")}},
