@@ -64,7 +64,7 @@ func (g Grants) DeleteGroup(name string) (Grants, error) {
 	return g, nil
 }
 
-// SetResources replaces the rights of a permission group on single resources.
+// SetGroupResources replaces the rights of a permission group on single resources.
 func (g Grants) SetGroupResources(s farm.Service, name string, list []farm.ResourcePermission) (Grants, error) {
 	if err := checkGroupName(name); err != nil {
 		return g, err

@@ -22,7 +22,7 @@ func (r *Registry) Repair(ctx context.Context, o CheckOptions) (api.RegistryRepa
 		return out, err
 	}
 	m := repairer{registry: r, report: &out}
-	for _, step := range []func(context.Context) error{m.repairDamaged, m.finishPending, m.repairLayers} {
+	for _, step := range []func(context.Context) error{m.repairTemplates, m.finishPending, m.repairLayers} {
 		if err := step(ctx); err != nil {
 			return out, err
 		}
@@ -87,8 +87,8 @@ type repairer struct {
 	report   *api.RegistryRepair
 }
 
-// repairDamaged restores templates that are readable again and quarantines those that are not.
-func (m *repairer) repairDamaged(context.Context) error {
+// repairTemplates restores templates that are readable again and quarantines those that are not.
+func (m *repairer) repairTemplates(context.Context) error {
 	for _, d := range m.registry.snapshot.Load().damaged {
 		if err := m.repairTemplate(d); err != nil {
 			return err

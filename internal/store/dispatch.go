@@ -16,7 +16,7 @@ type dispatcher struct {
 	queue          []Event
 	queuedCount    int64         // events so far
 	deliveredCount int64         // of them
-	advanced       chan struct{} // closed when delivered grows; nil while no caller waits for that
+	advanced       chan struct{} // closed when deliveredCount grows; nil while no caller waits for that
 	subscribers    []*subscriber
 	closed         bool
 }

@@ -173,7 +173,7 @@ func (s *Updates) next(n *farm.Node, now time.Time, room bool) *farm.Node {
 	case u != nil && info.AgentVersion == u.Version:
 		return s.completed(n)
 	case n.IsUpdateRunning():
-		return s.continued(n, now)
+		return s.advanceRunning(n, now)
 	case u != nil && (!ok || u.SHA256 != p.SHA256): // the package has been replaced
 		n = n.Clone()
 		n.Update = nil
@@ -181,7 +181,7 @@ func (s *Updates) next(n *farm.Node, now time.Time, room bool) *farm.Node {
 			n.Update = &farm.AgentUpdate{Version: p.Version, SHA256: p.SHA256, Force: true, RequestedAt: now}
 		}
 		return n
-	case u == nil && (!ok || !s.offered(info, p) || !room):
+	case u == nil && (!ok || !s.needsAutoUpdate(info, p) || !room):
 		return n
 	case u == nil:
 		next := n.Clone()
@@ -201,15 +201,15 @@ func (s *Updates) next(n *farm.Node, now time.Time, room bool) *farm.Node {
 	return next
 }
 
-// offered reports whether a node is to install a package without a request.
-func (s *Updates) offered(info *farm.NodeInfo, p api.AgentPackage) bool {
+// needsAutoUpdate reports whether a node is to install a package without a request.
+func (s *Updates) needsAutoUpdate(info *farm.NodeInfo, p api.AgentPackage) bool {
 	return s.automatic && info.AgentVersion != "" && info.AgentVersion != p.Version &&
 		!farm.IsOlderVersion(p.Version, info.AgentVersion)
 }
 
-// continued returns a node whose update continues: one that was offline is Updating again, one that
+// advanceRunning returns a node whose update continues: one that was offline is Updating again, one that
 // takes too long has failed.
-func (s *Updates) continued(n *farm.Node, now time.Time) *farm.Node {
+func (s *Updates) advanceRunning(n *farm.Node, now time.Time) *farm.Node {
 	next := n.Clone()
 	if now.Sub(n.Update.TryBegunAt) >= UpdateTimeout {
 		next.EndUpdateTry("it did not become that within "+UpdateTimeout.String(), now)

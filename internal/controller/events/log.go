@@ -55,7 +55,7 @@ type Log struct {
 	machine string
 	actor   func(ctx context.Context) farm.Actor
 	targets []*target
-	seen    chan struct{} // has a value when there are new records
+	wake    chan struct{} // has a value when there are new records
 	dropped record.LogLimiter
 
 	mu      sync.Mutex     // guards the fields below
@@ -87,7 +87,7 @@ func New(db record.DB, o Options) *Log {
 		o.Actor = func(context.Context) farm.Actor { return farm.Actor{} }
 	}
 	e := &Log{
-		db: db, max: cmp.Or(o.MaxStored, maxStored), machine: o.Machine, actor: o.Actor, seen: make(chan struct{}, 1),
+		db: db, max: cmp.Or(o.MaxStored, maxStored), machine: o.Machine, actor: o.Actor, wake: make(chan struct{}, 1),
 		arrived: make(chan struct{}),
 	}
 	for _, t := range []*target{{name: "file", to: o.File}, {name: "push", to: o.Push}} {
@@ -172,13 +172,13 @@ func (e *Log) Observe(events []store.Event) {
 		}
 	}
 	if some {
-		e.ring()
+		e.wakeRun()
 	}
 }
 
-func (e *Log) ring() {
+func (e *Log) wakeRun() {
 	select {
-	case e.seen <- struct{}{}:
+	case e.wake <- struct{}{}:
 	default:
 	}
 }
@@ -206,7 +206,7 @@ func (e *Log) Load() {
 		_, rev, _ := view.Get(key)
 		e.young = append(e.young, pendingBatch{rev: rev, key: key, EventBatch: h})
 	}
-	e.ring()
+	e.wakeRun()
 }
 
 // Run puts new records into order, until the context ends.
@@ -218,7 +218,7 @@ func (e *Log) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-e.seen:
+		case <-e.wake:
 		}
 		for {
 			settled, moved := e.db.Store.AppliedRevision()

@@ -139,7 +139,7 @@ func (p *Pool) Observe(events []store.Event) {
 			now, _ := e.New.(*farm.Instance)
 			p.note(was, now)
 		case e.Kind == record.KindMAC && e.New == nil, e.Kind == record.KindSetting && e.ID == settingRange:
-			p.ring()
+			p.wakeRun()
 		}
 	}
 }
@@ -158,7 +158,7 @@ func (p *Pool) note(was, now *farm.Instance) {
 	}
 	if now != nil && p.Lacks(now) {
 		p.lacking[now.ID] = struct{}{}
-		p.ring()
+		p.wakeRun()
 	} else if was != nil {
 		delete(p.lacking, was.ID)
 	}
@@ -173,7 +173,7 @@ func reportedMAC(i *farm.Instance) (farm.MAC, bool) {
 	return a, err == nil
 }
 
-func (p *Pool) ring() {
+func (p *Pool) wakeRun() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -189,7 +189,7 @@ func (p *Pool) Retry() {
 	waits := len(p.lacking) > 0
 	p.mu.Unlock()
 	if waits {
-		p.ring()
+		p.wakeRun()
 	}
 }
 

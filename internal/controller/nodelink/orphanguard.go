@@ -54,14 +54,14 @@ func (o *Orphans) assess() assessment {
 	if j := o.guard.last; !j.at.IsZero() && now.Sub(j.at) < assessInterval {
 		return j
 	}
-	var shares []nodeShare
+	var shares []nodeOrphanCount
 	reported := map[string]bool{}
 	for _, s := range o.sessions.all() {
 		if n, ok := o.share(s, now); ok {
 			reported[s.node], shares = true, append(shares, n)
 		}
 	}
-	j := assessShares(shares)
+	j := assessOrphanRatios(shares)
 	j.at = now
 	if now.Before(o.opts.Settled) {
 		for id, node := range o.db.Tables.Nodes.All() {
@@ -74,39 +74,39 @@ func (o *Orphans) assess() assessment {
 	return j
 }
 
-// nodeShare is how many of the VMs on a node are orphaned.
-type nodeShare struct {
+// nodeOrphanCount is how many of the VMs on a node are orphaned.
+type nodeOrphanCount struct {
 	node         string
 	orphans, vms int
 }
 
 // exceeds reports whether too many VMs are orphaned for a leak.
-func (n nodeShare) exceeds() bool {
+func (n nodeOrphanCount) exceeds() bool {
 	return n.orphans > 0 && float64(n.orphans) > maxOrphanShare*float64(n.vms)
 }
 
 // suspect reports whether so many VMs of one node are orphaned that it must report wrongly.
-func (n nodeShare) suspect() bool { return n.orphans >= suspectOrphans && n.exceeds() }
+func (n nodeOrphanCount) suspect() bool { return n.orphans >= suspectOrphans && n.exceeds() }
 
-func (n nodeShare) minus(o nodeShare) nodeShare {
-	return nodeShare{n.node, n.orphans - o.orphans, n.vms - o.vms}
+func (n nodeOrphanCount) minus(o nodeOrphanCount) nodeOrphanCount {
+	return nodeOrphanCount{n.node, n.orphans - o.orphans, n.vms - o.vms}
 }
 
-// assessShares finds the nodes on which nothing may be removed. Nodes may report falsely: the VMs of
+// assessOrphanRatios finds the nodes on which nothing may be removed. Nodes may report falsely: the VMs of
 // each node are counted together with those of all others except the wrong ones, which are the
 // tenth of the nodes (at least one) with the most orphaned VMs.
-func assessShares(shares []nodeShare) assessment {
+func assessOrphanRatios(shares []nodeOrphanCount) assessment {
 	j := assessment{kept: map[string]bool{}}
 	shares = slices.Clone(shares)
-	slices.SortFunc(shares, func(a, b nodeShare) int {
+	slices.SortFunc(shares, func(a, b nodeOrphanCount) int {
 		return cmp.Or(cmp.Compare(b.orphans, a.orphans), cmp.Compare(a.node, b.node))
 	})
 	wrong := max(1, int(float64(len(shares))*suspectNodes))
-	all := nodeShare{}
+	all := nodeOrphanCount{}
 	for _, n := range shares {
 		all.orphans, all.vms = all.orphans+n.orphans, all.vms+n.vms
 	}
-	worst := nodeShare{} // those of the first ones
+	worst := nodeOrphanCount{} // those of the first ones
 	for _, n := range shares[:min(wrong, len(shares))] {
 		worst.orphans, worst.vms = worst.orphans+n.orphans, worst.vms+n.vms
 	}
@@ -129,13 +129,13 @@ func assessShares(shares []nodeShare) assessment {
 // share returns the share of one node; ok is false for one that has not sent its inventory, or that
 // is no longer in contact. VMs that an operator released do not count as orphaned, since they are
 // being removed.
-func (o *Orphans) share(s *session, now time.Time) (n nodeShare, ok bool) {
+func (o *Orphans) share(s *session, now time.Time) (n nodeOrphanCount, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.inventoryAt.IsZero() || now.Sub(s.lastContactLocked(now)) >= o.opts.NodeTimeout {
 		return n, false
 	}
-	n = nodeShare{s.node, s.moreOrphans, s.vms}
+	n = nodeOrphanCount{s.node, s.moreOrphans, s.vms}
 	for id := range s.orphans {
 		if !o.IsReleased(s.node, id) {
 			n.orphans++

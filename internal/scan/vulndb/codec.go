@@ -49,7 +49,7 @@ func commonPrefixLen(a, b string) int {
 }
 
 // decoder reads the parts of a record. After its first error it returns zero values. Its results
-// are counted against cost, so that a few hostile bytes cannot expand without limit.
+// are counted against memoryBudget, so that a few hostile bytes cannot expand without limit.
 type decoder struct {
 	data         []byte
 	memoryBudget *int
@@ -136,7 +136,7 @@ func (d *decoder) strs() []string {
 	return list
 }
 
-// deltaString reads a string that encoder.follow appended.
+// deltaString reads a string that encoder.deltaString appended.
 func (d *decoder) deltaString(before string) string {
 	n := d.uint()
 	if n > uint64(len(before)) {

@@ -100,8 +100,8 @@ func (b *bodyWriter) writeItem(first *bool, v any) (fits bool) {
 	return true
 }
 
-// canContinue reports whether writing may continue. It records err, or else the error of the context.
-func (b *bodyWriter) canContinue(err error) bool {
+// recordErr records err, or else the error of the context, and reports whether there is none.
+func (b *bodyWriter) recordErr(err error) (ok bool) {
 	if b.err == nil {
 		b.err = err
 	}
@@ -115,7 +115,7 @@ func (b *bodyWriter) writeFindings(h *host.Host) {
 	first := true
 	for _, gravely := range []bool{true, false} {
 		for f, err := range h.Report(host.Query{}).Findings() {
-			if !b.canContinue(err) {
+			if !b.recordErr(err) {
 				return
 			}
 			v := encode.Vulnerability(f)
@@ -147,7 +147,7 @@ func (b *bodyWriter) countFinding(f *api.HostFinding) {
 func (b *bodyWriter) writePackages(h *host.Host) {
 	first := true
 	for p, err := range h.Report(host.Query{}).Packages() {
-		if !b.canContinue(err) {
+		if !b.recordErr(err) {
 			return
 		}
 		b.counts.Packages++
