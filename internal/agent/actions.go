@@ -114,7 +114,7 @@ func (a *Agent) startVM(ctx context.Context, in *instance, _ hv.VM) error {
 // failStart ends a start: it removes the VM first, then reports the failure. If the agent is killed in
 // between, the next agent tries the start once more, which is harmless.
 func (a *Agent) failStart(ctx context.Context, in *instance, cause error) error {
-	a.log.Warn("start of an instance failed", "instance_id", in.id, "error", cause)
+	a.log.Warn("starting an instance failed; it goes to Error", "instance_id", in.id, "error", cause)
 	err := a.retryUntilDone(ctx, in, "removal of the VM of a failed start", func() error {
 		return a.deleteVM(ctx, in, hv.VM{})
 	})

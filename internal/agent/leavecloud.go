@@ -58,7 +58,7 @@ func (a *Agent) leaveCloud(ctx context.Context) error {
 	a.cacheJobs.DropAll()
 	pause := retry.New(retryFirst, retryMax)
 	for err := a.compareVMs(ctx); err != nil && ctx.Err() == nil; err = a.compareVMs(ctx) {
-		a.log.Warn("listing VMs failed", "error", err)
+		a.log.Warn("listing VMs failed; trying again before the VMs of this node are deleted", "error", err)
 		_ = pause.Sleep(ctx)
 	}
 	a.mu.Lock()

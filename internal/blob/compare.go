@@ -7,11 +7,11 @@ import (
 	"io"
 )
 
-// dataPresence describes which of two disks may hold data in a range.
-type dataPresence uint8
+// diskSet is the set of those of two compared disks that may hold data in a range.
+type diskSet uint8
 
 const (
-	inDisk dataPresence = 1 << iota
+	inDisk diskSet = 1 << iota
 	inParent
 )
 
@@ -98,7 +98,7 @@ func (f *compareSource) nextBatch(s *rangeBatch) (bool, error) {
 }
 
 // nextRange returns the next range in which the same of the two disks may hold data.
-func (f *compareSource) nextRange(off int64) (c Change, in dataPresence, err error) {
+func (f *compareSource) nextRange(off int64) (c Change, in diskSet, err error) {
 	ds, de, err := f.disk.rangeFrom(off)
 	if err != nil {
 		return c, 0, err
@@ -110,7 +110,7 @@ func (f *compareSource) nextRange(off int64) (c Change, in dataPresence, err err
 	start, end := min(ds, ps), f.disk.size
 	for _, r := range []struct {
 		start, end int64
-		in         dataPresence
+		in         diskSet
 	}{{ds, de, inDisk}, {ps, pe, inParent}} {
 		switch {
 		case r.start > start:
@@ -152,7 +152,7 @@ func (f *compareSource) readBatch(s *rangeBatch, scratch []byte) error {
 }
 
 // readIfPresent fills p from one of the disks, with zeros where it has a hole.
-func readIfPresent(in dataPresence, p []byte, read func() error) error {
+func readIfPresent(in diskSet, p []byte, read func() error) error {
 	if in == 0 {
 		clear(p)
 		return nil

@@ -31,7 +31,9 @@ func EncodeChanges(ctx context.Context, src Changes, o EncodeOptions, sink Frame
 	var f changeSource = &deltaSource{changes: src, diskSize: o.Size}
 	if c, ok := src.(*diskComparison); ok {
 		if c.diskSize != o.Size {
-			return nil, fmt.Errorf("comparison has a size of %d bytes, but the disk has %d", c.diskSize, o.Size)
+			return nil, fmt.Errorf("blob.Compare was called with a disk size of %d bytes, EncodeOptions.Size is %d",
+				c.diskSize,
+				o.Size)
 		}
 		f = newCompareSource(c)
 	}

@@ -30,7 +30,7 @@ type rangeBatch struct {
 // readRange is a range to be read.
 type readRange struct {
 	Change
-	dataIn dataPresence // of a comparison
+	dataIn diskSet // of a comparison
 }
 
 // storedRange is a range that the layer stores, with its bytes when it is data.
@@ -55,7 +55,7 @@ func (s *rangeBatch) full() bool { return len(s.toRead) == cap(s.toRead) || s.fr
 func (s *rangeBatch) freeBytes() int64 { return int64(cap(s.buf) - len(s.buf)) }
 
 // add appends as much of a range as fits and returns the offset behind it.
-func (s *rangeBatch) add(c Change, in dataPresence) int64 {
+func (s *rangeBatch) add(c Change, in diskSet) int64 {
 	if c.Kind == ChangeData {
 		c.Len = min(c.Len, s.freeBytes())
 		s.buf = s.buf[:len(s.buf)+int(c.Len)]

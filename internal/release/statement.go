@@ -190,7 +190,7 @@ func Digest(r io.Reader) (size int64, sum string, err error) {
 	h := sha256.New()
 	size, err = io.Copy(h, io.LimitReader(r, MaxPackageBytes+1))
 	if err == nil && size > MaxPackageBytes {
-		err = fmt.Errorf("the file has more than %d bytes", MaxPackageBytes)
+		err = fmt.Errorf("the agent package has more than %d bytes", MaxPackageBytes)
 	}
 	return size, hex.EncodeToString(h.Sum(nil)), err
 }

@@ -37,7 +37,7 @@ type nodeUsage struct {
 	usb          map[string]deviceUse    // instance ID -> its USBDevices devices of the node
 	pulls        map[string]*runningPull // content id -> its pull
 	failedStarts []time.Time             // starts, oldest first
-	heapPos      int                     // in Index.failing, -1 when none failed lately
+	heapPos      int                     // in Index.failingNodes, -1 when none failed lately
 }
 
 // runningPull is a version that a node pulls for instances.

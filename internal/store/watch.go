@@ -146,7 +146,7 @@ func (s *Store) updateFor(kv KV) (tableUpdate, bool) {
 func (s *Store) decodeRecord(u *tableUpdate, data []byte) {
 	val, err := u.table.decodeRecord(data)
 	if err != nil {
-		s.log.Error("unreadable record ignored", "key", u.key, "revision", u.rev, "error", err)
+		s.log.Error("unreadable record treated as deleted", "key", u.key, "revision", u.rev, "error", err)
 		return
 	}
 	u.record = val

@@ -263,7 +263,7 @@ func fail(p *page) error {
 	said := func(path string, code int, texts ...string) func() error {
 		return func() error {
 			return steps(p.refusal(code), p.to(path), p.see(append(texts, "Action failed", "Request")...),
-				p.holds(`/^Request \S{8,}$/.test(document.querySelector("main section p:last-child").textContent)`))
+				p.holds(`/^Request ID \S{8,}$/.test(document.querySelector("main section p:last-child").textContent)`))
 		}
 	}
 	return steps(

@@ -123,7 +123,8 @@ func (s *ControllerService) Open(ctx context.Context) error {
 	if s.apiTLS, err = openPortTLS(apiEdge, s.settings, s.log); err != nil {
 		return err
 	}
-	if s.listener, err = listen(ctx, "the controller", s.settings.String(config.ListenAddr), s.log); err != nil {
+	if s.listener, err = listen(ctx, "the controller ("+config.ListenAddr+")", s.settings.String(config.ListenAddr),
+		s.log); err != nil {
 		return err
 	}
 	s.listener.enableTLS(s.apiTLS)

@@ -157,10 +157,14 @@ func (o *initOptions) addSettings(path string, settings [][2]string) (map[string
 // printNextSteps prints the files and the next steps.
 func (o *initOptions) printNextSteps(values map[string]string) error {
 	port, up := "8090", "buildyard up"
+	state := "Authentication is on, and the ports are open to other machines."
 	if usual, err := config.Load(config.ControllerTable,
 		config.Sources{Env: os.LookupEnv, FileDefaults: values}); err == nil {
-		if _, own, err := net.SplitHostPort(usual.String(config.ListenAddr)); err == nil {
+		if host, own, err := net.SplitHostPort(usual.String(config.ListenAddr)); err == nil {
 			port = own
+			if host != "" {
+				state = "Authentication is on, and the controller listens on " + host + " only."
+			}
 		}
 		if usual.String(config.DataDir) != o.dataDir {
 			up += " --data-dir " + o.dataDir
@@ -171,7 +175,6 @@ func (o *initOptions) printNextSteps(values map[string]string) error {
 		url, more = "https://127.0.0.1:"+port,
 			"  export "+config.TrustedCA+"="+filepath.Join(o.dataDir, tlsDir, authorityFile)+"\n"
 	}
-	state := "Authentication is on, and the ports are open to other machines."
 	if values[config.EnableAuth] != "true" {
 		state = "Authentication is off: " + config.EnableAuth + " is not true in the settings."
 	}

@@ -96,7 +96,11 @@ func (s *RegistryService) Open(ctx context.Context) error {
 			return err
 		}
 	}
-	if s.listener, err = listen(ctx, "the registry", s.listenAddr, s.log); err != nil {
+	setting := config.ListenAddr
+	if s.sharesLogOutput {
+		setting = config.RegistryListenAddress
+	}
+	if s.listener, err = listen(ctx, "the registry ("+setting+")", s.listenAddr, s.log); err != nil {
 		return err
 	}
 	s.listener.enableTLS(s.registryTLS)

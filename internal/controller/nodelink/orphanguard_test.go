@@ -32,8 +32,8 @@ func TestAssessShares(t *testing.T) {
 			nodeOrphanCount{"c", 2, 2}), "bc", true},
 		"two liars of twenty": {many(20, nodeOrphanCount{"a", 900, 900}, nodeOrphanCount{"b", 900, 900},
 			nodeOrphanCount{"c", 1, 2}), "ab", false},
-		"small nodes of old records": {many(4, nodeOrphanCount{"a", 1, 2}, nodeOrphanCount{"b", 2, 2}, nodeOrphanCount{"c", 1, 2},
-			nodeOrphanCount{"d", 2, 2}), "abcd", true},
+		"small nodes of old records": {many(4, nodeOrphanCount{"a", 1, 2}, nodeOrphanCount{"b", 2, 2},
+			nodeOrphanCount{"c", 1, 2}, nodeOrphanCount{"d", 2, 2}), "abcd", true},
 		"a leak on each of many nodes": {many(3, nodeOrphanCount{"a", 1, 10}, nodeOrphanCount{"b", 1, 10},
 			nodeOrphanCount{"c", 1, 10}), "", false},
 	} {

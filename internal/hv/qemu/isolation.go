@@ -60,7 +60,8 @@ func (d *Driver) ensureIsolation(ctx context.Context) error {
 	}
 	if err != nil && d.opts.RequireIsolation {
 		return fmt.Errorf(
-			"guests cannot be isolated from the services of this node, which --require-isolation demands: %w",
+			"VM not started: --require-isolation is set, but guests cannot be isolated from the services of this "+
+				"node: %w",
 			err)
 	}
 	return nil

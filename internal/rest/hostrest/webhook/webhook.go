@@ -157,11 +157,11 @@ func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
 			ctx.Err() != nil {
 			break
 		}
-		h.log.DebugContext(ctx, "webhook event rejected", "try", try, "error", err)
+		h.log.DebugContext(ctx, "webhook delivery failed; trying again", "try", try, "error", err)
 		err = nil
 		_ = gap.Sleep(ctx) // the next try is then the last one
 	}
-	h.log.WarnContext(ctx, "webhook event dropped", "error", err)
+	h.log.WarnContext(ctx, "webhook delivery failed; event dropped", "error", err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dropLocked(1)
