@@ -75,7 +75,7 @@ type HostScanResult struct {
 	Skipped      int       `json:"skipped"`       // directories that were left out
 	FirstUnread  []string  `json:"first_unread"`  // paths of the first of Unread
 	FirstSkipped []string  `json:"first_skipped"` // paths of the first of Skipped
-	Canceled     bool      `json:"cancelled"`
+	Cancelled    bool      `json:"cancelled"`
 	Error        string    `json:"error"` // "" after success
 }
 

@@ -376,12 +376,18 @@ func removalDone(r api.Removal) any {
 	return fmt.Sprintf("%d/%d", done, len(r.Status))
 }
 
+// templateRemovals is the former name of the command evictions.
 func templateRemovals(s cli.Streams) *cobra.Command {
+	cmd := templateEvictions(s)
+	cmd.Use, cmd.Hidden = "removals [REQUEST]", true
+	return cmd
+}
+
+func templateEvictions(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listOptions
 	cmd := a.addForItems(&cobra.Command{
-		Use: "evictions [REQUEST]", Aliases: []string{"removals"}, Short: "List evictions from node caches",
-		Args:              cobra.MaximumNArgs(1),
+		Use: "evictions [REQUEST]", Short: "List evictions from node caches", Args: cobra.MaximumNArgs(1),
 		Long:              `evictions lists evictions from node caches, or shows one with the result of each node.`,
 		Example:           `  buildyard template evictions --watch`,
 		ValidArgsFunction: removals.completeArgs(1),

@@ -21,8 +21,7 @@ unique prefix of an ID, or a name.`,
 		Example: `  buildyard template list
   buildyard template show debian`,
 	}, templateList(s), templateShow(s), templateDelete(s), templateRevert(s), templateEvict(s), templateRemove(s),
-		templateDistribute(s),
-		templateDistributions(s), templateCancel(s), templateRemovals(s))
+		templateDistribute(s), templateDistributions(s), templateCancel(s), templateEvictions(s), templateRemovals(s))
 }
 
 var templateView = tableView[api.Template]{

@@ -139,7 +139,7 @@ func (o *reportOptions) toReport(r api.HostReport, status api.HostStatus) report
 	}
 	if l := status.LastScan; l != nil {
 		d.Coverage.Unreads = l.Denied + l.Unread
-		d.Coverage.Partial = d.Coverage.Unreads > 0 || l.Canceled || l.Error != ""
+		d.Coverage.Partial = d.Coverage.Unreads > 0 || l.Cancelled || l.Error != ""
 	}
 	if b := status.Database.Built; b != nil {
 		d.Coverage.Database = &api.ScanDatabase{Built: *b, Sources: []api.ScanDatabaseSource{}}

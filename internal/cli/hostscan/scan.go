@@ -130,7 +130,7 @@ func (o *fullScanOptions) printResult(before, after api.HostStatus) error {
 	switch {
 	case l.Error != "":
 		return fmt.Errorf("scan failed: %s", l.Error)
-	case l.Canceled:
+	case l.Cancelled:
 		return errors.New("scan stopped before its end")
 	}
 	o.printMessage("Cataloged packages: %d [%s seen, %s read, %.1f s]", l.Packages, cli.Plural(l.Files, "file"),

@@ -116,7 +116,7 @@ func formatLastScan(l api.HostScanResult) string {
 	switch {
 	case l.Error != "":
 		text += ", failed: " + l.Error
-	case l.Canceled:
+	case l.Cancelled:
 		text += ", stopped before its end"
 	}
 	if l.Denied > 0 {

@@ -136,7 +136,7 @@ func (s *service) scan(ctx context.Context, dir string, then url.Values) (time.D
 		return true
 	})
 	took := time.Since(began)
-	if err == nil && (last.Error != "" || last.Canceled) {
+	if err == nil && (last.Error != "" || last.Cancelled) {
 		err = fmt.Errorf("the full scan failed: %s", last.Error)
 	}
 	return took, last, err

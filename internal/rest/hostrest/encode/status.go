@@ -29,7 +29,7 @@ func Status(s host.Status) api.HostStatus {
 			Packages: l.Packages,
 			Denied:   l.Denied, Unread: l.Unread, Skipped: l.Skipped, FirstUnread: orEmpty(l.FirstUnread),
 			FirstSkipped: orEmpty(l.FirstSkipped),
-			Canceled:     l.Canceled, Error: l.Error,
+			Cancelled:    l.Canceled, Error: l.Error,
 		}
 	}
 	for _, m := range s.Mounts {
