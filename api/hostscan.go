@@ -75,8 +75,8 @@ type HostScanResult struct {
 	Skipped      int       `json:"skipped"`       // directories that were left out
 	FirstUnread  []string  `json:"first_unread"`  // paths of the first of Unread
 	FirstSkipped []string  `json:"first_skipped"` // paths of the first of Skipped
-	Cancelled    bool      `json:"cancelled"`
-	Error        string    `json:"error"` // "" after success
+	Cancelled    bool      `json:"cancelled"`     // glossary:allow the spelling of former releases
+	Error        string    `json:"error"`         // "" after success
 }
 
 // HostMount is a file system of the host, and how it is watched.
