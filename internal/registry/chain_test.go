@@ -92,6 +92,12 @@ func assemble(t testing.TB, r *Registry, id, tag string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return assembleManifest(t, r, m)
+}
+
+// assembleManifest returns the disk of a manifest, whose lease keeps its layers.
+func assembleManifest(t testing.TB, r *Registry, m api.PullManifest) []byte {
+	t.Helper()
 	var layers []*blob.Layer
 	for _, l := range m.Files[0].Layers {
 		f, err := r.OpenBlob(context.Background(), l.Root)
