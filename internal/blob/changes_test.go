@@ -58,7 +58,7 @@ func TestEncodeRefuses(t *testing.T) {
 		},
 		"disk that shrank": {Compare(wholeSize{memory{bytes.NewReader(nil)}, size}, disk,
 			size), io.ErrUnexpectedEOF.Error()},
-		"comparison of other sizes": {Compare(disk, disk, size-1), "comparison has"},
+		"comparison of other sizes": {Compare(disk, disk, size-1), "Compare was called with a disk size of"},
 	} {
 		_, err := EncodeChanges(context.Background(), c.src, opts, discard)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
