@@ -19,7 +19,7 @@ func (p *portal) consolePages() []page {
 type consoleView struct {
 	ID, Name    string
 	Address     string // of the WebSocket
-	Reason      string // there is none to be seen; "": there is
+	Reason      string // why there is no screen to see; "": there is one
 	CurlCommand string
 }
 

@@ -149,7 +149,7 @@ type selection struct {
 	All         bool // that fit the filter, whichever those are when it is done
 	Total       int
 	Rows        []instanceRow // the first ones
-	Reason      string        // some of those are not shown
+	Reason      string        // why some of those are not shown
 	IDs         []string
 	ConfirmText string // has to be typed, where it is about many
 	Back        string // the page that it was asked from

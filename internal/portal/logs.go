@@ -24,7 +24,7 @@ func (p *portal) logPages() []page {
 // logList is the page of the services that have logs.
 type logList struct {
 	Services    []api.LogService
-	Reason      string // they are not shown
+	Reason      string // why they are not shown
 	Failed      []api.StoredFile
 	FailedCount int // how many there are
 	CurlCommand string

@@ -25,7 +25,7 @@ func (p *portal) nodePages() []page {
 // nodeRow is a node on a page.
 type nodeRow struct {
 	api.Node
-	Reason string // it is in its state
+	Reason string // why it is in its state
 	Back   string // the page that it stands on
 	// CapacityDenied is the reason why the visitor cannot change the node's capacity; "": they can.
 	CapacityDenied string

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -162,7 +163,7 @@ func (o *initOptions) printNextSteps(values map[string]string) error {
 		config.Sources{Env: os.LookupEnv, FileDefaults: values}); err == nil {
 		if host, own, err := net.SplitHostPort(usual.String(config.ListenAddr)); err == nil {
 			port = own
-			if host != "" {
+			if ip, err := netip.ParseAddr(host); host != "" && (err != nil || !ip.IsUnspecified()) {
 				state = "Authentication is on, and the controller listens on " + host + " only."
 			}
 		}
