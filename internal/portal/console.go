@@ -19,7 +19,7 @@ func (p *portal) consolePages() []page {
 type consoleView struct {
 	ID, Name    string
 	Address     string // of the WebSocket
-	Reason      string // why there is no screen to see; "": there is one
+	Reason      string // why the screen cannot be shown; "": it can
 	CurlCommand string
 }
 
