@@ -74,9 +74,10 @@ func restartEdit(o *api.RestartOrder) func(*hv.Spec) {
 			}
 		}
 		if o.USB != nil {
-			s.USB = nil
+			pc := s.EditPC()
+			pc.USB = nil
 			if *o.USB != "" {
-				s.USB = []hv.USBDevice{{Location: *o.USB}}
+				pc.USB = []hv.USBDevice{{Location: *o.USB}}
 			}
 		}
 	}

@@ -105,13 +105,15 @@ func TestDriverWithoutTasks(t *testing.T) {
 
 func TestEditOf(t *testing.T) {
 	text := func(s string) *string { return &s }
-	before := hv.Spec{VNC: &hv.VNC{Password: "old", Port: 5901}, USB: []hv.USBDevice{{Location: "1-1"}}}
+	before := hv.Spec{
+		VNC: &hv.VNC{Password: "old", Port: 5901}, PC: &hv.PC{USB: []hv.USBDevice{{Location: "1-1"}}},
+	}
 	for name, tt := range map[string]struct {
 		order api.RestartOrder
 		vnc   *hv.VNC
 		usb   []hv.USBDevice
 	}{
-		"as before": {api.RestartOrder{}, before.VNC, before.USB},
+		"as before": {api.RestartOrder{}, before.VNC, before.PC.USB},
 		"none":      {api.RestartOrder{VNCPassword: text(""), USB: text("")}, nil, nil},
 		"others": {
 			api.RestartOrder{VNCPassword: text("new"), USB: text("1-2")},
@@ -121,8 +123,8 @@ func TestEditOf(t *testing.T) {
 	} {
 		s := before
 		restartEdit(&tt.order)(&s)
-		if !slices.Equal(s.USB, tt.usb) || (s.VNC == nil) != (tt.vnc == nil) || s.VNC != nil && *s.VNC != *tt.vnc {
-			t.Errorf("%s: %+v, %+v", name, s.VNC, s.USB)
+		if !slices.Equal(s.PC.USB, tt.usb) || (s.VNC == nil) != (tt.vnc == nil) || s.VNC != nil && *s.VNC != *tt.vnc {
+			t.Errorf("%s: %+v, %+v", name, s.VNC, s.PC.USB)
 		}
 	}
 }

@@ -226,8 +226,9 @@ func (a *Agent) testVMSpec(in *instance, t *journal.Task) (hv.Spec, error) {
 	s.ID, s.Name, s.UUID = in.id+testVMSuffix, in.id+testVMSuffix, newUUID()
 	s.State = &hv.State{Path: t.Saved.State, Requirements: t.Saved.Requirements}
 	s.CPUs, s.MemoryMB, s.DiskBytes = t.Saved.Requirements.CPUs, t.Saved.Requirements.MemoryMB, 0
-	s.MAC, s.HardwareUUID, s.Serial = "", "", ""
-	s.Ports, s.VNC, s.USB, s.NeedNetwork, s.Isolated = nil, nil, nil, false, true
+	s.MAC, s.Ports, s.VNC, s.NeedNetwork, s.Isolated = "", nil, nil, false, true
+	pc := s.EditPC()
+	pc.HardwareUUID, pc.Serial, pc.USB = "", "", nil
 	s.Labels = map[string]string{
 		labelInstance: in.id, labelClaim: in.order.Claim, labelNode: a.opts.Identity.NodeID, labelRole: roleTestVM,
 	}

@@ -50,12 +50,6 @@ func (s Spec) validateMachine() error {
 	case s.DiskBytes < 0 || s.DiskBytes > MaxDiskBytes:
 		return RefusedError("a disk of %d bytes: want 0 (the size of its image) to %d (64 TiB)", s.DiskBytes,
 			int64(MaxDiskBytes))
-	case s.HardwareUUID != "" && !uuidPattern.MatchString(s.HardwareUUID):
-		return RefusedError("hardware UUID %q is not a UUID", s.HardwareUUID)
-	case len(s.Serial) > MaxSerialBytes || !asciiPattern.MatchString(s.Serial):
-		return RefusedError("serial number %q: at most %d printable ASCII characters", s.Serial, MaxSerialBytes)
-	case s.Video != "" && s.Video != VideoVGA && s.Video != VideoVirtIO:
-		return RefusedError("video controller %q: %s (standard VGA) or %s (virtio-gpu)", s.Video, VideoVGA, VideoVirtIO)
 	case kind == "":
 		return RefusedError("network mode %q: %s, %s, %s, %s or %s", s.Network, NetworkShared, NetworkNAT, NetworkHost,
 			NetworkBridge, NetworkDisconnected)
@@ -74,7 +68,10 @@ func (s Spec) validateMachine() error {
 	if err := s.VNC.validate(); err != nil {
 		return err
 	}
-	return validateUSB(s.USB)
+	if err := s.PC.validate(); err != nil {
+		return err
+	}
+	return s.validateApple()
 }
 
 func validateMAC(mac string) error {
@@ -106,31 +103,6 @@ func (v *VNC) validate() error {
 	return nil
 }
 
-func validateUSB(devices []USBDevice) error {
-	if len(devices) > MaxUSBDevices {
-		return RefusedError("%d USB devices: want at most %d", len(devices), MaxUSBDevices)
-	}
-	seen := map[string]bool{}
-	for _, d := range devices {
-		_, emulated := d.Emulated()
-		switch {
-		case emulated && emulatedPattern.MatchString(d.Location):
-		case emulated || !usbPattern.MatchString(d.Location):
-			return RefusedError("USB device %q: a location such as 1-2.3 (bus 1, port 2, port 3 of the hub there)",
-				d.Location)
-		case seen[d.Location]:
-			return RefusedError("USB device %s is requested twice", d.Location)
-		}
-		seen[d.Location] = true
-	}
-	return nil
-}
-
-// Emulated returns the kind of a device that the hypervisor emulates.
-func (d USBDevice) Emulated() (kind string, ok bool) {
-	return strings.CutPrefix(d.Location, emulatedPrefix)
-}
-
 // String hides the password when a Spec is printed.
 func (v VNC) String() string { return fmt.Sprintf("{Password:(hidden) Port:%d}", v.Port) }
 
@@ -146,9 +118,19 @@ func DefaultMAC(uuid string) string {
 
 // WithDefaults returns the spec with all omitted settings filled in: from its State, whose guest
 // continues seeing the machine that it was saved on, otherwise with the defaults. It returns an
-// ErrRefused when spec and State contradict each other. Drivers work with such a spec only.
+// ErrRefused when spec and State contradict each other. Drivers work with such a spec only: exactly
+// one of its PC and Apple is set.
 func (s Spec) WithDefaults() (Spec, error) {
-	s.MAC, s.HardwareUUID = strings.ToLower(s.MAC), strings.ToLower(s.HardwareUUID)
+	s.MAC = strings.ToLower(s.MAC)
+	if s.Apple != nil {
+		if err := s.PC.checkAbsent(); err != nil {
+			return s, err
+		}
+		s.PC = nil
+	} else {
+		pc := s.EditPC()
+		pc.HardwareUUID = strings.ToLower(pc.HardwareUUID)
+	}
 	if s.State != nil {
 		if err := s.applySavedState(s.State.Requirements); err != nil {
 			return s, err
@@ -157,8 +139,8 @@ func (s Spec) WithDefaults() (Spec, error) {
 	if s.MAC == "" {
 		s.MAC = DefaultMAC(s.UUID)
 	}
-	if s.Video == "" {
-		s.Video = VideoVGA
+	if s.PC != nil && s.PC.Video == "" {
+		s.PC.Video = VideoVGA
 	}
 	if s.Network == "" {
 		s.Network = NetworkShared
@@ -170,15 +152,19 @@ func (s Spec) WithDefaults() (Spec, error) {
 const savedSettingHint = "leave it out, or start a version that was saved stopped"
 
 func (s *Spec) applySavedState(pin StateRequirements) error {
+	if s.Apple != nil {
+		return RefusedError("a macOS guest cannot resume from a saved state: macOS ties it to the Mac that made it")
+	}
+	pc := s.EditPC()
 	for _, row := range []struct {
 		what string
 		want *string
 		pins string
 	}{
 		{"MAC address", &s.MAC, pin.MAC},
-		{"hardware UUID", &s.HardwareUUID, pin.HardwareUUID},
-		{"serial number", &s.Serial, pin.Serial},
-		{"video controller", &s.Video, pin.Video},
+		{"hardware UUID", &pc.HardwareUUID, pin.HardwareUUID},
+		{"serial number", &pc.Serial, pin.Serial},
+		{"video controller", &pc.Video, pin.Video},
 	} {
 		if *row.want != "" && *row.want != row.pins {
 			return RefusedError("%s %q cannot be set: the suspended state pins %q; %s", row.what, *row.want, row.pins,
@@ -208,9 +194,10 @@ var modeOfNetworkKind = map[string]NetworkMode{"user": NetworkShared, "tap": Net
 // Requirements returns what a state of such a VM depends on, as far as the spec with defaults
 // defines it; the driver adds the rest.
 func (s Spec) Requirements() StateRequirements {
+	pc := s.PCSettings()
 	c := StateRequirements{
 		Network: s.Network.NetworkKind(), VLAN: s.VLAN, CPUs: s.CPUs, MemoryMB: s.MemoryMB, Disks: len(s.Disks),
-		Video: s.Video, MAC: s.MAC, HardwareUUID: s.HardwareUUID, Serial: s.Serial,
+		Video: pc.Video, MAC: s.MAC, HardwareUUID: pc.HardwareUUID, Serial: pc.Serial,
 	}
 	if c.HardwareUUID == "" {
 		c.HardwareUUID = strings.ToLower(s.UUID)
@@ -225,7 +212,8 @@ func CheckRestart(before, after Spec) error {
 		return err
 	}
 	for _, s := range []*Spec{&before, &after} {
-		s.VNC, s.USB, s.NeedNetwork, s.BootTimeout = nil, nil, false, 0
+		s.VNC, s.NeedNetwork, s.BootTimeout = nil, false, 0
+		s.EditPC().USB = nil
 	}
 	if !reflect.DeepEqual(before, after) {
 		return RefusedError(
@@ -240,7 +228,10 @@ func (s Spec) Clone() Spec {
 	for i := range s.Disks {
 		s.Disks[i].Deltas = slices.Clone(s.Disks[i].Deltas)
 	}
-	s.Ports, s.USB, s.Labels = slices.Clone(s.Ports), slices.Clone(s.USB), maps.Clone(s.Labels)
+	s.Ports, s.Labels, s.Apple = slices.Clone(s.Ports), maps.Clone(s.Labels), s.Apple.clone()
+	if s.PC != nil {
+		s.EditPC()
+	}
 	if s.VNC != nil {
 		v := *s.VNC
 		s.VNC = &v

@@ -2,6 +2,7 @@ package hv_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -14,25 +15,29 @@ import (
 
 func TestValidateMachine(t *testing.T) {
 	full := good()
-	full.DiskBytes, full.HardwareUUID, full.Serial, full.Video = 64<<40, "6F1C2F5E-0a67-4d3e-9f6a-0d2f6a6f7c11",
-		"C02,x=1 ~", hv.VideoVirtIO
+	full.DiskBytes = 64 << 40
+	full.PC = &hv.PC{
+		HardwareUUID: "6F1C2F5E-0a67-4d3e-9f6a-0d2f6a6f7c11", Serial: "C02,x=1 ~", Video: hv.VideoVirtIO,
+		USB: []hv.USBDevice{{Location: "1-2"}, {Location: "1-2.10.3"}, {Location: "emulated:tablet"}},
+	}
 	full.MAC, full.Network, full.Isolated = "52:54:00:aB:Cd:eF", hv.NetworkNAT, true
 	full.VNC = &hv.VNC{Password: "12345678", Port: 5901}
-	full.USB = []hv.USBDevice{{Location: "1-2"}, {Location: "1-2.10.3"}, {Location: "emulated:tablet"}}
 	if err := full.Validate(); err != nil {
 		t.Fatalf("a good spec is refused: %v", err)
 	}
 	mac := func(m string) func(*hv.Spec) { return func(s *hv.Spec) { s.MAC = m } }
-	usb := func(l string) func(*hv.Spec) { return func(s *hv.Spec) { s.USB = []hv.USBDevice{{Location: l}} } }
+	usb := func(l string) func(*hv.Spec) {
+		return func(s *hv.Spec) { s.EditPC().USB = []hv.USBDevice{{Location: l}} }
+	}
 	vnc := func(v hv.VNC) func(*hv.Spec) { return func(s *hv.Spec) { s.VNC = &v } }
 	for name, change := range map[string]func(*hv.Spec){
 		"negative disk":         func(s *hv.Spec) { s.DiskBytes = -1 },
 		"huge disk":             func(s *hv.Spec) { s.DiskBytes = 64<<40 + 1 },
-		"hardware UUID":         func(s *hv.Spec) { s.HardwareUUID = "x" },
-		"long serial":           func(s *hv.Spec) { s.Serial = strings.Repeat("a", 65) },
-		"serial with a line":    func(s *hv.Spec) { s.Serial = "a\nb" },
-		"serial not ASCII":      func(s *hv.Spec) { s.Serial = "ü" },
-		"video":                 func(s *hv.Spec) { s.Video = "vga" },
+		"hardware UUID":         func(s *hv.Spec) { s.EditPC().HardwareUUID = "x" },
+		"long serial":           func(s *hv.Spec) { s.EditPC().Serial = strings.Repeat("a", 65) },
+		"serial with a line":    func(s *hv.Spec) { s.EditPC().Serial = "a\nb" },
+		"serial not ASCII":      func(s *hv.Spec) { s.EditPC().Serial = "ü" },
+		"video":                 func(s *hv.Spec) { s.EditPC().Video = "vga" },
 		"network":               func(s *hv.Spec) { s.Network = "carrier-pigeon" },
 		"ports on a bridge":     func(s *hv.Spec) { s.Network, s.Isolated = hv.NetworkBridge, false },
 		"ports without a cable": func(s *hv.Spec) { s.Network = hv.NetworkDisconnected },
@@ -51,9 +56,9 @@ func TestValidateMachine(t *testing.T) {
 		"USB with zeros":        usb("001-2"),
 		"USB option":            usb("1-2,x=y"),
 		"USB kind":              usb("emulated:a,b"),
-		"USB twice":             func(s *hv.Spec) { s.USB = []hv.USBDevice{{"1-2"}, {"1-2"}} },
+		"USB twice":             func(s *hv.Spec) { s.EditPC().USB = []hv.USBDevice{{"1-2"}, {"1-2"}} },
 		"many USB": func(s *hv.Spec) {
-			s.USB = []hv.USBDevice{{"1-1"}, {"1-2"}, {"1-3"}, {"1-4"}, {"1-5"}}
+			s.EditPC().USB = []hv.USBDevice{{"1-1"}, {"1-2"}, {"1-3"}, {"1-4"}, {"1-5"}}
 		},
 	} {
 		s := full.Clone()
@@ -77,9 +82,9 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 
 func TestSettled(t *testing.T) {
 	s := good()
-	s.HardwareUUID = "ABCDEF00-0000-4000-8000-000000000001"
+	s.EditPC().HardwareUUID = "ABCDEF00-0000-4000-8000-000000000001"
 	got, err := s.WithDefaults()
-	if err != nil || !strings.HasPrefix(got.MAC, "52:54:00:") || got.Video != hv.VideoVGA ||
+	if err != nil || !strings.HasPrefix(got.MAC, "52:54:00:") || got.PC.Video != hv.VideoVGA ||
 		got.Network != hv.NetworkShared {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -87,14 +92,14 @@ func TestSettled(t *testing.T) {
 		t.Errorf("the same machine has %s and %s", upper, got.MAC)
 	}
 	pin := got.Requirements()
-	if pin.HardwareUUID != strings.ToLower(s.HardwareUUID) || pin.MAC != got.MAC || pin.Network != "user" ||
+	if pin.HardwareUUID != strings.ToLower(s.PC.HardwareUUID) || pin.MAC != got.MAC || pin.Network != "user" ||
 		pin.Disks != 1 {
 		t.Errorf("pins %+v", pin)
 	}
 	clone := good()
 	clone.UUID, clone.State = "00000000-0000-4000-8000-000000000002", &hv.State{Path: "/state", Requirements: pin}
 	saved, err := clone.WithDefaults()
-	if err != nil || saved.MAC != got.MAC || saved.HardwareUUID != pin.HardwareUUID || saved.Video != hv.VideoVGA ||
+	if err != nil || saved.MAC != got.MAC || saved.PC.HardwareUUID != pin.HardwareUUID || saved.PC.Video != hv.VideoVGA ||
 		saved.Requirements() != pin {
 		t.Errorf("a clone is %+v, %v", saved, err)
 	}
@@ -104,9 +109,9 @@ func TestSettled(t *testing.T) {
 	}
 	for name, change := range map[string]func(*hv.Spec){
 		"MAC address":      func(s *hv.Spec) { s.MAC = "52:54:00:00:00:01" },
-		"hardware UUID":    func(s *hv.Spec) { s.HardwareUUID = s.UUID },
-		"serial number":    func(s *hv.Spec) { s.Serial = "x" },
-		"video controller": func(s *hv.Spec) { s.Video = hv.VideoVirtIO },
+		"hardware UUID":    func(s *hv.Spec) { s.EditPC().HardwareUUID = s.UUID },
+		"serial number":    func(s *hv.Spec) { s.EditPC().Serial = "x" },
+		"video controller": func(s *hv.Spec) { s.EditPC().Video = hv.VideoVirtIO },
 		"network mode":     func(s *hv.Spec) { s.Network = hv.NetworkDisconnected },
 	} {
 		c := clone.Clone()
@@ -127,7 +132,7 @@ func TestSettled(t *testing.T) {
 func TestCheckRestart(t *testing.T) {
 	before := good()
 	after := before.Clone()
-	after.VNC, after.USB = &hv.VNC{Password: "x"}, []hv.USBDevice{{Location: "1-1"}}
+	after.VNC, after.EditPC().USB = &hv.VNC{Password: "x"}, []hv.USBDevice{{Location: "1-1"}}
 	after.NeedNetwork, after.BootTimeout = true, time.Minute
 	if err := hv.CheckRestart(before, after); err != nil {
 		t.Error(err)
@@ -145,13 +150,21 @@ func TestCheckRestart(t *testing.T) {
 // A clone shares no memory with its spec, whatever fields there will be.
 func TestClone(t *testing.T) {
 	s := good()
-	s.VNC, s.USB, s.State = &hv.VNC{Password: "x"}, []hv.USBDevice{{Location: "1-1"}}, &hv.State{Path: "/s"}
+	s.VNC, s.State = &hv.VNC{Password: "x"}, &hv.State{Path: "/s"}
+	s.PC = &hv.PC{USB: []hv.USBDevice{{Location: "1-1"}}}
+	s.Apple = &hv.Apple{HardwareModel: []byte("m"), MachineID: []byte("i")}
 	s.Labels, s.Disks[0].Deltas = map[string]string{"a": "b"}, []string{"/d"}
 	c := s.Clone()
 	if !reflect.DeepEqual(s, c) {
 		t.Fatalf("%+v is not %+v", c, s)
 	}
-	a, b := reflect.ValueOf(s), reflect.ValueOf(c)
+	sharesNothing(t, reflect.ValueOf(s), reflect.ValueOf(c))
+	sharesNothing(t, reflect.ValueOf(*s.PC), reflect.ValueOf(*c.PC))
+	sharesNothing(t, reflect.ValueOf(*s.Apple), reflect.ValueOf(*c.Apple))
+}
+
+func sharesNothing(t *testing.T, a, b reflect.Value) {
+	t.Helper()
 	for i := range a.NumField() {
 		switch f := a.Field(i); f.Kind() {
 		case reflect.Pointer, reflect.Slice, reflect.Map:
@@ -166,5 +179,97 @@ func TestGrowFileSystem(t *testing.T) {
 	c := hv.GrowFileSystemCommand(time.Minute)
 	if err := c.Validate(); err != nil || c.Timeout != time.Minute || !bytes.Contains(c.Stdin, []byte("resize2fs")) {
 		t.Errorf("%v, %s", err, c.Stdin)
+	}
+}
+
+// The keys of a stored VM are those of earlier programs, whose records have none of PC and Apple.
+func TestSpecKeys(t *testing.T) {
+	const old = `{"ID":"a","CPUs":1,"HardwareUUID":"u","Serial":"s","Video":"pg","USB":[{"Location":"1-2"}],` +
+		`"Firmware":"bios"}`
+	var s hv.Spec
+	if err := json.Unmarshal([]byte(old), &s); err != nil {
+		t.Fatal(err)
+	}
+	want := hv.PC{
+		HardwareUUID: "u", Serial: "s", Video: "pg", USB: []hv.USBDevice{{Location: "1-2"}}, Firmware: "bios",
+	}
+	if !reflect.DeepEqual(s.PCSettings(), want) || s.Apple != nil {
+		t.Errorf("read %+v", s.PCSettings())
+	}
+	raw, err := json.Marshal(s)
+	var keys, again map[string]any
+	if err := errors.Join(err, json.Unmarshal(raw, &keys), json.Unmarshal([]byte(old), &again)); err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range again {
+		if !reflect.DeepEqual(keys[key], value) {
+			t.Errorf("wrote %s: %v, want %v", key, keys[key], value)
+		}
+	}
+	if keys["PC"] != nil || keys["Apple"] != nil {
+		t.Errorf("wrote %s", raw)
+	}
+}
+
+func mac() hv.Spec {
+	s := good()
+	s.Arch, s.CPUs, s.MemoryMB = "arm64", 2, 4096
+	s.Disks = []hv.Disk{{Path: "/root.img", Format: "raw"}, {Path: "/aux.img", Format: "raw"}}
+	s.Apple = &hv.Apple{HardwareModel: []byte("model"), MachineID: []byte("ecid"), MinCPUs: 2, MinMemoryMiB: 4096}
+	return s
+}
+
+func TestValidateApple(t *testing.T) {
+	good := mac()
+	good.PC = &hv.PC{Video: hv.VideoVirtIO}
+	got, err := good.WithDefaults()
+	if err := errors.Join(err, good.Validate()); err != nil || got.PC != nil || got.Apple == nil {
+		t.Fatalf("a good spec is refused: %v, %+v", err, got)
+	}
+	for want, change := range map[string]func(*hv.Spec){
+		"a hardware model of 0 bytes":       func(s *hv.Spec) { s.Apple.HardwareModel = nil },
+		"a hardware model of 4097 bytes":    func(s *hv.Spec) { s.Apple.HardwareModel = make([]byte, 4097) },
+		"a machine identifier of 0 bytes":   func(s *hv.Spec) { s.Apple.MachineID = nil },
+		"needs -1 virtual CPUs":             func(s *hv.Spec) { s.Apple.MinCPUs = -1 },
+		"1 virtual CPUs: this guest needs ": func(s *hv.Spec) { s.CPUs = 1 },
+		"MiB of memory: this guest needs ":  func(s *hv.Spec) { s.MemoryMB = 2048 },
+		`architecture "amd64"`:              func(s *hv.Spec) { s.Arch = "amd64" },
+		"1 disks: a macOS guest has 2":      func(s *hv.Spec) { s.Disks = s.Disks[:1] },
+		"are raw":                           func(s *hv.Spec) { s.Disks[1].Format = "qcow2" },
+		"follow from its machine":           func(s *hv.Spec) { s.EditPC().Serial = "x" },
+		"follow from its machine identifier": func(s *hv.Spec) {
+			s.EditPC().HardwareUUID = s.UUID
+		},
+		"USB devices cannot be attached": func(s *hv.Spec) { s.EditPC().USB = []hv.USBDevice{{Location: "1-2"}} },
+		`video controller "fbuf"`:        func(s *hv.Spec) { s.EditPC().Video = hv.VideoVGA },
+		`firmware "uefi"`:                func(s *hv.Spec) { s.EditPC().Firmware = hv.FirmwareUEFI },
+	} {
+		s := mac()
+		change(&s)
+		if err := s.Validate(); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want a refusal with %q", err, want)
+		}
+	}
+	resumed := mac()
+	resumed.State = &hv.State{Path: "/state"}
+	if _, err := resumed.WithDefaults(); !errors.Is(err, hv.ErrRefused) {
+		t.Errorf("a macOS guest resumes: %v", err)
+	}
+}
+
+// EditPC changes one copy of a spec.
+func TestEditPC(t *testing.T) {
+	s := good()
+	s.PC = &hv.PC{USB: []hv.USBDevice{{Location: "1-1"}}, Video: hv.VideoVGA}
+	c := s
+	pc := c.EditPC()
+	pc.Video, pc.USB[0].Location = hv.VideoVirtIO, "1-2"
+	if s.PC.Video != hv.VideoVGA || s.PC.USB[0].Location != "1-1" || c.PC.Video != hv.VideoVirtIO {
+		t.Errorf("the copy is %+v, the original %+v", c.PC, s.PC)
+	}
+	after := mac()
+	after.EditPC().USB = nil
+	if err := hv.CheckRestart(mac(), after); err != nil {
+		t.Errorf("a restart of a macOS guest: %v", err)
 	}
 }

@@ -54,7 +54,7 @@ const (
 	DefaultBootTimeout = 90 * time.Second
 )
 
-// Spec describes the VM to start.
+// Spec describes the VM to start: what every hypervisor has, and the part of its kind.
 type Spec struct {
 	ID   string // directory name and key: letters, digits, '.', '_', '-'; at most 128
 	Name string // for display; any text up to 255 bytes without control characters
@@ -71,11 +71,8 @@ type Spec struct {
 	// does that.
 	DiskBytes int64 `json:",omitempty"`
 
-	// What the guest sees of its machine. With a State, "" is what the state requires and anything
-	// else is refused; see WithDefaults.
-	HardwareUUID string `json:",omitempty"` // machine UUID; "" = UUID. Two VMs of a host may have the same
-	Serial       string `json:",omitempty"` // serial number, at most MaxSerialBytes bytes; "" = none
-	Video        string `json:",omitempty"` // "" = VideoVGA
+	*PC          // nil in a Mac; without defaults also in a PC that has nothing of it
+	Apple *Apple `json:",omitempty"` // nil in a PC
 
 	Network     NetworkMode   // "" = that of the State, else NetworkShared
 	Isolated    bool          `json:",omitempty"` // the guest reaches nothing beyond its port rules
@@ -83,8 +80,6 @@ type Spec struct {
 	MAC         string        `json:",omitempty"` // of the network card; "" = that of the State, else DefaultMAC
 	Ports       []PortRule    // none in the modes without user networking
 	VNC         *VNC          `json:",omitempty"` // nil = the screen cannot be reached
-	USB         []USBDevice   `json:",omitempty"` // attached once the guest is ready; at most MaxUSBDevices
-	Firmware    string        // "" = FirmwareBIOS
 	BootTimeout time.Duration // 0 = DefaultBootTimeout
 
 	// NeedNetwork reports whether a VM is ready only once the guest has an address. It has no
@@ -116,13 +111,6 @@ type Disk struct {
 type VNC struct {
 	Password string // a secret; 1-8 bytes, as the protocol uses no more
 	Port     int    // on all IPv4 addresses of the host; 0 = a free one from 5900 up
-}
-
-// USBDevice is a device of the host to attach to a VM.
-type USBDevice struct {
-	// Location is "<bus>-<port>[.<port>...]" of a device of the host, in the kernel's notation, or
-	// "emulated:<kind>" for one that the hypervisor emulates, for tests.
-	Location string
 }
 
 // Equal reports whether two disks consist of the same files.

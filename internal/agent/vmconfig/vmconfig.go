@@ -43,7 +43,7 @@ func VMSpec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, er
 	}
 	s := hv.Spec{
 		CPUs: defaultCPUs, MemoryMB: defaultMemoryMB, DiskBytes: m.DiskBytes,
-		HardwareUUID: m.HardwareUUID, Serial: m.Serial, VLAN: m.VLAN, Isolated: m.NetworkLocal == forceOn,
+		VLAN: m.VLAN, Isolated: m.NetworkLocal == forceOn,
 	}
 	var err error
 	if s.Disks, err = Disks(config.HardDrives, at); err != nil {
@@ -63,13 +63,14 @@ func VMSpec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, er
 		s.MemoryMB = int(ram / bytesize.MB)
 	}
 	s.CPUs, s.MemoryMB = cmp.Or(m.CPUs, s.CPUs), cmp.Or(m.MemoryMB, s.MemoryMB)
+	s.PC = &hv.PC{HardwareUUID: m.HardwareUUID, Serial: m.Serial}
 	if config.Firmware != nil {
-		s.Firmware = config.Firmware.Type
+		s.PC.Firmware = config.Firmware.Type
 	}
-	s.Video, s.VNC = screenOf(config.Display, m)
+	s.PC.Video, s.VNC = screenOf(config.Display, m)
 	s.Network, s.MAC, s.Ports = networkOf(config, o, m)
 	if m.USB != "" {
-		s.USB = []hv.USBDevice{{Location: cmp.Or(m.USBDevice, m.USB)}}
+		s.PC.USB = []hv.USBDevice{{Location: cmp.Or(m.USBDevice, m.USB)}}
 	}
 	return s, nil
 }

@@ -39,8 +39,8 @@ func TestSpec(t *testing.T) {
 			{Path: "/v/b.bin", Format: "qcow2"},
 			{Path: "/u/c.qcow2", Format: "raw", Deltas: []string{"/u/d", "/v/c.qcow2"}}, // as on this node
 		},
-		CPUs: 2, MemoryMB: 2048, Network: hv.NetworkHost, MAC: "52:54:00:00:00:01", Ports: ssh, Firmware: "bios",
-		Video: "pg", VNC: &hv.VNC{Password: "template"},
+		CPUs: 2, MemoryMB: 2048, Network: hv.NetworkHost, MAC: "52:54:00:00:00:01", Ports: ssh,
+		PC: &hv.PC{Firmware: "bios", Video: "pg"}, VNC: &hv.VNC{Password: "template"},
 	}
 	for name, tt := range map[string]struct {
 		config func(*api.TemplateConfig)
@@ -51,7 +51,9 @@ func TestSpec(t *testing.T) {
 		"nothing said": {
 			config: func(c *api.TemplateConfig) { *c = api.TemplateConfig{} },
 			want: func(s *hv.Spec) {
-				*s = hv.Spec{Disks: []hv.Disk{}, CPUs: 1, MemoryMB: 1024, Network: hv.NetworkShared}
+				*s = hv.Spec{
+					Disks: []hv.Disk{}, CPUs: 1, MemoryMB: 1024, Network: hv.NetworkShared, PC: &hv.PC{},
+				}
 			},
 		},
 		"machine": {
@@ -61,10 +63,12 @@ func TestSpec(t *testing.T) {
 				Network: "shared", NetworkLocal: "forceOn", VNCPassword: "mine", USB: "1-2",
 			}},
 			want: func(s *hv.Spec) {
-				s.CPUs, s.MemoryMB, s.DiskBytes, s.MAC, s.HardwareUUID, s.Serial = 5, 300, 1<<30, "52:54:00:00:00:02",
-					"u", "s"
-				s.Video, s.Network, s.Isolated, s.VNC, s.USB = "fbuf", hv.NetworkShared, true,
-					&hv.VNC{Password: "mine"}, []hv.USBDevice{{Location: "1-2"}}
+				s.CPUs, s.MemoryMB, s.DiskBytes, s.MAC = 5, 300, 1<<30, "52:54:00:00:00:02"
+				s.Network, s.Isolated, s.VNC = hv.NetworkShared, true, &hv.VNC{Password: "mine"}
+				s.PC = &hv.PC{
+					Firmware: "bios", HardwareUUID: "u", Serial: "s", Video: "fbuf",
+					USB: []hv.USBDevice{{Location: "1-2"}},
+				}
 			},
 		},
 		"not isolated": {order: api.StartOrder{Machine: &api.Machine{NetworkLocal: "forceOff"}}},

@@ -26,7 +26,9 @@ const (
 // machine makes a spec with every option.
 func (s *suite) machine() hv.Spec {
 	spec := s.Spec()
-	spec.MAC, spec.HardwareUUID, spec.Serial, spec.Video = askedMAC, askedUUID, askedSerial, hv.VideoVirtIO
+	spec.MAC = askedMAC
+	pc := spec.EditPC()
+	pc.HardwareUUID, pc.Serial, pc.Video = askedUUID, askedSerial, hv.VideoVirtIO
 	if s.host.HasCapability(hv.CanResize) {
 		spec.DiskBytes = askedBytes
 	}
@@ -34,7 +36,7 @@ func (s *suite) machine() hv.Spec {
 		spec.VNC = &hv.VNC{Password: "hunter2"}
 	}
 	if s.host.HasCapability(hv.CanUSB) {
-		spec.USB = []hv.USBDevice{{Location: "emulated:tablet"}, {Location: "emulated:storage"}}
+		pc.USB = []hv.USBDevice{{Location: "emulated:tablet"}, {Location: "emulated:storage"}}
 	}
 	return spec
 }
@@ -76,11 +78,11 @@ func (s *suite) plain(t *testing.T, vm hv.VM) {
 		s.reaches(t, vm.ID, true)
 	}
 	refused := map[string]func(*hv.Spec){
-		"USB kind": func(v *hv.Spec) { v.USB = []hv.USBDevice{{Location: "emulated:toaster"}} },
-		"UEFI":     func(v *hv.Spec) { v.Firmware = hv.FirmwareUEFI },
+		"USB kind": func(v *hv.Spec) { v.EditPC().USB = []hv.USBDevice{{Location: "emulated:toaster"}} },
+		"UEFI":     func(v *hv.Spec) { v.EditPC().Firmware = hv.FirmwareUEFI },
 	}
 	if s.host.HasCapability(hv.CanBoot) {
-		refused["USB device that is not there"] = func(v *hv.Spec) { v.USB = []hv.USBDevice{{Location: "99-9"}} }
+		refused["USB device that is not there"] = func(v *hv.Spec) { v.EditPC().USB = []hv.USBDevice{{Location: "99-9"}} }
 	}
 	for name, change := range refused {
 		spec := s.Spec()
@@ -215,8 +217,9 @@ func (s *suite) watches(t *testing.T, port int, password string) {
 func (s *suite) devices(t *testing.T, vm hv.VM) {
 	s.need(t, hv.CanUSB)
 	many := s.Spec()
+	pc := many.EditPC()
 	for i := range hv.MaxUSBDevices + 1 {
-		many.USB = append(many.USB, hv.USBDevice{Location: fmt.Sprintf("1-%d", i+1)})
+		pc.USB = append(pc.USB, hv.USBDevice{Location: fmt.Sprintf("1-%d", i+1)})
 	}
 	if _, err := s.Driver.Start(t.Context(), many); !errors.Is(err, hv.ErrRefused) {
 		t.Errorf("too many devices: %v", err)
@@ -258,9 +261,9 @@ func (s *suite) savedMachine(t *testing.T, from hv.Spec) {
 	d, next := s.Other(t), s.clone(from, saved)
 	for name, change := range map[string]func(*hv.Spec){
 		"MAC address":      func(v *hv.Spec) { v.MAC = "52:54:00:00:00:01" },
-		"hardware UUID":    func(v *hv.Spec) { v.HardwareUUID = v.UUID },
-		"serial number":    func(v *hv.Spec) { v.Serial = "other" },
-		"video controller": func(v *hv.Spec) { v.Video = hv.VideoVGA },
+		"hardware UUID":    func(v *hv.Spec) { v.EditPC().HardwareUUID = v.UUID },
+		"serial number":    func(v *hv.Spec) { v.EditPC().Serial = "other" },
+		"video controller": func(v *hv.Spec) { v.EditPC().Video = hv.VideoVGA },
 		"network mode":     func(v *hv.Spec) { v.Network, v.Ports = hv.NetworkDisconnected, nil },
 		"virtual CPUs":     func(v *hv.Spec) { v.CPUs++ },
 		"memory":           func(v *hv.Spec) { v.MemoryMB += 64 },
@@ -307,8 +310,8 @@ func (s *suite) changed(t *testing.T, vm hv.VM) {
 		if v.VNC != nil {
 			v.VNC.Password, v.VNC.Port = "changed", vm.VNCPort
 		}
-		if v.USB != nil {
-			v.USB = v.USB[1:]
+		if len(v.PCSettings().USB) > 0 {
+			v.EditPC().USB = v.PC.USB[1:]
 		}
 	})
 	if err != nil || !got.StartedAt.After(vm.StartedAt) {

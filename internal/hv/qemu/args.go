@@ -87,7 +87,7 @@ func commandLine(l launchSpec) []string {
 		"-device", "vmgenid,guid=auto", // lets a resumed guest detect that it is a clone
 		// QEMU opens no port: connections to the screen are passed to it.
 		"-vnc", fmt.Sprintf("none,password=on,connections=%d", maxVNCConnections), "-device",
-		videoControllers[s.Video].device + ",id=vga,addr=0x1",
+		videoControllers[s.PCSettings().Video].device + ",id=vga,addr=0x1",
 		"-device", "virtio-serial-pci,id=vserial,addr=0x2",
 		"-chardev", fmt.Sprintf("socket,id=qga,fd=%d,server=on,wait=off", l.qgaFd),
 		"-device", "virtserialport,chardev=qga,id=qga0,name=org.qemu.guest_agent.0",
@@ -127,11 +127,12 @@ func accelArg(name string) string {
 // smbiosArg is what the guest reads about its machine, "" for QEMU's own.
 func smbiosArg(s hv.Spec) string {
 	var b strings.Builder
-	if s.HardwareUUID != "" {
-		b.WriteString(",uuid=" + s.HardwareUUID)
+	pc := s.PCSettings()
+	if pc.HardwareUUID != "" {
+		b.WriteString(",uuid=" + pc.HardwareUUID)
 	}
-	if s.Serial != "" {
-		b.WriteString(",serial=" + strings.ReplaceAll(s.Serial, ",", ",,"))
+	if pc.Serial != "" {
+		b.WriteString(",serial=" + strings.ReplaceAll(pc.Serial, ",", ",,"))
 	}
 	if b.Len() == 0 {
 		return ""

@@ -18,8 +18,10 @@ func TestCommandLine(t *testing.T) {
 	got := commandLine(launchSpec{
 		spec: hv.Spec{
 			UUID: "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c11", Name: "a,b=c", CPUs: 2, MemoryMB: 512,
-			MAC:   "52:54:00:01:02:03",
-			Video: hv.VideoVGA, HardwareUUID: "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c12", Serial: "C02,uuid=x",
+			MAC: "52:54:00:01:02:03",
+			PC: &hv.PC{
+				Video: hv.VideoVGA, HardwareUUID: "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c12", Serial: "C02,uuid=x",
+			},
 		},
 		ports: []hv.PortRule{
 			{GuestPort: 22, HostPort: 10000, HostIP: "0.0.0.0", Protocol: "tcp"},
@@ -74,7 +76,7 @@ func FuzzSMBIOS(f *testing.F) {
 	const uuid = "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c11"
 	f.Fuzz(func(t *testing.T, serial string) {
 		s := hv.Spec{
-			ID: "a", UUID: uuid, HardwareUUID: uuid, Serial: serial, CPUs: 1, MemoryMB: 64,
+			ID: "a", UUID: uuid, PC: &hv.PC{HardwareUUID: uuid, Serial: serial}, CPUs: 1, MemoryMB: 64,
 			Disks: []hv.Disk{{Path: "/a", Format: "raw"}},
 		}
 		if s.Validate() != nil {

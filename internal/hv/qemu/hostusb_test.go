@@ -29,7 +29,7 @@ func TestHostUSBDevice(t *testing.T) {
 	}
 	d.SetUSB(filepath.Join(host, "tree"), filepath.Join(host, "nodes"))
 	spec := warmSpec(t)
-	spec.USB = []hv.USBDevice{{Location: "3-1.2"}}
+	spec.EditPC().USB = []hv.USBDevice{{Location: "3-1.2"}}
 	defer remove(t, d, spec.ID)
 	_, err := d.Start(t.Context(), spec)
 	if err == nil || !strings.Contains(err.Error(), "attach USB device 3-1.2") ||

@@ -63,11 +63,13 @@ func (d *Driver) acceptSpec(s hv.Spec) (hv.Spec, error) {
 	if err != nil {
 		return s, err
 	}
-	switch {
+	switch pc := s.PCSettings(); {
+	case s.Apple != nil:
+		return s, hv.RefusalMac.Error(d.host.Driver)
 	case s.Arch != "" && s.Arch != d.host.Arch:
 		return s, hv.RefusedError("architecture %q: this driver runs %s guests", s.Arch, d.host.Arch)
-	case s.Firmware != "" && s.Firmware != hv.FirmwareBIOS:
-		return s, hv.RefusedError("firmware %q: this driver offers %q", s.Firmware, hv.FirmwareBIOS)
+	case pc.Firmware != "" && pc.Firmware != hv.FirmwareBIOS:
+		return s, hv.RefusedError("firmware %q: this driver offers %q", pc.Firmware, hv.FirmwareBIOS)
 	}
 	for _, disk := range s.Disks {
 		if disk.Format != "raw" && disk.Format != "qcow2" {
@@ -109,11 +111,11 @@ func (d *Driver) ensureMachine(spec hv.Spec) (*machine, error) {
 		return nil, err
 	}
 	if known {
-		m.startingUSB = spec.USB
+		m.startingUSB = spec.PCSettings().USB
 		return m, nil
 	}
 	m = d.newMachine(spec.ID)
-	m.startingUSB = spec.USB
+	m.startingUSB = spec.PCSettings().USB
 	m.config = vmConfig{Spec: spec, CreatedAt: time.Now()}
 	temp, err := os.MkdirTemp(d.opts.Dir, tempPrefix)
 	if err != nil {

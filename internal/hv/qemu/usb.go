@@ -40,7 +40,7 @@ var linuxUSB = usbHost{sysfsDir: "/sys/bus/usb/devices", devDir: "/dev/bus/usb"}
 
 // acceptUSB refuses devices that do not exist, or that another VM uses.
 func (d *Driver) acceptUSB(s hv.Spec) error {
-	for _, dev := range s.USB {
+	for _, dev := range s.PCSettings().USB {
 		if kind, ok := dev.Emulated(); ok {
 			if emulatedDevices[kind] == "" {
 				return hv.RefusedError("USB device %q: tablet, mouse, keyboard and storage can be emulated",
@@ -59,7 +59,7 @@ func (d *Driver) acceptUSB(s hv.Spec) error {
 
 // usbFreeLocked refuses devices of the host that another VM uses.
 func (d *Driver) usbFreeLocked(s hv.Spec) error {
-	for _, dev := range s.USB {
+	for _, dev := range s.PCSettings().USB {
 		if _, made := dev.Emulated(); made {
 			continue
 		}
@@ -76,7 +76,8 @@ func (d *Driver) usbUserLocked(dev hv.USBDevice, self string) string {
 		if id == self {
 			continue
 		}
-		if slices.Contains(m.startingUSB, dev) || (m.currentRun() != nil && slices.Contains(m.spec().USB, dev)) {
+		if slices.Contains(m.startingUSB, dev) ||
+			(m.currentRun() != nil && slices.Contains(m.spec().PCSettings().USB, dev)) {
 			return id
 		}
 	}
@@ -128,7 +129,7 @@ func pluggedUSB(ctx context.Context, q *qmpConn) (map[string]bool, error) {
 
 // plugUSB plugs in the devices of the spec that are not plugged in yet.
 func (m *machine) plugUSB(ctx context.Context, q *qmpConn) error {
-	devices := m.spec().USB
+	devices := m.spec().PCSettings().USB
 	if len(devices) == 0 {
 		return nil
 	}
@@ -241,7 +242,7 @@ func (m *machine) unplugUSB(ctx context.Context, q *qmpConn) error {
 			return err
 		}
 	}
-	for i := range m.spec().USB {
+	for i := range m.spec().PCSettings().USB {
 		if err := removeUSBStick(ctx, q, i); err != nil {
 			return err
 		}

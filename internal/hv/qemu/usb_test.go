@@ -45,7 +45,7 @@ func TestUSBNode(t *testing.T) {
 func TestUSBDeviceInUse(t *testing.T) {
 	d := &Driver{machines: map[string]*machine{}}
 	one := &machine{driver: d, id: "one", run: new(run)}
-	one.config.Spec.USB = []hv.USBDevice{{Location: "1-1"}}
+	one.config.Spec.EditPC().USB = []hv.USBDevice{{Location: "1-1"}}
 	d.machines["one"] = one
 	if id := d.usbUserLocked(hv.USBDevice{Location: "1-1"}, "two"); id != "one" {
 		t.Errorf("used by %q", id)
@@ -57,8 +57,10 @@ func TestUSBDeviceInUse(t *testing.T) {
 	if id := d.usbUserLocked(hv.USBDevice{Location: "1-1"}, "two"); id != "" {
 		t.Errorf("used by %q, which is stopped", id)
 	}
-	one.startingUSB = one.config.Spec.USB // of two simultaneous starts, the second is refused
-	two := hv.Spec{ID: "two", USB: []hv.USBDevice{{Location: "emulated:tablet"}, {Location: "1-1"}}}
+	one.startingUSB = one.config.Spec.PC.USB // of two simultaneous starts, the second is refused
+	two := hv.Spec{
+		ID: "two", PC: &hv.PC{USB: []hv.USBDevice{{Location: "emulated:tablet"}, {Location: "1-1"}}},
+	}
 	if m, err := d.ensureMachine(two); !errors.Is(err, hv.ErrRefused) || m != nil {
 		t.Errorf("it is being started with: %v", err)
 	}

@@ -136,10 +136,14 @@ func acceptSpec(s hv.Spec) (hv.Spec, error) {
 	if err != nil {
 		return s, err
 	}
-	if s.Firmware != "" && s.Firmware != hv.FirmwareBIOS {
-		return s, hv.RefusedError("firmware %q is not simulated", s.Firmware)
+	if s.Apple != nil {
+		return s, hv.RefusalMac.Error("sim")
 	}
-	for _, d := range s.USB {
+	pc := s.PCSettings()
+	if pc.Firmware != "" && pc.Firmware != hv.FirmwareBIOS {
+		return s, hv.RefusedError("firmware %q is not simulated", pc.Firmware)
+	}
+	for _, d := range pc.USB {
 		if kind, ok := d.Emulated(); ok && kind != "tablet" && kind != "storage" {
 			return s, hv.RefusedError("USB device %q is not simulated", d.Location)
 		}

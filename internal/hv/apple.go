@@ -1,0 +1,80 @@
+package hv
+
+import "slices"
+
+// Limits of the part of a Mac.
+const (
+	MaxHardwareModelBytes = 4 << 10
+	MaxMachineIDBytes     = 4 << 10
+
+	// AppleDisks is the number of disks of a Mac: the root disk, and the auxiliary storage of its
+	// boot loader, in this order.
+	AppleDisks = 2
+)
+
+// Apple is the part of a Spec that only virtual Macs with Apple silicon have. Such a VM is of the
+// architecture arm64, and both its disks are raw.
+type Apple struct {
+	HardwareModel []byte // property list of the framework; the auxiliary storage was made for it
+	MachineID     []byte // property list; serial number and hardware UUID follow from it
+	MinCPUs       int    // fewest virtual CPUs of the guest; 0 = unknown
+	MinMemoryMiB  int    // least memory of the guest, in MiB; 0 = unknown
+}
+
+// clone returns a copy that shares nothing.
+func (a *Apple) clone() *Apple {
+	if a == nil {
+		return nil
+	}
+	own := *a
+	own.HardwareModel, own.MachineID = slices.Clone(a.HardwareModel), slices.Clone(a.MachineID)
+	return &own
+}
+
+// validateApple validates the part of a Mac, and that nothing contradicts it.
+func (s Spec) validateApple() error {
+	a := s.Apple
+	switch {
+	case a == nil:
+		return nil
+	case len(a.HardwareModel) == 0 || len(a.HardwareModel) > MaxHardwareModelBytes:
+		return RefusedError("a hardware model of %d bytes: want 1-%d", len(a.HardwareModel), MaxHardwareModelBytes)
+	case len(a.MachineID) == 0 || len(a.MachineID) > MaxMachineIDBytes:
+		return RefusedError("a machine identifier of %d bytes: want 1-%d", len(a.MachineID), MaxMachineIDBytes)
+	case a.MinCPUs < 0 || a.MinCPUs > MaxCPUs || a.MinMemoryMiB < 0 || a.MinMemoryMiB > MaxMemoryMB:
+		return RefusedError("a macOS guest that needs %d virtual CPUs and %d MiB of memory: want at most %d and %d",
+			a.MinCPUs, a.MinMemoryMiB, MaxCPUs, MaxMemoryMB)
+	case s.CPUs < a.MinCPUs:
+		return RefusalCPUs.Error(s.CPUs, a.MinCPUs)
+	case s.MemoryMB < a.MinMemoryMiB:
+		return RefusalMemory.Error(s.MemoryMB, a.MinMemoryMiB)
+	case s.Arch != "" && s.Arch != "arm64":
+		return RefusedError("architecture %q: macOS guests are arm64", s.Arch)
+	case len(s.Disks) != AppleDisks:
+		return RefusedError("%d disks: a macOS guest has %d, its root disk and its auxiliary storage", len(s.Disks),
+			AppleDisks)
+	}
+	for _, d := range s.Disks {
+		if d.Format != "raw" {
+			return RefusedError("disk format %q: the disks of a macOS guest are raw", d.Format)
+		}
+	}
+	return s.PC.checkAbsent()
+}
+
+// checkAbsent refuses what was asked of a PC for a VM that is a Mac.
+func (p *PC) checkAbsent() error {
+	switch {
+	case p.isEmpty():
+		return nil
+	case p.HardwareUUID != "" || p.Serial != "":
+		return RefusalIdentity.Error()
+	case len(p.USB) > 0:
+		return RefusalUSB.Error()
+	case p.Video != "" && p.Video != VideoVirtIO:
+		return RefusalVideo.Error(p.Video)
+	case p.Firmware != "":
+		return RefusedError("firmware %q: macOS guests have the boot loader of their auxiliary storage", p.Firmware)
+	}
+	return nil
+}
