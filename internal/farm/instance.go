@@ -257,6 +257,12 @@ type TemplateRef struct {
 	Needs     StateRequirements `json:"needs,omitzero"`      // what that state asks of a node
 	Network   string            `json:"network,omitempty"`   // mode of its first card; "" is shared
 	VLAN      string            `json:"vlan,omitempty"`      // of the saved state
+	// OS is linux, macos or windows; "" is unknown, and not macos.
+	OS          string `json:"os,omitempty"`
+	MinCPUs     int    `json:"min_cpus,omitempty"`      // fewest virtual CPUs of a macOS guest; 0: unknown
+	MinMemoryMB int    `json:"min_memory_mb,omitempty"` // least memory of a macOS guest; 0: unknown
+	Video       string `json:"video,omitempty"`         // video controller; "" is the node's choice
+	SetsMAC     bool   `json:"sets_mac,omitempty"`      // its configuration names the address of its card
 }
 
 // StateRequirements is what a saved state requires of a node: it loads only where all of it is

@@ -1,6 +1,7 @@
 package farm
 
 import (
+	"slices"
 	"time"
 )
 
@@ -108,7 +109,16 @@ const maxVMsOnAppleSilicon = 2
 // MaxVMs returns how many VMs may run on such a host at a time, regardless of its configuration; 0:
 // unlimited. QEMU does not run macOS.
 func (i *NodeInfo) MaxVMs() int {
-	if i.OS == "darwin" && i.Arch == "arm64" && i.Hypervisor.Driver != "qemu" {
+	if i.OS == "darwin" && i.Arch == "arm64" && i.Hypervisor.Driver != "qemu" &&
+		!slices.Contains(i.Abilities, AbilityPC) {
+		return maxVMsOnAppleSilicon
+	}
+	return 0
+}
+
+// MaxMacOSVMs returns how many macOS VMs may run on a host that runs others as well; 0: unlimited.
+func (i *NodeInfo) MaxMacOSVMs() int {
+	if i.RunsMacOS() {
 		return maxVMsOnAppleSilicon
 	}
 	return 0
@@ -184,9 +194,6 @@ func (i *NodeInfo) ContactEvent(now time.Time) (event NodeEvent, reason string) 
 
 // MaxVLAN is the highest id of a VLAN.
 const MaxVLAN = 4094
-
-// AbilityBridge is the ability to make a guest a machine of a network of the host.
-const AbilityBridge = "bridge"
 
 // NodeTemplate is one cached version of a template on a node.
 type NodeTemplate struct {

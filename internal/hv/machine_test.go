@@ -99,7 +99,8 @@ func TestSettled(t *testing.T) {
 	clone := good()
 	clone.UUID, clone.State = "00000000-0000-4000-8000-000000000002", &hv.State{Path: "/state", Requirements: pin}
 	saved, err := clone.WithDefaults()
-	if err != nil || saved.MAC != got.MAC || saved.PC.HardwareUUID != pin.HardwareUUID || saved.PC.Video != hv.VideoVGA ||
+	if err != nil || saved.MAC != got.MAC || saved.PC.HardwareUUID != pin.HardwareUUID ||
+		saved.PC.Video != hv.VideoVGA ||
 		saved.Requirements() != pin {
 		t.Errorf("a clone is %+v, %v", saved, err)
 	}

@@ -3,6 +3,9 @@ package sched
 import (
 	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // Filter names what excludes a node, or every node, for a request.
@@ -14,10 +17,14 @@ const (
 	FilterPinned Filter = "pinned"
 	// FilterGroup is a node outside the request's group and its fallbacks.
 	FilterGroup Filter = "group"
+	// FilterGuestOS is a node that does not run the guest's operating system.
+	FilterGuestOS Filter = "guest-os"
 	// FilterArch is a node of another architecture.
 	FilterArch Filter = "architecture"
 	// FilterSavedState is a node on which the saved state of the version does not load.
 	FilterSavedState Filter = "saved-state"
+	// FilterAbility is a node whose hypervisor cannot do something that was requested.
+	FilterAbility Filter = "ability"
 	// FilterUSB is a node without the requested USBDevices device.
 	FilterUSB Filter = "usb"
 	// FilterNetwork is a node without the requested kind of network.
@@ -77,6 +84,22 @@ var filterRules = []filterRule{
 		func(p *requestGroup) string { return p.constraints.noNodeText(p.groupName) },
 	},
 	{
+		FilterGuestOS,
+		func(p *requestGroup, n *node) bool { return !n.runsGuestOf(p.constraints) },
+		func(p *requestGroup, _ *node) string {
+			if p.constraints.macOS {
+				return "does not run macOS guests"
+			}
+			return "runs macOS guests only"
+		},
+		func(p *requestGroup) string {
+			if p.constraints.macOS {
+				return p.sentenceSubject() + " runs macOS guests"
+			}
+			return p.sentenceSubject() + " runs guests other than macOS"
+		},
+	},
+	{
 		FilterArch,
 		func(p *requestGroup, n *node) bool { return p.constraints.arch != "" && p.constraints.arch != n.Arch },
 		func(p *requestGroup, n *node) string {
@@ -93,6 +116,16 @@ var filterRules = []filterRule{
 		func(p *requestGroup) string {
 			return p.sentenceSubject() + " can load the saved state of this version: it needs " +
 				p.constraints.savedStateText()
+		},
+	},
+	{
+		FilterAbility,
+		func(p *requestGroup, n *node) bool { return p.constraints.abilities&n.LacksAbilities != 0 },
+		func(p *requestGroup, n *node) string {
+			return "cannot " + abilityText(p.constraints.abilities&n.LacksAbilities)
+		},
+		func(p *requestGroup) string {
+			return p.sentenceSubject() + " can " + abilityText(p.constraints.abilities)
 		},
 	},
 	{
@@ -146,7 +179,12 @@ var filterRules = []filterRule{
 	{
 		FilterFull,
 		func(p *requestGroup, n *node) bool { return !n.hasCapacityFor(p.constraints) },
-		func(*requestGroup, *node) string { return "is full" },
+		func(p *requestGroup, n *node) string {
+			if n.isFullOfMacOS(p.constraints) {
+				return fmt.Sprintf("is full: it has %d macOS guests, the most on a Mac", n.usedLoad.MacOSVMs)
+			}
+			return "is full"
+		},
 		func(p *requestGroup) string { return p.sentenceSubject() + " has a free slot" },
 	},
 	{
@@ -228,4 +266,27 @@ func textOrUnknown(s string) string {
 		return "unknown"
 	}
 	return s
+}
+
+// abilityTexts complete "can" and "cannot".
+var abilityTexts = []struct {
+	ability farm.AbilitySet
+	text    string
+}{
+	{farm.CanSetMAC, "set the MAC address of a guest"},
+	{farm.CanSetIdentity, "set hardware UUID and serial number of a guest"},
+	{farm.HasVGA, `offer the video controller "fbuf"`},
+	{farm.HasNetworkHost, `offer the network mode "host"`},
+	{farm.HasNetworkDisconnected, `offer the network mode "disconnected"`},
+}
+
+// abilityText names the abilities of a set.
+func abilityText(set farm.AbilitySet) string {
+	var parts []string
+	for _, row := range abilityTexts {
+		if set&row.ability != 0 {
+			parts = append(parts, row.text)
+		}
+	}
+	return strings.Join(parts, " or ")
 }

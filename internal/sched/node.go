@@ -26,6 +26,7 @@ type Node struct {
 	CapacityMode  farm.CapacityMode
 	Capacity      int // VMs, in number mode
 	MaxVMs        int // VMs, in any mode; 0: no such limit
+	MaxMacOSVMs   int // macOS VMs, in any mode; 0: no such limit
 	VCPULimit     int // in resource mode
 	MemoryLimitMB int // in resource mode
 
@@ -39,6 +40,9 @@ type Node struct {
 	USBDevices     []farm.USBDevice    // Busy: in use, but not by an instance of the index
 	Bridge         bool                // guests can join a network of the node
 	VLANs          []int               // and of these VLANs
+	MacOS          bool                // it runs macOS guests
+	MacOSOnly      bool                // and no others
+	LacksAbilities farm.AbilitySet     // of those that instances can request
 }
 
 // unschedulableTexts names why a node in a state is not schedulable.
@@ -66,7 +70,9 @@ func NewNode(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	if info == nil {
 		info = &farm.NodeInfo{}
 	}
-	out.Capacity, out.MaxVMs = n.VMLimit(info), info.MaxVMs()
+	out.Capacity, out.MaxVMs, out.MaxMacOSVMs = n.VMLimit(info), info.MaxVMs(), info.MaxMacOSVMs()
+	out.MacOS, out.MacOSOnly = info.RunsMacOS(), !info.RunsPCs()
+	out.LacksAbilities = ^info.RequestableAbilities() & farm.AllAbilities
 	out.Arch, out.CachedVersions, out.USBDevices, out.StateSupport = info.Arch, info.Templates, info.USBDevices,
 		stateSupportOf(info.Hypervisor)
 	out.Bridge, out.VLANs = slices.Contains(info.Abilities, farm.AbilityBridge), info.VLANs
@@ -101,7 +107,7 @@ func ResourceLimits(n *farm.Node, info *farm.NodeInfo) (vcpu, memoryMB int) {
 func IsFull(n *farm.Node, info *farm.NodeInfo, instances ...*farm.Instance) bool {
 	x := node{Node: NewNode(n, info, Load{})}
 	for _, i := range instances {
-		x.usedLoad = x.usedLoad.add(loadOf(i.GuestCPUs(), i.GuestMemoryMB()))
+		x.usedLoad = x.usedLoad.add(new(NewInstance(i)).load())
 	}
 	return !x.hasCapacityFor(constraints{})
 }
@@ -180,6 +186,9 @@ func (n *node) hasCapacityFor(d constraints) bool {
 	if n.MaxVMs > 0 && n.usedLoad.VMs >= n.MaxVMs {
 		return false
 	}
+	if n.isFullOfMacOS(d) {
+		return false
+	}
 	if n.CapacityMode != farm.CapacityByResources {
 		return n.usedLoad.VMs < n.Capacity
 	}
@@ -205,4 +214,17 @@ func exceeds(need, machine int) bool { return machine > 0 && need > machine }
 // loadsState reports whether the saved state that a request resumes from loads on the node.
 func (n *node) loadsState(d constraints) bool {
 	return d.needs == farm.StateRequirements{} || d.needs == n.StateSupport
+}
+
+// runsGuestOf reports whether the node runs the guest's operating system.
+func (n *node) runsGuestOf(d constraints) bool {
+	if d.macOS {
+		return n.MacOS
+	}
+	return !n.MacOSOnly
+}
+
+// isFullOfMacOS reports whether the node has as many macOS guests as it may, where one more is requested.
+func (n *node) isFullOfMacOS(d constraints) bool {
+	return d.macOS && n.MaxMacOSVMs > 0 && n.usedLoad.MacOSVMs >= n.MaxMacOSVMs
 }

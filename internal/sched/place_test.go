@@ -410,6 +410,36 @@ func TestMostVMs(t *testing.T) {
 	}
 }
 
+// TestMostMacOSVMs: a Mac that runs other guests as well has at most two macOS guests among them.
+func TestMostMacOSVMs(t *testing.T) {
+	record := &farm.Node{ID: "mac", Name: "mini", State: farm.NodeActive, Capacity: 9}
+	record.CapacityMode = farm.CapacityByVMs
+	info := &farm.NodeInfo{OS: "darwin", Arch: "arm64", Abilities: []string{"macos", "pc"}}
+	x := New(Options{})
+	x.SetNode(NewNode(record, info, Load{}))
+	for i := range 3 {
+		x.SetInstance(waiting(ask(fmt.Sprint("m", i), 0, func(r *Request) { r.Arch, r.MacOS = "arm64", true })))
+		x.SetInstance(waiting(ask(fmt.Sprint("l", i), 0, func(r *Request) { r.Arch = "arm64" })))
+	}
+	placed := map[string]bool{}
+	for _, p := range x.Place(noon, 10) {
+		placed[p.RequestID] = true
+	}
+	if len(placed) != 5 || !placed["l0"] || !placed["l1"] || !placed["l2"] {
+		t.Errorf("placed %v, want two macOS guests and three others", placed)
+	}
+	for i := range 3 {
+		id := fmt.Sprint("m", i)
+		if placed[id] {
+			continue
+		}
+		const want = "is full: it has 2 macOS guests, the most on a Mac"
+		if got := x.Explain(id, noon); len(got) != 1 || got[0].Text != want {
+			t.Errorf("%+v, want %q", got, want)
+		}
+	}
+}
+
 // TestMachineBoundsEveryVM: a VM that needs more CPUs or memory than the whole machine has is
 // never placed there, whatever the capacity mode, and the reason names what the machine has.
 func TestMachineBoundsEveryVM(t *testing.T) {

@@ -76,6 +76,11 @@ func drawNode(t *rapid.T, id string) Node {
 			{Name: "key", Location: "3", Busy: rapid.Bool().Draw(t, "busy")},
 		}
 	}
+	n.MacOS = rapid.Bool().Draw(t, "macos")
+	if n.MacOS {
+		n.MacOSOnly, n.MaxMacOSVMs = rapid.Bool().Draw(t, "macos only"), rapid.IntRange(0, 2).Draw(t, "macos vms")
+	}
+	n.LacksAbilities = rapid.SampledFrom([]farm.AbilitySet{0, 0, farm.HasVGA, farm.AllAbilities}).Draw(t, "lacks")
 	n.Bridge = rapid.Bool().Draw(t, "bridge")
 	n.VLANs = rapid.SliceOfDistinct(rapid.SampledFrom([]int{10, 20}), rapid.ID).Draw(t, "vlans")
 	for _, v := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"t0", "t1", "u0"}), rapid.ID).Draw(t, "cached") {
@@ -105,6 +110,10 @@ func drawRequest(t *rapid.T, id string) Request {
 	}
 	if rapid.IntRange(0, 5).Draw(t, "network?") == 0 {
 		r.Bridge, r.VLAN = true, rapid.SampledFrom([]int{0, 10, 20}).Draw(t, "vlan")
+	}
+	r.MacOS = rapid.IntRange(0, 3).Draw(t, "macos?") == 0
+	if rapid.IntRange(0, 5).Draw(t, "ability?") == 0 {
+		r.Abilities = rapid.SampledFrom([]farm.AbilitySet{farm.HasVGA, farm.CanSetMAC}).Draw(t, "ability")
 	}
 	if rapid.IntRange(0, 3).Draw(t, "saved?") == 0 {
 		r.StateNeeds = rapid.SampledFrom(someHosts).Draw(t, "needs")
@@ -397,6 +406,9 @@ func (w *world) checkRoom(t *rapid.T, n Node, r Request) {
 		}
 		p := w.requests[id]
 		used = used.add(loadOf(p.VCPU, p.MemoryMB))
+		if p.MacOS {
+			used.MacOSVMs++
+		}
 		if p.ID != r.ID && r.USBLocation != "" && p.USBLocation == r.USBLocation {
 			t.Fatalf("%s and %s have the same device %s", r.ID, p.ID, r.USBLocation)
 		}
@@ -404,6 +416,12 @@ func (w *world) checkRoom(t *rapid.T, n Node, r Request) {
 	if n.CapacityMode == farm.CapacityByVMs && used.VMs > n.Capacity ||
 		n.CapacityMode == farm.CapacityByResources && (used.VCPU > n.VCPULimit || used.MemoryMB > n.MemoryLimitMB) {
 		t.Fatalf("%s puts node %+v over its capacity: %+v", r.ID, n, used)
+	}
+	if r.MacOS && n.MaxMacOSVMs > 0 && used.MacOSVMs > n.MaxMacOSVMs {
+		t.Fatalf("%s puts %d macOS guests on node %+v", r.ID, used.MacOSVMs, n)
+	}
+	if r.MacOS && !n.MacOS || !r.MacOS && n.MacOSOnly || r.Abilities&n.LacksAbilities != 0 {
+		t.Fatalf("%+v placed where its guest does not run: %+v", r, n)
 	}
 	if n.CPUs > 0 && max(1, r.VCPU) > n.CPUs || n.MemoryMB > 0 && r.MemoryMB > n.MemoryMB {
 		t.Fatalf("%s is larger than the machine of node %+v", r.ID, n)

@@ -114,8 +114,10 @@ func (x *Index) reasonText(p *requestGroup, f *filterRule, all []FilterCount) st
 var filterLabels = map[Filter]string{
 	FilterPinned:     "not pinned",
 	FilterGroup:      "outside the group",
+	FilterGuestOS:    "for other guests",
 	FilterArch:       "of another architecture",
 	FilterSavedState: "unable to load the saved state",
+	FilterAbility:    "without a requested ability",
 	FilterUSB:        "without the USB device",
 	FilterNetwork:    "without a bridge for guests",
 	FilterVLAN:       "without the VLAN",

@@ -96,6 +96,42 @@ func TestWhy(t *testing.T) {
 			FilterFull, "no node has a free slot (1 node: 1 full)",
 		},
 		{"a place for a saved state", []Node{machine("a", 1, loading(saved))}, needing(saved), ReasonTurn, "queued"},
+		{"no Mac", fleet, func(r *Request) { r.MacOS = true }, FilterGuestOS, "no node runs macOS guests"},
+		{
+			"Macs only",
+			[]Node{machine("a", 1, mac), machine("b", 1, mac)},
+			nil, FilterGuestOS,
+			"no node runs guests other than macOS",
+		},
+		{
+			"a pinned Mac",
+			[]Node{machine("a", 1, mac)},
+			func(r *Request) { r.PinnedNodeID = "a" }, FilterGuestOS,
+			"node name-a runs macOS guests only",
+		},
+		{
+			"a pinned node that is no Mac",
+			[]Node{machine("a", 1)},
+			func(r *Request) { r.MacOS, r.PinnedNodeID = true, "a" }, FilterGuestOS,
+			"node name-a does not run macOS guests",
+		},
+		{
+			"no video controller",
+			[]Node{machine("a", 1, lacking(farm.HasVGA))},
+			func(r *Request) { r.Abilities = farm.HasVGA }, FilterAbility,
+			`no node can offer the video controller "fbuf"`,
+		},
+		{
+			"two abilities",
+			[]Node{machine("a", 1, lacking(farm.CanSetMAC|farm.HasNetworkHost|farm.HasVGA))},
+			func(r *Request) { r.Abilities, r.PinnedNodeID = farm.CanSetMAC|farm.HasNetworkHost, "a" }, FilterAbility,
+			`node name-a cannot set the MAC address of a guest or offer the network mode "host"`,
+		},
+		{
+			"a Mac with an unrequested lack",
+			[]Node{machine("a", 1, lacking(farm.HasVGA))},
+			func(r *Request) { r.Abilities = farm.CanSetMAC }, ReasonTurn, "queued",
+		},
 		{"no USB device", fleet, func(r *Request) { r.USB = "phone" }, FilterUSB, "no node has a USB device phone"},
 		{"no bridge", fleet, func(r *Request) { r.Bridge = true }, FilterNetwork, "no node has a bridge for guests"},
 		{"no VLAN", fleet, func(r *Request) { r.Bridge, r.VLAN = true, 10 }, FilterVLAN, "no node offers VLAN 10"},
@@ -245,6 +281,46 @@ func TestExplain(t *testing.T) {
 	wantPairs(t, x, "r>b")
 	if got := x.Explain("none", noon); got != nil {
 		t.Errorf("a request that does not wait is explained: %v", got)
+	}
+}
+
+// mac makes a node run macOS guests only.
+func mac(n *Node) { n.MacOS, n.MacOSOnly = true, true }
+
+// lacking removes abilities from a node.
+func lacking(set farm.AbilitySet) func(*Node) { return func(n *Node) { n.LacksAbilities = set } }
+
+// What an agent announces of its guests, against agents that announce nothing.
+func TestGuestsOfNode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		os, driver string
+		abilities  []string
+		want       Node
+	}{
+		"a former agent": {"linux", "qemu", []string{"bridge", "save"}, Node{}},
+		"a former Mac":   {"darwin", "qemu", nil, Node{}},
+		"QEMU": {
+			"linux", "qemu", []string{"identity", "mac", "network-disconnected", "network-host", "pc", "vga"}, Node{},
+		},
+		"a Mac": {"darwin", "tart", []string{"mac", "macos"}, Node{
+			MacOS: true, MacOSOnly: true, MaxVMs: 2, MaxMacOSVMs: 2,
+			LacksAbilities: farm.AllAbilities &^ farm.CanSetMAC,
+		}},
+		"a Mac with both": {"darwin", "tart", []string{"identity", "mac", "macos", "pc", "vga"}, Node{
+			MacOS: true, MaxMacOSVMs: 2, LacksAbilities: farm.HasNetworkHost | farm.HasNetworkDisconnected,
+		}},
+	} {
+		info := &farm.NodeInfo{
+			OS: tt.os, Arch: "arm64", Hypervisor: farm.Hypervisor{Driver: tt.driver}, Abilities: tt.abilities,
+		}
+		got := NewNode(&farm.Node{}, info, Load{})
+		got = Node{
+			MacOS: got.MacOS, MacOSOnly: got.MacOSOnly, MaxVMs: got.MaxVMs, MaxMacOSVMs: got.MaxMacOSVMs,
+			LacksAbilities: got.LacksAbilities,
+		}
+		if d := cmp.Diff(tt.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
 	}
 }
 

@@ -19,6 +19,8 @@ type Request struct {
 	GroupID         string // group id; "" is any node
 	PinnedNodeID    string // node id; "" is any node
 	Arch            string // amd64, arm64 or "" for any
+	MacOS           bool   // its guest is macOS
+	Abilities       farm.AbilitySet
 	USB             string // claim name or location of a USBDevices device; "" is none
 	USBLocation     string // location of the device that it has; "" while it waits
 	NextUSBLocation string // location of the device that a restart will assign to it; "" is none
@@ -50,6 +52,7 @@ func NewInstance(i *farm.Instance) Instance {
 			GroupID: i.GroupID, PinnedNodeID: i.Options.PinnedNode, Arch: i.Template.Arch,
 			USB: i.Options.USBDevice, USBLocation: i.USBLocation, NextUSBLocation: nextDevice(i),
 			VCPU: i.GuestCPUs(), MemoryMB: i.GuestMemoryMB(), StateNeeds: i.Template.Needs,
+			MacOS: i.Template.OS == farm.OSMacOS, Abilities: i.RequestedAbilities(),
 			TemplateID: i.Template.ID, ContentID: i.Template.ContentID, VersionBytes: i.Template.Size,
 		},
 		NodeID: i.NodeID, UsesCapacity: i.UsesCapacity(), Ended: i.NodeID == "" && !i.AwaitsPlacement(),
@@ -77,9 +80,11 @@ type constraints struct {
 	needs                    farm.StateRequirements
 	bridge                   bool
 	vlan                     int
+	macOS                    bool
+	abilities                farm.AbilitySet
 }
 
-func (d constraints) vmLoad() Load { return loadOf(d.vcpu, d.memoryMB) }
+func (d constraints) vmLoad() Load { return loadOf(d.vcpu, d.memoryMB).ofGuest(d.macOS) }
 
 // version is what decides the locality part of a score.
 type version struct {
@@ -88,7 +93,10 @@ type version struct {
 }
 
 func (r *Request) constraints() constraints {
-	return constraints{r.GroupID, r.PinnedNodeID, r.Arch, r.USB, r.VCPU, r.MemoryMB, r.StateNeeds, r.Bridge, r.VLAN}
+	return constraints{
+		r.GroupID, r.PinnedNodeID, r.Arch, r.USB, r.VCPU, r.MemoryMB, r.StateNeeds, r.Bridge, r.VLAN, r.MacOS,
+		r.Abilities,
+	}
 }
 
 func (r *Request) version() version { return version{r.TemplateID, r.ContentID, r.VersionBytes} }

@@ -9,6 +9,7 @@ import (
 // Load is the capacity of a node that VMs use: their number, virtual CPUs and memory in MiB.
 type Load struct {
 	VMs      int
+	MacOSVMs int // those of VMs that have a macOS guest
 	VCPU     int
 	MemoryMB int
 }
@@ -19,12 +20,25 @@ func loadOf(vcpu, memoryMB int) Load {
 	return Load{VMs: 1, VCPU: max(1, vcpu), MemoryMB: max(0, memoryMB)}
 }
 
+// load returns what the VM of the request uses.
+func (r *Request) load() Load { return loadOf(r.VCPU, r.MemoryMB).ofGuest(r.MacOS) }
+
+// ofGuest returns the load of a VM whose guest is macOS or another.
+func (l Load) ofGuest(isMacOS bool) Load {
+	if isMacOS {
+		l.MacOSVMs = l.VMs
+	}
+	return l
+}
+
 func (l Load) add(o Load) Load {
-	return Load{VMs: l.VMs + o.VMs, VCPU: l.VCPU + o.VCPU, MemoryMB: l.MemoryMB + o.MemoryMB}
+	return Load{
+		VMs: l.VMs + o.VMs, MacOSVMs: l.MacOSVMs + o.MacOSVMs, VCPU: l.VCPU + o.VCPU, MemoryMB: l.MemoryMB + o.MemoryMB,
+	}
 }
 
 func (l Load) sub(o Load) Load {
-	return Load{VMs: l.VMs - o.VMs, VCPU: l.VCPU - o.VCPU, MemoryMB: l.MemoryMB - o.MemoryMB}
+	return l.add(Load{VMs: -o.VMs, MacOSVMs: -o.MacOSVMs, VCPU: -o.VCPU, MemoryMB: -o.MemoryMB})
 }
 
 // nodeUsage is the usage of one node by instances, including those that Place has assigned to it,
@@ -113,7 +127,7 @@ func (x *Index) NodeUsage(node string) Load {
 func (x *Index) addUsage(r *request, id string) {
 	e := x.usageOf(id)
 	r.nodeID = id
-	e.used = e.used.add(loadOf(r.VCPU, r.MemoryMB))
+	e.used = e.used.add(r.load())
 	if h := r.deviceUse(); h != (deviceUse{}) {
 		if e.usb == nil {
 			e.usb = map[string]deviceUse{}
@@ -137,7 +151,7 @@ func (x *Index) removeUsage(r *request) {
 	}
 	x.setPull(r, false, 0)
 	e := x.usages[r.nodeID]
-	e.used = e.used.sub(loadOf(r.VCPU, r.MemoryMB))
+	e.used = e.used.sub(r.load())
 	delete(e.usb, r.ID)
 	r.nodeID, r.reserved, r.usbLocation = "", false, ""
 	if e.node != nil {

@@ -82,7 +82,9 @@ func (s *suite) plain(t *testing.T, vm hv.VM) {
 		"UEFI":     func(v *hv.Spec) { v.EditPC().Firmware = hv.FirmwareUEFI },
 	}
 	if s.host.HasCapability(hv.CanBoot) {
-		refused["USB device that is not there"] = func(v *hv.Spec) { v.EditPC().USB = []hv.USBDevice{{Location: "99-9"}} }
+		refused["USB device that is not there"] = func(v *hv.Spec) {
+			v.EditPC().USB = []hv.USBDevice{{Location: "99-9"}}
+		}
 	}
 	for name, change := range refused {
 		spec := s.Spec()

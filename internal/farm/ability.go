@@ -1,0 +1,133 @@
+package farm
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Abilities of a node's hypervisor, as its agent announces them.
+const (
+	AbilityMacOS        = "macos"                // runs macOS guests
+	AbilityPC           = "pc"                   // runs all other guests
+	AbilitySave         = "save"                 // saves guests
+	AbilitySuspend      = "suspend"              // saves running guests with their memory
+	AbilityMAC          = "mac"                  // a guest can have a requested MAC address
+	AbilityIdentity     = "identity"             // so it can a hardware UUID and a serial number
+	AbilityVGA          = "vga"                  // so it can a standard VGA controller
+	AbilityNetworkHost  = "network-host"         // and the network mode host
+	AbilityDisconnected = "network-disconnected" // and the network mode disconnected
+
+	// AbilityBridge is the ability to make a guest a machine of a network of the host.
+	AbilityBridge = "bridge"
+)
+
+// The guest operating systems of templates. An empty one is not known, and is not macOS.
+const (
+	OSLinux   = "linux"
+	OSMacOS   = "macos"
+	OSWindows = "windows"
+)
+
+// GuestOSes lists the operating systems that a template can name.
+var GuestOSes = []string{OSLinux, OSMacOS, OSWindows}
+
+// announcesGuests reports whether the agent announces which guests its node runs. Agents before that
+// ran guests of PCs only, and had all that can be requested of them.
+func (i *NodeInfo) announcesGuests() bool {
+	return slices.Contains(i.Abilities, AbilityMacOS) || slices.Contains(i.Abilities, AbilityPC)
+}
+
+// RunsMacOS reports whether the node runs macOS guests.
+func (i *NodeInfo) RunsMacOS() bool { return slices.Contains(i.Abilities, AbilityMacOS) }
+
+// RunsPCs reports whether the node runs guests other than macOS.
+func (i *NodeInfo) RunsPCs() bool { return i.has(AbilityPC) }
+
+// RunsOS reports whether the node runs guests of an operating system; "" is an unknown one.
+func (i *NodeInfo) RunsOS(name string) bool {
+	if name == OSMacOS {
+		return i.RunsMacOS()
+	}
+	return i.RunsPCs()
+}
+
+// has reports whether the node has an ability that agents announce since they announce guests.
+func (i *NodeInfo) has(ability string) bool {
+	return !i.announcesGuests() || slices.Contains(i.Abilities, ability)
+}
+
+// SaveObstacle returns why the node's hypervisor cannot make a save; "" when it can, or that is not known.
+func (i *NodeInfo) SaveObstacle(suspend bool) string {
+	switch {
+	case !i.announcesGuests():
+		return "" // the agent itself reports it
+	case !slices.Contains(i.Abilities, AbilitySave):
+		return "This node's hypervisor (" + i.Hypervisor.Driver + ") cannot save VMs"
+	case suspend && !slices.Contains(i.Abilities, AbilitySuspend):
+		return i.Hypervisor.Driver + " cannot save a running guest: macOS ties its state to the Mac that made it; " +
+			"save without suspend"
+	}
+	return ""
+}
+
+// AbilitySet is a set of the abilities that instances can request, a bit for each.
+type AbilitySet uint8
+
+// The abilities of a set.
+const (
+	CanSetMAC AbilitySet = 1 << iota
+	CanSetIdentity
+	HasVGA
+	HasNetworkHost
+	HasNetworkDisconnected
+
+	// AllAbilities is the set of all of them.
+	AllAbilities = 1<<iota - 1
+)
+
+// requestable maps the abilities of a set to what agents announce.
+var requestable = []struct {
+	bit  AbilitySet
+	name string
+}{
+	{CanSetMAC, AbilityMAC},
+	{CanSetIdentity, AbilityIdentity},
+	{HasVGA, AbilityVGA},
+	{HasNetworkHost, AbilityNetworkHost},
+	{HasNetworkDisconnected, AbilityDisconnected},
+}
+
+// RequestableAbilities returns those that the node has of what instances can request.
+func (i *NodeInfo) RequestableAbilities() AbilitySet {
+	var out AbilitySet
+	for _, a := range requestable {
+		if i.has(a.name) {
+			out |= a.bit
+		}
+	}
+	return out
+}
+
+// RequestedAbilities returns what the instance and its template need of a node. A saved state is not
+// counted: it has requirements of its own.
+func (i *Instance) RequestedAbilities() AbilitySet {
+	var out AbilitySet
+	for _, row := range []struct {
+		bit   AbilitySet
+		isSet bool
+	}{
+		{CanSetMAC, i.MAC != "" || i.Options.MACAddress != "" || i.Template.SetsMAC},
+		{CanSetIdentity, i.Options.HardwareUUID != "" || i.Options.HardwareSerial != ""},
+		{HasVGA, cmp.Or(i.Options.Video, i.Template.Video) == VideoVGA},
+		{HasNetworkHost, i.NetworkMode() == NetworkHost},
+		{HasNetworkDisconnected, i.NetworkMode() == NetworkDisconnected},
+	} {
+		if row.isSet {
+			out |= row.bit
+		}
+	}
+	return out
+}
+
+// VideoVGA is the standard VGA controller in requests and configurations.
+const VideoVGA = "fbuf"

@@ -1,0 +1,74 @@
+package farm_test
+
+import (
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func TestRunsOS(t *testing.T) {
+	for name, tt := range map[string]struct {
+		abilities   []string
+		macOS, rest bool
+	}{
+		"a former agent": {[]string{"save"}, false, true},
+		"a Mac":          {[]string{"macos"}, true, false},
+		"QEMU":           {[]string{"pc"}, false, true},
+		"both":           {[]string{"macos", "pc"}, true, true},
+	} {
+		info := farm.NodeInfo{Abilities: tt.abilities}
+		if info.RunsOS("macos") != tt.macOS {
+			t.Errorf("%s: runs macOS guests: %t, want %t", name, !tt.macOS, tt.macOS)
+		}
+		for _, other := range []string{"", "linux", "windows"} {
+			if info.RunsOS(other) != tt.rest {
+				t.Errorf("%s: runs %q guests: %t, want %t", name, other, !tt.rest, tt.rest)
+			}
+		}
+	}
+}
+
+func TestSaveObstacle(t *testing.T) {
+	const stopped = "tart cannot save a running guest: macOS ties its state to the Mac that made it; save without suspend"
+	for name, tt := range map[string]struct {
+		abilities []string
+		suspend   bool
+		want      string
+	}{
+		"a former agent":           {[]string{"bridge"}, true, ""},
+		"QEMU":                     {[]string{"pc", "save", "suspend"}, true, ""},
+		"a stopped guest":          {[]string{"macos", "save"}, false, ""},
+		"a running guest":          {[]string{"macos", "save"}, true, stopped},
+		"no save":                  {[]string{"macos"}, false, "This node's hypervisor (tart) cannot save VMs"},
+		"no save of a running one": {[]string{"macos"}, true, "This node's hypervisor (tart) cannot save VMs"},
+	} {
+		info := farm.NodeInfo{Abilities: tt.abilities, Hypervisor: farm.Hypervisor{Driver: "tart"}}
+		if got := info.SaveObstacle(tt.suspend); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+func TestRequestedAbilities(t *testing.T) {
+	for name, tt := range map[string]struct {
+		instance farm.Instance
+		want     farm.AbilitySet
+	}{
+		"nothing":       {farm.Instance{}, 0},
+		"managed MAC":   {farm.Instance{MAC: "52:54:00:00:00:01"}, farm.CanSetMAC},
+		"requested MAC": {farm.Instance{Options: farm.StartOptions{MACAddress: "x"}}, farm.CanSetMAC},
+		"template's":    {farm.Instance{Template: farm.TemplateRef{SetsMAC: true}}, farm.CanSetMAC},
+		"serial number": {farm.Instance{Options: farm.StartOptions{HardwareSerial: "x"}}, farm.CanSetIdentity},
+		"hardware UUID": {farm.Instance{Options: farm.StartOptions{HardwareUUID: "x"}}, farm.CanSetIdentity},
+		"VGA":           {farm.Instance{Template: farm.TemplateRef{Video: "fbuf"}}, farm.HasVGA},
+		"virtio-gpu": {farm.Instance{
+			Options: farm.StartOptions{Video: "pg"}, Template: farm.TemplateRef{Video: "fbuf"},
+		}, 0},
+		"host":         {farm.Instance{Options: farm.StartOptions{NetworkMode: "host"}}, farm.HasNetworkHost},
+		"disconnected": {farm.Instance{Template: farm.TemplateRef{Network: "disconnected"}}, farm.HasNetworkDisconnected},
+	} {
+		if got := tt.instance.RequestedAbilities(); got != tt.want {
+			t.Errorf("%s: %b, want %b", name, got, tt.want)
+		}
+	}
+}
