@@ -39,6 +39,9 @@ func (a *Agent) saveObstacle(in *instance, o *api.SaveOrder) string {
 	if _, able := a.opts.Driver.(hv.Saver); !able || !a.host.HasCapability(hv.CanSave) {
 		return fmt.Sprintf("This node's hypervisor (%s) cannot save VMs", a.host.Driver)
 	}
+	if o.Suspend && !a.host.HasCapability(hv.CanSuspend) {
+		return fmt.Sprintf(string(hv.RefusalSuspend), a.host.Driver)
+	}
 	if a.opts.Registries == nil || a.opts.SaveDir == "" {
 		return "This node has no registry to push to"
 	}

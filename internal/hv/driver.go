@@ -81,6 +81,11 @@ type Host struct {
 	VLANs          []int        // IDs that Spec.VLAN may have, in ascending order
 }
 
+// PCCapabilities returns the abilities of a driver for PCs that has all that a Spec can request of one.
+func PCCapabilities() []Capability {
+	return []Capability{CanPC, CanSetMAC, CanSetIdentity, CanVGA, CanNetworkHost, CanDisconnect}
+}
+
 // HasCapability reports whether the host has an ability.
 func (h Host) HasCapability(c Capability) bool {
 	return slices.Contains(h.Capabilities, c)
@@ -95,7 +100,8 @@ const (
 	CanForward Capability = "port-rules"     // port rules reach a real guest port
 	CanPersist Capability = "survives-agent" // VMs continue when the agent is killed
 	CanSandbox Capability = "sandbox"        // the hypervisor process is confined
-	CanSave    Capability = "save"           // Saver is implemented, and Start accepts a State
+	CanSave    Capability = "save"           // Saver is implemented
+	CanSuspend Capability = "suspend"        // it saves running guests, and Start accepts a State
 	CanRestart Capability = "restart"        // Restarter is implemented
 	CanResize  Capability = "disk-size"      // respects Spec.DiskBytes
 	CanVNC     Capability = "vnc"            // respects Spec.VNC
@@ -104,6 +110,16 @@ const (
 	CanBridge  Capability = "bridge"         // offers NetworkBridge
 	CanIsolate Capability = "no-loopback"    // keeps guests off the host's loopback
 	CanLimit   Capability = "cgroup"         // limits the host's resources that a VM uses
+
+	// Every driver has one of these two, or both.
+	CanMacOS Capability = "macos" // runs macOS guests: specs with Apple
+	CanPC    Capability = "pc"    // runs all other guests: specs with PC
+
+	CanSetMAC      Capability = "mac"                  // respects Spec.MAC
+	CanSetIdentity Capability = "identity"             // respects PC.HardwareUUID and PC.Serial
+	CanVGA         Capability = "vga"                  // has VideoVGA
+	CanNetworkHost Capability = "network-host"         // offers NetworkHost
+	CanDisconnect  Capability = "network-disconnected" // offers NetworkDisconnected
 )
 
 // StopMode selects how a VM is ended.

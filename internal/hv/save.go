@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Saver is implemented by drivers that can save VMs; they report CanSave.
+// Saver is implemented by drivers that can save VMs; they report CanSave, and CanSuspend if they can
+// save running guests. Without that, a save with Suspend is an ErrRefused and changes nothing.
 type Saver interface {
 	// Save exports the changes of a VM to its disks as one delta per disk, and with Suspend also
 	// the guest's state.

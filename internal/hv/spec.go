@@ -87,7 +87,7 @@ type Spec struct {
 	NeedNetwork bool
 
 	// State is the suspended guest to resume from, until a start has succeeded; later starts of the
-	// VM boot its disks. nil = boot. A driver without CanSave refuses it. Name, UUID and Ports may
+	// VM boot its disks. nil = boot. A driver without CanSuspend refuses it. Name, UUID and Ports may
 	// differ from those of the saved VM; the guest continues seeing the machine it was saved on.
 	State *State `json:",omitempty"`
 

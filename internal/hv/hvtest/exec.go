@@ -119,7 +119,11 @@ func (s *suite) timedOut(t *testing.T, id, script, printed string) hv.Result {
 // noProcess looks for a sleep of that many seconds in the guest.
 func (s *suite) noProcess(t *testing.T, id, seconds string) {
 	t.Helper()
-	count := "ps -o args >/dev/shm/ps && grep -c '^sleep " + seconds + "$' /dev/shm/ps"
+	list, file := "ps -o args", "/dev/shm/ps"
+	if !s.isLinux() {
+		list, file = "ps -A -o args", "/root/ps"
+	}
+	count := s.paths(list + " >" + file + " && grep -c '^sleep " + seconds + "$' " + file)
 	eventually(t, "the command's processes are gone", time.Minute, func() bool {
 		got, err := s.Driver.Exec(t.Context(), id, hv.ScriptCommand([]byte(count), time.Minute))
 		if err != nil || len(got.Stdout) == 0 {
@@ -147,7 +151,7 @@ func (s *suite) background(t *testing.T, id string) {
 	s.need(t, hv.CanBoot)
 	begun := time.Now()
 	script := "echo kept >/root/kept; sync\n(sleep 30; echo late) &\necho $!\necho err >&2\n"
-	got, err := s.Driver.Exec(t.Context(), id, hv.ScriptCommand([]byte(script), time.Minute))
+	got, err := s.Driver.Exec(t.Context(), id, hv.ScriptCommand([]byte(s.paths(script)), time.Minute))
 	if err != nil || got.Code != 0 || string(got.Stderr) != "err\n" {
 		t.Fatalf("got %+v, %v", got, err)
 	}

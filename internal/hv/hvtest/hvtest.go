@@ -9,6 +9,7 @@ package hvtest
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -39,6 +40,13 @@ type Subject struct {
 	// Steps selects the steps of a save at which it is made to fail: some of them where a save
 	// takes seconds. nil: all.
 	Steps func(steps []hv.SaveStep) []hv.SaveStep
+	// Most is how many VMs of the driver may run at a time; then the parts run in turn. 0: no limit.
+	Most int
+	// Mask hides abilities that the driver announces and that a fake of its hypervisor cannot show.
+	Mask []hv.Capability
+	// Paths maps paths of a Linux guest that scripts use to those of the driver's guests: /root on the
+	// disk, /dev/shm in memory (needed with hv.CanSuspend), and /proc. nil: they are Linux guests.
+	Paths map[string]string
 	// Short leaves out the checks named in long, and the part that boots several guests.
 	Short bool
 	// More are checks of this driver alone.
@@ -56,7 +64,8 @@ var long = []string{
 type suite struct {
 	Subject
 	*results
-	host hv.Host
+	announced hv.Host
+	host      hv.Host // announced without Subject.Mask
 }
 
 // results collects the verdicts of all parts of a run.
@@ -84,8 +93,10 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	t.Run("part", func(t *testing.T) {
 		for _, p := range parts {
 			t.Run(p.name, func(t *testing.T) {
-				t.Parallel()
 				s := &suite{Subject: open(t), results: all}
+				if s.Most == 0 {
+					t.Parallel()
+				}
 				if s.Short && p.long {
 					t.Skip("left out of a short run")
 				}
@@ -104,6 +115,10 @@ func (s *suite) part(t *testing.T, run func(*suite, *testing.T)) {
 	if err != nil {
 		t.Fatalf("Describe: %v", err)
 	}
+	s.announced = host
+	host.Capabilities = slices.DeleteFunc(slices.Clone(host.Capabilities), func(c hv.Capability) bool {
+		return slices.Contains(s.Mask, c)
+	})
 	s.host = host
 	t.Run("checks", func(t *testing.T) { run(s, t) })
 	left, err := s.Driver.List(t.Context())
@@ -147,6 +162,18 @@ func (s *suite) need(t *testing.T, c hv.Capability) {
 	}
 }
 
+// isLinux reports whether a real Linux guest shows its machine in /sys.
+func (s *suite) isLinux() bool { return s.Paths == nil && s.host.HasCapability(hv.CanBoot) }
+
+// paths returns a script for the driver's guests. Scripts are written with the paths of Linux guests.
+func (s *suite) paths(script string) string {
+	var pairs []string
+	for from, to := range s.Paths {
+		pairs = append(pairs, from, to)
+	}
+	return strings.NewReplacer(pairs...).Replace(script)
+}
+
 func (s *suite) describe(t *testing.T) {
 	h := s.host
 	for what, v := range map[string]string{
@@ -158,6 +185,9 @@ func (s *suite) describe(t *testing.T) {
 	}
 	if h.Arch != "amd64" && h.Arch != "arm64" {
 		t.Errorf("architecture %q", h.Arch)
+	}
+	if !h.HasCapability(hv.CanMacOS) && !h.HasCapability(hv.CanPC) {
+		t.Errorf("no guests are announced: %v", h.Capabilities)
 	}
 	if !slices.IsSorted(h.Capabilities) {
 		t.Errorf("abilities are not sorted: %v", h.Capabilities)

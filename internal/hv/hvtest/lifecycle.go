@@ -33,14 +33,39 @@ func (s *suite) unknown(t *testing.T) {
 	}
 }
 
+// refusedWithout are requests that a driver refuses unless it has an ability.
+var refusedWithout = []struct {
+	ability hv.Capability
+	request func(*hv.Spec)
+}{
+	{hv.CanMacOS, func(v *hv.Spec) {
+		v.Arch, v.PC, v.Apple = "arm64", nil, &hv.Apple{HardwareModel: []byte("model"), MachineID: []byte("id")}
+		v.Disks = []hv.Disk{{Path: "/root.img", Format: "raw"}, {Path: "/aux.img", Format: "raw"}}
+	}},
+	{hv.CanPC, func(v *hv.Spec) { v.Apple = nil }},
+	{hv.CanSetMAC, func(v *hv.Spec) { v.MAC = askedMAC }},
+	{hv.CanSetIdentity, func(v *hv.Spec) { v.EditPC().HardwareUUID = askedUUID }},
+	{hv.CanSetIdentity, func(v *hv.Spec) { v.EditPC().Serial = askedSerial }},
+	{hv.CanVGA, func(v *hv.Spec) { v.EditPC().Video = hv.VideoVGA }},
+	{hv.CanNetworkHost, func(v *hv.Spec) { v.Network = hv.NetworkHost }},
+	{hv.CanDisconnect, func(v *hv.Spec) { v.Network = hv.NetworkDisconnected }},
+	{hv.CanUSB, func(v *hv.Spec) { v.EditPC().USB = []hv.USBDevice{{Location: "1-1"}} }},
+}
+
 func (s *suite) refusals(t *testing.T) {
-	for name, change := range map[string]func(*hv.Spec){
+	refused := map[string]func(*hv.Spec){
 		"id is a path":      func(v *hv.Spec) { v.ID = "../x" },
 		"no disk":           func(v *hv.Spec) { v.Disks = nil },
 		"network mode":      func(v *hv.Spec) { v.Network = "carrier-pigeon" },
 		"host address":      func(v *hv.Spec) { v.Ports = []hv.PortRule{{GuestPort: 1, HostIP: "x"}} },
 		"negative time-out": func(v *hv.Spec) { v.BootTimeout = -time.Second },
-	} {
+	}
+	for _, a := range refusedWithout {
+		if !s.announced.HasCapability(a.ability) {
+			refused["without the ability "+string(a.ability)] = a.request
+		}
+	}
+	for name, change := range refused {
 		spec := s.Spec()
 		change(&spec)
 		if _, err := s.Driver.Start(t.Context(), spec); !errors.Is(err, hv.ErrRefused) {
@@ -182,7 +207,7 @@ func (s *suite) keeps(t *testing.T, id string) {
 	if !s.host.HasCapability(hv.CanBoot) {
 		return
 	}
-	r, err := s.Driver.Exec(t.Context(), id, hv.Command{Path: "cat", Args: []string{"/root/kept"}})
+	r, err := s.Driver.Exec(t.Context(), id, hv.Command{Path: "cat", Args: []string{s.paths("/root/kept")}})
 	if err != nil || string(r.Stdout) != "kept\n" {
 		t.Errorf("a file of the first run: %q, %v", r.Stdout, err)
 	}
@@ -263,11 +288,52 @@ func (s *suite) canceled(t *testing.T) {
 	}
 }
 
-// many starts several VMs concurrently, each in another network mode, and continues with them.
+// many starts several VMs concurrently, each in another network mode, and continues with them. Where
+// fewer may run at a time, the rest start one after the other.
 func (s *suite) many(t *testing.T) {
 	s.check(t, "boot time-out", s.neverReady)
 	s.check(t, "cancelled start", s.canceled)
-	modes := []hv.NetworkMode{"", hv.NetworkHost, hv.NetworkDisconnected}
+	specs := s.networkSpecs()
+	together := len(specs)
+	if s.Most > 0 {
+		together = min(together, s.Most)
+	}
+	for _, spec := range specs {
+		s.deleteLater(t, spec.ID)
+	}
+	s.check(t, "concurrent starts", func(t *testing.T) { s.concurrent(t, specs[:together]) })
+	s.check(t, "machine defaults", func(t *testing.T) { s.plain(t, s.get(t, specs[0].ID)) })
+	for i, spec := range specs[1:] {
+		if i+1 >= together {
+			s.startIn(t, s.Driver, spec)
+		}
+		s.network(t, spec)
+		if i == 0 {
+			s.check(t, "killed hypervisor", func(t *testing.T) { s.killed(t, s.get(t, spec.ID)) })
+		}
+		if s.Most > 0 {
+			s.deleted(t, spec.ID)
+		}
+	}
+	s.check(t, "network mode bridge", s.bridged)
+	s.check(t, "console without a password", func(t *testing.T) {
+		s.need(t, hv.CanConsole)
+		s.unwatched(t, specs[0].ID)
+	})
+}
+
+// networkSpecs returns specs of at least two VMs, one for each network mode of the driver but bridge.
+func (s *suite) networkSpecs() []hv.Spec {
+	modes := []hv.NetworkMode{""}
+	if s.host.HasCapability(hv.CanNetworkHost) {
+		modes = append(modes, hv.NetworkHost)
+	}
+	if s.host.HasCapability(hv.CanDisconnect) {
+		modes = append(modes, hv.NetworkDisconnected)
+	}
+	if len(modes) == 1 {
+		modes = append(modes, hv.NetworkShared)
+	}
 	specs := make([]hv.Spec, len(modes))
 	for i := range specs {
 		specs[i] = s.Spec()
@@ -275,19 +341,19 @@ func (s *suite) many(t *testing.T) {
 		if modes[i] != hv.NetworkDisconnected {
 			specs[i].Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1"}}
 		}
-		s.deleteLater(t, specs[i].ID)
 	}
 	specs[0].UUID = strings.ToUpper(specs[0].UUID)
-	s.check(t, "concurrent starts", func(t *testing.T) { s.concurrent(t, specs) })
-	s.check(t, "machine defaults", func(t *testing.T) { s.plain(t, s.get(t, specs[0].ID)) })
-	s.check(t, "network mode host", func(t *testing.T) { s.onHost(t, s.get(t, specs[1].ID)) })
-	s.check(t, "network mode disconnected", func(t *testing.T) { s.disconnected(t, s.get(t, specs[2].ID)) })
-	s.check(t, "network mode bridge", s.bridged)
-	s.check(t, "killed hypervisor", func(t *testing.T) { s.killed(t, s.get(t, specs[1].ID)) })
-	s.check(t, "console without a password", func(t *testing.T) {
-		s.need(t, hv.CanConsole)
-		s.unwatched(t, specs[0].ID)
-	})
+	return specs
+}
+
+// network looks at a running VM in its network mode.
+func (s *suite) network(t *testing.T, spec hv.Spec) {
+	switch spec.Network {
+	case hv.NetworkHost:
+		s.check(t, "network mode host", func(t *testing.T) { s.onHost(t, s.get(t, spec.ID)) })
+	case hv.NetworkDisconnected:
+		s.check(t, "network mode disconnected", func(t *testing.T) { s.disconnected(t, s.get(t, spec.ID)) })
+	}
 }
 
 func (s *suite) concurrent(t *testing.T, specs []hv.Spec) {

@@ -26,9 +26,14 @@ const (
 // machine makes a spec with every option.
 func (s *suite) machine() hv.Spec {
 	spec := s.Spec()
-	spec.MAC = askedMAC
 	pc := spec.EditPC()
-	pc.HardwareUUID, pc.Serial, pc.Video = askedUUID, askedSerial, hv.VideoVirtIO
+	pc.Video = hv.VideoVirtIO
+	if s.host.HasCapability(hv.CanSetMAC) {
+		spec.MAC = askedMAC
+	}
+	if s.host.HasCapability(hv.CanSetIdentity) {
+		pc.HardwareUUID, pc.Serial = askedUUID, askedSerial
+	}
 	if s.host.HasCapability(hv.CanResize) {
 		spec.DiskBytes = askedBytes
 	}
@@ -53,10 +58,10 @@ func (s *suite) machineOptions(t *testing.T, spec hv.Spec, vm hv.VM) {
 
 // looks compares a VM and what its guest sees with what was asked for.
 func (s *suite) looks(t *testing.T, d hv.Driver, vm hv.VM) {
-	if want := strings.ToLower(askedMAC); vm.MAC != want {
+	if want := strings.ToLower(askedMAC); vm.MAC != want && s.host.HasCapability(hv.CanSetMAC) {
 		t.Errorf("the MAC address is %q, want %q", vm.MAC, want)
 	}
-	if !s.host.HasCapability(hv.CanBoot) {
+	if !s.isLinux() || !s.host.HasCapability(hv.CanSetIdentity) {
 		return
 	}
 	got := s.run(t, d, vm.ID,
@@ -71,7 +76,7 @@ func (s *suite) looks(t *testing.T, d hv.Driver, vm hv.VM) {
 // plain looks at a VM with defaults whose UUID was given in capitals, and has
 // refused what no VM can have.
 func (s *suite) plain(t *testing.T, vm hv.VM) {
-	if want := hv.DefaultMAC(strings.ToLower(vm.UUID)); vm.MAC != want {
+	if want := hv.DefaultMAC(strings.ToLower(vm.UUID)); vm.MAC != want && s.host.HasCapability(hv.CanSetMAC) {
 		t.Errorf("the MAC address is %q, want %q", vm.MAC, want)
 	}
 	if !s.host.HasCapability(hv.CanIsolate) {
@@ -101,7 +106,7 @@ func (s *suite) plain(t *testing.T, vm hv.VM) {
 // grows lets the guest use a disk of that size, and refuses a small one.
 func (s *suite) grows(t *testing.T, d hv.Driver, id string, size int64) {
 	s.need(t, hv.CanResize)
-	if !s.host.HasCapability(hv.CanBoot) {
+	if !s.isLinux() {
 		return
 	}
 	small := s.Spec()
@@ -243,7 +248,7 @@ func (s *suite) sticks(t *testing.T, id, want string) {
 // savedMachine resumes from a save: nothing of the machine can be changed then,
 // but its ports, its screen and the size of its disk.
 func (s *suite) savedMachine(t *testing.T, from hv.Spec) {
-	s.need(t, hv.CanSave)
+	s.need(t, hv.CanSuspend)
 	s.run(t, s.Driver, from.ID, "echo machine >/root/machine")
 	_, err := saver(s.Driver).Save(t.Context(),
 		from.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: func(at hv.SaveStep) error {
@@ -338,7 +343,9 @@ func (s *suite) onHost(t *testing.T, vm hv.VM) {
 		t.Errorf("the VM has no address: %+v", vm)
 	}
 	s.reaches(t, vm.ID, false)
-	s.ports(t, vm)
+	if s.host.HasCapability(hv.CanForward) {
+		s.ports(t, vm)
+	}
 }
 
 // bridged boots a VM on a bridge, where there is one.
@@ -361,7 +368,7 @@ func (s *suite) disconnected(t *testing.T, vm hv.VM) {
 	if vm.IP != "" {
 		t.Errorf("the VM has the address %s", vm.IP)
 	}
-	if !s.host.HasCapability(hv.CanBoot) {
+	if !s.isLinux() {
 		return
 	}
 	if got := s.run(t, s.Driver, vm.ID, "cat /sys/class/net/eth0/carrier"); got != "0\n" {
@@ -374,7 +381,7 @@ func (s *suite) disconnected(t *testing.T, vm hv.VM) {
 // networking.
 func (s *suite) reaches(t *testing.T, id string, want bool) {
 	t.Helper()
-	if !s.host.HasCapability(hv.CanBoot) {
+	if !s.isLinux() {
 		return
 	}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")

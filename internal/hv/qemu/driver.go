@@ -294,7 +294,8 @@ func (d *Driver) addCapability(c hv.Capability) {
 }
 
 func (d *Driver) baseCapabilities() []hv.Capability {
-	out := []hv.Capability{hv.CanForward, hv.CanBoot, hv.CanPersist, hv.CanSave, hv.CanRestart}
+	out := append(hv.PCCapabilities(), hv.CanForward, hv.CanBoot, hv.CanPersist, hv.CanSave, hv.CanSuspend,
+		hv.CanRestart)
 	out = append(out, hv.CanResize, hv.CanVNC, hv.CanConsole)
 	if runtime.GOOS == "linux" {
 		out = append(out, hv.CanSandbox, hv.CanUSB)

@@ -88,9 +88,8 @@ func New(opt Options) (*Host, error) {
 func (h *Host) Describe(context.Context) (hv.Host, error) {
 	d := hv.Host{Driver: "sim", Version: Version, Accelerator: "sim", Machine: "sim-1", CPU: "sim", Arch: "amd64"}
 	d.LicenseKind, d.LicenseExpires = h.opts.License, h.opts.Expires
-	d.Capabilities = []hv.Capability{
-		hv.CanRestart, hv.CanSave, hv.CanResize, hv.CanVNC, hv.CanConsole, hv.CanUSB, hv.CanBridge,
-	}
+	d.Capabilities = append(hv.PCCapabilities(), hv.CanRestart, hv.CanSave, hv.CanSuspend, hv.CanResize, hv.CanVNC,
+		hv.CanConsole, hv.CanUSB, hv.CanBridge)
 	if h.opts.Dir != "" {
 		d.Capabilities = append(d.Capabilities, hv.CanPersist)
 	}

@@ -39,7 +39,7 @@ func open(t *testing.T, opt sim.Options) *sim.Host {
 }
 
 func TestConformance(t *testing.T) {
-	for _, mode := range []string{"memory", "files"} {
+	for _, mode := range []string{"memory", "files", "two at a time"} {
 		t.Run(mode, func(t *testing.T) {
 			hvtest.Run(t, func(t *testing.T) hvtest.Subject {
 				opt := sim.Options{Boot: sim.DurationRange{Min: time.Millisecond, Max: 5 * time.Millisecond}}
@@ -47,8 +47,12 @@ func TestConformance(t *testing.T) {
 					opt.Dir = t.TempDir()
 				}
 				h := open(t, opt)
+				most, mask := 0, []hv.Capability(nil)
+				if mode == "two at a time" {
+					most, mask = 2, []hv.Capability{hv.CanSuspend, hv.CanNetworkHost, hv.CanVNC}
+				}
 				return hvtest.Subject{
-					Driver: h, Spec: spec,
+					Driver: h, Spec: spec, Most: most, Mask: mask,
 					NeverReady: func() hv.Spec {
 						s := spec()
 						s.BootTimeout = 50 * time.Millisecond
