@@ -73,6 +73,7 @@ const (
 	ClientKeyString       = "SVC_CLIENT_API_KEY_STRING"
 	PackagesDir           = "SVC_PACKAGES_DIR"
 	NoNodeUpgrades        = "SVC_NO_NODE_UPGRADES"
+	SaveFallback          = "SVC_SAVE_FALLBACK"
 	SkipVerification      = "SVC_CLIENT_SKIP_TLS_VERIFICATION"
 )
 
@@ -215,9 +216,17 @@ var ControllerTable = slices.Concat(Table{
 		Key: NoNodeUpgrades, Flag: "no-node-upgrades", Default: "false", Kind: Bool,
 		Help: "update node agents on request only, not whenever a newer package exists",
 	},
+	{
+		Key: SaveFallback, Flag: "save-fallback", Kind: String, Check: oneOf(SaveFallbackStop),
+		Help: "what a save with suspend does on a node that cannot suspend the guest: stop shuts it down; otherwise " +
+			"the save is refused",
+	},
 	enableMetrics, metricsPort, metricsPath,
 	logLevelSetting, logDirSetting, centralLoggingSetting, keepLogsSetting, maxLogSizeSetting,
 }, accessTable, controllerAccessTable)
+
+// SaveFallbackStop is the value of SaveFallback with which a guest is shut down.
+const SaveFallbackStop = "stop"
 
 // RegistryTable is the settings of a registry that runs alone.
 var RegistryTable = slices.Concat(Table{

@@ -89,6 +89,8 @@ type Options struct {
 
 	CentralLog bool // nodes send their logs to the registry
 
+	SaveStopFallback bool // see saves.Options.StopFallback
+
 	Packages       agentupdate.Packages // nil: there are none
 	NoNodeUpgrades bool                 // agents are updated only when an operator requests it
 

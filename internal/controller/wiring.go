@@ -106,7 +106,8 @@ func saveOptions(c *Controller) saves.Options {
 		Registry: c.opts.PushRegistry, Max: saves.DefaultMax,
 		Instances: c.Instances, Templates: c.Templates, Contents: c.payloads,
 		Admit: c.admission.AdmitSave, Response: c.Idempotency.Changes, From: c.Maintenance.After,
-		Surplus: func() func(*farm.SaveRequest) bool { return c.admission.SaveSurplus().Removes },
+		StopFallback: c.opts.SaveStopFallback,
+		Surplus:      func() func(*farm.SaveRequest) bool { return c.admission.SaveSurplus().Removes },
 	}
 }
 

@@ -56,18 +56,13 @@ func (i *NodeInfo) has(ability string) bool {
 	return !i.announcesGuests() || slices.Contains(i.Abilities, ability)
 }
 
-// SaveObstacle returns why the node's hypervisor cannot make a save; "" when it can, or that is not known.
-func (i *NodeInfo) SaveObstacle(suspend bool) string {
-	switch {
-	case !i.announcesGuests():
-		return "" // the agent itself reports it
-	case !slices.Contains(i.Abilities, AbilitySave):
-		return "This node's hypervisor (" + i.Hypervisor.Driver + ") cannot save VMs"
-	case suspend && !slices.Contains(i.Abilities, AbilitySuspend):
-		return i.Hypervisor.Driver + " cannot save a running guest: macOS ties its state to the Mac that made it; " +
-			"save without suspend"
-	}
-	return ""
+// CanSave reports whether the node's hypervisor can save guests, or that is not known: agents that do
+// not announce their guests report it when they are asked to save one.
+func (i *NodeInfo) CanSave() bool { return i.has(AbilitySave) }
+
+// CanSuspend reports whether the node can save running guests of an operating system.
+func (i *NodeInfo) CanSuspend(guestOS string) bool {
+	return guestOS != OSMacOS && i.has(AbilitySuspend)
 }
 
 // AbilitySet is a set of the abilities that instances can request, a bit for each.
@@ -109,7 +104,7 @@ func (i *NodeInfo) RequestableAbilities() AbilitySet {
 }
 
 // RequestedAbilities returns what the instance and its template need of a node. A saved state is not
-// counted: it has requirements of its own.
+// counted: its requirements are compared as a whole.
 func (i *Instance) RequestedAbilities() AbilitySet {
 	var out AbilitySet
 	for _, row := range []struct {

@@ -28,23 +28,22 @@ func TestRunsOS(t *testing.T) {
 	}
 }
 
-func TestSaveObstacle(t *testing.T) {
-	const stopped = "tart cannot save a running guest: macOS ties its state to the Mac that made it; save without suspend"
+func TestCanSave(t *testing.T) {
 	for name, tt := range map[string]struct {
-		abilities []string
-		suspend   bool
-		want      string
+		abilities           []string
+		os                  string
+		canSave, canSuspend bool
 	}{
-		"a former agent":           {[]string{"bridge"}, true, ""},
-		"QEMU":                     {[]string{"pc", "save", "suspend"}, true, ""},
-		"a stopped guest":          {[]string{"macos", "save"}, false, ""},
-		"a running guest":          {[]string{"macos", "save"}, true, stopped},
-		"no save":                  {[]string{"macos"}, false, "This node's hypervisor (tart) cannot save VMs"},
-		"no save of a running one": {[]string{"macos"}, true, "This node's hypervisor (tart) cannot save VMs"},
+		"a former agent":       {[]string{"bridge"}, "", true, true},
+		"QEMU":                 {[]string{"pc", "save", "suspend"}, "linux", true, true},
+		"a Mac":                {[]string{"macos", "save"}, "macos", true, false},
+		"a Mac without saves":  {[]string{"macos"}, "macos", false, false},
+		"macOS next to others": {[]string{"macos", "pc", "save", "suspend"}, "macos", true, false},
+		"others next to macOS": {[]string{"macos", "pc", "save", "suspend"}, "linux", true, true},
 	} {
-		info := farm.NodeInfo{Abilities: tt.abilities, Hypervisor: farm.Hypervisor{Driver: "tart"}}
-		if got := info.SaveObstacle(tt.suspend); got != tt.want {
-			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		info := farm.NodeInfo{Abilities: tt.abilities}
+		if info.CanSave() != tt.canSave || info.CanSuspend(tt.os) != tt.canSuspend {
+			t.Errorf("%s: saves %t, running guests %t", name, info.CanSave(), info.CanSuspend(tt.os))
 		}
 	}
 }
@@ -64,8 +63,10 @@ func TestRequestedAbilities(t *testing.T) {
 		"virtio-gpu": {farm.Instance{
 			Options: farm.StartOptions{Video: "pg"}, Template: farm.TemplateRef{Video: "fbuf"},
 		}, 0},
-		"host":         {farm.Instance{Options: farm.StartOptions{NetworkMode: "host"}}, farm.HasNetworkHost},
-		"disconnected": {farm.Instance{Template: farm.TemplateRef{Network: "disconnected"}}, farm.HasNetworkDisconnected},
+		"host": {farm.Instance{Options: farm.StartOptions{NetworkMode: "host"}}, farm.HasNetworkHost},
+		"disconnected": {
+			farm.Instance{Template: farm.TemplateRef{Network: "disconnected"}}, farm.HasNetworkDisconnected,
+		},
 	} {
 		if got := tt.instance.RequestedAbilities(); got != tt.want {
 			t.Errorf("%s: %b, want %b", name, got, tt.want)

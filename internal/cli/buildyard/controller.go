@@ -254,7 +254,8 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
 		CentralLog: s.settings.Bool(config.CentralLogging), DistributePulls: s.settings.Int(config.DistributeAtOnce),
 		Packages: s.agentPackages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
-		LeaderJobs: s.leaderJobs, Alarms: []alarms.Source{s.exposureAlarms, s.diskAlarms},
+		SaveStopFallback: s.settings.String(config.SaveFallback) == config.SaveFallbackStop,
+		LeaderJobs:       s.leaderJobs, Alarms: []alarms.Source{s.exposureAlarms, s.diskAlarms},
 	})
 	if err != nil {
 		return err

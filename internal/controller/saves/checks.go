@@ -31,6 +31,7 @@ type check struct {
 var checks = []check{
 	{"instance", checkInstance},
 	{"state of the instance", checkState},
+	{"hypervisor of the node", checkHypervisor},
 	{"template, and the caller's rights on it", checkTemplate},
 	{"name of the template", checkName},
 	{"architecture", checkArch},
@@ -44,6 +45,26 @@ func checkInstance(ctx context.Context, s *Saves, r *checkedRequest) (err error)
 
 func checkState(_ context.Context, _ *Saves, r *checkedRequest) error {
 	return r.inst.CheckTask(farm.SaveBegun)
+}
+
+// checkHypervisor refuses what the node's hypervisor cannot do. Where the settings allow it, a guest
+// that cannot be saved while it runs is shut down first.
+func checkHypervisor(_ context.Context, s *Saves, r *checkedRequest) error {
+	info := s.db.Tables.NodeInfo(r.inst.NodeID)
+	driver := info.Hypervisor.Driver
+	switch {
+	case !info.CanSave():
+		return farm.Refused("This node's hypervisor (%s) cannot save VMs", driver)
+	case !r.Suspend || info.CanSuspend(r.inst.Template.OS):
+		return nil
+	case s.o.StopFallback:
+		r.Suspend, r.SanityTest = false, false
+		return nil
+	case info.RunsPCs():
+		driver = "Node " + r.inst.NodeName
+	}
+	return farm.Refused("%s cannot save a running guest: macOS ties its state to the Mac that made it; save without "+
+		"suspend", driver)
 }
 
 // checkTemplate finds the template that gets the tag, unless a new one does.

@@ -26,6 +26,9 @@ type Options struct {
 	Instances Instances
 	Templates Templates
 	Contents  Contents
+	// StopFallback makes a save with suspend on a node that cannot suspend the guest one that shuts it
+	// down; otherwise it is refused.
+	StopFallback bool
 
 	// Admit checks the limits of a caller for one more request of some bytes; release is called when it
 	// is written.

@@ -234,3 +234,54 @@ func TestEndPending(t *testing.T) {
 		}
 	}
 }
+
+// TestHypervisor: what the node cannot do is refused before anything is written, or stops the guest where
+// the settings allow it.
+func TestHypervisor(t *testing.T) {
+	const running = " cannot save a running guest: macOS ties its state to the Mac that made it; save without suspend"
+	for name, tc := range map[string]struct {
+		abilities string
+		os        string
+		suspend   bool
+		fallback  bool
+		message   string // "": accepted
+		suspends  bool   // what was accepted
+	}{
+		"a former agent":           {"bridge", "", true, false, "", true},
+		"a guest of QEMU":          {"pc save suspend", "linux", true, false, "", true},
+		"a stopped Mac":            {"macos save", "macos", false, false, "", false},
+		"a running Mac":            {"macos save", "macos", true, false, "tart" + running, false},
+		"a running Mac, stopped":   {"macos save", "macos", true, true, "", false},
+		"one of two drivers":       {"macos pc save suspend", "macos", true, false, "Node mini" + running, false},
+		"the other driver":         {"macos pc save suspend", "linux", true, false, "", true},
+		"no save":                  {"macos", "macos", false, true, "This node's hypervisor (tart) cannot save VMs", false},
+		"a guest of QEMU, stopped": {"pc save suspend", "linux", true, true, "", true},
+	} {
+		s, c := newSaves(t, DefaultMax)
+		s.o.StopFallback = tc.fallback
+		c.inst.NodeName, c.inst.Template.OS = "mini", tc.os
+		info := &farm.NodeInfo{
+			NodeID: "node", Abilities: strings.Fields(tc.abilities), Hypervisor: farm.Hypervisor{Driver: "tart"},
+		}
+		if err := c.db.Store.Commit(t.Context(), store.Put(c.db.Tables.Infos, "node", info, store.Any)); err != nil {
+			t.Fatal(err)
+		}
+		id, err := s.Create(t.Context(), Request{SaveOptions: farm.SaveOptions{
+			InstanceID: c.inst.ID, Tag: "new", NewTemplateName: "saved", Suspend: tc.suspend, SanityTest: tc.suspend,
+		}})
+		if tc.message != "" {
+			if fmt.Sprint(err) != tc.message || farm.CodeOf(err) != farm.CodeRefused || c.inst.Task != nil {
+				t.Errorf("%s: %v, want %q", name, err, tc.message)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		req, err := s.Get(t.Context(), id)
+		if err != nil || req.Request.Suspend != tc.suspends || req.Request.SanityTest != tc.suspends {
+			t.Errorf("%s: %+v, %v", name, req, err)
+		}
+	}
+}
