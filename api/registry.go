@@ -65,7 +65,25 @@ type TemplateConfig struct {
 	NVRAM        any                `json:"nvram,omitempty"`      // bool or path
 	Version      int                `json:"version,omitempty"`    // internal configuration version
 	Save         string             `json:"save,omitempty"`       // names the save that made the version
+	OS           string             `json:"os,omitempty"`         // linux, macos or windows; "": not known, not macos
+	Apple        *ConfigApple       `json:"apple,omitempty"`      // of macOS guests on Apple silicon
 }
+
+// ConfigApple is the part of a TemplateConfig that only macOS guests on Apple silicon have. Their first
+// drive is the root disk and the second the auxiliary storage, both raw.
+type ConfigApple struct {
+	HardwareModel []byte `json:"hardware_model"`       // property list; at most 4 KiB
+	MachineID     []byte `json:"machine_id"`           // property list; at most 4 KiB
+	MinCPUs       int    `json:"cpu_min,omitempty"`    // fewest virtual CPUs
+	MinMemoryMB   int    `json:"memory_min,omitempty"` // least memory, in MiB
+	Identity      string `json:"identity,omitempty"`   // of VMs: keep (default) the machine id, or new
+}
+
+// The identities of the VMs of a ConfigApple.
+const (
+	IdentityKeep = "keep"
+	IdentityNew  = "new"
+)
 
 // ConfigCPU is the processor part of a TemplateConfig.
 type ConfigCPU struct {

@@ -32,6 +32,9 @@ func (a *Agent) vmSpec(in *instance) (hv.Spec, error) {
 		return hv.Spec{}, err
 	}
 	s.ID, s.Name, s.UUID = in.id, o.VMName, in.id
+	if s.Apple != nil && config.Apple.Identity == api.IdentityNew {
+		s.Apple.MachineID = hv.NewMachineID(in.id)
+	}
 	s.BootTimeout = bootTimeout(o)
 	s.NeedNetwork = o.Script == nil || !o.Script.AtBoot
 	s.Labels = map[string]string{

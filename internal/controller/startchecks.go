@@ -31,6 +31,7 @@ var startChecks = []startCheck{
 	{"pinned node", checkPinnedNode},
 	{"group", checkGroup},
 	{"parameters of a suspended version", checkSuspended},
+	{"macOS guest", checkMacOS},
 	{"USB device", checkDevice},
 	{"network", checkNetwork},
 	{"MAC address", checkMAC},
@@ -106,6 +107,11 @@ func checkSuspended(_ context.Context, _ *Controller, s *checkedStart) error {
 		}
 	}
 	return nil
+}
+
+// checkMacOS refuses what no macOS guest can have.
+func checkMacOS(_ context.Context, _ *Controller, s *checkedStart) error {
+	return s.ref.CheckMacOS(&s.Options)
 }
 
 // checkDevice refuses a USB device that no node offers.

@@ -33,10 +33,11 @@ type CacheJob struct {
 	Template       TemplateRef       `json:"template"`           // of a removal without a version
 	Registry       string            `json:"registry,omitempty"` // of a removal, without a version
 	RequestedAt    time.Time         `json:"asked"`
-	Nodes          []string          `json:"nodes"`           // that were addressed, sorted; fixed
-	WrongArchNodes []string          `json:"unfit,omitempty"` // of Nodes, sorted: their architecture is another one
-	EndedAt        time.Time         `json:"ended,omitzero"`  // zero: it is open
-	EndReason      CacheJobEndReason `json:"end,omitempty"`   // why
+	Nodes          []string          `json:"nodes"`              // that were addressed, sorted; fixed
+	WrongArchNodes []string          `json:"unfit,omitempty"`    // of Nodes, sorted: their architecture is another one
+	WrongOSNodes   []string          `json:"wrong_os,omitempty"` // of Nodes, sorted: they do not run the guest
+	EndedAt        time.Time         `json:"ended,omitzero"`     // zero: it is open
+	EndReason      CacheJobEndReason `json:"end,omitempty"`      // why
 }
 
 // IsOpen reports whether nodes still work on the cache job.
@@ -45,7 +46,20 @@ func (e *CacheJob) IsOpen() bool { return e.EndedAt.IsZero() }
 // HasWorkFor reports whether a node has anything to do with the cache job.
 func (e *CacheJob) HasWorkFor(node string) bool {
 	_, addressed := slices.BinarySearch(e.Nodes, node)
-	return addressed && !e.hasWrongArch(node)
+	return addressed && !e.hasWrongArch(node) && !e.hasWrongOS(node)
+}
+
+func (e *CacheJob) hasWrongOS(node string) bool {
+	_, unfit := slices.BinarySearch(e.WrongOSNodes, node)
+	return unfit
+}
+
+// wrongOSMessage describes a node of WrongOSNodes.
+func (e *CacheJob) wrongOSMessage() string {
+	if e.Template.OS == OSMacOS {
+		return "The node does not run macOS guests"
+	}
+	return "The node runs macOS guests only"
 }
 
 func (e *CacheJob) hasWrongArch(node string) bool {
@@ -79,6 +93,8 @@ var cacheJobEndMessages = map[CacheJobEndReason]string{
 // that it has reported.
 func (e *CacheJob) ResultOn(node string, o *CacheJobResult, present bool, progress float64) CacheJobResult {
 	switch {
+	case e.hasWrongOS(node):
+		return CacheJobResult{Error: e.wrongOSMessage()}
 	case e.hasWrongArch(node):
 		return CacheJobResult{Error: "The template is for " + e.Template.Arch + ", the node is not"}
 	case o != nil:

@@ -1,6 +1,11 @@
 package hv
 
-import "slices"
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+)
 
 // Limits of the part of a Mac.
 const (
@@ -77,4 +82,29 @@ func (p *PC) checkAbsent() error {
 		return RefusedError("firmware %q: macOS guests have the boot loader of their auxiliary storage", p.Firmware)
 	}
 	return nil
+}
+
+// NewMachineID returns the machine identifier of a VM that does not keep that of its template, the same
+// for each call with the VM's ID: a binary property list with the dictionary {ECID: <unsigned number of 64 bits>}, as the
+// framework makes it.
+func NewMachineID(id string) []byte {
+	sum := sha256.Sum256([]byte(id))
+	return machineID(binary.BigEndian.Uint64(sum[:]))
+}
+
+// machineID encodes an ECID. The list has a dictionary with one key, the key, and a number of 16 bytes,
+// then the offsets of these three, and the trailer with the size of offsets and references, the number
+// of objects, the root and the position of the offsets.
+func machineID(ecid uint64) []byte {
+	var b bytes.Buffer
+	b.WriteString("bplist00\xd1\x01\x02\x54ECID\x14")
+	b.Write(make([]byte, 8))
+	b.Write(binary.BigEndian.AppendUint64(nil, ecid))
+	table := uint64(b.Len())
+	b.Write([]byte{8, 11, 16})
+	b.Write([]byte{0, 0, 0, 0, 0, 0, 1, 1})
+	for _, n := range []uint64{3, 0, table} {
+		b.Write(binary.BigEndian.AppendUint64(nil, n))
+	}
+	return b.Bytes()
 }

@@ -39,8 +39,8 @@ var (
 )
 
 // checkConfig refuses a configuration that does not decode into the known fields, or whose values no node can
-// serve. It ignores unknown fields.
-func checkConfig(raw json.RawMessage, files []api.PushFile) error {
+// serve. It ignores unknown fields. arch is that of the push.
+func checkConfig(raw json.RawMessage, files []api.PushFile, arch string) error {
 	var c api.TemplateConfig
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return wrongTypeError(err)
@@ -48,7 +48,7 @@ func checkConfig(raw json.RawMessage, files []api.PushFile) error {
 	for _, check := range []error{
 		checkRAM(c.RAM), checkCPU(c.CPU), checkDrives(c.HardDrives, files), checkNICs(c.NetworkCards),
 		checkFirmware(c.Firmware),
-		checkNVRAM(c.NVRAM), checkState(c.StateFile, files),
+		checkNVRAM(c.NVRAM), checkState(c.StateFile, files), checkGuest(c, arch),
 	} {
 		if check != nil {
 			return check
@@ -70,11 +70,17 @@ var jsonKindNames = map[reflect.Kind]string{
 
 // wrongTypeError returns the field that has a wrong type.
 func wrongTypeError(err error) error {
+	if isBadBase64(err) {
+		return invalidField("apple", "hardware_model and machine_id must be base64")
+	}
 	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
 		return farm.Invalid("config", "configuration is not one JSON object")
 	}
 	kind := jsonKindNames[e.Type.Kind()]
+	if e.Type == reflect.TypeFor[[]byte]() {
+		kind = "text in base64"
+	}
 	if kind == "" {
 		kind = "of another type"
 	}

@@ -98,6 +98,7 @@ func inList(r rune) bool { return r == '[' || r == ']' || '0' <= r && r <= '9' }
 func FuzzCheckConfig(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"ram":"4G","cpu":{"cores":2}}`, `{"hard_drives":[{"file":"disk.img"}]}`, `{"CPU":5}`, `{"a":[`,
+		`{"os":"macos","apple":{"hardware_model":"YQ==","machine_id":"YQ==","cpu_min":2,"identity":"keep"}}`,
 	} {
 		f.Add([]byte(seed))
 	}

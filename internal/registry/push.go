@@ -177,7 +177,7 @@ func checkPushRequest(req *api.PushRequest) error {
 	if err := checkPushFiles(req.Files); err != nil {
 		return err
 	}
-	return checkConfig(req.Config, req.Files)
+	return checkConfig(req.Config, req.Files, req.Arch)
 }
 
 func checkPushFiles(files []api.PushFile) error {

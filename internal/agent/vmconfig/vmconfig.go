@@ -63,6 +63,7 @@ func VMSpec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, er
 		s.MemoryMB = int(ram / bytesize.MB)
 	}
 	s.CPUs, s.MemoryMB = cmp.Or(m.CPUs, s.CPUs), cmp.Or(m.MemoryMB, s.MemoryMB)
+	s.Apple = appleOf(config.Apple)
 	s.PC = &hv.PC{HardwareUUID: m.HardwareUUID, Serial: m.Serial}
 	if config.Firmware != nil {
 		s.PC.Firmware = config.Firmware.Type
@@ -73,6 +74,16 @@ func VMSpec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, er
 		s.PC.USB = []hv.USBDevice{{Location: cmp.Or(m.USBDevice, m.USB)}}
 	}
 	return s, nil
+}
+
+// appleOf returns the part of a Mac, nil for another machine.
+func appleOf(a *api.ConfigApple) *hv.Apple {
+	if a == nil {
+		return nil
+	}
+	return &hv.Apple{
+		HardwareModel: a.HardwareModel, MachineID: a.MachineID, MinCPUs: a.MinCPUs, MinMemoryMiB: a.MinMemoryMB,
+	}
 }
 
 func checkName(what, name string) error {

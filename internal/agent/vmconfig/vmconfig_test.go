@@ -71,6 +71,25 @@ func TestSpec(t *testing.T) {
 				}
 			},
 		},
+		"macOS": {
+			config: func(c *api.TemplateConfig) {
+				*c = api.TemplateConfig{
+					OS: "macos", HardDrives: []api.ConfigDrive{{File: "a.img", Format: "raw"}, {File: "x", Format: "raw"}},
+					Apple: &api.ConfigApple{
+						HardwareModel: []byte("m"), MachineID: []byte("i"), MinCPUs: 2, MinMemoryMB: 4096,
+					},
+				}
+			},
+			want: func(s *hv.Spec) {
+				*s = hv.Spec{
+					Disks: []hv.Disk{{Path: "/v/a.img", Format: "raw"}, {Path: "/v/x", Format: "raw"}},
+					CPUs:  1, MemoryMB: 1024, Network: hv.NetworkShared, PC: &hv.PC{},
+					Apple: &hv.Apple{
+						HardwareModel: []byte("m"), MachineID: []byte("i"), MinCPUs: 2, MinMemoryMiB: 4096,
+					},
+				}
+			},
+		},
 		"not isolated": {order: api.StartOrder{Machine: &api.Machine{NetworkLocal: "forceOff"}}},
 		"nat": {order: api.StartOrder{Machine: &api.Machine{Network: "nat"}}, want: func(s *hv.Spec) {
 			s.Network = hv.NetworkShared

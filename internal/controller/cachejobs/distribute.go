@@ -25,6 +25,10 @@ func (j *Jobs) Distribute(ctx context.Context, req DistributeRequest) (string, e
 	if err != nil {
 		return "", err
 	}
+	guestOS, err := j.opts.GuestOS(ctx, detail.ID, version)
+	if err != nil {
+		return "", err
+	}
 	nodes, err := j.selectNodes(ctx, req.NodeSelector, req.GroupID)
 	if err != nil {
 		return "", err
@@ -38,12 +42,16 @@ func (j *Jobs) Distribute(ctx context.Context, req DistributeRequest) (string, e
 		Nodes: nodes,
 		Template: farm.TemplateRef{
 			ID: detail.ID, Name: detail.Name, Tag: version.Tag, Version: version.Number, ContentID: version.ContentID,
-			Arch: cmp.Or(version.Arch, detail.Arch), Size: version.Size,
+			Arch: cmp.Or(version.Arch, detail.Arch), Size: version.Size, OS: guestOS,
 		},
 	}
 	for _, node := range nodes {
 		info, _, ok := j.db.Tables.Infos.Get(node)
-		if ok && job.Template.Arch != "" && info.Arch != job.Template.Arch {
+		switch {
+		case !ok:
+		case !info.RunsOS(guestOS):
+			job.WrongOSNodes = append(job.WrongOSNodes, node)
+		case job.Template.Arch != "" && info.Arch != job.Template.Arch:
 			job.WrongArchNodes = append(job.WrongArchNodes, node)
 		}
 	}

@@ -36,6 +36,7 @@ func open(t *testing.T) *Jobs {
 			d, err := template(ctx, id)
 			return d, api.TemplateVersion{Tag: "v1", ContentID: "content"}, err
 		},
+		GuestOS: func(context.Context, string, api.TemplateVersion) (string, error) { return guestOS, nil },
 		Group: func(ctx context.Context, id string) (*farm.Group, int64, error) {
 			return record.Lookup(ctx, db.Tables.Groups, id)
 		},
@@ -45,6 +46,9 @@ func open(t *testing.T) *Jobs {
 		After:    func(t time.Time) time.Time { return t },
 	})
 }
+
+// guestOS is the operating system of all versions.
+var guestOS string
 
 // addNode creates the record of a node, with its architecture and groups.
 func addNode(t *testing.T, j *Jobs, arch string, groups ...string) string {
@@ -134,6 +138,38 @@ func TestViewOfDistribution(t *testing.T) {
 	}
 	_, err = j.Get(t.Context(), farm.CacheJobRemove, id)
 	wantError(t, "another kind", err, farm.CodeNotFound, farm.NotFoundMessage)
+}
+
+// TestDistributionByOS: nodes get only versions whose guests they run.
+func TestDistributionByOS(t *testing.T) {
+	for os, want := range map[string]struct{ mac, pc, both, old string }{
+		"macos": {"", "The node does not run macOS guests", "", "The node does not run macOS guests"},
+		"linux": {"The node runs macOS guests only", "", "", ""},
+		"":      {"The node runs macOS guests only", "", "", ""},
+	} {
+		j := open(t)
+		guestOS = os
+		t.Cleanup(func() { guestOS = "" })
+		announce := func(abilities ...string) string {
+			id := addNode(t, j, "amd64")
+			recordtest.Commit(t, j.db, store.Put(j.db.Tables.Infos, id,
+				&farm.NodeInfo{NodeID: id, Arch: "amd64", Abilities: abilities}, store.Any))
+			return id
+		}
+		nodes := map[string]string{
+			announce("macos"): want.mac, announce("pc"): want.pc, announce("macos", "pc"): want.both,
+			announce("bridge"): want.old,
+		}
+		view, err := j.Get(t.Context(), farm.CacheJobDistribute, distribute(t, j, NodeSelector{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for node, message := range nodes {
+			if view.On[node].Error != message || view.HasWorkFor(node) != (message == "") {
+				t.Errorf("a template for %q: %+v, want %q", os, view.On[node], message)
+			}
+		}
+	}
 }
 
 // TestEndOfDistributions: a distribution waits for its nodes that exist, for a day after the last

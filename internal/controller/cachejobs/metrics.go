@@ -92,7 +92,7 @@ func (j *Jobs) countOpen() (open, nodes map[string]int) {
 	for _, job := range j.db.Tables.CacheJobs.All() {
 		if job.IsOpen() {
 			open[string(job.Kind)]++
-			nodes[string(job.Kind)] += len(job.Nodes) - len(job.WrongArchNodes)
+			nodes[string(job.Kind)] += len(job.Nodes) - len(job.WrongArchNodes) - len(job.WrongOSNodes)
 		}
 	}
 	for id := range j.db.Tables.CacheJobResults.All() {

@@ -63,8 +63,7 @@ func checkHypervisor(_ context.Context, s *Saves, r *checkedRequest) error {
 	case info.RunsPCs():
 		driver = "Node " + r.inst.NodeName
 	}
-	return farm.Refused("%s cannot save a running guest: macOS ties its state to the Mac that made it; save without "+
-		"suspend", driver)
+	return farm.Refused(farm.RefusalSuspend, driver)
 }
 
 // checkTemplate finds the template that gets the tag, unless a new one does.

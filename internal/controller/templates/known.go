@@ -180,6 +180,8 @@ func (k *knownTemplates) resolve(
 		if same, ok := old.Version(v.ContentID); ok && same.Suspended == ref.Suspended {
 			ref.CPUs, ref.MemoryMB, ref.Needs = same.CPUs, same.MemoryMB, same.Needs
 			ref.Network, ref.VLAN = same.Network, same.VLAN
+			ref.OS, ref.MinCPUs, ref.MinMemoryMB = same.OS, same.MinCPUs, same.MinMemoryMB
+			ref.Video, ref.SetsMAC = same.Video, same.SetsMAC
 			out = append(out, ref)
 			continue
 		}

@@ -99,6 +99,17 @@ func (t *Templates) PullVersion(
 	return t.version(ctx, pullRight, id, tag, number)
 }
 
+// GuestOS returns the operating system of a version's guest; "" is an unknown one.
+func (t *Templates) GuestOS(ctx context.Context, template string, v api.TemplateVersion) (string, error) {
+	config, err := t.configs.get(ctx, template, v)
+	if err != nil {
+		return "", registryError(err)
+	}
+	var ref farm.TemplateRef
+	setGuest(&ref, config)
+	return ref.OS, nil
+}
+
 // Revert removes a version of a template and all newer ones; with neither tag nor number the latest.
 // The registry is asked for exactly the version that was found here: a repeated call must not remove
 // one more.

@@ -2,6 +2,7 @@ package templates
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,8 +30,25 @@ func configure(ref *farm.TemplateRef, config api.TemplateConfig) {
 	if config.CPU != nil && config.CPU.Cores > 0 {
 		ref.CPUs = config.CPU.Cores
 	}
+	setGuest(ref, config)
 	setRequirements(ref, config.StatePin)
 	setNetwork(ref, config)
+}
+
+// setGuest sets the guest's operating system and what it needs of a node. The apple block is that of a
+// Mac with Apple silicon, whatever architecture was set.
+func setGuest(ref *farm.TemplateRef, config api.TemplateConfig) {
+	if slices.Contains(farm.GuestOSes, config.OS) {
+		ref.OS = config.OS
+	}
+	if a := config.Apple; a != nil {
+		ref.OS, ref.Arch = farm.OSMacOS, "arm64"
+		ref.MinCPUs, ref.MinMemoryMB = max(0, a.MinCPUs), max(0, a.MinMemoryMB)
+	}
+	if config.Display != nil {
+		ref.Video = farm.Clip(config.Display.Video, maxName)
+	}
+	ref.SetsMAC = len(config.NetworkCards) > 0 && config.NetworkCards[0].MACAddress != ""
 }
 
 // memoryMB parses a template's memory size ("4G", "512M"); 0 when it is not usable.

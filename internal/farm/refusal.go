@@ -1,0 +1,46 @@
+package farm
+
+// The sentences, with the verbs of fmt, that controller and hypervisor drivers share for what a macOS
+// guest cannot have. The comments name their arguments.
+const (
+	// RefusalMacUSB has none.
+	RefusalMacUSB = "USB devices cannot be attached to macOS guests"
+	// RefusalMacIdentity has none.
+	RefusalMacIdentity = "hardware UUID and serial number of a macOS guest follow from its machine identifier; leave " +
+		"them out"
+	// RefusalMacVideo has the requested controller.
+	RefusalMacVideo = `video controller %q: macOS guests have "pg"`
+	// RefusalMacUDP has the name of the port rule.
+	RefusalMacUDP = "port rule %q: udp cannot be forwarded"
+	// RefusalCPUs has the requested number and the number that the guest needs.
+	RefusalCPUs = "%d virtual CPUs: this guest needs %d"
+	// RefusalMemory has the requested MiB and those that the guest needs.
+	RefusalMemory = "%d MiB of memory: this guest needs %d"
+	// RefusalSuspend has the driver, or the node.
+	RefusalSuspend = "%s cannot save a running guest: macOS ties its state to the Mac that made it; save without suspend"
+)
+
+// CheckMacOS returns why a macOS guest cannot be started with the options; nil when it can.
+func (r *TemplateRef) CheckMacOS(o *StartOptions) error {
+	if r.OS != OSMacOS {
+		return nil
+	}
+	switch {
+	case o.USBDevice != "":
+		return Refused(RefusalMacUSB)
+	case o.HardwareUUID != "" || o.HardwareSerial != "":
+		return Refused(RefusalMacIdentity)
+	case o.Video == VideoVGA:
+		return Refused(RefusalMacVideo, o.Video)
+	case o.CPUs > 0 && o.CPUs < r.MinCPUs:
+		return Refused(RefusalCPUs, o.CPUs, r.MinCPUs)
+	case o.MemoryMB > 0 && o.MemoryMB < r.MinMemoryMB:
+		return Refused(RefusalMemory, o.MemoryMB, r.MinMemoryMB)
+	}
+	for _, p := range o.Ports {
+		if p.Protocol == "udp" {
+			return Refused(RefusalMacUDP, p.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package registry
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// macPush is the negotiation of a macOS guest, with changes to its configuration.
+func macPush(t *testing.T, edit func(c, apple map[string]any)) api.PushRequest {
+	t.Helper()
+	list := base64.StdEncoding.EncodeToString([]byte("bplist00"))
+	apple := map[string]any{
+		"hardware_model": list, "machine_id": list, "cpu_min": 2, "memory_min": 4096, "identity": "new",
+	}
+	c := map[string]any{
+		"os": "macos", "apple": apple, "ram": "8G", "cpu": map[string]any{"cores": 4},
+		"hard_drives": []any{
+			map[string]any{"file": "disk.img", "format": "raw"}, map[string]any{"file": "aux.img", "format": "raw"},
+		},
+	}
+	if edit != nil {
+		edit(c, apple)
+	}
+	raw, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api.PushRequest{Name: "x", Tag: "v1", Arch: "arm64", Config: raw, Files: []api.PushFile{
+		{Name: "disk.img", Kind: api.FileDisk},
+		{Name: "aux.img", Kind: api.FileDisk},
+		{Name: "memory", Kind: api.FileState},
+	}}
+}
+
+func TestMacOSConfigurationsAreChecked(t *testing.T) {
+	r := open(t, t.TempDir(), newClock())
+	if _, err := r.Negotiate(t.Context(), macPush(t, nil)); err != nil {
+		t.Fatalf("a macOS guest is refused: %v", err)
+	}
+	long := base64.StdEncoding.EncodeToString(make([]byte, maxApplePropertyList+1))
+	set := func(name string, value any) func(c, apple map[string]any) {
+		return func(c, _ map[string]any) { c[name] = value }
+	}
+	inApple := func(name string, value any) func(c, apple map[string]any) {
+		return func(_, apple map[string]any) { apple[name] = value }
+	}
+	for _, tt := range []struct {
+		field string
+		edit  func(c, apple map[string]any)
+	}{
+		{"config.os", set("os", "beos")},
+		{"config.os", set("os", "linux")},
+		{"config.os", set("os", "")},
+		{"config.os", set("os", 5)},
+		{"config.apple", set("apple", 5)},
+		{"config.apple.hardware_model", inApple("hardware_model", "")},
+		{"config.apple.hardware_model", inApple("hardware_model", 5)},
+		{"config.apple", inApple("hardware_model", "*")},
+		{"config.apple.machine_id", inApple("machine_id", long)},
+		{"config.apple.cpu_min", inApple("cpu_min", -1)},
+		{"config.apple.cpu_min", inApple("cpu_min", maxCores+1)},
+		{"config.apple.memory_min", inApple("memory_min", maxRAM+1)},
+		{"config.apple.identity", inApple("identity", "other")},
+		{"config.cpu.cores", set("cpu", map[string]any{"cores": 1})},
+		{"config.hard_drives", set("hard_drives", []any{map[string]any{"file": "disk.img", "format": "raw"}})},
+		{"config.hard_drives", set("hard_drives", []any{
+			map[string]any{"file": "disk.img", "format": "raw"}, map[string]any{"file": "aux.img"},
+		})},
+		{"config.firmware.type", set("firmware", map[string]any{"type": "uefi"})},
+		{"config.display.video_controller", set("display", map[string]any{"video_controller": "fbuf"})},
+		{"config.state_file", set("state_file", "memory")},
+	} {
+		req := macPush(t, tt.edit)
+		_, err := r.Negotiate(t.Context(), req)
+		e, ok := errors.AsType[*farm.Error](err)
+		if !ok || e.Code != farm.CodeInvalid || e.Field != tt.field || !strings.HasPrefix(e.Message, e.Field+": ") {
+			t.Errorf("%s: %v; want a refusal of %s", req.Config, err, tt.field)
+		}
+	}
+	intel := macPush(t, nil)
+	intel.Arch = "amd64"
+	if _, err := r.Negotiate(t.Context(), intel); farm.CodeOf(err) != farm.CodeInvalid ||
+		!strings.HasPrefix(err.Error(), "arch: ") {
+		t.Errorf("an apple block for amd64: %v", err)
+	}
+	other := pushOf(`{"os":"windows"}`)
+	if _, err := r.Negotiate(t.Context(), other); err != nil {
+		t.Errorf("a guest of another system: %v", err)
+	}
+}
