@@ -1,5 +1,7 @@
 package farm
 
+import "cmp"
+
 // The sentences, with the verbs of fmt, that controller and hypervisor drivers share for what a macOS
 // guest cannot have. The comments name their arguments.
 const (
@@ -17,7 +19,8 @@ const (
 	// RefusalMemory has the requested MiB and those that the guest needs.
 	RefusalMemory = "%d MiB of memory: this guest needs %d"
 	// RefusalSuspend has the driver, or the node.
-	RefusalSuspend = "%s cannot save a running guest: macOS ties its state to the Mac that made it; save without suspend"
+	RefusalSuspend = "%s cannot save a running guest: macOS ties its state to the Mac that made it; save without " +
+		"suspend"
 )
 
 // CheckMacOS returns why a macOS guest cannot be started with the options; nil when it can.
@@ -25,6 +28,7 @@ func (r *TemplateRef) CheckMacOS(o *StartOptions) error {
 	if r.OS != OSMacOS {
 		return nil
 	}
+	cpus, memoryMB := cmp.Or(o.CPUs, r.CPUs), cmp.Or(o.MemoryMB, r.MemoryMB)
 	switch {
 	case o.USBDevice != "":
 		return Refused(RefusalMacUSB)
@@ -32,10 +36,10 @@ func (r *TemplateRef) CheckMacOS(o *StartOptions) error {
 		return Refused(RefusalMacIdentity)
 	case o.Video == VideoVGA:
 		return Refused(RefusalMacVideo, o.Video)
-	case o.CPUs > 0 && o.CPUs < r.MinCPUs:
-		return Refused(RefusalCPUs, o.CPUs, r.MinCPUs)
-	case o.MemoryMB > 0 && o.MemoryMB < r.MinMemoryMB:
-		return Refused(RefusalMemory, o.MemoryMB, r.MinMemoryMB)
+	case cpus > 0 && cpus < r.MinCPUs:
+		return Refused(RefusalCPUs, cpus, r.MinCPUs)
+	case memoryMB > 0 && memoryMB < r.MinMemoryMB:
+		return Refused(RefusalMemory, memoryMB, r.MinMemoryMB)
 	}
 	for _, p := range o.Ports {
 		if p.Protocol == "udp" {

@@ -85,8 +85,8 @@ func (p *PC) checkAbsent() error {
 }
 
 // NewMachineID returns the machine identifier of a VM that does not keep that of its template, the same
-// for each call with the VM's ID: a binary property list with the dictionary {ECID: <unsigned number of 64 bits>}, as the
-// framework makes it.
+// for each call with the VM's ID. It is a binary property list with the dictionary {ECID: <unsigned number
+// of 64 bits>}, as the framework makes it.
 func NewMachineID(id string) []byte {
 	sum := sha256.Sum256([]byte(id))
 	return machineID(binary.BigEndian.Uint64(sum[:]))

@@ -74,7 +74,8 @@ func TestSpec(t *testing.T) {
 		"macOS": {
 			config: func(c *api.TemplateConfig) {
 				*c = api.TemplateConfig{
-					OS: "macos", HardDrives: []api.ConfigDrive{{File: "a.img", Format: "raw"}, {File: "x", Format: "raw"}},
+					OS:         "macos",
+					HardDrives: []api.ConfigDrive{{File: "a.img", Format: "raw"}, {File: "x", Format: "raw"}},
 					Apple: &api.ConfigApple{
 						HardwareModel: []byte("m"), MachineID: []byte("i"), MinCPUs: 2, MinMemoryMB: 4096,
 					},

@@ -247,14 +247,16 @@ func TestHypervisor(t *testing.T) {
 		message   string // "": accepted
 		suspends  bool   // what was accepted
 	}{
-		"a former agent":           {"bridge", "", true, false, "", true},
-		"a guest of QEMU":          {"pc save suspend", "linux", true, false, "", true},
-		"a stopped Mac":            {"macos save", "macos", false, false, "", false},
-		"a running Mac":            {"macos save", "macos", true, false, "tart" + running, false},
-		"a running Mac, stopped":   {"macos save", "macos", true, true, "", false},
-		"one of two drivers":       {"macos pc save suspend", "macos", true, false, "Node mini" + running, false},
-		"the other driver":         {"macos pc save suspend", "linux", true, false, "", true},
-		"no save":                  {"macos", "macos", false, true, "This node's hypervisor (tart) cannot save VMs", false},
+		"a former agent":         {"bridge", "", true, false, "", true},
+		"a guest of QEMU":        {"pc save suspend", "linux", true, false, "", true},
+		"a stopped Mac":          {"macos save", "macos", false, false, "", false},
+		"a running Mac":          {"macos save", "macos", true, false, "tart" + running, false},
+		"a running Mac, stopped": {"macos save", "macos", true, true, "", false},
+		"one of two drivers":     {"macos pc save suspend", "macos", true, false, "Node mini" + running, false},
+		"the other driver":       {"macos pc save suspend", "linux", true, false, "", true},
+		"no save": {
+			"macos", "macos", false, true, "This node's hypervisor (tart) cannot save VMs", false,
+		},
 		"a guest of QEMU, stopped": {"pc save suspend", "linux", true, true, "", true},
 	} {
 		s, c := newSaves(t, DefaultMax)
