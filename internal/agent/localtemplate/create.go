@@ -23,7 +23,6 @@ import (
 )
 
 const (
-	diskFile   = "disk.qcow2"
 	controller = "virtio-blk"
 	copyBuffer = 4 << 20
 )
@@ -52,7 +51,7 @@ func ImageFormat(path, named string) (string, error) {
 }
 
 // Import makes a template from a disk image, which stays as it is. The template's
-// disk is a qcow2 image: a copy, or converted.
+// disk is an image of the format of the image driver: a copy, or converted.
 func (l *Store) Import(ctx context.Context, from hv.Disk, s Settings, progress Progress) (Template, error) {
 	info, err := os.Stat(from.Path)
 	switch {
@@ -67,7 +66,7 @@ func (l *Store) Import(ctx context.Context, from hv.Disk, s Settings, progress P
 		return Template{}, fmt.Errorf("import %s: %w", from.Path, err)
 	}
 	return l.buildTemplate(s, func(dir string) error {
-		to := hv.Disk{Path: filepath.Join(dir, diskFile), Format: "qcow2"}
+		to := l.newDisk(dir)
 		if from.Format == to.Format {
 			return copyFile(ctx, from.Path, to.Path, progress)
 		}
@@ -92,7 +91,7 @@ func syncFile(path string) error {
 // Create makes a template with an empty disk of bytes bytes.
 func (l *Store) Create(ctx context.Context, bytes int64, s Settings) (Template, error) {
 	return l.buildTemplate(s, func(dir string) error {
-		return l.imageTool.Create(ctx, hv.Disk{Path: filepath.Join(dir, diskFile), Format: "qcow2"}, bytes)
+		return l.imageTool.Create(ctx, l.newDisk(dir), bytes)
 	})
 }
 
@@ -104,7 +103,7 @@ func (l *Store) buildTemplate(s Settings, fill func(dir string) error) (Template
 	if err := s.check(); err != nil {
 		return Template{}, err
 	}
-	r, c := newTemplate(s)
+	r, c := newTemplate(s, l.imageTool.Format())
 	raw, err := c.encode()
 	if err != nil {
 		return Template{}, err
@@ -144,8 +143,22 @@ func (l *Store) commitDir(temp string, r templateRecord) error {
 	return datadir.SyncDir(l.dir)
 }
 
-// newTemplate returns a new template with defaults and the settings.
-func newTemplate(s Settings) (templateRecord, config) {
+// diskFileName returns the name of the disk of a new template.
+func diskFileName(format string) string {
+	if format == "raw" {
+		return "disk.img"
+	}
+	return "disk." + format
+}
+
+// newDisk returns the disk of a new template in its directory.
+func (l *Store) newDisk(dir string) hv.Disk {
+	format := l.imageTool.Format()
+	return hv.Disk{Path: filepath.Join(dir, diskFileName(format)), Format: format}
+}
+
+// newTemplate returns a new template with defaults, the settings, and a disk of a format.
+func newTemplate(s Settings, format string) (templateRecord, config) {
 	r := templateRecord{
 		ID: uuid.NewString(), Name: s.Name, Arch: s.Arch, Created: time.Now().UTC().Truncate(time.Second),
 		CurrentDir: localDir, Versions: []templateVersion{{DirName: localDir, Number: -1}},
@@ -155,7 +168,7 @@ func newTemplate(s Settings) (templateRecord, config) {
 	}
 	var c config
 	c.parsed.Name, c.parsed.UUID = r.Name, r.ID
-	c.parsed.HardDrives = []api.ConfigDrive{{Controller: controller, File: diskFile, Format: "qcow2"}}
+	c.parsed.HardDrives = []api.ConfigDrive{{Controller: controller, File: diskFileName(format), Format: format}}
 	c.apply(Settings{
 		CPUs: DefaultCPUs, MemoryMB: DefaultMemoryMB, NetworkMode: Networks[0], Firmware: Firmwares[0],
 		Ports: []api.ConfigPort{SSHRule},

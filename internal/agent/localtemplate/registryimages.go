@@ -26,7 +26,7 @@ const convertedDir = ".converted"
 
 // RegistryImages moves disk images between files and a registry, without a local template.
 type RegistryImages struct {
-	ImageTool ImageTool
+	ImageTool hv.ImageDriver
 	Registry  Registry
 	// Store, when not nil, may have a template that a pushed image differs little from.
 	Store *Store
@@ -50,7 +50,7 @@ func (x RegistryImages) Push(ctx context.Context, image hv.Disk, s Settings, o P
 	if err != nil {
 		return none, fmt.Errorf("import: %w", err)
 	}
-	r, c := newTemplate(s)
+	r, c := newTemplate(s, x.ImageTool.Format())
 	c.parsed.UUID = "" // the registry chooses it: a repeated push must be the same request
 	drive := &c.parsed.HardDrives[0]
 	drive.Format = image.Format

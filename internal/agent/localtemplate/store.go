@@ -1,7 +1,6 @@
 package localtemplate
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -38,17 +37,6 @@ var (
 	uuidForm    = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	contentForm = regexp.MustCompile(`^[0-9a-f]{32,128}$`)
 )
-
-// ImageTool works on disk images.
-type ImageTool interface {
-	// Check refuses an image that is not of the format or refers to other files, and returns the
-	// number of bytes that a guest sees.
-	Check(ctx context.Context, disk hv.Disk) (int64, error)
-	// Create makes an empty image; the path must not exist.
-	Create(ctx context.Context, disk hv.Disk, bytes int64) error
-	// Convert copies an image into one of another format; its path must not exist.
-	Convert(ctx context.Context, from, to hv.Disk) error
-}
 
 // Template is a local template as it is shown.
 type Template struct {
@@ -151,11 +139,11 @@ func (r *templateRecord) findVersion(dir string) *templateVersion {
 // Store is the directory of local templates. Several processes may use it concurrently.
 type Store struct {
 	dir       string
-	imageTool ImageTool
+	imageTool hv.ImageDriver
 }
 
 // Open opens or creates the store and removes what killed commands left.
-func Open(dir string, images ImageTool) (*Store, error) {
+func Open(dir string, images hv.ImageDriver) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open local template store: %w", err)
 	}

@@ -23,6 +23,8 @@ const mib = 1 << 20
 // commands' tests run the real tool.
 type plain struct{ fail error }
 
+func (plain) Format() string { return "qcow2" }
+
 func (p plain) Check(_ context.Context, d hv.Disk) (int64, error) {
 	info, err := os.Stat(d.Path)
 	if err != nil {

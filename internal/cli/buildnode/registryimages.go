@@ -66,7 +66,8 @@ func (o *ExportOptions) run(ctx context.Context) error {
 		return err
 	}
 	shown := &stageBars{w: o.Err}
-	err = localtemplate.RegistryImages{ImageTool: qemuImg{}, Registry: client}.Export(ctx, localtemplate.ExportOptions{
+	images := localtemplate.RegistryImages{ImageTool: imageDriver(), Registry: client}
+	err = images.Export(ctx, localtemplate.ExportOptions{
 		Ref: transfer.VersionRef{ID: t.ID, Tag: o.Tag}, DiskName: o.Disk, Dest: hv.Disk{Path: o.File, Format: format},
 		PullProgress:    shown.bytes("pull " + cli.EscapeName(t.Name)),
 		ConvertProgress: shown.stage("convert " + cli.EscapeName(t.Name)),
@@ -135,8 +136,8 @@ func (o *RegistryImportOptions) run(ctx context.Context) error {
 	}
 	shown := &stageBars{w: o.Err}
 	push.PushProgress = shown.bytes("push " + cli.EscapeName(o.Settings.Name))
-	result, err := localtemplate.RegistryImages{ImageTool: qemuImg{}, Registry: client, Store: local}.Push(ctx, o.Image,
-		o.Settings, push)
+	images := localtemplate.RegistryImages{ImageTool: imageDriver(), Registry: client, Store: local}
+	result, err := images.Push(ctx, o.Image, o.Settings, push)
 	shown.end()
 	if err != nil {
 		return explainResume(ctx, err)

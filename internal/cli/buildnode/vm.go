@@ -42,29 +42,11 @@ func (g *globals) localTemplates() (*localtemplate.Store, error) {
 	if err := at.Create(); err != nil {
 		return nil, err
 	}
-	return localtemplate.Open(at.LocalTemplateDir(), qemuImg{})
+	return localtemplate.Open(at.LocalTemplateDir(), imageDriver())
 }
 
-// qemuImg checks, creates and converts disk images with qemu-img.
-type qemuImg struct{}
-
-var _ localtemplate.ImageTool = qemuImg{}
-
-// Check checks an image.
-func (qemuImg) Check(ctx context.Context, d hv.Disk) (int64, error) {
-	i, err := qemu.ImageInfo(ctx, d.Path, d.Format)
-	return i.VirtualSize, err
-}
-
-// Create creates an empty image.
-func (qemuImg) Create(ctx context.Context, d hv.Disk, bytes int64) error {
-	return qemu.CreateDisk(ctx, d.Path, d.Format, bytes)
-}
-
-// Convert copies an image into another format.
-func (qemuImg) Convert(ctx context.Context, from, to hv.Disk) error {
-	return qemu.Convert(ctx, from, to)
-}
+// imageDriver returns what checks, creates and converts disk images on this host.
+func imageDriver() hv.ImageDriver { return qemu.Images{} }
 
 // settingFlags are the settings of a template as flags.
 type settingFlags struct {
