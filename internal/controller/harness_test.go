@@ -58,6 +58,7 @@ type shelf struct {
 	mu   sync.Mutex
 	down bool
 	pin  *api.StateRequirements
+	mac  bool // there is a third version, of macOS
 
 	changed []string // the requests that changed it
 	gone    bool     // the template was deleted
@@ -89,10 +90,25 @@ func (s *shelf) template() api.TemplateDetail {
 	if s.suspended() != nil {
 		second.StateFiles = []string{"s.ank"}
 	}
-	return api.TemplateDetail{
-		Template: api.Template{ID: templateID, Name: "base", Arch: "amd64", Size: 200},
-		Versions: []api.TemplateVersion{version(0), second},
+	versions := []api.TemplateVersion{version(0), second}
+	if s.hasMac() {
+		versions = append(versions, version(2))
 	}
+	return api.TemplateDetail{
+		Template: api.Template{ID: templateID, Name: "base", Arch: "amd64", Size: 200}, Versions: versions,
+	}
+}
+
+func (s *shelf) hasMac() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mac
+}
+
+func (s *shelf) addMac() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mac = true
 }
 
 func (s *shelf) suspended() *api.StateRequirements {
@@ -128,6 +144,9 @@ func (s *shelf) VersionConfig(_ context.Context, ref transfer.VersionRef) (api.T
 	config := api.TemplateConfig{RAM: "512M", CPU: &api.ConfigCPU{Cores: 1}}
 	if pin := s.suspended(); pin != nil && *ref.Number == 1 {
 		config.StateFile, config.StatePin = "state", pin
+	}
+	if *ref.Number == 2 {
+		config.OS = farm.OSMacOS
 	}
 	return config, s.fail()
 }

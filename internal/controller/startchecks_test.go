@@ -38,14 +38,16 @@ func TestStartChecks(t *testing.T) {
 		a.info = &api.NodeInfo{Arch: "amd64", Driver: "sim", USB: []api.USBDevice{{Name: "phone", Location: "1"}}}
 		a.contact()
 		c.shelf.suspend(aPin)
+		c.shelf.addMac()
 		req := StartRequest{TemplateID: "nothing", Count: 1, GroupID: "nothing", Options: farm.StartOptions{
 			PinnedNode: "nothing", CPUs: 2, USBDevice: "nothing", VLAN: "7", MACAddress: "nothing", Priority: 1,
 		}}
 		rows := []checkRow{
-			{"template and version", "not in the registry", func() { req.TemplateID = templateID }},
+			{"template and version", "not in the registry", func() { req.TemplateID, req.Tag = templateID, "v2" }},
 			{"pinned node", "Node nothing not found", func() { req.Options.PinnedNode = "" }},
 			{"group", "Group nothing not found", func() { req.GroupID = "" }},
-			{"parameters of a suspended version", "vcpu cannot be set", func() { req.Tag = "v1" }},
+			{"parameters of a suspended version", "vcpu cannot be set", func() { req.Tag = "v3" }},
+			{"macOS guest", "USB devices cannot be attached to macOS guests", func() { req.Tag = "v1" }},
 			{"USB device", "usb_device nothing cannot be attached", func() { req.Options.USBDevice = "phone" }},
 			{"network", "vlan_tag requires the network mode bridge", func() { req.Options.VLAN = "" }},
 			{"MAC address", "mac_address cannot be set", func() { req.Options.MACAddress = "" }},
