@@ -21,6 +21,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/reflink"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -306,7 +307,7 @@ func clones(t *testing.T) bool {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	return transfer.CloneAt(a, dir, "b") == nil
+	return reflink.CloneAt(a, dir, "b") == nil
 }
 
 // TestOverlaysOnOverlays: a disk of several files is built upon, until they are too many.

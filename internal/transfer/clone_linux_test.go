@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/buildyard/buildyard/internal/tools/xfstest"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -20,7 +18,7 @@ import (
 // TestOnXFS runs what depends on clones where files can be cloned.
 func TestOnXFS(t *testing.T) {
 	xfstest.Run(t, "TestClonedDisk", "TestCloneContinues", "TestCloneOfChangedDisk", "TestBaseOnAnotherDevice",
-		"TestPullOfChains", "TestBeginOfAClone", "TestClone", "TestDamagedLocalDiskIsRemoved", "TestPushOfWhatChanged")
+		"TestPullOfChains", "TestBeginOfAClone", "TestDamagedLocalDiskIsRemoved", "TestPushOfWhatChanged")
 }
 
 // pulledOnto pulls a disk onto its lower layer and checks that it became a separate file.
@@ -181,67 +179,4 @@ func elsewhere(t *testing.T) string {
 	}
 	t.Skip("there is no second file system to write to")
 	return ""
-}
-
-// TestRefusedClones: errors for files that cannot be cloned map to errors.ErrUnsupported, other errors do not.
-func TestRefusedClones(t *testing.T) {
-	for no, refused := range map[syscall.Errno]bool{
-		unix.EXDEV: true, unix.EOPNOTSUPP: true, unix.EINVAL: true, unix.ENOTTY: true, unix.ENOSYS: true,
-		unix.EPERM:  true,
-		unix.ENOSPC: false, unix.EIO: false, unix.EDQUOT: false, unix.EROFS: false,
-	} {
-		err := transfer.Cloned(os.NewSyscallError("ioctl", no))
-		if errors.Is(err, errors.ErrUnsupported) != refused || !refused && !errors.Is(err, no) {
-			t.Errorf("%v became %v", no, err)
-		}
-	}
-	if err := transfer.Cloned(nil); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestClone: a clone has the bytes of its file and keeps them when that is written. A file that cannot be
-// cloned is an error.
-func TestClone(t *testing.T) {
-	dir := t.TempDir()
-	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
-	content := bytes.Repeat([]byte("content "), 4096)
-	if err := os.WriteFile(from, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range [][2]string{{from + "x", to}, {from, filepath.Join(dir, "none", "to")}} {
-		if err := transfer.CloneFile(c[0], c[1]); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s as %s: %v", c[0], c[1], err)
-		}
-	}
-	err := transfer.CloneFile(from, to)
-	if !clones(t) {
-		if !errors.Is(err, errors.ErrUnsupported) {
-			t.Error(err)
-		}
-		return
-	}
-	if err := errors.Join(err, os.WriteFile(from, []byte("another"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, content) {
-		t.Errorf("the clone has %d bytes, %v", len(got), err)
-	}
-}
-
-// TestNoPlaceForAClone: a file that cannot be made is an error, and no file system that cannot clone.
-func TestNoPlaceForAClone(t *testing.T) {
-	dir, err := os.OpenRoot(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-	from, err := dir.Create("from")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	if err := transfer.CloneAt(from, dir, "none/to"); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
 }

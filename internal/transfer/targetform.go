@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/qcow2"
+	"github.com/buildyard/buildyard/internal/reflink"
 )
 
 // chooseForm chooses how a target is built from local data: as a clone of it, as an overlay on it, or from nothing.
@@ -91,7 +91,7 @@ func (p *pull) canClone(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	err = cloneAt(from, p.dir, probe)
+	err = reflink.CloneAt(from, p.dir, probe)
 	unsupported := errors.Is(err, errors.ErrUnsupported)
 	if unsupported {
 		err = nil
@@ -100,31 +100,6 @@ func (p *pull) canClone(path string) (bool, error) {
 		err = errors.Join(err, gone)
 	}
 	return !unsupported, errors.Join(err, from.Close())
-}
-
-// CloneFile creates a file that shares all its bytes with another one until one of them is written, and syncs it.
-// It replaces an existing file. It returns errors.ErrUnsupported if the file system cannot clone. After an
-// error an empty file may be left.
-func CloneFile(from, to string) error {
-	f, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	dir, err := os.OpenRoot(filepath.Dir(to))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	name := filepath.Base(to)
-	if err := cloneAt(f, dir, name); err != nil {
-		return err
-	}
-	made, err := dir.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(made.Sync(), made.Close())
 }
 
 // createPartial creates the partial file of a target: empty, or a clone of local data.
@@ -139,7 +114,7 @@ func (t *pullTarget) createPartial() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(cloneAt(from, t.dir, name), from.Close()); err != nil {
+	if err := errors.Join(reflink.CloneAt(from, t.dir, name), from.Close()); err != nil {
 		return err
 	}
 	// Checked before the first checkpoint: without a journal no later pull resumes with the clone.
@@ -163,30 +138,9 @@ func (t *pullTarget) setFinalSize() error {
 		return err
 	}
 	for z := range t.plan.ZeroRuns() {
-		if err := zeroRange(t.file, z.Off, z.Len); err != nil {
+		if err := reflink.ZeroRange(t.file, z.Off, z.Len); err != nil {
 			return fmt.Errorf("write zeros: %w", err)
 		}
-	}
-	return nil
-}
-
-// zeroRange zeros a range of a file.
-func zeroRange(f *os.File, off, n int64) error {
-	if err := punchHole(f, off, n); !errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
-	return writeZeros(f, off, n)
-}
-
-// writeZeros writes zeros over a range of a file.
-func writeZeros(f *os.File, off, n int64) error {
-	zeros := make([]byte, min(n, blob.MaxFrameSize))
-	for n > 0 {
-		part := zeros[:min(n, int64(len(zeros)))]
-		if _, err := f.WriteAt(part, off); err != nil {
-			return err
-		}
-		off, n = off+int64(len(part)), n-int64(len(part))
 	}
 	return nil
 }

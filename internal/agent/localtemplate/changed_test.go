@@ -17,6 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/localtemplate"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/reflink"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -191,7 +192,7 @@ func TestWholeDiskIsCloned(t *testing.T) {
 	there.mustHold(disks[0])
 	own := slices.Max(slices.Collect(maps.Values(host.ExclusiveBytes(there.here()))))
 	to := filepath.Join(t.TempDir(), "clone")
-	err := transfer.CloneFile(filepath.Join(base, "disk.img"), to)
+	err := reflink.CloneFile(filepath.Join(base, "disk.img"), to)
 	if clones := !errors.Is(err, errors.ErrUnsupported); clones != (own < mib) {
 		t.Errorf("%d bytes are the version's own; files can be cloned here: %v", own, clones)
 	}

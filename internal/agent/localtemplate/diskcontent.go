@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/reflink"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -85,7 +86,7 @@ func (k knownDisk) checkUnchanged() error {
 func (k knownDisk) cloneTo(to string) error {
 	temp := to + partSuffix
 	defer func() { _ = os.Remove(temp) }()
-	if err := transfer.CloneFile(k.path, temp); err != nil {
+	if err := reflink.CloneFile(k.path, temp); err != nil {
 		return err
 	}
 	if err := k.checkUnchanged(); err != nil {

@@ -1,4 +1,4 @@
-package transfer
+package reflink
 
 import (
 	"errors"
@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cloneAt creates a file in a directory that shares all its bytes with another file until one of them is
+// CloneAt creates a file in a directory that shares all its bytes with another file until one of them is
 // written. It replaces an existing file. It returns errors.ErrUnsupported if the file system cannot clone.
-func cloneAt(from *os.File, dir *os.Root, name string) error {
+func CloneAt(from *os.File, dir *os.Root, name string) error {
 	if err := dir.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
