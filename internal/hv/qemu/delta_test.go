@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/guestscript"
 )
 
 // imageRun runs a QEMU tool of the test's own.
@@ -180,7 +181,7 @@ func TestReseedProgram(t *testing.T) {
 	if code := run(seedBytes-1, path); code != 1 {
 		t.Errorf("a short seed: code %d, want 1", code)
 	}
-	name := ".seed-" + randomName()
+	name := guestscript.NewName()
 	if code := run(seedBytes, "sh", "-c", reseedScript(), "sh", name); code != good {
 		t.Errorf("the script: code %d, want %d", code, good)
 	}

@@ -2,34 +2,14 @@ package qemu
 
 import (
 	"context"
-	"crypto/rand"
-	_ "embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/guestscript"
 )
-
-// wrapperScript runs a command in the guest in a way that the guest agent alone
-// cannot: see its own comment.
-//
-//go:embed wrapper.sh
-var wrapperScript string
-
-// killScript ends the session of the command with that name; it waits a moment for
-// one that is only just starting.
-const killScript = `i=0
-while [ $i -lt 50 ]; do
-  for d in /tmp /var/tmp /run; do
-    [ -s "$d/$1/pid" ] && read -r pid <"$d/$1/pid" && kill -9 "-$pid" && exit 0
-  done
-  sleep 0.1 2>/dev/null || sleep 1
-  i=$((i + 1))
-done
-exit 1`
 
 const (
 	// A command is asked about after an eighth of the time it has taken so far.
@@ -76,9 +56,8 @@ func (r *run) exec(ctx context.Context, cmd hv.Command) (hv.Result, error) {
 	if err := r.awaitAgent(ctx); err != nil {
 		return hv.Result{}, err
 	}
-	g := guestCommand{run: r, name: ".exec-" + randomName()}
-	args := append([]string{"-c", wrapperScript, "sh", g.name, cmd.Path}, cmd.Args...)
-	if err := g.startProgram(ctx, args, cmd.Env, cmd.Stdin); err != nil {
+	g := guestCommand{run: r, name: guestscript.NewName()}
+	if err := g.startProgram(ctx, guestscript.CommandArgs(g.name, cmd), cmd.Env, cmd.Stdin); err != nil {
 		return hv.Result{}, err
 	}
 	run, cancel := ctx, context.CancelFunc(func() {})
@@ -126,7 +105,7 @@ func (r *run) awaitAgent(ctx context.Context) error {
 
 var errCommandTimeout = errors.New("the command in the guest timed out")
 
-// startProgram has the guest agent start a program.
+// startProgram has the guest agent start a program, args[0].
 func (g *guestCommand) startProgram(ctx context.Context, args, env []string, stdin []byte) error {
 	req := struct {
 		Path    string   `json:"path"`
@@ -134,7 +113,7 @@ func (g *guestCommand) startProgram(ctx context.Context, args, env []string, std
 		Env     []string `json:"env"`
 		Input   []byte   `json:"input-data,omitempty"`
 		Capture bool     `json:"capture-output"`
-	}{"/bin/sh", args, append(slices.Clip(guestEnv), env...), stdin, true}
+	}{args[0], args[1:], append(slices.Clip(guestEnv), env...), stdin, true}
 	var started struct {
 		PID int `json:"pid"`
 	}
@@ -186,7 +165,7 @@ func (g *guestCommand) wait(ctx context.Context) (hv.Result, error) {
 // kill ends the command's whole session. Its wrapper continues, to report.
 func (g *guestCommand) kill(ctx context.Context) error {
 	k := guestCommand{run: g.run}
-	if err := k.startProgram(ctx, []string{"-c", killScript, "sh", g.name}, nil, nil); err != nil {
+	if err := k.startProgram(ctx, guestscript.KillArgs(g.name), nil, nil); err != nil {
 		return err
 	}
 	res, err := k.wait(ctx)
@@ -205,11 +184,4 @@ func (s execStatus) result() (hv.Result, error) {
 		res.Errors = []string{"the guest agent cut the output"}
 	}
 	return res, nil
-}
-
-// randomName returns a name that no guest can guess beforehand.
-func randomName() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/guestscript"
 )
 
 // maxClockSkew is how far a resumed guest's clock may be from the host's.
@@ -188,8 +189,8 @@ func addPort(ctx context.Context, q *qmpConn, p hv.PortRule) (said string, err e
 func (r *run) reseed(ctx context.Context) error {
 	seed := make([]byte, seedBytes)
 	_, _ = rand.Read(seed) // never fails
-	g := guestCommand{run: r, name: ".seed-" + randomName()}
-	err := g.startProgram(ctx, []string{"-c", reseedScript(), "sh", g.name}, nil, seed)
+	g := guestCommand{run: r, name: guestscript.NewName()}
+	err := g.startProgram(ctx, []string{"/bin/sh", "-c", reseedScript(), "sh", g.name}, nil, seed)
 	if _, ok := errors.AsType[*remoteError](err); ok {
 		r.machine.driver.log.Warn("reseeding the random number generator of a resumed guest failed", "vm", r.machine.id,
 			"error", err)

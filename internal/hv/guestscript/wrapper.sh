@@ -4,6 +4,7 @@
 # children that it left behind may keep the outputs open: they delay nothing,
 # and get no signal when nobody is interested any more.
 umask 077
+name=$1
 limit=1048576
 for d in /tmp /var/tmp /run; do
   mkdir "$d/$1" 2>/dev/null && break
@@ -35,8 +36,14 @@ ended() { [ -e "$d/o-end" ] && [ -e "$d/e-end" ]; }
 # whoever started us would wait for their end.
 (exec <"$d/o" >/dev/null 2>&1; keep o) &
 (exec <"$d/e" >/dev/null 2>&1; keep e) &
+# macOS has no setsid.
+if command -v setsid >/dev/null 2>&1; then
+  session() { setsid "$@"; }
+else
+  session() { perl -e 'use POSIX; POSIX::setsid(); exec @ARGV' "$@"; }
+fi
 # The command leads a session of its own; its number is what a time-out kills.
-setsid sh -c 'echo $$ >"$0/pid"; exec "$@"' "$d" "$@" >"$d/o" 2>"$d/e"
+session sh -c 'echo $$ >"$0/pid"; exec "$@"' "$d" "$@" >"$d/o" 2>"$d/e"
 code=$?
 i=0
 until ended || [ $i -ge 40 ]; do
@@ -46,4 +53,3 @@ done
 cat "$d/o".[0-9]* | tail -c $limit
 cat "$d/e".[0-9]* | tail -c $limit >&2
 if ended; then rm -rf "$d"; else : >"$d/left"; fi
-exit $code

@@ -1,6 +1,6 @@
 //go:build linux
 
-package qemu
+package guestscript
 
 import (
 	"bytes"
@@ -42,7 +42,7 @@ func wrap(t *testing.T, shell []string, stdin, name string, command ...string) (
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	args := append(append(shell[1:len(shell):len(shell)], "-c", wrapperScript, "sh", name), command...)
+	args := append(append(shell[1:len(shell):len(shell)], "-c", wrapperText+"exit $code\n", "sh", name), command...)
 	cmd := exec.CommandContext(ctx, shell[0], args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	cmd.WaitDelay = 5 * time.Second // should something keep the outputs open
@@ -74,13 +74,13 @@ func TestWrapper(t *testing.T) {
 			{name: "signal", command: []string{"sh", "-c", "kill -9 $$"}, code: 137},
 			{name: "256 bytes", command: []string{"printf", "%0256d", "7"}, stdout: strings.Repeat("0", 255) + "7"},
 		} {
-			code, stdout, stderr := wrap(t, shell, c.stdin, ".exec-"+randomName(), c.command...)
+			code, stdout, stderr := wrap(t, shell, c.stdin, NewName(), c.command...)
 			if code != c.code || stdout != c.stdout || (stderr != c.stderr && c.name != "signal") {
 				t.Errorf("%s: got %d, %q, %q; want %d, %q, %q", c.name, code, stdout, stderr, c.code, c.stdout,
 					c.stderr)
 			}
 		}
-		if code, _, stderr := wrap(t, shell, "", ".exec-"+randomName(), "/no/such/program"); code != hv.CodeNotFound ||
+		if code, _, stderr := wrap(t, shell, "", NewName(), "/no/such/program"); code != hv.CodeNotFound ||
 			stderr == "" {
 			t.Errorf("missing program: %d, %q", code, stderr)
 		}
@@ -90,14 +90,14 @@ func TestWrapper(t *testing.T) {
 // The last MiB of 64 MiB, exactly, and few bytes in temporary files in the meantime.
 func TestWrapperKeepsTheEnd(t *testing.T) {
 	eachShell(t, func(t *testing.T, shell []string) {
-		name := ".exec-" + randomName()
+		name := NewName()
 		_, stdout, _ := wrap(t, shell, "", name, "sh", "-c",
 			"head -c 67108864 /dev/zero | tr '\\0' x; printf END; du -sk /tmp/"+name+" | cut -f1 >&2")
 		if len(stdout) != hv.MaxOutputBytes || !strings.HasSuffix(stdout, "xEND") {
 			t.Errorf("kept %d bytes ending in %q", len(stdout), stdout[max(0, len(stdout)-8):])
 		}
 		// Many small writes: every read is short, so the parts are small, too.
-		_, stdout, stderr := wrap(t, shell, "", ".exec-"+randomName(), "sh", "-c",
+		_, stdout, stderr := wrap(t, shell, "", NewName(), "sh", "-c",
 			"i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; echo done >&2")
 		if !strings.HasPrefix(stdout, "line 0\nline 1\n") || !strings.HasSuffix(stdout, "\nline 2999\n") ||
 			stderr != "done\n" {
@@ -113,7 +113,7 @@ func TestWrapperKeepsTheEnd(t *testing.T) {
 // signal for what it writes later, and when it ends nothing is left.
 func TestWrapperBackgroundChild(t *testing.T) {
 	eachShell(t, func(t *testing.T, shell []string) {
-		name, mark := ".exec-"+randomName(), filepath.Join(t.TempDir(), "mark")
+		name, mark := NewName(), filepath.Join(t.TempDir(), "mark")
 		begun := time.Now()
 		script := "(while [ ! -e " + mark + " ]; do sleep 0.1; echo more; done; echo well >" + mark + ".2) & echo here"
 		code, stdout, _ := wrap(t, shell, "", name, "sh", "-c", script)
@@ -138,7 +138,7 @@ func TestWrapperBackgroundChild(t *testing.T) {
 // The killer ends the command's group, and the wrapper reports what there was.
 func TestKiller(t *testing.T) {
 	eachShell(t, func(t *testing.T, shell []string) {
-		name, pidFile := ".exec-"+randomName(), filepath.Join(t.TempDir(), "pid")
+		name, pidFile := NewName(), filepath.Join(t.TempDir(), "pid")
 		killed := make(chan error, 1)
 		go func() { // it may come before the command has begun
 			args := append(shell[1:len(shell):len(shell)], "-c", killerWhen(pidFile), "sh", name)
@@ -156,13 +156,19 @@ func TestKiller(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ticks, err := startTicks(pid); err == nil {
-			t.Errorf("the command's child lives (%d)", ticks)
+		if state, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat"); err == nil && !isZombie(state) {
+			t.Errorf("the command's child lives: %s", state)
 		}
 	})
 }
 
+// isZombie reports whether a line of /proc/PID/stat is that of a process that has ended.
+func isZombie(stat []byte) bool {
+	_, rest, _ := bytes.Cut(stat, []byte(") "))
+	return bytes.HasPrefix(rest, []byte("Z")) || bytes.HasPrefix(rest, []byte("X"))
+}
+
 // killerWhen waits until the command has said who its child is.
 func killerWhen(file string) string {
-	return "until [ -s " + file + " ]; do sleep 0.05; done; sleep 0.1\n" + killScript
+	return "until [ -s " + file + " ]; do sleep 0.05; done; sleep 0.1\n" + killerText
 }

@@ -1,0 +1,145 @@
+package guestscript
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+const (
+	killTimeout   = 15 * time.Second // for a killed command to be reported
+	maxReportSize = 64               // bytes of the line with the exit code
+)
+
+// ErrUnknownResult reports that the guest did not say how a command ended.
+var ErrUnknownResult = errors.New("the guest did not report how the command ended")
+
+// Run runs a program in a guest with these streams. It returns when the program has ended and its
+// outputs are written, or soon after ctx ends. An exit code is not an error; an error means
+// that the connection to the guest failed. A program that the client cannot find may be either.
+type Run func(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error
+
+// Exec runs a command as hv.Driver.Exec describes.
+func Exec(ctx context.Context, run Run, cmd hv.Command) (hv.Result, error) {
+	client, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	c := startCommand(client, run, cmd)
+	var timeout <-chan time.Time
+	if cmd.Timeout > 0 {
+		t := time.NewTimer(cmd.Timeout)
+		defer t.Stop()
+		timeout = t.C
+	}
+	select {
+	case <-c.done:
+		return c.result()
+	case <-ctx.Done():
+	case <-timeout:
+	}
+
+	// Whatever ended the wait, nothing of the command may continue.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+	defer cancel()
+	killErr := kill(last, run, c.name)
+	select {
+	case <-c.done:
+	case <-last.Done():
+		stop()
+		<-c.done
+	}
+	if ctx.Err() != nil {
+		return hv.Result{}, errors.Join(ctx.Err(), killErr)
+	}
+	return c.timedOutResult(killErr), nil
+}
+
+// command is a command whose client is running.
+type command struct {
+	name           string
+	stdout, stderr *tailBuffer
+	done           chan struct{} // closed when the client has ended; the fields are then final
+	err            error
+}
+
+func startCommand(ctx context.Context, run Run, cmd hv.Command) *command {
+	c := &command{
+		name: NewName(), done: make(chan struct{}),
+		stdout: &tailBuffer{limit: hv.MaxOutputBytes}, stderr: &tailBuffer{limit: hv.MaxOutputBytes + maxReportSize},
+	}
+	stdin := io.MultiReader(strings.NewReader(encodeEnvironment(cmd.Env)), strings.NewReader(string(cmd.Stdin)))
+	go func() {
+		defer close(c.done)
+		c.err = run(ctx, reportingArgs(c.name, cmd), stdin, c.stdout, c.stderr)
+	}()
+	return c
+}
+
+// result returns what the guest reported.
+func (c *command) result() (hv.Result, error) {
+	stderr := string(c.stderr.bytes())
+	begin := strings.LastIndex(stderr, c.name+" ")
+	if begin < 0 {
+		return hv.Result{}, unknownResultError(c.err, stderr)
+	}
+	code, err := strconv.ParseUint(strings.TrimRight(stderr[begin+len(c.name)+1:], "\r\n"), 10, 8)
+	if err != nil {
+		return hv.Result{}, unknownResultError(c.err, stderr)
+	}
+	return hv.Result{Code: int(code), Stdout: c.stdout.bytes(), Stderr: hv.LastOutput([]byte(stderr[:begin]))}, nil
+}
+
+// timedOutResult returns the outputs of a command that was killed.
+func (c *command) timedOutResult(killErr error) hv.Result {
+	res, err := c.result()
+	if err != nil {
+		res = hv.Result{Stdout: c.stdout.bytes(), Stderr: hv.LastOutput(c.stderr.bytes())}
+		res.Errors = []string{"the end of the command could not be confirmed: " + errors.Join(err, killErr).Error()}
+	}
+	res.TimedOut, res.Code = true, hv.CodeTimedOut
+	return res
+}
+
+// unknownResultError returns the error of a command whose end is unknown, with what the client said.
+func unknownResultError(err error, stderr string) error {
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnknownResult, err)
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(stderr), "\n")
+	if line == "" {
+		return ErrUnknownResult
+	}
+	return fmt.Errorf("%w: %.300s", ErrUnknownResult, line)
+}
+
+// kill kills a command in the guest.
+func kill(ctx context.Context, run Run, name string) error {
+	stderr := &tailBuffer{limit: maxReportSize << 4}
+	err := run(ctx, KillArgs(name), strings.NewReader(""), io.Discard, stderr)
+	if err != nil {
+		return fmt.Errorf("kill the command in the guest: %w", err)
+	}
+	return nil
+}
+
+// tailBuffer keeps the last bytes that were written to it.
+type tailBuffer struct {
+	limit int
+	data  []byte // at most 2*limit bytes
+}
+
+// Write never fails.
+func (t *tailBuffer) Write(p []byte) (int, error) {
+	t.data = append(t.data, p[max(0, len(p)-t.limit):]...)
+	if len(t.data) > 2*t.limit {
+		t.data = append(t.data[:0], t.bytes()...)
+	}
+	return len(p), nil
+}
+
+func (t *tailBuffer) bytes() []byte { return t.data[max(0, len(t.data)-t.limit):] }
