@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/hv/cliproc"
 )
 
 // errProcessGone reports that the process no longer runs.
@@ -126,9 +128,19 @@ func findProcess(uuid string) (process, bool) {
 	return process{}, false
 }
 
+// startTicks returns when a live process was started, in the unit of cliproc.Process.
+func startTicks(pid int) (uint64, error) {
+	p, err := cliproc.Find(pid)
+	return p.StartTicks, err
+}
+
 // isAlive reports whether exactly this process still runs. It does not check the command line, which
 // a process that is just starting does not have yet.
-func (p process) isAlive() bool {
-	ticks, err := startTicks(p.PID)
-	return err == nil && ticks == p.StartTicks
+func (p process) isAlive() bool { return p.identity().IsAlive() }
+
+// kill ends exactly this process immediately.
+func (p process) kill() error { return p.identity().Kill() }
+
+func (p process) identity() cliproc.Process {
+	return cliproc.Process{PID: p.PID, StartTicks: p.StartTicks}
 }

@@ -8,35 +8,31 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
-// psRow is one line of ps: PID, start time, command line. The command line is not split into its
+// psRow is one line of ps: PID and command line. The command line is not split into its
 // arguments, which does not matter for a UUID.
 type psRow struct {
-	pid   int
-	start time.Time
-	args  string
+	pid  int
+	args string
 }
 
 func ps() ([]psRow, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "ps", "-axww", "-o", "pid=,state=,lstart=,args=").Output()
+	out, err := exec.CommandContext(ctx, "ps", "-axww", "-o", "pid=,state=,args=").Output()
 	if err != nil {
 		return nil, fmt.Errorf("ps: %w", err)
 	}
 	var rows []psRow
 	for line := range strings.Lines(string(out)) {
 		f := strings.Fields(line)
-		if len(f) < 8 || strings.HasPrefix(f[1], "Z") {
+		if len(f) < 3 || strings.HasPrefix(f[1], "Z") {
 			continue
 		}
-		pid, err1 := strconv.Atoi(f[0])
-		start, err2 := time.ParseInLocation("Mon Jan 2 15:04:05 2006", strings.Join(f[2:7], " "), time.Local)
-		if err1 == nil && err2 == nil {
-			rows = append(rows, psRow{pid, start, strings.Join(f[7:], " ")})
+		if pid, err := strconv.Atoi(f[0]); err == nil {
+			rows = append(rows, psRow{pid, strings.Join(f[2:], " ")})
 		}
 	}
 	return rows, nil
@@ -44,20 +40,6 @@ func ps() ([]psRow, error) {
 
 func (r psRow) isQEMUOf(uuid string) bool {
 	return uuid != "" && strings.Contains(r.args+" ", " -uuid "+uuid+" ")
-}
-
-// startTicks returns when a live process was started, in seconds since 1970.
-func startTicks(pid int) (uint64, error) {
-	rows, err := ps()
-	if err != nil {
-		return 0, err
-	}
-	for _, r := range rows {
-		if r.pid == pid {
-			return uint64(r.start.Unix()), nil
-		}
-	}
-	return 0, errProcessGone
 }
 
 func pidsOf(uuid string) ([]int, error) {
@@ -72,15 +54,4 @@ func pidsOf(uuid string) ([]int, error) {
 		}
 	}
 	return out, nil
-}
-
-// kill ends the process immediately if it is still the one that was meant.
-func (p process) kill() error {
-	if !p.isAlive() {
-		return nil
-	}
-	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
-		return fmt.Errorf("kill %d: %w", p.PID, err)
-	}
-	return nil
 }

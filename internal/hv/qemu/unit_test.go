@@ -62,11 +62,6 @@ func TestMachineUUIDIsNotTakenFromAName(t *testing.T) {
 	if got := machineUUID([]byte(args)); got != "2" {
 		t.Errorf("got %q", got)
 	}
-	if state, ticks, err := parseStat(
-		[]byte("12 (a) b) c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20")); err != nil || state != 'S' ||
-		ticks != 4242 {
-		t.Errorf("parseStat: %c %d %v", state, ticks, err)
-	}
 }
 
 // A pid that is used again is not taken for the QEMU that had it.
