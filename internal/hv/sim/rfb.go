@@ -2,19 +2,17 @@ package sim
 
 import (
 	"bytes"
-	"crypto/des" //nolint:gosec // RFB knows no other
-	"crypto/rand"
-	"crypto/subtle"
 	"encoding/binary"
 	"errors"
 	"io"
-	"math/bits"
 	"net"
 	"strings"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/hv/rfb"
 )
 
-// screen serves RFB 3.8 (RFC 6143) to one viewer: raw pixels of 32 bits, and no more than current
+// screen serves RFB (RFC 6143) to one viewer: raw pixels of 32 bits, and no more than current
 // viewers need.
 type screen struct {
 	name, password string // an empty password admits every viewer
@@ -33,6 +31,12 @@ const (
 )
 
 var errUnsupportedViewer = errors.New("unsupported VNC viewer")
+
+// ServeScreen serves the screen of a simulated VM to one viewer until the viewer leaves. The first 8 bytes of the
+// password count. It does not close the connection.
+func ServeScreen(c net.Conn, name, password string) {
+	(&screen{name: name, password: password, clock: realClock{}}).serve(c)
+}
 
 // serve handles a viewer's connection.
 func (s *screen) serve(c net.Conn) {
@@ -98,85 +102,23 @@ func (s *screen) sendUpdates(c net.Conn, asked <-chan viewerMessage) {
 	}
 }
 
-// handshake performs the handshake with a viewer and authenticates it.
+// handshake performs the handshake with a viewer, authenticates it and describes the screen.
 func (s *screen) handshake(c net.Conn) error {
-	const version = "RFB 003.008\n"
-	hello, err := writeAndRead(c, []byte(version), len(version))
-	if err != nil || string(hello) != version {
-		return errors.Join(errUnsupportedViewer, err)
-	}
-	if err := s.authenticate(c); err != nil {
+	if err := rfb.AcceptViewer(c, s.password); err != nil {
 		return err
 	}
-	if _, err := writeAndRead(c, make([]byte, 4), 1); err != nil { // whether other viewers are allowed at the same time
+	shared := make([]byte, 1) // whether other viewers are allowed at the same time
+	if _, err := io.ReadFull(c, shared); err != nil {
 		return err
 	}
+
 	head := binary.BigEndian.AppendUint16(nil, screenWidth)
 	head = binary.BigEndian.AppendUint16(head, screenHeight)
 	head = append(head, 32, 24, 0, 1, 0, 255, 0, 255, 0, 255, s.colorShift[0], s.colorShift[1], s.colorShift[2], 0,
 		0, 0)
 	head = binary.BigEndian.AppendUint32(head, uint32(len(s.name)))
-	_, err = c.Write(append(head, s.name...))
+	_, err := c.Write(append(head, s.name...))
 	return err
-}
-
-// The kinds of security.
-const (
-	securityNone    = 1
-	securityVNCAuth = 2
-)
-
-func (s *screen) authenticate(c net.Conn) error {
-	kind := byte(securityNone)
-	if s.password != "" {
-		kind = securityVNCAuth
-	}
-	chosen, err := writeAndRead(c, []byte{1, kind}, 1)
-	if err != nil || chosen[0] != kind {
-		return errors.Join(errUnsupportedViewer, err)
-	}
-	if kind == securityNone {
-		return nil
-	}
-	challenge := make([]byte, 16)
-	_, _ = rand.Read(challenge)
-	answer, err := writeAndRead(c, challenge, len(challenge))
-	if err != nil {
-		return err
-	}
-	if subtle.ConstantTimeCompare(answer, challengeResponse(s.password, challenge)) == 1 {
-		return nil
-	}
-	const why = "The password is wrong"
-	_, err = c.Write(append([]byte{0, 0, 0, 1, 0, 0, 0, byte(len(why))}, why...))
-	return errors.Join(errUnsupportedViewer, err)
-}
-
-// challengeResponse is a challenge under DES, whose key is the password with the bits of each byte turned
-// round.
-func challengeResponse(password string, challenge []byte) []byte {
-	var key [8]byte
-	for i := range min(len(password), len(key)) {
-		key[i] = bits.Reverse8(password[i])
-	}
-	block, err := des.NewCipher(key[:]) //nolint:gosec // what the protocol asks for
-	if err != nil {
-		panic(err) // every key of 8 bytes is one
-	}
-	out := make([]byte, len(challenge))
-	block.Encrypt(out, challenge)
-	block.Encrypt(out[8:], challenge[8:])
-	return out
-}
-
-// writeAndRead writes say and reads n bytes.
-func writeAndRead(c net.Conn, say []byte, n int) ([]byte, error) {
-	if _, err := c.Write(say); err != nil {
-		return nil, err
-	}
-	heard := make([]byte, n)
-	_, err := io.ReadFull(c, heard)
-	return heard, err
 }
 
 // The messages of a viewer, with their sizes behind the first byte.
