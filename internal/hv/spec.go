@@ -165,7 +165,7 @@ func (s Spec) Validate() error {
 		return RefusedError("state file %q is not an absolute path", s.State.Path)
 	}
 	for _, p := range s.Ports {
-		if err := p.validate(); err != nil {
+		if err := p.Validate(); err != nil {
 			return err
 		}
 	}
@@ -177,7 +177,8 @@ func (s Spec) WaitsForAddress() bool {
 	return s.NeedNetwork && s.Network != NetworkDisconnected
 }
 
-func (p PortRule) validate() error {
+// Validate returns an ErrRefused with a sentence for a rule that no driver supports, otherwise nil.
+func (p PortRule) Validate() error {
 	if p.GuestPort < 1 || p.GuestPort > 65535 {
 		return RefusedError("port rule %q: guest port %d: want 1-65535", p.Name, p.GuestPort)
 	}

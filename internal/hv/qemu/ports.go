@@ -11,12 +11,6 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// firstHostPort is where automatic host ports begin.
-const firstHostPort = 10000
-
-// anyIPv4 is the host address of a rule without one: CI executors connect from other machines.
-const anyIPv4 = "0.0.0.0"
-
 // maxPortAttempts is how often another host port is chosen when the chosen one is taken.
 const maxPortAttempts = 20
 
@@ -53,10 +47,7 @@ func (m *machine) portConflict() (effectivePort, bool) {
 func avoidPort(avoid map[int]bool, o effectivePort) error {
 	switch {
 	case !o.chosenByDriver:
-		return fmt.Errorf(
-			"port rule %q: host port %d of %s cannot be opened on this node: another program has it, or only root may "+
-				"open it, or the address is not the node's; leave the host port out, or ask for another", o.rule.Name,
-			o.rule.HostPort, o.rule.HostIP)
+		return o.rule.TakenPortError()
 	case len(avoid) == maxPortAttempts:
 		return fmt.Errorf(
 			"port rule %q: no host port could be opened in %d attempts: other processes took them, last port %d",
@@ -79,13 +70,13 @@ func (d *Driver) choosePorts(
 			out[i].Protocol = "tcp"
 		}
 		if out[i].HostIP == "" {
-			out[i].HostIP = anyIPv4
+			out[i].HostIP = hv.AnyIPv4
 		}
 		if out[i].HostPort != 0 {
 			d.reservedPorts[out[i].HostPort] = id
 		}
 	}
-	next := firstHostPort
+	next := hv.FirstHostPort
 	for i := range out {
 		if out[i].HostPort != 0 {
 			continue
@@ -96,7 +87,7 @@ func (d *Driver) choosePorts(
 			}
 		}
 		if next == 65536 {
-			return nil, fmt.Errorf("no free host port from %d on for port rule %q", firstHostPort, out[i].Name)
+			return nil, out[i].NoHostPortError()
 		}
 		out[i].HostPort = next
 		d.reservedPorts[next] = id

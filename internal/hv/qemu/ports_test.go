@@ -13,7 +13,7 @@ import (
 func TestRefusedPort(t *testing.T) {
 	asked := []hv.PortRule{{Name: "ssh"}, {Name: "web", HostPort: 1000}}
 	ports := []hv.PortRule{
-		{Name: "ssh", Protocol: "tcp", HostIP: anyIPv4, HostPort: 10000, GuestPort: 22},
+		{Name: "ssh", Protocol: "tcp", HostIP: hv.AnyIPv4, HostPort: 10000, GuestPort: 22},
 		{Name: "web", Protocol: "udp", HostIP: "127.0.0.1", HostPort: 1000, GuestPort: 2},
 	}
 	for _, c := range []struct {
@@ -75,7 +75,7 @@ func TestOpenPorts(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), c.says) {
 					t.Errorf("%+v, %v", got, err)
 				}
-			case err != nil || got[0].HostPort < firstHostPort ||
+			case err != nil || got[0].HostPort < hv.FirstHostPort ||
 				r.machine.driver.reservedPorts[got[0].HostPort] != "vm" ||
 				c.ports[0].HostPort != 1:
 				t.Errorf("%+v, %v, reserved %v", got, err, r.machine.driver.reservedPorts)
@@ -87,7 +87,7 @@ func TestOpenPorts(t *testing.T) {
 func TestAvoidPort(t *testing.T) {
 	avoid := map[int]bool{}
 	for i := range maxPortAttempts {
-		if err := avoidPort(avoid, effectivePort{hv.PortRule{HostPort: firstHostPort + i}, true}); err != nil {
+		if err := avoidPort(avoid, effectivePort{hv.PortRule{HostPort: hv.FirstHostPort + i}, true}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,8 +16,6 @@ import (
 
 const (
 	loopbackIPv4 = "127.0.0.1"
-	firstVNCPort = 5900
-	lastVNCPort  = firstHostPort - 1
 
 	// maxVNCConnections limits the connections to one screen, separately for those that have not logged in
 	// yet and those that have. QEMU enforces that: it drops the oldest one that has not logged in.
@@ -38,13 +36,12 @@ func (d *Driver) listenScreen(ctx context.Context, id string, v *hv.VNC) (net.Li
 	if v.Port != 0 {
 		l, err := d.listenVNC(ctx, v.Port)
 		if err != nil {
-			return nil, fmt.Errorf("VNC port %d of the host cannot be used; leave it out or choose another one: %w",
-				v.Port, err)
+			return nil, hv.TakenVNCPortError(v.Port, err)
 		}
 		d.reservedPorts[v.Port] = id
 		return l, nil
 	}
-	for port := firstVNCPort; port <= lastVNCPort; port++ {
+	for port := hv.FirstVNCPort; port <= hv.LastVNCPort; port++ {
 		if d.reservedPorts[port] != "" {
 			continue
 		}
@@ -53,7 +50,7 @@ func (d *Driver) listenScreen(ctx context.Context, id string, v *hv.VNC) (net.Li
 			return l, nil
 		}
 	}
-	return nil, fmt.Errorf("no free VNC port from %d to %d", firstVNCPort, lastVNCPort)
+	return nil, hv.NoVNCPortError()
 }
 
 // listenVNC listens on loopback unless the options have another address.
