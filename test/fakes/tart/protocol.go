@@ -1,0 +1,148 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+)
+
+// The control socket carries frames: a kind, the size of the content, the content. The real one carries gRPC, which
+// no driver speaks itself.
+const (
+	frameRequest  = 'r' // JSON, the first frame
+	frameInput    = 'i'
+	frameInputEnd = 'I'
+	frameStdout   = 'o'
+	frameStderr   = 'e'
+	frameExit     = 'x' // exit code, the last frame
+
+	maxFrameBytes = 1 << 20
+)
+
+// What a guestRequest asks for.
+const (
+	kindExec     = "exec"
+	kindAddress  = "address"
+	kindShutdown = "shutdown"
+	kindReboot   = "reboot"
+	kindSync     = "sync"
+)
+
+type guestRequest struct {
+	Kind  string
+	Args  []string
+	Stdin bool // frames with input follow
+	TTY   bool // one output instead of two, without a terminal
+}
+
+type frameConn struct {
+	net.Conn
+	mu sync.Mutex // one frame at a time
+}
+
+func (c *frameConn) send(kind byte, content []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	head := binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(content)))
+	_, err := c.Write(append(head, content...))
+	return err
+}
+
+func (c *frameConn) receive() (kind byte, content []byte, err error) {
+	var head [5]byte
+	if _, err := io.ReadFull(c, head[:]); err != nil {
+		return 0, nil, err
+	}
+	size := binary.BigEndian.Uint32(head[1:])
+	if size > maxFrameBytes {
+		return 0, nil, errors.New("the frame is too large")
+	}
+	content = make([]byte, size)
+	_, err = io.ReadFull(c, content)
+	return head[0], content, err
+}
+
+// frameWriter sends what is written as frames of one kind.
+type frameWriter struct {
+	conn *frameConn
+	kind byte
+}
+
+func (w frameWriter) Write(b []byte) (int, error) {
+	for part := range chunks(b) {
+		if err := w.conn.send(w.kind, part); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
+}
+
+// chunks yields the parts of b that fit into a frame.
+func chunks(b []byte) func(func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		for len(b) > 0 {
+			n := min(len(b), maxFrameBytes)
+			if !yield(b[:n]) {
+				return
+			}
+			b = b[n:]
+		}
+	}
+}
+
+// errNoAgent reports that the guest agent does not answer.
+type errNoAgent struct{ error }
+
+// callGuest sends a request to a socket in the directory of a VM, of the guest agent or of the guest itself, and
+// returns the exit code. It changes the working directory, since the path of a socket is limited to about 100 bytes.
+func callGuest(v *vm, socket string, r guestRequest, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
+	if err := os.Chdir(v.dir); err != nil {
+		return 0, err
+	}
+	c, err := net.Dial("unix", socket) //nolint:noctx // a local socket answers immediately
+	if err != nil {
+		return 0, errNoAgent{err}
+	}
+	defer c.Close()
+	conn := &frameConn{Conn: c}
+	request, err := json.Marshal(r)
+	if err != nil {
+		return 0, err
+	}
+	if err := conn.send(frameRequest, request); err != nil {
+		return 0, err
+	}
+	if stdin != nil {
+		go func() {
+			_, _ = io.Copy(frameWriter{conn, frameInput}, stdin)
+			_ = conn.send(frameInputEnd, nil)
+		}()
+	}
+	return receiveOutput(conn, stdout, stderr)
+}
+
+func receiveOutput(conn *frameConn, stdout, stderr io.Writer) (code int, err error) {
+	outputs := map[byte]io.Writer{frameStdout: stdout, frameStderr: stderr}
+	for {
+		kind, content, err := conn.receive()
+		if err != nil {
+			return 0, err
+		}
+		if kind == frameExit {
+			return int(binary.BigEndian.Uint32(content)), nil
+		}
+		if out, found := outputs[kind]; found {
+			if _, err := out.Write(content); err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+func (c *frameConn) sendExit(code int) error {
+	return c.send(frameExit, binary.BigEndian.AppendUint32(nil, uint32(code)))
+}

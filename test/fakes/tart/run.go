@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv/cliproc"
+)
+
+var runOptions = optionTable{
+	"no-graphics": noValue, "graphics": noValue, "serial": noValue, "serial-path": takesValue, "no-audio": noValue,
+	"no-clipboard": noValue, "recovery": noValue, "vnc": noValue, "vnc-experimental": noValue, "disk": takesValue,
+	"dir": takesValue, "rosetta": takesValue, "nested": noValue, "root-disk-opts": takesValue, "suspendable": noValue,
+	"capture-system-keys": noValue, "no-trackpad": noValue, "no-pointer": noValue, "no-keyboard": noValue,
+	"net-bridged": takesValue, "net-softnet": noValue, "net-softnet-allow": takesValue, "net-softnet-block": takesValue,
+	"net-softnet-expose": takesValue, "net-host": noValue, "provisioning-opts": takesValue,
+}
+
+// softnetOptions need the program softnet.
+var softnetOptions = []string{"net-softnet", "net-softnet-allow", "net-softnet-block", "net-softnet-expose", "net-host"}
+
+// vzErrors are the texts of the framework's errors, by the value of the knob.
+var vzErrors = map[string]string{
+	"1":  `Error Domain=VZErrorDomain Code=1 "The virtual machine failed to start."`,
+	"2":  `Error Domain=VZErrorDomain Code=2 "Failed to lock auxiliary storage."`,
+	"-9": `Error Domain=VZErrorDomain Code=-9 "The virtual machine failed to start for security reasons."`,
+}
+
+// machine is a running VM: the process that holds the lock, and the guest's process.
+type machine struct {
+	*vm
+	call  *call
+	guest *exec.Cmd
+	input io.WriteCloser // its end pulls the plug
+	lines chan string    // of the guest; closed at its end
+	slot  *slots
+}
+
+// runVM runs a VM in the foreground. It holds the lock of config.json until the process ends.
+func runVM(ctx context.Context, c *call) error {
+	signal.Ignore(syscall.SIGINT)
+	v, err := c.existing(c.name())
+	if err != nil {
+		return fail(1, "Error: %v", err)
+	}
+	lock, err := cliproc.TakeLock(v.path(configFile))
+	if errors.Is(err, cliproc.ErrLocked) {
+		return fail(2, "VM \"%s\" is already running!", v.name)
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	m := &machine{vm: v, call: c}
+	if err := m.check(ctx); err != nil {
+		return err
+	}
+	config, err := v.settleMAC(lock)
+	if err != nil {
+		return err
+	}
+	if m.slot, err = v.takeSlot(); err != nil {
+		return err
+	}
+	if exists(v.path(stateFile)) {
+		fmt.Println("restoring VM state from a snapshot...")
+		fmt.Println("resuming VM...")
+	}
+	if err := m.startGuest(ctx, guestAddress(config.MACAddress)); err != nil {
+		return err
+	}
+	if err := m.watch(ctx); err != nil {
+		return err
+	}
+	m.slot.free(v.knobs.seconds(v.name, knobSlotHeld, 0))
+	return nil
+}
+
+// check fails for options and knobs with which the VM does not start.
+func (m *machine) check(ctx context.Context) error {
+	for _, option := range softnetOptions {
+		if m.call.has(option) && m.knobs.isSet(m.name, knobNoSoftnet) {
+			return fail(1, "Error: softnet not found in PATH")
+		}
+	}
+	for _, disk := range m.call.options["disk"] {
+		path, _, _ := strings.Cut(disk, ":")
+		if !strings.HasPrefix(disk, "nbd://") && !exists(path) {
+			return fail(1, "Error: disk %s does not exist", path)
+		}
+	}
+	if text, found := vzErrors[m.knobs.text(m.name, knobVZError, "")]; found {
+		return fail(1, "%s", text)
+	}
+	if m.call.has("vnc") { // needs an address of the guest's Screen Sharing
+		pause(ctx, m.knobs.seconds(m.name, knobScreenShareWait, time.Second))
+		return fail(1, "Error: failed to determine the VM's IP address")
+	}
+	return nil
+}
+
+// settleMAC assigns the VM a new address if another running VM of this home has the same one.
+func (v *vm) settleMAC(lock *os.File) (config, error) {
+	own, err := readLocked(lock)
+	if err != nil {
+		return own, err
+	}
+	for _, name := range v.runningOthers() {
+		other, err := v.vm(name).config()
+		if err != nil || !strings.EqualFold(other.MACAddress, own.MACAddress) {
+			continue
+		}
+		fmt.Println("There is already a running VM with the same MAC address!")
+		fmt.Println("Resetting VM to assign a new MAC address...")
+		own.MACAddress = randomMAC()
+		return own, rewriteLocked(lock, own)
+	}
+	return own, nil
+}
+
+// startGuest starts the guest's process, which ends with its input: so it ends with this process in any case.
+func (m *machine) startGuest(ctx context.Context, address string) error {
+	_ = os.Remove(m.path(controlFile))
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	m.guest = exec.CommandContext(ctx, program, guestVerb, m.name)
+	m.guest.Args[0] = "tart"
+	m.guest.Env, m.guest.Stderr = guestEnvironment(m.vm, address), os.Stderr
+	m.guest.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if m.input, err = m.guest.StdinPipe(); err != nil {
+		return err
+	}
+	output, err := m.guest.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := m.guest.Start(); err != nil {
+		return err
+	}
+	m.lines = make(chan string)
+	go func() {
+		defer close(m.lines)
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			m.lines <- lines.Text()
+		}
+	}()
+	if m.call.has("vnc-experimental") && m.call.has("no-graphics") {
+		go m.serveScreen(ctx)
+	}
+	return nil
+}
+
+// pullPlug ends the guest without a shutdown.
+func (m *machine) pullPlug() {
+	_ = m.input.Close()
+	for range m.lines { // until its output ends
+	}
+	_ = m.guest.Wait()
+}
+
+// watch waits for the end of the guest, a signal, or a knob that ends it.
+func (m *machine) watch(ctx context.Context) error {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
+	time.AfterFunc(m.knobs.seconds(m.name, knobInterruptDelay, 200*time.Millisecond), func() {
+		signal.Notify(signals, syscall.SIGINT)
+	})
+	ticks := time.NewTicker(50 * time.Millisecond)
+	defer ticks.Stop()
+	begin := time.Now()
+	for {
+		select {
+		case line, alive := <-m.lines:
+			return m.ended(line, alive)
+		case s := <-signals:
+			if ended, err := m.signaled(s); ended {
+				return err
+			}
+		case <-ticks.C:
+			if line := m.brokenBy(time.Since(begin)); line != "" {
+				m.pullPlug()
+				fmt.Println(line)
+				return nil
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// breakages are the lines with which a VM ends by a knob.
+var breakages = map[string]string{
+	knobCrash: "guest has stopped the virtual machine due to error: " + internalError,
+	knobNetworkError: "virtual machine's network attachment <VZNATNetworkDeviceAttachment: 0x600000000000> has been " +
+		"disconnected with error: " + internalError,
+}
+
+const internalError = `Error Domain=VZErrorDomain Code=1 "Internal Virtualization error."`
+
+// brokenBy returns the line of the knob that ends the VM at an age; "" = none.
+func (m *machine) brokenBy(age time.Duration) string {
+	for knob, line := range breakages {
+		if m.knobs.isSet(m.name, knob) && age >= m.knobs.seconds(m.name, knob, 0) {
+			return line
+		}
+	}
+	return ""
+}
+
+// ended handles a line of the guest's process, or its end.
+func (m *machine) ended(line string, alive bool) error {
+	fault, faulty := strings.CutPrefix(line, lineFault)
+	switch {
+	case faulty:
+		fmt.Println("guest has stopped the virtual machine due to error:", fault)
+	case !alive:
+		fmt.Println("guest has stopped the virtual machine due to error: the guest's process has ended")
+	case exists(m.path(stateFile)): // suspended
+	default:
+		fmt.Println("guest has stopped the virtual machine")
+	}
+	m.pullPlug()
+	return nil
+}
+
+func (m *machine) signaled(s os.Signal) (ended bool, err error) {
+	switch s {
+	case syscall.SIGINT:
+		fmt.Println("Stopping VM...")
+		m.pullPlug()
+		return true, nil
+	case syscall.SIGUSR1:
+		if !m.call.has("suspendable") {
+			m.pullPlug()
+			return true, fail(1, "Error: the VM was not started with --suspendable")
+		}
+		_, err = io.WriteString(m.input, lineSuspend+"\n")
+	}
+	return false, err
+}
