@@ -60,6 +60,9 @@ func (h Dir) TemplateDir() string { return filepath.Join(h.path, "templates") }
 // TemplatesDir is the directory of the hypervisor driver.
 func (h Dir) TemplatesDir() string { return filepath.Join(h.path, "vms") }
 
+// TartHome returns the directory of the VMs of the driver tart.
+func (h Dir) TartHome() string { return filepath.Join(h.path, "tart") }
+
 // SaveDir is the directory of unfinished saves, on the file system of Templates.
 func (h Dir) SaveDir() string { return filepath.Join(h.path, "saves") }
 

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -21,20 +19,11 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/registrytoken"
 	"github.com/buildyard/buildyard/internal/agent/update"
 	"github.com/buildyard/buildyard/internal/agent/usb"
-	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/hv"
-	"github.com/buildyard/buildyard/internal/hv/qemu"
-	"github.com/buildyard/buildyard/internal/hv/sim"
 	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/logs"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/transfer"
-)
-
-// The drivers of a node.
-const (
-	DriverQEMU = "qemu"
-	DriverSim  = "sim"
 )
 
 // Node is a node's agent with all its dependencies, wired together.
@@ -55,14 +44,18 @@ type Node struct {
 
 // NodeOptions are the options of OpenNode.
 type NodeOptions struct {
-	DataDir          datadir.Dir // with the identity of a joined node
-	Driver           string      // DriverQEMU or DriverSim
-	VNCListenAddr    string      // listen address of VNC consoles; "": loopback
-	Bridge           string      // bridge of this host for network mode bridge; "": the mode is refused
-	QEMUUser         string      // user of QEMU when this program is root; "": the driver's choice
-	RequireIsolation bool        // no VM starts without the firewall rule that keeps guests off this host
-	MetricsAddr      string      // listen address of metrics, host:port; "": disabled
-	IgnoreFlushes    bool        // VMs ignore flushes of their guests; for measurements only
+	DataDir       datadir.Dir // with the identity of a joined node
+	Driver        string      // one of driverNames
+	VNCListenAddr string      // listen address of VNC consoles; "": loopback
+	Bridge        string      // bridge of this host for network mode bridge; "": the mode is refused
+
+	GuestUser         string // user of macOS guests; "": the driver's default
+	GuestPasswordFile string // file with that user's password; "": the driver's default
+
+	QEMUUser         string // user of QEMU when this program is root; "": the driver's choice
+	RequireIsolation bool   // no VM starts without the firewall rule that keeps guests off this host
+	MetricsAddr      string // listen address of metrics, host:port; "": disabled
+	IgnoreFlushes    bool   // VMs ignore flushes of their guests; for measurements only
 	vlans            vlanFlags
 	Logger           *slog.Logger
 	License          LicenseOptions
@@ -106,7 +99,7 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 		lock.Release()
 		return nil
 	}))
-	if err := o.vlans.applyTo(&identity); err != nil && o.Driver == DriverQEMU {
+	if err := o.vlans.applyTo(&identity); err != nil && o.Driver != DriverSim {
 		return n, err
 	}
 	if n.Driver, err = openDriver(ctx, o, identity); err != nil {
@@ -207,37 +200,6 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 		Devices:     usb.NewAvailableDevices(usb.At(o.DataDir.USBClaimsFile()), usb.SysfsDevicesDir, o.Logger),
 		Updater:     updaterOf(o.updater),
 	}, nil
-}
-
-func openDriver(ctx context.Context, o NodeOptions, identity datadir.Identity) (hv.Driver, error) {
-	switch o.Driver {
-	case DriverQEMU:
-		if ip := net.ParseIP(o.VNCListenAddr); o.VNCListenAddr != "" && ip.To4() == nil {
-			return nil,
-				cli.Usage(
-					fmt.Errorf(
-						"invalid --vnc-listen %s: want an IPv4 address of this host, such as 127.0.0.1 or 0.0.0.0",
-						o.VNCListenAddr))
-		}
-		vlans, err := vlansOf(identity, needUplink)
-		if err != nil {
-			return nil, err
-		}
-		return qemu.Open(ctx, qemu.Options{
-			Dir: o.DataDir.TemplatesDir(), RunAs: o.QEMUUser, RequireIsolation: o.RequireIsolation, Bridge: o.Bridge,
-			VLANs:       vlans,
-			Uplink:      identity.VLANUplinkDevice,
-			UnsafeCache: o.IgnoreFlushes, VNCListen: o.VNCListenAddr, Logger: o.Logger,
-		})
-	case DriverSim:
-		vlans, err := vlansOf(identity, noUplink)
-		if err != nil {
-			return nil, err
-		}
-		return sim.New(sim.Options{Dir: o.DataDir.TemplatesDir(), VLANs: slices.Sorted(maps.Keys(vlans))})
-	default:
-		return nil, cli.Usage(fmt.Errorf("invalid --driver %s: want %s or %s", o.Driver, DriverQEMU, DriverSim))
-	}
 }
 
 // closerFunc adapts a function to io.Closer.

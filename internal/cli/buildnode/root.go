@@ -61,7 +61,7 @@ Exit codes: 0 success, 1 failure, 2 usage error.`,
 	fs.StringVar(&g.logLevel, "log-level", "info", "minimum log level: debug, info, warn or error")
 	root.AddCommand(
 		joinCommand(g), disjoinCommand(g), runCommand(g), statusCommand(g), simCommand(g), loadCommand(g),
-		vmCommand(g), registryCommand(g), usbCommand(g),
+		vmCommand(g), registryCommand(g), usbCommand(g), forwardCommand(g),
 	)
 	cli.AcceptOldFlags(root, oldFlags)
 	return root

@@ -57,18 +57,23 @@ start. A version that does not reach the controller is rolled back to the previo
 
 // addDriver adds the options of the hypervisor to a command.
 func addDriver(cmd *cobra.Command, o *NodeOptions) {
-	cmd.Flags().StringVar(&o.Driver, "driver", DriverQEMU, "hypervisor driver: qemu, or sim for simulated VMs")
+	cmd.Flags().StringVar(&o.Driver, "driver", DriverAuto,
+		"hypervisor driver: auto (what is installed), qemu, tart (macOS guests), or sim for simulated VMs")
+	cmd.Flags().StringVar(&o.GuestUser, "guest-user", "",
+		"user of macOS guests that scripts run as and that SSH logs in as (default: admin)")
+	cmd.Flags().StringVar(&o.GuestPasswordFile, "guest-password-file", "",
+		"file with the password of that user (default: the password is admin)")
 	cmd.Flags().StringVar(&o.QEMUUser, "run-as", "",
 		"user that QEMU runs as when this program runs as root (default: buildyard if it exists, else user ID 65525)")
 	cmd.Flags().BoolVar(&o.RequireIsolation, "require-isolation", false,
 		"refuse to start VMs while the firewall rules that isolate guests from this host are missing")
 	cmd.Flags().StringVar(&o.Bridge, "bridge", "",
-		"bridge of this host for network mode bridge (default: the mode is refused)")
+		"bridge of this host, or network interface of a Mac, for network mode bridge (default: the mode is refused)")
 	cmd.Flags().StringVar(&o.VNCListenAddr, "vnc-listen", "",
 		"listen address of VM consoles with a VNC password, such as 0.0.0.0 (default: 127.0.0.1)")
 	o.vlans.add(cmd.Flags())
 	_ = cmd.RegisterFlagCompletionFunc("driver",
-		cobra.FixedCompletions([]string{DriverQEMU, DriverSim}, cobra.ShellCompDirectiveNoFileComp))
+		cobra.FixedCompletions(driverNames, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // serveNode runs the agent until the context ends, the agent cannot continue, or it is to be

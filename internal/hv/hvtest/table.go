@@ -29,14 +29,14 @@ var capabilities = []capability{
 	{"run commands", "", []string{"exec", "big output", "time-out", "cancelled command", "concurrent commands"}},
 	{"known to a new agent", "", []string{"new agent"}},
 	{"real guest", hv.CanBoot, []string{"exec", "background child", "time-out"}},
-	{"port rules", hv.CanForward, []string{"port rules", "port rules of a clone"}},
+	{"port rules", hv.CanForward, []string{"port rules"}},
 	{"outlives the agent", hv.CanPersist, []string{"new agent"}},
 	{"guests of PCs", hv.CanPC, []string{"start"}},
 	{"macOS guests", hv.CanMacOS, []string{"start"}},
 	{"save", hv.CanSave, []string{"save of a stopped guest", "save of a stopped VM"}},
 	{"save of a running guest", hv.CanSuspend, []string{"save", "source goes on"}},
 	{"resume elsewhere", hv.CanSuspend, []string{
-		"resume elsewhere", "save of a resumed VM", "state that does not fit", "damaged state",
+		"resume elsewhere", "port rules of a clone", "save of a resumed VM", "state that does not fit", "damaged state",
 	}},
 	{"failed save harms nothing", hv.CanSuspend, []string{
 		"failing steps", "new agent in a save", "ended in a save", "save given up",

@@ -1,0 +1,125 @@
+package buildnode
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/agent/datadir"
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/combined"
+	"github.com/buildyard/buildyard/internal/hv/qemu"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+	"github.com/buildyard/buildyard/internal/hv/tart"
+	"github.com/buildyard/buildyard/internal/selfexec"
+)
+
+// The drivers of a node.
+const (
+	DriverAuto = "auto" // what is installed: one for macOS guests, one for others, or both
+	DriverQEMU = "qemu"
+	DriverTart = "tart"
+	DriverSim  = "sim"
+)
+
+// drivers opens each driver that a node can be told to use.
+var drivers = map[string]func(context.Context, NodeOptions, datadir.Identity) (hv.Driver, error){
+	DriverAuto: openInstalled, DriverQEMU: openQEMU, DriverTart: openTart, DriverSim: openSim,
+}
+
+// driverNames are the values of --driver, the default first.
+var driverNames = []string{DriverAuto, DriverQEMU, DriverTart, DriverSim}
+
+func openDriver(ctx context.Context, o NodeOptions, identity datadir.Identity) (hv.Driver, error) {
+	open := drivers[o.Driver]
+	if open == nil {
+		return nil, cli.Usage(fmt.Errorf("invalid --driver %s: want one of %s", o.Driver,
+			strings.Join(driverNames, ", ")))
+	}
+	return open(ctx, o, identity)
+}
+
+// openInstalled opens the drivers whose hypervisors are installed, and logs the choice.
+func openInstalled(ctx context.Context, o NodeOptions, identity datadir.Identity) (hv.Driver, error) {
+	mac, macErr := openTart(ctx, o, identity)
+	pc, pcErr := openQEMU(ctx, o, identity)
+	switch {
+	case macErr == nil && pcErr == nil:
+		o.Logger.InfoContext(ctx, "drivers chosen: tart for macOS guests, qemu for all others")
+		return combined.New(mac, pc), nil
+	case macErr == nil:
+		o.Logger.InfoContext(ctx, "driver chosen: tart", "qemu", pcErr)
+		return mac, nil
+	case pcErr == nil:
+		o.Logger.InfoContext(ctx, "driver chosen: qemu", "tart", macErr)
+		return pc, nil
+	}
+	return nil, fmt.Errorf("no hypervisor can be used; install QEMU, or tart for macOS guests: %w; %w", pcErr, macErr)
+}
+
+func openQEMU(ctx context.Context, o NodeOptions, identity datadir.Identity) (hv.Driver, error) {
+	if ip := net.ParseIP(o.VNCListenAddr); o.VNCListenAddr != "" && ip.To4() == nil {
+		return nil, cli.Usage(fmt.Errorf(
+			"invalid --vnc-listen %s: want an IPv4 address of this host, such as 127.0.0.1 or 0.0.0.0",
+			o.VNCListenAddr))
+	}
+	vlans, err := vlansOf(identity, needUplink)
+	if err != nil {
+		return nil, err
+	}
+	return qemu.Open(ctx, qemu.Options{
+		Dir: o.DataDir.TemplatesDir(), RunAs: o.QEMUUser, RequireIsolation: o.RequireIsolation, Bridge: o.Bridge,
+		VLANs:       vlans,
+		Uplink:      identity.VLANUplinkDevice,
+		UnsafeCache: o.IgnoreFlushes, VNCListen: o.VNCListenAddr, Logger: o.Logger,
+	})
+}
+
+// openTart opens the driver of macOS guests.
+func openTart(ctx context.Context, o NodeOptions, _ datadir.Identity) (hv.Driver, error) {
+	self, err := selfexec.Path()
+	if err != nil {
+		return nil, err
+	}
+	password, err := readGuestPassword(o.GuestPasswordFile)
+	if err != nil {
+		return nil, err
+	}
+	return tart.Open(ctx, tart.Options{
+		Home: o.DataDir.TartHome(), Bridge: o.Bridge, GuestUser: o.GuestUser, GuestPassword: auth.NewSecret(password),
+		VNCListen: o.VNCListenAddr, Forwarder: []string{self, forwardVerb}, Logger: o.Logger,
+	})
+}
+
+const maxPasswordBytes = 256 // of the password of a guest's user
+
+// readGuestPassword reads the first line of a file; "" without a file.
+func readGuestPassword(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("--guest-password-file: %w", err)
+	}
+	password, _, _ := strings.Cut(string(text), "\n")
+	if password = strings.TrimSuffix(password, "\r"); password == "" || len(password) > maxPasswordBytes {
+		return "", fmt.Errorf("--guest-password-file %s: the first line has %d bytes: want 1-%d", path, len(password),
+			maxPasswordBytes)
+	}
+	return password, nil
+}
+
+func openSim(_ context.Context, o NodeOptions, identity datadir.Identity) (hv.Driver, error) {
+	vlans, err := vlansOf(identity, noUplink)
+	if err != nil {
+		return nil, err
+	}
+	return sim.New(sim.Options{Dir: o.DataDir.TemplatesDir(), VLANs: slices.Sorted(maps.Keys(vlans))})
+}

@@ -1,0 +1,327 @@
+//go:build linux
+
+package tart
+
+import (
+	"bufio"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/cliproc"
+	"github.com/buildyard/buildyard/internal/hv/forward"
+)
+
+// eventually waits for a condition that another process brings about.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !f(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("waited a minute in vain: " + what)
+		}
+	}
+}
+
+// killPID ends a process as kill -9 does.
+func killPID(t *testing.T, pid int) {
+	t.Helper()
+	p, err := cliproc.Find(pid)
+	if err == nil {
+		err = p.Kill()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFailedStarts: what goes wrong in tart run is in the error, the VM is stopped with that failure, and
+// its removal leaves nothing.
+func TestFailedStarts(t *testing.T) {
+	for _, c := range []struct {
+		name, knob, value string
+		says              []string
+		is                error
+		boot              time.Duration
+	}{
+		{name: "keychain", knob: "vz-error", value: "1", says: []string{"VZErrorDomain Code=1", "login keychain"}},
+		{name: "auxiliary storage", knob: "vz-error", value: "2", says: []string{"Failed to lock auxiliary storage"}},
+		{name: "no agent", knob: "agent-delay", value: "never", is: hv.ErrBootTimeout, boot: 3 * time.Second},
+		{name: "crash", knob: "crash", value: "0", says: []string{"due to error"}},
+		{name: "network", knob: "network-error", value: "0", says: []string{"has been disconnected"}},
+		{
+			name: "limit", knob: "limit", value: "0",
+			says: []string{"refuses another macOS guest although none runs here", "restart it"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMac(t)
+			m.setKnob(c.knob, c.value)
+			if c.knob != "agent-delay" {
+				m.setKnob("agent-delay", "5") // the failure comes first
+			}
+			d := m.open(m.options())
+			s := m.spec()
+			if c.boot > 0 {
+				s.BootTimeout = c.boot
+			}
+			_, err := d.Start(t.Context(), s)
+			if err == nil || c.is != nil && !errors.Is(err, c.is) {
+				t.Fatalf("Start: %v", err)
+			}
+			for _, text := range c.says {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("Start: %v, want %q", err, text)
+				}
+			}
+			vm, err := d.Get(t.Context(), s.ID)
+			if err != nil || vm.Status != hv.Stopped || vm.Failure == "" {
+				t.Errorf("after the failed start: %+v, %v", vm, err)
+			}
+			if log, err := d.FailureLog(s.ID); err != nil || !strings.Contains(string(log), vm.Failure) {
+				t.Errorf("log %q, %v: want %q", log, err, vm.Failure)
+			}
+			if err := d.Delete(t.Context(), s.ID); err != nil {
+				t.Error(err)
+			}
+			m.expectEmpty(d)
+		})
+	}
+}
+
+// expectEmpty checks that no VM and no directory of one is left.
+func (m *testMac) expectEmpty(d *Driver) {
+	m.t.Helper()
+	for _, name := range []string{vmsDir, stagingDir, removedDir} {
+		entries, err := os.ReadDir(filepath.Join(d.opts.Home, name))
+		if err != nil || len(entries) > 0 {
+			m.t.Errorf("%s has %v, %v", name, entries, err)
+		}
+	}
+}
+
+// TestDiskFull: a start without space for its disks leaves nothing.
+func TestDiskFull(t *testing.T) {
+	m := newMac(t)
+	d := m.open(m.options())
+	s := m.spec()
+	s.Disks[1].Path = filepath.Join(m.root, "missing")
+	if _, err := d.Start(t.Context(), s); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Start: %v", err)
+	}
+	m.expectEmpty(d)
+}
+
+// TestAgentKilledInStart: directories that were being made or removed are gone after the next start of the
+// agent, and a VM whose start was not recorded to its end is found as it is.
+func TestAgentKilledInStart(t *testing.T) {
+	m := newMac(t)
+	o := m.options()
+	d := m.open(o)
+	for _, name := range []string{stagingDir, removedDir} {
+		if err := os.MkdirAll(filepath.Join(o.Home, name, "vm-x-1", "deep"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := m.spec()
+	if _, err := d.Start(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	// As after a kill between the start of tart and the record of its process.
+	if err := d.machine(s.ID).change(func(r *record) { r.Process = cliproc.Process{} }); err != nil {
+		t.Fatal(err)
+	}
+	d = m.open(o)
+	again, err := d.Start(t.Context(), s)
+	if err != nil || again.Status != hv.Running || again.PID == 0 {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	if err := d.Delete(t.Context(), s.ID); err != nil {
+		t.Fatal(err)
+	}
+	m.expectEmpty(d)
+}
+
+// TestForwarderIsRevived: a killed forwarder is started again with the same ports.
+func TestForwarderIsRevived(t *testing.T) {
+	m := newMac(t)
+	m.setKnob("ssh", "22")
+	d := m.open(m.options())
+	s := m.spec()
+	s.NeedNetwork = true
+	s.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1"}}
+	vm, err := d.Start(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := vm.Ports[0].HostPort
+	if !hasSSHBanner(port) {
+		t.Fatalf("no SSH server at port %d", port)
+	}
+	ports, err := forward.Read(d.machine(s.ID).dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ports.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the forwarder works again", func() bool {
+		vms, err := d.List(t.Context())
+		return err == nil && len(vms) == 1 && len(vms[0].Ports) == 1 && vms[0].Ports[0].HostPort == port &&
+			hasSSHBanner(port)
+	})
+	if err := errors.Join(d.Delete(t.Context(), s.ID), d.Close()); err != nil {
+		t.Error(err)
+	}
+	if hasSSHBanner(port) {
+		t.Error("the forwarder outlives its VM")
+	}
+	m.expectEmpty(d)
+}
+
+func hasSSHBanner(port int) bool {
+	c, err := net.DialTimeout("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), 5*time.Second)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	line, err := bufio.NewReader(c).ReadString('\n')
+	return err == nil && strings.HasPrefix(line, "SSH-2.0-")
+}
+
+// TestSlotIsHeld: a start that macOS refuses because a guest that has ended is still counted succeeds later.
+func TestSlotIsHeld(t *testing.T) {
+	m := newMac(t)
+	m.setKnob("limit", "1")
+	m.setKnob("slot-held", "3")
+	d := m.open(m.options())
+	first, second := m.spec(), m.spec()
+	for _, s := range []hv.Spec{first, second} {
+		if _, err := d.Start(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Stop(t.Context(), s.ID, hv.StopOrderly); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSameMAC: of two VMs with one requested address the second is refused.
+func TestSameMAC(t *testing.T) {
+	m := newMac(t)
+	d := m.open(m.options())
+	first, second := m.spec(), m.spec()
+	first.MAC, second.MAC = "52:54:00:aa:bb:cc", "52:54:00:AA:BB:CC"
+	if _, err := d.Start(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	want := "MAC address 52:54:00:aa:bb:cc is in use by VM " + first.ID
+	if _, err := d.Start(t.Context(), second); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), want) {
+		t.Errorf("Start: %v, want %q", err, want)
+	}
+}
+
+// TestStubbornGuest: a guest that ignores the shutdown is ended by force, but not by a save.
+func TestStubbornGuest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits a minute for the guest")
+	}
+	m := newMac(t)
+	m.setKnob("ignore-shutdown", "1")
+	d := m.open(m.options())
+	s := m.spec()
+	if _, err := d.Start(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	mm := d.machine(s.ID)
+	if err := mm.shutDown(t.Context(), time.Second); err == nil || !strings.Contains(err.Error(), "did not shut down") {
+		t.Errorf("shutDown: %v", err)
+	}
+	if vm, err := d.Get(t.Context(), s.ID); err != nil || vm.Status != hv.Running {
+		t.Errorf("%+v, %v", vm, err)
+	}
+	if err := d.Stop(t.Context(), s.ID, hv.StopForce); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUnreadableNeighbor: a directory of another VM that cannot be read hides none of this driver's.
+func TestUnreadableNeighbor(t *testing.T) {
+	m := newMac(t)
+	o := m.options()
+	d := m.open(o)
+	bad := filepath.Join(o.Home, vmsDir, "other")
+	if err := os.MkdirAll(bad, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{configFile, rootFile, auxFile} {
+		if err := os.WriteFile(filepath.Join(bad, name), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := m.spec()
+	if _, err := d.Start(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if vms, err := d.List(t.Context()); err != nil || len(vms) != 1 || vms[0].ID != s.ID {
+		t.Errorf("%+v, %v", vms, err)
+	}
+}
+
+// TestKilledVM: a VM whose tart run was killed is stopped, and says so.
+func TestKilledVM(t *testing.T) {
+	m := newMac(t)
+	d := m.open(m.options())
+	s := m.spec()
+	vm, err := d.Start(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killPID(t, vm.PID)
+	eventually(t, "the VM is stopped", func() bool {
+		vm, err := d.Get(t.Context(), s.ID)
+		return err == nil && vm.Status == hv.Stopped && vm.Failure != ""
+	})
+	if _, err := d.Start(t.Context(), s); err != nil {
+		t.Errorf("start it again: %v", err)
+	}
+}
+
+// TestGuestWithoutAgent: commands run by SSH in a guest whose agent never answers, also for a new agent of the
+// node.
+func TestGuestWithoutAgent(t *testing.T) {
+	m := newMac(t)
+	m.setKnob("ssh", "22")
+	m.setKnob("agent-delay", "never")
+	o := m.options()
+	d := m.open(o)
+	s := m.spec()
+	if _, err := d.Start(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	d = m.open(o)
+	cmd := hv.ScriptCommand([]byte("echo $WORD; exit 7"), time.Minute)
+	cmd.Env = []string{"WORD=a b"}
+	if r, err := d.Exec(t.Context(), s.ID, cmd); err != nil || r.Code != 7 || string(r.Stdout) != "a b\n" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if err := d.Stop(t.Context(), s.ID, hv.StopOrderly); err != nil {
+		t.Error(err)
+	}
+	if vm, err := d.Get(t.Context(), s.ID); err != nil || vm.Failure != "" {
+		t.Errorf("%+v, %v", vm, err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
