@@ -95,15 +95,22 @@ func (l *Store) Create(ctx context.Context, bytes int64, s Settings) (Template, 
 	})
 }
 
-// buildTemplate builds a template in a temporary directory and renames that when it is complete.
+// buildTemplate builds a template with one disk of the image driver's format.
 func (l *Store) buildTemplate(s Settings, fill func(dir string) error) (Template, error) {
+	return l.build(s, func() (templateRecord, config) { return newTemplate(s, l.imageTool.Format()) }, fill)
+}
+
+// build builds a template in a temporary directory and renames that when it is complete.
+func (l *Store) build(
+	s Settings, describe func() (templateRecord, config), fill func(dir string) error,
+) (Template, error) {
 	if s.Name == "" {
 		return Template{}, farm.Invalid("name", "is required")
 	}
 	if err := s.check(); err != nil {
 		return Template{}, err
 	}
-	r, c := newTemplate(s, l.imageTool.Format())
+	r, c := describe()
 	raw, err := c.encode()
 	if err != nil {
 		return Template{}, err
@@ -175,6 +182,14 @@ func newTemplate(s Settings, format string) (templateRecord, config) {
 	})
 	c.apply(s)
 	return r, c
+}
+
+// removeThenCopy copies a file to a path at which a failed clone may have left an empty one.
+func removeThenCopy(ctx context.Context, from, to string, progress Progress) error {
+	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return copyFile(ctx, from, to, progress)
 }
 
 // copyFile copies with progress and makes the copy durable. Blocks of zeros become

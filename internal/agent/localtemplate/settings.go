@@ -153,7 +153,11 @@ func (c *config) network() (mode string, rules []api.ConfigPort) {
 	return mode, rules
 }
 
+// firmware returns the kind of firmware; "" for a Mac.
 func (c *config) firmware() string {
+	if c.parsed.Apple != nil {
+		return ""
+	}
 	if c.parsed.Firmware == nil || c.parsed.Firmware.Type == "" {
 		return hv.FirmwareBIOS
 	}

@@ -43,6 +43,7 @@ type Template struct {
 	ID          string           `json:"id"`
 	Name        string           `json:"name"`
 	Arch        string           `json:"arch"`
+	OS          string           `json:"os,omitempty"` // of the guest: linux, macos or windows; "" = not known
 	CPUs        int              `json:"cpus"`
 	MemoryMB    int              `json:"memory_mb"`
 	NetworkMode string           `json:"network"`
@@ -290,7 +291,7 @@ func (l *Store) showTemplate(id string) (Template, error) {
 	}
 	v := r.findVersion(r.CurrentDir)
 	vm := Template{
-		ID: r.ID, Name: r.Name, Arch: r.Arch, Created: r.Created, CPUs: c.cpus(), MemoryMB: c.memoryMB(),
+		ID: r.ID, Name: r.Name, Arch: r.Arch, OS: c.parsed.OS, Created: r.Created, CPUs: c.cpus(), MemoryMB: c.memoryMB(),
 		Firmware: c.firmware(), SizeBytes: host.AllocatedBytes(filepath.Join(l.dir, id)),
 		Tag: v.Tag, ContentID: v.ContentID, Disks: []Disk{},
 	}

@@ -1,6 +1,7 @@
 package buildnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ func vmCommand(g *globals) *cobra.Command {
 registry push" publishes it as a version of a registry template.`,
 		Args: cobra.NoArgs, RunE: showHelp,
 	}
-	cmd.AddCommand(vmImport(g), vmCreate(g), vmList(g), vmShow(g), vmModify(g), vmDelete(g))
+	cmd.AddCommand(vmImport(g), vmCreate(g), vmList(g), vmShow(g), vmModify(g), vmDelete(g), vmExport(g))
 	return cmd
 }
 
@@ -108,31 +109,62 @@ func (g *globals) warnUnsupported(s localtemplate.Settings) {
 type ImportOptions struct {
 	*globals
 	Image    hv.Disk
+	Mac      localtemplate.MacImage // instead of Image: a macOS guest
 	Settings localtemplate.Settings
 	Output   cli.Format
 }
 
 func vmImport(g *globals) *cobra.Command {
-	o, flags := ImportOptions{globals: g}, imageFlags{}
+	o, flags, mac := ImportOptions{globals: g}, imageFlags{}, macFlags{}
 	cmd := &cobra.Command{
-		Use:   "import <disk file>",
-		Short: "Create a template from a disk image",
+		Use:   "import [disk file]",
+		Short: "Create a template from a disk image or a VM of tart",
 		Long: `import copies a disk image (raw or qcow2) to a new local template. A raw image is converted to qcow2. The
-guest needs a boot loader on its disk and the QEMU guest agent.`,
+guest needs a boot loader on its disk and the QEMU guest agent.
+
+With --tart it takes a stopped macOS guest of tart, with --aux one of another program; its disks stay raw.`,
 		Example: `  buildnode vm import debian.qcow2 --name debian --cpu 2 --ram 4G
-  buildnode vm import disk.img --name web --port ssh --port web:80:8080`,
-		Args: cobra.ExactArgs(1),
+  buildnode vm import disk.img --name web --port ssh --port web:80:8080
+  buildnode vm import --tart sonoma-xcode --name sonoma`,
+		Args: cobra.MaximumNArgs(1),
 	}
 	flags.add(cmd)
+	mac.add(cmd.Flags())
 	o.Output.Add(cmd)
 	_ = cmd.MarkFlagRequired("name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		switch {
+		case mac.isSet():
+			if o.Settings, err = flags.settings.settings(cmd.Flags()); err != nil {
+				return cli.Usage(err)
+			}
+			if o.Mac, err = mac.image(args); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), o.importMac)
+		case len(args) == 0:
+			return cli.Usage(errors.New("import needs a disk file, or --tart"))
+		}
 		if o.Image, o.Settings, err = flags.read(cmd, args[0]); err != nil {
 			return err
 		}
-		return o.run(cmd.Context())
+		return o.run(cmd.Context(), o.importImage)
 	}
 	return cmd
+}
+
+// importImage imports Image.
+func (o *ImportOptions) importImage(
+	ctx context.Context, l *localtemplate.Store, progress localtemplate.Progress,
+) (localtemplate.Template, error) {
+	return l.Import(ctx, o.Image, o.Settings, progress)
+}
+
+// importMac imports Mac.
+func (o *ImportOptions) importMac(
+	ctx context.Context, l *localtemplate.Store, progress localtemplate.Progress,
+) (localtemplate.Template, error) {
+	return l.ImportMac(ctx, o.Mac, o.Settings, progress)
 }
 
 // imageFile returns the disk image at a path.
@@ -147,13 +179,16 @@ func imageFile(path, format string) (hv.Disk, error) {
 	return hv.Disk{Path: path, Format: format}, nil
 }
 
-func (o *ImportOptions) run(ctx context.Context) error {
+func (o *ImportOptions) run(
+	ctx context.Context,
+	importTemplate func(context.Context, *localtemplate.Store, localtemplate.Progress) (localtemplate.Template, error),
+) error {
 	l, err := o.localTemplates()
 	if err != nil {
 		return err
 	}
 	b := newProgressBar(o.Err, "import "+cli.EscapeName(o.Settings.Name))
-	vm, err := l.Import(ctx, o.Image, o.Settings, b.update)
+	vm, err := importTemplate(ctx, l, b.update)
 	b.end()
 	if err != nil && ctx.Err() != nil {
 		return cli.Exit(cli.ExitInterrupted, errors.New("interrupted; the template was removed, repeat the command"))
@@ -330,13 +365,23 @@ func (g *globals) findLocalTemplate(name string) (*localtemplate.Store, localtem
 	return l, vm, err
 }
 
+// driversOf returns the drivers that can run a template.
+func driversOf(vm localtemplate.Template) []string {
+	if vm.OS == farm.OSMacOS {
+		return []string{DriverTart}
+	}
+	return []string{DriverQEMU}
+}
+
 func showVM(g *cli.Grid, vm localtemplate.Template) {
 	g.Row("ID", vm.ID)
 	g.Row("Name", vm.Name)
 	g.Row("Architecture", vm.Arch)
+	g.Row("Guest", cmp.Or(vm.OS, "-"))
+	g.Row("Drivers", strings.Join(driversOf(vm), ", "))
 	g.Row("CPUs", vm.CPUs)
 	g.Row("RAM", fmt.Sprintf("%d MiB", vm.MemoryMB))
-	g.Row("Firmware", vm.Firmware)
+	g.Row("Firmware", cmp.Or(vm.Firmware, "-"))
 	g.Row("Network", vm.NetworkMode)
 	rules := make([]string, len(vm.Ports))
 	for i, p := range vm.Ports {

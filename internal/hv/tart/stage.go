@@ -47,11 +47,7 @@ func (m *machine) fillDirectory(ctx context.Context, stage string, s hv.Spec) er
 
 // createDisk makes a private disk: a clone of the base with the deltas written into it.
 func createDisk(ctx context.Context, path string, d hv.Disk) error {
-	err := reflink.CloneFile(d.Path, path)
-	if errors.Is(err, errors.ErrUnsupported) {
-		err = copySparse(ctx, d.Path, path)
-	}
-	if err != nil {
+	if err := cloneOrCopy(ctx, d.Path, path); err != nil {
 		return fmt.Errorf("clone disk %s: %w", d.Path, err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -1,0 +1,122 @@
+package localtemplate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/reflink"
+)
+
+// The disks of a template of macOS, in the order of its configuration.
+const (
+	macRootFile = "disk.img"
+	macAuxFile  = "aux.img"
+)
+
+// MacImage is a macOS guest outside of the store: two raw disks and the machine that they belong to.
+type MacImage struct {
+	Root, Aux string // paths of the root disk and of the auxiliary storage
+	CPUs      int    // of its template, when the settings have none
+	MemoryMB  int
+	Apple     hv.Apple
+}
+
+// ImportMac makes a template from a macOS guest, which stays as it is. Its disks are clones where the file
+// system can, otherwise copies.
+func (l *Store) ImportMac(ctx context.Context, from MacImage, s Settings, progress Progress) (Template, error) {
+	if err := s.checkMac(from); err != nil {
+		return Template{}, err
+	}
+	return l.build(s, func() (templateRecord, config) { return newMacTemplate(from, s) }, func(dir string) error {
+		for _, f := range []struct{ from, to string }{{from.Aux, macAuxFile}, {from.Root, macRootFile}} {
+			err := reflink.CloneFile(f.from, filepath.Join(dir, f.to))
+			if errors.Is(err, errors.ErrUnsupported) {
+				err = removeThenCopy(ctx, f.from, filepath.Join(dir, f.to), progress)
+			}
+			if err != nil {
+				return fmt.Errorf("import %s: %w", f.from, err)
+			}
+		}
+		return nil
+	})
+}
+
+// checkMac refuses settings that a macOS guest cannot have.
+func (s Settings) checkMac(from MacImage) error {
+	switch {
+	case s.Arch != "" && s.Arch != "arm64":
+		return farm.Invalid("arch", "%s: macOS guests are arm64", s.Arch)
+	case s.Firmware != "":
+		return farm.Invalid("firmware", "macOS guests have the boot loader of their auxiliary storage; leave it out")
+	case s.CPUs != 0 && s.CPUs < from.Apple.MinCPUs:
+		return farm.Invalid("cpu", "%d virtual CPUs: this guest needs %d", s.CPUs, from.Apple.MinCPUs)
+	case s.MemoryMB != 0 && s.MemoryMB < from.Apple.MinMemoryMiB:
+		return farm.Invalid("ram", "%d MiB of memory: this guest needs %d", s.MemoryMB, from.Apple.MinMemoryMiB)
+	}
+	return nil
+}
+
+// newMacTemplate returns a new template of a macOS guest with the settings.
+func newMacTemplate(from MacImage, s Settings) (templateRecord, config) {
+	s.Arch = "arm64"
+	r, c := newTemplate(s, "raw")
+	v := &c.parsed
+	v.OS, v.Firmware = farm.OSMacOS, nil
+	v.Apple = &api.ConfigApple{
+		HardwareModel: from.Apple.HardwareModel, MachineID: from.Apple.MachineID,
+		MinCPUs: from.Apple.MinCPUs, MinMemoryMB: from.Apple.MinMemoryMiB,
+	}
+	v.HardDrives = []api.ConfigDrive{{File: macRootFile, Format: "raw"}, {File: macAuxFile, Format: "raw"}}
+	if s.CPUs == 0 && from.CPUs > 0 {
+		v.CPU = &api.ConfigCPU{Cores: from.CPUs}
+	}
+	if s.MemoryMB == 0 && from.MemoryMB > 0 {
+		v.RAM = strconv.Itoa(from.MemoryMB) + "M"
+	}
+	return r, c
+}
+
+// ExportMac returns the disks of a template of macOS where they are in the store, for reading, and the machine
+// that they belong to. release ends their use.
+func (l *Store) ExportMac(id string) (image MacImage, release func(), err error) {
+	lock, err := l.lockTemplate(id)
+	if err != nil {
+		return image, nil, err
+	}
+	r, c, err := l.readTemplate(id)
+	if err == nil {
+		image, err = macImageOf(filepath.Join(l.dir, r.ID, filepath.Base(r.CurrentDir)), c)
+	}
+	if err != nil {
+		lock.Release()
+		return image, nil, err
+	}
+	return image, lock.Release, nil
+}
+
+// macImageOf returns the macOS guest in the directory of a version.
+func macImageOf(dir string, c config) (MacImage, error) {
+	v := c.parsed
+	if v.Apple == nil || len(v.HardDrives) != hv.AppleDisks {
+		return MacImage{}, farm.Refused("The template is not one of a macOS guest on Apple silicon")
+	}
+	for _, d := range v.HardDrives {
+		if d.File == "" || d.File != filepath.Base(d.File) || d.Format != "raw" {
+			return MacImage{}, farm.Refused("The template's disk %q is not a raw file beside its configuration", d.File)
+		}
+	}
+	return MacImage{
+		Root: filepath.Join(dir, v.HardDrives[0].File), Aux: filepath.Join(dir, v.HardDrives[1].File),
+		CPUs: c.cpus(), MemoryMB: c.memoryMB(),
+		Apple: hv.Apple{
+			HardwareModel: v.Apple.HardwareModel, MachineID: v.Apple.MachineID,
+			MinCPUs: v.Apple.MinCPUs, MinMemoryMiB: v.Apple.MinMemoryMB,
+		},
+	}, nil
+}
