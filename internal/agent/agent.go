@@ -15,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/agent/keepawake"
 	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/agent/usb"
 	"github.com/buildyard/buildyard/internal/hv"
@@ -72,6 +73,9 @@ type CentralLog interface {
 // Devices are the USB devices that this node offers.
 type Devices interface{ Available() []api.USBDevice }
 
+// SleepInhibitor keeps the host from going to sleep.
+type SleepInhibitor interface{ SetNeeded(needed bool) }
+
 // Machine is the host that the agent runs on.
 type Machine interface {
 	Facts() host.Facts
@@ -94,6 +98,8 @@ var (
 	_ CentralLog    = (*logs.Shipper)(nil)
 	_ Machine       = (*machine)(nil)
 	_ Devices       = (*usb.AvailableDevices)(nil)
+
+	_ SleepInhibitor = (*keepawake.Assertion)(nil)
 )
 
 // Options configure an Agent. All fields are required except the durations and what a node without
@@ -119,6 +125,8 @@ type Options struct {
 	Updater      Updater      // updates the agent to another version; nil: no updates
 
 	Consoles Consoles // where screens are shown; nil: none are shown
+
+	SleepInhibitor SleepInhibitor // keeps the host awake while VMs run; nil: it never sleeps
 
 	License *license.File // of this node; nil: only the hypervisor's license applies
 

@@ -45,6 +45,9 @@ func (a *Agent) compareVMs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if a.opts.SleepInhibitor != nil {
+		a.opts.SleepInhibitor.SetNeeded(slices.ContainsFunc(vms, func(vm hv.VM) bool { return vm.Status == hv.Running }))
+	}
 	seen := make(map[string]hv.VM, len(vms))
 	for _, vm := range vms {
 		seen[vm.ID] = vm

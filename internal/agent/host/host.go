@@ -32,7 +32,8 @@ func ReadFacts() Facts {
 func FreeMemoryMB() int { return freeMemoryMB() }
 
 // DiskSpace returns the bytes that an ordinary user may still write, and all bytes, of the file system
-// of path.
+// of path. On APFS the free bytes are those that the volumes of the container share: local snapshots and other
+// purgeable data, which Finder counts as available, are not free, as macOS removes them at its own pace.
 func DiskSpace(path string) (free, total int64, err error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(path, &st); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/agent/keepawake"
 	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/agent/proxy"
 	"github.com/buildyard/buildyard/internal/agent/registrytoken"
@@ -199,7 +201,19 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 		License:     n.license,
 		Devices:     usb.NewAvailableDevices(usb.At(o.DataDir.USBClaimsFile()), usb.SysfsDevicesDir, o.Logger),
 		Updater:     updaterOf(o.updater),
+
+		SleepInhibitor: n.openSleepInhibitor(o.Logger),
 	}, nil
+}
+
+// openSleepInhibitor returns what keeps a Mac awake while VMs run; nil on other systems.
+func (n *Node) openSleepInhibitor(log *slog.Logger) agent.SleepInhibitor {
+	if runtime.GOOS != "darwin" {
+		return nil
+	}
+	assertion := keepawake.New(log)
+	n.closeLater(assertion)
+	return assertion
 }
 
 // closerFunc adapts a function to io.Closer.
