@@ -136,6 +136,8 @@ type Node struct {
 	LastUpdated  time.Time `json:"last_updated"`        // last contact
 	Timestamp    int64     `json:"timestamp"`           // epoch seconds
 	AgentVersion string    `json:"agent_version"`
+	OSVersion    string    `json:"os_version,omitempty"` // of the host: name and version, such as "macOS 15.6.1"
+	Processor    string    `json:"processor,omitempty"`  // of the host: its name, such as "Apple M2 Pro"
 
 	UnknownVMs   int       `json:"unknown_vms,omitempty"`             // orphaned VMs
 	StateReason  string    `json:"state_reason,omitempty"`            // why it is in its state

@@ -372,6 +372,8 @@ type ReportAnswer struct{}
 type NodeInfo struct {
 	Arch         string         `json:"arch"`
 	OS           string         `json:"os"`
+	OSVersion    string         `json:"os_version,omitempty"` // name and version, such as "macOS 15.6.1"
+	Processor    string         `json:"processor,omitempty"`  // name of the processor, such as "Apple M2 Pro"
 	CPUs         int            `json:"cpus"`
 	MemoryMB     int            `json:"memory_mb"`
 	DiskSize     int64          `json:"disk_size"`  // bytes of the cache's disk

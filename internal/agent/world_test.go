@@ -43,6 +43,8 @@ type world struct {
 	desk    *desk
 	devices Devices // nil: none
 
+	inhibitor SleepInhibitor // nil: none
+
 	updater Updater       // of the agents that are booted from now on; nil: none
 	over    chan struct{} // closed when the agent that was booted last has ended
 
@@ -113,7 +115,7 @@ func (w *world) boot(g *gate) (stop func() error) {
 		Machine: still{w}, Logger: slog.New(slog.DiscardHandler), Version: "test",
 		Registries: gatedShop{w.shop, g}, SaveDir: w.saves(), LogUploader: w.desk, CentralLog: w.desk,
 		Devices: w.devices,
-		Updater: w.updater,
+		Updater: w.updater, SleepInhibitor: w.inhibitor,
 	})
 	w.agent, w.cache = a, c
 	ctx, cancel := context.WithCancel(context.Background())

@@ -17,15 +17,20 @@ import (
 
 // Facts are the properties that do not change while the machine runs.
 type Facts struct {
-	Arch     string // amd64 or arm64
-	OS       string // linux or darwin
-	CPUs     int
-	MemoryMB int
+	Arch      string // amd64 or arm64
+	OS        string // linux or darwin
+	OSVersion string // name and version for a reader, such as "macOS 15.6.1"
+	Processor string // its name for a reader, such as "Apple M2 Pro"
+	CPUs      int
+	MemoryMB  int
 }
 
 // ReadFacts returns the facts of this machine.
 func ReadFacts() Facts {
-	return Facts{Arch: runtime.GOARCH, OS: runtime.GOOS, CPUs: runtime.NumCPU(), MemoryMB: memoryMB()}
+	return Facts{
+		Arch: runtime.GOARCH, OS: runtime.GOOS, OSVersion: osVersion(), Processor: processorName(),
+		CPUs: runtime.NumCPU(), MemoryMB: memoryMB(),
+	}
 }
 
 // FreeMemoryMB returns the memory that new processes could use, in MiB.

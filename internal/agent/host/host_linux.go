@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -28,6 +29,36 @@ func readMeminfo(key string) int {
 		}
 	}
 	return 0
+}
+
+// osVersion returns the name that the distribution shows to readers: os-release(5).
+func osVersion() string {
+	for _, path := range []string{"/etc/os-release", "/usr/lib/os-release"} {
+		if raw, err := os.ReadFile(path); err == nil {
+			return valueOf(raw, "PRETTY_NAME", "=")
+		}
+	}
+	return ""
+}
+
+// processorName returns the name of the first processor. Kernels of arm64 show none.
+func processorName() string {
+	raw, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	return valueOf(raw, "model name", ":")
+}
+
+// valueOf returns the first value of a key in lines of a key, a separator and a value that may be quoted.
+func valueOf(text []byte, key, separator string) string {
+	for line := range bytes.Lines(text) {
+		name, value, found := strings.Cut(string(line), separator)
+		if found && strings.TrimSpace(name) == key {
+			return strings.Trim(strings.TrimSpace(value), `"'`)
+		}
+	}
+	return ""
 }
 
 // processUsage reads /proc/<pid>/stat: see proc(5), fields 14 and 15 (utime, stime) and 24 (rss, pages).

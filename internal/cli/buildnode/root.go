@@ -40,6 +40,7 @@ func newCommand(streams Streams) *cobra.Command {
 
   buildnode join http://controller:8090 --token-file token   join this machine as a node
   buildnode run                                              run the agent
+  buildnode service install                                  run it as a service
   buildnode status                                           show the node and its cache
 
 Templates are created from disk images and pushed to a registry:
@@ -61,7 +62,7 @@ Exit codes: 0 success, 1 failure, 2 usage error.`,
 	fs.StringVar(&g.logLevel, "log-level", "info", "minimum log level: debug, info, warn or error")
 	root.AddCommand(
 		joinCommand(g), disjoinCommand(g), runCommand(g), statusCommand(g), simCommand(g), loadCommand(g),
-		vmCommand(g), registryCommand(g), usbCommand(g), forwardCommand(g),
+		vmCommand(g), registryCommand(g), usbCommand(g), forwardCommand(g), serviceCommand(g),
 	)
 	cli.AcceptOldFlags(root, oldFlags)
 	return root

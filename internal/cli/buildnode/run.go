@@ -40,7 +40,13 @@ start. A version that does not reach the controller is rolled back to the previo
 			return runNode(cmd.Context(), o)
 		},
 	}
-	addDriver(cmd, &o)
+	addRunFlags(cmd, &o)
+	return cmd
+}
+
+// addRunFlags adds the options of the agent to a command.
+func addRunFlags(cmd *cobra.Command, o *NodeOptions) {
+	addDriver(cmd, o)
 	cmd.Flags().BoolVar(&o.AllowDowngrade, "allow-downgrade", false, "allow updates to older signed versions")
 	cmd.Flags().StringVar(&o.UpdateKeys, "update-key", "",
 		"file with the trusted public keys of agent packages (default: those from the first join)")
@@ -52,7 +58,9 @@ start. A version that does not reach the controller is rolled back to the previo
 			"user's configuration directory)")
 	cmd.Flags().StringVar(&o.MetricsAddr, "metrics-listen",
 		"", "listen address host:port of Prometheus metrics at /metrics (default: disabled)")
-	return cmd
+	for _, name := range []string{"update-key", "license-file", "license-authority"} {
+		_ = cmd.MarkFlagFilename(name) // "service install" makes the paths of such flags absolute
+	}
 }
 
 // addDriver adds the options of the hypervisor to a command.

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/agent/service/servicetest"
 	"github.com/buildyard/buildyard/internal/auth/certs/certstest"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
@@ -35,12 +37,16 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
-// TestMain lets the scripts run this binary as the program.
+// TestMain lets the scripts run this binary as the program, and as programs that behave like those of systemd.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"buildnode": func() {
-		beVersion()
-		cli.Main(buildnode.Main)
-	}})
+	testscript.Main(m, map[string]func(){
+		"buildnode": func() {
+			beVersion()
+			cli.Main(buildnode.Main)
+		},
+		"systemctl":  servicetest.Systemctl,
+		"journalctl": func() { _, _ = fmt.Println("journal of", os.Args[1:]) },
+	})
 }
 
 // TestScripts runs the scripts in testdata. $REGISTRY is a registry for the script alone; scripts

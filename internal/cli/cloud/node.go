@@ -64,6 +64,8 @@ func nodeDetails(g *cli.Grid, n api.Node) {
 		putRow(g, "next try", timeText(u.Next))
 	}
 	putRow(g, "hypervisor", strings.TrimSpace(n.AnkaVersion.Product+" "+n.AnkaVersion.Version))
+	putRow(g, "processor", n.Processor)
+	putRow(g, "operating system", n.OSVersion)
 	putRow(g, "capacity mode", n.CapacityMode)
 	putRow(g, "cpus allocated", n.VCPUCount)
 	putRow(g, "memory allocated", fmt.Sprintf("%d MiB", n.VRAM))

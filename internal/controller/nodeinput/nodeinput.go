@@ -143,7 +143,8 @@ func pollLists(r *api.PollRequest) error {
 // info bounds the description of a node.
 func info(in *api.NodeInfo) {
 	cut(MaxName, &in.OS, &in.AgentVersion, &in.License, &in.Expires)
-	cut(MaxField, &in.Driver, &in.Hypervisor, &in.Accelerator, &in.Machine, &in.CPUModel, &in.HostCPU)
+	cut(MaxField, &in.Driver, &in.Hypervisor, &in.Accelerator, &in.Machine, &in.CPUModel, &in.HostCPU,
+		&in.OSVersion, &in.Processor)
 	clamp(MaxCores, &in.CPUs)
 	clamp(MaxMemoryMB, &in.MemoryMB)
 	clamp(maxBytes, &in.DiskSize, &in.FreeDisk, &in.CacheUsage)

@@ -84,7 +84,8 @@ func (l *Link) restoreContact(ctx context.Context, s *session, node *farm.Node, 
 // infoOf converts the description that a node sent.
 func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
 	info := &farm.NodeInfo{
-		NodeID: node, Arch: in.Arch, OS: in.OS, CPUs: in.CPUs, MemoryMB: in.MemoryMB,
+		NodeID: node, Arch: in.Arch, OS: in.OS, OSVersion: in.OSVersion, Processor: in.Processor,
+		CPUs: in.CPUs, MemoryMB: in.MemoryMB,
 		DiskSize: in.DiskSize, FreeDisk: in.FreeDisk, CacheUsage: in.CacheUsage, AgentVersion: in.AgentVersion,
 		Hypervisor: farm.Hypervisor{
 			Driver: in.Driver, Version: in.Hypervisor, Accelerator: in.Accelerator, Machine: in.Machine,
@@ -112,7 +113,8 @@ func vlansOf(ids []int) []int {
 // numbers change all the time and are written along with other changes, or when they changed by
 // more than a hundredth of the disk.
 func sameInfo(a, b *farm.NodeInfo) bool {
-	return a.Arch == b.Arch && a.OS == b.OS && a.CPUs == b.CPUs &&
+	return a.Arch == b.Arch && a.OS == b.OS && a.OSVersion == b.OSVersion && a.Processor == b.Processor &&
+		a.CPUs == b.CPUs &&
 		a.MemoryMB == b.MemoryMB && a.DiskSize == b.DiskSize && a.AgentVersion == b.AgentVersion &&
 		a.Hypervisor == b.Hypervisor && slices.Equal(a.Templates, b.Templates) &&
 		slices.Equal(a.USBDevices, b.USBDevices) &&

@@ -15,7 +15,7 @@ func TestDescriptionsFitTheStore(t *testing.T) {
 	long := strings.Repeat("ä", 1<<12)
 	in := &api.NodeInfo{
 		Arch: "amd64", OS: long, AgentVersion: long, Driver: long, Hypervisor: long, Accelerator: long, Machine: long,
-		CPUModel: long, HostCPU: long, License: long, Expires: long,
+		CPUModel: long, HostCPU: long, License: long, Expires: long, OSVersion: long, Processor: long,
 	}
 	for range 2000 {
 		in.Templates = append(in.Templates, api.NodeTemplate{ID: long, Name: long, Tag: long, ContentID: long})

@@ -83,6 +83,7 @@ func nodeToAPI(v nodes.View, seen visibility) api.Node {
 		CPUUtil: clampShare(v.Usage.CPU), RAMUtil: clampShare(v.Usage.RAM),
 		DiskSize: info.DiskSize, FreeDisk: info.FreeDisk, DiskUsage: info.CacheUsage,
 		HostArch: cmp.Or(info.Arch, "amd64"), AgentVersion: info.AgentVersion,
+		OSVersion: info.OSVersion, Processor: info.Processor,
 		AnkaVersion: api.ProductVersion{
 			Product: info.Hypervisor.Driver, Version: info.Hypervisor.Version, Build: info.Hypervisor.Accelerator,
 			License: info.Hypervisor.LicenseKind, Expires: info.Hypervisor.LicenseExpires,
