@@ -26,7 +26,8 @@ func (a *Agent) nodeInfo() api.NodeInfo {
 	facts := a.opts.Machine.Facts()
 	free, total, vms := a.opts.Machine.Disk()
 	info := api.NodeInfo{
-		Arch: facts.Arch, OS: facts.OS, OSVersion: facts.OSVersion, Processor: facts.Processor, CPUs: facts.CPUs, MemoryMB: facts.MemoryMB,
+		Arch: facts.Arch, OS: facts.OS, OSVersion: facts.OSVersion, Processor: facts.Processor,
+		CPUs: facts.CPUs, MemoryMB: facts.MemoryMB,
 		DiskSize: total, FreeDisk: free / diskRoundingBytes * diskRoundingBytes,
 		CacheUsage:   (a.opts.Templates.UsedBytes() + vms) / diskRoundingBytes * diskRoundingBytes,
 		AgentVersion: a.opts.Version, Driver: a.host.Driver, Hypervisor: a.host.Version,

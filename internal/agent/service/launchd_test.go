@@ -69,11 +69,13 @@ func TestLaunchd(t *testing.T) {
 		{"first install", definition, "", []string{"wrote " + file, loaded}, []string{enable, bootstrap}},
 		{
 			"second install", definition, "",
-			[]string{"io.github.buildyard.buildnode is installed and runs; nothing was changed"}, nil,
+			[]string{"io.github.buildyard.buildnode is installed and runs; nothing was changed"},
+			nil,
 		},
 		{
 			"install of a stopped service", definition, servicetest.Stopped,
-			[]string{"started io.github.buildyard.buildnode"}, []string{kickstart},
+			[]string{"started io.github.buildyard.buildnode"},
+			[]string{kickstart},
 		},
 		{
 			"changed install", changed(), servicetest.SlowRemoval,

@@ -99,6 +99,21 @@ func TestRender(t *testing.T) {
 	}
 }
 
+// TestInstallPage: the page has the unit that the command on it writes.
+func TestInstallPage(t *testing.T) {
+	unit, err := NewSystemd("").Render(Definition{
+		Program: "/usr/local/bin/buildnode",
+		Args:    []string{"run", "--data-dir", "/var/lib/buildyard/node", "--metrics-listen=:2113"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := readFile(t, filepath.Join("..", "..", "..", "docs", "install.md"))
+	if !strings.Contains(page, "```ini\n"+string(unit)+"```\n") {
+		t.Errorf("docs/install.md does not have:\n%s", unit)
+	}
+}
+
 func TestRefusedDefinitions(t *testing.T) {
 	for name, d := range map[string]Definition{
 		"relative program":  {Program: "bin/buildnode"},
@@ -121,7 +136,8 @@ func TestRefusedDefinitions(t *testing.T) {
 
 // FuzzRender: both files have exactly the words that they were made of.
 func FuzzRender(f *testing.F) {
-	for _, word := range slices.Concat(definition.Args, definition.Env, []string{"", ";", "#", `\`, `'"`, "%n $A ${B}", "]]>"}) {
+	special := []string{"", ";", "#", `\`, `'"`, "%n $A ${B}", "]]>"}
+	for _, word := range slices.Concat(definition.Args, definition.Env, special) {
 		f.Add(word)
 	}
 	f.Fuzz(func(t *testing.T, word string) {

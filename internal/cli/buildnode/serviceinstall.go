@@ -26,8 +26,8 @@ type installOptions struct {
 	Print bool
 }
 
-func serviceInstall(service *ServiceOptions) *cobra.Command {
-	o := installOptions{ServiceOptions: service}
+func serviceInstall(common *ServiceOptions) *cobra.Command {
+	o := installOptions{ServiceOptions: common}
 	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "Install and start the service",
