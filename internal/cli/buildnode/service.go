@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"path/filepath"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -57,12 +58,19 @@ need the session and the keychain of that user. Logging out ends the VMs.`,
 
 // open returns the service of this machine.
 func (o *ServiceOptions) open() (nodeService, error) {
+	dir := o.Dir
+	if dir != "" {
+		var err error
+		if dir, err = filepath.Abs(dir); err != nil {
+			return nil, fmt.Errorf("find --service-dir: %w", err)
+		}
+	}
 	switch runtime.GOOS {
 	case "linux":
-		return service.NewSystemd(o.Dir), nil
+		return service.NewSystemd(dir), nil
 	case "darwin":
 		home, err := os.UserHomeDir()
-		return service.NewLaunchd(o.Dir, home, os.Getuid()), err
+		return service.NewLaunchd(dir, home, os.Getuid()), err
 	}
 	return nil, farm.Refused("There is no service manager for %s", runtime.GOOS)
 }
