@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -168,6 +169,17 @@ func (f serviceFile) remove() (existed bool, err error) {
 		return false, fmt.Errorf("remove service file: %w", err)
 	}
 	return true, datadir.SyncDir(filepath.Dir(f.path))
+}
+
+// ShowLog runs a log command and passes its output on, until it ends or ctx does.
+func ShowLog(ctx context.Context, command []string, out, errOut io.Writer) error {
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // a fixed program with fixed options
+	cmd.Stdout, cmd.Stderr = out, errOut
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("show the log with %s: %w", command[0], err)
+	}
+	return nil
 }
 
 // runCommand runs a program of the service manager and returns its standard output. The error of a program that fails

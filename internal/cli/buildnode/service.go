@@ -211,7 +211,7 @@ macOS.`,
 			if err != nil {
 				return err
 			}
-			return o.runVisibly(cmd.Context(), s.LogCommand(selected))
+			return service.ShowLog(cmd.Context(), s.LogCommand(selected), o.Out, o.Err)
 		},
 	}
 	cmd.Flags().UintVarP(&selected.Lines, "lines", "n", 100, "number of last lines")

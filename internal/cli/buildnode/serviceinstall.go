@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 
@@ -136,14 +135,4 @@ func (o *installOptions) warn(ctx context.Context) {
 				cli.EscapeName(c.Remedy))
 		}
 	}
-}
-
-// runVisibly runs a program whose output is that of this command.
-func (o *ServiceOptions) runVisibly(ctx context.Context, command []string) error {
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // a fixed program with fixed options
-	cmd.Stdout, cmd.Stderr = o.Out, o.Err
-	if err := cmd.Run(); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("show the log with %s: %w", command[0], err)
-	}
-	return nil
 }
