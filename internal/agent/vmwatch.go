@@ -46,7 +46,8 @@ func (a *Agent) compareVMs(ctx context.Context) error {
 		return err
 	}
 	if a.opts.SleepInhibitor != nil {
-		a.opts.SleepInhibitor.SetNeeded(slices.ContainsFunc(vms, func(vm hv.VM) bool { return vm.Status == hv.Running }))
+		isRunning := func(vm hv.VM) bool { return vm.Status == hv.Running }
+		a.opts.SleepInhibitor.SetNeeded(slices.ContainsFunc(vms, isRunning))
 	}
 	seen := make(map[string]hv.VM, len(vms))
 	for _, vm := range vms {

@@ -125,7 +125,8 @@ type commandResult struct {
 // errTimeout is the error of a program that did not end.
 var errTimeout = errors.New("the command did not end within " + commandTimeout.String())
 
-// run runs a program with untranslated output. The error says why there is no exit code.
+// run runs a program with untranslated output. An error means that it did not end in time or
+// could not be started.
 func run(ctx context.Context, program string, args ...string) (commandResult, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, commandTimeout, errTimeout)
 	defer cancel()

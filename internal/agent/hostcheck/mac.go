@@ -72,7 +72,8 @@ func evaluateKeychain(got commandResult) finding {
 	const keepOpen = "security set-keychain-settings login.keychain"
 	if limit := keychainTimeout.FindStringSubmatch(got.output); limit != nil {
 		return finding{
-			outcome: Problem, detail: "the login keychain is locked after " + limit[1] + " s without use", remedy: keepOpen,
+			outcome: Problem, remedy: keepOpen,
+			detail: "the login keychain is locked after " + limit[1] + " s without use",
 		}
 	}
 	if strings.Contains(got.output, "lock-on-sleep") {

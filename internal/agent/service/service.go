@@ -74,7 +74,7 @@ func (d Definition) check() error {
 	}
 	for _, word := range slices.Concat([]string{d.Program}, d.Args, d.Env) {
 		if len(word) > maxWordBytes {
-			return farm.Refused("An argument or variable has %d bytes; a service file takes %d", len(word), maxWordBytes)
+			return farm.Refused("An argument or variable has %d bytes; the limit is %d", len(word), maxWordBytes)
 		}
 		if !utf8.ValidString(word) || strings.ContainsFunc(word, unicode.IsControl) {
 			return farm.Refused("%q cannot be in a service file: it has control characters or is not UTF-8", word)

@@ -150,7 +150,9 @@ func FuzzRender(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for key, want := range map[string][]string{"ExecStart": {"/bin/a b", word, "last"}, "Environment": {"A=" + word}} {
+		for key, want := range map[string][]string{
+			"ExecStart": {"/bin/a b", word, "last"}, "Environment": {"A=" + word},
+		} {
 			if got := unitWords(t, string(unit), key); !slices.Equal(got, want) {
 				t.Errorf("%s has %q, want %q in:\n%s", key, got, want, unit)
 			}

@@ -195,7 +195,8 @@ func parseNumber(text string) int {
 
 // LogCommand returns the command that prints the log of the service.
 func (s *Systemd) LogCommand(o LogOptions) []string {
-	command := []string{"journalctl", "--unit", unitName, "--no-pager", "--lines", strconv.FormatUint(uint64(o.Lines), 10)}
+	lines := strconv.FormatUint(uint64(o.Lines), 10)
+	command := []string{"journalctl", "--unit", unitName, "--no-pager", "--lines", lines}
 	if o.Follow {
 		command = append(command, "--follow")
 	}

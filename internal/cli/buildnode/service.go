@@ -72,7 +72,7 @@ func (o *ServiceOptions) open() (nodeService, error) {
 		home, err := os.UserHomeDir()
 		return service.NewLaunchd(dir, home, os.Getuid()), err
 	}
-	return nil, farm.Refused("There is no service manager for %s", runtime.GOOS)
+	return nil, farm.Refused("Services of %s are not supported", runtime.GOOS)
 }
 
 // checkUser refuses users that cannot change the service.

@@ -126,7 +126,8 @@ func (o *installOptions) run(ctx context.Context, d service.Definition) error {
 func (o *installOptions) warn(ctx context.Context) {
 	if at, err := o.openDataDir(); err == nil {
 		if _, err := at.Identity(); farm.CodeOf(err) == farm.CodeNotFound {
-			_, _ = fmt.Fprintln(o.Err, "warning: this node has not joined a cloud; the service waits for: buildnode join")
+			_, _ = fmt.Fprintln(o.Err,
+				"warning: this node has not joined a cloud; the service waits for: buildnode join")
 		}
 	}
 	for _, c := range o.checkHost(ctx) {

@@ -19,7 +19,8 @@ const (
 // Launchctl is the main function of a program that behaves like launchctl.
 func Launchctl() {
 	run("launchctl", map[string]command{
-		"bootstrap": bootstrap, "bootout": bootout, "kickstart": kickstart, "print": printService, "enable": enableService,
+		"bootstrap": bootstrap, "bootout": bootout, "kickstart": kickstart, "print": printService,
+		"enable": enableService,
 	})
 }
 

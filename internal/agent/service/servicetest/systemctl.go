@@ -66,8 +66,8 @@ func resetFailed(s state, args []string) *failure { return missingUnit(s, args[0
 func showUnit(s state, args []string) *failure {
 	loaded, isLoaded := s.get("loaded")
 	if !isLoaded {
-		fmt.Print("LoadState=not-found\nActiveState=inactive\nSubState=dead\nUnitFileState=\nMainPID=0\nExecMainCode=0\n" +
-			"ExecMainStatus=0\nNRestarts=0\nNeedDaemonReload=no\n")
+		fmt.Print("LoadState=not-found\nActiveState=inactive\nSubState=dead\nUnitFileState=\nMainPID=0\n" +
+			"ExecMainCode=0\nExecMainStatus=0\nNRestarts=0\nNeedDaemonReload=no\n")
 		return nil
 	}
 	active, pid, file, reload := "inactive\nSubState=dead", 0, "disabled", "no"
