@@ -291,7 +291,8 @@ func (l *Store) showTemplate(id string) (Template, error) {
 	}
 	v := r.findVersion(r.CurrentDir)
 	vm := Template{
-		ID: r.ID, Name: r.Name, Arch: r.Arch, OS: c.parsed.OS, Created: r.Created, CPUs: c.cpus(), MemoryMB: c.memoryMB(),
+		ID: r.ID, Name: r.Name, Arch: r.Arch, OS: c.parsed.OS, Created: r.Created,
+		CPUs: c.cpus(), MemoryMB: c.memoryMB(),
 		Firmware: c.firmware(), SizeBytes: host.AllocatedBytes(filepath.Join(l.dir, id)),
 		Tag: v.Tag, ContentID: v.ContentID, Disks: []Disk{},
 	}
