@@ -71,6 +71,7 @@ func addDriver(cmd *cobra.Command, o *NodeOptions) {
 		"user of macOS guests that scripts run as and that SSH logs in as (default: admin)")
 	cmd.Flags().StringVar(&o.GuestPasswordFile, "guest-password-file", "",
 		"file with the password of that user (default: the password is admin)")
+	_ = cmd.MarkFlagFilename("guest-password-file")
 	cmd.Flags().StringVar(&o.QEMUUser, "run-as", "",
 		"user that QEMU runs as when this program runs as root (default: buildyard if it exists, else user ID 65525)")
 	cmd.Flags().BoolVar(&o.RequireIsolation, "require-isolation", false,

@@ -129,7 +129,7 @@ With --tart it takes a stopped macOS guest of tart, with --aux one of another pr
 		Args: cobra.MaximumNArgs(1),
 	}
 	flags.add(cmd)
-	mac.add(cmd.Flags())
+	mac.add(cmd)
 	o.Output.Add(cmd)
 	_ = cmd.MarkFlagRequired("name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {

@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/buildyard/buildyard/internal/agent/localtemplate"
 	"github.com/buildyard/buildyard/internal/cli"
@@ -22,12 +21,16 @@ type macFlags struct {
 	aux, hardwareModel, machineID string
 }
 
-func (f *macFlags) add(fs *pflag.FlagSet) {
+func (f *macFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
 	fs.StringVar(&f.tart, "tart", "", "import a stopped VM of tart: its name, or its directory")
 	fs.StringVar(&f.aux, "aux", "",
 		"auxiliary storage of a macOS guest whose root disk is the disk file (raw); needs the next two")
 	fs.StringVar(&f.hardwareModel, "hardware-model", "", "file with the guest's hardware model (property list)")
 	fs.StringVar(&f.machineID, "machine-id", "", "file with the guest's machine identifier (property list)")
+	for _, flag := range []string{"aux", "hardware-model", "machine-id"} {
+		_ = cmd.MarkFlagFilename(flag)
+	}
 }
 
 // isSet reports whether a macOS guest is imported.
@@ -106,6 +109,7 @@ file system can, otherwise copies. In TART_HOME/vms, tart shows it under the nam
 	}
 	cmd.Flags().StringVar(&dir, "tart", "", "directory to make")
 	_ = cmd.MarkFlagRequired("tart")
+	_ = cmd.MarkFlagDirname("tart")
 	return cmd
 }
 
