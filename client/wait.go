@@ -139,7 +139,7 @@ func (c *Controller) WaitDrained(ctx context.Context, node string, progress func
 	look := func(ctx context.Context) (api.Node, error) { return c.Node(ctx, node) }
 	return until(ctx, look, func(n api.Node) (bool, error) {
 		if n.Drain == nil {
-			return false, &WaitError{"node " + node, n.State, "it is not drained any more"}
+			return false, &WaitError{"node " + node, n.State, "it is no longer being drained"}
 		}
 		if progress != nil {
 			progress(*n.Drain)

@@ -46,7 +46,7 @@ func (a *Agent) saveObstacle(in *instance, o *api.SaveOrder) string {
 		return "This node has no registry to push to"
 	}
 	if _, err := a.opts.Templates.Version(in.order.Start.ContentID); err != nil {
-		return "The version that the VM was started from is not on its node any more: " +
+		return "The version that the VM was started from is no longer on its node: " +
 			firstBytes(err.Error(), maxMessageBytes)
 	}
 	spec, err := a.vmSpec(in)

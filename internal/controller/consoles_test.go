@@ -194,7 +194,7 @@ func TestConsoleEnds(t *testing.T) {
 			if err := l.Instances.Terminate(l.t.Context(), l.id); err != nil {
 				l.t.Fatal(err)
 			}
-		}, "does not run any more: it is Terminating"},
+		}, "is no longer running: its state is Terminating"},
 		"instance was deleted": {func(l *looked, _, _ *wire, _ func()) { l.lose(l.id) }, "is gone"},
 		"node leaves": {func(_ *looked, _, node *wire, _ func()) {
 			node.end("", &console.ClosedError{})

@@ -192,7 +192,7 @@ func TestTooManyEvents(t *testing.T) {
 			t.Errorf("%d events in %d records", n, c.tables.Events.Len())
 		}
 		if alarms := c.Status(t.Context()).Alarms; len(alarms) != 1 ||
-			!strings.Contains(alarms[0], "events wait for their delivery (push)") {
+			!strings.Contains(alarms[0], "events are waiting for delivery (push)") {
 			t.Errorf("alarms: %v", alarms)
 		}
 		away.failing(nil)

@@ -142,7 +142,7 @@ func TestNodesAreUpdated(t *testing.T) {
 			again.ID != u.ID {
 			t.Errorf("told %+v", again)
 		}
-		if stage := c.node(a).Stage; stage != "50 % of the package are there" {
+		if stage := c.node(a).Stage; stage != "50 % of the package is downloaded" {
 			t.Errorf("stage %q", stage)
 		}
 		c.mustConfigure(a, nodes.Config{Drain: new(true)})

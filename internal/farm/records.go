@@ -65,7 +65,7 @@ func endOfSave(inst *Instance) string {
 		return "The instance failed before the save had ended: " +
 			cmp.Or(inst.Message, "its node does not say why")
 	default:
-		return fmt.Sprintf("The instance is %s and is not being saved any more", inst.State)
+		return fmt.Sprintf("The instance is %s and is no longer being saved", inst.State)
 	}
 }
 

@@ -58,9 +58,9 @@ type Session struct {
 func (s *Session) check(inst *farm.Instance) {
 	switch {
 	case inst == nil:
-		s.cancel(closeReason("The instance is gone"))
+		s.cancel(closeReason("The instance no longer exists"))
 	case inst.State != farm.Started || inst.Claim != s.claim:
-		s.cancel(closeReason("The instance does not run any more: it is " + string(inst.State)))
+		s.cancel(closeReason("The instance is no longer running: its state is " + string(inst.State)))
 	}
 }
 
@@ -129,7 +129,7 @@ func (s *Session) Serve(viewer Conn) {
 func (s *Session) why() string {
 	err := context.Cause(s.ctx)
 	if errors.Is(err, context.Canceled) {
-		return "You may not see it any more, or the controller is stopping"
+		return "You may no longer see the instance, or the controller is stopping"
 	}
 	return err.Error()
 }

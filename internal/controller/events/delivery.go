@@ -256,10 +256,10 @@ func (e *Log) Alarms() (list []api.Alarm) {
 	for _, t := range e.targets {
 		if n := e.waiting(e.noted(t)); n >= e.max/2 {
 			list = append(list, api.Alarm{
-				Name: api.AlarmEvents, Subject: t.name, Action: "Look at why the target does not take them.",
+				Name: api.AlarmEvents, Subject: t.name, Action: "Check why the target does not accept them.",
 				Message: fmt.Sprintf(
-					"%d events wait for their delivery (%s), and of more than %d the oldest go: look at why their "+
-						"target does not take them",
+					"%d events are waiting for delivery (%s). Above %d the oldest are discarded: check why the "+
+						"target does not accept them",
 					n, t.name, e.max),
 			})
 		}

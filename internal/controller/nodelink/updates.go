@@ -132,11 +132,11 @@ func (n *Sessions) UpdateStage(node *farm.Node) string {
 	}
 	switch status.Stage {
 	case api.UpdateLoading:
-		return fmt.Sprintf("%.0f %% of the package are there", 100*min(max(status.Progress, 0), 1))
+		return fmt.Sprintf("%.0f %% of the package is downloaded", 100*min(max(status.Progress, 0), 1))
 	case api.UpdateWaiting:
 		return status.Message
 	case api.UpdateSwapped:
-		return "the new agent begins"
+		return "the new agent is starting"
 	default:
 		return ""
 	}

@@ -226,7 +226,7 @@ func TestEndPending(t *testing.T) {
 	}
 	for id, want := range map[string]string{
 		"a": "",
-		"b": "The instance is Pushing and is not being saved any more",
+		"b": "The instance is Pushing and is no longer being saved",
 		"c": "The instance was terminated before the save had ended",
 	} {
 		if req, err := s.Get(t.Context(), id); err != nil || req.ErrorMessage != want {

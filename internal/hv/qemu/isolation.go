@@ -25,7 +25,7 @@ func (d *Driver) initFirewall(ctx context.Context) {
 		d.firewallErr = err
 		d.log.WarnContext(ctx,
 			"guests are not isolated from this node: they can reach its services, also those on loopback addresses",
-			"why", err, "do", "mend that, or let only guests run here that you trust")
+			"why", err, "do", "fix the cause, or run only trusted guests on this node")
 		return
 	}
 	d.firewall = f
@@ -41,7 +41,7 @@ func (d *Driver) initCgroups(ctx context.Context) {
 	}
 	if err != nil {
 		d.log.WarnContext(ctx, "resource limits of VMs (memory, threads, CPUs) are not enforced",
-			"why", err, "do", "mend that, or let only guests run here that you trust")
+			"why", err, "do", "fix the cause, or run only trusted guests on this node")
 		return
 	}
 	d.cgroups = g

@@ -13,11 +13,11 @@ func (d *Driver) acceptNetwork(s hv.Spec) error {
 		return d.acceptVLAN(s)
 	case d.opts.Bridge == "":
 		return hv.RefusedError(
-			"network mode %q: this node has been given no bridge; use %s, or have its administrator name one",
+			"network mode %q: no bridge is configured on this node; use %s, or have its administrator configure one",
 			s.Network, hv.NetworkShared)
 	case !isBridge(d.opts.Bridge):
 		return hv.RefusedError(
-			"network mode %q: the bridge %s that this node has been given does not exist; make it, or use %s",
+			"network mode %q: the configured bridge %s does not exist on this node; create it, or use %s",
 			s.Network, d.opts.Bridge, hv.NetworkShared)
 	}
 	return nil

@@ -64,13 +64,13 @@ func (d *Driver) acceptVLAN(s hv.Spec) error {
 	bridge, given := d.opts.VLANs[s.VLAN]
 	switch {
 	case !given:
-		return hv.RefusedError("VLAN %d: this node has not been given it", s.VLAN)
+		return hv.RefusedError("VLAN %d: it is not configured on this node", s.VLAN)
 	case bridge != "" && !isBridge(bridge):
 		return hv.RefusedError(
-			"VLAN %d: the bridge %s that this node has been given for it does not exist; make it, or use another VLAN",
+			"VLAN %d: its configured bridge %s does not exist on this node; create it, or use another VLAN",
 			s.VLAN, bridge)
 	case !slices.Contains(d.host.VLANs, s.VLAN):
-		return hv.RefusedError("VLAN %d: this node could not offer it when its agent started; see the log of the agent",
+		return hv.RefusedError("VLAN %d: it was not available on this node when the agent started; see the log of the agent",
 			s.VLAN)
 	}
 	return nil

@@ -107,7 +107,7 @@ func overUplink(t *testing.T, image string) {
 	}
 	spec := newSpec(image, "qcow2")
 	spec.Network, spec.NeedNetwork, spec.MAC = hv.NetworkBridge, true, "52:54:00:77:00:02"
-	for vlan, want := range map[int]string{30: "no-such-br", 40: "has not been given it"} {
+	for vlan, want := range map[int]string{30: "no-such-br", 40: "is not configured on this node"} {
 		other := spec
 		other.VLAN = vlan
 		if _, err := d.Start(t.Context(), other); !errors.Is(err, hv.ErrRefused) ||

@@ -106,7 +106,7 @@ func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 		return hv.VM{}, err
 	}
 	if spec.VLAN != 0 && !slices.Contains(h.opts.VLANs, spec.VLAN) {
-		return hv.VM{}, hv.RefusedError("VLAN %d: this host has not been given it", spec.VLAN)
+		return hv.VM{}, hv.RefusedError("VLAN %d: it is not configured on this host", spec.VLAN)
 	}
 	plan, err := h.planFor(spec)
 	if err != nil {

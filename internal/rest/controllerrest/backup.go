@@ -19,8 +19,8 @@ const backupWriteTimeout = 30 * time.Second
 func (s *server) backup(w http.ResponseWriter, r *http.Request) error {
 	if !rest.CallerOf(r.Context()).IsAuthenticated() && !rest.IsLoopbackRequest(r) {
 		return farm.Errorf(farm.CodeForbidden,
-			"A backup holds every secret of the cloud: take it on the controller's own machine, as long as nothing "+
-				"asks callers who they are")
+			"A backup contains every secret of the cloud. Without authentication it can be taken only on the "+
+				"controller's own machine: run the command there, or enable authentication")
 	}
 	if s.openBackup == nil {
 		return farm.Errorf(farm.CodeRefused, "This store cannot be backed up")

@@ -60,7 +60,7 @@ func (s *Server) findRoute(w http.ResponseWriter, r *http.Request) (route, error
 		}
 		slices.Sort(allowed)
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
-		return route{}, failure{http.StatusMethodNotAllowed, fmt.Sprintf("%s is asked with %s", r.URL.Path,
+		return route{}, failure{http.StatusMethodNotAllowed, fmt.Sprintf("%s accepts only %s", r.URL.Path,
 			strings.Join(allowed, " or "))}
 	}
 	return found, nil

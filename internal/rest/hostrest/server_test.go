@@ -169,7 +169,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"GET", "/v2/status", "", 404, `"/v2/status" not found`},
 		{"GET", "/", "", 404, "not found"},
-		{"GET", "/v1/full-scan", "", 405, "/v1/full-scan is asked with POST"},
+		{"GET", "/v1/full-scan", "", 405, "/v1/full-scan accepts only POST"},
 		{"DELETE", "/v1/report", "", 405, "GET or POST"},
 		{"OPTIONS", "/v1/full-scan", "", 405, "POST"},
 		{"GET", "/v1/report?min_score=high", "", 400, `invalid min_score "high": want a number from 0 to 10`},

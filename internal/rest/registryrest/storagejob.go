@@ -13,8 +13,8 @@ func allowOperator(do rest.HandlerFunc) rest.HandlerFunc {
 	return func(r *rest.Request) (any, error) {
 		if !rest.CallerOf(r.Context()).IsAuthenticated() && !rest.IsLoopbackRequest(r.Request) {
 			return nil, farm.Errorf(farm.CodeForbidden,
-				"The upkeep of the storage is asked for on the registry's own machine, as long as nothing asks "+
-					"callers who they are")
+				"Without authentication, storage maintenance can be requested only from the registry's own machine: "+
+					"run the command there, or enable authentication")
 		}
 		return do(r)
 	}

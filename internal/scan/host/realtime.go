@@ -67,7 +67,7 @@ func (h *Host) newRealTimeScan(root string) (*realTimeScan, error) {
 		defer close(l.watcherEnded)
 		err := l.watcher.Run(listen, l.enqueue)
 		if err != nil && listen.Err() == nil {
-			h.warn("real-time scanning of " + root + " hears nothing any more: " + err.Error())
+			h.warn("real-time scanning of " + root + " no longer receives changes: " + err.Error())
 		}
 	})
 	l.tasks.Go(l.run)

@@ -33,7 +33,7 @@ func TestExplain(t *testing.T) {
 			match.ExplainRequest{ID: "CVE-2024-1", Package: pkg(catalog.Rust, "p", "1.0.0")},
 			named("v"),
 			[]string{
-				"GHSA-1 (ghsa) is not asked: RUSTSEC-1 (rustsec) comes first", "1.0.0 is within < 2.0.0",
+				"GHSA-1 (ghsa) is not evaluated: RUSTSEC-1 (rustsec) takes precedence", "1.0.0 is within < 2.0.0",
 				"So p 1.0.0 has CVE-2024-1",
 			},
 			true,
@@ -180,11 +180,11 @@ func TestExplainSteps(t *testing.T) {
 		o    match.Options
 		want string
 	}{
-		{"affected, of two names", inEcosystem(vulndb.Crates, first, second, third), ask("GHSA-2", rust), match.Options{}, `GHSA-1 (ghsa) is not asked: RUSTSEC-1 (rustsec) comes first.
-GHSA-2 (ghsa) is not asked: RUSTSEC-1 (rustsec) comes first.
+		{"affected, of two names", inEcosystem(vulndb.Crates, first, second, third), ask("GHSA-2", rust), match.Options{}, `GHSA-1 (ghsa) is not evaluated: RUSTSEC-1 (rustsec) takes precedence.
+GHSA-2 (ghsa) is not evaluated: RUSTSEC-1 (rustsec) takes precedence.
 RUSTSEC-1 (rustsec) is about ` + string(vulndb.Crates) + ` p: 1 range, 0 single versions.
 1.0.0 is within < 2.0.0.
-GHSA-1 (ghsa) is not asked: RUSTSEC-1 (rustsec) comes first.
+GHSA-1 (ghsa) is not evaluated: RUSTSEC-1 (rustsec) takes precedence.
 RUSTSEC-1 (rustsec) is about ` + string(vulndb.Crates) + ` p: 1 range, 0 single versions.
 1.0.0 is within < 2.0.0.
 So p 1.0.0 has CVE-2024-2.`},

@@ -113,7 +113,7 @@ func (j *matcher) matchPackage(e ecosystem, p *catalog.Package, topics []advisor
 // matchAdvisories evaluates the source that decides on a vulnerability.
 func (j *matcher) matchAdvisories(found *findingCollector, s packageVersion, t *advisoryGroup) error {
 	for _, a := range t.overruled {
-		j.trace.add("%s (%s) is not asked: %s (%s) comes first.", a.ID, a.Source, t.deciding[0].ID,
+		j.trace.add("%s (%s) is not evaluated: %s (%s) takes precedence.", a.ID, a.Source, t.deciding[0].ID,
 			t.deciding[0].Source)
 	}
 	var unconfirmed *Finding // a confirmed one takes precedence

@@ -141,9 +141,9 @@ func (j *matcher) suppressingRule(f *Finding) (suppression, string) {
 func (r *Rules) belowMinimum(s vulndb.Score) (suppression, string) {
 	switch {
 	case r.MinScore > 0 && isUnknownScore(s):
-		return suppressedByUnknown, "its score is unknown, while a least one is asked for"
+		return suppressedByUnknown, "its score is unknown, and a minimum score is required"
 	case r.MinSeverity != "" && (s.Severity == vulndb.Unknown || s.Severity == ""):
-		return suppressedByUnknown, "its severity is unknown, while a least one is asked for"
+		return suppressedByUnknown, "its severity is unknown, and a minimum severity is required"
 	case s.Base < r.MinScore:
 		return suppressedByMinimum, fmt.Sprintf("its score %.1f is below %.1f", s.Base, r.MinScore)
 	case isBelow(s.Severity, r.MinSeverity):

@@ -138,7 +138,7 @@ func (n *inode) dataAttribute() ([]byte, error) {
 		if e[1] == attrSystemIndex && string(e[attrEntrySize:attrEntrySize+length]) == attrData {
 			off, size := int(le.Uint16(e[2:])), uint64(le.Uint32(e[8:]))
 			if off > len(all) || size > uint64(len(all)-off) || le.Uint32(e[4:]) != 0 {
-				return nil, damaged("the rest of its content lies nowhere")
+				return nil, damaged("the rest of its content is outside the inode's attributes")
 			}
 			return all[off : off+int(size)], nil
 		}
