@@ -7,7 +7,7 @@
 # The guest has an agent (qemu-guest-agent), bash, busybox, DHCP, a console on
 # ttyS0 and an SSH server on port 22. Without --password one is made up and
 # printed. Packages and the finished image are kept in
-# ${XDG_CACHE_HOME:-~/.cache}/buildyard/guest; --fresh builds the image anew.
+# ${XDG_CACHE_HOME:-~/.cache}/buildyard/guest; --fresh builds the image again from the start.
 set -euo pipefail
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 umask 022
@@ -41,7 +41,7 @@ done
 
 mkdir -p "$cache/debs"
 exec 9>"$cache/lock"
-flock 9 # two builds at once share one cache
+flock 9 # concurrent builds share one cache
 work=$(mktemp -d "$cache/work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
@@ -190,7 +190,7 @@ if [ -z "$password" ]; then
 fi
 cp --sparse=always "$base" "$work/disk.raw"
 add_user "$work/disk.raw"
-# Written beside its target and renamed: a reader never sees half an image.
+# Written next to its target and renamed: a reader never sees a partial image.
 qemu-img convert -f raw -O qcow2 "$work/disk.raw" "$out.part"
 mv "$out.part" "$out"
 echo "guest image $out user=$user$made"

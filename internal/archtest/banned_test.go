@@ -111,7 +111,7 @@ const allowed = "glossary:allow"
 var code = regexp.MustCompile("`[^`]*`")
 
 // proseOf returns the comments and string literals of non-test Go files and of the rules here, and the lines of
-// templates, documents, scripts, the Makefile and the API description.
+// other texts (isText).
 func proseOf(t *tree) ([]prose, error) {
 	var out []prose
 	for _, f := range t.files {
@@ -121,10 +121,8 @@ func proseOf(t *tree) ([]prose, error) {
 		}
 	}
 	for _, name := range t.names {
-		isText := slices.Contains([]string{".md", ".html", ".tmpl"}, path.Ext(name)) ||
-			name == "api/openapi.yaml" || name == "Makefile" || strings.HasPrefix(name, "scripts/")
-		if !isText || isGenerated(name) || strings.Contains("/"+name, "/testdata/") ||
-			strings.Contains("/"+name, "/vendor/") {
+		if !isText(name) || isGenerated(name) || strings.Contains("/"+name, "/testdata/") ||
+			strings.Contains("/"+name, "/vendor/") || strings.HasSuffix(name, ".min.js") {
 			continue
 		}
 		data, err := fs.ReadFile(t.fsys, name)
@@ -134,6 +132,16 @@ func proseOf(t *tree) ([]prose, error) {
 		out = append(out, linesOf(name, 1, string(data))...)
 	}
 	return out, nil
+}
+
+// textExtensions are the extensions of files that are read as a whole.
+var textExtensions = []string{".md", ".html", ".tmpl", ".sh", ".js", ".service", ".yml"}
+
+// isText reports whether a file without Go code is read: templates, documents, scripts, units and settings of
+// packages, the dashboard, the Makefile and the API description.
+func isText(name string) bool {
+	return slices.Contains(textExtensions, path.Ext(name)) || name == "api/openapi.yaml" || name == "Makefile" ||
+		strings.HasPrefix(name, "scripts/") || path.Dir(name) == "packaging/grafana"
 }
 
 // isGenerated reports whether a page is made of texts of the code, which are counted there.
@@ -251,6 +259,13 @@ func TestBannedWordsCatch(t *testing.T) {
 		"Makefile":                    "a: ## for nobody\n",
 		"scripts/a.sh":                "# nobody\n",
 		"x/testdata/a.md":             "nobody\n",
+		"x/a.js":                      "// nobody\n",
+		"x/vendor/a.js":               "// nobody\n",
+		"x/a.min.js":                  "// nobody\n",
+		"packaging/grafana/a.json":    "\"nobody\"\n",
+		"packaging/x.service":         "# nobody\n",
+		"packaging/x.yml":             "# nobody\n",
+		"x/a.json":                    "\"nobody\"\n",
 	})
 	words, err := parseBanned("# head\n\\bnobody\\b\tname the actor\t3\t2\n")
 	if err != nil || len(words) != 1 || words[0].most != 3 || words[0].names != 2 {
@@ -263,7 +278,8 @@ func TestBannedWordsCatch(t *testing.T) {
 	expect(t, having(texts, words[0]),
 		"a/a.go:3: // F gives nobody .", "a/a.go:4: nobody", "internal/archtest/a_test.go:3: // nobody",
 		"Makefile:1: a: ## for nobody", "api/openapi.yaml:1: summary: for nobody", "docs/a.md:1: Nobody",
-		"scripts/a.sh:1: # nobody")
+		"packaging/grafana/a.json:1: \"nobody\"", "packaging/x.service:1: # nobody", "packaging/x.yml:1: # nobody",
+		"scripts/a.sh:1: # nobody", "x/a.js:1: // nobody")
 	for _, wrong := range []string{"a\tb\t1\n", "(\tb\t1\t1\n", "a\tb\tc\t1\n", "a\tb\t1\tc\n"} {
 		if _, err := parseBanned(wrong); err == nil {
 			t.Errorf("%q is taken", wrong)

@@ -1,6 +1,6 @@
 # Makes the root file system fill its disk: the partition first, when it is the
-# last one and there is room behind it, then the file system, while it is in use.
-# Needs growpart, or sfdisk and partx, where the root lies in a partition; and
+# last one and free space follows it, then the file system, while it is in use.
+# Needs growpart, or sfdisk and partx, where the root is in a partition; and
 # resize2fs, xfs_growfs or btrfs. Ends with 0 also when there is nothing to grow.
 set -f
 LC_ALL=C
@@ -24,17 +24,17 @@ while read -r line; do
   type=${2-} source=${3-}
 done </proc/self/mountinfo
 
-# File systems without a device of their own (btrfs) have the number 0:n.
+# File systems without a separate device number (btrfs) have the number 0:n.
 case "$number" in
 0:*) node=$(readlink -f "$source") && name=${node##*/} ;;
 *) name=$(readlink -f "/sys/dev/block/$number") && name=${name##*/} ;;
 esac
 sys=/sys/class/block/$name
-[ -n "$name" ] && [ -e "$sys" ] || give_up "the device of / ($source) is not to be found"
+[ -n "$name" ] && [ -e "$sys" ] || give_up "the device of / ($source) was not found"
 case "$name" in
-dm-* | md*) give_up "/ lies on $source (LVM, encryption or RAID), which has to be grown by hand" ;;
+dm-* | md*) give_up "/ is on $source (LVM, encryption or RAID), which has to be grown manually" ;;
 esac
-[ -b "/dev/$name" ] || give_up "there is no device node /dev/$name"
+[ -b "/dev/$name" ] || give_up "device node /dev/$name not found"
 
 # grow_partition enlarges partition $1 of disk $2 to the disk's end.
 grow_partition() {
@@ -47,7 +47,7 @@ grow_partition() {
   fi
   has sfdisk && has partx || give_up "the guest has neither growpart nor sfdisk and partx (Debian: cloud-guest-utils, or fdisk and util-linux)"
   if [ "$(sfdisk --dump "/dev/$2" | sed -n 's/^label: //p')" = gpt ]; then
-    # The second copy of the table lies at the old end of the disk.
+    # The second copy of the table is at the old end of the disk.
     said=$(sfdisk --force --no-reread --relocate gpt-bak-std "/dev/$2" 2>&1) || give_up "sfdisk: $said"
   fi
   said=$(echo ', +' | sfdisk --force --no-reread --no-tell-kernel -N "$1" "/dev/$2" 2>&1) || give_up "sfdisk: $said"
@@ -56,14 +56,14 @@ grow_partition() {
 
 if [ -e "$sys/partition" ]; then
   disk=$(readlink -f "$sys/..") && disk=${disk##*/}
-  # In sectors of 512 bytes. Less than 2 MiB of room is none: a table of the GPT
-  # kind ends the disk, and partitions begin at whole megabytes.
+  # In sectors of 512 bytes. Free space below 2 MiB is not used: a GPT ends the
+  # disk, and partitions begin at multiples of 1 MiB.
   end=$(($(cat "$sys/start") + $(cat "$sys/size")))
   room=$(($(cat "/sys/class/block/$disk/size") - end))
   set +f
   for other in "/sys/class/block/$disk/$disk"*; do
     if [ -e "$other/start" ] && [ "$(cat "$other/start")" -ge "$end" ] && [ $room -gt 4096 ]; then
-      give_up "partition ${other##*/} lies behind the root partition $name; move it away or grow / by hand"
+      give_up "partition ${other##*/} is behind the root partition $name; move it or grow / manually"
     fi
   done
   [ $room -le 4096 ] || grow_partition "$(cat "$sys/partition")" "$disk"

@@ -162,7 +162,7 @@ func wrong(l *life, c call, r rules) string {
 	case r.allow(c.State, c.Message):
 		return ""
 	case slices.Contains(ending, c.State):
-		return "is " + c.State + " and nobody terminated it"
+		return "is " + c.State + " and no call terminated it"
 	default:
 		return fmt.Sprintf("is %s: %s", c.State, c.Message)
 	}

@@ -49,7 +49,7 @@ func TestCheckCalls(t *testing.T) {
 		"lost":                      {[]call{made, look(3, 4, "a", notFound)}, rules{}, "and gone"},
 		"asked before acknowledged": {[]call{look(1, 3, "a", notFound), made}, rules{}, ""},
 		"never acknowledged":        {[]call{create(1, 2, "x"), look(3, 4, "a", notFound)}, rules{}, ""},
-		"terminated on its own":     {[]call{made, look(3, 4, "a", "Terminating")}, rules{}, "nobody terminated it"},
+		"terminated on its own":     {[]call{made, look(3, 4, "a", "Terminating")}, rules{}, "no call terminated it"},
 		"error":                     {[]call{made, look(3, 4, "a", "Error")}, rules{}, "is Error"},
 		"error after a kill": {
 			[]call{made, failed(3, 4, "a", "it was killed")}, rules{Errors: []string{"was killed"}}, "",

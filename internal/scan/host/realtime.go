@@ -174,8 +174,8 @@ func (l *realTimeScan) applyChanges(ctx context.Context, list []pendingChange) e
 	l.host.notifyChange(s)
 	if err != nil && ctx.Err() == nil {
 		l.host.recordFailure(err, "Changes could not be cataloged.")
-		l.host.warn(fmt.Sprintf("changes since %s could not be cataloged at once: %v", formatTime(oldestChange(list)),
-			err))
+		l.host.warn(fmt.Sprintf("changes since %s could not be cataloged immediately: %v",
+			formatTime(oldestChange(list)), err))
 	}
 	return err
 }

@@ -51,7 +51,7 @@ func TestChangesOnAFullDiskAreRetried(t *testing.T) {
 	b.start()
 	lift := blocked(b)
 	b.npm("a", "1.0.0")
-	b.warns("could not be cataloged at once")
+	b.warns("could not be cataloged immediately")
 	b.npm("b", "1.0.0")
 	b.write("node_modules/a/package.json", `{"name":"a","version":"2.0.0"}`)
 	lift()
@@ -59,7 +59,7 @@ func TestChangesOnAFullDiskAreRetried(t *testing.T) {
 
 	lift = blocked(b)
 	b.npm("c", "1.0.0")
-	b.warns("could not be cataloged at once")
+	b.warns("could not be cataloged immediately")
 	b.stopped() // it does not wait for the disk, and reports that
 	b.warns("a full scan finds it")
 	lift()

@@ -38,7 +38,7 @@ func leaseOne(t *testing.T, b *bench) {
 	case <-won:
 		t.Fatal("two holders of one lock")
 	case <-lease.Lost():
-		t.Fatal("lost a lock that nobody took")
+		t.Fatal("lost a lock that no other holder took")
 	case <-time.After(50 * time.Millisecond):
 	}
 	began := time.Now()

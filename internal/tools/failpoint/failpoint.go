@@ -184,7 +184,7 @@ func (s *sources) points() ([]string, error) {
 				}
 			case slices.Contains(durable, name) && !slices.Contains(bare, fn.Name.Name):
 				if !announced {
-					errs = append(errs, fmt.Errorf("%s: %s in %s has no step of its own before it",
+					errs = append(errs, fmt.Errorf("%s: %s in %s has no separate step before it",
 						s.fset.Position(n.Pos()), name, fn.Name.Name))
 				}
 				announced = false

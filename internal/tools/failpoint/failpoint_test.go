@@ -32,14 +32,14 @@ func TestAForgottenStepIsFound(t *testing.T) {
 	for name, c := range map[string]struct{ source, want, bad string }{
 		"labelled": {`func (f *F) g(x *os.File) error { return f.Put("a", x) }`, "a.sync", ""},
 		"own step": {`func (f *F) g(x *os.File) error { f.AnnounceStep("b"); return x.Sync() }`, "b", ""},
-		"none":     {`func g(x *os.File) error { return x.Sync() }`, "", "Sync in g has no step"},
+		"none":     {`func g(x *os.File) error { return x.Sync() }`, "", "Sync in g has no separate step"},
 		"one for two": {
 			`func (f *F) g(x *os.File) error { f.AnnounceStep("c"); _ = x.Sync(); return os.Rename("a", "b") }`,
-			"c", "Rename in g has no step",
+			"c", "Rename in g has no separate step",
 		},
 		"behind it": {
 			`func (f *F) g(x *os.File) error { err := x.Sync(); f.AnnounceStep("d"); return err }`, "d",
-			"Sync in g has no step",
+			"Sync in g has no separate step",
 		},
 		"no sync": {
 			`func (f *F) g(x *os.File) { f.AnnounceStep("e.sync") }`, "", "no sync follows the step \"e.sync\" in g",
@@ -52,7 +52,7 @@ func TestAForgottenStepIsFound(t *testing.T) {
 			`func (f *F) Keep(label string) { f.AnnounceStep(label + ".dirsync") }`,
 			"", "no sync follows the step \".dirsync\" in Keep",
 		},
-		"in a function": {`func g(x *os.File) { func() { _ = x.Sync() }() }`, "", "Sync in g has no step"},
+		"in a function": {`func g(x *os.File) { func() { _ = x.Sync() }() }`, "", "Sync in g has no separate step"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()

@@ -32,7 +32,7 @@ const (
 
 var matchPart = part{
 	rows: func(rounds int) []row.Row {
-		const how = "a process of its own for each turn, on a database of all advisories of SHARED"
+		const how = "a separate process for each turn, on a database of all advisories of SHARED"
 		return []row.Row{
 			{Name: rowMatch, What: fmt.Sprintf("matching %d packages",
 				matched), Unit: "ms", Target: 150, Digits: 1, Need: rounds, How: how},

@@ -11,9 +11,9 @@ const load = () => library ??= new Promise((done, fail) => {
   document.head.append(s);
 });
 
-// colour gives a token as the canvas takes it, in the colours of now.
+// color returns a design token in the form that a canvas accepts, for the current theme.
 const probe = document.createElement("i");
-const colour = (name) => {
+const color = (name) => {
   if (!probe.isConnected) { probe.hidden = true; document.body.append(probe); }
   probe.style.color = `var(--${name})`;
   return getComputedStyle(probe).color;
@@ -59,8 +59,8 @@ const looks = [{ stroke: "accent", width: 1.75 }, { stroke: "ink-2", width: 1.25
 function make(el, columns, table) {
   const lines = el.dataset.lines.split(",").map((l) => l.split("="));
   const say = words[el.dataset.unit], at = clock(table.dataset.range === "7d");
-  const axis = { stroke: () => colour("ink-3"), font: "11px Inter, system-ui, sans-serif", grid: { stroke: () => colour("line"), width: 1 }, ticks: { show: false } };
-  const alone = (u, i) => { // a dot where a line has no neighbour to be drawn to
+  const axis = { stroke: () => color("ink-3"), font: "11px Inter, system-ui, sans-serif", grid: { stroke: () => color("line"), width: 1 }, ticks: { show: false } };
+  const alone = (u, i) => { // a dot where a line has no neighbor to connect it to
     const d = u.data[i], list = [];
     for (let k = 0; k < d.length; k++) if (d[k] != null && d[k - 1] == null && d[k + 1] == null) list.push(k);
     return list.length ? list : null;
@@ -75,7 +75,7 @@ function make(el, columns, table) {
     series: [
       { label: "at", value: (u, t) => t == null ? "the latest" : moment.format(new Date(t * 1000)) },
       ...lines.map(([label], i) => ({
-        label, width: looks[i].width, dash: looks[i].dash, stroke: () => colour(looks[i].stroke),
+        label, width: looks[i].width, dash: looks[i].dash, stroke: () => color(looks[i].stroke),
         points: { show: true, filter: alone, size: 4 }, value: (u, v, s, at) => { v = at == null ? latest(u.data[s]) : v; return v == null ? "-" : say(v); },
       })),
     ],
@@ -114,7 +114,7 @@ const sizes = new ResizeObserver((list) => {
 export function charts() {
   const again = () => { for (const c of drawn.values()) c.redraw(false, true); };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-  addEventListener("colours", again);
+  addEventListener("colors", again);
   document.addEventListener("htmx:after:swap", draw);
   document.fonts?.ready.then(again);
   draw();

@@ -14,7 +14,7 @@ export function choices() {
       const next = list[(list.indexOf(root.dataset[name] || list[0]) + 1) % list.length];
       root.dataset[name] = next;
       localStorage.setItem(name, next);
-      dispatchEvent(new Event("colours"));
+      dispatchEvent(new Event("colors"));
       show();
     }
   });

@@ -58,7 +58,7 @@ export function showConsole() {
     rfb.addEventListener("securityfailure", now((e) => { refused = `The screen does not let you in: ${e.detail.reason || "the password is wrong"}`; }));
   };
 
-  // reason says why there is no console now; "" where there is.
+  // reason returns why no console is available, "" when one is.
   const reason = async () => {
     try {
       const answer = await (await fetch(screen.dataset.address)).json();

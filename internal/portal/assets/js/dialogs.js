@@ -10,7 +10,7 @@ export function dialogs() {
   document.addEventListener("htmx:error", (e) => {
     if (e.detail.ctx?.target === body) unanswered();
   });
-  document.addEventListener("htmx:before:swap", (e) => { // what a proxy says for a controller that is away is no form
+  document.addEventListener("htmx:before:swap", (e) => { // a proxy's answer for an unreachable controller is not a form
     const { target, text } = e.detail.ctx;
     if (target !== body || text.includes('<main id="main"')) return;
     e.preventDefault();
@@ -31,7 +31,7 @@ export function dialogs() {
   });
 }
 
-// unanswered says in the dialog that nobody answered.
+// unanswered shows in the dialog that the controller did not answer.
 export function unanswered() {
   const p = Object.assign(document.createElement("p"), { className: "notice bad", role: "alert", textContent: "The controller did not answer. Try again once the page is live." });
   document.getElementById("dialog-body").replaceChildren(p);

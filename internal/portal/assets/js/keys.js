@@ -1,7 +1,7 @@
 // The keyboard. Keys that are typed into a field are that field's.
 const typing = (e) => e.target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable]");
 
-// What Enter presses by itself; for a moment the focus may be on a button of a dialog that was closed.
+// Elements that Enter already activates; for a moment a button of a closed dialog may have the focus.
 const pressable = (e) => e.target.closest?.("a, button, summary, input")?.checkVisibility();
 
 let at = ""; // id of the row of the cursor; its class is away for a moment while the page refreshes

@@ -27,7 +27,7 @@ export function followChanges() {
     if (document.hidden) { clearTimeout(retry); source?.close(); source = null; set("paused", "paused"); } else if (!source) { open(); refresh(); }
   });
   document.addEventListener("htmx:after:swap", () => say(...last));
-  document.addEventListener("htmx:before:swap", (e) => { // what a proxy says for a controller that is away is no page
+  document.addEventListener("htmx:before:swap", (e) => { // a proxy's answer for an unreachable controller is not a page
     const { target, text } = e.detail.ctx;
     if (target === main() && !text.includes('<main id="main"')) e.preventDefault();
   });

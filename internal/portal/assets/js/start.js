@@ -1,4 +1,4 @@
-// The form that starts instances: the command beside it is that of what is filled in now.
+// The form that starts instances: the command next to it has the current values of the fields.
 export function sameCommand() {
   let wait, asked = 0;
   const renew = async (form) => {

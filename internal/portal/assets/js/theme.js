@@ -1,4 +1,4 @@
-// Sets colours and rows as they were chosen, before anything is drawn.
+// Applies the chosen theme and row height before the page is drawn.
 (() => {
   for (const name of ["theme", "density"]) {
     const kept = localStorage.getItem(name);
