@@ -70,8 +70,8 @@ func (d *Driver) acceptVLAN(s hv.Spec) error {
 			"VLAN %d: its configured bridge %s does not exist on this node; create it, or use another VLAN",
 			s.VLAN, bridge)
 	case !slices.Contains(d.host.VLANs, s.VLAN):
-		return hv.RefusedError("VLAN %d: it was not available on this node when the agent started; see the log of the agent",
-			s.VLAN)
+		return hv.RefusedError(
+			"VLAN %d: it was not available on this node when the agent started; see the log of the agent", s.VLAN)
 	}
 	return nil
 }

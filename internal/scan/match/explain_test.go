@@ -132,7 +132,7 @@ func TestExplainDecidesAsMatch(t *testing.T) {
 				t.Fatal(err)
 			}
 			all := strings.Join(e.Steps, "\n")
-			if (e.Finding != nil) != affected || !strings.Contains(all, "PYSEC-1 (pypa) is not asked") ||
+			if (e.Finding != nil) != affected || !strings.Contains(all, "PYSEC-1 (pypa) is not evaluated") ||
 				strings.Contains(all, "CVE-2024-2") {
 				t.Errorf("%s of %s: got %v, want %v:\n%s", id, version, e.Finding != nil, affected, all)
 			}
