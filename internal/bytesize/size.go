@@ -8,6 +8,7 @@
 package bytesize
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -36,43 +37,60 @@ var units = map[string]int64{
 	"T": TB, "TB": TB, "TIB": TB,
 }
 
-// Parse parses a size in bytes; a number without a unit counts in units of bare. Letters of either
+// ErrLimit is the cause of an error about a size above the limit.
+var ErrLimit = errors.New("size limit (1 EiB, which is 1048576TB) reached")
+
+// Parse parses a size in bytes; a number without a unit counts in units of bare. ASCII letters of either
 // case are accepted, signs and fractions are not. field names the option in the error, which has
 // the code farm.CodeInvalid.
 func Parse(field, text string, bare int64) (int64, error) {
-	text = strings.TrimSpace(text)
-	cut := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
-	digits, suffix := text, ""
-	if cut >= 0 {
-		digits, suffix = text[:cut], strings.ToUpper(strings.TrimSpace(text[cut:]))
+	n, err := ParseText(text, bare)
+	if err != nil {
+		return 0, farm.Invalid(field, "%s", err)
 	}
-	unit := bare
-	if suffix != "" {
-		var known bool
-		if unit, known = units[suffix]; !known {
-			return 0, farm.Invalid(field, "invalid size %q: want 1024B, 10KB, 140MB or 45GB", text)
-		}
+	return n, nil
+}
+
+// ParseText is Parse with an error that names no option. Its cause is ErrLimit for a size above the limit.
+func ParseText(text string, bare int64) (int64, error) {
+	text = strings.TrimSpace(text)
+	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
+	suffix := strings.TrimSpace(text[len(digits):])
+	unit, known := units[strings.Map(upperASCII, suffix)]
+	if suffix == "" {
+		unit, known = bare, true
+	}
+	if !known || digits == "" {
+		return 0, fmt.Errorf("invalid size %q: want 1024B, 10KB, 140MB or 45GB", text)
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || digits == "" {
-		return 0, farm.Invalid(field, "invalid size %q: want 1024B, 10KB, 140MB or 45GB", text)
-	}
-	if n > limit/unit {
-		return 0, farm.Invalid(field, "size limit (1048576TB) reached: %q", text)
+	if err != nil || n > limit/unit {
+		return 0, fmt.Errorf("%w: %q", ErrLimit, text)
 	}
 	return n * unit, nil
+}
+
+// upperASCII returns the capital form of an ASCII letter. Other letters stay, also those with an ASCII capital.
+func upperASCII(r rune) rune {
+	if 'a' <= r && r <= 'z' {
+		return r - 'a' + 'A'
+	}
+	return r
 }
 
 // Format formats a number of bytes for people: "0 B", "1.5 GiB", "64 MiB".
 func Format(n int64) string {
 	names := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
-	value, at := float64(n), 0
-	for value >= 1024 && at < len(names)-1 {
+	sign, value, at := "", math.Abs(float64(n)), 0
+	if n < 0 {
+		sign = "-"
+	}
+	for math.Round(value*10)/10 >= 1024 && at < len(names)-1 { // as it is shown: not "1024.0 KiB"
 		value /= 1024
 		at++
 	}
 	if value == math.Trunc(value) {
-		return fmt.Sprintf("%.0f %s", value, names[at])
+		return fmt.Sprintf("%s%.0f %s", sign, value, names[at])
 	}
-	return fmt.Sprintf("%.1f %s", value, names[at])
+	return fmt.Sprintf("%s%.1f %s", sign, value, names[at])
 }

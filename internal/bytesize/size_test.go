@@ -1,6 +1,7 @@
 package bytesize_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/bytesize"
@@ -18,6 +19,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
+		"1K\u0131B", "1\u212aB", "１B", "1GB GB", "99999999999999999999", "1048577TB",
 		"", "GB", "-1", "+1", "1.5GB", "1 G B", "1XB", "9223372036854775807", "9999999TB", "0x10", "1e3",
 	} {
 		if got, err := bytesize.Parse("x", text, bytesize.MB); farm.CodeOf(err) != farm.CodeInvalid {
@@ -26,9 +28,24 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestParseLimit: a size above the limit is said to be so, however large it is.
+func TestParseLimit(t *testing.T) {
+	for text, want := range map[string]bool{
+		"1048577TB": true, "99999999999999999999": true, "1048576TB": false, "1XB": false,
+		"99999999999999999999XB": false,
+	} {
+		if _, err := bytesize.ParseText(text, bytesize.MB); errors.Is(err, bytesize.ErrLimit) != want {
+			t.Errorf("ParseText(%q): %v", text, err)
+		}
+	}
+}
+
 func TestFormat(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 45 << 30: "45 GiB", 1 <<
-		60: "1024 PiB"} {
+	for n, want := range map[int64]string{
+		0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 45 << 30: "45 GiB", 1 << 60: "1024 PiB",
+		1<<20 - 1: "1.0 MiB", 1<<20 - 51: "1.0 MiB", 1<<20 - 52: "1023.9 KiB", 1<<30 - 1: "1.0 GiB", 1 << 20: "1 MiB",
+		-1: "-1 B", -1536: "-1.5 KiB", 1 - 1<<20: "-1.0 MiB", -1 << 63: "-8192 PiB",
+	} {
 		if got := bytesize.Format(n); got != want {
 			t.Errorf("Format(%d) = %q, want %q", n, got, want)
 		}

@@ -291,20 +291,23 @@ func checkValue(s Setting, v value) error {
 		return nil
 	}
 	kind := kinds[s.Kind]
-	if kind.parse(v.text) != nil {
-		return fmt.Errorf("%s must be %s (%s)", maskedText(s, v), kind.form, originOf(s, v))
-	}
-	if s.Check == nil {
-		return nil
-	}
-	if err := s.Check(v.text); err != nil {
-		format := "%s must be %w (%s)"
-		if _, ok := errors.AsType[sentenceError](err); ok {
-			format = "%s: %w (%s)"
+	err := kind.parse(v.text)
+	isSentence := false
+	if err != nil {
+		if _, isSentence = errors.AsType[sentenceError](err); !isSentence {
+			err = errors.New(kind.form)
 		}
-		return fmt.Errorf(format, maskedText(s, v), err, originOf(s, v))
+	} else if s.Check != nil {
+		err = s.Check(v.text)
+		_, isSentence = errors.AsType[sentenceError](err)
 	}
-	return nil
+	switch {
+	case err == nil:
+		return nil
+	case isSentence:
+		return fmt.Errorf("%s: %w (%s)", maskedText(s, v), err, originOf(s, v))
+	}
+	return fmt.Errorf("%s must be %w (%s)", maskedText(s, v), err, originOf(s, v))
 }
 
 // sentenceError is the error of a check that is a whole sentence, instead of the form which the value

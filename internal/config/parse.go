@@ -24,12 +24,24 @@ var (
 )
 
 // ParseSize parses a size with its unit, as bytesize.Parse does: 1024B, 10KB, 140MB, 45GB, 2TiB. A number without
-// a unit is an error, since settings differ in what it would mean.
+// a unit is an error, since settings differ in what it would mean, and so is space around it.
 func ParseSize(text string) (int64, error) {
 	if strings.Trim(text, "0123456789") == "" {
 		return 0, errForm
 	}
-	return bytesize.Parse("size", text, bytesize.B)
+	return parseSize(text, bytesize.B)
+}
+
+// parseSize parses a size; a number without a unit counts in units of bare.
+func parseSize(text string, bare int64) (int64, error) {
+	if strings.TrimSpace(text) != text {
+		return 0, errForm
+	}
+	n, err := bytesize.ParseText(text, bare)
+	if errors.Is(err, bytesize.ErrLimit) {
+		return 0, sentenceError{bytesize.ErrLimit}
+	}
+	return n, err
 }
 
 // ParseDuration reads a duration in Go's form (90s, 1m, 1h30m) or as a plain number
@@ -66,12 +78,7 @@ func ParseDays(text string) (time.Duration, error) {
 }
 
 // ParseMegabytes reads a plain number of MiB, or a size with its unit.
-func ParseMegabytes(text string) (int64, error) {
-	if text != "" && strings.Trim(text, "0123456789") == "" {
-		text += "MB"
-	}
-	return ParseSize(text)
-}
+func ParseMegabytes(text string) (int64, error) { return parseSize(text, bytesize.MB) }
 
 // parseList splits at commas and drops empty elements; it returns nil without elements.
 func parseList(text string) []string {

@@ -10,18 +10,35 @@ import (
 func TestParseSize(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0B": 0, "1024B": 1024, "10KB": 10 << 10, "140MB": 140 << 20, "45GB": 45 << 30, "2TB": 2 << 40,
-		"45gb": 45 << 30, "1Kb": 1 << 10, "007B": 7, "10K": 10 << 10, " 10 GiB ": 10 << 30, "1048576TB": 1 << 60,
+		"45gb": 45 << 30, "1Kb": 1 << 10, "007B": 7, "10K": 10 << 10, "10 GiB": 10 << 30, "1048576TB": 1 << 60,
 	} {
 		if got, err := ParseSize(text); err != nil || got != want {
 			t.Errorf("%q is %d, %v; want %d", text, got, err, want)
 		}
 	}
 	for _, text := range []string{
+		" 10 GiB", "10GiB ", " 10 ", "\t10", "10K\u0131B",
 		"", "B", "GB", "10", "-1B", "+1B", "1.5GB", "10XB", "10BB", "10MGB", "0x1B",
 		"1_0B", "１B",
 		"9223372036854775807B", "1048577TB", strings.Repeat("9", 400) + "B",
 	} {
 		if got, err := ParseSize(text); err == nil {
+			t.Errorf("%q is taken as %d", text, got)
+		}
+	}
+}
+
+// TestParseMegabytes: space around a number is refused, instead of changing its unit.
+func TestParseMegabytes(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0": 0, "10": 10 << 20, "10B": 10, "4GB": 4 << 30, "1099511627776": 1 << 60,
+	} {
+		if got, err := ParseMegabytes(text); err != nil || got != want {
+			t.Errorf("%q is %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", " 10", "10 ", "\n10", "-1", "10XB", "1099511627777"} {
+		if got, err := ParseMegabytes(text); err == nil {
 			t.Errorf("%q is taken as %d", text, got)
 		}
 	}
