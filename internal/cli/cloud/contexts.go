@@ -32,13 +32,17 @@ type contextEntry struct {
 	Controller    string `yaml:"controller"`
 	RootToken     string `yaml:"root-token,omitempty"`
 	RootTokenFile string `yaml:"root-token-file,omitempty"`
-	KeyID         string `yaml:"key-id,omitempty"`
-	KeyFile       string `yaml:"key-file,omitempty"`
+	KeyID         string `yaml:"api-key-id,omitempty"`
+	KeyFile       string `yaml:"api-key-file,omitempty"`
 	BearerFile    string `yaml:"bearer-file,omitempty"`
 	CACert        string `yaml:"ca-cert,omitempty"`
 	ClientCert    string `yaml:"client-cert,omitempty"`
 	ClientKey     string `yaml:"client-key,omitempty"`
 	SkipVerify    bool   `yaml:"skip-tls-verification,omitempty"`
+
+	// The former names of api-key-id and api-key-file, accepted for one release; readContexts clears them.
+	OldKeyID   string `yaml:"key-id,omitempty"`
+	OldKeyFile string `yaml:"key-file,omitempty"`
 }
 
 func (e contextEntry) settings() map[string]string {
@@ -79,6 +83,9 @@ func readContexts() (c contextFile, err error) {
 	dec := yaml.NewDecoder(io.LimitReader(f, maxContextFileBytes))
 	dec.KnownFields(true)
 	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return c, fmt.Errorf("%s: %w", path, readableYAMLError(err))
+	}
+	if err := c.renameOldKeys(); err != nil {
 		return c, fmt.Errorf("%s: %w", path, err)
 	}
 	return c, nil
@@ -187,8 +194,8 @@ the user's configuration directory, on Linux ~/.config/buildyard:
       root-token-file: /etc/buildyard/plant.token
       ca-cert: /etc/buildyard/plant.pem
 
-A context may also have key-id with key-file, bearer-file, root-token, client-cert, client-key and
-skip-tls-verification. Files with keys and tokens must be private. Flags and the environment
+A context may also have api-key-id with api-key-file, bearer-file, root-token, client-cert, client-key
+and skip-tls-verification. Files with keys and tokens must be private. Flags and the environment
 override a context. An address from them disables contexts, and --context disables the environment.`,
 		Example: `  buildyard context list
   buildyard context use plant
@@ -256,7 +263,8 @@ func contextUse(s cli.Streams) *cobra.Command {
 	}
 }
 
-// setCurrent changes one key of the file and leaves comments and order as they are.
+// setCurrent changes one key of the file and leaves comments, order and former names of keys as they are, so that an
+// earlier release can still read it.
 func setCurrent(name string) error {
 	path, err := contextsPath()
 	if err != nil {
