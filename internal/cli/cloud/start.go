@@ -38,6 +38,7 @@ type startOptions struct {
 	onScriptFailure string
 	ports           []string
 	diskSize        string
+	memory          string
 }
 
 func instanceStart(s cli.Streams) *cobra.Command {
@@ -81,8 +82,8 @@ func (o *startOptions) addFlags(cmd *cobra.Command) {
 		"", "action on the VM when a monitored script fails: stop, keep or delete")
 	fs.StringVar(&o.NameTemplate, "name-template", "", "pattern of the VM name, with variables such as $template_name")
 	fs.IntVar(&o.VCPU, "vcpu", 0, "CPU cores (default: as in the template)")
-	fs.IntVar(&o.VRAM, "vram", 0, "memory in MiB (default: as in the template)")
-	fs.StringVar(&o.diskSize, "disk", "", "new size of the first disk, such as 80G")
+	fs.StringVar(&o.memory, "vram", "", "memory, such as 4GB; without a unit in MiB (default: as in the template)")
+	fs.StringVar(&o.diskSize, "disk", "", "new size of the first disk, such as 80GB; without a unit in GiB")
 	fs.StringVar(&o.NetworkMode, "network-mode", "", "network mode: shared, nat, host, bridge or disconnected")
 	fs.StringVar(&o.NetworkLocal, "network-local", "", "access to the local network: forceOn or forceOff")
 	fs.StringVar(&o.MACAddress, "mac", "", "MAC address")
@@ -125,8 +126,8 @@ func (o *startOptions) newRequest(ctx context.Context, template string) (r clien
 	if o.scriptOnBoot {
 		r.ScriptCondition = client.AfterBoot
 	}
-	if o.diskSize != "" {
-		r.Disk = &client.Disk{Size: o.diskSize}
+	if err = o.addSizes(&r); err != nil {
+		return r, cli.Usage(err)
 	}
 	r.TTL = client.Duration(o.ttl)
 	if r.Ports, err = portRules(o.ports); err != nil {
