@@ -117,8 +117,7 @@ func templateRevert(s cli.Streams) *cobra.Command {
 // templateRemove is the former name of the command evict.
 func templateRemove(s cli.Streams) *cobra.Command {
 	cmd := templateEvict(s)
-	cmd.Use, cmd.Hidden = "remove TEMPLATE", true
-	return cmd
+	return deprecate(cmd, s, "remove TEMPLATE", "template evict")
 }
 
 func templateEvict(s cli.Streams) *cobra.Command {
@@ -376,11 +375,20 @@ func removalDone(r api.Removal) any {
 	return fmt.Sprintf("%d/%d", done, len(r.Status))
 }
 
+// deprecate turns a command into its former name: it is not listed, and refers to the name of today.
+func deprecate(cmd *cobra.Command, s cli.Streams, use, name string) *cobra.Command {
+	cmd.Use, cmd.Hidden = use, true
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		_, err := fmt.Fprintf(s.Err, "note: %q is deprecated; use \"buildyard %s\"\n", cmd.CommandPath(), name)
+		return err
+	}
+	return cmd
+}
+
 // templateRemovals is the former name of the command evictions.
 func templateRemovals(s cli.Streams) *cobra.Command {
 	cmd := templateEvictions(s)
-	cmd.Use, cmd.Hidden = "removals [REQUEST]", true
-	return cmd
+	return deprecate(cmd, s, "removals [REQUEST]", "template evictions")
 }
 
 func templateEvictions(s cli.Streams) *cobra.Command {
