@@ -3,7 +3,9 @@ package controller
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -65,6 +67,30 @@ func TestMaintenance(t *testing.T) {
 			if _, err := c.Maintenance.Begin(t.Context(), bad, ""); farm.CodeOf(err) != farm.CodeInvalid {
 				t.Errorf("%s: %v", bad, err)
 			}
+		}
+	})
+}
+
+// TestMaintenanceLog: the log shows when a maintenance ends, or that it has no end.
+func TestMaintenanceLog(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		var logged strings.Builder
+		c.stop()
+		c.start(Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+		for _, length := range []time.Duration{0, time.Hour} {
+			if _, err := c.Maintenance.Begin(t.Context(), length, "new disks"); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if err := c.Maintenance.End(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		text := logged.String()
+		if strings.Count(text, "maintenance mode on") != 2 || !strings.Contains(text, `until="no end"`) ||
+			strings.Contains(text, "0001-01-01") {
+			t.Errorf("the log is %s", text)
 		}
 	})
 }

@@ -130,7 +130,7 @@ func (o *Mode) Run(ctx context.Context) {
 		switch {
 		case on && !was:
 			o.db.Log.WarnContext(ctx, "maintenance mode on: cleanup is paused",
-				"since", m.Since, "until", m.Until, "reason", m.Reason)
+				"since", m.Since, "until", untilText(m.Until), "reason", m.Reason)
 		case was && !on:
 			o.db.Log.WarnContext(ctx, "maintenance mode off", "since", m.Since)
 		}
@@ -144,6 +144,14 @@ func (o *Mode) Run(ctx context.Context) {
 		was = on
 		timer.Reset(next)
 	}
+}
+
+// untilText is the end of a maintenance in logs.
+func untilText(end time.Time) string {
+	if end.IsZero() {
+		return "no end"
+	}
+	return end.Format(time.RFC3339)
 }
 
 // pause asks the registry to pause garbage collection, or to resume it.
