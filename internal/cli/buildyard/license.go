@@ -48,6 +48,18 @@ func publicKeyPath(secret string) string {
 	return strings.TrimSuffix(secret, filepath.Ext(secret)) + ".pub"
 }
 
+// newPublicKeyPath returns the path of the public key of a new key pair, and checks that of its secret.
+func newPublicKeyPath(secret string) (string, error) {
+	public := publicKeyPath(secret)
+	switch {
+	case secret == "":
+		return "", cli.Usage(errors.New("--out: path of the private key is empty"))
+	case public == secret:
+		return "", cli.Usage(errors.New("--out must not end in .pub: it is the file of the private key"))
+	}
+	return public, nil
+}
+
 func keygenCommand(streams Streams) *cobra.Command {
 	secret := ""
 	cmd := &cobra.Command{
@@ -59,9 +71,9 @@ to it, in a file that ends in .pub. It prints the paths first, and does not repl
   buildyard license keygen          # the default path of this machine`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			public := publicKeyPath(secret)
-			if public == secret {
-				return cli.Usage(errors.New("--out must not end in .pub: it is the file of the private key"))
+			public, err := newPublicKeyPath(secret)
+			if err != nil {
+				return err
 			}
 			if _, err := fmt.Fprintf(streams.Err, "creating %s and %s\n", secret, public); err != nil {
 				return err
@@ -69,7 +81,7 @@ to it, in a file that ends in .pub. It prints the paths first, and does not repl
 			if err := license.GenerateKeys(secret, public); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(streams.Out, "secret: %s (keep it secret: it can issue licenses)\npublic: %s (%s)\n",
+			_, err = fmt.Fprintf(streams.Out, "secret: %s (keep it secret: it can issue licenses)\npublic: %s (%s)\n",
 				secret, public, trustHint(public))
 			return err
 		},

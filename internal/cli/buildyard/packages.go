@@ -1,7 +1,6 @@
 package buildyard
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,14 +58,14 @@ file that ends in .pub. It does not replace files.`,
 		Example: `  buildyard package keygen --out /secure/packages.key`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			public := publicKeyPath(secret)
-			if public == secret {
-				return cli.Usage(errors.New("--out must not end in .pub: it is the file of the private key"))
+			public, err := newPublicKeyPath(secret)
+			if err != nil {
+				return err
 			}
 			if err := license.GenerateKeys(secret, public); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(streams.Out,
+			_, err = fmt.Fprintf(streams.Out,
 				"secret: %s (keep it secret: it can install programs on nodes)\npublic: %s (copy it to %s in the "+
 					"package directory)\n",
 				secret, public, release.KeysFile)
