@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,8 +52,10 @@ It may run again: existing files stay unchanged, in particular the token.`,
 	cmd.Flags().StringSliceVar(&o.hostNames, "name", nil,
 		"additional host names or addresses of the certificate (with --tls)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if len(o.hostNames) > 0 && !o.tls {
-			return cli.Usage(errors.New("--name requires --tls"))
+		if cmd.Flags().Changed("name") {
+			if err := o.checkHostNames(); err != nil {
+				return cli.Usage(err)
+			}
 		}
 		v, err := config.Load(config.ControllerTable, config.Sources{Env: os.LookupEnv, Flags: cmd.Flags()})
 		if err != nil {
@@ -89,6 +89,9 @@ func (o *initOptions) run() error {
 			return fmt.Errorf("certificates: %w", err)
 		}
 		o.printCreated(pair.created, "certificate", pair.certPath)
+		if err := o.warnIgnoredNames(pair); err != nil {
+			return err
+		}
 		settings = append(settings, [2]string{config.UseHTTPS, "true"}, [2]string{config.ServerCert, pair.certPath},
 			[2]string{config.ServerKey, pair.keyPath})
 	}
@@ -153,46 +156,6 @@ func (o *initOptions) addSettings(path string, settings [][2]string) (map[string
 		return values, nil
 	}
 	return values, replaceFile(path, []byte(text))
-}
-
-// printNextSteps prints the files and the next steps.
-func (o *initOptions) printNextSteps(values map[string]string) error {
-	port, up := "8090", "buildyard up"
-	state := "Authentication is on, and the ports are open to other machines."
-	if usual, err := config.Load(config.ControllerTable,
-		config.Sources{Env: os.LookupEnv, FileDefaults: values}); err == nil {
-		if host, own, err := net.SplitHostPort(usual.String(config.ListenAddr)); err == nil {
-			port = own
-			if ip, err := netip.ParseAddr(host); host != "" && (err != nil || !ip.IsUnspecified()) {
-				state = "Authentication is on, and the controller listens on " + host + " only."
-			}
-		}
-		if usual.String(config.DataDir) != o.dataDir {
-			up += " --data-dir " + o.dataDir
-		}
-	}
-	url, more := "http://127.0.0.1:"+port, ""
-	if values[config.UseHTTPS] == "true" {
-		url, more = "https://127.0.0.1:"+port,
-			"  export "+config.TrustedCA+"="+filepath.Join(o.dataDir, tlsDir, authorityFile)+"\n"
-	}
-	if values[config.EnableAuth] != "true" {
-		state = "Authentication is off: " + config.EnableAuth + " is not true in the settings."
-	}
-	_, err := fmt.Fprintf(o.Out, `%s
-
-%s Next:
-
-  %s
-  export %s=%s
-  export %s_FILE=%s
-%s  buildyard status
-  buildyard key create ci --ttl 90d --out ci.pem      # one key per program
-
-In a browser, log in at %s with the root token.
-`, strings.Join(o.messages, "\n"), state, up, config.Controller, url, config.RootToken,
-		filepath.Join(o.dataDir, rootTokenFile), more, url)
-	return err
 }
 
 // writeNewFile writes a file that must not exist, readable by its owner alone, and syncs it with its
