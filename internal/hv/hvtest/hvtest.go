@@ -40,7 +40,7 @@ type Subject struct {
 	// Steps selects the steps of a save at which it is made to fail: some of them where a save
 	// takes seconds. nil: all.
 	Steps func(steps []hv.SaveStep) []hv.SaveStep
-	// Most is how many VMs of the driver may run at a time; then the parts run in turn. 0: no limit.
+	// Most is how many VMs of the driver may run at a time, with RunInTurn. 0: no limit.
 	Most int
 	// Mask hides abilities that the driver announces and that a fake of its hypervisor cannot show.
 	Mask []hv.Capability
@@ -88,15 +88,19 @@ var parts = []struct {
 
 // Run runs the whole suite. Each part opens a driver; checks share VMs where
 // they can, because a real one takes seconds to boot.
-func Run(t *testing.T, open func(t *testing.T) Subject) {
+func Run(t *testing.T, open func(t *testing.T) Subject) { runParts(t, (*testing.T).Parallel, open) }
+
+// RunInTurn is Run for a driver whose host runs few VMs at a time: see Subject.Most.
+func RunInTurn(t *testing.T, open func(t *testing.T) Subject) { runParts(t, func(*testing.T) {}, open) }
+
+// runParts runs all parts; schedule is called before a part opens its driver, which may wait for other tests.
+func runParts(t *testing.T, schedule func(*testing.T), open func(t *testing.T) Subject) {
 	all := &results{verdicts: map[string]verdict{}}
 	t.Run("part", func(t *testing.T) {
 		for _, p := range parts {
 			t.Run(p.name, func(t *testing.T) {
+				schedule(t)
 				s := &suite{Subject: open(t), results: all}
-				if s.Most == 0 {
-					t.Parallel()
-				}
 				if s.Short && p.long {
 					t.Skip("left out of a short run")
 				}

@@ -41,7 +41,11 @@ func open(t *testing.T, opt sim.Options) *sim.Host {
 func TestConformance(t *testing.T) {
 	for _, mode := range []string{"memory", "files", "two at a time"} {
 		t.Run(mode, func(t *testing.T) {
-			hvtest.Run(t, func(t *testing.T) hvtest.Subject {
+			run := hvtest.Run
+			if mode == "two at a time" {
+				run = hvtest.RunInTurn
+			}
+			run(t, func(t *testing.T) hvtest.Subject {
 				opt := sim.Options{Boot: sim.DurationRange{Min: time.Millisecond, Max: 5 * time.Millisecond}}
 				if mode == "files" {
 					opt.Dir = t.TempDir()

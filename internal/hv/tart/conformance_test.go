@@ -11,7 +11,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	hvtest.Run(t, func(t *testing.T) hvtest.Subject {
+	hvtest.RunInTurn(t, func(t *testing.T) hvtest.Subject {
 		m := newMac(t)
 		m.setKnob("ssh", "22")
 		o := m.options()
