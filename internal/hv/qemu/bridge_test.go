@@ -195,7 +195,7 @@ func command(t *testing.T, name string, args ...string) {
 func TestNoBridge(t *testing.T) {
 	image := guesttest.Disk(t)
 	for bridge, want := range map[string]string{
-		"": "given no bridge", "no-such-br": "no-such-br", "lo": "lo", "../x": "../x",
+		"": "no bridge is configured", "no-such-br": "no-such-br", "lo": "lo", "../x": "../x",
 	} {
 		d, err := qemu.Open(t.Context(), qemu.Options{Dir: t.TempDir(), Bridge: bridge})
 		if err != nil {
