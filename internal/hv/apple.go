@@ -15,10 +15,15 @@ const (
 	// AppleDisks is the number of disks of a Mac: the root disk, and the auxiliary storage of its
 	// boot loader, in this order.
 	AppleDisks = 2
+
+	// FormatAnka is the format of a disk that is an archive made by "anka export". It has a whole
+	// virtual Mac: it is the only disk of its VM, which needs neither hardware model nor machine
+	// identifier.
+	FormatAnka = "anka"
 )
 
 // Apple is the part of a Spec that only virtual Macs with Apple silicon have. Such a VM is of the
-// architecture arm64, and both its disks are raw.
+// architecture arm64, and its disks are two raw ones or one of FormatAnka.
 type Apple struct {
 	HardwareModel []byte // property list of the framework; the auxiliary storage was made for it
 	MachineID     []byte // property list; serial number and hardware UUID follow from it
@@ -38,13 +43,16 @@ func (a *Apple) clone() *Apple {
 
 // validateApple validates the part of a Mac, and that nothing contradicts it.
 func (s Spec) validateApple() error {
-	a := s.Apple
+	a, least := s.Apple, 1
+	if s.isAnkaArchive() {
+		least = 0
+	}
 	switch {
 	case a == nil:
 		return nil
-	case len(a.HardwareModel) == 0 || len(a.HardwareModel) > MaxHardwareModelBytes:
+	case len(a.HardwareModel) < least || len(a.HardwareModel) > MaxHardwareModelBytes:
 		return RefusedError("a hardware model of %d bytes: want 1-%d", len(a.HardwareModel), MaxHardwareModelBytes)
-	case len(a.MachineID) == 0 || len(a.MachineID) > MaxMachineIDBytes:
+	case len(a.MachineID) < least || len(a.MachineID) > MaxMachineIDBytes:
 		return RefusedError("a machine identifier of %d bytes: want 1-%d", len(a.MachineID), MaxMachineIDBytes)
 	case a.MinCPUs < 0 || a.MinCPUs > MaxCPUs || a.MinMemoryMiB < 0 || a.MinMemoryMiB > MaxMemoryMB:
 		return RefusedError("a macOS guest that needs %d virtual CPUs and %d MiB of memory: want at most %d and %d",
@@ -55,6 +63,22 @@ func (s Spec) validateApple() error {
 		return RefusalMemory.Error(s.MemoryMB, a.MinMemoryMiB)
 	case s.Arch != "" && s.Arch != "arm64":
 		return RefusedError("architecture %q: macOS guests are arm64", s.Arch)
+	}
+	if err := s.validateAppleDisks(); err != nil {
+		return err
+	}
+	return s.PC.checkAbsent()
+}
+
+// isAnkaArchive reports whether the VM is an archive of anka.
+func (s Spec) isAnkaArchive() bool { return len(s.Disks) == 1 && s.Disks[0].Format == FormatAnka }
+
+func (s Spec) validateAppleDisks() error {
+	switch {
+	case s.isAnkaArchive() && len(s.Disks[0].Deltas) > 0:
+		return RefusedError("an archive of anka cannot have deltas")
+	case s.isAnkaArchive():
+		return nil
 	case len(s.Disks) != AppleDisks:
 		return RefusedError("%d disks: a macOS guest has %d, its root disk and its auxiliary storage", len(s.Disks),
 			AppleDisks)
@@ -64,7 +88,7 @@ func (s Spec) validateApple() error {
 			return RefusedError("disk format %q: the disks of a macOS guest are raw", d.Format)
 		}
 	}
-	return s.PC.checkAbsent()
+	return nil
 }
 
 // checkAbsent refuses what was asked of a PC for a VM that is a Mac.

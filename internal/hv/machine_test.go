@@ -220,6 +220,28 @@ func mac() hv.Spec {
 	return s
 }
 
+// TestValidateAnkaArchive: an archive has the whole Mac, so it is the only disk and needs no description of it.
+func TestValidateAnkaArchive(t *testing.T) {
+	good := mac()
+	good.Apple = &hv.Apple{MinCPUs: 2}
+	good.Disks = []hv.Disk{{Path: "/archive", Format: hv.FormatAnka}}
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	for says, change := range map[string]func(*hv.Spec){
+		"cannot have deltas":             func(s *hv.Spec) { s.Disks[0].Deltas = []string{"/delta"} },
+		"a hardware model of 0 bytes":    func(s *hv.Spec) { s.Disks = append(s.Disks, s.Disks[0]) },
+		"a hardware model of 4097 bytes": func(s *hv.Spec) { s.Apple.HardwareModel = make([]byte, 4097) },
+		"this guest needs 9":             func(s *hv.Spec) { s.Apple.MinCPUs = 9 },
+	} {
+		s := good.Clone()
+		change(&s)
+		if err := s.Validate(); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}
+
 func TestValidateApple(t *testing.T) {
 	good := mac()
 	good.PC = &hv.PC{Video: hv.VideoVirtIO}

@@ -14,6 +14,8 @@ const (
 	RefusalNotMac Refusal = "%s runs macOS guests only: the template has no hardware model"
 	// RefusalMac has the driver.
 	RefusalMac Refusal = "%s does not run macOS guests: the template has a hardware model"
+	// RefusalFormat has the format and the driver.
+	RefusalFormat Refusal = "disk format %q: %s cannot use it"
 	// RefusalUSB has none.
 	RefusalUSB Refusal = farm.RefusalMacUSB
 	// RefusalVLAN has the ID and the driver.

@@ -100,7 +100,7 @@ type Spec struct {
 // above it. None of them is ever written to.
 type Disk struct {
 	Path   string // of the base; absolute
-	Format string // of the base: "raw", "qcow2"; never guessed from the content
+	Format string // of the base: "raw", "qcow2", FormatAnka; never guessed from the content
 
 	// Deltas are the layers above the base, the lowest first: absolute paths of qcow2 files with
 	// the changes, which name no backing file, as Save makes them.

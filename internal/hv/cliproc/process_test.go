@@ -1,12 +1,14 @@
 package cliproc
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -141,4 +143,41 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = f.Close()
+}
+
+// TestInherited: a program keeps the lock of a file that it inherits until it ends.
+func TestInherited(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	f, err := os.Create(path)
+	if err == nil {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	c := shell("echo begun >" + path + "; exec sleep 600")
+	c.Inherited = f
+	go func() {
+		defer close(done)
+		_, _ = Run(ctx, c)
+	}()
+	eventually(t, "the program runs", func() bool {
+		text, _ := os.ReadFile(path)
+		return len(text) > 0
+	})
+	_ = f.Close()
+	other, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	isFree := func() bool { return syscall.Flock(int(other.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil }
+	if isFree() {
+		t.Error("the program has not inherited the lock")
+	}
+	cancel()
+	<-done
+	eventually(t, "the lock is free", isFree)
 }

@@ -28,6 +28,10 @@ type Command struct {
 	// only when it returns. A Read that fails ends the program, as it would take a part for the whole.
 	Stdin io.Reader
 
+	// Inherited is an open file that the program keeps open to its end, such as one with a lock that is then held even
+	// if this process ends earlier; nil = none. The caller closes its own copy.
+	Inherited *os.File
+
 	Timeout   time.Duration // 0 = one minute
 	KeepBytes int           // of each output, its last part is kept; 0 = 64 KiB
 }
@@ -83,6 +87,9 @@ func prepare(ctx context.Context, c Command) *exec.Cmd {
 	cmd.Env, cmd.Dir = environment(c.Env), c.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
+	if c.Inherited != nil {
+		cmd.ExtraFiles = []*os.File{c.Inherited}
+	}
 	return cmd
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -23,21 +21,8 @@ const (
 	minMinor     = 28
 )
 
-// programDirs are searched after PATH: a LaunchAgent has a short one.
-var programDirs = []string{"/opt/homebrew/bin", "/usr/local/bin"}
-
 // FindProgram returns the path of an executable in PATH or where Homebrew installs it.
-func FindProgram(name string) (string, error) {
-	if path, err := exec.LookPath(name); err == nil {
-		return filepath.Abs(path)
-	}
-	for _, dir := range programDirs {
-		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
-			return path, nil
-		}
-	}
-	return "", fmt.Errorf("%s is not installed: it is neither in PATH nor in %s", name, strings.Join(programDirs, ", "))
-}
+func FindProgram(name string) (string, error) { return cliproc.FindProgram(name) }
 
 // program is the installed tart with the environment that it runs in.
 type program struct {
@@ -54,9 +39,8 @@ func newProgram(o Options) (program, error) {
 			return program{}, err
 		}
 	}
-	search := append(filepath.SplitList(os.Getenv("PATH")), programDirs...)
 	return program{path: path, env: []string{
-		"PATH=" + strings.Join(slices.Compact(search), string(filepath.ListSeparator)),
+		"PATH=" + cliproc.SearchPath(),
 		"HOME=" + os.Getenv("HOME"),
 		"TMPDIR=" + os.TempDir(),
 		"TART_HOME=" + o.Home,

@@ -55,6 +55,8 @@ func (d *Driver) acceptSpec(s hv.Spec) (hv.Spec, error) {
 		return s, err
 	}
 	switch {
+	case s.Disks[0].Format != "raw":
+		return s, hv.RefusalFormat.Error(s.Disks[0].Format, "tart")
 	case s.VLAN != 0:
 		return s, hv.RefusalVLAN.Error(s.VLAN, "tart")
 	case s.Isolated:

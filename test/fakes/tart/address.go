@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,15 +12,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
-)
 
-// guestAddress is the loopback address that stands for the guest's, by its MAC.
-func guestAddress(mac string) string {
-	h := fnv.New32a()
-	_, _ = io.WriteString(h, strings.ToLower(mac))
-	sum := h.Sum32()
-	return fmt.Sprintf("127.64.%d.%d", sum>>8%254+1, sum%254+1)
-}
+	"github.com/buildyard/buildyard/test/fakes/fakeguest"
+)
 
 // withoutZeros writes a MAC as the DHCP server of macOS does: ee:07:.. is ee:7:..
 func withoutZeros(mac string) string {
@@ -35,7 +28,7 @@ func withoutZeros(mac string) string {
 }
 
 func (h *home) leasesFile() string {
-	return h.knobs.text("", knobLeases, filepath.Join(filepath.Dir(h.dir), "dhcpd_leases"))
+	return h.knobs.Text("", knobLeases, filepath.Join(filepath.Dir(h.dir), "dhcpd_leases"))
 }
 
 func leaseBlock(mac, address string, end time.Time) string {
@@ -67,7 +60,7 @@ func (h *home) addLease(mac string) error {
 	}
 	now := time.Now()
 	out.WriteString(leaseBlock(mac, "127.64.255.253", now.Add(-time.Hour)))
-	out.WriteString(leaseBlock(mac, guestAddress(mac), now.Add(24*time.Hour)))
+	out.WriteString(leaseBlock(mac, fakeguest.AddressOf(mac), now.Add(24*time.Hour)))
 	out.WriteString(leaseBlock(mac, "127.64.255.254", now.Add(time.Hour)))
 	if _, err := f.WriteAt(out.Bytes(), 0); err != nil {
 		return err
@@ -115,7 +108,7 @@ func showAddress(ctx context.Context, c *call) error {
 			fmt.Println(address)
 			return nil
 		}
-		pause(ctx, time.Second)
+		fakeguest.Pause(ctx, time.Second)
 		if time.Now().Before(end) {
 			continue
 		}
@@ -138,7 +131,7 @@ func addressByLease(v *vm) (string, error) {
 // addressByAgent asks the guest itself, whatever network it is in.
 func addressByAgent(v *vm) (string, error) {
 	var out bytes.Buffer
-	code, err := callGuest(v, controlFile, guestRequest{Kind: kindAddress}, nil, &out, io.Discard)
+	code, err := fakeguest.Call(v.dir, fakeguest.Request{Kind: fakeguest.Address}, nil, &out, io.Discard)
 	if err == nil && code != 0 {
 		err = errors.New("the guest has no address")
 	}

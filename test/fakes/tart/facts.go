@@ -5,12 +5,20 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/buildyard/buildyard/test/fakes/fakeguest"
 )
+
+func init() {
+	for name, show := range facts {
+		fakeguest.AddShim(name, fact(show))
+	}
+}
 
 // fact is a program that prints something of the guest's machine.
 func fact(show func(c config, disk int64, args []string)) func(context.Context, []string) int {
 	return func(_ context.Context, args []string) int {
-		v := &vm{dir: os.Getenv(envVM)}
+		v := &vm{dir: fakeguest.VMDir()}
 		c, err := v.config() // this process does not have the lock
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -41,7 +49,7 @@ var facts = map[string]func(c config, disk int64, args []string){
 	},
 	"ifconfig": func(c config, _ int64, _ []string) {
 		fmt.Printf("en0: flags=8863<UP,BROADCAST,SMART,RUNNING,SIMPLEX,MULTICAST> mtu 1500\n\tether %s\n"+
-			"\tinet %s netmask 0xffffff00\n\tstatus: active\n", c.MACAddress, os.Getenv(envAddress))
+			"\tinet %s netmask 0xffffff00\n\tstatus: active\n", c.MACAddress, fakeguest.AddressInGuest())
 	},
 	"sw_vers": func(_ config, _ int64, args []string) {
 		values := map[string]string{"-productName": "macOS", "-productVersion": "14.5", "-buildVersion": "23F79"}

@@ -131,6 +131,7 @@ func TestClientEnds(t *testing.T) {
 func TestPersistence(t *testing.T) {
 	h := newHost(t)
 	h.create("a")
+	h.knob("interrupt-delay", "0") // a stop that comes too early would be lost
 	read := func() []byte {
 		disk := make([]byte, 4<<20)
 		f, err := os.Open(h.file("a", diskFile))

@@ -1,17 +1,16 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
+
+	"github.com/buildyard/buildyard/test/fakes/fakeguest"
 )
 
 // The guest's files are a tar archive in disk.img: at treeOffset a magic, the pairing ID, the size of the archive, the
@@ -107,15 +106,15 @@ func loadTree(v *vm, dir string) error {
 	if err != nil {
 		return err
 	}
-	return unpack(io.NewSectionReader(disk, treeOffset+treeHeader, size), dir)
+	return fakeguest.Unpack(io.NewSectionReader(disk, treeOffset+treeHeader, size), dir)
 }
 
 // storeTree writes the files of a directory into disk.img, and zeros over what a larger archive has left there.
 func storeTree(v *vm, dir string) error {
-	if v.knobs.isSet(v.name, knobDiskFull) {
+	if v.knobs.IsSet(v.name, knobDiskFull) {
 		return fmt.Errorf("write %s: %w", diskFile, syscall.ENOSPC)
 	}
-	archive, err := pack(dir)
+	archive, err := fakeguest.Pack(dir)
 	if err != nil {
 		return err
 	}
@@ -142,86 +141,4 @@ func storeTree(v *vm, dir string) error {
 	content = append(content, archive...)
 	_, err = disk.WriteAt(content[:cap(content)], treeOffset)
 	return errors.Join(err, disk.Sync())
-}
-
-// pack returns an archive of a directory that depends on names, modes and contents alone.
-func pack(dir string) ([]byte, error) {
-	var out bytes.Buffer
-	w := tar.NewWriter(&out)
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || path == dir {
-			return err
-		}
-		return packEntry(w, dir, path, e)
-	})
-	return out.Bytes(), errors.Join(err, w.Close())
-}
-
-func packEntry(w *tar.Writer, dir, path string, e fs.DirEntry) error {
-	name, err := filepath.Rel(dir, path)
-	if err != nil {
-		return err
-	}
-	info, err := e.Info()
-	if err != nil {
-		return err
-	}
-	h := &tar.Header{Name: name, Mode: int64(info.Mode().Perm())}
-	switch {
-	case e.IsDir():
-		h.Typeflag = tar.TypeDir
-		return w.WriteHeader(h)
-	case info.Mode()&fs.ModeSymlink != 0:
-		h.Typeflag = tar.TypeSymlink
-		if h.Linkname, err = os.Readlink(path); err != nil {
-			return err
-		}
-		return w.WriteHeader(h)
-	case !info.Mode().IsRegular():
-		return nil // sockets and pipes do not outlive a boot
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	h.Size = int64(len(content))
-	if err := w.WriteHeader(h); err != nil {
-		return err
-	}
-	_, err = w.Write(content)
-	return err
-}
-
-// unpack writes an archive into a directory, and nothing outside of it.
-func unpack(r io.Reader, dir string) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	for archive := tar.NewReader(r); ; {
-		h, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		mode := fs.FileMode(h.Mode).Perm()
-		switch h.Typeflag {
-		case tar.TypeDir:
-			err = root.Mkdir(h.Name, mode|0o700)
-		case tar.TypeSymlink:
-			err = root.Symlink(h.Linkname, h.Name)
-		case tar.TypeReg:
-			var f *os.File
-			if f, err = root.OpenFile(h.Name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode|0o200); err == nil {
-				_, err = io.Copy(f, archive) //nolint:gosec // not compressed, at most maxTree bytes
-				err = errors.Join(err, f.Close())
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
 }

@@ -11,21 +11,21 @@ import (
 
 	"github.com/buildyard/buildyard/internal/hv/cliproc"
 	"github.com/buildyard/buildyard/internal/reflink"
+	"github.com/buildyard/buildyard/test/fakes/fakeguest"
 )
 
 // Files of a VM.
 const (
-	configFile  = "config.json"
-	diskFile    = "disk.img"
-	nvramFile   = "nvram.bin"
-	stateFile   = "state.vzvmsave"
-	controlFile = "control.sock"
+	configFile = "config.json"
+	diskFile   = "disk.img"
+	nvramFile  = "nvram.bin"
+	stateFile  = "state.vzvmsave"
 )
 
 // home is TART_HOME: vms/NAME/, and tmp/ for what is not complete.
 type home struct {
 	dir   string
-	knobs knobs
+	knobs fakeguest.Knobs
 }
 
 func openHome() (*home, error) {
@@ -46,7 +46,7 @@ func openHome() (*home, error) {
 	if k == "" {
 		k = filepath.Join(filepath.Dir(dir), "tart-knobs")
 	}
-	return &home{dir, knobs(k)}, nil
+	return &home{dir, fakeguest.Knobs(k)}, nil
 }
 
 // vm is the directory of one VM.
@@ -166,10 +166,10 @@ func (h *home) build(name string, fill func(staged *vm) error) error {
 
 // cloneFile shares the bytes of a file where the file system can, as APFS does, and copies it elsewhere.
 func (h *home) cloneFile(vmName, from, to string) error {
-	if h.knobs.isSet(vmName, knobDiskFull) {
+	if h.knobs.IsSet(vmName, knobDiskFull) {
 		return fmt.Errorf("copy %s: %w", filepath.Base(from), syscall.ENOSPC)
 	}
-	time.Sleep(h.knobs.seconds(vmName, knobCloneDelay, 0))
+	time.Sleep(h.knobs.Seconds(vmName, knobCloneDelay, 0))
 	err := reflink.CloneFile(from, to)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		return err

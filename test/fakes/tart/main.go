@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/buildyard/buildyard/test/fakes/fakeguest"
 )
 
 // exitError ends the program with a code and a text on stderr.
@@ -53,8 +54,8 @@ func main() { os.Exit(program(context.Background(), os.Args)) }
 
 // program runs the command line of tart, or of a program in the guest's bin directory, and returns the exit code.
 func program(ctx context.Context, args []string) int {
-	if shim, found := shims[filepath.Base(args[0])]; found {
-		return shim(ctx, args[1:])
+	if code, isShim := fakeguest.RunShim(ctx, args); isShim {
+		return code
 	}
 	err := tart(ctx, args[1:])
 	if err == nil {
@@ -76,7 +77,7 @@ func tart(ctx context.Context, args []string) error {
 		return err
 	}
 	if slices.Contains(args[:min(1, len(args))], "--version") {
-		fmt.Println(home.knobs.text("", knobVersion, "2.35.0"))
+		fmt.Println(home.knobs.Text("", knobVersion, "2.35.0"))
 		return nil
 	}
 	if len(args) == 0 {
@@ -91,8 +92,8 @@ func tart(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if slices.Contains(home.knobs.words(c.name(), knobHang), args[0]) {
-		pause(ctx, 1000*time.Hour) // only a signal ends the program
+	if slices.Contains(home.knobs.Words(c.name(), knobHang), args[0]) {
+		fakeguest.Pause(ctx, 1000*time.Hour) // only a signal ends the program
 	}
 	if !v.keepsTmp {
 		home.cleanTmp()

@@ -1,19 +1,17 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv/cliproc"
+	"github.com/buildyard/buildyard/test/fakes/fakeguest"
 )
 
 var runOptions = optionTable{
@@ -39,9 +37,7 @@ var vzErrors = map[string]string{
 type machine struct {
 	*vm
 	call  *call
-	guest *exec.Cmd
-	input io.WriteCloser // its end pulls the plug
-	lines chan string    // of the guest; closed at its end
+	guest *fakeguest.Process
 	slot  *slots
 }
 
@@ -75,20 +71,20 @@ func runVM(ctx context.Context, c *call) error {
 		fmt.Println("restoring VM state from a snapshot...")
 		fmt.Println("resuming VM...")
 	}
-	if err := m.startGuest(ctx, guestAddress(config.MACAddress)); err != nil {
+	if err := m.startGuest(ctx, fakeguest.AddressOf(config.MACAddress)); err != nil {
 		return err
 	}
 	if err := m.watch(ctx); err != nil {
 		return err
 	}
-	m.slot.free(v.knobs.seconds(v.name, knobSlotHeld, 0))
+	m.slot.free(v.knobs.Seconds(v.name, knobSlotHeld, 0))
 	return nil
 }
 
 // check fails for options and knobs with which the VM does not start.
 func (m *machine) check(ctx context.Context) error {
 	for _, option := range softnetOptions {
-		if m.call.has(option) && m.knobs.isSet(m.name, knobNoSoftnet) {
+		if m.call.has(option) && m.knobs.IsSet(m.name, knobNoSoftnet) {
 			return fail(1, "Error: softnet not found in PATH")
 		}
 	}
@@ -98,11 +94,11 @@ func (m *machine) check(ctx context.Context) error {
 			return fail(1, "Error: disk %s does not exist", path)
 		}
 	}
-	if text, found := vzErrors[m.knobs.text(m.name, knobVZError, "")]; found {
+	if text, found := vzErrors[m.knobs.Text(m.name, knobVZError, "")]; found {
 		return fail(1, "%s", text)
 	}
 	if m.call.has("vnc") { // needs an address of the guest's Screen Sharing
-		pause(ctx, m.knobs.seconds(m.name, knobScreenShareWait, time.Second))
+		fakeguest.Pause(ctx, m.knobs.Seconds(m.name, knobScreenShareWait, time.Second))
 		return fail(1, "Error: failed to determine the VM's IP address")
 	}
 	return nil
@@ -127,53 +123,21 @@ func (v *vm) settleMAC(lock *os.File) (config, error) {
 	return own, nil
 }
 
-// startGuest starts the guest's process, which ends with its input: so it ends with this process in any case.
-func (m *machine) startGuest(ctx context.Context, address string) error {
-	_ = os.Remove(m.path(controlFile))
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	m.guest = exec.CommandContext(ctx, program, guestVerb, m.name)
-	m.guest.Args[0] = "tart"
-	m.guest.Env, m.guest.Stderr = guestEnvironment(m.vm, address), os.Stderr
-	m.guest.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if m.input, err = m.guest.StdinPipe(); err != nil {
-		return err
-	}
-	output, err := m.guest.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := m.guest.Start(); err != nil {
-		return err
-	}
-	m.lines = make(chan string)
-	go func() {
-		defer close(m.lines)
-		for lines := bufio.NewScanner(output); lines.Scan(); {
-			m.lines <- lines.Text()
-		}
-	}()
-	if m.call.has("vnc-experimental") && m.call.has("no-graphics") {
+// startGuest starts the guest's process.
+func (m *machine) startGuest(ctx context.Context, address string) (err error) {
+	_ = os.Remove(m.path(fakeguest.ControlFile))
+	m.guest, err = fakeguest.Start(ctx, []string{guestVerb, m.name}, guestEnvironment(m.vm, address))
+	if err == nil && m.call.has("vnc-experimental") && m.call.has("no-graphics") {
 		go m.serveScreen(ctx)
 	}
-	return nil
-}
-
-// pullPlug ends the guest without a shutdown.
-func (m *machine) pullPlug() {
-	_ = m.input.Close()
-	for range m.lines { // until its output ends
-	}
-	_ = m.guest.Wait()
+	return err
 }
 
 // watch waits for the end of the guest, a signal, or a knob that ends it.
 func (m *machine) watch(ctx context.Context) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
-	time.AfterFunc(m.knobs.seconds(m.name, knobInterruptDelay, 200*time.Millisecond), func() {
+	time.AfterFunc(m.knobs.Seconds(m.name, knobInterruptDelay, 200*time.Millisecond), func() {
 		signal.Notify(signals, syscall.SIGINT)
 	})
 	ticks := time.NewTicker(50 * time.Millisecond)
@@ -181,7 +145,7 @@ func (m *machine) watch(ctx context.Context) error {
 	begin := time.Now()
 	for {
 		select {
-		case line, alive := <-m.lines:
+		case line, alive := <-m.guest.Lines:
 			return m.ended(line, alive)
 		case s := <-signals:
 			if ended, err := m.signaled(s); ended {
@@ -189,7 +153,7 @@ func (m *machine) watch(ctx context.Context) error {
 			}
 		case <-ticks.C:
 			if line := m.brokenBy(time.Since(begin)); line != "" {
-				m.pullPlug()
+				m.guest.PullPlug()
 				fmt.Println(line)
 				return nil
 			}
@@ -211,7 +175,7 @@ const internalError = `Error Domain=VZErrorDomain Code=1 "Internal Virtualizatio
 // brokenBy returns the line of the knob that ends the VM at an age; "" = none.
 func (m *machine) brokenBy(age time.Duration) string {
 	for knob, line := range breakages {
-		if m.knobs.isSet(m.name, knob) && age >= m.knobs.seconds(m.name, knob, 0) {
+		if m.knobs.IsSet(m.name, knob) && age >= m.knobs.Seconds(m.name, knob, 0) {
 			return line
 		}
 	}
@@ -220,7 +184,7 @@ func (m *machine) brokenBy(age time.Duration) string {
 
 // ended handles a line of the guest's process, or its end.
 func (m *machine) ended(line string, alive bool) error {
-	fault, faulty := strings.CutPrefix(line, lineFault)
+	fault, faulty := strings.CutPrefix(line, fakeguest.LineFault)
 	switch {
 	case faulty:
 		fmt.Println("guest has stopped the virtual machine due to error:", fault)
@@ -230,7 +194,7 @@ func (m *machine) ended(line string, alive bool) error {
 	default:
 		fmt.Println("guest has stopped the virtual machine")
 	}
-	m.pullPlug()
+	m.guest.PullPlug()
 	return nil
 }
 
@@ -238,14 +202,14 @@ func (m *machine) signaled(s os.Signal) (ended bool, err error) {
 	switch s {
 	case syscall.SIGINT:
 		fmt.Println("Stopping VM...")
-		m.pullPlug()
+		m.guest.PullPlug()
 		return true, nil
 	case syscall.SIGUSR1:
 		if !m.call.has("suspendable") {
-			m.pullPlug()
+			m.guest.PullPlug()
 			return true, fail(1, "Error: the VM was not started with --suspendable")
 		}
-		_, err = io.WriteString(m.input, lineSuspend+"\n")
+		err = m.guest.Suspend()
 	}
 	return false, err
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/hv/sim"
+	"github.com/buildyard/buildyard/test/fakes/fakeguest"
 )
 
 // passwordWords are words of a screen's password. Only its first 8 bytes count in the protocol.
@@ -15,10 +16,10 @@ var passwordWords = []string{"fix", "umbrella", "noble", "acid", "voyage", "ribb
 
 // serveScreen listens for VNC viewers and prints where, after a while.
 func (m *machine) serveScreen(ctx context.Context) {
-	if m.knobs.isSet(m.name, knobNoVNC) {
+	if m.knobs.IsSet(m.name, knobNoVNC) {
 		return
 	}
-	pause(ctx, m.knobs.seconds(m.name, knobVNCDelay, 0))
+	fakeguest.Pause(ctx, m.knobs.Seconds(m.name, knobVNCDelay, 0))
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
 	if err != nil {
 		fmt.Println("VNC:", err)
@@ -32,7 +33,7 @@ func (m *machine) serveScreen(ctx context.Context) {
 	}
 	password := strings.Join(words, "-")
 	fmt.Printf("VNC server is running at vnc://:%s@%s\n", password, l.Addr())
-	accept(ctx, l, func(_ context.Context, c net.Conn) {
+	fakeguest.Accept(ctx, l, func(_ context.Context, c net.Conn) {
 		defer c.Close()
 		sim.ServeScreen(c, m.name, password)
 	})

@@ -21,7 +21,7 @@ type slots struct {
 
 // takeSlot takes a slot, or fails with the text of the limit.
 func (v *vm) takeSlot() (*slots, error) {
-	s := &slots{dir: v.knobs.text("", knobSlots, filepath.Join(filepath.Dir(v.home.dir), "tart-slots"))}
+	s := &slots{dir: v.knobs.Text("", knobSlots, filepath.Join(filepath.Dir(v.home.dir), "tart-slots"))}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (v *vm) takeSlot() (*slots, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(taken) >= v.knobs.number("", knobLimit, 2) {
+	if len(taken) >= v.knobs.Number("", knobLimit, 2) {
 		text := "The number of VMs exceeds the system limit"
 		if others := v.runningOthers(); len(others) > 0 {
 			text += " (other running VMs: " + strings.Join(others, ", ") + ")"

@@ -5,6 +5,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/buildyard/buildyard/test/fakes/fakeguest"
 )
 
 // stopVM pulls the plug: SIGINT to the process that runs the VM, and SIGKILL after the time-out.
@@ -35,7 +37,7 @@ func stopVM(ctx context.Context, c *call) error {
 		if pid, err := v.owner(); err != nil || pid != p.PID {
 			return err
 		}
-		pause(ctx, 100*time.Millisecond)
+		fakeguest.Pause(ctx, 100*time.Millisecond)
 	}
 	return p.Kill()
 }

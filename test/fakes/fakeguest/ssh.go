@@ -1,4 +1,4 @@
-package main
+package fakeguest
 
 import (
 	"context"
@@ -10,16 +10,14 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-const sshUser, sshPassword = "admin", "admin" // as in the vendor's images
-
 var errLogin = errors.New("permission denied")
 
 // serveSSH serves one SSH connection: commands only, by password or keyboard-interactive.
-func (g *guest) serveSSH(ctx context.Context, c net.Conn) {
+func (g *Guest) serveSSH(ctx context.Context, c net.Conn) {
 	defer c.Close()
 	config := &ssh.ServerConfig{
 		PasswordCallback: func(user ssh.ConnMetadata, password []byte) (*ssh.Permissions, error) {
-			return nil, checkLogin(user, string(password))
+			return nil, g.checkLogin(user, string(password))
 		},
 		KeyboardInteractiveCallback: func(user ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (
 			*ssh.Permissions, error,
@@ -28,7 +26,7 @@ func (g *guest) serveSSH(ctx context.Context, c net.Conn) {
 			if err != nil || len(answers) != 1 {
 				return nil, errLogin
 			}
-			return nil, checkLogin(user, answers[0])
+			return nil, g.checkLogin(user, answers[0])
 		},
 	}
 	_, key, err := ed25519.GenerateKey(nil)
@@ -58,15 +56,15 @@ func (g *guest) serveSSH(ctx context.Context, c net.Conn) {
 	}
 }
 
-func checkLogin(user ssh.ConnMetadata, password string) error {
-	if user.User() != sshUser || password != sshPassword {
+func (g *Guest) checkLogin(user ssh.ConnMetadata, password string) error {
+	if user.User() != g.User || password != "admin" { // as in the vendors' images
 		return errLogin
 	}
 	return nil
 }
 
 // serveSession runs the command of a session by the login shell, as sshd does.
-func (g *guest) serveSession(ctx context.Context, channel ssh.Channel, requests <-chan *ssh.Request) {
+func (g *Guest) serveSession(ctx context.Context, channel ssh.Channel, requests <-chan *ssh.Request) {
 	defer func() { _ = channel.Close() }()
 	for r := range requests {
 		var command struct{ Text string }

@@ -1,4 +1,4 @@
-package main
+package fakeguest
 
 import "golang.org/x/sys/unix"
 

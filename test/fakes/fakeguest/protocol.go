@@ -1,4 +1,4 @@
-package main
+package fakeguest
 
 import (
 	"encoding/binary"
@@ -23,20 +23,23 @@ const (
 	maxFrameBytes = 1 << 20
 )
 
-// What a guestRequest asks for.
+// What a Request asks for.
 const (
-	kindExec     = "exec"
-	kindAddress  = "address"
-	kindShutdown = "shutdown"
-	kindReboot   = "reboot"
-	kindSync     = "sync"
+	Exec     = "exec"
+	Address  = "address"
+	Shutdown = "shutdown"
+	Reboot   = "reboot"
+	Sync     = "sync"
 )
 
-type guestRequest struct {
+// Request is what a guest agent is asked for.
+type Request struct {
 	Kind  string
 	Args  []string
-	Stdin bool // frames with input follow
-	TTY   bool // one output instead of two, without a terminal
+	Env   []string // "KEY=value", added to the guest's environment
+	Dir   string   // working directory; "" = the home directory
+	Stdin bool     // frames with input follow
+	TTY   bool     // one output instead of two, without a terminal
 }
 
 type frameConn struct {
@@ -94,18 +97,25 @@ func chunks(b []byte) func(func([]byte) bool) {
 	}
 }
 
-// errNoAgent reports that the guest agent does not answer.
-type errNoAgent struct{ error }
+// NoAgentError reports that the guest agent does not answer.
+type NoAgentError struct{ error }
 
-// callGuest sends a request to a socket in the directory of a VM, of the guest agent or of the guest itself, and
-// returns the exit code. It changes the working directory, since the path of a socket is limited to about 100 bytes.
-func callGuest(v *vm, socket string, r guestRequest, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
-	if err := os.Chdir(v.dir); err != nil {
+// Call sends a request to the guest agent of the VM in a directory and returns the exit code. It changes the working
+// directory, since the path of a socket is limited to about 100 bytes.
+func Call(dir string, r Request, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
+	return callSocket(dir, ControlFile, r, stdin, stdout, stderr)
+}
+
+// callSocket does that on a socket in the directory: of the agent, or of the guest itself.
+func callSocket(
+	dir, socket string, r Request, stdin io.Reader, stdout, stderr io.Writer,
+) (code int, err error) {
+	if err := os.Chdir(dir); err != nil {
 		return 0, err
 	}
 	c, err := net.Dial("unix", socket) //nolint:noctx // a local socket answers immediately
 	if err != nil {
-		return 0, errNoAgent{err}
+		return 0, NoAgentError{err}
 	}
 	defer c.Close()
 	conn := &frameConn{Conn: c}

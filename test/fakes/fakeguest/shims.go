@@ -1,52 +1,74 @@
-package main
+package fakeguest
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 )
 
 // Variables of the guest's processes.
 const (
-	envVM      = "TART_FAKE_VM"       // directory of the VM
-	envAddress = "TART_FAKE_GUEST_IP" // address on which the guest's services listen
+	envVM      = "FAKE_GUEST_VM" // directory of the VM
+	envAddress = "FAKE_GUEST_IP" // address on which the guest's services listen
 )
 
-// shims are the programs in the guest's bin directory, which is the first one in PATH: this program under other names.
-// None of them does anything to the host.
-var shims map[string]func(ctx context.Context, args []string) int
+// Shim is a program in the guest's bin directory. It gets its arguments without its name; the result is the exit code.
+type Shim func(ctx context.Context, args []string) int
+
+// shims are the programs in the guest's bin directory, which is the first one in PATH: the fake under other names. None
+// of them does anything to the host.
+var shims map[string]Shim
+
+// RunShim runs the program of a guest that the fake was called as, if its name is that of one.
+func RunShim(ctx context.Context, args []string) (code int, isShim bool) {
+	run, isShim := shims[filepath.Base(args[0])]
+	if !isShim {
+		return 0, false
+	}
+	return run(ctx, args[1:]), true
+}
+
+// IsShim reports whether a name is that of such a program.
+func IsShim(name string) bool { return shims[name] != nil }
 
 func init() {
-	shims = map[string]func(context.Context, []string) int{
+	shims = map[string]Shim{
 		"sudo": sudo, "shutdown": askForEnd, "halt": askForEnd, "poweroff": askForEnd,
-		"reboot":    func(context.Context, []string) int { return askGuest(kindReboot) },
-		"sync":      func(context.Context, []string) int { return askGuest(kindSync) },
+		"reboot":    func(context.Context, []string) int { return askGuest(Reboot) },
+		"sync":      func(context.Context, []string) int { return askGuest(Sync) },
 		"systemctl": missing, "init": missing, "telinit": missing, "launchctl": missing,
-		"nc": netcat,
-	}
-	for name, show := range facts {
-		shims[name] = fact(show)
+		"diskutil": missing, "nc": netcat,
 	}
 }
 
-// hostProgram matches the absolute paths of programs that have a shim.
-var hostProgram = regexp.MustCompile(
-	`(/usr)?/s?bin/(sudo|shutdown|halt|poweroff|reboot|systemctl|init|telinit|launchctl|diskutil|nc|sysctl|ifconfig|` +
-		`sw_vers|uname)\b`)
+// AddShim adds or replaces a program in the bin directory of all guests. It is called before a guest starts.
+func AddShim(name string, run Shim) { shims[name] = run }
 
-// redirect replaces absolute paths of such programs in a command, wherever they are: the guest shares the host's files.
-func redirect(args []string, bin string) []string {
+// VMDir returns the directory of the VM that this program of a guest runs in.
+func VMDir() string { return os.Getenv(envVM) }
+
+// hostProgram matches the absolute paths of programs that have a shim.
+var hostProgram = sync.OnceValue(func() *regexp.Regexp {
+	names := slices.Sorted(maps.Keys(shims))
+	return regexp.MustCompile(`(/usr)?/s?bin/(` + strings.Join(names, "|") + `)\b`)
+})
+
+// Redirect replaces absolute paths of such programs in a command, wherever they are: the guest shares the host's files.
+func Redirect(args []string, binDir string) []string {
 	out := make([]string, len(args))
 	for i, arg := range args {
-		out[i] = hostProgram.ReplaceAllString(arg, strings.ReplaceAll(bin, "$", "$$")+"/$2")
+		out[i] = hostProgram().ReplaceAllString(arg, strings.ReplaceAll(binDir, "$", "$$")+"/$2")
 	}
 	return out
 }
@@ -58,8 +80,7 @@ func missing(context.Context, []string) int {
 
 // askGuest sends a request to the guest that this process runs in.
 func askGuest(kind string) int {
-	dir := os.Getenv(envVM)
-	code, err := callGuest(&vm{dir: dir}, guestSocket, guestRequest{Kind: kind}, nil, os.Stdout, os.Stderr)
+	code, err := callSocket(VMDir(), guestSocket, Request{Kind: kind}, nil, os.Stdout, os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "no guest:", err)
 		return 1
@@ -69,9 +90,9 @@ func askGuest(kind string) int {
 
 func askForEnd(_ context.Context, args []string) int {
 	if len(args) > 0 && args[0] == "-r" {
-		return askGuest(kindReboot)
+		return askGuest(Reboot)
 	}
-	return askGuest(kindShutdown)
+	return askGuest(Shutdown)
 }
 
 // sudo runs a command as the same user: options are dropped, variables are set.
@@ -85,7 +106,7 @@ func sudo(ctx context.Context, args []string) int {
 		case isVariable:
 			_ = os.Setenv(name, value)
 		default:
-			return become(ctx, redirect(args, guestPath(os.Getenv(envVM), guestBin)))
+			return become(ctx, Redirect(args, Path(os.Getenv(envVM), bin)))
 		}
 		args = args[1:]
 	}
@@ -93,12 +114,12 @@ func sudo(ctx context.Context, args []string) int {
 }
 
 func become(ctx context.Context, args []string) int {
-	if shim, found := shims[filepath.Base(args[0])]; found {
-		return shim(ctx, args[1:])
+	if code, isShim := RunShim(ctx, args); isShim {
+		return code
 	}
 	path, err := exec.LookPath(args[0])
 	if err == nil {
-		err = syscall.Exec(path, args, os.Environ()) //nolint:gosec // a command of the guest
+		err = syscall.Exec(path, args, os.Environ())
 	}
 	fmt.Fprintf(os.Stderr, "sudo: %s: %v\n", args[0], err)
 	return 1
@@ -127,7 +148,7 @@ func connect(ctx context.Context, args []string) (net.Conn, error) {
 		return nil, errors.New("want HOST PORT or -l PORT")
 	}
 	host, port := args[len(args)-2], args[len(args)-1]
-	address := net.JoinHostPort(os.Getenv(envAddress), port)
+	address := serviceAddress(os.Getenv(envAddress), port)
 	if host != "-l" {
 		return new(net.Dialer).DialContext(ctx, "tcp4", address)
 	}

@@ -1,10 +1,11 @@
-package main
+package fakeguest
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"syscall"
 )
@@ -12,26 +13,26 @@ import (
 const inputFrames = 1024 // that wait for a command that does not read
 
 // answer serves one connection to the guest agent.
-func (g *guest) answer(ctx context.Context, c *frameConn, requests chan<- string) {
+func (g *Guest) answer(ctx context.Context, c *frameConn, requests chan<- string) {
 	defer c.Close()
 	_, content, err := c.receive()
 	if err != nil {
 		return
 	}
-	var r guestRequest
+	var r Request
 	if err := json.Unmarshal(content, &r); err != nil {
 		return
 	}
 	switch r.Kind {
-	case kindExec:
+	case Exec:
 		_ = c.sendExit(g.exec(ctx, c, r))
-	case kindAddress:
-		_ = c.send(frameStdout, []byte(g.address+"\n"))
+	case Address:
+		_ = c.send(frameStdout, []byte(g.Address+"\n"))
 		_ = c.sendExit(0)
-	case kindSync:
+	case Sync:
 		_ = c.sendExit(g.sync(c))
-	case kindShutdown, kindReboot:
-		if r.Kind == kindShutdown {
+	case Shutdown, Reboot:
+		if r.Kind == Shutdown {
 			_ = c.send(frameStdout, []byte("Shutdown NOW!\n"))
 		}
 		_ = c.sendExit(0)
@@ -40,10 +41,10 @@ func (g *guest) answer(ctx context.Context, c *frameConn, requests chan<- string
 }
 
 // sync writes the files to the disk while the guest runs.
-func (g *guest) sync(c *frameConn) (code int) {
+func (g *Guest) sync(c *frameConn) (code int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := storeTree(g.vm, guestPath(g.dir, guestHome)); err != nil {
+	if err := g.Store(Path(g.Dir, Home)); err != nil {
 		_ = c.send(frameStderr, []byte(err.Error()+"\n"))
 		return 1
 	}
@@ -51,19 +52,23 @@ func (g *guest) sync(c *frameConn) (code int) {
 }
 
 // command returns a command of the guest. Paths of the host's programs that could end the host are redirected.
-func (g *guest) command(ctx context.Context, args []string) *exec.Cmd {
-	args = redirect(args, guestPath(g.dir, guestBin))
+func (g *Guest) command(ctx context.Context, args []string) *exec.Cmd {
+	args = Redirect(args, Path(g.Dir, bin))
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Dir = guestPath(g.dir, guestHome)
+	cmd.Dir = Path(g.Dir, Home)
 	return cmd
 }
 
 // exec runs a command as the real agent does: it waits for the end of both outputs, which a background child may
 // delay indefinitely, and kills the direct child alone when the client has ended.
-func (g *guest) exec(ctx context.Context, c *frameConn, r guestRequest) (code int) {
+func (g *Guest) exec(ctx context.Context, c *frameConn, r Request) (code int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cmd := g.command(ctx, r.Args)
+	cmd.Env = append(os.Environ(), r.Env...)
+	if r.Dir != "" {
+		cmd.Dir = r.Dir
+	}
 	cmd.Stdout, cmd.Stderr = frameWriter{c, frameStdout}, frameWriter{c, frameStderr}
 	if r.TTY {
 		cmd.Stderr = cmd.Stdout

@@ -1,0 +1,116 @@
+package anka
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/sanitize"
+)
+
+// Codes of failures that the driver tells apart.
+const (
+	codeNotFound  = 3
+	codeNameTaken = 18
+)
+
+const maxMessageBytes = 300
+
+// Error is a failure that anka reports.
+type Error struct {
+	Verb    string // of the command
+	Code    int
+	Message string // safe to print
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("anka %s: code %d: %s", e.Verb, e.Code, e.Message) }
+
+// hasCode reports whether an error is one of anka with a code.
+func hasCode(err error, code int) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == code
+}
+
+// answer is an object that anka prints with -j.
+type answer struct {
+	Status  string          `json:"status"`
+	Body    json.RawMessage `json:"body"`
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+}
+
+// parseAnswer returns the body of what a command has printed. Of several objects, one a line, the last
+// counts; the others report progress.
+func parseAnswer(verb string, output []byte) (json.RawMessage, error) {
+	output = bytes.TrimSpace(output)
+	line := output[bytes.LastIndexByte(output, '\n')+1:]
+	var a answer
+	if err := json.Unmarshal(line, &a); err != nil {
+		return nil, fmt.Errorf("anka %s printed %.80q, which is not the JSON of its answer", verb, line)
+	}
+	switch a.Status {
+	case "OK":
+		return a.Body, nil
+	case "ERROR":
+		return nil, &Error{Verb: verb, Code: a.Code, Message: printable(a.Message)}
+	}
+	return nil, fmt.Errorf("anka %s answered with the unknown status %.80q", verb, a.Status)
+}
+
+func printable(text string) string {
+	if len(text) > maxMessageBytes {
+		text = strings.ToValidUTF8(text[:maxMessageBytes], "")
+	}
+	return sanitize.EscapeText(text)
+}
+
+// shownVM is the body of show. Fields of VMs that do not run are empty.
+type shownVM struct {
+	UUID      string `json:"uuid"`
+	Status    string `json:"status"` // running, stopped, suspended, failed
+	HardDrive int64  `json:"hard_drive"`
+	PID       int    `json:"pid"`
+	IP        string `json:"ip"`
+}
+
+// The statuses that mean something to the driver.
+const (
+	statusRunning = "running"
+	statusFailed  = "failed"
+)
+
+// shownNetwork is the body of show ID network.
+type shownNetwork struct {
+	MAC   string `json:"mac"`
+	Rules []struct {
+		Name      string `json:"name"`
+		GuestPort int    `json:"guest_port"`
+		HostPort  int    `json:"host_port"`
+	} `json:"port_forwarding_rules"`
+}
+
+// shownLicense is the body of license show.
+type shownLicense struct {
+	Type    string `json:"license_type"`
+	Status  string `json:"status"`
+	Expires string `json:"expires"` // "17-aug-2025"; "" = never
+}
+
+type shownVersion struct {
+	Product string `json:"product"`
+	Version string `json:"version"`
+	Build   string `json:"build"`
+}
+
+// decode reads a body; a null body leaves the value as it is.
+func decode(verb string, body json.RawMessage, into any) error {
+	if len(body) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("anka %s answered with a body of another form: %w", verb, err)
+	}
+	return nil
+}
