@@ -60,10 +60,16 @@ func ReadImage(dir string) (root, aux string, c BundleConfig, err error) {
 		applies bool
 		text    string
 	}{
-		{c.OS != "" && c.OS != "darwin", fmt.Sprintf("its guest is %s; only macOS guests are imported from tart", c.OS)},
+		{
+			c.OS != "" && c.OS != "darwin",
+			fmt.Sprintf("its guest is %s; only macOS guests are imported from tart", c.OS),
+		},
 		{owner != 0, "it is running; shut it down first"},
 		{exists(filepath.Join(dir, stateFile)), "it is suspended; start it and shut it down first"},
-		{exists(filepath.Join(dir, overlayFile)), "its disk is stacked on another VM's; clone it to a separate VM first"},
+		{
+			exists(filepath.Join(dir, overlayFile)),
+			"its disk is stacked on that of another VM; clone it to a separate VM first",
+		},
 		{
 			c.DiskFormat != "" && c.DiskFormat != "raw",
 			fmt.Sprintf("its disk has the format %s; create the VM with --disk-format raw", c.DiskFormat),

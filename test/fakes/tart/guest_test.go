@@ -160,7 +160,6 @@ func TestPersistence(t *testing.T) {
 	if !bytes.Equal(written, read()) {
 		t.Error("a boot without changes has changed the disk")
 	}
-	h.knob("interrupt-delay", "0") // the request must not come in the moments in which tart ignores it
 	p = h.start("a")
 	h.shell("a", "echo synced >s; sync; echo lost >lost; rm d/f")
 	h.must("stop", "a", "--timeout", "30")
