@@ -195,14 +195,14 @@ func TestConsoleEnds(t *testing.T) {
 				l.t.Fatal(err)
 			}
 		}, "is no longer running: its state is Terminating"},
-		"instance was deleted": {func(l *looked, _, _ *wire, _ func()) { l.lose(l.id) }, "is gone"},
+		"instance was deleted": {func(l *looked, _, _ *wire, _ func()) { l.lose(l.id) }, "no longer exists"},
 		"node leaves": {func(_ *looked, _, node *wire, _ func()) {
 			node.end("", &console.ClosedError{})
 		}, "node was removed"},
 		"node says why": {func(_ *looked, _, node *wire, _ func()) {
 			node.end("", &console.ClosedError{Why: "The VM does not run"})
 		}, "The VM does not run"},
-		"permission is taken":  {func(_ *looked, _, _ *wire, revoke func()) { revoke() }, "may not see it any more"},
+		"permission is taken":  {func(_ *looked, _, _ *wire, revoke func()) { revoke() }, "may no longer see"},
 		"viewer takes nothing": {func(_ *looked, _, node *wire, _ func()) { flood(node) }, "too slow"},
 		"node takes nothing":   {func(_ *looked, viewer, _ *wire, _ func()) { flood(viewer) }, "too slow"},
 		"viewer answers no more": {func(_ *looked, viewer, _ *wire, _ func()) {

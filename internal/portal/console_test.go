@@ -128,7 +128,7 @@ func TestConsole(t *testing.T) {
 	if err := w.API.Terminate(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	wantEnd(t, c, "does not run any more")
+	wantEnd(t, c, "is no longer running")
 }
 
 // TestConsoleMessages: a message that is not part of the screen protocol ends the console, whatever

@@ -42,7 +42,7 @@ func useConsole(p *page) error {
 		p.holds(`document.activeElement.tagName === "CANVAS"`), p.leaveScreen,
 		p.holds(`document.activeElement.id === "console-again"`),
 		p.click("#console-again"), connected,
-		func() error { return p.api.Terminate(p, ids[0]) }, p.see("The instance does not run any more"),
+		func() error { return p.api.Terminate(p, ids[0]) }, p.see("The instance is no longer running"),
 		p.picture("ended"),
 		p.click("#console-again"), p.see("only an instance in the state"),
 		p.comesUp(locked[0]), p.to("/instances/"+locked[0]+"/console"), p.see("requires its VNC password"),

@@ -108,7 +108,7 @@ func macImageOf(dir string, c config) (MacImage, error) {
 	}
 	for _, d := range v.HardDrives {
 		if d.File == "" || d.File != filepath.Base(d.File) || d.Format != "raw" {
-			return MacImage{}, farm.Refused("The template's disk %q is not a raw file next to its configuration", d.File)
+			return MacImage{}, farm.Refused("The template's disk %q is not a raw file in its directory", d.File)
 		}
 	}
 	return MacImage{

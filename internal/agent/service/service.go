@@ -173,7 +173,7 @@ func (f serviceFile) remove() (existed bool, err error) {
 
 // ShowLog runs a log command and passes its output on, until it ends or ctx does.
 func ShowLog(ctx context.Context, command []string, out, errOut io.Writer) error {
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // a fixed program with fixed options
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = out, errOut
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil && ctx.Err() == nil {

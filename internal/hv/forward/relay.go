@@ -111,7 +111,7 @@ func (s *server) joinScreen(ctx context.Context, _ listener, c *net.TCPConn) {
 	defer cancel()
 	screen, password, err := s.dialer.DialScreen(dialing)
 	if err != nil {
-		defer c.Close()
+		defer func() { _ = c.Close() }() // the viewer has its reason
 		stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 		defer stop()
 		s.log.Warn("screen not reached", "error", err)

@@ -79,7 +79,7 @@ func TestExec(t *testing.T) {
 // TestExecWithoutSetsid: a guest such as macOS has perl instead.
 func TestExecWithoutSetsid(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range strings.Fields("sh perl cat dd mkdir mkfifo rm sleep tail wc") {
+	for name := range strings.FieldsSeq("sh perl cat dd mkdir mkfifo rm sleep tail wc") {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)

@@ -104,7 +104,7 @@ func (c *Client) Run(ctx context.Context, address string, cmd Command) error {
 	if err != nil {
 		return fmt.Errorf("run a command in the guest at %s: %w", address, err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }() // it has ended
 	err = c.runSession(ctx, s, line, cmd)
 	if exit, ok := errors.AsType[*ssh.ExitError](err); ok {
 		return &ExitError{exit.ExitStatus()}

@@ -31,7 +31,7 @@ func pair(t *testing.T) (a, b net.Conn) {
 }
 
 // relayOf starts a relay and returns the peers' ends and the relay's result.
-func relayOf(t *testing.T, ctx context.Context, p Passwords) (viewer, server net.Conn, result <-chan error) {
+func relayOf(ctx context.Context, t *testing.T, p Passwords) (viewer, server net.Conn, result <-chan error) {
 	t.Helper()
 	viewer, relayViewer := pair(t)
 	server, relayServer := pair(t)
@@ -47,7 +47,7 @@ func TestRelay(t *testing.T) {
 		"viewers alone": {Viewer: "viewer"}, "server alone": {Server: "server"}, "none": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			viewer, server, result := relayOf(t, t.Context(), p)
+			viewer, server, result := relayOf(t.Context(), t, p)
 			served := make(chan error, 1)
 			go func() { served <- AcceptViewer(server, p.Server) }()
 			if err := LogIn(viewer, p.Viewer); err != nil {
@@ -77,7 +77,7 @@ func TestRelay(t *testing.T) {
 
 // A viewer with a wrong password sees nothing of the server.
 func TestRelayWrongPassword(t *testing.T) {
-	viewer, server, result := relayOf(t, t.Context(), Passwords{Viewer: "right"})
+	viewer, server, result := relayOf(t.Context(), t, Passwords{Viewer: "right"})
 	served := make(chan []byte, 1)
 	go func() {
 		_ = AcceptViewer(server, "")
@@ -103,7 +103,7 @@ func TestRelayWrongPassword(t *testing.T) {
 // A server that refuses the log-in is named in the relay's error, and the viewer gets a reason
 // without it.
 func TestRelayRefusedByServer(t *testing.T) {
-	viewer, server, result := relayOf(t, t.Context(), Passwords{Viewer: "right", Server: "wrong"})
+	viewer, server, result := relayOf(t.Context(), t, Passwords{Viewer: "right", Server: "wrong"})
 	go func() { _ = AcceptViewer(server, "other") }()
 	if err := LogIn(viewer, "right"); err == nil || !strings.Contains(err.Error(), Unavailable) {
 		t.Errorf("the viewer got %v", err)
@@ -143,14 +143,14 @@ func TestRelayTimeout(t *testing.T) {
 // The context ends a relay during the handshake and after it. Only the first is an error.
 func TestRelayCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	_, _, result := relayOf(t, ctx, Passwords{})
+	_, _, result := relayOf(ctx, t, Passwords{})
 	cancel()
 	if err := <-result; !errors.Is(err, context.Canceled) {
 		t.Errorf("during the handshake: %v", err)
 	}
 
 	ctx, cancel = context.WithCancel(t.Context())
-	viewer, server, result := relayOf(t, ctx, Passwords{})
+	viewer, server, result := relayOf(ctx, t, Passwords{})
 	go func() { _ = AcceptViewer(server, "") }()
 	if err := LogIn(viewer, ""); err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func (v version) chooseSecurity(c io.ReadWriter, password string) (byte, error) 
 	if err != nil {
 		return 0, err
 	}
-	kind := byte(securityInvalid)
+	var kind byte
 	switch {
 	case password != "" && bytes.IndexByte(types, securityVNCAuth) >= 0:
 		kind = securityVNCAuth

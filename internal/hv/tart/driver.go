@@ -211,7 +211,7 @@ func (d *Driver) Delete(ctx context.Context, id string) error {
 	if err := m.end(ctx, hv.StopForce); err != nil && !errors.Is(err, hv.ErrNotFound) {
 		return err
 	}
-	if err := m.stopForwarder(); err != nil {
+	if err := m.stopForwarder(ctx); err != nil {
 		return err
 	}
 	gone := filepath.Join(d.opts.Home, removedDir, id+"-"+newSuffix())

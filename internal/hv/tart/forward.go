@@ -79,11 +79,11 @@ func (m *machine) reviveForwarder() {
 }
 
 // stopForwarder ends that process, so that its ports are free.
-func (m *machine) stopForwarder() error {
+func (m *machine) stopForwarder(ctx context.Context) error {
 	if _, err := os.Stat(m.dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return forward.Stop(context.Background(), m.dir)
+	return forward.Stop(context.WithoutCancel(ctx), m.dir)
 }
 
 // forwardedPorts returns the ports of a VM that runs: those in effect, otherwise those of its spec.

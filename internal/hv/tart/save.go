@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -87,7 +86,7 @@ func (m *machine) shutDownToSave(ctx context.Context) error {
 		// The guest continues, and its end is no longer requested.
 		return errors.Join(err, m.change(func(r *record) { r.StopRequested = false }))
 	}
-	if err := m.stopForwarder(); err != nil {
+	if err := m.stopForwarder(ctx); err != nil {
 		return err
 	}
 	if vm, err = m.describe(); err != nil {
@@ -105,12 +104,12 @@ func writeDelta(ctx context.Context, path string, base hv.Disk, to string) (save
 	if err != nil {
 		return saved, err
 	}
-	defer disk.Close()
+	defer disk.closeFiles()
 	parent, err := openDisk(base)
 	if err != nil {
 		return saved, err
 	}
-	defer parent.Close()
+	defer parent.closeFiles()
 	layout, err := compareDisks(ctx, disk, parent)
 	if err != nil {
 		return saved, fmt.Errorf("compare %s with its base: %w", filepath.Base(path), err)
@@ -164,7 +163,8 @@ func openDisk(d hv.Disk) (*openedDisk, error) {
 	for i, path := range append([]string{d.Path}, d.Deltas...) {
 		layer, err := o.openLayer(path, i > 0)
 		if err != nil {
-			return nil, errors.Join(err, o.Close())
+			o.closeFiles()
+			return nil, err
 		}
 		layers = append(layers, layer)
 	}
@@ -200,19 +200,14 @@ func (o *openedDisk) NextData(off int64) (start, end int64, err error) {
 	return qcow2.NextData(o.Layer, off)
 }
 
-// Close closes the files.
-func (o *openedDisk) Close() error {
-	var err error
+// closeFiles closes the files, which were only read.
+func (o *openedDisk) closeFiles() {
 	for _, f := range o.files {
-		err = errors.Join(err, f.Close())
+		_ = f.Close()
 	}
-	return err
 }
 
-var (
-	_ blob.Source = (*openedDisk)(nil)
-	_ io.Closer   = (*openedDisk)(nil)
-)
+var _ blob.Source = (*openedDisk)(nil)
 
 // Restart ends a VM by force and starts it from its disks.
 func (d *Driver) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (hv.VM, error) {

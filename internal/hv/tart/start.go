@@ -116,7 +116,7 @@ func (m *machine) start(ctx context.Context, s hv.Spec) (hv.VM, error) {
 func (m *machine) create(ctx context.Context, s hv.Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
-	if err := m.checkMAC(s.MAC); err != nil {
+	if err := m.checkMAC(ctx, s.MAC); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(m.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -126,8 +126,8 @@ func (m *machine) create(ctx context.Context, s hv.Spec) error {
 }
 
 // checkMAC refuses the address of another VM that runs.
-func (m *machine) checkMAC(mac string) error {
-	vms, err := m.driver.List(context.Background())
+func (m *machine) checkMAC(ctx context.Context, mac string) error {
+	vms, err := m.driver.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (m *machine) runUntilReady(ctx context.Context, s hv.Spec) error {
 	for try := 1; ; try++ {
 		err := m.runOnce(ctx, s)
 		if !errors.Is(err, errGuestLimit) || try == limitTries {
-			return m.explainLimit(err)
+			return m.explainLimit(ctx, err)
 		}
 		if err := sleep(ctx, limitDelay); err != nil {
 			return err
@@ -191,11 +191,11 @@ func (m *machine) runOnce(ctx context.Context, s hv.Spec) error {
 }
 
 // explainLimit adds what to do to a refusal by the number of guests.
-func (m *machine) explainLimit(err error) error {
+func (m *machine) explainLimit(ctx context.Context, err error) error {
 	if !errors.Is(err, errGuestLimit) {
 		return err
 	}
-	vms, listErr := m.driver.List(context.Background())
+	vms, listErr := m.driver.List(ctx)
 	if listErr != nil {
 		return errors.Join(err, listErr)
 	}
@@ -207,7 +207,7 @@ func (m *machine) explainLimit(err error) error {
 
 // run starts tart and waits until it has locked the VM.
 func (m *machine) run(ctx context.Context, s hv.Spec) error {
-	if err := m.checkMAC(s.MAC); err != nil {
+	if err := m.checkMAC(ctx, s.MAC); err != nil {
 		return err
 	}
 	log := filepath.Join(m.dir, runLogFile)
@@ -274,7 +274,7 @@ func (m *machine) endFailedStart(ctx context.Context, reason error) error {
 	}
 	err := m.change(func(r *record) { r.Failure = failure })
 	if err == nil {
-		err = errors.Join(m.kill(ctx), m.stopForwarder())
+		err = errors.Join(m.kill(ctx), m.stopForwarder(ctx))
 	}
 	if err == nil {
 		_, err = m.describe() // notes the end

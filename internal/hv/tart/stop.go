@@ -42,7 +42,7 @@ func (m *machine) end(ctx context.Context, how hv.StopMode) error {
 	if vm.Status == hv.Running {
 		err = m.endRun(ctx, how)
 	}
-	if err = errors.Join(err, m.stopForwarder()); err != nil {
+	if err = errors.Join(err, m.stopForwarder(ctx)); err != nil {
 		return fmt.Errorf("tart: stop VM %s: %w", m.id, err)
 	}
 	_, err = m.describe() // notes the end
@@ -99,11 +99,10 @@ func (m *machine) kill(ctx context.Context) error {
 	}
 	// tart loses a request of its first moments, so its answer decides nothing.
 	_, stopErr := m.driver.cli.run(ctx, forceTimeout, "stop", "--timeout", strconv.Itoa(killSeconds), m.id)
-	if soon, cancel := context.WithTimeout(ctx, time.Second); m.awaitEnd(soon) == nil {
-		cancel()
+	soon, cancelSoon := context.WithTimeout(ctx, time.Second)
+	defer cancelSoon()
+	if m.awaitEnd(soon) == nil {
 		return nil
-	} else {
-		cancel()
 	}
 	if owner, err := cliproc.Find(pid); err == nil {
 		stopErr = errors.Join(stopErr, owner.Signal(syscall.SIGKILL))

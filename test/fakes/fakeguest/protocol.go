@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 )
 
@@ -103,17 +104,15 @@ type NoAgentError struct{ error }
 // Call sends a request to the guest agent of the VM in a directory and returns the exit code. It changes the working
 // directory, since the path of a socket is limited to about 100 bytes.
 func Call(dir string, r Request, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
-	return callSocket(dir, ControlFile, r, stdin, stdout, stderr)
+	return r.call(filepath.Join(dir, ControlFile), stdin, stdout, stderr)
 }
 
-// callSocket does that on a socket in the directory: of the agent, or of the guest itself.
-func callSocket(
-	dir, socket string, r Request, stdin io.Reader, stdout, stderr io.Writer,
-) (code int, err error) {
-	if err := os.Chdir(dir); err != nil {
+// call does that on a socket: of the agent, or of the guest itself.
+func (r Request) call(socket string, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
+	if err := os.Chdir(filepath.Dir(socket)); err != nil {
 		return 0, err
 	}
-	c, err := net.Dial("unix", socket) //nolint:noctx // a local socket answers immediately
+	c, err := net.Dial("unix", filepath.Base(socket)) //nolint:noctx // a local socket answers immediately
 	if err != nil {
 		return 0, NoAgentError{err}
 	}

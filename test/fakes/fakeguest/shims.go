@@ -80,7 +80,7 @@ func missing(context.Context, []string) int {
 
 // askGuest sends a request to the guest that this process runs in.
 func askGuest(kind string) int {
-	code, err := callSocket(VMDir(), guestSocket, Request{Kind: kind}, nil, os.Stdout, os.Stderr)
+	code, err := Request{Kind: kind}.call(filepath.Join(VMDir(), guestSocket), nil, os.Stdout, os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "no guest:", err)
 		return 1
