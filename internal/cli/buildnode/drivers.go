@@ -2,7 +2,9 @@ package buildnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"os"
@@ -49,6 +51,12 @@ func openDriver(ctx context.Context, o NodeOptions, identity datadir.Identity) (
 func openInstalled(ctx context.Context, o NodeOptions, identity datadir.Identity) (hv.Driver, error) {
 	mac, macErr := openTart(ctx, o, identity)
 	pc, pcErr := openQEMU(ctx, o, identity)
+	if macErr == nil && pcErr == nil {
+		pcErr = checkSameArch(ctx, mac, pc)
+		if pcErr != nil {
+			pcErr = errors.Join(pcErr, closeDriver(pc))
+		}
+	}
 	switch {
 	case macErr == nil && pcErr == nil:
 		o.Logger.InfoContext(ctx, "drivers chosen: tart for macOS guests, qemu for all others")
@@ -61,6 +69,30 @@ func openInstalled(ctx context.Context, o NodeOptions, identity datadir.Identity
 		return pc, nil
 	}
 	return nil, fmt.Errorf("no hypervisor can be used; install QEMU, or tart for macOS guests: %w; %w", pcErr, macErr)
+}
+
+// checkSameArch returns why two drivers cannot serve one node: a node has one architecture.
+func checkSameArch(ctx context.Context, mac, pc hv.Driver) error {
+	a, err := mac.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	b, err := pc.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	if a.Arch != b.Arch {
+		return fmt.Errorf("its guests would be %s on a node of %s; use --driver qemu for them", b.Arch, a.Arch)
+	}
+	return nil
+}
+
+// closeDriver closes a driver that is not used.
+func closeDriver(d hv.Driver) error {
+	if c, ok := d.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
 }
 
 func openQEMU(ctx context.Context, o NodeOptions, identity datadir.Identity) (hv.Driver, error) {

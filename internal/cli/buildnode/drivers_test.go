@@ -1,0 +1,87 @@
+package buildnode
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/agent/datadir"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// describedHost is a driver that only describes its host.
+type describedHost struct {
+	hv.Driver
+	arch string
+	fail error
+}
+
+func (h describedHost) Describe(context.Context) (hv.Host, error) {
+	return hv.Host{Arch: h.arch}, h.fail
+}
+
+// TestSameArch: two drivers serve one node only with guests of one architecture.
+func TestSameArch(t *testing.T) {
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		mac, pc describedHost
+		says    string
+	}{
+		{describedHost{arch: "arm64"}, describedHost{arch: "arm64"}, ""},
+		{describedHost{arch: "arm64"}, describedHost{arch: "amd64"}, "its guests would be amd64 on a node of arm64"},
+		{describedHost{fail: broken}, describedHost{arch: "arm64"}, "broken"},
+		{describedHost{arch: "arm64"}, describedHost{fail: broken}, "broken"},
+	} {
+		err := checkSameArch(t.Context(), c.mac, c.pc)
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v and %v: %v, want %q", c.mac.arch, c.pc.arch, err, c.says)
+		}
+	}
+}
+
+// TestNoHypervisor: without any, the error says what to install and why each one does not do.
+func TestNoHypervisor(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	dir, err := datadir.At(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = openDriver(t.Context(), NodeOptions{
+		DataDir: dir, Driver: DriverAuto, Logger: slog.New(slog.DiscardHandler),
+	}, datadir.Identity{})
+	for _, want := range []string{"install QEMU, or tart for macOS guests", "qemu-system", "tart is not installed"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	_, err = openDriver(t.Context(), NodeOptions{Driver: "vmware"}, datadir.Identity{})
+	if err == nil || !strings.Contains(err.Error(), "want one of auto, qemu, tart, sim") {
+		t.Errorf("an unknown driver: %v", err)
+	}
+}
+
+func TestGuestPassword(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "password")
+	for text, want := range map[string]string{
+		"secret\nmore\n": "secret", "secret\r\n": "secret", "secret": "secret", "": "", "\n": "",
+		strings.Repeat("x", maxPasswordBytes+1): "",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := readGuestPassword(path)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%.20q: got %q, %v", text, got, err)
+		}
+	}
+	if got, err := readGuestPassword(""); got != "" || err != nil {
+		t.Errorf("without a file: %q, %v", got, err)
+	}
+	if _, err := readGuestPassword(path + "x"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+}
