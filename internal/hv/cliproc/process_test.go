@@ -3,6 +3,7 @@ package cliproc
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -145,6 +146,14 @@ func TestLock(t *testing.T) {
 	_ = f.Close()
 }
 
+// startSignal is an empty input that is closed as a channel when it is read: the program was started.
+type startSignal chan struct{}
+
+func (s startSignal) Read([]byte) (int, error) {
+	close(s)
+	return 0, io.EOF
+}
+
 // TestInherited: a program keeps the lock of a file that it inherits until it ends.
 func TestInherited(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
@@ -158,7 +167,8 @@ func TestInherited(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	c := shell("echo begun >" + path + "; exec sleep 600")
-	c.Inherited = f
+	started := make(startSignal)
+	c.Inherited, c.Stdin = f, started
 	go func() {
 		defer close(done)
 		_, _ = Run(ctx, c)
@@ -167,6 +177,7 @@ func TestInherited(t *testing.T) {
 		text, _ := os.ReadFile(path)
 		return len(text) > 0
 	})
+	<-started
 	_ = f.Close()
 	other, err := os.Open(path)
 	if err != nil {
