@@ -183,7 +183,7 @@ func TestTargets(t *testing.T) {
 			b[132], b[133], b[134] = 4, attrSystemIndex, 255
 			b[135] = 255
 			copy(b[148:], attrData)
-		}, "", "lies nowhere"},
+		}, "", "outside the inode"},
 		"inline, wrong": {"target", flagInline, func(b []byte) { b[128] = 3 }, "", "3 more bytes"},
 	} {
 		tr.put(20, modeLink|0o777, c.flags, []byte(c.content))
