@@ -10,6 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/vmconfig"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/retry"
@@ -86,7 +87,7 @@ func (a *Agent) savedVersionOf(in *instance, t *journal.Task) (savedVersion, err
 		file, name, delta := config.HardDrives[i].File, changes.FileNames.Disks[i], t.Saved.Disks[i].Path
 		v.push.Files = append(v.push.Files, transfer.PushFile{
 			Name: name, Kind: api.FileDisk,
-			Disk:   &transfer.Disk{Path: d.Path, Format: d.Format, Overlays: append(d.Deltas, delta)},
+			Disk:   &diskfile.Disk{Path: d.Path, Format: d.Format, Overlays: append(d.Deltas, delta)},
 			Parent: pushParent(base.Files[file], d),
 		})
 		v.paths[name] = delta

@@ -17,6 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
@@ -178,7 +179,7 @@ func publishGuest(t *testing.T, disk string) (url string, v1 api.PushResult) {
 			`{"ram":"256M","cpu":{"cores":1},"hard_drives":[{"file":"disk.qcow2","format":"raw"}],"kept":{"by":"nobody"},` +
 				`"network_cards":[{"port_forwarding_rules":[{"rule_name":"ssh","guest_port":22}]}]}`)},
 		Files: []transfer.PushFile{
-			{Name: "disk.qcow2", Disk: &transfer.Disk{Path: disk, Format: "qcow2"}, Kind: api.FileDisk},
+			{Name: "disk.qcow2", Disk: &diskfile.Disk{Path: disk, Format: "qcow2"}, Kind: api.FileDisk},
 		},
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/qcow2"
 	"github.com/buildyard/buildyard/internal/qcow2/qcow2test"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -41,7 +42,7 @@ func TestDataIsAnnounced(t *testing.T) {
 	last := announced(t, s)
 	disk := make([]byte, 64<<20)
 	noise(rnd, disk[8<<20:10<<20])
-	image := transfer.Disk{Path: qcow2test.Image(t, make([]byte, len(disk)), disk), Format: "qcow2"}
+	image := diskfile.Disk{Path: qcow2test.Image(t, make([]byte, len(disk)), disk), Format: "qcow2"}
 	changed := bytes.Clone(disk)
 	copy(changed[40<<20:], bytes.Repeat([]byte{3}, 5*qcow2.SubclusterBytes))
 	above := image

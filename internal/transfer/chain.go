@@ -12,6 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/bytesize"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -119,7 +120,7 @@ func (c *Client) fetchIndex(ctx context.Context, l api.PullLayer) (*blob.Index, 
 type localChain struct {
 	layerCount int // 0: no such content is here
 	chainID    string
-	disk       Disk
+	disk       diskfile.Disk
 }
 
 // findLocalChain finds the highest layer below the top whose content is local.
@@ -134,14 +135,16 @@ func (p *pull) findLocalChain(f api.PullFile, chain []*blob.Index) localChain {
 }
 
 // canBuildOn reports whether a disk can be built upon.
-func canBuildOn(d Disk, size int64) bool { return len(d.Overlays) < MaxOverlays && filesExist(d, size) }
+func canBuildOn(d diskfile.Disk, size int64) bool {
+	return len(d.Overlays) < MaxOverlays && filesExist(d, size)
+}
 
 // filesExist reports whether the files of a disk exist, without reading them: they were verified when they were
 // pulled.
-func filesExist(d Disk, size int64) bool {
-	for _, path := range d.files() {
+func filesExist(d diskfile.Disk, size int64) bool {
+	for _, path := range d.Files() {
 		st, err := os.Lstat(path)
-		if err != nil || !st.Mode().IsRegular() || d.isRaw() && st.Size() != size {
+		if err != nil || !st.Mode().IsRegular() || d.IsRaw() && st.Size() != size {
 			return false
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/reflink"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -179,17 +180,17 @@ func (s *shelf) pull(ctx context.Context, t *testing.T, o transfer.PullOptions) 
 }
 
 // keep writes the disk's content after a layer into a raw file.
-func (s *shelf) keep(t *testing.T, layer int) transfer.Disk {
+func (s *shelf) keep(t *testing.T, layer int) diskfile.Disk {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), fmt.Sprint("held", layer))
 	if err := os.WriteFile(path, s.contents[layer], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return transfer.Disk{Path: path, Format: "raw"}
+	return diskfile.Disk{Path: path, Format: "raw"}
 }
 
 // mustRead compares a disk with its expected content; sizes of overlays are in sectors.
-func mustRead(t *testing.T, d transfer.Disk, want []byte) {
+func mustRead(t *testing.T, d diskfile.Disk, want []byte) {
 	t.Helper()
 	open, err := d.Open()
 	if err != nil {
@@ -258,7 +259,7 @@ func pullOfChain(t *testing.T, contents [][]byte, inBlocks bool) {
 	for held := -1; held < top; held++ {
 		for _, overlays := range []bool{false, true} {
 			o := transfer.PullOptions{
-				Dir: t.TempDir(), AllowOverlays: overlays, LocalContent: map[string]transfer.Disk{},
+				Dir: t.TempDir(), AllowOverlays: overlays, LocalContent: map[string]diskfile.Disk{},
 			}
 			for i := range held + 1 {
 				o.LocalContent[s.tips[i]] = s.keep(t, i)
@@ -268,11 +269,11 @@ func pullOfChain(t *testing.T, contents [][]byte, inBlocks bool) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			built := transfer.Disk{Path: filepath.Join(o.Dir, "disk.img")}
+			built := diskfile.Disk{Path: filepath.Join(o.Dir, "disk.img")}
 			want := transfer.BuiltFile{Name: "disk.img", Form: transfer.FormFlat, ChainID: s.tips[top]}
 			if overlays && held >= 0 && result.Files[0].Form == transfer.FormOverlay {
 				want.Form, want.ParentChainID = transfer.FormOverlay, s.tips[held]
-				built = transfer.Disk{Path: o.LocalContent[s.tips[held]].Path, Overlays: []string{built.Path}}
+				built = diskfile.Disk{Path: o.LocalContent[s.tips[held]].Path, Overlays: []string{built.Path}}
 			}
 			if len(result.Files) != 1 || result.Files[0] != want {
 				t.Errorf("%d layers held: built %+v instead of %+v", held+1, result.Files, want)
@@ -325,7 +326,7 @@ func TestOverlaysOnOverlays(t *testing.T) {
 	for n := 2; n <= len(contents); n++ {
 		s.file.Layers, s.file.Size = all.Layers[:n], int64(len(contents[n-1])) // as if the rest did not exist yet
 		o := transfer.PullOptions{
-			Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]transfer.Disk{s.tips[n-2]: disk},
+			Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]diskfile.Disk{s.tips[n-2]: disk},
 		}
 		result, err := s.pull(t.Context(), t, o)
 		if err != nil {
@@ -334,7 +335,7 @@ func TestOverlaysOnOverlays(t *testing.T) {
 		path := filepath.Join(o.Dir, "disk.img")
 		form := transfer.FormOverlay
 		if disk.Overlays = append(disk.Overlays, path); len(disk.Overlays) > transfer.MaxOverlays {
-			form, disk = transfer.FormFlat, transfer.Disk{Path: path}
+			form, disk = transfer.FormFlat, diskfile.Disk{Path: path}
 		}
 		if result.Files[0].Form != form {
 			t.Errorf("layer %d was built as %+v", n, result.Files[0])
@@ -352,7 +353,7 @@ func TestOverlayContinues(t *testing.T) {
 	noise(rnd, after[:70<<20])
 	s := newShelf(t, base, after)
 	o := transfer.PullOptions{
-		Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]transfer.Disk{s.tips[0]: s.keep(t, 0)},
+		Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]diskfile.Disk{s.tips[0]: s.keep(t, 0)},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var ranges atomic.Int64
@@ -375,9 +376,9 @@ func TestOverlayContinues(t *testing.T) {
 	if result.TransferredBytes > 65<<20 {
 		t.Errorf("%d bytes moved again", result.TransferredBytes)
 	}
-	built := transfer.Disk{Path: filepath.Join(o.Dir, "disk.img")}
+	built := diskfile.Disk{Path: filepath.Join(o.Dir, "disk.img")}
 	if result.Files[0].Form == transfer.FormOverlay {
-		built = transfer.Disk{Path: o.LocalContent[s.tips[0]].Path, Overlays: []string{built.Path}}
+		built = diskfile.Disk{Path: o.LocalContent[s.tips[0]].Path, Overlays: []string{built.Path}}
 	}
 	mustRead(t, built, after)
 }
@@ -427,7 +428,7 @@ func TestDamagedLocalDiskIsRemoved(t *testing.T) {
 	if err := os.Truncate(short.Path, 1000); err != nil {
 		t.Fatal(err)
 	}
-	for name, d := range map[string]transfer.Disk{
+	for name, d := range map[string]diskfile.Disk{
 		"gone":         {Path: filepath.Join(t.TempDir(), "gone")},
 		"short":        short,
 		"a directory":  {Path: t.TempDir()},
@@ -435,13 +436,13 @@ func TestDamagedLocalDiskIsRemoved(t *testing.T) {
 	} {
 		for _, tip := range s.tips {
 			o := transfer.PullOptions{
-				Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]transfer.Disk{tip: d},
+				Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]diskfile.Disk{tip: d},
 			}
 			result, err := s.pull(t.Context(), t, o)
 			if err != nil || result.Files[0].Form != transfer.FormFlat {
 				t.Fatalf("%s: %+v, %v", name, result.Files, err)
 			}
-			mustRead(t, transfer.Disk{Path: filepath.Join(o.Dir, "disk.img")}, b)
+			mustRead(t, diskfile.Disk{Path: filepath.Join(o.Dir, "disk.img")}, b)
 		}
 	}
 }

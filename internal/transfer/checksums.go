@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/diskfile"
 )
 
 // A checksum file contains checksums of a disk, to find later changes without a second copy of it: checksumSize bytes
@@ -34,7 +35,7 @@ func ChecksumFileSize(disk int64) int64 {
 
 // DiskCopy reads a disk once, for all requested outputs.
 type DiskCopy struct {
-	From      *OpenDisk
+	From      *diskfile.OpenDisk
 	RawCopy   *os.File // nil, or an empty file that becomes a raw copy, with holes for zeros
 	Checksums *os.File // nil, or an empty file for the checksums of the disk: see PushParent.Sums
 	// Progress is called with the bytes done and the total, from one goroutine at a time; nil: not called.
@@ -135,7 +136,7 @@ func blockChecksums(data []byte) []byte {
 
 // checksumChanges are the blocks of a disk that differ from a checksum file.
 type checksumChanges struct {
-	*OpenDisk
+	*diskfile.OpenDisk
 	checksums      blob.FileSource
 	comparedTo     int64 // end of the compared range of the disk
 	nextDiskData   int64 // lower bound of the next data of the disk
@@ -147,7 +148,7 @@ type checksumChanges struct {
 var _ blob.Changes = (*checksumChanges)(nil)
 
 // newChecksumChanges compares a disk with the checksums of another one.
-func newChecksumChanges(d *OpenDisk, sums *os.File) (*checksumChanges, error) {
+func newChecksumChanges(d *diskfile.OpenDisk, sums *os.File) (*checksumChanges, error) {
 	st, err := sums.Stat()
 	if err != nil {
 		return nil, err

@@ -9,11 +9,12 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // copyOf copies a disk and remembers it.
-func copyOf(t *testing.T, d transfer.Disk) (raw, sums string) {
+func copyOf(t *testing.T, d diskfile.Disk) (raw, sums string) {
 	t.Helper()
 	from, err := d.Open()
 	if err != nil {
@@ -94,7 +95,7 @@ func TestPushWithoutItsSums(t *testing.T) {
 	o := transfer.PushOptions{
 		Request: api.PushRequest{ID: templateID, Name: "debian", Tag: "v1", Config: []byte("{}")},
 		Files: []transfer.PushFile{{
-			Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: path},
+			Name: "disk.img", Kind: api.FileDisk, Disk: &diskfile.Disk{Path: path},
 			Parent: &transfer.PushParent{ChainID: strings.Repeat("ab", 32), ChecksumFile: path + ".gone"},
 		}},
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/tools/xfstest"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -31,7 +32,7 @@ func (s *shelf) pulledOnto(t *testing.T, o transfer.PullOptions, want []byte) tr
 	if f := result.Files[0]; f.Form != transfer.FormFlat || f.ParentChainID != "" {
 		t.Errorf("built %+v", f)
 	}
-	mustRead(t, transfer.Disk{Path: filepath.Join(o.Dir, "disk.img")}, want)
+	mustRead(t, diskfile.Disk{Path: filepath.Join(o.Dir, "disk.img")}, want)
 	if left, _ := os.ReadDir(o.Dir); len(left) != 2 { // config.json
 		t.Errorf("left are %v", left)
 	}
@@ -52,7 +53,7 @@ func TestClonedDisk(t *testing.T) {
 		s := newShelf(t, base, after)
 		held := s.keep(t, 0)
 		o := transfer.PullOptions{
-			Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]transfer.Disk{s.tips[0]: held},
+			Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]diskfile.Disk{s.tips[0]: held},
 		}
 		if result := s.pulledOnto(t, o, after); result.TransferredBytes > 7<<20 {
 			t.Errorf("%d bytes were moved", result.TransferredBytes)
@@ -72,7 +73,7 @@ func TestCloneContinues(t *testing.T) {
 	noise(rnd, after[:70<<20])
 	for _, gone := range []bool{false, true} {
 		s := newShelf(t, base, after)
-		o := transfer.PullOptions{Dir: t.TempDir(), LocalContent: map[string]transfer.Disk{s.tips[0]: s.keep(t, 0)}}
+		o := transfer.PullOptions{Dir: t.TempDir(), LocalContent: map[string]diskfile.Disk{s.tips[0]: s.keep(t, 0)}}
 		ctx, cancel := context.WithCancel(t.Context())
 		stop := func(r *http.Request) {
 			if s.bulk.Load() > 20<<20 {
@@ -111,7 +112,7 @@ func TestCloneOfChangedDisk(t *testing.T) {
 	}
 	wrong := errors.New("changed")
 	o := transfer.PullOptions{
-		Dir: t.TempDir(), LocalContent: map[string]transfer.Disk{s.tips[0]: changed},
+		Dir: t.TempDir(), LocalContent: map[string]diskfile.Disk{s.tips[0]: changed},
 		AfterClone: func(tip string) error {
 			if tip != s.tips[0] {
 				t.Errorf("asked for %s", tip)
@@ -122,7 +123,7 @@ func TestCloneOfChangedDisk(t *testing.T) {
 	if _, err := s.pull(t.Context(), t, o); !errors.Is(err, wrong) {
 		t.Fatal(err)
 	}
-	o.LocalContent, o.AfterClone = map[string]transfer.Disk{s.tips[0]: s.keep(t, 0)}, nil
+	o.LocalContent, o.AfterClone = map[string]diskfile.Disk{s.tips[0]: s.keep(t, 0)}, nil
 	s.pulledOnto(t, o, after)
 }
 
@@ -132,23 +133,23 @@ func TestBaseOnAnotherDevice(t *testing.T) {
 	base := grow(rnd, nil, 4<<20)
 	after := grow(rnd, base, 4<<20)
 	s := newShelf(t, base, after)
-	held := transfer.Disk{Path: filepath.Join(elsewhere(t), "held")}
+	held := diskfile.Disk{Path: filepath.Join(elsewhere(t), "held")}
 	if err := os.WriteFile(held.Path, base, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o := transfer.PullOptions{
-		Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]transfer.Disk{s.tips[0]: held},
+		Dir: t.TempDir(), AllowOverlays: true, LocalContent: map[string]diskfile.Disk{s.tips[0]: held},
 	}
 	result, err := s.pull(t.Context(), t, o)
 	if err != nil || result.Files[0].Form != transfer.FormOverlay {
 		t.Fatalf("%+v, %v", result.Files, err)
 	}
-	mustRead(t, transfer.Disk{Path: held.Path, Overlays: []string{filepath.Join(o.Dir, "disk.img")}}, after)
+	mustRead(t, diskfile.Disk{Path: held.Path, Overlays: []string{filepath.Join(o.Dir, "disk.img")}}, after)
 	o.Dir, o.AllowOverlays = t.TempDir(), false
 	s.pulledOnto(t, o, after)
 
 	// The whole content is there, but no link leads there.
-	o.Dir, o.LocalContent = t.TempDir(), map[string]transfer.Disk{s.tips[1]: held}
+	o.Dir, o.LocalContent = t.TempDir(), map[string]diskfile.Disk{s.tips[1]: held}
 	if err := os.WriteFile(held.Path, after, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/tools/crashfs"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -21,19 +22,19 @@ var errPower = errors.New("input/output error")
 // no name, and then the second one is pulled there.
 type pulls struct {
 	versions [2]*shelf
-	have     map[string]transfer.Disk
+	have     map[string]diskfile.Disk
 }
 
 func newPulls(t *testing.T, overlay bool) *pulls {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(41, 1))
 	base := grow(rnd, nil, 1<<20)
-	p := &pulls{have: map[string]transfer.Disk{}}
+	p := &pulls{have: map[string]diskfile.Disk{}}
 	for i := range p.versions {
 		p.versions[i] = newShelf(t, base, grow(rnd, base, 1<<20))
 	}
 	if overlay {
-		base := transfer.Disk{Path: filepath.Join(quickDir(t), "base")}
+		base := diskfile.Disk{Path: filepath.Join(quickDir(t), "base")}
 		if err := os.WriteFile(base.Path, p.versions[0].contents[0], 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -72,9 +73,9 @@ func (p *pulls) pull(t *testing.T, version int, dir string) transfer.PullResult 
 
 func (p *pulls) mustBeWhole(t *testing.T, version int, dir string, result transfer.PullResult) {
 	t.Helper()
-	d := transfer.Disk{Path: filepath.Join(dir, "disk.img")}
+	d := diskfile.Disk{Path: filepath.Join(dir, "disk.img")}
 	if result.Files[0].Form == transfer.FormOverlay {
-		d = transfer.Disk{Path: p.have[result.Files[0].ParentChainID].Path, Overlays: []string{d.Path}}
+		d = diskfile.Disk{Path: p.have[result.Files[0].ParentChainID].Path, Overlays: []string{d.Path}}
 	}
 	mustRead(t, d, p.versions[version].contents[1])
 	if config, err := os.ReadFile(filepath.Join(dir, "config.json")); err != nil || string(config) != "{}" {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/qcow2"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -124,7 +125,7 @@ func TestCutEveryFiveMegabytes(t *testing.T) {
 }
 
 // sparse makes a raw disk that has data in one place only.
-func sparse(t *testing.T, size, at int64, data []byte) transfer.Disk {
+func sparse(t *testing.T, size, at int64, data []byte) diskfile.Disk {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "sparse"))
 	if err != nil {
@@ -134,7 +135,7 @@ func sparse(t *testing.T, size, at int64, data []byte) transfer.Disk {
 	if err := errors.Join(err, f.Truncate(size), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	return transfer.Disk{Path: f.Name()}
+	return diskfile.Disk{Path: f.Name()}
 }
 
 // TestLongIndexOnACutLine: an index that exceeds the bytes of one connection arrives, in chunks, and its last

@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/qcow2/qcow2test"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // pushDisk pushes a disk as disk.image and returns the name of its layer.
-func pushDisk(t *testing.T, c *transfer.Client, tag string, d transfer.Disk, parent *transfer.PushParent) string {
+func pushDisk(t *testing.T, c *transfer.Client, tag string, d diskfile.Disk, parent *transfer.PushParent) string {
 	t.Helper()
 	o := pushOptions(tag)
 	o.LayerDigests = map[string]string{}
@@ -27,8 +28,8 @@ func pushDisk(t *testing.T, c *transfer.Client, tag string, d transfer.Disk, par
 
 // pullDisk pulls a version onto local content and returns its disk.
 func pullDisk(
-	t *testing.T, c *transfer.Client, tag string, have map[string]transfer.Disk,
-) (transfer.Disk, transfer.PullResult) {
+	t *testing.T, c *transfer.Client, tag string, have map[string]diskfile.Disk,
+) (diskfile.Disk, transfer.PullResult) {
 	t.Helper()
 	o := transfer.PullOptions{
 		Ref: transfer.VersionRef{ID: templateID, Tag: tag}, Dir: t.TempDir(), LocalContent: have,
@@ -44,16 +45,16 @@ func pullDisk(
 		below.Overlays = append(slices.Clip(below.Overlays), path)
 		return below, result
 	}
-	return transfer.Disk{Path: path}, result
+	return diskfile.Disk{Path: path}, result
 }
 
-func writeFile(t *testing.T, name string, data []byte) transfer.Disk {
+func writeFile(t *testing.T, name string, data []byte) diskfile.Disk {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return transfer.Disk{Path: path}
+	return diskfile.Disk{Path: path}
 }
 
 // counted counts the bytes of parts and indexes that are sent.
@@ -88,7 +89,7 @@ func TestPushOfWhatChanged(t *testing.T) {
 	}
 
 	// A third tag is made of an overlay on the second, as a save is.
-	d2, result := pullDisk(t, c, "v2", map[string]transfer.Disk{tip1: base})
+	d2, result := pullDisk(t, c, "v2", map[string]diskfile.Disk{tip1: base})
 	mustRead(t, d2, second)
 	if result.TransferredBytes > 7<<20 {
 		t.Errorf("%d bytes were moved for the second tag", result.TransferredBytes)
@@ -101,7 +102,7 @@ func TestPushOfWhatChanged(t *testing.T) {
 	if sent.Load() > 7<<20 {
 		t.Errorf("%d bytes were sent for the third tag", sent.Load())
 	}
-	for name, have := range map[string]map[string]transfer.Disk{
+	for name, have := range map[string]map[string]diskfile.Disk{
 		"nothing": nil, "the first": {tip1: base}, "the second": {tip2: d2}, "both": {tip1: base, tip2: d2},
 		"all": {tip3: d3},
 	} {
@@ -114,7 +115,7 @@ func TestPushOfWhatChanged(t *testing.T) {
 		}
 		mustRead(t, d, third)
 	}
-	d, _ := pullDisk(t, c, "v1", map[string]transfer.Disk{tip3: d3})
+	d, _ := pullDisk(t, c, "v1", map[string]diskfile.Disk{tip3: d3})
 	mustRead(t, d, first)
 }
 
@@ -141,7 +142,7 @@ func TestPushOfQCOW2(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(11, 11))
 	c := serve(t, t.TempDir()).client(t)
 	disk := grow(rnd, nil, 6<<20)
-	pushDisk(t, c, "v1", transfer.Disk{Path: qcow2test.Image(t, nil, disk), Format: "qcow2"}, nil)
+	pushDisk(t, c, "v1", diskfile.Disk{Path: qcow2test.Image(t, nil, disk), Format: "qcow2"}, nil)
 	d, result := pullDisk(t, c, "v1", nil)
 	if f := result.Manifest.Files[0]; f.Format != "raw" || f.Size != int64(len(disk)) {
 		t.Errorf("%+v", f)
@@ -155,13 +156,13 @@ func TestDisksThatCannotBePushed(t *testing.T) {
 	c := s.client(t)
 	raw := writeFile(t, "raw", make([]byte, 8192))
 	for name, f := range map[string]transfer.PushFile{
-		"no image":       {Disk: &transfer.Disk{Path: raw.Path, Format: "qcow2"}},
-		"unknown format": {Disk: &transfer.Disk{Path: raw.Path, Format: "vmdk"}},
-		"gone":           {Disk: &transfer.Disk{Path: raw.Path + "x"}},
-		"a directory":    {Disk: &transfer.Disk{Path: filepath.Dir(raw.Path)}},
+		"no image":       {Disk: &diskfile.Disk{Path: raw.Path, Format: "qcow2"}},
+		"unknown format": {Disk: &diskfile.Disk{Path: raw.Path, Format: "vmdk"}},
+		"gone":           {Disk: &diskfile.Disk{Path: raw.Path + "x"}},
+		"a directory":    {Disk: &diskfile.Disk{Path: filepath.Dir(raw.Path)}},
 		"no overlays":    {Disk: &raw, Parent: &transfer.PushParent{ChainID: tipless, FileCount: 1}},
 		"parent is gone": {
-			Disk: &raw, Parent: &transfer.PushParent{ChainID: tipless, Disk: &transfer.Disk{Path: "gone"}},
+			Disk: &raw, Parent: &transfer.PushParent{ChainID: tipless, Disk: &diskfile.Disk{Path: "gone"}},
 		},
 		"no tip":          {Disk: &raw, Parent: &transfer.PushParent{ChainID: "x", Disk: &raw}},
 		"parent, no disk": {Path: raw.Path, Parent: &transfer.PushParent{ChainID: tipless, Disk: &raw}},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -53,7 +54,7 @@ func TestPullOntoAFullDisk(t *testing.T) {
 	if _, err := s.pull(t.Context(), t, transfer.PullOptions{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
-	mustRead(t, transfer.Disk{Path: filepath.Join(dir, "disk.img")}, content)
+	mustRead(t, diskfile.Disk{Path: filepath.Join(dir, "disk.img")}, content)
 }
 
 // TestFullRegistry: a client returns the registry's message immediately, and the same push resumes when there

@@ -16,7 +16,7 @@ func (p *pull) linkLocal(f api.PullFile) bool {
 	if !ok || len(d.Overlays) > 0 && !p.opts.AllowOverlays || !filesExist(d, f.Size) {
 		return false
 	}
-	files := d.files()
+	files := d.Files()
 	from := files[len(files)-1]
 	source, err := os.Lstat(from)
 	if err != nil {

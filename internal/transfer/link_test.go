@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -55,7 +56,7 @@ func TestPullLinksWhatIsHere(t *testing.T) {
 		for range 2 { // the second one finds the link of the first
 			got, err := c.Pull(t.Context(), transfer.PullOptions{
 				Ref: transfer.VersionRef{ID: templateID, Tag: "v2"}, Dir: dir,
-				LocalContent: map[string]transfer.Disk{roots["disk.img"]: {Path: tt.have}},
+				LocalContent: map[string]diskfile.Disk{roots["disk.img"]: {Path: tt.have}},
 			})
 			linked := 0
 			for _, f := range got.Files {

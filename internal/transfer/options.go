@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 )
 
 // Progress is the state of a transfer in bytes. A pull counts bytes of layer files (compressed). A push, whose
@@ -51,7 +52,7 @@ type PushFile struct {
 	ChainID string // name of its content when known from an earlier pull or push and unchanged since
 	// Disk, when not nil, is the content of the file: the registry receives it as a guest sees it, and Path and
 	// Format are ignored.
-	Disk *Disk
+	Disk *diskfile.Disk
 	// Parent, when not nil, is what Disk was made from: only changes are sent. A registry without the parent
 	// receives the whole disk.
 	Parent *PushParent
@@ -62,7 +63,7 @@ type PushParent struct {
 	ChainID string // name of the parent's content
 	// Disk, when not nil, is the parent's disk: changes are found by comparison. Otherwise the first Files
 	// files of the disk are the parent's, and the others contain the changes.
-	Disk      *Disk
+	Disk      *diskfile.Disk
 	FileCount int
 	// ChecksumFile, when not "", is a file that Copy made of the parent's disk: changes are found by comparison with
 	// it, and Disk and Files are ignored.
@@ -77,7 +78,7 @@ type PullOptions struct {
 	Dir string
 	// LocalContent maps names of contents to disks and files of this host: complete ones that no longer change. Data
 	// that the version shares with them is not transferred.
-	LocalContent map[string]Disk
+	LocalContent map[string]diskfile.Disk
 	// AfterClone, when not nil, is called after a file was cloned from content of Have. It reports whether Have
 	// still describes that content. Its error ends the pull, and the clone is not resumed.
 	AfterClone func(tip string) error

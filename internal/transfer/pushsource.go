@@ -11,6 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/diskfile"
 )
 
 // pushSource is one file of a push, open.
@@ -52,7 +53,7 @@ func (s *pushSource) openContent() error {
 		s.content, s.size = d, d.Size()
 		return nil
 	}
-	f, st, err := openRegular(s.file.Path)
+	f, st, err := diskfile.OpenRegular(s.file.Path)
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (s *pushSource) openContent() error {
 // openChanges opens the source of the disk's changes against its parent.
 func (s *pushSource) openChanges() (err error) {
 	p := s.file.Parent
-	d, ok := s.content.(*OpenDisk)
+	d, ok := s.content.(*diskfile.OpenDisk)
 	if !ok {
 		return errors.New("only a disk can have a parent layer")
 	}
@@ -74,7 +75,7 @@ func (s *pushSource) openChanges() (err error) {
 		return err
 	}
 	if p.ChecksumFile != "" {
-		sums, _, err := openRegular(p.ChecksumFile)
+		sums, _, err := diskfile.OpenRegular(p.ChecksumFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			s.parent = blob.Digest{} // removed since then: the disk is sent as a whole
 			return nil
@@ -87,7 +88,7 @@ func (s *pushSource) openChanges() (err error) {
 		return err
 	}
 	if p.Disk == nil {
-		s.changes, err = d.changesAbove(p.FileCount)
+		s.changes, err = d.ChangesAbove(p.FileCount)
 		return err
 	}
 	below, err := p.Disk.Open()
@@ -114,7 +115,7 @@ func (s *pushSource) close() error {
 func (s *pushSource) apiFile() api.PushFile {
 	f := api.PushFile{Name: s.file.Name, Kind: s.file.Kind, Format: s.file.Format, Size: s.size, Root: s.file.ChainID}
 	if s.file.Disk != nil {
-		f.Format = formatRaw
+		f.Format = diskfile.FormatRaw
 	}
 	if s.changes != nil {
 		f.Parent = s.parent.String()
@@ -129,7 +130,7 @@ const minStoredDivisor = 20
 // maxStoredBytes is the maximum number of bytes to store, at least 1. It is 0 if only a comparison would tell, unless
 // the maximum is less than the registry's estimate.
 func (s *pushSource) maxStoredBytes() int64 {
-	_, isOverlay := s.changes.(overlayChanges)
+	_, isOverlay := s.changes.(diskfile.OverlayChanges)
 	if !isOverlay && s.changes != nil && s.readBytes > s.size/minStoredDivisor {
 		return 0
 	}
@@ -139,7 +140,7 @@ func (s *pushSource) maxStoredBytes() int64 {
 // measureReadRanges finds the ranges of the file that are read.
 func (s *pushSource) measureReadRanges() (err error) {
 	s.readRanges = s.content
-	if c, ok := s.changes.(overlayChanges); ok {
+	if c, ok := s.changes.(diskfile.OverlayChanges); ok {
 		s.readRanges = c
 	}
 	s.readBytes, err = dataBytesBetween(s.readRanges, 0, s.size)
@@ -170,12 +171,12 @@ func (s *pushSource) sendWhole() (changed bool) {
 func (s *pushSource) writeResumeKey(key io.Writer) error {
 	paths := []string{s.file.Path}
 	if s.file.Disk != nil {
-		paths = s.file.Disk.files()
+		paths = s.file.Disk.Files()
 	}
 	if s.changes != nil {
 		fmt.Fprintf(key, "%s %d\n", s.parent, s.file.Parent.FileCount)
 		if s.file.Parent.Disk != nil {
-			paths = append(paths, s.file.Parent.Disk.files()...)
+			paths = append(paths, s.file.Parent.Disk.Files()...)
 		}
 	}
 	for _, path := range paths {
@@ -206,7 +207,7 @@ func (s *pushSource) layerKind() blob.Kind {
 	switch {
 	case s.file.Kind == api.FileState:
 		return blob.KindState
-	case s.file.Disk != nil, s.file.Kind == api.FileDisk && s.file.Format == formatRaw:
+	case s.file.Disk != nil, s.file.Kind == api.FileDisk && s.file.Format == diskfile.FormatRaw:
 		return blob.KindDisk
 	default:
 		return blob.KindFile

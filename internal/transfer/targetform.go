@@ -14,7 +14,7 @@ import (
 
 // chooseForm chooses how a target is built from local data: as a clone of it, as an overlay on it, or from nothing.
 func (t *pullTarget) chooseForm(p *pull, h localChain) error {
-	if h.layerCount > 0 && h.disk.isRaw() {
+	if h.layerCount > 0 && h.disk.IsRaw() {
 		ok, err := p.canClone(h.disk.Path)
 		if err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -70,25 +71,25 @@ func TestPresent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		d    Disk
+		d    diskfile.Disk
 		want bool
 	}{
-		"raw":               {Disk{Path: at("raw")}, true},
-		"raw, said":         {Disk{Path: at("raw"), Format: "raw"}, true},
-		"of another size":   {Disk{Path: at("over")}, false},
-		"an image":          {Disk{Path: at("over"), Format: "qcow2"}, true},
-		"with overlays":     {Disk{Path: at("over"), Overlays: []string{at("over")}}, true},
-		"an overlay is off": {Disk{Path: at("raw"), Overlays: []string{at("none")}}, false},
-		"it is off":         {Disk{Path: at("none")}, false},
-		"a link":            {Disk{Path: at("link")}, false},
-		"a directory":       {Disk{Path: dir, Format: "qcow2"}, false},
+		"raw":               {diskfile.Disk{Path: at("raw")}, true},
+		"raw, said":         {diskfile.Disk{Path: at("raw"), Format: "raw"}, true},
+		"of another size":   {diskfile.Disk{Path: at("over")}, false},
+		"an image":          {diskfile.Disk{Path: at("over"), Format: "qcow2"}, true},
+		"with overlays":     {diskfile.Disk{Path: at("over"), Overlays: []string{at("over")}}, true},
+		"an overlay is off": {diskfile.Disk{Path: at("raw"), Overlays: []string{at("none")}}, false},
+		"it is off":         {diskfile.Disk{Path: at("none")}, false},
+		"a link":            {diskfile.Disk{Path: at("link")}, false},
+		"a directory":       {diskfile.Disk{Path: dir, Format: "qcow2"}, false},
 	} {
 		if got := filesExist(c.d, 100); got != c.want || canBuildOn(c.d, 100) != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 	for n, want := range map[int]bool{MaxOverlays - 1: true, MaxOverlays: false} {
-		d := Disk{Path: at("raw")}
+		d := diskfile.Disk{Path: at("raw")}
 		for range n {
 			d.Overlays = append(d.Overlays, at("over"))
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth/certs/certstest"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -214,7 +215,7 @@ func (s *deployment) pushTemplate(ctx context.Context, content byte) (t template
 				`{"ram":"1G","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`),
 		},
 		Files: []transfer.PushFile{
-			{Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: file, Format: "raw"}},
+			{Name: "disk.img", Kind: api.FileDisk, Disk: &diskfile.Disk{Path: file, Format: "raw"}},
 		},
 		LayerDigests: roots,
 	})

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -41,7 +42,7 @@ func (s *site) push(ctx context.Context, id, name, tag string) (string, error) {
 	result, err := store.Push(ctx, transfer.PushOptions{
 		Request: api.PushRequest{ID: id, Name: name, Tag: tag, Arch: "amd64", Config: json.RawMessage(config)},
 		Files: []transfer.PushFile{
-			{Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: file, Format: "raw"}},
+			{Name: "disk.img", Kind: api.FileDisk, Disk: &diskfile.Disk{Path: file, Format: "raw"}},
 		},
 	})
 	return result.ID, err

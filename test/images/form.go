@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
@@ -216,14 +217,14 @@ func pushAll(ctx context.Context, url string, states ...string) error {
 				Config: json.RawMessage(`{"hard_drives":[{"file":"disk.img"}]}`),
 			},
 			Files: []transfer.PushFile{
-				{Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: name}, Parent: parent},
+				{Name: "disk.img", Kind: api.FileDisk, Disk: &diskfile.Disk{Path: name}, Parent: parent},
 			},
 			LayerDigests: map[string]string{},
 		}
 		if _, err := c.Push(ctx, o); err != nil {
 			return fmt.Errorf("push %s: %w", name, err)
 		}
-		parent = &transfer.PushParent{ChainID: o.LayerDigests["disk.img"], Disk: &transfer.Disk{Path: name}}
+		parent = &transfer.PushParent{ChainID: o.LayerDigests["disk.img"], Disk: &diskfile.Disk{Path: name}}
 	}
 	return nil
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/bytesize"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -59,7 +60,7 @@ type Source interface {
 }
 
 // LocalContent is the content on this node: chain ID -> the disk or file with it.
-type LocalContent map[string]transfer.Disk
+type LocalContent map[string]diskfile.Disk
 
 // BuiltFile describes one file that a Source has pulled.
 type BuiltFile struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/bytesize"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/qcow2"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -55,7 +56,7 @@ func overlay(t *testing.T, disk []byte, seed uint64, writes int) string {
 }
 
 // pushDisk publishes a disk; parent is the chain ID of its parent, "" for none.
-func (s *shelf) pushDisk(tag string, d transfer.Disk, parent string) (cache.Ref, string) {
+func (s *shelf) pushDisk(tag string, d diskfile.Disk, parent string) (cache.Ref, string) {
 	s.t.Helper()
 	f := transfer.PushFile{Name: "disk.img", Kind: api.FileDisk, Disk: &d}
 	if parent != "" {
@@ -79,7 +80,7 @@ func (s *shelf) pushDisk(tag string, d transfer.Disk, parent string) (cache.Ref,
 }
 
 // diskOf reads what a guest would see of a cached version's disk.
-func diskOf(t *testing.T, c *cache.Cache, ref cache.Ref) (transfer.Disk, []byte) {
+func diskOf(t *testing.T, c *cache.Cache, ref cache.Ref) (diskfile.Disk, []byte) {
 	t.Helper()
 	v, err := c.Version(ref.ContentID)
 	if err != nil {
@@ -110,7 +111,7 @@ func TestChainOfARegistry(t *testing.T) {
 	}
 	wants := [][]byte{bytes.Clone(disk)}
 	var refs []cache.Ref
-	at := transfer.Disk{Path: base, Format: "raw"}
+	at := diskfile.Disk{Path: base, Format: "raw"}
 	ref, tip := s.pushDisk("v1", at, "")
 	refs = append(refs, ref)
 	for i, tag := range []string{"v2", "v3", "v4"} {
@@ -153,10 +154,10 @@ func TestAdoptedChain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, tip := s.pushDisk("v1", transfer.Disk{Path: base, Format: "raw"}, "")
+	first, tip := s.pushDisk("v1", diskfile.Disk{Path: base, Format: "raw"}, "")
 	s.fetch(first)
 	deltas := []string{overlay(t, disk, 1, 20)}
-	second, tip := s.pushDisk("v2", transfer.Disk{Path: base, Format: "raw", Overlays: deltas}, tip)
+	second, tip := s.pushDisk("v2", diskfile.Disk{Path: base, Format: "raw", Overlays: deltas}, tip)
 	err = s.cache.AddLocal(t.Context(), cache.LocalVersion{
 		Ref: second, Config: []byte("{}"), Paths: map[string]string{"disk.img": deltas[0]},
 		Files: map[string]cache.File{
@@ -169,7 +170,7 @@ func TestAdoptedChain(t *testing.T) {
 		t.Fatal(err)
 	}
 	deltas = append(deltas, overlay(t, disk, 2, 20))
-	third, _ := s.pushDisk("v3", transfer.Disk{Path: base, Format: "raw", Overlays: deltas}, tip)
+	third, _ := s.pushDisk("v3", diskfile.Disk{Path: base, Format: "raw", Overlays: deltas}, tip)
 	s.fetch(third)
 	if d, got := diskOf(t, s.cache, third); !bytes.Equal(got, disk) || len(d.Overlays) != 2 ||
 		d.Path != s.file(first, "disk.img") {
@@ -202,9 +203,9 @@ func TestChangesNeedLittleSpace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, tip := s.pushDisk("v1", transfer.Disk{Path: base, Format: "raw"}, "")
+	first, tip := s.pushDisk("v1", diskfile.Disk{Path: base, Format: "raw"}, "")
 	deltas := []string{overlay(t, disk, 1, 20)}
-	second, _ := s.pushDisk("v2", transfer.Disk{Path: base, Format: "raw", Overlays: deltas}, tip)
+	second, _ := s.pushDisk("v2", diskfile.Disk{Path: base, Format: "raw", Overlays: deltas}, tip)
 	s.id = ""
 	other := s.push("other", map[string]string{}, noise(t, "other.img", 3, 4))
 	large := s.push("large", map[string]string{}, noise(t, "large.img", 4, 4))

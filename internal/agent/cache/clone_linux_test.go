@@ -10,8 +10,8 @@ import (
 
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/tools/xfstest"
-	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // TestOnXFS runs the tests that depend on clones on a file system with clones.
@@ -66,7 +66,7 @@ func TestClonedVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := transfer.Disk{Path: base, Format: "raw"}
+	at := diskfile.Disk{Path: base, Format: "raw"}
 	flat := func(ref cache.Ref) {
 		t.Helper()
 		if d, got := diskOf(t, s.cache, ref); !bytes.Equal(got, disk) || d.Path != s.file(ref, "disk.img") ||
@@ -133,9 +133,9 @@ func TestClonedPartIsNoProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, tip := s.pushDisk("v1", transfer.Disk{Path: base, Format: "raw"}, "")
+	first, tip := s.pushDisk("v1", diskfile.Disk{Path: base, Format: "raw"}, "")
 	deltas := []string{overlay(t, disk, 1, 600)}
-	second, _ := s.pushDisk("v2", transfer.Disk{Path: base, Format: "raw", Overlays: deltas}, tip)
+	second, _ := s.pushDisk("v2", diskfile.Disk{Path: base, Format: "raw", Overlays: deltas}, tip)
 	s.id = ""
 	other := s.push("other", map[string]string{}, noise(t, "other.img", 3, 4))
 	s.fetch(first)

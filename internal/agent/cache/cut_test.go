@@ -15,6 +15,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/bytesize"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -81,7 +82,7 @@ func TestCutPullOfAChain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := transfer.Disk{Path: base, Format: "raw"}
+	at := diskfile.Disk{Path: base, Format: "raw"}
 	first, tip := s.pushDisk("v1", at, "")
 	at.Overlays = append(at.Overlays, overlay(t, disk, 7, 1500))
 	_, tip = s.pushDisk("v2", at, tip)

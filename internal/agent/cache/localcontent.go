@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"path/filepath"
 
-	"github.com/buildyard/buildyard/internal/transfer"
+	"github.com/buildyard/buildyard/internal/diskfile"
 )
 
 // Versions share content in two ways. A file with the same content is a hard link, so it outlives
@@ -26,8 +26,8 @@ type BaseFile struct {
 
 // diskChainLocked returns the files that a file of a version is read from; false when one of their
 // versions is not cached.
-func (c *Cache) diskChainLocked(contentID, name string) (transfer.Disk, bool) {
-	var d transfer.Disk
+func (c *Cache) diskChainLocked(contentID, name string) (diskfile.Disk, bool) {
+	var d diskfile.Disk
 	for range len(c.entries) { // a chain has each version once, unless its records are damaged
 		e := c.entries[contentID]
 		if e == nil || !filepath.IsLocal(name) || filepath.Base(name) != name {

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // Version is a version as it is in the cache. Its files must not be changed.
@@ -20,7 +20,7 @@ type Version struct {
 	Config []byte                   // the configuration object, including fields that this program does not know
 	NVRAM  []byte                   // nil: the version has none
 	Files  map[string]File          // by name, where something is known about them
-	Disks  map[string]transfer.Disk // for each of Files, the files that it is read from
+	Disks  map[string]diskfile.Disk // for each of Files, the files that it is read from
 }
 
 // Version returns a cached version. The caller has pinned it.
@@ -47,7 +47,7 @@ func (c *Cache) describeVersion(contentID string) (Version, error) {
 	if e == nil {
 		return Version{}, farm.Errorf(farm.CodeNotFound, "Version %s is not in the template cache", contentID)
 	}
-	v := Version{Ref: e.Ref, Dir: c.path(contentID), Files: e.Files, Disks: map[string]transfer.Disk{}}
+	v := Version{Ref: e.Ref, Dir: c.path(contentID), Files: e.Files, Disks: map[string]diskfile.Disk{}}
 	for name := range e.Files {
 		d, ok := c.diskChainLocked(contentID, name)
 		if !ok {

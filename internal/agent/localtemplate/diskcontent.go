@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/reflink"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -42,7 +43,7 @@ func contentOf(path, format, tip string) diskContent {
 	}
 	if format == "qcow2" {
 		k.GuestBytes = 0
-		if d, err := (transfer.Disk{Path: path, Format: format}).Open(); err == nil {
+		if d, err := (diskfile.Disk{Path: path, Format: format}).Open(); err == nil {
 			k.GuestBytes = d.Size()
 			_ = d.Close() // opened for reading only
 		}
@@ -129,7 +130,7 @@ func (v *templateVersion) createChecksums(ctx context.Context, dir string, progr
 		disk := knownDisk{k, filepath.Join(dir, name)}
 		if k.checksumPath(dir) == "" && k.matchesFile(disk.path) {
 			_ = copyDisk(ctx, diskCopy{
-				source:         transfer.Disk{Path: disk.path, Format: k.Format},
+				source:         diskfile.Disk{Path: disk.path, Format: k.Format},
 				checksumPath:   filepath.Join(dir, checksumPrefix+k.ChainID),
 				checkUnchanged: disk.checkUnchanged, progress: progress,
 			})
@@ -145,7 +146,7 @@ func (v *templateVersion) createChecksums(ctx context.Context, dir string, progr
 
 // diskCopy is a request to read a disk once.
 type diskCopy struct {
-	source       transfer.Disk
+	source       diskfile.Disk
 	rawCopyPath  string // raw copy; "": none
 	checksumPath string // "": none
 	progress     func(transfer.Progress)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -18,7 +19,7 @@ func TestCopyOfWhatMoved(t *testing.T) {
 	}
 	moved := errors.New("moved")
 	err := copyDisk(t.Context(), diskCopy{
-		source: transfer.Disk{Path: from}, rawCopyPath: filepath.Join(dir, "copy.img"),
+		source: diskfile.Disk{Path: from}, rawCopyPath: filepath.Join(dir, "copy.img"),
 		checksumPath:   filepath.Join(dir, checksumPrefix+"tip"),
 		checkUnchanged: func() error { return moved },
 	})

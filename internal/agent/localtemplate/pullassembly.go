@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -45,9 +46,9 @@ func (p *templatePull) fetch(ctx context.Context, s pullAssembly) ([]transfer.Bu
 		os.MkdirAll(parts, 0o700)); err != nil {
 		return nil, err
 	}
-	disks := map[string]transfer.Disk{}
+	disks := map[string]diskfile.Disk{}
 	for tip, k := range s.localDisks {
-		disks[tip] = transfer.Disk{Path: k.path, Format: k.Format}
+		disks[tip] = diskfile.Disk{Path: k.path, Format: k.Format}
 	}
 	result, err := p.registry.Pull(ctx, transfer.PullOptions{
 		Ref: transfer.VersionRef{ID: p.manifest.ID, ContentID: p.manifest.ContentID}, Dir: parts, LocalContent: disks,
@@ -135,7 +136,7 @@ func (s pullAssembly) assembleFile(ctx context.Context, f transfer.BuiltFile, to
 		return os.Rename(part, to)
 	}
 	base := s.localDisks[below]
-	from := transfer.Disk{Path: base.path, Format: base.Format}
+	from := diskfile.Disk{Path: base.path, Format: base.Format}
 	err := errors.ErrUnsupported
 	switch {
 	case f.Form == transfer.FormOverlay:

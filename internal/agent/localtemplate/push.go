@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -198,7 +199,7 @@ func setPushSource(f *transfer.PushFile, p diskOrigin, now diskContent) {
 func pushFileOf(drives []api.ConfigDrive, i int, path string) transfer.PushFile {
 	d := &drives[i]
 	asItIs := transfer.PushFile{Name: d.File, Path: path, Kind: api.FileDisk, Format: d.Format}
-	disk := &transfer.Disk{Path: path, Format: d.Format}
+	disk := &diskfile.Disk{Path: path, Format: d.Format}
 	image, err := disk.Open()
 	if err != nil {
 		return asItIs

@@ -22,6 +22,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/cli/buildyard"
 	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/release"
@@ -200,7 +201,7 @@ func (u *updated) controller() (token string) {
 				`{"ram":"1G","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`),
 		},
 		Files: []transfer.PushFile{
-			{Name: "disk.img", Disk: &transfer.Disk{Path: disk, Format: "raw"}, Kind: api.FileDisk},
+			{Name: "disk.img", Disk: &diskfile.Disk{Path: disk, Format: "raw"}, Kind: api.FileDisk},
 		},
 	})
 	if err != nil {

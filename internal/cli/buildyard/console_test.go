@@ -17,6 +17,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/hvtest"
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
@@ -35,7 +36,7 @@ func TestRealConsole(t *testing.T) {
 		Request: api.PushRequest{Name: "guest", Tag: "v1", Arch: "amd64", Config: json.RawMessage(
 			`{"ram":"256M","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`)},
 		Files: []transfer.PushFile{
-			{Name: "disk.img", Disk: &transfer.Disk{Path: disk, Format: "qcow2"}, Kind: api.FileDisk},
+			{Name: "disk.img", Disk: &diskfile.Disk{Path: disk, Format: "qcow2"}, Kind: api.FileDisk},
 		},
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -183,12 +184,12 @@ func (d *demo) pushGuest(ctx context.Context) error {
 const demoDisk = "disk.img"
 
 // guestDisk returns the guest's disk; the simulated node accepts any file.
-func (d *demo) guestDisk() (transfer.Disk, error) {
+func (d *demo) guestDisk() (diskfile.Disk, error) {
 	if d.Driver != "sim" {
-		return transfer.Disk{Path: d.GuestDisk, Format: "qcow2"}, nil
+		return diskfile.Disk{Path: d.GuestDisk, Format: "qcow2"}, nil
 	}
 	path := filepath.Join(d.DataDir, demoDisk)
-	return transfer.Disk{Path: path, Format: "raw"}, os.WriteFile(path, []byte(rand.Text()), 0o600)
+	return diskfile.Disk{Path: path, Format: "raw"}, os.WriteFile(path, []byte(rand.Text()), 0o600)
 }
 
 // showLogin shows how to log in, and that the guest's SSH server answers there.

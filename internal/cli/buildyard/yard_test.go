@@ -23,6 +23,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/fleet"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -159,7 +160,7 @@ func (y *yard) push(id, tag, disk string) api.PushResult {
 				`{"ram":"1G","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`),
 		},
 		Files: []transfer.PushFile{
-			{Name: "disk.img", Disk: &transfer.Disk{Path: disk, Format: "raw"}, Kind: api.FileDisk},
+			{Name: "disk.img", Disk: &diskfile.Disk{Path: disk, Format: "raw"}, Kind: api.FileDisk},
 		},
 	})
 	if err != nil {

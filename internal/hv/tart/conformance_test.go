@@ -11,6 +11,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	hvtest.RunInTurn(t, func(t *testing.T) hvtest.Subject {
 		m := newMac(t)
 		m.setKnob("ssh", "22")

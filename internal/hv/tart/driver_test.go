@@ -10,6 +10,7 @@ import (
 
 // TestSavedGuest saves the changes of a guest, and starts another VM of the saved version.
 func TestSavedGuest(t *testing.T) {
+	t.Parallel()
 	m := newMac(t)
 	d := m.open(m.options())
 	s := m.spec()

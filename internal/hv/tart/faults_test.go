@@ -43,6 +43,7 @@ func killPID(t *testing.T, pid int) {
 // TestFailedStarts: what goes wrong in tart run is in the error, the VM is stopped with that failure, and
 // its removal leaves nothing.
 func TestFailedStarts(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, knob, value string
 		says              []string
@@ -108,6 +109,7 @@ func (m *testMac) expectEmpty(d *Driver) {
 
 // TestDiskFull: a start without space for its disks leaves nothing.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	m := newMac(t)
 	d := m.open(m.options())
 	s := m.spec()
@@ -121,6 +123,7 @@ func TestDiskFull(t *testing.T) {
 // TestAgentKilledInStart: directories that were being made or removed are gone after the next start of the
 // agent, and a VM whose start was not recorded to its end is found as it is.
 func TestAgentKilledInStart(t *testing.T) {
+	t.Parallel()
 	m := newMac(t)
 	o := m.options()
 	d := m.open(o)
@@ -150,6 +153,7 @@ func TestAgentKilledInStart(t *testing.T) {
 
 // TestForwarderIsRevived: a killed forwarder is started again with the same ports.
 func TestForwarderIsRevived(t *testing.T) {
+	t.Parallel()
 	m := newMac(t)
 	m.setKnob("ssh", "22")
 	d := m.open(m.options())
@@ -198,6 +202,7 @@ func hasSSHBanner(port int) bool {
 
 // TestSlotIsHeld: a start that macOS refuses because a guest that has ended is still counted succeeds later.
 func TestSlotIsHeld(t *testing.T) {
+	t.Parallel()
 	m := newMac(t)
 	m.setKnob("limit", "1")
 	m.setKnob("slot-held", "3")
@@ -215,6 +220,7 @@ func TestSlotIsHeld(t *testing.T) {
 
 // TestSameMAC: of two VMs with one requested address the second is refused.
 func TestSameMAC(t *testing.T) {
+	t.Parallel()
 	m := newMac(t)
 	d := m.open(m.options())
 	first, second := m.spec(), m.spec()
@@ -230,6 +236,7 @@ func TestSameMAC(t *testing.T) {
 
 // TestStubbornGuest: a guest that ignores the shutdown is ended by force, but not by a save.
 func TestStubbornGuest(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits a minute for the guest")
 	}
@@ -254,6 +261,7 @@ func TestStubbornGuest(t *testing.T) {
 
 // TestUnreadableNeighbor: a directory of another VM that cannot be read hides none of this driver's.
 func TestUnreadableNeighbor(t *testing.T) {
+	t.Parallel()
 	m := newMac(t)
 	o := m.options()
 	d := m.open(o)
@@ -277,6 +285,7 @@ func TestUnreadableNeighbor(t *testing.T) {
 
 // TestKilledVM: a VM whose tart run was killed is stopped, and says so.
 func TestKilledVM(t *testing.T) {
+	t.Parallel()
 	m := newMac(t)
 	d := m.open(m.options())
 	s := m.spec()
@@ -297,6 +306,7 @@ func TestKilledVM(t *testing.T) {
 // TestGuestWithoutAgent: commands run by SSH in a guest whose agent never answers, also for a new agent of the
 // node.
 func TestGuestWithoutAgent(t *testing.T) {
+	t.Parallel()
 	m := newMac(t)
 	m.setKnob("ssh", "22")
 	m.setKnob("agent-delay", "never")

@@ -11,7 +11,6 @@ import (
 
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/cliproc"
-	"github.com/buildyard/buildyard/internal/reflink"
 )
 
 // Files of a VM's directory that make it something else than two raw disks.
@@ -110,13 +109,4 @@ func WriteImage(ctx context.Context, dir, root, aux string, s hv.Spec) error {
 		return errors.Join(fmt.Errorf("export to %s: %w", dir, err), os.RemoveAll(temp))
 	}
 	return nil
-}
-
-// cloneOrCopy makes a file with the content of another.
-func cloneOrCopy(ctx context.Context, from, to string) error {
-	err := reflink.CloneFile(from, to)
-	if errors.Is(err, errors.ErrUnsupported) {
-		return copySparse(ctx, from, to)
-	}
-	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
@@ -100,16 +101,16 @@ func (m *machine) shutDownToSave(ctx context.Context) error {
 
 // writeDelta compares a disk with its base and writes the difference as a qcow2 delta.
 func writeDelta(ctx context.Context, path string, base hv.Disk, to string) (saved hv.SavedDisk, err error) {
-	disk, err := openDisk(hv.Disk{Path: path, Format: "raw"})
+	disk, err := diskfile.Disk{Path: path}.Open()
 	if err != nil {
 		return saved, err
 	}
-	defer disk.closeFiles()
-	parent, err := openDisk(base)
+	defer func() { _ = disk.Close() }() // both are only read
+	parent, err := diskfile.Disk{Path: base.Path, Format: base.Format, Overlays: base.Deltas}.Open()
 	if err != nil {
 		return saved, err
 	}
-	defer parent.closeFiles()
+	defer func() { _ = parent.Close() }()
 	layout, err := compareDisks(ctx, disk, parent)
 	if err != nil {
 		return saved, fmt.Errorf("compare %s with its base: %w", filepath.Base(path), err)
@@ -128,7 +129,7 @@ func writeDelta(ctx context.Context, path string, base hv.Disk, to string) (save
 }
 
 // compareDisks returns the layout of a delta with every block of a disk that differs from its parent.
-func compareDisks(ctx context.Context, disk, parent *openedDisk) (*qcow2.Layout, error) {
+func compareDisks(ctx context.Context, disk, parent *diskfile.OpenDisk) (*qcow2.Layout, error) {
 	changes := blob.Compare(disk, parent, disk.Size())
 	b := qcow2.NewBuilder(disk.Size())
 	kinds := map[blob.ChangeKind]qcow2.Kind{blob.ChangeData: qcow2.Data, blob.ChangeZero: qcow2.Zero}
@@ -149,65 +150,6 @@ func compareDisks(ctx context.Context, disk, parent *openedDisk) (*qcow2.Layout,
 		off = c.Off + c.Len
 	}
 }
-
-// openedDisk reads a disk as a guest sees it.
-type openedDisk struct {
-	qcow2.Layer
-	files []*os.File
-}
-
-// openDisk opens a raw disk with its deltas.
-func openDisk(d hv.Disk) (*openedDisk, error) {
-	o := &openedDisk{}
-	var layers []qcow2.Layer
-	for i, path := range append([]string{d.Path}, d.Deltas...) {
-		layer, err := o.openLayer(path, i > 0)
-		if err != nil {
-			o.closeFiles()
-			return nil, err
-		}
-		layers = append(layers, layer)
-	}
-	o.Layer = layers[0]
-	if len(layers) > 1 {
-		o.Layer = qcow2.Stack(layers...)
-	}
-	return o, nil
-}
-
-func (o *openedDisk) openLayer(path string, isDelta bool) (qcow2.Layer, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	o.files = append(o.files, f)
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !isDelta {
-		return qcow2.RawLayer(blob.FileSource{File: f, Size: info.Size()}, info.Size()), nil
-	}
-	image, err := qcow2.Open(f, info.Size())
-	if err != nil {
-		return nil, fmt.Errorf("delta %s: %w", path, err)
-	}
-	return image, nil
-}
-
-// NextData returns the next range that may hold anything but zeros.
-func (o *openedDisk) NextData(off int64) (start, end int64, err error) {
-	return qcow2.NextData(o.Layer, off)
-}
-
-// closeFiles closes the files, which were only read.
-func (o *openedDisk) closeFiles() {
-	for _, f := range o.files {
-		_ = f.Close()
-	}
-}
-
-var _ blob.Source = (*openedDisk)(nil)
 
 // Restart ends a VM by force and starts it from its disks.
 func (d *Driver) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (hv.VM, error) {

@@ -8,12 +8,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/qcow2"
 	"github.com/buildyard/buildyard/internal/reflink"
 )
 
-const copyBytes = 1 << 20 // of a delta in one write
+const copyBytes = 1 << 20 // of a disk in one write
 
 // createDirectory makes the directory of a new VM with its disks: whole, or not at all.
 func (m *machine) createDirectory(ctx context.Context, s hv.Spec) error {
@@ -65,53 +66,38 @@ func createDisk(ctx context.Context, path string, d hv.Disk) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// copySparse copies a file where the file system cannot clone it. Its zeros become holes.
-func copySparse(ctx context.Context, from, to string) error {
-	in, err := os.Open(from)
+// cloneOrCopy makes a file with the content of another. Where the file system cannot clone, the ranges with data
+// are copied.
+func cloneOrCopy(ctx context.Context, from, to string) error {
+	err := reflink.CloneFile(from, to)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	in, err := diskfile.Disk{Path: from}.Open()
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return err
-	}
+	defer func() { _ = in.Close() }() // it was only read
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	err = copyRange(ctx, out, in, 0, info.Size())
-	return errors.Join(err, out.Truncate(info.Size()), out.Sync(), out.Close())
+	err = copyData(ctx, out, in)
+	return errors.Join(err, out.Truncate(in.Size()), out.Sync(), out.Close())
 }
 
-// copyRange copies a range of a disk and leaves blocks of zeros out: the destination has zeros there.
-func copyRange(ctx context.Context, to io.WriterAt, from io.ReaderAt, off, end int64) error {
-	buf := make([]byte, copyBytes)
-	for off < end {
-		if err := ctx.Err(); err != nil {
+// copyData copies the ranges of a disk that have data to a file of zeros.
+func copyData(ctx context.Context, to io.WriterAt, from *diskfile.OpenDisk) error {
+	for off := int64(0); ; {
+		start, end, err := from.NextData(off)
+		if err != nil || start == end {
 			return err
 		}
-		b := buf[:min(int64(len(buf)), end-off)]
-		if _, err := from.ReadAt(b, off); err != nil && !errors.Is(err, io.EOF) {
+		if err := copyRange(ctx, to, from, qcow2.Range{Off: start, Len: end - start}); err != nil {
 			return err
 		}
-		if !isZero(b) {
-			if _, err := to.WriteAt(b, off); err != nil {
-				return err
-			}
-		}
-		off += int64(len(b))
+		off = end
 	}
-	return nil
-}
-
-func isZero(b []byte) bool {
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // applyDelta writes the changes of a qcow2 delta into a disk, which gets the delta's size.
@@ -144,24 +130,29 @@ func applyDelta(ctx context.Context, disk *os.File, path string) error {
 	}
 }
 
-// applyRange writes one range of a delta. Its place is zeroed first where the delta has zeros.
+// applyRange writes one range of a delta.
 func applyRange(ctx context.Context, disk *os.File, delta qcow2.Layer, r qcow2.Range) error {
-	if r.Kind == qcow2.Absent {
+	switch r.Kind {
+	case qcow2.Absent:
 		return nil
-	}
-	if r.Kind == qcow2.Zero {
+	case qcow2.Zero:
 		return reflink.ZeroRange(disk, r.Off, r.Len)
 	}
+	return copyRange(ctx, disk, delta, r)
+}
+
+// copyRange copies a range of a disk.
+func copyRange(ctx context.Context, to io.WriterAt, from io.ReaderAt, r qcow2.Range) error {
 	buf := make([]byte, min(copyBytes, r.Len))
 	for off := r.Off; off < r.End(); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		b := buf[:min(int64(len(buf)), r.End()-off)]
-		if _, err := delta.ReadAt(b, off); err != nil && !errors.Is(err, io.EOF) {
+		if _, err := from.ReadAt(b, off); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if _, err := disk.WriteAt(b, off); err != nil {
+		if _, err := to.WriteAt(b, off); err != nil {
 			return err
 		}
 		off += int64(len(b))

@@ -4,15 +4,16 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // compare reads a disk that a pull built, which may be an overlay on another one, and
 // reports whether it holds the same bytes as the one that was made.
 func compare(path, below string, out outcome, want disk) (err error) {
-	d := transfer.Disk{Path: path}
+	d := diskfile.Disk{Path: path}
 	if out.Built.Form == transfer.FormOverlay {
-		d = transfer.Disk{Path: below, Overlays: []string{path}}
+		d = diskfile.Disk{Path: below, Overlays: []string{path}}
 	}
 	open, err := d.Open()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -72,9 +73,9 @@ func work(ctx context.Context, out io.Writer) error {
 }
 
 func push(ctx context.Context, c *transfer.Client, o order) (outcome, error) {
-	file := transfer.PushFile{Name: diskName, Kind: api.FileDisk, Disk: &transfer.Disk{Path: o.Image}, ChainID: o.Root}
+	file := transfer.PushFile{Name: diskName, Kind: api.FileDisk, Disk: &diskfile.Disk{Path: o.Image}, ChainID: o.Root}
 	if o.Parent != "" {
-		file.Parent = &transfer.PushParent{ChainID: o.Parent, Disk: &transfer.Disk{Path: o.Below}}
+		file.Parent = &transfer.PushParent{ChainID: o.Parent, Disk: &diskfile.Disk{Path: o.Below}}
 	}
 	roots := map[string]string{}
 	_, err := c.Push(ctx, transfer.PushOptions{
@@ -89,7 +90,7 @@ func pull(ctx context.Context, c *transfer.Client, o order) (outcome, error) {
 		Ref: transfer.VersionRef{ID: o.Template, Tag: o.Tag}, Dir: o.Dir, AllowOverlays: true,
 	}
 	if o.Held != "" {
-		options.LocalContent = map[string]transfer.Disk{o.Held: {Path: o.Below}}
+		options.LocalContent = map[string]diskfile.Disk{o.Held: {Path: o.Below}}
 	}
 	result, err := c.Pull(ctx, options)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/qcow2"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -56,7 +57,7 @@ func writeTemplate(ctx context.Context, dir, image string, layers int) (err erro
 		return err
 	}
 	defer c.Close()
-	disk := transfer.Disk{Path: image}
+	disk := diskfile.Disk{Path: image}
 	tip, err := push(ctx, c, "v0", disk, nil)
 	for n := 1; n < layers && err == nil; n++ {
 		overlay := filepath.Join(dir, fmt.Sprintf("overlay-%d.qcow2", n))
@@ -72,7 +73,7 @@ func writeTemplate(ctx context.Context, dir, image string, layers int) (err erro
 
 // push pushes a tag and returns the digest of its disk's content.
 func push(
-	ctx context.Context, c *transfer.Client, tag string, disk transfer.Disk, parent *transfer.PushParent,
+	ctx context.Context, c *transfer.Client, tag string, disk diskfile.Disk, parent *transfer.PushParent,
 ) (string, error) {
 	const file = "disk.img"
 	o := transfer.PushOptions{

@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -73,10 +74,10 @@ func (w *walk) push(ctx context.Context, client *transfer.Client, tag string) er
 	v := versions[tag]
 	disk := transfer.PushFile{
 		Name: diskFile, Kind: api.FileDisk, Format: "raw", Path: w.source(v.disk),
-		Disk: &transfer.Disk{Path: w.source(v.disk)},
+		Disk: &diskfile.Disk{Path: w.source(v.disk)},
 	}
 	if v.parent != "" {
-		disk.Parent = &transfer.PushParent{ChainID: w.root(v.parent), Disk: &transfer.Disk{Path: w.source(v.parent)}}
+		disk.Parent = &transfer.PushParent{ChainID: w.root(v.parent), Disk: &diskfile.Disk{Path: w.source(v.parent)}}
 	}
 	if v.known {
 		disk.ChainID = w.root(v.disk)

@@ -1,4 +1,10 @@
-package transfer
+// Package diskfile reads disks of this host that consist of files: a raw file or a qcow2 image, and qcow2 overlays
+// on it.
+//
+// It does not write disks, starts no program, and knows neither registries nor hypervisors.
+//
+// Invariant: only the named files are read: an image that refers to another file is refused.
+package diskfile
 
 import (
 	"errors"
@@ -19,11 +25,11 @@ type Disk struct {
 	Overlays []string // each rests on all before it
 }
 
-// files are the paths of all files, base first.
-func (d Disk) files() []string { return append([]string{d.Path}, d.Overlays...) }
+// Files are the paths of all files, base first.
+func (d Disk) Files() []string { return append([]string{d.Path}, d.Overlays...) }
 
-// isRaw reports whether a disk is one file, byte for byte.
-func (d Disk) isRaw() bool { return len(d.Overlays) == 0 && (d.Format == formatRaw || d.Format == "") }
+// IsRaw reports whether a disk is one file, byte for byte.
+func (d Disk) IsRaw() bool { return len(d.Overlays) == 0 && (d.Format == FormatRaw || d.Format == "") }
 
 // OpenDisk reads the content of a Disk as a guest sees it. It may be read from many goroutines.
 type OpenDisk struct {
@@ -41,10 +47,10 @@ var (
 // Open opens the files. farm.CodeRefused: one of them does not match the description of the disk.
 func (d Disk) Open() (*OpenDisk, error) {
 	o := &OpenDisk{}
-	for i, path := range d.files() {
+	for i, path := range d.Files() {
 		format := d.Format
 		if i > 0 {
-			format = formatQCOW2
+			format = FormatQCOW2
 		}
 		if err := o.openLayer(path, format); err != nil {
 			return nil, errors.Join(err, o.Close())
@@ -59,23 +65,23 @@ func (d Disk) Open() (*OpenDisk, error) {
 
 // The formats of files.
 const (
-	formatRaw   = "raw"
-	formatQCOW2 = "qcow2"
+	FormatRaw   = "raw"
+	FormatQCOW2 = "qcow2"
 )
 
 func (d *OpenDisk) openLayer(path, format string) error {
-	f, st, err := openRegular(path)
+	f, st, err := OpenRegular(path)
 	if err != nil {
 		return err
 	}
 	d.files = append(d.files, f)
 	switch format {
-	case formatRaw, "":
+	case FormatRaw, "":
 		src, release := blob.FileSource{File: f, Size: st.Size()}.Uncached()
 		d.releaseDirect = append(d.releaseDirect, release)
 		d.layers = append(d.layers, qcow2.RawLayer(src, st.Size()))
 		return nil
-	case formatQCOW2:
+	case FormatQCOW2:
 		image, err := qcow2.Open(f, st.Size())
 		if err != nil {
 			return farm.Refused("%s is not a readable disk image: %v", path, err)
@@ -86,8 +92,8 @@ func (d *OpenDisk) openLayer(path, format string) error {
 	return farm.Refused("%s: disk images in the format %q are not supported", path, format)
 }
 
-// openRegular opens a file that is read only.
-func openRegular(path string) (*os.File, os.FileInfo, error) {
+// OpenRegular opens a file that is read only.
+func OpenRegular(path string) (*os.File, os.FileInfo, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
@@ -125,29 +131,29 @@ func (d *OpenDisk) Close() error {
 	return err
 }
 
-// changesAbove returns the changes in the files above the first n.
-func (d *OpenDisk) changesAbove(n int) (blob.Changes, error) {
+// ChangesAbove returns the changes in the files above the first n.
+func (d *OpenDisk) ChangesAbove(n int) (blob.Changes, error) {
 	if n < 1 || n >= len(d.layers) {
 		return nil, fmt.Errorf("a disk of %d image files has no changes above file %d", len(d.layers), n)
 	}
-	return overlayChanges{d, qcow2.Stack(d.layers[n:]...)}, nil
+	return OverlayChanges{d, qcow2.Stack(d.layers[n:]...)}, nil
 }
 
-// overlayChanges are the ranges of a disk that overlays hold.
-type overlayChanges struct {
+// OverlayChanges are the ranges of a disk that overlays hold.
+type OverlayChanges struct {
 	*OpenDisk
 	overlays qcow2.Layer
 }
 
-var _ blob.Changes = overlayChanges{}
+var _ blob.Changes = OverlayChanges{}
 
 // NextData returns the next range that the overlays hold as data.
-func (c overlayChanges) NextData(off int64) (start, end int64, err error) {
+func (c OverlayChanges) NextData(off int64) (start, end int64, err error) {
 	return qcow2.NextData(c.overlays, off)
 }
 
 // NextChange widens the ranges that overlays hold to whole blocks; off is the beginning of one.
-func (c overlayChanges) NextChange(off int64) (blob.Change, bool, error) {
+func (c OverlayChanges) NextChange(off int64) (blob.Change, bool, error) {
 	for {
 		r, ok, err := c.overlays.NextRange(off)
 		if err != nil || !ok {
@@ -166,7 +172,7 @@ func (c overlayChanges) NextChange(off int64) (blob.Change, bool, error) {
 }
 
 // toWholeBlocks cuts a range that begins with a block to whole blocks, or extends it to one.
-func (c overlayChanges) toWholeBlocks(r qcow2.Range) blob.Change {
+func (c OverlayChanges) toWholeBlocks(r qcow2.Range) blob.Change {
 	end := r.End()
 	if end < c.Size() {
 		end = end / blob.BlockSize * blob.BlockSize

@@ -1,17 +1,18 @@
-package transfer_test
+package diskfile
 
 import (
 	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // TestClosedDiskIsFree: no file of a closed disk is open, including those read past the page cache.
 func TestClosedDiskIsFree(t *testing.T) {
-	d := writeFile(t, "disk", bytes.Repeat([]byte("disk"), 1<<18))
+	d := Disk{Path: filepath.Join(t.TempDir(), "disk")}
+	if err := os.WriteFile(d.Path, bytes.Repeat([]byte("disk"), 1<<18), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	held := func() (n int) {
 		fds, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -38,7 +39,7 @@ func TestClosedDiskIsFree(t *testing.T) {
 	if _, err := d.Open(); err == nil || held() > 0 {
 		t.Errorf("of a disk that cannot be opened %d files are open, %v", held(), err)
 	}
-	if _, err := (transfer.Disk{Path: d.Path, Format: "vmdk"}).Open(); err == nil || held() > 0 {
+	if _, err := (Disk{Path: d.Path, Format: "vmdk"}).Open(); err == nil || held() > 0 {
 		t.Errorf("of a disk in another format %d files are open, %v", held(), err)
 	}
 }
