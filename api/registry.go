@@ -76,7 +76,7 @@ type ConfigApple struct {
 	MachineID     []byte `json:"machine_id"`           // property list; at most 4 KiB
 	MinCPUs       int    `json:"cpu_min,omitempty"`    // fewest virtual CPUs
 	MinMemoryMB   int    `json:"memory_min,omitempty"` // least memory, in MiB
-	Identity      string `json:"identity,omitempty"`   // of VMs: keep (default) the machine id, or new
+	Identity      string `json:"identity,omitempty"`   // of VMs: keep (default) the machine identifier, or new
 }
 
 // The identities of the VMs of a ConfigApple.

@@ -334,7 +334,9 @@ func (a *Agent) checkGuestResponds(ctx context.Context, in *instance, id string)
 	defer done()
 	limited, cancel := context.WithTimeout(life, answerTimeout)
 	defer cancel()
-	r, err := a.opts.Driver.Exec(limited, id, hv.Command{Path: "/bin/true", Timeout: answerTimeout})
+	r, err := a.opts.Driver.Exec(limited, id, hv.Command{
+		Path: "/bin/sh", Args: []string{"-c", ":"}, Timeout: answerTimeout, // macOS has no /bin/true
+	})
 	switch {
 	case err != nil:
 		return err

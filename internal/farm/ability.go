@@ -12,12 +12,12 @@ const (
 	AbilitySave         = "save"                 // saves guests
 	AbilitySuspend      = "suspend"              // saves running guests with their memory
 	AbilityMAC          = "mac"                  // a guest can have a requested MAC address
-	AbilityIdentity     = "identity"             // so it can a hardware UUID and a serial number
-	AbilityVGA          = "vga"                  // so it can a standard VGA controller
-	AbilityNetworkHost  = "network-host"         // and the network mode host
-	AbilityDisconnected = "network-disconnected" // and the network mode disconnected
+	AbilityIdentity     = "identity"             // a guest can have a requested hardware UUID and serial number
+	AbilityVGA          = "vga"                  // a guest can have a standard VGA controller
+	AbilityNetworkHost  = "network-host"         // a guest can have the network mode host
+	AbilityDisconnected = "network-disconnected" // a guest can have the network mode disconnected
 
-	// AbilityBridge is the ability to make a guest a machine of a network of the host.
+	// AbilityBridge is the ability to attach a guest to a network of the host.
 	AbilityBridge = "bridge"
 )
 

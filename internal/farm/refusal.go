@@ -5,20 +5,20 @@ import "cmp"
 // The sentences, with the verbs of fmt, that controller and hypervisor drivers share for what a macOS
 // guest cannot have. The comments name their arguments.
 const (
-	// RefusalMacUSB has none.
-	RefusalMacUSB = "USB devices cannot be attached to macOS guests"
-	// RefusalMacIdentity has none.
-	RefusalMacIdentity = "hardware UUID and serial number of a macOS guest follow from its machine identifier; leave " +
+	// RefusalMacOSUSB: no argument.
+	RefusalMacOSUSB = "USB devices cannot be attached to macOS guests"
+	// RefusalMacOSIdentity: no argument.
+	RefusalMacOSIdentity = "hardware UUID and serial number of a macOS guest follow from its machine identifier; leave " +
 		"them out"
-	// RefusalMacVideo has the requested controller.
-	RefusalMacVideo = `video controller %q: macOS guests have "pg"`
-	// RefusalMacUDP has the name of the port rule.
-	RefusalMacUDP = "port rule %q: udp cannot be forwarded"
-	// RefusalCPUs has the requested number and the number that the guest needs.
+	// RefusalMacOSVideo: the requested controller.
+	RefusalMacOSVideo = `video controller %q: macOS guests have "pg"`
+	// RefusalMacOSUDP: the name of the port rule.
+	RefusalMacOSUDP = "port rule %q: udp cannot be forwarded"
+	// RefusalCPUs: the requested number and the number that the guest needs.
 	RefusalCPUs = "%d virtual CPUs: this guest needs %d"
-	// RefusalMemory has the requested MiB and those that the guest needs.
+	// RefusalMemory: the requested MiB and those that the guest needs.
 	RefusalMemory = "%d MiB of memory: this guest needs %d"
-	// RefusalSuspend has the driver, or the node.
+	// RefusalSuspend: the driver, or the node.
 	RefusalSuspend = "%s cannot save a running guest: macOS ties its state to the Mac that made it; save without " +
 		"suspend"
 )
@@ -31,11 +31,11 @@ func (r *TemplateRef) CheckMacOS(o *StartOptions) error {
 	cpus, memoryMB := cmp.Or(o.CPUs, r.CPUs), cmp.Or(o.MemoryMB, r.MemoryMB)
 	switch {
 	case o.USBDevice != "":
-		return Refused(RefusalMacUSB)
+		return Refused(RefusalMacOSUSB)
 	case o.HardwareUUID != "" || o.HardwareSerial != "":
-		return Refused(RefusalMacIdentity)
+		return Refused(RefusalMacOSIdentity)
 	case o.Video == VideoVGA:
-		return Refused(RefusalMacVideo, o.Video)
+		return Refused(RefusalMacOSVideo, o.Video)
 	case cpus > 0 && cpus < r.MinCPUs:
 		return Refused(RefusalCPUs, cpus, r.MinCPUs)
 	case memoryMB > 0 && memoryMB < r.MinMemoryMB:
@@ -43,7 +43,7 @@ func (r *TemplateRef) CheckMacOS(o *StartOptions) error {
 	}
 	for _, p := range o.Ports {
 		if p.Protocol == "udp" {
-			return Refused(RefusalMacUDP, p.Name)
+			return Refused(RefusalMacOSUDP, p.Name)
 		}
 	}
 	return nil

@@ -105,8 +105,8 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// TestNoPlaceForAClone: a file that cannot be made is an error, and no file system that cannot clone.
-func TestNoPlaceForAClone(t *testing.T) {
+// TestCloneIntoMissingDirectory: a file that cannot be made is an error, and no file system that cannot clone.
+func TestCloneIntoMissingDirectory(t *testing.T) {
 	dir, err := os.OpenRoot(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

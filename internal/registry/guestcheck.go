@@ -72,7 +72,7 @@ func checkAppleMachine(c api.TemplateConfig) error {
 	case c.Firmware != nil && c.Firmware.Type != "":
 		return invalidField("firmware.type", "must be left out for a macOS guest")
 	case c.Display != nil && c.Display.Video == farm.VideoVGA:
-		return invalidField("display.video_controller", farm.RefusalMacVideo, c.Display.Video)
+		return invalidField("display.video_controller", farm.RefusalMacOSVideo, c.Display.Video)
 	case c.StateFile != "":
 		return invalidField("state_file", "must be left out: the state of a macOS guest is tied to its Mac")
 	}

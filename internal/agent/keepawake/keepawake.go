@@ -3,7 +3,8 @@
 // It runs caffeinate, a program of macOS, and knows no VMs: the agent reports whether one runs. Other systems do not
 // sleep while they are used as a node, and get no Assertion.
 //
-// Invariant: at most one caffeinate of an Assertion runs, and none after Close or the end of this process.
+// Invariant: at most one caffeinate of an Assertion is needed at a time, and none runs after Close or the end of this
+// process.
 package keepawake
 
 import (
@@ -37,7 +38,7 @@ type child struct {
 // New returns an assertion that is not needed.
 func New(log *slog.Logger) *Assertion { return &Assertion{log: log} }
 
-// SetNeeded reports whether the machine must stay awake. It is cheap when nothing changes.
+// SetNeeded says whether the machine has to stay awake from now on. It does nothing when that is the case already.
 func (a *Assertion) SetNeeded(needed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

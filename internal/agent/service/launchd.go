@@ -142,8 +142,10 @@ func (l *Launchd) start(ctx context.Context, before Status) ([]string, error) {
 	if before.Running {
 		return []string{Label + " is installed and runs; nothing was changed"}, nil
 	}
-	_, err := runCommand(ctx, "launchctl", "kickstart", l.target())
-	return []string{"started " + Label}, err
+	if _, err := runCommand(ctx, "launchctl", "kickstart", l.target()); err != nil {
+		return nil, err
+	}
+	return []string{"started " + Label}, nil
 }
 
 // load loads the service from its file. launchd refuses that while it is still removing the former one.

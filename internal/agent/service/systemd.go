@@ -104,13 +104,17 @@ func (s *Systemd) start(ctx context.Context, before Status, steps []string) ([]s
 	case before.Running && len(steps) == 0 && !before.stale:
 		return []string{unitName + " is installed and runs; nothing was changed"}, nil
 	case before.Running:
-		_, err := runCommand(ctx, "systemctl", "restart", unitName)
-		return append(steps, "restarted "+unitName), err
+		if _, err := runCommand(ctx, "systemctl", "restart", unitName); err != nil {
+			return steps, err
+		}
+		return append(steps, "restarted "+unitName), nil
 	}
 	// A unit that failed too often is started again only after this.
 	_, _ = runCommand(ctx, "systemctl", "reset-failed", unitName)
-	_, err := runCommand(ctx, "systemctl", "start", unitName)
-	return append(steps, "started "+unitName), err
+	if _, err := runCommand(ctx, "systemctl", "start", unitName); err != nil {
+		return steps, err
+	}
+	return append(steps, "started "+unitName), nil
 }
 
 // Uninstall stops and disables the service and removes its unit, and returns what it did. VMs continue.

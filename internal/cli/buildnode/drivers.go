@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -57,6 +59,17 @@ func openInstalled(ctx context.Context, o NodeOptions, identity datadir.Identity
 			pcErr = errors.Join(pcErr, closeDriver(pc))
 		}
 	}
+	if err := checkUnusedDirs(map[string]error{
+		filepath.Join(o.DataDir.TartHome(), "vms"): macErr, o.DataDir.TemplatesDir(): pcErr,
+	}); err != nil {
+		if macErr == nil {
+			err = errors.Join(err, closeDriver(mac))
+		}
+		if pcErr == nil {
+			err = errors.Join(err, closeDriver(pc))
+		}
+		return nil, err
+	}
 	switch {
 	case macErr == nil && pcErr == nil:
 		o.Logger.InfoContext(ctx, "drivers chosen: tart for macOS guests, qemu for all others")
@@ -69,6 +82,27 @@ func openInstalled(ctx context.Context, o NodeOptions, identity datadir.Identity
 		return pc, nil
 	}
 	return nil, fmt.Errorf("no hypervisor can be used; install QEMU, or tart for macOS guests: %w; %w", pcErr, macErr)
+}
+
+// checkUnusedDirs returns an error if a directory has VMs and the driver that runs them cannot be used: they
+// would be taken for lost, and nothing would end them.
+func checkUnusedDirs(failures map[string]error) error {
+	for dir, failure := range failures {
+		if failure == nil {
+			continue
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, e := range entries {
+			if e.IsDir() && hv.ValidID(e.Name()) {
+				return fmt.Errorf("%s has VMs, such as %s, whose driver cannot be used; mend that, or name the driver "+
+					"by --driver: %w", dir, e.Name(), failure)
+			}
+		}
+	}
+	return nil
 }
 
 // checkSameArch returns why two drivers cannot serve one node: a node has one architecture.

@@ -85,3 +85,27 @@ func TestGuestPassword(t *testing.T) {
 		t.Errorf("a missing file: %v", err)
 	}
 }
+
+// TestUnusedDirs: a node with VMs of a driver that cannot be used does not start without it.
+func TestUnusedDirs(t *testing.T) {
+	withVM, empty := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(withVM, "vm-1"), 0o700),
+		os.WriteFile(filepath.Join(empty, "notes"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		failures map[string]error
+		says     string
+	}{
+		"VMs":     {map[string]error{withVM: broken, empty: nil}, "has VMs, such as vm-1"},
+		"no VMs":  {map[string]error{withVM: nil, empty: broken}, ""},
+		"no dir":  {map[string]error{filepath.Join(empty, "none"): broken}, ""},
+		"no fail": {map[string]error{withVM: nil}, ""},
+	} {
+		err := checkUnusedDirs(c.failures)
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

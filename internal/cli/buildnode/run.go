@@ -68,9 +68,9 @@ func addDriver(cmd *cobra.Command, o *NodeOptions) {
 	cmd.Flags().StringVar(&o.Driver, "driver", DriverAuto,
 		"hypervisor driver: auto (what is installed), qemu, tart (macOS guests), or sim for simulated VMs")
 	cmd.Flags().StringVar(&o.GuestUser, "guest-user", "",
-		"user of macOS guests that scripts run as and that SSH logs in as (default: admin)")
+		"user of SSH logins in macOS guests without a guest agent (default: admin)")
 	cmd.Flags().StringVar(&o.GuestPasswordFile, "guest-password-file", "",
-		"file with the password of that user (default: the password is admin)")
+		"file with the password of --guest-user (default: the password is admin)")
 	_ = cmd.MarkFlagFilename("guest-password-file")
 	cmd.Flags().StringVar(&o.QEMUUser, "run-as", "",
 		"user that QEMU runs as when this program runs as root (default: buildyard if it exists, else user ID 65525)")

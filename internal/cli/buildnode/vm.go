@@ -109,13 +109,13 @@ func (g *globals) warnUnsupported(s localtemplate.Settings) {
 type ImportOptions struct {
 	*globals
 	Image    hv.Disk
-	Mac      localtemplate.MacImage // instead of Image: a macOS guest
+	Mac      localtemplate.MacOSGuest // instead of Image: a macOS guest
 	Settings localtemplate.Settings
 	Output   cli.Format
 }
 
 func vmImport(g *globals) *cobra.Command {
-	o, flags, mac := ImportOptions{globals: g}, imageFlags{}, macFlags{}
+	o, flags, mac := ImportOptions{globals: g}, imageFlags{}, macOSFlags{}
 	cmd := &cobra.Command{
 		Use:   "import [disk file]",
 		Short: "Create a template from a disk image or a VM of tart",
@@ -164,7 +164,7 @@ func (o *ImportOptions) importImage(
 func (o *ImportOptions) importMac(
 	ctx context.Context, l *localtemplate.Store, progress localtemplate.Progress,
 ) (localtemplate.Template, error) {
-	return l.ImportMac(ctx, o.Mac, o.Settings, progress)
+	return l.ImportMacOS(ctx, o.Mac, o.Settings, progress)
 }
 
 // imageFile returns the disk image at a path.

@@ -181,6 +181,9 @@ func (k *knownTemplates) resolve(
 			ref.CPUs, ref.MemoryMB, ref.Needs = same.CPUs, same.MemoryMB, same.Needs
 			ref.Network, ref.VLAN = same.Network, same.VLAN
 			ref.OS, ref.MinCPUs, ref.MinMemoryMB = same.OS, same.MinCPUs, same.MinMemoryMB
+			if same.OS == farm.OSMacOS { // the configuration decides it, not the template
+				ref.Arch = same.Arch
+			}
 			ref.Video, ref.SetsMAC = same.Video, same.SetsMAC
 			out = append(out, ref)
 			continue

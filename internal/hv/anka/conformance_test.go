@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 		m := newMac(t)
 		d := m.open()
 		return hvtest.Subject{
-			Driver: d, Spec: m.nextSpec, Most: 2,
+			Driver: d, Spec: m.nextSpec, MaxVMs: 2,
 			NeverReady: func() hv.Spec {
 				s := m.nextSpec()
 				s.BootTimeout = 2 * time.Second

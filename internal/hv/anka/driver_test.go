@@ -208,8 +208,8 @@ func TestUnaskedEnds(t *testing.T) {
 	}
 }
 
-// TestStubbornGuest: a guest that ignores its shutdown is ended by force.
-func TestStubbornGuest(t *testing.T) {
+// TestGuestIgnoresShutdown: a guest that ignores its shutdown is ended by force.
+func TestGuestIgnoresShutdown(t *testing.T) {
 	m := newMac(t)
 	d := m.open()
 	d.orderlyTimeout = time.Second

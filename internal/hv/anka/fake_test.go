@@ -10,9 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +18,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/clitest"
 )
 
 // The test binary is also an agent that starts a VM and is killed meanwhile.
@@ -38,40 +37,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := m.Run()
-	if builtFake != "" {
-		_ = os.RemoveAll(filepath.Dir(builtFake))
-	}
-	os.Exit(code)
+	fake.Main(m)
 }
 
-var (
-	buildFake sync.Once
-	builtFake string
-	errBuild  error
-)
-
-// fakeProgram builds the imitation of anka once and returns its path.
-func fakeProgram(t *testing.T) string {
-	t.Helper()
-	buildFake.Do(func() {
-		dir, err := os.MkdirTemp("", "fake-anka-")
-		if err != nil {
-			errBuild = err
-			return
-		}
-		builtFake = filepath.Join(dir, "anka")
-		cmd := exec.Command("go", "build", "-trimpath", "-o", builtFake, "../../../test/fakes/anka")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			errBuild = fmt.Errorf("%w: %s", err, out)
-		}
-	})
-	if errBuild != nil {
-		t.Fatal(errBuild)
-	}
-	return builtFake
-}
+var fake = clitest.New("anka")
 
 // testMac is a Mac whose user has a library and an archive to start VMs from.
 type testMac struct {
@@ -84,11 +53,11 @@ func newMac(t *testing.T) *testMac {
 	t.Helper()
 	m := &testMac{T: t, root: t.TempDir()}
 	// Each user of a Mac has a library, so this program is that of one user.
-	script := fmt.Sprintf("#!/bin/sh\nHOME=%s\nexport HOME\nexec %s \"$@\"\n", m.root, fakeProgram(t))
+	script := fmt.Sprintf("#!/bin/sh\nHOME=%s\nexport HOME\nexec %s \"$@\"\n", m.root, fake.Path(t))
 	if err := os.WriteFile(m.program(), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(m.killAll)
+	t.Cleanup(func() { clitest.KillAll(t, m.root) })
 	m.anka("create", "base", "14.5", "-d", "1G")
 	m.anka("modify", "base", "port", "screen", "5900")
 	m.anka("export", "base", m.archive())
@@ -108,31 +77,6 @@ func (m *testMac) anka(args ...string) string {
 		m.Fatalf("anka %q: %v: %s", args, err, out)
 	}
 	return string(out)
-}
-
-// killAll ends the processes that belong to the Mac.
-func (m *testMac) killAll() {
-	for range 500 {
-		found := false
-		entries, _ := os.ReadDir("/proc")
-		for _, e := range entries {
-			pid, err := strconv.Atoi(e.Name())
-			if err != nil || pid == os.Getpid() {
-				continue
-			}
-			env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-			if strings.Contains(string(env), "="+m.root) {
-				found = true
-				if p, err := os.FindProcess(pid); err == nil {
-					_ = p.Kill()
-				}
-			}
-		}
-		if !found {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 // knob sets a knob of the fake; see its package comment.

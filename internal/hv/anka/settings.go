@@ -20,7 +20,7 @@ func (d *Driver) acceptSpec(s hv.Spec) (hv.Spec, error) {
 		return s, err
 	}
 	if s.Apple == nil {
-		return s, hv.RefusalNotMac.Error("anka")
+		return s, hv.RefusalMacOSOnly.Error("anka")
 	}
 	if s.State != nil {
 		return s, hv.RefusalSuspend.Error("anka")

@@ -68,7 +68,7 @@ func TestRefusals(t *testing.T) {
 		"USB devices cannot be":        func(s *hv.Spec) { s.EditPC().USB = []hv.USBDevice{{Location: "1-1"}} },
 		"hardware UUID and serial":     func(s *hv.Spec) { s.EditPC().Serial = "x" },
 		"udp cannot be forwarded":      func(s *hv.Spec) { s.Ports = []hv.PortRule{{GuestPort: 1, Protocol: "udp"}} },
-		"an isolated guest: anka":      func(s *hv.Spec) { s.Isolated = true },
+		"isolation: anka cannot":       func(s *hv.Spec) { s.Isolated = true },
 		"VLAN 11 is not one of those":  func(s *hv.Spec) { s.Network, s.VLAN = hv.NetworkBridge, 11 },
 		"add a port rule for port 590": func(s *hv.Spec) { s.VNC = &hv.VNC{Password: "x"} },
 		`disk format "raw": anka`: func(s *hv.Spec) {

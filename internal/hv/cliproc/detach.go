@@ -26,12 +26,12 @@ func StartDetached(c Command, logPath string) (Process, error) {
 		return Process{}, c.failure(errors.Join(ErrNotStarted, err))
 	}
 
-	ticks, _, err := inspect(cmd.Process.Pid) // it has not been waited for, so that it still has its PID
+	started, _, err := inspect(cmd.Process.Pid) // it has not been waited for, so that it still has its PID
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		return Process{}, c.failure(errors.Join(ErrNotStarted, fmt.Errorf("read its start time: %w", err)))
 	}
 	go func() { _ = cmd.Wait() }() // no zombie stays while this process lives
-	return Process{cmd.Process.Pid, ticks}, nil
+	return Process{cmd.Process.Pid, started}, nil
 }

@@ -21,18 +21,18 @@ const maxLineBytes = 300 // of the line of stderr in an error
 
 // Error reports a command that failed.
 type Error struct {
-	Program string // base name
-	Verb    string // first argument; "" without arguments
-	Code    int    // exit code; -1 when the program has none: see Unwrap
-	Stderr  string // kept part of the standard error
-	cause   error
+	Program    string // base name
+	Subcommand string // the first argument; "" without arguments
+	Code       int    // exit code; -1 when the program has none: see Unwrap
+	Stderr     string // kept part of the standard error
+	cause      error
 }
 
 // failure returns the error of a command without an exit code.
 func (c Command) failure(cause error) *Error {
 	e := &Error{Program: filepath.Base(c.Path), Code: -1, cause: cause}
 	if len(c.Args) > 0 {
-		e.Verb = c.Args[0]
+		e.Subcommand = c.Args[0]
 	}
 	return e
 }
@@ -69,7 +69,7 @@ func interruption(ctx context.Context) error {
 func (e *Error) Unwrap() error { return e.cause }
 
 func (e *Error) Error() string {
-	name := strings.TrimSpace(e.Program + " " + e.Verb)
+	name := strings.TrimSpace(e.Program + " " + e.Subcommand)
 	line := e.Line()
 	switch {
 	case e.Code < 0 && line == "":

@@ -12,8 +12,8 @@ var ErrEnded = errors.New("the process has ended")
 // Process identifies one process of this host until the next boot, even when its PID is used again. The zero value is
 // none.
 type Process struct {
-	PID        int    `json:"pid"`
-	StartTicks uint64 `json:"start_ticks"` // Linux: clock ticks since boot; macOS: seconds since 1970
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"start_time"` // Linux: clock ticks since boot; macOS: seconds since 1970
 }
 
 // Find returns the process that has a PID now. A zombie has ended: ErrEnded.
@@ -21,14 +21,14 @@ func Find(pid int) (Process, error) {
 	if pid <= 0 {
 		return Process{}, ErrEnded
 	}
-	ticks, running, err := inspect(pid)
+	started, running, err := inspect(pid)
 	if err != nil {
 		return Process{}, err
 	}
 	if !running {
 		return Process{}, ErrEnded
 	}
-	return Process{pid, ticks}, nil
+	return Process{pid, started}, nil
 }
 
 // IsAlive reports whether exactly this process still runs.

@@ -10,7 +10,7 @@ import (
 const zombie = 5 // SZOMB of sys/proc.h
 
 // inspect returns when a process was started, and whether it still runs. A zombie does not.
-func inspect(pid int) (ticks uint64, running bool, err error) {
+func inspect(pid int) (started uint64, running bool, err error) {
 	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if errors.Is(err, unix.EIO) || errors.Is(err, unix.ESRCH) { // EIO: the answer is empty
 		return 0, false, ErrEnded

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		_, _ = os.Stdout.WriteString(strconv.Itoa(p.PID) + " " + strconv.FormatUint(p.StartTicks, 10))
+		_, _ = os.Stdout.WriteString(strconv.Itoa(p.PID) + " " + strconv.FormatUint(p.StartTime, 10))
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -48,11 +48,11 @@ func TestDetachedOutlivesStarter(t *testing.T) {
 	}
 	words := strings.Fields(string(out))
 	pid, err1 := strconv.Atoi(words[0])
-	ticks, err2 := strconv.ParseUint(words[1], 10, 64)
+	started, err2 := strconv.ParseUint(words[1], 10, 64)
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	p := Process{pid, ticks}
+	p := Process{pid, started}
 	t.Cleanup(func() { _ = p.Kill() })
 
 	eventually(t, "the process has written its log", func() bool {
@@ -78,7 +78,7 @@ func TestStartDetached(t *testing.T) {
 	c := shell("echo $A; exit 3")
 	c.Env = append(c.Env, "A=1")
 	p, err := StartDetached(c, log)
-	if err != nil || p.PID == 0 || p.StartTicks == 0 {
+	if err != nil || p.PID == 0 || p.StartTime == 0 {
 		t.Fatal(p, err)
 	}
 	eventually(t, "the process has ended", func() bool { return !p.IsAlive() })
@@ -94,7 +94,7 @@ func TestReusedPID(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = p.Kill() }()
-	other := Process{p.PID, p.StartTicks + 1}
+	other := Process{p.PID, p.StartTime + 1}
 	if err := other.Kill(); err != nil || other.IsAlive() {
 		t.Error("a process of another start time is alive:", err)
 	}

@@ -20,7 +20,7 @@ const (
 // Command is one call of a program.
 type Command struct {
 	Path string
-	Args []string // the first one is the verb, which errors name; the others may be secret and stay out of errors
+	Args []string // the first one is the subcommand, which errors name; the others may be secret and stay out of errors
 	Env  []string // the whole environment; nil is an empty one
 	Dir  string   // "" = that of this process
 

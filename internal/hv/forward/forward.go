@@ -93,8 +93,8 @@ func open(ctx context.Context, dir string, d Dialer, log *slog.Logger) (*server,
 	if err != nil {
 		return s, ports, err
 	}
-	if c.Screen != nil {
-		if s.viewerPassword, err = readPassword(dir, c.Screen.PasswordFile); err != nil {
+	if c.VNC != nil {
+		if s.viewerPassword, err = readPassword(dir, c.VNC.PasswordFile); err != nil {
 			return s, ports, err
 		}
 	}

@@ -184,7 +184,7 @@ func TestConfigIsRefused(t *testing.T) {
 		`port rule "a": guest port 0`:       {Rules: []hv.PortRule{{Name: "a"}}},
 		`port rule "a": host address "::1"`: {Rules: []hv.PortRule{{Name: "a", GuestPort: 1, HostIP: "::1"}}},
 		"257 port rules":                    {Rules: make([]hv.PortRule, hv.MaxPorts+1)},
-		"VNC port 65536":                    {Screen: &Screen{Port: 65536}},
+		"VNC port 65536":                    {VNC: &VNCConfig{Port: 65536}},
 	} {
 		dir := t.TempDir()
 		if err := WriteConfig(dir, c); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), want) {

@@ -34,8 +34,8 @@ func newServer(d Dialer, log *slog.Logger, guestLimit int) *server {
 // listener is one open port.
 type listener struct {
 	*net.TCPListener
-	rule   hv.PortRule
-	screen bool // the rule is meaningless, connections are viewers
+	rule  hv.PortRule
+	isVNC bool // it has no rule, its connections are VNC viewers
 }
 
 // listen opens all ports and fills in p. Requested ports come first, so that none is taken as an
@@ -57,7 +57,7 @@ func (s *server) listen(ctx context.Context, c Config, p *Ports) error {
 		}
 		s.listeners = append(s.listeners, listener{TCPListener: l, rule: *r})
 	}
-	if err := s.listenScreen(ctx, c.Screen, p); err != nil {
+	if err := s.listenVNC(ctx, c.VNC, p); err != nil {
 		return err
 	}
 	for i := range p.Rules {
@@ -78,7 +78,7 @@ func (s *server) listen(ctx context.Context, c Config, p *Ports) error {
 	return nil
 }
 
-func (s *server) listenScreen(ctx context.Context, c *Screen, p *Ports) (err error) {
+func (s *server) listenVNC(ctx context.Context, c *VNCConfig, p *Ports) (err error) {
 	if c == nil {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (s *server) listenScreen(ctx context.Context, c *Screen, p *Ports) (err err
 		return hv.NoVNCPortError()
 	}
 	p.VNCPort = portOf(l)
-	s.listeners = append(s.listeners, listener{TCPListener: l, screen: true})
+	s.listeners = append(s.listeners, listener{TCPListener: l, isVNC: true})
 	return nil
 }
 

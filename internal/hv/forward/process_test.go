@@ -204,14 +204,14 @@ func TestStart(t *testing.T) {
 	if again.PID != p.PID || again.Rules[0] != p.Rules[0] {
 		t.Errorf("the second start: %+v, want %+v", again, p)
 	}
-	if read, err := Read(dir); err != nil || read.PID != p.PID {
+	if read, err := ReadPorts(dir); err != nil || read.PID != p.PID {
 		t.Errorf("read: %+v, %v", read, err)
 	}
 
 	if err := Stop(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
-	if read, err := Read(dir); !errors.Is(err, ErrNotRunning) || len(read.Rules) != 2 || read.Rules[0] != p.Rules[0] {
+	if read, err := ReadPorts(dir); !errors.Is(err, ErrNotRunning) || len(read.Rules) != 2 || read.Rules[0] != p.Rules[0] {
 		t.Errorf("after the stop: %+v, %v", read, err)
 	}
 	if err := Stop(t.Context(), dir); err != nil {
@@ -242,24 +242,37 @@ func TestStarterKilled(t *testing.T) {
 		t.Fatalf("the starter printed %q", line[:n])
 	}
 
-	p, err := Read(dir)
+	p, err := ReadPorts(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	expectGreeting(t, p.Rules[0].HostPort, "here")
 }
 
+// unusedPort returns a port that the system assigns, which is above those that forwarders try first.
+func unusedPort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
 // kill -9 of the forwarder frees its ports; another one gets the same.
 func TestForwarderKilled(t *testing.T) {
 	guestPort := greeter(t, "here")
-	dir := newVM(t, Config{Rules: []hv.PortRule{sshRule(guestPort)}})
+	rule := sshRule(guestPort)
+	rule.HostPort = unusedPort(t) // not one that the forwarders of other tests choose as soon as it is free
+	dir := newVM(t, Config{Rules: []hv.PortRule{rule}})
 	first := start(t, dir)
 	expectGreeting(t, first.Rules[0].HostPort, "here")
 	if err := first.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "end of the forwarder", func() bool { return !first.IsAlive() })
-	last, err := Read(dir)
+	last, err := ReadPorts(dir)
 	if !errors.Is(err, ErrNotRunning) {
 		t.Fatalf("after the kill: %v", err)
 	}
@@ -295,7 +308,7 @@ func TestEndsWithVM(t *testing.T) {
 	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the connection continues: %d, %v", n, err)
 	}
-	if _, err := Read(dir); !errors.Is(err, ErrNotRunning) {
+	if _, err := ReadPorts(dir); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -319,7 +332,7 @@ func TestBusyPort(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if p, err := Read(dir); !errors.Is(err, ErrNotRunning) || !strings.Contains(p.Error, want) {
+	if p, err := ReadPorts(dir); !errors.Is(err, ErrNotRunning) || !strings.Contains(p.Error, want) {
 		t.Errorf("read %+v, %v", p, err)
 	}
 	if l, err := net.Listen("tcp4", net.JoinHostPort(loopback, strconv.Itoa(freePort))); err != nil {
@@ -379,12 +392,12 @@ func TestReusedPIDIsNotKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	former := cliproc.Process{PID: running.PID, StartTicks: running.StartTicks + 1}
+	former := cliproc.Process{PID: running.PID, StartTime: running.StartTime + 1}
 	err = errors.Join(writeJSON(dir, lockFile, former), writeJSON(dir, portsFile, Ports{Process: former}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(dir); !errors.Is(err, ErrNotRunning) {
+	if _, err := ReadPorts(dir); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("read: %v", err)
 	}
 	if err := Stop(t.Context(), dir); err != nil {
@@ -413,7 +426,7 @@ func TestScreen(t *testing.T) {
 			_, _ = c.Write([]byte("picture"))
 		}
 	})
-	c := Config{Screen: &Screen{Listen: loopback, PasswordFile: "vnc"}}
+	c := Config{VNC: &VNCConfig{Listen: loopback, PasswordFile: "vnc"}}
 	dir := newVM(t, c)
 	write(t, dir, "vnc", "viewer\n")
 	p := start(t, dir)

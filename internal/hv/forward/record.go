@@ -25,12 +25,12 @@ const (
 
 // Config is what a forwarder serves.
 type Config struct {
-	Rules  []hv.PortRule `json:"rules"`
-	Screen *Screen       `json:"screen,omitempty"` // nil = the screen cannot be reached
+	Rules []hv.PortRule `json:"rules"`
+	VNC   *VNCConfig    `json:"vnc,omitempty"` // nil = the screen cannot be reached
 }
 
-// Screen is the VNC port of a VM.
-type Screen struct {
+// VNCConfig is the VNC port of a VM.
+type VNCConfig struct {
 	Listen       string `json:"listen"`        // address of the host to listen on
 	Port         int    `json:"port"`          // 0 = a free one from hv.FirstVNCPort up
 	PasswordFile string `json:"password_file"` // name in the VM's directory; only the owner may read it
@@ -57,8 +57,8 @@ func (c Config) Validate() error {
 			return hv.RefusedError("port rule %q: udp cannot be forwarded", r.Name)
 		}
 	}
-	if c.Screen != nil && (c.Screen.Port < 0 || c.Screen.Port > 65535) {
-		return hv.RefusedError("VNC port %d: want 0-65535", c.Screen.Port)
+	if c.VNC != nil && (c.VNC.Port < 0 || c.VNC.Port > 65535) {
+		return hv.RefusedError("VNC port %d: want 0-65535", c.VNC.Port)
 	}
 	return nil
 }
@@ -148,9 +148,9 @@ func readFile(dir, name string) ([]byte, os.FileMode, error) {
 // ErrNotRunning reports that no forwarder runs for a VM.
 var ErrNotRunning = errors.New("the VM has no running port forwarder")
 
-// Read returns the ports that the forwarder of the VM in dir has opened. With ErrNotRunning they are
+// ReadPorts returns the ports that the forwarder of the VM in dir has opened. With ErrNotRunning they are
 // those of the last one, if there was any.
-func Read(dir string) (Ports, error) {
+func ReadPorts(dir string) (Ports, error) {
 	var p Ports
 	err := readJSON(dir, portsFile, &p)
 	if errors.Is(err, os.ErrNotExist) {

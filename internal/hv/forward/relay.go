@@ -22,9 +22,9 @@ const (
 
 // accept joins the connections to a port until the listener is closed.
 func (s *server) accept(ctx context.Context, l listener) {
-	slots, join := s.guests, s.joinGuest
-	if l.screen {
-		slots, join = s.viewers, s.joinScreen
+	slots, relay := s.guests, s.relayToGuest
+	if l.isVNC {
+		slots, relay = s.viewers, s.relayToScreen
 	}
 	for {
 		c, err := l.AcceptTCP()
@@ -32,7 +32,7 @@ func (s *server) accept(ctx context.Context, l listener) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			s.log.Warn("connection not accepted", "address", l.Addr().String(), "error", err)
+			s.log.Warn("accept connection failed", "address", l.Addr().String(), "error", err)
 			pause(ctx)
 			continue
 		}
@@ -40,13 +40,13 @@ func (s *server) accept(ctx context.Context, l listener) {
 		case slots <- struct{}{}:
 			s.open.Go(func() {
 				defer func() { <-slots }()
-				join(ctx, l, c)
+				relay(ctx, l, c)
 			})
 		default:
 			s.log.Warn("connection limit reached", "address", l.Addr().String(), "limit", cap(slots))
 			abort(c)
 		}
-		if l.screen || len(slots) == cap(slots) {
+		if l.isVNC || len(slots) == cap(slots) {
 			pause(ctx)
 		}
 	}
@@ -65,13 +65,13 @@ func abort(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-// joinGuest joins a connection to the guest's port.
-func (s *server) joinGuest(ctx context.Context, l listener, c *net.TCPConn) {
+// relayToGuest joins a connection to the guest's port.
+func (s *server) relayToGuest(ctx context.Context, l listener, c *net.TCPConn) {
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	guest, err := s.dialer.DialGuest(dialing, l.rule.GuestPort)
 	if err != nil {
-		s.log.Warn("guest port not reached", "rule", l.rule.Name, "guest_port", l.rule.GuestPort, "error", err)
+		s.log.Warn("connect to guest port failed", "rule", l.rule.Name, "guest_port", l.rule.GuestPort, "error", err)
 		abort(c)
 		return
 	}
@@ -105,8 +105,8 @@ func relay(client, guest GuestConn) {
 	_ = guest.Close()
 }
 
-// joinScreen joins a viewer to the VNC server of the VM.
-func (s *server) joinScreen(ctx context.Context, _ listener, c *net.TCPConn) {
+// relayToScreen joins a viewer to the VNC server of the VM.
+func (s *server) relayToScreen(ctx context.Context, _ listener, c *net.TCPConn) {
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	screen, password, err := s.dialer.DialScreen(dialing)
@@ -114,13 +114,13 @@ func (s *server) joinScreen(ctx context.Context, _ listener, c *net.TCPConn) {
 		defer func() { _ = c.Close() }() // the viewer has its reason
 		stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 		defer stop()
-		s.log.Warn("screen not reached", "error", err)
+		s.log.Warn("connect to VNC server failed", "error", err)
 		_ = c.SetDeadline(time.Now().Add(refuseTimeout))
 		_ = rfb.RefuseViewer(c, rfb.Unavailable)
 		return
 	}
 	err = rfb.Relay(ctx, c, screen, rfb.Passwords{Viewer: s.viewerPassword, Server: password})
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("viewer not joined", "viewer", c.RemoteAddr().String(), "error", err)
+		s.log.Warn("relay VNC viewer failed", "viewer", c.RemoteAddr().String(), "error", err)
 	}
 }

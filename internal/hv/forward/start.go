@@ -30,7 +30,7 @@ type StartOptions struct {
 // Start starts the forwarder of a VM as a process that outlives this one, and returns once its ports
 // are open. A forwarder that runs already is left alone, and its ports are returned.
 func Start(ctx context.Context, o StartOptions) (Ports, error) {
-	if p, err := Read(o.Dir); err == nil {
+	if p, err := ReadPorts(o.Dir); err == nil {
 		return p, nil
 	}
 	if _, err := readConfig(o.Dir); err != nil {
@@ -76,7 +76,7 @@ func spawn(o StartOptions) (*exec.Cmd, error) {
 func awaitPorts(ctx context.Context, dir string, pid int, ended <-chan struct{}) (Ports, error) {
 	for {
 		over := isClosed(ended)
-		p, err := Read(dir)
+		p, err := ReadPorts(dir)
 		switch {
 		case err == nil && (p.PID == pid || over):
 			return p, nil

@@ -21,8 +21,8 @@ const (
 var ErrUnknownResult = errors.New("the guest did not report how the command ended")
 
 // Run runs a program in a guest with these streams. It returns when the program has ended and its
-// outputs are written, or soon after ctx ends. An exit code is not an error; an error means
-// that the connection to the guest failed. A program that the client cannot find may be either.
+// outputs are written, or soon after ctx ends. An exit code other than 0 may be an error or not: Exec
+// reads the code from the last line of stderr, and takes an error only when that line is missing.
 type Run func(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error
 
 // Exec runs a command as hv.Driver.Exec describes.
@@ -43,7 +43,7 @@ func Exec(ctx context.Context, run Run, cmd hv.Command) (hv.Result, error) {
 	case <-timeout:
 	}
 
-	// Whatever ended the wait, nothing of the command may continue.
+	// The command was canceled or timed out: none of its processes may continue.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
 	killErr := kill(last, run, c.name)

@@ -84,8 +84,8 @@ type session struct {
 // openSession returns a session on the kept connection, or on a new one when that is broken.
 func (c *Client) openSession(ctx context.Context, address string) (session, error) {
 	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
+	case c.connLock <- struct{}{}:
+		defer func() { <-c.connLock }()
 	case <-ctx.Done():
 		return session{}, ctx.Err()
 	}

@@ -26,7 +26,7 @@ const maxCommandBytes = 100 << 10
 // timeouts of the steps that the guest has to answer.
 type timeouts struct {
 	dial      time.Duration
-	handshake time.Duration // key exchange and log-in
+	handshake time.Duration // key exchange and login
 	session   time.Duration // for the guest to open a session
 	begin     time.Duration // for the guest to begin a command
 	close     time.Duration // for the guest to confirm the end of a session
@@ -39,7 +39,7 @@ var defaultTimeouts = timeouts{
 
 var (
 	// ErrLogin reports that the guest does not accept user and password.
-	ErrLogin = errors.New("SSH log-in refused")
+	ErrLogin = errors.New("SSH login refused")
 	// ErrUnknownResult reports that a command may have run and that its exit code was not received.
 	ErrUnknownResult = errors.New("the result of the command is unknown")
 )
@@ -68,22 +68,22 @@ type Command struct {
 // Client runs commands in one guest. It keeps a connection and replaces it when it is broken or when
 // the guest has another address. Its methods may be called from many goroutines.
 type Client struct {
-	options Options
-	limits  timeouts
-	turn    chan struct{} // one element, which guards conn and address; taken with a context
-	conn    *ssh.Client   // nil = none
-	address string        // of conn
+	options  Options
+	limits   timeouts
+	connLock chan struct{} // one element, which guards conn and address; taken with a context
+	conn     *ssh.Client   // nil = none
+	address  string        // of conn
 }
 
 // New returns a client without a connection.
 func New(o Options) *Client {
-	return &Client{options: o, limits: defaultTimeouts, turn: make(chan struct{}, 1)}
+	return &Client{options: o, limits: defaultTimeouts, connLock: make(chan struct{}, 1)}
 }
 
 // Close ends the connection, and with it all running commands.
 func (c *Client) Close() error {
-	c.turn <- struct{}{}
-	defer func() { <-c.turn }()
+	c.connLock <- struct{}{}
+	defer func() { <-c.connLock }()
 	if c.conn == nil {
 		return nil
 	}

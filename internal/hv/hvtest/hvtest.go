@@ -40,8 +40,8 @@ type Subject struct {
 	// Steps selects the steps of a save at which it is made to fail: some of them where a save
 	// takes seconds. nil: all.
 	Steps func(steps []hv.SaveStep) []hv.SaveStep
-	// Most is how many VMs of the driver may run at a time, with RunInTurn. 0: no limit.
-	Most int
+	// MaxVMs is how many VMs of the driver may run at a time, with RunSerially. 0: no limit.
+	MaxVMs int
 	// Mask hides abilities that the driver announces and that a fake of its hypervisor cannot show.
 	Mask []hv.Capability
 	// Paths maps paths of a Linux guest that scripts use to those of the driver's guests: /root on the
@@ -90,8 +90,10 @@ var parts = []struct {
 // they can, because a real one takes seconds to boot.
 func Run(t *testing.T, open func(t *testing.T) Subject) { runParts(t, (*testing.T).Parallel, open) }
 
-// RunInTurn is Run for a driver whose host runs few VMs at a time: see Subject.Most.
-func RunInTurn(t *testing.T, open func(t *testing.T) Subject) { runParts(t, func(*testing.T) {}, open) }
+// RunSerially is Run for a driver whose host runs few VMs at a time: see Subject.MaxVMs.
+func RunSerially(t *testing.T, open func(t *testing.T) Subject) {
+	runParts(t, func(*testing.T) {}, open)
+}
 
 // runParts runs all parts; schedule is called before a part opens its driver, which may wait for other tests.
 func runParts(t *testing.T, schedule func(*testing.T), open func(t *testing.T) Subject) {

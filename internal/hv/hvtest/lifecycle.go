@@ -295,8 +295,8 @@ func (s *suite) many(t *testing.T) {
 	s.check(t, "cancelled start", s.canceled)
 	specs := s.networkSpecs()
 	together := len(specs)
-	if s.Most > 0 {
-		together = min(together, s.Most)
+	if s.MaxVMs > 0 {
+		together = min(together, s.MaxVMs)
 	}
 	for _, spec := range specs {
 		s.deleteLater(t, spec.ID)
@@ -311,7 +311,7 @@ func (s *suite) many(t *testing.T) {
 		if i == 0 {
 			s.check(t, "killed hypervisor", func(t *testing.T) { s.killed(t, s.get(t, spec.ID)) })
 		}
-		if s.Most > 0 {
+		if s.MaxVMs > 0 {
 			s.deleted(t, spec.ID)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,57 +106,5 @@ func TestNoFailedLog(t *testing.T) {
 	m.driver.opts.FailureLogDir = filepath.Join(m.dir, logFile, "x")
 	if err := m.withFailureLog(hv.ErrBootTimeout); err.Error() != hv.ErrBootTimeout.Error() {
 		t.Errorf("%v", err)
-	}
-}
-
-// The oldest logs are removed first; other files stay.
-func TestFailedLogsAreBounded(t *testing.T) {
-	tests := []struct {
-		name       string
-		size, made int
-		kept       int
-	}{
-		{"few", 10, 50, 50},
-		{"many", 10, 60, 50},
-		{"large", 1 << 20, 20, 8},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "notes"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			var want []string
-			for i := range test.made {
-				name := fmt.Sprintf("vm-%d.log", (i*7)%test.made) // not in the order of their names
-				path := filepath.Join(dir, name)
-				if err := os.WriteFile(path, make([]byte, test.size), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				age := time.Now().Add(time.Duration(i-test.made) * time.Minute)
-				if err := os.Chtimes(path, age, age); err != nil {
-					t.Fatal(err)
-				}
-				if i >= test.made-test.kept {
-					want = append(want, name)
-				}
-			}
-			if err := pruneFailureLogs(dir); err != nil {
-				t.Fatal(err)
-			}
-			entries, err := os.ReadDir(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := make([]string, 0, len(entries))
-			for _, e := range entries {
-				got = append(got, e.Name())
-			}
-			want = append(want, "notes")
-			slices.Sort(want)
-			if !slices.Equal(got, want) {
-				t.Errorf("kept %v, want %v", got, want)
-			}
-		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/failurelog"
 )
 
 const (
@@ -233,7 +234,7 @@ func (m *machine) awaitEnd(ctx context.Context, r *run, d time.Duration) error {
 
 // withLogTail adds the end of QEMU's log to a reason.
 func (m *machine) withLogTail(reason string) string {
-	if text := sanitizedTail(lastBytes(filepath.Join(m.dir, logFile), logTailBytes)); text != "" {
+	if text := sanitizedTail(failurelog.LastBytes(filepath.Join(m.dir, logFile), logTailBytes)); text != "" {
 		return reason + ": " + text
 	}
 	return reason

@@ -131,7 +131,7 @@ func findProcess(uuid string) (process, bool) {
 // startTicks returns when a live process was started, in the unit of cliproc.Process.
 func startTicks(pid int) (uint64, error) {
 	p, err := cliproc.Find(pid)
-	return p.StartTicks, err
+	return p.StartTime, err
 }
 
 // isAlive reports whether exactly this process still runs. It does not check the command line, which
@@ -142,5 +142,5 @@ func (p process) isAlive() bool { return p.identity().IsAlive() }
 func (p process) kill() error { return p.identity().Kill() }
 
 func (p process) identity() cliproc.Process {
-	return cliproc.Process{PID: p.PID, StartTicks: p.StartTicks}
+	return cliproc.Process{PID: p.PID, StartTime: p.StartTicks}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/failurelog"
 )
 
 // Start boots a VM and waits until it is ready.
@@ -65,7 +66,7 @@ func (d *Driver) acceptSpec(s hv.Spec) (hv.Spec, error) {
 	}
 	switch pc := s.PCSettings(); {
 	case s.Apple != nil:
-		return s, hv.RefusalMac.Error(d.host.Driver)
+		return s, hv.RefusalMacOS.Error(d.host.Driver)
 	case s.Arch != "" && s.Arch != d.host.Arch:
 		return s, hv.RefusedError("architecture %q: this driver runs %s guests", s.Arch, d.host.Arch)
 	case pc.Firmware != "" && pc.Firmware != hv.FirmwareBIOS:
@@ -276,7 +277,7 @@ func (m *machine) failStart(ctx context.Context, r *run, err error) error {
 		err = fmt.Errorf("%w: %s", err, m.lastEnd.Failure)
 		m.mu.Unlock()
 	}
-	if tail := sanitizedTail(lastBytes(filepath.Join(m.dir, serialFile), logTailBytes)); tail != "" {
+	if tail := sanitizedTail(failurelog.LastBytes(filepath.Join(m.dir, serialFile), logTailBytes)); tail != "" {
 		err = fmt.Errorf("%w; end of the serial console: %s", err, tail)
 	}
 	err = m.withFailureLog(err)

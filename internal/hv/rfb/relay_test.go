@@ -100,7 +100,7 @@ func TestRelayWrongPassword(t *testing.T) {
 	}
 }
 
-// A server that refuses the log-in is named in the relay's error, and the viewer gets a reason
+// A server that refuses the login is named in the relay's error, and the viewer gets a reason
 // without it.
 func TestRelayRefusedByServer(t *testing.T) {
 	viewer, server, result := relayOf(t.Context(), t, Passwords{Viewer: "right", Server: "wrong"})
@@ -108,7 +108,7 @@ func TestRelayRefusedByServer(t *testing.T) {
 	if err := LogIn(viewer, "right"); err == nil || !strings.Contains(err.Error(), Unavailable) {
 		t.Errorf("the viewer got %v", err)
 	}
-	if err := <-result; err == nil || !strings.Contains(err.Error(), "the VNC server refused the log-in") {
+	if err := <-result; err == nil || !strings.Contains(err.Error(), "the VNC server refused the login") {
 		t.Errorf("the relay ended with %v", err)
 	}
 }

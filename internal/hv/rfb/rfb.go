@@ -5,7 +5,8 @@
 // It does not listen, it does not dial, and it knows nothing of pictures: bytes after the handshake
 // are copied as they are.
 //
-// Invariant: no byte passes between a viewer and a server before the viewer has shown its password.
+// Invariant: no byte passes between a viewer and a server before the viewer has shown the password, unless the
+// screen has none.
 package rfb
 
 import (

@@ -63,7 +63,7 @@ func TestParseVersion(t *testing.T) {
 	}
 }
 
-// What a viewer writes to a server in each version and kind of log-in, and what it makes of the answers.
+// What a viewer writes to a server in each version and kind of login, and what it makes of the answers.
 func TestLogIn(t *testing.T) {
 	const v3, v7, v8 = "RFB 003.003\n", "RFB 003.007\n", "RFB 003.008\n"
 	for name, c := range map[string]struct {
@@ -80,11 +80,11 @@ func TestLogIn(t *testing.T) {
 
 		"3.8 wrong password": {
 			"secret", v8 + "\x01\x02" + challenge + rejected + busy, v8 + "\x02" + response,
-			`the VNC server refused the log-in: "busy"`,
+			`the VNC server refused the login: "busy"`,
 		},
 		"3.7 wrong password": {
 			"secret", v7 + "\x01\x02" + challenge + rejected, v7 + "\x02" + response,
-			"the VNC server refused the log-in",
+			"the VNC server refused the login",
 		},
 		"3.8 refused":          {"", v8 + "\x00" + busy, v8, `the VNC server refused the connection: "busy"`},
 		"3.3 refused":          {"", v3 + "\x00\x00\x00\x00" + busy, v3, `refused the connection: "busy"`},
@@ -95,7 +95,7 @@ func TestLogIn(t *testing.T) {
 		"no version":           {"", "RFB", "", "read the version of the VNC server: unexpected EOF"},
 		"cut types":            {"", v8 + "\x05\x01", v8, "read the security types of the VNC server: unexpected EOF"},
 		"cut challenge":        {"secret", v8 + "\x01\x02" + "half", v8 + "\x02", "read the challenge"},
-		"no result":            {"", v8 + "\x01\x01", v8 + "\x01", "read the log-in result of the VNC server: EOF"},
+		"no result":            {"", v8 + "\x01\x01", v8 + "\x01", "read the login result of the VNC server: EOF"},
 		"no reason":            {"", v8 + "\x00\x00", v8, `refused the connection: "no reason"`},
 		"long reason": {
 			"", v8 + "\x00\xff\xff\xff\xff" + strings.Repeat("a", 2*maxReasonBytes), v8,

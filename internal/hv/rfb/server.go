@@ -99,11 +99,11 @@ func (v version) readResult(r io.Reader) error {
 	result, err := readUint32(r)
 	switch {
 	case err != nil:
-		return fmt.Errorf("read the log-in result of the VNC server: %w", err)
+		return fmt.Errorf("read the login result of the VNC server: %w", err)
 	case result == resultOK:
 		return nil
 	case v < 8:
-		return errors.New("the VNC server refused the log-in")
+		return errors.New("the VNC server refused the login")
 	}
-	return fmt.Errorf("the VNC server refused the log-in: %q", readReason(r))
+	return fmt.Errorf("the VNC server refused the login: %q", readReason(r))
 }

@@ -136,7 +136,7 @@ func acceptSpec(s hv.Spec) (hv.Spec, error) {
 		return s, err
 	}
 	if s.Apple != nil {
-		return s, hv.RefusalMac.Error("sim")
+		return s, hv.RefusalMacOS.Error("sim")
 	}
 	pc := s.PCSettings()
 	if pc.Firmware != "" && pc.Firmware != hv.FirmwareBIOS {

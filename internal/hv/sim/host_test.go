@@ -43,7 +43,7 @@ func TestConformance(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			run := hvtest.Run
 			if mode == "two at a time" {
-				run = hvtest.RunInTurn
+				run = hvtest.RunSerially
 			}
 			run(t, func(t *testing.T) hvtest.Subject {
 				opt := sim.Options{Boot: sim.DurationRange{Min: time.Millisecond, Max: 5 * time.Millisecond}}
@@ -56,7 +56,7 @@ func TestConformance(t *testing.T) {
 					most, mask = 2, []hv.Capability{hv.CanSuspend, hv.CanNetworkHost, hv.CanVNC}
 				}
 				return hvtest.Subject{
-					Driver: h, Spec: spec, Most: most, Mask: mask,
+					Driver: h, Spec: spec, MaxVMs: most, Mask: mask,
 					NeverReady: func() hv.Spec {
 						s := spec()
 						s.BootTimeout = 50 * time.Millisecond

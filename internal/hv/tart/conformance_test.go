@@ -12,13 +12,13 @@ import (
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	hvtest.RunInTurn(t, func(t *testing.T) hvtest.Subject {
+	hvtest.RunSerially(t, func(t *testing.T) hvtest.Subject {
 		m := newMac(t)
 		m.setKnob("ssh", "22")
 		o := m.options()
 		d := m.open(o)
 		return hvtest.Subject{
-			Driver: d, Spec: m.spec, Most: 2,
+			Driver: d, Spec: m.spec, MaxVMs: 2,
 			Paths: map[string]string{"/root": ".", "/dev/shm": "."}, // of the user that commands run as
 			NeverReady: func() hv.Spec {
 				s := m.spec()

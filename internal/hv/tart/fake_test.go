@@ -9,9 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/clitest"
 )
 
 // The test binary is also the forwarder of its VMs.
@@ -33,40 +31,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	code := m.Run()
-	if builtFake != "" {
-		_ = os.RemoveAll(filepath.Dir(builtFake))
-	}
-	os.Exit(code)
+	fake.Main(m)
 }
 
-var (
-	buildFake sync.Once
-	builtFake string
-	errBuild  error
-)
-
-// fakeProgram builds the imitation of tart once and returns its path.
-func fakeProgram(t *testing.T) string {
-	t.Helper()
-	buildFake.Do(func() {
-		dir, err := os.MkdirTemp("", "fake-tart-")
-		if err != nil {
-			errBuild = err
-			return
-		}
-		builtFake = filepath.Join(dir, "tart")
-		cmd := exec.Command("go", "build", "-trimpath", "-o", builtFake, "../../../test/fakes/tart")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			errBuild = fmt.Errorf("%w: %s", err, out)
-		}
-	})
-	if errBuild != nil {
-		t.Fatal(errBuild)
-	}
-	return builtFake
-}
+var fake = clitest.New("tart")
 
 // testMac is a Mac with a base image.
 type testMac struct {
@@ -81,14 +49,14 @@ type testMac struct {
 
 func newMac(t *testing.T) *testMac {
 	t.Helper()
-	m := &testMac{t: t, program: fakeProgram(t)}
+	m := &testMac{t: t, program: fake.Path(t)}
 	root, err := os.MkdirTemp("", "mac-") // short: sockets are below it
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.root = root
 	t.Cleanup(func() {
-		m.killAll()
+		clitest.KillAll(t, root)
 		if err := os.RemoveAll(root); err != nil {
 			t.Error(err)
 		}
@@ -110,31 +78,6 @@ func newMac(t *testing.T) *testMac {
 	}
 	m.apple = hv.Apple{HardwareModel: c.HardwareModel, MachineID: c.MachineID, MinCPUs: c.MinCPUs}
 	return m
-}
-
-// killAll ends the processes whose command line names the directory of the Mac.
-func (m *testMac) killAll() {
-	for range 50 {
-		found := false
-		entries, _ := os.ReadDir("/proc")
-		for _, e := range entries {
-			pid, err := strconv.Atoi(e.Name())
-			if err != nil || pid == os.Getpid() {
-				continue
-			}
-			env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-			if strings.Contains(string(env), m.root+"/") {
-				found = true
-				if p, err := os.FindProcess(pid); err == nil {
-					_ = p.Kill()
-				}
-			}
-		}
-		if !found {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 // setKnob sets a knob of the fake; see its package comment.

@@ -168,7 +168,7 @@ func TestForwarderIsRevived(t *testing.T) {
 	if !hasSSHBanner(port) {
 		t.Fatalf("no SSH server at port %d", port)
 	}
-	ports, err := forward.Read(d.machine(s.ID).dir)
+	ports, err := forward.ReadPorts(d.machine(s.ID).dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,8 +234,8 @@ func TestSameMAC(t *testing.T) {
 	}
 }
 
-// TestStubbornGuest: a guest that ignores the shutdown is ended by force, but not by a save.
-func TestStubbornGuest(t *testing.T) {
+// TestGuestIgnoresShutdown: a guest that ignores the shutdown is ended by force, but not by a save.
+func TestGuestIgnoresShutdown(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits a minute for the guest")

@@ -31,7 +31,7 @@ func (m *machine) startForwarder(ctx context.Context, s hv.Spec) error {
 	}
 	c := forward.Config{Rules: s.Ports}
 	if s.VNC != nil {
-		c.Screen = &forward.Screen{Listen: m.driver.opts.VNCListen, Port: s.VNC.Port, PasswordFile: passwordFile}
+		c.VNC = &forward.VNCConfig{Listen: m.driver.opts.VNCListen, Port: s.VNC.Port, PasswordFile: passwordFile}
 		err := os.WriteFile(filepath.Join(m.dir, passwordFile), []byte(s.VNC.Password), 0o600)
 		if err != nil {
 			return fmt.Errorf("write VNC password: %w", err)
@@ -61,7 +61,7 @@ func (m *machine) reviveForwarder() {
 	if _, running, err := m.isRunning(r); err != nil || !running {
 		return
 	}
-	last, err := forward.Read(m.dir)
+	last, err := forward.ReadPorts(m.dir)
 	if !errors.Is(err, forward.ErrNotRunning) {
 		return
 	}
@@ -88,7 +88,7 @@ func (m *machine) stopForwarder(ctx context.Context) error {
 
 // forwardedPorts returns the ports of a VM that runs: those in effect, otherwise those of its spec.
 func (m *machine) forwardedPorts(r record) (rules []hv.PortRule, vncPort int) {
-	ports, err := forward.Read(m.dir)
+	ports, err := forward.ReadPorts(m.dir)
 	if err != nil {
 		return slices.Clone(r.Spec.Ports), 0
 	}

@@ -45,7 +45,7 @@ func (d *Driver) acceptSpec(s hv.Spec) (hv.Spec, error) {
 	}
 	s = s.Clone() // that of the caller stays as it is
 	if s.Apple == nil {
-		return s, hv.RefusalNotMac.Error("tart")
+		return s, hv.RefusalMacOSOnly.Error("tart")
 	}
 	if s.State != nil {
 		return s, hv.RefusalSuspend.Error("tart")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -12,16 +11,12 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv/cliproc"
-	"github.com/buildyard/buildyard/test/fakes/fakeguest"
+	"github.com/buildyard/buildyard/internal/hv/clitest"
 )
 
-// The test binary is the program itself when it is called by its names.
-func TestMain(m *testing.M) {
-	if name := filepath.Base(os.Args[0]); fakeguest.IsShim(name) || name == "anka" {
-		os.Exit(program(context.Background(), os.Args))
-	}
-	os.Exit(m.Run())
-}
+var fake = clitest.New("anka")
+
+func TestMain(m *testing.M) { fake.Main(m) }
 
 const waitLimit = time.Minute // for a condition that comes true within a second on an idle machine
 
@@ -34,36 +29,9 @@ type host struct {
 func newHost(t *testing.T) *host {
 	t.Helper()
 	h := &host{T: t, home: t.TempDir()}
-	h.program = filepath.Join(h.home, "anka")
-	self, err := os.Executable()
-	if err == nil {
-		err = os.Symlink(self, h.program)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.killAll)
+	h.program = fake.Path(t)
+	t.Cleanup(func() { clitest.KillAll(t, h.home) })
 	return h
-}
-
-// killAll ends what runs, and waits for the guests' processes, which write to the directory.
-func (h *host) killAll() {
-	locks, _ := filepath.Glob(filepath.Join(h.home, "Library", "Veertu", "Anka", "vm_lib", "*", "lock"))
-	for _, lock := range locks {
-		pid, _ := cliproc.LockOwner(lock)
-		if p, err := cliproc.Find(pid); err == nil {
-			_ = p.Kill()
-		}
-	}
-	h.eventually("all guests have ended", func() bool {
-		links, _ := filepath.Glob("/proc/[0-9]*/cwd")
-		for _, link := range links {
-			if dir, err := os.Readlink(link); err == nil && strings.HasPrefix(dir, h.home+"/") {
-				return false
-			}
-		}
-		return true
-	})
 }
 
 func (h *host) eventually(what string, isTrue func() bool) {

@@ -185,7 +185,7 @@ func (m *machine) watch(ctx context.Context) error {
 
 // end ends the guest. The commands that stop a VM have written into its configuration in the meantime.
 func (m *machine) end(hasFailed bool) error {
-	m.guest.PullPlug()
+	m.guest.PowerOff()
 	v, err := m.library.read(m.UUID)
 	if err != nil {
 		return err

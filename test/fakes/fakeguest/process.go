@@ -56,8 +56,8 @@ func (p *Process) Suspend() error {
 	return err
 }
 
-// PullPlug ends the guest without a shutdown.
-func (p *Process) PullPlug() {
+// PowerOff ends the guest without a shutdown.
+func (p *Process) PowerOff() {
 	_ = p.input.Close()
 	for range p.Lines { // until its output ends
 	}

@@ -153,7 +153,7 @@ func (m *machine) watch(ctx context.Context) error {
 			}
 		case <-ticks.C:
 			if line := m.brokenBy(time.Since(begin)); line != "" {
-				m.guest.PullPlug()
+				m.guest.PowerOff()
 				fmt.Println(line)
 				return nil
 			}
@@ -163,8 +163,8 @@ func (m *machine) watch(ctx context.Context) error {
 	}
 }
 
-// breakages are the lines with which a VM ends by a knob.
-var breakages = map[string]string{
+// endLines are the lines with which a VM ends by a knob.
+var endLines = map[string]string{
 	knobCrash: "guest has stopped the virtual machine due to error: " + internalError,
 	knobNetworkError: "virtual machine's network attachment <VZNATNetworkDeviceAttachment: 0x600000000000> has been " +
 		"disconnected with error: " + internalError,
@@ -174,7 +174,7 @@ const internalError = `Error Domain=VZErrorDomain Code=1 "Internal Virtualizatio
 
 // brokenBy returns the line of the knob that ends the VM at an age; "" = none.
 func (m *machine) brokenBy(age time.Duration) string {
-	for knob, line := range breakages {
+	for knob, line := range endLines {
 		if m.knobs.IsSet(m.name, knob) && age >= m.knobs.Seconds(m.name, knob, 0) {
 			return line
 		}
@@ -194,7 +194,7 @@ func (m *machine) ended(line string, alive bool) error {
 	default:
 		fmt.Println("guest has stopped the virtual machine")
 	}
-	m.guest.PullPlug()
+	m.guest.PowerOff()
 	return nil
 }
 
@@ -202,11 +202,11 @@ func (m *machine) signaled(s os.Signal) (ended bool, err error) {
 	switch s {
 	case syscall.SIGINT:
 		fmt.Println("Stopping VM...")
-		m.guest.PullPlug()
+		m.guest.PowerOff()
 		return true, nil
 	case syscall.SIGUSR1:
 		if !m.call.has("suspendable") {
-			m.guest.PullPlug()
+			m.guest.PowerOff()
 			return true, fail(1, "Error: the VM was not started with --suspendable")
 		}
 		err = m.guest.Suspend()

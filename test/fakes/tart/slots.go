@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -69,6 +71,9 @@ func (s *slots) taken() (out []string, err error) {
 	for _, e := range entries {
 		path := filepath.Join(s.dir, e.Name())
 		pid, err := cliproc.LockOwner(path)
+		if errors.Is(err, fs.ErrNotExist) { // its VM has ended since
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

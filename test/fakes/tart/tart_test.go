@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -13,17 +12,13 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv/cliproc"
+	"github.com/buildyard/buildyard/internal/hv/clitest"
 	"github.com/buildyard/buildyard/test/fakes/fakeguest"
 )
 
-// The test binary is the program itself when it is called by its names.
-func TestMain(m *testing.M) {
-	name := filepath.Base(os.Args[0])
-	if fakeguest.IsShim(name) || name == "tart" {
-		os.Exit(program(context.Background(), os.Args))
-	}
-	os.Exit(m.Run())
-}
+var fake = clitest.New("tart")
+
+func TestMain(m *testing.M) { fake.Main(m) }
 
 const waitLimit = time.Minute // for a condition that comes true within a second on an idle machine
 
@@ -36,28 +31,9 @@ type host struct {
 func newHost(t *testing.T) *host {
 	t.Helper()
 	h := &host{T: t, dir: t.TempDir()}
-	h.home, h.program = filepath.Join(h.dir, "home"), filepath.Join(h.dir, "tart")
-	self, err := os.Executable()
-	if err == nil {
-		err = os.Symlink(self, h.program)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.killAll)
+	h.home, h.program = filepath.Join(h.dir, "home"), fake.Path(t)
+	t.Cleanup(func() { clitest.KillAll(t, h.dir) })
 	return h
-}
-
-// killAll ends what runs, and waits for the guests' processes, which write to the directory.
-func (h *host) killAll() {
-	homes, _ := filepath.Glob(filepath.Join(h.dir, "*", "vms", "*", configFile))
-	for _, config := range homes {
-		pid, _ := cliproc.LockOwner(config)
-		if p, err := cliproc.Find(pid); err == nil {
-			_ = p.Kill()
-		}
-	}
-	h.eventually("all guests have ended", func() bool { return len(h.processes()) == 0 })
 }
 
 // processes returns the processes that have a file of the host as working directory.

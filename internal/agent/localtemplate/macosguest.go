@@ -19,17 +19,17 @@ const (
 	macAuxFile  = "aux.img"
 )
 
-// MacImage is a macOS guest outside of the store: two raw disks and the machine that they belong to.
-type MacImage struct {
+// MacOSGuest is a macOS guest outside of the store: two raw disks and the machine that they belong to.
+type MacOSGuest struct {
 	Root, Aux string // paths of the root disk and of the auxiliary storage
 	CPUs      int    // of its template, when the settings have none
 	MemoryMB  int
 	Apple     hv.Apple
 }
 
-// ImportMac makes a template from a macOS guest, which stays as it is. Its disks are clones where the file
+// ImportMacOS makes a template from a macOS guest, which stays as it is. Its disks are clones where the file
 // system can, otherwise copies.
-func (l *Store) ImportMac(ctx context.Context, from MacImage, s Settings, progress Progress) (Template, error) {
+func (l *Store) ImportMacOS(ctx context.Context, from MacOSGuest, s Settings, progress Progress) (Template, error) {
 	if err := s.checkMac(from); err != nil {
 		return Template{}, err
 	}
@@ -48,7 +48,7 @@ func (l *Store) ImportMac(ctx context.Context, from MacImage, s Settings, progre
 }
 
 // checkMac refuses settings that a macOS guest cannot have.
-func (s Settings) checkMac(from MacImage) error {
+func (s Settings) checkMac(from MacOSGuest) error {
 	switch {
 	case s.Arch != "" && s.Arch != "arm64":
 		return farm.Invalid("arch", "%s: macOS guests are arm64", s.Arch)
@@ -63,7 +63,7 @@ func (s Settings) checkMac(from MacImage) error {
 }
 
 // newMacTemplate returns a new template of a macOS guest with the settings.
-func newMacTemplate(from MacImage, s Settings) (templateRecord, config) {
+func newMacTemplate(from MacOSGuest, s Settings) (templateRecord, config) {
 	s.Arch = "arm64"
 	r, c := newTemplate(s, "raw")
 	v := &c.parsed
@@ -82,9 +82,9 @@ func newMacTemplate(from MacImage, s Settings) (templateRecord, config) {
 	return r, c
 }
 
-// ExportMac returns the disks of a template of macOS where they are in the store, for reading, and the machine
+// ExportMacOS returns the disks of a template of macOS where they are in the store, for reading, and the machine
 // that they belong to. release ends their use.
-func (l *Store) ExportMac(id string) (image MacImage, release func(), err error) {
+func (l *Store) ExportMacOS(id string) (image MacOSGuest, release func(), err error) {
 	lock, err := l.lockTemplate(id)
 	if err != nil {
 		return image, nil, err
@@ -101,17 +101,17 @@ func (l *Store) ExportMac(id string) (image MacImage, release func(), err error)
 }
 
 // macImageOf returns the macOS guest in the directory of a version.
-func macImageOf(dir string, c config) (MacImage, error) {
+func macImageOf(dir string, c config) (MacOSGuest, error) {
 	v := c.parsed
 	if v.Apple == nil || len(v.HardDrives) != hv.AppleDisks {
-		return MacImage{}, farm.Refused("The template is not one of a macOS guest on Apple silicon")
+		return MacOSGuest{}, farm.Refused("The template is not one of a macOS guest on Apple silicon")
 	}
 	for _, d := range v.HardDrives {
 		if d.File == "" || d.File != filepath.Base(d.File) || d.Format != "raw" {
-			return MacImage{}, farm.Refused("The template's disk %q is not a raw file in its directory", d.File)
+			return MacOSGuest{}, farm.Refused("The template's disk %q is not a raw file in its directory", d.File)
 		}
 	}
-	return MacImage{
+	return MacOSGuest{
 		Root: filepath.Join(dir, v.HardDrives[0].File), Aux: filepath.Join(dir, v.HardDrives[1].File),
 		CPUs: c.cpus(), MemoryMB: c.memoryMB(),
 		Apple: hv.Apple{

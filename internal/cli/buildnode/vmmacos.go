@@ -15,17 +15,18 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/tart"
 )
 
-// macFlags select a macOS guest to import: a VM of tart, or its files.
-type macFlags struct {
+// macOSFlags select a macOS guest to import: a VM of tart, or its files.
+type macOSFlags struct {
 	tart                          string
 	aux, hardwareModel, machineID string
 }
 
-func (f *macFlags) add(cmd *cobra.Command) {
+func (f *macOSFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.tart, "tart", "", "import a stopped VM of tart: its name, or its directory")
 	fs.StringVar(&f.aux, "aux", "",
-		"auxiliary storage of a macOS guest whose root disk is the disk file (raw); needs the next two")
+		"auxiliary storage of a macOS guest whose raw root disk is the disk file; "+
+			"needs --hardware-model and --machine-id")
 	fs.StringVar(&f.hardwareModel, "hardware-model", "", "file with the guest's hardware model (property list)")
 	fs.StringVar(&f.machineID, "machine-id", "", "file with the guest's machine identifier (property list)")
 	for _, flag := range []string{"aux", "hardware-model", "machine-id"} {
@@ -34,40 +35,44 @@ func (f *macFlags) add(cmd *cobra.Command) {
 }
 
 // isSet reports whether a macOS guest is imported.
-func (f *macFlags) isSet() bool { return f.tart != "" || f.aux != "" }
+func (f *macOSFlags) isSet() bool {
+	return f.tart != "" || f.aux != "" || f.hardwareModel != "" || f.machineID != ""
+}
 
 // image returns the guest that the flags and the arguments select.
-func (f *macFlags) image(args []string) (localtemplate.MacImage, error) {
-	var none localtemplate.MacImage
+func (f *macOSFlags) image(args []string) (localtemplate.MacOSGuest, error) {
+	var none localtemplate.MacOSGuest
 	switch {
-	case f.tart != "" && (len(args) > 0 || f.aux != ""):
-		return none, cli.Usage(fmt.Errorf("--tart selects the whole VM: leave out the disk file and --aux"))
+	case f.tart != "" && (len(args) > 0 || f.aux != "" || f.hardwareModel != "" || f.machineID != ""):
+		return none, cli.Usage(fmt.Errorf(
+			"--tart selects the whole VM: leave out the disk file, --aux, --hardware-model and --machine-id"))
 	case f.tart != "":
 		return tartImage(f.tart)
-	case len(args) == 0 || f.hardwareModel == "" || f.machineID == "":
-		return none, cli.Usage(fmt.Errorf("--aux needs the root disk as argument, --hardware-model and --machine-id"))
+	case len(args) == 0 || f.aux == "" || f.hardwareModel == "" || f.machineID == "":
+		return none, cli.Usage(fmt.Errorf(
+			"a macOS guest needs the root disk as argument, --aux, --hardware-model and --machine-id"))
 	}
 	model, err := readPropertyList("--hardware-model", f.hardwareModel, hv.MaxHardwareModelBytes)
 	if err != nil {
 		return none, err
 	}
 	id, err := readPropertyList("--machine-id", f.machineID, hv.MaxMachineIDBytes)
-	return localtemplate.MacImage{
+	return localtemplate.MacOSGuest{
 		Root: args[0], Aux: f.aux, Apple: hv.Apple{HardwareModel: model, MachineID: id},
 	}, err
 }
 
 // tartImage returns a VM of tart.
-func tartImage(name string) (localtemplate.MacImage, error) {
+func tartImage(name string) (localtemplate.MacOSGuest, error) {
 	dir, err := tart.FindImage(name)
 	if err != nil {
-		return localtemplate.MacImage{}, err
+		return localtemplate.MacOSGuest{}, err
 	}
 	root, aux, c, err := tart.ReadImage(dir)
 	if err != nil {
-		return localtemplate.MacImage{}, err
+		return localtemplate.MacOSGuest{}, err
 	}
-	return localtemplate.MacImage{
+	return localtemplate.MacOSGuest{
 		Root: root, Aux: aux, CPUs: c.CPUs, MemoryMB: int(c.MemoryBytes >> 20),
 		Apple: hv.Apple{
 			HardwareModel: c.HardwareModel, MachineID: c.MachineID,
@@ -85,7 +90,7 @@ func readPropertyList(flag, path string, limit int64) ([]byte, error) {
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && (len(text) == 0 || int64(len(text)) > limit) {
-		err = farm.Invalid(flag, "%s has %d bytes or more: want 1-%d", path, len(text), limit)
+		err = farm.Invalid(flag, "%s is empty or larger than %d bytes", path, limit)
 	}
 	return text, err
 }
@@ -104,7 +109,7 @@ file system can, otherwise copies. In TART_HOME/vms, tart shows it under the nam
 			if err != nil {
 				return err
 			}
-			return g.exportMac(cmd.Context(), l, vm, dir)
+			return g.exportMacOS(cmd.Context(), l, vm, dir)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "tart", "", "directory to make")
@@ -113,8 +118,8 @@ file system can, otherwise copies. In TART_HOME/vms, tart shows it under the nam
 	return cmd
 }
 
-func (g *globals) exportMac(ctx context.Context, l *localtemplate.Store, vm localtemplate.Template, dir string) error {
-	image, release, err := l.ExportMac(vm.ID)
+func (g *globals) exportMacOS(ctx context.Context, l *localtemplate.Store, vm localtemplate.Template, dir string) error {
+	image, release, err := l.ExportMacOS(vm.ID)
 	if err != nil {
 		return err
 	}
