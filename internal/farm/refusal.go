@@ -8,8 +8,8 @@ const (
 	// RefusalMacOSUSB: no argument.
 	RefusalMacOSUSB = "USB devices cannot be attached to macOS guests"
 	// RefusalMacOSIdentity: no argument.
-	RefusalMacOSIdentity = "hardware UUID and serial number of a macOS guest follow from its machine identifier; leave " +
-		"them out"
+	RefusalMacOSIdentity = "hardware UUID and serial number of a macOS guest follow from its machine identifier; " +
+		"leave them out"
 	// RefusalMacOSVideo: the requested controller.
 	RefusalMacOSVideo = `video controller %q: macOS guests have "pg"`
 	// RefusalMacOSUDP: the name of the port rule.

@@ -38,7 +38,7 @@ type child struct {
 // New returns an assertion that is not needed.
 func New(log *slog.Logger) *Assertion { return &Assertion{log: log} }
 
-// SetNeeded says whether the machine has to stay awake from now on. It does nothing when that is the case already.
+// SetNeeded keeps the machine awake from now on, or lets it sleep again. It is cheap when nothing changes.
 func (a *Assertion) SetNeeded(needed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

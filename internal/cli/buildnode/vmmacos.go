@@ -118,7 +118,9 @@ file system can, otherwise copies. In TART_HOME/vms, tart shows it under the nam
 	return cmd
 }
 
-func (g *globals) exportMacOS(ctx context.Context, l *localtemplate.Store, vm localtemplate.Template, dir string) error {
+func (g *globals) exportMacOS(
+	ctx context.Context, l *localtemplate.Store, vm localtemplate.Template, dir string,
+) error {
 	image, release, err := l.ExportMacOS(vm.ID)
 	if err != nil {
 		return err

@@ -211,7 +211,8 @@ func TestStart(t *testing.T) {
 	if err := Stop(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
-	if read, err := ReadPorts(dir); !errors.Is(err, ErrNotRunning) || len(read.Rules) != 2 || read.Rules[0] != p.Rules[0] {
+	read, err := ReadPorts(dir)
+	if !errors.Is(err, ErrNotRunning) || len(read.Rules) != 2 || read.Rules[0] != p.Rules[0] {
 		t.Errorf("after the stop: %+v, %v", read, err)
 	}
 	if err := Stop(t.Context(), dir); err != nil {

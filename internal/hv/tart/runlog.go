@@ -16,7 +16,7 @@ const (
 	limitText        = "The number of VMs exceeds the system limit"
 	alreadyRunsText  = "is already running!"
 	keychainText     = "VZErrorDomain Code=1 "
-	keychainRemedy   = "macOS guests need an unlocked login keychain: log in on the Mac's screen as the user of the node"
+	keychainRemedy   = "macOS guests need an unlocked login keychain: log in on the Mac's screen as the node's user"
 	macCollisionText = "There is already a running VM with the same MAC address!"
 )
 
