@@ -31,6 +31,8 @@ var (
 	_ hv.ConsoleDriver = (*Driver)(nil)
 	_ hv.FailureLogger = (*Driver)(nil)
 	_ io.Closer        = (*Driver)(nil)
+
+	_ hv.ProblemReporter = (*Driver)(nil)
 )
 
 // New returns the driver over one for macOS guests and one for all others.
@@ -181,6 +183,16 @@ func (d *Driver) FailureLog(id string) ([]byte, error) {
 		}
 	}
 	return nil, nil
+}
+
+// Problem returns the problem of the first driver that has one.
+func (d *Driver) Problem() string {
+	for _, each := range []hv.Driver{d.mac, d.pc} {
+		if reporter, ok := each.(hv.ProblemReporter); ok && reporter.Problem() != "" {
+			return reporter.Problem()
+		}
+	}
+	return ""
 }
 
 // Close closes both drivers; VMs continue.

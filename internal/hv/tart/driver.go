@@ -48,6 +48,8 @@ type Driver struct {
 	cli  program
 	log  *slog.Logger
 
+	limit guestLimit
+
 	background sync.WaitGroup // restarts of forwarders
 
 	mu       sync.Mutex          // guards the field below

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,9 +21,6 @@ const (
 	limitDelay    = 5 * time.Second
 	pollInterval  = 20 * time.Millisecond
 )
-
-// errGuestLimit reports that macOS runs no further macOS guest.
-var errGuestLimit = errors.New("the Mac refuses another macOS guest")
 
 // Start creates a VM's disks, runs it and waits for its guest.
 func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
@@ -109,6 +105,7 @@ func (m *machine) start(ctx context.Context, s hv.Spec) (hv.VM, error) {
 		err = m.endFailedStart(ctx, err)
 		return hv.VM{}, fmt.Errorf("tart: start VM %s: %w", m.id, err)
 	}
+	m.driver.limit.record(time.Time{})
 	return m.describe()
 }
 
@@ -188,21 +185,6 @@ func (m *machine) runOnce(ctx context.Context, s hv.Spec) error {
 		return fmt.Errorf("%w (%s): %w", hv.ErrBootTimeout, timeout, err)
 	}
 	return err
-}
-
-// explainLimit adds what to do to a refusal by the number of guests.
-func (m *machine) explainLimit(ctx context.Context, err error) error {
-	if !errors.Is(err, errGuestLimit) {
-		return err
-	}
-	vms, listErr := m.driver.List(ctx)
-	if listErr != nil {
-		return errors.Join(err, listErr)
-	}
-	if slices.ContainsFunc(vms, func(vm hv.VM) bool { return vm.ID != m.id && vm.Status == hv.Running }) {
-		return fmt.Errorf("%w: Apple's license permits two on a Mac, those of other programs included", err)
-	}
-	return fmt.Errorf("%w although none runs here; restart it, unless another program runs guests", err)
 }
 
 // run starts tart and waits until it has locked the VM.
