@@ -10,6 +10,8 @@ type Refusal string
 const (
 	// RefusalSuspend has the driver.
 	RefusalSuspend Refusal = farm.RefusalSuspend
+	// RefusalSuspendPC has the driver.
+	RefusalSuspendPC Refusal = farm.RefusalSuspendPC
 	// RefusalNotMac has the driver.
 	RefusalNotMac Refusal = "%s runs macOS guests only: the template has no hardware model"
 	// RefusalMac has the driver.
