@@ -388,6 +388,7 @@ type NodeInfo struct {
 	HostCPU      string         `json:"host_cpu,omitempty"`  // host CPU properties that a saved state depends on
 	License      string         `json:"license,omitempty"`   // of the hypervisor: its kind
 	Expires      string         `json:"expires,omitempty"`   // that of the license: RFC 3339, or a day; "": never
+	Problem      string         `json:"problem,omitempty"`   // why the node starts no VMs, and the remedy; "": it does
 	Abilities    []string       `json:"abilities,omitempty"` // optional features of the agent and its driver
 	Templates    []NodeTemplate `json:"templates,omitempty"`
 	USB          []USBDevice    `json:"usb,omitempty"`

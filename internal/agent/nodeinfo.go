@@ -35,6 +35,9 @@ func (a *Agent) nodeInfo() api.NodeInfo {
 		HostCPU: a.host.HostCPU, Templates: a.opts.Templates.List(),
 	}
 	info.License, info.Expires = a.licenseInfo()
+	if reporter, ok := a.opts.Driver.(hv.ProblemReporter); ok {
+		info.Problem = reporter.Problem()
+	}
 	if a.opts.Devices != nil && a.host.HasCapability(hv.CanUSB) {
 		info.USB = a.opts.Devices.Available()
 	}

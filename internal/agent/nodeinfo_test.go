@@ -12,6 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/usb"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
@@ -35,6 +36,31 @@ func TestOffers(t *testing.T) {
 		if d := cmp.Diff([]api.USBDevice{{Name: "pad", Location: "emulated:tablet"}}, after.USB); d != "" ||
 			contentHash(before) == contentHash(after) {
 			t.Errorf("devices (-want +got):\n%s", d)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// troubledDriver is a driver whose host starts no guests.
+type troubledDriver struct{ hv.Driver }
+
+func (troubledDriver) Problem() string { return "restart it" }
+
+// TestProblemIsReported: the problem of a driver is in the description of the node.
+func TestProblemIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, sim.Options{})
+		stop := w.boot(newGate(-1))
+		synctest.Wait()
+		if p := w.agent.nodeInfo().Problem; p != "" {
+			t.Errorf("problem %q", p)
+		}
+		o := w.agent.opts
+		o.Driver = troubledDriver{o.Driver}
+		if p := New(o).nodeInfo().Problem; p != "restart it" {
+			t.Errorf("problem %q", p)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)

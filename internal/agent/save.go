@@ -34,13 +34,22 @@ func (a *Agent) beginSave(ctx context.Context, in *instance, _ hv.VM) error {
 	return a.changeTask(ctx, in, func(t *journal.Task) { t.Stage = next })
 }
 
+// suspendObstacle returns a sentence when a host cannot save a VM while it runs; "" when it can. One of two
+// drivers of a host may be able to, so that the abilities alone do not tell.
+func suspendObstacle(h hv.Host, s hv.Spec) string {
+	switch {
+	case s.Apple != nil:
+		return fmt.Sprintf(string(hv.RefusalSuspend), "This node")
+	case !h.HasCapability(hv.CanSuspend):
+		return fmt.Sprintf(string(hv.RefusalSuspendPC), h.Driver)
+	}
+	return ""
+}
+
 // saveObstacle returns a sentence when this node cannot do a save; "" when it can.
 func (a *Agent) saveObstacle(in *instance, o *api.SaveOrder) string {
 	if _, able := a.opts.Driver.(hv.Saver); !able || !a.host.HasCapability(hv.CanSave) {
 		return fmt.Sprintf("This node's hypervisor (%s) cannot save VMs", a.host.Driver)
-	}
-	if o.Suspend && !a.host.HasCapability(hv.CanSuspend) {
-		return fmt.Sprintf(string(hv.RefusalSuspend), a.host.Driver)
 	}
 	if a.opts.Registries == nil || a.opts.SaveDir == "" {
 		return "This node has no registry to push to"
@@ -52,6 +61,11 @@ func (a *Agent) saveObstacle(in *instance, o *api.SaveOrder) string {
 	spec, err := a.vmSpec(in)
 	if err != nil {
 		return firstBytes(err.Error(), maxMessageBytes)
+	}
+	if o.Suspend {
+		if problem := suspendObstacle(a.host, spec); problem != "" {
+			return problem
+		}
 	}
 	if o.SanityTest && o.Suspend && spec.Network == hv.NetworkBridge {
 		return "The sanity test starts a copy of the VM, which would have the VM's own address on the bridge; save " +

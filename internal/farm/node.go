@@ -163,6 +163,7 @@ type Hypervisor struct {
 	HostCPU        string `json:"host_cpu,omitempty"` // what a saved state depends on of the host's own CPU
 	LicenseKind    string `json:"license,omitempty"`  // its kind
 	LicenseExpires string `json:"expires,omitempty"`  // that of the license: see LicenseExpiresAt
+	Problem        string `json:"problem,omitempty"`  // why it starts no VMs, and the remedy; "": it does
 }
 
 // expiryLayouts are how hypervisors write when their license ends. One that is a day is

@@ -18,9 +18,11 @@ const (
 	RefusalCPUs = "%d virtual CPUs: this guest needs %d"
 	// RefusalMemory: the requested MiB and those that the guest needs.
 	RefusalMemory = "%d MiB of memory: this guest needs %d"
-	// RefusalSuspend: the driver, or the node.
+	// RefusalSuspend: the driver of macOS guests, or the node.
 	RefusalSuspend = "%s cannot save a running guest: macOS ties its state to the Mac that made it; save without " +
 		"suspend"
+	// RefusalSuspendPC: the driver of other guests.
+	RefusalSuspendPC = "%s cannot save a running guest on this host; save without suspend"
 )
 
 // CheckMacOS returns why a macOS guest cannot be started with the options; nil when it can.

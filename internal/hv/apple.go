@@ -16,6 +16,10 @@ const (
 	// boot loader, in this order.
 	AppleDisks = 2
 
+	// The size of the screen of a Mac, in pixels.
+	AppleDisplayWidth  = 1024
+	AppleDisplayHeight = 768
+
 	// FormatAnka is the format of a disk that is an archive made by "anka export". It has a whole
 	// virtual Mac: it is the only disk of its VM, which needs neither hardware model nor machine
 	// identifier.

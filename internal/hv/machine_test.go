@@ -178,8 +178,13 @@ func sharesNothing(t *testing.T, a, b reflect.Value) {
 
 func TestGrowFileSystem(t *testing.T) {
 	c := hv.GrowFileSystemCommand(time.Minute)
-	if err := c.Validate(); err != nil || c.Timeout != time.Minute || !bytes.Contains(c.Stdin, []byte("resize2fs")) {
-		t.Errorf("%v, %s", err, c.Stdin)
+	if err := c.Validate(); err != nil || c.Timeout != time.Minute {
+		t.Errorf("%v, time-out %s", err, c.Timeout)
+	}
+	for _, part := range []string{"resize2fs", "resizeContainer", string(hv.RefusalGrow)} {
+		if !bytes.Contains(c.Stdin, []byte(part)) {
+			t.Errorf("the script has no %s", part)
+		}
 	}
 }
 

@@ -5,6 +5,14 @@ import (
 	"strings"
 )
 
+// Slots on the PCI bus of PCs. Saved states depend on them.
+const (
+	PCISlotVideo     = 0x1
+	PCISlotNetwork   = 0x4
+	PCISlotUSB       = 0x5
+	PCISlotFirstDisk = 0x8 // the slots from here on suffice for MaxDisks
+)
+
 // PC is the part of a Spec that only PCs have. Its fields keep the names that they have in stored
 // records, where they are next to those of Spec.
 //

@@ -1,9 +1,14 @@
 package scan
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
 )
 
 func TestParseSource(t *testing.T) {
@@ -58,5 +63,30 @@ func TestMount(t *testing.T) {
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// TestAuxStorageIsSkipped: the auxiliary storage of a macOS guest is left out with its reason.
+func TestAuxStorageIsSkipped(t *testing.T) {
+	const id = "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032"
+	path, base := filepath.Join(t.TempDir(), "disk"), t.TempDir()
+	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := disktest.WriteTemplate(t.Context(), base, disktest.Template{
+		ID: id, Versions: []string{path}, Format: "raw", AuxName: "aux.img",
+		Config: `{"apple":{},"hard_drives":[{"file":"disk.img"},{"file":"aux.img"}]}`,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []Skipped
+	err = CatalogEach(t.Context(), Source{Template, id}, Options{Storage: base}, func(inv *Inventory) error {
+		got = inv.Skipped
+		return nil
+	})
+	want := Skipped{Name: "aux.img", Reason: reasonAuxStorage}
+	if err != nil || !slices.Contains(got, want) {
+		t.Errorf("skipped %+v, %v, want %+v", got, err, want)
 	}
 }

@@ -87,6 +87,8 @@ func unreadableTemplate(target, problem string) *Inventory {
 	}
 }
 
+const reasonAuxStorage = "it is the auxiliary storage of a macOS guest: boot policy and firmware variables, no packages"
+
 func catalogTemplate(ctx context.Context, storage *disk.Storage, id, tag string, o Options) (*Inventory, error) {
 	t, err := storage.Open(id, tag)
 	if err != nil {
@@ -95,6 +97,9 @@ func catalogTemplate(ctx context.Context, storage *disk.Storage, id, tag string,
 	defer func() { _ = t.Close() }()
 	inv := &Inventory{Source: Source{Template, id + ":" +
 		t.TemplateVersion.Tag}, ID: id, Tag: t.TemplateVersion.Tag, ContentID: t.ContentID}
+	if t.AuxStorage != "" {
+		inv.Skipped = append(inv.Skipped, Skipped{Name: t.AuxStorage, Reason: reasonAuxStorage})
+	}
 	var volumes []volume
 	for _, d := range t.Disks {
 		name := ""

@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	controller = "virtio-blk"
+	controller    = "virtio-blk"
+	configVersion = 1 // of the configuration object
 	copyBuffer = 4 << 20
 )
 
@@ -174,14 +175,28 @@ func newTemplate(s Settings, format string) (templateRecord, config) {
 		r.Arch = runtime.GOARCH
 	}
 	var c config
-	c.parsed.Name, c.parsed.UUID = r.Name, r.ID
+	c.parsed.Name, c.parsed.UUID, c.parsed.Version = r.Name, r.ID, configVersion
 	c.parsed.HardDrives = []api.ConfigDrive{{Controller: controller, File: diskFileName(format), Format: format}}
 	c.apply(Settings{
 		CPUs: DefaultCPUs, MemoryMB: DefaultMemoryMB, NetworkMode: Networks[0], Firmware: Firmwares[0],
 		Ports: []api.ConfigPort{SSHRule},
 	})
 	c.apply(s)
+	c.describePC()
 	return r, c
+}
+
+// describePC sets what a client reads of the devices of a PC; starts do not depend on it.
+func (c *config) describePC() {
+	v := &c.parsed
+	for i := range v.HardDrives {
+		v.HardDrives[i].PCISlot = hv.PCISlotFirstDisk + i
+	}
+	for i := range v.NetworkCards {
+		v.NetworkCards[i].PCISlot = hv.PCISlotNetwork
+	}
+	v.USB = &api.ConfigUSB{PCISlot: hv.PCISlotUSB, Host: true}
+	v.Display = &api.ConfigScreen{FrameBuffer: &api.ConfigFrameBuffer{PCISlot: hv.PCISlotVideo}}
 }
 
 // removeThenCopy copies a file to a path at which a failed clone may have left an empty one.

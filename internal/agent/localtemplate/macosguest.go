@@ -67,7 +67,11 @@ func newMacTemplate(from MacOSGuest, s Settings) (templateRecord, config) {
 	s.Arch = "arm64"
 	r, c := newTemplate(s, "raw")
 	v := &c.parsed
-	v.OS, v.Firmware = farm.OSMacOS, nil
+	v.OS, v.Firmware, v.USB = farm.OSMacOS, nil, nil
+	v.Display.FrameBuffer = &api.ConfigFrameBuffer{Width: hv.AppleDisplayWidth, Height: hv.AppleDisplayHeight}
+	for i := range v.NetworkCards {
+		v.NetworkCards[i].PCISlot = 0 // the framework chooses it
+	}
 	v.Apple = &api.ConfigApple{
 		HardwareModel: from.Apple.HardwareModel, MachineID: from.Apple.MachineID,
 		MinCPUs: from.Apple.MinCPUs, MinMemoryMB: from.Apple.MinMemoryMiB,

@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/hv"
-	"github.com/buildyard/buildyard/internal/hv/combined"
+	"github.com/buildyard/buildyard/internal/hv/driverpair"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 	"github.com/buildyard/buildyard/internal/hv/sim"
 	"github.com/buildyard/buildyard/internal/hv/tart"
@@ -73,7 +73,7 @@ func openInstalled(ctx context.Context, o NodeOptions, identity datadir.Identity
 	switch {
 	case macErr == nil && pcErr == nil:
 		o.Logger.InfoContext(ctx, "drivers chosen: tart for macOS guests, qemu for all others")
-		return combined.New(mac, pc), nil
+		return driverpair.New(mac, pc), nil
 	case macErr == nil:
 		o.Logger.InfoContext(ctx, "driver chosen: tart", "qemu", pcErr)
 		return mac, nil

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -50,6 +51,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs the scripts in testdata. $REGISTRY is a registry for the script alone; scripts
+// named tart-* have a program that imitates tart first in PATH; those
 // named cloud-* also have $CONTROLLER and $TOKEN, and those named auth-* a cloud with
 // authentication, with the root token in $ROOT and in the file root.token. For those named tls-* it
 // serves https, with the certificates of the directory $CERTS.
@@ -73,6 +75,8 @@ func TestScripts(t *testing.T) {
 					"SVC_SERVER_KEY": filepath.Join(certs, "server-key.pem"),
 					"SVC_CA_CERT":    filepath.Join(certs, "ca.pem"),
 				})
+			case strings.HasPrefix(script, "script-tart-"):
+				return fakeTart(env)
 			default:
 				return storage(env)
 			}
@@ -96,6 +100,24 @@ func issue(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// fakeTart builds the imitation of tart and puts it first in PATH of a script; $SCRIPTS has the scripts of the project.
+func fakeTart(env *testscript.Env) error {
+	programs := filepath.Join(env.WorkDir, ".programs")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(programs, "tart"), "../../../test/fakes/tart")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the imitation of tart: %w: %s", err, out)
+	}
+	project, err := filepath.Abs("../../..")
+	if err != nil {
+		return err
+	}
+	env.Setenv("SCRIPTS", filepath.Join(project, "scripts"))
+	env.Setenv("TART_HOME", filepath.Join(env.WorkDir, "tart", "home"))
+	env.Setenv("PATH", programs+string(filepath.ListSeparator)+env.Getenv("PATH"))
+	return nil
 }
 
 // storage starts a registry for a script.

@@ -90,6 +90,7 @@ func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
 		Hypervisor: farm.Hypervisor{
 			Driver: in.Driver, Version: in.Hypervisor, Accelerator: in.Accelerator, Machine: in.Machine,
 			CPUModel: in.CPUModel, HostCPU: in.HostCPU, LicenseKind: in.License, LicenseExpires: in.Expires,
+			Problem: in.Problem,
 		},
 		Abilities: in.Abilities, VLANs: vlansOf(in.VLANs),
 	}

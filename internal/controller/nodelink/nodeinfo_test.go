@@ -16,6 +16,7 @@ func TestDescriptionsFitTheStore(t *testing.T) {
 	in := &api.NodeInfo{
 		Arch: "amd64", OS: long, AgentVersion: long, Driver: long, Hypervisor: long, Accelerator: long, Machine: long,
 		CPUModel: long, HostCPU: long, License: long, Expires: long, OSVersion: long, Processor: long,
+		Problem: long,
 	}
 	for range 2000 {
 		in.Templates = append(in.Templates, api.NodeTemplate{ID: long, Name: long, Tag: long, ContentID: long})

@@ -93,6 +93,9 @@ func (r *StateReconciler) evaluate(node *farm.Node, now time.Time) (changes []st
 	if ends := info.Hypervisor.LicenseExpiresAt(); ends.After(now) {
 		again = ends
 	}
+	if problem := info.Hypervisor.Problem; problem != "" {
+		return append(changes, stateChange{farm.FullNoneRunning, problem}), again
+	}
 	since, count := r.stalled(node, info)
 	switch due := since.Add(unhealthyAfter); {
 	case since.IsZero():

@@ -106,6 +106,16 @@ func TestUnhealthyNode(t *testing.T) {
 	}
 }
 
+// TestNodeWithProblem: a node that says that it starts no VMs is Unhealthy with its reason, until it says so no more.
+func TestNodeWithProblem(t *testing.T) {
+	s := openStates(t)
+	id := s.addNode(farm.NodeInfo{Hypervisor: farm.Hypervisor{Driver: "tart", Problem: "restart it"}})
+	s.reconcile(id, 0, farm.NodeUnhealthy, "restart it")
+	info := &farm.NodeInfo{NodeID: id, Hypervisor: farm.Hypervisor{Driver: "tart"}}
+	s.commit(store.Put(s.testNodes.db.Tables.Infos, id, info, store.Any))
+	s.reconcile(id, time.Second, farm.NodeActive, "")
+}
+
 // TestExpiredLicense: a node whose hypervisor's license has expired changes its state at that time.
 func TestExpiredLicense(t *testing.T) {
 	s := openStates(t)

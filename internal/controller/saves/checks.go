@@ -60,6 +60,8 @@ func checkHypervisor(_ context.Context, s *Saves, r *checkedRequest) error {
 	case s.o.StopFallback:
 		r.Suspend, r.SanityTest = false, false
 		return nil
+	case r.inst.Template.OS != farm.OSMacOS && info.RunsPCs():
+		return farm.Refused(farm.RefusalSuspendPC, driver)
 	case info.RunsPCs():
 		driver = "Node " + r.inst.NodeName
 	}

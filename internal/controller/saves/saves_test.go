@@ -254,6 +254,10 @@ func TestHypervisor(t *testing.T) {
 		"a running Mac, stopped": {"macos save", "macos", true, true, "", false},
 		"one of two drivers":     {"macos pc save suspend", "macos", true, false, "Node mini" + running, false},
 		"the other driver":       {"macos pc save suspend", "linux", true, false, "", true},
+		"QEMU without suspend": {
+			"pc save", "linux", true, false,
+			"tart cannot save a running guest on this host; save without suspend", false,
+		},
 		"no save": {
 			"macos", "macos", false, true, "This node's hypervisor (tart) cannot save VMs", false,
 		},

@@ -62,9 +62,6 @@ var videoControllers = map[string]videoController{
 	hv.VideoVirtIO: {device: "virtio-vga", layout: "q35-1-virtio-vga"},
 }
 
-// firstDiskSlot is the PCI slot of disk 0; the slots from here on suffice for hv.MaxDisks.
-const firstDiskSlot = 0x8
-
 // commandLine returns the arguments of QEMU, without the program's name. Everything is named and
 // nothing is left to defaults: a saved state needs the same machine again.
 func commandLine(l launchSpec) []string {
@@ -194,7 +191,7 @@ func diskArgs(i int, d diskFiles, sets *fdSets, noFlush bool) []string {
 	}
 	return append(args, "-blockdev", jsonObject(top), "-device",
 		fmt.Sprintf("virtio-blk-pci,id=vd%d,drive=%s,addr=%#x,werror=stop,rerror=stop%s", i,
-			overlayName(i, d.generation), firstDiskSlot+i, boot))
+			overlayName(i, d.generation), hv.PCISlotFirstDisk+i, boot))
 }
 
 func overlayName(disk, generation int) string { return fmt.Sprintf("disk%d-%d", disk, generation) }

@@ -18,8 +18,6 @@ const (
 	auxFile    = "nvram.bin" // auxiliary storage
 
 	maxConfigBytes = 1 << 20 // of config.json
-	displayWidth   = 1024
-	displayHeight  = 768
 )
 
 // BundleConfig is config.json in a VM's directory, as tart 2.28 and later writes it. Memory is in bytes.
@@ -52,7 +50,8 @@ func newBundleConfig(s hv.Spec) BundleConfig {
 		MachineID: s.Apple.MachineID, HardwareModel: s.Apple.HardwareModel,
 		MinCPUs: max(1, s.Apple.MinCPUs), CPUs: s.CPUs,
 		MinMemoryBytes: int64(s.Apple.MinMemoryMiB) << 20, MemoryBytes: int64(s.MemoryMB) << 20,
-		MAC: s.MAC, Display: &Display{Width: displayWidth, Height: displayHeight}, DiskFormat: "raw",
+		MAC: s.MAC, Display: &Display{Width: hv.AppleDisplayWidth, Height: hv.AppleDisplayHeight},
+		DiskFormat: "raw",
 	}
 }
 
@@ -78,7 +77,7 @@ func ReadBundleConfig(dir string) (BundleConfig, error) {
 func parseBundleConfig(text []byte) (BundleConfig, error) {
 	var c BundleConfig
 	if len(text) > maxConfigBytes {
-		return c, fmt.Errorf("the file has more than %d bytes", maxConfigBytes)
+		return c, fmt.Errorf("the file has more than %d bytes: it is not a configuration of tart", maxConfigBytes)
 	}
 	if err := json.Unmarshal(text, &c); err != nil {
 		return c, err
@@ -87,9 +86,10 @@ func parseBundleConfig(text []byte) (BundleConfig, error) {
 	case c.Version != 1:
 		return c, fmt.Errorf("version %d of the format is not supported: want 1", c.Version)
 	case c.CPUs < 1 || c.CPUs > hv.MaxCPUs:
-		return c, fmt.Errorf("%d virtual CPUs: want 1-%d", c.CPUs, hv.MaxCPUs)
+		return c, fmt.Errorf("%d virtual CPUs: want 1-%d; set them with tart set --cpu", c.CPUs, hv.MaxCPUs)
 	case c.MemoryBytes < 1<<20 || c.MemoryBytes>>20 > hv.MaxMemoryMB:
-		return c, fmt.Errorf("%d bytes of memory: want 1-%d MiB", c.MemoryBytes, hv.MaxMemoryMB)
+		return c, fmt.Errorf("%d bytes of memory: want 1-%d MiB; set it with tart set --memory", c.MemoryBytes,
+			hv.MaxMemoryMB)
 	case c.MinCPUs < 0 || c.MinCPUs > hv.MaxCPUs || c.MinMemoryBytes < 0 || c.MinMemoryBytes>>20 > hv.MaxMemoryMB:
 		return c, errors.New("the least number of CPUs or amount of memory is out of range")
 	case len(c.MachineID) > hv.MaxMachineIDBytes || len(c.HardwareModel) > hv.MaxHardwareModelBytes:

@@ -1,9 +1,9 @@
 // Package tart is the hypervisor driver for macOS guests on Macs with Apple silicon. It builds the
 // directories of its VMs itself, in a separate TART_HOME, and calls the command-line program tart
-// to run, stop and reach them. Source: ../shared/research/macos.md and tart 2.28 to 2.35.
+// to run, stop and reach them. Source: tart 2.28 to 2.35.
 //
-// It does not install tart, does not use tart's images or registry, runs no Linux guests, and does
-// not save the memory of guests. It was tried against an imitation of tart only, not on a Mac.
+// It does not install tart, does not pull from or push to tart's registries, runs no Linux guests,
+// and does not save the memory of guests. It was tried against an imitation of tart only, not on a Mac.
 //
 // Invariant: whether a VM runs is read from the lock that tart holds on the VM's configuration, so
 // that it is right whatever was killed.
@@ -47,6 +47,8 @@ type Driver struct {
 	host hv.Host
 	cli  program
 	log  *slog.Logger
+
+	limit guestLimit
 
 	background sync.WaitGroup // restarts of forwarders
 
@@ -161,7 +163,7 @@ func (d *Driver) List(context.Context) ([]hv.VM, error) {
 		default:
 			vms = append(vms, vm)
 			if vm.Status == hv.Running {
-				d.background.Go(d.machine(vm.ID).reviveForwarder)
+				d.background.Go(d.machine(vm.ID).restartForwarder)
 			}
 		}
 	}
@@ -228,5 +230,5 @@ func (d *Driver) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// startedNow is the time for records: without a monotonic part, in UTC.
-func startedNow() time.Time { return time.Now().UTC().Round(0) }
+// recordTime is the time for records: without a monotonic part, in UTC.
+func recordTime() time.Time { return time.Now().UTC().Round(0) }

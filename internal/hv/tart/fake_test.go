@@ -92,6 +92,14 @@ func (m *testMac) setKnob(name, value string) {
 	}
 }
 
+// removeKnob removes a knob of the fake.
+func (m *testMac) removeKnob(name string) {
+	m.t.Helper()
+	if err := os.Remove(filepath.Join(m.root, "tart-knobs", name)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
 // options are those of a driver with a home of its own.
 func (m *testMac) options() Options {
 	return Options{

@@ -137,7 +137,7 @@ func TestAgentKilledInStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	// As after a kill between the start of tart and the record of its process.
-	if err := d.machine(s.ID).change(func(r *record) { r.Process = cliproc.Process{} }); err != nil {
+	if err := d.machine(s.ID).updateRecord(func(r *record) { r.Process = cliproc.Process{} }); err != nil {
 		t.Fatal(err)
 	}
 	d = m.open(o)
@@ -151,8 +151,8 @@ func TestAgentKilledInStart(t *testing.T) {
 	m.expectEmpty(d)
 }
 
-// TestForwarderIsRevived: a killed forwarder is started again with the same ports.
-func TestForwarderIsRevived(t *testing.T) {
+// TestForwarderIsRestarted: a killed forwarder is started again with the same ports.
+func TestForwarderIsRestarted(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
 	m.setKnob("ssh", "22")

@@ -48,10 +48,10 @@ func (m *machine) startForwarder(ctx context.Context, s hv.Spec) error {
 	return err
 }
 
-// reviveForwarder starts the forwarder of a VM again whose forwarder was killed, with the same ports.
-func (m *machine) reviveForwarder() {
+// restartForwarder starts the forwarder of a VM whose forwarder was killed, with the same ports.
+func (m *machine) restartForwarder() {
 	if !m.busy.TryLock() {
-		return // a call is changing the VM, or another one revives it
+		return // a call is changing the VM, or another one restarts it
 	}
 	defer m.busy.Unlock()
 	r, err := m.recordNow()

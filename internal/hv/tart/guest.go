@@ -24,7 +24,7 @@ const (
 	sshPort      = 22
 )
 
-var errNoAddress = errors.New("the guest has no address")
+var errNoAddress = errors.New("the guest has no address; if DHCP has no free ones, shorten its lease time")
 
 // awaitReady waits until the guest runs commands and, where the spec asks for it, has an address.
 func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
@@ -35,7 +35,7 @@ func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
 			err = errNoAddress
 		}
 		if err == nil {
-			return m.settleMAC(s)
+			return m.recordMAC(s)
 		}
 		if ended := m.endedEarly(); ended != nil {
 			return ended
@@ -61,9 +61,9 @@ func (m *machine) endedEarly() error {
 	return m.runFailure()
 }
 
-// settleMAC records the address that the guest has. tart assigns another one if a VM of another
+// recordMAC records the address that the guest has. tart assigns another one if a VM of another
 // program uses it: an address that was requested is then refused.
-func (m *machine) settleMAC(s hv.Spec) error {
+func (m *machine) recordMAC(s hv.Spec) error {
 	c, err := ReadBundleConfig(m.dir)
 	if err != nil || strings.EqualFold(c.MAC, s.MAC) {
 		return err
@@ -71,7 +71,7 @@ func (m *machine) settleMAC(s hv.Spec) error {
 	if s.MAC != hv.DefaultMAC(s.UUID) {
 		return hv.RefusalMACInUse.Error(s.MAC, "of another program")
 	}
-	return m.change(func(r *record) { r.Spec.MAC = strings.ToLower(c.MAC) })
+	return m.updateRecord(func(r *record) { r.Spec.MAC = strings.ToLower(c.MAC) })
 }
 
 // leasedAddress returns the address of the guest with a MAC address; not valid if it has none.

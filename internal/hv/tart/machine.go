@@ -27,7 +27,7 @@ type machine struct {
 	useSSH atomic.Bool // of the last start; see record.BySSH
 
 	busy sync.Mutex // held by the one call that changes the VM, and while its forwarder is restarted
-	mu   sync.Mutex // guards the record's file, since a reader may note the end of a run, and the field below
+	mu   sync.Mutex // guards the record's file, since a reader may record the end of a run, and the field below
 
 	sshClient *guestssh.Client // nil until it is used
 }
@@ -64,33 +64,33 @@ func (m *machine) describe() (hv.VM, error) {
 		return hv.VM{}, err
 	}
 	if !running && !r.StartedAt.IsZero() && r.StoppedAt.IsZero() && !m.isStarting(r) {
-		if err := m.noteEnd(&r); err != nil {
+		if err := m.recordEnd(&r); err != nil {
 			return hv.VM{}, err
 		}
 	}
 	return m.vm(r, pid, running || m.isStarting(r)), nil
 }
 
-// startGap is the time in which a killed agent may have left a start without a process. A start that
+// startGracePeriod is the time in which a killed agent may have left a start without a process. A start that
 // has written its record and no process begins tart within it.
-const startGap = 5 * time.Second
+const startGracePeriod = 5 * time.Second
 
 // isStarting reports whether the start of a record may have a process that is not recorded yet.
 func (m *machine) isStarting(r record) bool {
-	return r.StoppedAt.IsZero() && r.Process == cliproc.Process{} && time.Since(r.StartedAt) < startGap
+	return r.StoppedAt.IsZero() && r.Process == cliproc.Process{} && time.Since(r.StartedAt) < startGracePeriod
 }
 
-// noteEnd records that a run has ended.
-func (m *machine) noteEnd(r *record) error {
-	r.StoppedAt = startedNow()
+// recordEnd records that a run has ended.
+func (m *machine) recordEnd(r *record) error {
+	r.StoppedAt = recordTime()
 	if !r.StopRequested && r.Failure == "" {
 		r.Failure = readRunLog(filepath.Join(m.dir, runLogFile)).failure()
 	}
 	return m.writeRecord(*r)
 }
 
-// change edits the record.
-func (m *machine) change(edit func(*record)) error {
+// updateRecord edits the record.
+func (m *machine) updateRecord(edit func(*record)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, err := m.readRecord()

@@ -94,7 +94,7 @@ func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
 	if d.opts.Bridge != "" {
 		h.Capabilities = append(h.Capabilities, hv.CanBridge)
 	}
-	if err := softnetUsable(); err == nil {
+	if err := checkSoftnet(); err == nil {
 		h.Capabilities = append(h.Capabilities, hv.CanNetworkHost)
 	} else {
 		d.log.InfoContext(ctx, "network mode host is not available", "reason", err)
@@ -103,8 +103,8 @@ func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
 	return h, nil
 }
 
-// softnetUsable reports why tart could not use softnet, which the network mode host needs.
-func softnetUsable() error {
+// checkSoftnet returns why tart could not use softnet, which the network mode host needs.
+func checkSoftnet() error {
 	path, err := FindProgram("softnet")
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ func (m *machine) readRecord() (record, error) {
 	defer f.Close()
 	info, err := f.Stat()
 	if err == nil && info.Size() > maxRecordBytes {
-		err = fmt.Errorf("the file has more than %d bytes", maxRecordBytes)
+		err = fmt.Errorf("the file has more than %d bytes; terminate the instance", maxRecordBytes)
 	}
 	if err == nil {
 		err = json.NewDecoder(f).Decode(&r)

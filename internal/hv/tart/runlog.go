@@ -7,7 +7,9 @@ import (
 	"strings"
 )
 
-const maxRunLogBytes = 256 << 10 // of the log that is read: its beginning and its end matter
+// maxRunLogBytes is how much of a log is read: only its beginning, which has the address of the screen. The
+// end of a longer log is not seen.
+const maxRunLogBytes = 256 << 10
 
 // Lines of tart run.
 const (
@@ -16,7 +18,7 @@ const (
 	limitText        = "The number of VMs exceeds the system limit"
 	alreadyRunsText  = "is already running!"
 	keychainText     = "VZErrorDomain Code=1 "
-	keychainRemedy   = "macOS guests need an unlocked login keychain: log in on the Mac's screen as the node's user"
+	keychainRemedy   = "often the login keychain is missing or locked: log in on the Mac's screen as the node's user"
 	macCollisionText = "There is already a running VM with the same MAC address!"
 )
 

@@ -80,12 +80,12 @@ func (m *machine) shutDownToSave(ctx context.Context) error {
 	if err != nil || vm.Status != hv.Running {
 		return err
 	}
-	if err := m.change(func(r *record) { r.StopRequested = true }); err != nil {
+	if err := m.updateRecord(func(r *record) { r.StopRequested = true }); err != nil {
 		return err
 	}
 	if err := m.shutDown(ctx, saveShutdownTimeout); err != nil {
 		// The guest continues, and its end is no longer requested.
-		return errors.Join(err, m.change(func(r *record) { r.StopRequested = false }))
+		return errors.Join(err, m.updateRecord(func(r *record) { r.StopRequested = false }))
 	}
 	if err := m.stopForwarder(ctx); err != nil {
 		return err

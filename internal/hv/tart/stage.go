@@ -43,7 +43,7 @@ func (m *machine) fillDirectory(ctx context.Context, stage string, s hv.Spec) er
 	}
 	return errors.Join(
 		writeBundleConfig(stage, newBundleConfig(s)),
-		writeJSON(filepath.Join(stage, recordFile), record{Spec: s, CreatedAt: startedNow()}))
+		writeJSON(filepath.Join(stage, recordFile), record{Spec: s, CreatedAt: recordTime()}))
 }
 
 // createDisk makes a private disk: a clone of the base with the deltas written into it.

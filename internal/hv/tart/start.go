@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,9 +21,6 @@ const (
 	limitDelay    = 5 * time.Second
 	pollInterval  = 20 * time.Millisecond
 )
-
-// errGuestLimit reports that macOS runs no further macOS guest.
-var errGuestLimit = errors.New("the Mac refuses another macOS guest")
 
 // Start creates a VM's disks, runs it and waits for its guest.
 func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
@@ -103,12 +99,13 @@ func (m *machine) start(ctx context.Context, s hv.Spec) (hv.VM, error) {
 	}
 	err = m.runUntilReady(ctx, s)
 	if err == nil {
-		err = m.change(func(r *record) { r.Ready, r.BySSH = true, m.useSSH.Load() })
+		err = m.updateRecord(func(r *record) { r.Ready, r.BySSH = true, m.useSSH.Load() })
 	}
 	if err != nil {
 		err = m.endFailedStart(ctx, err)
 		return hv.VM{}, fmt.Errorf("tart: start VM %s: %w", m.id, err)
 	}
+	m.driver.limit.record(time.Time{})
 	return m.describe()
 }
 
@@ -190,21 +187,6 @@ func (m *machine) runOnce(ctx context.Context, s hv.Spec) error {
 	return err
 }
 
-// explainLimit adds what to do to a refusal by the number of guests.
-func (m *machine) explainLimit(ctx context.Context, err error) error {
-	if !errors.Is(err, errGuestLimit) {
-		return err
-	}
-	vms, listErr := m.driver.List(ctx)
-	if listErr != nil {
-		return errors.Join(err, listErr)
-	}
-	if slices.ContainsFunc(vms, func(vm hv.VM) bool { return vm.ID != m.id && vm.Status == hv.Running }) {
-		return fmt.Errorf("%w: Apple's license permits two on a Mac, those of other programs included", err)
-	}
-	return fmt.Errorf("%w although none runs here; restart it, unless another program runs guests", err)
-}
-
 // run starts tart and waits until it has locked the VM.
 func (m *machine) run(ctx context.Context, s hv.Spec) error {
 	if err := m.checkMAC(ctx, s.MAC); err != nil {
@@ -217,9 +199,9 @@ func (m *machine) run(ctx context.Context, s hv.Spec) error {
 	if err := updateBundleConfig(m.dir, s); err != nil {
 		return err
 	}
-	err := m.change(func(r *record) {
+	err := m.updateRecord(func(r *record) {
 		r.Spec, r.Version = s, m.driver.host.Version
-		r.StartedAt, r.StoppedAt, r.StopRequested, r.Failure = startedNow(), time.Time{}, false, ""
+		r.StartedAt, r.StoppedAt, r.StopRequested, r.Failure = recordTime(), time.Time{}, false, ""
 		r.Process, r.Ready = cliproc.Process{}, false
 	})
 	if err != nil {
@@ -229,9 +211,9 @@ func (m *machine) run(ctx context.Context, s hv.Spec) error {
 		networkArgs(s.Network, m.driver.opts.Bridge)...)
 	process, err := cliproc.StartDetached(m.driver.cli.command(0, append(args, m.id)...), log)
 	if err != nil {
-		return errors.Join(err, m.change(func(r *record) { r.StoppedAt = startedNow() }))
+		return errors.Join(err, m.updateRecord(func(r *record) { r.StoppedAt = recordTime() }))
 	}
-	if err := m.change(func(r *record) { r.Process = process }); err != nil {
+	if err := m.updateRecord(func(r *record) { r.Process = process }); err != nil {
 		return errors.Join(err, process.Kill())
 	}
 	return m.awaitLock(ctx, process)
@@ -239,7 +221,8 @@ func (m *machine) run(ctx context.Context, s hv.Spec) error {
 
 // awaitLock waits until tart has locked the configuration, or has ended.
 func (m *machine) awaitLock(ctx context.Context, process cliproc.Process) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, lockTimeout, errors.New("tart run did not begin the VM in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, lockTimeout, fmt.Errorf(
+		"tart run did not begin the VM within %s; its output is in the log of the VM", lockTimeout))
 	defer cancel()
 	for {
 		pid, err := cliproc.LockOwner(filepath.Join(m.dir, configFile))
@@ -272,12 +255,12 @@ func (m *machine) endFailedStart(ctx context.Context, reason error) error {
 	if errors.Is(reason, context.Canceled) {
 		failure = "the start was canceled"
 	}
-	err := m.change(func(r *record) { r.Failure = failure })
+	err := m.updateRecord(func(r *record) { r.Failure = failure })
 	if err == nil {
 		err = errors.Join(m.kill(ctx), m.stopForwarder(ctx))
 	}
 	if err == nil {
-		_, err = m.describe() // notes the end
+		_, err = m.describe() // records the end
 	}
 	if !errors.Is(reason, context.Canceled) {
 		reason = m.withFailureLog(reason)

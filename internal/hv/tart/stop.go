@@ -45,12 +45,12 @@ func (m *machine) end(ctx context.Context, how hv.StopMode) error {
 	if err = errors.Join(err, m.stopForwarder(ctx)); err != nil {
 		return fmt.Errorf("tart: stop VM %s: %w", m.id, err)
 	}
-	_, err = m.describe() // notes the end
+	_, err = m.describe() // records the end
 	return err
 }
 
 func (m *machine) endRun(ctx context.Context, how hv.StopMode) error {
-	if err := m.change(func(r *record) { r.StopRequested = true }); err != nil {
+	if err := m.updateRecord(func(r *record) { r.StopRequested = true }); err != nil {
 		return err
 	}
 	if how == hv.StopOrderly {

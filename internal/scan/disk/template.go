@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -87,7 +88,9 @@ func LatestTemplates(storage string) ([]TemplateVersion, []layout.DamagedTemplat
 // registry does.
 type Template struct {
 	TemplateVersion
-	Disks   []Disk
+	Disks      []Disk
+	AuxStorage string // name of the auxiliary storage of a macOS guest, which is not among Disks; "": it has none
+
 	layers  []*sharedLayer
 	storage *Storage
 }
@@ -121,8 +124,11 @@ func (s *Storage) tryOpen(id, tag string) (*Template, error) {
 		TemplateVersion: TemplateVersion{ID: list.ID, Name: list.Name, Tag: v.Tag, ContentID: v.ContentID},
 		storage:         s,
 	}
+	if t.AuxStorage, err = s.auxStorage(list.ID, v); err != nil {
+		return nil, err
+	}
 	for i := range v.Files {
-		if f := &v.Files[i]; f.Kind == layout.KindDisk {
+		if f := &v.Files[i]; f.Kind == layout.KindDisk && f.Name != t.AuxStorage {
 			if err := t.addDisk(f); err != nil {
 				return nil, errors.Join(fmt.Errorf("template %s, tag %q, disk %s: %w", list.ID, v.Tag, f.Name, err),
 					t.Close())
@@ -130,6 +136,29 @@ func (s *Storage) tryOpen(id, tag string) (*Template, error) {
 		}
 	}
 	return t, nil
+}
+
+// auxStorage returns the name of the second drive of a macOS guest; "" for other versions, and for one
+// without a configuration.
+func (s *Storage) auxStorage(id string, v *layout.Version) (string, error) {
+	text, err := s.dir.Config(id, v)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	var config struct {
+		Apple  *struct{}               `json:"apple"`
+		Drives []struct{ File string } `json:"hard_drives"`
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &config)
+	}
+	if err != nil {
+		return "", fmt.Errorf("template %s, tag %q: read its configuration: %w", id, v.Tag, err)
+	}
+	if config.Apple == nil || len(config.Drives) < 2 {
+		return "", nil
+	}
+	return config.Drives[1].File, nil
 }
 
 // findVersion returns the version with a tag.

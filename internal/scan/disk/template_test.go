@@ -174,6 +174,40 @@ func TestTemplateOfQCOW2(t *testing.T) {
 	}
 }
 
+// TestAuxStorage: the second drive of a macOS guest is not among the disks, that of another guest is.
+func TestAuxStorage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk")
+	raw(t, path, 2<<20)
+	const drives = `"hard_drives":[{"file":"disk.img","format":"raw"},{"file":"aux.img","format":"raw"}]`
+	for config, want := range map[string]string{
+		`{"os":"macos","apple":{"hardware_model":"YQ=="},` + drives + `}`: "aux.img",
+		`{"os":"linux",` + drives + `}`:                                   "",
+		"":                                                                "",
+	} {
+		base := t.TempDir()
+		err := disktest.WriteTemplate(t.Context(), base, disktest.Template{
+			ID: templateID, Versions: []string{path}, Format: "raw", AuxName: "aux.img", Config: config,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tpl, err := openTemplate(base, templateID, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		disks := 2
+		if want != "" {
+			disks = 1
+		}
+		if tpl.AuxStorage != want || len(tpl.Disks) != disks {
+			t.Errorf("%s: auxiliary storage %q, %d disks; want %q, %d", config, tpl.AuxStorage, len(tpl.Disks), want, disks)
+		}
+		if err := tpl.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Many goroutines may read templates of a storage at a time.
 func TestManyReaders(t *testing.T) {
 	base, versions := storage(t)

@@ -20,6 +20,9 @@
 //
 // # Disks
 //
+// A larger disk has free space behind the guest's partitions, until diskutil repairs the table and resizes the
+// container. The sizes are in disk.img, 4 KiB behind its beginning.
+//
 // The files of HOME are a tar archive in disk.img, 64 KiB behind its beginning. It is read at boot and written at
 // shutdown, reboot and by sync; stop, a crash and a killed run lose what came later. The archive depends on the files
 // alone, so that a boot without changes leaves the disk as it was. Each boot changes 8 bytes of nvram.bin at 4096. A
@@ -64,6 +67,7 @@
 //	clone-delay        time to copy each file
 //	disk-full          clone fails, and so does writing the guest's files
 //	ssh                port of the guest's SSH server: admin/admin, password and keyboard-interactive, commands only
+//	recovery-partition the recovery partition of all guests follows the container of the system
 //	echo-port          ports of echo servers in the guest
 //
 // An unreadable VM is a directory with a broken config.json; list fails then.

@@ -37,7 +37,10 @@ func TestExec(t *testing.T) {
 		{"echo $HOME; echo $TMPDIR", "/.guest/tmp\n", "", 0},
 		{"sudo -n -u admin A=1 sh -c 'echo $A'", "1\n", "", 0},
 		{"/usr/bin/sudo -n true", "", "", 0},
-		{"/usr/bin/sudo -n /sbin/diskutil repairDisk disk0", "Finished repairDisk disk0\n", "", 0},
+		{
+			"yes | /usr/bin/sudo -n /usr/sbin/diskutil repairDisk disk0", "Finished partition map repair on disk0\n",
+			"", 0,
+		},
 		{"diskutil info disk0", "(1000000000 Bytes) (exactly 1953125 512-Byte-Units)\n", "", 0},
 		{
 			"/usr/sbin/sysctl -n hw.ncpu hw.memsize; uname -sm; sw_vers -productVersion",

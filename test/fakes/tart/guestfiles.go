@@ -42,6 +42,9 @@ func formatGuest(v *vm, size int64) error {
 			return err
 		}
 		_, err = file.WriteAt(f.content, f.at)
+		if f.name == diskFile {
+			err = errors.Join(err, writePartitions(file, &fakeguest.Disk{TableBytes: f.size, SystemBytes: f.size}))
+		}
 		if err := errors.Join(err, file.Truncate(f.size), file.Close()); err != nil {
 			return err
 		}

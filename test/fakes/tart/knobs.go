@@ -17,5 +17,6 @@ const (
 	knobInterruptDelay  = "interrupt-delay"
 	knobCrash           = "crash"
 	knobNetworkError    = "network-error"
+	knobRecovery        = "recovery-partition"
 	knobScreenShareWait = "screen-share-wait"
 )

@@ -3,6 +3,7 @@ package disktest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,8 @@ type Template struct {
 	ID       string
 	Versions []string // raw files
 	Format   string   // "raw", or "" for a file that is stored unchanged
+	AuxName  string   // of a second disk with the same content; "": there is none
+	Config   string   // configuration of each version, as JSON; "": versions have no directory
 }
 
 // WriteTemplate adds a template to a storage. Its tags are v0, v1 and so on.
@@ -33,14 +36,22 @@ func WriteTemplate(ctx context.Context, base string, t Template) error {
 		if err := w.add(ctx, file, t.Format); err != nil {
 			return fmt.Errorf("version %d: %w", n, err)
 		}
-		out.Versions = append(out.Versions, layout.Version{
+		v := layout.Version{
 			Tag: fmt.Sprintf("v%d", n), Number: n, ContentID: strings.Repeat("0", 63) + fmt.Sprint(n), Created: 1,
 			LastPush: 1,
-			Files: []layout.File{{
-				Name: "disk.img", Kind: layout.KindDisk, Format: t.Format, Size: w.size,
-				Layers: append([]layout.Layer{}, w.layers...),
-			}},
-		})
+		}
+		for _, name := range []string{"disk.img", t.AuxName} {
+			if name != "" {
+				v.Files = append(v.Files, layout.File{
+					Name: name, Kind: layout.KindDisk, Format: t.Format, Size: w.size,
+					Layers: append([]layout.Layer{}, w.layers...),
+				})
+			}
+		}
+		out.Versions = append(out.Versions, v)
+		if err := t.writeConfig(base, &v); err != nil {
+			return err
+		}
 	}
 	if err := out.Validate(); err != nil {
 		return err
@@ -50,6 +61,22 @@ func WriteTemplate(ctx context.Context, base string, t Template) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(base, layout.TemplatesDir, t.ID, "template.json"), raw, 0o600)
+}
+
+// writeConfig writes the directory of a version that has a configuration.
+func (t Template) writeConfig(base string, v *layout.Version) error {
+	if t.Config == "" {
+		return nil
+	}
+	dir, err := layout.Open(base)
+	if err != nil {
+		return err
+	}
+	err = dir.StageVersion(t.ID, v, []byte(t.Config), nil)
+	if err == nil {
+		err = dir.CommitVersion(t.ID, v)
+	}
+	return errors.Join(err, dir.Close())
 }
 
 type writer struct {

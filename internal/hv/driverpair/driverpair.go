@@ -1,11 +1,11 @@
-// Package combined is the driver of a host with two hypervisors: one for macOS guests, one for all
+// Package driverpair is the driver of a host with two hypervisors: one for macOS guests, one for all
 // others, such as tart and QEMU on a Mac.
 //
 // It starts nothing itself: it passes every call to the driver that has the VM, or that the spec of a
 // new VM needs.
 //
 // Invariant: a VM is in at most one of its drivers.
-package combined
+package driverpair
 
 import (
 	"context"
@@ -31,6 +31,8 @@ var (
 	_ hv.ConsoleDriver = (*Driver)(nil)
 	_ hv.FailureLogger = (*Driver)(nil)
 	_ io.Closer        = (*Driver)(nil)
+
+	_ hv.ProblemReporter = (*Driver)(nil)
 )
 
 // New returns the driver over one for macOS guests and one for all others.
@@ -128,8 +130,8 @@ func (d *Driver) driverOf(ctx context.Context, id string) (hv.Driver, error) {
 	return nil, err
 }
 
-// partOf returns the driver of a VM as what implements an ability.
-func partOf[T any](ctx context.Context, d *Driver, id, what string) (T, error) {
+// driverAs returns the driver of a VM as what implements an ability.
+func driverAs[T any](ctx context.Context, d *Driver, id, what string) (T, error) {
 	var none T
 	of, err := d.driverOf(ctx, id)
 	if err != nil {
@@ -144,7 +146,7 @@ func partOf[T any](ctx context.Context, d *Driver, id, what string) (T, error) {
 
 // Save passes the call on.
 func (d *Driver) Save(ctx context.Context, id string, spec hv.SaveSpec) (hv.SaveResult, error) {
-	saver, err := partOf[hv.Saver](ctx, d, id, "save VMs")
+	saver, err := driverAs[hv.Saver](ctx, d, id, "save VMs")
 	if err != nil {
 		return hv.SaveResult{}, err
 	}
@@ -153,7 +155,7 @@ func (d *Driver) Save(ctx context.Context, id string, spec hv.SaveSpec) (hv.Save
 
 // Restart passes the call on.
 func (d *Driver) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (hv.VM, error) {
-	restarter, err := partOf[hv.Restarter](ctx, d, id, "restart VMs")
+	restarter, err := driverAs[hv.Restarter](ctx, d, id, "restart VMs")
 	if err != nil {
 		return hv.VM{}, err
 	}
@@ -162,7 +164,7 @@ func (d *Driver) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (h
 
 // Screen passes the call on.
 func (d *Driver) Screen(ctx context.Context, id string) (net.Conn, error) {
-	console, err := partOf[hv.ConsoleDriver](ctx, d, id, "show the screens of VMs")
+	console, err := driverAs[hv.ConsoleDriver](ctx, d, id, "show the screens of VMs")
 	if err != nil {
 		return nil, err
 	}
@@ -181,6 +183,16 @@ func (d *Driver) FailureLog(id string) ([]byte, error) {
 		}
 	}
 	return nil, nil
+}
+
+// Problem returns the problem of the first driver that has one.
+func (d *Driver) Problem() string {
+	for _, each := range []hv.Driver{d.mac, d.pc} {
+		if reporter, ok := each.(hv.ProblemReporter); ok && reporter.Problem() != "" {
+			return reporter.Problem()
+		}
+	}
+	return ""
 }
 
 // Close closes both drivers; VMs continue.
