@@ -103,6 +103,10 @@ func (l *Store) ExportMac(id string) (image MacImage, release func(), err error)
 // macImageOf returns the macOS guest in the directory of a version.
 func macImageOf(dir string, c config) (MacImage, error) {
 	v := c.parsed
+	if len(v.HardDrives) == 1 && v.HardDrives[0].Format == hv.FormatAnka {
+		return MacImage{}, farm.Refused("The template is an archive of anka, which tart cannot read; start it on a "+
+			"node with anka")
+	}
 	if v.Apple == nil || len(v.HardDrives) != hv.AppleDisks {
 		return MacImage{}, farm.Refused("The template is not one of a macOS guest on Apple silicon")
 	}
