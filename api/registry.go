@@ -70,13 +70,14 @@ type TemplateConfig struct {
 }
 
 // ConfigApple is the part of a TemplateConfig that only macOS guests on Apple silicon have. Their first
-// drive is the root disk and the second the auxiliary storage, both raw.
+// drive is the root disk and the second the auxiliary storage, both raw; or their only drive has
+// FormatAnka, and then HardwareModel and MachineID may be empty.
 type ConfigApple struct {
-	HardwareModel []byte `json:"hardware_model"`       // property list; at most 4 KiB
-	MachineID     []byte `json:"machine_id"`           // property list; at most 4 KiB
-	MinCPUs       int    `json:"cpu_min,omitempty"`    // fewest virtual CPUs
-	MinMemoryMB   int    `json:"memory_min,omitempty"` // least memory, in MiB
-	Identity      string `json:"identity,omitempty"`   // of VMs: keep (default) the machine identifier, or new
+	HardwareModel []byte `json:"hardware_model,omitempty"` // property list; at most 4 KiB
+	MachineID     []byte `json:"machine_id,omitempty"`     // property list; at most 4 KiB
+	MinCPUs       int    `json:"cpu_min,omitempty"`        // fewest virtual CPUs
+	MinMemoryMB   int    `json:"memory_min,omitempty"`     // least memory, in MiB
+	Identity      string `json:"identity,omitempty"`       // of VMs: keep (default) the machine identifier, or new
 }
 
 // The identities of the VMs of a ConfigApple.
@@ -84,6 +85,10 @@ const (
 	IdentityKeep = "keep"
 	IdentityNew  = "new"
 )
+
+// FormatAnka is the format of a disk that is an archive made by "anka export": a whole macOS guest that
+// only nodes with anka can read.
+const FormatAnka = "anka"
 
 // ConfigCPU is the processor part of a TemplateConfig.
 type ConfigCPU struct {
@@ -96,7 +101,7 @@ type ConfigDrive struct {
 	PCISlot    int    `json:"pci_slot,omitempty"`   // slot number on the guest's PCI bus
 	Controller string `json:"controller,omitempty"` // bus of the drive, such as virtio
 	File       string `json:"file"`                 // file name in the version
-	Format     string `json:"format,omitempty"`     // "raw" or "qcow2"
+	Format     string `json:"format,omitempty"`     // "raw", "qcow2" or FormatAnka
 }
 
 // StateRequirements are the requirements of a saved state: it loads only on a node and into a VM where all of

@@ -54,7 +54,7 @@ type PushRevert struct {
 type PushFile struct {
 	Name   string `json:"name"`             // [A-Za-z0-9._-], at most 128 bytes, unique in the push
 	Kind   string `json:"kind"`             // FileDisk or FileState
-	Format string `json:"format,omitempty"` // "raw", "qcow2" or ""
+	Format string `json:"format,omitempty"` // "raw", "qcow2", FormatAnka or ""
 	Size   int64  `json:"size"`             // bytes of the file itself
 	// Root names the content when the client knows it: its layer, or the ID of its chain. If the registry has
 	// it, the file is not sent.

@@ -244,7 +244,7 @@ check_keychain() {
   if command -v buildnode >/dev/null; then
     try 60 buildnode service status
   fi
-  note "By hand: \`buildnode service install\`, restart the Mac, let it log in by itself, touch nothing, and start an
+  note "By hand: \`buildnode service install\`, restart the Mac, let it log in automatically, touch nothing, and start an
 instance. Note whether it starts, and the message if it does not."
 }
 
@@ -382,7 +382,7 @@ if limited 20 tart get "$source_vm" --format json 2>/dev/null | grep -q '"Runnin
   fail "the VM $source_vm runs; shut it down first"
 fi
 if [ $ask = yes ]; then
-  [ -t 0 ] || fail "nobody can be asked: the standard input is no terminal; give --yes"
+  [ -t 0 ] || fail "the question cannot be asked: the standard input is not a terminal; add --yes"
   printf 'Clone the VM %s three times, run up to three macOS guests, and delete the clones? [y/N] ' "$source_vm" >&2
   read -r answer
   case $answer in

@@ -18,7 +18,7 @@ func TestSuspendObstacle(t *testing.T) {
 		"PC":                        {[]hv.Capability{hv.CanPC, hv.CanSuspend}, pc, ""},
 		"PC without the ability":    {[]hv.Capability{hv.CanPC}, pc, "qemu cannot save a running guest on this host"},
 		"Mac":                       {[]hv.Capability{hv.CanMacOS}, mac, "macOS ties its state to the Mac"},
-		"Mac, another driver can":   {[]hv.Capability{hv.CanMacOS, hv.CanPC, hv.CanSuspend}, mac, "macOS ties its state"},
+		"Mac, another driver can":   {[]hv.Capability{hv.CanMacOS, hv.CanPC, hv.CanSuspend}, mac, "macOS ties"},
 		"PC next to another driver": {[]hv.Capability{hv.CanMacOS, hv.CanPC, hv.CanSuspend}, pc, ""},
 	} {
 		got := suspendObstacle(hv.Host{Driver: "qemu", Capabilities: tt.abilities}, tt.spec)

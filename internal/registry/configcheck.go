@@ -33,7 +33,9 @@ var (
 	networkModes = []string{"", "shared", "host", "bridge", "disconnected", "nat"}
 	firmwares    = []string{"", "bios", "uefi"}
 	protocols    = []string{"", "tcp", "udp"}
-	diskFormats  = []string{"", "raw", "qcow2"}
+	diskFormats  = []string{"", "raw", "qcow2", api.FormatAnka}
+
+	diskFormatNames = strings.Join(diskFormats[1:], ", ")
 
 	ramPattern = regexp.MustCompile(`^([1-9][0-9]{0,8})(MB?|GB?)?$`)
 )
@@ -120,13 +122,17 @@ func checkDrives(drives []api.ConfigDrive, files []api.PushFile) error {
 	for i, d := range drives {
 		isDisk := func(f api.PushFile) bool { return f.Name == d.File && f.Kind == api.FileDisk }
 		field := fmt.Sprintf("hard_drives[%d]", i)
+		at := slices.IndexFunc(files, isDisk)
 		switch {
-		case !slices.ContainsFunc(files, isDisk):
+		case at < 0:
 			return invalidField(field+".file", "is %q, which is not a disk of this push", d.File)
 		case used[d.File]:
 			return invalidField(field+".file", "is %q, which another drive has", d.File)
 		case !slices.Contains(diskFormats, d.Format):
-			return invalidField(field+".format", "must be raw or qcow2, not %q", d.Format)
+			return invalidField(field+".format", "must be one of %s, not %q", diskFormatNames, d.Format)
+		case (d.Format == api.FormatAnka) != (files[at].Format == api.FormatAnka):
+			return invalidField(field+".format", "is %q, but the file of this push has the format %q", d.Format,
+				files[at].Format)
 		}
 		used[d.File] = true
 	}

@@ -94,3 +94,62 @@ func TestMacOSConfigurationsAreChecked(t *testing.T) {
 		t.Errorf("a guest of another system: %v", err)
 	}
 }
+
+// ankaPush is the negotiation of an archive of anka, with changes to its configuration and its file.
+func ankaPush(t *testing.T, edit func(c map[string]any, file *api.PushFile)) api.PushRequest {
+	t.Helper()
+	file := api.PushFile{Name: "vm.ank", Kind: api.FileDisk, Format: "anka"}
+	c := map[string]any{
+		"os": "macos", "apple": map[string]any{}, "ram": "8G", "cpu": map[string]any{"cores": 4},
+		"hard_drives": []any{map[string]any{"file": "vm.ank", "format": "anka"}},
+	}
+	if edit != nil {
+		edit(c, &file)
+	}
+	raw, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api.PushRequest{
+		Name: "x", Tag: "v1", Arch: "arm64", Config: raw,
+		Files: []api.PushFile{file, {Name: "other.ank", Kind: api.FileDisk, Format: "anka"}},
+	}
+}
+
+func TestArchivesOfAnkaAreChecked(t *testing.T) {
+	r := open(t, t.TempDir(), newClock())
+	if _, err := r.Negotiate(t.Context(), ankaPush(t, nil)); err != nil {
+		t.Fatalf("an archive is refused: %v", err)
+	}
+	archive := map[string]any{"file": "vm.ank", "format": "anka"}
+	other := map[string]any{"file": "other.ank", "format": "anka"}
+	set := func(name string, value any) func(map[string]any, *api.PushFile) {
+		return func(c map[string]any, _ *api.PushFile) { c[name] = value }
+	}
+	for _, tt := range []struct {
+		field string
+		edit  func(c map[string]any, file *api.PushFile)
+	}{
+		{"config.os", set("os", "linux")},
+		{"config.hard_drives[0].format", set("apple", nil)},
+		{"config.hard_drives[0].format", func(c map[string]any, _ *api.PushFile) {
+			delete(c, "os")
+			delete(c, "apple")
+		}},
+		{"config.hard_drives", set("hard_drives", []any{archive, other})},
+		{"config.hard_drives[0].format", func(_ map[string]any, f *api.PushFile) { f.Format = "raw" }},
+		{"config.hard_drives[0].format", set("hard_drives", []any{map[string]any{"file": "vm.ank", "format": "raw"}})},
+		{"config.apple.identity", set("apple", map[string]any{"identity": "other"})},
+		{"config.cpu.cores", set("apple", map[string]any{"cpu_min": 5})},
+		{"config.firmware.type", set("firmware", map[string]any{"type": "uefi"})},
+		{"files", func(_ map[string]any, f *api.PushFile) { f.Format = "ank" }},
+		{"files", func(_ map[string]any, f *api.PushFile) { f.Kind = api.FileState }},
+	} {
+		req := ankaPush(t, tt.edit)
+		_, err := r.Negotiate(t.Context(), req)
+		e, ok := errors.AsType[*farm.Error](err)
+		if !ok || e.Code != farm.CodeInvalid || e.Field != tt.field || !strings.HasPrefix(e.Message, e.Field+": ") {
+			t.Errorf("%s: %v; want a refusal of %s", req.Config, err, tt.field)
+		}
+	}
+}

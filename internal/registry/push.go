@@ -193,8 +193,10 @@ func checkPushFiles(files []api.PushFile) error {
 			return farm.Invalid("files", "file name %q occurs twice", f.Name)
 		case f.Kind != api.FileDisk && f.Kind != api.FileState:
 			return farm.Invalid("files", "kind of %s must be %s or %s", f.Name, api.FileDisk, api.FileState)
-		case f.Format != "" && f.Format != "raw" && f.Format != "qcow2":
-			return farm.Invalid("files", "format of %s must be raw or qcow2", f.Name)
+		case !slices.Contains(diskFormats, f.Format):
+			return farm.Invalid("files", "format of %s must be one of %s", f.Name, diskFormatNames)
+		case f.Format == api.FormatAnka && f.Kind != api.FileDisk:
+			return farm.Invalid("files", "%s is not a disk: only a disk can have the format %s", f.Name, f.Format)
 		case f.Size < 0 || f.Size > blob.MaxContentSize:
 			return farm.Invalid("files", "size of %s must be between 0 and %d", f.Name, int64(blob.MaxContentSize))
 		case f.Data < 0:

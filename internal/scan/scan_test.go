@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/buildyard/buildyard/internal/scan/disk"
 	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
 )
 
@@ -88,5 +89,32 @@ func TestAuxStorageIsSkipped(t *testing.T) {
 	want := Skipped{Name: "aux.img", Reason: reasonAuxStorage}
 	if err != nil || !slices.Contains(got, want) {
 		t.Errorf("skipped %+v, %v, want %+v", got, err, want)
+	}
+}
+
+// TestArchiveOfAnka: a template that no scanner can read counts as not covered, and its reason is named.
+func TestArchiveOfAnka(t *testing.T) {
+	const id = "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032"
+	storage, archive := t.TempDir(), filepath.Join(t.TempDir(), "vm.ank")
+	if err := os.WriteFile(archive, []byte("QFI\xfb, as a qcow2 image begins"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := disktest.WriteTemplate(t.Context(), storage,
+		disktest.Template{ID: id, Versions: []string{archive}, Format: disk.FormatAnka})
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := ParseSource("registry_template:" + id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = CatalogEach(t.Context(), src, Options{Storage: storage}, func(inv *Inventory) error {
+		if len(inv.Skipped) != 1 || inv.Skipped[0].Reason != skippedArchive || !inv.Skipped[0].MayHavePackages {
+			t.Errorf("skipped are %+v", inv.Skipped)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

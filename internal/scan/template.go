@@ -89,6 +89,9 @@ func unreadableTemplate(target, problem string) *Inventory {
 
 const reasonAuxStorage = "it is the auxiliary storage of a macOS guest: boot policy and firmware variables, no packages"
 
+// skippedArchive is the reason for a disk in the format of anka.
+const skippedArchive = "an archive of anka cannot be read: only anka knows its form; scan the guest with hostscan"
+
 func catalogTemplate(ctx context.Context, storage *disk.Storage, id, tag string, o Options) (*Inventory, error) {
 	t, err := storage.Open(id, tag)
 	if err != nil {
@@ -105,6 +108,10 @@ func catalogTemplate(ctx context.Context, storage *disk.Storage, id, tag string,
 		name := ""
 		if len(t.Disks) > 1 {
 			name = d.Name
+		}
+		if d.Format == disk.FormatAnka {
+			inv.Skipped = append(inv.Skipped, Skipped{Name: d.Name, Reason: skippedArchive, MayHavePackages: true})
+			continue
 		}
 		found, err := inv.openVolumes(d, d.Size, name, o)
 		if err != nil {

@@ -37,6 +37,8 @@ func ImageFormat(path, named string) (string, error) {
 	switch {
 	case named == "raw" || named == "qcow2":
 		return named, nil
+	case named == hv.FormatAnka:
+		return "", farm.Invalid("format", "an archive of anka is not a disk image; import the VM with vm import --anka")
 	case named != "":
 		return "", farm.Invalid("format", "unknown format %q: want raw or qcow2", named)
 	}

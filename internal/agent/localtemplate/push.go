@@ -195,7 +195,8 @@ func setPushSource(f *transfer.PushFile, p diskOrigin, now diskContent) {
 
 // pushFileOf returns how the disk of a drive is pushed, and changes the drive's configuration to
 // what a pull will deliver: a raw disk of what the guest sees, so that the next tag costs only what
-// the guest changed. An image that cannot be read that way is pushed byte for byte.
+// the guest changed. An image that cannot be read that way, such as an archive of anka, is pushed byte for
+// byte.
 func pushFileOf(drives []api.ConfigDrive, i int, path string) transfer.PushFile {
 	d := &drives[i]
 	asItIs := transfer.PushFile{Name: d.File, Path: path, Kind: api.FileDisk, Format: d.Format}

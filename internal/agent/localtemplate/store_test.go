@@ -129,6 +129,10 @@ func TestFormatGoesByName(t *testing.T) {
 	if _, err := localtemplate.ImageFormat("a.img", "vdi"); farm.CodeOf(err) != farm.CodeInvalid {
 		t.Errorf("vdi: %v", err)
 	}
+	if _, err := localtemplate.ImageFormat("a.img", "anka"); farm.CodeOf(err) != farm.CodeInvalid ||
+		!strings.Contains(err.Error(), "--anka") {
+		t.Errorf("anka: %v", err)
+	}
 }
 
 func TestFailedImportLeavesNothing(t *testing.T) {

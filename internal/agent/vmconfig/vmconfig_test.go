@@ -91,6 +91,20 @@ func TestSpec(t *testing.T) {
 				}
 			},
 		},
+		"archive of anka": {
+			config: func(c *api.TemplateConfig) {
+				*c = api.TemplateConfig{
+					OS: "macos", HardDrives: []api.ConfigDrive{{File: "vm.ank", Format: "anka"}},
+					Apple: &api.ConfigApple{},
+				}
+			},
+			want: func(s *hv.Spec) {
+				*s = hv.Spec{
+					Disks: []hv.Disk{{Path: "/v/vm.ank", Format: hv.FormatAnka}},
+					CPUs:  1, MemoryMB: 1024, Network: hv.NetworkShared, PC: &hv.PC{}, Apple: &hv.Apple{},
+				}
+			},
+		},
 		"not isolated": {order: api.StartOrder{Machine: &api.Machine{NetworkLocal: "forceOff"}}},
 		"nat": {order: api.StartOrder{Machine: &api.Machine{Network: "nat"}}, want: func(s *hv.Spec) {
 			s.Network = hv.NetworkShared

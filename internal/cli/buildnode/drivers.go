@@ -29,6 +29,7 @@ const (
 	DriverAuto = "auto" // what is installed: one for macOS guests, one for others, or both
 	DriverQEMU = "qemu"
 	DriverTart = "tart"
+	DriverAnka = "anka"
 	DriverSim  = "sim"
 )
 

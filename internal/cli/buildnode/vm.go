@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -367,7 +368,11 @@ func (g *globals) findLocalTemplate(name string) (*localtemplate.Store, localtem
 
 // driversOf returns the drivers that can run a template.
 func driversOf(vm localtemplate.Template) []string {
-	if vm.OS == farm.OSMacOS {
+	isArchive := func(d localtemplate.Disk) bool { return d.Format == hv.FormatAnka }
+	switch {
+	case slices.ContainsFunc(vm.Disks, isArchive):
+		return []string{DriverAnka}
+	case vm.OS == farm.OSMacOS:
 		return []string{DriverTart}
 	}
 	return []string{DriverQEMU}

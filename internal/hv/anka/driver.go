@@ -1,6 +1,6 @@
 // Package anka is the hypervisor driver for macOS guests on Macs with Apple silicon that have the
 // program anka. It calls the command line for everything: VMs are clones in the library of the user,
-// and their ports are anka's. Source: ../shared/research/macos.md and anka 3.5 to 3.9.
+// and their ports are anka's. Source: the vendor's documentation of anka 3.5 to 3.9.
 //
 // It does not install anka, does not use its registry, and neither saves VMs nor shows their screens.
 // It leaves VMs alone that it has not made. It was tried against an imitation of anka only, not on a

@@ -75,14 +75,14 @@ func TestClones(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := strings.Count(m.anka("list"), `"by-`); got != 1 {
+	if got := strings.Count(m.anka("list"), `"buildyard-image-`); got != 1 {
 		t.Errorf("the archive was imported %d times", got)
 	}
 	if err := os.Remove(m.archive()); err != nil {
 		t.Fatal(err)
 	}
 	m.open()
-	if got := m.anka("list"); strings.Contains(got, `"by-`) {
+	if got := m.anka("list"); strings.Contains(got, `"buildyard-image-`) {
 		t.Errorf("the image is still there: %s", got)
 	}
 }
@@ -322,7 +322,7 @@ func TestHalfStart(t *testing.T) {
 	d := m.open()
 	s := m.nextSpec()
 	first := m.start(d, s)
-	if err := d.machine(s.ID).change(func(r *record) { r.IsReady, r.Ports = false, nil }); err != nil {
+	if err := d.machine(s.ID).updateRecord(func(r *record) { r.IsReady, r.Ports = false, nil }); err != nil {
 		t.Fatal(err)
 	}
 	again := m.start(m.open(), s)

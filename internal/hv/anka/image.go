@@ -16,7 +16,7 @@ import (
 
 const (
 	importTimeout = time.Hour
-	imagePrefix   = "by-" // of the names of images
+	imagePrefix   = "buildyard-image-" // of the names of images
 )
 
 // image is a VM of the library that was imported from an archive, to be cloned and never to be started.

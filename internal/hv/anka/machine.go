@@ -44,16 +44,16 @@ func (m *machine) readRecord() (r record, err error) {
 	return r, nil
 }
 
-// recordNow reads the record, and whether a start is in progress.
-func (m *machine) recordNow() (r record, isStarting bool, err error) {
+// loadRecord reads the record, and whether a start is in progress.
+func (m *machine) loadRecord() (r record, isStarting bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, err = m.readRecord()
 	return r, m.isStarting, err
 }
 
-// change edits the record.
-func (m *machine) change(edit func(*record)) error {
+// updateRecord edits the record.
+func (m *machine) updateRecord(edit func(*record)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, err := m.readRecord()
@@ -70,9 +70,9 @@ func (m *machine) setStarting(isStarting bool) {
 	m.isStarting = isStarting
 }
 
-// describe returns the VM. It notes the end of a run that no caller has ended.
+// describe returns the VM. It records the end of a run that no caller has ended.
 func (m *machine) describe(ctx context.Context) (hv.VM, error) {
-	r, isStarting, err := m.recordNow()
+	r, isStarting, err := m.loadRecord()
 	if err != nil {
 		return hv.VM{}, err
 	}
@@ -81,7 +81,7 @@ func (m *machine) describe(ctx context.Context) (hv.VM, error) {
 		return hv.VM{}, fmt.Errorf("anka: VM %s: %w", m.id, err)
 	}
 	if shown.Status != statusRunning && !isStarting {
-		if r, isStarting, err = m.noteEnd(r, shown.Status); err != nil {
+		if r, isStarting, err = m.recordEnd(r, shown.Status); err != nil {
 			return hv.VM{}, err
 		}
 	}
@@ -100,9 +100,9 @@ func (m *machine) show(ctx context.Context, r record) (shownVM, error) {
 	return shown, err
 }
 
-// noteEnd records that the run of a record has ended, unless another one began in the meantime. It
+// recordEnd records that the run of a record has ended, unless another one began in the meantime. It
 // returns the record as it is now.
-func (m *machine) noteEnd(seen record, status string) (r record, isStarting bool, err error) {
+func (m *machine) recordEnd(seen record, status string) (r record, isStarting bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r, err = m.readRecord(); err != nil {
@@ -111,7 +111,7 @@ func (m *machine) noteEnd(seen record, status string) (r record, isStarting bool
 	if m.isStarting || r.StartedAt.IsZero() || !r.StoppedAt.IsZero() || !r.StartedAt.Equal(seen.StartedAt) {
 		return r, m.isStarting, nil
 	}
-	r.StoppedAt = startedNow()
+	r.StoppedAt = recordTime()
 	if !r.StopRequested && r.Failure == "" {
 		r.Failure = endReason(status)
 	}
@@ -151,5 +151,5 @@ func (m *machine) vm(r record, shown shownVM, isStarting bool) hv.VM {
 	return vm
 }
 
-// startedNow is the time for records: without a monotonic part, in UTC.
-func startedNow() time.Time { return time.Now().UTC().Round(0) }
+// recordTime returns the time for records: without a monotonic part, in UTC.
+func recordTime() time.Time { return time.Now().UTC().Round(0) }

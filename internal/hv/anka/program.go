@@ -46,14 +46,14 @@ func newProgram(path string) (program, error) {
 	return program{path, env}, nil
 }
 
-// call is one command with an answer.
+// call is one command with a response.
 type call struct {
 	timeout time.Duration
 	lock    *os.File // inherited by the program; nil = none
 	args    []string
 }
 
-// ask runs a command and decodes the body of its answer, unless into is nil.
+// ask runs a command and decodes the body of its response, unless into is nil.
 func (p program) ask(ctx context.Context, c call, into any) error {
 	r, err := cliproc.Run(ctx, cliproc.Command{
 		Path: p.path, Args: append([]string{"-j"}, c.args...), Env: p.env, Timeout: c.timeout, Inherited: c.lock,
@@ -62,12 +62,12 @@ func (p program) ask(ctx context.Context, c call, into any) error {
 	if e, failed := errors.AsType[*cliproc.Error](err); failed && e.Code < 0 {
 		return fmt.Errorf("anka %s: %w", c.args[0], e)
 	}
-	body, answerErr := parseAnswer(c.args[0], r.Stdout)
-	if answerErr != nil {
-		if _, isAnswer := errors.AsType[*Error](answerErr); !isAnswer && err != nil {
+	body, responseErr := parseResponse(c.args[0], r.Stdout)
+	if responseErr != nil {
+		if _, isReported := errors.AsType[*Error](responseErr); !isReported && err != nil {
 			return fmt.Errorf("anka %s: %w", c.args[0], err)
 		}
-		return answerErr
+		return responseErr
 	}
 	if err != nil {
 		return fmt.Errorf("anka %s: %w", c.args[0], err)
@@ -134,7 +134,7 @@ func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
 	slices.Sort(h.Capabilities)
 	var license shownLicense
 	if err := d.cli.ask(ctx, call{timeout: probeTimeout, args: []string{"license", "show"}}, &license); err != nil {
-		if _, isAnswer := errors.AsType[*Error](err); !isAnswer {
+		if _, isReported := errors.AsType[*Error](err); !isReported {
 			return hv.Host{}, err
 		}
 		d.log.WarnContext(ctx, "anka has no license", "error", err)

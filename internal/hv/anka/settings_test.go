@@ -20,7 +20,7 @@ func testSpec(change func(*hv.Spec)) hv.Spec {
 	return s
 }
 
-// TestSettings: see the table of commands in ../shared/research/macos.md, section 3.
+// TestSettings: the commands are those of the vendor's documentation of anka 3.5 to 3.9.
 func TestSettings(t *testing.T) {
 	for want, change := range map[string]func(*hv.Spec){
 		"cpu 4|ram 6G|network -t shared -m 52:54:00:aa:00:01|label buildyard a": func(*hv.Spec) {},

@@ -41,7 +41,7 @@ func (d *Driver) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (h
 	if !hv.ValidID(id) {
 		return hv.VM{}, notFoundError(id)
 	}
-	r, _, err := d.machine(id).recordNow()
+	r, _, err := d.machine(id).loadRecord()
 	if err != nil {
 		return hv.VM{}, err
 	}
@@ -66,7 +66,7 @@ func (m *machine) start(ctx context.Context, s hv.Spec) (hv.VM, error) {
 		return vm, err
 	}
 	if err == nil && vm.Status == hv.Running {
-		if r, _, err := m.recordNow(); err != nil || r.IsReady {
+		if r, _, err := m.loadRecord(); err != nil || r.IsReady {
 			return vm, err
 		}
 	}
@@ -74,7 +74,7 @@ func (m *machine) start(ctx context.Context, s hv.Spec) (hv.VM, error) {
 		return vm, err
 	}
 	if err != nil {
-		if err := writeJSON(m.file(recordSuffix), record{Spec: s, CreatedAt: startedNow()}); err != nil {
+		if err := writeJSON(m.file(recordSuffix), record{Spec: s, CreatedAt: recordTime()}); err != nil {
 			return vm, err
 		}
 	}
@@ -104,7 +104,7 @@ func (m *machine) runUntilReady(ctx context.Context, s hv.Spec, runs bool) error
 	defer cancel()
 	err := m.awaitReady(boot, s)
 	if err == nil {
-		err = m.noteReady(boot, s)
+		err = m.recordReady(boot, s)
 	}
 	if err != nil && errors.Is(context.Cause(boot), hv.ErrBootTimeout) && ctx.Err() == nil {
 		return fmt.Errorf("%w (%s): %w", hv.ErrBootTimeout, timeout, err)
@@ -121,7 +121,7 @@ func (m *machine) make(ctx context.Context, s hv.Spec) error {
 		return err
 	}
 	defer lock.Close()
-	r, _, err := m.recordNow()
+	r, _, err := m.loadRecord()
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (m *machine) make(ctx context.Context, s hv.Spec) error {
 	if err := m.configure(ctx, s, shown.HardDrive); err != nil {
 		return err
 	}
-	return m.change(func(r *record) { r.Spec, r.IsMade = s, true })
+	return m.updateRecord(func(r *record) { r.Spec, r.IsMade = s, true })
 }
 
 // run starts the VM. One that has failed is stopped before. anka may count a guest that has just ended,
@@ -166,9 +166,9 @@ func (m *machine) run(ctx context.Context, s hv.Spec) error {
 	if err != nil {
 		return err
 	}
-	err = m.change(func(r *record) {
+	err = m.updateRecord(func(r *record) {
 		r.Spec, r.Version, r.Ports, r.IsReady = s, m.driver.host.Version, nil, false
-		r.StartedAt, r.StoppedAt, r.StopRequested, r.Failure = startedNow(), time.Time{}, false, ""
+		r.StartedAt, r.StoppedAt, r.StopRequested, r.Failure = recordTime(), time.Time{}, false, ""
 	})
 	if err != nil {
 		return err
@@ -205,8 +205,8 @@ func (m *machine) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w although none runs here; restart the Mac, unless another program runs guests", err)
 }
 
-// noteReady records the ports in effect and that the start is complete.
-func (m *machine) noteReady(ctx context.Context, s hv.Spec) error {
+// recordReady records the ports in effect and that the start is complete.
+func (m *machine) recordReady(ctx context.Context, s hv.Spec) error {
 	network, err := m.showNetwork(ctx)
 	if err != nil {
 		return err
@@ -215,7 +215,7 @@ func (m *machine) noteReady(ctx context.Context, s hv.Spec) error {
 	if err != nil {
 		return err
 	}
-	return m.change(func(r *record) { r.Ports, r.IsReady = ports, true })
+	return m.updateRecord(func(r *record) { r.Ports, r.IsReady = ports, true })
 }
 
 // endFailedStart ends the VM of a failed start, removes a half-made one, and records the reason. It may
@@ -223,7 +223,7 @@ func (m *machine) noteReady(ctx context.Context, s hv.Spec) error {
 func (m *machine) endFailedStart(ctx context.Context, reason error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*forceTimeout)
 	defer cancel()
-	r, _, err := m.recordNow()
+	r, _, err := m.loadRecord()
 	if err == nil {
 		if r.IsMade {
 			err = m.force(ctx)
@@ -231,7 +231,7 @@ func (m *machine) endFailedStart(ctx context.Context, reason error) error {
 			err = m.driver.cli.remove(ctx, m.name())
 		}
 	}
-	return errors.Join(reason, err, m.change(func(r *record) {
-		r.Failure, r.StoppedAt = reason.Error(), startedNow()
+	return errors.Join(reason, err, m.updateRecord(func(r *record) {
+		r.Failure, r.StoppedAt = reason.Error(), recordTime()
 	}))
 }

@@ -28,12 +28,12 @@ func (d *Driver) Stop(ctx context.Context, id string, how hv.StopMode) error {
 	if err := m.end(ctx, how); err != nil {
 		return fmt.Errorf("anka: stop VM %s: %w", id, err)
 	}
-	_, err = m.describe(ctx) // notes the end
+	_, err = m.describe(ctx) // records the end
 	return err
 }
 
 func (m *machine) end(ctx context.Context, how hv.StopMode) error {
-	if err := m.change(func(r *record) { r.StopRequested = true }); err != nil {
+	if err := m.updateRecord(func(r *record) { r.StopRequested = true }); err != nil {
 		return err
 	}
 	if how == hv.StopOrderly {

@@ -1,8 +1,8 @@
-# Runs a command in the guest for the host: $1 is a name nobody else uses, the
+# Runs a command in the guest for the host: $1 is a unique name, the
 # rest is the command. Its outputs go through pipes that are read to their end
 # whatever happens, and only their last part is kept. When the command ends,
 # children that it left behind may keep the outputs open: they delay nothing,
-# and get no signal when nobody is interested any more.
+# and get no signal when their outputs are no longer read.
 umask 077
 name=$1
 limit=1048576
@@ -33,7 +33,7 @@ keep() { # stdin -> pieces $d/$1.N; the newest ones hold at least $limit bytes
 }
 ended() { [ -e "$d/o-end" ] && [ -e "$d/e-end" ]; }
 # A redirection of its own would leave some shells a copy of our outputs, and
-# whoever started us would wait for their end.
+# the starter of this script would wait for their end.
 (exec <"$d/o" >/dev/null 2>&1; keep o) &
 (exec <"$d/e" >/dev/null 2>&1; keep e) &
 # macOS has no setsid.

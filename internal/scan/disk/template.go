@@ -95,9 +95,13 @@ type Template struct {
 	storage *Storage
 }
 
+// FormatAnka is the format of a disk that is an archive of the hypervisor anka, which is not documented.
+const FormatAnka = "anka"
+
 // Disk is a disk of a template.
 type Disk struct {
-	Name string // of its file
+	Name   string // of its file
+	Format string // "raw", "qcow2" or FormatAnka as its template says; "" = not known
 	io.ReaderAt
 	Size int64
 }
@@ -209,10 +213,11 @@ func (t *Template) addDisk(f *layout.File) error {
 	if err != nil {
 		return err
 	}
-	d := Disk{Name: f.Name, ReaderAt: c, Size: c.Size()}
+	d := Disk{Name: f.Name, Format: f.Format, ReaderAt: c, Size: c.Size()}
 	// A layer stored as a disk has what its guest saw, whatever that looks like. A layer stored as
 	// a file has the file of a client.
-	if chain[len(chain)-1].Index().Kind() == blob.KindFile && f.Format != formatRaw && isQCOW2(c) {
+	mayBeQCOW2 := f.Format != formatRaw && f.Format != FormatAnka
+	if chain[len(chain)-1].Index().Kind() == blob.KindFile && mayBeQCOW2 && isQCOW2(c) {
 		image, err := qcow2.Open(c, c.Size())
 		if err != nil {
 			return err

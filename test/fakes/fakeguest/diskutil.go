@@ -69,10 +69,11 @@ func (d *Disk) list(stdout io.Writer) {
 }
 
 func sizeText(bytes int64) string {
-	if bytes < 1e9 {
-		return fmt.Sprintf("%.1f MB", float64(bytes)/1e6)
+	unit, size := "MB", float64(bytes)/1e6
+	if bytes >= 1e9 {
+		unit, size = "GB", float64(bytes)/1e9
 	}
-	return fmt.Sprintf("%.1f GB", float64(bytes)/1e9)
+	return fmt.Sprintf("%.1f %s", size, unit)
 }
 
 // repair asks, as it may erase the first partition.

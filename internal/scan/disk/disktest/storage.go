@@ -18,7 +18,7 @@ import (
 type Template struct {
 	ID       string
 	Versions []string // raw files
-	Format   string   // "raw", or "" for a file that is stored unchanged
+	Format   string   // "raw"; a file of another one, or of "", is stored unchanged
 	AuxName  string   // of a second disk with the same content; "": there is none
 	Config   string   // configuration of each version, as JSON; "": versions have no directory
 }
@@ -108,7 +108,7 @@ func (w *writer) add(ctx context.Context, name, format string) error {
 	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: st.Size(), Parent: w.tip}
 	var x *blob.Index
 	switch {
-	case format == "":
+	case format != "raw":
 		o.Kind = blob.KindFile
 		x, err = blob.Encode(ctx, now, o, sink)
 	case len(w.layers) == 0:

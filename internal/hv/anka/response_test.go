@@ -10,8 +10,8 @@ import (
 // The golden files of the imitation of anka name the source of each shape.
 const goldenDir = "../../../test/fakes/anka/testdata"
 
-// goldenAnswer returns the output in a golden file, with values for its placeholders.
-func goldenAnswer(t testing.TB, name string) []byte {
+// goldenResponse returns the output in a golden file, with values for its placeholders.
+func goldenResponse(t testing.TB, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(goldenDir, name+".golden"))
 	if err != nil {
@@ -22,10 +22,10 @@ func goldenAnswer(t testing.TB, name string) []byte {
 		"<<1[0-9]{4}>>", "10022").Replace(output))
 }
 
-func TestParseAnswer(t *testing.T) {
+func TestParseResponse(t *testing.T) {
 	parse := func(name string, into any) {
 		t.Helper()
-		body, err := parseAnswer("show", goldenAnswer(t, name))
+		body, err := parseResponse("show", goldenResponse(t, name))
 		if err == nil {
 			err = decode("show", body, into)
 		}
@@ -62,7 +62,7 @@ func TestParseAnswer(t *testing.T) {
 
 func TestParseFailures(t *testing.T) {
 	for name, code := range map[string]int{"not-found": codeNotFound, "name-taken": codeNameTaken, "start-limit": 1} {
-		_, err := parseAnswer("start", goldenAnswer(t, name))
+		_, err := parseResponse("start", goldenResponse(t, name))
 		if !hasCode(err, code) || !strings.Contains(err.Error(), "anka start: code ") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -74,7 +74,7 @@ func TestParseFailures(t *testing.T) {
 		`{"status":"MAYBE"}`:        "unknown status",
 		`{"status":"OK"}` + "\nend": "which is not the JSON",
 	} {
-		if _, err := parseAnswer("list", []byte(output)); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := parseResponse("list", []byte(output)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want %q", output, err, says)
 		}
 	}
@@ -82,19 +82,19 @@ func TestParseFailures(t *testing.T) {
 		t.Error("a list was read as a VM")
 	}
 	long := `{"status":"ERROR","code":1,"message":"` + strings.Repeat("é\\u001b", 1000) + `"}`
-	if _, err := parseAnswer("list", []byte(long)); err == nil || len(err.Error()) > 4*maxMessageBytes ||
+	if _, err := parseResponse("list", []byte(long)); err == nil || len(err.Error()) > 4*maxMessageBytes ||
 		strings.Contains(err.Error(), "\x1b") {
 		t.Errorf("a long message: %.100q", err)
 	}
 }
 
-// FuzzAnswer: whatever is printed, the answer is a body or an error with a bounded text.
-func FuzzAnswer(f *testing.F) {
+// FuzzResponse: whatever is printed, the result is a body or an error with a bounded text.
+func FuzzResponse(f *testing.F) {
 	for _, name := range []string{"clone", "show-running", "not-found"} {
-		f.Add(goldenAnswer(f, name))
+		f.Add(goldenResponse(f, name))
 	}
 	f.Fuzz(func(t *testing.T, output []byte) {
-		body, err := parseAnswer("show", output)
+		body, err := parseResponse("show", output)
 		if err != nil && len(err.Error()) > 4*maxMessageBytes+200 {
 			t.Errorf("an error of %d bytes", len(err.Error()))
 		}

@@ -33,30 +33,30 @@ func hasCode(err error, code int) bool {
 	return ok && e.Code == code
 }
 
-// answer is an object that anka prints with -j.
-type answer struct {
+// response is an object that anka prints with -j.
+type response struct {
 	Status  string          `json:"status"`
 	Body    json.RawMessage `json:"body"`
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
 }
 
-// parseAnswer returns the body of what a command has printed. Of several objects, one a line, the last
+// parseResponse returns the body of what a command has printed. Of several objects, one a line, the last
 // counts; the others report progress.
-func parseAnswer(verb string, output []byte) (json.RawMessage, error) {
+func parseResponse(verb string, output []byte) (json.RawMessage, error) {
 	output = bytes.TrimSpace(output)
 	line := output[bytes.LastIndexByte(output, '\n')+1:]
-	var a answer
-	if err := json.Unmarshal(line, &a); err != nil {
-		return nil, fmt.Errorf("anka %s printed %.80q, which is not the JSON of its answer", verb, line)
+	var r response
+	if err := json.Unmarshal(line, &r); err != nil {
+		return nil, fmt.Errorf("anka %s printed %.80q, which is not the JSON of a response", verb, line)
 	}
-	switch a.Status {
+	switch r.Status {
 	case "OK":
-		return a.Body, nil
+		return r.Body, nil
 	case "ERROR":
-		return nil, &Error{Verb: verb, Code: a.Code, Message: printable(a.Message)}
+		return nil, &Error{Verb: verb, Code: r.Code, Message: printable(r.Message)}
 	}
-	return nil, fmt.Errorf("anka %s answered with the unknown status %.80q", verb, a.Status)
+	return nil, fmt.Errorf("anka %s responded with the unknown status %.80q", verb, r.Status)
 }
 
 func printable(text string) string {
@@ -110,7 +110,7 @@ func decode(verb string, body json.RawMessage, into any) error {
 		return nil
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("anka %s answered with a body of another form: %w", verb, err)
+		return fmt.Errorf("anka %s responded with a body of another form: %w", verb, err)
 	}
 	return nil
 }
