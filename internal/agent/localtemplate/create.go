@@ -25,7 +25,7 @@ import (
 const (
 	controller    = "virtio-blk"
 	configVersion = 1 // of the configuration object
-	copyBuffer = 4 << 20
+	copyBuffer    = 4 << 20
 )
 
 // Progress receives the number of bytes that are done and the total; it may be nil.

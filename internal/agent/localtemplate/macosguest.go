@@ -108,7 +108,7 @@ func (l *Store) ExportMacOS(id string) (image MacOSGuest, release func(), err er
 func macImageOf(dir string, c config) (MacOSGuest, error) {
 	v := c.parsed
 	if len(v.HardDrives) == 1 && v.HardDrives[0].Format == hv.FormatAnka {
-		return MacOSGuest{}, farm.Refused("The template is an archive of anka, which tart cannot read; start it on a "+
+		return MacOSGuest{}, farm.Refused("The template is an archive of anka, which tart cannot read; start it on a " +
 			"node with anka")
 	}
 	if v.Apple == nil || len(v.HardDrives) != hv.AppleDisks {

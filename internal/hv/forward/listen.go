@@ -82,6 +82,7 @@ func (s *server) listenVNC(ctx context.Context, c *VNCConfig, p *Ports) (err err
 	if c == nil {
 		return nil
 	}
+	p.VNCPort = c.Port // also if it cannot be opened, so that the next attempt asks for the same
 	var l *net.TCPListener
 	if c.Port != 0 {
 		if l, err = listenTCP(ctx, c.Listen, c.Port); err != nil {

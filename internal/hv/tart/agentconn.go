@@ -6,6 +6,7 @@ import (
 	"io"
 	"os/exec"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -15,6 +16,7 @@ type agentConn struct {
 	stdin  io.WriteCloser
 	stdout io.ReadCloser
 	cmd    *exec.Cmd
+	close  sync.Once
 }
 
 // dialByAgent connects to a port on the guest's loopback.
@@ -51,10 +53,12 @@ func (c *agentConn) Write(b []byte) (int, error) { return c.stdin.Write(b) }
 // CloseWrite tells the guest that nothing more is sent.
 func (c *agentConn) CloseWrite() error { return c.stdin.Close() }
 
-// Close ends the connection.
+// Close ends the connection. Further calls wait for the first one and do nothing.
 func (c *agentConn) Close() error {
-	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
-	_ = c.stdin.Close()
-	_ = c.cmd.Wait() // its exit code has no meaning: it was killed
+	c.close.Do(func() {
+		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
+		_ = c.stdin.Close()
+		_ = c.cmd.Wait() // its exit code has no meaning: it was killed
+	})
 	return nil
 }

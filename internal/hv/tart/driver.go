@@ -155,17 +155,18 @@ func (d *Driver) List(context.Context) ([]hv.VM, error) {
 		if !hv.ValidID(e.Name()) {
 			continue
 		}
-		vm, err := d.machine(e.Name()).describe()
+		m := d.machine(e.Name())
+		vm, err := m.describe()
 		switch {
 		case errors.Is(err, hv.ErrNotFound):
-		case err != nil:
-			return nil, err
-		default:
-			vms = append(vms, vm)
-			if vm.Status == hv.Running {
-				d.background.Go(d.machine(vm.ID).restartForwarder)
-			}
+			continue
+		case err != nil: // which must not hide the other VMs
+			d.log.Error("reading a VM failed", "vm", m.id, "error", err)
+			vm = m.unreadableVM(err)
+		case vm.Status == hv.Running:
+			d.background.Go(m.maintain)
 		}
+		vms = append(vms, vm)
 	}
 	slices.SortFunc(vms, func(a, b hv.VM) int { return strings.Compare(a.ID, b.ID) })
 	return vms, nil
@@ -174,6 +175,9 @@ func (d *Driver) List(context.Context) ([]hv.VM, error) {
 // Get returns one VM.
 func (d *Driver) Get(_ context.Context, id string) (hv.VM, error) {
 	if !hv.ValidID(id) {
+		return hv.VM{}, fmt.Errorf("tart: %w: %s", hv.ErrNotFound, id)
+	}
+	if !exists(filepath.Join(d.opts.Home, vmsDir, id)) {
 		return hv.VM{}, fmt.Errorf("tart: %w: %s", hv.ErrNotFound, id)
 	}
 	return d.machine(id).describe()
@@ -210,7 +214,11 @@ func (d *Driver) Delete(ctx context.Context, id string) error {
 	m := d.machine(id)
 	m.busy.Lock()
 	defer m.busy.Unlock()
-	if err := m.end(ctx, hv.StopForce); err != nil && !errors.Is(err, hv.ErrNotFound) {
+	err := m.end(ctx, hv.StopForce)
+	if errors.Is(err, errDamagedRecord) {
+		err = m.killByLock()
+	}
+	if err != nil && !errors.Is(err, hv.ErrNotFound) {
 		return err
 	}
 	if err := m.stopForwarder(ctx); err != nil {
@@ -219,6 +227,7 @@ func (d *Driver) Delete(ctx context.Context, id string) error {
 	gone := filepath.Join(d.opts.Home, removedDir, id+"-"+newSuffix())
 	switch err := os.Rename(m.dir, gone); {
 	case errors.Is(err, fs.ErrNotExist):
+		d.forget(m)
 		return nil
 	case err != nil:
 		return fmt.Errorf("tart: delete VM %s: %w", id, err)

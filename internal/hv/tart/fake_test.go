@@ -4,6 +4,7 @@ package tart
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -19,8 +20,11 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/clitest"
 )
 
-// The test binary is also the forwarder of its VMs.
-const forwarderEnv = "TEST_TART_FORWARDER"
+// The test binary is also the forwarder of its VMs, and an agent that starts a VM.
+const (
+	forwarderEnv = "TEST_TART_FORWARDER"
+	agentEnv     = "TEST_TART_AGENT" // an agentStart
+)
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == forwarderEnv {
@@ -31,7 +35,32 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if text := os.Getenv(agentEnv); text != "" {
+		os.Exit(startInAgent(text))
+	}
 	fake.Main(m)
+}
+
+// agentStart is a start by an agent that is another process of the test binary.
+type agentStart struct {
+	Home, Program, LeasesFile string
+	Forwarder                 []string
+	Spec                      hv.Spec
+}
+
+func startInAgent(text string) (code int) {
+	var a agentStart
+	err := json.Unmarshal([]byte(text), &a)
+	if err == nil {
+		var d *Driver
+		if d, err = Open(context.Background(), Options{
+			Home: a.Home, Program: a.Program, LeasesFile: a.LeasesFile, Forwarder: a.Forwarder,
+		}); err == nil {
+			_, err = d.Start(context.Background(), a.Spec)
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return 1
 }
 
 var fake = clitest.New("tart")

@@ -4,9 +4,11 @@ package tart
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -107,8 +109,8 @@ func (m *testMac) expectEmpty(d *Driver) {
 	}
 }
 
-// TestDiskFull: a start without space for its disks leaves nothing.
-func TestDiskFull(t *testing.T) {
+// TestMissingDisk: a start that cannot make its disks leaves nothing.
+func TestMissingDisk(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
 	d := m.open(m.options())
@@ -120,35 +122,81 @@ func TestDiskFull(t *testing.T) {
 	m.expectEmpty(d)
 }
 
-// TestAgentKilledInStart: directories that were being made or removed are gone after the next start of the
-// agent, and a VM whose start was not recorded to its end is found as it is.
-func TestAgentKilledInStart(t *testing.T) {
+// TestUnfinishedDirectories: directories that were being made or removed are gone after the next start of the agent.
+func TestUnfinishedDirectories(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
 	o := m.options()
-	d := m.open(o)
 	for _, name := range []string{stagingDir, removedDir} {
 		if err := os.MkdirAll(filepath.Join(o.Home, name, "vm-x-1", "deep"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s := m.spec()
-	if _, err := d.Start(t.Context(), s); err != nil {
-		t.Fatal(err)
+	m.expectEmpty(m.open(o))
+}
+
+// TestAgentKilledInStart: an agent completes the start that a killed one has begun, whether that had recorded the
+// process of tart or not: the guest is ready and its ports are forwarded.
+func TestAgentKilledInStart(t *testing.T) {
+	for name, isRecorded := range map[string]bool{"recorded": true, "not recorded": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMac(t)
+			m.setKnob("agent-delay", "3")
+			m.setKnob("ssh", "22")
+			o := m.options()
+			s := m.spec()
+			s.NeedNetwork = true
+			s.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1"}}
+			m.startAndKillAgent(o, s)
+
+			d := m.open(o)
+			if !isRecorded {
+				err := d.machine(s.ID).updateRecord(func(r *record) { r.Process = cliproc.Process{} })
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			vm, err := d.Start(t.Context(), s)
+			if err != nil || vm.Status != hv.Running || vm.PID == 0 || len(vm.Ports) != 1 ||
+				!hasSSHBanner(vm.Ports[0].HostPort) {
+				t.Fatalf("%+v, %v", vm, err)
+			}
+			r, err := d.Exec(t.Context(), s.ID, hv.Command{Path: "/bin/sh", Args: []string{"-c", "exit 7"}})
+			if err != nil || r.Code != 7 {
+				t.Errorf("%+v, %v", r, err)
+			}
+			if err := d.Delete(t.Context(), s.ID); err != nil {
+				t.Fatal(err)
+			}
+			m.expectEmpty(d)
+		})
 	}
-	// As after a kill between the start of tart and the record of its process.
-	if err := d.machine(s.ID).updateRecord(func(r *record) { r.Process = cliproc.Process{} }); err != nil {
-		t.Fatal(err)
+}
+
+// startAndKillAgent starts a VM by an agent that is killed once tart runs and before the guest is ready.
+func (m *testMac) startAndKillAgent(o Options, s hv.Spec) {
+	m.t.Helper()
+	text, err := json.Marshal(agentStart{o.Home, o.Program, o.LeasesFile, o.Forwarder, s})
+	if err != nil {
+		m.t.Fatal(err)
 	}
-	d = m.open(o)
-	again, err := d.Start(t.Context(), s)
-	if err != nil || again.Status != hv.Running || again.PID == 0 {
-		t.Fatalf("%+v, %v", again, err)
+	agent := exec.Command(os.Args[0]) //nolint:noctx // it is killed below
+	agent.Stderr = testWriter{m.t}
+	agent.Env = append(os.Environ(), agentEnv+"="+string(text))
+	if err := agent.Start(); err != nil {
+		m.t.Fatal(err)
 	}
-	if err := d.Delete(t.Context(), s.ID); err != nil {
-		t.Fatal(err)
+	dir := filepath.Join(o.Home, vmsDir, s.ID)
+	eventually(m.t, "tart runs the VM", func() bool {
+		pid, err := cliproc.LockOwner(filepath.Join(dir, configFile))
+		r, readErr := (&machine{dir: dir}).readRecord()
+		return err == nil && pid != 0 && readErr == nil && r.Process.PID == pid && !r.Ready
+	})
+	if err := agent.Process.Kill(); err != nil {
+		m.t.Fatal(err)
 	}
-	m.expectEmpty(d)
+	_ = agent.Wait()
 }
 
 // TestForwarderIsRestarted: a killed forwarder is started again with the same ports.
@@ -259,26 +307,39 @@ func TestGuestIgnoresShutdown(t *testing.T) {
 	}
 }
 
-// TestUnreadableNeighbor: a directory of another VM that cannot be read hides none of this driver's.
+// TestUnreadableNeighbor: VMs that cannot be read hide none of the others: neither one of another program, nor one
+// of this driver whose record is damaged, which can be removed.
 func TestUnreadableNeighbor(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)
 	o := m.options()
 	d := m.open(o)
-	bad := filepath.Join(o.Home, vmsDir, "other")
-	if err := os.MkdirAll(bad, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{configFile, rootFile, auxFile} {
-		if err := os.WriteFile(filepath.Join(bad, name), []byte("{"), 0o600); err != nil {
+	for name, files := range map[string][]string{
+		"other": {configFile, rootFile, auxFile}, "damaged": {configFile, rootFile, auxFile, recordFile},
+	} {
+		dir := filepath.Join(o.Home, vmsDir, name)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
+		}
+		for _, file := range files {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte("{"), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	s := m.spec()
 	if _, err := d.Start(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if vms, err := d.List(t.Context()); err != nil || len(vms) != 1 || vms[0].ID != s.ID {
+	vms, err := d.List(t.Context())
+	if err != nil || len(vms) != 2 || vms[0].ID != "damaged" || vms[0].Failure == "" || vms[1].ID != s.ID ||
+		vms[1].Status != hv.Running {
+		t.Errorf("%+v, %v", vms, err)
+	}
+	if err := d.Delete(t.Context(), "damaged"); err != nil {
+		t.Error(err)
+	}
+	if vms, err := d.List(t.Context()); err != nil || len(vms) != 1 {
 		t.Errorf("%+v, %v", vms, err)
 	}
 }

@@ -22,6 +22,8 @@ const (
 	passwordFile = "vnc-password" // of Spec.VNC
 	dialTimeout  = 5 * time.Second
 	loopback     = "127.0.0.1"
+
+	forwarderDelay = 10 * time.Second // between two restarts of a VM's forwarder
 )
 
 // startForwarder starts the process that holds the ports of the VM, if it has any.
@@ -48,6 +50,14 @@ func (m *machine) startForwarder(ctx context.Context, s hv.Spec) error {
 	return err
 }
 
+// maintain keeps the log of a VM that runs short, and its forwarder running.
+func (m *machine) maintain() {
+	if err := trimRunLog(filepath.Join(m.dir, runLogFile)); err != nil {
+		m.driver.log.Warn("shortening the log of a VM failed", "vm", m.id, "error", err)
+	}
+	m.restartForwarder()
+}
+
 // restartForwarder starts the forwarder of a VM whose forwarder was killed, with the same ports.
 func (m *machine) restartForwarder() {
 	if !m.busy.TryLock() {
@@ -72,6 +82,10 @@ func (m *machine) restartForwarder() {
 	if s.VNC != nil {
 		s.VNC.Port = last.VNCPort
 	}
+	if time.Now().Before(m.nextForwarder) {
+		return
+	}
+	m.nextForwarder = time.Now().Add(forwarderDelay)
 	m.driver.log.Warn("the port forwarder of a VM has ended and is started again", "vm", m.id)
 	if err := m.startForwarder(context.Background(), s); err != nil {
 		m.driver.log.Error("starting the port forwarder of a VM failed", "vm", m.id, "error", err)

@@ -26,16 +26,23 @@ const (
 
 var errNoAddress = errors.New("the guest has no address; if DHCP has no free ones, shorten its lease time")
 
-// awaitReady waits until the guest runs commands and, where the spec asks for it, has an address.
+// awaitReady waits until the guest runs commands and, where the spec asks for it, has an address. SSH is tried
+// from the second attempt on: by then tart has replaced an address that another VM uses, whose guest must not
+// get the password.
 func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
-	for {
+	for attempt := 1; ; attempt++ {
 		begun := time.Now()
-		err := m.reachGuest(ctx)
-		if err == nil && s.WaitsForAddress() && !m.driver.leasedAddress(s.MAC).IsValid() {
+		mac, err := m.recordMAC(s)
+		if err != nil {
+			return err
+		}
+		err = m.reachGuest(ctx, attempt > 1)
+		if err == nil && s.WaitsForAddress() && !m.driver.leasedAddress(mac).IsValid() {
 			err = errNoAddress
 		}
 		if err == nil {
-			return m.recordMAC(s)
+			_, err = m.recordMAC(s)
+			return err
 		}
 		if ended := m.endedEarly(); ended != nil {
 			return ended
@@ -61,17 +68,18 @@ func (m *machine) endedEarly() error {
 	return m.runFailure()
 }
 
-// recordMAC records the address that the guest has. tart assigns another one if a VM of another
-// program uses it: an address that was requested is then refused.
-func (m *machine) recordMAC(s hv.Spec) error {
+// recordMAC records the address that the guest has, and returns it. tart assigns another one if a VM of
+// another program uses it: an address that was requested is then refused.
+func (m *machine) recordMAC(s hv.Spec) (mac string, err error) {
 	c, err := ReadBundleConfig(m.dir)
 	if err != nil || strings.EqualFold(c.MAC, s.MAC) {
-		return err
+		return s.MAC, err
 	}
 	if s.MAC != hv.DefaultMAC(s.UUID) {
-		return hv.RefusalMACInUse.Error(s.MAC, "of another program")
+		return "", hv.RefusalMACInUse.Error(s.MAC, "of another program")
 	}
-	return m.updateRecord(func(r *record) { r.Spec.MAC = strings.ToLower(c.MAC) })
+	mac = strings.ToLower(c.MAC)
+	return mac, m.updateRecord(func(r *record) { r.Spec.MAC = mac })
 }
 
 // leasedAddress returns the address of the guest with a MAC address; not valid if it has none.
@@ -139,21 +147,26 @@ func (m *machine) closeSSH() {
 	}
 }
 
-// reachGuest finds out how the guest runs commands: by its agent, otherwise by SSH.
-func (m *machine) reachGuest(ctx context.Context) error {
-	var errs [2]error
-	for i, bySSH := range []bool{false, true} {
-		attempt, cancel := context.WithTimeout(ctx, readyTimeout)
-		m.useSSH.Store(bySSH)
-		err := m.runInGuest(attempt, []string{"/usr/bin/true"})
-		cancel()
-		if err == nil {
-			return nil
-		}
-		errs[i] = err
+// reachGuest finds out how the guest runs commands: by its agent, otherwise by SSH if that is tried.
+func (m *machine) reachGuest(ctx context.Context, trySSH bool) error {
+	byAgent := m.reachBy(ctx, false)
+	if byAgent == nil || !trySSH {
+		return byAgent
+	}
+	bySSH := m.reachBy(ctx, true)
+	if bySSH == nil {
+		return nil
 	}
 	m.useSSH.Store(false)
-	return fmt.Errorf("%w; by SSH: %w", errs[0], errs[1])
+	return fmt.Errorf("%w; by SSH: %w", byAgent, bySSH)
+}
+
+// reachBy runs a program in the guest by its agent or by SSH, which the next commands use as well.
+func (m *machine) reachBy(ctx context.Context, ssh bool) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	m.useSSH.Store(ssh)
+	return m.runInGuest(ctx, []string{"/usr/bin/true"})
 }
 
 // Exec runs a command in the guest as the image's user.

@@ -95,13 +95,20 @@ func WriteImage(ctx context.Context, dir, root, aux string, s hv.Spec) error {
 	if exists(dir) {
 		return hv.RefusedError("%s exists; choose another directory, or remove it", dir)
 	}
-	temp := dir + ".new-" + newSuffix()
+	temp := dir + ".new"
+	if err := os.RemoveAll(temp); err != nil { // of an export that was interrupted
+		return err
+	}
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return err
 	}
-	err := errors.Join(
-		cloneOrCopy(ctx, root, filepath.Join(temp, rootFile)), cloneOrCopy(ctx, aux, filepath.Join(temp, auxFile)),
-		writeBundleConfig(temp, newBundleConfig(s)))
+	err := cloneOrCopy(ctx, root, filepath.Join(temp, rootFile))
+	if err == nil {
+		err = cloneOrCopy(ctx, aux, filepath.Join(temp, auxFile))
+	}
+	if err == nil {
+		err = writeBundleConfig(temp, newBundleConfig(s))
+	}
 	if err == nil {
 		err = os.Rename(temp, dir)
 	}

@@ -1,7 +1,6 @@
 package tart
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -59,9 +58,8 @@ func readLeases(path string) ([]lease, error) {
 func parseLeases(text []byte) []lease {
 	var leases []lease
 	var current lease
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for lines.Scan() {
-		line := strings.TrimSpace(lines.Text())
+	for line := range bytes.Lines(text) {
+		line := strings.TrimSpace(string(line))
 		switch line {
 		case "{":
 			current = lease{}

@@ -26,8 +26,10 @@ type machine struct {
 
 	useSSH atomic.Bool // of the last start; see record.BySSH
 
-	busy sync.Mutex // held by the one call that changes the VM, and while its forwarder is restarted
-	mu   sync.Mutex // guards the record's file, since a reader may record the end of a run, and the field below
+	busy          sync.Mutex // held by the one call that changes the VM, and while its forwarder is restarted
+	nextForwarder time.Time  // before it the forwarder is not restarted; guarded by busy
+
+	mu sync.Mutex // guards the record's file, since a reader may record the end of a run, and the field below
 
 	sshClient *guestssh.Client // nil until it is used
 }
@@ -36,10 +38,7 @@ type machine struct {
 // and its lock it counts as running.
 func (m *machine) isRunning(r record) (pid int, running bool, err error) {
 	pid, err = cliproc.LockOwner(filepath.Join(m.dir, configFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, false, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, false, fmt.Errorf("tart: VM %s: %w", m.id, err)
 	}
 	if pid != 0 {
@@ -63,17 +62,32 @@ func (m *machine) describe() (hv.VM, error) {
 	if err != nil {
 		return hv.VM{}, err
 	}
-	if !running && !r.StartedAt.IsZero() && r.StoppedAt.IsZero() && !m.isStarting(r) {
-		if err := m.recordEnd(&r); err != nil {
-			return hv.VM{}, err
-		}
+	switch {
+	case !running && !r.StartedAt.IsZero() && r.StoppedAt.IsZero() && !m.isStarting(r):
+		err = m.recordEnd(&r)
+	case running && !r.StoppedAt.IsZero(): // a start without a recorded process took longer than expected
+		r.StoppedAt, r.Failure = time.Time{}, ""
+		err = m.writeRecord(r)
+	}
+	if err != nil {
+		return hv.VM{}, err
 	}
 	return m.vm(r, pid, running || m.isStarting(r)), nil
 }
 
+// unreadableVM returns a VM whose record cannot be read: whether it runs is known by its lock.
+func (m *machine) unreadableVM(reason error) hv.VM {
+	pid, running, err := m.isRunning(record{})
+	vm := hv.VM{ID: m.id, Status: hv.Stopped, Failure: reason.Error()}
+	if running || err != nil {
+		vm.Status, vm.PID, vm.Failure = hv.Running, pid, ""
+	}
+	return vm
+}
+
 // startGracePeriod is the time in which a killed agent may have left a start without a process. A start that
 // has written its record and no process begins tart within it.
-const startGracePeriod = 5 * time.Second
+const startGracePeriod = lockTimeout
 
 // isStarting reports whether the start of a record may have a process that is not recorded yet.
 func (m *machine) isStarting(r record) bool {

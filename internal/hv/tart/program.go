@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
@@ -113,7 +114,9 @@ func checkSoftnet() error {
 	if err != nil {
 		return err
 	}
-	if info.Mode()&os.ModeSetuid == 0 && os.Geteuid() != 0 {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	isSetUIDRoot := ok && stat.Uid == 0 && info.Mode()&os.ModeSetuid != 0
+	if !isSetUIDRoot && os.Geteuid() != 0 {
 		return errors.New("softnet is not set-uid root: run it once with sudo, or chown root and chmod u+s " + path)
 	}
 	return nil

@@ -41,6 +41,8 @@ type record struct {
 	Failure       string // why the last run ended without a request
 }
 
+var errDamagedRecord = errors.New("the record is damaged; terminate the instance")
+
 func (m *machine) readRecord() (record, error) {
 	var r record
 	f, err := os.Open(filepath.Join(m.dir, recordFile))
@@ -53,13 +55,13 @@ func (m *machine) readRecord() (record, error) {
 	defer f.Close()
 	info, err := f.Stat()
 	if err == nil && info.Size() > maxRecordBytes {
-		err = fmt.Errorf("the file has more than %d bytes; terminate the instance", maxRecordBytes)
+		err = fmt.Errorf("the file has more than %d bytes", maxRecordBytes)
 	}
 	if err == nil {
 		err = json.NewDecoder(f).Decode(&r)
 	}
 	if err != nil {
-		return r, fmt.Errorf("tart: read record of VM %s: %w", m.id, err)
+		return r, fmt.Errorf("tart: read record of VM %s: %w: %w", m.id, errDamagedRecord, err)
 	}
 	return r, nil
 }

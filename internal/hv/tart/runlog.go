@@ -1,25 +1,30 @@
 package tart
 
 import (
+	"bytes"
 	"io"
 	"net/url"
 	"os"
 	"strings"
+
+	"github.com/buildyard/buildyard/internal/hv/failurelog"
 )
 
-// maxRunLogBytes is how much of a log is read: only its beginning, which has the address of the screen. The
-// end of a longer log is not seen.
-const maxRunLogBytes = 256 << 10
+// Of a long log its beginning, which has the address of the screen, and its end are read.
+const (
+	headBytes = 64 << 10
+	tailBytes = 192 << 10
+
+	maxRunLogBytes = 16 << 20 // of the file
+)
 
 // Lines of tart run.
 const (
-	vncLine          = "VNC server is running at "
-	stoppedLine      = "guest has stopped the virtual machine"
-	limitText        = "The number of VMs exceeds the system limit"
-	alreadyRunsText  = "is already running!"
-	keychainText     = "VZErrorDomain Code=1 "
-	keychainRemedy   = "often the login keychain is missing or locked: log in on the Mac's screen as the node's user"
-	macCollisionText = "There is already a running VM with the same MAC address!"
+	vncLine        = "VNC server is running at "
+	stoppedLine    = "guest has stopped the virtual machine"
+	limitText      = "The number of VMs exceeds the system limit"
+	keychainText   = "VZErrorDomain Code=1 "
+	keychainRemedy = "often the login keychain is missing or locked: log in on the Mac's screen as the node's user"
 )
 
 // runLog is what tart run has printed.
@@ -32,8 +37,25 @@ func readRunLog(path string) runLog {
 		return ""
 	}
 	defer f.Close()
-	text, _ := io.ReadAll(io.LimitReader(f, maxRunLogBytes))
-	return runLog(text)
+	text, err := io.ReadAll(io.LimitReader(f, headBytes+tailBytes))
+	if err != nil || len(text) < headBytes+tailBytes {
+		return runLog(text)
+	}
+	tail := failurelog.LastBytes(path, tailBytes)
+	if i := bytes.IndexByte(tail, '\n'); i >= 0 {
+		tail = tail[i+1:] // from a whole line on
+	}
+	return runLog(text[:headBytes]) + "\n" + runLog(tail)
+}
+
+// trimRunLog drops all but the beginning of a log that is too long. tart appends, so that its next lines follow
+// the beginning.
+func trimRunLog(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() <= maxRunLogBytes {
+		return nil //nolint:nilerr // there is no log
+	}
+	return os.Truncate(path, headBytes)
 }
 
 // vncServer returns the address and password of the VNC server of the run; "" until it is printed.

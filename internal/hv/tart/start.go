@@ -85,19 +85,27 @@ func networkArgs(mode hv.NetworkMode, bridge string) []string {
 	return nil
 }
 
-// start runs the VM unless it runs. A failed start leaves a stopped VM with a Failure.
+// start runs the VM unless it runs, and completes a start that an earlier agent did not. A failed start leaves
+// a stopped VM with a Failure.
 func (m *machine) start(ctx context.Context, s hv.Spec) (hv.VM, error) {
 	vm, err := m.describe()
-	switch {
-	case errors.Is(err, hv.ErrNotFound):
+	if errors.Is(err, hv.ErrNotFound) {
 		err = m.create(ctx, s)
-	case err == nil && vm.Status == hv.Running:
-		return m.awaitRecordedStart(ctx, vm)
+	}
+	var r record
+	if err == nil && vm.Status == hv.Running {
+		if r, err = m.awaitRecordedStart(ctx); err == nil && r.Ready {
+			return m.describe()
+		}
 	}
 	if err != nil {
 		return hv.VM{}, fmt.Errorf("tart: start VM %s: %w", m.id, err)
 	}
-	err = m.runUntilReady(ctx, s)
+	if r.StoppedAt.IsZero() && !r.StartedAt.IsZero() {
+		err = m.completeStart(ctx, r.Spec)
+	} else {
+		err = m.runUntilReady(ctx, s)
+	}
 	if err == nil {
 		err = m.updateRecord(func(r *record) { r.Ready, r.BySSH = true, m.useSSH.Load() })
 	}
@@ -136,21 +144,16 @@ func (m *machine) checkMAC(ctx context.Context, mac string) error {
 	return nil
 }
 
-// awaitRecordedStart returns a VM that runs, once an earlier agent's start of it has a process.
-func (m *machine) awaitRecordedStart(ctx context.Context, vm hv.VM) (hv.VM, error) {
-	for vm.Status == hv.Running && vm.PID == 0 {
-		if err := sleep(ctx, pollInterval); err != nil {
-			return vm, err
-		}
-		var err error
-		if vm, err = m.describe(); err != nil {
-			return vm, err
-		}
+// awaitRecordedStart returns the record of a VM that runs, once an earlier agent's start of it has a process
+// or is known to have none.
+func (m *machine) awaitRecordedStart(ctx context.Context) (record, error) {
+	if err := m.awaitProcess(ctx); err != nil {
+		return record{}, err
 	}
-	if vm.Status != hv.Running {
-		return vm, fmt.Errorf("tart: start VM %s: %s", m.id, vm.Failure)
+	if _, err := m.describe(); err != nil { // records the end of a start without a process
+		return record{}, err
 	}
-	return vm, nil
+	return m.recordNow()
 }
 
 // runUntilReady runs tart and waits until the guest is ready and its ports are forwarded. macOS may count
@@ -168,12 +171,17 @@ func (m *machine) runUntilReady(ctx context.Context, s hv.Spec) error {
 }
 
 func (m *machine) runOnce(ctx context.Context, s hv.Spec) error {
+	if err := m.run(ctx, s); err != nil {
+		return err
+	}
+	return m.completeStart(ctx, s)
+}
+
+// completeStart waits until the guest of a VM that runs is ready, and forwards its ports.
+func (m *machine) completeStart(ctx context.Context, s hv.Spec) error {
 	timeout := s.BootTimeout
 	if timeout == 0 {
 		timeout = hv.DefaultBootTimeout
-	}
-	if err := m.run(ctx, s); err != nil {
-		return err
 	}
 	boot, cancel := context.WithTimeoutCause(ctx, timeout, hv.ErrBootTimeout)
 	defer cancel()

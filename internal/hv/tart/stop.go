@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
@@ -15,7 +14,8 @@ import (
 const (
 	orderlyTimeout  = 60 * time.Second // for a guest to shut down
 	forceTimeout    = 10 * time.Second
-	killSeconds     = 3 // that tart stop waits before it kills
+	killSeconds     = 3               // that tart stop waits before it kills
+	killTimeout     = 5 * time.Second // for tart stop, and for the end of a killed process
 	shutdownTimeout = 20 * time.Second
 )
 
@@ -40,9 +40,15 @@ func (m *machine) end(ctx context.Context, how hv.StopMode) error {
 		return err
 	}
 	if vm.Status == hv.Running {
-		err = m.endRun(ctx, how)
+		if err = m.endRun(ctx, how); err != nil {
+			// The VM continues with its ports, and its end is no longer requested.
+			err = errors.Join(err, m.updateRecord(func(r *record) { r.StopRequested = false }))
+		}
 	}
-	if err = errors.Join(err, m.stopForwarder(ctx)); err != nil {
+	if err == nil {
+		err = m.stopForwarder(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("tart: stop VM %s: %w", m.id, err)
 	}
 	_, err = m.describe() // records the end
@@ -97,20 +103,43 @@ func (m *machine) kill(ctx context.Context) error {
 	if err != nil || !running {
 		return err
 	}
+	owner, ownerErr := cliproc.Find(pid) // before tart stop, after which another process may have the PID
 	// tart loses a request of its first moments, so its answer decides nothing.
-	_, stopErr := m.driver.cli.run(ctx, forceTimeout, "stop", "--timeout", strconv.Itoa(killSeconds), m.id)
-	soon, cancelSoon := context.WithTimeout(ctx, time.Second)
-	defer cancelSoon()
-	if m.awaitEnd(soon) == nil {
+	_, stopErr := m.driver.cli.run(ctx, killTimeout, "stop", "--timeout", strconv.Itoa(killSeconds), m.id)
+	if m.awaitEndWithin(ctx, time.Second) == nil {
 		return nil
 	}
-	if owner, err := cliproc.Find(pid); err == nil {
-		stopErr = errors.Join(stopErr, owner.Signal(syscall.SIGKILL))
+	if ownerErr == nil {
+		stopErr = errors.Join(stopErr, owner.Kill())
 	}
-	if err := m.awaitEnd(ctx); err != nil {
+	if err := m.awaitEndWithin(context.WithoutCancel(ctx), killTimeout); err != nil {
 		return errors.Join(fmt.Errorf("end the VM by force: %w", err), stopErr)
 	}
 	return nil
+}
+
+// killByLock kills the VM of a damaged record, and waits for its end.
+func (m *machine) killByLock() error {
+	for end := time.Now().Add(killTimeout); ; time.Sleep(pollInterval) {
+		pid, running, err := m.isRunning(record{})
+		if err != nil || !running {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("process %d of VM %s has not ended within %s of its kill", pid, m.id, killTimeout)
+		}
+		if owner, err := cliproc.Find(pid); err == nil {
+			if err := owner.Kill(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (m *machine) awaitEndWithin(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return m.awaitEnd(ctx)
 }
 
 // awaitProcess waits until a start that has no recorded process has one, or has none any more.
