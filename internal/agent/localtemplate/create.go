@@ -25,7 +25,7 @@ import (
 const (
 	controller    = "virtio-blk"
 	configVersion = 1 // of the configuration object
-	copyBuffer = 4 << 20
+	copyBuffer    = 4 << 20
 )
 
 // Progress receives the number of bytes that are done and the total; it may be nil.
@@ -178,12 +178,20 @@ func newTemplate(s Settings, format string) (templateRecord, config) {
 	c.parsed.Name, c.parsed.UUID, c.parsed.Version = r.Name, r.ID, configVersion
 	c.parsed.HardDrives = []api.ConfigDrive{{Controller: controller, File: diskFileName(format), Format: format}}
 	c.apply(Settings{
-		CPUs: DefaultCPUs, MemoryMB: DefaultMemoryMB, NetworkMode: Networks[0], Firmware: Firmwares[0],
+		CPUs: DefaultCPUs, MemoryMB: DefaultMemoryMB, NetworkMode: Networks[0], Firmware: defaultFirmware(r.Arch),
 		Ports: []api.ConfigPort{SSHRule},
 	})
 	c.apply(s)
 	c.describePC()
 	return r, c
+}
+
+// defaultFirmware returns the kind of firmware that guests of an architecture boot with.
+func defaultFirmware(arch string) string {
+	if arch == "arm64" {
+		return hv.FirmwareUEFI
+	}
+	return hv.FirmwareBIOS
 }
 
 // describePC sets what a client reads of the devices of a PC; starts do not depend on it.
