@@ -178,7 +178,7 @@ func newTemplate(s Settings, format string) (templateRecord, config) {
 	c.parsed.Name, c.parsed.UUID, c.parsed.Version = r.Name, r.ID, configVersion
 	c.parsed.HardDrives = []api.ConfigDrive{{Controller: controller, File: diskFileName(format), Format: format}}
 	c.apply(Settings{
-		CPUs: DefaultCPUs, MemoryMB: DefaultMemoryMB, NetworkMode: Networks[0], Firmware: defaultFirmware(r.Arch),
+		CPUs: DefaultCPUs, MemoryMB: DefaultMemoryMB, NetworkMode: Networks[0], Firmware: DefaultFirmware(r.Arch),
 		Ports: []api.ConfigPort{SSHRule},
 	})
 	c.apply(s)
@@ -186,8 +186,8 @@ func newTemplate(s Settings, format string) (templateRecord, config) {
 	return r, c
 }
 
-// defaultFirmware returns the kind of firmware that guests of an architecture boot with.
-func defaultFirmware(arch string) string {
+// DefaultFirmware returns the kind of firmware that guests of an architecture boot with.
+func DefaultFirmware(arch string) string {
 	if arch == "arm64" {
 		return hv.FirmwareUEFI
 	}

@@ -18,7 +18,9 @@ func TestDescribedDevices(t *testing.T) {
 		got, want api.TemplateConfig
 	}{
 		"PC": {pc.parsed, api.TemplateConfig{
-			HardDrives:   []api.ConfigDrive{{PCISlot: 8, Controller: "virtio-blk", File: "disk.qcow2", Format: "qcow2"}},
+			HardDrives: []api.ConfigDrive{
+				{PCISlot: 8, Controller: "virtio-blk", File: "disk.qcow2", Format: "qcow2"},
+			},
 			NetworkCards: []api.ConfigNIC{{PCISlot: 4}},
 			USB:          &api.ConfigUSB{PCISlot: 5, Host: true},
 			Display:      &api.ConfigScreen{FrameBuffer: &api.ConfigFrameBuffer{PCISlot: 1}},

@@ -29,8 +29,8 @@ func TestNewestMachine(t *testing.T) {
 	if _, err := newestMachine([]byte("virt-9.0 x\n"), platforms["amd64"]); err == nil {
 		t.Error("a QEMU without q35 was accepted")
 	}
-	help = "virt                 QEMU 9.2 ARM Virtual Machine (alias of virt-9.2)\nvirt-9.1  x\nvirt-9.2   QEMU 9.2 ARM " +
-		"Virtual Machine\nvirt-10.0 old (deprecated)\n"
+	help = "virt      QEMU 9.2 ARM Virtual Machine (alias of virt-9.2)\nvirt-9.1  x\n" +
+		"virt-9.2  QEMU 9.2 ARM Virtual Machine\nvirt-10.0 old (deprecated)\n"
 	if got, err := newestMachine([]byte(help), platforms["arm64"]); err != nil || got != "virt-9.2" {
 		t.Errorf("got %q, %v", got, err)
 	}

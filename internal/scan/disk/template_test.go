@@ -200,7 +200,8 @@ func TestAuxStorage(t *testing.T) {
 			disks = 1
 		}
 		if tpl.AuxStorage != want || len(tpl.Disks) != disks {
-			t.Errorf("%s: auxiliary storage %q, %d disks; want %q, %d", config, tpl.AuxStorage, len(tpl.Disks), want, disks)
+			t.Errorf("%s: auxiliary storage %q, %d disks; want %q, %d", config, tpl.AuxStorage, len(tpl.Disks), want,
+				disks)
 		}
 		if err := tpl.Close(); err != nil {
 			t.Error(err)

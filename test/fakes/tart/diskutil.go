@@ -24,7 +24,7 @@ func init() { fakeguest.AddShim("diskutil", diskutil) }
 
 // diskutil is the program of the guest that this process runs in.
 func diskutil(_ context.Context, args []string) int {
-	v := &vm{dir: fakeguest.VMDir(), knobs: fakeguest.Knobs(os.Getenv("TART_KNOBS"))}
+	v := &vm{home: &home{knobs: fakeguest.Knobs(os.Getenv("TART_KNOBS"))}, dir: fakeguest.VMDir()}
 	f, err := os.OpenFile(v.path(diskFile), os.O_RDWR, 0)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
