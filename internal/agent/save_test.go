@@ -16,7 +16,7 @@ func TestSuspendObstacle(t *testing.T) {
 		want      string // a part of the sentence; "": none
 	}{
 		"PC":                        {[]hv.Capability{hv.CanPC, hv.CanSuspend}, pc, ""},
-		"PC without the ability":    {[]hv.Capability{hv.CanPC}, pc, "qemu cannot save a running guest on this host"},
+		"PC without the ability":    {[]hv.Capability{hv.CanPC}, pc, "qemu cannot save a running guest"},
 		"Mac":                       {[]hv.Capability{hv.CanMacOS}, mac, "macOS ties its state to the Mac"},
 		"Mac, another driver can":   {[]hv.Capability{hv.CanMacOS, hv.CanPC, hv.CanSuspend}, mac, "macOS ties"},
 		"PC next to another driver": {[]hv.Capability{hv.CanMacOS, hv.CanPC, hv.CanSuspend}, pc, ""},

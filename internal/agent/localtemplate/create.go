@@ -180,12 +180,20 @@ func newTemplate(s Settings, format string) (templateRecord, config) {
 	c.parsed.Name, c.parsed.UUID, c.parsed.Version = r.Name, r.ID, configVersion
 	c.parsed.HardDrives = []api.ConfigDrive{{Controller: controller, File: diskFileName(format), Format: format}}
 	c.apply(Settings{
-		CPUs: DefaultCPUs, MemoryMB: DefaultMemoryMB, NetworkMode: Networks[0], Firmware: Firmwares[0],
+		CPUs: DefaultCPUs, MemoryMB: DefaultMemoryMB, NetworkMode: Networks[0], Firmware: DefaultFirmware(r.Arch),
 		Ports: []api.ConfigPort{SSHRule},
 	})
 	c.apply(s)
 	c.describePC()
 	return r, c
+}
+
+// DefaultFirmware returns the kind of firmware that guests of an architecture boot with.
+func DefaultFirmware(arch string) string {
+	if arch == "arm64" {
+		return hv.FirmwareUEFI
+	}
+	return hv.FirmwareBIOS
 }
 
 // describePC sets what a client reads of the devices of a PC; starts do not depend on it.

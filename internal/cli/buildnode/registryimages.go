@@ -1,8 +1,10 @@
 package buildnode
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -142,6 +144,6 @@ func (o *RegistryImportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return explainResume(ctx, err)
 	}
-	o.warnUnsupported(o.Settings)
+	o.warnUnsupported(o.Settings, cmp.Or(o.Settings.Arch, runtime.GOARCH))
 	return o.printPush(result)
 }

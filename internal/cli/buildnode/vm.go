@@ -98,11 +98,11 @@ func (f *settingFlags) settings(fs *pflag.FlagSet) (localtemplate.Settings, erro
 	return s, nil
 }
 
-// warnUnsupported warns about template settings that no driver of this version supports.
-func (g *globals) warnUnsupported(s localtemplate.Settings) {
-	if s.Firmware != "" && s.Firmware != hv.FirmwareBIOS {
-		_, _ = fmt.Fprintf(g.Err, "warning: the hypervisor drivers of this version do not support firmware %s\n",
-			s.Firmware)
+// warnUnsupported warns about settings of a template that no driver of this version supports.
+func (g *globals) warnUnsupported(s localtemplate.Settings, arch string) {
+	if s.Firmware != "" && s.Firmware != localtemplate.DefaultFirmware(arch) {
+		_, _ = fmt.Fprintf(g.Err, "warning: the hypervisor drivers of this version do not support firmware %s for %s\n",
+			s.Firmware, arch)
 	}
 }
 
@@ -197,7 +197,7 @@ func (o *ImportOptions) run(
 	if err != nil {
 		return err
 	}
-	o.warnUnsupported(o.Settings)
+	o.warnUnsupported(o.Settings, vm.Arch)
 	return o.Output.Write(o.Out, vm, func(g *cli.Grid) { showVM(g, vm) })
 }
 
@@ -244,7 +244,7 @@ func (o *CreateOptions) run(ctx context.Context, s localtemplate.Settings) error
 	if err != nil {
 		return err
 	}
-	o.warnUnsupported(s)
+	o.warnUnsupported(s, vm.Arch)
 	return o.Output.Write(o.Out, vm, func(g *cli.Grid) { showVM(g, vm) })
 }
 
@@ -323,7 +323,7 @@ func vmModify(g *globals) *cobra.Command {
 		if vm, err = l.Modify(vm.ID, s); err != nil {
 			return err
 		}
-		g.warnUnsupported(s)
+		g.warnUnsupported(s, vm.Arch)
 		return output.Write(g.Out, vm, func(t *cli.Grid) { showVM(t, vm) })
 	}
 	return cmd

@@ -21,6 +21,8 @@ const serialBufferBytes = 64 << 10
 // files that QEMU inherits.
 type launchSpec struct {
 	spec        hv.Spec
+	platform    platform
+	firmware    string // path of its file; "" = that of the machine type
 	ports       []hv.PortRule
 	host        hv.Host
 	qmpFd       int
@@ -57,15 +59,10 @@ type videoController struct {
 	layout string
 }
 
-var videoControllers = map[string]videoController{
-	hv.VideoVGA:    {device: "VGA", layout: "q35-1"},
-	hv.VideoVirtIO: {device: "virtio-vga", layout: "q35-1-virtio-vga"},
-}
-
 // commandLine returns the arguments of QEMU, without the program's name. Everything is named and
 // nothing is left to defaults: a saved state needs the same machine again.
 func commandLine(l launchSpec) []string {
-	s, ports := l.spec, l.ports
+	s, p, ports := l.spec, l.platform, l.ports
 	if l.awaitsState {
 		ports = nil
 	}
@@ -73,26 +70,31 @@ func commandLine(l launchSpec) []string {
 		"-uuid", s.UUID, // identifies the process, whatever the guest sees
 		"-name", "guest=" + strings.ReplaceAll(s.Name, ",", ",,"),
 		"-nodefaults", "-no-user-config", "-display", "none",
-		"-machine", l.host.Machine + ",dump-guest-core=off",
+		"-machine", l.host.Machine + ",dump-guest-core=off" + p.machineOptions,
 		"-accel", accelArg(l.host.Accelerator), "-cpu", l.host.CPU,
 		"-smp", strconv.Itoa(s.CPUs), "-m", strconv.Itoa(s.MemoryMB) + "M",
 		"-boot", "menu=off,strict=on",
 		// A panicked guest is kept, so that its last output can be read.
 		"-action", "panic=pause",
 		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", l.qmpFd), "-mon", "chardev=qmp,mode=control",
-		"-chardev", fmt.Sprintf("ringbuf,id=serial,size=%d", serialBufferBytes), "-device", "isa-serial,chardev=serial",
-		"-device", "vmgenid,guid=auto", // lets a resumed guest detect that it is a clone
+		"-chardev", fmt.Sprintf("ringbuf,id=serial,size=%d", serialBufferBytes),
+	}
+	args = append(args, p.chipArgs...)
+	args = append(args,
 		// QEMU opens no port: connections to the screen are passed to it.
 		"-vnc", fmt.Sprintf("none,password=on,connections=%d", maxVNCConnections), "-device",
-		videoControllers[s.PCSettings().Video].device + ",id=vga,addr=0x1",
+		p.video[s.PCSettings().Video].device+",id=vga,addr=0x1",
 		"-device", "virtio-serial-pci,id=vserial,addr=0x2",
 		"-chardev", fmt.Sprintf("socket,id=qga,fd=%d,server=on,wait=off", l.qgaFd),
 		"-device", "virtserialport,chardev=qga,id=qga0,name=org.qemu.guest_agent.0",
 		"-object", "rng-builtin,id=rng", "-device", "virtio-rng-pci,id=rng0,rng=rng,addr=0x3",
-		"-device", "pvpanic",
-		"-netdev", netdevArg(s, ports, l.tapFd), "-device", "virtio-net-pci,id=nic0,netdev=net0,romfile=,mac=" + s.MAC +
+		"-device", p.panicDevice,
+		"-netdev", netdevArg(s, ports, l.tapFd), "-device", "virtio-net-pci,id=nic0,netdev=net0,romfile=,mac="+s.MAC+
 			",addr=0x4",
-		"-device", "qemu-xhci,id=usb,addr=0x5",
+		"-device", "qemu-xhci,id=usb,addr=0x5")
+	args = append(args, p.inputArgs...)
+	if l.firmware != "" {
+		args = append(args, "-bios", l.firmware)
 	}
 	for i := range hotplugPorts {
 		args = append(args, "-device",

@@ -27,8 +27,9 @@ func TestCommandLine(t *testing.T) {
 			{GuestPort: 22, HostPort: 10000, HostIP: "0.0.0.0", Protocol: "tcp"},
 			{GuestPort: 53, HostPort: 10001, HostIP: "127.0.0.1", Protocol: "udp"},
 		},
-		host:  hv.Host{Machine: "pc-q35-7.2", Accelerator: "tcg", CPU: "max"},
-		qmpFd: 7, qgaFd: 8, sandbox: true,
+		platform: platforms["amd64"],
+		host:     hv.Host{Machine: "pc-q35-7.2", Accelerator: "tcg", CPU: "max"},
+		qmpFd:    7, qgaFd: 8, sandbox: true,
 		disks: []diskFiles{
 			{
 				layers: []layerFile{{"disk0-layer0", "qcow2", 4}, {"disk0-layer1", "qcow2", 9}}, generation: 2, rwFd: 3,

@@ -44,7 +44,8 @@ type Options struct {
 	// be delegated: this process may write to it and to what it shares with its own cgroup, and no
 	// process is in it.
 	CgroupParent string
-	// Binary is the QEMU program, by default qemu-system-x86_64.
+	// Binary is the QEMU program, by default the one for guests of this host's architecture. Programs
+	// whose name contains aarch64 are for arm64, all others for amd64.
 	Binary string
 	// Accelerator overrides the probe: "kvm", "hvf" or "tcg".
 	Accelerator string
@@ -84,6 +85,7 @@ type Driver struct {
 	opts           Options
 	log            *slog.Logger
 	qemuCredential *syscall.Credential // nil = as this process
+	platform       platform            // of all VMs
 	host           hv.Host
 	usb            usbHost
 
@@ -111,8 +113,9 @@ var _ hv.Driver = (*Driver)(nil)
 // Open probes the host, finds the VMs of earlier agents below opt.Dir and
 // connects to those that run.
 func Open(ctx context.Context, opt Options) (*Driver, error) {
+	p := platformOf(opt.Binary, runtime.GOARCH)
 	if opt.Binary == "" {
-		opt.Binary = "qemu-system-x86_64"
+		opt.Binary = p.binary
 	}
 	if opt.StopTimeout == 0 {
 		opt.StopTimeout = 30 * time.Second
@@ -127,7 +130,7 @@ func Open(ctx context.Context, opt Options) (*Driver, error) {
 		opt.vlanTagger = newVLANLink
 	}
 	d := &Driver{
-		opts: opt, log: opt.Logger, usb: linuxUSB,
+		opts: opt, log: opt.Logger, platform: p, usb: linuxUSB,
 		machines: map[string]*machine{}, reservedPorts: map[int]string{},
 		stepHook: func(string) {},
 	}
@@ -303,6 +306,7 @@ func (d *Driver) baseCapabilities() []hv.Capability {
 	if isBridge(d.opts.Bridge) && os.Geteuid() == 0 {
 		out = append(out, hv.CanBridge)
 	}
+	out = slices.DeleteFunc(out, func(c hv.Capability) bool { return slices.Contains(d.platform.lacks, c) })
 	slices.Sort(out)
 	return out
 }

@@ -22,8 +22,8 @@ const probeTimeout = 20 * time.Second
 // accelerators are tried in this order; the last one always works.
 var accelerators = []struct {
 	name  string
-	cpu   string      // model that goes with it
-	could func() bool // quick check before a boot is tried; nil = always
+	cpu   string                      // model that goes with it
+	could func(guestArch string) bool // quick check before a boot is tried; nil = always
 }{
 	{name: "kvm", cpu: "host", could: mayHaveKVM},
 	{name: "hvf", cpu: "host", could: mayHaveHVF},
@@ -43,11 +43,13 @@ func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
 	if out, err = runTool(ctx, probeTimeout, d.opts.Binary, "-machine", "help"); err != nil {
 		return hv.Host{}, err
 	}
-	machine, err := newestMachine(out)
+	machine, err := newestMachine(out, d.platform)
 	if err != nil {
 		return hv.Host{}, err
 	}
-	h := hv.Host{Driver: "qemu", Version: version, Machine: machine, Arch: "amd64", Capabilities: d.baseCapabilities()}
+	h := hv.Host{
+		Driver: "qemu", Version: version, Machine: machine, Arch: d.platform.arch, Capabilities: d.baseCapabilities(),
+	}
 	h.Accelerator, h.CPU, err = d.probeAccelerator(ctx, machine)
 	h.HostCPU = hostCPU()
 	return h, err
@@ -62,34 +64,26 @@ func (d *Driver) probeAccelerator(ctx context.Context, machine string) (name, cp
 		case d.opts.Accelerator != "" && d.opts.Accelerator != a.name:
 		case d.opts.Accelerator == a.name || a.could == nil:
 			return a.name, a.cpu, nil
-		case a.could() && d.bootsUnder(ctx, machine, a.name):
+		case a.could(d.platform.arch) && d.bootsUnder(ctx, machine, a.name):
 			return a.name, a.cpu, nil
 		}
 	}
 	return "", "", fmt.Errorf("unknown accelerator %q", d.opts.Accelerator)
 }
 
-// bootSector writes 0x10 to the debug-exit port, by which QEMU ends with code
-// 2*0x10+1: mov dx,0xf4; mov al,0x10; out dx,al; hlt; jmp back.
-var bootSector = []byte{0xba, 0xf4, 0x00, 0xb0, 0x10, 0xee, 0xf4, 0xeb, 0xfd}
-
-const bootedExitCode = 0x21
-
-// bootsUnder runs a boot sector under an accelerator and reports whether it ran to its end.
+// bootsUnder runs a small guest under an accelerator and reports whether it ran to its end.
 func (d *Driver) bootsUnder(ctx context.Context, machine, accel string) bool {
-	sector := make([]byte, 512)
-	copy(sector, bootSector)
-	sector[510], sector[511] = 0x55, 0xaa
+	guest := d.platform.probe
 	f, err := os.CreateTemp("", "boot-*.raw")
 	if err != nil {
 		return false
 	}
 	defer f.Close()
 	defer os.Remove(f.Name())
-	if _, err := f.Write(sector); err != nil {
+	if _, err := f.Write(guest.content); err != nil {
 		return false
 	}
-	if err := f.Truncate(1 << 20); err != nil { // the BIOS passes over smaller disks
+	if err := f.Truncate(guest.bytes); err != nil {
 		return false
 	}
 	ro, err := os.Open(f.Name())
@@ -99,22 +93,39 @@ func (d *Driver) bootsUnder(ctx context.Context, machine, accel string) bool {
 	defer ro.Close()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, d.opts.Binary, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", machine, "-accel", accel, "-m", "32", "-device", "isa-debug-exit,iobase=0xf4,iosize=0x04",
-		"-add-fd", "fd=3,set=1", "-blockdev",
-		"driver=raw,node-name=d,read-only=on,file.driver=file,file.filename=/dev/fdset/1",
-		"-device", "virtio-blk-pci,drive=d")
+	args := []string{
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", machine, "-accel", accel,
+		"-cpu", cpuModel(accel), "-add-fd", "fd=3,set=1",
+	}
+	cmd := exec.CommandContext(ctx, d.opts.Binary, append(args, guest.args...)...)
 	cmd.ExtraFiles = []*os.File{ro}
 	cmd.Env, cmd.Dir = toolEnv(), "/"
 	cmd.SysProcAttr = d.processAttributes()
 	cmd.WaitDelay = time.Second
-	var exit *exec.ExitError
-	return errors.As(cmd.Run(), &exit) && exit.ExitCode() == bootedExitCode
+	err = cmd.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode() == guest.exitCode
+	}
+	return err == nil && guest.exitCode == 0
 }
 
-func mayHaveKVM() bool {
-	if runtime.GOOS != "linux" {
+// cpuModel returns the model of processor that goes with an accelerator.
+func cpuModel(accel string) string {
+	for _, a := range accelerators {
+		if a.name == accel {
+			return a.cpu
+		}
+	}
+	return "max"
+}
+
+func mayHaveKVM(guestArch string) bool {
+	if runtime.GOOS != "linux" || runtime.GOARCH != guestArch {
 		return false
+	}
+	if guestArch != "amd64" {
+		_, err := os.Stat("/dev/kvm")
+		return err == nil
 	}
 	b, err := os.ReadFile("/proc/cpuinfo")
 	return err == nil && hasVirtualization(b)
@@ -164,12 +175,11 @@ func cpuName(cpuinfo []byte) string {
 	return fmt.Sprintf("%s %x", model, sum[:8])
 }
 
-func mayHaveHVF() bool { return runtime.GOOS == "darwin" && runtime.GOARCH == "amd64" }
+func mayHaveHVF(guestArch string) bool {
+	return runtime.GOOS == "darwin" && runtime.GOARCH == guestArch
+}
 
-var (
-	versionPattern = regexp.MustCompile(`QEMU emulator version (\d+\.\d+\.\d+)`)
-	machinePattern = regexp.MustCompile(`(?m)^pc-q35-(\d+)\.(\d+)\s.*$`)
-)
+var versionPattern = regexp.MustCompile(`QEMU emulator version (\d+\.\d+\.\d+)`)
 
 func parseVersion(out []byte) (string, error) {
 	m := versionPattern.FindSubmatch(out)
@@ -179,22 +189,22 @@ func parseVersion(out []byte) (string, error) {
 	return string(m[1]), nil
 }
 
-// newestMachine returns the newest versioned q35: a saved state needs the very machine type that it
-// was made on, so "q35" alone is not sufficient.
-func newestMachine(out []byte) (string, error) {
+// newestMachine returns the newest versioned machine type of a platform: a saved state needs the very
+// machine type that it was made on, so "q35" alone is not sufficient.
+func newestMachine(out []byte, p platform) (string, error) {
 	best, bestMajor, bestMinor := "", -1, -1
-	for _, m := range machinePattern.FindAllSubmatch(out, -1) {
-		major, err1 := strconv.Atoi(string(m[1]))
-		minor, err2 := strconv.Atoi(string(m[2]))
+	for _, m := range p.machinePattern.FindAllSubmatch(out, -1) {
+		major, err1 := strconv.Atoi(string(m[2]))
+		minor, err2 := strconv.Atoi(string(m[3]))
 		if errors.Join(err1, err2) != nil || bytes.Contains(m[0], []byte("deprecated")) {
 			continue
 		}
 		if major > bestMajor || (major == bestMajor && minor > bestMinor) {
-			best, bestMajor, bestMinor = fmt.Sprintf("pc-q35-%d.%d", major, minor), major, minor
+			best, bestMajor, bestMinor = fmt.Sprintf("%s-%d.%d", m[1], major, minor), major, minor
 		}
 	}
 	if best == "" {
-		return "", errors.New("this QEMU does not support a versioned q35 machine type")
+		return "", fmt.Errorf("%s supports no versioned machine type that matches %s", p.binary, p.machinePattern)
 	}
 	return best, nil
 }

@@ -63,7 +63,7 @@ func TestGrowFileSystemReports(t *testing.T) {
 		{"mv /sbin/sfdisk /root/", "neither growpart nor sfdisk and partx"},
 		{
 			"mv /root/sfdisk /sbin/; echo start=3000000,size=2048 | sfdisk --force --no-reread -a /dev/vda && partx " +
-				"-a --nr 2 /dev/vda", "partition vda2 is past",
+				"-a --nr 2 /dev/vda", "partition vda2 is behind",
 		},
 		{
 			"partx -d --nr 2 /dev/vda && sfdisk --force --no-reread --delete /dev/vda 2 && mv /sbin/resize2fs /root/",

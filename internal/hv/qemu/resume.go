@@ -21,7 +21,7 @@ func (d *Driver) requirementsOf(s hv.Spec) hv.StateRequirements {
 	h, c := d.host, s.Requirements()
 	c.Driver, c.Version, c.Machine, c.Accelerator, c.CPU, c.HostCPU = h.Driver, h.Version, h.Machine, h.Accelerator,
 		h.CPU, h.HostCPU
-	c.Layout = videoControllers[s.PCSettings().Video].layout
+	c.Layout = d.platform.video[s.PCSettings().Video].layout
 	return c
 }
 

@@ -23,6 +23,9 @@ func (d *Driver) Save(ctx context.Context, id string, spec hv.SaveSpec) (hv.Save
 	if err := spec.Validate(); err != nil {
 		return hv.SaveResult{}, fmt.Errorf("qemu: %w", err)
 	}
+	if spec.Suspend && !d.host.HasCapability(hv.CanSuspend) {
+		return hv.SaveResult{}, hv.RefusalSuspendPC.Error("qemu")
+	}
 	m, err := d.findMachine(id)
 	if err != nil {
 		return hv.SaveResult{}, err

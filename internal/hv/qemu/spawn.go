@@ -51,7 +51,7 @@ func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (
 	}
 	l := launchSpec{
 		awaitsState: m.resumes(spec), spec: spec, host: m.driver.host, sandbox: runtime.GOOS == "linux",
-		noFlush: m.driver.opts.UnsafeCache,
+		platform: m.driver.platform, firmware: m.driver.platform.firmwareFile(), noFlush: m.driver.opts.UnsafeCache,
 	}
 	if l.awaitsState { // an earlier attempt may have written
 		if err := m.removeOverlays(0); err != nil {

@@ -69,8 +69,8 @@ func (d *Driver) acceptSpec(s hv.Spec) (hv.Spec, error) {
 		return s, hv.RefusalMacOS.Error(d.host.Driver)
 	case s.Arch != "" && s.Arch != d.host.Arch:
 		return s, hv.RefusedError("architecture %q: this driver runs %s guests", s.Arch, d.host.Arch)
-	case pc.Firmware != "" && pc.Firmware != hv.FirmwareBIOS:
-		return s, hv.RefusedError("firmware %q: this driver offers %q", pc.Firmware, hv.FirmwareBIOS)
+	case pc.Firmware != "" && pc.Firmware != d.platform.firmware:
+		return s, hv.RefusedError("firmware %q: this driver offers %q", pc.Firmware, d.platform.firmware)
 	}
 	for _, disk := range s.Disks {
 		if disk.Format != "raw" && disk.Format != "qcow2" {

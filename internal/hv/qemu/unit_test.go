@@ -23,11 +23,16 @@ import (
 func TestNewestMachine(t *testing.T) {
 	help := "pc-q35-9.2 x\npc-q35-10.0           Standard PC (Q35 + ICH9, 2009)\npc-q35-10.1   old (deprecated)\nq35 " +
 		"(alias of pc-q35-10.0)\npc-i440fx-11.0 y\n"
-	if got, err := newestMachine([]byte(help)); err != nil || got != "pc-q35-10.0" {
+	if got, err := newestMachine([]byte(help), platforms["amd64"]); err != nil || got != "pc-q35-10.0" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if _, err := newestMachine([]byte("virt-9.0\n")); err == nil {
+	if _, err := newestMachine([]byte("virt-9.0 x\n"), platforms["amd64"]); err == nil {
 		t.Error("a QEMU without q35 was accepted")
+	}
+	help = "virt      QEMU 9.2 ARM Virtual Machine (alias of virt-9.2)\nvirt-9.1  x\n" +
+		"virt-9.2  QEMU 9.2 ARM Virtual Machine\nvirt-10.0 old (deprecated)\n"
+	if got, err := newestMachine([]byte(help), platforms["arm64"]); err != nil || got != "virt-9.2" {
+		t.Errorf("got %q, %v", got, err)
 	}
 	if v, err := parseVersion([]byte("QEMU emulator version 7.2.22 (Debian 1:7.2)\n")); err != nil || v != "7.2.22" {
 		t.Errorf("got %q, %v", v, err)
