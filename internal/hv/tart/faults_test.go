@@ -151,6 +151,67 @@ func TestAgentKilledInStart(t *testing.T) {
 	m.expectEmpty(d)
 }
 
+// TestAgentKilledBeforeReady: the next agent completes a start whose guest was not ready when the agent was killed.
+func TestAgentKilledBeforeReady(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	m.setKnob("ssh", "22")
+	o := m.options()
+	d := m.open(o)
+	s := m.spec()
+	s.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1"}}
+	if _, err := d.Start(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	// As before the guest was ready: there is no forwarder yet.
+	mm := d.machine(s.ID)
+	err := errors.Join(mm.stopForwarder(t.Context()), mm.change(func(r *record) { r.Ready = false }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d = m.open(o)
+	vm, err := d.Start(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(vm.Ports) != 1 || !hasSSHBanner(vm.Ports[0].HostPort) {
+		t.Errorf("no SSH server at the ports %v", vm.Ports)
+	}
+	if r, err := d.machine(s.ID).recordNow(); err != nil || !r.Ready {
+		t.Errorf("record %+v, %v", r, err)
+	}
+	if err := errors.Join(d.Delete(t.Context(), s.ID), d.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestShutdownIsRepeated: a request that does not reach the guest is made again.
+func TestShutdownIsRepeated(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	d := m.open(m.options())
+	s := m.spec()
+	if _, err := d.Start(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(d.machine(s.ID).dir, "control.sock")
+	if err := os.Rename(socket, socket+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- d.Stop(t.Context(), s.ID, hv.StopOrderly) }()
+	time.Sleep(300 * time.Millisecond) // for the first request, which fails
+	if err := os.Rename(socket+"-away", socket); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	if why := d.machine(s.ID).runLog().failure(); why != shutDownText {
+		t.Errorf("the VM was not shut down in order: %s", why)
+	}
+}
+
 // TestForwarderIsRevived: a killed forwarder is started again with the same ports.
 func TestForwarderIsRevived(t *testing.T) {
 	t.Parallel()

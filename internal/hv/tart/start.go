@@ -96,12 +96,29 @@ func (m *machine) start(ctx context.Context, s hv.Spec) (hv.VM, error) {
 	case errors.Is(err, hv.ErrNotFound):
 		err = m.create(ctx, s)
 	case err == nil && vm.Status == hv.Running:
-		return m.awaitRecordedStart(ctx, vm)
+		return m.completeStart(ctx, vm)
 	}
 	if err != nil {
 		return hv.VM{}, fmt.Errorf("tart: start VM %s: %w", m.id, err)
 	}
-	err = m.runUntilReady(ctx, s)
+	return m.concludeStart(ctx, m.runUntilReady(ctx, s))
+}
+
+// completeStart returns a VM that runs, once it is ready: an earlier agent may have been killed before that.
+func (m *machine) completeStart(ctx context.Context, vm hv.VM) (hv.VM, error) {
+	vm, err := m.awaitRecordedStart(ctx, vm)
+	if err != nil {
+		return vm, err
+	}
+	r, err := m.recordNow()
+	if err != nil || r.Ready {
+		return vm, err
+	}
+	return m.concludeStart(ctx, m.makeReady(ctx, r.Spec))
+}
+
+// concludeStart records that a start has succeeded, or ends the VM of one that has failed.
+func (m *machine) concludeStart(ctx context.Context, err error) (hv.VM, error) {
 	if err == nil {
 		err = m.change(func(r *record) { r.Ready, r.BySSH = true, m.useSSH.Load() })
 	}
@@ -171,12 +188,17 @@ func (m *machine) runUntilReady(ctx context.Context, s hv.Spec) error {
 }
 
 func (m *machine) runOnce(ctx context.Context, s hv.Spec) error {
+	if err := m.run(ctx, s); err != nil {
+		return err
+	}
+	return m.makeReady(ctx, s)
+}
+
+// makeReady waits until the guest of a VM that runs is ready, and has its ports forwarded.
+func (m *machine) makeReady(ctx context.Context, s hv.Spec) error {
 	timeout := s.BootTimeout
 	if timeout == 0 {
 		timeout = hv.DefaultBootTimeout
-	}
-	if err := m.run(ctx, s); err != nil {
-		return err
 	}
 	boot, cancel := context.WithTimeoutCause(ctx, timeout, hv.ErrBootTimeout)
 	defer cancel()

@@ -69,10 +69,7 @@ func (m *machine) shutDown(ctx context.Context, limit time.Duration) error {
 	defer cancel()
 	asked := make(chan error, 1)
 	go func() {
-		// The guest may end before the client has its answer, so only the end of the VM counts.
-		request, cancel := context.WithTimeout(ctx, shutdownTimeout)
-		defer cancel()
-		asked <- m.runInGuest(request, shutdownArgs)
+		asked <- m.requestShutdown(ctx)
 	}()
 	err := m.awaitEnd(ctx)
 	cancel()
@@ -80,6 +77,19 @@ func (m *machine) shutDown(ctx context.Context, limit time.Duration) error {
 		return fmt.Errorf("%w (%w)", err, asking)
 	}
 	return err
+}
+
+// requestShutdown asks the guest to shut down, and again while that fails: a call may end before it has reached the
+// guest. The guest may also end before the call has its answer, so only the end of the VM counts.
+func (m *machine) requestShutdown(ctx context.Context) error {
+	for {
+		request, cancel := context.WithTimeout(ctx, shutdownTimeout)
+		err := m.runInGuest(request, shutdownArgs)
+		cancel()
+		if err == nil || sleep(ctx, readyDelay) != nil {
+			return err
+		}
+	}
 }
 
 // kill ends the VM by force.
