@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -180,6 +181,10 @@ func (k *kill) checkAlive(ctx context.Context) error {
 		return err
 	}
 	k.saw("its VM and its forwarder run")
+	if k.nonce != "" {
+		kept, err := os.ReadFile(k.guestFile(k.id, "kept"))
+		k.check(err == nil && string(kept) == k.nonce+"\n", "its guest has what it had stored")
+	}
 	return nil
 }
 

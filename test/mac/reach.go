@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/test/rig"
 )
 
 // slowTraffic is where the traffic of a transfer is stopped: behind its requests, before its end.
@@ -94,44 +97,48 @@ func (k *kill) untilScriptRuns(ctx context.Context) error {
 	return nil
 }
 
-// beginSave starts an instance whose guest has stored a word, and requests its save.
-func (k *kill) beginSave(ctx context.Context) error {
+// store starts an instance whose guest stores a word and some noise on its disk.
+func (k *kill) store(ctx context.Context) error {
 	k.nonce = rand.Text()
 	script := fmt.Sprintf("echo %s >kept; head -c %d /dev/urandom >noise; sync", k.nonce, 2*slowTraffic)
 	in, err := k.run(ctx, client.StartRequest{Tag: "v1"}, script, stateStarted)
-	if err != nil {
-		return err
-	}
 	k.id = in.InstanceID
-	k.request, err = k.save(ctx, k.id, k.tag)
 	return err
 }
 
-// untilShutDown: the guest was asked to shut down, which takes long. A call that is to be killed does not come that
-// far.
+// untilShutDown: the guest is asked to shut down, which takes two seconds. A call that is to be killed does not reach
+// the guest.
 func (k *kill) untilShutDown(ctx context.Context) error {
-	if err := k.mac.set("", "shutdown-delay", "2"); err != nil {
-		return err
+	err := errors.Join(k.mac.set("", "shutdown-delay", "2"), k.store(ctx))
+	if err == nil && k.role == roleCall {
+		err = k.mac.set("", "hang", "exec")
 	}
-	if err := k.beginSave(ctx); err != nil {
-		return err
+	if err == nil {
+		k.request, err = k.save(ctx, k.id, k.tag)
 	}
-	if k.role == roleCall {
-		return k.mac.set("", "hang", "exec")
+	if err == nil {
+		err = await(ctx, "the VM to be stopped", func() (bool, error) {
+			record, err := os.ReadFile(filepath.Join(k.mac.home(), "vms", k.id, "buildyard.json"))
+			return strings.Contains(string(record), `"StopRequested":true`), err
+		})
 	}
-	return await(ctx, "the guest to shut down", func() (bool, error) {
-		_, found := k.mac.find(roleCall, "exec", "/sbin/shutdown")
-		return found, nil
-	})
+	if err == nil && k.role != roleCall {
+		rig.Pause(ctx, time.Second/2) // the request takes less, and the outcome does not depend on it
+	}
+	return err
 }
 
 // untilPushing: some of the save has been sent, and nothing follows until the gate is opened.
 func (k *kill) untilPushing(ctx context.Context) error {
-	if err := k.beginSave(ctx); err != nil {
+	if err := k.store(ctx); err != nil {
 		return err
 	}
 	k.registry.shutAfter(slowTraffic)
-	err := await(ctx, "the push to be stopped", func() (bool, error) { return k.registry.isShut(), nil })
+	var err error
+	if k.request, err = k.save(ctx, k.id, k.tag); err != nil {
+		return err
+	}
+	err = await(ctx, "the push to be stopped", func() (bool, error) { return k.registry.isShut(), nil })
 	if err != nil {
 		return err
 	}
