@@ -344,6 +344,41 @@ func TestUnreadableNeighbor(t *testing.T) {
 	}
 }
 
+// TestDamagedRecord: a VM whose record cannot be read does not disturb others, is found by its lock, and can be removed.
+func TestDamagedRecord(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	o := m.options()
+	d := m.open(o)
+	bad, good := m.spec(), m.spec()
+	if _, err := d.Start(t.Context(), bad); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(d.machine(bad.ID).dir, recordFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d = m.open(o)
+	if _, err := d.Start(t.Context(), good); err != nil {
+		t.Fatal(err)
+	}
+	vms, err := d.List(t.Context())
+	if err != nil || len(vms) != 2 || vms[0].Status != hv.Running || vms[1].Status != hv.Running {
+		t.Errorf("%+v, %v", vms, err)
+	}
+	if _, err := d.Start(t.Context(), bad); !errors.Is(err, errDamagedRecord) {
+		t.Errorf("Start of the damaged VM: %v", err)
+	}
+	for _, id := range []string{bad.ID, good.ID} {
+		if err := d.Delete(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	m.expectEmpty(d)
+}
+
 // TestKilledVM: a VM whose tart run was killed is stopped, and says so.
 func TestKilledVM(t *testing.T) {
 	t.Parallel()

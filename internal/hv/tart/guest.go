@@ -28,6 +28,7 @@ var errNoAddress = errors.New("the guest has no address")
 
 // awaitReady waits until the guest runs commands and, where the spec asks for it, has an address.
 func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
+	var last error // why the guest was not ready in the last whole attempt
 	for {
 		begun := time.Now()
 		err := m.reachGuest(ctx)
@@ -37,6 +38,9 @@ func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
 		if err == nil {
 			return m.settleMAC(s)
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		if ended := m.endedEarly(); ended != nil {
 			return ended
 		}
@@ -44,7 +48,7 @@ func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
 			if errors.Is(waited, context.Canceled) {
 				return waited
 			}
-			return err // why it is not ready yet
+			return last
 		}
 	}
 }

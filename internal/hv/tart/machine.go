@@ -56,6 +56,9 @@ func (m *machine) describe() (hv.VM, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, err := m.readRecord()
+	if errors.Is(err, errDamagedRecord) {
+		return m.describeDamaged(err)
+	}
 	if err != nil {
 		return hv.VM{}, err
 	}
@@ -69,6 +72,16 @@ func (m *machine) describe() (hv.VM, error) {
 		}
 	}
 	return m.vm(r, pid, running || m.isStarting(r)), nil
+}
+
+// describeDamaged returns what is known of a VM without its record: whether it runs, by its lock.
+func (m *machine) describeDamaged(reason error) (hv.VM, error) {
+	pid, running, err := m.isRunning(record{})
+	vm := hv.VM{ID: m.id, Status: hv.Stopped, Failure: reason.Error()}
+	if running {
+		vm.Status, vm.PID, vm.Failure = hv.Running, pid, ""
+	}
+	return vm, err
 }
 
 // startGap is the time in which a killed agent may have left a start without a process. A start that

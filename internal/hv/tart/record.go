@@ -41,6 +41,9 @@ type record struct {
 	Failure       string // why the last run ended without a request
 }
 
+// errDamagedRecord reports a record that exists and cannot be read. The VM can only be ended and removed.
+var errDamagedRecord = errors.New("its record is damaged; terminate its instance, or remove its directory")
+
 func (m *machine) readRecord() (record, error) {
 	var r record
 	f, err := os.Open(filepath.Join(m.dir, recordFile))
@@ -59,7 +62,7 @@ func (m *machine) readRecord() (record, error) {
 		err = json.NewDecoder(f).Decode(&r)
 	}
 	if err != nil {
-		return r, fmt.Errorf("tart: read record of VM %s: %w", m.id, err)
+		return r, fmt.Errorf("tart: read record of VM %s: %w: %w", m.id, errDamagedRecord, err)
 	}
 	return r, nil
 }

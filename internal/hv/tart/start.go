@@ -194,6 +194,10 @@ func (m *machine) runOnce(ctx context.Context, s hv.Spec) error {
 	return m.makeReady(ctx, s)
 }
 
+// bootRemedy is what to do about a guest that was not ready in time.
+const bootRemedy = "raise SVC_START_TIMEOUT if it needs longer, or check the guest agent, the SSH server and the user " +
+	"of its image"
+
 // makeReady waits until the guest of a VM that runs is ready, and has its ports forwarded.
 func (m *machine) makeReady(ctx context.Context, s hv.Spec) error {
 	timeout := s.BootTimeout
@@ -207,7 +211,7 @@ func (m *machine) makeReady(ctx context.Context, s hv.Spec) error {
 		err = m.startForwarder(boot, s)
 	}
 	if err != nil && errors.Is(context.Cause(boot), hv.ErrBootTimeout) && ctx.Err() == nil {
-		return fmt.Errorf("%w (%s): %w", hv.ErrBootTimeout, timeout, err)
+		return fmt.Errorf("%w (%s): %w; %s", hv.ErrBootTimeout, timeout, err, bootRemedy)
 	}
 	return err
 }
@@ -259,9 +263,11 @@ func (m *machine) run(ctx context.Context, s hv.Spec) error {
 	return m.awaitLock(ctx, process)
 }
 
+var errNotBegun = fmt.Errorf("tart run did not begin the VM within %s; restart the Mac if that is repeated", lockTimeout)
+
 // awaitLock waits until tart has locked the configuration, or has ended.
 func (m *machine) awaitLock(ctx context.Context, process cliproc.Process) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, lockTimeout, errors.New("tart run did not begin the VM in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, lockTimeout, errNotBegun)
 	defer cancel()
 	for {
 		pid, err := cliproc.LockOwner(filepath.Join(m.dir, configFile))

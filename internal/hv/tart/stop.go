@@ -41,6 +41,9 @@ func (m *machine) end(ctx context.Context, how hv.StopMode) error {
 	}
 	if vm.Status == hv.Running {
 		err = m.endRun(ctx, how)
+		if errors.Is(err, errDamagedRecord) {
+			err = m.killOwner(ctx)
+		}
 	}
 	if err = errors.Join(err, m.stopForwarder(ctx)); err != nil {
 		return fmt.Errorf("tart: stop VM %s: %w", m.id, err)
@@ -121,6 +124,26 @@ func (m *machine) kill(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("end the VM by force: %w", err), stopErr)
 	}
 	return nil
+}
+
+// killOwner kills the process that runs a VM without a readable record.
+func (m *machine) killOwner(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, forceTimeout)
+	defer cancel()
+	for {
+		pid, running, err := m.isRunning(record{})
+		if err != nil || !running {
+			return err
+		}
+		if owner, err := cliproc.Find(pid); err == nil {
+			if err := owner.Kill(); err != nil {
+				return err
+			}
+		}
+		if err := sleep(ctx, pollInterval); err != nil {
+			return err
+		}
+	}
 }
 
 // awaitProcess waits until a start that has no recorded process has one, or has none any more.
