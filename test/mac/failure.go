@@ -22,7 +22,7 @@ var failureCases = []testCase{
 	{"no unlocked keychain", lockedKeychain},
 	{"MAC address of a VM of another program", sameMAC},
 	{"unreadable VM of another program", unreadableOther},
-	{"unreadable record of a VM", unreadableRecord},
+	{"damaged record of a VM", damagedRecord},
 }
 
 // failing starts an instance, which has to end in Error with a message that has each of the texts, and checks that
@@ -86,8 +86,8 @@ func hangingExec(ctx context.Context, a *act) error {
 	if err := a.mac.set("", "hang", "exec"); err != nil {
 		return err
 	}
-	err := a.failing(ctx, client.StartRequest{}, "the guest was not ready in time", "tart exec", "did not end in time",
-		"SVC_START_TIMEOUT")
+	err := a.failing(ctx, client.StartRequest{}, "the guest was not ready in time",
+		"tart exec: the program did not end in time", "raise SVC_START_TIMEOUT")
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func hangingRun(ctx context.Context, a *act) error {
 	if err := a.mac.set("", "hang", "run"); err != nil {
 		return err
 	}
-	err := a.failing(ctx, client.StartRequest{}, "tart run did not begin the VM in time")
+	err := a.failing(ctx, client.StartRequest{}, "tart run did not begin the VM", "restart the Mac")
 	if err != nil {
 		return err
 	}
@@ -148,18 +148,25 @@ func unreadableOther(ctx context.Context, a *act) error {
 	return os.RemoveAll(dir)
 }
 
-// unreadableRecord: what this node has written about a VM is damaged.
-func unreadableRecord(ctx context.Context, a *act) error {
-	dir := filepath.Join(a.mac.home(), "vms", "damaged")
-	err := os.MkdirAll(dir, 0o755)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "buildyard.json"), []byte("{"), 0o600)
-	}
+// damagedRecord: what this node has written about a VM cannot be read. Others run, and the VM can be terminated.
+func damagedRecord(ctx context.Context, a *act) error {
+	in, err := a.run(ctx, client.StartRequest{}, "echo works", stateStarted)
 	if err != nil {
 		return err
 	}
-	if err := a.works(ctx, client.StartRequest{}); err != nil {
-		return fmt.Errorf("beside the damaged record: %w", err)
+	record := filepath.Join(a.mac.home(), "vms", in.InstanceID, "buildyard.json")
+	if err := os.WriteFile(record, []byte("{"), 0o600); err != nil {
+		return err
 	}
-	return os.RemoveAll(dir)
+	if err := a.works(ctx, client.StartRequest{}); err != nil {
+		return fmt.Errorf("with a damaged record of another VM: %w", err)
+	}
+	if _, err := a.awaitState(ctx, in.InstanceID, stateStarted); err != nil {
+		return err
+	}
+	if err := a.terminate(ctx, in.InstanceID); err != nil {
+		return err
+	}
+	a.saw("the instance whose record is damaged is terminated")
+	return a.mac.clean(ctx)
 }

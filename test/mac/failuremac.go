@@ -85,7 +85,7 @@ func (o *otherVM) end(ctx context.Context) error {
 // sameMAC: tart gives a VM another address if a VM of another program has it. An address that was requested is then
 // refused, and the other VM continues.
 func sameMAC(ctx context.Context, a *act) error {
-	const address = "52:54:00:12:34:56"
+	const address = lastMAC
 	other, err := a.mac.runOther(ctx, a.mac.home(), address)
 	if err == nil {
 		err = a.failing(ctx, client.StartRequest{MACAddress: address}, "MAC address "+address+" is in use")

@@ -16,6 +16,8 @@ type group struct {
 	macs  int  // nodes that are fake Macs
 	lanes bool // each Mac plays cases of its own at the same time; otherwise one case is played after the other
 	cases []testCase
+
+	managedMACs bool // the cloud manages MAC addresses, which requests can then name
 }
 
 // testCase is one row of the report.
@@ -35,7 +37,7 @@ type act struct {
 var groups = []group{
 	{name: "flow", macs: 2, cases: flowCases},
 	{name: "kill", macs: 3, lanes: true, cases: killCases()},
-	{name: "failure", macs: 3, lanes: true, cases: failureCases},
+	{name: "failure", macs: 3, lanes: true, cases: failureCases, managedMACs: true},
 	{name: "placement", macs: 1, cases: placementCases},
 }
 
@@ -67,7 +69,7 @@ func (g group) play(ctx context.Context, s *stage, r *report, only *regexp.Regex
 		return nil
 	}
 	x := &site{stage: s, dir: filepath.Join(s.dir, g.name)}
-	if err := x.open(ctx, g.macs); err != nil {
+	if err := x.open(ctx, g.macs, g.managedMACs); err != nil {
 		return errors.Join(fmt.Errorf("the cloud of %q does not start: %w", g.name, err), x.close())
 	}
 	queue := make(chan testCase, len(asked))

@@ -29,7 +29,7 @@ type site struct {
 const templateName = "sonoma"
 
 // open starts the services and the Macs, and pushes the template.
-func (x *site) open(ctx context.Context, macs int) (err error) {
+func (x *site) open(ctx context.Context, macs int, managedMACs bool) (err error) {
 	if err := rig.MakeDir(x.dir); err != nil {
 		return err
 	}
@@ -40,6 +40,9 @@ func (x *site) open(ctx context.Context, macs int) (err error) {
 		return err
 	}
 	x.cloud.With("--registry", x.registry.address(), "--start-timeout", startTimeout.String())
+	if managedMACs {
+		x.cloud.With("--manage-mac-addresses", "--mac-addr-range", firstMAC+"-"+lastMAC)
+	}
 	if x.api, err = client.NewController(x.cloud.Controller, client.Options{}); err != nil {
 		return err
 	}
@@ -61,6 +64,12 @@ func (x *site) open(ctx context.Context, macs int) (err error) {
 	x.template, err = x.cloud.Push(ctx, templateName, x.importArgs(templateName)...)
 	return err
 }
+
+// The addresses of a cloud that manages MAC addresses.
+const (
+	firstMAC = "52:54:00:00:00:01"
+	lastMAC  = "52:54:00:00:0f:ff"
+)
 
 // startTimeout is how long a node may take to start a VM here.
 const startTimeout = 20 * time.Second
