@@ -91,6 +91,10 @@ test-fault: ## kill real processes while they work: N kills a target (20 % of th
 test-hostile: ## attack real services as hostile nodes, pushers, callers, guessers and pages do, on full disks and damaged files, then all together while normal jobs run for MINUTES (15): ONLY=regexp of attacks, JSON=file; as root
 	go run ./test/hostile -minutes $(or $(MINUTES),15) $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
 
+test-mac: ## run the whole way of macOS guests over fake Macs, kill -9 every process in every step, and try what goes wrong on a Mac: ONLY=regexp of cases, JSON=file; as root
+	scripts/need.sh test-mac
+	go run ./test/mac $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
+
 test-upgrade: ## upgrade from the programs of an earlier commit, FROM=commit (6fd311c): data directories, nodes, settings, commands, metrics, scanners, Go packages: ONLY=regexp of groups
 	go run ./test/upgrade $(if $(FROM),-from $(FROM)) $(if $(ONLY),-only '$(ONLY)')
 
@@ -145,4 +149,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile test-upgrade contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help
+.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile test-mac test-upgrade contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help

@@ -5,6 +5,7 @@
 #   scripts/need.sh demo     QEMU, nftables and the guest's packages
 #   scripts/need.sh images   qemu-img, and programs that read ext4 and APFS
 #   scripts/need.sh gotestsum  gotestsum, which runs the tests
+#   scripts/need.sh test-mac  XFS
 #   scripts/need.sh lint     golangci-lint and gofumpt, at the versions below
 #   scripts/need.sh vuln     govulncheck
 #   scripts/need.sh bench-scan  scalibr, npm for the tree of packages, and mke2fs
@@ -111,6 +112,7 @@ case "${1:-}" in
 test) tool gotestsum && packages gcc libc6-dev busybox iproute2 xfsprogs $(guest) ;;
 # shellcheck disable=SC2046
 demo) packages $(guest) ;;
+test-mac) packages xfsprogs ;;
 images) packages qemu-utils e2fsprogs libfsapfs-utils ;;
 gotestsum) tool gotestsum ;;
 lint) tool golangci-lint && tool gofumpt ;;

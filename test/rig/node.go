@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,9 +16,15 @@ type NodeOptions struct {
 	Capacity int
 	Driver   string
 	LogLevel string // "" = the program's own
+	Reserve  string // space that it leaves free of templates; "" = 1GB
+
+	// Launcher is a program with arguments that makes itself the agent, whose command line follows: it changes what the
+	// agent sees of this machine. Empty: the agent is started directly.
+	Launcher []string
+	Settings map[string]string // environment of the agent
 }
 
-// reserve is what a node leaves free of templates: the disk of a machine where tests run may be fuller than a node's,
+// reserve is what a node leaves free of templates unless it is told: the disk of a machine where tests run may be fuller than a node's,
 // and what they write is little.
 const reserve = "1GB"
 
@@ -30,7 +37,8 @@ func (c *Cloud) Join(ctx context.Context, o NodeOptions) (*Process, error) {
 	}
 	program, data := c.programs.Path("buildnode"), filepath.Join(c.Dir, o.Name)
 	_, err = Output(ctx, "", program, "join", c.Controller, "--token", token, "--name", o.Name,
-		"--host", "127.0.0.1", "--capacity", strconv.Itoa(o.Capacity), "--data-dir", data, "--reserve-space", reserve)
+		"--host", "127.0.0.1", "--capacity", strconv.Itoa(o.Capacity), "--data-dir", data, "--reserve-space",
+		cmp.Or(o.Reserve, reserve))
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +46,9 @@ func (c *Cloud) Join(ctx context.Context, o NodeOptions) (*Process, error) {
 	if o.LogLevel != "" {
 		args = append(args, "--log-level", o.LogLevel)
 	}
-	p := NewProcess(c.Dir, o.Name, program, args...)
+	command := slices.Concat(o.Launcher, []string{program}, args)
+	p := NewProcess(c.Dir, o.Name, command[0], command[1:]...)
+	p.Set(o.Settings)
 	return p, p.Start()
 }
 

@@ -38,7 +38,7 @@ func (c *Cache) evictFor(ctx context.Context, f *sharedPull, whole int64, part s
 		if !removed {
 			return farm.Refused(
 				"the disk has %s free of which %s are reserved; the version needs %s, and no cached template can "+
-					"be removed",
+					"be removed: remove VMs or other files from the node",
 				bytesize.Format(free), bytesize.Format(reserve), bytesize.Format(need))
 		}
 	}

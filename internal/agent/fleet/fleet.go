@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -73,6 +74,8 @@ func (o *Options) check() error {
 		return farm.Invalid("nodes", "%d: want 1 to %d", o.NodeCount, MaxNodes)
 	case o.RealPulls && o.DataDir == "":
 		return farm.Invalid("real-pull", "requires a data directory (--data-dir)")
+	case !slices.Contains([]string{"", "amd64", "arm64"}, o.Sim.Arch):
+		return farm.Invalid("arch", "%s: want amd64 or arm64", o.Sim.Arch)
 	}
 	for name, share := range map[string]float64{
 		"pull-failure": o.PullFailureRate, "update-failure": o.UpdateFailureRate, "boot-failure": o.Sim.BootFailureRate,
@@ -256,8 +259,8 @@ func (n *node) openStorage(o *Options, at datadir.Dir, parts *agent.Options) err
 	return nil
 }
 
-// simulatedFacts are those of every simulated machine. The architecture is the simulated driver's.
-var simulatedFacts = host.Facts{Arch: "amd64", OS: runtime.GOOS, CPUs: 16, MemoryMB: 64 << 10}
+// simulatedFacts are those of every simulated machine. The driver may have another architecture, which then counts.
+var simulatedFacts = host.Facts{Arch: sim.DefaultArch, OS: runtime.GOOS, CPUs: 16, MemoryMB: 64 << 10}
 
 // machine is a host without any load.
 type machine struct{}

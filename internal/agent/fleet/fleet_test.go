@@ -227,6 +227,7 @@ func TestRefusals(t *testing.T) {
 		"no node":   func(o *fleet.Options) { o.NodeCount = 0 },
 		"too many":  func(o *fleet.Options) { o.NodeCount = fleet.MaxNodes + 1 },
 		"real pull": func(o *fleet.Options) { o.RealPulls = true },
+		"arch":      func(o *fleet.Options) { o.Sim.Arch = "sparc" },
 		"token":     func(o *fleet.Options) { o.JoinToken = "bad" },
 	} {
 		o := options(url)

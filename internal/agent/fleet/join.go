@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv/sim"
 	"github.com/buildyard/buildyard/internal/retry"
 )
 
@@ -97,7 +99,8 @@ func (o *Options) join(
 	err = o.retryJoin(ctx, func() error {
 		answer, err = client.Join(ctx, api.JoinRequest{
 			Protocol: api.LinkProtocol, Token: o.JoinToken, NodeID: id.NodeID, Credential: id.Credential,
-			Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity, Arch: simulatedFacts.Arch,
+			Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity,
+			Arch: cmp.Or(o.Sim.Arch, sim.DefaultArch),
 			Kept: o.keptFields(id),
 		})
 		return err

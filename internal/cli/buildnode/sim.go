@@ -83,6 +83,7 @@ The same --seed produces the same values.`,
 // addDevices adds the options for what simulated nodes offer in addition to VMs.
 func (o *SimOptions) addDevices(cmd *cobra.Command) {
 	fs := cmd.Flags()
+	fs.StringVar(&o.Sim.Arch, "arch", sim.DefaultArch, "architecture of each node: amd64 or arm64")
 	fs.StringSliceVar(&o.VLANs, "vlan", nil, "VLANs of each node, as 10,100-110")
 	fs.StringSliceVar(&o.USBDevices, "usb", nil,
 		"USB devices of each node, as phone=2,key: claim names with the number of devices")

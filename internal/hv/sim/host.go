@@ -7,6 +7,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,9 @@ import (
 
 // Version is the hypervisor version that simulated VMs report.
 const Version = "1.0"
+
+// DefaultArch is the architecture of a simulated host for which none is set.
+const DefaultArch = "amd64"
 
 // DurationRange is a duration drawn evenly from Min to Max. The zero value means no wait.
 type DurationRange struct{ Min, Max time.Duration }
@@ -41,6 +45,8 @@ type Options struct {
 	// Dir stores every VM in a file, so that VMs outlive a killed process. Empty: they outlive an
 	// agent only as long as the Host itself.
 	Dir string
+
+	Arch string // of the host, amd64 or arm64; "" = DefaultArch
 
 	// License and Expires describe the hypervisor's license: see hv.Host.
 	License, Expires string
@@ -86,7 +92,8 @@ func New(opt Options) (*Host, error) {
 
 // Describe returns the constants of the simulation.
 func (h *Host) Describe(context.Context) (hv.Host, error) {
-	d := hv.Host{Driver: "sim", Version: Version, Accelerator: "sim", Machine: "sim-1", CPU: "sim", Arch: "amd64"}
+	d := hv.Host{Driver: "sim", Version: Version, Accelerator: "sim", Machine: "sim-1", CPU: "sim"}
+	d.Arch = cmp.Or(h.opts.Arch, DefaultArch)
 	d.LicenseKind, d.LicenseExpires = h.opts.License, h.opts.Expires
 	d.Capabilities = append(hv.PCCapabilities(), hv.CanRestart, hv.CanSave, hv.CanSuspend, hv.CanResize, hv.CanVNC,
 		hv.CanConsole, hv.CanUSB, hv.CanBridge)

@@ -38,6 +38,15 @@ func open(t *testing.T, opt sim.Options) *sim.Host {
 	return h
 }
 
+func TestArch(t *testing.T) {
+	for arch, want := range map[string]string{"": sim.DefaultArch, "arm64": "arm64"} {
+		h, err := open(t, sim.Options{Arch: arch}).Describe(t.Context())
+		if err != nil || h.Arch != want {
+			t.Errorf("%q: the host is %q, %v, want %q", arch, h.Arch, err, want)
+		}
+	}
+}
+
 func TestConformance(t *testing.T) {
 	for _, mode := range []string{"memory", "files", "two at a time"} {
 		t.Run(mode, func(t *testing.T) {

@@ -160,9 +160,8 @@ func (d *Driver) List(context.Context) ([]hv.VM, error) {
 		switch {
 		case errors.Is(err, hv.ErrNotFound):
 			continue
-		case err != nil: // which must not hide the other VMs
-			d.log.Error("reading a VM failed", "vm", m.id, "error", err)
-			vm = m.unreadableVM(err)
+		case err != nil:
+			return nil, err
 		case vm.Status == hv.Running:
 			d.background.Go(m.maintain)
 		}
@@ -214,11 +213,7 @@ func (d *Driver) Delete(ctx context.Context, id string) error {
 	m := d.machine(id)
 	m.busy.Lock()
 	defer m.busy.Unlock()
-	err := m.end(ctx, hv.StopForce)
-	if errors.Is(err, errDamagedRecord) {
-		err = m.killByLock()
-	}
-	if err != nil && !errors.Is(err, hv.ErrNotFound) {
+	if err := m.end(ctx, hv.StopForce); err != nil && !errors.Is(err, hv.ErrNotFound) {
 		return err
 	}
 	if err := m.stopForwarder(ctx); err != nil {

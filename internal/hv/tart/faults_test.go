@@ -199,6 +199,33 @@ func (m *testMac) startAndKillAgent(o Options, s hv.Spec) {
 	_ = agent.Wait()
 }
 
+// TestShutdownIsRepeated: a request that does not reach the guest is made again.
+func TestShutdownIsRepeated(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	d := m.open(m.options())
+	s := m.spec()
+	if _, err := d.Start(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(d.machine(s.ID).dir, "control.sock")
+	if err := os.Rename(socket, socket+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- d.Stop(t.Context(), s.ID, hv.StopOrderly) }()
+	time.Sleep(300 * time.Millisecond) // for the first request, which fails
+	if err := os.Rename(socket+"-away", socket); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	if why := d.machine(s.ID).runLog().failure(); why != shutDownText {
+		t.Errorf("the VM was not shut down in order: %s", why)
+	}
+}
+
 // TestForwarderIsRestarted: a killed forwarder is started again with the same ports.
 func TestForwarderIsRestarted(t *testing.T) {
 	t.Parallel()
@@ -342,6 +369,41 @@ func TestUnreadableNeighbor(t *testing.T) {
 	if vms, err := d.List(t.Context()); err != nil || len(vms) != 1 {
 		t.Errorf("%+v, %v", vms, err)
 	}
+}
+
+// TestDamagedRecord: a VM whose record cannot be read disturbs no others and can be removed.
+func TestDamagedRecord(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	o := m.options()
+	d := m.open(o)
+	bad, good := m.spec(), m.spec()
+	if _, err := d.Start(t.Context(), bad); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(d.machine(bad.ID).dir, recordFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d = m.open(o)
+	if _, err := d.Start(t.Context(), good); err != nil {
+		t.Fatal(err)
+	}
+	vms, err := d.List(t.Context())
+	if err != nil || len(vms) != 2 || vms[0].Status != hv.Running || vms[1].Status != hv.Running {
+		t.Errorf("%+v, %v", vms, err)
+	}
+	if _, err := d.Start(t.Context(), bad); !errors.Is(err, errDamagedRecord) {
+		t.Errorf("Start of the damaged VM: %v", err)
+	}
+	for _, id := range []string{bad.ID, good.ID} {
+		if err := d.Delete(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	m.expectEmpty(d)
 }
 
 // TestKilledVM: a VM whose tart run was killed is stopped, and says so.

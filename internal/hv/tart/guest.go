@@ -30,6 +30,7 @@ var errNoAddress = errors.New("the guest has no address; if DHCP has no free one
 // from the second attempt on: by then tart has replaced an address that another VM uses, whose guest must not
 // get the password.
 func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
+	var last error // why the guest was not ready in the last whole attempt
 	for attempt := 1; ; attempt++ {
 		begun := time.Now()
 		mac, err := m.recordMAC(s)
@@ -44,6 +45,9 @@ func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
 			_, err = m.recordMAC(s)
 			return err
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		if ended := m.endedEarly(); ended != nil {
 			return ended
 		}
@@ -51,7 +55,7 @@ func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
 			if errors.Is(waited, context.Canceled) {
 				return waited
 			}
-			return err // why it is not ready yet
+			return last
 		}
 	}
 }

@@ -55,6 +55,9 @@ func (m *machine) describe() (hv.VM, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, err := m.readRecord()
+	if errors.Is(err, errDamagedRecord) {
+		return m.describeDamaged(err)
+	}
 	if err != nil {
 		return hv.VM{}, err
 	}
@@ -75,14 +78,14 @@ func (m *machine) describe() (hv.VM, error) {
 	return m.vm(r, pid, running || m.isStarting(r)), nil
 }
 
-// unreadableVM returns a VM whose record cannot be read: whether it runs is known by its lock.
-func (m *machine) unreadableVM(reason error) hv.VM {
+// describeDamaged returns a VM without its record: only whether it runs, by its lock.
+func (m *machine) describeDamaged(reason error) (hv.VM, error) {
 	pid, running, err := m.isRunning(record{})
 	vm := hv.VM{ID: m.id, Status: hv.Stopped, Failure: reason.Error()}
-	if running || err != nil {
+	if running {
 		vm.Status, vm.PID, vm.Failure = hv.Running, pid, ""
 	}
-	return vm
+	return vm, err
 }
 
 // startGracePeriod is the time in which a killed agent may have left a start without a process. A start that

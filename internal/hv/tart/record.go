@@ -41,7 +41,8 @@ type record struct {
 	Failure       string // why the last run ended without a request
 }
 
-var errDamagedRecord = errors.New("the record is damaged; terminate the instance")
+// errDamagedRecord reports a record that exists and cannot be read. The VM can only be ended and removed.
+var errDamagedRecord = errors.New("its record is damaged; terminate its instance, or remove its directory")
 
 func (m *machine) readRecord() (record, error) {
 	var r record

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/hv"
@@ -27,6 +28,9 @@ func (m *machine) createDirectory(ctx context.Context, s hv.Spec) error {
 		err = os.Rename(stage, m.dir)
 	}
 	if err != nil {
+		if errors.Is(err, syscall.ENOSPC) {
+			err = fmt.Errorf("%w; remove VMs or templates from the node", err)
+		}
 		return errors.Join(fmt.Errorf("create VM directory: %w", err), os.RemoveAll(stage))
 	}
 	return nil

@@ -177,6 +177,10 @@ func (m *machine) runOnce(ctx context.Context, s hv.Spec) error {
 	return m.completeStart(ctx, s)
 }
 
+// bootRemedy is what to do about a guest that was not ready in time.
+const bootRemedy = "raise SVC_START_TIMEOUT if it needs longer, or check the guest agent, the SSH server and the " +
+	"user of its image"
+
 // completeStart waits until the guest of a VM that runs is ready, and forwards its ports.
 func (m *machine) completeStart(ctx context.Context, s hv.Spec) error {
 	timeout := s.BootTimeout
@@ -190,7 +194,7 @@ func (m *machine) completeStart(ctx context.Context, s hv.Spec) error {
 		err = m.startForwarder(boot, s)
 	}
 	if err != nil && errors.Is(context.Cause(boot), hv.ErrBootTimeout) && ctx.Err() == nil {
-		return fmt.Errorf("%w (%s): %w", hv.ErrBootTimeout, timeout, err)
+		return fmt.Errorf("%w (%s): %w; %s", hv.ErrBootTimeout, timeout, err, bootRemedy)
 	}
 	return err
 }
@@ -227,10 +231,12 @@ func (m *machine) run(ctx context.Context, s hv.Spec) error {
 	return m.awaitLock(ctx, process)
 }
 
+var errNotBegun = fmt.Errorf("tart run did not begin the VM within %s; its output is in the log of the VM; restart "+
+	"the Mac if that is repeated", lockTimeout)
+
 // awaitLock waits until tart has locked the configuration, or has ended.
 func (m *machine) awaitLock(ctx context.Context, process cliproc.Process) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, lockTimeout, fmt.Errorf(
-		"tart run did not begin the VM within %s; its output is in the log of the VM", lockTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, lockTimeout, errNotBegun)
 	defer cancel()
 	for {
 		pid, err := cliproc.LockOwner(filepath.Join(m.dir, configFile))

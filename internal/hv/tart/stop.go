@@ -40,8 +40,11 @@ func (m *machine) end(ctx context.Context, how hv.StopMode) error {
 		return err
 	}
 	if vm.Status == hv.Running {
-		if err = m.endRun(ctx, how); err != nil {
-			// The VM continues with its ports, and its end is no longer requested.
+		err = m.endRun(ctx, how)
+		switch {
+		case errors.Is(err, errDamagedRecord):
+			err = m.killOwner(ctx)
+		case err != nil: // the VM continues with its ports, and its end is no longer requested
 			err = errors.Join(err, m.updateRecord(func(r *record) { r.StopRequested = false }))
 		}
 	}
@@ -75,10 +78,7 @@ func (m *machine) shutDown(ctx context.Context, limit time.Duration) error {
 	defer cancel()
 	asked := make(chan error, 1)
 	go func() {
-		// The guest may end before the client has its answer, so only the end of the VM counts.
-		request, cancel := context.WithTimeout(ctx, shutdownTimeout)
-		defer cancel()
-		asked <- m.runInGuest(request, shutdownArgs)
+		asked <- m.requestShutdown(ctx)
 	}()
 	err := m.awaitEnd(ctx)
 	cancel()
@@ -86,6 +86,19 @@ func (m *machine) shutDown(ctx context.Context, limit time.Duration) error {
 		return fmt.Errorf("%w (%w)", err, asking)
 	}
 	return err
+}
+
+// requestShutdown asks the guest to shut down, and again while that fails: a call may end before it has reached the
+// guest. The guest may also end before the call has its answer, so only the end of the VM counts.
+func (m *machine) requestShutdown(ctx context.Context) error {
+	for {
+		request, cancel := context.WithTimeout(ctx, shutdownTimeout)
+		err := m.runInGuest(request, shutdownArgs)
+		cancel()
+		if err == nil || sleep(ctx, readyDelay) != nil {
+			return err
+		}
+	}
 }
 
 // kill ends the VM by force.
@@ -118,20 +131,22 @@ func (m *machine) kill(ctx context.Context) error {
 	return nil
 }
 
-// killByLock kills the VM of a damaged record, and waits for its end.
-func (m *machine) killByLock() error {
-	for end := time.Now().Add(killTimeout); ; time.Sleep(pollInterval) {
+// killOwner kills the process that runs a VM without a readable record.
+func (m *machine) killOwner(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, forceTimeout)
+	defer cancel()
+	for {
 		pid, running, err := m.isRunning(record{})
 		if err != nil || !running {
 			return err
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("process %d of VM %s has not ended within %s of its kill", pid, m.id, killTimeout)
 		}
 		if owner, err := cliproc.Find(pid); err == nil {
 			if err := owner.Kill(); err != nil {
 				return err
 			}
+		}
+		if err := sleep(ctx, pollInterval); err != nil {
+			return err
 		}
 	}
 }

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"time"
+)
+
+// group is cases that share a cloud.
+type group struct {
+	name  string
+	macs  int  // nodes that are fake Macs
+	lanes bool // each Mac plays cases of its own at the same time; otherwise one case is played after the other
+	cases []testCase
+
+	managedMACs bool // the cloud manages MAC addresses, which requests can then name
+}
+
+// testCase is one row of the report.
+type testCase struct {
+	name string
+	play func(ctx context.Context, a *act) error
+}
+
+// act is a case that is played.
+type act struct {
+	*row
+	*site
+	mac *mac // that the case has to itself
+}
+
+// groups in the order in which they run.
+var groups = []group{
+	{name: "flow", macs: 2, cases: flowCases},
+	{name: "kill", macs: 3, lanes: true, cases: killCases()},
+	{name: "failure", macs: 3, lanes: true, cases: failureCases, managedMACs: true},
+	{name: "placement", macs: 1, cases: placementCases},
+}
+
+func (g group) rowName(c testCase) string { return g.name + ": " + c.name }
+
+// required returns the names of the cases that are asked for.
+func required(only *regexp.Regexp) (names []string) {
+	for _, g := range groups {
+		for _, c := range g.asked(only) {
+			names = append(names, g.rowName(c))
+		}
+	}
+	return names
+}
+
+func (g group) asked(only *regexp.Regexp) (out []testCase) {
+	for _, c := range g.cases {
+		if only.MatchString(g.rowName(c)) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// play plays the cases that are asked for on a new cloud.
+func (g group) play(ctx context.Context, s *stage, r *report, only *regexp.Regexp) error {
+	asked := g.asked(only)
+	if len(asked) == 0 {
+		return nil
+	}
+	x := &site{stage: s, dir: filepath.Join(s.dir, g.name)}
+	if err := x.open(ctx, g.macs, g.managedMACs); err != nil {
+		return errors.Join(fmt.Errorf("the cloud of %q does not start: %w", g.name, err), x.close())
+	}
+	queue := make(chan testCase, len(asked))
+	for _, c := range asked {
+		queue <- c
+	}
+	close(queue)
+	var wg sync.WaitGroup
+	for i := range x.macs {
+		if i > 0 && !g.lanes {
+			break
+		}
+		wg.Go(func() {
+			for c := range queue {
+				r.add(x.playOne(ctx, g.rowName(c), c, x.macs[i]))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(ctx.Err(), x.close())
+}
+
+// caseLimit bounds one case.
+const caseLimit = 3 * time.Minute
+
+func (x *site) playOne(ctx context.Context, name string, c testCase, m *mac) row {
+	ctx, cancel := context.WithTimeoutCause(ctx, caseLimit, fmt.Errorf("the case did not end within %s", caseLimit))
+	defer cancel()
+	began := time.Now()
+	a := &act{row: &row{Name: name}, site: x, mac: m}
+	a.fail(c.play(ctx, a))
+	a.fail(m.recover(ctx))
+	a.conclude(time.Since(began))
+	return *a.row
+}
