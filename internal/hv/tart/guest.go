@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	readyTimeout = 5 * time.Second // for one attempt to reach the guest
-	readyDelay   = time.Second     // between attempts
+	readyTimeout = 5 * time.Second        // for one attempt to reach the guest
+	readyDelay   = 100 * time.Millisecond // between the begins of attempts: half of it is added to a start on average
+	sshDelay     = time.Second            // the same by SSH, which may take long while the guest boots
 	execTimeout  = 30 * 24 * time.Hour
 	outputExtra  = 4 << 10 // bytes of an output above hv.MaxOutputBytes: the report of the exit code
 	sshPort      = 22
@@ -28,9 +29,10 @@ var errNoAddress = errors.New("the guest has no address")
 
 // awaitReady waits until the guest runs commands and, where the spec asks for it, has an address.
 func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
+	probe := readyProbe{machine: m}
 	for {
 		begun := time.Now()
-		err := m.reachGuest(ctx)
+		err := probe.reachGuest(ctx)
 		if err == nil && s.WaitsForAddress() && !m.driver.leasedAddress(s.MAC).IsValid() {
 			err = errNoAddress
 		}
@@ -139,21 +141,38 @@ func (m *machine) closeSSH() {
 	}
 }
 
+// readyProbe is the attempts to reach a guest that boots.
+type readyProbe struct {
+	*machine
+	nextSSH time.Time // no attempt by SSH before
+	sshErr  error     // of the last attempt by SSH
+}
+
 // reachGuest finds out how the guest runs commands: by its agent, otherwise by SSH.
-func (m *machine) reachGuest(ctx context.Context) error {
-	var errs [2]error
-	for i, bySSH := range []bool{false, true} {
-		attempt, cancel := context.WithTimeout(ctx, readyTimeout)
-		m.useSSH.Store(bySSH)
-		err := m.runInGuest(attempt, []string{"/usr/bin/true"})
-		cancel()
-		if err == nil {
+func (p *readyProbe) reachGuest(ctx context.Context) error {
+	err := p.tryGuest(ctx, false)
+	if err == nil {
+		return nil
+	}
+	if now := time.Now(); !now.Before(p.nextSSH) {
+		p.nextSSH = now.Add(sshDelay)
+		if p.sshErr = p.tryGuest(ctx, true); p.sshErr == nil {
 			return nil
 		}
-		errs[i] = err
 	}
-	m.useSSH.Store(false)
-	return fmt.Errorf("%w; by SSH: %w", errs[0], errs[1])
+	return fmt.Errorf("%w; by SSH: %w", err, p.sshErr)
+}
+
+// tryGuest runs a program in the guest in one of the two ways, which is used from then on if it succeeds.
+func (m *machine) tryGuest(ctx context.Context, bySSH bool) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	m.useSSH.Store(bySSH)
+	err := m.runInGuest(ctx, []string{"/usr/bin/true"})
+	if err != nil {
+		m.useSSH.Store(false)
+	}
+	return err
 }
 
 // Exec runs a command in the guest as the image's user.
