@@ -67,7 +67,9 @@ func (c *cloud) open(ctx context.Context, mac *fakeMac) (err error) {
 		return err
 	}
 	for _, name := range []string{smallImage, largeImage} {
-		if c.images[name], err = c.Push(ctx, name, "import", "--tart", mac.imageDir(name), "--name", name); err != nil {
+		c.images[name], err = c.Push(ctx, name, "import", "--tart", mac.imageDir(name), "--name", name, "--cpu", "2",
+			"--ram", "4G")
+		if err != nil {
 			return err
 		}
 	}
@@ -100,15 +102,18 @@ func (c *cloud) start(ctx context.Context, image string) (took time.Duration, er
 		return 0, errors.Join(err, fmt.Errorf("asked for one instance, got %d", len(ids)))
 	}
 	defer func() { err = errors.Join(err, c.end(ctx, ids[0])) }()
+	var inst api.Instance
 	err = c.await(ctx, startLimit, look, "the instance to start", func() (bool, error) {
-		var inst api.Instance
 		err := c.client.Send(ctx, http.MethodGet, "/api/v1/vm?id="+url.QueryEscape(ids[0]), nil, &inst)
 		if err == nil && inst.InstanceState == "Error" {
 			err = fmt.Errorf("the instance failed: %s", inst.Message)
 		}
 		return inst.InstanceState == "Started", err
 	})
-	return time.Since(began), err
+	if took = time.Since(began); err != nil {
+		err = fmt.Errorf("start of %s: %w; it is %s %s", image, err, inst.InstanceState, inst.Message)
+	}
+	return took, err
 }
 
 // end terminates an instance and waits until it is gone.

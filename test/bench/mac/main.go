@@ -50,7 +50,7 @@ func (b *bench) Rows() ([]row.Row, error) {
 func (b *bench) Head() string { return fmt.Sprintf("an imitation of tart on XFS in a file; %d rounds", b.rounds) }
 
 // limit bounds a run without the time that building takes.
-func (b *bench) limit() time.Duration { return 6*time.Minute + time.Duration(b.rounds)*20*time.Second }
+func (b *bench) limit() time.Duration { return 20*time.Minute + time.Duration(b.rounds)*30*time.Second }
 
 // Measure measures every part on one file system. The error is of what was left behind.
 func (b *bench) Measure(ctx context.Context) (err error) {

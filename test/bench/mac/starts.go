@@ -27,7 +27,7 @@ func (b *bench) warmUp(ctx context.Context, c *cloud) error {
 	for _, image := range []string{smallImage, largeImage} {
 		took, err := c.start(ctx, image)
 		if err != nil {
-			return fmt.Errorf("first start of %s: %w", image, err)
+			return err
 		}
 		b.Say("first start of %s, with the pull: %.0f ms", image, runner.MS(took))
 	}

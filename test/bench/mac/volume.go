@@ -19,7 +19,7 @@ const (
 	// neededBytes is what a run writes at most, and some to spare.
 	neededBytes = 12 << 30
 	mountLimit  = time.Minute
-	endLimit    = 30 * time.Second
+	endLimit    = time.Minute
 )
 
 // volume is a mounted XFS file system in a file, which stands for the APFS volume of a Mac.
