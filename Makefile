@@ -61,6 +61,10 @@ bench-vm: ## measure starts, saves and idle guests of real VMs: PAIRS=5, ONLY=ro
 bench-control: ## measure creates, starts, lists, idle nodes and restarts of the control plane: ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
 	go run ./test/bench/control $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
+bench-mac: ## measure starts, next tags, commands and ports of Macs over an imitation of tart on XFS, as root: ROUNDS=15, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
+	scripts/need.sh bench-mac
+	CGO_ENABLED=0 go run -trimpath ./test/bench/mac -rounds $(or $(ROUNDS),15) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
+
 bench-registry: ## measure pushes and pulls, and for comparison the disk, the network and another registry: PAIRS=9, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
 	go run ./test/bench/registry -pairs $(or $(PAIRS),9) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
@@ -149,4 +153,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile test-mac test-upgrade contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help
+.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-mac bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile test-mac test-upgrade contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help

@@ -46,7 +46,7 @@ func Exec(ctx context.Context, run Run, cmd hv.Command) (hv.Result, error) {
 	// The command was canceled or timed out: none of its processes may continue.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
-	killErr := kill(last, run, c.name)
+	killErr := c.kill(last, run)
 	select {
 	case <-c.done:
 	case <-last.Done():
@@ -117,11 +117,21 @@ func unknownResultError(err error, stderr string) error {
 	return fmt.Errorf("%w: %.300s", ErrUnknownResult, line)
 }
 
-// kill kills a command in the guest.
-func kill(ctx context.Context, run Run, name string) error {
-	stderr := &tailBuffer{limit: maxReportSize << 4}
-	err := run(ctx, KillArgs(name), strings.NewReader(""), io.Discard, stderr)
-	if err != nil {
+// kill kills the command in the guest, unless it reports its end before.
+func (c *command) kill(ctx context.Context, run Run) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-c.done:
+			if _, err := c.result(); err == nil {
+				cancel() // the killer would wait for a command that has ended
+			}
+		}
+	}()
+	err := run(ctx, KillArgs(c.name), strings.NewReader(""), io.Discard, &tailBuffer{limit: maxReportSize << 4})
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("kill the command in the guest: %w", err)
 	}
 	return nil

@@ -138,6 +138,30 @@ func TestExecEndsCommand(t *testing.T) {
 	})
 }
 
+// TestExecEndsKiller: the killer of a command that has ended in the meantime is not waited for.
+func TestExecEndsKiller(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	killing, killer := make(chan struct{}), make(chan error, 1)
+	run := func(ctx context.Context, args []string, _ io.Reader, _, stderr io.Writer) error {
+		if args[2] == killerText {
+			close(killing)
+			<-ctx.Done()
+			killer <- ctx.Err()
+			return ctx.Err()
+		}
+		cancel()
+		<-killing
+		_, err := io.WriteString(stderr, args[4]+" 0\n")
+		return err
+	}
+	if _, err := Exec(ctx, run, hv.Command{Path: "true"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Exec: %v", err)
+	}
+	if err := <-killer; !errors.Is(err, context.Canceled) {
+		t.Errorf("the killer ended with %v", err)
+	}
+}
+
 // timedOut runs a script that prints something and then does not end, until a time-out has come after that.
 func timedOut(t *testing.T, run Run, script string, env []string) hv.Result {
 	t.Helper()

@@ -17,8 +17,9 @@ keep() { # stdin -> pieces $d/$1.N; the newest ones hold at least $limit bytes
   while :; do
     n=$((n + 1))
     dd bs=65536 count=256 of="$d/$1.$n"
+    failed=$?
+    [ -s "$d/$1.$n" ] || break
     got=$(wc -c <"$d/$1.$n")
-    [ "${got:-0}" -gt 0 ] || break
     size=$((size + got))
     while [ $size -gt $limit ] && old=$(wc -c <"$d/$1.$first") && [ $((size - old)) -ge $limit ]; do
       rm -f "$d/$1.$first"
@@ -26,7 +27,7 @@ keep() { # stdin -> pieces $d/$1.N; the newest ones hold at least $limit bytes
     done
     [ "$got" -ge 256 ] || break # fewer bytes than reads: that was the end
   done
-  cat >/dev/null # after a full disk there may be more
+  [ $failed = 0 ] || cat >/dev/null # after a full disk there may be more
   : >"$d/$1-end"
   # Both keepers may come here at once and get into each other's way.
   [ -e "$d/left" ] && ended && { rm -rf "$d" || { sleep 1; rm -rf "$d"; }; }
@@ -46,10 +47,19 @@ fi
 session sh -c 'echo $$ >"$0/pid"; exec "$@"' "$d" "$@" >"$d/o" 2>"$d/e"
 code=$?
 i=0
-until ended || [ $i -ge 40 ]; do
-  sleep 0.02 2>/dev/null || sleep 1
+until ended || [ $i -ge 43 ]; do
+  # The outputs of a command without children end soon.
+  if [ $i -lt 4 ]; then pause=0.005; else pause=0.02; fi
+  sleep $pause 2>/dev/null || sleep 1
   i=$((i + 1))
 done
-cat "$d/o".[0-9]* | tail -c $limit
-cat "$d/e".[0-9]* | tail -c $limit >&2
+show() { # the last part of an output; an empty one takes no processes
+  for piece in "$d/$1".[0-9]*; do
+    [ -s "$piece" ] || continue
+    cat "$d/$1".[0-9]* | tail -c $limit
+    break
+  done
+}
+show o
+show e >&2
 if ended; then rm -rf "$d"; else : >"$d/left"; fi

@@ -105,6 +105,9 @@ func updateBundleConfig(dir string, s hv.Spec) error {
 	if err != nil {
 		return err
 	}
+	if c.CPUs == s.CPUs && c.MemoryBytes == int64(s.MemoryMB)<<20 && c.MAC == s.MAC {
+		return nil
+	}
 	c.CPUs, c.MemoryBytes, c.MAC = s.CPUs, int64(s.MemoryMB)<<20, s.MAC
 	return writeBundleConfig(dir, c)
 }

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	readyTimeout = 5 * time.Second // for one attempt to reach the guest
-	readyDelay   = time.Second     // between attempts
+	readyTimeout = 5 * time.Second        // for one attempt to reach the guest
+	readyDelay   = 100 * time.Millisecond // between the begins of attempts: half of it is added to a start on average
+	sshDelay     = time.Second            // the same by SSH, which may take long while the guest boots
 	execTimeout  = 30 * 24 * time.Hour
 	outputExtra  = 4 << 10 // bytes of an output above hv.MaxOutputBytes: the report of the exit code
 	sshPort      = 22
@@ -27,18 +28,18 @@ const (
 var errNoAddress = errors.New("the guest has no address; if DHCP has no free ones, shorten its lease time")
 
 // awaitReady waits until the guest runs commands and, where the spec asks for it, has an address. SSH is tried
-// from the second attempt on: by then tart has replaced an address that another VM uses, whose guest must not
-// get the password.
+// after a second: by then tart has replaced an address that another VM uses, whose guest must not get the password.
 func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
 	var last error // why the guest was not ready in the last whole attempt
-	for attempt := 1; ; attempt++ {
+	probe := readyProbe{machine: m, nextSSH: time.Now().Add(sshDelay)}
+	for {
 		begun := time.Now()
-		mac, err := m.recordMAC(s)
-		if err != nil {
+		var err error
+		if s.MAC, err = m.recordMAC(s); err != nil {
 			return err
 		}
-		err = m.reachGuest(ctx, attempt > 1)
-		if err == nil && s.WaitsForAddress() && !m.driver.leasedAddress(mac).IsValid() {
+		err = probe.reachGuest(ctx)
+		if err == nil && s.WaitsForAddress() && !m.driver.leasedAddress(s.MAC).IsValid() {
 			err = errNoAddress
 		}
 		if err == nil {
@@ -151,26 +152,41 @@ func (m *machine) closeSSH() {
 	}
 }
 
-// reachGuest finds out how the guest runs commands: by its agent, otherwise by SSH if that is tried.
-func (m *machine) reachGuest(ctx context.Context, trySSH bool) error {
-	byAgent := m.reachBy(ctx, false)
-	if byAgent == nil || !trySSH {
-		return byAgent
-	}
-	bySSH := m.reachBy(ctx, true)
-	if bySSH == nil {
-		return nil
-	}
-	m.useSSH.Store(false)
-	return fmt.Errorf("%w; by SSH: %w", byAgent, bySSH)
+// readyProbe is the attempts to reach a guest that boots.
+type readyProbe struct {
+	*machine
+	nextSSH time.Time // no attempt by SSH before
+	sshErr  error     // of the last attempt by SSH
 }
 
-// reachBy runs a program in the guest by its agent or by SSH, which the next commands use as well.
-func (m *machine) reachBy(ctx context.Context, ssh bool) error {
+// reachGuest finds out how the guest runs commands: by its agent, otherwise by SSH.
+func (p *readyProbe) reachGuest(ctx context.Context) error {
+	err := p.tryGuest(ctx, false)
+	if err == nil {
+		return nil
+	}
+	if now := time.Now(); !now.Before(p.nextSSH) {
+		p.nextSSH = now.Add(sshDelay)
+		if p.sshErr = p.tryGuest(ctx, true); p.sshErr == nil {
+			return nil
+		}
+	}
+	if p.sshErr == nil {
+		return err
+	}
+	return fmt.Errorf("%w; by SSH: %w", err, p.sshErr)
+}
+
+// tryGuest runs a program in the guest in one of the two ways, which is used from then on if it succeeds.
+func (m *machine) tryGuest(ctx context.Context, bySSH bool) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	m.useSSH.Store(ssh)
-	return m.runInGuest(ctx, []string{"/usr/bin/true"})
+	m.useSSH.Store(bySSH)
+	err := m.runInGuest(ctx, []string{"/usr/bin/true"})
+	if err != nil {
+		m.useSSH.Store(false)
+	}
+	return err
 }
 
 // Exec runs a command in the guest as the image's user.

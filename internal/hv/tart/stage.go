@@ -67,11 +67,14 @@ func createDisk(ctx context.Context, path string, d hv.Disk) error {
 			return errors.Join(fmt.Errorf("apply delta %s: %w", delta, err), f.Close())
 		}
 	}
-	return errors.Join(f.Sync(), f.Close())
+	if len(d.Deltas) > 0 {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
 }
 
-// cloneOrCopy makes a file with the content of another. Where the file system cannot clone, the ranges with data
-// are copied.
+// cloneOrCopy makes a file with the content of another, and syncs it. Where the file system cannot clone, the
+// ranges with data are copied.
 func cloneOrCopy(ctx context.Context, from, to string) error {
 	err := reflink.CloneFile(from, to)
 	if !errors.Is(err, errors.ErrUnsupported) {

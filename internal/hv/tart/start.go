@@ -164,7 +164,7 @@ func (m *machine) runUntilReady(ctx context.Context, s hv.Spec) error {
 		if !errors.Is(err, errGuestLimit) || try == limitTries {
 			return m.explainLimit(ctx, err)
 		}
-		if err := sleep(ctx, limitDelay); err != nil {
+		if err := errors.Join(m.stopForwarder(ctx), sleep(ctx, limitDelay)); err != nil {
 			return err
 		}
 	}
@@ -189,9 +189,9 @@ func (m *machine) completeStart(ctx context.Context, s hv.Spec) error {
 	}
 	boot, cancel := context.WithTimeoutCause(ctx, timeout, hv.ErrBootTimeout)
 	defer cancel()
-	err := m.awaitReady(boot, s)
+	err := m.startForwarder(boot, s) // while the guest boots
 	if err == nil {
-		err = m.startForwarder(boot, s)
+		err = m.awaitReady(boot, s)
 	}
 	if err != nil && errors.Is(context.Cause(boot), hv.ErrBootTimeout) && ctx.Err() == nil {
 		return fmt.Errorf("%w (%s): %w; %s", hv.ErrBootTimeout, timeout, err, bootRemedy)

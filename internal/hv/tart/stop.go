@@ -16,7 +16,8 @@ const (
 	forceTimeout    = 10 * time.Second
 	killSeconds     = 3               // that tart stop waits before it kills
 	killTimeout     = 5 * time.Second // for tart stop, and for the end of a killed process
-	shutdownTimeout = 20 * time.Second
+	shutdownTimeout = 20 * time.Second // for one request
+	shutdownDelay   = time.Second      // between requests
 )
 
 // shutdownArgs ask a macOS guest to shut down immediately; tart stop does not ask it.
@@ -95,7 +96,7 @@ func (m *machine) requestShutdown(ctx context.Context) error {
 		request, cancel := context.WithTimeout(ctx, shutdownTimeout)
 		err := m.runInGuest(request, shutdownArgs)
 		cancel()
-		if err == nil || sleep(ctx, readyDelay) != nil {
+		if err == nil || sleep(ctx, shutdownDelay) != nil {
 			return err
 		}
 	}
