@@ -32,11 +32,14 @@ func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
 	for {
 		begun := time.Now()
 		err := m.reachGuest(ctx)
-		if err == nil && s.WaitsForAddress() && !m.driver.leasedAddress(s.MAC).IsValid() {
-			err = errNoAddress
-		}
 		if err == nil {
-			return m.settleMAC(s)
+			if s.MAC, err = m.settleMAC(s); err != nil {
+				return err
+			}
+			if !s.WaitsForAddress() || m.driver.leasedAddress(s.MAC).IsValid() {
+				return nil
+			}
+			err = errNoAddress
 		}
 		if last == nil || ctx.Err() == nil {
 			last = err
@@ -65,17 +68,18 @@ func (m *machine) endedEarly() error {
 	return m.runFailure()
 }
 
-// settleMAC records the address that the guest has. tart assigns another one if a VM of another
+// settleMAC returns and records the address that the guest has. tart assigns another one if a VM of another
 // program uses it: an address that was requested is then refused.
-func (m *machine) settleMAC(s hv.Spec) error {
+func (m *machine) settleMAC(s hv.Spec) (string, error) {
 	c, err := ReadBundleConfig(m.dir)
 	if err != nil || strings.EqualFold(c.MAC, s.MAC) {
-		return err
+		return s.MAC, err
 	}
 	if s.MAC != hv.DefaultMAC(s.UUID) {
-		return hv.RefusalMACInUse.Error(s.MAC, "of another program")
+		return s.MAC, hv.RefusalMACInUse.Error(s.MAC, "of another program")
 	}
-	return m.change(func(r *record) { r.Spec.MAC = strings.ToLower(c.MAC) })
+	mac := strings.ToLower(c.MAC)
+	return mac, m.change(func(r *record) { r.Spec.MAC = mac })
 }
 
 // leasedAddress returns the address of the guest with a MAC address; not valid if it has none.
