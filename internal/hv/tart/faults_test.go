@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/cliproc"
+	"github.com/buildyard/buildyard/internal/hv/clitest"
 	"github.com/buildyard/buildyard/internal/hv/forward"
 )
 
@@ -307,6 +309,63 @@ func TestSameMAC(t *testing.T) {
 	if _, err := d.Start(t.Context(), second); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), want) {
 		t.Errorf("Start: %v, want %q", err, want)
 	}
+}
+
+// TestMACOfOtherProgram: tart gives a VM another address if a VM of another program has it. A requested address is
+// refused immediately; otherwise the guest has the other address.
+func TestMACOfOtherProgram(t *testing.T) {
+	t.Parallel()
+	m := newMac(t)
+	d := m.open(m.options())
+	requested, other := m.spec(), m.spec()
+	requested.MAC, requested.NeedNetwork, other.NeedNetwork = "52:54:00:aa:bb:cc", true, true
+	for name, mac := range map[string]string{"first": requested.MAC, "second": hv.DefaultMAC(other.UUID)} {
+		m.runOther(d.opts.Home, name, mac)
+	}
+	m.setKnob("limit", "3")
+	_, err := d.Start(t.Context(), requested)
+	if !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), "in use by VM of another program") {
+		t.Errorf("Start with a requested address: %v", err)
+	}
+	vm, err := d.Start(t.Context(), other)
+	if err != nil || vm.MAC == hv.DefaultMAC(other.UUID) || vm.IP == "" {
+		t.Errorf("Start: %+v, %v", vm, err)
+	}
+}
+
+// runOther runs a VM of another program with a MAC address in a TART_HOME.
+func (m *testMac) runOther(home, name, mac string) {
+	m.t.Helper()
+	tart := func(args ...string) *exec.Cmd {
+		cmd := exec.Command(m.program, args...)
+		cmd.Env = append(os.Environ(), "TART_HOME="+home)
+		return cmd
+	}
+	create := tart("create", name, "--from-ipsw", filepath.Join(m.root, "restore.ipsw"), "--disk-size", "1")
+	if out, err := create.CombinedOutput(); err != nil {
+		m.t.Fatalf("%v: %s", err, out)
+	}
+	config := filepath.Join(home, vmsDir, name, configFile)
+	text, err := os.ReadFile(config)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	text = regexp.MustCompile(`"macAddress": *"[^"]*"`).ReplaceAll(text, []byte(`"macAddress":"`+mac+`"`))
+	if err := os.WriteFile(config, text, 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	run := tart("run", "--no-graphics", name)
+	if err := run.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() {
+		clitest.KillAll(m.t, m.root)
+		_ = run.Wait()
+	})
+	eventually(m.t, name+" runs", func() bool {
+		pid, err := cliproc.LockOwner(config)
+		return err == nil && pid != 0
+	})
 }
 
 // TestGuestIgnoresShutdown: a guest that ignores the shutdown is ended by force, but not by a save.

@@ -35,10 +35,12 @@ func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
 	for {
 		begun := time.Now()
 		var err error
-		if s.MAC, err = m.recordMAC(s); err != nil {
+		if s.MAC, err = m.recordMAC(s); errors.Is(err, hv.ErrRefused) {
 			return err
 		}
-		err = probe.reachGuest(ctx)
+		if err == nil {
+			err = probe.reachGuest(ctx)
+		}
 		if err == nil && s.WaitsForAddress() && !m.driver.leasedAddress(s.MAC).IsValid() {
 			err = errNoAddress
 		}
@@ -81,7 +83,7 @@ func (m *machine) recordMAC(s hv.Spec) (mac string, err error) {
 		return s.MAC, err
 	}
 	if s.MAC != hv.DefaultMAC(s.UUID) {
-		return "", hv.RefusalMACInUse.Error(s.MAC, "of another program")
+		return s.MAC, hv.RefusalMACInUse.Error(s.MAC, "of another program")
 	}
 	mac = strings.ToLower(c.MAC)
 	return mac, m.updateRecord(func(r *record) { r.Spec.MAC = mac })
