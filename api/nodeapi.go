@@ -385,11 +385,12 @@ type NodeInfo struct {
 	Accelerator  string         `json:"accelerator"`
 	Machine      string         `json:"machine,omitempty"` // versioned machine type of the hypervisor
 	CPUModel     string         `json:"cpu_model,omitempty"`
-	HostCPU      string         `json:"host_cpu,omitempty"`  // host CPU properties that a saved state depends on
-	License      string         `json:"license,omitempty"`   // of the hypervisor: its kind
-	Expires      string         `json:"expires,omitempty"`   // that of the license: RFC 3339, or a day; "": never
-	Problem      string         `json:"problem,omitempty"`   // why the node starts no VMs, and the remedy; "": it does
-	Abilities    []string       `json:"abilities,omitempty"` // optional features of the agent and its driver
+	HostCPU      string         `json:"host_cpu,omitempty"`    // host CPU properties that a saved state depends on
+	License      string         `json:"license,omitempty"`     // of the hypervisor: its kind
+	Expires      string         `json:"expires,omitempty"`     // that of the license: RFC 3339, or a day; "": never
+	OtherMacOS   int            `json:"other_macos,omitempty"` // macOS guests that run and belong to no instance
+	Problem      string         `json:"problem,omitempty"`     // why the node starts no VMs, and the remedy; "": it does
+	Abilities    []string       `json:"abilities,omitempty"`   // optional features of the agent and its driver
 	Templates    []NodeTemplate `json:"templates,omitempty"`
 	USB          []USBDevice    `json:"usb,omitempty"`
 	VLANs        []int          `json:"vlans,omitempty"` // ids that guests can be in, rising

@@ -38,6 +38,7 @@ func (a *Agent) nodeInfo() api.NodeInfo {
 	if reporter, ok := a.opts.Driver.(hv.ProblemReporter); ok {
 		info.Problem = reporter.Problem()
 	}
+	info.OtherMacOS = a.otherMacOSGuests()
 	if a.opts.Devices != nil && a.host.HasCapability(hv.CanUSB) {
 		info.USB = a.opts.Devices.Available()
 	}
@@ -49,6 +50,22 @@ func (a *Agent) nodeInfo() api.NodeInfo {
 		info.Arch = a.host.Arch
 	}
 	return info
+}
+
+// otherMacOSGuests returns how many macOS guests run that the controller does not know as instances: VMs of this
+// driver without an instance, and those of other programs.
+func (a *Agent) otherMacOSGuests() (count int) {
+	if counter, ok := a.opts.Driver.(hv.OtherGuestCounter); ok {
+		count = counter.OtherMacOSGuests()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, vm := range a.listedVMs {
+		if vm.MacOS && vm.Status == hv.Running && a.instances[vm.ID] == nil {
+			count++
+		}
+	}
+	return count
 }
 
 // licenseInfo returns the kind and the end of the license that this node runs under: its own license,

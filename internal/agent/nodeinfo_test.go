@@ -48,6 +48,8 @@ type troubledDriver struct{ hv.Driver }
 
 func (troubledDriver) Problem() string { return "restart it" }
 
+func (troubledDriver) OtherMacOSGuests() int { return 1 }
+
 // TestProblemIsReported: the problem of a driver is in the description of the node.
 func TestProblemIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -59,8 +61,10 @@ func TestProblemIsReported(t *testing.T) {
 		}
 		o := w.agent.opts
 		o.Driver = troubledDriver{o.Driver}
-		if p := New(o).nodeInfo().Problem; p != "restart it" {
-			t.Errorf("problem %q", p)
+		a := New(o)
+		a.listedVMs = []hv.VM{{ID: "orphan", Status: hv.Running, MacOS: true}, {ID: "stopped", MacOS: true}}
+		if info := a.nodeInfo(); info.Problem != "restart it" || info.OtherMacOS != 2 {
+			t.Errorf("problem %q, %d other guests", info.Problem, info.OtherMacOS)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)

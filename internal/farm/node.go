@@ -138,8 +138,9 @@ type NodeInfo struct {
 	NodeID       string         `json:"node_id"`
 	Arch         string         `json:"arch"` // amd64 or arm64
 	OS           string         `json:"os"`
-	OSVersion    string         `json:"os_version,omitempty"` // name and version for a reader
-	Processor    string         `json:"processor,omitempty"`  // its name for a reader
+	OSVersion    string         `json:"os_version,omitempty"`  // name and version for a reader
+	OtherMacOS   int            `json:"other_macos,omitempty"` // macOS guests that run and belong to no instance
+	Processor    string         `json:"processor,omitempty"`   // its name for a reader
 	CPUs         int            `json:"cpus"`
 	MemoryMB     int            `json:"memory_mb"`
 	DiskSize     int64          `json:"disk_size"`  // bytes

@@ -161,6 +161,7 @@ type VM struct {
 	VNCPort        int        // 0 when the screen cannot be reached
 	Ports          []PortRule // with the host ports in effect
 	CPUs, MemoryMB int
+	MacOS          bool // its guest is macOS
 	CreatedAt      time.Time
 	StartedAt      time.Time // zero before the first start
 	StoppedAt      time.Time // zero while running

@@ -70,6 +70,7 @@ func NewNode(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	if info == nil {
 		info = &farm.NodeInfo{}
 	}
+	out.OrphanedLoad.MacOSVMs = max(foreign.MacOSVMs, info.OtherMacOS)
 	out.Capacity, out.MaxVMs, out.MaxMacOSVMs = n.VMLimit(info), info.MaxVMs(), info.MaxMacOSVMs()
 	out.MacOS, out.MacOSOnly = info.RunsMacOS(), !info.RunsPCs()
 	out.LacksAbilities = ^info.RequestableAbilities() & farm.AllAbilities

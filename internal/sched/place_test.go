@@ -440,6 +440,23 @@ func TestMostMacOSVMs(t *testing.T) {
 	}
 }
 
+// TestMacOSGuestsWithoutInstance: those that run for other programs, or are orphaned, count toward the two of a Mac.
+func TestMacOSGuestsWithoutInstance(t *testing.T) {
+	for others, want := range map[int]int{0: 2, 1: 1, 2: 0, 3: 0} {
+		record := &farm.Node{ID: "mac", Name: "mini", State: farm.NodeActive, Capacity: 9}
+		record.CapacityMode = farm.CapacityByVMs
+		info := &farm.NodeInfo{Arch: "arm64", Abilities: []string{"macos"}, OtherMacOS: others}
+		x := New(Options{})
+		x.SetNode(NewNode(record, info, Load{}))
+		for i := range 3 {
+			x.SetInstance(waiting(ask(fmt.Sprint("m", i), 0, func(r *Request) { r.Arch, r.MacOS = "arm64", true })))
+		}
+		if got := len(x.Place(noon, 10)); got != want {
+			t.Errorf("next to %d guests %d are placed, want %d", others, got, want)
+		}
+	}
+}
+
 // TestMachineBoundsEveryVM: a VM that needs more CPUs or memory than the whole machine has is
 // never placed there, whatever the capacity mode, and the reason names what the machine has.
 func TestMachineBoundsEveryVM(t *testing.T) {

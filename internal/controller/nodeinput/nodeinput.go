@@ -145,7 +145,7 @@ func info(in *api.NodeInfo) {
 	cut(MaxName, &in.OS, &in.AgentVersion, &in.License, &in.Expires)
 	cut(MaxField, &in.Driver, &in.Hypervisor, &in.Accelerator, &in.Machine, &in.CPUModel, &in.HostCPU,
 		&in.OSVersion, &in.Processor, &in.Problem)
-	clamp(MaxCores, &in.CPUs)
+	clamp(MaxCores, &in.CPUs, &in.OtherMacOS)
 	clamp(MaxMemoryMB, &in.MemoryMB)
 	clamp(maxBytes, &in.DiskSize, &in.FreeDisk, &in.CacheUsage)
 

@@ -92,7 +92,7 @@ func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
 			CPUModel: in.CPUModel, HostCPU: in.HostCPU, LicenseKind: in.License, LicenseExpires: in.Expires,
 			Problem: in.Problem,
 		},
-		Abilities: in.Abilities, VLANs: vlansOf(in.VLANs),
+		Abilities: in.Abilities, VLANs: vlansOf(in.VLANs), OtherMacOS: in.OtherMacOS,
 	}
 	for _, t := range in.Templates {
 		info.Templates = append(info.Templates, farm.NodeTemplate(t))
@@ -115,6 +115,7 @@ func vlansOf(ids []int) []int {
 // more than a hundredth of the disk.
 func sameInfo(a, b *farm.NodeInfo) bool {
 	return a.Arch == b.Arch && a.OS == b.OS && a.OSVersion == b.OSVersion && a.Processor == b.Processor &&
+		a.OtherMacOS == b.OtherMacOS &&
 		a.CPUs == b.CPUs &&
 		a.MemoryMB == b.MemoryMB && a.DiskSize == b.DiskSize && a.AgentVersion == b.AgentVersion &&
 		a.Hypervisor == b.Hypervisor && slices.Equal(a.Templates, b.Templates) &&

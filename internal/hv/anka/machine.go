@@ -132,7 +132,7 @@ func endReason(status string) string {
 // vm returns a record in the driver's terms.
 func (m *machine) vm(r record, shown shownVM, isStarting bool) hv.VM {
 	vm := hv.VM{
-		ID: m.id, Name: r.Spec.Name, UUID: r.Spec.UUID, Status: hv.Stopped, MAC: r.Spec.MAC,
+		ID: m.id, Name: r.Spec.Name, UUID: r.Spec.UUID, Status: hv.Stopped, MAC: r.Spec.MAC, MacOS: true,
 		CPUs: r.Spec.CPUs, MemoryMB: r.Spec.MemoryMB, Ports: slices.Clone(r.Spec.Ports),
 		CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, StoppedAt: r.StoppedAt,
 		Accelerator: m.driver.host.Accelerator, Version: r.Version, Labels: maps.Clone(r.Spec.Labels),

@@ -32,7 +32,8 @@ var (
 	_ hv.FailureLogger = (*Driver)(nil)
 	_ io.Closer        = (*Driver)(nil)
 
-	_ hv.ProblemReporter = (*Driver)(nil)
+	_ hv.ProblemReporter   = (*Driver)(nil)
+	_ hv.OtherGuestCounter = (*Driver)(nil)
 )
 
 // New returns the driver over one for macOS guests and one for all others.
@@ -193,6 +194,14 @@ func (d *Driver) Problem() string {
 		}
 	}
 	return ""
+}
+
+// OtherMacOSGuests returns the count of the driver for macOS guests.
+func (d *Driver) OtherMacOSGuests() int {
+	if counter, ok := d.mac.(hv.OtherGuestCounter); ok {
+		return counter.OtherMacOSGuests()
+	}
+	return 0
 }
 
 // Close closes both drivers; VMs continue.

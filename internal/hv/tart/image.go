@@ -24,19 +24,24 @@ func FindImage(name string) (string, error) {
 	if strings.ContainsRune(name, filepath.Separator) || isDir(name) {
 		return filepath.Abs(name)
 	}
-	home := os.Getenv("TART_HOME")
-	if home == "" {
-		user, err := os.UserHomeDir()
-		if err != nil {
-			return "", err
-		}
-		home = filepath.Join(user, ".tart")
+	home, err := userHome()
+	if err != nil {
+		return "", err
 	}
 	dir := filepath.Join(home, vmsDir, name)
 	if !isDir(dir) {
 		return "", hv.RefusedError("tart has no VM %s: neither ./%s nor %s is a directory", name, name, dir)
 	}
 	return dir, nil
+}
+
+// userHome returns the directory of tart that the user of this process has without the driver.
+func userHome() (string, error) {
+	if home := os.Getenv("TART_HOME"); home != "" {
+		return home, nil
+	}
+	user, err := os.UserHomeDir()
+	return filepath.Join(user, ".tart"), err
 }
 
 func isDir(path string) bool {

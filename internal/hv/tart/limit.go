@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -54,6 +56,37 @@ func (l *guestLimit) problem(now time.Time) string {
 
 // Problem returns why the Mac starts no guests: macOS may count guests that have ended until it restarts.
 func (d *Driver) Problem() string { return d.limit.problem(time.Now()) }
+
+var _ hv.OtherGuestCounter = (*Driver)(nil)
+
+// OtherMacOSGuests counts the guests that tart runs for other programs in this user's directory of tart, and in
+// that of the driver.
+func (d *Driver) OtherMacOSGuests() (count int) {
+	homes := []string{d.opts.Home}
+	if user, err := userHome(); err == nil && user != d.opts.Home {
+		homes = append(homes, user)
+	}
+	for _, home := range homes {
+		entries, _ := os.ReadDir(filepath.Join(home, vmsDir)) // a missing directory has none
+		for _, e := range entries {
+			dir := filepath.Join(home, vmsDir, e.Name())
+			if (home != d.opts.Home || !exists(filepath.Join(dir, recordFile))) && runsMacOS(dir) {
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// runsMacOS reports whether tart runs a macOS guest from a directory.
+func runsMacOS(dir string) bool {
+	owner, err := cliproc.LockOwner(filepath.Join(dir, configFile))
+	if err != nil || owner == 0 {
+		return false
+	}
+	c, err := ReadBundleConfig(dir)
+	return err != nil || c.OS == "" || c.OS == "darwin" // one that cannot be read counts
+}
 
 // explainLimit adds what to do to a refusal by the number of guests, and records one that no guest explains.
 func (m *machine) explainLimit(ctx context.Context, err error) error {

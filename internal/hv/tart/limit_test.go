@@ -36,6 +36,30 @@ func TestGuestLimit(t *testing.T) {
 	}
 }
 
+// TestOtherMacOSGuests: guests that run for other programs are counted, those of the driver and those that are stopped
+// are not.
+func TestOtherMacOSGuests(t *testing.T) {
+	m := newMac(t)
+	home := filepath.Join(m.root, "user")
+	t.Setenv("TART_HOME", home)
+	m.setKnob("limit", "9")
+	d := m.open(m.options())
+	if _, err := d.Start(t.Context(), m.spec()); err != nil {
+		t.Fatal(err)
+	}
+	if n := d.OtherMacOSGuests(); n != 0 {
+		t.Errorf("%d guests of other programs", n)
+	}
+	m.runOther(d.opts.Home, "same-home", "52:54:00:00:00:01")
+	m.runOther(home, "own-home", "52:54:00:00:00:02")
+	if err := os.MkdirAll(filepath.Join(home, vmsDir, "stopped"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if n := d.OtherMacOSGuests(); n != 2 {
+		t.Errorf("%d guests of other programs, want 2", n)
+	}
+}
+
 // TestGuestLimitByOtherProgram: guests of another program explain a refusal.
 func TestGuestLimitByOtherProgram(t *testing.T) {
 	m := newMac(t)

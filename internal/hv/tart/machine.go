@@ -81,7 +81,7 @@ func (m *machine) describe() (hv.VM, error) {
 // describeDamaged returns a VM without its record: only whether it runs, by its lock.
 func (m *machine) describeDamaged(reason error) (hv.VM, error) {
 	pid, running, err := m.isRunning(record{})
-	vm := hv.VM{ID: m.id, Status: hv.Stopped, Failure: reason.Error()}
+	vm := hv.VM{ID: m.id, Status: hv.Stopped, MacOS: true, Failure: reason.Error()}
 	if running {
 		vm.Status, vm.PID, vm.Failure = hv.Running, pid, ""
 	}
@@ -121,7 +121,7 @@ func (m *machine) updateRecord(edit func(*record)) error {
 // vm returns a record in the driver's terms.
 func (m *machine) vm(r record, pid int, running bool) hv.VM {
 	vm := hv.VM{
-		ID: m.id, Name: r.Spec.Name, UUID: r.Spec.UUID, Status: hv.Stopped, MAC: r.Spec.MAC,
+		ID: m.id, Name: r.Spec.Name, UUID: r.Spec.UUID, Status: hv.Stopped, MAC: r.Spec.MAC, MacOS: true,
 		CPUs: r.Spec.CPUs, MemoryMB: r.Spec.MemoryMB, Ports: slices.Clone(r.Spec.Ports),
 		CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, StoppedAt: r.StoppedAt,
 		Accelerator: m.driver.host.Accelerator, Version: r.Version, Labels: maps.Clone(r.Spec.Labels),

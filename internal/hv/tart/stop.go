@@ -14,8 +14,8 @@ import (
 const (
 	orderlyTimeout  = 60 * time.Second // for a guest to shut down
 	forceTimeout    = 10 * time.Second
-	killSeconds     = 3               // that tart stop waits before it kills
-	killTimeout     = 5 * time.Second // for tart stop, and for the end of a killed process
+	killSeconds     = 3                // that tart stop waits before it kills
+	killTimeout     = 5 * time.Second  // for tart stop, and for the end of a killed process
 	shutdownTimeout = 20 * time.Second // for one request
 	shutdownDelay   = time.Second      // between requests
 )
