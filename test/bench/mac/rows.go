@@ -35,7 +35,7 @@ var rows = []row.Row{
 		Name: rowSize, What: "start of a cached 60 GB version / 1 GB version, median of the pairs", Unit: "x",
 		Target: 1.2, Digits: 2, Need: minPairs,
 		How: "both from POST sent until Started seen, one after the other; guests without a time of boot; data in " +
-			fmt.Sprintf("pieces of %d KiB, %d MiB apart, between holes", pieceBytes>>10, pieceDistance>>20),
+			fmt.Sprintf("pieces of %d MiB, %d MiB apart, between holes", pieceBytes>>20, pieceDistance>>20),
 	},
 	{
 		Name: rowDelta, What: "next tag applied onto a clone / writing its bytes, median of the pairs", Unit: "x",
