@@ -13,7 +13,8 @@ func TestReadyProbe(t *testing.T) {
 	dir := t.TempDir()
 	d := &Driver{cli: program{path: filepath.Join(dir, "missing")}, opts: Options{Home: dir}}
 	sentinel := errors.New("the last attempt by SSH")
-	p := readyProbe{machine: &machine{driver: d, id: "vm", dir: dir}, nextSSH: time.Now().Add(time.Hour), sshErr: sentinel}
+	m := &machine{driver: d, id: "vm", dir: dir}
+	p := readyProbe{machine: m, nextSSH: time.Now().Add(time.Hour), sshErr: sentinel}
 	if err := p.reachGuest(t.Context()); !errors.Is(err, sentinel) {
 		t.Errorf("an attempt too early: %v", err)
 	}

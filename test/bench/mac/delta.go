@@ -84,7 +84,8 @@ func (d *delta) publish(ctx context.Context) error {
 	}
 	d.chainID = root
 	_, err = d.push(ctx, nextTag, transfer.PushFile{
-		Disk: &diskfile.Disk{Path: d.next}, Parent: &transfer.PushParent{ChainID: root, Disk: &diskfile.Disk{Path: d.base}},
+		Disk:   &diskfile.Disk{Path: d.next},
+		Parent: &transfer.PushParent{ChainID: root, Disk: &diskfile.Disk{Path: d.base}},
 	})
 	return err
 }

@@ -21,8 +21,8 @@ const (
 	smallDiskGB = 1
 	largeDiskGB = 60
 
-	pieceBytes    = 64 << 10 // of data in a disk
-	pieceDistance = 16 << 20 // from the begin of one to that of the next
+	pieceBytes    = 1 << 20   // of data in a disk
+	pieceDistance = 256 << 20 // from the begin of one to that of the next
 )
 
 // fakeMac is a volume with the images that everything is made from.

@@ -33,7 +33,8 @@ type bench struct {
 
 // Flags adds the number of rounds.
 func (b *bench) Flags(flags *flag.FlagSet) {
-	flags.IntVar(&b.rounds, "rounds", minStarts, "times that starts are measured; fewer than 15 measure nothing that counts")
+	flags.IntVar(&b.rounds, "rounds", minStarts,
+		"times that starts are measured; fewer than 15 measure nothing that counts")
 }
 
 const maxRounds = 200 // keeps a run below an hour
@@ -47,7 +48,9 @@ func (b *bench) Rows() ([]row.Row, error) {
 }
 
 // Head describes what was measured.
-func (b *bench) Head() string { return fmt.Sprintf("an imitation of tart on XFS in a file; %d rounds", b.rounds) }
+func (b *bench) Head() string {
+	return fmt.Sprintf("an imitation of tart on XFS in a file; %d rounds", b.rounds)
+}
 
 // limit bounds a run without the time that building takes.
 func (b *bench) limit() time.Duration { return 20*time.Minute + time.Duration(b.rounds)*30*time.Second }
@@ -82,7 +85,8 @@ func (b *bench) build(ctx context.Context) error {
 		return err
 	}
 	dir := filepath.Join(b.Dir, "tart")
-	if err := b.Programs.BuildModule(ctx, filepath.Join("test", "fakes", "tart"), filepath.Join(dir, "tart")); err != nil {
+	err := b.Programs.BuildModule(ctx, filepath.Join("test", "fakes", "tart"), filepath.Join(dir, "tart"))
+	if err != nil {
 		return err
 	}
 	return os.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH"))

@@ -44,8 +44,8 @@ func mountVolume(ctx context.Context, dir string) (*volume, error) {
 		return nil, fmt.Errorf("no file system with clones could be made: %w; install xfsprogs", err)
 	}
 	if _, err := rig.Output(ctx, "", "mount", "-o", "loop", image, v.dir); err != nil {
-		return nil, fmt.Errorf("the file system with clones could not be mounted: %w; run this as root on a host whose "+
-			"kernel has XFS and loop devices", err)
+		return nil, fmt.Errorf("the file system with clones could not be mounted: %w; run this as root on a host "+
+			"whose kernel has XFS and loop devices", err)
 	}
 	return v, nil
 }
@@ -57,8 +57,8 @@ func checkFreeSpace(dir string) error {
 		return fmt.Errorf("free space of %s: %w", dir, err)
 	}
 	if free := int64(st.Bavail) * int64(st.Bsize); free < neededBytes {
-		return fmt.Errorf("%s has %d GiB free, a run needs %d; set TMPDIR to another place", filepath.Dir(dir), free>>30,
-			int64(neededBytes)>>30)
+		return fmt.Errorf("%s has %d GiB free, a run needs %d; set TMPDIR to another place", filepath.Dir(dir),
+			free>>30, int64(neededBytes)>>30)
 	}
 	return nil
 }
