@@ -45,17 +45,6 @@ func (k *kill) untilPulling(ctx context.Context) (err error) {
 	return err
 }
 
-// untilCloning: the directory of the VM is being made.
-func (k *kill) untilCloning(ctx context.Context) error {
-	if err := k.begin(ctx, client.StartRequest{}); err != nil {
-		return err
-	}
-	return await(ctx, "the VM's directory to be made", func() (bool, error) {
-		entries, err := os.ReadDir(filepath.Join(k.mac.home(), "buildyard-new"))
-		return len(entries) > 0, err
-	})
-}
-
 // startKnobs let a start take long: the guest answers late, or a call does not end.
 var startKnobs = map[string][2]string{
 	roleAgent: {"agent-delay", "2"},
