@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -52,7 +53,8 @@ func TestMain(m *testing.M) {
 // TestScripts runs the scripts in testdata. $REGISTRY is a registry for the script alone; scripts
 // named cloud-* also have $CONTROLLER and $TOKEN, and those named auth-* a cloud with
 // authentication, with the root token in $ROOT and in the file root.token. For those named tls-* it
-// serves https, with the certificates of the directory $CERTS.
+// serves https, with the certificates of the directory $CERTS. Those named anka-* have a program that
+// imitates anka.
 func TestScripts(t *testing.T) {
 	certs := t.TempDir()
 	issue(t, certs)
@@ -64,6 +66,8 @@ func TestScripts(t *testing.T) {
 			switch script := filepath.Base(env.WorkDir); {
 			case strings.HasPrefix(script, "script-cloud-"):
 				return cloud(env, nil)
+			case strings.HasPrefix(script, "script-anka-"):
+				return errors.Join(storage(env), installAnka(env))
 			case strings.HasPrefix(script, "script-auth-"):
 				return guardedCloud(env, nil)
 			case strings.HasPrefix(script, "script-tls-"):
