@@ -124,7 +124,7 @@ func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
 		Arch: "arm64",
 		Capabilities: []hv.Capability{
 			hv.CanMacOS, hv.CanBoot, hv.CanForward, hv.CanPersist, hv.CanRestart, hv.CanResize, hv.CanSetMAC,
-			hv.CanNetworkHost, hv.CanDisconnect,
+			hv.CanNetworkHost, hv.CanDisconnect, hv.CanAnkaImages,
 		},
 	}
 	if d.opts.Bridge != "" {
