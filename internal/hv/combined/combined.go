@@ -30,6 +30,7 @@ var (
 	_ hv.Restarter     = (*Driver)(nil)
 	_ hv.ConsoleDriver = (*Driver)(nil)
 	_ hv.FailureLogger = (*Driver)(nil)
+	_ hv.LicenseReader = (*Driver)(nil)
 	_ io.Closer        = (*Driver)(nil)
 )
 
@@ -181,6 +182,15 @@ func (d *Driver) FailureLog(id string) ([]byte, error) {
 		}
 	}
 	return nil, nil
+}
+
+// ReadLicense returns the license of the driver for macOS guests.
+func (d *Driver) ReadLicense(ctx context.Context) (hv.License, error) {
+	if reader, ok := d.mac.(hv.LicenseReader); ok {
+		return reader.ReadLicense(ctx)
+	}
+	h, err := d.mac.Describe(ctx)
+	return hv.License{Kind: h.LicenseKind, Expires: h.LicenseExpires}, err
 }
 
 // Close closes both drivers; VMs continue.
