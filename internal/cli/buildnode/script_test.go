@@ -53,8 +53,8 @@ func TestMain(m *testing.M) {
 // TestScripts runs the scripts in testdata. $REGISTRY is a registry for the script alone; scripts
 // named cloud-* also have $CONTROLLER and $TOKEN, and those named auth-* a cloud with
 // authentication, with the root token in $ROOT and in the file root.token. For those named tls-* it
-// serves https, with the certificates of the directory $CERTS. Those named anka-* have a program that
-// imitates anka.
+// serves https, with the certificates of the directory $CERTS. Those named anka-* and cloud-anka* have
+// a program that imitates anka.
 func TestScripts(t *testing.T) {
 	certs := t.TempDir()
 	issue(t, certs)
@@ -64,6 +64,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "data"))
 			switch script := filepath.Base(env.WorkDir); {
+			case strings.HasPrefix(script, "script-cloud-anka"):
+				return errors.Join(cloud(env, nil), installAnka(env))
 			case strings.HasPrefix(script, "script-cloud-"):
 				return cloud(env, nil)
 			case strings.HasPrefix(script, "script-anka-"):
