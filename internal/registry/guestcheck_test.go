@@ -132,7 +132,10 @@ func TestArchivesOfAnkaAreChecked(t *testing.T) {
 	}{
 		{"config.os", set("os", "linux")},
 		{"config.hard_drives[0].format", set("apple", nil)},
-		{"config.hard_drives[0].format", func(c map[string]any, _ *api.PushFile) { delete(c, "os"); delete(c, "apple") }},
+		{"config.hard_drives[0].format", func(c map[string]any, _ *api.PushFile) {
+			delete(c, "os")
+			delete(c, "apple")
+		}},
 		{"config.hard_drives", set("hard_drives", []any{archive, other})},
 		{"config.hard_drives[0].format", func(_ map[string]any, f *api.PushFile) { f.Format = "raw" }},
 		{"config.hard_drives[0].format", set("hard_drives", []any{map[string]any{"file": "vm.ank", "format": "raw"}})},

@@ -98,8 +98,8 @@ func (x RegistryImages) Export(ctx context.Context, o ExportOptions) error {
 		return err
 	}
 	if drive.Format == hv.FormatAnka {
-		return farm.Refused("Disk %s of %s is an archive of anka, which no other program can read; start the template on "+
-			"a node with anka", drive.File, m.Name)
+		return farm.Refused("Disk %s of %s is an archive of anka, which no other program can read; start the template "+
+			"on a node with anka", drive.File, m.Name)
 	}
 	if !contentForm.MatchString(m.ContentID) {
 		return fmt.Errorf("export: registry returned an invalid content ID %q", m.ContentID)

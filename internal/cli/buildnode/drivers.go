@@ -160,8 +160,8 @@ func openAnka(ctx context.Context, o NodeOptions, identity datadir.Identity) (hv
 	}
 	for id, bridge := range vlans {
 		if bridge != "" && bridge != o.Bridge {
-			return nil, cli.Usage(fmt.Errorf("--vlan %d=%s: anka has VLANs only on the interface of --bridge, which is %q",
-				id, bridge, o.Bridge))
+			return nil, cli.Usage(fmt.Errorf(
+				"--vlan %d=%s: anka has VLANs only on the interface of --bridge, which is %q", id, bridge, o.Bridge))
 		}
 	}
 	return anka.Open(ctx, anka.Options{

@@ -54,7 +54,8 @@ func TestNoHypervisor(t *testing.T) {
 		DataDir: dir, Driver: DriverAuto, Logger: slog.New(slog.DiscardHandler),
 	}, datadir.Identity{})
 	for _, want := range []string{
-		"install QEMU, or tart or anka for macOS guests", "qemu-system", "tart is not installed", "anka is not installed",
+		"install QEMU, or tart or anka for macOS guests", "qemu-system", "tart is not installed",
+		"anka is not installed",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

@@ -26,7 +26,8 @@ func TestSetGuest(t *testing.T) {
 		},
 		"anka": {
 			api.TemplateConfig{
-				OS: "macos", Apple: &api.ConfigApple{}, HardDrives: []api.ConfigDrive{{File: "vm.anka", Format: "anka"}},
+				OS: "macos", Apple: &api.ConfigApple{},
+				HardDrives: []api.ConfigDrive{{File: "vm.anka", Format: "anka"}},
 			},
 			farm.TemplateRef{Arch: "arm64", OS: "macos", AnkaImage: true},
 		},
