@@ -159,6 +159,7 @@ type Agent struct {
 	updateBlockers    map[string]string // instance ID -> work that the end of this agent would break
 	quiescing         bool              // no such work may begin any longer
 	consoleSessions   map[string]bool   // sessions of the consoles that are shown
+	hypervisorLicense hv.License        // as last read
 }
 
 // New returns an agent. It does not touch the host yet.
@@ -203,7 +204,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context) error{
-		a.pollLoop, a.reportLoop, a.watchLoop, a.failureLogLoop, a.updateLoop,
+		a.pollLoop, a.reportLoop, a.watchLoop, a.failureLogLoop, a.updateLoop, a.licenseLoop,
 	} {
 		loops.Go(func() {
 			if err := loop(ctx); err != nil {
@@ -228,6 +229,9 @@ func (a *Agent) recoverInstances(ctx context.Context) error {
 	if a.host, err = a.opts.Driver.Describe(ctx); err != nil {
 		return fmt.Errorf("hypervisor: %w", err)
 	}
+	a.mu.Lock()
+	a.hypervisorLicense = hv.License{Kind: a.host.LicenseKind, Expires: a.host.LicenseExpires}
+	a.mu.Unlock()
 	entries, err := a.opts.Journal.Load()
 	if err != nil {
 		return err

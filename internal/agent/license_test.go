@@ -56,7 +56,9 @@ func TestLicenseThatIsReported(t *testing.T) {
 		{"its own ends first", own(day), "trial", "2031-01-31", "basic", "2030-05-01T00:00:00Z"},
 		{"the hypervisor's cannot be read", own(day), "trial", "some day", "basic", "2030-05-01T00:00:00Z"},
 	} {
-		a := &Agent{opts: Options{License: tc.own}, host: hv.Host{LicenseKind: tc.kind, LicenseExpires: tc.expires}}
+		a := &Agent{
+			opts: Options{License: tc.own}, hypervisorLicense: hv.License{Kind: tc.kind, Expires: tc.expires},
+		}
 		if kind, expires := a.licenseInfo(); kind != tc.wantKind || expires != tc.wantExpires {
 			t.Errorf("%s: %q until %q, want %q until %q", tc.name, kind, expires, tc.wantKind, tc.wantExpires)
 		}

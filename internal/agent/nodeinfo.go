@@ -71,7 +71,9 @@ func (a *Agent) otherMacOSGuests() (count int) {
 // licenseInfo returns the kind and the end of the license that this node runs under: its own license,
 // or its hypervisor's when that ends first or is the only one.
 func (a *Agent) licenseInfo() (kind, expires string) {
-	kind, expires = a.host.LicenseKind, a.host.LicenseExpires
+	a.mu.Lock()
+	kind, expires = a.hypervisorLicense.Kind, a.hypervisorLicense.Expires
+	a.mu.Unlock()
 	own := a.opts.License.License()
 	if own.Product == "" {
 		return kind, expires

@@ -127,7 +127,7 @@ func nodeOptions(c *Controller) nodes.Options {
 func cacheJobOptions(c *Controller) cachejobs.Options {
 	return cachejobs.Options{
 		RegistryAddress: c.opts.RegistryAddress, Version: c.Templates.PullVersion,
-		GuestOS: c.Templates.GuestOS, Template: c.Templates.Get,
+		Guest: c.Templates.Guest, Template: c.Templates.Get,
 		Group: c.Groups.Get, Changes: c.Idempotency.Changes,
 		Progress: c.Link.CacheJobProgress, Pulling: c.Link.Sessions.Pulling, After: c.Maintenance.After,
 	}

@@ -8,6 +8,7 @@ import (
 // Abilities of a node's hypervisor, as its agent announces them.
 const (
 	AbilityMacOS        = "macos"                // runs macOS guests
+	AbilityAnkaImages   = "anka-images"          // its macOS guests are archives of anka, and never raw disks
 	AbilityPC           = "pc"                   // runs all other guests
 	AbilitySave         = "save"                 // saves guests
 	AbilitySuspend      = "suspend"              // saves running guests with their memory
@@ -51,6 +52,11 @@ func (i *NodeInfo) RunsOS(name string) bool {
 	return i.RunsPCs()
 }
 
+// RunsGuestOf reports whether the node runs the guest of a template's version.
+func (i *NodeInfo) RunsGuestOf(r *TemplateRef) bool {
+	return i.RunsOS(r.OS) && r.macImageAbility()&^i.RequestableAbilities() == 0
+}
+
 // has reports whether the node has an ability that agents announce since they announce guests.
 func (i *NodeInfo) has(ability string) bool {
 	return !i.announcesGuests() || slices.Contains(i.Abilities, ability)
@@ -75,6 +81,8 @@ const (
 	HasVGA
 	HasNetworkHost
 	HasNetworkDisconnected
+	RunsAnkaImages // starts macOS guests from archives of anka
+	RunsMacDisks   // starts macOS guests from raw disks
 
 	// AllAbilities is the set of all of them.
 	AllAbilities = 1<<iota - 1
@@ -90,6 +98,7 @@ var requestable = []struct {
 	{HasVGA, AbilityVGA},
 	{HasNetworkHost, AbilityNetworkHost},
 	{HasNetworkDisconnected, AbilityDisconnected},
+	{RunsAnkaImages, AbilityAnkaImages},
 }
 
 // RequestableAbilities returns those that the node has of what instances can request.
@@ -100,13 +109,27 @@ func (i *NodeInfo) RequestableAbilities() AbilitySet {
 			out |= a.bit
 		}
 	}
+	if !slices.Contains(i.Abilities, AbilityAnkaImages) {
+		out |= RunsMacDisks // which matters only for nodes that run macOS guests
+	}
 	return out
+}
+
+// macImageAbility returns the ability to read the images of a macOS guest; none for other guests.
+func (r *TemplateRef) macImageAbility() AbilitySet {
+	switch {
+	case r.OS != OSMacOS:
+		return 0
+	case r.AnkaImage:
+		return RunsAnkaImages
+	}
+	return RunsMacDisks
 }
 
 // RequestedAbilities returns what the instance and its template need of a node. A saved state is not
 // counted: its requirements are compared as a whole.
 func (i *Instance) RequestedAbilities() AbilitySet {
-	var out AbilitySet
+	out := i.Template.macImageAbility()
 	for _, row := range []struct {
 		bit   AbilitySet
 		isSet bool

@@ -28,6 +28,29 @@ func TestRunsOS(t *testing.T) {
 	}
 }
 
+func TestRunsGuestOf(t *testing.T) {
+	linux, raw := farm.TemplateRef{OS: "linux"}, farm.TemplateRef{OS: "macos"}
+	archive := farm.TemplateRef{OS: "macos", AnkaImage: true}
+	for name, tt := range map[string]struct {
+		abilities           []string
+		linux, raw, archive bool
+	}{
+		"a former agent":   {[]string{"save"}, true, false, false},
+		"QEMU":             {[]string{"pc"}, true, false, false},
+		"tart":             {[]string{"macos"}, false, true, false},
+		"tart next to PCs": {[]string{"macos", "pc"}, true, true, false},
+		"anka":             {[]string{"anka-images", "macos"}, false, false, true},
+		"anka next to PCs": {[]string{"anka-images", "macos", "pc"}, true, false, true},
+	} {
+		info := farm.NodeInfo{Abilities: tt.abilities}
+		for ref, want := range map[*farm.TemplateRef]bool{&linux: tt.linux, &raw: tt.raw, &archive: tt.archive} {
+			if got := info.RunsGuestOf(ref); got != want {
+				t.Errorf("%s: runs %+v: %t, want %t", name, *ref, got, want)
+			}
+		}
+	}
+}
+
 func TestCanSave(t *testing.T) {
 	for name, tt := range map[string]struct {
 		abilities           []string
@@ -53,8 +76,12 @@ func TestRequestedAbilities(t *testing.T) {
 		instance farm.Instance
 		want     farm.AbilitySet
 	}{
-		"nothing":       {farm.Instance{}, 0},
-		"managed MAC":   {farm.Instance{MAC: "52:54:00:00:00:01"}, farm.CanSetMAC},
+		"nothing":     {farm.Instance{}, 0},
+		"managed MAC": {farm.Instance{MAC: "52:54:00:00:00:01"}, farm.CanSetMAC},
+		"macOS":       {farm.Instance{Template: farm.TemplateRef{OS: "macos"}}, farm.RunsMacDisks},
+		"anka": {
+			farm.Instance{Template: farm.TemplateRef{OS: "macos", AnkaImage: true}}, farm.RunsAnkaImages,
+		},
 		"requested MAC": {farm.Instance{Options: farm.StartOptions{MACAddress: "x"}}, farm.CanSetMAC},
 		"template's":    {farm.Instance{Template: farm.TemplateRef{SetsMAC: true}}, farm.CanSetMAC},
 		"serial number": {farm.Instance{Options: farm.StartOptions{HardwareSerial: "x"}}, farm.CanSetIdentity},

@@ -35,7 +35,7 @@ type CacheJob struct {
 	RequestedAt    time.Time         `json:"asked"`
 	Nodes          []string          `json:"nodes"`              // that were addressed, sorted; fixed
 	WrongArchNodes []string          `json:"unfit,omitempty"`    // of Nodes, sorted: their architecture is another one
-	WrongOSNodes   []string          `json:"wrong_os,omitempty"` // of Nodes, sorted: they do not run the guest
+	WrongOSNodes   []string          `json:"wrong_os,omitempty"` // of Nodes, sorted: they do not run the guest, or its images
 	EndedAt        time.Time         `json:"ended,omitzero"`     // zero: it is open
 	EndReason      CacheJobEndReason `json:"end,omitempty"`      // why
 }
@@ -56,8 +56,11 @@ func (e *CacheJob) hasWrongOS(node string) bool {
 
 // wrongOSMessage describes a node of WrongOSNodes.
 func (e *CacheJob) wrongOSMessage() string {
-	if e.Template.OS == OSMacOS {
-		return "The node does not run macOS guests"
+	switch {
+	case e.Template.AnkaImage:
+		return "The node does not run macOS guests from archives of anka"
+	case e.Template.OS == OSMacOS:
+		return "The node does not run macOS guests from raw disks"
 	}
 	return "The node runs macOS guests only"
 }

@@ -259,6 +259,7 @@ type TemplateRef struct {
 	VLAN      string            `json:"vlan,omitempty"`      // of the saved state
 	// OS is linux, macos or windows; "" is unknown, and not macos.
 	OS          string `json:"os,omitempty"`
+	AnkaImage   bool   `json:"anka_image,omitempty"`    // its macOS guest is an archive of anka, not raw disks
 	MinCPUs     int    `json:"min_cpus,omitempty"`      // fewest virtual CPUs of a macOS guest; 0: unknown
 	MinMemoryMB int    `json:"min_memory_mb,omitempty"` // least memory of a macOS guest; 0: unknown
 	Video       string `json:"video,omitempty"`         // video controller; "" is the node's choice

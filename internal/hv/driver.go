@@ -115,6 +115,9 @@ const (
 	CanMacOS Capability = "macos" // runs macOS guests: specs with Apple
 	CanPC    Capability = "pc"    // runs all other guests: specs with PC
 
+	// CanAnkaImages goes with CanMacOS: the disks of macOS guests are of FormatAnka, and never raw.
+	CanAnkaImages Capability = "anka-images"
+
 	CanSetMAC      Capability = "mac"                  // respects Spec.MAC
 	CanSetIdentity Capability = "identity"             // respects PC.HardwareUUID and PC.Serial
 	CanVGA         Capability = "vga"                  // has VideoVGA

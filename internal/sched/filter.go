@@ -278,6 +278,8 @@ var abilityTexts = []struct {
 	{farm.HasVGA, `offer the video controller "fbuf"`},
 	{farm.HasNetworkHost, `offer the network mode "host"`},
 	{farm.HasNetworkDisconnected, `offer the network mode "disconnected"`},
+	{farm.RunsAnkaImages, "start macOS guests from archives of anka"},
+	{farm.RunsMacDisks, "start macOS guests from raw disks"},
 }
 
 // abilityText names the abilities of a set.

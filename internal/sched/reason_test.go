@@ -122,6 +122,18 @@ func TestWhy(t *testing.T) {
 			`no node can offer the video controller "fbuf"`,
 		},
 		{
+			"an archive of anka for tart",
+			[]Node{machine("a", 1, mac, lacking(farm.RunsAnkaImages))},
+			func(r *Request) { r.MacOS, r.Abilities, r.PinnedNodeID = true, farm.RunsAnkaImages, "a" }, FilterAbility,
+			"node name-a cannot start macOS guests from archives of anka",
+		},
+		{
+			"raw disks for anka",
+			[]Node{machine("a", 1, mac, lacking(farm.RunsMacDisks))},
+			func(r *Request) { r.MacOS, r.Abilities = true, farm.RunsMacDisks }, FilterAbility,
+			"no node can start macOS guests from raw disks",
+		},
+		{
 			"two abilities",
 			[]Node{machine("a", 1, lacking(farm.CanSetMAC|farm.HasNetworkHost|farm.HasVGA))},
 			func(r *Request) { r.Abilities, r.PinnedNodeID = farm.CanSetMAC|farm.HasNetworkHost, "a" }, FilterAbility,
@@ -300,14 +312,21 @@ func TestGuestsOfNode(t *testing.T) {
 		"a former agent": {"linux", "qemu", []string{"bridge", "save"}, Node{}},
 		"a former Mac":   {"darwin", "qemu", nil, Node{}},
 		"QEMU": {
-			"linux", "qemu", []string{"identity", "mac", "network-disconnected", "network-host", "pc", "vga"}, Node{},
+			"linux", "qemu",
+			[]string{"identity", "mac", "network-disconnected", "network-host", "pc", "vga"},
+			Node{LacksAbilities: farm.RunsAnkaImages},
 		},
 		"a Mac": {"darwin", "tart", []string{"mac", "macos"}, Node{
 			MacOS: true, MacOSOnly: true, MaxVMs: 2, MaxMacOSVMs: 2,
-			LacksAbilities: farm.AllAbilities &^ farm.CanSetMAC,
+			LacksAbilities: farm.AllAbilities &^ (farm.CanSetMAC | farm.RunsMacDisks),
+		}},
+		"a Mac with anka": {"darwin", "anka", []string{"anka-images", "mac", "macos"}, Node{
+			MacOS: true, MacOSOnly: true, MaxVMs: 2, MaxMacOSVMs: 2,
+			LacksAbilities: farm.AllAbilities &^ (farm.CanSetMAC | farm.RunsAnkaImages),
 		}},
 		"a Mac with both": {"darwin", "tart", []string{"identity", "mac", "macos", "pc", "vga"}, Node{
-			MacOS: true, MaxMacOSVMs: 2, LacksAbilities: farm.HasNetworkHost | farm.HasNetworkDisconnected,
+			MacOS: true, MaxMacOSVMs: 2, LacksAbilities: farm.HasNetworkHost | farm.HasNetworkDisconnected |
+				farm.RunsAnkaImages,
 		}},
 	} {
 		info := &farm.NodeInfo{

@@ -63,6 +63,9 @@ func (h Dir) TemplatesDir() string { return filepath.Join(h.path, "vms") }
 // TartHome returns the directory of the VMs of the driver tart.
 func (h Dir) TartHome() string { return filepath.Join(h.path, "tart") }
 
+// AnkaDir returns the directory of the records of the driver anka, whose VMs are in the library of their user.
+func (h Dir) AnkaDir() string { return filepath.Join(h.path, "anka") }
+
 // SaveDir is the directory of unfinished saves, on the file system of Templates.
 func (h Dir) SaveDir() string { return filepath.Join(h.path, "saves") }
 

@@ -47,6 +47,42 @@ func (l *Store) ImportMacOS(ctx context.Context, from MacOSGuest, s Settings, pr
 	})
 }
 
+// AnkaVM is a macOS guest of anka, outside of the store.
+type AnkaVM struct {
+	CPUs      int   // of its template, when the settings have none; 0 = unknown
+	MemoryMB  int   // likewise
+	SizeBytes int64 // about that of its archive, for progress
+
+	// Export writes the archive to a path that does not exist. It is called once.
+	Export func(ctx context.Context, path string) error
+}
+
+// ankaFile is the only disk of a template of anka.
+const ankaFile = "vm.anka"
+
+// ImportAnka makes a template from a macOS guest of anka, which stays as it is. Its disk is an archive.
+func (l *Store) ImportAnka(ctx context.Context, from AnkaVM, s Settings, progress Progress) (Template, error) {
+	image := MacOSGuest{CPUs: from.CPUs, MemoryMB: from.MemoryMB}
+	if err := s.checkMac(image); err != nil {
+		return Template{}, err
+	}
+	describe := func() (templateRecord, config) {
+		r, c := newMacTemplate(image, s)
+		c.parsed.HardDrives = []api.ConfigDrive{{File: ankaFile, Format: hv.FormatAnka}}
+		return r, c
+	}
+	return l.build(s, describe, func(dir string) error {
+		path := filepath.Join(dir, ankaFile)
+		stop := reportDirGrowth(dir, max(from.SizeBytes, 1), progress)
+		err := from.Export(ctx, path)
+		stop(err)
+		if err != nil {
+			return err
+		}
+		return syncFile(path)
+	})
+}
+
 // checkMac refuses settings that a macOS guest cannot have.
 func (s Settings) checkMac(from MacOSGuest) error {
 	switch {

@@ -94,8 +94,8 @@ func TestSpec(t *testing.T) {
 		"archive of anka": {
 			config: func(c *api.TemplateConfig) {
 				*c = api.TemplateConfig{
-					OS: "macos", HardDrives: []api.ConfigDrive{{File: "vm.ank", Format: "anka"}},
-					Apple: &api.ConfigApple{},
+					OS: "macos", Apple: &api.ConfigApple{},
+					HardDrives: []api.ConfigDrive{{File: "vm.ank", Format: "anka"}},
 				}
 			},
 			want: func(s *hv.Spec) {

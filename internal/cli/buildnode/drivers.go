@@ -1,11 +1,13 @@
 package buildnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -17,6 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/anka"
 	"github.com/buildyard/buildyard/internal/hv/driverpair"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 	"github.com/buildyard/buildyard/internal/hv/sim"
@@ -28,18 +31,18 @@ import (
 const (
 	DriverAuto = "auto" // what is installed: one for macOS guests, one for others, or both
 	DriverQEMU = "qemu"
-	DriverTart = "tart"
-	DriverAnka = "anka"
+	DriverTart = "tart" // macOS guests only
+	DriverAnka = "anka" // macOS guests only
 	DriverSim  = "sim"
 )
 
 // drivers opens each driver that a node can be told to use.
 var drivers = map[string]func(context.Context, NodeOptions, datadir.Identity) (hv.Driver, error){
-	DriverAuto: openInstalled, DriverQEMU: openQEMU, DriverTart: openTart, DriverSim: openSim,
+	DriverAuto: openInstalled, DriverQEMU: openQEMU, DriverTart: openTart, DriverAnka: openAnka, DriverSim: openSim,
 }
 
 // driverNames are the values of --driver, the default first.
-var driverNames = []string{DriverAuto, DriverQEMU, DriverTart, DriverSim}
+var driverNames = []string{DriverAuto, DriverQEMU, DriverTart, DriverAnka, DriverSim}
 
 func openDriver(ctx context.Context, o NodeOptions, identity datadir.Identity) (hv.Driver, error) {
 	open := drivers[o.Driver]
@@ -47,12 +50,15 @@ func openDriver(ctx context.Context, o NodeOptions, identity datadir.Identity) (
 		return nil, cli.Usage(fmt.Errorf("invalid --driver %s: want one of %s", o.Driver,
 			strings.Join(driverNames, ", ")))
 	}
+	if o.Logger == nil { // of disjoin
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	return open(ctx, o, identity)
 }
 
 // openInstalled opens the drivers whose hypervisors are installed, and logs the choice.
 func openInstalled(ctx context.Context, o NodeOptions, identity datadir.Identity) (hv.Driver, error) {
-	mac, macErr := openTart(ctx, o, identity)
+	name, mac, macErr := openInstalledMac(ctx, o, identity)
 	pc, pcErr := openQEMU(ctx, o, identity)
 	if macErr == nil && pcErr == nil {
 		pcErr = checkSameArch(ctx, mac, pc)
@@ -60,9 +66,13 @@ func openInstalled(ctx context.Context, o NodeOptions, identity datadir.Identity
 			pcErr = errors.Join(pcErr, closeDriver(pc))
 		}
 	}
-	if err := checkUnusedDirs(map[string]error{
-		filepath.Join(o.DataDir.TartHome(), "vms"): macErr, o.DataDir.TemplatesDir(): pcErr,
-	}); err != nil {
+	unused := map[string]error{o.DataDir.TemplatesDir(): pcErr}
+	for driver, dir := range map[string]string{DriverTart: o.DataDir.TartHome(), DriverAnka: o.DataDir.AnkaDir()} {
+		if driver != name {
+			unused[filepath.Join(dir, "vms")] = cmp.Or(macErr, fmt.Errorf("%s is used instead of %s", name, driver))
+		}
+	}
+	if err := checkUnusedDirs(unused); err != nil {
 		if macErr == nil {
 			err = errors.Join(err, closeDriver(mac))
 		}
@@ -73,16 +83,33 @@ func openInstalled(ctx context.Context, o NodeOptions, identity datadir.Identity
 	}
 	switch {
 	case macErr == nil && pcErr == nil:
-		o.Logger.InfoContext(ctx, "drivers chosen: tart for macOS guests, qemu for all others")
+		o.Logger.InfoContext(ctx, "drivers chosen", "driver", name+", "+DriverQEMU,
+			"reason", "both are installed; "+name+" runs macOS guests, qemu all others")
 		return driverpair.New(mac, pc), nil
 	case macErr == nil:
-		o.Logger.InfoContext(ctx, "driver chosen: tart", "qemu", pcErr)
+		o.Logger.InfoContext(ctx, "driver chosen", "driver", name, "reason", "qemu cannot be used: "+pcErr.Error())
 		return mac, nil
 	case pcErr == nil:
-		o.Logger.InfoContext(ctx, "driver chosen: qemu", "tart", macErr)
+		o.Logger.InfoContext(ctx, "driver chosen", "driver", DriverQEMU,
+			"reason", "no driver of macOS guests can be used: "+macErr.Error())
 		return pc, nil
 	}
-	return nil, fmt.Errorf("no hypervisor can be used; install QEMU, or tart for macOS guests: %w; %w", pcErr, macErr)
+	return nil, fmt.Errorf("no hypervisor can be used; install QEMU, or tart or anka for macOS guests: %w; %w", pcErr,
+		macErr)
+}
+
+// openInstalledMac opens the driver of macOS guests that is installed: tart, otherwise anka.
+func openInstalledMac(ctx context.Context, o NodeOptions, identity datadir.Identity) (string, hv.Driver, error) {
+	d, tartErr := openTart(ctx, o, identity)
+	if tartErr == nil {
+		return DriverTart, d, nil
+	}
+	d, ankaErr := openAnka(ctx, o, identity)
+	if ankaErr == nil {
+		o.Logger.InfoContext(ctx, "anka is used for macOS guests", "reason", "tart cannot be used: "+tartErr.Error())
+		return DriverAnka, d, nil
+	}
+	return "", nil, errors.Join(tartErr, ankaErr)
 }
 
 // checkUnusedDirs returns an error if a directory has VMs and the driver that runs them cannot be used: they
@@ -97,9 +124,10 @@ func checkUnusedDirs(failures map[string]error) error {
 			return err
 		}
 		for _, e := range entries {
-			if e.IsDir() && hv.ValidID(e.Name()) {
+			id, isRecord := strings.CutSuffix(e.Name(), ".json") // anka has a file for each VM, the others a directory
+			if (isRecord || e.IsDir()) && hv.ValidID(id) {
 				return fmt.Errorf("%s has VMs, such as %s, whose driver cannot be used; mend that, or name the driver "+
-					"by --driver: %w", dir, e.Name(), failure)
+					"by --driver: %w", dir, id, failure)
 			}
 		}
 	}
@@ -148,7 +176,7 @@ func openQEMU(ctx context.Context, o NodeOptions, identity datadir.Identity) (hv
 	})
 }
 
-// openTart opens the driver of macOS guests.
+// openTart opens the driver of tart.
 func openTart(ctx context.Context, o NodeOptions, _ datadir.Identity) (hv.Driver, error) {
 	self, err := selfexec.Path()
 	if err != nil {
@@ -161,6 +189,23 @@ func openTart(ctx context.Context, o NodeOptions, _ datadir.Identity) (hv.Driver
 	return tart.Open(ctx, tart.Options{
 		Home: o.DataDir.TartHome(), Bridge: o.Bridge, GuestUser: o.GuestUser, GuestPassword: auth.NewSecret(password),
 		VNCListen: o.VNCListenAddr, Forwarder: []string{self, forwardVerb}, Logger: o.Logger,
+	})
+}
+
+// openAnka opens the driver of anka. Its VLANs are those of the interface of --bridge.
+func openAnka(ctx context.Context, o NodeOptions, identity datadir.Identity) (hv.Driver, error) {
+	vlans, err := vlansOf(identity, noUplink)
+	if err != nil {
+		return nil, err
+	}
+	for id, bridge := range vlans {
+		if bridge != "" && bridge != o.Bridge {
+			return nil, cli.Usage(fmt.Errorf(
+				"--vlan %d=%s: anka has VLANs only on the interface of --bridge, which is %q", id, bridge, o.Bridge))
+		}
+	}
+	return anka.Open(ctx, anka.Options{
+		Dir: o.DataDir.AnkaDir(), Bridge: o.Bridge, VLANs: slices.Sorted(maps.Keys(vlans)), Logger: o.Logger,
 	})
 }
 

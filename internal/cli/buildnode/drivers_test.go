@@ -53,13 +53,16 @@ func TestNoHypervisor(t *testing.T) {
 	_, err = openDriver(t.Context(), NodeOptions{
 		DataDir: dir, Driver: DriverAuto, Logger: slog.New(slog.DiscardHandler),
 	}, datadir.Identity{})
-	for _, want := range []string{"install QEMU, or tart for macOS guests", "qemu-system", "tart is not installed"} {
+	for _, want := range []string{
+		"install QEMU, or tart or anka for macOS guests", "qemu-system", "tart is not installed",
+		"anka is not installed",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
 	_, err = openDriver(t.Context(), NodeOptions{Driver: "vmware"}, datadir.Identity{})
-	if err == nil || !strings.Contains(err.Error(), "want one of auto, qemu, tart, sim") {
+	if err == nil || !strings.Contains(err.Error(), "want one of auto, qemu, tart, anka, sim") {
 		t.Errorf("an unknown driver: %v", err)
 	}
 }

@@ -101,7 +101,7 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 		lock.Release()
 		return nil
 	}))
-	if err := o.vlans.applyTo(&identity); err != nil && o.Driver != DriverSim {
+	if err := o.vlans.applyTo(&identity); err != nil && o.Driver != DriverSim && o.Driver != DriverAnka {
 		return n, err
 	}
 	if n.Driver, err = openDriver(ctx, o, identity); err != nil {

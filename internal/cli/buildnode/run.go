@@ -21,7 +21,10 @@ controller. VMs outlive the agent; the next run manages them again.
 
 On request of the controller, the agent downloads and verifies another version of this program and
 replaces itself with it; VMs continue. That version is stored in the data directory and used at each
-start. A version that does not reach the controller is rolled back to the previous one.`,
+start. A version that does not reach the controller is rolled back to the previous one.
+
+The driver auto uses what is installed, and the log names the choice with its reason: for macOS guests tart,
+otherwise anka; for all others QEMU, next to the former only if its guests have the architecture of the node.`,
 		Example: `  buildnode run
   buildnode run --metrics-listen 127.0.0.1:2113
   buildnode run --driver sim     # simulated VMs, without a hypervisor`,
@@ -66,7 +69,8 @@ func addRunFlags(cmd *cobra.Command, o *NodeOptions) {
 // addDriver adds the options of the hypervisor to a command.
 func addDriver(cmd *cobra.Command, o *NodeOptions) {
 	cmd.Flags().StringVar(&o.Driver, "driver", DriverAuto,
-		"hypervisor driver: auto (what is installed), qemu, tart (macOS guests), or sim for simulated VMs")
+		"hypervisor driver: auto (what is installed: tart, otherwise anka, and qemu), qemu, tart or anka (macOS "+
+			"guests), or sim for simulated VMs")
 	cmd.Flags().StringVar(&o.GuestUser, "guest-user", "",
 		"user of SSH logins in macOS guests without a guest agent (default: admin)")
 	cmd.Flags().StringVar(&o.GuestPasswordFile, "guest-password-file", "",

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -54,7 +55,8 @@ func TestMain(m *testing.M) {
 // named tart-* have a program that imitates tart first in PATH; those
 // named cloud-* also have $CONTROLLER and $TOKEN, and those named auth-* a cloud with
 // authentication, with the root token in $ROOT and in the file root.token. For those named tls-* it
-// serves https, with the certificates of the directory $CERTS.
+// serves https, with the certificates of the directory $CERTS. Those named anka-* and cloud-anka* have
+// a program that imitates anka.
 func TestScripts(t *testing.T) {
 	certs := t.TempDir()
 	issue(t, certs)
@@ -64,8 +66,12 @@ func TestScripts(t *testing.T) {
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "data"))
 			switch script := filepath.Base(env.WorkDir); {
+			case strings.HasPrefix(script, "script-cloud-anka"):
+				return errors.Join(cloud(env, nil), installAnka(env))
 			case strings.HasPrefix(script, "script-cloud-"):
 				return cloud(env, nil)
+			case strings.HasPrefix(script, "script-anka-"):
+				return errors.Join(storage(env), installAnka(env))
 			case strings.HasPrefix(script, "script-auth-"):
 				return guardedCloud(env, nil)
 			case strings.HasPrefix(script, "script-tls-"):

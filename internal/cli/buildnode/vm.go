@@ -111,6 +111,7 @@ type ImportOptions struct {
 	*globals
 	Image    hv.Disk
 	Mac      localtemplate.MacOSGuest // instead of Image: a macOS guest
+	Anka     localtemplate.AnkaVM     // instead of both: a macOS guest of anka
 	Settings localtemplate.Settings
 	Output   cli.Format
 }
@@ -119,14 +120,16 @@ func vmImport(g *globals) *cobra.Command {
 	o, flags, mac := ImportOptions{globals: g}, imageFlags{}, macOSFlags{}
 	cmd := &cobra.Command{
 		Use:   "import [disk file]",
-		Short: "Create a template from a disk image or a VM of tart",
+		Short: "Create a template from an image or VM",
 		Long: `import copies a disk image (raw or qcow2) to a new local template. A raw image is converted to qcow2. The
 guest needs a boot loader on its disk and the QEMU guest agent.
 
-With --tart it takes a stopped macOS guest of tart, with --aux one of another program; its disks stay raw.`,
+With --tart it takes a stopped macOS guest of tart, with --aux one of another program; its disks stay raw. With
+--anka it takes one of anka, as an archive made by "anka export", which starts only on nodes with anka.`,
 		Example: `  buildnode vm import debian.qcow2 --name debian --cpu 2 --ram 4G
   buildnode vm import disk.img --name web --port ssh --port web:80:8080
-  buildnode vm import --tart sonoma-xcode --name sonoma`,
+  buildnode vm import --tart sonoma-xcode --name sonoma
+  buildnode vm import --anka sonoma-xcode --name sonoma`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	flags.add(cmd)
@@ -139,12 +142,18 @@ With --tart it takes a stopped macOS guest of tart, with --aux one of another pr
 			if o.Settings, err = flags.settings.settings(cmd.Flags()); err != nil {
 				return cli.Usage(err)
 			}
+			if mac.anka != "" {
+				if o.Anka, err = mac.ankaVM(cmd.Context(), args); err != nil {
+					return err
+				}
+				return o.run(cmd.Context(), o.importAnka)
+			}
 			if o.Mac, err = mac.image(args); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), o.importMac)
 		case len(args) == 0:
-			return cli.Usage(errors.New("import needs a disk file, or --tart"))
+			return cli.Usage(errors.New("import needs a disk file, --tart or --anka"))
 		}
 		if o.Image, o.Settings, err = flags.read(cmd, args[0]); err != nil {
 			return err
@@ -166,6 +175,13 @@ func (o *ImportOptions) importMac(
 	ctx context.Context, l *localtemplate.Store, progress localtemplate.Progress,
 ) (localtemplate.Template, error) {
 	return l.ImportMacOS(ctx, o.Mac, o.Settings, progress)
+}
+
+// importAnka imports Anka.
+func (o *ImportOptions) importAnka(
+	ctx context.Context, l *localtemplate.Store, progress localtemplate.Progress,
+) (localtemplate.Template, error) {
+	return l.ImportAnka(ctx, o.Anka, o.Settings, progress)
 }
 
 // imageFile returns the disk image at a path.

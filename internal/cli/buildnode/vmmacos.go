@@ -2,6 +2,7 @@ package buildnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,18 +13,20 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/anka"
 	"github.com/buildyard/buildyard/internal/hv/tart"
 )
 
-// macOSFlags select a macOS guest to import: a VM of tart, or its files.
+// macOSFlags select a macOS guest to import: a VM of tart or of anka, or its files.
 type macOSFlags struct {
-	tart                          string
+	tart, anka                    string
 	aux, hardwareModel, machineID string
 }
 
 func (f *macOSFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.tart, "tart", "", "import a stopped VM of tart: its name, or its directory")
+	fs.StringVar(&f.anka, "anka", "", "import a stopped VM of anka: its name, or its UUID")
 	fs.StringVar(&f.aux, "aux", "",
 		"auxiliary storage of a macOS guest whose raw root disk is the disk file; "+
 			"needs --hardware-model and --machine-id")
@@ -36,10 +39,25 @@ func (f *macOSFlags) add(cmd *cobra.Command) {
 
 // isSet reports whether a macOS guest is imported.
 func (f *macOSFlags) isSet() bool {
-	return f.tart != "" || f.aux != "" || f.hardwareModel != "" || f.machineID != ""
+	return f.tart != "" || f.anka != "" || f.aux != "" || f.hardwareModel != "" || f.machineID != ""
 }
 
-// image returns the guest that the flags and the arguments select.
+// ankaVM returns the VM of anka that the flags select.
+func (f *macOSFlags) ankaVM(ctx context.Context, args []string) (localtemplate.AnkaVM, error) {
+	if len(args) > 0 || f.tart != "" || f.aux != "" || f.hardwareModel != "" || f.machineID != "" {
+		return localtemplate.AnkaVM{}, cli.Usage(errors.New(
+			"--anka selects the whole VM: leave out the disk file, --tart, --aux, --hardware-model and --machine-id"))
+	}
+	vm, err := anka.FindVM(ctx, "", f.anka)
+	if err != nil {
+		return localtemplate.AnkaVM{}, fmt.Errorf("--anka: %w", err)
+	}
+	return localtemplate.AnkaVM{
+		CPUs: vm.CPUs, MemoryMB: vm.MemoryMiB, SizeBytes: vm.ImageBytes, Export: vm.Export,
+	}, nil
+}
+
+// image returns the guest that the flags other than --anka and the arguments select.
 func (f *macOSFlags) image(args []string) (localtemplate.MacOSGuest, error) {
 	var none localtemplate.MacOSGuest
 	switch {

@@ -25,7 +25,7 @@ func (j *Jobs) Distribute(ctx context.Context, req DistributeRequest) (string, e
 	if err != nil {
 		return "", err
 	}
-	guestOS, err := j.opts.GuestOS(ctx, detail.ID, version)
+	guest, err := j.opts.Guest(ctx, detail.ID, version)
 	if err != nil {
 		return "", err
 	}
@@ -42,14 +42,15 @@ func (j *Jobs) Distribute(ctx context.Context, req DistributeRequest) (string, e
 		Nodes: nodes,
 		Template: farm.TemplateRef{
 			ID: detail.ID, Name: detail.Name, Tag: version.Tag, Version: version.Number, ContentID: version.ContentID,
-			Arch: cmp.Or(version.Arch, detail.Arch), Size: version.Size, OS: guestOS,
+			Arch: cmp.Or(version.Arch, detail.Arch), Size: version.Size, OS: guest.OS,
+			AnkaImage: guest.AnkaImage,
 		},
 	}
 	for _, node := range nodes {
 		info, _, ok := j.db.Tables.Infos.Get(node)
 		switch {
 		case !ok:
-		case !info.RunsOS(guestOS):
+		case !info.RunsGuestOf(&job.Template):
 			job.WrongOSNodes = append(job.WrongOSNodes, node)
 		case job.Template.Arch != "" && info.Arch != job.Template.Arch:
 			job.WrongArchNodes = append(job.WrongArchNodes, node)

@@ -28,8 +28,9 @@ type Options struct {
 	// number, the latest with neither.
 	Version func(ctx context.Context, template, tag string, number *int) (
 		api.TemplateDetail, api.TemplateVersion, error)
-	// GuestOS returns the operating system of such a version's guest; "" is an unknown one.
-	GuestOS func(ctx context.Context, template string, v api.TemplateVersion) (string, error)
+	// Guest returns the operating system of such a version's guest and the kind of its images; the rest
+	// of the reference has no meaning.
+	Guest func(ctx context.Context, template string, v api.TemplateVersion) (farm.TemplateRef, error)
 	// Template returns a template in the registry; farm.CodeNotFound when there is none.
 	Template func(ctx context.Context, id string) (api.TemplateDetail, error)
 	// Group returns a node group; farm.CodeNotFound when there is none.

@@ -36,7 +36,7 @@ func open(t *testing.T) *Jobs {
 			d, err := template(ctx, id)
 			return d, api.TemplateVersion{Tag: "v1", ContentID: "content"}, err
 		},
-		GuestOS: func(context.Context, string, api.TemplateVersion) (string, error) { return guestOS, nil },
+		Guest: func(context.Context, string, api.TemplateVersion) (farm.TemplateRef, error) { return guest, nil },
 		Group: func(ctx context.Context, id string) (*farm.Group, int64, error) {
 			return record.Lookup(ctx, db.Tables.Groups, id)
 		},
@@ -47,8 +47,8 @@ func open(t *testing.T) *Jobs {
 	})
 }
 
-// guestOS is the operating system of all versions.
-var guestOS string
+// guest is that of all versions.
+var guest farm.TemplateRef
 
 // addNode creates the record of a node, with its architecture and groups.
 func addNode(t *testing.T, j *Jobs, arch string, groups ...string) string {
@@ -140,16 +140,22 @@ func TestViewOfDistribution(t *testing.T) {
 	wantError(t, "another kind", err, farm.CodeNotFound, farm.NotFoundMessage)
 }
 
-// TestDistributionByOS: nodes get only versions whose guests they run.
-func TestDistributionByOS(t *testing.T) {
-	for os, want := range map[string]struct{ mac, pc, both, old string }{
-		"macos": {"", "The node does not run macOS guests", "", "The node does not run macOS guests"},
-		"linux": {"The node runs macOS guests only", "", "", ""},
-		"":      {"The node runs macOS guests only", "", "", ""},
+// TestDistributionByGuest: nodes get only versions whose guests they run.
+func TestDistributionByGuest(t *testing.T) {
+	const macOnly, noRaw, noArchive = "The node runs macOS guests only",
+		"The node does not run macOS guests from raw disks", "The node does not run macOS guests from archives of anka"
+	for _, tt := range []struct {
+		guest                     farm.TemplateRef
+		tart, anka, pc, both, old string
+	}{
+		{farm.TemplateRef{OS: "macos"}, "", noRaw, noRaw, "", noRaw},
+		{farm.TemplateRef{OS: "macos", AnkaImage: true}, noArchive, "", noArchive, noArchive, noArchive},
+		{farm.TemplateRef{OS: "linux"}, macOnly, macOnly, "", "", ""},
+		{farm.TemplateRef{}, macOnly, macOnly, "", "", ""},
 	} {
 		j := open(t)
-		guestOS = os
-		t.Cleanup(func() { guestOS = "" })
+		guest = tt.guest
+		t.Cleanup(func() { guest = farm.TemplateRef{} })
 		announce := func(abilities ...string) string {
 			id := addNode(t, j, "amd64")
 			recordtest.Commit(t, j.db, store.Put(j.db.Tables.Infos, id,
@@ -157,8 +163,8 @@ func TestDistributionByOS(t *testing.T) {
 			return id
 		}
 		nodes := map[string]string{
-			announce("macos"): want.mac, announce("pc"): want.pc, announce("macos", "pc"): want.both,
-			announce("bridge"): want.old,
+			announce("macos"): tt.tart, announce("anka-images", "macos"): tt.anka, announce("pc"): tt.pc,
+			announce("macos", "pc"): tt.both, announce("bridge"): tt.old,
 		}
 		view, err := j.Get(t.Context(), farm.CacheJobDistribute, distribute(t, j, NodeSelector{}))
 		if err != nil {
@@ -166,7 +172,7 @@ func TestDistributionByOS(t *testing.T) {
 		}
 		for node, message := range nodes {
 			if view.On[node].Error != message || view.HasWorkFor(node) != (message == "") {
-				t.Errorf("a template for %q: %+v, want %q", os, view.On[node], message)
+				t.Errorf("a template of %+v: %+v, want %q", tt.guest, view.On[node], message)
 			}
 		}
 	}

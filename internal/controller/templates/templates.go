@@ -99,15 +99,16 @@ func (t *Templates) PullVersion(
 	return t.version(ctx, pullRight, id, tag, number)
 }
 
-// GuestOS returns the operating system of a version's guest; "" is an unknown one.
-func (t *Templates) GuestOS(ctx context.Context, template string, v api.TemplateVersion) (string, error) {
+// Guest returns the guest of a version, as setGuest describes it, and nothing else of the version.
+func (t *Templates) Guest(
+	ctx context.Context, template string, v api.TemplateVersion,
+) (ref farm.TemplateRef, err error) {
 	config, err := t.configs.get(ctx, template, v)
 	if err != nil {
-		return "", registryError(err)
+		return ref, registryError(err)
 	}
-	var ref farm.TemplateRef
 	setGuest(&ref, config)
-	return ref.OS, nil
+	return ref, nil
 }
 
 // Revert removes a version of a template and all newer ones; with neither tag nor number the latest.

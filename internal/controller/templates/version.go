@@ -43,6 +43,8 @@ func setGuest(ref *farm.TemplateRef, config api.TemplateConfig) {
 	}
 	if a := config.Apple; a != nil {
 		ref.OS, ref.Arch = farm.OSMacOS, "arm64"
+		ref.AnkaImage = slices.ContainsFunc(config.HardDrives,
+			func(d api.ConfigDrive) bool { return d.Format == api.FormatAnka })
 		ref.MinCPUs, ref.MinMemoryMB = max(0, a.MinCPUs), max(0, a.MinMemoryMB)
 	}
 	if config.Display != nil {

@@ -24,6 +24,13 @@ func TestSetGuest(t *testing.T) {
 			}},
 			farm.TemplateRef{Arch: "arm64", OS: "macos", MinCPUs: 2, MinMemoryMB: 4096},
 		},
+		"anka": {
+			api.TemplateConfig{
+				OS: "macos", Apple: &api.ConfigApple{},
+				HardDrives: []api.ConfigDrive{{File: "vm.anka", Format: "anka"}},
+			},
+			farm.TemplateRef{Arch: "arm64", OS: "macos", AnkaImage: true},
+		},
 		"a block alone": {
 			api.TemplateConfig{Apple: &api.ConfigApple{MinCPUs: -1}}, farm.TemplateRef{Arch: "arm64", OS: "macos"},
 		},

@@ -37,13 +37,14 @@ type Options struct {
 // Driver runs VMs in the library of this user.
 type Driver struct {
 	opts Options
-	host hv.Host
+	host hv.Host // without the license
 	cli  program
 	log  *slog.Logger
 
 	orderlyTimeout time.Duration // for a guest to shut down
 
 	mu       sync.Mutex             // guards the fields below
+	license  hv.License             // as last read
 	machines map[string]*machine    // VM ID -> its locks
 	images   map[string]*sync.Mutex // name of an image -> held while it is imported
 }
@@ -55,8 +56,9 @@ var (
 
 // Directories in Options.Dir.
 const (
-	vmsDir    = "vms"
-	imagesDir = "images"
+	vmsDir      = "vms"
+	imagesDir   = "images"
+	failuresDir = "failures" // logs of failed VMs
 )
 
 // Open probes anka and removes images whose archives are gone. VMs continue; what an earlier agent has
@@ -79,7 +81,10 @@ func Open(ctx context.Context, o Options) (*Driver, error) {
 	if d.host, err = d.probe(ctx); err != nil {
 		return nil, fmt.Errorf("hypervisor: %w", err)
 	}
-	for _, name := range []string{vmsDir, imagesDir} {
+	if _, err := d.ReadLicense(ctx); err != nil {
+		return nil, fmt.Errorf("hypervisor: %w", err)
+	}
+	for _, name := range []string{vmsDir, imagesDir, failuresDir} {
 		if err := os.MkdirAll(filepath.Join(o.Dir, name), 0o700); err != nil {
 			return nil, fmt.Errorf("create directory of records: %w", err)
 		}
@@ -90,9 +95,12 @@ func Open(ctx context.Context, o Options) (*Driver, error) {
 	return d, nil
 }
 
-// Describe returns the result of the probe.
+// Describe returns the result of the probe, with the license that was read last.
 func (d *Driver) Describe(context.Context) (hv.Host, error) {
 	h := d.host
+	d.mu.Lock()
+	h.LicenseKind, h.LicenseExpires = d.license.Kind, d.license.Expires
+	d.mu.Unlock()
 	h.Capabilities, h.VLANs = slices.Clone(h.Capabilities), slices.Clone(h.VLANs)
 	return h, nil
 }
@@ -138,7 +146,8 @@ func (d *Driver) machine(id string) *machine {
 	defer d.mu.Unlock()
 	m := d.machines[id]
 	if m == nil {
-		m = &machine{driver: d, id: id}
+		m = &machine{driver: d, id: id, cli: d.cli, said: &transcript{}}
+		m.cli.said = m.said
 		d.machines[id] = m
 	}
 	return m

@@ -22,7 +22,7 @@ const (
 // awaitReady waits until the guest runs commands and, where the spec asks for it, has an address.
 func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
 	for isReady := false; ; {
-		shown, err := m.driver.cli.show(ctx, m.name())
+		shown, err := m.cli.show(ctx, m.name())
 		if err == nil && shown.Status != statusRunning {
 			return errors.New(endReason(shown.Status))
 		}
@@ -32,6 +32,9 @@ func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
 			err = m.runsSince(shown.PID).run(attempt, probe, nil, io.Discard, io.Discard)
 			cancel()
 			isReady = err == nil
+			if err != nil {
+				m.said.add([]string{"run", m.name()}, cliproc.Result{}, err)
+			}
 		}
 		if err == nil && s.WaitsForAddress() && shown.IP == "" {
 			err = errors.New("the guest has no address")
@@ -67,7 +70,7 @@ func (g guestRun) run(ctx context.Context, args []string, stdin io.Reader, stdou
 	if g.hasEnded() {
 		return hv.ErrNotRunning
 	}
-	cli := g.machine.driver.cli
+	cli := g.machine.cli
 	r, err := cliproc.Run(ctx, cliproc.Command{
 		Path: cli.path, Args: append([]string{"run", g.machine.name()}, args...), Env: cli.env, Stdin: stdin,
 		Timeout: execTimeout, KeepBytes: hv.MaxOutputBytes + outputExtra,
@@ -111,7 +114,7 @@ func (g guestRun) endAnother(ctx context.Context) error {
 	defer m.busy.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forceTimeout)
 	defer cancel()
-	shown, err := m.driver.cli.show(ctx, m.name())
+	shown, err := m.cli.show(ctx, m.name())
 	if err != nil || shown.Status != statusRunning {
 		return nil //nolint:nilerr // nothing to end
 	}

@@ -39,7 +39,7 @@ func findImage(archive string) (image, error) {
 
 // importImage returns the name of the VM with the content of an archive. One that was imported only in
 // part is removed first.
-func (d *Driver) importImage(ctx context.Context, archive string) (name string, err error) {
+func (d *Driver) importImage(ctx context.Context, cli program, archive string) (name string, err error) {
 	i, err := findImage(archive)
 	if err != nil {
 		return "", err
@@ -56,17 +56,17 @@ func (d *Driver) importImage(ctx context.Context, archive string) (name string, 
 	var known image
 	switch err := readJSON(d.imageFile(i.Name, recordSuffix), &known); {
 	case err == nil && known == i:
-		if _, err := d.cli.show(ctx, i.Name); !hasCode(err, codeNotFound) {
+		if _, err := cli.show(ctx, i.Name); !hasCode(err, codeNotFound) {
 			return i.Name, err
 		}
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return "", err
 	}
-	if err := d.cli.remove(ctx, i.Name); err != nil {
+	if err := cli.remove(ctx, i.Name); err != nil {
 		return "", err
 	}
 	c := call{timeout: importTimeout, lock: lock, args: []string{"import", archive, i.Name}}
-	if err := d.cli.ask(ctx, c, nil); err != nil {
+	if err := cli.ask(ctx, c, nil); err != nil {
 		return "", fmt.Errorf("import %s: %w", archive, err)
 	}
 	return i.Name, writeJSON(d.imageFile(i.Name, recordSuffix), i)

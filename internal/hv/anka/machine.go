@@ -18,6 +18,8 @@ import (
 type machine struct {
 	driver *Driver
 	id     string
+	cli    program     // that writes to said
+	said   *transcript // of the commands since this process began
 
 	busy sync.Mutex // held by the one call that changes the VM
 
@@ -93,7 +95,7 @@ func (m *machine) show(ctx context.Context, r record) (shownVM, error) {
 	if !r.IsMade {
 		return shownVM{}, nil
 	}
-	shown, err := m.driver.cli.show(ctx, m.name())
+	shown, err := m.cli.show(ctx, m.name())
 	if hasCode(err, codeNotFound) {
 		return shownVM{}, nil
 	}
@@ -114,6 +116,7 @@ func (m *machine) recordEnd(seen record, status string) (r record, isStarting bo
 	r.StoppedAt = recordTime()
 	if !r.StopRequested && r.Failure == "" {
 		r.Failure = endReason(status)
+		m.writeFailureLog(r.Failure, r.StoppedAt)
 	}
 	return r, false, writeJSON(m.file(recordSuffix), r)
 }

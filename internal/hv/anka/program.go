@@ -18,15 +18,13 @@ const (
 	shortTimeout = 30 * time.Second // for commands that read or change settings
 	cloneTimeout = 10 * time.Minute
 	startTimeout = 2 * time.Minute
-
-	// expiredLicense is LicenseExpires of a license that is not valid, so that the node shows as inactive.
-	expiredLicense = "1970-01-01"
 )
 
 // program is the installed anka with the environment that it runs in.
 type program struct {
 	path string
 	env  []string
+	said *transcript // of its commands; nil = none
 }
 
 // newProgram finds anka.
@@ -43,7 +41,7 @@ func newProgram(path string) (program, error) {
 			env = append(env, name+"="+value)
 		}
 	}
-	return program{path, env}, nil
+	return program{path: path, env: env}, nil
 }
 
 // call is one command with a response.
@@ -53,29 +51,38 @@ type call struct {
 	args    []string
 }
 
-// ask runs a command and decodes the body of its response, unless into is nil.
+// ask runs a command and decodes the body of its response, unless into is nil. Of commands that only show
+// something the transcript has those that failed.
 func (p program) ask(ctx context.Context, c call, into any) error {
+	r, err := p.run(ctx, c, into)
+	if err != nil || c.args[0] != "show" {
+		p.said.add(c.args, r, err)
+	}
+	return err
+}
+
+func (p program) run(ctx context.Context, c call, into any) (cliproc.Result, error) {
 	r, err := cliproc.Run(ctx, cliproc.Command{
 		Path: p.path, Args: append([]string{"-j"}, c.args...), Env: p.env, Timeout: c.timeout, Inherited: c.lock,
 		KeepBytes: 4 << 20,
 	})
 	if e, failed := errors.AsType[*cliproc.Error](err); failed && e.Code < 0 {
-		return fmt.Errorf("anka %s: %w", c.args[0], e)
+		return r, fmt.Errorf("anka %s: %w", c.args[0], e)
 	}
 	body, responseErr := parseResponse(c.args[0], r.Stdout)
 	if responseErr != nil {
 		if _, isReported := errors.AsType[*Error](responseErr); !isReported && err != nil {
-			return fmt.Errorf("anka %s: %w", c.args[0], err)
+			return r, fmt.Errorf("anka %s: %w", c.args[0], err)
 		}
-		return responseErr
+		return r, responseErr
 	}
 	if err != nil {
-		return fmt.Errorf("anka %s: %w", c.args[0], err)
+		return r, fmt.Errorf("anka %s: %w", c.args[0], err)
 	}
 	if into == nil {
-		return nil
+		return r, nil
 	}
-	return decode(c.args[0], body, into)
+	return r, decode(c.args[0], body, into)
 }
 
 // do runs commands that change something, one after the other.
@@ -110,7 +117,7 @@ func (p program) remove(ctx context.Context, name string) error {
 
 var versionPattern = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9A-Za-z-]{1,32}){0,3}$`)
 
-// probe describes this Mac and the license of anka.
+// probe describes this Mac, without the license of anka.
 func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
 	var version shownVersion
 	if err := d.cli.ask(ctx, call{timeout: probeTimeout, args: []string{"version"}}, &version); err != nil {
@@ -124,7 +131,7 @@ func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
 		Arch: "arm64",
 		Capabilities: []hv.Capability{
 			hv.CanMacOS, hv.CanBoot, hv.CanForward, hv.CanPersist, hv.CanRestart, hv.CanResize, hv.CanSetMAC,
-			hv.CanNetworkHost, hv.CanDisconnect,
+			hv.CanNetworkHost, hv.CanDisconnect, hv.CanAnkaImages,
 		},
 	}
 	if d.opts.Bridge != "" {
@@ -132,16 +139,5 @@ func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
 		h.VLANs = slices.Clone(d.opts.VLANs)
 	}
 	slices.Sort(h.Capabilities)
-	var license shownLicense
-	if err := d.cli.ask(ctx, call{timeout: probeTimeout, args: []string{"license", "show"}}, &license); err != nil {
-		if _, isReported := errors.AsType[*Error](err); !isReported {
-			return hv.Host{}, err
-		}
-		d.log.WarnContext(ctx, "anka has no license", "error", err)
-	}
-	h.LicenseKind, h.LicenseExpires = license.Type, license.Expires
-	if license.Status != "valid" {
-		h.LicenseExpires = expiredLicense
-	}
 	return h, nil
 }

@@ -68,17 +68,22 @@ func printable(text string) string {
 
 // shownVM is the body of show. Fields of VMs that do not run are empty.
 type shownVM struct {
-	UUID      string `json:"uuid"`
-	Status    string `json:"status"` // running, stopped, suspended, failed
-	HardDrive int64  `json:"hard_drive"`
-	PID       int    `json:"pid"`
-	IP        string `json:"ip"`
+	UUID       string `json:"uuid"`
+	Status     string `json:"status"` // running, stopped, suspended, failed
+	HardDrive  int64  `json:"hard_drive"`
+	CPUs       int    `json:"cpu_cores"`
+	RAM        string `json:"ram"` // "6G"
+	ImageBytes int64  `json:"image_size"`
+	PID        int    `json:"pid"`
+	IP         string `json:"ip"`
 }
 
 // The statuses that mean something to the driver.
 const (
-	statusRunning = "running"
-	statusFailed  = "failed"
+	statusRunning   = "running"
+	statusStopped   = "stopped"
+	statusSuspended = "suspended"
+	statusFailed    = "failed"
 )
 
 // shownNetwork is the body of show ID network.

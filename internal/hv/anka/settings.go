@@ -99,11 +99,11 @@ func (m *machine) configure(ctx context.Context, s hv.Spec, disk int64) error {
 		if strings.HasPrefix(r.Name, "-") {
 			return fmt.Errorf("the image has a port rule with the name %.80q, which cannot be removed", r.Name)
 		}
-		if err := m.driver.cli.do(ctx, []string{"modify", m.name(), "port", r.Name, "-d"}); err != nil {
+		if err := m.cli.do(ctx, []string{"modify", m.name(), "port", r.Name, "-d"}); err != nil {
 			return err
 		}
 	}
-	return m.driver.cli.do(ctx, m.settings(s)...)
+	return m.cli.do(ctx, m.settings(s)...)
 }
 
 // growDisk enlarges the disk to a size, in whole GiB; 0 leaves it.
@@ -118,11 +118,11 @@ func (m *machine) growDisk(ctx context.Context, size, now int64) error {
 	if whole*gibibyte == now {
 		return nil
 	}
-	return m.driver.cli.do(ctx, []string{"modify", m.name(), "disk", "-s", strconv.FormatInt(whole, 10) + "G"})
+	return m.cli.do(ctx, []string{"modify", m.name(), "disk", "-s", strconv.FormatInt(whole, 10) + "G"})
 }
 
 func (m *machine) showNetwork(ctx context.Context) (n shownNetwork, err error) {
-	err = m.driver.cli.ask(ctx, call{timeout: shortTimeout, args: []string{"show", m.name(), "network"}}, &n)
+	err = m.cli.ask(ctx, call{timeout: shortTimeout, args: []string{"show", m.name(), "network"}}, &n)
 	return n, err
 }
 

@@ -129,19 +129,19 @@ func (m *machine) make(ctx context.Context, s hv.Spec) error {
 		return nil
 	}
 	if !r.IsMade {
-		if err := m.driver.cli.remove(ctx, m.name()); err != nil {
+		if err := m.cli.remove(ctx, m.name()); err != nil {
 			return err
 		}
-		image, err := m.driver.importImage(ctx, s.Disks[0].Path)
+		image, err := m.driver.importImage(ctx, m.cli, s.Disks[0].Path)
 		if err != nil {
 			return err
 		}
 		c := call{timeout: cloneTimeout, lock: lock, args: []string{"clone", image, m.name()}}
-		if err := m.driver.cli.ask(ctx, c, nil); err != nil {
+		if err := m.cli.ask(ctx, c, nil); err != nil {
 			return err
 		}
 	}
-	shown, err := m.driver.cli.show(ctx, m.name())
+	shown, err := m.cli.show(ctx, m.name())
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (m *machine) make(ctx context.Context, s hv.Spec) error {
 // run starts the VM. One that has failed is stopped before. anka may count a guest that has just ended,
 // so a refusal is repeated.
 func (m *machine) run(ctx context.Context, s hv.Spec) error {
-	shown, err := m.driver.cli.show(ctx, m.name())
+	shown, err := m.cli.show(ctx, m.name())
 	if err == nil && shown.Status == statusFailed {
 		err = m.force(ctx)
 	}
@@ -174,7 +174,7 @@ func (m *machine) run(ctx context.Context, s hv.Spec) error {
 		return err
 	}
 	for try := 1; ; try++ {
-		err := m.driver.cli.ask(ctx, call{timeout: startTimeout, args: []string{"start", m.name()}}, nil)
+		err := m.cli.ask(ctx, call{timeout: startTimeout, args: []string{"start", m.name()}}, nil)
 		if err == nil || try == limitTries || !strings.Contains(err.Error(), limitText) {
 			return m.explain(ctx, err)
 		}
@@ -228,10 +228,12 @@ func (m *machine) endFailedStart(ctx context.Context, reason error) error {
 		if r.IsMade {
 			err = m.force(ctx)
 		} else {
-			err = m.driver.cli.remove(ctx, m.name())
+			err = m.cli.remove(ctx, m.name())
 		}
 	}
+	stoppedAt := recordTime()
+	m.writeFailureLog(reason.Error(), stoppedAt)
 	return errors.Join(reason, err, m.updateRecord(func(r *record) {
-		r.Failure, r.StoppedAt = reason.Error(), recordTime()
+		r.Failure, r.StoppedAt = reason.Error(), stoppedAt
 	}))
 }

@@ -37,7 +37,7 @@ func (m *machine) end(ctx context.Context, how hv.StopMode) error {
 		return err
 	}
 	if how == hv.StopOrderly {
-		err := m.driver.cli.ask(ctx, call{timeout: m.driver.orderlyTimeout, args: []string{"stop", m.name()}}, nil)
+		err := m.cli.ask(ctx, call{timeout: m.driver.orderlyTimeout, args: []string{"stop", m.name()}}, nil)
 		if err == nil || ctx.Err() != nil {
 			return errors.Join(err, context.Cause(ctx))
 		}
@@ -48,11 +48,11 @@ func (m *machine) end(ctx context.Context, how hv.StopMode) error {
 
 // force ends the VM immediately, and the failed state of one that does not run.
 func (m *machine) force(ctx context.Context) error {
-	err := m.driver.cli.ask(ctx, call{timeout: forceTimeout, args: []string{"stop", "--force", m.name()}}, nil)
+	err := m.cli.ask(ctx, call{timeout: forceTimeout, args: []string{"stop", "--force", m.name()}}, nil)
 	if err == nil || hasCode(err, codeNotFound) {
 		return nil
 	}
-	if shown, showErr := m.driver.cli.show(ctx, m.name()); showErr == nil && shown.Status != statusRunning &&
+	if shown, showErr := m.cli.show(ctx, m.name()); showErr == nil && shown.Status != statusRunning &&
 		shown.Status != statusFailed {
 		return nil // it had ended before
 	}
@@ -85,7 +85,7 @@ func (m *machine) remove(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
-	if err := m.driver.cli.remove(ctx, m.name()); err != nil {
+	if err := m.cli.remove(ctx, m.name()); err != nil {
 		return err
 	}
 	m.mu.Lock()

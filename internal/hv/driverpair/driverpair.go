@@ -30,6 +30,7 @@ var (
 	_ hv.Restarter     = (*Driver)(nil)
 	_ hv.ConsoleDriver = (*Driver)(nil)
 	_ hv.FailureLogger = (*Driver)(nil)
+	_ hv.LicenseReader = (*Driver)(nil)
 	_ io.Closer        = (*Driver)(nil)
 
 	_ hv.ProblemReporter   = (*Driver)(nil)
@@ -202,6 +203,15 @@ func (d *Driver) OtherMacOSGuests() int {
 		return counter.OtherMacOSGuests()
 	}
 	return 0
+}
+
+// ReadLicense returns the license of the driver for macOS guests.
+func (d *Driver) ReadLicense(ctx context.Context) (hv.License, error) {
+	if reader, ok := d.mac.(hv.LicenseReader); ok {
+		return reader.ReadLicense(ctx)
+	}
+	h, err := d.mac.Describe(ctx)
+	return hv.License{Kind: h.LicenseKind, Expires: h.LicenseExpires}, err
 }
 
 // Close closes both drivers; VMs continue.

@@ -42,6 +42,10 @@ var refusedWithout = []struct {
 		v.Arch, v.PC, v.Apple = "arm64", nil, &hv.Apple{HardwareModel: []byte("model"), MachineID: []byte("id")}
 		v.Disks = []hv.Disk{{Path: "/root.img", Format: "raw"}, {Path: "/aux.img", Format: "raw"}}
 	}},
+	{hv.CanAnkaImages, func(v *hv.Spec) {
+		v.Arch, v.PC, v.Apple = "arm64", nil, &hv.Apple{}
+		v.Disks = []hv.Disk{{Path: "/vm.anka", Format: hv.FormatAnka}}
+	}},
 	{hv.CanPC, func(v *hv.Spec) { v.Apple = nil }},
 	{hv.CanSetMAC, func(v *hv.Spec) { v.MAC = askedMAC }},
 	{hv.CanSetIdentity, func(v *hv.Spec) { v.EditPC().HardwareUUID = askedUUID }},

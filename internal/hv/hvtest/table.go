@@ -33,6 +33,7 @@ var capabilities = []capability{
 	{"outlives the agent", hv.CanPersist, []string{"new agent"}},
 	{"guests of PCs", hv.CanPC, []string{"start"}},
 	{"macOS guests", hv.CanMacOS, []string{"start"}},
+	{"archives of anka", hv.CanAnkaImages, []string{"start"}},
 	{"save", hv.CanSave, []string{"save of a stopped guest", "save of a stopped VM"}},
 	{"save of a running guest", hv.CanSuspend, []string{"save", "source goes on"}},
 	{"resume elsewhere", hv.CanSuspend, []string{

@@ -27,7 +27,8 @@
 //	no-child          start fails as when a port is taken
 //	crash             the guest crashes this long after its start; the VM is "failed" then
 //	clone-hold        clone and import do not continue while it exists, after the VM is listed
-//	disk-full         clone and import fail half-way, and so does writing the guest's files
+//	export-hold       export does not continue while it exists, after half of the archive is written
+//	disk-full         clone, import and export fail half-way, and so does writing the guest's files
 //	disconnect        run ends with 125 before the command is started
 //	no-network        show has no address
 //

@@ -28,6 +28,7 @@ const (
 	knobNoChild        = "no-child"
 	knobCrash          = "crash"
 	knobCloneHold      = "clone-hold"
+	knobExportHold     = "export-hold"
 	knobDiskFull       = "disk-full"
 	knobDisconnect     = "disconnect"
 	knobNoNetwork      = "no-network"

@@ -82,7 +82,7 @@ func (v *vm) fill(ctx context.Context, image io.Reader) error {
 }
 
 // exportVM writes an archive: its length and config.yaml, then the image. The form of a real one is not known.
-func exportVM(_ context.Context, c *call) (any, error) {
+func exportVM(ctx context.Context, c *call) (any, error) {
 	v, err := c.idle(c.operand(0))
 	if err != nil {
 		return nil, err
@@ -97,7 +97,26 @@ func exportVM(_ context.Context, c *call) (any, error) {
 	}
 	printProgress(c, "exporting")
 	head := fmt.Sprintf("%s%8d", archiveMagic, len(config))
-	return nil, os.WriteFile(c.operand(1), append(append([]byte(head), config...), image...), 0o600)
+	return nil, v.writeArchive(ctx, c.operand(1), append(append([]byte(head), config...), image...))
+}
+
+// writeArchive writes one half of an archive, then the other.
+func (v *vm) writeArchive(ctx context.Context, path string, archive []byte) error {
+	half := len(archive) / 2
+	if err := os.WriteFile(path, archive[:half], 0o600); err != nil {
+		return err
+	}
+	for v.library.knobs.IsSet(v.Name, knobExportHold) && fakeguest.Pause(ctx, 20*time.Millisecond) {
+	}
+	if v.library.knobs.IsSet(v.Name, knobDiskFull) {
+		return fail(codeFailure, "%s: No space left on device", path)
+	}
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(archive[half:])
+	return errors.Join(err, out.Close())
 }
 
 const archiveMagic = "fake-anka-archv1"
