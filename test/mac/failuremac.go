@@ -82,7 +82,7 @@ func (o *otherVM) end(ctx context.Context) error {
 	return errors.Join(err, gone)
 }
 
-// sameMAC: tart gives a VM another address if a VM of another program has it. An address that was requested is then
+// sameMAC: tart assigns a VM another address if a VM of another program has it. An address that was requested is then
 // refused, and the other VM continues.
 func sameMAC(ctx context.Context, a *act) error {
 	const address = lastMAC

@@ -403,7 +403,8 @@ func TestUnreadableNeighbor(t *testing.T) {
 	}
 }
 
-// TestDamagedRecord: a VM whose record cannot be read does not disturb others, is found by its lock, and can be removed.
+// TestDamagedRecord: a VM whose record cannot be read is found by its lock, does not disturb others, and can be
+// removed.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	m := newMac(t)

@@ -74,7 +74,7 @@ func (m *machine) describe() (hv.VM, error) {
 	return m.vm(r, pid, running || m.isStarting(r)), nil
 }
 
-// describeDamaged returns what is known of a VM without its record: whether it runs, by its lock.
+// describeDamaged returns a VM without its record: its ID, and by its lock whether it runs.
 func (m *machine) describeDamaged(reason error) (hv.VM, error) {
 	pid, running, err := m.isRunning(record{})
 	vm := hv.VM{ID: m.id, Status: hv.Stopped, Failure: reason.Error()}

@@ -195,8 +195,8 @@ func (m *machine) runOnce(ctx context.Context, s hv.Spec) error {
 }
 
 // bootRemedy is what to do about a guest that was not ready in time.
-const bootRemedy = "raise SVC_START_TIMEOUT if it needs longer, or check the guest agent, the SSH server and the user " +
-	"of its image"
+const bootRemedy = "raise SVC_START_TIMEOUT if it needs longer, or check the guest agent, the SSH server and the " +
+	"user of its image"
 
 // makeReady waits until the guest of a VM that runs is ready, and has its ports forwarded.
 func (m *machine) makeReady(ctx context.Context, s hv.Spec) error {
@@ -263,7 +263,8 @@ func (m *machine) run(ctx context.Context, s hv.Spec) error {
 	return m.awaitLock(ctx, process)
 }
 
-var errNotBegun = fmt.Errorf("tart run did not begin the VM within %s; restart the Mac if that is repeated", lockTimeout)
+var errNotBegun = fmt.Errorf("tart run did not begin the VM within %s; restart the Mac if that is repeated",
+	lockTimeout)
 
 // awaitLock waits until tart has locked the configuration, or has ended.
 func (m *machine) awaitLock(ctx context.Context, process cliproc.Process) error {
