@@ -20,7 +20,7 @@ var authorCases = []testCase{
 	{"pushing, command", killedPush},
 }
 
-// author is somebody who makes templates, with a data directory.
+// author makes templates, in a data directory.
 type author struct {
 	*act
 	data string

@@ -10,5 +10,5 @@
 // test/fakes/tart and a Mac: its package comment says what is imitated.
 //
 // Invariant: a required case that is absent, skipped or failed makes the run fail, and the run ends only processes that
-// it or an agent of its own has started.
+// it or one of its agents has started.
 package main

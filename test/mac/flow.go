@@ -103,7 +103,8 @@ func (f *flow) checkForwarding(ctx context.Context) error {
 	}
 	port := in.VMInfo.PortForwarding[0].HostPort
 	banner, err := readBanner(ctx, port)
-	f.check(strings.HasPrefix(banner, "SSH-2.0-"), "host port %d reaches the guest's SSH server: %q, %v", port, banner, err)
+	f.check(strings.HasPrefix(banner, "SSH-2.0-"), "host port %d reaches the guest's SSH server: %q, %v", port, banner,
+		err)
 	return nil
 }
 
@@ -135,7 +136,7 @@ func (f *flow) failingScript(ctx context.Context) error {
 	return f.terminate(ctx, in.InstanceID)
 }
 
-// saveAsV2 saves the guest by an orderly stop; the instance then ends by itself.
+// saveAsV2 saves the guest by an orderly stop; the instance then ends automatically.
 func (f *flow) saveAsV2(ctx context.Context) error {
 	if _, err := f.api.Save(ctx, client.SaveRequest{
 		InstanceID: f.saved.InstanceID, Tag: "v2", TargetID: f.template,

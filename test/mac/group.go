@@ -14,7 +14,7 @@ import (
 type group struct {
 	name  string
 	macs  int  // nodes that are fake Macs
-	lanes bool // each Mac plays cases of its own at the same time; otherwise one case is played after the other
+	lanes bool // the Macs play different cases at the same time; otherwise one case is played after the other
 	cases []testCase
 
 	managedMACs bool // the cloud manages MAC addresses, which requests can then name

@@ -152,7 +152,8 @@ func (k *kill) checkOutcome(ctx context.Context) error {
 		}
 		k.check(s.Status == k.saved, "the save is %s %s", s.Status, said)
 		tags, err := k.tags(ctx)
-		k.check(err == nil && slices.Contains(tags, k.tag) == (s.Status == "done"), "the registry has the tags %q", tags)
+		published := slices.Contains(tags, k.tag)
+		k.check(err == nil && published == (s.Status == "done"), "the registry has the tags %q", tags)
 	}
 	in, err := k.awaitState(ctx, k.id, k.states...)
 	if err != nil {

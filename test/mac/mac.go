@@ -22,7 +22,7 @@ type mac struct {
 	agent *rig.Process
 }
 
-// launchScript mounts a /var of its own for a program, with the DHCP leases of the Mac, and becomes that program.
+// launchScript mounts a separate /var for a program, with the DHCP leases of the Mac, and becomes that program.
 const launchScript = `mount --bind "$1" /var && shift && exec "$@"`
 
 // macCapacity is more than the guests that Apple's license permits, which the cloud has to know itself.
@@ -79,13 +79,6 @@ func (m *mac) set(vm, knob, value string) error {
 	return os.WriteFile(path, []byte(value), 0o600)
 }
 
-// unset removes knobs of all VMs.
-func (m *mac) unset(knobs ...string) {
-	for _, knob := range knobs {
-		_ = os.Remove(filepath.Join(m.knobs(), knob)) // it need not be set
-	}
-}
-
 // permanentKnobs are those that belong to the Mac.
 var permanentKnobs = map[string]bool{"leases-file": true}
 
@@ -123,7 +116,7 @@ func (m *mac) nodeState(ctx context.Context) (string, error) {
 			return n.State, nil
 		}
 	}
-	return "", fmt.Errorf("%s is not a node of the cloud", m.name)
+	return "", fmt.Errorf("the cloud has no node %s", m.name)
 }
 
 // killAgent ends the agent as kill -9 does.

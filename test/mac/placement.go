@@ -71,7 +71,7 @@ func twoGuests(ctx context.Context, a *act) error {
 func otherGuests(ctx context.Context, a *act) error {
 	other, err := a.mac.runOther(ctx, a.mac.otherHome(), "")
 	if err == nil {
-		err = a.besideOther(ctx)
+		err = a.withOther(ctx)
 		a.check(other.isRunning(), "the guest of the other program runs")
 	}
 	if err = errors.Join(err, other.end(ctx)); err != nil {
@@ -80,7 +80,7 @@ func otherGuests(ctx context.Context, a *act) error {
 	return a.works(ctx, client.StartRequest{})
 }
 
-func (a *act) besideOther(ctx context.Context) error {
+func (a *act) withOther(ctx context.Context) error {
 	first, err := a.start(ctx, client.StartRequest{})
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (a *act) besideOther(ctx context.Context) error {
 	if _, err := a.awaitState(ctx, first, stateStarted); err != nil {
 		return err
 	}
-	a.saw("next to a guest of another program one runs")
+	a.saw("one runs next to a guest of another program")
 	err = a.failing(ctx, client.StartRequest{},
 		"Apple's license permits two on a Mac, those of other programs included")
 	return errors.Join(err, a.terminate(ctx, first))

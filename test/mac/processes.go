@@ -40,28 +40,33 @@ func (p process) has(arg string) bool { return slices.Contains(p.args, arg) }
 func (m *mac) processes() (out []process) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		p, err := cliproc.Find(pid)
-		if err != nil {
-			continue
-		}
-		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if err != nil || len(line) == 0 {
-			continue
-		}
-		environment, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if !bytes.Contains(line, []byte(m.data)) && !bytes.Contains(environment, []byte(m.data+"/")) {
-			continue
-		}
-		args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
-		if role := roleOf(args, pid == m.agent.PID(), bytes.Contains(environment, []byte("FAKE_GUEST_VM="))); role != "" {
-			out = append(out, process{p, role, args})
+		if pid, err := strconv.Atoi(e.Name()); err == nil && pid != os.Getpid() {
+			if p, found := m.process(pid); found {
+				out = append(out, p)
+			}
 		}
 	}
 	return out
+}
+
+// process returns the process with a PID, if it is one of the Mac.
+func (m *mac) process(pid int) (process, bool) {
+	p, err := cliproc.Find(pid) // before what it is is read, so that no other process with its PID is killed
+	if err != nil {
+		return process{}, false
+	}
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	if err != nil || len(line) == 0 {
+		return process{}, false
+	}
+	environment, _ := os.ReadFile(filepath.Join(dir, "environ"))
+	if !bytes.Contains(line, []byte(m.data)) && !bytes.Contains(environment, []byte(m.data+"/")) {
+		return process{}, false
+	}
+	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+	role := roleOf(args, pid == m.agent.PID(), bytes.Contains(environment, []byte("FAKE_GUEST_VM=")))
+	return process{p, role, args}, role != ""
 }
 
 // roleOf returns the role of a process; "" for a command of this run, such as join.
@@ -95,6 +100,9 @@ func (m *mac) find(role string, args ...string) (process, bool) {
 	return process{}, false
 }
 
+// vmDirs are the directories of a node's data with VMs, unfinished clones and saves.
+var vmDirs = []string{"tart/vms", "tart/tmp", "tart/buildyard-new", "tart/buildyard-removed", "vms", "saves"}
+
 // leftovers returns what is on the Mac that belongs to no VM of its owner: processes except the agent, and directories
 // of VMs, of unfinished clones and of saves.
 func (m *mac) leftovers() (out []string) {
@@ -103,7 +111,7 @@ func (m *mac) leftovers() (out []string) {
 			out = append(out, p.String())
 		}
 	}
-	for _, dir := range []string{"tart/vms", "tart/tmp", "tart/buildyard-new", "tart/buildyard-removed", "vms", "saves"} {
+	for _, dir := range vmDirs {
 		entries, _ := os.ReadDir(filepath.Join(m.data, dir)) // a directory that was not made has no entries
 		for _, e := range entries {
 			out = append(out, filepath.Join(dir, e.Name()))

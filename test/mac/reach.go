@@ -80,7 +80,7 @@ func (k *kill) untilScriptRuns(ctx context.Context) error {
 	if err := k.awaitGuestFile(ctx, k.id, "begun"); err != nil {
 		return err
 	}
-	if k.role == roleForwarder { // nobody else ends the script
+	if k.role == roleForwarder { // no kill ends the script
 		defer func() { _ = os.WriteFile(k.guestFile(k.id, "go"), nil, 0o600) }()
 	}
 	return nil
@@ -135,7 +135,7 @@ func (k *kill) untilPushing(ctx context.Context) error {
 	return err
 }
 
-// untilTerminating: the VM was asked to stop, and does not react.
+// untilTerminating: the VM is requested to stop, and does not react.
 func (k *kill) untilTerminating(ctx context.Context) error {
 	if err := k.begin(ctx, client.StartRequest{}); err != nil {
 		return err

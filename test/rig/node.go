@@ -24,8 +24,8 @@ type NodeOptions struct {
 	Settings map[string]string // environment of the agent
 }
 
-// reserve is what a node leaves free of templates unless it is told: the disk of a machine where tests run may be fuller than a node's,
-// and what they write is little.
+// reserve is what a node leaves free of templates by default: the disk of a machine where tests run may be fuller than
+// a node's, and what they write is little.
 const reserve = "1GB"
 
 // Join makes this machine a node of the cloud once more, with a data directory of its
