@@ -244,7 +244,7 @@ check_keychain() {
   if command -v buildnode >/dev/null; then
     try 60 buildnode service status
   fi
-  note "By hand: \`buildnode service install\`, restart the Mac, let it log in by itself, touch nothing, and start an
+  note "By hand: \`buildnode service install\`, restart the Mac, let it log in automatically, touch nothing, and start an
 instance. Note whether it starts, and the message if it does not."
 }
 
@@ -277,7 +277,8 @@ check_exec() {
 
 # receive COMMAND...: sends 100 MB by a command to port 5999 of the guest, and prints the bytes that arrive.
 receive() {
-  tart exec "$prefix-1" /bin/sh -c 'nc -l 5999 | wc -c' &
+  # With an input that ends, nc would end the connection before the bytes are sent.
+  tart exec "$prefix-1" /bin/sh -c 'nc -d -l 5999 | wc -c' &
   sleep 2
   TIMEFORMAT='%R s'
   time "$@"
@@ -382,7 +383,7 @@ if limited 20 tart get "$source_vm" --format json 2>/dev/null | grep -q '"Runnin
   fail "the VM $source_vm runs; shut it down first"
 fi
 if [ $ask = yes ]; then
-  [ -t 0 ] || fail "nobody can be asked: the standard input is no terminal; give --yes"
+  [ -t 0 ] || fail "cannot ask: the standard input is not a terminal; give --yes"
   printf 'Clone the VM %s three times, run up to three macOS guests, and delete the clones? [y/N] ' "$source_vm" >&2
   read -r answer
   case $answer in

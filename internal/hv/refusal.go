@@ -39,7 +39,7 @@ const (
 	// RefusalMACInUse has the address and the other VM.
 	RefusalMACInUse Refusal = "MAC address %s is in use by VM %s"
 	// RefusalGrow has none.
-	RefusalGrow Refusal = "the disk cannot grow: the recovery partition lies behind the system's container"
+	RefusalGrow Refusal = "the disk cannot grow: the recovery partition is behind the system's container"
 )
 
 // Error returns an ErrRefused with the sentence.
