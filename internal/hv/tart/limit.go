@@ -18,7 +18,7 @@ const (
 	limitProblem = "the Mac refuses another macOS guest although none runs here; restart it"
 
 	// limitProblemAge is how long a refusal counts. A node with a problem gets no starts, so that without
-	// an end nobody would notice that macOS has freed the place.
+	// an end the node would stay without VMs after macOS has freed the place.
 	limitProblemAge = 30 * time.Minute
 
 	// guestProcess is the program of macOS in which the Virtualization framework runs one guest, of any
