@@ -277,7 +277,8 @@ check_exec() {
 
 # receive COMMAND...: sends 100 MB by a command to port 5999 of the guest, and prints the bytes that arrive.
 receive() {
-  tart exec "$prefix-1" /bin/sh -c 'nc -l 5999 | wc -c' &
+  # With an input that ends, nc would end the connection before the bytes are sent.
+  tart exec "$prefix-1" /bin/sh -c 'nc -d -l 5999 | wc -c' &
   sleep 2
   TIMEFORMAT='%R s'
   time "$@"

@@ -54,9 +54,7 @@ func newMac(t *testing.T) *testMac {
 	m := &testMac{T: t, root: t.TempDir()}
 	// Each user of a Mac has a library, so this program is that of one user.
 	script := fmt.Sprintf("#!/bin/sh\nHOME=%s\nexport HOME\nexec %s \"$@\"\n", m.root, fake.Path(t))
-	if err := os.WriteFile(m.program(), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	clitest.WriteScript(t, m.program(), script)
 	t.Cleanup(func() { clitest.KillAll(t, m.root) })
 	m.anka("create", "base", "14.5", "-d", "1G")
 	m.anka("modify", "base", "port", "screen", "5900")

@@ -68,6 +68,17 @@ func (p *Program) Main(m *testing.M) {
 	os.Exit(code)
 }
 
+// WriteScript writes an executable shell script. Another process writes it: a descriptor that this one has open for
+// writing would be inherited by the programs that parallel tests start, and the script could not be executed.
+func WriteScript(t testing.TB, path, text string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `cat >"$0" && chmod 700 "$0"`, path)
+	cmd.Stdin = strings.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("write %s: %v: %s", path, err, out)
+	}
+}
+
 // KillAll kills the processes whose environment names a directory or something in it, and waits for
 // their end.
 func KillAll(t testing.TB, dir string) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/hv/clitest"
 )
 
 // TestGuestLimit: a refusal that no guest explains is a problem of the Mac until a start succeeds.
@@ -69,9 +71,7 @@ func TestGuestLimitByOtherProgram(t *testing.T) {
 	}
 	ps := "#!/bin/sh\necho /sbin/launchd\necho /System/Library/Frameworks/Virtualization.framework/Versions/A/" +
 		"XPCServices/" + guestProcess + ".xpc/Contents/MacOS/" + guestProcess + "\n"
-	if err := os.WriteFile(filepath.Join(programs, "ps"), []byte(ps), 0o700); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
+	clitest.WriteScript(t, filepath.Join(programs, "ps"), ps)
 	t.Setenv("PATH", programs+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	m.setKnob("limit", "0")
 	d := m.open(m.options())

@@ -125,7 +125,8 @@ func become(ctx context.Context, args []string) int {
 	return 1
 }
 
-// netcat connects its input and output with a port of the guest, or with -l listens there for one connection.
+// netcat connects its input and output with a port of the guest, or with -l listens there for one connection. It ends
+// when the other side has sent everything, whatever of its input is left. With -d it has no input.
 func netcat(ctx context.Context, args []string) int {
 	c, err := connect(ctx, args)
 	if err != nil {
@@ -133,12 +134,14 @@ func netcat(ctx context.Context, args []string) int {
 		return 1
 	}
 	defer c.Close()
-	go func() {
-		_, _ = io.Copy(c, os.Stdin)
-		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.CloseWrite()
-		}
-	}()
+	if !slices.Contains(args, "-d") {
+		go func() {
+			_, _ = io.Copy(c, os.Stdin)
+			if tcp, ok := c.(*net.TCPConn); ok {
+				_ = tcp.CloseWrite()
+			}
+		}()
+	}
 	_, _ = io.Copy(os.Stdout, c)
 	return 0
 }
