@@ -183,7 +183,7 @@ func (m *testMac) startAndKillAgent(o Options, s hv.Spec) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	agent := exec.Command(os.Args[0]) //nolint:noctx // it is killed below
+	agent := exec.Command(os.Args[0])
 	agent.Stderr = testWriter{m.t}
 	agent.Env = append(os.Environ(), agentEnv+"="+string(text))
 	if err := agent.Start(); err != nil {

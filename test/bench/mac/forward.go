@@ -157,7 +157,7 @@ func (g *guest) serve(ctx context.Context, address string) (server, error) {
 	}
 	err = runner.Wait{What: "the server in the guest", Limit: rig.ReadyTime, Every: look}.Await(ctx,
 		func() (bool, error) {
-			c, err := net.DialTimeout("tcp4", address, time.Second)
+			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp4", address)
 			if err == nil {
 				err = c.Close()
 			}
