@@ -14,6 +14,8 @@ const (
 	RefusalMacVideo = `video controller %q: macOS guests have "pg"`
 	// RefusalMacUDP has the name of the port rule.
 	RefusalMacUDP = "port rule %q: udp cannot be forwarded"
+	// RefusalAnkaScreen has none.
+	RefusalAnkaScreen = "VNC: anka opens no screen on the host; add a port rule for port 5900 of the guest"
 	// RefusalCPUs has the requested number and the number that the guest needs.
 	RefusalCPUs = "%d virtual CPUs: this guest needs %d"
 	// RefusalMemory has the requested MiB and those that the guest needs.
@@ -36,6 +38,8 @@ func (r *TemplateRef) CheckMacOS(o *StartOptions) error {
 		return Refused(RefusalMacIdentity)
 	case o.Video == VideoVGA:
 		return Refused(RefusalMacVideo, o.Video)
+	case r.AnkaImage && o.VNCPassword != "":
+		return Refused(RefusalAnkaScreen)
 	case cpus > 0 && cpus < r.MinCPUs:
 		return Refused(RefusalCPUs, cpus, r.MinCPUs)
 	case memoryMB > 0 && memoryMB < r.MinMemoryMB:

@@ -28,6 +28,8 @@ const (
 	RefusalIdentity Refusal = farm.RefusalMacIdentity
 	// RefusalVideo has the requested controller.
 	RefusalVideo Refusal = farm.RefusalMacVideo
+	// RefusalAnkaScreen has none.
+	RefusalAnkaScreen Refusal = farm.RefusalAnkaScreen
 	// RefusalUDP has the name of the port rule.
 	RefusalUDP Refusal = farm.RefusalMacUDP
 	// RefusalCPUs has the requested number and the number that the guest needs.

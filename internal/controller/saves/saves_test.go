@@ -254,6 +254,10 @@ func TestHypervisor(t *testing.T) {
 		"a running Mac, stopped": {"macos save", "macos", true, true, "", false},
 		"one of two drivers":     {"macos pc save suspend", "macos", true, false, "Node mini" + running, false},
 		"the other driver":       {"macos pc save suspend", "linux", true, false, "", true},
+		"anka next to QEMU": {
+			"anka-images macos pc save suspend", "macos", false, true,
+			"Anka cannot save VMs: change the VM of the template with anka, and import it again", false,
+		},
 		"no save": {
 			"macos", "macos", false, true, "This node's hypervisor (tart) cannot save VMs", false,
 		},
@@ -262,6 +266,7 @@ func TestHypervisor(t *testing.T) {
 		s, c := newSaves(t, DefaultMax)
 		s.o.StopFallback = tc.fallback
 		c.inst.NodeName, c.inst.Template.OS = "mini", tc.os
+		c.inst.Template.AnkaImage = strings.HasPrefix(tc.abilities, farm.AbilityAnkaImages)
 		info := &farm.NodeInfo{
 			NodeID: "node", Abilities: strings.Fields(tc.abilities), Hypervisor: farm.Hypervisor{Driver: "tart"},
 		}

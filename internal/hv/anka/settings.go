@@ -39,7 +39,7 @@ func (d *Driver) acceptSpec(s hv.Spec) (hv.Spec, error) {
 	case s.VLAN != 0 && !slices.Contains(d.opts.VLANs, s.VLAN):
 		return s, hv.RefusedError("VLAN %d is not one of those of this node", s.VLAN)
 	case s.VNC != nil:
-		return s, hv.RefusedError("anka opens no screen on the host: add a port rule for port 5900 of the guest")
+		return s, hv.RefusalAnkaScreen.Error()
 	}
 	for i, p := range s.Ports {
 		if p.Protocol == "udp" {
