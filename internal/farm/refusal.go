@@ -14,6 +14,8 @@ const (
 	RefusalMacOSVideo = `video controller %q: macOS guests have "pg"`
 	// RefusalMacOSUDP: the name of the port rule.
 	RefusalMacOSUDP = "port rule %q: udp cannot be forwarded"
+	// RefusalAnkaScreen: no argument.
+	RefusalAnkaScreen = "VNC: anka opens no screen on the host; add a port rule for port 5900 of the guest"
 	// RefusalCPUs: the requested number and the number that the guest needs.
 	RefusalCPUs = "%d virtual CPUs: this guest needs %d"
 	// RefusalMemory: the requested MiB and those that the guest needs.
@@ -38,6 +40,8 @@ func (r *TemplateRef) CheckMacOS(o *StartOptions) error {
 		return Refused(RefusalMacOSIdentity)
 	case o.Video == VideoVGA:
 		return Refused(RefusalMacOSVideo, o.Video)
+	case r.AnkaImage && o.VNCPassword != "":
+		return Refused(RefusalAnkaScreen)
 	case cpus > 0 && cpus < r.MinCPUs:
 		return Refused(RefusalCPUs, cpus, r.MinCPUs)
 	case memoryMB > 0 && memoryMB < r.MinMemoryMB:

@@ -7,6 +7,18 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
+func TestCheckMacOSOfAnka(t *testing.T) {
+	screen := &farm.StartOptions{VNCPassword: "secret"}
+	archive := farm.TemplateRef{OS: farm.OSMacOS, AnkaImage: true}
+	if err := archive.CheckMacOS(screen); farm.CodeOf(err) != farm.CodeRefused || err.Error() != farm.RefusalAnkaScreen {
+		t.Errorf("an archive of anka: %v", err)
+	}
+	raw := farm.TemplateRef{OS: farm.OSMacOS}
+	if err := raw.CheckMacOS(screen); err != nil {
+		t.Errorf("raw disks: %v", err)
+	}
+}
+
 func TestCheckMacOS(t *testing.T) {
 	mac := farm.TemplateRef{OS: farm.OSMacOS, MinCPUs: 2, MinMemoryMB: 4096}
 	for want, o := range map[string]farm.StartOptions{

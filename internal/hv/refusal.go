@@ -30,6 +30,8 @@ const (
 	RefusalIdentity Refusal = farm.RefusalMacOSIdentity
 	// RefusalVideo: the requested controller.
 	RefusalVideo Refusal = farm.RefusalMacOSVideo
+	// RefusalAnkaScreen: no argument.
+	RefusalAnkaScreen Refusal = farm.RefusalAnkaScreen
 	// RefusalUDP: the name of the port rule.
 	RefusalUDP Refusal = farm.RefusalMacOSUDP
 	// RefusalCPUs: the requested number and the number that the guest needs.

@@ -53,6 +53,8 @@ func checkHypervisor(_ context.Context, s *Saves, r *checkedRequest) error {
 	info := s.db.Tables.NodeInfo(r.inst.NodeID)
 	driver := info.Hypervisor.Driver
 	switch {
+	case r.inst.Template.AnkaImage:
+		return farm.Refused("Anka cannot save VMs: change the VM of the template with anka, and import it again")
 	case !info.CanSave():
 		return farm.Refused("This node's hypervisor (%s) cannot save VMs", driver)
 	case !r.Suspend || info.CanSuspend(r.inst.Template.OS):

@@ -258,6 +258,10 @@ func TestHypervisor(t *testing.T) {
 			"pc save", "linux", true, false,
 			"tart cannot save a running guest on this host; save without suspend", false,
 		},
+		"anka next to QEMU": {
+			"anka-images macos pc save suspend", "macos", false, true,
+			"Anka cannot save VMs: change the VM of the template with anka, and import it again", false,
+		},
 		"no save": {
 			"macos", "macos", false, true, "This node's hypervisor (tart) cannot save VMs", false,
 		},
@@ -266,6 +270,7 @@ func TestHypervisor(t *testing.T) {
 		s, c := newSaves(t, DefaultMax)
 		s.o.StopFallback = tc.fallback
 		c.inst.NodeName, c.inst.Template.OS = "mini", tc.os
+		c.inst.Template.AnkaImage = strings.HasPrefix(tc.abilities, farm.AbilityAnkaImages)
 		info := &farm.NodeInfo{
 			NodeID: "node", Abilities: strings.Fields(tc.abilities), Hypervisor: farm.Hypervisor{Driver: "tart"},
 		}

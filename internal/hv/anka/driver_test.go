@@ -18,49 +18,6 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/cliproc"
 )
 
-// TestLicense: a node shows as inactive unless the license is valid.
-func TestLicense(t *testing.T) {
-	for _, c := range []struct{ status, expires, want string }{
-		{"valid", "17-aug-2099", "17-aug-2099"},
-		{"valid", "17-aug-2025", "17-aug-2025"},
-		{"expired", "17-aug-2099", expiredLicense},
-		{"invalid", "", expiredLicense},
-	} {
-		m := newMac(t)
-		m.knob("license", c.status)
-		m.knob("license-expires", c.expires)
-		h, err := m.open().Describe(t.Context())
-		if err != nil || h.LicenseExpires != c.want || h.LicenseKind != "com.veertu.anka.entplus" ||
-			h.Version != "3.5.0" {
-			t.Errorf("%s, %s: %+v, %v", c.status, c.expires, h, err)
-		}
-		ends := farm.Hypervisor{LicenseExpires: h.LicenseExpires}.LicenseExpiresAt()
-		if ends.IsZero() || ends.After(time.Now()) != (c.want == "17-aug-2099") {
-			t.Errorf("%s, %s: the license ends %s", c.status, c.expires, ends)
-		}
-	}
-}
-
-// TestLicenseChanges: an open driver notices a license that becomes valid or invalid.
-func TestLicenseChanges(t *testing.T) {
-	m := newMac(t)
-	m.knob("license", "invalid")
-	d := m.open()
-	for _, step := range []struct{ status, want string }{
-		{"invalid", expiredLicense}, {"valid", "17-aug-2099"}, {"expired", expiredLicense},
-	} {
-		m.knob("license", step.status)
-		read, err := d.ReadLicense(t.Context())
-		if err != nil || read.Expires != step.want {
-			t.Errorf("%s: %+v, %v, want the end %s", step.status, read, err, step.want)
-		}
-		h, err := d.Describe(t.Context())
-		if err != nil || h.LicenseExpires != step.want || h.LicenseKind != read.Kind {
-			t.Errorf("%s: described as %+v, %v", step.status, h, err)
-		}
-	}
-}
-
 // TestForeignVMs: what others have in the library is left alone.
 func TestForeignVMs(t *testing.T) {
 	m := newMac(t)
@@ -355,58 +312,18 @@ func TestHalfStart(t *testing.T) {
 	}
 }
 
-// TestFailureLog: what anka said of a failed start stays after the VM was removed.
-func TestFailureLog(t *testing.T) {
+// TestRefusedRestart: a restart that asks for what anka cannot do leaves the VM running.
+func TestRefusedRestart(t *testing.T) {
 	m := newMac(t)
 	d := m.open()
-	m.knob("no-child", "0")
 	s := m.nextSpec()
-	if _, err := d.Start(t.Context(), s); err == nil {
-		t.Fatal("the VM has started")
+	before := m.start(d, s)
+	_, err := d.Restart(t.Context(), s.ID, func(s *hv.Spec) { s.VNC = &hv.VNC{Password: "secret"} })
+	if !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), farm.RefusalAnkaScreen) {
+		t.Errorf("got %v", err)
 	}
-	if err := d.Delete(t.Context(), s.ID); err != nil {
-		t.Error(err)
-	}
-	log, err := d.FailureLog(s.ID)
-	for _, want := range []string{
-		"VM " + s.ID, "log in there", "anka 3.5.0", "anka clone buildyard-image-", "anka start buildyard-" + s.ID,
-		`"message":"buildyard-` + s.ID + `: failed to start: No child processes"`,
-	} {
-		if err != nil || !strings.Contains(string(log), want) {
-			t.Errorf("the log lacks %q: %v\n%s", want, err, log)
-		}
-	}
-	for _, id := range []string{"other", "../" + s.ID} {
-		if log, err := d.FailureLog(id); log != nil || err != nil {
-			t.Errorf("%s: %s, %v", id, log, err)
-		}
-	}
-}
-
-// TestFailureLogOfRun: a VM that crashes has a log; the number of logs is bounded.
-func TestFailureLogOfRun(t *testing.T) {
-	m := newMac(t)
-	d := m.open()
-	for i := range maxFailureLogs + 5 {
-		old := time.Now().Add(time.Duration(i-100) * time.Hour)
-		path := d.failureLogFile("old" + string(rune('a'+i%26)) + string(rune('a'+i/26)))
-		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, old, old)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s := m.nextSpec()
-	m.start(d, s)
-	m.knob("crash", "0")
-	m.eventually("the crash is noticed", func() bool {
-		vm, err := d.Get(t.Context(), s.ID)
-		return err == nil && vm.Failure != ""
-	})
-	log, err := d.FailureLog(s.ID)
-	if err != nil || !strings.Contains(string(log), "anka shows the VM as failed") {
-		t.Errorf("got %s, %v", log, err)
-	}
-	logs, err := os.ReadDir(filepath.Join(d.opts.Dir, failuresDir))
-	if err != nil || len(logs) != maxFailureLogs {
-		t.Errorf("%d logs are kept, %v", len(logs), err)
+	vm, err := d.Get(t.Context(), s.ID)
+	if err != nil || vm.Status != hv.Running || vm.PID != before.PID {
+		t.Errorf("afterwards: %+v, %v", vm, err)
 	}
 }

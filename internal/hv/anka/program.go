@@ -124,7 +124,8 @@ func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
 		return hv.Host{}, err
 	}
 	if !versionPattern.MatchString(version.Version) {
-		return hv.Host{}, fmt.Errorf("anka reports the version %.80q, which is none", version.Version)
+		return hv.Host{}, fmt.Errorf("anka reports the version %.80q: want one such as 3.5.0; reinstall anka",
+			version.Version)
 	}
 	h := hv.Host{
 		Driver: "anka", Version: version.Version, Accelerator: "vz", Machine: "VirtualMac2,1", CPU: "host",

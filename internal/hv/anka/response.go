@@ -48,7 +48,8 @@ func parseResponse(verb string, output []byte) (json.RawMessage, error) {
 	line := output[bytes.LastIndexByte(output, '\n')+1:]
 	var r response
 	if err := json.Unmarshal(line, &r); err != nil {
-		return nil, fmt.Errorf("anka %s printed %.80q, which is not the JSON of a response", verb, line)
+		return nil, fmt.Errorf("anka %s printed %.80q, which is not the JSON of a response; want anka 3.5 to 3.9", verb,
+			line)
 	}
 	switch r.Status {
 	case "OK":

@@ -39,7 +39,7 @@ func (d *Driver) acceptSpec(s hv.Spec) (hv.Spec, error) {
 	case s.VLAN != 0 && !slices.Contains(d.opts.VLANs, s.VLAN):
 		return s, hv.RefusedError("VLAN %d is not one of those of this node", s.VLAN)
 	case s.VNC != nil:
-		return s, hv.RefusedError("anka opens no screen on the host: add a port rule for port 5900 of the guest")
+		return s, hv.RefusalAnkaScreen.Error()
 	}
 	for i, p := range s.Ports {
 		if p.Protocol == "udp" {
@@ -97,7 +97,8 @@ func (m *machine) configure(ctx context.Context, s hv.Spec, disk int64) error {
 	}
 	for _, r := range network.Rules {
 		if strings.HasPrefix(r.Name, "-") {
-			return fmt.Errorf("the image has a port rule with the name %.80q, which cannot be removed", r.Name)
+			return fmt.Errorf("the image has a port rule %.80q, whose name is an option of anka; remove the rule from the "+
+				"VM of the template, and import that again", r.Name)
 		}
 		if err := m.cli.do(ctx, []string{"modify", m.name(), "port", r.Name, "-d"}); err != nil {
 			return err
@@ -136,7 +137,7 @@ func portsInEffect(rules []hv.PortRule, n shownNetwork) ([]hv.PortRule, error) {
 			}
 		}
 		if out[i].HostPort < 1 || out[i].HostPort > 65535 {
-			return nil, fmt.Errorf("anka has opened no port for rule %q", out[i].Name)
+			return nil, fmt.Errorf("anka has opened no host port for rule %q; see: anka show VM network", out[i].Name)
 		}
 	}
 	return out, nil

@@ -49,7 +49,11 @@ func (d *Driver) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (h
 	if edit != nil {
 		edit(&after)
 	}
-	if err := hv.CheckRestart(r.Spec, after); err != nil {
+	err = hv.CheckRestart(r.Spec, after)
+	if err == nil {
+		_, err = d.acceptSpec(after) // before the VM is stopped
+	}
+	if err != nil {
 		return hv.VM{}, fmt.Errorf("anka: restart VM %s: %w", id, err)
 	}
 	if err := d.Stop(ctx, id, hv.StopForce); err != nil {
