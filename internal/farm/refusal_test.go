@@ -10,7 +10,8 @@ import (
 func TestCheckMacOSOfAnka(t *testing.T) {
 	screen := &farm.StartOptions{VNCPassword: "secret"}
 	archive := farm.TemplateRef{OS: farm.OSMacOS, AnkaImage: true}
-	if err := archive.CheckMacOS(screen); farm.CodeOf(err) != farm.CodeRefused || err.Error() != farm.RefusalAnkaScreen {
+	err := archive.CheckMacOS(screen)
+	if farm.CodeOf(err) != farm.CodeRefused || err.Error() != farm.RefusalAnkaScreen {
 		t.Errorf("an archive of anka: %v", err)
 	}
 	raw := farm.TemplateRef{OS: farm.OSMacOS}

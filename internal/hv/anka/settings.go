@@ -97,8 +97,8 @@ func (m *machine) configure(ctx context.Context, s hv.Spec, disk int64) error {
 	}
 	for _, r := range network.Rules {
 		if strings.HasPrefix(r.Name, "-") {
-			return fmt.Errorf("the image has a port rule %.80q, whose name is an option of anka; remove the rule from the "+
-				"VM of the template, and import that again", r.Name)
+			return fmt.Errorf("the image has a port rule %.80q, whose name is an option of anka; remove the rule from "+
+				"the VM of the template, and import that again", r.Name)
 		}
 		if err := m.cli.do(ctx, []string{"modify", m.name(), "port", r.Name, "-d"}); err != nil {
 			return err
