@@ -70,6 +70,14 @@ func stuckSlots(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
+	err = await(ctx, "the node to be unhealthy", func() (bool, error) {
+		state, err := a.mac.nodeState(ctx)
+		return state == "Unhealthy", err
+	})
+	if err != nil {
+		return err
+	}
+	a.saw("the node is Unhealthy")
 	// The restart of a Mac.
 	err = errors.Join(a.mac.unsetAll(), a.mac.agent.End(), os.RemoveAll(a.mac.slots()), a.mac.agent.Start())
 	if err != nil {

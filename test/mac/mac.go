@@ -44,7 +44,8 @@ func (x *site) joinMac(ctx context.Context, name string, o rig.NodeOptions) (*ma
 			return nil, err
 		}
 	}
-	if err := m.set("", "leases-file", "/var/db/dhcpd_leases"); err != nil {
+	err := errors.Join(m.set("", "leases-file", "/var/db/dhcpd_leases"), m.set("", "slots-dir", m.slots()))
+	if err != nil {
 		return nil, err
 	}
 	o.Name, o.Capacity, o.Driver = name, macCapacity, "tart"
@@ -53,7 +54,6 @@ func (x *site) joinMac(ctx context.Context, name string, o rig.NodeOptions) (*ma
 		"PATH": x.fakes + string(filepath.ListSeparator) + os.Getenv("PATH"),
 		"HOME": filepath.Join(m.own, "home"), "TMPDIR": filepath.Join(m.own, "tmp"),
 	}
-	var err error
 	m.agent, err = x.cloud.Join(ctx, o)
 	return m, err
 }
@@ -61,8 +61,11 @@ func (x *site) joinMac(ctx context.Context, name string, o rig.NodeOptions) (*ma
 // home is TART_HOME of the node.
 func (m *mac) home() string { return filepath.Join(m.data, "tart") }
 
-// otherHome is TART_HOME of another program on the same Mac.
-func (m *mac) otherHome() string { return filepath.Join(m.data, "other") }
+// userHome is the directory of tart that the user of the node has.
+func (m *mac) userHome() string { return filepath.Join(m.own, "home", ".tart") }
+
+// otherHome is TART_HOME of another user of the same Mac.
+func (m *mac) otherHome() string { return filepath.Join(m.own, "other") }
 
 // knobs is the directory of the knobs of the fake program; see its package comment.
 func (m *mac) knobs() string { return filepath.Join(m.data, "tart-knobs") }
@@ -80,7 +83,7 @@ func (m *mac) set(vm, knob, value string) error {
 }
 
 // permanentKnobs are those that belong to the Mac.
-var permanentKnobs = map[string]bool{"leases-file": true}
+var permanentKnobs = map[string]bool{"leases-file": true, "slots-dir": true}
 
 // unsetAll removes all knobs of cases.
 func (m *mac) unsetAll() error {

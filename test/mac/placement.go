@@ -17,22 +17,26 @@ import (
 var placementCases = []testCase{
 	{"at most two macOS guests on a Mac", twoGuests},
 	{"guests of other programs count", otherGuests},
+	{"guests that the node does not see", unseenGuests},
 	{"no node runs the template", noNode},
 	{"a mixed cloud", mixedCloud},
 }
 
 // awaitReason waits until a waiting instance has a message with a text.
 func (a *act) awaitReason(ctx context.Context, id, text string) error {
-	last := ""
+	last, nodes := "", ""
 	err := await(ctx, "the reason "+text, func() (bool, error) {
 		in, err := a.api.Explain(ctx, id)
-		last = fmt.Sprintf("%s: %s; %+v", in.InstanceState, in.Message, in.Explain.Nodes)
-		return err == nil && in.InstanceState == stateScheduling && strings.Contains(last, text), err
+		last, nodes = in.InstanceState+": "+in.Message, ""
+		for _, n := range in.Explain.Nodes {
+			nodes += ", " + n.NodeName + " " + n.Reason
+		}
+		return err == nil && in.InstanceState == stateScheduling && strings.Contains(last+nodes, text), err
 	})
 	if err != nil {
-		return fmt.Errorf("%w; the instance is %s", err, last)
+		return fmt.Errorf("%w; the instance is %s%s", err, last, nodes)
 	}
-	a.saw("it waits: %s", last)
+	a.saw("%q waits: %s%s", text, last, nodes)
 	return nil
 }
 
@@ -67,8 +71,42 @@ func twoGuests(ctx context.Context, a *act) error {
 	return errors.Join(a.terminate(ctx, ids[1]), a.terminate(ctx, third), a.mac.clean(ctx))
 }
 
-// otherGuests: with a guest of another program a Mac runs one guest of the cloud.
+// otherGuests: next to a guest of the user's own tart one guest of the cloud runs, and another one waits for its end.
 func otherGuests(ctx context.Context, a *act) error {
+	other, err := a.mac.runOther(ctx, a.mac.userHome(), "")
+	var first, second string
+	if err == nil {
+		first, second, err = a.twoNextToOther(ctx)
+		a.check(other.isRunning(), "the guest of the other program runs")
+	}
+	if err = errors.Join(err, other.end(ctx)); err != nil {
+		return err
+	}
+	if _, err := a.awaitState(ctx, second, stateStarted); err != nil {
+		return err
+	}
+	a.saw("the second one starts when that has ended")
+	return errors.Join(a.terminate(ctx, first), a.terminate(ctx, second), a.mac.clean(ctx))
+}
+
+// twoNextToOther starts two instances, the second of which has to wait.
+func (a *act) twoNextToOther(ctx context.Context) (first, second string, err error) {
+	if first, err = a.start(ctx, client.StartRequest{}); err != nil {
+		return first, "", err
+	}
+	if _, err = a.awaitState(ctx, first, stateStarted); err != nil {
+		return first, "", err
+	}
+	a.saw("one runs next to a guest of another program")
+	if second, err = a.start(ctx, client.StartRequest{}); err != nil {
+		return first, second, err
+	}
+	return first, second, a.awaitReason(ctx, second, "it has 2 macOS guests, the most on a Mac")
+}
+
+// unseenGuests: macOS counts the guests of other users too, which the node does not see. A guest that macOS refuses
+// says what to do.
+func unseenGuests(ctx context.Context, a *act) error {
 	other, err := a.mac.runOther(ctx, a.mac.otherHome(), "")
 	if err == nil {
 		err = a.withOther(ctx)
