@@ -13,7 +13,7 @@ var ErrEnded = errors.New("the process has ended")
 // none.
 type Process struct {
 	PID       int    `json:"pid"`
-	StartTime uint64 `json:"start_time"` // Linux: clock ticks since boot; macOS: seconds since 1970
+	StartTime uint64 `json:"start_ticks"` // Linux: clock ticks since boot; macOS: seconds since 1970
 }
 
 // Find returns the process that has a PID now. A zombie has ended: ErrEnded.

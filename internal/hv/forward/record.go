@@ -26,7 +26,7 @@ const (
 // Config is what a forwarder serves.
 type Config struct {
 	Rules []hv.PortRule `json:"rules"`
-	VNC   *VNCConfig    `json:"vnc,omitempty"` // nil = the screen cannot be reached
+	VNC   *VNCConfig    `json:"screen,omitempty"` // nil = the screen cannot be reached
 }
 
 // VNCConfig is the VNC port of a VM.
