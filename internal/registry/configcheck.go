@@ -93,18 +93,29 @@ func checkRAM(text string) error {
 	if text == "" {
 		return nil
 	}
-	m := ramPattern.FindStringSubmatch(text)
-	if m == nil {
+	if !ramPattern.MatchString(text) {
 		return invalidField("ram", "must be a size such as 512M or 4G, not %q", text)
 	}
-	n, err := strconv.Atoi(m[1])
-	if strings.HasPrefix(m[2], "G") {
-		n *= 1024
-	}
-	if err != nil || n < minRAM || n > maxRAM {
+	if n := ramMiB(text); n < minRAM || n > maxRAM {
 		return invalidField("ram", "is %s: want %d MiB to %d MiB", text, minRAM, maxRAM)
 	}
 	return nil
+}
+
+// ramMiB returns a size of memory in MiB; 0 for one that cannot be represented or has another form.
+func ramMiB(text string) int {
+	m := ramPattern.FindStringSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	n, err := strconv.Atoi(m[1])
+	if err != nil {
+		return 0
+	}
+	if strings.HasPrefix(m[2], "G") {
+		n *= 1024
+	}
+	return n
 }
 
 func checkCPU(cpu *api.ConfigCPU) error {

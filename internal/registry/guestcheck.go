@@ -27,6 +27,8 @@ func checkGuest(c api.TemplateConfig, arch string) error {
 	case c.Apple == nil && archive >= 0:
 		return invalidField(fmt.Sprintf("hard_drives[%d].format", archive),
 			"must not be %s without an apple block: such an archive has a macOS guest", api.FormatAnka)
+	case c.Apple == nil && c.OS == farm.OSMacOS:
+		return invalidField("apple", "must not be left out for a macOS guest")
 	case c.Apple == nil:
 		return nil
 	case c.OS != farm.OSMacOS:
@@ -75,6 +77,8 @@ func checkAppleMachine(c api.TemplateConfig) error {
 	switch {
 	case c.CPU != nil && c.CPU.Cores < c.Apple.MinCPUs:
 		return invalidField("cpu.cores", "is %d, less than apple.cpu_min, which is %d", c.CPU.Cores, c.Apple.MinCPUs)
+	case c.RAM != "" && ramMiB(c.RAM) < c.Apple.MinMemoryMB:
+		return invalidField("ram", "is %s, less than apple.memory_min, which is %d MiB", c.RAM, c.Apple.MinMemoryMB)
 	case c.Firmware != nil && c.Firmware.Type != "":
 		return invalidField("firmware.type", "must be left out for a macOS guest")
 	case c.Display != nil && c.Display.Video == farm.VideoVGA:

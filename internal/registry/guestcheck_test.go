@@ -56,6 +56,8 @@ func TestMacOSConfigurationsAreChecked(t *testing.T) {
 	}{
 		{"config.os", set("os", "beos")},
 		{"config.os", set("os", "linux")},
+		{"config.apple", func(c, _ map[string]any) { delete(c, "apple") }},
+		{"config.ram", inApple("memory_min", 8193)},
 		{"config.os", set("os", "")},
 		{"config.os", set("os", 5)},
 		{"config.apple", set("apple", 5)},
