@@ -130,7 +130,7 @@ func lockedKeychain(ctx context.Context, a *act) error {
 	if err := a.mac.set("", "vz-error", "1"); err != nil {
 		return err
 	}
-	return a.failing(ctx, client.StartRequest{}, "log in at the screen as the user of the node")
+	return a.failing(ctx, client.StartRequest{}, "log in on the Mac's screen as the node's user")
 }
 
 // unreadableOther: tart list fails for a VM with a broken configuration; the node does not depend on it.

@@ -36,7 +36,7 @@ func (a *act) awaitReason(ctx context.Context, id, text string) error {
 	if err != nil {
 		return fmt.Errorf("%w; the instance is %s%s", err, last, nodes)
 	}
-	a.saw("%q waits: %s%s", text, last, nodes)
+	a.saw("it waits: %s%s", last, nodes)
 	return nil
 }
 
