@@ -170,14 +170,14 @@ func (o *ImportOptions) importImage(
 	return l.Import(ctx, o.Image, o.Settings, progress)
 }
 
-// importMac imports Mac.
+// importMac makes the template from root disk and auxiliary storage of a macOS guest.
 func (o *ImportOptions) importMac(
 	ctx context.Context, l *localtemplate.Store, progress localtemplate.Progress,
 ) (localtemplate.Template, error) {
 	return l.ImportMacOS(ctx, o.Mac, o.Settings, progress)
 }
 
-// importAnka imports Anka.
+// importAnka makes the template from the VM of anka.
 func (o *ImportOptions) importAnka(
 	ctx context.Context, l *localtemplate.Store, progress localtemplate.Progress,
 ) (localtemplate.Template, error) {

@@ -146,8 +146,8 @@ func (d *Driver) machine(id string) *machine {
 	defer d.mu.Unlock()
 	m := d.machines[id]
 	if m == nil {
-		m = &machine{driver: d, id: id, cli: d.cli, said: &transcript{}}
-		m.cli.said = m.said
+		m = &machine{driver: d, id: id, cli: d.cli, transcript: &transcript{}}
+		m.cli.transcript = m.transcript
 		d.machines[id] = m
 	}
 	return m

@@ -33,7 +33,7 @@ func (m *machine) awaitReady(ctx context.Context, s hv.Spec) error {
 			cancel()
 			isReady = err == nil
 			if err != nil {
-				m.said.add([]string{"run", m.name()}, cliproc.Result{}, err)
+				m.transcript.add([]string{"run", m.name()}, cliproc.Result{}, err)
 			}
 		}
 		if err == nil && s.WaitsForAddress() && shown.IP == "" {

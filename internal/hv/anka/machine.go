@@ -16,10 +16,10 @@ import (
 
 // machine is one VM.
 type machine struct {
-	driver *Driver
-	id     string
-	cli    program     // that writes to said
-	said   *transcript // of the commands since this process began
+	driver     *Driver
+	id         string
+	cli        program     // that writes to transcript
+	transcript *transcript // of the commands since this process began
 
 	busy sync.Mutex // held by the one call that changes the VM
 

@@ -22,9 +22,9 @@ const (
 
 // program is the installed anka with the environment that it runs in.
 type program struct {
-	path string
-	env  []string
-	said *transcript // of its commands; nil = none
+	path       string
+	env        []string
+	transcript *transcript // of its commands; nil = none
 }
 
 // newProgram finds anka.
@@ -56,7 +56,7 @@ type call struct {
 func (p program) ask(ctx context.Context, c call, into any) error {
 	r, err := p.run(ctx, c, into)
 	if err != nil || c.args[0] != "show" {
-		p.said.add(c.args, r, err)
+		p.transcript.add(c.args, r, err)
 	}
 	return err
 }

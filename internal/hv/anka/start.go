@@ -235,9 +235,11 @@ func (m *machine) endFailedStart(ctx context.Context, reason error) error {
 			err = m.cli.remove(ctx, m.name())
 		}
 	}
-	stoppedAt := recordTime()
-	m.writeFailureLog(reason.Error(), stoppedAt)
-	return errors.Join(reason, err, m.updateRecord(func(r *record) {
-		r.Failure, r.StoppedAt = reason.Error(), stoppedAt
-	}))
+	stoppedAt, failure := recordTime(), reason.Error()
+	if errors.Is(reason, context.Canceled) {
+		failure = "the start was canceled"
+	} else {
+		m.writeFailureLog(failure, stoppedAt)
+	}
+	return errors.Join(reason, err, m.updateRecord(func(r *record) { r.Failure, r.StoppedAt = failure, stoppedAt }))
 }

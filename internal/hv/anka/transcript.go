@@ -11,7 +11,7 @@ import (
 
 const (
 	maxTranscriptBytes = 64 << 10
-	maxSpokenBytes     = 4 << 10 // of an output of one command
+	maxOutputBytes     = 4 << 10 // of an output of one command
 )
 
 // transcript keeps the last commands for a VM and what they printed. A nil one keeps nothing.
@@ -29,7 +29,7 @@ func (t *transcript) add(args []string, r cliproc.Result, err error) {
 	var entry strings.Builder
 	entry.WriteString("anka " + sanitize.EscapeText(strings.Join(args, " ")) + "\n")
 	for _, output := range [][]byte{r.Stdout, r.Stderr} {
-		output = bytes.TrimSpace(output[max(0, len(output)-maxSpokenBytes):])
+		output = bytes.TrimSpace(output[max(0, len(output)-maxOutputBytes):])
 		for line := range strings.Lines(string(output)) {
 			entry.WriteString("  " + sanitize.EscapeText(strings.TrimSuffix(line, "\n")) + "\n")
 		}

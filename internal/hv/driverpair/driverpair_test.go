@@ -16,11 +16,14 @@ type testDriver struct {
 	host    hv.Host
 	vms     []string
 	problem string
+	others  int
 }
 
 func (d *testDriver) Describe(context.Context) (hv.Host, error) { return d.host, nil }
 
 func (d *testDriver) Problem() string { return d.problem }
+
+func (d *testDriver) OtherMacOSGuests() int { return d.others }
 
 func (d *testDriver) Get(_ context.Context, id string) (hv.VM, error) {
 	if !slices.Contains(d.vms, id) {
@@ -42,6 +45,9 @@ type saver struct{ *testDriver }
 func (saver) Save(context.Context, string, hv.SaveSpec) (hv.SaveResult, error) {
 	return hv.SaveResult{State: "saved"}, nil
 }
+
+// silent is a driver without the optional methods.
+type silent struct{ hv.Driver }
 
 func newPair() (d *Driver, mac, pc *testDriver) {
 	mac = &testDriver{host: hv.Host{Driver: "tart", Version: "2", LicenseKind: "k", Capabilities: []hv.Capability{
@@ -90,6 +96,18 @@ func TestSave(t *testing.T) {
 	}
 	if _, err := d.Save(t.Context(), "mac", hv.SaveSpec{}); !errors.Is(err, hv.ErrRefused) {
 		t.Errorf("a VM of the driver without saves: %v", err)
+	}
+}
+
+// TestOtherMacOSGuests: the count of the driver for macOS guests counts; another one has none.
+func TestOtherMacOSGuests(t *testing.T) {
+	d, mac, pc := newPair()
+	mac.others, pc.others = 2, 9
+	if n := d.OtherMacOSGuests(); n != 2 {
+		t.Errorf("%d guests", n)
+	}
+	if n := New(silent{}, pc).OtherMacOSGuests(); n != 0 {
+		t.Errorf("%d guests of a driver that counts none", n)
 	}
 }
 

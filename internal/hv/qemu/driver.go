@@ -113,7 +113,7 @@ var _ hv.Driver = (*Driver)(nil)
 // Open probes the host, finds the VMs of earlier agents below opt.Dir and
 // connects to those that run.
 func Open(ctx context.Context, opt Options) (*Driver, error) {
-	p := platformOf(opt.Binary, runtime.GOARCH)
+	p := platformOf(opt.Binary, runtime.GOARCH, isInstalled)
 	if opt.Binary == "" {
 		opt.Binary = p.binary
 	}

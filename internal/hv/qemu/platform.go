@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -62,12 +63,23 @@ var platforms = map[string]platform{
 	},
 }
 
-// platformOf returns the machine of the guests of a QEMU program; "" is the one for the host's own architecture.
-func platformOf(binary, hostArch string) platform {
-	if strings.Contains(filepath.Base(binary), "aarch64") || binary == "" && hostArch == "arm64" {
-		return platforms["arm64"]
+// platformOf returns the machine of the guests of a QEMU program. "" is the installed one: that for the host's own
+// architecture, and without it that for amd64, which emulates.
+func platformOf(binary, hostArch string, isInstalled func(string) bool) platform {
+	arm, amd := platforms["arm64"], platforms["amd64"]
+	if strings.Contains(filepath.Base(binary), "aarch64") {
+		return arm
 	}
-	return platforms["amd64"]
+	if binary == "" && hostArch == "arm64" && (isInstalled(arm.binary) || !isInstalled(amd.binary)) {
+		return arm
+	}
+	return amd
+}
+
+// isInstalled reports whether a program is in PATH.
+func isInstalled(program string) bool {
+	_, err := exec.LookPath(program)
+	return err == nil
 }
 
 // firmwareFile returns the file with the firmware; "" is that of the machine type.

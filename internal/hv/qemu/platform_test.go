@@ -13,14 +13,18 @@ import (
 )
 
 func TestPlatformOf(t *testing.T) {
-	for _, c := range []struct{ binary, hostArch, arch, program string }{
-		{"", "amd64", "amd64", "qemu-system-x86_64"},
-		{"", "arm64", "arm64", "qemu-system-aarch64"},
-		{"/opt/homebrew/bin/qemu-system-aarch64", "amd64", "arm64", "qemu-system-aarch64"},
-		{"qemu-system-x86_64", "arm64", "amd64", "qemu-system-x86_64"},
-		{"/tmp/aarch64/slow-qemu", "arm64", "amd64", "qemu-system-x86_64"},
+	const arm, amd = "qemu-system-aarch64", "qemu-system-x86_64"
+	for _, c := range []struct{ binary, hostArch, installed, arch, program string }{
+		{"", "amd64", arm + amd, "amd64", amd},
+		{"", "arm64", arm + amd, "arm64", arm},
+		{"", "arm64", amd, "amd64", amd}, // a node whose guests are emulated
+		{"", "arm64", "", "arm64", arm},
+		{"/opt/homebrew/bin/qemu-system-aarch64", "amd64", "", "arm64", arm},
+		{amd, "arm64", arm, "amd64", amd},
+		{"/tmp/aarch64/slow-qemu", "arm64", arm, "amd64", amd},
 	} {
-		if p := platformOf(c.binary, c.hostArch); p.arch != c.arch || p.binary != c.program {
+		isInstalled := func(program string) bool { return strings.Contains(c.installed, program) }
+		if p := platformOf(c.binary, c.hostArch, isInstalled); p.arch != c.arch || p.binary != c.program {
 			t.Errorf("%q on %s: %s for %s, want %s for %s", c.binary, c.hostArch, p.binary, p.arch, c.program, c.arch)
 		}
 	}

@@ -70,7 +70,9 @@ func (d *Driver) acceptSpec(s hv.Spec) (hv.Spec, error) {
 	case s.Arch != "" && s.Arch != d.host.Arch:
 		return s, hv.RefusedError("architecture %q: this driver runs %s guests", s.Arch, d.host.Arch)
 	case pc.Firmware != "" && pc.Firmware != d.platform.firmware:
-		return s, hv.RefusedError("firmware %q: this driver offers %q", pc.Firmware, d.platform.firmware)
+		return s, hv.RefusedError(
+			"firmware %q: this driver offers %q; set it in the local template and push that", pc.Firmware,
+			d.platform.firmware)
 	}
 	for _, disk := range s.Disks {
 		if disk.Format != "raw" && disk.Format != "qcow2" {

@@ -108,7 +108,7 @@ func (h *Host) Describe(context.Context) (hv.Host, error) {
 // Start boots a VM: it exists and runs from the first moment, and is ready
 // after its boot delay.
 func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
-	spec, err := acceptSpec(spec)
+	spec, err := h.acceptSpec(spec)
 	if err != nil {
 		return hv.VM{}, err
 	}
@@ -134,7 +134,7 @@ func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 }
 
 // acceptSpec fills in the defaults of a spec and refuses what is not simulated.
-func acceptSpec(s hv.Spec) (hv.Spec, error) {
+func (h *Host) acceptSpec(s hv.Spec) (hv.Spec, error) {
 	err := s.Validate()
 	if err == nil {
 		s, err = s.WithDefaults()
@@ -146,7 +146,8 @@ func acceptSpec(s hv.Spec) (hv.Spec, error) {
 		return s, hv.RefusalMacOS.Error("sim")
 	}
 	pc := s.PCSettings()
-	if pc.Firmware != "" && pc.Firmware != hv.FirmwareBIOS {
+	isUEFI := pc.Firmware == hv.FirmwareUEFI && h.opts.Arch == "arm64" // whose guests have nothing else
+	if pc.Firmware != "" && pc.Firmware != hv.FirmwareBIOS && !isUEFI {
 		return s, hv.RefusedError("firmware %q is not simulated", pc.Firmware)
 	}
 	for _, d := range pc.USB {

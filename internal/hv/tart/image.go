@@ -100,10 +100,7 @@ func WriteImage(ctx context.Context, dir, root, aux string, s hv.Spec) error {
 	if exists(dir) {
 		return hv.RefusedError("%s exists; choose another directory, or remove it", dir)
 	}
-	temp := dir + ".new"
-	if err := os.RemoveAll(temp); err != nil { // of an export that was interrupted
-		return err
-	}
+	temp := dir + ".new-" + newSuffix()
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return err
 	}

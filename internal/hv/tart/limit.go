@@ -85,7 +85,7 @@ func runsMacOS(dir string) bool {
 		return false
 	}
 	c, err := ReadBundleConfig(dir)
-	return err != nil || c.OS == "" || c.OS == "darwin" // one that cannot be read counts
+	return err != nil || c.OS == "" || c.OS == "darwin" // one with another content counts
 }
 
 // explainLimit adds what to do to a refusal by the number of guests, and records one that no guest explains.

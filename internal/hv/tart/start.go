@@ -102,7 +102,7 @@ func (m *machine) start(ctx context.Context, s hv.Spec) (hv.VM, error) {
 		return hv.VM{}, fmt.Errorf("tart: start VM %s: %w", m.id, err)
 	}
 	if r.StoppedAt.IsZero() && !r.StartedAt.IsZero() {
-		err = m.completeStart(ctx, r.Spec)
+		err = m.explainLimit(ctx, m.completeStart(ctx, r.Spec))
 	} else {
 		err = m.runUntilReady(ctx, s)
 	}

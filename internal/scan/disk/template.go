@@ -128,9 +128,7 @@ func (s *Storage) tryOpen(id, tag string) (*Template, error) {
 		TemplateVersion: TemplateVersion{ID: list.ID, Name: list.Name, Tag: v.Tag, ContentID: v.ContentID},
 		storage:         s,
 	}
-	if t.AuxStorage, err = s.auxStorage(list.ID, v); err != nil {
-		return nil, err
-	}
+	t.AuxStorage = s.auxStorage(list.ID, v)
 	for i := range v.Files {
 		if f := &v.Files[i]; f.Kind == layout.KindDisk && f.Name != t.AuxStorage {
 			if err := t.addDisk(f); err != nil {
@@ -143,26 +141,20 @@ func (s *Storage) tryOpen(id, tag string) (*Template, error) {
 }
 
 // auxStorage returns the name of the second drive of a macOS guest; "" for other versions, and for one
-// without a configuration.
-func (s *Storage) auxStorage(id string, v *layout.Version) (string, error) {
-	text, err := s.dir.Config(id, v)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
+// without a readable configuration: its disks are then all scanned.
+func (s *Storage) auxStorage(id string, v *layout.Version) string {
 	var config struct {
 		Apple  *struct{}               `json:"apple"`
 		Drives []struct{ File string } `json:"hard_drives"`
 	}
+	text, err := s.dir.Config(id, v)
 	if err == nil {
 		err = json.Unmarshal(text, &config)
 	}
-	if err != nil {
-		return "", fmt.Errorf("template %s, tag %q: read its configuration: %w", id, v.Tag, err)
+	if err != nil || config.Apple == nil || len(config.Drives) < 2 {
+		return ""
 	}
-	if config.Apple == nil || len(config.Drives) < 2 {
-		return "", nil
-	}
-	return config.Drives[1].File, nil
+	return config.Drives[1].File
 }
 
 // findVersion returns the version with a tag.
