@@ -93,7 +93,7 @@ func (g group) play(ctx context.Context, s *stage, r *report, only *regexp.Regex
 }
 
 // caseLimit bounds one case.
-const caseLimit = 3 * time.Minute
+const caseLimit = 5 * time.Minute
 
 func (x *site) playOne(ctx context.Context, name string, c testCase, m *mac) row {
 	ctx, cancel := context.WithTimeoutCause(ctx, caseLimit, fmt.Errorf("the case did not end within %s", caseLimit))

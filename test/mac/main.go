@@ -24,7 +24,7 @@ type options struct {
 }
 
 // limit bounds a run.
-const limit = 15 * time.Minute
+const limit = 30 * time.Minute
 
 func parse(args []string, out io.Writer) (o options, err error) {
 	fs := flag.NewFlagSet("mac", flag.ContinueOnError)
