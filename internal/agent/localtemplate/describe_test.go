@@ -1,13 +1,47 @@
 package localtemplate
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/hv"
 )
+
+// TestChangedFiles: a file that is written, grows or disappears during an import is noticed.
+func TestChangedFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(path, []byte("a"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before, err := readFileStates(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := before.checkUnchanged(); err != nil {
+		t.Errorf("unchanged: %v", err)
+	}
+	later := time.Now().Add(time.Hour)
+	for name, change := range map[string]func() error{
+		"written": func() error { return os.Chtimes(path, later, later) },
+		"grown":   func() error { return os.Truncate(path, 2) },
+		"removed": func() error { return os.Remove(path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := errors.Join(os.WriteFile(path, []byte("a"), 0o600), change()); err != nil {
+				t.Fatal(err)
+			}
+			if err := before.checkUnchanged(); err == nil {
+				t.Error("the change is not noticed")
+			}
+		})
+	}
+}
 
 // TestDescribedDevices: the configuration of a new template describes its devices: the slots of a PC, the screen of
 // a Mac.

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -34,6 +38,10 @@ func (l *Store) ImportMacOS(ctx context.Context, from MacOSGuest, s Settings, pr
 		return Template{}, err
 	}
 	return l.build(s, func() (templateRecord, config) { return newMacTemplate(from, s) }, func(dir string) error {
+		before, err := readFileStates(from.Root, from.Aux)
+		if err != nil {
+			return fmt.Errorf("import: %w", err)
+		}
 		for _, f := range []struct{ from, to string }{{from.Aux, macAuxFile}, {from.Root, macRootFile}} {
 			err := reflink.CloneFile(f.from, filepath.Join(dir, f.to))
 			if errors.Is(err, errors.ErrUnsupported) {
@@ -43,8 +51,42 @@ func (l *Store) ImportMacOS(ctx context.Context, from MacOSGuest, s Settings, pr
 				return fmt.Errorf("import %s: %w", f.from, err)
 			}
 		}
-		return nil
+		return before.checkUnchanged()
 	})
+}
+
+// fileStates are sizes and times of files, by path.
+type fileStates map[string]fileState
+
+type fileState struct {
+	size     int64
+	modified time.Time
+}
+
+func readFileStates(paths ...string) (fileStates, error) {
+	states := fileStates{}
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		states[path] = fileState{info.Size(), info.ModTime()}
+	}
+	return states, nil
+}
+
+// checkUnchanged returns an error if a file was written since: a copy may then be half old, half new.
+func (s fileStates) checkUnchanged() error {
+	now, err := readFileStates(slices.Collect(maps.Keys(s))...)
+	if err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	for path, state := range s {
+		if now[path] != state {
+			return farm.Refused("%s was changed while it was copied; shut the VM down, and import it again", path)
+		}
+	}
+	return nil
 }
 
 // AnkaVM is a macOS guest of anka, outside of the store.
