@@ -82,6 +82,6 @@ func (a *act) fillDisk(free int64) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.CopyN(f, rand.Reader, int64(stat.Bavail)*stat.Bsize-free)
+	_, err = io.CopyN(f, rand.Reader, int64(stat.Bavail)*int64(stat.Bsize)-free)
 	return errors.Join(err, f.Close())
 }

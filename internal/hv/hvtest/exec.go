@@ -150,7 +150,7 @@ func (s *suite) canceledExec(t *testing.T, id string) {
 func (s *suite) background(t *testing.T, id string) {
 	s.need(t, hv.CanBoot)
 	begun := time.Now()
-	script := "echo kept >/root/kept; sync\n(sleep 30; echo late) &\necho $!\necho err >&2\n"
+	script := "echo kept >/root/kept; sync\n(sleep 600; echo late) &\necho $!\necho err >&2\n"
 	got, err := s.Driver.Exec(t.Context(), id, hv.ScriptCommand([]byte(s.paths(script)), time.Minute))
 	if err != nil || got.Code != 0 || string(got.Stderr) != "err\n" {
 		t.Fatalf("got %+v, %v", got, err)
