@@ -192,6 +192,8 @@ func (m *machine) completeStart(ctx context.Context, s hv.Spec) error {
 	err := m.startForwarder(boot, s) // while the guest boots
 	if err == nil {
 		err = m.awaitReady(boot, s)
+	} else if ended := m.endedEarly(); ended != nil { // a forwarder ends with its VM
+		err = ended
 	}
 	if err != nil && errors.Is(context.Cause(boot), hv.ErrBootTimeout) && ctx.Err() == nil {
 		return fmt.Errorf("%w (%s): %w; %s", hv.ErrBootTimeout, timeout, err, bootRemedy)
