@@ -57,7 +57,8 @@ func (a *act) works(ctx context.Context, r client.StartRequest) error {
 
 // stuckSlots: macOS counts guests that have ended, until the Mac is restarted.
 func stuckSlots(ctx context.Context, a *act) error {
-	if err := a.mac.set("", "slot-held", "never"); err != nil {
+	// A VM that is ended in its first moments would not hear of it, and be killed.
+	if err := errors.Join(a.mac.set("", "slot-held", "never"), a.mac.set("", "interrupt-delay", "0")); err != nil {
 		return err
 	}
 	for range 2 {
