@@ -22,11 +22,11 @@ var authorCases = []testCase{
 
 // author makes templates, in a data directory.
 type author struct {
-	*act
+	*caseRun
 	data string
 }
 
-func (a *act) author(name string) author { return author{a, filepath.Join(a.dir, "author-"+name)} }
+func (a *caseRun) author(name string) author { return author{a, filepath.Join(a.dir, "author-"+name)} }
 
 // command prepares a command of buildnode.
 func (w author) command(args ...string) *rig.Process {
@@ -51,7 +51,7 @@ func (w author) library() (names []string) {
 const importTries = 20
 
 // killedImport: an import that is killed leaves no template, and the next command removes what it has made.
-func killedImport(ctx context.Context, a *act) error {
+func killedImport(ctx context.Context, a *caseRun) error {
 	w := a.author("killed")
 	for range importTries {
 		p := w.command(append([]string{"vm"}, a.importArgs("killed")...)...)
@@ -65,7 +65,7 @@ func killedImport(ctx context.Context, a *act) error {
 		}
 		_ = p.Kill() // it may have ended
 		if p.Killed() && slices.ContainsFunc(w.library(), isUnfinished) {
-			a.saw("killed an import that had made %q", w.library())
+			a.note("killed an import that had made %q", w.library())
 			return w.checkImport(ctx)
 		}
 	}
@@ -87,7 +87,7 @@ func (w author) checkImport(ctx context.Context) error {
 }
 
 // killedPush: a push that is killed publishes nothing, and the next push completes it.
-func killedPush(ctx context.Context, a *act) error {
+func killedPush(ctx context.Context, a *caseRun) error {
 	a.traffic.Lock()
 	defer a.traffic.Unlock()
 	defer a.registry.open()
@@ -106,7 +106,7 @@ func killedPush(ctx context.Context, a *act) error {
 		return err
 	}
 	a.registry.open()
-	a.saw("killed a push after %d bytes", slowTraffic)
+	a.note("killed a push after %d bytes", slowTraffic)
 	id, err := a.templateNamed(ctx, "pushing")
 	a.check(err == nil && id == "", "no template is published: %q, %v", id, err)
 	if _, err := w.output(ctx, push...); err != nil {

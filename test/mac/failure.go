@@ -27,7 +27,7 @@ var failureCases = []testCase{
 
 // failing starts an instance, which has to end in Error with a message that has each of the texts, and checks that
 // nothing of it is left on the Mac.
-func (a *act) failing(ctx context.Context, r client.StartRequest, says ...string) error {
+func (a *caseRun) failing(ctx context.Context, r client.StartRequest, says ...string) error {
 	id, err := a.start(ctx, r)
 	if err != nil {
 		return err
@@ -41,12 +41,12 @@ func (a *act) failing(ctx context.Context, r client.StartRequest, says ...string
 			a.check(false, "the message has %q", text)
 		}
 	}
-	a.saw("the instance says %q", in.Message)
+	a.note("the instance says %q", in.Message)
 	return a.terminate(ctx, id)
 }
 
 // works starts an instance on the Mac and ends it.
-func (a *act) works(ctx context.Context, r client.StartRequest) error {
+func (a *caseRun) works(ctx context.Context, r client.StartRequest) error {
 	in, err := a.run(ctx, r, "echo works", stateStarted)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (a *act) works(ctx context.Context, r client.StartRequest) error {
 }
 
 // stuckSlots: macOS counts guests that have ended, until the Mac is restarted.
-func stuckSlots(ctx context.Context, a *act) error {
+func stuckSlots(ctx context.Context, a *caseRun) error {
 	// A VM that is ended in its first moments would not hear of it, and be killed.
 	if err := errors.Join(a.mac.set("", "slot-held", "never"), a.mac.set("", "interrupt-delay", "0")); err != nil {
 		return err
@@ -78,7 +78,7 @@ func stuckSlots(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	a.saw("the node is Unhealthy")
+	a.note("the node is Unhealthy")
 	// The restart of a Mac.
 	err = errors.Join(a.mac.unsetAll(), a.mac.agent.End(), os.RemoveAll(a.mac.slots()), a.mac.agent.Start())
 	if err != nil {
@@ -91,7 +91,7 @@ func stuckSlots(ctx context.Context, a *act) error {
 }
 
 // hangingExec: no call of a command in the guest ends.
-func hangingExec(ctx context.Context, a *act) error {
+func hangingExec(ctx context.Context, a *caseRun) error {
 	if err := a.mac.set("", "hang", "exec"); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func hangingExec(ctx context.Context, a *act) error {
 }
 
 // hangingRun: tart run does not come to its VM.
-func hangingRun(ctx context.Context, a *act) error {
+func hangingRun(ctx context.Context, a *caseRun) error {
 	if err := a.mac.set("", "hang", "run"); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func hangingRun(ctx context.Context, a *act) error {
 }
 
 // hangingStop: a termination does not depend on tart stop.
-func hangingStop(ctx context.Context, a *act) error {
+func hangingStop(ctx context.Context, a *caseRun) error {
 	if err := a.mac.set("", "hang", "stop"); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func hangingStop(ctx context.Context, a *act) error {
 }
 
 // lockedKeychain: macOS starts no guest for a user whose keychain is locked.
-func lockedKeychain(ctx context.Context, a *act) error {
+func lockedKeychain(ctx context.Context, a *caseRun) error {
 	if err := a.mac.set("", "vz-error", "1"); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func lockedKeychain(ctx context.Context, a *act) error {
 }
 
 // unreadableOther: tart list fails for a VM with a broken configuration; the node does not depend on it.
-func unreadableOther(ctx context.Context, a *act) error {
+func unreadableOther(ctx context.Context, a *caseRun) error {
 	dir := filepath.Join(a.mac.home(), "vms", "broken")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -158,7 +158,7 @@ func unreadableOther(ctx context.Context, a *act) error {
 }
 
 // damagedRecord: what this node has written about a VM cannot be read. Others run, and the VM can be terminated.
-func damagedRecord(ctx context.Context, a *act) error {
+func damagedRecord(ctx context.Context, a *caseRun) error {
 	in, err := a.run(ctx, client.StartRequest{}, "echo works", stateStarted)
 	if err != nil {
 		return err
@@ -176,6 +176,6 @@ func damagedRecord(ctx context.Context, a *act) error {
 	if err := a.terminate(ctx, in.InstanceID); err != nil {
 		return err
 	}
-	a.saw("the instance whose record is damaged is terminated")
+	a.note("the instance whose record is damaged is terminated")
 	return a.mac.clean(ctx)
 }

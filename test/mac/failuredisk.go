@@ -14,9 +14,9 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// onSmallDisk plays a case on another Mac, whose data is on a disk of a size, and which leaves some bytes of it free of
+// onSmallDisk runs a case on another Mac, whose data is on a disk of a size, and which leaves some bytes of it free of
 // templates.
-func (a *act) onSmallDisk(ctx context.Context, name, size, reserve string, do func(*act) error) (err error) {
+func (a *caseRun) onSmallDisk(ctx context.Context, name, size, reserve string, do func(*caseRun) error) (err error) {
 	data := filepath.Join(a.dir, name)
 	if err := rig.MakeDir(data); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (a *act) onSmallDisk(ctx context.Context, name, size, reserve string, do fu
 		err = m.awaitActive(ctx)
 	}
 	if err == nil {
-		err = do(&act{row: a.row, site: a.site, mac: m})
+		err = do(&caseRun{row: a.row, site: a.site, mac: m})
 	}
 	if err == nil {
 		err = m.clean(ctx)
@@ -42,15 +42,15 @@ func (a *act) onSmallDisk(ctx context.Context, name, size, reserve string, do fu
 }
 
 // smallDisk: a version that does not fit is not pulled.
-func smallDisk(ctx context.Context, a *act) error {
-	return a.onSmallDisk(ctx, "small", "40m", "30M", func(a *act) error {
+func smallDisk(ctx context.Context, a *caseRun) error {
+	return a.onSmallDisk(ctx, "small", "40m", "30M", func(a *caseRun) error {
 		return a.failing(ctx, client.StartRequest{}, "the version needs", "remove VMs or other files from the node")
 	})
 }
 
 // fullDisk: the version and one VM fit, a second VM does not; the first one continues.
-func fullDisk(ctx context.Context, a *act) error {
-	return a.onSmallDisk(ctx, "full", "120m", "1M", func(a *act) error {
+func fullDisk(ctx context.Context, a *caseRun) error {
+	return a.onSmallDisk(ctx, "full", "120m", "1M", func(a *caseRun) error {
 		first, err := a.run(ctx, client.StartRequest{}, "echo first >kept", stateStarted)
 		if err != nil {
 			return err
@@ -73,7 +73,7 @@ func fullDisk(ctx context.Context, a *act) error {
 }
 
 // fillDisk leaves so many bytes free of the disk of the Mac's data.
-func (a *act) fillDisk(free int64) error {
+func (a *caseRun) fillDisk(free int64) error {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(a.mac.data, &stat); err != nil {
 		return err

@@ -84,7 +84,7 @@ func (o *otherVM) end(ctx context.Context) error {
 
 // sameMAC: tart assigns a VM another address if a VM of another program has it. An address that was requested is then
 // refused, and the other VM continues.
-func sameMAC(ctx context.Context, a *act) error {
+func sameMAC(ctx context.Context, a *caseRun) error {
 	const address = lastMAC
 	other, err := a.mac.runOther(ctx, a.mac.home(), address)
 	if err == nil {

@@ -23,14 +23,14 @@ const changedBytes = 512 << 10
 
 // flow is the state of the whole flow.
 type flow struct {
-	*act
+	*caseRun
 	first, second *mac
 	saved         api.Instance // that is saved as v2
 	nonce         string       // that its guest has written
 }
 
-func wholeFlow(ctx context.Context, a *act) error {
-	f := &flow{act: a, first: a.macs[0], second: a.macs[1], nonce: rand.Text()}
+func wholeFlow(ctx context.Context, a *caseRun) error {
+	f := &flow{caseRun: a, first: a.macs[0], second: a.macs[1], nonce: rand.Text()}
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
@@ -65,7 +65,7 @@ func (f *flow) importAndPush(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.saw("%s", pushed)
+	f.note("%s", pushed)
 	f.template, err = f.templateNamed(ctx, "flow")
 	f.check(err == nil && f.template != "", "the cloud has the template: %q, %v", f.template, err)
 	return err
@@ -201,7 +201,7 @@ func (f *flow) end(ctx context.Context) error {
 			return err
 		}
 	}
-	f.saw("nothing is left on either node")
+	f.note("nothing is left on either node")
 	entries, err := os.ReadDir(filepath.Dir(f.base))
 	f.check(err == nil && len(entries) == 1, "the VM that was imported is there")
 	return f.second.unsetAll()

@@ -12,10 +12,10 @@ import (
 
 // group is cases that share a cloud.
 type group struct {
-	name  string
-	macs  int  // nodes that are fake Macs
-	lanes bool // the Macs play different cases at the same time; otherwise one case is played after the other
-	cases []testCase
+	name     string
+	macs     int  // nodes that are fake Macs
+	parallel bool // the Macs run different cases at the same time; otherwise one case runs after the other
+	cases    []testCase
 
 	managedMACs bool // the cloud manages MAC addresses, which requests can then name
 }
@@ -23,11 +23,11 @@ type group struct {
 // testCase is one row of the report.
 type testCase struct {
 	name string
-	play func(ctx context.Context, a *act) error
+	run  func(ctx context.Context, a *caseRun) error
 }
 
-// act is a case that is played.
-type act struct {
+// caseRun is one run of a case.
+type caseRun struct {
 	*row
 	*site
 	mac *mac // that the case has to itself
@@ -36,8 +36,8 @@ type act struct {
 // groups in the order in which they run.
 var groups = []group{
 	{name: "flow", macs: 2, cases: flowCases},
-	{name: "kill", macs: 3, lanes: true, cases: killCases()},
-	{name: "failure", macs: 3, lanes: true, cases: failureCases, managedMACs: true},
+	{name: "kill", macs: 3, parallel: true, cases: killCases()},
+	{name: "failure", macs: 3, parallel: true, cases: failureCases, managedMACs: true},
 	{name: "placement", macs: 1, cases: placementCases},
 }
 
@@ -62,8 +62,8 @@ func (g group) asked(only *regexp.Regexp) (out []testCase) {
 	return out
 }
 
-// play plays the cases that are asked for on a new cloud.
-func (g group) play(ctx context.Context, s *stage, r *report, only *regexp.Regexp) error {
+// run runs the selected cases on a new cloud.
+func (g group) run(ctx context.Context, s *stage, r *report, only *regexp.Regexp) error {
 	asked := g.asked(only)
 	if len(asked) == 0 {
 		return nil
@@ -79,12 +79,12 @@ func (g group) play(ctx context.Context, s *stage, r *report, only *regexp.Regex
 	close(queue)
 	var wg sync.WaitGroup
 	for i := range x.macs {
-		if i > 0 && !g.lanes {
+		if i > 0 && !g.parallel {
 			break
 		}
 		wg.Go(func() {
 			for c := range queue {
-				r.add(x.playOne(ctx, g.rowName(c), c, x.macs[i]))
+				r.add(x.runCase(ctx, g.rowName(c), c, x.macs[i]))
 			}
 		})
 	}
@@ -95,12 +95,12 @@ func (g group) play(ctx context.Context, s *stage, r *report, only *regexp.Regex
 // caseLimit bounds one case.
 const caseLimit = 5 * time.Minute
 
-func (x *site) playOne(ctx context.Context, name string, c testCase, m *mac) row {
+func (x *site) runCase(ctx context.Context, name string, c testCase, m *mac) row {
 	ctx, cancel := context.WithTimeoutCause(ctx, caseLimit, fmt.Errorf("the case did not end within %s", caseLimit))
 	defer cancel()
 	began := time.Now()
-	a := &act{row: &row{Name: name}, site: x, mac: m}
-	a.fail(c.play(ctx, a))
+	a := &caseRun{row: &row{Name: name}, site: x, mac: m}
+	a.fail(c.run(ctx, a))
 	a.fail(m.recover(ctx))
 	a.conclude(time.Since(began))
 	return *a.row

@@ -24,7 +24,7 @@ const (
 )
 
 // start requests an instance on the case's Mac, unless the request names another place.
-func (a *act) start(ctx context.Context, r client.StartRequest) (string, error) {
+func (a *caseRun) start(ctx context.Context, r client.StartRequest) (string, error) {
 	if r.TemplateID == "" {
 		r.TemplateID = a.template
 	}
@@ -43,7 +43,7 @@ func (a *act) start(ctx context.Context, r client.StartRequest) (string, error) 
 
 // run starts an instance with a monitored script, which is kept if the script fails, and waits until it is in a state
 // and the script has ended.
-func (a *act) run(ctx context.Context, r client.StartRequest, script, state string) (api.Instance, error) {
+func (a *caseRun) run(ctx context.Context, r client.StartRequest, script, state string) (api.Instance, error) {
 	r.StartupScript, r.ScriptMonitoring, r.ScriptFailHandler = []byte(script), true, client.KeepOnFailure
 	id, err := a.start(ctx, r)
 	if err != nil {
@@ -97,12 +97,12 @@ func (x *site) terminate(ctx context.Context, id string) error {
 }
 
 // save saves an instance as a tag of the case's template, by an orderly stop.
-func (a *act) save(ctx context.Context, id, tag string) (request string, err error) {
+func (a *caseRun) save(ctx context.Context, id, tag string) (request string, err error) {
 	return a.api.Save(ctx, client.SaveRequest{InstanceID: id, Tag: tag, TargetID: a.template, Suspend: new(false)})
 }
 
 // awaitSaved waits for the end of a save.
-func (a *act) awaitSaved(ctx context.Context, request string) (s api.SaveImage, err error) {
+func (a *caseRun) awaitSaved(ctx context.Context, request string) (s api.SaveImage, err error) {
 	waited := await(ctx, "save "+request, func() (bool, error) {
 		s, err = a.api.SaveStatus(ctx, request)
 		return err == nil && s.Status != "pending", err
@@ -111,7 +111,7 @@ func (a *act) awaitSaved(ctx context.Context, request string) (s api.SaveImage, 
 }
 
 // tags returns the tags of the case's template in the registry.
-func (a *act) tags(ctx context.Context) (tags []string, err error) {
+func (a *caseRun) tags(ctx context.Context) (tags []string, err error) {
 	t, err := a.api.Template(ctx, a.template)
 	for _, v := range t.Versions {
 		tags = append(tags, v.Tag)
@@ -120,12 +120,12 @@ func (a *act) tags(ctx context.Context) (tags []string, err error) {
 }
 
 // guestFile is a file in the home of a guest that runs on the case's Mac, as the host sees it.
-func (a *act) guestFile(id, name string) string {
+func (a *caseRun) guestFile(id, name string) string {
 	return filepath.Join(a.mac.home(), "vms", id, ".guest", "home", name)
 }
 
 // awaitGuestFile waits until a guest has made a file.
-func (a *act) awaitGuestFile(ctx context.Context, id, name string) error {
+func (a *caseRun) awaitGuestFile(ctx context.Context, id, name string) error {
 	return await(ctx, "the file "+name+" of the guest", func() (bool, error) {
 		_, err := os.Stat(a.guestFile(id, name))
 		return err == nil, nil

@@ -31,7 +31,7 @@ type victim struct {
 
 // kill is the kill of one victim in one step.
 type kill struct {
-	*act
+	*caseRun
 	victim
 	id      string // of the instance
 	request string // save
@@ -79,17 +79,17 @@ var steps = []step{
 func killCases() (cases []testCase) {
 	for _, s := range steps {
 		for _, v := range s.victims {
-			cases = append(cases, testCase{s.name + ", " + v.role, func(ctx context.Context, a *act) error {
-				k := &kill{act: a, victim: v, tag: strings.ReplaceAll(s.name+" "+v.role, " ", "-")}
-				return k.play(ctx, s)
+			cases = append(cases, testCase{s.name + ", " + v.role, func(ctx context.Context, a *caseRun) error {
+				k := &kill{caseRun: a, victim: v, tag: strings.ReplaceAll(s.name+" "+v.role, " ", "-")}
+				return k.runStep(ctx, s)
 			}})
 		}
 	}
 	return append(append(cases, authorCases...), testCase{"cloning, " + roleAgent, killedClone})
 }
 
-// play brings an instance to the step, kills the victim, and checks what follows.
-func (k *kill) play(ctx context.Context, s step) error {
+// runStep brings an instance to the step, kills the victim, and checks what follows.
+func (k *kill) runStep(ctx context.Context, s step) error {
 	if s.name == "pulling" || s.name == "pushing a save" {
 		k.traffic.Lock() // it stops the traffic of all nodes
 		defer k.traffic.Unlock()
@@ -100,7 +100,7 @@ func (k *kill) play(ctx context.Context, s step) error {
 	}
 	for _, do := range []func(context.Context) error{
 		func(ctx context.Context) error { return s.reach(k, ctx) },
-		k.strike, k.checkOutcome, k.checkNode,
+		k.killVictim, k.checkOutcome, k.checkNode,
 	} {
 		if err := do(ctx); err != nil {
 			return err
@@ -109,15 +109,15 @@ func (k *kill) play(ctx context.Context, s step) error {
 	return nil
 }
 
-// strike kills the victim as kill -9 does. An agent is started again, as its service does.
-func (k *kill) strike(ctx context.Context) error {
+// killVictim kills the victim as kill -9 does. An agent is started again, as its service does.
+func (k *kill) killVictim(ctx context.Context) error {
 	if k.role == roleAgent {
 		err := k.mac.killAgent()
 		k.registry.open()
 		if err != nil {
 			return err
 		}
-		k.saw("killed the agent %d", k.mac.agent.PID())
+		k.note("killed the agent %d", k.mac.agent.PID())
 		return errors.Join(k.mac.unsetAll(), k.mac.restartAgent(ctx))
 	}
 	args := slices.Clone(k.args)
@@ -135,7 +135,7 @@ func (k *kill) strike(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.saw("killed %s", victim)
+	k.note("killed %s", victim)
 	return k.mac.unsetAll()
 }
 
@@ -179,7 +179,7 @@ func (k *kill) checkAlive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.saw("its VM and its forwarder run")
+	k.note("its VM and its forwarder run")
 	if k.nonce != "" {
 		kept, err := os.ReadFile(k.guestFile(k.id, "kept"))
 		k.check(err == nil && string(kept) == k.nonce+"\n", "its guest has what it had stored")
@@ -196,7 +196,7 @@ func (k *kill) checkNode(ctx context.Context) error {
 	if err := k.mac.clean(ctx); err != nil {
 		return err
 	}
-	k.saw("nothing is left")
+	k.note("nothing is left")
 	r, script, want := client.StartRequest{Tag: "v1"}, "echo works", "works\n"
 	if k.saved == "done" {
 		r.Tag, script, want = k.tag, "cat kept", k.nonce+"\n"

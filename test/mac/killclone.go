@@ -16,13 +16,13 @@ const cloneTries = 20
 
 // killedClone kills the agent while it makes the directory of a VM, which takes milliseconds. The next agent removes
 // the half clone and starts the instance.
-func killedClone(ctx context.Context, a *act) error {
+func killedClone(ctx context.Context, a *caseRun) error {
 	a.traffic.RLock()
 	defer a.traffic.RUnlock()
 	if err := a.works(ctx, client.StartRequest{}); err != nil { // the version is in the cache from now on
 		return err
 	}
-	k := &kill{act: a, victim: victim{role: roleAgent, states: []string{stateStarted}}}
+	k := &kill{caseRun: a, victim: victim{role: roleAgent, states: []string{stateStarted}}}
 	for range cloneTries {
 		half, err := k.killInClone(ctx)
 		if err == nil {
@@ -32,7 +32,7 @@ func killedClone(ctx context.Context, a *act) error {
 			return err
 		}
 		if half != "" {
-			a.saw("killed the agent, which left the half clone %s", half)
+			a.note("killed the agent, which left the half clone %s", half)
 			return errors.Join(k.checkOutcome(ctx), k.checkNode(ctx))
 		}
 		if err := a.terminate(ctx, k.id); err != nil {

@@ -66,17 +66,17 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	if o.dir == "" {
 		return onVolume(ctx, o, args, out)
 	}
-	return o.playAll(ctx, r)
+	return o.runGroups(ctx, r)
 }
 
-// playAll plays the cases that are asked for and writes the report.
-func (o options) playAll(ctx context.Context, r *report) (ok bool, err error) {
+// runGroups runs the selected cases and writes the report.
+func (o options) runGroups(ctx context.Context, r *report) (ok bool, err error) {
 	s, err := newStage(ctx, o.dir)
 	if err != nil {
 		return false, err
 	}
 	for _, g := range groups {
-		if err := g.play(ctx, s, r, o.only); err != nil {
+		if err := g.run(ctx, s, r, o.only); err != nil {
 			return false, err
 		}
 	}

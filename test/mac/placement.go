@@ -23,7 +23,7 @@ var placementCases = []testCase{
 }
 
 // awaitReason waits until a waiting instance has a message with a text.
-func (a *act) awaitReason(ctx context.Context, id, text string) error {
+func (a *caseRun) awaitReason(ctx context.Context, id, text string) error {
 	last, nodes := "", ""
 	err := await(ctx, "the reason "+text, func() (bool, error) {
 		in, err := a.api.Explain(ctx, id)
@@ -36,12 +36,12 @@ func (a *act) awaitReason(ctx context.Context, id, text string) error {
 	if err != nil {
 		return fmt.Errorf("%w; the instance is %s%s", err, last, nodes)
 	}
-	a.saw("it waits: %s%s", last, nodes)
+	a.note("it waits: %s%s", last, nodes)
 	return nil
 }
 
 // twoGuests: a third guest waits for one of the two, although the capacity of the node is larger.
-func twoGuests(ctx context.Context, a *act) error {
+func twoGuests(ctx context.Context, a *caseRun) error {
 	var ids []string
 	for range 2 {
 		id, err := a.start(ctx, client.StartRequest{})
@@ -53,7 +53,7 @@ func twoGuests(ctx context.Context, a *act) error {
 		}
 		ids = append(ids, id)
 	}
-	a.saw("two guests run on a Mac with capacity %d", macCapacity)
+	a.note("two guests run on a Mac with capacity %d", macCapacity)
 	third, err := a.start(ctx, client.StartRequest{})
 	if err != nil {
 		return err
@@ -67,12 +67,12 @@ func twoGuests(ctx context.Context, a *act) error {
 	if _, err := a.awaitState(ctx, third, stateStarted); err != nil {
 		return err
 	}
-	a.saw("it starts after one of them has ended")
+	a.note("it starts after one of them has ended")
 	return errors.Join(a.terminate(ctx, ids[1]), a.terminate(ctx, third), a.mac.clean(ctx))
 }
 
 // otherGuests: next to a guest of the user's own tart one guest of the cloud runs, and another one waits for its end.
-func otherGuests(ctx context.Context, a *act) error {
+func otherGuests(ctx context.Context, a *caseRun) error {
 	other, err := a.mac.runOther(ctx, a.mac.userHome(), "")
 	var first, second string
 	if err == nil {
@@ -85,19 +85,19 @@ func otherGuests(ctx context.Context, a *act) error {
 	if _, err := a.awaitState(ctx, second, stateStarted); err != nil {
 		return err
 	}
-	a.saw("the second one starts when that has ended")
+	a.note("the second one starts when that has ended")
 	return errors.Join(a.terminate(ctx, first), a.terminate(ctx, second), a.mac.clean(ctx))
 }
 
 // twoNextToOther starts two instances, the second of which has to wait.
-func (a *act) twoNextToOther(ctx context.Context) (first, second string, err error) {
+func (a *caseRun) twoNextToOther(ctx context.Context) (first, second string, err error) {
 	if first, err = a.start(ctx, client.StartRequest{}); err != nil {
 		return first, "", err
 	}
 	if _, err = a.awaitState(ctx, first, stateStarted); err != nil {
 		return first, "", err
 	}
-	a.saw("one runs next to a guest of another program")
+	a.note("one runs next to a guest of another program")
 	if second, err = a.start(ctx, client.StartRequest{}); err != nil {
 		return first, second, err
 	}
@@ -106,7 +106,7 @@ func (a *act) twoNextToOther(ctx context.Context) (first, second string, err err
 
 // unseenGuests: macOS counts the guests of other users too, which the node does not see. A guest that macOS refuses
 // says what to do.
-func unseenGuests(ctx context.Context, a *act) error {
+func unseenGuests(ctx context.Context, a *caseRun) error {
 	other, err := a.mac.runOther(ctx, a.mac.otherHome(), "")
 	if err == nil {
 		err = a.withOther(ctx)
@@ -118,7 +118,7 @@ func unseenGuests(ctx context.Context, a *act) error {
 	return a.works(ctx, client.StartRequest{})
 }
 
-func (a *act) withOther(ctx context.Context) error {
+func (a *caseRun) withOther(ctx context.Context) error {
 	first, err := a.start(ctx, client.StartRequest{})
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (a *act) withOther(ctx context.Context) error {
 	if _, err := a.awaitState(ctx, first, stateStarted); err != nil {
 		return err
 	}
-	a.saw("one runs next to a guest of another program")
+	a.note("one runs next to a guest of another program")
 	err = a.failing(ctx, client.StartRequest{},
 		"Apple's license permits two on a Mac, those of other programs included")
 	return errors.Join(err, a.terminate(ctx, first))
@@ -184,7 +184,7 @@ func (x *site) pushLinux(ctx context.Context, name, arch string) (string, error)
 }
 
 // noNode: an instance whose template no node runs names the reason of each node, and starts once there is such a node.
-func noNode(ctx context.Context, a *act) error {
+func noNode(ctx context.Context, a *caseRun) error {
 	template, err := a.pushLinux(ctx, "lonely", "arm64")
 	if err == nil {
 		err = a.joinLinux(ctx, "amd64")
@@ -210,6 +210,6 @@ func noNode(ctx context.Context, a *act) error {
 	if _, err := a.awaitState(ctx, ids[0], stateStarted); err != nil {
 		return err
 	}
-	a.saw("it starts on a node that joins later")
+	a.note("it starts on a node that joins later")
 	return a.terminate(ctx, ids[0])
 }

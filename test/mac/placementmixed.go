@@ -9,7 +9,7 @@ import (
 
 // mixedCloud: templates of macOS and of Linux for both architectures land where they can run, and wait with the reason
 // when they are asked to run elsewhere.
-func mixedCloud(ctx context.Context, a *act) error {
+func mixedCloud(ctx context.Context, a *caseRun) error {
 	nodes, err := a.mixedNodes(ctx)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func mixedCloud(ctx context.Context, a *act) error {
 }
 
 // mixedNodes joins a Linux node of each architecture and returns the IDs of all nodes by their names.
-func (a *act) mixedNodes(ctx context.Context) (map[string]string, error) {
+func (a *caseRun) mixedNodes(ctx context.Context) (map[string]string, error) {
 	for _, arch := range []string{"amd64", "arm64"} {
 		if err := a.joinLinux(ctx, arch); err != nil {
 			return nil, err
@@ -62,7 +62,7 @@ func (a *act) mixedNodes(ctx context.Context) (map[string]string, error) {
 }
 
 // landsAt starts two instances without a wish for a node, and checks that both are on one.
-func (a *act) landsAt(ctx context.Context, template, home string, nodes map[string]string) error {
+func (a *caseRun) landsAt(ctx context.Context, template, home string, nodes map[string]string) error {
 	ids, err := a.api.Start(ctx, client.StartRequest{TemplateID: template, Count: 2})
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (a *act) landsAt(ctx context.Context, template, home string, nodes map[stri
 }
 
 // waitsAt starts an instance on a node that cannot run it, and checks the reason for which it waits.
-func (a *act) waitsAt(ctx context.Context, template, node, why string) error {
+func (a *caseRun) waitsAt(ctx context.Context, template, node, why string) error {
 	ids, err := a.api.Start(ctx, client.StartRequest{TemplateID: template, NodeID: node})
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ func (k *kill) begin(ctx context.Context, r client.StartRequest) (err error) {
 	return err
 }
 
-// untilPulling: some of the version has come, and nothing follows until the gate is opened. The version is pushed for
+// untilPulling: some of the version has come, and nothing follows until the proxy is opened. The version is pushed for
 // the case, so that the node has nothing of it.
 func (k *kill) untilPulling(ctx context.Context) (err error) {
 	if k.template, err = k.cloud.Push(ctx, "pulled", k.importArgs("pulled")...); err != nil {
@@ -117,7 +117,7 @@ func (k *kill) untilShutDown(ctx context.Context) error {
 	return err
 }
 
-// untilPushing: some of the save has been sent, and nothing follows until the gate is opened.
+// untilPushing: some of the save has been sent, and nothing follows until the proxy is opened.
 func (k *kill) untilPushing(ctx context.Context) error {
 	if err := k.store(ctx); err != nil {
 		return err

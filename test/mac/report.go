@@ -28,8 +28,8 @@ type row struct {
 	Seconds  float64            `json:"seconds"`
 }
 
-// saw adds evidence.
-func (r *row) saw(format string, args ...any) {
+// note adds evidence.
+func (r *row) note(format string, args ...any) {
 	r.Evidence = append(r.Evidence, fmt.Sprintf(format, args...))
 }
 

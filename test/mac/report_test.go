@@ -11,7 +11,7 @@ import (
 func TestReport(t *testing.T) {
 	good, bad, empty := row{Name: "a"}, row{Name: "a"}, row{Name: "a"}
 	good.check(true, "it is there")
-	bad.saw("something")
+	bad.note("something")
 	bad.check(false, "it is there")
 	for name, c := range map[string]struct {
 		rows []row

@@ -17,12 +17,12 @@ type site struct {
 	dir      string
 	cloud    *rig.Cloud
 	api      *client.Controller
-	registry *gate // that nodes reach the registry through
+	registry *registryProxy // that nodes reach the registry through
 	template string
 	macs     []*mac
 	linux    map[string]*rig.Process // simulated Linux nodes by their architecture
 
-	traffic sync.RWMutex // held for writing by a case that stops the gate
+	traffic sync.RWMutex // held for writing by a case that stops the proxy
 }
 
 // templateName is the name of the template of macOS.
@@ -36,7 +36,7 @@ func (x *site) open(ctx context.Context, macs int, managedMACs bool) (err error)
 	if x.cloud, err = rig.NewSplitCloud(ctx, x.Programs, x.dir); err != nil {
 		return err
 	}
-	if x.registry, err = openGate(ctx, x.cloud.Registry); err != nil {
+	if x.registry, err = openRegistryProxy(ctx, x.cloud.Registry); err != nil {
 		return err
 	}
 	x.cloud.With("--registry", x.registry.address(), "--start-timeout", startTimeout.String())

@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -34,13 +32,9 @@ func onVolume(ctx context.Context, o options, args []string, out io.Writer) (ok 
 		return false, err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	image, top := filepath.Join(dir, "xfs.img"), filepath.Join(dir, "data")
-	err = errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, volumeBytes), os.Mkdir(top, 0o755))
+	image, top, err := rig.MakeXFS(ctx, dir, volumeBytes)
 	if err != nil {
 		return false, err
-	}
-	if _, err := rig.Output(ctx, "", "mkfs.xfs", "-q", "-m", "reflink=1", image); err != nil {
-		return false, fmt.Errorf("no file system with clones can be made: %w; install xfsprogs", err)
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package clitest gives tests the imitations of hypervisors' command lines, which are programs of
+// Package clitest provides tests with imitations of hypervisors' command lines, which are programs of
 // their own in test/fakes: it builds one, and ends the processes that a test has left.
 //
 // It is test code that is imported by tests only. The programs are built without the race detector,

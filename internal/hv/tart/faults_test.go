@@ -311,7 +311,7 @@ func TestSameMAC(t *testing.T) {
 	}
 }
 
-// TestMACOfOtherProgram: tart gives a VM another address if a VM of another program has it. A requested address is
+// TestMACOfOtherProgram: tart assigns a VM another address if a VM of another program has it. A requested address is
 // refused immediately; otherwise the guest has the other address.
 func TestMACOfOtherProgram(t *testing.T) {
 	t.Parallel()

@@ -84,7 +84,7 @@ func TestGuestLimitByOtherProgram(t *testing.T) {
 	}
 }
 
-// TestGuestLimitAge: a refusal counts for a while, so that starts are tried again.
+// TestGuestLimitAge: a refusal counts for a limited time, after which starts are attempted again.
 func TestGuestLimitAge(t *testing.T) {
 	t.Parallel()
 	var l guestLimit

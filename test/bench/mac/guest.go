@@ -106,8 +106,8 @@ func (b *bench) measureExec(ctx context.Context, g *guest) error {
 	return nil
 }
 
-// timed makes a contender of work.
-func timed(work func() error) contender {
+// timed makes an operation of work.
+func timed(work func() error) operation {
 	return func() (time.Duration, error) {
 		began := time.Now()
 		err := work()

@@ -83,10 +83,10 @@ func TestCompareFiles(t *testing.T) {
 func TestInTurns(t *testing.T) {
 	for round, want := range []string{"ab", "ba", "ab"} {
 		var order strings.Builder
-		contend := func(name string, took time.Duration) contender {
+		operationOf := func(name string, took time.Duration) operation {
 			return func() (time.Duration, error) { order.WriteString(name); return took, nil }
 		}
-		a, b, err := inTurns(round, contend("a", 1), contend("b", 2))
+		a, b, err := inTurns(round, operationOf("a", 1), operationOf("b", 2))
 		if a != 1 || b != 2 || err != nil || order.String() != want {
 			t.Errorf("round %d: %v, %v, %v in the order %s", round, a, b, err, order.String())
 		}
@@ -157,7 +157,7 @@ func TestKillUsers(t *testing.T) {
 		}
 		return cmd
 	}
-	user, stranger := begin(dir), begin(other)
+	user, unrelated := begin(dir), begin(other)
 	ended := make(chan error, 1)
 	go func() { ended <- user.Wait() }()
 	killed, err := killUsers(t.Context(), dir)
@@ -167,7 +167,7 @@ func TestKillUsers(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Error("the process has ended normally")
 	}
-	if !uses(stranger.Process.Pid, other) {
+	if !uses(unrelated.Process.Pid, other) {
 		t.Error("a process elsewhere was ended")
 	}
 }

@@ -34,11 +34,11 @@ func (b *bench) warmUp(ctx context.Context, c *cloud) error {
 	return nil
 }
 
-// contender is one of two compared operations.
-type contender func() (time.Duration, error)
+// operation is one of two that are compared.
+type operation func() (time.Duration, error)
 
-// inTurns runs two contenders one after the other; the order changes with each round.
-func inTurns(round int, first, second contender) (a, b time.Duration, err error) {
+// inTurns runs two operations one after the other; the order changes with each round.
+func inTurns(round int, first, second operation) (a, b time.Duration, err error) {
 	if round%2 == 1 {
 		b, a, err = inTurns(round-1, second, first)
 		return a, b, err
@@ -50,7 +50,7 @@ func inTurns(round int, first, second contender) (a, b time.Duration, err error)
 	return a, b, err
 }
 
-// pairs collects the times of two contenders in milliseconds.
+// pairs collects the times of two operations in milliseconds.
 type pairs struct{ first, second []float64 }
 
 func (p *pairs) add(first, second time.Duration) {

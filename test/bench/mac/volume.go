@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -35,19 +34,15 @@ func mountVolume(ctx context.Context, dir string) (*volume, error) {
 	// An interrupt must not leave it unknown whether something is mounted.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mountLimit)
 	defer cancel()
-	image, v := filepath.Join(dir, "xfs.img"), &volume{filepath.Join(dir, "v")}
-	err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, volumeBytes), os.Mkdir(v.dir, 0o755))
+	image, top, err := rig.MakeXFS(ctx, dir, volumeBytes)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := rig.Output(ctx, "", "mkfs.xfs", "-q", "-m", "reflink=1", image); err != nil {
-		return nil, fmt.Errorf("no file system with clones could be made: %w; install xfsprogs", err)
-	}
-	if _, err := rig.Output(ctx, "", "mount", "-o", "loop", image, v.dir); err != nil {
+	if _, err := rig.Output(ctx, "", "mount", "-o", "loop", image, top); err != nil {
 		return nil, fmt.Errorf("the file system with clones could not be mounted: %w; run this as root on a host "+
 			"whose kernel has XFS and loop devices", err)
 	}
-	return v, nil
+	return &volume{top}, nil
 }
 
 // checkFreeSpace refuses a directory without the space that a run needs.

@@ -23,7 +23,7 @@ type event struct {
 // savedLine is the agent's log line about a save: how long the driver paused the guest.
 type savedLine struct {
 	Message  string        `json:"msg"`
-	Instance string        `json:"instance"`
+	Instance string        `json:"instance_id"`
 	Pause    time.Duration `json:"pause"`
 }
 

@@ -50,7 +50,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer.Body, f.ended = api.SaveImageAnswer{RequestID: "save1"}, true
 		f.say("STOP", time.Unix(100, 0))
 		f.say("RESUME", time.Unix(100, int64(70*time.Millisecond)))
-		f.write(`{"msg":"VM saved","instance":"vm1","pause":60000000}`)
+		f.write(`{"msg":"VM saved","instance_id":"vm1","pause":60000000}`)
 	case call == "GET /api/v1/image":
 		answer.Body = f.save
 	}

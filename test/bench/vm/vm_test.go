@@ -19,8 +19,8 @@ not JSON
 {"msg":"VM started","vm":"a"}
 {"msg":"QEMU event","vm":"a","event":"STOP","at":"2026-01-02T03:05:00.100Z"}
 {"msg":"QEMU event","vm":"a","event":"RESUME","at":"2026-01-02T03:05:00.165Z"}
-{"msg":"VM saved","instance":"a","suspended":true,"took":2000000000,"pause":71000000}
-{"msg":"VM saved","instance":"b","suspended":true,"took":2000000000,"pause":99000000}
+{"msg":"VM saved","instance_id":"a","suspended":true,"took":2000000000,"pause":71000000}
+{"msg":"VM saved","instance_id":"b","suspended":true,"took":2000000000,"pause":99000000}
 {"msg":"QEMU event","vm":"a","event":"STO`
 
 func TestEvents(t *testing.T) {

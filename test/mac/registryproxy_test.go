@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestGate: bytes are counted in both directions, stop at the limit, and continue when the gate is opened.
-func TestGate(t *testing.T) {
+// TestRegistryProxy: bytes are counted in both directions, stop at the limit, and continue when the proxy is opened.
+func TestRegistryProxy(t *testing.T) {
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -20,7 +20,7 @@ func TestGate(t *testing.T) {
 			go func() { _, _ = io.Copy(c, c) }()
 		}
 	}()
-	g, err := openGate(t.Context(), "http://"+echo.Addr().String())
+	g, err := openRegistryProxy(t.Context(), "http://"+echo.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestGate(t *testing.T) {
 	}
 	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	if n, err := c.Read(make([]byte, 4)); !os.IsTimeout(err) {
-		t.Errorf("%d bytes cross the shut gate, %v", n, err)
+		t.Errorf("%d bytes cross the shut proxy, %v", n, err)
 	}
 	g.open()
 	read("word")

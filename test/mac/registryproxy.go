@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// gate is a TCP proxy before the registry. It counts the bytes that cross it, and can stop them, so that a case finds a
-// transfer in the middle.
-type gate struct {
+// registryProxy is a TCP proxy before the registry. It counts the bytes that cross it, and can stop them, so that a
+// case finds a transfer in the middle.
+type registryProxy struct {
 	listener net.Listener
 	to       string       // address of the registry
 	down, up atomic.Int64 // bytes to nodes, and from them
@@ -21,20 +21,20 @@ type gate struct {
 	limit   int64      // bytes of both directions that may cross; 0 = any number
 }
 
-func openGate(ctx context.Context, registry string) (*gate, error) {
+func openRegistryProxy(ctx context.Context, registry string) (*registryProxy, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	g := &gate{listener: l, to: strings.TrimPrefix(registry, "http://")}
+	g := &registryProxy{listener: l, to: strings.TrimPrefix(registry, "http://")}
 	g.changed = sync.NewCond(&g.mu)
 	go g.accept()
 	return g, nil
 }
 
-func (g *gate) address() string { return "http://" + g.listener.Addr().String() }
+func (g *registryProxy) address() string { return "http://" + g.listener.Addr().String() }
 
-func (g *gate) accept() {
+func (g *registryProxy) accept() {
 	for {
 		c, err := g.listener.Accept()
 		if err != nil {
@@ -45,7 +45,7 @@ func (g *gate) accept() {
 }
 
 // join copies both directions until one of the sides closes.
-func (g *gate) join(c net.Conn) {
+func (g *registryProxy) join(c net.Conn) {
 	defer func() { _ = c.Close() }()
 	registry, err := net.Dial("tcp", g.to) //nolint:noctx // it ends with the connection
 	if err != nil {
@@ -67,12 +67,12 @@ func (g *gate) join(c net.Conn) {
 
 // counter counts what is written, and before that waits until it may cross.
 type counter struct {
-	gate  *gate
+	proxy *registryProxy
 	bytes *atomic.Int64
 }
 
 func (c counter) Write(b []byte) (int, error) {
-	g := c.gate
+	g := c.proxy
 	g.mu.Lock()
 	for g.isShutLocked() {
 		g.changed.Wait()
@@ -82,28 +82,30 @@ func (c counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (g *gate) isShutLocked() bool { return g.limit > 0 && g.down.Load()+g.up.Load() >= g.limit }
+func (g *registryProxy) isShutLocked() bool {
+	return g.limit > 0 && g.down.Load()+g.up.Load() >= g.limit
+}
 
 // isShut reports whether the bytes of shutAfter have crossed.
-func (g *gate) isShut() bool {
+func (g *registryProxy) isShut() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.isShutLocked()
 }
 
 // shutAfter stops all traffic after that many further bytes, until open.
-func (g *gate) shutAfter(bytes int64) { g.setLimit(g.down.Load() + g.up.Load() + bytes) }
+func (g *registryProxy) shutAfter(bytes int64) { g.setLimit(g.down.Load() + g.up.Load() + bytes) }
 
-func (g *gate) open() { g.setLimit(0) }
+func (g *registryProxy) open() { g.setLimit(0) }
 
-func (g *gate) setLimit(bytes int64) {
+func (g *registryProxy) setLimit(bytes int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.limit = bytes
 	g.changed.Broadcast()
 }
 
-func (g *gate) close() error {
+func (g *registryProxy) close() error {
 	g.open()
 	return g.listener.Close()
 }
