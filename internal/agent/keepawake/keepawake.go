@@ -3,7 +3,8 @@
 // It runs caffeinate, a program of macOS, and knows no VMs: the agent reports whether one runs. Other systems do not
 // sleep while they are used as a node, and get no Assertion.
 //
-// Invariant: a caffeinate is killed before another one is started, and none runs after Close or the end of this process.
+// Invariant: a caffeinate is killed before another one is started, and none runs after Close or the end of this
+// process.
 package keepawake
 
 import (
