@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/buildyard/buildyard/test/bench/row"
 	"github.com/buildyard/buildyard/test/bench/runner"
 	"github.com/buildyard/buildyard/test/rig"
 )
@@ -122,8 +123,8 @@ func (b *bench) measureForward(ctx context.Context, g *guest) (err error) {
 
 	kinds := []byte{download, upload}
 	all := map[byte]*pairs{download: {}, upload: {}}
+	ratios := map[byte][]float64{}
 	for i := range streams {
-		worst := 0.0
 		for _, kind := range kinds {
 			through, straight, err := inTurns(i,
 				timed(func() error { return stream(ctx, forwarded, kind, streamBytes) }),
@@ -132,10 +133,10 @@ func (b *bench) measureForward(ctx context.Context, g *guest) (err error) {
 				return err
 			}
 			all[kind].add(through, straight)
-			worst = max(worst, float64(through)/float64(straight))
+			ratios[kind] = append(ratios[kind], float64(straight)/float64(through))
 		}
-		b.Add(rowForward, 1/worst)
 	}
+	b.Add(rowForward, min(row.Median(ratios[download]), row.Median(ratios[upload])))
 	b.Note(rowForward, "from the guest %s, to it %s", all[download], all[upload])
 	b.Say("streams: from the guest %s, to it %s", all[download], all[upload])
 	return nil
