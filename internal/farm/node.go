@@ -176,6 +176,9 @@ var expiryLayouts = []struct {
 	{time.RFC3339, 0}, {"2006-01-02", 24 * time.Hour}, {"02-Jan-2006", 24 * time.Hour}, {"2-Jan-2006", 24 * time.Hour},
 }
 
+// InvalidLicense is the LicenseExpires of a license that is missing or not valid. It is in the past.
+const InvalidLicense = "1970-01-01"
+
 // LicenseExpiresAt returns when the license of the hypervisor ends; zero when it does not, or
 // that cannot be read.
 func (h Hypervisor) LicenseExpiresAt() time.Time {
@@ -190,6 +193,9 @@ func (h Hypervisor) LicenseExpiresAt() time.Time {
 // ContactEvent returns the event of a node that is in contact, with its reason, by the license of its
 // hypervisor.
 func (i *NodeInfo) ContactEvent(now time.Time) (event NodeEvent, reason string) {
+	if i.Hypervisor.LicenseExpires == InvalidLicense {
+		return LicenseExpired, "its hypervisor has no valid license"
+	}
 	if ends := i.Hypervisor.LicenseExpiresAt(); !ends.IsZero() && !ends.After(now) {
 		return LicenseExpired, "its license expired: " + i.Hypervisor.LicenseExpires
 	}

@@ -102,3 +102,23 @@ func TestHypervisorLicenseEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestContactEvent: a license that has ended or is not valid makes the node inactive, with the reason.
+func TestContactEvent(t *testing.T) {
+	now := time.Date(2027, 3, 5, 12, 0, 0, 0, time.UTC)
+	for expires, reason := range map[string]string{
+		"":                  "",
+		"2027-03-05":        "",
+		"2027-03-04":        "its license expired: 2027-03-04",
+		farm.InvalidLicense: "its hypervisor has no valid license",
+	} {
+		event := farm.NodeContacted
+		if reason != "" {
+			event = farm.LicenseExpired
+		}
+		info := farm.NodeInfo{Hypervisor: farm.Hypervisor{LicenseExpires: expires}}
+		if got, why := info.ContactEvent(now); got != event || why != reason {
+			t.Errorf("license until %q: event %v, reason %q; want %v, %q", expires, got, why, event, reason)
+		}
+	}
+}

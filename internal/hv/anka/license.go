@@ -4,19 +4,15 @@ import (
 	"context"
 	"errors"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
 var _ hv.LicenseReader = (*Driver)(nil)
 
-const (
-	validLicense = "valid" // status of a license
+const validLicense = "valid" // status of a license
 
-	// expiredLicense is when a license that is not valid has ended, so that the node shows as inactive.
-	expiredLicense = "1970-01-01"
-)
-
-// ReadLicense asks anka for its license. A license that is missing or not valid counts as expired.
+// ReadLicense asks anka for its license. One that is missing or not valid ends at farm.InvalidLicense.
 func (d *Driver) ReadLicense(ctx context.Context) (hv.License, error) {
 	var shown shownLicense
 	err := d.cli.ask(ctx, call{timeout: probeTimeout, args: []string{"license", "show"}}, &shown)
@@ -25,7 +21,7 @@ func (d *Driver) ReadLicense(ctx context.Context) (hv.License, error) {
 	}
 	license := hv.License{Kind: shown.Type, Expires: shown.Expires}
 	if shown.Status != validLicense {
-		license.Expires = expiredLicense
+		license.Expires = farm.InvalidLicense
 	}
 
 	d.mu.Lock()

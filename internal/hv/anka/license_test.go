@@ -14,8 +14,8 @@ func TestLicense(t *testing.T) {
 	for _, c := range []struct{ status, expires, want string }{
 		{"valid", "17-aug-2099", "17-aug-2099"},
 		{"valid", "17-aug-2025", "17-aug-2025"},
-		{"expired", "17-aug-2099", expiredLicense},
-		{"invalid", "", expiredLicense},
+		{"expired", "17-aug-2099", farm.InvalidLicense},
+		{"invalid", "", farm.InvalidLicense},
 	} {
 		m := newMac(t)
 		m.knob("license", c.status)
@@ -38,7 +38,7 @@ func TestLicenseChanges(t *testing.T) {
 	m.knob("license", "invalid")
 	d := m.open()
 	for _, step := range []struct{ status, want string }{
-		{"invalid", expiredLicense}, {"valid", "17-aug-2099"}, {"expired", expiredLicense},
+		{"invalid", farm.InvalidLicense}, {"valid", "17-aug-2099"}, {"expired", farm.InvalidLicense},
 	} {
 		m.knob("license", step.status)
 		read, err := d.ReadLicense(t.Context())
