@@ -99,7 +99,8 @@ test-mac: ## run the whole way of macOS guests over fake Macs, kill -9 every pro
 	scripts/need.sh test-mac
 	go run ./test/mac $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
 
-test-upgrade: ## upgrade from the programs of an earlier commit, FROM=commit (6fd311c): data directories, nodes, settings, commands, metrics, scanners, Go packages: ONLY=regexp of groups
+test-upgrade: ## upgrade from the programs of an earlier commit, FROM=commit (6fd311c): data directories, nodes, settings, commands, metrics, scanners, Go packages, running guests: ONLY=regexp of groups
+	scripts/need.sh demo
 	go run ./test/upgrade $(if $(FROM),-from $(FROM)) $(if $(ONLY),-only '$(ONLY)')
 
 contract: ## hold controller and registry to api/openapi.yaml and the contract, as clients see them: ONLY=regexp of cases, JSON=file, AUTH=1 with the root token, an API key and a certificate

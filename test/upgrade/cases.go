@@ -15,12 +15,7 @@ import (
 
 // upgrade are the cases of a cloud that changes from the old programs to the new ones.
 func upgrade(b *builds, dir string, a arrangement) group {
-	c := &cloud{
-		b: b, dir: dir, arrangement: a, services: map[string]*rig.Process{}, templates: map[string]string{},
-		instances: map[string]string{},
-		nodes:     map[string]string{}, before: map[string]any{}, exported: map[string]map[string]family{},
-		values: map[string]string{},
-	}
+	c := newCloud(b, dir, a)
 	g := group{name: a.name, close: c.close}
 	add := func(name string, loose bool, play func(context.Context) (string, error)) {
 		g.steps = append(g.steps, step{name: name, play: play, loose: loose})

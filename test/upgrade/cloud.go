@@ -46,6 +46,14 @@ type cloud struct {
 	values    map[string]string // of the old commands
 }
 
+func newCloud(b *builds, dir string, a arrangement) *cloud {
+	return &cloud{
+		b: b, dir: dir, arrangement: a, services: map[string]*rig.Process{}, templates: map[string]string{},
+		instances: map[string]string{}, nodes: map[string]string{}, before: map[string]any{},
+		exported: map[string]map[string]family{}, values: map[string]string{},
+	}
+}
+
 // rootToken is the token of the root user.
 const rootToken = "t0ken-of-the-root-user" //nolint:gosec // of a cloud that this test makes
 
@@ -253,8 +261,11 @@ func (c *cloud) get(ctx context.Context, route string) (v any, err error) {
 const settleTime = 45 * time.Second
 
 // until repeats a check until it succeeds.
-func until(ctx context.Context, check func() error) error {
-	deadline := time.Now().Add(settleTime)
+func until(ctx context.Context, check func() error) error { return within(ctx, settleTime, check) }
+
+// within repeats a check until it succeeds or a time has passed.
+func within(ctx context.Context, limit time.Duration, check func() error) error {
+	deadline := time.Now().Add(limit)
 	for {
 		err := check()
 		if err == nil || time.Now().After(deadline) {

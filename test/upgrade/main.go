@@ -100,6 +100,7 @@ func groups(b *builds, dir string) []group {
 		names(b, dir), commands(b), settings(b, dir), scanners(b, filepath.Join(dir, "scan")),
 		upgrade(b, filepath.Join(dir, "up"), arrangement{name: "one process"}),
 		upgrade(b, filepath.Join(dir, "split"), arrangement{name: "two processes", split: true, kill: true}),
+		drillCases(b, filepath.Join(dir, "drill")),
 	}
 }
 
