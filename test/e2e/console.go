@@ -53,8 +53,10 @@ func useConsole(p *page) error {
 	)
 }
 
-// refusedConsole is true when the page says why an instance that has ended has no console. Its record may be gone.
-const refusedConsole = `/only an instance in the state|not found/i.test(document.querySelector("main").innerText)`
+// refusedConsole is true when the page says why an instance that has ended has no console. The record of the
+// instance stays for one second in these clouds, so that it may be gone.
+const refusedConsole = `/^(Not found|The instance is Terminat(ing|ed); only an instance in the state Started has a console)$/
+	.test(document.querySelector("#console-why").textContent.trim())`
 
 // changes waits until the screen shows something else than before a step.
 func (p *page) changes(what string, step func() error) func() error {

@@ -87,12 +87,17 @@ var ErrSkip = errors.New("cannot run here")
 // Guest builds the demo guest into a file of dir, or takes it from the builder's own
 // cache.
 func (p Programs) Guest(ctx context.Context, dir string) (disk string, err error) {
+	return Guest(ctx, p.root, dir)
+}
+
+// Guest is that method for the repository in root.
+func Guest(ctx context.Context, root, dir string) (disk string, err error) {
 	for _, program := range []string{"qemu-system-x86_64", "qemu-img"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return "", fmt.Errorf("%w: %s is not installed", ErrSkip, program)
 		}
 	}
 	disk = filepath.Join(dir, "guest.qcow2")
-	_, err = Output(ctx, p.root, "bash", filepath.Join(p.root, "guest", "build.sh"), "--password", "test", disk)
+	_, err = Output(ctx, root, "bash", filepath.Join(root, "guest", "build.sh"), "--password", "test", disk)
 	return disk, err
 }

@@ -92,19 +92,6 @@ func (p *programs) build(ctx context.Context) error {
 	return nil
 }
 
-// guest builds the demo guest, or takes it from the builder's own cache.
-func (b *builds) guest(ctx context.Context, dir string) (disk string, err error) {
-	for _, program := range []string{"qemu-system-x86_64", "qemu-img"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return "", fmt.Errorf("%s is not installed", program)
-		}
-	}
-	disk = filepath.Join(dir, "guest.qcow2")
-	_, err = rig.Output(ctx, b.new.root, "bash", filepath.Join(b.new.root, "guest", "build.sh"), "--password", "test",
-		disk)
-	return disk, err
-}
-
 // result is what a command printed and how it ended.
 type result struct {
 	stdout, stderr string

@@ -92,8 +92,8 @@ func (c *cloud) makeAccess(ctx context.Context) error {
 	return nil
 }
 
-// makeNodes joins a node with an agent and two simulated ones, and configures one of them.
-func (c *cloud) makeNodes(ctx context.Context) error {
+// join joins a node with the old programs. options are additional ones of the command.
+func (c *cloud) join(ctx context.Context, options ...string) error {
 	token, err := c.command(ctx, c.b.old.path("buildyard"), "node", "token", "--data-dir", c.file("controller-data"))
 	if err != nil {
 		return err
@@ -101,18 +101,23 @@ func (c *cloud) makeNodes(ctx context.Context) error {
 	if err := os.WriteFile(c.file("join-token"), []byte(token+"\n"), 0o600); err != nil {
 		return err
 	}
-	_, err = c.command(ctx, c.b.old.path("buildnode"), "join", "http://"+c.controller, "--token-file",
-		c.file("join-token"), "--name", agentName,
-		"--host", "127.0.0.1", "--capacity", "6", "--groups", "builders", "--reserve-space", "1GB", "--data-dir",
-		c.file(agentName))
-	if err != nil {
+	_, err = c.command(ctx, c.b.old.path("buildnode"), append([]string{
+		"join", "http://" + c.controller, "--token-file", c.file("join-token"), "--name", agentName,
+		"--host", "127.0.0.1", "--reserve-space", "1GB", "--data-dir", c.file(agentName),
+	}, options...)...)
+	return err
+}
+
+// makeNodes joins a node with an agent and two simulated ones, and configures one of them.
+func (c *cloud) makeNodes(ctx context.Context) error {
+	if err := c.join(ctx, "--capacity", "6", "--groups", "builders"); err != nil {
 		return err
 	}
 	c.node, c.fleet = c.agent(c.b.old), c.sim(c.b.old)
 	if err := errors.Join(c.node.Start(), c.fleet.Start()); err != nil {
 		return err
 	}
-	err = until(ctx, func() error {
+	err := until(ctx, func() error {
 		var list []struct {
 			ID    string `json:"node_id"`
 			Name  string `json:"node_name"`

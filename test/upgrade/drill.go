@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -20,9 +19,9 @@ import (
 // drill is a cloud with real guests whose programs are all replaced while its clients work.
 type drill struct {
 	*cloud
-	images int // saves and distributions that are under way have different tags
-	pids   map[string]int
-	jobs   []job
+	saves int            // how many were requested
+	pids  map[string]int // QEMU processes of the guests that are kept, by the names of their instances
+	jobs  []job
 }
 
 // job is a save or a distribution that was requested before programs were replaced.
@@ -45,10 +44,10 @@ func drillCases(b *builds, dir string) group {
 	d := &drill{cloud: newCloud(b, dir, arrangement{name: "drill", split: true}), pids: map[string]int{}}
 	return group{name: d.name, close: d.close, steps: []step{
 		{name: "old cloud with QEMU guests", play: d.fillWithGuests},
-		{name: "upgrade of all programs during a save and a distribution", play: d.forth},
+		{name: "upgrade of all programs during a save and a distribution", play: d.upgradeAll},
 		{name: "guests, save and distribution after the upgrade", play: d.verify},
-		{name: "return of all programs during a save and a distribution", play: d.back},
-		{name: "guests, save and distribution after the return", play: d.verify},
+		{name: "downgrade of all programs during a save and a distribution", play: d.downgradeAll},
+		{name: "guests, save and distribution after the downgrade", play: d.verify},
 		{name: "no VM is left", play: d.empty},
 	}}
 }
@@ -58,7 +57,7 @@ func (d *drill) fillWithGuests(ctx context.Context) (string, error) {
 	if err := d.prepare(ctx); err != nil {
 		return "", err
 	}
-	disk, err := d.b.guest(ctx, d.dir)
+	disk, err := rig.Guest(ctx, d.b.new.root, d.dir)
 	if err != nil {
 		return "", err
 	}
@@ -119,17 +118,7 @@ func (d *drill) push(ctx context.Context, name, disk string) error {
 
 // joinQEMU joins a node with the old agent.
 func (d *drill) joinQEMU(ctx context.Context) error {
-	token, err := d.command(ctx, d.b.old.path("buildyard"), "node", "token", "--data-dir", d.file("controller-data"))
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(d.file("join-token"), []byte(token+"\n"), 0o600); err != nil {
-		return err
-	}
-	_, err = d.command(ctx, d.b.old.path("buildnode"), "join", "http://"+d.controller, "--token-file",
-		d.file("join-token"), "--name", agentName, "--host", "127.0.0.1", "--capacity", "8", "--reserve-space", "1GB",
-		"--data-dir", d.file(agentName))
-	if err != nil {
+	if err := d.join(ctx, "--capacity", "8"); err != nil {
 		return err
 	}
 	if err := d.runAgent(d.b.old); err != nil {
@@ -197,13 +186,13 @@ func (d *drill) processes() (map[string]int, error) {
 	return pids, err
 }
 
-// forth replaces the old programs by the new ones, in the order of docs/upgrade.md.
-func (d *drill) forth(ctx context.Context) (string, error) {
+// upgradeAll replaces the old programs by the new ones, in the order of docs/upgrade.md.
+func (d *drill) upgradeAll(ctx context.Context) (string, error) {
 	return d.replaceAll(ctx, d.b.new, "saved-1", []string{"controller", "registry", agentName})
 }
 
-// back replaces the new programs by the old ones, in the opposite order.
-func (d *drill) back(ctx context.Context) (string, error) {
+// downgradeAll replaces the new programs by the old ones, in the opposite order.
+func (d *drill) downgradeAll(ctx context.Context) (string, error) {
 	return d.replaceAll(ctx, d.b.old, "saved-2", []string{agentName, "registry", "controller"})
 }
 
@@ -213,6 +202,7 @@ func (d *drill) replaceAll(ctx context.Context, p programs, saved string, order 
 		return "", err
 	}
 	watch := watchOutages(ctx, d.cloud)
+	defer watch.cancel()
 	var open []string
 	for _, name := range order {
 		if name == agentName {
@@ -226,24 +216,34 @@ func (d *drill) replaceAll(ctx context.Context, p programs, saved string, order 
 		return "", fmt.Errorf("%w; the agent said: %s", err, d.node.Tail())
 	}
 	line, err := watch.end()
-	return fmt.Sprintf("open when the agent ended: %s; %s", cmp.Or(strings.Join(open, " and "), "nothing"), line), err
+	if len(open) == 0 {
+		err = errors.Join(err, errors.New("both jobs were done before the agent was replaced: raise blobBytes"))
+	}
+	return fmt.Sprintf("open when the agent ended: %s; %s", strings.Join(open, " and "), line), err
 }
 
 // openJobs returns the jobs that are not done.
 func (d *drill) openJobs(ctx context.Context) (open []string) {
 	for _, j := range d.jobs {
-		if d.isDone(ctx, j) != nil {
+		if raw, err := d.jobState(ctx, j); err == nil && j.done(raw) != nil {
 			open = append(open, j.what)
 		}
 	}
 	return open
 }
 
+func (d *drill) jobState(ctx context.Context, j job) (raw json.RawMessage, err error) {
+	err = d.call(ctx, request{http.MethodGet, "http://" + d.controller + j.route, nil, nil}, &raw)
+	return raw, err
+}
+
 // isDone returns an error unless a job is done.
 func (d *drill) isDone(ctx context.Context, j job) error {
-	var raw json.RawMessage
-	err := d.call(ctx, request{http.MethodGet, "http://" + d.controller + j.route, nil, nil}, &raw)
-	return cmp.Or(err, j.done(raw))
+	raw, err := d.jobState(ctx, j)
+	if err != nil {
+		return err
+	}
+	return j.done(raw)
 }
 
 func (d *drill) replaceOne(ctx context.Context, p programs, name string) error {
@@ -261,8 +261,8 @@ func (d *drill) replaceOne(ctx context.Context, p programs, name string) error {
 
 // beginJobs requests a save with the memory of the guest and a distribution.
 func (d *drill) beginJobs(ctx context.Context, saved string) error {
-	d.images++
-	tag := fmt.Sprintf("saved%d", d.images)
+	d.saves++
+	tag := fmt.Sprintf("saved%d", d.saves)
 	var save struct {
 		RequestID string `json:"request_id"`
 	}
@@ -293,7 +293,7 @@ func (d *drill) beginJobs(ctx context.Context, saved string) error {
 
 // evict removes the template that is distributed from the node's cache.
 func (d *drill) evict(ctx context.Context) error {
-	if d.images == 1 {
+	if d.saves == 1 {
 		return nil // it was never there
 	}
 	_, err := d.yard(ctx, d.b.new, "template", "evict", "blob", "--wait", "--timeout", "40s", "--yes")
@@ -360,7 +360,7 @@ func (d *drill) verify(ctx context.Context) (string, error) {
 		}
 	}
 	id, err := d.begin(ctx, map[string]any{
-		"vmid": d.templates["guest"], "tag": fmt.Sprintf("saved%d", d.images),
+		"vmid": d.templates["guest"], "tag": fmt.Sprintf("saved%d", d.saves),
 	}, nil)
 	if err == nil {
 		err = d.started(ctx, id)

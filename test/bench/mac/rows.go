@@ -53,8 +53,8 @@ var rows = []row.Row{
 	},
 	{
 		Name: rowForward, What: "bytes per second of a forwarded port / of the guest's own, median", Unit: "x",
-		Target: 0.5, AtLeast: true, Digits: 2, Need: 1,
-		How: fmt.Sprintf("%d MiB from and to a process of the guest, each over one connection, %d times; the median "+
-			"of the worse direction counts", streamBytes>>20, streams),
+		Target: 0.5, AtLeast: true, Digits: 2, Need: streams,
+		How: fmt.Sprintf("%d MiB from and to a process of the guest, each over one connection, %d times; the "+
+			"direction with the worse median counts", streamBytes>>20, streams),
 	},
 }
