@@ -20,7 +20,7 @@ GUARDING = $(addprefix ./internal/,sched farm store store/etcd blob registry tra
 GO_FILES = git ls-files -z -co --exclude-standard '*.go' | xargs -0
 
 build: ## build every program into bin/
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+	stamp=$$(scripts/version.sh ldflags); CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $$stamp" -o bin/ ./cmd/...
 
 # What takes longest is begun first, and more packages than there are processors, as
 # many tests wait. Vet is part of lint. Without the paths of this clone in it, what is

@@ -2,8 +2,11 @@ package api
 
 import "time"
 
-// LinkProtocol is the version of the node link. A controller refuses a newer one.
-const LinkProtocol = 1
+// The versions of the node link. A controller refuses a newer and an older one.
+const (
+	LinkProtocol       = 1 // sent by nodes
+	OldestLinkProtocol = 1 // of nodes of the release before
+)
 
 // The routes of the node link.
 const (

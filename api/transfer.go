@@ -5,6 +5,14 @@ import "encoding/json"
 // The wire of push and pull. One negotiation covers any number of files; bulk bytes travel outside of
 // the envelope. docs/reference/layer-format.md has the byte forms of layer files and of parts.
 
+// The versions of the wire of push and pull. Clients send theirs in TransferHeader with each request; one without it
+// is of version 1. A registry refuses a newer and an older one.
+const (
+	TransferHeader         = "Buildyard-Transfer"
+	TransferProtocol       = 1 // sent by clients
+	OldestTransferProtocol = 1 // of clients of the release before
+)
+
 // Kinds of a file in PushFile and PullFile.
 const (
 	FileDisk  = "disk"  // a VM disk: layer file in images_dir

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 )
@@ -130,17 +129,4 @@ func Family(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(children...)
 	return cmd
-}
-
-// VersionCommand returns the command "version" of programs that have one in addition to the flag.
-func VersionCommand(out io.Writer, version string) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(out, version)
-			return err
-		},
-	}
 }

@@ -48,7 +48,11 @@ func Open(base string) (*Dir, error) {
 	if _, err := f.root.Stat(TemplatesDir); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s is not a registry storage: %w", base, err), f.Close())
 	}
-	return &Dir{SafeDir: f, base: base}, nil
+	d := &Dir{SafeDir: f, base: base}
+	if err := d.checkStorageSchema(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return d, nil
 }
 
 // Create opens a storage for writing and creates missing directories.
@@ -60,7 +64,8 @@ func Create(base string, hooks Hooks) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.syncParent(base); err != nil {
+	d := &Dir{SafeDir: f, base: base}
+	if err := errors.Join(d.checkStorageSchema(), f.syncParent(base)); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	for _, name := range []string{TemplatesDir, ImagesDir, StateFileDir, UploadDir, TrashDir, CentralLogsDir} {
@@ -68,7 +73,7 @@ func Create(base string, hooks Hooks) (*Dir, error) {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
-	return &Dir{SafeDir: f, base: base}, nil
+	return d, nil
 }
 
 // syncParent makes the name of the storage itself durable. A parent that cannot be read was not created here.
@@ -172,7 +177,7 @@ func (d *Dir) Template(id string) (Template, error) {
 		return t, fmt.Errorf("%s: %w", templateFile, err)
 	}
 	if t.Schema > Schema {
-		return t, fmt.Errorf("%w: its schema is %d, this program supports up to %d", ErrNewer, t.Schema, Schema)
+		return t, fmt.Errorf("%w: %w", ErrNewer, schemas.Check(t.Schema))
 	}
 	if t.ID != id {
 		return t, fmt.Errorf("%s has the ID %q of another template", templateFile, t.ID)

@@ -12,15 +12,6 @@ import (
 	"log/slog"
 )
 
-// Version and Commit are set by the linker; they stand for a build from a checkout.
-var (
-	Version = "0.1.0"
-	Commit  = "devel"
-)
-
-// FullVersion returns X.Y.Z-<hash>, the form that clients of the API expect.
-func FullVersion() string { return Version + "-" + Commit }
-
 // Logger returns a logger of JSON lines. The level is debug, info, warn or error.
 func Logger(w io.Writer, level, service string) (*slog.Logger, error) {
 	var l slog.Level

@@ -33,8 +33,8 @@ var (
 	ErrClosed error = &farm.Error{Code: farm.CodeUnavailable, Message: "The store is closed; nothing was changed"}
 	// ErrInvalid: the request is invalid for every backend (too large, an empty id, one key twice).
 	ErrInvalid error = &farm.Error{Code: farm.CodeInvalid, Message: "The store cannot take this"}
-	// ErrNewerSchema: the records were written by a newer program than this one.
-	ErrNewerSchema error = &farm.Error{Code: farm.CodeUnavailable, Message: "The records have a newer schema"}
+	// ErrNewerSchema: the records have a schema that this program does not support, in general that of a newer one.
+	ErrNewerSchema error = &farm.Error{Code: farm.CodeUnavailable, Message: "The records have another schema"}
 )
 
 // ConflictError is the definite loss of a compare-and-swap.

@@ -6,11 +6,24 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// SchemaVersion is the schema of the records that this program writes. A store with a higher one is
-// refused: an older program would silently drop the fields that it does not know.
+// SchemaVersion is the schema of the records that this program writes. A store with a higher one is refused, unless
+// its writer has marked it as readable by this program: an older program would silently drop the fields that it does
+// not know.
 const SchemaVersion = 1
+
+// oldestSchemaVersion is that of the release before.
+const oldestSchemaVersion = 1
+
+// schemas are the schemas that this program supports.
+var schemas = farm.SupportedVersions{
+	Subject: "Record schema", Oldest: oldestSchemaVersion, Newest: SchemaVersion, Reader: "this controller",
+	IfNewer: "start the release that wrote the records, or restore a backup from before that upgrade",
+	IfOlder: "start the release between the one that wrote the records and this one first",
+}
 
 const (
 	metaKind = Kind("meta")
@@ -20,8 +33,10 @@ const (
 
 // storeMeta is a record about the store itself: meta/schema has a Version, meta/epoch an Epoch.
 type storeMeta struct {
-	Version int    `json:"version,omitempty"`
-	Epoch   string `json:"epoch,omitempty"`
+	Version int `json:"version,omitempty"`
+	// OldestProgram is the lowest SchemaVersion of a program that may read and write the records; 0: Version.
+	OldestProgram int `json:"oldest_program,omitempty"`
+	Epoch string `json:"epoch,omitempty"`
 }
 
 // Epoch returns the identity of the present data: it changes when a backup is restored, and
@@ -47,13 +62,16 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	if err := json.Unmarshal(kv.Value, &m); err != nil {
 		return fmt.Errorf("read the schema version: %w", err)
 	}
-	return newerSchema(m.Version)
+	return m.checkSchema()
 }
 
-func newerSchema(version int) error {
-	if version > SchemaVersion {
-		return fmt.Errorf("%w: the data has version %d, this program supports up to %d", ErrNewerSchema, version,
-			SchemaVersion)
+// checkSchema returns an ErrNewerSchema if this program does not support the schema.
+func (m *storeMeta) checkSchema() error {
+	if m.OldestProgram > 0 && m.OldestProgram <= SchemaVersion && m.Version > SchemaVersion {
+		return nil
+	}
+	if err := schemas.Check(m.Version); err != nil {
+		return fmt.Errorf("%w: %w", ErrNewerSchema, err)
 	}
 	return nil
 }
@@ -61,7 +79,7 @@ func newerSchema(version int) error {
 // schemaError reports that another replica has moved the data to a newer schema since Open.
 func (s *Store) schemaError() error {
 	if m, _, ok := s.meta.Get(schemaID); ok {
-		return newerSchema(m.Version)
+		return m.checkSchema()
 	}
 	return nil
 }

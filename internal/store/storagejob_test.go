@@ -217,7 +217,10 @@ func TestWaitDeliveredEndsWithItsContext(t *testing.T) {
 
 // TestSchemaIsReadFirst: neither newer data nor unreadable data is decoded.
 func TestSchemaIsReadFirst(t *testing.T) {
-	for value, want := range map[string]error{`{"version":2}`: store.ErrNewerSchema, `{"version":`: nil} {
+	for value, want := range map[string]error{
+		`{"version":2}`: store.ErrNewerSchema, `{"version":2,"oldest_program":2}`: store.ErrNewerSchema,
+		`{"version":-1}`: store.ErrNewerSchema, `{"version":`: nil,
+	} {
 		b := mem.New()
 		puts := []store.KV{
 			{Key: store.DefaultPrefix + "/v1/meta/schema", Value: []byte(value)},
@@ -234,6 +237,25 @@ func TestSchemaIsReadFirst(t *testing.T) {
 		if err == nil || want != nil && !errors.Is(err, want) || decoded != 0 {
 			t.Errorf("%s: %v, %d records decoded", value, err, decoded)
 		}
+	}
+}
+
+// TestSchemaOfTheNextRelease: a newer program may allow this one to read and write its records.
+func TestSchemaOfTheNextRelease(t *testing.T) {
+	b := mem.New()
+	mark := store.KV{Key: store.DefaultPrefix + "/v1/meta/schema", Value: []byte(`{"version":2,"oldest_program":1}`)}
+	if _, err := b.Commit(t.Context(), store.Txn{Puts: []store.KV{mark}}); err != nil {
+		t.Fatal(err)
+	}
+	cars := store.NewTable[car]("k")
+	s, err := store.Open(t.Context(), b, store.Options{Tables: []store.AnyTable{cars}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	commit(t, s, store.Put(cars, "x", &car{}, store.IfAbsent))
+	if kv, err := b.Get(t.Context(), mark.Key); err != nil || string(kv.Value) != string(mark.Value) {
+		t.Errorf("the mark is %s, %v", kv.Value, err)
 	}
 }
 

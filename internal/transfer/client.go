@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -182,7 +183,11 @@ func (c *Client) newRequest(ctx context.Context, method, address string, body io
 	if err != nil {
 		return nil, fmt.Errorf("request to the registry: %w", err)
 	}
-	if c.authorize != nil && c.isRegistryRequest(req) {
+	if !c.isRegistryRequest(req) {
+		return req, nil
+	}
+	req.Header.Set(api.TransferHeader, strconv.Itoa(api.TransferProtocol))
+	if c.authorize != nil {
 		if err := c.authorize(req); err != nil {
 			return nil, fmt.Errorf("get credentials for the registry: %w", err)
 		}

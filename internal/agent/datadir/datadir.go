@@ -107,8 +107,19 @@ func (h Dir) Create() error {
 	return nil
 }
 
+// Format is the version of the data directory: the forms of the files in it.
+const Format = 1
+
+// formats are the versions of a data directory that this agent supports.
+var formats = farm.SupportedVersions{
+	Subject: "Node data format", Oldest: 1, Newest: Format, Reader: "this agent",
+	IfNewer: "start the release of buildnode that ran here last",
+	IfOlder: "start the release of buildnode between the one that ran here last and this one first",
+}
+
 // Identity is the identity and the settings that a node joined with.
 type Identity struct {
+	Format          int                  `json:"format,omitempty"` // of the data directory; 0: 1
 	NodeID          string               `json:"node_id"`
 	Credential      string               `json:"credential"` // secret
 	ControllerURL   string               `json:"controller"` // URL
@@ -169,6 +180,9 @@ func (h Dir) Identity() (Identity, error) {
 	if err := json.Unmarshal(raw, &id); err != nil {
 		return Identity{}, fmt.Errorf("read identity %s: %w", h.identityFile(), err)
 	}
+	if err := formats.Check(id.Format); err != nil {
+		return Identity{}, err
+	}
 	return id, nil
 }
 
@@ -177,6 +191,7 @@ func (h Dir) SetIdentity(id Identity) error {
 	if err := h.Create(); err != nil {
 		return err
 	}
+	id.Format = Format
 	raw, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write identity: %w", err)

@@ -36,6 +36,7 @@ func TestIdentityIsKept(t *testing.T) {
 		t.Errorf("before joining: %v, want what to do", err)
 	}
 	want := datadir.Identity{
+		Format: datadir.Format,
 		NodeID: "n", Credential: "secret", ControllerURL: "http://c", Name: "mac", Host: "h",
 		Groups: []string{"a", "b"}, DiskReserve: bytesize.DiskReserve{Bytes: 20 << 30},
 		TLS: datadir.TLSFiles{CAFile: "/ca.pem"},
@@ -62,6 +63,27 @@ func TestIdentityIsKept(t *testing.T) {
 	}
 	if _, err := h.Identity(); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("after clearing: %v", err)
+	}
+}
+
+// TestOtherFormat: a data directory of another release is refused, and that of a release that wrote no number is not.
+func TestOtherFormat(t *testing.T) {
+	h := at(t)
+	if err := h.Create(); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		`{"node_id":"n"}`: "",
+		`{"node_id":"n","format":2}`: "Node data format version 2 is not supported: this agent supports version 1; " +
+			"start the release of buildnode that ran here last",
+	} {
+		if err := os.WriteFile(filepath.Join(h.Path(), "node.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		id, err := h.Identity()
+		if want == "" && (err != nil || id.NodeID != "n") || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%s: %+v, %v, want %q", text, id, err, want)
+		}
 	}
 }
 

@@ -63,6 +63,7 @@ Exit codes: 0 success, 1 failure, 2 usage error.`,
 	root.AddCommand(
 		joinCommand(g), disjoinCommand(g), runCommand(g), statusCommand(g), simCommand(g), loadCommand(g),
 		vmCommand(g), registryCommand(g), usbCommand(g), forwardCommand(g), serviceCommand(g),
+		cli.VersionCommand(g.Out),
 	)
 	cli.AcceptOldFlags(root, oldFlags)
 	return root

@@ -59,7 +59,7 @@ response. "buildyard completion bash" (zsh, fish) enables shell completion of ID
 	node := nodeCommand(io)
 	node.AddCommand(cloud.NodeCommands(io)...)
 	root.AddCommand(initCommand(io), upCommand(io), controllerCommand(io), registryCommand(io), node, backupCommand(io),
-		restoreCommand(io), demoCommand(io), licenseCommand(io), packageCommand(io))
+		restoreCommand(io), demoCommand(io), licenseCommand(io), packageCommand(io), cli.VersionCommand(io.Out))
 	root.AddCommand(cloud.Commands(io)...)
 	cli.AcceptOldFlags(root, oldFlags)
 	return root

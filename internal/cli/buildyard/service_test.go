@@ -126,7 +126,9 @@ func TestCommands(t *testing.T) {
 	}{
 		{"up --print-config", 0, "SVC_LISTEN_ADDR"},
 		{"--help", 0, "buildyard up"},
-		{"--version", 0, "-devel"},
+		{"--version", 0, "-dev"},
+		{"version", 0, "platform"},
+		{"version -o json", 0, `"commit": ""`},
 		{"up --node-active-timeout forever", 2, "SVC_NODE_ACTIVE_TIMEOUT"},
 		{"up --colour blue", 2, "unknown flag"},
 		{"up here", 2, "unknown command"},

@@ -72,7 +72,7 @@ func newCommand(streams Streams) *cobra.Command {
 			"directory)")
 	fs.StringVar(&g.dbPath, "db-path",
 		"", "path of the vulnerability database (default: in the user's cache directory)")
-	root.AddCommand(licenseCommand(g), cli.VersionCommand(g.Out, obs.FullVersion()), dbCommand(g), explainCommand(g),
+	root.AddCommand(licenseCommand(g), cli.VersionCommand(g.Out), dbCommand(g), explainCommand(g),
 		diffCommand(g))
 	return root
 }

@@ -31,15 +31,15 @@ func Join(r *api.JoinRequest) error {
 	return nil
 }
 
-// protocol returns an error for a version of the node API that this controller does not support.
-func protocol(version int) error {
-	if version >= 0 && version <= api.LinkProtocol {
-		return nil
-	}
-	return farm.Refused(
-		"Node protocol version mismatch: this controller has version %d, the node has %d: update the controller",
-		api.LinkProtocol, version)
+// protocols are the versions of the node API that this controller supports.
+var protocols = farm.SupportedVersions{
+	Subject: "Node protocol", Oldest: api.OldestLinkProtocol, Newest: api.LinkProtocol, Reader: "this controller",
+	IfNewer: "update the controller, or install the buildnode of the controller's release on the node",
+	IfOlder: "update buildnode on the node to the controller's release",
 }
+
+// protocol returns an error for a version of the node API that this controller does not support.
+func protocol(version int) error { return protocols.Check(version) }
 
 func knownArch(arch string) bool { return arch == "amd64" || arch == "arm64" }
 

@@ -154,6 +154,26 @@ func TestEveryFieldIsBounded(t *testing.T) {
 
 // TestWhatIdentifiesIsRefused: the error names the field, since a cut id would identify something
 // else.
+// TestProtocolIsChecked: every request of a node with another protocol is refused with both versions and a remedy.
+func TestProtocolIsChecked(t *testing.T) {
+	const newer = api.LinkProtocol + 1
+	for name, err := range map[string]error{
+		"join":   Join(&api.JoinRequest{Protocol: newer, Name: "a", Host: "h"}),
+		"poll":   Poll(&api.PollRequest{Protocol: newer, BootID: "b"}),
+		"report": Report(&api.Report{Protocol: newer}),
+		"token":  Pass(&api.RegistryTokenRequest{Protocol: newer}),
+	} {
+		const want = "Node protocol version 2 is not supported: this controller supports version 1; update the controller"
+		if farm.CodeOf(err) != farm.CodeRefused || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+	if err := Join(&api.JoinRequest{Protocol: -1, Name: "a", Host: "h"}); err == nil ||
+		!strings.Contains(err.Error(), "update buildnode on the node") {
+		t.Errorf("an older protocol: %v", err)
+	}
+}
+
 func TestWhatIdentifiesIsRefused(t *testing.T) {
 	poll := func(change func(*api.PollRequest)) error {
 		r := &api.PollRequest{BootID: "b"}

@@ -27,6 +27,9 @@ const (
 )
 
 func (s service) negotiate(r *rest.Request) (any, error) {
+	if err := checkProtocol(r.Request); err != nil {
+		return nil, err
+	}
 	p := r.Params
 	req := api.PushRequest{
 		ID: p.String("id"), Name: p.String("name"), MustExist: p.Bool("must_exist", false), Tag: p.Required("tag"),
@@ -132,6 +135,9 @@ func (s service) putIndexChunk(r *http.Request, root string, body io.Reader) err
 
 // getManifest returns the manifest of a version. With look=true it does not count as a pull.
 func (s service) getManifest(r *rest.Request) (any, error) {
+	if err := checkProtocol(r.Request); err != nil {
+		return nil, err
+	}
 	ask, look := s.registry.Manifest, r.Params.Bool("look", false)
 	if look {
 		ask = s.registry.PeekManifest
