@@ -2,8 +2,8 @@
 //
 // It is not the commands themselves; those are in one sub-package per program.
 //
-// Invariant: a program that fails prints one line on standard error, and its exit code is one of
-// those listed here.
+// Invariant: a program that fails prints one line on standard error, with -o json one JSON object, and its
+// exit code is one of those listed here.
 package cli
 
 import (
@@ -58,15 +58,19 @@ func HasExitCode(err error) bool { return CodeOf(err) != ExitOK }
 // Usage marks an error as one of wrong usage.
 func Usage(err error) error { return Exit(ExitUsage, err) }
 
-// Run runs a command tree, prints its error and returns the exit code. An error before a command's
-// own code runs is a usage error.
-func Run(ctx context.Context, root *cobra.Command) int { return RunAs(ctx, root, root.Name()) }
+// Run runs a command tree with the program's arguments, prints its error and returns the exit code. An
+// error before a command's own code runs is a usage error.
+func Run(ctx context.Context, root *cobra.Command, args []string) int {
+	return RunAs(ctx, root, args, root.Name())
+}
 
 // RunAs is Run for a program whose errors begin with another word than its name.
-func RunAs(ctx context.Context, root *cobra.Command, prefix string) int {
+func RunAs(ctx context.Context, root *cobra.Command, args []string, prefix string) int {
+	root.SetArgs(args)
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetUsageFunc(printUsage)
 	makeCompletionStrict(root)
+	suggestNames(root, args)
 	began := false
 	mark := func(cmd *cobra.Command) {
 		run := cmd.RunE
@@ -83,25 +87,21 @@ func RunAs(ctx context.Context, root *cobra.Command, prefix string) int {
 	if err == nil {
 		return ExitOK
 	}
-	code, by := signalExit(ctx, err)
-	if by != nil && !HasExitCode(err) {
-		err = by // "context canceled" would not name the cause
-	}
-	_, _ = fmt.Fprintf(root.ErrOrStderr(), "%s: %s\n", prefix, EscapeText(err.Error()))
+
+	f := failure{err: err, prefix: prefix, code: ExitUsage, cmd: cmd}
+	signalCode, signal := signalExit(ctx, err)
 	switch {
-	case by != nil:
-		return code
+	case signal != nil:
+		if f.code = signalCode; !HasExitCode(err) {
+			f.err = signal // "context canceled" would not name the cause
+		}
 	case HasExitCode(err):
-		code = CodeOf(err)
+		f.code = CodeOf(err)
 	case began:
-		code = ExitFailed
-	default:
-		code = ExitUsage
+		f.code = ExitFailed
 	}
-	if code == ExitUsage {
-		_, _ = fmt.Fprintf(root.ErrOrStderr(), "See: %s --help\n", cmd.CommandPath())
-	}
-	return code
+	f.print(root.ErrOrStderr(), wantsJSON(cmd, args))
+	return f.code
 }
 
 // makeCompletionStrict makes the command "completion" refuse a shell that it does not know, which it
@@ -122,10 +122,17 @@ func eachCommand(cmd *cobra.Command, do func(*cobra.Command)) {
 	}
 }
 
+// familyCommand is the annotation of commands that Family made.
+const familyCommand = "buildyard_family"
+
 // Family makes a command that only has subcommands. An unknown subcommand is a usage error; cobra
 // would print the help and succeed.
 func Family(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
-	cmd.Args = cobra.NoArgs
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[familyCommand] = "true"
+	cmd.Args = noSubcommand
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(children...)
 	return cmd

@@ -35,6 +35,13 @@ func TestExitCodes(t *testing.T) {
 		{"work --colour", ExitUsage, "prog: unknown flag: --colour\nSee: prog work --help\n"},
 		{"work much", ExitUsage, "unknown command"},
 		{"play", ExitUsage, "unknown command"},
+		{"wrok", ExitUsage, "prog: unknown command \"wrok\" for \"prog\"; did you mean \"work\"?\nSee: prog --help\n"},
+		{"group lsit --json", ExitUsage, "unknown command \"lsit\" for \"prog group\"; did you mean \"list\"?\n"},
+		{"group li", ExitUsage, "did you mean \"list\"?\n"},
+		{"group other", ExitUsage, "prog: unknown command \"other\" for \"prog group\"\nSee: prog group --help\n"},
+		{"group list --ouptut json", ExitUsage, "prog: unknown flag: --ouptut; did you mean --output?\n"},
+		{"group list -x", ExitUsage, "prog: unknown shorthand flag: 'x' in -x\n"},
+		{"group", ExitOK, ""},
 		{"completion bash", ExitOK, ""},
 		{
 			"completion tcsh", ExitUsage,
@@ -42,6 +49,11 @@ func TestExitCodes(t *testing.T) {
 		},
 	} {
 		root := &cobra.Command{Use: "prog"}
+		list := &cobra.Command{Use: "list", RunE: func(*cobra.Command, []string) error { return nil }}
+		new(Format).Add(list)
+		group := &cobra.Command{Use: "group"}
+		group.AddCommand(list)
+		root.AddCommand(group)
 		for name, err := range map[string]error{
 			"work": nil, "fail": errors.New("it broke"), "misuse": Usage(errors.New("wrong")),
 			"miss": Exit(ExitNotFound, errors.New("nowhere")), "steer": errors.New("it \x1b[2J broke"),
@@ -53,8 +65,8 @@ func TestExitCodes(t *testing.T) {
 		var out bytes.Buffer
 		root.SetErr(&out)
 		root.SetOut(io.Discard)
-		root.SetArgs(strings.Fields(tc.args))
-		if code := Run(context.Background(), root); code != tc.code || !strings.Contains(out.String(), tc.says) {
+		code := Run(context.Background(), root, strings.Fields(tc.args))
+		if code != tc.code || !strings.Contains(out.String(), tc.says) {
 			t.Errorf("%s: exit %d, said %q; want %d, %q", tc.args, code, out.String(), tc.code, tc.says)
 		}
 	}
@@ -95,8 +107,7 @@ func TestSignals(t *testing.T) {
 			root := &cobra.Command{Use: "prog", RunE: func(*cobra.Command, []string) error { return tc.err }}
 			var out bytes.Buffer
 			root.SetErr(&out)
-			root.SetArgs([]string{})
-			if got := Run(ctx, root); got != tc.code || out.String() != tc.says {
+			if got := Run(ctx, root, []string{}); got != tc.code || out.String() != tc.says {
 				t.Errorf("%v, %v: exit %d, said %q; want %d, %q", sig, tc.err, got, out.String(), tc.code, tc.says)
 			}
 		}

@@ -36,8 +36,13 @@ var (
 // Add puts --output on a command.
 func (f *Format) Add(cmd *cobra.Command) { f.add(cmd, few) }
 
-// AddAll adds --output with all formats to a command that lists items.
-func (f *Format) AddAll(cmd *cobra.Command) { f.add(cmd, many) }
+// AddAll adds --output with all formats, and --wide, to a command that lists items.
+func (f *Format) AddAll(cmd *cobra.Command) {
+	f.add(cmd, many)
+	wide := cmd.Flags().VarPF(&enumFlag{(*string)(f), []string{string(Wide)}}, "wide", "", "same as -o wide")
+	wide.NoOptDefVal = string(Wide)
+	cmd.MarkFlagsMutuallyExclusive("wide", "output")
+}
 
 // AddLong is Add for a program whose -o means something else.
 func (f *Format) AddLong(cmd *cobra.Command) {
@@ -113,6 +118,15 @@ func (g *Grid) Row(cells ...any) {
 		text[i] = EscapeName(fmt.Sprint(c))
 	}
 	_, _ = fmt.Fprintln(g.w, strings.Join(text, "\t"))
+}
+
+// CutLine cuts a line that is longer than a terminal's columns; its end is an ellipsis then. columns 0 is no terminal.
+func CutLine(line string, columns int) string {
+	runes := []rune(line)
+	if columns == 0 || len(runes) <= columns {
+		return line
+	}
+	return strings.TrimRight(string(runes[:columns-1]), " ") + "…"
 }
 
 // EscapeName escapes an untrusted name so that it cannot control the terminal or the table.

@@ -55,7 +55,7 @@ func flagsOf(cmd *cobra.Command) (own, global *pflag.FlagSet) {
 func printUsage(cmd *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString("Usage:\n")
-	if cmd.Runnable() {
+	if cmd.Runnable() && cmd.Annotations[familyCommand] == "" {
 		fmt.Fprintf(&b, "  %s\n", cmd.UseLine())
 	}
 	if cmd.HasAvailableSubCommands() {

@@ -25,9 +25,7 @@ func (g *globals) openDataDir() (datadir.Dir, error) { return datadir.At(g.dataD
 
 // Main runs the program and returns its exit code.
 func Main(ctx context.Context, args []string, streams Streams) int {
-	cmd := newCommand(streams)
-	cmd.SetArgs(args)
-	return cli.Run(ctx, cmd)
+	return cli.Run(ctx, newCommand(streams), args)
 }
 
 // newCommand returns the program's command tree.

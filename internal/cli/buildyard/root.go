@@ -19,9 +19,7 @@ type Streams = cli.Streams
 
 // Main runs the program and returns its exit code.
 func Main(ctx context.Context, args []string, io Streams) int {
-	cmd := newCommand(io)
-	cmd.SetArgs(args)
-	return cli.Run(ctx, cmd)
+	return cli.Run(ctx, newCommand(io), args)
 }
 
 // serviceGroup is the ID of the command group of services in the help.

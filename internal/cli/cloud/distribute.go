@@ -105,7 +105,7 @@ func templateRevert(s cli.Streams) *cobra.Command {
 			return err
 		}
 		if err := a.API.RevertTemplate(cmd.Context(), id, which); err != nil {
-			return templates.nameNotFound(err, args[0])
+			return nameTemplate(templates.nameNotFound(err, args[0]), args[0])
 		}
 		return a.printDone(id, "reverted")
 	})
@@ -243,7 +243,7 @@ func (o *distributeOptions) run(ctx context.Context, template string) error {
 	}
 	got, err := callAPI(ctx, func(ctx context.Context) (string, error) { return o.API.Distribute(ctx, r) })
 	if err != nil {
-		return err
+		return nameTemplate(err, strings.TrimSuffix(template, ":"+r.Tag))
 	}
 	if o.Output == cli.JSON || o.Output == cli.YAML {
 		err = o.Output.WriteDocument(o.Out, got.raw)

@@ -122,6 +122,15 @@ func (k recordKind) nameNotFound(err error, text string) error {
 	return err
 }
 
+// nameTemplate adds the template to the API's error about a version that it does not have.
+func nameTemplate(err error, template string) error {
+	if !errors.Is(err, client.ErrNoVersion) {
+		return err
+	}
+	return cli.Exit(cli.ExitNotFound,
+		fmt.Errorf("%w of template %s; see \"buildyard template show %s\"", err, template, template))
+}
+
 // completionTimeout bounds a completion: a user who has pressed a key waits for it.
 const completionTimeout = 2 * time.Second
 

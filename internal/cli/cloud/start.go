@@ -229,7 +229,7 @@ func (o *startOptions) run(ctx context.Context, template string) error {
 	}
 	got, err := callAPI(ctx, func(ctx context.Context) ([]string, error) { return o.API.Start(ctx, r) })
 	if err != nil {
-		return err
+		return nameTemplate(err, strings.TrimSuffix(template, ":"+r.Tag))
 	}
 	err = o.printIDs(got)
 	if err != nil || !o.wait {

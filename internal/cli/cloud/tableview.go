@@ -107,15 +107,20 @@ func columnWidths(before []int, rows [][]string) []int {
 	return out
 }
 
-// printRows prints lines of a table.
+// printRows prints lines of a table. On a terminal the lines of a narrow table are cut at its width, so that the
+// end of the last column is missing.
 func (a *Command) printRows(rows [][]string, width []int) error {
+	columns := 0
+	if a.Output == cli.Table {
+		columns = cli.Columns(a.Out)
+	}
 	var out bytes.Buffer
 	for _, row := range rows {
 		var line strings.Builder
 		for i, cell := range row {
 			fmt.Fprintf(&line, "%-*s  ", width[i], cell)
 		}
-		out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		out.WriteString(cli.CutLine(strings.TrimRight(line.String(), " "), columns) + "\n")
 	}
 	_, err := a.Out.Write(out.Bytes())
 	return err

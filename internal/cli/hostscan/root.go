@@ -32,9 +32,7 @@ func (g *globals) printMessage(format string, args ...any) {
 
 // Main runs the program and returns its exit code.
 func Main(ctx context.Context, args []string, streams Streams) int {
-	cmd := newCommand(streams)
-	cmd.SetArgs(args)
-	return cli.RunAs(ctx, cmd, "Error")
+	return cli.RunAs(ctx, newCommand(streams), args, "Error")
 }
 
 // newCommand creates the program's command tree.

@@ -48,9 +48,7 @@ func Main(ctx context.Context, args []string, streams Streams) int {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(gcLimitBytes)
 	}
-	cmd := newCommand(streams)
-	cmd.SetArgs(args)
-	return cli.RunAs(ctx, cmd, "Error")
+	return cli.RunAs(ctx, newCommand(streams), args, "Error")
 }
 
 // newCommand creates the program's command tree.
