@@ -15,6 +15,11 @@ const (
 	ListenAddr            = "SVC_LISTEN_ADDR"
 	DataDir               = "SVC_DATA_DIR"
 	EtcdEndpoints         = "SVC_ETCD_ENDPOINTS"
+	EtcdCACert            = "SVC_ETCD_CA_CERT"
+	EtcdCert              = "SVC_ETCD_CERT"
+	EtcdKey               = "SVC_ETCD_KEY"
+	EtcdUsername          = "SVC_ETCD_USERNAME"
+	EtcdPassword          = "SVC_ETCD_PASSWORD" //nolint:gosec // the name of a setting
 	Standalone            = "SVC_STANDALONE"
 	VMListCacheTTL        = "SVC_VM_LIST_CACHE_TTL"
 	InstanceTimeOut       = "SVC_INSTANCE_TIME_OUT"
@@ -103,6 +108,23 @@ var ControllerTable = slices.Concat(Table{
 	{
 		Key: EtcdEndpoints, Flag: "etcd-endpoints", Kind: List, Check: checkURLs,
 		Help: "endpoints of an external etcd cluster; without them the store is embedded",
+	},
+	{
+		Key: EtcdCACert, Flag: "etcd-ca-cert", Kind: Path,
+		Help: "PEM file with the CAs to trust at the etcd cluster (default: system CAs)",
+	},
+	{
+		Key: EtcdCert, Flag: "etcd-cert", Kind: Path,
+		Help: "PEM file of the client certificate for the etcd cluster with its chain; read at each connection",
+	},
+	{Key: EtcdKey, Flag: "etcd-key", Kind: Path, Help: "PEM file of the private key of that certificate"},
+	{
+		Key: EtcdUsername, Flag: "etcd-username", Kind: String,
+		Help: "etcd user; without it the name in the client certificate counts",
+	},
+	{
+		Key: EtcdPassword, Flag: "etcd-password", Kind: Secret, Private: true,
+		Help: "password of that user; prefer the file named by " + EtcdPassword + "_FILE",
 	},
 	{
 		Key: Standalone, Flag: "standalone", Kind: String, Check: checkBool,

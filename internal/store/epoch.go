@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,20 +13,19 @@ var ErrNoRecords = errors.New("the store has no Buildyard records")
 
 // StartNewEpoch prepares restored data for use: it sets another epoch, and removes the leases and
 // half transactions of the processes that wrote the data. It refuses data of a newer schema, and
-// data that no Store has written. No Store may be open on the backend. prefix is that of Options.
-func StartNewEpoch(ctx context.Context, backend Backend, prefix string) (epoch string, err error) {
+// data that no Store has written. No Store may be open on the backend. prefix is that of Options,
+// copiedFrom as in Schema.Open.
+func StartNewEpoch(ctx context.Context, backend Backend, prefix, copiedFrom string) (epoch string, err error) {
 	s, err := newStore(backend, Options{Prefix: prefix})
 	if err != nil {
 		return "", err
 	}
-	if err := s.checkSchema(ctx); err != nil {
+	schema, err := ReadSchema(ctx, backend, s.prefix)
+	if err != nil {
 		return "", err
 	}
-	switch kv, err := backend.Get(ctx, s.recordKey(metaKind, schemaID)); {
-	case err != nil:
-		return "", fmt.Errorf("read the schema version: %w", err)
-	case kv.ModRev == 0:
-		return "", ErrNoRecords
+	if err := schema.CompleteErr(); err != nil {
+		return "", err
 	}
 	for _, dir := range []string{"/lease/", "/slot/"} {
 		if err := deletePrefix(ctx, backend, s.prefix+dir); err != nil {
@@ -35,11 +33,7 @@ func StartNewEpoch(ctx context.Context, backend Backend, prefix string) (epoch s
 		}
 	}
 	epoch = rand.Text()
-	data, err := json.Marshal(storeMeta{Epoch: epoch})
-	if err != nil {
-		return "", err
-	}
-	if _, err := backend.Commit(ctx, Txn{Puts: []KV{{Key: s.recordKey(metaKind, epochID), Value: data}}}); err != nil {
+	if _, err := schema.Open(ctx, backend, s.prefix, epoch, copiedFrom); err != nil {
 		return "", fmt.Errorf("write the new epoch: %w", err)
 	}
 	return epoch, nil

@@ -35,6 +35,8 @@ var (
 	ErrInvalid error = &farm.Error{Code: farm.CodeInvalid, Message: "The store cannot take this"}
 	// ErrNewerSchema: the records have a schema that this program does not support, in general that of a newer one.
 	ErrNewerSchema error = &farm.Error{Code: farm.CodeUnavailable, Message: "The records have another schema"}
+	// ErrClosedForTransfer: the records are being copied from or into the store, or were moved to another one.
+	ErrClosedForTransfer error = &farm.Error{Code: farm.CodeUnavailable, Message: "The store is closed"}
 )
 
 // ConflictError is the definite loss of a compare-and-swap.

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -31,12 +30,14 @@ const (
 	epochID  = "epoch"
 )
 
-// storeMeta is a record about the store itself: meta/schema has a Version, meta/epoch an Epoch.
+// storeMeta is a record about the store itself: meta/schema has a Version and what belongs to it, meta/epoch an Epoch.
 type storeMeta struct {
 	Version int `json:"version,omitempty"`
 	// OldestProgram is the lowest SchemaVersion of a program that may read and write the records; 0: Version.
-	OldestProgram int `json:"oldest_program,omitempty"`
-	Epoch string `json:"epoch,omitempty"`
+	OldestProgram int       `json:"oldest_program,omitempty"`
+	Transfer      *Transfer `json:"transfer,omitempty"`    // why the store is closed; nil: it is not
+	CopiedFrom    string    `json:"copied_from,omitempty"` // epoch of the store that the records came from
+	Epoch         string    `json:"epoch,omitempty"`
 }
 
 // Epoch returns the identity of the present data: it changes when a backup is restored, and
@@ -51,22 +52,18 @@ func (s *Store) Epoch() string {
 
 // checkSchema refuses newer data before any record of it is read.
 func (s *Store) checkSchema(ctx context.Context) error {
-	kv, err := s.backend.Get(ctx, s.recordKey(metaKind, schemaID))
+	schema, err := ReadSchema(ctx, s.backend, s.prefix)
 	if err != nil {
-		return fmt.Errorf("read the schema version: %w", err)
+		return err
 	}
-	if kv.ModRev == 0 {
-		return nil
-	}
-	var m storeMeta
-	if err := json.Unmarshal(kv.Value, &m); err != nil {
-		return fmt.Errorf("read the schema version: %w", err)
-	}
-	return m.checkSchema()
+	return schema.Err()
 }
 
-// checkSchema returns an ErrNewerSchema if this program does not support the schema.
-func (m *storeMeta) checkSchema() error {
+// usableError returns why the records may not be used; nil when they may.
+func (m *storeMeta) usableError() error {
+	if m.Transfer != nil {
+		return fmt.Errorf("%w: %s", ErrClosedForTransfer, m.Transfer)
+	}
 	if m.OldestProgram > 0 && m.OldestProgram <= SchemaVersion && m.Version > SchemaVersion {
 		return nil
 	}
@@ -76,10 +73,10 @@ func (m *storeMeta) checkSchema() error {
 	return nil
 }
 
-// schemaError reports that another replica has moved the data to a newer schema since Open.
+// schemaError reports that the data has moved to a newer schema, or to another store, since Open.
 func (s *Store) schemaError() error {
 	if m, _, ok := s.meta.Get(schemaID); ok {
-		return m.checkSchema()
+		return m.usableError()
 	}
 	return nil
 }

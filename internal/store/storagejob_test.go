@@ -133,7 +133,7 @@ func TestRenew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	epoch, err := store.StartNewEpoch(t.Context(), b, "")
+	epoch, err := store.StartNewEpoch(t.Context(), b, "", "")
 	if err != nil || epoch == before || epoch == "" {
 		t.Errorf("epoch %q after %q: %v", epoch, before, err)
 	}
@@ -146,14 +146,14 @@ func TestRenew(t *testing.T) {
 		t.Errorf("opened with epoch %q: %v", s.Epoch(), err)
 	}
 	_ = s.Close()
-	if _, err := store.StartNewEpoch(t.Context(), mem.New(), ""); !errors.Is(err, store.ErrNoRecords) {
+	if _, err := store.StartNewEpoch(t.Context(), mem.New(), "", ""); !errors.Is(err, store.ErrNoRecords) {
 		t.Errorf("an empty backend: %v", err)
 	}
 	newer := store.KV{Key: store.DefaultPrefix + "/v1/meta/schema", Value: []byte(`{"version":2}`)}
 	if _, err := b.Commit(t.Context(), store.Txn{Puts: []store.KV{newer}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.StartNewEpoch(t.Context(), b, ""); !errors.Is(err, store.ErrNewerSchema) {
+	if _, err := store.StartNewEpoch(t.Context(), b, "", ""); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("a newer schema: %v", err)
 	}
 }
@@ -193,7 +193,7 @@ func TestOpenReportsWhatItCannotWrite(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.StartNewEpoch(t.Context(), refusing{b}, ""); !errors.Is(err, store.ErrUnavailable) {
+	if _, err := store.StartNewEpoch(t.Context(), refusing{b}, "", ""); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("renewed: %v", err)
 	}
 }

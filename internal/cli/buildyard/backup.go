@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/cli/cloud"
+	"github.com/buildyard/buildyard/internal/cli/storecommand"
 	"github.com/buildyard/buildyard/internal/store/backup"
 	"github.com/buildyard/buildyard/internal/store/etcd"
 )
@@ -23,6 +22,7 @@ import (
 type backupOptions struct {
 	outputFile  string
 	dataDir     string // of a stopped controller; "": call a running one
+	settings    string // settings file of a controller whose store is read; "": call a running one
 	replaceFile bool
 }
 
@@ -43,10 +43,12 @@ like the data directory.
 
 A backup does not contain templates (copy the registry's directory) or VMs, which are on the nodes.
 
-With --data-dir it reads the data directory of a stopped controller.`,
+With --data-dir it reads the data directory of a stopped controller, with --controller-config the store
+that the settings of a controller name, for example an etcd cluster while no controller runs.`,
 		Example: `  buildyard backup /backups/cloud.backup
   buildyard backup - | ssh vault 'cat > cloud.backup'
   buildyard backup old.backup --data-dir /var/lib/buildyard/controller
+  buildyard backup old.backup --controller-config /etc/buildyard/controller.conf
   SVC_BACKUP_DIR=/backups SVC_BACKUP_EVERY=1h SVC_BACKUP_KEEP=24 buildyard up`,
 		Args: cobra.ExactArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -55,12 +57,15 @@ With --data-dir it reads the data directory of a stopped controller.`,
 	})
 	cmd.Flags().StringVar(&opts.dataDir, "data-dir", "",
 		"data directory of a stopped controller, instead of a running controller")
+	cmd.Flags().StringVar(&opts.settings, "controller-config", "",
+		"settings file of a controller whose store is read, instead of a running controller")
+	cmd.MarkFlagsMutuallyExclusive("data-dir", "controller-config")
 	cmd.Flags().BoolVar(&opts.replaceFile, "force", false, "replace an existing FILE")
 	return cmd
 }
 
 func (a *backupCommandRun) backup(ctx context.Context, opts backupOptions) (err error) {
-	stream, size, err := a.openBackup(ctx, opts.dataDir)
+	stream, size, err := a.openBackup(ctx, opts)
 	if err != nil {
 		return err
 	}
@@ -108,23 +113,24 @@ func (a *backupCommandRun) showBackup(w io.Writer, file string, sum *backup.Chec
 	})
 }
 
-// openBackup begins a backup of a running controller, or of a data directory.
-func (a *backupCommandRun) openBackup(ctx context.Context, dataDir string) (io.ReadCloser, int64, error) {
-	if dataDir == "" {
+// openBackup begins a backup of a running controller, of a data directory, or of the store of settings.
+func (a *backupCommandRun) openBackup(ctx context.Context, opts backupOptions) (io.ReadCloser, int64, error) {
+	var b *etcd.Backend
+	var err error
+	switch {
+	case opts.dataDir != "":
+		b, err = storecommand.OpenDirectory(ctx, opts.dataDir)
+	case opts.settings != "":
+		b, err = storecommand.OpenConfigured(ctx, opts.settings)
+	default:
 		stream, err := a.API.Backup(ctx)
 		if err != nil {
 			return nil, 0, err
 		}
 		return stream, max(stream.Size, 0), nil
 	}
-	dir := storeDirIn(dataDir)
-	if _, err := os.Stat(filepath.Join(dir, etcd.MemberSubdir)); err != nil {
-		return nil, 0, fmt.Errorf("%s is not the data directory of a controller with an embedded store: %w", dataDir,
-			err)
-	}
-	b, err := etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: dir})
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w (without --data-dir a running controller is backed up)", err)
+		return nil, 0, fmt.Errorf("%w (without --data-dir and --controller-config a running controller is backed up)", err)
 	}
 	stream, size, err := b.Snapshot(ctx)
 	if err != nil {

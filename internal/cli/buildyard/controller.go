@@ -18,6 +18,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/authstore"
+	"github.com/buildyard/buildyard/internal/cli/storecommand"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/controller/admission"
@@ -84,6 +85,9 @@ func (s *ControllerService) ParseFlags(src config.Sources) error {
 		return err
 	}
 	if err := checkStandalone(s.settings); err != nil {
+		return err
+	}
+	if _, err := storecommand.ClusterOptions(s.settings, nil); err != nil {
 		return err
 	}
 	if s.logOutput, err = openLog(s.Stderr, s.settings); err != nil {
@@ -180,13 +184,16 @@ func (s *ControllerService) openStore(ctx context.Context, tables *record.Tables
 	if err := openDataDir(dir); err != nil {
 		return err
 	}
-	var err error
 	replica := ""
-	if endpoints := s.settings.List(config.EtcdEndpoints); len(endpoints) > 0 {
-		s.backend, err = etcd.ConnectExternal(ctx, etcd.ExternalOptions{Endpoints: endpoints, Logger: s.log})
+	cluster, err := storecommand.ClusterOptions(s.settings, s.log)
+	if err != nil {
+		return err
+	}
+	if len(cluster.Endpoints) > 0 {
+		s.backend, err = etcd.ConnectExternal(ctx, cluster)
 	} else {
 		replica = "embedded" // a single process, across restarts
-		s.backend, err = etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: storeDirIn(dir), Logger: s.log})
+		s.backend, err = etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: storecommand.EmbeddedDir(dir), Logger: s.log})
 	}
 	if err != nil {
 		return s.withRemedy(err)
@@ -471,9 +478,6 @@ func (s *ControllerService) Close() error {
 	s.nodePort.close()
 	return errors.Join(append(errs, s.close(), s.logOutput.close())...)
 }
-
-// storeDirIn is where a data directory has the embedded store.
-func storeDirIn(dataDir string) string { return filepath.Join(dataDir, "store") }
 
 // tokenFile keeps the join token for the operator on the controller's machine.
 const tokenFile = "join-token"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/buildyard/buildyard/internal/cli/storecommand"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -21,7 +22,7 @@ import (
 // fillStore writes the records of a big cloud into a data directory: instances that run, 50 on each node.
 func fillStore(t testing.TB, dataDir string, instances int) {
 	t.Helper()
-	b, err := etcd.StartEmbedded(t.Context(), etcd.EmbeddedOptions{Dir: storeDirIn(dataDir)})
+	b, err := etcd.StartEmbedded(t.Context(), etcd.EmbeddedOptions{Dir: storecommand.EmbeddedDir(dataDir)})
 	if err != nil {
 		t.Fatal(err)
 	}

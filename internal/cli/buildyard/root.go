@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/cli/cloud"
+	"github.com/buildyard/buildyard/internal/cli/storecommand"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/selfexec"
@@ -57,7 +58,8 @@ response. "buildyard completion bash" (zsh, fish) enables shell completion of ID
 	node := nodeCommand(io)
 	node.AddCommand(cloud.NodeCommands(io)...)
 	root.AddCommand(initCommand(io), upCommand(io), controllerCommand(io), registryCommand(io), node, backupCommand(io),
-		restoreCommand(io), demoCommand(io), licenseCommand(io), packageCommand(io), cli.VersionCommand(io.Out))
+		storecommand.RestoreCommand(io), storecommand.Command(io, backupCommand(io)), demoCommand(io),
+		licenseCommand(io), packageCommand(io), cli.VersionCommand(io.Out))
 	root.AddCommand(cloud.Commands(io)...)
 	cli.AcceptOldFlags(root, oldFlags)
 	return root

@@ -46,7 +46,7 @@ type Backend struct {
 	// watches; a separate connection when external, so that big responses do not delay them
 	watchClient    *clientv3.Client
 	limits         store.Limits
-	probeKey       string          // a key that may be read; need not exist
+	prefix         string          // of all keys, without a slash at its end
 	ctx            context.Context // ends with Close; renews the leases
 	cancel         context.CancelFunc
 	closeResources func() error // frees the resources below the clients
@@ -60,6 +60,8 @@ type Backend struct {
 	memberAddrs  []string                                       // addresses of the servers, for calls that concern one
 	defragMember func(ctx context.Context, member string) error // rewrites a member's file
 	ownsFile     bool                                           // this process may rewrite the file at any time
+	isExternal   bool                                           // other programs may use the cluster, too
+	tempDir      string                                         // for backups that are being made
 	maintainer   *maintainer
 	maintenance  sync.WaitGroup
 }
@@ -69,15 +71,18 @@ var (
 	_ interface{ BlockedReason() string } = (*Backend)(nil) // optional; the store asks for it
 )
 
-func newBackend(kv, watcher *clientv3.Client, probeKey string, log *slog.Logger) *Backend {
+func newBackend(kv, watcher *clientv3.Client, prefix string, log *slog.Logger) *Backend {
 	b := &Backend{
-		client: kv, watchClient: watcher, limits: store.DefaultLimits, probeKey: probeKey,
+		client: kv, watchClient: watcher, limits: store.DefaultLimits, prefix: prefix,
 		txnTimeout: callTimeout,
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.maintainer = newMaintainer(b, log)
 	return b
 }
+
+// probeKey returns a key that may be read and written; it never exists.
+func (b *Backend) probeKey() string { return b.prefix + "/probe" }
 
 // Close ends watches and leases, the connections and the embedded member.
 func (b *Backend) Close() error {
@@ -225,6 +230,8 @@ func commitError(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrTooManyRequests):
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	case errors.Is(err, rpctypes.ErrAuthOldRevision), errors.Is(err, rpctypes.ErrUserEmpty):
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err) // users changed concurrently, or were required since
 	case !errors.As(err, &e):
 		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
 	}
@@ -278,8 +285,16 @@ func (b *Backend) get(ctx context.Context, key string, opts ...clientv3.OpOption
 	return resp, nil
 }
 
-// List implements store.Backend. The first page is linearizable and fixes the revision of the others.
+// List implements store.Backend.
 func (b *Backend) List(ctx context.Context, prefix string, fn func([]store.KV) error) (int64, error) {
+	return b.listPages(ctx, prefix, func(page []*mvccpb.KeyValue) error { return fn(kvsOf(page)) })
+}
+
+// listPages passes every key with the prefix to fn. The first page is linearizable and fixes the revision of
+// the others.
+func (b *Backend) listPages(
+	ctx context.Context, prefix string, fn func([]*mvccpb.KeyValue) error,
+) (int64, error) {
 	end := clientv3.GetPrefixRangeEnd(prefix)
 	opts := []clientv3.OpOption{clientv3.WithRange(end)}
 	var rev int64
@@ -290,15 +305,20 @@ func (b *Backend) List(ctx context.Context, prefix string, fn func([]store.KV) e
 		}
 		if rev == 0 {
 			rev = resp.Header.Revision
-			opts = append(opts, clientv3.WithRev(rev), clientv3.WithSerializable())
+			opts = append(opts, clientv3.WithRev(rev))
+			if !b.isExternal { // a member of a cluster may not have the revision yet
+				opts = append(opts, clientv3.WithSerializable())
+			}
 		}
-		if err := fn(kvsOf(resp.Kvs)); err != nil {
+		if resp.More {
+			start, limit = string(resp.Kvs[len(resp.Kvs)-1].Key)+"\x00", nextPageKeys(resp.Kvs)
+		}
+		if err := fn(resp.Kvs); err != nil {
 			return 0, err
 		}
 		if !resp.More {
 			return rev, nil
 		}
-		start, limit = string(resp.Kvs[len(resp.Kvs)-1].Key)+"\x00", nextPageKeys(resp.Kvs)
 	}
 }
 
@@ -325,7 +345,7 @@ func kvOf(kv *mvccpb.KeyValue) store.KV {
 
 // Barrier implements store.Backend. The read of one key goes through etcd's read index.
 func (b *Backend) Barrier(ctx context.Context) (int64, error) {
-	resp, err := b.get(ctx, b.probeKey, clientv3.WithCountOnly())
+	resp, err := b.get(ctx, b.probeKey(), clientv3.WithCountOnly())
 	if err != nil {
 		return 0, err
 	}

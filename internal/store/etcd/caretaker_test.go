@@ -212,12 +212,12 @@ func TestSettle(t *testing.T) {
 					f.sizes["a"] = memberStatus{usedBytes: 49}
 				}
 			}
-			if err := b.maintainer.awaitFreedPages(t.Context(), 50); err != nil || looks != tc.want {
+			if err := b.maintainer.awaitFreedPages(t.Context(), "a", 50); err != nil || looks != tc.want {
 				t.Errorf("%s: %d looks, %v, want %d", name, looks, err, tc.want)
 			}
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cancel(errFake)
-			if err := b.maintainer.awaitFreedPages(ctx, 0); !errors.Is(err, errFake) {
+			if err := b.maintainer.awaitFreedPages(ctx, "a", 0); !errors.Is(err, errFake) {
 				t.Errorf("%s: its caller has given up: %v", name, err)
 			}
 		})

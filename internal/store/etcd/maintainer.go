@@ -47,6 +47,7 @@ type maintainer struct {
 	lastCompaction  time.Time // the last early compaction
 	lastRecovery    time.Time // the last recovery
 	reportedPercent int       // the share that was last reported
+	deniedCalls     deniedCalls
 
 	mu               sync.Mutex
 	shrinking        bool // a file is being rewritten
@@ -134,30 +135,55 @@ func (c *maintainer) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// maintain does the maintenance that the present size requires.
+// maintain does the maintenance that the present sizes require. Members that do not answer are left out.
 func (c *maintainer) maintain(ctx context.Context) error {
-	for _, member := range c.backend.memberAddrs {
-		s, err := c.backend.memberStatus(ctx, member)
-		if err != nil {
-			return err
-		}
-		if s.noSpace {
+	members, err := c.listMembers(ctx)
+	for _, m := range members {
+		if m.noSpace {
 			return c.recoverFull(ctx)
 		}
 		c.setFlag(&c.refusing, false)
-		c.logAlarm(ctx, s)
-		if percentOf(s.fileBytes, s.quotaBytes) >= compactEarlyPercent &&
+		c.logAlarm(ctx, m.memberStatus)
+		if percentOf(m.fileBytes, m.quotaBytes) >= compactEarlyPercent &&
 			time.Since(c.lastCompaction) >= minCompactInterval {
 			c.lastCompaction = time.Now()
 			if err := c.compact(ctx); err != nil {
 				return err
 			}
 		}
-		if c.backend.ownsFile && c.isDefragWorthwhile(s) && c.backend.diskGuard.hasSpaceFor(s.usedBytes) {
-			return c.defrag(ctx, member)
+		if c.backend.ownsFile && c.isDefragWorthwhile(m.memberStatus) && c.backend.diskGuard.hasSpaceFor(m.usedBytes) {
+			return c.defrag(ctx, m.address)
 		}
 	}
-	return nil
+	return err
+}
+
+// clusterMember is a member that answered.
+type clusterMember struct {
+	address string
+	memberStatus
+}
+
+// listMembers returns the members that answer, the leader last, and why others did not. A cluster of
+// which some members answer is not an error: their operator knows.
+func (c *maintainer) listMembers(ctx context.Context) (members []clusterMember, err error) {
+	var errs []error
+	var leader []clusterMember
+	for _, address := range c.backend.memberAddrs {
+		s, err := c.backend.memberStatus(ctx, address)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case s.isLeader:
+			leader = append(leader, clusterMember{address, s})
+		default:
+			members = append(members, clusterMember{address, s})
+		}
+	}
+	if members = append(members, leader...); len(members) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	return members, nil
 }
 
 func percentOf(part, whole int64) int {
@@ -200,7 +226,7 @@ func (c *maintainer) isDefragWorthwhile(s memberStatus) bool {
 func (c *maintainer) compact(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	resp, err := c.backend.client.Get(ctx, c.backend.probeKey, clientv3.WithCountOnly(), clientv3.WithSerializable())
+	resp, err := c.backend.client.Get(ctx, c.backend.probeKey(), clientv3.WithCountOnly(), clientv3.WithSerializable())
 	if err != nil {
 		return readError(err)
 	}
@@ -209,10 +235,14 @@ func (c *maintainer) compact(ctx context.Context) error {
 
 func (c *maintainer) compactTo(ctx context.Context, rev int64) error {
 	_, err := c.backend.client.Compact(ctx, rev, clientv3.WithCompactPhysical())
-	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
-		return fmt.Errorf("%w: compact: %w", store.ErrUnavailable, err)
+	switch {
+	case err == nil, errors.Is(err, rpctypes.ErrCompacted):
+		return nil
+	case isDenied(err):
+		c.deniedCalls.log(c.log, callCompact)
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: compact: %w", store.ErrUnavailable, err)
 }
 
 // defrag rewrites a member's file without its empty pages. The member does not answer during that,
@@ -236,7 +266,11 @@ func (c *maintainer) defrag(ctx context.Context, member string) error {
 	}
 	err = c.backend.defragMember(ctx, member)
 	c.callGate.Release(gateCapacity)
-	if err != nil {
+	switch {
+	case isDenied(err):
+		c.deniedCalls.log(c.log, callDefragment)
+		return nil
+	case err != nil:
 		return fmt.Errorf("%w: defragment: %w", store.ErrUnavailable, err)
 	}
 	after, err := c.backend.memberStatus(ctx, member)
@@ -273,7 +307,7 @@ func (c *maintainer) compactShared(ctx context.Context, period time.Duration) {
 // tryCompactTurn compacts unless another replica has since seen, and returns the revision at which the note
 // was written.
 func (c *maintainer) tryCompactTurn(ctx context.Context, seen int64) (int64, error) {
-	key := c.backend.probeKey + "/compact"
+	key := c.backend.prefix + "/compact"
 	note, err := c.backend.Get(ctx, key)
 	if err != nil || note.ModRev != seen {
 		return note.ModRev, err

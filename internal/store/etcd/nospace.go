@@ -38,33 +38,16 @@ func (c *maintainer) recoverFull(ctx context.Context) error {
 	if err := c.deleteExpendable(ctx); err != nil {
 		return err
 	}
-	members, err := c.leaderLast(ctx)
+	members, err := c.listMembers(ctx) // with the leader last the cluster changes it at most once
 	if err != nil {
 		return err
 	}
 	for _, member := range members {
-		if err := c.defrag(ctx, member); err != nil {
+		if err := c.defrag(ctx, member.address); err != nil {
 			return err
 		}
 	}
 	return c.disarmAlarm(ctx)
-}
-
-// leaderLast orders the members so that the cluster changes its leader at most once, at the end.
-func (c *maintainer) leaderLast(ctx context.Context) (members []string, err error) {
-	var leader []string
-	for _, member := range c.backend.memberAddrs {
-		s, err := c.backend.memberStatus(ctx, member)
-		if err != nil {
-			return nil, err
-		}
-		if s.isLeader {
-			leader = append(leader, member)
-		} else {
-			members = append(members, member)
-		}
-	}
-	return slices.Concat(members, leader), nil
 }
 
 // deleteExpendable drops expendable records, the oldest first, as long as too much is in use after a compaction.
@@ -73,10 +56,11 @@ func (c *maintainer) deleteExpendable(ctx context.Context) error {
 	oldest := c.oldestExpendable
 	c.mu.Unlock()
 	for oldest != nil {
-		s, err := c.backend.memberStatus(ctx, c.backend.memberAddrs[0])
+		members, err := c.listMembers(ctx)
 		if err != nil {
 			return err
 		}
+		s := members[0]
 		if percentOf(s.usedBytes, s.quotaBytes) < deleteRecordsPercent {
 			return nil
 		}
@@ -88,7 +72,7 @@ func (c *maintainer) deleteExpendable(ctx context.Context) error {
 		if err := c.compact(ctx); err != nil {
 			return err
 		}
-		if err := c.awaitFreedPages(ctx, s.usedBytes); err != nil {
+		if err := c.awaitFreedPages(ctx, s.address, s.usedBytes); err != nil {
 			return err
 		}
 	}
@@ -119,9 +103,9 @@ func (c *maintainer) deleteKeys(ctx context.Context, keys []string) (dropped int
 }
 
 // awaitFreedPages waits until etcd has counted the pages that a compaction freed, which it does with its next batch.
-func (c *maintainer) awaitFreedPages(ctx context.Context, before int64) error {
+func (c *maintainer) awaitFreedPages(ctx context.Context, member string, before int64) error {
 	for range 10 {
-		s, err := c.backend.memberStatus(ctx, c.backend.memberAddrs[0])
+		s, err := c.backend.memberStatus(ctx, member)
 		if err != nil || s.usedBytes < before {
 			return err
 		}
@@ -140,11 +124,11 @@ const noSpaceAlarm = etcdserverpb.AlarmType_NOSPACE
 var errStillFull = errors.New("the database is still full: delete records, or raise its quota")
 
 func (c *maintainer) disarmAlarm(ctx context.Context) error {
-	for _, member := range c.backend.memberAddrs {
-		s, err := c.backend.memberStatus(ctx, member)
-		if err != nil {
-			return err
-		}
+	members, err := c.listMembers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range members {
 		if percentOf(s.fileBytes, s.quotaBytes) >= 95 {
 			return fmt.Errorf("%w: %w (%d of %d bytes)", store.ErrUnavailable, errStillFull, s.fileBytes, s.quotaBytes)
 		}
@@ -159,7 +143,12 @@ func (c *maintainer) disarmAlarm(ctx context.Context) error {
 		if alarm.Alarm != noSpaceAlarm {
 			continue
 		}
-		if _, err := c.backend.client.AlarmDisarm(dctx, (*clientv3.AlarmMember)(alarm)); err != nil {
+		_, err := c.backend.client.AlarmDisarm(dctx, (*clientv3.AlarmMember)(alarm))
+		if isDenied(err) {
+			c.deniedCalls.log(c.log, callDisarm)
+			return nil // writes are still refused
+		}
+		if err != nil {
 			return fmt.Errorf("%w: clear the alarm of the full database: %w", store.ErrUnavailable, err)
 		}
 	}

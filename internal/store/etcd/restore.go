@@ -43,6 +43,7 @@ type RestoreOptions struct {
 	Dir        string // as EmbeddedOptions.Dir; created if missing
 	Prefix     string // of the records; empty: store.DefaultPrefix
 	Existing   ExistingStore
+	CopiedFrom string       // epoch of the store that was moved here; empty: a backup is restored
 	Logger     *slog.Logger // nil: silent
 }
 
@@ -57,10 +58,7 @@ type RestoreResult struct {
 // epoch, its revisions are far above those of the backup, and no lease is held. If it is killed at
 // any moment, it leaves either the former store or the restored one.
 func Restore(ctx context.Context, opts RestoreOptions) (done RestoreResult, err error) {
-	if _, err := backup.VerifyFile(opts.BackupFile); err != nil {
-		return RestoreResult{}, err
-	}
-	if err := inspectBackup(opts.BackupFile); err != nil {
+	if err := checkBackup(opts.BackupFile); err != nil {
 		return RestoreResult{}, err
 	}
 	if err := os.MkdirAll(opts.Dir, storeDirMode); err != nil {
@@ -83,6 +81,35 @@ func Restore(ctx context.Context, opts RestoreOptions) (done RestoreResult, err 
 	}
 	done.MovedTo, err = finishRestore(opts.Dir)
 	return done, err
+}
+
+// checkBackup reads a whole backup and its checksum.
+func checkBackup(path string) error {
+	if _, err := backup.VerifyFile(path); err != nil {
+		return err
+	}
+	return inspectBackup(path)
+}
+
+// OpenBackup starts a member with the content of a backup, as a source of its records. dir is an empty or
+// missing directory, which the caller removes after Close.
+func OpenBackup(ctx context.Context, path, dir string, log *slog.Logger) (*Backend, error) {
+	if err := checkBackup(path); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, storeDirMode); err != nil {
+		return nil, fmt.Errorf("create a directory for the backup: %w", err)
+	}
+	opts := RestoreOptions{BackupFile: path, Logger: log}
+	member := filepath.Join(dir, MemberSubdir)
+	if err := unpackBackup(opts, member); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	b, err := startMember(ctx, EmbeddedOptions{Logger: log}, member)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return b, nil
 }
 
 // stageMember creates the member under the name that finishRestore looks for.
@@ -138,7 +165,7 @@ func beginEpoch(ctx context.Context, opts RestoreOptions, dir string) (done Rest
 	if err := b.maintainer.maintain(ctx); err != nil { // the store that was backed up may have been full
 		return RestoreResult{}, err
 	}
-	if done.Epoch, err = store.StartNewEpoch(ctx, b, opts.Prefix); err != nil {
+	if done.Epoch, err = store.StartNewEpoch(ctx, b, opts.Prefix, opts.CopiedFrom); err != nil {
 		return RestoreResult{}, err
 	}
 	done.FirstRevision, err = b.Barrier(ctx)

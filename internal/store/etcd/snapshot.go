@@ -11,8 +11,13 @@ import (
 
 var _ store.Snapshotter = (*Backend)(nil)
 
-// Snapshot implements store.Snapshotter: etcd's own snapshot, one member's.
+// Snapshot implements store.Snapshotter. Of the embedded member it is etcd's own snapshot. A cluster may
+// have keys of other programs, and permits its snapshot to root only: there it is a database of the
+// same form with the present records below the prefix.
 func (b *Backend) Snapshot(ctx context.Context) (io.ReadCloser, int64, error) {
+	if b.isExternal {
+		return b.snapshotPrefix(ctx)
+	}
 	sizes, err := b.memberStatus(ctx, b.memberAddrs[0])
 	if err != nil {
 		return nil, 0, err
@@ -43,6 +48,7 @@ type memberStatus struct {
 	fileBytes, usedBytes, quotaBytes int64 // bytes
 	noSpace                          bool  // it accepts no writes until its alarm is disarmed
 	isLeader                         bool
+	version                          string
 }
 
 func (b *Backend) memberStatus(ctx context.Context, member string) (memberStatus, error) {
@@ -57,7 +63,7 @@ func (b *Backend) memberStatus(ctx context.Context, member string) (memberStatus
 	}
 	s := memberStatus{
 		fileBytes: resp.DbSize, usedBytes: resp.DbSizeInUse, quotaBytes: resp.DbSizeQuota,
-		isLeader: resp.Leader == resp.Header.GetMemberId(),
+		isLeader: resp.Leader == resp.Header.GetMemberId(), version: resp.Version,
 	}
 	for _, trouble := range resp.Errors { // listing the alarms would cost an entry in the log
 		s.noSpace = s.noSpace || strings.Contains(trouble, noSpaceAlarm.String())

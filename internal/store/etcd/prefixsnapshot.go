@@ -1,0 +1,67 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/buildyard/buildyard/internal/store/etcd/recordfile"
+)
+
+// snapshotPrefix writes the records below the prefix, all of one revision, into a temporary file, and
+// returns a stream of it. What a lease holds is left out: it ends with its process.
+func (b *Backend) snapshotPrefix(ctx context.Context) (stream io.ReadCloser, size int64, err error) {
+	file, err := os.CreateTemp(b.tempDir, "buildyard-backup-*")
+	if err != nil {
+		return nil, 0, fmt.Errorf("make a file for the backup: %w", err)
+	}
+	path := file.Name()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}()
+	if err := file.Close(); err != nil {
+		return nil, 0, err
+	}
+
+	if err := b.writeRecordFile(ctx, path); err != nil {
+		return nil, 0, fmt.Errorf("write the records into a backup: %w", err)
+	}
+	opened, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := opened.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, opened.Close())
+	}
+	return &removedFile{opened}, info.Size(), nil
+}
+
+// writeRecordFile writes the records below the prefix into a backup file.
+func (b *Backend) writeRecordFile(ctx context.Context, path string) error {
+	return recordfile.Write(path, func(add func([]*mvccpb.KeyValue) error) error {
+		_, err := b.listPages(ctx, b.prefix+"/", func(page []*mvccpb.KeyValue) error {
+			kept := page[:0]
+			for _, kv := range page {
+				if kv.Lease == int64(clientv3.NoLease) {
+					kept = append(kept, kv)
+				}
+			}
+			return add(kept)
+		})
+		return err
+	})
+}
+
+// removedFile is a file that is removed when it is closed.
+type removedFile struct{ *os.File }
+
+// Close implements io.Closer.
+func (f *removedFile) Close() error { return errors.Join(f.File.Close(), os.Remove(f.Name())) }

@@ -1,0 +1,150 @@
+package storeadmin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/backup"
+	"github.com/buildyard/buildyard/internal/store/etcd"
+)
+
+// Cluster is a backend whose records can be written into a backup.
+type Cluster interface {
+	store.Backend
+	store.Snapshotter
+}
+
+var _ Cluster = (*etcd.Backend)(nil)
+
+// MigrateToDirectory moves the records of a cluster to the directory of an embedded store, which must
+// have none. It is otherwise like Migrate: it may be interrupted at any moment and run again.
+func MigrateToDirectory(ctx context.Context, from Side, cluster Cluster, dir string, opts Options) (Result, error) {
+	opts = opts.withDefaults()
+	epoch, err := store.ReadEpoch(ctx, from.Backend, from.Prefix)
+	if err != nil {
+		return Result{}, fmt.Errorf("%s: %w", from.Name, err)
+	}
+	state, err := readDirectory(ctx, dir)
+	if err != nil {
+		return Result{}, err
+	}
+	complete := isCopyOf(state, epoch)
+	if t := state.Transfer(); !complete && state.Exists() && (t == nil || t.State != store.TransferMoved) {
+		return Result{}, fmt.Errorf("%s: %w", dir, ErrNotEmpty)
+	}
+
+	source, err := closeSource(ctx, from, dir, opts)
+	if err != nil {
+		return Result{}, err
+	}
+	var done Result
+	if !complete {
+		if done, err = restoreFrom(ctx, from, cluster, epoch, dir, opts); err != nil {
+			return Result{}, err
+		}
+	}
+	if err := markMoved(ctx, from, source, dir, opts); err != nil {
+		return Result{}, err
+	}
+	done.Records, err = from.countRecords(ctx)
+	return done, err
+}
+
+// readDirectory reads the schema record of the store in a directory; the zero value when there is none.
+func readDirectory(ctx context.Context, dir string) (state store.Schema, err error) {
+	if _, err := os.Lstat(filepath.Join(dir, etcd.MemberSubdir)); errors.Is(err, fs.ErrNotExist) {
+		return store.Schema{}, nil
+	}
+	b, err := etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: dir})
+	if err != nil {
+		return store.Schema{}, err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	return store.ReadSchema(ctx, b, "")
+}
+
+// restoreFrom writes a backup of the cluster next to the directory's store, and restores it there.
+func restoreFrom(
+	ctx context.Context, from Side, cluster Cluster, epoch, dir string, opts Options,
+) (done Result, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Result{}, fmt.Errorf("create store directory: %w", err)
+	}
+	file := filepath.Join(dir, "migration.backup")
+	defer func() { err = errors.Join(err, os.RemoveAll(file)) }()
+	if err := writeUnchanging(ctx, from, cluster, file); err != nil {
+		return Result{}, err
+	}
+
+	restored, err := etcd.Restore(ctx, etcd.RestoreOptions{
+		BackupFile: file, Dir: dir, Prefix: from.Prefix, Existing: etcd.MoveExistingAside, CopiedFrom: epoch,
+		Logger: opts.Logger,
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	done = Result{Epoch: restored.Epoch, Replaced: restored.MovedTo}
+	done.Written, err = from.countRecords(ctx)
+	return done, err
+}
+
+// writeUnchanging writes a backup during which no record changed.
+func writeUnchanging(ctx context.Context, from Side, cluster Cluster, file string) error {
+	for range maxCopyRounds {
+		rev, err := from.Backend.Barrier(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", from.Name, err)
+		}
+		if err := WriteBackup(ctx, cluster, file, backup.ReplaceExisting); err != nil {
+			return err
+		}
+		changed, err := from.changedSince(ctx, rev)
+		if err != nil || !changed {
+			return err
+		}
+	}
+	return fmt.Errorf("%s: %w", from.Name, errChanging)
+}
+
+// WriteBackup writes a backup of a store into a file.
+func WriteBackup(ctx context.Context, from store.Snapshotter, file string, existing backup.OverwritePolicy) (err error) {
+	stream, _, err := from.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stream.Close()) }()
+	_, err = backup.WriteFile(file, stream, existing)
+	return err
+}
+
+// CancelToDirectory opens the records of a cluster again whose migration to a directory is not complete.
+func CancelToDirectory(ctx context.Context, from Side, dir string, opts Options) error {
+	state, err := readDirectory(ctx, dir)
+	if err != nil {
+		return err
+	}
+	source, err := from.schema(ctx)
+	if err != nil {
+		return err
+	}
+	t := source.Transfer()
+	if t == nil || t.State != store.TransferOutgoing || t.Peer != dir {
+		return fmt.Errorf("%s: there is no incomplete migration to %s", from.Name, dir)
+	}
+	epoch, err := store.ReadEpoch(ctx, from.Backend, from.Prefix)
+	if err != nil {
+		return fmt.Errorf("%s: %w", from.Name, err)
+	}
+	if isCopyOf(state, epoch) {
+		return fmt.Errorf("%s: the copy is complete and may be in use; run the migration again to end it", dir)
+	}
+	if _, err := source.Reopen(ctx, from.Backend, from.Prefix); err != nil {
+		return fmt.Errorf("%s: %w", from.Name, err)
+	}
+	return nil
+}
