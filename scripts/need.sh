@@ -16,6 +16,7 @@
 #   scripts/need.sh e2e      Chromium, or what CHROMIUM names, and curl
 #   scripts/need.sh e2e-host  the package managers and archivers that the host scanner is tried with
 #   scripts/need.sh docs-test  curl, jq, openssl, ip, mke2fs and qemu-img, which the commands of the documents use
+#   scripts/need.sh test-s3  versitygw, an S3 server
 #   scripts/need.sh bin      prints the directory of the Go tools
 #
 # Debian packages are installed when this runs as root; otherwise, and elsewhere,
@@ -31,6 +32,7 @@ module() {
   scalibr) echo github.com/google/osv-scalibr/binary/scalibr@v0.5.3 ;;
   syft) echo github.com/anchore/syft/cmd/syft@v1.52.0 ;;
   oapi-codegen) echo github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2 ;;
+  versitygw) echo github.com/versity/versitygw/cmd/versitygw@v1.8.0 ;;
   govulncheck) echo golang.org/x/vuln/cmd/govulncheck@v1.8.0 ;;
   esac
 }
@@ -116,6 +118,7 @@ demo) packages $(guest) ;;
 test-mac) packages xfsprogs ;;
 images) packages qemu-utils e2fsprogs libfsapfs-utils ;;
 gotestsum) tool gotestsum ;;
+test-s3) tool versitygw ;;
 lint) tool golangci-lint && tool gofumpt ;;
 vuln) tool govulncheck ;;
 bench-scan) packages e2fsprogs && npm && tool scalibr ;;

@@ -36,7 +36,8 @@ const (
 // Dir is the storage of one registry.
 type Dir struct {
 	*SafeDir
-	base string
+	base   string
+	remote Remote // nil: the directory itself is the storage
 }
 
 // Open opens an existing storage for reading. It changes nothing on disk.
@@ -224,6 +225,9 @@ func (d *Dir) SaveTemplate(t *Template) error {
 	if err := d.MkdirAll(dir); err != nil {
 		return err
 	}
+	if d.remote != nil {
+		return d.saveRemote(t.ID, path.Join(dir, templateFile), append(raw, '\n'))
+	}
 	return d.WriteFile("template", path.Join(dir, templateFile), append(raw, '\n'))
 }
 
@@ -236,6 +240,11 @@ func (d *Dir) TrashTemplate(id string, stamp int64) error {
 	target := TrashEntry{Stamp: stamp, OriginalName: id}
 	for _, err := d.root.Stat(target.Path()); err == nil; _, err = d.root.Stat(target.Path()) {
 		target.Stamp++ // deleted, pushed and deleted again within the clock's resolution
+	}
+	if d.remote != nil {
+		if err := d.remote.TrashTemplate(id, target.Stamp); err != nil {
+			return err
+		}
 	}
 	return d.Rename("delete", path.Join(TemplatesDir, id), target.Path())
 }

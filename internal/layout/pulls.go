@@ -70,5 +70,5 @@ func (d *Dir) CompactPulls(id string, last map[string]int64) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	return d.WriteFile("pulls", path.Join(TemplatesDir, id, pullsFile), b.Bytes())
+	return d.WriteShared("pulls", path.Join(TemplatesDir, id, pullsFile), b.Bytes())
 }

@@ -109,7 +109,7 @@ func (s *ScanDraft) Commit(content string) error {
 		return err
 	}
 	s.tempName = ""
-	return nil
+	return s.dir.shareFile(scanReportPath(s.id, content))
 }
 
 // Discard removes an uncommitted draft.
@@ -214,7 +214,7 @@ func (d *Dir) RemoveScanReport(id, content string) error {
 	if !isHexOfLength(content, 64) {
 		return fmt.Errorf("%q is not a content ID", content)
 	}
-	if err := d.RemoveAll("unscan", scanReportPath(id, content)); err != nil {
+	if err := d.RemoveShared("unscan", scanReportPath(id, content)); err != nil {
 		return err
 	}
 	d.AnnounceStep("unscan.dirsync")

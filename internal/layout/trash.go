@@ -58,6 +58,11 @@ func (d *Dir) SizeOnDisk(name string) int64 {
 // PurgeTrash removes entries that were deleted before an epoch nanosecond and whose name matches want. It
 // returns their number.
 func (d *Dir) PurgeTrash(before int64, want func(name string) bool) (int, error) {
+	if d.remote != nil {
+		if err := d.remote.PurgeTrash(before); err != nil {
+			return 0, err
+		}
+	}
 	entries, err := d.TrashEntries()
 	if err != nil {
 		return 0, err

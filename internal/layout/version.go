@@ -55,7 +55,10 @@ func (d *Dir) StageVersion(id string, v *Version, config, nvram []byte) error {
 		}
 	}
 	d.AnnounceStep("stage.dirsync")
-	return d.SyncDir(stage)
+	if err := d.SyncDir(stage); err != nil || d.remote == nil {
+		return err
+	}
+	return d.remote.PutVersion(id, v, config, nvram)
 }
 
 // CommitVersion moves a staged directory to its final place and replaces that of a reverted version. It does
@@ -147,6 +150,9 @@ func (d *Dir) PruneTemplate(t *Template) error {
 		if err := d.RemoveAll("tidy", path.Join(TemplatesDir, t.ID, e.Name())); err != nil {
 			return err
 		}
+	}
+	if d.remote != nil {
+		return d.remote.PruneVersions(t)
 	}
 	return nil
 }

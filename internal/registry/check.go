@@ -35,6 +35,9 @@ func CheckStorage(ctx context.Context, base string, o CheckOptions) (api.Registr
 		return api.RegistryCheck{}, err
 	}
 	defer func() { _ = lock.Close() }()
+	if err := refuseLocalCopy(base); err != nil {
+		return api.RegistryCheck{}, err
+	}
 	c := newChecker(dir, disk.New(dir), o)
 	state, err := readScrubState(dir)
 	if err != nil {

@@ -88,7 +88,7 @@ func (r *Registry) recordDeletion(id string) error {
 	if err := r.dir.MkdirAll(deletedDir); err != nil {
 		return err
 	}
-	if err := r.dir.WriteFile("deleted", path.Join(deletedDir, id), nil); err != nil {
+	if err := r.dir.WriteShared("deleted", path.Join(deletedDir, id), nil); err != nil {
 		return err
 	}
 	r.deletedTemplates.set(id, true)
@@ -113,7 +113,7 @@ func (r *Registry) forgetDeletion(id string) {
 		return
 	}
 	r.deletedTemplates.set(id, false)
-	if err := r.dir.RemoveAll("tidy", path.Join(deletedDir, id)); err != nil {
+	if err := r.dir.RemoveShared("tidy", path.Join(deletedDir, id)); err != nil {
 		r.log.Warn("removing the tombstone of a deleted template failed", "template", id, "error", err)
 	}
 }
@@ -155,7 +155,7 @@ func (r *Registry) dropOldestDeletions(entries []fs.DirEntry, excess int) []fs.D
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return int(min(1, max(-1, written(a)-written(b)))) })
 	for _, e := range entries[:excess] {
-		if err := r.dir.RemoveAll("tidy", path.Join(deletedDir, e.Name())); err != nil {
+		if err := r.dir.RemoveShared("tidy", path.Join(deletedDir, e.Name())); err != nil {
 			r.log.Warn("removing the tombstone of a deleted template failed", "template", e.Name(), "error", err)
 		}
 	}

@@ -94,6 +94,9 @@ func (r *Registry) trashSizesBefore(before time.Time) ([]int64, error) {
 			sizes = append(sizes, r.dir.SizeOnDisk(e.Path()))
 		}
 	}
+	if remote, ok := r.store.(trashSizer); ok {
+		sizes = append(sizes, remote.TrashSizes(before)...)
+	}
 	return sizes, nil
 }
 
@@ -108,6 +111,11 @@ func (r *Registry) purgeTrash(ctx context.Context, before time.Time) error {
 // measureTrash measures the trash and stores its size until the next measurement.
 func (r *Registry) measureTrash() int64 {
 	size := r.dir.SizeOnDisk(layout.TrashDir)
+	if remote, ok := r.store.(trashSizer); ok {
+		for _, n := range remote.TrashSizes(maxTime) {
+			size += n
+		}
+	}
 	r.trashBytes.Store(size)
 	return size
 }

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/buildyard/buildyard/internal/blob"
-	"github.com/buildyard/buildyard/internal/blob/disk"
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
@@ -44,6 +43,9 @@ type Options struct {
 
 	LogRetention time.Duration // how long central logs and those of failed VMs stay: 7 days
 	MaxLogSize   int64         // bytes of the central logs, and of those of failed VMs: 1 GiB
+
+	// Backend is the shared storage that Base is a local copy of; nil: Base is the storage. Close closes it.
+	Backend Backend
 
 	Now   func() time.Time // nil means time.Now
 	Hooks layout.Hooks     // for tests
@@ -115,8 +117,12 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 	if err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
+	store, err := o.openStore(ctx, dir)
+	if err != nil {
+		return nil, errors.Join(err, o.closeBackend(), dir.Close(), lock.Close())
+	}
 	r := &Registry{
-		opts: o, dir: dir, store: disk.New(dir), lockFile: lock, log: o.Logger,
+		opts: o, dir: dir, store: store, lockFile: lock, log: o.Logger,
 		indexMemory: semaphore.NewWeighted(maxIndexMemory),
 		scanUploads: semaphore.NewWeighted(MaxScanUploads),
 		layerRefs:   map[blob.Digest]int{}, layerPins: map[blob.Digest]int{}, leasedUntil: map[blob.Digest]time.Time{},
@@ -157,7 +163,7 @@ func (o Options) withDefaults() Options {
 // Close releases the storage. Running pushes fail and can be resumed after the next Open.
 func (r *Registry) Close() error {
 	r.CancelStorageJob()
-	return errors.Join(r.aux.close(), r.dir.Close(), r.lockFile.Close())
+	return errors.Join(r.aux.close(), r.opts.closeBackend(), r.dir.Close(), r.lockFile.Close())
 }
 
 // loadStorage reads the storage.

@@ -112,7 +112,7 @@ func (m *repairer) repairTemplate(d layout.DamagedTemplate) error {
 	case errors.Is(listErr, fs.ErrNotExist):
 		r.publishTemplate(d.ID, nil)
 		return nil
-	case !isTemplateID(d.ID), errors.Is(err, layout.ErrNewer), listErr != nil:
+	case !isTemplateID(d.ID), errors.Is(err, layout.ErrNewer), listErr != nil, r.dir.IsLocalCopy():
 		return nil // not the registry's, not damaged, or not to be changed now
 	case r.dir.HasOnlyStaged(d.ID):
 		if err := r.dir.RemoveAll("repair", place); err != nil {

@@ -177,6 +177,9 @@ func (s *Store) DropUploads(_ context.Context, session string) error {
 	return err
 }
 
+// RemoveUpload removes the received bytes of an upload; it is not an error if there are none.
+func (s *Store) RemoveUpload(u blob.Upload) error { return s.dir.RemoveAll("drop", uploadPath(u)) }
+
 // Open implements blob.Store.
 func (s *Store) Open(_ context.Context, root blob.Digest) (blob.File, error) {
 	f, err := s.openFile(layerPath(root, false))

@@ -158,7 +158,10 @@ func (s service) getManifest(r *rest.Request) (any, error) {
 	for i := range m.Files {
 		for j := range m.Files[i].Layers {
 			l := &m.Files[i].Layers[j]
-			l.URLs = []string{blobPath + l.Root}
+			if address := s.registry.LayerURL(r.Context(), l.Root); address != "" {
+				l.URLs = append(l.URLs, address)
+			}
+			l.URLs = append(l.URLs, blobPath+l.Root)
 		}
 	}
 	return m, err
@@ -184,6 +187,9 @@ func (s service) getLayer(w http.ResponseWriter, r *http.Request) error {
 	s.registry.CountSent(out.sentBytes)
 	return nil
 }
+
+// expectReader is a file that is fetched from elsewhere, in requests of the announced size.
+type expectReader interface{ ExpectRead(n int64) }
 
 // deadlineWriter sets a deadline per stretch, so that a response may take as long as its client makes progress.
 // Files are sent as efficiently as without it.
@@ -216,6 +222,9 @@ func (s *deadlineWriter) ReadFrom(src io.Reader) (int64, error) {
 	bounded, ok := src.(*io.LimitedReader)
 	if !ok {
 		bounded = &io.LimitedReader{R: src, N: math.MaxInt64}
+	}
+	if remote, isRemote := bounded.R.(expectReader); ok && isRemote {
+		remote.ExpectRead(bounded.N)
 	}
 	var sum int64
 	for bounded.N > 0 {

@@ -1,0 +1,110 @@
+package objects
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/layout"
+	"github.com/buildyard/buildyard/internal/s3store"
+)
+
+// TrashTemplate implements layout.Remote. The marker is the commit point of the deletion.
+func (m *Metadata) TrashTemplate(id string, stamp int64) error {
+	m.mu.Lock()
+	t := m.objectsOf(id)
+	marker := trashMarker{ID: id, ETag: t.etag, Stamp: stamp}
+	done := t.trashed || t.etag == ""
+	m.mu.Unlock()
+	if done {
+		return nil // an earlier call that failed later
+	}
+	raw, err := json.Marshal(marker)
+	if err != nil {
+		return fmt.Errorf("encode trash marker: %w", err)
+	}
+	key := path.Join(layout.TrashDir, layout.TrashName(stamp, id))
+	if _, err := m.lease.Put(m.ctx, key, raw, s3store.Condition{}); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trash[key] = marker
+	m.objectsOf(id).trashed = true
+	return nil
+}
+
+// PurgeTrash implements layout.Remote. It removes only what this process has seen as deleted.
+func (m *Metadata) PurgeTrash(before int64) error {
+	m.mu.Lock()
+	old := map[string]trashMarker{}
+	for key, marker := range m.trash {
+		if marker.Stamp < before {
+			old[key] = marker
+		}
+	}
+	m.mu.Unlock()
+	if len(old) == 0 {
+		return nil
+	}
+	if err := m.lease.Confirm(m.ctx); err != nil {
+		return err
+	}
+	for key, marker := range old {
+		if err := m.purge(marker); err != nil {
+			return err
+		}
+		if err := m.lease.Delete(m.ctx, key); err != nil {
+			return err
+		}
+		m.mu.Lock()
+		delete(m.trash, key)
+		m.mu.Unlock()
+	}
+	return nil
+}
+
+// purge removes the objects of a deleted template, unless a new one has its ID: then only the marker is left of it.
+func (m *Metadata) purge(marker trashMarker) error {
+	m.mu.Lock()
+	t := m.templates[marker.ID]
+	gone := t != nil && t.trashed && sameETag(t.etag, marker.ETag)
+	m.mu.Unlock()
+	if !gone {
+		return nil
+	}
+	prefix := layout.TemplatePath(marker.ID) + "/"
+	var keys []string
+	err := m.bucket.List(m.ctx, prefix, func(o s3store.Object) error {
+		if o.Key != templateKey(marker.ID) {
+			keys = append(keys, o.Key)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, key := range append(keys, templateKey(marker.ID)) { // last: it shows that there is something to purge
+		if err := m.lease.Delete(m.ctx, key); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.templates, marker.ID)
+	return nil
+}
+
+// parseMarkerKey returns template and time of the key of a marker; false for the markers of layers.
+func parseMarkerKey(key string) (id string, stamp int64, ok bool) {
+	name, ok := strings.CutPrefix(key, layout.TrashDir+"/")
+	if !ok {
+		return "", 0, false
+	}
+	when, id, ok := strings.Cut(name, "-")
+	stamp, err := strconv.ParseInt(when, 10, 64)
+	clean, valid := layout.ParseID(id)
+	return id, stamp, ok && err == nil && valid && clean == id
+}
