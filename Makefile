@@ -22,6 +22,10 @@ GO_FILES = git ls-files -z -co --exclude-standard '*.go' | xargs -0
 build: ## build every program into bin/
 	stamp=$$(scripts/version.sh ldflags); CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $$stamp" -o bin/ ./cmd/...
 
+dist: ## write the files of a release into dist/, the same bytes in each clone: PLATFORMS=linux/amd64,... for some of them
+	scripts/need.sh dist
+	go run -trimpath ./internal/tools/dist -nfpm $(TOOLS)/nfpm $(if $(PLATFORMS),-platforms $(PLATFORMS))
+
 # What takes longest is begun first, and more packages than there are processors, as
 # many tests wait. Vet is part of lint. Without the paths of this clone in it, what is
 # compiled serves the next clone too. A program with the race detector would sleep a
@@ -103,6 +107,10 @@ test-upgrade: ## upgrade from the programs of an earlier commit, FROM=commit (6f
 	scripts/need.sh demo
 	go run ./test/upgrade $(if $(FROM),-from $(FROM)) $(if $(ONLY),-only '$(ONLY)')
 
+test-packages: ## make the release twice in two clones and compare, install, upgrade and purge the packages in a Debian tree, start what they install, check image, formula, manuals, completions and signatures: ONLY=regexp of cases; as root
+	scripts/need.sh test-packages
+	go run -trimpath ./test/packages -tools $(TOOLS) $(if $(ONLY),-only '$(ONLY)')
+
 contract: ## hold controller and registry to api/openapi.yaml and the contract, as clients see them: ONLY=regexp of cases, JSON=file, AUTH=1 with the root token, an API key and a certificate
 	go run ./test/contract $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON)) $(if $(AUTH),-auth)
 
@@ -149,9 +157,9 @@ test-mutants: ## plant errors in guarding code, one at a time, and print the sha
 	CGO_ENABLED=0 GOFLAGS="$${GOFLAGS:-} -trimpath" go run ./internal/tools/mutants -n $(or $(N),60) -seed $(or $(SEED),1) $(if $(ALL),-all) $(if $(JSON),-json $(JSON)) $(or $(PACKAGES),$(GUARDING))
 
 clean: ## remove what the targets built
-	rm -rf bin dist
+	rm -rf bin dist dist.work
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-mac bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile test-mac test-upgrade contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help
+.PHONY: build dist test-packages test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-mac bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile test-mac test-upgrade contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help

@@ -3,6 +3,7 @@ module github.com/buildyard/buildyard
 go 1.26.3
 
 require (
+	aead.dev/minisign v0.3.0
 	github.com/BurntSushi/toml v1.6.0
 	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/buildyard/buildyard/api v0.1.0

@@ -17,6 +17,8 @@
 #   scripts/need.sh e2e-host  the package managers and archivers that the host scanner is tried with
 #   scripts/need.sh docs-test  curl, jq, openssl, ip, mke2fs and qemu-img, which the commands of the documents use
 #   scripts/need.sh test-s3  versitygw, an S3 server
+#   scripts/need.sh dist     nfpm, which writes deb and rpm packages
+#   scripts/need.sh test-packages  nfpm, and the programs that install and check packages, images and signatures
 #   scripts/need.sh bin      prints the directory of the Go tools
 #
 # Debian packages are installed when this runs as root; otherwise, and elsewhere,
@@ -33,6 +35,7 @@ module() {
   syft) echo github.com/anchore/syft/cmd/syft@v1.52.0 ;;
   oapi-codegen) echo github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2 ;;
   versitygw) echo github.com/versity/versitygw/cmd/versitygw@v1.8.0 ;;
+  nfpm) echo github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.48.0 ;;
   govulncheck) echo golang.org/x/vuln/cmd/govulncheck@v1.8.0 ;;
   esac
 }
@@ -135,6 +138,12 @@ e2e-host)
   type -P cargo >/dev/null || packages cargo
   type -P jar >/dev/null || packages default-jdk-headless
   python3 -m pip --version >/dev/null 2>&1 || packages python3-pip python3-venv
+  ;;
+dist) tool nfpm ;;
+test-packages)
+  packages debootstrap dpkg rpm cpio skopeo minisign mandoc zsh systemd
+  type -P ruby >/dev/null || packages ruby
+  tool nfpm
   ;;
 docs-test) packages curl jq openssl iproute2 e2fsprogs qemu-utils ;;
 bin) echo "$bin" ;;

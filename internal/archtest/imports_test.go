@@ -281,6 +281,7 @@ type holder struct {
 var holders = []holder{
 	{[]string{"os/exec"}, []string{
 		"internal/hv/...", "internal/selfexec/...", "internal/tools/xfstest", "internal/tools/mutants",
+		"internal/tools/dist",
 		"internal/agent/service", "internal/agent/hostcheck", "internal/agent/keepawake",
 	}, "other programs are started in a few places that can be reviewed"},
 	{

@@ -70,6 +70,7 @@ func RunAs(ctx context.Context, root *cobra.Command, args []string, prefix strin
 	root.SetUsageFunc(printUsage)
 	makeCompletionStrict(root)
 	suggestNames(root, args)
+	root.AddCommand(manualCommand())
 	began := false
 	mark := func(cmd *cobra.Command) {
 		run := cmd.RunE

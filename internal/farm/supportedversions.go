@@ -28,5 +28,6 @@ func (s SupportedVersions) Check(version int) error {
 	if s.Oldest != s.Newest {
 		supported = fmt.Sprintf("versions %d to %d", s.Oldest, s.Newest)
 	}
-	return Refused("%s version %d is not supported: %s supports %s; %s", s.Subject, version, s.Reader, supported, remedy)
+	return Refused("%s version %d is not supported: %s supports %s; %s",
+		s.Subject, version, s.Reader, supported, remedy)
 }

@@ -75,19 +75,19 @@ func (n *Node) EndUpdateTry(failure string, now time.Time) {
 	}
 }
 
-// IsOlderVersion reports whether one version X.Y.Z-<hash> is older than another. Those that
-// differ in their hash alone, or are not of that form, have no order.
+// IsOlderVersion reports whether one version X.Y.Z-<hash> is older than another. X.Y.Z-dev+<hash>, a build before that
+// release, is older than it. Versions that differ in their hash alone, or are not of that form, have no order.
 func IsOlderVersion(a, b string) bool {
 	x, okA := parseVersion(a)
 	y, okB := parseVersion(b)
 	return okA && okB && slices.Compare(x[:], y[:]) < 0
 }
 
-// parseVersion reads the X.Y.Z that a version begins with.
-func parseVersion(version string) (n [3]int, ok bool) {
-	head, _, _ := strings.Cut(version, "-")
+// parseVersion reads the X.Y.Z that a version begins with. The last number is 0 before the release, else 1.
+func parseVersion(version string) (n [4]int, ok bool) {
+	head, rest, _ := strings.Cut(version, "-")
 	parts := strings.Split(head, ".")
-	if len(parts) != len(n) {
+	if len(parts) != len(n)-1 {
 		return n, false
 	}
 	for i, part := range parts {
@@ -96,6 +96,9 @@ func parseVersion(version string) (n [3]int, ok bool) {
 			return n, false
 		}
 		n[i] = v
+	}
+	if !strings.HasPrefix(rest, "dev") {
+		n[len(parts)] = 1
 	}
 	return n, true
 }

@@ -2,6 +2,7 @@ package release
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -24,15 +25,21 @@ const (
 const maxManifestBytes = 64 << 10
 
 // SignDir signs every package of a directory as a version, and replaces the manifest. It returns
-// the signed packages. Two concurrent runs do no harm: the manifest of one of them remains,
-// complete.
-func SignDir(key ed25519.PrivateKey, dir, version string) ([]api.AgentPackage, error) {
+// the signed packages. A package that contains its version is refused for another one, as nodes would
+// refuse it. With version "" such packages are signed as what they contain, others as the version unknown.
+// Two concurrent runs do no harm: the manifest of one of them remains, complete.
+func SignDir(key ed25519.PrivateKey, dir, version, unknown string) ([]api.AgentPackage, error) {
 	var list []api.AgentPackage
 	var text strings.Builder
 	text.WriteString(
 		"# Statements about the agent packages in this directory, each signed. Made by: buildyard package sign\n")
 	for _, platform := range Platforms {
-		p, err := signFile(key, filepath.Join(dir, platform.PackageFile()), platform, version)
+		path := filepath.Join(dir, platform.PackageFile())
+		signed, err := versionToSign(path, version, unknown)
+		p := api.AgentPackage{Version: signed, OS: platform.OS, Arch: platform.Arch}
+		if err == nil {
+			p, err = signFile(key, path, p)
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -48,13 +55,22 @@ func SignDir(key ed25519.PrivateKey, dir, version string) ([]api.AgentPackage, e
 	return list, replaceFile(filepath.Join(dir, ManifestFile), text.String())
 }
 
-func signFile(key ed25519.PrivateKey, path string, platform Platform, version string) (p api.AgentPackage, err error) {
+// versionToSign returns the version to sign a package as; see SignDir.
+func versionToSign(path, version, unknown string) (string, error) {
+	packaged, err := packagedVersion(path)
+	if err == nil && version != "" && packaged != "" && version != packaged {
+		err = fmt.Errorf("its program has version %s, not %s: sign it without --version", packaged, version)
+	}
+	return cmp.Or(version, packaged, unknown), err
+}
+
+// signFile returns the signed statement about a package.
+func signFile(key ed25519.PrivateKey, path string, p api.AgentPackage) (api.AgentPackage, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return p, err
 	}
 	defer func() { _ = f.Close() }()
-	p = api.AgentPackage{Version: version, OS: platform.OS, Arch: platform.Arch}
 	if p.Size, p.SHA256, err = Digest(f); err != nil {
 		return p, err
 	}

@@ -1,9 +1,13 @@
 package release
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"crypto/ed25519"
 	"encoding/base64"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -149,7 +153,7 @@ func (p *place) write(name, text string) {
 
 func (p *place) sign(version string) {
 	p.t.Helper()
-	if _, err := SignDir(p.secret, p.dir, version); err != nil {
+	if _, err := SignDir(p.secret, p.dir, version, ""); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -245,9 +249,52 @@ func TestFilesByName(t *testing.T) {
 	}
 }
 
+// TestPackagedVersion: a package that contains its version is signed as that, and as no other one.
+func TestPackagedVersion(t *testing.T) {
+	_, secret := keys(t)
+	for name, tt := range map[string]struct{ content, version, want, problem string }{
+		"in the package":  {archive(t, "VERSION", "1.2.0-abc\n"), "", "1.2.0-abc", ""},
+		"the same":        {archive(t, "VERSION", "1.2.0-abc"), "1.2.0-abc", "1.2.0-abc", ""},
+		"another one":     {archive(t, "VERSION", "1.2.0-abc"), "1.2.0", "", "version 1.2.0-abc, not 1.2.0"},
+		"invalid":         {archive(t, "VERSION", "../x"), "", "", `invalid VERSION "../x"`},
+		"long":            {archive(t, "VERSION", strings.Repeat("1", 200)), "", "", "invalid VERSION"},
+		"none":            {archive(t, "buildnode", "x"), "", "0.9.0-own", ""},
+		"none, but given": {archive(t, "buildnode", "x"), "1.0.0-x", "1.0.0-x", ""},
+		"no archive":      {"x", "1.0.0-x", "1.0.0-x", ""},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, Platforms[0].PackageFile()), []byte(tt.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		list, err := SignDir(secret, dir, tt.version, "0.9.0-own")
+		switch {
+		case tt.problem != "":
+			if err == nil || !strings.Contains(err.Error(), tt.problem) {
+				t.Errorf("%s: %v, want %q", name, err, tt.problem)
+			}
+		case err != nil || len(list) != 1 || list[0].Version != tt.want:
+			t.Errorf("%s: %+v, %v", name, list, err)
+		}
+	}
+}
+
+// archive returns a tar.gz with one file.
+func archive(t *testing.T, name, content string) string {
+	t.Helper()
+	var out bytes.Buffer
+	zipped := gzip.NewWriter(&out)
+	files := tar.NewWriter(zipped)
+	err := files.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))})
+	_, writeErr := io.WriteString(files, content)
+	if err := errors.Join(err, writeErr, files.Close(), zipped.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
 func TestEmptyDirectoryIsNotSigned(t *testing.T) {
 	_, secret := keys(t)
-	if _, err := SignDir(secret, t.TempDir(), "1.0.0-a"); err == nil ||
+	if _, err := SignDir(secret, t.TempDir(), "1.0.0-a", ""); err == nil ||
 		!strings.Contains(err.Error(), "buildnode-linux-amd64.tar.gz") {
 		t.Errorf("%v", err)
 	}

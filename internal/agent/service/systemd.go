@@ -33,16 +33,31 @@ func NewSystemd(dir string) *Systemd {
 	return &Systemd{serviceFile{path: filepath.Join(dir, unitName), marker: "buildnode service install"}}
 }
 
+// installedNotice is the comment in the unit files that Install writes.
+const installedNotice = `Written by "buildnode service install", which replaces this file. ` + editNotice
+
+const editNotice = `Add settings with "systemctl edit buildnode".`
+
 // Render returns the text of the unit file.
-func (s *Systemd) Render(d Definition) ([]byte, error) {
+func (s *Systemd) Render(d Definition) ([]byte, error) { return renderUnit(installedNotice, d) }
+
+// PackagedUnit returns the unit file of a package that installs the program and nothing else of this package: it has
+// the same form as what Install writes.
+func PackagedUnit(program, dataDir string) ([]byte, error) {
+	return renderUnit("Part of the package buildnode. "+editNotice,
+		Definition{Program: program, Args: []string{"run", "--data-dir", dataDir}})
+}
+
+func renderUnit(notice string, d Definition) ([]byte, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
 	view := struct {
+		Notice          string
 		EnvironmentFile string
 		Env             []string
 		Command         string
-	}{EnvironmentFile: EnvironmentFile, Command: quoteUnitWord(d.Program)}
+	}{Notice: notice, EnvironmentFile: EnvironmentFile, Command: quoteUnitWord(d.Program)}
 	for _, variable := range d.Env {
 		view.Env = append(view.Env, quoteUnitWord(variable))
 	}

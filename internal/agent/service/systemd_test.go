@@ -152,3 +152,24 @@ func TestNoServiceManager(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestPackagedUnit: but for its comment, the unit of the package is the one that Install writes.
+func TestPackagedUnit(t *testing.T) {
+	packaged, err := PackagedUnit("/usr/bin/buildnode", "/var/lib/buildyard/node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed, err := NewSystemd("").Render(Definition{
+		Program: "/usr/bin/buildnode", Args: []string{"run", "--data-dir", "/var/lib/buildyard/node"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, unit, _ := strings.Cut(string(packaged), "\n")
+	if _, want, _ := strings.Cut(string(installed), "\n"); unit != want || !strings.Contains(unit, "KillMode=process\n") {
+		t.Errorf("the package has\n%s\nand Install writes\n%s", unit, want)
+	}
+	if strings.Contains(string(packaged), "service install") {
+		t.Error("the unit of the package says that it was written by Install, which would replace it silently")
+	}
+}

@@ -38,7 +38,7 @@ A node installs only packages that are signed with a trusted key. It gets the ke
 packages.pub of that directory when it first joins, or from buildnode join --update-key.`,
 		Example: `  buildyard package keygen --out /secure/packages.key
   cp /secure/packages.pub buildnode-linux-amd64.tar.gz /var/lib/buildyard/controller/pkg/
-  buildyard package sign --key /secure/packages.key --version 1.2.0-3f2c1ab /var/lib/buildyard/controller/pkg
+  buildyard package sign --key /secure/packages.key /var/lib/buildyard/controller/pkg
   buildyard node update --wait`,
 	}, packageKeygen(io), packageSign(io), packageList(io))
 }
@@ -86,20 +86,21 @@ func packageSign(streams Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign DIR",
 		Short: "Sign the agent packages in a directory",
-		Long: `sign signs every agent package in a directory with the version --version, which must be the version that
-the program prints, and rewrites the file manifest. A controller with that directory offers the
-packages within seconds.`,
-		Example: `  buildyard package sign --key /secure/packages.key --version 1.2.0-3f2c1ab /var/lib/buildyard/controller/pkg`,
-		Args:    cobra.ExactArgs(1),
+		Long: `sign signs every agent package in a directory and rewrites the file manifest. A controller with that
+directory offers the packages within seconds. Packages of a release contain their version. For others
+--version is the version that the program prints, by default that of this program.`,
+		Example: `  buildyard package sign --key /secure/packages.key /var/lib/buildyard/controller/pkg
+  buildyard package sign --key /secure/packages.key --version 1.2.0-3f2c1ab /srv/own-packages`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if !release.ValidVersion(version) {
+			if version != "" && !release.ValidVersion(version) {
 				return cli.Usage(fmt.Errorf("invalid --version %q: want X.Y.Z-HASH, as the program prints it", version))
 			}
 			key, err := license.ReadSecret(secret)
 			if err != nil {
 				return err
 			}
-			list, err := release.SignDir(key, args[0], version)
+			list, err := release.SignDir(key, args[0], version, obs.FullVersion())
 			if err != nil {
 				return err
 			}
@@ -107,7 +108,8 @@ packages within seconds.`,
 		},
 	}
 	addPackageKeyFlag(cmd, &secret)
-	cmd.Flags().StringVar(&version, "version", obs.FullVersion(), "version of the packages")
+	cmd.Flags().StringVar(&version, "version", "",
+		"version of the packages (default: the one in each package, else that of this program)")
 	output.Add(cmd)
 	return cmd
 }

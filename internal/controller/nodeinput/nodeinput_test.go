@@ -163,7 +163,8 @@ func TestProtocolIsChecked(t *testing.T) {
 		"report": Report(&api.Report{Protocol: newer}),
 		"token":  Pass(&api.RegistryTokenRequest{Protocol: newer}),
 	} {
-		const want = "Node protocol version 2 is not supported: this controller supports version 1; update the controller"
+		const want = "Node protocol version 2 is not supported: this controller supports version 1; " +
+			"update the controller"
 		if farm.CodeOf(err) != farm.CodeRefused || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}

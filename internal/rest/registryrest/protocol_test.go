@@ -16,7 +16,7 @@ func TestTransferProtocol(t *testing.T) {
 	for _, tt := range []struct{ version, want string }{
 		{"", ""},
 		{"1", ""},
-		{"2", "Transfer protocol version 2 is not supported: this registry supports version 1; update the registry, or"},
+		{"2", "Transfer protocol version 2 is not supported: this registry supports version 1; update the registry"},
 		{"-1", "Transfer protocol version -1 is not supported: this registry supports version 1; update buildnode"},
 		{"new", "must be a number"},
 	} {

@@ -1,0 +1,97 @@
+package releases
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/config"
+)
+
+// defaultAddress is where a controller listens.
+const defaultAddress = ":8090"
+
+func healthCommand(streams cli.Streams) *cobra.Command {
+	var address string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "healthcheck",
+		Short: "Check whether a service is ready",
+		Long: `healthcheck asks the service on this machine whether it is ready, with HTTP or HTTPS, and fails if it is not.
+It sends no credentials and does not verify the certificate. Containers, which have no other
+programs, use it.`,
+		Example: `  buildyard healthcheck
+  buildyard healthcheck --address :8089`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			at, err := localAddress(cmp.Or(address, os.Getenv(config.ListenAddr), defaultAddress))
+			if err != nil {
+				return cli.Usage(err)
+			}
+			if err := checkReady(ctx, at); err != nil {
+				return cli.Exit(cli.ExitUnreachable, err)
+			}
+			_, err = fmt.Fprintln(streams.Out, "ready")
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&address, "address", "", "address of the service (default: "+config.ListenAddr+
+		", else "+defaultAddress+")")
+	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "limit of the check")
+	return cmd
+}
+
+// localAddress returns the address at which this machine reaches a service that listens on an address.
+func localAddress(listen string) (string, error) {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", fmt.Errorf("invalid address %q: want host:port", listen)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// checkReady asks a service with HTTP, and then with HTTPS if it does not answer that.
+func checkReady(ctx context.Context, address string) error {
+	client := &http.Client{Transport: &http.Transport{
+		//nolint:gosec // a request to this machine without credentials, whose answer only says whether it is ready
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+	}}
+	plain := get(ctx, client, "http://"+address+"/readyz")
+	if plain == nil {
+		return nil
+	}
+	encrypted := get(ctx, client, "https://"+address+"/readyz")
+	if encrypted == nil {
+		return nil
+	}
+	return fmt.Errorf("the service at %s is not ready: %w; %w", address, plain, encrypted)
+}
+
+func get(ctx context.Context, client *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s responded %s", url, resp.Status)
+	}
+	return nil
+}
