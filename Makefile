@@ -94,7 +94,11 @@ demo: ## start a controller, a registry and a node with a real guest (ONCE=1 sto
 
 test-fault: ## kill real processes while they work: N kills a target (20 % of them for backup, events and qemu-save; registry is killed at every point), SEED repeats a run, JSON=file keeps the figures
 	scripts/need.sh test
-	go run ./test/fault -n $(or $(N),50) $(if $(SEED),-seed $(SEED)) $(if $(JSON),-json $(JSON))
+	go run ./test/fault/faultrun -n $(or $(N),50) $(if $(SEED),-seed $(SEED)) $(if $(JSON),-json $(JSON))
+
+test-ha: ## break each part of a cloud with three controllers, three etcd members and HAProxy in each way while clients work, and try supported etcd versions: N=20 strikes of each fault, ONLY=regexp of cases, SEED, JSON=file; as root
+	scripts/need.sh test-ha
+	CGO_ENABLED=0 go run -trimpath ./test/ha -tools $(TOOLS) -n $(or $(N),20) $(if $(ONLY),-only '$(ONLY)') $(if $(SEED),-seed $(SEED)) $(if $(JSON),-json $(JSON))
 
 test-hostile: ## attack real services as hostile nodes, pushers, callers, guessers and pages do, on full disks and damaged files, then all together while normal jobs run for MINUTES (15): ONLY=regexp of attacks, JSON=file; as root
 	go run ./test/hostile -minutes $(or $(MINUTES),15) $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
@@ -162,4 +166,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build dist test-packages test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-mac bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile test-mac test-upgrade contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help
+.PHONY: build dist test-packages test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-mac bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile test-mac test-upgrade contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help test-ha

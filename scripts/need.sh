@@ -19,11 +19,18 @@
 #   scripts/need.sh test-s3  versitygw, an S3 server
 #   scripts/need.sh dist     nfpm, which writes deb and rpm packages
 #   scripts/need.sh test-packages  nfpm, and the programs that install and check packages, images and signatures
+#   scripts/need.sh etcd     etcd servers of the supported minor versions, and etcdctl
+#   scripts/need.sh test-ha  the same, an older etcd that is refused, HAProxy and ip
+#   scripts/need.sh bench-ha the same etcd servers
 #   scripts/need.sh bin      prints the directory of the Go tools
 #
 # Debian packages are installed when this runs as root; otherwise, and elsewhere,
 # it says what is missing and fails. Go tools go into the user's cache.
 set -euo pipefail
+
+# The etcd servers that external stores are tried with: the newest of each supported minor version. The last is that of
+# the embedded store.
+etcd_versions="v3.5.35 v3.6.16 v3.7.3"
 
 # module NAME: where a Go tool comes from, at its pinned version.
 module() {
@@ -113,6 +120,39 @@ tool() {
   (cd / && GOBIN=$bin GOFLAGS= CGO_ENABLED=0 GOWORK=off go install "$module")
 }
 
+# etcd_program PACKAGE VERSION NAME: builds a program of etcd as its release does, with the dependencies of that version.
+# Its modules replace each other, so that go install refuses them.
+etcd_program() {
+  local package=go.etcd.io/etcd/$1/v3 version=$2 name=$3 dir
+  go version -m "$bin/$name" 2>/dev/null | awk -v m="$package" -v v="$version" \
+    '$1 == "dep" && $2 == m && $3 == v { found = 1 } END { exit !found }' && return 0
+  echo "need.sh: building $package@$version" >&2
+  mkdir -p "$bin"
+  dir=$(mktemp -d)
+  (cd "$dir" && export GOFLAGS= CGO_ENABLED=0 GOWORK=off && go mod init etcd && go get "$package@$version" &&
+    go build -trimpath -ldflags '-s -w' -o "$bin/$name" "$package") >/dev/null
+  rm -rf "$dir"
+}
+
+# etcd_programs builds every etcd server as etcd-VERSION, and etcdctl.
+etcd_programs() {
+  local version
+  for version in $etcd_versions; do
+    etcd_program server "$version" "etcd-$version"
+  done
+  etcd_program etcdctl "$version" etcdctl
+  ln -sfn "etcd-$version" "$bin/etcd"
+}
+
+# etcd_old takes the etcd server of Debian 12 as etcd-3.4, without installing its service.
+etcd_old() {
+  local dir
+  [ -x "$bin/etcd-3.4" ] && return 0
+  dir=$(mktemp -d)
+  (cd "$dir" && apt-get -qq download etcd-server >&2 && dpkg -x etcd-server_3.4*.deb . && mv usr/bin/etcd "$bin/etcd-3.4")
+  rm -rf "$dir"
+}
+
 case "${1:-}" in
 # shellcheck disable=SC2046 # package names are words
 test) tool gotestsum && packages gcc libc6-dev busybox iproute2 xfsprogs $(guest) ;;
@@ -145,6 +185,9 @@ test-packages)
   type -P ruby >/dev/null || packages ruby
   tool nfpm
   ;;
+etcd) etcd_programs ;;
+test-ha) packages haproxy iproute2 && etcd_programs && etcd_old ;;
+bench-ha) etcd_programs ;;
 docs-test) packages curl jq openssl iproute2 e2fsprogs qemu-utils ;;
 bin) echo "$bin" ;;
 *) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;

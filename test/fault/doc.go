@@ -1,7 +1,6 @@
-// Command fault kills the programs of a small cloud at random moments, restarts them, and compares
-// everything that was acknowledged with the final state.
-//
-//	go run ./test/fault -n 50 -seed s [-targets LIST] [-json FILE]
+// Package fault kills the programs of a small cloud at random moments, restarts them, and compares
+// everything that was acknowledged with the final state. Command faultrun runs it; other suites use its
+// Workload on clouds of their own.
 //
 // The targets, each on a separate cloud:
 //
@@ -41,4 +40,4 @@
 //
 // Invariant: every figure that it prints was counted in this run; what could not be counted fails
 // the run.
-package main
+package fault

@@ -1,4 +1,4 @@
-package main
+package fault
 
 import (
 	"context"
@@ -15,8 +15,6 @@ import (
 
 	"github.com/buildyard/buildyard/test/rig"
 )
-
-func main() { rig.Main("fault", run) }
 
 // target is one kind of program that is killed.
 type target struct {
@@ -103,8 +101,8 @@ func allTargets() string {
 	return strings.Join(names, ",")
 }
 
-// run runs the whole test and reports whether every required case passed.
-func run(ctx context.Context, args []string, out io.Writer) (bool, error) {
+// Run runs the whole test and reports whether every required case passed.
+func Run(ctx context.Context, args []string, out io.Writer) (bool, error) {
 	o, err := parse(args, out)
 	if err != nil {
 		return false, err

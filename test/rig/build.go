@@ -101,3 +101,9 @@ func Guest(ctx context.Context, root, dir string) (disk string, err error) {
 	_, err = Output(ctx, root, "bash", filepath.Join(root, "guest", "build.sh"), "--password", "test", disk)
 	return disk, err
 }
+
+// At returns the same programs in another directory, where the caller has built them.
+func (p Programs) At(dir string) Programs {
+	p.dir = dir
+	return p
+}

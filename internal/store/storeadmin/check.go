@@ -52,14 +52,12 @@ func Check(ctx context.Context, s Side, inspected Inspected) []Finding {
 }
 
 func checkMembers(members []etcd.MemberReport) (findings []Finding) {
-	missing := 0
 	for _, m := range members {
 		name := "member " + m.Address
 		if m.Address == "" {
 			name = "embedded member"
 		}
 		if m.Err != nil {
-			missing++
 			findings = append(findings, Finding{
 				name, LevelFail, m.Err.Error(),
 				"check that the member runs and that this machine reaches it",
@@ -68,7 +66,7 @@ func checkMembers(members []etcd.MemberReport) (findings []Finding) {
 		}
 		findings = append(findings, checkMember(name, m))
 	}
-	if n := len(members); n == 2 || n > 0 && missing == 0 && n%2 == 0 {
+	if n := len(members); n > 0 && n%2 == 0 {
 		findings = append(findings, Finding{
 			"members", LevelWarn, fmt.Sprintf("%d endpoints are configured", n),
 			"a cluster has three or five members; name each of them",
