@@ -3,8 +3,7 @@
 // file and default, in that order.
 //
 // It does not interpret settings: the commands pass the values on, and no other package knows where
-// a value came from. It has no settings that a program would ignore: a known but unsupported one is
-// rejected at startup.
+// a value came from. It has no settings that a program would ignore.
 //
 // Invariant: a Values exists only when every value in it has passed the form of its kind and its
 // own check.

@@ -50,7 +50,7 @@ const maxSecretBytes = 64 << 10
 // Load finds the value of every setting: flag before environment before file before
 // default. An empty value in the environment or the file means not given. The error
 // is one line that names the setting, its value (masked when secret) and the form it
-// must have; a known but unsupported setting is an error too.
+// must have.
 func Load(table Table, src Sources) (*Values, error) {
 	l := loader{env: src.Env, flags: src.Flags, stdin: src.Stdin}
 	if l.env == nil {
@@ -64,9 +64,6 @@ func Load(table Table, src Sources) (*Values, error) {
 		l.file = file
 	}
 	l.file = mergeMissing(l.file, src.FileDefaults)
-	if err := l.refuseUnsupported(table, src.Vars); err != nil {
-		return nil, err
-	}
 	if err := refuseUnknown(table, src.Vars); err != nil {
 		return nil, err
 	}

@@ -42,14 +42,6 @@ func TestReferenceOfSettings(t *testing.T) {
 	} {
 		referencetest.Section(t, "settings.md", s.heading, s.text+"\n\n"+reference(s.table))
 	}
-
-	var b strings.Builder
-	b.WriteString("A service that finds one of these settings does not start, since it cannot provide the feature.\n\n")
-	b.WriteString("| setting | feature | accepted value |\n|---|---|---|\n")
-	for _, u := range AllUnsupported {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", u.Key, u.Feature, code(u.CurrentValue))
-	}
-	referencetest.Section(t, "settings.md", "Settings that are refused", b.String())
 }
 
 // reference returns the rows of a table in Markdown.

@@ -245,7 +245,7 @@ var ControllerTable = slices.Concat(Table{
 	},
 	enableMetrics, metricsPort, metricsPath,
 	logLevelSetting, logDirSetting, centralLoggingSetting, keepLogsSetting, maxLogSizeSetting,
-}, accessTable, controllerAccessTable)
+}, backendTable, accessTable, controllerAccessTable)
 
 // SaveFallbackStop is the value of SaveFallback with which a guest is shut down.
 const SaveFallbackStop = "stop"
@@ -261,7 +261,7 @@ var RegistryTable = slices.Concat(Table{
 	scrubRateSetting, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
 	enableMetrics, metricsPort, metricsPath,
 	logLevelSetting, logDirSetting, centralLoggingSetting, keepLogsSetting, maxLogSizeSetting,
-}, accessTable, registryAccessTable)
+}, backendTable, accessTable, registryAccessTable)
 
 // StorageTable is the settings of the commands that manage a registry's storage.
 var StorageTable = append(Table{

@@ -26,12 +26,9 @@ func TestTablesAreSound(t *testing.T) {
 			if s.FileFlag != "" && (!s.Kind.isSecret() || !flagForm.MatchString(s.FileFlag)) {
 				t.Errorf("%s: --%s is of no secret, or not well formed", name, s.FileFlag)
 			}
-			if !strings.HasPrefix(s.Key, "SVC_") || !keyPattern.MatchString(s.Key) || !flagForm.MatchString(s.Flag) ||
+			if !strings.HasPrefix(s.Key, "SVC_") && !strings.HasPrefix(s.Key, "AWS_") || !keyPattern.MatchString(s.Key) || !flagForm.MatchString(s.Flag) ||
 				s.Help == "" {
 				t.Errorf("%s: %+v is not well formed", name, s)
-			}
-			if u, ok := findUnsupported(s.Key); ok {
-				t.Errorf("%s: %s is built and listed as not built (%s)", name, s.Key, u.Key)
 			}
 		}
 		if _, err := Load(table, Sources{}); err != nil {
@@ -108,54 +105,6 @@ func TestDefaultsWithoutAuth(t *testing.T) {
 			t.Errorf("%v: %s is %q from %s, want %q from %s", tc.env, tc.key, got, v.Origin(tc.key), tc.want,
 				tc.wantFrom)
 		}
-	}
-}
-
-// TestUnbuiltSettingsAreRefused returns every setting that is not built, from the
-// environment and from the file, with and without _FILE.
-func TestUnbuiltSettingsAreRefused(t *testing.T) {
-	for _, u := range AllUnsupported {
-		key := strings.ReplaceAll(u.Key, "*", "BUCKET")
-		for _, key := range []string{key, key + fileSuffix} {
-			sources := map[string]Sources{"file": {File: writeFile(t, key+"=something\n")}}
-			sources["env"] = Sources{Env: environment(map[string]string{key: "something"}), Vars: []string{key +
-				"=something"}}
-			for name, src := range sources {
-				_, err := Load(ControllerTable, src)
-				if err == nil || !strings.Contains(err.Error(), key+" is set, but") ||
-					!strings.Contains(err.Error(), u.Feature) {
-					t.Errorf("%s from %s: %v", key, name, err)
-				}
-			}
-		}
-	}
-}
-
-func TestUnbuiltSettingThatChangesNothingIsTaken(t *testing.T) {
-	for _, u := range AllUnsupported {
-		if u.CurrentValue == "" {
-			continue
-		}
-		if _, err := Load(RegistryTable,
-			Sources{Env: environment(map[string]string{u.Key: u.CurrentValue})}); err != nil {
-			t.Errorf("%s=%s: %v", u.Key, u.CurrentValue, err)
-		}
-	}
-	for key, value := range map[string]string{
-		"SVC_ENABLE_AUTH": "yes", "SVC_ENABLE_AUTHORIZATION": "yes", "SVC_BACKEND_TYPE": "s3",
-	} {
-		if _, err := Load(RegistryTable, Sources{Env: environment(map[string]string{key: value})}); err == nil {
-			t.Errorf("%s=%s is taken", key, value)
-		}
-	}
-}
-
-// TestDeclaringASettingBuildsIt: once a table declares a key it is no longer refused.
-func TestDeclaringASettingBuildsIt(t *testing.T) {
-	table := Table{{Key: "SVC_ROOT_TOKEN", Flag: "root-token", Kind: Secret, Help: "token of root"}}
-	env := environment(map[string]string{"SVC_ROOT_TOKEN_FILE": writeFile(t, "long enough\n")})
-	if v := mustLoad(t, table, Sources{Env: env}); v.String("SVC_ROOT_TOKEN") != "long enough" {
-		t.Errorf("the token is %q", v.String("SVC_ROOT_TOKEN"))
 	}
 }
 

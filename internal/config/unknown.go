@@ -63,15 +63,8 @@ func ownerOf(key string) string {
 	return ""
 }
 
-// acceptsKey reports whether a key is a setting of the table, names the file of one of its
-// secrets, or is an unsupported setting, which has a separate error.
-func (t Table) acceptsKey(key string) bool {
-	if slices.Contains(t.acceptedNames(), key) {
-		return true
-	}
-	_, ok := findUnsupported(key)
-	return ok
-}
+// acceptsKey reports whether a key is a setting of the table, or names the file of one of its secrets.
+func (t Table) acceptsKey(key string) bool { return slices.Contains(t.acceptedNames(), key) }
 
 // acceptedNames returns every name that the table accepts in the environment and in the file.
 func (t Table) acceptedNames() []string {

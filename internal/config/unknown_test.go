@@ -32,8 +32,7 @@ func TestUnknownVariables(t *testing.T) {
 		{ControllerTable, "SVC_BASE_PATH=/x", "SVC_BASE_PATH is a setting of the registry"},
 		{ControllerTable, "SVC_LISTEN_ADDR_FILE=/x", "unknown setting SVC_LISTEN_ADDR_FILE"},
 		{
-			ControllerTable, "SVC_BACKEND_S3_BUCKET=b",
-			"SVC_BACKEND_S3_BUCKET is set, but registry storage on S3 is not supported",
+			ControllerTable, "SVC_BACKEND_S3_BUCKET=b", `SVC_BACKEND_S3_BUCKET="b" must be a bucket name`,
 		},
 
 		{ControllerTable, "PATH=/bin SVC_LISTEN_ADDR=:1 SVC_ROOT_TOKEN_FILE=/x SVC_ENABLE_AUTHORIZATION=true", ""},

@@ -95,7 +95,7 @@ func (c *Client) fetchIndex(ctx context.Context, l api.PullLayer) (*blob.Index, 
 	raw := make([]byte, l.IndexLength)
 	got, attempt := 0, 0
 	err = c.retryWithProgress(ctx, "index of "+l.Root, func() (bool, error) {
-		address, before := l.URLs[attempt%len(l.URLs)], got
+		address, before := c.sources.choose(c, l.URLs, attempt), got
 		attempt++
 		err := c.getRange(ctx, address, l.IndexOffset+int64(got), l.IndexLength-int64(got), func(body io.Reader) error {
 			n, err := io.ReadFull(body, raw[got:])
@@ -108,7 +108,7 @@ func (c *Client) fetchIndex(ctx context.Context, l api.PullLayer) (*blob.Index, 
 			}
 			return nil
 		})
-		return got > before, err
+		return got > before, c.sources.noteFailure(c, l.URLs, address, err)
 	})
 	if err != nil {
 		return nil, err

@@ -59,6 +59,7 @@ type Client struct {
 	idleTimeout      time.Duration
 	maxAttempts      int
 	indexChunkBytes  int // how much of an index is sent in one request
+	sources          sourceHealth
 }
 
 // New checks the options; it does not connect.
@@ -198,6 +199,12 @@ func (c *Client) newRequest(ctx context.Context, method, address string, body io
 // isRegistryRequest reports whether a request is for the registry itself.
 func (c *Client) isRegistryRequest(req *http.Request) bool {
 	return req.URL.Host == c.base.Host && req.URL.Scheme == c.base.Scheme
+}
+
+// isRegistryURL reports whether the URL of a layer is one of the registry itself.
+func (c *Client) isRegistryURL(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && (!u.IsAbs() || u.Host == c.base.Host && u.Scheme == c.base.Scheme)
 }
 
 // maxRedirects is the maximum number of consecutive redirects.

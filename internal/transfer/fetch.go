@@ -32,10 +32,10 @@ func (f *fetcher) fetch(ctx context.Context, s fetchSpan) error {
 	attempt := 0
 	err := f.pull.client.retryWithProgress(ctx, "GET "+s.target.name, func() (bool, error) {
 		before := s.firstFrame
-		address := urls[attempt%len(urls)]
+		address := f.pull.client.sources.choose(f.pull.client, urls, attempt)
 		attempt++
 		err := f.fetchOnce(ctx, address, &s)
-		return s.firstFrame > before, err
+		return s.firstFrame > before, f.pull.client.sources.noteFailure(f.pull.client, urls, address, err)
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.target.name, err)

@@ -33,6 +33,9 @@ func (r byteRanges) add(added byteRange) byteRanges {
 
 // remove removes a range.
 func (r byteRanges) remove(removed byteRange) byteRanges {
+	if removed.start >= removed.end {
+		return r
+	}
 	out := make(byteRanges, 0, len(r)+1)
 	for _, old := range r {
 		if left := (byteRange{old.start, min(old.end, removed.start)}); left.start < left.end {

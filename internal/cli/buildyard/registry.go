@@ -17,6 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/logs"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/registry/s3backend"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
@@ -48,6 +49,7 @@ type RegistryService struct {
 	localListener          *listener // for programs of this machine; nil: disabled, or its port is in use
 	pipe                   *pipe     // for the controller in this process; nil: none
 	registry               *registry.Registry
+	backend                *s3backend.Backend // nil: the storage is a directory
 	limits                 registryrest.Limits
 	ownStores              *registryStores // nil without authentication, or when the controller of this process has it
 	access                 *access
@@ -128,6 +130,15 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	if err := connectFaultPlan(&o); err != nil {
 		return err
 	}
+	if s.backend, err = openBackend(s.settings, s.log); err != nil {
+		return err
+	}
+	if s.backend != nil {
+		o.Backend = s.backend
+		if s.settings.Origin(config.ScrubRate) == config.FromDefault {
+			o.ScrubRate = 0 // the bucket keeps checksums, and each read of it may cost money
+		}
+	}
 	if s.registry, err = registry.Open(ctx, o); err != nil {
 		return err
 	}
@@ -200,7 +211,7 @@ func (s *RegistryService) Run(ctx context.Context) error {
 	}
 	defer work.Wait()
 	defer cancel()
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
 	background := func(do func(context.Context) error) {
 		work.Go(func() {
 			failed <- do(ctx)
@@ -213,13 +224,14 @@ func (s *RegistryService) Run(ctx context.Context) error {
 		return err
 	}
 	background(s.run)
+	background(s.watchBackend)
 	trusted := rest.Metered(s.requestMeter, routes, local.Handler(routes, s.log))
 	background(func(ctx context.Context) error { return s.serveLocally(ctx, trusted) })
 	background(func(ctx context.Context) error { return s.servePipe(ctx, trusted) })
 	err = s.listener.serve(ctx, rest.Metered(s.requestMeter, routes, s.access.Guard().Handler(routes, s.log)),
 		registryShutdownTimeout)
 	cancel()
-	err = errors.Join(err, <-failed, <-failed, <-failed)
+	err = errors.Join(err, <-failed, <-failed, <-failed, <-failed)
 	flushAuditTrail(ctx, s.auditTrail, s.log)
 	return err
 }

@@ -20,7 +20,7 @@ func TestSettingsOfTheEnvironment(t *testing.T) {
 		},
 		{"registry", "SVC_QUEUE_ADDR=:8091", "SVC_QUEUE_ADDR is a setting of the controller"},
 		{"up --print-config", "SVC_LISTEN_ADR=:8090", "did you mean SVC_LISTEN_ADDR?"},
-		{"up", "SVC_BACKEND_S3_BUCKET=b", "SVC_BACKEND_S3_BUCKET is set, but registry storage on S3 is not supported"},
+		{"up", "SVC_BACKEND_S3_BUCKET=bucket", "SVC_BACKEND_S3_BUCKET is set, but SVC_BACKEND_TYPE is disk"},
 		{
 			"controller", "SVC_STANDALONE=false",
 			"SVC_STANDALONE=false requires an external etcd; set its endpoints with SVC_ETCD_ENDPOINTS",

@@ -15,7 +15,9 @@ import (
 
 // storageCommands are the subcommands of "buildyard registry".
 func storageCommands(streams Streams) []*cobra.Command {
-	return []*cobra.Command{checkCommand(streams), repairCommand(streams), gcCommand(streams), statsCommand(streams)}
+	return []*cobra.Command{
+		checkCommand(streams), repairCommand(streams), gcCommand(streams), statsCommand(streams), copyCommand(streams),
+	}
 }
 
 // checkDepth is how thoroughly layers are checked.

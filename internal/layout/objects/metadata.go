@@ -68,6 +68,21 @@ func New(ctx context.Context, bucket *s3store.Bucket, lease *s3store.Lease, dir 
 
 func templateKey(id string) string { return layout.TemplateFilePath(id) }
 
+// TemplateKey is the key of a template.json.
+func TemplateKey(id string) string { return templateKey(id) }
+
+// VersionKey is the key of what a version has in addition to its layers.
+func VersionKey(id string, v *layout.Version) string { return versionKey(id, v) }
+
+// EncodeVersion returns the content of that object. config is JSON.
+func EncodeVersion(config, nvram []byte) ([]byte, error) {
+	raw, err := json.Marshal(versionObject{Config: config, NVRAM: nvram})
+	if err != nil {
+		return nil, fmt.Errorf("encode version: %w", err)
+	}
+	return raw, nil
+}
+
 func versionKey(id string, v *layout.Version) string {
 	return path.Join(layout.TemplatePath(id), fmt.Sprintf("%d-%s.json", v.Number, v.ContentID))
 }
@@ -84,9 +99,9 @@ func (m *Metadata) objectsOf(id string) *templateObjects {
 
 // PutVersion implements layout.Remote.
 func (m *Metadata) PutVersion(id string, v *layout.Version, config, nvram []byte) error {
-	raw, err := json.Marshal(versionObject{Config: config, NVRAM: nvram})
+	raw, err := EncodeVersion(config, nvram)
 	if err != nil {
-		return fmt.Errorf("encode version: %w", err)
+		return err
 	}
 	key := versionKey(id, v)
 	if _, err := m.lease.Put(m.ctx, key, raw, s3store.Condition{}); err != nil {

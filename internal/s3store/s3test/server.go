@@ -124,6 +124,17 @@ func (s *Server) Uploads() int {
 	return len(s.uploads)
 }
 
+// Parts returns the number of parts of incomplete uploads.
+func (s *Server) Parts() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, u := range s.uploads {
+		n += len(u.parts)
+	}
+	return n
+}
+
 // Set writes an object behind the back of its users; nil removes it.
 func (s *Server) Set(key string, data []byte) {
 	s.mu.Lock()
