@@ -260,7 +260,7 @@ func (u *updated) publish(version, commit, does string) {
 	if err != nil {
 		u.t.Fatal(err)
 	}
-	if _, err := release.SignDir(key, dir, version+"-"+commit); err != nil {
+	if _, err := release.SignDir(key, dir, version+"-"+commit, ""); err != nil {
 		u.t.Fatal(err)
 	}
 }

@@ -28,7 +28,7 @@ func withPackages(t *testing.T) *cloud {
 			t.Fatal(err)
 		}
 	}
-	if _, err := release.SignDir(secret, dir, "1.2.3-abc"); err != nil {
+	if _, err := release.SignDir(secret, dir, "1.2.3-abc", ""); err != nil {
 		t.Fatal(err)
 	}
 	return newCloudWith(t,
