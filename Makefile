@@ -39,7 +39,7 @@ test: ## run all tests with the race detector; installs what they need; SLOW=1 l
 lint: ## check style, mistakes and formatting, and that the other systems compile
 	scripts/need.sh lint
 	CGO_ENABLED=0 GOFLAGS="$${GOFLAGS:-} -trimpath" $(TOOLS)/golangci-lint run
-	tools=$(TOOLS); for m in api client test/e2e; do (cd $$m && CGO_ENABLED=0 GOFLAGS="$${GOFLAGS:-} -trimpath" $$tools/golangci-lint run) || exit; done
+	tools=$(TOOLS); for m in api client test/e2e test/packages/manifests; do (cd $$m && CGO_ENABLED=0 GOFLAGS="$${GOFLAGS:-} -trimpath" $$tools/golangci-lint run) || exit; done
 	unformatted=$$($(GO_FILES) $(TOOLS)/gofumpt -l); echo "$$unformatted"; test -z "$$unformatted"
 	CGO_ENABLED=0 go test -trimpath ./internal/archtest
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet -trimpath ./... $(SDK)

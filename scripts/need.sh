@@ -42,7 +42,7 @@ module() {
   syft) echo github.com/anchore/syft/cmd/syft@v1.52.0 ;;
   oapi-codegen) echo github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2 ;;
   versitygw) echo github.com/versity/versitygw/cmd/versitygw@v1.8.0 ;;
-  nfpm) echo github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.48.0 ;;
+  nfpm) echo github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2 ;;
   govulncheck) echo golang.org/x/vuln/cmd/govulncheck@v1.8.0 ;;
   esac
 }

@@ -150,6 +150,9 @@ func (r *distribution) addPlatformImage(layout *ociLayout, p release.Platform) (
 func (r *distribution) imageFiles(p release.Platform) []member {
 	user := "buildyard:x:65532:65532::/var/lib/buildyard:/nonexistent\n"
 	list := []member{
+		{name: "dev/", mode: 0o755},
+		{name: "proc/", mode: 0o555},
+		{name: "sys/", mode: 0o555},
 		{name: "etc/", mode: 0o755},
 		{name: "etc/passwd", mode: 0o644, content: []byte("root:x:0:0::/:/nonexistent\n" + user)},
 		{name: "etc/group", mode: 0o644, content: []byte("root:x:0:\nbuildyard:x:65532:\n")},

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
+)
+
+const suite = "bookworm"
+
+// checkDebs installs the packages in a tree of Debian, starts what they install, upgrades, removes and purges them.
+func checkDebs(ctx context.Context, s *site) (evidence string, err error) {
+	tree, err := debianTree(ctx, s.dir)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tree)) }()
+	before, err := listTree(tree)
+	if err != nil {
+		return "", err
+	}
+	if err := install(ctx, tree, s.dist()); err != nil {
+		return "", err
+	}
+	first, err := useServices(ctx, tree, s.dir)
+	if err != nil {
+		return "", err
+	}
+	// An upgrade keeps settings that were changed, and the data.
+	if err := install(ctx, tree, filepath.Join(s.newer, "dist")); err != nil {
+		return "", fmt.Errorf("upgrade: %w", err)
+	}
+	second, err := useServices(ctx, tree, s.dir)
+	if err != nil {
+		return "", fmt.Errorf("after the upgrade: %w", err)
+	}
+	if first == second {
+		return "", fmt.Errorf("the version is %s before and after the upgrade", first)
+	}
+	if err := uninstall(ctx, tree, before); err != nil {
+		return "", err
+	}
+	return first + " to " + second + ", then purged", nil
+}
+
+// debianTree returns a minimal tree of Debian, copied from the builder's cache.
+func debianTree(ctx context.Context, dir string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	archive := filepath.Join(cache, "buildyard", "debian-"+suite+".tar")
+	if _, err := os.Stat(archive); errors.Is(err, fs.ErrNotExist) {
+		made := filepath.Join(dir, "debootstrap")
+		if _, err := rig.Output(ctx, dir, "debootstrap", "--variant=minbase", suite, made); err != nil {
+			return "", err
+		}
+		if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
+			return "", err
+		}
+		if _, err := rig.Output(ctx, dir, "tar", "-C", made, "-cf", archive+".new", "."); err != nil {
+			return "", err
+		}
+		if err := errors.Join(os.Rename(archive+".new", archive), os.RemoveAll(made)); err != nil {
+			return "", err
+		}
+	}
+	tree := filepath.Join(dir, "tree")
+	if err := os.Mkdir(tree, 0o755); err != nil {
+		return "", err
+	}
+	_, err = rig.Output(ctx, dir, "tar", "-C", tree, "-xf", archive)
+	return tree, err
+}
+
+// install installs the packages of a release.
+func install(ctx context.Context, tree, dist string) error {
+	list, err := filepath.Glob(filepath.Join(dist, "*_amd64.deb"))
+	if err != nil || len(list) != 3 {
+		return fmt.Errorf("%d packages for amd64, want 3: %w", len(list), err)
+	}
+	args := []string{tree, "dpkg", "--install", "--force-confold"}
+	for _, deb := range list {
+		raw, err := os.ReadFile(deb)
+		if err != nil {
+			return err
+		}
+		name := "/tmp/" + filepath.Base(deb)
+		if err := os.WriteFile(filepath.Join(tree, name), raw, 0o644); err != nil {
+			return err
+		}
+		args = append(args, name)
+	}
+	_, err = rig.Output(ctx, tree, "unshare", inTree(tree, args...)...)
+	for _, deb := range list {
+		err = errors.Join(err, os.Remove(filepath.Join(tree, "tmp", filepath.Base(deb))))
+	}
+	return err
+}
+
+// useServices starts the services as their units say, joins a node and returns the version of the controller.
+func useServices(ctx context.Context, tree, logs string) (version string, err error) {
+	addr, err := rig.FreeAddr(ctx)
+	registry, registryErr := rig.FreeAddr(ctx)
+	if err := errors.Join(err, registryErr); err != nil {
+		return "", err
+	}
+	settings := "SVC_LISTEN_ADDR=" + addr + "\nSVC_REGISTRY_LISTEN_ADDRESS=" + registry + "\nSVC_LOCAL_LISTEN_ADDR=none\n"
+	if err := setSettings(filepath.Join(tree, "etc/buildyard/controller.env"), settings); err != nil {
+		return "", err
+	}
+	u, err := parseUnit(tree, "buildyard.service")
+	if err != nil {
+		return "", err
+	}
+	if u.user != "build-cloud" {
+		return "", fmt.Errorf("the controller runs as %q", u.user)
+	}
+	p := rig.NewProcess(logs, "controller", "unshare", u.chroot(tree, u.command...)...)
+	if err := p.Start(); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, p.End()) }()
+	if err := rig.Ready(ctx, p, "http://"+addr); err != nil {
+		return "", err
+	}
+	if _, err := rig.Output(ctx, tree, "unshare", u.chroot(tree, "/usr/bin/buildyard", "healthcheck")...); err != nil {
+		return "", err
+	}
+	var status struct{ Version string }
+	if err := rig.NewClient("http://"+addr).Send(ctx, "GET", "/api/v1/status", nil, &status); err != nil {
+		return "", err
+	}
+	return status.Version, useAgent(ctx, tree, logs, addr)
+}
+
+// setSettings replaces what an earlier call has added to an environment file.
+func setSettings(file, settings string) error {
+	const mark = "# Added by the test\n"
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	text, _, _ := strings.Cut(string(raw), mark)
+	return os.WriteFile(file, []byte(text+mark+settings), 0o640)
+}
+
+// useAgent joins the node of the tree and runs its agent, with simulated VMs, until it is Active.
+func useAgent(ctx context.Context, tree, logs, controller string) (err error) {
+	u, err := parseUnit(tree, "buildnode.service")
+	if err != nil {
+		return err
+	}
+	cloud, err := parseUnit(tree, "buildyard.service")
+	if err != nil {
+		return err
+	}
+	token, err := rig.Output(ctx, tree, "unshare", cloud.chroot(tree, "/usr/bin/buildyard", "node", "token")...)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(tree, "tmp/token"), []byte(token), 0o600); err != nil {
+		return err
+	}
+	_, err = rig.Output(ctx, tree, "unshare", u.chroot(tree, "/usr/bin/buildnode", "join", "http://"+controller,
+		"--token-file", "/tmp/token", "--name", "packaged", "--data-dir", "/var/lib/buildyard/node", "--reserve-space",
+		"1MB")...)
+	if err := errors.Join(err, os.Remove(filepath.Join(tree, "tmp/token"))); err != nil {
+		return err
+	}
+	agent := rig.NewProcess(logs, "agent", "unshare", u.chroot(tree, append(u.command, "--driver", "sim")...)...)
+	if err := agent.Start(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, agent.End()) }()
+	return awaitActive(ctx, agent, rig.NewClient("http://"+controller))
+}
+
+func awaitActive(ctx context.Context, agent *rig.Process, client rig.Client) error {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
+		var nodes []struct {
+			State string `json:"state"`
+		}
+		err := client.Send(ctx, "GET", "/api/v1/node", nil, &nodes)
+		if err == nil && len(nodes) == 1 && nodes[0].State == "Active" {
+			return nil
+		}
+		if !agent.Running() || !rig.Pause(ctx, 200*time.Millisecond) {
+			break
+		}
+	}
+	return fmt.Errorf("the node did not become Active: %s", agent.Tail())
+}
+
+// uninstall removes and purges the packages. Removed ones leave settings and data; purged ones leave nothing.
+func uninstall(ctx context.Context, tree string, before []string) error {
+	names := []string{"buildyard", "buildnode", "buildyard-scanners"}
+	if _, err := rig.Output(ctx, tree, "unshare", inTree(tree,
+		append([]string{tree, "dpkg", "--remove"}, names...)...)...); err != nil {
+		return err
+	}
+	for _, kept := range []string{"etc/buildyard/controller.env", "var/lib/buildyard/controller", "var/lib/buildyard/node"} {
+		if _, err := os.Stat(filepath.Join(tree, kept)); err != nil {
+			return fmt.Errorf("dpkg --remove: %w", err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(tree, "usr/bin/buildyard")); err == nil {
+		return errors.New("dpkg --remove keeps the program")
+	}
+	if _, err := rig.Output(ctx, tree, "unshare", inTree(tree,
+		append([]string{tree, "dpkg", "--purge"}, names...)...)...); err != nil {
+		return err
+	}
+	after, err := listTree(tree)
+	if err != nil {
+		return err
+	}
+	left := slices.DeleteFunc(after, func(name string) bool {
+		_, found := slices.BinarySearch(before, name)
+		return found
+	})
+	if len(left) > 0 {
+		return fmt.Errorf("a purge leaves %v", left)
+	}
+	raw, err := os.ReadFile(filepath.Join(tree, "etc/passwd"))
+	if err != nil || strings.Contains(string(raw), "build-cloud") || strings.Contains(string(raw), "buildyard") {
+		return fmt.Errorf("a purge leaves users: %w", err)
+	}
+	return nil
+}
+
+// ownFiles are files of dpkg and of the tools for users, which change with every installation.
+var ownFiles = []string{
+	"var/lib/dpkg/", "var/log/", "var/cache/", "etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-", "etc/subuid",
+	"etc/subgid", "run/", "dev/", "proc/", "sys/", "etc/.pwd.lock",
+}
+
+// listTree returns the sorted names of all files in a tree.
+func listTree(tree string) (names []string, err error) {
+	err = fs.WalkDir(os.DirFS(tree), ".", func(name string, _ fs.DirEntry, err error) error {
+		if err == nil && !slices.ContainsFunc(ownFiles, func(own string) bool { return strings.HasPrefix(name, own) }) {
+			names = append(names, name)
+		}
+		return err
+	})
+	slices.Sort(names)
+	return names, err
+}
