@@ -53,6 +53,8 @@ type JoinAnswer struct {
 	// UpdateKeys are the public keys of the makers of agent packages, as lines of base64, for a node that has
 	// none.
 	UpdateKeys string `json:"update_keys,omitempty"`
+
+	Cloud *CloudAnnouncement `json:"cloud,omitempty"` // key and addresses of the cloud
 }
 
 // RegistryTokenRequest requests a registry token: POST PathPass.
@@ -161,6 +163,8 @@ type PollAnswer struct {
 	Consoles []ConsoleRequest `json:"consoles,omitempty"`
 	// Update requests another version of the agent. An agent that does not know the field keeps its version.
 	Update *AgentUpdate `json:"update,omitempty"`
+	// Cloud has the key and the addresses of the cloud. It is the response to a poll with Info.
+	Cloud *CloudAnnouncement `json:"cloud,omitempty"`
 }
 
 // ConsoleRequest asks a node to open a WebSocket for the console of a VM: GET
@@ -380,7 +384,7 @@ type NodeInfo struct {
 	CPUs         int            `json:"cpus"`
 	MemoryMB     int            `json:"memory_mb"`
 	DiskSize     int64          `json:"disk_size"`  // bytes of the cache's disk
-	FreeDisk     int64          `json:"free_disk"`  // rounded down to 64 MiB
+	FreeDisk     int64          `json:"free_disk"`  // rounded down to 64 MiB, and below 1 GiB to 1 MiB
 	CacheUsage   int64          `json:"cache_used"` // bytes of the cached versions
 	AgentVersion string         `json:"agent_version"`
 	Driver       string         `json:"driver"`     // qemu or sim

@@ -28,6 +28,8 @@ type AgentUpdate struct {
 	Package AgentPackage `json:"package"` // to be installed
 	// Force allows a version that is older than the agent's.
 	Force bool `json:"force,omitempty"`
+	// Keys are the public keys of the makers of agent packages, as lines of base64, for a node that has none.
+	Keys string `json:"keys,omitempty"`
 }
 
 // UpdateStage is how far an agent is with an update.

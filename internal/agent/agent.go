@@ -12,6 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/cachejob"
+	"github.com/buildyard/buildyard/internal/agent/controllers"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
@@ -28,6 +29,11 @@ import (
 type ControllerAPI interface {
 	Poll(ctx context.Context, wait time.Duration, in api.PollRequest) (api.PollAnswer, error)
 	Report(ctx context.Context, in api.Report) (api.ReportAnswer, error)
+}
+
+// Cloud follows the addresses that the cloud announces.
+type Cloud interface {
+	HandleAnnouncement(a *api.CloudAnnouncement)
 }
 
 // Journal stores orders and phases.
@@ -90,6 +96,7 @@ type Machine interface {
 
 var (
 	_ ControllerAPI = (*nodeapi.Client)(nil)
+	_ Cloud         = (*controllers.Controllers)(nil)
 	_ Journal       = (*journal.Dir)(nil)
 	_ Journal       = (*journal.Memory)(nil)
 	_ Templates     = (*cache.Cache)(nil)
@@ -125,6 +132,8 @@ type Options struct {
 	Updater      Updater      // updates the agent to another version; nil: no updates
 
 	Consoles Consoles // where screens are shown; nil: none are shown
+
+	Cloud Cloud // follows the addresses of the controllers; nil: they do not change
 
 	SleepInhibitor SleepInhibitor // keeps the host awake while VMs run; nil: it never sleeps
 

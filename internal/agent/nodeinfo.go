@@ -18,8 +18,21 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// diskRoundingBytes rounds bytes of disk, so that the noise of a busy host does not change the value.
-const diskRoundingBytes = 64 << 20
+// The steps of bytes of disk, so that the noise of a busy host does not change the value. A disk that is nearly full
+// has a finer one.
+const (
+	diskRoundingBytes  = 64 << 20
+	finelyRoundedBelow = 1 << 30
+	fineRoundingBytes  = 1 << 20
+)
+
+// roundDisk rounds bytes of disk down.
+func roundDisk(bytes int64) int64 {
+	if bytes < finelyRoundedBelow {
+		return bytes / fineRoundingBytes * fineRoundingBytes
+	}
+	return bytes / diskRoundingBytes * diskRoundingBytes
+}
 
 // nodeInfo describes the node.
 func (a *Agent) nodeInfo() api.NodeInfo {
@@ -28,8 +41,8 @@ func (a *Agent) nodeInfo() api.NodeInfo {
 	info := api.NodeInfo{
 		Arch: facts.Arch, OS: facts.OS, OSVersion: facts.OSVersion, Processor: facts.Processor,
 		CPUs: facts.CPUs, MemoryMB: facts.MemoryMB,
-		DiskSize: total, FreeDisk: free / diskRoundingBytes * diskRoundingBytes,
-		CacheUsage:   (a.opts.Templates.UsedBytes() + vms) / diskRoundingBytes * diskRoundingBytes,
+		DiskSize: total, FreeDisk: roundDisk(free),
+		CacheUsage:   roundDisk(a.opts.Templates.UsedBytes() + vms),
 		AgentVersion: a.opts.Version, Driver: a.host.Driver, Hypervisor: a.host.Version,
 		Accelerator: a.host.Accelerator, Machine: a.host.Machine, CPUModel: a.host.CPU,
 		HostCPU: a.host.HostCPU, Templates: a.opts.Templates.List(),

@@ -81,6 +81,9 @@ func (p *poller) pollOnce(ctx context.Context) error {
 	if u := p.agent.opts.Updater; u != nil {
 		u.HandleUpdate(answer.Update)
 	}
+	if cloud := p.agent.opts.Cloud; cloud != nil && answer.Cloud != nil {
+		cloud.HandleAnnouncement(answer.Cloud)
+	}
 	if answer.NeedFull {
 		p.agent.resendStatus()
 	}

@@ -12,7 +12,7 @@ import (
 
 const (
 	decisions     = "docs/decisions/"
-	decisionPages = 35
+	decisionPages = 37
 	decisionWords = 500 // of a page
 )
 

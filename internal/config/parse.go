@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/buildyard/buildyard/internal/bytesize"
+	"github.com/buildyard/buildyard/internal/cloudkey"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -158,6 +159,15 @@ func checkURLs(text string) error {
 		if err := checkURL(item); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkControllerURLs requires a list of addresses that nodes accept.
+func checkControllerURLs(text string) error {
+	if _, err := cloudkey.CanonicalURLs(parseList(text)); err != nil {
+		return errors.New("URLs of controllers such as https://build.example:8090, at most " +
+			strconv.Itoa(cloudkey.MaxURLs))
 	}
 	return nil
 }

@@ -78,6 +78,8 @@ const (
 	ClientKeyString       = "SVC_CLIENT_API_KEY_STRING"
 	PackagesDir           = "SVC_PACKAGES_DIR"
 	NoNodeUpgrades        = "SVC_NO_NODE_UPGRADES"
+	AdvertiseURLs         = "SVC_ADVERTISE_URLS"
+	AdvertiseCA           = "SVC_ADVERTISE_CA"
 	SaveFallback          = "SVC_SAVE_FALLBACK"
 	SkipVerification      = "SVC_CLIENT_SKIP_TLS_VERIFICATION"
 )
@@ -230,6 +232,14 @@ var ControllerTable = slices.Concat(Table{
 		Help: "number of periodic backups to keep",
 	},
 	licenseFileSetting, licenseAuthoritySetting,
+	{
+		Key: AdvertiseURLs, Flag: "advertise-urls", Kind: List, Check: checkControllerURLs,
+		Help: "URLs of the controllers of this cloud that its nodes are to use, the preferred one first",
+	},
+	{
+		Key: AdvertiseCA, Flag: "advertise-ca", Kind: Path,
+		Help: "PEM file with certificate authorities that nodes are to trust in addition, for " + AdvertiseURLs,
+	},
 	{
 		Key: PackagesDir, Flag: "packages-dir", Kind: Path,
 		Help: "directory of the agent packages (default: pkg in the data directory)",

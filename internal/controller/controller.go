@@ -15,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/agentupdate"
 	"github.com/buildyard/buildyard/internal/controller/alarms"
 	"github.com/buildyard/buildyard/internal/controller/cachejobs"
+	"github.com/buildyard/buildyard/internal/controller/cloudidentity"
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/election"
 	"github.com/buildyard/buildyard/internal/controller/events"
@@ -22,6 +23,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/history"
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/instances"
+	"github.com/buildyard/buildyard/internal/controller/jointokens"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/maintenance"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
@@ -66,7 +68,8 @@ type Options struct {
 	OrderResend     time.Duration // after which an order that was not acknowledged is sent again
 	Now             func() time.Time
 	Logger          *slog.Logger
-	JoinToken       string // "": the one in the store, created at the first start
+	JoinTokens      jointokens.Options
+	Cloud           cloudidentity.Options
 	Version         string // of this program, X.Y.Z-<hash>
 
 	Events events.Options
@@ -168,6 +171,8 @@ type Controller struct {
 	Saves       *saves.Saves
 	Templates   *templates.Templates
 	Alarms      *alarms.Alarms
+	JoinTokens  *jointokens.Tokens
+	Cloud       *cloudidentity.Identity
 	Nodes       *nodes.Nodes
 	TokenScopes *tokenscope.Scopes
 	Scans       *nodescans.Scans
@@ -209,7 +214,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.History = history.New(c.db, history.DefaultMax, c.release)
 	c.Usage = usage.New(c.db, c.started)
 	c.placer = placement.New(c.db, placementOptions(c))
-	c.Updates = agentupdate.New(c.db, opts.Packages, !opts.NoNodeUpgrades)
+	c.Updates = agentupdate.New(c.db, opts.Packages, updateOptions(c))
 	c.Link = nodelink.New(c.db, linkOptions(c))
 	if opts.ManageMACs {
 		c.MACs = macpool.New(c.db,
@@ -224,9 +229,13 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.Scans = nodescans.New(c.db, nodescans.Options{Files: opts.Files, WithEvent: c.Events.With})
 	c.Alarms = newAlarms(c)
 	var err error
-	if c.Nodes, err = nodes.New(ctx, c.db, nodeOptions(c)); err != nil {
+	if c.Cloud, err = cloudidentity.New(ctx, c.db, opts.Cloud); err != nil {
 		return nil, err
 	}
+	if c.JoinTokens, err = jointokens.New(ctx, c.db, opts.JoinTokens); err != nil {
+		return nil, err
+	}
+	c.Nodes = nodes.New(c.db, nodeOptions(c))
 	if err = c.MACs.Fill(ctx); err != nil {
 		return nil, err
 	}
@@ -264,6 +273,7 @@ func (c *Controller) parts() []part {
 		{c.MACs.Load, c.MACs.Observe, nil, c.MACs.Run},
 		{nil, c.Instances.Observe, nil, nil},
 		{nil, c.Maintenance.Observe, c.Maintenance.Run, nil},
+		{nil, c.JoinTokens.Observe, nil, nil},
 		{nil, c.Link.Peers.Observe, c.Link.Peers.Publish, nil},
 		{c.Events.Load, c.Events.Observe, c.Events.Run, c.Events.Deliver},
 		{c.Usage.Load, c.Usage.Observe, c.Usage.Run, nil},

@@ -53,10 +53,11 @@ func (c *Controller) jobs() []reconcile.Job {
 		{Name: "scripts of starts", After: removesScripted, Do: c.payloads.PruneScripts},
 		{Name: "cache jobs", After: endsCacheJobs, Pauses: true, Do: c.CacheJobs.Prune},
 		{
-			Name: "updates of agents", After: changesOf(record.KindNode, record.KindNodeInfo),
+			Name: "updates of agents", After: changesOf(record.KindNode, record.KindNodeInfo, record.KindAgentRollout),
 			Due: c.packagesChanged, Pauses: true, Do: c.Updates.Continue,
 		},
 		{Name: "removed nodes", Do: c.Nodes.Prune},
+		{Name: "join tokens", Do: c.JoinTokens.Prune},
 		{Name: "released VMs", Do: c.Link.Orphans.PruneReleased},
 		{Name: "nodes of deleted groups", Do: c.Groups.Prune},
 		{Name: "idempotency keys", Do: c.Idempotency.Prune},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/election"
+	"github.com/buildyard/buildyard/internal/controller/jointokens"
 	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -69,7 +70,7 @@ func (p *pair) start(i int) {
 		p.t.Fatal(err)
 	}
 	e.Controller, err = New(ctx, st, tables, Options{
-		Registry: p.shelf, RegistryAddress: "http://registry", JoinToken: "token", NodeTimeout: 24 * time.Hour,
+		Registry: p.shelf, RegistryAddress: "http://registry", JoinTokens: jointokens.Options{PermanentToken: "token"}, NodeTimeout: 24 * time.Hour,
 	})
 	if err != nil {
 		p.t.Fatal(err)

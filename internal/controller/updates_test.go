@@ -61,6 +61,7 @@ func (*cupboard) MissingHint(system, arch string) string {
 	return "Put one for " + system + "/" + arch + " there"
 }
 func (*cupboard) Problem() string            { return "" }
+func (*cupboard) Refresh()                   {}
 func (b *cupboard) Changed() <-chan struct{} { return b.changed }
 
 var _ agentupdate.Packages = (*cupboard)(nil)

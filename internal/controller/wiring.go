@@ -3,9 +3,11 @@ package controller
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/adoption"
+	"github.com/buildyard/buildyard/internal/controller/agentupdate"
 	"github.com/buildyard/buildyard/internal/controller/alarms"
 	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/controller/console"
@@ -13,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/controller/instancestatus"
+	"github.com/buildyard/buildyard/internal/controller/jointokens"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/nodes"
@@ -29,6 +32,7 @@ import (
 var (
 	_ console.Nodes    = (*nodelink.Sessions)(nil)
 	_ nodes.Link       = (*nodelink.Link)(nil)
+	_ nodes.Tokens     = (*jointokens.Tokens)(nil)
 	_ nodes.Sessions   = (*nodelink.Sessions)(nil)
 	_ macpool.Orphans  = (*nodelink.Orphans)(nil)
 	_ adoption.Orphans = (*nodelink.Orphans)(nil)
@@ -85,6 +89,16 @@ func linkOptions(c *Controller) nodelink.Options {
 		IsLeader: c.isLeader.Load, RetryMACs: func() { c.MACs.Retry() },
 		PackageFor:   c.Updates.PackageFor,
 		CountResults: func(written []store.Change) { c.CacheJobs.CountResults(written) },
+		UpdateKeys:   o.Packages.Keys,
+		Announcement: func() *api.CloudAnnouncement { return c.Cloud.Announcement() },
+	}
+}
+
+func updateOptions(c *Controller) agentupdate.Options {
+	return agentupdate.Options{
+		Automatic:     !c.opts.NoNodeUpgrades,
+		LastContact:   func(node string) time.Time { return c.Link.LastContact(node) },
+		ResolveGroups: c.Groups.Named,
 	}
 }
 
@@ -113,8 +127,9 @@ func saveOptions(c *Controller) saves.Options {
 
 func nodeOptions(c *Controller) nodes.Options {
 	return nodes.Options{
-		RegistryAddress: c.opts.RegistryAddress, JoinToken: c.opts.JoinToken, UpdateKeys: c.opts.Packages.Keys,
-		Link: c.Link, Sessions: c.Link.Sessions, Orphans: c.Link.Orphans.Load, Devices: c.placer.Devices,
+		RegistryAddress: c.opts.RegistryAddress, UpdateKeys: c.opts.Packages.Keys, Tokens: c.JoinTokens,
+		Announcement: c.Cloud.Announcement,
+		Link:         c.Link, Sessions: c.Link.Sessions, Orphans: c.Link.Orphans.Load, Devices: c.placer.Devices,
 		ResolveGroups: c.Groups.Named, WithEvent: c.Events.With,
 		FailInstance: func(ctx context.Context, id string) error {
 			return c.Instances.Modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {

@@ -19,6 +19,7 @@ type AgentUpdate struct {
 	Tries       int       `json:"tries,omitempty"`
 	RetryAfter  time.Time `json:"after,omitzero"`    // the next try begins then
 	LastFailure string    `json:"failure,omitempty"` // why the last try failed
+	RolloutID   string    `json:"rollout,omitempty"` // of the rollout that it is part of; "": none
 }
 
 // MaxUpdateTries is how often an update is tried before it fails.

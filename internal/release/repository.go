@@ -18,7 +18,7 @@ import (
 )
 
 // checkInterval is how often a Repository checks its directory.
-const checkInterval = 10 * time.Second
+const checkInterval = 2 * time.Second
 
 // aliases are the names under which clients request the packages of macOS. If a file with that name
 // exists it is served, otherwise the package itself.

@@ -34,6 +34,8 @@ type Options struct {
 	TLS *tls.Config
 	// Dial makes connections instead of the network; nil: the network is used.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// DialTLS makes connections for https, with a configuration that may change; nil: TLS is used.
+	DialTLS func(ctx context.Context, network, address string) (net.Conn, error)
 	// Authorize puts credentials on a request. It is called before every attempt, so it may renew
 	// them, and only for requests to BaseURL's host.
 	Authorize func(*http.Request) error
@@ -107,6 +109,7 @@ func transport(o Options) *http.Transport {
 		ReadBufferSize:        256 << 10,
 		WriteBufferSize:       256 << 10,
 	}
+	t.DialTLSContext = o.DialTLS
 	if o.Dial != nil {
 		t.Proxy, t.DialContext = nil, o.Dial
 	}

@@ -86,9 +86,9 @@ var lines = map[string]string{
 		update_vm: U/api/v1/vm P/api/v1/rpc/vm/restart G/api/v1/vm/console
 		save_image: P/api/v1/image
 		list_images: G/api/v1/image
-		list_nodes: G/api/v1/node G/api/v1/node/page G/api/v1/registry/vm/nodes G/api/v1/node/scan G/api/v1/node/scans G/api/v1/usb G/api/v1/vlan G/api/v1/macaddr
+		list_nodes: G/api/v1/node G/api/v1/node/page G/api/v1/node/rollout G/api/v1/registry/vm/nodes G/api/v1/node/scan G/api/v1/node/scans G/api/v1/usb G/api/v1/vlan G/api/v1/macaddr
 		delete_node: D/api/v1/node
-		change_node_config: P/api/v1/node/config U/api/v1/node/update G/api/v1/node/adopt P/api/v1/node/adopt
+		change_node_config: P/api/v1/node/config U/api/v1/node/update G/api/v1/node/adopt P/api/v1/node/adopt G/api/v1/node/token P/api/v1/node/token D/api/v1/node/token P/api/v1/node/rollout U/api/v1/node/rollout
 		report_scan: U/api/v1/node/scan
 		create_group: P/api/v1/group
 		get_groups: G/api/v1/group
@@ -109,7 +109,7 @@ var lines = map[string]string{
 		view_logs+get_log_archive: G/api/v1/log/archive
 		node or known: G/pkg/manifest G/pkg/{name}
 		join: P/queue/v1/join
-		node: P/queue/v1/poll P/queue/v1/report P/queue/v1/pass G/queue/v1/console P/queue/v1/scan P/queue/v1/disjoin
+		node: P/queue/v1/poll P/queue/v1/report P/queue/v1/pass P/queue/v1/cloud G/queue/v1/console P/queue/v1/scan P/queue/v1/disjoin
 		root: G/api/v1/admin/backup G/api/v1/apikey P/api/v1/apikey U/api/v1/apikey D/api/v1/apikey`,
 	registry: `
 		open: G/livez G/readyz

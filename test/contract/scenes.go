@@ -68,6 +68,7 @@ var scenes = []scenario{
 	{"too many streams", true, []string{"+2.too-many", "-2.too-many"}, tooMany, false},
 	{"the storage of the registry is broken", true, []string{"+2.internal", "-2.internal"}, brokenStorage, false},
 	{"agent packages", true, []string{"+5.packages"}, agentPackages, false},
+	{"the key of the cloud", false, nil, cloudProof, false},
 	{
 		"the controller is killed", true,
 		[]string{"+5.controller-restart", "-5.controller-restart"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -110,8 +111,9 @@ func (c *Cache) pullVersion(ctx context.Context, f *sharedPull) (err error) {
 		if !c.isAbandoned(f) {
 			c.metrics.pulls.Observe(err)
 		}
-		if err != nil {
-			err = fmt.Errorf("pull %s %s: %w", f.ref.Name, f.ref.Tag, err)
+		prefix := fmt.Sprintf("pull %s %s: ", f.ref.Name, f.ref.Tag)
+		if err != nil && !strings.HasPrefix(err.Error(), prefix) { // the transfer adds the same one
+			err = fmt.Errorf("%s%w", prefix, err)
 		}
 	}()
 	need, err := c.opts.Source.SpaceNeed(ctx, f.ref, c.localContent())

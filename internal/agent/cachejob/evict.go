@@ -9,13 +9,16 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
+// maxReasons is how many reasons the status of a removal has.
+const maxReasons = 5
+
 // removeVersions removes the unused versions of a template; versions that are being pulled are not in the
 // cache yet.
 func (r *Runner) removeVersions(ctx context.Context, e *job) {
 	removed, kept := 0, 0
-	var why error
+	var why []string                              // the versions stay
 	for more := true; more && ctx.Err() == nil; { // a version may be based on another one
-		more, kept = false, 0
+		more, kept, why = false, 0, nil
 		for _, v := range r.opts.Templates.List() {
 			if !strings.EqualFold(v.ID, e.order.TemplateID) {
 				continue
@@ -26,7 +29,7 @@ func (r *Runner) removeVersions(ctx context.Context, e *job) {
 				more = true
 			case farm.CodeOf(err) != farm.CodeNotFound:
 				kept++
-				why = err
+				why = append(why, err.Error())
 			}
 		}
 	}
@@ -39,7 +42,8 @@ func (r *Runner) removeVersions(ctx context.Context, e *job) {
 	r.endJob(e, func(e *job) {
 		e.stage, e.removedVersions, e.keptVersions = api.CacheJobDone, removed, kept
 		if kept > 0 {
-			e.stage, e.message = api.CacheJobFailed, fmt.Sprintf("%d of its versions stay: %v", kept, why)
+			e.stage, e.message = api.CacheJobFailed, fmt.Sprintf("%d of its versions stay: %s", kept,
+				strings.Join(why[:min(len(why), maxReasons)], "; "))
 		}
 	})
 }

@@ -144,9 +144,10 @@ func (p *prefetch) sinceProgress() time.Duration {
 	return time.Since(p.progressedAt)
 }
 
-// recordWait records why the pull is retried.
+// recordWait reports why the pull is retried.
 func (p *prefetch) recordWait(why error) {
 	p.runner.mu.Lock()
 	p.job.stage, p.job.message = api.CacheJobAccepted, why.Error()
 	p.runner.mu.Unlock()
+	p.runner.markChanged(p.job.order.ID)
 }

@@ -122,7 +122,8 @@ type Identity struct {
 	Format          int                  `json:"format,omitempty"` // of the data directory; 0: 1
 	NodeID          string               `json:"node_id"`
 	Credential      string               `json:"credential"` // secret
-	ControllerURL   string               `json:"controller"` // URL
+	ControllerURL   string               `json:"controller"` // URL of the controller in use
+	Cloud           Cloud                `json:"cloud,omitzero"`
 	RegistryAddress string               `json:"registry,omitempty"`
 	Name            string               `json:"name"`
 	Host            string               `json:"host"` // address under which its TemplatesDir are reached
@@ -134,6 +135,16 @@ type Identity struct {
 
 	VLANs            []string `json:"vlans,omitempty"`       // see hv.ParseVLANs
 	VLANUplinkDevice string   `json:"vlan_uplink,omitempty"` // network device for those without a bridge
+}
+
+// Cloud is what a node knows of its cloud.
+type Cloud struct {
+	// Key is the public key of the cloud, by which the node recognizes it at another address; "" until a controller
+	// has sent it.
+	Key            string   `json:"key,omitempty"`
+	ControllerURLs []string `json:"controllers,omitempty"` // as given at the join, if there are several
+	AnnouncedURLs  []string `json:"announced,omitempty"`   // by the cloud
+	AnnouncedCA    string   `json:"announced_ca,omitempty"`
 }
 
 // APIKey names an API key and the file of its private key.

@@ -128,6 +128,14 @@ func (c *Client) Join(ctx context.Context, in api.JoinRequest) (api.JoinAnswer, 
 	return out, farm.Errorf(code, "%s", text)
 }
 
+// ProveCloud asks the controller to prove that it belongs to the cloud of the node. It does not send the node's
+// credential.
+func (c *Client) ProveCloud(ctx context.Context, in api.CloudProofRequest) (api.CloudProof, error) {
+	asker := *c
+	asker.credential, asker.authorize = "", nil
+	return post[api.CloudProof](ctx, &asker, api.PathCloudProof, callTimeout, in)
+}
+
 // RegistryToken requests the node's registry token for a purpose; the zero value is for all orders
 // of the node.
 func (c *Client) RegistryToken(

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -329,6 +330,9 @@ func (u *Updater) currentState() programState {
 // verifyPackage returns the signed statement about the package, if a trusted key signed it and this node may
 // install it.
 func (u *Updater) verifyPackage(asked api.AgentUpdate) (p api.AgentPackage, err error) {
+	if err := u.takeFirstKeys(asked.Keys); err != nil {
+		return p, err
+	}
 	raw, err := os.ReadFile(u.opts.KeysFile)
 	if err != nil {
 		return p,
@@ -357,6 +361,27 @@ func (u *Updater) verifyPackage(asked api.AgentUpdate) (p api.AgentPackage, err 
 	}
 	return p, nil
 }
+
+// takeFirstKeys stores the keys of the controller on a node that joined before the controller had any. Later keys of a
+// controller are ignored.
+func (u *Updater) takeFirstKeys(keys string) error {
+	file := u.opts.DataDir.UpdateKeysFile()
+	if _, err := os.Stat(file); keys == "" || u.opts.KeysFile != file || !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if len(keys) > maxKeysBytes {
+		return fmt.Errorf("the agent package keys from the controller have %d bytes: want at most %d", len(keys),
+			maxKeysBytes)
+	}
+	if _, err := license.ParseTrustedKeys([]byte(keys)); err != nil {
+		return fmt.Errorf("invalid agent package keys from the controller: %w", err)
+	}
+	u.log.Info("trusted keys of agent packages stored; this node had none", "file", file)
+	return datadir.WriteFile(file, []byte(keys+"\n"))
+}
+
+// maxKeysBytes bounds the keys that a controller sends.
+const maxKeysBytes = 64 << 10
 
 // install unpacks a package into the directory of its version, completely or not at all.
 func (u *Updater) install(ctx context.Context, p api.AgentPackage, file string) (err error) {

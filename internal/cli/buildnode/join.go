@@ -5,27 +5,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/controllers"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
-	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // JoinOptions are the options of a join.
 type JoinOptions struct {
 	DataDir        datadir.Dir
-	ControllerURL  string // URL
-	Token          string // "": the node authenticates with the key or a certificate, or joins anonymously
+	ControllerURL  string    // URL
+	OtherURLs      []string  // of other controllers of the same cloud
+	Warnings       io.Writer // nil: none are written
+	Token          string    // "": the node authenticates with the key or a certificate, or joins anonymously
 	Name           string
 	Host           string
 	Groups         []string
@@ -39,19 +42,25 @@ type JoinOptions struct {
 
 func joinCommand(g *globals) *cobra.Command {
 	o := JoinOptions{}
-	token, own := tokenOptions{}, keyOptions{}
+	token, own, asService := tokenOptions{}, keyOptions{}, false
 	cmd := &cobra.Command{
-		Use:   "join CONTROLLER",
+		Use:   "join URL[,URL...]",
 		Short: "Join this machine to a cloud",
 		Long: `join registers this machine as a node at a controller and stores its identity in the data directory. The
 join token is printed by "buildyard node token" on the controller's machine. With authentication an
 API key or a certificate with the permission to configure nodes also works; a node port may admit
 machines without credentials.
-Joining the same controller again keeps the node ID, the instances and all settings that are not
-given: name, groups, capacity, reserved space, VLANs, and the configuration by an operator.
-Start the agent afterwards with "buildnode run".`,
+Several URLs are those of controllers of one cloud: the agent uses another one when one fails.
+
+Joining again keeps the node ID, the instances and all settings that are not given: name, groups,
+capacity, reserved space, VLANs, and the configuration by an operator. The controllers may have other
+addresses: they then prove with the key of the cloud that they are part of it, and neither a token nor a
+credential is needed.
+
+Start the agent afterwards with "buildnode run", or install it as a service with --service.`,
 		Example: `  buildnode join http://controller.example:8090 --token-file token
   buildyard node token | buildnode join http://127.0.0.1:8090 --token-file -
+  buildnode join https://a.example:8090,https://b.example:8090 --token-file token --service
   buildnode join https://controller.example --ca-cert ca.pem --api-key-id nodes --api-key-file nodes.key
   buildnode join https://controller.example --token-file token --groups mac,fast --reserve-space 45GB --capacity 4`,
 		Args: cobra.ExactArgs(1),
@@ -60,17 +69,29 @@ Start the agent afterwards with "buildnode run".`,
 			if o.DataDir, err = g.openDataDir(); err != nil {
 				return err
 			}
+			if asService {
+				if err := (&ServiceOptions{globals: g}).checkUser(); err != nil {
+					return err
+				}
+			}
 			if o.Token, o.key, err = readCredential(token, own, g.In); err != nil {
 				return err
 			}
-			o.ControllerURL = args[0]
+			urls := strings.Split(args[0], ",")
+			o.ControllerURL, o.OtherURLs, o.Warnings = urls[0], urls[1:], g.Err
 			identity, err := Join(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "joined as %s (%s); start the agent with: buildnode run\n",
-				identity.Name, identity.NodeID)
-			return err
+			next := "; start the agent with: buildnode run"
+			if asService {
+				next = ""
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "joined as %s (%s)%s\n", identity.Name, identity.NodeID, next)
+			if err != nil || !asService {
+				return err
+			}
+			return g.installAfterJoin(cmd.Context())
 		},
 	}
 	fs := cmd.Flags()
@@ -84,6 +105,8 @@ Start the agent afterwards with "buildnode run".`,
 	fs.StringVar(&o.UpdateKeysFile, "update-key", "",
 		"file with the trusted public keys of agent packages (default: those of the controller at the first join)")
 	addTLS(fs, &o.TLS, "controller")
+	fs.BoolVar(&asService, "service", false,
+		`install the agent as a service and start it, as "buildnode service install" does`)
 	o.vlans.add(fs)
 	own.add(fs)
 	return cmd
@@ -105,8 +128,18 @@ func Join(ctx context.Context, o JoinOptions) (datadir.Identity, error) {
 	if err != nil {
 		return none, err
 	}
-	given, err := o.register(ctx, &identity)
+	isMove, err := o.checkMove(ctx, &identity)
 	if err != nil {
+		return none, err
+	}
+	if isMove && !o.changesSettings() {
+		return identity, errors.Join(o.DataDir.SetIdentity(identity), o.DataDir.SetLastError(""))
+	}
+	given, err := o.register(ctx, &identity, isMove)
+	if err != nil {
+		return none, err
+	}
+	if err := o.checkOthers(ctx, &identity); err != nil {
 		return none, err
 	}
 	if err := o.key.keep(o.DataDir, &identity); err != nil {
@@ -124,8 +157,6 @@ func (o *JoinOptions) identity() (datadir.Identity, error) {
 	switch {
 	case err != nil && farm.CodeOf(err) != farm.CodeNotFound:
 		return id, err
-	case err == nil && id.ControllerURL != o.ControllerURL:
-		return id, farm.Refused("This node belongs to %s; run: buildnode disjoin", id.ControllerURL)
 	case err != nil:
 		id.DiskReserve = bytesize.DefaultReserve
 	}
@@ -146,7 +177,7 @@ func (o *JoinOptions) identity() (datadir.Identity, error) {
 		id.Groups = o.Groups
 	}
 	id.Capacity = cmp.Or(o.Capacity, id.Capacity)
-	id.ControllerURL, id.Host = o.ControllerURL, o.Host
+	id.Host = o.Host
 	if id.TLS, err = o.TLS.Absolute(); err != nil {
 		return id, err
 	}
@@ -182,7 +213,11 @@ func joinHost(identity datadir.Identity) string {
 
 // register joins the controller and stores its response in identity. It returns the keys that the
 // controller's agent packages are signed with.
-func (o *JoinOptions) register(ctx context.Context, identity *datadir.Identity) (updateKeys string, err error) {
+//
+// A node that moves within its cloud keeps the key that it knows; another one takes that of its controller.
+func (o *JoinOptions) register(
+	ctx context.Context, identity *datadir.Identity, isMove bool,
+) (updateKeys string, err error) {
 	client, err := controllerClient(*identity)
 	if err != nil {
 		return "", err
@@ -204,16 +239,11 @@ func (o *JoinOptions) register(ctx context.Context, identity *datadir.Identity) 
 		return "", fmt.Errorf("join %s: %w", identity.ControllerURL, err)
 	}
 	identity.NodeID, identity.Credential, identity.RegistryAddress = answer.NodeID, answer.Credential, answer.Registry
-	return answer.UpdateKeys, nil
-}
-
-func controllerClient(identity datadir.Identity) (*nodeapi.Client, error) {
-	config, err := transfer.TLSConfig(transfer.TLSOptions{
-		SkipVerify: identity.TLS.SkipVerify, CertFile: identity.TLS.CertFile, KeyFile: identity.TLS.KeyFile,
-		CAFile: identity.TLS.CAFile,
-	})
-	if err != nil {
-		return nil, err
+	if !isMove {
+		identity.Cloud.Key = ""
 	}
-	return nodeapi.New(identity.ControllerURL, nodeapi.NewTransport(config, 1), identity.Credential)
+	if identity.Cloud, err = controllers.WithAnnouncement(identity.Cloud, answer.Cloud); err != nil {
+		return "", fmt.Errorf("join %s: %w", identity.ControllerURL, err)
+	}
+	return answer.UpdateKeys, nil
 }

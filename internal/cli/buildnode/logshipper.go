@@ -7,31 +7,26 @@ import (
 
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/controllers"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
+	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/logs"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // newShipper returns the shipper that sends this node's log once its controller enables that.
-func newShipper(at datadir.Dir) (*logs.Shipper, error) {
-	identity, err := at.Identity()
-	if err != nil {
-		return nil, err
-	}
-	config, err := transfer.TLSConfig(transfer.TLSOptions(identity.TLS))
-	if err != nil {
-		return nil, err
-	}
+func newShipper(identity datadir.Identity, followed *controllers.Controllers) (*logs.Shipper, error) {
 	machine, err := os.Hostname()
 	if err != nil {
 		machine = identity.Name
 	}
-	controller, err := controllerClient(identity)
+	controller, err := nodeapi.New(followed.BaseURL(), followed, identity.Credential)
 	if err != nil {
 		return nil, err
 	}
 	// A separate credential source: it works before the agent exists, and must not log its refusals.
-	source := cache.NewRegistry(transfer.Options{TLS: config, MaxAttempts: 1},
+	trust := followed.Trust()
+	source := cache.NewRegistry(transfer.Options{TLS: trust.Config(), DialTLS: trust.DialTLS, MaxAttempts: 1},
 		newTokenSource(identity, controller, nil))
 	return logs.New(logs.Options{MachineName: machine, MachineAddress: joinHost(identity), Send: source.SendLogRows}),
 		nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/controllers"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/keepawake"
@@ -66,6 +67,8 @@ type NodeOptions struct {
 	UpdateKeys string // file with the trusted keys of agent packages; "": the one in the data directory
 
 	updater *update.Updater // nil: no updates
+
+	controllers *controllers.Controllers // of the cloud; nil: they are opened
 
 	Shipper *logs.Shipper // sends the log when the controller enables that; nil: no log is sent
 }
@@ -164,16 +167,18 @@ func (n *Node) MetricsURL() string {
 // openParts opens the agent's dependencies.
 func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Options, error) {
 	var none agent.Options
-	config, err := transfer.TLSConfig(transfer.TLSOptions(identity.TLS))
+	followed, err := o.controllersOf(identity)
 	if err != nil {
 		return none, err
 	}
-	client, err := nodeapi.New(identity.ControllerURL, nodeapi.NewTransport(config, 1), identity.Credential)
+	client, err := nodeapi.New(followed.BaseURL(), followed, identity.Credential)
 	if err != nil {
 		return none, err
 	}
 	n.tokenSource = newTokenSource(identity, client, o.Logger)
-	source := cache.NewRegistry(transfer.Options{TLS: config, Logger: o.Logger}, n.tokenSource)
+	trust := followed.Trust()
+	source := cache.NewRegistry(transfer.Options{TLS: trust.Config(), DialTLS: trust.DialTLS, Logger: o.Logger},
+		n.tokenSource)
 	n.closeLater(source)
 	n.registryPuller = source
 	templates, err := cache.Open(cache.Options{
@@ -198,6 +203,7 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 		CentralLog:  centralLog(o.Shipper),
 		PulledBytes: source.PulledBytes,
 		Consoles:    client,
+		Cloud:       followed,
 		License:     n.license,
 		Devices:     usb.NewAvailableDevices(usb.At(o.DataDir.USBClaimsFile()), usb.SysfsDevicesDir, o.Logger),
 		Updater:     updaterOf(o.updater),

@@ -33,12 +33,20 @@ otherwise anka; for all others QEMU, next to the former only if its guests have 
 			if o.DataDir, err = g.openDataDir(); err != nil {
 				return err
 			}
-			if o.Shipper, err = newShipper(o.DataDir); err != nil {
+			identity, err := o.DataDir.Identity()
+			if err != nil {
+				return err
+			}
+			if o.controllers, err = openControllers(o.DataDir, identity, nil); err != nil {
+				return err
+			}
+			if o.Shipper, err = newShipper(identity, o.controllers); err != nil {
 				return err
 			}
 			if o.Logger, err = obs.Logger(o.Shipper.Tee(cmd.ErrOrStderr(), "node"), g.logLevel, "node"); err != nil {
 				return cli.Usage(err)
 			}
+			o.controllers.SetLogger(o.Logger)
 			defer startShipping(cmd.Context(), o.Shipper)()
 			return runNode(cmd.Context(), o)
 		},

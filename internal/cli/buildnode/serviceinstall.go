@@ -55,6 +55,16 @@ something has changed; options that are not repeated are removed.`,
 	return cmd
 }
 
+// installAfterJoin installs and starts the service of a node that has joined, with the default options of the agent.
+func (g *globals) installAfterJoin(ctx context.Context) error {
+	o := installOptions{ServiceOptions: &ServiceOptions{globals: g}}
+	definition, err := o.definition(pflag.NewFlagSet("", pflag.ContinueOnError), nil)
+	if err != nil {
+		return err
+	}
+	return o.run(ctx, definition)
+}
+
 // definition returns what the service runs: this program with those of the agent's flags that were given.
 func (o *installOptions) definition(flags *pflag.FlagSet, agentFlags []string) (d service.Definition, err error) {
 	if d.Program, err = selfexec.Path(); err != nil {

@@ -9,13 +9,11 @@ import (
 
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
-	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/agent/update"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/selfexec"
-	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // runNode runs the agent of a node, and replaces this process when an update requests it.
@@ -54,12 +52,13 @@ func newUpdater(o NodeOptions, self string) (*update.Updater, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := transfer.TLSConfig(transfer.TLSOptions(identity.TLS))
+	followed, err := o.controllersOf(identity)
 	if err != nil {
 		return nil, err
 	}
+	identity.ControllerURL = followed.BaseURL()
 	return update.New(update.Options{
-		DataDir: o.DataDir, Identity: identity, Transport: nodeapi.NewTransport(config, 1), Version: obs.FullVersion(),
+		DataDir: o.DataDir, Identity: identity, Transport: followed, Version: obs.FullVersion(),
 		ProgramPath: self,
 		KeysFile:    o.UpdateKeys, Logger: o.Logger, QueryVersion: selfexec.Version, ReplaceProcess: selfexec.Exec,
 		AllowDowngrade: o.AllowDowngrade,

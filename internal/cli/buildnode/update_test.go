@@ -185,16 +185,23 @@ func (u *updated) controller() (token string) {
 		_ = s.Close()
 	})
 	u.url = s.URL()
-	registry, err := transfer.New(transfer.Options{BaseURL: s.RegistryURL()})
+	pushTemplate(u.t, s.RegistryURL(), u.dir)
+	return s.JoinToken()
+}
+
+// pushTemplate pushes the template findTemplate with a disk that is made in a directory.
+func pushTemplate(t *testing.T, url, dir string) {
+	t.Helper()
+	registry, err := transfer.New(transfer.Options{BaseURL: url})
 	if err != nil {
-		u.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer registry.Close()
-	disk := filepath.Join(u.dir, "disk.img")
+	disk := filepath.Join(dir, "disk.img")
 	if err := os.WriteFile(disk, make([]byte, 1<<20), 0o600); err != nil {
-		u.t.Fatal(err)
+		t.Fatal(err)
 	}
-	_, err = registry.Push(u.t.Context(), transfer.PushOptions{
+	_, err = registry.Push(t.Context(), transfer.PushOptions{
 		Request: api.PushRequest{
 			ID: findTemplate, Name: "base", Tag: "v1", Arch: "amd64",
 			Config: json.RawMessage(
@@ -205,9 +212,8 @@ func (u *updated) controller() (token string) {
 		},
 	})
 	if err != nil {
-		u.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return s.JoinToken()
 }
 
 // here is the platform of this test; nilSignal checks whether a process exists.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/authstore"
 	"github.com/buildyard/buildyard/internal/cli/storecommand"
@@ -24,6 +26,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/alarms"
 	"github.com/buildyard/buildyard/internal/controller/console"
+	"github.com/buildyard/buildyard/internal/controller/jointokens"
 	"github.com/buildyard/buildyard/internal/controller/nodescans"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -232,6 +235,10 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 	if err != nil {
 		return err
 	}
+	cloud, err := s.cloudOptions()
+	if err != nil {
+		return err
+	}
 	s.agentPackages = release.NewRepository(packagesDir(s.settings), s.log)
 	s.controller, err = controller.New(ctx, s.store, tables, controller.Options{
 		Events:   events,
@@ -263,11 +270,21 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 		Packages: s.agentPackages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
 		SaveStopFallback: s.settings.String(config.SaveFallback) == config.SaveFallbackStop,
 		LeaderJobs:       s.leaderJobs, Alarms: []alarms.Source{s.exposureAlarms, s.diskAlarms},
+		JoinTokens: s.joinTokenOptions(), Cloud: cloud,
 	})
+	return err
+}
+
+// joinTokenOptions keeps the permanent join token in the data directory.
+func (s *ControllerService) joinTokenOptions() jointokens.Options {
+	dir := s.settings.String(config.DataDir)
+	stored, err := readStoredToken(dir)
 	if err != nil {
-		return err
+		stored = "" // it is created at the first start, or another replica has it
 	}
-	return writeToken(s.settings.String(config.DataDir), s.controller.Nodes.JoinToken())
+	return jointokens.Options{
+		PermanentToken: stored, StorePermanent: func(token string) error { return writeToken(dir, token) },
+	}
 }
 
 // macRange returns the range of managed MAC addresses, whose form was checked.
@@ -337,7 +354,7 @@ func (s *ControllerService) RegistryURL() string {
 	return s.registryUpstream.address
 }
 
-// JoinToken returns the join token of nodes, after Open.
+// JoinToken returns the permanent join token, after Open; "" when this replica does not have it.
 func (s *ControllerService) JoinToken() string { return s.controller.Nodes.JoinToken() }
 
 // Run serves until the context ends.
@@ -482,12 +499,19 @@ func (s *ControllerService) Close() error {
 // tokenFile keeps the join token for the operator on the controller's machine.
 const tokenFile = "join-token"
 
+// writeToken replaces the file with the join token; "" removes it.
 func writeToken(dir, token string) error {
 	path := filepath.Join(dir, tokenFile)
+	if token == "" {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the join token that is no longer valid: %w", err)
+		}
+		return nil
+	}
 	if old, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(old)) == token {
 		return nil
 	}
-	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+	if err := datadir.WriteFile(path, []byte(token+"\n")); err != nil {
 		return fmt.Errorf("write the join token: %w", err)
 	}
 	return nil

@@ -2,7 +2,6 @@ package buildyard
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,39 +20,24 @@ func nodeCommand(io Streams) *cobra.Command {
 		Long:  `node manages the machines that run VMs. NODE is an ID, a unique prefix of an ID, or a name.`,
 		Example: `  buildyard node token | buildnode join http://controller.example:8090 --token-file -
   buildyard node adopt mac-03 --keep`,
-	}, tokenCommand(io))
+	}, cloud.TokenCommand(io, readStoredToken))
 }
 
-func tokenCommand(io Streams) *cobra.Command {
-	token := &cobra.Command{
-		Use:   "token",
-		Short: "Print the join token",
-		Long: `token prints the join token of the controller whose data directory is on this machine. The token admits
-nodes, which receive the scripts of jobs: keep it secret.`,
-		Example: `  buildyard node token | buildnode join http://controller.example:8090 --token-file -`,
-		Args:    cobra.NoArgs,
-	}
-	cli.AddFlags(token.Flags(), config.ControllerTable)
-	token.RunE = func(cmd *cobra.Command, _ []string) error {
-		if show, _ := cmd.Flags().GetBool("print-config"); show {
-			return cli.PrintConfig(io.Out, config.ControllerTable, cli.Sources(cmd.Flags()))
-		}
-		values, err := config.Load(config.ControllerTable, cli.Sources(cmd.Flags()))
+// readStoredToken returns the permanent join token that a controller has stored in its data directory: dir or, with
+// "", the one of the settings. The error wraps fs.ErrNotExist when the directory has none.
+func readStoredToken(dir string) (string, error) {
+	if dir == "" {
+		values, err := config.Load(tableOf(config.ControllerTable, config.DataDir), config.Sources{Env: os.LookupEnv})
 		if err != nil {
-			return err
+			return "", err
 		}
-		return printToken(io.Out, values.String(config.DataDir))
+		dir = values.String(config.DataDir)
 	}
-	return token
-}
-
-func printToken(w io.Writer, dir string) error {
 	raw, err := os.ReadFile(filepath.Join(dir, tokenFile))
 	if err != nil {
-		return fmt.Errorf(
+		return "", fmt.Errorf(
 			"join token not found in %s; run this on the controller's machine with its --data-dir, after its first "+
-				"start", dir)
+				"start, or create another token with a credential: %w", dir, err)
 	}
-	_, err = fmt.Fprintln(w, strings.TrimSpace(string(raw)))
-	return err
+	return strings.TrimSpace(string(raw)), nil
 }

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/cli/cloud"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/obs"
@@ -26,6 +28,25 @@ func packagesDir(v *config.Values) string {
 	return filepath.Join(v.String(config.DataDir), "pkg")
 }
 
+// packagesDirArg returns the directory that a command has as its argument, or the one of the controller's settings in
+// the environment.
+func packagesDirArg(args []string) (string, error) {
+	if len(args) > 0 {
+		return args[0], nil
+	}
+	keys := []string{config.DataDir, config.PackagesDir}
+	values, err := config.Load(tableOf(config.ControllerTable, keys...), config.Sources{Env: os.LookupEnv})
+	if err != nil {
+		return "", err
+	}
+	return packagesDir(values), nil
+}
+
+// tableOf returns the settings of a table with some keys.
+func tableOf(table config.Table, keys ...string) config.Table {
+	return slices.DeleteFunc(slices.Clone(table), func(s config.Setting) bool { return !slices.Contains(keys, s.Key) })
+}
+
 func packageCommand(io Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use:   "package",
@@ -35,12 +56,17 @@ packages. A package is an archive buildnode-OS-ARCH.tar.gz with the program buil
 darwin on amd64 or arm64, in the controller's directory SVC_PACKAGES_DIR.
 
 A node installs only packages that are signed with a trusted key. It gets the keys from the file
-packages.pub of that directory when it first joins, or from buildnode join --update-key.`,
+packages.pub of that directory when it joins, or with its first update if it has none, or from buildnode
+join --update-key.
+
+Nodes install a newer package automatically, a tenth of them at a time, unless the controller has
+SVC_NO_NODE_UPGRADES=true or a rollout decides. DIR is by default the directory of the controller's
+settings: SVC_PACKAGES_DIR, or pkg in SVC_DATA_DIR.`,
 		Example: `  buildyard package keygen --out /secure/packages.key
   cp /secure/packages.pub buildnode-linux-amd64.tar.gz /var/lib/buildyard/controller/pkg/
   buildyard package sign --key /secure/packages.key /var/lib/buildyard/controller/pkg
   buildyard node update --wait`,
-	}, packageKeygen(io), packageSign(io), packageList(io))
+	}, packageKeygen(io), packageSign(io), packageList(io), cloud.RolloutCommand(io))
 }
 
 // defaultPackageKey is the default path of the private key.
@@ -84,15 +110,19 @@ func packageSign(streams Streams) *cobra.Command {
 	var secret, version string
 	var output cli.Format
 	cmd := &cobra.Command{
-		Use:   "sign DIR",
+		Use:   "sign [DIR]",
 		Short: "Sign the agent packages in a directory",
 		Long: `sign signs every agent package in a directory and rewrites the file manifest. A controller with that
 directory offers the packages within seconds. Packages of a release contain their version. For others
 --version is the version that the program prints, by default that of this program.`,
 		Example: `  buildyard package sign --key /secure/packages.key /var/lib/buildyard/controller/pkg
   buildyard package sign --key /secure/packages.key --version 1.2.0-3f2c1ab /srv/own-packages`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
+			dir, err := packagesDirArg(args)
+			if err != nil {
+				return err
+			}
 			if version != "" && !release.ValidVersion(version) {
 				return cli.Usage(fmt.Errorf("invalid --version %q: want X.Y.Z-HASH, as the program prints it", version))
 			}
@@ -100,7 +130,7 @@ directory offers the packages within seconds. Packages of a release contain thei
 			if err != nil {
 				return err
 			}
-			list, err := release.SignDir(key, args[0], version, obs.FullVersion())
+			list, err := release.SignDir(key, dir, version, obs.FullVersion())
 			if err != nil {
 				return err
 			}
@@ -128,14 +158,18 @@ func packageList(streams Streams) *cobra.Command {
 	public := ""
 	var output cli.Format
 	cmd := &cobra.Command{
-		Use:   "list DIR",
+		Use:   "list [DIR]",
 		Short: "Verify and list agent packages",
 		Long: `list verifies the manifest of a directory and the packages in it. The trusted keys are those of --public,
 else those in the directory. It calls no service.`,
 		Example: `  buildyard package list /var/lib/buildyard/controller/pkg --public /secure/packages.pub`,
-		Args:    cobra.ExactArgs(1),
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			list, err := verifiedPackages(args[0], public)
+			dir, err := packagesDirArg(args)
+			if err != nil {
+				return err
+			}
+			list, err := verifiedPackages(dir, public)
 			if err != nil {
 				return err
 			}

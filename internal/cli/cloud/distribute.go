@@ -153,6 +153,10 @@ in use stay, and so does the template in the registry.`,
 			putRow(g, "request", r.RequestID)
 			g.Row("nodes", r.RequestsSent)
 		})
+		if err == nil && !w.wait && got.value.RequestID != "" {
+			_, _ = fmt.Fprintln(a.Err, "A node keeps versions that are in use. Results and reasons: "+
+				"buildyard template evictions")
+		}
 		if err != nil || !w.wait || got.value.RequestID == "" {
 			return err
 		}

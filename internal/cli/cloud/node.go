@@ -33,10 +33,10 @@ var nodeView = tableView[api.Node]{
 		{title: "ARCH", value: func(n api.Node) any { return n.HostArch }},
 		{title: "ADDRESS", value: func(n api.Node) any { return n.IPAddress }},
 		{title: "GROUPS", value: func(n api.Node) any { return groupNames(n.Groups) }},
+		{title: "AGENT", value: func(n api.Node) any { return n.AgentVersion }},
 		{title: "CPUS", value: func(n api.Node) any { return n.CPUCount }, wideOnly: true},
 		{title: "RAM", value: func(n api.Node) any { return fmt.Sprintf("%d GiB", n.RAM) }, wideOnly: true},
 		{title: "DISK FREE", value: func(n api.Node) any { return bytesize.Format(n.FreeDisk) }, wideOnly: true},
-		{title: "AGENT", value: func(n api.Node) any { return n.AgentVersion }, wideOnly: true},
 		{title: "REASON", value: func(n api.Node) any { return n.StateReason }, wideOnly: true},
 	},
 }

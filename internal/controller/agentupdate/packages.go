@@ -9,6 +9,7 @@ type Packages interface {
 	Keys() string                           // public keys of their signers, for nodes that join; "" for none
 	MissingHint(system, arch string) string // how to obtain one
 	Problem() string                        // an error that requires an operator; "" for none
+	Refresh()                               // reads packages that have appeared a moment ago
 	Changed() <-chan struct{}               // has a value when they have changed
 }
 
@@ -31,6 +32,9 @@ func (NoPackages) MissingHint(string, string) string { return "This controller h
 
 // Problem implements Packages.
 func (NoPackages) Problem() string { return "" }
+
+// Refresh implements Packages.
+func (NoPackages) Refresh() {}
 
 // Changed implements Packages.
 func (NoPackages) Changed() <-chan struct{} { return nil }

@@ -12,18 +12,29 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
 )
 
 // Updates decides which nodes install another agent, and when.
 type Updates struct {
-	db        record.DB
-	packages  Packages
-	automatic bool // agents are also updated without a request
+	db       record.DB
+	packages Packages
+	opts     Options
+}
+
+// Options configure Updates. LastContact and ResolveGroups are set.
+type Options struct {
+	Automatic bool // agents are also updated without a request
+
+	// LastContact returns when a node was last in contact with any replica.
+	LastContact func(node string) time.Time
+	// ResolveGroups returns the ids of node groups that are given by name or id.
+	ResolveGroups func(ctx context.Context, names []string) (ids []string, checks []store.Change, err error)
 }
 
 // New returns the updates with the available packages.
-func New(db record.DB, packages Packages, automatic bool) *Updates {
-	return &Updates{db: db, packages: packages, automatic: automatic}
+func New(db record.DB, packages Packages, o Options) *Updates {
+	return &Updates{db: db, packages: packages, opts: o}
 }
 
 const (
@@ -32,12 +43,21 @@ const (
 	// updateShare is the divisor of the share of nodes that update simultaneously without a
 	// request: the others take new instances.
 	updateShare = 10
+	// contactLimit is how long ago the last contact with a node may be when its update begins: several polls. A node
+	// that has died is Offline later, and would be Updating until then.
+	contactLimit = 30 * time.Second
 )
+
+// isInContact reports whether a node has been in contact lately.
+func (s *Updates) isInContact(node string) bool {
+	return s.db.Now().Sub(s.opts.LastContact(node)) < contactLimit
+}
 
 // Request makes nodes install their agent package: those with the ids, or all without any id. may
 // returns why the caller may not update a node; it is nil for a caller who may update all. A node
 // that already has its package is skipped; one that is Offline follows when it is back.
 func (s *Updates) Request(ctx context.Context, ids []string, may func(id string) error) error {
+	s.packages.Refresh()
 	ids, named := slices.Clone(ids), len(ids) > 0
 	if !named {
 		ids = slices.Collect(maps.Keys(maps.Collect(s.db.Tables.Nodes.All())))
@@ -111,7 +131,9 @@ func (s *Updates) requested(n *farm.Node) *farm.Node {
 	n = n.Clone()
 	n.Update = &farm.AgentUpdate{Version: p.Version, SHA256: p.SHA256, Force: true, RequestedAt: now}
 	if n.State != farm.NodeUpdating {
-		n.BeginUpdateTry(uuid.NewString(), now)
+		if s.isInContact(n.ID) {
+			n.BeginUpdateTry(uuid.NewString(), now)
+		}
 		return n
 	}
 	u := *n.Update // another package than that of the try which continues
@@ -130,15 +152,22 @@ func (s *Updates) completed(n *farm.Node) *farm.Node {
 	return n
 }
 
-// Continue begins updates whose time has come, and ends those that take too long. It also
+// Continue begins updates whose time has come, ends those that take too long, and continues the rollout. It also
 // schedules automatic updates: of every node whose agent has another version than its package,
 // unless the package is older. Only a part of the automatic updates runs simultaneously.
 func (s *Updates) Continue(ctx context.Context, w *record.Term, now time.Time) error {
+	if err := s.continueUpdates(ctx, w, now); err != nil {
+		return err
+	}
+	return s.continueRollout(ctx, w, now)
+}
+
+func (s *Updates) continueUpdates(ctx context.Context, w *record.Term, now time.Time) error {
 	going, total := 0, 0
 	var ids []string
 	for id, node := range s.db.Tables.Nodes.All() {
 		total++
-		if node.IsUpdateRunning() {
+		if node.IsUpdateRunning() && node.State != farm.NodeOffline { // one that is away takes no slot
 			going++
 		}
 		if s.next(node, now, true) != node {
@@ -177,11 +206,12 @@ func (s *Updates) next(n *farm.Node, now time.Time, room bool) *farm.Node {
 	case u != nil && (!ok || u.SHA256 != p.SHA256): // the package has been replaced
 		n = n.Clone()
 		n.Update = nil
-		if ok && u.Force {
+		if ok && u.Force && u.RolloutID == "" {
 			n.Update = &farm.AgentUpdate{Version: p.Version, SHA256: p.SHA256, Force: true, RequestedAt: now}
 		}
 		return n
-	case u == nil && (!ok || !s.needsAutoUpdate(info, p) || !room):
+	case u == nil && (!ok || !s.needsAutoUpdate(info, p) || !room), u != nil && u.RolloutID != "",
+		!s.isInContact(n.ID):
 		return n
 	case u == nil:
 		next := n.Clone()
@@ -203,7 +233,8 @@ func (s *Updates) next(n *farm.Node, now time.Time, room bool) *farm.Node {
 
 // needsAutoUpdate reports whether a node is to install a package without a request.
 func (s *Updates) needsAutoUpdate(info *farm.NodeInfo, p api.AgentPackage) bool {
-	return s.automatic && info.AgentVersion != "" && info.AgentVersion != p.Version &&
+	return s.opts.Automatic && !decidesAbout(s.lastRollout(), p) &&
+		info.AgentVersion != "" && info.AgentVersion != p.Version &&
 		!farm.IsOlderVersion(p.Version, info.AgentVersion)
 }
 

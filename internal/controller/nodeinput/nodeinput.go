@@ -1,11 +1,13 @@
 package nodeinput
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"unicode"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cloudkey"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -69,6 +71,20 @@ func Pass(r *api.RegistryTokenRequest) error {
 	}
 	return refuse(name{"node_id", r.NodeID, MaxID},
 		name{"purpose.pull", p.Pull, MaxName}, name{"purpose.save", p.Save, MaxID}, name{"purpose.logs", p.Logs, MaxID})
+}
+
+// CloudProof bounds a request for the proof that a controller belongs to the cloud.
+func CloudProof(r *api.CloudProofRequest) error {
+	if err := protocol(r.Protocol); err != nil {
+		return err
+	}
+	if url, err := cloudkey.CanonicalURL(r.URL); err != nil || url != r.URL {
+		return farm.Invalid("url", "must be the canonical form of a URL of at most %d bytes", cloudkey.MaxURLBytes)
+	}
+	if len(r.Nonce) != 2*sha256.Size {
+		return farm.Invalid("nonce", "must have %d hexadecimal digits", 2*sha256.Size)
+	}
+	return refuse(name{"node_id", r.NodeID, MaxID}, name{"nonce", r.Nonce, MaxID}, name{"mac", r.MAC, MaxID})
 }
 
 // Poll bounds a poll.

@@ -21,6 +21,20 @@ func sameDigest(secret, want string) bool {
 	return subtle.ConstantTimeCompare(have[:], kept[:]) == 1 && len(want) == len(kept)
 }
 
+// AuthenticateRequest checks a message of a node that does not contain its credential. check reports whether the
+// message was made with the credential that has a digest. The errors are those of Authenticate.
+func (l *Link) AuthenticateRequest(id string, check func(digest string) bool) error {
+	node, _, ok := l.db.Tables.Nodes.Get(id)
+	want := noCredential
+	if ok {
+		want = node.Credential
+	}
+	if !check(want) || !ok {
+		return farm.Errorf(farm.CodeUnauthenticated, "unknown node ID or wrong credential")
+	}
+	return nil
+}
+
 // ErrRemoved means that the credential is right and its node was removed.
 var ErrRemoved = farm.Errorf(farm.CodeUnauthenticated, "the node was removed")
 

@@ -53,6 +53,8 @@ func withLink(t *testing.T, test func(t *testing.T, l *testLink)) {
 			Instances: l.instances, Placer: idle{}, Maintenance: idle{}, Pulls: idle{},
 			IsLeader: func() bool { return true }, RetryMACs: func() {},
 			PackageFor:   func(*farm.NodeInfo) (p api.AgentPackage, ok bool) { return p, false },
+			UpdateKeys:   func() string { return "" },
+			Announcement: func() *api.CloudAnnouncement { return &api.CloudAnnouncement{Key: "key"} },
 			CountResults: func([]store.Change) {},
 		})
 		st.Subscribe(l.Sessions.Observe)

@@ -36,6 +36,9 @@ type Options struct {
 	RetryMACs    func()                                             // tries to assign MAC addresses again
 	PackageFor   func(*farm.NodeInfo) (p api.AgentPackage, ok bool) // the agent package of a node
 	CountResults func(written []store.Change)                       // counts the results of cache jobs
+
+	UpdateKeys   func() string                 // public keys of the signers of agent packages
+	Announcement func() *api.CloudAnnouncement // what the cloud announces to its nodes
 }
 
 // Instances applies what nodes report to the records of instances.

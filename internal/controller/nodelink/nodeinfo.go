@@ -112,7 +112,7 @@ func vlansOf(ids []int) []int {
 
 // sameInfo reports whether two descriptions have no difference that justifies a write: the disk
 // numbers change all the time and are written along with other changes, or when they changed by
-// more than a hundredth of the disk.
+// more than a hundredth of the disk, and free space by more than a quarter of itself.
 func sameInfo(a, b *farm.NodeInfo) bool {
 	return a.Arch == b.Arch && a.OS == b.OS && a.OSVersion == b.OSVersion && a.Processor == b.Processor &&
 		a.OtherMacOS == b.OtherMacOS &&
@@ -121,7 +121,7 @@ func sameInfo(a, b *farm.NodeInfo) bool {
 		a.Hypervisor == b.Hypervisor && slices.Equal(a.Templates, b.Templates) &&
 		slices.Equal(a.USBDevices, b.USBDevices) &&
 		slices.Equal(a.Abilities, b.Abilities) && slices.Equal(a.VLANs, b.VLANs) &&
-		near(a.FreeDisk, b.FreeDisk, a.DiskSize) && near(a.CacheUsage, b.CacheUsage, a.DiskSize)
+		near(a.FreeDisk, b.FreeDisk, min(a.DiskSize, 25*max(a.FreeDisk, b.FreeDisk))) && near(a.CacheUsage, b.CacheUsage, a.DiskSize)
 }
 
 func near(a, b, whole int64) bool { return max(a-b, b-a) <= whole/100 }

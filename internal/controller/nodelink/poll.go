@@ -82,6 +82,9 @@ func (l *Link) receive(ctx context.Context, credential string, p *decodedPoll) (
 		l.opts.RetryMACs()
 	}
 	answer.Describe = s.requestedDetails(l.db.Now())
+	if req.Info != nil { // at the start of either program, and rarely later
+		answer.Cloud = l.opts.Announcement()
+	}
 	return s, answer, nil
 }
 

@@ -88,6 +88,6 @@ func (l *Link) EmptyPollResponse() *api.PollAnswer {
 
 // IsEmptyPoll reports whether a response of this controller's Poll equals EmptyPollResponse.
 func IsEmptyPoll(a *api.PollAnswer) bool {
-	return !a.NeedFull && !a.Removed && !a.NoCentralLog && a.Update == nil &&
+	return !a.NeedFull && !a.Removed && !a.NoCentralLog && a.Update == nil && a.Cloud == nil &&
 		len(a.Orders)+len(a.Describe)+len(a.CacheJobs)+len(a.Consoles) == 0
 }

@@ -68,7 +68,7 @@ func (l *Link) updateOffer(s *session) *api.AgentUpdate {
 	if s.update.id != u.ID {
 		s.update.id, s.update.at, s.update.status = u.ID, now, nil
 	}
-	return &api.AgentUpdate{ID: u.ID, Package: p, Force: u.Force}
+	return &api.AgentUpdate{ID: u.ID, Package: p, Force: u.Force, Keys: l.opts.UpdateKeys()}
 }
 
 // applyUpdateStatus processes a node's report of its update: its agent has the new version, the

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/jointokens"
 	"github.com/buildyard/buildyard/internal/controller/record/recordtest"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
@@ -29,10 +30,14 @@ func open(t *testing.T) *testNodes {
 	t.Helper()
 	n := &testNodes{t: t, link: &fakeLink{}}
 	db := recordtest.Open(t)
-	var err error
-	n.Nodes, err = New(t.Context(), db, Options{
+	tokens, err := jointokens.New(t.Context(), db, jointokens.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Nodes = New(db, Options{
 		RegistryAddress: "http://registry", UpdateKeys: func() string { return "keys" },
-		Link: n.link, Sessions: n.link,
+		Announcement: func() *api.CloudAnnouncement { return &api.CloudAnnouncement{Key: "key"} },
+		Link:         n.link, Sessions: n.link, Tokens: tokens,
 		Orphans: func(string) (sched.Load, bool) { return sched.Load{}, true },
 		Devices: func(nodes ...string) [][]farm.USBDevice {
 			list := make([][]farm.USBDevice, len(nodes))
@@ -53,9 +58,6 @@ func open(t *testing.T) *testNodes {
 		},
 		WithEvent: n.withEvent,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	n.link.nodes = n.Nodes
 	return n
 }

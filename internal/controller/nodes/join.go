@@ -19,16 +19,23 @@ import (
 
 // Join registers a node that presents the join token.
 func (n *Nodes) Join(ctx context.Context, req api.JoinRequest) (api.JoinAnswer, error) {
-	if !n.isJoinToken(req.Token) {
-		return api.JoinAnswer{}, farm.Errorf(farm.CodeUnauthenticated, "wrong join token")
+	if _, err := n.opts.Tokens.Admit(req.Token); err != nil {
+		return api.JoinAnswer{}, err
 	}
-	return n.JoinWithKey(ctx, req, "")
+	return n.joinAs(ctx, req, "", func() ([]store.Change, error) { return n.opts.Tokens.Admit(req.Token) })
 }
 
 // JoinWithKey registers a node that may join, or a returning one: that keeps its id, its groups, its
 // capacity and its instances, and the configuration by an operator has precedence over that of its
 // earlier join. keyID is that of the API key with which it joins this time, or "".
 func (n *Nodes) JoinWithKey(ctx context.Context, req api.JoinRequest, keyID string) (api.JoinAnswer, error) {
+	return n.joinAs(ctx, req, keyID, func() ([]store.Change, error) { return nil, nil })
+}
+
+// joinAs registers a node with a key or a token. use returns the changes that use the token up.
+func (n *Nodes) joinAs(
+	ctx context.Context, req api.JoinRequest, keyID string, use func() ([]store.Change, error),
+) (api.JoinAnswer, error) {
 	var none api.JoinAnswer
 	if err := nodeinput.Join(&req); err != nil {
 		return none, err
@@ -37,16 +44,20 @@ func (n *Nodes) JoinWithKey(ctx context.Context, req api.JoinRequest, keyID stri
 	known := err == nil
 	answer := api.JoinAnswer{
 		NodeID: req.NodeID, Credential: req.Credential, Registry: n.opts.RegistryAddress,
-		UpdateKeys: n.opts.UpdateKeys(),
+		UpdateKeys: n.opts.UpdateKeys(), Cloud: n.opts.Announcement(),
 	}
 	if !known && !n.lostIdentity(req) {
 		answer.NodeID, answer.Credential = uuid.NewString(), newSecret()
 	}
 	for range record.TxnAttempts {
+		used, err := use()
+		if err != nil {
+			return none, err
+		}
 		if known {
-			err = n.rejoin(ctx, old.ID, keyID, req)
+			err = n.rejoin(ctx, old.ID, keyID, req, used)
 		} else {
-			err = n.create(ctx, answer, keyID, req)
+			err = n.create(ctx, answer, keyID, req, used)
 		}
 		if !errors.Is(err, store.ErrConflict) {
 			return answer, err
@@ -55,7 +66,7 @@ func (n *Nodes) JoinWithKey(ctx context.Context, req api.JoinRequest, keyID stri
 			return none, farm.Unavailable(err, "The store cannot be reached; try again")
 		}
 	}
-	return none, err
+	return none, farm.Errorf(farm.CodeBusy, "The node could not be registered: its record changes too often; try again")
 }
 
 // lostIdentity reports whether a node joins with an identity whose record was lost: then it keeps its
@@ -69,8 +80,10 @@ func (n *Nodes) lostIdentity(req api.JoinRequest) bool {
 	return !exists && !removed && err == nil && len(raw) == sha256.Size && idErr == nil && id.String() == req.NodeID
 }
 
-// create creates the record of a new node.
-func (n *Nodes) create(ctx context.Context, as api.JoinAnswer, keyID string, req api.JoinRequest) error {
+// create creates the record of a new node, in one transaction with other changes.
+func (n *Nodes) create(
+	ctx context.Context, as api.JoinAnswer, keyID string, req api.JoinRequest, others []store.Change,
+) error {
 	groups, checks, err := n.groupsOf(ctx, req)
 	if err != nil {
 		return err
@@ -85,14 +98,15 @@ func (n *Nodes) create(ctx context.Context, as api.JoinAnswer, keyID string, req
 		node.Capacity = farm.DefaultCapacity
 	}
 	info := &farm.NodeInfo{NodeID: node.ID, Arch: cmp.Or(req.Arch, "amd64")}
-	return n.db.Store.Commit(ctx, append(checks,
+	return n.db.Store.Commit(ctx, slices.Concat(checks, others, []store.Change{
 		store.Put(n.db.Tables.Nodes, node.ID, node, store.IfAbsent),
-		store.Put(n.db.Tables.Infos, node.ID, info, store.IfAbsent))...)
+		store.Put(n.db.Tables.Infos, node.ID, info, store.IfAbsent),
+	})...)
 }
 
 // rejoin applies the fields that a known node sends again; fields that it leaves out, or has only
 // kept from an earlier join, stay.
-func (n *Nodes) rejoin(ctx context.Context, id, keyID string, req api.JoinRequest) error {
+func (n *Nodes) rejoin(ctx context.Context, id, keyID string, req api.JoinRequest, others []store.Change) error {
 	groups, checks, err := n.groupsOf(ctx, req)
 	if err != nil {
 		return err
@@ -120,13 +134,17 @@ func (n *Nodes) rejoin(ctx context.Context, id, keyID string, req api.JoinReques
 		node.Groups = groups
 	}
 
-	if sameJoin(node, old) {
+	switch {
+	case sameJoin(node, old) && len(others) == 0:
 		return nil
+	case sameJoin(node, old):
+		return n.db.Store.Commit(ctx, others...)
 	}
 	if err := n.opts.Sessions.CountWrite(old); err != nil {
 		return err
 	}
-	return n.db.Store.Commit(ctx, append(checks, store.Put(n.db.Tables.Nodes, id, node, store.IfRev(rev)))...)
+	return n.db.Store.Commit(ctx,
+		slices.Concat(checks, others, []store.Change{store.Put(n.db.Tables.Nodes, id, node, store.IfRev(rev))})...)
 }
 
 // sameJoin reports whether a join has changed nothing of a node.

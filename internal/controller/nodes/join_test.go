@@ -84,14 +84,13 @@ func TestRejoin(t *testing.T) {
 	wantRefused(t, err, farm.CodeTooMany, "too often")
 }
 
-// TestJoinToken: the token survives a restart, and only a node or a caller with it is let in.
+// TestJoinToken: only a node or a caller with a token is admitted.
 func TestJoinToken(t *testing.T) {
 	n := open(t)
-	again, err := New(t.Context(), n.db, n.opts)
-	if err != nil || again.JoinToken() != n.JoinToken() || len(n.JoinToken()) != 64 {
-		t.Errorf("%q, then %q, %v", n.JoinToken(), again.JoinToken(), err)
+	if len(n.JoinToken()) != 64 {
+		t.Errorf("%q", n.JoinToken())
 	}
-	_, err = n.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: "x", Name: "n", Host: "h"})
+	_, err := n.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: "x", Name: "n", Host: "h"})
 	wantRefused(t, err, farm.CodeUnauthenticated, "wrong join token")
 	is := n.join(api.JoinRequest{Name: "n", Host: "10.0.0.1"})
 	for _, c := range []struct {

@@ -12,12 +12,13 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Options configure Nodes. All fields but JoinToken are set.
+// Options configure Nodes. All fields are set.
 type Options struct {
 	RegistryAddress string        // sent to nodes that join
-	JoinToken       string        // "": the one in the store, created at the first start
 	UpdateKeys      func() string // public keys of the signers of agent packages
+	Announcement    func() *api.CloudAnnouncement
 
+	Tokens   Tokens
 	Link     Link
 	Sessions Sessions
 	Orphans  func(node string) (load sched.Load, complete bool) // the orphaned VMs on a node
@@ -30,6 +31,15 @@ type Options struct {
 	FailInstance func(ctx context.Context, id string) error
 	// WithEvent returns a writer whose commits carry an event as well.
 	WithEvent func(w store.Writer, event func() farm.Event) store.Writer
+}
+
+// Tokens are the join tokens.
+type Tokens interface {
+	// Admit returns the changes with which a transaction uses a token; farm.CodeUnauthenticated for a token that is
+	// not valid.
+	Admit(secret string) ([]store.Change, error)
+	// Permanent returns the permanent token; "" when this replica does not have it.
+	Permanent() string
 }
 
 // Link is what the node API knows of nodes.
@@ -53,18 +63,12 @@ type Sessions interface {
 
 // Nodes are the nodes of a cloud.
 type Nodes struct {
-	db        record.DB
-	opts      Options
-	joinToken string
+	db   record.DB
+	opts Options
 }
 
-// New returns the nodes in a database. It creates the join token at the very first start.
-func New(ctx context.Context, db record.DB, opts Options) (*Nodes, error) {
-	n := &Nodes{db: db, opts: opts}
-	var err error
-	n.joinToken, err = n.ensureJoinToken(ctx)
-	return n, err
-}
+// New returns the nodes in a database.
+func New(db record.DB, opts Options) *Nodes { return &Nodes{db: db, opts: opts} }
 
 // View is a node with its present state.
 type View struct {

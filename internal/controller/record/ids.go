@@ -23,6 +23,9 @@ func NewID() string {
 // ValidID reports whether a text can be an id; others are not sent to the store.
 func ValidID(id string) bool { return id != "" && len(id) <= 64 }
 
+// LastRollout is the id of the record of the last rollout of agent packages.
+const LastRollout = "last"
+
 // CacheJobResultID returns the id of the result of a cache job on a node. Those of one cache job are
 // adjacent.
 func CacheJobResultID(cacheJob, node string) string { return cacheJob + "." + node }

@@ -24,6 +24,8 @@ const (
 	KindNodeScan       = store.Kind("c")
 	KindSeries         = store.Kind("q")
 	KindKnownTemplate  = store.Kind("l")
+	KindJoinToken      = store.Kind("j")
+	KindAgentRollout   = store.Kind("w")
 )
 
 // Indexes of the tables.

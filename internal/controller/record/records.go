@@ -16,6 +16,19 @@ type RemovedNode struct {
 	At         time.Time `json:"at"`
 }
 
+// JoinToken is a secret with which machines become nodes.
+type JoinToken struct {
+	Digest      string    `json:"digest"` // SHA-256 of the secret in hex
+	Created     time.Time `json:"created"`
+	CreatedBy   string    `json:"created_by,omitempty"` // name of the caller
+	Description string    `json:"description,omitempty"`
+	Expires     time.Time `json:"expires,omitzero"` // zero: it does not
+	Once        bool      `json:"once,omitempty"`   // it registers one node
+	Permanent   bool      `json:"permanent,omitempty"`
+	// Epoch is that of the store when the token was created. One of another epoch came out of a backup.
+	Epoch string `json:"epoch"`
+}
+
 // Setting is a value that the controller stores for itself.
 type Setting struct {
 	Value       string       `json:"value,omitempty"`

@@ -33,6 +33,8 @@ type Tables struct {
 	Scans           *store.Table[NodeScan]            // by node
 	Series          *store.Table[SeriesRecord]        // utilization of the cloud
 	KnownTemplates  *store.Table[KnownTemplate]       // last known states of templates, by id
+	JoinTokens      *store.Table[JoinToken]
+	AgentRollouts   *store.Table[farm.AgentRollout] // the last one, under LastRollout
 }
 
 // NewTables creates the empty tables. render returns what is kept encoded with each instance; nil
@@ -83,6 +85,8 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Scans:           store.NewTable[NodeScan](KindNodeScan),
 		Series:          store.NewTable[SeriesRecord](KindSeries),
 		KnownTemplates:  store.NewTable[KnownTemplate](KindKnownTemplate),
+		JoinTokens:      store.NewTable[JoinToken](KindJoinToken),
+		AgentRollouts:   store.NewTable[farm.AgentRollout](KindAgentRollout),
 	}
 }
 
@@ -100,6 +104,7 @@ func (t *Tables) All() []store.AnyTable {
 		t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Scripts, t.Saves, t.SaveChunks, t.History,
 		t.Digests, t.Released,
 		t.Events, t.MACs, t.Idempotency, t.CacheJobs, t.CacheJobResults, t.Scans, t.Series, t.KnownTemplates,
+		t.JoinTokens, t.AgentRollouts,
 	}
 }
 

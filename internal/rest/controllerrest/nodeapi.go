@@ -7,6 +7,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/cloudkey"
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -46,6 +47,24 @@ func mayJoin(door rest.JoinPolicy, caller rest.Caller) error {
 			"join token, or another credential of a caller who may join nodes, required")
 	}
 	return caller.RequirePermission("change_node_config")
+}
+
+// proveCloud signs for a node that this controller belongs to its cloud. The node does not send its credential, but may
+// authenticate with it as at the other routes.
+func (s *server) proveCloud(_ context.Context, r *http.Request, in api.CloudProofRequest) (api.CloudProof, error) {
+	err := s.controller.Link.AuthenticateRequest(in.NodeID, func(digest string) bool {
+		return cloudkey.VerifyRequestMAC(digest, in.NodeID, in.Nonce, in.URL, in.MAC)
+	})
+	if err != nil {
+		_, err = s.controller.Link.Authenticate(in.NodeID, nodeCredential(r))
+	}
+	if err == nil {
+		err = nodeinput.CloudProof(&in)
+	}
+	if err != nil {
+		return api.CloudProof{}, err
+	}
+	return s.controller.Cloud.Prove(in.Nonce, in.URL, r.RemoteAddr)
 }
 
 // registryToken returns a registry token for the purpose that the node names.

@@ -22,6 +22,9 @@ type PackageFiles interface {
 func (s *server) packageRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "PUT /api/v1/node/update", Permission: "change_node_config", Handle: s.updateNodes},
+		{Pattern: "GET " + api.PathRollout, Permission: "list_nodes", Handle: s.rollout},
+		{Pattern: "POST " + api.PathRollout, Permission: "change_node_config", Handle: s.startRollout},
+		{Pattern: "PUT " + api.PathRollout, Permission: "change_node_config", Handle: s.changeRollout},
 		{Pattern: "GET " + api.PathPackageManifest, Permission: rest.NodeOrCaller, Handle: s.listPackages},
 		{Pattern: "GET " + api.PathPackages + "/{name}", Permission: rest.NodeOrCaller, HandleRaw: s.getPackage},
 	}

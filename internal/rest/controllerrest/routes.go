@@ -141,7 +141,7 @@ func (s *server) allRoutes() []rest.Route { return slices.Concat(s.routes(), des
 // routes is the table of routes of the API.
 func (s *server) routes() []rest.Route {
 	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(),
-		s.networkRoutes(), s.logRoutes(), s.packageRoutes(), s.scanRoutes())
+		s.networkRoutes(), s.logRoutes(), s.packageRoutes(), s.scanRoutes(), s.tokenRoutes())
 }
 
 // coreRoutes are the routes that every build cloud has.
@@ -198,6 +198,10 @@ func (s *server) coreRoutes() []rest.Route {
 		{
 			Pattern: "POST " + api.PathPass, Permission: rest.NodeOnly, Frequent: true, DecodesBody: true,
 			Handle: nodeHandler(s.registryToken),
+		},
+		{
+			Pattern: "POST " + api.PathCloudProof, Permission: rest.NodeOnly, Frequent: true, DecodesBody: true,
+			Handle: nodeHandler(s.proveCloud),
 		},
 		{Pattern: "GET " +
 			api.PathConsole, Permission: rest.NodeOnly, Frequent: true, Waits: true, HandleRaw: s.nodeConsole},

@@ -32,6 +32,12 @@ GET /api/v1/node/adopt change_node_config
 POST /api/v1/node/adopt change_node_config
 POST /api/v1/node/config change_node_config
 PUT /api/v1/node/update change_node_config
+GET /api/v1/node/token change_node_config
+POST /api/v1/node/token change_node_config
+DELETE /api/v1/node/token change_node_config
+GET /api/v1/node/rollout list_nodes
+POST /api/v1/node/rollout change_node_config
+PUT /api/v1/node/rollout change_node_config
 GET /api/v1/node/scan list_nodes
 GET /api/v1/node/scans list_nodes
 PUT /api/v1/node/scan report_scan

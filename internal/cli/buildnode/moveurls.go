@@ -1,0 +1,120 @@
+package buildnode
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/agent/controllers"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
+	"github.com/buildyard/buildyard/internal/agent/nodeapi"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/cloudkey"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// changesSettings reports whether a node that moves also sends its controller a credential or settings.
+func (o *JoinOptions) changesSettings() bool {
+	return o.Token != "" || o.key != nil || o.Name != "" || o.Host != "" || o.Groups != nil || o.Capacity != 0
+}
+
+// checkMove sets the URLs of a join in the identity, and reports whether a joined node gets controllers at other
+// addresses. These have to prove that they belong to the node's cloud.
+func (o *JoinOptions) checkMove(ctx context.Context, identity *datadir.Identity) (isMove bool, err error) {
+	given := append([]string{o.ControllerURL}, o.OtherURLs...)
+	for _, one := range given {
+		if _, err := nodeapi.New(one, nil, ""); err != nil { // it suggests what was meant
+			return false, err
+		}
+	}
+	canonical, err := cloudkey.CanonicalURLs(given)
+	if err != nil {
+		return false, cli.Usage(err)
+	}
+	known := knownURLs(*identity)
+	former := identity.ControllerURL
+	identity.ControllerURL, identity.Cloud.ControllerURLs = o.ControllerURL, nil
+	if len(canonical) > 1 {
+		identity.Cloud.ControllerURLs = canonical
+	}
+	others := slices.DeleteFunc(slices.Clone(canonical), func(one string) bool { return slices.Contains(known, one) })
+	if identity.NodeID == "" || len(others) == 0 {
+		return false, nil
+	}
+	if identity.Cloud.Key == "" {
+		return false, farm.Refused("This node belongs to %s, and does not know the key of its cloud yet: start its agent "+
+			"once with a controller of this release, or run: buildnode disjoin", former)
+	}
+
+	transport, err := controllerTransport(*identity)
+	if err != nil {
+		return false, err
+	}
+	unreachable, err := controllers.CheckAll(ctx, *identity, transport, others)
+	if err != nil {
+		return false, farm.Refused("This node belongs to %s: %s; to leave its cloud, run: buildnode disjoin", former, err)
+	}
+	if len(unreachable) == len(canonical) {
+		return false, farm.Refused("This node belongs to %s, and no controller answers at %s; start it, or run: buildnode "+
+			"disjoin", former, strings.Join(unreachable, ", "))
+	}
+	o.warnUnreachable(unreachable)
+	if slices.Contains(unreachable, canonical[0]) {
+		reachable := slices.DeleteFunc(canonical, func(one string) bool { return slices.Contains(unreachable, one) })
+		identity.ControllerURL = reachable[0]
+	}
+	return true, nil
+}
+
+// knownURLs returns the addresses of the controllers that a node may send its credential to.
+func knownURLs(identity datadir.Identity) []string {
+	if identity.ControllerURL == "" {
+		return nil
+	}
+	known, err := cloudkey.CanonicalURLs(append([]string{identity.ControllerURL}, identity.Cloud.ControllerURLs...))
+	if err != nil {
+		return nil
+	}
+	return known
+}
+
+// checkOthers has the other controllers of a join prove that they belong to the cloud of the first one.
+func (o *JoinOptions) checkOthers(ctx context.Context, identity *datadir.Identity) error {
+	if len(identity.Cloud.ControllerURLs) == 0 {
+		return nil
+	}
+	if identity.Cloud.Key == "" {
+		return farm.Refused("The controller at %s is too old for several URLs; give one", identity.ControllerURL)
+	}
+	transport, err := controllerTransport(*identity)
+	if err != nil {
+		return err
+	}
+	current, err := cloudkey.CanonicalURL(identity.ControllerURL)
+	if err != nil {
+		return err
+	}
+	for _, one := range identity.Cloud.ControllerURLs {
+		if one == current {
+			continue
+		}
+		switch err := controllers.Prove(ctx, *identity, transport, one); {
+		case err == nil:
+		case farm.CodeOf(err) == farm.CodeUnavailable:
+			o.warnUnreachable([]string{one})
+		default:
+			return fmt.Errorf("join several controllers: %w", err)
+		}
+	}
+	return nil
+}
+
+func (o *JoinOptions) warnUnreachable(urls []string) {
+	for _, one := range urls {
+		if o.Warnings != nil {
+			_, _ = fmt.Fprintf(o.Warnings, "warning: the controller at %s does not answer; it is checked before the agent "+
+				"uses it\n", cli.EscapeName(one))
+		}
+	}
+}
