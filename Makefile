@@ -115,6 +115,10 @@ test-packages: ## make the release twice in two clones and compare, install, upg
 	scripts/need.sh test-packages
 	go run -trimpath ./test/packages -tools $(TOOLS) $(if $(ONLY),-only '$(ONLY)')
 
+test-s3: ## try the registry on an S3 server (versitygw) with faults, kills, several registries, and compare pulls with a disk: ONLY=regexp of cases, KILLS=40, JSON=file
+	scripts/need.sh test-s3
+	CGO_ENABLED=0 go run -trimpath ./test/s3 -versitygw $(TOOLS)/versitygw -kills $(or $(KILLS),40) $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
+
 contract: ## hold controller and registry to api/openapi.yaml and the contract, as clients see them: ONLY=regexp of cases, JSON=file, AUTH=1 with the root token, an API key and a certificate
 	go run ./test/contract $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON)) $(if $(AUTH),-auth)
 
@@ -166,4 +170,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build dist test-packages test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-mac bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile test-mac test-upgrade contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help test-ha
+.PHONY: build dist test-packages test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-mac bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile test-mac test-upgrade contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help test-ha test-s3

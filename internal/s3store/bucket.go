@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // ErrConflict is the failure of a conditional write: the object is not the expected one.
@@ -74,8 +76,17 @@ func describe(err error, format string, args ...any) error {
 		return fmt.Errorf("%s: %w", what, fs.ErrNotExist)
 	case r.StatusCode == http.StatusPreconditionFailed || r.Code == "PreconditionFailed":
 		return fmt.Errorf("%s: %w", what, ErrConflict)
+	case r.StatusCode >= 500 || r.StatusCode == http.StatusTooManyRequests || r.StatusCode == 0 && !isEnded(err):
+		return fmt.Errorf("%s: %w", what, unavailable(err))
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+func isEnded(err error) bool { return errors.Is(err, context.Canceled) }
+
+// unavailable marks an error as one after which another attempt may succeed.
+func unavailable(err error) error {
+	return farm.Unavailable(err, "The object storage of the registry cannot be reached")
 }
 
 // isConcurrentWrite reports whether a conditional write collided with another one that has not ended: it is to be

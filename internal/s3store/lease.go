@@ -46,8 +46,8 @@ func (e *OwnedError) Error() string {
 // ErrLeaseLost is the failure of a write after another registry got the lease.
 var ErrLeaseLost = errors.New("another registry owns the bucket")
 
-// errLeaseExpired is the failure of a write while the lease could not be renewed.
-var errLeaseExpired = errors.New("the lease of the bucket has expired and could not be renewed")
+// ErrLeaseExpired is the failure of a write while the lease could not be renewed. A later attempt may succeed.
+var ErrLeaseExpired = unavailable(errors.New("the lease of the bucket has expired and could not be renewed"))
 
 // Lease is the right of one process to write below a prefix. Writes and deletes that another owner could undo go
 // through it.
@@ -228,7 +228,7 @@ func (l *Lease) Valid() error {
 	default:
 	}
 	if l.remaining() <= 0 {
-		return errLeaseExpired
+		return ErrLeaseExpired
 	}
 	return nil
 }
@@ -246,7 +246,7 @@ func (l *Lease) bounded(ctx context.Context) (context.Context, context.CancelFun
 	if err := l.Valid(); err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, l.remaining(), errLeaseExpired)
+	ctx, cancel := context.WithTimeoutCause(ctx, l.remaining(), ErrLeaseExpired)
 	return ctx, cancel, nil
 }
 
@@ -303,7 +303,7 @@ func (l *Lease) deleteOnce(ctx context.Context, key string) (temporary bool, err
 	defer cancel()
 	expires := l.remaining().Truncate(time.Second)
 	if expires < time.Second {
-		return true, fmt.Errorf("delete %s: %w", key, errLeaseExpired)
+		return true, fmt.Errorf("delete %s: %w", key, ErrLeaseExpired)
 	}
 	b := l.bucket
 	u, err := b.core.Presign(ctx, http.MethodDelete, b.opts.Bucket, b.fullKey(key), expires, url.Values{})

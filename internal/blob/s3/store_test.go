@@ -35,8 +35,12 @@ type storage struct {
 func newStorage(t *testing.T) *storage {
 	t.Helper()
 	st := &storage{t: t, server: s3test.Start(t), cancel: func() {}}
+	o, real := s3test.RealOptions()
+	if !real {
+		o = st.server.Options()
+	}
 	var err error
-	if st.bucket, err = s3store.New(st.server.Options()); err != nil {
+	if st.bucket, err = s3store.New(o); err != nil {
 		t.Fatal(err)
 	}
 	if st.lease, err = st.bucket.Acquire(t.Context(), s3store.Owner{ID: "test"}); err != nil {

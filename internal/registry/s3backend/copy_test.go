@@ -1,0 +1,92 @@
+package s3backend_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/registry/s3backend"
+	"github.com/buildyard/buildyard/internal/s3store/s3test"
+)
+
+// copyStorage copies the storage in a directory into the bucket of a site.
+func (s *site) copyStorage(ctx context.Context, dir string) (s3backend.CopyReport, error) {
+	o := s.server.Options()
+	o.Prefix = "site/one"
+	return s3backend.Copy(ctx, filepath.Join(s.base, dir), o, func(s3backend.CopyProgress) {})
+}
+
+// TestCopy: a copy that is interrupted anywhere is completed by another one, and a registry serves the result.
+func TestCopy(t *testing.T) {
+	s := newSite(t)
+	disk, err := registry.Open(t.Context(), registry.Options{Base: filepath.Join(s.base, "disk")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPush(t, disk, idA, "v1", newDisk(t, 1, 1<<20))
+	mustPush(t, disk, idA, "v2", newDisk(t, 2, 17<<20))
+	mustPush(t, disk, idB, "v1", newDisk(t, 2, 17<<20))
+	if err := errors.Join(disk.Delete(t.Context(), idB), disk.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var n, sent atomic.Int64
+	stop := int64(0)
+	s.server.SetFault(func(r *http.Request) s3test.Fault {
+		if r.URL.Query().Has("partNumber") && !strings.Contains(r.URL.Path, "selftest") {
+			sent.Add(1)
+		}
+		if stop > 0 && n.Add(1) >= stop {
+			return s3test.Fault{Status: http.StatusForbidden}
+		}
+		return s3test.Fault{}
+	})
+	for stop = 16; ; stop += 4 {
+		n.Store(0)
+		if _, err := s.copyStorage(t.Context(), "disk"); err == nil {
+			break
+		}
+		if stop > 400 {
+			t.Fatal("the copy never ends")
+		}
+	}
+	if got := sent.Load(); got > 8 {
+		t.Errorf("%d parts were sent for a layer of 4", got)
+	}
+	stop = 0
+	report, err := s.copyStorage(t.Context(), "disk")
+	if err != nil || report.CopiedBytes != 0 || report.Versions != 2 || report.Layers != 2 {
+		t.Errorf("a repeated copy: %+v, %v", report, err)
+	}
+	r := s.open("one")
+	if got := tags(r, idA) + ", " + tags(r, idB); got != "v1 v2, none" {
+		t.Errorf("copied: %s", got)
+	}
+	if err := verify(r); err != nil {
+		t.Error(err)
+	}
+	if !r.PushTargetFor(idB, false).Deleted {
+		t.Error("the deleted template is forgotten")
+	}
+	if err := errors.Join(r.SetArch(t.Context(), idA, "amd64"), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.copyStorage(t.Context(), "disk"); err == nil || !strings.Contains(err.Error(), "newer") {
+		t.Errorf("a copy over a newer template: %v", err)
+	}
+}
+
+func TestParseURL(t *testing.T) {
+	for text, want := range map[string]string{
+		"s3://b": "b|", "s3://b/": "b|", "s3://b/p/q/": "b|p/q", "b/p": "", "s3:///p": "", "": "",
+	} {
+		bucket, prefix, err := s3backend.ParseURL(text)
+		if got := bucket + "|" + prefix; err == nil && got != want || err != nil && want != "" {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	}
+}
