@@ -15,10 +15,10 @@
 #   scripts/need.sh openapi-clients  oapi-codegen, and npm with openapi-typescript and tsc at the versions of a lock file
 #   scripts/need.sh e2e      Chromium, or what CHROMIUM names, and curl
 #   scripts/need.sh e2e-host  the package managers and archivers that the host scanner is tried with
-#   scripts/need.sh docs-test  curl, jq, openssl, ip, mke2fs and qemu-img, which the commands of the documents use
 #   scripts/need.sh test-s3  versitygw, an S3 server
 #   scripts/need.sh dist     nfpm, which writes deb and rpm packages
 #   scripts/need.sh test-packages  nfpm, and the programs that install and check packages, images and signatures
+#   scripts/need.sh docs-test  curl, jq, openssl, ip, mke2fs and qemu-img, which the commands of the documents use, and etcd
 #   scripts/need.sh etcd     etcd servers of the supported minor versions, and etcdctl
 #   scripts/need.sh test-ha  the same, an older etcd that is refused, HAProxy and ip
 #   scripts/need.sh bench-ha the same etcd servers
@@ -134,14 +134,21 @@ etcd_program() {
   rm -rf "$dir"
 }
 
+# etcd_newest builds the etcd server of the embedded store's version, and etcdctl.
+etcd_newest() {
+  local version=${etcd_versions##* }
+  etcd_program server "$version" "etcd-$version"
+  etcd_program etcdctl "$version" etcdctl
+  ln -sfn "etcd-$version" "$bin/etcd"
+}
+
 # etcd_programs builds every etcd server as etcd-VERSION, and etcdctl.
 etcd_programs() {
   local version
   for version in $etcd_versions; do
     etcd_program server "$version" "etcd-$version"
   done
-  etcd_program etcdctl "$version" etcdctl
-  ln -sfn "etcd-$version" "$bin/etcd"
+  etcd_newest
 }
 
 # etcd_old takes the etcd server of Debian 12 as etcd-3.4, without installing its service.
@@ -188,7 +195,7 @@ test-packages)
 etcd) etcd_programs ;;
 test-ha) packages haproxy iproute2 && etcd_programs && etcd_old ;;
 bench-ha) etcd_programs ;;
-docs-test) packages curl jq openssl iproute2 e2fsprogs qemu-utils ;;
+docs-test) packages curl jq openssl iproute2 e2fsprogs qemu-utils && etcd_newest ;;
 bin) echo "$bin" ;;
 *) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
 esac

@@ -130,7 +130,7 @@ func (a *backupCommandRun) openBackup(ctx context.Context, opts backupOptions) (
 		return stream, max(stream.Size, 0), nil
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w (without --data-dir and --controller-config a running controller is backed up)", err)
+		return nil, 0, fmt.Errorf("%w (without --data-dir a running controller is backed up)", err)
 	}
 	stream, size, err := b.Snapshot(ctx)
 	if err != nil {
