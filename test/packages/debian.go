@@ -84,8 +84,11 @@ func debianTree(ctx context.Context, dir string) (string, error) {
 // install installs the packages of a release.
 func install(ctx context.Context, tree, dist string) error {
 	list, err := filepath.Glob(filepath.Join(dist, "*_amd64.deb"))
-	if err != nil || len(list) != 3 {
-		return fmt.Errorf("%d packages for amd64, want 3: %w", len(list), err)
+	if err != nil {
+		return err
+	}
+	if len(list) != 3 {
+		return fmt.Errorf("%d packages for amd64, want 3", len(list))
 	}
 	args := []string{tree, "dpkg", "--install", "--force-confold"}
 	for _, deb := range list {
@@ -231,10 +234,10 @@ func uninstall(ctx context.Context, tree string, before []string) error {
 		return fmt.Errorf("a purge leaves %v", left)
 	}
 	raw, err := os.ReadFile(filepath.Join(tree, "etc/passwd"))
-	if err != nil || strings.Contains(string(raw), "build-cloud") || strings.Contains(string(raw), "buildyard") {
-		return fmt.Errorf("a purge leaves users: %w", err)
+	if strings.Contains(string(raw), "build-cloud") || strings.Contains(string(raw), "buildyard") {
+		return errors.New("a purge leaves users")
 	}
-	return nil
+	return err
 }
 
 // ownFiles are files of dpkg and of the tools for users, which change with every installation.

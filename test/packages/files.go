@@ -18,8 +18,11 @@ import (
 // one returns the only file of the release that matches a pattern.
 func (s *site) one(pattern string) (string, error) {
 	list, err := filepath.Glob(filepath.Join(s.dist(), pattern))
-	if err != nil || len(list) != 1 {
-		return "", fmt.Errorf("want one file %s in the release, not %d: %w", pattern, len(list), err)
+	if err != nil {
+		return "", err
+	}
+	if len(list) != 1 {
+		return "", fmt.Errorf("want one file %s in the release, not %d", pattern, len(list))
 	}
 	return list[0], nil
 }
@@ -148,10 +151,10 @@ func checkArchives(ctx context.Context, s *site) (string, error) {
 		return "", err
 	}
 	packaged, err := rig.Output(ctx, s.dir, "tar", "-xzOf", agent, "VERSION")
-	if err != nil || strings.TrimSpace(packaged) != version {
-		return "", fmt.Errorf("the agent package has version %q, its program %s: %w", packaged, version, err)
+	if err == nil && strings.TrimSpace(packaged) != version {
+		err = fmt.Errorf("the agent package has version %q, and its program %s", packaged, version)
 	}
-	return version, nil
+	return version, err
 }
 
 // moduleLine matches a module in the output of "go version -m".
@@ -237,8 +240,11 @@ func checkManuals(ctx context.Context, s *site) (string, error) {
 		return "", err
 	}
 	pages, err := filepath.Glob(filepath.Join(top, "man", "*.1"))
-	if err != nil || len(pages) < 20 {
-		return "", fmt.Errorf("%d manual pages: %w", len(pages), err)
+	if err != nil {
+		return "", err
+	}
+	if len(pages) < 20 {
+		return "", fmt.Errorf("%d manual pages", len(pages))
 	}
 	for _, page := range pages {
 		if _, err := rig.Output(ctx, top, "mandoc", "-T", "lint", "-W", "error", page); err != nil {
@@ -246,10 +252,10 @@ func checkManuals(ctx context.Context, s *site) (string, error) {
 		}
 	}
 	text, err := rig.Output(ctx, top, "mandoc", "-T", "ascii", filepath.Join(top, "man", "buildyard-up.1"))
-	if err != nil || !strings.Contains(text, "buildyard up") {
-		return "", fmt.Errorf("the page of up: %w\n%s", err, text)
+	if err == nil && !strings.Contains(text, "buildyard up") {
+		err = fmt.Errorf("the page of up has no synopsis: %s", text)
 	}
-	return fmt.Sprintf("%d pages by mandoc", len(pages)), nil
+	return fmt.Sprintf("%d pages by mandoc", len(pages)), err
 }
 
 func checkCompletions(ctx context.Context, s *site) (string, error) {
@@ -260,8 +266,11 @@ func checkCompletions(ctx context.Context, s *site) (string, error) {
 	n := 0
 	for shell, pattern := range map[string]string{"bash": "*.bash", "zsh": "_*"} {
 		files, err := filepath.Glob(filepath.Join(top, "completions", pattern))
-		if err != nil || len(files) != 4 {
-			return "", fmt.Errorf("%d completions of %s: %w", len(files), shell, err)
+		if err != nil {
+			return "", err
+		}
+		if len(files) != 4 {
+			return "", fmt.Errorf("%d completions of %s", len(files), shell)
 		}
 		for _, file := range files {
 			if _, err := rig.Output(ctx, top, shell, "-n", file); err != nil {

@@ -45,8 +45,11 @@ func checkImage(ctx context.Context, s *site) (string, error) {
 			return "", err
 		}
 		c := imageConfig{}
-		if err := json.Unmarshal([]byte(raw), &c); err != nil || c.Architecture != arch || c.Config.User != "65532:65532" {
-			return "", fmt.Errorf("image of %s: %w: %s", arch, err, raw)
+		if err := json.Unmarshal([]byte(raw), &c); err != nil {
+			return "", err
+		}
+		if c.Architecture != arch || c.Config.User != "65532:65532" {
+			return "", fmt.Errorf("image of %s: %s", arch, raw)
 		}
 		if arch == "amd64" {
 			config = c
@@ -75,8 +78,11 @@ func (s *site) unpackImage(ctx context.Context, file string) (string, error) {
 		return "", err
 	}
 	var manifest struct{ Layers []struct{ Digest string } }
-	if err := json.Unmarshal(raw, &manifest); err != nil || len(manifest.Layers) == 0 {
-		return "", fmt.Errorf("manifest: %w: %s", err, raw)
+	if err := json.Unmarshal(raw, &manifest); err != nil {
+		return "", err
+	}
+	if len(manifest.Layers) == 0 {
+		return "", fmt.Errorf("the manifest has no layers: %s", raw)
 	}
 	for _, layer := range manifest.Layers {
 		_, digest, _ := strings.Cut(layer.Digest, ":")
@@ -144,8 +150,11 @@ func checkManifests(ctx context.Context, s *site) (string, error) {
 	var index struct {
 		Manifests []struct{ Annotations map[string]string }
 	}
-	if err := json.Unmarshal([]byte(ref), &index); err != nil || len(index.Manifests) != 1 {
-		return "", fmt.Errorf("index.json: %w: %s", err, ref)
+	if err := json.Unmarshal([]byte(ref), &index); err != nil {
+		return "", err
+	}
+	if len(index.Manifests) != 1 {
+		return "", fmt.Errorf("index.json does not name one image: %s", ref)
 	}
 	tag := index.Manifests[0].Annotations["org.opencontainers.image.ref.name"]
 
@@ -189,8 +198,11 @@ func checkKustomization(dir, tag string) ([]string, error) {
 		return nil, fmt.Errorf("the kustomization has the images %v, want tag %q", k.Images, tag)
 	}
 	names, err := fileNames(dir)
-	if err != nil || len(names) != len(k.Resources)+1 {
-		return nil, fmt.Errorf("the kustomization has the resources %v of %v: %w", k.Resources, names, err)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) != len(k.Resources)+1 {
+		return nil, fmt.Errorf("the kustomization has the resources %v of %v", k.Resources, names)
 	}
 	return k.Resources, nil
 }

@@ -16,8 +16,11 @@ import (
 // and erases them in an empty tree. Their scripts, which need a shell in the tree, are those of the deb packages.
 func checkRPMs(ctx context.Context, s *site) (string, error) {
 	list, err := filepath.Glob(filepath.Join(s.dist(), "*.x86_64.rpm"))
-	if err != nil || len(list) != 3 {
-		return "", fmt.Errorf("%d packages for x86_64, want 3: %w", len(list), err)
+	if err != nil {
+		return "", err
+	}
+	if len(list) != 3 {
+		return "", fmt.Errorf("%d packages for x86_64, want 3", len(list))
 	}
 	for _, file := range list {
 		if _, err := rig.Output(ctx, s.dir, "rpm", "-K", "--nosignature", file); err != nil {
@@ -97,8 +100,11 @@ func sameScripts(ctx context.Context, s *site, rpms []string) (n int, err error)
 			return n, err
 		}
 		debs, err := filepath.Glob(filepath.Join(s.dist(), name+"_*_amd64.deb"))
-		if err != nil || len(debs) != 1 {
-			return n, fmt.Errorf("%d packages %s: %w", len(debs), name, err)
+		if err != nil {
+			return n, err
+		}
+		if len(debs) != 1 {
+			return n, fmt.Errorf("%d packages %s", len(debs), name)
 		}
 		for _, script := range []string{"postinst", "prerm", "postrm"} {
 			text, err := rig.Output(ctx, s.dir, "dpkg-deb", "--info", debs[0], script)

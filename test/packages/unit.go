@@ -122,8 +122,11 @@ func (s *site) unpackDebs(ctx context.Context) (string, error) {
 		return tree, nil
 	}
 	list, err := filepath.Glob(filepath.Join(s.dist(), "*_amd64.deb"))
-	if err != nil || len(list) != 3 {
-		return "", fmt.Errorf("%d packages for amd64, want 3: %w", len(list), err)
+	if err != nil {
+		return "", err
+	}
+	if len(list) != 3 {
+		return "", fmt.Errorf("%d packages for amd64, want 3", len(list))
 	}
 	for _, deb := range list {
 		if _, err := rig.Output(ctx, s.dir, "dpkg-deb", "--extract", deb, tree); err != nil {

@@ -27,7 +27,6 @@ type distribution struct {
 	nfpm      string
 	platforms []release.Platform
 	ldflags   string
-	toolchain string // version of Go: another one writes other bytes
 	version   string // X.Y.Z of a release, or X.Y.Z-dev+HASH: in the names of files
 	full      string // as the programs print it
 	commit    string
@@ -63,11 +62,6 @@ func newRelease(ctx context.Context, out, nfpm string) (*distribution, error) {
 	if r.date, err = time.Parse(time.RFC3339, stamp[2]); err != nil {
 		return nil, err
 	}
-	version, err := r.command(ctx, nil, "go", "list", "-m", "-f", "{{.GoVersion}}")
-	if err != nil {
-		return nil, err
-	}
-	r.toolchain = "go" + strings.TrimSpace(version)
 	flags, err := r.command(ctx, nil, "bash", "scripts/version.sh", "ldflags")
 	if err != nil {
 		return nil, err
@@ -146,7 +140,7 @@ func (r *distribution) buildFor(ctx context.Context, p release.Platform) error {
 	}
 	env := []string{
 		"CGO_ENABLED=0", "GOOS=" + p.OS, "GOARCH=" + p.Arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOWORK=off",
-		"GOEXPERIMENT=", "GOTOOLCHAIN=" + r.toolchain,
+		"GOEXPERIMENT=",
 	}
 	_, err := r.command(ctx, env, "go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", r.ldflags,
 		"-o", dir+string(filepath.Separator), "./cmd/...")
