@@ -222,6 +222,11 @@ func (r *distribution) writePackage(ctx context.Context, p linuxPackage, at rele
 	if err != nil {
 		return err
 	}
+	if format == "rpm" {
+		settings["release"] = "1"
+	} else {
+		settings["recommends"] = p.recommends
+	}
 	raw, err := json.MarshalIndent(settings, "", " ") // JSON is YAML
 	if err != nil {
 		return err
@@ -288,9 +293,5 @@ func (r *distribution) nfpmSettings(p linuxPackage, at release.Platform, dir str
 		"mtime": modified, "contents": contents, "scripts": scripts,
 		"rpm": map[string]any{"buildhost": "buildyard", "compression": "gzip"},
 		"deb": map[string]any{"compression": "gzip"},
-		"overrides": map[string]any{
-			"deb": map[string]any{"recommends": p.recommends},
-			"rpm": map[string]any{"release": "1", "recommends": []string{}},
-		},
 	}, nil
 }

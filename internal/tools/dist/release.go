@@ -110,7 +110,8 @@ func (r *distribution) command(ctx context.Context, env []string, name string, a
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(errOut.Bytes()))
+		said := bytes.TrimSpace(append(errOut.Bytes(), out.Bytes()...))
+		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, said)
 	}
 	return out.String(), nil
 }
