@@ -39,14 +39,14 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	fs.StringVar(&o.gateway, "versitygw", "", "program of the S3 server")
 	fs.StringVar(&o.bin, "bin", "", "directory with the built program buildyard (default: it is built)")
 	fs.IntVar(&o.kills, "kills", 40, "kills of the registry at requests to the bucket")
-	fs.IntVar(&o.pairs, "pairs", 7, "pairs of pulls from the bucket and from a disk that are compared")
+	fs.IntVar(&o.pairs, "pairs", 10, "pairs of pulls from the bucket and from a disk that are compared, at least 2")
 	fs.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "seed of the faults")
 	fs.StringVar(&o.json, "json", "", "file for the report in JSON")
 	fs.BoolVar(&o.keep, "keep", false, "keep data and logs")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
-	if fs.NArg() > 0 || o.gateway == "" {
+	if fs.NArg() > 0 || o.gateway == "" || o.pairs < 2 {
 		return o, errors.New("usage: s3 -versitygw PROGRAM [-only REGEXP] [-kills N] [-pairs N] [-seed N] [-json FILE] [-keep]")
 	}
 	o.only, err = regexp.Compile(*only)
