@@ -15,7 +15,7 @@ var services = map[string]Table{
 // TestTablesAreSound: keys and flags are unique and well formed, every default has
 // the form of its kind, and no setting is both built and unbuilt.
 func TestTablesAreSound(t *testing.T) {
-	flagForm := regexp.MustCompile(`^[a-z][a-z-]*[a-z]$`)
+	flagForm := regexp.MustCompile(`^[a-z][a-z0-9-]*[a-z]$`)
 	for name, table := range services {
 		seen := map[string]bool{}
 		for _, s := range table {

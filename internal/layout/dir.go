@@ -226,7 +226,7 @@ func (d *Dir) SaveTemplate(t *Template) error {
 		return err
 	}
 	if d.remote != nil {
-		return d.saveRemote(t.ID, path.Join(dir, templateFile), append(raw, '\n'))
+		return d.saveRemote(t, path.Join(dir, templateFile), append(raw, '\n'))
 	}
 	return d.WriteFile("template", path.Join(dir, templateFile), append(raw, '\n'))
 }

@@ -10,11 +10,10 @@ import (
 type Remote interface {
 	// PutVersion stores what a version has in addition to its layers. A following PutTemplate names it. config is JSON.
 	PutVersion(id string, v *Version, config, nvram []byte) error
-	// PutTemplate commits the text of a template.json in place of the one that the Dir has. After
-	// ErrGenerationConflict the Dir has the current one.
-	PutTemplate(id string, raw []byte) error
-	// PruneVersions removes what was stored for versions that a template does not have.
-	PruneVersions(t *Template) error
+	// PutTemplate commits a template, whose template.json has the text raw, in place of the one that the Dir has. After
+	// ErrGenerationConflict the Dir has the current one. What was stored for versions that the template no longer has
+	// may be removed.
+	PutTemplate(t *Template, raw []byte) error
 	// TrashTemplate makes a template invisible until PurgeTrash removes it. stamp is the time in epoch nanoseconds.
 	TrashTemplate(id string, stamp int64) error
 	// PurgeTrash removes templates that were moved to the trash before an epoch nanosecond.
@@ -33,11 +32,11 @@ func (d *Dir) IsLocalCopy() bool { return d.remote != nil }
 
 // saveRemote commits a template.json to the shared storage and then replaces the local one. The local file is
 // complete before the commit, so that a full disk prevents it.
-func (d *Dir) saveRemote(id, name string, raw []byte) error {
+func (d *Dir) saveRemote(t *Template, name string, raw []byte) error {
 	temp := name + tempSuffix
 	err := d.CreateFile("template", temp, raw)
 	if err == nil {
-		err = d.remote.PutTemplate(id, raw)
+		err = d.remote.PutTemplate(t, raw)
 	}
 	if err != nil {
 		_ = d.root.Remove(temp) // best effort: the next start removes leftovers too

@@ -151,9 +151,6 @@ func (d *Dir) PruneTemplate(t *Template) error {
 			return err
 		}
 	}
-	if d.remote != nil {
-		return d.remote.PruneVersions(t)
-	}
 	return nil
 }
 

@@ -55,11 +55,12 @@ func parse(args []string, out io.Writer) (o options, err error) {
 
 // result is the outcome of a case.
 type result struct {
-	Name     string  `json:"name"`
-	Passed   bool    `json:"passed"`
-	Evidence string  `json:"evidence,omitempty"`
-	Problem  string  `json:"problem,omitempty"`
-	Seconds  float64 `json:"seconds"`
+	Figures  map[string]float64 `json:"figures,omitempty"` // seconds and ratios, for other programs
+	Name     string             `json:"name"`
+	Passed   bool               `json:"passed"`
+	Evidence string             `json:"evidence,omitempty"`
+	Problem  string             `json:"problem,omitempty"`
+	Seconds  float64            `json:"seconds"`
 }
 
 // testCase is one case. Its evidence is printed.
@@ -116,7 +117,8 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 // play runs one case with an empty bucket.
 func (s *stage) play(ctx context.Context, c testCase, out io.Writer) result {
 	began := time.Now()
-	r := result{Name: c.name}
+	r := result{Name: c.name, Figures: map[string]float64{}}
+	s.figures = r.Figures
 	evidence, err := func() (string, error) {
 		if err := s.reset(ctx); err != nil {
 			return "", err

@@ -79,6 +79,8 @@ func (s *stage) comparePulls(
 	}
 	bucket, disk := pulls[0].mean(), pulls[1].mean()
 	ratio = disk.Seconds() / bucket.Seconds()
+	s.figures[name+"_bucket_seconds"], s.figures[name+"_disk_seconds"] = bucket.Seconds(), disk.Seconds()
+	s.figures[name+"_rate_of_disk"] = ratio
 	return ratio, fmt.Sprintf("medians of %d pulls of %d MiB: bucket %.2f s, disk %.2f s, rate %.2f of the disk's",
 		s.options.pairs, comparedDisk>>20, bucket.Seconds(), disk.Seconds(), ratio), nil
 }

@@ -35,6 +35,7 @@ type stage struct {
 	address string // of the server itself
 	proxy   *proxy
 
+	figures    map[string]float64 // of the case that runs
 	cases      int
 	caseDir    string
 	registries []*registryProcess

@@ -163,7 +163,7 @@ func (m *Metadata) removeLocal(name string) error {
 func (m *Metadata) loadTemplate(ctx context.Context, id, etag string) error {
 	if m.isCurrent(id, etag) {
 		if t, err := m.dir.Template(id); err == nil {
-			return m.restoreVersions(ctx, &t)
+			return errors.Join(m.restoreVersions(ctx, &t), m.pruneVersions(&t))
 		}
 	}
 	raw, at, err := m.bucket.Get(ctx, templateKey(id), maxTemplateBytes)
@@ -188,7 +188,7 @@ func (m *Metadata) restoreTemplate(id string, raw []byte, etag string) error {
 	if err != nil {
 		return nil // damaged in the bucket: the registry reports it
 	}
-	if err := m.restoreVersions(m.ctx, &t); err != nil {
+	if err := errors.Join(m.restoreVersions(m.ctx, &t), m.pruneVersions(&t)); err != nil {
 		return err
 	}
 	m.writeETag(id, etag, raw)
@@ -275,7 +275,7 @@ func (m *Metadata) loadFile(ctx context.Context, key string, o s3store.Object) e
 func (m *Metadata) removeLeftovers() error {
 	for id, t := range m.templates {
 		if t.etag == "" && len(t.versions) > 0 {
-			if err := m.PruneVersions(&layout.Template{ID: id}); err != nil {
+			if err := m.pruneVersions(&layout.Template{ID: id}); err != nil {
 				return err
 			}
 		}

@@ -114,7 +114,8 @@ func (m *Metadata) PutVersion(id string, v *layout.Version, config, nvram []byte
 }
 
 // PutTemplate implements layout.Remote.
-func (m *Metadata) PutTemplate(id string, raw []byte) error {
+func (m *Metadata) PutTemplate(t *layout.Template, raw []byte) error {
+	id := t.ID
 	m.mu.Lock()
 	etag := m.objectsOf(id).etag
 	m.mu.Unlock()
@@ -126,10 +127,13 @@ func (m *Metadata) PutTemplate(id string, raw []byte) error {
 		return err
 	}
 	m.mu.Lock()
-	t := m.objectsOf(id)
-	t.etag, t.trashed = etag, false
+	known := m.objectsOf(id)
+	known.etag, known.trashed = etag, false
 	m.mu.Unlock()
 	m.writeETag(id, etag, raw)
+	if err := m.pruneVersions(t); err != nil { // the next start removes them
+		m.bucket.Options().Logger.Warn("removing the objects of reverted versions failed", "template", id, "error", err)
+	}
 	return nil
 }
 
@@ -153,8 +157,8 @@ func (m *Metadata) reload(id string) error {
 	return fmt.Errorf("template %s: %w", id, layout.ErrGenerationConflict)
 }
 
-// PruneVersions implements layout.Remote.
-func (m *Metadata) PruneVersions(t *layout.Template) error {
+// pruneVersions removes the objects of versions that a template does not have.
+func (m *Metadata) pruneVersions(t *layout.Template) error {
 	wanted := map[string]bool{}
 	for i := range t.Versions {
 		wanted[versionKey(t.ID, &t.Versions[i])] = true
