@@ -36,11 +36,12 @@ const (
 	BackendS3   = "s3"
 )
 
-// backendTable is the settings of the storage, which a registry of its own and one in a controller's process have.
+// backendTable is the settings of the storage, which a registry has, alone or in a controller's process.
 var backendTable = append(Table{
 	{
-		Key: BackendType, Flag: "backend-type", Default: BackendDisk, Kind: String, Check: oneOf(BackendDisk, BackendS3),
-		Help: "storage of the registry: disk or s3; with s3 the storage directory is a working directory",
+		Key: BackendType, Flag: "backend-type", Default: BackendDisk, Kind: String,
+		Check: oneOf(BackendDisk, BackendS3),
+		Help:  "storage of the registry: disk or s3; with s3 the storage directory is a working directory",
 	},
 	{
 		Key: S3UploadPartSize, Flag: "backend-s3-upload-part-size", Default: "20971520", Kind: Int,

@@ -26,8 +26,8 @@ func TestTablesAreSound(t *testing.T) {
 			if s.FileFlag != "" && (!s.Kind.isSecret() || !flagForm.MatchString(s.FileFlag)) {
 				t.Errorf("%s: --%s is of no secret, or not well formed", name, s.FileFlag)
 			}
-			if !strings.HasPrefix(s.Key, "SVC_") && !strings.HasPrefix(s.Key, "AWS_") || !keyPattern.MatchString(s.Key) || !flagForm.MatchString(s.Flag) ||
-				s.Help == "" {
+			prefixed := strings.HasPrefix(s.Key, "SVC_") || strings.HasPrefix(s.Key, "AWS_")
+			if !prefixed || !keyPattern.MatchString(s.Key) || !flagForm.MatchString(s.Flag) || s.Help == "" {
 				t.Errorf("%s: %+v is not well formed", name, s)
 			}
 		}

@@ -39,8 +39,8 @@ type OwnedError struct {
 }
 
 func (e *OwnedError) Error() string {
-	return fmt.Sprintf("%s is in use by the registry on host %s (%s), which renews its lease; stop that registry, or use "+
-		"another prefix", e.Place, e.Owner.Host, e.Owner.Address)
+	return fmt.Sprintf("%s is in use by the registry on host %s (%s), which renews its lease; stop that registry, "+
+		"or use another prefix", e.Place, e.Owner.Host, e.Owner.Address)
 }
 
 // ErrLeaseLost is the failure of a write after another registry got the lease.
@@ -202,7 +202,7 @@ func (l *Lease) Run(ctx context.Context) {
 // Lost is closed when another registry has the lease. Then this process must end.
 func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
-// Release gives the lease back, so that another registry need not wait. No call may follow.
+// Release ends the lease, so that another registry need not wait. No call may follow.
 func (l *Lease) Release(ctx context.Context) error {
 	if err := l.write(ctx, true); err != nil && !errors.Is(err, ErrConflict) {
 		return fmt.Errorf("release the lease: %w", err)

@@ -86,7 +86,8 @@ func (b *Bucket) ListParts(ctx context.Context, u UploadID) ([]UploadedPart, err
 // object counts when its size is the expected one.
 func (b *Bucket) CompleteUpload(ctx context.Context, u UploadID, parts []UploadedPart) (etag string, err error) {
 	list, size := make([]minio.CompletePart, 0, len(parts)), int64(0)
-	for _, p := range slices.SortedFunc(slices.Values(parts), func(a, b UploadedPart) int { return a.Number - b.Number }) {
+	byNumber := func(a, b UploadedPart) int { return a.Number - b.Number }
+	for _, p := range slices.SortedFunc(slices.Values(parts), byNumber) {
 		list = append(list, minio.CompletePart{PartNumber: p.Number, ETag: p.ETag})
 		size += p.Size
 	}

@@ -35,8 +35,8 @@ func (b *Bucket) SelfTest(ctx context.Context) (err error) {
 		{"multipart uploads", b.testMultipart},
 	} {
 		if err := test.run(ctx, dir); err != nil {
-			return fmt.Errorf("the S3 server of %s does not support %s as the registry needs them: %w", b, test.property,
-				err)
+			return fmt.Errorf("the S3 server of %s does not support %s as the registry needs them: %w", b,
+				test.property, err)
 		}
 	}
 	return nil

@@ -29,8 +29,8 @@ func caseServer(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return strings.Join(strings.Fields(version), " ") + ": conditional writes, one winner of 8, newest listing, ranges, " +
-		"parts in any order", nil
+	return strings.Join(strings.Fields(version), " ") + ": conditional writes, one winner of 8, newest listing, " +
+		"ranges, parts in any order", nil
 }
 
 // caseSuites runs the conformance suite of stores and the life of templates against the server.
@@ -168,8 +168,8 @@ func casePresigned(ctx context.Context, s *stage) (string, error) {
 	if err != nil || third != 0 || fourth == 0 {
 		return "", fmt.Errorf("with proxied pulls: %d reads by nodes, %d by the registry: %w", third, fourth, err)
 	}
-	return fmt.Sprintf("%d ranges direct; after %d refusals %d through the registry; %d with proxied pulls", direct, refused,
-		second, fourth), nil
+	return fmt.Sprintf("%d ranges direct; after %d refusals %d through the registry; %d with proxied pulls", direct,
+		refused, second, fourth), nil
 }
 
 // countPull pulls version v1 and counts the reads of its layer by URLs and by the registry.

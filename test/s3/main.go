@@ -47,7 +47,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		return o, err
 	}
 	if fs.NArg() > 0 || o.gateway == "" || o.pairs < 2 {
-		return o, errors.New("usage: s3 -versitygw PROGRAM [-only REGEXP] [-kills N] [-pairs N] [-seed N] [-json FILE] [-keep]")
+		return o, errors.New("usage: s3 -versitygw PROGRAM [-only REGEXP] [-kills N] [-pairs N] [-seed N] " +
+			"[-json FILE] [-keep]")
 	}
 	o.only, err = regexp.Compile(*only)
 	return o, err

@@ -50,7 +50,7 @@ func startProxy(server string) (*proxy, error) {
 		BufferPool: newBufferPool(),
 	}
 	var err error
-	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil { //nolint:noctx // it listens at once
+	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil { //nolint:noctx // it listens immediately
 		return nil, err
 	}
 	p.address = p.listener.Addr().String()

@@ -113,7 +113,7 @@ type found struct {
 
 func (s *Store) list(ctx context.Context) (found, error) {
 	f := found{layers: map[blob.Digest][]layerObject{}, orphans: map[string]s3store.Object{}}
-	// Names before bytes: a layer that is completed meanwhile must not look like an orphan.
+	// Names before bytes: a layer that is completed between the listings must not look like an orphan.
 	var named []s3store.Object
 	for _, dir := range []string{layout.ImagesDir, layout.StateFileDir} {
 		err := s.Bucket.List(ctx, dir+"/", func(o s3store.Object) error {

@@ -154,8 +154,8 @@ func (s *Store) uploadInBackground(u blob.Upload, up *upload, number int, p *par
 	if err != nil {
 		up.stopped = true
 		if up.ctx.Err() == nil {
-			s.Bucket.Options().Logger.Warn("upload of a part failed; it is repeated at the commit", "session", u.PushSession,
-				"part", number, "error", err)
+			s.Bucket.Options().Logger.Warn("upload of a part failed; it is repeated at the commit", "session",
+				u.PushSession, "part", number, "error", err)
 		}
 	}
 	up.idle.Broadcast()
@@ -223,7 +223,8 @@ func (s *Store) abort(ctx context.Context, u blob.Upload, up *upload) error {
 	up.stop(true)
 	if up.object != (s3store.UploadID{}) {
 		if err := s.Bucket.AbortUpload(ctx, up.object); err != nil {
-			s.Bucket.Options().Logger.WarnContext(ctx, "abort of an upload failed", "session", u.PushSession, "error", err)
+			s.Bucket.Options().Logger.WarnContext(ctx, "abort of an upload failed", "session", u.PushSession, "error",
+				err)
 		}
 	}
 	return s.removeRecord(u)

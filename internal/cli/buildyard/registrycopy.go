@@ -76,8 +76,8 @@ func runCopy(ctx context.Context, streams Streams, values *config.Values, to str
 		if now := time.Now(); now.After(next) {
 			next = now.Add(progressEvery)
 			rate := int64(float64(p.Done) / now.Sub(began).Seconds())
-			_, _ = fmt.Fprintf(streams.Err, "%s of %s copied, %s/s\n", bytesize.Format(p.Done), bytesize.Format(p.Total),
-				bytesize.Format(rate))
+			_, _ = fmt.Fprintf(streams.Err, "%s of %s copied, %s/s\n", bytesize.Format(p.Done),
+				bytesize.Format(p.Total), bytesize.Format(rate))
 		}
 	})
 }

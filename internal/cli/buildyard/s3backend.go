@@ -33,8 +33,8 @@ func openBackend(settings *config.Values, log *slog.Logger) (*s3backend.Backend,
 func refuseUnusedBucket(settings *config.Values) error {
 	for _, s := range slices.Concat(config.RegistryTable, config.BucketTable) {
 		if strings.HasPrefix(s.Key, "SVC_BACKEND_S3_") && settings.Origin(s.Key) != config.FromDefault {
-			return fmt.Errorf("%s is set, but %s is %s: set that to %s, or remove the setting", s.Key, config.BackendType,
-				config.BackendDisk, config.BackendS3)
+			return fmt.Errorf("%s is set, but %s is %s: set that to %s, or remove the setting", s.Key,
+				config.BackendType, config.BackendDisk, config.BackendS3)
 		}
 	}
 	return nil

@@ -36,7 +36,9 @@ func TestMarkerKey(t *testing.T) {
 	if !ok || id != templateID || stamp != 7 {
 		t.Errorf("%q, %d, %t", id, stamp, ok)
 	}
-	for _, key := range []string{"trash_dir/7-" + strings.Repeat("a", 64) + ".ank", "vm_dir/7-" + templateID, "trash_dir/7"} {
+	for _, key := range []string{
+		"trash_dir/7-" + strings.Repeat("a", 64) + ".ank", "vm_dir/7-" + templateID, "trash_dir/7",
+	} {
 		if _, _, ok := parseMarkerKey(key); ok {
 			t.Errorf("%q is the marker of a template", key)
 		}

@@ -90,8 +90,8 @@ func (b *Backend) Attach(ctx context.Context, dir *layout.Dir, address string) (
 	}
 	if !b.bucket.Options().KeepLifecycle {
 		if err := b.bucket.ApplyLifecycle(ctx); err != nil {
-			b.log.WarnContext(ctx, "lifecycle rule of the bucket not set; incomplete uploads of a registry that does not "+
-				"start again stay", "error", err)
+			b.log.WarnContext(ctx, "lifecycle rule of the bucket not set; incomplete uploads stay until the next start",
+				"error", err)
 		}
 	}
 	b.meta = objects.New(b.ctx, b.bucket, b.lease, dir)
