@@ -17,7 +17,7 @@
 // process namespaces of its own, which end with it.
 //
 // The clock of one process cannot be set. Programs for clock jumps are built with a copy of package
-// time whose wall clock adds an offset from a file: the monotonic clock goes on, as on a machine whose
+// time whose wall clock adds an offset from a file: the monotonic clock continues, as on a machine whose
 // clock is set.
 //
 // It measures no speed, see test/bench/ha.
