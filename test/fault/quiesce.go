@@ -24,7 +24,7 @@ func (s *scene) check(ctx context.Context) (result, error) {
 		return r, err
 	}
 	var calls findings
-	checkCalls(s.history.all(), last.Requests, s.rules, &calls)
+	checkCalls(withStaleness(s.history.all(), s.staleness), last.Requests, s.rules, &calls)
 	r.count(calls, calm, end)
 	r.Acknowledged, r.Errors = s.history.acknowledged(), s.history.errored()
 	return r, nil

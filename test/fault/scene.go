@@ -38,6 +38,8 @@ type scene struct {
 	capacity int           // VMs that all nodes together take
 	calmTime time.Duration // how long after the last kill everything may take to calm down
 
+	staleness time.Duration // age that an answer may have: replicas follow the store
+
 	needed        int            // acknowledged calls, at least
 	planned       int            // kills
 	hits          map[string]int // kills by program

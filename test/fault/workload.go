@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -20,6 +21,7 @@ type WorkloadOptions struct {
 	NodeDir       string        // directory below which simulated nodes have their data
 	Slots         int           // VMs that all nodes together can run
 	CalmTime      time.Duration // how long everything may take to calm down in the end
+	MaxStaleness  time.Duration // age that an answer of a replica may have
 	AllowedErrors []string      // parts of the messages with which a fault may end an instance in Error
 	Out           io.Writer     // for progress
 }
@@ -47,7 +49,8 @@ func StartWorkload(ctx context.Context, o WorkloadOptions) *Workload {
 	s := &scene{
 		bench: &bench{out: o.Out}, name: o.Name, history: history, client: newClient(o.Address, history),
 		rules: rules{Errors: o.AllowedErrors}, capacity: o.Slots, calmTime: o.CalmTime,
-		machines: func() ([]machine, error) { return simMachines(o.NodeDir) },
+		staleness: o.MaxStaleness,
+		machines:  func() ([]machine, error) { return simMachines(o.NodeDir) },
 	}
 	working, stop := context.WithCancel(ctx)
 	w := &Workload{scene: s, stop: stop}
@@ -57,6 +60,20 @@ func StartWorkload(ctx context.Context, o WorkloadOptions) *Workload {
 	})
 	w.lister = s.watchList(working, w.load.alive)
 	return w
+}
+
+// withStaleness returns the calls as if each that only looks had begun earlier: what was true then is a right answer.
+func withStaleness(calls []call, age time.Duration) []call {
+	if age == 0 {
+		return calls
+	}
+	aged := slices.Clone(calls)
+	for i := range aged {
+		if slices.Contains([]op{opLook, opList, opWatch}, aged[i].Op) {
+			aged[i].Begin -= age
+		}
+	}
+	return aged
 }
 
 // Acknowledged returns the number of acknowledged calls so far that change something.

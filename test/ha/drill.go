@@ -31,6 +31,10 @@ type drill struct {
 // Offline for two minutes at most.
 const calmTime = 3 * time.Minute
 
+// maxStaleness is the age that an answer may have: a replica that does not follow the store any more leaves
+// HAProxy within that time.
+const maxStaleness = 5 * time.Second
+
 // drillResult is what a drill found.
 type drillResult struct {
 	Name    string   `json:"name"`
@@ -78,7 +82,7 @@ func (d *drill) startLoad(ctx context.Context, name string) *fault.Workload {
 	return fault.StartWorkload(ctx, fault.WorkloadOptions{
 		Name: name, Address: d.cloud.proxy.ready, Template: d.cloud.template, Workers: 5, KeptInstances: 4,
 		MaxLife: 3 * time.Second, Pause: 100 * time.Millisecond, Seed: d.seed, NodeDir: d.cloud.dir,
-		Slots: nodeCount * slotsPerNode, CalmTime: calmTime, AllowedErrors: d.part.errors, Out: io.Discard,
+		Slots: nodeCount * slotsPerNode, CalmTime: calmTime, MaxStaleness: maxStaleness, AllowedErrors: d.part.errors, Out: io.Discard,
 	})
 }
 
