@@ -146,7 +146,13 @@ type Node struct {
 	NoCentralLog bool      `json:"disable_central_logging,omitempty"` // its logs are not sent to the central logs
 
 	Update *NodeUpdate `json:"update,omitempty"` // of its agent; absent without an update, or when it is done
+
+	// seconds by which its clock is ahead of the controller's; absent when unknown to the answering replica
+	ClockOffset *float64 `json:"clock_offset,omitempty"`
 }
+
+// MaxClockOffset is the difference of a node's clock from the controller's from which it is an alarm.
+const MaxClockOffset = 5 * time.Second
 
 // ProductVersion is the hypervisor of a node.
 type ProductVersion struct {
@@ -200,6 +206,7 @@ const (
 	AlarmLicense      = "license"
 	AlarmEvents       = "event_backlog"
 	AlarmNoAuth       = "no_authentication" // and other machines can connect
+	AlarmNodeClock    = "node_clock"        // of a node differs from the controller's
 )
 
 // Alarm is a condition that needs an operator. Name and Subject identify it; Name never changes.

@@ -138,7 +138,15 @@ type Usage struct {
 	VCPUs   int     `json:"vcpus"`    // of all running VMs
 	VRAM    int     `json:"vram"`     // MB
 	FreeMem int     `json:"free_mem"` // MB of memory that is free on the host
+
+	HasDisk    bool  `json:"has_disk,omitempty"`    // FreeDisk and CacheUsage are present; older agents lack them
+	FreeDisk   int64 `json:"free_disk,omitempty"`   // bytes
+	CacheUsage int64 `json:"cache_usage,omitempty"` // bytes of VMs and cached versions
 }
+
+// HeaderNodeTime has the time of a node when it sends a poll, in milliseconds since the epoch. It is not in the body:
+// an idle node sends the same body every time.
+const HeaderNodeTime = "X-Buildyard-Node-Time"
 
 // PollAnswer is the body of a poll.
 type PollAnswer struct {

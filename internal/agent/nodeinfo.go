@@ -142,6 +142,18 @@ const memoryRoundingMB = 64
 // roundToPercent rounds a share to whole percent, so that a nearly idle host always reports the same value.
 func roundToPercent(share float64) float64 { return math.Round(share*100) / 100 }
 
+// diskChangeBytes is the change of disk numbers from which they are reported again: logs change them all the time.
+const diskChangeBytes = 1 << 20
+
+// isNewUsage reports whether a usage differs from the acknowledged one enough to report it.
+func isNewUsage(usage, acked api.Usage) bool {
+	free, cached := usage.FreeDisk-acked.FreeDisk, usage.CacheUsage-acked.CacheUsage
+	if usage.HasDisk == acked.HasDisk && max(free, -free) < diskChangeBytes && max(cached, -cached) < diskChangeBytes {
+		usage.FreeDisk, usage.CacheUsage = acked.FreeDisk, acked.CacheUsage
+	}
+	return usage != acked
+}
+
 // measureUsage measures what the running VMs use, except those of sanity tests, which do not count toward
 // the node's capacity.
 func (a *Agent) measureUsage(now time.Time) api.Usage {
@@ -164,6 +176,8 @@ func (a *Agent) measureUsage(now time.Time) api.Usage {
 	cpu, ram := a.opts.Machine.Load(now, pids)
 	u.CPU, u.RAM = roundToPercent(cpu), roundToPercent(ram)
 	u.FreeMem = a.opts.Machine.FreeMemoryMB() / memoryRoundingMB * memoryRoundingMB
+	free, _, vmBytes := a.opts.Machine.Disk()
+	u.HasDisk, u.FreeDisk, u.CacheUsage = true, free, a.opts.Templates.UsedBytes()+vmBytes
 	return u
 }
 

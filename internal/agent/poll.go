@@ -182,7 +182,7 @@ func (p *poller) newRequest(now time.Time) api.PollRequest {
 	}
 	if p.needFull || now.Sub(p.usageMeasuredAt) >= usageInterval {
 		p.usageMeasuredAt = now
-		if usage := a.measureUsage(now); p.needFull || usage != p.ackedUsage {
+		if usage := a.measureUsage(now); p.needFull || isNewUsage(usage, p.ackedUsage) {
 			req.Usage = &usage
 		}
 	}

@@ -155,6 +155,6 @@ func newAlarms(c *Controller) *alarms.Alarms {
 		c.Link.Orphans.Alarms,
 		alarms.FromMessage(api.AlarmPackages, c.opts.Packages.Problem, "Look at the directory of the agent packages."),
 		alarms.FromMessage(api.AlarmLicense, c.License.Alarm, "Install a license that is valid (SVC_LICENSE_FILE)."),
-		c.Events.Alarms, disks.Alarms,
+		c.Events.Alarms, disks.Alarms, c.Link.Sessions.ClockAlarms,
 	}, c.opts.Alarms)...)
 }

@@ -21,6 +21,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,6 +41,7 @@ type Client struct {
 	http       *http.Client
 	credential string // "" before joining
 	authorize  func(*http.Request) error
+	now        func() time.Time // sent with a request; nil: it has no time
 }
 
 // New returns a client for a controller at address. credential is from the response to a join. It
@@ -151,7 +153,9 @@ func (c *Client) RegistryToken(
 // Poll polls for work and waits up to wait for it.
 func (c *Client) Poll(ctx context.Context, wait time.Duration, in api.PollRequest) (api.PollAnswer, error) {
 	path := api.PathPoll + "?wait=" + wait.Round(time.Millisecond).String()
-	return post[api.PollAnswer](ctx, c, path, wait+callTimeout, in)
+	timed := *c
+	timed.now = time.Now
+	return post[api.PollAnswer](ctx, &timed, path, wait+callTimeout, in)
 }
 
 // Report delivers statuses.
@@ -184,6 +188,9 @@ func post[T any](ctx context.Context, c *Client, path string, limit time.Duratio
 		return out, fmt.Errorf("call controller: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if c.now != nil {
+		req.Header.Set(api.HeaderNodeTime, strconv.FormatInt(c.now().UnixMilli(), 10))
+	}
 	if c.authorize != nil {
 		if err := c.authorize(req); err != nil {
 			return out, err

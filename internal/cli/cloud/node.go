@@ -37,8 +37,17 @@ var nodeView = tableView[api.Node]{
 		{title: "CPUS", value: func(n api.Node) any { return n.CPUCount }, wideOnly: true},
 		{title: "RAM", value: func(n api.Node) any { return fmt.Sprintf("%d GiB", n.RAM) }, wideOnly: true},
 		{title: "DISK FREE", value: func(n api.Node) any { return bytesize.Format(n.FreeDisk) }, wideOnly: true},
+		{title: "CLOCK", value: clockText, wideOnly: true},
 		{title: "REASON", value: func(n api.Node) any { return n.StateReason }, wideOnly: true},
 	},
+}
+
+// clockText formats by how much a node's clock is ahead of the controller's.
+func clockText(n api.Node) any {
+	if n.ClockOffset == nil {
+		return ""
+	}
+	return fmt.Sprintf("%+.0fs", *n.ClockOffset)
 }
 
 func groupNames(list []api.Group) string {
@@ -118,6 +127,9 @@ func nodeShow(s cli.Streams) *cobra.Command {
 	})
 }
 
+// smallRAMLimit in MiB is so little that the caller may have meant GiB.
+const smallRAMLimit = 1024
+
 func nodeConfig(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var n client.NodeConfig
@@ -138,6 +150,10 @@ up to --capacity VMs; in mode resource as many as its cores and memory, or --vcp
 		}
 		if fs.Changed("ram-limit") {
 			n.RAMOverride = &ram
+			if ram > 0 && ram < smallRAMLimit {
+				_, _ = fmt.Fprintf(a.Err,
+					"note: --ram-limit is in MiB: all VMs of the node may have %d MiB together\n", ram)
+			}
 		}
 		if fs.Changed("central-logging") {
 			logs = !logs

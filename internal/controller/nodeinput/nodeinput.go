@@ -113,6 +113,7 @@ func Poll(r *api.PollRequest) error {
 		clampShare(&u.CPU, &u.RAM)
 		clamp(MaxCores, &u.VMs, &u.VCPUs)
 		clamp(MaxMemoryMB, &u.VRAM, &u.FreeMem)
+		clamp(maxBytes, &u.FreeDisk, &u.CacheUsage)
 	}
 	if r.Info != nil {
 		info(r.Info)

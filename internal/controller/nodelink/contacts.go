@@ -15,16 +15,20 @@ func (l *Link) LastContact(node string) time.Time {
 
 // Usage returns the load that a node last reported, and when it was last in contact. The load is that
 // of its last report to this replica, or to another one, whose digest brings it within
-// MaxDigestInterval; it is zero when the node is not in contact. A node that is not Offline has been
+// MaxDigestInterval and lacks the disk; it is zero when the node is not in contact. A node that is not Offline has been
 // in contact with some replica lately.
 func (l *Link) Usage(node *farm.Node) (load api.Usage, contact time.Time) {
 	now := l.db.Now()
 	reported, contact := l.Sessions.usage(node.ID)
 	if other, ok := l.Peers.LaterReport(node.ID, contact); ok {
-		reported.CPU, reported.RAM, contact = other.CPU, other.RAM, other.LastContact
+		reported = api.Usage{CPU: other.CPU, RAM: other.RAM}
+		contact = other.LastContact
 	}
 	if now.Sub(contact) <= ContactGap {
-		return api.Usage{CPU: reported.CPU, RAM: reported.RAM}, contact
+		return api.Usage{
+			CPU: reported.CPU, RAM: reported.RAM, HasDisk: reported.HasDisk, FreeDisk: reported.FreeDisk,
+			CacheUsage: reported.CacheUsage,
+		}, contact
 	}
 	contact = latest(contact, l.Peers.LastContact(node.ID), node.StateSince)
 	if node.State != farm.NodeOffline {

@@ -17,15 +17,15 @@ const MaxWait = 30 * time.Second
 func (l *Link) Poll(
 	ctx context.Context, credential string, req api.PollRequest, wait time.Duration,
 ) (*api.PollAnswer, error) {
-	return l.poll(ctx, credential, &decodedPoll{req: req}, wait)
+	return l.poll(ctx, credential, &decodedPoll{req: req}, time.Time{}, wait)
 }
 
 // poll uses little of its stack while it waits, and so do its callers: ten thousand nodes wait at
-// the same time.
+// the same time. sent is the node's time when it sent the poll; zero: not known.
 func (l *Link) poll(
-	ctx context.Context, credential string, p *decodedPoll, wait time.Duration,
+	ctx context.Context, credential string, p *decodedPoll, sent time.Time, wait time.Duration,
 ) (*api.PollAnswer, error) {
-	s, answer, err := l.receive(ctx, credential, p)
+	s, answer, err := l.receive(ctx, credential, p, sent)
 	if err != nil || answer.Removed {
 		return answer, err
 	}
@@ -39,8 +39,10 @@ func (l *Link) poll(
 }
 
 // receive processes a poll, and begins its response.
-func (l *Link) receive(ctx context.Context, credential string, p *decodedPoll) (*session, *api.PollAnswer, error) {
-	req := &p.req
+func (l *Link) receive(
+	ctx context.Context, credential string, p *decodedPoll, sent time.Time,
+) (*session, *api.PollAnswer, error) {
+	req, now := &p.req, l.db.Now()
 	node, err := l.Authenticate(req.NodeID, credential)
 	if errors.Is(err, ErrRemoved) {
 		return nil, &api.PollAnswer{Removed: true}, nil
@@ -63,6 +65,7 @@ func (l *Link) receive(ctx context.Context, credential string, p *decodedPoll) (
 	if err := s.recordContact(req.BootID, l.db.Now()); err != nil {
 		return nil, nil, err
 	}
+	s.recordClock(sent, now)
 	if answer.NeedFull, err = l.applyDescription(ctx, s, req); err != nil {
 		return nil, nil, err
 	}

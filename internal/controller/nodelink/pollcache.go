@@ -22,15 +22,15 @@ type decodedPoll struct {
 }
 
 // PollRaw is Poll for a request that was not decoded yet. An idle node sends the same bytes every
-// time, which are not decoded again.
+// time, which are not decoded again. sent is the node's time when it sent the poll; zero: not known.
 func (l *Link) PollRaw(
-	ctx context.Context, credential string, text []byte, wait time.Duration,
+	ctx context.Context, credential string, text []byte, sent time.Time, wait time.Duration,
 ) (*api.PollAnswer, error) {
 	h, err := l.Sessions.decode(text)
 	if err != nil {
 		return nil, err
 	}
-	return l.poll(ctx, credential, h, wait)
+	return l.poll(ctx, credential, h, sent, wait)
 }
 
 // decode decodes a poll, or returns its cached form.

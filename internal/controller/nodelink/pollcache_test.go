@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -43,7 +44,7 @@ func TestUnchangedPollIsCached(t *testing.T) {
 			if name == "long" {
 				text = append(text, bytes.Repeat([]byte(" "), maxCachedPoll)...)
 			}
-			if _, err := l.PollRaw(t.Context(), credential, bytes.Clone(text), 0); err != nil {
+			if _, err := l.PollRaw(t.Context(), credential, bytes.Clone(text), time.Time{}, 0); err != nil {
 				t.Fatal(err)
 			}
 			if got := l.Sessions.cached(text) != nil; got != x.want {
@@ -71,7 +72,7 @@ func TestCachedPollEqualsDecoded(t *testing.T) {
 				text[random.IntN(len(text))] = byte(random.IntN(256))
 			}
 			for range 2 {
-				_, _ = l.PollRaw(t.Context(), credential, bytes.Clone(text), 0)
+				_, _ = l.PollRaw(t.Context(), credential, bytes.Clone(text), time.Time{}, 0)
 			}
 			p := l.Sessions.cached(text)
 			if p == nil {

@@ -23,6 +23,7 @@ type session struct {
 	dropped       bool   // the node was removed: its polls end
 	lastContact   time.Time
 	usage         api.Usage
+	clock         nodeClock
 	infoHash      string
 	inventoryHash string
 	inventoryAt   time.Time                  // when it last sent its inventory; zero: never

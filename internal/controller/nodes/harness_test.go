@@ -152,6 +152,8 @@ func (l *fakeLink) Usage(*farm.Node) (api.Usage, time.Time) { return api.Usage{C
 
 func (l *fakeLink) UpdateStage(*farm.Node) string { return "" }
 
+func (l *fakeLink) ClockOffset(string) (time.Duration, bool) { return 0, false }
+
 func (l *fakeLink) CountWrite(*farm.Node) error { return l.busy }
 
 func (l *fakeLink) Drop(id string) { l.dropped = append(l.dropped, id) }

@@ -55,6 +55,8 @@ type Link interface {
 type Sessions interface {
 	// UpdateStage returns the stage of a node's update in words; "" when that is not known.
 	UpdateStage(node *farm.Node) string
+	// ClockOffset returns by how much a node's clock is ahead of the controller's.
+	ClockOffset(node string) (offset time.Duration, known bool)
 	// CountWrite counts a write of a node's record; farm.CodeTooMany when it changes too often.
 	CountWrite(node *farm.Node) error
 	// Drop ends the session of a removed node.
@@ -79,6 +81,9 @@ type View struct {
 	Seen   time.Time // last contact; zero when there was none since this replica started
 
 	VCPULimit, RAMLimit int // MB; what VMs may have together in the capacity mode resource, 0 in the other one
+
+	// ClockOffset is by how much its clock is ahead of the controller's, in whole seconds; nil when that is not known.
+	ClockOffset *time.Duration
 
 	Unknown   int    // orphaned VMs
 	Stage     string // of an update of its agent, in words; "" without one, or when it is not known here
@@ -122,6 +127,12 @@ func (n *Nodes) view(node *farm.Node) View {
 	orphans, _ := n.opts.Orphans(node.ID)
 	v.Unknown = orphans.VMs
 	v.Usage, v.Seen = n.usage(node, orphans)
+	if v.Usage.HasDisk {
+		v.Info.FreeDisk, v.Info.CacheUsage = v.Usage.FreeDisk, v.Usage.CacheUsage
+	}
+	if offset, known := n.opts.Sessions.ClockOffset(node.ID); known {
+		v.ClockOffset = &offset
+	}
 	v.Stage = n.opts.Sessions.UpdateStage(node)
 	if node.Drain {
 		v.Remaining = remaining(n.db.Tables, node.ID)
@@ -135,7 +146,7 @@ func (n *Nodes) usage(node *farm.Node, orphans sched.Load) (api.Usage, time.Time
 	load, contact := n.opts.Link.Usage(node)
 	used := n.db.Tables.Instances.Snapshot().Sum(record.UsageByNode, node.ID)
 	return api.Usage{
-		CPU: load.CPU, RAM: load.RAM,
+		CPU: load.CPU, RAM: load.RAM, HasDisk: load.HasDisk, FreeDisk: load.FreeDisk, CacheUsage: load.CacheUsage,
 		VMs: orphans.VMs + used[0], VCPUs: orphans.VCPU + used[1], VRAM: orphans.MemoryMB + used[2],
 	}, contact
 }

@@ -92,6 +92,10 @@ func nodeToAPI(v nodes.View, seen visibility) api.Node {
 		LastUpdated: v.Seen, Timestamp: max(v.Seen.Unix(), 0), UnknownVMs: v.Unknown,
 		Drain: drainToAPI(v), Update: nodeUpdateToAPI(n.Update), NoCentralLog: n.NoCentralLog,
 	}
+	if v.ClockOffset != nil {
+		seconds := v.ClockOffset.Seconds()
+		out.ClockOffset = &seconds
+	}
 	out.StateSince, out.StateReason = n.VisibleSince()
 	if v.Stage != "" && n.State == farm.NodeUpdating {
 		out.StateReason += ": " + v.Stage

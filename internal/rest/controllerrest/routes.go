@@ -7,9 +7,11 @@ import (
 	"hash/maphash"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -249,11 +251,21 @@ func (s *server) poll(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.controller.Link.PollRaw(r.Context(), nodeCredential(r.Request), r.Params.RawBody(), wait)
+	sent := nodeTime(r.Header)
+	answer, err := s.controller.Link.PollRaw(r.Context(), nodeCredential(r.Request), r.Params.RawBody(), sent, wait)
 	if err == nil && nodelink.IsEmptyPoll(answer) {
 		return s.emptyPollResponse()
 	}
 	return answer, err
+}
+
+// nodeTime returns when a node sent its poll by its own clock; zero when it did not name a time of this epoch.
+func nodeTime(h http.Header) time.Time {
+	milliseconds, err := strconv.ParseInt(h.Get(api.HeaderNodeTime), 10, 64)
+	if err != nil || milliseconds <= 0 || milliseconds > math.MaxInt64/int64(time.Millisecond) {
+		return time.Time{}
+	}
+	return time.UnixMilli(milliseconds)
 }
 
 // waitParam returns how long a poll may wait. Agents send only this parameter, in few characters.
