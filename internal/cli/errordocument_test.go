@@ -38,7 +38,9 @@ func TestErrorsAsJSON(t *testing.T) {
 			return Exit(ExitNotFound, errors.New("node \"a\x1b[2J\" not found"))
 		}}
 		new(Format).Add(show)
-		write := &cobra.Command{Use: "write", RunE: func(*cobra.Command, []string) error { return errors.New("failed") }}
+		write := &cobra.Command{
+			Use: "write", RunE: func(*cobra.Command, []string) error { return errors.New("failed") },
+		}
 		write.Flags().StringP("output", "o", "", "file")
 		root.AddCommand(show, write)
 		var out bytes.Buffer

@@ -33,7 +33,8 @@ func TestOldFlags(t *testing.T) {
 		AcceptOldFlags(root, map[string]string{"cacert": "ca-cert"})
 		root.SetErr(&out)
 		root.SetOut(&out)
-		if code := Run(t.Context(), root, strings.Fields(tc.args)); code != tc.code || !strings.Contains(out.String(), tc.out) ||
+		code := Run(t.Context(), root, strings.Fields(tc.args))
+		if code != tc.code || !strings.Contains(out.String(), tc.out) ||
 			strings.Contains(out.String(), "cacert") {
 			t.Errorf("%s: exit %d, %q; want %d, %q", tc.args, code, out.String(), tc.code, tc.out)
 		}

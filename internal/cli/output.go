@@ -120,7 +120,8 @@ func (g *Grid) Row(cells ...any) {
 	_, _ = fmt.Fprintln(g.w, strings.Join(text, "\t"))
 }
 
-// CutLine cuts a line that is longer than a terminal's columns; its end is an ellipsis then. columns 0 is no terminal.
+// CutLine cuts a line that is longer than a terminal's columns; its end is an ellipsis then. Without a
+// terminal columns is 0.
 func CutLine(line string, columns int) string {
 	runes := []rune(line)
 	if columns == 0 || len(runes) <= columns {

@@ -32,6 +32,20 @@ func Columns(stream any) int {
 	return int(size.Col)
 }
 
+// Rows returns the height of the terminal that a stream is; 24 when it is unknown or not a terminal.
+func Rows(stream any) int {
+	const usual = 24
+	f, ok := stream.(*os.File)
+	if !ok {
+		return usual
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil || size.Row == 0 {
+		return usual
+	}
+	return int(size.Row)
+}
+
 // AddFlags puts the flags of a table and those that every command with settings has on a
 // command.
 func AddFlags(fs *pflag.FlagSet, table config.Table) {

@@ -71,6 +71,16 @@ func (v *Values) Origin(key string) Origin {
 	return v.values[key].origin
 }
 
+// Secrets returns the values of all secrets, so that they can be masked in other texts.
+func (v *Values) Secrets() (list []string) {
+	for _, s := range v.table {
+		if text := v.values[s.Key].text; s.Kind.isSecret() && text != "" {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
 // Print writes every setting as a line of a configuration file, with its origin as a comment.
 // Secrets are masked, so that the text need not be kept secret.
 func (v *Values) Print(w io.Writer) error {

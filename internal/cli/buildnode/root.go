@@ -59,8 +59,9 @@ Exit codes: 0 success, 1 failure, 2 usage error.`,
 	fs.StringVar(&g.dataDir, "data-dir", datadir.DefaultPath(), "data directory of the node")
 	fs.StringVar(&g.logLevel, "log-level", "info", "minimum log level: debug, info, warn or error")
 	root.AddCommand(
-		joinCommand(g), disjoinCommand(g), runCommand(g), statusCommand(g), simCommand(g), loadCommand(g),
-		vmCommand(g), registryCommand(g), usbCommand(g), forwardCommand(g), serviceCommand(g),
+		joinCommand(g), disjoinCommand(g), runCommand(g), statusCommand(g), doctorCommand(g),
+		supportBundleCommand(g), simCommand(g), loadCommand(g), vmCommand(g), registryCommand(g), usbCommand(g),
+		forwardCommand(g), serviceCommand(g),
 		cli.VersionCommand(g.Out),
 	)
 	cli.AcceptOldFlags(root, oldFlags)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/cli/cloud"
+	"github.com/buildyard/buildyard/internal/cli/diagnose"
 	"github.com/buildyard/buildyard/internal/cli/releases"
 	"github.com/buildyard/buildyard/internal/cli/storecommand"
 	"github.com/buildyard/buildyard/internal/config"
@@ -62,6 +63,7 @@ response. "buildyard completion bash" (zsh, fish) enables shell completion of ID
 		storecommand.RestoreCommand(io), storecommand.Command(io, backupCommand(io)), demoCommand(io),
 		licenseCommand(io), packageCommand(io), cli.VersionCommand(io.Out))
 	root.AddCommand(cloud.Commands(io)...)
+	root.AddCommand(diagnose.Commands(io)...)
 	root.AddCommand(releases.Commands(io)...)
 	cli.AcceptOldFlags(root, oldFlags)
 	return root

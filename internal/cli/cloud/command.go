@@ -21,7 +21,9 @@ type Command struct {
 	cli.Streams
 	Output cli.Format
 
-	API *client.Controller // set before the command runs
+	API     *client.Controller // set before the command runs
+	Options client.Options     // of the API's client, likewise
+	Secrets []string           // of the settings, likewise
 
 	registryAddress *string // address of the registry to ask instead; nil: the command has no such option
 	KeyAPI          keyAPI
@@ -79,6 +81,7 @@ func (a *Command) openClient(src config.Sources, retries int) error {
 		return err
 	}
 	o.Retries, a.caller = retries, as
+	a.Options, a.Secrets = o, v.Secrets()
 	if a.registryAddress != nil && *a.registryAddress != "" {
 		registry, err := client.NewRegistry(*a.registryAddress, o)
 		a.KeyAPI = registry
