@@ -2,11 +2,11 @@
 # Builds the demo guest: a small Linux that boots from its own disk, made of
 # Debian packages only. No root, loop device, mount or chroot is needed.
 #
-#   guest/build.sh [--user NAME] [--password TEXT] [--fresh] OUT.qcow2
+#   guest/build.sh [--user NAME] [--password TEXT] [--git] [--fresh] OUT.qcow2
 #
 # The guest has an agent (qemu-guest-agent), bash, busybox, DHCP, a console on
 # ttyS0 and an SSH server on port 22. Without --password one is made up and
-# printed. Packages and the finished image are kept in
+# printed. With --git it also has git for https, which jobs of GitLab need. Packages and the finished image are kept in
 # ${XDG_CACHE_HOME:-~/.cache}/buildyard/guest; --fresh builds the image again from the start.
 set -euo pipefail
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
@@ -14,7 +14,7 @@ umask 022
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/buildyard/guest
-user=demo password='' fresh='' out=''
+user=demo password='' fresh='' git='' out=''
 disk_mb=1024
 
 die() {
@@ -27,11 +27,12 @@ while [ $# -gt 0 ]; do
   --user) user=${2:?--user needs a name}; shift 2 ;;
   --password) password=${2:?--password needs a text}; shift 2 ;;
   --fresh) fresh=1; shift ;;
+  --git) git=-git; shift ;;
   -*) die "unknown option $1" ;;
   *) [ -z "$out" ] || die "one output file, please"; out=$1; shift ;;
   esac
 done
-[ -n "$out" ] || die "usage: build.sh [--user NAME] [--password TEXT] [--fresh] OUT.qcow2"
+[ -n "$out" ] || die "usage: build.sh [--user NAME] [--password TEXT] [--git] [--fresh] OUT.qcow2"
 [[ $user =~ ^[a-z_][a-z0-9_-]{0,31}$ && $user != root ]] || die "user name '$user': lower-case letters, digits, _ and -, not root"
 case "$password" in *$'\n'*) die "a password has no line break" ;; esac
 [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ] || die "needs Debian (or a child of it) on amd64"
@@ -68,12 +69,22 @@ partition_tools() {
   (cd "$p" && find . -path "*bin/sfdisk" -o -path "*bin/partx" -o -name "lib*.so.*" | cpio -pdm --quiet "$1")
 }
 
+# git_tools DIR: git for https, and the certificates that it trusts.
+git_tools() {
+  # shellcheck disable=SC2046
+  fetch "$1" $(cat "$here/git-debs.txt")
+  rm -rf "$1"/usr/share/perl5 "$1"/usr/share/gitweb "$1"/usr/lib/git-core/git-{instaweb,shell,daemon,imap-send,http-push}
+  mkdir -p "$1/etc/ssl/certs"
+  cat "$1"/usr/share/ca-certificates/mozilla/*.crt >"$1/etc/ssl/certs/ca-certificates.crt"
+}
+
 # root_tree DIR: the guest's file system without kernel.
 root_tree() {
   local r=$1 a
   # shellcheck disable=SC2046
   fetch "$r" $(cat "$here/debs.txt")
   partition_tools "$r"
+  [ -z "$git" ] || git_tools "$r"
   rm -rf "$r"/usr/share/{doc,man,locale,info,lintian,bash-completion,zoneinfo} "$r"/lib/systemd \
     "$r"/etc/{init.d,default,systemd} "$r"/usr/lib/x86_64-linux-gnu/{gconv,audit} "$r"/var/cache
   mkdir -p "$r"/{dev,proc,sys,run,tmp,root,mnt,home,bin,sbin,usr/bin,usr/sbin,usr/local/bin,lib/modules,boot,etc/dropbear,var/log,var/tmp}
@@ -175,11 +186,11 @@ add_user() {
   debugfs -R "stat home/$user" "$1?offset=1048576" 2>/dev/null | grep -q 'User:  *1000' || die "$(cat "$work/debugfs.log")"
 }
 
-key=$(cd "$here" && find build.sh debs.txt grub.cfg rootfs initramfs -type f | sort | xargs sha256sum | sha256sum | cut -c1-16)
-base=$cache/base-$key.raw
+key=$(cd "$here" && find build.sh debs.txt git-debs.txt grub.cfg rootfs initramfs -type f | sort | xargs sha256sum | sha256sum | cut -c1-16)
+base=$cache/base-$key$git.raw
 if [ -n "$fresh" ] || [ ! -e "$base" ]; then
   base_disk "$work/base.raw"
-  find "$cache" -maxdepth 1 -name 'base-*.raw' -delete # older recipes
+  find "$cache" -maxdepth 1 -name 'base-*.raw' ! -name "base-$key*" -delete # older recipes
   mv "$work/base.raw" "$base"
 fi
 

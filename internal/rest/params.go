@@ -167,6 +167,14 @@ func (p *Params) rawValue(name string) json.RawMessage {
 // Has reports whether a parameter is given; null and "" mean that it is not.
 func (p *Params) Has(name string) bool { return p.rawValue(name) != nil }
 
+// IsNamed reports whether a parameter is in the request, also when it is null or "".
+func (p *Params) IsNamed(name string) bool {
+	if _, inBody := p.body[name]; inBody {
+		return true
+	}
+	return p.queryValues(name) != nil
+}
+
 // Given filters names down to those that are given.
 func (p *Params) Given(names ...string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !p.Has(n) })

@@ -228,10 +228,10 @@ func (a *access) Guard() *rest.Guard {
 	return a.guard
 }
 
-// Routes returns the routes of authentication.
+// Routes returns the routes of authentication; without it, the one by which clients find that out.
 func (a *access) Routes() []rest.Route {
 	if a == nil {
-		return nil
+		return authrest.DiscoveryRoutes()
 	}
 	return a.routes
 }

@@ -37,6 +37,13 @@ type server struct {
 // mostLooks bounds them: any client can name unknown keys.
 const mostLooks = 4
 
+// DiscoveryRoutes returns the routes of a service without authentication: clients discover that there is no login.
+func DiscoveryRoutes() []rest.Route { return (&server{}).discoveryRoutes() }
+
+func (s *server) discoveryRoutes() []rest.Route {
+	return []rest.Route{{Pattern: "GET /config/v1/auth", Permission: rest.NoCredential, Handle: s.authConfig}}
+}
+
 // Routes returns the table of routes.
 func Routes(o Options) []rest.Route {
 	if o.GuessLimiter == nil {
@@ -46,9 +53,7 @@ func Routes(o Options) []rest.Route {
 		o.ShowLogin = showDefaultPage
 	}
 	s := &server{opts: o, keyLookups: make(chan struct{}, mostLooks)}
-	routes := []rest.Route{
-		{Pattern: "GET /config/v1/auth", Permission: rest.NoCredential, Handle: s.authConfig},
-	}
+	routes := s.discoveryRoutes()
 	if o.Keys != nil {
 		routes = slices.Concat(routes, s.tapRoutes(), s.keyRoutes())
 	}

@@ -75,7 +75,7 @@ func TestGroupRoutes(t *testing.T) {
 	want(t, "group", b, api.Group{ID: b.ID, Name: "mac", FallbackGroupID: &a.ID})
 	want(t, "first group", a, api.Group{ID: a.ID, Name: "linux", Description: "x86"})
 
-	c.wantOK("PUT", "/api/v1/group?id="+b.ID, `{"name":null,"description":"","fallback_group_id":""}`)
+	c.wantOK("PUT", "/api/v1/group?id="+b.ID, `{"name":null,"description":""}`)
 	c.wantOK("PUT", "/api/v1/group", `{"id":"`+b.ID+`","description":"M4"}`)
 	var list []api.Group
 	c.call("GET", "/api/v1/group", "").into(t, &list)
@@ -88,6 +88,13 @@ func TestGroupRoutes(t *testing.T) {
 	list = nil
 	c.call("GET", "/api/v1/group", "").into(t, &list)
 	want(t, "cleared", list[1], api.Group{ID: b.ID, Name: "MAC"})
+	for _, cleared := range []string{"null", `""`} {
+		c.wantOK("PUT", "/api/v1/group?id="+b.ID, `{"fallback_group_id":"`+a.ID+`"}`)
+		c.wantOK("PUT", "/api/v1/group?id="+b.ID, `{"fallback_group_id":`+cleared+`}`)
+		list = nil
+		c.call("GET", "/api/v1/group", "").into(t, &list)
+		want(t, "cleared by "+cleared, list[1], api.Group{ID: b.ID, Name: "MAC"})
+	}
 
 	for _, tc := range []struct {
 		code                       int
@@ -225,6 +232,10 @@ func TestNodeConfigRoute(t *testing.T) {
 	n = show()
 	want(t, "after the drain", []any{n.State, n.Drain == nil, n.StateReason, n.IPAddress, n.Capacity},
 		[]any{"Active", true, "", "10.1.1.2", 7})
+
+	hint := c.call("POST", "/api/v1/node/config", config(`,"ram_override":16`))
+	want(t, "hint", []any{hint.Status, hint.Message}, []any{"OK", "ram_override is in MiB, unlike ram, which is in " +
+		"GiB: all VMs of the node may have 16 MiB together"})
 
 	for fields, message := range map[string]string{
 		`,"max_vm_count":0`:        "max_vm_count: must be an integer between 1 and 1000",

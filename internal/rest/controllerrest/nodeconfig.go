@@ -1,6 +1,7 @@
 package controllerrest
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/controller/nodes"
@@ -30,8 +31,18 @@ func (s *server) configureNode(r *rest.Request) (any, error) {
 	if err := requireNodeRight(r, id, rightConfig); err != nil {
 		return nil, err
 	}
-	return nil, s.controller.Nodes.Configure(r.Context(), id, conf)
+	if err := s.controller.Nodes.Configure(r.Context(), id, conf); err != nil {
+		return nil, err
+	}
+	if ram := conf.RAMOverride; ram != nil && *ram > 0 && *ram < smallRAMOverride {
+		return rest.MessageOnly(fmt.Sprintf("ram_override is in MiB, unlike ram, which is in GiB: "+
+			"all VMs of the node may have %d MiB together", *ram)), nil
+	}
+	return nil, nil
 }
+
+// smallRAMOverride in MiB is so little that the caller may have meant GiB.
+const smallRAMOverride = 1024
 
 // readNodeConfig reads the changes of a node: only the given parameters.
 func readNodeConfig(p *rest.Params) (conf nodes.Config) {
