@@ -126,6 +126,11 @@ test-s3: ## try the registry on an S3 server (versitygw) with faults, kills, sev
 contract: ## hold controller and registry to api/openapi.yaml and the contract, as clients see them: ONLY=regexp of cases, JSON=file, AUTH=1 with the root token, an API key and a certificate
 	go run ./test/contract $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON)) $(if $(AUTH),-auth)
 
+test-rules: ## test the alert rules of Prometheus
+	scripts/need.sh rules
+	$(TOOLS)/promtool check rules packaging/prometheus/buildyard.rules.yaml
+	$(TOOLS)/promtool test rules packaging/prometheus/buildyard.rules.test.yaml
+
 docs-test: ## run every command in README.md, CONTRIBUTING.md and docs/, and check the links of all Markdown files: ONLY=regexp of pages
 	scripts/need.sh docs-test
 	go run ./test/docs $(if $(ONLY),-only '$(ONLY)')

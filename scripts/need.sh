@@ -15,6 +15,7 @@
 #   scripts/need.sh openapi-clients  oapi-codegen, and npm with openapi-typescript and tsc at the versions of a lock file
 #   scripts/need.sh e2e      Chromium, or what CHROMIUM names, and curl
 #   scripts/need.sh e2e-host  the package managers and archivers that the host scanner is tried with
+#   scripts/need.sh rules    promtool, out of Debian's package of Prometheus, which is not installed
 #   scripts/need.sh test-s3  versitygw, an S3 server
 #   scripts/need.sh dist     nfpm, which writes deb and rpm packages
 #   scripts/need.sh test-packages  nfpm, and the programs that install and check packages, images and signatures
@@ -160,6 +161,24 @@ etcd_old() {
   rm -rf "$dir"
 }
 
+# promtool puts the promtool of PATH, or of Debian's package, next to the Go tools. The package is only unpacked: it
+# would start a server.
+promtool() {
+  local dir
+  mkdir -p "$bin"
+  [ ! -x "$bin/promtool" ] || return 0
+  if type -P promtool >/dev/null; then
+    ln -sfn "$(type -P promtool)" "$bin/promtool"
+    return 0
+  fi
+  dir=$(mktemp -d)
+  echo "need.sh: downloading promtool" >&2
+  (cd "$dir" && { apt-get -qq download prometheus || { apt-get -qq update && apt-get -qq download prometheus; }; } &&
+    dpkg-deb -x prometheus_*.deb . && mv usr/bin/promtool "$bin/promtool") >&2
+  rm -rf "$dir"
+  [ -x "$bin/promtool" ]
+}
+
 case "${1:-}" in
 # shellcheck disable=SC2046 # package names are words
 test) tool gotestsum && packages gcc libc6-dev busybox iproute2 xfsprogs $(guest) ;;
@@ -186,6 +205,7 @@ e2e-host)
   type -P jar >/dev/null || packages default-jdk-headless
   python3 -m pip --version >/dev/null 2>&1 || packages python3-pip python3-venv
   ;;
+rules) promtool ;;
 dist) tool nfpm ;;
 test-packages)
   packages debootstrap dpkg rpm cpio skopeo minisign mandoc zsh systemd

@@ -179,40 +179,46 @@ func TestReferenceOfMetrics(t *testing.T) {
 	}
 }
 
-// TestDashboardNamesWhatThereIs: every expression of the dashboard names metrics, and labels
-// of them, that are there.
-func TestDashboardNamesWhatThereIs(t *testing.T) {
-	raw, err := os.ReadFile("../../../packaging/grafana/buildyard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var board struct {
-		UID    string `json:"uid"`
-		Panels []struct {
-			Title   string `json:"title"`
-			Type    string `json:"type"`
-			Targets []struct {
-				Expr string `json:"expr"`
-			} `json:"targets"`
-			GridPos struct{ H, W, X, Y int } `json:"gridPos"`
-		} `json:"panels"`
-	}
-	if err := json.Unmarshal(raw, &board); err != nil {
-		t.Fatal(err)
-	}
+// dashboards are the dashboards of Grafana, with the number of expressions that each has at least.
+var dashboards = map[string]int{"controller": 25, "registry": 10, "node": 8}
+
+// TestDashboardsNameWhatExists: every expression of the dashboards names metrics, and labels of them, that exist.
+func TestDashboardsNameWhatExists(t *testing.T) {
 	all := allMetrics(t)
-	exprs := 0
-	for _, p := range board.Panels {
-		if p.Type != "row" && (p.Title == "" || len(p.Targets) == 0 || p.GridPos.X+p.GridPos.W > 24) {
-			t.Errorf("panel %q shows nothing, or is outside", p.Title)
+	for name, wantExprs := range dashboards {
+		raw, err := os.ReadFile("../../../packaging/grafana/" + name + ".json")
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, target := range p.Targets {
-			exprs++
-			checkExpression(t, all, p.Title, target.Expr)
+		var board struct {
+			UID    string `json:"uid"`
+			Panels []struct {
+				ID      int    `json:"id"`
+				Title   string `json:"title"`
+				Type    string `json:"type"`
+				Targets []struct {
+					Expr string `json:"expr"`
+				} `json:"targets"`
+				GridPos struct{ H, W, X, Y int } `json:"gridPos"`
+			} `json:"panels"`
 		}
-	}
-	if exprs < 20 || board.UID == "" {
-		t.Errorf("%d expressions", exprs)
+		if err := json.Unmarshal(raw, &board); err != nil {
+			t.Fatal(err)
+		}
+		exprs, ids := 0, map[int]bool{}
+		for _, p := range board.Panels {
+			if p.Type != "row" && (p.Title == "" || len(p.Targets) == 0) || p.GridPos.X+p.GridPos.W > 24 || ids[p.ID] {
+				t.Errorf("%s: panel %q shows nothing, is outside, or has the ID of another", name, p.Title)
+			}
+			ids[p.ID] = true
+			for _, target := range p.Targets {
+				exprs++
+				checkExpression(t, all, p.Title, target.Expr)
+			}
+		}
+		if exprs < wantExprs || board.UID != "buildyard-"+name {
+			t.Errorf("%s: %d expressions, UID %q", name, exprs, board.UID)
+		}
 	}
 }
 
@@ -253,38 +259,73 @@ func checkExpression(t *testing.T, all map[string]*dto.MetricFamily, title, expr
 	}
 }
 
-// TestAlertRulesNameWhatExists: the alert rules of docs/monitoring.md name metrics, and labels of
-// them, that exist.
+// TestAlertRulesNameWhatExists: the alert rules name metrics, and labels of them, that exist; each has a severity, an
+// action, a row in docs/monitoring.md and a case in the tests of promtool.
 func TestAlertRulesNameWhatExists(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/monitoring.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := regexp.MustCompile("(?s)```yaml\n(groups:.*?)```").FindSubmatch(page)
-	if block == nil {
-		t.Fatal("docs/monitoring.md has no alert rules")
+	cases, err := os.ReadFile("../../../packaging/prometheus/buildyard.rules.test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile("../../../packaging/prometheus/buildyard.rules.yaml")
+	if err != nil {
+		t.Fatal(err)
 	}
 	var file struct {
 		Groups []struct {
-			Rules []struct{ Alert, Expr string }
+			Rules []struct {
+				Alert, Expr         string
+				Labels, Annotations map[string]string
+			}
 		}
 	}
-	if err := yaml.Unmarshal(block[1], &file); err != nil {
+	if err := yaml.Unmarshal(raw, &file); err != nil {
 		t.Fatal(err)
 	}
 	all, rules := allMetrics(t), 0
 	for _, g := range file.Groups {
 		for _, r := range g.Rules {
 			rules++
-			if r.Alert == "" {
-				t.Errorf("rule %q has no name", r.Expr)
+			if r.Alert == "" || r.Labels["severity"] == "" || r.Annotations["summary"] == "" ||
+				r.Annotations["action"] == "" {
+				t.Errorf("rule %q (%s) lacks its name, severity, summary or action", r.Alert, r.Expr)
+			}
+			if !strings.Contains(string(page), "| `"+r.Alert+"` |") {
+				t.Errorf("docs/monitoring.md has no row of %s", r.Alert)
+			}
+			if !regexp.MustCompile(`alertname: ` + r.Alert + `\n\s+exp_alerts:\n`).Match(cases) {
+				t.Errorf("no test of promtool expects %s", r.Alert)
 			}
 			if !strings.HasPrefix(r.Expr, "up{") { // a metric of Prometheus
 				checkExpression(t, all, r.Alert, r.Expr)
 			}
 		}
 	}
-	if rules < 10 {
+	if rules < 15 {
 		t.Errorf("%d rules", rules)
+	}
+}
+
+// TestAlarmsAreDocumented: docs/monitoring.md has a row of each alarm.
+func TestAlarmsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/monitoring.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("../../../api/controller.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`(?m)^\tAlarm\w+ += "(\w+)"`).FindAllSubmatch(source, -1)
+	if len(names) < 9 {
+		t.Fatalf("only %d names of alarms found", len(names))
+	}
+	for _, name := range names {
+		if !strings.Contains(string(page), "| `"+string(name[1])+"` |") {
+			t.Errorf("docs/monitoring.md has no row of the alarm %s", name[1])
+		}
 	}
 }
