@@ -32,7 +32,7 @@ func (a *agent) idle(change ...func(*api.PollRequest)) []byte {
 
 func (a *agent) pollText(text []byte, wait time.Duration) (*api.PollAnswer, error) {
 	synctest.Wait()
-	return a.c.Link.PollRaw(a.t.Context(), a.cred, bytes.Clone(text), wait)
+	return a.c.Link.PollRaw(a.t.Context(), a.cred, bytes.Clone(text), time.Time{}, wait)
 }
 
 // TestRememberedPollIsCheckedAsAny checks that a cached text is authenticated like any other.
@@ -43,7 +43,7 @@ func TestRememberedPollIsCheckedAsAny(t *testing.T) {
 		if answer, err := a.pollText(text, 0); err != nil || answer.NeedFull {
 			t.Fatalf("%+v, %v", answer, err)
 		}
-		if _, err := c.Link.PollRaw(t.Context(), "x"+a.cred, text, 0); farm.CodeOf(err) != farm.CodeUnauthenticated {
+		if _, err := c.Link.PollRaw(t.Context(), "x"+a.cred, text, time.Time{}, 0); farm.CodeOf(err) != farm.CodeUnauthenticated {
 			t.Errorf("a wrong credential gives %v", err)
 		}
 		second := *a
@@ -90,7 +90,7 @@ func TestRememberedPollHangsAsAny(t *testing.T) {
 		}
 		answers := make(chan *api.PollAnswer)
 		go func() {
-			answer, _ := c.Link.PollRaw(t.Context(), a.cred, text, nodelink.MaxWait)
+			answer, _ := c.Link.PollRaw(t.Context(), a.cred, text, time.Time{}, nodelink.MaxWait)
 			answers <- answer
 		}()
 		synctest.Wait()
@@ -102,7 +102,7 @@ func TestRememberedPollHangsAsAny(t *testing.T) {
 		ctx, hangUp := context.WithCancel(t.Context())
 		a.contact()
 		go func() {
-			answer, _ := c.Link.PollRaw(ctx, a.cred, text, nodelink.MaxWait)
+			answer, _ := c.Link.PollRaw(ctx, a.cred, text, time.Time{}, nodelink.MaxWait)
 			answers <- answer
 		}()
 		synctest.Wait()

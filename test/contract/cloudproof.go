@@ -14,7 +14,7 @@ func cloudProof(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["up"]
 	var joined api.JoinAnswer
 	err := c.caller().Send(ctx, "POST", api.PathJoin, api.JoinRequest{
-		Protocol: api.LinkProtocol, Token: c.vars["token"], Name: "proof", Host: "127.0.0.1",
+		Protocol: api.LinkProtocol, Token: fmt.Sprint(c.vars["token"]), Name: "proof", Host: "127.0.0.1",
 	}, &joined)
 	if err != nil {
 		return err
