@@ -102,7 +102,7 @@ func install(ctx context.Context, tree, dist string) error {
 		}
 		args = append(args, name)
 	}
-	_, err = rig.Output(ctx, tree, "unshare", inTree(tree, args...)...)
+	_, err = rig.Output(ctx, tree, "unshare", withoutProcesses(inTree(tree, args...))...)
 	for _, deb := range list {
 		err = errors.Join(err, os.Remove(filepath.Join(tree, "tmp", filepath.Base(deb))))
 	}
@@ -206,8 +206,8 @@ func awaitActive(ctx context.Context, agent *rig.Process, client rig.Client) err
 // uninstall removes and purges the packages. Removed ones leave settings and data; purged ones leave nothing.
 func uninstall(ctx context.Context, tree string, before []string) error {
 	names := []string{"buildyard", "buildnode", "buildyard-scanners"}
-	if _, err := rig.Output(ctx, tree, "unshare", inTree(tree,
-		append([]string{tree, "dpkg", "--remove"}, names...)...)...); err != nil {
+	if _, err := rig.Output(ctx, tree, "unshare", withoutProcesses(inTree(tree,
+		append([]string{tree, "dpkg", "--remove"}, names...)...))...); err != nil {
 		return err
 	}
 	for _, kept := range []string{"etc/buildyard/controller.env", "var/lib/buildyard/controller", "var/lib/buildyard/node"} {
@@ -218,8 +218,8 @@ func uninstall(ctx context.Context, tree string, before []string) error {
 	if _, err := os.Stat(filepath.Join(tree, "usr/bin/buildyard")); err == nil {
 		return errors.New("dpkg --remove keeps the program")
 	}
-	if _, err := rig.Output(ctx, tree, "unshare", inTree(tree,
-		append([]string{tree, "dpkg", "--purge"}, names...)...)...); err != nil {
+	if _, err := rig.Output(ctx, tree, "unshare", withoutProcesses(inTree(tree,
+		append([]string{tree, "dpkg", "--purge"}, names...)...))...); err != nil {
 		return err
 	}
 	after, err := listTree(tree)

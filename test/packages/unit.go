@@ -73,6 +73,10 @@ func inTree(tree string, chroot ...string) []string {
 	}, chroot...)
 }
 
+// withoutProcesses adds a namespace of processes to the arguments of unshare. The users of a tree have numbers that
+// other users of the machine may have: userdel refuses to delete a user of running processes.
+func withoutProcesses(args []string) []string { return append([]string{"--pid", "--fork", "--kill-child"}, args...) }
+
 // chroot returns the arguments of unshare that run a command in a tree as the user of a unit, with its environment
 // alone.
 func (u unit) chroot(tree string, command ...string) []string {
