@@ -48,8 +48,8 @@ func (s *site) makeRelease(ctx context.Context, clone, platforms string, later b
 		return err
 	}
 	if later {
-		if _, err := rig.Output(ctx, clone, "git", "-c", "user.name=test", "-c", "user.email=test@example.test", "commit",
-			"--quiet", "--allow-empty", "-m", "Change nothing"); err != nil {
+		if _, err := rig.Output(ctx, clone, "git", "-c", "user.name=test", "-c", "user.email=test@example.test",
+			"commit", "--quiet", "--allow-empty", "-m", "Change nothing"); err != nil {
 			return err
 		}
 	}

@@ -116,7 +116,8 @@ func useServices(ctx context.Context, tree, logs string) (version string, err er
 	if err := errors.Join(err, registryErr); err != nil {
 		return "", err
 	}
-	settings := "SVC_LISTEN_ADDR=" + addr + "\nSVC_REGISTRY_LISTEN_ADDRESS=" + registry + "\nSVC_LOCAL_LISTEN_ADDR=none\n"
+	settings := "SVC_LISTEN_ADDR=" + addr + "\nSVC_REGISTRY_LISTEN_ADDRESS=" + registry +
+		"\nSVC_LOCAL_LISTEN_ADDR=none\n"
 	if err := setSettings(filepath.Join(tree, "etc/buildyard/controller.env"), settings); err != nil {
 		return "", err
 	}
@@ -210,7 +211,9 @@ func uninstall(ctx context.Context, tree string, before []string) error {
 		append([]string{tree, "dpkg", "--remove"}, names...)...))...); err != nil {
 		return err
 	}
-	for _, kept := range []string{"etc/buildyard/controller.env", "var/lib/buildyard/controller", "var/lib/buildyard/node"} {
+	for _, kept := range []string{
+		"etc/buildyard/controller.env", "var/lib/buildyard/controller", "var/lib/buildyard/node",
+	} {
 		if _, err := os.Stat(filepath.Join(tree, kept)); err != nil {
 			return fmt.Errorf("dpkg --remove: %w", err)
 		}

@@ -69,8 +69,8 @@ func (s *site) unpackImage(ctx context.Context, file string) (string, error) {
 	if err := os.Mkdir(tree, 0o755); err != nil {
 		return "", err
 	}
-	if _, err := rig.Output(ctx, s.dir, "skopeo", "--insecure-policy", "--override-os", "linux", "--override-arch", "amd64",
-		"copy", "oci-archive:"+file, "dir:"+blobs); err != nil {
+	if _, err := rig.Output(ctx, s.dir, "skopeo", "--insecure-policy", "--override-os", "linux",
+		"--override-arch", "amd64", "copy", "oci-archive:"+file, "dir:"+blobs); err != nil {
 		return "", err
 	}
 	raw, err := os.ReadFile(filepath.Join(blobs, "manifest.json"))

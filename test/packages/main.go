@@ -49,7 +49,7 @@ type testCase struct {
 
 // cases are run in their order. All need the release of the first one.
 var cases = []testCase{
-	{"two clones give the same bytes", reproducible},
+	{"two clones have equal releases", reproducible},
 	{"checksums", checkSums},
 	{"signature and its refusals", checkSignature},
 	{"archives run and say their version", checkArchives},
@@ -81,7 +81,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 		return false, err
 	}
 	if os.Geteuid() != 0 {
-		return false, errors.New("run it as root: packages are installed in a tree of their own")
+		return false, errors.New("run it as root: packages are installed in a separate tree")
 	}
 	dir, done, err := rig.WorkDir("packages", *keep)
 	if err != nil {

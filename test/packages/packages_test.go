@@ -40,7 +40,8 @@ func TestParseUnit(t *testing.T) {
 
 func TestSameModules(t *testing.T) {
 	const output = "x: go1.26.3\n\tpath\tx\n\tmod\tgithub.com/buildyard/buildyard\t(devel)\t\n" +
-		"\tdep\texample.test/a\tv1.0.0\th1:x=\n\tdep\texample.test/b\tv1.0.0\n\t=>\texample.test/c\tv2.0.0+incompatible\th1:y=\n" +
+		"\tdep\texample.test/a\tv1.0.0\th1:x=\n\tdep\texample.test/b\tv1.0.0\n" +
+		"\t=>\texample.test/c\tv2.0.0+incompatible\th1:y=\n" +
 		"\tdep\tgithub.com/buildyard/buildyard/api\tv0.1.0\n\t=>\t./api\t(devel)\t\n\tbuild\t-compiler=gc\n"
 	urls := []string{
 		"pkg:golang/std@1.26.3", "pkg:golang/example.test/a@v1.0.0", "pkg:golang/example.test/c@v2.0.0%2Bincompatible",

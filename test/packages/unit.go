@@ -75,7 +75,9 @@ func inTree(tree string, chroot ...string) []string {
 
 // withoutProcesses adds a namespace of processes to the arguments of unshare. The users of a tree have numbers that
 // other users of the machine may have: userdel refuses to delete a user of running processes.
-func withoutProcesses(args []string) []string { return append([]string{"--pid", "--fork", "--kill-child"}, args...) }
+func withoutProcesses(args []string) []string {
+	return append([]string{"--pid", "--fork", "--kill-child"}, args...)
+}
 
 // chroot returns the arguments of unshare that run a command in a tree as the user of a unit, with its environment
 // alone.
@@ -101,8 +103,8 @@ func checkUnits(ctx context.Context, s *site) (string, error) {
 	var evidence []string
 	for _, name := range []string{"buildyard.service", "buildyard-controller.service", "buildyard-registry.service"} {
 		file := filepath.Join(tree, "usr/lib/systemd/system", name)
-		out, err := rig.Output(ctx, s.dir, "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=30",
-			file)
+		out, err := rig.Output(ctx, s.dir, "systemd-analyze", "security", "--no-pager", "--offline=true",
+			"--threshold=30", file)
 		if err != nil {
 			return "", err
 		}

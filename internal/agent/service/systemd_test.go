@@ -166,7 +166,8 @@ func TestPackagedUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, unit, _ := strings.Cut(string(packaged), "\n")
-	if _, want, _ := strings.Cut(string(installed), "\n"); unit != want || !strings.Contains(unit, "KillMode=process\n") {
+	_, want, _ := strings.Cut(string(installed), "\n")
+	if unit != want || !strings.Contains(unit, "KillMode=process\n") {
 		t.Errorf("the package has\n%s\nand Install writes\n%s", unit, want)
 	}
 	if strings.Contains(string(packaged), "service install") {

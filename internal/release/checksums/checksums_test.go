@@ -63,14 +63,20 @@ func TestRefused(t *testing.T) {
 		change func(t *testing.T, dir string)
 		want   string
 	}{
-		"changed byte": {func(t *testing.T, dir string) { write(t, dir, "a.tar.gz", "onf") }, "not the file that was signed"},
+		"changed byte": {func(t *testing.T, dir string) {
+			write(t, dir, "a.tar.gz", "onf")
+		}, "not the file that was signed"},
 		"swapped files": {func(t *testing.T, dir string) {
 			write(t, dir, "a.tar.gz", "two")
 			write(t, dir, "b.deb", "one")
 		}, "not the file that was signed"},
-		"missing file": {func(t *testing.T, dir string) { _ = os.Remove(filepath.Join(dir, "b.deb")) }, "not in the directory"},
-		"another file": {func(t *testing.T, dir string) { write(t, dir, "c.rpm", "x") }, "c.rpm is not in the signed list"},
-		"directory":    {func(t *testing.T, dir string) { _ = os.Mkdir(filepath.Join(dir, "d"), 0o700) }, "not a file"},
+		"missing file": {func(t *testing.T, dir string) {
+			_ = os.Remove(filepath.Join(dir, "b.deb"))
+		}, "not in the directory"},
+		"another file": {func(t *testing.T, dir string) {
+			write(t, dir, "c.rpm", "x")
+		}, "c.rpm is not in the signed list"},
+		"directory": {func(t *testing.T, dir string) { _ = os.Mkdir(filepath.Join(dir, "d"), 0o700) }, "not a file"},
 		"link": {func(t *testing.T, dir string) {
 			_ = os.Remove(filepath.Join(dir, "b.deb"))
 			_ = os.Symlink("a.tar.gz", filepath.Join(dir, "b.deb"))
@@ -88,8 +94,12 @@ func TestRefused(t *testing.T) {
 			}
 			write(t, dir, SignatureFile, strings.Replace(string(raw), "1.2.0", "9.2.0", 1))
 		}, "not signed by this key"},
-		"no signature": {func(t *testing.T, dir string) { _ = os.Remove(filepath.Join(dir, SignatureFile)) }, "no such file"},
-		"no text":      {func(t *testing.T, dir string) { write(t, dir, SignatureFile, "\n\n\n") }, "read " + SignatureFile},
+		"no signature": {func(t *testing.T, dir string) {
+			_ = os.Remove(filepath.Join(dir, SignatureFile))
+		}, "no such file"},
+		"no text": {func(t *testing.T, dir string) {
+			write(t, dir, SignatureFile, "\n\n\n")
+		}, "read " + SignatureFile},
 		"long list": {
 			func(t *testing.T, dir string) { write(t, dir, ListFile, strings.Repeat("x", maxListBytes+1)) },
 			"more than",
@@ -114,7 +124,8 @@ func TestForeignKey(t *testing.T) {
 // TestOlderList: the list of an older release, validly signed, is not accepted in the place of a newer one.
 func TestOlderList(t *testing.T) {
 	dir, secret, public := signed(t, "1.1.0-abc")
-	if _, err := Verify(dir, public, "1.2.0-abc"); err == nil || !strings.Contains(err.Error(), "older than 1.2.0-abc") {
+	_, err := Verify(dir, public, "1.2.0-abc")
+	if err == nil || !strings.Contains(err.Error(), "older than 1.2.0-abc") {
 		t.Errorf("%v, want that it is older", err)
 	}
 	if _, err := Verify(dir, public, ""); err != nil {

@@ -113,8 +113,8 @@ func Verify(path, publicFile, oldest string) (v Verified, err error) {
 		return v, err
 	}
 	if oldest != "" && farm.IsOlderVersion(version, oldest) {
-		return v, farm.Refused("The signed list is of version %s, which is older than %s; allow older releases to accept it",
-			version, oldest)
+		return v, farm.Refused("The signed list is of version %s, which is older than %s; get the list of the release that "+
+			"you install, or accept older ones with --at-least", version, oldest)
 	}
 	sums, err := parseList(list)
 	if err != nil {
@@ -155,7 +155,8 @@ func readSigned(root *os.Root, publicFile string) (list []byte, version string, 
 	}
 	version, found := strings.CutPrefix(signature.TrustedComment, commentPrefix)
 	if !found || !release.ValidVersion(version) {
-		return nil, "", fmt.Errorf("%s: the trusted comment %q names no release", SignatureFile, signature.TrustedComment)
+		return nil, "", fmt.Errorf("%s: the trusted comment %q does not name a release", SignatureFile,
+			signature.TrustedComment)
 	}
 	return list, version, nil
 }
@@ -173,8 +174,8 @@ func listedFiles(root *os.Root, sums map[string]string, version string) ([]strin
 	}
 	for name := range sums {
 		if !slices.Contains(names, name) {
-			return nil, farm.Errorf(farm.CodeNotFound, "%s is in the signed list of version %s and not in the directory", name,
-				version)
+			return nil, farm.Errorf(farm.CodeNotFound, "%s is in the signed list of version %s and not in the directory",
+				name, version)
 		}
 	}
 	return names, nil
@@ -197,8 +198,8 @@ func verifyFiles(root *os.Root, names []string, sums map[string]string, version 
 }
 
 func notListed(name, version string) error {
-	return farm.Refused("%s is not in the signed list of version %s: the list is of another release, or the file is not "+
-		"of this one", name, version)
+	return farm.Refused("%s is not in the signed list of version %s: the list is of another release, or the file is "+
+		"not of this one", name, version)
 }
 
 // readLimited reads a whole file of at most limit bytes.

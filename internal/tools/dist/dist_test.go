@@ -199,7 +199,8 @@ func TestSBOM(t *testing.T) {
 func TestFormula(t *testing.T) {
 	r := testDistribution(t, "1.2.0")
 	for _, p := range r.platforms {
-		if err := os.WriteFile(filepath.Join(r.out, r.archiveName(p)+".tar.gz"), []byte(p.String()), 0o600); err != nil {
+		file := filepath.Join(r.out, r.archiveName(p)+".tar.gz")
+		if err := os.WriteFile(file, []byte(p.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

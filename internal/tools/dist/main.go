@@ -3,7 +3,7 @@
 //
 // It neither signs nor publishes them, and needs no container engine.
 //
-// Invariant: the same commit gives the same bytes, wherever and whenever it is built.
+// Invariant: the files of a commit have the same bytes, wherever and whenever they are built.
 package main
 
 import (

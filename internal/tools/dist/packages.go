@@ -288,7 +288,8 @@ func (r *distribution) nfpmSettings(p linuxPackage, at release.Platform, dir str
 	}
 	return map[string]any{
 		"name": p.Name, "arch": at.Arch, "platform": "linux", "version": r.packageVersion(), "version_schema": "none",
-		"section": "admin", "priority": "optional", "maintainer": "Buildyard maintainers <maintainers@buildyard.invalid>",
+		"section": "admin", "priority": "optional",
+		"maintainer":  "Buildyard maintainers <maintainers@buildyard.invalid>",
 		"description": p.Summary, "homepage": "https://github.com/buildyard/buildyard", "license": "Apache-2.0",
 		"mtime": modified, "contents": contents, "scripts": scripts,
 		"rpm": map[string]any{"buildhost": "buildyard", "compression": "gzip"},

@@ -31,7 +31,7 @@ const (
 	registryDir   = "SVC_REGISTRY_BASE_PATH=/var/lib/buildyard/registry"
 )
 
-// serviceUnits are the services of buildyard: both in one process, or each in a process of its own.
+// serviceUnits are the services of buildyard: both in one process, or each in a separate one.
 var serviceUnits = []serviceUnit{
 	{
 		Name: "buildyard.service", Description: "Buildyard controller and registry", Manual: "buildyard-up",

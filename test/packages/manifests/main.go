@@ -1,5 +1,5 @@
 // Command manifests checks manifests of Kubernetes against the types of its API: a field that does not exist, or has a
-// value of another type, is an error. It has a module of its own: no program needs these types.
+// value of another type, is an error. It has a separate module: no program needs these types.
 //
 // It neither contacts a cluster nor applies defaults, and it does not know which fields are required.
 //
