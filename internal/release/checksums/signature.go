@@ -113,8 +113,8 @@ func Verify(path, publicFile, oldest string) (v Verified, err error) {
 		return v, err
 	}
 	if oldest != "" && farm.IsOlderVersion(version, oldest) {
-		return v, farm.Refused("The signed list is of version %s, which is older than %s; get the list of the release that "+
-			"you install, or accept older ones with --at-least", version, oldest)
+		return v, farm.Refused("The signed list is of version %s, which is older than %s; get the list of the release "+
+			"that you install, or accept older ones with --at-least", version, oldest)
 	}
 	sums, err := parseList(list)
 	if err != nil {
@@ -174,8 +174,8 @@ func listedFiles(root *os.Root, sums map[string]string, version string) ([]strin
 	}
 	for name := range sums {
 		if !slices.Contains(names, name) {
-			return nil, farm.Errorf(farm.CodeNotFound, "%s is in the signed list of version %s and not in the directory",
-				name, version)
+			return nil, farm.Errorf(farm.CodeNotFound,
+				"%s is in the signed list of version %s and not in the directory", name, version)
 		}
 	}
 	return names, nil
