@@ -39,6 +39,9 @@ func (s *site) makeRelease(ctx context.Context, clone, platforms string, later b
 	if _, err := os.Stat(filepath.Join(clone, "dist", "SHA256SUMS")); err == nil {
 		return nil
 	}
+	if err := os.RemoveAll(clone); err != nil { // of a run that was broken off
+		return err
+	}
 	root, err := os.Getwd()
 	if err != nil {
 		return err
