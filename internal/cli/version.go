@@ -10,7 +10,7 @@ import (
 )
 
 // VersionCommand returns the command "version" of a program.
-func VersionCommand(out io.Writer) *cobra.Command {
+func VersionCommand(program string, out io.Writer) *cobra.Command {
 	format := Table
 	cmd := &cobra.Command{
 		Use:   "version",
@@ -18,7 +18,8 @@ func VersionCommand(out io.Writer) *cobra.Command {
 		Long: `version prints the version of this program, the commit that it was built from, with ".dirty" if the files
 differed from it, and the time of that commit. X.Y.Z-HASH is a release; X.Y.Z-dev+HASH is a build
 between releases, of which X.Y.Z is the next one.`,
-		Args: cobra.NoArgs,
+		Example: "  " + program + " version -o json",
+		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			b := obs.ThisBuild()
 			return format.Write(out, b, func(g *Grid) {

@@ -61,7 +61,7 @@ response. "buildyard completion bash" (zsh, fish) enables shell completion of ID
 	node.AddCommand(cloud.NodeCommands(io)...)
 	root.AddCommand(initCommand(io), upCommand(io), controllerCommand(io), registryCommand(io), node, backupCommand(io),
 		storecommand.RestoreCommand(io), storecommand.Command(io, backupCommand(io)), demoCommand(io),
-		licenseCommand(io), packageCommand(io), cli.VersionCommand(io.Out))
+		licenseCommand(io), packageCommand(io), cli.VersionCommand("buildyard", io.Out))
 	root.AddCommand(cloud.Commands(io)...)
 	root.AddCommand(diagnose.Commands(io)...)
 	root.AddCommand(releases.Commands(io)...)

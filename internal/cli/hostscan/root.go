@@ -59,7 +59,7 @@ Exit code 8: --fail-on matched a finding.`,
 		Version: obs.FullVersion(),
 	},
 		serveCommand(g), fullScanCommand(g), realTimeCommand(g), statusCommand(g), reportCommand(g), licenseCommand(g),
-		cli.VersionCommand(g.Out))
+		cli.VersionCommand("hostscan", g.Out))
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)

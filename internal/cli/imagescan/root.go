@@ -70,7 +70,7 @@ func newCommand(streams Streams) *cobra.Command {
 			"directory)")
 	fs.StringVar(&g.dbPath, "db-path",
 		"", "path of the vulnerability database (default: in the user's cache directory)")
-	root.AddCommand(licenseCommand(g), cli.VersionCommand(g.Out), dbCommand(g), explainCommand(g),
+	root.AddCommand(licenseCommand(g), cli.VersionCommand("imagescan", g.Out), dbCommand(g), explainCommand(g),
 		diffCommand(g))
 	return root
 }
