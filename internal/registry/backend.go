@@ -17,30 +17,28 @@ import (
 
 // Backend is a shared storage of which the directory of a registry is a local copy. One registry at a time owns it.
 type Backend interface {
-	// Name names the storage in messages.
-	Name() string
-	// Attach becomes the owner of the storage, makes dir its local copy and returns the store of its layers. address is
-	// that of the registry, for operators.
+	// Attach becomes the owner of the storage, makes dir its local copy, marks it with LocalCopyMark and returns the
+	// store of its layers. address is that of the registry, for operators.
 	Attach(ctx context.Context, dir *layout.Dir, address string) (blob.Store, error)
 	// Close ends the ownership. It may be called after Attach failed.
 	Close() error
 }
 
-// localCopyFile marks the directory that is the local copy of a shared storage and names that storage.
-const localCopyFile = "backend.json"
+// LocalCopyFile is the file that marks a directory as the local copy of a shared storage.
+const LocalCopyFile = "backend.json"
 
-// localCopyMark is the content of the mark.
-type localCopyMark struct {
-	Storage string `json:"storage"`
+// LocalCopyMark is the content of that file.
+type LocalCopyMark struct {
+	Storage string `json:"storage"` // its name in messages
 }
 
-// readLocalCopyMark returns the shared storage of which a directory is a local copy; "" when it is none.
-func readLocalCopyMark(base string) (string, error) {
-	raw, err := os.ReadFile(filepath.Join(base, localCopyFile))
+// LocalCopyOf returns the shared storage of which a directory is a local copy; "" when it is none.
+func LocalCopyOf(base string) (string, error) {
+	raw, err := os.ReadFile(filepath.Join(base, LocalCopyFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
-	var mark localCopyMark
+	var mark LocalCopyMark
 	if err == nil {
 		err = json.Unmarshal(raw, &mark)
 	}
@@ -48,14 +46,14 @@ func readLocalCopyMark(base string) (string, error) {
 		err = errors.New("it names no storage")
 	}
 	if err != nil {
-		return "", fmt.Errorf("read %s: %w", localCopyFile, err)
+		return "", fmt.Errorf("read %s: %w", LocalCopyFile, err)
 	}
 	return mark.Storage, nil
 }
 
 // refuseLocalCopy returns an error for a directory that must not be opened as a storage: its layers are elsewhere.
 func refuseLocalCopy(base string) error {
-	storage, err := readLocalCopyMark(base)
+	storage, err := LocalCopyOf(base)
 	if err != nil || storage == "" {
 		return err
 	}
@@ -71,37 +69,7 @@ func (o Options) openStore(ctx context.Context, dir *layout.Dir) (blob.Store, er
 		}
 		return disk.New(dir), nil
 	}
-	if err := markLocalCopy(dir, o.Backend.Name()); err != nil {
-		return nil, err
-	}
 	return o.Backend.Attach(ctx, dir, o.Address)
-}
-
-// markLocalCopy marks a directory as a local copy. One that is a storage itself, or a copy of another one, is refused.
-func markLocalCopy(dir *layout.Dir, name string) error {
-	storage, err := readLocalCopyMark(dir.Base())
-	switch {
-	case err != nil:
-		return err
-	case storage == name:
-		return nil
-	case storage != "":
-		return fmt.Errorf("%s is the working directory of a registry with the storage %s, not %s: use another "+
-			"directory (SVC_BASE_PATH)", dir.Base(), storage, name)
-	}
-	entries, err := dir.ReadDir(layout.TemplatesDir)
-	if err != nil {
-		return fmt.Errorf("read templates: %w", err)
-	}
-	if len(entries) > 0 {
-		return fmt.Errorf("%s has templates on disk: copy them with \"buildyard registry copy --to %s\", and use an "+
-			"empty directory (SVC_BASE_PATH) with the bucket", dir.Base(), name)
-	}
-	raw, err := json.Marshal(localCopyMark{Storage: name})
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", localCopyFile, err)
-	}
-	return dir.WriteFile("tidy", localCopyFile, append(raw, '\n'))
 }
 
 func (o Options) closeBackend() error {

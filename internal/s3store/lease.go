@@ -157,8 +157,11 @@ func (l *Lease) write(ctx context.Context, release bool) error {
 	if errors.Is(err, ErrConflict) {
 		// An earlier renewal without a response may have been carried out since then.
 		held, current, readErr := l.bucket.readOwner(ctx)
-		if readErr != nil || held.ID != next.ID || held.Epoch != next.Epoch {
-			return errors.Join(err, readErr)
+		if readErr != nil {
+			return readErr // the next renewal decides
+		}
+		if held.ID != next.ID || held.Epoch != next.Epoch {
+			return err
 		}
 		etag, err = l.bucket.Put(ctx, OwnerKey, raw, Condition{ETag: current})
 	}

@@ -71,11 +71,27 @@ func (s *Store) putLayer(ctx context.Context, l *layerObject, root blob.Digest, 
 	return err
 }
 
-// completeParts uploads the parts that are missing, makes the object of all and names it.
+// completeParts completes the object of a layer and names it.
 func (s *Store) completeParts(
 	ctx context.Context, u blob.Upload, up *upload, src *layerSource, l *layerObject, root blob.Digest,
 ) error {
-	if err := s.prepareParts(ctx, u, up, l.size); err != nil {
+	err := s.completeObject(ctx, u, up, src)
+	if errors.Is(err, fs.ErrNotExist) { // a rule of the bucket has ended the upload since it began
+		up.object, up.parts = s3store.UploadID{}, map[int]*part{}
+		err = s.completeObject(ctx, u, up, src)
+	}
+	if err != nil {
+		return err
+	}
+	l.key = up.object.Key
+	l.alias = layerKey(root, l.state) + "@" + strings.TrimPrefix(l.key, streamDir+"/")
+	_, err = s.Lease.Put(ctx, l.alias, nil, s3store.Condition{})
+	return err
+}
+
+// completeObject uploads the parts that are missing and makes the object of all.
+func (s *Store) completeObject(ctx context.Context, u blob.Upload, up *upload, src *layerSource) error {
+	if err := s.prepareParts(ctx, u, up, src.size); err != nil {
 		return err
 	}
 	parts, err := s.uploadMissing(ctx, up, src)
@@ -85,12 +101,7 @@ func (s *Store) completeParts(
 	if err := s.Lease.Valid(); err != nil {
 		return err
 	}
-	if _, err := s.Bucket.CompleteUpload(ctx, up.object, parts); err != nil {
-		return err
-	}
-	l.key = up.object.Key
-	l.alias = layerKey(root, l.state) + "@" + strings.TrimPrefix(l.key, streamDir+"/")
-	_, err = s.Lease.Put(ctx, l.alias, nil, s3store.Condition{})
+	_, err = s.Bucket.CompleteUpload(ctx, up.object, parts)
 	return err
 }
 

@@ -216,6 +216,25 @@ func TestCompleteFails(t *testing.T) {
 	mustVerify(t, st.open(), l)
 }
 
+// TestUploadEnded: an upload that the bucket has ended begins again when it is completed.
+func TestUploadEnded(t *testing.T) {
+	st := newStorage(t)
+	s := st.open()
+	l := blobtest.Make(t, blob.KindDisk, 7, 12<<20)
+	u := blob.Upload{PushSession: "a"}
+	mustWrite(t, s, u, 0, l.Frames)
+	st.waitUploaded(2)
+	open, err := st.bucket.ListUploads(t.Context(), "")
+	if err != nil || len(open) != 1 {
+		t.Fatalf("%v, %v", open, err)
+	}
+	err = errors.Join(st.bucket.AbortUpload(t.Context(), open[0]), s.CompleteUpload(t.Context(), u, l.Index))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustVerify(t, st.open(), l)
+}
+
 // TestOrphan: the bytes of a layer that got no name are purged by a later process, and no others.
 func TestOrphan(t *testing.T) {
 	st := newStorage(t)

@@ -10,6 +10,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -104,7 +105,7 @@ func (m *Metadata) listTrash(ctx context.Context) error {
 			if json.Unmarshal(raw, &marker) != nil || marker.ID != id {
 				return nil // written by something else: the template stays visible
 			}
-			marker.Stamp = stamp
+			marker.Stamp, marker.seen = stamp, time.Now()
 			mu.Lock()
 			defer mu.Unlock()
 			m.trash[o.Key] = marker

@@ -8,6 +8,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/layout"
 	"github.com/buildyard/buildyard/internal/s3store"
@@ -49,6 +50,8 @@ type trashMarker struct {
 	ID    string `json:"template"`
 	ETag  string `json:"etag"` // of the template.json that was deleted
 	Stamp int64  `json:"-"`    // epoch nanoseconds
+
+	seen time.Time // when this process wrote or found it
 }
 
 // versionObject is the content of a version's object.

@@ -6,6 +6,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/layout"
 	"github.com/buildyard/buildyard/internal/s3store"
@@ -15,7 +16,7 @@ import (
 func (m *Metadata) TrashTemplate(id string, stamp int64) error {
 	m.mu.Lock()
 	t := m.objectsOf(id)
-	marker := trashMarker{ID: id, ETag: t.etag, Stamp: stamp}
+	marker := trashMarker{ID: id, ETag: t.etag, Stamp: stamp, seen: time.Now()}
 	done := t.trashed || t.etag == ""
 	m.mu.Unlock()
 	if done {
@@ -36,12 +37,13 @@ func (m *Metadata) TrashTemplate(id string, stamp int64) error {
 	return nil
 }
 
-// PurgeTrash implements layout.Remote. It removes only what this process has seen as deleted.
+// PurgeTrash implements layout.Remote. It removes only what this process has seen as deleted for two leases: then the
+// requests of an earlier owner have ended.
 func (m *Metadata) PurgeTrash(before int64) error {
 	m.mu.Lock()
 	old := map[string]trashMarker{}
 	for key, marker := range m.trash {
-		if marker.Stamp < before {
+		if marker.Stamp < before && time.Since(marker.seen) >= 2*m.lease.Duration() {
 			old[key] = marker
 		}
 	}
@@ -50,6 +52,9 @@ func (m *Metadata) PurgeTrash(before int64) error {
 		return nil
 	}
 	if err := m.lease.Confirm(m.ctx); err != nil {
+		return err
+	}
+	if err := m.CheckUnchanged(m.ctx); err != nil {
 		return err
 	}
 	for key, marker := range old {

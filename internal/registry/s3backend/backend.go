@@ -60,7 +60,7 @@ func New(o s3store.Options) (*Backend, error) {
 	return b, nil
 }
 
-// Name implements registry.Backend.
+// Name names the storage in messages.
 func (b *Backend) Name() string { return b.bucket.String() }
 
 // Failed delivers the error after which the process must end: another registry owns the prefix.
@@ -75,6 +75,9 @@ func (b *Backend) fail(err error) {
 
 // Attach implements registry.Backend.
 func (b *Backend) Attach(ctx context.Context, dir *layout.Dir, address string) (blob.Store, error) {
+	if err := markLocalCopy(dir, b.Name()); err != nil {
+		return nil, err
+	}
 	id, err := ownerID(dir)
 	if err != nil {
 		return nil, err
