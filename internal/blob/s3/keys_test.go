@@ -14,7 +14,8 @@ func FuzzKeys(f *testing.F) {
 	for _, key := range []string{
 		"images_dir/" + digest + ".ank", "state_file_dir/" + digest + ".ank@id", "images_dir/" + digest + ".ank@",
 		"images_dir/x/" + digest + ".ank", "trash_dir/1-state-" + digest + ".ank",
-		"trash_dir/1-damaged-" + digest + ".ank", "trash_dir/x-" + digest + ".ank", "trash_dir/1-damaged-state-" + digest + ".ank", "",
+		"trash_dir/1-damaged-" + digest + ".ank", "trash_dir/x-" + digest + ".ank",
+		"trash_dir/1-damaged-state-" + digest + ".ank", "",
 	} {
 		f.Add(key)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/config"
@@ -31,7 +30,7 @@ func openBackend(settings *config.Values, log *slog.Logger) (*s3backend.Backend,
 
 // refuseUnusedBucket returns an error for settings of a bucket that would have no effect.
 func refuseUnusedBucket(settings *config.Values) error {
-	for _, s := range slices.Concat(config.RegistryTable, config.BucketTable) {
+	for _, s := range config.RegistryTable {
 		if strings.HasPrefix(s.Key, "SVC_BACKEND_S3_") && settings.Origin(s.Key) != config.FromDefault {
 			return fmt.Errorf("%s is set, but %s is %s: set that to %s, or remove the setting", s.Key,
 				config.BackendType, config.BackendDisk, config.BackendS3)

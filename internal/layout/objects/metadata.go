@@ -90,7 +90,7 @@ func versionKey(id string, v *layout.Version) string {
 	return path.Join(layout.TemplatePath(id), fmt.Sprintf("%d-%s.json", v.Number, v.ContentID))
 }
 
-// objectsOf returns what is known of a template. The caller holds mu.
+// objectsOf returns the objects of a template. The caller holds mu.
 func (m *Metadata) objectsOf(id string) *templateObjects {
 	t := m.templates[id]
 	if t == nil {

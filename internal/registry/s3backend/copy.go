@@ -121,7 +121,8 @@ func (c *copier) run(ctx context.Context) error {
 		return err
 	}
 	if len(damaged) > 0 {
-		return fmt.Errorf("template %s is damaged (%s): run \"buildyard registry repair\" first", damaged[0].ID, damaged[0].Problem)
+		return fmt.Errorf("template %s is damaged (%s): run \"buildyard registry repair\" first",
+			damaged[0].ID, damaged[0].Problem)
 	}
 	if err := c.copyLayers(ctx, templates); err != nil {
 		return err
