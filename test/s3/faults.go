@@ -59,25 +59,40 @@ func caseFaults(ctx context.Context, s *stage) (string, error) {
 	return fmt.Sprintf("5 pushes and 15 pulls with faults %v", counts), s.checkAll(ctx, r, idA, want)
 }
 
-// randomFault chooses a fault for one request in five.
+// faultKinds are the faults in the order in which they happen. A nil action means that the request cannot have it.
+var faultKinds = []struct {
+	name string
+	make func(s *stage, q *http.Request) *action
+}{
+	{"500", func(*stage, *http.Request) *action { return &action{status: http.StatusInternalServerError} }},
+	{"cut", func(s *stage, q *http.Request) *action {
+		if q.Method != http.MethodGet {
+			return nil
+		}
+		return &action{cutBody: 1 + s.rnd.Int64N(1<<20)}
+	}},
+	{"503", func(*stage, *http.Request) *action { return &action{status: http.StatusServiceUnavailable} }},
+	{"delayed", func(s *stage, q *http.Request) *action {
+		if q.Method != http.MethodPut {
+			return nil
+		}
+		return &action{delayBody: time.Duration(s.rnd.IntN(500)) * time.Millisecond}
+	}},
+	{"lost", func(*stage, *http.Request) *action { return &action{lost: true} }},
+}
+
+// randomFault returns the next fault for about one request in five, so that all kinds happen.
 func (s *stage) randomFault(q *http.Request) (string, action) {
-	switch s.rnd.IntN(25) {
-	case 0:
-		return "500", action{status: http.StatusInternalServerError}
-	case 1:
-		return "503", action{status: http.StatusServiceUnavailable}
-	case 2:
-		if q.Method == http.MethodGet {
-			return "cut", action{cutBody: 1 + s.rnd.Int64N(1<<20)}
-		}
-	case 3:
-		return "lost", action{lost: true}
-	case 4:
-		if q.Method == http.MethodPut {
-			return "delayed", action{delayBody: time.Duration(s.rnd.IntN(500)) * time.Millisecond}
-		}
+	if s.rnd.IntN(5) > 0 {
+		return "", action{}
 	}
-	return "", action{}
+	kind := faultKinds[s.nextFault%len(faultKinds)]
+	a := kind.make(s, q)
+	if a == nil {
+		return "", action{}
+	}
+	s.nextFault++
+	return kind.name, *a
 }
 
 // pushUntilDone repeats a push that failed for a time.

@@ -36,6 +36,7 @@ type stage struct {
 	proxy   *proxy
 
 	figures    map[string]float64 // of the case that runs
+	nextFault  int                // of faultKinds
 	cases      int
 	caseDir    string
 	registries []*registryProcess
