@@ -40,8 +40,8 @@ func (t *Transfer) String() string {
 		return fmt.Sprintf("records are being copied into it from %s since %s; run that command again to complete the "+
 			"copy", t.Peer, since)
 	case TransferOutgoing:
-		return fmt.Sprintf("its records are being copied to %s since %s; run \"buildyard store migrate\" again, or with "+
-			"--cancel to keep them here", t.Peer, since)
+		return fmt.Sprintf("its records are being copied to %s since %s; run \"buildyard store migrate\" again, or "+
+			"with --cancel to keep them here", t.Peer, since)
 	}
 	return fmt.Sprintf("its records were moved to %s; start the controllers with that store", t.Peer)
 }

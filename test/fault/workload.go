@@ -84,7 +84,8 @@ func (w *Workload) AwaitProgress(ctx context.Context, calls int, limit time.Dura
 	want, deadline := w.Acknowledged()+calls, time.Now().Add(limit)
 	for w.Acknowledged() < want {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d calls were acknowledged within %s, want %d", w.Acknowledged()-want+calls, limit, calls)
+			return fmt.Errorf("%d calls were acknowledged within %s, want %d", w.Acknowledged()-want+calls, limit,
+				calls)
 		}
 		timer := time.NewTimer(20 * time.Millisecond)
 		select {
@@ -130,8 +131,8 @@ func (w *Workload) Check(ctx context.Context) (Verdict, error) {
 		return Verdict{}, err
 	}
 	return Verdict{
-		Acknowledged: r.Acknowledged, Errors: r.Errors, Lost: r.Lost, Orphans: r.Orphans, Stuck: r.Stuck, Wrong: r.Wrong,
-		Problems: r.Problems,
+		Acknowledged: r.Acknowledged, Errors: r.Errors, Lost: r.Lost, Orphans: r.Orphans, Stuck: r.Stuck,
+		Wrong: r.Wrong, Problems: r.Problems,
 	}, nil
 }
 

@@ -30,7 +30,8 @@ func newAuthority(dir string) (*authority, error) {
 	a := &authority{dir: dir, priv: key, next: 1}
 	a.root = &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage:  x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, a.root, a.root, key.Public(), key)
 	if err != nil {
@@ -72,7 +73,8 @@ func (a *authority) issue(name string, c *x509.Certificate) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(a.cert(name), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := os.WriteFile(a.cert(name), certificate, 0o600); err != nil {
 		return err
 	}
 	return os.WriteFile(a.key(name), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600)

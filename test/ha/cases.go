@@ -170,7 +170,8 @@ func (s *suite) drainedController(ctx context.Context, c *cloud) verdict {
 		if err := load.AwaitProgress(ctx, usualStrikes.progress, usualStrikes.recovery); err != nil {
 			return "", err
 		}
-		if err := errors.Join(c.restart(ctx), c.proxyCommand(ctx, "set server controllers/c1 state ready")); err != nil {
+		err := errors.Join(c.restart(ctx), c.proxyCommand(ctx, "set server controllers/c1 state ready"))
+		if err != nil {
 			return "", err
 		}
 		return "drained, ended, started, ready", load.AwaitProgress(ctx, usualStrikes.progress, usualStrikes.recovery)

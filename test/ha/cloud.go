@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -94,7 +95,8 @@ func (c *cloud) startEtcd(ctx context.Context) error {
 	}
 	for _, m := range machines {
 		member, err := c.start(m, "", c.programs.etcd, "--name", m.name, "--data-dir", filepath.Join(m.dir, "data"),
-			"--listen-peer-urls", "http://"+m.address+":2380", "--initial-advertise-peer-urls", "http://"+m.address+":2380",
+			"--listen-peer-urls", "http://"+m.address+":2380",
+			"--initial-advertise-peer-urls", "http://"+m.address+":2380",
 			"--listen-client-urls", "http://"+m.address+":2379", "--advertise-client-urls", "http://"+m.address+":2379",
 			"--initial-cluster", strings.Join(cluster, ","), "--initial-cluster-state", "new",
 			"--auto-compaction-mode", "periodic", "--auto-compaction-retention", "5m", "--log-level", "warn")
@@ -136,7 +138,8 @@ func (c *cloud) startControllers(ctx context.Context) error {
 		}
 		member, err := c.start(m, "http://"+m.address+":8090", c.programs.Path("buildyard"), "controller",
 			"--listen-addr", m.address+":8090", "--data-dir", c.dataDir(m), "--registry", c.registry.ready,
-			"--etcd-endpoints", c.endpoints(), "--instance-time-out", "1s", "--enable-metrics", "--metrics-port", metricsPort)
+			"--etcd-endpoints", c.endpoints(), "--instance-time-out", "1s", "--enable-metrics",
+			"--metrics-port", metricsPort)
 		if err != nil {
 			return err
 		}
@@ -155,7 +158,8 @@ func (c *cloud) startProxy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := m.process(c.dir, "haproxy", "-db", "-f", filepath.Join(c.programs.Root(), "packaging", "haproxy", "haproxy.cfg"))
+	p := m.process(c.dir, "haproxy", "-db", "-f",
+		filepath.Join(c.programs.Root(), "packaging", "haproxy", "haproxy.cfg"))
 	settings := map[string]string{
 		"BUILDYARD_BIND": m.address + ":8090", "BUILDYARD_ADMIN_SOCKET": c.adminSocket(m),
 	}
@@ -185,8 +189,9 @@ func (c *cloud) startNodes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if _, err := m.output(ctx, agent, "join", c.proxy.ready, "--token", token, "--name", m.name, "--host", m.address,
-			"--capacity", fmt.Sprint(slotsPerNode), "--data-dir", c.dataDir(m), "--reserve-space", reserve); err != nil {
+		_, err = m.output(ctx, agent, "join", c.proxy.ready, "--token", token, "--name", m.name, "--host", m.address,
+			"--capacity", strconv.Itoa(slotsPerNode), "--data-dir", c.dataDir(m), "--reserve-space", reserve)
+		if err != nil {
 			return err
 		}
 		node, err := c.start(m, "", agent, "run", "--driver", "sim", "--data-dir", c.dataDir(m))

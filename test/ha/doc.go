@@ -14,7 +14,7 @@
 //	          older etcd is refused
 //
 // The workload and its checks are those of package fault. It runs as root, in mount, network and
-// process namespaces of its own, which end with it.
+// process namespaces, which end with it.
 //
 // The clock of one process cannot be set. Programs for clock jumps are built with a copy of package
 // time whose wall clock adds an offset from a file: the monotonic clock continues, as on a machine whose

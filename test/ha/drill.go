@@ -82,7 +82,8 @@ func (d *drill) startLoad(ctx context.Context, name string) *fault.Workload {
 	return fault.StartWorkload(ctx, fault.WorkloadOptions{
 		Name: name, Address: d.cloud.proxy.ready, Template: d.cloud.template, Workers: 5, KeptInstances: 4,
 		MaxLife: 3 * time.Second, Pause: 100 * time.Millisecond, Seed: d.seed, NodeDir: d.cloud.dir,
-		Slots: nodeCount * slotsPerNode, CalmTime: calmTime, MaxStaleness: maxStaleness, AllowedErrors: d.part.errors, Out: io.Discard,
+		Slots: nodeCount * slotsPerNode, CalmTime: calmTime, MaxStaleness: maxStaleness,
+		AllowedErrors: d.part.errors, Out: io.Discard,
 	})
 }
 
@@ -119,9 +120,9 @@ func (r drillResult) failed() bool {
 
 // verdict returns the required case of a drill.
 func (r drillResult) verdict() verdict {
-	detail := fmt.Sprintf("%d of %d strikes, %d acknowledged, lost %d, double %d, orphans %d, stuck %d, wrong %d, errors "+
-		"%d (%.0f s)", r.Strikes, r.Planned, r.Acknowledged, r.Lost, len(r.Twice), r.Orphans, r.Stuck, r.Wrong, r.Errors,
-		r.Seconds)
+	detail := fmt.Sprintf("%d of %d strikes, %d acknowledged, lost %d, double %d, orphans %d, stuck %d, wrong %d, "+
+		"errors %d (%.0f s)", r.Strikes, r.Planned, r.Acknowledged, r.Lost, len(r.Twice), r.Orphans, r.Stuck, r.Wrong,
+		r.Errors, r.Seconds)
 	if r.Unmeasured != "" {
 		return verdict{r.Name, false, detail + ": " + r.Unmeasured}
 	}

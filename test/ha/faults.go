@@ -97,7 +97,7 @@ func setClock(m *member, offset time.Duration) error {
 type part struct {
 	name    string
 	members func(c *cloud) []*member
-	// parts of messages with which its faults may end an instance in Error: its start failed, and its client is told so
+	// parts of messages with which its faults may end an instance in Error: its start failed
 	errors []string
 }
 

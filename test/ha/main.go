@@ -51,7 +51,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	return o, err
 }
 
-// insideSetting marks the process that runs in namespaces of its own.
+// insideSetting marks the process that runs in separate namespaces.
 const insideSetting = "BUILDYARD_TEST_HA_INSIDE"
 
 // run runs itself in namespaces, and there the cases.
@@ -96,7 +96,9 @@ func runInside(ctx context.Context, args []string, out io.Writer) (bool, error) 
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", script, self}, args...)...) //nolint:gosec // itself
 	cmd.Env = append(os.Environ(), insideSetting+"=1")
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
+	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
 	err = cmd.Run()
@@ -127,7 +129,7 @@ func (s *suite) runCases(ctx context.Context) {
 	}, s.clockCases())
 	for _, c := range s.versionCases() {
 		if s.wants(c.name) {
-			s.judge(c.name, func() (string, error) { return c.run(ctx) })
+			s.decide(c.name, func() (string, error) { return c.run(ctx) })
 		}
 	}
 }
@@ -205,8 +207,8 @@ func (s *suite) onCloud(ctx context.Context, name string, build func() (programs
 	}
 }
 
-// judge runs a case that is a function.
-func (s *suite) judge(name string, do func() (string, error)) {
+// decide runs a case that is a function.
+func (s *suite) decide(name string, do func() (string, error)) {
 	detail, err := do()
 	if err != nil {
 		s.add(verdict{name, false, err.Error()})

@@ -16,7 +16,7 @@ const (
 	interface0 = "eth0"
 )
 
-// machine is a namespace with an address and a disk of its own.
+// machine is a namespace with an address and a disk.
 type machine struct {
 	name    string
 	address string

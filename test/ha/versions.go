@@ -193,8 +193,8 @@ func (m *mover) run(ctx context.Context) error {
 		{"serve by password", func() error { return m.serve(ctx, m.password, false) }},
 		{"back up", m.command(ctx, "store", "backup", file, "--controller-config", m.certificate)},
 		{"refuse to overwrite", func() error {
-			return m.refused(ctx, "already has records", "store", "restore", file, "--data-dir", m.dataDir(), "--config",
-				m.certificate)
+			return m.refused(ctx, "already has records", "store", "restore", file, "--data-dir", m.dataDir(),
+				"--config", m.certificate)
 		}},
 		{"restore", m.command(ctx, "store", "restore", file, "--force", "--data-dir", m.dataDir(), "--config",
 			m.certificate)},
@@ -244,7 +244,8 @@ func (m *mover) serve(ctx context.Context, settings string, fill bool) (err erro
 
 // fill makes instances that wait: the cloud has no node.
 func (m *mover) fill(ctx context.Context, c *rig.Cloud, client *loadgen.Client) error {
-	template, err := c.Push(ctx, "tiny", "create", "--name", "tiny", "--disk-size", "16M", "--cpu", "1", "--ram", "256M")
+	template, err := c.Push(ctx, "tiny", "create", "--name", "tiny", "--disk-size", "16M", "--cpu", "1",
+		"--ram", "256M")
 	if err != nil {
 		return err
 	}
@@ -288,8 +289,8 @@ func (s *suite) refuseOldVersion(ctx context.Context) (detail string, err error)
 		return "", err
 	}
 	endpoint := "http://" + address
-	old := rig.NewProcess(dir, "etcd", filepath.Join(s.tools, "etcd-"+oldVersion), "--data-dir", filepath.Join(dir, "etcd"),
-		"--listen-client-urls", endpoint, "--advertise-client-urls", endpoint, "--listen-peer-urls", "http://"+peer,
+	old := rig.NewProcess(dir, "etcd", filepath.Join(s.tools, "etcd-"+oldVersion),
+		"--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", endpoint, "--advertise-client-urls", endpoint, "--listen-peer-urls", "http://"+peer,
 		"--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "default=http://"+peer)
 	if err := old.Start(); err != nil {
 		return "", err

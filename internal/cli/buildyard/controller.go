@@ -196,7 +196,9 @@ func (s *ControllerService) openStore(ctx context.Context, tables *record.Tables
 		s.backend, err = etcd.ConnectExternal(ctx, cluster)
 	} else {
 		replica = "embedded" // a single process, across restarts
-		s.backend, err = etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: storecommand.EmbeddedDir(dir), Logger: s.log})
+		s.backend, err = etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{
+			Dir: storecommand.EmbeddedDir(dir), Logger: s.log,
+		})
 	}
 	if err != nil {
 		return s.withRemedy(err)

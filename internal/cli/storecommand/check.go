@@ -70,7 +70,7 @@ func (o *options) findings(ctx context.Context) (findings []storeadmin.Finding, 
 	open := o.openCluster
 	if !o.hasCluster() {
 		if _, err := os.Stat(filepath.Join(o.embeddedDir(), etcd.MemberSubdir)); errors.Is(err, fs.ErrNotExist) {
-			return nil, cli.Usage(fmt.Errorf("there is no store in %s: name the data directory of a controller, or set %s",
+			return nil, cli.Usage(fmt.Errorf("no store found in %s: name the data directory of a controller, or set %s",
 				o.values.String(config.DataDir), config.EtcdEndpoints))
 		}
 		open = o.openEmbedded

@@ -73,7 +73,7 @@ func (m *migrateOptions) run(ctx context.Context) (err error) {
 // toCluster moves the records of the embedded store to the cluster, or undoes that.
 func (m *migrateOptions) toCluster(ctx context.Context, to storeadmin.Side) (err error) {
 	if _, err := os.Stat(filepath.Join(m.embeddedDir(), etcd.MemberSubdir)); errors.Is(err, fs.ErrNotExist) {
-		return cli.Usage(fmt.Errorf("there is no embedded store in %s (%s)", m.values.String(config.DataDir),
+		return cli.Usage(fmt.Errorf("no embedded store found in %s (%s)", m.values.String(config.DataDir),
 			config.DataDir))
 	}
 	embedded, from, err := m.openEmbedded(ctx)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/store/etcd"
+	"github.com/buildyard/buildyard/internal/store/etcd/clienttls"
 )
 
 // storeSubdir is the directory of the embedded store in the data directory of a controller.
@@ -31,17 +32,18 @@ func ClusterOptions(v *config.Values, log *slog.Logger) (etcd.ExternalOptions, e
 		Endpoints: v.List(config.EtcdEndpoints), TempDir: v.String(config.DataDir), Logger: log,
 		Username: v.String(config.EtcdUsername), Password: v.String(config.EtcdPassword),
 	}
-	files := etcd.ClientFiles{
+	files := clienttls.Files{
 		CA: v.String(config.EtcdCACert), Cert: v.String(config.EtcdCert), Key: v.String(config.EtcdKey),
 	}
 	if len(o.Endpoints) == 0 {
-		if files != (etcd.ClientFiles{}) || o.Username != "" || o.Password != "" {
+		if files != (clienttls.Files{}) || o.Username != "" || o.Password != "" {
 			return o, fmt.Errorf("settings of etcd are given, but %s is not set", config.EtcdEndpoints)
 		}
 		return o, nil
 	}
 	if (o.Username == "") != (o.Password == "") {
-		return o, fmt.Errorf("%s and %s are needed together: set both or none", config.EtcdUsername, config.EtcdPassword)
+		return o, fmt.Errorf("%s and %s are needed together: set both or none", config.EtcdUsername,
+			config.EtcdPassword)
 	}
 	if err := checkEndpoints(o.Endpoints); err != nil {
 		return o, err
@@ -51,7 +53,8 @@ func ClusterOptions(v *config.Values, log *slog.Logger) (etcd.ExternalOptions, e
 		return o, err
 	}
 	if o.TLS == nil && o.Password != "" && log != nil {
-		log.Warn("the password for etcd is sent over a connection that is not encrypted", "setting", config.EtcdPassword)
+		log.Warn("the password for etcd is sent over a connection that is not encrypted", "setting",
+			config.EtcdPassword)
 	}
 	return o, nil
 }

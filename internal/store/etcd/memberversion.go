@@ -16,7 +16,8 @@ const (
 func checkVersion(member, version string) error {
 	have, ok := parseVersion(version)
 	if !ok {
-		return fmt.Errorf("%s has the unknown etcd version %q: want %s to %s", member, version, oldestVersion, newestVersion)
+		return fmt.Errorf("%s has the unknown etcd version %q: want %s to %s", member, version, oldestVersion,
+			newestVersion)
 	}
 	oldest, _ := parseVersion(oldestVersion)
 	if isLess(have, oldest) {

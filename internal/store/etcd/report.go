@@ -15,7 +15,7 @@ type MemberReport struct {
 	FileBytes, UsedBytes, QuotaBytes int64
 	IsLeader, IsFull                 bool
 	Took                             time.Duration // time of the answer
-	Err                              error         // why there is no report; nil: there is one
+	Err                              error         // why the member did not report; nil: it did
 }
 
 // Members asks every member, one after another.

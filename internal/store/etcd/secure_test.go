@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/auth/certs/certstest"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/backup"
+	"github.com/buildyard/buildyard/internal/store/etcd/clienttls"
 )
 
 // secureCluster is a member with TLS, client certificates, and authentication. Its users are root;
@@ -26,6 +28,16 @@ type secureCluster struct {
 	ca        string
 	authority *certstest.Authority
 	dir       string // of certificates
+}
+
+// writePair writes a certificate and its key into a directory of that name.
+func writePair(t *testing.T, dir, name string, pair certstest.Pair) (cert, key string) {
+	t.Helper()
+	sub := filepath.Join(dir, name)
+	if err := os.MkdirAll(sub, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return pair.Files(t, sub)
 }
 
 func serveSecure(t *testing.T) *secureCluster {
@@ -57,7 +69,7 @@ func (c *secureCluster) options(t *testing.T, name string) ExternalOptions {
 	t.Helper()
 	cert, key := writePair(t, c.dir, name, c.authority.Client(t, name))
 	endpoints := []string{c.endpoint}
-	cfg, err := ClientFiles{CA: c.ca, Cert: cert, Key: key}.TLS(endpoints)
+	cfg, err := clienttls.Files{CA: c.ca, Cert: cert, Key: key}.TLS(endpoints)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +107,9 @@ func TestRoleOnThePrefix(t *testing.T) {
 	c := serveSecure(t)
 	byPassword := c.options(t, "stranger")
 	byPassword.Username, byPassword.Password = "buildyard", "right"
-	for name, opts := range map[string]ExternalOptions{"certificate": c.options(t, "buildyard"), "password": byPassword} {
+	for name, opts := range map[string]ExternalOptions{
+		"certificate": c.options(t, "buildyard"), "password": byPassword,
+	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
 			opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -128,7 +142,9 @@ func useStore(t *testing.T, b *Backend) {
 		t.Fatal(err)
 	}
 	fence := lease.Fence()
-	if _, err := b.Commit(ctx, store.Txn{Fence: &fence, Puts: []store.KV{{Key: "/buildyard/v1/i/1", Value: []byte(`{}`)}}}); err != nil {
+	if _, err := b.Commit(ctx, store.Txn{
+		Fence: &fence, Puts: []store.KV{{Key: "/buildyard/v1/i/1", Value: []byte(`{}`)}},
+	}); err != nil {
 		t.Error(err)
 	}
 	if err := s.Healthy(); err != nil {
@@ -171,7 +187,9 @@ func TestSnapshotOfThePrefix(t *testing.T) {
 	}
 	var puts []store.KV
 	for i := range 100 {
-		puts = append(puts, store.KV{Key: "/buildyard/v1/h/" + strings.Repeat("x", i+1), Value: bytes.Repeat([]byte("r"), 900)})
+		puts = append(puts, store.KV{
+			Key: "/buildyard/v1/h/" + strings.Repeat("x", i+1), Value: bytes.Repeat([]byte("r"), 900),
+		})
 	}
 	if _, err := b.Commit(t.Context(), store.Txn{Puts: puts}); err != nil {
 		t.Fatal(err)

@@ -112,7 +112,9 @@ func writeUnchanging(ctx context.Context, from Side, cluster Cluster, file strin
 }
 
 // WriteBackup writes a backup of a store into a file.
-func WriteBackup(ctx context.Context, from store.Snapshotter, file string, existing backup.OverwritePolicy) (err error) {
+func WriteBackup(
+	ctx context.Context, from store.Snapshotter, file string, existing backup.OverwritePolicy,
+) (err error) {
 	stream, _, err := from.Snapshot(ctx)
 	if err != nil {
 		return err
@@ -134,7 +136,7 @@ func CancelToDirectory(ctx context.Context, from Side, dir string, opts Options)
 	}
 	t := source.Transfer()
 	if t == nil || t.State != store.TransferOutgoing || t.Peer != dir {
-		return fmt.Errorf("%s: there is no incomplete migration to %s", from.Name, dir)
+		return fmt.Errorf("%s: no incomplete migration to %s found", from.Name, dir)
 	}
 	epoch, err := store.ReadEpoch(ctx, from.Backend, from.Prefix)
 	if err != nil {

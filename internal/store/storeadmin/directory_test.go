@@ -86,7 +86,9 @@ func TestReopenByRestore(t *testing.T) {
 	if err := errors.Join(WriteBackup(ctx, b, file, backup.KeepExisting), b.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := etcd.Restore(ctx, etcd.RestoreOptions{BackupFile: file, Dir: dir, Existing: etcd.MoveExistingAside}); err != nil {
+	if _, err := etcd.Restore(ctx, etcd.RestoreOptions{
+		BackupFile: file, Dir: dir, Existing: etcd.MoveExistingAside,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	again := open(t, dir)

@@ -190,7 +190,7 @@ func Cancel(ctx context.Context, from, to Side, opts Options) error {
 		return err
 	}
 	if t := source.Transfer(); t == nil || t.State != store.TransferOutgoing || t.Peer != to.Name {
-		return fmt.Errorf("%s: there is no incomplete migration to %s", from.Name, to.Name)
+		return fmt.Errorf("%s: no incomplete migration to %s found", from.Name, to.Name)
 	}
 	target, err := to.schema(ctx)
 	if err != nil {

@@ -167,7 +167,8 @@ func TestCancel(t *testing.T) {
 		from, to := filled(t, n), store.Backend(mem.New())
 		here, there := Side{from, "", "here"}, Side{to, "", "there"}
 		left := at
-		_, err := Migrate(t.Context(), Side{killed{from, &left}, "", "here"}, Side{killed{to, &left}, "", "there"}, noSettle())
+		_, err := Migrate(t.Context(), Side{killed{from, &left}, "", "here"}, Side{killed{to, &left}, "", "there"},
+			noSettle())
 		target, schemaErr := store.ReadSchema(t.Context(), to, "")
 		if schemaErr != nil {
 			t.Fatal(schemaErr)
@@ -202,14 +203,15 @@ func TestCancel(t *testing.T) {
 func TestMigrateRefuses(t *testing.T) {
 	ctx := t.Context()
 	empty := func() store.Backend { return mem.New() }
+	one := func() store.Backend { return filled(t, 1) }
 	for name, tc := range map[string]struct {
 		from, to func() store.Backend
 		want     string
 	}{
 		"nothing to copy":    {empty, empty, "no Buildyard records"},
-		"a target in use":    {func() store.Backend { return filled(t, 1) }, func() store.Backend { return filled(t, 2) }, "already has"},
+		"a target in use":    {one, func() store.Backend { return filled(t, 2) }, "already has"},
 		"a controller runs":  {func() store.Backend { return held(t, filled(t, 1)) }, empty, "stop all of them"},
-		"one runs at target": {func() store.Backend { return filled(t, 1) }, func() store.Backend { return held(t, empty()) }, "stop all of them"},
+		"one runs at target": {one, func() store.Backend { return held(t, empty()) }, "stop all of them"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			from, to := tc.from(), tc.to()
@@ -248,7 +250,8 @@ func (c changing) List(ctx context.Context, prefix string, fn func([]store.KV) e
 	rev, err := c.Backend.List(ctx, prefix, fn)
 	if err == nil && strings.HasSuffix(prefix, "/v1/") && *c.lists < c.most {
 		*c.lists++
-		_, err = c.Commit(ctx, store.Txn{Puts: []store.KV{{Key: "/buildyard/v1/i/late", Value: fmt.Append(nil, *c.lists)}}})
+		late := store.KV{Key: "/buildyard/v1/i/late", Value: fmt.Append(nil, *c.lists)}
+		_, err = c.Commit(ctx, store.Txn{Puts: []store.KV{late}})
 	}
 	return rev, err
 }
@@ -288,7 +291,8 @@ func TestRestore(t *testing.T) {
 	opts := noSettle()
 	opts.Backup = func(context.Context, Side) (string, error) { return "aside", nil }
 	left := 1
-	if _, err := Restore(ctx, source, Side{killed{to, &left}, "", "etcd"}, ReplaceExisting, opts); !errors.Is(err, errKilled) {
+	dying := Side{killed{to, &left}, "", "etcd"}
+	if _, err := Restore(ctx, source, dying, ReplaceExisting, opts); !errors.Is(err, errKilled) {
 		t.Fatal(err)
 	}
 	if err := opens(t, to); !errors.Is(err, store.ErrClosedForTransfer) {
@@ -348,7 +352,8 @@ func (u unknowing) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 func TestUnknownOutcome(t *testing.T) {
 	times, to := 3, mem.New()
 	from := Side{filled(t, 50), "", "here"}
-	if _, err := Migrate(t.Context(), from, Side{unknowing{to, &times}, "", "there"}, noSettle()); err != nil || times != 0 {
+	target := Side{unknowing{to, &times}, "", "there"}
+	if _, err := Migrate(t.Context(), from, target, noSettle()); err != nil || times != 0 {
 		t.Errorf("%v, %d left", err, times)
 	}
 	wantSame(t, to, from.Backend)

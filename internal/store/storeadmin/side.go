@@ -1,7 +1,7 @@
 // Package storeadmin copies, moves and restores the records of whole stores, and checks them, while no
 // controller uses them.
 //
-// It interprets no record, opens no connection to an etcd by itself, and is not used by a running
+// It interprets no record, opens no connection to an etcd, and is not used by a running
 // controller. The files and directories of a store are package etcd's.
 //
 // Invariant: a store that it has not copied completely is closed, so that no controller opens it, and
@@ -29,9 +29,9 @@ type Side struct {
 // Options are what the commands of this package share.
 type Options struct {
 	Logger   *slog.Logger
-	Progress func(records int)                            // called after each transaction; nil: not
-	Now      func() time.Time                             // nil: time.Now
-	Settle   func(ctx context.Context) error              // waits for commits that are under way; nil: settleTime
+	Progress func(records int)                                 // called after each transaction; nil: not
+	Now      func() time.Time                                  // nil: time.Now
+	Settle   func(ctx context.Context) error                   // waits for commits that are under way; nil: settleTime
 	Backup   func(ctx context.Context, s Side) (string, error) // stores a backup of a side before it is replaced
 }
 

@@ -52,8 +52,8 @@ func (b *bench) openCloud(ctx context.Context) (c *replicated, err error) {
 	if err := c.embedded.Boot(ctx); err != nil {
 		return c, err
 	}
-	c.template, err = c.embedded.Push(ctx, "tiny", "create", "--name", "tiny", "--disk-size", "16M", "--cpu", "1", "--ram",
-		"256M")
+	c.template, err = c.embedded.Push(ctx, "tiny", "create", "--name", "tiny", "--disk-size", "16M", "--cpu", "1",
+		"--ram", "256M")
 	if err != nil {
 		return c, err
 	}
@@ -90,7 +90,8 @@ func (c *replicated) startMembers(ctx context.Context, etcd string) error {
 		p := rig.NewProcess(c.dir, name, etcd, "--name", name, "--data-dir", filepath.Join(c.dir, name+"-data"),
 			"--listen-client-urls", c.endpoints[i], "--advertise-client-urls", c.endpoints[i],
 			"--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i],
-			"--initial-cluster", strings.Join(cluster, ","), "--log-level", "warn", "--quota-backend-bytes", "8589934592")
+			"--initial-cluster", strings.Join(cluster, ","), "--log-level", "warn",
+			"--quota-backend-bytes", "8589934592")
 		c.members = append(c.members, p)
 		if err := p.Start(); err != nil {
 			return err
@@ -128,7 +129,8 @@ func (c *replicated) join(ctx context.Context, b *bench) error {
 		return err
 	}
 	c.fleet = rig.NewProcess(c.dir, "fleet", b.Programs.Path("buildnode"), "sim", "--nodes", strconv.Itoa(nodes),
-		"--controller", c.control[0].address, "--token", token, "--capacity", strconv.Itoa(slots), "--log-level", "warn")
+		"--controller", c.control[0].address, "--token", token, "--capacity", strconv.Itoa(slots),
+		"--log-level", "warn")
 	if err := c.fleet.Start(); err != nil {
 		return err
 	}

@@ -220,7 +220,7 @@ func (b *bench) takeovers(ctx context.Context, c *replicated) error {
 	if !b.Wants(rowTakeover) {
 		return nil
 	}
-	// The nodes are at the first controller: it is not killed, and gives the lead to others first.
+	// The nodes are at the first controller: it is not killed, and loses the lead first.
 	for range failures {
 		took, err := c.takeover(ctx)
 		if err != nil {
@@ -270,5 +270,6 @@ func (c *replicated) takeover(ctx context.Context) (time.Duration, error) {
 	if err := victim.Start(); err != nil {
 		return 0, err
 	}
-	return at.Sub(began), errors.Join(c.remove(ctx, client, []string{id}), rig.Ready(ctx, victim.Process, victim.address))
+	return at.Sub(began), errors.Join(c.remove(ctx, client, []string{id}),
+		rig.Ready(ctx, victim.Process, victim.address))
 }

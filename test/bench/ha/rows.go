@@ -38,7 +38,8 @@ var rows = []row.Row{
 	{
 		Name: rowStart, What: "create -> Started seen, idle, p50", Unit: "ms", Target: 15, Digits: 2, Need: starts,
 		Quantile: 0.5, How: fmt.Sprintf(
-			"%d creates at one controller, one after the other; from POST sent until Started was seen on its watch", starts),
+			"%d creates at one controller, one after the other; from POST sent until Started was seen on its watch",
+			starts),
 	},
 	{
 		Name: rowTakeover, What: "leader killed -> next placement", Unit: "s", Target: 4, Digits: 2, Need: failures,
@@ -50,8 +51,9 @@ var rows = []row.Row{
 		Digits: 2, Need: failures, How: "one caller creates without a pause; SIGKILL of the member that leads",
 	},
 	{
-		Name: rowS3Pull, What: "pull from an S3 registry / from a disk registry", Unit: "x", Target: 1.3, Digits: 2, Need: 1,
-		How: "not part of this program yet",
+		Name: rowS3Pull, What: "pull from an S3 registry / from a disk registry", Unit: "x", Target: 1.3, Digits: 2,
+		Need: 1,
+		How:  "not part of this program yet",
 	},
 	{
 		Name: rowMirror, What: "second pull of a version at a mirror: layer bytes of the origin", Unit: "B", Need: 1,

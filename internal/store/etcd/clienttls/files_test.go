@@ -1,4 +1,4 @@
-package etcd
+package clienttls
 
 import (
 	"os"
@@ -33,22 +33,22 @@ func TestClientTLS(t *testing.T) {
 	}
 	secure, plain := []string{"https://a:2379", "https://b:2379"}, []string{"http://a:2379"}
 	for name, tc := range map[string]struct {
-		files     ClientFiles
+		files     Files
 		endpoints []string
 		says      string // part of the error; empty: none
 		encrypted bool
 	}{
-		"plain":                 {ClientFiles{}, plain, "", false},
-		"system authorities":    {ClientFiles{}, secure, "", true},
-		"private authority":     {ClientFiles{CA: ca}, secure, "", true},
-		"client certificate":    {ClientFiles{ca, cert, key}, secure, "", true},
-		"certificate only":      {ClientFiles{CA: ca, Cert: cert}, secure, "needed together", false},
-		"plain with files":      {ClientFiles{CA: ca}, plain, "want https://", false},
-		"mixed":                 {ClientFiles{}, append(plain, secure...), "want https:// for all", false},
-		"key of another":        {ClientFiles{ca, cert, otherKey}, secure, "does not match", false},
-		"no certificate inside": {ClientFiles{CA: empty}, secure, "no certificate", false},
-		"missing file":          {ClientFiles{CA: filepath.Join(dir, "none")}, secure, "no such file", false},
-		"a directory":           {ClientFiles{CA: dir}, secure, "is not a file", false},
+		"plain":                 {Files{}, plain, "", false},
+		"system authorities":    {Files{}, secure, "", true},
+		"private authority":     {Files{CA: ca}, secure, "", true},
+		"client certificate":    {Files{ca, cert, key}, secure, "", true},
+		"certificate only":      {Files{CA: ca, Cert: cert}, secure, "needed together", false},
+		"plain with files":      {Files{CA: ca}, plain, "want https://", false},
+		"mixed":                 {Files{}, append(plain, secure...), "want https:// for all", false},
+		"key of another":        {Files{ca, cert, otherKey}, secure, "does not match", false},
+		"no certificate inside": {Files{CA: empty}, secure, "no certificate", false},
+		"missing file":          {Files{CA: filepath.Join(dir, "none")}, secure, "no such file", false},
+		"a directory":           {Files{CA: dir}, secure, "is not a file", false},
 	} {
 		cfg, err := tc.files.TLS(tc.endpoints)
 		switch {
@@ -64,7 +64,7 @@ func TestClientTLS(t *testing.T) {
 func TestRenewedClientCertificate(t *testing.T) {
 	dir, authority := t.TempDir(), certstest.New(t, "etcd")
 	cert, key := writePair(t, dir, "client", authority.Client(t, "before"))
-	cfg, err := ClientFiles{Cert: cert, Key: key}.TLS([]string{"https://a:2379"})
+	cfg, err := Files{Cert: cert, Key: key}.TLS([]string{"https://a:2379"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,22 +72,5 @@ func TestRenewedClientCertificate(t *testing.T) {
 	pair, err := cfg.GetClientCertificate(nil)
 	if err != nil || pair.Leaf.Subject.CommonName != "after" {
 		t.Errorf("certificate %v, %v", pair, err)
-	}
-}
-
-func TestCheckVersion(t *testing.T) {
-	for version, says := range map[string]string{
-		"3.5.3": "", "3.5.21": "", "3.6.0": "", "3.7.3": "", "3.8.0": "", "3.7.0-rc.1": "",
-		"3.4.23": "want 3.5.3 to 3.7", "3.5.2": "want 3.5.3 to 3.7", "2.3.8": "want 3.5.3 to 3.7",
-		"": "unknown etcd version", "3": "unknown etcd version", "three.5": "unknown etcd version",
-		"3.5.3.1": "unknown etcd version", "3.99999999.1": "unknown etcd version",
-	} {
-		err := checkVersion("http://a:2379", version)
-		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
-			t.Errorf("%q: got %v, want %q", version, err, says)
-		}
-	}
-	if isNewerVersion("3.7.9") || !isNewerVersion("3.8.0") || !isNewerVersion("4.0.0") {
-		t.Error("what is newer than the tested versions is not recognized")
 	}
 }

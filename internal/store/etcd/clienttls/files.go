@@ -1,4 +1,9 @@
-package etcd
+// Package clienttls reads the certificates with which a controller and its etcd cluster authenticate each other.
+//
+// It opens no connection and checks no member.
+//
+// Invariant: a configuration that it returns never falls back to a connection without encryption.
+package clienttls
 
 import (
 	"crypto/tls"
@@ -9,8 +14,8 @@ import (
 	"os"
 )
 
-// ClientFiles are the PEM files with which a controller and its etcd cluster authenticate each other. All may be empty.
-type ClientFiles struct {
+// Files are the PEM files with which a controller and its etcd cluster authenticate each other. All may be empty.
+type Files struct {
 	CA   string // authorities of the members' certificates; empty: those of the system
 	Cert string // certificate of the client, with its chain
 	Key  string // its private key
@@ -21,12 +26,12 @@ const maxPEMBytes = 1 << 20
 
 // TLS returns the configuration of connections to endpoints; nil when none of them is encrypted. The
 // certificate and its key are read again for every connection, the authorities once.
-func (f ClientFiles) TLS(endpoints []string) (*tls.Config, error) {
+func (f Files) TLS(endpoints []string) (*tls.Config, error) {
 	encrypted, plain := splitByScheme(endpoints)
 	switch {
 	case (f.Cert == "") != (f.Key == ""):
 		return nil, errors.New("the client certificate and its private key are needed together: give both or none")
-	case f != (ClientFiles{}) && len(plain) > 0:
+	case f != (Files{}) && len(plain) > 0:
 		return nil, fmt.Errorf("etcd endpoint %s is not encrypted, but certificates are configured: want https://",
 			plain[0])
 	case len(encrypted) > 0 && len(plain) > 0:
@@ -66,7 +71,7 @@ func splitByScheme(endpoints []string) (encrypted, plain []string) {
 	return encrypted, plain
 }
 
-func (f ClientFiles) keyPair() (*tls.Certificate, error) {
+func (f Files) keyPair() (*tls.Certificate, error) {
 	cert, err := readPEM(f.Cert)
 	if err != nil {
 		return nil, fmt.Errorf("read the client certificate for etcd: %w", err)
