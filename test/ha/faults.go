@@ -25,10 +25,14 @@ type faultKind struct {
 // The faults of every part.
 var faultKinds = []faultKind{
 	{"kill", func(_ context.Context, m *member) error { return m.Kill() }, start},
-	{"freeze", func(_ context.Context, m *member) error { return syscall.Kill(m.PID(), syscall.SIGSTOP) },
-		func(_ context.Context, m *member) error { return syscall.Kill(m.PID(), syscall.SIGCONT) }},
-	{"partition", func(ctx context.Context, m *member) error { return m.disconnect(ctx) },
-		func(ctx context.Context, m *member) error { return m.connect(ctx) }},
+	{
+		"freeze", func(_ context.Context, m *member) error { return syscall.Kill(m.PID(), syscall.SIGSTOP) },
+		func(_ context.Context, m *member) error { return syscall.Kill(m.PID(), syscall.SIGCONT) },
+	},
+	{
+		"partition", func(ctx context.Context, m *member) error { return m.disconnect(ctx) },
+		func(ctx context.Context, m *member) error { return m.connect(ctx) },
+	},
 	{"full disk", func(_ context.Context, m *member) error { return fillDisk(m.dir) }, emptyDisk},
 	{"clock jump", jumpClock, resetClock},
 }

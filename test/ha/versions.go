@@ -290,7 +290,8 @@ func (s *suite) refuseOldVersion(ctx context.Context) (detail string, err error)
 	}
 	endpoint := "http://" + address
 	old := rig.NewProcess(dir, "etcd", filepath.Join(s.tools, "etcd-"+oldVersion),
-		"--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", endpoint, "--advertise-client-urls", endpoint, "--listen-peer-urls", "http://"+peer,
+		"--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", endpoint,
+		"--advertise-client-urls", endpoint, "--listen-peer-urls", "http://"+peer,
 		"--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "default=http://"+peer)
 	if err := old.Start(); err != nil {
 		return "", err
