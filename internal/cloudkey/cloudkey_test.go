@@ -99,8 +99,11 @@ func TestRequestMAC(t *testing.T) {
 		t.Errorf("mac %q", mac)
 	}
 	for _, bad := range [][5]string{
-		{cloudkey.CredentialDigest("secre"), "node", "nonce", "url", mac}, {digest, "nod", "nonce", "url", mac},
-		{digest, "node", "nonc", "url", mac}, {digest, "node", "nonce", "ur", mac}, {digest, "node", "nonce", "url", ""},
+		{cloudkey.CredentialDigest("secre"), "node", "nonce", "url", mac},
+		{digest, "nod", "nonce", "url", mac},
+		{digest, "node", "nonc", "url", mac},
+		{digest, "node", "nonce", "ur", mac},
+		{digest, "node", "nonce", "url", ""},
 		{digest, "node\nnonce", "url", "", mac},
 	} {
 		if cloudkey.VerifyRequestMAC(bad[0], bad[1], bad[2], bad[3], bad[4]) {
