@@ -22,8 +22,7 @@ func run(t *testing.T, args ...string) (code int, output string) {
 	root.SetOut(&out)
 	root.SetErr(&out)
 	root.AddCommand(Commands(cli.Streams{Out: &out, Err: &out})...)
-	root.SetArgs(args)
-	return cli.Run(t.Context(), root), out.String()
+	return cli.Run(t.Context(), root, args), out.String()
 }
 
 func TestReleaseCommands(t *testing.T) {
