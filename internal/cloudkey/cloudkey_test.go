@@ -58,7 +58,8 @@ func TestProof(t *testing.T) {
 		"another statement": {key.Public(), "nonce", "https://a:1", announced},
 		"no signature":      {key.Public(), "nonce", "https://a:1", ""},
 	} {
-		if err := cloudkey.VerifyProof(tt.public, tt.nonce, tt.url, tt.signature); !errors.Is(err, cloudkey.ErrSignature) {
+		err := cloudkey.VerifyProof(tt.public, tt.nonce, tt.url, tt.signature)
+		if !errors.Is(err, cloudkey.ErrSignature) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -81,7 +82,8 @@ func TestAnnouncement(t *testing.T) {
 		"another CA":    {URLs: a.URLs, CA: "mep"},
 		"no CA":         {URLs: a.URLs},
 	} {
-		if err := cloudkey.VerifyAnnouncement(key.Public(), changed, signature); !errors.Is(err, cloudkey.ErrSignature) {
+		err := cloudkey.VerifyAnnouncement(key.Public(), changed, signature)
+		if !errors.Is(err, cloudkey.ErrSignature) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -118,8 +120,9 @@ func TestCanonicalURL(t *testing.T) {
 		" https://build.example ":       "https://build.example:443",
 		"http://build.example":          "http://build.example:80",
 		"https://[2001:DB8::1]:8090/by": "https://[2001:db8::1]:8090/by",
-		"ftp://a":                       "", "a:8090": "", "": "", "http://": "", "http://u:secret@a": "", "http://a?x=1": "",
-		"http://a#x": "", "http:opaque": "", "http://" + strings.Repeat("a", cloudkey.MaxURLBytes): "",
+		"ftp://a":                       "", "a:8090": "", "": "", "http://": "", "http://u:secret@a": "",
+		"http://a?x=1": "", "http://a#x": "", "http:opaque": "",
+		"http://" + strings.Repeat("a", cloudkey.MaxURLBytes): "",
 	} {
 		got, err := cloudkey.CanonicalURL(text)
 		if got != want || (err == nil) != (want != "") || err != nil && strings.Contains(err.Error(), "secret") {
@@ -157,7 +160,8 @@ func FuzzCanonicalURL(f *testing.F) {
 
 func TestCheckCA(t *testing.T) {
 	for name, text := range map[string]string{
-		"text": "x", "a key": "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+		"text":                 "x",
+		"a key":                "-----BEGIN PRIVATE " + "KEY-----\nAAAA\n-----END PRIVATE " + "KEY-----\n",
 		"no certificate in it": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
 		"too long":             strings.Repeat(" ", cloudkey.MaxCABytes+1),
 	} {

@@ -94,8 +94,8 @@ type Options struct {
 
 	SaveStopFallback bool // see saves.Options.StopFallback
 
-	Packages       agentupdate.Packages // nil: there are none
-	NoNodeUpgrades bool                 // agents are updated only when an operator requests it
+	Packages       agentupdate.PackageDirectory // nil: there are none
+	NoNodeUpgrades bool                         // agents are updated only when an operator requests it
 
 	// LeaderJobs are background jobs that the leader runs for other parts, which keep records in the
 	// same store.

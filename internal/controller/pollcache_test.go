@@ -43,7 +43,8 @@ func TestRememberedPollIsCheckedAsAny(t *testing.T) {
 		if answer, err := a.pollText(text, 0); err != nil || answer.NeedFull {
 			t.Fatalf("%+v, %v", answer, err)
 		}
-		if _, err := c.Link.PollRaw(t.Context(), "x"+a.cred, text, time.Time{}, 0); farm.CodeOf(err) != farm.CodeUnauthenticated {
+		_, err := c.Link.PollRaw(t.Context(), "x"+a.cred, text, time.Time{}, 0)
+		if farm.CodeOf(err) != farm.CodeUnauthenticated {
 			t.Errorf("a wrong credential gives %v", err)
 		}
 		second := *a

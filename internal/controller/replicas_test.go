@@ -70,7 +70,8 @@ func (p *pair) start(i int) {
 		p.t.Fatal(err)
 	}
 	e.Controller, err = New(ctx, st, tables, Options{
-		Registry: p.shelf, RegistryAddress: "http://registry", JoinTokens: jointokens.Options{PermanentToken: "token"}, NodeTimeout: 24 * time.Hour,
+		Registry: p.shelf, RegistryAddress: "http://registry",
+		JoinTokens: jointokens.Options{PermanentToken: "token"}, NodeTimeout: 24 * time.Hour,
 	})
 	if err != nil {
 		p.t.Fatal(err)

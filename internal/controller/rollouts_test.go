@@ -48,7 +48,8 @@ func (c *cloud) startRollout(req agentupdate.RolloutRequest) {
 func TestRolloutInBatches(t *testing.T) {
 	b := newCupboard("")
 	inUpdates(t, b, true, func(t *testing.T, c *cloud) {
-		one, two, away := c.join("one", 2).runs("1.0.0-a"), c.join("two", 2).runs("1.0.0-a"), c.join("away", 2).runs("1.0.0-a")
+		one, two := c.join("one", 2).runs("1.0.0-a"), c.join("two", 2).runs("1.0.0-a")
+		away := c.join("away", 2).runs("1.0.0-a")
 		for c.node(away).Node.State != farm.NodeOffline {
 			settle(one, two)
 		}
@@ -166,7 +167,8 @@ func TestRolloutIsAborted(t *testing.T) {
 		}
 		b.put("3.0.0-c")
 		settle(one, two)
-		if r, _ := c.rolloutState(); r.State != string(farm.RolloutStopped) || !strings.Contains(r.Reason, "was replaced") {
+		r, _ := c.rolloutState()
+		if r.State != string(farm.RolloutStopped) || !strings.Contains(r.Reason, "was replaced") {
 			t.Errorf("after the package was replaced: %s (%s)", r.State, r.Reason)
 		}
 	})

@@ -64,7 +64,7 @@ func (*cupboard) Problem() string            { return "" }
 func (*cupboard) Refresh()                   {}
 func (b *cupboard) Changed() <-chan struct{} { return b.changed }
 
-var _ agentupdate.Packages = (*cupboard)(nil)
+var _ agentupdate.PackageDirectory = (*cupboard)(nil)
 
 // inUpdates runs a test in a cloud with packages, whose nodes are updated automatically only with
 // byItself.

@@ -96,9 +96,12 @@ func linkOptions(c *Controller) nodelink.Options {
 
 func updateOptions(c *Controller) agentupdate.Options {
 	return agentupdate.Options{
-		Automatic:     !c.opts.NoNodeUpgrades,
-		LastContact:   func(node string) time.Time { return c.Link.LastContact(node) },
-		ResolveGroups: c.Groups.Named,
+		Automatic:   !c.opts.NoNodeUpgrades,
+		LastContact: func(node string) time.Time { return c.Link.LastContact(node) },
+		ResolveGroups: func(ctx context.Context, names []string) ([]string, error) {
+			ids, _, err := c.Groups.Named(ctx, names)
+			return ids, err
+		},
 	}
 }
 

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"strings"
+
+	"github.com/buildyard/buildyard/internal/selfexec"
 )
 
 // Accelerator returns the check whether VMs can run with hardware acceleration: by KVM on Linux, by
@@ -14,8 +15,8 @@ import (
 func Accelerator(goos string) Check {
 	return Check{"accelerator", func(ctx context.Context) Finding {
 		if goos == "darwin" {
-			out, err := exec.CommandContext(ctx, "sysctl", "-n", "kern.hv_support").Output()
-			return evaluateHypervisorFramework(strings.TrimSpace(string(out)), err)
+			out, err := selfexec.Run(ctx, "", "sysctl", "-n", "kern.hv_support")
+			return evaluateHypervisorFramework(strings.TrimSpace(out), err)
 		}
 		f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 		if err == nil {
@@ -62,7 +63,7 @@ func evaluateHypervisorFramework(value string, err error) Finding {
 func Hypervisor(programs ...string) Check {
 	return Check{"hypervisor", func(context.Context) Finding {
 		for _, program := range programs {
-			if path, err := exec.LookPath(program); err == nil {
+			if path, err := selfexec.Find(program); err == nil {
 				return Finding{Outcome: OK, Detail: path}
 			}
 		}

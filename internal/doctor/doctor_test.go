@@ -39,7 +39,8 @@ func TestRun(t *testing.T) {
 		})
 		close(release)
 		want := []Result{
-			{"slow", OK, "fine", ""}, {"stuck", Warning, "the check did not end within 20s", "repeat it"},
+			{"slow", OK, "fine", ""},
+			{"stuck", Warning, "the check did not end within 20s", "repeat it"},
 			{"broken", Failed, "it broke", "mend it"},
 		}
 		for i, r := range results {
@@ -100,8 +101,10 @@ func TestClock(t *testing.T) {
 		want                Outcome
 		says                string
 	}{
-		"equal":          {0, 500 * time.Millisecond, OK, "within 1s"},
-		"behind":         {-10 * time.Second, 500 * time.Millisecond, Warning, "this machine is 10s behind c; synchronize"},
+		"equal": {0, 500 * time.Millisecond, OK, "within 1s"},
+		"behind": {
+			-10 * time.Second, 500 * time.Millisecond, Warning, "this machine is 10s behind c; synchronize",
+		},
 		"ahead":          {time.Hour, 500 * time.Millisecond, Failed, "1h0m0s ahead of c"},
 		"a slow network": {3 * time.Second, 4 * time.Second, OK, "within 4s"},
 	} {

@@ -71,7 +71,9 @@ func Reachable(s Service) Check {
 		case resp.StatusCode == http.StatusServiceUnavailable:
 			return Finding{Failed, fmt.Sprintf("%s is not ready: %s", s.URL, shorten(string(body))), "see its log"}
 		}
-		return Finding{Failed, fmt.Sprintf("%s answered HTTP %s", s.URL, resp.Status), "check the address: " + s.Setting}
+		return Finding{
+			Failed, fmt.Sprintf("%s answered HTTP %s", s.URL, resp.Status), "check the address: " + s.Setting,
+		}
 	}}
 }
 
@@ -128,7 +130,9 @@ func Clock(s Service) Check {
 		}
 		date, err := http.ParseTime(resp.Header.Get("Date"))
 		if err != nil {
-			return Finding{Warning, "not compared: " + s.Name + " does not name its time", "check the address: " + s.Setting}
+			return Finding{
+				Warning, "not compared: " + s.Name + " does not name its time", "check the address: " + s.Setting,
+			}
 		}
 		return evaluateClock(begun.Add(took/2).Sub(date.Add(500*time.Millisecond)), took/2+500*time.Millisecond, s.Name)
 	}}

@@ -93,7 +93,9 @@ func evaluateLatency(times []time.Duration) Finding {
 		slowest.Round(10*time.Microsecond))
 	switch {
 	case median > latencyFailure:
-		return Finding{Failed, text, "move the directory to a local SSD: each change of the cloud waits for such a write"}
+		return Finding{
+			Failed, text, "move the directory to a local SSD: each change of the cloud waits for such a write",
+		}
 	case median > latencyWarning:
 		return Finding{Warning, text, "a local SSD makes each change of the cloud faster"}
 	}

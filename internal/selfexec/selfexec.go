@@ -1,5 +1,5 @@
 // Package selfexec executes versions of the running program: it asks other versions for their
-// version, replaces the process by one of them, and runs related programs.
+// version, replaces the process by one of them, and finds and runs related programs.
 //
 // It does not read the facts of a machine (agent/host does) and knows neither nodes nor packages.
 // It installs no service.
@@ -61,6 +61,9 @@ func Run(ctx context.Context, dir, path string, args ...string) (string, error) 
 	}
 	return string(out), err
 }
+
+// Find returns the path of an executable in PATH.
+func Find(name string) (string, error) { return exec.LookPath(name) }
 
 // Exec replaces this process by a program, with the same arguments, environment, PID and streams.
 // Open files are closed, and processes that this process has started continue.

@@ -69,8 +69,8 @@ func (b *Bundle) Add(name string, find func() ([]byte, error)) {
 		b.problems = append(b.problems, fmt.Sprintf("%s: the first %d bytes are left out", name, over))
 	}
 	if int64(len(text)) > b.left {
-		b.problems = append(b.problems, fmt.Sprintf("%s: left out: the limit of the archive (%d bytes) is reached", name,
-			b.opts.MaxBytes))
+		b.problems = append(b.problems,
+			fmt.Sprintf("%s: left out: the limit of the archive (%d bytes) is reached", name, b.opts.MaxBytes))
 		return
 	}
 	b.left -= int64(len(text))

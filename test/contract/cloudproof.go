@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/internal/cloudkey"
 )
 
-// cloudProof joins a node, and has the controller prove to it that it belongs to the cloud: at its own address only, and
-// only to a node that knows its credential.
+// cloudProof joins a node, and has the controller prove to it that it belongs to the cloud: at its own address only,
+// and only to a node that knows its credential.
 func cloudProof(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["up"]
 	var joined api.JoinAnswer
@@ -27,7 +27,9 @@ func cloudProof(ctx context.Context, p *caseRunner) error {
 		url, credential string
 		ok              bool
 	}{
-		{own, joined.Credential, true}, {own, "wrong", false}, {"http://untrusted.example:8090", joined.Credential, false},
+		{own, joined.Credential, true},
+		{own, "wrong", false},
+		{"http://untrusted.example:8090", joined.Credential, false},
 	} {
 		nonce := cloudkey.NewNonce()
 		var proof api.CloudProof

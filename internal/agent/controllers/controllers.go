@@ -237,7 +237,7 @@ func (c *Controllers) firstProved(ctx context.Context, list []string) *url.URL {
 	return nil
 }
 
-// identity returns the identity of the node with what is known of the cloud at present.
+// identity returns the identity of the node with the present data of the cloud.
 func (c *Controllers) identity() datadir.Identity {
 	c.mu.Lock()
 	defer c.mu.Unlock()

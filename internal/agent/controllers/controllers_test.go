@@ -45,7 +45,8 @@ func serve(t *testing.T, key cloudkey.Key, secure bool, relay *fakeController) *
 			t.Error("the request for a proof has the credential")
 		}
 		if relay != nil {
-			resp, err := relay.Client().Post(relay.URL+api.PathCloudProof, "application/json", strings.NewReader(string(raw)))
+			body := strings.NewReader(string(raw))
+			resp, err := relay.Client().Post(relay.URL+api.PathCloudProof, "application/json", body)
 			if err == nil {
 				defer resp.Body.Close()
 				w.Header().Set("Content-Type", "application/json")
@@ -293,13 +294,14 @@ func TestAnnouncements(t *testing.T) {
 	for i := range cloudkey.MaxURLs + 1 {
 		many = append(many, fmt.Sprintf("http://a.example:%d", i+1))
 	}
+	long := "http://" + strings.Repeat("a", 600) + ":1"
 	for name, bad := range map[string]*api.CloudAnnouncement{
 		"another cloud":     signed(other, good),
 		"a changed list":    forged,
 		"too many":          signed(key, cloudkey.Announcement{URLs: many}),
 		"no URL":            signed(key, cloudkey.Announcement{URLs: []string{"ftp://a"}}),
 		"another form":      signed(key, cloudkey.Announcement{URLs: []string{"http://A.example:1"}}),
-		"a long URL":        signed(key, cloudkey.Announcement{URLs: []string{"http://" + strings.Repeat("a", 600) + ":1"}}),
+		"a long URL":        signed(key, cloudkey.Announcement{URLs: []string{long}}),
 		"a damaged CA":      signed(key, cloudkey.Announcement{CA: "x"}),
 		"an invalid key":    {Key: "x", Signature: key.Announce(cloudkey.Announcement{})},
 		"without signature": {Key: key.Public(), URLs: good.URLs},

@@ -38,7 +38,8 @@ func Prove(ctx context.Context, identity datadir.Identity, transport http.RoundT
 	case code == farm.CodeUnauthenticated:
 		return farm.Errorf(farm.CodeUnauthenticated, "the controller at %s does not know this node", url)
 	case code == farm.CodeNotFound:
-		return farm.Unavailable(err, "The controller at %s is too old to prove that it belongs to this node's cloud", url)
+		return farm.Unavailable(err,
+			"The controller at %s is too old to prove that it belongs to this node's cloud", url)
 	default:
 		return err
 	}

@@ -182,6 +182,29 @@ func ShowLog(ctx context.Context, command []string, out, errOut io.Writer) error
 	return nil
 }
 
+// ReadLog returns at most limit bytes of the output of a log command. It returns an error of the command only if there
+// was no output.
+func ReadLog(ctx context.Context, command []string, limit int) ([]byte, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(out, int64(limit)))
+	if len(text) == limit {
+		cancel() // it waits for a reader
+	}
+	if ended := cmd.Wait(); len(text) == 0 && err == nil {
+		err = ended
+	}
+	return text, err
+}
+
 // runCommand runs a program of the service manager and returns its standard output. The error of a program that fails
 // has its standard error; see exitCode.
 func runCommand(ctx context.Context, program string, args ...string) (string, error) {

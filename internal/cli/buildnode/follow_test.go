@@ -92,7 +92,8 @@ func TestNodeFollowsController(t *testing.T) {
 	defer end()
 	for _, args := range [][]string{{s.URL()}, {s.URL(), "--token", s.JoinToken()}} {
 		out, err := f.joinOutput(args...)
-		if err == nil || !strings.Contains(out, "does not know this node") || !strings.Contains(out, "buildnode disjoin") {
+		if err == nil || !strings.Contains(out, "does not know this node") ||
+			!strings.Contains(out, "buildnode disjoin") {
 			t.Errorf("join %v of another cloud: %v, %s", args, err, out)
 		}
 	}

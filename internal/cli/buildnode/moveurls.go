@@ -43,8 +43,8 @@ func (o *JoinOptions) checkMove(ctx context.Context, identity *datadir.Identity)
 		return false, nil
 	}
 	if identity.Cloud.Key == "" {
-		return false, farm.Refused("This node belongs to %s, and does not know the key of its cloud yet: start its agent "+
-			"once with a controller of this release, or run: buildnode disjoin", former)
+		return false, farm.Refused("This node belongs to %s, and does not know the key of its cloud yet: "+
+			"start its agent once with a controller of this release, or run: buildnode disjoin", former)
 	}
 
 	transport, err := controllerTransport(*identity)
@@ -53,11 +53,12 @@ func (o *JoinOptions) checkMove(ctx context.Context, identity *datadir.Identity)
 	}
 	unreachable, err := controllers.CheckAll(ctx, *identity, transport, others)
 	if err != nil {
-		return false, farm.Refused("This node belongs to %s: %s; to leave its cloud, run: buildnode disjoin", former, err)
+		return false, farm.Refused("This node belongs to %s: %s; to leave its cloud, run: buildnode disjoin",
+			former, err)
 	}
 	if len(unreachable) == len(canonical) {
-		return false, farm.Refused("This node belongs to %s, and no controller answers at %s; start it, or run: buildnode "+
-			"disjoin", former, strings.Join(unreachable, ", "))
+		return false, farm.Refused("This node belongs to %s, and no controller answers at %s; "+
+			"start it, or run: buildnode disjoin", former, strings.Join(unreachable, ", "))
 	}
 	o.warnUnreachable(unreachable)
 	if slices.Contains(unreachable, canonical[0]) {
@@ -113,8 +114,8 @@ func (o *JoinOptions) checkOthers(ctx context.Context, identity *datadir.Identit
 func (o *JoinOptions) warnUnreachable(urls []string) {
 	for _, one := range urls {
 		if o.Warnings != nil {
-			_, _ = fmt.Fprintf(o.Warnings, "warning: the controller at %s does not answer; it is checked before the agent "+
-				"uses it\n", cli.EscapeName(one))
+			_, _ = fmt.Fprintf(o.Warnings, "warning: the controller at %s does not answer; "+
+				"it is checked before the agent uses it\n", cli.EscapeName(one))
 		}
 	}
 }

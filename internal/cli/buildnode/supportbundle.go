@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"runtime"
 	"time"
 
@@ -154,21 +152,5 @@ func (o *SupportBundleOptions) serviceLog(ctx context.Context) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, serviceLogTime)
 	defer cancel()
-	args := s.LogCommand(service.LogOptions{Lines: serviceLogLines})
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(out, maxServiceLog))
-	if len(text) == maxServiceLog {
-		cancel() // it waits for a reader
-	}
-	if ended := cmd.Wait(); len(text) == 0 && err == nil {
-		err = ended
-	}
-	return text, err
+	return service.ReadLog(ctx, s.LogCommand(service.LogOptions{Lines: serviceLogLines}), maxServiceLog)
 }

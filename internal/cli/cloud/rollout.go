@@ -128,7 +128,8 @@ func (a *Command) showRollout(
 ) error {
 	got, err := callAPI(ctx, do)
 	if errors.Is(err, client.ErrNotFound) {
-		return cli.Exit(cli.ExitNotFound, errors.New("there was no rollout; start one with: buildyard package rollout start"))
+		return cli.Exit(cli.ExitNotFound,
+			errors.New("there was no rollout; start one with: buildyard package rollout start"))
 	}
 	if err == nil && w.wait {
 		err = w.waitWithTimeout(ctx, "the rollout continues", func(ctx context.Context) error {

@@ -62,7 +62,8 @@ func (o *doctorOptions) checks(ctx context.Context) ([]doctor.Result, error) {
 	})}
 	list := []doctor.Check{
 		doctor.Reachable(controller), doctor.Certificate(controller), doctor.Clock(controller),
-		{Name: "api", Find: c.findAccess}, {Name: "registry of the controller", Find: c.findRegistry},
+		{Name: "api", Find: c.findAccess},
+		{Name: "registry of the controller", Find: c.findRegistry},
 	}
 	list = append(list, registryChecks(ctx, c, controller, trust)...)
 	list = append(list,

@@ -27,10 +27,13 @@ func exampleSnapshot() *snapshot {
 		return api.InstanceItem{VM: api.Instance{Message: reason, CRTime: s.Time.Add(-age)}}
 	}
 	s.addPending([]api.InstanceItem{
-		pending("all nodes are full", time.Minute), pending("", time.Second), pending("all nodes are full", time.Second),
+		pending("all nodes are full", time.Minute), pending("", time.Second),
+		pending("all nodes are full", time.Second),
 	}, 5)
 	s.addInstances([]api.InstanceItem{
-		{InstanceID: "id-1", VM: api.Instance{InstanceState: "Pulling", Progress: 0.25, TS: s.Time.Add(-5 * time.Second)}},
+		{InstanceID: "id-1", VM: api.Instance{
+			InstanceState: "Pulling", Progress: 0.25, TS: s.Time.Add(-5 * time.Second),
+		}},
 	})
 	return s
 }

@@ -6,17 +6,22 @@ import "github.com/buildyard/buildyard/api"
 type Packages interface {
 	PackageFor(system, arch string) (api.AgentPackage, bool)
 	Packages() []api.AgentPackage
-	Keys() string                           // public keys of their signers, for nodes that join; "" for none
 	MissingHint(system, arch string) string // how to obtain one
-	Problem() string                        // an error that requires an operator; "" for none
 	Refresh()                               // reads packages that have appeared a moment ago
-	Changed() <-chan struct{}               // has a value when they have changed
+}
+
+// PackageDirectory is the directory that a controller has its agent packages in.
+type PackageDirectory interface {
+	Packages
+	Keys() string             // public keys of their signers, for nodes that join; "" for none
+	Problem() string          // an error that requires an operator; "" for none
+	Changed() <-chan struct{} // has a value when the packages have changed
 }
 
 // NoPackages are the packages of a controller without a directory of packages.
 type NoPackages struct{}
 
-var _ Packages = NoPackages{}
+var _ PackageDirectory = NoPackages{}
 
 // PackageFor implements Packages.
 func (NoPackages) PackageFor(string, string) (p api.AgentPackage, ok bool) { return p, false }
@@ -24,17 +29,17 @@ func (NoPackages) PackageFor(string, string) (p api.AgentPackage, ok bool) { ret
 // Packages implements Packages.
 func (NoPackages) Packages() []api.AgentPackage { return nil }
 
-// Keys implements Packages.
+// Keys implements PackageDirectory.
 func (NoPackages) Keys() string { return "" }
 
 // MissingHint implements Packages.
 func (NoPackages) MissingHint(string, string) string { return "This controller has no agent packages" }
 
-// Problem implements Packages.
+// Problem implements PackageDirectory.
 func (NoPackages) Problem() string { return "" }
 
 // Refresh implements Packages.
 func (NoPackages) Refresh() {}
 
-// Changed implements Packages.
+// Changed implements PackageDirectory.
 func (NoPackages) Changed() <-chan struct{} { return nil }

@@ -64,7 +64,10 @@ func TestPlan(t *testing.T) {
 		{"the last one continues", 2, 0, "ddu", "", farm.RolloutRunning, "no further node"},
 		{"no node is in contact", 2, 0, "oo", "", farm.RolloutRunning, "no further node"},
 		{"canaries come first", 5, 0, "pPpP", "bd", farm.RolloutRunning, ""},
-		{"the others wait for the canaries", 5, 0, "pUpD", "", farm.RolloutRunning, "the canary nodes are not updated yet"},
+		{
+			"the others wait for the canaries", 5, 0, "pUpD", "", farm.RolloutRunning,
+			"the canary nodes are not updated yet",
+		},
 		{"they follow", 5, 0, "pDpD", "ac", farm.RolloutRunning, ""},
 		{"a canary that is offline does not block", 5, 0, "pDpO", "ac", farm.RolloutRunning, ""},
 		{"no canary is in contact", 5, 0, "pOp", "", farm.RolloutRunning, "no canary node is in contact"},
@@ -74,8 +77,8 @@ func TestPlan(t *testing.T) {
 			plan := planRollout(running(tt.batch, tt.failures), nodesIn(tt.nodes), noon, always)
 			if got := strings.Join(plan.Begin, ""); got != tt.begin || plan.Next.State != tt.state ||
 				!strings.Contains(plan.Wait, tt.wait) || (tt.wait == "") != (plan.Wait == "") {
-				t.Errorf("begins %q, %s, waits %q; want %q, %s, %q", got, plan.Next.State, plan.Wait, tt.begin, tt.state,
-					tt.wait)
+				t.Errorf("begins %q, %s, waits %q; want %q, %s, %q",
+					got, plan.Next.State, plan.Wait, tt.begin, tt.state, tt.wait)
 			}
 			if (plan.Next.State == farm.RolloutStopped) != (plan.Next.Reason != "") {
 				t.Errorf("%s with the reason %q", plan.Next.State, plan.Next.Reason)
@@ -89,7 +92,8 @@ func TestPlan(t *testing.T) {
 func TestPlanOfOthers(t *testing.T) {
 	for _, state := range []farm.RolloutState{farm.RolloutPaused, farm.RolloutStopped, farm.RolloutAborted} {
 		r := running(2, 0).WithState(state, "why", noon)
-		if plan := planRollout(r, nodesIn("pff"), noon, always); len(plan.Begin) != 0 || plan.Next != r || plan.Wait != "" {
+		plan := planRollout(r, nodesIn("pff"), noon, always)
+		if len(plan.Begin) != 0 || plan.Next != r || plan.Wait != "" {
 			t.Errorf("%s: %+v", state, plan)
 		}
 	}
@@ -123,7 +127,8 @@ func TestRetries(t *testing.T) {
 	if plan := planRollout(running(1, 1), nodes, noon, always); !slices.Equal(plan.Begin, []string{"b"}) {
 		t.Errorf("%+v", plan)
 	}
-	if plan := planRollout(running(1, 1), nodes, noon.Add(time.Minute), always); !slices.Equal(plan.Begin, []string{"a"}) {
+	plan := planRollout(running(1, 1), nodes, noon.Add(time.Minute), always)
+	if !slices.Equal(plan.Begin, []string{"a"}) {
 		t.Errorf("%+v", plan)
 	}
 	r := running(1, 0)
@@ -180,15 +185,18 @@ func TestStageOf(t *testing.T) {
 		info  *farm.NodeInfo
 		stage nodeStage
 	}{
-		"new":                {farm.Node{State: farm.NodeActive}, info, stagePending},
-		"not described":      {farm.Node{State: farm.NodeOffline}, &farm.NodeInfo{}, stageSkipped},
-		"another platform":   {farm.Node{State: farm.NodeActive}, &farm.NodeInfo{OS: "darwin", Arch: "arm64"}, stageSkipped},
+		"new":           {farm.Node{State: farm.NodeActive}, info, stagePending},
+		"not described": {farm.Node{State: farm.NodeOffline}, &farm.NodeInfo{}, stageSkipped},
+		"another platform": {
+			farm.Node{State: farm.NodeActive}, &farm.NodeInfo{OS: "darwin", Arch: "arm64"}, stageSkipped,
+		},
 		"off for long":       {farm.Node{State: farm.NodeOffline}, info, stageOffline},
 		"updated":            {farm.Node{State: farm.NodeActive}, updated, stageUpdated},
 		"off since long ago": {farm.Node{State: farm.NodeOffline}, updated, stageUpdated},
 		"off afterwards":     {farm.Node{State: farm.NodeOffline, StateSince: noon}, updated, stageLost},
 		"updating": {
-			farm.Node{State: farm.NodeUpdating, Update: update(farm.AgentUpdate{TryBegunAt: noon})}, info, stageUpdating,
+			farm.Node{State: farm.NodeUpdating, Update: update(farm.AgentUpdate{TryBegunAt: noon})},
+			info, stageUpdating,
 		},
 		"off during it": {
 			farm.Node{State: farm.NodeOffline, Update: update(farm.AgentUpdate{TryBegunAt: noon})}, info, stageLost,
@@ -197,7 +205,9 @@ func TestStageOf(t *testing.T) {
 			farm.Node{State: farm.NodeActive, Update: update(farm.AgentUpdate{LastFailure: "no"})}, info, stageFailed,
 		},
 		"of another rollout": {
-			farm.Node{State: farm.NodeActive, Update: &farm.AgentUpdate{RolloutID: "x", SHA256: "sum", LastFailure: "no"}},
+			farm.Node{
+				State: farm.NodeActive, Update: &farm.AgentUpdate{RolloutID: "x", SHA256: "sum", LastFailure: "no"},
+			},
 			info, stagePending,
 		},
 	} {

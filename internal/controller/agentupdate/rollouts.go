@@ -2,7 +2,6 @@ package agentupdate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/store"
 )
 
 // Limits of a rollout.
@@ -41,7 +39,7 @@ func (s *Updates) StartRollout(ctx context.Context, req RolloutRequest) (api.Age
 	if len(packages) == 0 {
 		return none, farm.Refused("No node agent can be updated. %s", s.missing(&farm.NodeInfo{}))
 	}
-	groups, _, err := s.opts.ResolveGroups(ctx, req.CanaryGroups)
+	groups, err := s.opts.ResolveGroups(ctx, req.CanaryGroups)
 	if err != nil {
 		return none, err
 	}
@@ -55,7 +53,7 @@ func (s *Updates) StartRollout(ctx context.Context, req RolloutRequest) (api.Age
 		next.Packages = append(next.Packages,
 			farm.RolloutPackage{OS: p.OS, Arch: p.Arch, Version: p.Version, SHA256: p.SHA256})
 	}
-	_, err = store.Update(ctx, s.db.Store, s.db.Tables.AgentRollouts, record.LastRollout,
+	_, err = record.Update(ctx, s.db.Store, s.db.Tables.AgentRollouts, record.LastRollout,
 		func(last *farm.AgentRollout) (*farm.AgentRollout, error) {
 			if last.IsOpen() {
 				return nil, farm.Refused("A rollout is %s; resume it, or abort it first", last.State)
@@ -95,7 +93,7 @@ var rolloutChanges = map[RolloutAction]struct {
 func (s *Updates) ChangeRollout(ctx context.Context, action RolloutAction, reason string) (api.AgentRollout, error) {
 	var none api.AgentRollout
 	change := rolloutChanges[action]
-	next, err := store.Update(ctx, s.db.Store, s.db.Tables.AgentRollouts, record.LastRollout,
+	next, err := record.Update(ctx, s.db.Store, s.db.Tables.AgentRollouts, record.LastRollout,
 		func(last *farm.AgentRollout) (*farm.AgentRollout, error) {
 			switch {
 			case last == nil:
@@ -177,7 +175,7 @@ func (s *Updates) rolloutNodes(r *farm.AgentRollout) []rolloutNode {
 
 // continueRollout carries out the next step of the rollout.
 func (s *Updates) continueRollout(ctx context.Context, w *record.Term, now time.Time) error {
-	r, rev, ok := s.db.Tables.AgentRollouts.Get(record.LastRollout)
+	r, _, ok := s.db.Tables.AgentRollouts.Get(record.LastRollout)
 	if !ok {
 		return nil
 	}
@@ -189,11 +187,14 @@ func (s *Updates) continueRollout(ctx context.Context, w *record.Term, now time.
 		plan = planRollout(r, s.rolloutNodes(r), now, s.isInContact)
 	}
 	if plan.Next != r {
-		err := w.Commit(ctx, store.Put(s.db.Tables.AgentRollouts, record.LastRollout, plan.Next, store.IfRev(rev)))
-		if errors.Is(err, store.ErrConflict) {
-			return nil // an operator has changed it; the next run sees that
-		}
-		if err == nil {
+		written, err := record.Update(ctx, w, s.db.Tables.AgentRollouts, record.LastRollout,
+			func(last *farm.AgentRollout) (*farm.AgentRollout, error) {
+				if last != r {
+					return last, nil // an operator has changed it; the next run sees that
+				}
+				return plan.Next, nil
+			})
+		if err == nil && written == plan.Next {
 			s.db.Log.InfoContext(ctx, "rollout of agent packages changed", "state", plan.Next.State, "reason",
 				plan.Next.Reason)
 		}
@@ -230,8 +231,8 @@ func (s *Updates) beginInRollout(r *farm.AgentRollout, n *farm.Node, now time.Ti
 func (s *Updates) replacedPackage(r *farm.AgentRollout) string {
 	for _, p := range r.Packages {
 		if now, ok := s.packages.PackageFor(p.OS, p.Arch); !ok || now.SHA256 != p.SHA256 {
-			return fmt.Sprintf("the package for %s/%s was replaced or removed; abort this rollout and start another one",
-				p.OS, p.Arch)
+			return fmt.Sprintf("the package for %s/%s was replaced or removed; "+
+				"abort this rollout and start another one", p.OS, p.Arch)
 		}
 	}
 	return ""

@@ -12,7 +12,6 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/store"
 )
 
 // Updates decides which nodes install another agent, and when.
@@ -29,7 +28,7 @@ type Options struct {
 	// LastContact returns when a node was last in contact with any replica.
 	LastContact func(node string) time.Time
 	// ResolveGroups returns the ids of node groups that are given by name or id.
-	ResolveGroups func(ctx context.Context, names []string) (ids []string, checks []store.Change, err error)
+	ResolveGroups func(ctx context.Context, names []string) (ids []string, err error)
 }
 
 // New returns the updates with the available packages.

@@ -89,7 +89,7 @@ func (i *Identity) Announcement() *api.CloudAnnouncement { return &i.announcemen
 func (i *Identity) Prove(nonce, url, remote string) (api.CloudProof, error) {
 	if !slices.Contains(i.opts.URLs, url) && (i.opts.IsOwnURL == nil || !i.opts.IsOwnURL(url, remote)) {
 		return api.CloudProof{}, farm.Refused(
-			"This controller does not know %s as one of its own addresses; add it to SVC_ADVERTISE_URLS there", url)
+			"This controller does not know %s as one of its addresses; add it to SVC_ADVERTISE_URLS there", url)
 	}
 	return api.CloudProof{Signature: i.key.Prove(nonce, url)}, nil
 }

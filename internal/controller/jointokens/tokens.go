@@ -70,7 +70,8 @@ func (t *Tokens) Create(ctx context.Context, req Request) (api.JoinToken, error)
 	var none api.JoinToken
 	switch {
 	case req.Permanent && (req.Once || req.Lifetime != 0):
-		return none, farm.Invalid("replace", "the permanent token neither expires nor works only once; remove ttl and once")
+		return none, farm.Invalid("replace",
+			"the permanent token neither expires nor works only once; remove ttl and once")
 	case !req.Permanent && t.db.Tables.JoinTokens.Len() >= MaxTokens:
 		return none, farm.Refused("Join token limit (%d) reached; revoke one first", MaxTokens)
 	}

@@ -120,7 +120,8 @@ func TestExpiry(t *testing.T) {
 	c.now = c.now.Add(time.Hour - time.Second)
 	wantAdmitted(t, tokens, made.Token, true)
 	c.now = c.now.Add(time.Second)
-	if _, err := tokens.Admit(made.Token); err == nil || !strings.Contains(err.Error(), "expired at 2027-01-01T01:00:00Z") {
+	_, err := tokens.Admit(made.Token)
+	if err == nil || !strings.Contains(err.Error(), "expired at 2027-01-01T01:00:00Z") {
 		t.Errorf("expired: %v", err)
 	}
 

@@ -99,8 +99,9 @@ func (n *Sessions) ClockAlarms() (list []api.Alarm) {
 		}
 		list = append(list, api.Alarm{
 			Name: api.AlarmNodeClock, Subject: d.node.ID,
-			Message: fmt.Sprintf("The clock of node %s is %s %s the controller's", d.node.Name, d.offset.Abs(), direction),
-			Action:  "Synchronize the clocks of node and controller by NTP; check the controller's first.",
+			Message: fmt.Sprintf("The clock of node %s is %s %s the controller's",
+				d.node.Name, d.offset.Abs(), direction),
+			Action: "Synchronize the clocks of node and controller by NTP; check the controller's first.",
 		})
 	}
 	return list

@@ -121,7 +121,8 @@ func sameInfo(a, b *farm.NodeInfo) bool {
 		a.Hypervisor == b.Hypervisor && slices.Equal(a.Templates, b.Templates) &&
 		slices.Equal(a.USBDevices, b.USBDevices) &&
 		slices.Equal(a.Abilities, b.Abilities) && slices.Equal(a.VLANs, b.VLANs) &&
-		near(a.FreeDisk, b.FreeDisk, min(a.DiskSize, 25*max(a.FreeDisk, b.FreeDisk))) && near(a.CacheUsage, b.CacheUsage, a.DiskSize)
+		near(a.FreeDisk, b.FreeDisk, min(a.DiskSize, 25*max(a.FreeDisk, b.FreeDisk))) &&
+		near(a.CacheUsage, b.CacheUsage, a.DiskSize)
 }
 
 func near(a, b, whole int64) bool { return max(a-b, b-a) <= whole/100 }

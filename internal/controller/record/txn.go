@@ -52,6 +52,13 @@ func (t *Txn) Add(changes ...store.Change) bool {
 	return true
 }
 
+// Update changes one record as store.Update does.
+func Update[T any](
+	ctx context.Context, w store.Writer, table *store.Table[T], id string, change func(*T) (*T, error),
+) (*T, error) {
+	return store.Update(ctx, w, table, id, change)
+}
+
 // Bulk changes many records by compare-and-swap, as many in one transaction as fit: each as
 // store.Update does with Change, except that none is deleted.
 type Bulk[T any] struct {
