@@ -91,6 +91,7 @@ func (c *cloud) prunable() {
 	put(c, c.tables.Removed, "node", &record.RemovedNode{At: old})
 	put(c, c.tables.Released, "node.vm", &record.ReleasedOrphan{At: old})
 	put(c, c.tables.Idempotency, "key", &record.IdempotencyRecord{At: old})
+	put(c, c.tables.JoinTokens, "expired", &record.JoinToken{Expires: old})
 	put(c, c.tables.Scans, "node", &record.NodeScan{})
 	put(c, c.tables.Settings, "deletion-x",
 		&record.Setting{Deletion: &record.Deletion{Template: templateID, At: old}})

@@ -223,6 +223,9 @@ func (c *cloud) start(opts Options) {
 		opts.Registry = c.shelf
 	}
 	opts.RegistryAddress, opts.VMNamePrefix = "http://registry", "mgmtManaged-"
+	if c.Controller != nil { // a restarted one knows only the digest of a token that it created
+		opts.JoinTokens.PermanentToken = c.Nodes.JoinToken()
+	}
 	if c.Controller, err = New(ctx, st, tables, opts); err != nil {
 		c.t.Fatal(err)
 	}

@@ -135,6 +135,7 @@ func TestEmptyPollResponse(t *testing.T) {
 			{NoCentralLog: true},
 			{Update: &api.AgentUpdate{}},
 			{Consoles: []api.ConsoleRequest{{}}},
+			{Cloud: &api.CloudAnnouncement{}},
 		}
 		if fields := reflect.TypeFor[api.PollAnswer]().NumField(); fields != len(loud)+2 {
 			t.Errorf("%d fields, tried %d, and Registry and CentralLog", fields, len(loud))

@@ -12,13 +12,16 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// settle lets the leader work while some nodes stay in contact.
+// settle lets the leader work while some nodes stay in contact, and report the progress of their updates.
 func settle(agents ...*agent) {
-	for range 3 {
+	for range 6 {
 		for _, a := range agents {
 			a.contact()
+			if u := a.hears(nil); u != nil {
+				a.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateLoading, Progress: 0.5})
+			}
 		}
-		time.Sleep(reconcile.SweepInterval / 2)
+		time.Sleep(reconcile.SweepInterval / 4)
 	}
 }
 

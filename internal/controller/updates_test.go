@@ -217,6 +217,7 @@ func TestFailedUpdates(t *testing.T) {
 		if len(seen) != farm.MaxUpdateTries {
 			t.Errorf("tried %d times", len(seen))
 		}
+		a.contact()
 		if err := c.Updates.Request(t.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -279,6 +280,9 @@ func TestNodesFollowTheirPackages(t *testing.T) {
 			return n
 		}
 		time.Sleep(reconcile.SweepInterval)
+		for _, a := range all { // an update begins only on nodes in contact
+			a.contact()
+		}
 		if going() != 0 {
 			t.Fatal("nodes with the version are updated")
 		}
