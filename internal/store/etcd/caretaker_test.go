@@ -35,7 +35,7 @@ func TestLook(t *testing.T) {
 		"a small one": {sizes: memberStatus{fileBytes: 49, usedBytes: 49, quotaBytes: 100}, want: []string{"status a"}},
 		"half full": {
 			sizes: memberStatus{fileBytes: 50, usedBytes: 50, quotaBytes: 100},
-			want:  []string{"status a", "get /p", "compact 7"},
+			want:  []string{"status a", "get /p/probe", "compact 7"},
 		},
 		"more than half is empty": {
 			sizes: memberStatus{fileBytes: 40, usedBytes: 19, quotaBytes: 100},
@@ -61,7 +61,7 @@ func TestLook(t *testing.T) {
 		"a member without a quota": {sizes: memberStatus{fileBytes: 40, usedBytes: 40}, want: []string{"status a"}},
 		"at half of its own default": {
 			sizes: memberStatus{fileBytes: fallbackQuotaBytes / 2, usedBytes: fallbackQuotaBytes / 2},
-			want:  []string{"status a", "get /p", "compact 7"},
+			want:  []string{"status a", "get /p/probe", "compact 7"},
 		},
 	} {
 		f, b := newFake(t, map[string]memberStatus{"a": tc.sizes})
@@ -258,7 +258,7 @@ func TestCompactionOfWhatIsRemoved(t *testing.T) {
 	}
 	b.watches.add(4)
 	f.calls = nil
-	if err := b.maintainer.compact(t.Context()); err != nil || !slices.Equal(f.calls, []string{"get /p", "compact 3"}) {
+	if err := b.maintainer.compact(t.Context()); err != nil || !slices.Equal(f.calls, []string{"get /p/probe", "compact 3"}) {
 		t.Errorf("with a watch that is behind: %v, called %q", err, f.calls)
 	}
 }
@@ -273,26 +273,26 @@ func TestCompactionPeriod(t *testing.T) {
 		next int64
 		want []string
 	}{
-		"the first one": {next: fakeRev, want: []string{"get /p/compact", "get /p", "put"}},
+		"the first one": {next: fakeRev, want: []string{"get /p/compact", "get /p/probe", "put"}},
 		"another was here": {
 			note: &mvccpb.KeyValue{ModRevision: 5, Value: []byte("3")}, seen: 2, next: 5,
 			want: []string{"get /p/compact"},
 		},
 		"nobody was here": {
 			note: &mvccpb.KeyValue{ModRevision: 5, Value: []byte("3")}, seen: 5, next: fakeRev,
-			want: []string{"get /p/compact", "get /p", "put", "compact 3"},
+			want: []string{"get /p/compact", "get /p/probe", "put", "compact 3"},
 		},
 		"another was first": {
 			note: &mvccpb.KeyValue{ModRevision: 5, Value: []byte("3")}, seen: 5, lost: true, next: 5,
-			want: []string{"get /p/compact", "get /p", "put", "read"},
+			want: []string{"get /p/compact", "get /p/probe", "put", "read"},
 		},
 		"a note of nothing": {
 			note: &mvccpb.KeyValue{ModRevision: 5, Value: []byte("0")}, seen: 5, next: fakeRev,
-			want: []string{"get /p/compact", "get /p", "put"},
+			want: []string{"get /p/compact", "get /p/probe", "put"},
 		},
 		"a note that is no number": {
 			note: &mvccpb.KeyValue{ModRevision: 5, Value: []byte("99999999999999999999")}, seen: 5, next: fakeRev,
-			want: []string{"get /p/compact", "get /p", "put"},
+			want: []string{"get /p/compact", "get /p/probe", "put"},
 		},
 	} {
 		f, b := newFake(t, nil)
