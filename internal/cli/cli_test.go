@@ -35,7 +35,7 @@ func TestExitCodes(t *testing.T) {
 		{"work --colour", ExitUsage, "prog: unknown flag: --colour\nSee: prog work --help\n"},
 		{"work much", ExitUsage, "unknown command"},
 		{"play", ExitUsage, "unknown command"},
-		{"wrok", ExitUsage, "prog: unknown command \"wrok\" for \"prog\"; did you mean \"work\"?\nSee: prog --help\n"},
+		{"worc", ExitUsage, "prog: unknown command \"worc\" for \"prog\"; did you mean \"work\"?\nSee: prog --help\n"},
 		{"group lsit --json", ExitUsage, "unknown command \"lsit\" for \"prog group\"; did you mean \"list\"?\n"},
 		{"group li", ExitUsage, "did you mean \"list\"?\n"},
 		{"group other", ExitUsage, "prog: unknown command \"other\" for \"prog group\"\nSee: prog group --help\n"},

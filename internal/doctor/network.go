@@ -55,7 +55,7 @@ func (s Service) get(ctx context.Context, path string) (resp *http.Response, bod
 func Reachable(s Service) Check {
 	return Check{s.Name, func(ctx context.Context) Finding {
 		begun := time.Now()
-		resp, body, err := s.get(ctx, "/readyz")
+		resp, body, err := s.get(ctx, "/readyz") //nolint:bodyclose // get closes it
 		if err != nil {
 			return Finding{Failed, s.URL + " cannot be reached: " + reason(err), s.reachRemedy(err)}
 		}
@@ -123,7 +123,7 @@ const (
 func Clock(s Service) Check {
 	return Check{"clock", func(ctx context.Context) Finding {
 		begun := time.Now()
-		resp, _, err := s.get(ctx, "/livez")
+		resp, _, err := s.get(ctx, "/livez") //nolint:bodyclose // get closes it
 		took := time.Since(begun)
 		if err != nil {
 			return Finding{Warning, "not compared: " + s.Name + " cannot be reached", "see the check of " + s.Name}

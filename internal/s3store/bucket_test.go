@@ -125,7 +125,8 @@ func TestMultipart(t *testing.T) {
 	}
 	var parts []s3store.UploadedPart
 	for number, off := 2, int64(s3store.MinPartSize); number >= 1; number, off = number-1, off-s3store.MinPartSize {
-		p, err := b.PutPart(t.Context(), u, number, src, off, min(s3store.MinPartSize, src.Size()-off))
+		part := io.NewSectionReader(src, off, min(s3store.MinPartSize, src.Size()-off))
+		p, err := b.PutPart(t.Context(), u, number, part)
 		if err != nil {
 			t.Fatal(err)
 		}

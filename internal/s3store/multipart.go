@@ -40,20 +40,18 @@ func (b *Bucket) BeginUpload(ctx context.Context, key string) (UploadID, error) 
 	return UploadID{Key: key, ID: id}, nil
 }
 
-// PutPart uploads n bytes of src at off as a part. The server compares their checksum.
-func (b *Bucket) PutPart(
-	ctx context.Context, u UploadID, number int, src io.ReaderAt, off, n int64,
-) (UploadedPart, error) {
-	sum, err := partSum(src, off, n)
+// PutPart uploads the bytes of src as a part. The server compares their checksum.
+func (b *Bucket) PutPart(ctx context.Context, u UploadID, number int, src *io.SectionReader) (UploadedPart, error) {
+	sum, err := partSum(src, 0, src.Size())
 	if err != nil {
 		return UploadedPart{}, err
 	}
-	p, err := b.core.PutObjectPart(ctx, b.opts.Bucket, b.fullKey(u.Key), u.ID, number, io.NewSectionReader(src, off, n),
-		n, minio.PutObjectPartOptions{Md5Base64: sum.base64(), DisableContentSha256: true})
+	p, err := b.core.PutObjectPart(ctx, b.opts.Bucket, b.fullKey(u.Key), u.ID, number, src, src.Size(),
+		minio.PutObjectPartOptions{Md5Base64: sum.base64(), DisableContentSha256: true})
 	if err != nil {
 		return UploadedPart{}, describe(err, "upload part %d of %s", number, u.Key)
 	}
-	return UploadedPart{Number: number, ETag: p.ETag, Size: n}, nil
+	return UploadedPart{Number: number, ETag: p.ETag, Size: src.Size()}, nil
 }
 
 // MatchesPart reports whether an uploaded part has the bytes of src at off.

@@ -152,11 +152,11 @@ func (b *Bucket) testMultipart(ctx context.Context, dir string) error {
 		return err
 	}
 	data := bytes.NewReader(bytes.Repeat([]byte("buildyard"), MinPartSize/9+1))
-	last, err := b.PutPart(ctx, u, 3, data, MinPartSize, data.Size()-MinPartSize)
+	last, err := b.PutPart(ctx, u, 3, io.NewSectionReader(data, MinPartSize, data.Size()-MinPartSize))
 	if err != nil {
 		return err
 	}
-	first, err := b.PutPart(ctx, u, 1, data, 0, MinPartSize)
+	first, err := b.PutPart(ctx, u, 1, io.NewSectionReader(data, 0, MinPartSize))
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -239,10 +240,9 @@ func (c *cloud) all() []*member {
 // close ends every program, the last first.
 func (c *cloud) close() error {
 	var errs []error
-	all := c.all()
-	for i := len(all) - 1; i >= 0; i-- {
-		if all[i].Running() {
-			_, err := all[i].Rush(5 * time.Second)
+	for _, m := range slices.Backward(c.all()) {
+		if m.Running() {
+			_, err := m.Rush(5 * time.Second)
 			errs = append(errs, err)
 		}
 	}

@@ -93,12 +93,10 @@ func runInside(ctx context.Context, args []string, out io.Writer) (bool, error) 
 		return false, err
 	}
 	script := `mount --make-rprivate / && mount -t proc proc /proc && mkdir -p /run/netns && exec "$0" "$@"`
-	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", script, self}, args...)...) //nolint:gosec // itself
+	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", script, self}, args...)...)
 	cmd.Env = append(os.Environ(), insideSetting+"=1")
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
-	}
+	cmd.SysProcAttr = namespaceAttributes()
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
 	err = cmd.Run()

@@ -94,16 +94,16 @@ func (p *proxy) takeRequests() ([]string, int64) {
 }
 
 func describe(r *http.Request) string {
-	text := r.Method + " " + strings.TrimPrefix(r.URL.Path, "/"+bucketName+"/"+prefix+"/")
+	words := []string{r.Method, strings.TrimPrefix(r.URL.Path, "/"+bucketName+"/"+prefix+"/")}
 	for name := range r.URL.Query() {
 		if !strings.HasPrefix(name, "X-Amz-") {
-			text += " " + name
+			words = append(words, name)
 		}
 	}
 	if r.URL.Query().Has("X-Amz-Signature") {
-		text += " presigned"
+		words = append(words, "presigned")
 	}
-	return text
+	return strings.Join(words, " ")
 }
 
 func (p *proxy) countBody(resp *http.Response) error {

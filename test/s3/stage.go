@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -20,7 +21,7 @@ const (
 	bucketName = "templates"
 	prefix     = "site/one"
 	accessKey  = "testkey"
-	secretKey  = "testsecret" //nolint:gosec // of a server for this test
+	secretKey  = "testsecret" // of a server for this test
 	lease      = 4 * time.Second
 	startLimit = 90 * time.Second
 )
@@ -74,7 +75,7 @@ func (s *stage) startGateway(ctx context.Context) error {
 		return err
 	}
 	return waitUntil(ctx, startLimit, func() error {
-		resp, err := http.Get("http://" + s.address + "/") //nolint:noctx,gosec // a local server
+		resp, err := http.Get("http://" + s.address + "/") //nolint:noctx // a local server
 		if err != nil {
 			return err
 		}
@@ -150,19 +151,15 @@ func (s *stage) prepare(ctx context.Context, name, kind string, more map[string]
 		"--base-path", r.base, "--listen-addr", addr, "--local-listen-addr", "127.0.0.1:0")
 	settings := map[string]string{"SVC_BACKEND_TYPE": kind, "SVC_LOG_DIR": ""}
 	if kind == "s3" {
-		for key, value := range map[string]string{
+		maps.Copy(settings, map[string]string{
 			"SVC_BACKEND_S3_BUCKET": bucketName, "SVC_BACKEND_S3_PREFIX": prefix,
 			"SVC_BACKEND_S3_ENDPOINT": s.proxy.url(), "SVC_BACKEND_S3_REGION": "us-east-1",
 			"SVC_BACKEND_S3_USE_PATH_STYLE": "true", "SVC_BACKEND_S3_UPLOAD_PART_SIZE": "5242880",
 			"SVC_BACKEND_S3_LEASE_DURATION": lease.String(), "AWS_ACCESS_KEY_ID": accessKey,
 			"AWS_SECRET_ACCESS_KEY": secretKey,
-		} {
-			settings[key] = value
-		}
+		})
 	}
-	for key, value := range more {
-		settings[key] = value
-	}
+	maps.Copy(settings, more)
 	r.process.Set(settings)
 	r.client, err = transfer.New(transfer.Options{BaseURL: r.url, MaxAttempts: 8, IdleTimeout: 20 * time.Second})
 	s.registries = append(s.registries, r)

@@ -32,10 +32,11 @@ func (s *Store) CompleteUpload(ctx context.Context, u blob.Upload, x *blob.Index
 		return fmt.Errorf("complete layer %s: %w", x.Digest(), err)
 	}
 	l := layerObject{state: x.Kind() == blob.KindState, size: x.FileSize(), modified: time.Now()}
+	l.key = layerKey(x.Digest(), l.state)
 	if up.object == (s3store.UploadID{}) && l.size <= s.Bucket.Options().PartSize {
-		err = s.putLayer(ctx, &l, x.Digest(), src)
+		err = s.putLayer(ctx, l, src)
 	} else {
-		err = s.completeParts(ctx, u, up, src, &l, x.Digest())
+		err = s.completeParts(ctx, u, up, src, &l)
 	}
 	if err = errors.Join(err, src.Close()); err != nil {
 		return fmt.Errorf("complete layer %s: %w", x.Digest(), err)
@@ -59,8 +60,7 @@ func (s *Store) endUpload(u blob.Upload) error {
 }
 
 // putLayer writes a layer in one request.
-func (s *Store) putLayer(ctx context.Context, l *layerObject, root blob.Digest, src *layerSource) error {
-	l.key = layerKey(root, l.state)
+func (s *Store) putLayer(ctx context.Context, l layerObject, src *layerSource) error {
 	if err := s.detachTrash(ctx, l.key); err != nil {
 		return err
 	}
@@ -71,9 +71,9 @@ func (s *Store) putLayer(ctx context.Context, l *layerObject, root blob.Digest, 
 	return err
 }
 
-// completeParts completes the object of a layer and names it.
+// completeParts completes the object of a layer and names it. The key of the layer is its own name before.
 func (s *Store) completeParts(
-	ctx context.Context, u blob.Upload, up *upload, src *layerSource, l *layerObject, root blob.Digest,
+	ctx context.Context, u blob.Upload, up *upload, src *layerSource, l *layerObject,
 ) error {
 	err := s.completeObject(ctx, u, up, src)
 	if errors.Is(err, fs.ErrNotExist) { // a rule of the bucket has ended the upload since it began
@@ -83,8 +83,8 @@ func (s *Store) completeParts(
 	if err != nil {
 		return err
 	}
+	l.alias = l.key + "@" + strings.TrimPrefix(up.object.Key, streamDir+"/")
 	l.key = up.object.Key
-	l.alias = layerKey(root, l.state) + "@" + strings.TrimPrefix(l.key, streamDir+"/")
 	_, err = s.Lease.Put(ctx, l.alias, nil, s3store.Condition{})
 	return err
 }
@@ -160,7 +160,7 @@ func (s *Store) uploadUnlessDone(
 			return p.uploaded, err
 		}
 	}
-	uploaded, err := s.Bucket.PutPart(ctx, up.object, number, src, at.start, at.end-at.start)
+	uploaded, err := s.Bucket.PutPart(ctx, up.object, number, io.NewSectionReader(src, at.start, at.end-at.start))
 	if err == nil {
 		up.mu.Lock()
 		up.parts[number] = &part{uploaded: uploaded, done: true, verify: true} // for another attempt of the commit

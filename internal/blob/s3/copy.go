@@ -56,16 +56,16 @@ func PutLayer(
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(bucket.Options().UploadConcurrency)
 	for number, off := 1, int64(0); off < l.Size; number, off = number+1, off+partSize {
-		n := min(partSize, l.Size-off)
+		section := io.NewSectionReader(l.Bytes, off, min(partSize, l.Size-off))
 		group.Go(func() error {
-			p, err := putMissing(groupCtx, bucket, object, have[number], number, l.Bytes, off, n)
+			p, err := putMissing(groupCtx, bucket, object, uploadedPart(have, number), section)
 			if err != nil {
 				return err
 			}
 			mu.Lock()
 			defer mu.Unlock()
 			parts = append(parts, p)
-			uploaded(n)
+			uploaded(section.Size())
 			return nil
 		})
 	}
@@ -102,14 +102,22 @@ func resumeObject(
 	return object, nil, err
 }
 
+// uploadedPart returns the part that the server has with a number; one without a size when it has none.
+func uploadedPart(have map[int]s3store.UploadedPart, number int) s3store.UploadedPart {
+	p := have[number]
+	p.Number = number
+	return p
+}
+
+// putMissing uploads a part unless the server has it with the same bytes.
 func putMissing(
-	ctx context.Context, bucket *s3store.Bucket, object s3store.UploadID, have s3store.UploadedPart, number int,
-	src io.ReaderAt, off, n int64,
+	ctx context.Context, bucket *s3store.Bucket, object s3store.UploadID, have s3store.UploadedPart,
+	src *io.SectionReader,
 ) (s3store.UploadedPart, error) {
-	if have.Number == number && have.Size == n {
-		if same, err := have.MatchesPart(src, off); same || err != nil {
+	if have.Size == src.Size() {
+		if same, err := have.MatchesPart(src, 0); same || err != nil {
 			return have, err
 		}
 	}
-	return bucket.PutPart(ctx, object, number, src, off, n)
+	return bucket.PutPart(ctx, object, have.Number, src)
 }

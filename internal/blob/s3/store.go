@@ -199,6 +199,7 @@ func (s *Store) Open(_ context.Context, root blob.Digest) (blob.File, error) {
 	if !ok {
 		return nil, fmt.Errorf("layer %s: %w", root, fs.ErrNotExist)
 	}
+	//nolint:contextcheck // the file outlives ctx
 	return newFile(s.ctx, s.Bucket, root.String(), l), nil
 }
 

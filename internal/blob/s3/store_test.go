@@ -35,8 +35,8 @@ type storage struct {
 func newStorage(t *testing.T) *storage {
 	t.Helper()
 	st := &storage{t: t, server: s3test.Start(t), cancel: func() {}}
-	o, real := s3test.RealOptions()
-	if !real {
+	o, isReal := s3test.RealOptions()
+	if !isReal {
 		o = st.server.Options()
 	}
 	var err error
@@ -160,7 +160,7 @@ func TestResume(t *testing.T) {
 	st := newStorage(t)
 	s := st.open()
 	l := blobtest.Make(t, blob.KindDisk, 2, 22<<20)
-	u, foreign := blob.Upload{PushSession: "a"}, s3store.UploadID{}
+	u := blob.Upload{PushSession: "a"}
 	mustWrite(t, s, u, 0, l.Frames[:16<<20])
 	st.waitUploaded(3)
 	foreign, err := st.bucket.BeginUpload(t.Context(), "stream_dir/foreign")

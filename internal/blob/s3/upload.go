@@ -88,7 +88,7 @@ func (s *Store) WritePart(ctx context.Context, u blob.Upload, off int64, r io.Re
 		up.received = up.received.add(written)
 	}
 	up.mu.Unlock()
-	s.uploadPrefix(u, up)
+	s.uploadPrefix(u, up) //nolint:contextcheck // parts are uploaded after ctx
 	return n, err
 }
 
@@ -182,7 +182,7 @@ func (s *Store) uploadStaged(u blob.Upload, up *upload, number int) (s3store.Upl
 		return s3store.UploadedPart{}, err
 	}
 	at := up.partRange(number)
-	uploaded, err := s.Bucket.PutPart(up.ctx, object, number, f, at.start, at.end-at.start)
+	uploaded, err := s.Bucket.PutPart(up.ctx, object, number, io.NewSectionReader(f, at.start, at.end-at.start))
 	return uploaded, errors.Join(err, f.Close())
 }
 

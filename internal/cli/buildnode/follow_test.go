@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -176,13 +177,9 @@ func (f *followed) controller(url string, more map[string]string) {
 	address, secure := strings.CutPrefix(url, "https://")
 	settings := map[string]string{"SVC_LISTEN_ADDR": strings.TrimPrefix(address, "http://")}
 	if secure {
-		for key, value := range f.tls {
-			settings[key] = value
-		}
+		maps.Copy(settings, f.tls)
 	}
-	for key, value := range more {
-		settings[key] = value
-	}
+	maps.Copy(settings, more)
 	s, end, err := openCloud(f.dir, settings)
 	if err != nil {
 		f.t.Fatal(err)

@@ -65,7 +65,7 @@ func (o *doctorOptions) checks(ctx context.Context) ([]doctor.Result, error) {
 		{Name: "api", Find: c.findAccess},
 		{Name: "registry of the controller", Find: c.findRegistry},
 	}
-	list = append(list, registryChecks(ctx, c, controller, trust)...)
+	list = append(list, registryChecks(c, controller, trust)...)
 	list = append(list,
 		doctor.Check{Name: "version", Find: c.findVersion}, doctor.Check{Name: "license", Find: c.findLicense},
 		doctor.Check{Name: "nodes", Find: c.findNodes}, doctor.Check{Name: "agent versions", Find: c.findAgents},
@@ -83,7 +83,7 @@ func (o *doctorOptions) checks(ctx context.Context) ([]doctor.Result, error) {
 
 // registryChecks returns the checks of the registry from this machine; of the controller's port alone when the
 // registry's address is not known.
-func registryChecks(ctx context.Context, c *cloudChecks, controller doctor.Service, trust *tls.Config) []doctor.Check {
+func registryChecks(c *cloudChecks, controller doctor.Service, trust *tls.Config) []doctor.Check {
 	st, err := c.status()
 	if err != nil || st.RegistryAddress == "" {
 		return []doctor.Check{doctor.Ports(controller)}

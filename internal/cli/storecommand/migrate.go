@@ -100,7 +100,7 @@ func (m *migrateOptions) toCluster(ctx context.Context, to storeadmin.Side) (err
 func (m *migrateOptions) toDirectory(ctx context.Context, cluster *etcd.Backend, from storeadmin.Side) error {
 	dir := m.embeddedDir()
 	if m.cancel {
-		if err := storeadmin.CancelToDirectory(ctx, from, dir, m.copyOptions()); err != nil {
+		if err := storeadmin.CancelToDirectory(ctx, from, dir); err != nil {
 			return err
 		}
 		return m.show(from.Name, storeadmin.Result{})

@@ -97,7 +97,7 @@ func (b *Backend) Attach(ctx context.Context, dir *layout.Dir, address string) (
 				"error", err)
 		}
 	}
-	b.meta = objects.New(b.ctx, b.bucket, b.lease, dir)
+	b.meta = objects.New(b.ctx, b.bucket, b.lease, dir) //nolint:contextcheck // it outlives ctx
 	if err := b.meta.Load(ctx); err != nil {
 		return nil, fmt.Errorf("read the metadata of %s: %w", b.Name(), err)
 	}

@@ -405,7 +405,7 @@ func TestPresigned(t *testing.T) {
 		d := newDisk(t, uint64(i), size)
 		mustPush(t, r, idA, fmt.Sprint("v", i), d)
 		address := r.LayerURL(t.Context(), d.root())
-		resp, err := http.Get(address) //nolint:gosec,noctx // the test's server
+		resp, err := http.Get(address)
 		if err != nil {
 			t.Fatal(err)
 		}

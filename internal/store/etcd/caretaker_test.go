@@ -258,7 +258,8 @@ func TestCompactionOfWhatIsRemoved(t *testing.T) {
 	}
 	b.watches.add(4)
 	f.calls = nil
-	if err := b.maintainer.compact(t.Context()); err != nil || !slices.Equal(f.calls, []string{"get /p/probe", "compact 3"}) {
+	err := b.maintainer.compact(t.Context())
+	if err != nil || !slices.Equal(f.calls, []string{"get /p/probe", "compact 3"}) {
 		t.Errorf("with a watch that is behind: %v, called %q", err, f.calls)
 	}
 }

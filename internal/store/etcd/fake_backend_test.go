@@ -147,7 +147,8 @@ var fakeWork = map[string]struct {
 var aPut = store.Txn{Puts: []store.KV{{Key: "/k", Value: []byte("new")}}}
 
 // TestEveryCallThatFails: a failed call of a cluster is an error of the backend's operation, and no
-// further call follows, unless other members answer instead. Where the outcome of a write is not known, the error states that.
+// further call follows, unless other members answer instead. Where the outcome of a write is not
+// known, the error states that.
 func TestEveryCallThatFails(t *testing.T) {
 	for name, work := range fakeWork {
 		run := func(failAt int) (*fakeCluster, error) {

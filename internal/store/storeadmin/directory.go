@@ -44,7 +44,9 @@ func MigrateToDirectory(ctx context.Context, from Side, cluster Cluster, dir str
 	}
 	var done Result
 	if !complete {
-		if done, err = restoreFrom(ctx, from, cluster, epoch, dir, opts); err != nil {
+		if done, err = restoreFrom(ctx, from, cluster, etcd.RestoreOptions{
+			Dir: dir, CopiedFrom: epoch, Logger: opts.Logger,
+		}); err != nil {
 			return Result{}, err
 		}
 	}
@@ -68,23 +70,21 @@ func readDirectory(ctx context.Context, dir string) (state store.Schema, err err
 	return store.ReadSchema(ctx, b, "")
 }
 
-// restoreFrom writes a backup of the cluster next to the directory's store, and restores it there.
+// restoreFrom writes a backup of the cluster next to the store of opts.Dir, and restores it there.
 func restoreFrom(
-	ctx context.Context, from Side, cluster Cluster, epoch, dir string, opts Options,
+	ctx context.Context, from Side, cluster Cluster, opts etcd.RestoreOptions,
 ) (done Result, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return Result{}, fmt.Errorf("create store directory: %w", err)
 	}
-	file := filepath.Join(dir, "migration.backup")
+	file := filepath.Join(opts.Dir, "migration.backup")
 	defer func() { err = errors.Join(err, os.RemoveAll(file)) }()
 	if err := writeUnchanging(ctx, from, cluster, file); err != nil {
 		return Result{}, err
 	}
 
-	restored, err := etcd.Restore(ctx, etcd.RestoreOptions{
-		BackupFile: file, Dir: dir, Prefix: from.Prefix, Existing: etcd.MoveExistingAside, CopiedFrom: epoch,
-		Logger: opts.Logger,
-	})
+	opts.BackupFile, opts.Prefix, opts.Existing = file, from.Prefix, etcd.MoveExistingAside
+	restored, err := etcd.Restore(ctx, opts)
 	if err != nil {
 		return Result{}, err
 	}
@@ -125,7 +125,7 @@ func WriteBackup(
 }
 
 // CancelToDirectory opens the records of a cluster again whose migration to a directory is not complete.
-func CancelToDirectory(ctx context.Context, from Side, dir string, opts Options) error {
+func CancelToDirectory(ctx context.Context, from Side, dir string) error {
 	state, err := readDirectory(ctx, dir)
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func TestThereAndBack(t *testing.T) {
 	if _, err := MigrateToDirectory(ctx, side, cluster, home, noSettle()); !errors.Is(err, errKilled) {
 		t.Fatal(err)
 	}
-	if err := CancelToDirectory(ctx, Side{cluster, "", "etcd"}, home, noSettle()); err == nil ||
+	if err := CancelToDirectory(ctx, Side{cluster, "", "etcd"}, home); err == nil ||
 		!strings.Contains(err.Error(), "complete") {
 		t.Errorf("a complete copy was undone: %v", err)
 	}

@@ -25,7 +25,7 @@ var errTakenOver = errors.New("another process has taken over this copy")
 // Every transaction is on the condition that the target is still closed for this copy, so that two
 // processes never write at a time, and none after the target was opened.
 type equalizer struct {
-	from, to  Side
+	copySides
 	condition store.Compare // that the target is closed for this copy
 	opts      Options
 

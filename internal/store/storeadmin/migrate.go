@@ -47,7 +47,8 @@ func Migrate(ctx context.Context, from, to Side, opts Options) (done Result, err
 		if target, err = closeForCopy(ctx, to, target, from.Name, opts); err != nil {
 			return Result{}, err
 		}
-		if done, err = copyAndOpen(ctx, from, to, target.WithVersion(source.Version()), epoch, opts); err != nil {
+		target = target.WithVersion(source.Version())
+		if done, err = copyAndOpen(ctx, copySides{from, to}, target, epoch, opts); err != nil {
 			return Result{}, err
 		}
 	}
@@ -134,15 +135,19 @@ const maxCopyRounds = 5
 // errChanging means that the source changes although it is closed.
 var errChanging = errors.New("its records change while they are copied: stop all controllers")
 
+// copySides are the stores of a copy.
+type copySides struct{ from, to Side }
+
 // copyAndOpen makes the records of the target those of the source, and opens the target.
 func copyAndOpen(
-	ctx context.Context, from, to Side, target store.Schema, copiedFrom string, opts Options,
+	ctx context.Context, sides copySides, target store.Schema, copiedFrom string, opts Options,
 ) (done Result, err error) {
+	from, to := sides.from, sides.to
 	for round := 0; ; round++ {
 		if round == maxCopyRounds {
 			return Result{}, fmt.Errorf("%s: %w", from.Name, errChanging)
 		}
-		e := equalizer{from: from, to: to, condition: target.Condition(to.Prefix), opts: opts}
+		e := equalizer{copySides: sides, condition: target.Condition(to.Prefix), opts: opts}
 		rev, err := e.run(ctx)
 		if err != nil && !errors.Is(err, store.ErrCompacted) {
 			return Result{}, err
@@ -216,7 +221,7 @@ func deleteCopy(ctx context.Context, from, to Side, target store.Schema, opts Op
 	if err != nil {
 		return err
 	}
-	e := equalizer{from: from, to: to, condition: target.Condition(to.Prefix), opts: opts}
+	e := equalizer{copySides: copySides{from, to}, condition: target.Condition(to.Prefix), opts: opts}
 	if err := e.listTarget(ctx); err != nil {
 		return err
 	}

@@ -328,7 +328,7 @@ func TestTakenOver(t *testing.T) {
 	if _, err := closeForCopy(ctx, target, closed, "here", opts); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := copyAndOpen(ctx, from, target, closed, "", opts); !errors.Is(err, errTakenOver) {
+	if _, err := copyAndOpen(ctx, copySides{from, target}, closed, "", opts); !errors.Is(err, errTakenOver) {
 		t.Errorf("the first process wrote: %v", err)
 	}
 }

@@ -43,7 +43,7 @@ func Restore(ctx context.Context, source, to Side, existing ExistingRecords, opt
 	if err := opts.Settle(ctx); err != nil {
 		return Result{}, err
 	}
-	done, err := copyAndOpen(ctx, source, to, target.WithVersion(schema.Version()), "", opts)
+	done, err := copyAndOpen(ctx, copySides{source, to}, target.WithVersion(schema.Version()), "", opts)
 	if err != nil {
 		return Result{}, err
 	}

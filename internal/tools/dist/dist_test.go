@@ -92,7 +92,7 @@ func TestUnits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, unit := range strings.Fields(p.Units) {
+	for unit := range strings.FieldsSeq(p.Units) {
 		text := string(p.files["/usr/lib/systemd/system/"+unit].content)
 		for _, line := range []string{"User=build-cloud\n", "ExecStart=/usr/bin/buildyard ", "ProtectSystem=strict\n"} {
 			if !strings.Contains(text, line) {
