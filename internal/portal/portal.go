@@ -46,7 +46,6 @@ func Handler(o Options) http.Handler {
 		pages.Handle("GET "+a.pattern, p.formHandler(a))
 		pages.Handle("POST "+a.pattern, p.actionHandler(a))
 	}
-	pages.Handle("GET /admin/ui/{$}", http.RedirectHandler("/admin/ui", http.StatusPermanentRedirect))
 	pages.Handle("GET /assets/{path...}", p.assets)
 	pages.HandleFunc("GET /live", p.serveChanges)
 	pages.HandleFunc("GET /favicon.ico", p.favicon)
