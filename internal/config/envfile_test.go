@@ -21,7 +21,7 @@ func TestEnvironmentFile(t *testing.T) {
 			switch {
 			case line != "\n" && !strings.HasPrefix(line, "#"):
 				t.Errorf("%s: %q is active", name, line)
-			case !isSetting || !strings.HasPrefix(line, "#SVC_"):
+			case !isSetting || strings.Contains(key, " "):
 				continue
 			}
 			settings++

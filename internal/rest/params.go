@@ -167,13 +167,8 @@ func (p *Params) rawValue(name string) json.RawMessage {
 // Has reports whether a parameter is given; null and "" mean that it is not.
 func (p *Params) Has(name string) bool { return p.rawValue(name) != nil }
 
-// IsNamed reports whether a parameter is in the request, also when it is null or "".
-func (p *Params) IsNamed(name string) bool {
-	if _, inBody := p.body[name]; inBody {
-		return true
-	}
-	return p.queryValues(name) != nil
-}
+// IsNull reports whether the body has null for a parameter, for routes that clear a value with it.
+func (p *Params) IsNull(name string) bool { return string(p.body[name]) == "null" }
 
 // Given filters names down to those that are given.
 func (p *Params) Given(names ...string) []string {

@@ -24,9 +24,9 @@ func theFile(t *testing.T) *openapi3.T {
 }
 
 // verbs are the first words of operationIds.
-var verbs = strings.Fields(`abort add append attach cancel clear commit complete configure connect create delete disjoin
-	distribute download end fill get join list log open pause poll redirect remove replace report resolve restart revert
-	save send set start stream terminate update upload watch`)
+var verbs = strings.Fields(`abort add append attach cancel change clear commit complete configure connect create delete
+	disjoin distribute download end fill get join list log open pause poll prove redirect remove replace report resolve
+	restart revert revoke save send set start stream terminate update upload watch`)
 
 // operations returns the operations of the file by their operationIds; those without one are faults.
 func operations(t *testing.T, doc *openapi3.T) map[string]string {

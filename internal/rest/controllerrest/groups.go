@@ -13,7 +13,7 @@ import (
 // maxGroupDescription is the longest description of a group, in bytes.
 const maxGroupDescription = 1024
 
-// noFallback removes the fallback of a group, as null and "" do.
+// noFallback removes the fallback of a group, as null does; "" means that it is not given.
 const noFallback = "none"
 
 // groupRoutes are the routes of node groups and their members.
@@ -104,7 +104,7 @@ func groupEdit(p *rest.Params) (edit groups.Edit) {
 		text := strings.TrimSpace(p.Text("description", maxGroupDescription))
 		edit.Description = &text
 	}
-	if p.IsNamed("fallback_group_id") {
+	if p.Has("fallback_group_id") || p.IsNull("fallback_group_id") {
 		id := p.String("fallback_group_id")
 		if id == noFallback {
 			id = ""

@@ -81,6 +81,7 @@ GET /api/v1/log/archive view_logs
 GET /pkg/manifest node-or-known
 GET /pkg/{name} node-or-known
 POST /queue/v1/join node-or-known
+POST /queue/v1/cloud node
 POST /queue/v1/poll node
 POST /queue/v1/report node
 POST /queue/v1/pass node
