@@ -71,7 +71,7 @@ bench-mac: ## measure starts, next tags, commands and ports of Macs over an imit
 
 bench-ha: ## measure three controllers on three etcd members, compared with the embedded store: ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
 	scripts/need.sh bench-ha
-	CGO_ENABLED=0 go run -trimpath ./test/bench/ha -etcd $(TOOLS)/etcd $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
+	CGO_ENABLED=0 go run -trimpath ./test/bench/ha -etcd $(TOOLS)/etcd -versitygw $(TOOLS)/versitygw $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
 bench-registry: ## measure pushes and pulls, and for comparison the disk, the network and another registry: PAIRS=9, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
 	go run ./test/bench/registry -pairs $(or $(PAIRS),9) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)

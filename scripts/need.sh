@@ -22,7 +22,7 @@
 #   scripts/need.sh docs-test  curl, jq, openssl, ip, mke2fs and qemu-img, which the commands of the documents use, and etcd
 #   scripts/need.sh etcd     etcd servers of the supported minor versions, and etcdctl
 #   scripts/need.sh test-ha  the same, an older etcd that is refused, HAProxy and ip
-#   scripts/need.sh bench-ha an etcd server
+#   scripts/need.sh bench-ha an etcd server, and versitygw
 #   scripts/need.sh bin      prints the directory of the Go tools
 #
 # Debian packages are installed when this runs as root; otherwise, and elsewhere,
@@ -214,7 +214,7 @@ test-packages)
   ;;
 etcd) etcd_programs ;;
 test-ha) packages haproxy iproute2 && etcd_programs && etcd_old ;;
-bench-ha) etcd_newest ;;
+bench-ha) etcd_newest && tool versitygw ;;
 docs-test) packages curl jq openssl iproute2 e2fsprogs qemu-utils && etcd_newest ;;
 bin) echo "$bin" ;;
 *) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;

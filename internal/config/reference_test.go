@@ -34,6 +34,7 @@ func TestReferenceOfSettings(t *testing.T) {
 			"Of `buildyard registry`. A registry in the process of a controller has the settings of the controller.",
 			RegistryTable,
 		},
+		{"Mirror of a registry", "Of `buildyard registry mirror`.", MirrorTable},
 		{"Commands that call a controller", "Of every `buildyard` command that calls a controller.", ClientTable},
 		{
 			"Commands for a registry's storage", "Of `buildyard registry check`, `repair`, `gc` and `stats`.",

@@ -30,6 +30,8 @@ const (
 type Options struct {
 	// BaseURL is the registry's address: scheme, host, port and, behind a proxy, a path.
 	BaseURL string
+	// Mirror is the address of a mirror of the registry for pulls; "": none. What fails there goes to the registry.
+	Mirror string
 	// TLS is used for https; see TLSConfig. nil means the system's defaults.
 	TLS *tls.Config
 	// Dial makes connections instead of the network; nil: the network is used.
@@ -37,7 +39,7 @@ type Options struct {
 	// DialTLS makes connections for https, with a configuration that may change; nil: TLS is used.
 	DialTLS func(ctx context.Context, network, address string) (net.Conn, error)
 	// Authorize puts credentials on a request. It is called before every attempt, so it may renew
-	// them, and only for requests to BaseURL's host.
+	// them, and only for requests to the hosts of BaseURL and Mirror.
 	Authorize func(*http.Request) error
 	// RenewCredentials is called when the registry answered 401 to a request with such credentials. It reports whether
 	// a new call of Authorize may succeed. nil: it cannot.
@@ -54,6 +56,7 @@ type Options struct {
 // Client is a client of one registry. It may be used from many goroutines.
 type Client struct {
 	base             *url.URL
+	mirror           *url.URL // nil: none
 	http             *http.Client
 	authorize        func(*http.Request) error
 	renewCredentials func(*http.Request) bool
@@ -66,14 +69,18 @@ type Client struct {
 
 // New checks the options; it does not connect.
 func New(o Options) (*Client, error) {
-	base, err := url.Parse(strings.TrimSpace(o.BaseURL))
-	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
-		return nil, farm.Invalid("registry", "%q is not an http or https URL", o.BaseURL)
+	base, err := parseAddress("registry", o.BaseURL)
+	if err != nil {
+		return nil, err
 	}
-	base.Path = strings.TrimRight(base.Path, "/")
-	base.RawQuery, base.Fragment = "", ""
+	var mirror *url.URL
+	if o.Mirror != "" {
+		if mirror, err = parseAddress("registry-mirror", o.Mirror); err != nil {
+			return nil, err
+		}
+	}
 	c := &Client{
-		base: base, http: &http.Client{Transport: transport(o)}, authorize: o.Authorize,
+		base: base, mirror: mirror, http: &http.Client{Transport: transport(o)}, authorize: o.Authorize,
 		renewCredentials: o.RenewCredentials,
 		log:              o.Logger, idleTimeout: o.IdleTimeout, maxAttempts: o.MaxAttempts,
 		indexChunkBytes: indexChunkSize,
@@ -89,6 +96,17 @@ func New(o Options) (*Client, error) {
 		c.maxAttempts = defaultAttempts
 	}
 	return c, nil
+}
+
+// parseAddress reads the address of a service.
+func parseAddress(name, text string) (*url.URL, error) {
+	address, err := url.Parse(strings.TrimSpace(text))
+	if err != nil || (address.Scheme != "http" && address.Scheme != "https") || address.Host == "" {
+		return nil, farm.Invalid(name, "%q is not an http or https URL", text)
+	}
+	address.Path = strings.TrimRight(address.Path, "/")
+	address.RawQuery, address.Fragment = "", ""
+	return address, nil
 }
 
 // transport speaks HTTP/1.1 only: parallel connections have a window each, one HTTP/2 connection
@@ -129,6 +147,7 @@ type apiCall struct {
 	// idempotent marks calls that are safe to send twice: only such calls are retried.
 	idempotent bool
 	timeout    time.Duration // 0 means controlTimeout
+	toMirror   bool          // the mirror is asked instead of the registry
 }
 
 func (c *Client) doCall(ctx context.Context, k apiCall) error {
@@ -152,7 +171,7 @@ func (c *Client) callOnce(ctx context.Context, k apiCall) error {
 		}
 		body = strings.NewReader(string(raw))
 	}
-	req, err := c.newRequest(ctx, k.method, c.buildURL(k.path, k.query), body)
+	req, err := c.newRequest(ctx, k.method, c.callURL(k), body)
 	if err != nil {
 		return err
 	}
@@ -175,8 +194,18 @@ func responseError(resp *http.Response) error {
 	return fmt.Errorf("the registry responded %s: %w", resp.Status, errTransient)
 }
 
-func (c *Client) buildURL(path string, query url.Values) string {
-	u := *c.base
+func (c *Client) buildURL(path string, query url.Values) string { return below(c.base, path, query) }
+
+func (c *Client) callURL(k apiCall) string {
+	if k.toMirror {
+		return below(c.mirror, k.path, k.query)
+	}
+	return c.buildURL(k.path, k.query)
+}
+
+// below returns the URL of a path at an address.
+func below(address *url.URL, path string, query url.Values) string {
+	u := *address
 	u.Path += path
 	u.RawQuery = query.Encode()
 	return u.String()
@@ -199,9 +228,12 @@ func (c *Client) newRequest(ctx context.Context, method, address string, body io
 	return req, nil
 }
 
-// isRegistryRequest reports whether a request is for the registry itself.
+// isRegistryRequest reports whether a request is for the registry itself or its mirror, which get the credentials.
 func (c *Client) isRegistryRequest(req *http.Request) bool {
-	return req.URL.Host == c.base.Host && req.URL.Scheme == c.base.Scheme
+	isFor := func(address *url.URL) bool {
+		return address != nil && req.URL.Host == address.Host && req.URL.Scheme == address.Scheme
+	}
+	return isFor(c.base) || isFor(c.mirror)
 }
 
 // isRegistryURL reports whether the URL of a layer is one of the registry itself.

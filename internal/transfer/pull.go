@@ -32,8 +32,12 @@ func (c *Client) PeekManifest(ctx context.Context, ref VersionRef) (api.PullMani
 }
 
 func (c *Client) getManifest(ctx context.Context, query url.Values) (m api.PullManifest, err error) {
-	err = c.doCall(ctx,
-		apiCall{method: http.MethodGet, path: "/registry/v2/pull", query: query, result: &m, idempotent: true})
+	call := apiCall{method: http.MethodGet, path: "/registry/v2/pull", query: query, result: &m, idempotent: true}
+	if m, ok := c.askMirror(ctx, call); ok {
+		return m, nil
+	}
+	err = c.doCall(ctx, call)
+	c.preferMirror(m)
 	return m, err
 }
 

@@ -15,13 +15,24 @@ type sourceHealth struct {
 	avoidedUpto time.Time
 }
 
+// isAvoided reports whether sources outside the registry are not used now.
+func (h *sourceHealth) isAvoided() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Now().Before(h.avoidedUpto)
+}
+
+// avoid makes sources outside the registry wait.
+func (h *sourceHealth) avoid() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.avoidedUpto = time.Now().Add(sourceRetryDelay)
+}
+
 // choose returns the URL of an attempt. While sources outside the registry are avoided, those of the registry are used
 // if there are any.
 func (h *sourceHealth) choose(c *Client, urls []string, attempt int) string {
-	h.mu.Lock()
-	avoid := time.Now().Before(h.avoidedUpto)
-	h.mu.Unlock()
-	if avoid {
+	if h.isAvoided() {
 		var own []string
 		for _, address := range urls {
 			if c.isRegistryURL(address) {
@@ -41,8 +52,6 @@ func (h *sourceHealth) noteFailure(c *Client, urls []string, address string, err
 	if err == nil || len(urls) < 2 || c.isRegistryURL(address) {
 		return err
 	}
-	h.mu.Lock()
-	h.avoidedUpto = time.Now().Add(sourceRetryDelay)
-	h.mu.Unlock()
+	h.avoid()
 	return fmt.Errorf("%w: %w", errTransient, err)
 }

@@ -107,6 +107,7 @@ func caseRequests(ctx context.Context, s *stage) (string, error) {
 		}
 		list, _ := s.proxy.takeRequests()
 		beyond, data := splitRequests(list)
+		s.figures["commit_requests"] = max(s.figures["commit_requests"], float64(len(beyond)))
 		evidence = append(evidence, fmt.Sprintf("%d MiB: %d of data, %d beyond", size>>20, data, len(beyond)))
 		if len(beyond) > 5 || len(beyond) == 0 || data == 0 {
 			return strings.Join(evidence, "; "), fmt.Errorf("beyond its data: %q", beyond)

@@ -84,6 +84,7 @@ var cases = []testCase{
 	{"race for the lease", caseRace},
 	{"copy from disk", caseCopy},
 	{"pull compared with disk", casePullRatio},
+	{"mirror", caseMirror},
 }
 
 func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {

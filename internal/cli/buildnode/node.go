@@ -57,6 +57,7 @@ type NodeOptions struct {
 
 	QEMUUser         string // user of QEMU when this program is root; "": the driver's choice
 	RequireIsolation bool   // no VM starts without the firewall rule that keeps guests off this host
+	RegistryMirror   string // URL of a mirror of the registry, for pulls; "": none
 	MetricsAddr      string // listen address of metrics, host:port; "": disabled
 	IgnoreFlushes    bool   // VMs ignore flushes of their guests; for measurements only
 	vlans            vlanFlags
@@ -177,8 +178,14 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 	}
 	n.tokenSource = newTokenSource(identity, client, o.Logger)
 	trust := followed.Trust()
-	source := cache.NewRegistry(transfer.Options{TLS: trust.Config(), DialTLS: trust.DialTLS, Logger: o.Logger},
-		n.tokenSource)
+	if o.RegistryMirror != "" {
+		if _, err := transfer.New(transfer.Options{BaseURL: o.RegistryMirror}); err != nil {
+			return none, fmt.Errorf("--registry-mirror: %w", err)
+		}
+	}
+	source := cache.NewRegistry(transfer.Options{
+		Mirror: o.RegistryMirror, TLS: trust.Config(), DialTLS: trust.DialTLS, Logger: o.Logger,
+	}, n.tokenSource)
 	n.closeLater(source)
 	n.registryPuller = source
 	templates, err := cache.Open(cache.Options{

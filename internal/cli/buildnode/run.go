@@ -67,6 +67,8 @@ func addRunFlags(cmd *cobra.Command, o *NodeOptions) {
 	cmd.Flags().StringVar(&o.License.AuthorityFile, "license-authority", "",
 		"file with the public keys of the license authority (default: authority.pub in /etc/buildyard and in the "+
 			"user's configuration directory)")
+	cmd.Flags().StringVar(&o.RegistryMirror, "registry-mirror", "",
+		"URL of a mirror of the registry near this node, for pulls; the registry is used when it fails (default: none)")
 	cmd.Flags().StringVar(&o.MetricsAddr, "metrics-listen",
 		"", "listen address host:port of Prometheus metrics at /metrics (default: disabled)")
 	for _, name := range []string{"update-key", "license-file", "license-authority"} {

@@ -10,6 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/cli/cloud"
 	"github.com/buildyard/buildyard/internal/cli/diagnose"
+	"github.com/buildyard/buildyard/internal/cli/mirrorcommand"
 	"github.com/buildyard/buildyard/internal/cli/releases"
 	"github.com/buildyard/buildyard/internal/cli/storecommand"
 	"github.com/buildyard/buildyard/internal/config"
@@ -164,5 +165,6 @@ running registry.`,
   buildyard registry check`,
 	}, config.RegistryTable, &RegistryService{Stderr: io.Err})
 	cmd.AddCommand(storageCommands(io)...)
+	cmd.AddCommand(mirrorcommand.Command(io))
 	return cmd
 }

@@ -24,18 +24,20 @@ const limit = 20 * time.Minute
 // bench is one run.
 type bench struct {
 	*runner.Run
-	etcd string // path of an etcd server
+	etcd    string // path of an etcd server
+	gateway string // path of an S3 server
 }
 
 // Flags adds the path of the etcd server.
 func (b *bench) Flags(flags *flag.FlagSet) {
 	flags.StringVar(&b.etcd, "etcd", "", "etcd server to run, see scripts/need.sh")
+	flags.StringVar(&b.gateway, "versitygw", "", "S3 server to run, see scripts/need.sh")
 }
 
 // Rows returns the table.
 func (b *bench) Rows() ([]row.Row, error) {
-	if b.etcd == "" {
-		return nil, errors.New("-etcd is missing: it names an etcd server")
+	if b.etcd == "" || b.gateway == "" {
+		return nil, errors.New("-etcd or -versitygw is missing: they name an etcd server and an S3 server")
 	}
 	return rows, nil
 }
@@ -47,9 +49,6 @@ func (b *bench) Head() string {
 
 // Measure measures every part.
 func (b *bench) Measure(ctx context.Context) error {
-	for _, name := range []string{rowS3Pull, rowMirror} {
-		b.Figure(name).Skipped = true
-	}
 	if err := b.Build(ctx); err != nil {
 		return err
 	}
@@ -57,6 +56,6 @@ func (b *bench) Measure(ctx context.Context) error {
 	defer cancel()
 	b.MeasureParts(ctx, runner.Part{
 		Rows: []string{rowCreates, rowStart, rowTakeover, rowMember}, Partial: true, Do: b.replicated,
-	})
+	}, runner.Part{Rows: []string{rowS3Pull, rowCommit, rowMirror}, Partial: true, Do: b.registries})
 	return nil
 }
