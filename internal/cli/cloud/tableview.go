@@ -107,18 +107,48 @@ func columnWidths(before []int, rows [][]string) []int {
 	return out
 }
 
-// printRows prints lines of a table. On a terminal the lines of a narrow table are cut at its width, so that the
-// end of the last column is missing.
+// minColumnWidth is the width below which no column is shortened.
+const minColumnWidth = 12
+
+// fitColumns shortens the widest columns until a line has the columns of a terminal, but not the first one: an
+// incomplete ID is of no use. Without a terminal it shortens none.
+func fitColumns(width []int, columns int) []int {
+	out := slices.Clone(width)
+	excess := 2 * (len(out) - 1)
+	for _, w := range out {
+		excess += w
+	}
+	for excess -= columns; columns > 0 && excess > 0; excess-- {
+		widest := 0
+		for i := 1; i < len(out); i++ {
+			if out[i] > minColumnWidth && (widest == 0 || out[i] > out[widest]) {
+				widest = i
+			}
+		}
+		if widest == 0 {
+			break
+		}
+		out[widest]--
+	}
+	return out
+}
+
+// printRows prints lines of a table. On a terminal the lines of a narrow table fit its width: cells of wide columns are
+// shortened, and then the end of the last column is missing.
 func (a *Command) printRows(rows [][]string, width []int) error {
 	columns := 0
 	if a.Output == cli.Table {
 		columns = cli.Columns(a.Out)
 	}
+	fitting := fitColumns(width, columns)
 	var out bytes.Buffer
 	for _, row := range rows {
 		var line strings.Builder
 		for i, cell := range row {
-			fmt.Fprintf(&line, "%-*s  ", width[i], cell)
+			if fitting[i] < width[i] {
+				cell = cli.CutLine(cell, fitting[i])
+			}
+			fmt.Fprintf(&line, "%-*s  ", fitting[i], cell)
 		}
 		out.WriteString(cli.CutLine(strings.TrimRight(line.String(), " "), columns) + "\n")
 	}
