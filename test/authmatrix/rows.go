@@ -89,15 +89,18 @@ func allRows() (rows []row, err error) {
 			}
 			add(pattern, always)
 		}
+		discovery := patternsOf(authrest.DiscoveryRoutes())
 		for _, pattern := range authRoutes(farm.Service(service), always) {
 			if table[pattern] == "" {
 				return nil, fmt.Errorf("the %s has %s, of which the tables know nothing", service, pattern)
 			}
 			when := guarded
+			if slices.Contains(discovery, pattern) {
+				when = always
+			}
 			for _, f := range features {
-				if !slices.Contains(authRoutes(farm.Service(service), f), pattern) {
+				if when == guarded && !slices.Contains(authRoutes(farm.Service(service), f), pattern) {
 					when = f
-					break
 				}
 			}
 			add(pattern, when)

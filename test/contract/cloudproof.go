@@ -47,5 +47,5 @@ func cloudProof(ctx context.Context, p *caseRunner) error {
 			return err
 		}
 	}
-	return c.caller().Send(ctx, "DELETE", "/api/v1/node?id="+joined.NodeID, nil, nil)
+	return c.caller().Send(ctx, "DELETE", "/api/v1/node?node_id="+joined.NodeID, nil, nil)
 }

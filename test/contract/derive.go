@@ -201,6 +201,7 @@ var bases = map[string]map[string]any{
 	"POST /registry/pause":                {"seconds": 0.0},
 	"POST /api/v1/vm":                     {"startup_script": "ZXhpdCAw", "script_monitoring": true},
 	"POST /api/v1/maintenance":            {"for": "1s"},
+	"PUT /api/v1/node/rollout":            {"action": "pause"},
 	"DELETE /api/v1/node/group":           {"group_ids": []any{unknownID}, "node_ids": []any{unknownID}},
 	"POST /api/v1/node/group":             {"group_ids": []any{unknownID}, "node_ids": []any{unknownID}},
 	"POST /queue/v1/join":                 {"protocol": 1.0},

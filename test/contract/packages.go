@@ -45,7 +45,7 @@ func agentPackages(ctx context.Context, p *caseRunner) error {
 	if err != nil {
 		return err
 	}
-	if err := c.loadPackages(ctx); err != nil {
+	if err := errors.Join(c.replaceToken(ctx), c.loadPackages(ctx), c.rollOut(ctx)); err != nil {
 		return err
 	}
 	if err := c.caller().Send(ctx, "PUT", "/api/v1/node/update",
@@ -61,6 +61,45 @@ func agentPackages(ctx context.Context, p *caseRunner) error {
 		return fmt.Errorf("over the update of its node: %w", err)
 	}
 	return c.caller().Send(ctx, "DELETE", "/api/v1/vm", map[string]string{"id": id}, nil)
+}
+
+// replaceToken replaces the permanent join token, with which nodes and packages are requested.
+func (c *cloud) replaceToken(ctx context.Context) error {
+	var made api.JoinToken
+	err := c.caller().Send(ctx, "POST", api.PathJoinTokens, api.CreateJoinToken{Replace: true}, &made)
+	if err == nil && (made.Token == "" || !made.Permanent) {
+		return fmt.Errorf("the permanent token was not replaced: %+v", made)
+	}
+	if err == nil {
+		c.vars["token"] = made.Token
+	}
+	return err
+}
+
+// rollOut starts rollouts, and ends them.
+func (c *cloud) rollOut(ctx context.Context) error {
+	var group api.Group
+	err := c.caller().Send(ctx, "POST", "/api/v1/group", map[string]string{"name": "canary"}, &group)
+	if err != nil {
+		return err
+	}
+	for _, r := range []api.StartRollout{
+		{BatchNodes: 1, MaxFailures: 1, CanaryGroups: []string{group.ID}, CanaryWait: "1s"}, {BatchPercent: 20},
+	} {
+		var started, ended api.AgentRollout
+		err := errors.Join(c.caller().Send(ctx, "POST", api.PathRollout, r, &started),
+			c.caller().Send(ctx, "PUT", api.PathRollout, api.ChangeRollout{Action: "pause", Reason: "contract"}, nil),
+			c.caller().Send(ctx, "PUT", api.PathRollout, api.ChangeRollout{Action: "resume"}, nil),
+			c.caller().Send(ctx, "PUT", api.PathRollout, api.ChangeRollout{Action: "abort"}, nil),
+			c.caller().Send(ctx, "GET", api.PathRollout, nil, &ended))
+		if err != nil {
+			return fmt.Errorf("rollout %+v: %w", r, err)
+		}
+		if ended.ID != started.ID || ended.State != "Aborted" {
+			return fmt.Errorf("rollout %s is %s: %s", ended.ID, ended.State, ended.Reason)
+		}
+	}
+	return c.caller().Send(ctx, "DELETE", "/api/v1/group?id="+group.ID, nil, nil)
 }
 
 // loadPackages waits for the packages and loads them under all their names.

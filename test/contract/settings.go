@@ -178,7 +178,7 @@ func (t trial) given(addr, registry string) (args, env []string, err error) {
 		if !ok {
 			value = s.Default
 		}
-		if value == "" {
+		if value == "" || isOfBucket(s) {
 			continue
 		}
 		switch t.source {
@@ -199,6 +199,9 @@ func (t trial) given(addr, registry string) (args, env []string, err error) {
 	}
 	return args, env, nil
 }
+
+// isOfBucket reports whether a setting is for a storage on S3 alone: others refuse it.
+func isOfBucket(s config.Setting) bool { return strings.HasPrefix(s.Key, "SVC_BACKEND_S3_") }
 
 // answers waits until an address answers 200, or the program behind it has ended.
 func answers(ctx context.Context, address string, ended <-chan struct{}) bool {

@@ -20,7 +20,7 @@ import (
 // Limits of the tokens.
 const (
 	MaxTokens      = 1000
-	MaxLifetime    = 366 * 24 * time.Hour
+	MaxLifetime    = 30 * 24 * time.Hour
 	MaxDescription = 255 // bytes
 )
 
