@@ -214,6 +214,12 @@ func TestLoopbackListeners(t *testing.T) {
 			t.Errorf("%q is from here: %t", peer, !want)
 		}
 	}
+	for _, name := range forwardingHeaders {
+		r := &http.Request{RemoteAddr: "127.0.0.1:1", Header: http.Header{name: {"192.0.2.1"}}}
+		if IsLoopbackRequest(r) {
+			t.Errorf("a request with %s is from here", name)
+		}
+	}
 	for host, want := range map[string]bool{
 		"localhost": true, "localhost:80": true, "127.0.0.1": true,
 		"[::1]:80": true, "192.0.2.1": false, "x.test": false, "": false,

@@ -5,8 +5,17 @@ import (
 	"net/netip"
 )
 
-// IsLoopbackRequest reports whether a request comes from a loopback address of this machine.
+// forwardingHeaders are set by a proxy for the caller behind it.
+var forwardingHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"}
+
+// IsLoopbackRequest reports whether a request comes from a loopback address of this machine, and was not passed on by
+// a proxy here.
 func IsLoopbackRequest(r *http.Request) bool {
+	for _, name := range forwardingHeaders {
+		if r.Header.Get(name) != "" {
+			return false
+		}
+	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && peer.Addr().Unmap().IsLoopback()
 }

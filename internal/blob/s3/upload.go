@@ -88,7 +88,7 @@ func (s *Store) WritePart(ctx context.Context, u blob.Upload, off int64, r io.Re
 		up.received = up.received.add(written)
 	}
 	up.mu.Unlock()
-	s.uploadPrefix(u, up) //nolint:contextcheck // parts are uploaded after ctx
+	s.uploadPrefix(u, up)
 	return n, err
 }
 
@@ -130,7 +130,8 @@ func (s *Store) startUpload(up *upload) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	up.cancel = cancel
 	up.begin = sync.OnceValues(func() (s3store.UploadID, error) {
-		return s.Bucket.BeginUpload(ctx, path.Join(streamDir, newStreamID()))
+		// It is not canceled: an object that has begun without a known ID would stay.
+		return s.Bucket.BeginUpload(s.ctx, path.Join(streamDir, newStreamID()))
 	})
 	up.ctx = ctx
 }

@@ -88,5 +88,8 @@ func copyReportTable(r s3backend.CopyReport) func(*cli.Grid) {
 		g.Row("versions", r.Versions)
 		g.Row("layers", fmt.Sprintf("%d, %s", r.Layers, bytesize.Format(r.Bytes)))
 		g.Row("copied", bytesize.Format(r.CopiedBytes))
+		if r.Changed > 0 {
+			g.Row("not copied", fmt.Sprintf("%d templates that changed during the copy; run it again", r.Changed))
+		}
 	}
 }

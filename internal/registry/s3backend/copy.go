@@ -27,6 +27,7 @@ import (
 
 const (
 	maxTemplateBytes = 64 << 20
+	maxOwnerBytes    = 4 << 10
 	maxFileBytes     = 256 << 20
 )
 
@@ -42,6 +43,7 @@ type CopyReport struct {
 	Layers      int   `json:"layers"`       // that versions need
 	Bytes       int64 `json:"bytes"`        // of them
 	CopiedBytes int64 `json:"copied_bytes"` // that the bucket did not have
+	Changed     int   `json:"changed"`      // templates that changed during the copy: another call copies them
 }
 
 // copier is one copy of a storage on disk into a bucket.
@@ -52,6 +54,8 @@ type copier struct {
 	layers *disk.Store
 	report CopyReport
 
+	wasOwned bool // by something else than a copy of this storage, before this copy
+
 	done     atomic.Int64
 	total    int64
 	progress func(CopyProgress)
@@ -59,8 +63,8 @@ type copier struct {
 
 // Copy copies the templates of a storage on disk into a bucket. Layers are verified before they are sent. An
 // interrupted copy is resumed by another call. The storage may be in use: then a call after its registry has stopped
-// copies the rest. Templates of the bucket that the storage does not have stay; one that is newer in the bucket is an
-// error.
+// copies the rest. Templates of the bucket that the storage does not have stay. One that differs in the bucket is an
+// error when a registry has owned the bucket since the last copy: it may have acknowledged what is only there.
 func Copy(ctx context.Context, base string, o s3store.Options, progress func(CopyProgress)) (CopyReport, error) {
 	bucket, err := s3store.New(o)
 	if err != nil {
@@ -97,6 +101,9 @@ func (c *copier) own(ctx context.Context, base string) (release func() error, er
 	}
 	sum := sha256.Sum256([]byte(host + "\x00" + base))
 	me := s3store.Owner{ID: "copy-" + hex.EncodeToString(sum[:8]), Host: host, Address: "buildyard registry copy"}
+	if c.wasOwned, err = c.wasOwnedByOther(ctx, me.ID); err != nil {
+		return nil, err
+	}
 	if c.lease, err = c.bucket.Acquire(ctx, me); err != nil {
 		return nil, err
 	}
@@ -113,6 +120,19 @@ func (c *copier) own(ctx context.Context, base string) (release func() error, er
 		defer cancel()
 		return c.lease.Release(ctx)
 	}, nil
+}
+
+// wasOwnedByOther reports whether the last owner of the bucket was not a copy of this storage.
+func (c *copier) wasOwnedByOther(ctx context.Context, id string) (bool, error) {
+	raw, _, err := c.bucket.Get(ctx, s3store.OwnerKey, maxOwnerBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var last s3store.Owner
+	return json.Unmarshal(raw, &last) != nil || last.ID != id, nil
 }
 
 func (c *copier) run(ctx context.Context) error {
@@ -220,11 +240,22 @@ func (c *copier) copyLayer(ctx context.Context, l neededLayer) error {
 	})
 }
 
-// copyTemplate copies the metadata of a template. Its template.json is last.
+// copyTemplate copies the metadata of a template. Its template.json is last. One that changed since the templates were
+// listed is left out, since the bucket lacks its new versions.
 func (c *copier) copyTemplate(ctx context.Context, t *layout.Template) error {
 	raw, err := c.readFile(layout.TemplateFilePath(t.ID), maxTemplateBytes)
 	if err != nil {
 		return err
+	}
+	var now struct {
+		Gen int64 `json:"gen"`
+	}
+	if err := json.Unmarshal(raw, &now); err != nil {
+		return fmt.Errorf("read template %s: %w", t.ID, err)
+	}
+	if now.Gen != t.Gen {
+		c.report.Changed++
+		return nil
 	}
 	condition, same, err := c.compareTemplate(ctx, t, raw)
 	if err != nil {
@@ -255,14 +286,12 @@ func (c *copier) compareTemplate(
 	if err != nil {
 		return condition, false, err
 	}
-	var other struct {
-		Gen int64 `json:"gen"`
+	same = bytes.Equal(stored, raw)
+	if c.wasOwned && !same {
+		return condition, false, fmt.Errorf("template %s is another one in %s, which a registry has owned since the "+
+			"last copy: it was not changed; copy to another prefix", t.ID, c.bucket)
 	}
-	if err := json.Unmarshal(stored, &other); err != nil || other.Gen > t.Gen {
-		return condition, false, fmt.Errorf("template %s is newer in %s than in the storage: it was not changed", t.ID,
-			c.bucket)
-	}
-	return s3store.Condition{ETag: at.ETag}, bytes.Equal(stored, raw), nil
+	return s3store.Condition{ETag: at.ETag}, same, nil
 }
 
 func (c *copier) copyVersion(ctx context.Context, id string, v *layout.Version) error {

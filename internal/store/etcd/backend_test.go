@@ -3,11 +3,13 @@ package etcd
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,8 +20,30 @@ import (
 	"github.com/buildyard/buildyard/internal/store/storetest"
 )
 
+// testLogger logs to the output of a test. What a server logs after the end of the test is dropped: etcd still
+// finishes requests then.
 func testLogger(t testing.TB) *slog.Logger {
-	return slog.New(slog.NewTextHandler(t.Output(), nil))
+	out := &testOutput{to: t.Output()}
+	t.Cleanup(out.end)
+	return slog.New(slog.NewTextHandler(out, nil))
+}
+
+// testOutput is the output of a test until its end.
+type testOutput struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (o *testOutput) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.to.Write(p)
+}
+
+func (o *testOutput) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.to = io.Discard
 }
 
 func open(t testing.TB, dir string) *Backend {

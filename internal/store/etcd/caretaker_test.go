@@ -348,3 +348,14 @@ func TestMaintainerRuns(t *testing.T) {
 		looks("after a failure", 3)
 	})
 }
+
+// TestDeniedCompactionDeletesNothing: without a compaction deleted records make no room.
+func TestDeniedCompactionDeletesNothing(t *testing.T) {
+	f, b := newFake(t, map[string]memberStatus{"a": fullSizes})
+	b.SetExpendable(func(n int) []string { return make([]string, n) })
+	f.fails["compact 7"] = rpctypes.ErrPermissionDenied
+	err := b.maintainer.maintain(t.Context())
+	if want := []string{"status a", "get /p/probe", "compact 7"}; err != nil || !slices.Equal(f.calls, want) {
+		t.Errorf("%v, called %q, want %q", err, f.calls, want)
+	}
+}

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -23,6 +24,9 @@ var remedies = map[deniedCall]string{
 		"as etcd's root",
 	callDisarm: "the database was full: run \"etcdctl alarm disarm\" as etcd's root",
 }
+
+// errDeniedCall is the failure of a maintenance call that was denied and logged.
+var errDeniedCall = errors.New("etcd permits this maintenance to its root role only")
 
 // deniedLogInterval is the pause between two lines about the same call.
 const deniedLogInterval = time.Hour

@@ -147,7 +147,7 @@ func (c *maintainer) maintain(ctx context.Context) error {
 		if percentOf(m.fileBytes, m.quotaBytes) >= compactEarlyPercent &&
 			time.Since(c.lastCompaction) >= minCompactInterval {
 			c.lastCompaction = time.Now()
-			if err := c.compact(ctx); err != nil {
+			if err := c.compact(ctx); err != nil && !errors.Is(err, errDeniedCall) {
 				return err
 			}
 		}
@@ -240,7 +240,7 @@ func (c *maintainer) compactTo(ctx context.Context, rev int64) error {
 		return nil
 	case isDenied(err):
 		c.deniedCalls.log(c.log, callCompact)
-		return nil
+		return errDeniedCall
 	}
 	return fmt.Errorf("%w: compact: %w", store.ErrUnavailable, err)
 }
@@ -327,7 +327,9 @@ func (c *maintainer) tryCompactTurn(ctx context.Context, seen int64) (int64, err
 		return seen, err
 	}
 	if rev, err := strconv.ParseInt(string(note.Value), 10, 64); err == nil && rev > 0 {
-		return written, c.compactTo(ctx, rev)
+		if err := c.compactTo(ctx, rev); !errors.Is(err, errDeniedCall) {
+			return written, err
+		}
 	}
 	return written, nil
 }

@@ -32,7 +32,9 @@ func (c *maintainer) recoverFull(ctx context.Context) error {
 	c.lastRecovery = time.Now()
 	c.log.Error("store database full, writes refused; freeing space", "alarm", alarmName)
 	c.setFlag(&c.refusing, true) // until a check finds otherwise
-	if err := c.compact(ctx); err != nil {
+	if err := c.compact(ctx); errors.Is(err, errDeniedCall) {
+		return nil // without a compaction nothing that is deleted makes room; the log says what the operator has to do
+	} else if err != nil {
 		return err
 	}
 	if err := c.deleteExpendable(ctx); err != nil {
