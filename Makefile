@@ -133,7 +133,7 @@ test-rules: ## test the alert rules of Prometheus
 
 docs-test: ## run every command in README.md, CONTRIBUTING.md and docs/, and check the links of all Markdown files: ONLY=regexp of pages
 	scripts/need.sh docs-test
-	go run ./test/docs $(if $(ONLY),-only '$(ONLY)')
+	BUILDYARD_TOOLS=$(TOOLS) go run ./test/docs $(if $(ONLY),-only '$(ONLY)')
 
 openapi-clients: ## make clients of api/openapi.yaml with oapi-codegen and openapi-typescript, compile them, and start and end an instance with one
 	scripts/need.sh openapi-clients
