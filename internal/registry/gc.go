@@ -100,8 +100,14 @@ func (r *Registry) trashSizesBefore(before time.Time) ([]int64, error) {
 	return sizes, nil
 }
 
-// purgeTrash removes what was deleted before a time permanently.
+// purgeTrash removes what was deleted before a time permanently. Layers that versions need are restored before: a
+// write whose response was lost may have published a version after its push ended.
 func (r *Registry) purgeTrash(ctx context.Context, before time.Time) error {
+	for _, root := range r.missingLayers() {
+		if r.restoreLayer(ctx, root) {
+			r.log.Info("layer that a version needs restored from the trash", "layer", root.String())
+		}
+	}
 	_, err := r.store.PurgeTrash(ctx, before)
 	_, dirErr := r.dir.PurgeTrash(before.UnixNano(),
 		func(name string) bool { return !strings.HasSuffix(name, layout.LayerSuffix) })

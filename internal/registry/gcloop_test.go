@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/layout"
 	"github.com/buildyard/buildyard/internal/metric/metrictest"
@@ -529,4 +530,23 @@ func TestPause(t *testing.T) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
+}
+
+// TestNeededLayerInTheTrash: a layer that a version needs is restored from the trash before the trash is emptied.
+func TestNeededLayerInTheTrash(t *testing.T) {
+	r, err := Open(t.Context(), Options{Base: t.TempDir()})
+	must(t, err)
+	defer r.Close()
+	a := makeContent("disk", api.FileDisk, "a")
+	mustPush(t, r, request(idA, "v1", a), a)
+	root, err := blob.ParseDigest(a.root())
+	must(t, err)
+	must(t, r.store.Trash(t.Context(), root, time.Now()))
+	r.mu.Lock()
+	delete(r.storedLayers, root)
+	r.mu.Unlock()
+	if _, err := r.GC(t.Context(), GCOptions{EmptyTrash: true}); err != nil {
+		t.Fatal(err)
+	}
+	must(t, verifyAll(r))
 }

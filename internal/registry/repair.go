@@ -206,8 +206,8 @@ func (r *Registry) missingLayers() []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []blob.Digest
-	for root := range r.badLayers {
-		if r.storedLayers[root] == nil {
+	for root, versions := range r.layerRefs {
+		if versions > 0 && r.storedLayers[root] == nil {
 			out = append(out, root)
 		}
 	}

@@ -274,3 +274,66 @@ func TestLateDelete(t *testing.T) {
 		t.Errorf("delete: %v", err)
 	}
 }
+
+// TestHungRenewal: a renewal without response does not cost the lease, since another one follows in time.
+func TestHungRenewal(t *testing.T) {
+	t.Parallel()
+	server := s3test.Start(t)
+	o := server.Options()
+	o.LeaseDuration = 9 * time.Second
+	l, err := connect(t, o).Acquire(t.Context(), s3store.Owner{ID: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hang, renewed := make(chan struct{}), make(chan struct{})
+	var n atomic.Int64
+	server.SetFault(func(r *http.Request) s3test.Fault {
+		if r.Method != http.MethodPut {
+			return s3test.Fault{}
+		}
+		switch n.Add(1) {
+		case 1:
+			return s3test.Fault{Before: func() { <-hang }, Status: http.StatusServiceUnavailable}
+		case 2:
+			close(renewed)
+		}
+		return s3test.Fault{}
+	})
+	t.Cleanup(func() { close(hang) })
+	go l.Run(t.Context())
+	select {
+	case <-renewed:
+	case <-time.After(time.Minute):
+		t.Fatal("no other renewal follows")
+	}
+	if err := l.Valid(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLifecycle: the rule of the prefix is written, and never in a bucket with rules that the client may not know whole.
+func TestLifecycle(t *testing.T) {
+	server := s3test.Start(t)
+	o := server.Options()
+	o.Prefix, o.AbortIncompleteDays = "site", 3
+	if err := connect(t, o).ApplyLifecycle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o.Prefix = "other"
+	if err := connect(t, o).ApplyLifecycle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rules := string(server.Lifecycle())
+	for _, want := range []string{"-site/<", "-other/<", "<DaysAfterInitiation>3<"} {
+		if !strings.Contains(rules, want) {
+			t.Errorf("the rules lack %s: %s", want, rules)
+		}
+	}
+	foreign := "<LifecycleConfiguration><Rule><ID>mine</ID><Status>Enabled</Status><Unknown>1</Unknown></Rule>" +
+		"</LifecycleConfiguration>"
+	server.SetLifecycle([]byte(foreign))
+	err := connect(t, o).ApplyLifecycle(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "mine") || string(server.Lifecycle()) != foreign {
+		t.Errorf("rules of others: %v; now %s", err, server.Lifecycle())
+	}
+}

@@ -17,8 +17,12 @@ const OwnerKey = ".owner"
 
 const (
 	maxOwnerBytes = 4 << 10
-	// maxClockError is the largest difference of two clocks with which S3 accepts requests of both.
-	maxClockError = 15 * time.Minute
+	// maxClockDifference is the largest difference of two clocks with which S3 accepts requests of both: each may
+	// differ from the server's by 15 minutes.
+	maxClockDifference = 30 * time.Minute
+	// putLimit and putRate bound one metadata request: the registry holds back other changes until it ends.
+	putLimit = 10 * time.Second
+	putRate  = 1 << 20 // bytes/s, in addition
 )
 
 // Owner is the content of the lease object.
@@ -45,6 +49,9 @@ func (e *OwnedError) Error() string {
 
 // ErrLeaseLost is the failure of a write after another registry got the lease.
 var ErrLeaseLost = errors.New("another registry owns the bucket")
+
+// errSlowPut is the failure of a metadata write that took longer than its limit. Its outcome is unknown.
+var errSlowPut = unavailable(errors.New("the S3 server has not responded in time"))
 
 // ErrLeaseExpired is the failure of a write while the lease could not be renewed. A later attempt may succeed.
 var ErrLeaseExpired = unavailable(errors.New("the lease of the bucket has expired and could not be renewed"))
@@ -128,7 +135,7 @@ func (o *observation) mayTake(held Owner, etag string, me Owner, now time.Time) 
 	duration := time.Duration(held.Duration) * time.Millisecond
 	mine := held.ID == me.ID && held.Host == me.Host
 	return etag == "" || held.Released || mine || now.Sub(o.since) > duration+duration/10 ||
-		now.Sub(held.Expires) > maxClockError
+		now.Sub(held.Expires) > maxClockDifference
 }
 
 // take writes the lease in place of the one with an ETag.
@@ -187,7 +194,8 @@ func (l *Lease) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		attempt, cancel := context.WithTimeout(ctx, l.bucket.opts.LeaseDuration)
+		// A request without response must leave time for another one, on a new connection.
+		attempt, cancel := context.WithTimeout(ctx, l.bucket.opts.LeaseDuration/3)
 		err := l.write(attempt, false)
 		cancel()
 		switch {
@@ -253,13 +261,16 @@ func (l *Lease) bounded(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, cancel, nil
 }
 
-// Put is Bucket.Put while the lease is valid.
+// Put is Bucket.Put while the lease is valid, for at most putLimit and the time for the bytes at putRate.
 func (l *Lease) Put(ctx context.Context, key string, data []byte, c Condition) (etag string, err error) {
 	ctx, cancel, err := l.bounded(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer cancel()
+	limit := putLimit + time.Duration(len(data))*time.Second/putRate
+	ctx, cancelSlow := context.WithTimeoutCause(ctx, limit, errSlowPut)
+	defer cancelSlow()
 	etag, err = l.bucket.Put(ctx, key, data, c)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return "", fmt.Errorf("write %s: %w", key, cause)

@@ -115,6 +115,7 @@ func (o Options) transport() (http.RoundTripper, error) {
 		return nil, fmt.Errorf("connect to S3: %w", err)
 	}
 	t.MaxIdleConnsPerHost = 64
+	t.DialContext = dialWithStallLimit
 	t.DisableCompression = true
 	if o.SkipTLSVerification && secure {
 		t.TLSClientConfig = &tls.Config{

@@ -23,7 +23,9 @@ func newStreamID() string { return strings.ToLower(rand.Text()) }
 // were not uploaded yet follow, and an empty object names the layer.
 func (s *Store) CompleteUpload(ctx context.Context, u blob.Upload, x *blob.Index) error {
 	up := s.upload(u)
-	up.stop(false)
+	if err := up.complete(ctx); err != nil {
+		return err
+	}
 	if _, there := s.find(x.Digest()); there {
 		return errors.Join(s.abort(ctx, u, up), s.endUpload(u))
 	}

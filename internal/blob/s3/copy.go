@@ -11,18 +11,41 @@ import (
 	"github.com/buildyard/buildyard/internal/s3store"
 )
 
-// ListLayers returns the sizes of the layers in a bucket.
-func ListLayers(ctx context.Context, bucket *s3store.Bucket) (map[blob.Digest]int64, error) {
+// CopyTarget is a bucket into which layers are copied while no registry uses it. One goroutine may use it.
+type CopyTarget struct {
+	// Sizes has the bytes of the layers in the bucket, without damaged ones.
+	Sizes map[blob.Digest]int64
+
+	bucket  *s3store.Bucket
+	lease   *s3store.Lease
+	damaged map[string]string // key of the bytes of a damaged layer -> key of its marker in the trash
+}
+
+// OpenTarget lists the layers of the bucket of a lease.
+func OpenTarget(ctx context.Context, bucket *s3store.Bucket, lease *s3store.Lease) (*CopyTarget, error) {
 	s := &Store{Options: Options{Bucket: bucket}}
 	f, err := s.list(ctx)
 	if err != nil {
 		return nil, err
 	}
-	sizes := make(map[blob.Digest]int64, len(f.layers))
-	for root, objects := range f.layers {
-		sizes[root] = objects[0].size
+	trash, err := s.readTrash(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return sizes, nil
+	t := &CopyTarget{Sizes: map[blob.Digest]int64{}, bucket: bucket, lease: lease, damaged: map[string]string{}}
+	for marker, layer := range trash {
+		if layer.damaged {
+			t.damaged[layer.Key] = marker
+		}
+	}
+	for root, objects := range f.layers {
+		for _, l := range objects {
+			if t.damaged[l.key] == "" {
+				t.Sizes[root] = l.size
+			}
+		}
+	}
+	return t, nil
 }
 
 // CopiedLayer is a complete layer that is stored elsewhere.
@@ -33,12 +56,28 @@ type CopiedLayer struct {
 	Size   int64
 }
 
-// PutLayer copies a layer into a bucket under its own name. An interrupted copy is resumed by another call: parts that
-// the server has with the right checksum are not sent again. uploaded is called with the bytes of each part.
-func PutLayer(
-	ctx context.Context, bucket *s3store.Bucket, l CopiedLayer, uploaded func(bytes int64),
-) error {
+// Put copies a layer into the bucket under its own name, also in place of a damaged one. An interrupted copy is resumed
+// by another call: parts that the server has with the right checksum are not sent again. uploaded is called with the
+// bytes of each part.
+func (t *CopyTarget) Put(ctx context.Context, l CopiedLayer, uploaded func(bytes int64)) error {
 	key := layerKey(l.Digest, l.State)
+	if err := putLayer(ctx, t.bucket, key, l, uploaded); err != nil {
+		return err
+	}
+	marker := t.damaged[key]
+	if marker == "" {
+		return nil
+	}
+	if err := t.lease.Delete(ctx, marker); err != nil { // until then the new bytes count as damaged
+		return err
+	}
+	delete(t.damaged, key)
+	return nil
+}
+
+func putLayer(
+	ctx context.Context, bucket *s3store.Bucket, key string, l CopiedLayer, uploaded func(bytes int64),
+) error {
 	if l.Size <= bucket.Options().PartSize {
 		_, err := bucket.PutReader(ctx, key, l.Bytes, l.Size)
 		if err == nil {

@@ -316,3 +316,33 @@ func TestReads(t *testing.T) {
 	}
 	mustVerify(t, s, l)
 }
+
+// TestCompleteIsCanceled: the end of a commit's request ends its wait for the parts that are being uploaded.
+func TestCompleteIsCanceled(t *testing.T) {
+	st := newStorage(t)
+	s := st.open()
+	l := blobtest.Make(t, blob.KindDisk, 8, 12<<20)
+	u := blob.Upload{PushSession: "a"}
+	hang, begun := make(chan struct{}), make(chan struct{}, 10)
+	st.server.SetFault(func(r *http.Request) s3test.Fault {
+		if !r.URL.Query().Has("partNumber") {
+			return s3test.Fault{}
+		}
+		return s3test.Fault{Before: func() {
+			begun <- struct{}{}
+			<-hang
+		}}
+	})
+	mustWrite(t, s, u, 0, l.Frames)
+	<-begun
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.CompleteUpload(ctx, u, l.Index); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	close(hang)
+	if err := s.CompleteUpload(t.Context(), u, l.Index); err != nil {
+		t.Fatal(err)
+	}
+	mustVerify(t, st.open(), l)
+}

@@ -187,12 +187,31 @@ func (s *Store) uploadStaged(u blob.Upload, up *upload, number int) (s3store.Upl
 	return uploaded, errors.Join(err, f.Close())
 }
 
-// stop ends the uploads in the background and waits for them. Running parts are completed unless cancel is set.
-func (up *upload) stop(cancel bool) {
+// complete waits until the parts that are being uploaded in the background are complete. No further ones begin.
+func (up *upload) complete(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() {
+		up.mu.Lock()
+		defer up.mu.Unlock()
+		up.idle.Broadcast()
+	})()
 	up.mu.Lock()
 	defer up.mu.Unlock()
 	up.stopped = true
-	if cancel && up.cancel != nil {
+	for up.running > 0 && ctx.Err() == nil {
+		up.idle.Wait()
+	}
+	if up.running > 0 {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// cancelParts cancels the uploads in the background and waits until they have ended.
+func (up *upload) cancelParts() {
+	up.mu.Lock()
+	defer up.mu.Unlock()
+	up.stopped = true
+	if up.cancel != nil {
 		up.cancel()
 	}
 	for up.running > 0 {
@@ -221,7 +240,7 @@ func (s *Store) DropUploads(ctx context.Context, session string) error {
 // abort ends an upload without a layer. An object that stays incomplete is removed by the next start, or by the rule
 // of the bucket.
 func (s *Store) abort(ctx context.Context, u blob.Upload, up *upload) error {
-	up.stop(true)
+	up.cancelParts()
 	if up.object != (s3store.UploadID{}) {
 		if err := s.Bucket.AbortUpload(ctx, up.object); err != nil {
 			s.Bucket.Options().Logger.WarnContext(ctx, "abort of an upload failed", "session", u.PushSession, "error",

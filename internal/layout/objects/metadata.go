@@ -42,6 +42,8 @@ var _ layout.Remote = (*Metadata)(nil)
 type templateObjects struct {
 	etag     string          // of template.json; "" when there is none
 	trashed  bool            // a marker in the trash names this ETag
+	reused   bool            // a push has begun to write a new template in place of the one in the trash
+	purging  chan struct{}   // closed when the purge of the one in the trash has ended; nil: none runs
 	versions map[string]bool // keys of version objects
 }
 
@@ -106,6 +108,9 @@ func (m *Metadata) PutVersion(id string, v *layout.Version, config, nvram []byte
 	if err != nil {
 		return err
 	}
+	if err := m.reuse(id); err != nil {
+		return err
+	}
 	key := versionKey(id, v)
 	if _, err := m.lease.Put(m.ctx, key, raw, s3store.Condition{}); err != nil {
 		return err
@@ -114,6 +119,27 @@ func (m *Metadata) PutVersion(id string, v *layout.Version, config, nvram []byte
 	defer m.mu.Unlock()
 	m.objectsOf(id).versions[key] = true
 	return nil
+}
+
+// reuse keeps the objects of a template from being purged, since a new version is about to be among them. It waits
+// for the end of a purge.
+func (m *Metadata) reuse(id string) error {
+	for {
+		m.mu.Lock()
+		t := m.objectsOf(id)
+		if t.purging == nil {
+			t.reused = t.trashed
+			m.mu.Unlock()
+			return nil
+		}
+		ended := t.purging
+		m.mu.Unlock()
+		select {
+		case <-ended:
+		case <-m.ctx.Done():
+			return context.Cause(m.ctx)
+		}
+	}
 }
 
 // PutTemplate implements layout.Remote.
@@ -131,7 +157,7 @@ func (m *Metadata) PutTemplate(t *layout.Template, raw []byte) error {
 	}
 	m.mu.Lock()
 	known := m.objectsOf(id)
-	known.etag, known.trashed = etag, false
+	known.etag, known.trashed, known.reused = etag, false, false
 	m.mu.Unlock()
 	m.writeETag(id, etag, raw)
 	if err := m.pruneVersions(t); err != nil { // the next start removes them
@@ -156,7 +182,7 @@ func (m *Metadata) reload(id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.objectsOf(id)
-	t.etag, t.trashed = at.ETag, false
+	t.etag, t.trashed, t.reused = at.ETag, false, false
 	return fmt.Errorf("template %s: %w", id, layout.ErrGenerationConflict)
 }
 

@@ -58,32 +58,58 @@ func (m *Metadata) PurgeTrash(before int64) error {
 		return err
 	}
 	for key, marker := range old {
-		if err := m.purge(marker); err != nil {
+		if err := m.purge(key, marker); err != nil {
 			return err
 		}
-		if err := m.lease.Delete(m.ctx, key); err != nil {
-			return err
-		}
-		m.mu.Lock()
-		delete(m.trash, key)
-		m.mu.Unlock()
 	}
 	return nil
 }
 
-// purge removes the objects of a deleted template, unless a new one has its ID: then only the marker is left of it.
-func (m *Metadata) purge(marker trashMarker) error {
+// purge removes the objects of a deleted template and then its marker. When a new template has its ID, only the marker
+// is removed, and while a push is replacing the deleted one, nothing.
+func (m *Metadata) purge(key string, marker trashMarker) error {
 	m.mu.Lock()
 	t := m.templates[marker.ID]
 	gone := t != nil && t.trashed && sameETag(t.etag, marker.ETag)
-	m.mu.Unlock()
-	if !gone {
+	if gone && t.reused {
+		m.mu.Unlock()
 		return nil
 	}
-	prefix := layout.TemplatePath(marker.ID) + "/"
+	if gone {
+		t.purging = make(chan struct{})
+	}
+	m.mu.Unlock()
+	var err error
+	if gone {
+		err = m.removeTemplate(marker.ID)
+	}
+	m.mu.Lock()
+	if gone {
+		close(t.purging)
+		t.purging = nil
+		if err == nil {
+			delete(m.templates, marker.ID)
+		}
+	}
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := m.lease.Delete(m.ctx, key); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.trash, key)
+	return nil
+}
+
+// removeTemplate removes the objects of a template.
+func (m *Metadata) removeTemplate(id string) error {
+	prefix := layout.TemplatePath(id) + "/"
 	var keys []string
 	err := m.bucket.List(m.ctx, prefix, func(o s3store.Object) error {
-		if o.Key != templateKey(marker.ID) {
+		if o.Key != templateKey(id) {
 			keys = append(keys, o.Key)
 		}
 		return nil
@@ -91,14 +117,11 @@ func (m *Metadata) purge(marker trashMarker) error {
 	if err != nil {
 		return err
 	}
-	for _, key := range append(keys, templateKey(marker.ID)) { // last: it shows that there is something to purge
+	for _, key := range append(keys, templateKey(id)) { // last: it shows that there is something to purge
 		if err := m.lease.Delete(m.ctx, key); err != nil {
 			return err
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.templates, marker.ID)
 	return nil
 }
 

@@ -191,7 +191,7 @@ func (c *copier) copyLayers(ctx context.Context, templates []layout.Template) er
 	if err != nil {
 		return err
 	}
-	there, err := s3.ListLayers(ctx, c.bucket)
+	target, err := s3.OpenTarget(ctx, c.bucket, c.lease)
 	if err != nil {
 		return err
 	}
@@ -199,14 +199,14 @@ func (c *copier) copyLayers(ctx context.Context, templates []layout.Template) er
 	for _, l := range needed {
 		c.report.Layers++
 		c.report.Bytes += l.size
-		if there[l.digest] != l.size {
+		if target.Sizes[l.digest] != l.size {
 			missing = append(missing, l)
 			c.total += l.size
 		}
 	}
 	c.announce()
 	for _, l := range missing {
-		if err := c.copyLayer(ctx, l); err != nil {
+		if err := c.copyLayer(ctx, target, l); err != nil {
 			return fmt.Errorf("copy layer %s: %w", l.digest, err)
 		}
 		c.report.CopiedBytes += l.size
@@ -217,7 +217,7 @@ func (c *copier) copyLayers(ctx context.Context, templates []layout.Template) er
 func (c *copier) announce() { c.progress(CopyProgress{Done: c.done.Load(), Total: c.total}) }
 
 // copyLayer verifies a layer and sends it.
-func (c *copier) copyLayer(ctx context.Context, l neededLayer) error {
+func (c *copier) copyLayer(ctx context.Context, target *s3.CopyTarget, l neededLayer) error {
 	f, err := c.layers.Open(ctx, l.digest)
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (c *copier) copyLayer(ctx context.Context, l neededLayer) error {
 		return err
 	}
 	copied := s3.CopiedLayer{Digest: l.digest, State: l.state, Bytes: f, Size: l.size}
-	return s3.PutLayer(ctx, c.bucket, copied, func(n int64) {
+	return target.Put(ctx, copied, func(n int64) {
 		c.done.Add(n)
 		c.announce()
 	})

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/buildyard/buildyard/internal/layout"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/registry/s3backend"
 	"github.com/buildyard/buildyard/internal/s3store/s3test"
@@ -146,5 +147,33 @@ func TestParseURL(t *testing.T) {
 		if got := bucket + "|" + prefix; err == nil && got != want || err != nil && want != "" {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
+	}
+}
+
+// TestCopyReplacesADamagedLayer: a layer that the registry of the bucket has found damaged is sent again.
+func TestCopyReplacesADamagedLayer(t *testing.T) {
+	s := newSite(t)
+	source, err := registry.Open(t.Context(), registry.Options{Base: filepath.Join(s.base, "disk")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	d := newDisk(t, 1, 1<<20)
+	mustPush(t, source, idA, "v1", d)
+	if _, err := s.copyStorage(t.Context(), "disk"); err != nil {
+		t.Fatal(err)
+	}
+	name := d.root() + layout.LayerSuffix
+	key := "site/one/images_dir/" + name
+	s.server.Set(key, make([]byte, len(s.server.Get(key))))
+	s.server.Set("site/one/trash_dir/1-damaged-"+name, []byte(`{"key":"images_dir/`+name+`"}`))
+	if report, err := s.copyStorage(t.Context(), "disk"); err != nil || report.CopiedBytes == 0 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if left := s.server.Keys("site/one/trash_dir/"); len(left) != 0 {
+		t.Errorf("markers: %v", left)
+	}
+	if err := verify(s.open("one")); err != nil {
+		t.Error(err)
 	}
 }

@@ -41,7 +41,8 @@ type Server struct {
 	nextID   int
 	fault    func(r *http.Request) Fault
 	now      func() time.Time
-	weak     bool // conditions are ignored
+	weak     bool   // conditions are ignored
+	rules    []byte // the lifecycle configuration; nil: none
 }
 
 // Fault is what happens to a request. The zero value is nothing.
@@ -160,6 +161,37 @@ func (s *Server) TakeRequests() []string {
 	return list
 }
 
+// Lifecycle returns the lifecycle configuration of the bucket; nil when there is none.
+func (s *Server) Lifecycle() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rules
+}
+
+// SetLifecycle sets the lifecycle configuration, as another program does.
+func (s *Server) SetLifecycle(raw []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rules = raw
+}
+
+func (s *Server) handleLifecycle(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPut {
+		raw, err := io.ReadAll(r.Body)
+		if err != nil {
+			respondError(w, http.StatusBadRequest, "IncompleteBody")
+			return
+		}
+		s.SetLifecycle(raw)
+		return
+	}
+	if raw := s.Lifecycle(); raw != nil {
+		_, _ = w.Write(raw)
+		return
+	}
+	respondError(w, http.StatusNotFound, "NoSuchLifecycleConfiguration")
+}
+
 func newObject(data []byte, now time.Time) object {
 	sum := md5.Sum(data)
 	return object{data: data, etag: hex.EncodeToString(sum[:]), modified: now.UTC().Truncate(time.Second)}
@@ -241,6 +273,8 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request, key string) {
 		return
 	}
 	switch {
+	case key == "" && query.Has("lifecycle"):
+		s.handleLifecycle(w, r)
 	case key == "" && query.Has("uploads"):
 		s.listUploads(w)
 	case key == "" && r.Method == http.MethodGet && !query.Has("location"):
