@@ -9,6 +9,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/agentupdate"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -158,6 +159,17 @@ func TestRolloutIsAborted(t *testing.T) {
 			if n := c.node(a).Node; n.State != farm.NodeActive || n.Update != nil {
 				t.Errorf("aborted: %+v", n)
 			}
+		}
+		aborted, _ := c.rolloutState()
+		_, err := record.Update(t.Context(), c.db.Store, c.db.Tables.Nodes, one.id,
+			func(n *farm.Node) (*farm.Node, error) { // the leader had decided before the operator
+				n = n.Clone()
+				n.Update = &farm.AgentUpdate{Version: "2.0.0-b", Force: true, RolloutID: aborted.ID}
+				return n, nil
+			})
+		settle(one, two)
+		if n := c.node(one).Node; err != nil || n.Update != nil {
+			t.Errorf("an update that began during the abort: %+v, %v", n.Update, err)
 		}
 		if _, err := c.Updates.ChangeRollout(t.Context(), agentupdate.ResumeRollout, ""); farm.CodeOf(err) !=
 			farm.CodeRefused {

@@ -11,6 +11,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
 )
 
 // Limits of a rollout.
@@ -113,7 +114,7 @@ func (s *Updates) ChangeRollout(ctx context.Context, action RolloutAction, reaso
 		return none, err
 	}
 	if action != PauseRollout {
-		if err := s.dropUpdates(ctx, next, action == AbortRollout); err != nil {
+		if err := s.dropUpdates(ctx, s.db.Store, next, action == AbortRollout); err != nil {
 			return none, err
 		}
 	}
@@ -131,7 +132,7 @@ func (s *Updates) failedNodes(r *farm.AgentRollout) (ids []string) {
 }
 
 // dropUpdates ends the updates of a rollout that have failed, so that they begin again, or all of them.
-func (s *Updates) dropUpdates(ctx context.Context, r *farm.AgentRollout, all bool) error {
+func (s *Updates) dropUpdates(ctx context.Context, w store.Writer, r *farm.AgentRollout, all bool) error {
 	var ids []string
 	for id, n := range s.db.Tables.Nodes.All() {
 		if n.Update != nil && n.Update.RolloutID == r.ID && (all || !n.IsUpdateRunning()) {
@@ -140,7 +141,7 @@ func (s *Updates) dropUpdates(ctx context.Context, r *farm.AgentRollout, all boo
 	}
 	slices.Sort(ids)
 	bulk := record.Bulk[farm.Node]{
-		Writer: s.db.Store, Limits: s.db.Store.Limits(), Table: s.db.Tables.Nodes,
+		Writer: w, Limits: s.db.Store.Limits(), Table: s.db.Tables.Nodes,
 		Change: func(n *farm.Node) (*farm.Node, error) {
 			if n.Update == nil || n.Update.RolloutID != r.ID || !all && n.IsUpdateRunning() {
 				return n, nil
@@ -179,6 +180,9 @@ func (s *Updates) continueRollout(ctx context.Context, w *record.Term, now time.
 	if !ok {
 		return nil
 	}
+	if r.State == farm.RolloutAborted { // an update may have begun while an operator aborted it
+		return s.dropUpdates(ctx, w, r, true)
+	}
 	plan := rolloutPlan{Next: r}
 	switch replaced := s.replacedPackage(r); {
 	case replaced != "" && r.State == farm.RolloutRunning:
@@ -202,7 +206,12 @@ func (s *Updates) continueRollout(ctx context.Context, w *record.Term, now time.
 	}
 	bulk := record.Bulk[farm.Node]{
 		Writer: w, Limits: s.db.Store.Limits(), Table: s.db.Tables.Nodes,
-		Change: func(n *farm.Node) (*farm.Node, error) { return s.beginInRollout(r, n, now), nil },
+		Change: func(n *farm.Node) (*farm.Node, error) {
+			if s.lastRollout() != r {
+				return n, nil // an operator has changed it; the next run sees that
+			}
+			return s.beginInRollout(r, n, now), nil
+		},
 	}
 	return bulk.Update(ctx, plan.Begin)
 }
