@@ -230,10 +230,18 @@ func (l *lostCloud) removes(node string, vms []api.OrphanedVM) {
 		!strings.Contains(said, "pass --yes to confirm; nothing was done") {
 		t.Errorf("removal without --yes and a terminal ended with %d: %s", code, said)
 	}
-	code, out, said := l.run("node", "adopt", node, "--remove", "--yes", "-o", "json")
+	if code, _, said := l.run("node", "adopt", node, "--wait"); code != 2 || !strings.Contains(said, "--wait require") {
+		t.Errorf("a wait for nothing ended with %d: %s", code, said)
+	}
+	code, out, said := l.run("node", "adopt", node, "--remove", "--yes", "--wait", "--timeout", "1m", "-o", "json")
 	var done []api.OrphanOutcome
 	if err := json.Unmarshal([]byte(out), &done); code != 0 || err != nil || len(done) != len(vms) ||
 		done[0].Outcome != "removed" {
 		t.Errorf("exit %d, %v: %s%s", code, err, out, said)
+	}
+	for _, vm := range l.unknown() {
+		if vm.NodeName == node {
+			t.Errorf("orphaned after the wait: %+v", vm)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 // adoptOptions are the options of node adopt.
 type adoptOptions struct {
 	Command
+	waitOptions
 	Keep, Remove, DryRun bool
 	VMs                  []string
 	Yes                  cli.Confirmation
@@ -42,6 +44,7 @@ Names, external IDs, groups and metadata of a lost record are not restored. Adop
 		Example: `  buildyard node adopt
   buildyard node adopt mac-03 --keep --dry-run
   buildyard node adopt mac-03 --keep
+  buildyard node adopt mac-03 --remove --wait
   buildyard node adopt mac-03 --remove --yes --vm 0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22`,
 		Args: cobra.MaximumNArgs(1),
 	}, o.run)
@@ -52,6 +55,7 @@ Names, external IDs, groups and metadata of a lost record are not restored. Adop
 	fs.BoolVar(&o.DryRun, "dry-run", false, "show the result without making changes")
 	fs.StringArrayVar(&o.VMs, "vm", nil, "only the VM with this ID; repeatable")
 	cmd.MarkFlagsMutuallyExclusive("keep", "remove")
+	o.addWaitFlags(cmd, "until the node has adopted or removed the VMs")
 	o.Yes.Add(cmd)
 	cmd.ValidArgsFunction = o.completeNodes
 	return cmd
@@ -66,8 +70,8 @@ func (o *adoptOptions) run(cmd *cobra.Command, args []string) error {
 	switch {
 	case decides && node == "":
 		return cli.Usage(errors.New("--keep and --remove require a node (ID or name)"))
-	case !decides && (o.DryRun || len(o.VMs) > 0):
-		return cli.Usage(errors.New("--dry-run and --vm require --keep or --remove"))
+	case !decides && (o.DryRun || len(o.VMs) > 0 || o.wait):
+		return cli.Usage(errors.New("--dry-run, --vm and --wait require --keep or --remove"))
 	case decides:
 		return o.requestAdoption(cmd.Context(), node)
 	}
@@ -114,7 +118,7 @@ func (o *adoptOptions) requestAdoption(ctx context.Context, node string) error {
 	if err != nil {
 		return nodes.nameNotFound(err, node)
 	}
-	refused := 0
+	refused, decided := 0, map[string]bool{}
 	err = printOne(&o.Command, got, "", func(g *cli.Grid, list []api.OrphanOutcome) {
 		if len(list) == 0 {
 			g.Row("no orphaned VMs on the node")
@@ -126,12 +130,36 @@ func (o *adoptOptions) requestAdoption(ctx context.Context, node string) error {
 	for _, done := range got.value {
 		if done.Outcome == "refused" {
 			refused++
+		} else {
+			decided[done.ID] = true
 		}
+	}
+	if err == nil && o.wait && !o.DryRun {
+		err = o.waitWithTimeout(ctx, "the node continues; see \"buildyard node adopt "+node+"\"",
+			func(ctx context.Context) error { return o.awaitDecided(ctx, node, decided) })
 	}
 	if err == nil && refused > 0 {
 		err = fmt.Errorf("%d of %d VMs not changed", refused, len(got.value))
 	}
 	return err
+}
+
+// awaitDecided waits until VMs of a node are not orphaned any more.
+func (o *adoptOptions) awaitDecided(ctx context.Context, node string, ids map[string]bool) error {
+	for {
+		list, err := o.API.OrphanedVMs(ctx, node)
+		if err != nil {
+			return nodes.nameNotFound(err, node)
+		}
+		if !slices.ContainsFunc(list, func(vm api.OrphanedVM) bool { return ids[vm.ID] }) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(statusInterval):
+		}
+	}
 }
 
 func (o *adoptOptions) outcomeText(outcome string) string {
