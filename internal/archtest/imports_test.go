@@ -170,7 +170,7 @@ var onlys = []only{
 		"std", "api", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},
 	{[]string{"internal/controller/agentupdate"}, []string{
-		"std", "api", "internal/controller/record", "internal/farm", "github.com/google/uuid",
+		"std", "api", "internal/controller/record", "internal/farm", "internal/store", "github.com/google/uuid",
 	}, controllerPart},
 	{[]string{
 		"internal/controller/nodelink",

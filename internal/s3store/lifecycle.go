@@ -51,9 +51,9 @@ func (b *Bucket) ApplyLifecycle(ctx context.Context) error {
 		return !strings.HasPrefix(r.ID, ruleIDPrefix)
 	})
 	if foreign >= 0 {
-		return fmt.Errorf("bucket %s has lifecycle rules of others (%q): they stay unchanged; add or remove the rule that "+
-			"aborts incomplete multipart uploads below %q after %d days yourself", b.opts.Bucket, current.Rules[foreign].ID,
-			b.opts.Prefix, b.opts.AbortIncompleteDays)
+		return fmt.Errorf("bucket %s has lifecycle rules of others (%q): they stay unchanged; add or remove the rule "+
+			"that aborts incomplete multipart uploads below %q after %d days yourself",
+			b.opts.Bucket, current.Rules[foreign].ID, b.opts.Prefix, b.opts.AbortIncompleteDays)
 	}
 	if err := b.core.SetBucketLifecycle(ctx, b.opts.Bucket, current); err != nil {
 		return fmt.Errorf("write the lifecycle rules of bucket %s: %w", b.opts.Bucket, err)

@@ -39,6 +39,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/sched"
+	"github.com/buildyard/buildyard/internal/steadyclock"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/backup"
 	"github.com/buildyard/buildyard/internal/store/etcd"
@@ -243,6 +244,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 	}
 	s.agentPackages = release.NewRepository(packagesDir(s.settings), s.log)
 	s.controller, err = controller.New(ctx, s.store, tables, controller.Options{
+		Now:      steadyclock.New().Now,
 		Events:   events,
 		Registry: shelf, RegistryAddress: address,
 		PushRegistry: strings.TrimSuffix(s.settings.String(config.PushRegistry), "/"),

@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	dialTimeout      = 5 * time.Second
-	keepAliveTime    = 5 * time.Second
+	dialTimeout = 5 * time.Second
+	// Connections are pinged while a call waits only: etcd closes those that are pinged while they are idle.
+	keepAliveTime    = 10 * time.Second // the shortest time that gRPC permits
 	keepAliveTimeout = 3 * time.Second
 
 	connectAttempts = 3 // a member that does not answer may be asked first
@@ -121,7 +122,6 @@ func connect(opts ExternalOptions, tracker *connTracker) (*clientv3.Client, erro
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
-		PermitWithoutStream:  true,
 		DialOptions:          []grpc.DialOption{grpc.WithContextDialer(tracker.dial)},
 		Logger:               zapLogger(opts.Logger),
 	})
