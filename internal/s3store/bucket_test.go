@@ -311,7 +311,7 @@ func TestHungRenewal(t *testing.T) {
 	}
 }
 
-// TestLifecycle: the rule of the prefix is written, and never in a bucket with rules that the client may not know whole.
+// TestLifecycle: the rule of the prefix is written, and never in a bucket with rules of others.
 func TestLifecycle(t *testing.T) {
 	server := s3test.Start(t)
 	o := server.Options()
