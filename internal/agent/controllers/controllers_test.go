@@ -339,7 +339,11 @@ func TestCheckAll(t *testing.T) {
 		{[]string{down}, []string{down}, ""},
 		{[]string{a.URL, other.URL}, nil, "is not part of this node's cloud"},
 	} {
-		unreachable, err := CheckAll(t.Context(), w.stored(), w.transport, tt.urls)
+		list, err := CheckAll(t.Context(), w.stored(), w.transport, tt.urls)
+		var unreachable []string
+		for _, u := range list {
+			unreachable = append(unreachable, u.URL)
+		}
 		if !slices.Equal(unreachable, tt.unreachable) || (err == nil) != (tt.err == "") ||
 			err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%q: %q, %v", tt.urls, unreachable, err)

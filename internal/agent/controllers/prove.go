@@ -55,18 +55,24 @@ func wrongCloud(err error) bool {
 	return code == farm.CodeForbidden || code == farm.CodeUnauthenticated
 }
 
+// Unreachable is a controller that did not answer.
+type Unreachable struct {
+	URL string
+	Err error
+}
+
 // CheckAll has every controller prove that it is part of the node's cloud. It returns those that did not answer, and an
 // error if one did not prove it.
 func CheckAll(
 	ctx context.Context, identity datadir.Identity, transport http.RoundTripper, urls []string,
-) (unreachable []string, err error) {
+) (unreachable []Unreachable, err error) {
 	for _, url := range urls {
 		switch err := Prove(ctx, identity, transport, url); {
 		case err == nil:
 		case farm.CodeOf(err) != farm.CodeUnavailable:
 			return nil, err
 		default:
-			unreachable = append(unreachable, url)
+			unreachable = append(unreachable, Unreachable{url, err})
 		}
 	}
 	return unreachable, nil

@@ -161,6 +161,17 @@ type TLSFiles struct {
 	CAFile     string `json:"ca,omitempty"`
 }
 
+// With returns the files with others in place of those that are given. A given CA ends SkipVerify.
+func (t TLSFiles) With(given TLSFiles) TLSFiles {
+	if given.CAFile != "" || given.SkipVerify {
+		t.CAFile, t.SkipVerify = given.CAFile, given.SkipVerify
+	}
+	if given.CertFile != "" || given.KeyFile != "" {
+		t.CertFile, t.KeyFile = given.CertFile, given.KeyFile
+	}
+	return t
+}
+
 // Absolute returns the files with absolute names, which are valid in other directories, too.
 func (t TLSFiles) Absolute() (TLSFiles, error) {
 	for _, name := range []*string{&t.CertFile, &t.KeyFile, &t.CAFile} {

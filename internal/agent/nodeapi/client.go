@@ -200,10 +200,19 @@ func post[T any](ctx context.Context, c *Client, path string, limit time.Duratio
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return out, farm.Unavailable(err, "The controller at %s cannot be reached", c.base.Redacted())
+		return out, unreachable(err, c.base)
 	}
 	defer resp.Body.Close()
 	return decode[T](resp)
+}
+
+// unreachable returns the error of a request that got no response.
+func unreachable(err error, base *url.URL) error {
+	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
+		return farm.Unavailable(err, "The certificate of the controller at %s is not trusted; "+
+			"give the file with its CA: buildnode join URL --ca-cert FILE", base.Redacted())
+	}
+	return farm.Unavailable(err, "The controller at %s cannot be reached", base.Redacted())
 }
 
 // decode reads an envelope. A FAIL becomes a farm.Error with the controller's message.

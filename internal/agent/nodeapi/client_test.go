@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -190,5 +191,22 @@ func TestAddress(t *testing.T) {
 		if _, err := nodeapi.New(address, nil, ""); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("New(%q): got %v", address, err)
 		}
+	}
+}
+
+// TestUntrustedCertificate: the error names the option that sets the CA.
+func TestUntrustedCertificate(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	c, err := nodeapi.New(server.URL, nodeapi.NewTransport(nil, 1), "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Poll(t.Context(), time.Millisecond, api.PollRequest{})
+	if farm.CodeOf(err) != farm.CodeUnavailable || !strings.Contains(err.Error(), "is not trusted") ||
+		!strings.Contains(err.Error(), "--ca-cert") {
+		t.Errorf("%v", err)
 	}
 }

@@ -55,5 +55,5 @@ func (c *Client) OpenConsole(ctx context.Context, nodeID, session string) (*Cons
 			"The controller answered a WebSocket request with %s; check that a proxy in front of it allows WebSockets",
 			resp.Status)
 	}
-	return nil, farm.Unavailable(err, "The controller at %s cannot be reached", c.base.Redacted())
+	return nil, unreachable(err, c.base)
 }

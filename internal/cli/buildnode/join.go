@@ -53,7 +53,7 @@ machines without credentials.
 Several URLs are those of controllers of one cloud: the agent uses another one when one fails.
 
 Joining again keeps the node ID, the instances and all settings that are not given: name, groups,
-capacity, reserved space, VLANs, and the configuration by an operator. The controllers may have other
+capacity, reserved space, VLANs, certificates, and the configuration by an operator. The controllers may have other
 addresses: they then prove with the key of the cloud that they are part of it, and neither a token nor a
 credential is needed.
 
@@ -178,9 +178,11 @@ func (o *JoinOptions) identity() (datadir.Identity, error) {
 	}
 	id.Capacity = cmp.Or(o.Capacity, id.Capacity)
 	id.Host = o.Host
-	if id.TLS, err = o.TLS.Absolute(); err != nil {
+	given, err := o.TLS.Absolute()
+	if err != nil {
 		return id, err
 	}
+	id.TLS = id.TLS.With(given)
 	return id, o.vlans.applyTo(&id)
 }
 

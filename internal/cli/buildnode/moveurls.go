@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/buildyard/buildyard/internal/agent/controllers"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
@@ -13,6 +12,9 @@ import (
 	"github.com/buildyard/buildyard/internal/cloudkey"
 	"github.com/buildyard/buildyard/internal/farm"
 )
+
+// leaveAdvice ends messages about a node that cannot move.
+const leaveAdvice = "to leave its cloud, which removes its VMs, run: buildnode disjoin"
 
 // changesSettings reports whether a node that moves also sends its controller a credential or settings.
 func (o *JoinOptions) changesSettings() bool {
@@ -53,17 +55,18 @@ func (o *JoinOptions) checkMove(ctx context.Context, identity *datadir.Identity)
 	}
 	unreachable, err := controllers.CheckAll(ctx, *identity, transport, others)
 	if err != nil {
-		return false, farm.Refused("This node belongs to %s: %s; to leave its cloud, run: buildnode disjoin",
-			former, err)
+		return false, farm.Refused("This node belongs to %s: %s; %s", former, err, leaveAdvice)
 	}
 	if len(unreachable) == len(canonical) {
-		return false, farm.Refused("This node belongs to %s, and no controller answers at %s; "+
-			"start it, or run: buildnode disjoin", former, strings.Join(unreachable, ", "))
+		return false, farm.Refused("This node belongs to %s, and the other controller did not answer: %s; %s", former,
+			unreachable[0].Err, leaveAdvice)
 	}
-	o.warnUnreachable(unreachable)
-	if slices.Contains(unreachable, canonical[0]) {
-		reachable := slices.DeleteFunc(canonical, func(one string) bool { return slices.Contains(unreachable, one) })
-		identity.ControllerURL = reachable[0]
+	o.warnUnreachable(unreachable...)
+	isReachable := func(one string) bool {
+		return !slices.ContainsFunc(unreachable, func(u controllers.Unreachable) bool { return u.URL == one })
+	}
+	if !isReachable(canonical[0]) {
+		identity.ControllerURL = canonical[slices.IndexFunc(canonical, isReachable)]
 	}
 	return true, nil
 }
@@ -103,7 +106,7 @@ func (o *JoinOptions) checkOthers(ctx context.Context, identity *datadir.Identit
 		switch err := controllers.Prove(ctx, *identity, transport, one); {
 		case err == nil:
 		case farm.CodeOf(err) == farm.CodeUnavailable:
-			o.warnUnreachable([]string{one})
+			o.warnUnreachable(controllers.Unreachable{URL: one, Err: err})
 		default:
 			return fmt.Errorf("join several controllers: %w", err)
 		}
@@ -111,11 +114,11 @@ func (o *JoinOptions) checkOthers(ctx context.Context, identity *datadir.Identit
 	return nil
 }
 
-func (o *JoinOptions) warnUnreachable(urls []string) {
-	for _, one := range urls {
+func (o *JoinOptions) warnUnreachable(list ...controllers.Unreachable) {
+	for _, one := range list {
 		if o.Warnings != nil {
-			_, _ = fmt.Fprintf(o.Warnings, "warning: the controller at %s does not answer; "+
-				"it is checked before the agent uses it\n", cli.EscapeName(one))
+			_, _ = fmt.Fprintf(o.Warnings, "warning: %s; it is checked before the agent uses it\n",
+				cli.EscapeName(one.Err.Error()))
 		}
 	}
 }
