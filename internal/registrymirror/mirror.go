@@ -121,7 +121,8 @@ func (m *Mirror) serveLayer(w http.ResponseWriter, r *http.Request) {
 	}
 	l, err := m.store.acquire(root, size)
 	if err != nil {
-		m.log.WarnContext(r.Context(), "layer not stored; its callers use the registry", "layer", root, "error", err)
+		m.log.WarnContext(r.Context(), "layer not stored; its callers use the registry", "layer", root.String(),
+			"error", err)
 		fail(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}

@@ -313,6 +313,45 @@ func TestDamagedLayer(t *testing.T) {
 	s.wantStored(l.Index.Digest(), wholeSuffix)
 }
 
+// TestDamagedFile: a complete layer whose file was damaged is removed after the start, or when it is requested with
+// another size, and fetched again.
+func TestDamagedFile(t *testing.T) {
+	l := blobtest.Make(t, blob.KindDisk, 8, 2<<20)
+	r := startRegistry(t, l)
+	s := newSite(t, r, 0)
+	s.wantLayer(l)
+	s.wantStored(l.Index.Digest(), wholeSuffix)
+	name := filepath.Join(s.opts.Dir, l.Index.Digest().String()+wholeSuffix)
+	s.close()
+	flipped := fileOf(l)
+	flipped[len(flipped)/2] ^= 1
+	if err := os.WriteFile(name, flipped, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.open()
+	for end := time.Now().Add(time.Minute); s.mirror.store.count() > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the damaged layer stays")
+		}
+	}
+	s.wantLayer(l)
+	s.wantStored(l.Index.Digest(), wholeSuffix)
+	s.close()
+	if err := os.Truncate(name, 100); err != nil {
+		t.Fatal(err)
+	}
+	s.open()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		status, body := s.get(layerPath+l.Index.Digest().String(), goodCredential, "")
+		if status == http.StatusOK && bytes.Equal(body, fileOf(l)) {
+			return
+		}
+		if time.Now().After(end) { // it may be verified at the moment
+			t.Fatalf("status %d, %d bytes", status, len(body))
+		}
+	}
+}
+
 // TestOldestLayersMakeRoom: those that are in use stay.
 func TestOldestLayersMakeRoom(t *testing.T) {
 	var layers []blobtest.Layer

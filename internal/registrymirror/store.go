@@ -64,6 +64,7 @@ func openLayerStore(o Options, fetch fetchFunc) (*layerStore, error) {
 		return nil, errors.Join(err, dir.Close())
 	}
 	s.verifyLoaded()
+	s.uses.Go(s.scrub)
 	return s, nil
 }
 
@@ -168,7 +169,13 @@ func (s *layerStore) acquire(root blob.Digest, size int64) (*layer, error) {
 		return nil, errors.New("the mirror ends")
 	}
 	if l != nil && l.size != size {
-		return nil, fmt.Errorf("layer %s has %d bytes here and %d at the registry", root, l.size, size)
+		if l.users > 0 {
+			return nil, fmt.Errorf("layer %s has %d bytes here and %d at the registry", root, l.size, size)
+		}
+		s.log.Warn("stored layer has a wrong size; it is removed and fetched again", "layer", root.String(), "bytes",
+			l.size, "registry_bytes", size)
+		s.dropLocked(l)
+		l = nil
 	}
 	if l == nil {
 		if err := s.makeRoomLocked(size); err != nil {
@@ -228,7 +235,7 @@ func (s *layerStore) dropLocked(l *layer) {
 		suffix = wholeSuffix
 	}
 	if err := s.dir.Remove(l.root.String() + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.log.Warn("layer file not removed", "layer", l.root, "error", err)
+		s.log.Warn("layer file not removed", "layer", l.root.String(), "error", err)
 	}
 }
 
@@ -241,7 +248,7 @@ func (s *layerStore) release(l *layer) {
 		return
 	}
 	if err := l.file.Close(); err != nil {
-		s.log.Warn("layer file not closed", "layer", l.root, "error", err)
+		s.log.Warn("layer file not closed", "layer", l.root.String(), "error", err)
 	}
 	l.file = nil
 	if l.complete && s.layers[l.root] == l {
@@ -284,7 +291,7 @@ func (s *layerStore) verifyLater(l *layer) {
 			}
 			fallthrough
 		case err != nil:
-			s.log.Warn("layer removed: it is damaged, or cannot be stored", "layer", l.root, "error", err)
+			s.log.Warn("layer removed: it is damaged, or cannot be stored", "layer", l.root.String(), "error", err)
 			s.dropLocked(l)
 		}
 	}()

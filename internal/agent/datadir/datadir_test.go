@@ -176,13 +176,14 @@ func TestDiscardedLocksExclude(t *testing.T) {
 
 // TestTLSFilesWith: what is not given stays, and a given CA ends SkipVerify.
 func TestTLSFilesWith(t *testing.T) {
-	stored := datadir.TLSFiles{CAFile: "ca", CertFile: "cert", KeyFile: "key"}
-	for _, tt := range []struct{ stored, given, want datadir.TLSFiles }{
-		{stored, datadir.TLSFiles{}, stored},
-		{stored, datadir.TLSFiles{CAFile: "new"}, datadir.TLSFiles{CAFile: "new", CertFile: "cert", KeyFile: "key"}},
-		{stored, datadir.TLSFiles{CertFile: "c2", KeyFile: "k2"}, datadir.TLSFiles{CAFile: "ca", CertFile: "c2", KeyFile: "k2"}},
-		{datadir.TLSFiles{SkipVerify: true}, datadir.TLSFiles{CAFile: "new"}, datadir.TLSFiles{CAFile: "new"}},
-		{stored, datadir.TLSFiles{SkipVerify: true}, datadir.TLSFiles{SkipVerify: true, CertFile: "cert", KeyFile: "key"}},
+	type files = datadir.TLSFiles
+	stored := files{CAFile: "ca", CertFile: "cert", KeyFile: "key"}
+	for _, tt := range []struct{ stored, given, want files }{
+		{stored, files{}, stored},
+		{stored, files{CAFile: "new"}, files{CAFile: "new", CertFile: "cert", KeyFile: "key"}},
+		{stored, files{CertFile: "c2", KeyFile: "k2"}, files{CAFile: "ca", CertFile: "c2", KeyFile: "k2"}},
+		{files{SkipVerify: true}, files{CAFile: "new"}, files{CAFile: "new"}},
+		{stored, files{SkipVerify: true}, files{SkipVerify: true, CertFile: "cert", KeyFile: "key"}},
 	} {
 		if got := tt.stored.With(tt.given); got != tt.want {
 			t.Errorf("%+v with %+v: %+v, want %+v", tt.stored, tt.given, got, tt.want)

@@ -206,6 +206,12 @@ func post[T any](ctx context.Context, c *Client, path string, limit time.Duratio
 	return decode[T](resp)
 }
 
+// IsNotSent reports whether a call failed since there was no connection to the controller: it was not carried out.
+func IsNotSent(err error) bool {
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && e.Op == "dial"
+}
+
 // unreachable returns the error of a request that got no response.
 func unreachable(err error, base *url.URL) error {
 	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {

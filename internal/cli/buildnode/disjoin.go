@@ -2,15 +2,19 @@ package buildnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -23,6 +27,7 @@ type DisjoinOptions struct {
 	*globals
 	NodeOptions
 	Force bool
+	Yes   cli.Confirmation
 }
 
 func disjoinCommand(g *globals) *cobra.Command {
@@ -31,14 +36,17 @@ func disjoinCommand(g *globals) *cobra.Command {
 		Use:   "disjoin",
 		Short: "Remove this node from its cloud",
 		Long: `disjoin removes this node from its cloud, waits for a running agent to stop, and deletes the VMs of the
-cloud's instances from this host. Cached and local templates stay.`,
+cloud's instances from this host. Cached and local templates stay. While this host has instances, it
+asks for confirmation.`,
 		Example: `  buildnode disjoin
+  buildnode disjoin --yes      # also while it has instances
   buildnode disjoin --force    # when the controller no longer exists`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	addDriver(cmd, &o.NodeOptions)
 	cmd.Flags().BoolVar(&o.Force, "force", false, "continue if the controller cannot be reached")
+	o.Yes.Add(cmd)
 	return cmd
 }
 
@@ -51,6 +59,17 @@ func (o *DisjoinOptions) run(ctx context.Context) error {
 	id, err := at.Identity()
 	if err != nil {
 		return err
+	}
+	n, err := instanceCount(at)
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		err := o.Yes.Ask(ctx, o.Streams, "Leave %s and delete the VMs of %d instances on this host?",
+			id.ControllerURL, n)
+		if err != nil {
+			return err
+		}
 	}
 	client, err := controllerClient(id)
 	if err != nil {
@@ -75,6 +94,18 @@ func (o *DisjoinOptions) run(ctx context.Context) error {
 	// The number of VMs is unknown: a running agent has removed its own VMs.
 	_, err = fmt.Fprintf(o.Out, "left %s; all of its VMs on this host were deleted\n", id.ControllerURL)
 	return err
+}
+
+// instanceCount returns how many instances the journal of a node has. Its agent may be running.
+func instanceCount(at datadir.Dir) (int, error) {
+	entries, err := os.ReadDir(at.JournalDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the instances of this node: %w", err)
+	}
+	return len(slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() })), nil
 }
 
 // awaitLock waits for a running agent to end.

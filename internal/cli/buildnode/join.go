@@ -17,6 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/controllers"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -139,16 +140,20 @@ func Join(ctx context.Context, o JoinOptions) (datadir.Identity, error) {
 	if err != nil {
 		return none, err
 	}
-	if err := o.checkOthers(ctx, &identity); err != nil {
-		return none, err
-	}
+	refused := o.checkOthers(ctx, &identity)
 	if err := o.key.keep(o.DataDir, &identity); err != nil {
 		return none, err
 	}
 	if err := trustKeys(o.DataDir, keys, given); err != nil {
 		return none, err
 	}
-	return identity, errors.Join(o.DataDir.SetIdentity(identity), o.DataDir.SetLastError(""))
+	if err := errors.Join(o.DataDir.SetIdentity(identity), o.DataDir.SetLastError("")); err != nil {
+		return none, err
+	}
+	if refused != nil { // the token may be spent: what was achieved stays
+		return none, fmt.Errorf("this node joined %s, and URLs were left out: %w", identity.ControllerURL, refused)
+	}
+	return identity, nil
 }
 
 // identity returns the node's earlier identity with the changes of the options.
@@ -213,31 +218,46 @@ func joinHost(identity datadir.Identity) string {
 	return host.LocalAddressFor(identity.ControllerURL)
 }
 
-// register joins the controller and stores its response in identity. It returns the keys that the
-// controller's agent packages are signed with.
+// requestJoin sends a join to the controller of an identity.
+func (o *JoinOptions) requestJoin(ctx context.Context, identity datadir.Identity) (api.JoinAnswer, error) {
+	client, err := controllerClient(identity)
+	if err != nil {
+		return api.JoinAnswer{}, err
+	}
+	if o.key != nil {
+		authorize, err := o.key.authorizer(identity)
+		if err != nil {
+			return api.JoinAnswer{}, err
+		}
+		client = client.WithAuthorization(authorize)
+	}
+	return client.Join(ctx, api.JoinRequest{
+		Protocol: api.LinkProtocol, Token: o.Token, NodeID: identity.NodeID, Credential: identity.Credential,
+		Name: identity.Name, Host: joinHost(identity), Groups: identity.Groups, Capacity: identity.Capacity,
+		Arch: runtime.GOARCH,
+		Kept: o.keptFields(identity),
+	})
+}
+
+// register joins the first controller that can be reached and stores its response in identity. It returns the keys that
+// the controller's agent packages are signed with.
 //
 // A node that moves within its cloud keeps the key that it knows; another one takes that of its controller.
 func (o *JoinOptions) register(
 	ctx context.Context, identity *datadir.Identity, isMove bool,
 ) (updateKeys string, err error) {
-	client, err := controllerClient(*identity)
-	if err != nil {
-		return "", err
-	}
-	if o.key != nil {
-		authorize, err := o.key.authorizer(*identity)
-		if err != nil {
-			return "", err
+	answer, err := o.requestJoin(ctx, *identity)
+	var failed []controllers.Unreachable
+	for _, other := range o.OtherURLs {
+		if err == nil || !nodeapi.IsNotSent(err) {
+			break
 		}
-		client = client.WithAuthorization(authorize)
+		failed = append(failed, controllers.Unreachable{URL: identity.ControllerURL, Err: err})
+		identity.ControllerURL = other
+		answer, err = o.requestJoin(ctx, *identity)
 	}
-	answer, err := client.Join(ctx, api.JoinRequest{
-		Protocol: api.LinkProtocol, Token: o.Token, NodeID: identity.NodeID, Credential: identity.Credential,
-		Name: identity.Name, Host: joinHost(*identity), Groups: identity.Groups, Capacity: identity.Capacity,
-		Arch: runtime.GOARCH,
-		Kept: o.keptFields(*identity),
-	})
 	if err != nil {
+		o.warnUnreachable(failed...)
 		return "", fmt.Errorf("join %s: %w", identity.ControllerURL, err)
 	}
 	identity.NodeID, identity.Credential, identity.RegistryAddress = answer.NodeID, answer.Credential, answer.Registry

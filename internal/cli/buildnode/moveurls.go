@@ -2,6 +2,7 @@ package buildnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -83,11 +84,14 @@ func knownURLs(identity datadir.Identity) []string {
 	return known
 }
 
-// checkOthers has the other controllers of a join prove that they belong to the cloud of the first one.
+// checkOthers has the other controllers of a join prove that they belong to the cloud of the one that answered. It
+// removes those that do not from the identity, and returns why.
 func (o *JoinOptions) checkOthers(ctx context.Context, identity *datadir.Identity) error {
-	if len(identity.Cloud.ControllerURLs) == 0 {
+	urls := identity.Cloud.ControllerURLs
+	if len(urls) == 0 {
 		return nil
 	}
+	identity.Cloud.ControllerURLs = nil
 	if identity.Cloud.Key == "" {
 		return farm.Refused("The controller at %s is too old for several URLs; give one", identity.ControllerURL)
 	}
@@ -99,19 +103,23 @@ func (o *JoinOptions) checkOthers(ctx context.Context, identity *datadir.Identit
 	if err != nil {
 		return err
 	}
-	for _, one := range identity.Cloud.ControllerURLs {
+	var refused []error
+	urls = slices.DeleteFunc(urls, func(one string) bool {
 		if one == current {
-			continue
+			return false
 		}
-		switch err := controllers.Prove(ctx, *identity, transport, one); {
-		case err == nil:
-		case farm.CodeOf(err) == farm.CodeUnavailable:
+		err := controllers.Prove(ctx, *identity, transport, one)
+		if err != nil && farm.CodeOf(err) == farm.CodeUnavailable {
 			o.warnUnreachable(controllers.Unreachable{URL: one, Err: err})
-		default:
-			return fmt.Errorf("join several controllers: %w", err)
+			return false
 		}
+		refused = append(refused, err)
+		return err != nil
+	})
+	if len(urls) > 1 {
+		identity.Cloud.ControllerURLs = urls
 	}
-	return nil
+	return errors.Join(refused...)
 }
 
 func (o *JoinOptions) warnUnreachable(list ...controllers.Unreachable) {
