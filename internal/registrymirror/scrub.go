@@ -58,8 +58,8 @@ func (s *layerStore) scrubLayer(root blob.Digest) {
 	s.dropLocked(l)
 }
 
-// openComplete returns a complete layer, which stays until release; nil when there is none. It is no use of the layer
-// that the order of removal counts.
+// openComplete returns a complete layer, which stays until release; nil when there is none. The order in which layers
+// are removed stays as it is.
 func (s *layerStore) openComplete(root blob.Digest) *layer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
