@@ -216,7 +216,7 @@ func IsNotSent(err error) bool {
 func unreachable(err error, base *url.URL) error {
 	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
 		return farm.Unavailable(err, "The certificate of the controller at %s is not trusted; "+
-			"give the file with its CA: buildnode join URL --ca-cert FILE", base.Redacted())
+			"set the file with its CA: buildnode join URL --ca-cert FILE", base.Redacted())
 	}
 	return farm.Unavailable(err, "The controller at %s cannot be reached", base.Redacted())
 }
