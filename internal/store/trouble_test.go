@@ -120,6 +120,27 @@ func TestHangingBackend(t *testing.T) {
 	})
 }
 
+// TestPendingProbe: a replica that may be out of date for some seconds says so, before its probe of the backend fails.
+func TestPendingProbe(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *switchable, s *store.Store, _ *store.Table[number]) {
+		time.Sleep(1500 * time.Millisecond) // a probe has succeeded
+		b.hang.Store(true)
+		time.Sleep(2 * time.Second)
+		if err := s.WatchHealthy(); err != nil {
+			t.Errorf("after 2 s: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		if s.WatchHealthy() == nil {
+			t.Error("healthy after 4 s without an answer")
+		}
+		b.hang.Store(false)
+		time.Sleep(5 * time.Second)
+		if err := s.WatchHealthy(); err != nil {
+			t.Errorf("still not healthy: %v", err)
+		}
+	})
+}
+
 func TestCloseOnHangingBackend(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *switchable, s *store.Store, table *store.Table[number]) {
 		b.hang.Store(true)

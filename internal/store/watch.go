@@ -16,6 +16,9 @@ const (
 	probeInterval = time.Second
 	minBackoff    = 20 * time.Millisecond
 	maxBackoff    = time.Second
+	// maxProbeAge is the time without an answer of the backend after which the tables may be out of date. A proxy needs
+	// another 2 s to notice.
+	maxProbeAge = 3 * time.Second
 )
 
 // errRevisionWentBack ends a watch because the backend's revision fell behind what the model has seen.
@@ -26,6 +29,7 @@ type healthState struct {
 	mu          sync.Mutex
 	watchErr    error // why the watch does not run; nil while it does
 	probeErr    error
+	probedAt    time.Time               // when the last successful probe began; zero: none ended yet
 	cancelWatch context.CancelCauseFunc // ends the running watch
 }
 
@@ -50,7 +54,7 @@ func (s *Store) Healthy() error {
 func (s *Store) WatchHealthy() error {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	return errors.Join(s.health.watchErr, s.health.probeErr, s.schemaError())
+	return errors.Join(s.health.watchErr, s.health.probeError(), s.schemaError())
 }
 
 // BlockedReason returns, as a sentence for users, why the backend refuses requests although it can
@@ -60,6 +64,16 @@ func (s *Store) BlockedReason() string {
 		return b.BlockedReason()
 	}
 	return ""
+}
+
+// probeError returns why the backend may not be as the tables are. A probe may wait much longer than maxProbeAge. The
+// caller holds mu.
+func (h *healthState) probeError() error {
+	age := time.Since(h.probedAt)
+	if h.probeErr == nil && !h.probedAt.IsZero() && age > maxProbeAge {
+		return fmt.Errorf("backend: no answer for %s", age.Round(100*time.Millisecond))
+	}
+	return h.probeErr
 }
 
 func (h *healthState) setWatchErr(err error) {
@@ -188,6 +202,7 @@ func (s *Store) probeBackend(ctx context.Context) {
 		case <-tick.C:
 		}
 		_, highest, _ := s.model.watchProgress()
+		began := time.Now()
 		rev, err := s.backendBarrier(ctx)
 		watched, _, _ := s.model.watchProgress()
 		switch {
@@ -200,7 +215,9 @@ func (s *Store) probeBackend(ctx context.Context) {
 		}
 		due = rev
 		s.health.mu.Lock()
-		s.health.probeErr = err
+		if s.health.probeErr = err; err == nil {
+			s.health.probedAt = began
+		}
 		s.health.mu.Unlock()
 	}
 }
