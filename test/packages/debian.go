@@ -45,7 +45,16 @@ func checkDebs(ctx context.Context, s *site) (evidence string, err error) {
 	if first == second {
 		return "", fmt.Errorf("the version is %s before and after the upgrade", first)
 	}
-	if err := uninstall(ctx, tree, before); err != nil {
+	if err := remove(ctx, tree); err != nil {
+		return "", err
+	}
+	if err := purgeWithVM(ctx, tree); err != nil {
+		return "", err
+	}
+	if err := install(ctx, tree, filepath.Join(s.newer, "dist")); err != nil {
+		return "", fmt.Errorf("install after a purge: %w", err)
+	}
+	if err := purge(ctx, tree, before); err != nil {
 		return "", err
 	}
 	return first + " to " + second + ", then purged", nil
@@ -204,11 +213,12 @@ func awaitActive(ctx context.Context, agent *rig.Process, client rig.Client) err
 	return fmt.Errorf("the node did not become Active: %s", agent.Tail())
 }
 
-// uninstall removes and purges the packages. Removed ones leave settings and data; purged ones leave nothing.
-func uninstall(ctx context.Context, tree string, before []string) error {
-	names := []string{"buildyard", "buildnode", "buildyard-scanners"}
+var packageNames = []string{"buildyard", "buildnode", "buildyard-scanners"}
+
+// remove removes the packages, which leaves settings and data.
+func remove(ctx context.Context, tree string) error {
 	if _, err := rig.Output(ctx, tree, "unshare", withoutProcesses(inTree(tree,
-		append([]string{tree, "dpkg", "--remove"}, names...)...))...); err != nil {
+		append([]string{tree, "dpkg", "--remove"}, packageNames...)...))...); err != nil {
 		return err
 	}
 	for _, kept := range []string{
@@ -221,8 +231,29 @@ func uninstall(ctx context.Context, tree string, before []string) error {
 	if _, err := os.Stat(filepath.Join(tree, "usr/bin/buildyard")); err == nil {
 		return errors.New("dpkg --remove keeps the program")
 	}
+	return nil
+}
+
+// purgeWithVM purges the agent while a process has a disk of the node open, which must stay.
+func purgeWithVM(ctx context.Context, tree string) error {
+	const script = "sleep 600 3>/var/lib/buildyard/node/disk & dpkg --purge buildnode 2>&1"
+	out, err := rig.Output(ctx, tree, "unshare", withoutProcesses(inTree(tree, tree, "sh", "-c", script))...)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(out, "buildnode disjoin") {
+		return fmt.Errorf("a purge does not say that VMs run: %s", out)
+	}
+	if _, err := os.Stat(filepath.Join(tree, "var/lib/buildyard/node/disk")); err != nil {
+		return fmt.Errorf("a purge removes the disk of a VM that runs: %w", err)
+	}
+	return nil
+}
+
+// purge purges the packages, which leaves nothing.
+func purge(ctx context.Context, tree string, before []string) error {
 	if _, err := rig.Output(ctx, tree, "unshare", withoutProcesses(inTree(tree,
-		append([]string{tree, "dpkg", "--purge"}, names...)...))...); err != nil {
+		append([]string{tree, "dpkg", "--purge"}, packageNames...)...))...); err != nil {
 		return err
 	}
 	after, err := listTree(tree)

@@ -31,6 +31,7 @@ type linuxPackage struct {
 	Directories []stateDir
 	Units       string   // names, for systemctl
 	Data        []string // directories and files that only "purge" removes
+	RunsVMs     bool     // processes with open files in Data outlive the service
 	recommends  []string // of Debian
 	files       map[string]packagedFile
 }
@@ -83,6 +84,7 @@ func (r *distribution) nodePackage() (linuxPackage, error) {
 		Programs: []string{"buildnode"}, Users: []string{"buildyard"},
 		Directories: []stateDir{commonDir, {"0755", "root", "root", "/var/lib/buildyard/node"}},
 		Data:        []string{"/var/lib/buildyard/node"},
+		RunsVMs:     true,
 		recommends:  []string{"qemu-system-x86", "qemu-utils", "nftables"},
 		files:       map[string]packagedFile{},
 	}
