@@ -188,6 +188,9 @@ func (s *ControllerService) openStore(ctx context.Context, tables *record.Tables
 	if err := openDataDir(dir); err != nil {
 		return err
 	}
+	if err := etcd.RemoveTemporaryBackups(dir); err != nil {
+		s.log.Warn("unfinished backup not removed", "error", err)
+	}
 	replica := ""
 	cluster, err := storecommand.ClusterOptions(s.settings, s.log)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -13,19 +14,25 @@ import (
 	"github.com/buildyard/buildyard/internal/store/etcd/recordfile"
 )
 
+// temporaryBackup is the pattern of the names of backups that are being made.
+const temporaryBackup = "buildyard-backup-*"
+
+// RemoveTemporaryBackups removes backups in a directory whose process was killed while it made them: they
+// have all secrets of a store. One that is being made stays: its process has locked it.
+func RemoveTemporaryBackups(dir string) error {
+	return recordfile.RemoveUnfinished(filepath.Join(dir, temporaryBackup))
+}
+
 // snapshotPrefix writes the records below the prefix, all of one revision, into a temporary file, and
-// returns a stream of it. What a lease holds is left out: it ends with its process.
+// returns a stream of it. The file has no name by then, so that it ends with the process. What a lease
+// holds is left out for the same reason.
 func (b *Backend) snapshotPrefix(ctx context.Context) (stream io.ReadCloser, size int64, err error) {
-	file, err := os.CreateTemp(b.tempDir, "buildyard-backup-*")
+	file, err := os.CreateTemp(b.tempDir, temporaryBackup)
 	if err != nil {
 		return nil, 0, fmt.Errorf("make a file for the backup: %w", err)
 	}
 	path := file.Name()
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(path))
-		}
-	}()
+	defer func() { err = errors.Join(err, os.Remove(path)) }()
 	if err := file.Close(); err != nil {
 		return nil, 0, err
 	}
@@ -41,7 +48,7 @@ func (b *Backend) snapshotPrefix(ctx context.Context) (stream io.ReadCloser, siz
 	if err != nil {
 		return nil, 0, errors.Join(err, opened.Close())
 	}
-	return &removedFile{opened}, info.Size(), nil
+	return opened, info.Size(), nil
 }
 
 // writeRecordFile writes the records below the prefix into a backup file.
@@ -59,9 +66,3 @@ func (b *Backend) writeRecordFile(ctx context.Context, path string) error {
 		return err
 	})
 }
-
-// removedFile is a file that is removed when it is closed.
-type removedFile struct{ *os.File }
-
-// Close implements io.Closer.
-func (f *removedFile) Close() error { return errors.Join(f.File.Close(), os.Remove(f.Name())) }

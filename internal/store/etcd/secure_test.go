@@ -292,13 +292,13 @@ func TestSnapshotThatFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.Copy(io.Discard, stream); err != nil {
-		t.Error(err)
+	if left, err := filepath.Glob(filepath.Join(b.tempDir, "*")); err != nil || len(left) > 0 {
+		t.Errorf("a killed process would leave %q, %v", left, err)
+	}
+	if n, err := io.Copy(io.Discard, stream); n == 0 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 	if err := errors.Join(stream.Close(), b.Close()); err != nil {
 		t.Error(err)
-	}
-	if left, err := filepath.Glob(filepath.Join(b.tempDir, "*")); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %q, %v", left, err)
 	}
 }
