@@ -60,3 +60,16 @@ func addInitSettings(table config.Table, src config.Sources) (config.Sources, er
 	src.FileDefaults = less
 	return src, nil
 }
+
+// controllerAddress returns the listen address that a controller with a settings file has.
+func controllerAddress(settingsFile string) (string, error) {
+	src, err := addInitSettings(config.ControllerTable, config.Sources{Env: os.LookupEnv, File: settingsFile})
+	if err != nil {
+		return "", err
+	}
+	v, err := config.Load(config.ControllerTable, src)
+	if err != nil {
+		return "", err
+	}
+	return v.String(config.ListenAddr), nil
+}

@@ -65,7 +65,7 @@ response. "buildyard completion bash" (zsh, fish) enables shell completion of ID
 		licenseCommand(io), packageCommand(io), cli.VersionCommand("buildyard", io.Out))
 	root.AddCommand(cloud.Commands(io)...)
 	root.AddCommand(diagnose.Commands(io)...)
-	root.AddCommand(releases.Commands(io)...)
+	root.AddCommand(releases.Commands(io, controllerAddress)...)
 	cli.AcceptOldFlags(root, oldFlags)
 	return root
 }

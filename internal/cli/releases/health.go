@@ -16,25 +16,36 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 )
 
-// defaultAddress is where a controller listens.
-const defaultAddress = ":8090"
+// ControllerAddress returns the listen address of the controller of this machine, as its settings have it.
+// settingsFile is its settings file; empty: it has none.
+type ControllerAddress func(settingsFile string) (string, error)
 
-func healthCommand(streams cli.Streams) *cobra.Command {
-	var address string
+func healthCommand(streams cli.Streams, controller ControllerAddress) *cobra.Command {
+	var address, settings string
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
 		Short: "Check whether a service is ready",
 		Long: `healthcheck asks the service on this machine whether it is ready, with HTTP or HTTPS, and fails if it is not.
 It sends no credentials and does not verify the certificate. Containers, which have no other
-programs, use it.`,
+programs, use it. The address is read like the controller reads it: from the environment, its settings
+file, and the settings that init made in its data directory. One that is a flag of the service must be
+given with --address.`,
 		Example: `  buildyard healthcheck
+  buildyard healthcheck --config /etc/buildyard/controller.env
   buildyard healthcheck --address :8089`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			at, err := localAddress(cmp.Or(address, os.Getenv(config.ListenAddr), defaultAddress))
+			listen := cmp.Or(address, os.Getenv(config.ListenAddr))
+			var err error
+			if listen == "" {
+				if listen, err = controller(settings); err != nil {
+					return cli.Usage(err)
+				}
+			}
+			at, err := localAddress(listen)
 			if err != nil {
 				return cli.Usage(err)
 			}
@@ -46,7 +57,8 @@ programs, use it.`,
 		},
 	}
 	cmd.Flags().StringVar(&address, "address", "", "address of the service (default: "+config.ListenAddr+
-		", else "+defaultAddress+")")
+		" of the controller)")
+	cmd.Flags().StringVar(&settings, "config", "", "settings file of the controller")
 	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "limit of the check")
 	return cmd
 }

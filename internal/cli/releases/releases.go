@@ -18,8 +18,8 @@ import (
 )
 
 // Commands returns the commands of the program buildyard.
-func Commands(streams cli.Streams) []*cobra.Command {
-	return []*cobra.Command{releaseCommand(streams), healthCommand(streams)}
+func Commands(streams cli.Streams, controller ControllerAddress) []*cobra.Command {
+	return []*cobra.Command{releaseCommand(streams), healthCommand(streams, controller)}
 }
 
 func releaseCommand(streams cli.Streams) *cobra.Command {

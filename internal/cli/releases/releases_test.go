@@ -2,6 +2,7 @@ package releases
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,7 +22,8 @@ func run(t *testing.T, args ...string) (code int, output string) {
 	root := &cobra.Command{Use: "buildyard"}
 	root.SetOut(&out)
 	root.SetErr(&out)
-	root.AddCommand(Commands(cli.Streams{Out: &out, Err: &out})...)
+	controller := func(settingsFile string) (string, error) { return "", errors.New("settings " + settingsFile) }
+	root.AddCommand(Commands(cli.Streams{Out: &out, Err: &out}, controller)...)
 	return cli.Run(t.Context(), root, args), out.String()
 }
 
@@ -77,6 +79,10 @@ func TestHealthcheck(t *testing.T) {
 		if code, _ := run(t, "healthcheck", "--address", address); code != cli.ExitUnreachable {
 			t.Errorf("%s, ended: exit %d", name, code)
 		}
+	}
+	if code, output := run(t, "healthcheck", "--config", "a.conf"); code != cli.ExitUsage ||
+		!strings.Contains(output, "settings a.conf") {
+		t.Errorf("without an address: exit %d: %s", code, output)
 	}
 	if code, _ := run(t, "healthcheck", "--address", "here"); code != cli.ExitUsage {
 		t.Errorf("an invalid address: exit %d", code)
