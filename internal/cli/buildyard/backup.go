@@ -48,7 +48,7 @@ that the settings of a controller name, for example an etcd cluster while no con
 		Example: `  buildyard backup /backups/cloud.backup
   buildyard backup - | ssh vault 'cat > cloud.backup'
   buildyard backup old.backup --data-dir /var/lib/buildyard/controller
-  buildyard backup old.backup --controller-config /etc/buildyard/controller.conf
+  buildyard backup old.backup --controller-config /etc/buildyard/controller.env
   SVC_BACKUP_DIR=/backups SVC_BACKUP_EVERY=1h SVC_BACKUP_KEEP=24 buildyard up`,
 		Args: cobra.ExactArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {

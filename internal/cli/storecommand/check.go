@@ -28,7 +28,7 @@ remedy. It exits with 1 when a check fails.
 
 An etcd cluster is checked while controllers run. An embedded store is checked while its controller
 is stopped; "buildyard status" reports on a running one.`,
-		Example: `  buildyard store check --config /etc/buildyard/controller.conf
+		Example: `  buildyard store check --config /etc/buildyard/controller.env
   buildyard store check --etcd-endpoints https://etcd-1:2379,https://etcd-2:2379,https://etcd-3:2379 -o json`,
 		Args: cobra.NoArgs,
 	}

@@ -23,8 +23,8 @@ func Command(streams cli.Streams, backup *cobra.Command) *cobra.Command {
 		Short: "Check, move, back up and restore the controller's records",
 		Long: `store has the commands for all records of a controller as a whole. They are in an embedded store, in the
 data directory of the controller, or in an etcd cluster (SVC_ETCD_ENDPOINTS).`,
-		Example: `  buildyard store check --config /etc/buildyard/controller.conf
-  buildyard store migrate --to etcd --config /etc/buildyard/controller.conf
+		Example: `  buildyard store check --config /etc/buildyard/controller.env
+  buildyard store migrate --to etcd --config /etc/buildyard/controller.env
   buildyard store backup cloud.backup`,
 	}
 	backup.GroupID = ""
@@ -42,9 +42,10 @@ var storeSettings = map[string]bool{
 // options are the common part of the commands.
 type options struct {
 	cli.Streams
-	output cli.Format
-	values *config.Values
-	log    *slog.Logger
+	output  cli.Format
+	values  *config.Values
+	log     *slog.Logger
+	command string // with the names of its parents
 }
 
 // addSettings puts the settings of a controller on a command, and runs do after reading them.
@@ -57,6 +58,7 @@ func (o *options) addSettings(cmd *cobra.Command, name string, do func(ctx conte
 	}
 	o.output.Add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o.command = cmd.CommandPath()
 		src := cli.Sources(cmd.Flags())
 		src.Stdin = o.In
 		if show, _ := cmd.Flags().GetBool("print-config"); show {
@@ -74,6 +76,9 @@ func (o *options) addSettings(cmd *cobra.Command, name string, do func(ctx conte
 }
 
 func (o *options) embeddedDir() string { return EmbeddedDir(o.values.String(config.DataDir)) }
+
+// checkOwner refuses another user than the owner of the embedded store.
+func (o *options) checkOwner() error { return checkOwner(o.values.String(config.DataDir), o.command) }
 
 // hasCluster reports whether the settings name a cluster.
 func (o *options) hasCluster() bool { return len(o.values.List(config.EtcdEndpoints)) > 0 }
@@ -98,6 +103,9 @@ func (o *options) openCluster(ctx context.Context) (*etcd.Backend, storeadmin.Si
 
 // openEmbedded starts the embedded store of the settings; no controller may run on it.
 func (o *options) openEmbedded(ctx context.Context) (*etcd.Backend, storeadmin.Side, error) {
+	if err := o.checkOwner(); err != nil {
+		return nil, storeadmin.Side{}, cli.Usage(err)
+	}
 	dir := o.embeddedDir()
 	b, err := etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: dir, Logger: o.log})
 	if err != nil {

@@ -41,9 +41,9 @@ Both stores are closed while it runs: a controller that is started refuses them 
 interrupted migration is completed by the same command, or undone with --cancel. Afterwards the
 source keeps its records and stays closed. Nodes and VMs are not affected: they find their controller
 at the same address.`,
-		Example: `  buildyard store migrate --to etcd --config /etc/buildyard/controller.conf
-  buildyard store migrate --to embedded --config /etc/buildyard/controller.conf
-  buildyard store migrate --to etcd --cancel --config /etc/buildyard/controller.conf`,
+		Example: `  buildyard store migrate --to etcd --config /etc/buildyard/controller.env
+  buildyard store migrate --to embedded --config /etc/buildyard/controller.env
+  buildyard store migrate --to etcd --cancel --config /etc/buildyard/controller.env`,
 		Args: cobra.NoArgs,
 	}
 	m.addSettings(cmd, "store", func(ctx context.Context, _ []string) error { return m.run(ctx) })
@@ -98,6 +98,9 @@ func (m *migrateOptions) toCluster(ctx context.Context, to storeadmin.Side) (err
 
 // toDirectory moves the records of the cluster to the embedded store, or undoes that.
 func (m *migrateOptions) toDirectory(ctx context.Context, cluster *etcd.Backend, from storeadmin.Side) error {
+	if err := m.checkOwner(); err != nil {
+		return cli.Usage(err)
+	}
 	dir := m.embeddedDir()
 	if m.cancel {
 		if err := storeadmin.CancelToDirectory(ctx, from, dir); err != nil {

@@ -16,6 +16,9 @@ func OpenDirectory(ctx context.Context, dataDir string) (*etcd.Backend, error) {
 	if _, err := os.Stat(filepath.Join(dir, etcd.MemberSubdir)); err != nil {
 		return nil, fmt.Errorf("%s is not the data directory of a controller with an embedded store: %w", dataDir, err)
 	}
+	if err := checkOwner(dataDir, "buildyard store backup"); err != nil {
+		return nil, err
+	}
 	return etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: dir})
 }
 

@@ -55,7 +55,7 @@ A restore that is interrupted leaves the embedded store as it was. An etcd clust
 the same command has completed it.`,
 		Example: `  buildyard restore cloud.backup --data-dir /var/lib/buildyard/controller
   buildyard restore cloud.backup --force
-  buildyard store restore cloud.backup --config /etc/buildyard/controller.conf`,
+  buildyard store restore cloud.backup --config /etc/buildyard/controller.env`,
 		Args: cobra.ExactArgs(1),
 	}
 	r.addSettings(cmd, "restore", func(ctx context.Context, args []string) error {
@@ -69,6 +69,9 @@ the same command has completed it.`,
 }
 
 func (r *restoreOptions) intoDirectory(ctx context.Context, file string) error {
+	if err := r.checkOwner(); err != nil {
+		return cli.Usage(err)
+	}
 	opts := etcd.RestoreOptions{BackupFile: file, Dir: r.embeddedDir(), Logger: r.log}
 	if r.force {
 		opts.Existing = etcd.MoveExistingAside

@@ -92,6 +92,10 @@ func TestUnits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	script, err := r.render("scripts/postinst.tmpl", p)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for unit := range strings.FieldsSeq(p.Units) {
 		text := string(p.files["/usr/lib/systemd/system/"+unit].content)
 		for _, line := range []string{"User=build-cloud\n", "ExecStart=/usr/bin/buildyard ", "ProtectSystem=strict\n"} {
@@ -102,6 +106,9 @@ func TestUnits(t *testing.T) {
 		_, env, _ := strings.Cut(text, "EnvironmentFile=-")
 		if env, _, _ = strings.Cut(env, "\n"); p.files[env].content == nil {
 			t.Errorf("%s reads %q, which the package does not have", unit, env)
+		}
+		if !bytes.Contains(script, []byte("chown root:build-cloud "+env)) {
+			t.Errorf("the user of %s cannot read %s", unit, env)
 		}
 	}
 	node, err := r.nodePackage()

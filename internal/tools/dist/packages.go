@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/release"
 )
 
-// stateDir is a directory that a package creates.
+// stateDir is a directory that a package creates, or a file whose owner it sets.
 type stateDir struct{ Mode, User, Group, Path string }
 
 // linuxPackage is a package for Debian and RPM systems. Its exported fields are for the templates of the scripts.
@@ -29,10 +29,11 @@ type linuxPackage struct {
 	Users       []string // of the system, each with a group of its name
 	Groups      []string
 	Directories []stateDir
-	Units       string   // names, for systemctl
-	Data        []string // directories and files that only "purge" removes
-	RunsVMs     bool     // processes with open files in Data outlive the service
-	recommends  []string // of Debian
+	Settings    []stateDir // files that are given to a group of the package
+	Units       string     // names, for systemctl
+	Data        []string   // directories and files that only "purge" removes
+	RunsVMs     bool       // processes with open files in Data outlive the service
+	recommends  []string   // of Debian
 	files       map[string]packagedFile
 }
 
@@ -61,6 +62,10 @@ func (r *distribution) cloudPackage() (linuxPackage, error) {
 			commonDir,
 			{"0700", "build-cloud", "build-cloud", "/var/lib/buildyard/controller"},
 			{"0700", "build-cloud", "build-cloud", "/var/lib/buildyard/registry"},
+		},
+		Settings: []stateDir{
+			{"0640", "root", "build-cloud", "/etc/buildyard/controller.env"},
+			{"0640", "root", "build-cloud", "/etc/buildyard/registry.env"},
 		},
 		Data:  []string{"/var/lib/buildyard/controller", "/var/lib/buildyard/registry"},
 		files: map[string]packagedFile{},
