@@ -17,6 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/store/etcd"
 	"github.com/buildyard/buildyard/internal/store/etcd/clienttls"
+	"github.com/buildyard/buildyard/internal/store/storeadmin"
 )
 
 // storeSubdir is the directory of the embedded store in the data directory of a controller.
@@ -77,4 +78,6 @@ func checkEndpoints(endpoints []string) error {
 }
 
 // clusterName names a cluster in texts and in the record of a transfer.
-func clusterName(o etcd.ExternalOptions) string { return "etcd at " + strings.Join(o.Endpoints, ", ") }
+func clusterName(o etcd.ExternalOptions) string {
+	return storeadmin.ClusterNamePrefix + strings.Join(o.Endpoints, storeadmin.EndpointSeparator)
+}

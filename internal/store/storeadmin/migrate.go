@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -76,7 +78,8 @@ func markMoved(ctx context.Context, from Side, source store.Schema, peer string,
 	return nil
 }
 
-// closeSource closes the source and waits for commits that are under way. Its records do not change after that.
+// closeSource closes the source and waits for commits that are under way. Its records do not change after
+// that. It closes one again that is closed already: only one process continues then, also besides a Cancel.
 func closeSource(ctx context.Context, from Side, peer string, opts Options) (store.Schema, error) {
 	source, err := from.schema(ctx)
 	if err != nil {
@@ -87,21 +90,28 @@ func closeSource(ctx context.Context, from Side, peer string, opts Options) (sto
 	}
 	switch t := source.Transfer(); {
 	case t == nil:
-	case t.State == store.TransferMoved:
+		if err := from.checkUnused(ctx); err != nil {
+			return store.Schema{}, err
+		}
+	case t.State == store.TransferMoved || !samePeer(t.Peer, peer):
 		return store.Schema{}, fmt.Errorf("%s: %s", from.Name, t)
-	case t.Peer != peer:
-		return store.Schema{}, fmt.Errorf("%s: %s", from.Name, t)
-	default:
-		return source, opts.Settle(ctx)
-	}
-	if err := from.checkUnused(ctx); err != nil {
-		return store.Schema{}, err
 	}
 	outgoing := store.Transfer{State: store.TransferOutgoing, Peer: peer, StartedAt: opts.Now()}
 	if source, err = source.Close(ctx, from.Backend, from.Prefix, outgoing); err != nil {
 		return store.Schema{}, fmt.Errorf("%s: %w", from.Name, err)
 	}
 	return source, opts.Settle(ctx)
+}
+
+// samePeer reports whether two names are of one store. Endpoints of a cluster may be in another order.
+func samePeer(a, b string) bool {
+	return slices.Equal(sortedEndpoints(a), sortedEndpoints(b))
+}
+
+func sortedEndpoints(name string) []string {
+	list := strings.Split(strings.TrimPrefix(name, ClusterNamePrefix), EndpointSeparator)
+	slices.Sort(list)
+	return list
 }
 
 // ErrNotEmpty means that the target of a copy has records of another cloud.
@@ -113,7 +123,7 @@ func checkTarget(ctx context.Context, to Side, target store.Schema, peer string)
 	case t == nil && target.Exists():
 		return fmt.Errorf("%s: %w", to.Name, ErrNotEmpty)
 	case t == nil, t.State == store.TransferMoved: // it is empty, or its records are elsewhere
-	case t.State != store.TransferIncoming || t.Peer != peer:
+	case t.State != store.TransferIncoming || !samePeer(t.Peer, peer):
 		return fmt.Errorf("%s: %s", to.Name, t)
 	}
 	return to.checkUnused(ctx)
@@ -194,7 +204,7 @@ func Cancel(ctx context.Context, from, to Side, opts Options) error {
 	if err != nil {
 		return err
 	}
-	if t := source.Transfer(); t == nil || t.State != store.TransferOutgoing || t.Peer != to.Name {
+	if t := source.Transfer(); t == nil || t.State != store.TransferOutgoing || !samePeer(t.Peer, to.Name) {
 		return fmt.Errorf("%s: no incomplete migration to %s found", from.Name, to.Name)
 	}
 	target, err := to.schema(ctx)
@@ -202,7 +212,10 @@ func Cancel(ctx context.Context, from, to Side, opts Options) error {
 		return err
 	}
 	switch t := target.Transfer(); {
-	case t != nil && t.State == store.TransferIncoming && t.Peer == from.Name:
+	case t != nil && t.State == store.TransferIncoming && !samePeer(t.Peer, from.Name):
+		return fmt.Errorf("%s: it is closed by a migration from %s, not from %s: cancel it with the settings of "+
+			"that migration", to.Name, t.Peer, from.Name)
+	case t != nil && t.State == store.TransferIncoming:
 		if err := deleteCopy(ctx, from, to, target, opts); err != nil {
 			return err
 		}

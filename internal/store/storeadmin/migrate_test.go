@@ -199,6 +199,35 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestCancelWithAnotherName: the order of endpoints does not matter; with another peer nothing is opened.
+func TestCancelWithAnotherName(t *testing.T) {
+	const cluster, reordered = "etcd at https://a:1, https://b:1", "etcd at https://b:1, https://a:1"
+	from, to := filled(t, 10), store.Backend(mem.New())
+	left := 2 // both sides are closed
+	if _, err := Migrate(t.Context(), Side{killed{from, &left}, "", "here"}, Side{killed{to, &left}, "", cluster},
+		noSettle()); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+
+	err := Cancel(t.Context(), Side{from, "", "moved"}, Side{to, "", cluster}, noSettle())
+	if err == nil || !strings.Contains(err.Error(), "a migration from here, not from moved") {
+		t.Errorf("another name of the source: %v", err)
+	}
+	if err := Cancel(t.Context(), Side{from, "", "here"}, Side{to, "", cluster + ", c"}, noSettle()); err == nil {
+		t.Error("canceled with another target")
+	}
+	if err := opens(t, from); !errors.Is(err, store.ErrClosedForTransfer) {
+		t.Errorf("the source opens: %v", err)
+	}
+
+	if err := Cancel(t.Context(), Side{from, "", "here"}, Side{to, "", reordered}, noSettle()); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(opens(t, from), opens(t, to)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMigrateRefuses: what must not be copied, or be copied into, is left as it is.
 func TestMigrateRefuses(t *testing.T) {
 	ctx := t.Context()

@@ -19,6 +19,12 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
+// The form of the names of clusters.
+const (
+	ClusterNamePrefix = "etcd at "
+	EndpointSeparator = ", "
+)
+
 // Side is one store of a copy. The caller opens and closes its backend.
 type Side struct {
 	Backend store.Backend
