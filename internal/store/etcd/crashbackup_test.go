@@ -127,7 +127,7 @@ func TestRestoreIsFinishedAtTheStart(t *testing.T) {
 			return os.Rename(filepath.Join(dir, MemberSubdir), filepath.Join(dir, asideSubdir+"x"))
 		},
 	} {
-		if err := os.CopyFS(filepath.Join(dir, restoredSubdir),
+		if err := os.CopyFS(filepath.Join(dir, RestoredSubdir),
 			os.DirFS(filepath.Join(other, MemberSubdir))); err != nil {
 			t.Fatal(err)
 		}

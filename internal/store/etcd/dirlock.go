@@ -17,6 +17,19 @@ type dirLock struct{ file *os.File }
 
 const lockFile = "lock"
 
+// LockDirectory locks the directory of an embedded store, which is created if needed, until the caller
+// closes the lock.
+func LockDirectory(dir string) (io.Closer, error) {
+	if err := os.MkdirAll(dir, storeDirMode); err != nil {
+		return nil, fmt.Errorf("create store directory: %w", err)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	return lock.file, nil
+}
+
 // lockDir takes the lock, or returns an error that names its holder.
 func lockDir(dir string) (*dirLock, error) {
 	path := filepath.Join(dir, lockFile)

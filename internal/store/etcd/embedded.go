@@ -68,7 +68,7 @@ func StartEmbedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Lstat(filepath.Join(opts.Dir, restoredSubdir)); err == nil {
+	if _, err := os.Lstat(filepath.Join(opts.Dir, RestoredSubdir)); err == nil {
 		checksums = nil // of a store that is moved aside
 	}
 	if _, err := finishRestore(opts.Dir); err != nil {

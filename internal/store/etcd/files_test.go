@@ -405,14 +405,14 @@ func TestFinishRestore(t *testing.T) {
 	if aside, err := finishRestore(dir); aside != "" || err != nil {
 		t.Errorf("nothing to do: %q, %v", aside, err)
 	}
-	writeFiles(t, dir, map[string][]byte{restoredSubdir + "/new": nil})
+	writeFiles(t, dir, map[string][]byte{RestoredSubdir + "/new": nil})
 	if aside, err := finishRestore(dir); aside != "" || err != nil {
 		t.Errorf("without a former store: %q, %v", aside, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, MemberSubdir, "new")); err != nil {
 		t.Error(err)
 	}
-	writeFiles(t, dir, map[string][]byte{restoredSubdir + "/newer": nil})
+	writeFiles(t, dir, map[string][]byte{RestoredSubdir + "/newer": nil})
 	aside, err := finishRestore(dir)
 	if err != nil || !strings.HasPrefix(aside, filepath.Join(dir, asideSubdir)) {
 		t.Errorf("with a former store: %q, %v", aside, err)
@@ -422,7 +422,7 @@ func TestFinishRestore(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	writeFiles(t, dir, map[string][]byte{restoredSubdir + "/newest": nil})
+	writeFiles(t, dir, map[string][]byte{RestoredSubdir + "/newest": nil})
 	for n := range 2 { // the first rename is not durable, and the second one is not
 		if _, err := syncsOf(t, dir, n, func() error { _, err := finishRestore(dir); return err }); !errors.Is(err,
 			errSync) {

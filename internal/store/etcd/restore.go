@@ -21,11 +21,11 @@ const (
 	// followed the old store sees revisions that only grow, and none that is used twice.
 	revisionBump = 1_000_000_000
 
-	// The directories of a member that is being restored, of a completed one that only has to be
-	// renamed, and of the former store that was moved aside.
-	stagedSubdir   = MemberSubdir + ".restoring"
-	restoredSubdir = MemberSubdir + ".restored"
-	asideSubdir    = MemberSubdir + ".before-restore-" // and the time
+	// RestoredSubdir is the directory of a restored member that only has to be renamed.
+	RestoredSubdir = MemberSubdir + ".restored"
+	// The directories of a member that is being restored, and of the former store that was moved aside.
+	stagedSubdir = MemberSubdir + ".restoring"
+	asideSubdir  = MemberSubdir + ".before-restore-" // and the time
 )
 
 // ExistingStore selects what Restore does with a store that is already in its directory.
@@ -45,6 +45,10 @@ type RestoreOptions struct {
 	Existing   ExistingStore
 	CopiedFrom string       // epoch of the store that was moved here; empty: a backup is restored
 	Logger     *slog.Logger // nil: silent
+
+	// Confirm is called when all but the last step is done, while the directory is locked: an error of it
+	// undoes the restore. nil: it is not needed.
+	Confirm func(ctx context.Context) error
 }
 
 // RestoreResult is the result of Restore.
@@ -132,7 +136,12 @@ func stageMember(ctx context.Context, opts RestoreOptions) (done RestoreResult, 
 	if err := syncDirs(dir); err != nil {
 		return RestoreResult{}, err
 	}
-	return done, renameDurably(dir, filepath.Join(opts.Dir, restoredSubdir))
+	if opts.Confirm != nil {
+		if err := opts.Confirm(ctx); err != nil {
+			return RestoreResult{}, err
+		}
+	}
+	return done, renameDurably(dir, filepath.Join(opts.Dir, RestoredSubdir))
 }
 
 // unpackBackup converts the backup into the files of a member that is the only one of its cluster.
@@ -175,7 +184,7 @@ func beginEpoch(ctx context.Context, opts RestoreOptions, dir string) (done Rest
 // finishRestore moves a completed restore to its final name, also one that was killed just before
 // that. The caller holds the directory's lock.
 func finishRestore(dir string) (aside string, err error) {
-	restored, place := filepath.Join(dir, restoredSubdir), filepath.Join(dir, MemberSubdir)
+	restored, place := filepath.Join(dir, RestoredSubdir), filepath.Join(dir, MemberSubdir)
 	if _, err := os.Lstat(restored); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

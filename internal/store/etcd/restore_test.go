@@ -153,7 +153,7 @@ func TestRestoreRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
-			if _, err := os.Stat(filepath.Join(tc.dir, restoredSubdir)); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(filepath.Join(tc.dir, RestoredSubdir)); !errors.Is(err, fs.ErrNotExist) {
 				t.Error("a refused restore left something that a start would use")
 			}
 		})

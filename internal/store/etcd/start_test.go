@@ -72,7 +72,7 @@ func TestStartIsDurable(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFiles(t, dir, map[string][]byte{unsyncedFile: nil})
-	if err := os.Rename(filepath.Join(dir, MemberSubdir), filepath.Join(dir, restoredSubdir)); err != nil {
+	if err := os.Rename(filepath.Join(dir, MemberSubdir), filepath.Join(dir, RestoredSubdir)); err != nil {
 		t.Fatal(err)
 	}
 	for n := range 2 { // the rename, and the first file

@@ -46,6 +46,7 @@ func MigrateToDirectory(ctx context.Context, from Side, cluster Cluster, dir str
 	if !complete {
 		if done, err = restoreFrom(ctx, from, cluster, etcd.RestoreOptions{
 			Dir: dir, CopiedFrom: epoch, Logger: opts.Logger,
+			Confirm: func(ctx context.Context) error { return from.confirmClosed(ctx, source) },
 		}); err != nil {
 			return Result{}, err
 		}
@@ -59,7 +60,7 @@ func MigrateToDirectory(ctx context.Context, from Side, cluster Cluster, dir str
 
 // readDirectory reads the schema record of the store in a directory; the zero value when there is none.
 func readDirectory(ctx context.Context, dir string) (state store.Schema, err error) {
-	if _, err := os.Lstat(filepath.Join(dir, etcd.MemberSubdir)); errors.Is(err, fs.ErrNotExist) {
+	if !hasStore(dir) {
 		return store.Schema{}, nil
 	}
 	b, err := etcd.StartEmbedded(ctx, etcd.EmbeddedOptions{Dir: dir})
@@ -68,6 +69,16 @@ func readDirectory(ctx context.Context, dir string) (state store.Schema, err err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	return store.ReadSchema(ctx, b, "")
+}
+
+// hasStore reports whether a directory has a store, or a restored one that the next start uses.
+func hasStore(dir string) bool {
+	for _, name := range []string{etcd.MemberSubdir, etcd.RestoredSubdir} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
 }
 
 // restoreFrom writes a backup of the cluster next to the store of opts.Dir, and restores it there.
@@ -91,6 +102,18 @@ func restoreFrom(
 	done = Result{Epoch: restored.Epoch, Replaced: restored.MovedTo}
 	done.Written, err = from.countRecords(ctx)
 	return done, err
+}
+
+// confirmClosed fails when another process has changed the state of a source since this one closed it.
+func (s Side) confirmClosed(ctx context.Context, closed store.Schema) error {
+	now, err := s.schema(ctx)
+	if err != nil {
+		return err
+	}
+	if now.Condition(s.Prefix) != closed.Condition(s.Prefix) {
+		return fmt.Errorf("%s: another command has canceled or continued this migration", s.Name)
+	}
+	return nil
 }
 
 // writeUnchanging writes a backup during which no record changed.
@@ -125,22 +148,19 @@ func WriteBackup(
 }
 
 // CancelToDirectory opens the records of a cluster again whose migration to a directory is not complete.
+// A migration that runs at the same time fails.
 func CancelToDirectory(ctx context.Context, from Side, dir string) error {
-	state, err := readDirectory(ctx, dir)
+	source, err := takeOver(ctx, from, dir)
 	if err != nil {
 		return err
-	}
-	source, err := from.schema(ctx)
-	if err != nil {
-		return err
-	}
-	t := source.Transfer()
-	if t == nil || t.State != store.TransferOutgoing || t.Peer != dir {
-		return fmt.Errorf("%s: no incomplete migration to %s found", from.Name, dir)
 	}
 	epoch, err := store.ReadEpoch(ctx, from.Backend, from.Prefix)
 	if err != nil {
 		return fmt.Errorf("%s: %w", from.Name, err)
+	}
+	state, err := readDirectory(ctx, dir)
+	if err != nil {
+		return err
 	}
 	if isCopyOf(state, epoch) {
 		return fmt.Errorf("%s: the copy is complete and may be in use; run the migration again to end it", dir)
@@ -149,4 +169,25 @@ func CancelToDirectory(ctx context.Context, from Side, dir string) error {
 		return fmt.Errorf("%s: %w", from.Name, err)
 	}
 	return nil
+}
+
+// takeOver closes the source of an incomplete migration again, while no other process uses the directory.
+// After that, a migration that began earlier cannot complete its copy.
+func takeOver(ctx context.Context, from Side, dir string) (source store.Schema, err error) {
+	if source, err = from.schema(ctx); err != nil {
+		return source, err
+	}
+	t := source.Transfer()
+	if t == nil || t.State != store.TransferOutgoing || !samePeer(t.Peer, dir) {
+		return source, fmt.Errorf("%s: no incomplete migration to %s found", from.Name, dir)
+	}
+	lock, err := etcd.LockDirectory(dir)
+	if err != nil {
+		return source, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if source, err = source.Close(ctx, from.Backend, from.Prefix, *t); err != nil {
+		return source, fmt.Errorf("%s: %w", from.Name, err)
+	}
+	return source, nil
 }

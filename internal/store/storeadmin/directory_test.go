@@ -1,9 +1,12 @@
 package storeadmin
 
 import (
+	"context"
 	"errors"
+	"io"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/store"
@@ -69,6 +72,63 @@ func TestThereAndBack(t *testing.T) {
 	// A directory with records is no target, and the records that were moved may return.
 	if _, err := MigrateToDirectory(ctx, Side{cluster, "", "etcd"}, cluster, home, noSettle()); err == nil {
 		t.Error("moved twice")
+	}
+}
+
+// beforeCopy is a cluster at which something happens before a backup of it.
+type beforeCopy struct {
+	*etcd.Backend
+	do func()
+}
+
+// Snapshot implements store.Snapshotter.
+func (b beforeCopy) Snapshot(ctx context.Context) (io.ReadCloser, int64, error) {
+	b.do()
+	return b.Backend.Snapshot(ctx)
+}
+
+// TestCancelDuringMigration: a cancel while the directory does not have a store yet ends the migration, and a
+// cancel while another process uses the directory changes nothing.
+func TestCancelDuringMigration(t *testing.T) {
+	ctx, dir := t.Context(), filepath.Join(t.TempDir(), "store")
+	cluster := open(t, t.TempDir())
+	defer func() {
+		if err := cluster.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := opens(t, cluster); err != nil {
+		t.Fatal(err)
+	}
+	side := Side{cluster, "", "etcd"}
+
+	during := beforeCopy{cluster, sync.OnceFunc(func() {
+		lock, err := etcd.LockDirectory(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := CancelToDirectory(ctx, side, dir); err == nil || !strings.Contains(err.Error(), "in use") {
+			t.Errorf("canceled while the directory is used: %v", err)
+		}
+		if err := lock.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := CancelToDirectory(ctx, side, dir); err != nil {
+			t.Errorf("cancel: %v", err)
+		}
+	})}
+	if _, err := MigrateToDirectory(ctx, side, during, dir, noSettle()); err == nil ||
+		!strings.Contains(err.Error(), "another command has canceled") {
+		t.Errorf("a canceled migration: %v", err)
+	}
+	if hasStore(dir) {
+		t.Error("two stores are open")
+	}
+	if err := opens(t, cluster); err != nil {
+		t.Errorf("the cluster is not open: %v", err)
+	}
+	if _, err := MigrateToDirectory(ctx, side, cluster, dir, noSettle()); err != nil || !hasStore(dir) {
+		t.Errorf("the next migration: %v", err)
 	}
 }
 
