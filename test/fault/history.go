@@ -58,7 +58,7 @@ type history struct {
 	calls  []call     // unless they are spilled
 	spill  *callLog   // nil: they are in calls
 	book   *ledger    // what the calls so far promise
-	acks   int        // calls that change something and that the controller acknowledged
+	acks   int        // calls that change something and that the controller acknowledged, without repetitions
 	failed map[string]bool
 }
 
@@ -72,10 +72,10 @@ func (h *history) now() time.Duration { return time.Since(h.start) }
 func (h *history) add(c call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.book.note(c)
-	if c.Acked && slices.Contains([]op{opCreate, opTerminate, opSave, opRestart}, c.Op) {
+	if c.Acked && slices.Contains([]op{opCreate, opTerminate, opSave, opRestart}, c.Op) && !h.book.isRepeated(c) {
 		h.acks++
 	}
+	h.book.note(c)
 	if c.State == "Error" {
 		for _, id := range c.Instances {
 			h.failed[id] = true
@@ -95,7 +95,8 @@ func (h *history) all() []call {
 	return slices.Clip(h.calls)
 }
 
-// acknowledged counts the calls that change something and that the controller acknowledged.
+// acknowledged counts the calls that change something and that the controller acknowledged. A repetition may change
+// nothing any more, and is not counted.
 func (h *history) acknowledged() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -42,6 +43,18 @@ func (b *ledger) get(id string) *life {
 		}
 	}
 	return b.lives[id]
+}
+
+// isRepeated reports whether a create or a termination was sent before. Its response may be of the earlier call.
+func (b *ledger) isRepeated(c call) bool {
+	switch c.Op {
+	case opCreate:
+		_, known := b.creates[c.ExternalID]
+		return known
+	case opTerminate:
+		return slices.ContainsFunc(c.Instances, func(id string) bool { return b.get(id).asked != never })
+	}
+	return false
 }
 
 // note adds one call.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -42,7 +43,11 @@ func (s *suite) underLoad(
 	r := drillResult{Verdict: found}
 	detail = fmt.Sprintf("%s; %d acknowledged, lost %d, orphans %d, stuck %d, wrong %d", detail, r.Acknowledged, r.Lost,
 		r.Orphans, r.Stuck, r.Wrong)
-	if err = errors.Join(err, checkErr); err != nil {
+	err = errors.Join(err, checkErr)
+	if err != nil || r.failed() {
+		err = errors.Join(err, load.WriteHistory(filepath.Join(c.dir, "history-"+name+".jsonl")))
+	}
+	if err != nil {
 		return verdict{name, false, detail + ": " + err.Error()}
 	}
 	return verdict{name, !r.failed(), detail}
