@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// defaultTokenTTL is the lifetime of a token that is created because none can be read.
+// defaultTokenTTL is the lifetime of a created token without --ttl. The controller's own default is none.
 const defaultTokenTTL = 24 * time.Hour
 
 // tokenOptions are the options of node token.
@@ -43,10 +43,12 @@ func TokenCommand(streams cli.Streams, readStored func(dataDir string) (string, 
 tokens secret.
 
 For a caller who may read the data directory of the controller on this machine it is the permanent
-token. Otherwise, and with --controller, the controller creates a token that expires after 24 hours;
-that requires the permission change_node_config. --ttl, --once and --description always create one.
+token. Otherwise, and with --controller, the controller creates a token; that requires the permission
+change_node_config. --ttl, --once and --description always create one. A created token expires after
+24 hours, or after --ttl.
 
---new replaces the permanent token: the former one becomes invalid. Nodes that have joined stay.`,
+--new replaces the permanent token, which does not expire: the former one becomes invalid. Nodes that
+have joined stay.`,
 		Example: `  buildyard node token | buildnode join http://controller.example:8090 --token-file -
   buildyard node token --once --ttl 1h --description "mac-07"
   buildyard node token --new`,
@@ -56,7 +58,7 @@ that requires the permission change_node_config. --ttl, --once and --description
 	fs.StringVar(&o.dataDir, "data-dir", "", "data directory of the controller with the permanent token")
 	fs.BoolVar(&o.replace, "new", false, "replace the permanent token")
 	fs.BoolVar(&o.once, "once", false, "create a token that registers one node")
-	fs.DurationVar(&o.ttl, "ttl", 0, "create a token that expires after this time, for example 24h")
+	fs.DurationVar(&o.ttl, "ttl", 0, "create a token that expires after this time (default: 24h)")
 	fs.StringVar(&o.description, "description", "", "description of the created token")
 	cmd.MarkFlagsMutuallyExclusive("new", "once")
 	cmd.MarkFlagsMutuallyExclusive("new", "ttl")
@@ -76,7 +78,6 @@ func (o *tokenOptions) run(cmd *cobra.Command, _ []string) error {
 	switch remote := fs.Changed("controller") || fs.Changed("context"); {
 	case create:
 	case remote && o.dataDir == "":
-		o.ttl = defaultTokenTTL
 	default:
 		token, err := o.readStored(o.dataDir)
 		if err == nil {
@@ -85,6 +86,8 @@ func (o *tokenOptions) run(cmd *cobra.Command, _ []string) error {
 		if o.dataDir != "" || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
 			return err
 		}
+	}
+	if o.ttl == 0 && !o.replace {
 		o.ttl = defaultTokenTTL
 	}
 	return o.create(cmd.Context())
@@ -127,7 +130,9 @@ func describeToken(t api.JoinToken) string {
 	if t.Once {
 		text += "; it registers one node"
 	}
-	if !t.Expires.IsZero() {
+	if t.Expires.IsZero() {
+		text += "; it does not expire"
+	} else {
 		text += "; it expires at " + timeText(t.Expires)
 	}
 	if t.Permanent {

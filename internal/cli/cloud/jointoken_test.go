@@ -1,0 +1,46 @@
+package cloud
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+// TestCreatedTokenExpires: a token that is created without --ttl expires after 24 hours, and the permanent one never.
+func TestCreatedTokenExpires(t *testing.T) {
+	for args, want := range map[string]struct{ ttl, text string }{
+		"":                {"24h0m0s", "; it expires at "},
+		"--once":          {"24h0m0s", "; it expires at "},
+		"--description x": {"24h0m0s", "; it expires at "},
+		"--once --ttl 1h": {"1h0m0s", "; it expires at "},
+		"--new":           {"", "; it does not expire"},
+	} {
+		var req api.CreateJoinToken
+		controller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+				t.Error(err)
+			}
+			made := api.JoinToken{ID: "id", Token: "secret"}
+			if life, err := time.ParseDuration(req.TTL); err == nil {
+				made.Expires = time.Now().Add(life)
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"status": "OK", "body": made})
+		}))
+		var out, errs bytes.Buffer
+		cmd := TokenCommand(cli.Streams{Out: &out, Err: &errs}, nil)
+		code := cli.Run(t.Context(), cmd, append(strings.Fields(args), "--controller", controller.URL))
+		controller.Close()
+		if code != cli.ExitOK || req.TTL != want.ttl || out.String() != "secret\n" ||
+			!strings.Contains(errs.String(), want.text) {
+			t.Errorf("%q: exit code %d, lifetime %q, want %q; %q %q", args, code, req.TTL, want.ttl, out.String(),
+				errs.String())
+		}
+	}
+}
