@@ -16,7 +16,7 @@ import (
 )
 
 // defaultTokenTTL is the lifetime of a created token without --ttl. The controller's own default is none.
-const defaultTokenTTL = 24 * time.Hour
+const defaultTokenTTL = "24h"
 
 // tokenOptions are the options of node token.
 type tokenOptions struct {
@@ -24,7 +24,7 @@ type tokenOptions struct {
 	dataDir     string
 	replace     bool
 	once        bool
-	ttl         time.Duration
+	ttl         string
 	description string
 
 	// readStored returns the permanent token that the controller has stored on this machine, in the data directory
@@ -58,7 +58,8 @@ have joined stay.`,
 	fs.StringVar(&o.dataDir, "data-dir", "", "data directory of the controller with the permanent token")
 	fs.BoolVar(&o.replace, "new", false, "replace the permanent token")
 	fs.BoolVar(&o.once, "once", false, "create a token that registers one node")
-	fs.DurationVar(&o.ttl, "ttl", 0, "create a token that expires after this time (default: 24h)")
+	fs.StringVar(&o.ttl, "ttl", "",
+		"create a token that expires after this time: days such as 7d, or a duration such as 1h (default: 24h)")
 	fs.StringVar(&o.description, "description", "", "description of the created token")
 	cmd.MarkFlagsMutuallyExclusive("new", "once")
 	cmd.MarkFlagsMutuallyExclusive("new", "ttl")
@@ -71,10 +72,7 @@ have joined stay.`,
 
 func (o *tokenOptions) run(cmd *cobra.Command, _ []string) error {
 	fs := cmd.Flags()
-	if fs.Changed("ttl") && o.ttl < time.Second {
-		return cli.Usage(fmt.Errorf("--ttl %s: want a duration of at least a second, such as 24h", o.ttl))
-	}
-	create := o.replace || o.once || o.ttl != 0 || o.description != ""
+	create := o.replace || o.once || fs.Changed("ttl") || o.description != ""
 	switch remote := fs.Changed("controller") || fs.Changed("context"); {
 	case create:
 	case remote && o.dataDir == "":
@@ -87,7 +85,7 @@ func (o *tokenOptions) run(cmd *cobra.Command, _ []string) error {
 			return err
 		}
 	}
-	if o.ttl == 0 && !o.replace {
+	if !o.replace && !fs.Changed("ttl") {
 		o.ttl = defaultTokenTTL
 	}
 	return o.create(cmd.Context())
@@ -101,8 +99,12 @@ func (o *tokenOptions) printToken(token string) error {
 // create creates a token and prints it.
 func (o *tokenOptions) create(ctx context.Context) error {
 	req := api.CreateJoinToken{Once: o.once, Replace: o.replace, Description: o.description}
-	if o.ttl != 0 {
-		req.TTL = o.ttl.String()
+	if !o.replace {
+		life, err := parseTTL(o.ttl)
+		if err != nil {
+			return cli.Usage(err)
+		}
+		req.TTL = life.String()
 	}
 	got, err := callAPI(ctx, func(ctx context.Context) (client.JoinToken, error) {
 		return o.API.CreateJoinToken(ctx, req)

@@ -20,6 +20,7 @@ func TestCreatedTokenExpires(t *testing.T) {
 		"--once":          {"24h0m0s", "; it expires at "},
 		"--description x": {"24h0m0s", "; it expires at "},
 		"--once --ttl 1h": {"1h0m0s", "; it expires at "},
+		"--ttl 7d":        {"168h0m0s", "; it expires at "},
 		"--new":           {"", "; it does not expire"},
 	} {
 		var req api.CreateJoinToken
@@ -41,6 +42,19 @@ func TestCreatedTokenExpires(t *testing.T) {
 			!strings.Contains(errs.String(), want.text) {
 			t.Errorf("%q: exit code %d, lifetime %q, want %q; %q %q", args, code, req.TTL, want.ttl, out.String(),
 				errs.String())
+		}
+	}
+}
+
+// TestTokenLifetimes: --ttl has the syntax of "key create".
+func TestTokenLifetimes(t *testing.T) {
+	for _, text := range []string{"0s", "7", "1x", "-1h", ""} {
+		var errs bytes.Buffer
+		cmd := TokenCommand(cli.Streams{Out: &errs, Err: &errs}, nil)
+		cmd.SetErr(&errs)
+		code := cli.Run(t.Context(), cmd, []string{"--once", "--ttl=" + text})
+		if code != cli.ExitUsage || !strings.Contains(errs.String(), "want days such as 90d") {
+			t.Errorf("%q: exit code %d, %q", text, code, errs.String())
 		}
 	}
 }

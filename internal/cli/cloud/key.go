@@ -334,16 +334,19 @@ func (o newKeyOptions) request(id string) (api.NewKey, error) {
 	return k, err
 }
 
+// parseTTL parses the time to live of a key or join token: days, or a duration of at least a second.
+func parseTTL(text string) (time.Duration, error) {
+	life, err := config.ParseDays(text)
+	if err != nil || life < time.Second || strings.Trim(text, "0123456789") == "" {
+		return 0, fmt.Errorf("invalid --ttl %q: want days such as 90d, or a duration such as 12h", text)
+	}
+	return life, nil
+}
+
 // ttlSeconds parses the time to live of a key.
 func ttlSeconds(text string) (int64, error) {
-	if strings.Trim(text, "0123456789") == "" {
-		return 0, fmt.Errorf("invalid --ttl %q: want days such as 90d, or a duration such as 12h", text)
-	}
-	life, err := config.ParseDays(text)
-	if err != nil || life < time.Second {
-		return 0, fmt.Errorf("invalid --ttl %q: want days such as 90d, or a duration such as 12h", text)
-	}
-	return int64(life / time.Second), nil
+	life, err := parseTTL(text)
+	return int64(life / time.Second), err
 }
 
 // maxPublicKeyBytes bounds a file with a public key, in bytes.
