@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -99,24 +100,39 @@ func statusProblem(st api.ControllerStatus) error {
 // statusInterval is the time between two calls of a command that waits for the services.
 const statusInterval = 250 * time.Millisecond
 
-// awaitRunning waits until controller and registry run.
+// awaitRunning waits until controller and registry run. When the wait ends before, the error has the last failure.
 func (a *Command) awaitRunning(ctx context.Context) error {
+	var last error
 	for {
 		st, err := a.API.Status(ctx)
 		if err == nil {
 			err = serviceProblem(st)
 		}
-		if err == nil {
+		switch {
+		case err == nil:
 			return nil
-		}
-		if cli.CodeOf(err) != cli.ExitUnreachable && !errors.Is(err, client.ErrUnreachable) &&
-			!errors.Is(err, client.ErrUnavailable) {
+		case ctx.Err() != nil && last == nil:
+			return err
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %s", context.Cause(ctx), last.Error()) // without the exit code of last
+		case !mayRunLater(err):
 			return err
 		}
+		last = advise(err, a.target())
+
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
 		case <-time.After(statusInterval):
 		}
 	}
+}
+
+// mayRunLater reports whether a service may run later although a call has failed. A certificate that is not trusted
+// stays so.
+func mayRunLater(err error) bool {
+	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
+		return false
+	}
+	return cli.CodeOf(err) == cli.ExitUnreachable || errors.Is(err, client.ErrUnreachable) ||
+		errors.Is(err, client.ErrUnavailable)
 }
