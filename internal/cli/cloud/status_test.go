@@ -31,7 +31,8 @@ func TestEndOfStatusWait(t *testing.T) {
 		waited  time.Duration
 	}{
 		"down": {errors.New("connection refused"), cli.ExitTimeout, []string{
-			"timed out after 3s (--timeout): the controller at http://cloud.example cannot be reached: check that it runs",
+			"timed out after 3s (--timeout): the controller at http://cloud.example cannot be reached: ",
+			"check that it runs",
 			"connection refused",
 		}, 3 * time.Second},
 		"untrusted": {untrusted, cli.ExitUnreachable, []string{"certificate not trusted; set its CA"}, 0},
