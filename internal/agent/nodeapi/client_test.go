@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -197,7 +197,7 @@ func TestAddress(t *testing.T) {
 // TestUntrustedCertificate: the error names the option that sets the CA.
 func TestUntrustedCertificate(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	c, err := nodeapi.New(server.URL, nodeapi.NewTransport(nil, 1), "secret")

@@ -42,5 +42,5 @@ func checkOwnerOf(dir, command string, userID int) error {
 		owner = u.Username
 	}
 	return fmt.Errorf("%s belongs to the user %s, who could not open files that another user creates there; "+
-		"run it as that user: runuser -u %s -- %s ...", dir, owner, owner, command)
+		"run it with the same flags as that user: runuser -u %s -- %s", dir, owner, owner, command)
 }

@@ -26,7 +26,7 @@ func TestOwner(t *testing.T) {
 		t.Fatal("another user may open the store")
 	}
 	for _, want := range []string{
-		dir + " belongs to the user " + me.Username, "runuser -u " + me.Username + " -- buildyard store check ...",
+		dir + " belongs to the user " + me.Username, "runuser -u " + me.Username + " -- buildyard store check",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q has no %q", err, want)
