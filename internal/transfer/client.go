@@ -44,7 +44,7 @@ type Options struct {
 	// RenewCredentials is called when the registry answered 401 to a request with such credentials. It reports whether
 	// a new call of Authorize may succeed. nil: it cannot.
 	RenewCredentials func(*http.Request) bool
-	// Logger gets retries at Debug level. nil means no log.
+	// Logger gets retries at Debug level, and failures of the mirror at Warn level. nil means no log.
 	Logger *slog.Logger
 	// IdleTimeout ends an attempt on which no byte moved for that long; 0 means 30 s. The total time of a transfer is
 	// not limited.

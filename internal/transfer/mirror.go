@@ -15,8 +15,11 @@ func (c *Client) askMirror(ctx context.Context, call apiCall) (m api.PullManifes
 	}
 	call.toMirror, call.timeout, call.result = true, controlTimeout, &m
 	if err := c.callOnce(ctx, call); err != nil {
-		c.log.Debug("mirror not used", "error", err)
-		c.sources.avoid()
+		if ctx.Err() == nil {
+			c.log.Warn("registry mirror not used; the registry is asked for a minute", "mirror", c.mirror.Redacted(),
+				"error", err)
+			c.sources.avoid()
+		}
 		return api.PullManifest{}, false
 	}
 	c.preferMirror(m)

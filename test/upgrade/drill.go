@@ -35,7 +35,7 @@ const (
 	guestTime = 3 * time.Minute
 	jobTime   = 5 * time.Minute
 
-	blobBytes = 256 << 20 // of the template that is distributed
+	blobBytes = 1 << 30 // of the template that is distributed
 	maxOutage = 5 * time.Second
 )
 

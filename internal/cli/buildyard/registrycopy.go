@@ -52,7 +52,8 @@ or the files that AWS_ACCESS_KEY_ID_FILE and AWS_SECRET_ACCESS_KEY_FILE name.`,
 		if show, _ := cmd.Flags().GetBool("print-config"); show {
 			return cli.PrintConfig(streams.Out, copyTable, src)
 		}
-		values, err := config.Load(copyTable, src)
+		// The settings file of the registry that is going to use the bucket has more than copyTable.
+		values, err := config.Load(config.RegistryTable, src)
 		if err != nil {
 			return cli.Usage(err)
 		}

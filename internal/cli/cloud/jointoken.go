@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/config"
 )
 
 // defaultTokenTTL is the lifetime of a created token without --ttl. The controller's own default is none.
@@ -66,8 +67,25 @@ have joined stay.`,
 	for _, name := range []string{"new", "once", "ttl", "description"} {
 		cmd.MarkFlagsMutuallyExclusive("data-dir", name)
 	}
+	acceptSettings(cmd)
 	cmd.AddCommand(tokenList(streams), tokenRevoke(streams))
 	return cmd
+}
+
+// acceptSettings accepts the settings of a controller on a command that read them in earlier releases. They have no
+// effect.
+func acceptSettings(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	for _, s := range config.ControllerTable {
+		if s.Flag == "" || fs.Lookup(s.Flag) != nil {
+			continue
+		}
+		fs.String(s.Flag, "", s.Help)
+		if s.Kind == config.Bool {
+			fs.Lookup(s.Flag).NoOptDefVal = "true"
+		}
+		_ = fs.MarkDeprecated(s.Flag, "it has no effect on this command")
+	}
 }
 
 func (o *tokenOptions) run(cmd *cobra.Command, _ []string) error {

@@ -58,3 +58,14 @@ func TestTokenLifetimes(t *testing.T) {
 		}
 	}
 }
+
+// TestTokenAcceptsSettings: the flags that the command had in earlier releases are accepted, and are not in the help.
+func TestTokenAcceptsSettings(t *testing.T) {
+	cmd := TokenCommand(cli.Streams{}, nil)
+	if err := cmd.ParseFlags([]string{"--enable-auth", "--listen-addr", ":8090", "--pull-timeout=1m"}); err != nil {
+		t.Error(err)
+	}
+	if cmd.Flags().NArg() != 0 || strings.Contains(cmd.UsageString(), "listen-addr") {
+		t.Errorf("arguments %v; usage:\n%s", cmd.Flags().Args(), cmd.UsageString())
+	}
+}
