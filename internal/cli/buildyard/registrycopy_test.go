@@ -14,7 +14,8 @@ import (
 func TestCopyReadsSettingsOfARegistry(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "registry.conf")
-	text := "SVC_BASE_PATH=" + filepath.Join(dir, "missing") + "\nSVC_BACKEND_TYPE=s3\nSVC_BACKEND_S3_BUCKET=templates\n" +
+	text := "SVC_BASE_PATH=" + filepath.Join(dir, "missing") + "\n" +
+		"SVC_BACKEND_TYPE=s3\nSVC_BACKEND_S3_BUCKET=templates\n" +
 		"SVC_BACKEND_S3_ENDPOINT=http://127.0.0.1:1\nSVC_LISTEN_ADDR=:8089\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
