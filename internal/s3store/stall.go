@@ -19,28 +19,23 @@ func dialWithStallLimit(ctx context.Context, network, address string) (net.Conn,
 	if err != nil {
 		return nil, fmt.Errorf("connect to the S3 server: %w", err)
 	}
-	return limitStalls(conn, stallLimit), nil
+	return stallLimitedConn{conn}, nil
 }
 
-// stallLimitedConn fails a read or write during which nothing was transferred for its limit.
-type stallLimitedConn struct {
-	net.Conn
-	limit time.Duration
-}
-
-func limitStalls(conn net.Conn, limit time.Duration) net.Conn { return &stallLimitedConn{conn, limit} }
+// stallLimitedConn fails a read or write during which nothing was transferred for stallLimit.
+type stallLimitedConn struct{ net.Conn }
 
 // Read implements net.Conn.
-func (c *stallLimitedConn) Read(p []byte) (int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(c.limit)); err != nil {
+func (c stallLimitedConn) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(stallLimit)); err != nil {
 		return 0, fmt.Errorf("limit the time of a read: %w", err)
 	}
 	return c.Conn.Read(p) //nolint:wrapcheck // callers compare io.EOF
 }
 
 // Write implements net.Conn. It also extends the time of a read that waits for the response.
-func (c *stallLimitedConn) Write(p []byte) (int, error) {
-	if err := c.SetDeadline(time.Now().Add(c.limit)); err != nil {
+func (c stallLimitedConn) Write(p []byte) (int, error) {
+	if err := c.SetDeadline(time.Now().Add(stallLimit)); err != nil {
 		return 0, fmt.Errorf("limit the time of a write: %w", err)
 	}
 	return c.Conn.Write(p) //nolint:wrapcheck // the transport adds the request

@@ -85,8 +85,8 @@ func TestNodeFollowsController(t *testing.T) {
 
 	// A restored cloud is the same cloud; another one is refused.
 	f.kill()
-	stranger := filepath.Join(f.dir, "stranger")
-	s, end, err := openCloud(stranger, nil)
+	foreign := filepath.Join(f.dir, "foreign")
+	s, end, err := openCloud(foreign, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,13 +18,13 @@ func TestJoinSeveralURLs(t *testing.T) {
 	dead, alive := "http://127.0.0.1:"+freePort(t), "http://127.0.0.1:"+freePort(t)
 	f.controller(alive, nil)
 	pushTemplate(t, f.registry, f.dir)
-	stranger, end, err := openCloud(filepath.Join(f.dir, "stranger"), nil)
+	foreign, end, err := openCloud(filepath.Join(f.dir, "foreign"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer end()
 
-	out, err := f.joinOutput(dead+","+alive+","+stranger.URL(), "--token", f.token())
+	out, err := f.joinOutput(dead+","+alive+","+foreign.URL(), "--token", f.token())
 	if err == nil || !strings.Contains(out, "URLs were left out") || !strings.Contains(out, dead+" cannot be reached") {
 		t.Errorf("join: %v\n%s", err, out)
 	}

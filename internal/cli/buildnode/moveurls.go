@@ -108,13 +108,16 @@ func (o *JoinOptions) checkOthers(ctx context.Context, identity *datadir.Identit
 		if one == current {
 			return false
 		}
-		err := controllers.Prove(ctx, *identity, transport, one)
-		if err != nil && farm.CodeOf(err) == farm.CodeUnavailable {
+		switch err := controllers.Prove(ctx, *identity, transport, one); {
+		case err == nil:
+			return false
+		case farm.CodeOf(err) == farm.CodeUnavailable:
 			o.warnUnreachable(controllers.Unreachable{URL: one, Err: err})
 			return false
+		default:
+			refused = append(refused, err)
+			return true
 		}
-		refused = append(refused, err)
-		return err != nil
 	})
 	if len(urls) > 1 {
 		identity.Cloud.ControllerURLs = urls

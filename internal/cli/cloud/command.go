@@ -152,9 +152,6 @@ func WithAdvice(ctx context.Context, err error, asked Target) error {
 
 // advise is WithAdvice for a call that its caller has not ended.
 func advise(err error, asked Target) error {
-	if cli.HasExitCode(err) {
-		return err
-	}
 	code, known := exitCodes[client.CodeOf(err)]
 	if !known {
 		return err

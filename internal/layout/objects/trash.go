@@ -70,31 +70,32 @@ func (m *Metadata) PurgeTrash(before int64) error {
 func (m *Metadata) purge(key string, marker trashMarker) error {
 	m.mu.Lock()
 	t := m.templates[marker.ID]
-	gone := t != nil && t.trashed && sameETag(t.etag, marker.ETag)
-	if gone && t.reused {
+	if t == nil || !t.trashed || !sameETag(t.etag, marker.ETag) {
+		m.mu.Unlock()
+		return m.removeMarker(key)
+	}
+	if t.reused {
 		m.mu.Unlock()
 		return nil
 	}
-	if gone {
-		t.purging = make(chan struct{})
-	}
+	t.purging = make(chan struct{})
 	m.mu.Unlock()
-	var err error
-	if gone {
-		err = m.removeTemplate(marker.ID)
-	}
+
+	err := m.removeTemplate(marker.ID)
 	m.mu.Lock()
-	if gone {
-		close(t.purging)
-		t.purging = nil
-		if err == nil {
-			delete(m.templates, marker.ID)
-		}
+	close(t.purging)
+	if t.purging = nil; err == nil {
+		delete(m.templates, marker.ID)
 	}
 	m.mu.Unlock()
 	if err != nil {
 		return err
 	}
+	return m.removeMarker(key)
+}
+
+// removeMarker removes a marker from the trash.
+func (m *Metadata) removeMarker(key string) error {
 	if err := m.lease.Delete(m.ctx, key); err != nil {
 		return err
 	}
