@@ -43,10 +43,33 @@ type InstanceItem struct {
 // requested with explain=1.
 type Explanation struct {
 	Reason string `json:"reason"` // why the instance is pending; "": it is not
+	// Counts are the nodes that cannot start it, by cause: what may pass with time first. Empty when it does not wait.
+	Counts []ReasonCount `json:"counts"`
+	// Queue is its place among the requests that fit the same nodes; absent when it does not wait.
+	Queue *QueuePlace `json:"queue,omitempty"`
 	// those that can start it first, the best one first; empty when it does not wait
 	Nodes []NodeExplanation `json:"nodes"`
 	// Transitions are the changes of its state, the oldest first; at most 16.
 	Transitions []Transition `json:"transitions"`
+}
+
+// ReasonCount is a number of nodes that cannot start a pending instance for the same cause.
+type ReasonCount struct {
+	Cause     string `json:"cause"`            // state, full, group, architecture and others
+	Text      string `json:"text"`             // of the nodes, as in "full" or "outside the group"
+	Nodes     int    `json:"nodes"`            // that the caller may see
+	Temporary bool   `json:"temporary"`        // it may pass without a change by an operator
+	Remedy    string `json:"remedy,omitempty"` // what an operator can do
+}
+
+// QueuePlace is the place of a pending instance among the requests that fit the same nodes. It is an estimate: owners
+// take turns, and more urgent requests go first.
+type QueuePlace struct {
+	Position int `json:"position"` // 1 is next
+	Waiting  int `json:"waiting"`  // instances that wait for the same nodes, this one included
+	// ExpectedSeconds is the position divided by the starts per second of its node group in the last 10 minutes;
+	// absent when there were none.
+	ExpectedSeconds *int `json:"expected_seconds,omitempty"`
 }
 
 // NodeExplanation describes whether a node can start a pending instance.

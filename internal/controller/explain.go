@@ -3,9 +3,12 @@ package controller
 import (
 	"cmp"
 	"context"
+	"math"
+	"slices"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
 )
 
 // Explain reports, for a pending instance, why each node that the caller may see can or cannot
@@ -17,17 +20,17 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 		return api.Explanation{}, err
 	}
 	out := api.Explanation{
-		Reason: settled(inst.Instance), Nodes: []api.NodeExplanation{},
+		Reason: settled(inst.Instance), Nodes: []api.NodeExplanation{}, Counts: []api.ReasonCount{},
 		Transitions: Transitions(inst.Transitions),
 	}
 	if !inst.AwaitsPlacement() {
 		return out, nil
 	}
 	out.Reason = cmp.Or(inst.Message, "not evaluated yet")
-	for _, n := range c.placer.Explain(inst.ID) {
-		if !sees(n.NodeID) {
-			continue
-		}
+	reasons, position := c.placer.Explain(inst.ID)
+	reasons = slices.DeleteFunc(reasons, func(n sched.NodeReason) bool { return !sees(n.NodeID) })
+	out.Counts, out.Queue = reasonCounts(reasons), queuePlace(position)
+	for _, n := range reasons {
 		e := api.NodeExplanation{NodeID: n.NodeID, NodeName: n.NodeName, CanStart: n.Filter == ""}
 		if e.CanStart {
 			e.Score = n.Text
@@ -37,6 +40,48 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 		out.Nodes = append(out.Nodes, e)
 	}
 	return out, nil
+}
+
+// remedies are what an operator can do about the nodes that a filter excludes.
+var remedies = map[sched.Filter]string{
+	sched.FilterPinned:     "start it without a pinned node",
+	sched.FilterGroup:      "add the nodes to the group, or set a fallback group",
+	sched.FilterGuestOS:    "start it on other nodes",
+	sched.FilterArch:       "add nodes of the architecture, or use another template",
+	sched.FilterSavedState: "use a version without a saved state, or add nodes of the same kind",
+	sched.FilterAbility:    "leave out the ability, or add nodes whose hypervisor has it",
+	sched.FilterUSB:        "attach the device to a node, or start it without",
+	sched.FilterNetwork:    "configure a bridge on the nodes, or use another network mode",
+	sched.FilterVLAN:       "add the VLAN to the nodes",
+	sched.FilterSize:       "use fewer CPUs or less memory, or add larger nodes",
+	sched.FilterState:      "see the pages of the nodes for the cause",
+	sched.FilterReserved:   "wait: larger requests have waited longer",
+	sched.FilterFull:       "raise the capacity, or end instances that have failed",
+	sched.FilterUSBBusy:    "wait for the device, or attach another one",
+}
+
+func reasonCounts(reasons []sched.NodeReason) []api.ReasonCount {
+	counts := sched.CountReasons(reasons)
+	out := make([]api.ReasonCount, len(counts))
+	for i, n := range counts {
+		out[i] = api.ReasonCount{
+			Cause: string(n.Filter), Text: n.Label, Nodes: n.Nodes, Temporary: n.Filter.IsTemporary(),
+			Remedy: remedies[n.Filter],
+		}
+	}
+	return out
+}
+
+func queuePlace(at *sched.QueuePosition) *api.QueuePlace {
+	if at == nil {
+		return nil
+	}
+	out := &api.QueuePlace{Position: at.Position, Waiting: at.Waiting}
+	if at.Rate > 0 {
+		seconds := int(math.Ceil(float64(at.Position) / at.Rate))
+		out.ExpectedSeconds = &seconds
+	}
+	return out
 }
 
 // settled returns why an instance does not wait for a node.

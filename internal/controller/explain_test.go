@@ -34,6 +34,15 @@ func TestExplain(t *testing.T) {
 		if nodes := explain(second, ""); len(nodes) != 1 || !strings.HasPrefix(nodes[0], "one ") || len(nodes[0]) < 8 {
 			t.Errorf("%q", nodes)
 		}
+		e, err := c.Explain(t.Context(), second, everyNode)
+		if err != nil || len(e.Counts) != 1 || e.Counts[0].Nodes != 1 || e.Counts[0].Remedy == "" || e.Queue == nil ||
+			e.Queue.Position != 1 || e.Queue.Waiting != 1 || e.Queue.ExpectedSeconds == nil {
+			t.Errorf("%+v, %v", e, err)
+		}
+		hidden, err := c.Explain(t.Context(), second, func(string) bool { return false })
+		if err != nil || len(hidden.Counts) != 0 || len(hidden.Nodes) != 0 {
+			t.Errorf("a caller that sees no node: %+v, %v", hidden, err)
+		}
 		if err := c.Instances.Terminate(t.Context(), waiting); err != nil {
 			t.Fatal(err)
 		}

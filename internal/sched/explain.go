@@ -12,6 +12,7 @@ type NodeReason struct {
 	NodeName string
 	Filter   Filter // "" when the node can take the request now
 	Text     string // as in "is offline", or the score in words
+	Label    string // short form of Text for a count of nodes, as in "offline"; "" when Filter is
 	Score    Score  // when Filter is ""
 }
 
@@ -28,7 +29,7 @@ func (x *Index) Explain(requestID string, now time.Time) []NodeReason {
 	for _, n := range x.nodes {
 		e := NodeReason{NodeID: n.ID, NodeName: n.Name}
 		if f := p.firstExclusion(n); f != nil {
-			e.Filter, e.Text = f.name, f.nodeText(p, n)
+			e.Filter, e.Text, e.Label = f.name, f.nodeText(p, n), labelFor(f.name, n)
 		} else {
 			e.Score = p.score(n, r.version())
 			e.Text = e.Score.Text()
@@ -52,3 +53,18 @@ func compareReasons(a, b NodeReason) int {
 	}
 	return cmp.Or(cmp.Compare(a.NodeName, b.NodeName), cmp.Compare(a.NodeID, b.NodeID))
 }
+
+// CountReasons groups the nodes that cannot take a request by filter and label: what may pass with time comes first,
+// and larger numbers inside one filter.
+func CountReasons(list []NodeReason) []FilterCount {
+	labels := map[FilterCount]int{}
+	for _, r := range list {
+		if r.Filter != "" {
+			labels[FilterCount{Filter: r.Filter, Label: r.Label}]++
+		}
+	}
+	return sortedCounts(labels)
+}
+
+// IsTemporary reports whether the reason of a filter may pass with time.
+func (f Filter) IsTemporary() bool { return temporaryFilters[f] }

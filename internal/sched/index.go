@@ -51,6 +51,7 @@ type Index struct {
 	starvedGroups indexedHeap[*starvedGroup] // those that lacked it before
 	reservedNodes int                        // nodes
 	lastTurn      placementTurn              // of the last placement
+	rates         placementRates             // of the node groups that requests name
 
 	changeCount uint64 // grows with everything that may change a reason
 }
@@ -61,7 +62,7 @@ func New(o Options) *Index {
 		options: o, aging: newAgingRank(o.AgePerSecond),
 		nodes: map[string]*node{}, groups: map[string]farm.Group{}, usages: map[string]*nodeUsage{},
 		locations: versionLocations{}, requests: map[string]*request{}, requestGroups: map[constraints]*requestGroup{},
-		wakeIndex: newWakeIndex(), groupQueues: map[string]*groupQueue{},
+		wakeIndex: newWakeIndex(), groupQueues: map[string]*groupQueue{}, rates: placementRates{},
 		idleGroups:  lruList[*requestGroup]{limit: maxIdleGroups},
 		idleClasses: lruList[*versionClass]{limit: maxIdleClasses},
 	}

@@ -45,6 +45,9 @@ func (x *Index) setPending(to Request) {
 // it becomes the instance's own.
 func (x *Index) setPlaced(i Instance) {
 	r := x.requestOf(i.ID)
+	if (r.reserved || r.queue != nil) && !i.PlacedAt.IsZero() {
+		x.rates.add(i.GroupID, i.PlacedAt)
+	}
 	if r.reserved {
 		r.reserved = false
 		x.changeCount++

@@ -42,6 +42,7 @@ type Instance struct {
 	Ended        bool    // it has no node and is not pending
 	Pulling      bool    // Node pulls the version for it
 	Progress     float64 // 0..1, of the pull
+	PlacedAt     time.Time
 }
 
 // NewInstance makes the Instance of a record.
@@ -56,7 +57,7 @@ func NewInstance(i *farm.Instance) Instance {
 			TemplateID: i.Template.ID, ContentID: i.Template.ContentID, VersionBytes: i.Template.Size,
 		},
 		NodeID: i.NodeID, UsesCapacity: i.UsesCapacity(), Ended: i.NodeID == "" && !i.AwaitsPlacement(),
-		Pulling: i.State == farm.Pulling, Progress: i.PullProgress,
+		Pulling: i.State == farm.Pulling, Progress: i.PullProgress, PlacedAt: i.Placed,
 	}
 	out.Bridge = i.NetworkMode() == farm.NetworkBridge
 	if vlan := i.VLAN(); vlan != "" {

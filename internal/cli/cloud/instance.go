@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -167,8 +168,9 @@ func instanceExplain(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: "explain INSTANCE", Short: "Explain why an instance is pending", Args: cobra.ExactArgs(1),
-		Long: `explain prints the pending reason of an instance and an evaluation of each node: eligible nodes come
-first, in the order of their score.`,
+		Long: `explain prints the pending reason of an instance, its place in the queue, the numbers of nodes that cannot
+start it by cause with what can be done, and an evaluation of each node: eligible nodes come first, in
+the order of their score. The place is an estimate: owners take turns, and urgent requests go first.`,
 		Example:           `  buildyard instance explain 0197e1c2`,
 		ValidArgsFunction: instances.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -184,6 +186,12 @@ first, in the order of their score.`,
 		return printOne(&a, got, id, func(g *cli.Grid, e client.ExplainedInstance) {
 			g.Row("state", stateText(e.Instance))
 			g.Row("reason", e.Explain.Reason)
+			if q := e.Explain.Queue; q != nil {
+				g.Row("queue", queueText(*q))
+			}
+			for _, c := range e.Explain.Counts {
+				g.Row(fmt.Sprintf("%d %s", c.Nodes, c.Text), c.Remedy)
+			}
 			for _, n := range e.Explain.Nodes {
 				if n.CanStart {
 					g.Row("node "+n.NodeName, "eligible: "+n.Score)
@@ -193,6 +201,16 @@ first, in the order of their score.`,
 			}
 		})
 	})
+}
+
+// queueText writes the place of an instance in a queue as a sentence.
+func queueText(q api.QueuePlace) string {
+	text := fmt.Sprintf("%d of %d", q.Position, q.Waiting)
+	if q.ExpectedSeconds != nil {
+		wait := time.Duration(*q.ExpectedSeconds) * time.Second
+		text += fmt.Sprintf(", about %s at the rate of the last 10 minutes", cli.FormatAge(wait))
+	}
+	return text
 }
 
 var historyView = tableView[api.HistoryInstance]{

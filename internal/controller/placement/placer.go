@@ -322,11 +322,16 @@ func (p *Placer) WaitReasons(list []*farm.Instance) []string {
 	return out
 }
 
-// Explain returns, for a pending instance, why each node can or cannot start it.
-func (p *Placer) Explain(id string) []sched.NodeReason {
+// Explain returns, for a pending instance, why each node can or cannot start it, and its place in the queue; nil when it
+// has none.
+func (p *Placer) Explain(id string) (nodes []sched.NodeReason, at *sched.QueuePosition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.index.Explain(id, p.db.Now())
+	now := p.db.Now()
+	if position, ok := p.index.Position(id, now); ok {
+		at = &position
+	}
+	return p.index.Explain(id, now), at
 }
 
 // Used returns what the instances on a node use of it, and what else does, as the index has it.
