@@ -322,8 +322,8 @@ func (p *Placer) WaitReasons(list []*farm.Instance) []string {
 	return out
 }
 
-// Explain returns, for a pending instance, why each node can or cannot start it, and its place in the queue; nil when it
-// has none.
+// Explain returns, for a pending instance, why each node can or cannot start it, and its place in the queue;
+// nil when it has none.
 func (p *Placer) Explain(id string) (nodes []sched.NodeReason, at *sched.QueuePosition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
