@@ -17,6 +17,11 @@ type PermissionGroup struct {
 
 // Rights is the permissions of a caller (GET /api/v1/rights).
 type Rights struct {
+	// User is the name of the caller: of a user, or the ID of an API key; absent where callers need not log in.
+	User string `json:"user,omitempty"`
+	// Credential is how the caller has authenticated: root, key, certificate, oidc, node or local.
+	Credential string `json:"credential,omitempty"`
+
 	Root bool `json:"root"` // the caller may do everything
 	// Enforced reports that permissions are enforced, Managed that rights on single nodes and templates are.
 	Enforced bool `json:"enforced"` // permissions are enforced at all

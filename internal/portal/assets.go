@@ -70,10 +70,8 @@ const stylesheet = "css/portal.css"
 
 // stylesheetFiles are the files that sheet is made of, in their order.
 var stylesheetFiles = []string{
-	"css/tokens.css", "css/base.css", "css/layout.css", "css/table.css", "css/forms.css", "css/page-templates.css",
-	"css/page-dashboard.css",
-	"css/page-nodes.css", "css/page-logs.css", "css/page-access.css", "css/page-start.css", "css/page-console.css",
-	"vendor/uplot/uPlot.min.css",
+	"css/tokens.css", "css/base.css", "css/layout.css", "css/controls.css", "css/data.css", "css/filter.css",
+	"css/notices.css", "css/forms.css", "css/views.css", "css/narrow.css", "vendor/uplot/uPlot.min.css",
 }
 
 // joinFiles makes one file of several.

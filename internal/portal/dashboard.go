@@ -74,7 +74,7 @@ func loadDashboard(v *visit) (any, error) {
 			d.Join = newJoinView(v)
 		}
 	}
-	stats, err := v.Stats(v)
+	stats, err := v.stats()
 	if err := d.addLacking("Instances and queue", err); err != nil {
 		return nil, err
 	}

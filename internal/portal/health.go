@@ -1,12 +1,10 @@
 package portal
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/bytesize"
 )
 
@@ -18,73 +16,56 @@ func (p *portal) healthPages() []page {
 type health struct {
 	Status         api.ControllerStatus
 	Problems       []problem
+	Damaged        []damage // the first ones of what the registry has found
+	DamagedCount   int
 	Lacking        []string
 	Scrub          *api.ScrubState // nil: not known
 	UsedLayerBytes int64           // bytes of layers that versions need
 	CurlCommand    string
 }
 
-// problem is something that is wrong.
-type problem struct {
-	What, Next string
-	Path       string // of what it is about; "": nothing
-}
-
 func loadHealth(v *visit) (any, error) {
-	status, err := v.Status(v)
+	status, err := v.status()
 	if err != nil {
 		return nil, err
 	}
 	h := &health{Status: status, CurlCommand: curlCommand(v, "GET", "/api/v1/status", "")}
-	h.addController()
-	disk, err := v.RegistryDisk(v)
-	switch {
-	case err != nil && status.RegistryStatus == "Running":
+	stats, err := v.stats()
+	if err != nil {
+		h.Lacking = append(h.Lacking, "Nodes and instances: "+notShownReason(err))
+	}
+	h.Problems = troubleOf(&status, orNil(stats, err))
+	if _, err := v.RegistryDisk(v); err != nil && status.RegistryStatus == "Running" {
 		h.Lacking = append(h.Lacking, "Registry storage: "+notShownReason(err))
-	case err == nil && disk.Total > 0 && float64(disk.Free) < lowFreeShare*float64(disk.Total):
-		h.addProblem("The registry has "+bytesize.Format(disk.Free)+" of "+bytesize.Format(disk.Total)+" free",
-			"Delete unused templates, revert unused tags, or add disk space to the registry.", "/templates")
 	}
 	h.addRegistry(v)
-	return h, h.addNodes(v)
+	return h, nil
 }
 
-// addRegistry adds the damage that the registry has found, and the progress of its verification. Where
-// the registry is another process, or the visitor may not call it, only the number of damaged files
-// is known.
+// damage is a template or version that cannot be pulled.
+type damage struct{ What, Path string }
+
+// addRegistry adds the damage that the registry has found, and the progress of its verification. Where the registry
+// is another process, or the visitor may not call it, only the number of damaged versions is known.
 func (h *health) addRegistry(v *visit) {
-	n := h.Status.RegistryDamaged
 	if v.registry == nil {
-		if n > 0 {
-			h.addProblem(pluralText(n, "template or version is damaged", "templates and versions are damaged")+
-				" in the registry at "+h.Status.RegistryAddress,
-				"List them: buildyard registry check, or GET /registry/status there. "+repairHint, "")
-		}
 		return
 	}
 	status, err := v.registry.Status(v)
 	if err != nil {
 		h.Lacking = append(h.Lacking, "Damaged templates: "+notShownReason(err))
-		if n > 0 {
-			h.addProblem(pluralText(n, "template or version is damaged", "templates and versions are damaged")+
-				" in the registry",
-				repairHint, "")
-		}
 	}
-	for i, d := range status.Damaged {
-		if i == rowsPerPage {
-			h.addProblem(pluralText(len(status.Damaged)-i, "more is damaged", "more are damaged"),
-				"buildyard registry check lists all of them.", "")
-			break
-		}
-		what, path := "Template "+d.ID+" cannot be read: "+d.Problem, ""
+	for _, d := range status.Damaged[:min(len(status.Damaged), rowsPerPage)] {
+		one := damage{What: "Template " + d.ID + " cannot be read: " + d.Problem}
 		if d.Version != nil {
-			what, path = fmt.Sprintf("Version %d of template %s cannot be pulled: %s", *d.Version,
-				h.templateName(v, d.ID),
-				d.Problem), templatePath(d.ID)
+			one = damage{
+				fmt.Sprintf("Version %d of template %s cannot be pulled: %s", *d.Version, h.templateName(v, d.ID),
+					d.Problem), templatePath(d.ID),
+			}
 		}
-		h.addProblem(what, repairHint, path)
+		h.Damaged = append(h.Damaged, one)
 	}
+	h.DamagedCount = len(status.Damaged)
 	stats, err := v.registry.Stats(v)
 	if err != nil {
 		h.Lacking = append(h.Lacking, "Verification of layers: "+notShownReason(err))
@@ -123,61 +104,6 @@ func (h *health) Verified() string {
 		said += "; " + pluralText(s.Damaged, "layer is damaged", "layers are damaged")
 	}
 	return said
-}
-
-// lowFreeShare is the share of free space below which it is scarce.
-const lowFreeShare = .1
-
-func (h *health) addProblem(what, next, path string) {
-	h.Problems = append(h.Problems, problem{what, next, path})
-}
-
-// addController adds the controller's own status.
-func (h *health) addController() {
-	s := &h.Status
-	for _, alarm := range s.ActiveAlarms {
-		if alarm.Name != api.AlarmRegistryDisk { // loadHealth asks for the present numbers
-			h.addProblem(alarm.Message, cmp.Or(alarm.Action, "See the log of the controller."), "")
-		}
-	}
-	if s.RegistryStatus != "Running" {
-		h.addProblem("The registry at "+s.RegistryAddress+" cannot be reached",
-			"Check that it runs and that the controller can reach its address. Until then nothing can be pulled or "+
-				"saved; running instances continue.", "")
-	}
-	if s.Maintenance != nil {
-		h.addProblem("Maintenance mode is on; cleanup is paused",
-			"End it after the work: buildyard maintenance off, or DELETE /api/v1/maintenance.", "")
-	}
-	if s.UnknownVMs > 0 {
-		h.addProblem(pluralText(s.UnknownVMs, "orphaned VM", "orphaned VMs"), "Adopt or remove: buildyard node adopt.",
-			"/nodes")
-	}
-}
-
-// addNodes adds those that do not do their work.
-func (h *health) addNodes(v *visit) error {
-	page, err := v.NodePage(v, client.PageOptions{Filter: "state:unhealthy,offline", Limit: rowsPerPage})
-	if err != nil {
-		h.Lacking = append(h.Lacking, "Nodes: "+notShownReason(err))
-		return nil //nolint:nilerr // the page reports it
-	}
-	for _, n := range page.Nodes {
-		what, next := fmt.Sprintf("Node %s is %s", n.NodeName, n.State),
-			"Check that the machine runs, that its agent runs (buildnode run), and that it can reach the controller."
-		if n.State != "Offline" {
-			next = "See the state reason on the page of the node."
-		}
-		if n.StateReason != "" {
-			what += ": " + n.StateReason
-		}
-		h.addProblem(what, next, "/nodes/"+n.NodeID)
-	}
-	if more := page.Total - len(page.Nodes); more > 0 {
-		h.addProblem(pluralText(more, "more node is", "more nodes are")+" unhealthy or offline", "Show all of them.",
-			"/nodes?q=state:unhealthy,offline")
-	}
-	return nil
 }
 
 // LicenseIs describes how Status.LicenseExpires relates to the license.

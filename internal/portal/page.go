@@ -2,16 +2,19 @@ package portal
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
 //go:embed templates/*.html
@@ -41,6 +44,9 @@ type visit struct {
 
 	rightsQuery  client.RightsQuery // what the page is about; set before can is called
 	capabilities *capabilities      // what the visitor may do, once that was asked
+
+	status func() (api.ControllerStatus, error) // of the cloud; asked once
+	stats  func() (api.ControllerStats, error)
 }
 
 // view is the data of a template.
@@ -52,9 +58,12 @@ type view struct {
 	ChangesPath string // address of the change notifications; "": the page does not change
 	Assets      string // prefix of the paths of files
 	Version     string
-	Registry    string // how it is, in a word
-	Alarms      []string
+	Host        string // of the address of the page
 	Guarded     bool
+	User        *user     // who is logged in; nil: not known
+	Trouble     []problem // what needs an operator, the most urgent first
+	// TroubleShown is true for pages that show Trouble in their content.
+	TroubleShown bool
 	Now         time.Time
 	Page        any // what the page shows
 	Failure     *failure
@@ -102,6 +111,8 @@ func (p *portal) newVisit(r *http.Request) (*visit, error) {
 		Context: r.Context(), Controller: cloud, request: r, query: r.URL.Query(), now: time.Now(),
 		loginRequired: p.opts.LoginRequired,
 	}
+	v.status = sync.OnceValues(func() (api.ControllerStatus, error) { return v.Status(v) })
+	v.stats = sync.OnceValues(func() (api.ControllerStats, error) { return v.Stats(v) })
 	if p.opts.RegistryAPI != nil {
 		v.registry, err = client.NewRegistry("http://"+inside,
 			client.Options{
@@ -114,7 +125,7 @@ func (p *portal) newVisit(r *http.Request) (*visit, error) {
 
 func (p *portal) newView(v *visit, g page, title string, body any) view {
 	shown := view{
-		Title: title, Here: firstPathPart(v.request.URL.Path), URL: v.request.URL.RequestURI(),
+		Title: title, Here: firstPathPart(v.request.URL.Path), URL: v.request.URL.RequestURI(), Host: v.request.Host,
 		Assets:  p.assets.pathPrefix,
 		Version: p.opts.Version, Guarded: p.opts.LoginRequired, Now: v.now, Page: body, Can: v.canDo(),
 	}
@@ -137,40 +148,73 @@ func firstPathPart(path string) string {
 	return "/" + first
 }
 
+// user is who is logged in.
+type user struct {
+	Name   string
+	Detail string // with which credential
+}
+
+// credentialNames are the kinds of credentials, as users call them.
+var credentialNames = map[string]string{
+	"root": "root token", "key": "API key", "certificate": "client certificate", "oidc": "identity provider",
+}
+
 // navItem is a line of the navigation.
 type navItem struct {
-	Path, Name, Key string
+	Section         string // heading above it; "": none
+	Path, Name, Key string // Key is pressed after g
+	Icon            string
+	Tab             bool // it has a place in the bar of narrow screens
 	Count           *int
+	Badge           *badge
+}
+
+// badge is the number of problems next to a line of the navigation.
+type badge struct {
+	Count int
+	Tone  string // warn: none is urgent
 }
 
 // fillLayout fills in what every page has around it. What the visitor may not see is left out.
 func (p *portal) fillLayout(v *visit, shown *view) {
 	counts := map[string]*int{}
-	if stats, err := v.Stats(v); err == nil {
-		nodes, instances := sumCounts(stats.Nodes), 0
-		for state, n := range stats.Instances {
-			if state != "Terminated" {
-				instances += n
-			}
-		}
+	stats, statsErr := v.stats()
+	if statsErr == nil {
+		nodes, instances := sumCounts(stats.Nodes), liveInstances(stats)
 		counts["/nodes"], counts["/instances"] = &nodes, &instances
 	}
+	status, statusErr := v.status()
+	if errors.Is(statusErr, client.ErrUnauthenticated) {
+		v.authErr = statusErr
+	}
+	shown.Trouble = troubleOf(orNil(status, statusErr), orNil(stats, statsErr))
+	shown.TroubleShown = shown.Here == "/health"
 	for _, item := range navItems {
 		item.Count = counts[item.Path]
+		if n := len(shown.Trouble); item.Path == "/health" && n > 0 {
+			item.Badge = &badge{Count: n}
+			if !shown.Trouble[0].Urgent {
+				item.Badge.Tone = "warn"
+			}
+		}
 		shown.Nav = append(shown.Nav, item)
 	}
-	if status, err := v.Status(v); err == nil {
-		shown.Registry, shown.Alarms = registryText(status), status.Alarms
-	} else if errors.Is(err, client.ErrUnauthenticated) {
-		v.authErr = err
+	if rights := v.canDo().rights; rights != nil && rights.User != "" {
+		shown.User = &user{rights.User, "Logged in with " + cmp.Or(credentialNames[rights.Credential], "a credential")}
 	}
 }
 
-func registryText(s api.ControllerStatus) string {
-	if s.RegistryStatus == "Running" {
-		return "registry reachable"
+// orNil returns a value, nil where it could not be read.
+func orNil[T any](value T, err error) *T {
+	if err != nil {
+		return nil
 	}
-	return "registry not reachable"
+	return &value
+}
+
+// liveInstances returns the number of instances that are not terminated.
+func liveInstances(s api.ControllerStats) int {
+	return sumCounts(s.Instances) - s.Instances[string(farm.Terminated)]
 }
 
 func sumCounts(m map[string]int) (n int) {
@@ -180,18 +224,18 @@ func sumCounts(m map[string]int) (n int) {
 	return n
 }
 
-// navItems are the lines of the navigation, with the key that follows g.
+// navItems are the lines of the navigation.
 var navItems = []navItem{
-	{Path: "/", Name: "Dashboard", Key: "d"},
-	{Path: "/nodes", Name: "Nodes", Key: "n"},
-	{Path: "/instances", Name: "Instances", Key: "i"},
-	{Path: "/templates", Name: "Templates", Key: "t"},
-	{Path: "/groups", Name: "Groups", Key: "g"},
-	{Path: "/events", Name: "Events", Key: "e"},
-	{Path: "/logs", Name: "Logs", Key: "l"},
-	{Path: "/keys", Name: "API keys", Key: "k"},
-	{Path: "/permission-groups", Name: "Permissions", Key: "p"},
-	{Path: "/health", Name: "Health", Key: "h"},
+	{Path: "/", Name: "Dashboard", Key: "d", Icon: "gauge", Tab: true},
+	{Path: "/instances", Name: "Instances", Key: "i", Icon: "vm", Tab: true},
+	{Path: "/templates", Name: "Templates", Key: "t", Icon: "layers", Tab: true},
+	{Path: "/nodes", Name: "Nodes", Key: "n", Icon: "server", Tab: true},
+	{Path: "/groups", Name: "Groups", Key: "g", Icon: "groups"},
+	{Section: "Operations", Path: "/health", Name: "Health", Key: "h", Icon: "pulse"},
+	{Path: "/events", Name: "Events", Key: "e", Icon: "list"},
+	{Path: "/logs", Name: "Logs", Key: "l", Icon: "file"},
+	{Section: "Access", Path: "/keys", Name: "API keys", Key: "k", Icon: "key"},
+	{Path: "/permission-groups", Name: "Permissions", Key: "p", Icon: "shield"},
 }
 
 // showView sends a page, or the part of it that refreshes.
@@ -263,7 +307,8 @@ func (p *portal) showFailure(w http.ResponseWriter, r *http.Request, code int, f
 			r.URL.Path, "why", f.Reason)
 	}
 	shown := view{
-		Title: f.What, Here: firstPathPart(r.URL.Path), URL: r.URL.RequestURI(), ChangesPath: p.changesPath(f.topic),
+		Title: f.What, Here: firstPathPart(r.URL.Path), URL: r.URL.RequestURI(), Host: r.Host,
+		ChangesPath: p.changesPath(f.topic),
 		Assets: p.assets.pathPrefix, Version: p.opts.Version, Guarded: p.opts.LoginRequired, Now: time.Now(),
 		Failure: f,
 	}

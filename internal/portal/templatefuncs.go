@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,7 +24,8 @@ var templateFuncs = template.FuncMap{
 	"join":     strings.Join,
 	"plural":   pluralText,
 	"query":    pathWithQuery,
-	"deref":    func(n *int) int { return *n },
+	"count":    func(n *int) string { return countText(*n) },
+	"number":   countText,
 	"offer":    newActionLink,
 	"list":     func(items ...string) []string { return items },
 	"moment":   func(now, at time.Time) timePair { return timePair{now, at} },
@@ -69,6 +71,15 @@ func fullTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 U
 // percentText writes a share of 1.
 func percentText(f float64) string { return fmt.Sprintf("%.0f", 100*f) }
 
+// countText formats a number with a narrow space between thousands.
+func countText(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "\u202f" + text[i:]
+	}
+	return text
+}
+
 func pluralText(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -91,19 +102,30 @@ func pathWithQuery(path string, pairs ...any) string {
 }
 
 // stateView is the display of a state: never its color alone.
-type stateView struct{ Word, Tone, Icon string }
+type stateView struct {
+	Word, Tone, Icon string
+	Plain            string // the state in plain words; "": Word is plain
+}
+
+// Label returns the plain word with the word of the API.
+func (s stateView) Label() string {
+	if s.Plain == "" {
+		return s.Word
+	}
+	return s.Plain + " (" + s.Word + ")"
+}
 
 var stateViews = map[string]stateView{
-	"Scheduling": {Tone: "off", Icon: "clock"}, "Pulling": {Tone: "busy", Icon: "pull"},
-	"Started": {Tone: "ok", Icon: "ring"}, "Stopping": {Tone: "warn", Icon: "square"},
-	"Stopped": {Tone: "off", Icon: "square"}, "Terminating": {Tone: "warn", Icon: "square"},
-	"Terminated": {Tone: "off", Icon: "dash"}, "Error": {Tone: "bad", Icon: "alert"},
-	"Pushing": {Tone: "busy", Icon: "push"},
-	"Done":    {Tone: "ok", Icon: "ring"}, "Failed": {Tone: "bad", Icon: "alert"},
+	"Scheduling": {Tone: "off", Icon: "clock", Plain: "Waiting"}, "Pulling": {Tone: "busy", Icon: "pull"},
+	"Started": {Tone: "ok", Icon: "ok"}, "Stopping": {Tone: "warn", Icon: "stop"},
+	"Stopped": {Tone: "off", Icon: "stop"}, "Terminating": {Tone: "warn", Icon: "stop"},
+	"Terminated": {Tone: "off", Icon: "dash"}, "Error": {Tone: "bad", Icon: "alert", Plain: "Failed"},
+	"Pushing": {Tone: "busy", Icon: "push", Plain: "Saving"},
+	"Done":    {Tone: "ok", Icon: "ok"}, "Failed": {Tone: "bad", Icon: "alert"},
 	"Waiting": {Tone: "off", Icon: "clock"},
-	"Free":    {Tone: "ok", Icon: "ring"}, "Taken": {Tone: "busy", Icon: "half"}, "Active": {Tone: "ok", Icon: "ring"},
-	"Updating": {Tone: "busy", Icon: "turn"}, "Drain Mode": {Tone: "warn", Icon: "half"},
-	"Unhealthy": {Tone: "bad", Icon: "alert"}, "Offline": {Tone: "off", Icon: "dash"},
+	"Free":    {Tone: "ok", Icon: "ok"}, "Taken": {Tone: "busy", Icon: "half"}, "Active": {Tone: "ok", Icon: "ok"},
+	"Updating": {Tone: "busy", Icon: "turn"}, "Drain Mode": {Tone: "warn", Icon: "drain"},
+	"Unhealthy": {Tone: "bad", Icon: "alert"}, "Offline": {Tone: "off", Icon: "wifi"},
 	"Inactive (Invalid License)": {Tone: "warn", Icon: "key"},
 }
 

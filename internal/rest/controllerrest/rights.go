@@ -1,6 +1,7 @@
 package controllerrest
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
@@ -26,6 +27,7 @@ func (s *server) callerRights(r *rest.Request) (any, error) {
 	caller := rest.CallerOf(r.Context())
 	own := caller.RightsOn(farm.ServiceController, farm.ResourceNode, nodes)
 	out := api.Rights{
+		User: cmp.Or(caller.KeyID, caller.Name), Credential: string(caller.Method),
 		Root: caller.Unlimited(), Enforced: own.Enforced, Managed: own.Managed,
 		Groups: rest.NonNil(caller.ActsAs()), Permissions: own.Permissions, Nodes: own.Templates,
 	}

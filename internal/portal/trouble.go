@@ -1,0 +1,122 @@
+package portal
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// problem is something that needs an operator.
+type problem struct {
+	What   string    // the condition as a sentence
+	Next   string    // the recommended action
+	Path   string    // of what it is about; "": nothing
+	Since  time.Time // zero: not known
+	Urgent bool      // instances do not start, or are in danger; others can wait for hours
+}
+
+// urgentAlarms are the alarms about conditions under which starts fail, or records may be lost.
+var urgentAlarms = []string{api.AlarmDataDisk, api.AlarmStoreFull, api.AlarmRegistryDisk, api.AlarmLicense}
+
+// troubleOf returns what needs an operator, urgent conditions first. Every page has the same list: the banner and
+// the number in the navigation are of it.
+func troubleOf(status *api.ControllerStatus, stats *api.ControllerStats) (list []problem) {
+	if stats != nil {
+		list = append(list, nodeTrouble(stats)...)
+	}
+	if status != nil {
+		list = append(list, statusTrouble(status)...)
+	}
+	slices.SortStableFunc(list, func(a, b problem) int {
+		if a.Urgent == b.Urgent {
+			return 0
+		}
+		return cmp.Or(map[bool]int{true: -1}[a.Urgent], 1)
+	})
+	return list
+}
+
+// nodeTrouble returns the conditions of the nodes, one for each state.
+func nodeTrouble(s *api.ControllerStats) (list []problem) {
+	total := sumCounts(s.Nodes)
+	for _, state := range []farm.NodeState{farm.NodeOffline, farm.NodeUnhealthy} {
+		n := s.Nodes[string(state)]
+		if n == 0 {
+			continue
+		}
+		p := problem{
+			What: fmt.Sprintf("%d of %s %s %s", n, pluralText(total, "node", "nodes"), isOrAre(n), state),
+			Next: "See the state reasons on their pages.", Path: "/nodes?q=state%3A" + statePart(state),
+			Urgent: 2*n >= total,
+		}
+		if state == farm.NodeOffline {
+			p.Next = "Check that they run, that their agents run (buildnode status), and that they reach the controller."
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// statePart is a state as a filter writes it.
+func statePart(state farm.NodeState) string {
+	if state == farm.NodeOffline {
+		return "offline"
+	}
+	return "unhealthy"
+}
+
+func isOrAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+// statusTrouble returns the conditions of the controller and its registry.
+func statusTrouble(s *api.ControllerStatus) (list []problem) {
+	for _, alarm := range s.ActiveAlarms {
+		p := problem{
+			What: alarm.Message, Next: cmp.Or(alarm.Action, "See the log of the controller."), Since: alarm.Since,
+			Urgent: slices.Contains(urgentAlarms, alarm.Name),
+		}
+		if alarm.Subject != "" {
+			p.Path = "/nodes/" + alarm.Subject
+		}
+		list = append(list, p)
+	}
+	if s.RegistryStatus != "Running" {
+		list = append(list, problem{
+			What: "The registry at " + s.RegistryAddress + " cannot be reached",
+			Next: "Check that it runs and that the controller can reach its address. Until then nothing can be pulled " +
+				"or saved; running instances continue.", Urgent: true,
+		})
+	}
+	if n := s.RegistryDamaged; n > 0 {
+		list = append(list, problem{
+			What: pluralText(n, "template or version is damaged", "templates and versions are damaged") +
+				" in the registry at " + s.RegistryAddress,
+			Next: "List them: buildyard registry check. " + repairHint, Path: "/health#damaged",
+		})
+	}
+	if s.Maintenance != nil {
+		list = append(list, problem{
+			What: "Maintenance mode is on; cleanup is paused",
+			Next: "End it after the work: buildyard maintenance off, or DELETE /api/v1/maintenance.",
+		})
+	}
+	if s.UnknownVMs > 0 && !hasAlarm(s, api.AlarmOrphans) {
+		list = append(list, problem{
+			What: pluralText(s.UnknownVMs, "orphaned VM", "orphaned VMs"), Next: "Adopt or remove: buildyard node adopt.",
+			Path: "/nodes",
+		})
+	}
+	return list
+}
+
+func hasAlarm(s *api.ControllerStatus, name string) bool {
+	return slices.ContainsFunc(s.ActiveAlarms, func(a api.Alarm) bool { return a.Name == name })
+}
