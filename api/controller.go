@@ -78,7 +78,10 @@ type NodeExplanation struct {
 	NodeName string `json:"node_name"`
 	CanStart bool   `json:"can_start"`
 	Reason   string `json:"reason,omitempty"` // why it cannot
-	Score    string `json:"score,omitempty"`  // how well it suits
+	// Cause and CauseText are those of the ReasonCount that counts the node; absent when it can start it.
+	Cause     string `json:"cause,omitempty"`
+	CauseText string `json:"cause_text,omitempty"`
+	Score     string `json:"score,omitempty"` // how well it suits
 }
 
 // Console describes an instance whose console can be opened. GET vm/console returns it without the upgrade to a

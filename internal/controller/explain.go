@@ -35,7 +35,7 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 		if e.CanStart {
 			e.Score = n.Text
 		} else {
-			e.Reason = n.Text
+			e.Reason, e.Cause, e.CauseText = n.Text, string(n.Filter), n.Label
 		}
 		out.Nodes = append(out.Nodes, e)
 	}

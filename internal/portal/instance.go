@@ -1,6 +1,7 @@
 package portal
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"time"
@@ -18,18 +19,73 @@ type instanceView struct {
 	VM              api.Instance
 	Template, Node  string
 	Group           string // its name, or its id where that could not be asked
-	Nodes           []api.NodeExplanation
-	Timeline        []timelineEntry
+	Waiting         *waiting
+	Timeline        timeline
+	FailureLog      *logExcerpt // of the VM; nil: there is none
 	Raw             string
-	CurlCommand     []string
+	CurlCommand     string
 	NoConsole       string // why there is none; "": there is a console
 }
 
-// timelineEntry is a state that an instance was in.
-type timelineEntry struct {
-	State, Message string
-	Since          time.Time
-	Duration       string // "": it is still in it
+// waiting is why an instance is pending.
+type waiting struct {
+	Reason string
+	Queue  *api.QueuePlace
+	Counts []reasonRow
+	Able   []api.NodeExplanation // nodes that can start it
+}
+
+// ExpectedWait returns the expected wait as text; "" where it is not known.
+func (w waiting) ExpectedWait() string {
+	if w.Queue == nil || w.Queue.ExpectedSeconds == nil {
+		return ""
+	}
+	return durationText(time.Duration(*w.Queue.ExpectedSeconds) * time.Second)
+}
+
+// reasonRow is a number of nodes that cannot start an instance for one reason.
+type reasonRow struct {
+	api.ReasonCount
+	Tone  string
+	Of    int // nodes in all
+	Nodes []api.NodeExplanation
+	More  int // nodes that are not listed
+	Path  string
+	Link  string // text of the link to Path
+}
+
+// fewNodes is how many nodes are listed for one reason.
+const fewNodes = 24
+
+// reasonTones are the colors of reasons: those that an operator can resolve stand out.
+var reasonTones = map[string]string{"full": "warn", "state": "bad", "reserved": "warn"}
+
+// newWaiting groups the nodes that cannot start an instance by their reason.
+func newWaiting(e api.Explanation) *waiting {
+	w := &waiting{Reason: e.Reason, Queue: e.Queue}
+	for _, c := range e.Counts {
+		w.Counts = append(w.Counts, reasonRow{
+			ReasonCount: c, Tone: cmp.Or(reasonTones[c.Cause], "off"), Of: len(e.Nodes),
+		})
+	}
+	for _, n := range e.Nodes {
+		if n.CanStart {
+			w.Able = append(w.Able, n)
+			continue
+		}
+		for i := range w.Counts {
+			c := &w.Counts[i]
+			if n.Cause != c.Cause || n.CauseText != c.Text {
+				continue
+			}
+			if len(c.Nodes) < fewNodes {
+				c.Nodes = append(c.Nodes, n)
+			} else {
+				c.More++
+			}
+		}
+	}
+	return w
 }
 
 func showInstance(v *visit) (any, error) {
@@ -45,14 +101,17 @@ func showInstance(v *visit) (any, error) {
 	out := instanceView{
 		ID: id, Name: instanceName(api.InstanceItem{InstanceID: id, Name: &vm.Name, ExternalID: &vm.ExternalID}),
 		State: vm.InstanceState,
-		Note:  vm.Message, VM: vm, Nodes: explained.Explain.Nodes, Raw: indentedJSON(explained),
-		CurlCommand: []string{curlCommand(v, "GET", "/api/v1/vm?explain=1&id="+id, "")},
+		Note:  vm.Message, VM: vm, Raw: indentedJSON(explained),
+		CurlCommand: curlCommand(v, "GET", "/api/v1/vm?explain=1&id="+id, ""),
 	}
-	if out.Note == "" && vm.InstanceState == string(farm.Scheduling) {
-		out.Note = explained.Explain.Reason
+	if len(explained.Explain.Nodes) > 0 || explained.Explain.Queue != nil {
+		out.Waiting = newWaiting(explained.Explain)
+	}
+	if vm.InstanceState == string(farm.Errored) {
+		out.FailureLog = failureLog(v, id)
 	}
 	out.NoConsole = noConsoleReason(v, id, vm.InstanceState)
-	out.Timeline = stateTimeline(vm.CRTime, explained.Explain.Transitions, time.Time{})
+	out.Timeline = newTimeline(v.now, vm.CRTime, explained.Explain.Transitions, time.Time{})
 	v.title = out.Name
 	out.Template, out.Node = vm.VMID, vm.NodeID
 	if page, err := v.InstancePage(v, client.PageOptions{Filter: "id:" + id, Limit: 1}); err == nil {
@@ -84,32 +143,14 @@ func showTerminated(v *visit, id string) (any, error) {
 			VMID: past.VMID, Tag: past.Tag, NodeID: past.NodeID, ExternalID: past.ExternalID,
 			Arch: past.Arch, CRTime: past.CRTime, TTL: past.TTL,
 		},
-		CurlCommand: []string{curlCommand(v, "GET", "/api/v1/vm/history?id="+id, "")},
+		CurlCommand: curlCommand(v, "GET", "/api/v1/vm/history?id="+id, ""), FailureLog: failureLog(v, id),
 	}
 	if out.Name == "" {
 		out.Name = shortID(id)
 	}
 	v.title = out.Name
-	out.Timeline = stateTimeline(past.CRTime, past.Transitions, past.Finished)
+	out.Timeline = newTimeline(v.now, past.CRTime, past.Transitions, past.Finished)
 	return out, nil
-}
-
-// stateTimeline returns the states of an instance with how long each took; it began by waiting.
-func stateTimeline(created time.Time, all []api.Transition, end time.Time) (line []timelineEntry) {
-	if !created.IsZero() {
-		all = append([]api.Transition{{State: string(farm.Scheduling), Time: created}}, all...)
-	}
-	for i, t := range all {
-		m := timelineEntry{State: t.State, Message: t.Message, Since: t.Time}
-		switch {
-		case i+1 < len(all):
-			m.Duration = durationText(all[i+1].Time.Sub(t.Time))
-		case !end.IsZero() && end.After(t.Time):
-			m.Duration = durationText(end.Sub(t.Time))
-		}
-		line = append(line, m)
-	}
-	return line
 }
 
 func indentedJSON(v any) string {

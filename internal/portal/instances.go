@@ -35,6 +35,7 @@ func (p *portal) instanceActions() []action {
 // instanceRow is an instance in the list.
 type instanceRow struct {
 	ID, State, Name      string
+	Detail               string // what else its client calls it
 	Template, TemplateID string
 	Tag                  string
 	Node, NodeID         string
@@ -56,14 +57,13 @@ type instanceList struct {
 }
 
 var instanceColumns = []column{
-	{Name: "State", Field: "state"},
 	{Name: "Name", Field: "name"},
+	{Name: "State", Field: "state"},
+	{Name: "Detail"},
 	{Name: "Template", Field: "template"},
-	{Name: "Tag", Field: "tag"},
 	{Name: "Node", Field: "node"},
 	{Name: "IP", HideOnNarrow: true},
 	{Name: "Age", Field: "age", Numeric: true},
-	{Name: "Note"},
 }
 
 func instanceStates() (names []string) {
@@ -108,6 +108,9 @@ func newInstanceRow(item api.InstanceItem, page api.InstancePage) instanceRow {
 		ID: item.InstanceID, State: vm.InstanceState, Name: instanceName(item), Tag: vm.Tag, Created: vm.CRTime,
 		TemplateID: vm.VMID, Template: page.Templates[vm.VMID], NodeID: vm.NodeID, Node: page.Nodes[vm.NodeID],
 		Note: vm.Message, Terminated: vm.InstanceState == string(farm.Terminated),
+	}
+	if vm.ExternalID != row.Name {
+		row.Detail = vm.ExternalID
 	}
 	if vm.VMInfo != nil {
 		row.IP = vm.VMInfo.IP

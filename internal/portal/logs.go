@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,6 +169,55 @@ func showVMLogs(v *visit) (any, error) {
 	text, out.SkippedBytes = lastRows(text)
 	out.Rows, _ = findLines(string(text), "")
 	return out, err
+}
+
+// logExcerpt is the end of the log of a failed VM.
+type logExcerpt struct {
+	File  string
+	Lines []excerptLine
+}
+
+// excerptLine is a line of an excerpt; Marked: it is the first one about an error.
+type excerptLine struct {
+	Text   string
+	Marked bool
+}
+
+const excerptLines = 14
+
+// errorWord matches lines about errors.
+var errorWord = regexp.MustCompile(`(?i)\b(error|failed|failure|fatal|panic|refused|denied)\b`)
+
+// failureLog returns the end of the newest log that an instance left; nil: there is none that the visitor may see.
+func failureLog(v *visit, id string) *logExcerpt {
+	files, err := v.VMLogs(v, id)
+	if err != nil || len(files) == 0 {
+		return nil
+	}
+	newest := slices.MaxFunc(files, func(a, b client.VMLog) int { return a.Modified.Compare(b.Modified) })
+	stream, err := v.VMLog(v, id, newest.Name)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = stream.Close() }()
+	text, err := io.ReadAll(stream)
+	if err != nil {
+		return nil
+	}
+	return newLogExcerpt(newest.Name, string(text))
+}
+
+// newLogExcerpt returns the last lines of a text, with the first one about an error marked.
+func newLogExcerpt(file, text string) *logExcerpt {
+	out := &logExcerpt{File: file}
+	lines := strings.Split(strings.TrimRight(text, "\r\n"), "\n")
+	marked := false
+	for _, line := range lines[max(0, len(lines)-excerptLines):] {
+		mark := !marked && errorWord.MatchString(line)
+		marked = marked || mark
+		out.Lines = append(out.Lines, excerptLine{strings.TrimRight(line, "\r"), mark})
+	}
+	return out
 }
 
 // lastRows returns the last whole rows of a log, and how many bytes are before them.

@@ -109,17 +109,39 @@ type nodeList struct {
 	Rows                      []nodeLine
 	Pager                     pager
 	Join                      joinView // how the first node joins
+	Bulk                      []bulkAction
+}
+
+// bulkAction is something that can be done with the selected rows of a table.
+type bulkAction struct {
+	Name, Path   string
+	Destructive  bool
+	DeniedReason string // "": it is allowed
+}
+
+// nodeBulkActions returns what can be done with selected nodes.
+func nodeBulkActions(can *capabilities) []bulkAction {
+	drain := can.DeniedReason("drain", "")
+	return []bulkAction{
+		{Name: "Drain", Path: "/nodes/drain", DeniedReason: drain},
+		{Name: "Undrain", Path: "/nodes/undrain", DeniedReason: drain},
+		{Name: "Update agent", Path: "/nodes/update", DeniedReason: can.DeniedReason("update", "")},
+		{
+			Name: "Delete", Path: "/nodes/delete", Destructive: true,
+			DeniedReason: can.DeniedReason("delete node", ""),
+		},
+	}
 }
 
 var nodeColumns = []column{
 	{Name: "Name", Field: "name"},
 	{Name: "State", Field: "state"},
-	{Name: "Host", Field: "host", HideOnNarrow: true},
-	{Name: "CPU"},
-	{Name: "Memory"},
 	{Name: "VMs", Field: "vms"},
+	{Name: "Host CPU"},
+	{Name: "Host memory"},
 	{Name: "Free disk", Field: "free", Numeric: true},
 	{Name: "Groups", Field: "group"},
+	{Name: "Address", Field: "host", HideOnNarrow: true},
 	{Name: "Agent", Field: "version", HideOnNarrow: true},
 	{Name: "Contact", Field: "seen", Numeric: true},
 }
@@ -163,6 +185,7 @@ func listNodes(v *visit) (any, error) {
 	for _, n := range page.Nodes {
 		list.Rows = append(list.Rows, newNodeLine(n, v.now, v.canDo(), list.Here))
 	}
+	list.Bulk = nodeBulkActions(v.canDo())
 	if page.Total == 0 {
 		list.Join = newJoinView(v)
 	}
@@ -202,8 +225,8 @@ func nodeStateReason(n api.Node) string {
 // loadGauges returns the bars for the load of a node's machine: its processors, its memory.
 func loadGauges(n api.Node) []gauge {
 	return []gauge{
-		newGauge("CPU", n.NodeName, n.CPUUtil, percentText(n.CPUUtil)+" %"),
-		newGauge("Memory", n.NodeName, n.RAMUtil, percentText(n.RAMUtil)+" %"),
+		newGauge("Host CPU", n.NodeName, n.CPUUtil, percentText(n.CPUUtil)+" %"),
+		newGauge("Host memory", n.NodeName, n.RAMUtil, percentText(n.RAMUtil)+" %"),
 	}
 }
 

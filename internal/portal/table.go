@@ -28,6 +28,8 @@ type column struct {
 // chip is a filter that a click sets or takes away.
 type chip struct {
 	Name, Path string
+	State      string // whose icon it has; "": none
+	HasCount   bool
 	Count      int
 	Selected   bool
 }
@@ -156,7 +158,10 @@ func (a tableQuery) chips(states map[string]int, order []string) (chips []chip) 
 		if len(now) > 0 {
 			filter = strings.TrimSpace("state:" + strings.Join(now, ",") + " " + rest)
 		}
-		chips = append(chips, chip{Name: name, Count: states[name], Selected: on, Path: a.pathWith(filter, a.sort, 1)})
+		chips = append(chips, chip{
+			Name: name, State: name, HasCount: true, Count: states[name], Selected: on,
+			Path: a.pathWith(filter, a.sort, 1),
+		})
 	}
 	return chips
 }

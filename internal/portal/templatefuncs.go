@@ -27,6 +27,7 @@ var templateFuncs = template.FuncMap{
 	"count":    func(n *int) string { return countText(*n) },
 	"number":   countText,
 	"offer":    newActionLink,
+	"last":     func(line []timelineEntry) timelineEntry { return line[len(line)-1] },
 	"list":     func(items ...string) []string { return items },
 	"moment":   func(now, at time.Time) timePair { return timePair{now, at} },
 	"icon":     func(name string) string { return loadAssets().pathPrefix + "icons.svg#" + name },

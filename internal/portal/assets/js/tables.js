@@ -1,12 +1,16 @@
-// Tables: what is chosen, what is filtered while it is typed, what is new.
+// Tables: what is selected, what is filtered while it is typed, what is new.
 export function tables() {
   let known = null;
-  const boxes = () => [...document.querySelectorAll("main tbody input[type=checkbox][name=chosen]")];
+  document.documentElement.classList.add("scripted");
+  const boxes = () => [...document.querySelectorAll("main tbody input[type=checkbox][name=chosen]:not(:disabled)")];
   const count = () => {
-    const n = boxes().filter((b) => b.checked).length;
+    const all = boxes(), n = all.filter((b) => b.checked).length;
+    for (const b of all) b.closest("tr")?.setAttribute("aria-selected", b.checked);
     for (const e of document.querySelectorAll("[data-chosen]")) e.textContent = n ? `${n} selected` : "None selected";
-    const all = document.querySelector("[data-all]");
-    if (all) { all.checked = n > 0 && n === boxes().length; all.indeterminate = n > 0 && n < boxes().length; }
+    for (const e of document.querySelectorAll(".bulk")) e.classList.toggle("some", n > 0);
+    for (const e of document.querySelectorAll("[data-needs-chosen]:not([title])")) e.disabled = n === 0 && !document.getElementById("all-fit")?.checked;
+    const whole = document.querySelector("[data-all]");
+    if (whole) { whole.checked = n > 0 && n === all.length; whole.indeterminate = n > 0 && n < all.length; }
   };
   document.addEventListener("change", (e) => {
     if (e.target.matches?.("[data-all]")) for (const b of boxes()) b.checked = e.target.checked;

@@ -1,0 +1,132 @@
+package portal
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// timelineEntry is a phase that an instance was in, as a bar.
+type timelineEntry struct {
+	State    string // of the API
+	Phase    string // in plain words
+	Icon     string
+	Tone     string // of the bar: ok, busy, warn, bad or off
+	Message  string
+	Since    time.Time
+	Duration string // so far, where it is still in it
+	X, Width int    // of the bar, of timelineWidth
+}
+
+// timelineWidth is the width of all bars together.
+const timelineWidth = 1000
+
+// timeline is the phases of an instance with how long each took.
+type timeline struct {
+	Entries []timelineEntry
+	Begin   time.Time
+	Marks   []string // times after the begin, evenly spaced; the last one is the end
+	Summary string   // the most useful figure of it; "": none
+}
+
+// phaseViews are the phases by the state of the API. The second Scheduling, after a node was chosen, is the boot.
+var phaseViews = map[string]timelineEntry{
+	"Scheduling":  {Phase: "Waiting for a slot", Icon: "clock", Tone: "off"},
+	"Pulling":     {Phase: "Pulling", Icon: "pull", Tone: "busy"},
+	"booting":     {Phase: "Booting", Icon: "play", Tone: "busy"},
+	"Started":     {Phase: "Running", Icon: "ok", Tone: "ok"},
+	"Stopping":    {Phase: "Stopping", Icon: "stop", Tone: "warn"},
+	"Stopped":     {Phase: "Stopped", Icon: "stop", Tone: "off"},
+	"Pushing":     {Phase: "Saving", Icon: "push", Tone: "busy"},
+	"Terminating": {Phase: "Terminating", Icon: "stop", Tone: "warn"},
+	"Terminated":  {Phase: "Terminated", Icon: "dash", Tone: "off"},
+	"Error":       {Phase: "Failed", Icon: "alert", Tone: "bad"},
+}
+
+// newTimeline returns the phases of an instance, which began by waiting. end is zero while it exists.
+func newTimeline(now, created time.Time, all []api.Transition, end time.Time) (line timeline) {
+	if !created.IsZero() {
+		all = append([]api.Transition{{State: string(farm.Scheduling), Time: created}}, all...)
+	}
+	if len(all) == 0 {
+		return line
+	}
+	ends := end
+	if end.IsZero() {
+		ends = now
+	}
+	line.Begin = all[0].Time
+	shown := timelineEnd(all, ends)
+	for i, t := range all {
+		until := ends
+		if i+1 < len(all) {
+			until = all[i+1].Time
+		}
+		e := phaseOf(all, i)
+		e.State, e.Message, e.Since = t.State, t.Message, t.Time
+		if i+1 < len(all) || end.IsZero() || end.After(t.Time) {
+			e.Duration = durationText(until.Sub(t.Time))
+		}
+		if i+1 < len(all) && all[i+1].State == string(farm.Errored) {
+			e.Tone = "bad"
+		}
+		e.X, e.Width = barOf(line.Begin, shown, t.Time, until)
+		line.Entries = append(line.Entries, e)
+	}
+	for i := 1; i <= 4; i++ {
+		line.Marks = append(line.Marks, "+"+durationText(shown.Sub(line.Begin)*time.Duration(i)/4))
+	}
+	if at := firstStarted(all); !at.IsZero() {
+		line.Summary = "ready " + durationText(at.Sub(line.Begin)) + " after the request"
+	}
+	return line
+}
+
+// phaseOf returns the phase that a state stands for.
+func phaseOf(all []api.Transition, i int) timelineEntry {
+	state := all[i].State
+	if i > 0 && state == string(farm.Scheduling) && all[i-1].State == string(farm.Pulling) {
+		state = "booting"
+	}
+	if e, ok := phaseViews[state]; ok {
+		return e
+	}
+	return timelineEntry{Phase: state, Icon: "dash", Tone: "off"}
+}
+
+// timelineEnd returns where the bars end: the last state, which may last for days, has at most a fifth of them.
+func timelineEnd(all []api.Transition, ends time.Time) time.Time {
+	begin, last := all[0].Time, all[len(all)-1].Time
+	before := last.Sub(begin)
+	if before <= 0 || ends.Sub(last) < before/4 {
+		return ends
+	}
+	return last.Add(before / 4)
+}
+
+// barOf returns the place of a time span between begin and end. Each bar is wide enough to be seen.
+func barOf(begin, end, from, until time.Time) (x, width int) {
+	all := end.Sub(begin)
+	if all <= 0 {
+		return 0, timelineWidth
+	}
+	at := func(t time.Time) int {
+		return int(min(max(float64(t.Sub(begin))/float64(all), 0), 1) * timelineWidth)
+	}
+	x = min(at(from), timelineWidth-4)
+	return x, max(at(until)-x, 4)
+}
+
+func firstStarted(all []api.Transition) time.Time {
+	for _, t := range all {
+		if t.State == string(farm.Started) {
+			return t.Time
+		}
+	}
+	return time.Time{}
+}
+
+// Label describes a bar for users of screen readers.
+func (e timelineEntry) Label() string { return fmt.Sprintf("%s: %s", e.Phase, e.Duration) }
