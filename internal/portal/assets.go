@@ -71,7 +71,7 @@ const stylesheet = "css/portal.css"
 // stylesheetFiles are the files that sheet is made of, in their order.
 var stylesheetFiles = []string{
 	"css/tokens.css", "css/base.css", "css/layout.css", "css/controls.css", "css/data.css", "css/filter.css",
-	"css/notices.css", "css/forms.css", "css/views.css", "css/narrow.css", "vendor/uplot/uPlot.min.css",
+	"css/notices.css", "css/forms.css", "css/views.css", "css/narrow.css",
 }
 
 // joinFiles makes one file of several.

@@ -15,81 +15,59 @@ import (
 )
 
 func (p *portal) dashboardPages() []page {
-	return []page{{pattern: "/{$}", templateName: "dashboard", title: "Dashboard", topics: Instances |
-		Nodes, buildView: loadDashboard}}
+	return []page{{
+		pattern: "/{$}", templateName: "dashboard", title: "Dashboard", topics: Instances | Nodes | Events,
+		buildView: loadDashboard,
+	}}
 }
 
 // dashboard is the front page.
 type dashboard struct {
-	NoNodes     bool // without any node yet
-	Join        joinView
+	FirstRun    *firstRun // nil: the cloud has nodes, templates and instances
+	Summary     string    // how the cloud is, in one sentence; "": there is trouble
 	Tiles       []tile
 	Ranges      []chip
 	Lacking     []string // what could not be asked, and why
 	Charts      []chart
 	Series      *api.Series // nil: it could not be asked
-	Rows        []seriesRow
-	CurlCommand []string
+	Rows        []api.SeriesPoint
+	Failures    []failureCause
+	FailedCount int // instances in Error
+	Changes     []eventRow
+	CurlCommand string
 }
 
 // tile is a figure of the dashboard.
 type tile struct {
 	Name, Path  string
 	Value, Unit string
-	Detail      string
-	Note        string
+	Details     []string
+	Tone        string   // bad or warn; "": none
 	UsedShare   *float64 // 0..1, shown as a bar; nil: none
-}
-
-// chart is a picture of some columns of the series.
-type chart struct {
-	Title, Lines string // Lines: NAME=COLUMN, with commas
-	Unit         string // n, s or B
-}
-
-// seriesRow is one step of the series.
-type seriesRow struct {
-	Point   api.SeriesPoint
-	Numbers string // the columns as numbers, with commas; nothing where none is known
-}
-
-var dashboardCharts = []chart{
-	{"Running instances", "running=1", "n"},
-	{"Queue", "waiting (mean)=2,most at a time=3", "n"},
-	{"Time to start", "p50=5,p95=6", "s"},
-	{"Pulled from registries", "bytes=7", "B"},
+	Spark       *spark
 }
 
 var rangeNames = []string{api.RangeHour, api.RangeQuarter, api.RangeDay, api.RangeWeek}
 
 func loadDashboard(v *visit) (any, error) {
-	d := &dashboard{CurlCommand: []string{curlCommand(v, "GET", "/api/v1/stats", "")}}
-	nodes, err := v.NodePage(v, client.PageOptions{Limit: 1})
-	if err := d.addLacking("Nodes", err); err != nil {
-		return nil, err
+	d := &dashboard{CurlCommand: curlCommand(v, "GET", "/api/v1/stats", "")}
+	steps := []struct {
+		name string
+		add  func(v *visit) error
+	}{
+		{"Charts", d.addSeries},
+		{"Nodes, instances and queue", d.addStats},
+		{"Registry storage", d.addRegistry},
+		{"Failed instances", d.addFailures},
+		{"Events", d.addChanges},
 	}
-	if err == nil {
-		d.addNodes(nodes)
-		if d.NoNodes = nodes.Total == 0; d.NoNodes {
-			d.Join = newJoinView(v)
+	for _, s := range steps {
+		if err := d.addLacking(s.name, s.add(v)); err != nil {
+			return nil, err
 		}
 	}
-	stats, err := v.stats()
-	if err := d.addLacking("Instances and queue", err); err != nil {
-		return nil, err
-	}
-	if err == nil {
-		d.addStats(stats)
-	}
-	disk, err := v.RegistryDisk(v)
-	if err := d.addLacking("Registry storage", err); err != nil {
-		return nil, err
-	}
-	if err == nil {
-		d.addRegistry(disk)
-	}
-	d.addLoad(nodes)
-	return d, d.addSeries(v)
+	d.addFirstRun(v)
+	return d, nil
 }
 
 // addLacking records what could not be read. Unauthenticated visitors are redirected to the login.
@@ -101,62 +79,97 @@ func (d *dashboard) addLacking(what string, err error) error {
 	return nil
 }
 
-// addNodes adds the figure of the nodes.
-func (d *dashboard) addNodes(p api.NodePage) {
-	t := tile{
-		Name: "Active nodes", Path: "/nodes", Value: strconv.Itoa(p.States[string(farm.NodeActive)]),
-		Unit: fmt.Sprint("of ", p.Total),
+// addStats adds the figures of the instances, the queue and the nodes.
+func (d *dashboard) addStats(v *visit) error {
+	s, err := v.stats()
+	if err != nil {
+		return err
 	}
-	for _, state := range []farm.NodeState{farm.NodeUnhealthy, farm.NodeOffline} {
-		if n := p.States[string(state)]; n > 0 {
-			t.Note, t.Path = fmt.Sprint(n, " ", state), "/nodes?q=state:unhealthy,offline"
+	d.Tiles = append(d.Tiles, d.runningTile(&s), d.queueTile(&s), slotsTile(&s), d.startTile(&s), nodesTile(&s))
+	status, statusErr := v.status()
+	if len(troubleOf(orNil(status, statusErr), &s)) == 0 {
+		d.Summary = fmt.Sprintf("%d of %s active.", s.Nodes[string(farm.NodeActive)],
+			pluralText(sumCounts(s.Nodes), "node is", "nodes are"))
+		if statusErr == nil {
+			d.Summary += " Registry and store respond."
+		}
+	}
+	return nil
+}
+
+func (d *dashboard) runningTile(s *api.ControllerStats) tile {
+	starting := s.Instances[string(farm.Pulling)] + s.Instances[string(farm.Scheduling)] - s.QueueDepth
+	t := tile{
+		Name: "Running instances", Path: "/instances?q=state%3Astarted",
+		Value: countText(s.Instances[string(farm.Started)]), Spark: d.spark("Running instances", runningOf),
+	}
+	t.Details = []string{fmt.Sprintf("%d starting", max(starting, 0))}
+	if n := s.Instances[string(farm.Errored)]; n > 0 {
+		t.Details = append(t.Details, fmt.Sprintf("%d failed", n))
+	}
+	return t
+}
+
+func (d *dashboard) queueTile(s *api.ControllerStats) tile {
+	t := tile{
+		Name: "Waiting in queue", Path: "/instances?q=state%3Ascheduling&sort=-age", Value: countText(s.QueueDepth),
+		Spark: d.spark("Waiting in queue", queueOf),
+	}
+	if s.QueueDepth > 0 {
+		t.Details, t.Tone = []string{"oldest " + secondsText(s.OldestWait)}, "warn"
+	}
+	return t
+}
+
+func slotsTile(s *api.ControllerStats) tile {
+	t := tile{Name: "Slots used", Path: "/nodes", Value: "0", Unit: "of 0", Details: []string{"no schedulable nodes"}}
+	if s.Capacity > 0 {
+		used := float64(s.CapacityUsed) / float64(s.Capacity)
+		t.Value, t.Unit, t.UsedShare = percentText(used), "%", &used
+		t.Details = []string{fmt.Sprintf("%s of %s, %s free", countText(s.CapacityUsed), countText(s.Capacity),
+			countText(max(s.Capacity-s.CapacityUsed, 0)))}
+	}
+	return t
+}
+
+func (d *dashboard) startTile(s *api.ControllerStats) tile {
+	t := tile{
+		Name: "Time to start, p50", Path: "#numbers", Value: "-", Spark: d.spark("Time to start, p50", medianOf),
+		Details: []string{fmt.Sprintf("%d started, %d failed in the last hour", s.StartsLastHour, s.FailuresLastHour)},
+	}
+	if d.Series == nil {
+		return t
+	}
+	for _, p := range slices.Backward(d.Series.Points) {
+		if p.StartP50 != nil && p.StartP95 != nil {
+			t.Value, t.Unit, _ = strings.Cut(secondsText(*p.StartP50), " ")
+			t.Details = append([]string{"p95 " + secondsText(*p.StartP95)}, t.Details...)
 			break
 		}
 	}
-	d.Tiles = append(d.Tiles, t)
+	return t
 }
 
-// addLoad adds the load of the nodes' machines; without nodes it adds nothing.
-func (d *dashboard) addLoad(p api.NodePage) {
-	if p.States[string(farm.NodeActive)] == 0 {
-		return
+func nodesTile(s *api.ControllerStats) tile {
+	t := tile{
+		Name: "Active nodes", Path: "/nodes", Value: countText(s.Nodes[string(farm.NodeActive)]),
+		Unit: "of " + countText(sumCounts(s.Nodes)),
 	}
-	for _, u := range []struct {
-		name  string
-		share float64
-	}{{"CPU (mean)", p.CPUUtil}, {"Memory (mean)", p.RAMUtil}} {
-		d.Tiles = append(d.Tiles,
-			tile{
-				Name: u.name, Path: "/nodes", Value: percentText(u.share), Unit: "%", Detail: "of the active nodes",
-				UsedShare: &u.share,
-			})
-	}
-}
-
-func (d *dashboard) addStats(s api.ControllerStats) {
-	queue := tile{
-		Name: "Queue", Path: "/instances?q=state:scheduling", Value: strconv.Itoa(s.QueueDepth),
-		Unit: "waiting",
-	}
-	if s.QueueDepth > 0 {
-		queue.Detail = "the first for " + secondsText(s.OldestWait)
-	}
-	capacity := tile{Name: "Capacity", Path: "/nodes", Value: "0", Unit: "slots", Note: "no schedulable nodes"}
-	if s.Capacity > 0 {
-		used := float64(s.CapacityUsed) / float64(s.Capacity)
-		capacity = tile{
-			Name: "Capacity", Path: "/nodes", Value: percentText(used), Unit: "%",
-			Detail: fmt.Sprintf("%d of %d slots", s.CapacityUsed, s.Capacity), UsedShare: &used,
+	for _, state := range []farm.NodeState{farm.NodeOffline, farm.NodeUnhealthy} {
+		if n := s.Nodes[string(state)]; n > 0 {
+			t.Details = append(t.Details, fmt.Sprint(n, " ", state))
+			t.Path, t.Tone = "/nodes?q=state%3Aunhealthy%2Coffline", "bad"
 		}
 	}
-	d.Tiles = append(
-		d.Tiles,
-		tile{
-			Name: "Running instances", Path: "/instances?q=state:started",
-			Value: strconv.Itoa(s.Instances[string(farm.Started)]),
-		},
-		queue, capacity,
-	)
+	return t
+}
+
+// spark draws a column of the series; nil where the series is not known.
+func (d *dashboard) spark(label string, value func(p *api.SeriesPoint) *float64) *spark {
+	if d.Series == nil {
+		return nil
+	}
+	return newSpark(label, d.Series, value)
 }
 
 // secondsText is a number of seconds as a time.
@@ -164,17 +177,18 @@ func secondsText(seconds float64) string {
 	return durationText(time.Duration(seconds * float64(time.Second)))
 }
 
-func (d *dashboard) addRegistry(disk api.DiskInfo) {
-	if disk.Total <= 0 {
-		return
+func (d *dashboard) addRegistry(v *visit) error {
+	disk, err := v.RegistryDisk(v)
+	if err != nil || disk.Total <= 0 {
+		return err
 	}
 	used := float64(disk.Total-disk.Free) / float64(disk.Total)
 	value, unit, _ := strings.Cut(bytesize.Format(disk.Total-disk.Free), " ")
 	d.Tiles = append(d.Tiles, tile{
 		Name: "Registry storage", Path: "/templates", Value: value, Unit: unit,
-		Detail: "of " +
-			bytesize.Format(disk.Total), UsedShare: &used,
+		Details: []string{"of " + bytesize.Format(disk.Total)}, UsedShare: &used,
 	})
+	return nil
 }
 
 // addSeries adds the charts.
@@ -184,30 +198,118 @@ func (d *dashboard) addSeries(v *visit) error {
 		over = api.RangeHour
 	}
 	for _, name := range rangeNames {
-		d.Ranges = append(d.Ranges, chip{Name: name[:len(name)-1] + " " +
-			name[len(name)-1:], Selected: name == over, Path: pathWithQuery("/", "range", name)})
+		d.Ranges = append(d.Ranges, chip{
+			Name: name[:len(name)-1] + " " + name[len(name)-1:], Selected: name == over,
+			Path: pathWithQuery("/", "range", name),
+		})
 	}
-	d.CurlCommand = append(d.CurlCommand, curlCommand(v, "GET", "/api/v1/stats/series?range="+over, ""))
 	s, err := v.Series(v, over)
 	if err != nil {
-		return d.addLacking("Charts", err)
+		return err
 	}
-	d.Series, d.Charts = &s, dashboardCharts
-	for _, point := range slices.Backward(s.Points) {
-		d.Rows = append(d.Rows, seriesRow{point, seriesNumbers(point)})
+	d.Series = &s
+	d.Charts = []chart{
+		newChart("Running instances", "n", &s, chartColumn{"running", runningOf}),
+		newChart("Time to start", "s", &s, chartColumn{"p50", medianOf}, chartColumn{"p95", p95Of}),
+		newChart("Waiting in queue", "n", &s, chartColumn{"mean", queueOf}, chartColumn{"most at a time", queuePeakOf}),
+		newChart("Pulled from registries", "B", &s, chartColumn{"bytes", pulledOf}),
+	}
+	for _, p := range slices.Backward(s.Points) {
+		d.Rows = append(d.Rows, p)
 	}
 	return nil
 }
 
-// seriesNumbers are the numbers of a point, for what draws them.
-func seriesNumbers(p api.SeriesPoint) string {
-	return fmt.Sprintf("%d,%v,%v,%d,%d,%s,%s,%d", p.Time.Unix(), p.Running, p.Queue, p.QueuePeak, p.Starts,
-		numberText(p.StartP50), numberText(p.StartP95), p.Pulled)
+// failureCause is instances in Error that are alike.
+type failureCause struct {
+	What, Path string
+	Detail     string
+	Newest     time.Time
+	Count      int
 }
 
-func numberText(f *float64) string {
-	if f == nil {
-		return ""
+const (
+	failuresRead = 200 // instances in Error that causes are made of
+	fewCauses    = 5
+	fewChanges   = 6
+)
+
+// addFailures adds the instances in Error by their template, the newest first.
+func (d *dashboard) addFailures(v *visit) error {
+	page, err := v.InstancePage(v, client.PageOptions{Filter: "state:error", Sort: "age", Limit: failuresRead})
+	if err != nil {
+		return err
 	}
-	return strconv.FormatFloat(*f, 'g', -1, 64)
+	d.FailedCount = page.Total
+	for _, item := range page.Instances {
+		row := newInstanceRow(item, page)
+		what := strings.TrimSpace(row.Template + " " + row.Tag)
+		i := slices.IndexFunc(d.Failures, func(c failureCause) bool { return c.What == what })
+		if i < 0 {
+			i = len(d.Failures)
+			d.Failures = append(d.Failures, failureCause{
+				What: what, Newest: row.Created, Detail: row.Note, Path: "/instances/" + row.ID,
+			})
+		}
+		d.Failures[i].Count++
+		if d.Failures[i].Count == 2 {
+			d.Failures[i].Path = pathWithQuery("/instances", "q", "state:error template:"+row.TemplateID)
+		}
+	}
+	d.Failures = d.Failures[:min(len(d.Failures), fewCauses)]
+	return nil
+}
+
+// addChanges adds the newest events. Without the event log there are none.
+func (d *dashboard) addChanges(v *visit) error {
+	events, err := v.Events(v, client.EventQuery{Limit: fewChanges})
+	if errors.Is(err, client.ErrUnsupported) {
+		return nil
+	}
+	d.Changes = eventRows(events)
+	return err
+}
+
+// firstRun is the steps from an empty cloud to the first job, ticked by what the cloud has.
+type firstRun struct {
+	Join                                    joinView
+	Push, Start                             string
+	HasNodes, HasTemplates, HasInstances    bool
+	NodeCount, TemplateCount, InstanceCount string
+	Current                                 int // number of the first step that is not done
+	ControllerURL                           string
+	LoginRequired                           bool
+}
+
+// addFirstRun adds the first steps while the cloud lacks nodes, templates or instances.
+func (d *dashboard) addFirstRun(v *visit) {
+	stats, err := v.stats()
+	if err != nil {
+		return
+	}
+	nodes := sumCounts(stats.Nodes)
+	templates, err := v.TemplatePage(v, client.PageOptions{Limit: 1})
+	if err != nil {
+		return
+	}
+	instances := liveInstances(stats) + stats.StartsLastHour
+	if nodes > 0 && templates.Total > 0 && instances > 0 {
+		return
+	}
+	f := &firstRun{
+		Join: newJoinView(v), Push: pushCommand(v), HasNodes: nodes > 0, HasTemplates: templates.Total > 0,
+		HasInstances: instances > 0, Start: "buildyard instance start TEMPLATE", ControllerURL: controllerURL(v),
+		LoginRequired: v.loginRequired,
+	}
+	f.NodeCount, f.TemplateCount = strconv.Itoa(nodes), strconv.Itoa(templates.Total)
+	if len(templates.Templates) > 0 {
+		f.Start = "buildyard instance start " + shellQuoted(templates.Templates[0].Name)
+	}
+	for i, done := range []bool{f.HasNodes, f.HasTemplates, f.HasInstances} {
+		if !done {
+			f.Current = i + 1
+			break
+		}
+	}
+	d.FirstRun = f
 }

@@ -46,12 +46,10 @@ func (w waiting) ExpectedWait() string {
 // reasonRow is a number of nodes that cannot start an instance for one reason.
 type reasonRow struct {
 	api.ReasonCount
-	Tone  string
-	Of    int // nodes in all
-	Nodes []api.NodeExplanation
-	More  int // nodes that are not listed
-	Path  string
-	Link  string // text of the link to Path
+	Tone   string
+	Of     int // nodes in all
+	Listed []api.NodeExplanation
+	More   int // nodes that are not listed
 }
 
 // fewNodes is how many nodes are listed for one reason.
@@ -78,8 +76,8 @@ func newWaiting(e api.Explanation) *waiting {
 			if n.Cause != c.Cause || n.CauseText != c.Text {
 				continue
 			}
-			if len(c.Nodes) < fewNodes {
-				c.Nodes = append(c.Nodes, n)
+			if len(c.Listed) < fewNodes {
+				c.Listed = append(c.Listed, n)
 			} else {
 				c.More++
 			}

@@ -115,7 +115,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("%d %v", s.Code, s.Header)
 	}
 	w.ask("GET", prefix+"js/portal.js", nil, map[string]string{"Accept-Encoding": "identity"}).has(200, "followChanges")
-	w.get(prefix+"css/portal.css").has(200, "@font-face", ".uplot", "../vendor/inter/")
+	w.get(prefix+"css/portal.css").has(200, "@font-face", ".panel", "../vendor/inter/")
 	w.get("/assets/0000000000000000/css/tokens.css").has(404, "reload it")
 	w.get(prefix + "VERSIONS.md").has(404)
 	w.get("/favicon.ico").has(200, "<svg")

@@ -64,10 +64,10 @@ type view struct {
 	Trouble     []problem // what needs an operator, the most urgent first
 	// TroubleShown is true for pages that show Trouble in their content.
 	TroubleShown bool
-	Now         time.Time
-	Page        any // what the page shows
-	Failure     *failure
-	Can         *capabilities // what the visitor may do
+	Now          time.Time
+	Page         any // what the page shows
+	Failure      *failure
+	Can          *capabilities // what the visitor may do
 }
 
 // pageHandler makes the handler of a page.
@@ -309,7 +309,7 @@ func (p *portal) showFailure(w http.ResponseWriter, r *http.Request, code int, f
 	shown := view{
 		Title: f.What, Here: firstPathPart(r.URL.Path), URL: r.URL.RequestURI(), Host: r.Host,
 		ChangesPath: p.changesPath(f.topic),
-		Assets: p.assets.pathPrefix, Version: p.opts.Version, Guarded: p.opts.LoginRequired, Now: time.Now(),
+		Assets:      p.assets.pathPrefix, Version: p.opts.Version, Guarded: p.opts.LoginRequired, Now: time.Now(),
 		Failure: f,
 	}
 	if v, err := p.newVisit(r); err == nil {

@@ -49,13 +49,21 @@ export function closable() {
 }
 
 async function write(button, text) {
-  const was = button.textContent;
+  const said = document.getElementById("said");
   try {
     await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
+    toast("Copied");
   } catch {
-    button.textContent = "Copy it by hand";
-    prompt("The command", text);
+    toast("Copy it by hand");
+    prompt("The text", text);
   }
-  setTimeout(() => { button.textContent = was; }, 1500);
+  said.textContent = "Copied";
+}
+
+// toast shows a short message for a moment.
+export function toast(text) {
+  const at = document.getElementById("toasts");
+  const t = Object.assign(document.createElement("p"), { className: "toast", textContent: text });
+  at.replaceChildren(t);
+  setTimeout(() => t.remove(), 2500);
 }

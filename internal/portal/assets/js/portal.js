@@ -9,8 +9,8 @@ import { hurry } from "./distribute.js";
 import { sameCommand } from "./start.js";
 import { followLog } from "./logs.js";
 import { quietForms } from "./quiet.js";
-import { charts } from "./charts.js";
 import { details } from "./details.js";
+import { menus } from "./menus.js";
 
 choices();
 keys();
@@ -20,11 +20,7 @@ quietForms();
 sameCommand();
 followLog();
 followChanges();
-charts();
 details();
+menus();
 hurry();
 if (document.getElementById("screen")) import("./console.js").then((m) => m.showConsole());
-
-// On a phone the areas are a row that scrolls: the one that is shown is to be seen.
-const here = document.querySelector("#areas [aria-current]");
-if (here) here.parentElement.scrollLeft = here.offsetLeft - 48;
