@@ -263,7 +263,7 @@ func (d *dashboard) addFailures(v *visit) error {
 // addChanges adds the newest events. Without the event log there are none.
 func (d *dashboard) addChanges(v *visit) error {
 	events, err := v.Events(v, client.EventQuery{Limit: fewChanges})
-	if errors.Is(err, client.ErrUnsupported) {
+	if client.CodeOf(err) == client.ErrRefused { // events are off
 		return nil
 	}
 	d.Changes = eventRows(events)

@@ -21,7 +21,7 @@ type templateView struct {
 	ID, Name, Arch            string
 	Size                      int64
 	Pushed, Pulled            time.Time
-	Tags                      []tagRow // the oldest first
+	Tags                      []tagRow // the newest first
 	CachingNodes              []cachingNodeRow
 	CachingNodeCount          int // nodes
 	NodesHiddenReason         string
@@ -82,7 +82,7 @@ func showTemplate(v *visit) (any, error) {
 		Pulled:      epochTime(detail.LastPull),
 		CurlCommand: curlCommand(v, "GET", "/api/v1/registry/vm?id="+detail.ID, ""),
 	}
-	for _, t := range detail.Versions {
+	for _, t := range slices.Backward(detail.Versions) {
 		out.Tags = append(out.Tags, tagRow{
 			Tag: t.Tag, Description: t.Description, Number: t.Number, Size: t.Size, IncrementBytes: t.Increment,
 			ContentID: t.ContentID,
@@ -107,15 +107,20 @@ func (t *templateView) addCachingNodes(holders []api.TemplateNode) {
 		row := cachingNodeRow{ID: h.NodeID, Name: h.NodeName, State: h.State}
 		for _, held := range h.Versions {
 			row.Size += held.Size
-			i := slices.IndexFunc(t.Tags, func(r tagRow) bool { return r.ContentID == held.ContentID })
-			if i < 0 {
-				row.StaleVersions++
-				continue
+			found := false
+			for i := range t.Tags { // tags of equal content are all cached
+				tag := &t.Tags[i]
+				if tag.ContentID != held.ContentID {
+					continue
+				}
+				found = true
+				row.Tags = append(row.Tags, tag.Tag)
+				if tag.Nodes++; len(tag.FirstCachingNodes) < fewNames {
+					tag.FirstCachingNodes = append(tag.FirstCachingNodes, h)
+				}
 			}
-			row.Tags = append(row.Tags, t.Tags[i].Tag)
-			tag := &t.Tags[i]
-			if tag.Nodes++; len(tag.FirstCachingNodes) < fewNames {
-				tag.FirstCachingNodes = append(tag.FirstCachingNodes, h)
+			if !found {
+				row.StaleVersions++
 			}
 		}
 		if len(t.CachingNodes) < maxCachingNodes {

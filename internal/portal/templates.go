@@ -77,7 +77,7 @@ var templateColumns = []column{
 	{Name: "Tags", Field: "versions", Numeric: true},
 	{Name: "Size", Field: "size", Numeric: true},
 	{Name: "Nodes", Field: "nodes", Numeric: true},
-	{Name: "For", Field: "arch"},
+	{Name: "Architecture", Field: "arch"},
 	{Name: "Pushed", Field: "pushed", Numeric: true},
 	{Name: "Pulled", Field: "pulled", Numeric: true},
 }
