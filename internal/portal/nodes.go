@@ -57,7 +57,7 @@ func newNodeLine(n api.Node, now time.Time, can *capabilities, back string) node
 	return nodeLine{
 		NodeID: n.NodeID, NodeName: n.NodeName, IPAddress: n.IPAddress, AgentVersion: n.AgentVersion,
 		State: n.State, Reason: nodeStateReason(n), StateSince: newTimeText(now, n.StateSince),
-		LastUpdated: newTimeText(now, n.LastUpdated), Groups: n.Groups, DiskSize: n.DiskSize, FreeDisk: n.FreeDisk,
+		LastUpdated: contactText(now, n.LastUpdated), Groups: n.Groups, DiskSize: n.DiskSize, FreeDisk: n.FreeDisk,
 		LoadGauges: loadGauges(n), CapacityGauge: capacityGauge(n), CapacityMode: n.CapacityMode, VMCount: n.VMCount,
 		Capacity:  n.Capacity,
 		VCPULimit: n.VCPULimit, VCPUOverride: n.VCPUOverride, RAMLimit: n.RAMLimit, RAMOverride: n.RAMOverride,
@@ -76,6 +76,16 @@ func newTimeText(now, t time.Time) timeText {
 	}
 	return timeText{timestamp(t), fullTime(t), timeAgo(now, t)}
 }
+
+// contactText is newTimeText without the moment of a recent contact: a row does not change with each of them.
+func contactText(now, t time.Time) timeText {
+	if now.Sub(t) < recentContact {
+		return timeText{Ago: "now"}
+	}
+	return newTimeText(now, t)
+}
+
+const recentContact = 15 * time.Second
 
 // gauge is how much of something is used.
 type gauge struct {

@@ -240,9 +240,9 @@ var navItems = []navItem{
 
 // showView sends a page, or the part of it that refreshes.
 func (p *portal) showView(w http.ResponseWriter, r *http.Request, status int, name string, v view) {
-	part := "page"
+	part, known := "page", map[string]bool(nil)
 	if isRefresh(r) {
-		part = "part"
+		part, known = "part", knownRows(r)
 	}
 	var out bytes.Buffer
 	if err := p.templates[name].ExecuteTemplate(&out, part, v); err != nil {
@@ -255,7 +255,7 @@ func (p *portal) showView(w http.ResponseWriter, r *http.Request, status int, na
 	h.Set("Cache-Control", "no-store")
 	h.Set("Vary", "HX-Request, Cookie")
 	w.WriteHeader(status)
-	_, _ = w.Write(out.Bytes())
+	_, _ = w.Write(markRows(out.Bytes(), known))
 }
 
 // failure is the content of a page about an error.

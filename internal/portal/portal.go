@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/klauspost/compress/gzhttp"
 )
 
 // Options configure the portal.
@@ -49,7 +51,7 @@ func Handler(o Options) http.Handler {
 	pages.Handle("GET /assets/{path...}", p.assets)
 	pages.HandleFunc("GET /live", p.serveChanges)
 	pages.HandleFunc("GET /favicon.ico", p.favicon)
-	shown := p.isolatePages(pages)
+	shown := p.isolatePages(compressPages(pages))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := pages.Handler(r); pattern != "" {
 			shown.ServeHTTP(w, r)
@@ -57,6 +59,17 @@ func Handler(o Options) http.Handler {
 		}
 		p.passToAPI(w, r, pages)
 	})
+}
+
+// compressPages compresses pages for browsers that accept it. The length of a page varies at random, so that it
+// reveals nothing about its content. Notifications of changes are too short to gain from it.
+func compressPages(next http.Handler) http.Handler {
+	wrap, err := gzhttp.NewWrapper(gzhttp.ContentTypes([]string{"text/html"}), gzhttp.EnableZstd(true),
+		gzhttp.RandomJitter(32, 0, false))
+	if err != nil {
+		panic(err) // the options are constant
+	}
+	return wrap(next)
 }
 
 // pages is the table of contents.

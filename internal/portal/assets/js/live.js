@@ -1,5 +1,8 @@
 // Keeps the page fresh: the server says that something has changed, and the page's main part is
-// asked for again. What is chosen, typed or scrolled to stays.
+// asked for again. What is selected, typed or scrolled to stays, and so does the order of the rows
+// while the pointer is over them.
+import { heldRows, knownRows, mergeRows } from "./rows.js";
+
 const say = (is, word) => {
   for (const e of document.querySelectorAll("[data-live-is]")) { e.dataset.is = is; e.textContent = word; }
 };
@@ -26,10 +29,22 @@ export function followChanges() {
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { clearTimeout(retry); source?.close(); source = null; set("paused", "paused"); } else if (!source) { open(); refresh(); }
   });
+  document.addEventListener("htmx:config:request", (e) => {
+    const { ctx } = e.detail;
+    if (ctx.target === main()) ctx.request.headers["Buildyard-Rows"] = knownRows();
+  });
+  document.addEventListener("htmx:after:request", (e) => {
+    const { ctx } = e.detail;
+    if (ctx.target === main() && ctx.text?.includes('<main id="main"')) ctx.text = mergeRows(ctx.text);
+  });
   document.addEventListener("htmx:after:swap", () => say(...last));
   document.addEventListener("htmx:before:swap", (e) => { // a proxy's answer for an unreachable controller is not a page
     const { target, text } = e.detail.ctx;
     if (target === main() && !text.includes('<main id="main"')) e.preventDefault();
+  });
+  document.addEventListener("mouseout", (e) => {
+    const rows = e.target.closest?.("tbody");
+    if (rows && !rows.contains(e.relatedTarget) && heldRows()) refresh();
   });
   setInterval(() => { if (source && !document.hidden) refresh(); }, 10000); // ages, and what nodes use
   open();

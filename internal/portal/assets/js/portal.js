@@ -10,6 +10,7 @@ import { sameCommand } from "./start.js";
 import { followLog } from "./logs.js";
 import { quietForms } from "./quiet.js";
 import { details } from "./details.js";
+import { ages } from "./rows.js";
 import { menus } from "./menus.js";
 
 choices();
@@ -22,5 +23,6 @@ followLog();
 followChanges();
 details();
 menus();
+ages();
 hurry();
 if (document.getElementById("screen")) import("./console.js").then((m) => m.showConsole());
