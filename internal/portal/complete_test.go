@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,15 +63,15 @@ func TestNodeHasEverything(t *testing.T) {
 	}
 	page := w.get("/nodes/" + id)
 	page.facts(map[string]string{
-		"CPU": "<meter", "Memory": "<meter", "VMs": "1 of 4", "ID": id, "Address of VMs": "10.1.2.3",
+		"Host CPU": "%", "Host memory": "%", "VMs": ">1 <small>of 4<", "ID": id,
 		"Capacity": `name="max_vm_count"`, "Node groups": "ios</a>",
-		"Last contact": " ago</time>", "Drained": "new fan", "Host resources": fmt.Sprint(n.HostArch, ", ", n.CPUCount,
-			" CPU"), "Disk": "free of", "Hypervisor": n.AnkaVersion.Version, "Agent": n.AgentVersion,
+		"Disk": "free of", "Hypervisor": n.AnkaVersion.Version, "Agent": n.AgentVersion,
 	})
 	page.has(
-		200, "<h1>"+n.NodeName, `since <time datetime="`+n.StateSince.UTC().Format(time.RFC3339), "new fan",
+		200, "<h1>"+n.NodeName, "<meter", "10.1.2.3", "last contact <time", fmt.Sprint(n.HostArch, ", ", n.CPUCount, " CPU"),
+		"<b>Drained</b>", `since <time datetime="`+n.StateSince.UTC().Format(time.RFC3339), "new fan",
 		">Edit</a>", ">Undrain</a>", ">Update agent</a>", ">Delete</a>", ">Change</a>", ">Set</button>",
-		">job</a>", `href="/templates/`+debian, ">v2<", "<td>phone</td>", "1-1", "VMStarted", "Raw JSON", "Host scan",
+		">job</a>", `href="/templates/`+debian, ":v2<", "<td>phone</td>", "1-1", "VMStarted", "Raw JSON", "Vulnerabilities",
 	)
 	err = w.API.ConfigureNode(t.Context(), client.NodeConfig{NodeID: id, CapacityMode: "resource"})
 	if err != nil {
@@ -81,7 +82,7 @@ func TestNodeHasEverything(t *testing.T) {
 		`name="vcpu_override"`, `name="ram_override"`)
 }
 
-// TestTemplateHasEverything: tags from the oldest to the newest with the size and the increment of
+// TestTemplateHasEverything: tags from the newest to the oldest with the size and the increment of
 // each, the nodes that cache them, and the possible actions.
 func TestTemplateHasEverything(t *testing.T) {
 	w := newWorld(t, nil)
@@ -97,17 +98,24 @@ func TestTemplateHasEverything(t *testing.T) {
 		"Last pull": " ago</time>", "Instances": "1 instance",
 	})
 	last := 0
-	for _, v := range detail.Versions {
-		row := fmt.Sprintf(
-			`<tr id="v-%d"><td class="mono cut">%s</td><td class="num dim" data-l="Size">%d B</td><td class="num" data-l="Increment">%d B</td>`, v.Number, v.Tag, v.Size, v.Increment)
-		if i := strings.Index(page.Text, row); i <= last {
-			t.Errorf("%s is not there, or before an older one", row)
-		} else {
-			last = i
+	for _, v := range slices.Backward(detail.Versions) {
+		i := strings.Index(page.Text, fmt.Sprintf(`<tr id="v-%d"`, v.Number))
+		if i <= last {
+			t.Fatalf("tag %s is not there, or after an older one", v.Tag)
+		}
+		last = i
+		row, _, _ := strings.Cut(page.Text[i:], "</tr>")
+		for _, cell := range []string{
+			`<span class="mono">` + v.Tag + "</span>", fmt.Sprintf(`data-l="Size">%d B</td>`, v.Size),
+			fmt.Sprintf(`data-l="Increment">%d B</td>`, v.Increment),
+		} {
+			if !strings.Contains(row, cell) {
+				t.Errorf("%s is not in the row of %s: %s", cell, v.Tag, row)
+			}
 		}
 	}
-	page.has(200, "1 node<", ">"+node.NodeName+"</a>", "not scanned", ">Distribute</a>", ">Revert</a>",
-		">Delete template</a>", ">Remove from node caches</a>", ">Distributions<")
+	page.has(200, "1 node<", ">"+node.NodeName+"</a>", "not scanned", ">Prefetch</a>", ">Revert</a>",
+		">Delete template</a>", ">Remove from node caches</a>", ">Prefetch jobs<")
 }
 
 // TestInstanceHasEverything: of one that runs and of one that waits.
@@ -135,13 +143,14 @@ func TestInstanceHasEverything(t *testing.T) {
 	}
 	page := w.get("/instances/" + id)
 	page.facts(map[string]string{
-		"ID": id, "Template": "debian</a>", "Node": node.NodeName, "Created": " ago</time>", "External ID": "ci-7",
-		"IP address": vm.VMInfo.IP, "Host address": vm.VMInfo.HostIP, "VM resources": vm.VMInfo.RAM,
-		"VM": vm.VMInfo.Name, "VM ID": vm.VMInfo.UUID, "Port ssh": "10022 forwards to 22 (tcp)",
-		"Logs": "/logs/node?q=" + id, "Events": "/events?q=instance%3A" + id, "branch": "main", "Expires": "</time>",
+		"ID": id, "Node": node.NodeName, "Requested": " ago</time>", "External ID": "ci-7",
+		"Guest address": vm.VMInfo.IP, "Node address": vm.VMInfo.HostIP,
+		"VM": vm.VMInfo.Name, "VM ID": vm.VMInfo.UUID, "ssh": ":10022</span>",
+		"Logs": "/logs/node?q=" + id, "Events": "/events?q=instance%3A" + id, "branch": "main",
 	})
-	page.has(200, "Startup script: exited with 3", "<pre>hello", "State history", ">Scheduling<", ">Error<", ">now<",
-		"Raw JSON", "End instance", "Copy as curl")
+	page.has(200, ">debian</a>", vm.VMInfo.RAM+" of memory", "terminated automatically at <time", "Startup script",
+		"exit code 3", ">hello", ">Timeline<", ">Waiting for a slot<", "Failed (Error)", "Raw JSON", ">Terminate</a>",
+		"Copy as curl", "to port 22 (tcp)")
 	w.get("/events?q=instance:"+id).has(200, "StartVM", "!No matching events")
 
 	if _, err := w.API.Start(t.Context(), client.StartRequest{TemplateID: debian, Count: 6}); err != nil {
@@ -156,17 +165,17 @@ func TestInstanceHasEverything(t *testing.T) {
 		}
 		return len(running) == 3 && len(list) == 3, err
 	})
-	w.get("/instances/"+waits).has(200, "Pending reason", ">"+node.NodeName+"</a>", `<span class="warn">no</span>: `,
-		"none yet")
+	w.get("/instances/"+waits).has(200, "Why is it waiting?", ">"+node.NodeName+"</a>", "node is full",
+		"of 3 that wait for the same nodes", "none yet")
 	dash := w.get("/")
 	dash.facts(map[string]string{
-		"Active nodes": ">1 <small>of 1<", "Running instances": ">3<", "Capacity": "4 of 4 slots",
-		"Queue": "the first for ", "Registry storage": "of ", "CPU (mean)": "%", "Memory (mean)": "%",
+		"Active nodes": ">1</a><small>of 1<", "Running instances": ">3<", "Slots used": ">100</a>",
+		"Waiting in queue": ">3<", "Registry storage": "<small>",
 	})
-	dash.has(200, "Running instances</figcaption>", "Queue</figcaption>", "Time to start</figcaption>", "p50=5,p95=6",
-		"Pulled from registries</figcaption>", "p50", "p95")
+	dash.has(200, ">Running instances</h2>", ">Waiting in queue</h2>", ">Time to start</h2>", "line p50, dashed p95",
+		">Pulled from registries</h2>", "4 of 4, 0 free", "oldest ", `<path class="l" d="`)
 	for _, over := range []string{"1h", "6h", "24h", "7d"} {
-		w.get("/?range="+over).has(200, `data-range="`+over+`"`, "/?range="+over)
+		w.get("/?range="+over).has(200, `href="/?range=`+over+`" aria-current="true"`)
 	}
 }
 
@@ -191,7 +200,7 @@ func TestHealthOfADamagedRegistry(t *testing.T) {
 	w := newWorld(t, map[string]string{"SVC_REGISTRY_BASE_PATH": filepath.Join(dir, "registry")})
 	w.get("/health").has(200, "Version 0 of template debian cannot be pulled: layer file",
 		"Version 1 of template debian", "buildyard registry repair", `href="/templates/`+debian, "Layers verified",
-		"problems", "!no problems")
+		"2 templates and versions are damaged", "1 problem", "!no problems")
 	status, err := w.API.Status(t.Context())
 	if err != nil || status.RegistryDamaged != 2 {
 		t.Errorf("%+v, %v", status, err)

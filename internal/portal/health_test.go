@@ -18,5 +18,5 @@ func TestTimelineOfALiveInstance(t *testing.T) {
 	w.join("worker", 1)
 	w.push(debian, "debian")
 	id := w.start(client.StartRequest{TemplateID: debian})[0]
-	w.get("/instances/"+id).has(200, "State history", "Scheduling", ">now<")
+	w.get("/instances/"+id).has(200, ">Timeline<", ">Waiting for a slot<", ">Running<")
 }

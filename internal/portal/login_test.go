@@ -47,7 +47,7 @@ func TestFromElsewhere(t *testing.T) {
 	w.ask("GET", "/templates?q=a", nil, link).has(200, `content="0; url=/templates?q=a"`, "!Root token")
 	w.get("/templates?q=a").leadsTo("/login?return=")
 	w.logIn()
-	w.ask("GET", "/templates", nil, link).has(200, "No templates yet")
+	w.ask("GET", "/templates", nil, link).has(200, "No templates.")
 }
 
 // TestOtherSites: nothing that a cookie vouches for is changed by a page of another site, neither

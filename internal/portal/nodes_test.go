@@ -20,7 +20,7 @@ func TestNodes(t *testing.T) {
 	at := "/nodes/" + id
 	w.start(client.StartRequest{TemplateID: debian, Name: hostile, NodeID: id})
 	w.get("/nodes?q=state:active&sort=-vms").has(200, "2 nodes that match", "1 VM on 8 slots", `aria-sort="descending"`,
-		"<meter", "1 of <form", `id="n-`+id+`"`, "Active 2")
+		"<meter", "1 of <form", `id="n-`+id+`"`, "Active <b>2</b>")
 	w.get("/nodes?q=colour:red").has(200, "unknown field", `aria-invalid="true"`, "!No node matches")
 	w.get("/nodes?q=name:nobody").has(200, "No matching nodes")
 	w.get(at).has(200, nodes[0].NodeName, "1 of 4", "debian", "v2", "phone", "&lt;script&gt;", "!<script>alert",
@@ -60,7 +60,7 @@ func TestDrain(t *testing.T) {
 		id}}).leads("/nodes/" + id)
 	w.get("/nodes/"+id).has(200, "Drain Mode", "0 VMs remain", "terminated at", "&lt;script&gt;", "!<script>alert",
 		"Undrain")
-	w.get("/nodes").has(200, "Drain Mode 1", "Active 1", "0 VMs remain")
+	w.get("/nodes").has(200, "Drain Mode <b>1</b>", "Active <b>1</b>", "0 VMs remain")
 	w.post("/nodes/drain", url.Values{"chosen": {id}, "deadline": {"soon"}}).has(409, "such as 30m or 2h")
 	w.post("/nodes/undrain", url.Values{"all": {"1"}, "q": {"state:\"drain mode\""}}).leads("/nodes")
 	w.post("/nodes/drain", url.Values{"chosen": {id, "nobody"}}).has(409, "1 failed of 2", "Drained", "Not found")

@@ -61,6 +61,7 @@ type view struct {
 	Host        string // of the address of the page
 	Guarded     bool
 	User        *user     // who is logged in; nil: not known
+	Limited     bool      // the visitor may not see everything
 	Trouble     []problem // what needs an operator, the most urgent first
 	// TroubleShown is true for pages that show Trouble in their content.
 	TroubleShown bool
@@ -199,7 +200,9 @@ func (p *portal) fillLayout(v *visit, shown *view) {
 		}
 		shown.Nav = append(shown.Nav, item)
 	}
-	if rights := v.canDo().rights; rights != nil && rights.User != "" {
+	rights := v.canDo().rights
+	shown.Limited = rights != nil && !rights.Root
+	if rights != nil && rights.User != "" {
 		shown.User = &user{rights.User, "Logged in with " + cmp.Or(credentialNames[rights.Credential], "a credential")}
 	}
 }

@@ -109,15 +109,15 @@ func TestPagesOfWhoMayLess(t *testing.T) {
 		shows         []string // besides the name of the permission
 	}{
 		{"/", "", 200, []string{"Active nodes", "!Not shown", "!" + needs}},
-		{"/", "list_nodes", 200, []string{"Nodes: " + needs, "Registry storage", "Running instances"}},
-		{"/", "view_logs", 200, []string{"Charts: " + needs, "Active nodes", "Registry storage"}},
+		{"/", "list_vms", 200, []string{"Failed instances: " + needs, "Registry storage", "Running instances"}},
+		{"/", "view_logs", 200, []string{"Charts: " + needs, "queue: " + needs, "Registry storage"}},
 		{"/", "get_registry_disk_info", 200, []string{"Registry storage: " + needs, "Active nodes"}},
 		{"/instances", "", 200, []string{"job", "!disabled", "!permissions that you do not have"}},
 		{"/instances", "list_vms", 403, []string{needs, "Request ID <code>", "Ask the administrator"}},
 		{"/instances", "terminate_vm", 200, []string{"job", off("terminate_vm"), "Missing permissions: terminate_vm."}},
 		{"/instances", "start_vm", 200, []string{"job", off("start_vm")}},
-		{"/instances/INSTANCE", "", 200, []string{"End instance", "!disabled"}},
-		{"/instances/INSTANCE", "terminate_vm", 200, []string{"State history", off("terminate_vm")}},
+		{"/instances/INSTANCE", "", 200, []string{">Terminate</a>", "!disabled"}},
+		{"/instances/INSTANCE", "terminate_vm", 200, []string{">Timeline<", off("terminate_vm")}},
 		{"/instances/INSTANCE", "list_vms", 403, []string{needs}},
 		{"/instances/start", "registry_list", 200, []string{"Templates cannot be listed: " +
 			needs, "mac-0001", `name="tag"`}},
@@ -128,7 +128,7 @@ func TestPagesOfWhoMayLess(t *testing.T) {
 		{"/nodes", "list_nodes", 403, []string{needs}},
 		{"/nodes", "change_node_config", 200, []string{"mac-0001", off("change_node_config"), "!>Set<"}},
 		{"/nodes", "delete_node", 200, []string{
-			"mac-0001", off("delete_node"), `<button class="btn" data-dialog>Drain</button>`,
+			"mac-0001", off("delete_node"), `formaction="/nodes/drain" data-dialog data-needs-chosen>Drain</button>`,
 		}},
 		{"/nodes/NODE", "", 200, []string{"Cached templates", "!disabled", "!Not shown"}},
 		{"/nodes/NODE", "list_nodes", 403, []string{needs}},
@@ -149,7 +149,7 @@ func TestPagesOfWhoMayLess(t *testing.T) {
 		{"/templates/TEMPLATE", "list_vms", 200, []string{"not shown: " + needs, "2 tags"}},
 		{"/templates/TEMPLATE", "registry_distribute_status", 200, []string{"Not shown: " + needs, "2 tags"}},
 		{"/templates/TEMPLATE", "registry_distribute", 200, []string{off("registry_distribute"), ">Revert</a>"}},
-		{"/templates/TEMPLATE", "registry_delete", 200, []string{off("registry_delete"), ">Distribute</a>"}},
+		{"/templates/TEMPLATE", "registry_delete", 200, []string{off("registry_delete"), ">Prefetch</a>"}},
 		{"/templates/TEMPLATE", "registry:delete_vm", 200, []string{off("delete_vm at the registry"), ">Revert</a>"}},
 		{
 			"/templates/TEMPLATE", "registry:revert", 200,
@@ -170,7 +170,6 @@ func TestPagesOfWhoMayLess(t *testing.T) {
 		{"/logs", "registry:stream_log", 403, []string{"the permission "}},
 		{"/logs", "get_registry_files", 200, []string{"Not shown: " + needs, "Services"}},
 		{"/health", "", 200, []string{"License", "!Not checked"}},
-		{"/health", "list_nodes", 200, []string{"Nodes: " + needs, "License"}},
 		{"/health", "get_registry_disk_info", 200, []string{"Registry storage: " + needs, "License"}},
 		{"/keys", "", 200, []string{"Only the root user", "!Create API key"}},
 		{"/keys/create", "", 403, []string{"Only the root user"}},
@@ -298,7 +297,7 @@ func TestRightsOnSingleThings(t *testing.T) {
 		{"/nodes/" + hidden.NodeID, 404, []string{"Not found"}},
 		{"/templates", 200, []string{"debian", "!spare"}},
 		{"/templates/TEMPLATE", 200, []string{needs +
-			"delete_revert on the template TEMPLATE", ">Distribute</a>", "2 tags"}},
+			"delete_revert on the template TEMPLATE", ">Prefetch</a>", "2 tags"}},
 		{"/templates/" + spare, 404, []string{"Not found"}},
 		{"/groups", 200, []string{"ios"}},
 		{"/instances/start?vmid=TEMPLATE", 200, []string{

@@ -44,7 +44,7 @@ func (s shown) leadsTo(prefix string) string {
 // TestTemplates: the list, one, its scan; what is hostile is text.
 func TestTemplates(t *testing.T) {
 	w := newWorld(t, nil)
-	w.get("/templates").has(200, "No templates yet", "buildnode registry -r &#39;"+w.RegistryURL(), "push NAME-OF-VM")
+	w.get("/templates").has(200, "No templates.", "buildnode registry -r &#39;"+w.RegistryURL(), "push NAME-OF-VM")
 	w.push(debian, hostile)
 	w.push(spare, "spare")
 	w.get("/templates").has(200, "2 templates", "v2", "spare", "&lt;script&gt;", "!<script>alert",
@@ -148,6 +148,6 @@ func TestTemplatesOfWhoMayLess(t *testing.T) {
 	w := newGuarded(t)
 	w.get("/templates").leadsTo("/login?return=")
 	w.logIn()
-	w.get("/templates").has(200, "No templates yet", "--token-file")
+	w.get("/templates").has(200, "No templates.", "--token-file")
 	w.get("/templates/"+debian).has(404, "Not found")
 }
