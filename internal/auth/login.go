@@ -26,38 +26,49 @@ const (
 
 // LoginCookies creates and verifies login cookies of browsers: signed identities, which every
 // replica verifies and which are stored nowhere. A login of the root user becomes invalid with the
-// root token, one of the identity provider's users with the provider.
+// root token, one of the identity provider's users with the provider, and one of an API key with the key.
 type LoginCookies struct {
 	signer      *Signer
 	root        *RootToken
 	providerURL string
+	keys        *APIKeys
 }
 
-// NewLoginCookies returns LoginCookies. root is nil when no login with the root token is accepted;
-// provider is the address of the identity provider, or "".
-func NewLoginCookies(signer *Signer, root *RootToken, provider string) *LoginCookies {
-	return &LoginCookies{signer, root, provider}
+// NewLoginCookies returns LoginCookies. root is nil when no login with the root token is accepted, keys when none with
+// an API key is; provider is the address of the identity provider, or "".
+func NewLoginCookies(signer *Signer, root *RootToken, provider string, keys *APIKeys) *LoginCookies {
+	return &LoginCookies{signer, root, provider, keys}
 }
 
 // loginClaims is the content of a cookie.
 type loginClaims struct {
 	Name   string   `json:"n,omitempty"`
 	Groups []string `json:"g,omitempty"`
+	KeyID  string   `json:"k,omitempty"` // of a login with an API key, which has no name and no groups
+	// KeyGeneration distinguishes the key from a later one with its ID.
+	KeyGeneration string `json:"v,omitempty"`
 }
 
 // The first letter of a cookie's text is the kind of login.
 const (
 	rootLogin     = 'r'
 	providerLogin = 'p'
+	keyLogin      = 'k'
 )
 
-// Issue returns the text of a cookie for a user who has logged in, with the root token or at the
-// identity provider.
+// Issue returns the text of a cookie for a user who has logged in: with the root token, with a session of an API key,
+// or at the identity provider.
 func (l *LoginCookies) Issue(who Identity) (string, error) {
 	kind, content := byte(providerLogin), loginClaims{Name: who.Name, Groups: who.Groups}
 	switch {
 	case who.Root:
 		kind, content = rootLogin, loginClaims{}
+	case who.Method == ByKey && l.keys != nil:
+		key, ok := l.keys.GetUnexpired(who.KeyID)
+		if !ok {
+			return "", errSessionKey
+		}
+		kind, content = keyLogin, loginClaims{KeyID: key.ID, KeyGeneration: key.Generation}
 	case who.Method != ByOIDC || l.providerURL == "":
 		return "", errors.New("a login session of this kind is not supported")
 	}
@@ -91,6 +102,8 @@ func (l *LoginCookies) boundValues(kind byte) (bound []string, ok bool) {
 		return []string{string(ByRoot), l.root.token.Reveal()}, true
 	case kind == providerLogin && l.providerURL != "":
 		return []string{string(ByOIDC), l.providerURL}, true
+	case kind == keyLogin && l.keys != nil:
+		return []string{string(ByKey)}, true
 	}
 	return nil, false
 }
@@ -125,7 +138,19 @@ func (l *LoginCookies) Verify(text string) (Identity, error) {
 	if err := json.Unmarshal(raw, &content); err != nil {
 		return Identity{}, errLoginForm
 	}
+	if text[0] == keyLogin {
+		return l.keyIdentity(content)
+	}
 	return externalIdentity(content.Name, content.Groups, ByOIDC)
+}
+
+// keyIdentity returns the identity of a login with an API key, with the current groups of the key.
+func (l *LoginCookies) keyIdentity(content loginClaims) (Identity, error) {
+	key, ok := l.keys.GetUnexpired(content.KeyID)
+	if !ok || key.Generation != content.KeyGeneration {
+		return Identity{}, errSessionKey
+	}
+	return Identity{Name: key.ID, Groups: key.Groups, KeyID: key.ID, Method: ByKey}, nil
 }
 
 // identify returns the user that a browser has logged in; ok is false when it sends no login

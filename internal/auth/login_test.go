@@ -20,7 +20,7 @@ func newLogins(t *testing.T, token string) *LoginCookies {
 	t.Helper()
 	r, err := NewRootToken(token)
 	must(t, err)
-	return NewLoginCookies(NewSigner(NewKeyRing(time.Now())), r, issuer)
+	return NewLoginCookies(NewSigner(NewKeyRing(time.Now())), r, issuer, nil)
 }
 
 func opened(t *testing.T, l *LoginCookies, who Identity) string {
@@ -50,14 +50,14 @@ func TestLogins(t *testing.T) {
 		}
 		other := newLogins(t, "0123456789")
 		refuse(other, ofRoot, errLoginForeign)
-		changed := NewLoginCookies(l.signer, other.root, "https://other.test")
+		changed := NewLoginCookies(l.signer, other.root, "https://other.test", nil)
 		if _, err := changed.Verify(ofRoot); err != nil {
 			t.Error(err)
 		}
 		refuse(changed, ofOtto, errLoginForeign)
-		refuse(NewLoginCookies(l.signer, newLogins(t, "another token").root, issuer), ofRoot, errLoginForeign)
-		refuse(NewLoginCookies(l.signer, nil, issuer), ofRoot, errLoginForeign)
-		refuse(NewLoginCookies(l.signer, l.root, ""), ofOtto, errLoginForeign)
+		refuse(NewLoginCookies(l.signer, newLogins(t, "another token").root, issuer, nil), ofRoot, errLoginForeign)
+		refuse(NewLoginCookies(l.signer, nil, issuer, nil), ofRoot, errLoginForeign)
+		refuse(NewLoginCookies(l.signer, l.root, "", nil), ofOtto, errLoginForeign)
 		refuse(l, "p"+ofRoot[1:], errLoginForeign)
 		refuse(l, "r"+ofOtto[1:], errLoginForeign)
 		refuse(l, ofOtto[:len(ofOtto)-4], errLoginForeign)
@@ -88,10 +88,10 @@ func TestLoginsOfOthers(t *testing.T) {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
-	if _, err := NewLoginCookies(l.signer, nil, issuer).Issue(root); err == nil {
+	if _, err := NewLoginCookies(l.signer, nil, issuer, nil).Issue(root); err == nil {
 		t.Error("root logs in without a token")
 	}
-	if _, err := NewLoginCookies(l.signer, l.root, "").Issue(Identity{Name: "otto", Method: ByOIDC}); err == nil {
+	if _, err := NewLoginCookies(l.signer, l.root, "", nil).Issue(Identity{Name: "otto", Method: ByOIDC}); err == nil {
 		t.Error("a user logs in without a provider")
 	}
 }
@@ -99,7 +99,7 @@ func TestLoginsOfOthers(t *testing.T) {
 func TestIdentifyBrowser(t *testing.T) {
 	w := newWorld(t)
 	a := complete(t, w)
-	a.Logins = NewLoginCookies(w.signer, a.Root, issuer)
+	a.Logins = NewLoginCookies(w.signer, a.Root, issuer, nil)
 	good := opened(t, a.Logins, Identity{Name: "otto", Method: ByOIDC})
 	asRoot := opened(t, a.Logins, root)
 	for name, c := range map[string]struct {
@@ -192,4 +192,30 @@ func TestFailuresOfAddresses(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLoginWithKey: a login with an API key has the current groups of the key, and ends with the key.
+func TestLoginWithKey(t *testing.T) {
+	w := newWorld(t)
+	w.add(t, "ci", "builders")
+	l := NewLoginCookies(w.signer, nil, "", w.keys)
+	session, err := w.sessions.Verify(bearer(t, w.session(t, "ci")))
+	must(t, err)
+	text, err := l.Issue(session)
+	must(t, err)
+	who, err := l.Verify(text)
+	if err != nil || who.KeyID != "ci" || who.Method != ByKey || len(who.Groups) != 1 || who.Groups[0] != "builders" {
+		t.Errorf("%+v, %v", who, err)
+	}
+	if _, err := NewLoginCookies(w.signer, nil, "", nil).Verify(text); !errors.Is(err, errLoginForeign) {
+		t.Errorf("a service without keys: %v", err)
+	}
+	must(t, w.keys.Delete(t.Context(), "ci"))
+	if _, err := l.Verify(text); !errors.Is(err, errSessionKey) {
+		t.Errorf("after the deletion of the key: %v", err)
+	}
+	w.add(t, "ci", "builders")
+	if _, err := l.Verify(text); !errors.Is(err, errSessionKey) {
+		t.Errorf("with another key of this ID: %v", err)
+	}
 }

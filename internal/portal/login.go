@@ -12,6 +12,7 @@ type LoginPage struct {
 	ReturnPath    string // where the browser goes then: a path of the portal
 	ErrorText     string // why it did not work
 	TokenAccepted bool   // the root token can be given
+	KeysAccepted  bool   // an API key can be given
 	ProviderName  string // name of the identity provider; "" for none
 	LoggedIn      bool   // nothing is to be given: the browser continues to Return
 }

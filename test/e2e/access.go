@@ -32,7 +32,7 @@ func logIn(p *page) error {
 		p.toGuarded("/instances"), p.at("/login?return=%2Finstances"), p.picture("asked"),
 		p.refusal(403), p.fill(`input[name="token"]`, "not the token"), p.keys("\r"), p.there(`[role="alert"]`),
 		p.picture("refused"),
-		p.fill(`input[name="token"]`, rootToken), p.keys("\r"), p.at("/instances"), p.see("No instances yet"),
+		p.fill(`input[name="token"]`, rootToken), p.keys("\r"), p.at("/instances"), p.see("No instances."),
 		p.picture("inside"),
 		p.click(`form[action="/logout"] button`), p.at("/login"), p.toGuarded("/instances"),
 		p.at("/login?return=%2Finstances"),
@@ -50,7 +50,7 @@ func logInByProvider(p *page) error {
 		p.visitsServices, p.grant("list_vms"), who(""), p.toGuarded("/instances"), p.see("Log in with "+firm),
 		p.refusal(403), p.click(`a[href^="/login/oidc"]`), p.there(`[role="alert"]`), p.picture("refused"),
 		who("ann"), p.toGuarded("/instances"), p.click(`a[href^="/login/oidc"]`), p.at("/instances"),
-		p.see("No instances yet"), p.picture("inside"),
+		p.see("No instances that you may see"), p.picture("inside"),
 		p.click(`form[action="/logout"] button`), p.at("/login"), p.revoke,
 	)
 }
@@ -122,8 +122,9 @@ func haveFewRights(p *page) error {
 			return nil
 		},
 		p.toGuarded("/login?return=%2F"), p.click(`a[href^="/login/oidc"]`), p.at("/"),
-		p.see("Active nodes", "Not shown", "permission"), p.picture("dashboard"),
-		p.toGuarded("/instances"), p.see("No instances yet"), p.toGuarded("/nodes"), p.see("No nodes yet"),
+		p.see("Registry storage", "Not shown", "permission"), p.picture("dashboard"),
+		p.toGuarded("/instances"), p.see("No instances that you may see"), p.toGuarded("/nodes"),
+		p.see("No nodes that you may see"),
 		p.toGuarded("/instances/start"), p.see("Templates cannot be listed"), p.picture("start"),
 		p.toGuarded("/health"), p.see("Not checked"), p.toGuarded("/keys"), p.see("API keys are not shown"),
 		p.toGuarded("/permission-groups"), p.see("Not shown: Controller"), p.picture("permissions"),
@@ -136,11 +137,11 @@ func haveFewRights(p *page) error {
 func seeNothing(p *page) error {
 	join := "buildnode join " + p.guarded.Controller + " --token-file token"
 	return steps(
-		p.enter, p.toGuarded("/"), p.see("No nodes yet", join), p.there(`[data-command="`+join+`"]`),
+		p.enter, p.toGuarded("/"), p.see("First steps", "Join a node", join), p.there(`[data-command="`+join+`"]`),
 		p.picture("dashboard"),
-		p.toGuarded("/nodes"), p.see("No nodes yet", join), p.picture("nodes"), p.toGuarded("/instances"),
-		p.see("No instances yet", "Start instance"),
-		p.toGuarded("/templates"), p.see("No templates yet", "buildnode registry", "push"), p.picture("templates"),
+		p.toGuarded("/nodes"), p.see("No nodes.", join), p.picture("nodes"), p.toGuarded("/instances"),
+		p.see("No instances.", "Start instance"),
+		p.toGuarded("/templates"), p.see("No templates.", "buildnode registry", "push"), p.picture("templates"),
 		p.toGuarded("/groups"), p.see("No node groups yet", "Create group"),
 		p.toGuarded("/keys"), p.see("No API keys yet", "Create API key"), p.toGuarded("/permission-groups"),
 		p.see("No permission groups yet"),

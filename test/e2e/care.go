@@ -66,7 +66,7 @@ func changeNodes(p *page) error {
 	}
 	back := p.click(`header.top a.btn[href^="/nodes"]`)
 	return steps(
-		choose, p.picture("chosen"), p.click(`.bulk button:not([formaction])`), p.there("dialog[open] form"),
+		choose, p.picture("chosen"), p.click(`.bulk button[formaction="/nodes/drain"]`), p.there("dialog[open] form"),
 		p.see("Drain 2 nodes", n.NodeName), p.fill("dialog[open] #reason", "an e2e"), p.picture("drain"),
 		p.click("dialog[open] .acts button"), p.see("2 done", "Drained"), p.picture("results"), back,
 		p.see("Drain Mode", "an e2e"), p.picture("drained"),
@@ -75,7 +75,7 @@ func changeNodes(p *page) error {
 		choose, p.click(`.bulk button[formaction="/nodes/update"]`), p.there("dialog[open] form"),
 		p.see("Each agent is updated"), p.refusal(409), p.click("dialog[open] .acts button"),
 		p.see("2 failed of 2", "package"), p.picture("no-package"),
-		p.toLab("/nodes/"+n.NodeID), p.live(), p.click(`a.btn.d`), p.there("dialog[open] form"),
+		p.toLab("/nodes/"+n.NodeID), p.live(), p.click(`.head a.btn.d`), p.there("dialog[open] form"),
 		p.see("removed from the cloud"), p.picture("delete"), p.click("dialog[open] button.d"), p.at("/nodes"),
 		p.see("nodes"),
 		func() error {
@@ -119,7 +119,7 @@ func showNode(p *page) error {
 	}
 	return steps(
 		p.to("/nodes/"+n.NodeID), p.live(), p.there("#i-"+ids[0]), p.see(p.name(), "Cached templates", "guest", "v1",
-			"Disk", "Agent", "USB devices", "phone", "free", "Events", "Last contact"),
+			"Disk", "Agent", "USB devices", "phone", "free", "Events", "last contact"),
 		p.holds(`/\d+ m?s ago/.test(document.querySelector("main").innerText)`), p.there("table.events tbody tr"),
 		p.picture("node"),
 		p.script(`document.querySelector("table.events").scrollIntoView()`), p.picture("events"),
@@ -128,7 +128,7 @@ func showNode(p *page) error {
 
 func cancelDistribution(p *page) error {
 	return steps(
-		p.toLab("/templates/"+p.lab.template), p.live(), p.click(`header.top a[href$="/distribute"]`),
+		p.toLab("/templates/"+p.lab.template), p.live(), p.click(`.head a[href$="/distribute"]`),
 		p.there("dialog[open] form"),
 		p.click(`dialog[open] input[value="filter"]`), p.fill(`dialog[open] input[name="filter"]`, "name:slow*"),
 		p.picture("asked"), p.click("dialog[open] .acts button"),
@@ -150,7 +150,7 @@ func deleteTemplate(p *page) error {
 		p.see("3 tags", "v1", "v2", "v3", "Increment"), p.live(), p.picture("three"),
 		p.click(`a[href$="/revert?tag=v2"]`), p.there("dialog[open] form"), p.see("v2", "v3", "becomes the latest tag",
 			"Space to be freed"), p.picture("revert"), p.click("dialog[open] button.d"), p.see("1 tag"), p.gone("v3"),
-		p.click(`a[href$="/delete"]`), p.there("dialog[open] form"), p.see("This cannot be undone"),
+		p.click(`.head a[href$="/delete"]`), p.there("dialog[open] form"), p.see("This cannot be undone"),
 		p.picture("delete"),
 		p.script(`const t = document.querySelector("dialog[open] #typed"); if (t) t.value = "`+name+`"`),
 		p.click("dialog[open] button.d"), p.at("/templates"), p.gone(name),

@@ -12,10 +12,10 @@ func showDashboard(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/"), p.live(), p.see("Active nodes", "Running instances", "Registry storage", "Queue"), p.there("canvas"),
+		p.to("/"), p.live(), p.see("Active nodes", "Running instances", "Registry storage", "Waiting in queue"), p.there(".chart path.l"),
 		p.picture("hour"),
-		p.click(`a[href*="range=6h"]`), p.at("/?range=6h"), p.there("canvas"), p.click(`a[href*="range=24h"]`),
-		p.at("/?range=24h"), p.there("canvas"),
-		p.click(`a[href*="range=7d"]`), p.at("/?range=7d"), p.there("canvas"), p.picture("week"),
+		p.click(`a[href*="range=6h"]`), p.at("/?range=6h"), p.there(".chart path.l"), p.click(`a[href*="range=24h"]`),
+		p.at("/?range=24h"), p.there(".chart path.l"),
+		p.click(`a[href*="range=7d"]`), p.at("/?range=7d"), p.there(".chart path.l"), p.picture("week"),
 	)
 }

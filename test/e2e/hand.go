@@ -29,14 +29,37 @@ func (p *page) toGuarded(path string) func() error {
 	return func() error { return chromedp.Do(p, chromedp.Navigate(p.guarded.Controller+path)) }
 }
 
-// click clicks what a CSS selector finds first.
+// click clicks the first visible element that a CSS selector finds. An element of a closed menu is clicked after its
+// menu was opened.
 func (p *page) click(selector string) func() error {
+	path := fmt.Sprintf(`(() => {
+		const all = [...document.querySelectorAll(%q)];
+		let e = all.find((e) => e.checkVisibility()) ?? all.find((e) => e.closest("details")?.checkVisibility()) ?? all[0];
+		if (!e) return "";
+		e.closest("details:not([open])")?.setAttribute("open", "");
+		const steps = [];
+		for (; e.parentElement && !e.id; e = e.parentElement) steps.unshift(":nth-child(" + ([...e.parentElement.children].indexOf(e) + 1) + ")");
+		steps.unshift(e.id ? "#" + CSS.escape(e.id) : e.localName);
+		return steps.join(" > ");
+	})()`, selector)
 	return func() error {
 		if err := p.ready(selector); err != nil {
 			return err
 		}
-		return fresh(func() error { return chromedp.Do(p, chromedp.Click(chromedp.CSS(selector))) })
+		return fresh(func() error {
+			at, err := chromedp.Run(p, chromedp.Evaluate[string](path))
+			if err != nil || at == "" {
+				return errors.Join(err, fmt.Errorf("nothing is %s", selector))
+			}
+			return chromedp.Do(p, chromedp.Click(chromedp.CSS(at)))
+		})
 	}
+}
+
+// chip waits until a chip of a filter has a number.
+func (p *page) chip(name string, n int) func() error {
+	return p.holds(fmt.Sprintf(`[...document.querySelectorAll("a.chip")].some((c) => c.textContent.trim() === "%s %d")`,
+		name, n))
 }
 
 // ready waits until the page is there as a whole, and a selector finds something.

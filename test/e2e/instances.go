@@ -28,7 +28,7 @@ func filterInstances(p *page) error {
 	}
 	return steps(
 		p.to("/instances"), p.fill("#q", "name:"+name), p.keys("\r"), p.at("/instances?q=name%3A"+name),
-		p.see("2 instances that match", "Started 2"),
+		p.see("2 instances that match"), p.chip("Started", 2),
 		p.picture("fits"),
 		p.click("a.chip"), p.holds(`location.search.includes("state%3Astarted")`), p.there(`a.chip[aria-current]`),
 		p.there("#i-"+ids[0]),
@@ -84,7 +84,7 @@ func showInstance(p *page) error {
 	return steps(
 		p.to("/instances/"+ids[0]), p.live(), p.see(name, "Started", "guest", "work-000"),
 		p.there(`[data-command^="curl -s"]`), p.picture("running"),
-		p.click("details summary"), p.see(`"instance_state": "Started"`),
+		p.click("#raw summary"), p.see(`"instance_state": "Started"`),
 		p.click("a.btn.d"), p.there("dialog[open] form"), p.click("dialog[open] button.d"), p.see("Terminated"),
 		p.picture("past"),
 	)

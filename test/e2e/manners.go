@@ -56,12 +56,12 @@ func changeColors(p *page) error {
 	}
 	next, denser := p.click("[data-theme-next]"), p.click("[data-density-next]")
 	return steps(
-		p.toLab("/instances"), p.live(), back(p.as.theme == "dark"), row(33),
+		p.toLab("/instances"), p.live(), back(p.as.theme == "dark"), row(45),
 		next, p.see("Theme: light"), back(false), p.reload, p.see("Theme: light"), back(false), p.picture("light"),
 		next, p.see("Theme: dark"), back(true), p.reload, p.see("Theme: dark"), back(true), p.picture("dark"),
 		next, p.see("Theme: auto"), p.reload, back(p.as.theme == "dark"),
-		denser, p.see("Rows: comfortable"), row(41), p.reload, p.see("Rows: comfortable"), row(41),
-		p.picture("comfortable"), denser, row(33),
+		denser, p.see("Rows: comfortable"), row(49), p.reload, p.see("Rows: comfortable"), row(49),
+		p.picture("comfortable"), denser, row(45),
 	)
 }
 
@@ -106,12 +106,12 @@ func stayInPlace(p *page) error {
 	row := fmt.Sprintf(`document.querySelector("tr.at")?.id === "i-%s"`, ids[1])
 	return steps(
 		p.to("/instances?q=name:"+name+"*"), p.live(), p.unmoved, // a list of all grows by what others start
-		p.to("/instances/"+ids[0]), p.live(), p.click("main details summary"), open(1), change,
+		p.to("/instances/"+ids[0]), p.live(), p.click("#raw summary"), open(1), change,
 		p.script(
-			`document.querySelector("main details pre").scrollIntoView(); window.y = scrollY; document.querySelector("main details summary").focus({preventScroll: true}); window.kept = document.querySelector("main details")`),
+			`document.querySelector("#raw pre").scrollIntoView(); window.y = scrollY; document.querySelector("#raw summary").focus({preventScroll: true}); window.kept = document.querySelector("#raw")`),
 		p.holds("window.y > 0 && scrollY === window.y"), change, change, open(1), p.holds("scrollY === window.y"),
 		p.holds(`document.activeElement?.tagName === "SUMMARY"`),
-		p.holds(`document.querySelector("main details") === window.kept`), p.picture("details"),
+		p.holds(`document.querySelector("#raw") === window.kept`), p.picture("details"),
 		p.to("/instances?q=name:"+name+"*&sort=name"), p.live(),
 		p.script(
 			fmt.Sprintf(
@@ -131,8 +131,7 @@ func stayInPlace(p *page) error {
 
 // areas are the pages of the navigation.
 var areas = []string{
-	"/", "/nodes", "/instances", "/templates", "/groups", "/events", "/logs", "/keys",
-	"/permission-groups", "/health",
+	"/", "/nodes", "/instances", "/templates", "/groups", "/events", "/logs", "/keys", "/permission-groups", "/health",
 }
 
 func useNoScript(p *page) error {
@@ -162,7 +161,7 @@ func useNoScript(p *page) error {
 		p.to("/instances/start?vmid="+p.template), p.fill("#f-name", name+"-2"), p.click(".acts button"),
 		p.see(name+"-2"),
 		p.toGuarded("/instances"), p.fill(`input[name="token"]`, rootToken), p.click(".stack button"),
-		p.at("/instances"), p.see("No instances yet"),
+		p.at("/instances"), p.see("No instances."),
 	)...)
 }
 
@@ -278,7 +277,7 @@ func fail(p *page) error {
 
 func tryGuards(p *page) error {
 	strict := `(async () => { const r = await fetch(location); const c = r.headers.get("content-security-policy"); return !!c && !/unsafe|\*|https?:/.test(c) && ["default-src 'none'", "script-src 'self'", "style-src 'self'", "object-src 'none'", "base-uri 'none'", "frame-ancestors 'none'", "form-action 'self'"].every(t => c.includes(t)) ? "yes" : "no: " + c; })()`
-	inline := `String([...document.querySelectorAll("script:not([src]), style, [style], [onclick], [onload], [onerror]")].filter(e => !e.matches(".u-wrap *, [data-chart] *")).length)`
+	inline := `String([...document.querySelectorAll("script:not([src]), style, [style], [onclick], [onload], [onerror]")].length)`
 	all := []func() error{p.visitsServices, p.enter}
 	for _, path := range append(areas, "/instances/start", "/nodes/join") {
 		all = append(all, p.toGuarded(path), func() error {
@@ -359,10 +358,10 @@ func showHostile(p *page) error {
 			i, err := p.lab.api.Instance(p, ids[0])
 			return i.InstanceState == "Started" && i.StartupScript != nil, err
 		}),
-		shown("/instances/"+ids[0], hostile, "exited with"), p.live(), p.picture("instance"),
+		shown("/instances/"+ids[0], hostile, "exit code"), p.live(), p.picture("instance"),
 		p.script(`htmx.trigger(document.body, "changed")`), p.see(hostile), unharmed,
 		shown("/instances?q=id:"+ids[0], p.name()+hostile), p.live(), p.picture("instances"),
-		p.script(`document.querySelector('a[href="/instances/`+ids[0]+`"]').click()`), p.click("a.btn.d"),
+		p.script(`document.querySelector('a[href="/instances/`+ids[0]+`"]').click()`), p.click(".head a.btn.d"),
 		p.there("dialog[open] form"), p.see(hostile), unharmed, p.picture("dialog"),
 		shown("/templates", hostile), shown("/templates/"+p.lab.template, hostile), p.picture("template"),
 		shown("/templates/"+p.lab.template+"/distribute", hostile),

@@ -33,7 +33,7 @@ func (p *page) someNode() (api.Node, error) {
 
 func listNodes(p *page) error {
 	return steps(
-		p.to("/nodes"), p.live(), p.see("3 nodes", "work-0001", "Active 3"), p.there("meter"), p.picture("all"),
+		p.to("/nodes"), p.live(), p.see("3 nodes", "work-0001"), p.chip("Active", 3), p.there("meter"), p.picture("all"),
 		p.click("a.chip"), p.holds(`location.search.includes("state%3Aactive")`), p.see("3 nodes that match"),
 		p.to("/nodes?q=colour:red"), p.see("; the fields are"), p.to("/nodes?q=name:nobody"),
 		p.see("No matching nodes"), p.picture("none"),
@@ -47,13 +47,13 @@ func drainNode(p *page) error {
 	}
 	why := "why " + p.name()
 	return steps(
-		p.to("/nodes/"+n.NodeID), p.live(), p.see(n.NodeName, "Active", "Cached templates", "Host scan"),
+		p.to("/nodes/"+n.NodeID), p.live(), p.see(n.NodeName, "Active", "Cached templates", "Vulnerabilities"),
 		p.picture("active"),
 		p.click(`a[href^="/nodes/drain"]`), p.there("dialog[open] form"),
 		p.fill(`dialog[open] input[name="reason"]`, why), p.picture("asked"),
 		p.click("dialog[open] .acts button"), p.see("Drain Mode", why), p.picture("drained"),
 		p.click(`a[href^="/nodes/undrain"]`), p.there("dialog[open] form"), p.click("dialog[open] .acts button"),
-		p.see("Active"), p.holds(`!document.querySelector("header.top").innerText.includes("why")`),
+		p.see("Active"), p.holds(`!document.querySelector("main").innerText.includes("why")`),
 		p.there(`a[href^="/nodes/drain"]`),
 	)
 }

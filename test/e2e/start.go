@@ -15,7 +15,7 @@ var startFlows = []flow{
 		name: "instance-detail-script", clause: "instance: timeline with durations, script output, ports, vminfo",
 		do: showScript,
 	},
-	{name: "instance-waits", clause: "instance: why it waits, for each node", do: showWaiting},
+	{name: "instance-waits", clause: "instance: why it waits, as reasons with numbers of nodes", do: showWaiting},
 }
 
 func startInstance(p *page) error {
@@ -63,9 +63,9 @@ func showScript(p *page) error {
 	}
 	return steps(
 		p.to("/instances/"+ids[0]), p.live(),
-		p.see("exited with 3", "the <b>words</b> of a script", "its errors", "<i>main</i>"),
-		p.see("State history", "Scheduling", "Port ssh", "forwards to 22", "Address", "CPU"),
-		p.holds(`[...document.querySelectorAll("ol.line .num")].some(e => /\d+ (ms|s)/.test(e.textContent))`),
+		p.see("exit code 3", "the <b>words</b> of a script", "its errors", "<i>main</i>"),
+		p.see("Timeline", "Waiting for a slot", "ssh", "to port 22", "Guest address", "CPU"),
+		p.holds(`[...document.querySelectorAll(".gantt .num")].some(e => /\d+ (ms|s)/.test(e.textContent))`),
 		p.picture("ended"),
 	)
 }
@@ -80,10 +80,10 @@ func showWaiting(p *page) error {
 	}
 	return steps(
 		p.toLab("/instances/"+list[0].InstanceID), p.live(),
-		p.see("Pending reason", "broken-0001", "spare-0001", "Scheduling"),
-		p.holds(fmt.Sprintf(`document.querySelectorAll("main table tbody tr").length === %d`, 4+len(looks))),
-		p.holds(`[...document.querySelectorAll("main table td.wrap")].every(e => e.textContent.startsWith("no: "))`),
+		p.see("Why is it waiting?", "broken-0001", "spare-0001", "Scheduling"),
+		p.holds(fmt.Sprintf(`[...document.querySelectorAll(".why .n")].reduce((n, e) => n + Number(e.textContent), 0) === %d`,
+			4+len(looks))), p.see("of "+fmt.Sprint(waitingOf)+" that wait for the same nodes"),
 		p.picture("why"),
-		p.toLab("/"), p.see(fmt.Sprint(waitingOf)+" waiting", "the first for"), p.picture("queue"),
+		p.toLab("/"), p.see("Waiting in queue", "oldest "), p.picture("queue"),
 	)
 }

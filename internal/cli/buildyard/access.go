@@ -128,8 +128,12 @@ func openAccess(o accessOptions) (*access, error) {
 	if o.PortTLS.clients != nil {
 		a.authenticator.Certificate = o.PortTLS.clients.Identity
 	}
+	var keys *auth.APIKeys
+	if v.Bool(config.EnableAPIKeys) {
+		keys = auth.NewAPIKeys(o.Stores.Keys)
+	}
 	a.authenticator.Logins = auth.NewLoginCookies(o.Stores.Signer, a.authenticator.Root,
-		v.String(config.OIDCProviderURL))
+		v.String(config.OIDCProviderURL), keys)
 	a.authorizer = auth.NewAuthorizer(auth.Policy{
 		Service: o.Service, Tier: a.tier, Authorization: o.EnforcePermissions,
 		Resources: v.Bool(config.ResourceManagement),
@@ -141,9 +145,10 @@ func openAccess(o accessOptions) (*access, error) {
 		Provider:     a.provider, GuessLimiter: &a.guessLimiter, Proxied: v.Bool(config.IngressNginx),
 		WaitConsistent: o.WaitConsistent, ShowLogin: o.ShowLogin,
 	}
-	if v.Bool(config.EnableAPIKeys) {
-		routes.Keys = auth.NewAPIKeys(o.Stores.Keys)
-		a.authenticator.Sessions = auth.NewSessions(routes.Keys, o.Stores.Signer, v.Duration(config.SessionTTL))
+	if keys != nil {
+		routes.Keys = keys
+		a.authenticator.Sessions = auth.NewSessions(keys, o.Stores.Signer, v.Duration(config.SessionTTL))
+		routes.Sessions = a.authenticator.Sessions
 		routes.Handshake = auth.NewTAP(a.authenticator.Sessions, o.Stores.Nonces)
 	}
 	a.routes = authrest.Routes(routes)

@@ -61,7 +61,7 @@ func showPortalLogin(w http.ResponseWriter, status int, p authrest.LoginPage) {
 	portal.ShowLogin(w, status,
 		portal.LoginPage{
 			ReturnPath: p.ReturnPath, ErrorText: p.ErrorText, TokenAccepted: p.TokenAccepted,
-			ProviderName: p.ProviderName, LoggedIn: p.LoggedIn,
+			KeysAccepted: p.KeysAccepted, ProviderName: p.ProviderName, LoggedIn: p.LoggedIn,
 		})
 }
 

@@ -23,9 +23,10 @@ const (
 
 // Parameters of a login.
 const (
-	tokenName  = "token"
-	returnName = "return" // where the browser continues: a path of this service
-	maxForm    = 8 << 10  // bytes
+	tokenName   = "token"
+	sessionName = "session" // of an API key, as in a Bearer credential
+	returnName  = "return"  // where the browser continues: a path of this service
+	maxForm     = 8 << 10   // bytes
 )
 
 func (s *server) loginRoutes() []rest.Route {
@@ -33,7 +34,7 @@ func (s *server) loginRoutes() []rest.Route {
 		{Pattern: "GET " + LoginPath, Permission: rest.NoCredential, HandleRaw: s.showLogin},
 		{Pattern: "POST " + LogoutPath, Permission: rest.AnyCredential, HandleRaw: s.logout},
 	}
-	if s.opts.RootToken != nil {
+	if s.opts.RootToken != nil || s.opts.Sessions != nil {
 		routes = append(routes,
 			rest.Route{Pattern: "POST " + LoginPath, Permission: rest.NoCredential, HandleRaw: s.login})
 	}
@@ -83,57 +84,73 @@ func (s *server) showLogin(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// login accepts the root token: as a form of the page, or as JSON.
+// login accepts the root token, or a session of an API key, whose private key stays in the browser: as a form of the
+// page, or as JSON.
 func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 	body, err := rest.ReadBody(w, r, maxForm)
 	if err != nil {
 		return err
 	}
-	token, back, err := parseLogin(body)
+	in, err := parseLogin(body)
 	if err != nil {
 		return err
 	}
 	addr := rest.CallerOf(r.Context()).Address
 	if err := s.opts.GuessLimiter.Allow(addr); err != nil {
-		return s.showLoginError(w, r, back, err)
+		return s.showLoginError(w, r, in.Return, err)
 	}
-	who, err := s.opts.RootToken.VerifyToken(token)
+	who, err := s.verifyLogin(in)
 	s.opts.GuessLimiter.RecordResult(addr, err)
 	if err != nil {
-		return s.showLoginError(w, r, back, err)
+		return s.showLoginError(w, r, in.Return, err)
 	}
 	if err := s.openLogin(w, r, who); err != nil {
 		return err
 	}
 	if wantsPage(r) {
-		http.Redirect(w, r, back, http.StatusSeeOther) //nolint:gosec // oidc.LocalPath leaves nothing but paths of this service
+		http.Redirect(w, r, in.Return, http.StatusSeeOther) //nolint:gosec // oidc.LocalPath leaves nothing but paths of this service
 		return nil
 	}
 	return rest.WriteResponse(w, r, nil)
 }
 
+// loginRequest is the body of a login.
+type loginRequest struct {
+	Token   string `json:"token"`
+	Session string `json:"session"`
+	Return  string `json:"return"` // a path of this service
+}
+
+// verifyLogin returns who logs in.
+func (s *server) verifyLogin(in loginRequest) (auth.Identity, error) {
+	switch {
+	case in.Session != "" && s.opts.Sessions != nil:
+		return s.opts.Sessions.Verify(in.Session)
+	case s.opts.RootToken != nil:
+		return s.opts.RootToken.VerifyToken(in.Token)
+	}
+	return auth.Identity{}, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")
+}
+
 // parseLogin reads the body of a login. Its errors contain nothing of the body.
-func parseLogin(body []byte) (token, back string, err error) {
+func parseLogin(body []byte) (in loginRequest, err error) {
 	if body = bytes.TrimSpace(body); len(body) > 0 && body[0] == '{' {
-		var in struct {
-			Token  string `json:"token"`
-			Return string `json:"return"`
-		}
 		if json.Unmarshal(body, &in) != nil {
-			return "", "", farm.Invalid("body", "must be a JSON object whose values are strings")
+			return loginRequest{}, farm.Invalid("body", "must be a JSON object whose values are strings")
 		}
-		return in.Token, oidc.LocalPath(in.Return), nil
+		in.Return = oidc.LocalPath(in.Return)
+		return in, nil
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
-		return "", "", farm.Errorf(farm.CodeInvalid, "body: must be a URL-encoded form")
+		return in, farm.Errorf(farm.CodeInvalid, "body: must be a URL-encoded form")
 	}
-	return form.Get(tokenName), oidc.LocalPath(form.Get(returnName)), nil
+	return loginRequest{form.Get(tokenName), form.Get(sessionName), oidc.LocalPath(form.Get(returnName))}, nil
 }
 
 // sentences are the messages of a page for a failed login.
 var sentences = map[farm.Code]string{
-	farm.CodeUnauthenticated: "The token is wrong.",
+	farm.CodeUnauthenticated: "The credential is wrong.",
 	farm.CodeTooMany:         "Too many failed attempts; try again later.",
 }
 

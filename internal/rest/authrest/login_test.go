@@ -120,7 +120,7 @@ func TestWrongTokens(t *testing.T) {
 		}
 	}
 	a := s.do(t, c, "POST /login", "token=wrong&return=/vm", "Accept", page)
-	if a.code != 403 || !strings.Contains(a.text, "The token is wrong.") || !strings.Contains(a.text, `value="/vm"`) ||
+	if a.code != 403 || !strings.Contains(a.text, "The credential is wrong.") || !strings.Contains(a.text, `value="/vm"`) ||
 		strings.Contains(a.text, `"wrong"`) {
 		t.Errorf("%d %s", a.code, a.text)
 	}
@@ -267,7 +267,7 @@ func TestPlainCookies(t *testing.T) {
 		signer := auth.NewSigner(auth.NewKeyRing(time.Now()))
 		h := rest.Handler(authrest.Routes(
 			authrest.Options{LoginCookies: auth.NewLoginCookies(signer, root,
-				""), RootToken: root, Proxied: c.proxied}), nil)
+				"", nil), RootToken: root, Proxied: c.proxied}), nil)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/login",
 			strings.NewReader("token="+url.QueryEscape(rootToken)))
 		r.Header.Set("X-Forwarded-Proto", c.header)
@@ -277,5 +277,28 @@ func TestPlainCookies(t *testing.T) {
 			kept[0].Secure != (c.want == auth.SecureLoginCookie) {
 			t.Errorf("%s: %v", name, kept)
 		}
+	}
+}
+
+// TestLoginWithKey: a browser that has made a session of an API key gets a login cookie for it.
+func TestLoginWithKey(t *testing.T) {
+	s := newSite(t, farm.ServiceController)
+	c := s.client(t)
+	key := s.makeKey(t, s.client(t), "ci", "builders")
+	session := strings.TrimPrefix(s.session(t, c, "ci", key), "Bearer ")
+	a := s.do(t, c, "POST /login", url.Values{"session": {session}, "return": {"/vm"}}.Encode(), "Accept", page,
+		"Origin", s.url)
+	if a.code != 303 || a.header.Get("Location") != "/vm" || cookieOf(t, s, a).Value == "" {
+		t.Fatalf("%+v", a)
+	}
+	if a := s.do(t, c, "GET /api/v1/apikey", ""); a.code != 403 {
+		t.Errorf("a key that is not root's may see keys: %d", a.code)
+	}
+	must(t, s.keys.Delete(t.Context(), "ci"))
+	if a := s.do(t, c, "GET /api/v1/apikey", ""); a.code != 401 {
+		t.Errorf("after the deletion of the key: %d", a.code)
+	}
+	if a := s.do(t, s.client(t), "POST /login", url.Values{"session": {session}}.Encode()); a.code != 401 {
+		t.Errorf("a session of a deleted key logs in: %d", a.code)
 	}
 }

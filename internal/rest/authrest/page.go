@@ -25,6 +25,7 @@ type LoginPage struct {
 	ReturnPath    string // where the browser continues: a path of this service
 	ErrorText     string // the error message
 	TokenAccepted bool   // the root token is accepted
+	KeysAccepted  bool   // a session of an API key is accepted, which a script of the page makes
 	ProviderName  string // name of the identity provider; "": none
 	LoggedIn      bool   // the login succeeded, and the browser continues to Return
 }
@@ -41,7 +42,7 @@ type ShowLoginPage func(w http.ResponseWriter, status int, p LoginPage)
 
 // showPage shows the login page.
 func (s *server) showPage(w http.ResponseWriter, status int, p LoginPage) {
-	p.TokenAccepted = s.opts.RootToken != nil
+	p.TokenAccepted, p.KeysAccepted = s.opts.RootToken != nil, s.opts.Sessions != nil
 	if s.opts.Provider != nil {
 		p.ProviderName = s.opts.Provider.DisplayName()
 	}

@@ -13,8 +13,9 @@ import (
 // Options configures the routes of a service. A nil field has no routes.
 type Options struct {
 	Service          farm.Service
-	Keys             *auth.APIKeys // nil: no API keys (SVC_ENABLE_API_KEYS)
-	Handshake        *auth.TAP     // handshake of API keys
+	Keys             *auth.APIKeys  // nil: no API keys (SVC_ENABLE_API_KEYS)
+	Handshake        *auth.TAP      // handshake of API keys
+	Sessions         *auth.Sessions // of API keys: a browser that has one can log in with it
 	Grants           auth.GrantStore
 	ResourcesManaged bool               // rights on single resources (SVC_ENABLE_RESOURCE_MANAGEMENT)
 	LoginCookies     *auth.LoginCookies // nil: no browser login

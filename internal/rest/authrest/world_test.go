@@ -113,9 +113,10 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 	s.table = auth.NewKeyTable(nil, nil)
 	s.keys, s.grants = auth.NewAPIKeys(s.table), auth.NewGrantTable(auth.Grants{}, nil)
 	s.sessions = auth.NewSessions(s.keys, signer, 0)
-	logins, guesses := auth.NewLoginCookies(signer, root, s.idp.URL), &auth.GuessLimiter{}
+	logins, guesses := auth.NewLoginCookies(signer, root, s.idp.URL, s.keys), &auth.GuessLimiter{}
 	s.options = authrest.Options{
-		Service: service, Keys: s.keys, Handshake: auth.NewTAP(s.sessions, &auth.MemoryNonces{}), Grants: s.grants,
+		Service: service, Keys: s.keys, Handshake: auth.NewTAP(s.sessions, &auth.MemoryNonces{}),
+		Sessions: s.sessions, Grants: s.grants,
 		ResourcesManaged: true,
 		LoginCookies:     logins, RootToken: root, Provider: provider, GuessLimiter: guesses,
 	}
