@@ -189,6 +189,7 @@ var onlys = []only{
 		"internal/portal/...",
 	}, []string{
 		"std", "api", "client", "internal/bytesize", "internal/farm", "internal/portal/...", "github.com/google/uuid",
+		"github.com/klauspost/compress/gzhttp",
 	}, "the portal is a client of the API: what it shows, every other client can show. The domain has the names of " +
 		"states, which the API has as texts"},
 	{

@@ -68,7 +68,8 @@ func TestNodeHasEverything(t *testing.T) {
 		"Disk": "free of", "Hypervisor": n.AnkaVersion.Version, "Agent": n.AgentVersion,
 	})
 	page.has(
-		200, "<h1>"+n.NodeName, "<meter", "10.1.2.3", "last contact <time", fmt.Sprint(n.HostArch, ", ", n.CPUCount, " CPU"),
+		200, "<h1>"+n.NodeName, "<meter", "10.1.2.3", "last contact <time",
+		fmt.Sprint(n.HostArch, ", ", n.CPUCount, " CPU"),
 		"<b>Drained</b>", `since <time datetime="`+n.StateSince.UTC().Format(time.RFC3339), "new fan",
 		">Edit</a>", ">Undrain</a>", ">Update agent</a>", ">Delete</a>", ">Change</a>", ">Set</button>",
 		">job</a>", `href="/templates/`+debian, ":v2<", "<td>phone</td>", "1-1", "VMStarted", "Raw JSON", "Vulnerabilities",

@@ -21,7 +21,8 @@ func TestLogIn(t *testing.T) {
 		w.get("/login?return="+url.QueryEscape(to)).has(200, `value="/"`, "!evil.test")
 	}
 	html := map[string]string{"Accept": "text/html"}
-	w.ask("POST", "/login", url.Values{"token": {"wrong"}, "return": {"/nodes"}}, html).has(403, "The credential is wrong.",
+	w.ask("POST", "/login", url.Values{"token": {"wrong"}, "return": {"/nodes"}}, html).has(403,
+		"The credential is wrong.",
 		`value="/nodes"`, `role="alert"`)
 	in := w.ask("POST", "/login", url.Values{"token": {rootToken}, "return": {"/templates"}}, html)
 	in.leadsTo("/templates")

@@ -61,7 +61,8 @@ func TestBehindTheEnd(t *testing.T) {
 		"/instances": "job", "/nodes": "mac-0001", "/templates": "debian", "/groups": "ios", "/events": "StartVM",
 	} {
 		for _, page := range []string{"2", "7", "1000000"} {
-			w.get(at+"?page="+page).has(200, shows, "<tbody", "!No instances", "!No nodes", "!No templates.", "!yet.</b>", "!fits this filter")
+			w.get(at+"?page="+page).has(200, shows, "<tbody", "!No instances", "!No nodes", "!No templates.",
+				"!yet.</b>", "!fits this filter")
 		}
 	}
 }

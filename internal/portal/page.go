@@ -267,6 +267,7 @@ type failure struct {
 	Reason    string
 	RequestID string // its id, for the log
 	Next      string // what to do
+	Links     []link // where it may be done
 
 	topic Topics // of the page, where it may be refreshed automatically
 }
@@ -293,10 +294,29 @@ func (p *portal) showError(w http.ResponseWriter, r *http.Request, g page, err e
 		return
 	}
 	f.What = g.title
+	if code == http.StatusNotFound {
+		f.Links = notFoundLinks(r.URL.Path)
+	}
 	if code >= http.StatusInternalServerError {
 		f.topic = g.topics
 	}
 	p.showFailure(w, r, code, f)
+}
+
+// notFoundLinks returns the list that a record would be in, and its events.
+func notFoundLinks(path string) (links []link) {
+	area := firstPathPart(path)
+	for _, item := range navItems {
+		if item.Path == area && area != "/" {
+			links = append(links, link{"All " + strings.ToLower(item.Name), area})
+		}
+	}
+	for _, l := range eventLinks {
+		if id, ok := strings.CutPrefix(path, l.path); ok && id != "" && !strings.Contains(id, "/") {
+			links = append(links, link{"Its events", pathWithQuery("/events", "q", l.noun+":"+id)})
+		}
+	}
+	return links
 }
 
 // showFailure sends the page about an error. If a service is temporarily unavailable, the page refreshes
@@ -324,7 +344,7 @@ func (p *portal) showFailure(w http.ResponseWriter, r *http.Request, code int, f
 // failureAdvice are what to do about failures.
 var failureAdvice = map[client.Code]string{
 	client.ErrForbidden:   "Ask the administrator of this cloud for the permission, or log in as another user.",
-	client.ErrNotFound:    "It may have been removed. Go back to the list.",
+	client.ErrNotFound:    "It may have been removed, or its address is not complete.",
 	client.ErrUnavailable: "Wait a moment and reload the page. See Health for the cause.",
 	client.ErrInvalid:     "Correct the value and try again.",
 	client.ErrRefused:     "Try again after the cause is resolved.",

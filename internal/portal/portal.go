@@ -49,6 +49,7 @@ func Handler(o Options) http.Handler {
 		pages.Handle("POST "+a.pattern, p.actionHandler(a))
 	}
 	pages.Handle("GET /assets/{path...}", p.assets)
+	pages.HandleFunc("GET /export/{list}", p.serveExport)
 	pages.HandleFunc("GET /live", p.serveChanges)
 	pages.HandleFunc("GET /favicon.ico", p.favicon)
 	shown := p.isolatePages(compressPages(pages))

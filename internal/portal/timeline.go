@@ -96,7 +96,7 @@ func phaseOf(all []api.Transition, i int) timelineEntry {
 	return timelineEntry{Phase: state, Icon: "dash", Tone: "off"}
 }
 
-// timelineEnd returns where the bars end: the last state, which may last for days, has at most a fifth of them.
+// timelineEnd returns where the bars end: the last state, which may last for days, has at most 20 %.
 func timelineEnd(all []api.Transition, ends time.Time) time.Time {
 	begin, last := all[0].Time, all[len(all)-1].Time
 	before := last.Sub(begin)

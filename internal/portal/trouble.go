@@ -54,7 +54,7 @@ func nodeTrouble(s *api.ControllerStats) (list []problem) {
 			Urgent: 2*n >= total,
 		}
 		if state == farm.NodeOffline {
-			p.Next = "Check that they run, that their agents run (buildnode status), and that they reach the controller."
+			p.Next = "Check that they and their agents run (buildnode status), and that they reach the controller."
 		}
 		list = append(list, p)
 	}
@@ -91,8 +91,8 @@ func statusTrouble(s *api.ControllerStatus) (list []problem) {
 	if s.RegistryStatus != "Running" {
 		list = append(list, problem{
 			What: "The registry at " + s.RegistryAddress + " cannot be reached",
-			Next: "Check that it runs and that the controller can reach its address. Until then nothing can be pulled " +
-				"or saved; running instances continue.", Urgent: true,
+			Next: "Check that it runs and that the controller can reach its address. Until then nothing can be " +
+				"pulled or saved; running instances continue.", Urgent: true,
 		})
 	}
 	if n := s.RegistryDamaged; n > 0 {
@@ -110,8 +110,8 @@ func statusTrouble(s *api.ControllerStatus) (list []problem) {
 	}
 	if s.UnknownVMs > 0 && !hasAlarm(s, api.AlarmOrphans) {
 		list = append(list, problem{
-			What: pluralText(s.UnknownVMs, "orphaned VM", "orphaned VMs"), Next: "Adopt or remove: buildyard node adopt.",
-			Path: "/nodes",
+			What: pluralText(s.UnknownVMs, "orphaned VM", "orphaned VMs"),
+			Next: "Adopt or remove: buildyard node adopt.", Path: "/nodes",
 		})
 	}
 	return list

@@ -66,7 +66,8 @@ func newGate(t testing.TB, change ...func(*GuardOptions)) *gate {
 	signer := auth.NewSigner(auth.NewKeyRing(time.Now()))
 	root, err := auth.NewRootToken(rootToken)
 	must(t, err)
-	g.sessions, g.logins = auth.NewSessions(g.keys, signer, 0), auth.NewLoginCookies(signer, root, "https://login.test", nil)
+	g.sessions = auth.NewSessions(g.keys, signer, 0)
+	g.logins = auth.NewLoginCookies(signer, root, "https://login.test", nil)
 	grants, err := auth.Grants{}.SetGroup(farm.ServiceController, "dev", []farm.Permission{"list_vms"})
 	must(t, err)
 	grants, err = grants.SetGroupResources(farm.ServiceController, "dev",

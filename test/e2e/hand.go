@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 )
 
@@ -36,10 +37,12 @@ func (p *page) click(selector string) func() error {
 		const all = [...document.querySelectorAll(%q)];
 		let e = all.find((e) => e.checkVisibility()) ?? all.find((e) => e.closest("details")?.checkVisibility()) ?? all[0];
 		if (!e) return "";
-		e.closest("details:not([open])")?.setAttribute("open", "");
+		const closed = e.closest("details:not([open])");
+		if (closed && !closed.querySelector("summary").contains(e)) closed.open = true;
 		const steps = [];
-		for (; e.parentElement && !e.id; e = e.parentElement) steps.unshift(":nth-child(" + ([...e.parentElement.children].indexOf(e) + 1) + ")");
-		steps.unshift(e.id ? "#" + CSS.escape(e.id) : e.localName);
+		for (; e.parentElement && !e.getAttribute("id"); e = e.parentElement) steps.unshift(":nth-child(" + ([...e.parentElement.children].indexOf(e) + 1) + ")");
+		const id = e.getAttribute("id"); // a field named id hides the property of its form
+		steps.unshift(id ? "#" + CSS.escape(id) : e.localName);
 		return steps.join(" > ");
 	})()`, selector)
 	return func() error {
@@ -54,6 +57,13 @@ func (p *page) click(selector string) func() error {
 			return chromedp.Do(p, chromedp.Click(chromedp.CSS(at)))
 		})
 	}
+}
+
+// pointAway moves the pointer to where nothing is: rows do not move while it is over them.
+func (p *page) pointAway() error {
+	_, err := chromedp.Call(p, input.DispatchMouseEvent,
+		input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: 1, Y: 1})
+	return err
 }
 
 // chip waits until a chip of a filter has a number.

@@ -46,7 +46,8 @@ func liveInstances(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/instances?q=name:"+name+"*"), p.live(), p.click("#c-"+ids[0]), p.fill("#q", "name:"+name+"* age<9h"),
+		p.to("/instances?q=name:"+name+"*"), p.live(), p.click("#c-"+ids[0]), p.pointAway,
+		p.fill("#q", "name:"+name+"* age<9h"),
 		func() error { _, err := p.start(p, name+"-late", 1); return err },
 		p.see(name+"-late"), p.holds(`document.getElementById("c-`+ids[0]+`").checked`),
 		p.holds(`document.getElementById("q").value.endsWith("age<9h")`), p.holds(`document.activeElement.id === "q"`),

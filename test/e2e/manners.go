@@ -56,12 +56,12 @@ func changeColors(p *page) error {
 	}
 	next, denser := p.click("[data-theme-next]"), p.click("[data-density-next]")
 	return steps(
-		p.toLab("/instances"), p.live(), back(p.as.theme == "dark"), row(45),
+		p.toLab("/instances"), p.live(), back(p.as.theme == "dark"), row(36),
 		next, p.see("Theme: light"), back(false), p.reload, p.see("Theme: light"), back(false), p.picture("light"),
 		next, p.see("Theme: dark"), back(true), p.reload, p.see("Theme: dark"), back(true), p.picture("dark"),
 		next, p.see("Theme: auto"), p.reload, back(p.as.theme == "dark"),
-		denser, p.see("Rows: comfortable"), row(49), p.reload, p.see("Rows: comfortable"), row(49),
-		p.picture("comfortable"), denser, row(45),
+		denser, p.see("Rows: comfortable"), row(44), p.reload, p.see("Rows: comfortable"), row(44),
+		p.picture("comfortable"), denser, row(36),
 	)
 }
 
@@ -115,7 +115,7 @@ func stayInPlace(p *page) error {
 		p.to("/instances?q=name:"+name+"*&sort=name"), p.live(),
 		p.script(
 			fmt.Sprintf(
-				`for (let i = 0; i < 2 && !document.querySelector("#i-%s.at"); i++) document.dispatchEvent(new KeyboardEvent("keydown", { key: "j" })); document.querySelector("#i-%s td a").focus(); getSelection().selectAllChildren(document.querySelector("#i-%s td a")); window.text = String(getSelection())`, ids[1], ids[1], ids[0])), p.click("#c-"+ids[1]),
+				`for (let i = 0; i < 2 && !document.querySelector("#i-%s.at"); i++) document.dispatchEvent(new KeyboardEvent("keydown", { key: "j" })); document.querySelector("#i-%s td a").focus(); getSelection().selectAllChildren(document.querySelector("#i-%s td a")); window.text = String(getSelection())`, ids[1], ids[1], ids[0])), p.click("#c-"+ids[1]), p.pointAway,
 		p.script(fmt.Sprintf(`document.querySelector("#i-%s td a").focus()`, ids[1])),
 		p.script(
 			`window.rows = document.querySelector("#rows"); window.lost = []; new MutationObserver((all) => lost.push(...all.flatMap((m) => [...m.removedNodes]).filter((n) => n.nodeName === "TR"))).observe(document.querySelector("main"), {childList: true, subtree: true})`),
@@ -266,7 +266,7 @@ func fail(p *page) error {
 		}
 	}
 	return steps(
-		said("/instances/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22", 404, "Instance", "Go back to the list"),
+		said("/instances/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22", 404, "Instance", "All instances"),
 		p.picture("unknown"),
 		said("/nodes/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22", 404, "Node"),
 		said("/templates/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22", 404, "Template"), said("/logs/nobody", 404, "Log"),

@@ -53,7 +53,7 @@ func drainNode(p *page) error {
 		p.fill(`dialog[open] input[name="reason"]`, why), p.picture("asked"),
 		p.click("dialog[open] .acts button"), p.see("Drain Mode", why), p.picture("drained"),
 		p.click(`a[href^="/nodes/undrain"]`), p.there("dialog[open] form"), p.click("dialog[open] .acts button"),
-		p.see("Active"), p.holds(`!document.querySelector("main").innerText.includes("why")`),
+		p.see("Active"), p.holds(`![...document.querySelectorAll(".strip")].some((e) => e.innerText.includes("why"))`),
 		p.there(`a[href^="/nodes/drain"]`),
 	)
 }

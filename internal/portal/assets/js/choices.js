@@ -1,12 +1,13 @@
-// Theme and rows: each click takes the next one, and it is kept.
-const lists = { theme: ["auto", "light", "dark"], density: ["compact", "comfortable"] };
-const words = { theme: "Theme", density: "Rows" };
+// Theme, rows and time zone: each click takes the next one, and it is kept.
+const lists = { theme: ["auto", "light", "dark"], density: ["compact", "comfortable"], zone: ["UTC", "local"] };
+const words = { theme: "Theme", density: "Rows", zone: "Times" };
 
 export function choices() {
   const root = document.documentElement;
   const show = () => {
     for (const name of Object.keys(lists))
       for (const b of document.querySelectorAll(`[data-${name}-next]`)) b.textContent = `${words[name]}: ${root.dataset[name] || lists[name][0]}`;
+    zones(root.dataset.zone === "local");
   };
   document.addEventListener("click", (e) => {
     for (const [name, list] of Object.entries(lists)) {
@@ -14,10 +15,27 @@ export function choices() {
       const next = list[(list.indexOf(root.dataset[name] || list[0]) + 1) % list.length];
       root.dataset[name] = next;
       localStorage.setItem(name, next);
-      dispatchEvent(new Event("colors"));
       show();
     }
   });
   document.addEventListener("htmx:after:swap", show);
   show();
+}
+
+const local = (o) => new Intl.DateTimeFormat("sv-SE", o);
+const whole = { dateStyle: "short", timeStyle: "medium" };
+
+// zones writes absolute times in the time zone of the browser, or in UTC.
+function zones(here) {
+  for (const t of document.querySelectorAll("main time[datetime]")) {
+    const at = new Date(t.dateTime);
+    if (isNaN(at) || (!here && !t.dataset.utc)) continue;
+    t.dataset.utc ??= t.title;
+    t.title = here ? local({ ...whole }).format(at) : t.dataset.utc;
+    if (t.dataset.clock === undefined) continue;
+    t.dataset.clock ||= t.textContent;
+    const day = /[A-Z]/i.test(t.dataset.clock) && !/UTC/.test(t.dataset.clock);
+    t.textContent = !here ? t.dataset.clock : day ? at.toLocaleDateString("en", { day: "numeric", month: "short" })
+      : /UTC/.test(t.dataset.clock) ? local(whole).format(at) : local({ timeStyle: "short" }).format(at);
+  }
 }

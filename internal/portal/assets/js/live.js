@@ -37,7 +37,7 @@ export function followChanges() {
     const { ctx } = e.detail;
     if (ctx.target === main() && ctx.text?.includes('<main id="main"')) ctx.text = mergeRows(ctx.text);
   });
-  document.addEventListener("htmx:after:swap", () => say(...last));
+  document.addEventListener("htmx:after:swap", () => heldRows() ? say("paused", "rows held") : say(...last));
   document.addEventListener("htmx:before:swap", (e) => { // a proxy's answer for an unreachable controller is not a page
     const { target, text } = e.detail.ctx;
     if (target === main() && !text.includes('<main id="main"')) e.preventDefault();

@@ -37,7 +37,7 @@ async function session(id, text) {
   };
   const cipher = bytes((await (await post("/tap/v1/hand", { id })).text()).trim());
   let secret;
-  try { secret = new TextDecoder().decode(await crypto.subtle.decrypt({ name: "RSA-OAEP" }, key, cipher)); } catch { throw new Error("The private key is not that of this key ID, or there is no such key."); }
+  try { secret = new TextDecoder().decode(await crypto.subtle.decrypt({ name: "RSA-OAEP" }, key, cipher)); } catch { throw new Error("The private key does not belong to this key ID."); }
   const { data } = await (await post("/tap/v1/shake", { id, secret })).json();
   return btoa(String.fromCharCode(...new TextEncoder().encode(JSON.stringify(data))));
 }

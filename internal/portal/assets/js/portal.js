@@ -11,6 +11,7 @@ import { followLog } from "./logs.js";
 import { quietForms } from "./quiet.js";
 import { details } from "./details.js";
 import { ages } from "./rows.js";
+import { watch } from "./watch.js";
 import { menus } from "./menus.js";
 
 choices();
@@ -24,5 +25,6 @@ followChanges();
 details();
 menus();
 ages();
+watch();
 hurry();
 if (document.getElementById("screen")) import("./console.js").then((m) => m.showConsole());
