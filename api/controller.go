@@ -5,30 +5,57 @@ import "time"
 // Instance is an instance in the controller's API. The fields without omitempty are always present, the others
 // are left out when empty.
 type Instance struct {
-	InstanceID    string         `json:"instance_id,omitempty"`
-	InstanceState string         `json:"instance_state"`
-	Message       string         `json:"message,omitempty"` // why it is pending, or why it failed
-	Registry      string         `json:"anka_registry"`     // address that its node pulls from
-	VMID          string         `json:"vmid"`              // UUID of the template
-	Tag           string         `json:"tag,omitempty"`
-	Version       int            `json:"version,omitempty"` // serial number of the version, 0-indexed
-	VMInfo        *VMInfo        `json:"vminfo,omitempty"`  // absent until known
-	NodeID        string         `json:"node_id,omitempty"`
-	InflightReqID string         `json:"inflight_reqid,omitempty"` // own ID while scheduled or pulled
-	TS            time.Time      `json:"ts"`                       // last change of the record
-	CRTime        time.Time      `json:"cr_time"`                  // when the instance was requested
-	Progress      float64        `json:"progress"`                 // 0..1
-	GroupID       string         `json:"group_id"`                 // node group that it must run in; "": any
-	Name          string         `json:"name,omitempty"`           // chosen by the client
-	ExternalID    string         `json:"external_id,omitempty"`    // chosen by the client
-	Metadata      map[string]any `json:"metadata,omitempty"`
-	MACAddress    string         `json:"mac_address,omitempty"` // of the guest's network card
-	Arch          string         `json:"arch,omitempty"`
-	VLAN          string         `json:"vlan"`                     // VLAN ID as text; "": none
-	USBDevice     string         `json:"usb_device"`               // requested claim name or location; "": none
-	StartupScript *ScriptResult  `json:"startup_script,omitempty"` // only when monitored
-	TTL           int64          `json:"ttl,omitempty"`            // seconds that it may live; absent: indefinitely
-	Expires       time.Time      `json:"expires,omitzero"`         // when it is terminated automatically
+	InstanceID    string `json:"instance_id,omitempty"`
+	InstanceState string `json:"instance_state"`
+	Message       string `json:"message,omitempty"` // why it is pending, or why it failed
+	// Phase is what happens to it, in more detail than its state: queued, placed, pulling, booting,
+	// startup_script, running, restarting, saving, stopping, stopped, terminating, terminated or failed.
+	Phase string `json:"phase"`
+	// Failure is why it failed; present only in the state Error.
+	Failure       *InstanceFailure `json:"failure,omitempty"`
+	Registry      string           `json:"anka_registry"` // address that its node pulls from
+	VMID          string           `json:"vmid"`          // UUID of the template
+	Tag           string           `json:"tag,omitempty"`
+	Version       int              `json:"version,omitempty"` // serial number of the version, 0-indexed
+	VMInfo        *VMInfo          `json:"vminfo,omitempty"`  // absent until known
+	NodeID        string           `json:"node_id,omitempty"`
+	InflightReqID string           `json:"inflight_reqid,omitempty"` // own ID while scheduled or pulled
+	TS            time.Time        `json:"ts"`                       // last change of the record
+	CRTime        time.Time        `json:"cr_time"`                  // when the instance was requested
+	Progress      float64          `json:"progress"`                 // 0..1
+	GroupID       string           `json:"group_id"`                 // node group that it must run in; "": any
+	Name          string           `json:"name,omitempty"`           // chosen by the client
+	ExternalID    string           `json:"external_id,omitempty"`    // chosen by the client
+	Metadata      map[string]any   `json:"metadata,omitempty"`
+	MACAddress    string           `json:"mac_address,omitempty"` // of the guest's network card
+	Arch          string           `json:"arch,omitempty"`
+	VLAN          string           `json:"vlan"`                     // VLAN ID as text; "": none
+	USBDevice     string           `json:"usb_device"`               // requested claim name or location; "": none
+	StartupScript *ScriptResult    `json:"startup_script,omitempty"` // only when monitored
+	TTL           int64            `json:"ttl,omitempty"`            // seconds that it may live; absent: indefinitely
+	Expires       time.Time        `json:"expires,omitzero"`         // when it is terminated automatically
+}
+
+// InstanceFailure is why an instance failed. Class and step are of closed sets.
+type InstanceFailure struct {
+	// Class is the likely cause: template, registry, disk, memory, hypervisor, license, network, configuration,
+	// guest_timeout, guest_stopped, startup_script, vm_lost, node_timeout, node_lost, node_removed,
+	// group_deleted or unknown.
+	Class string `json:"class"`
+	// Step is when it failed: placement, pull, create_disk, start_vm, boot, startup_script, run, save or
+	// terminate.
+	Step    string `json:"step"`
+	Summary string `json:"summary"`           // one sentence, the same for all failures of the class
+	Remedy  string `json:"remedy"`            // one sentence: what to do
+	AtNode  string `json:"at_node,omitempty"` // ID of the node; absent: it was never placed
+
+	// SameTemplate is the number of instances in Error now with the same class, template and version, this one
+	// included, and SameTemplateNodes the number of nodes on which they failed. SameNode is the number of those
+	// with the same class on the same node, of any template. Each is at most 1000. They are present only in the
+	// response for a single instance.
+	SameTemplate      int `json:"same_template,omitempty"`
+	SameTemplateNodes int `json:"same_template_nodes,omitempty"`
+	SameNode          int `json:"same_node,omitempty"`
 }
 
 // InstanceItem is one element of the list of instances.
@@ -49,7 +76,7 @@ type Explanation struct {
 	Queue *QueuePlace `json:"queue,omitempty"`
 	// those that can start it first, the best one first; empty when it does not wait
 	Nodes []NodeExplanation `json:"nodes"`
-	// Transitions are the changes of its state, the oldest first; at most 16.
+	// Transitions are the changes of its state, and the begin of the phase booting, the oldest first; at most 17.
 	Transitions []Transition `json:"transitions"`
 }
 

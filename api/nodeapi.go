@@ -303,15 +303,24 @@ const (
 
 // InstanceStatus is a node's report on one instance.
 type InstanceStatus struct {
-	InstanceID string        `json:"instance_id"`
-	Claim      string        `json:"claim"` // names the placement that the status is about
-	No         int64         `json:"no"`    // grows with every status of this claim
-	Phase      Phase         `json:"phase"`
-	Progress   float64       `json:"progress,omitempty"` // 0..1, of the pull
-	Message    string        `json:"message,omitempty"`
-	VM         *NodeVM       `json:"vm,omitempty"`     // facts of the VM; nil: none yet
-	Script     *ScriptStatus `json:"script,omitempty"` // result of the startup script
-	Task       *TaskStatus   `json:"task,omitempty"`   // the last save or restart that was ordered
+	InstanceID string  `json:"instance_id"`
+	Claim      string  `json:"claim"` // names the placement that the status is about
+	No         int64   `json:"no"`    // grows with every status of this claim
+	Phase      Phase   `json:"phase"`
+	Progress   float64 `json:"progress,omitempty"` // 0..1, of the pull
+	Message    string  `json:"message,omitempty"`
+	// Failure classifies why the instance failed; nil: it did not, or the agent does not know the field.
+	Failure *NodeFailure  `json:"failure,omitempty"`
+	VM      *NodeVM       `json:"vm,omitempty"`     // facts of the VM; nil: none yet
+	Script  *ScriptStatus `json:"script,omitempty"` // result of the startup script
+	Task    *TaskStatus   `json:"task,omitempty"`   // the last save or restart that was ordered
+}
+
+// NodeFailure is why an instance failed. The names are those of InstanceFailure; the controller replaces a name
+// that it does not know.
+type NodeFailure struct {
+	Class string `json:"class"`
+	Step  string `json:"step"`
 }
 
 // TaskStage is how far a node is with a save or a restart.

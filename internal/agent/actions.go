@@ -8,6 +8,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/failurecause"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
@@ -60,7 +61,7 @@ func (a *Agent) pullVersion(ctx context.Context, in *instance, _ hv.VM) error {
 	defer a.cacheJobs.PauseForInstance()()
 	err = a.opts.Templates.Fetch(life, ref, func(at float64) { a.setProgress(in, at) })
 	if err != nil && life.Err() == nil {
-		return a.failStart(ctx, in, err)
+		return a.failStart(ctx, in, err, farm.StepPull)
 	}
 	return nil
 }
@@ -86,7 +87,7 @@ func (a *Agent) startVM(ctx context.Context, in *instance, _ hv.VM) error {
 	}
 	spec, err := a.vmSpec(in)
 	if err != nil {
-		return a.failStart(ctx, in, err)
+		return a.failStart(ctx, in, err, farm.StepStartVM)
 	}
 	life, done := in.untilTermination(ctx)
 	defer done()
@@ -94,14 +95,14 @@ func (a *Agent) startVM(ctx context.Context, in *instance, _ hv.VM) error {
 	defer cancel()
 	vm, err := a.opts.Driver.Start(limited, spec)
 	if err == nil {
-		err = a.growGuestDisk(life, in)
+		err = farm.MarkFailure(a.growGuestDisk(life, in), farm.FailureConfiguration, farm.StepBoot)
 	}
 	switch {
 	case life.Err() != nil:
 		return nil
 	case err != nil:
 		a.metrics.starts.Observe(err)
-		return a.failStart(ctx, in, fmt.Errorf("start VM: %w", err))
+		return a.failStart(ctx, in, fmt.Errorf("start VM: %w", err), farm.StepStartVM)
 	}
 	a.metrics.starts.Observe(nil)
 	a.log.Info("VM started", "instance_id", in.id)
@@ -111,9 +112,9 @@ func (a *Agent) startVM(ctx context.Context, in *instance, _ hv.VM) error {
 	})
 }
 
-// failStart ends a start: it removes the VM first, then reports the failure. If the agent is killed in
-// between, the next agent tries the start once more, which is harmless.
-func (a *Agent) failStart(ctx context.Context, in *instance, cause error) error {
+// failStart ends a start that failed in a step: it removes the VM first, then reports the failure. If the agent is
+// killed in between, the next agent tries the start once more, which is harmless.
+func (a *Agent) failStart(ctx context.Context, in *instance, cause error, step farm.FailureStep) error {
 	a.log.Warn("starting an instance failed; it goes to Error", "instance_id", in.id, "error", cause)
 	err := a.retryUntilDone(ctx, in, "removal of the VM of a failed start", func() error {
 		return a.deleteVM(ctx, in, hv.VM{})
@@ -123,6 +124,7 @@ func (a *Agent) failStart(ctx context.Context, in *instance, cause error) error 
 	}
 	err = a.storeAndReport(in, func(s *journal.State) {
 		s.Phase, s.Message, s.VM = api.PhaseFailed, firstBytes(cause.Error(), maxMessageBytes), nil
+		s.Failure = failurecause.Of(cause, step)
 	})
 	if err == nil {
 		a.queueFailureLog(in, failedStart, cause.Error())
@@ -163,6 +165,7 @@ func (a *Agent) recordVMStopped(_ context.Context, in *instance, vm hv.VM) error
 	a.log.Warn("VM stopped", "instance_id", in.id, "reason", vm.Failure)
 	err := a.storeAndReport(in, func(s *journal.State) {
 		s.Phase, s.Message, s.VM = api.PhaseStopped, message, a.linkVM(vm)
+		s.Failure = failurecause.OfStopped(vm)
 	})
 	if err == nil && vm.Failure != "" {
 		a.queueFailureLog(in, failedRun, message)
@@ -174,6 +177,7 @@ func (a *Agent) recordVMLost(_ context.Context, in *instance, _ hv.VM) error {
 	a.log.Warn("VM no longer exists", "instance_id", in.id)
 	return a.storeAndReport(in, func(s *journal.State) {
 		s.Phase, s.Message, s.VM = api.PhaseVanished, "VM no longer exists on its node", factsOfGoneVM(s.VM)
+		s.Failure = failurecause.OfLost()
 	})
 }
 

@@ -93,7 +93,8 @@ func (in *instance) status() (status api.InstanceStatus, tell bool) {
 	defer in.mu.Unlock()
 	s := api.InstanceStatus{
 		InstanceID: in.id, Claim: in.state.Claim, No: in.state.Number, Phase: in.state.Phase,
-		Message: in.state.Message, VM: in.state.VM, Script: in.state.Script, Task: in.taskReport.status(in.state.Task),
+		Message: in.state.Message, Failure: in.state.Failure, VM: in.state.VM, Script: in.state.Script,
+		Task: in.taskReport.status(in.state.Task),
 	}
 	if s.Phase == api.PhasePulling {
 		s.Progress = in.pullProgress

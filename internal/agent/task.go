@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/failurecause"
 	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
@@ -261,6 +263,7 @@ func (a *Agent) rollbackTask(ctx context.Context, in *instance, vm hv.VM) error 
 			s.Phase = api.PhaseStopped
 			s.Message = firstBytes("The VM was shut down to be saved and does not start again: "+err.Error(),
 				maxMessageBytes)
+			s.Failure = failurecause.Of(err, farm.StepSave)
 			f.Message = firstBytes(f.Message+". "+s.Message, 2*maxMessageBytes)
 		}
 		t.Stage, t.Failure = api.TaskFailed, &f

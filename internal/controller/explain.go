@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -21,7 +22,7 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 	}
 	out := api.Explanation{
 		Reason: settled(inst.Instance), Nodes: []api.NodeExplanation{}, Counts: []api.ReasonCount{},
-		Transitions: Transitions(inst.Transitions),
+		Transitions: Transitions(inst.Transitions, inst.BootStarted),
 	}
 	if !inst.AwaitsPlacement() {
 		return out, nil
@@ -99,11 +100,12 @@ func settled(inst *farm.Instance) string {
 	}
 }
 
-// Transitions converts changes of state to their form in the API.
-func Transitions(list []farm.Transition) []api.Transition {
+// Transitions converts changes of state to their form in the API. booted is when the VM began to boot; zero: never.
+func Transitions(states []farm.Transition, booted time.Time) []api.Transition {
+	list := farm.WithPhases(states, booted.UnixMilli())
 	out := make([]api.Transition, len(list))
 	for i, t := range list {
-		out[i] = api.Transition{State: string(t.State), Time: t.Time(), Message: t.Reason}
+		out[i] = api.Transition{State: string(t.State), Phase: string(t.Phase), Time: t.Time(), Message: t.Reason}
 	}
 	return out
 }

@@ -53,7 +53,7 @@ var events = []EventInfo{
 	{EventVMStarted, vmAction, "The VM of an instance runs.", []string{"state", "node_id"}, nil},
 	{
 		EventVMFailedToStart, vmAction, "An instance ended in Error before its VM ran.",
-		[]string{"state", "node_id", "message"},
+		[]string{"state", "node_id", "message", "failure"},
 		nil,
 	},
 	{EventTerminateVM, vmAction, "The end of an instance was requested.", []string{"instance_state"}, nil},

@@ -40,12 +40,14 @@ type Instance struct {
 	Metadata   map[string]any `json:"metadata,omitempty"` // values: string, integer or bool
 	State      InstanceState  `json:"state"`
 	Message    string         `json:"message,omitempty"`
-	Template   TemplateRef    `json:"template"`
-	Options    StartOptions   `json:"options"`
-	GroupID    string         `json:"group_id,omitempty"`
-	Caller     string         `json:"caller,omitempty"` // whose limits it counts against; "": not known
-	Owner      string         `json:"owner,omitempty"`  // for fairness: key id, host part of the external id, or root
-	Registry   string         `json:"registry,omitempty"`
+	// Failure is why it failed, and stays after its termination; nil: it did not fail.
+	Failure  *Failure     `json:"failure,omitempty"`
+	Template TemplateRef  `json:"template"`
+	Options  StartOptions `json:"options"`
+	GroupID  string       `json:"group_id,omitempty"`
+	Caller   string       `json:"caller,omitempty"` // whose limits it counts against; "": not known
+	Owner    string       `json:"owner,omitempty"`  // for fairness: key id, host part of the external id, or root
+	Registry string       `json:"registry,omitempty"`
 	// PermissionGroup is the group that requested the instance where resource rights on nodes are
 	// enforced: it is placed only on nodes on which that group may start instances. "": they were
 	// not enforced.
@@ -70,14 +72,16 @@ type Instance struct {
 	// of the managed addresses, in capitals; reserved as long as the record exists
 	MAC string `json:"mac,omitempty"`
 
-	Created    time.Time `json:"created"`
-	Updated    time.Time `json:"updated"`
-	Placed     time.Time `json:"placed,omitzero"`
-	Started    time.Time `json:"started,omitzero"`
-	NodeLostAt time.Time `json:"lost,omitzero"`     // since when its node is offline
-	Finished   time.Time `json:"finished,omitzero"` // when it became Terminated
-	TTL        int64     `json:"ttl,omitempty"`     // seconds; 0: it may live indefinitely
-	Expires    time.Time `json:"expires,omitzero"`  // when its time to live is over
+	Created time.Time `json:"created"`
+	Updated time.Time `json:"updated"`
+	Placed  time.Time `json:"placed,omitzero"`
+	// BootStarted is when the node last began to start the VM, with the template version at hand.
+	BootStarted time.Time `json:"boot_started,omitzero"`
+	Started     time.Time `json:"started,omitzero"`
+	NodeLostAt  time.Time `json:"lost,omitzero"`     // since when its node is offline
+	Finished    time.Time `json:"finished,omitzero"` // when it became Terminated
+	TTL         int64     `json:"ttl,omitempty"`     // seconds; 0: it may live indefinitely
+	Expires     time.Time `json:"expires,omitzero"`  // when its time to live is over
 }
 
 // Clone copies the record; maps and pointers are shared, since their targets are
@@ -99,15 +103,16 @@ func (i *Instance) UsesCapacity() bool {
 	return i.OnNode() && (i.State != Errored || i.StartAborted || (i.VM != nil && i.VM.Status != VMDeleted))
 }
 
-// AfterStepTimeout returns the record after a step of the instance has timed out. An instance that never
-// started is recalled from its node, which may still be working on it.
-func (i *Instance) AfterStepTimeout(now time.Time, why string) *Instance {
+// AfterStepTimeout returns the record after the instance has failed without a report of its node: class is the cause,
+// why the message. An instance that never started is recalled from its node, which may still be working on it.
+func (i *Instance) AfterStepTimeout(now time.Time, class FailureClass, why string) *Instance {
 	to, ok := NextInstanceState(i.State, Expired)
 	if !ok || to == InstanceRemoved {
 		return i
 	}
 	n := i.Clone()
 	n.StartAborted = i.Started.IsZero() && i.NodeID != ""
+	n.Failure = &Failure{class, i.CurrentStep()}
 	n.EnterState(to, now)
 	n.Message, n.Updated = why, now
 	n.FinishTask()
@@ -176,7 +181,7 @@ func (i *Instance) AfterNodeRemoved(now time.Time) *Instance {
 	if i.State == Terminating {
 		return i.terminated(now)
 	}
-	n := i.AfterStepTimeout(now, "Its node was removed from the cloud")
+	n := i.AfterStepTimeout(now, FailureNodeRemoved, "Its node was removed from the cloud")
 	if n != i {
 		n.StartAborted = false
 	}
@@ -192,7 +197,8 @@ func (i *Instance) AfterGroupDeleted(now time.Time, name string) *Instance {
 	if name != "" {
 		name = " " + name
 	}
-	return i.AfterStepTimeout(now, fmt.Sprintf("Its node group%s was deleted while it waited", name))
+	return i.AfterStepTimeout(now, FailureGroupDeleted,
+		fmt.Sprintf("Its node group%s was deleted while it waited", name))
 }
 
 // terminated returns the final record of an instance of which nothing is left.

@@ -64,10 +64,12 @@ type InstanceHistory struct {
 	NodeID       string       `json:"node_id,omitempty"`
 	NodeName     string       `json:"node_name,omitempty"`
 	Message      string       `json:"message,omitempty"` // the last one
+	Failure      *Failure     `json:"failure,omitempty"` // why it was in Error; nil: it did not fail
 	ScriptCode   *int         `json:"script_code,omitempty"`
 	TTL          int64        `json:"ttl,omitempty"` // seconds
 	Created      time.Time    `json:"created"`
 	Placed       time.Time    `json:"placed,omitzero"`
+	BootStarted  time.Time    `json:"boot_started,omitzero"`
 	Started      time.Time    `json:"started,omitzero"`
 	Finished     time.Time    `json:"finished"`
 	Transitions  []Transition `json:"transitions,omitempty"`
@@ -84,7 +86,8 @@ func (i *Instance) HistoryRecord(now time.Time) *InstanceHistory {
 		Arch:    i.Template.Arch,
 		GroupID: i.GroupID, Owner: i.Owner, NodeID: i.NodeID, NodeName: i.NodeName,
 		Message: clip(i.Message, maxReasonBytes), TTL: i.TTL,
-		Created: i.Created, Placed: i.Placed, Started: i.Started, Finished: i.Finished,
+		Failure: i.Failure,
+		Created: i.Created, Placed: i.Placed, BootStarted: i.BootStarted, Started: i.Started, Finished: i.Finished,
 		Transitions: end.Transitions,
 	}
 	if p.Finished.IsZero() {

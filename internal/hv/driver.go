@@ -13,6 +13,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // Driver starts and ends VMs on this host. Its methods may be called from many goroutines. The
@@ -172,4 +174,6 @@ type VM struct {
 	Version        string    // hypervisor version of its last start
 	Labels         map[string]string
 	Failure        string // why it ended without a request; "" otherwise
+	// FailureClass classifies Failure; "": the driver does not know more than that.
+	FailureClass farm.FailureClass
 }

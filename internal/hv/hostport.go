@@ -1,6 +1,10 @@
 package hv
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
 
 // Where a driver looks for ports of the host that a Spec leaves to it.
 const (
@@ -15,7 +19,7 @@ const (
 // TakenPortError returns the error for a rule with effective address and port whose requested port
 // cannot be opened.
 func (p PortRule) TakenPortError() error {
-	return fmt.Errorf(
+	return networkError(
 		"port rule %q: host port %d of %s cannot be opened on this node: another program has it, or only root may "+
 			"open it, or the address is not the node's; leave the host port out, or ask for another", p.Name,
 		p.HostPort, p.HostIP)
@@ -23,15 +27,20 @@ func (p PortRule) TakenPortError() error {
 
 // NoHostPortError returns the error for a rule for which no port is free.
 func (p PortRule) NoHostPortError() error {
-	return fmt.Errorf("no free host port from %d on for port rule %q", FirstHostPort, p.Name)
+	return networkError("no free host port from %d on for port rule %q", FirstHostPort, p.Name)
 }
 
 // TakenVNCPortError returns the error for a requested port of a screen that cannot be opened.
 func TakenVNCPortError(port int, err error) error {
-	return fmt.Errorf("VNC port %d of the host cannot be used; leave it out or choose another one: %w", port, err)
+	return networkError("VNC port %d of the host cannot be used; leave it out or choose another one: %w", port, err)
 }
 
 // NoVNCPortError returns the error for a screen for which no port is free.
 func NoVNCPortError() error {
-	return fmt.Errorf("no free VNC port from %d to %d", FirstVNCPort, LastVNCPort)
+	return networkError("no free VNC port from %d to %d", FirstVNCPort, LastVNCPort)
+}
+
+// networkError returns an error of the class network.
+func networkError(format string, args ...any) error {
+	return farm.MarkFailure(fmt.Errorf(format, args...), farm.FailureNetwork, "")
 }

@@ -36,10 +36,11 @@ func (c *Cache) evictFor(ctx context.Context, f *sharedPull, whole int64, part s
 			return err
 		}
 		if !removed {
-			return farm.Refused(
+			err := farm.Refused(
 				"the disk has %s free of which %s are reserved; the version needs %s, and no cached template can "+
 					"be removed: remove VMs or other files from the node",
 				bytesize.Format(free), bytesize.Format(reserve), bytesize.Format(need))
+			return farm.MarkFailure(err, farm.FailureDisk, "")
 		}
 	}
 	c.mu.Lock()

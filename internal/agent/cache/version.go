@@ -51,7 +51,8 @@ func (c *Cache) describeVersion(contentID string) (Version, error) {
 	for name := range e.Files {
 		d, ok := c.diskChainLocked(contentID, name)
 		if !ok {
-			return v, fmt.Errorf("%s of version %s: parent layer not found", name, contentID)
+			err := fmt.Errorf("%s of version %s: parent layer not found", name, contentID)
+			return v, farm.MarkFailure(err, farm.FailureTemplate, "")
 		}
 		v.Disks[name] = d
 	}
@@ -64,7 +65,8 @@ func (c *Cache) Config(contentID string) (config api.TemplateConfig, v Version, 
 		return config, v, err
 	}
 	if err := json.Unmarshal(v.Config, &config); err != nil {
-		return config, v, fmt.Errorf("read configuration of version %s: %w", contentID, err)
+		err = fmt.Errorf("read configuration of version %s: %w", contentID, err)
+		return config, v, farm.MarkFailure(err, farm.FailureTemplate, "")
 	}
 	return config, v, nil
 }

@@ -46,10 +46,12 @@ type State struct {
 	Silent bool `json:"silent,omitempty"`
 	// ScriptBegun is set before the startup script runs. If Script is nil after a restart, the
 	// result is unknown.
-	ScriptBegun bool              `json:"script_begun,omitempty"`
-	Message     string            `json:"message,omitempty"`
-	VM          *api.NodeVM       `json:"vm,omitempty"`
-	Script      *api.ScriptStatus `json:"script,omitempty"`
+	ScriptBegun bool   `json:"script_begun,omitempty"`
+	Message     string `json:"message,omitempty"`
+	// Failure classifies Message in the phases Failed, Stopped and Vanished.
+	Failure *api.NodeFailure  `json:"failure,omitempty"`
+	VM      *api.NodeVM       `json:"vm,omitempty"`
+	Script  *api.ScriptStatus `json:"script,omitempty"`
 	// Task is the last save or restart that was ordered. It is never changed, only replaced, so
 	// that copies of a State may share it.
 	Task *Task `json:"task,omitempty"`

@@ -38,6 +38,7 @@ func eventsBetween(was, now *farm.Instance) []farm.Event {
 		if now.State == farm.Errored && was.State != farm.Errored && now.Started.IsZero() {
 			extra := ending(now, now.State)
 			extra["message"] = farm.Clip(now.Message, maxEventText)
+			extra["failure"] = failure(now.ShownFailure(), now.NodeID)
 			add(farm.EventVMFailedToStart, now, extra)
 		}
 		if now.State == farm.Terminated && was.State != farm.Terminated {
@@ -45,6 +46,18 @@ func eventsBetween(was, now *farm.Instance) []farm.Event {
 		}
 	}
 	return list
+}
+
+// failure returns the key of an event with why an instance failed: the object of the API.
+func failure(f *farm.Failure, node string) map[string]any {
+	info := f.Class.Info()
+	out := map[string]any{
+		"class": info.Class, "step": f.Step, "summary": info.Summary, "remedy": info.Remedy,
+	}
+	if node != "" {
+		out["at_node"] = node
+	}
+	return out
 }
 
 // maxEventText bounds a text of any length in an event, in bytes.

@@ -90,6 +90,9 @@ func apply(s state, status api.InstanceStatus, now time.Time) state {
 		if !ok {
 			continue
 		}
+		if to == farm.Errored && n.State != farm.Errored {
+			n.Failure = failureOf(n, event, status)
+		}
 		n.EnterState(to, now)
 		applyEvent(n, event, status, now)
 	}
@@ -99,6 +102,28 @@ func apply(s state, status api.InstanceStatus, now time.Time) state {
 		return s
 	}
 	return next
+}
+
+// defaultFailures are the failures of events for which a node has reported none. An empty step is that of the
+// instance.
+var defaultFailures = map[farm.InstanceEvent]farm.Failure{
+	farm.StartFailed:        {Class: farm.FailureUnknown},
+	farm.ScriptFailedKeep:   {Class: farm.FailureStartupScript, Step: farm.StepStartupScript},
+	farm.ScriptFailedDelete: {Class: farm.FailureStartupScript, Step: farm.StepStartupScript},
+	farm.ScriptStopped:      {Class: farm.FailureStartupScript, Step: farm.StepStartupScript},
+	farm.VMStoppedEvent:     {Class: farm.FailureGuestStopped},
+	farm.VMVanished:         {Class: farm.FailureVMLost},
+}
+
+// failureOf returns why an event puts an instance into Error: what its node reports, or what follows from the event
+// for a node whose agent reports none. A script that failed has the class of a script whatever ended its VM.
+func failureOf(n *farm.Instance, event farm.InstanceEvent, status api.InstanceStatus) *farm.Failure {
+	f := defaultFailures[event]
+	f.Class, f.Step = cmp.Or(f.Class, farm.FailureUnknown), cmp.Or(f.Step, n.CurrentStep())
+	if status.Failure == nil || f.Class == farm.FailureStartupScript {
+		return &f
+	}
+	return farm.ReportedFailure(status.Failure.Class, status.Failure.Step, f.Step)
 }
 
 // isUnchanged reports whether two records differ in nothing but the status number and the time,
@@ -116,8 +141,11 @@ func isUnchanged(a, b *farm.Instance) bool {
 func applyEvent(n *farm.Instance, event farm.InstanceEvent, status api.InstanceStatus, now time.Time) {
 	switch event {
 	case farm.PullProgress:
-		n.PullProgress, n.Message = min(max(status.Progress, 0), 1), ""
+		n.PullProgress, n.Message, n.BootStarted = min(max(status.Progress, 0), 1), "", time.Time{}
 	case farm.Pulled:
+		if n.BootStarted.IsZero() {
+			n.BootStarted = now
+		}
 		if n.PullProgress > 0 { // else it was cached on the node: no progress to report
 			n.PullProgress = 1
 		}

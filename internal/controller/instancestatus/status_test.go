@@ -78,6 +78,100 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// TestFailure: the failure is what the node reports, or follows from the event and the state.
+func TestFailure(t *testing.T) {
+	now := time.Unix(1e9, 0).UTC()
+	reported := &api.NodeFailure{Class: "disk", Step: "create_disk"}
+	for _, tc := range []struct {
+		name   string
+		inst   farm.Instance
+		status api.InstanceStatus
+		want   farm.Failure
+	}{
+		{
+			"reported",
+			farm.Instance{State: farm.Scheduling, NodeID: "n"},
+			api.InstanceStatus{Phase: api.PhaseFailed, Failure: reported},
+			farm.Failure{Class: farm.FailureDisk, Step: farm.StepCreateDisk},
+		},
+		{
+			"a class of a later release",
+			farm.Instance{State: farm.Scheduling, NodeID: "n"},
+			api.InstanceStatus{Phase: api.PhaseFailed, Failure: &api.NodeFailure{Class: "x", Step: "y"}},
+			farm.Failure{Class: farm.FailureUnknown, Step: farm.StepStartVM},
+		},
+		{
+			"an old agent, in a pull",
+			farm.Instance{State: farm.Pulling, NodeID: "n"},
+			api.InstanceStatus{Phase: api.PhaseFailed},
+			farm.Failure{Class: farm.FailureUnknown, Step: farm.StepPull},
+		},
+		{
+			"an old agent, stopped",
+			farm.Instance{State: farm.Started, NodeID: "n"},
+			api.InstanceStatus{Phase: api.PhaseStopped},
+			farm.Failure{Class: farm.FailureGuestStopped, Step: farm.StepRun},
+		},
+		{
+			"stopped, and the start was not reported",
+			farm.Instance{State: farm.Scheduling, NodeID: "n"},
+			api.InstanceStatus{Phase: api.PhaseStopped},
+			farm.Failure{Class: farm.FailureGuestStopped, Step: farm.StepRun},
+		},
+		{
+			"vanished",
+			farm.Instance{State: farm.Started, NodeID: "n"},
+			api.InstanceStatus{Phase: api.PhaseVanished},
+			farm.Failure{Class: farm.FailureVMLost, Step: farm.StepRun},
+		},
+		{
+			"script",
+			farm.Instance{
+				State: farm.Started, NodeID: "n", Options: farm.StartOptions{ScriptOnFailure: farm.KeepVM},
+			},
+			api.InstanceStatus{Phase: api.PhaseScriptFailed, Script: &api.ScriptStatus{Code: 1}},
+			farm.Failure{Class: farm.FailureStartupScript, Step: farm.StepStartupScript},
+		},
+		{
+			"script, and its VM is stopped",
+			farm.Instance{State: farm.Stopping, NodeID: "n"},
+			api.InstanceStatus{Phase: api.PhaseScriptEnded, Script: &api.ScriptStatus{Code: 1}},
+			farm.Failure{Class: farm.FailureStartupScript, Step: farm.StepStartupScript},
+		},
+	} {
+		tc.status.No = 1
+		got := Apply(&tc.inst, tc.status, now)
+		if got.Failure == nil || *got.Failure != tc.want {
+			t.Errorf("%s: %+v, want %+v", tc.name, got.Failure, tc.want)
+		}
+	}
+}
+
+// TestBootStarted: the begin of the boot is recorded once, and again after another pull.
+func TestBootStarted(t *testing.T) {
+	now := time.Unix(1e9, 0).UTC()
+	inst := &farm.Instance{State: farm.Scheduling, NodeID: "n"}
+	for i, tc := range []struct {
+		phase api.Phase
+		want  farm.Phase
+	}{
+		{api.PhaseAccepted, farm.PhasePlaced},
+		{api.PhaseStarting, farm.PhaseBooting},
+		{api.PhasePulling, farm.PhasePulling},
+		{api.PhaseStarting, farm.PhaseBooting},
+		{api.PhaseStarting, farm.PhaseBooting},
+		{api.PhaseRunning, farm.PhaseRunning},
+	} {
+		inst = Apply(inst, api.InstanceStatus{No: int64(i + 1), Phase: tc.phase}, now.Add(time.Duration(i)*time.Second))
+		if got := inst.Phase(); got != tc.want {
+			t.Errorf("%d: %s, want %s", i, got, tc.want)
+		}
+	}
+	if want := now.Add(3 * time.Second); !inst.BootStarted.Equal(want) {
+		t.Errorf("the boot began at %s, want %s", inst.BootStarted, want)
+	}
+}
+
 // TestApplyToSave: a save ends with its task, and with its instance.
 func TestApplyToSave(t *testing.T) {
 	now := time.Unix(1e9, 0).UTC()

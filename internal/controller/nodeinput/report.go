@@ -43,6 +43,9 @@ func status(field string, s *api.InstanceStatus) error {
 	clamp(maxNo, &s.No)
 	clampShare(&s.Progress)
 	cutLines(&s.Message)
+	if s.Failure != nil {
+		cut(MaxID, &s.Failure.Class, &s.Failure.Step)
+	}
 	if s.VM != nil {
 		machine(s.VM)
 	}

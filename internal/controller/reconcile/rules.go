@@ -120,7 +120,8 @@ func nodeLostAt(r *Reconciler, i *farm.Instance) time.Time {
 }
 
 func failLostNode(_ *Reconciler, i *farm.Instance, now time.Time) *farm.Instance {
-	return i.AfterStepTimeout(now, fmt.Sprintf("Its node %s has been offline for too long", i.NodeName))
+	return i.AfterStepTimeout(now, farm.FailureNodeLost,
+		fmt.Sprintf("Its node %s has been offline for too long", i.NodeName))
 }
 
 // ttlExpiresAt returns when an instance is terminated without a request.

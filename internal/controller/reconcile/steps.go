@@ -121,8 +121,8 @@ func (r *Reconciler) failStep(i *farm.Instance, now time.Time) *farm.Instance {
 	if !ok {
 		return i
 	}
-	return i.AfterStepTimeout(now, fmt.Sprintf("Its node %s did not %s within %s", i.NodeName, s.name,
-		now.Sub(since).Round(time.Second)))
+	return i.AfterStepTimeout(now, farm.FailureNodeTimeout, fmt.Sprintf("Its node %s did not %s within %s", i.NodeName,
+		s.name, now.Sub(since).Round(time.Second)))
 }
 
 // orderRepeated ends the message about an end that is not confirmed.

@@ -36,6 +36,7 @@ const (
 	UsageByNode  = "taken"    // sums of instances: what those on a node use
 	CountByState = "state"    // sums of instances: how many are in a state
 	ByScript     = "script"   // of instances
+	ByFailure    = "failure"  // of instances in Error: FailureOfTemplate and FailureOfNode
 	ByInstance   = "instance" // of past ones
 	ByStatus     = "status"   // of save requests
 )

@@ -45,6 +45,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 			store.WithIndex(ByNode, func(i *farm.Instance) []string { return keyOf(i.NodeID) }),
 			store.WithIndex(ByExternalID, func(i *farm.Instance) []string { return keyOf(i.ExternalID) }),
 			store.WithIndex(ByScript, func(i *farm.Instance) []string { return keyOf(i.Options.ScriptID) }),
+			store.WithIndex(ByFailure, failureKeys),
 			store.WithIndex(ByAge, func(i *farm.Instance) []string { return []string{ageKey(i.Created)} }),
 			store.WithSums(CountByState, func(i *farm.Instance) (string, store.Amounts) {
 				return string(i.State),

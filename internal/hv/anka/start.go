@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
@@ -94,7 +95,7 @@ func (m *machine) start(ctx context.Context, s hv.Spec) (hv.VM, error) {
 func (m *machine) runUntilReady(ctx context.Context, s hv.Spec, runs bool) error {
 	if !runs {
 		if err := m.make(ctx, s); err != nil {
-			return err
+			return farm.MarkFailure(err, "", farm.StepCreateDisk)
 		}
 		if err := m.run(ctx, s); err != nil {
 			return err
@@ -106,7 +107,7 @@ func (m *machine) runUntilReady(ctx context.Context, s hv.Spec, runs bool) error
 	}
 	boot, cancel := context.WithTimeoutCause(ctx, timeout, hv.ErrBootTimeout)
 	defer cancel()
-	err := m.awaitReady(boot, s)
+	err := farm.MarkFailure(m.awaitReady(boot, s), "", farm.StepBoot)
 	if err == nil {
 		err = m.recordReady(boot, s)
 	}
@@ -190,6 +191,9 @@ func (m *machine) run(ctx context.Context, s hv.Spec) error {
 
 // explain adds to the failure of a start what to do.
 func (m *machine) explain(ctx context.Context, err error) error {
+	if err != nil && strings.Contains(err.Error(), limitText) {
+		err = farm.MarkFailure(err, farm.FailureLicense, "")
+	}
 	switch {
 	case err == nil:
 		return nil

@@ -74,11 +74,11 @@ func (m *machine) describeVM() hv.VM {
 		Ports: slices.Clone(m.config.Ports), CPUs: s.CPUs, MemoryMB: s.MemoryMB,
 		CreatedAt: m.config.CreatedAt, StartedAt: m.proc.StartedAt, StoppedAt: m.lastEnd.At,
 		Accelerator: m.config.Accelerator, Version: m.config.Version,
-		Labels: maps.Clone(s.Labels), Failure: m.lastEnd.Failure,
+		Labels: maps.Clone(s.Labels), Failure: m.lastEnd.Failure, FailureClass: m.lastEnd.FailureClass,
 	}
 	if m.run != nil {
 		vm.Status, vm.PID, vm.IP, vm.VNCPort = hv.Running, m.proc.PID, m.run.address(), m.config.VNCPort
-		vm.StoppedAt, vm.Failure = time.Time{}, ""
+		vm.StoppedAt, vm.Failure, vm.FailureClass = time.Time{}, "", ""
 	}
 	return vm
 }
@@ -161,11 +161,13 @@ func (m *machine) recordMissedEnd() error {
 }
 
 // recordEnd records the end of a run. An end that was requested has no failure.
-func (m *machine) recordEnd(r *run, failure string) {
+func (m *machine) recordEnd(r *run, cause endCause) {
 	m.mu.Lock()
-	e := runEnd{StopRequested: m.lastEnd.StopRequested, At: time.Now(), Failure: failure}
+	e := runEnd{
+		StopRequested: m.lastEnd.StopRequested, At: time.Now(), Failure: cause.text, FailureClass: cause.class,
+	}
 	if e.StopRequested {
-		e.Failure = m.lastEnd.Failure
+		e.Failure, e.FailureClass = m.lastEnd.Failure, m.lastEnd.FailureClass
 	}
 	m.lastEnd, m.run = e, nil
 	m.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
@@ -49,9 +50,10 @@ func avoidPort(avoid map[int]bool, o effectivePort) error {
 	case !o.chosenByDriver:
 		return o.rule.TakenPortError()
 	case len(avoid) == maxPortAttempts:
-		return fmt.Errorf(
+		err := fmt.Errorf(
 			"port rule %q: no host port could be opened in %d attempts: other processes took them, last port %d",
 			o.rule.Name, maxPortAttempts, o.rule.HostPort)
+		return farm.MarkFailure(err, farm.FailureNetwork, "")
 	}
 	avoid[o.rule.HostPort] = true
 	return nil

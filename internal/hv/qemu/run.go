@@ -11,7 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // run is one run of a QEMU process, from its start or its adoption to its end.
@@ -28,7 +31,7 @@ type run struct {
 	mu           sync.Mutex    // guards the fields below
 	qmp          *qmpConn      // nil while not connected
 	qmpConnected chan struct{} // closed when qmp is set, replaced when the connection is lost
-	endCause     string        // what QEMU printed before it ended
+	endCause     endCause      // what QEMU reported before it ended
 	ip           string        // the guest's address; "" until asked for
 	vncListener  net.Listener  // of VNC connections; nil while not listening
 }
@@ -125,23 +128,33 @@ func (r *run) readMissedState(ctx context.Context, q *qmpConn) {
 	r.checkState(ctx, q)
 }
 
-// fatalStates states, by QEMU's name. QEMU stays in them until it is killed.
-var fatalStates = map[string]string{
-	"internal-error": "QEMU could not run the guest under this accelerator (internal error)",
-	"guest-panicked": "the guest's kernel panicked",
-	"shutdown":       "the guest powered itself off",
-	"io-error":       "a disk of the VM could not be read or written; the node's disk may be full",
+// endCause is why a run ended without a request. The zero value is not known.
+type endCause struct {
+	text  string
+	class farm.FailureClass
 }
 
-// diskFullMessage is the failure of a VM that QEMU stopped because the host's disk was full at a write.
-const diskFullMessage = "The node's disk is full"
+// fatalStates are the causes by QEMU's name of a state. QEMU stays in them until it is killed.
+var fatalStates = map[string]endCause{
+	"internal-error": {
+		"QEMU could not run the guest under this accelerator (internal error)", farm.FailureHypervisor,
+	},
+	"guest-panicked": {"the guest's kernel panicked", farm.FailureGuestStopped},
+	"shutdown":       {"the guest powered itself off", farm.FailureGuestStopped},
+	"io-error": {
+		"a disk of the VM could not be read or written; the node's disk may be full", farm.FailureDisk,
+	},
+}
+
+// causeDiskFull: QEMU stopped the VM because the host's disk was full at a write.
+var causeDiskFull = endCause{"The node's disk is full", farm.FailureDisk}
 
 // checkState ends a VM that has stopped permanently.
 func (r *run) checkState(ctx context.Context, q *qmpConn) {
 	var state struct {
 		Status string `json:"status"`
 	}
-	if err := q.call(ctx, "query-status", nil, &state); err != nil || fatalStates[state.Status] == "" {
+	if err := q.call(ctx, "query-status", nil, &state); err != nil || fatalStates[state.Status] == (endCause{}) {
 		return
 	}
 	r.saveSerial(ctx, q)
@@ -176,7 +189,7 @@ func (r *run) handleEvent(m qmpMessage) {
 		}
 	case "BLOCK_IO_ERROR": // STOP follows
 		if d.Full {
-			r.setEndCause(diskFullMessage)
+			r.setEndCause(causeDiskFull)
 		}
 	case "STOP", "GUEST_PANICKED":
 		if q, ok := r.currentQMP(); ok {
@@ -186,16 +199,16 @@ func (r *run) handleEvent(m qmpMessage) {
 }
 
 // setEndCause stores the first reported cause of the end.
-func (r *run) setEndCause(cause string) {
+func (r *run) setEndCause(cause endCause) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.endCause == "" {
+	if r.endCause == (endCause{}) {
 		r.endCause = cause
 	}
 }
 
-// reportedCause returns the first reported cause of the end; "" if none.
-func (r *run) reportedCause() string {
+// reportedCause returns the first reported cause of the end; the zero value if none.
+func (r *run) reportedCause() endCause {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.endCause
@@ -236,18 +249,27 @@ func (r *run) recordRunEnd(exited <-chan string) {
 	if exited != nil {
 		status = <-exited
 	}
-	if cause == "" {
-		cause = r.machine.withLogTail(status)
+	if cause == (endCause{}) {
+		cause = causeInLog(r.machine.withLogTail(status))
 	}
 	if lock, err := lockWithin(context.Background(), r.machine.dir, lockTimeout); err == nil {
 		_ = lock.Close() // its last thread has ended, too
 	}
 	if why := r.machine.driver.cgroups.removeFor(r.machine.id); why != "" {
-		cause = why
+		cause = endCause{why, farm.FailureMemory}
 	}
 	r.closeVNC() // a following start may need the port
 	r.machine.recordEnd(r, cause)
 	close(r.exited)
+}
+
+// causeInLog returns the cause of an end that QEMU did not report, from the end of its log: without memory for the
+// guest it prints the system's error.
+func causeInLog(text string) endCause {
+	if strings.Contains(text, syscall.ENOMEM.Error()) || strings.Contains(text, "Cannot allocate memory") {
+		return endCause{text, farm.FailureMemory}
+	}
+	return endCause{text, farm.FailureHypervisor}
 }
 
 // hasEnded reports whether the process has ended and that is recorded.

@@ -86,10 +86,8 @@ func (m *machine) saveStopped(ctx context.Context, r *run, spec hv.SaveSpec) (hv
 	// A guest may end in another way while it shuts down: the node's disk is full, QEMU was killed.
 	// Its disks are incomplete then.
 	if cause := r.reportedCause(); cause != fatalStates["shutdown"] {
-		if cause == "" {
-			cause = "QEMU ended"
-		}
-		return hv.SaveResult{}, fmt.Errorf("the shutdown of the guest did not finish: %s", cause)
+		return hv.SaveResult{}, fmt.Errorf("the shutdown of the guest did not finish: %s",
+			cmp.Or(cause.text, "QEMU ended"))
 	}
 	return m.exportStopped(ctx, spec)
 }

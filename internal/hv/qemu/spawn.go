@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
@@ -94,14 +95,14 @@ func (m *machine) openFiles(ctx context.Context, files *inheritedFiles, l *launc
 	for i := range l.spec.Disks {
 		d, err := m.openDisk(ctx, i, *l, files)
 		if err != nil {
-			return err
+			return farm.MarkFailure(err, "", farm.StepCreateDisk)
 		}
 		l.disks = append(l.disks, d)
 	}
 	if l.spec.Network == hv.NetworkBridge {
 		f, err := m.driver.plugGuest(l.spec)
 		if err != nil {
-			return err
+			return farm.MarkFailure(err, farm.FailureNetwork, "")
 		}
 		l.tapFd = files.add(f)
 	}
@@ -126,7 +127,7 @@ func (m *machine) openDisk(ctx context.Context, i int, l launchSpec, files *inhe
 	for k, image := range images {
 		f, n, err := openBase(image)
 		if err != nil {
-			return d, err
+			return d, farm.MarkFailure(err, farm.FailureTemplate, "")
 		}
 		size = n
 		d.layers = append(d.layers,

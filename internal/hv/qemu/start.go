@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/failurelog"
 )
@@ -41,10 +42,10 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 	}
 	r, err := m.bootUntilReady(boot, spec)
 	if err == nil {
-		err = m.refreshGuest(boot, r)
+		err = farm.MarkFailure(m.refreshGuest(boot, r), "", farm.StepBoot)
 	}
 	if err == nil {
-		err = m.configureGuest(boot, r)
+		err = farm.MarkFailure(m.configureGuest(boot, r), "", farm.StepBoot)
 	}
 	if err != nil {
 		if cause := context.Cause(boot); cause != nil {
@@ -163,7 +164,7 @@ func (m *machine) bootUntilReady(ctx context.Context, spec hv.Spec) (*run, error
 			r, err = m.boot(ctx, spec, avoid)
 		}
 		if err == nil {
-			err = r.awaitReady(ctx, spec.WaitsForAddress())
+			err = farm.MarkFailure(r.awaitReady(ctx, spec.WaitsForAddress()), "", farm.StepBoot)
 		}
 		taken, isPort := m.portConflict()
 		if !errors.Is(err, errProcessGone) || !isPort {
@@ -276,7 +277,7 @@ func (m *machine) failStart(ctx context.Context, r *run, err error) error {
 	}
 	if gone { // without a request; finish recorded the reason
 		m.mu.Lock()
-		err = fmt.Errorf("%w: %s", err, m.lastEnd.Failure)
+		err = farm.MarkFailure(fmt.Errorf("%w: %s", err, m.lastEnd.Failure), m.lastEnd.FailureClass, "")
 		m.mu.Unlock()
 	}
 	if tail := sanitizedTail(failurelog.LastBytes(filepath.Join(m.dir, serialFile), logTailBytes)); tail != "" {

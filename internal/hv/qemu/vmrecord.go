@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
@@ -69,6 +70,7 @@ type runEnd struct {
 	StopRequested bool `json:"Asked"` // a stop was requested
 	At            time.Time
 	Failure       string
+	FailureClass  farm.FailureClass `json:",omitempty"` // of Failure; "": not known
 }
 
 // generations returns the overlays that the VM's disks have.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/cliproc"
 )
@@ -29,7 +30,7 @@ const (
 )
 
 // errGuestLimit reports that macOS runs no further macOS guest.
-var errGuestLimit = errors.New("the Mac refuses another macOS guest")
+var errGuestLimit = farm.MarkFailure(errors.New("the Mac refuses another macOS guest"), farm.FailureLicense, "")
 
 var _ hv.ProblemReporter = (*Driver)(nil)
 
@@ -102,7 +103,7 @@ func (m *machine) explainLimit(ctx context.Context, err error) error {
 			err)
 	}
 	m.driver.limit.record(time.Now())
-	return errors.New(limitProblem)
+	return farm.MarkFailure(errors.New(limitProblem), farm.FailureLicense, "")
 }
 
 // runsOtherGuest reports whether a guest runs on this Mac besides one VM: of this driver or, as far as the

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/cliproc"
 )
@@ -90,7 +91,7 @@ func networkArgs(mode hv.NetworkMode, bridge string) []string {
 func (m *machine) start(ctx context.Context, s hv.Spec) (hv.VM, error) {
 	vm, err := m.describe()
 	if errors.Is(err, hv.ErrNotFound) {
-		err = m.create(ctx, s)
+		err = farm.MarkFailure(m.create(ctx, s), "", farm.StepCreateDisk)
 	}
 	var r record
 	if err == nil && vm.Status == hv.Running {
@@ -191,9 +192,11 @@ func (m *machine) completeStart(ctx context.Context, s hv.Spec) error {
 	defer cancel()
 	err := m.startForwarder(boot, s) // while the guest boots
 	if err == nil {
-		err = m.awaitReady(boot, s)
+		err = farm.MarkFailure(m.awaitReady(boot, s), "", farm.StepBoot)
 	} else if ended := m.endedEarly(); ended != nil { // a forwarder ends with its VM
 		err = ended
+	} else if boot.Err() == nil {
+		err = farm.MarkFailure(err, farm.FailureNetwork, "")
 	}
 	if err != nil && errors.Is(context.Cause(boot), hv.ErrBootTimeout) && ctx.Err() == nil {
 		return fmt.Errorf("%w (%s): %w; %s", hv.ErrBootTimeout, timeout, err, bootRemedy)

@@ -53,6 +53,8 @@ func vmFields(c *controller.Controller) filter.Table[instances.View] {
 		{Name: "name", IsDefault: true, Text: func(v vm) string { return v.Name }},
 		{Name: "external_id", Text: func(v vm) string { return v.ExternalID }},
 		{Name: "state", Text: func(v vm) string { return string(v.State) }},
+		{Name: "phase", Text: func(v vm) string { return string(v.Phase()) }},
+		{Name: "failure", Text: func(v vm) string { return failureText(v.ShownFailure()) }},
 		{Name: "message", Text: func(v vm) string { return v.Message }},
 		{Name: "template", Texts: func(v vm) []string { return []string{v.Template.Name, v.Template.ID} }},
 		{Name: "tag", Text: func(v vm) string { return v.Template.Tag }},
@@ -72,6 +74,14 @@ func vmFields(c *controller.Controller) filter.Table[instances.View] {
 		{Name: "ram", Size: func(v vm) float64 { return mebibytesToBytes(v.GuestMemoryMB()) }},
 		{Name: "progress", Number: func(v vm) float64 { return v.PullProgress }},
 	}
+}
+
+// failureText returns the class of a failure; "" for none.
+func failureText(f *farm.Failure) string {
+	if f == nil {
+		return ""
+	}
+	return string(f.Class.Info().Class)
 }
 
 func addresses(v instances.View) []string {
@@ -95,6 +105,7 @@ var pastFields = filter.Table[*farm.InstanceHistory]{
 	{Name: "id", IsDefault: true, Text: func(p *farm.InstanceHistory) string { return p.ID }},
 	{Name: "name", IsDefault: true, Text: func(p *farm.InstanceHistory) string { return p.Name }},
 	{Name: "external_id", Text: func(p *farm.InstanceHistory) string { return p.ExternalID }},
+	{Name: "failure", Text: func(p *farm.InstanceHistory) string { return failureText(p.Failure) }},
 	{Name: "message", Text: func(p *farm.InstanceHistory) string { return p.Message }},
 	{Name: "state", Texts: func(p *farm.InstanceHistory) []string {
 		states := make([]string, len(p.Transitions)) // past states

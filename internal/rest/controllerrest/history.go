@@ -48,9 +48,9 @@ func historyToAPI(p *farm.InstanceHistory, seen visibility) api.HistoryInstance 
 		InstanceID: p.ID, Name: p.Name, ExternalID: p.ExternalID,
 		VMID: p.TemplateID, TemplateName: p.TemplateName, Tag: p.Tag, Version: p.Version, Arch: p.Arch,
 		GroupID: p.GroupID, Owner: p.Owner, NodeID: p.NodeID, NodeName: p.NodeName,
-		Message: p.Message, ScriptCode: p.ScriptCode, TTL: p.TTL,
+		Message: p.Message, Failure: failureToAPI(p.Failure, p.NodeID), ScriptCode: p.ScriptCode, TTL: p.TTL,
 		CRTime: p.Created, Placed: p.Placed, Started: p.Started, Finished: p.Finished,
-		Transitions: controller.Transitions(p.Transitions),
+		Transitions: controller.Transitions(p.Transitions, p.BootStarted),
 	}
 	if !seen.seesNode(p.NodeID) {
 		out.NodeName = ""

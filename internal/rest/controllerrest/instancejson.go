@@ -21,9 +21,14 @@ func InstanceJSON(i *farm.Instance) []byte { return encodeElement(i, instanceToA
 
 // encodeElement encodes the element of an instance in its API form.
 func encodeElement(i *farm.Instance, shape api.Instance) []byte {
-	text, err := json.Marshal(api.InstanceItem{
+	return encodeJSON(api.InstanceItem{
 		InstanceID: i.ID, ExternalID: orNull(i.ExternalID), Name: orNull(i.Name), VM: shape,
 	})
+}
+
+// encodeJSON encodes an instance in its API form.
+func encodeJSON(v any) []byte {
+	text, err := json.Marshal(v)
 	if err != nil { // caused by a time beyond the year 9999, which the controller never makes
 		return []byte("null")
 	}
@@ -146,9 +151,16 @@ func hasVNCPassword(i *farm.Instance) bool {
 func withVNCPassword(inst instances.View) []byte {
 	shown := inst.Clone()
 	shown.Message = inst.Message
-	shape := instanceToAPI(shown)
-	shape.VMInfo.VNC = vncURL(inst.VM, url.UserPassword("", inst.Options.VNCPassword))
-	return encodeElement(shown, shape)
+	return encodeElement(shown, shapeOf(shown, true))
+}
+
+// shapeOf returns the API form of an instance, with its VNC password if the caller may see that.
+func shapeOf(i *farm.Instance, password bool) api.Instance {
+	shape := instanceToAPI(i)
+	if password && hasVNCPassword(i) {
+		shape.VMInfo.VNC = vncURL(i.VM, url.UserPassword("", i.Options.VNCPassword))
+	}
+	return shape
 }
 
 // vncURL returns the VNC address of a VM, with the user information; nil without an address.

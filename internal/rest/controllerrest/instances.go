@@ -92,7 +92,7 @@ func (s *server) showInstance(r *rest.Request, id string, explain bool) (any, er
 	if err != nil {
 		return nil, err
 	}
-	vm := vmField(inst, showsVNCPasswords(r))
+	vm := s.singleInstance(inst, showsVNCPasswords(r))
 	if !explain {
 		return vm, nil
 	}
@@ -109,6 +109,20 @@ func (s *server) showInstance(r *rest.Request, id string, explain bool) (any, er
 	return append(vm, []byte(`,"explain":`), text, []byte("}")), nil
 }
 
+// singleInstance encodes an instance for its own request: one that has failed has the numbers of equal failures.
+func (s *server) singleInstance(inst instances.View, passwords bool) rest.Fragments {
+	if inst.State != farm.Errored {
+		return vmField(inst, passwords)
+	}
+	shown := inst.Clone()
+	shown.Message = inst.Message
+	shape := shapeOf(shown, passwords)
+	n := s.controller.Instances.EqualFailures(inst.Instance)
+	f := shape.Failure
+	f.SameTemplate, f.SameTemplateNodes, f.SameNode = n.Template, n.TemplateNodes, n.Node
+	return rest.Fragments{encodeJSON(shape)}
+}
+
 func orNull(s string) *string {
 	if s == "" {
 		return nil
@@ -119,7 +133,8 @@ func orNull(s string) *string {
 // instanceToAPI converts an instance to its API form.
 func instanceToAPI(i *farm.Instance) api.Instance {
 	out := api.Instance{
-		InstanceID: i.ID, InstanceState: string(i.State), Message: i.Message, Registry: i.Registry,
+		InstanceID: i.ID, InstanceState: string(i.State), Message: i.Message, Phase: string(i.Phase()),
+		Failure: failureToAPI(i.ShownFailure(), i.NodeID), Registry: i.Registry,
 		VMID: i.Template.ID, Tag: i.Template.Tag, Version: i.Template.Version, NodeID: i.NodeID,
 		TS: i.Updated, CRTime: i.Created, Progress: i.PullProgress, GroupID: i.GroupID,
 		Name: i.Name, ExternalID: i.ExternalID, Metadata: i.Metadata, Arch: i.Template.Arch,
@@ -155,6 +170,17 @@ func vmInfoToAPI(i *farm.Instance) *api.VMInfo {
 			api.Port{GuestPort: p.GuestPort, HostPort: p.HostPort, Protocol: cmp.Or(p.Protocol, "tcp"), Name: p.Name})
 	}
 	return out
+}
+
+// failureToAPI converts a failure on a node, "" for none, to its API form; nil stays nil.
+func failureToAPI(f *farm.Failure, node string) *api.InstanceFailure {
+	if f == nil {
+		return nil
+	}
+	info := f.Class.Info()
+	return &api.InstanceFailure{
+		Class: string(info.Class), Step: string(f.Step), Summary: info.Summary, Remedy: info.Remedy, AtNode: node,
+	}
 }
 
 // memoryText formats a size like templates do: 4G, 512M.

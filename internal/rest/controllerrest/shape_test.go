@@ -65,7 +65,7 @@ func TestInstanceShapes(t *testing.T) {
 	want(t, "unset names", []string{string(item.ExternalID), string(item.Name)}, []string{"null", "null"})
 	bare := []string{
 		"anka_registry", "arch", "cr_time", "group_id", "inflight_reqid", "instance_id", "instance_state",
-		"message", "progress", "tag", "ts", "usb_device", "vlan", "vmid",
+		"message", "phase", "progress", "tag", "ts", "usb_device", "vlan", "vmid",
 	}
 	want(t, "waiting instance in the list", keys(t, item.VM), bare)
 	one := c.call("GET", "/api/v1/vm?id="+id, "")
@@ -75,14 +75,15 @@ func TestInstanceShapes(t *testing.T) {
 	for field, value := range map[string]any{
 		"instance_state": "Scheduling", "group_id": "", "vlan": "", "usb_device": "", "progress": 0.0,
 		"vmid": templateID, "tag": "v1+x", "arch": "amd64", "anka_registry": "http://registry",
-		"message": "there are no nodes",
+		"message": "there are no nodes", "phase": "queued",
 	} {
 		want(t, field, inst[field], value)
 	}
 
 	explained := c.call("GET", "/api/v1/vm?explain=1&id="+id, "")
 	want(t, "explained", strings.HasSuffix(string(explained.Body),
-		`,"explain":{"reason":"there are no nodes","nodes":[],"transitions":[]}}`), true)
+		`,"explain":{"reason":"there are no nodes","counts":[],"queue":{"position":1,"waiting":1},"nodes":[],`+
+			`"transitions":[]}}`), true)
 	want(t, "explained keys", len(keys(t, explained.Body)), len(bare)+1)
 	want(t, "not explained", c.call("GET", "/api/v1/vm?explain=0&id="+id, ""), one)
 	want(t, "explain", c.call("GET", "/api/v1/vm?explain=2&id="+id, "").Message,
@@ -97,6 +98,39 @@ func TestInstanceShapes(t *testing.T) {
 	c.call("GET", "/api/v1/vm?id="+full, "").into(t, &inst)
 	want(t, "updated", []any{inst["name"], inst["external_id"], inst["metadata"]},
 		[]any{"m", "http://ci/job/1", map[string]any{"d": 1.0}})
+}
+
+// TestFailedInstance: a failure has a class, a step and what to do, and the request for one instance counts the
+// equal ones.
+func TestFailedInstance(t *testing.T) {
+	c := newCloud(t)
+	n := c.join()
+	var ids []string
+	for range 2 {
+		order := n.started("")
+		ids = append(ids, order.InstanceID)
+		report, _ := json.Marshal(api.Report{
+			Protocol: 1, NodeID: n.id, BootID: "boot", Statuses: []api.InstanceStatus{{
+				InstanceID: order.InstanceID, Claim: order.Claim, No: 100, Phase: api.PhaseStopped,
+				Message: "open /var/x: broken", Failure: &api.NodeFailure{Class: "disk", Step: "run"},
+			}},
+		})
+		want(t, "report", c.call("POST", api.PathReport, string(report), "Authorization", "Bearer "+n.cred).Status, "OK")
+	}
+	var inst api.Instance
+	c.call("GET", "/api/v1/vm?id="+ids[0], "").into(t, &inst)
+	want(t, "failure", inst.Failure, &api.InstanceFailure{
+		Class: "disk", Step: "run", AtNode: inst.NodeID,
+		Summary:      "A disk of the node is full, or could not be read or written.",
+		Remedy:       "Free space on the node, or check its disk for errors, then start the instance again.",
+		SameTemplate: 2, SameTemplateNodes: 1, SameNode: 2,
+	})
+	want(t, "message and phase", []string{inst.Message, inst.Phase}, []string{"open /var/x: broken", "failed"})
+	var list []api.InstanceItem
+	c.call("GET", "/api/v1/vm?filter=failure:disk+phase:failed", "").into(t, &list)
+	want(t, "filtered", len(list), 2)
+	want(t, "step in the list", list[0].VM.Failure.Step, "run")
+	want(t, "counts in the list", list[0].VM.Failure.SameTemplate, 0)
 }
 
 // TestStartedInstance walks an instance through the node link over real HTTP.
@@ -141,7 +175,7 @@ func TestStartedInstance(t *testing.T) {
 	want(t, "state", inst.InstanceState, "Started")
 	want(t, "script", inst.StartupScript, &api.ScriptResult{Stdout: "hi"})
 	want(t, "keys", keys(t, one.Body), []string{
-		"anka_registry", "arch", "cr_time", "group_id", "instance_id", "instance_state", "node_id", "progress",
+		"anka_registry", "arch", "cr_time", "group_id", "instance_id", "instance_state", "node_id", "phase", "progress",
 		"startup_script", "tag", "ts", "usb_device", "vlan", "vmid", "vminfo",
 	})
 	want(t, "ports", inst.VMInfo.PortForwarding,
