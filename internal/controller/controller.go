@@ -212,7 +212,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.Groups = groups.New(c.db, c.Idempotency.Changes)
 	c.payloads = payloads.New(c.db, payloads.DefaultMaxOutput)
 	c.History = history.New(c.db, history.DefaultMax, c.release)
-	c.Usage = usage.New(c.db, c.started)
+	c.Usage = usage.New(c.db, usageOptions(c))
 	c.placer = placement.New(c.db, placementOptions(c))
 	c.Updates = agentupdate.New(c.db, opts.Packages, updateOptions(c))
 	c.Link = nodelink.New(c.db, linkOptions(c))

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -103,6 +104,151 @@ func TestSeriesOfReplicas(t *testing.T) {
 			if s, _ := r.sum(api.RangeHour); s.Pulled != 7000 {
 				t.Errorf("the %s one counts %d bytes", name, s.Pulled)
 			}
+			if s, err := r.Usage.NodeSeries(api.RangeHour, a.id); err != nil || extremes(s).pulled != 7000 {
+				t.Errorf("the %s one counts %+v of the node, %v", name, extremes(s), err)
+			}
 		}
+	})
+}
+
+// TestSeriesOfNodesAndGroups: what happens on a node is in its series and in those of its groups, and an outage
+// is visible in each.
+func TestSeriesOfNodesAndGroups(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		group := c.mustGroup("ci", nil).ID
+		a, b := c.join("one", 2), c.join("two", 3)
+		if err := c.Groups.AddNode(t.Context(), a.id, []string{group}); err != nil {
+			t.Fatal(err)
+		}
+		c.mustStart(StartRequest{Count: 3, GroupID: group})
+		orders := a.next()
+		a.say(orders[0], api.PhaseRunning)
+		a.say(orders[1], api.PhaseFailed)
+		a.poll(api.PollRequest{Pulled: 7000, Usage: &api.Usage{CPU: .5, RAM: .25}}, 0)
+		b.poll(api.PollRequest{Pulled: 500}, 0)
+		for range 30 {
+			time.Sleep(10 * time.Second)
+			a.poll(api.PollRequest{Usage: &api.Usage{CPU: .5, RAM: .25}}, 0)
+			b.poll(api.PollRequest{}, 0)
+		}
+		time.Sleep(10 * time.Minute) // an outage of both
+		synctest.Wait()
+		for _, over := range ranges {
+			cloud, err1 := c.Usage.Series(over)
+			node, err2 := c.Usage.NodeSeries(over, a.id)
+			ofGroup, err3 := c.Usage.GroupSeries(over, group)
+			if err := errors.Join(err1, err2, err3); err != nil {
+				t.Fatal(err)
+			}
+			for name, want := range map[string]struct {
+				api.Series
+				pulled   int64
+				capacity float64
+				nodes    int
+				cpu      float64
+			}{"cloud": {cloud, 7500, 5, 2, 0}, "node": {node, 7000, 2, 1, .5}, "group": {ofGroup, 7000, 2, 1, 0}} {
+				got := extremes(want.Series)
+				if got.pulled != want.pulled || got.starts != 1 || got.failures != 1 || got.offline != want.nodes ||
+					got.cpu != want.cpu || got.capacity > want.capacity || got.capacity == 0 {
+					t.Errorf("%s, %s: %+v", name, over, got)
+				}
+			}
+		}
+		if s, err := c.Usage.NodeSeries(api.RangeHour, "unknown"); err != nil || len(s.Points) != 0 {
+			t.Errorf("of an unknown node: %+v, %v", s, err)
+		}
+		c.wantSparklines(t, a.id, group)
+	})
+}
+
+// seriesExtremes are sums and extremes over the points of a series.
+type seriesExtremes struct {
+	pulled                    int64
+	starts, failures, offline int
+	cpu, capacity             float64
+}
+
+func extremes(s api.Series) (e seriesExtremes) {
+	for _, p := range s.Points {
+		e.pulled += p.Pulled
+		e.starts += p.Starts
+		e.failures += p.Failures
+		e.offline = max(e.offline, *p.OfflineNodesMax)
+		e.capacity = max(e.capacity, *p.Capacity)
+		if p.CPUUtil != nil {
+			e.cpu = max(e.cpu, *p.CPUUtil)
+		}
+	}
+	return e
+}
+
+func (c *cloud) wantSparklines(t *testing.T, node, group string) {
+	t.Helper()
+	nodes, err1 := c.Usage.NodeSparklines(api.RangeHour, []string{"unknown", node})
+	groups, err2 := c.Usage.GroupSparklines(api.RangeHour)
+	if err := errors.Join(err1, err2); err != nil || len(nodes.Series) != 1 || len(groups.Series) != 1 {
+		t.Fatalf("%+v, %+v, %v", nodes, groups, err)
+	}
+	n, g := nodes.Series[0], groups.Series[0]
+	if n.ID != node || n.Name != "one" || g.ID != group || g.Name != "ci" || n.Queue != nil || g.CPUUtil != nil ||
+		len(n.CPUUtil) != 60 || len(g.Running) != 60 {
+		t.Errorf("%+v, %+v", n, g)
+	}
+	if n.Running[0] != nil || n.CPUUtil[58] != nil || *n.ActiveNodes[58] != 0 || *g.ActiveNodes[58] != 0 {
+		t.Error("values that nobody measured, or a node that is not there")
+	}
+}
+
+// TestGroupSeriesOutliveTheController: a new controller resumes the series of groups, and those of nodes begin again.
+func TestGroupSeriesOutliveTheController(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		group := c.mustGroup("ci", nil).ID
+		a := c.join("one", 2)
+		if err := c.Groups.AddNode(t.Context(), a.id, []string{group}); err != nil {
+			t.Fatal(err)
+		}
+		a.poll(api.PollRequest{Pulled: 7000}, 0)
+		time.Sleep(2*usage.StoreInterval + time.Minute)
+		c.away(time.Hour / 4)
+		synctest.Wait()
+		for _, over := range ranges {
+			got, err1 := c.Usage.GroupSeries(over, group)
+			node, err2 := c.Usage.NodeSeries(over, a.id)
+			if err := errors.Join(err1, err2); err != nil || extremes(got).pulled != 7000 ||
+				extremes(node).pulled != 0 {
+				t.Errorf("%s: %+v of the group, %+v of the node, %v", over, extremes(got), extremes(node), err)
+			}
+		}
+		c.away(8 * 24 * time.Hour)
+		time.Sleep(usage.StoreInterval + time.Minute)
+		if n := c.tables.Series.Len(); n > 8 {
+			t.Errorf("%d records are left", n)
+		}
+	})
+}
+
+// TestUsageOutlivesTheController: instance hours are counted once, by whichever controller.
+func TestUsageOutlivesTheController(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 2)
+		c.started(a)
+		for range 3 * 6 * 60 {
+			time.Sleep(10 * time.Second)
+			a.poll(api.PollRequest{}, 0)
+		}
+		other := c.replica()
+		a.poll(api.PollRequest{}, 0)
+		c.away(time.Minute)
+		time.Sleep(time.Second)
+		for name, r := range map[string]*cloud{"new": c, "other": other} {
+			for _, by := range []string{api.ByGroup, api.ByOwner, api.ByTemplate} {
+				got, err := r.Usage.Report(by, api.RangeDay, nil)
+				if err != nil || len(got.Rows) != 1 || got.Rows[0].Starts != 1 ||
+					math.Abs(got.Rows[0].InstanceHours-3) > .2 {
+					t.Errorf("%s, by %s: %+v, %v", name, by, got.Rows, err)
+				}
+			}
+		}
+		other.stop()
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/saves"
 	"github.com/buildyard/buildyard/internal/controller/templates"
+	"github.com/buildyard/buildyard/internal/controller/usage"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -63,6 +64,17 @@ func placementOptions(c *Controller) placement.Options {
 		Scheduler: c.opts.Scheduler, Permits: c.opts.Permits, Blocker: blocker{c}, Others: blocker{c}.Usage,
 		Settled: c.started.Add(c.opts.NodeTimeout), AssignMAC: c.assignMAC,
 		Terminate: c.Instances.Discard, Stopped: c.stopped,
+	}
+}
+
+func usageOptions(c *Controller) usage.Options {
+	return usage.Options{
+		Started: c.started,
+		NodeLoad: func(n *farm.Node) (cpu, ram float64, ok bool) {
+			load, contact := c.Link.Usage(n)
+			reported := load.CPU > 0 || load.RAM > 0 // a host that runs uses some memory
+			return load.CPU, load.RAM, reported && c.now().Sub(contact) <= nodelink.ContactGap
+		},
 	}
 }
 

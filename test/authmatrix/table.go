@@ -102,7 +102,7 @@ var lines = map[string]string{
 		registry_distribute: P/api/v1/registry/vm/distribute D/api/v1/registry/vm/distribute
 		registry_distribute_status: G/api/v1/registry/vm/distribute
 		get_registry_disk_info: G/api/v1/registry/disk
-		view_logs: G/api/v1/stats G/api/v1/stats/series G/api/v1/events G/api/v1/vm/logs
+		view_logs: G/api/v1/stats G/api/v1/stats/series G/api/v1/stats/usage G/api/v1/events G/api/v1/vm/logs
 		get_registry_files+download_file: G/api/v1/registry/files G/api/v1/registry/files/{path...}
 		view_logs+stream_log: G/api/v1/log/services G/api/v1/log/files G/api/v1/log/view G/api/v1/log/stream
 		view_logs+get_streamer: G/api/v1/log/page

@@ -35,6 +35,7 @@ type PeerReport struct {
 	LastContact time.Time // by this process's clock
 	CPU, RAM    float64
 
+	pulled  int64                // bytes that the node has reported to that replica; 0: not known
 	pulls   map[string]float64   // cache job id -> progress
 	orphans *record.OrphanReport // nil: it has no orphaned VM
 }
@@ -46,7 +47,7 @@ func (p *Peers) digest(no int64) *record.Digest {
 	room := maxDigestPulls
 	for _, s := range p.sessions.all() {
 		id, err := uuid.Parse(s.node)
-		seen, usage, pulls := s.report(now)
+		seen, usage, pulls, pulled := s.report(now)
 		age := now.Sub(seen)
 		if err != nil || seen.IsZero() || age > p.opts.NodeTimeout || len(d.Nodes) == maxDigestNodes*nodeBytes {
 			continue
@@ -54,6 +55,7 @@ func (p *Peers) digest(no int64) *record.Digest {
 		at := len(d.Nodes) / nodeBytes
 		d.Nodes = binary.BigEndian.AppendUint16(append(d.Nodes, id[:]...), uint16(min(age/ageUnit, math.MaxUint16)))
 		d.Loads = append(d.Loads, hundredths(usage.CPU), hundredths(usage.RAM))
+		d.NodesPulled = binary.AppendVarint(d.NodesPulled, pulled)
 		for cacheJob, progress := range pulls {
 			if room--; room >= 0 {
 				addPull(d, cacheJob, at, progress)
@@ -95,13 +97,16 @@ func hundredths(share float64) byte { return byte(math.Round(min(max(share, 0), 
 // out.
 func readDigest(d *record.Digest, now time.Time) map[string]PeerReport {
 	nodes := make(map[string]PeerReport, len(d.Nodes)/nodeBytes)
-	ids := make([]string, 0, len(d.Nodes)/nodeBytes)
+	ids, pulled := make([]string, 0, len(d.Nodes)/nodeBytes), d.NodesPulled
 	for b := d.Nodes; len(b) >= nodeBytes; b = b[nodeBytes:] {
 		at, id := len(ids), uuid.UUID(b[:16]).String()
 		ids = append(ids, id)
 		t := PeerReport{LastContact: now.Add(-time.Duration(binary.BigEndian.Uint16(b[16:])) * ageUnit)}
 		if 2*at+1 < len(d.Loads) {
 			t.CPU, t.RAM = float64(d.Loads[2*at])/100, float64(d.Loads[2*at+1])/100
+		}
+		if bytes, n := binary.Varint(pulled); n > 0 {
+			t.pulled, pulled = bytes, pulled[n:]
 		}
 		nodes[id] = t
 	}
@@ -128,7 +133,7 @@ func readDigest(d *record.Digest, now time.Time) map[string]PeerReport {
 }
 
 // report returns what a node has reported to this replica, and when it was last in contact.
-func (s *session) report(now time.Time) (seen time.Time, usage api.Usage, pulls map[string]float64) {
+func (s *session) report(now time.Time) (seen time.Time, usage api.Usage, pulls map[string]float64, pulled int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, d := range s.cacheJobs {
@@ -140,7 +145,7 @@ func (s *session) report(now time.Time) (seen time.Time, usage api.Usage, pulls 
 		}
 		pulls[id] = d.progress
 	}
-	return s.lastContactLocked(now), s.usage, pulls
+	return s.lastContactLocked(now), s.usage, pulls, s.pulled
 }
 
 // orphanReport returns the orphaned VMs of a node; nil when there are none.

@@ -119,6 +119,8 @@ func (idle) TouchAll()                   {}
 func (idle) Reconsider(...[]string)      {}
 func (idle) On() bool                    { return false }
 func (idle) After(t time.Time) time.Time { return t }
-func (idle) Pulled(int64)                {}
+func (idle) Pulled(string, int64)        {}
 func (idle) PulledElsewhere(int64)       {}
 func (idle) TotalPulled() int64          { return 0 }
+
+func (idle) NodePulledElsewhere(string, int64) {}

@@ -66,9 +66,10 @@ type Maintenance interface {
 
 // PullCounter counts the bytes that nodes pull.
 type PullCounter interface {
-	Pulled(bytes int64)          // by nodes of this replica
-	PulledElsewhere(bytes int64) // by those of others
+	Pulled(node string, bytes int64) // by a node of this replica
+	PulledElsewhere(bytes int64)     // by those of others
 	TotalPulled() int64
+	NodePulledElsewhere(node string, bytes int64) // by one of those
 }
 
 // Link serves the node API. Sessions, Peers and Orphans are its state; their methods may be called

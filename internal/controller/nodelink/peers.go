@@ -2,6 +2,7 @@ package nodelink
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -44,10 +45,28 @@ type peerDigest struct {
 	orphans []record.OrphanReport // nodes with orphaned VMs
 	more    bool                  // there are more of these
 	pulled  int64                 // bytes that its nodes have pulled since it runs
+
+	nodesPulled map[string]int64 // node id -> the same of the node
 }
 
 // hasOrphans reports whether a digest contains orphaned VMs.
 func (h peerDigest) hasOrphans() bool { return len(h.orphans) > 0 || h.more }
+
+// countPulls returns the bytes that nodes have pulled since the previous digest. Nodes that are not in the
+// new one keep their count, since they may come back.
+func (h *peerDigest) countPulls(was peerDigest) (more map[string]int64) {
+	more, h.nodesPulled = map[string]int64{}, maps.Clone(was.nodesPulled)
+	if h.nodesPulled == nil {
+		h.nodesPulled = map[string]int64{}
+	}
+	for node, t := range h.nodes {
+		if t.pulled > h.nodesPulled[node] {
+			more[node] = t.pulled - h.nodesPulled[node]
+			h.nodesPulled[node] = t.pulled
+		}
+	}
+	return more
+}
 
 func newPeers(db record.DB, opts Options, sessions *Sessions) *Peers {
 	return &Peers{
@@ -120,10 +139,14 @@ func (p *Peers) setDigest(replica string, d *record.Digest) {
 	p.mu.Lock()
 	was, known := p.others[replica]
 	h.alive = was.alive || known && was.no != h.no
+	more := h.countPulls(was)
 	p.others[replica] = h
 	p.mu.Unlock()
 	if known && was.no != 0 {
 		p.opts.Pulls.PulledElsewhere(h.pulled - was.pulled)
+		for node, bytes := range more {
+			p.opts.Pulls.NodePulledElsewhere(node, bytes)
+		}
 	}
 	orphans := h.hasOrphans() || was.hasOrphans() || !p.sessions.orphans.none()
 	if orphans || now.Before(p.opts.Settled) {

@@ -145,10 +145,11 @@ func (l *Link) applyDescription(ctx context.Context, s *session, req *api.PollRe
 	if req.Usage != nil {
 		s.usage = *req.Usage
 	}
+	s.pulled += max(req.Pulled, 0)
 	infoKnown, inventoryKnown := s.infoHash == req.InfoHash, s.inventoryHash == req.HeldHash
 	s.mu.Unlock()
 	if req.Pulled > 0 {
-		l.opts.Pulls.Pulled(req.Pulled)
+		l.opts.Pulls.Pulled(req.NodeID, req.Pulled)
 	}
 	switch {
 	case req.Info != nil:

@@ -23,6 +23,7 @@ type session struct {
 	dropped       bool   // the node was removed: its polls end
 	lastContact   time.Time
 	usage         api.Usage
+	pulled        int64 // bytes that the node has reported to this replica
 	clock         nodeClock
 	infoHash      string
 	inventoryHash string

@@ -17,6 +17,8 @@ type Digest struct {
 	Orphans []OrphanReport    `json:"strange,omitempty"` // nodes with orphaned VMs
 	Vague   bool              `json:"vague,omitempty"`   // there are more of these
 	Pulled  int64             `json:"pulled,omitempty"`  // bytes that its nodes have pulled since its replica runs
+	// of each of Nodes the bytes that it has pulled since then, as varints
+	NodesPulled []byte `json:"nodes_pulled,omitempty"`
 }
 
 // OrphanReport describes the orphaned VMs of a node.

@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"maps"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/controller/lockorder"
@@ -14,8 +15,8 @@ import (
 // scan all of them for the utilization of the cloud. Every replica has one; events before it was
 // opened are not in its sums.
 type counters struct {
-	db      record.DB
-	onStart func(took time.Duration) // is called for each VM that starts
+	db       record.DB
+	observer observer
 
 	queued, booted *metric.Histogram // from the request to a node, to the running VM
 	placements     *metric.Window    // and how long each had waited
@@ -31,22 +32,55 @@ type counters struct {
 	states  map[farm.InstanceState]int
 	slots   int                  // used on nodes
 	waiting map[string]time.Time // instance id -> since when
+
+	onNode         map[string]nodeCount // node id -> its instances; none without
+	waitingByGroup map[string]int       // group id -> its pending instances; none without
+}
+
+// observer learns what happens to instances. Its methods are called while the lock of the counters is held.
+type observer interface {
+	placed(inst *farm.Instance, waited time.Duration)
+	started(inst *farm.Instance, took time.Duration)
+	failed(inst *farm.Instance)
+	// runs is called with each instance that enters the state Started (1) or leaves it (-1).
+	runs(who subject, change int)
+}
+
+// subject is what the numbers of an instance belong to.
+type subject struct {
+	node, group, owner, template, templateName string
+}
+
+// nodeCount is the number of instances on a node.
+type nodeCount struct {
+	running, slots int
 }
 
 // countedInstance is the state of an instance that counters has counted.
 type countedInstance struct {
 	state           farm.InstanceState
-	slot            bool
+	slot, waits     bool
 	placed, started bool
+	who             subject
 }
 
-func newCounters(db record.DB, started func(time.Duration)) *counters {
+// countedOf returns the state of an instance to count.
+func countedOf(inst *farm.Instance) countedInstance {
+	return countedInstance{
+		state: inst.State, slot: inst.UsesCapacity(), waits: inst.AwaitsPlacement(),
+		placed: !inst.Placed.IsZero(), started: !inst.Started.IsZero(),
+		who: subject{inst.NodeID, inst.GroupID, inst.Owner, inst.Template.ID, inst.Template.Name},
+	}
+}
+
+func newCounters(db record.DB, o observer) *counters {
 	now := db.Now()
 	return &counters{
-		db: db, onStart: started, queued: metric.NewHistogram(metric.Long), booted: metric.NewHistogram(metric.Long),
+		db: db, observer: o, queued: metric.NewHistogram(metric.Long), booted: metric.NewHistogram(metric.Long),
 		placements: metric.NewWindow(now), starts: metric.NewWindow(now), failures: metric.NewWindow(now),
 		ends: metric.NewWindow(now),
 		seen: map[string]countedInstance{}, states: map[farm.InstanceState]int{}, waiting: map[string]time.Time{},
+		onNode: map[string]nodeCount{}, waitingByGroup: map[string]int{},
 	}
 }
 
@@ -97,11 +131,12 @@ func (t *counters) newsLocked(was countedInstance, inst *farm.Instance, now time
 		t.placed.Inc()
 		t.queued.Observe(waited)
 		t.placements.Add(now, waited)
+		t.observer.placed(inst, waited)
 	}
 	if !was.started && !inst.Started.IsZero() {
 		t.started.Inc()
 		t.booted.Observe(inst.Started.Sub(inst.Created))
-		t.onStart(inst.Started.Sub(inst.Created))
+		t.observer.started(inst, inst.Started.Sub(inst.Created))
 		t.starts.Add(now, 0)
 	}
 	switch {
@@ -109,34 +144,75 @@ func (t *counters) newsLocked(was countedInstance, inst *farm.Instance, now time
 	case inst.State == farm.Errored:
 		t.failed.Inc()
 		t.failures.Add(now, 0)
+		t.observer.failed(inst)
 	case inst.State == farm.Terminated:
 		t.ended.Inc()
 		t.ends.Add(now, 0)
 	}
 }
 
-// enterLocked changes the sums from one state of an instance to the next.
+// enterLocked changes the sums from one state of an instance to the next; nil: its record is removed.
 func (t *counters) enterLocked(id string, was countedInstance, inst *farm.Instance) {
-	if was.state != farm.InstanceRemoved {
-		t.states[was.state]--
+	var is countedInstance
+	if inst != nil {
+		is = countedOf(inst)
 	}
-	if was.slot {
-		t.slots--
+	if was.state == farm.Started && (is.state != was.state || is.who != was.who) {
+		t.observer.runs(was.who, -1)
 	}
+	if is.state == farm.Started && (is.state != was.state || is.who != was.who) {
+		t.observer.runs(is.who, 1)
+	}
+
+	t.addLocked(was, -1)
 	delete(t.waiting, id)
 	if inst == nil {
 		delete(t.seen, id)
 		return
 	}
-	is := countedInstance{inst.State, inst.UsesCapacity(), !inst.Placed.IsZero(), !inst.Started.IsZero()}
 	t.seen[id] = is
-	t.states[is.state]++
-	if is.slot {
-		t.slots++
-	}
-	if inst.AwaitsPlacement() {
+	t.addLocked(is, 1)
+	if is.waits {
 		t.waiting[id] = inst.Created
 	}
+}
+
+// addLocked adds an instance to the sums, or with -1 removes it.
+func (t *counters) addLocked(i countedInstance, change int) {
+	if i.state == farm.InstanceRemoved {
+		return
+	}
+	t.states[i.state] += change
+	if i.waits && i.who.group != "" {
+		addCount(t.waitingByGroup, i.who.group, change)
+	}
+	n := t.onNode[i.who.node]
+	if i.slot {
+		t.slots += change
+		n.slots += change
+	}
+	if i.state == farm.Started {
+		n.running += change
+	}
+	if n == (nodeCount{}) {
+		delete(t.onNode, i.who.node)
+	} else {
+		t.onNode[i.who.node] = n
+	}
+}
+
+// addCount changes a count of a map, which has none that are 0.
+func addCount(counts map[string]int, key string, change int) {
+	if counts[key] += change; counts[key] == 0 {
+		delete(counts, key)
+	}
+}
+
+// parts returns the numbers of each node and the pending instances of each group.
+func (t *counters) parts() (onNode map[string]nodeCount, waitingByGroup map[string]int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.onNode), maps.Clone(t.waitingByGroup)
 }
 
 // Snapshot is a copy of the statistics at one moment.

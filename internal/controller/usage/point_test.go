@@ -44,8 +44,39 @@ func TestSharesOfStarts(t *testing.T) {
 			t.Errorf("%v is of class %d", d, got)
 		}
 	}
-	hostile := record.SeriesStep{Starts: []uint32{9999, 1, 3}}
-	if p := pointOf(&hostile); p.starts != nil {
-		t.Error("a class that there is not")
+	hostile := record.SeriesStep{
+		At: math.MaxInt64, Samples: -1, Running: -5, Capacity: math.MaxInt64, Pulled: -1, LeastActive: 1 << 40,
+		Starts: []uint32{9999, 1, 3},
+	}
+	p := pointOf(&hostile)
+	if p.starts != nil || p.samples != 0 || p.running != 0 || p.pulled != 0 {
+		t.Errorf("values that no replica records: %+v", p)
+	}
+	p.toAPI(time.Minute)
+}
+
+// TestPointsOfSamples: means, extremes, and what is absent because nobody measured it.
+func TestPointsOfSamples(t *testing.T) {
+	var p point
+	p.sample(measurement{running: 3, queue: 2, slots: 4, capacity: 10, active: 5, cpu: .25, ram: .5, hasLoad: true})
+	p.sample(measurement{running: 1, queue: 6, slots: 2, capacity: 2, active: 1, offline: 4})
+	p.failures = 2
+	f := p.toRecord()
+	read := pointOf(&f)
+	for name, q := range map[string]*point{"of samples": &p, "recorded": &read} {
+		got := q.toAPI(time.Minute)
+		if got.Samples != 2 || got.Running != 2 || got.Queue != 4 || got.QueuePeak != 6 || got.Failures != 2 ||
+			*got.SlotsUsed != 3 || *got.Capacity != 6 || *got.ActiveNodes != 3 || *got.ActiveNodesMin != 1 ||
+			*got.OfflineNodes != 2 || *got.OfflineNodesMax != 4 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if got := p.toAPI(time.Minute); *got.CPUUtil != .25 || *got.RAMUtil != .5 {
+		t.Errorf("load: %v, %v", *got.CPUUtil, *got.RAMUtil)
+	}
+	old := pointOf(&record.SeriesStep{Samples: 2, Running: 4})
+	if got := old.toAPI(time.Minute); got.Running != 2 || got.ActiveNodes != nil || got.ActiveNodesMin != nil ||
+		got.OfflineNodesMax != nil || got.Capacity != nil || got.CPUUtil != nil {
+		t.Errorf("a record without nodes: %+v", got)
 	}
 }

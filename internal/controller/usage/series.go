@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -16,118 +17,112 @@ import (
 const (
 	sampleEvery   = 10 * time.Second
 	StoreInterval = 5 * time.Minute
-	// recordsPerCommit is how many records are written together: the largest ones fit a transaction.
+	// recordsPerCommit is how many records of the cloud are written together: the largest ones fit a
+	// transaction. Those of groups are written alone.
 	recordsPerCommit = 8
 	maxPulled        = 1 << 44 // bytes that a node is assumed to have pulled at most between two polls
+
+	// The timeline of a node or a group has up to 32 KB.
+	maxNodeSeries  = 2000
+	maxGroupSeries = 100
 )
 
-// series records the utilization of the cloud: in steps of a minute for hours, in longer ones for
-// days. Every replica computes it separately, since each sees all records; the bytes that nodes
-// pull it learns from them or from the replica that they poll. The leader stores it.
+// series records the utilization of the cloud, of its groups and of its nodes: in short steps for hours,
+// in longer ones for days. Every replica computes it separately, since each sees all records; the bytes
+// that nodes pull and the loads of their hosts it learns from them or from the replica that they poll.
+// The leader stores the series of the cloud and of groups. Those of nodes are only in memory.
 type series struct {
-	db     record.DB
-	counts func() Snapshot
+	db   record.DB
+	opts Options
 
-	mu    lockorder.Mutex[lockorder.Series] // guards the fields below
-	rings []ring
-	total int64     // bytes that nodes have reported to this replica
-	kept  time.Time // up to when it is recorded
-	tried time.Time // when that was last tried
+	counters *counters
+
+	mu     lockorder.Mutex[lockorder.Series] // guards the fields below
+	cloud  timeline
+	nodes  map[string]timeline // node id -> its timeline
+	groups map[string]timeline // group id -> its timeline
+	total  int64               // bytes that nodes have reported to this replica
+	kept   time.Time           // up to when it is recorded
+	tried  time.Time           // when that was last tried
 }
 
-// ring has the newest points of one step length.
-type ring struct {
-	step   time.Duration
-	batch  int64 // points in one record
-	points []point
-}
-
-func newSeries(db record.DB) *series {
-	return &series{db: db, kept: db.Now(), tried: db.Now(), rings: []ring{
-		{step: time.Minute, batch: 60, points: make([]point, 6*60+3)},
-		{step: 10 * time.Minute, batch: 72, points: make([]point, 7*24*6+6)},
-	}}
-}
-
-// number returns the number of a ring's step.
-func (r *ring) number(t time.Time) int64 { return max(t.Unix(), 0) / int64(r.step/time.Second) }
-
-// now returns the point of the current step.
-func (r *ring) now(t time.Time) *point {
-	at := r.number(t)
-	p := &r.points[at%int64(len(r.points))]
-	if p.at != at {
-		*p = point{at: at}
+func newSeries(db record.DB, opts Options) *series {
+	return &series{
+		db: db, opts: opts, kept: db.Now(), tried: db.Now(), cloud: newCloudTimeline(),
+		nodes: map[string]timeline{}, groups: map[string]timeline{},
 	}
-	return p
 }
 
-// seek returns the point of a step; nil without samples.
-func (r *ring) seek(at int64) *point {
-	if at < 0 {
-		return nil
+// count applies do to the current points of the cloud, of a node and of its groups. Without a node it is
+// that of the requested group.
+func (s *series) count(node, group string, do func(*point)) {
+	now, groups := s.db.Now(), []string{group}
+	if node != "" {
+		groups = s.groupsOf(node)
 	}
-	if p := &r.points[at%int64(len(r.points))]; p.at == at && p.samples > 0 {
-		return p
-	}
-	return nil
-}
-
-// each applies do to the points of the current steps.
-func (s *series) each(do func(*point)) {
-	now := s.db.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.rings {
-		do(s.rings[i].now(now))
-	}
+	s.cloud.each(now, do)
+	s.countPartsLocked(now, node, groups, do)
 }
 
-// run takes samples periodically.
-func (s *series) run(ctx context.Context) {
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for {
-		s.sample()
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
+func (s *series) countPartsLocked(now time.Time, node string, groups []string, do func(*point)) {
+	if t := s.nodes[node]; t != nil {
+		t.each(now, do)
+	}
+	for _, id := range groups {
+		if t := s.groups[id]; t != nil {
+			t.each(now, do)
 		}
 	}
 }
 
-func (s *series) sample() {
-	n := s.counts()
-	running := n.States[string(farm.Started)]
-	s.each(func(p *point) {
-		p.samples++
-		p.running += running
-		p.queue += n.Queue
-		p.peak = max(p.peak, n.Queue)
-	})
+// groupsOf returns the groups of a node.
+func (s *series) groupsOf(node string) []string {
+	if n, _, ok := s.db.Tables.Nodes.Get(node); ok {
+		return n.Groups
+	}
+	return nil
 }
 
 // started counts a started VM.
-func (s *series) started(took time.Duration) {
+func (s *series) started(inst *farm.Instance, took time.Duration) {
 	class := classOf(took)
-	s.each(func(p *point) { p.start(class) })
+	s.count(inst.NodeID, inst.GroupID, func(p *point) { p.start(class) })
+}
+
+// failed counts an instance that went to Error.
+func (s *series) failed(inst *farm.Instance) {
+	s.count(inst.NodeID, inst.GroupID, func(p *point) { p.failures++ })
 }
 
 // pulledHere counts the bytes that a node which polls this replica has pulled.
-func (s *series) pulledHere(bytes int64) {
-	bytes = min(max(bytes, 0), maxPulled)
+func (s *series) pulledHere(node string, bytes int64) {
+	if bytes = min(bytes, maxPulled); bytes <= 0 {
+		return
+	}
 	s.mu.Lock()
 	s.total += bytes
 	s.mu.Unlock()
-	s.pulled(bytes)
+	s.count(node, "", func(p *point) { p.pulled += bytes })
 }
 
-// pulled counts the bytes that nodes have pulled.
-func (s *series) pulled(bytes int64) {
+// pulledElsewhere counts the bytes that the nodes of another replica have pulled.
+func (s *series) pulledElsewhere(bytes int64) {
 	if bytes > 0 {
-		s.each(func(p *point) { p.pulled += min(bytes, maxPulled) })
+		s.count("", "", func(p *point) { p.pulled += min(bytes, maxPulled) })
 	}
+}
+
+// nodePulledElsewhere counts the part of a node in the bytes of another replica.
+func (s *series) nodePulledElsewhere(node string, bytes int64) {
+	if bytes = min(bytes, maxPulled); bytes <= 0 {
+		return
+	}
+	now, groups := s.db.Now(), s.groupsOf(node)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.countPartsLocked(now, node, groups, func(p *point) { p.pulled += bytes })
 }
 
 // pulledTotal returns the bytes that nodes have reported to this replica, for its digest.
@@ -158,22 +153,22 @@ func (s *series) take(f *record.SeriesRecord) {
 	now := s.db.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.rings {
-		r := &s.rings[i]
-		if f.Step != int64(r.step/time.Second) {
-			continue
-		}
-		last := r.number(now)
-		for j := range f.Points {
-			p := &f.Points[j]
-			if p.At < 0 || p.At > last || p.At <= last-int64(len(r.points)) {
-				continue
-			}
-			if own := r.seek(p.At); own == nil || own.samples < p.Samples {
-				r.points[p.At%int64(len(r.points))] = pointOf(p)
-			}
+	s.cloud.take(f.Step, f.Points, now)
+	for id, points := range f.Groups {
+		if t := part(s.groups, id, maxGroupSeries); t != nil {
+			t.take(f.Step, points, now)
 		}
 	}
+}
+
+// part returns the timeline of a node or a group, a new one if it has none; nil: there are too many.
+func part(of map[string]timeline, id string, most int) timeline {
+	t := of[id]
+	if t == nil && len(of) < most {
+		t = newPartTimeline()
+		of[id] = t
+	}
+	return t
 }
 
 // keep records the new points, and removes those that are too old.
@@ -185,21 +180,22 @@ func (s *series) keep(ctx context.Context, term *record.Term, now time.Time) err
 		return nil
 	}
 	s.tried = now
-	var changes []store.Change
-	busy := false
-	for i := range s.rings {
-		r := &s.rings[i]
-		busy = busy || r.busySince(since)
-		for b := r.number(since) / r.batch; busy && b <= r.number(now)/r.batch; b++ {
-			if f := r.record(b); len(f.Points) > 0 {
-				changes = append(changes, store.Put(s.db.Tables.Series, recordID(r.step, b), f, store.Any))
-			}
-		}
-		changes = append(changes, s.outdatedLocked(r, now)...)
+	busy := s.cloud.busySince(since)
+	var changes, groups []store.Change
+	if busy {
+		changes = s.cloudChangesLocked(since, now)
+		groups = s.groupChangesLocked(since, now)
 	}
 	s.mu.Unlock()
+
+	changes = append(changes, s.outdated(now)...)
 	for some := range slices.Chunk(changes, recordsPerCommit) {
 		if err := term.Commit(ctx, some...); err != nil {
+			return err
+		}
+	}
+	for _, change := range groups {
+		if err := term.Commit(ctx, change); err != nil {
 			return err
 		}
 	}
@@ -211,84 +207,114 @@ func (s *series) keep(ctx context.Context, term *record.Term, now time.Time) err
 	return nil
 }
 
-// busySince reports whether there was any activity: points that do not justify a write are recorded
-// with later ones.
-func (r *ring) busySince(t time.Time) bool {
-	first := r.number(t)
-	return slices.ContainsFunc(r.points, func(p point) bool {
-		return p.at >= first && (p.running > 0 || p.queue > 0 || p.pulled > 0 || p.starts != nil)
-	})
-}
-
-// record returns the points of one record.
-func (r *ring) record(batch int64) *record.SeriesRecord {
-	f := &record.SeriesRecord{Step: int64(r.step / time.Second)}
-	for at := batch * r.batch; at < (batch+1)*r.batch; at++ {
-		if p := r.seek(at); p != nil {
-			f.Points = append(f.Points, p.toRecord())
+// cloudChangesLocked returns the records of the cloud with points since a time.
+func (s *series) cloudChangesLocked(since, now time.Time) (changes []store.Change) {
+	for i := range s.cloud {
+		r := &s.cloud[i]
+		for b := r.number(since) / r.batch; b <= r.number(now)/r.batch; b++ {
+			if points := r.recorded(b); len(points) > 0 {
+				f := &record.SeriesRecord{Step: int64(r.step / time.Second), Points: points}
+				changes = append(changes, store.Put(s.db.Tables.Series, recordID("", r.step, b), f, store.Any))
+			}
 		}
 	}
-	return f
+	return changes
 }
 
-// outdatedLocked removes the records whose points no request can cover any longer.
-func (s *series) outdatedLocked(r *ring, now time.Time) (changes []store.Change) {
-	first := r.number(now) - int64(len(r.points))
+// groupChangesLocked returns the records of groups with points since a time: each has the points of all
+// groups in some steps.
+func (s *series) groupChangesLocked(since, now time.Time) (changes []store.Change) {
+	for i, r := range newPartTimeline() {
+		first := max(r.number(since), r.number(now)-r.size+1)
+		for b := first / r.batch; b <= r.number(now)/r.batch; b++ {
+			f := &record.SeriesRecord{Step: int64(r.step / time.Second), Groups: map[string][]record.SeriesStep{}}
+			for id, t := range s.groups {
+				if points := t[i].recorded(b); len(points) > 0 {
+					f.Groups[id] = points
+				}
+			}
+			if len(f.Groups) > 0 {
+				changes = append(changes, store.Put(s.db.Tables.Series, recordID("g", r.step, b), f, store.Any))
+			}
+		}
+	}
+	return changes
+}
+
+// recordID returns the id of the record of some steps.
+func recordID(kind string, step time.Duration, batch int64) string {
+	return fmt.Sprintf("%s%d-%d", kind, int64(step/time.Second), batch)
+}
+
+// outdated returns the changes that remove the records which no request can cover any longer.
+func (s *series) outdated(now time.Time) (changes []store.Change) {
 	for id, f := range s.db.Tables.Series.All() {
-		if n := len(f.Points); f.Step == int64(r.step/time.Second) && (n == 0 || f.Points[n-1].At < first) {
+		if f.LastStep() < firstKept(f, now) {
 			changes = append(changes, store.Delete(s.db.Tables.Series, id, store.Any))
 		}
 	}
 	return changes
 }
 
-// seriesRange is a range of the API: its length, and how many points are merged into one.
-type seriesRange struct {
-	name  string
-	ring  int
-	steps int // of the ring
-	merge int
-}
-
-var spans = []seriesRange{
-	{api.RangeHour, 0, 60, 1},
-	{api.RangeQuarter, 0, 360, 3},
-	{api.RangeDay, 1, 144, 1},
-	{api.RangeWeek, 1, 1008, 6},
+// firstKept returns the number of the oldest step that a record may still be needed for.
+func firstKept(f *record.SeriesRecord, now time.Time) int64 {
+	size := map[int64]int64{} // length of a step in seconds -> steps that are kept
+	rings := newCloudTimeline()
+	if f.Groups != nil {
+		rings = newPartTimeline()
+	}
+	for _, r := range rings {
+		size[int64(r.step/time.Second)] = r.size
+	}
+	if f.Usage != nil {
+		for _, r := range newTallyRings() {
+			size[int64(r.step/time.Second)] = r.size
+		}
+	}
+	if size[f.Step] == 0 {
+		return 0 // it has steps of a length that there is not: it is kept unless it is empty
+	}
+	return max(now.Unix(), 0)/f.Step - size[f.Step]
 }
 
 // Series returns the utilization of the cloud over a range of the API.
 func (u *Usage) Series(over string) (api.Series, error) {
-	i := slices.IndexFunc(spans, func(s seriesRange) bool { return s.name == over })
-	if i < 0 {
-		return api.Series{}, farm.Invalid("range", "must be %s, %s, %s or %s", api.RangeHour, api.RangeQuarter,
-			api.RangeDay, api.RangeWeek)
-	}
-	return u.series.over(spans[i]), nil
+	return u.series.over(over, func() timeline { return u.series.cloud })
 }
 
-func (s *series) over(o seriesRange) api.Series {
+// NodeSeries returns the utilization of a node over a range of the API. A node that was not measured has no points.
+func (u *Usage) NodeSeries(over, node string) (api.Series, error) {
+	out, err := u.series.over(over, func() timeline { return u.series.nodes[node] })
+	out.NodeID = node
+	return out, err
+}
+
+// GroupSeries returns the utilization of a group over a range of the API: that of its nodes, and its pending
+// instances.
+func (u *Usage) GroupSeries(over, group string) (api.Series, error) {
+	out, err := u.series.over(over, func() timeline { return u.series.groups[group] })
+	out.GroupID = group
+	return out, err
+}
+
+// over returns the points of a timeline, which choose returns while the lock is held.
+func (s *series) over(name string, choose func() timeline) (api.Series, error) {
+	o, err := rangeOf(name)
+	if err != nil {
+		return api.Series{}, err
+	}
 	now := s.db.Now()
+	out := newAPISeries(o, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := &s.rings[o.ring]
-	step, merge := time.Duration(o.merge)*r.step, int64(o.merge)
-	last := r.number(now) / merge
-	first := last - int64(o.steps/o.merge) + 1
-	out := api.Series{
-		Range: o.name, Step: int(step / time.Second), To: now.Truncate(time.Second),
-		From: time.Unix(first*int64(step/time.Second), 0).UTC(), Points: []api.SeriesPoint{},
+	choose().over(o, now, func(_ int, p *point) { out.Points = append(out.Points, p.toAPI(o.step)) })
+	return out, nil
+}
+
+func newAPISeries(o seriesRange, now time.Time) api.Series {
+	first, _ := o.bounds(now)
+	return api.Series{
+		Range: o.name, Step: int(o.step / time.Second), To: now.Truncate(time.Second), From: o.start(first),
+		Points: []api.SeriesPoint{},
 	}
-	for at := max(first, 0); at <= last; at++ {
-		sum := point{at: at}
-		for n := at * merge; n < (at+1)*merge; n++ {
-			if p := r.seek(n); p != nil {
-				sum.add(p)
-			}
-		}
-		if sum.samples > 0 {
-			out.Points = append(out.Points, sum.toAPI(step))
-		}
-	}
-	return out
 }

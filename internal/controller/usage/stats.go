@@ -31,7 +31,7 @@ func (u *Usage) Stats() api.ControllerStats {
 		StartsLastHour:       t.starts.Last(now, anHour).Count,
 		FailuresLastHour:     t.failures.Last(now, anHour).Count,
 		TerminationsLastHour: t.ends.Last(now, anHour).Count,
-		Uptime:               seconds(now.Sub(u.started)),
+		Uptime:               seconds(now.Sub(u.opts.Started)),
 	}
 }
 

@@ -155,6 +155,7 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "GET /api/v1/rights", Permission: rest.AnyCredential, Handle: s.callerRights},
 		{Pattern: "GET /api/v1/stats", Permission: "view_logs", Handle: s.stats},
 		{Pattern: "GET /api/v1/stats/series", Permission: "view_logs", Handle: s.series},
+		{Pattern: "GET /api/v1/stats/usage", Permission: "view_logs", Handle: s.usageReport},
 
 		{Pattern: "GET /api/v1/vm", Permission: "list_vms", Handle: s.listVMs},
 		{Pattern: "GET /api/v1/vm/page", Permission: "list_vms", Handle: s.pageVMs},

@@ -14,6 +14,7 @@ GET /api/v1/status known
 GET /api/v1/rights known
 GET /api/v1/stats view_logs
 GET /api/v1/stats/series view_logs
+GET /api/v1/stats/usage view_logs
 GET /api/v1/vm list_vms
 GET /api/v1/vm/page list_vms
 GET /api/v1/vm/history list_vms

@@ -1,20 +1,89 @@
 package controllerrest
 
 import (
+	"cmp"
+
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
 const maxRangeName = 16 // bytes of the name of a range
 
-// series returns the load of the cloud over time.
+// series returns the load over time: of the cloud, of a node, of a group, or sparklines of several of them.
 func (s *server) series(r *rest.Request) (any, error) {
-	over := r.Params.Text("range", maxRangeName)
+	p := r.Params
+	over := cmp.Or(p.Text("range", maxRangeName), api.RangeHour)
+	by := p.OneOf("by", api.ByNode, api.ByGroup)
+	nodes, group := p.CommaList("node_id"), p.String("group_id")
+	switch {
+	case p.Err() != nil:
+	case len(nodes) > 0 && group != "":
+		p.RecordError("group_id", "must not be given together with node_id")
+	case by == api.ByNode && (len(nodes) == 0 || len(nodes) > api.MaxSparklines):
+		p.RecordError("node_id", "must have 1 to %d IDs with by=node", api.MaxSparklines)
+	case by == api.ByGroup && (len(nodes) > 0 || group != ""):
+		p.RecordError("by", "lists all groups: leave out node_id and group_id")
+	case by == "" && len(nodes) > 1:
+		p.RecordError("node_id", "must have one ID, or by=node with it")
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	switch {
+	case by == api.ByNode:
+		return s.nodeSparklines(r, over, nodes)
+	case by == api.ByGroup:
+		return s.controller.Usage.GroupSparklines(over)
+	case len(nodes) == 1:
+		return s.nodeSeries(r, over, nodes[0])
+	case group != "":
+		return s.groupSeries(r, over, group)
+	}
+	return s.controller.Usage.Series(over)
+}
+
+// nodeSparklines leaves out the nodes that the caller does not see.
+func (s *server) nodeSparklines(r *rest.Request, over string, ids []string) (any, error) {
+	seen := s.visibilityOf(r)
+	visible := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if seen.seesNode(id) {
+			visible = append(visible, id)
+		}
+	}
+	return s.controller.Usage.NodeSparklines(over, visible)
+}
+
+func (s *server) nodeSeries(r *rest.Request, over, id string) (any, error) {
+	_, err := s.controller.Nodes.Get(r.Context(), id)
+	if err == nil && !s.visibilityOf(r).seesNode(id) {
+		err = farm.NotFound()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.controller.Usage.NodeSeries(over, id)
+}
+
+func (s *server) groupSeries(r *rest.Request, over, id string) (any, error) {
+	if _, _, err := s.controller.Groups.Get(r.Context(), id); err != nil {
+		return nil, err
+	}
+	return s.controller.Usage.GroupSeries(over, id)
+}
+
+// usageReport returns the usage by group, owner or template.
+func (s *server) usageReport(r *rest.Request) (any, error) {
+	by := r.Params.OneOf("by", api.ByGroup, api.ByOwner, api.ByTemplate)
+	over := cmp.Or(r.Params.Text("range", maxRangeName), api.RangeDay)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	if over == "" {
-		over = api.RangeHour
+	by = cmp.Or(by, api.ByGroup)
+	var show func(string) bool
+	if seen := s.visibilityOf(r); by == api.ByTemplate && seen.isRestricted {
+		show = seen.seesTemplate
 	}
-	return s.controller.Usage.Series(over)
+	return s.controller.Usage.Report(by, over, show)
 }
