@@ -24,7 +24,13 @@ type Field[T any] struct {
 	Size      func(T) float64         // in bytes
 	Age       func(T) time.Time       // compared as an age; the zero time matches nothing
 	Duration  func(T) (float64, bool) // in seconds; false: no value, matches nothing
-	IsDefault bool                    // with Text: words without a field are searched in it
+	IsDefault bool                    // with Text or Texts: words without a field are searched in it
+	// Values is the closed set of the values of Text or Texts, as clients see them: other values in a filter are an
+	// error. nil: any value.
+	Values []string
+	// Suggest returns the values that a completion offers for a record; nil: those of Text or Texts.
+	Suggest func(T) []string
+	Summary string // what the field is, for a reader; "": as its kind
 }
 
 // Table is the fields of a resource.
@@ -86,10 +92,12 @@ func (t Table[T]) compileTerm(m term) (func(T, time.Time) bool, error) {
 	}
 	i := slices.IndexFunc(t, func(f Field[T]) bool { return strings.EqualFold(f.Name, m.field) })
 	if i < 0 {
-		return nil, errorAt(m.pos, "unknown field %s; the fields are %s", quoteShort(m.field),
-			strings.Join(t.FieldNames(), ", "))
+		return nil, t.unknownField(m.pos, m.field)
 	}
 	f := t[i]
+	if err := m.checkValues(f.Values); err != nil {
+		return nil, err
+	}
 	switch {
 	case f.Text != nil:
 		fits, err := m.textCondition()
@@ -120,10 +128,10 @@ func (t Table[T]) compileTerm(m term) (func(T, time.Time) bool, error) {
 
 // compileWord compiles a word without a field.
 func (t Table[T]) compileWord(m term) (func(T, time.Time) bool, error) {
-	var fields []func(T) string
+	var fields []Field[T]
 	for _, f := range t {
 		if f.IsDefault {
-			fields = append(fields, f.Text)
+			fields = append(fields, f)
 		}
 	}
 	if len(fields) == 0 {
@@ -134,15 +142,24 @@ func (t Table[T]) compileWord(m term) (func(T, time.Time) bool, error) {
 	for _, v := range m.values {
 		words = append(words, containsPattern(v))
 	}
+	fits := func(text string) bool {
+		return slices.ContainsFunc(words, func(p pattern) bool { return p.match(text) })
+	}
 	return func(v T, _ time.Time) bool {
-		for _, field := range fields {
-			text := field(v)
-			if slices.ContainsFunc(words, func(p pattern) bool { return p.match(text) }) {
+		for _, f := range fields {
+			if f.Text != nil && fits(f.Text(v)) || f.Texts != nil && slices.ContainsFunc(f.Texts(v), fits) {
 				return true
 			}
 		}
 		return false
 	}, nil
+}
+
+// unknownField returns the error about a field that the table does not have.
+func (t Table[T]) unknownField(at int, name string) error {
+	names := t.FieldNames()
+	return errorAt(at, "unknown field %s; the fields are %s%s", quoteShort(name), strings.Join(names, ", "),
+		didYouMean(name, names))
 }
 
 // FieldNames returns the names of the fields, sorted.

@@ -25,8 +25,7 @@ func (t Table[T]) ParseOrder(text string) (o Order[T], err error) {
 	name, down := strings.CutPrefix(text, "-")
 	i := slices.IndexFunc(t, func(f Field[T]) bool { return strings.EqualFold(f.Name, name) })
 	if i < 0 {
-		return o, errorAt(0, "unknown field %s; the fields are %s", quoteShort(name),
-			strings.Join(t.FieldNames(), ", "))
+		return o, t.unknownField(0, name)
 	}
 	f := t[i]
 	o.name, o.descending = f.Name, down

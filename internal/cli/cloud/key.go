@@ -102,8 +102,8 @@ func keyState(k api.Key) string {
 // keyFields are what keys can be filtered by. The API has no filter for them.
 var keyFields = filter.Table[api.Key]{
 	{Name: "id", Text: func(k api.Key) string { return k.ID }, IsDefault: true},
-	{Name: "group", Texts: func(k api.Key) []string { return k.Groups }},
-	{Name: "state", Text: keyState},
+	{Name: "group", Texts: func(k api.Key) []string { return k.Groups }, IsDefault: true},
+	{Name: "state", Text: keyState, Values: []string{"active", "expired"}},
 	{Name: "age", Age: func(k api.Key) time.Time { return k.Created }},
 	{Name: "left", Duration: func(k api.Key) (float64, bool) {
 		left := time.Until(k.Expiration).Seconds()

@@ -149,18 +149,18 @@ func (k recordKind) completeArgs(n int) cobra.CompletionFunc {
 
 // completionsFor returns the IDs and names that begin with a text, from the API.
 func (k recordKind) completionsFor(cmd *cobra.Command, text string) (out []string) {
-	o := client.ListOptions{Limit: maxCompletions}
-	if text != "" {
-		o.Filter = quoteLiteral(text)
-	}
 	ctx, c, cancel, err := openForCompletion(cmd)
 	if err != nil {
 		return nil
 	}
 	defer cancel()
-	list, err := k.list(ctx, c, o)
-	if err != nil {
-		return nil
+	var list []selectable
+	for _, f := range completionFilters(text) {
+		part, err := k.list(ctx, c, client.ListOptions{Limit: maxCompletions, Filter: f})
+		if err != nil {
+			return nil
+		}
+		list = append(list, part...)
 	}
 	for _, e := range list[:min(len(list), maxCompletions)] {
 		name := e.names[0]
@@ -172,6 +172,19 @@ func (k recordKind) completionsFor(cmd *cobra.Command, text string) (out []strin
 		}
 	}
 	return out
+}
+
+// completionFilters returns the filters of the lists of what begins with a text.
+func completionFilters(text string) []string {
+	switch {
+	case text == "":
+		return []string{""}
+	case strings.ContainsAny(text, " \t\r\n,\"*\\"): // only a whole value can have them, or a word
+		return []string{quoteLiteral(text)}
+	case strings.Trim(strings.ToLower(text), "0123456789abcdef-") != "": // not an ID
+		return []string{"name:" + text + "*"}
+	}
+	return []string{"name:" + text + "*", "id:" + text + "* -name:" + text + "*"}
 }
 
 // openForCompletion opens the API for a completion.

@@ -1,6 +1,7 @@
 package controllerrest
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -51,20 +52,35 @@ func vmFields(c *controller.Controller) filter.Table[instances.View] {
 	return filter.Table[vm]{
 		{Name: "id", IsDefault: true, Text: func(v vm) string { return v.ID }},
 		{Name: "name", IsDefault: true, Text: func(v vm) string { return v.Name }},
-		{Name: "external_id", Text: func(v vm) string { return v.ExternalID }},
-		{Name: "state", Text: func(v vm) string { return string(v.State) }},
+		{Name: "external_id", IsDefault: true, Text: func(v vm) string { return v.ExternalID }},
+		{Name: "metadata", IsDefault: true, Texts: metadataTexts, Summary: "a value of the metadata, or key=value"},
+		{
+			Name: "state", IsDefault: true, Values: stateTexts(farm.InstanceStates),
+			Text: func(v vm) string { return string(v.State) },
+		},
 		{Name: "phase", Text: func(v vm) string { return string(v.Phase()) }},
 		{Name: "failure", Text: func(v vm) string { return failureText(v.ShownFailure()) }},
-		{Name: "message", Text: func(v vm) string { return v.Message }},
-		{Name: "template", Texts: func(v vm) []string { return []string{v.Template.Name, v.Template.ID} }},
-		{Name: "tag", Text: func(v vm) string { return v.Template.Tag }},
+		{Name: "message", IsDefault: true, Text: func(v vm) string { return v.Message }, Suggest: noSuggestions[vm]},
+		{
+			Name: "template", IsDefault: true,
+			Texts:   func(v vm) []string { return []string{v.Template.Name, v.Template.ID} },
+			Suggest: func(v vm) []string { return []string{v.Template.Name} },
+		},
+		{Name: "tag", IsDefault: true, Text: func(v vm) string { return v.Template.Tag }},
 		{Name: "version", Number: func(v vm) float64 { return float64(v.Template.Version) }},
-		{Name: "arch", Text: func(v vm) string { return v.Template.Arch }},
-		{Name: "node", Texts: func(v vm) []string { return []string{v.NodeName, v.NodeID} }},
-		{Name: "group", Texts: func(v vm) []string { return []string{v.GroupID, c.Groups.Name(v.GroupID)} }},
-		{Name: "owner", Text: func(v vm) string { return v.Owner }},
-		{Name: "ip", Texts: addresses},
-		{Name: "mac", Text: macOf},
+		{Name: "arch", IsDefault: true, Values: arches, Text: func(v vm) string { return v.Template.Arch }},
+		{
+			Name: nodeField, IsDefault: true, Texts: func(v vm) []string { return []string{v.NodeName, v.NodeID} },
+			Suggest: func(v vm) []string { return []string{v.NodeName} },
+		},
+		{
+			Name: "group", IsDefault: true,
+			Texts:   func(v vm) []string { return []string{v.GroupID, c.Groups.Name(v.GroupID)} },
+			Suggest: func(v vm) []string { return []string{c.Groups.Name(v.GroupID)} },
+		},
+		{Name: "owner", IsDefault: true, Text: func(v vm) string { return v.Owner }},
+		{Name: "ip", IsDefault: true, Texts: addresses},
+		{Name: "mac", IsDefault: true, Text: macOf},
 		{Name: "vlan", Text: func(v vm) string { return v.Options.VLAN }},
 		{Name: "usb", Text: func(v vm) string { return v.Options.USBDevice }},
 		{Name: "age", Age: func(v vm) time.Time { return v.Created }},
@@ -82,6 +98,37 @@ func failureText(f *farm.Failure) string {
 		return ""
 	}
 	return string(f.Class.Info().Class)
+}
+
+// arches are the architectures of guests and hosts.
+var arches = []string{"amd64", "arm64"}
+
+// visibleNodeStates are the states in which clients see nodes.
+var visibleNodeStates = append([]farm.NodeState{farm.NodeDrain}, farm.NodeStates...)
+
+// stateTexts returns states as texts.
+func stateTexts[S ~string](states []S) []string {
+	list := make([]string, len(states))
+	for i, s := range states {
+		list[i] = string(s)
+	}
+	return list
+}
+
+// noSuggestions is of fields whose values are no use in a completion.
+func noSuggestions[T any](T) []string { return nil }
+
+// metadataTexts returns the values of an instance's metadata, each alone and after its key.
+func metadataTexts(v instances.View) []string {
+	if len(v.Metadata) == 0 {
+		return nil
+	}
+	list := make([]string, 0, 2*len(v.Metadata))
+	for key, value := range v.Metadata {
+		text := fmt.Sprint(value)
+		list = append(list, text, key+"="+text)
+	}
+	return list
 }
 
 func addresses(v instances.View) []string {
@@ -104,23 +151,29 @@ func mebibytesToBytes(n int) float64 { return float64(n) * (1 << 20) }
 var pastFields = filter.Table[*farm.InstanceHistory]{
 	{Name: "id", IsDefault: true, Text: func(p *farm.InstanceHistory) string { return p.ID }},
 	{Name: "name", IsDefault: true, Text: func(p *farm.InstanceHistory) string { return p.Name }},
-	{Name: "external_id", Text: func(p *farm.InstanceHistory) string { return p.ExternalID }},
+	{Name: "external_id", IsDefault: true, Text: func(p *farm.InstanceHistory) string { return p.ExternalID }},
 	{Name: "failure", Text: func(p *farm.InstanceHistory) string { return failureText(p.Failure) }},
-	{Name: "message", Text: func(p *farm.InstanceHistory) string { return p.Message }},
-	{Name: "state", Texts: func(p *farm.InstanceHistory) []string {
+	{Name: "message", IsDefault: true, Text: func(p *farm.InstanceHistory) string { return p.Message }},
+	{Name: "state", Values: stateTexts(farm.InstanceStates), Texts: func(p *farm.InstanceHistory) []string {
 		states := make([]string, len(p.Transitions)) // past states
 		for i, t := range p.Transitions {
 			states[i] = string(t.State)
 		}
 		return states
 	}},
-	{Name: "template", Texts: func(p *farm.InstanceHistory) []string { return []string{p.TemplateName, p.TemplateID} }},
-	{Name: "tag", Text: func(p *farm.InstanceHistory) string { return p.Tag }},
+	{
+		Name: "template", IsDefault: true,
+		Texts: func(p *farm.InstanceHistory) []string { return []string{p.TemplateName, p.TemplateID} },
+	},
+	{Name: "tag", IsDefault: true, Text: func(p *farm.InstanceHistory) string { return p.Tag }},
 	{Name: "version", Number: func(p *farm.InstanceHistory) float64 { return float64(p.Version) }},
-	{Name: "arch", Text: func(p *farm.InstanceHistory) string { return p.Arch }},
-	{Name: "node", Texts: func(p *farm.InstanceHistory) []string { return []string{p.NodeName, p.NodeID} }},
+	{Name: "arch", Values: arches, Text: func(p *farm.InstanceHistory) string { return p.Arch }},
+	{
+		Name: nodeField, IsDefault: true,
+		Texts: func(p *farm.InstanceHistory) []string { return []string{p.NodeName, p.NodeID} },
+	},
 	{Name: "group", Text: func(p *farm.InstanceHistory) string { return p.GroupID }},
-	{Name: "owner", Text: func(p *farm.InstanceHistory) string { return p.Owner }},
+	{Name: "owner", IsDefault: true, Text: func(p *farm.InstanceHistory) string { return p.Owner }},
 	{Name: "age", Age: func(p *farm.InstanceHistory) time.Time { return p.Created }},
 	{Name: "ended", Age: func(p *farm.InstanceHistory) time.Time { return p.Finished }},
 }
@@ -129,22 +182,49 @@ var pastFields = filter.Table[*farm.InstanceHistory]{
 var nodeFields = filter.Table[api.Node]{
 	{Name: "id", IsDefault: true, Text: func(n api.Node) string { return n.NodeID }},
 	{Name: "name", IsDefault: true, Text: func(n api.Node) string { return n.NodeName }},
-	{Name: "host", Text: func(n api.Node) string { return n.IPAddress }},
-	{Name: "state", Text: func(n api.Node) string { return n.State }},
-	{Name: "arch", Text: func(n api.Node) string { return n.HostArch }},
-	{Name: "version", Text: func(n api.Node) string { return n.AgentVersion }},
-	{Name: "group", Texts: func(n api.Node) (names []string) {
-		for _, g := range n.Groups {
-			names = append(names, g.Name, g.ID)
-		}
-		return names
-	}},
-	{Name: "template", Texts: func(n api.Node) (names []string) {
-		for _, t := range n.Templates {
-			names = append(names, t.Name, t.UUID)
-		}
-		return names
-	}},
+	{Name: "host", IsDefault: true, Text: func(n api.Node) string { return n.IPAddress }},
+	{
+		Name: "state", IsDefault: true, Values: stateTexts(visibleNodeStates),
+		Text: func(n api.Node) string { return n.State },
+	},
+	{
+		Name: "reason", IsDefault: true, Text: func(n api.Node) string { return n.StateReason },
+		Summary: "why it is in its state", Suggest: noSuggestions[api.Node],
+	},
+	{Name: "arch", IsDefault: true, Values: arches, Text: func(n api.Node) string { return n.HostArch }},
+	{Name: "version", IsDefault: true, Text: func(n api.Node) string { return n.AgentVersion }},
+	{Name: "hypervisor", IsDefault: true, Text: func(n api.Node) string { return n.AnkaVersion.Product }},
+	{
+		Name: "group", IsDefault: true,
+		Texts: func(n api.Node) (names []string) {
+			for _, g := range n.Groups {
+				names = append(names, g.Name, g.ID)
+			}
+			return names
+		},
+		Suggest: func(n api.Node) (names []string) {
+			for _, g := range n.Groups {
+				names = append(names, g.Name)
+			}
+			return names
+		},
+	},
+	{
+		Name: "template",
+		Texts: func(n api.Node) (names []string) {
+			for _, t := range n.Templates {
+				names = append(names, t.Name, t.UUID)
+			}
+			return names
+		},
+		Suggest: func(n api.Node) (names []string) {
+			for _, t := range n.Templates {
+				names = append(names, t.Name)
+			}
+			return names
+		},
+		Summary: "a cached template",
+	},
 	{Name: "capacity", Number: func(n api.Node) float64 { return float64(n.Capacity) }},
 	{Name: "vms", Number: func(n api.Node) float64 { return float64(n.VMCount) }},
 	{Name: "cpus", Number: func(n api.Node) float64 { return float64(n.CPUCount) }},
@@ -159,7 +239,8 @@ var nodeFields = filter.Table[api.Node]{
 var templateFields = filter.Table[api.Template]{
 	{Name: "id", IsDefault: true, Text: func(t api.Template) string { return t.ID }},
 	{Name: "name", IsDefault: true, Text: func(t api.Template) string { return t.Name }},
-	{Name: "arch", Text: func(t api.Template) string { return t.Arch }},
+	{Name: "arch", IsDefault: true, Values: arches, Text: func(t api.Template) string { return t.Arch }},
+	{Name: "tag", IsDefault: true, Text: func(t api.Template) string { return t.LatestTag }, Summary: "the newest tag"},
 	{Name: "size", Size: func(t api.Template) float64 { return float64(t.Size) }},
 }
 
@@ -167,7 +248,10 @@ var templateFields = filter.Table[api.Template]{
 var imageFields = filter.Table[*farm.SaveRequest]{
 	{Name: "id", IsDefault: true, Text: func(s *farm.SaveRequest) string { return s.ID }},
 	{Name: "name", IsDefault: true, Text: func(s *farm.SaveRequest) string { return s.Request.NewTemplateName }},
-	{Name: "state", Text: func(s *farm.SaveRequest) string { return string(s.Status) }},
+	{
+		Name: "state", Values: stateTexts(farm.SaveStatuses),
+		Text: func(s *farm.SaveRequest) string { return string(s.Status) },
+	},
 	{Name: "template", Text: func(s *farm.SaveRequest) string { return s.Request.TemplateID }},
 	{Name: "tag", Text: func(s *farm.SaveRequest) string { return s.Request.Tag }},
 	{Name: "instance", Text: func(s *farm.SaveRequest) string { return s.Request.InstanceID }},
@@ -176,18 +260,27 @@ var imageFields = filter.Table[*farm.SaveRequest]{
 	{Name: "age", Age: func(s *farm.SaveRequest) time.Time { return s.Created }},
 }
 
+// cacheJobOpen is the state of a cache job that has not ended.
+const cacheJobOpen = "open"
+
 // cacheJobFields are the fields of distributions, and of removals from nodes.
 var cacheJobFields = filter.Table[*farm.CacheJob]{
 	{Name: "id", IsDefault: true, Text: func(e *farm.CacheJob) string { return e.ID }},
 	{Name: "name", IsDefault: true, Text: func(e *farm.CacheJob) string { return e.Template.Name }},
 	{Name: "template", Texts: func(e *farm.CacheJob) []string { return []string{e.Template.Name, e.Template.ID} }},
 	{Name: "tag", Text: func(e *farm.CacheJob) string { return e.Template.Tag }},
-	{Name: "state", Text: func(e *farm.CacheJob) string {
-		if e.IsOpen() {
-			return "open"
-		}
-		return string(e.EndReason)
-	}},
+	{
+		Name: "state",
+		Values: []string{
+			cacheJobOpen, string(farm.CacheJobFinished), string(farm.CacheJobCanceled), string(farm.CacheJobExpired),
+		},
+		Text: func(e *farm.CacheJob) string {
+			if e.IsOpen() {
+				return cacheJobOpen
+			}
+			return string(e.EndReason)
+		},
+	},
 	{Name: "node", Texts: func(e *farm.CacheJob) []string { return e.Nodes }},
 	{Name: "nodes", Number: func(e *farm.CacheJob) float64 { return float64(len(e.Nodes)) }},
 	{Name: "age", Age: func(e *farm.CacheJob) time.Time { return e.RequestedAt }},

@@ -17,13 +17,19 @@ func filtered(text string) string { return "?filter=" + url.QueryEscape(text) }
 func TestFilterInstances(t *testing.T) {
 	c := newCloud(t)
 	a := c.start(`,"name":"mac one","external_id":"http://ci/1"`)
-	b := c.start(`,"name":"linux","vcpu":4`)
+	b := c.start(`,"name":"linux","vcpu":4,"metadata":{"branch":"release/7","build":1234,"signed":true}`)
 	for text, want := range map[string][]string{
 		"state:scheduling": {a, b}, "state:started": {}, "-state:started": {a, b}, "name:mac*": {a},
 		`name:"mac one"`: {a}, "linux": {b},
 		"id:" + b: {b}, "template:base tag:v1+x": {a, b}, "template:" + templateID: {a, b},
 		"external_id:http://ci/*": {a}, "owner:ci": {a},
 		"age<1h": {a, b}, "age>1h": {}, "cpus:4": {b}, "ram>=512MB": {a, b}, "arch:amd64 version:0": {a, b},
+		// words are searched in every column
+		"base": {a, b}, "v1+x": {a, b}, templateID[:8]: {a, b}, "CI/1": {a}, "release/7": {b}, `metadata:"signed=true"`: {b},
+		"metadata:build=1234": {b}, "scheduling": {a, b}, "amd64": {a, b}, "-amd64": {}, "linux base": {b},
+		"mac,release": {a, b}, "nowhere": {}, "metadata:release*": {b}, "metadata:1234": {b}, "metadata:branch": {},
+		// no record has these values of open sets
+		"node:x": {}, "group:x": {}, "template:x": {}, "owner:x": {}, "state:s*,error": {a, b},
 		"message:*node*": {a, b}, "ip:*": {}, "ttl>0": {},
 	} {
 		if got := c.list(filtered(text)); strings.Join(got, " ") != strings.Join(want, " ") {
@@ -37,12 +43,62 @@ func TestFilterInstances(t *testing.T) {
 		t.Errorf("with external_id: %v", got)
 	}
 	for text, want := range map[string]string{
-		"stat:x":  "filter: at 1: unknown field \"stat\"; the fields are age, arch, ",
-		"age:x":   "filter: at 5: age takes a time",
-		`name:"x`: "filter: at 6: missing closing quote",
+		"stat:x": "filter: at 1: unknown field \"stat\"; the fields are age, arch, ",
+		"nod:x":  "filter: at 1: unknown field \"nod\"; the fields are age, arch, cpus, external_id, group, id, idle, ip",
+		"state:strted": "filter: at 7: unknown state \"strted\": want one of Scheduling, Pulling, Started, Stopping, " +
+			"Stopped, Terminating, Terminated, Error, Pushing; did you mean Started?",
+		"-state:started,eror": "filter: at 16: unknown state \"eror\"",
+		"arch:x86":            "filter: at 6: unknown arch \"x86\": want one of amd64, arm64",
+		"age:x":               "filter: at 5: age takes a time",
+		`name:"x`:             "filter: at 6: missing closing quote",
 	} {
 		if a := c.call("GET", "/api/v1/vm"+filtered(text), ""); a.code != 400 || !strings.HasPrefix(a.Message, want) {
 			t.Errorf("%s: %d %s", text, a.code, a.Message)
+		}
+	}
+}
+
+// TestUnknownValues: every list with a state refuses one that does not exist, and names those that do.
+func TestUnknownValues(t *testing.T) {
+	c := newCloud(t)
+	for path, want := range map[string]string{
+		"/api/v1/vm": "Scheduling, ", "/api/v1/vm/page": "Scheduling, ", "/api/v1/vm/history": "Scheduling, ",
+		"/api/v1/node": `"Drain Mode", Offline, "Inactive (Invalid License)", Active, `, "/api/v1/node/page": "Offline, ",
+		"/api/v1/image": "pending, done, error", "/api/v1/registry/vm/distribute": "open, finished, canceled, expired",
+	} {
+		a := c.call("GET", path+filtered("state:nonsense"), "")
+		if a.code != 400 || !strings.HasPrefix(a.Message, `filter: at 7: unknown state "nonsense": want one of `) ||
+			!strings.Contains(a.Message, want) {
+			t.Errorf("%s: %d %s", path, a.code, a.Message)
+		}
+	}
+}
+
+// TestWordsInNodesAndTemplates: a word without a field is searched in every column of these lists, too.
+func TestWordsInNodesAndTemplates(t *testing.T) {
+	c := newCloud(t)
+	if _, err := c.Nodes.Join(t.Context(), api.JoinRequest{
+		Protocol: api.LinkProtocol, Token: c.Nodes.JoinToken(), Name: "mac-1", Host: "10.0.7.1", Arch: "arm64",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		path, text string
+		want       int
+	}{
+		{"/api/v1/node", "mac", 1},
+		{"/api/v1/node", "10.0.7", 1},
+		{"/api/v1/node", "arm64", 1},
+		{"/api/v1/node", "10.0.8", 0},
+		{"/api/v1/node/page", "mac arm64", 1},
+		{"/api/v1/registry/vm", "base", 1},
+		{"/api/v1/registry/vm", templateID[:8], 1},
+		{"/api/v1/registry/vm", "nothing", 0},
+	} {
+		a := c.call("GET", row.path+filtered(row.text), "")
+		if found := strings.Count(string(a.Body), `"mac-1"`) + strings.Count(string(a.Body), `"name":"base`); a.code != 200 ||
+			found != row.want {
+			t.Errorf("%s %s: %d, %d found, want %d: %s", row.path, row.text, a.code, found, row.want, a.Body)
 		}
 	}
 }

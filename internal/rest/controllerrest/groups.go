@@ -37,7 +37,7 @@ func groupToAPI(g *farm.Group) api.Group {
 var groupFields = filter.Table[api.Group]{
 	{Name: "id", IsDefault: true, Text: func(g api.Group) string { return g.ID }},
 	{Name: "name", IsDefault: true, Text: func(g api.Group) string { return g.Name }},
-	{Name: "description", Text: func(g api.Group) string { return g.Description }},
+	{Name: "description", IsDefault: true, Text: func(g api.Group) string { return g.Description }},
 	{Name: "fallback", Text: func(g api.Group) string {
 		if g.FallbackGroupID == nil {
 			return ""

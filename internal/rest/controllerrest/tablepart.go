@@ -109,7 +109,7 @@ func (s *server) pageNodes(r *rest.Request) (any, error) {
 	}
 	list = filterList(list, fits)
 	out := api.NodePage{Total: len(list), States: map[string]int{}, Groups: map[string]int{}}
-	for _, state := range append([]farm.NodeState{farm.NodeDrain}, farm.NodeStates...) {
+	for _, state := range visibleNodeStates {
 		out.States[string(state)] = 0
 	}
 	active := 0
@@ -136,7 +136,9 @@ func (s *server) pageNodes(r *rest.Request) (any, error) {
 // templateRowFields are the fields of templates in a table.
 var templateRowFields = func() (t filter.Table[api.TemplateRow]) {
 	for _, f := range templateFields {
-		of := filter.Field[api.TemplateRow]{Name: f.Name, IsDefault: f.IsDefault}
+		of := filter.Field[api.TemplateRow]{
+			Name: f.Name, IsDefault: f.IsDefault, Values: f.Values, Summary: f.Summary,
+		}
 		if f.Text != nil {
 			of.Text = func(r api.TemplateRow) string { return f.Text(r.Template) }
 		}
@@ -146,7 +148,6 @@ var templateRowFields = func() (t filter.Table[api.TemplateRow]) {
 		t = append(t, of)
 	}
 	return append(t,
-		filter.Field[api.TemplateRow]{Name: "tag", Text: func(r api.TemplateRow) string { return r.LatestTag }},
 		filter.Field[api.TemplateRow]{
 			Name: "versions", Number: func(r api.TemplateRow) float64 { return float64(r.VersionCount) },
 		},

@@ -99,7 +99,9 @@ func (v visibility) vmFields(all filter.Table[instances.View]) filter.Table[inst
 		return all
 	}
 	return withField(all, filter.Field[instances.View]{
-		Name: nodeField, Texts: func(l instances.View) []string { return v.filterNames(l.NodeID, l.NodeName) },
+		Name: nodeField, IsDefault: true,
+		Texts:   func(l instances.View) []string { return v.filterNames(l.NodeID, l.NodeName) },
+		Suggest: func(l instances.View) []string { return v.filterNames(l.NodeID, l.NodeName)[:1] },
 	})
 }
 
@@ -109,7 +111,8 @@ func (v visibility) pastFields() filter.Table[*farm.InstanceHistory] {
 		return pastFields
 	}
 	return withField(pastFields, filter.Field[*farm.InstanceHistory]{
-		Name: nodeField, Texts: func(p *farm.InstanceHistory) []string { return v.filterNames(p.NodeID, p.NodeName) },
+		Name: nodeField, IsDefault: true,
+		Texts: func(p *farm.InstanceHistory) []string { return v.filterNames(p.NodeID, p.NodeName) },
 	})
 }
 
