@@ -77,7 +77,7 @@ var openByContract = strings.Fields(`GET:/livez GET:/readyz POST:/tap/v1/hand PO
 var lines = map[string]string{
 	controller: `
 		open: G/livez G/readyz
-		known: G/api/v1/status G/api/v1/rights G/api G/api/v1/openapi.yaml G/api/v1/openapi.json
+		known: G/api/v1/status G/api/v1/rights G/api/v1/search G/api/v1/filter/complete G/api G/api/v1/openapi.yaml G/api/v1/openapi.json
 		get_config: G/api/v1/maintenance
 		change_config: P/api/v1/maintenance D/api/v1/maintenance U/api/v1/macaddr D/api/v1/macaddr
 		list_vms: G/api/v1/vm G/api/v1/vm/page G/api/v1/vm/history G/api/v1/vm/watch

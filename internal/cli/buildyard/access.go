@@ -28,8 +28,9 @@ type access struct {
 	guessLimiter      auth.GuessLimiter // of the root token, at any of the interfaces
 	provider          *oidc.Provider    // nil: none
 	opts              accessOptions
-	tier              farm.Tier // that the authorizer uses
-	enforcementStored bool      // the store records whether permissions are enforced
+	listKeys          func() []farm.APIKey // nil: there are no API keys
+	tier              farm.Tier            // that the authorizer uses
+	enforcementStored bool                 // the store records whether permissions are enforced
 }
 
 // accessOptions are the options of openAccess.
@@ -146,7 +147,7 @@ func openAccess(o accessOptions) (*access, error) {
 		WaitConsistent: o.WaitConsistent, ShowLogin: o.ShowLogin,
 	}
 	if keys != nil {
-		routes.Keys = keys
+		routes.Keys, a.listKeys = keys, keys.List
 		a.authenticator.Sessions = auth.NewSessions(keys, o.Stores.Signer, v.Duration(config.SessionTTL))
 		routes.Sessions = a.authenticator.Sessions
 		routes.Handshake = auth.NewTAP(a.authenticator.Sessions, o.Stores.Nonces)
@@ -239,6 +240,14 @@ func (a *access) Routes() []rest.Route {
 		return authrest.DiscoveryRoutes()
 	}
 	return a.routes
+}
+
+// ListKeys returns the function that lists the API keys; nil when there are none.
+func (a *access) ListKeys() func() []farm.APIKey {
+	if a == nil {
+		return nil
+	}
+	return a.listKeys
 }
 
 // Rules returns the current rules; nil without authentication.

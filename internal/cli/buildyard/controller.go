@@ -459,7 +459,7 @@ func (s *ControllerService) restOptions() (controllerrest.Options, error) {
 		RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log, Meter: s.requestMeter,
 		RegistryAddress: s.registryUpstream.address, RegistryTransport: upstream, Packages: s.agentPackages,
 		Guard:      s.access.Guard(),
-		AuthRoutes: s.access.Routes(), Backup: s.store.Snapshot,
+		AuthRoutes: s.access.Routes(), ListKeys: s.access.ListKeys(), Backup: s.store.Snapshot,
 		Watches:    rest.NewConcurrencyLimit("watches", config.MaxWatches, s.settings.Int(config.MaxWatches)),
 		LogStreams: rest.NewConcurrencyLimit("log streams", config.MaxLogStreams, s.settings.Int(config.MaxLogStreams)),
 		Consoles:   rest.NewConcurrencyLimit("consoles", "", console.MaxOpen),

@@ -190,6 +190,18 @@ func (s *Instances) matching(rows iter.Seq[store.Row[farm.Instance]], p Page) []
 	return list
 }
 
+// Records yields the records of all instances in the order of their ids, the oldest first, without the messages that
+// are computed.
+func (s *Instances) Records() iter.Seq[*farm.Instance] {
+	return func(yield func(*farm.Instance) bool) {
+		for _, inst := range s.db.Tables.Instances.All() {
+			if !yield(inst) {
+				return
+			}
+		}
+	}
+}
+
 // ETag returns a tag of the state of the records in the next list of instances, or of a
 // later one. As long as the tag is the same, so is the list except for the messages that are not
 // stored.

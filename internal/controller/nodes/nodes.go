@@ -99,6 +99,17 @@ func (n *Nodes) List() []View {
 	return list
 }
 
+// Records yields the records of all nodes in the order of their ids.
+func (n *Nodes) Records() iter.Seq[*farm.Node] {
+	return func(yield func(*farm.Node) bool) {
+		for _, node := range n.db.Tables.Nodes.All() {
+			if !yield(node) {
+				return
+			}
+		}
+	}
+}
+
 // Get returns one node; farm.CodeNotFound when there is none.
 func (n *Nodes) Get(ctx context.Context, id string) (View, error) {
 	node, _, err := record.Lookup(ctx, n.db.Tables.Nodes, id)

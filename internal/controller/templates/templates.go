@@ -2,6 +2,7 @@ package templates
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/buildyard/buildyard/api"
@@ -74,6 +75,11 @@ func (t *Templates) List(ctx context.Context) ([]api.Template, error) {
 	}
 	hidden := func(one api.Template) bool { return !r.on(one.ID, listRight.right) }
 	return slices.DeleteFunc(slices.Clone(list), hidden), nil
+}
+
+// Known returns the last known states of templates that nodes have cached or that were started, by id.
+func (t *Templates) Known() map[string]*record.KnownTemplate {
+	return maps.Collect(t.db.Tables.KnownTemplates.All())
 }
 
 // Visible returns which templates the caller may list, as far as that is known now.

@@ -66,7 +66,10 @@ func vmFields(c *controller.Controller) filter.Table[instances.View] {
 			Texts:   func(v vm) []string { return []string{v.Template.Name, v.Template.ID} },
 			Suggest: func(v vm) []string { return []string{v.Template.Name} },
 		},
-		{Name: "tag", IsDefault: true, Text: func(v vm) string { return v.Template.Tag }},
+		{
+			Name: "tag", IsDefault: true, Text: func(v vm) string { return v.Template.Tag },
+			Suggest: func(v vm) []string { return []string{v.Template.Tag} },
+		},
 		{Name: "version", Number: func(v vm) float64 { return float64(v.Template.Version) }},
 		{Name: "arch", IsDefault: true, Values: arches, Text: func(v vm) string { return v.Template.Arch }},
 		{
@@ -78,7 +81,10 @@ func vmFields(c *controller.Controller) filter.Table[instances.View] {
 			Texts:   func(v vm) []string { return []string{v.GroupID, c.Groups.Name(v.GroupID)} },
 			Suggest: func(v vm) []string { return []string{c.Groups.Name(v.GroupID)} },
 		},
-		{Name: "owner", IsDefault: true, Text: func(v vm) string { return v.Owner }},
+		{
+			Name: "owner", IsDefault: true, Text: func(v vm) string { return v.Owner },
+			Suggest: func(v vm) []string { return []string{v.Owner} },
+		},
 		{Name: "ip", IsDefault: true, Texts: addresses},
 		{Name: "mac", IsDefault: true, Text: macOf},
 		{Name: "vlan", Text: func(v vm) string { return v.Options.VLAN }},

@@ -48,6 +48,7 @@ type Options struct {
 	// IssueRegistryToken makes a registry token, restricted to a scope, and returns its lifetime. nil:
 	// nodes need no token there, or none that can be made here.
 	IssueRegistryToken func(node *farm.Node, scope auth.NodeScope) (pass string, life time.Duration)
+	ListKeys           func() []farm.APIKey // the API keys, for a search of the root user; nil: there are none
 }
 
 type server struct {
@@ -70,6 +71,7 @@ type server struct {
 
 	guessLimiter       *auth.GuessLimiter // limits guesses of the join token without a guard
 	issueRegistryToken func(node *farm.Node, scope auth.NodeScope) (string, time.Duration)
+	listKeys           func() []farm.APIKey // nil: there are none
 
 	vmFields filter.Table[instances.View]
 }
@@ -111,6 +113,7 @@ func newServer(o Options) *server {
 		registryTransport: o.RegistryTransport, processEpoch: rand.Text()[:12], hashSeed: maphash.MakeSeed(),
 		watches: o.Watches, logStreams: o.LogStreams, consoles: o.Consoles,
 		packageFiles: o.Packages, guessLimiter: &auth.GuessLimiter{}, issueRegistryToken: o.IssueRegistryToken,
+		listKeys:   o.ListKeys,
 		vmFields:   vmFields(o.Controller),
 		openBackup: o.Backup, scanSlots: make(chan struct{}, maxScans),
 	}
@@ -143,7 +146,7 @@ func (s *server) allRoutes() []rest.Route { return slices.Concat(s.routes(), des
 // routes is the table of routes of the API.
 func (s *server) routes() []rest.Route {
 	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(),
-		s.networkRoutes(), s.logRoutes(), s.packageRoutes(), s.scanRoutes(), s.tokenRoutes())
+		s.networkRoutes(), s.logRoutes(), s.packageRoutes(), s.scanRoutes(), s.tokenRoutes(), s.searchRoutes())
 }
 
 // coreRoutes are the routes that every build cloud has.

@@ -12,6 +12,8 @@ GET /livez -
 GET /readyz -
 GET /api/v1/status known
 GET /api/v1/rights known
+GET /api/v1/search known
+GET /api/v1/filter/complete known
 GET /api/v1/stats view_logs
 GET /api/v1/stats/series view_logs
 GET /api/v1/stats/usage view_logs

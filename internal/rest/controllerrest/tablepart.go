@@ -1,6 +1,7 @@
 package controllerrest
 
 import (
+	"context"
 	"encoding/json"
 	"math"
 	"slices"
@@ -178,7 +179,17 @@ func (s *server) pageTemplates(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	templates, err := s.controller.Templates.List(r.Context())
+	list, err := s.templateRows(r.Context(), seen)
+	if err != nil {
+		return nil, err
+	}
+	list = filterList(list, fits)
+	return api.TemplatePage{Total: len(list), Templates: append([]api.TemplateRow{}, part.rows(list)...)}, nil
+}
+
+// templateRows returns the templates that the caller sees, with the number of nodes that cache each.
+func (s *server) templateRows(ctx context.Context, seen visibility) ([]api.TemplateRow, error) {
+	templates, err := s.controller.Templates.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -187,8 +198,7 @@ func (s *server) pageTemplates(r *rest.Request) (any, error) {
 	for i, t := range templates {
 		list[i] = api.TemplateRow{Template: t, Nodes: nodes[t.ID]}
 	}
-	list = filterList(list, fits)
-	return api.TemplatePage{Total: len(list), Templates: append([]api.TemplateRow{}, part.rows(list)...)}, nil
+	return list, nil
 }
 
 // countTemplateNodes counts the nodes that cache a version of each template, of those that the caller sees.

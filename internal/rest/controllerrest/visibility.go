@@ -98,7 +98,15 @@ func (v visibility) vmFields(all filter.Table[instances.View]) filter.Table[inst
 	if !v.isRestricted {
 		return all
 	}
-	return withField(all, filter.Field[instances.View]{
+	template := all[slices.IndexFunc(all, func(f filter.Field[instances.View]) bool { return f.Name == "template" })]
+	suggest := template.Suggest
+	template.Suggest = func(l instances.View) []string {
+		if !v.seesTemplate(l.Template.ID) {
+			return nil
+		}
+		return suggest(l)
+	}
+	return withField(withField(all, template), filter.Field[instances.View]{
 		Name: nodeField, IsDefault: true,
 		Texts:   func(l instances.View) []string { return v.filterNames(l.NodeID, l.NodeName) },
 		Suggest: func(l instances.View) []string { return v.filterNames(l.NodeID, l.NodeName)[:1] },

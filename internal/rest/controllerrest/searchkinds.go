@@ -1,0 +1,216 @@
+package controllerrest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/search"
+)
+
+func (f *searcher) findInstances(context.Context) {
+	newestFirst := func(a, b *farm.Instance) int { return b.Created.Compare(a.Created) }
+	best := search.NewBest(f.limit, newestFirst)
+	for inst := range f.server.controller.Instances.Records() {
+		f.setInstance(inst)
+		if m, ok := f.query.Match(f.fields); ok {
+			best.Add(inst, m)
+		}
+	}
+	addBest(f, api.SearchInstance, best, f.setInstance, f.showInstance)
+}
+
+func (f *searcher) setInstance(inst *farm.Instance) {
+	f.setFields(
+		search.Field{Name: "id", Text: inst.ID, IsID: true}, search.Field{Name: "name", Text: inst.Name, IsID: true},
+		search.Field{Name: "external_id", Text: inst.ExternalID, IsID: true},
+		search.Field{Name: "tag", Text: inst.Template.Tag},
+	)
+	if f.seen.seesTemplate(inst.Template.ID) {
+		f.fields = append(f.fields, search.Field{Name: "template", Text: inst.Template.Name})
+	}
+	if inst.NodeName != "" && f.seen.seesNode(inst.NodeID) {
+		f.fields = append(f.fields, search.Field{Name: nodeField, Text: inst.NodeName})
+	}
+	if len(inst.Metadata) == 0 {
+		return
+	}
+	first := len(f.fields)
+	for key, value := range inst.Metadata {
+		text, ok := value.(string)
+		if !ok {
+			text = fmt.Sprint(value)
+		}
+		f.fields = append(f.fields, search.Field{Name: "metadata", Key: key, Text: text})
+	}
+	slices.SortFunc(f.fields[first:], func(a, b search.Field) int { return strings.Compare(a.Key, b.Key) })
+}
+
+func (f *searcher) showInstance(inst *farm.Instance) api.SearchMatch {
+	var detail []string
+	if f.seen.seesTemplate(inst.Template.ID) {
+		detail = append(detail, inst.Template.Name+":"+inst.Template.Tag)
+	}
+	if inst.NodeName != "" && f.seen.seesNode(inst.NodeID) {
+		detail = append(detail, "on "+inst.NodeName)
+	}
+	return api.SearchMatch{
+		ID: inst.ID, Name: cmp.Or(inst.Name, inst.ExternalID), Detail: strings.Join(detail, " "),
+		State: string(inst.State),
+	}
+}
+
+func (f *searcher) findNodes(context.Context) {
+	byName := func(a, b *farm.Node) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) }
+	best := search.NewBest(f.limit, byName)
+	for node := range f.server.controller.Nodes.Records() {
+		if !f.seen.seesNode(node.ID) {
+			continue
+		}
+		f.setNode(node)
+		if m, ok := f.query.Match(f.fields); ok {
+			best.Add(node, m)
+		}
+	}
+	addBest(f, api.SearchNode, best, f.setNode, func(node *farm.Node) api.SearchMatch {
+		return api.SearchMatch{
+			ID: node.ID, Name: node.Name, State: string(node.VisibleState()),
+			Detail: strings.Join(slices.DeleteFunc(append([]string{node.Host}, f.groupNames(node)...), isEmpty), ", "),
+		}
+	})
+}
+
+func isEmpty(text string) bool { return text == "" }
+
+func (f *searcher) setNode(node *farm.Node) {
+	f.setFields(
+		search.Field{Name: "id", Text: node.ID, IsID: true}, search.Field{Name: "name", Text: node.Name, IsID: true},
+		search.Field{Name: "host", Text: node.Host, IsID: true},
+	)
+	for _, name := range f.groupNames(node) {
+		f.fields = append(f.fields, search.Field{Name: "group", Text: name})
+	}
+}
+
+// groupNames returns the names of the groups of a node; "" for one that was deleted.
+func (f *searcher) groupNames(node *farm.Node) []string {
+	names := make([]string, len(node.Groups))
+	for i, id := range node.Groups {
+		names[i] = f.server.controller.Groups.Name(id)
+	}
+	return names
+}
+
+// searchedTemplate is a template with the tags that are known of it.
+type searchedTemplate struct {
+	api.Template
+	known *record.KnownTemplate // nil: only its newest tag is known
+}
+
+func (f *searcher) findTemplates(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, searchRegistryTimeout)
+	defer cancel()
+	list, err := f.server.controller.Templates.List(ctx)
+	if farm.CodeOf(err) == farm.CodeForbidden {
+		return
+	}
+	known := f.server.controller.Templates.Known()
+	if err != nil { // what is known must do
+		f.result.Incomplete = append(f.result.Incomplete, api.SearchTemplate)
+		visible := f.server.controller.Templates.Visible(ctx)
+		for id, k := range known {
+			if visible(id) {
+				list = append(list, api.Template{ID: id, Name: k.Name, VersionCount: len(k.Versions)})
+			}
+		}
+	}
+	byName := func(a, b searchedTemplate) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID))
+	}
+	best := search.NewBest(f.limit, byName)
+	for _, t := range list {
+		one := searchedTemplate{t, known[t.ID]}
+		f.setTemplate(one)
+		if m, ok := f.query.Match(f.fields); ok {
+			best.Add(one, m)
+		}
+	}
+	addBest(f, api.SearchTemplate, best, f.setTemplate, showTemplate)
+}
+
+func (f *searcher) setTemplate(t searchedTemplate) {
+	f.setFields(
+		search.Field{Name: "id", Text: t.ID, IsID: true}, search.Field{Name: "name", Text: t.Name, IsID: true},
+		search.Field{Name: "tag", Text: t.LatestTag},
+	)
+	if t.known == nil {
+		return
+	}
+	for _, v := range slices.Backward(t.known.Versions) {
+		if v.Tag != t.LatestTag {
+			f.fields = append(f.fields, search.Field{Name: "tag", Text: v.Tag})
+		}
+	}
+}
+
+func showTemplate(t searchedTemplate) api.SearchMatch {
+	var detail []string
+	if t.LatestTag != "" {
+		detail = append(detail, "latest tag "+t.LatestTag)
+	}
+	if t.Arch != "" {
+		detail = append(detail, t.Arch)
+	}
+	return api.SearchMatch{ID: t.ID, Name: t.Name, Detail: strings.Join(detail, ", ")}
+}
+
+func (f *searcher) findGroups(context.Context) {
+	byName := func(a, b *farm.Group) int { return strings.Compare(a.Name, b.Name) }
+	best := search.NewBest(f.limit, byName)
+	for _, group := range f.server.controller.Groups.List() {
+		f.setGroup(group)
+		if m, ok := f.query.Match(f.fields); ok {
+			best.Add(group, m)
+		}
+	}
+	addBest(f, api.SearchGroup, best, f.setGroup, func(g *farm.Group) api.SearchMatch {
+		return api.SearchMatch{ID: g.ID, Name: g.Name, Detail: farm.Clip(g.Description, maxMatchText)}
+	})
+}
+
+func (f *searcher) setGroup(g *farm.Group) {
+	f.setFields(
+		search.Field{Name: "id", Text: g.ID, IsID: true}, search.Field{Name: "name", Text: g.Name, IsID: true},
+		search.Field{Name: "description", Text: g.Description},
+	)
+}
+
+func (f *searcher) findKeys(context.Context) {
+	best := search.NewBest(f.limit, func(a, b farm.APIKey) int { return strings.Compare(a.ID, b.ID) })
+	for _, key := range f.server.listKeys() {
+		f.setKey(key)
+		if m, ok := f.query.Match(f.fields); ok {
+			best.Add(key, m)
+		}
+	}
+	addBest(f, api.SearchKey, best, f.setKey, func(k farm.APIKey) api.SearchMatch {
+		state := "active"
+		if k.Expired(time.Now()) {
+			state = "expired"
+		}
+		return api.SearchMatch{ID: k.ID, Name: k.ID, Detail: strings.Join(k.Groups, ", "), State: state}
+	})
+}
+
+func (f *searcher) setKey(k farm.APIKey) {
+	f.setFields(search.Field{Name: "id", Text: k.ID, IsID: true})
+	for _, group := range k.Groups {
+		f.fields = append(f.fields, search.Field{Name: "group", Text: group})
+	}
+}
