@@ -246,6 +246,35 @@ type ControllerStatus struct {
 
 	Alarms       []string `json:"alarms,omitempty"` // conditions that need an operator: the messages of ActiveAlarms
 	ActiveAlarms []Alarm  `json:"active_alarms,omitempty"`
+
+	// Outages are the nodes that are Offline or Unhealthy, by cause; the largest first, at most 20.
+	// They have only nodes that the caller may see.
+	Outages []Outage `json:"outages,omitempty"`
+}
+
+// Outage is a set of nodes that are Offline or Unhealthy for the same reason and since about the same
+// time.
+type Outage struct {
+	State            string        `json:"state"`                    // Offline or Unhealthy
+	Reason           string        `json:"reason"`                   // of the first node; Offline: without the length of the silence
+	Nodes            int           `json:"nodes"`                    // number of affected nodes
+	Of               int           `json:"of"`                       // number of all nodes that the caller sees
+	FirstContactLost time.Time     `json:"first_contact_lost"`       // Unhealthy: when the first node became so
+	LastContactLost  time.Time     `json:"last_contact_lost"`        // of the last node
+	Groups           []OutageGroup `json:"groups,omitempty"`         // of affected nodes, the most affected first; at most 10
+	AddressPrefix    string        `json:"address_prefix,omitempty"` // all addresses are in it, in CIDR notation; absent for one node
+	Instances        int           `json:"instances"`                // on these nodes, that are not terminated
+	InstancesAtRisk  int           `json:"instances_at_risk"`        // those that go to Error if the nodes stay away
+	ErrorAt          time.Time     `json:"error_at,omitzero"`        // when the first of them does; absent: none, or in maintenance
+	NodeIDs          []string      `json:"node_ids"`                 // the first 10 in the order of their names
+}
+
+// OutageGroup is a group of nodes with its share of an outage.
+type OutageGroup struct {
+	ID    string `json:"id"`
+	Name  string `json:"name"`
+	Nodes int    `json:"nodes"` // affected nodes of the group
+	Of    int    `json:"of"`    // nodes of the group that the caller sees
 }
 
 // Names of alarms.
@@ -260,6 +289,10 @@ const (
 	AlarmEvents       = "event_backlog"
 	AlarmNoAuth       = "no_authentication" // and other machines can connect
 	AlarmNodeClock    = "node_clock"        // of a node differs from the controller's
+	AlarmOutage       = "node_outage"       // many nodes are Offline or Unhealthy
+	AlarmQueueGrows   = "queue_grows"       // over minutes, and the oldest wait with it
+	AlarmRegistryAway = "registry_unreachable"
+	AlarmCertificate  = "server_certificate" // of the controller or registry is invalid or expires soon
 )
 
 // Alarm is a condition that needs an operator. Name and Subject identify it; Name never changes.
@@ -267,6 +300,7 @@ type Alarm struct {
 	Name    string    `json:"name"`              // of the condition, such as registry_disk_low
 	Subject string    `json:"subject,omitempty"` // the object, where there can be several: the ID of a node
 	Since   time.Time `json:"since"`             // when the condition began
+	Count   int       `json:"count,omitempty"`   // of the affected objects, where there are several
 	Message string    `json:"message"`           // the condition as a sentence
 	Action  string    `json:"action,omitempty"`  // the remedy
 }

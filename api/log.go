@@ -22,6 +22,39 @@ type LogAppendResult struct {
 	Dropped int `json:"dropped"` // not written: the disk is full, or fails
 }
 
+// Levels of a LogEntry.
+const (
+	LogDebug = "debug"
+	LogInfo  = "info"
+	LogWarn  = "warn"
+	LogError = "error"
+)
+
+// LogEntry is a row of the central logs with its parts.
+type LogEntry struct {
+	Time        time.Time         `json:"time,omitzero"`   // when the registry received it; of an event: its time; absent: unknown
+	Level       string            `json:"level,omitempty"` // debug, info, warn or error; absent: unknown
+	Message     string            `json:"message"`
+	Service     string            `json:"service"`
+	MachineName string            `json:"machine_name,omitempty"`
+	Host        string            `json:"host,omitempty"`   // address of the machine
+	Fields      map[string]string `json:"fields,omitempty"` // at most 64; keys of nested objects are joined by dots
+	Raw         string            `json:"raw"`              // the whole row
+}
+
+// LogEntries are the last matching rows of a service, the oldest first.
+type LogEntries struct {
+	Entries []LogEntry `json:"entries"`
+	// File is the file that was read; absent: the ends of the service's last files.
+	File string `json:"file,omitempty"`
+	// Complete reports that no older row can match. Otherwise the limit of rows or of bytes was reached.
+	Complete bool `json:"complete"`
+	// Before is the value of the parameter before for the rows before these; absent when there are none, and
+	// without File.
+	Before int64 `json:"before,omitempty"`
+	Bytes  int64 `json:"bytes"` // that were read
+}
+
 // LogService is a service that has central logs.
 type LogService struct {
 	Service   string    `json:"service"`

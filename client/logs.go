@@ -60,10 +60,56 @@ func (l Logs) Archive(ctx context.Context, service string) (*Stream, error) {
 	return l.s.stream(ctx, get(l.root+"/archive", ofService(service)))
 }
 
+// LogFilter selects rows of a log. The zero value selects all.
+type LogFilter struct {
+	Level  string   // the lowest level: debug, info, warn or error; rows without a level do not match; "": any
+	Fields []string // key=value; machine, host and level are fields, too
+	Text   string   // is in the row, in any case
+}
+
+func (f LogFilter) addTo(q url.Values) {
+	set(q, "level", f.Level)
+	set(q, "q", f.Text)
+	for _, one := range f.Fields {
+		q.Add("field", one)
+	}
+}
+
+// LogQuery selects the last matching rows of a service.
+type LogQuery struct {
+	LogFilter
+	Service      string
+	File         string    // "": the ends of the service's last files
+	Limit        int       // at most 1000; 0: 200
+	Before       int64     // LogEntries.Before of the answer with the later rows; 0: from the end
+	Since, Until time.Time // when the registry received the rows; zero: any
+}
+
+// Entries returns the last rows that match, with level, message and fields. The registry reads a bounded part
+// of the logs: see LogEntries.Complete.
+func (l Logs) Entries(ctx context.Context, o LogQuery) (api.LogEntries, error) {
+	q := ofService(o.Service)
+	o.addTo(q)
+	set(q, "file", o.File)
+	if o.Limit > 0 {
+		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	if o.Before > 0 {
+		q.Set("before", strconv.FormatInt(o.Before, 10))
+	}
+	for name, at := range map[string]time.Time{"since": o.Since, "until": o.Until} {
+		if !at.IsZero() {
+			q.Set(name, at.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	return fetch[api.LogEntries](ctx, l.s, get(l.root+"/entries", q))
+}
+
 // LogFollow selects the rows to follow.
 type LogFollow struct {
+	LogFilter
 	Service string // whose log is followed
-	Last    int    // number of last rows to begin with
+	Last    int    // number of last rows to begin with, before the filter
 	// OnInterrupt is called when the stream broke, before it is resumed; nil: not called.
 	OnInterrupt func(err error)
 }
@@ -89,6 +135,7 @@ func (l Logs) Follow(ctx context.Context, o LogFollow) iter.Seq2[string, error] 
 func (l Logs) follow(ctx context.Context, o LogFollow, yield func(string, error) bool) (began bool, err error) {
 	q := ofService(o.Service)
 	q.Set("lines", strconv.Itoa(o.Last))
+	o.addTo(q)
 	ask := get(l.root+"/stream", q)
 	s, err := l.s.stream(ctx, ask)
 	if err != nil {

@@ -161,7 +161,10 @@ var onlys = []only{
 		"internal/transfer", "github.com/google/uuid",
 	}, controllerPart},
 	{[]string{"internal/controller/alarms"}, []string{
-		"std", "api", "internal/bytesize", "internal/controller/record", "internal/farm",
+		"std", "api", "internal/bytesize", "internal/controller/record", "internal/farm", "internal/store",
+	}, controllerPart},
+	{[]string{"internal/controller/outages"}, []string{
+		"std", "api", "internal/controller/record", "internal/farm",
 	}, controllerPart},
 	{[]string{"internal/controller/payloads"}, []string{
 		"std", "api", "internal/controller/record", "internal/farm", "internal/store",

@@ -29,6 +29,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/controller/nodescans"
+	"github.com/buildyard/buildyard/internal/controller/outages"
 	"github.com/buildyard/buildyard/internal/controller/payloads"
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
@@ -170,6 +171,7 @@ type Controller struct {
 	Adoption    *adoption.Adoption
 	Saves       *saves.Saves
 	Templates   *templates.Templates
+	Outages     *outages.Outages
 	Alarms      *alarms.Alarms
 	JoinTokens  *jointokens.Tokens
 	Cloud       *cloudidentity.Identity
@@ -227,6 +229,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.Saves = saves.New(c.db, saveOptions(c))
 	c.TokenScopes = tokenscope.New(c.db)
 	c.Scans = nodescans.New(c.db, nodescans.Options{Files: opts.Files, WithEvent: c.Events.With})
+	c.Outages = outages.New(c.db, outageOptions(c))
 	c.Alarms = newAlarms(c)
 	var err error
 	if c.Cloud, err = cloudidentity.New(ctx, c.db, opts.Cloud); err != nil {
@@ -278,7 +281,7 @@ func (c *Controller) parts() []part {
 		{c.Events.Load, c.Events.Observe, c.Events.Run, c.Events.Deliver},
 		{c.Usage.Load, c.Usage.Observe, c.Usage.Run, nil},
 		{nil, c.Consoles.Observe, nil, nil},
-		{nil, nil, c.Alarms.Run, nil},
+		{nil, nil, c.Alarms.Run, c.Alarms.Record},
 		{nil, nil, c.Templates.Run, nil},
 		{nil, nil, c.runElection, c.reconcile},
 		{nil, nil, nil, func(ctx context.Context, _ *record.Term) { periodic.Run(ctx, c.opts.LeaderJobs, c.log) }},

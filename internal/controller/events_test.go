@@ -344,3 +344,49 @@ func TestEventsOfTwoReplicas(t *testing.T) {
 		second.stop()
 	})
 }
+
+// TestNodeStateEvents: one node that goes and returns causes an event each; of many nodes that go
+// together, the first ones have an event each and one event has the others.
+func TestNodeStateEvents(t *testing.T) {
+	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
+		a := c.join("mac-1", 2)
+		wantLines(t, to) // that a new node is no longer Offline is not an event
+		time.Sleep(3 * time.Minute)
+		wantLines(t, to, "NodeOffline")
+		a.contact()
+		wantLines(t, to, "NodeRecovered")
+
+		const nodes = 40
+		agents := make([]*agent, nodes)
+		for i := range agents {
+			agents[i] = c.join(fmt.Sprintf("n%02d", i), 2)
+		}
+		to.clear()
+		time.Sleep(4 * time.Minute)
+		synctest.Wait()
+		counts, summarized := map[string]int{}, 0
+		to.mu.Lock()
+		for _, e := range to.got {
+			var v struct {
+				Name    string
+				Count   int      `json:"node_count"`
+				NodeIDs []string `json:"node_ids"`
+				Reason  string
+				Since   int64
+			}
+			if err := json.Unmarshal(e.Record, &v); err != nil {
+				t.Fatal(err)
+			}
+			counts[v.Name]++
+			summarized += v.Count
+			if v.Reason == "" || v.Since == 0 || len(v.NodeIDs) != v.Count {
+				t.Errorf("event %s", e.Record)
+			}
+		}
+		to.mu.Unlock()
+		single, many := counts["NodeOffline"], counts["NodesOffline"]
+		if single+summarized != nodes+1 || single > 20 || many < 1 || many > 2 {
+			t.Errorf("%d single events, %d summaries of %d nodes", single, many, summarized)
+		}
+	})
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/nodes"
+	"github.com/buildyard/buildyard/internal/controller/outages"
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/saves"
 	"github.com/buildyard/buildyard/internal/controller/templates"
@@ -166,10 +167,24 @@ func cacheJobOptions(c *Controller) cachejobs.Options {
 // newAlarms returns the alarms of all parts.
 func newAlarms(c *Controller) *alarms.Alarms {
 	disks := alarms.NewDisks(c.db, c.opts.Registry)
-	return alarms.New(c.db, disks, slices.Concat([]alarms.Source{
+	queue := alarms.NewQueue(func() (int, time.Duration) {
+		now := c.Usage.Now()
+		return now.Queue, now.Oldest
+	})
+	sources := slices.Concat([]alarms.Source{
 		c.Link.Orphans.Alarms,
 		alarms.FromMessage(api.AlarmPackages, c.opts.Packages.Problem, "Look at the directory of the agent packages."),
 		alarms.FromMessage(api.AlarmLicense, c.License.Alarm, "Install a license that is valid (SVC_LICENSE_FILE)."),
 		c.Events.Alarms, disks.Alarms, c.Link.Sessions.ClockAlarms,
-	}, c.opts.Alarms)...)
+		queue.Alarms, c.Outages.Alarms,
+	}, c.opts.Alarms)
+	return alarms.New(c.db, alarms.Options{Disks: disks, Queue: queue, Sources: sources, WithEvent: c.Events.With})
+}
+
+func outageOptions(c *Controller) outages.Options {
+	return outages.Options{
+		NodeTimeout: c.opts.NodeTimeout, InstanceTimeout: c.opts.InstanceTimeout,
+		LastContact: func(node string) time.Time { return c.Link.LastContact(node) },
+		Paused:      c.Maintenance.On, Since: c.Maintenance.After,
+	}
 }

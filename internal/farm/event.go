@@ -22,6 +22,23 @@ const EventAudit EventName = "Audit"
 // before. Extra has them in "counts".
 const EventNodeScanned EventName = "NodeScanned"
 
+// Buildyard events about the states of nodes. Those of one node have the reason and since when, as
+// seconds since 1970; when many nodes change in a short time, one event summarizes them.
+const (
+	EventNodeOffline    EventName = "NodeOffline"
+	EventNodeUnhealthy  EventName = "NodeUnhealthy"
+	EventNodeRecovered  EventName = "NodeRecovered"
+	EventNodesOffline   EventName = "NodesOffline"
+	EventNodesUnhealthy EventName = "NodesUnhealthy"
+	EventNodesRecovered EventName = "NodesRecovered"
+)
+
+// Buildyard events: an alarm of the cloud began, and ended.
+const (
+	EventAlarmStarted EventName = "AlarmStarted"
+	EventAlarmEnded   EventName = "AlarmEnded"
+)
+
 // The groups of events by what they are about.
 const (
 	vmAction       = "vmAction"
@@ -29,6 +46,7 @@ const (
 	templateAction = "templateAction"
 	logAction      = "logAction"
 	auditAction    = "auditAction"
+	alarmAction    = "alarmAction"
 )
 
 // EventInfo describes an event of the log.
@@ -42,6 +60,13 @@ type EventInfo struct {
 
 // templateKeys name a version of a template.
 var templateKeys = []string{"template_id", "template_name", "tag", "version"}
+
+// Further keys of the events about states of nodes and about alarms.
+var (
+	nodeStateKeys  = []string{"node_id", "node_name", "node_state", "former_state", "since", "reason"}
+	nodeStatesKeys = []string{"node_count", "node_ids", "since", "reason"}
+	alarmKeys      = []string{"alarm", "subject", "since", "message"}
+)
 
 // events lists all events, in the order of their reference.
 var events = []EventInfo{
@@ -88,6 +113,27 @@ var events = []EventInfo{
 		[]string{"node_id", "node_name", "host", "scanner", "counts"},
 		nil,
 	},
+	{
+		EventNodeOffline, nodeAction, "A node became Offline.", nodeStateKeys, nil,
+	},
+	{
+		EventNodeUnhealthy, nodeAction, "A node became Unhealthy.", nodeStateKeys, nil,
+	},
+	{
+		EventNodeRecovered, nodeAction,
+		"A node that was Offline or Unhealthy is so no longer. `since` and `reason` are those of the state that ended.",
+		nodeStateKeys, nil,
+	},
+	{
+		EventNodesOffline, nodeAction,
+		"More than 10 nodes became Offline within 10 seconds: the nodes after the first 10. " +
+			"`node_ids` are at most 100 of them.",
+		nodeStatesKeys, nil,
+	},
+	{EventNodesUnhealthy, nodeAction, "As `NodesOffline`, of nodes that became Unhealthy.", nodeStatesKeys, nil},
+	{EventNodesRecovered, nodeAction, "As `NodesOffline`, of nodes that recovered.", nodeStatesKeys, nil},
+	{EventAlarmStarted, alarmAction, "An alarm began.", alarmKeys, []string{"action", "count"}},
+	{EventAlarmEnded, alarmAction, "An alarm ended.", alarmKeys, []string{"count"}},
 	{
 		EventsDropped, logAction, "Events were not delivered to a target and were dropped.",
 		[]string{"count", "target"},

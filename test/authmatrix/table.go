@@ -104,7 +104,7 @@ var lines = map[string]string{
 		get_registry_disk_info: G/api/v1/registry/disk
 		view_logs: G/api/v1/stats G/api/v1/stats/series G/api/v1/stats/usage G/api/v1/events G/api/v1/vm/logs
 		get_registry_files+download_file: G/api/v1/registry/files G/api/v1/registry/files/{path...}
-		view_logs+stream_log: G/api/v1/log/services G/api/v1/log/files G/api/v1/log/view G/api/v1/log/stream
+		view_logs+stream_log: G/api/v1/log/services G/api/v1/log/files G/api/v1/log/view G/api/v1/log/entries G/api/v1/log/stream
 		view_logs+get_streamer: G/api/v1/log/page
 		view_logs+get_log_archive: G/api/v1/log/archive
 		node or known: G/pkg/manifest G/pkg/{name}
@@ -125,7 +125,7 @@ var lines = map[string]string{
 		upload_file: U/registry/files/{path...} D/registry/files/{path...}
 		download_file: G/registry/files G/registry/files/{path...}
 		get_streamer: G/registry/log/page
-		stream_log: G/registry/log/services G/registry/log/files G/registry/log/view G/registry/log/stream
+		stream_log: G/registry/log/services G/registry/log/files G/registry/log/view G/registry/log/entries G/registry/log/stream
 		get_log_archive: G/registry/log/archive
 		send_log: P/log
 		send_log_event: P/log/event

@@ -10,8 +10,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/agent/connection"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/cloudkey"
@@ -36,6 +38,7 @@ type Options struct {
 type Controllers struct {
 	opts      Options
 	log       *slog.Logger
+	record    atomic.Pointer[connection.Log] // nil: connections are not recorded
 	trust     *Trust
 	transport *http.Transport
 	base      *url.URL      // of the requests: the controller that the identity names
@@ -84,6 +87,9 @@ func New(o Options) (*Controllers, error) {
 // SetLogger replaces the log. It is called before the first request.
 func (c *Controllers) SetLogger(log *slog.Logger) { c.log = log }
 
+// SetConnectionLog sets the record of the connections from now on; nil: none.
+func (c *Controllers) SetConnectionLog(l *connection.Log) { c.record.Store(l) }
+
 // BaseURL returns the URL that requests to the controllers must have. It never changes.
 func (c *Controllers) BaseURL() string { return c.base.String() }
 
@@ -110,12 +116,18 @@ func (c *Controllers) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := c.transport.RoundTrip(sent)
 	switch {
 	case errors.Is(err, context.Canceled):
-	case err != nil || isUnavailable(resp):
+		return resp, err
+	case err != nil:
+		c.record.Load().Failure(to.Redacted(), err)
+		c.noteFailure(to)
+		return resp, err
+	case isUnavailable(resp):
 		c.noteFailure(to)
 	default:
 		c.noteSuccess(to)
 	}
-	return resp, err
+	c.record.Load().Response(to.Redacted(), resp.StatusCode)
+	return resp, nil
 }
 
 // isUnavailable reports whether a response is not from a controller that can serve: another one may.
@@ -231,6 +243,9 @@ func (c *Controllers) firstProved(ctx context.Context, list []string) *url.URL {
 		level := slog.LevelDebug
 		if wrongCloud(errs[i]) {
 			level = slog.LevelWarn
+			c.record.Load().ProofFailure(one, errs[i])
+		} else if errs[i] != nil {
+			c.record.Load().Failure(one, errs[i])
 		}
 		c.log.Log(ctx, level, "controller cannot be used", "controller", one, "error", errs[i])
 	}

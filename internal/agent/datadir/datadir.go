@@ -94,6 +94,9 @@ func (h Dir) UpdateKeysFile() string { return filepath.Join(h.path, "update.pub"
 // owner stores that in another file.
 func (h Dir) KeyFile() string { return filepath.Join(h.path, "user.key") }
 
+// ConnectionsFile is the record of the connections to controllers, see package connection.
+func (h Dir) ConnectionsFile() string { return filepath.Join(h.path, "connections.json") }
+
 // SocketDir is the directory of the running agent's sockets; only its owner can access it.
 func (h Dir) SocketDir() string { return filepath.Join(h.path, "run") }
 
@@ -223,7 +226,7 @@ func (h Dir) SetIdentity(id Identity) error {
 
 // ClearIdentity removes the node's identity; a missing one is not an error.
 func (h Dir) ClearIdentity() error {
-	for _, file := range []string{h.KeyFile(), h.lastErrorFile(), h.identityFile()} {
+	for _, file := range []string{h.KeyFile(), h.lastErrorFile(), h.ConnectionsFile(), h.identityFile()} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove identity: %w", err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/connection"
 	"github.com/buildyard/buildyard/internal/agent/controllers"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/journal"
@@ -177,6 +178,13 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 		return none, err
 	}
 	n.tokenSource = newTokenSource(identity, client, o.Logger)
+	connections := connection.Open(o.DataDir, o.RegistryMirror, o.Logger)
+	followed.SetConnectionLog(connections)
+	n.closers = append(n.closers, closerFunc(func() error {
+		followed.SetConnectionLog(nil)
+		connections.Close()
+		return nil
+	}))
 	trust := followed.Trust()
 	if o.RegistryMirror != "" {
 		if _, err := transfer.New(transfer.Options{BaseURL: o.RegistryMirror}); err != nil {

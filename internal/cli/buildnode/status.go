@@ -3,11 +3,13 @@ package buildnode
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/connection"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
@@ -28,9 +30,13 @@ func statusCommand(g *globals) *cobra.Command {
 		Use:   "status",
 		Short: "Show node status",
 		Long: `status prints the state of the node from its data directory. It does not call the controller; it calls the
-agent only for its registry proxy.`,
+agent only for its registry proxy.
+
+For each URL of a controller it prints when the agent last had an answer, and the last error: when, what failed (dns,
+dial, certificate, tls, timeout, interrupted, unauthorized, status, proof) and the remedy.`,
 		Example: `  buildnode status
-  buildnode status --output json | jq .instances`,
+  buildnode status --output json | jq .instances
+  buildnode status --output json | jq '.connections[].last_error'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
@@ -56,6 +62,9 @@ type nodeStatus struct {
 	DiskReserve int64              `json:"reserve"`                  // bytes
 	Templates   []api.NodeTemplate `json:"templates"`
 	Instances   []nodeInstance     `json:"instances"`
+
+	RegistryMirror string                  `json:"registry_mirror,omitempty"` // URL for pulls; of the agent's last start
+	Connections    []connection.Controller `json:"connections,omitempty"`     // by controller URL, the last used first
 }
 
 type nodeInstance struct {
@@ -100,6 +109,11 @@ func readStatus(ctx context.Context, at datadir.Dir) (nodeStatus, error) {
 	if about, err := askProxy(ctx, at); err == nil && about.RegistryAddress != "" {
 		s.ProxySocket = at.SocketDir()
 	}
+	connections, err := connection.Read(at)
+	if err != nil {
+		return s, err
+	}
+	s.Connections, s.RegistryMirror = connections.Controllers, connections.RegistryMirror
 	free, total, err := host.DiskSpace(at.Path())
 	if err != nil {
 		return s, err
@@ -145,6 +159,12 @@ func (s nodeStatus) table(g *cli.Grid) {
 	g.Row("node", s.Name+" ("+s.NodeID+")")
 	g.Row("controller", s.Controller)
 	g.Row("registry", s.Registry)
+	if s.RegistryMirror != "" {
+		g.Row("registry mirror", cli.EscapeName(s.RegistryMirror))
+	}
+	for _, c := range s.Connections {
+		connectionRows(g, c)
+	}
 	g.Row("address", s.Host)
 	g.Row("groups", strings.Join(s.Groups, ", "))
 	g.Row("agent", agent)
@@ -168,5 +188,24 @@ func (s nodeStatus) table(g *cli.Grid) {
 			phase += ", ending"
 		}
 		g.Row("instance", i.ID+" "+phase, i.Template+" "+i.Tag, i.IP, i.Message)
+	}
+}
+
+// connectionRows prints the connection to one controller URL. An error that a success followed is shown as past.
+func connectionRows(g *cli.Grid, c connection.Controller) {
+	state := "works"
+	if c.Failing() {
+		state = "fails"
+	}
+	last := "never"
+	if !c.LastSuccess.IsZero() {
+		last = c.LastSuccess.Local().Format(time.RFC3339)
+	}
+	g.Row("connection", cli.EscapeName(c.URL)+" "+state+", last success: "+last)
+	if e := c.LastError; e != nil {
+		g.Row("last error", e.Time.Local().Format(time.RFC3339)+" "+string(e.Kind)+": "+cli.EscapeName(e.Text))
+		if c.Failing() {
+			g.Row("remedy", cli.EscapeName(e.Remedy))
+		}
 	}
 }

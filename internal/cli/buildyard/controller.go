@@ -276,7 +276,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 		CentralLog: s.settings.Bool(config.CentralLogging), DistributePulls: s.settings.Int(config.DistributeAtOnce),
 		Packages: s.agentPackages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
 		SaveStopFallback: s.settings.String(config.SaveFallback) == config.SaveFallbackStop,
-		LeaderJobs:       s.leaderJobs, Alarms: []alarms.Source{s.exposureAlarms, s.diskAlarms},
+		LeaderJobs:       s.leaderJobs, Alarms: []alarms.Source{s.exposureAlarms, s.diskAlarms, s.certificateAlarms},
 		JoinTokens: s.joinTokenOptions(), Cloud: cloud,
 	})
 	return err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth/certs"
 	"github.com/buildyard/buildyard/internal/config"
 )
@@ -100,4 +101,28 @@ func (e *portTLS) run(ctx context.Context) {
 		work.Go(func() { e.clients.Run(ctx) })
 	}
 	work.Wait()
+}
+
+// certificateAlarms returns an alarm for each port whose server certificate is invalid or expires soon.
+func (s *ControllerService) certificateAlarms() (list []api.Alarm) {
+	type namedPort struct {
+		name string
+		tls  *portTLS
+	}
+	ports := []namedPort{{"api", s.apiTLS}}
+	if s.nodePort != nil {
+		ports = append(ports, namedPort{"node_interface", s.nodePort.portTLS})
+	}
+	for _, port := range ports {
+		if port.tls == nil || port.tls.server == nil {
+			continue
+		}
+		if message := port.tls.server.Alarm(); message != "" {
+			list = append(list, api.Alarm{
+				Name: api.AlarmCertificate, Subject: port.name, Message: message,
+				Action: "Replace the files of certificate and key; they are read again without a restart.",
+			})
+		}
+	}
+	return list
 }

@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -105,12 +107,18 @@ func completeServices(cmd *cobra.Command, args []string, _ string) (out []string
 func logTail(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var v client.LogView
+	var filter logFilter
 	follow := false
 	cmd := a.add(&cobra.Command{
 		Use: "tail SERVICE", Short: "Show or follow a service's log", Args: cobra.ExactArgs(1),
 		Long: `tail shows the last rows of the log of a service. With --follow it continues with new rows of all its
-machines until it is interrupted, also when the service has no log yet.`,
+machines until it is interrupted, also when the service has no log yet.
+
+--level, --field, --text and --since select rows. Without --file, these are rows of the service's last files, of all
+its machines.`,
 		Example: `  buildyard log tail controller -n 200
+  buildyard log tail controller --level warn --since 1h
+  buildyard log tail node --field machine=mac-03 --field instance_id=0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22 -f
   buildyard log tail node --follow | grep mac-03`,
 		ValidArgsFunction: completeServices,
 	}, func(cmd *cobra.Command, args []string) error {
@@ -120,15 +128,70 @@ machines until it is interrupted, also when the service has no log yet.`,
 			return cli.Usage(errors.New("invalid --lines: want at least 1, or 0 with --follow"))
 		case follow && v.File != "":
 			return cli.Usage(errors.New("--follow and --file are mutually exclusive"))
+		case follow && filter.since > 0:
+			return cli.Usage(errors.New("--follow and --since are mutually exclusive; use --lines"))
 		case follow:
-			return a.followLog(cmd.Context(), v)
+			return a.followLog(cmd.Context(), v, filter.LogFilter)
+		case filter.given(cmd):
+			return serviceNotFound(a.findEntries(cmd.Context(), v, filter), args[0])
 		}
 		return serviceNotFound(a.copyLog(cmd.Context(), v), args[0])
 	})
 	cmd.Flags().IntVarP(&v.Lines, "lines", "n", 100, "number of rows, at most 10000")
 	cmd.Flags().StringVar(&v.File, "file", "", "log file (default: the one written last)")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new rows")
+	filter.addTo(cmd)
 	return cmd
+}
+
+// logFilter are the flags that select rows.
+type logFilter struct {
+	client.LogFilter
+	since time.Duration
+}
+
+// filterFlags are the names of these flags.
+var filterFlags = []string{"level", "field", "text", "since"}
+
+func (f *logFilter) addTo(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.Level, "level", "", "only rows of this level or above: debug, info, warn or error")
+	cmd.Flags().StringArrayVar(&f.Fields, "field", nil, "only rows with this field, `KEY=VALUE`; repeatable")
+	cmd.Flags().StringVar(&f.Text, "text", "", "only rows that contain this text, in any case")
+	cmd.Flags().DurationVar(&f.since, "since", 0, "only rows that are not older (default: any age)")
+	_ = cmd.RegisterFlagCompletionFunc("level", cobra.FixedCompletions(
+		[]string{api.LogDebug, api.LogInfo, api.LogWarn, api.LogError}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// given reports whether the command was given one of the flags.
+func (f *logFilter) given(cmd *cobra.Command) bool {
+	return slices.ContainsFunc(filterFlags, cmd.Flags().Changed)
+}
+
+// maxEntries is the most rows that one call returns.
+const maxEntries = 1000
+
+// findEntries prints the last rows that match. A hint follows when older rows were not read.
+func (a *Command) findEntries(ctx context.Context, v client.LogView, filter logFilter) error {
+	q := client.LogQuery{
+		LogFilter: filter.LogFilter, Service: v.Service, File: v.File, Limit: min(v.Lines, maxEntries),
+	}
+	if filter.since > 0 {
+		q.Since = time.Now().Add(-filter.since)
+	}
+	found, err := a.API.Logs().Entries(ctx, q)
+	if err != nil {
+		return err
+	}
+	for _, entry := range found.Entries {
+		if _, err := fmt.Fprintln(a.Out, escapeRow(entry.Raw)); err != nil {
+			return err
+		}
+	}
+	if !found.Complete && len(found.Entries) < q.Limit {
+		_, _ = fmt.Fprintf(a.Err, "searched the last %s; older rows: buildyard log search %s REGEXP\n",
+			bytesize.Format(found.Bytes), cli.EscapeName(v.Service))
+	}
+	return nil
 }
 
 func (a *Command) copyLog(ctx context.Context, v client.LogView) error {
@@ -148,9 +211,9 @@ func (a *Command) printText(s io.Reader) error {
 	})
 }
 
-func (a *Command) followLog(ctx context.Context, v client.LogView) error {
+func (a *Command) followLog(ctx context.Context, v client.LogView, filter client.LogFilter) error {
 	for row, err := range a.API.Logs().Follow(ctx,
-		client.LogFollow{Service: v.Service, Last: v.Lines, OnInterrupt: a.reportInterrupt}) {
+		client.LogFollow{LogFilter: filter, Service: v.Service, Last: v.Lines, OnInterrupt: a.reportInterrupt}) {
 		switch {
 		case ctx.Err() != nil:
 			return nil

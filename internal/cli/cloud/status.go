@@ -26,7 +26,11 @@ func statusCommand(s cli.Streams) *cobra.Command {
 	var w waitOptions
 	cmd := a.Add(&cobra.Command{
 		Use: "status", Short: "Show controller and registry status", Args: cobra.NoArgs, GroupID: CommandGroup,
-		Long: `status shows the version of the controller, the status of its registry and the alarms.
+		Long: `status shows the version of the controller, the status of its registry, the alarms and the
+outages of nodes.
+
+Nodes that are Offline or Unhealthy are grouped by their cause, one row for each group: since when, what the nodes
+share, how many instances they hold, and when the first of these goes to Error.
 
 The exit code is 0 when nothing is wrong, 1 while there are alarms, and 5 when the controller or its
 registry does not run. --wait waits until both run; alarms do not matter to it.`,
@@ -69,11 +73,36 @@ func (a *Command) printStatus(ctx context.Context, check func(api.ControllerStat
 		for _, alarm := range st.Alarms {
 			g.Row("alarm", alarm)
 		}
+		for _, outage := range st.Outages {
+			g.Row("outage", outageText(outage))
+		}
 	})
 	if err != nil {
 		return err
 	}
 	return check(got.value)
+}
+
+// outageText describes an outage: "200 of 400 nodes Offline (no contact) since ..., all of group ci, ...".
+func outageText(o api.Outage) string {
+	text := fmt.Sprintf("%d of %s %s", o.Nodes, cli.Plural(o.Of, "node"), o.State)
+	if o.Reason != "" {
+		text += " (" + cli.EscapeName(o.Reason) + ")"
+	}
+	text += " since " + timeText(o.FirstContactLost)
+	if len(o.Groups) > 0 && o.Groups[0].Nodes == o.Nodes {
+		text += ", in group " + cli.EscapeName(o.Groups[0].Name)
+	}
+	if o.AddressPrefix != "" {
+		text += ", addresses in " + o.AddressPrefix
+	}
+	if o.Instances > 0 {
+		text += ", " + cli.Plural(o.Instances, "instance")
+	}
+	if !o.ErrorAt.IsZero() {
+		text += fmt.Sprintf(", %d to Error from %s", o.InstancesAtRisk, timeText(o.ErrorAt))
+	}
+	return text
 }
 
 // serviceProblem returns the error of a service that does not run.

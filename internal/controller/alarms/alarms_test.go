@@ -2,7 +2,9 @@ package alarms
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,16 +19,25 @@ import (
 )
 
 // fakeRegistry has a disk that the test changes.
-type fakeRegistry struct{ disk atomic.Pointer[api.DiskInfo] }
+type fakeRegistry struct {
+	disk atomic.Pointer[api.DiskInfo]
+	away atomic.Bool
+}
 
 var _ Registry = (*fakeRegistry)(nil)
 
-func (r *fakeRegistry) DiskInfo(context.Context) (api.DiskInfo, error) { return *r.disk.Load(), nil }
+func (r *fakeRegistry) DiskInfo(context.Context) (api.DiskInfo, error) {
+	if r.away.Load() {
+		return api.DiskInfo{}, errors.New("refused")
+	}
+	return *r.disk.Load(), nil
+}
 
 // run starts the alarms of sources and disks, until the test ends.
 func run(t *testing.T, db record.DB, registry *fakeRegistry, sources ...Source) *Alarms {
 	disks := NewDisks(db, registry)
-	a := New(db, disks, append(sources, disks.Alarms)...)
+	queue := NewQueue(func() (int, time.Duration) { return 0, 0 })
+	a := New(db, Options{Disks: disks, Queue: queue, Sources: append(sources, disks.Alarms)})
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	go a.Run(ctx)
@@ -139,5 +150,158 @@ func TestDiskAlarms(t *testing.T) {
 			!strings.HasPrefix(list[maxNodes].Message, "2 more nodes ") {
 			t.Errorf("%d alarms, the last one: %+v", len(list), list[len(list)-1])
 		}
+	})
+}
+
+// TestRegistryAlarm: a registry that does not answer several checks in a row is an alarm until it answers.
+func TestRegistryAlarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := &fakeRegistry{}
+		registry.disk.Store(&api.DiskInfo{})
+		registry.away.Store(true)
+		began := time.Now()
+		a := run(t, recordtest.Open(t), registry)
+		time.Sleep(Interval + time.Second)
+		if list := a.Active(); len(list) != 0 {
+			t.Errorf("after two checks: %+v", list)
+		}
+		time.Sleep(Interval)
+		if list := a.Active(); len(list) != 1 || list[0].Name != api.AlarmRegistryAway || !list[0].Since.Equal(began) {
+			t.Errorf("after three checks: %+v", list)
+		}
+		registry.away.Store(false)
+		time.Sleep(Interval)
+		if list := a.Active(); len(list) != 0 {
+			t.Errorf("after it has answered: %+v", list)
+		}
+	})
+}
+
+// TestQueueAlarm: the alarm needs a queue that has become longer for minutes, and ends with the wait.
+func TestQueueAlarm(t *testing.T) {
+	at := time.Now()
+	for name, c := range map[string]struct {
+		depth  func(minute int) int
+		oldest func(minute int) time.Duration
+		want   int // the first minute with the alarm; 0: none
+		ends   int // the first minute without it again; 0: none
+	}{
+		"grows": {func(m int) int { return m }, func(m int) time.Duration { return time.Duration(m) * time.Minute }, 5, 0},
+		"constant": {
+			func(int) int { return 9 }, func(m int) time.Duration { return time.Duration(m) * time.Minute }, 0, 0,
+		},
+		"is served": {func(m int) int { return m }, func(int) time.Duration { return time.Minute }, 0, 0},
+		"recovers": {func(m int) int { return 30 - m }, func(m int) time.Duration {
+			return time.Duration(max(0, 20-m)) * time.Minute
+		}, 0, 0},
+		"drains": {
+			func(m int) int { return max(0, min(m, 20-m)) },
+			func(m int) time.Duration { return time.Duration(m) * time.Minute }, 5, 20,
+		},
+	} {
+		minute := 0
+		q := NewQueue(func() (int, time.Duration) { return c.depth(minute), c.oldest(minute) })
+		first, ended := 0, 0
+		for ; minute <= 25; minute++ {
+			q.sample(at.Add(time.Duration(minute) * time.Minute))
+			list := q.Alarms()
+			switch {
+			case len(list) == 1 && first == 0:
+				if first = minute; list[0].Count != c.depth(minute) {
+					t.Errorf("%s: %+v", name, list[0])
+				}
+			case len(list) == 0 && first > 0 && ended == 0:
+				ended = minute
+			}
+		}
+		if first != c.want || ended != c.ends {
+			t.Errorf("%s: alarm from minute %d to %d, want %d to %d", name, first, ended, c.want, c.ends)
+		}
+	}
+}
+
+// eventLog notes the events of commits.
+type eventLog struct{ events []farm.Event }
+
+func (l *eventLog) with(w store.Writer, event func() farm.Event) store.Writer {
+	return eventWriter{w, l, event}
+}
+
+type eventWriter struct {
+	store.Writer
+	log   *eventLog
+	event func() farm.Event
+}
+
+func (w eventWriter) Commit(ctx context.Context, changes ...store.Change) error {
+	err := w.Writer.Commit(ctx, changes...)
+	if err == nil {
+		w.log.events = append(w.log.events, w.event())
+	}
+	return err
+}
+
+// TestAlarmEvents: begin and end of an alarm are written once, also when another leader follows, and
+// Since outlives the process.
+func TestAlarmEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, log := recordtest.Open(t), &eventLog{}
+		var active atomic.Bool
+		source := FromMessage("license", func() string {
+			if active.Load() {
+				return "it expires"
+			}
+			return ""
+		}, "Install one.")
+		lead := func() (stop func()) {
+			registry := &fakeRegistry{}
+			registry.disk.Store(&api.DiskInfo{})
+			a := New(db, Options{
+				Disks: NewDisks(db, registry), Queue: NewQueue(func() (int, time.Duration) { return 0, 0 }),
+				Sources: []Source{source}, WithEvent: log.with,
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			go a.Record(ctx, recordtest.Term(db))
+			return func() {
+				cancel()
+				synctest.Wait()
+			}
+		}
+		want := func(names ...farm.EventName) {
+			t.Helper()
+			synctest.Wait()
+			var got []farm.EventName
+			for _, e := range log.events {
+				got = append(got, e.Name)
+			}
+			if !slices.Equal(got, names) {
+				t.Fatalf("events %v, want %v", got, names)
+			}
+		}
+		active.Store(true)
+		stop := lead()
+		time.Sleep(5 * Interval)
+		want(farm.EventAlarmStarted)
+		stop()
+		since := log.events[0].Extra["since"]
+
+		time.Sleep(time.Hour)
+		active.Store(false) // a process that has just started does not find it yet
+		stop = lead()
+		time.Sleep(Interval + time.Second)
+		active.Store(true)
+		time.Sleep(5 * Interval)
+		want(farm.EventAlarmStarted)
+		active.Store(false)
+		time.Sleep(3 * Interval)
+		want(farm.EventAlarmStarted, farm.EventAlarmEnded)
+		ended := log.events[1].Extra
+		if ended["since"] != since || ended["alarm"] != "license" || ended["message"] != "it expires" {
+			t.Errorf("end: %v", ended)
+		}
+		active.Store(true)
+		time.Sleep(2 * Interval)
+		want(farm.EventAlarmStarted, farm.EventAlarmEnded, farm.EventAlarmStarted)
+		stop()
 	})
 }

@@ -18,6 +18,7 @@ const (
 	registryTimeout = 5 * time.Second
 	lowBytes        = 10 << 30 // more free space than this is enough on a disk of any size
 	maxNodes        = 10       // that have an alarm each
+	maxFailures     = 3        // checks of the registry in a row after which it counts as unreachable
 )
 
 // Registry is the part of a registry that this package uses.
@@ -26,10 +27,14 @@ type Registry interface {
 	DiskInfo(ctx context.Context) (api.DiskInfo, error)
 }
 
-// Disks checks the free space of the disks of the registry and the nodes.
+// Disks checks the free space of the disks of the registry and the nodes, and thereby whether the
+// registry can be reached.
 type Disks struct {
 	db       record.DB
 	registry Registry
+
+	failures int       // successive checks that could not reach the registry; only check uses it
+	failing  time.Time // since when
 
 	mu   sync.Mutex
 	list []api.Alarm // of the last check
@@ -63,18 +68,37 @@ func DiskText(free, total int64) string {
 	return bytesize.Format(free) + " of " + bytesize.Format(total) + " free"
 }
 
-// ofRegistry returns the alarm of the registry's disk; none when it cannot be read.
+// ofRegistry returns the alarm of the registry's disk, or of a registry that cannot be reached.
 func (d *Disks) ofRegistry(ctx context.Context) []api.Alarm {
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
 	disk, err := d.registry.DiskInfo(ctx)
-	if err != nil || !DiskLow(disk.Free, disk.Total) {
+	if err != nil {
+		return d.unreachable()
+	}
+	d.failures = 0
+	if !DiskLow(disk.Free, disk.Total) {
 		return nil
 	}
 	return []api.Alarm{{
 		Name:    api.AlarmRegistryDisk,
 		Message: "The registry's disk is filling up: " + DiskText(disk.Free, disk.Total),
 		Action:  "Delete unused templates, revert unused tags, or add disk space to the registry.",
+	}}
+}
+
+// unreachable counts a failed check, and returns the alarm of a registry that cannot be reached.
+func (d *Disks) unreachable() []api.Alarm {
+	if d.failures++; d.failures == 1 {
+		d.failing = d.db.Now()
+	}
+	if d.failures < maxFailures {
+		return nil
+	}
+	return []api.Alarm{{
+		Name: api.AlarmRegistryAway, Since: d.failing,
+		Message: "The registry cannot be reached: templates cannot be pulled, pushed or listed",
+		Action:  "Check that it runs and that the controller can connect to it: buildyard doctor.",
 	}}
 }
 
@@ -95,6 +119,7 @@ func (d *Disks) ofNodes() (list []api.Alarm) {
 		if len(list) == maxNodes {
 			return append(list, api.Alarm{
 				Name:    api.AlarmNodeDisk,
+				Count:   len(low) - i,
 				Message: fmt.Sprintf("%d more nodes have little free disk space", len(low)-i),
 				Action:  "Show them: buildyard node list -o wide.",
 			})

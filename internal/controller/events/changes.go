@@ -101,6 +101,8 @@ func (e *Log) eventsFor(changes []store.Change) []farm.Event {
 			was, _, _ := e.db.Tables.Instances.Get(change.ID())
 			now, _ := change.Value().(*farm.Instance)
 			list = append(list, eventsBetween(was, now)...)
+		case record.KindNode:
+			list = e.addNodeState(list, change)
 		case record.KindCacheJob:
 			_, _, known := e.db.Tables.CacheJobs.Get(change.ID())
 			if now, ok := change.Value().(*farm.CacheJob); ok && !known && now.Kind == farm.CacheJobDistribute {

@@ -57,6 +57,7 @@ type Log struct {
 	targets []*target
 	wake    chan struct{} // has a value when there are new records
 	dropped record.LogLimiter
+	bursts  *bursts
 
 	mu      sync.Mutex     // guards the fields below
 	young   []pendingBatch // of revisions that the tables may not have in full yet
@@ -88,7 +89,7 @@ func New(db record.DB, o Options) *Log {
 	}
 	e := &Log{
 		db: db, max: cmp.Or(o.MaxStored, maxStored), machine: o.Machine, actor: o.Actor, wake: make(chan struct{}, 1),
-		arrived: make(chan struct{}),
+		arrived: make(chan struct{}), bursts: newBursts(),
 	}
 	for _, t := range []*target{{name: "file", to: o.File}, {name: "push", to: o.Push}} {
 		if t.to != nil {
@@ -209,11 +210,14 @@ func (e *Log) Load() {
 	e.wakeRun()
 }
 
-// Run puts new records into order, until the context ends.
+// Run puts new records into order, and summarizes many events, until the context ends.
 func (e *Log) Run(ctx context.Context) {
 	if e == nil {
 		return
 	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { e.summarize(ctx) })
 	for {
 		select {
 		case <-ctx.Done():

@@ -37,7 +37,7 @@ func (s *server) logRoutes() []rest.Route {
 		},
 		{Pattern: "GET /api/v1/registry/files/{path...}", Permission: permFiles, Waits: true, HandleRaw: s.proxyFile},
 	}
-	for _, what := range []string{"services", "files", "view", path.Base(logPage), "archive"} {
+	for _, what := range []string{"services", "files", "view", "entries", path.Base(logPage), "archive"} {
 		list = append(list, rest.Route{Pattern: "GET /api/v1/log/" +
 			what, Permission: permLogs, Waits: true, HandleRaw: s.proxyTo("/registry/log/" + what)})
 	}

@@ -219,7 +219,12 @@ func livez(*rest.Request) (any, error) { return nil, nil } // an answer without 
 
 func (s *server) ready(*rest.Request) (any, error) { return nil, s.controller.Healthy() }
 
-func (s *server) status(r *rest.Request) (any, error) { return s.controller.Status(r.Context()), nil }
+// status returns the status, with the outages of the nodes that the caller sees.
+func (s *server) status(r *rest.Request) (any, error) {
+	out := s.controller.Status(r.Context())
+	out.Outages = s.controller.Outages.Current(s.visibilityOf(r).seesNode)
+	return out, nil
+}
 
 func (s *server) stats(*rest.Request) (any, error) { return s.controller.Usage.Stats(), nil }
 

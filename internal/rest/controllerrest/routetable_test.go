@@ -78,6 +78,7 @@ GET /api/v1/registry/files/{path...} get_registry_files
 GET /api/v1/log/services view_logs
 GET /api/v1/log/files view_logs
 GET /api/v1/log/view view_logs
+GET /api/v1/log/entries view_logs
 GET /api/v1/log/stream view_logs
 GET /api/v1/log/page view_logs
 GET /api/v1/log/archive view_logs

@@ -39,6 +39,7 @@ func (s service) logRoutes() []rest.Route {
 		{Pattern: "GET /registry/log/services", Permission: permStream, Handle: s.listLogServices},
 		{Pattern: "GET /registry/log/files", Permission: permStream, Handle: s.listLogFiles},
 		{Pattern: "GET /registry/log/view", Permission: permStream, HandleRaw: s.getLogFile},
+		{Pattern: "GET /registry/log/entries", Permission: permStream, Handle: s.listLogEntries},
 		{
 			Pattern: "GET /registry/log/stream", Permission: permStream, Waits: true, Streams: true,
 			HandleRaw: s.streamLog,

@@ -2,6 +2,7 @@ package registryrest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	_ "embed" // the page
 	"html/template"
@@ -14,14 +15,17 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// streamLog streams the rows of a service until the client disconnects: as lines, or as events for a browser.
+// streamLog streams the rows of a service that match until the client disconnects: as lines, or as events for a
+// browser.
 func (s service) streamLog(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {
 		return err
 	}
 	name, lines := p.Required("service"), p.Int("lines", 0, 0, central.MaxTailLines)
-	if err := p.Err(); err != nil {
+	filter, err := logFilter(p)
+	selected := entryFilter{name, filter, p.OneOf("format", "text", "json") == "json"}
+	if err := cmp.Or(err, p.Err()); err != nil {
 		return err
 	}
 	release, err := s.limits.LogStreams.Acquire(r)
@@ -44,7 +48,7 @@ func (s service) streamLog(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	for err = out.writeLines(past); err == nil; err = out.writeLines(past) {
+	for err = out.writeLines(selected.apply(past)); err == nil; err = out.writeLines(selected.apply(past)) {
 		if past, err = stream.Next(r.Context()); err != nil {
 			return nil // the client has disconnected, or the registry stops
 		}
@@ -56,6 +60,7 @@ func (s service) streamLog(w http.ResponseWriter, r *http.Request) error {
 type rowWriter struct {
 	*deadlineWriter
 	serverSentEvents bool
+	begun            bool // the header was sent
 }
 
 // writeLines writes whole lines and flushes them immediately. Between calls no deadline is set: an idle stream has
@@ -70,6 +75,10 @@ func (o *rowWriter) writeLines(lines []byte) error {
 		}
 		lines = framed.Bytes()
 	}
+	if len(lines) == 0 && o.begun { // the filter selected none
+		return nil
+	}
+	o.begun = true
 	if _, err := o.Write(lines); err != nil {
 		return err
 	}

@@ -44,6 +44,7 @@ POST /log/event send_log_event
 GET /registry/log/services stream_log
 GET /registry/log/files stream_log
 GET /registry/log/view stream_log
+GET /registry/log/entries stream_log
 GET /registry/log/stream stream_log
 GET /registry/log/page get_streamer
 GET /registry/log/archive get_log_archive
