@@ -230,6 +230,11 @@ func newSpark(label string, s *api.Series, value func(p *api.SeriesPoint) *float
 		}
 		values = append(values, value(p))
 	}
+	return sparkOf(label, values)
+}
+
+// sparkOf draws numbers in small; nil without two of them.
+func sparkOf(label string, values []*float64) *spark {
 	highest, n := 0.0, 0
 	for _, v := range values {
 		if v != nil {

@@ -3,6 +3,7 @@ package portal
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,8 @@ type dashboard struct {
 	Rows        []api.SeriesPoint
 	Failures    []failureCause
 	FailedCount int // instances in Error
+	Groups      []groupLoad
+	Outage      *problem // an outage that is urgent; nil: there is none
 	Changes     []eventRow
 	CurlCommand string
 }
@@ -58,6 +61,7 @@ func loadDashboard(v *visit) (any, error) {
 		{"Charts", d.addSeries},
 		{"Nodes, instances and queue", d.addStats},
 		{"Registry storage", d.addRegistry},
+		{"Capacity by group", d.addGroups},
 		{"Failed instances", d.addFailures},
 		{"Events", d.addChanges},
 	}
@@ -87,7 +91,11 @@ func (d *dashboard) addStats(v *visit) error {
 	}
 	d.Tiles = append(d.Tiles, d.runningTile(&s), d.queueTile(&s), slotsTile(&s), d.startTile(&s), nodesTile(&s))
 	status, statusErr := v.status()
-	if len(troubleOf(orNil(status, statusErr), &s)) == 0 {
+	trouble := troubleOf(orNil(status, statusErr), &s)
+	if len(trouble) > 0 && trouble[0].Urgent && trouble[0].Outage != nil {
+		d.Outage = &trouble[0]
+	}
+	if len(trouble) == 0 {
 		d.Summary = fmt.Sprintf("%d of %s active.", s.Nodes[string(farm.NodeActive)],
 			pluralText(sumCounts(s.Nodes), "node is", "nodes are"))
 		if statusErr == nil {
@@ -222,8 +230,9 @@ func (d *dashboard) addSeries(v *visit) error {
 
 // failureCause is instances in Error that are alike.
 type failureCause struct {
+	key        string
 	What, Path string
-	Detail     string
+	Template   string
 	Newest     time.Time
 	Count      int
 }
@@ -243,12 +252,13 @@ func (d *dashboard) addFailures(v *visit) error {
 	d.FailedCount = page.Total
 	for _, item := range page.Instances {
 		row := newInstanceRow(item, page)
-		what := strings.TrimSpace(row.Template + " " + row.Tag)
-		i := slices.IndexFunc(d.Failures, func(c failureCause) bool { return c.What == what })
+		what := row.Note + "\x00" + row.TemplateID + row.Tag
+		i := slices.IndexFunc(d.Failures, func(c failureCause) bool { return c.key == what })
 		if i < 0 {
 			i = len(d.Failures)
 			d.Failures = append(d.Failures, failureCause{
-				What: what, Newest: row.Created, Detail: row.Note, Path: "/instances/" + row.ID,
+				key: what, What: row.Note, Newest: row.Created, Path: "/instances/" + row.ID,
+				Template: strings.TrimSpace(row.Template + " " + row.Tag),
 			})
 		}
 		d.Failures[i].Count++
@@ -258,6 +268,40 @@ func (d *dashboard) addFailures(v *visit) error {
 	}
 	d.Failures = d.Failures[:min(len(d.Failures), fewCauses)]
 	return nil
+}
+
+// groupLoad is the capacity of a group and its use.
+type groupLoad struct {
+	ID, Name       string
+	Nodes          int
+	Used, Capacity int
+	Waiting        int
+	UsedShare      string // for a meter
+	Spark          *spark
+}
+
+// addGroups adds the capacity of the groups of nodes. A cloud without groups has none.
+func (d *dashboard) addGroups(v *visit) error {
+	s, err := v.GroupSparklines(v, api.RangeHour)
+	if err != nil {
+		return err
+	}
+	for _, one := range s.Series {
+		g := groupLoad{ID: one.ID, Name: one.Name, Used: lastInt(one.SlotsUsed), Capacity: lastInt(one.Capacity)}
+		g.Waiting, g.Nodes = lastInt(one.Queue), lastInt(one.ActiveNodes)
+		g.UsedShare = strconv.FormatFloat(shareOf(g.Used, g.Capacity), 'f', 3, 64)
+		g.Spark = sparkOf("Slots used by "+one.Name, one.SlotsUsed)
+		d.Groups = append(d.Groups, g)
+	}
+	return nil
+}
+
+// lastInt returns the newest number, rounded; 0 where nothing was reported of late.
+func lastInt(values []*float64) int {
+	if v := lastValue(values); v != nil {
+		return int(math.Round(*v))
+	}
+	return 0
 }
 
 // addChanges adds the newest events. Without the event log there are none.

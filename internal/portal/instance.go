@@ -20,6 +20,7 @@ type instanceView struct {
 	Template, Node  string
 	Group           string // its name, or its id where that could not be asked
 	Waiting         *waiting
+	Failure         *api.InstanceFailure // nil: it did not fail
 	Timeline        timeline
 	FailureLog      *logExcerpt // of the VM; nil: there is none
 	Raw             string
@@ -106,7 +107,7 @@ func showInstance(v *visit) (any, error) {
 		out.Waiting = newWaiting(explained.Explain)
 	}
 	if vm.InstanceState == string(farm.Errored) {
-		out.FailureLog = failureLog(v, id)
+		out.Failure, out.FailureLog = vm.Failure, failureLog(v, id)
 	}
 	out.NoConsole = noConsoleReason(v, id, vm.InstanceState)
 	out.Timeline = newTimeline(v.now, vm.CRTime, explained.Explain.Transitions, time.Time{})
@@ -141,7 +142,8 @@ func showTerminated(v *visit, id string) (any, error) {
 			VMID: past.VMID, Tag: past.Tag, NodeID: past.NodeID, ExternalID: past.ExternalID,
 			Arch: past.Arch, CRTime: past.CRTime, TTL: past.TTL,
 		},
-		CurlCommand: curlCommand(v, "GET", "/api/v1/vm/history?id="+id, ""), FailureLog: failureLog(v, id),
+		CurlCommand: curlCommand(v, "GET", "/api/v1/vm/history?id="+id, ""), Failure: past.Failure,
+		FailureLog: failureLog(v, id),
 	}
 	if out.Name == "" {
 		out.Name = shortID(id)

@@ -1,6 +1,7 @@
 package portal
 
 import (
+	"cmp"
 	"net/url"
 	"strings"
 	"time"
@@ -42,6 +43,7 @@ type instanceRow struct {
 	IP                   string
 	Created              time.Time
 	Note                 string // how far it is, why it waits, what failed
+	Phase                string // of the API
 	Terminated           bool
 }
 
@@ -107,13 +109,19 @@ func newInstanceRow(item api.InstanceItem, page api.InstancePage) instanceRow {
 	row := instanceRow{
 		ID: item.InstanceID, State: vm.InstanceState, Name: instanceName(item), Tag: vm.Tag, Created: vm.CRTime,
 		TemplateID: vm.VMID, Template: page.Templates[vm.VMID], NodeID: vm.NodeID, Node: page.Nodes[vm.NodeID],
-		Note: vm.Message, Terminated: vm.InstanceState == string(farm.Terminated),
+		Note: vm.Message, Phase: vm.Phase, Terminated: vm.InstanceState == string(farm.Terminated),
 	}
 	if vm.ExternalID != row.Name {
 		row.Detail = vm.ExternalID
 	}
 	if vm.VMInfo != nil {
 		row.IP = vm.VMInfo.IP
+	}
+	if vm.Failure != nil {
+		row.Note = vm.Failure.Summary
+	}
+	if vm.Phase == "booting" || vm.Phase == "startup_script" {
+		row.Note = cmp.Or(row.Note, phaseViews[vm.Phase].Phase)
 	}
 	if vm.InstanceState == string(farm.Pulling) {
 		row.Note = percentText(vm.Progress) + " % pulled"

@@ -132,6 +132,9 @@ func (p *portal) newView(v *visit, g page, title string, body any) view {
 	}
 	shown.ChangesPath = p.changesPath(g.topics)
 	p.fillLayout(v, &shown)
+	if d, ok := body.(*dashboard); ok && d.Outage != nil {
+		shown.TroubleShown = true
+	}
 	return shown
 }
 

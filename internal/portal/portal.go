@@ -76,7 +76,7 @@ func compressPages(next http.Handler) http.Handler {
 // pages is the table of contents.
 func (p *portal) pages() []page {
 	return slices.Concat(p.dashboardPages(), p.healthPages(), p.instancePages(), p.consolePages(), p.templatePages(),
-		p.accessPages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages())
+		p.accessPages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages(), p.searchPages())
 }
 
 // actions is the table of what can be changed.

@@ -1,6 +1,7 @@
 package portal
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -31,24 +32,27 @@ type timeline struct {
 	Summary string   // the most useful figure of it; "": none
 }
 
-// phaseViews are the phases by the state of the API. The second Scheduling, after a node was chosen, is the boot.
+// phaseViews are the phases of the API.
 var phaseViews = map[string]timelineEntry{
-	"Scheduling":  {Phase: "Waiting for a slot", Icon: "clock", Tone: "off"},
-	"Pulling":     {Phase: "Pulling", Icon: "pull", Tone: "busy"},
-	"booting":     {Phase: "Booting", Icon: "play", Tone: "busy"},
-	"Started":     {Phase: "Running", Icon: "ok", Tone: "ok"},
-	"Stopping":    {Phase: "Stopping", Icon: "stop", Tone: "warn"},
-	"Stopped":     {Phase: "Stopped", Icon: "stop", Tone: "off"},
-	"Pushing":     {Phase: "Saving", Icon: "push", Tone: "busy"},
-	"Terminating": {Phase: "Terminating", Icon: "stop", Tone: "warn"},
-	"Terminated":  {Phase: "Terminated", Icon: "dash", Tone: "off"},
-	"Error":       {Phase: "Failed", Icon: "alert", Tone: "bad"},
+	"queued":         {Phase: "Waiting for a slot", Icon: "clock", Tone: "off"},
+	"placed":         {Phase: "Placed on a node", Icon: "server", Tone: "busy"},
+	"pulling":        {Phase: "Pulling", Icon: "pull", Tone: "busy"},
+	"booting":        {Phase: "Booting", Icon: "play", Tone: "busy"},
+	"startup_script": {Phase: "Startup script", Icon: "term", Tone: "busy"},
+	"running":        {Phase: "Running", Icon: "ok", Tone: "ok"},
+	"restarting":     {Phase: "Restarting", Icon: "turn", Tone: "busy"},
+	"saving":         {Phase: "Saving", Icon: "push", Tone: "busy"},
+	"stopping":       {Phase: "Stopping", Icon: "stop", Tone: "warn"},
+	"stopped":        {Phase: "Stopped", Icon: "stop", Tone: "off"},
+	"terminating":    {Phase: "Terminating", Icon: "stop", Tone: "warn"},
+	"terminated":     {Phase: "Terminated", Icon: "dash", Tone: "off"},
+	"failed":         {Phase: "Failed", Icon: "alert", Tone: "bad"},
 }
 
 // newTimeline returns the phases of an instance, which began by waiting. end is zero while it exists.
 func newTimeline(now, created time.Time, all []api.Transition, end time.Time) (line timeline) {
 	if !created.IsZero() {
-		all = append([]api.Transition{{State: string(farm.Scheduling), Time: created}}, all...)
+		all = append([]api.Transition{{State: string(farm.Scheduling), Phase: "queued", Time: created}}, all...)
 	}
 	if len(all) == 0 {
 		return line
@@ -64,7 +68,7 @@ func newTimeline(now, created time.Time, all []api.Transition, end time.Time) (l
 		if i+1 < len(all) {
 			until = all[i+1].Time
 		}
-		e := phaseOf(all, i)
+		e := phaseOf(t)
 		e.State, e.Message, e.Since = t.State, t.Message, t.Time
 		if i+1 < len(all) || end.IsZero() || end.After(t.Time) {
 			e.Duration = durationText(until.Sub(t.Time))
@@ -84,16 +88,12 @@ func newTimeline(now, created time.Time, all []api.Transition, end time.Time) (l
 	return line
 }
 
-// phaseOf returns the phase that a state stands for.
-func phaseOf(all []api.Transition, i int) timelineEntry {
-	state := all[i].State
-	if i > 0 && state == string(farm.Scheduling) && all[i-1].State == string(farm.Pulling) {
-		state = "booting"
-	}
-	if e, ok := phaseViews[state]; ok {
+// phaseOf returns the phase that began with a transition.
+func phaseOf(t api.Transition) timelineEntry {
+	if e, ok := phaseViews[t.Phase]; ok {
 		return e
 	}
-	return timelineEntry{Phase: state, Icon: "dash", Tone: "off"}
+	return timelineEntry{Phase: cmp.Or(t.Phase, t.State), Icon: "dash", Tone: "off"}
 }
 
 // timelineEnd returns where the bars end: the last state, which may last for days, has at most 20 %.

@@ -17,15 +17,38 @@ type problem struct {
 	Path   string    // of what it is about; "": nothing
 	Since  time.Time // zero: not known
 	Urgent bool      // instances do not start, or are in danger; others can wait for hours
+	Outage *outage   // nodes that are lost for one cause; nil: it is about something else
 }
 
+// outage is nodes that are lost for one cause.
+type outage struct {
+	api.Outage
+	Together bool // they were lost within a minute, so that the cause is likely outside them
+	Spread   string
+}
+
+// together is the time in which nodes are lost that have a common cause.
+const together = time.Minute
+
+func newOutage(o api.Outage) *outage {
+	spread := o.LastContactLost.Sub(o.FirstContactLost)
+	return &outage{Outage: o, Together: o.Nodes > 2 && spread <= together, Spread: durationText(spread)}
+}
+
+// coveredAlarms are the alarms whose conditions are reported in more detail.
+var coveredAlarms = []string{api.AlarmOutage, api.AlarmRegistryAway}
+
 // urgentAlarms are the alarms about conditions under which starts fail, or records may be lost.
-var urgentAlarms = []string{api.AlarmDataDisk, api.AlarmStoreFull, api.AlarmRegistryDisk, api.AlarmLicense}
+var urgentAlarms = []string{api.AlarmDataDisk, api.AlarmStoreFull, api.AlarmRegistryDisk, api.AlarmLicense,
+	api.AlarmQueueGrows}
 
 // troubleOf returns what needs an operator, urgent conditions first. Every page has the same list: the banner and
 // the number in the navigation are of it.
 func troubleOf(status *api.ControllerStatus, stats *api.ControllerStats) (list []problem) {
-	if stats != nil {
+	switch {
+	case status != nil && len(status.Outages) > 0:
+		list = append(list, outageTrouble(status.Outages)...)
+	case stats != nil:
 		list = append(list, nodeTrouble(stats)...)
 	}
 	if status != nil {
@@ -61,6 +84,33 @@ func nodeTrouble(s *api.ControllerStats) (list []problem) {
 	return list
 }
 
+// outageTrouble returns the conditions of the nodes by their causes.
+func outageTrouble(all []api.Outage) (list []problem) {
+	for _, one := range all {
+		o := newOutage(one)
+		where := ""
+		if len(o.Groups) > 0 && o.Groups[0].Nodes == o.Nodes {
+			where = " in the group " + o.Groups[0].Name
+		}
+		p := problem{
+			What: fmt.Sprintf("%d of %s%s %s %s", o.Nodes, pluralText(o.Of, "node", "nodes"), where, isOrAre(o.Nodes),
+				o.State),
+			Since: o.FirstContactLost, Outage: o, Urgent: 2*o.Nodes >= o.Of,
+			Path: pathWithQuery("/nodes", "q", "state:"+statePart(farm.NodeState(o.State))),
+		}
+		switch {
+		case o.State != string(farm.NodeOffline):
+			p.Next = o.Reason
+		case o.Together:
+			p.Next = "All were lost within " + o.Spread + ": check the network, certificates and the controller's address."
+		default:
+			p.Next = "Check that they and their agents run (buildnode status), and that they reach the controller."
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
 // statePart is a state as a filter writes it.
 func statePart(state farm.NodeState) string {
 	if state == farm.NodeOffline {
@@ -79,6 +129,9 @@ func isOrAre(n int) string {
 // statusTrouble returns the conditions of the controller and its registry.
 func statusTrouble(s *api.ControllerStatus) (list []problem) {
 	for _, alarm := range s.ActiveAlarms {
+		if slices.Contains(coveredAlarms, alarm.Name) {
+			continue
+		}
 		p := problem{
 			What: alarm.Message, Next: cmp.Or(alarm.Action, "See the log of the controller."), Since: alarm.Since,
 			Urgent: slices.Contains(urgentAlarms, alarm.Name),
@@ -90,7 +143,7 @@ func statusTrouble(s *api.ControllerStatus) (list []problem) {
 	}
 	if s.RegistryStatus != "Running" {
 		list = append(list, problem{
-			What: "The registry at " + s.RegistryAddress + " cannot be reached",
+			Since: alarmSince(s, api.AlarmRegistryAway), What: "The registry at " + s.RegistryAddress + " cannot be reached",
 			Next: "Check that it runs and that the controller can reach its address. Until then nothing can be " +
 				"pulled or saved; running instances continue.", Urgent: true,
 		})
@@ -119,4 +172,14 @@ func statusTrouble(s *api.ControllerStatus) (list []problem) {
 
 func hasAlarm(s *api.ControllerStatus, name string) bool {
 	return slices.ContainsFunc(s.ActiveAlarms, func(a api.Alarm) bool { return a.Name == name })
+}
+
+// alarmSince returns when an alarm began; zero where it is not active.
+func alarmSince(s *api.ControllerStatus, name string) time.Time {
+	for _, a := range s.ActiveAlarms {
+		if a.Name == name {
+			return a.Since
+		}
+	}
+	return time.Time{}
 }

@@ -81,7 +81,7 @@ func keepAddress(p *page) error {
 		p.holds(`location.search.includes("state%3A")`), p.there("a.chip[aria-current]"),
 		p.back, p.holds(`!location.search.includes("state%3A")`),
 		p.holds(`!document.querySelector("a.chip[aria-current]")`),
-		p.click(`button[name="all"]`), p.there("dialog[open] form"),
+		p.click("main tbody input[name=chosen]"), p.click(`button[name="all"]`), p.there("dialog[open] form"),
 		p.see(fmt.Sprintf("Terminate %d instances", waitingOf), fmt.Sprintf("Type %d instances", waitingOf)),
 		p.picture("all-that-fit"), p.click("dialog[open] [data-close]"),
 	)
@@ -156,7 +156,7 @@ func useNoScript(p *page) error {
 		p.to("/"), p.see("Active nodes"), p.picture("dashboard"),
 		p.to("/instances"), p.fill("#q", "name:"+name), p.click("noscript button"), p.at("/instances?q=name%3A"+name),
 		p.see("1 instance that match"), p.picture("filtered"),
-		p.click("#c-"+ids[0]), p.click(`.bulk button.d`), p.see("Terminate 1 instance", "cannot be undone"),
+		p.click("#c-"+ids[0]), p.click(`.bulk button.dp`), p.see("Terminate 1 instance", "cannot be undone"),
 		p.picture("form"), p.click("button.d"), p.at("/instances/"+ids[0]),
 		p.to("/instances/start?vmid="+p.template), p.fill("#f-name", name+"-2"), p.click(".acts button"),
 		p.see(name+"-2"),

@@ -11,6 +11,7 @@ import { followLog } from "./logs.js";
 import { quietForms } from "./quiet.js";
 import { details } from "./details.js";
 import { ages } from "./rows.js";
+import { completion, palette } from "./palette.js";
 import { watch } from "./watch.js";
 import { menus } from "./menus.js";
 
@@ -26,5 +27,7 @@ details();
 menus();
 ages();
 watch();
+palette();
+completion();
 hurry();
 if (document.getElementById("screen")) import("./console.js").then((m) => m.showConsole());

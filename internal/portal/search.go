@@ -1,0 +1,102 @@
+package portal
+
+import (
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+func (p *portal) searchPages() []page {
+	return []page{{pattern: "/search", templateName: "search", title: "Search", buildView: searchAll}}
+}
+
+// searchView is the page of a search over all kinds of records. The search over a page shows its results.
+type searchView struct {
+	Text       string
+	Kinds      []searchKind
+	Commands   []link
+	Incomplete []string // kinds of which some may be missing
+	Asked      bool
+}
+
+// searchKind is the matches of one kind.
+type searchKind struct {
+	Name, Icon string
+	Matches    []searchMatch
+	Total      int
+	AllPath    string // of the list of all matches; "": there is none
+}
+
+// searchMatch is a record that was found.
+type searchMatch struct {
+	Name, Path, Detail, State string
+}
+
+// searchKinds are the kinds of records, in their order, with the pages of the records.
+var searchKinds = []struct{ kind, name, icon, path, list string }{
+	{"instance", "Instances", "vm", "/instances/", "/instances"},
+	{"node", "Nodes", "server", "/nodes/", "/nodes"},
+	{"template", "Templates", "layers", "/templates/", "/templates"},
+	{"group", "Groups", "groups", "/groups#g-", ""},
+	{"key", "API keys", "key", "/keys#k-", ""},
+}
+
+// commands are what can be done from everywhere.
+var commands = []link{
+	{"Start an instance", "/instances/start"}, {"Add a node", "/nodes/join"}, {"Create an API key", "/keys/create"},
+	{"Show failed instances", "/instances?q=state%3Aerror"}, {"Show the queue", "/instances?q=state%3Ascheduling"},
+	{"Show lost nodes", "/nodes?q=state%3Aoffline%2Cunhealthy"},
+}
+
+const searchMatches = 6 // of each kind
+
+func searchAll(v *visit) (any, error) {
+	out := searchView{Text: strings.TrimSpace(v.query.Get("q"))}
+	for _, c := range append(commands, areaLinks()...) {
+		if strings.Contains(strings.ToLower(c.Name), strings.ToLower(out.Text)) {
+			out.Commands = append(out.Commands, c)
+		}
+	}
+	if out.Text == "" {
+		return out, nil
+	}
+	found, err := v.Search(v, out.Text, searchMatches)
+	if err != nil {
+		return nil, err
+	}
+	out.Asked, out.Incomplete = true, found.Incomplete
+	for _, k := range searchKinds {
+		kind := searchKind{Name: k.name, Icon: k.icon, Total: found.Totals[k.kind]}
+		for _, m := range found.Matches {
+			if m.Kind == k.kind {
+				kind.Matches = append(kind.Matches, newSearchMatch(m, k.path))
+			}
+		}
+		if k.list != "" && kind.Total > len(kind.Matches) {
+			kind.AllPath = pathWithQuery(k.list, "q", out.Text)
+		}
+		if len(kind.Matches) > 0 {
+			out.Kinds = append(out.Kinds, kind)
+		}
+	}
+	return out, nil
+}
+
+func newSearchMatch(m api.SearchMatch, path string) searchMatch {
+	out := searchMatch{Name: m.Name, Path: path + m.ID, Detail: m.Detail, State: m.State}
+	if out.Name == "" {
+		out.Name = shortID(m.ID)
+	}
+	if m.Match.Field != "name" && m.Match.Field != "id" && m.Match.Text != "" {
+		out.Detail = strings.TrimSpace(m.Match.Field + " " + m.Match.Text + " " + out.Detail)
+	}
+	return out
+}
+
+// areaLinks are the pages of the navigation.
+func areaLinks() (links []link) {
+	for _, item := range navItems {
+		links = append(links, link{"Go to " + item.Name, item.Path})
+	}
+	return links
+}
