@@ -94,6 +94,7 @@ func (d *dashboard) addStats(v *visit) error {
 	trouble := troubleOf(orNil(status, statusErr), &s)
 	if len(trouble) > 0 && trouble[0].Urgent && trouble[0].Outage != nil {
 		d.Outage = &trouble[0]
+		d.Outage.Outage.Check = "curl -sS -i " + shellQuoted(controllerURL(v)+"/livez")
 	}
 	if len(trouble) == 0 {
 		d.Summary = fmt.Sprintf("%d of %s active.", s.Nodes[string(farm.NodeActive)],

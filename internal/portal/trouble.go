@@ -25,6 +25,7 @@ type outage struct {
 	api.Outage
 	Together bool // they were lost within a minute, so that the cause is likely outside them
 	Spread   string
+	Check    string // command that checks the way from a node to the controller
 }
 
 // together is the time in which nodes are lost that have a common cause.

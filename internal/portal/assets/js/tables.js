@@ -28,7 +28,8 @@ export function tables() {
     clearTimeout(wait);
     go(e.target, true);
   });
-  document.addEventListener("htmx:before:swap", () => {
+  document.addEventListener("htmx:before:swap", (e) => {
+    if (typing && e.detail.ctx.target?.id === "main" && e.detail.ctx.text.includes('id="wrong"')) return void e.preventDefault(); // its end is not typed yet
     known = new Set([...document.querySelectorAll("main tbody tr[id]")].map((r) => r.id));
   });
   document.addEventListener("htmx:after:swap", () => {
@@ -43,7 +44,10 @@ let here = shown();
 
 // go shows what the form asks for. Only what was finished becomes a step back. What the page has
 // asked for before is not waited for, and it refreshes by the new address from now on.
+let typing = false; // the newest request is for a filter that is not finished
+
 function go(form, finished) {
+  typing = !finished;
   const q = new URLSearchParams([...new FormData(form)].filter(([, v]) => v !== ""));
   const to = form.action.split("?")[0] + (q.size ? "?" + q : "");
   history[finished ? "pushState" : "replaceState"](null, "", to);
