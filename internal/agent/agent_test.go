@@ -240,6 +240,7 @@ func TestFailedStarts(t *testing.T) {
 			if s := w.control.status(idA); !strings.Contains(s.Message, "the simulated boot failed") || s.VM != nil {
 				t.Errorf("got %+v", s)
 			}
+			w.wantFailure("guest_stopped", "boot")
 			if len(w.vms()) != 0 {
 				t.Error("the VM of a failed start is left")
 			}
@@ -252,6 +253,7 @@ func TestFailedStarts(t *testing.T) {
 			begun := time.Now()
 			w.control.order(startOrder(func(o *api.StartOrder) { o.StartTimeout = 20 }))
 			w.until(api.PhaseFailed)
+			w.wantFailure("guest_timeout", "boot")
 			if took := time.Since(begun); took > 25*time.Second {
 				t.Errorf("took %s", took)
 			}
@@ -262,6 +264,7 @@ func TestFailedStarts(t *testing.T) {
 			w.source.set(0, farm.Refused("No such tag v1"))
 			w.control.order(startOrder(nil))
 			w.until(api.PhaseFailed)
+			w.wantFailure("template", "pull")
 			if s := w.control.status(idA); !strings.Contains(s.Message, "No such tag v1") {
 				t.Errorf("got %q", s.Message)
 			}
@@ -280,10 +283,12 @@ func TestVMThatEndsByItself(t *testing.T) {
 		if s := w.control.status(idA); !strings.Contains(s.Message, "killed") || s.VM.Status != "stopped" {
 			t.Errorf("got %q, %+v", s.Message, s.VM)
 		}
+		w.wantFailure("hypervisor", "run")
 		if err := w.host.Delete(t.Context(), idA); err != nil {
 			t.Fatal(err)
 		}
 		w.until(api.PhaseVanished)
+		w.wantFailure("vm_lost", "run")
 		if s := w.control.status(idA); s.VM.Status != "deleted" {
 			t.Errorf("got %+v", s.VM)
 		}

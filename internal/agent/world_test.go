@@ -613,6 +613,15 @@ func (w *world) until(phase api.Phase) {
 	w.t.Fatalf("never reported %s; last %+v", phase, w.control.status(idA))
 }
 
+// wantFailure checks the class and the step that the agent reports.
+func (w *world) wantFailure(class, step string) {
+	w.t.Helper()
+	got := w.control.status(idA).Failure
+	if got == nil || got.Class != class || got.Step != step {
+		w.t.Errorf("failure %+v, want class %s in step %s", got, class, step)
+	}
+}
+
 // checkClean checks the state once everything has been terminated.
 func (w *world) checkClean() {
 	w.t.Helper()

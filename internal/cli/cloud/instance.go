@@ -36,6 +36,7 @@ var instanceView = tableView[api.InstanceItem]{
 		{title: "ID", value: func(i api.InstanceItem) any { return i.InstanceID }},
 		{title: "NAME", value: func(i api.InstanceItem) any { return i.VM.Name }},
 		{title: "STATE", value: func(i api.InstanceItem) any { return stateText(i.VM) }},
+		{title: "PHASE", value: func(i api.InstanceItem) any { return i.VM.Phase }, wideOnly: true},
 		{title: "TEMPLATE", value: func(i api.InstanceItem) any { return i.VM.VMID }, wideOnly: true},
 		{title: "TAG", value: func(i api.InstanceItem) any { return i.VM.Tag }},
 		{title: "NODE", value: func(i api.InstanceItem) any { return i.VM.NodeID }, wideOnly: true},
@@ -45,6 +46,14 @@ var instanceView = tableView[api.InstanceItem]{
 		{title: "CREATED", value: func(i api.InstanceItem) any { return timeText(i.VM.CRTime) }},
 		{title: "MESSAGE", value: func(i api.InstanceItem) any { return i.VM.Message }},
 	},
+}
+
+// progressText formats the state of an instance that starts, with its phase where the state does not tell it.
+func progressText(i api.Instance) string {
+	if i.InstanceState == "Scheduling" && i.Phase != "" {
+		return fmt.Sprintf("Scheduling (%s)", i.Phase)
+	}
+	return i.InstanceState
 }
 
 // stateText formats a state, with the progress of a pull.
@@ -79,7 +88,11 @@ func instanceDetails(g *cli.Grid, i api.Instance) {
 		{"id", i.InstanceID},
 		{"name", i.Name},
 		{"state", stateText(i)},
+		{"phase", i.Phase},
 		{"message", i.Message},
+		{"failure", failureText(i.Failure)},
+		{"remedy", remedyText(i.Failure)},
+		{"failed likewise", equalFailuresText(i.Failure)},
 		{"template", i.VMID},
 		{"tag", i.Tag},
 		{"version", fmt.Sprint("number ", i.Version)},
@@ -112,6 +125,32 @@ func instanceDetails(g *cli.Grid, i api.Instance) {
 	if r := i.StartupScript; r != nil {
 		g.Row("script", scriptText(*r))
 	}
+}
+
+// failureText writes the class, the step and the summary of a failure; "" for none.
+func failureText(f *api.InstanceFailure) string {
+	if f == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s in step %s: %s", f.Class, f.Step, f.Summary)
+}
+
+// remedyText returns what to do about a failure; "" for none.
+func remedyText(f *api.InstanceFailure) string {
+	if f == nil {
+		return ""
+	}
+	return f.Remedy
+}
+
+// equalFailuresText writes the numbers of failures that are equal to that of an instance, which they include; "" when
+// there is no other one.
+func equalFailuresText(f *api.InstanceFailure) string {
+	if f == nil || f.SameTemplate < 2 && f.SameNode < 2 {
+		return ""
+	}
+	return fmt.Sprintf("%d of this template version on %d nodes, %d on this node",
+		f.SameTemplate, f.SameTemplateNodes, f.SameNode)
 }
 
 // scriptText describes in one line how a script ended.
@@ -185,6 +224,7 @@ the order of their score. The place is an estimate: owners take turns, and urgen
 		}
 		return printOne(&a, got, id, func(g *cli.Grid, e client.ExplainedInstance) {
 			g.Row("state", stateText(e.Instance))
+			putRow(g, "phase", e.Phase)
 			g.Row("reason", e.Explain.Reason)
 			if q := e.Explain.Queue; q != nil {
 				g.Row("queue", queueText(*q))
@@ -267,12 +307,22 @@ func historyDetails(g *cli.Grid, p api.HistoryInstance) {
 	putRow(g, "node", p.NodeName)
 	putRow(g, "external id", p.ExternalID)
 	putRow(g, "message", p.Message)
+	putRow(g, "failure", failureText(p.Failure))
+	putRow(g, "remedy", remedyText(p.Failure))
 	if p.ScriptCode != nil {
 		g.Row("script", fmt.Sprint("exit code ", *p.ScriptCode))
 	}
 	for _, t := range p.Transitions {
-		g.Row(t.State, strings.TrimSpace(t.Time.Local().Format("2006-01-02 15:04:05.000")+"  "+t.Message))
+		g.Row(transitionText(t), strings.TrimSpace(t.Time.Local().Format("2006-01-02 15:04:05.000")+"  "+t.Message))
 	}
+}
+
+// transitionText names a state, and the boot of a VM, which is not a separate state.
+func transitionText(t api.Transition) string {
+	if t.State == "Scheduling" && t.Phase == "booting" {
+		return "Scheduling (booting)"
+	}
+	return t.State
 }
 
 // listOptions are the options of a command that lists items.

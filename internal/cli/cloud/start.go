@@ -247,7 +247,7 @@ func (a *Command) awaitStarted(ctx context.Context, ids []string) error {
 	m := newProgressMeter(a.Err)
 	m.expectItems(ids...)
 	results := runOnEach(ctx, ids, "Started", func(ctx context.Context, id string) error {
-		_, err := a.API.WaitStarted(ctx, id, func(i api.Instance) { m.updateItem(id, i.InstanceState, startShare(i)) })
+		_, err := a.API.WaitStarted(ctx, id, func(i api.Instance) { m.updateItem(id, progressText(i), startShare(i)) })
 		return instances.nameNotFound(err, id)
 	})
 	m.end()

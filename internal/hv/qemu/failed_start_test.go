@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
@@ -49,17 +50,21 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 
 	for name, test := range map[string]struct {
 		spec  hv.Spec
+		class farm.FailureClass // that the error is marked with
 		wants []string
 	}{
 		// The whole ring: the last 64 KiB of twice as much.
-		"never ready": {spoiled, []string{"\n11000\n", "\n20000\n", "no-way-to-go-on", "not ready in time"}},
-		"QEMU ends":   {busy, []string{"host forwarding"}},
-		"resume":      {broken, []string{"QEMU cannot load the saved VM state"}},
+		"never ready": {spoiled, "", []string{"\n11000\n", "\n20000\n", "no-way-to-go-on", "not ready in time"}},
+		"QEMU ends":   {busy, farm.FailureNetwork, []string{"host forwarding"}},
+		"resume":      {broken, farm.FailureTemplate, []string{"QEMU cannot load the saved VM state"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := d.Start(t.Context(), test.spec)
 			if err == nil {
 				t.Fatal("it was started")
+			}
+			if got := farm.FailureOf(err).Class; got != test.class {
+				t.Errorf("Start: %v has the class %q, want %q", err, got, test.class)
 			}
 			if name == "never ready" {
 				vm, _ := d.Get(t.Context(), test.spec.ID)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/guestscript"
 )
@@ -93,7 +94,8 @@ func (m *machine) loadState(ctx context.Context, r *run, q *qmpConn, path string
 // stateLoadError waits for the end of a QEMU that refused its state: the reason is in its log.
 func (m *machine) stateLoadError(ctx context.Context, r *run, err error) error {
 	if m.awaitEnd(ctx, r, quitTimeout) == nil {
-		return fmt.Errorf("QEMU cannot load the saved VM state (see its log): %w", errProcessGone)
+		err = fmt.Errorf("QEMU cannot load the saved VM state (see its log): %w", errProcessGone)
+		return farm.MarkFailure(err, farm.FailureTemplate, farm.StepBoot)
 	}
 	return err
 }

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
@@ -226,7 +227,8 @@ func (h *Host) checkReady(
 	h.applyPlannedEndLocked(r, now)
 	switch {
 	case r.VM.Status != hv.Running:
-		return hv.VM{}, 0, nil, fmt.Errorf("sim: VM %s failed: %s", id, r.VM.Failure)
+		err := fmt.Errorf("sim: VM %s failed: %s", id, r.VM.Failure)
+		return hv.VM{}, 0, nil, farm.MarkFailure(err, farm.FailureGuestStopped, farm.StepBoot)
 	case !now.Before(r.ReadyAt):
 		if r.Used {
 			return r.copyVM(), 0, nil, nil
