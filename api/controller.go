@@ -255,18 +255,23 @@ type ControllerStatus struct {
 // Outage is a set of nodes that are Offline or Unhealthy for the same reason and since about the same
 // time.
 type Outage struct {
-	State            string        `json:"state"`                    // Offline or Unhealthy
-	Reason           string        `json:"reason"`                   // of the first node; Offline: without the length of the silence
-	Nodes            int           `json:"nodes"`                    // number of affected nodes
-	Of               int           `json:"of"`                       // number of all nodes that the caller sees
-	FirstContactLost time.Time     `json:"first_contact_lost"`       // Unhealthy: when the first node became so
-	LastContactLost  time.Time     `json:"last_contact_lost"`        // of the last node
-	Groups           []OutageGroup `json:"groups,omitempty"`         // of affected nodes, the most affected first; at most 10
-	AddressPrefix    string        `json:"address_prefix,omitempty"` // all addresses are in it, in CIDR notation; absent for one node
-	Instances        int           `json:"instances"`                // on these nodes, that are not terminated
-	InstancesAtRisk  int           `json:"instances_at_risk"`        // those that go to Error if the nodes stay away
-	ErrorAt          time.Time     `json:"error_at,omitzero"`        // when the first of them does; absent: none, or in maintenance
-	NodeIDs          []string      `json:"node_ids"`                 // the first 10 in the order of their names
+	State  string `json:"state"`  // Offline or Unhealthy
+	Reason string `json:"reason"` // of the first node; Offline: without the length of the silence
+	Nodes  int    `json:"nodes"`  // number of affected nodes
+	Of     int    `json:"of"`     // number of all nodes that the caller sees
+
+	// FirstContactLost is when the first of the nodes was last in contact; Unhealthy: when it became so.
+	FirstContactLost time.Time `json:"first_contact_lost"`
+	LastContactLost  time.Time `json:"last_contact_lost"` // the same of the last of the nodes
+
+	Groups        []OutageGroup `json:"groups,omitempty"`         // the most affected first, at most 10
+	AddressPrefix string        `json:"address_prefix,omitempty"` // has all addresses, as 10.1.2.0/24; absent: none
+
+	Instances       int       `json:"instances"`         // on these nodes, that are not terminated
+	InstancesAtRisk int       `json:"instances_at_risk"` // those that go to Error if the nodes stay away
+	ErrorAt         time.Time `json:"error_at,omitzero"` // when the first of them does; absent: none, or in maintenance
+
+	NodeIDs []string `json:"node_ids"` // the first 10 in the order of their names
 }
 
 // OutageGroup is a group of nodes with its share of an outage.

@@ -32,7 +32,8 @@ const (
 
 // LogEntry is a row of the central logs with its parts.
 type LogEntry struct {
-	Time        time.Time         `json:"time,omitzero"`   // when the registry received it; of an event: its time; absent: unknown
+	// Time is when the registry received the row; of an event: its time; absent: unknown.
+	Time        time.Time         `json:"time,omitzero"`
 	Level       string            `json:"level,omitempty"` // debug, info, warn or error; absent: unknown
 	Message     string            `json:"message"`
 	Service     string            `json:"service"`

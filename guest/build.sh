@@ -4,7 +4,7 @@
 #
 #   guest/build.sh [--user NAME] [--password TEXT] [--git] [--fresh] OUT.qcow2
 #
-# The guest has an agent (qemu-guest-agent), bash, busybox, DHCP, a console on
+# The guest has an agent (qemu-guest-agent), bash, busybox, DHCP, a log-in on tty1, a console on
 # ttyS0 and an SSH server on port 22. Without --password one is made up and
 # printed. With --git it also has git for https, which jobs of GitLab need. Packages and the finished image are kept in
 # ${XDG_CACHE_HOME:-~/.cache}/buildyard/guest; --fresh builds the image again from the start.
@@ -129,8 +129,9 @@ kernel_into() {
 boot_sectors() {
   local g=$work/grub
   fetch "$g" grub-pc-bin grub-common libdevmapper1.02.1 liblzma5
+  grep -v '^#' "$here/grub.cfg" >"$work/grub.cfg" # the parser of the core image knows no comments
   LD_LIBRARY_PATH=$g/usr/lib/x86_64-linux-gnu:$g/lib/x86_64-linux-gnu "$g/usr/bin/grub-mkimage" \
-    -d "$g/usr/lib/grub/i386-pc" -O i386-pc -p '(hd0,msdos1)/boot/grub' -c "$here/grub.cfg" \
+    -d "$g/usr/lib/grub/i386-pc" -O i386-pc -p '(hd0,msdos1)/boot/grub' -c "$work/grub.cfg" \
     -o "$work/core.img" biosdisk part_msdos ext2 linux16 normal
   [ "$(stat -c %s "$work/core.img")" -lt $((2047 * 512)) ] || die "GRUB does not fit before the partition"
   dd if="$g/usr/lib/grub/i386-pc/boot.img" of="$1" bs=440 count=1 conv=notrunc status=none

@@ -78,7 +78,10 @@ func Open(at datadir.Dir, mirror string, log *slog.Logger) *Log {
 		log.Warn("the record of connections is not used", "error", err)
 	}
 	l.record = record
-	l.record.RegistryMirror = mirror
+	if l.record.RegistryMirror != mirror {
+		l.record.RegistryMirror = mirror
+		l.writeLocked(l.now().UTC()) // no other goroutine has it yet
+	}
 	return l
 }
 
@@ -164,14 +167,14 @@ func (l *Log) writeLocked(now time.Time) {
 	}
 }
 
-// Close writes what is not written yet.
+// Close writes what is not written yet, unless the file was removed: the node has left its cloud.
 func (l *Log) Close() {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.record.Controllers) > 0 || l.record.RegistryMirror != "" {
+	if _, err := os.Stat(l.file); err == nil {
 		l.writeLocked(l.now().UTC())
 	}
 }

@@ -70,7 +70,18 @@ func (v visibility) filterNames(id, name string) []string {
 // seesEvent reports whether the caller may see an event. Callers that see instances see all events of instances,
 // including the node.
 func (v visibility) seesEvent(e events.LoggedEvent) bool {
+	if ids, ok := e.Field("node_ids").([]any); ok && eventField("template_id")(e) == "" && !v.seesNodes(ids) {
+		return false
+	}
 	return eventField("instance_id")(e) != "" || v.seesBoth(eventField("node_id")(e), eventField("template_id")(e))
+}
+
+// seesNodes reports whether the caller sees all nodes of a summary of many.
+func (v visibility) seesNodes(ids []any) bool {
+	return !slices.ContainsFunc(ids, func(id any) bool {
+		text, ok := id.(string)
+		return !ok || !v.seesNode(text)
+	})
 }
 
 // seesBoth reports whether the caller sees a node and a template, as far as they are given.

@@ -127,6 +127,25 @@ func TestLogAnswers(t *testing.T) {
 		{"GET /registry/log/view?service=node&file=../event/event.log", "", 200, notFound, ""},
 		{"GET /registry/log/view?service=node&lines=0", "", 400, "lines: must be an integer between 1 and 10000", ""},
 		{"GET /registry/log/view", "", 400, "service: is required", ""},
+		{"GET /registry/log/entries?service=none", "", 200, notFound, ""},
+		{"GET /registry/log/entries", "", 400, "service: is required", ""},
+		{
+			"GET /registry/log/entries?service=node&level=loud", "", 400,
+			"level: must be debug, info, warn or error", "",
+		},
+		{
+			"GET /registry/log/entries?service=node&since=now", "", 400,
+			"since: must be a time such as 2026-01-02T15:04:05Z", "",
+		},
+		{"GET /registry/log/entries?service=node&before=5", "", 400, "before: requires file", ""},
+		{
+			"GET /registry/log/entries?service=node&q=TWO", "", 200, "",
+			`"message":"two","service":"node","machine_name":"mac-1"`,
+		},
+		{"GET /registry/log/entries?service=node&level=warn", "", 200, "", `{"entries":[],"complete":true,"bytes":`},
+		{"GET /registry/log/entries?service=event&field=a%3D2", "", 200, "", `"fields":{"a":"2"}`},
+		{"GET /registry/log/stream?service=node&field=x", "", 400, "field: must be key=value with at most 256 bytes", ""},
+		{"GET /registry/log/stream?service=node&format=xml", "", 400, "format: must be one of text, json", ""},
 		{"GET /registry/log/stream", "", 400, "service: is required", ""},
 		{"GET /registry/log/stream?service=..", "", 400, "service: " + badName, ""},
 		{
