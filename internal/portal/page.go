@@ -238,6 +238,7 @@ var navItems = []navItem{
 	{Path: "/nodes", Name: "Nodes", Key: "n", Icon: "server", Tab: true},
 	{Path: "/groups", Name: "Groups", Key: "g", Icon: "groups"},
 	{Section: "Operations", Path: "/health", Name: "Health", Key: "h", Icon: "pulse"},
+	{Path: "/usage", Name: "Usage", Key: "u", Icon: "disk"},
 	{Path: "/events", Name: "Events", Key: "e", Icon: "list"},
 	{Path: "/logs", Name: "Logs", Key: "l", Icon: "file"},
 	{Section: "Access", Path: "/keys", Name: "API keys", Key: "k", Icon: "key"},

@@ -76,7 +76,8 @@ func compressPages(next http.Handler) http.Handler {
 // pages is the table of contents.
 func (p *portal) pages() []page {
 	return slices.Concat(p.dashboardPages(), p.healthPages(), p.instancePages(), p.consolePages(), p.templatePages(),
-		p.accessPages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages(), p.searchPages())
+		p.accessPages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages(), p.searchPages(),
+		p.usagePages())
 }
 
 // actions is the table of what can be changed.

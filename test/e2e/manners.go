@@ -132,6 +132,7 @@ func stayInPlace(p *page) error {
 // areas are the pages of the navigation.
 var areas = []string{
 	"/", "/nodes", "/instances", "/templates", "/groups", "/events", "/logs", "/keys", "/permission-groups", "/health",
+	"/usage",
 }
 
 func useNoScript(p *page) error {
@@ -251,7 +252,7 @@ func (p *page) copied(path string) func() error {
 
 func jump(p *page) error {
 	all := []func() error{p.to("/instances"), p.live(), p.picture("from")}
-	for i, key := range "dnitgelkph" {
+	for i, key := range "dnitgelkphu" {
 		all = append(all, p.keys("g"), p.keys(string(key)), p.at(areas[i]),
 			p.there(`nav [aria-current="page"][href="`+areas[i]+`"]`), p.there("main h1"))
 	}
