@@ -108,7 +108,7 @@ var failureInfos = []FailureInfo{
 	},
 	{
 		FailureVMLost, "The VM no longer exists on its node.",
-		"Check whether somebody removed the VM on the node, then start the instance again.",
+		"Check whether the VM was removed on the node without the agent, then start the instance again.",
 	},
 	{
 		FailureNodeTimeout, "The node did not complete the step in time.",

@@ -144,7 +144,7 @@ func remedyText(f *api.InstanceFailure) string {
 }
 
 // equalFailuresText writes the numbers of failures that are equal to that of an instance, which they include; "" when
-// there is no other one.
+// no other instance failed so.
 func equalFailuresText(f *api.InstanceFailure) string {
 	if f == nil || f.SameTemplate < 2 && f.SameNode < 2 {
 		return ""
