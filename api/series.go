@@ -32,7 +32,7 @@ type Series struct {
 	GroupID string        `json:"group_id,omitempty"` // of a series of a group
 	Points  []SeriesPoint `json:"points"`             // the oldest first; the last one may be of a step that continues
 	By      string        `json:"by,omitempty"`       // ByNode or ByGroup: Series instead of Points
-	Series  []Sparkline   `json:"series,omitempty"`   // in the order of the IDs of the request, of groups by name
+	Series  []Sparkline   `json:"series,omitzero"`    // in the order of the IDs of the request, of groups by name
 }
 
 // SeriesPoint is one step of a series.

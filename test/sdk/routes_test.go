@@ -181,6 +181,13 @@ func (x *tour) states() {
 	if series.Step != 600 || len(series.Points) == 0 {
 		x.Errorf("%+v", series)
 	}
+	lists, err := x.c.GroupSparklines(ctx, api.RangeHour)
+	x.ok(err)
+	report, err := x.c.UsageReport(ctx, api.ByTemplate, api.RangeWeek)
+	x.ok(err)
+	if lists.By != api.ByGroup || lists.Series == nil || report.By != api.ByTemplate || report.Rows == nil {
+		x.Errorf("%+v %+v", lists, report)
+	}
 	stats, err := x.c.Stats(ctx)
 	x.ok(err)
 	disk, err := x.c.RegistryDisk(ctx)

@@ -153,7 +153,7 @@ func rangeOf(name string) (seriesRange, error) {
 	return seriesRanges[i], nil
 }
 
-// first returns the number of the first step of a range, and last that of the current one.
+// bounds returns the numbers of the first step of a range and of the current one.
 func (o seriesRange) bounds(now time.Time) (first, last int64) {
 	r := ring{step: o.step}
 	last = r.number(now)

@@ -10,7 +10,7 @@ import (
 // NodeSparklines returns the utilization of some nodes over a range of the API, in their order. Nodes that do
 // not exist are left out.
 func (u *Usage) NodeSparklines(over string, ids []string) (api.Series, error) {
-	var list []api.Sparkline
+	list := []api.Sparkline{}
 	for _, id := range ids {
 		if n, _, ok := u.db.Tables.Nodes.Get(id); ok {
 			list = append(list, api.Sparkline{ID: id, Name: n.Name})
@@ -22,7 +22,7 @@ func (u *Usage) NodeSparklines(over string, ids []string) (api.Series, error) {
 // GroupSparklines returns the utilization of the groups over a range of the API, by their names: of the first
 // api.MaxSparklines.
 func (u *Usage) GroupSparklines(over string) (api.Series, error) {
-	var list []api.Sparkline
+	list := []api.Sparkline{}
 	for id, g := range u.db.Tables.Groups.All() {
 		list = append(list, api.Sparkline{ID: id, Name: g.Name})
 	}
