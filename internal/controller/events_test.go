@@ -51,7 +51,13 @@ func (b *inbox) failing(f func(events.EncodedEvent) error) {
 	b.fail = f
 }
 
-// lines returns the events that arrived, as "<name> <additional keys in use>".
+// ofSilence are the events that also follow when no test agent polls and no registry answers. Only their own test
+// counts them.
+var ofSilence = []farm.EventName{
+	farm.EventNodeOffline, farm.EventNodeRecovered, farm.EventAlarmStarted, farm.EventAlarmEnded,
+}
+
+// lines returns the events that arrived, as "<name> <additional keys in use>", without those of silence.
 func (b *inbox) lines() (list []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,7 +69,9 @@ func (b *inbox) lines() (list []string) {
 		if err := json.Unmarshal(e.Record, &v); err != nil {
 			panic(err)
 		}
-		list = append(list, strings.Join(strings.Fields(v.Name+" "+v.State+" "+v.Was), " "))
+		if !slices.Contains(ofSilence, farm.EventName(v.Name)) {
+			list = append(list, strings.Join(strings.Fields(v.Name+" "+v.State+" "+v.Was), " "))
+		}
 	}
 	return list
 }
@@ -274,8 +282,11 @@ func TestOneThatFailsHoldsUpNoOther(t *testing.T) {
 			if err := json.Unmarshal(e.Record, &v); err != nil {
 				t.Fatal(err)
 			}
-			if told++; v.Name == string(farm.EventsDropped) {
-				told, dropped = told-1, dropped+v.Count
+			switch {
+			case v.Name == string(farm.EventsDropped):
+				dropped += v.Count
+			case !slices.Contains(ofSilence, farm.EventName(v.Name)):
+				told++
 			}
 		}
 		if told != many+fewEvents-2 || dropped < 2 { // those being sent when they are dropped count too
@@ -350,11 +361,27 @@ func TestEventsOfTwoReplicas(t *testing.T) {
 func TestNodeStateEvents(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		a := c.join("mac-1", 2)
-		wantLines(t, to) // that a new node is no longer Offline is not an event
+		wantStates := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			var got []string
+			for _, e := range to.got {
+				if e.Subject == a.id {
+					var v struct{ Name string }
+					fine(t, json.Unmarshal(e.Record, &v))
+					got = append(got, v.Name)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("events %v, want %v", got, want)
+			}
+			to.clear()
+		}
+		wantStates() // that a new node is no longer Offline is not an event
 		time.Sleep(3 * time.Minute)
-		wantLines(t, to, "NodeOffline")
+		wantStates("NodeOffline")
 		a.contact()
-		wantLines(t, to, "NodeRecovered")
+		wantStates("NodeRecovered")
 
 		const nodes = 40
 		agents := make([]*agent, nodes)
@@ -379,7 +406,7 @@ func TestNodeStateEvents(t *testing.T) {
 			}
 			counts[v.Name]++
 			summarized += v.Count
-			if v.Reason == "" || v.Since == 0 || len(v.NodeIDs) != v.Count {
+			if strings.HasPrefix(v.Name, "Node") && (v.Reason == "" || v.Since == 0 || len(v.NodeIDs) != v.Count) {
 				t.Errorf("event %s", e.Record)
 			}
 		}

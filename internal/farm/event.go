@@ -133,7 +133,7 @@ var events = []EventInfo{
 	{EventNodesUnhealthy, nodeAction, "As `NodesOffline`, of nodes that became Unhealthy.", nodeStatesKeys, nil},
 	{EventNodesRecovered, nodeAction, "As `NodesOffline`, of nodes that recovered.", nodeStatesKeys, nil},
 	{EventAlarmStarted, alarmAction, "An alarm began.", alarmKeys, []string{"action", "count"}},
-	{EventAlarmEnded, alarmAction, "An alarm ended.", alarmKeys, []string{"count"}},
+	{EventAlarmEnded, alarmAction, "An alarm ended.", alarmKeys, nil},
 	{
 		EventsDropped, logAction, "Events were not delivered to a target and were dropped.",
 		[]string{"count", "target"},

@@ -127,7 +127,7 @@ func scanBackwards(r io.ReaderAt, end, most int64, row func(line []byte) bool) (
 	var carry []byte // the end of a line whose begin is not read yet
 	begin = end
 	for at := end; at > 0 && end-at < most; {
-		n := min(scanBlock, at)
+		n := min(scanBlock, at, most-(end-at))
 		block := make([]byte, n, n+int64(len(carry)))
 		if _, err := r.ReadAt(block, at-n); err != nil {
 			return begin, err
@@ -148,6 +148,9 @@ func scanBackwards(r io.ReaderAt, end, most int64, row func(line []byte) bool) (
 		}
 		if carry = data; len(carry) > maxCarry {
 			carry, begin = nil, at
+		}
+		if begin == end && end-at >= most { // a row is longer than all that is read: the next call continues in it
+			begin = at
 		}
 	}
 	return begin, nil
