@@ -192,6 +192,8 @@ type Node struct {
 	OSVersion    string    `json:"os_version,omitempty"` // of the host: name and version, such as "macOS 15.6.1"
 	Processor    string    `json:"processor,omitempty"`  // of the host: its name, such as "Apple M2 Pro"
 
+	Slots *Slots `json:"slots,omitempty"` // VMs that it may run at a time, by what takes their place
+
 	UnknownVMs   int       `json:"unknown_vms,omitempty"`             // orphaned VMs
 	StateReason  string    `json:"state_reason,omitempty"`            // why it is in its state
 	StateSince   time.Time `json:"state_since,omitzero"`              // since when
@@ -202,6 +204,39 @@ type Node struct {
 
 	// seconds by which its clock is ahead of the controller's; absent when unknown to the answering replica
 	ClockOffset *float64 `json:"clock_offset,omitempty"`
+}
+
+// Slots are the VMs that a node, or a cloud, may run at a time, by what takes their place. In the capacity mode resource
+// the limits of vCPUs and memory decide about starts, and Free is only what the number of VMs leaves.
+type Slots struct {
+	Capacity int `json:"capacity"`
+	Running  int `json:"running"`  // taken by instances whose VM runs
+	Failed   int `json:"failed"`   // by instances in Error whose VM is still there, or may be
+	Orphaned int `json:"orphaned"` // by VMs without an instance
+	Other    int `json:"other"`    // by instances whose VM is prepared, stopped or ended
+	// Free are the others, at least 0; of a cloud those of the nodes that accept starts.
+	Free int `json:"free"`
+	// Holders are what takes the slots of a node: the instances, the oldest first, and then the orphaned VMs that the
+	// answering replica knows. Only of a single node.
+	Holders []SlotHolder `json:"holders,omitempty"`
+}
+
+// The uses of a slot.
+const (
+	SlotRunning  = "running"
+	SlotFailed   = "failed"
+	SlotOrphaned = "orphaned"
+	SlotOther    = "other"
+)
+
+// SlotHolder is what takes a slot of a node.
+type SlotHolder struct {
+	Use        string    `json:"use"`                   // running, failed, orphaned or other
+	InstanceID string    `json:"instance_id,omitempty"` // absent for an orphaned VM of an unknown instance
+	VMID       string    `json:"vm_id,omitempty"`       // on the node; absent while it has none
+	Name       string    `json:"name,omitempty"`        // of the instance, or of the VM
+	State      string    `json:"state,omitempty"`       // of the instance
+	Since      time.Time `json:"since"`                 // when the instance was placed, or the orphaned VM was first seen
 }
 
 // MaxClockOffset is the difference of a node's clock from the controller's from which it is an alarm.

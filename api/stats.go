@@ -13,6 +13,7 @@ type ControllerStats struct {
 	CapacityUsed int            `json:"capacity_used"` // VMs that use capacity, on all nodes
 	QueueDepth   int            `json:"queue_depth"`   // requests that wait for a node
 	OldestWait   float64        `json:"oldest_wait"`   // seconds that the first of them has waited
+	Slots        Slots          `json:"slots"`         // of all nodes
 
 	StartsLastHour       int     `json:"starts_last_hour"`   // VMs that came up
 	FailuresLastHour     int     `json:"failures_last_hour"` // instances that went to Error

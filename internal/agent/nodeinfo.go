@@ -148,7 +148,8 @@ const diskChangeBytes = 1 << 20
 // isNewUsage reports whether a usage differs from the acknowledged one enough to report it.
 func isNewUsage(usage, acked api.Usage) bool {
 	free, cached := usage.FreeDisk-acked.FreeDisk, usage.CacheUsage-acked.CacheUsage
-	if usage.HasDisk == acked.HasDisk && max(free, -free) < diskChangeBytes && max(cached, -cached) < diskChangeBytes {
+	isFirst := acked.CacheUsage == 0 && usage.CacheUsage > 0 // however little it is, there is something
+	if usage.HasDisk == acked.HasDisk && !isFirst && max(free, -free) < diskChangeBytes && max(cached, -cached) < diskChangeBytes {
 		usage.FreeDisk, usage.CacheUsage = acked.FreeDisk, acked.CacheUsage
 	}
 	return usage != acked

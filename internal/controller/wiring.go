@@ -146,6 +146,7 @@ func nodeOptions(c *Controller) nodes.Options {
 		RegistryAddress: c.opts.RegistryAddress, UpdateKeys: c.opts.Packages.Keys, Tokens: c.JoinTokens,
 		Announcement: c.Cloud.Announcement,
 		Link:         c.Link, Sessions: c.Link.Sessions, Orphans: c.Link.Orphans.Load, Devices: c.placer.Devices,
+		OrphanedVMs:   c.Link.Orphans.On,
 		ResolveGroups: c.Groups.Named, WithEvent: c.Events.With,
 		FailInstance: func(ctx context.Context, id string) error {
 			return c.Instances.Modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {

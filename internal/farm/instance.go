@@ -103,6 +103,30 @@ func (i *Instance) UsesCapacity() bool {
 	return i.OnNode() && (i.State != Errored || i.StartAborted || (i.VM != nil && i.VM.Status != VMDeleted))
 }
 
+// SlotUse is what an instance uses a slot of its node for.
+type SlotUse uint8
+
+// The uses of a slot.
+const (
+	SlotUnused  SlotUse = iota // it uses no capacity
+	SlotOther                  // its VM is prepared, stopped or ended
+	SlotRunning                // its VM runs
+	SlotFailed                 // it is in Error, and its VM is still there or may be
+)
+
+// SlotUse returns what the instance uses a slot of its node for.
+func (i *Instance) SlotUse() SlotUse {
+	switch {
+	case !i.UsesCapacity():
+		return SlotUnused
+	case i.State == Errored:
+		return SlotFailed
+	case i.VM != nil && i.VM.Status == VMRunning:
+		return SlotRunning
+	}
+	return SlotOther
+}
+
 // AfterStepTimeout returns the record after the instance has failed without a report of its node: class is the cause,
 // why the message. An instance that never started is recalled from its node, which may still be working on it.
 func (i *Instance) AfterStepTimeout(now time.Time, class FailureClass, why string) *Instance {

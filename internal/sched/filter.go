@@ -183,7 +183,7 @@ var filterRules = []filterRule{
 			if n.isFullOfMacOS(p.constraints) {
 				return fmt.Sprintf("is full: it has %d macOS guests, the most on a Mac", n.usedLoad.MacOSVMs)
 			}
-			return "is full"
+			return n.fullText()
 		},
 		func(p *requestGroup) string { return p.sentenceSubject() + " has a free slot" },
 	},

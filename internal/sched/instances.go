@@ -55,9 +55,10 @@ func (x *Index) setPlaced(i Instance) {
 	if r.Request != i.Request || r.nodeID != i.NodeID {
 		x.dequeue(r)
 		x.removeUsage(r)
-		r.Request, r.rank = i.Request, x.aging.rank(&i.Request)
+		r.Request, r.rank, r.slot = i.Request, x.aging.rank(&i.Request), i.Slot
 		x.addUsage(r, i.NodeID)
 	}
+	x.setSlot(r, i.Slot)
 	x.setPull(r, i.Pulling, i.Progress)
 }
 

@@ -281,7 +281,7 @@ func TestExplain(t *testing.T) {
 		{NodeID: "a", NodeName: "name-a", Text: "has nothing of the template, 0 % full"},
 		{NodeID: "d", NodeName: "name-d", Text: "has nothing of the template, 50 % full", Score: Score{Load: 500_000}},
 		{NodeID: "c", NodeName: "name-c", Filter: FilterState, Text: "is updating", Label: "updating"},
-		{NodeID: "e", NodeName: "name-e", Filter: FilterFull, Text: "is full", Label: "full"},
+		{NodeID: "e", NodeName: "name-e", Filter: FilterFull, Text: "is full: 1 orphaned of 1", Label: "full"},
 		{NodeID: "f", NodeName: "name-f", Filter: FilterState, Text: "is offline", Label: "offline"},
 		{NodeID: "g", NodeName: "name-g", Filter: FilterState, Text: "is offline", Label: "offline"},
 		{NodeID: "h", NodeName: "name-h", Filter: FilterState, Text: "is offline", Label: "offline"},

@@ -37,8 +37,9 @@ type Request struct {
 // Instance is an instance as the scheduler sees it: it is pending, or it uses capacity of a node.
 type Instance struct {
 	Request
-	NodeID       string  // ID; "" is pending
-	UsesCapacity bool    // it counts against the capacity of Node
+	NodeID       string // ID; "" is pending
+	UsesCapacity bool   // it counts against the capacity of Node
+	Slot         farm.SlotUse
 	Ended        bool    // it has no node and is not pending
 	Pulling      bool    // Node pulls the version for it
 	Progress     float64 // 0..1, of the pull
@@ -56,7 +57,7 @@ func NewInstance(i *farm.Instance) Instance {
 			MacOS: i.Template.OS == farm.OSMacOS, Abilities: i.RequestedAbilities(),
 			TemplateID: i.Template.ID, ContentID: i.Template.ContentID, VersionBytes: i.Template.Size,
 		},
-		NodeID: i.NodeID, UsesCapacity: i.UsesCapacity(), Ended: i.NodeID == "" && !i.AwaitsPlacement(),
+		NodeID: i.NodeID, UsesCapacity: i.UsesCapacity(), Slot: i.SlotUse(), Ended: i.NodeID == "" && !i.AwaitsPlacement(),
 		Pulling: i.State == farm.Pulling, Progress: i.PullProgress, PlacedAt: i.Placed,
 	}
 	out.Bridge = i.NetworkMode() == farm.NetworkBridge
@@ -110,6 +111,7 @@ type request struct {
 	class       *versionClass // of the request group in which it is pending
 	heapPos     int           // in queue.waiting
 	nodeID      string        // whose capacity it uses; "" none
+	slot        farm.SlotUse  // what it uses the capacity for
 	pulling     bool          // the node pulls the version for it
 	reserved    bool          // Place assigned it, and no record of it came yet
 	usbLocation string        // and assigned this USBDevices device

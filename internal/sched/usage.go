@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // Load is the capacity of a node that VMs use: their number, virtual CPUs and memory in MiB.
@@ -48,6 +50,7 @@ type nodeUsage struct {
 	id           string
 	node         *node // nil while the node is unknown
 	used         Load
+	slots        slotCounts
 	usb          map[string]deviceUse    // instance ID -> its USBDevices devices of the node
 	pulls        map[string]*runningPull // content id -> its pull
 	failedStarts []time.Time             // starts, oldest first
@@ -128,6 +131,7 @@ func (x *Index) addUsage(r *request, id string) {
 	e := x.usageOf(id)
 	r.nodeID = id
 	e.used = e.used.add(r.load())
+	e.slots.add(r.slot, 1)
 	if h := r.deviceUse(); h != (deviceUse{}) {
 		if e.usb == nil {
 			e.usb = map[string]deviceUse{}
@@ -152,8 +156,9 @@ func (x *Index) removeUsage(r *request) {
 	x.setPull(r, false, 0)
 	e := x.usages[r.nodeID]
 	e.used = e.used.sub(r.load())
+	e.slots.add(r.slot, -1)
 	delete(e.usb, r.ID)
-	r.nodeID, r.reserved, r.usbLocation = "", false, ""
+	r.nodeID, r.reserved, r.usbLocation, r.slot = "", false, "", farm.SlotUnused
 	if e.node != nil {
 		e.node.recompute()
 		x.offerNode(e.node)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/jointokens"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/controller/record/recordtest"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
@@ -38,7 +39,8 @@ func open(t *testing.T) *testNodes {
 		RegistryAddress: "http://registry", UpdateKeys: func() string { return "keys" },
 		Announcement: func() *api.CloudAnnouncement { return &api.CloudAnnouncement{Key: "key"} },
 		Link:         n.link, Sessions: n.link, Tokens: tokens,
-		Orphans: func(string) (sched.Load, bool) { return sched.Load{}, true },
+		Orphans:     func(string) (sched.Load, bool) { return sched.Load{}, true },
+		OrphanedVMs: func(*farm.Node) []record.OrphanedVM { return nil },
 		Devices: func(nodes ...string) [][]farm.USBDevice {
 			list := make([][]farm.USBDevice, len(nodes))
 			for i, id := range nodes {

@@ -22,7 +22,9 @@ type Options struct {
 	Link     Link
 	Sessions Sessions
 	Orphans  func(node string) (load sched.Load, complete bool) // the orphaned VMs on a node
-	Devices  func(nodes ...string) [][]farm.USBDevice           // with those that instances use as busy
+	// OrphanedVMs returns those of them that the node has reported to this replica.
+	OrphanedVMs func(node *farm.Node) []record.OrphanedVM
+	Devices     func(nodes ...string) [][]farm.USBDevice // with those that instances use as busy
 
 	// ResolveGroups returns the ids of groups that are given by name or id, with the conditions that
 	// they still exist.
@@ -88,6 +90,8 @@ type View struct {
 	Unknown   int    // orphaned VMs
 	Stage     string // of an update of its agent, in words; "" without one, or when it is not known here
 	Remaining int    // of a drained node: the instances that still use capacity there
+
+	Slots Slots
 }
 
 // List returns every node in the order of their ids.
@@ -137,6 +141,7 @@ func (n *Nodes) view(node *farm.Node) View {
 	}
 	orphans, _ := n.opts.Orphans(node.ID)
 	v.Unknown = orphans.VMs
+	v.Slots = n.slots(node, &v.Info, orphans.VMs)
 	v.Usage, v.Seen = n.usage(node, orphans)
 	if v.Usage.HasDisk {
 		v.Info.FreeDisk, v.Info.CacheUsage = v.Usage.FreeDisk, v.Usage.CacheUsage

@@ -34,6 +34,7 @@ const (
 	ByExternalID = "external" // of instances, present and past
 	ByAge        = "age"      // of instances: the youngest first
 	UsageByNode  = "taken"    // sums of instances: what those on a node use
+	SlotsByNode  = "slots"    // sums of instances: slots of a node by use, running, failed and other
 	CountByState = "state"    // sums of instances: how many are in a state
 	ByScript     = "script"   // of instances
 	ByFailure    = "failure"  // of instances in Error: FailureOfTemplate and FailureOfNode

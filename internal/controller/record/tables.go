@@ -57,7 +57,8 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 				return AllCallers,
 					waitingAmounts(i)
 			}),
-			store.WithSums(UsageByNode, nodeUsage)),
+			store.WithSums(UsageByNode, nodeUsage),
+			store.WithSums(SlotsByNode, nodeSlots)),
 		Nodes:    store.NewTable[farm.Node](KindNode),
 		Infos:    store.NewTable[farm.NodeInfo](KindNodeInfo),
 		Groups:   store.NewTable[farm.Group](KindGroup),
@@ -128,6 +129,21 @@ func nodeUsage(inst *farm.Instance) (node string, a store.Amounts) {
 	}
 	return inst.NodeID,
 		store.Amounts{1, cmp.Or(inst.VM.CPUs, inst.GuestCPUs()), cmp.Or(inst.VM.MemoryMB, inst.GuestMemoryMB())}
+}
+
+// nodeSlots returns what the slot of an instance is used for: 1 running, 1 failed, or 1 other.
+func nodeSlots(inst *farm.Instance) (node string, a store.Amounts) {
+	switch inst.SlotUse() {
+	case farm.SlotRunning:
+		a = store.Amounts{1, 0, 0}
+	case farm.SlotFailed:
+		a = store.Amounts{0, 1, 0}
+	case farm.SlotOther:
+		a = store.Amounts{0, 0, 1}
+	case farm.SlotUnused:
+		return "", a
+	}
+	return inst.NodeID, a
 }
 
 // waitingAmounts returns the amounts of a pending instance.

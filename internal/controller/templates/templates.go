@@ -82,6 +82,32 @@ func (t *Templates) Known() map[string]*record.KnownTemplate {
 	return maps.Collect(t.db.Tables.KnownTemplates.All())
 }
 
+// Content is the content of a version of a template.
+type Content struct{ TemplateID, ContentID string }
+
+// EqualTags returns the tags of versions with equal content, as far as they are known: a node that has one of them has
+// all. Content with one tag is not in the result.
+func (t *Templates) EqualTags() map[Content][]string {
+	equal := map[Content][]string{}
+	tags := map[string]string{} // of one template: content id -> first tag
+	for id, known := range t.db.Tables.KnownTemplates.All() {
+		clear(tags)
+		for _, v := range known.Versions {
+			first, more := tags[v.ContentID]
+			if !more {
+				tags[v.ContentID] = v.Tag
+				continue
+			}
+			content := Content{id, v.ContentID}
+			if equal[content] == nil {
+				equal[content] = []string{first}
+			}
+			equal[content] = append(equal[content], v.Tag)
+		}
+	}
+	return equal
+}
+
 // Visible returns which templates the caller may list, as far as that is known now.
 func (t *Templates) Visible(ctx context.Context) func(id string) bool {
 	r, err := t.rightsOn(ctx, "")

@@ -91,14 +91,8 @@ func (s *server) completeInstances(
 func (s *server) completeNodes(
 	_ context.Context, seen visibility, text string, limit int,
 ) (filter.Completion, error) {
-	nodes := func(yield func(api.Node) bool) {
-		for _, view := range s.controller.Nodes.List() {
-			if seen.seesNode(view.Node.ID) && !yield(nodeToAPI(view, seen)) {
-				return
-			}
-		}
-	}
-	return completeIn(nodeFields, text, nodes, limit)
+	nodes := s.nodesToAPI(s.controller.Nodes.List(), seen)
+	return completeIn(nodeFields, text, slices.Values(nodes), limit)
 }
 
 func (s *server) completeTemplates(

@@ -8,6 +8,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/nodes"
+	"github.com/buildyard/buildyard/internal/controller/templates"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -27,15 +28,11 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return withNodesTag([]api.Node{nodeToAPI(view, seen)}), nil
+		list := s.nodesToAPI([]nodes.View{view}, seen)
+		list[0].Slots.Holders = slotHoldersToAPI(s.controller.Nodes.SlotHolders(view.Node))
+		return withNodesTag(list), nil
 	}
-	views := s.controller.Nodes.List()
-	list := make([]api.Node, 0, len(views))
-	for _, view := range views {
-		if seen.seesNode(view.Node.ID) {
-			list = append(list, nodeToAPI(view, seen))
-		}
-	}
+	list := s.nodesToAPI(s.controller.Nodes.List(), seen)
 	return withNodesTag(sliceList(filterList(list, fits), part, func(n api.Node) string { return n.NodeID })), nil
 }
 
@@ -70,6 +67,30 @@ func (s *server) deleteNode(r *rest.Request) (any, error) {
 	return nil, s.controller.Nodes.Delete(r.Context(), id)
 }
 
+// nodesToAPI converts the nodes that the caller sees to their API form.
+func (s *server) nodesToAPI(views []nodes.View, seen visibility) []api.Node {
+	list := make([]api.Node, 0, len(views))
+	equal := s.controller.Templates.EqualTags()
+	for _, view := range views {
+		if !seen.seesNode(view.Node.ID) {
+			continue
+		}
+		node := nodeToAPI(view, seen)
+		for _, t := range view.Info.Templates {
+			if !seen.seesTemplate(t.ID) {
+				continue
+			}
+			for _, tag := range equal[templates.Content{TemplateID: t.ID, ContentID: t.ContentID}] {
+				if tag != t.Tag {
+					node.Templates = append(node.Templates, api.NodeTag{UUID: t.ID, Name: t.Name, Tag: tag})
+				}
+			}
+		}
+		list = append(list, node)
+	}
+	return list
+}
+
 // nodeToAPI converts a node to its API form, with those of its templates that the caller sees.
 func nodeToAPI(v nodes.View, seen visibility) api.Node {
 	n, info := v.Node, v.Info
@@ -96,6 +117,8 @@ func nodeToAPI(v nodes.View, seen visibility) api.Node {
 		seconds := v.ClockOffset.Seconds()
 		out.ClockOffset = &seconds
 	}
+	slots := slotsToAPI(v.Slots)
+	out.Slots = &slots
 	out.StateSince, out.StateReason = n.VisibleSince()
 	if v.Stage != "" && n.State == farm.NodeUpdating {
 		out.StateReason += ": " + v.Stage

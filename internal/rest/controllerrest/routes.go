@@ -226,7 +226,13 @@ func (s *server) status(r *rest.Request) (any, error) {
 	return out, nil
 }
 
-func (s *server) stats(*rest.Request) (any, error) { return s.controller.Usage.Stats(), nil }
+func (s *server) stats(*rest.Request) (any, error) {
+	out := s.controller.Usage.Stats()
+	sum, free := s.controller.Nodes.Slots()
+	out.Slots = slotsToAPI(sum)
+	out.Slots.Free = free
+	return out, nil
+}
 
 func (s *server) registryDisk(r *rest.Request) (any, error) {
 	return s.controller.Templates.DiskInfo(r.Context())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/instances"
+	"github.com/buildyard/buildyard/internal/controller/templates"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -101,14 +102,7 @@ func (s *server) pageNodes(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	views := s.controller.Nodes.List()
-	list := make([]api.Node, 0, len(views))
-	for _, view := range views {
-		if seen.seesNode(view.Node.ID) {
-			list = append(list, nodeToAPI(view, seen))
-		}
-	}
-	list = filterList(list, fits)
+	list := filterList(s.nodesToAPI(s.controller.Nodes.List(), seen), fits)
 	out := api.NodePage{Total: len(list), States: map[string]int{}, Groups: map[string]int{}}
 	for _, state := range visibleNodeStates {
 		out.States[string(state)] = 0
@@ -189,13 +183,13 @@ func (s *server) pageTemplates(r *rest.Request) (any, error) {
 
 // templateRows returns the templates that the caller sees, with the number of nodes that cache each.
 func (s *server) templateRows(ctx context.Context, seen visibility) ([]api.TemplateRow, error) {
-	templates, err := s.controller.Templates.List(ctx)
+	all, err := s.controller.Templates.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	nodes := s.countTemplateNodes(seen)
-	list := make([]api.TemplateRow, len(templates))
-	for i, t := range templates {
+	list := make([]api.TemplateRow, len(all))
+	for i, t := range all {
 		list[i] = api.TemplateRow{Template: t, Nodes: nodes[t.ID]}
 	}
 	return list, nil
@@ -228,6 +222,7 @@ func (s *server) listTemplateNodes(r *rest.Request) (any, error) {
 	if !seen.seesTemplate(id) {
 		return nil, farm.NotFound()
 	}
+	equal := s.controller.Templates.EqualTags()
 	list := []api.TemplateNode{}
 	for _, view := range s.controller.Nodes.List() {
 		if !seen.seesNode(view.Node.ID) {
@@ -235,8 +230,14 @@ func (s *server) listTemplateNodes(r *rest.Request) (any, error) {
 		}
 		h := api.TemplateNode{NodeID: view.Node.ID, NodeName: view.Node.Name, State: string(view.Node.VisibleState())}
 		for _, t := range view.Info.Templates {
-			if t.ID == id {
-				h.Versions = append(h.Versions, api.CachedVersion{Tag: t.Tag, ContentID: t.ContentID, Size: t.Size})
+			if t.ID != id {
+				continue
+			}
+			h.Versions = append(h.Versions, api.CachedVersion{Tag: t.Tag, ContentID: t.ContentID, Size: t.Size})
+			for _, tag := range equal[templates.Content{TemplateID: id, ContentID: t.ContentID}] {
+				if tag != t.Tag {
+					h.Versions = append(h.Versions, api.CachedVersion{Tag: tag, ContentID: t.ContentID, Size: t.Size})
+				}
 			}
 		}
 		if len(h.Versions) > 0 {

@@ -1,0 +1,37 @@
+package controllerrest
+
+import (
+	"cmp"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodes"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func slotsToAPI(s nodes.Slots) api.Slots {
+	return api.Slots{
+		Capacity: s.Capacity, Running: s.Running, Failed: s.Failed, Orphaned: s.Orphaned, Other: s.Other,
+		Free: s.Free(),
+	}
+}
+
+// slotUses are the uses of slots as clients see them. A VM without an instance is orphaned.
+var slotUses = map[farm.SlotUse]string{
+	farm.SlotRunning: api.SlotRunning, farm.SlotFailed: api.SlotFailed, farm.SlotOther: api.SlotOther,
+	farm.SlotUnused: api.SlotOrphaned,
+}
+
+func slotHoldersToAPI(list []nodes.SlotHolder) []api.SlotHolder {
+	out := make([]api.SlotHolder, len(list))
+	for i, h := range list {
+		out[i] = api.SlotHolder{Use: slotUses[h.Use], VMID: h.VMID()}
+		if inst := h.Instance; inst != nil {
+			out[i].InstanceID, out[i].Name = inst.ID, cmp.Or(inst.Name, inst.ExternalID)
+			out[i].State, out[i].Since = string(inst.State), inst.Placed
+			continue
+		}
+		vm := orphanedVMToAPI(h.Orphan)
+		out[i].InstanceID, out[i].Name, out[i].Since = vm.InstanceID, vm.Name, vm.Since
+	}
+	return out
+}
