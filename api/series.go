@@ -64,7 +64,7 @@ type SeriesPoint struct {
 }
 
 // Sparkline is the load of one node or group in few numbers. Each list has one number for each step since
-// Series.From; null: nobody measured it.
+// Series.From; null: not measured.
 type Sparkline struct {
 	ID          string     `json:"id"`
 	Name        string     `json:"name"`

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	writeInterval = time.Minute // between two writes that tell of no other outcome
+	writeInterval = time.Minute // between two writes with the same outcome
 	maxURLs       = 16          // the least recently used one is dropped
 	maxText       = 512         // bytes of an error
 	maxFile       = 64 << 10    // bytes of the file that are read

@@ -134,7 +134,7 @@ group, owner or template: those with the most hours first. The row "other" sums 
 	return cmd
 }
 
-// orDash returns a number for a table; "-" for one that nobody measured.
+// orDash returns a number for a table; "-" for one that was not measured.
 func orDash(n *float64) any {
 	if n == nil {
 		return "-"

@@ -123,7 +123,7 @@ func (p *point) within(share float64) *float64 {
 	return p.starts.within(share)
 }
 
-// busy reports whether a point justifies a write of its own: others are recorded with later ones.
+// busy reports whether a point justifies a separate write: others are recorded with later ones.
 func (p *point) busy() bool {
 	return p.running > 0 || p.queue > 0 || p.pulled > 0 || p.failures > 0 || p.offline > 0 || p.starts != nil
 }

@@ -29,18 +29,18 @@ func (u *Usage) Report(by, over string, show func(key string) bool) (api.UsageRe
 	if i < 0 {
 		return api.UsageReport{}, farm.Invalid("range", "must be %s or %s", api.RangeDay, api.RangeWeek)
 	}
-	rows, from, to := u.tally.over(by, reportRanges[i])
+	rows, from, to := u.usageStats.over(by, reportRanges[i])
 	out := api.UsageReport{By: by, Range: over, From: from, To: to, Rows: []api.UsageRow{}}
 	if show != nil {
-		delete(rows, tallyKey{by: by, other: true})
+		delete(rows, usageKey{by: by, other: true})
 		for k := range rows {
 			if !show(k.key) {
 				delete(rows, k)
 			}
 		}
 	}
-	shrinkRows(rows, by, keptTallyKeys)
-	for _, k := range append(sortedKeys(rows, by), tallyKey{by: by, other: true}) {
+	shrinkRows(rows, by, keptUsageKeys)
+	for _, k := range append(sortedKeys(rows, by), usageKey{by: by, other: true}) {
 		if r := rows[k]; r != nil {
 			out.Rows = append(out.Rows, u.rowToAPI(k, r))
 		}
@@ -49,7 +49,7 @@ func (u *Usage) Report(by, over string, show func(key string) bool) (api.UsageRe
 }
 
 // over returns the sums of a dimension over a range.
-func (t *tally) over(by string, o reportRange) (rows map[tallyKey]*tallyRow, from, to time.Time) {
+func (t *usageStats) over(by string, o reportRange) (rows map[usageKey]*usageRow, from, to time.Time) {
 	t.settle()
 	now := t.db.Now()
 	t.mu.Lock()
@@ -57,7 +57,7 @@ func (t *tally) over(by string, o reportRange) (rows map[tallyKey]*tallyRow, fro
 	r := &t.rings[o.ring]
 	last := r.number(now)
 	first := max(last-o.steps+1, 0)
-	rows = map[tallyKey]*tallyRow{}
+	rows = map[usageKey]*usageRow{}
 	for at := first; at <= last; at++ {
 		s := r.steps[at]
 		if s == nil {
@@ -68,7 +68,7 @@ func (t *tally) over(by string, o reportRange) (rows map[tallyKey]*tallyRow, fro
 				continue
 			}
 			if rows[k] == nil {
-				rows[k] = &tallyRow{}
+				rows[k] = &usageRow{}
 			}
 			rows[k].add(row)
 		}
@@ -77,7 +77,7 @@ func (t *tally) over(by string, o reportRange) (rows map[tallyKey]*tallyRow, fro
 }
 
 // rowToAPI returns a row in its form in the API.
-func (u *Usage) rowToAPI(k tallyKey, r *tallyRow) api.UsageRow {
+func (u *Usage) rowToAPI(k usageKey, r *usageRow) api.UsageRow {
 	out := api.UsageRow{
 		Key: k.key, Name: r.name, Other: k.other, InstanceHours: math.Round(r.seconds/3.6) / 1000,
 		Starts: r.starts, Failures: r.failures, QueueP95: r.queued.within(.95), StartP95: r.started.within(.95),

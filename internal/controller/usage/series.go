@@ -267,7 +267,7 @@ func firstKept(f *record.SeriesRecord, now time.Time) int64 {
 		size[int64(r.step/time.Second)] = r.size
 	}
 	if f.Usage != nil {
-		for _, r := range newTallyRings() {
+		for _, r := range newUsageRings() {
 			size[int64(r.step/time.Second)] = r.size
 		}
 	}

@@ -23,58 +23,58 @@ type Usage struct {
 	opts     Options
 	counters *counters
 	series   *series
-	tally    *tally
+	usageStats    *usageStats
 }
 
 // New returns the numbers of a replica. They count nothing before Load.
 func New(db record.DB, opts Options) *Usage {
-	u := &Usage{db: db, opts: opts, series: newSeries(db, opts), tally: newTally(db)}
-	u.counters = newCounters(db, observers{u.series, u.tally})
+	u := &Usage{db: db, opts: opts, series: newSeries(db, opts), usageStats: newUsageStats(db)}
+	u.counters = newCounters(db, observers{u.series, u.usageStats})
 	u.series.counters = u.counters
 	return u
 }
 
-// observers passes what happens to instances on to the series and the tally.
+// observers passes what happens to instances on to the series and the usage statistics.
 type observers struct {
 	series *series
-	tally  *tally
+	usageStats  *usageStats
 }
 
 var _ observer = observers{}
 
-func (o observers) placed(inst *farm.Instance, waited time.Duration) { o.tally.placed(inst, waited) }
+func (o observers) placed(inst *farm.Instance, waited time.Duration) { o.usageStats.placed(inst, waited) }
 
 func (o observers) started(inst *farm.Instance, took time.Duration) {
 	o.series.started(inst, took)
-	o.tally.started(inst, took)
+	o.usageStats.started(inst, took)
 }
 
 func (o observers) failed(inst *farm.Instance) {
 	o.series.failed(inst)
-	o.tally.failed(inst)
+	o.usageStats.failed(inst)
 }
 
-func (o observers) runs(who subject, change int) { o.tally.runs(who, change) }
+func (o observers) runs(who subject, change int) { o.usageStats.runs(who, change) }
 
 // Load reads the existing records.
 func (u *Usage) Load() {
 	u.counters.load()
 	u.series.load()
-	u.tally.load()
+	u.usageStats.load()
 }
 
 // Observe follows the records.
 func (u *Usage) Observe(events []store.Event) {
 	u.counters.observe(events)
 	u.series.observe(events)
-	u.tally.observe(events)
+	u.usageStats.observe(events)
 }
 
 // Now returns the numbers of instances at this moment.
 func (u *Usage) Now() Snapshot { return u.counters.count(u.db.Now()) }
 
 // Run takes samples periodically, until the context ends.
-func (u *Usage) Run(ctx context.Context) { u.series.run(ctx, u.tally.settle) }
+func (u *Usage) Run(ctx context.Context) { u.series.run(ctx, u.usageStats.settle) }
 
 // StoreSeries records the new points of the series and the usage when StoreInterval has passed since the
 // last time. Only the leader calls it.
@@ -82,7 +82,7 @@ func (u *Usage) StoreSeries(ctx context.Context, term *record.Term, now time.Tim
 	if err := u.series.keep(ctx, term, now); err != nil {
 		return err
 	}
-	return u.tally.keep(ctx, term, now)
+	return u.usageStats.keep(ctx, term, now)
 }
 
 // Pulled counts the bytes that a node which polls this replica has pulled.

@@ -9,14 +9,14 @@ import (
 )
 
 // load resumes from what is recorded.
-func (t *tally) load() {
+func (t *usageStats) load() {
 	for _, f := range t.db.Tables.Series.All() {
 		t.take(f)
 	}
 }
 
 // observe takes over steps that another replica recorded before this one was started.
-func (t *tally) observe(events []store.Event) {
+func (t *usageStats) observe(events []store.Event) {
 	for _, e := range events {
 		if f, ok := e.New.(*record.SeriesRecord); ok {
 			t.take(f)
@@ -25,7 +25,7 @@ func (t *tally) observe(events []store.Event) {
 }
 
 // take takes over a recorded step of which more was counted than of our own.
-func (t *tally) take(f *record.SeriesRecord) {
+func (t *usageStats) take(f *record.SeriesRecord) {
 	if f.Usage == nil {
 		return
 	}
@@ -39,18 +39,18 @@ func (t *tally) take(f *record.SeriesRecord) {
 			continue
 		}
 		if own := r.steps[f.Usage.At]; own == nil || own.samples < f.Usage.Samples {
-			r.steps[f.Usage.At] = tallyStepOf(f.Usage)
+			r.steps[f.Usage.At] = usageStepOf(f.Usage)
 		}
 	}
 }
 
-// tallyStepOf returns the usage of a recorded step.
-func tallyStepOf(f *record.UsageStep) *tallyStep {
-	s := newTallyStep()
+// usageStepOf returns the usage of a recorded step.
+func usageStepOf(f *record.UsageStep) *usageStep {
+	s := newUsageStep()
 	s.samples = f.Samples
 	for i := range f.Rows {
 		r := &f.Rows[i]
-		s.row(tallyKey{r.By, r.Key, r.Other}, r.Name).add(&tallyRow{
+		s.row(usageKey{r.By, r.Key, r.Other}, r.Name).add(&usageRow{
 			seconds: max(r.Seconds, 0), starts: max(r.Starts, 0), failures: max(r.Failures, 0),
 			queued: timesOf(r.Queued), started: timesOf(r.Started),
 		})
@@ -60,12 +60,12 @@ func tallyStepOf(f *record.UsageStep) *tallyStep {
 }
 
 // toRecord returns the stored form of a step.
-func (s *tallyStep) toRecord(at int64) *record.UsageStep {
+func (s *usageStep) toRecord(at int64) *record.UsageStep {
 	s.shrink()
 	f := &record.UsageStep{At: at, Samples: s.samples}
 	for _, by := range dimensions {
 		keys := sortedKeys(s.rows, by)
-		if other := (tallyKey{by: by, other: true}); s.rows[other] != nil {
+		if other := (usageKey{by: by, other: true}); s.rows[other] != nil {
 			keys = append(keys, other)
 		}
 		for _, k := range keys {
@@ -80,7 +80,7 @@ func (s *tallyStep) toRecord(at int64) *record.UsageStep {
 }
 
 // keep records the steps that changed. Outdated records are removed with those of the series.
-func (t *tally) keep(ctx context.Context, term *record.Term, now time.Time) error {
+func (t *usageStats) keep(ctx context.Context, term *record.Term, now time.Time) error {
 	t.mu.Lock()
 	if pause := now.Sub(t.tried); pause >= 0 && pause < StoreInterval {
 		t.mu.Unlock()
@@ -102,7 +102,7 @@ func (t *tally) keep(ctx context.Context, term *record.Term, now time.Time) erro
 }
 
 // changesLocked returns the records of the steps that changed since they were recorded.
-func (t *tally) changesLocked() (changes []store.Change) {
+func (t *usageStats) changesLocked() (changes []store.Change) {
 	for _, r := range t.rings {
 		for at, s := range r.steps {
 			if s.changed.Before(t.kept) {

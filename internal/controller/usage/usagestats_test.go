@@ -17,7 +17,7 @@ type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
 
-func testTally() (*clock, *Usage) {
+func testUsage() (*clock, *Usage) {
 	c := &clock{now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
 	tables := record.NewTables(func(*farm.Instance) []byte { return nil })
 	return c, New(record.DB{Now: c.Now, Tables: tables}, Options{})
@@ -27,7 +27,7 @@ func testTally() (*clock, *Usage) {
 func (c *clock) run(u *Usage, length time.Duration) {
 	for end := c.now.Add(length); c.now.Before(end); {
 		c.now = c.now.Add(min(sampleEvery, end.Sub(c.now)))
-		u.tally.settle()
+		u.usageStats.settle()
 	}
 }
 
@@ -42,17 +42,17 @@ func mustReport(t *testing.T, u *Usage, by, over string) []api.UsageRow {
 
 // TestInstanceHours: exact to the changes of the instances, also those between two settlements.
 func TestInstanceHours(t *testing.T) {
-	c, u := testTally()
+	c, u := testUsage()
 	a, b := subject{owner: "a", group: "g", template: "t", templateName: "mac"}, subject{owner: "b", template: "t"}
-	u.tally.runs(a, 1)
+	u.usageStats.runs(a, 1)
 	c.run(u, 90*time.Minute)
 	c.now = c.now.Add(3 * time.Second)
-	u.tally.runs(a, 1)
-	u.tally.runs(b, 1)
+	u.usageStats.runs(a, 1)
+	u.usageStats.runs(b, 1)
 	c.now = c.now.Add(3 * time.Second)
-	u.tally.runs(b, -1)
+	u.usageStats.runs(b, -1)
 	c.run(u, 30*time.Minute)
-	u.tally.runs(a, -2)
+	u.usageStats.runs(a, -2)
 	c.run(u, time.Hour)
 	hours := map[string]float64{"a": 1.5 + (3+2*3+2*1800)/3600., "b": 3. / 3600}
 	for _, over := range []string{api.RangeDay, api.RangeWeek} {
@@ -70,35 +70,35 @@ func TestInstanceHours(t *testing.T) {
 			t.Errorf("%s: %+v", over, rows)
 		}
 	}
-	if len(u.tally.running) != 0 {
-		t.Errorf("%d keys still run", len(u.tally.running))
+	if len(u.usageStats.running) != 0 {
+		t.Errorf("%d keys still run", len(u.usageStats.running))
 	}
 }
 
 // TestUsageRanges: usage leaves the ranges, and nothing of it stays in memory.
 func TestUsageRanges(t *testing.T) {
-	c, u := testTally()
+	c, u := testUsage()
 	inst := &farm.Instance{Owner: "a"}
-	u.tally.failed(inst)
-	u.tally.placed(inst, time.Minute)
-	u.tally.started(inst, 2*time.Minute)
+	u.usageStats.failed(inst)
+	u.usageStats.placed(inst, time.Minute)
+	u.usageStats.started(inst, 2*time.Minute)
 	rows := mustReport(t, u, api.ByOwner, api.RangeDay)
 	if len(rows) != 1 || rows[0].Failures != 1 || rows[0].Starts != 1 || math.Abs(*rows[0].QueueP95-60) > 4 ||
 		math.Abs(*rows[0].StartP95-120) > 8 {
 		t.Errorf("%+v", rows)
 	}
 	c.now = c.now.Add(25 * time.Hour)
-	u.tally.settle()
+	u.usageStats.settle()
 	if d, w := mustReport(t, u, api.ByOwner, api.RangeDay), mustReport(t, u, api.ByOwner, api.RangeWeek); len(d) != 0 ||
 		len(w) != 1 {
 		t.Errorf("a day later %+v, %+v", d, w)
 	}
 	c.now = c.now.Add(8 * 24 * time.Hour)
-	u.tally.settle()
+	u.usageStats.settle()
 	if w := mustReport(t, u, api.ByOwner, api.RangeWeek); len(w) != 0 {
 		t.Errorf("a week later %+v", w)
 	}
-	for _, r := range u.tally.rings {
+	for _, r := range u.usageStats.rings {
 		if len(r.steps) != 1 {
 			t.Errorf("%d steps of %s are in memory", len(r.steps), r.step)
 		}
@@ -112,11 +112,11 @@ func TestUsageRanges(t *testing.T) {
 
 // TestSmallestAreOther: however many keys there are, a step is bounded, and the sums are those of all.
 func TestSmallestAreOther(t *testing.T) {
-	c, u := testTally()
-	const owners = maxTallyKeys + 500
+	c, u := testUsage()
+	const owners = maxUsageKeys + 500
 	for n := range owners {
 		for range 1 + n%7 {
-			u.tally.started(&farm.Instance{Owner: fmt.Sprint("owner-", n)}, time.Second)
+			u.usageStats.started(&farm.Instance{Owner: fmt.Sprint("owner-", n)}, time.Second)
 		}
 	}
 	starts := func() (sum int, rows []api.UsageRow) {
@@ -128,7 +128,7 @@ func TestSmallestAreOther(t *testing.T) {
 	}
 	before, rows := starts()
 	last := rows[len(rows)-1]
-	if len(rows) != keptTallyKeys+1 || !last.Other || last.Key != api.UsageOther || rows[0].Starts != 7 ||
+	if len(rows) != keptUsageKeys+1 || !last.Other || last.Key != api.UsageOther || rows[0].Starts != 7 ||
 		rows[0].Other {
 		t.Errorf("%d rows, %+v to %+v", len(rows), rows[0], last)
 	}
@@ -151,16 +151,16 @@ func TestSmallestAreOther(t *testing.T) {
 
 // TestRecordedUsage: what is recorded is what is read, and hostile records are refused.
 func TestRecordedUsage(t *testing.T) {
-	c, u := testTally()
+	c, u := testUsage()
 	inst := &farm.Instance{Owner: "a", Template: farm.TemplateRef{ID: "t", Name: "mac"}}
-	u.tally.started(inst, time.Minute)
-	u.tally.placed(inst, time.Second)
-	u.tally.runs(subject{owner: "a", template: "t", templateName: "mac"}, 1)
+	u.usageStats.started(inst, time.Minute)
+	u.usageStats.placed(inst, time.Second)
+	u.usageStats.runs(subject{owner: "a", template: "t", templateName: "mac"}, 1)
 	c.run(u, time.Hour)
 	other := New(u.db, Options{})
-	for _, r := range u.tally.rings {
+	for _, r := range u.usageStats.rings {
 		for at, s := range r.steps {
-			other.tally.take(&record.SeriesRecord{Step: int64(r.step / time.Second), Usage: s.toRecord(at)})
+			other.usageStats.take(&record.SeriesRecord{Step: int64(r.step / time.Second), Usage: s.toRecord(at)})
 		}
 	}
 	for _, by := range dimensions {
@@ -175,22 +175,22 @@ func TestRecordedUsage(t *testing.T) {
 		{Step: 7, Usage: &record.UsageStep{At: 1, Samples: 9999}},
 		{Step: 3600},
 	} {
-		before := len(other.tally.rings[0].steps)
-		other.tally.take(&f)
-		if len(other.tally.rings[0].steps) != before {
+		before := len(other.usageStats.rings[0].steps)
+		other.usageStats.take(&f)
+		if len(other.usageStats.rings[0].steps) != before {
 			t.Errorf("%+v is taken", f.Usage)
 		}
 	}
 }
 
 func BenchmarkSettle(b *testing.B) {
-	c, u := testTally()
+	c, u := testUsage()
 	for n := range 20_000 {
-		u.tally.runs(subject{owner: fmt.Sprint(n % 500), group: fmt.Sprint(n % 50), template: fmt.Sprint(n % 100)}, 1)
+		u.usageStats.runs(subject{owner: fmt.Sprint(n % 500), group: fmt.Sprint(n % 50), template: fmt.Sprint(n % 100)}, 1)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
 		c.now = c.now.Add(sampleEvery)
-		u.tally.settle()
+		u.usageStats.settle()
 	}
 }
