@@ -186,7 +186,9 @@ func TestQueueAlarm(t *testing.T) {
 		want   int // the first minute with the alarm; 0: none
 		ends   int // the first minute without it again; 0: none
 	}{
-		"grows": {func(m int) int { return m }, func(m int) time.Duration { return time.Duration(m) * time.Minute }, 5, 0},
+		"grows": {
+			func(m int) int { return m }, func(m int) time.Duration { return time.Duration(m) * time.Minute }, 5, 0,
+		},
 		"constant": {
 			func(int) int { return 9 }, func(m int) time.Duration { return time.Duration(m) * time.Minute }, 0, 0,
 		},

@@ -78,7 +78,8 @@ func TestRowsOfSlog(t *testing.T) {
 	}
 	for _, line := range []string{text.String(), object.String()} {
 		got := Row("x", prefix+strings.TrimSpace(line), false)
-		if got.Level != "warn" || got.Message != "a message" || got.Fields["key"] != "a value" || got.Fields["g.n"] != "1" {
+		if got.Level != "warn" || got.Message != "a message" || got.Fields["key"] != "a value" ||
+			got.Fields["g.n"] != "1" {
 			t.Errorf("%s: %+v", line, got)
 		}
 	}
@@ -178,7 +179,8 @@ func FuzzRow(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line string, isEvent bool) {
 		got := Row("s", line, isEvent)
-		if got.Raw != line || len(got.Fields) > maxFields || len(got.Message) > 3*len(line) { // invalid UTF-8 is replaced
+		// Invalid UTF-8 is replaced, by at most three bytes for one.
+		if got.Raw != line || len(got.Fields) > maxFields || len(got.Message) > 3*len(line) {
 			t.Errorf("%q: %+v", line, got)
 		}
 		if got.Level != "" && severity[got.Level] == 0 {

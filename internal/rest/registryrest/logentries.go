@@ -70,7 +70,8 @@ func (f entryFilter) apply(lines []byte) []byte {
 	encoder := json.NewEncoder(&out) // ends each with a line end
 	encoder.SetEscapeHTML(false)
 	for line := range bytes.Lines(lines) {
-		entry := logparse.Row(f.service, string(bytes.TrimSuffix(line, []byte("\n"))), f.service == central.EventService)
+		row := string(bytes.TrimSuffix(line, []byte("\n")))
+		entry := logparse.Row(f.service, row, f.service == central.EventService)
 		switch {
 		case !f.filter.Match(entry):
 		case f.asJSON:

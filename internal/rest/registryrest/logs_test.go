@@ -144,7 +144,10 @@ func TestLogAnswers(t *testing.T) {
 		},
 		{"GET /registry/log/entries?service=node&level=warn", "", 200, "", `{"entries":[],"complete":true,"bytes":`},
 		{"GET /registry/log/entries?service=event&field=a%3D2", "", 200, "", `"fields":{"a":"2"}`},
-		{"GET /registry/log/stream?service=node&field=x", "", 400, "field: must be key=value with at most 256 bytes", ""},
+		{
+			"GET /registry/log/stream?service=node&field=x", "", 400,
+			"field: must be key=value with at most 256 bytes", "",
+		},
 		{"GET /registry/log/stream?service=node&format=xml", "", 400, "format: must be one of text, json", ""},
 		{"GET /registry/log/stream", "", 400, "service: is required", ""},
 		{"GET /registry/log/stream?service=..", "", 400, "service: " + badName, ""},
