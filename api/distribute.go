@@ -4,7 +4,27 @@ import "time"
 
 // DistributeAnswer is the body of an accepted distribution.
 type DistributeAnswer struct {
-	RequestID string `json:"request_id"`
+	RequestID string             `json:"request_id"`        // "" for a dry run
+	Preview   *DistributePreview `json:"preview,omitempty"` // of a dry run only
+}
+
+// DistributePreview is what a distribution would do now, without doing it (dry_run). The nodes that match are those that
+// have the version, those that would pull it, and those that cannot run it.
+type DistributePreview struct {
+	TemplateID string `json:"template_id"`
+	Tag        string `json:"tag"`        // of the version
+	Version    int    `json:"version"`    // serial number, 0-indexed
+	Nodes      int    `json:"nodes"`      // that match
+	Cached     int    `json:"cached"`     // that have the version
+	ToPull     int    `json:"to_pull"`    // that would pull it, the offline ones included
+	Unsuitable int    `json:"unsuitable"` // of another architecture, or for other guests
+	Offline    int    `json:"offline"`    // of ToPull: they pull when they are back
+	// NoSpace are the nodes of ToPull with less free disk space than the version; they may have to evict others.
+	NoSpace int `json:"no_space"`
+	// NodeBytes are the stored bytes of the whole version: the most that a node pulls. One that has another version of
+	// the template pulls less.
+	NodeBytes  int64 `json:"node_bytes"`
+	TotalBytes int64 `json:"total_bytes"` // the most that all nodes pull
 }
 
 // Distribution is a distribution request, and its status on each node (GET /api/v1/registry/vm/distribute).

@@ -18,11 +18,13 @@ const (
 // DistributeRequest selects a version and the nodes that are to cache it.
 type DistributeRequest struct {
 	TemplateID string   `json:"template_id"`
-	Tag        string   `json:"tag,omitempty"`      // "": the latest
-	Version    *int     `json:"version,omitempty"`  // instead of Tag
-	NodeIDs    []string `json:"node_ids,omitempty"` // none: all
-	GroupID    string   `json:"group_id,omitempty"` // only nodes of this group
-	Group      string   `json:"group,omitempty"`    // permission group
+	Tag        string   `json:"tag,omitempty"`       // "": the latest
+	Version    *int     `json:"version,omitempty"`   // instead of Tag
+	NodeIDs    []string `json:"node_ids,omitempty"`  // none: all
+	GroupID    string   `json:"group_id,omitempty"`  // only nodes of this group
+	GroupIDs   []string `json:"group_ids,omitempty"` // only nodes of one of these groups, and of GroupID
+	Filter     string   `json:"filter,omitempty"`    // only nodes that match, as in a list of nodes
+	Group      string   `json:"group,omitempty"`     // permission group
 
 	IdempotencyKey string `json:"-"` // see NewKey
 }
@@ -32,6 +34,24 @@ func (c *Controller) Distribute(ctx context.Context, r DistributeRequest) (strin
 	answer, err := fetch[api.DistributeAnswer](ctx, c.service,
 		call{method: http.MethodPost, path: pathDistribute, body: r, key: r.IdempotencyKey})
 	return answer.RequestID, err
+}
+
+// PreviewDistribution returns what Distribute would do now, without doing it.
+func (c *Controller) PreviewDistribution(ctx context.Context, r DistributeRequest) (api.DistributePreview, error) {
+	body := struct {
+		DistributeRequest
+		DryRun bool `json:"dry_run"`
+	}{r, true}
+	answer, err := fetch[api.DistributeAnswer](ctx, c.service,
+		call{method: http.MethodPost, path: pathDistribute, body: body, again: true})
+	switch {
+	case err != nil:
+		return api.DistributePreview{}, err
+	case answer.Preview == nil: // an older controller
+		return api.DistributePreview{}, fmt.Errorf("the controller knows no dry run: it has begun the distribution %s",
+			answer.RequestID)
+	}
+	return *answer.Preview, nil
 }
 
 // Distributions returns the distribution requests, with the status of each node.

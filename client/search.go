@@ -8,22 +8,23 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Search returns the records whose name, ID or other visible fields match a text: at most limit of each kind, the
-// best first; 0: 8.
+// Search returns what matches a text, of all kinds that the caller may list: at most limit of a kind, 0 for the default
+// of 8.
 func (c *Controller) Search(ctx context.Context, text string, limit int) (api.SearchResult, error) {
-	q := url.Values{"q": {text}}
-	if limit > 0 {
-		q.Set("limit", strconv.Itoa(limit))
-	}
-	return fetch[api.SearchResult](ctx, c.service, get("/api/v1/search", q))
+	return fetch[api.SearchResult](ctx, c.service, get("/api/v1/search", limited(url.Values{"q": {text}}, limit)))
 }
 
-// CompleteFilter returns how the last word of a filter can go on. resource is instances, nodes or templates; limit
-// bounds the values; 0: 20.
-func (c *Controller) CompleteFilter(ctx context.Context, resource, filter string, limit int) (api.Completion, error) {
-	q := url.Values{"resource": {resource}, "q": {filter}}
+// CompleteFilter returns how the last word of a filter can go on. The resource is instances, nodes or templates; limit
+// bounds the values, 0 for the default of 20.
+func (c *Controller) CompleteFilter(ctx context.Context, resource, text string, limit int) (api.Completion, error) {
+	query := limited(url.Values{"resource": {resource}, "q": {text}}, limit)
+	return fetch[api.Completion](ctx, c.service, get("/api/v1/filter/complete", query))
+}
+
+// limited adds a limit to a query unless it is 0.
+func limited(query url.Values, limit int) url.Values {
 	if limit > 0 {
-		q.Set("limit", strconv.Itoa(limit))
+		query.Set("limit", strconv.Itoa(limit))
 	}
-	return fetch[api.Completion](ctx, c.service, get("/api/v1/filter/complete", q))
+	return query
 }

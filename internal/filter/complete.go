@@ -76,8 +76,8 @@ func countValues[T any](
 	counts := make([]map[string]int, len(fields)) // by the fields: value -> records
 	for i, f := range fields {
 		counts[i] = map[string]int{}
-		for _, v := range f.Values { // also those that no record has
-			if strings.Contains(lower(v), word.typed) {
+		for _, v := range f.Values { // of a named field also those that no record has
+			if word.field != "" && strings.Contains(lower(v), word.typed) {
 				counts[i][v] = 0
 			}
 		}

@@ -176,7 +176,7 @@ func TestWhy(t *testing.T) {
 		{"an offline pinned node", fleet, func(r *Request) {
 			r.PinnedNodeID = "i"
 		}, FilterState, "node name-i is offline"},
-		{"a full pinned node", fleet, func(r *Request) { r.PinnedNodeID = "a" }, FilterFull, "node name-a is full"},
+		{"a full pinned node", fleet, func(r *Request) { r.PinnedNodeID = "a" }, FilterFull, "node name-a is full: 1 orphaned of 1"},
 		{
 			"a pinned node of another architecture",
 			[]Node{machine("a", 1, func(n *Node) { n.Arch = "" })},
@@ -410,6 +410,7 @@ func TestInstanceOf(t *testing.T) {
 	check()
 	i.NodeID, i.State, i.PullProgress = "n", farm.Pulling, 0.5
 	want.NodeID, want.UsesCapacity, want.Pulling, want.Progress = "n", true, true, 0.5
+	want.Slot = farm.SlotOther
 	check()
 	i.State = farm.Terminated
 	want.UsesCapacity, want.Pulling = false, false

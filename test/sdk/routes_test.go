@@ -176,6 +176,12 @@ func (x *tour) states() {
 	x.ok(x.c.Live(ctx), x.c.Ready(ctx), x.r.Live(ctx), x.r.Ready(ctx))
 	status, err := x.c.Status(ctx)
 	x.ok(err)
+	if found, err := x.c.Search(ctx, "good-0001", 1); err != nil || len(found.Matches) == 0 {
+		x.Errorf("search: %+v %v", found, err)
+	}
+	if c, err := x.c.CompleteFilter(ctx, "nodes", "state:act", 0); err != nil || len(c.Values) == 0 {
+		x.Errorf("completion: %+v %v", c, err)
+	}
 	series, err := x.c.Series(ctx, api.RangeDay)
 	x.ok(err)
 	if series.Step != 600 || len(series.Points) == 0 {

@@ -18,11 +18,7 @@ import (
 )
 
 const (
-<<<<<<< ours
 	writeInterval = time.Minute // between two writes with the same outcome
-=======
-	writeInterval = time.Minute // between two writes of the same outcome
->>>>>>> theirs
 	maxURLs       = 16          // the least recently used one is dropped
 	maxText       = 512         // bytes of an error
 	maxFile       = 64 << 10    // bytes of the file that are read

@@ -13,6 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
@@ -196,7 +197,9 @@ type distributeOptions struct {
 	waitOptions
 	versionSelector
 	nodes       []string
-	nodeGroup   string
+	nodeGroups  []string
+	filter      string
+	dryRun      bool
 	actingGroup string // permission group of the request
 }
 
@@ -205,14 +208,17 @@ func templateDistribute(s cli.Streams) *cobra.Command {
 	cmd := o.Add(&cobra.Command{
 		Use: "distribute TEMPLATE[:TAG]", Short: "Distribute a version to nodes", Args: cobra.ExactArgs(1),
 		Long: `distribute lets nodes (default: all nodes) pull a version into their caches before an instance needs
-it, and prints the ID of the request. With --wait it waits for all nodes, and fails if one fails.`,
+it, and prints the ID of the request. With --wait it waits for all nodes, and fails if one fails. With --dry-run it
+only shows how many nodes would pull how much.`,
 		Example: `  buildyard template distribute debian:v12 --group ci --wait
   buildyard template distributions --watch`,
 		ValidArgsFunction: completeVersions,
 	}, func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) })
 	o.versionSelector.add(cmd)
 	cmd.Flags().StringArrayVar(&o.nodes, "node", nil, "only to this node; repeatable")
-	cmd.Flags().StringVar(&o.nodeGroup, "group", "", "only to nodes of this group")
+	cmd.Flags().StringArrayVar(&o.nodeGroups, "group", nil, "only to nodes of this group; repeatable")
+	cmd.Flags().StringVar(&o.filter, "filter", "", "only to nodes that match, such as 'state:active free>50GB'")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "show what would be pulled, without a change")
 	cmd.Flags().StringVar(&o.actingGroup, permissionGroup, "", forGroup)
 	nodes.completeFlag(cmd, "node")
 	groups.completeFlag(cmd, "group")
@@ -234,16 +240,21 @@ func (o *distributeOptions) newRequest(ctx context.Context, template string) (r 
 	if r.NodeIDs, err = nodes.findAll(ctx, o.API, o.nodes); err != nil {
 		return r, err
 	}
-	if o.nodeGroup != "" {
-		r.GroupID, err = groups.find(ctx, o.API, o.nodeGroup)
+	r.Filter = o.filter
+	if r.GroupIDs, err = groups.findAll(ctx, o.API, o.nodeGroups); err != nil || len(r.GroupIDs) != 1 {
+		return r, err
 	}
-	return r, err
+	r.GroupID, r.GroupIDs = r.GroupIDs[0], nil // which every controller knows
+	return r, nil
 }
 
 func (o *distributeOptions) run(ctx context.Context, template string) error {
 	r, err := o.newRequest(ctx, template)
 	if err != nil {
 		return err
+	}
+	if o.dryRun {
+		return o.preview(ctx, r, template)
 	}
 	got, err := callAPI(ctx, func(ctx context.Context) (string, error) { return o.API.Distribute(ctx, r) })
 	if err != nil {
@@ -261,6 +272,26 @@ func (o *distributeOptions) run(ctx context.Context, template string) error {
 		`the distribution continues; see "buildyard template distributions %s", or cancel it with "buildyard template cancel %[1]s"`, got.value)
 	return o.waitWithTimeout(ctx, continues,
 		func(ctx context.Context) error { return o.awaitDistribution(ctx, got.value) })
+}
+
+// preview shows what a distribution would do.
+func (o *distributeOptions) preview(ctx context.Context, r client.DistributeRequest, template string) error {
+	got, err := callAPI(ctx,
+		func(ctx context.Context) (api.DistributePreview, error) { return o.API.PreviewDistribution(ctx, r) })
+	if err != nil {
+		return nameTemplate(err, strings.TrimSuffix(template, ":"+r.Tag))
+	}
+	return printOne(&o.Command, got, "", func(g *cli.Grid, p api.DistributePreview) {
+		g.Row("tag", p.Tag)
+		g.Row("nodes", p.Nodes)
+		g.Row("cached", p.Cached)
+		g.Row("to pull", p.ToPull)
+		g.Row("of these offline", p.Offline)
+		g.Row("of these without disk space", p.NoSpace)
+		g.Row("unsuitable", p.Unsuitable)
+		g.Row("bytes per node", bytesize.Format(p.NodeBytes))
+		g.Row("bytes in all", bytesize.Format(p.TotalBytes))
+	})
 }
 
 // awaitDistribution waits until nodes have cached a version.

@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,6 +81,14 @@ func nodeDetails(g *cli.Grid, n api.Node) {
 	putRow(g, "memory allocated", fmt.Sprintf("%d MiB", n.VRAM))
 	putRow(g, "disk", bytesize.Format(n.DiskSize))
 	putRow(g, "orphaned vms", n.UnknownVMs)
+	if s := n.Slots; s != nil {
+		g.Row("slots", s.Capacity, "free", s.Free)
+		g.Row("slots taken", fmt.Sprintf("%d running, %d failed, %d orphaned, %d other", s.Running, s.Failed, s.Orphaned,
+			s.Other))
+		for _, h := range s.Holders {
+			putRow(g, "slot "+h.Use, strings.TrimSpace(cmp.Or(h.InstanceID, h.VMID)+" "+h.Name+" "+h.State))
+		}
+	}
 	putRow(g, "vlans", strings.Join(n.VLANs, ","))
 	for _, u := range n.USBDevices {
 		g.Row("usb device", fmt.Sprintf("%s at %s, %s", u.Name, u.Location,

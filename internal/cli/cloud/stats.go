@@ -53,6 +53,9 @@ controller.`,
 
 func statsRows(g *cli.Grid, st api.ControllerStats) {
 	g.Row("capacity used", st.CapacityUsed, "of", st.Capacity)
+	g.Row("slots", st.Slots.Capacity, "free", st.Slots.Free)
+	g.Row("slots of running instances", st.Slots.Running, "failed", st.Slots.Failed)
+	g.Row("slots of orphaned VMs", st.Slots.Orphaned, "other", st.Slots.Other)
 	g.Row("pending", st.QueueDepth, "oldest", secondsText(st.OldestWait))
 	g.Row("average queue time", secondsText(st.AverageQueueTime))
 	g.Row("starts in the last hour", st.StartsLastHour, "failed", st.FailuresLastHour)

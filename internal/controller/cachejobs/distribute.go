@@ -15,26 +15,38 @@ type DistributeRequest struct {
 	TemplateID string
 	Tag        string
 	Version    *int
-	GroupID    string // only nodes of this group; "": of any
 	NodeSelector
 }
 
 // Distribute accepts a distribution and returns the id of its request once that is durable.
 func (j *Jobs) Distribute(ctx context.Context, req DistributeRequest) (string, error) {
-	detail, version, err := j.opts.Version(ctx, req.TemplateID, req.Tag, req.Version)
+	job, err := j.newDistribution(ctx, req)
 	if err != nil {
 		return "", err
+	}
+	if len(job.Nodes) == 0 {
+		return "", farm.Refused("no node matches the request to distribute")
+	}
+	recorded, err := j.opts.Changes(ctx, api.DistributeAnswer{RequestID: job.ID})
+	if err != nil {
+		return "", err
+	}
+	return job.ID, j.create(ctx, job, recorded...)
+}
+
+// newDistribution returns the cache job of a request, which may have no nodes. Nothing is stored.
+func (j *Jobs) newDistribution(ctx context.Context, req DistributeRequest) (*farm.CacheJob, error) {
+	detail, version, err := j.opts.Version(ctx, req.TemplateID, req.Tag, req.Version)
+	if err != nil {
+		return nil, err
 	}
 	guest, err := j.opts.Guest(ctx, detail.ID, version)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	nodes, err := j.selectNodes(ctx, req.NodeSelector, req.GroupID)
+	nodes, err := j.selectNodes(ctx, req.NodeSelector)
 	if err != nil {
-		return "", err
-	}
-	if len(nodes) == 0 {
-		return "", farm.Refused("no node matches the request to distribute")
+		return nil, err
 	}
 
 	job := &farm.CacheJob{
@@ -56,11 +68,7 @@ func (j *Jobs) Distribute(ctx context.Context, req DistributeRequest) (string, e
 			job.WrongArchNodes = append(job.WrongArchNodes, node)
 		}
 	}
-	recorded, err := j.opts.Changes(ctx, api.DistributeAnswer{RequestID: job.ID})
-	if err != nil {
-		return "", err
-	}
-	return job.ID, j.create(ctx, job, recorded...)
+	return job, nil
 }
 
 // Cancel cancels a distribution: nodes that are not done stop. One that has ended stays as it is.

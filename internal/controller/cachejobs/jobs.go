@@ -55,8 +55,10 @@ func New(db record.DB, opts Options) *Jobs { return &Jobs{db: db, opts: opts, me
 
 // NodeSelector selects the nodes of a request.
 type NodeSelector struct {
-	NodeIDs []string              // empty: all nodes on which the caller may do it
-	May     func(id string) error // why they may not do it on a node; nil: they may on all
+	NodeIDs  []string              // empty: all nodes on which the caller may do it
+	GroupIDs []string              // only nodes of one of these groups; empty: of any
+	Matches  func(id string) bool  // only nodes for which it is true; nil: all
+	May      func(id string) error // why they may not do it on a node; nil: they may on all
 }
 
 // allows returns why the caller may not do this on a node; nil when they may.
@@ -133,15 +135,18 @@ func (j *Jobs) nodeExists(id string) bool {
 }
 
 // selectNodes returns the ids of nodes, sorted: the named ones, or all on which the caller may do it,
-// and of these those in a group; "" is any group.
-func (j *Jobs) selectNodes(ctx context.Context, s NodeSelector, group string) ([]string, error) {
-	if group != "" {
+// and of these those that are in the groups and match.
+func (j *Jobs) selectNodes(ctx context.Context, s NodeSelector) ([]string, error) {
+	for _, group := range s.GroupIDs {
 		if _, _, err := j.opts.Group(ctx, group); err != nil {
 			return nil, err
 		}
 	}
 	var nodes []string
-	in := func(n *farm.Node) bool { return group == "" || slices.Contains(n.Groups, group) }
+	in := func(n *farm.Node) bool {
+		isMember := func(group string) bool { return slices.Contains(n.Groups, group) }
+		return (len(s.GroupIDs) == 0 || slices.ContainsFunc(s.GroupIDs, isMember)) && (s.Matches == nil || s.Matches(n.ID))
+	}
 	if len(s.NodeIDs) == 0 {
 		for id, node := range j.db.Tables.Nodes.All() {
 			if in(node) && s.allows(id) == nil {

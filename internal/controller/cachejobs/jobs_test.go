@@ -108,7 +108,7 @@ func TestRefusedDistributions(t *testing.T) {
 	node := addNode(t, j, "amd64")
 	wantError(t, "unknown node", request(func(r *DistributeRequest) { r.NodeIDs = []string{node, "x"} }),
 		farm.CodeNotFound, farm.NotFoundMessage)
-	wantError(t, "unknown group", request(func(r *DistributeRequest) { r.GroupID = "x" }), farm.CodeNotFound,
+	wantError(t, "unknown group", request(func(r *DistributeRequest) { r.GroupIDs = []string{"x"} }), farm.CodeNotFound,
 		farm.NotFoundMessage)
 	forbidden := farm.Errorf(farm.CodeForbidden, "not on this node")
 	wantError(t, "forbidden node", request(func(r *DistributeRequest) {

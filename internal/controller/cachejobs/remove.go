@@ -19,7 +19,7 @@ func (j *Jobs) Remove(ctx context.Context, template string, s NodeSelector) (*fa
 		return nil, farm.NotFound()
 	}
 	template = strings.ToLower(template)
-	nodes, err := j.selectNodes(ctx, s, "")
+	nodes, err := j.selectNodes(ctx, s)
 	if err != nil {
 		return nil, err
 	}

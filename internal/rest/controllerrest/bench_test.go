@@ -130,3 +130,48 @@ func BenchmarkStart(b *testing.B) {
 		_ = resp.Body.Close()
 	}
 }
+
+// BenchmarkSearch searches 20,000 instances and 1,000 nodes.
+func BenchmarkSearch(b *testing.B) {
+	ctx := context.Background()
+	tables := record.NewTables(controllerrest.InstanceJSON)
+	st, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = st.Close() })
+	for i := range 20000 {
+		inst := benchInstance(i%2 == 0)
+		inst.Name, inst.Metadata = fmt.Sprint("job-", i), map[string]any{"branch": fmt.Sprint("release/", i%50)}
+		if err := st.Commit(ctx, store.Put(tables.Instances, inst.ID, inst, store.IfAbsent)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i := range 1000 {
+		node := &farm.Node{ID: uuid.NewString(), Name: fmt.Sprint("mac-", i), Host: fmt.Sprint("10.0.0.", i%250)}
+		if err := st.Commit(ctx, store.Put(tables.Nodes, node.ID, node, store.IfAbsent)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	log := slog.New(slog.DiscardHandler)
+	c, err := controller.New(ctx, st, tables,
+		controller.Options{Registry: shelf{}, RegistryAddress: "http://registry", Logger: log})
+	if err != nil {
+		b.Fatal(err)
+	}
+	handler := controllerrest.Handler(controllerrest.Options{Controller: c, RequestTimeout: time.Minute, Logger: log})
+	for _, path := range []string{
+		"search?q=release/49", "search?q=mac-99", "search?q=nothing", "search?q=job+ci.example",
+		"filter/complete?resource=instances&q=rel", "filter/complete?resource=nodes&q=name:mac-9",
+	} {
+		b.Run(path, func(b *testing.B) {
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/"+path, nil))
+				if w.Code != http.StatusOK {
+					b.Fatal(w.Code, w.Body)
+				}
+			}
+		})
+	}
+}

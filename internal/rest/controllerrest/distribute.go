@@ -16,8 +16,11 @@ func (s *server) distribute(r *rest.Request) (any, error) {
 	p := r.Params
 	ask := cachejobs.DistributeRequest{
 		TemplateID: p.Required("template_id"), Tag: p.Text("tag", maxTag), Version: versionParam(p),
-		GroupID: p.String("group_id"), NodeSelector: cachejobs.NodeSelector{NodeIDs: nodeIDsParam(p)},
+		NodeSelector: cachejobs.NodeSelector{
+			NodeIDs: nodeIDsParam(p), GroupIDs: groupIDsParam(p), Matches: s.nodeFilterParam(r),
+		},
 	}
+	isDryRun := p.Bool("dry_run", false)
 	p.Text("group", maxName)
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -27,6 +30,13 @@ func (s *server) distribute(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	ask.May = nodeRightChecker(r, group, rightDistribute)
+	if isDryRun {
+		preview, err := s.controller.CacheJobs.PreviewDistribution(r.Context(), ask)
+		if err != nil {
+			return nil, err
+		}
+		return api.DistributeAnswer{Preview: &preview}, nil
+	}
 	id, err := s.controller.CacheJobs.Distribute(r.Context(), ask)
 	if err != nil {
 		return nil, err
@@ -41,6 +51,35 @@ func nodeIDsParam(p *rest.Params) []string {
 		p.RecordError("node_ids", "must have at most %d elements", cachejobs.MaxNodes)
 	}
 	return ids
+}
+
+// maxSelectedGroups is how many groups a selection of nodes may name.
+const maxSelectedGroups = 64
+
+// groupIDsParam reads the groups of a selection of nodes, of which there may be one or several.
+func groupIDsParam(p *rest.Params) []string {
+	ids := p.Strings("group_ids")
+	if len(ids) > maxSelectedGroups {
+		p.RecordError("group_ids", "must have at most %d elements", maxSelectedGroups)
+	}
+	if id := p.String("group_id"); id != "" {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// nodeFilterParam reads the filter of a selection of nodes, and returns which of those that the caller sees it matches;
+// nil without a filter.
+func (s *server) nodeFilterParam(r *rest.Request) func(id string) bool {
+	fits := filterParam(r.Params, nodeFields)
+	if fits == nil {
+		return nil
+	}
+	matching := map[string]bool{}
+	for _, node := range s.nodesToAPI(s.controller.Nodes.List(), s.visibilityOf(r)) {
+		matching[node.NodeID] = fits(node)
+	}
+	return func(id string) bool { return matching[id] }
 }
 
 func (s *server) cancelDistribution(r *rest.Request) (any, error) {

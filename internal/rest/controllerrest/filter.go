@@ -131,10 +131,21 @@ func metadataTexts(v instances.View) []string {
 	}
 	list := make([]string, 0, 2*len(v.Metadata))
 	for key, value := range v.Metadata {
-		text := fmt.Sprint(value)
+		text := scalarText(value)
 		list = append(list, text, key+"="+text)
 	}
 	return list
+}
+
+// scalarText returns a value of metadata as a text: a string, an integer or a boolean, which may come from JSON.
+func scalarText(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return fmt.Sprint(value)
 }
 
 func addresses(v instances.View) []string {

@@ -35,7 +35,7 @@ func TestSearch(t *testing.T) {
 	c := newCloudWith(t, controller.Options{}, func(o *controllerrest.Options) {
 		o.ListKeys = func() []farm.APIKey { return keys }
 	})
-	a := c.start(`,"name":"mac one","external_id":"http://ci/1","metadata":{"branch":"release/7","build":1234}`)
+	a := c.start(`,"name":"mac one","external_id":"http://ci/1","metadata":{"branch":"release/7","build":12345678}`)
 	b := c.start(`,"name":"mac"`)
 	if _, err := c.Nodes.Join(t.Context(), api.JoinRequest{
 		Protocol: api.LinkProtocol, Token: c.Nodes.JoinToken(), Name: "imac-1", Host: "10.0.7.1", Arch: "arm64",
@@ -50,7 +50,7 @@ func TestSearch(t *testing.T) {
 			"key mac-builders id prefix", "node imac-1 name substring",
 		},
 		"MAC%20ONE": {"instance mac one name exact"}, "http://ci/1": {"instance mac one external_id exact"},
-		"release/7": {"instance mac one metadata.branch word"}, "1234": {"instance mac one metadata.build word"},
+		"release/7": {"instance mac one metadata.branch word"}, "12345678": {"instance mac one metadata.build word"},
 		"10.0.7.1": {"node imac-1 host exact"}, a: {"instance mac one id exact"},
 		"base": {"template base name exact", "instance mac template word", "instance mac one template word"},
 		"ci":   {"instance mac one external_id word", "key mac-builders group word"}, "nothing-at-all": nil,

@@ -3,7 +3,6 @@ package controllerrest
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -43,11 +42,7 @@ func (f *searcher) setInstance(inst *farm.Instance) {
 	}
 	first := len(f.fields)
 	for key, value := range inst.Metadata {
-		text, ok := value.(string)
-		if !ok {
-			text = fmt.Sprint(value)
-		}
-		f.fields = append(f.fields, search.Field{Name: "metadata", Key: key, Text: text})
+		f.fields = append(f.fields, search.Field{Name: "metadata", Key: key, Text: scalarText(value)})
 	}
 	slices.SortFunc(f.fields[first:], func(a, b search.Field) int { return strings.Compare(a.Key, b.Key) })
 }
