@@ -413,7 +413,7 @@ func TestInstanceOf(t *testing.T) {
 	want.Slot = farm.SlotOther
 	check()
 	i.State = farm.Terminated
-	want.UsesCapacity, want.Pulling = false, false
+	want.UsesCapacity, want.Pulling, want.Slot = false, false, farm.SlotUnused
 	check()
 	i.NodeID = ""
 	want.NodeID, want.Ended = "", true
