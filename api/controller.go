@@ -206,8 +206,8 @@ type Node struct {
 	ClockOffset *float64 `json:"clock_offset,omitempty"`
 }
 
-// Slots are the VMs that a node, or a cloud, may run at a time, by what takes their place. In the capacity mode resource
-// the limits of vCPUs and memory decide about starts, and Free is only what the number of VMs leaves.
+// Slots are the VMs that a node, or a cloud, may run at a time, by what takes their place. In the capacity mode
+// resource the limits of vCPUs and memory decide about starts, and Free is only what the number of VMs leaves.
 type Slots struct {
 	Capacity int `json:"capacity"`
 	Running  int `json:"running"`  // taken by instances whose VM runs
@@ -236,7 +236,7 @@ type SlotHolder struct {
 	VMID       string    `json:"vm_id,omitempty"`       // on the node; absent while it has none
 	Name       string    `json:"name,omitempty"`        // of the instance, or of the VM
 	State      string    `json:"state,omitempty"`       // of the instance
-	Since      time.Time `json:"since"`                 // when the instance was placed, or the orphaned VM was first seen
+	Since      time.Time `json:"since"`                 // since it was placed, or first seen
 }
 
 // MaxClockOffset is the difference of a node's clock from the controller's from which it is an alarm.

@@ -8,8 +8,8 @@ type DistributeAnswer struct {
 	Preview   *DistributePreview `json:"preview,omitempty"` // of a dry run only
 }
 
-// DistributePreview is what a distribution would do now, without doing it (dry_run). The nodes that match are those that
-// have the version, those that would pull it, and those that cannot run it.
+// DistributePreview is what a distribution would do now, without doing it (dry_run). The nodes that match are those
+// that have the version, those that would pull it, and those that cannot run it.
 type DistributePreview struct {
 	TemplateID string `json:"template_id"`
 	Tag        string `json:"tag"`        // of the version

@@ -149,7 +149,8 @@ const diskChangeBytes = 1 << 20
 func isNewUsage(usage, acked api.Usage) bool {
 	free, cached := usage.FreeDisk-acked.FreeDisk, usage.CacheUsage-acked.CacheUsage
 	isFirst := acked.CacheUsage == 0 && usage.CacheUsage > 0 // however little it is, there is something
-	if usage.HasDisk == acked.HasDisk && !isFirst && max(free, -free) < diskChangeBytes && max(cached, -cached) < diskChangeBytes {
+	isSmall := max(free, -free) < diskChangeBytes && max(cached, -cached) < diskChangeBytes
+	if usage.HasDisk == acked.HasDisk && !isFirst && isSmall {
 		usage.FreeDisk, usage.CacheUsage = acked.FreeDisk, acked.CacheUsage
 	}
 	return usage != acked

@@ -137,7 +137,7 @@ func (f Field[T]) suggestions(record T) []string {
 	return nil
 }
 
-// summary describes a field for a reader.
+// summary returns what a field is, for a reader.
 func (f Field[T]) summary() string {
 	switch {
 	case f.Summary != "":

@@ -49,7 +49,7 @@ func TestComplete(t *testing.T) {
 		"state:started name:*":     {14, "", "name:mac-1=1 name:mac-2=1"},
 		"state:\"drain mode\" tag": {19, "tag", ""},
 		"name:lin":                 {0, "", `name:"linux 1"=1`},
-		"vms>":                     {0, "", ""}, "vms:": {0, "", ""}, "colour:r": {0, "", ""}, "state>": {0, "", ""},
+		"vms>":                     {0, "", ""}, "vms:": {0, "", ""}, "size:r": {0, "", ""}, "state>": {0, "", ""},
 	} {
 		c, err := completed.Complete(text, slices.Values(completedThings), 20, now)
 		if err != nil {
@@ -66,7 +66,8 @@ func TestComplete(t *testing.T) {
 		for _, v := range c.Values {
 			values = append(values, fmt.Sprintf("%s=%d", v.Term, v.Count))
 		}
-		if c.Start != want.start || strings.Join(fields, " ") != want.fields || strings.Join(values, " ") != want.values {
+		if c.Start != want.start || strings.Join(fields, " ") != want.fields ||
+			strings.Join(values, " ") != want.values {
 			t.Errorf("%s: %d %v %v, want %+v", text, c.Start, fields, values, want)
 		}
 	}

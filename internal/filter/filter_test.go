@@ -95,16 +95,18 @@ func TestWithout(t *testing.T) {
 
 func TestWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"state:x stat:y": `at 9: unknown field "stat"; the fields are age, disk, name, phase, state, tag, ttl, vms; did you mean state?`,
-		"-stat:y":        `at 2: unknown field "stat"; the fields are age, disk, name, phase, state, tag, ttl, vms; did you mean state?`,
-		"state:":         `at 7: missing value; an empty one is written ""`,
-		"state:a,":       `at 9: missing value; an empty one is written ""`,
-		"state:,a":       `at 7: missing value; an empty one is written ""`,
-		"- state:a":      `at 2: missing value; an empty one is written ""`,
-		`state:"a`:       `at 7: missing closing quote`,
-		`state:"a\`:      `at 7: missing closing quote`,
-		`state:"a"b`:     `at 10: want a blank or a comma after a quoted value`,
-		`state:a"b"`:     `at 8: quote in the middle of a value`,
+		"state:x stat:y": `at 9: unknown field "stat"; the fields are age, disk, name, phase, state, tag, ttl, vms; ` +
+			`did you mean state?`,
+		"-stat:y": `at 2: unknown field "stat"; the fields are age, disk, name, phase, state, tag, ttl, vms; ` +
+			`did you mean state?`,
+		"state:":     `at 7: missing value; an empty one is written ""`,
+		"state:a,":   `at 9: missing value; an empty one is written ""`,
+		"state:,a":   `at 7: missing value; an empty one is written ""`,
+		"- state:a":  `at 2: missing value; an empty one is written ""`,
+		`state:"a`:   `at 7: missing closing quote`,
+		`state:"a\`:  `at 7: missing closing quote`,
+		`state:"a"b`: `at 10: want a blank or a comma after a quoted value`,
+		`state:a"b"`: `at 8: quote in the middle of a value`,
 		"phase:error,strted": `at 13: unknown phase "strted": want one of Started, "Drain Mode", Error; ` +
 			`did you mean Started?`,
 		"-phase:drain": `at 8: unknown phase "drain": want one of Started, "Drain Mode", Error; ` +

@@ -9,8 +9,8 @@ import (
 // maxSuggestBytes bounds the texts that are compared for a suggestion.
 const maxSuggestBytes = 40
 
-// didYouMean returns the end of an error about a word that is none of a list: the most similar element as a question, ""
-// when none is similar.
+// didYouMean returns the end of an error about a word that is not in a list: the most similar element as a question,
+// "" when none is similar.
 func didYouMean(word string, list []string) string {
 	if best := mostSimilar(word, list); best != "" {
 		return "; did you mean " + QuoteValue(best) + "?"

@@ -176,7 +176,10 @@ func TestWhy(t *testing.T) {
 		{"an offline pinned node", fleet, func(r *Request) {
 			r.PinnedNodeID = "i"
 		}, FilterState, "node name-i is offline"},
-		{"a full pinned node", fleet, func(r *Request) { r.PinnedNodeID = "a" }, FilterFull, "node name-a is full: 1 orphaned of 1"},
+		{
+			"a full pinned node", fleet, func(r *Request) { r.PinnedNodeID = "a" }, FilterFull,
+			"node name-a is full: 1 orphaned of 1",
+		},
 		{
 			"a pinned node of another architecture",
 			[]Node{machine("a", 1, func(n *Node) { n.Arch = "" })},

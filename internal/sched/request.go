@@ -57,7 +57,8 @@ func NewInstance(i *farm.Instance) Instance {
 			MacOS: i.Template.OS == farm.OSMacOS, Abilities: i.RequestedAbilities(),
 			TemplateID: i.Template.ID, ContentID: i.Template.ContentID, VersionBytes: i.Template.Size,
 		},
-		NodeID: i.NodeID, UsesCapacity: i.UsesCapacity(), Slot: i.SlotUse(), Ended: i.NodeID == "" && !i.AwaitsPlacement(),
+		NodeID: i.NodeID, UsesCapacity: i.UsesCapacity(), Slot: i.SlotUse(),
+		Ended:   i.NodeID == "" && !i.AwaitsPlacement(),
 		Pulling: i.State == farm.Pulling, Progress: i.PullProgress, PlacedAt: i.Placed,
 	}
 	out.Bridge = i.NetworkMode() == farm.NetworkBridge

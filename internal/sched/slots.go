@@ -35,7 +35,7 @@ func (x *Index) setSlot(r *request, to farm.SlotUse) {
 	x.changeCount++
 }
 
-// fullText reports that a node is full and of what, with the numbers that clients see as its slots.
+// fullText returns that a node is full and of what, with the numbers that clients see as its slots.
 func (n *node) fullText() string {
 	var parts []string
 	for _, part := range []struct {

@@ -24,7 +24,7 @@ const (
 	maxFieldBytes = 1 << 10 // of a field, the rest is not searched
 )
 
-// Query is what a user looks for: one text, or several words which all must match. The case of ASCII letters does not
+// Query is what a search looks for: one text, or several words which all must match. The case of ASCII letters does not
 // count.
 type Query struct {
 	phrase string   // in lower case

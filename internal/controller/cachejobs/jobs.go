@@ -145,7 +145,8 @@ func (j *Jobs) selectNodes(ctx context.Context, s NodeSelector) ([]string, error
 	var nodes []string
 	in := func(n *farm.Node) bool {
 		isMember := func(group string) bool { return slices.Contains(n.Groups, group) }
-		return (len(s.GroupIDs) == 0 || slices.ContainsFunc(s.GroupIDs, isMember)) && (s.Matches == nil || s.Matches(n.ID))
+		return (len(s.GroupIDs) == 0 || slices.ContainsFunc(s.GroupIDs, isMember)) &&
+			(s.Matches == nil || s.Matches(n.ID))
 	}
 	if len(s.NodeIDs) == 0 {
 		for id, node := range j.db.Tables.Nodes.All() {

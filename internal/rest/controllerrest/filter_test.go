@@ -25,8 +25,9 @@ func TestFilterInstances(t *testing.T) {
 		"external_id:http://ci/*": {a}, "owner:ci": {a},
 		"age<1h": {a, b}, "age>1h": {}, "cpus:4": {b}, "ram>=512MB": {a, b}, "arch:amd64 version:0": {a, b},
 		// words are searched in every column
-		"base": {a, b}, "v1+x": {a, b}, templateID[:8]: {a, b}, "CI/1": {a}, "release/7": {b}, `metadata:"signed=true"`: {b},
-		"metadata:build=1234": {b}, "scheduling": {a, b}, "amd64": {a, b}, "-amd64": {}, "linux base": {b},
+		"base": {a, b}, "v1+x": {a, b}, templateID[:8]: {a, b}, "CI/1": {a}, "release/7": {b},
+		`metadata:"signed=true"`: {b},
+		"metadata:build=1234":    {b}, "scheduling": {a, b}, "amd64": {a, b}, "-amd64": {}, "linux base": {b},
 		"mac,release": {a, b}, "nowhere": {}, "metadata:release*": {b}, "metadata:1234": {b}, "metadata:branch": {},
 		// no record has these values of open sets
 		"node:x": {}, "group:x": {}, "template:x": {}, "owner:x": {}, "state:s*,error": {a, b},
@@ -44,7 +45,7 @@ func TestFilterInstances(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"stat:x": "filter: at 1: unknown field \"stat\"; the fields are age, arch, ",
-		"nod:x":  "filter: at 1: unknown field \"nod\"; the fields are age, arch, cpus, external_id, group, id, idle, ip",
+		"nod:x":  "filter: at 1: unknown field \"nod\"; the fields are age, arch, cpus, ",
 		"state:strted": "filter: at 7: unknown state \"strted\": want one of Scheduling, Pulling, Started, Stopping, " +
 			"Stopped, Terminating, Terminated, Error, Pushing; did you mean Started?",
 		"-state:started,eror": "filter: at 16: unknown state \"eror\"",
@@ -63,8 +64,9 @@ func TestUnknownValues(t *testing.T) {
 	c := newCloud(t)
 	for path, want := range map[string]string{
 		"/api/v1/vm": "Scheduling, ", "/api/v1/vm/page": "Scheduling, ", "/api/v1/vm/history": "Scheduling, ",
-		"/api/v1/node": `"Drain Mode", Offline, "Inactive (Invalid License)", Active, `, "/api/v1/node/page": "Offline, ",
-		"/api/v1/image": "pending, done, error", "/api/v1/registry/vm/distribute": "open, finished, canceled, expired",
+		"/api/v1/node":      `"Drain Mode", Offline, "Inactive (Invalid License)", Active, `,
+		"/api/v1/node/page": "Offline, ",
+		"/api/v1/image":     "pending, done, error", "/api/v1/registry/vm/distribute": "open, finished, canceled, expired",
 	} {
 		a := c.call("GET", path+filtered("state:nonsense"), "")
 		if a.code != 400 || !strings.HasPrefix(a.Message, `filter: at 7: unknown state "nonsense": want one of `) ||
@@ -96,8 +98,8 @@ func TestWordsInNodesAndTemplates(t *testing.T) {
 		{"/api/v1/registry/vm", "nothing", 0},
 	} {
 		a := c.call("GET", row.path+filtered(row.text), "")
-		if found := strings.Count(string(a.Body), `"mac-1"`) + strings.Count(string(a.Body), `"name":"base`); a.code != 200 ||
-			found != row.want {
+		found := strings.Count(string(a.Body), `"mac-1"`) + strings.Count(string(a.Body), `"name":"base`)
+		if a.code != 200 || found != row.want {
 			t.Errorf("%s %s: %d, %d found, want %d: %s", row.path, row.text, a.code, found, row.want, a.Body)
 		}
 	}

@@ -17,7 +17,7 @@ const (
 	defaultSearchLimit = 8  // of a kind
 	maxSearchLimit     = 50 // of a kind
 	maxMatchText       = 200
-	// searchRegistryTimeout bounds the time for the list of templates: a user types and waits.
+	// searchRegistryTimeout bounds the time for the list of templates: a person types and waits.
 	searchRegistryTimeout = 2 * time.Second
 )
 

@@ -136,7 +136,8 @@ func TestCompleteFilter(t *testing.T) {
 		{"templates", "arch:a", "arch:amd64 "},
 	} {
 		got := complete(row.resource, row.text)
-		if len(got.Values) == 0 || !strings.HasPrefix(fmt.Sprint(got.Values[0].Value, " ", got.Values[0].Count), row.want) {
+		if len(got.Values) == 0 ||
+			!strings.HasPrefix(fmt.Sprint(got.Values[0].Value, " ", got.Values[0].Count), row.want) {
 			t.Errorf("%s %s: %+v, want %s", row.resource, row.text, got.Values, row.want)
 		}
 	}
@@ -148,7 +149,8 @@ func TestCompleteFilter(t *testing.T) {
 		"?q=x": "resource: ", "?resource=events": "resource: ", "?resource=nodes&limit=0": "limit: ",
 		"?resource=nodes&q=state:x%20": "q: at 7: unknown state",
 	} {
-		if a := c.call("GET", "/api/v1/filter/complete"+query, ""); a.code != 400 || !strings.HasPrefix(a.Message, want) {
+		a := c.call("GET", "/api/v1/filter/complete"+query, "")
+		if a.code != 400 || !strings.HasPrefix(a.Message, want) {
 			t.Errorf("%s: %d %s", query, a.code, a.Message)
 		}
 	}
