@@ -320,10 +320,12 @@ func TestDistributionToSomeNodes(t *testing.T) {
 				map[string]farm.CacheJobResult{a.id: {}, b.id: {}},
 			},
 			"of a group, drained": {func(ask *cachejobs.DistributeRequest) {
-				ask.GroupID = group.ID
+				ask.GroupIDs = []string{group.ID}
 			}, map[string]farm.CacheJobResult{a.id: {}}},
 			"named, of a group": {
-				func(ask *cachejobs.DistributeRequest) { ask.GroupID, ask.NodeIDs = group.ID, []string{a.id, b.id} },
+				func(ask *cachejobs.DistributeRequest) {
+					ask.GroupIDs, ask.NodeIDs = []string{group.ID}, []string{a.id, b.id}
+				},
 				map[string]farm.CacheJobResult{a.id: {}},
 			},
 			"another architecture": {

@@ -10,7 +10,8 @@ import (
 var completed = Table[thing]{
 	{Name: "name", Text: func(t thing) string { return t.name }, IsDefault: true},
 	{
-		Name: "state", Text: func(t thing) string { return t.state }, Values: []string{"Started", "Drain Mode", "Error"},
+		Name: "state", Text: func(t thing) string { return t.state },
+		Values: []string{"Started", "Drain Mode", "Error"},
 	},
 	{
 		Name: "tag", Texts: func(t thing) []string { return append(t.tags, "id-of-"+t.name) },

@@ -43,8 +43,11 @@ var searchKinds = []struct{ kind, name, icon, path, list string }{
 
 // commands are what can be done from everywhere.
 var commands = []link{
-	{"Start an instance", "/instances/start"}, {"Add a node", "/nodes/join"}, {"Create an API key", "/keys/create"},
-	{"Show failed instances", "/instances?q=state%3Aerror"}, {"Show the queue", "/instances?q=state%3Ascheduling"},
+	{"Start an instance", "/instances/start"},
+	{"Add a node", "/nodes/join"},
+	{"Create an API key", "/keys/create"},
+	{"Show failed instances", "/instances?q=state%3Aerror"},
+	{"Show the queue", "/instances?q=state%3Ascheduling"},
 	{"Show lost nodes", "/nodes?q=state%3Aoffline%2Cunhealthy"},
 }
 

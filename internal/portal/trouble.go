@@ -40,8 +40,10 @@ func newOutage(o api.Outage) *outage {
 var coveredAlarms = []string{api.AlarmOutage, api.AlarmRegistryAway}
 
 // urgentAlarms are the alarms about conditions under which starts fail, or records may be lost.
-var urgentAlarms = []string{api.AlarmDataDisk, api.AlarmStoreFull, api.AlarmRegistryDisk, api.AlarmLicense,
-	api.AlarmQueueGrows}
+var urgentAlarms = []string{
+	api.AlarmDataDisk, api.AlarmStoreFull, api.AlarmRegistryDisk, api.AlarmLicense,
+	api.AlarmQueueGrows,
+}
 
 // troubleOf returns what needs an operator, urgent conditions first. Every page has the same list: the banner and
 // the number in the navigation are of it.
@@ -103,7 +105,8 @@ func outageTrouble(all []api.Outage) (list []problem) {
 		case o.State != string(farm.NodeOffline):
 			p.Next = o.Reason
 		case o.Together:
-			p.Next = "All were lost within " + o.Spread + ": check the network, certificates and the controller's address."
+			p.Next = "All were lost within " + o.Spread +
+				": check the network, certificates and the controller's address."
 		default:
 			p.Next = "Check that they and their agents run (buildnode status), and that they reach the controller."
 		}
@@ -144,7 +147,8 @@ func statusTrouble(s *api.ControllerStatus) (list []problem) {
 	}
 	if s.RegistryStatus != "Running" {
 		list = append(list, problem{
-			Since: alarmSince(s, api.AlarmRegistryAway), What: "The registry at " + s.RegistryAddress + " cannot be reached",
+			Since: alarmSince(s, api.AlarmRegistryAway),
+			What:  "The registry at " + s.RegistryAddress + " cannot be reached",
 			Next: "Check that it runs and that the controller can reach its address. Until then nothing can be " +
 				"pulled or saved; running instances continue.", Urgent: true,
 		})

@@ -83,7 +83,8 @@ func nodeDetails(g *cli.Grid, n api.Node) {
 	putRow(g, "orphaned vms", n.UnknownVMs)
 	if s := n.Slots; s != nil {
 		g.Row("slots", s.Capacity, "free", s.Free)
-		g.Row("slots taken", fmt.Sprintf("%d running, %d failed, %d orphaned, %d other", s.Running, s.Failed, s.Orphaned,
+		g.Row("slots taken", fmt.Sprintf("%d running, %d failed, %d orphaned, %d other", s.Running, s.Failed,
+			s.Orphaned,
 			s.Other))
 		for _, h := range s.Holders {
 			putRow(g, "slot "+h.Use, strings.TrimSpace(cmp.Or(h.InstanceID, h.VMID)+" "+h.Name+" "+h.State))

@@ -40,7 +40,8 @@ controller.`,
 		}
 		return printOne(&a, got, "", statsRows)
 	})
-	cmd.Flags().StringVar(&o.over, "range", "", "show the history of 1h (default with --node or --group), 6h, 24h or 7d")
+	cmd.Flags().StringVar(&o.over, "range", "",
+		"show the history of 1h (default with --node or --group), 6h, 24h or 7d")
 	cmd.Flags().StringVar(&o.node, "node", "", "show the history of this node")
 	cmd.Flags().StringVar(&o.group, "group", "", "show the history of the nodes of this group")
 	cmd.MarkFlagsMutuallyExclusive("node", "group")

@@ -19,11 +19,11 @@ type Options struct {
 
 // Usage has the numbers of one replica.
 type Usage struct {
-	db       record.DB
-	opts     Options
-	counters *counters
-	series   *series
-	usageStats    *usageStats
+	db         record.DB
+	opts       Options
+	counters   *counters
+	series     *series
+	usageStats *usageStats
 }
 
 // New returns the numbers of a replica. They count nothing before Load.
@@ -36,13 +36,15 @@ func New(db record.DB, opts Options) *Usage {
 
 // observers passes what happens to instances on to the series and the usage statistics.
 type observers struct {
-	series *series
-	usageStats  *usageStats
+	series     *series
+	usageStats *usageStats
 }
 
 var _ observer = observers{}
 
-func (o observers) placed(inst *farm.Instance, waited time.Duration) { o.usageStats.placed(inst, waited) }
+func (o observers) placed(inst *farm.Instance, waited time.Duration) {
+	o.usageStats.placed(inst, waited)
+}
 
 func (o observers) started(inst *farm.Instance, took time.Duration) {
 	o.series.started(inst, took)

@@ -186,7 +186,9 @@ func TestRecordedUsage(t *testing.T) {
 func BenchmarkSettle(b *testing.B) {
 	c, u := testUsage()
 	for n := range 20_000 {
-		u.usageStats.runs(subject{owner: fmt.Sprint(n % 500), group: fmt.Sprint(n % 50), template: fmt.Sprint(n % 100)}, 1)
+		u.usageStats.runs(subject{
+			owner: fmt.Sprint(n % 500), group: fmt.Sprint(n % 50), template: fmt.Sprint(n % 100),
+		}, 1)
 	}
 	b.ReportAllocs()
 	for b.Loop() {

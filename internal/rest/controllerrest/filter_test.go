@@ -64,9 +64,10 @@ func TestUnknownValues(t *testing.T) {
 	c := newCloud(t)
 	for path, want := range map[string]string{
 		"/api/v1/vm": "Scheduling, ", "/api/v1/vm/page": "Scheduling, ", "/api/v1/vm/history": "Scheduling, ",
-		"/api/v1/node":      `"Drain Mode", Offline, "Inactive (Invalid License)", Active, `,
-		"/api/v1/node/page": "Offline, ",
-		"/api/v1/image":     "pending, done, error", "/api/v1/registry/vm/distribute": "open, finished, canceled, expired",
+		"/api/v1/node":                   `"Drain Mode", Offline, "Inactive (Invalid License)", Active, `,
+		"/api/v1/node/page":              "Offline, ",
+		"/api/v1/image":                  "pending, done, error",
+		"/api/v1/registry/vm/distribute": "open, finished, canceled, expired",
 	} {
 		a := c.call("GET", path+filtered("state:nonsense"), "")
 		if a.code != 400 || !strings.HasPrefix(a.Message, `filter: at 7: unknown state "nonsense": want one of `) ||

@@ -115,7 +115,8 @@ func TestFailedInstance(t *testing.T) {
 				Message: "open /var/x: broken", Failure: &api.NodeFailure{Class: "disk", Step: "run"},
 			}},
 		})
-		want(t, "report", c.call("POST", api.PathReport, string(report), "Authorization", "Bearer "+n.cred).Status, "OK")
+		answer := c.call("POST", api.PathReport, string(report), "Authorization", "Bearer "+n.cred)
+		want(t, "report", answer.Status, "OK")
 	}
 	var inst api.Instance
 	c.call("GET", "/api/v1/vm?id="+ids[0], "").into(t, &inst)
