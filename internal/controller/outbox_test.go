@@ -209,6 +209,9 @@ func TestTooManyEvents(t *testing.T) {
 				if err := json.Unmarshal(e.Record, &v); err != nil {
 					t.Fatal(err)
 				}
+				if slices.Contains(ofSilence, farm.EventName(v.Name)) {
+					continue
+				}
 				if v.Name != string(farm.EventsDropped) {
 					told++
 				} else if dropped += v.Count; v.Target != "push" {

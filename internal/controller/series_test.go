@@ -121,7 +121,10 @@ func TestSeriesOfNodesAndGroups(t *testing.T) {
 		if err := c.Groups.AddNode(t.Context(), a.id, []string{group}); err != nil {
 			t.Fatal(err)
 		}
-		c.mustStart(StartRequest{Count: 2, GroupID: group})
+		ids := c.mustStart(StartRequest{Count: 2, GroupID: group})
+		time.Sleep(15 * time.Second) // until the group is considered, and the series of the nodes have begun
+		c.wantOn(ids[0], a)
+		c.wantOn(ids[1], a)
 		orders := a.next()
 		a.say(orders[0], api.PhaseRunning)
 		a.say(orders[1], api.PhaseFailed)
