@@ -377,7 +377,8 @@ func TestDistributionsOfUnknownVersions(t *testing.T) {
 		wants(farm.CodeRefused, "No such tag 7", func(d *cachejobs.DistributeRequest) { d.Version = &seven })
 		wants(farm.CodeRefused, "tag v1 is version 0, not 1",
 			func(d *cachejobs.DistributeRequest) { d.Tag, d.Version = "v1", &one })
-		wants(farm.CodeNotFound, farm.NotFoundMessage, func(d *cachejobs.DistributeRequest) { d.GroupIDs = []string{"x"} })
+		wants(farm.CodeNotFound, farm.NotFoundMessage,
+			func(d *cachejobs.DistributeRequest) { d.GroupIDs = []string{"x"} })
 		c.shelf.setDown(true)
 		wants(farm.CodeUnavailable, "The registry cannot be reached; try again",
 			func(*cachejobs.DistributeRequest) {})

@@ -67,6 +67,7 @@ func TestSeriesFollowTheCloud(t *testing.T) {
 func TestSeriesOutliveTheController(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2)
+		time.Sleep(15 * time.Second) // until the first measurement of the group
 		a.poll(api.PollRequest{Pulled: 7000}, 0)
 		time.Sleep(2*usage.StoreInterval + time.Minute)
 		_, before := c.sum(api.RangeHour)

@@ -11,8 +11,8 @@ import (
 func TestLogIn(t *testing.T) {
 	w := newGuarded(t)
 	page := w.get("/login?return=/templates%3Fq%3D%22%3E%3Cscript%3E")
-	page.has(200, "Root token", `action="/login"`, "css/page-access.css", "!<script>", "!<style", "!style=",
-		`value="/templates?q=&#34;&gt;&lt;script&gt;"`, "!Log in with")
+	page.has(200, "Root token", `action="/login"`, "css/portal.css", "!<script>", "!<style", "!style=",
+		`value="/templates?q=&#34;&gt;&lt;script&gt;"`, "!/login/oidc")
 	if csp := page.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "style-src 'self'") ||
 		strings.Contains(csp, "unsafe") {
 		t.Errorf("the policy is %q", csp)

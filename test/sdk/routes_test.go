@@ -176,23 +176,11 @@ func (x *tour) states() {
 	x.ok(x.c.Live(ctx), x.c.Ready(ctx), x.r.Live(ctx), x.r.Ready(ctx))
 	status, err := x.c.Status(ctx)
 	x.ok(err)
-	if found, err := x.c.Search(ctx, "good-0001", 1); err != nil || len(found.Matches) == 0 {
-		x.Errorf("search: %+v %v", found, err)
-	}
-	if c, err := x.c.CompleteFilter(ctx, "nodes", "state:act", 0); err != nil || len(c.Values) == 0 {
-		x.Errorf("completion: %+v %v", c, err)
-	}
+	x.searches()
 	series, err := x.c.Series(ctx, api.RangeDay)
 	x.ok(err)
 	if series.Step != 600 || len(series.Points) == 0 {
 		x.Errorf("%+v", series)
-	}
-	lists, err := x.c.GroupSparklines(ctx, api.RangeHour)
-	x.ok(err)
-	report, err := x.c.UsageReport(ctx, api.ByTemplate, api.RangeWeek)
-	x.ok(err)
-	if lists.By != api.ByGroup || lists.Series == nil || report.By != api.ByTemplate || report.Rows == nil {
-		x.Errorf("%+v %+v", lists, report)
 	}
 	stats, err := x.c.Stats(ctx)
 	x.ok(err)
@@ -500,6 +488,8 @@ func (x *tour) logs() {
 		x.Errorf("%+v %+v", taken, events)
 	}
 	for _, l := range []client.Logs{x.c.Logs(), x.r.Logs()} {
+		_, err := l.Entries(ctx, client.LogQuery{Service: "mine", Limit: 1})
+		x.ok(err)
 		services, err := l.Services(ctx)
 		x.ok(err)
 		files, err := l.Files(ctx, "mine")

@@ -69,7 +69,8 @@ func TestTable(t *testing.T) {
 		rest.NodeOnly: "[POST /queue/v1/poll POST /queue/v1/report POST /queue/v1/pass POST /queue/v1/cloud " +
 			"GET /queue/v1/console POST /queue/v1/disjoin POST /queue/v1/scan]",
 		rest.NodeOrCaller: "[POST /queue/v1/join GET /pkg/manifest GET /pkg/{name}]",
-		rest.AnyCredential: "[GET /api/v1/status GET /api/v1/rights GET /api/v1/openapi.yaml GET " +
+		rest.AnyCredential: "[GET /api/v1/status GET /api/v1/rights GET /api/v1/search GET /api/v1/filter/complete " +
+			"GET /api/v1/openapi.yaml GET " +
 			"/api/v1/openapi.json " +
 			"GET " +
 			"/api " +

@@ -191,8 +191,8 @@ func TestNodeConfigRoute(t *testing.T) {
 		"disk_size",
 		"free_disk_space", "groups", "host_arch", "ip_address", "last_updated", "node_id", "node_name", "ram",
 		"ram_override",
-		"ram_util", "state", "state_since", "templates", "timestamp", "usb_devices", "vcpu_count", "vcpu_override",
-		"vm_count", "vram",
+		"ram_util", "slots", "state", "state_since", "templates", "timestamp", "usb_devices", "vcpu_count",
+		"vcpu_override", "vm_count", "vram",
 	})
 	first := show()
 	want(t, "seen", time.Since(first.LastUpdated) < time.Minute && first.Timestamp == first.LastUpdated.Unix(), true)
@@ -205,6 +205,7 @@ func TestNodeConfigRoute(t *testing.T) {
 		},
 		CapacityMode: "number", DiskSize: 100, FreeDisk: 40, DiskUsage: 7, HostArch: "amd64",
 		Templates: []api.NodeTag{{UUID: "t", Name: "base", Tag: "v1"}}, AgentVersion: "1.2.3",
+		Slots: &api.Slots{Capacity: 2, Free: 2},
 	})
 
 	c.wantOK("POST", "/api/v1/node/config", config(`,"max_vm_count":"7","name":"first","host":"b1","capacity_mode":"resource",

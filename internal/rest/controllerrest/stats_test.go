@@ -177,7 +177,7 @@ func TestStatsHaveTheirShape(t *testing.T) {
 	}
 	states, _ := got["instances"].(map[string]any)
 	nodes, _ := got["nodes"].(map[string]any)
-	if len(got) != 12 || len(states) != 9 || states["Scheduling"] != 2.0 || len(nodes) != 6 ||
+	if len(got) != 13 || len(states) != 9 || states["Scheduling"] != 2.0 || len(nodes) != 6 ||
 		nodes["Drain Mode"] != 0.0 {
 		t.Errorf("%v", got)
 	}

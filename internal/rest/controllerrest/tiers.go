@@ -28,6 +28,7 @@ var tierGates = []tierGate{
 	{pattern: "POST /api/v1/rpc/vm/restart", param: "usb_device", tier: farm.TierEnterprise},
 	{pattern: "POST /api/v1/registry/vm/distribute", param: "group_id", tier: farm.TierEnterprise},
 	{pattern: "POST /api/v1/registry/vm/distribute", param: "group", tier: farm.TierEnterprise},
+	{pattern: "GET /api/v1/stats/series", param: "group_id", tier: farm.TierEnterprise},
 	{pattern: "POST /api/v1/group", tier: farm.TierEnterprise, feature: nodeGroups},
 	{pattern: "GET /api/v1/group", tier: farm.TierEnterprise, feature: nodeGroups},
 	{pattern: "PUT /api/v1/group", tier: farm.TierEnterprise, feature: nodeGroups},
