@@ -4,9 +4,9 @@ import "time"
 
 // QueuePosition is the place of a pending request among the requests that fit the same nodes.
 type QueuePosition struct {
-	Position int           // 1 is next
-	Waiting  int           // requests that fit the same nodes, this one included
-	Rate     float64       // placements per second of the node group in the last rateWindow; 0: none
+	Position int     // 1 is next
+	Waiting  int     // requests that fit the same nodes, this one included
+	Rate     float64 // placements per second of the node group in the last rateWindow; 0: none
 }
 
 // Position returns the place of a request, as an estimate: owners take turns, more urgent requests go first, and what

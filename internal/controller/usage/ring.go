@@ -66,7 +66,7 @@ func (r *ring) put(at int64) *point {
 	}
 	p := r.slot(at)
 	if int64(p.at) != at {
-		*p = point{at: uint32(at)} //nolint:gosec // number bounds it
+		*p = point{at: uint32(at)}
 	}
 	return p
 }
@@ -185,7 +185,7 @@ func (t timeline) over(o seriesRange, now time.Time, do func(index int, p *point
 	merge := int64(o.step / r.step)
 	first, last := o.bounds(now)
 	for at := first; at <= last; at++ {
-		sum := point{at: uint32(at)} //nolint:gosec // number bounds it
+		sum := point{at: uint32(at)}
 		for n := at * merge; n < (at+1)*merge; n++ {
 			if p := r.seek(n); p != nil {
 				sum.add(p)

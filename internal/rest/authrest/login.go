@@ -108,7 +108,7 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if wantsPage(r) {
-		http.Redirect(w, r, in.Return, http.StatusSeeOther) //nolint:gosec // oidc.LocalPath leaves nothing but paths of this service
+		http.Redirect(w, r, in.Return, http.StatusSeeOther)
 		return nil
 	}
 	return rest.WriteResponse(w, r, nil)
