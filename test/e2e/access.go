@@ -9,6 +9,10 @@ import (
 
 var accessFlows = []flow{
 	{name: "log-in", clause: "log-in by root token, and log-out", do: logIn},
+	{
+		name: "log-in-key", clause: "log-in by API key: the handshake happens in the browser; its rights are visible",
+		do: logInByKey, alone: true,
+	},
 	{name: "log-in-oidc", clause: "log-in by OIDC; a refusal is told", do: logInByProvider, alone: true},
 	{name: "keys", clause: "API keys: made, shown once, changed, revoked", do: useKeys, alone: true},
 	{
@@ -36,6 +40,33 @@ func logIn(p *page) error {
 		p.picture("inside"),
 		p.click(`form[action="/logout"] button`), p.at("/login"), p.toGuarded("/instances"),
 		p.at("/login?return=%2Finstances"),
+	)
+}
+
+func logInByKey(p *page) error {
+	id := p.name()
+	private, err := p.root.CreateKey(p, api.NewKey{ID: id, TTL: 3600, Groups: []string{id}})
+	if err != nil {
+		return err
+	}
+	other, err := p.root.CreateKey(p, api.NewKey{ID: id + "-other", TTL: 3600})
+	if err != nil {
+		return err
+	}
+	with := func(key string) func() error {
+		return func() error {
+			return steps(p.fill("#key-id", id), p.script(fmt.Sprintf(`document.getElementById("key-text").value = %q`, key)),
+				p.click("#key-login button"))
+		}
+	}
+	return steps(
+		p.grant("list_vms"), p.toGuarded("/login?return=%2Finstances"), p.there("#key-login:not([hidden])"),
+		p.picture("asked"), with("no key"), p.see("neither a PEM file nor base64"),
+		with(other.Reveal()), p.see("does not belong to this key ID"), p.picture("refused"),
+		with(private.Reveal()), p.at("/instances"), p.see("No instances that you may see"), p.picture("inside"),
+		p.holds(fmt.Sprintf(`document.body.textContent.includes(%q)`, id)), p.cookie,
+		func() error { return p.root.DeleteKey(p, id) }, p.reload, p.at("/login?return=%2Finstances"),
+		func() error { return p.root.DeleteKey(p, id+"-other") }, p.revoke,
 	)
 }
 

@@ -14,6 +14,10 @@ var instanceFlows = []flow{
 	},
 	{name: "instances-end", clause: "instances: bulk end with a result per item", do: endInstances},
 	{name: "instance-detail", clause: "instance: facts, raw JSON, copy as curl, its end", do: showInstance},
+	{
+		name: "search", clause: "search over everything and commands (Ctrl-K); filters complete fields and values",
+		do: searchEverything,
+	},
 	{name: "instances-keys", clause: "keys: / j k x Enter g ?", do: keysOfInstances},
 }
 
@@ -88,6 +92,26 @@ func showInstance(p *page) error {
 		p.click("#raw summary"), p.see(`"instance_state": "Started"`),
 		p.click("a.btn.d"), p.there("dialog[open] form"), p.click("dialog[open] button.d"), p.see("Terminated"),
 		p.picture("past"),
+	)
+}
+
+func searchEverything(p *page) error {
+	name := p.name()
+	ids, err := p.start(p, name, 1)
+	if err != nil {
+		return err
+	}
+	found := func(text string) func() error {
+		return p.holds(fmt.Sprintf(`document.getElementById("palette-found").textContent.includes(%q)`, text))
+	}
+	return steps(
+		p.to("/nodes"), p.live(), p.click("[data-palette]"), p.there("#palette[open]"), found("Start an instance"),
+		p.picture("commands"), p.fill("#palette-q", name), found(name), p.picture("found"), p.keys("\r"),
+		p.at("/instances/"+ids[0]),
+		p.to("/instances"), p.live(), p.fill("#q", "state:star"), p.there("#complete:not([hidden]) a"),
+		p.picture("completed"), p.click("#complete a"), p.holds(`document.getElementById("q").value === "state:Started "`),
+		p.there("main tbody tr"),
+		p.to("/search?q="+name), p.see(name), p.picture("page"),
 	)
 }
 
