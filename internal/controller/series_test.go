@@ -67,7 +67,6 @@ func TestSeriesFollowTheCloud(t *testing.T) {
 func TestSeriesOutliveTheController(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2)
-		time.Sleep(15 * time.Second) // until the first measurement of the group
 		a.poll(api.PollRequest{Pulled: 7000}, 0)
 		time.Sleep(2*usage.StoreInterval + time.Minute)
 		_, before := c.sum(api.RangeHour)
@@ -222,6 +221,7 @@ func TestGroupSeriesOutliveTheController(t *testing.T) {
 		if err := c.Groups.AddNode(t.Context(), a.id, []string{group}); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(15 * time.Second) // until the first measurement of the group
 		a.poll(api.PollRequest{Pulled: 7000}, 0)
 		time.Sleep(2*usage.StoreInterval + time.Minute)
 		c.away(time.Hour / 4)
