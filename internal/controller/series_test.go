@@ -199,7 +199,7 @@ func (c *cloud) wantSparklines(t *testing.T, node, group string) {
 		t.Errorf("%+v, %+v", n, g)
 	}
 	if n.Running[0] != nil || n.CPUUtil[59] != nil || lastOf(n.ActiveNodes) != 0 || lastOf(g.ActiveNodes) != 0 {
-		t.Error("values that nobody measured, or a node that is not there")
+		t.Error("values that were not measured, or an unknown node")
 	}
 }
 

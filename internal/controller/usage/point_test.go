@@ -55,7 +55,7 @@ func TestSharesOfStarts(t *testing.T) {
 	p.toAPI(time.Minute)
 }
 
-// TestPointsOfSamples: means, extremes, and what is absent because nobody measured it.
+// TestPointsOfSamples: means, extremes, and what is absent because it was not measured.
 func TestPointsOfSamples(t *testing.T) {
 	var p point
 	p.sample(measurement{running: 3, queue: 2, slots: 4, capacity: 10, active: 5, cpu: .25, ram: .5, hasLoad: true})

@@ -25,7 +25,7 @@ export function mergeRows(text) {
   return part.innerHTML;
 }
 
-// keepOrder gives next the rows of now in their order, each with its new content if it has one.
+// keepOrder puts the rows of now into next, in their order and with their new content.
 function keepOrder(now, next) {
   const rows = new Map([...next.rows].map((r) => [r.id, r]));
   const order = [...now.rows].map((r) => rows.get(r.id) ?? document.importNode(r, true));
