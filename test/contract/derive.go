@@ -217,6 +217,7 @@ var bases = map[string]map[string]any{
 	"GET /api/v1/log/view":                {"service": "contract"},
 	"GET /registry/log/entries":           {"service": "contract"},
 	"GET /api/v1/log/entries":             {"service": "contract"},
+	"GET /api/v1/filter/complete":         {"resource": "instances"},
 	"POST /api/v1/registry/vm/distribute": {},
 	"PUT /api/v1/node/scan": { // its node is looked for before its body is read
 		"id": "$node_work", "host": "contract", "scanner": "contract", "version": "1",

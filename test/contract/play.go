@@ -29,6 +29,7 @@ func (p *caseRunner) play(ctx context.Context, c sequence) []string {
 // playWith runs a case with variables of the caller, in which it stores what the case keeps.
 func (p *caseRunner) playWith(ctx context.Context, c sequence, v vars) []string {
 	v["unique"] = unique(c.file + " " + c.Case)
+	v["long257"] = strings.Repeat("x", 257)
 	maps.Copy(v, p.stage.vars(c.On))
 	maps.Copy(v, p.stage.access.vars())
 	for i, st := range c.Steps {
