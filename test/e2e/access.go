@@ -49,7 +49,7 @@ func logInByKey(p *page) error {
 	if err != nil {
 		return err
 	}
-	other, err := p.root.CreateKey(p, api.NewKey{ID: id + "-other", TTL: 3600})
+	other, err := p.root.CreateKey(p, api.NewKey{ID: id + "-other", TTL: 3600, Groups: []string{id}})
 	if err != nil {
 		return err
 	}

@@ -1,16 +1,40 @@
 // Search and commands over every page (Ctrl-K), and completion of filters.
+
+// listbox makes the links of a list the options of a search field. The focus stays in the field.
+function listbox(field, list) {
+  const name = list.id;
+  list.setAttribute("role", "listbox");
+  list.setAttribute("aria-label", "Matches");
+  for (const e of list.children) e.setAttribute("role", e.localName === "ul" ? "group" : "none");
+  for (const ul of list.querySelectorAll("ul")) ul.setAttribute("aria-label", ul.previousElementSibling?.textContent ?? "");
+  for (const li of list.querySelectorAll("li")) li.setAttribute("role", "none");
+  list.querySelectorAll("a").forEach((a, i) => {
+    a.id = name + "-" + i;
+    a.tabIndex = -1;
+    a.setAttribute("role", "option");
+    a.setAttribute("aria-selected", "false");
+  });
+  field.setAttribute("role", "combobox");
+  field.setAttribute("aria-autocomplete", "list");
+  field.setAttribute("aria-controls", name);
+  field.setAttribute("aria-expanded", String(!list.hidden));
+  field.removeAttribute("aria-activedescendant");
+}
+
+const selected = (list) => [...(list?.querySelectorAll("a") ?? [])].findIndex((a) => a.getAttribute("aria-selected") === "true");
+
+// select marks one option of a list, counted from 0 and around its ends.
+function select(field, list, i) {
+  const all = [...list.querySelectorAll("a")], a = all[(i + all.length) % all.length];
+  for (const each of all) each.setAttribute("aria-selected", String(each === a));
+  if (!a) return;
+  field.setAttribute("aria-activedescendant", a.id);
+  a.scrollIntoView({ block: "nearest" });
+}
+
 export function palette() {
   const dialog = document.getElementById("palette"), field = document.getElementById("palette-q"), list = document.getElementById("palette-found");
   let asked = 0, wait;
-  const links = () => [...list.querySelectorAll("a")];
-  const select = (i) => {
-    const all = links();
-    for (const a of all) a.setAttribute("aria-selected", "false");
-    const a = all[(i + all.length) % all.length];
-    a?.setAttribute("aria-selected", "true");
-    a?.scrollIntoView({ block: "nearest" });
-  };
-  const at = () => links().findIndex((a) => a.getAttribute("aria-selected") === "true");
   const find = async () => {
     const mine = ++asked;
     const answer = await fetch("/search?" + new URLSearchParams({ q: field.value }), { headers: { "HX-Request": "true" } }).catch(() => null);
@@ -19,7 +43,8 @@ export function palette() {
     const found = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("found");
     if (!found) return;
     list.replaceChildren(...found.childNodes);
-    select(0);
+    listbox(field, list);
+    select(field, list, 0);
   };
   const open = () => {
     if (dialog.open) return void dialog.close();
@@ -31,8 +56,8 @@ export function palette() {
   document.addEventListener("keydown", (e) => {
     if ((e.ctrlKey || e.metaKey) && e.key.toLowerCase() === "k") { e.preventDefault(); open(); return; }
     if (!dialog.open) return;
-    if (e.key === "ArrowDown" || e.key === "ArrowUp") { e.preventDefault(); select(at() + (e.key === "ArrowDown" ? 1 : -1)); }
-    if (e.key === "Enter") { e.preventDefault(); const a = links()[Math.max(at(), 0)]; if (a) e.ctrlKey ? window.open(a.href) : a.click(); }
+    if (e.key === "ArrowDown" || e.key === "ArrowUp") { e.preventDefault(); select(field, list, selected(list) + (e.key === "ArrowDown" ? 1 : -1)); }
+    if (e.key === "Enter") { e.preventDefault(); const a = list.querySelectorAll("a")[Math.max(selected(list), 0)]; if (a) e.ctrlKey ? window.open(a.href) : a.click(); }
   });
   document.addEventListener("click", (e) => {
     if (e.target.closest?.("[data-palette]")) { e.preventDefault(); open(); }
@@ -46,13 +71,12 @@ export function completion() {
   let asked = 0, wait;
   const box = () => document.getElementById("complete");
   const field = () => document.getElementById("q");
-  const close = () => { const b = box(); if (b) b.hidden = true; field()?.setAttribute("aria-expanded", "false"); };
-  const options = () => [...(box()?.querySelectorAll("a") ?? [])];
-  const at = () => options().findIndex((a) => a.getAttribute("aria-selected") === "true");
-  const select = (i) => {
-    const all = options();
-    all.forEach((a, k) => a.setAttribute("aria-selected", k === (i + all.length) % all.length));
-    all[at()]?.scrollIntoView({ block: "nearest" });
+  const close = () => {
+    const b = box();
+    if (!b || b.hidden) return;
+    b.hidden = true;
+    field().setAttribute("aria-expanded", "false");
+    field().removeAttribute("aria-activedescendant");
   };
   const row = (name, text, count, value) => {
     const li = document.createElement("li"), a = document.createElement("a");
@@ -76,7 +100,7 @@ export function completion() {
     b.dataset.start = found.start;
     b.replaceChildren(...parts);
     b.hidden = !parts.length;
-    q.setAttribute("aria-expanded", String(!b.hidden));
+    listbox(q, b);
   };
   const find = async () => {
     const q = field(), b = box(), mine = ++asked;
@@ -98,11 +122,13 @@ export function completion() {
     wait = setTimeout(find, 120);
   });
   document.addEventListener("keydown", (e) => {
-    if (e.target !== field() || box()?.hidden !== false) return;
-    if (e.key === "ArrowDown" || e.key === "ArrowUp") { e.preventDefault(); select(at() + (e.key === "ArrowDown" ? 1 : -1)); }
-    if (e.key === "Tab" || (e.key === "Enter" && at() >= 0)) { e.preventDefault(); take(options()[Math.max(at(), 0)]); }
+    if (e.target !== field()) return;
+    if (e.key === "Enter") { clearTimeout(wait); asked++; }
+    if (box()?.hidden !== false) return;
+    if (e.key === "ArrowDown" || e.key === "ArrowUp") { e.preventDefault(); select(field(), box(), selected(box()) + (e.key === "ArrowDown" ? 1 : -1)); }
+    if (e.key === "Tab" || (e.key === "Enter" && selected(box()) >= 0)) { e.preventDefault(); take(box().querySelectorAll("a")[Math.max(selected(box()), 0)]); }
     if (e.key === "Escape") { e.stopPropagation(); close(); }
-    if (e.key === "Enter") { asked++; close(); }
+    if (e.key === "Enter") close();
   }, true);
   document.addEventListener("click", (e) => {
     const a = e.target.closest?.("[data-complete]");
