@@ -139,10 +139,10 @@ openapi-clients: ## make clients of api/openapi.yaml with oapi-codegen and opena
 	scripts/need.sh openapi-clients
 	go run ./test/openapi -tools $(TOOLS)
 
-e2e: ## use the portal in a real Chromium, light and dark, wide and on a phone: ONLY=flow,..., SHOTS=dir for the screenshots
+e2e: ## use the portal in a real Chromium and Firefox, light and dark, wide and on a phone: ONLY=flow,..., SHOTS=dir for the screenshots, LOOK="firefox dark 390" for one look
 	scripts/need.sh e2e
 	CGO_ENABLED=0 go build -C test/e2e -trimpath -o ../../bin/e2e .
-	bin/e2e $(if $(ONLY),-only $(ONLY)) $(if $(SHOTS),-shots $(SHOTS))
+	bin/e2e $(if $(ONLY),-only $(ONLY)) $(if $(SHOTS),-shots $(SHOTS)) $(if $(LOOK),-look "$(LOOK)")
 
 auth-matrix: ## ask every route of both services as every kind of caller and compare with the printed tables: ONLY=regexp of arrangements, JSON=file
 	go run ./test/authmatrix $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))

@@ -40,6 +40,6 @@ func checkAxe() error {
 	return nil
 }
 
-// axeRun runs the rules for WCAG 2.2 A and AA and good practice over a page, and returns a line per
+// axeRun runs the rules for WCAG 2.2 A and AA (also the size of targets) and good practice over a page, and returns a line per
 // element that breaks one.
-const axeRun = `axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + " (" + v.impact + "): " + n.target.join(" ") + ": " + n.failureSummary.split("\n").slice(1, 2).join("").trim())))`
+const axeRun = `axe.run(document, {resultTypes: ["violations"], rules: {"target-size": {enabled: true}}}).then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + " (" + v.impact + "): " + n.target.join(" ") + ": " + n.failureSummary.split("\n").slice(1, 2).join("").trim())))`

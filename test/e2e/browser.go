@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -12,24 +13,78 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/chromedp"
-
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/test/e2e/chromium"
+	"github.com/buildyard/buildyard/test/e2e/firefox"
 )
 
 // look is how a page is looked at.
 type look struct {
-	theme  string
-	width  int64
-	height int64
+	browser string
+	theme   string
+	width   int64
+	height  int64
 }
 
-func (l look) String() string { return fmt.Sprint(l.theme, " ", l.width) }
+func (l look) String() string { return fmt.Sprint(l.browser, " ", l.theme, " ", l.width) }
+
+// file is what the name of a screenshot ends with.
+func (l look) file() string {
+	if l.browser == inChromium {
+		return fmt.Sprint(l.theme, "-", l.width)
+	}
+	return fmt.Sprint(l.browser, "-", l.theme, "-", l.width)
+}
+
+const (
+	inChromium = "chromium"
+	inFirefox  = "firefox"
+)
 
 // looks are all of them.
-var looks = []look{{"light", 1440, 900}, {"dark", 1440, 900}, {"light", 390, 844}, {"dark", 390, 844}}
+var looks = []look{
+	{inChromium, "light", 1440, 900},
+	{inChromium, "dark", 1440, 900},
+	{inChromium, "light", 390, 844},
+	{inChromium, "dark", 390, 844},
+	{inFirefox, "light", 1440, 900},
+	{inFirefox, "dark", 1440, 900},
+	{inFirefox, "light", 390, 844},
+	{inFirefox, "dark", 390, 844},
+}
+
+// tab is a tab of a browser, with a fresh profile.
+type tab interface {
+	Navigate(ctx context.Context, address string) error
+	Reload(ctx context.Context) error
+	Back(ctx context.Context) error
+	// Run runs statements.
+	Run(ctx context.Context, script string) error
+	// Evaluate returns the JSON of an expression, or of what the promise of it resolves to.
+	Evaluate(ctx context.Context, expression string) ([]byte, error)
+	// Click clicks the element of a CSS selector.
+	Click(ctx context.Context, selector string) error
+	// Type presses keys in the element of a CSS selector; without one where the focus is.
+	Type(ctx context.Context, selector, keys string) error
+	// PointAway moves the pointer into the corner of the page.
+	PointAway(ctx context.Context) error
+	Screenshot(ctx context.Context) ([]byte, error)
+	// Media sets a media feature, in addition to the color scheme.
+	Media(ctx context.Context, name, value string) error
+	// Scripts lets the scripts of pages run, or not.
+	Scripts(ctx context.Context, run bool) error
+	// Cookies returns the number of cookies of an address, and whether each is HttpOnly and SameSite=Strict.
+	Cookies(ctx context.Context, address string) (n int, strict bool, err error)
+}
+
+// evaluate decodes the JSON of an expression.
+func evaluate[T any](p *page, expression string) (v T, err error) {
+	text, err := p.tab.Evaluate(p, expression)
+	if err != nil {
+		return v, err
+	}
+	return v, json.Unmarshal(text, &v)
+}
 
 const (
 	flowTime = 90 * time.Second // for a flow in one look
@@ -40,6 +95,7 @@ const (
 type page struct {
 	context.Context
 	*stage
+	tab   tab
 	as    look
 	flow  string
 	dir   string // for screenshots
@@ -59,12 +115,11 @@ func (s *stage) look(ctx context.Context, f flow, as look, shots string) (p *pag
 	limited, stop := context.WithTimeout(s.browser, flowTime)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
-	tab, end := chromedp.NewContext(limited, chromedp.WithNewBrowserContext())
-	defer end()
-	p.Context = tab
-	if err := p.begin(); err != nil {
+	end, err := p.openTab(limited)
+	if err != nil {
 		return p, err
 	}
+	defer end()
 	if err := f.do(p); err != nil {
 		err = errors.Join(err, p.shot("failed"))
 		return p, errors.Join(err, p.sweep())
@@ -83,47 +138,24 @@ func (p *page) sweep() error {
 	return err
 }
 
-// begin opens the tab, sets its look and listens to what the page must not do.
-func (p *page) begin() error {
-	scheme := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: p.as.theme}}
-	err := chromedp.Do(p, chromedp.EmulateViewport(p.as.width, p.as.height))
-	if err == nil {
-		_, err = chromedp.Call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: scheme})
+// openTab opens the tab, and listens to what the page must not do.
+func (p *page) openTab(ctx context.Context) (end func(), err error) {
+	if p.as.browser == inChromium {
+		p.Context, p.tab, end, err = chromium.Open(ctx, p.as.theme, p.as.width, p.as.height,
+			chromium.Events{Wrote: p.wrote, Requested: p.requested})
+		return end, err
 	}
-	if err == nil { // tabs are used side by side, and each is as if it were in front
-		_, err = chromedp.Call(p, emulation.SetFocusEmulationEnabled,
-			emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	p.Context = ctx
+	p.tab, end, err = p.firefox[p.as.theme].Open(ctx, p.as.width, p.as.height,
+		firefox.Events{Wrote: p.wrote, Requested: p.requested})
+	return end, err
+}
+
+// requested keeps an address that is not the cloud's.
+func (p *page) requested(address string) {
+	if p.isOutside(address) {
+		p.note(&p.outside, address)
 	}
-	if err != nil {
-		return err
-	}
-	messages, requests := chromedp.Console(p), chromedp.Events(p, network.RequestWillBeSent)
-	if _, err := chromedp.Call(p, network.Enable, network.EnableParams{}); err != nil {
-		return err
-	}
-	go func() {
-		for m, err := range messages {
-			if err != nil {
-				return
-			}
-			if slices.Contains([]chromedp.ConsoleType{
-				chromedp.ConsoleError, chromedp.ConsoleWarning, chromedp.ConsoleException,
-			}, m.Type) {
-				p.wrote(m.String())
-			}
-		}
-	}()
-	go func() {
-		for r, err := range requests {
-			if err != nil {
-				return
-			}
-			if p.isOutside(r.Request.URL) {
-				p.note(&p.outside, r.Request.URL)
-			}
-		}
-	}()
-	return nil
 }
 
 // isOutside reports whether an address is not the cloud's.
@@ -155,7 +187,8 @@ func (p *page) note(list *[]string, text string) {
 // wrote keeps what the browser wrote into the console.
 func (p *page) wrote(text string) {
 	p.mu.Lock()
-	if p.absent && (strings.Contains(text, "net::ERR_") || strings.Contains(text, "Failed to fetch")) {
+	if p.absent && slices.ContainsFunc([]string{"net::ERR_", "Failed to fetch", "NetworkError when"},
+		func(part string) bool { return strings.Contains(text, part) }) {
 		p.mu.Unlock()
 		return
 	}
@@ -188,10 +221,9 @@ func (p *page) checkRules() (found []string, err error) {
 		if err = p.ready("body"); err != nil { // the page as a whole, not its beginning
 			return nil, err
 		}
-		if err = chromedp.Do(p, chromedp.Evaluate[chromedp.Void](string(text))); err != nil {
+		if err = p.tab.Run(p, string(text)); err != nil {
 			err = fmt.Errorf("loading the rules of accessibility: %w", err)
-		} else if found, err = chromedp.Run(p,
-			chromedp.Evaluate[[]string](axeRun, chromedp.EvalAwaitPromise)); err != nil {
+		} else if found, err = evaluate[[]string](p, axeRun); err != nil {
 			err = fmt.Errorf("running the rules of accessibility: %w", err)
 		}
 		if err == nil || try > 0 || !strings.Contains(err.Error(), leftPage) {
@@ -219,19 +251,18 @@ func (p *page) shot(name string) (err error) {
 	for _, line := range found {
 		p.note(&p.axe, name+": "+line)
 	}
-	wide, err := chromedp.Run(p,
-		chromedp.Evaluate[int](`document.documentElement.scrollWidth - document.documentElement.clientWidth`))
+	wide, err := evaluate[int](p, `document.documentElement.scrollWidth - document.documentElement.clientWidth`)
 	if err != nil {
 		return err
 	}
 	if wide > 0 {
 		p.note(&p.axe, fmt.Sprintf("%s: the page is %d pixels wider than the window", name, wide))
 	}
-	picture, err := chromedp.Run(p, chromedp.CaptureScreenshot())
+	picture, err := p.tab.Screenshot(p)
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(p.dir, fmt.Sprintf("%s-%s-%s-%d.png", p.flow, name, p.as.theme, p.as.width))
+	file := filepath.Join(p.dir, fmt.Sprintf("%s-%s-%s.png", p.flow, name, p.as.file()))
 	p.shots = append(p.shots, strings.TrimPrefix(file, p.dir+string(filepath.Separator)))
 	return os.WriteFile(file, picture, 0o644)
 }

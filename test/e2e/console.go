@@ -1,9 +1,6 @@
 package main
 
 import (
-	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
-
 	"github.com/buildyard/buildyard/client"
 )
 
@@ -47,8 +44,8 @@ func useConsole(p *page) error {
 		p.click("#console-again"), p.holds(refusedConsole),
 		p.comesUp(locked[0]), p.to("/instances/"+locked[0]+"/console"), p.see("requires its VNC password"),
 		p.picture("password"),
-		p.fill("#password-text", "wrong"), p.keys(kb.Enter), p.see("does not let you in"), p.click("#console-again"),
-		p.see("requires its VNC password"), p.fill("#password-text", "sesame"), p.keys(kb.Enter), connected,
+		p.fill("#password-text", "wrong"), p.keys("\r"), p.see("does not let you in"), p.click("#console-again"),
+		p.see("requires its VNC password"), p.fill("#password-text", "sesame"), p.keys("\r"), connected,
 		p.picture("unlocked"),
 	)
 }
@@ -61,7 +58,7 @@ const refusedConsole = `/^(Not found|The instance is Terminat(ing|ed); only an i
 // changes waits until the screen shows something else than before a step.
 func (p *page) changes(what string, step func() error) func() error {
 	return func() error {
-		before, err := chromedp.Run(p, chromedp.Evaluate[string](canvas))
+		before, err := evaluate[string](p, canvas)
 		if err != nil {
 			return err
 		}
@@ -69,7 +66,7 @@ func (p *page) changes(what string, step func() error) func() error {
 			return err
 		}
 		return p.await(p, "the screen to show what was "+what, func() (bool, error) {
-			now, err := chromedp.Run(p, chromedp.Evaluate[string](canvas))
+			now, err := evaluate[string](p, canvas)
 			return now != before && now != "", err
 		})
 	}
@@ -77,9 +74,8 @@ func (p *page) changes(what string, step func() error) func() error {
 
 // leaveScreen presses the keys that the guest does not get.
 func (p *page) leaveScreen() error {
-	return chromedp.Do(p,
-		chromedp.Evaluate[chromedp.Void](
-			`document.querySelector("#screen canvas").dispatchEvent(new KeyboardEvent("keydown", {code: "KeyB", key: "b", ctrlKey: true, altKey: true, bubbles: true, cancelable: true}))`))
+	return p.tab.Run(p,
+		`document.querySelector("#screen canvas").dispatchEvent(new KeyboardEvent("keydown", {code: "KeyB", key: "b", ctrlKey: true, altKey: true, bubbles: true, cancelable: true}))`)
 }
 
 // comesUp waits until an instance runs.

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/chromedp/cdproto/input"
-	"github.com/chromedp/chromedp"
 )
 
 // steps runs one function after the other, and returns the first error.
@@ -22,49 +19,53 @@ func steps(all ...func() error) error {
 
 // to opens a page of the open cloud.
 func (p *page) to(path string) func() error {
-	return func() error { return chromedp.Do(p, chromedp.Navigate(p.open.Controller+path)) }
+	return func() error { return p.tab.Navigate(p, p.open.Controller+path) }
 }
 
 // toGuarded opens a page of the cloud where one has to log in.
 func (p *page) toGuarded(path string) func() error {
-	return func() error { return chromedp.Do(p, chromedp.Navigate(p.guarded.Controller+path)) }
+	return func() error { return p.tab.Navigate(p, p.guarded.Controller+path) }
 }
+
+// pathOf is a JavaScript function that returns a CSS selector of one element.
+const pathOf = `(e) => {
+	const steps = [];
+	for (; e.parentElement && !e.getAttribute("id"); e = e.parentElement) steps.unshift(":nth-child(" + ([...e.parentElement.children].indexOf(e) + 1) + ")");
+	const id = e.getAttribute("id"); // a field named id hides the property of its form
+	return [id ? "#" + CSS.escape(id) : e.localName, ...steps].join(" > ");
+}`
 
 // click clicks the first visible element that a CSS selector finds. An element of a closed menu is clicked after its
 // menu was opened.
 func (p *page) click(selector string) func() error {
 	path := fmt.Sprintf(`(() => {
 		const all = [...document.querySelectorAll(%q)];
-		let e = all.find((e) => e.checkVisibility()) ?? all.find((e) => e.closest("details")?.checkVisibility()) ?? all[0];
-		if (!e) return "";
-		const closed = e.closest("details:not([open])");
-		if (closed && !closed.querySelector("summary").contains(e)) closed.open = true;
-		const steps = [];
-		for (; e.parentElement && !e.getAttribute("id"); e = e.parentElement) steps.unshift(":nth-child(" + ([...e.parentElement.children].indexOf(e) + 1) + ")");
-		const id = e.getAttribute("id"); // a field named id hides the property of its form
-		steps.unshift(id ? "#" + CSS.escape(id) : e.localName);
-		return steps.join(" > ");
-	})()`, selector)
+		const e = all.find((e) => e.checkVisibility()) ?? all.find((e) => e.closest("details")?.checkVisibility()) ?? all[0];
+		if (!e) return [];
+		const closed = e.closest("details:not([open])"), menu = closed?.querySelector("summary");
+		return (menu && !menu.contains(e) ? [menu, e] : [e]).map(%s);
+	})()`, selector, pathOf)
 	return func() error {
 		if err := p.ready(selector); err != nil {
 			return err
 		}
 		return fresh(func() error {
-			at, err := chromedp.Run(p, chromedp.Evaluate[string](path))
-			if err != nil || at == "" {
-				return errors.Join(err, fmt.Errorf("nothing is %s", selector))
+			all, err := evaluate[[]string](p, path)
+			if err == nil && len(all) == 0 {
+				err = fmt.Errorf("nothing is %s", selector)
 			}
-			return chromedp.Do(p, chromedp.Click(chromedp.CSS(at)))
+			for _, at := range all {
+				if err == nil {
+					err = p.tab.Click(p, at)
+				}
+			}
+			return err
 		})
 	}
 }
 
 // pointAway moves the pointer to where nothing is: rows do not move while it is over them.
-func (p *page) pointAway() error {
-	_, err := chromedp.Call(p, input.DispatchMouseEvent,
-		input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: 1, Y: 1})
-	return err
-}
+func (p *page) pointAway() error { return p.tab.PointAway(p) }
 
 // chip waits until a chip of a filter has a number.
 func (p *page) chip(name string, n int) func() error {
@@ -95,8 +96,8 @@ func (p *page) fill(selector, text string) func() error {
 			return err
 		}
 		return fresh(func() error {
-			return chromedp.Do(p, chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.querySelector(%q).value = ""`,
-				selector)), chromedp.SendKeys(chromedp.CSS(selector), text))
+			return errors.Join(p.tab.Run(p, fmt.Sprintf(`document.querySelector(%q).value = ""`, selector)),
+				p.tab.Type(p, selector, text))
 		})
 	}
 }
@@ -125,7 +126,7 @@ func (p *page) keys(text string) func() error {
 		if err := p.ready("body"); err != nil {
 			return err
 		}
-		return chromedp.Do(p, chromedp.KeyEvent(text))
+		return p.tab.Type(p, "", text)
 	}
 }
 
@@ -167,7 +168,7 @@ func (p *page) live() func() error { return p.there(`[data-live-is][data-is="on"
 func (p *page) holds(expression string) func() error {
 	return func() error {
 		for end := time.Now().Add(waitTime); ; {
-			ok, err := chromedp.Run(p, chromedp.Evaluate[bool](expression))
+			ok, err := evaluate[bool](p, expression)
 			if ok && err == nil {
 				return nil
 			}

@@ -22,7 +22,7 @@ var instanceFlows = []flow{
 }
 
 // name is one that no other flow in no other look has.
-func (p *page) name() string { return fmt.Sprintf("%s-%s-%d", p.flow, p.as.theme, p.as.width) }
+func (p *page) name() string { return p.flow + "-" + p.as.file() }
 
 func filterInstances(p *page) error {
 	name := p.name()

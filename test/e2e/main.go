@@ -28,7 +28,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	var o options
 	fs := flag.NewFlagSet("e2e", flag.ContinueOnError)
 	fs.StringVar(&o.only, "only", "", "flows to run, such as instances-list,instance-end (default: all)")
-	fs.StringVar(&o.look, "look", "", "the one look to use, such as \"dark 390\" (default: all)")
+	fs.StringVar(&o.look, "look", "", "the one look to use, such as \"firefox dark 390\" (default: all)")
 	fs.StringVar(&o.shots, "shots", "", "directory for the screenshots (default: a new one)")
 	fs.BoolVar(&o.keep, "keep", false, "keep the data and the logs")
 	if err := fs.Parse(args); err != nil {
@@ -120,7 +120,7 @@ func (l looked) tell(f flow, out io.Writer) bool {
 	if !fine {
 		word = "FAIL"
 	}
-	fmt.Fprintf(out, "%s %-22s %-10s axe %d  console %d  outside %d  %.1f s  %s\n", word, f.name, l.as, len(l.axe),
+	fmt.Fprintf(out, "%s %-22s %-21s axe %d  console %d  outside %d  %.1f s  %s\n", word, f.name, l.as, len(l.axe),
 		len(l.console), len(l.outside), l.took.Seconds(), strings.Join(l.shots, " "))
 	if l.err != nil {
 		fmt.Fprintln(out, "     ", l.err)

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/chromedp"
-
 	"github.com/buildyard/buildyard/client"
 )
 
@@ -301,11 +298,11 @@ func tryGuards(p *page) error {
 			return err
 		},
 		func() error {
-			return chromedp.Do(p, chromedp.Navigate(p.services.site+p.guarded.Controller+"/groups/new"))
+			return p.tab.Navigate(p, p.services.site+p.guarded.Controller+"/groups/new")
 		},
 		p.see("You have won"), p.refusal(403), p.click("button"), p.see("another site"), p.picture("refused"),
 		func() error {
-			return chromedp.Do(p, chromedp.Navigate(p.services.site+p.guarded.Controller+"/api/v1/group"))
+			return p.tab.Navigate(p, p.services.site+p.guarded.Controller+"/api/v1/group")
 		},
 		p.refusal(403), p.refusal(401), p.click("button"), p.holds(`!document.body.innerText.includes("You have won")`),
 		p.alone,
@@ -314,15 +311,11 @@ func tryGuards(p *page) error {
 
 // cookie checks the one that a session has.
 func (p *page) cookie() error {
-	got, err := chromedp.Call(p, network.GetCookies,
-		network.GetCookiesParams{URLs: []string{p.guarded.Controller + "/"}})
-	if err != nil {
-		return err
+	n, strict, err := p.tab.Cookies(p, p.guarded.Controller+"/")
+	if err == nil && (n != 1 || !strict) {
+		err = fmt.Errorf("%d cookies, HttpOnly and SameSite=Strict: %t; want 1 of them", n, strict)
 	}
-	if len(got.Cookies) != 1 || !got.Cookies[0].HTTPOnly || got.Cookies[0].SameSite != network.CookieSameSiteStrict {
-		return fmt.Errorf("the cookies are %+v", got.Cookies)
-	}
-	return nil
+	return err
 }
 
 // alone checks that the untrusted site created no group, and deletes the one of the flow.

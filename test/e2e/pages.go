@@ -1,7 +1,5 @@
 package main
 
-import "github.com/chromedp/chromedp"
-
 var pageFlows = []flow{
 	{name: "old-links", clause: "old links find their page", do: oldLinks},
 }
@@ -9,8 +7,7 @@ var pageFlows = []flow{
 // leave takes the focus away from a field, as if nothing had been typed: a key that a page has
 // taken for itself is typed by the browser's remote control all the same.
 func (p *page) leave() error {
-	return chromedp.Do(p,
-		chromedp.Evaluate[chromedp.Void](`{ const e = document.activeElement; e.value = e.defaultValue; e.blur(); }`))
+	return p.tab.Run(p, `{ const e = document.activeElement; e.value = e.defaultValue; e.blur(); }`)
 }
 
 func oldLinks(p *page) error {

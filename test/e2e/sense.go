@@ -4,19 +4,16 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
-
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/chromedp"
 )
 
 // toLab opens a page of the lab.
 func (p *page) toLab(path string) func() error {
-	return func() error { return chromedp.Do(p, chromedp.Navigate(p.lab.Controller+path)) }
+	return func() error { return p.tab.Navigate(p, p.lab.Controller+path) }
 }
 
 // script runs JavaScript on the page, as a person's hand would do what it does.
 func (p *page) script(text string) func() error {
-	return func() error { return chromedp.Do(p, chromedp.Evaluate[chromedp.Void]("{"+text+"}")) }
+	return func() error { return p.tab.Run(p, "{"+text+"}") }
 }
 
 // choose takes an option of a list.
@@ -37,14 +34,14 @@ func (p *page) hold(what string, is func() (bool, error)) func() error {
 }
 
 // reload loads the page once more.
-func (p *page) reload() error { return chromedp.Do(p, chromedp.Reload()) }
+func (p *page) reload() error { return p.tab.Reload(p) }
 
 // back goes where the browser was before.
-func (p *page) back() error { return chromedp.Do(p, chromedp.NavigateBack()) }
+func (p *page) back() error { return p.tab.Back(p) }
 
 // gives evaluates a JavaScript expression, or the promise of it, as a text.
 func (p *page) gives(expression string) (string, error) {
-	return chromedp.Run(p, chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
+	return evaluate[string](p, expression)
 }
 
 // runs passes a command of the page to a shell, like a user who copied it.
@@ -73,18 +70,7 @@ func (p *page) shell(command string, texts ...string) error {
 }
 
 // still makes the browser ask for little motion.
-func (p *page) still() error {
-	return p.media("prefers-reduced-motion", "reduce")
-}
-
-// media sets a media feature, in addition to the colors of the look.
-func (p *page) media(name, value string) error {
-	_, err := chromedp.Call(p,
-		emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
-			{Name: "prefers-color-scheme", Value: p.as.theme}, {Name: name, Value: value},
-		}})
-	return err
-}
+func (p *page) still() error { return p.tab.Media(p, "prefers-reduced-motion", "reduce") }
 
 // noScript makes the browser one that runs no script of pages.
 func (p *page) noScript() error {
@@ -94,15 +80,13 @@ func (p *page) noScript() error {
 
 // scripts lets scripts run, or not. Those of a page that was opened without them stay away.
 func (p *page) scripts(run bool) error {
-	_, err := chromedp.Call(p, emulation.SetScriptExecutionDisabled,
-		emulation.SetScriptExecutionDisabledParams{Value: !run})
-	return err
+	return p.tab.Scripts(p, run)
 }
 
-// unmoved checks that nothing on the page has been pushed aside by what came later.
+// unmoved checks that nothing on the page has been pushed aside by what came later. Firefox does not count that.
 func (p *page) unmoved() error {
 	far, err := p.gives(
-		`new Promise(done => { let far = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) if (!e.hadRecentInput) far += e.value; }).observe({type: "layout-shift", buffered: true}); setTimeout(() => done(far < 0.01 ? "" : String(far)), 300); })`)
+		`new Promise(done => { let far = 0; if (!PerformanceObserver.supportedEntryTypes.includes("layout-shift")) done(""); else new PerformanceObserver(l => { for (const e of l.getEntries()) if (!e.hadRecentInput) far += e.value; }).observe({type: "layout-shift", buffered: true}); setTimeout(() => done(far <= 0.02 ? "" : String(far)), 300); })`)
 	if err == nil && far != "" {
 		err = fmt.Errorf("the page has moved by %s", far)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/test/e2e/chromium"
+	"github.com/buildyard/buildyard/test/e2e/firefox"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
@@ -27,9 +28,10 @@ const nodesOf = 3
 type stage struct {
 	open, guarded *rig.Cloud
 	lab           *faultCloud
-	api, root     *client.Controller // of the open cloud, and of the guarded one as the root user
-	template      string             // id of the template "guest" with the tag v1 in the open cloud
-	browser       context.Context    // it is the browser
+	api, root     *client.Controller          // of the open cloud, and of the guarded one as the root user
+	template      string                      // id of the template "guest" with the tag v1 in the open cloud
+	browser       context.Context             // it is Chromium
+	firefox       map[string]*firefox.Browser // by color scheme
 	programs      rig.Programs
 	services      *externalServices
 	fleets        int // that were started
@@ -62,6 +64,15 @@ func newStage(ctx context.Context, dir string, out io.Writer) (s *stage, err err
 	}
 	s.browser = started
 	s.ends = append(s.ends, func() error { end(); return nil })
+	s.firefox = map[string]*firefox.Browser{}
+	for _, theme := range []string{"light", "dark"} {
+		b, err := firefox.Start(ctx, dir, theme)
+		if err != nil {
+			return s, err
+		}
+		s.firefox[theme] = b
+		s.ends = append(s.ends, func() error { b.End(); return nil })
+	}
 	return s, nil
 }
 
