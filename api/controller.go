@@ -26,6 +26,8 @@ type Instance struct {
 	GroupID       string           `json:"group_id"`                 // node group that it must run in; "": any
 	Name          string           `json:"name,omitempty"`           // chosen by the client
 	ExternalID    string           `json:"external_id,omitempty"`    // chosen by the client
+	Owner         string           `json:"owner,omitempty"`          // key ID, host part of the external ID, or root
+	Started       time.Time        `json:"started,omitzero"`         // when it was in the state Started first
 	Metadata      map[string]any   `json:"metadata,omitempty"`
 	MACAddress    string           `json:"mac_address,omitempty"` // of the guest's network card
 	Arch          string           `json:"arch,omitempty"`

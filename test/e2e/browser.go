@@ -187,7 +187,11 @@ func (p *page) note(list *[]string, text string) {
 // wrote keeps what the browser wrote into the console.
 func (p *page) wrote(text string) {
 	p.mu.Lock()
-	if p.absent && slices.ContainsFunc([]string{"net::ERR_", "Failed to fetch", "NetworkError when"},
+	if p.as.browser == inFirefox && strings.Contains(text, "NetworkError when") { // a navigation ended the request
+		p.mu.Unlock()
+		return
+	}
+	if p.absent && slices.ContainsFunc([]string{"net::ERR_", "Failed to fetch"},
 		func(part string) bool { return strings.Contains(text, part) }) {
 		p.mu.Unlock()
 		return

@@ -43,7 +43,9 @@ var instanceView = tableView[api.InstanceItem]{
 		{title: "IP", value: func(i api.InstanceItem) any { return vmInfoOf(i.VM).HostIP }},
 		{title: "PORTS", value: func(i api.InstanceItem) any { return portsText(i.VM) }, wideOnly: true},
 		{title: "EXTERNAL ID", value: func(i api.InstanceItem) any { return i.VM.ExternalID }, wideOnly: true},
+		{title: "OWNER", value: func(i api.InstanceItem) any { return i.VM.Owner }, wideOnly: true},
 		{title: "CREATED", value: func(i api.InstanceItem) any { return timeText(i.VM.CRTime) }},
+		{title: "STARTED", value: func(i api.InstanceItem) any { return timeText(i.VM.Started) }, wideOnly: true},
 		{title: "MESSAGE", value: func(i api.InstanceItem) any { return i.VM.Message }},
 	},
 }

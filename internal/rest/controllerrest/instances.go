@@ -139,7 +139,7 @@ func instanceToAPI(i *farm.Instance) api.Instance {
 		TS: i.Updated, CRTime: i.Created, Progress: i.PullProgress, GroupID: i.GroupID,
 		Name: i.Name, ExternalID: i.ExternalID, Metadata: i.Metadata, Arch: i.Template.Arch,
 		MACAddress: cmp.Or(i.MAC, i.Options.MACAddress), VLAN: i.VLAN(), USBDevice: i.Options.USBDevice,
-		TTL: i.TTL, Expires: i.Expires,
+		TTL: i.TTL, Expires: i.Expires, Owner: i.Owner, Started: i.Started,
 	}
 	if i.State == farm.Scheduling || i.State == farm.Pulling {
 		out.InflightReqID = i.ID
