@@ -124,13 +124,21 @@ func newChart(title, unit string, s *api.Series, columns ...chartColumn) chart {
 		c.Lines = append(c.Lines, line)
 	}
 	if v := lastValue(rows[0]); v != nil {
-		c.Latest = u.text(math.Round(*v*10)/10) + " now"
+		c.Latest = u.text(roundedLatest(unit, *v)) + " now"
 	}
 	c.Gaps = steps.gaps()
 	for i := range 7 {
 		c.XTicks = append(c.XTicks, s.From.Add(s.To.Sub(s.From)*time.Duration(i)/6))
 	}
 	return c
+}
+
+// roundedLatest rounds the newest number of a chart to tenths; shares are rounded by their text.
+func roundedLatest(unit string, v float64) float64 {
+	if unit == "%" {
+		return v
+	}
+	return math.Round(v*10) / 10
 }
 
 // gridOf returns the distance of the lines of the grid, and how many there are above zero.
@@ -263,3 +271,19 @@ func pulledOf(p *api.SeriesPoint) *float64 {
 	pulled := float64(p.Pulled)
 	return &pulled
 }
+
+func startsOf(p *api.SeriesPoint) *float64 {
+	starts := float64(p.Starts)
+	return &starts
+}
+
+func failuresOf(p *api.SeriesPoint) *float64 {
+	failures := float64(p.Failures)
+	return &failures
+}
+
+// The columns of a node's series.
+func cpuOf(p *api.SeriesPoint) *float64       { return p.CPUUtil }
+func memoryOf(p *api.SeriesPoint) *float64    { return p.RAMUtil }
+func slotsUsedOf(p *api.SeriesPoint) *float64 { return p.SlotsUsed }
+func capacityOf(p *api.SeriesPoint) *float64  { return p.Capacity }

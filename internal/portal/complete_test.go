@@ -63,7 +63,7 @@ func TestNodeHasEverything(t *testing.T) {
 	}
 	page := w.get("/nodes/" + id)
 	page.facts(map[string]string{
-		"Host CPU": "%", "Host memory": "%", "VMs": ">1 <small>of 4<", "ID": id,
+		"Host CPU": "%", "Host memory": "%", "Slots": ">1 <small>of 4<", "ID": id,
 		"Capacity": `name="max_vm_count"`, "Node groups": "ios</a>",
 		"Disk": "free of", "Hypervisor": n.AnkaVersion.Version, "Agent": n.AgentVersion,
 	})
@@ -96,7 +96,7 @@ func TestTemplateHasEverything(t *testing.T) {
 	page, detail := w.get(at), w.detail(debian)
 	page.facts(map[string]string{
 		"ID": debian, "Architecture": "amd64", "Last push": " ago</time>",
-		"Last pull": " ago</time>", "Instances": "1 instance",
+		"Last pull": " ago</time>", "Instances": "1 live instance",
 	})
 	last := 0
 	for _, v := range slices.Backward(detail.Versions) {

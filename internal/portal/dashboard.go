@@ -132,11 +132,16 @@ func (d *dashboard) queueTile(s *api.ControllerStats) tile {
 
 func slotsTile(s *api.ControllerStats) tile {
 	t := tile{Name: "Slots used", Path: "/nodes", Value: "0", Unit: "of 0", Details: []string{"no schedulable nodes"}}
-	if s.Capacity > 0 {
-		used := float64(s.CapacityUsed) / float64(s.Capacity)
-		t.Value, t.Unit, t.UsedShare = percentText(used), "%", &used
-		t.Details = []string{fmt.Sprintf("%s of %s, %s free", countText(s.CapacityUsed), countText(s.Capacity),
-			countText(max(s.Capacity-s.CapacityUsed, 0)))}
+	if s.Slots.Capacity == 0 {
+		return t
+	}
+	taken := usedSlots(&s.Slots)
+	used := shareOf(taken, s.Slots.Capacity)
+	t.Value, t.Unit, t.UsedShare = percentText(used), "%", &used
+	t.Details = []string{fmt.Sprintf("%s of %s, %s free", countText(taken), countText(s.Slots.Capacity),
+		countText(s.Slots.Free))}
+	if held := heldText(&s.Slots); held != "" {
+		t.Details = append(t.Details, held)
 	}
 	return t
 }

@@ -40,7 +40,8 @@ type instanceRow struct {
 	Template, TemplateID string
 	Tag                  string
 	Node, NodeID         string
-	IP                   string
+	IP, MAC, ExternalID  string
+	Expires              time.Time
 	Created              time.Time
 	Note                 string // how far it is, why it waits, what failed
 	Phase                string // of the API
@@ -54,6 +55,8 @@ type instanceList struct {
 	Total                     int
 	Chips                     []chip
 	Columns                   []column
+	ColumnMenu                columnMenu
+	Has                       map[string]bool // columns by their IDs
 	Rows                      []instanceRow
 	Pager                     pager
 }
@@ -61,11 +64,15 @@ type instanceList struct {
 var instanceColumns = []column{
 	{Name: "Name", Field: "name"},
 	{Name: "State", Field: "state"},
-	{Name: "Detail"},
-	{Name: "Template", Field: "template"},
-	{Name: "Node", Field: "node"},
-	{Name: "IP", HideOnNarrow: true},
-	{Name: "Age", Field: "age", Numeric: true},
+	{ID: "detail", Name: "Detail"},
+	{ID: "template", Name: "Template", Field: "template"},
+	{ID: "node", Name: "Node", Field: "node"},
+	{ID: "ip", Name: "IP", HideOnNarrow: true},
+	{ID: "external", Name: "External ID", HideOnNarrow: true, IsExtra: true},
+	{ID: "mac", Name: "MAC address", HideOnNarrow: true, IsExtra: true},
+	{ID: "id", Name: "ID", HideOnNarrow: true, IsExtra: true},
+	{ID: "expires", Name: "Terminates at", Numeric: true, IsExtra: true},
+	{ID: "age", Name: "Age", Field: "age", Numeric: true},
 }
 
 func instanceStates() (names []string) {
@@ -88,8 +95,8 @@ func listInstances(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list.Total, list.Columns, list.Pager = page.Total, a.columns(instanceColumns),
-		a.pager(len(page.Instances), page.Total)
+	list.Total, list.Pager = page.Total, a.pager(len(page.Instances), page.Total)
+	list.Columns, list.Has, list.ColumnMenu = v.chooseColumns(a.columns(instanceColumns))
 	states := page.States
 	if rest, chosen := cutStateTerm(a.filter); chosen != nil { // what the others would show
 		if all, err := v.InstancePage(v, client.PageOptions{Filter: rest, Limit: 1}); err == nil {
@@ -109,6 +116,7 @@ func newInstanceRow(item api.InstanceItem, page api.InstancePage) instanceRow {
 	row := instanceRow{
 		ID: item.InstanceID, State: vm.InstanceState, Name: instanceName(item), Tag: vm.Tag, Created: vm.CRTime,
 		TemplateID: vm.VMID, Template: page.Templates[vm.VMID], NodeID: vm.NodeID, Node: page.Nodes[vm.NodeID],
+		ExternalID: vm.ExternalID, MAC: vm.MACAddress, Expires: vm.Expires,
 		Note: vm.Message, Phase: vm.Phase, Terminated: vm.InstanceState == string(farm.Terminated),
 	}
 	if vm.ExternalID != row.Name {

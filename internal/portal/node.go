@@ -17,7 +17,14 @@ type nodeView struct {
 	CurlCommand string
 	Raw         string
 
-	Instances             []instanceRow
+	SlotBar               slotBar
+	SlotLines             []slotLine
+	MoreSlots             int    // that have no row
+	SlotWarning           string // what holds slots without running
+	FailedHolder          string // path of the first failed instance that holds one
+	Charts                []chart
+	Series                *api.Series   // of the last hour; nil: it could not be asked
+	Instances             []instanceRow // without a slot
 	InstanceCount         int
 	InstancesHiddenReason string
 	Templates             []cachedTemplate
@@ -44,20 +51,15 @@ func showNode(v *visit) (any, error) {
 	v.title, v.rightsQuery.Nodes = n.NodeName, []string{id}
 	out := nodeView{
 		nodeRow: nodeRow{
-			Node: n, Reason: nodeStateReason(n), Back: v.request.URL.RequestURI(),
+			Node: withSlots(n), Reason: nodeStateReason(n), Back: v.request.URL.RequestURI(),
 			CapacityDenied: v.canDo().DeniedReason("edit node", id),
 		},
 		Gauges:      nodeGauges(n),
 		CurlCommand: curlCommand(v, "GET", pathWithQuery("/api/v1/node", "id", id), ""), Raw: indentedJSON(n),
 		Templates: groupByTemplate(n.Templates),
 	}
-	page, err := v.InstancePage(v,
-		client.PageOptions{Filter: "node:" + id + " " + alive, Sort: "age", Limit: embeddedRows})
-	out.InstancesHiddenReason = notShownReason(err)
-	for _, item := range page.Instances {
-		out.Instances = append(out.Instances, newInstanceRow(item, page))
-	}
-	out.InstanceCount = page.Total
+	out.addSlots(v)
+	out.addCharts(v)
 	events, err := v.Events(v, client.EventQuery{Filter: "node:" + id, Limit: embeddedRows})
 	out.EventsHiddenReason = notShownReason(err)
 	out.Events = eventTable{eventRows(events), v.now}
@@ -67,6 +69,50 @@ func showNode(v *visit) (any, error) {
 		out.Scan = &scans[i]
 	}
 	return out, nil
+}
+
+// addSlots adds what takes the slots of the node, and its other instances.
+func (n *nodeView) addSlots(v *visit) {
+	page, err := v.InstancePage(v,
+		client.PageOptions{Filter: "node:" + n.NodeID + " " + alive, Sort: "age", Limit: mostSlotLines})
+	n.InstancesHiddenReason = notShownReason(err)
+	n.InstanceCount = page.Total
+	rows := map[string]instanceRow{}
+	for _, item := range page.Instances {
+		rows[item.InstanceID] = newInstanceRow(item, page)
+	}
+	n.SlotBar, n.SlotWarning = nodeSlotBar(&n.Node), slotWarning(&n.Node)
+	n.SlotLines, n.MoreSlots = slotLines(&n.Node, rows)
+	for _, h := range n.Slots.Holders {
+		delete(rows, h.InstanceID)
+		if h.Use == api.SlotFailed && n.FailedHolder == "" {
+			n.FailedHolder = "/instances/" + h.InstanceID
+		}
+	}
+	for _, item := range page.Instances {
+		if row, ok := rows[item.InstanceID]; ok && len(n.Instances) < embeddedRows {
+			n.Instances = append(n.Instances, row)
+		}
+	}
+}
+
+// addCharts adds the load of the node's host and its slots over the last hour.
+func (n *nodeView) addCharts(v *visit) {
+	s, err := v.NodeSeries(v, api.RangeHour, n.NodeID)
+	if err != nil {
+		return
+	}
+	n.Series = &s
+	for _, c := range []chart{
+		newChart("Host CPU", "%", &s, chartColumn{"used", cpuOf}),
+		newChart("Host memory", "%", &s, chartColumn{"used", memoryOf}),
+		newChart("Slots used", "n", &s, chartColumn{"used", slotsUsedOf}, chartColumn{"capacity", capacityOf}),
+		newChart("Starts", "n", &s, chartColumn{"started", startsOf}, chartColumn{"failed", failuresOf}),
+	} {
+		if c.Lines[0].Line != "" { // else the node did not report it
+			n.Charts = append(n.Charts, c)
+		}
+	}
 }
 
 // nodeGauges are the bars of a node on its own page.

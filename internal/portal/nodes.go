@@ -35,31 +35,34 @@ type nodeRow struct {
 // advance: templates look up embedded fields by name, and call functions by reflection, which took
 // most of the time of the page.
 type nodeLine struct {
-	NodeID, NodeName, IPAddress, AgentVersion string
+	NodeID, NodeName, IPAddress, AgentVersion, Hypervisor, Arch string
 
 	State, Reason           string // reason: why it is in its state
 	StateSince, LastUpdated timeText
 	Groups                  []api.Group
 	DiskSize, FreeDisk      int64
 
-	LoadGauges    []gauge
-	CapacityGauge gauge // taken of what VMs may have
+	CPU, Memory gauge // load of the host
+	SlotBar     slotBar
+	Spark       *spark // its slots in the last hour
 
-	CapacityMode                                                      string
-	VMCount, Capacity, VCPULimit, VCPUOverride, RAMLimit, RAMOverride int
-	CapacityDenied, Back                                              string // as of a nodeRow
+	CapacityMode                                             string
+	Capacity, VCPULimit, VCPUOverride, RAMLimit, RAMOverride int
+	CapacityDenied, Back                                     string // as of a nodeRow
 
 	Edit actionLink
 }
 
 // newNodeLine makes the line of a node on the list at an address.
 func newNodeLine(n api.Node, now time.Time, can *capabilities, back string) nodeLine {
+	n = withSlots(n)
+	load := loadGauges(n)
 	return nodeLine{
 		NodeID: n.NodeID, NodeName: n.NodeName, IPAddress: n.IPAddress, AgentVersion: n.AgentVersion,
+		Hypervisor: strings.TrimSpace(n.AnkaVersion.Product + " " + n.AnkaVersion.Version), Arch: n.HostArch,
 		State: n.State, Reason: nodeStateReason(n), StateSince: newTimeText(now, n.StateSince),
 		LastUpdated: contactText(now, n.LastUpdated), Groups: n.Groups, DiskSize: n.DiskSize, FreeDisk: n.FreeDisk,
-		LoadGauges: loadGauges(n), CapacityGauge: capacityGauge(n), CapacityMode: n.CapacityMode, VMCount: n.VMCount,
-		Capacity:  n.Capacity,
+		CPU: load[0], Memory: load[1], SlotBar: nodeSlotBar(&n), CapacityMode: n.CapacityMode, Capacity: n.Capacity,
 		VCPULimit: n.VCPULimit, VCPUOverride: n.VCPUOverride, RAMLimit: n.RAMLimit, RAMOverride: n.RAMOverride,
 		CapacityDenied: can.DeniedReason("edit node", n.NodeID), Back: back,
 		Edit: can.Link("edit row", n.NodeID, pathWithQuery("/nodes/"+n.NodeID+"/edit", "back", back), "Edit",
@@ -114,8 +117,11 @@ type nodeList struct {
 	Here                      string // address of the list, to come back to
 	CurlCommand               string
 	Totals                    api.NodePage
+	SlotBar                   *slotBar // of the whole cloud; nil: not known
 	Chips                     []chip
 	Columns                   []column
+	ColumnMenu                columnMenu
+	Has                       map[string]bool // columns by their IDs
 	Rows                      []nodeLine
 	Pager                     pager
 	Join                      joinView // how the first node joins
@@ -146,14 +152,18 @@ func nodeBulkActions(can *capabilities) []bulkAction {
 var nodeColumns = []column{
 	{Name: "Name", Field: "name"},
 	{Name: "State", Field: "state"},
-	{Name: "VMs", Field: "vms"},
-	{Name: "Host CPU"},
-	{Name: "Host memory"},
-	{Name: "Free disk", Field: "free", Numeric: true},
-	{Name: "Groups", Field: "group"},
-	{Name: "Address", Field: "host", HideOnNarrow: true},
-	{Name: "Agent", Field: "version", HideOnNarrow: true},
-	{Name: "Contact", Field: "seen", Numeric: true},
+	{ID: "slots", Name: "Slots", Field: "vms"},
+	{ID: "cpu", Name: "Host CPU"},
+	{ID: "memory", Name: "Host memory"},
+	{ID: "disk", Name: "Free disk", Field: "free", Numeric: true},
+	{ID: "groups", Name: "Groups", Field: "group"},
+	{ID: "hour", Name: "Slots, last hour", HideOnNarrow: true},
+	{ID: "address", Name: "Address", Field: "host", HideOnNarrow: true},
+	{ID: "agent", Name: "Agent", Field: "version", HideOnNarrow: true},
+	{ID: "hypervisor", Name: "Hypervisor", HideOnNarrow: true, IsExtra: true},
+	{ID: "arch", Name: "Architecture", Field: "arch", HideOnNarrow: true, IsExtra: true},
+	{ID: "id", Name: "ID", HideOnNarrow: true, IsExtra: true},
+	{ID: "contact", Name: "Contact", Field: "seen", Numeric: true},
 }
 
 // nodeStates are the states of nodes as clients see them.
@@ -180,7 +190,8 @@ func listNodes(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list.Totals, list.Columns, list.Pager = page, a.columns(nodeColumns), a.pager(len(page.Nodes), page.Total)
+	list.Totals, list.Pager = page, a.pager(len(page.Nodes), page.Total)
+	list.Columns, list.Has, list.ColumnMenu = v.chooseColumns(a.columns(nodeColumns))
 	states := page.States
 	if rest, chosen := cutStateTerm(a.filter); chosen != nil { // what the others would show
 		if all, err := v.NodePage(v, client.PageOptions{Filter: rest, Limit: 1}); err == nil {
@@ -192,8 +203,18 @@ func listNodes(v *visit) (any, error) {
 	for _, n := range page.Nodes {
 		v.rightsQuery.Nodes = append(v.rightsQuery.Nodes, n.NodeID)
 	}
+	var sparks map[string]*spark
+	if list.Has["hour"] {
+		sparks = slotSparks(v, v.rightsQuery.Nodes)
+	}
 	for _, n := range page.Nodes {
-		list.Rows = append(list.Rows, newNodeLine(n, v.now, v.canDo(), list.Here))
+		line := newNodeLine(n, v.now, v.canDo(), list.Here)
+		line.Spark = sparks[n.NodeID]
+		list.Rows = append(list.Rows, line)
+	}
+	if stats, err := v.stats(); err == nil && stats.Slots.Capacity > 0 {
+		bar := newSlotBar(&stats.Slots, stats.Slots.Free, cloudBarWidth)
+		list.SlotBar = &bar
 	}
 	list.Bulk = nodeBulkActions(v.canDo())
 	if page.Total == 0 {
@@ -240,13 +261,11 @@ func loadGauges(n api.Node) []gauge {
 	}
 }
 
-// capacityGauge returns the used share of a node's capacity, in its capacity mode.
+// capacityGauge returns the used slots of a node. In the capacity mode resource others limit it.
 func capacityGauge(n api.Node) gauge {
-	if n.CapacityMode == string(farm.CapacityByResources) {
-		return newGauge("VMs", n.NodeName, max(shareOf(n.VCPUCount, n.VCPULimit), shareOf(n.VRAM, n.RAMLimit)),
-			fmt.Sprint(n.VMCount))
-	}
-	return newGauge("VMs", n.NodeName, shareOf(n.VMCount, n.Capacity), fmt.Sprintf("%d of %d", n.VMCount, n.Capacity))
+	s := withSlots(n).Slots
+	return newGauge("Slots", n.NodeName, shareOf(usedSlots(s), s.Capacity), fmt.Sprintf("%d of %d", usedSlots(s),
+		s.Capacity))
 }
 
 // shareOf is a part of a whole; nothing of nothing is 0.

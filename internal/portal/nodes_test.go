@@ -19,8 +19,9 @@ func TestNodes(t *testing.T) {
 	id := nodes[0].NodeID
 	at := "/nodes/" + id
 	w.start(client.StartRequest{TemplateID: debian, Name: hostile, NodeID: id})
-	w.get("/nodes?q=state:active&sort=-vms").has(200, "2 nodes that match", "1 VM on 8 slots", `aria-sort="descending"`,
-		"<meter", "1 of <form", `id="n-`+id+`"`, "Active <b>2</b>")
+	w.get("/nodes?q=state:active&sort=-vms").has(200, "2 nodes that match", "1 running VM, 8 schedulable slots",
+		`aria-sort="descending"`,
+		`class="slots"`, `aria-label="1 running, 3 free"`, "1 of <form", `id="n-`+id+`"`, "Active <b>2</b>")
 	w.get("/nodes?q=colour:red").has(200, "unknown field", `aria-invalid="true"`, "!No node matches")
 	w.get("/nodes?q=name:nobody").has(200, "No matching nodes")
 	w.get(at).has(200, nodes[0].NodeName, "1 of 4", "debian", "v2", "phone", "&lt;script&gt;", "!<script>alert",

@@ -44,6 +44,9 @@ type visit struct {
 
 	rightsQuery  client.RightsQuery // what the page is about; set before can is called
 	capabilities *capabilities      // what the visitor may do, once that was asked
+	ownRights    *api.Rights        // of the visitor, without those on nodes and templates; nil: not asked
+
+	setCookies []*http.Cookie // of the response
 
 	status func() (api.ControllerStatus, error) // of the cloud; asked once
 	stats  func() (api.ControllerStats, error)
@@ -86,6 +89,9 @@ func (p *portal) pageHandler(g page) http.Handler {
 		if err != nil {
 			p.showError(w, r, g, err)
 			return
+		}
+		for _, c := range v.setCookies {
+			http.SetCookie(w, c)
 		}
 		title := g.title
 		if v.title != "" {

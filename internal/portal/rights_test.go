@@ -324,8 +324,8 @@ func TestRightsOnSingleThings(t *testing.T) {
 	two := url.Values{"chosen": {v.node.NodeID, hidden.NodeID}}
 	v.post("/nodes/drain", two).has(409, "2 failed of 2", needs+"change_config on the node "+v.node.NodeID, "Not found")
 	v.post("/templates/"+debian+"/distribute",
-		url.Values{"tag": {"v1"}, "to": {"nodes"}, "node": {v.node.NodeID}, "act_as": {"ci"}}).has(403,
-		"The permission group ci needs the permission distribute")
+		url.Values{"tag": {"v1"}, "to": {"filter"}, "filter": {"id:" + v.node.NodeID}, "act_as": {"ci"}}).has(409,
+		"the permission group ci needs the permission distribute")
 	v.post("/templates/"+debian+"/distribute", url.Values{"tag": {"v1"}, "to": {"all"}}).has(400, "is required")
 	v.post("/templates/"+debian+"/delete", v.get("/templates/"+debian+"/delete").form("typed", "debian")).has(403,
 		needs+"delete_revert on the template")
@@ -336,5 +336,6 @@ func TestRightsOnSingleThings(t *testing.T) {
 	v.get("/templates/"+debian).has(200, ">Revert</a>", ">Delete template</a>", "!disabled")
 	v.post("/nodes/drain", two).has(409, "1 failed of 2", "Drained", "Not found")
 	v.post("/templates/"+debian+"/distribute",
-		url.Values{"tag": {"v1"}, "to": {"nodes"}, "node": {v.node.NodeID}, "act_as": {"ci"}}).leadsTo("/templates/")
+		url.Values{"tag": {"v1"}, "to": {"filter"}, "filter": {"id:" + v.node.NodeID}, "act_as": {"ci"}}).leadsTo(
+		"/templates/")
 }

@@ -1,13 +1,15 @@
 package portal
 
 import (
+	"cmp"
 	"errors"
 	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
@@ -20,283 +22,29 @@ func (p *portal) startActions() []action {
 	}}
 }
 
-// startField is a field of the form that starts instances, called as the API calls it.
-type startField struct {
-	Section           string // that it is the first under; "": it continues
-	Name, Label, Hint string
-	Kind              string // number, area, choice; "": text
-	Choices           []choice
-	MaxValue          int // of a number
-	setValue          func(r *client.StartRequest, text string) error
-
-	Value, FieldError string
-}
-
-// choice is a value that a field may have.
-type choice struct{ Value, Name string }
-
-// textField sets a text.
-func textField(of func(r *client.StartRequest) *string) func(*client.StartRequest, string) error {
-	return func(r *client.StartRequest, text string) error {
-		*of(r) = text
-		return nil
-	}
-}
-
-var errNotInteger = errors.New("must be an integer")
-
-// numberField sets an integer.
-func numberField(of func(r *client.StartRequest) *int) func(*client.StartRequest, string) error {
-	return func(r *client.StartRequest, text string) error {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return errNotInteger
-		}
-		*of(r) = n
-		return nil
-	}
-}
-
-type startRequest = client.StartRequest
-
-// firstFields are the fields that nearly every start sets, the others those that few set.
-var firstFields = []startField{
-	{
-		Name: "tag", Label: "Tag", Hint: "Empty: the latest.",
-		setValue: textField(func(r *startRequest) *string { return &r.Tag }),
-	},
-	{
-		Name: "count", Label: "Count", Kind: "number", MaxValue: 1000,
-		setValue: numberField(func(r *startRequest) *int { return &r.Count }),
-	},
-	{Name: "name", Label: "Name", setValue: textField(func(r *startRequest) *string { return &r.Name })},
-}
-
-var startFields = []startField{
-	{
-		Section: "Placement and lifetime", Name: "version", Label: "Version", Hint: "A number instead of the tag.",
-		setValue: func(r *startRequest, text string) error {
-			n, err := strconv.Atoi(text)
-			if err != nil {
-				return errNotInteger
-			}
-			r.Version = &n
-			return nil
-		},
-	},
-	{
-		Name: "external_id", Label: "External ID", Hint: "Identifier in your own systems.",
-		setValue: textField(func(r *startRequest) *string { return &r.ExternalID }),
-	},
-	{Name: "metadata", Label: "Metadata", Kind: "area", Hint: "One per line: key=value.", setValue: setMetadata},
-	{
-		Name: "node_id", Label: "Node", Kind: "choice",
-		setValue: textField(func(r *startRequest) *string { return &r.NodeID }),
-	},
-	{
-		Name: "group_id", Label: "Group of nodes", Kind: "choice",
-		setValue: textField(func(r *startRequest) *string { return &r.GroupID }),
-	},
-	{
-		Name: "priority", Label: "Priority", Kind: "number", MaxValue: 10000,
-		Hint:     "1 to 10000, lower is sooner. Empty: 1000.",
-		setValue: numberField(func(r *startRequest) *int { return &r.Priority }),
-	},
-	{
-		Name: "ttl", Label: "TTL", Hint: "A duration such as 90s or 2h. Empty: no limit.",
-		setValue: func(r *startRequest, text string) error {
-			d, err := time.ParseDuration(text)
-			if err != nil {
-				return errors.New("must be a time such as 90s or 2h")
-			}
-			r.TTL = client.Duration(d)
-			return nil
-		},
-	},
-	{
-		Section: "Startup script", Name: "startup_script", Label: "Startup script", Kind: "area",
-		setValue: func(r *startRequest, text string) error {
-			r.StartupScript = []byte(strings.ReplaceAll(text, "\r\n", "\n"))
-			return nil
-		},
-	},
-	{Name: "startup_script_condition", Label: "Runs", Kind: "choice", Choices: []choice{
-		{"", "once the network is up"}, {"1", "as soon as it boots"},
-	}, setValue: numberField(func(r *startRequest) *int { return (*int)(&r.ScriptCondition) })},
-	{Name: "script_monitoring", Label: "Monitoring", Kind: "choice", Choices: []choice{
-		{"", "ignore the result"}, {"true", "wait for the result and keep it"},
-	}, setValue: func(r *startRequest, text string) error {
-		r.ScriptMonitoring = text == "true"
-		return nil
-	}},
-	{
-		Name: "script_timeout", Label: "Script timeout", Kind: "number", MaxValue: 86400,
-		Hint:     "In seconds, if monitored. Empty: 90.",
-		setValue: numberField(func(r *startRequest) *int { return &r.ScriptTimeout }),
-	},
-	{Name: "script_fail_handler", Label: "On failure", Kind: "choice", Choices: []choice{
-		{"", "stop the VM"}, {"1", "keep the VM"}, {"2", "delete the VM"},
-	}, setValue: numberField(func(r *startRequest) *int { return (*int)(&r.ScriptFailHandler) })},
-	{
-		Section: "Machine", Name: "vcpu", Label: "Virtual CPUs", Kind: "number", MaxValue: 4096,
-		Hint: "Empty: value of the template.", setValue: numberField(func(r *startRequest) *int { return &r.VCPU }),
-	},
-	{
-		Name: "vram", Label: "Memory (MiB)", Kind: "number", MaxValue: 1 <<
-			24, Hint: "Empty: value of the template.",
-		setValue: numberField(func(r *startRequest) *int { return &r.VRAM }),
-	},
-	{
-		Name: "disk", Label: "Disk", Hint: "A size such as 80G, to grow the disk.",
-		setValue: func(r *startRequest, text string) error {
-			r.Disk = &client.Disk{Size: text}
-			return nil
-		},
-	},
-	{
-		Name: "skip_container_resize", Label: "File system", Kind: "choice",
-		Choices: []choice{{"", "grow with the disk"}, {"true", "keep the size"}},
-		setValue: func(r *startRequest, _ string) error {
-			if r.Disk == nil {
-				return errors.New("requires a new size of the disk")
-			}
-			r.Disk.SkipResize = true
-			return nil
-		},
-	},
-	{
-		Name: "video_controller", Label: "Video controller", Kind: "choice", Choices: newChoices("fbuf",
-			"pg"), Hint: "fbuf is plain VGA, pg a paravirtual one.",
-		setValue: textField(func(r *startRequest) *string { return &r.VideoController }),
-	},
-	{
-		Name: "hw_serial", Label: "Serial number", Hint: "Serial number that the firmware reports.",
-		setValue: textField(func(r *startRequest) *string { return &r.HardwareSerial }),
-	},
-	{
-		Name: "hw_uuid", Label: "Hardware UUID", Hint: "Hardware UUID; for one instance at a time.",
-		setValue: textField(func(r *startRequest) *string { return &r.HardwareUUID }),
-	},
-	{Name: "hvapic", Label: "HVAPIC", Kind: "choice", Choices: newChoices("forceOn",
-		"forceOff"), Hint: "Intel Macs only.", setValue: textField(func(r *startRequest) *string { return &r.HVAPIC })},
-	{
-		Name: "csr_active_config", Label: "CSR active config", Kind: "choice", Choices: newChoices("forceOn"),
-		Hint: "Intel Macs only.", setValue: textField(func(r *startRequest) *string { return &r.CSRActiveConfig }),
-	},
-	{
-		Name: "usb_device", Label: "USB device", Hint: "A claim name or a location.",
-		setValue: textField(func(r *startRequest) *string { return &r.USBDevice }),
-	},
-	{
-		Name: "name_template", Label: "Name of the VM",
-		Hint:     "May hold $template_name, $template_id, $instance_id, $node_name, $node_id, $ts.",
-		setValue: textField(func(r *startRequest) *string { return &r.NameTemplate }),
-	},
-	{
-		Name: "vnc_password", Label: "VNC password", Hint: "At most 8 characters.",
-		setValue: textField(func(r *startRequest) *string { return &r.VNCPassword }),
-	},
-	{Section: "Network", Name: "network_mode", Label: "Network", Kind: "choice", Choices: newChoices("shared", "nat",
-		"host", "bridge",
-		"disconnected"), setValue: textField(func(r *startRequest) *string { return &r.NetworkMode })},
-	{Name: "network_local", Label: "Local network isolation", Kind: "choice", Choices: newChoices("forceOn",
-		"forceOff"), setValue: textField(func(r *startRequest) *string { return &r.NetworkLocal })},
-	{Name: "vlan_tag", Label: "VLAN", setValue: textField(func(r *startRequest) *string { return &r.VLANTag })},
-	{
-		Name: "mac_address", Label: "MAC address",
-		setValue: textField(func(r *startRequest) *string { return &r.MACAddress }),
-	},
-	{
-		Name: "port_forwarding_override", Label: "Ports", Kind: "area",
-		Hint: "One per line, replacing those of the template: name, guest port, host port, host address (the last " +
-			"two are optional). none: no ports.", setValue: setPorts,
-	},
-	{
-		Section: "Act as", Name: "group", Label: "Permission group",
-		Hint:     "The permission group to act as. Required with resource rights on nodes, rejected otherwise.",
-		setValue: textField(func(r *startRequest) *string { return &r.Group }),
-	},
-}
-
-func newChoices(values ...string) []choice {
-	all := []choice{{"", "as the template says"}}
-	for _, value := range values {
-		all = append(all, choice{value, value})
-	}
-	return all
-}
-
-func setMetadata(r *startRequest, text string) error {
-	r.Metadata = map[string]any{}
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		key, value, ok := strings.Cut(line, "=")
-		if !ok || strings.TrimSpace(key) == "" {
-			return errors.New("each line must be key=value")
-		}
-		r.Metadata[strings.TrimSpace(key)] = strings.TrimSpace(value)
-	}
-	return nil
-}
-
-func setPorts(r *startRequest, text string) error {
-	r.Ports = []client.PortRule{}
-	if text == "none" {
-		return nil
-	}
-	for line := range strings.Lines(text) {
-		words := strings.FieldsFunc(line,
-			func(c rune) bool { return c == ' ' || c == ',' || c == '\t' || c == '\r' || c == '\n' })
-		if len(words) == 0 {
-			continue
-		}
-		rule, err := parsePortRule(words)
-		if err != nil {
-			return err
-		}
-		r.Ports = append(r.Ports, rule)
-	}
-	return nil
-}
-
-// parsePortRule reads a rule: a name, the port in the VM, the node's port, the node's address.
-func parsePortRule(words []string) (rule client.PortRule, err error) {
-	if len(words) < 2 || len(words) > 4 {
-		return rule,
-			errors.New("each line must have a name, a guest port, and optionally a host port and a host address")
-	}
-	rule.Name = words[0]
-	if n := len(words) - 1; n > 1 && strings.Contains(words[n], ".") {
-		rule.HostIP, words = words[n], words[:n]
-	}
-	for i, word := range words[1:] {
-		n, err := strconv.Atoi(word)
-		switch {
-		case err != nil || i > 1:
-			return rule, errors.New("invalid port: want a number from 0 to 65535")
-		case i == 0:
-			rule.GuestPort = n
-		default:
-			rule.HostPort = n
-		}
-	}
-	return rule, nil
-}
-
 // startForm is the form that starts instances.
 type startForm struct {
 	TemplateID            string
 	TemplateError         string
-	Templates             []api.Template
-	TemplatesHiddenReason string // they are not listed
-	Tags                  []string
+	Templates             []api.Template // the last pushed first
+	TooMany               bool           // to list them
+	TemplatesHiddenReason string         // they are not listed
+	Tags                  []tagChoice
+	Nodes                 []string // names that continue what was typed
 	MainFields, More      []startField
-	MoreOpen              bool // a field in More is set
+	Sections              []startSection // More by its sections
 	StartError            string
 	Key                   string
-	CurlCommand           string
+	Count                 int
+	Will                  []forecast
+	Snippets              []snippet
+}
+
+// startSection is fields of the form that are folded.
+type startSection struct {
+	ID, Name, Summary string
+	Fields            []startField
+	Open              bool // one of them is set
 }
 
 // readStartForm reads the form: the request that it makes, and the form as it was filled in.
@@ -320,47 +68,110 @@ func readStartForm(v *visit) (client.StartRequest, startForm) {
 			}
 		}
 	}
-	f.CurlCommand = curlCommand(v, "POST", "/api/v1/vm", jsonText(r))
+	if id, err := nodeIDOf(v, r.NodeID); err != nil {
+		f.setError("node_id: " + err.Error())
+	} else {
+		r.NodeID = id
+	}
+	f.Count = max(r.Count, 1)
 	return r, f
 }
 
-// addChoices adds what can be chosen. What the visitor may not see is typed instead.
-func (f *startForm) addChoices(v *visit) {
+// nodeIDOf returns the ID of a node that is named by its name or ID.
+func nodeIDOf(v *visit, text string) (string, error) {
+	if _, err := uuid.Parse(text); text == "" || err == nil {
+		return text, nil
+	}
+	page, err := v.NodePage(v, client.PageOptions{Filter: "name:" + strconv.Quote(text), Limit: 2})
+	if err != nil || page.Total == 0 {
+		return "", errors.New("no node has this name")
+	}
+	if page.Total > 1 {
+		return "", errors.New("several nodes have this name: use an ID")
+	}
+	return page.Nodes[0].NodeID, nil
+}
+
+const (
+	mostTemplates = 200 // that are listed; of more some are suggested
+	fewSuggested  = 20
+)
+
+// addChoices adds what can be chosen, what the request would do, and the request as code. What the visitor may not see
+// is typed instead.
+func (f *startForm) addChoices(v *visit, r *client.StartRequest) {
 	var err error
 	f.Templates, err = v.Templates(v, client.ListOptions{})
 	f.TemplatesHiddenReason = notShownReason(err)
+	slices.SortStableFunc(f.Templates, func(a, b api.Template) int { return cmp.Compare(b.LastPush, a.LastPush) })
+	f.TooMany = len(f.Templates) > mostTemplates
+	templateName := ""
 	if f.TemplateID != "" {
 		if t, err := v.Template(v, f.TemplateID); err == nil {
-			for _, version := range slices.Backward(t.Versions) {
-				f.Tags = append(f.Tags, version.Tag)
-			}
+			f.Tags, templateName = tagChoices(v, t, ""), t.Name
 		}
 	}
-	nodes := []choice{{"", "any"}}
-	page, err := v.NodePage(v, client.PageOptions{Sort: "name", Limit: maxNodeChoices})
-	for _, n := range page.Nodes {
-		nodes = append(nodes, choice{n.NodeID, n.NodeName + " (" + n.State + ")"})
-	}
-	typed := err != nil || page.Total > len(page.Nodes) // a node is named by its id
+	f.addNodeNames(v)
 	groups := []choice{{"", "any"}}
 	if list, err := v.Groups(v, client.ListOptions{}); err == nil {
 		for _, g := range list {
 			groups = append(groups, choice{g.ID, g.Name})
 		}
 	}
-	f.addActingGroup(v.canDo())
-	for i := range f.More {
-		field := &f.More[i]
-		switch field.Name {
-		case "node_id":
-			if field.Choices = includeChoice(nodes, field.Value); typed {
-				field.Kind, field.Hint = "", "Node ID. Empty: any."
-			}
+	for i := range f.MainFields {
+		switch field := &f.MainFields[i]; field.Name {
 		case "group_id":
 			field.Choices = includeChoice(groups, field.Value)
+		case "tag":
+			field.Hint = "Empty: the latest."
+			if len(f.Tags) > 0 {
+				field.Hint = "Empty: the latest, now " + f.Tags[0].Tag + "."
+			}
 		}
-		f.MoreOpen = f.MoreOpen || field.Value != "" || field.FieldError != ""
 	}
+	f.addActingGroup(v.canDo())
+	f.Sections = startSections(f.More)
+	f.Will = forecasts(v, r)
+	f.Snippets = startSnippets(v, r, templateName)
+}
+
+// addNodeNames adds names of nodes that continue what was typed.
+func (f *startForm) addNodeNames(v *visit) {
+	i := slices.IndexFunc(f.More, func(x startField) bool { return x.Name == "node_id" })
+	filter := ""
+	if typed := f.More[i].Value; typed != "" {
+		filter = "name:" + strconv.Quote(typed+"*")
+	}
+	page, err := v.NodePage(v, client.PageOptions{Filter: filter, Sort: "name", Limit: fewSuggested})
+	if err != nil {
+		return // an ID can be typed
+	}
+	for _, n := range page.Nodes {
+		f.Nodes = append(f.Nodes, n.NodeName)
+	}
+}
+
+// startSections parts fields by their sections. The summary of one names the values that are set.
+func startSections(fields []startField) (list []startSection) {
+	for _, field := range fields {
+		if field.Section != "" {
+			list = append(list, startSection{ID: field.Name, Name: field.Section, Summary: field.Default})
+		}
+		s := &list[len(list)-1]
+		if field.Value != "" {
+			set := field.Label
+			if len(field.Value) <= 20 {
+				set += " " + field.Value
+			}
+			if len(s.Fields) > 0 && slices.ContainsFunc(s.Fields, func(x startField) bool { return x.Value != "" }) {
+				set = s.Summary + ", " + set
+			}
+			s.Summary = set
+		}
+		s.Open = s.Open || field.FieldError != "" || field.Value != ""
+		s.Fields = append(s.Fields, field)
+	}
+	return list
 }
 
 // addActingGroup adds the permission group to the first fields where one has to be named, and removes the
@@ -369,11 +180,11 @@ func (f *startForm) addActingGroup(m *capabilities) {
 	if !m.managed() {
 		return
 	}
-	at := func(name string) int {
-		return slices.IndexFunc(f.More, func(x startField) bool { return x.Name == name })
+	at := func(fields []startField, name string) int {
+		return slices.IndexFunc(fields, func(x startField) bool { return x.Name == name })
 	}
-	group := f.More[at("group")]
-	group.Section, group.Hint = "", "The permission group to act as."
+	group := f.More[at(f.More, "group")]
+	group.Hint = "The permission group to act as."
 	if all := m.actingGroups(); len(all) > 0 {
 		group.Kind = "choice"
 		for _, name := range all {
@@ -381,9 +192,9 @@ func (f *startForm) addActingGroup(m *capabilities) {
 		}
 		group.Choices = includeChoice(group.Choices, group.Value)
 	}
+	f.More = slices.Delete(f.More, at(f.More, "group"), at(f.More, "group")+1)
+	f.MainFields = slices.Delete(f.MainFields, at(f.MainFields, "group_id"), at(f.MainFields, "group_id")+1)
 	f.MainFields = append(f.MainFields, group)
-	f.More = slices.Delete(f.More, at("group"), at("group")+1)
-	f.More = slices.Delete(f.More, at("group_id"), at("group_id")+1)
 }
 
 // includeChoice returns choices that include the chosen one.
@@ -398,8 +209,8 @@ func includeChoice(all []choice, chosen string) []choice {
 }
 
 func askStart(v *visit) (any, error) {
-	_, f := readStartForm(v)
-	f.addChoices(v)
+	r, f := readStartForm(v)
+	f.addChoices(v, &r)
 	return f, nil
 }
 
@@ -439,7 +250,7 @@ var retryableCodes = []client.Code{
 func doStart(v *visit) (actionResult, error) {
 	r, f := readStartForm(v)
 	if v.query.Get("preview") == "1" {
-		f.addChoices(v)
+		f.addChoices(v, &r)
 		return actionResult{Form: f}, nil
 	}
 	var ids []string
@@ -456,7 +267,7 @@ func doStart(v *visit) (actionResult, error) {
 	}
 	if f.hasErrors() {
 		f.Key = client.NewKey()
-		f.addChoices(v)
+		f.addChoices(v, &r)
 		return actionResult{Form: f, Invalid: true}, nil
 	}
 	if len(ids) == 1 {

@@ -18,14 +18,16 @@ func TestStart(t *testing.T) {
 	w.get("/instances/start").has(200, "No templates", "template ID")
 	w.push(debian, "debian")
 	w.join("mac", 1)
-	w.get("/instances/start?vmid="+debian).has(200, `value="`+debian+`" selected`, `<option value="v2">`, "mac-0001",
-		"-X POST", "!open><summary>More")
+	w.get("/instances/start?vmid="+debian).has(200, `value="`+debian+`" selected`, `<option value="v2">v2 (latest, `,
+		"mac-0001",
+		"-X POST", "Start 1 instance", "4 free slots in the cloud", "suitable node has cached v2", "!open><summary>",
+		"Empty: the latest, now v2.")
 	form := url.Values{
 		"vmid": {debian}, "name": {hostile}, "metadata": {"branch=main\r\n\r\nx = y=z"},
 		"port_forwarding_override": {"ssh 22 2222"}, "ttl": {"2h"}, "preview": {"1"},
 	}
 	w.post("/instances/start", form).has(200, "branch", "y=z", "2h0m0s", "&lt;script&gt;", "!<script>alert",
-		"host_port", "open><summary>More")
+		"host_port", "open><summary>", "Ports ssh 22 2222", "Terminates by itself")
 	form.Del("preview")
 	for field, values := range map[string][2]string{
 		"count": {"1001", "must be an integer between"}, "priority": {"x", "must be an integer"},
@@ -38,6 +40,14 @@ func TestStart(t *testing.T) {
 		w.post("/instances/start", bad).has(400, `id="w-`+field+`" role="alert">`+values[1],
 			`aria-describedby="w-`+field+`"`)
 	}
+	w.post("/instances/start", url.Values{"vmid": {debian}, "node_id": {"mac-0009"}}).has(400,
+		`id="w-node_id" role="alert">no node has this name`)
+	w.post("/instances/start", url.Values{"vmid": {debian}, "node_id": {"mac-0"}, "preview": {"1"}}).has(200,
+		`<option value="mac-0001">`)
+	w.post("/instances/start", url.Values{"vmid": {debian}, "count": {"6"}, "preview": {"1"}}).has(200,
+		"2 instances wait until a slot is free", "Start 6 instances", "buildyard instance start debian --count 6")
+	to := w.post("/instances/start", url.Values{"vmid": {debian}, "node_id": {"mac-0001"}}).leadsTo("/instances/")
+	w.get(to).has(200, "debian")
 	w.post("/instances/start", url.Values{"vmid": {spare}}).has(400, "No instance was started")
 	w.post("/instances/start", url.Values{"name": {"x"}}).has(400, `id="w-vmid"`)
 	form.Set("port_forwarding_override", "")
@@ -138,7 +148,7 @@ func TestStartHasEveryParameter(t *testing.T) {
 	}
 	preview := w.post("/instances/start", form)
 	preview.has(200, "!must be", "!needs a")
-	_, body, _ := strings.Cut(attribute(preview.Text[strings.Index(preview.Text, `id="same-copy"`):], "data-command"),
+	_, body, _ := strings.Cut(attribute(preview.Text[strings.Index(preview.Text, `id="same-curl"`):], "data-command"),
 		" -d '")
 	body, _, _ = strings.Cut(body, "' ")
 	var sent map[string]any

@@ -15,12 +15,15 @@ const rowsPerPage = 50
 
 // column is a column of a table.
 type column struct {
+	ID           string // that it is chosen by; "": it is always shown
 	Name         string
 	Field        string // that it is sorted by; "": it cannot be
 	Numeric      bool
 	HideOnNarrow bool // hidden on narrow screens
 	NewestFirst  bool // by age: the first click shows the newest first
+	IsExtra      bool // it is not shown unless it was chosen
 
+	Shown  bool
 	Path   string // that sorts by it
 	Sorted string // ascending or descending; "": the table is sorted by another one
 }

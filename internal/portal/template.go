@@ -25,7 +25,7 @@ type templateView struct {
 	CachingNodes              []cachingNodeRow
 	CachingNodeCount          int // nodes
 	NodesHiddenReason         string
-	UsingInstances            int // instances
+	UsingInstances            int // instances that are not terminated
 	InstancesHiddenReason     string
 	Distributions             []distributionProgress
 	DistributionsHiddenReason string
@@ -93,7 +93,7 @@ func showTemplate(v *visit) (any, error) {
 	holders, err := v.TemplateNodes(v, detail.ID)
 	out.NodesHiddenReason = notShownReason(err)
 	out.addCachingNodes(holders)
-	using, err := v.InstancePage(v, client.PageOptions{Filter: "template:" + detail.ID, Limit: 1})
+	using, err := v.InstancePage(v, client.PageOptions{Filter: "template:" + detail.ID + " " + alive, Limit: 1})
 	out.UsingInstances, out.InstancesHiddenReason = using.Total, notShownReason(err)
 	out.Distributions, err = distributionsOf(v, detail.ID)
 	out.DistributionsHiddenReason = notShownReason(err)

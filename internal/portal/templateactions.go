@@ -1,7 +1,6 @@
 package portal
 
 import (
-	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,88 +12,6 @@ import (
 
 // templatePath is the page of a template.
 func templatePath(id string) string { return "/templates/" + url.PathEscape(id) }
-
-// distributeForm is the form of a distribution.
-type distributeForm struct {
-	ID, Name          string
-	Tags              []string // the newest first
-	Tag               string   // that is chosen
-	Groups            []api.Group
-	Managed           bool     // a permission group has to be named, and no group of nodes can be
-	ActAs             []string // permission groups
-	Nodes             []api.Node
-	Total             int // nodes that there are
-	NodesHiddenReason string
-	IdempotencyKey    string // names this request, so that it is made once
-	CurlCommand       string
-}
-
-const maxNodeChoices = 200 // nodes that can be ticked
-
-func askDistribute(v *visit) (any, error) {
-	detail, err := v.Template(v, v.request.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
-	f := distributeForm{ID: detail.ID, Name: detail.Name, Tag: v.query.Get("tag"), IdempotencyKey: client.NewKey()}
-	for _, t := range slices.Backward(detail.Versions) {
-		f.Tags = append(f.Tags, t.Tag)
-	}
-	page, err := v.NodePage(v, client.PageOptions{Sort: "name", Limit: maxNodeChoices})
-	f.Nodes, f.Total, f.NodesHiddenReason = page.Nodes, page.Total, notShownReason(err)
-	f.Managed, f.ActAs = v.canDo().managed(), v.canDo().actingGroups()
-	if groups, err := v.Groups(v, client.ListOptions{}); err == nil && !f.Managed { // else none to choose
-		f.Groups = groups
-	}
-	f.CurlCommand = curlCommand(v, "POST", "/api/v1/registry/vm/distribute",
-		jsonText(map[string]string{"template_id": detail.ID, "tag": cmp.Or(f.Tag, firstOrEmpty(f.Tags))}))
-	return f, nil
-}
-
-func firstOrEmpty(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return list[0]
-}
-
-func doDistribute(v *visit) (actionResult, error) {
-	ask := client.DistributeRequest{
-		TemplateID: v.request.PathValue("id"), Tag: v.query.Get("tag"),
-		Group: strings.TrimSpace(v.query.Get("act_as")), IdempotencyKey: v.query.Get("once"),
-	}
-	switch to := v.query.Get("to"); to {
-	case "all":
-	case "group":
-		if ask.GroupID = v.query.Get("group"); ask.GroupID == "" {
-			return actionResult{}, formError("Choose a group of nodes.")
-		}
-	case "filter":
-		filter := strings.TrimSpace(v.query.Get("filter"))
-		if filter == "" {
-			return actionResult{}, formError("Write a filter for nodes, for example name:mac-*.")
-		}
-		nodes, err := v.Nodes(v, client.ListOptions{Filter: filter})
-		if err != nil {
-			return actionResult{}, err
-		}
-		if len(nodes) == 0 {
-			return actionResult{}, formError("No node matches the filter " + filter + ".")
-		}
-		for _, n := range nodes {
-			ask.NodeIDs = append(ask.NodeIDs, n.NodeID)
-		}
-	default:
-		if ask.NodeIDs = v.query["node"]; len(ask.NodeIDs) == 0 {
-			return actionResult{}, formError("No node selected.")
-		}
-	}
-	id, err := v.Distribute(v, ask)
-	if err != nil {
-		return actionResult{}, err
-	}
-	return actionResult{ResultPath: templatePath(ask.TemplateID) + "/distributions/" + id}, nil
-}
 
 func askCancelDistribution(v *visit) (any, error) {
 	d, err := v.Distribution(v, v.request.PathValue("request"))
@@ -120,8 +37,9 @@ type deletionImpact struct {
 	Tags                  []tagRow
 	All                   bool // nothing of the template is left
 	Left                  string
-	FreedBytes            int64 // bytes that no version which stays has
-	UsingInstances        int   // instances
+	FreedBytes            int64  // bytes that no version which stays has
+	UsingInstances        int    // instances that are not terminated
+	UsingStates           string // how many of them are in which state
 	Instances             []instanceRow
 	InstancesHiddenReason string
 	InstancesPath         string
@@ -159,13 +77,17 @@ func newDeletionImpact(v *visit, detail api.TemplateDetail, tag string) (deletio
 		seen = append(seen, t.Tag+" "+t.ContentID)
 	}
 	l.ShownVersions = strings.Join(seen, ",")
-	filter := "template:" + detail.ID
+	for _, t := range detail.Versions[:from] { // tags that stay may have equal content
+		delete(gone, t.ContentID)
+	}
+	filter := "template:" + detail.ID + " " + alive
 	if from > 0 {
 		filter += " version>" + strconv.Itoa(detail.Versions[from-1].Number)
 	}
 	l.InstancesPath = pathWithQuery("/instances", "q", filter)
 	page, err := v.InstancePage(v, client.PageOptions{Filter: filter, Limit: firstRows})
 	l.UsingInstances, l.InstancesHiddenReason = page.Total, notShownReason(err)
+	l.UsingStates = statesText(page.States)
 	for _, item := range page.Instances {
 		l.Instances = append(l.Instances, newInstanceRow(item, page))
 	}
@@ -180,6 +102,17 @@ func newDeletionImpact(v *visit, detail api.TemplateDetail, tag string) (deletio
 		l.ConfirmText = detail.Name
 	}
 	return l, nil
+}
+
+// statesText names the states of instances with their numbers, in the order of an instance's life.
+func statesText(counts map[string]int) string {
+	var parts []string
+	for _, name := range instanceStates() {
+		if n := counts[name]; n > 0 {
+			parts = append(parts, strconv.Itoa(n)+" "+name)
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // checkConfirmed refuses a deletion that has changed since it was shown, or was not confirmed by typing.

@@ -65,6 +65,8 @@ type templateList struct {
 	CurlCommand, Push         string
 	Total                     int
 	Columns                   []column
+	ColumnMenu                columnMenu
+	Has                       map[string]bool // columns by their IDs
 	Rows                      []templateRow
 	Pager                     pager
 	Guarded                   bool
@@ -73,13 +75,14 @@ type templateList struct {
 
 var templateColumns = []column{
 	{Name: "Name", Field: "name"},
-	{Name: "Latest tag", Field: "tag"},
-	{Name: "Tags", Field: "versions", Numeric: true},
-	{Name: "Size", Field: "size", Numeric: true},
-	{Name: "Nodes", Field: "nodes", Numeric: true},
-	{Name: "Architecture", Field: "arch"},
-	{Name: "Pushed", Field: "pushed", Numeric: true},
-	{Name: "Pulled", Field: "pulled", Numeric: true},
+	{ID: "tag", Name: "Latest tag", Field: "tag"},
+	{ID: "tags", Name: "Tags", Field: "versions", Numeric: true},
+	{ID: "size", Name: "Size", Field: "size", Numeric: true},
+	{ID: "nodes", Name: "Nodes", Field: "nodes", Numeric: true},
+	{ID: "arch", Name: "Architecture", Field: "arch"},
+	{ID: "id", Name: "ID", IsExtra: true},
+	{ID: "pushed", Name: "Pushed", Field: "pushed", Numeric: true},
+	{ID: "pulled", Name: "Pulled", Field: "pulled", Numeric: true},
 }
 
 func listTemplates(v *visit) (any, error) {
@@ -96,8 +99,8 @@ func listTemplates(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list.Total, list.Columns, list.Pager = page.Total, a.columns(templateColumns),
-		a.pager(len(page.Templates), page.Total)
+	list.Total, list.Pager = page.Total, a.pager(len(page.Templates), page.Total)
+	list.Columns, list.Has, list.ColumnMenu = v.chooseColumns(a.columns(templateColumns))
 	for _, t := range page.Templates {
 		list.Rows = append(list.Rows, templateRow{
 			ID: t.ID, Name: t.Name, Tag: t.LatestTag, Arch: t.Arch, Versions: t.VersionCount, Nodes: t.Nodes,

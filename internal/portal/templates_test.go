@@ -83,12 +83,26 @@ func TestDistribute(t *testing.T) {
 	at := "/templates/" + debian
 	nodes := w.join("good", 2)
 	form := w.get(at + "/distribute?tag=v1")
-	form.has(200, "<option selected>v1", "All nodes (2 now)", "good-0001", "curl -s")
-	w.post(at+"/distribute", form.form("tag", "v1", "to", "nodes")).has(400, "No node selected")
-	w.post(at+"/distribute", form.form("tag", "v1", "to", "filter", "filter", "name:bad*")).has(400, "No node matches")
-	w.post(at+"/distribute", form.form("tag", "v1", "to", "filter", "filter", "colour:red")).has(400, "unknown field")
-	one := w.post(at+"/distribute", form.form("tag", "v1", "to", "nodes", "node", nodes[0].NodeID)).leadsTo(at +
-		"/distributions/")
+	form.has(200, `<option value="v1" selected>v1 (`, "latest, ", "All nodes", "curl -s", "<b>0 of 2 nodes</b> have v1",
+		"2 nodes pull up to", ">Prefetch to 2 nodes<", "!good-0001")
+	send := func(values ...string) shown { return w.post(at+"/distribute", form.form(values...)) }
+	send("tag", "v1", "to", "groups").has(400, "Choose one or more groups")
+	send("tag", "v1", "to", "filter").has(400, "Write a name or a filter")
+	send("tag", "v1", "to", "filter", "filter", "name:bad*").has(409, "o node")
+	send("tag", "v1", "to", "filter", "filter", "colour:red").has(400, "unknown field")
+	send("tag", "v1", "to", "filter", "filter", "colour:red", "preview", "1").has(200, "unknown field", ">Prefetch<")
+	send("tag", "v1", "to", "filter", "filter", "0002", "preview", "1").has(200, "1 match", ">good-0002</a>",
+		"1 node pulls up to", ">Prefetch to 1 node<")
+	group, err := w.API.CreateGroup(t.Context(), client.GroupRequest{Name: "ios"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.API.AddNodeToGroups(t.Context(), nodes[1].NodeID, group.ID); err != nil {
+		t.Fatal(err)
+	}
+	send("tag", "v1", "to", "groups", "group", group.ID, "preview", "1").has(200, "<b>0 of 1 node</b>",
+		`value="`+group.ID+`" checked`)
+	one := send("tag", "v1", "to", "filter", "filter", "id:"+nodes[0].NodeID).leadsTo(at + "/distributions/")
 	done := func(path, of string) {
 		w.await("the distribution", func() (bool, error) {
 			return strings.Contains(w.get(path).Text, of), nil
@@ -99,6 +113,8 @@ func TestDistribute(t *testing.T) {
 	done(at, `id="h-`+nodes[0].NodeID) // a node reports its cache a moment later
 	w.get(at).has(200, "1 node<", nodes[0].NodeName, `id="h-`+nodes[0].NodeID, "!"+nodes[1].NodeName)
 	w.get("/templates?sort=-nodes").has(200, `>1</a>`)
+	send("tag", "v1", "to", "missing", "preview", "1").has(200, "<b>0 of 1 node</b>", ">Prefetch to 1 node<")
+	send("tag", "v1", "to", "all", "preview", "1").has(200, "<b>1 of 2 nodes</b> has v1")
 	all := w.post(at+"/distribute", w.get(at+"/distribute").form("tag", "v1", "to", "all")).leadsTo(at +
 		"/distributions/")
 	done(all, "<dd>2 <small>of 2 nodes<")
@@ -126,7 +142,8 @@ func TestRevertAndDelete(t *testing.T) {
 	w.await("that the node tells what it holds",
 		func() (bool, error) { return strings.Contains(w.get(at).Text, `id="h-`), nil })
 	form := w.get(at + "/revert?tag=v2")
-	form.has(200, "Delete 1 tag", "uses-it", "1 instance", "1 node caches", ">v1</b> becomes the latest",
+	form.has(200, "Delete 1 tag", "uses-it", "1 live instance</a> (1 Started)", "1 node caches",
+		">v1</b> becomes the latest",
 		"Type <b>debian</b>")
 	w.get(at+"/revert?tag=v1").has(200, "deletes every tag", "Delete 2 tags")
 	w.get(at+"/revert?tag=v9").has(404, "Tag v9 not found")
@@ -136,7 +153,7 @@ func TestRevertAndDelete(t *testing.T) {
 	w.get(at).has(200, "1 tag,", "!>v2<", "not in the registry")
 
 	form = w.get(at + "/delete")
-	form.has(200, "Delete debian", "1 instance", "cannot be undone")
+	form.has(200, "Delete debian", "1 live instance", "cannot be undone")
 	w.post(at+"/delete", form.form("typed", "debia")).has(400, "Type the name")
 	w.post(at+"/delete", form.form("typed", "debian", "nodes", "1")).leadsTo("/templates")
 	w.get(at).has(404, "Not found")

@@ -23,18 +23,20 @@ func startInstance(p *page) error {
 	command := func(text string) func() error {
 		return p.holds(
 			fmt.Sprintf(
-				`document.getElementById("same").textContent.includes(%q) && document.getElementById("same-copy").dataset.command === document.getElementById("same").textContent`, text))
+				`document.querySelector("#same-curl code").textContent.includes(%q) && `+
+					`document.querySelector("#same-curl .copy").dataset.command === `+
+					`document.querySelector("#same-curl code").textContent`, text))
 	}
 	return steps(
 		p.to("/instances"), p.click(`a[href="/instances/start"]`), p.at("/instances/start"), p.picture("empty"),
 		p.choose("#f-vmid", p.template), command(p.template), p.there(`#tags option[value="v1"]`),
 		p.fill("#f-tag", "v1"), command(`"tag":"v1"`),
-		p.fill("#f-name", name), command(name), p.click("#start details > summary"),
+		p.fill("#f-name", name), command(name), p.click("#s-external_id"), p.click("#s-startup_script"),
 		p.fill("#f-metadata", "branch=main"), command(`"branch":"main"`),
 		p.fill("#f-startup_script", "echo it's <b>on</b>"), command("startup_script"),
 		p.fill("#f-ttl", "soon"), p.picture("filled"), p.refusal(400), p.click("#start .acts button"),
 		p.see("must be a time such as"), p.there(`#f-ttl[aria-invalid="true"]`), p.picture("refused"),
-		p.fill("#f-ttl", "2h"), command(`"ttl"`), p.runs("#same-copy", `"status":"OK"`),
+		p.fill("#f-ttl", "2h"), command(`"ttl"`), p.runs("#same-curl .copy", `"status":"OK"`),
 		p.hold("what the command started", p.startedAs(name, 1)),
 		p.click("#start .acts button"), p.there("h1"), p.holds(`/^.instances.[0-9a-f-]{36}$/.test(location.pathname)`),
 		p.see(name, "Started", "branch", "main"), p.picture("started"),

@@ -1,5 +1,5 @@
-// The form that starts instances: the command next to it has the current values of the fields.
-export function sameCommand() {
+// Forms that show what their values would do: while they are filled in, the parts that depend on the values are renewed.
+export function renewals() {
   let wait, asked = 0;
   const renew = async (form) => {
     const mine = ++asked;
@@ -8,14 +8,13 @@ export function sameCommand() {
     const answer = await fetch(form.action, { method: "POST", body: values }).catch(() => null);
     if (!answer?.ok || mine !== asked) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const same = page.getElementById("same");
-    if (!same) return;
-    document.getElementById("same").textContent = same.textContent;
-    document.getElementById("same-copy").dataset.command = same.textContent;
-    document.getElementById("tags").replaceChildren(...page.getElementById("tags").childNodes);
+    for (const old of form.closest("dialog, main").querySelectorAll("[data-renew]")) {
+      const now = page.getElementById(old.id);
+      if (now && now.innerHTML !== old.innerHTML) old.replaceChildren(...document.importNode(now, true).childNodes);
+    }
   };
   document.addEventListener("input", (e) => {
-    const form = e.target.closest?.("#start");
+    const form = e.target.closest?.("form[data-renews]");
     if (!form) return;
     clearTimeout(wait);
     wait = setTimeout(() => renew(form), 200);

@@ -1,0 +1,216 @@
+package portal
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/bytesize"
+)
+
+// The ways to choose the nodes of a distribution.
+const (
+	toAll     = "all"
+	toGroups  = "groups"
+	toMissing = "missing" // nodes that have no tag of the template
+	toFilter  = "filter"
+)
+
+const (
+	fewMatching = 10  // that are named below a filter
+	mostChoices = 500 // groups and tags that a form lists
+)
+
+// distributeForm is the form of a distribution: a tag, the nodes, and what the distribution would do now.
+type distributeForm struct {
+	ID, Name          string
+	Tags              []tagChoice // the newest first
+	To                string      // how the nodes are chosen
+	Filter            string
+	Groups            []prefetchGroup
+	Managed           bool     // a permission group has to be named, and no group of nodes can be
+	ActAs             []string // permission groups
+	Group             string   // permission group that is chosen
+	Total             int      // nodes that there are
+	Missing           int      // of them without a tag of the template
+	Matching          []string // names of the first nodes that match the filter
+	MatchCount        int
+	NodesHiddenReason string
+	IdempotencyKey    string // names this request, so that it is made once
+	Preview           *api.DistributePreview
+	PreviewText       string // what the nodes would pull
+	PreviewReason     string // why there is no preview
+	Button            string
+	CurlCommand       string
+}
+
+// tagChoice is a tag of a template to choose.
+type tagChoice struct {
+	Tag, Label string
+	Chosen     bool
+}
+
+// prefetchGroup is a group of nodes to choose.
+type prefetchGroup struct {
+	ID, Name string
+	Nodes    int
+	Chosen   bool
+}
+
+func askDistribute(v *visit) (any, error) { return newDistributeForm(v) }
+
+// newDistributeForm returns the form with the values of the visit, and asks what they would do.
+func newDistributeForm(v *visit) (distributeForm, error) {
+	detail, err := v.Template(v, v.request.PathValue("id"))
+	if err != nil {
+		return distributeForm{}, err
+	}
+	f := distributeForm{
+		ID: detail.ID, Name: detail.Name, To: v.query.Get("to"), Filter: strings.TrimSpace(v.query.Get("filter")),
+		Group: strings.TrimSpace(v.query.Get("act_as")), IdempotencyKey: v.query.Get("once"),
+	}
+	if f.IdempotencyKey == "" {
+		f.IdempotencyKey = client.NewKey()
+	}
+	if !slices.Contains([]string{toAll, toGroups, toMissing, toFilter}, f.To) {
+		f.To = toAll
+	}
+	f.Tags = tagChoices(v, detail, v.query.Get("tag"))
+	f.Managed, f.ActAs = v.canDo().managed(), v.canDo().actingGroups()
+	if f.Managed && f.Group == "" && len(f.ActAs) == 1 {
+		f.Group = f.ActAs[0]
+	}
+	f.addNodes(v)
+	f.addPreview(v)
+	return f, nil
+}
+
+// tagChoices returns the tags of a template, the newest first; without a chosen one that is the newest.
+func tagChoices(v *visit, detail api.TemplateDetail, chosen string) (list []tagChoice) {
+	for _, t := range slices.Backward(detail.Versions) {
+		notes := []string{timeAgo(v.now, epochTime(t.CreationDate)) + " ago", "+" + bytesize.Format(t.Increment)}
+		if len(list) == 0 {
+			notes = append([]string{"latest"}, notes...)
+		}
+		list = append(list, tagChoice{t.Tag, t.Tag + " (" + strings.Join(notes, ", ") + ")", t.Tag == chosen})
+	}
+	return list[:min(len(list), mostChoices)]
+}
+
+// addNodes adds how many nodes each way of choosing has.
+func (f *distributeForm) addNodes(v *visit) {
+	page, err := v.NodePage(v, client.PageOptions{Limit: 1})
+	f.Total, f.NodesHiddenReason = page.Total, notShownReason(err)
+	if err != nil {
+		return
+	}
+	if missing, err := v.NodePage(v, client.PageOptions{Filter: f.missingFilter(), Limit: 1}); err == nil {
+		f.Missing = missing.Total
+	}
+	if f.Filter != "" && f.To == toFilter {
+		match, err := v.NodePage(v, client.PageOptions{Filter: f.Filter, Sort: "name", Limit: fewMatching})
+		f.MatchCount = match.Total
+		if err == nil {
+			for _, n := range match.Nodes {
+				f.Matching = append(f.Matching, n.NodeName)
+			}
+		}
+	}
+	groups, err := v.Groups(v, client.ListOptions{})
+	if err != nil || f.Managed { // else none to choose
+		return
+	}
+	for _, g := range groups[:min(len(groups), mostChoices)] {
+		f.Groups = append(f.Groups,
+			prefetchGroup{g.ID, g.Name, page.Groups[g.ID], slices.Contains(v.query["group"], g.ID)})
+	}
+}
+
+func (f *distributeForm) missingFilter() string { return "-template:" + f.ID }
+
+// addPreview adds what the distribution would do now.
+func (f *distributeForm) addPreview(v *visit) {
+	f.Button = "Prefetch"
+	ask, err := f.request(v)
+	if err == nil {
+		f.CurlCommand = curlCommand(v, "POST", "/api/v1/registry/vm/distribute", jsonText(ask))
+		var p api.DistributePreview
+		if p, err = v.PreviewDistribution(v, ask); err == nil {
+			f.Preview, f.PreviewText = &p, pulledText(&p)
+			if p.ToPull > 0 {
+				f.Button = "Prefetch to " + pluralText(p.ToPull, "node", "nodes")
+			}
+		}
+	}
+	f.PreviewReason = notShownReason(f.explain(err))
+}
+
+// explain adds to a refusal which right may be missing: nodes without it do not match.
+func (f *distributeForm) explain(err error) error {
+	refused, ok := errors.AsType[*client.Error](err)
+	if !ok || !f.Managed || f.Group == "" || refused.Code != client.ErrRefused {
+		return err
+	}
+	more := *refused
+	more.Message += ", or the permission group " + f.Group + " needs the permission distribute on them"
+	return &more
+}
+
+// request returns the request that the form stands for.
+func (f *distributeForm) request(v *visit) (client.DistributeRequest, error) {
+	ask := client.DistributeRequest{
+		TemplateID: f.ID, Tag: v.query.Get("tag"), Group: f.Group, IdempotencyKey: f.IdempotencyKey,
+	}
+	if ask.Tag == "" && len(f.Tags) > 0 {
+		ask.Tag = f.Tags[0].Tag
+	}
+	switch f.To {
+	case toGroups:
+		if ask.GroupIDs = v.query["group"]; len(ask.GroupIDs) == 0 {
+			return ask, formError("Choose one or more groups of nodes.")
+		}
+	case toMissing:
+		ask.Filter = f.missingFilter()
+	case toFilter:
+		if ask.Filter = f.Filter; ask.Filter == "" {
+			return ask, formError("Write a name or a filter for nodes, for example name:mac-*.")
+		}
+	}
+	return ask, nil
+}
+
+// pulledText says what nodes would pull.
+func pulledText(p *api.DistributePreview) string {
+	switch {
+	case p.Nodes == 0:
+		return "No node matches."
+	case p.ToPull == 0:
+		return "No node has to pull it."
+	case p.ToPull == 1:
+		return "1 node pulls up to " + bytesize.Format(p.NodeBytes) + "."
+	}
+	return strconv.Itoa(p.ToPull) + " nodes pull up to " + bytesize.Format(p.NodeBytes) + " each, at most " +
+		bytesize.Format(p.TotalBytes) + " together."
+}
+
+func doDistribute(v *visit) (actionResult, error) {
+	f, err := newDistributeForm(v)
+	if err != nil {
+		return actionResult{}, err
+	}
+	if v.query.Get("preview") == "1" {
+		return actionResult{Form: f}, nil
+	}
+	ask, err := f.request(v)
+	if err != nil {
+		return actionResult{}, err
+	}
+	id, err := v.Distribute(v, ask)
+	if err != nil {
+		return actionResult{}, f.explain(err)
+	}
+	return actionResult{ResultPath: templatePath(ask.TemplateID) + "/distributions/" + id}, nil
+}

@@ -1,0 +1,261 @@
+package portal
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/client"
+)
+
+// snippet is a request as code.
+type snippet struct{ ID, Name, Text string }
+
+// startSnippets returns a start as code for several tools, with the visitor's kind of credential.
+func startSnippets(v *visit, r *client.StartRequest, templateName string) []snippet {
+	use := v.credentialUse()
+	return []snippet{
+		{"curl", "curl", curlCommand(v, "POST", "/api/v1/vm", jsonText(r))},
+		{"cli", "CLI", startCommand(r, templateName, "--controller "+shellWord(controllerURL(v)), use.cli)},
+		{"go", "Go", goSnippet(controllerURL(v), use, r)},
+		{"github", "GitHub Actions", githubSnippet(controllerURL(v), use, startCommand(r, templateName))},
+		{"gitlab", "GitLab", gitlabSnippet(controllerURL(v), use, startCommand(r, templateName))},
+	}
+}
+
+// startCommand writes a start as a command of the command line client. A script is its standard input.
+func startCommand(r *client.StartRequest, templateName string, more ...string) string {
+	template := r.TemplateID
+	if templateName != "" {
+		template = templateName
+	}
+	if r.Tag != "" {
+		template += ":" + r.Tag
+	}
+	if template == "" {
+		template = "TEMPLATE"
+	}
+	words := []string{"buildyard instance start " + shellWord(template)}
+	add := func(flag, value string) {
+		if value != "" {
+			words = append(words, "--"+flag+" "+shellWord(value))
+		}
+	}
+	number := func(flag string, n int) {
+		if n != 0 {
+			add(flag, strconv.Itoa(n))
+		}
+	}
+	if r.Version != nil {
+		add("version", strconv.Itoa(*r.Version))
+	}
+	add("name", r.Name)
+	number("count", r.Count)
+	if r.TTL > 0 {
+		add("ttl", time.Duration(r.TTL).String())
+	}
+	add("group", r.GroupID)
+	add("node", r.NodeID)
+	number("priority", r.Priority)
+	add("external-id", r.ExternalID)
+	for _, key := range slices.Sorted(maps.Keys(r.Metadata)) {
+		add("metadata", fmt.Sprint(key, "=", r.Metadata[key]))
+	}
+	add("permission-group", r.Group)
+	words = append(words, machineFlags(r)...)
+	words = append(words, scriptFlags(r)...)
+	words = append(words, slices.DeleteFunc(more, func(s string) bool { return s == "" })...)
+	words = append(words, "--wait")
+	return wrapWords(words) + scriptInput(r.StartupScript)
+}
+
+// machineFlags returns the arguments about the machine and its network.
+func machineFlags(r *client.StartRequest) (words []string) {
+	for _, f := range []struct{ flag, value string }{
+		{"vcpu", textOf(r.VCPU)},
+		{"vram", textOf(r.VRAM)},
+		{"usb", r.USBDevice},
+		{"network-mode", r.NetworkMode},
+		{"network-local", r.NetworkLocal},
+		{"vlan", r.VLANTag},
+		{"mac", r.MACAddress},
+		{"name-template", r.NameTemplate},
+		{"video-controller", r.VideoController},
+		{"hw-serial", r.HardwareSerial},
+		{"hw-uuid", r.HardwareUUID},
+		{"vnc-password", r.VNCPassword},
+	} {
+		if f.value != "" {
+			words = append(words, "--"+f.flag+" "+shellWord(f.value))
+		}
+	}
+	if r.Disk != nil {
+		words = append(words, "--disk "+shellWord(r.Disk.Size))
+	}
+	for _, p := range r.Ports {
+		rule := p.Name + ":" + strconv.Itoa(p.GuestPort)
+		if p.HostPort != 0 {
+			rule += ":" + strconv.Itoa(p.HostPort)
+		}
+		words = append(words, "--port "+shellWord(rule))
+	}
+	return words
+}
+
+// textOf writes a number; "" for 0.
+func textOf(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// scriptFlags returns the arguments about the startup script.
+func scriptFlags(r *client.StartRequest) (words []string) {
+	if len(r.StartupScript) == 0 {
+		return nil
+	}
+	words = []string{"--script -"}
+	if r.ScriptCondition == client.AfterBoot {
+		words = append(words, "--script-on-boot")
+	}
+	if !r.ScriptMonitoring {
+		return words
+	}
+	words = append(words, "--monitor")
+	if r.ScriptTimeout > 0 {
+		words = append(words, "--script-timeout "+strconv.Itoa(r.ScriptTimeout))
+	}
+	switch r.ScriptFailHandler {
+	case client.KeepOnFailure:
+		words = append(words, "--on-failure keep")
+	case client.DeleteOnFailure:
+		words = append(words, "--on-failure delete")
+	}
+	return words
+}
+
+// scriptInput is a script as the standard input of a command; "" for none.
+func scriptInput(script []byte) string {
+	if len(script) == 0 {
+		return ""
+	}
+	end := "EOF"
+	for slices.Contains(strings.Split(string(script), "\n"), end) {
+		end += "_"
+	}
+	return " <<'" + end + "'\n" + strings.TrimSuffix(string(script), "\n") + "\n" + end
+}
+
+// wrapWords joins the arguments of a command; long commands continue on lines of their own.
+func wrapWords(words []string) string {
+	line := strings.Join(words, " ")
+	if len(line) <= 80 {
+		return line
+	}
+	return strings.Join(words, " \\\n  ")
+}
+
+// goSnippet writes a start as Go code with the client package.
+func goSnippet(url string, use credentialUse, r *client.StartRequest) string {
+	var b strings.Builder
+	options := "client.Options{}"
+	switch {
+	case use.code == "key":
+		b.WriteString("key, err := client.ParseAPIKey(os.Getenv(\"BUILDYARD_KEY_ID\"), os.Getenv(\"BUILDYARD_KEY\"))\n")
+		b.WriteString("if err != nil {\n\treturn err\n}\n")
+		options = "client.Options{Credentials: key}"
+	case use.code != "":
+		options = "client.Options{Credentials: " + use.code + "}"
+	}
+	fmt.Fprintf(&b, "c, err := client.NewController(%q, %s)\nif err != nil {\n\treturn err\n}\n", url, options)
+	b.WriteString("ids, err := c.Start(ctx, client.StartRequest{\n")
+	value := reflect.ValueOf(*r)
+	for i := range value.NumField() {
+		field, name := value.Field(i), value.Type().Field(i).Name
+		if text := goValue(field); text != "" && name != "IdempotencyKey" {
+			fmt.Fprintf(&b, "\t%s: %s,\n", name, text)
+		}
+	}
+	b.WriteString("\tIdempotencyKey: client.NewKey(),\n})\nif err != nil {\n\treturn err\n}\n")
+	b.WriteString("for _, id := range ids {\n\tif _, err := c.WaitStarted(ctx, id, nil); err != nil {\n")
+	b.WriteString("\t\treturn err\n\t}\n}")
+	return b.String()
+}
+
+// goValue writes the value of a field of a request as Go code; "" for the zero value.
+func goValue(field reflect.Value) string {
+	if field.IsZero() {
+		return ""
+	}
+	switch value := field.Interface().(type) {
+	case client.Duration:
+		return fmt.Sprintf("client.Duration(%d * time.Second)", int64(time.Duration(value)/time.Second))
+	case []byte:
+		return fmt.Sprintf("[]byte(%q)", value)
+	case *int:
+		return fmt.Sprintf("new(%d)", *value)
+	case *client.Disk:
+		return fmt.Sprintf("&%#v", *value)
+	case client.ScriptCondition, client.FailHandler:
+		return fmt.Sprintf("%T(%d)", value, value)
+	case map[string]any:
+		return strings.ReplaceAll(fmt.Sprintf("%#v", value), "interface {}", "any")
+	default:
+		return fmt.Sprintf("%#v", value)
+	}
+}
+
+// githubSnippet writes a start as a job of GitHub Actions.
+func githubSnippet(url string, use credentialUse, command string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "jobs:\n  build:\n    runs-on: ubuntu-latest\n    env:\n      SVC_CONTROLLER: %q\n", url)
+	for _, name := range slices.Sorted(maps.Keys(use.env)) {
+		fmt.Fprintf(&b, "      %s: ${{ secrets.%s }}\n", name, use.env[name])
+	}
+	b.WriteString("    steps:\n      - name: Start instances\n        run: |\n")
+	b.WriteString(indented(toFile(command), 10))
+	b.WriteString("      # steps that use the instances in instances.txt\n")
+	b.WriteString("      - name: Terminate instances\n        if: always()\n        run: ")
+	b.WriteString("xargs buildyard instance terminate --yes <instances.txt")
+	return b.String()
+}
+
+// gitlabSnippet writes a start as a job of GitLab. Variables of the project are in the environment of its jobs.
+func gitlabSnippet(url string, use credentialUse, command string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "build:\n  variables:\n    SVC_CONTROLLER: %q\n", url)
+	for _, name := range slices.Sorted(maps.Keys(use.env)) {
+		fmt.Fprintf(&b, "    %s: $%s\n", name, use.env[name])
+	}
+	b.WriteString("  script:\n    - |\n")
+	b.WriteString(indented(toFile(command), 6))
+	b.WriteString("    # commands that use the instances in instances.txt\n")
+	b.WriteString("  after_script:\n    - xargs buildyard instance terminate --yes <instances.txt")
+	return b.String()
+}
+
+// toFile has a start write the IDs of the instances to a file. It is the first thing of the command, before a script.
+func toFile(command string) string {
+	first, rest, isScript := strings.Cut(command, " <<'")
+	if isScript {
+		return first + " >instances.txt <<'" + rest
+	}
+	return command + " >instances.txt"
+}
+
+// indented returns the lines of a text with blanks before them.
+func indented(text string, by int) string {
+	var b strings.Builder
+	for line := range strings.SplitSeq(text, "\n") {
+		if line != "" {
+			b.WriteString(strings.Repeat(" ", by))
+		}
+		b.WriteString(line + "\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,80 @@
+package portal
+
+import (
+	"crypto/tls"
+	"go/parser"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+)
+
+// TestCredentialsOfSnippets: a request as code uses the visitor's own kind of credential, and holds no secret.
+func TestCredentialsOfSnippets(t *testing.T) {
+	for _, c := range []struct {
+		kind, user      string
+		curl, cli, code string
+	}{
+		{"root", "root", `-u "root:$BUILDYARD_TOKEN"`, "--token-file root-token", "client.RootToken("},
+		{"key", "ci", "-H @session.txt", "--api-key-id ci --api-key-file ci.pem", "client.ParseAPIKey("},
+		{"key", "$(id)", "-H @session.txt", "--api-key-id USER --api-key-file USER.pem", "client.ParseAPIKey("},
+		{"oidc", "ann", "Authorization: Bearer $BUILDYARD_TOKEN", "--bearer-file token", "client.Bearer("},
+		{"certificate", "tc", "--cert tc.pem --key tc.key", "--client-cert tc.pem --client-key tc.key", "Options{}"},
+	} {
+		v := &visit{
+			request: &http.Request{Host: "build.example:8090", TLS: &tls.ConnectionState{}}, loginRequired: true,
+			ownRights: &api.Rights{Credential: c.kind, User: c.user},
+		}
+		list := startSnippets(v, &client.StartRequest{TemplateID: "t"}, "debian")
+		for i, want := range []string{c.curl, c.cli, c.code} {
+			if !strings.Contains(list[i].Text, want) || !strings.Contains(list[i].Text, "https://build.example:8090") {
+				t.Errorf("%s of %s: %q is not in %s", list[i].ID, c.kind, want, list[i].Text)
+			}
+		}
+	}
+	v := &visit{request: &http.Request{Host: "localhost"}}
+	if got := curlCommand(v, "GET", "/api/v1/node", ""); got != "curl -s 'http://localhost/api/v1/node'" {
+		t.Errorf("without a log-in: %s", got)
+	}
+}
+
+// TestStartAsCode: the values of a start are in each kind of code, quoted for it.
+func TestStartAsCode(t *testing.T) {
+	version := 3
+	r := client.StartRequest{
+		TemplateID: "t", Name: "it's; $(rm)", Count: 2, TTL: client.Duration(2 * time.Hour), Version: &version,
+		Metadata: map[string]any{"branch": "main"}, Disk: &client.Disk{Size: "80G"},
+		Ports:         []client.PortRule{{Name: "ssh", GuestPort: 22, HostPort: 2222}},
+		StartupScript: []byte("echo 1\nEOF\n"), ScriptMonitoring: true, ScriptFailHandler: client.KeepOnFailure,
+	}
+	v := &visit{request: &http.Request{Host: "localhost"}}
+	text := map[string]string{}
+	for _, s := range startSnippets(v, &r, "my debian") {
+		text[s.ID] = s.Text
+	}
+	for id, list := range map[string][]string{
+		"cli": {
+			"buildyard instance start 'my debian'", `--name 'it'\''s; $(rm)'`, "--ttl 2h0m0s", "--version 3",
+			"--metadata branch=main", "--port ssh:22:2222", "--disk 80G", "--on-failure keep", "<<'EOF_'\necho 1\nEOF\nEOF_",
+		},
+		"go": {
+			`Name: "it's; $(rm)"`, "TTL: client.Duration(7200 * time.Second)", "Version: new(3)",
+			`map[string]any{"branch":"main"}`,
+			`&client.Disk{Size:"80G"`, "ScriptFailHandler: client.FailHandler(1)",
+		},
+		"github": {"SVC_CONTROLLER: \"http://localhost\"", ">instances.txt <<'EOF_'", "          EOF_\n", "if: always()"},
+		"gitlab": {"after_script:", "      echo 1\n"},
+	} {
+		for _, want := range list {
+			if !strings.Contains(text[id], want) {
+				t.Errorf("%q is not in %s:\n%s", want, id, text[id])
+			}
+		}
+	}
+	if _, err := parser.ParseExpr("func() error {\n" + text["go"] + "\nreturn nil\n}"); err != nil {
+		t.Errorf("the Go code: %v\n%s", err, text["go"])
+	}
+}
