@@ -26,8 +26,9 @@ type actionResult struct {
 	ResultPath    string // the page that shows the result; "": the results are shown
 	Back          string // the page that requested it, where results are shown
 	Items         []itemResult
-	OneTimeSecret *secret // shown once, and stored nowhere
-	Form          any     // the form again, with its errors; nil: there are none
+	Live          *liveResults // the states of what was changed; nil: they are not shown
+	OneTimeSecret *secret      // shown once, and stored nowhere
+	Form          any          // the form again, with its errors; nil: there are none
 	Invalid       bool
 }
 
@@ -101,7 +102,11 @@ func (p *portal) actionHandler(d action) http.Handler {
 			if out.Failed() > 0 {
 				status = http.StatusConflict
 			}
-			p.showView(w, r, status, g.templateName, p.newView(v, g, d.title, out))
+			shown := p.newView(v, g, d.title, out)
+			if out.Live != nil {
+				shown.ChangesPath, shown.PartsRefresh = p.changesPath(resultKinds[out.Live.Kind].topics), true
+			}
+			p.showView(w, r, status, g.templateName, shown)
 		}
 	})
 }

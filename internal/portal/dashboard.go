@@ -312,11 +312,12 @@ func lastInt(values []*float64) int {
 
 // addChanges adds the newest events. Without the event log there are none.
 func (d *dashboard) addChanges(v *visit) error {
-	events, err := v.Events(v, client.EventQuery{Limit: fewChanges})
+	events, err := v.Events(v, client.EventQuery{Limit: firstEvents})
 	if client.CodeOf(err) == client.ErrRefused { // events are off
 		return nil
 	}
-	d.Changes = eventRows(events)
+	groups := groupEvents(events)
+	d.Changes = newEventTable(v, groups[:min(fewChanges, len(groups))]).Rows
 	return err
 }
 

@@ -2,8 +2,6 @@ package portal
 
 import (
 	"fmt"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,22 +11,6 @@ import (
 
 func (p *portal) eventPages() []page {
 	return []page{{pattern: "/events", templateName: "events", title: "Events", topics: Events, buildView: listEvents}}
-}
-
-// eventRow is an event in a list.
-type eventRow struct {
-	ID, Name string
-	Kind     string // what it is about
-	Time     time.Time
-	About    []link
-	Caller   string // the caller
-	Text     string // its other fields
-}
-
-// eventTable is a table of events.
-type eventTable struct {
-	Rows []eventRow
-	Now  time.Time
 }
 
 // link forwards to something.
@@ -49,53 +31,6 @@ var hiddenEventKeys = []string{
 	"request",
 }
 
-// eventRows returns the newest event first.
-func eventRows(all []client.Event) []eventRow {
-	rows := make([]eventRow, 0, len(all))
-	for _, e := range slices.Backward(all) {
-		rows = append(rows, newEventRow(e))
-	}
-	return rows
-}
-
-func newEventRow(e client.Event) eventRow {
-	row := eventRow{ID: e.ID, Name: e.Name, Kind: strings.TrimSuffix(e.SubType, "Action"), Time: time.Unix(e.Time, 0)}
-	shown := slices.Clone(hiddenEventKeys)
-	for _, l := range eventLinks {
-		if id := eventValueText(e.All[l.key]); id != "" {
-			name := eventValueText(e.All[l.called])
-			if name == "" {
-				name = l.noun + " " + shortID(id)
-			}
-			row.About = append(row.About, link{Name: name, Path: l.path + url.PathEscape(id)})
-		}
-		shown = append(shown, l.key, l.called)
-	}
-	for _, key := range []string{"user", "key_id", "address"} {
-		if who := eventValueText(e.All[key]); who != "" {
-			row.Caller = who
-			break
-		}
-	}
-	row.Text = otherEventFields(e.All, shown)
-	return row
-}
-
-// otherEventFields writes the other fields of an event, in the order of their names.
-func otherEventFields(all map[string]any, shown []string) string {
-	var names []string
-	for name := range all {
-		if !slices.Contains(shown, name) && eventValueText(all[name]) != "" {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for i, name := range names {
-		names[i] = strings.ReplaceAll(name, "_", " ") + ": " + eventValueText(all[name])
-	}
-	return strings.Join(names, ", ")
-}
-
 // eventValueText writes a value of an event in short.
 func eventValueText(value any) string {
 	switch value := value.(type) {
@@ -111,6 +46,9 @@ func eventValueText(value any) string {
 	return jsonText(value)
 }
 
+// unixText formats a time in seconds since 1970.
+func unixText(seconds int64) string { return fullTime(time.Unix(seconds, 0)) }
+
 // eventList is the page of the events.
 type eventList struct {
 	Filter, FilterError string
@@ -124,16 +62,16 @@ type eventList struct {
 }
 
 const (
-	mostEvents = 1000 // that the API returns at a time, and the controller keeps
-	lastEvents = mostEvents / rowsPerPage
+	mostEvents  = 1000 // that the API returns at a time, and the controller keeps
+	firstEvents = 200  // that are read for the first page; equal ones are one row
+	lastEvents  = mostEvents / rowsPerPage
 )
 
 func listEvents(v *visit) (any, error) {
 	a := v.tableQuery("")
 	a.sort, a.page = "", min(a.page, lastEvents)
 	list := eventList{Filter: a.filter}
-	want := min(mostEvents, a.page*rowsPerPage+1)
-	events, err := v.Events(v, client.EventQuery{Filter: a.filter, Limit: want})
+	groups, isLast, err := readEvents(v, a)
 	if list.FilterError = filterError(err, a.filter); list.FilterError != "" {
 		return list, nil
 	}
@@ -144,31 +82,50 @@ func listEvents(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.clampPage(max(0, len(events)-(a.page-1)*rowsPerPage), len(events))
-	first := min((a.page-1)*rowsPerPage, len(events))
-	end := min(a.page*rowsPerPage, len(events))
-	list.Events = eventTable{eventRows(events[len(events)-end : len(events)-first]), v.now}
-	list.From, list.To = first+1, end
+	shown := pageRows(&a, groups)
+	list.Events = newEventTable(v, shown)
+	list.From = (a.page-1)*rowsPerPage + 1
+	list.To = list.From + len(shown) - 1
 	if a.page > 1 {
 		list.Before = a.pathWith(a.filter, "", a.page-1)
 	}
-	if len(events) > end {
+	if len(groups) > list.To {
 		list.After = a.pathWith(a.filter, "", a.page+1)
 	}
 	list.Chips = eventChips(a)
-	list.IsLastPage = a.page == lastEvents
-	list.Disabled = len(events) == 0 && a.filter == ""
+	list.IsLastPage = isLast && list.After == ""
+	list.Disabled = len(groups) == 0 && a.filter == ""
 	list.CurlCommand = curlCommand(v, "GET",
 		pathWithQuery("/api/v1/events", "filter", a.filter, "limit", fmt.Sprint(rowsPerPage)), "")
 	return list, nil
 }
 
+// readEvents returns the events that a page needs, with equal ones together, and reports whether the API has no
+// older ones to give.
+func readEvents(v *visit, a tableQuery) (groups []groupedEvent, isLast bool, err error) {
+	for _, limit := range []int{firstEvents, mostEvents} {
+		events, err := v.Events(v, client.EventQuery{Filter: a.filter, Limit: limit})
+		if err != nil {
+			return nil, false, err
+		}
+		groups, isLast = groupEvents(events), len(events) == mostEvents
+		if len(events) < limit || len(groups) > a.page*rowsPerPage {
+			break
+		}
+	}
+	return groups, isLast, nil
+}
+
 // eventGroups are the groups of events, with the filter that shows them.
 var eventGroups = []struct{ name, term string }{
+	{"Failures", "name:VMFailedToStart,NodeOffline,NodesOffline,NodeUnhealthy,NodesUnhealthy,AlarmStarted"},
+	{"By people and keys", "type:apiAction"},
+	{"By the system", "type:systemAction"},
 	{"Instances", "sub_type:vmAction"},
 	{"Nodes", "sub_type:nodeAction"},
 	{"Templates", "sub_type:templateAction"},
-	{"Changes by people", "sub_type:auditAction"},
+	{"Alarms", "sub_type:alarmAction"},
+	{"Access and settings", "sub_type:auditAction"},
 }
 
 // eventChips are the groups of events, of which one is shown alone at a time.

@@ -26,6 +26,9 @@ type instanceView struct {
 	Raw             string
 	CurlCommand     string
 	NoConsole       string // why there is none; "": there is a console
+	Log             instanceEvents
+	Script          scriptView
+	HasNodeLogs     bool // nodes send their logs to the central logs
 }
 
 // waiting is why an instance is pending.
@@ -117,6 +120,9 @@ func showInstance(v *visit) (any, error) {
 		out.Template, out.Node = page.Templates[vm.VMID], page.Nodes[vm.NodeID]
 	}
 	out.Group = groupName(v, vm.GroupID)
+	out.Log = newInstanceEvents(v, id, out.State, out.Note)
+	out.Script = newScriptView(vm, explained.Explain.Transitions)
+	out.HasNodeLogs = hasNodeLogs(v)
 	return out, nil
 }
 
@@ -150,6 +156,8 @@ func showTerminated(v *visit, id string) (any, error) {
 	}
 	v.title = out.Name
 	out.Timeline = newTimeline(v.now, past.CRTime, past.Transitions, past.Finished)
+	out.Log = newInstanceEvents(v, id, out.State, out.Note)
+	out.HasNodeLogs = hasNodeLogs(v)
 	return out, nil
 }
 

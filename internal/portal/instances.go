@@ -271,5 +271,6 @@ func doEnd(v *visit) (actionResult, error) {
 	if len(out.Items) == 1 && out.Failed() == 0 {
 		return actionResult{ResultPath: out.Items[0].Path}, nil
 	}
+	out.withStates(v, "instances", c.IDs)
 	return out, nil
 }

@@ -46,14 +46,20 @@ func TestInstances(t *testing.T) {
 		s.Header.Get("Location") != "/instances/"+ids[0] {
 		t.Errorf("%d to %s", s.Code, s.Header.Get("Location"))
 	}
-	w.post("/instances/end", url.Values{"chosen": {ids[1], "no such id"}}).has(409, "1 failed of 2", "Terminating",
-		"Not found")
+	w.post("/instances/end", url.Values{"chosen": {ids[1], "no such id"}}).has(409, "1 failed of 2; the others: Terminating",
+		"Not found", `hx-post="/results/instances"`, `id="r-`+ids[1]+`"`, "!<script>alert", "1 instance now",
+		`data-live="/live?topics=instances"`, "!hx-get=")
 	w.post("/instances/end", url.Values{"all": {"1"}, "q": {"id:" + ids[2]}}).has(303)
 	w.await("the end", func() (bool, error) {
 		left, err := w.API.Instances(t.Context(), client.ListOptions{})
 		return len(left) == 0, err
 	})
-	w.get("/instances/"+ids[0]).has(200, "Terminated", ">Timeline<", "!>Terminate</a>")
+	w.get("/instances/"+ids[0]).has(200, "Terminated", ">Timeline<", "!>Terminate</a>",
+		"<b>Terminated by an anonymous caller</b>")
+	w.post("/results/instances", url.Values{"chosen": {ids[1], "x"}}).has(200, "2 instances now", "Terminated", "Gone",
+		"!failed of", "!<script>alert")
+	w.post("/results/instances", url.Values{"chosen": {"*", "a,b"}}).has(400, "about nothing")
+	w.post("/results/planets", url.Values{"chosen": {"x"}}).has(400, "about nothing")
 }
 
 // TestWhatIsChosenTwice: it is done once. What names have in them is in commands as JSON has it.

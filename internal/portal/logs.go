@@ -1,14 +1,13 @@
 package portal
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"io"
-	"regexp"
+	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
@@ -16,220 +15,267 @@ import (
 
 func (p *portal) logPages() []page {
 	return []page{
-		{pattern: "/logs", templateName: "logs", title: "Logs", buildView: listLogs},
-		{pattern: "/logs/{service}", templateName: "log", title: "Log", buildView: showLog},
+		{pattern: "/logs", templateName: "entries", title: "Logs", buildView: showLogs},
+		{pattern: "/logs/{service}", templateName: "entries", title: "Log", buildView: showLogs},
+		{pattern: "/logs/vm", templateName: "vmlogs", title: "Logs of failed VMs", buildView: listVMLogs},
 		{pattern: "/logs/vm/{id}", templateName: "vmlog", title: "Logs of an instance", buildView: showVMLogs},
 	}
 }
 
-// logList is the page of the services that have logs.
-type logList struct {
-	Services    []api.LogService
-	Reason      string // why they are not shown
-	Failed      []api.StoredFile
-	FailedCount int // how many there are
-	CurlCommand string
+// logView is the page of the log of one service or of all, the newest row first.
+type logView struct {
+	Service             string // "": all but the events
+	Services            []api.LogService
+	File                string // that is read; "": the ends of the last files
+	Files               []api.LogFile
+	Filter, FilterError string
+	Lines               int // rows on the page
+	LineChoices         []int
+	Levels, Sources     []chip
+	Ranges              []chip
+	Range               string
+	Rows                []logRow
+	Partial             []string // services with older rows that only their files show
+	Newer, Older        string
+	FollowPath          string // of the newest rows; "": the page does not show them
+	Now                 string // for the first request of newer rows
+	View, ArchivePath   string // of the whole text
+	CurlCommand         string
+	HasFailed           bool   // there are logs of failed VMs
+	FailedHiddenReason  string // why it is not known; "": it is
 }
 
-func listLogs(v *visit) (any, error) {
-	list := logList{CurlCommand: curlCommand(v, "GET", "/api/v1/log/services", "")}
+const (
+	eventService    = "event" // whose rows are the events
+	defaultLogLines = 200
+	mostLogServices = 8 // that are shown together
+)
+
+var lineChoices = []int{50, defaultLogLines, 500, 1000}
+
+// logRanges are the time windows to choose from.
+var logRanges = []struct {
+	name, value string
+	length      time.Duration
+}{{"All", "", 0}, {"15 m", "15m", 15 * time.Minute}, {"1 h", "1h", time.Hour}, {"24 h", "24h", 24 * time.Hour},
+	{"7 d", "7d", 7 * 24 * time.Hour}}
+
+func showLogs(v *visit) (any, error) {
 	services, err := v.Logs().Services(v)
 	if err != nil {
 		return nil, err
 	}
-	list.Services = services
-	if failed, err := v.Files(v, "logs"); err == nil { // one directory for each instance
-		slices.SortFunc(failed, func(a, b api.StoredFile) int { return b.Modified.Compare(a.Modified) })
-		list.FailedCount = len(failed)
-		list.Failed = failed[:min(rowsPerPage, len(failed))]
-	} else if client.CodeOf(err) != client.ErrNotFound {
-		list.Reason = notShownReason(err)
-	}
-	return list, nil
-}
-
-// logLine is a row of a log. Its ID is derived from its content, so that a link to it works for as
-// long as it is shown.
-type logLine struct{ ID, Text string }
-
-// logView is the page of the log of a service.
-type logView struct {
-	Service, File    string
-	Files            []api.LogFile
-	Lines            int // the last so many are looked at
-	Choices          []int
-	SearchText       string
-	Rows             []logLine
-	SearchedRows     int    // rows that were looked at
-	IsNewestFile     bool   // the file that is written to
-	View, ArchiveURL string // addresses of the whole text
-	StreamURL        string // address of what comes
-	CurlCommand      string
-}
-
-const defaultLogLines = 500
-
-var lineChoices = []int{100, defaultLogLines, 2000, 5000}
-
-func showLog(v *visit) (any, error) {
-	service := v.request.PathValue("service")
-	files, err := v.Logs().Files(v, service)
+	slices.SortFunc(services, func(a, b api.LogService) int { return strings.Compare(a.Service, b.Service) })
+	q, err := readLogQuery(v)
 	if err != nil {
 		return nil, err
 	}
-	slices.Reverse(files) // the newest first
 	out := logView{
-		Service: service, File: v.query.Get("file"), Files: files, Lines: defaultLogLines, Choices: lineChoices,
-		SearchText: strings.TrimSpace(v.query.Get("q")),
+		Service: q.service, Services: services, File: q.file, Filter: q.text, Lines: q.lines, LineChoices: lineChoices,
+		Range: q.window, Now: v.now.UTC().Format(time.RFC3339Nano),
 	}
-	if n, err := strconv.Atoi(v.query.Get("lines")); err == nil && slices.Contains(lineChoices, n) {
-		out.Lines = n
+	if q.service != "" {
+		v.title = "Log of " + q.service
+		if out.Files, err = v.Logs().Files(v, q.service); err != nil {
+			return nil, err
+		}
+		slices.Reverse(out.Files) // the newest first
 	}
-	v.title = "Log of " + service
-	newest := ""
-	if len(files) > 0 {
-		newest = slices.MaxFunc(files, func(a, b api.LogFile) int { return a.LastWrite.Compare(b.LastWrite) }).Name
+	failed, err := v.Files(v, "logs")
+	if out.HasFailed = len(failed) > 0; err != nil && client.CodeOf(err) != client.ErrNotFound {
+		out.FailedHiddenReason = notShownReason(err)
 	}
-	if out.File == "" {
-		out.File = newest
+	if err := out.readRows(v, q); err != nil {
+		if out.FilterError = filterError(err, q.text); out.FilterError == "" {
+			return nil, err
+		}
 	}
-	out.IsNewestFile = out.File == newest
-	stream, err := v.Logs().View(v, client.LogView{Service: service, File: out.File, Lines: out.Lines})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = stream.Close() }()
-	text, err := io.ReadAll(stream)
-	if err != nil {
-		return nil, err
-	}
-	out.Rows, out.SearchedRows = findLines(string(text), out.SearchText)
-	out.View = pathWithQuery("/api/v1/log/view", "service", service, "file", out.File)
-	out.ArchiveURL = pathWithQuery("/api/v1/log/archive", "service", service)
-	if out.IsNewestFile {
-		out.StreamURL = pathWithQuery("/api/v1/log/stream", "service", service, "lines", 1)
-	}
-	out.CurlCommand = curlCommand(v, "GET",
-		pathWithQuery("/api/v1/log/view", "service", service, "file", out.File, "lines", out.Lines), "")
+	out.fillLinks(v, q)
 	return out, nil
 }
 
-// findLines returns the lines of a text that hold another, in whatever case.
-func findLines(text, find string) (rows []logLine, looked int) {
-	find = strings.ToLower(find)
-	seen := map[string]int{}
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\r\n")
-		looked++
-		sum := sha256.Sum256([]byte(line))
-		id := "l-" + hex.EncodeToString(sum[:6])
-		if seen[id]++; seen[id] > 1 {
-			id += "-" + strconv.Itoa(seen[id])
+// readRows reads the rows of the page and where the older ones are.
+func (out *logView) readRows(v *visit, q logQuery) error {
+	if q.filterError != nil {
+		return q.filterError
+	}
+	from := []string{q.service}
+	if q.service == "" {
+		from = mergedServices(out.Services)
+	}
+	parts, err := readServices(v, q, from)
+	if err != nil {
+		return err
+	}
+	entries, next := q.newestEntries(parts)
+	if !q.since.IsZero() {
+		next = ""
+	}
+	out.Rows = newLogRows(v.now, entries)
+	for i, p := range parts {
+		if p.File == "" && !p.Complete && len(p.Entries) < q.limit() {
+			out.Partial = append(out.Partial, from[i])
 		}
-		if find == "" || strings.Contains(strings.ToLower(line), find) {
-			rows = append(rows, logLine{id, line})
+	}
+	if next != "" {
+		out.Older = q.pathAt(append(slices.Clone(q.cursors), next))
+	}
+	return nil
+}
+
+// mergedServices returns the services that are shown together: those that wrote last, without the events.
+func mergedServices(all []api.LogService) (names []string) {
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(a, b api.LogService) int { return b.LastWrite.Compare(a.LastWrite) })
+	for _, s := range all {
+		if s.Service != eventService && len(names) < mostLogServices {
+			names = append(names, s.Service)
 		}
 	}
-	return rows, looked
+	slices.Sort(names) // one order on every page
+	return names
 }
 
-// vmLogView is the page of the logs that an instance left when it failed.
-type vmLogView struct {
-	ID, File     string
-	Files        []client.VMLog
-	Rows         []logLine
-	SkippedBytes int64 // bytes before them that are not shown
-	View         string
-	CurlCommand  string
+// readServices reads the rows of several services at the same time.
+func readServices(v *visit, q logQuery, services []string) ([]api.LogEntries, error) {
+	parts, errs := make([]api.LogEntries, len(services)), make([]error, len(services))
+	var all sync.WaitGroup
+	for i, service := range services {
+		all.Go(func() { parts[i], errs[i] = v.Logs().Entries(v, q.apiQuery(service)) })
+	}
+	all.Wait()
+	return parts, cmp.Or(errs...)
 }
 
-func showVMLogs(v *visit) (any, error) {
-	id := v.request.PathValue("id")
-	files, err := v.VMLogs(v, id)
-	if err != nil {
-		return nil, err
+// fillLinks fills in where the page leads.
+func (out *logView) fillLinks(v *visit, q logQuery) {
+	if n := len(q.cursors); n > 0 {
+		out.Newer = q.pathAt(q.cursors[:n-1])
+	} else if q.file == "" || len(out.Files) > 0 && q.file == newestFile(out.Files) {
+		out.FollowPath = q.pathAt(nil)
 	}
-	slices.SortFunc(files, func(a, b client.VMLog) int { return b.Modified.Compare(a.Modified) })
-	out := vmLogView{ID: id, Files: files, File: v.query.Get("file"), CurlCommand: curlCommand(v, "GET",
-		pathWithQuery("/api/v1/vm/logs", "id", id), "")}
-	v.title = "Logs of instance " + shortID(id)
-	if out.File == "" && len(files) > 0 {
-		out.File = files[0].Name
+	for _, r := range logRanges {
+		in := q
+		in.window = r.value
+		out.Ranges = append(out.Ranges, chip{Name: r.name, Path: in.pathAt(nil), Selected: r.value == q.window})
 	}
-	if out.File == "" {
-		return out, nil
+	for _, l := range logLevels {
+		in := q
+		in.text = q.textWithLevel(l.value)
+		out.Levels = append(out.Levels, chip{Name: l.name, Path: in.pathAt(nil), Selected: l.value == q.Level})
 	}
-	out.View = pathWithQuery("/api/v1/vm/logs", "id", id, "file", out.File)
-	stream, err := v.VMLog(v, id, out.File)
-	if err != nil {
-		return nil, err
+	out.Sources = []chip{{Name: "All services", Path: q.pathOf(""), Selected: q.service == ""}}
+	for _, s := range out.Services {
+		out.Sources = append(out.Sources,
+			chip{Name: s.Service, Path: q.pathOf(s.Service), Selected: s.Service == q.service})
 	}
-	defer func() { _ = stream.Close() }()
-	text, err := io.ReadAll(stream)
-	text, out.SkippedBytes = lastRows(text)
-	out.Rows, _ = findLines(string(text), "")
-	return out, err
+	service := cmp.Or(q.service, "controller")
+	if q.service != "" {
+		out.View = pathWithQuery("/api/v1/log/view", "service", service, "file",
+			cmp.Or(q.file, newestFile(out.Files)))
+		out.ArchivePath = pathWithQuery("/api/v1/log/archive", "service", service)
+	}
+	out.CurlCommand = curlCommand(v, "GET", pathWithQuery("/api/v1/log/entries", "service", service, "file", q.file,
+		"level", q.Level, "q", q.Text, "limit", q.lines), "")
 }
 
-// logExcerpt is the end of the log of a failed VM.
-type logExcerpt struct {
-	File  string
-	Lines []excerptLine
+// nodeService is the service whose logs are those of the nodes.
+const nodeService = "node"
+
+// hasNodeLogs reports whether the visitor may see logs of nodes in the central logs.
+func hasNodeLogs(v *visit) bool {
+	services, err := v.Logs().Services(v)
+	return err == nil && slices.ContainsFunc(services, func(s api.LogService) bool { return s.Service == nodeService })
 }
 
-// excerptLine is a line of an excerpt; Marked: it is the first one about an error.
-type excerptLine struct {
-	Text   string
-	Marked bool
+// newestFile returns the name of the file that is written to; "" without files.
+func newestFile(files []api.LogFile) string {
+	if len(files) == 0 {
+		return ""
+	}
+	return slices.MaxFunc(files, func(a, b api.LogFile) int { return a.LastWrite.Compare(b.LastWrite) }).Name
 }
 
-const excerptLines = 14
-
-// errorWord matches lines about errors.
-var errorWord = regexp.MustCompile(`(?i)\b(error|failed|failure|fatal|panic|refused|denied)\b`)
-
-// failureLog returns the end of the newest log that an instance left; nil: there is none that the visitor may see.
-func failureLog(v *visit, id string) *logExcerpt {
-	files, err := v.VMLogs(v, id)
-	if err != nil || len(files) == 0 {
-		return nil
+// newestEntries returns the rows of the page from the rows of services, the newest first, and the cursor of the
+// older ones, "" where there are none.
+func (q logQuery) newestEntries(parts []api.LogEntries) (entries []api.LogEntry, next string) {
+	complete := true
+	for _, p := range parts {
+		entries = append(entries, p.Entries...)
+		complete = complete && p.Complete
+		if p.File != "" && p.Before > 0 {
+			next = strconv.FormatInt(p.Before, 10)
+		}
 	}
-	newest := slices.MaxFunc(files, func(a, b client.VMLog) int { return a.Modified.Compare(b.Modified) })
-	stream, err := v.VMLog(v, id, newest.Name)
-	if err != nil {
-		return nil
+	slices.SortStableFunc(entries, func(a, b api.LogEntry) int { return a.Time.Compare(b.Time) })
+	slices.Reverse(entries)
+	entries = entries[min(q.skip, len(entries)):]
+	if q.file != "" {
+		return entries, next
 	}
-	defer func() { _ = stream.Close() }()
-	text, err := io.ReadAll(stream)
-	if err != nil {
-		return nil
+	more := len(entries) > q.lines
+	entries = entries[:min(q.lines, len(entries))]
+	if len(entries) == 0 || entries[len(entries)-1].Time.IsZero() || !more && (complete || len(entries) < q.lines) {
+		return entries, ""
 	}
-	return newLogExcerpt(newest.Name, string(text))
+	return entries, q.cursorAfter(entries)
 }
 
-// newLogExcerpt returns the last lines of a text, with the first one about an error marked.
-func newLogExcerpt(file, text string) *logExcerpt {
-	out := &logExcerpt{File: file}
-	lines := strings.Split(strings.TrimRight(text, "\r\n"), "\n")
-	marked := false
-	for _, line := range lines[max(0, len(lines)-excerptLines):] {
-		mark := !marked && errorWord.MatchString(line)
-		marked = marked || mark
-		out.Lines = append(out.Lines, excerptLine{strings.TrimRight(line, "\r"), mark})
+// cursorAfter returns the cursor of the rows that are older than those of the page. Rows of one millisecond may be
+// on both sides, so that it also has how many of them to skip.
+func (q logQuery) cursorAfter(entries []api.LogEntry) string {
+	last := entries[len(entries)-1].Time.Truncate(time.Millisecond)
+	same := 0
+	for _, e := range slices.Backward(entries) {
+		if e.Time.Before(last.Add(time.Millisecond)) {
+			same++
+		}
+	}
+	until := last.Add(time.Millisecond)
+	if until.Equal(q.until) {
+		same += q.skip
+	}
+	if same+q.lines > mostLogRows { // more than the API returns at a time
+		until, same = last, 0
+	}
+	return fmt.Sprintf("%d-%d", until.UnixMilli(), same)
+}
+
+// textWithLevel returns the filter with another level.
+func (q logQuery) textWithLevel(level string) string {
+	terms := slices.DeleteFunc(splitUnquoted(q.text, ' '), func(t string) bool {
+		return strings.HasPrefix(t, "level:")
+	})
+	if level != "" {
+		terms = append([]string{"level:" + level}, terms...)
+	}
+	return strings.Join(terms, " ")
+}
+
+// logLevels are the levels to choose from.
+var logLevels = []struct{ name, value string }{
+	{"All levels", ""}, {"Info and above", api.LogInfo}, {"Warnings and errors", api.LogWarn}, {"Errors", api.LogError},
+}
+
+const mostLogRows = 1000 // that the API returns at a time
+
+// apiQuery returns the query of the API for one service.
+func (q logQuery) apiQuery(service string) client.LogQuery {
+	out := client.LogQuery{
+		LogFilter: q.LogFilter, Service: service, File: q.file, Limit: q.limit(), Before: q.before,
+		Since: q.since, Until: q.until,
+	}
+	if q.since.IsZero() && q.windowLength > 0 {
+		out.Since = q.now.Add(-q.windowLength)
 	}
 	return out
 }
 
-// lastRows returns the last whole rows of a log, and how many bytes are before them.
-func lastRows(text []byte) (end []byte, before int64) {
-	if len(text) <= maxVMLog {
-		return text, 0
+// limit returns how many rows of each service are read: one more than the page shows, to know whether there are
+// older ones.
+func (q logQuery) limit() int {
+	if q.file != "" {
+		return q.lines
 	}
-	end = text[len(text)-maxVMLog:]
-	if i := bytes.IndexByte(end, '\n'); i >= 0 {
-		end = end[i+1:]
-	}
-	return end, int64(len(text) - len(end))
+	return min(mostLogRows, q.lines+q.skip+1)
 }
-
-const maxVMLog = 1 << 20 // bytes of the end that are shown: what failed is there; all of it can be downloaded

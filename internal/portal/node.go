@@ -32,6 +32,7 @@ type nodeView struct {
 	EventsHiddenReason    string
 	Scan                  *api.NodeScanSummary // nil: it has not reported yet
 	ScanHiddenReason      string
+	HasLogs               bool // its logs are in the central logs
 }
 
 // cachedTemplate is the cached versions of one template on a node.
@@ -60,9 +61,9 @@ func showNode(v *visit) (any, error) {
 	}
 	out.addSlots(v)
 	out.addCharts(v)
-	events, err := v.Events(v, client.EventQuery{Filter: "node:" + id, Limit: embeddedRows})
+	out.Events, err = eventsAbout(v, "node:"+id)
 	out.EventsHiddenReason = notShownReason(err)
-	out.Events = eventTable{eventRows(events), v.now}
+	out.HasLogs = !n.NoCentralLog && hasNodeLogs(v)
 	scans, err := v.NodeScans(v, client.ListOptions{})
 	out.ScanHiddenReason = notShownReason(err)
 	if i := slices.IndexFunc(scans, func(s api.NodeScanSummary) bool { return s.NodeID == id }); i >= 0 {

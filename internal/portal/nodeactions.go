@@ -188,6 +188,9 @@ func (a bulkNodeAction) performAll(v *visit) (actionResult, error) {
 		}
 		return actionResult{ResultPath: f.Back}, nil
 	}
+	if !a.Destructive { // else they are gone
+		out.withStates(v, "nodes", f.IDs)
+	}
 	return out, nil
 }
 

@@ -25,7 +25,7 @@ func TestNodes(t *testing.T) {
 	w.get("/nodes?q=colour:red").has(200, "unknown field", `aria-invalid="true"`, "!No node matches")
 	w.get("/nodes?q=name:nobody").has(200, "No matching nodes")
 	w.get(at).has(200, nodes[0].NodeName, "1 of 4", "debian", "v2", "phone", "&lt;script&gt;", "!<script>alert",
-		"has not reported yet", "VMStarted", "curl -s", "free of")
+		"has not reported yet", " started on ", "curl -s", "free of")
 	w.get("/nodes/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found", "Request ID <code>")
 
 	w.post(at+"/edit", url.Values{"capacity_mode": {"number"}, "max_vm_count": {"7"}, "back": {"/nodes?q=mac"}}).leads(

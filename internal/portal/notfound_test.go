@@ -58,7 +58,7 @@ func TestBehindTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for at, shows := range map[string]string{
-		"/instances": "job", "/nodes": "mac-0001", "/templates": "debian", "/groups": "ios", "/events": "StartVM",
+		"/instances": "job", "/nodes": "mac-0001", "/templates": "debian", "/groups": "ios", "/events": " requested ",
 	} {
 		for _, page := range []string{"2", "7", "1000000"} {
 			w.get(at+"?page="+page).has(200, shows, "<tbody", "!No instances", "!No nodes", "!No templates.",

@@ -59,13 +59,15 @@ type view struct {
 	Here        string // path of the area that the page belongs to
 	URL         string // of this very look, for what refreshes it
 	ChangesPath string // address of the change notifications; "": the page does not change
-	Assets      string // prefix of the paths of files
-	Version     string
-	Host        string // of the address of the page
-	Guarded     bool
-	User        *user     // who is logged in; nil: not known
-	Limited     bool      // the visitor may not see everything
-	Trouble     []problem // what needs an operator, the most urgent first
+	// PartsRefresh is true for pages that cannot be requested again: parts of them refresh.
+	PartsRefresh bool
+	Assets       string // prefix of the paths of files
+	Version      string
+	Host         string // of the address of the page
+	Guarded      bool
+	User         *user     // who is logged in; nil: not known
+	Limited      bool      // the visitor may not see everything
+	Trouble      []problem // what needs an operator, the most urgent first
 	// TroubleShown is true for pages that show Trouble in their content.
 	TroubleShown bool
 	Now          time.Time

@@ -50,6 +50,7 @@ func Handler(o Options) http.Handler {
 	}
 	pages.Handle("GET /assets/{path...}", p.assets)
 	pages.HandleFunc("GET /export/{list}", p.serveExport)
+	pages.HandleFunc("POST /results/{kind}", p.serveResults)
 	pages.HandleFunc("GET /live", p.serveChanges)
 	pages.HandleFunc("GET /favicon.ico", p.favicon)
 	shown := p.isolatePages(compressPages(pages))

@@ -277,5 +277,6 @@ func doStart(v *visit) (actionResult, error) {
 	for _, id := range ids {
 		out.Items = append(out.Items, itemResult{Name: id, Path: "/instances/" + url.PathEscape(id), Said: "Requested"})
 	}
+	out.withStates(v, "instances", ids)
 	return out, nil
 }

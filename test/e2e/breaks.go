@@ -65,7 +65,7 @@ func followLinksWithin(p *page) error {
 		p.holds(`location.hash === "#main" && document.activeElement?.id === "main"`), p.settled,
 		p.holds("window.kept === 1"),
 		p.to("/logs/controller"), p.there("#log li"),
-		p.script(`window.kept = 1; document.querySelector("#log li a").click()`),
+		p.script(`window.kept = 1; document.querySelector('#log li a[href^="#l-"]').click()`),
 		p.holds(`location.hash.startsWith("#l-") && !!document.querySelector("#log li:target")`), p.settled,
 		p.holds("window.kept === 1"),
 		p.back, p.settled, p.holds(`location.hash === "" && window.kept === 1`), p.picture("log"),

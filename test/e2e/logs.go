@@ -22,16 +22,16 @@ func useLogs(p *page) error {
 		}
 	}
 	return steps(
-		say("the needle"), say("the hay "+hostile), p.toLab("/logs"), p.see("node", "Download all"),
-		p.there(`td[data-l="Last row"] time`), p.picture("programs"),
-		p.click(`a[href="/logs/node"]`), p.see(p.name()+" the needle", hostile), p.picture("rows"),
-		p.holds("window.ran === undefined"),
-		p.fill("#q", p.name()+" THE NEEDLE"), p.click("#filter button"), p.see("1 of the last", "the needle"),
+		say("the needle"), say("the hay "+hostile), p.toLab("/logs"), p.see(p.name()+" the needle", hostile), p.picture("programs"),
+		p.click(`.chips a[href="/logs/node"]`), p.at("/logs/node"), p.see(p.name()+" the needle", hostile),
+		p.picture("rows"), p.holds("window.ran === undefined"),
+		p.fill("#q", p.name()+" THE NEEDLE"), p.click("#filter button"), p.see("1 row, newest first", "the needle"),
 		p.gone("the hay"), p.holds(`location.search.includes("q=")`), p.picture("found"),
-		p.click("#follow"), p.see("following"), say("the needle, later"), p.see("the needle, later"),
+		p.see("Following"), say("the needle, later"), p.see("the needle, later"),
 		say("nothing else"), say("the needle, last"), p.see("the needle, last"), p.gone("nothing else"),
 		p.picture("followed"),
-		p.click("#wrap"), p.picture("long-rows"),
+		p.click("#log summary"), p.see("Resume", "paused", "to this row"), say("the needle, unseen"),
+		p.picture("opened"), p.click("#follow"), p.see("Following", "the needle, unseen"),
 		p.download(`a[href^="/api/v1/log/view"]`, p.name()+" the needle"),
 		p.download(`a[href^="/api/v1/log/archive"]`, "\x1f\x8b"),
 	)
@@ -78,7 +78,7 @@ func showFailedLogs(p *page) error {
 		p.toLab("/instances/"+ids[0]), p.see("Error"), p.picture("instance"),
 		p.click(`a[href="/logs/vm/`+ids[0]+`"]`), p.see("start failed: no firmware "+hostile), p.picture("log"),
 		p.holds("window.ran === undefined"),
-		p.toLab("/logs"), p.click(`a[href="/logs/vm/`+ids[0]+`"]`), p.see("no firmware"),
+		p.toLab("/logs"), p.click(`a[href="/logs/vm"]`), p.click(`a[href="/logs/vm/`+ids[0]+`"]`), p.see("no firmware"),
 		p.download(`a[download]`, "no firmware"),
 	)
 }

@@ -363,7 +363,7 @@ func showHostile(p *page) error {
 		shown("/nodes", hostile), shown("/nodes/"+p.lab.node, hostile), p.picture("node"),
 		shown("/nodes/"+p.lab.node+"/edit"), shown("/nodes/"+p.lab.node+"/groups", hostile),
 		shown("/groups", hostile), p.picture("groups"), shown("/groups/"+p.lab.group+"/edit"),
-		shown("/events?q=instance:"+ids[0], "VMStarted"), p.picture("events"),
+		shown("/events?q=instance:"+ids[0], "started on"), p.picture("events"),
 		shown("/instances/start?vmid="+p.lab.template+"&name=%3Cimg%20src%3Dx%20onerror%3D%22window.ran%3D1%22%3E",
 			"img src=x"), shown(`/instances?q=%22%3E%3Cimg%20src%3Dx%20onerror%3Dwindow.ran%3D1%3E`),
 		func() error { return p.lab.api.Terminate(p, ids[0]) },

@@ -18,7 +18,7 @@ export function choices() {
       show();
     }
   });
-  document.addEventListener("htmx:after:swap", show);
+  for (const event of ["htmx:after:swap", "rows-added"]) document.addEventListener(event, show);
   show();
 }
 
@@ -36,6 +36,6 @@ function zones(here) {
     t.dataset.clock ||= t.textContent;
     const day = /[A-Z]/i.test(t.dataset.clock) && !/UTC/.test(t.dataset.clock);
     t.textContent = !here ? t.dataset.clock : day ? at.toLocaleDateString("en", { day: "numeric", month: "short" })
-      : /UTC/.test(t.dataset.clock) ? local(whole).format(at) : local({ timeStyle: "short" }).format(at);
+      : /UTC/.test(t.dataset.clock) ? local(whole).format(at) : local({ timeStyle: /:.*:/.test(t.dataset.clock) ? "medium" : "short" }).format(at);
   }
 }

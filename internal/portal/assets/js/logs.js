@@ -1,44 +1,66 @@
-// A log that is followed: rows are added as they come, those that do not fit the search are not.
-const most = 5000; // rows that are kept
+// A log that is followed: new rows come above the others, until the reader scrolls down, selects text or opens a row.
+const most = 1000; // rows that are kept
+const period = 2000; // milliseconds between two requests
 
 export function followLog() {
-  let source;
-  const show = () => { for (const e of document.querySelectorAll("[data-needs-script]")) e.hidden = false; };
-  const say = (is, text) => {
-    const e = document.getElementById("follow-is");
-    if (e) { e.hidden = !text; e.dataset.is = is; e.textContent = text; }
+  let mode = "on", failed = false;
+  const button = () => document.getElementById("follow");
+  const log = () => document.getElementById("log");
+  const show = () => {
+    for (const e of document.querySelectorAll("[data-needs-script]")) e.hidden = false;
+    const b = button(), is = document.getElementById("follow-is");
+    if (!b) return;
+    b.textContent = mode === "on" ? "Following" : "Resume";
+    b.setAttribute("aria-pressed", mode === "on");
+    b.classList.toggle("p", mode === "on");
+    is.hidden = false;
+    is.dataset.is = mode !== "on" ? "paused" : failed ? "off" : "on";
+    is.textContent = mode !== "on" ? "paused" : failed ? "reconnecting" : "live";
   };
-  const stop = () => { source?.close(); source = null; say("", ""); };
-  const add = (text) => {
-    const log = document.getElementById("log");
-    if (!log) return stop();
-    const find = new URLSearchParams(location.search).get("q")?.trim().toLowerCase();
-    if (find && !text.toLowerCase().includes(find)) return;
-    const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
-    const row = document.createElement("li");
-    row.append(document.createElement("span"), Object.assign(document.createElement("code"), { textContent: text }));
-    log.append(row);
-    while (log.childElementCount > most) log.firstElementChild.remove();
-    if (atEnd) log.scrollTop = log.scrollHeight;
+  const set = (next) => { if (mode !== next) { mode = next; show(); } };
+  const ask = async () => {
+    const b = button();
+    if (!b || mode !== "on" || document.hidden) return;
+    const address = b.dataset.address, to = new URL(address, location.href);
+    to.searchParams.set("since", log().querySelector("li[data-time]")?.dataset.time ?? b.dataset.now);
+    try {
+      const answer = await fetch(to, { headers: { "HX-Request": "true" } });
+      const login = answer.headers.get("HX-Redirect");
+      if (login) return void location.assign(login);
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const rows = page.getElementById("log");
+      failed = !answer.ok || !rows;
+      if (rows && mode === "on" && button()?.dataset.address === address) add([...rows.children].reverse());
+    } catch {
+      failed = true;
+    }
+    show();
   };
-  const start = (address) => {
-    let first = true;
-    source = new EventSource(address);
-    source.onopen = () => say("on", "following");
-    source.onmessage = (e) => {
-      const old = first && document.querySelector("#log li:last-child code")?.textContent === e.data;
-      first = false;
-      if (!old) add(e.data);
-    };
-    source.onerror = () => { first = true; say("off", "reconnecting"); };
+  const add = (rows) => {
+    const list = log();
+    for (const row of rows) if (!document.getElementById(row.id)) list.prepend(document.importNode(row, true));
+    while (list.childElementCount > most) list.lastElementChild.remove();
+    if (list.childElementCount) document.getElementById("norows")?.remove();
+    document.dispatchEvent(new Event("rows-added"));
   };
-  document.addEventListener("change", (e) => {
-    if (e.target.id !== "follow") return;
-    stop();
-    if (e.target.checked) start(e.target.dataset.stream);
+  document.addEventListener("click", (e) => {
+    if (!e.target.closest?.("#follow")) return;
+    if (mode === "on") return set("paused");
+    getSelection().removeAllRanges();
+    for (const d of log().querySelectorAll("details[open]")) d.open = false;
+    scrollTo(0, 0);
+    set("on");
+    ask();
   });
+  document.addEventListener("scroll", () => { if (button() && scrollY > 60) set("paused"); }, { passive: true });
+  document.addEventListener("selectionchange", () => {
+    const s = getSelection();
+    if (button() && !s.isCollapsed && log()?.contains(s.anchorNode)) set("paused");
+  });
+  document.addEventListener("toggle", (e) => { if (e.target.open && log()?.contains(e.target)) set("paused"); }, true);
   document.addEventListener("htmx:after:swap", show);
-  const log = document.getElementById("log");
-  if (log && !location.hash) log.scrollTop = log.scrollHeight;
+  const row = location.hash && log() && document.getElementById(location.hash.slice(1));
+  if (row) { row.firstElementChild.open = true; row.scrollIntoView({ block: "center" }); }
   show();
+  setInterval(ask, period);
 }

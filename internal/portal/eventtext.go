@@ -1,0 +1,228 @@
+package portal
+
+import (
+	"cmp"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// sentencePart is a part of a sentence about an event: text, or a link.
+type sentencePart struct{ Text, Path string }
+
+// eventSentence describes a kind of event. Sentences have fields in braces: by, instance, node, template, count and
+// those of the event.
+type eventSentence struct {
+	icon, tone string
+	one        string
+	many       string   // about count equal events; "": one
+	same       []string // fields that are the same in equal events
+}
+
+// eventSentences are the sentences of the events of the API.
+var eventSentences = map[farm.EventName]eventSentence{
+	farm.EventStartVM: {
+		"plus", "", "{by} requested {instance} of {template}", "{by} requested {count} instances of {template}",
+		[]string{"template_id", "tag"},
+	},
+	farm.EventVMStarted: {"ok", "ok", "{instance} started on {node}", "{count} instances started", nil},
+	farm.EventVMFailedToStart: {
+		"alert", "bad", "{instance} failed on {node}: {summary}", "{count} instances failed: {summary}",
+		[]string{"summary"},
+	},
+	farm.EventTerminateVM: {"stop", "", "{by} terminated {instance}", "{by} terminated {count} instances", nil},
+	farm.EventVMTerminated: {
+		"dash", "", "The VM of {instance} was removed", "The VMs of {count} instances were removed", nil,
+	},
+	farm.EventDistribute: {
+		"push", "", "{by} prefetched {template} to {node_count} nodes", "", []string{"template_id", "tag", "request_id"},
+	},
+	farm.EventTemplatePulled: {
+		"pull", "", "{node} pulled {template}", "{template} was pulled {count} times", []string{"template_id", "tag"},
+	},
+	farm.EventDeleteRegistryVM: {
+		"trash", "warn", "{by} deleted the template {template}", "", []string{"template_id"},
+	},
+	farm.EventConfigNode: {
+		"edit", "", "{by} {change} {node}", "{by} {change} {count} nodes", []string{"change"},
+	},
+	farm.EventDeleteNode:       {"trash", "warn", "{by} deleted the node {node}", "{by} deleted {count} nodes", nil},
+	farm.EventNodeUnregistered: {"out", "warn", "{node} left the cloud", "{count} nodes left the cloud", nil},
+	farm.EventNodeDrained: {
+		"drain", "ok", "{node} is drained: it has no VM left", "{count} nodes are drained: they have no VM left", nil,
+	},
+	farm.EventNodeScanned: {
+		"shield", "", "The host scan of {node} has new results", "The host scans of {count} nodes have new results", nil,
+	},
+	farm.EventNodeOffline:    {"wifi", "bad", "{node} went offline", "{count} nodes went offline", nil},
+	farm.EventNodeUnhealthy:  {"alert", "bad", "{node} became unhealthy", "{count} nodes became unhealthy", nil},
+	farm.EventNodeRecovered:  {"ok", "ok", "{node} recovered", "{count} nodes recovered", nil},
+	farm.EventNodesOffline:   {"wifi", "bad", "{node_count} more nodes went offline", "", []string{"node_count"}},
+	farm.EventNodesUnhealthy: {"alert", "bad", "{node_count} more nodes became unhealthy", "", []string{"node_count"}},
+	farm.EventNodesRecovered: {"ok", "ok", "{node_count} more nodes recovered", "", []string{"node_count"}},
+	farm.EventAlarmStarted: {
+		"alert", "bad", "Alarm {alarm} began: {message}", "", []string{"alarm", "subject", "message"},
+	},
+	farm.EventAlarmEnded: {"ok", "ok", "Alarm {alarm} ended: {message}", "", []string{"alarm", "subject", "message"}},
+	farm.EventsDropped: {
+		"alert", "warn", "{lost} events were not delivered to {target}", "", []string{"target", "lost"},
+	},
+	farm.EventAudit: {
+		"lock", "", "{by} called {route}", "{by} called {route} {count} times", []string{"route", "outcome", "about"},
+	},
+}
+
+// eventNames are the display names of what events are about, by ID.
+type eventNames map[string]string
+
+// eventText writes the texts of one event.
+type eventText struct {
+	client.Event
+	names eventNames
+}
+
+// value returns the text of a field.
+func (e eventText) value(field string) string {
+	switch field {
+	case "summary":
+		if failure, ok := e.All["failure"].(map[string]any); ok {
+			if text := eventValueText(failure["summary"]); text != "" {
+				return strings.TrimSuffix(text, ".")
+			}
+		}
+		return eventValueText(e.All["message"])
+	case "change":
+		return nodeChangeText(e.All)
+	case "lost":
+		return eventValueText(e.All["count"])
+	}
+	return eventValueText(e.All[field])
+}
+
+// nodeChangeText returns what was done to the configuration of a node.
+func nodeChangeText(fields map[string]any) string {
+	if on, ok := fields["drain_mode"].(bool); ok && on {
+		return "drained"
+	} else if ok {
+		return "undrained"
+	}
+	return "configured"
+}
+
+// actor returns who caused an event; empty: nobody did.
+func (e eventText) actor() sentencePart {
+	who := cmp.Or(e.value("user"), e.value("key_id"), e.value("address"))
+	switch {
+	case who != "" && e.value("for_user") != "":
+		return sentencePart{who + " for " + e.value("for_user"), pathWithQuery("/events", "q",
+			"user:"+quoteFilterValue(e.value("for_user")))}
+	case e.value("user") != "" || e.value("key_id") != "":
+		return sentencePart{who, pathWithQuery("/events", "q", "user:"+quoteFilterValue(who))}
+	case who != "":
+		return sentencePart{who, pathWithQuery("/events", "q", "address:"+quoteFilterValue(who))}
+	case e.Type == string(farm.APIAction):
+		return sentencePart{Text: "an anonymous caller"}
+	}
+	return sentencePart{Text: "the system"}
+}
+
+// subject returns the link to what an event is about.
+func (e eventText) subject(noun string) sentencePart {
+	for _, l := range eventLinks {
+		id := e.value(l.key)
+		if l.noun != noun || id == "" {
+			continue
+		}
+		name := cmp.Or(e.value(l.called), e.names[id], noun+" "+shortID(id))
+		if noun == "template" && e.value("tag") != "" {
+			name += ":" + e.value("tag")
+		}
+		return sentencePart{name, l.path + url.PathEscape(id)}
+	}
+	return sentencePart{Text: "an unknown " + noun}
+}
+
+// sentence writes a sentence about count equal events.
+func (e eventText) sentence(format string, count int) (parts []sentencePart) {
+	for format != "" {
+		text, rest, _ := strings.Cut(format, "{")
+		if text != "" {
+			parts = append(parts, sentencePart{Text: text})
+		}
+		field, after, ok := strings.Cut(rest, "}")
+		if format = after; !ok {
+			break
+		}
+		switch field {
+		case "by":
+			parts = append(parts, e.actor())
+		case "instance", "node", "template":
+			parts = append(parts, e.subject(field))
+		case "count":
+			parts = append(parts, sentencePart{Text: countText(count)})
+		default:
+			parts = append(parts, sentencePart{Text: cmp.Or(e.value(field), "unknown")})
+		}
+	}
+	if len(parts) > 0 && parts[0].Path == "" && parts[0].Text != "" { // a name stays as it is
+		first, size := utf8.DecodeRuneInString(parts[0].Text)
+		parts[0].Text = string(unicode.ToUpper(first)) + parts[0].Text[size:]
+	}
+	return parts
+}
+
+// sentenceOf returns the sentence of an event; that of an event which this program does not know has its name.
+func sentenceOf(name string) eventSentence {
+	if s, ok := eventSentences[farm.EventName(name)]; ok {
+		return s
+	}
+	return eventSentence{icon: "dash", one: "{name}", same: []string{"name"}}
+}
+
+// sameKey returns a text that equal events have in common.
+func (e eventText) sameKey() string {
+	s := sentenceOf(e.Name)
+	if s.many == "" && len(s.same) == 0 {
+		return e.ID
+	}
+	key := []string{e.Name, e.actor().Text}
+	for _, field := range s.same {
+		key = append(key, e.value(field))
+	}
+	return strings.Join(key, "\x00")
+}
+
+// sentenceFields are the fields of events that their sentences have.
+var sentenceFields = []string{
+	"failure", "message", "alarm", "route", "verb", "method", "service", "drain_mode", "state", "for_user", "node_ids",
+	"tag", "version", "request_id", "count", "target", "node_count", "node_state",
+}
+
+// detail writes the other fields of an event, in the order of their names.
+func (e eventText) detail() string {
+	shown := slices.Concat(hiddenEventKeys, sentenceFields)
+	for _, l := range eventLinks {
+		shown = append(shown, l.key, l.called)
+	}
+	var names []string
+	for name, value := range e.All {
+		if text := eventValueText(value); !slices.Contains(shown, name) && text != "" && (name != "priority" || text != "0") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		text := e.value(name)
+		if seconds, err := strconv.ParseInt(text, 10, 64); name == "since" && err == nil {
+			text = unixText(seconds)
+		}
+		names[i] = strings.ReplaceAll(name, "_", " ") + ": " + text
+	}
+	return strings.Join(names, ", ")
+}

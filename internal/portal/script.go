@@ -1,0 +1,40 @@
+package portal
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// scriptView is the startup script of an instance: while it runs, or its result.
+type scriptView struct {
+	Since   *time.Time // it runs since then; nil: it does not
+	Result  *api.ScriptResult
+	Excerpt *logExcerpt // the end of the output of a script that failed; nil: it did not
+}
+
+// newScriptView returns the startup script of an instance.
+func newScriptView(vm api.Instance, transitions []api.Transition) scriptView {
+	out := scriptView{Result: vm.StartupScript}
+	if r := vm.StartupScript; r != nil && (r.ReturnCode != 0 || r.DidTimeout || len(r.Errors) > 0) {
+		text := r.Stderr
+		if text == "" {
+			text = r.Stdout
+		}
+		if strings.Count(text, "\n") > excerptLines { // else the whole output is as short
+			out.Excerpt = newLogExcerpt("", text)
+		}
+	}
+	if vm.Phase != "startup_script" {
+		return out
+	}
+	for _, t := range slices.Backward(transitions) {
+		if t.Phase == "startup_script" {
+			out.Since = &t.Time
+			return out
+		}
+	}
+	return out
+}
