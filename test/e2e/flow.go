@@ -14,6 +14,6 @@ type flow struct {
 func flows() []flow {
 	return slices.Concat(
 		dashboardFlows, instanceFlows, startFlows, nodeFlows, templateFlows, groupFlows, logFlows, careFlows,
-		accessFlows, mannerFlows, pageFlows, consoleFlows, breakFlows,
+		accessFlows, mannerFlows, pageFlows, consoleFlows, breakFlows, truthFlows,
 	)
 }
