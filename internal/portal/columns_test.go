@@ -21,7 +21,8 @@ func TestColumns(t *testing.T) {
 		chosen := w.get(path + "?cols=none&cols=" + id + "&cols=%3Cb%3E")
 		chosen.has(200, "!"+c.usual, c.extra, `value="`+id+`" checked>`)
 		w.cookies = (&http.Response{Header: chosen.Header}).Cookies()
-		if len(w.cookies) != 1 || w.cookies[0].Value != "none."+id || w.cookies[0].Path != path || !w.cookies[0].HttpOnly {
+		if len(w.cookies) != 1 || w.cookies[0].Value != "none."+id || w.cookies[0].Path != path ||
+			!w.cookies[0].HttpOnly {
 			t.Fatalf("%s: the cookies are %v", path, w.cookies)
 		}
 		later := w.get(path)

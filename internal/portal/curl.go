@@ -24,7 +24,9 @@ var credentialUses = map[string]credentialUse{
 	},
 	"key": { // curl takes the header that the token handshake of the API guide writes
 		curl: "-H @session.txt", cli: "--api-key-id USER --api-key-file USER.pem",
-		env:  map[string]string{"SVC_CLIENT_API_KEY_ID": "BUILDYARD_KEY_ID", "SVC_CLIENT_API_KEY_STRING": "BUILDYARD_KEY"},
+		env: map[string]string{
+			"SVC_CLIENT_API_KEY_ID": "BUILDYARD_KEY_ID", "SVC_CLIENT_API_KEY_STRING": "BUILDYARD_KEY",
+		},
 		code: "key", // see goSnippet
 	},
 	"oidc": {
@@ -38,7 +40,7 @@ var credentialUses = map[string]credentialUse{
 	},
 }
 
-// credential returns the kind of the visitor's own credential and their name, "" where nobody has to log in. It does
+// credential returns the kind of the visitor's own credential and their name, "" without authentication. It does
 // not use the rights of the page: those are asked once the page knows what it is about.
 func (v *visit) credential() (kind, user string) {
 	if !v.loginRequired {
@@ -76,13 +78,15 @@ func (v *visit) credentialUse() credentialUse {
 
 // fileNameOf returns the name of a user where that is a plain word; "" for others.
 func fileNameOf(user string) string {
-	for _, c := range user {
-		plain := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_.@", c)
-		if !plain || user[0] == '-' {
-			return ""
-		}
+	if strings.HasPrefix(user, "-") || strings.IndexFunc(user, func(c rune) bool { return !isPlain(c, "-_.@") }) >= 0 {
+		return ""
 	}
 	return user
+}
+
+// isPlain reports whether a character is a letter, a digit or one of others that a shell does not interpret.
+func isPlain(c rune, others string) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune(others, c)
 }
 
 // curlCommand writes a call of the API as a command that does the same with the visitor's kind of credential.
@@ -113,14 +117,8 @@ func shellQuoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\'
 
 // shellWord quotes a text for a shell where that is needed.
 func shellWord(s string) string {
-	for _, c := range s {
-		plain := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_./:=,@%+", c)
-		if !plain {
-			return shellQuoted(s)
-		}
-	}
-	if s == "" {
-		return "''"
+	if strings.IndexFunc(s, func(c rune) bool { return !isPlain(c, "-_./:=,@%+") }) >= 0 || s == "" {
+		return shellQuoted(s)
 	}
 	return s
 }

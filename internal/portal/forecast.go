@@ -34,7 +34,7 @@ func forecasts(v *visit, r *client.StartRequest) (list []forecast) {
 		})
 	}
 	if ttl := time.Duration(r.TTL); ttl > 0 {
-		list = append(list, forecast{Icon: "stop", Text: "Terminates by itself", At: v.now.Add(ttl)})
+		list = append(list, forecast{Icon: "stop", Text: "Terminates automatically", At: v.now.Add(ttl)})
 	}
 	return list
 }
@@ -74,7 +74,7 @@ func slotForecast(v *visit, r *client.StartRequest) (f forecast, ok bool) {
 	return f, true
 }
 
-// cacheForecast says how many nodes could start it, and have the version already.
+// cacheForecast describes how many nodes could start it, and have the version already.
 func cacheForecast(v *visit, r *client.StartRequest) (f forecast, ok bool) {
 	ask := client.DistributeRequest{TemplateID: r.TemplateID, Tag: r.Tag, Version: r.Version, Group: r.Group}
 	if r.NodeID != "" {

@@ -42,7 +42,7 @@ type distributeForm struct {
 	IdempotencyKey    string // names this request, so that it is made once
 	Preview           *api.DistributePreview
 	PreviewText       string // what the nodes would pull
-	PreviewReason     string // why there is no preview
+	PreviewReason     string // why it cannot be previewed
 	Button            string
 	CurlCommand       string
 }
@@ -182,7 +182,7 @@ func (f *distributeForm) request(v *visit) (client.DistributeRequest, error) {
 	return ask, nil
 }
 
-// pulledText says what nodes would pull.
+// pulledText describes what nodes would pull.
 func pulledText(p *api.DistributePreview) string {
 	switch {
 	case p.Nodes == 0:

@@ -158,7 +158,7 @@ func slotLines(n *api.Node, rows map[string]instanceRow) (lines []slotLine, more
 	return lines, max(max(n.Slots.Capacity, len(n.Slots.Holders))-len(lines), 0)
 }
 
-// slotWarning says why a node has fewer free slots than VMs that run would leave; "" where it has not.
+// slotWarning describes what holds slots of a node without running; "" for nothing.
 func slotWarning(n *api.Node) string {
 	s := n.Slots
 	var parts []string

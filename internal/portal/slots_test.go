@@ -22,7 +22,9 @@ func TestSlotBar(t *testing.T) {
 			farm.NodeActive,
 			"1 running, 2 held by failed VMs, 1 held by orphaned VMs", "2 failed, 1 orphaned", 4,
 		},
-		"starting": {api.Slots{Capacity: 2, Other: 1, Free: 1}, farm.NodeActive, "1 starting or stopped, 1 free", "", 1},
+		"starting": {
+			api.Slots{Capacity: 2, Other: 1, Free: 1}, farm.NodeActive, "1 starting or stopped, 1 free", "", 1,
+		},
 		"offline":  {api.Slots{Capacity: 2, Running: 1, Free: 1}, farm.NodeOffline, "1 running, 1 unavailable", "", 1},
 		"too many": {api.Slots{Capacity: 1, Running: 3}, farm.NodeActive, "3 running", "", 3},
 		"large":    {api.Slots{Capacity: 1000, Running: 1, Free: 999}, farm.NodeActive, "1 running, 999 free", "", 1},
@@ -73,7 +75,8 @@ func TestSlotLines(t *testing.T) {
 		t.Errorf("the warning is %q", got)
 	}
 	n.Slots.Capacity, n.State = 1000, string(farm.NodeOffline)
-	if lines, more = slotLines(&n, nil); len(lines) != mostSlotLines || more != 900 || lines[99].State != "Unavailable" {
+	lines, more = slotLines(&n, nil)
+	if len(lines) != mostSlotLines || more != 900 || lines[99].State != "Unavailable" {
 		t.Errorf("%d rows and %d more, the last %+v", len(lines), more, lines[len(lines)-1])
 	}
 }

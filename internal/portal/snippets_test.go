@@ -58,14 +58,17 @@ func TestStartAsCode(t *testing.T) {
 	for id, list := range map[string][]string{
 		"cli": {
 			"buildyard instance start 'my debian'", `--name 'it'\''s; $(rm)'`, "--ttl 2h0m0s", "--version 3",
-			"--metadata branch=main", "--port ssh:22:2222", "--disk 80G", "--on-failure keep", "<<'EOF_'\necho 1\nEOF\nEOF_",
+			"--metadata branch=main", "--port ssh:22:2222", "--disk 80G", "--on-failure keep",
+			"<<'EOF_'\necho 1\nEOF\nEOF_",
 		},
 		"go": {
 			`Name: "it's; $(rm)"`, "TTL: client.Duration(7200 * time.Second)", "Version: new(3)",
 			`map[string]any{"branch":"main"}`,
 			`&client.Disk{Size:"80G"`, "ScriptFailHandler: client.FailHandler(1)",
 		},
-		"github": {"SVC_CONTROLLER: \"http://localhost\"", ">instances.txt <<'EOF_'", "          EOF_\n", "if: always()"},
+		"github": {
+			"SVC_CONTROLLER: \"http://localhost\"", ">instances.txt <<'EOF_'", "          EOF_\n", "if: always()",
+		},
 		"gitlab": {"after_script:", "      echo 1\n"},
 	} {
 		for _, want := range list {

@@ -140,7 +140,7 @@ func (f *startForm) addNodeNames(v *visit) {
 	i := slices.IndexFunc(f.More, func(x startField) bool { return x.Name == "node_id" })
 	filter := ""
 	if typed := f.More[i].Value; typed != "" {
-		filter = "name:" + strconv.Quote(typed+"*")
+		filter = "name:" + quoteFilterValue(typed+"*")
 	}
 	page, err := v.NodePage(v, client.PageOptions{Filter: filter, Sort: "name", Limit: fewSuggested})
 	if err != nil {

@@ -62,7 +62,7 @@ var firstFields = []startField{
 	},
 	{
 		Name: "ttl", Label: "Terminate after",
-		Hint: "A duration such as 90s or 2h. Empty: it runs until somebody terminates it.",
+		Hint: "A duration such as 90s or 2h. Empty: until it is terminated.",
 		setValue: func(r *startRequest, text string) error {
 			d, err := time.ParseDuration(text)
 			if err != nil {
@@ -104,7 +104,8 @@ var startFields = []startField{
 		{"", "stop the VM"}, {"1", "keep the VM"}, {"2", "delete the VM"},
 	}, setValue: numberField(func(r *startRequest) *int { return (*int)(&r.ScriptFailHandler) })},
 	{
-		Section: "Machine", Default: "as the template", Name: "vcpu", Label: "Virtual CPUs", Kind: "number", MaxValue: 4096,
+		Section: "Machine", Default: "as the template",
+		Name: "vcpu", Label: "Virtual CPUs", Kind: "number", MaxValue: 4096,
 		Hint: "Empty: value of the template.", setValue: numberField(func(r *startRequest) *int { return &r.VCPU }),
 	},
 	{
@@ -161,7 +162,8 @@ var startFields = []startField{
 		setValue: textField(func(r *startRequest) *string { return &r.Group }),
 	},
 	{
-		Section: "Network and ports", Default: "as the template", Name: "network_mode", Label: "Network", Kind: "choice",
+		Section: "Network and ports", Default: "as the template",
+		Name: "network_mode", Label: "Network", Kind: "choice",
 		Choices: newChoices("shared", "nat",
 			"host", "bridge",
 			"disconnected"), setValue: textField(func(r *startRequest) *string { return &r.NetworkMode }),
@@ -185,7 +187,8 @@ var startFields = []startField{
 	},
 	{Name: "metadata", Label: "Metadata", Kind: "area", Hint: "One per line: key=value.", setValue: setMetadata},
 	{
-		Section: "Console and hardware identity", Default: "as the template", Name: "name_template", Label: "Name of the VM",
+		Section: "Console and hardware identity", Default: "as the template",
+		Name: "name_template", Label: "Name of the VM",
 		Hint:     "May hold $template_name, $template_id, $instance_id, $node_name, $node_id, $ts.",
 		setValue: textField(func(r *startRequest) *string { return &r.NameTemplate }),
 	},

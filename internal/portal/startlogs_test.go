@@ -26,7 +26,7 @@ func TestStart(t *testing.T) {
 		"port_forwarding_override": {"ssh 22 2222"}, "ttl": {"2h"}, "preview": {"1"},
 	}
 	w.post("/instances/start", form).has(200, "branch", "y=z", "2h0m0s", "&lt;script&gt;", "!<script>alert",
-		"host_port", "open><summary>", "Ports ssh 22 2222", "Terminates by itself")
+		"host_port", "open><summary>", "Ports ssh 22 2222", "Terminates automatically")
 	form.Del("preview")
 	for field, values := range map[string][2]string{
 		"count": {"1001", "must be an integer between"}, "priority": {"x", "must be an integer"},
