@@ -115,7 +115,7 @@ func nodeChangeText(fields map[string]any) string {
 	return "configured"
 }
 
-// actor returns who caused an event; empty: nobody did.
+// actor returns who caused an event; empty: no caller did.
 func (e eventText) actor() sentencePart {
 	who := cmp.Or(e.value("user"), e.value("key_id"), e.value("address"))
 	switch {

@@ -26,6 +26,7 @@ type instanceView struct {
 	Raw             string
 	CurlCommand     string
 	NoConsole       string // why there is none; "": there is a console
+	StartTook       string // "": it was not started
 	Log             instanceEvents
 	Script          scriptView
 	HasNodeLogs     bool // nodes send their logs to the central logs
@@ -121,6 +122,7 @@ func showInstance(v *visit) (any, error) {
 	}
 	out.Group = groupName(v, vm.GroupID)
 	out.Log = newInstanceEvents(v, id, out.State, out.Note)
+	out.StartTook = startTook(vm)
 	out.Script = newScriptView(vm, explained.Explain.Transitions)
 	out.HasNodeLogs = hasNodeLogs(v)
 	return out, nil
@@ -146,7 +148,7 @@ func showTerminated(v *visit, id string) (any, error) {
 		Template: past.TemplateName, Node: past.NodeName, Raw: indentedJSON(past),
 		VM: api.Instance{
 			VMID: past.VMID, Tag: past.Tag, NodeID: past.NodeID, ExternalID: past.ExternalID,
-			Arch: past.Arch, CRTime: past.CRTime, TTL: past.TTL,
+			Arch: past.Arch, CRTime: past.CRTime, TTL: past.TTL, Owner: past.Owner, Started: past.Started,
 		},
 		CurlCommand: curlCommand(v, "GET", "/api/v1/vm/history?id="+id, ""), Failure: past.Failure,
 		FailureLog: failureLog(v, id),
@@ -156,6 +158,7 @@ func showTerminated(v *visit, id string) (any, error) {
 	}
 	v.title = out.Name
 	out.Timeline = newTimeline(v.now, past.CRTime, past.Transitions, past.Finished)
+	out.StartTook = startTook(out.VM)
 	out.Log = newInstanceEvents(v, id, out.State, out.Note)
 	out.HasNodeLogs = hasNodeLogs(v)
 	return out, nil

@@ -43,7 +43,7 @@ func newEndedBy(events []client.Event, hiddenReason, note string) *endedBy {
 	if e := findEvent(events, farm.EventTerminateVM); e != nil {
 		return &endedBy{Who: eventText{Event: *e}.actor(), Time: time.Unix(e.Time, 0)}
 	}
-	if hiddenReason == "" && findEvent(events, farm.EventStartVM) != nil { // nobody requested it
+	if hiddenReason == "" && findEvent(events, farm.EventStartVM) != nil { // no caller requested it
 		return &endedBy{Who: sentencePart{Text: "the system"}, Reason: note}
 	}
 	return &endedBy{Reason: cmp.Or(hiddenReason, "the events of that time are no longer kept")}

@@ -41,6 +41,8 @@ type instanceRow struct {
 	Tag                  string
 	Node, NodeID         string
 	IP, MAC, ExternalID  string
+	Owner                string
+	StartTook            string // from the request until it was started first; "": it was not
 	Expires              time.Time
 	Created              time.Time
 	Note                 string // how far it is, why it waits, what failed
@@ -68,6 +70,8 @@ var instanceColumns = []column{
 	{ID: "template", Name: "Template", Field: "template"},
 	{ID: "node", Name: "Node", Field: "node"},
 	{ID: "ip", Name: "IP", HideOnNarrow: true},
+	{ID: "owner", Name: "Owner", HideOnNarrow: true},
+	{ID: "took", Name: "Start took", Numeric: true, HideOnNarrow: true},
 	{ID: "external", Name: "External ID", HideOnNarrow: true, IsExtra: true},
 	{ID: "mac", Name: "MAC address", HideOnNarrow: true, IsExtra: true},
 	{ID: "id", Name: "ID", HideOnNarrow: true, IsExtra: true},
@@ -116,7 +120,7 @@ func newInstanceRow(item api.InstanceItem, page api.InstancePage) instanceRow {
 	row := instanceRow{
 		ID: item.InstanceID, State: vm.InstanceState, Name: instanceName(item), Tag: vm.Tag, Created: vm.CRTime,
 		TemplateID: vm.VMID, Template: page.Templates[vm.VMID], NodeID: vm.NodeID, Node: page.Nodes[vm.NodeID],
-		ExternalID: vm.ExternalID, MAC: vm.MACAddress, Expires: vm.Expires,
+		ExternalID: vm.ExternalID, MAC: vm.MACAddress, Expires: vm.Expires, Owner: vm.Owner, StartTook: startTook(vm),
 		Note: vm.Message, Phase: vm.Phase, Terminated: vm.InstanceState == string(farm.Terminated),
 	}
 	if vm.ExternalID != row.Name {
@@ -135,6 +139,14 @@ func newInstanceRow(item api.InstanceItem, page api.InstancePage) instanceRow {
 		row.Note = percentText(vm.Progress) + " % pulled"
 	}
 	return row
+}
+
+// startTook returns how long it took from the request of an instance until it was started first; "": it was not.
+func startTook(vm api.Instance) string {
+	if vm.Started.IsZero() || vm.CRTime.IsZero() {
+		return ""
+	}
+	return durationText(vm.Started.Sub(vm.CRTime))
 }
 
 // instanceName is what an instance is called: its name, else what its client calls it, else the end of its id.

@@ -19,7 +19,8 @@ func TestInstances(t *testing.T) {
 		TemplateID: debian, Name: hostile, Count: 3, Metadata: map[string]any{"branch": hostile},
 	})
 	list := w.get("/instances?q=state:started&sort=-age")
-	list.has(200, "3 instances that match", "debian", "v2", `href="/instances/`+ids[0]+`"`, `aria-sort="descending"`,
+	list.has(200, "3 instances that match", ">Start took<", ">Owner<")
+	list.has(200, "debian", "v2", `href="/instances/`+ids[0]+`"`, `aria-sort="descending"`,
 		"&lt;script&gt;", "!<script>alert", "!<img src=x")
 	for header, want := range map[string]string{
 		"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Type": "text/html; charset=utf-8",
@@ -38,7 +39,7 @@ func TestInstances(t *testing.T) {
 	w.ask("GET", "/instances", nil, map[string]string{"HX-Request": "true"}).has(200, "</title><main",
 		"</main><hx-partial", "!<html", "!</hx-partial>\n")
 	w.get("/instances/"+ids[0]).has(200, "Started", "debian", ">Terminate</a>", nodes[0].NodeName[:4], "&lt;img src=x",
-		"!<img src=x", "Raw JSON", "curl -s")
+		"!<img src=x", "Raw JSON", "curl -s", "<dt>Start took</dt>")
 	w.get("/instances/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found", "Request ID <code>")
 	w.get("/instances/end?chosen="+ids[0]).has(200, "Terminate 1 instance", "cannot be undone", ids[0])
 	w.get("/instances/end").has(400, "No instance selected")
@@ -46,8 +47,8 @@ func TestInstances(t *testing.T) {
 		s.Header.Get("Location") != "/instances/"+ids[0] {
 		t.Errorf("%d to %s", s.Code, s.Header.Get("Location"))
 	}
-	w.post("/instances/end", url.Values{"chosen": {ids[1], "no such id"}}).has(409, "1 failed of 2; the others: Terminating",
-		"Not found", `hx-post="/results/instances"`, `id="r-`+ids[1]+`"`, "!<script>alert", "1 instance now",
+	w.post("/instances/end", url.Values{"chosen": {ids[1], "no such id"}}).has(409,
+		"1 failed of 2; the others: Terminating", "Not found", `hx-post="/results/instances"`, `id="r-`+ids[1]+`"`, "!<script>alert", "1 instance now",
 		`data-live="/live?topics=instances"`, "!hx-get=")
 	w.post("/instances/end", url.Values{"all": {"1"}, "q": {"id:" + ids[2]}}).has(303)
 	w.await("the end", func() (bool, error) {

@@ -94,7 +94,8 @@ func TestLogPages(t *testing.T) {
 	if !slices.Equal(sorted, want) || len(pages) != 3 {
 		t.Errorf("%d rows on %d pages: %q", len(rows), len(pages), rows)
 	}
-	if !strings.Contains(pages[1], `href="/logs?lines=50&q=of+120" rel="prev"`) || strings.Contains(pages[1], `id="follow"`) {
+	if !strings.Contains(pages[1], `href="/logs?lines=50&q=of+120" rel="prev"`) ||
+		strings.Contains(pages[1], `id="follow"`) {
 		t.Error("the second page does not lead to the newest rows, or follows")
 	}
 	newestFirst := func(a, b string) int { return strings.Compare(b, a) }

@@ -16,11 +16,11 @@ import (
 // liveResults are the current states of what an action changed. The page asks for them again when something changes;
 // what failed is not in them, and stays on the page.
 type liveResults struct {
-	Kind  string // instances or nodes
-	Noun  string // of one
-	Rows  []liveRow
-	More  int // things without a row
-	Tally []stateTally
+	Kind   string // instances or nodes
+	Noun   string // of one
+	Rows   []liveRow
+	More   int // things without a row
+	Counts []stateCount
 }
 
 // liveRow is one thing with its current state.
@@ -30,8 +30,8 @@ type liveRow struct {
 	Note           string
 }
 
-// stateTally is how many things are in a state.
-type stateTally struct {
+// stateCount is how many things are in a state.
+type stateCount struct {
 	State string // "": gone
 	Count int
 }
@@ -56,14 +56,14 @@ const mostLive = 200
 func newLiveResults(kind string, rows []liveRow, more int) *liveResults {
 	out := &liveResults{Kind: kind, Noun: resultKinds[kind].noun, Rows: rows, More: more}
 	for _, r := range rows {
-		i := slices.IndexFunc(out.Tally, func(t stateTally) bool { return t.State == r.State })
+		i := slices.IndexFunc(out.Counts, func(t stateCount) bool { return t.State == r.State })
 		if i < 0 {
-			out.Tally = append(out.Tally, stateTally{State: r.State})
-			i = len(out.Tally) - 1
+			out.Counts = append(out.Counts, stateCount{State: r.State})
+			i = len(out.Counts) - 1
 		}
-		out.Tally[i].Count++
+		out.Counts[i].Count++
 	}
-	slices.SortFunc(out.Tally, func(a, b stateTally) int { return b.Count - a.Count })
+	slices.SortFunc(out.Counts, func(a, b stateCount) int { return b.Count - a.Count })
 	return out
 }
 
