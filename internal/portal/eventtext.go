@@ -41,7 +41,8 @@ var eventSentences = map[farm.EventName]eventSentence{
 		"dash", "", "The VM of {instance} was removed", "The VMs of {count} instances were removed", nil,
 	},
 	farm.EventDistribute: {
-		"push", "", "{by} prefetched {template} to {node_count} nodes", "", []string{"template_id", "tag", "request_id"},
+		"push", "", "{by} prefetched {template} to {node_count} nodes", "",
+		[]string{"template_id", "tag", "request_id"},
 	},
 	farm.EventTemplatePulled: {
 		"pull", "", "{node} pulled {template}", "{template} was pulled {count} times", []string{"template_id", "tag"},
@@ -58,7 +59,8 @@ var eventSentences = map[farm.EventName]eventSentence{
 		"drain", "ok", "{node} is drained: it has no VM left", "{count} nodes are drained: they have no VM left", nil,
 	},
 	farm.EventNodeScanned: {
-		"shield", "", "The host scan of {node} has new results", "The host scans of {count} nodes have new results", nil,
+		"shield", "", "The host scan of {node} has new results", "The host scans of {count} nodes have new results",
+		nil,
 	},
 	farm.EventNodeOffline:    {"wifi", "bad", "{node} went offline", "{count} nodes went offline", nil},
 	farm.EventNodeUnhealthy:  {"alert", "bad", "{node} became unhealthy", "{count} nodes became unhealthy", nil},
@@ -212,7 +214,8 @@ func (e eventText) detail() string {
 	}
 	var names []string
 	for name, value := range e.All {
-		if text := eventValueText(value); !slices.Contains(shown, name) && text != "" && (name != "priority" || text != "0") {
+		if text := eventValueText(value); !slices.Contains(shown, name) && text != "" &&
+			(name != "priority" || text != "0") {
 			names = append(names, name)
 		}
 	}

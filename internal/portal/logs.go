@@ -57,8 +57,13 @@ var lineChoices = []int{50, defaultLogLines, 500, 1000}
 var logRanges = []struct {
 	name, value string
 	length      time.Duration
-}{{"All", "", 0}, {"15 m", "15m", 15 * time.Minute}, {"1 h", "1h", time.Hour}, {"24 h", "24h", 24 * time.Hour},
-	{"7 d", "7d", 7 * 24 * time.Hour}}
+}{
+	{"All", "", 0},
+	{"15 m", "15m", 15 * time.Minute},
+	{"1 h", "1h", time.Hour},
+	{"24 h", "24h", 24 * time.Hour},
+	{"7 d", "7d", 7 * 24 * time.Hour},
+}
 
 func showLogs(v *visit) (any, error) {
 	services, err := v.Logs().Services(v)

@@ -69,7 +69,7 @@ export function showConsole() {
     rfb.addEventListener("clipboard", now((e) => { copied = e.detail.text; el("console-copy").disabled = !copied; }));
   };
 
-  // end says why there is no screen, and connects again later unless that is final.
+  // end shows why the screen is gone, and connects again later unless that is final.
   const end = (no, text) => {
     if (no.final || tries >= most) {
       say("off", "not connected");
