@@ -173,7 +173,13 @@ func (p *page) isOutside(address string) bool {
 	if visits && p.services.has(u) {
 		return false
 	}
-	return !slices.Contains([]string{p.open.Controller, p.guarded.Controller, p.lab.Controller}, "http://"+u.Host)
+	own := []string{p.open.Controller, p.guarded.Controller, p.lab.Controller}
+	for _, c := range []*specialCloud{p.outage, p.large} {
+		if c != nil {
+			own = append(own, c.Controller)
+		}
+	}
+	return !slices.Contains(own, "http://"+u.Host)
 }
 
 func (p *page) note(list *[]string, text string) {

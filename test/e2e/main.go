@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	if err != nil {
 		return false, err
 	}
-	s, err := newStage(ctx, dir, out)
+	s, err := newStage(ctx, dir, list, out)
 	if err != nil {
 		return false, err
 	}
@@ -87,6 +87,11 @@ func (s *stage) all(ctx context.Context, list []flow, o options, out io.Writer) 
 	used := slices.DeleteFunc(slices.Clone(looks), func(l look) bool { return o.look != "" && o.look != l.String() })
 	for _, f := range list {
 		fine := true
+		if f.before != nil {
+			if err := f.before(ctx, s); err != nil {
+				return false, fmt.Errorf("%s: %w", f.name, err)
+			}
+		}
 		for _, l := range s.looks(ctx, f, used, o.shots) {
 			fine = l.tell(f, out) && fine
 		}

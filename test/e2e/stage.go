@@ -34,14 +34,16 @@ type stage struct {
 	firefox       map[string]*firefox.Browser // by color scheme
 	programs      rig.Programs
 	services      *externalServices
-	fleets        int // that were started
+	dir           string        // of everything
+	outage, large *specialCloud // nil: no flow needs them
+	fleets        int           // that were started
 	ends          []func() error
 }
 
 // newStage builds the programs and starts three clouds: one that is open and has nodes, one where
 // callers have to log in and that has none, and one for what is odd and for what breaks.
-func newStage(ctx context.Context, dir string, out io.Writer) (s *stage, err error) {
-	s = &stage{}
+func newStage(ctx context.Context, dir string, list []flow, out io.Writer) (s *stage, err error) {
+	s = &stage{dir: dir}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -56,6 +58,9 @@ func newStage(ctx context.Context, dir string, out io.Writer) (s *stage, err err
 	}
 	s.ends = append(s.ends, func() error { s.services.close(); return nil })
 	if err := s.begin(ctx, dir); err != nil {
+		return s, err
+	}
+	if err := s.prepare(ctx, list); err != nil {
 		return s, err
 	}
 	started, end, err := chromium.Start(ctx, dir)

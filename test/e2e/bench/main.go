@@ -69,7 +69,8 @@ func (b *bench) Measure(ctx context.Context) (err error) {
 func (b *bench) parts(s *stage) []runner.Part {
 	var firsts, refreshes, paints []string
 	for _, s := range sights {
-		firsts, refreshes, paints = append(firsts, s.first()), append(refreshes, s.refresh()), append(paints, s.paint())
+		firsts, refreshes = append(firsts, s.first()), append(refreshes, s.refresh())
+		paints = append(paints, s.paint(), s.ratio())
 	}
 	part := func(do func(context.Context, *stage) error, rows ...string) runner.Part {
 		return runner.Part{Rows: rows, Do: func(ctx context.Context) error { return s.steady(ctx, do) }}
@@ -78,7 +79,9 @@ func (b *bench) parts(s *stage) []runner.Part {
 		part(b.firsts, firsts...),
 		part(b.refreshes, refreshes...),
 		part(b.paints, paints...),
+		part(b.wire, rowVisit, rowWire),
 		part(b.tabs, rowTabs, rowTabsOne),
 		part(b.tab, rowHeap, rowNodes, rowListeners),
+		part(b.search, rowSearch),
 	}
 }

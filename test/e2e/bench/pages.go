@@ -91,7 +91,7 @@ func (b *bench) paints(ctx context.Context, s *stage) error {
 			if err != nil {
 				return fmt.Errorf("%s in Chromium: %w", at.path, err)
 			}
-			if i > 0 && b.Wants(at.paint()) {
+			if i > 0 {
 				bare[at.name], whole[at.name] = append(bare[at.name], least.Paint), append(whole[at.name], took.Paint)
 				b.Add(at.paint(), took.Paint-least.Paint)
 				b.Note(at.paint(),
@@ -102,6 +102,8 @@ func (b *bench) paints(ctx context.Context, s *stage) error {
 		}
 	}
 	for _, at := range sights {
+		b.Add(at.ratio(), row.Median(whole[at.name])/row.Median(bare[at.name]))
+		b.Note(at.ratio(), "%.0f ms and %.0f ms", row.Median(whole[at.name]), row.Median(bare[at.name]))
 		if f := b.Figure(at.paint()); len(f.Samples) > 0 {
 			b.Say("%s: median %.0f ms; %s", f.Name, row.Median(f.Samples), f.Note)
 		}

@@ -10,6 +10,7 @@ import (
 // Sizes and times of what is measured.
 const (
 	instances  = 10_000
+	searched   = 20_000 // instances of the search: as many again wait
 	nodes      = 1000
 	slots      = 12  // of each of them
 	changes    = 100 // a second: half of them starts, half ends
@@ -20,6 +21,7 @@ const (
 	openTabs   = 20
 	wholeWatch = 600 // seconds that the tab is watched
 	window     = 60 * time.Second
+	visitTime  = 2 * time.Second
 	glance     = 10 * time.Second // between two looks at the tab
 	settle     = 10 * time.Second
 	limit      = 15 * time.Minute // of a run, without the time that the tab is watched
@@ -31,6 +33,7 @@ type sight struct{ name, path string }
 func (s sight) first() string   { return "first-" + s.name }
 func (s sight) refresh() string { return "refresh-" + s.name }
 func (s sight) paint() string   { return "paint-" + s.name }
+func (s sight) ratio() string   { return "ratio-" + s.name }
 
 var sights = []sight{{"instances", "/instances"}, {"nodes", "/nodes"}, {"dashboard", "/"}, {"templates", "/templates"}}
 
@@ -41,9 +44,12 @@ const (
 	rowHeap      = "tab-heap"
 	rowNodes     = "tab-nodes"
 	rowListeners = "tab-listeners"
+	rowWire      = "tab-wire"
+	rowVisit     = "first-visit"
+	rowSearch    = "search-20000"
 )
 
-var how = struct{ first, refresh, paint, tabs, tab string }{
+var how = struct{ first, refresh, paint, ratio, tabs, tab, wire, visit, search string }{
 	first: fmt.Sprintf(
 		"95th percentile of %d looks: from the request of a logged-in client over loopback until the last byte of "+
 			"the page", looks),
@@ -66,6 +72,14 @@ var how = struct{ first, refresh, paint, tabs, tab string }{
 	tab: fmt.Sprintf(
 		"/instances in Chromium for %d s; every %s garbage is collected and then counted; how far the mean of the "+
 			"last third is from that of the second", wholeWatch, glance),
+	ratio: "the medians of the visits of paint: that of the page as a multiple of that of the line of text",
+	wire: fmt.Sprintf("bytes of all responses that Chromium receives for /instances over %s, as they are on the wire; a "+
+		"tab that is refreshed less than every %.0f s misses", window, 1/leastFresh),
+	visit: "bytes of all responses that Chromium receives with an empty cache, as they are on the wire; the largest of " +
+		"the four pages",
+	search: fmt.Sprintf("95th percentile of %d searches for an ID, a part of many names, of none, a node and an "+
+		"external ID, over %d instances of which half wait: from the request of a logged-in client over loopback "+
+		"until the last byte", looks, searched),
 }
 
 var rows = func() (list []row.Row) {
@@ -78,6 +92,12 @@ var rows = func() (list []row.Row) {
 			Name: s.paint(), What: s.path +
 				" in Chromium, first paint beyond that of a line of text", Unit: "ms", Target: 200, Need: paintings,
 			How: how.paint,
+		})
+	}
+	for _, s := range sights {
+		list = append(list, row.Row{
+			Name: s.ratio(), What: s.path + " in Chromium, first paint as a multiple of that of a line of text",
+			Unit: "x", Target: 1.5, Digits: 2, Need: 1, How: how.ratio,
 		})
 	}
 	for _, s := range sights {
@@ -102,6 +122,18 @@ var rows = func() (list []row.Row) {
 		row.Row{
 			Name: rowListeners, What: "its listeners of events", Unit: "%", Target: 10, Digits: 1, Need: 1,
 			How: how.tab,
+		},
+		row.Row{
+			Name: rowWire, What: "a live tab of /instances over the wire", Unit: "kB/s", Target: 20, Digits: 1, Need: 1,
+			How: how.wire,
+		},
+		row.Row{
+			Name: rowVisit, What: "transferred on a first visit", Unit: "kB", Target: 150, Need: len(sights), Quantile: 1,
+			How: how.visit,
+		},
+		row.Row{
+			Name: rowSearch, What: "search over 20,000 instances, p95", Unit: "ms", Target: 30, Digits: 1, Need: looks,
+			Quantile: 0.95, How: how.search,
 		},
 	)
 }()
