@@ -10,6 +10,7 @@ import (
 type credentialUse struct {
 	curl string            // arguments of curl
 	cli  string            // arguments of the command line client
+	node string            // arguments of buildnode, which takes no tokens of identity providers
 	env  map[string]string // settings of that client with the names of secrets in a CI system
 	code string            // Go expression of the client package; "": none are needed
 }
@@ -18,12 +19,13 @@ type credentialUse struct {
 var credentialUses = map[string]credentialUse{
 	"": {},
 	"root": {
-		curl: `-u "root:$BUILDYARD_TOKEN"`, cli: "--token-file root-token",
+		curl: `-u "root:$BUILDYARD_TOKEN"`, cli: "--token-file root-token", node: "--token-file root-token",
 		env:  map[string]string{"SVC_CLIENT_ROOT_TOKEN": "BUILDYARD_TOKEN"},
 		code: `client.RootToken(os.Getenv("BUILDYARD_TOKEN"))`,
 	},
 	"key": { // curl takes the header that the token handshake of the API guide writes
 		curl: "-H @session.txt", cli: "--api-key-id USER --api-key-file USER.pem",
+		node: "--api-key-id USER --api-key-file USER.pem",
 		env: map[string]string{
 			"SVC_CLIENT_API_KEY_ID": "BUILDYARD_KEY_ID", "SVC_CLIENT_API_KEY_STRING": "BUILDYARD_KEY",
 		},
@@ -36,7 +38,8 @@ var credentialUses = map[string]credentialUse{
 	},
 	"certificate": {
 		curl: "--cert USER.pem --key USER.key", cli: "--client-cert USER.pem --client-key USER.key",
-		env: map[string]string{"SVC_CLIENT_CERT": "BUILDYARD_CERT", "SVC_CLIENT_KEY": "BUILDYARD_CERT_KEY"},
+		node: "--client-cert USER.pem --client-key USER.key",
+		env:  map[string]string{"SVC_CLIENT_CERT": "BUILDYARD_CERT", "SVC_CLIENT_KEY": "BUILDYARD_CERT_KEY"},
 	},
 }
 
@@ -72,6 +75,7 @@ func (v *visit) credentialUse() credentialUse {
 	if name := fileNameOf(user); name != "" {
 		use.curl = strings.ReplaceAll(use.curl, "USER", name)
 		use.cli = strings.ReplaceAll(use.cli, "USER", name)
+		use.node = strings.ReplaceAll(use.node, "USER", name)
 	}
 	return use
 }

@@ -141,7 +141,7 @@ func slotsTile(s *api.ControllerStats) tile {
 	t.Details = []string{fmt.Sprintf("%s of %s, %s free", countText(taken), countText(s.Slots.Capacity),
 		countText(s.Slots.Free))}
 	if held := heldText(&s.Slots); held != "" {
-		t.Details = append(t.Details, held)
+		t.Details = append(t.Details, "held: "+held)
 	}
 	return t
 }
@@ -349,12 +349,12 @@ func (d *dashboard) addFirstRun(v *visit) {
 	}
 	f := &firstRun{
 		Join: newJoinView(v), Push: pushCommand(v), HasNodes: nodes > 0, HasTemplates: templates.Total > 0,
-		HasInstances: instances > 0, Start: "buildyard instance start TEMPLATE", ControllerURL: controllerURL(v),
+		HasInstances: instances > 0, Start: startCommand(&client.StartRequest{}, ""), ControllerURL: controllerURL(v),
 		LoginRequired: v.loginRequired,
 	}
 	f.NodeCount, f.TemplateCount = strconv.Itoa(nodes), strconv.Itoa(templates.Total)
 	if len(templates.Templates) > 0 {
-		f.Start = "buildyard instance start " + shellQuoted(templates.Templates[0].Name)
+		f.Start = startCommand(&client.StartRequest{}, templates.Templates[0].Name, v.credentialUse().cli)
 	}
 	for i, done := range []bool{f.HasNodes, f.HasTemplates, f.HasInstances} {
 		if !done {

@@ -18,8 +18,12 @@ type snippet struct{ ID, Name, Text string }
 // startSnippets returns a start as code for several tools, with the visitor's kind of credential.
 func startSnippets(v *visit, r *client.StartRequest, templateName string) []snippet {
 	use := v.credentialUse()
+	curl := curlCommand(v, "POST", "/api/v1/vm", jsonText(r))
+	if kind, _ := v.credential(); kind == "key" {
+		curl = "# session.txt: written by the token handshake of the API guide\n" + curl
+	}
 	return []snippet{
-		{"curl", "curl", curlCommand(v, "POST", "/api/v1/vm", jsonText(r))},
+		{"curl", "curl", curl},
 		{"cli", "CLI", startCommand(r, templateName, "--controller "+shellWord(controllerURL(v)), use.cli)},
 		{"go", "Go", goSnippet(controllerURL(v), use, r)},
 		{"github", "GitHub Actions", githubSnippet(controllerURL(v), use, startCommand(r, templateName))},

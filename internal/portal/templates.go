@@ -122,8 +122,8 @@ func pushCommand(v *visit) string {
 		address = status.RegistryAddress
 	}
 	line := "buildnode registry -r " + shellQuoted(address)
-	if v.loginRequired {
-		line += " --token-file root.token"
+	if use := v.credentialUse(); use.node != "" {
+		line += " " + use.node
 	}
 	return line + " push NAME-OF-VM --tag v1"
 }
