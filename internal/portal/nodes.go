@@ -159,7 +159,7 @@ var nodeColumns = []column{
 	{ID: "groups", Name: "Groups", Field: "group"},
 	{ID: "hour", Name: "Slots, last hour", HideOnNarrow: true},
 	{ID: "address", Name: "Address", Field: "host", HideOnNarrow: true},
-	{ID: "agent", Name: "Agent", Field: "version", HideOnNarrow: true},
+	{ID: "agent", Name: "Agent", Field: "version", HideOnNarrow: true, IsExtra: true},
 	{ID: "hypervisor", Name: "Hypervisor", HideOnNarrow: true, IsExtra: true},
 	{ID: "arch", Name: "Architecture", Field: "arch", HideOnNarrow: true, IsExtra: true},
 	{ID: "id", Name: "ID", HideOnNarrow: true, IsExtra: true},

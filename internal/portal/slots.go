@@ -136,10 +136,7 @@ func slotLines(n *api.Node, rows map[string]instanceRow) (lines []slotLine, more
 		switch h.Use {
 		case api.SlotFailed:
 			line.State = "Failed VM"
-			if line.Note == "" {
-				line.Note = "its VM is kept"
-			}
-			line.Note += ": holds the slot until it is terminated"
+			line.Note = strings.TrimSpace(line.Note + " Its VM holds the slot until the instance is terminated.")
 		case api.SlotOrphaned:
 			line.State, line.VMID = "Orphaned VM", h.VMID
 			line.Note = "no instance of this cloud: adopt or remove it with buildyard node adopt"

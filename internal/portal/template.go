@@ -105,28 +105,36 @@ func (t *templateView) addCachingNodes(holders []api.TemplateNode) {
 	t.CachingNodeCount = len(holders)
 	for _, h := range holders {
 		row := cachingNodeRow{ID: h.NodeID, Name: h.NodeName, State: h.State}
-		for _, held := range h.Versions {
-			row.Size += held.Size
-			found := false
-			for i := range t.Tags { // tags of equal content are all cached
-				tag := &t.Tags[i]
-				if tag.ContentID != held.ContentID {
-					continue
-				}
-				found = true
-				row.Tags = append(row.Tags, tag.Tag)
-				if tag.Nodes++; len(tag.FirstCachingNodes) < fewNames {
-					tag.FirstCachingNodes = append(tag.FirstCachingNodes, h)
-				}
+		sizes := cachedSizes(h)
+		known := map[string]bool{}
+		for i := range t.Tags { // tags of equal content are all cached
+			tag := &t.Tags[i]
+			if _, cached := sizes[tag.ContentID]; !cached {
+				continue
 			}
-			if !found {
-				row.StaleVersions++
+			known[tag.ContentID] = true
+			row.Tags = append(row.Tags, tag.Tag)
+			if tag.Nodes++; len(tag.FirstCachingNodes) < fewNames {
+				tag.FirstCachingNodes = append(tag.FirstCachingNodes, h)
 			}
+		}
+		row.StaleVersions = len(sizes) - len(known)
+		for _, size := range sizes {
+			row.Size += size
 		}
 		if len(t.CachingNodes) < maxCachingNodes {
 			t.CachingNodes = append(t.CachingNodes, row)
 		}
 	}
+}
+
+// cachedSizes returns the sizes of what a node has cached, by content: several versions may have the same.
+func cachedSizes(n api.TemplateNode) map[string]int64 {
+	sizes := map[string]int64{}
+	for _, held := range n.Versions {
+		sizes[held.ContentID] = held.Size
+	}
+	return sizes
 }
 
 // distributionsOf returns the distributions of a template that are open or of the last day, the newest first.

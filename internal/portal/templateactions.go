@@ -238,8 +238,8 @@ func askRemoveTemplate(v *visit) (any, error) {
 	}
 	for _, h := range holders {
 		r.NodeName = h.NodeName
-		for _, held := range h.Versions {
-			r.Size += held.Size
+		for _, size := range cachedSizes(h) {
+			r.Size += size
 		}
 	}
 	r.Total, r.CachingNodes = len(holders), holders[:min(len(holders), firstRows)]
