@@ -86,8 +86,8 @@ func TestGroupedEvents(t *testing.T) {
 	var all []client.Event
 	add := func(second int, name, user, instance string) {
 		all = append(all, newEvent(t, fmt.Sprintf(
-			`{"id":"e%d","name":%q,"type":"apiAction","time":%d,"user":%q,"instance_id":%q}`, len(all), name, second, user,
-			instance)))
+			`{"id":"e%d","name":%q,"type":"apiAction","time":%d,"user":%q,"instance_id":%q}`, len(all), name, second,
+			user, instance)))
 	}
 	add(0, "TerminateVM", "alice", "i0") // more than a minute before the newest
 	for i := range 30 {

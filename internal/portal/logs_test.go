@@ -71,7 +71,8 @@ func TestLogPages(t *testing.T) {
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
 	}
-	row, link := regexp.MustCompile(`<span class="msg">(row \d+ of 120)`), regexp.MustCompile(`href="([^"]+)" rel="next"`)
+	row := regexp.MustCompile(`<span class="msg">(row \d+ of 120)`)
+	link := regexp.MustCompile(`href="([^"]+)" rel="next"`)
 	read := func(path string) (rows, pages []string) {
 		for path != "" {
 			s := w.get(path)

@@ -118,8 +118,7 @@ func orderedRows(ids []string, rows map[string]liveRow, path, noun string) (all 
 	return all
 }
 
-// withStates adds the names of what they are about, and the result the live states of those
-// that succeeded.
+// withStates sets the names of the items of a result, and the live states of those that succeeded.
 func (o *actionResult) withStates(v *visit, kind string, ids []string) {
 	known := ids[:min(mostLive, len(ids))]
 	var changed []liveRow
