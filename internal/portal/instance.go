@@ -103,8 +103,8 @@ func showInstance(v *visit) (any, error) {
 	vm := explained.Instance
 	out := instanceView{
 		ID: id, Name: instanceName(api.InstanceItem{InstanceID: id, Name: &vm.Name, ExternalID: &vm.ExternalID}),
-		State: vm.InstanceState,
-		Note:  vm.Message, VM: vm, Raw: indentedJSON(explained),
+		State: vm.InstanceState, Terminated: vm.InstanceState == string(farm.Terminated),
+		Note: vm.Message, VM: vm, Raw: indentedJSON(explained),
 		CurlCommand: curlCommand(v, "GET", "/api/v1/vm?explain=1&id="+id, ""),
 	}
 	if len(explained.Explain.Nodes) > 0 || explained.Explain.Queue != nil {

@@ -274,7 +274,7 @@ func doEnd(v *visit) (actionResult, error) {
 	}
 	out := actionResult{Back: c.Back}
 	for _, id := range c.IDs {
-		r := itemResult{Name: id, Path: "/instances/" + url.PathEscape(id), Said: "Terminating"}
+		r := itemResult{Name: id, Path: "/instances/" + url.PathEscape(id), Said: "Termination requested"}
 		if err := v.Terminate(v, id); err != nil {
 			r.Reason = notShownReason(err)
 		}

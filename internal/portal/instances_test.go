@@ -48,7 +48,7 @@ func TestInstances(t *testing.T) {
 		t.Errorf("%d to %s", s.Code, s.Header.Get("Location"))
 	}
 	w.post("/instances/end", url.Values{"chosen": {ids[1], "no such id"}}).has(409,
-		"1 failed of 2; the others: Terminating", "Not found", `hx-post="/results/instances"`, `id="r-`+ids[1]+`"`,
+		"1 failed of 2; the others: Termination requested", "Not found", `hx-post="/results/instances"`, `id="r-`+ids[1]+`"`,
 		"!<script>alert", "1 instance now",
 		`data-live="/live?topics=instances"`, "!hx-get=")
 	w.post("/instances/end", url.Values{"all": {"1"}, "q": {"id:" + ids[2]}}).has(303)

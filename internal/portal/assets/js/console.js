@@ -92,7 +92,7 @@ export function showConsole() {
     try {
       const answer = await fetch(screen.dataset.address, { signal: AbortSignal.timeout(10000) });
       const body = await answer.json();
-      return body.status === "OK" ? { text: "" } : { text: body.message, final: answer.status < 500 && answer.status !== 429 };
+      return body.status === "OK" ? { text: "" } : { text: body.message, final: answer.status < 500 && answer.status !== 429 && !/try again/.test(body.message) };
     } catch {
       return { text: "The controller cannot be reached." };
     }
