@@ -89,7 +89,7 @@ func pluralText(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return fmt.Sprint(n, " ", many)
+	return countText(n) + " " + many
 }
 
 // pathWithQuery returns a path with parameters, from pairs of names and values. Empty values are left out.

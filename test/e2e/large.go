@@ -42,7 +42,7 @@ func useLarge(p *page) error {
 		p.toCloud(p.large, "/instances"), p.live(), p.see("1 to 50 of 20"), p.holds(bounded), p.picture("instances"),
 		p.fill("#q", "name:"+name), p.keys("\r"), p.there("#i-"+ids[0]), p.see("1 instance that match"),
 		p.toCloud(p.large, "/search?q="+name), p.there(`a[href="/instances/`+ids[0]+`"]`),
-		p.toCloud(p.large, "/nodes"), p.live(), p.see("1000 nodes"), p.holds(bounded), p.picture("nodes"),
+		p.toCloud(p.large, "/nodes"), p.live(), p.see("1\u202f000 nodes"), p.holds(bounded), p.picture("nodes"),
 		p.fill("#q", "name:mac-0777"), p.keys("\r"), p.see("1 node that match"),
 		p.toCloud(p.large, "/templates/"+p.large.template+"/distribute"), p.there("main form"),
 		p.holds(`document.querySelectorAll("main form input[type=checkbox]").length < 60`), p.see("nodes"),
