@@ -317,7 +317,7 @@ func (d *dashboard) addChanges(v *visit) error {
 		return nil
 	}
 	groups := groupEvents(events)
-	d.Changes = newEventTable(v, groups[:min(fewChanges, len(groups))]).Rows
+	d.Changes = newEventTable(v, groups[:min(fewChanges, len(groups))], false).Rows
 	return err
 }
 

@@ -81,9 +81,10 @@ func (g groupedEvent) row(names eventNames) eventRow {
 	return row
 }
 
-// newEventTable returns a table of groups of events, with the names of what they are about.
-func newEventTable(v *visit, groups []groupedEvent) eventTable {
-	names := lookUpNames(v, groups)
+// newEventTable returns a table of groups of events, with the names of what they are about. Members of a group are not
+// listed unless they are shown.
+func newEventTable(v *visit, groups []groupedEvent, showsMembers bool) eventTable {
+	names := lookUpNames(v, groups, showsMembers)
 	table := eventTable{Now: v.now}
 	for _, g := range groups {
 		table.Rows = append(table.Rows, g.row(names))
@@ -95,7 +96,7 @@ func newEventTable(v *visit, groups []groupedEvent) eventTable {
 func eventsAbout(v *visit, filter string) (eventTable, error) {
 	events, err := v.Events(v, client.EventQuery{Filter: filter, Limit: firstEvents})
 	groups := groupEvents(events)
-	return newEventTable(v, groups[:min(embeddedRows, len(groups))]), err
+	return newEventTable(v, groups[:min(embeddedRows, len(groups))], true), err
 }
 
 const (
@@ -105,9 +106,9 @@ const (
 
 // lookUpNames returns the names of instances, nodes and templates that events have only by ID. Names that cannot be
 // read are missing.
-func lookUpNames(v *visit, groups []groupedEvent) eventNames {
+func lookUpNames(v *visit, groups []groupedEvent, showsMembers bool) eventNames {
 	names := eventNames{}
-	instances, nodes, templates := wantedNames(groups)
+	instances, nodes, templates := wantedNames(groups, showsMembers)
 	for _, row := range instanceStatesOf(v, instances) {
 		names[row.ID] = row.Name
 	}
@@ -126,7 +127,7 @@ func lookUpNames(v *visit, groups []groupedEvent) eventNames {
 }
 
 // wantedNames returns the IDs of what the rows of a table show without a name: first those of the rows themselves.
-func wantedNames(groups []groupedEvent) (instances, nodes, templates []string) {
+func wantedNames(groups []groupedEvent, showsMembers bool) (instances, nodes, templates []string) {
 	add := func(e client.Event) {
 		instances = append(instances, e.InstanceID)
 		nodes = append(nodes, eventText{Event: e}.unnamed("node_id", "node_name"))
@@ -136,8 +137,10 @@ func wantedNames(groups []groupedEvent) (instances, nodes, templates []string) {
 		add(g[0])
 	}
 	for _, g := range groups {
-		for _, e := range g[:min(mostMembers, len(g))] {
-			add(e)
+		if showsMembers {
+			for _, e := range g[:min(mostMembers, len(g))] {
+				add(e)
+			}
 		}
 	}
 	return wantedIDs(instances), wantedIDs(nodes), wantedIDs(templates)

@@ -83,7 +83,7 @@ func listEvents(v *visit) (any, error) {
 		return nil, err
 	}
 	shown := pageRows(&a, groups)
-	list.Events = newEventTable(v, shown)
+	list.Events = newEventTable(v, shown, true)
 	list.From = (a.page-1)*rowsPerPage + 1
 	list.To = list.From + len(shown) - 1
 	if a.page > 1 {

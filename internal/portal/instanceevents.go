@@ -29,7 +29,7 @@ func newInstanceEvents(v *visit, id, state, note string) (out instanceEvents) {
 	events, err := v.Events(v, client.EventQuery{Filter: "instance:" + id, Limit: firstEvents})
 	out.HiddenReason = notShownReason(err)
 	groups := groupEvents(events)
-	out.Events = newEventTable(v, groups[:min(embeddedRows, len(groups))])
+	out.Events = newEventTable(v, groups[:min(embeddedRows, len(groups))], true)
 	if e := findEvent(events, farm.EventStartVM); e != nil {
 		out.Requested = eventText{Event: *e}.actor()
 	}

@@ -30,10 +30,11 @@ func newScriptView(vm api.Instance, transitions []api.Transition) scriptView {
 	if vm.Phase != "startup_script" {
 		return out
 	}
+	out.Since = &vm.Started // within Started, a phase is not a transition
 	for _, t := range slices.Backward(transitions) {
 		if t.Phase == "startup_script" {
 			out.Since = &t.Time
-			return out
+			break
 		}
 	}
 	return out
