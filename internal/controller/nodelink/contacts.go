@@ -30,11 +30,11 @@ func (l *Link) Usage(node *farm.Node) (load api.Usage, contact time.Time) {
 			CacheUsage: reported.CacheUsage,
 		}, contact
 	}
-	contact = latest(contact, l.Peers.LastContact(node.ID), node.StateSince)
-	if node.State != farm.NodeOffline {
-		contact = latest(contact, now.Add(-l.opts.NodeTimeout))
+	contact = latest(contact, l.Peers.LastContact(node.ID))
+	if node.State == farm.NodeOffline { // it had been silent for so long when it became that
+		return load, latest(contact, node.StateSince.Add(-l.opts.NodeTimeout))
 	}
-	return load, contact
+	return load, latest(contact, node.StateSince, now.Add(-l.opts.NodeTimeout))
 }
 
 func latest(first time.Time, others ...time.Time) time.Time {

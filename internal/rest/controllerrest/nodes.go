@@ -29,7 +29,9 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 			return nil, err
 		}
 		list := s.nodesToAPI([]nodes.View{view}, seen)
-		list[0].Slots.Holders = slotHoldersToAPI(s.controller.Nodes.SlotHolders(view.Node))
+		mayList := rest.CallerOf(r.Context()).RequirePermission("list_vms") == nil
+		list[0].Slots.Holders = slotHoldersToAPI(s.controller.Nodes.SlotHolders(view.Node),
+			func(inst *farm.Instance) bool { return mayList && seen.seesBoth(inst.NodeID, inst.Template.ID) })
 		return withNodesTag(list), nil
 	}
 	list := s.nodesToAPI(s.controller.Nodes.List(), seen)

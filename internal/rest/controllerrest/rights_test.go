@@ -357,6 +357,31 @@ func TestStartsFollowTheRights(t *testing.T) {
 	}
 }
 
+// TestHoldersFollowTheRights: the holders of slots are named only to callers that may list their instances.
+func TestHoldersFollowTheRights(t *testing.T) {
+	m := newManaged(t)
+	names := func() (names []string) {
+		var list []api.Node
+		soon(func() bool {
+			a, _ := m.as("ann", "GET /api/v1/node?id="+m.open.NodeID, "")
+			a.into(t, &list)
+			return len(list) == 1 && len(list[0].Slots.Holders) == 1
+		})
+		for _, h := range list[0].Slots.Holders {
+			names = append(names, h.Use, h.Name)
+		}
+		return names
+	}
+	m.as("ann", "POST /api/v1/vm", `{"vmid":"TEMPLATE","group":"ci","name":"build-7"}`)
+	if got := names(); !slices.Equal(got, []string{"other", "build-7"}) {
+		t.Errorf("the holders are %q", got)
+	}
+	m.templates = map[string][]string{}
+	if got := names(); !slices.Equal(got, []string{"other", ""}) {
+		t.Errorf("without the right to list the template the holders are %q", got)
+	}
+}
+
 // TestCacheJobsFollowTheRights: all nodes means those with the right, and of other callers' requests only nodes
 // that may be listed are shown.
 func TestCacheJobsFollowTheRights(t *testing.T) {

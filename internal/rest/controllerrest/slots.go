@@ -21,15 +21,19 @@ var slotUses = map[farm.SlotUse]string{
 	farm.SlotUnused: api.SlotOrphaned,
 }
 
-func slotHoldersToAPI(list []nodes.SlotHolder) []api.SlotHolder {
+// slotHoldersToAPI converts holders to their API form. An instance that the caller may not list has no ID and no name.
+func slotHoldersToAPI(list []nodes.SlotHolder, lists func(*farm.Instance) bool) []api.SlotHolder {
 	out := make([]api.SlotHolder, len(list))
 	for i, h := range list {
-		out[i] = api.SlotHolder{Use: slotUses[h.Use], VMID: h.VMID()}
+		out[i] = api.SlotHolder{Use: slotUses[h.Use]}
 		if inst := h.Instance; inst != nil {
-			out[i].InstanceID, out[i].Name = inst.ID, cmp.Or(inst.Name, inst.ExternalID)
 			out[i].State, out[i].Since = string(inst.State), inst.Placed
+			if lists(inst) {
+				out[i].InstanceID, out[i].Name, out[i].VMID = inst.ID, cmp.Or(inst.Name, inst.ExternalID), h.VMID()
+			}
 			continue
 		}
+		out[i].VMID = h.VMID()
 		vm := orphanedVMToAPI(h.Orphan)
 		out[i].InstanceID, out[i].Name, out[i].Since = vm.InstanceID, vm.Name, vm.Since
 	}
