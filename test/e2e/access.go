@@ -10,7 +10,9 @@ import (
 var accessFlows = []flow{
 	{name: "log-in", clause: "log-in by root token, and log-out", do: logIn},
 	{
-		name: "log-in-key", clause: "log-in by API key: the handshake happens in the browser; its rights are visible",
+		name: "log-in-key",
+		clause: "log-in by API key: the handshake happens in the browser; its rights are visible; a session that is " +
+			"lost",
 		do: logInByKey, alone: true,
 	},
 	{name: "log-in-oidc", clause: "log-in by OIDC; a refusal is told", do: logInByProvider, alone: true},
@@ -65,7 +67,9 @@ func logInByKey(p *page) error {
 		with(other.Reveal()), p.see("does not belong to this key ID"), p.picture("refused"),
 		with(private.Reveal()), p.at("/instances"), p.see("No instances that you may see"), p.picture("inside"),
 		p.holds(fmt.Sprintf(`document.body.textContent.includes(%q)`, id)), p.cookie,
-		func() error { return p.root.DeleteKey(p, id) }, p.reload, p.at("/login?return=%2Finstances"),
+		// The session is lost under a page that is open.
+		p.live(), func() error { return p.root.DeleteKey(p, id) }, p.at("/login?return=%2Finstances"),
+		p.picture("lost"), p.fill(`input[name="token"]`, rootToken), p.keys("\r"), p.at("/instances"),
 		func() error { return p.root.DeleteKey(p, id+"-other") }, p.revoke,
 	)
 }
