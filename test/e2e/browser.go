@@ -266,7 +266,18 @@ func (p *page) shot(name string) (err error) {
 		return err
 	}
 	if wide > 0 {
-		p.note(&p.axe, fmt.Sprintf("%s: the page is %d pixels wider than the window", name, wide))
+		by, err := p.gives(`(() => {
+			const out = [], range = document.createRange(), walk = document.createTreeWalker(document.body, NodeFilter.SHOW_ALL);
+			for (let n = walk.nextNode(); n; n = walk.nextNode()) {
+				range.selectNode(n);
+				if (range.getBoundingClientRect().right > document.documentElement.clientWidth + scrollX) out.push((n.outerHTML ?? n.data).slice(0, 90));
+			}
+			return out.slice(-3).join(" ... ");
+		})()`)
+		if err != nil {
+			return err
+		}
+		p.note(&p.axe, fmt.Sprintf("%s: the page is %d pixels wider than the window: %s", name, wide, by))
 	}
 	picture, err := p.tab.Screenshot(p)
 	if err != nil {
