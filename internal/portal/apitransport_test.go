@@ -9,19 +9,33 @@ import (
 	"testing"
 )
 
-// TestEndOfALog: only the end of a long log is shown, from the beginning of a row on.
+// TestEndOfALog: only the end of a long log is read and shown, from the beginning of a row on.
 func TestEndOfALog(t *testing.T) {
 	row := strings.Repeat("x", 99) + "\n"
-	for _, n := range []int{0, 1, maxVMLog / 100, maxVMLog/100 + 1, maxVMLog / 50} {
-		text := strings.Repeat(row, n) + "the last"
-		end, before := lastRows([]byte(text))
-		if len(end) > maxVMLog || int(before)+len(end) != len(text) || before%100 != 0 ||
-			!strings.HasSuffix(string(end), "the last") || (before == 0) != (len(text) <= maxVMLog) {
-			t.Errorf("%d rows: %d bytes, %d before", n, len(end), before)
+	for _, c := range []struct {
+		text     string
+		bytes    int
+		rows     int
+		expected string
+	}{
+		{"", 100, 5, ""},
+		{"one", 100, 5, "one"},
+		{"one\ntwo\n", 100, 5, "one\ntwo\n"},
+		{"one\ntwo\n", 100, 1, "two\n"},
+		{"one\ntwo\nthree", 100, 2, "two\nthree"},
+		{"one\ntwo\nthree", 8, 5, "three"},
+		{strings.Repeat(row, 3000) + "last", 250, 5, row + row + "last"},
+		{strings.Repeat("\n", 300_000), 1000, 5, strings.Repeat("\n", 5)},
+		{"\n\n\n\n\nx", 100, 2, "\nx"},
+		{strings.Repeat("x", 300_005), 100, 5, strings.Repeat("x", 100)},
+	} {
+		end, size, err := readEnd(strings.NewReader(c.text), c.bytes)
+		if err != nil || size != int64(len(c.text)) {
+			t.Errorf("%.20q: %d bytes, %v", c.text, size, err)
 		}
-	}
-	if end, before := lastRows([]byte(strings.Repeat("x", maxVMLog+5))); len(end) != maxVMLog || before != 5 {
-		t.Errorf("one long row: %d bytes, %d before", len(end), before)
+		if got := string(lastRows(end, size, c.rows)); got != c.expected {
+			t.Errorf("%.20q: %.60q, want %.60q", c.text, got, c.expected)
+		}
 	}
 }
 

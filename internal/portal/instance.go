@@ -171,3 +171,16 @@ func indentedJSON(v any) string {
 	}
 	return string(text)
 }
+
+// Suspect is where to look first when starts fail the same way: at the node that has half of them, else at the
+// template.
+func (p *instanceView) Suspect() string {
+	f := p.Failure
+	switch {
+	case f.SameNode > 1 && 2*f.SameNode >= f.SameTemplate:
+		return "Check the node first."
+	case f.SameTemplate > 1 && f.SameTemplateNodes > 1:
+		return "They failed on several nodes: check the template first."
+	}
+	return ""
+}

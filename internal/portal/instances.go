@@ -247,7 +247,7 @@ func askEnd(v *visit) (any, error) {
 		return nil, err
 	}
 	if c.Total > typedFrom {
-		c.ConfirmText = pluralText(c.Total, "instance", "instances")
+		c.ConfirmText = confirmText(c.Total, "instance", "instances")
 	}
 	for _, id := range c.IDs[:min(firstRows, len(c.IDs))] {
 		c.CurlCommand = append(c.CurlCommand,
@@ -264,8 +264,8 @@ func doEnd(v *visit) (actionResult, error) {
 	if err != nil {
 		return actionResult{}, err
 	}
-	if c.Total > typedFrom && strings.TrimSpace(v.query.Get("typed")) != pluralText(c.Total, "instance", "instances") {
-		return actionResult{}, formError("Type " + pluralText(c.Total, "instance", "instances") +
+	if c.Total > typedFrom && strings.TrimSpace(v.query.Get("typed")) != confirmText(c.Total, "instance", "instances") {
+		return actionResult{}, formError("Type " + confirmText(c.Total, "instance", "instances") +
 			" to end as many. There may be another number of them by now.")
 	}
 	if c.Total > mostEnded {

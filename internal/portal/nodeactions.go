@@ -132,7 +132,7 @@ func (a bulkNodeAction) selectedNodes(v *visit) (nodeForm, error) {
 		return f, formError("At most " + pluralText(maxBulkNodes, "node", "nodes") +
 			" are changed at a time. Narrow the filter, or use the API.")
 	case f.Total > typedFrom:
-		f.ConfirmText = pluralText(f.Total, "node", "nodes")
+		f.ConfirmText = confirmText(f.Total, "node", "nodes")
 	}
 	return f, nil
 }

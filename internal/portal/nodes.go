@@ -45,6 +45,8 @@ type nodeLine struct {
 	CPU, Memory gauge // load of the host
 	SlotBar     slotBar
 	Spark       *spark // its slots in the last hour
+	// Failed of so many Attempts to start an instance in the last hour.
+	Failed, Attempts int
 
 	CapacityMode                                             string
 	Capacity, VCPULimit, VCPUOverride, RAMLimit, RAMOverride int
@@ -158,7 +160,8 @@ var nodeColumns = []column{
 	{ID: "disk", Name: "Free disk", Field: "free", Numeric: true},
 	{ID: "groups", Name: "Groups", Field: "group"},
 	{ID: "hour", Name: "Slots, last hour", HideOnNarrow: true},
-	{ID: "address", Name: "Address", Field: "host", HideOnNarrow: true},
+	{ID: "failed", Name: "Failed starts", Numeric: true},
+	{ID: "address", Name: "Address", Field: "host", HideOnNarrow: true, IsExtra: true},
 	{ID: "agent", Name: "Agent", Field: "version", HideOnNarrow: true, IsExtra: true},
 	{ID: "hypervisor", Name: "Hypervisor", HideOnNarrow: true, IsExtra: true},
 	{ID: "arch", Name: "Architecture", Field: "arch", HideOnNarrow: true, IsExtra: true},
@@ -203,13 +206,14 @@ func listNodes(v *visit) (any, error) {
 	for _, n := range page.Nodes {
 		v.rightsQuery.Nodes = append(v.rightsQuery.Nodes, n.NodeID)
 	}
-	var sparks map[string]*spark
-	if list.Has["hour"] {
-		sparks = slotSparks(v, v.rightsQuery.Nodes)
+	var hours map[string]nodeHour
+	if list.Has["hour"] || list.Has["failed"] {
+		hours = nodeHours(v, v.rightsQuery.Nodes)
 	}
 	for _, n := range page.Nodes {
 		line := newNodeLine(n, v.now, v.canDo(), list.Here)
-		line.Spark = sparks[n.NodeID]
+		hour := hours[n.NodeID]
+		line.Spark, line.Failed, line.Attempts = hour.slots, hour.failed, hour.starts+hour.failed
 		list.Rows = append(list.Rows, line)
 	}
 	if stats, err := v.stats(); err == nil && stats.Slots.Capacity > 0 {

@@ -177,9 +177,9 @@ func withSlots(n api.Node) api.Node {
 	return n
 }
 
-// slotSparks returns the slots used by some nodes in the last hour, in small. The step that continues is left out:
-// rows change once for each step.
-func slotSparks(v *visit, ids []string) map[string]*spark {
+// nodeHours returns what some nodes did in the last hour. Of the slots used the step that continues is left out: rows
+// change once for each step.
+func nodeHours(v *visit, ids []string) map[string]nodeHour {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -187,9 +187,29 @@ func slotSparks(v *visit, ids []string) map[string]*spark {
 	if err != nil {
 		return nil // the list is complete without
 	}
-	sparks := map[string]*spark{}
+	hours := map[string]nodeHour{}
 	for _, one := range series.Series {
-		sparks[one.ID] = sparkOf("Slots used on "+one.Name, one.SlotsUsed[:max(len(one.SlotsUsed)-1, 0)])
+		hours[one.ID] = nodeHour{
+			slots:  sparkOf("Slots used on "+one.Name, one.SlotsUsed[:max(len(one.SlotsUsed)-1, 0)]),
+			starts: sumOf(one.Starts), failed: sumOf(one.Failures),
+		}
 	}
-	return sparks
+	return hours
+}
+
+// nodeHour is what a node did in the last hour.
+type nodeHour struct {
+	slots          *spark
+	starts, failed int
+}
+
+// sumOf adds what was measured.
+func sumOf(list []*float64) int {
+	sum := 0.0
+	for _, n := range list {
+		if n != nil {
+			sum += *n
+		}
+	}
+	return int(sum + 0.5)
 }

@@ -85,6 +85,14 @@ func countText(n int) string {
 	return text
 }
 
+// confirmText is a number with its unit as a visitor types it: without the marks between thousands.
+func confirmText(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
 func pluralText(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"regexp"
 	"slices"
@@ -89,8 +90,9 @@ func showVMLogs(v *visit) (any, error) {
 		return nil, err
 	}
 	defer func() { _ = stream.Close() }()
-	text, err := io.ReadAll(stream)
-	text, out.SkippedBytes = lastRows(text)
+	text, size, err := readEnd(stream, maxVMLog)
+	text = lastRows(text, size, maxVMLogRows)
+	out.SkippedBytes = size - int64(len(text))
 	out.Rows = splitLines(string(text))
 	return out, err
 }
@@ -124,11 +126,11 @@ func failureLog(v *visit, id string) *logExcerpt {
 		return nil
 	}
 	defer func() { _ = stream.Close() }()
-	text, err := io.ReadAll(stream)
+	text, size, err := readEnd(stream, maxExcerpt)
 	if err != nil {
 		return nil
 	}
-	return newLogExcerpt(newest.Name, string(text))
+	return newLogExcerpt(newest.Name, string(lastRows(text, size, excerptLines)))
 }
 
 // newLogExcerpt returns the last lines of a text, with the first one about an error marked.
@@ -144,16 +146,41 @@ func newLogExcerpt(file, text string) *logExcerpt {
 	return out
 }
 
-// lastRows returns the last whole rows of a log, and how many bytes are before them.
-func lastRows(text []byte) (end []byte, before int64) {
-	if len(text) <= maxVMLog {
-		return text, 0
+// readEnd returns at most the last n bytes of a log, and the size of all of it.
+func readEnd(log io.Reader, n int) (end []byte, size int64, err error) {
+	for chunk := make([]byte, 64<<10); ; {
+		got, err := log.Read(chunk)
+		size += int64(got)
+		end = append(end, chunk[:got]...)
+		if len(end) > 2*n {
+			end = append(end[:0], end[len(end)-n:]...)
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return end[max(0, len(end)-n):], size, err
+		}
 	}
-	end = text[len(text)-maxVMLog:]
-	if i := bytes.IndexByte(end, '\n'); i >= 0 {
-		end = end[i+1:]
-	}
-	return end, int64(len(text) - len(end))
 }
 
-const maxVMLog = 1 << 20 // bytes of the end that are shown: what failed is there; all of it can be downloaded
+// lastRows returns the last whole rows of the end of a log of a size, at most so many.
+func lastRows(end []byte, size int64, rows int) []byte {
+	if int64(len(end)) < size {
+		end = end[bytes.IndexByte(end, '\n')+1:]
+	}
+	for i := len(end); i > 0; rows-- {
+		if rows == 0 {
+			return end[i:]
+		}
+		i = bytes.LastIndexByte(end[:i-1], '\n') + 1
+	}
+	return end
+}
+
+// The end of a log is shown, where the cause of a failure is; all of it can be downloaded.
+const (
+	maxVMLog     = 1 << 20 // bytes
+	maxVMLogRows = 5000
+	maxExcerpt   = 64 << 10 // bytes that are read for an excerpt
+)

@@ -29,9 +29,14 @@ func distributeTemplate(p *page) error {
 }
 
 func revertTemplate(p *page) error {
+	id, err := p.lab.push(p, p.name(), "v1", "v2")
+	if err != nil {
+		return err
+	}
 	return steps(
-		p.to("/templates/"+p.template), p.live(), p.click(`a[href*="/revert"]`), p.there("dialog[open] form"),
-		p.see("v1"), p.picture("preview"),
-		p.click("dialog[open] [data-close]"), p.holds(`!document.querySelector("dialog[open]")`),
+		p.toLab("/templates/"+id), p.live(), p.holds(`document.querySelectorAll("a[href*='/revert']").length === 1`),
+		p.click(`a[href$="/revert?tag=v2"]`), p.there("dialog[open] form"), p.see("v1", "v2", "Space to be freed"),
+		p.picture("preview"), p.click("dialog[open] [data-close]"), p.closed,
+		func() error { return p.lab.registry.DeleteTemplate(p, id) },
 	)
 }
