@@ -1,15 +1,19 @@
 package portal
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/client"
 )
 
-// eventRow is an event in a list, or several equal ones within a minute.
+// eventRow is an event in a list, or several equal ones of one minute.
 type eventRow struct {
-	ID         string // of the oldest event, which does not change while equal ones follow
+	ID         string // of the row: it does not change while equal events of the minute follow, or are no longer read
 	Time       time.Time
 	Icon, Tone string
 	Sentence   []sentencePart
@@ -34,28 +38,44 @@ type eventTable struct {
 }
 
 const (
-	equalWithin = time.Minute // from the newest of equal events to the oldest
-	mostMembers = 20          // of a row that are listed
+	equalSeconds = 60 // equal events of one minute of UTC are one row
+	maxMembers   = 20 // of a row that are listed
 )
 
-// groupedEvent is equal events, the newest first.
+// groupedEvent is equal events of one minute, the newest first.
 type groupedEvent []client.Event
 
-// groupEvents returns the newest event first, with those that are equal and follow within a minute.
+// minuteKey is what the events of a group have in common.
+type minuteKey struct {
+	minute int64
+	same   string
+}
+
+func newMinuteKey(e client.Event) minuteKey {
+	return minuteKey{e.Time / equalSeconds, eventText{Event: e}.sameKey()}
+}
+
+// groupEvents returns the newest event first, each with the equal ones of its minute of UTC. Minutes are fixed, so that
+// a new event moves none from one group to another.
 func groupEvents(all []client.Event) (groups []groupedEvent) {
-	last := map[string]int{} // index of the newest group with a key
-	for i := len(all) - 1; i >= 0; i-- {
-		e := all[i]
-		key := eventText{Event: e}.sameKey()
-		at, known := last[key]
-		if known && groups[at][0].Time-e.Time <= int64(equalWithin/time.Second) {
+	index := map[minuteKey]int{} // of groups
+	for _, e := range slices.Backward(all) {
+		key := newMinuteKey(e)
+		if at, known := index[key]; known {
 			groups[at] = append(groups[at], e)
 			continue
 		}
-		last[key] = len(groups)
+		index[key] = len(groups)
 		groups = append(groups, groupedEvent{e})
 	}
 	return groups
+}
+
+// id returns an ID for the row of a group, which all its events have in common.
+func (g groupedEvent) id() string {
+	key := newMinuteKey(g[0])
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", key.minute, key.same))
+	return hex.EncodeToString(sum[:8])
 }
 
 // row returns a group as a row of a table.
@@ -63,7 +83,7 @@ func (g groupedEvent) row(names eventNames) eventRow {
 	newest, oldest := eventText{g[0], names}, g[len(g)-1]
 	kind := sentenceOf(newest.Name)
 	row := eventRow{
-		ID: oldest.ID, Time: time.Unix(newest.Time, 0), First: time.Unix(oldest.Time, 0), Icon: kind.icon,
+		ID: g.id(), Time: time.Unix(newest.Time, 0), First: time.Unix(oldest.Time, 0), Icon: kind.icon,
 		Tone: kind.tone, Count: len(g), Sentence: newest.sentence(kind.one, 1), Text: newest.detail(),
 	}
 	if len(g) == 1 {
@@ -73,7 +93,7 @@ func (g groupedEvent) row(names eventNames) eventRow {
 	if kind.many != "" {
 		row.Sentence = newest.sentence(kind.many, len(g))
 	}
-	for _, e := range g[:min(mostMembers, len(g))] {
+	for _, e := range g[:min(maxMembers, len(g))] {
 		one := eventText{e, names}
 		row.Members = append(row.Members, eventEntry{time.Unix(e.Time, 0), one.sentence(kind.one, 1), one.detail()})
 	}
@@ -100,8 +120,12 @@ func eventsAbout(v *visit, filter string) (eventTable, error) {
 }
 
 const (
-	mostNames  = 60 // IDs of one kind that are looked up for a page
+	maxNames   = 60 // IDs of one kind that are looked up for a page
 	namesAtOne = 50 // IDs in a filter, which the API bounds
+
+	fewInstances    = 5   // that are read one by one at once
+	newestInstances = 100 // that are read together, since most events are about them
+	maxSingleReads  = 20  // of the other instances
 )
 
 // lookUpNames returns the names of instances, nodes and templates that events have only by ID. Names that cannot be
@@ -109,9 +133,7 @@ const (
 func lookUpNames(v *visit, groups []groupedEvent, showsMembers bool) eventNames {
 	names := eventNames{}
 	instances, nodes, templates := wantedNames(groups, showsMembers)
-	for _, row := range instanceStatesOf(v, instances) {
-		names[row.ID] = row.Name
-	}
+	names.addInstances(v, instances)
 	for _, row := range nodeStatesOf(v, nodes) {
 		names[row.ID] = row.Name
 	}
@@ -126,30 +148,58 @@ func lookUpNames(v *visit, groups []groupedEvent, showsMembers bool) eventNames 
 	return names
 }
 
+// addInstances adds the names of instances. A filter would search all instances, so that it reads the newest ones, and
+// a few of the others each by its ID.
+func (n eventNames) addInstances(v *visit, ids []string) {
+	if len(ids) > fewInstances {
+		page, err := v.InstancePage(v, client.PageOptions{Sort: "age", Limit: newestInstances})
+		if err != nil {
+			return
+		}
+		for _, item := range page.Instances {
+			if item.Name != nil && *item.Name != "" && slices.Contains(ids, item.InstanceID) {
+				n[item.InstanceID] = *item.Name
+			}
+		}
+	}
+	others := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return n[id] != "" })
+	for _, row := range instanceStatesOf(v, others[:min(maxSingleReads, len(others))]) {
+		n[row.ID] = row.Name
+	}
+}
+
 // wantedNames returns the IDs of what the rows of a table show without a name: first those of the rows themselves.
 func wantedNames(groups []groupedEvent, showsMembers bool) (instances, nodes, templates []string) {
-	add := func(e client.Event) {
-		instances = append(instances, e.InstanceID)
-		nodes = append(nodes, eventText{Event: e}.unnamed("node_id", "node_name"))
-		templates = append(templates, eventText{Event: e}.unnamed("template_id", "template_name"))
+	add := func(e client.Event, format string) {
+		text := eventText{Event: e}
+		for noun, ids := range map[string]*[]string{"instance": &instances, "node": &nodes, "template": &templates} {
+			if strings.Contains(format, "{"+noun+"}") {
+				*ids = append(*ids, text.unnamed(noun+"_id", noun+"_name"))
+			}
+		}
 	}
 	for _, g := range groups {
-		add(g[0])
+		kind := sentenceOf(g[0].Name)
+		if len(g) > 1 && kind.many != "" {
+			add(g[0], kind.many)
+		} else {
+			add(g[0], kind.one)
+		}
 	}
 	for _, g := range groups {
-		if showsMembers {
-			for _, e := range g[:min(mostMembers, len(g))] {
-				add(e)
+		if showsMembers && len(g) > 1 {
+			for _, e := range g[:min(maxMembers, len(g))] {
+				add(e, sentenceOf(e.Name).one)
 			}
 		}
 	}
 	return wantedIDs(instances), wantedIDs(nodes), wantedIDs(templates)
 }
 
-// wantedIDs returns IDs once each, at most mostNames.
+// wantedIDs returns IDs once each, at most maxNames.
 func wantedIDs(all []string) []string {
 	ids := wellFormedIDs(all)
-	return ids[:min(mostNames, len(ids))]
+	return ids[:min(maxNames, len(ids))]
 }
 
 // unnamed returns the ID of an event's field if the event does not have its name.

@@ -46,7 +46,7 @@ func TestEventSentences(t *testing.T) {
 			"[ci for bob](/events?q=user%3Abob) terminated [instance 23456789](/instances/0123456789) | ",
 		},
 		{
-			`{"name":"StartVM","type":"apiAction","instance_id":"i1","template_id":"t1","tag":"v1","priority":0}`,
+			`{"name":"StartVM","type":"apiAction","instance_id":"i1","template_id":"t1","tag":"v1","priority":0,"group_id":"9c"}`,
 			"An anonymous caller requested [ios-build-12](/instances/i1) of [sonoma:v1](/templates/t1) | ",
 		},
 		{
@@ -67,6 +67,14 @@ func TestEventSentences(t *testing.T) {
 			`{"name":"Audit","type":"apiAction","user":"eve","route":"POST /api/v1/group","outcome":"ok"}`,
 			"[eve](/events?q=user%3Aeve) called POST /api/v1/group | outcome: ok",
 		},
+		{
+			`{"name":"DistributeTemplateToNodes","type":"apiAction","user":"ann","template_id":"t1","tag":"v1","node_count":1}`,
+			"[ann](/events?q=user%3Aann) prefetched [sonoma:v1](/templates/t1) to 1 node | ",
+		},
+		{
+			`{"name":"NodesOffline","type":"systemAction","node_count":1200}`,
+			"1\u202f200 more nodes went offline | ",
+		},
 		{`{"name":"unheard","type":"systemAction","colour":"red"}`, "Unheard | colour: red"},
 	} {
 		e := eventText{newEvent(t, x.event), names}
@@ -81,7 +89,7 @@ func TestEventSentences(t *testing.T) {
 	}
 }
 
-// TestGroupedEvents: equal events within a minute are one row, in the place of the newest.
+// TestGroupedEvents: equal events of one minute are one row, in the place of the newest.
 func TestGroupedEvents(t *testing.T) {
 	var all []client.Event
 	add := func(second int, name, user, instance string) {
@@ -89,7 +97,7 @@ func TestGroupedEvents(t *testing.T) {
 			`{"id":"e%d","name":%q,"type":"apiAction","time":%d,"user":%q,"instance_id":%q}`, len(all), name, second,
 			user, instance)))
 	}
-	add(0, "TerminateVM", "alice", "i0") // more than a minute before the newest
+	add(59, "TerminateVM", "alice", "i0") // of the minute before
 	for i := range 30 {
 		add(61+i, "TerminateVM", "alice", fmt.Sprintf("i%d", i+1))
 		if i == 10 {
@@ -109,11 +117,54 @@ func TestGroupedEvents(t *testing.T) {
 	if got := plainText(row.Sentence); got != "[alice](/events?q=user%3Aalice) terminated 30 instances" {
 		t.Error(got)
 	}
-	if row.Count != 30 || len(row.Members) != mostMembers || row.More != 10 || row.ID != all[1].ID ||
+	if row.Count != 30 || len(row.Members) != maxMembers || row.More != 10 ||
 		row.First.Unix() != 61 || row.Time.Unix() != 90 {
 		t.Errorf("%+v", row)
 	}
 	if got := plainText(row.Members[0].Sentence); !strings.HasSuffix(got, "terminated [instance i30](/instances/i30)") {
 		t.Error(got)
+	}
+}
+
+// TestRowsOfEventsAreStable: while equal events follow, and old ones are no longer read, rows keep their IDs.
+func TestRowsOfEventsAreStable(t *testing.T) {
+	const read = 15 // events at a time
+	var all []client.Event
+	var before []string
+	for i := range 40 {
+		all = append(all, newEvent(t, fmt.Sprintf(
+			`{"id":"e%d","name":"TerminateVM","type":"apiAction","time":%d,"user":"ann","instance_id":"i%d"}`, i, 10*i, i)))
+		var ids []string
+		for _, g := range groupEvents(all[max(len(all)-read, 0):]) {
+			ids = append(ids, g.row(nil).ID)
+		}
+		if i%6 == 0 { // a new minute
+			before = append([]string{ids[0]}, before...)
+		}
+		if len(ids) > len(before) || !slices.Equal(ids, before[:len(ids)]) || len(ids) > read/6+2 {
+			t.Fatalf("after %d events: %v, before %v", i+1, ids, before)
+		}
+		before = ids
+	}
+	if len(slices.Compact(slices.Sorted(slices.Values(before)))) != len(before) {
+		t.Errorf("rows with the same ID: %v", before)
+	}
+}
+
+// TestWantedNames: only names that a table shows, and an event does not have, are read.
+func TestWantedNames(t *testing.T) {
+	var all []client.Event
+	for i := range 3 {
+		all = append(all, newEvent(t, fmt.Sprintf(
+			`{"id":"e%d","name":"TerminateVM","type":"apiAction","time":%d,"user":"ann","instance_id":"i%d"}`, i, i, i)))
+	}
+	all = append(all,
+		newEvent(t, `{"id":"n","name":"NodeOffline","time":70,"node_id":"n1","node_name":"mac"}`),
+		newEvent(t, `{"id":"d","name":"NodeDrained","time":71,"node_id":"n2"}`))
+	for showsMembers, want := range map[bool]string{true: "[i2 i1 i0] [n2] []", false: "[] [n2] []"} {
+		instances, nodes, templates := wantedNames(groupEvents(all), showsMembers)
+		if got := fmt.Sprint(instances, nodes, templates); got != want {
+			t.Errorf("members %v: %s, not %s", showsMembers, got, want)
+		}
 	}
 }

@@ -16,8 +16,8 @@ import (
 // sentencePart is a part of a sentence about an event: text, or a link.
 type sentencePart struct{ Text, Path string }
 
-// eventSentence describes a kind of event. Sentences have fields in braces: by, instance, node, template, count and
-// those of the event.
+// eventSentence describes a kind of event. Sentences have fields in braces: by, instance, node, template, count nodes
+// and more_nodes with their number, and those of the event.
 type eventSentence struct {
 	icon, tone string
 	one        string
@@ -41,7 +41,7 @@ var eventSentences = map[farm.EventName]eventSentence{
 		"dash", "", "The VM of {instance} was removed", "The VMs of {count} instances were removed", nil,
 	},
 	farm.EventDistribute: {
-		"push", "", "{by} prefetched {template} to {node_count} nodes", "",
+		"push", "", "{by} prefetched {template} to {nodes}", "",
 		[]string{"template_id", "tag", "request_id"},
 	},
 	farm.EventTemplatePulled: {
@@ -65,9 +65,9 @@ var eventSentences = map[farm.EventName]eventSentence{
 	farm.EventNodeOffline:    {"wifi", "bad", "{node} went offline", "{count} nodes went offline", nil},
 	farm.EventNodeUnhealthy:  {"alert", "bad", "{node} became unhealthy", "{count} nodes became unhealthy", nil},
 	farm.EventNodeRecovered:  {"ok", "ok", "{node} recovered", "{count} nodes recovered", nil},
-	farm.EventNodesOffline:   {"wifi", "bad", "{node_count} more nodes went offline", "", []string{"node_count"}},
-	farm.EventNodesUnhealthy: {"alert", "bad", "{node_count} more nodes became unhealthy", "", []string{"node_count"}},
-	farm.EventNodesRecovered: {"ok", "ok", "{node_count} more nodes recovered", "", []string{"node_count"}},
+	farm.EventNodesOffline:   {"wifi", "bad", "{more_nodes} went offline", "", []string{"node_count"}},
+	farm.EventNodesUnhealthy: {"alert", "bad", "{more_nodes} became unhealthy", "", []string{"node_count"}},
+	farm.EventNodesRecovered: {"ok", "ok", "{more_nodes} recovered", "", []string{"node_count"}},
 	farm.EventAlarmStarted: {
 		"alert", "bad", "Alarm {alarm} began: {message}", "", []string{"alarm", "subject", "message"},
 	},
@@ -101,10 +101,22 @@ func (e eventText) value(field string) string {
 		return eventValueText(e.All["message"])
 	case "change":
 		return nodeChangeText(e.All)
+	case "nodes":
+		return e.countOf("node", "nodes")
+	case "more_nodes":
+		return e.countOf("more node", "more nodes")
 	case "lost":
 		return eventValueText(e.All["count"])
 	}
 	return eventValueText(e.All[field])
+}
+
+// countOf writes the number of nodes of an event; "" where it is not recorded.
+func (e eventText) countOf(one, many string) string {
+	if n, ok := e.All["node_count"].(float64); ok {
+		return pluralText(int(n), one, many)
+	}
+	return ""
 }
 
 // nodeChangeText returns what was done to the configuration of a node.
@@ -203,7 +215,7 @@ func (e eventText) sameKey() string {
 // sentenceFields are the fields of events that their sentences have.
 var sentenceFields = []string{
 	"failure", "message", "alarm", "route", "verb", "method", "service", "drain_mode", "state", "for_user", "node_ids",
-	"tag", "version", "request_id", "count", "target", "node_count", "node_state",
+	"tag", "version", "request_id", "count", "target", "node_count", "node_state", "group_id", // which has no name in an event
 }
 
 // detail writes the other fields of an event, in the order of their names.
