@@ -219,7 +219,8 @@ type Slots struct {
 	// Free are the others, at least 0; of a cloud those of the nodes that accept starts.
 	Free int `json:"free"`
 	// Holders are what takes the slots of a node: the instances, the oldest first, and then the orphaned VMs that the
-	// answering replica knows. Only of a single node.
+	// answering replica knows. Only of a single node. An instance that the caller may not list has no IDs and no name,
+	// nor has an orphaned VM for callers without the permission change_node_config.
 	Holders []SlotHolder `json:"holders,omitempty"`
 }
 

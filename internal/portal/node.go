@@ -2,6 +2,7 @@ package portal
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 
 	"github.com/buildyard/buildyard/api"
@@ -25,7 +26,6 @@ type nodeView struct {
 	Charts                []chart
 	Series                *api.Series   // of the last hour; nil: it could not be asked
 	Instances             []instanceRow // without a slot
-	InstanceCount         int
 	InstancesHiddenReason string
 	Templates             []cachedTemplate
 	Events                eventTable
@@ -75,24 +75,28 @@ func showNode(v *visit) (any, error) {
 // addSlots adds what takes the slots of the node, and its other instances.
 func (n *nodeView) addSlots(v *visit) {
 	page, err := v.InstancePage(v,
-		client.PageOptions{Filter: "node:" + n.NodeID + " " + alive, Sort: "age", Limit: mostSlotLines})
+		client.PageOptions{Filter: "node:" + n.NodeID + " " + alive, Sort: "age", Limit: maxSlotLines})
 	n.InstancesHiddenReason = notShownReason(err)
-	n.InstanceCount = page.Total
 	rows := map[string]instanceRow{}
 	for _, item := range page.Instances {
 		rows[item.InstanceID] = newInstanceRow(item, page)
 	}
+	n.addSlotLines(rows)
+	for _, item := range page.Instances {
+		if row, ok := rows[item.InstanceID]; ok && len(n.Instances) < embeddedRows {
+			n.Instances = append(n.Instances, row)
+		}
+	}
+}
+
+// addSlotLines adds the slots, and removes what holds them from the rows of instances.
+func (n *nodeView) addSlotLines(rows map[string]instanceRow) {
 	n.SlotBar, n.SlotWarning = nodeSlotBar(&n.Node), slotWarning(&n.Node)
 	n.SlotLines, n.MoreSlots = slotLines(&n.Node, rows)
 	for _, h := range n.Slots.Holders {
 		delete(rows, h.InstanceID)
-		if h.Use == api.SlotFailed && n.FailedHolder == "" {
-			n.FailedHolder = "/instances/" + h.InstanceID
-		}
-	}
-	for _, item := range page.Instances {
-		if row, ok := rows[item.InstanceID]; ok && len(n.Instances) < embeddedRows {
-			n.Instances = append(n.Instances, row)
+		if h.Use == api.SlotFailed && h.InstanceID != "" && n.FailedHolder == "" {
+			n.FailedHolder = "/instances/" + url.PathEscape(h.InstanceID)
 		}
 	}
 }

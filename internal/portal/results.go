@@ -26,14 +26,16 @@ type liveResults struct {
 // liveRow is one thing with its current state.
 type liveRow struct {
 	ID, Name, Path string
-	State          string // "": it is gone
+	State          string // "": it is gone, or hidden
+	Hidden         string // why its state is not shown; "": it is, or the thing is gone
 	Note           string
 }
 
 // stateCount is how many things are in a state.
 type stateCount struct {
-	State string // "": gone
-	Count int
+	State  string // "": gone, or hidden
+	Hidden bool
+	Count  int
 }
 
 // resultKind is a kind of things with live results.
@@ -49,16 +51,19 @@ var resultKinds = map[string]resultKind{
 	"nodes":     {"node", Nodes, nodeStatesOf},
 }
 
-// mostLive is how many things have a live state on one page: each is read separately.
-const mostLive = 200
+// maxLive is how many things have a live state on one page: each is read separately.
+const maxLive = 200
 
 // newLiveResults returns the current states of things.
 func newLiveResults(kind string, rows []liveRow, more int) *liveResults {
 	out := &liveResults{Kind: kind, Noun: resultKinds[kind].noun, Rows: rows, More: more}
 	for _, r := range rows {
-		i := slices.IndexFunc(out.Counts, func(t stateCount) bool { return t.State == r.State })
+		kind := stateCount{State: r.State, Hidden: r.Hidden != ""}
+		i := slices.IndexFunc(out.Counts, func(t stateCount) bool {
+			return t.State == kind.State && t.Hidden == kind.Hidden
+		})
 		if i < 0 {
-			out.Counts = append(out.Counts, stateCount{State: r.State})
+			out.Counts = append(out.Counts, kind)
 			i = len(out.Counts) - 1
 		}
 		out.Counts[i].Count++
@@ -71,7 +76,7 @@ func newLiveResults(kind string, rows []liveRow, more int) *liveResults {
 // a filter would search all instances for each ID.
 func instanceStatesOf(v *visit, ids []string) []liveRow {
 	rows := map[string]liveRow{}
-	for _, id := range ids {
+	for i, id := range ids {
 		vm, err := v.Instance(v, id)
 		if err == nil {
 			one := newInstanceRow(api.InstanceItem{
@@ -81,10 +86,14 @@ func instanceStatesOf(v *visit, ids []string) []liveRow {
 			continue
 		}
 		if client.CodeOf(err) != client.ErrNotFound { // nor will the others be shown
+			hideRows(rows, ids[i:], err)
 			break
 		}
-		if past, err := v.HistoryInstance(v, id); err == nil {
+		past, err := v.HistoryInstance(v, id)
+		if err == nil {
 			rows[id] = liveRow{Name: past.Name, State: string(farm.Terminated), Note: past.Message}
+		} else if client.CodeOf(err) != client.ErrNotFound {
+			hideRows(rows, []string{id}, err)
 		}
 	}
 	return orderedRows(ids, rows, "/instances/", "instance")
@@ -96,7 +105,7 @@ func nodeStatesOf(v *visit, ids []string) []liveRow {
 	for _, some := range slices.Collect(slices.Chunk(ids, namesAtOne)) {
 		page, err := v.NodePage(v, client.PageOptions{Filter: "id:" + strings.Join(some, ","), Limit: namesAtOne})
 		if err != nil {
-			continue
+			hideRows(rows, some, err)
 		}
 		for _, n := range page.Nodes {
 			rows[n.NodeID] = liveRow{Name: n.NodeName, State: n.State, Note: nodeStateReason(n)}
@@ -105,12 +114,19 @@ func nodeStatesOf(v *visit, ids []string) []liveRow {
 	return orderedRows(ids, rows, "/nodes/", "node")
 }
 
+// hideRows states why the states of things are not shown.
+func hideRows(rows map[string]liveRow, ids []string, err error) {
+	for _, id := range ids {
+		rows[id] = liveRow{Hidden: notShownReason(err)}
+	}
+}
+
 // orderedRows returns rows in the order of IDs. What is gone has no link.
 func orderedRows(ids []string, rows map[string]liveRow, path, noun string) (all []liveRow) {
 	for _, id := range ids {
 		row := rows[id]
 		row.ID, row.Name = id, cmp.Or(row.Name, noun+" "+shortID(id))
-		if row.State != "" {
+		if row.State != "" || row.Hidden != "" {
 			row.Path = path + url.PathEscape(id)
 		}
 		all = append(all, row)
@@ -120,7 +136,7 @@ func orderedRows(ids []string, rows map[string]liveRow, path, noun string) (all 
 
 // withStates sets the names of the items of a result, and the live states of those that succeeded.
 func (o *actionResult) withStates(v *visit, kind string, ids []string) {
-	known := ids[:min(mostLive, len(ids))]
+	known := ids[:min(maxLive, len(ids))]
 	var changed []liveRow
 	for i, row := range resultKinds[kind].read(v, known) {
 		o.Items[i].Name = row.Name
@@ -144,7 +160,7 @@ func (p *portal) serveResults(w http.ResponseWriter, r *http.Request) {
 	}
 	ids := wellFormedIDs(r.PostForm["chosen"])
 	k, known := resultKinds[kind]
-	if !known || len(ids) == 0 || len(ids) > mostLive {
+	if !known || len(ids) == 0 || len(ids) > maxLive {
 		p.showError(w, r, g, formError("The result is about nothing, or about too much."))
 		return
 	}
@@ -154,8 +170,12 @@ func (p *portal) serveResults(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	more, _ := strconv.Atoi(r.PostForm.Get("more"))
-	p.showView(w, r, http.StatusOK, g.templateName,
-		p.newView(v, g, g.title, actionResult{Live: newLiveResults(kind, k.read(v, ids), max(0, more))}))
+	shown := p.newView(v, g, g.title, actionResult{Live: newLiveResults(kind, k.read(v, ids), max(0, more))})
+	if v.authErr != nil {
+		p.showError(w, r, g, v.authErr)
+		return
+	}
+	p.showView(w, r, http.StatusOK, g.templateName, shown)
 }
 
 // wellFormedIDs returns the IDs that may be in a filter.

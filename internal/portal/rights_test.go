@@ -265,6 +265,22 @@ func TestActionsOfWhoMayLess(t *testing.T) {
 	}
 }
 
+// TestResultsOfWhoMayLess: states that cannot be read are not those of things that are gone, and without a login there
+// is no result.
+func TestResultsOfWhoMayLess(t *testing.T) {
+	v := newVisitor(t, nil)
+	v.begin(client.StartRequest{Name: "job"})
+	for kind, id := range map[string]string{"instances": v.instance, "nodes": v.node.NodeID} {
+		chosen, without := url.Values{"chosen": {id}}, map[string]string{"instances": "list_vms", "nodes": "list_nodes"}
+		v.grant(without[kind])
+		v.post("/results/"+kind, chosen).has(200, "Not shown", "You need the permission "+without[kind], "!Gone")
+		v.grant("")
+		v.post("/results/"+kind, chosen).has(200, "!Not shown", "!Gone", `href="/`+kind+"/"+id)
+	}
+	v.header = nil
+	v.post("/results/nodes", url.Values{"chosen": {v.node.NodeID}}).leadsTo("/login?return=")
+}
+
 // TestRightsOnSingleThings: where resource rights on nodes and templates are enforced, lists have
 // what may be listed, and each item names the right on it that is missing.
 func TestRightsOnSingleThings(t *testing.T) {

@@ -44,7 +44,7 @@ type slotCount struct {
 const (
 	slotBarWidth, slotBarHeight = 84, 14
 	cloudBarWidth               = 1000
-	mostSlotSegments            = 12 // more slots are drawn as parts of the whole
+	maxSlotSegments            = 12 // more slots are drawn as parts of the whole
 )
 
 // newSlotBar draws slots of which no more than the given number is free.
@@ -82,7 +82,7 @@ func nodeSlotBar(n *api.Node) slotBar {
 
 // segmentPath returns the SVG path of some of the slots of a bar.
 func segmentPath(from, n, total, width int) string {
-	if width == cloudBarWidth || total > mostSlotSegments {
+	if width == cloudBarWidth || total > maxSlotSegments {
 		begin, end := width*from/total, width*(from+n)/total
 		return fmt.Sprintf("M%d 0h%dv%dh-%dz", begin, max(end-begin, 1), slotBarHeight, max(end-begin, 1))
 	}
@@ -119,16 +119,19 @@ type slotLine struct {
 	Note     string
 }
 
-// mostSlotLines bounds the rows of a node's page.
-const mostSlotLines = 100
+// maxSlotLines bounds the rows of a node's page.
+const maxSlotLines = 100
 
 // slotLines returns a row for each slot of a node, first those that are taken, and how many free ones have none.
 func slotLines(n *api.Node, rows map[string]instanceRow) (lines []slotLine, more int) {
-	for i, h := range n.Slots.Holders[:min(len(n.Slots.Holders), mostSlotLines)] {
+	for i, h := range n.Slots.Holders[:min(len(n.Slots.Holders), maxSlotLines)] {
 		line := slotLine{Number: i + 1, Use: h.Use, State: h.State, Instance: rows[h.InstanceID]}
 		if line.Instance.ID == "" {
 			line.Instance = instanceRow{ID: h.InstanceID, Name: h.Name, Created: h.Since}
-			if h.Name == "" {
+			switch {
+			case h.InstanceID == "" && h.VMID == "":
+				line.Instance.Name = "an instance that you may not see"
+			case h.Name == "":
 				line.Instance.Name = shortID(h.InstanceID)
 			}
 		}
@@ -141,10 +144,13 @@ func slotLines(n *api.Node, rows map[string]instanceRow) (lines []slotLine, more
 			line.State, line.VMID = "Orphaned VM", h.VMID
 			line.Note = "no instance of this cloud: adopt or remove it with buildyard node adopt"
 			line.Instance.ID = ""
+			if h.VMID == "" {
+				line.Instance.Name = "a VM that you may not see"
+			}
 		}
 		lines = append(lines, line)
 	}
-	free := min(max(n.Slots.Capacity-len(n.Slots.Holders), 0), max(mostSlotLines-len(lines), 0))
+	free := min(max(n.Slots.Capacity-len(n.Slots.Holders), 0), max(maxSlotLines-len(lines), 0))
 	for i := range free {
 		line := slotLine{Number: len(n.Slots.Holders) + i + 1, State: "Unused"}
 		if n.State != string(farm.NodeActive) {

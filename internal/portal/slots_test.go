@@ -44,7 +44,7 @@ func TestSlotBar(t *testing.T) {
 		for _, s := range b.Segments {
 			marks += strings.Count(s.Path, "M")
 		}
-		if sum <= mostSlotSegments && marks != sum || sum > mostSlotSegments && marks != len(b.Segments) {
+		if sum <= maxSlotSegments && marks != sum || sum > maxSlotSegments && marks != len(b.Segments) {
 			t.Errorf("%s: %d marks for %d slots", name, marks, sum)
 		}
 	}
@@ -76,7 +76,25 @@ func TestSlotLines(t *testing.T) {
 	}
 	n.Slots.Capacity, n.State = 1000, string(farm.NodeOffline)
 	lines, more = slotLines(&n, nil)
-	if len(lines) != mostSlotLines || more != 900 || lines[99].State != "Unavailable" {
+	if len(lines) != maxSlotLines || more != 900 || lines[99].State != "Unavailable" {
 		t.Errorf("%d rows and %d more, the last %+v", len(lines), more, lines[len(lines)-1])
+	}
+}
+
+// TestHiddenHolders: holders that the visitor may not see have words instead of names, and no links.
+func TestHiddenHolders(t *testing.T) {
+	n := nodeView{nodeRow: nodeRow{Node: api.Node{State: string(farm.NodeActive), Slots: &api.Slots{
+		Capacity: 3, Running: 1, Failed: 1, Orphaned: 1, Holders: []api.SlotHolder{
+			{Use: api.SlotRunning, State: "Started"}, {Use: api.SlotFailed, State: "Error"}, {Use: api.SlotOrphaned},
+		},
+	}}}}
+	n.addSlotLines(map[string]instanceRow{})
+	for i, name := range []string{"an instance that you may not see", "an instance that you may not see", "a VM that you may not see"} {
+		if got := n.SlotLines[i].Instance; got.Name != name || got.ID != "" {
+			t.Errorf("row %d: %+v", i, got)
+		}
+	}
+	if n.FailedHolder != "" {
+		t.Errorf("the failed holder is at %q", n.FailedHolder)
 	}
 }

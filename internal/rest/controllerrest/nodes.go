@@ -29,9 +29,11 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 			return nil, err
 		}
 		list := s.nodesToAPI([]nodes.View{view}, seen)
-		mayList := rest.CallerOf(r.Context()).RequirePermission("list_vms") == nil
+		caller := rest.CallerOf(r.Context())
+		mayList := caller.RequirePermission("list_vms") == nil
 		list[0].Slots.Holders = slotHoldersToAPI(s.controller.Nodes.SlotHolders(view.Node),
-			func(inst *farm.Instance) bool { return mayList && seen.seesBoth(inst.NodeID, inst.Template.ID) })
+			func(inst *farm.Instance) bool { return mayList && seen.seesBoth(inst.NodeID, inst.Template.ID) },
+			caller.RequirePermission("change_node_config") == nil) // as the list of orphaned VMs
 		return withNodesTag(list), nil
 	}
 	list := s.nodesToAPI(s.controller.Nodes.List(), seen)

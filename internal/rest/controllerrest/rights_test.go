@@ -382,6 +382,39 @@ func TestHoldersFollowTheRights(t *testing.T) {
 	}
 }
 
+// TestOrphanedHoldersFollowTheRights: an orphaned VM that holds a slot is named only to callers that may list those.
+func TestOrphanedHoldersFollowTheRights(t *testing.T) {
+	m := newManaged(t)
+	const vm = "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22"
+	if _, err := m.Link.Poll(t.Context(), m.open.Credential, api.PollRequest{
+		Protocol: api.LinkProtocol, NodeID: m.open.NodeID, BootID: "boot", InfoHash: "i", HeldHash: "held", HasHeld: true,
+		Held: []api.InventoryItem{{InstanceID: vm, Claim: "c", VMID: vm}},
+	}, 0); err != nil {
+		t.Fatal(err)
+	}
+	holder := func() api.SlotHolder {
+		var list []api.Node
+		a, _ := m.as("ann", "GET /api/v1/node?id="+m.open.NodeID, "")
+		a.into(t, &list)
+		if len(list) != 1 || len(list[0].Slots.Holders) != 1 {
+			t.Fatalf("nodes: %+v", list)
+		}
+		return list[0].Slots.Holders[0]
+	}
+	if h := holder(); h.Use != api.SlotOrphaned || h.InstanceID != vm || h.VMID != vm {
+		t.Errorf("the holder is %+v", h)
+	}
+	err := m.grants.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) {
+		return g.SetGroup(farm.ServiceController, "ci", []farm.Permission{"list_nodes", "list_vms"})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := holder(); h.Use != api.SlotOrphaned || h.InstanceID != "" || h.VMID != "" || h.Name != "" || h.Since.IsZero() {
+		t.Errorf("without change_node_config the holder is %+v", h)
+	}
+}
+
 // TestCacheJobsFollowTheRights: all nodes means those with the right, and of other callers' requests only nodes
 // that may be listed are shown.
 func TestCacheJobsFollowTheRights(t *testing.T) {

@@ -21,8 +21,9 @@ var slotUses = map[farm.SlotUse]string{
 	farm.SlotUnused: api.SlotOrphaned,
 }
 
-// slotHoldersToAPI converts holders to their API form. An instance that the caller may not list has no ID and no name.
-func slotHoldersToAPI(list []nodes.SlotHolder, lists func(*farm.Instance) bool) []api.SlotHolder {
+// slotHoldersToAPI converts holders to their API form. An instance that the caller may not list, and an orphaned VM for
+// a caller that may not list those, has no IDs and no name.
+func slotHoldersToAPI(list []nodes.SlotHolder, lists func(*farm.Instance) bool, listsOrphans bool) []api.SlotHolder {
 	out := make([]api.SlotHolder, len(list))
 	for i, h := range list {
 		out[i] = api.SlotHolder{Use: slotUses[h.Use]}
@@ -33,9 +34,11 @@ func slotHoldersToAPI(list []nodes.SlotHolder, lists func(*farm.Instance) bool) 
 			}
 			continue
 		}
-		out[i].VMID = h.VMID()
 		vm := orphanedVMToAPI(h.Orphan)
-		out[i].InstanceID, out[i].Name, out[i].Since = vm.InstanceID, vm.Name, vm.Since
+		out[i].Since = vm.Since
+		if listsOrphans {
+			out[i].InstanceID, out[i].Name, out[i].VMID = vm.InstanceID, vm.Name, h.VMID()
+		}
 	}
 	return out
 }
