@@ -28,7 +28,7 @@ type logQuery struct {
 	now           time.Time
 }
 
-const mostCursors = 50 // pages that Newer leads back to
+const maxCursors = 50 // pages that Newer leads back to
 
 // readLogQuery reads the address of a log.
 func readLogQuery(v *visit) (q logQuery, err error) {
@@ -55,7 +55,7 @@ func readLogQuery(v *visit) (q logQuery, err error) {
 	}
 	if at := v.query.Get("at"); at != "" {
 		q.cursors = strings.Split(at, ",")
-		q.cursors = q.cursors[max(0, len(q.cursors)-mostCursors):]
+		q.cursors = q.cursors[max(0, len(q.cursors)-maxCursors):]
 		err = q.readCursor(q.cursors[len(q.cursors)-1])
 	}
 	return q, err
@@ -74,7 +74,7 @@ func (q *logQuery) readCursor(cursor string) error {
 		return nil
 	}
 	q.until = time.UnixMilli(n).UTC()
-	if q.skip, err = strconv.Atoi(second); err != nil || q.skip < 0 || q.skip > mostLogRows {
+	if q.skip, err = strconv.Atoi(second); err != nil || q.skip < 0 || q.skip > maxLogRows {
 		return invalid
 	}
 	return nil

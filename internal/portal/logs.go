@@ -3,6 +3,7 @@ package portal
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,8 @@ type logView struct {
 	Newer, Older        string
 	FollowPath          string // of the newest rows; "": the page does not show them
 	Now                 string // for the first request of newer rows
+	Full                bool   // there may be more rows since the requested time than the page has
+	Scope               string // whose rows are shown
 	View, ArchivePath   string // of the whole text
 	CurlCommand         string
 	HasFailed           bool   // there are logs of failed VMs
@@ -46,9 +49,9 @@ type logView struct {
 }
 
 const (
-	eventService    = "event" // whose rows are the events
-	defaultLogLines = 200
-	mostLogServices = 8 // that are shown together
+	eventService      = "event" // whose rows are the events
+	defaultLogLines   = 200
+	maxMergedServices = 8 // that are shown together
 )
 
 var lineChoices = []int{50, defaultLogLines, 500, 1000}
@@ -66,18 +69,27 @@ var logRanges = []struct {
 }
 
 func showLogs(v *visit) (any, error) {
-	services, err := v.Logs().Services(v)
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(services, func(a, b api.LogService) int { return strings.Compare(a.Service, b.Service) })
 	q, err := readLogQuery(v)
 	if err != nil {
 		return nil, err
 	}
+	v.rowsOnly = !q.since.IsZero() && isRefresh(v.request)
+	var services []api.LogService
+	if !v.rowsOnly || q.service == "" {
+		if services, err = v.Logs().Services(v); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(services, func(a, b api.LogService) int { return strings.Compare(a.Service, b.Service) })
 	out := logView{
 		Service: q.service, Services: services, File: q.file, Filter: q.text, Lines: q.lines, LineChoices: lineChoices,
 		Range: q.window, Now: v.now.UTC().Format(time.RFC3339Nano),
+	}
+	if v.rowsOnly {
+		if err = out.readRows(v, q); filterError(err, q.text) != "" {
+			err = nil // the page already states it
+		}
+		return out, err
 	}
 	if q.service != "" {
 		v.title = "Log of " + q.service
@@ -107,6 +119,7 @@ func (out *logView) readRows(v *visit, q logQuery) error {
 	from := []string{q.service}
 	if q.service == "" {
 		from = mergedServices(out.Services)
+		out.Scope = scopeText(out.Services)
 	}
 	parts, err := readServices(v, q, from)
 	if err != nil {
@@ -116,7 +129,7 @@ func (out *logView) readRows(v *visit, q logQuery) error {
 	if !q.since.IsZero() {
 		next = ""
 	}
-	out.Rows = newLogRows(v.now, entries)
+	out.Rows, out.Full = newLogRows(v.now, entries), !q.since.IsZero() && len(entries) >= q.lines
 	for i, p := range parts {
 		if p.File == "" && !p.Complete && len(p.Entries) < q.limit() {
 			out.Partial = append(out.Partial, from[i])
@@ -133,12 +146,21 @@ func mergedServices(all []api.LogService) (names []string) {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b api.LogService) int { return b.LastWrite.Compare(a.LastWrite) })
 	for _, s := range all {
-		if s.Service != eventService && len(names) < mostLogServices {
+		if s.Service != eventService && len(names) < maxMergedServices {
 			names = append(names, s.Service)
 		}
 	}
 	slices.Sort(names) // one order on every page
 	return names
+}
+
+// scopeText names the services that are shown together.
+func scopeText(all []api.LogService) string {
+	others := slices.DeleteFunc(slices.Clone(all), func(s api.LogService) bool { return s.Service == eventService })
+	if len(others) > maxMergedServices {
+		return fmt.Sprintf("of the %d services that wrote last", maxMergedServices)
+	}
+	return "of all services"
 }
 
 // readServices reads the rows of several services at the same time.
@@ -180,8 +202,36 @@ func (out *logView) fillLinks(v *visit, q logQuery) {
 			cmp.Or(q.file, newestFile(out.Files)))
 		out.ArchivePath = pathWithQuery("/api/v1/log/archive", "service", service)
 	}
-	out.CurlCommand = curlCommand(v, "GET", pathWithQuery("/api/v1/log/entries", "service", service, "file", q.file,
-		"level", q.Level, "q", q.Text, "limit", q.lines), "")
+	out.CurlCommand = curlCommand(v, "GET", q.apiPath(service), "")
+}
+
+// apiPath returns the address of the page's rows of one service in the API.
+func (q logQuery) apiPath(service string) string {
+	asked := q.apiQuery(service)
+	values := url.Values{"service": {service}, "limit": {strconv.Itoa(q.lines)}}
+	if len(q.Fields) > 0 {
+		values["field"] = q.Fields
+	}
+	for name, text := range map[string]string{
+		"file": q.file, "level": q.Level, "q": q.Text, "since": timeParameter(asked.Since),
+		"until": timeParameter(asked.Until),
+	} {
+		if text != "" {
+			values.Set(name, text)
+		}
+	}
+	if q.before > 0 {
+		values.Set("before", strconv.FormatInt(q.before, 10))
+	}
+	return "/api/v1/log/entries?" + values.Encode()
+}
+
+// timeParameter is a time as the API takes it; "" for none.
+func timeParameter(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339Nano)
 }
 
 // nodeService is the service whose logs are those of the nodes.
@@ -240,7 +290,7 @@ func (q logQuery) cursorAfter(entries []api.LogEntry) string {
 	if until.Equal(q.until) {
 		same += q.skip
 	}
-	if same+q.lines > mostLogRows { // more than the API returns at a time
+	if same+q.lines > maxLogRows { // more than the API returns at a time
 		until, same = last, 0
 	}
 	return fmt.Sprintf("%d-%d", until.UnixMilli(), same)
@@ -262,7 +312,7 @@ var logLevels = []struct{ name, value string }{
 	{"All levels", ""}, {"Info and above", api.LogInfo}, {"Warnings and errors", api.LogWarn}, {"Errors", api.LogError},
 }
 
-const mostLogRows = 1000 // that the API returns at a time
+const maxLogRows = 1000 // that the API returns at a time
 
 // apiQuery returns the query of the API for one service.
 func (q logQuery) apiQuery(service string) client.LogQuery {
@@ -282,5 +332,5 @@ func (q logQuery) limit() int {
 	if q.file != "" {
 		return q.lines
 	}
-	return min(mostLogRows, q.lines+q.skip+1)
+	return min(maxLogRows, q.lines+q.skip+1)
 }

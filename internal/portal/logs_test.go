@@ -55,6 +55,14 @@ func TestLogs(t *testing.T) {
 	w.get("/logs?at=x").has(400, "address of a page is incomplete")
 	w.get("/logs?since=yesterday").has(400, "must be a time such as")
 	w.get("/logs/nobody").has(404, "Not found")
+	w.get("/logs/ci?q=step:boot&range=1h&at=1900000000000-0").has(200, "field=step%3Dboot", "since=20", "until=2030-")
+	refresh := map[string]string{"HX-Request": "true"}
+	w.ask("GET", "/logs?since=2026-01-01T00:00:00Z", nil, refresh).has(200, "needle", "!data-full", "!curl -s")
+	for i := range 9 {
+		send(fmt.Sprint("other-", i), strings.Split(strings.Repeat("more,", 49)+"more", ",")...)
+	}
+	w.ask("GET", "/logs/other-1?lines=50&since=2026-01-01T00:00:00Z", nil, refresh).has(200, `id="log" data-full`)
+	w.get("/logs").has(200, "of the 8 services that wrote last")
 }
 
 // TestLogPages: each row is on one of the pages, in order, and Newer leads back.

@@ -47,6 +47,7 @@ type visit struct {
 	ownRights    *api.Rights        // of the visitor, without those on nodes and templates; nil: not asked
 
 	setCookies []*http.Cookie // of the response
+	rowsOnly   bool           // for a script that reads only the rows
 
 	status func() (api.ControllerStatus, error) // of the cloud; asked once
 	stats  func() (api.ControllerStats, error)
@@ -98,6 +99,11 @@ func (p *portal) pageHandler(g page) http.Handler {
 		title := g.title
 		if v.title != "" {
 			title = v.title
+		}
+		if v.rowsOnly {
+			p.showView(w, r, http.StatusOK, g.templateName,
+				view{Title: title, Assets: p.assets.pathPrefix, Now: v.now, Page: body})
+			return
 		}
 		shown := p.newView(v, g, title, body)
 		if v.authErr != nil { // parts of a page leave out what they may not see, and none may be seen

@@ -44,7 +44,7 @@ type slotCount struct {
 const (
 	slotBarWidth, slotBarHeight = 84, 14
 	cloudBarWidth               = 1000
-	maxSlotSegments            = 12 // more slots are drawn as parts of the whole
+	maxSlotSegments             = 12 // more slots are drawn as parts of the whole
 )
 
 // newSlotBar draws slots of which no more than the given number is free.

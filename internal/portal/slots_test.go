@@ -89,7 +89,8 @@ func TestHiddenHolders(t *testing.T) {
 		},
 	}}}}
 	n.addSlotLines(map[string]instanceRow{})
-	for i, name := range []string{"an instance that you may not see", "an instance that you may not see", "a VM that you may not see"} {
+	const hidden = "an instance that you may not see"
+	for i, name := range []string{hidden, hidden, "a VM that you may not see"} {
 		if got := n.SlotLines[i].Instance; got.Name != name || got.ID != "" {
 			t.Errorf("row %d: %+v", i, got)
 		}

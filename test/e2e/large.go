@@ -45,7 +45,7 @@ func useLarge(p *page) error {
 		p.toCloud(p.large, "/nodes"), p.live(), p.see("1\u202f000 nodes"), p.holds(bounded), p.picture("nodes"),
 		p.fill("#q", "name:mac-0777"), p.keys("\r"), p.see("1 node that match"),
 		p.toCloud(p.large, "/templates/"+p.large.template+"/distribute"), p.there("main form"),
-		p.holds(`document.querySelectorAll("main form input[type=checkbox]").length < 60`), p.see("nodes"),
+		p.holds(`document.querySelectorAll("main form input[type=checkbox]").length < 60`), p.see("1\u202f000"),
 		p.holds(bounded), p.picture("prefetch"),
 		p.toCloud(p.large, "/instances/start"), p.there("main form"), p.holds(bounded), p.picture("start"),
 		p.toCloud(p.large, "/health"), p.holds(bounded),

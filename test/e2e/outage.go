@@ -58,7 +58,8 @@ func seeOutage(p *page) error {
 		banner("/templates"), banner("/events"),
 		p.toCloud(p.outage, "/health"), p.live(), p.see(what, "problem"), p.gone("no problems"),
 		// One card for the cause, not one for each node.
-		p.holds(`document.querySelectorAll("main section.problem, main section.alarm").length < 8`), p.picture("health"),
+		p.holds(`[...document.querySelectorAll("main section.problem")]
+			.filter((card) => card.textContent.includes("Offline")).length === 1`), p.picture("health"),
 		p.click(`main a[href*="/nodes"]`), p.holds(`location.pathname === "/nodes"`), p.see("Offline"),
 	)
 }

@@ -3,7 +3,7 @@ const most = 1000; // rows that are kept
 const period = 2000; // milliseconds between two requests
 
 export function followLog() {
-  let mode = "on", failed = false;
+  let mode = "on", failed = false, asking = false;
   const button = () => document.getElementById("follow");
   const log = () => document.getElementById("log");
   const show = () => {
@@ -20,7 +20,8 @@ export function followLog() {
   const set = (next) => { if (mode !== next) { mode = next; show(); } };
   const ask = async () => {
     const b = button();
-    if (!b || mode !== "on" || document.hidden) return;
+    if (!b || mode !== "on" || document.hidden || asking) return;
+    asking = true;
     const address = b.dataset.address, to = new URL(address, location.href);
     to.searchParams.set("since", log().querySelector("li[data-time]")?.dataset.time ?? b.dataset.now);
     try {
@@ -30,14 +31,25 @@ export function followLog() {
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const rows = page.getElementById("log");
       failed = !answer.ok || !rows;
-      if (rows && mode === "on" && button()?.dataset.address === address) add([...rows.children].reverse());
+      if (rows && mode === "on" && button()?.dataset.address === address) {
+        add([...rows.children].reverse(), "full" in rows.dataset, address);
+      }
     } catch {
       failed = true;
+    } finally {
+      asking = false;
     }
     show();
   };
-  const add = (rows) => {
+  const add = (rows, full, address) => {
     const list = log();
+    if (full && !rows.some((row) => document.getElementById(row.id))) { // else the answer reaches the rows that are here
+      const gap = document.createElement("li"), link = document.createElement("a");
+      link.href = address;
+      link.textContent = "Rows are omitted here: reload";
+      gap.append(link);
+      list.prepend(gap);
+    }
     for (const row of rows) if (!document.getElementById(row.id)) list.prepend(document.importNode(row, true));
     while (list.childElementCount > most) list.lastElementChild.remove();
     if (list.childElementCount) document.getElementById("norows")?.remove();
