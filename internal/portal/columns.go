@@ -39,7 +39,7 @@ func (v *visit) chooseColumns(all []column) (shown []column, has map[string]bool
 			shown = append(shown, c)
 		}
 	}
-	if v.query.Has(columnParam) {
+	if v.query.Has(columnParam) && !isRefresh(v.request) { // a page that refreshes may be older than the choice
 		v.keepColumns(menu.Choices)
 	}
 	return shown, has, menu

@@ -185,10 +185,15 @@ func (e eventText) sentence(format string, count int) (parts []sentencePart) {
 		}
 	}
 	if len(parts) > 0 && parts[0].Path == "" && parts[0].Text != "" { // a name stays as it is
-		first, size := utf8.DecodeRuneInString(parts[0].Text)
-		parts[0].Text = string(unicode.ToUpper(first)) + parts[0].Text[size:]
+		parts[0].Text = upperFirst(parts[0].Text)
 	}
 	return parts
+}
+
+// upperFirst returns a text with a first letter in upper case.
+func upperFirst(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(first)) + text[size:]
 }
 
 // sentenceOf returns the sentence of an event; that of an event which this program does not know has its name.

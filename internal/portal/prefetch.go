@@ -3,7 +3,6 @@ package portal
 import (
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
@@ -21,7 +20,7 @@ const (
 
 const (
 	fewMatching = 10  // that are named below a filter
-	mostChoices = 500 // groups and tags that a form lists
+	maxChoices  = 500 // groups and tags that a form lists
 )
 
 // distributeForm is the form of a distribution: a tag, the nodes, and what the distribution would do now.
@@ -31,6 +30,7 @@ type distributeForm struct {
 	To                string      // how the nodes are chosen
 	Filter            string
 	Groups            []prefetchGroup
+	MoreGroups        int      // that are not listed
 	Managed           bool     // a permission group has to be named, and no group of nodes can be
 	ActAs             []string // permission groups
 	Group             string   // permission group that is chosen
@@ -60,9 +60,15 @@ type prefetchGroup struct {
 	Chosen   bool
 }
 
-func askDistribute(v *visit) (any, error) { return newDistributeForm(v) }
+func askDistribute(v *visit) (any, error) {
+	f, err := newDistributeForm(v)
+	if err == nil {
+		f.addEffects(v)
+	}
+	return f, err
+}
 
-// newDistributeForm returns the form with the values of the visit, and asks what they would do.
+// newDistributeForm returns the form with the values of the visit, without what they would do.
 func newDistributeForm(v *visit) (distributeForm, error) {
 	detail, err := v.Template(v, v.request.PathValue("id"))
 	if err != nil {
@@ -83,9 +89,13 @@ func newDistributeForm(v *visit) (distributeForm, error) {
 	if f.Managed && f.Group == "" && len(f.ActAs) == 1 {
 		f.Group = f.ActAs[0]
 	}
+	return f, nil
+}
+
+// addEffects adds the nodes to choose from, and what the distribution would do now.
+func (f *distributeForm) addEffects(v *visit) {
 	f.addNodes(v)
 	f.addPreview(v)
-	return f, nil
 }
 
 // tagChoices returns the tags of a template, the newest first; without a chosen one that is the newest.
@@ -97,7 +107,7 @@ func tagChoices(v *visit, detail api.TemplateDetail, chosen string) (list []tagC
 		}
 		list = append(list, tagChoice{t.Tag, t.Tag + " (" + strings.Join(notes, ", ") + ")", t.Tag == chosen})
 	}
-	return list[:min(len(list), mostChoices)]
+	return list[:min(len(list), maxChoices)]
 }
 
 // addNodes adds how many nodes each way of choosing has.
@@ -123,7 +133,8 @@ func (f *distributeForm) addNodes(v *visit) {
 	if err != nil || f.Managed { // else none to choose
 		return
 	}
-	for _, g := range groups[:min(len(groups), mostChoices)] {
+	f.MoreGroups = max(len(groups)-maxChoices, 0)
+	for _, g := range groups[:len(groups)-f.MoreGroups] {
 		f.Groups = append(f.Groups,
 			prefetchGroup{g.ID, g.Name, page.Groups[g.ID], slices.Contains(v.query["group"], g.ID)})
 	}
@@ -192,7 +203,7 @@ func pulledText(p *api.DistributePreview) string {
 	case p.ToPull == 1:
 		return "1 node pulls up to " + bytesize.Format(p.NodeBytes) + "."
 	}
-	return strconv.Itoa(p.ToPull) + " nodes pull up to " + bytesize.Format(p.NodeBytes) + " each, at most " +
+	return countText(p.ToPull) + " nodes pull up to " + bytesize.Format(p.NodeBytes) + " each, at most " +
 		bytesize.Format(p.TotalBytes) + " together."
 }
 
@@ -202,6 +213,7 @@ func doDistribute(v *visit) (actionResult, error) {
 		return actionResult{}, err
 	}
 	if v.query.Get("preview") == "1" {
+		f.addEffects(v)
 		return actionResult{Form: f}, nil
 	}
 	ask, err := f.request(v)

@@ -101,10 +101,10 @@ func usedSlots(s *api.Slots) int { return s.Running + s.Failed + s.Orphaned + s.
 func heldText(s *api.Slots) string {
 	var parts []string
 	if s.Failed > 0 {
-		parts = append(parts, fmt.Sprint(s.Failed, " failed"))
+		parts = append(parts, countText(s.Failed)+" failed")
 	}
 	if s.Orphaned > 0 {
-		parts = append(parts, fmt.Sprint(s.Orphaned, " orphaned"))
+		parts = append(parts, countText(s.Orphaned)+" orphaned")
 	}
 	return strings.Join(parts, ", ")
 }

@@ -74,7 +74,30 @@ func startCommand(r *client.StartRequest, templateName string, more ...string) s
 	words = append(words, scriptFlags(r)...)
 	words = append(words, slices.DeleteFunc(more, func(s string) bool { return s == "" })...)
 	words = append(words, "--wait")
-	return wrapWords(words) + scriptInput(r.StartupScript)
+	return notInCommand(r) + wrapWords(words) + scriptInput(r.StartupScript)
+}
+
+// notInCommand is a comment that names the fields of a start that the command has no arguments for; "": none is set.
+func notInCommand(r *client.StartRequest) string {
+	var names []string
+	for _, f := range []struct {
+		name  string
+		isSet bool
+	}{
+		{"hvapic", r.HVAPIC != ""},
+		{"csr_active_config", r.CSRActiveConfig != ""},
+		{"skip_container_resize", r.Disk != nil && r.Disk.SkipResize},
+		{"port_forwarding_override without ports", r.Ports != nil && len(r.Ports) == 0},
+		{"host_ip of ports", slices.ContainsFunc(r.Ports, func(p client.PortRule) bool { return p.HostIP != "" })},
+	} {
+		if f.isSet {
+			names = append(names, f.name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "# Not in this form, only in that of curl: " + strings.Join(names, ", ") + "\n"
 }
 
 // machineFlags returns the arguments about the machine and its network.
@@ -198,6 +221,9 @@ func goValue(field reflect.Value) string {
 	}
 	switch value := field.Interface().(type) {
 	case client.Duration:
+		if d := time.Duration(value); d%time.Second != 0 {
+			return fmt.Sprintf("client.Duration(%d * time.Nanosecond)", int64(d))
+		}
 		return fmt.Sprintf("client.Duration(%d * time.Second)", int64(time.Duration(value)/time.Second))
 	case []byte:
 		return fmt.Sprintf("[]byte(%q)", value)
@@ -225,7 +251,7 @@ func githubSnippet(url string, use credentialUse, command string) string {
 	b.WriteString(indented(toFile(command), 10))
 	b.WriteString("      # steps that use the instances in instances.txt\n")
 	b.WriteString("      - name: Terminate instances\n        if: always()\n        run: ")
-	b.WriteString("xargs buildyard instance terminate --yes <instances.txt")
+	b.WriteString("xargs -r buildyard instance terminate --yes <instances.txt")
 	return b.String()
 }
 
@@ -239,7 +265,7 @@ func gitlabSnippet(url string, use credentialUse, command string) string {
 	b.WriteString("  script:\n    - |\n")
 	b.WriteString(indented(toFile(command), 6))
 	b.WriteString("    # commands that use the instances in instances.txt\n")
-	b.WriteString("  after_script:\n    - xargs buildyard instance terminate --yes <instances.txt")
+	b.WriteString("  after_script:\n    - xargs -r buildyard instance terminate --yes <instances.txt")
 	return b.String()
 }
 

@@ -81,3 +81,30 @@ func TestStartAsCode(t *testing.T) {
 		t.Errorf("the Go code: %v\n%s", err, text["go"])
 	}
 }
+
+// TestNotInCommand: what the command line client cannot request is named, never left out silently.
+func TestNotInCommand(t *testing.T) {
+	r := client.StartRequest{
+		TemplateID: "t", TTL: client.Duration(1500 * time.Millisecond), Ports: []client.PortRule{}, HVAPIC: "forceOn",
+		CSRActiveConfig: "forceOn", Disk: &client.Disk{Size: "80G", SkipResize: true},
+	}
+	want := "only in that of curl: hvapic, csr_active_config, skip_container_resize, " +
+		"port_forwarding_override without ports\n"
+	v := &visit{request: &http.Request{Host: "localhost"}}
+	for _, s := range startSnippets(v, &r, "") {
+		switch s.ID {
+		case "cli", "github", "gitlab":
+			if !strings.Contains(s.Text, want) {
+				t.Errorf("%s: %s", s.ID, s.Text)
+			}
+		case "go":
+			if !strings.Contains(s.Text, "TTL: client.Duration(1500000000 * time.Nanosecond)") {
+				t.Error(s.Text)
+			}
+		}
+	}
+	r = client.StartRequest{Ports: []client.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "10.0.0.1"}}}
+	if got := startCommand(&r, ""); !strings.HasPrefix(got, "# Not in this form, only in that of curl: host_ip of ports\n") {
+		t.Error(got)
+	}
+}

@@ -1,12 +1,10 @@
 package portal
 
 import (
-	"cmp"
 	"errors"
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -34,6 +32,7 @@ type startForm struct {
 	MainFields, More      []startField
 	Sections              []startSection // More by its sections
 	StartError            string
+	NodeError             string // why the named node is none
 	Key                   string
 	Count                 int
 	Will                  []forecast
@@ -69,7 +68,8 @@ func readStartForm(v *visit) (client.StartRequest, startForm) {
 		}
 	}
 	if id, err := nodeIDOf(v, r.NodeID); err != nil {
-		f.setError("node_id: " + err.Error())
+		f.NodeError = err.Error()
+		f.setError("node_id: " + f.NodeError)
 	} else {
 		r.NodeID = id
 	}
@@ -82,8 +82,11 @@ func nodeIDOf(v *visit, text string) (string, error) {
 	if _, err := uuid.Parse(text); text == "" || err == nil {
 		return text, nil
 	}
-	page, err := v.NodePage(v, client.PageOptions{Filter: "name:" + strconv.Quote(text), Limit: 2})
-	if err != nil || page.Total == 0 {
+	page, err := v.NodePage(v, client.PageOptions{Filter: "name:" + quotedFilterText(text), Limit: 2})
+	if err != nil {
+		return "", errors.New("the node was not looked up: " + notShownReason(err))
+	}
+	if page.Total == 0 {
 		return "", errors.New("no node has this name")
 	}
 	if page.Total > 1 {
@@ -93,18 +96,14 @@ func nodeIDOf(v *visit, text string) (string, error) {
 }
 
 const (
-	mostTemplates = 200 // that are listed; of more some are suggested
-	fewSuggested  = 20
+	maxTemplates = 200 // that are listed; of more some are suggested
+	fewSuggested = 20
 )
 
 // addChoices adds what can be chosen, what the request would do, and the request as code. What the visitor may not see
 // is typed instead.
 func (f *startForm) addChoices(v *visit, r *client.StartRequest) {
-	var err error
-	f.Templates, err = v.Templates(v, client.ListOptions{})
-	f.TemplatesHiddenReason = notShownReason(err)
-	slices.SortStableFunc(f.Templates, func(a, b api.Template) int { return cmp.Compare(b.LastPush, a.LastPush) })
-	f.TooMany = len(f.Templates) > mostTemplates
+	f.addTemplates(v)
 	templateName := ""
 	if f.TemplateID != "" {
 		if t, err := v.Template(v, f.TemplateID); err == nil {
@@ -131,8 +130,27 @@ func (f *startForm) addChoices(v *visit, r *client.StartRequest) {
 	}
 	f.addActingGroup(v.canDo())
 	f.Sections = startSections(f.More)
-	f.Will = forecasts(v, r)
+	f.Will = forecasts(v, r, f.NodeError)
 	f.Snippets = startSnippets(v, r, templateName)
+}
+
+// addTemplates adds the templates; of too many some that have what was typed in them.
+func (f *startForm) addTemplates(v *visit) {
+	page, err := v.TemplatePage(v, client.PageOptions{Sort: "pushed", Limit: maxTemplates})
+	f.TemplatesHiddenReason = notShownReason(err)
+	rows := page.Templates
+	if f.TooMany = page.Total > maxTemplates; f.TooMany {
+		rows = rows[:min(fewSuggested, len(rows))]
+		if _, err := uuid.Parse(f.TemplateID); err != nil && f.TemplateID != "" {
+			some := client.PageOptions{Filter: quotedFilterText(f.TemplateID), Sort: "name", Limit: fewSuggested}
+			if page, err := v.TemplatePage(v, some); err == nil {
+				rows = page.Templates
+			}
+		}
+	}
+	for _, r := range rows {
+		f.Templates = append(f.Templates, r.Template)
+	}
 }
 
 // addNodeNames adds names of nodes that continue what was typed.

@@ -196,10 +196,16 @@ func splitUnquoted(text string, separator rune) []string {
 	})
 }
 
-// quoteFilterValue is a value for a filter.
+// quoteFilterValue is a value for a filter. In one without special characters * is a wildcard.
 func quoteFilterValue(s string) string {
-	if strings.ContainsAny(s, " ()") {
-		return strconv.Quote(s)
+	if strings.ContainsAny(s, " (),\"\\\t") {
+		return quotedFilterText(s)
 	}
 	return s
 }
+
+// filterEscapes marks the characters that end a quoted value, or escape others.
+var filterEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// quotedFilterText is a value for a filter that is matched as it is, without wildcards.
+func quotedFilterText(s string) string { return `"` + filterEscapes.Replace(s) + `"` }

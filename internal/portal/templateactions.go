@@ -109,7 +109,7 @@ func statesText(counts map[string]int) string {
 	var parts []string
 	for _, name := range instanceStates() {
 		if n := counts[name]; n > 0 {
-			parts = append(parts, strconv.Itoa(n)+" "+name)
+			parts = append(parts, countText(n)+" "+name)
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -29,6 +29,7 @@ var templateFuncs = template.FuncMap{
 	"count":    func(n *int) string { return countText(*n) },
 	"number":   countText,
 	"less":     func(n, by int) int { return n - by },
+	"sum":      func(a, b int) int { return a + b },
 	"tenths":   func(f *float64) string { return fmt.Sprintf("%.1f", *f) },
 	"offer":    newActionLink,
 	"last":     func(line []timelineEntry) timelineEntry { return line[len(line)-1] },
