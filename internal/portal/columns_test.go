@@ -31,6 +31,10 @@ func TestColumns(t *testing.T) {
 			t.Errorf("%s: a visit without a choice sets a cookie", path)
 		}
 		w.get(path+"?cols=none").has(200, "!"+c.extra)
+		refresh := w.ask("GET", path+"?cols=none", nil, map[string]string{"HX-Request": "true"})
+		if len(refresh.Header.Values("Set-Cookie")) != 0 {
+			t.Errorf("%s: a refresh sets a cookie", path)
+		}
 	}
 	w.cookies = []*http.Cookie{{Name: "columns-instances", Value: strings.Repeat("x", 600)}}
 	w.get("/instances").has(200, "No instances")

@@ -221,8 +221,11 @@ func goValue(field reflect.Value) string {
 	}
 	switch value := field.Interface().(type) {
 	case client.Duration:
-		if d := time.Duration(value); d%time.Second != 0 {
+		switch d := time.Duration(value); {
+		case d%time.Millisecond != 0:
 			return fmt.Sprintf("client.Duration(%d * time.Nanosecond)", int64(d))
+		case d%time.Second != 0:
+			return fmt.Sprintf("client.Duration(%d * time.Millisecond)", d.Milliseconds())
 		}
 		return fmt.Sprintf("client.Duration(%d * time.Second)", int64(time.Duration(value)/time.Second))
 	case []byte:
@@ -240,14 +243,28 @@ func goValue(field reflect.Value) string {
 	}
 }
 
+// certificateFiles are the files to which a job of GitHub Actions writes a client certificate, by the settings.
+var certificateFiles = map[string]string{"SVC_CLIENT_CERT": "client.pem", "SVC_CLIENT_KEY": "client.key"}
+
 // githubSnippet writes a start as a job of GitHub Actions.
 func githubSnippet(url string, use credentialUse, command string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "jobs:\n  build:\n    runs-on: ubuntu-latest\n    env:\n      SVC_CONTROLLER: %q\n", url)
 	for _, name := range slices.Sorted(maps.Keys(use.env)) {
-		fmt.Fprintf(&b, "      %s: ${{ secrets.%s }}\n", name, use.env[name])
+		value := "${{ secrets." + use.env[name] + " }}"
+		if path, ok := certificateFiles[name]; ok {
+			value = path
+		}
+		fmt.Fprintf(&b, "      %s: %s\n", name, value)
 	}
-	b.WriteString("    steps:\n      - name: Start instances\n        run: |\n")
+	b.WriteString("    steps:\n")
+	if _, ok := use.env["SVC_CLIENT_CERT"]; ok { // which is the path of a file
+		b.WriteString("      - name: Write the client certificate\n        env:\n")
+		b.WriteString("          CERT: ${{ secrets.BUILDYARD_CERT }}\n")
+		b.WriteString("          CERT_KEY: ${{ secrets.BUILDYARD_CERT_KEY }}\n        run: |\n          umask 077\n")
+		b.WriteString("          printf '%s\\n' \"$CERT\" >client.pem\n          printf '%s\\n' \"$CERT_KEY\" >client.key\n")
+	}
+	b.WriteString("      - name: Start instances\n        run: |\n")
 	b.WriteString(indented(toFile(command), 10))
 	b.WriteString("      # steps that use the instances in instances.txt\n")
 	b.WriteString("      - name: Terminate instances\n        if: always()\n        run: ")

@@ -35,6 +35,12 @@ func TestCredentialsOfSnippets(t *testing.T) {
 			}
 		}
 	}
+	cert := githubSnippet("http://localhost", credentialUses["certificate"], "start")
+	for _, want := range []string{"SVC_CLIENT_CERT: client.pem\n", `printf '%s\n' "$CERT_KEY" >client.key`} {
+		if !strings.Contains(cert, want) {
+			t.Errorf("%q is not in %s", want, cert)
+		}
+	}
 	v := &visit{request: &http.Request{Host: "localhost"}}
 	if got := curlCommand(v, "GET", "/api/v1/node", ""); got != "curl -s 'http://localhost/api/v1/node'" {
 		t.Errorf("without a log-in: %s", got)
@@ -98,13 +104,14 @@ func TestNotInCommand(t *testing.T) {
 				t.Errorf("%s: %s", s.ID, s.Text)
 			}
 		case "go":
-			if !strings.Contains(s.Text, "TTL: client.Duration(1500000000 * time.Nanosecond)") {
+			if !strings.Contains(s.Text, "TTL: client.Duration(1500 * time.Millisecond)") {
 				t.Error(s.Text)
 			}
 		}
 	}
 	r = client.StartRequest{Ports: []client.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "10.0.0.1"}}}
-	if got := startCommand(&r, ""); !strings.HasPrefix(got, "# Not in this form, only in that of curl: host_ip of ports\n") {
+	want = "# Not in this form, only in that of curl: host_ip of ports\n"
+	if got := startCommand(&r, ""); !strings.HasPrefix(got, want) {
 		t.Error(got)
 	}
 }

@@ -42,7 +42,12 @@ func TestStart(t *testing.T) {
 	w.post("/instances/start", url.Values{"vmid": {debian}, "node_id": {"mac-0009"}}).has(400,
 		`id="w-node_id" role="alert">no node has this name`)
 	w.post("/instances/start", url.Values{"vmid": {debian}, "node_id": {"mac-0"}, "preview": {"1"}}).has(200,
-		`<option value="mac-0001">`)
+		`<option value="mac-0001">`, "No node has this name", "!free slot")
+	group, err := w.API.CreateGroup(t.Context(), client.GroupRequest{Name: "empty"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.get("/instances/start?vmid="+debian+"&group_id="+group.ID).has(200, "No node is in this group", "!free slot")
 	w.post("/instances/start", url.Values{"vmid": {debian}, "count": {"6"}, "preview": {"1"}}).has(200,
 		"2 instances wait until a slot is free", "Start 6 instances", "buildyard instance start debian --count 6")
 	to := w.post("/instances/start", url.Values{"vmid": {debian}, "node_id": {"mac-0001"}}).leadsTo("/instances/")
