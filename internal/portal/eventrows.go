@@ -123,7 +123,7 @@ const (
 	maxNames   = 60 // IDs of one kind that are looked up for a page
 	namesAtOne = 50 // IDs in a filter, which the API bounds
 
-	fewInstances    = 5   // that are read one by one at once
+	fewInstances    = 5   // that are read one by one in any case
 	newestInstances = 100 // that are read together, since most events are about them
 	maxSingleReads  = 20  // of the other instances
 )

@@ -63,7 +63,7 @@ func slotForecast(v *visit, r *client.StartRequest) (f forecast, ok bool) {
 	return newSlotForecast(r, stats.Slots.Free, "in the cloud", waitForSlot), true
 }
 
-// newSlotForecast describes free slots, and what becomes of the instances for which they do not suffice.
+// newSlotForecast describes free slots, and how the instances continue for which they do not suffice.
 func newSlotForecast(r *client.StartRequest, free int, where string, others func(n int) string) forecast {
 	f := forecast{Icon: "ok", Tone: "ok", Text: pluralText(free, "free slot ", "free slots ") + where}
 	if wanted := max(r.Count, 1); wanted > free {

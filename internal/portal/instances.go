@@ -190,7 +190,7 @@ type selection struct {
 const (
 	typedFrom = 20  // from so many on the number has to be typed
 	firstRows = 5   // that are shown
-	mostEnded = 500 // at a time
+	maxEnded = 500 // at a time
 
 	alive = "-state:terminated" // has a filter leave out what is gone, and is remembered for a while
 )
@@ -224,7 +224,7 @@ func selectedInstances(v *visit) (selection, error) {
 		return c, nil
 	}
 	page, err := v.InstancePage(v,
-		client.PageOptions{Filter: strings.TrimSpace(c.Filter + " " + alive), Limit: mostEnded})
+		client.PageOptions{Filter: strings.TrimSpace(c.Filter + " " + alive), Limit: maxEnded})
 	if err != nil {
 		return c, err
 	}
@@ -268,8 +268,8 @@ func doEnd(v *visit) (actionResult, error) {
 		return actionResult{}, formError("Type " + confirmText(c.Total, "instance", "instances") +
 			" to end as many. There may be another number of them by now.")
 	}
-	if c.Total > mostEnded {
-		return actionResult{}, formError("At most " + pluralText(mostEnded, "instance", "instances") +
+	if c.Total > maxEnded {
+		return actionResult{}, formError("At most " + pluralText(maxEnded, "instance", "instances") +
 			" are terminated at a time. Narrow the filter, or use the API.")
 	}
 	out := actionResult{Back: c.Back}
