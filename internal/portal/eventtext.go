@@ -220,7 +220,8 @@ func (e eventText) sameKey() string {
 // sentenceFields are the fields of events that their sentences have.
 var sentenceFields = []string{
 	"failure", "message", "alarm", "route", "verb", "method", "service", "drain_mode", "state", "for_user", "node_ids",
-	"tag", "version", "request_id", "count", "target", "node_count", "node_state", "group_id", // which has no name in an event
+	"tag", "version", "request_id", "count", "target", "node_count", "node_state",
+	"group_id", // which has no name in an event
 }
 
 // detail writes the other fields of an event, in the order of their names.

@@ -262,7 +262,8 @@ func githubSnippet(url string, use credentialUse, command string) string {
 		b.WriteString("      - name: Write the client certificate\n        env:\n")
 		b.WriteString("          CERT: ${{ secrets.BUILDYARD_CERT }}\n")
 		b.WriteString("          CERT_KEY: ${{ secrets.BUILDYARD_CERT_KEY }}\n        run: |\n          umask 077\n")
-		b.WriteString("          printf '%s\\n' \"$CERT\" >client.pem\n          printf '%s\\n' \"$CERT_KEY\" >client.key\n")
+		b.WriteString("          printf '%s\\n' \"$CERT\" >client.pem\n")
+		b.WriteString("          printf '%s\\n' \"$CERT_KEY\" >client.key\n")
 	}
 	b.WriteString("      - name: Start instances\n        run: |\n")
 	b.WriteString(indented(toFile(command), 10))
