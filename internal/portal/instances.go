@@ -190,7 +190,7 @@ type selection struct {
 const (
 	typedFrom = 20  // from so many on the number has to be typed
 	firstRows = 5   // that are shown
-	maxEnded = 500 // at a time
+	maxEnded  = 500 // at a time
 
 	alive = "-state:terminated" // has a filter leave out what is gone, and is remembered for a while
 )
