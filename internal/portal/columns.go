@@ -69,8 +69,10 @@ func (v *visit) keepColumns(all []column) {
 			ids = append(ids, c.ID)
 		}
 	}
-	v.setCookies = append(v.setCookies, &http.Cookie{
+	c := &http.Cookie{
 		Name: v.columnCookie(), Value: strings.Join(ids, "."), Path: firstPathPart(v.request.URL.Path),
-		MaxAge: columnsKept, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: v.request.TLS != nil,
-	})
+		MaxAge: columnsKept, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: true,
+	}
+	c.Secure = v.request.TLS != nil // a browser keeps no Secure cookie of plain HTTP
+	v.setCookies = append(v.setCookies, c)
 }

@@ -115,7 +115,7 @@ func TestTemplateHasEverything(t *testing.T) {
 			}
 		}
 	}
-	page.has(200, "1 node<", ">"+node.NodeName+"</a>", "not scanned", ">Prefetch</a>", ">Revert</a>",
+	page.has(200, "1 node<", ">"+node.NodeName+"</a>", "not scanned", ">Prefetch</a>", ">Revert to this</a>",
 		">Delete template</a>", ">Remove from node caches</a>", ">Prefetch jobs<")
 }
 

@@ -174,7 +174,7 @@ func indentedJSON(v any) string {
 
 // Suspect is where to look first when starts fail the same way: at the node that has half of them, else at the
 // template.
-func (p *instanceView) Suspect() string {
+func (p instanceView) Suspect() string {
 	f := p.Failure
 	switch {
 	case f.SameNode > 1 && 2*f.SameNode >= f.SameTemplate:

@@ -149,9 +149,9 @@ func TestPagesOfWhoMayLess(t *testing.T) {
 		{"/templates/TEMPLATE", "list_nodes", 200, []string{"Not shown: " + needs, "2 tags"}},
 		{"/templates/TEMPLATE", "list_vms", 200, []string{"not shown: " + needs, "2 tags"}},
 		{"/templates/TEMPLATE", "registry_distribute_status", 200, []string{"Not shown: " + needs, "2 tags"}},
-		{"/templates/TEMPLATE", "registry_distribute", 200, []string{off("registry_distribute"), ">Revert</a>"}},
+		{"/templates/TEMPLATE", "registry_distribute", 200, []string{off("registry_distribute"), ">Revert to this</a>"}},
 		{"/templates/TEMPLATE", "registry_delete", 200, []string{off("registry_delete"), ">Prefetch</a>"}},
-		{"/templates/TEMPLATE", "registry:delete_vm", 200, []string{off("delete_vm at the registry"), ">Revert</a>"}},
+		{"/templates/TEMPLATE", "registry:delete_vm", 200, []string{off("delete_vm at the registry"), ">Revert to this</a>"}},
 		{
 			"/templates/TEMPLATE", "registry:revert", 200,
 			[]string{off("revert at the registry"), ">Delete template</a>"},
@@ -350,7 +350,7 @@ func TestRightsOnSingleThings(t *testing.T) {
 	rights("list create_instance change_config distribute remove", "list pull delete_revert")
 	v.get("/nodes").has(200, "mac-0001", ">Set<", "!disabled")
 	v.get("/nodes/"+v.node.NodeID).has(200, ">Drain</a>", ">Delete</a>", needs+"force_upgrade on the node")
-	v.get("/templates/"+debian).has(200, ">Revert</a>", ">Delete template</a>", "!disabled")
+	v.get("/templates/"+debian).has(200, ">Revert to this</a>", ">Delete template</a>", "!disabled")
 	v.post("/nodes/drain", two).has(409, "1 failed of 2", "Drained", "Not found")
 	v.post("/templates/"+debian+"/distribute",
 		url.Values{"tag": {"v1"}, "to": {"filter"}, "filter": {"id:" + v.node.NodeID}, "act_as": {"ci"}}).leadsTo(

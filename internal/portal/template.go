@@ -345,9 +345,9 @@ func (s *scanView) addMatches(matches []api.ScanMatch) {
 var severityTones = map[string]string{"critical": "bad", "high": "bad", "medium": "warn"}
 
 // NewerTag returns the tag after the i-th, which is the first that a revert to the i-th deletes; "" for the newest.
-func (p *templateView) NewerTag(i int) string {
+func (t templateView) NewerTag(i int) string {
 	if i == 0 {
 		return ""
 	}
-	return p.Tags[i-1].Tag
+	return t.Tags[i-1].Tag
 }

@@ -65,7 +65,7 @@ func TestInstanceShapes(t *testing.T) {
 	want(t, "unset names", []string{string(item.ExternalID), string(item.Name)}, []string{"null", "null"})
 	bare := []string{
 		"anka_registry", "arch", "cr_time", "group_id", "inflight_reqid", "instance_id", "instance_state",
-		"message", "phase", "progress", "tag", "ts", "usb_device", "vlan", "vmid",
+		"message", "owner", "phase", "progress", "tag", "ts", "usb_device", "vlan", "vmid",
 	}
 	want(t, "waiting instance in the list", keys(t, item.VM), bare)
 	one := c.call("GET", "/api/v1/vm?id="+id, "")
@@ -176,7 +176,8 @@ func TestStartedInstance(t *testing.T) {
 	want(t, "state", inst.InstanceState, "Started")
 	want(t, "script", inst.StartupScript, &api.ScriptResult{Stdout: "hi"})
 	want(t, "keys", keys(t, one.Body), []string{
-		"anka_registry", "arch", "cr_time", "group_id", "instance_id", "instance_state", "node_id", "phase", "progress",
+		"anka_registry", "arch", "cr_time", "group_id", "instance_id", "instance_state", "node_id", "owner", "phase",
+		"progress", "started",
 		"startup_script", "tag", "ts", "usb_device", "vlan", "vmid", "vminfo",
 	})
 	want(t, "ports", inst.VMInfo.PortForwarding,
