@@ -54,7 +54,7 @@ func TestLogs(t *testing.T) {
 	w.get("/logs?range=15m").has(200, `aria-current="true">15 m`, "needle")
 	w.get("/logs?at=x").has(400, "address of a page is incomplete")
 	w.get("/logs?since=yesterday").has(400, "must be a time such as")
-	w.get("/logs/nobody").has(404, "Not found")
+	w.get("/logs/no-such-service").has(404, "Not found")
 	w.get("/logs/ci?q=step:boot&range=1h&at=1900000000000-0").has(200, "field=step%3Dboot", "since=20", "until=2030-")
 	refresh := map[string]string{"HX-Request": "true"}
 	w.ask("GET", "/logs?since=2026-01-01T00:00:00Z", nil, refresh).has(200, "needle", "!data-full", "!curl -s")

@@ -266,7 +266,7 @@ func (p *page) shot(name string) (err error) {
 		return err
 	}
 	if wide > 0 {
-		by, err := p.gives(`(() => {
+		by, err := p.text(`(() => {
 			const out = [], range = document.createRange(), walk = document.createTreeWalker(document.body, NodeFilter.SHOW_ALL);
 			for (let n = walk.nextNode(); n; n = walk.nextNode()) {
 				range.selectNode(n);

@@ -40,7 +40,7 @@ func useLogs(p *page) error {
 // download asks for what a link forwards to, which has to begin a file for the disk and hold a text.
 func (p *page) download(selector, text string) func() error {
 	return func() error {
-		got, err := p.gives(
+		got, err := p.text(
 			fmt.Sprintf(
 				`(async () => { const a = document.querySelector(%q); const r = await fetch(a.href); const b = new Uint8Array(await r.arrayBuffer()); let s = ""; for (const c of b) s += String.fromCharCode(c); return r.status + " " + a.hasAttribute("download") + " " + s; })()`, selector))
 		if err != nil {

@@ -226,7 +226,7 @@ func copyCommands(p *page) error {
 // copied runs the commands of a page that are curl's.
 func (p *page) copied(path string) func() error {
 	return func() error {
-		all, err := p.gives(
+		all, err := p.text(
 			`[...document.querySelectorAll("main [data-command]")].map(e => e.dataset.command).join("\n\n")`)
 		if err != nil {
 			return err
@@ -279,11 +279,11 @@ func tryGuards(p *page) error {
 	all := []func() error{p.visitsServices, p.enter}
 	for _, path := range append(areas, "/instances/start", "/nodes/join") {
 		all = append(all, p.toGuarded(path), func() error {
-			said, err := p.gives(strict)
+			said, err := p.text(strict)
 			if err == nil && said != "yes" {
 				err = fmt.Errorf("the policy of %s is not strict: %s", path, said)
 			}
-			text, err2 := p.gives(
+			text, err2 := p.text(
 				`fetch(location).then(r => r.text()).then(t => { const d = new DOMParser().parseFromString(t, "text/html"); return ` + strings.ReplaceAll(inline, "document.", "d.") + `; })`)
 			if err2 == nil && text != "0" {
 				err2 = fmt.Errorf("%s has %s inline scripts or styles", path, text)

@@ -39,15 +39,15 @@ func (p *page) reload() error { return p.tab.Reload(p) }
 // back goes where the browser was before.
 func (p *page) back() error { return p.tab.Back(p) }
 
-// gives evaluates a JavaScript expression, or the promise of it, as a text.
-func (p *page) gives(expression string) (string, error) {
+// text evaluates a JavaScript expression, or the promise of it, as a text.
+func (p *page) text(expression string) (string, error) {
 	return evaluate[string](p, expression)
 }
 
 // runs passes a command of the page to a shell, like a user who copied it.
 func (p *page) runs(selector string, texts ...string) func() error {
 	return func() error {
-		command, err := p.gives(fmt.Sprintf(`document.querySelector(%q).dataset.command`, selector))
+		command, err := p.text(fmt.Sprintf(`document.querySelector(%q).dataset.command`, selector))
 		if err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func (p *page) scripts(run bool) error {
 
 // unmoved checks that nothing on the page has been pushed aside by what came later. Firefox does not count that.
 func (p *page) unmoved() error {
-	far, err := p.gives(
+	far, err := p.text(
 		`new Promise(done => { let far = 0; if (!PerformanceObserver.supportedEntryTypes.includes("layout-shift")) done(""); else new PerformanceObserver(l => { for (const e of l.getEntries()) if (!e.hadRecentInput) far += e.value; }).observe({type: "layout-shift", buffered: true}); setTimeout(() => done(far <= 0.02 ? "" : String(far)), 300); })`)
 	if err == nil && far != "" {
 		err = fmt.Errorf("the page has moved by %s", far)

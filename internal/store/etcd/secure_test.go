@@ -51,6 +51,7 @@ func serveSecure(t *testing.T) *secureCluster {
 	c.endpoint = address.String()
 	cfg := memberConfig(EmbeddedOptions{Logger: testLogger(t)}, t.TempDir())
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{address}, []url.URL{address}
+	cfg.BcryptCost = 4 // the lowest: with the race detector a busy machine needs longer for 10 than a call may take
 	cfg.ClientTLSInfo = transport.TLSInfo{CertFile: cert, KeyFile: key, TrustedCAFile: c.ca, ClientCertAuth: true}
 	member, err := startEtcd(cfg, newMemberFailure())
 	if err != nil {
