@@ -149,9 +149,15 @@ func TestPagesOfWhoMayLess(t *testing.T) {
 		{"/templates/TEMPLATE", "list_nodes", 200, []string{"Not shown: " + needs, "2 tags"}},
 		{"/templates/TEMPLATE", "list_vms", 200, []string{"not shown: " + needs, "2 tags"}},
 		{"/templates/TEMPLATE", "registry_distribute_status", 200, []string{"Not shown: " + needs, "2 tags"}},
-		{"/templates/TEMPLATE", "registry_distribute", 200, []string{off("registry_distribute"), ">Revert to this</a>"}},
+		{"/templates/TEMPLATE", "registry_distribute", 200, []string{
+			off("registry_distribute"),
+			">Revert to this</a>",
+		}},
 		{"/templates/TEMPLATE", "registry_delete", 200, []string{off("registry_delete"), ">Prefetch</a>"}},
-		{"/templates/TEMPLATE", "registry:delete_vm", 200, []string{off("delete_vm at the registry"), ">Revert to this</a>"}},
+		{"/templates/TEMPLATE", "registry:delete_vm", 200, []string{
+			off("delete_vm at the registry"),
+			">Revert to this</a>",
+		}},
 		{
 			"/templates/TEMPLATE", "registry:revert", 200,
 			[]string{off("revert at the registry"), ">Delete template</a>"},
