@@ -27,6 +27,12 @@ type columnMenu struct {
 // to choose others. A choice in the address is kept from then on.
 func (v *visit) chooseColumns(all []column) (shown []column, has map[string]bool, menu columnMenu) {
 	chosen := v.chosenColumns()
+	isKnown := func(id string) bool {
+		return id == noMoreColumns || id != "" && slices.ContainsFunc(all, func(c column) bool { return c.ID == id })
+	}
+	if !slices.ContainsFunc(chosen, isKnown) { // of a link that is not of this list, or of an older version
+		chosen = nil
+	}
 	has = map[string]bool{}
 	menu = columnMenu{Path: v.request.URL.Path, Filter: v.query.Get("q"), Sort: v.query.Get("sort")}
 	for _, c := range all {
@@ -39,7 +45,7 @@ func (v *visit) chooseColumns(all []column) (shown []column, has map[string]bool
 			shown = append(shown, c)
 		}
 	}
-	if v.query.Has(columnParam) && !isRefresh(v.request) { // a page that refreshes may be older than the choice
+	if chosen != nil && v.query.Has(columnParam) && !isRefresh(v.request) { // a page that refreshes may be older than the choice
 		v.keepColumns(menu.Choices)
 	}
 	return shown, has, menu

@@ -35,6 +35,12 @@ func TestColumns(t *testing.T) {
 		if len(refresh.Header.Values("Set-Cookie")) != 0 {
 			t.Errorf("%s: a refresh sets a cookie", path)
 		}
+		w.cookies = nil
+		unknown := w.get(path + "?cols=x")
+		unknown.has(200, c.usual)
+		if len(unknown.Header.Values("Set-Cookie")) != 0 {
+			t.Errorf("%s: a choice of unknown columns sets a cookie", path)
+		}
 	}
 	w.cookies = []*http.Cookie{{Name: "columns-instances", Value: strings.Repeat("x", 600)}}
 	w.get("/instances").has(200, "No instances")

@@ -82,7 +82,7 @@ func (p *page) ready(selector string) error {
 // between the look for it and the hand on it.
 func fresh(do func() error) (err error) {
 	for range 3 {
-		if err = do(); err == nil || !strings.Contains(err.Error(), "Could not find node") {
+		if err = do(); err == nil || !strings.Contains(strings.ToLower(err.Error()), "could not find node") {
 			return err
 		}
 	}

@@ -140,7 +140,7 @@ func (t *Tab) element(ctx context.Context, selector string) (id string, err erro
 		`(() => { const e = document.querySelector(%q); e?.scrollIntoView({block: "center", behavior: "instant"}); return e; })()`,
 		selector))
 	if err == nil && v.SharedID == "" {
-		err = fmt.Errorf("Could not find node %s", selector) //nolint:staticcheck // the words of the other browser
+		err = fmt.Errorf("could not find node %s", selector)
 	}
 	return v.SharedID, err
 }
