@@ -13,7 +13,7 @@
 #   scripts/need.sh bench-mac  XFS
 #   scripts/need.sh peers    scalibr and syft, and npm
 #   scripts/need.sh openapi-clients  oapi-codegen, and npm with openapi-typescript and tsc at the versions of a lock file
-#   scripts/need.sh e2e      Chromium, or what CHROMIUM names, Firefox, or what FIREFOX names, and curl
+#   scripts/need.sh e2e      Chromium, or what CHROMIUM names, Firefox, and curl
 #   scripts/need.sh e2e-host  the package managers and archivers that the host scanner is tried with
 #   scripts/need.sh rules    promtool, out of Debian's package of Prometheus, which is not installed
 #   scripts/need.sh test-s3  versitygw, an S3 server
@@ -197,7 +197,7 @@ peers) npm && tool scalibr && tool syft ;;
 openapi-clients) tool oapi-codegen && modules "$top/test/openapi/testdata/typescript" typescript ;;
 e2e)
   [ -n "${CHROMIUM:-}" ] || type -P chromium >/dev/null || packages chromium
-  [ -n "${FIREFOX:-}" ] || type -P firefox-esr >/dev/null || packages firefox-esr
+  type -P firefox-esr >/dev/null || packages firefox-esr
   type -P curl >/dev/null || packages curl
   ;;
 e2e-host)

@@ -45,7 +45,8 @@ func (v *visit) chooseColumns(all []column) (shown []column, has map[string]bool
 			shown = append(shown, c)
 		}
 	}
-	if chosen != nil && v.query.Has(columnParam) && !isRefresh(v.request) { // a page that refreshes may be older than the choice
+	// A page that refreshes may be older than the choice.
+	if chosen != nil && v.query.Has(columnParam) && !isRefresh(v.request) {
 		v.keepColumns(menu.Choices)
 	}
 	return shown, has, menu

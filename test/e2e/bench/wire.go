@@ -67,19 +67,19 @@ func (b *bench) wire(ctx context.Context, s *stage) error {
 		b.Note(rowVisit, "%s: %.0f kB", at.path, float64(bytes.Load()-before)/1000)
 	}
 	b.Say("%s: at most %.0f kB", rowVisit, row.Quantile(b.Figure(rowVisit).Samples, 1))
-	return b.openTab(ctx, s, tab, bytes)
+	return b.openTab(tab, s, bytes)
 }
 
 // openTab measures the tab that stays open.
-func (b *bench) openTab(ctx context.Context, s *stage, tab context.Context, bytes *atomic.Int64) error {
+func (b *bench) openTab(tab context.Context, s *stage, bytes *atomic.Int64) error {
 	if err := chromedp.Do(tab, chromedp.Navigate(s.cloud.Controller+"/instances"),
 		chromedp.Evaluate[chromedp.Void](countSwaps)); err != nil {
 		return err
 	}
 	over := min(window, time.Duration(b.seconds)*time.Second/10)
 	before, began := bytes.Load(), time.Now()
-	if !rig.Pause(ctx, over) {
-		return context.Cause(ctx)
+	if !rig.Pause(tab, over) {
+		return context.Cause(tab)
 	}
 	took := time.Since(began).Seconds()
 	swaps, err := chromedp.Run(tab, chromedp.Evaluate[float64](`globalThis.swaps`))

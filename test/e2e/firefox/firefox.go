@@ -80,8 +80,8 @@ user_pref("services.settings.server", "data:,none");
 user_pref("dom.disable_open_during_load", false);
 `
 
-// Start starts a Firefox with a color scheme ("light" or "dark") and a profile below a directory. FIREFOX names the
-// program; without it firefox-esr is used. A returned browser must be ended.
+// Start starts a Firefox with a color scheme ("light" or "dark") and a profile below a directory. A
+// returned browser must be ended.
 func Start(ctx context.Context, dir, theme string) (b *Browser, err error) {
 	profile := filepath.Join(dir, "firefox-"+theme)
 	if err := os.MkdirAll(profile, 0o700); err != nil {
@@ -95,7 +95,7 @@ func Start(ctx context.Context, dir, theme string) (b *Browser, err error) {
 		return nil, err
 	}
 	b = &Browser{waiting: map[int]chan<- message{}, tabs: map[string]Events{}}
-	b.command = exec.CommandContext(ctx, cmp.Or(os.Getenv("FIREFOX"), "firefox-esr"), "--headless", "--no-remote",
+	b.command = exec.CommandContext(ctx, "firefox-esr", "--headless", "--no-remote",
 		"--profile", profile, "--remote-debugging-port", "0", "--remote-allow-system-access", "about:blank")
 	b.command.Env = append(os.Environ(), "HOME="+profile, "MOZ_CRASHREPORTER_DISABLE=1")
 	out, err := b.command.StderrPipe()
@@ -133,7 +133,7 @@ func (b *Browser) connect(ctx context.Context, out io.Reader) (err error) {
 		return errors.New("it printed no address for remote control")
 	}
 	b.conn.SetReadLimit(replyLimit)
-	go b.read()
+	go b.read(context.WithoutCancel(ctx))
 	if err := b.call(ctx, "session.new", object{"capabilities": object{}}, nil); err != nil {
 		return err
 	}
@@ -205,10 +205,10 @@ func (b *Browser) call(ctx context.Context, method string, params, result any) e
 }
 
 // read passes replies to their callers, and events to their tabs, until the connection ends.
-func (b *Browser) read() {
+func (b *Browser) read(ctx context.Context) {
 	for {
 		var m message
-		err := wsjson.Read(context.Background(), b.conn, &m)
+		err := wsjson.Read(ctx, b.conn, &m)
 		b.mu.Lock()
 		if err != nil {
 			b.broken = fmt.Errorf("the connection to Firefox: %w", err)
