@@ -31,6 +31,7 @@ type actionLink struct {
 var actionLinks = map[string]actionLink{
 	"see nodes": {controllerPermission: "list_nodes"},
 	"start":     {controllerPermission: "start_vm", Class: "p"},
+	"restart":   {controllerPermission: "start_vm"},
 	"start row": {controllerPermission: "start_vm"},
 	"end":       {controllerPermission: "terminate_vm", Class: "d", Dialog: true},
 	"edit node": {controllerPermission: "change_node_config", nodeRight: "change_config", Dialog: true},

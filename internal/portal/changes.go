@@ -14,7 +14,7 @@ const (
 	beatEvery  = 15 * time.Second
 	writeTime  = 10 * time.Second // after which a browser that reads nothing is disconnected
 	maxPages   = 1000             // that are notified at a time
-	mostOfOne  = 100              // of one login
+	maxOfLogin = 100              // of one login
 	checkEvery = time.Minute      // interval at which the visitor's credentials are checked again
 )
 
@@ -48,7 +48,7 @@ func newHub(changes func() (<-chan struct{}, func() Topics, func())) *hub {
 func (h *hub) addPage(owner string, wants Topics) *openPage {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.pages) >= maxPages || owner != "" && h.pagesByLogin[owner] >= mostOfOne {
+	if len(h.pages) >= maxPages || owner != "" && h.pagesByLogin[owner] >= maxOfLogin {
 		return nil
 	}
 	l := &openPage{wantedTopics: wants, wake: make(chan struct{}, 1)}

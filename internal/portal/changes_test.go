@@ -34,7 +34,7 @@ func TestPace(t *testing.T) {
 // TestPagesOfOne: one login cannot use up the limit of all others.
 func TestPagesOfOne(t *testing.T) {
 	h := newHub(func() (<-chan struct{}, func() Topics, func()) { return nil, nil, func() {} })
-	for range mostOfOne {
+	for range maxOfLogin {
 		l := h.addPage("ann", Instances)
 		if l == nil {
 			t.Fatal("there is no place")

@@ -6,6 +6,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 func (p *portal) consolePages() []page {
@@ -32,9 +33,11 @@ func showConsole(v *visit) (any, error) {
 	case errors.Is(err, client.ErrNotFound):
 		return nil, &client.Error{Code: client.ErrNotFound, Message: "Instance not found"}
 	}
-	at := pathWithQuery("/api/v1/vm/console", "id", id)
-	out := consoleView{ID: id, Name: shortID(id), Address: at, Reason: notShownReason(err), CurlCommand: curlCommand(v,
-		"GET", at, "")}
+	at := format.Path("/api/v1/vm/console", "id", id)
+	out := consoleView{
+		ID: id, Name: format.ShortID(id), Address: at, Reason: notShownReason(err),
+		CurlCommand: curlCommand(v, "GET", at, ""),
+	}
 	if vm, err := v.Instance(v, id); err == nil { // else the visitor may see screens and no lists
 		out.Name = instanceName(api.InstanceItem{InstanceID: id, Name: &vm.Name, ExternalID: &vm.ExternalID})
 	}

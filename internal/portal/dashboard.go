@@ -13,6 +13,10 @@ import (
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/chart"
+	"github.com/buildyard/buildyard/internal/portal/eventtext"
+	"github.com/buildyard/buildyard/internal/portal/format"
+	"github.com/buildyard/buildyard/internal/portal/snippet"
 )
 
 func (p *portal) dashboardPages() []page {
@@ -29,14 +33,14 @@ type dashboard struct {
 	Tiles       []tile
 	Ranges      []chip
 	Lacking     []string // what could not be asked, and why
-	Charts      []chart
+	Charts      []chart.Chart
 	Series      *api.Series // nil: it could not be asked
 	Rows        []api.SeriesPoint
 	Failures    []failureCause
 	FailedCount int // instances in Error
 	Groups      []groupLoad
 	Outage      *problem // an outage that is urgent; nil: there is none
-	Changes     []eventRow
+	Changes     []eventtext.Row
 	CurlCommand string
 }
 
@@ -47,7 +51,7 @@ type tile struct {
 	Details     []string
 	Tone        string   // bad or warn; "": none
 	UsedShare   *float64 // 0..1, shown as a bar; nil: none
-	Spark       *spark
+	Spark       *chart.Spark
 }
 
 var rangeNames = []string{api.RangeHour, api.RangeQuarter, api.RangeDay, api.RangeWeek}
@@ -94,11 +98,11 @@ func (d *dashboard) addStats(v *visit) error {
 	trouble := troubleOf(orNil(status, statusErr), &s)
 	if len(trouble) > 0 && trouble[0].Urgent && trouble[0].Outage != nil {
 		d.Outage = &trouble[0]
-		d.Outage.Outage.Check = "curl -sS -i " + shellQuoted(controllerURL(v)+"/livez")
+		d.Outage.Outage.Check = "curl -sS -i " + snippet.Quoted(controllerURL(v)+"/livez")
 	}
 	if len(trouble) == 0 {
 		d.Summary = fmt.Sprintf("%d of %s active.", s.Nodes[string(farm.NodeActive)],
-			pluralText(sumCounts(s.Nodes), "node is", "nodes are"))
+			format.Plural(sumCounts(s.Nodes), "node is", "nodes are"))
 		if statusErr == nil {
 			d.Summary += " Registry and store respond."
 		}
@@ -110,7 +114,7 @@ func (d *dashboard) runningTile(s *api.ControllerStats) tile {
 	starting := s.Instances[string(farm.Pulling)] + s.Instances[string(farm.Scheduling)] - s.QueueDepth
 	t := tile{
 		Name: "Running instances", Path: "/instances?q=state%3Astarted",
-		Value: countText(s.Instances[string(farm.Started)]), Spark: d.spark("Running instances", runningOf),
+		Value: format.Count(s.Instances[string(farm.Started)]), Spark: d.spark("Running instances", runningOf),
 	}
 	t.Details = []string{fmt.Sprintf("%d starting", max(starting, 0))}
 	if n := s.Instances[string(farm.Errored)]; n > 0 {
@@ -121,11 +125,11 @@ func (d *dashboard) runningTile(s *api.ControllerStats) tile {
 
 func (d *dashboard) queueTile(s *api.ControllerStats) tile {
 	t := tile{
-		Name: "Waiting in queue", Path: "/instances?q=state%3Ascheduling&sort=-age", Value: countText(s.QueueDepth),
+		Name: "Waiting in queue", Path: "/instances?q=state%3Ascheduling&sort=-age", Value: format.Count(s.QueueDepth),
 		Spark: d.spark("Waiting in queue", queueOf),
 	}
 	if s.QueueDepth > 0 {
-		t.Details, t.Tone = []string{"oldest " + secondsText(s.OldestWait)}, "warn"
+		t.Details, t.Tone = []string{"oldest " + format.Seconds(s.OldestWait)}, "warn"
 	}
 	return t
 }
@@ -137,9 +141,9 @@ func slotsTile(s *api.ControllerStats) tile {
 	}
 	taken := usedSlots(&s.Slots)
 	used := shareOf(taken, s.Slots.Capacity)
-	t.Value, t.Unit, t.UsedShare = percentText(used), "%", &used
-	t.Details = []string{fmt.Sprintf("%s of %s, %s free", countText(taken), countText(s.Slots.Capacity),
-		countText(s.Slots.Free))}
+	t.Value, t.Unit, t.UsedShare = format.Percent(used), "%", &used
+	t.Details = []string{fmt.Sprintf("%s of %s, %s free", format.Count(taken), format.Count(s.Slots.Capacity),
+		format.Count(s.Slots.Free))}
 	if held := heldText(&s.Slots); held != "" {
 		t.Details = append(t.Details, "held: "+held)
 	}
@@ -156,8 +160,8 @@ func (d *dashboard) startTile(s *api.ControllerStats) tile {
 	}
 	for _, p := range slices.Backward(d.Series.Points) {
 		if p.StartP50 != nil && p.StartP95 != nil {
-			t.Value, t.Unit, _ = strings.Cut(secondsText(*p.StartP50), " ")
-			t.Details = append([]string{"p95 " + secondsText(*p.StartP95)}, t.Details...)
+			t.Value, t.Unit, _ = strings.Cut(format.Seconds(*p.StartP50), " ")
+			t.Details = append([]string{"p95 " + format.Seconds(*p.StartP95)}, t.Details...)
 			break
 		}
 	}
@@ -166,8 +170,8 @@ func (d *dashboard) startTile(s *api.ControllerStats) tile {
 
 func nodesTile(s *api.ControllerStats) tile {
 	t := tile{
-		Name: "Active nodes", Path: "/nodes", Value: countText(s.Nodes[string(farm.NodeActive)]),
-		Unit: "of " + countText(sumCounts(s.Nodes)),
+		Name: "Active nodes", Path: "/nodes", Value: format.Count(s.Nodes[string(farm.NodeActive)]),
+		Unit: "of " + format.Count(sumCounts(s.Nodes)),
 	}
 	for _, state := range []farm.NodeState{farm.NodeOffline, farm.NodeUnhealthy} {
 		if n := s.Nodes[string(state)]; n > 0 {
@@ -179,16 +183,11 @@ func nodesTile(s *api.ControllerStats) tile {
 }
 
 // spark draws a column of the series; nil where the series is not known.
-func (d *dashboard) spark(label string, value func(p *api.SeriesPoint) *float64) *spark {
+func (d *dashboard) spark(label string, value func(p *api.SeriesPoint) *float64) *chart.Spark {
 	if d.Series == nil {
 		return nil
 	}
-	return newSpark(label, d.Series, value)
-}
-
-// secondsText is a number of seconds as a time.
-func secondsText(seconds float64) string {
-	return durationText(time.Duration(seconds * float64(time.Second)))
+	return chart.NewSpark(label, d.Series, value)
 }
 
 func (d *dashboard) addRegistry(v *visit) error {
@@ -200,7 +199,7 @@ func (d *dashboard) addRegistry(v *visit) error {
 	value, unit, _ := strings.Cut(bytesize.Format(disk.Total-disk.Free), " ")
 	d.Tiles = append(d.Tiles, tile{
 		Name: "Registry storage", Path: "/templates", Value: value, Unit: unit,
-		Details: []string{"of " + bytesize.Format(disk.Total)}, UsedShare: &used,
+		Details: []string{"of " + bytesize.Format(disk.Total) + ", all files on its disk"}, UsedShare: &used,
 	})
 	return nil
 }
@@ -214,7 +213,7 @@ func (d *dashboard) addSeries(v *visit) error {
 	for _, name := range rangeNames {
 		d.Ranges = append(d.Ranges, chip{
 			Name: name[:len(name)-1] + " " + name[len(name)-1:], Selected: name == over,
-			Path: pathWithQuery("/", "range", name),
+			Path: format.Path("/", "range", name),
 		})
 	}
 	s, err := v.Series(v, over)
@@ -222,11 +221,12 @@ func (d *dashboard) addSeries(v *visit) error {
 		return err
 	}
 	d.Series = &s
-	d.Charts = []chart{
-		newChart("Running instances", "n", &s, chartColumn{"running", runningOf}),
-		newChart("Time to start", "s", &s, chartColumn{"p50", medianOf}, chartColumn{"p95", p95Of}),
-		newChart("Waiting in queue", "n", &s, chartColumn{"mean", queueOf}, chartColumn{"most at a time", queuePeakOf}),
-		newChart("Pulled from registries", "B", &s, chartColumn{"bytes", pulledOf}),
+	d.Charts = []chart.Chart{
+		chart.New("Running instances", "n", &s, chartColumn("running", runningOf)),
+		chart.New("Time to start", "s", &s, chartColumn("p50", medianOf), chartColumn("p95", p95Of)),
+		chart.New("Waiting in queue", "n", &s, chartColumn("mean", queueOf),
+			chartColumn("most at a time", queuePeakOf)),
+		chart.New("Pulled from registries", "B", &s, chartColumn("bytes", pulledOf)),
 	}
 	for _, p := range slices.Backward(s.Points) {
 		d.Rows = append(d.Rows, p)
@@ -269,7 +269,7 @@ func (d *dashboard) addFailures(v *visit) error {
 		}
 		d.Failures[i].Count++
 		if d.Failures[i].Count == 2 {
-			d.Failures[i].Path = pathWithQuery("/instances", "q", "state:error template:"+row.TemplateID)
+			d.Failures[i].Path = format.Path("/instances", "q", "state:error template:"+row.TemplateID)
 		}
 	}
 	d.Failures = d.Failures[:min(len(d.Failures), fewCauses)]
@@ -283,7 +283,7 @@ type groupLoad struct {
 	Used, Capacity int
 	Waiting        int
 	UsedShare      string // for a meter
-	Spark          *spark
+	Spark          *chart.Spark
 }
 
 // addGroups adds the capacity of the groups of nodes. A cloud without groups has none.
@@ -296,7 +296,7 @@ func (d *dashboard) addGroups(v *visit) error {
 		g := groupLoad{ID: one.ID, Name: one.Name, Used: lastInt(one.SlotsUsed), Capacity: lastInt(one.Capacity)}
 		g.Waiting, g.Nodes = lastInt(one.Queue), lastInt(one.ActiveNodes)
 		g.UsedShare = strconv.FormatFloat(shareOf(g.Used, g.Capacity), 'f', 3, 64)
-		g.Spark = sparkOf("Slots used by "+one.Name, one.SlotsUsed)
+		g.Spark = chart.SparkOf("Slots used by "+one.Name, one.SlotsUsed)
 		d.Groups = append(d.Groups, g)
 	}
 	return nil
@@ -304,7 +304,7 @@ func (d *dashboard) addGroups(v *visit) error {
 
 // lastInt returns the newest number, rounded; 0 where nothing was reported of late.
 func lastInt(values []*float64) int {
-	if v := lastValue(values); v != nil {
+	if v := chart.LastValue(values); v != nil {
 		return int(math.Round(*v))
 	}
 	return 0
@@ -316,7 +316,7 @@ func (d *dashboard) addChanges(v *visit) error {
 	if client.CodeOf(err) == client.ErrRefused { // events are off
 		return nil
 	}
-	groups := groupEvents(events)
+	groups := eventtext.Groups(events)
 	d.Changes = newEventTable(v, groups[:min(fewChanges, len(groups))], false).Rows
 	return err
 }
@@ -349,12 +349,12 @@ func (d *dashboard) addFirstRun(v *visit) {
 	}
 	f := &firstRun{
 		Join: newJoinView(v), Push: pushCommand(v), HasNodes: nodes > 0, HasTemplates: templates.Total > 0,
-		HasInstances: instances > 0, Start: startCommand(&client.StartRequest{}, ""), ControllerURL: controllerURL(v),
-		LoginRequired: v.loginRequired,
+		HasInstances: instances > 0, Start: snippet.Command(&client.StartRequest{}, ""),
+		ControllerURL: controllerURL(v), LoginRequired: v.loginRequired,
 	}
 	f.NodeCount, f.TemplateCount = strconv.Itoa(nodes), strconv.Itoa(templates.Total)
 	if len(templates.Templates) > 0 {
-		f.Start = startCommand(&client.StartRequest{}, templates.Templates[0].Name, v.credentialUse().cli)
+		f.Start = snippet.Command(&client.StartRequest{}, templates.Templates[0].Name, v.caller().ClientFlags())
 	}
 	for i, done := range []bool{f.HasNodes, f.HasTemplates, f.HasInstances} {
 		if !done {

@@ -2,11 +2,11 @@ package portal
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/portal/eventtext"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 func (p *portal) eventPages() []page {
@@ -15,39 +15,6 @@ func (p *portal) eventPages() []page {
 
 // link forwards to something.
 type link struct{ Name, Path string }
-
-// eventLinks are the keys of events that name something with a page, with the keys of its display
-// name.
-var eventLinks = []struct{ key, called, noun, path string }{
-	{"instance_id", "instance_name", "instance", "/instances/"},
-	{"node_id", "node_name", "node", "/nodes/"},
-	{"template_id", "template_name", "template", "/templates/"},
-}
-
-// hiddenEventKeys are the keys of events that have a separate place in a row, or do not matter to a
-// reader.
-var hiddenEventKeys = []string{
-	"id", "name", "type", "sub_type", "time", "machineName", "user", "key_id", "address",
-	"request",
-}
-
-// eventValueText writes a value of an event in short.
-func eventValueText(value any) string {
-	switch value := value.(type) {
-	case nil:
-		return ""
-	case string:
-		return value
-	case float64:
-		return strconv.FormatFloat(value, 'f', -1, 64)
-	case bool:
-		return strconv.FormatBool(value)
-	}
-	return jsonText(value)
-}
-
-// unixText formats a time in seconds since 1970.
-func unixText(seconds int64) string { return fullTime(time.Unix(seconds, 0)) }
 
 // eventList is the page of the events.
 type eventList struct {
@@ -62,9 +29,9 @@ type eventList struct {
 }
 
 const (
-	mostEvents  = 1000 // that the API returns at a time, and the controller keeps
+	maxEvents   = 1000 // that the API returns at a time, and the controller keeps
 	firstEvents = 200  // that are read for the first page; equal ones are one row
-	lastEvents  = mostEvents / rowsPerPage
+	lastEvents  = maxEvents / rowsPerPage
 )
 
 func listEvents(v *visit) (any, error) {
@@ -96,19 +63,19 @@ func listEvents(v *visit) (any, error) {
 	list.IsLastPage = isLast && list.After == ""
 	list.Disabled = len(groups) == 0 && a.filter == ""
 	list.CurlCommand = curlCommand(v, "GET",
-		pathWithQuery("/api/v1/events", "filter", a.filter, "limit", fmt.Sprint(rowsPerPage)), "")
+		format.Path("/api/v1/events", "filter", a.filter, "limit", fmt.Sprint(rowsPerPage)), "")
 	return list, nil
 }
 
 // readEvents returns the events that a page needs, with equal ones together, and reports whether the API has no
 // older ones to give.
-func readEvents(v *visit, a tableQuery) (groups []groupedEvent, isLast bool, err error) {
-	for _, limit := range []int{firstEvents, mostEvents} {
+func readEvents(v *visit, a tableQuery) (groups []eventtext.Group, isLast bool, err error) {
+	for _, limit := range []int{firstEvents, maxEvents} {
 		events, err := v.Events(v, client.EventQuery{Filter: a.filter, Limit: limit})
 		if err != nil {
 			return nil, false, err
 		}
-		groups, isLast = groupEvents(events), len(events) == mostEvents
+		groups, isLast = eventtext.Groups(events), len(events) == maxEvents
 		if len(events) < limit || len(groups) > a.page*rowsPerPage {
 			break
 		}

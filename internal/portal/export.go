@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 // export is a list of the cloud as a file: of all rows that match a filter, not of one page.
@@ -23,7 +24,7 @@ var exports = map[string]export{
 	"instances": {
 		[]string{
 			"id", "name", "external_id", "state", "message", "template_id", "template", "tag", "node_id", "node",
-			"group_id", "ip", "created",
+			"group_id", "ip", "owner", "created", "started",
 		}, exportInstances,
 	},
 	"nodes": {
@@ -123,7 +124,8 @@ func exportInstances(v *visit, filter string) (rows [][]string, err error) {
 			row := newInstanceRow(item, page)
 			rows = append(rows, []string{
 				row.ID, row.Name, item.VM.ExternalID, row.State, item.VM.Message, row.TemplateID, row.Template, row.Tag,
-				row.NodeID, row.Node, item.VM.GroupID, row.IP, exportTime(row.Created),
+				row.NodeID, row.Node, item.VM.GroupID, row.IP, row.Owner, exportTime(row.Created),
+				exportTime(item.VM.Started),
 			})
 		}
 		return len(page.Instances), page.Total, err
@@ -171,7 +173,7 @@ func exportTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return timestamp(t)
+	return format.Stamp(t)
 }
 
 func numberText(f float64) string { return strconv.FormatFloat(f, 'f', 3, 64) }

@@ -8,6 +8,7 @@ import (
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 // forecast is one line about what a start would do now.
@@ -23,7 +24,7 @@ func forecasts(v *visit, r *client.StartRequest, nodeError string) (list []forec
 		return []forecast{{Icon: "clock", Text: "Choose a template to see where it would start."}}
 	}
 	if nodeError != "" {
-		return []forecast{{Icon: "alert", Tone: "bad", Text: upperFirst(nodeError), Detail: "Node: " + r.NodeID}}
+		return []forecast{{Icon: "alert", Tone: "bad", Text: format.UpperFirst(nodeError), Detail: "Node: " + r.NodeID}}
 	}
 	if f, ok := slotForecast(v, r); ok {
 		list = append(list, f)
@@ -37,8 +38,8 @@ func forecasts(v *visit, r *client.StartRequest, nodeError string) (list []forec
 	if stats, err := v.stats(); err == nil && stats.QueueDepth > 0 {
 		list = append(list, forecast{
 			Icon: "clock", Tone: "warn",
-			Text:   pluralText(stats.QueueDepth, "request waits", "requests wait") + " in the queue",
-			Detail: "the oldest for " + secondsText(stats.OldestWait),
+			Text:   format.Plural(stats.QueueDepth, "request waits", "requests wait") + " in the queue",
+			Detail: "the oldest for " + format.Seconds(stats.OldestWait),
 		})
 	}
 	if ttl := time.Duration(r.TTL); ttl > 0 {
@@ -65,7 +66,7 @@ func slotForecast(v *visit, r *client.StartRequest) (f forecast, ok bool) {
 
 // newSlotForecast describes free slots, and how the instances continue for which they do not suffice.
 func newSlotForecast(r *client.StartRequest, free int, where string, others func(n int) string) forecast {
-	f := forecast{Icon: "ok", Tone: "ok", Text: pluralText(free, "free slot ", "free slots ") + where}
+	f := forecast{Icon: "ok", Tone: "ok", Text: format.Plural(free, "free slot ", "free slots ") + where}
 	if wanted := max(r.Count, 1); wanted > free {
 		f.Icon, f.Tone, f.Detail = "alert", "warn", others(wanted-free)
 	}
@@ -73,11 +74,11 @@ func newSlotForecast(r *client.StartRequest, free int, where string, others func
 }
 
 func waitForSlot(n int) string {
-	return pluralText(n, "instance waits", "instances wait") + " until a slot is free"
+	return format.Plural(n, "instance waits", "instances wait") + " until a slot is free"
 }
 
 func useFallback(n int) string {
-	return "the fallback group is tried for " + pluralText(n, "instance", "instances")
+	return "the fallback group is tried for " + format.Plural(n, "instance", "instances")
 }
 
 // nodeForecast is slotForecast of one node. One that takes no starts has no free slots.
@@ -92,7 +93,7 @@ func nodeForecast(v *visit, r *client.StartRequest) (f forecast, ok bool) {
 		return newSlotForecast(r, withSlots(n).Slots.Free, "on "+n.NodeName, waitForSlot), true
 	}
 	f = forecast{Icon: "alert", Tone: "warn", Text: "No free slots on " + n.NodeName + ": its state is " + n.State}
-	f.Detail = pluralText(max(r.Count, 1), "instance waits", "instances wait") + " until it is " +
+	f.Detail = format.Plural(max(r.Count, 1), "instance waits", "instances wait") + " until it is " +
 		string(farm.NodeActive)
 	return f, true
 }
@@ -102,12 +103,12 @@ const maxGroupNodes = 500
 
 // groupForecast is slotForecast of the nodes of a group that accept starts.
 func groupForecast(v *visit, r *client.StartRequest) (f forecast, ok bool) {
-	filter := "id:" + quotedFilterText(r.GroupID)
+	filter := "id:" + format.QuotedFilterValue(r.GroupID)
 	groups, err := v.Groups(v, client.ListOptions{Filter: filter})
 	if err != nil || len(groups) != 1 {
 		return f, false
 	}
-	filter = "group:" + quotedFilterText(r.GroupID)
+	filter = "group:" + format.QuotedFilterValue(r.GroupID)
 	all, err := v.NodePage(v, client.PageOptions{Filter: filter, Limit: 1})
 	if err != nil {
 		return f, false
@@ -122,7 +123,7 @@ func groupForecast(v *visit, r *client.StartRequest) (f forecast, ok bool) {
 		}, true
 	}
 	active, err := v.NodePage(v, client.PageOptions{
-		Filter: filter + " state:" + quotedFilterText(string(farm.NodeActive)), Limit: maxGroupNodes,
+		Filter: filter + " state:" + format.QuotedFilterValue(string(farm.NodeActive)), Limit: maxGroupNodes,
 	})
 	if err != nil || active.Total > len(active.Nodes) {
 		return f, false
@@ -156,8 +157,8 @@ func cacheForecast(v *visit, r *client.StartRequest) (f forecast, ok bool) {
 	}
 	able := p.Nodes - p.Unsuitable
 	f = forecast{
-		Icon: "pull", Text: fmt.Sprintf("%s of %s cached %s", countText(p.Cached), pluralText(able, "suitable node has",
-			"suitable nodes have"), p.Tag),
+		Icon: "pull", Text: fmt.Sprintf("%s of %s cached %s", format.Count(p.Cached),
+			format.Plural(able, "suitable node has", "suitable nodes have"), p.Tag),
 	}
 	if able <= 0 {
 		return forecast{Icon: "alert", Tone: "bad", Text: "No node can run this template"}, true
@@ -167,7 +168,7 @@ func cacheForecast(v *visit, r *client.StartRequest) (f forecast, ok bool) {
 		details = append(details, "another one first pulls up to "+bytesize.Format(p.NodeBytes))
 	}
 	if p.Unsuitable > 0 {
-		details = append(details, pluralText(p.Unsuitable, "node runs other guests or architectures",
+		details = append(details, format.Plural(p.Unsuitable, "node runs other guests or architectures",
 			"nodes run other guests or architectures"))
 	}
 	f.Detail = strings.Join(details, "; ")

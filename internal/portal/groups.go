@@ -7,6 +7,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 func (p *portal) groupPages() []page {
@@ -53,7 +54,7 @@ func listGroups(v *visit) (any, error) {
 	a := v.tableQuery("")
 	a.sort = ""
 	list := groupList{Filter: a.filter, CurlCommand: curlCommand(v, "GET",
-		pathWithQuery("/api/v1/group", "filter", a.filter), "")}
+		format.Path("/api/v1/group", "filter", a.filter), "")}
 	all, err := v.Groups(v, client.ListOptions{Filter: a.filter})
 	if list.FilterError = filterError(err, a.filter); list.FilterError != "" {
 		return list, nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/bytesize"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 func (p *portal) healthPages() []page {
@@ -101,7 +102,7 @@ func (h *health) Verified() string {
 		said += "; the round before ended " + time.Unix(s.Finished, 0).UTC().Format("2 January 2006 15:04") + " UTC"
 	}
 	if s.Damaged > 0 {
-		said += "; " + pluralText(s.Damaged, "layer is damaged", "layers are damaged")
+		said += "; " + format.Plural(s.Damaged, "layer is damaged", "layers are damaged")
 	}
 	return said
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/chart"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 // instanceView is the page of one instance.
@@ -21,7 +23,7 @@ type instanceView struct {
 	Group           string // its name, or its id where that could not be asked
 	Waiting         *waiting
 	Failure         *api.InstanceFailure // nil: it did not fail
-	Timeline        timeline
+	Timeline        chart.Timeline
 	FailureLog      *logExcerpt // of the VM; nil: there is none
 	Raw             string
 	CurlCommand     string
@@ -45,7 +47,7 @@ func (w waiting) ExpectedWait() string {
 	if w.Queue == nil || w.Queue.ExpectedSeconds == nil {
 		return ""
 	}
-	return durationText(time.Duration(*w.Queue.ExpectedSeconds) * time.Second)
+	return format.Duration(time.Duration(*w.Queue.ExpectedSeconds) * time.Second)
 }
 
 // reasonRow is a number of nodes that cannot start an instance for one reason.
@@ -114,7 +116,7 @@ func showInstance(v *visit) (any, error) {
 		out.Failure, out.FailureLog = vm.Failure, failureLog(v, id)
 	}
 	out.NoConsole = noConsoleReason(v, id, vm.InstanceState)
-	out.Timeline = newTimeline(v.now, vm.CRTime, explained.Explain.Transitions, time.Time{})
+	out.Timeline = chart.NewTimeline(v.now, vm.CRTime, explained.Explain.Transitions, time.Time{})
 	v.title = out.Name
 	out.Template, out.Node = vm.VMID, vm.NodeID
 	if page, err := v.InstancePage(v, client.PageOptions{Filter: "id:" + id, Limit: 1}); err == nil {
@@ -154,10 +156,10 @@ func showTerminated(v *visit, id string) (any, error) {
 		FailureLog: failureLog(v, id),
 	}
 	if out.Name == "" {
-		out.Name = shortID(id)
+		out.Name = format.ShortID(id)
 	}
 	v.title = out.Name
-	out.Timeline = newTimeline(v.now, past.CRTime, past.Transitions, past.Finished)
+	out.Timeline = chart.NewTimeline(v.now, past.CRTime, past.Transitions, past.Finished)
 	out.StartTook = startTook(out.VM)
 	out.Log = newInstanceEvents(v, id, out.State, out.Note)
 	out.HasNodeLogs = hasNodeLogs(v)

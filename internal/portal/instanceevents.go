@@ -7,31 +7,32 @@ import (
 
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/eventtext"
 )
 
 // instanceEvents are the events of an instance, and who requested and ended it.
 type instanceEvents struct {
 	Events       eventTable
-	HiddenReason string       // why the events are not shown; "": they are
-	Requested    sentencePart // who did; empty: not recorded
-	Ended        *endedBy     // nil: it is not ending
+	HiddenReason string         // why the events are not shown; "": they are
+	Requested    eventtext.Part // who did; empty: not recorded
+	Ended        *endedBy       // nil: it is not ending
 }
 
 // endedBy is who ended an instance.
 type endedBy struct {
-	Who    sentencePart // empty: not recorded
-	Time   time.Time    // of the request; zero: unknown
-	Reason string       // why the system did, or why it is not known who did; "": none
+	Who    eventtext.Part // empty: not recorded
+	Time   time.Time      // of the request; zero: unknown
+	Reason string         // why the system did, or why it is not known who did; "": none
 }
 
 // newInstanceEvents reads the events of an instance. note is its last message.
 func newInstanceEvents(v *visit, id, state, note string) (out instanceEvents) {
 	events, err := v.Events(v, client.EventQuery{Filter: "instance:" + id, Limit: firstEvents})
 	out.HiddenReason = notShownReason(err)
-	groups := groupEvents(events)
+	groups := eventtext.Groups(events)
 	out.Events = newEventTable(v, groups[:min(embeddedRows, len(groups))], true)
 	if e := findEvent(events, farm.EventStartVM); e != nil {
-		out.Requested = eventText{Event: *e}.actor()
+		out.Requested = eventtext.Event{Event: *e}.Actor()
 	}
 	if state == string(farm.Terminating) || state == string(farm.Terminated) {
 		out.Ended = newEndedBy(events, out.HiddenReason, note)
@@ -41,10 +42,10 @@ func newInstanceEvents(v *visit, id, state, note string) (out instanceEvents) {
 
 func newEndedBy(events []client.Event, hiddenReason, note string) *endedBy {
 	if e := findEvent(events, farm.EventTerminateVM); e != nil {
-		return &endedBy{Who: eventText{Event: *e}.actor(), Time: time.Unix(e.Time, 0)}
+		return &endedBy{Who: eventtext.Event{Event: *e}.Actor(), Time: time.Unix(e.Time, 0)}
 	}
 	if hiddenReason == "" && findEvent(events, farm.EventStartVM) != nil { // no caller requested it
-		return &endedBy{Who: sentencePart{Text: "the system"}, Reason: note}
+		return &endedBy{Who: eventtext.Part{Text: "the system"}, Reason: note}
 	}
 	return &endedBy{Reason: cmp.Or(hiddenReason, "the events of that time are no longer kept")}
 }

@@ -3,12 +3,15 @@ package portal
 import (
 	"cmp"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/chart"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 func (p *portal) instancePages() []page {
@@ -133,10 +136,10 @@ func newInstanceRow(item api.InstanceItem, page api.InstancePage) instanceRow {
 		row.Note = vm.Failure.Summary
 	}
 	if vm.Phase == "booting" || vm.Phase == "startup_script" {
-		row.Note = cmp.Or(row.Note, phaseViews[vm.Phase].Phase)
+		row.Note = cmp.Or(row.Note, chart.PhaseText(vm.Phase))
 	}
 	if vm.InstanceState == string(farm.Pulling) {
-		row.Note = percentText(vm.Progress) + " % pulled"
+		row.Note = format.Percent(vm.Progress) + " % pulled"
 	}
 	return row
 }
@@ -146,7 +149,7 @@ func startTook(vm api.Instance) string {
 	if vm.Started.IsZero() || vm.CRTime.IsZero() {
 		return ""
 	}
-	return durationText(vm.Started.Sub(vm.CRTime))
+	return format.Duration(vm.Started.Sub(vm.CRTime))
 }
 
 // instanceName is what an instance is called: its name, else what its client calls it, else the end of its id.
@@ -156,7 +159,7 @@ func instanceName(item api.InstanceItem) string {
 			return *name
 		}
 	}
-	return shortID(item.InstanceID)
+	return format.ShortID(item.InstanceID)
 }
 
 // uniqueTexts are texts without those that come again.
@@ -171,9 +174,6 @@ func uniqueTexts(all []string) (once []string) {
 	return once
 }
 
-// shortID is the end of an id: those of instances begin with the time, so that all of a minute begin alike.
-func shortID(id string) string { return id[max(0, len(id)-8):] }
-
 // selection is what an action on several instances is about.
 type selection struct {
 	Filter      string
@@ -183,6 +183,7 @@ type selection struct {
 	Reason      string        // why some of those are not shown
 	IDs         []string
 	ConfirmText string // has to be typed, where it is about many
+	Refusal     string // why the form is shown again; "": it is shown for the first time
 	Back        string // the page that it was asked from
 	CurlCommand []string
 }
@@ -243,34 +244,64 @@ func selectedInstances(v *visit) (selection, error) {
 
 func askEnd(v *visit) (any, error) {
 	c, err := selectedInstances(v)
+	if err == nil {
+		err = c.bounded()
+	}
 	if err != nil {
 		return nil, err
 	}
+	return c.confirmed(v), nil
+}
+
+// bounded refuses selections that are too large for one form.
+func (c *selection) bounded() error {
+	if c.Total > maxEnded {
+		return formError("At most " + format.Plural(maxEnded, "instance", "instances") +
+			" are terminated at a time, and " + format.Plural(c.Total, "instance matches", "instances match") +
+			". Narrow the filter, or use the API.")
+	}
+	return nil
+}
+
+// confirmed adds what the form asks and shows.
+func (c selection) confirmed(v *visit) selection {
 	if c.Total > typedFrom {
-		c.ConfirmText = confirmText(c.Total, "instance", "instances")
+		c.ConfirmText = format.Confirm(c.Total, "instance", "instances")
 	}
 	for _, id := range c.IDs[:min(firstRows, len(c.IDs))] {
 		c.CurlCommand = append(c.CurlCommand,
-			curlCommand(v, "DELETE", "/api/v1/vm", jsonText(map[string]string{"id": id})))
+			curlCommand(v, "DELETE", "/api/v1/vm", format.JSON(map[string]string{"id": id})))
 	}
 	if c.All {
 		c.IDs = nil
 	}
-	return c, nil
+	return c
+}
+
+// unconfirmed returns why a form does not confirm the selection as it is now; "": it does.
+func (c *selection) unconfirmed(v *visit) string {
+	shown, err := strconv.Atoi(v.query.Get("shown"))
+	if c.All && (err != nil || c.Total > shown) {
+		return "The form was about fewer instances: " + format.Plural(c.Total, "matches", "match") +
+			" now. Nothing was terminated. Check them and confirm again."
+	}
+	if want := format.Confirm(c.Total, "instance", "instances"); c.Total > typedFrom &&
+		strings.TrimSpace(v.query.Get("typed")) != want {
+		return "Type " + want + " to confirm. Nothing was terminated."
+	}
+	return ""
 }
 
 func doEnd(v *visit) (actionResult, error) {
 	c, err := selectedInstances(v)
+	if err == nil {
+		err = c.bounded()
+	}
 	if err != nil {
 		return actionResult{}, err
 	}
-	if c.Total > typedFrom && strings.TrimSpace(v.query.Get("typed")) != confirmText(c.Total, "instance", "instances") {
-		return actionResult{}, formError("Type " + confirmText(c.Total, "instance", "instances") +
-			" to end as many. There may be another number of them by now.")
-	}
-	if c.Total > maxEnded {
-		return actionResult{}, formError("At most " + pluralText(maxEnded, "instance", "instances") +
-			" are terminated at a time. Narrow the filter, or use the API.")
+	if c.Refusal = c.unconfirmed(v); c.Refusal != "" {
+		return actionResult{Form: c.confirmed(v), Invalid: true}, nil
 	}
 	out := actionResult{Back: c.Back}
 	for _, id := range c.IDs {

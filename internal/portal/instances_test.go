@@ -51,7 +51,7 @@ func TestInstances(t *testing.T) {
 		"1 failed of 2; the others: Termination requested", "Not found", `hx-post="/results/instances"`, `id="r-`+ids[1]+`"`,
 		"!<script>alert", "1 instance now",
 		`data-live="/live?topics=instances"`, "!hx-get=")
-	w.post("/instances/end", url.Values{"all": {"1"}, "q": {"id:" + ids[2]}}).has(303)
+	w.post("/instances/end", url.Values{"all": {"1"}, "shown": {"1"}, "q": {"id:" + ids[2]}}).has(303)
 	w.await("the end", func() (bool, error) {
 		left, err := w.API.Instances(t.Context(), client.ListOptions{})
 		return len(left) == 0, err
@@ -81,7 +81,11 @@ func TestManyNeedTheirNumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := url.Values{"all": {"1"}}
-	w.get("/instances/end?all=1").has(200, "21 instances", `name="typed"`)
+	w.get("/instances/end?all=1").has(200, "21 instances", `name="typed"`, `name="shown" value="21"`)
+	w.post("/instances/end", all).has(400, "fewer instances", "21 match now", "Nothing was terminated")
+	all.Set("shown", "20")
+	w.post("/instances/end", all).has(400, "fewer instances", `name="shown" value="21"`)
+	all.Set("shown", "21")
 	w.post("/instances/end", all).has(400, "Type 21 instances")
 	all.Set("typed", "20 instances")
 	w.post("/instances/end", all).has(400, "Type 21 instances")

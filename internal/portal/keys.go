@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 func (p *portal) accessPages() []page {
@@ -82,7 +83,7 @@ func listKeys(v *visit) (any, error) {
 	for _, k := range keys {
 		row := keyRow{ID: k.ID, Groups: strings.Join(k.Groups, ", "), Created: k.Created, Expires: k.Expiration}
 		if left := k.Expiration.Sub(v.now); left > 0 {
-			row.Left = durationText(left)
+			row.Left = format.Duration(left)
 		}
 		list.Rows = append(list.Rows, row)
 	}
@@ -160,7 +161,7 @@ func askChangeKey(v *visit) (any, error) {
 	}
 	return keyForm{ID: k.ID, Groups: strings.Join(k.Groups,
 		", "), KnownGroups: knownGroups(v), CurlCommand: curlCommand(v, "PUT", pathKeys,
-		jsonText(client.KeyChange{ID: k.ID, Groups: []string{"ci"}}))}, nil
+		format.JSON(client.KeyChange{ID: k.ID, Groups: []string{"ci"}}))}, nil
 }
 
 func doChangeKey(v *visit) (actionResult, error) {
@@ -183,8 +184,8 @@ func askDeleteKey(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return keyForm{ID: k.ID, CurlCommand: curlCommand(v, "DELETE", pathKeys, jsonText(map[string]string{"id": k.ID}))},
-		nil
+	body := format.JSON(map[string]string{"id": k.ID})
+	return keyForm{ID: k.ID, CurlCommand: curlCommand(v, "DELETE", pathKeys, body)}, nil
 }
 
 func doDeleteKey(v *visit) (actionResult, error) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 // logQuery is the query in the address of a log: which rows, and where in them the page is.
@@ -129,6 +130,6 @@ func (q logQuery) path(service, file string, cursors []string) string {
 	if q.lines != defaultLogLines {
 		lines = strconv.Itoa(q.lines)
 	}
-	return pathWithQuery(to, "q", q.text, "range", q.window, "file", file, "lines", lines, "at",
+	return format.Path(to, "q", q.text, "range", q.window, "file", file, "lines", lines, "at",
 		strings.Join(cursors, ","))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 // logRow is a row of a log with its parts.
@@ -33,6 +34,8 @@ type logField struct {
 const (
 	briefFields = 5
 	briefBytes  = 60 // of a value
+	maxMessage  = 2 << 10
+	maxRaw      = 8 << 10
 )
 
 // levelTones are the colors of levels.
@@ -63,11 +66,11 @@ func newLogRow(now time.Time, e api.LogEntry) logRow {
 	row := logRow{
 		Time: e.Time, Clock: clockText(now, e.Time), Level: strings.ToUpper(e.Level), Tone: levelTones[e.Level],
 		Class: levelClasses[e.Level], Source: e.Service, SourcePath: "/logs/" + url.PathEscape(e.Service),
-		Message: e.Message, Raw: e.Raw,
+		Message: cutText(e.Message, maxMessage), Raw: cutText(e.Raw, maxRaw),
 	}
 	if e.Service == nodeService && e.MachineName != "" {
 		row.Source += " " + e.MachineName
-		row.SourcePath = pathWithQuery(row.SourcePath, "q", "machine:"+quoteFilterValue(e.MachineName))
+		row.SourcePath = format.Path(row.SourcePath, "q", "machine:"+format.FilterValue(e.MachineName))
 	}
 	for _, key := range slices.Sorted(maps.Keys(e.Fields)) {
 		f := newLogField(e.Service, key, e.Fields[key])
@@ -86,12 +89,12 @@ func newLogRow(now time.Time, e api.LogEntry) logRow {
 }
 
 func newLogField(service, key, value string) logField {
-	f := logField{Key: key, Value: value}
+	f := logField{Key: key, Value: cutText(value, maxRaw)}
 	if to, ok := fieldPages[key]; ok && len(value) == 36 && !strings.ContainsAny(value, " /") {
 		f.Path = to + value
 	}
 	if value != "" && len(value) <= 200 && !strings.Contains(value, `"`) {
-		f.Same = pathWithQuery("/logs/"+url.PathEscape(service), "q", key+":"+quoteFilterValue(value))
+		f.Same = format.Path("/logs/"+url.PathEscape(service), "q", key+":"+format.FilterValue(value))
 	}
 	return f
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 func (p *portal) logPages() []page {
@@ -198,9 +199,9 @@ func (out *logView) fillLinks(v *visit, q logQuery) {
 	}
 	service := cmp.Or(q.service, "controller")
 	if q.service != "" {
-		out.View = pathWithQuery("/api/v1/log/view", "service", service, "file",
+		out.View = format.Path("/api/v1/log/view", "service", service, "file",
 			cmp.Or(q.file, newestFile(out.Files)))
-		out.ArchivePath = pathWithQuery("/api/v1/log/archive", "service", service)
+		out.ArchivePath = format.Path("/api/v1/log/archive", "service", service)
 	}
 	out.CurlCommand = curlCommand(v, "GET", q.apiPath(service), "")
 }

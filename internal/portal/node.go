@@ -9,6 +9,8 @@ import (
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/chart"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 // nodeView is the page of one node. A part that the visitor may not see states the reason.
@@ -23,7 +25,7 @@ type nodeView struct {
 	MoreSlots             int    // that have no row
 	SlotWarning           string // what holds slots without running
 	FailedHolder          string // path of the first failed instance that holds one
-	Charts                []chart
+	Charts                []chart.Chart
 	Series                *api.Series   // of the last hour; nil: it could not be asked
 	Instances             []instanceRow // without a slot
 	InstancesHiddenReason string
@@ -56,7 +58,7 @@ func showNode(v *visit) (any, error) {
 			CapacityDenied: v.canDo().DeniedReason("edit node", id),
 		},
 		Gauges:      nodeGauges(n),
-		CurlCommand: curlCommand(v, "GET", pathWithQuery("/api/v1/node", "id", id), ""), Raw: indentedJSON(n),
+		CurlCommand: curlCommand(v, "GET", format.Path("/api/v1/node", "id", id), ""), Raw: indentedJSON(n),
 		Templates: groupByTemplate(n.Templates),
 	}
 	out.addSlots(v)
@@ -108,11 +110,11 @@ func (n *nodeView) addCharts(v *visit) {
 		return
 	}
 	n.Series = &s
-	for _, c := range []chart{
-		newChart("Host CPU", "%", &s, chartColumn{"used", cpuOf}),
-		newChart("Host memory", "%", &s, chartColumn{"used", memoryOf}),
-		newChart("Slots used", "n", &s, chartColumn{"used", slotsUsedOf}, chartColumn{"capacity", capacityOf}),
-		newChart("Starts", "n", &s, chartColumn{"started", startsOf}, chartColumn{"failed", failuresOf}),
+	for _, c := range []chart.Chart{
+		chart.New("Host CPU", "%", &s, chartColumn("used", cpuOf)),
+		chart.New("Host memory", "%", &s, chartColumn("used", memoryOf)),
+		chart.New("Slots used", "n", &s, chartColumn("used", slotsUsedOf), chartColumn("capacity", capacityOf)),
+		chart.New("Starts", "n", &s, chartColumn("started", startsOf), chartColumn("failed", failuresOf)),
 	} {
 		if c.Lines[0].Line != "" { // else the node did not report it
 			n.Charts = append(n.Charts, c)

@@ -2,7 +2,6 @@ package portal
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"net/url"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 func (p *portal) nodeActions() []action {
@@ -73,7 +73,7 @@ var bulkNodeActions = []bulkNodeAction{
 		Text:    "Each agent is updated to the version of the controller's agent package. Its VMs continue to run.",
 		callAPI: func(v *visit, id string) error { return v.UpdateNodes(v, id) },
 		curlCommand: func(v *visit, id string) string {
-			return curlCommand(v, "PUT", "/api/v1/node/update", jsonText(map[string][]string{"node_ids": {id}}))
+			return curlCommand(v, "PUT", "/api/v1/node/update", format.JSON(map[string][]string{"node_ids": {id}}))
 		},
 	},
 	{
@@ -82,7 +82,7 @@ var bulkNodeActions = []bulkNodeAction{
 			"and must join again.",
 		callAPI: func(v *visit, id string) error { return v.DeleteNode(v, id) },
 		curlCommand: func(v *visit, id string) string {
-			return curlCommand(v, "DELETE", "/api/v1/node", jsonText(map[string]string{"node_id": id}))
+			return curlCommand(v, "DELETE", "/api/v1/node", format.JSON(map[string]string{"node_id": id}))
 		},
 	},
 }
@@ -129,10 +129,10 @@ func (a bulkNodeAction) selectedNodes(v *visit) (nodeForm, error) {
 	case f.Total == 0:
 		return f, formError("No node selected: select rows first.")
 	case f.Total > maxBulkNodes:
-		return f, formError("At most " + pluralText(maxBulkNodes, "node", "nodes") +
+		return f, formError("At most " + format.Plural(maxBulkNodes, "node", "nodes") +
 			" are changed at a time. Narrow the filter, or use the API.")
 	case f.Total > typedFrom:
-		f.ConfirmText = confirmText(f.Total, "node", "nodes")
+		f.ConfirmText = format.Confirm(f.Total, "node", "nodes")
 	}
 	return f, nil
 }
@@ -225,16 +225,7 @@ func undrainConfig(id string) client.NodeConfig {
 }
 
 func nodeConfigCurl(v *visit, c client.NodeConfig) string {
-	return curlCommand(v, "POST", "/api/v1/node/config", jsonText(c))
-}
-
-// jsonText is a value as the body of a call.
-func jsonText(value any) string {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
+	return curlCommand(v, "POST", "/api/v1/node/config", format.JSON(c))
 }
 
 // editForm is the form for the settings of a node.

@@ -11,6 +11,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/chart"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 func (p *portal) nodePages() []page {
@@ -44,7 +46,7 @@ type nodeLine struct {
 
 	CPU, Memory gauge // load of the host
 	SlotBar     slotBar
-	Spark       *spark // its slots in the last hour
+	Spark       *chart.Spark // its slots in the last hour
 	// Failed of so many Attempts to start an instance in the last hour.
 	Failed, Attempts int
 
@@ -67,7 +69,7 @@ func newNodeLine(n api.Node, now time.Time, can *capabilities, back string) node
 		CPU: load[0], Memory: load[1], SlotBar: nodeSlotBar(&n), CapacityMode: n.CapacityMode, Capacity: n.Capacity,
 		VCPULimit: n.VCPULimit, VCPUOverride: n.VCPUOverride, RAMLimit: n.RAMLimit, RAMOverride: n.RAMOverride,
 		CapacityDenied: can.DeniedReason("edit node", n.NodeID), Back: back,
-		Edit: can.Link("edit row", n.NodeID, pathWithQuery("/nodes/"+n.NodeID+"/edit", "back", back), "Edit",
+		Edit: can.Link("edit row", n.NodeID, format.Path("/nodes/"+n.NodeID+"/edit", "back", back), "Edit",
 			"Edit "+n.NodeName),
 	}
 }
@@ -79,7 +81,7 @@ func newTimeText(now, t time.Time) timeText {
 	if t.IsZero() {
 		return timeText{}
 	}
-	return timeText{timestamp(t), fullTime(t), timeAgo(now, t)}
+	return timeText{format.Stamp(t), format.Full(t), format.Ago(now, t)}
 }
 
 // contactText is newTimeText without the moment of a recent contact: a row does not change with each of them.
@@ -202,7 +204,7 @@ func listNodes(v *visit) (any, error) {
 		}
 	}
 	list.Chips = a.chips(states, nodeStates())
-	list.CurlCommand = curlCommand(v, "GET", pathWithQuery("/api/v1/node", "filter", a.filter), "")
+	list.CurlCommand = curlCommand(v, "GET", format.Path("/api/v1/node", "filter", a.filter), "")
 	for _, n := range page.Nodes {
 		v.rightsQuery.Nodes = append(v.rightsQuery.Nodes, n.NodeID)
 	}
@@ -243,7 +245,7 @@ func nodeStateReason(n api.Node) string {
 		parts = append(parts, n.StateReason)
 	}
 	if n.Drain != nil && n.State == string(farm.NodeDrain) {
-		parts = append(parts, pluralText(n.Drain.Remaining, "VM remains", "VMs remain"))
+		parts = append(parts, format.Plural(n.Drain.Remaining, "VM remains", "VMs remain"))
 	}
 	if u := n.Update; u != nil {
 		parts = append(parts, "agent becomes "+u.Version)
@@ -252,7 +254,7 @@ func nodeStateReason(n api.Node) string {
 		}
 	}
 	if n.UnknownVMs > 0 {
-		parts = append(parts, pluralText(n.UnknownVMs, "orphaned VM", "orphaned VMs"))
+		parts = append(parts, format.Plural(n.UnknownVMs, "orphaned VM", "orphaned VMs"))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -260,8 +262,8 @@ func nodeStateReason(n api.Node) string {
 // loadGauges returns the bars for the load of a node's machine: its processors, its memory.
 func loadGauges(n api.Node) []gauge {
 	return []gauge{
-		newGauge("Host CPU", n.NodeName, n.CPUUtil, percentText(n.CPUUtil)+" %"),
-		newGauge("Host memory", n.NodeName, n.RAMUtil, percentText(n.RAMUtil)+" %"),
+		newGauge("Host CPU", n.NodeName, n.CPUUtil, format.Percent(n.CPUUtil)+" %"),
+		newGauge("Host memory", n.NodeName, n.RAMUtil, format.Percent(n.RAMUtil)+" %"),
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/eventtext"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 //go:embed templates/*.html
@@ -329,10 +331,8 @@ func notFoundLinks(path string) (links []link) {
 			links = append(links, link{"All " + strings.ToLower(item.Name), area})
 		}
 	}
-	for _, l := range eventLinks {
-		if id, ok := strings.CutPrefix(path, l.path); ok && id != "" && !strings.Contains(id, "/") {
-			links = append(links, link{"Its events", pathWithQuery("/events", "q", l.noun+":"+id)})
-		}
+	if filter := eventtext.FilterOf(path); filter != "" {
+		links = append(links, link{"Its events", format.Path("/events", "q", filter)})
 	}
 	return links
 }

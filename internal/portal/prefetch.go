@@ -8,6 +8,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/bytesize"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 // The ways to choose the nodes of a distribution.
@@ -101,7 +102,7 @@ func (f *distributeForm) addEffects(v *visit) {
 // tagChoices returns the tags of a template, the newest first; without a chosen one that is the newest.
 func tagChoices(v *visit, detail api.TemplateDetail, chosen string) (list []tagChoice) {
 	for _, t := range slices.Backward(detail.Versions) {
-		notes := []string{timeAgo(v.now, epochTime(t.CreationDate)) + " ago", "+" + bytesize.Format(t.Increment)}
+		notes := []string{format.Ago(v.now, epochTime(t.CreationDate)) + " ago", "+" + bytesize.Format(t.Increment)}
 		if len(list) == 0 {
 			notes = append([]string{"latest"}, notes...)
 		}
@@ -147,12 +148,12 @@ func (f *distributeForm) addPreview(v *visit) {
 	f.Button = "Prefetch"
 	ask, err := f.request(v)
 	if err == nil {
-		f.CurlCommand = curlCommand(v, "POST", "/api/v1/registry/vm/distribute", jsonText(ask))
+		f.CurlCommand = curlCommand(v, "POST", "/api/v1/registry/vm/distribute", format.JSON(ask))
 		var p api.DistributePreview
 		if p, err = v.PreviewDistribution(v, ask); err == nil {
 			f.Preview, f.PreviewText = &p, pulledText(&p)
 			if p.ToPull > 0 {
-				f.Button = "Prefetch to " + pluralText(p.ToPull, "node", "nodes")
+				f.Button = "Prefetch to " + format.Plural(p.ToPull, "node", "nodes")
 			}
 		}
 	}
@@ -203,7 +204,7 @@ func pulledText(p *api.DistributePreview) string {
 	case p.ToPull == 1:
 		return "1 node pulls up to " + bytesize.Format(p.NodeBytes) + "."
 	}
-	return countText(p.ToPull) + " nodes pull up to " + bytesize.Format(p.NodeBytes) + " each, at most " +
+	return format.Count(p.ToPull) + " nodes pull up to " + bytesize.Format(p.NodeBytes) + " each, at most " +
 		bytesize.Format(p.TotalBytes) + " together."
 }
 
@@ -217,8 +218,9 @@ func doDistribute(v *visit) (actionResult, error) {
 		return actionResult{Form: f}, nil
 	}
 	ask, err := f.request(v)
-	if err != nil {
-		return actionResult{}, err
+	if err != nil { // which the form states in the place of the preview
+		f.addEffects(v)
+		return actionResult{Form: f, Invalid: true}, nil
 	}
 	id, err := v.Distribute(v, ask)
 	if err != nil {

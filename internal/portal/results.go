@@ -11,6 +11,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 // liveResults are the current states of what an action changed. The page asks for them again when something changes;
@@ -125,7 +126,7 @@ func hideRows(rows map[string]liveRow, ids []string, err error) {
 func orderedRows(ids []string, rows map[string]liveRow, path, noun string) (all []liveRow) {
 	for _, id := range ids {
 		row := rows[id]
-		row.ID, row.Name = id, cmp.Or(row.Name, noun+" "+shortID(id))
+		row.ID, row.Name = id, cmp.Or(row.Name, noun+" "+format.ShortID(id))
 		if row.State != "" || row.Hidden != "" {
 			row.Path = path + url.PathEscape(id)
 		}

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 func (p *portal) searchPages() []page {
@@ -76,7 +77,7 @@ func searchAll(v *visit) (any, error) {
 			}
 		}
 		if k.list != "" && kind.Total > len(kind.Matches) {
-			kind.AllPath = pathWithQuery(k.list, "q", out.Text)
+			kind.AllPath = format.Path(k.list, "q", out.Text)
 		}
 		if len(kind.Matches) > 0 {
 			out.Kinds = append(out.Kinds, kind)
@@ -88,7 +89,7 @@ func searchAll(v *visit) (any, error) {
 func newSearchMatch(m api.SearchMatch, path string) searchMatch {
 	out := searchMatch{Name: m.Name, Path: path + m.ID, Detail: m.Detail, State: m.State}
 	if out.Name == "" {
-		out.Name = shortID(m.ID)
+		out.Name = format.ShortID(m.ID)
 	}
 	if m.Match.Field != "name" && m.Match.Field != "id" && m.Match.Text != "" {
 		out.Detail = strings.TrimSpace(m.Match.Field + " " + m.Match.Text + " " + out.Detail)

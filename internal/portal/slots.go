@@ -6,6 +6,8 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/chart"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 // slotUse is how pages name and color one use of slots.
@@ -63,7 +65,7 @@ func newSlotBar(s *api.Slots, free, width int) slotBar {
 		if n == 0 {
 			continue
 		}
-		words = append(words, fmt.Sprint(countText(n), " ", use.Name))
+		words = append(words, fmt.Sprint(format.Count(n), " ", use.Name))
 		b.Segments = append(b.Segments, slotSegment{use.Class, segmentPath(from, n, total, width)})
 		from += n
 	}
@@ -101,10 +103,10 @@ func usedSlots(s *api.Slots) int { return s.Running + s.Failed + s.Orphaned + s.
 func heldText(s *api.Slots) string {
 	var parts []string
 	if s.Failed > 0 {
-		parts = append(parts, countText(s.Failed)+" failed")
+		parts = append(parts, format.Count(s.Failed)+" failed")
 	}
 	if s.Orphaned > 0 {
-		parts = append(parts, countText(s.Orphaned)+" orphaned")
+		parts = append(parts, format.Count(s.Orphaned)+" orphaned")
 	}
 	return strings.Join(parts, ", ")
 }
@@ -132,7 +134,7 @@ func slotLines(n *api.Node, rows map[string]instanceRow) (lines []slotLine, more
 			case h.InstanceID == "" && h.VMID == "":
 				line.Instance.Name = "an instance that you may not see"
 			case h.Name == "":
-				line.Instance.Name = shortID(h.InstanceID)
+				line.Instance.Name = format.ShortID(h.InstanceID)
 			}
 		}
 		line.Note = line.Instance.Note
@@ -166,10 +168,10 @@ func slotWarning(n *api.Node) string {
 	s := n.Slots
 	var parts []string
 	if s.Failed > 0 {
-		parts = append(parts, pluralText(s.Failed, "slot is held by a failed VM", "slots are held by failed VMs"))
+		parts = append(parts, format.Plural(s.Failed, "slot is held by a failed VM", "slots are held by failed VMs"))
 	}
 	if s.Orphaned > 0 {
-		parts = append(parts, pluralText(s.Orphaned, "slot is held by a VM without an instance",
+		parts = append(parts, format.Plural(s.Orphaned, "slot is held by a VM without an instance",
 			"slots are held by VMs without an instance"))
 	}
 	return strings.Join(parts, ", ")
@@ -196,7 +198,7 @@ func nodeHours(v *visit, ids []string) map[string]nodeHour {
 	hours := map[string]nodeHour{}
 	for _, one := range series.Series {
 		hours[one.ID] = nodeHour{
-			slots:  sparkOf("Slots used on "+one.Name, one.SlotsUsed[:max(len(one.SlotsUsed)-1, 0)]),
+			slots:  chart.SparkOf("Slots used on "+one.Name, one.SlotsUsed[:max(len(one.SlotsUsed)-1, 0)]),
 			starts: sumOf(one.Starts), failed: sumOf(one.Failures),
 		}
 	}
@@ -205,7 +207,7 @@ func nodeHours(v *visit, ids []string) map[string]nodeHour {
 
 // nodeHour is what a node did in the last hour.
 type nodeHour struct {
-	slots          *spark
+	slots          *chart.Spark
 	starts, failed int
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/portal/format"
+	"github.com/buildyard/buildyard/internal/portal/snippet"
 )
 
 func (p *portal) startActions() []action {
@@ -36,7 +38,7 @@ type startForm struct {
 	Key                   string
 	Count                 int
 	Will                  []forecast
-	Snippets              []snippet
+	Snippets              []snippet.Snippet
 }
 
 // startSection is fields of the form that are folded.
@@ -82,7 +84,7 @@ func nodeIDOf(v *visit, text string) (string, error) {
 	if _, err := uuid.Parse(text); text == "" || err == nil {
 		return text, nil
 	}
-	page, err := v.NodePage(v, client.PageOptions{Filter: "name:" + quotedFilterText(text), Limit: 2})
+	page, err := v.NodePage(v, client.PageOptions{Filter: "name:" + format.QuotedFilterValue(text), Limit: 2})
 	if err != nil {
 		return "", errors.New("the node was not looked up: " + notShownReason(err))
 	}
@@ -131,7 +133,7 @@ func (f *startForm) addChoices(v *visit, r *client.StartRequest) {
 	f.addActingGroup(v.canDo())
 	f.Sections = startSections(f.More)
 	f.Will = forecasts(v, r, f.NodeError)
-	f.Snippets = startSnippets(v, r, templateName)
+	f.Snippets = v.caller().Start(r, templateName)
 }
 
 // addTemplates adds the templates; of too many some that have what was typed in them.
@@ -142,7 +144,8 @@ func (f *startForm) addTemplates(v *visit) {
 	if f.TooMany = page.Total > maxTemplates; f.TooMany {
 		rows = rows[:min(fewSuggested, len(rows))]
 		if _, err := uuid.Parse(f.TemplateID); err != nil && f.TemplateID != "" {
-			some := client.PageOptions{Filter: quotedFilterText(f.TemplateID), Sort: "name", Limit: fewSuggested}
+			typed := format.QuotedFilterValue(f.TemplateID)
+			some := client.PageOptions{Filter: typed, Sort: "name", Limit: fewSuggested}
 			if page, err := v.TemplatePage(v, some); err == nil {
 				rows = page.Templates
 			}
@@ -158,7 +161,7 @@ func (f *startForm) addNodeNames(v *visit) {
 	i := slices.IndexFunc(f.More, func(x startField) bool { return x.Name == "node_id" })
 	filter := ""
 	if typed := f.More[i].Value; typed != "" {
-		filter = "name:" + quoteFilterValue(typed+"*")
+		filter = "name:" + format.FilterValue(typed+"*")
 	}
 	page, err := v.NodePage(v, client.PageOptions{Filter: filter, Sort: "name", Limit: fewSuggested})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 // rowsPerPage is the rows per page: two screens, chosen with the cost of refreshing such a page in
@@ -151,11 +152,11 @@ func (a tableQuery) chips(states map[string]int, order []string) (chips []chip) 
 		var now []string
 		for _, s := range chosen {
 			if !strings.EqualFold(s, name) {
-				now = append(now, quoteFilterValue(s))
+				now = append(now, format.FilterValue(s))
 			}
 		}
 		if !on {
-			now = append(now, quoteFilterValue(strings.ToLower(name)))
+			now = append(now, format.FilterValue(strings.ToLower(name)))
 		}
 		filter := rest
 		if len(now) > 0 {
@@ -195,17 +196,3 @@ func splitUnquoted(text string, separator rune) []string {
 		return r == separator && !within
 	})
 }
-
-// quoteFilterValue is a value for a filter. In one without special characters * is a wildcard.
-func quoteFilterValue(s string) string {
-	if strings.ContainsAny(s, " (),\"\\\t") {
-		return quotedFilterText(s)
-	}
-	return s
-}
-
-// filterEscapes marks the characters that end a quoted value, or escape others.
-var filterEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-
-// quotedFilterText is a value for a filter that is matched as it is, without wildcards.
-func quotedFilterText(s string) string { return `"` + filterEscapes.Replace(s) + `"` }

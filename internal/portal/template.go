@@ -14,6 +14,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 // templateView is the page of one template.
@@ -223,7 +224,9 @@ func showDistribution(v *visit) (any, error) {
 	v.title = "Distribution of " + out.Name
 	var all []distributionRow
 	for node, on := range d.Status {
-		row := distributionRow{ID: node, Name: shortID(node), State: "Waiting", Progress: on.Progress, Reason: on.Error}
+		row := distributionRow{
+			ID: node, Name: format.ShortID(node), State: "Waiting", Progress: on.Progress, Reason: on.Error,
+		}
 		switch {
 		case on.Status:
 			row.State, row.Progress = "Done", 1

@@ -8,6 +8,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 // templatePath is the page of a template.
@@ -84,7 +85,7 @@ func newDeletionImpact(v *visit, detail api.TemplateDetail, tag string) (deletio
 	if from > 0 {
 		filter += " version>" + strconv.Itoa(detail.Versions[from-1].Number)
 	}
-	l.InstancesPath = pathWithQuery("/instances", "q", filter)
+	l.InstancesPath = format.Path("/instances", "q", filter)
 	page, err := v.InstancePage(v, client.PageOptions{Filter: filter, Limit: firstRows})
 	l.UsingInstances, l.InstancesHiddenReason = page.Total, notShownReason(err)
 	l.UsingStates = statesText(page.States)
@@ -109,7 +110,7 @@ func statesText(counts map[string]int) string {
 	var parts []string
 	for _, name := range instanceStates() {
 		if n := counts[name]; n > 0 {
-			parts = append(parts, countText(n)+" "+name)
+			parts = append(parts, format.Count(n)+" "+name)
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -139,7 +140,7 @@ func revertImpact(v *visit) (deletionImpact, error) {
 	l, err := newDeletionImpact(v, detail, tag)
 	if err == nil {
 		l.CurlCommand = curlCommand(v, "DELETE", "/api/v1/registry/revert",
-			jsonText(map[string]string{"id": detail.ID, "tag": tag}))
+			format.JSON(map[string]string{"id": detail.ID, "tag": tag}))
 	}
 	return l, err
 }
@@ -173,7 +174,7 @@ func templateDeletionImpact(v *visit) (deletionImpact, error) {
 	l, err := newDeletionImpact(v, detail, "")
 	if err == nil {
 		l.FreedBytes = detail.Size
-		l.CurlCommand = curlCommand(v, "DELETE", "/api/v1/registry/vm", jsonText(map[string]string{"id": detail.ID}))
+		l.CurlCommand = curlCommand(v, "DELETE", "/api/v1/registry/vm", format.JSON(map[string]string{"id": detail.ID}))
 	}
 	return l, err
 }
@@ -192,7 +193,7 @@ func doDeleteTemplate(v *visit) (actionResult, error) {
 		if answer, err := v.RemoveFromNodes(v, l.ID); err != nil {
 			r.Reason = notShownReason(err)
 		} else {
-			r.Said = pluralText(answer.RequestsSent, "node was asked", "nodes were asked")
+			r.Said = format.Plural(answer.RequestsSent, "node was asked", "nodes were asked")
 		}
 		out.Items = append(out.Items, r)
 	}
@@ -234,7 +235,7 @@ func askRemoveTemplate(v *visit) (any, error) {
 	body := ""
 	if r.Node != "" {
 		holders = slices.DeleteFunc(holders, func(h api.TemplateNode) bool { return h.NodeID != r.Node })
-		body = jsonText(map[string][]string{"node_ids": {r.Node}})
+		body = format.JSON(map[string][]string{"node_ids": {r.Node}})
 	}
 	for _, h := range holders {
 		r.NodeName = h.NodeName
@@ -258,7 +259,7 @@ func doRemoveTemplate(v *visit) (actionResult, error) {
 		return actionResult{}, err
 	}
 	return actionResult{Back: templatePath(id), Items: []itemResult{{
-		Name: "Remove from node caches", Said: pluralText(answer.RequestsSent, "node", "nodes") +
+		Name: "Remove from node caches", Said: format.Plural(answer.RequestsSent, "node", "nodes") +
 			" requested. A tag that an instance uses stays in the cache.",
 	}}}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/portal/snippet"
 )
 
 func (p *portal) templatePages() []page {
@@ -121,9 +122,9 @@ func pushCommand(v *visit) string {
 	if status, err := v.Status(v); err == nil && status.RegistryAddress != "" {
 		address = status.RegistryAddress
 	}
-	line := "buildnode registry -r " + shellQuoted(address)
-	if use := v.credentialUse(); use.node != "" {
-		line += " " + use.node
+	line := "buildnode registry -r " + snippet.Quoted(address)
+	if flags := v.caller().NodeFlags(); flags != "" {
+		line += " " + flags
 	}
 	return line + " push NAME-OF-VM --tag v1"
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 // problem is something that needs an operator.
@@ -33,7 +34,7 @@ const together = time.Minute
 
 func newOutage(o api.Outage) *outage {
 	spread := o.LastContactLost.Sub(o.FirstContactLost)
-	return &outage{Outage: o, Together: o.Nodes > 2 && spread <= together, Spread: durationText(spread)}
+	return &outage{Outage: o, Together: o.Nodes > 2 && spread <= together, Spread: format.Duration(spread)}
 }
 
 // coveredAlarms are the alarms whose conditions are reported in more detail.
@@ -75,7 +76,7 @@ func nodeTrouble(s *api.ControllerStats) (list []problem) {
 			continue
 		}
 		p := problem{
-			What: fmt.Sprintf("%d of %s %s %s", n, pluralText(total, "node", "nodes"), isOrAre(n), state),
+			What: fmt.Sprintf("%d of %s %s %s", n, format.Plural(total, "node", "nodes"), isOrAre(n), state),
 			Next: "See the state reasons on their pages.", Path: "/nodes?q=state%3A" + statePart(state),
 			Urgent: 2*n >= total,
 		}
@@ -96,10 +97,10 @@ func outageTrouble(all []api.Outage) (list []problem) {
 			where = " in the group " + o.Groups[0].Name
 		}
 		p := problem{
-			What: fmt.Sprintf("%d of %s%s %s %s", o.Nodes, pluralText(o.Of, "node", "nodes"), where, isOrAre(o.Nodes),
-				o.State),
+			What: fmt.Sprintf("%d of %s%s %s %s", o.Nodes, format.Plural(o.Of, "node", "nodes"), where,
+				isOrAre(o.Nodes), o.State),
 			Since: o.FirstContactLost, Outage: o, Urgent: 2*o.Nodes >= o.Of,
-			Path: pathWithQuery("/nodes", "q", "state:"+statePart(farm.NodeState(o.State))),
+			Path: format.Path("/nodes", "q", "state:"+statePart(farm.NodeState(o.State))),
 		}
 		switch {
 		case o.State != string(farm.NodeOffline):
@@ -155,7 +156,7 @@ func statusTrouble(s *api.ControllerStatus) (list []problem) {
 	}
 	if n := s.RegistryDamaged; n > 0 {
 		list = append(list, problem{
-			What: pluralText(n, "template or version is damaged", "templates and versions are damaged") +
+			What: format.Plural(n, "template or version is damaged", "templates and versions are damaged") +
 				" in the registry at " + s.RegistryAddress,
 			Next: "List them: buildyard registry check. " + repairHint, Path: "/health#damaged",
 		})
@@ -168,7 +169,7 @@ func statusTrouble(s *api.ControllerStatus) (list []problem) {
 	}
 	if s.UnknownVMs > 0 && !hasAlarm(s, api.AlarmOrphans) {
 		list = append(list, problem{
-			What: pluralText(s.UnknownVMs, "orphaned VM", "orphaned VMs"),
+			What: format.Plural(s.UnknownVMs, "orphaned VM", "orphaned VMs"),
 			Next: "Adopt or remove: buildyard node adopt.", Path: "/nodes",
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 func (p *portal) usagePages() []page {
@@ -51,16 +52,16 @@ func showUsage(v *visit) (any, error) {
 		return nil, err
 	}
 	out := usageView{Heading: kind.name, Report: report, CurlCommand: curlCommand(v, "GET",
-		pathWithQuery("/api/v1/stats/usage", "by", kind.by, "range", over), "")}
+		format.Path("/api/v1/stats/usage", "by", kind.by, "range", over), "")}
 	for _, k := range usageKinds {
 		out.By = append(out.By, chip{
-			Name: "By " + k.by, Selected: k.by == kind.by, Path: pathWithQuery("/usage", "by", k.by, "range", over),
+			Name: "By " + k.by, Selected: k.by == kind.by, Path: format.Path("/usage", "by", k.by, "range", over),
 		})
 	}
 	for _, name := range ranges {
 		out.Range = append(out.Range, chip{
 			Name: name[:len(name)-1] + " " + name[len(name)-1:], Selected: name == over,
-			Path: pathWithQuery("/usage", "by", kind.by, "range", name),
+			Path: format.Path("/usage", "by", kind.by, "range", name),
 		})
 	}
 	most := 0.0

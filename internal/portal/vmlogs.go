@@ -13,6 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
 // failedList is the page of the instances that left logs when they failed.
@@ -27,10 +28,10 @@ func listVMLogs(v *visit) (any, error) {
 		return nil, err
 	}
 	slices.SortFunc(failed, func(a, b api.StoredFile) int { return b.Modified.Compare(a.Modified) })
-	return failedList{Failed: failed[:min(mostFailed, len(failed))], FailedCount: len(failed)}, nil
+	return failedList{Failed: failed[:min(maxFailed, len(failed))], FailedCount: len(failed)}, nil
 }
 
-const mostFailed = 200 // instances that are listed
+const maxFailed = 200 // instances that are listed
 
 // logLine is a row of a log. Its ID is derived from its content, so that a link to it works for as
 // long as it is shown.
@@ -76,15 +77,15 @@ func showVMLogs(v *visit) (any, error) {
 	}
 	slices.SortFunc(files, func(a, b client.VMLog) int { return b.Modified.Compare(a.Modified) })
 	out := vmLogView{ID: id, Files: files, File: v.query.Get("file"), CurlCommand: curlCommand(v, "GET",
-		pathWithQuery("/api/v1/vm/logs", "id", id), "")}
-	v.title = "Logs of instance " + shortID(id)
+		format.Path("/api/v1/vm/logs", "id", id), "")}
+	v.title = "Logs of instance " + format.ShortID(id)
 	if out.File == "" && len(files) > 0 {
 		out.File = files[0].Name
 	}
 	if out.File == "" {
 		return out, nil
 	}
-	out.View = pathWithQuery("/api/v1/vm/logs", "id", id, "file", out.File)
+	out.View = format.Path("/api/v1/vm/logs", "id", id, "file", out.File)
 	stream, err := v.VMLog(v, id, out.File)
 	if err != nil {
 		return nil, err

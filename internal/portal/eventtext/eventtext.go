@@ -1,4 +1,4 @@
-package portal
+package eventtext
 
 import (
 	"cmp"
@@ -6,27 +6,26 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
-// sentencePart is a part of a sentence about an event: text, or a link.
-type sentencePart struct{ Text, Path string }
+// Part is a part of a sentence about an event: text, or a link.
+type Part struct{ Text, Path string }
 
-// eventSentence describes a kind of event. Sentences have fields in braces: by, instance, node, template, count nodes
+// sentence describes a kind of event. Sentences have fields in braces: by, instance, node, template, count nodes
 // and more_nodes with their number, and those of the event.
-type eventSentence struct {
+type sentence struct {
 	icon, tone string
 	one        string
 	many       string   // about count equal events; "": one
 	same       []string // fields that are the same in equal events
 }
 
-// eventSentences are the sentences of the events of the API.
-var eventSentences = map[farm.EventName]eventSentence{
+// sentences are the sentences of the events of the API.
+var sentences = map[farm.EventName]sentence{
 	farm.EventStartVM: {
 		"plus", "", "{by} requested {instance} of {template}", "{by} requested {count} instances of {template}",
 		[]string{"template_id", "tag"},
@@ -80,25 +79,25 @@ var eventSentences = map[farm.EventName]eventSentence{
 	},
 }
 
-// eventNames are the display names of what events are about, by ID.
-type eventNames map[string]string
+// Names are the display names of what events are about, by ID.
+type Names map[string]string
 
-// eventText writes the texts of one event.
-type eventText struct {
+// Event writes the texts of one event.
+type Event struct {
 	client.Event
-	names eventNames
+	Names Names
 }
 
 // value returns the text of a field.
-func (e eventText) value(field string) string {
+func (e Event) value(field string) string {
 	switch field {
 	case "summary":
 		if failure, ok := e.All["failure"].(map[string]any); ok {
-			if text := eventValueText(failure["summary"]); text != "" {
+			if text := valueText(failure["summary"]); text != "" {
 				return strings.TrimSuffix(text, ".")
 			}
 		}
-		return eventValueText(e.All["message"])
+		return valueText(e.All["message"])
 	case "change":
 		return nodeChangeText(e.All)
 	case "nodes":
@@ -106,15 +105,15 @@ func (e eventText) value(field string) string {
 	case "more_nodes":
 		return e.countOf("more node", "more nodes")
 	case "lost":
-		return eventValueText(e.All["count"])
+		return valueText(e.All["count"])
 	}
-	return eventValueText(e.All[field])
+	return valueText(e.All[field])
 }
 
 // countOf writes the number of nodes of an event; "" where it is not recorded.
-func (e eventText) countOf(one, many string) string {
+func (e Event) countOf(one, many string) string {
 	if n, ok := e.All["node_count"].(float64); ok {
-		return pluralText(int(n), one, many)
+		return format.Plural(int(n), one, many)
 	}
 	return ""
 }
@@ -129,88 +128,82 @@ func nodeChangeText(fields map[string]any) string {
 	return "configured"
 }
 
-// actor returns who caused an event; empty: no caller did.
-func (e eventText) actor() sentencePart {
+// Actor returns who caused an event; empty: no caller did.
+func (e Event) Actor() Part {
 	who := cmp.Or(e.value("user"), e.value("key_id"), e.value("address"))
 	switch {
 	case who != "" && e.value("for_user") != "":
-		return sentencePart{who + " for " + e.value("for_user"), pathWithQuery("/events", "q",
-			"user:"+quoteFilterValue(e.value("for_user")))}
+		return Part{who + " for " + e.value("for_user"), format.Path("/events", "q",
+			"user:"+format.FilterValue(e.value("for_user")))}
 	case e.value("user") != "" || e.value("key_id") != "":
-		return sentencePart{who, pathWithQuery("/events", "q", "user:"+quoteFilterValue(who))}
+		return Part{who, format.Path("/events", "q", "user:"+format.FilterValue(who))}
 	case who != "":
-		return sentencePart{who, pathWithQuery("/events", "q", "address:"+quoteFilterValue(who))}
+		return Part{who, format.Path("/events", "q", "address:"+format.FilterValue(who))}
 	case e.Type == string(farm.APIAction):
-		return sentencePart{Text: "an anonymous caller"}
+		return Part{Text: "an anonymous caller"}
 	}
-	return sentencePart{Text: "the system"}
+	return Part{Text: "the system"}
 }
 
 // subject returns the link to what an event is about.
-func (e eventText) subject(noun string) sentencePart {
-	for _, l := range eventLinks {
+func (e Event) subject(noun string) Part {
+	for _, l := range subjects {
 		id := e.value(l.key)
 		if l.noun != noun || id == "" {
 			continue
 		}
-		name := cmp.Or(e.value(l.called), e.names[id], noun+" "+shortID(id))
+		name := cmp.Or(e.value(l.called), e.Names[id], noun+" "+format.ShortID(id))
 		if noun == "template" && e.value("tag") != "" {
 			name += ":" + e.value("tag")
 		}
-		return sentencePart{name, l.path + url.PathEscape(id)}
+		return Part{name, l.path + url.PathEscape(id)}
 	}
-	return sentencePart{Text: "an unknown " + noun}
+	return Part{Text: "an unknown " + noun}
 }
 
 // sentence writes a sentence about count equal events.
-func (e eventText) sentence(format string, count int) (parts []sentencePart) {
-	for format != "" {
-		text, rest, _ := strings.Cut(format, "{")
+func (e Event) sentence(wording string, count int) (parts []Part) {
+	for wording != "" {
+		text, rest, _ := strings.Cut(wording, "{")
 		if text != "" {
-			parts = append(parts, sentencePart{Text: text})
+			parts = append(parts, Part{Text: text})
 		}
 		field, after, ok := strings.Cut(rest, "}")
-		if format = after; !ok {
+		if wording = after; !ok {
 			break
 		}
 		switch field {
 		case "by":
-			parts = append(parts, e.actor())
+			parts = append(parts, e.Actor())
 		case "instance", "node", "template":
 			parts = append(parts, e.subject(field))
 		case "count":
-			parts = append(parts, sentencePart{Text: countText(count)})
+			parts = append(parts, Part{Text: format.Count(count)})
 		default:
-			parts = append(parts, sentencePart{Text: cmp.Or(e.value(field), "unknown")})
+			parts = append(parts, Part{Text: cmp.Or(e.value(field), "unknown")})
 		}
 	}
 	if len(parts) > 0 && parts[0].Path == "" && parts[0].Text != "" { // a name stays as it is
-		parts[0].Text = upperFirst(parts[0].Text)
+		parts[0].Text = format.UpperFirst(parts[0].Text)
 	}
 	return parts
 }
 
-// upperFirst returns a text with a first letter in upper case.
-func upperFirst(text string) string {
-	first, size := utf8.DecodeRuneInString(text)
-	return string(unicode.ToUpper(first)) + text[size:]
-}
-
 // sentenceOf returns the sentence of an event; that of an event which this program does not know has its name.
-func sentenceOf(name string) eventSentence {
-	if s, ok := eventSentences[farm.EventName(name)]; ok {
+func sentenceOf(name string) sentence {
+	if s, ok := sentences[farm.EventName(name)]; ok {
 		return s
 	}
-	return eventSentence{icon: "dash", one: "{name}", same: []string{"name"}}
+	return sentence{icon: "dash", one: "{name}", same: []string{"name"}}
 }
 
 // sameKey returns a text that equal events have in common.
-func (e eventText) sameKey() string {
+func (e Event) sameKey() string {
 	s := sentenceOf(e.Name)
 	if s.many == "" && len(s.same) == 0 {
 		return e.ID
 	}
-	key := []string{e.Name, e.actor().Text}
+	key := []string{e.Name, e.Actor().Text}
 	for _, field := range s.same {
 		key = append(key, e.value(field))
 	}
@@ -225,14 +218,14 @@ var sentenceFields = []string{
 }
 
 // detail writes the other fields of an event, in the order of their names.
-func (e eventText) detail() string {
-	shown := slices.Concat(hiddenEventKeys, sentenceFields)
-	for _, l := range eventLinks {
+func (e Event) detail() string {
+	shown := slices.Concat(hiddenKeys, sentenceFields)
+	for _, l := range subjects {
 		shown = append(shown, l.key, l.called)
 	}
 	var names []string
 	for name, value := range e.All {
-		if text := eventValueText(value); !slices.Contains(shown, name) && text != "" &&
+		if text := valueText(value); !slices.Contains(shown, name) && text != "" &&
 			(name != "priority" || text != "0") {
 			names = append(names, name)
 		}
@@ -241,9 +234,48 @@ func (e eventText) detail() string {
 	for i, name := range names {
 		text := e.value(name)
 		if seconds, err := strconv.ParseInt(text, 10, 64); name == "since" && err == nil {
-			text = unixText(seconds)
+			text = format.Unix(seconds)
 		}
 		names[i] = strings.ReplaceAll(name, "_", " ") + ": " + text
 	}
 	return strings.Join(names, ", ")
+}
+
+// subjects are the keys of events that name something with a page, with the keys of its display name.
+var subjects = []struct{ key, called, noun, path string }{
+	{"instance_id", "instance_name", "instance", "/instances/"},
+	{"node_id", "node_name", "node", "/nodes/"},
+	{"template_id", "template_name", "template", "/templates/"},
+}
+
+// FilterOf returns the filter for the events about what a page shows; "" for other pages.
+func FilterOf(path string) string {
+	for _, l := range subjects {
+		if id, ok := strings.CutPrefix(path, l.path); ok && id != "" && !strings.Contains(id, "/") {
+			return l.noun + ":" + id
+		}
+	}
+	return ""
+}
+
+// hiddenKeys are the keys of events that have a separate place in a row, or do not matter to a
+// reader.
+var hiddenKeys = []string{
+	"id", "name", "type", "sub_type", "time", "machineName", "user", "key_id", "address",
+	"request",
+}
+
+// valueText writes a value of an event in short.
+func valueText(value any) string {
+	switch value := value.(type) {
+	case nil:
+		return ""
+	case string:
+		return value
+	case float64:
+		return strconv.FormatFloat(value, 'f', -1, 64)
+	case bool:
+		return strconv.FormatBool(value)
+	}
+	return format.JSON(value)
 }

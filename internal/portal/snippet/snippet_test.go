@@ -1,14 +1,11 @@
-package portal
+package snippet
 
 import (
-	"crypto/tls"
 	"go/parser"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 )
 
@@ -24,25 +21,22 @@ func TestCredentialsOfSnippets(t *testing.T) {
 		{"oidc", "ann", "Authorization: Bearer $BUILDYARD_TOKEN", "--bearer-file token", "client.Bearer("},
 		{"certificate", "tc", "--cert tc.pem --key tc.key", "--client-cert tc.pem --client-key tc.key", "Options{}"},
 	} {
-		v := &visit{
-			request: &http.Request{Host: "build.example:8090", TLS: &tls.ConnectionState{}}, loginRequired: true,
-			ownRights: &api.Rights{Credential: c.kind, User: c.user},
-		}
-		list := startSnippets(v, &client.StartRequest{TemplateID: "t"}, "debian")
+		caller := NewCaller("https://build.example:8090", c.kind, c.user)
+		list := caller.Start(&client.StartRequest{TemplateID: "t"}, "debian")
 		for i, want := range []string{c.curl, c.cli, c.code} {
 			if !strings.Contains(list[i].Text, want) || !strings.Contains(list[i].Text, "https://build.example:8090") {
 				t.Errorf("%s of %s: %q is not in %s", list[i].ID, c.kind, want, list[i].Text)
 			}
 		}
 	}
-	cert := githubSnippet("http://localhost", credentialUses["certificate"], "start")
+	cert := NewCaller("http://localhost", "certificate", "").githubJob("start")
 	for _, want := range []string{"SVC_CLIENT_CERT: client.pem\n", `printf '%s\n' "$CERT_KEY" >client.key`} {
 		if !strings.Contains(cert, want) {
 			t.Errorf("%q is not in %s", want, cert)
 		}
 	}
-	v := &visit{request: &http.Request{Host: "localhost"}}
-	if got := curlCommand(v, "GET", "/api/v1/node", ""); got != "curl -s 'http://localhost/api/v1/node'" {
+	caller := NewCaller("http://localhost", "", "")
+	if got := caller.Curl("GET", "/api/v1/node", ""); got != "curl -s 'http://localhost/api/v1/node'" {
 		t.Errorf("without a log-in: %s", got)
 	}
 }
@@ -56,9 +50,9 @@ func TestStartAsCode(t *testing.T) {
 		Ports:         []client.PortRule{{Name: "ssh", GuestPort: 22, HostPort: 2222}},
 		StartupScript: []byte("echo 1\nEOF\n"), ScriptMonitoring: true, ScriptFailHandler: client.KeepOnFailure,
 	}
-	v := &visit{request: &http.Request{Host: "localhost"}}
+	caller := NewCaller("http://localhost", "", "")
 	text := map[string]string{}
-	for _, s := range startSnippets(v, &r, "my debian") {
+	for _, s := range caller.Start(&r, "my debian") {
 		text[s.ID] = s.Text
 	}
 	for id, list := range map[string][]string{
@@ -96,8 +90,8 @@ func TestNotInCommand(t *testing.T) {
 	}
 	want := "only in that of curl: hvapic, csr_active_config, skip_container_resize, " +
 		"port_forwarding_override without ports\n"
-	v := &visit{request: &http.Request{Host: "localhost"}}
-	for _, s := range startSnippets(v, &r, "") {
+	caller := NewCaller("http://localhost", "", "")
+	for _, s := range caller.Start(&r, "") {
 		switch s.ID {
 		case "cli", "github", "gitlab":
 			if !strings.Contains(s.Text, want) {
@@ -111,7 +105,7 @@ func TestNotInCommand(t *testing.T) {
 	}
 	r = client.StartRequest{Ports: []client.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "10.0.0.1"}}}
 	want = "# Not in this form, only in that of curl: host_ip of ports\n"
-	if got := startCommand(&r, ""); !strings.HasPrefix(got, want) {
+	if got := Command(&r, ""); !strings.HasPrefix(got, want) {
 		t.Error(got)
 	}
 }

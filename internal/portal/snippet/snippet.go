@@ -1,6 +1,7 @@
-package portal
+package snippet
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -12,27 +13,31 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// snippet is a request as code.
-type snippet struct{ ID, Name, Text string }
+// Snippet is a request as code.
+type Snippet struct{ ID, Name, Text string }
 
-// startSnippets returns a start as code for several tools, with the visitor's kind of credential.
-func startSnippets(v *visit, r *client.StartRequest, templateName string) []snippet {
-	use := v.credentialUse()
-	curl := curlCommand(v, "POST", "/api/v1/vm", jsonText(r))
-	if kind, _ := v.credential(); kind == "key" {
+// Start returns a start as code for several tools.
+func (c Caller) Start(r *client.StartRequest, templateName string) []Snippet {
+	body, err := json.Marshal(r)
+	if err != nil {
+		body = []byte(err.Error())
+	}
+	curl := c.Curl("POST", "/api/v1/vm", string(body))
+	if c.kind == "key" {
 		curl = "# session.txt: written by the token handshake of the API guide\n" + curl
 	}
-	return []snippet{
+	command := Command(r, templateName)
+	return []Snippet{
 		{"curl", "curl", curl},
-		{"cli", "CLI", startCommand(r, templateName, "--controller "+shellWord(controllerURL(v)), use.cli)},
-		{"go", "Go", goSnippet(controllerURL(v), use, r)},
-		{"github", "GitHub Actions", githubSnippet(controllerURL(v), use, startCommand(r, templateName))},
-		{"gitlab", "GitLab", gitlabSnippet(controllerURL(v), use, startCommand(r, templateName))},
+		{"cli", "CLI", Command(r, templateName, "--controller "+Word(c.url), c.use.cli)},
+		{"go", "Go", c.goCode(r)},
+		{"github", "GitHub Actions", c.githubJob(command)},
+		{"gitlab", "GitLab", c.gitlabJob(command)},
 	}
 }
 
-// startCommand writes a start as a command of the command line client. A script is its standard input.
-func startCommand(r *client.StartRequest, templateName string, more ...string) string {
+// Command writes a start as a command of the command line client. A script is its standard input.
+func Command(r *client.StartRequest, templateName string, more ...string) string {
 	template := r.TemplateID
 	if templateName != "" {
 		template = templateName
@@ -43,10 +48,10 @@ func startCommand(r *client.StartRequest, templateName string, more ...string) s
 	if template == "" {
 		template = "TEMPLATE"
 	}
-	words := []string{"buildyard instance start " + shellWord(template)}
+	words := []string{"buildyard instance start " + Word(template)}
 	add := func(flag, value string) {
 		if value != "" {
-			words = append(words, "--"+flag+" "+shellWord(value))
+			words = append(words, "--"+flag+" "+Word(value))
 		}
 	}
 	number := func(flag string, n int) {
@@ -117,18 +122,18 @@ func machineFlags(r *client.StartRequest) (words []string) {
 		{"vnc-password", r.VNCPassword},
 	} {
 		if f.value != "" {
-			words = append(words, "--"+f.flag+" "+shellWord(f.value))
+			words = append(words, "--"+f.flag+" "+Word(f.value))
 		}
 	}
 	if r.Disk != nil {
-		words = append(words, "--disk "+shellWord(r.Disk.Size))
+		words = append(words, "--disk "+Word(r.Disk.Size))
 	}
 	for _, p := range r.Ports {
 		rule := p.Name + ":" + strconv.Itoa(p.GuestPort)
 		if p.HostPort != 0 {
 			rule += ":" + strconv.Itoa(p.HostPort)
 		}
-		words = append(words, "--port "+shellWord(rule))
+		words = append(words, "--port "+Word(rule))
 	}
 	return words
 }
@@ -187,19 +192,19 @@ func wrapWords(words []string) string {
 	return strings.Join(words, " \\\n  ")
 }
 
-// goSnippet writes a start as Go code with the client package.
-func goSnippet(url string, use credentialUse, r *client.StartRequest) string {
+// goCode writes a start as Go code with the client package.
+func (c Caller) goCode(r *client.StartRequest) string {
 	var b strings.Builder
 	options := "client.Options{}"
 	switch {
-	case use.code == "key":
+	case c.use.code == "key":
 		b.WriteString("key, err := client.ParseAPIKey(os.Getenv(\"BUILDYARD_KEY_ID\"), os.Getenv(\"BUILDYARD_KEY\"))\n")
 		b.WriteString("if err != nil {\n\treturn err\n}\n")
 		options = "client.Options{Credentials: key}"
-	case use.code != "":
-		options = "client.Options{Credentials: " + use.code + "}"
+	case c.use.code != "":
+		options = "client.Options{Credentials: " + c.use.code + "}"
 	}
-	fmt.Fprintf(&b, "c, err := client.NewController(%q, %s)\nif err != nil {\n\treturn err\n}\n", url, options)
+	fmt.Fprintf(&b, "c, err := client.NewController(%q, %s)\nif err != nil {\n\treturn err\n}\n", c.url, options)
 	b.WriteString("ids, err := c.Start(ctx, client.StartRequest{\n")
 	value := reflect.ValueOf(*r)
 	for i := range value.NumField() {
@@ -246,19 +251,19 @@ func goValue(field reflect.Value) string {
 // certificateFiles are the files to which a job of GitHub Actions writes a client certificate, by the settings.
 var certificateFiles = map[string]string{"SVC_CLIENT_CERT": "client.pem", "SVC_CLIENT_KEY": "client.key"}
 
-// githubSnippet writes a start as a job of GitHub Actions.
-func githubSnippet(url string, use credentialUse, command string) string {
+// githubJob writes a start as a job of GitHub Actions.
+func (c Caller) githubJob(command string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "jobs:\n  build:\n    runs-on: ubuntu-latest\n    env:\n      SVC_CONTROLLER: %q\n", url)
-	for _, name := range slices.Sorted(maps.Keys(use.env)) {
-		value := "${{ secrets." + use.env[name] + " }}"
+	fmt.Fprintf(&b, "jobs:\n  build:\n    runs-on: ubuntu-latest\n    env:\n      SVC_CONTROLLER: %q\n", c.url)
+	for _, name := range slices.Sorted(maps.Keys(c.use.env)) {
+		value := "${{ secrets." + c.use.env[name] + " }}"
 		if path, ok := certificateFiles[name]; ok {
 			value = path
 		}
 		fmt.Fprintf(&b, "      %s: %s\n", name, value)
 	}
 	b.WriteString("    steps:\n")
-	if _, ok := use.env["SVC_CLIENT_CERT"]; ok { // which is the path of a file
+	if _, ok := c.use.env["SVC_CLIENT_CERT"]; ok { // which is the path of a file
 		b.WriteString("      - name: Write the client certificate\n        env:\n")
 		b.WriteString("          CERT: ${{ secrets.BUILDYARD_CERT }}\n")
 		b.WriteString("          CERT_KEY: ${{ secrets.BUILDYARD_CERT_KEY }}\n        run: |\n          umask 077\n")
@@ -273,12 +278,15 @@ func githubSnippet(url string, use credentialUse, command string) string {
 	return b.String()
 }
 
-// gitlabSnippet writes a start as a job of GitLab. Variables of the project are in the environment of its jobs.
-func gitlabSnippet(url string, use credentialUse, command string) string {
+// gitlabJob writes a start as a job of GitLab. Variables of the project are in the environment of its jobs.
+func (c Caller) gitlabJob(command string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "build:\n  variables:\n    SVC_CONTROLLER: %q\n", url)
-	for _, name := range slices.Sorted(maps.Keys(use.env)) {
-		fmt.Fprintf(&b, "    %s: $%s\n", name, use.env[name])
+	fmt.Fprintf(&b, "build:\n  variables:\n    SVC_CONTROLLER: %q\n", c.url)
+	for _, name := range slices.Sorted(maps.Keys(c.use.env)) {
+		fmt.Fprintf(&b, "    %s: $%s\n", name, c.use.env[name])
+	}
+	if _, ok := c.use.env["SVC_CLIENT_CERT"]; ok { // which is the path of a file
+		b.WriteString("    # BUILDYARD_CERT and BUILDYARD_CERT_KEY are variables of the type File\n")
 	}
 	b.WriteString("  script:\n    - |\n")
 	b.WriteString(indented(toFile(command), 6))

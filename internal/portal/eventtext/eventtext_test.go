@@ -1,4 +1,4 @@
-package portal
+package eventtext
 
 import (
 	"encoding/json"
@@ -21,7 +21,7 @@ func newEvent(t *testing.T, text string) (e client.Event) {
 }
 
 // plainText returns a sentence with its links in brackets.
-func plainText(parts []sentencePart) string {
+func plainText(parts []Part) string {
 	var out strings.Builder
 	for _, p := range parts {
 		if p.Path != "" {
@@ -35,7 +35,7 @@ func plainText(parts []sentencePart) string {
 
 // TestEventSentences: who did what to what, with links.
 func TestEventSentences(t *testing.T) {
-	names := eventNames{"i1": "ios-build-12", "n1": "mac-0042", "t1": "sonoma"}
+	names := Names{"i1": "ios-build-12", "n1": "mac-0042", "t1": "sonoma"}
 	for _, x := range []struct{ event, want string }{
 		{
 			`{"name":"TerminateVM","type":"apiAction","instance_id":"i1","user":"alice","instance_state":"Started"}`,
@@ -77,13 +77,13 @@ func TestEventSentences(t *testing.T) {
 		},
 		{`{"name":"unheard","type":"systemAction","colour":"red"}`, "Unheard | colour: red"},
 	} {
-		e := eventText{newEvent(t, x.event), names}
+		e := Event{newEvent(t, x.event), names}
 		if got := plainText(e.sentence(sentenceOf(e.Name).one, 1)) + " | " + e.detail(); got != x.want {
 			t.Errorf("%s:\n%s\nwant\n%s", x.event, got, x.want)
 		}
 	}
 	for _, e := range farm.Events() {
-		if _, ok := eventSentences[e.Name]; !ok {
+		if _, ok := sentences[e.Name]; !ok {
 			t.Errorf("%s has no sentence", e.Name)
 		}
 	}
@@ -105,7 +105,7 @@ func TestGroupedEvents(t *testing.T) {
 		}
 	}
 	add(95, "VMTerminated", "", "i1")
-	groups := groupEvents(all)
+	groups := Groups(all)
 	var sizes []int
 	for _, g := range groups {
 		sizes = append(sizes, len(g))
@@ -113,7 +113,7 @@ func TestGroupedEvents(t *testing.T) {
 	if !slices.Equal(sizes, []int{1, 30, 1, 1}) {
 		t.Fatalf("groups of %v", sizes)
 	}
-	row := groups[1].row(eventNames{})
+	row := groups[1].Row(Names{})
 	if got := plainText(row.Sentence); got != "[alice](/events?q=user%3Aalice) terminated 30 instances" {
 		t.Error(got)
 	}
@@ -135,8 +135,8 @@ func TestRowsOfEventsAreStable(t *testing.T) {
 		all = append(all, newEvent(t, fmt.Sprintf(
 			`{"id":"e%d","name":"TerminateVM","type":"apiAction","time":%d,"user":"ann","instance_id":"i%d"}`, i, 10*i, i)))
 		var ids []string
-		for _, g := range groupEvents(all[max(len(all)-read, 0):]) {
-			ids = append(ids, g.row(nil).ID)
+		for _, g := range Groups(all[max(len(all)-read, 0):]) {
+			ids = append(ids, g.Row(nil).ID)
 		}
 		if i%6 == 0 { // a new minute
 			before = append([]string{ids[0]}, before...)
@@ -151,8 +151,8 @@ func TestRowsOfEventsAreStable(t *testing.T) {
 	}
 }
 
-// TestWantedNames: only names that a table shows, and an event does not have, are read.
-func TestWantedNames(t *testing.T) {
+// TestUnnamed: only names that a table shows, and an event does not have, are read.
+func TestUnnamed(t *testing.T) {
 	var all []client.Event
 	for i := range 3 {
 		all = append(all, newEvent(t, fmt.Sprintf(
@@ -162,7 +162,7 @@ func TestWantedNames(t *testing.T) {
 		newEvent(t, `{"id":"n","name":"NodeOffline","time":70,"node_id":"n1","node_name":"mac"}`),
 		newEvent(t, `{"id":"d","name":"NodeDrained","time":71,"node_id":"n2"}`))
 	for showsMembers, want := range map[bool]string{true: "[i2 i1 i0] [n2] []", false: "[] [n2] []"} {
-		instances, nodes, templates := wantedNames(groupEvents(all), showsMembers)
+		instances, nodes, templates := Unnamed(Groups(all), showsMembers)
 		if got := fmt.Sprint(instances, nodes, templates); got != want {
 			t.Errorf("members %v: %s, not %s", showsMembers, got, want)
 		}

@@ -1,4 +1,4 @@
-package portal
+package chart
 
 import (
 	"fmt"
@@ -10,9 +10,10 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/bytesize"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
-// chartUnit is how the numbers of a chart are divided and written.
+// chartUnit is how the numbers of a Chart are divided and written.
 type chartUnit struct {
 	steps []float64 // distances of the lines of the grid, ascending
 	text  func(float64) string
@@ -20,13 +21,13 @@ type chartUnit struct {
 
 // chartUnits are the units of charts.
 var chartUnits = map[string]chartUnit{
-	"n": {decimalSteps(1), func(f float64) string { return countText(int(f)) }},
+	"n": {decimalSteps(1), func(f float64) string { return format.Count(int(f)) }},
 	"s": {
 		[]float64{.1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400},
 		secondsAxis,
 	},
 	"B": {powersOfTwo(), func(f float64) string { return bytesize.Format(int64(f)) }},
-	"%": {[]float64{.1, .25, .5, 1}, func(f float64) string { return percentText(f) + " %" }},
+	"%": {[]float64{.1, .25, .5, 1}, func(f float64) string { return format.Percent(f) + " %" }},
 }
 
 // decimalSteps returns 1, 2 and 5 times the powers of ten, from a first one.
@@ -62,38 +63,38 @@ const (
 	gridLines               = 4 // at most, without the one at zero
 )
 
-// chart is a picture of columns of a series. A step that has no point is a gap: nothing was reported then.
-type chart struct {
+// Chart is a picture of columns of a series. A step that has no point is a gap: nothing was reported then.
+type Chart struct {
 	Title, Latest string
 	YTicks        []string // from the top
 	Grid          []int    // y of the lines of the grid
 	XTicks        []time.Time
 	DayTicks      bool // the ticks are days
-	Lines         []chartLine
-	Gaps          []chartGap // spans in which no controller reported
+	Lines         []Line
+	Gaps          []Gap // spans in which no controller reported
 }
 
-// chartLine is one line of a chart, and the area below it.
-type chartLine struct {
+// Line is one line of a Chart, and the area below it.
+type Line struct {
 	Name, Class string
 	Line, Area  string // SVG paths
 }
 
-// chartGap is a span of a chart without reports.
-type chartGap struct {
+// Gap is a span of a Chart without reports.
+type Gap struct {
 	X, Width int
 	Text     string
 }
 
-// chartColumn is what a line of a chart shows.
-type chartColumn struct {
-	name  string
-	value func(p *api.SeriesPoint) *float64
+// Column is what a line of a Chart shows.
+type Column struct {
+	Name  string
+	Value func(p *api.SeriesPoint) *float64
 }
 
-// newChart draws columns of a series.
-func newChart(title, unit string, s *api.Series, columns ...chartColumn) chart {
-	c := chart{Title: title, DayTicks: s.To.Sub(s.From) > 36*time.Hour}
+// New draws columns of a series.
+func New(title, unit string, s *api.Series, columns ...Column) Chart {
+	c := Chart{Title: title, DayTicks: s.To.Sub(s.From) > 36*time.Hour}
 	steps := newSeriesSteps(s)
 	rows := make([][]*float64, len(columns))
 	highest := 0.0
@@ -101,7 +102,7 @@ func newChart(title, unit string, s *api.Series, columns ...chartColumn) chart {
 		rows[i] = make([]*float64, len(steps.points))
 		for j, p := range steps.points {
 			if p != nil {
-				rows[i][j] = col.value(p)
+				rows[i][j] = col.Value(p)
 			}
 			if v := rows[i][j]; v != nil {
 				highest = max(highest, *v)
@@ -116,15 +117,15 @@ func newChart(title, unit string, s *api.Series, columns ...chartColumn) chart {
 		c.Grid = append(c.Grid, chartHeight*(lines-i)/lines)
 	}
 	for i, col := range columns {
-		line := chartLine{Name: col.name, Class: "l"}
+		line := Line{Name: col.Name, Class: "l"}
 		if i > 0 {
 			line.Class = "l2"
 		}
 		line.Line, line.Area = svgPaths(rows[i], top, chartWidth, chartHeight)
 		c.Lines = append(c.Lines, line)
 	}
-	if v := lastValue(rows[0]); v != nil {
-		c.Latest = u.text(roundedLatest(unit, *v)) + " now"
+	if v := LastValue(rows[0]); v != nil {
+		c.Latest = "latest " + u.text(roundedLatest(unit, *v))
 	}
 	c.Gaps = steps.gaps()
 	for i := range 7 {
@@ -133,7 +134,7 @@ func newChart(title, unit string, s *api.Series, columns ...chartColumn) chart {
 	return c
 }
 
-// roundedLatest rounds the newest number of a chart to tenths; shares are rounded by their text.
+// roundedLatest rounds the newest number of a Chart to tenths; shares are rounded by their text.
 func roundedLatest(unit string, v float64) float64 {
 	if unit == "%" {
 		return v
@@ -151,8 +152,8 @@ func gridOf(u chartUnit, highest float64) (step float64, lines int) {
 	return step, min(max(int(math.Ceil(highest/step)), 2), gridLines)
 }
 
-// lastValue returns the newest of the last two numbers; nil where nothing was reported of late.
-func lastValue(values []*float64) *float64 {
+// LastValue returns the newest of the last two numbers; nil where nothing was reported of late.
+func LastValue(values []*float64) *float64 {
 	for _, v := range slices.Backward(values[max(0, len(values)-2):]) {
 		if v != nil {
 			return v
@@ -183,16 +184,16 @@ func newSeriesSteps(s *api.Series) seriesSteps {
 }
 
 // gaps returns the spans without points between points.
-func (s seriesSteps) gaps() (list []chartGap) {
+func (s seriesSteps) gaps() (list []Gap) {
 	last := -1
 	for i, p := range s.points {
 		if p == nil {
 			continue
 		}
 		if missing := i - last - 1; last >= 0 && missing > 0 {
-			list = append(list, chartGap{
+			list = append(list, Gap{
 				X: chartWidth * (last + 1) / len(s.points), Width: max(chartWidth*missing/len(s.points), 2),
-				Text: "no report for " + durationText(time.Duration(missing)*s.step),
+				Text: "no report for " + format.Duration(time.Duration(missing)*s.step),
 			})
 		}
 		last = i
@@ -225,11 +226,11 @@ func svgPaths(values []*float64, top float64, width, height int) (line, area str
 	return l.String(), a.String()
 }
 
-// spark is a small chart in a text.
-type spark struct{ Label, Line, Area string }
+// Spark is a small Chart in a text.
+type Spark struct{ Label, Line, Area string }
 
-// newSpark draws one column of a series in small; nil without two points.
-func newSpark(label string, s *api.Series, value func(p *api.SeriesPoint) *float64) *spark {
+// NewSpark draws one column of a series in small; nil without two points.
+func NewSpark(label string, s *api.Series, value func(p *api.SeriesPoint) *float64) *Spark {
 	values := make([]*float64, 0, 64)
 	for _, p := range newSeriesSteps(s).points {
 		if p == nil {
@@ -238,11 +239,11 @@ func newSpark(label string, s *api.Series, value func(p *api.SeriesPoint) *float
 		}
 		values = append(values, value(p))
 	}
-	return sparkOf(label, values)
+	return SparkOf(label, values)
 }
 
-// sparkOf draws numbers in small; nil without two of them.
-func sparkOf(label string, values []*float64) *spark {
+// SparkOf draws numbers in small; nil without two of them.
+func SparkOf(label string, values []*float64) *Spark {
 	highest, n := 0.0, 0
 	for _, v := range values {
 		if v != nil {
@@ -253,37 +254,5 @@ func sparkOf(label string, values []*float64) *spark {
 		return nil
 	}
 	line, area := svgPaths(values, highest*1.05, sparkWidth, sparkHeight)
-	return &spark{label, line, area}
+	return &Spark{label, line, area}
 }
-
-// The columns of the cloud's series.
-func runningOf(p *api.SeriesPoint) *float64 { return &p.Running }
-func queueOf(p *api.SeriesPoint) *float64   { return &p.Queue }
-func medianOf(p *api.SeriesPoint) *float64  { return p.StartP50 }
-func p95Of(p *api.SeriesPoint) *float64     { return p.StartP95 }
-
-func queuePeakOf(p *api.SeriesPoint) *float64 {
-	peak := float64(p.QueuePeak)
-	return &peak
-}
-
-func pulledOf(p *api.SeriesPoint) *float64 {
-	pulled := float64(p.Pulled)
-	return &pulled
-}
-
-func startsOf(p *api.SeriesPoint) *float64 {
-	starts := float64(p.Starts)
-	return &starts
-}
-
-func failuresOf(p *api.SeriesPoint) *float64 {
-	failures := float64(p.Failures)
-	return &failures
-}
-
-// The columns of a node's series.
-func cpuOf(p *api.SeriesPoint) *float64       { return p.CPUUtil }
-func memoryOf(p *api.SeriesPoint) *float64    { return p.RAMUtil }
-func slotsUsedOf(p *api.SeriesPoint) *float64 { return p.SlotsUsed }
-func capacityOf(p *api.SeriesPoint) *float64  { return p.Capacity }

@@ -1,4 +1,4 @@
-package portal
+package chart
 
 import (
 	"cmp"
@@ -7,10 +7,11 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
-// timelineEntry is a phase that an instance was in, as a bar.
-type timelineEntry struct {
+// Phase is a phase that an instance was in, as a bar.
+type Phase struct {
 	State    string // of the API
 	Phase    string // in plain words
 	Icon     string
@@ -24,16 +25,16 @@ type timelineEntry struct {
 // timelineWidth is the width of all bars together.
 const timelineWidth = 1000
 
-// timeline is the phases of an instance with how long each took.
-type timeline struct {
-	Entries []timelineEntry
+// Timeline is the phases of an instance with how long each took.
+type Timeline struct {
+	Entries []Phase
 	Begin   time.Time
 	Marks   []string // times after the begin, evenly spaced; the last one is the end
 	Summary string   // the most useful figure of it; "": none
 }
 
 // phaseViews are the phases of the API.
-var phaseViews = map[string]timelineEntry{
+var phaseViews = map[string]Phase{
 	"queued":         {Phase: "Waiting for a slot", Icon: "clock", Tone: "off"},
 	"placed":         {Phase: "Placed on a node", Icon: "server", Tone: "busy"},
 	"pulling":        {Phase: "Pulling", Icon: "pull", Tone: "busy"},
@@ -49,8 +50,8 @@ var phaseViews = map[string]timelineEntry{
 	"failed":         {Phase: "Failed", Icon: "alert", Tone: "bad"},
 }
 
-// newTimeline returns the phases of an instance, which began by waiting. end is zero while it exists.
-func newTimeline(now, created time.Time, all []api.Transition, end time.Time) (line timeline) {
+// NewTimeline returns the phases of an instance, which began by waiting. end is zero while it exists.
+func NewTimeline(now, created time.Time, all []api.Transition, end time.Time) (line Timeline) {
 	if !created.IsZero() {
 		all = append([]api.Transition{{State: string(farm.Scheduling), Phase: "queued", Time: created}}, all...)
 	}
@@ -71,7 +72,7 @@ func newTimeline(now, created time.Time, all []api.Transition, end time.Time) (l
 		e := phaseOf(t)
 		e.State, e.Message, e.Since = t.State, t.Message, t.Time
 		if i+1 < len(all) || end.IsZero() || end.After(t.Time) {
-			e.Duration = durationText(until.Sub(t.Time))
+			e.Duration = format.Duration(until.Sub(t.Time))
 		}
 		if i+1 < len(all) && all[i+1].State == string(farm.Errored) {
 			e.Tone = "bad"
@@ -80,20 +81,23 @@ func newTimeline(now, created time.Time, all []api.Transition, end time.Time) (l
 		line.Entries = append(line.Entries, e)
 	}
 	for i := 1; i <= 4; i++ {
-		line.Marks = append(line.Marks, "+"+durationText(shown.Sub(line.Begin)*time.Duration(i)/4))
+		line.Marks = append(line.Marks, "+"+format.Duration(shown.Sub(line.Begin)*time.Duration(i)/4))
 	}
 	if at := firstStarted(all); !at.IsZero() {
-		line.Summary = "ready " + durationText(at.Sub(line.Begin)) + " after the request"
+		line.Summary = "ready " + format.Duration(at.Sub(line.Begin)) + " after the request"
 	}
 	return line
 }
 
+// PhaseText returns a phase of the API in plain words; "" for unknown ones.
+func PhaseText(phase string) string { return phaseViews[phase].Phase }
+
 // phaseOf returns the phase that began with a transition.
-func phaseOf(t api.Transition) timelineEntry {
+func phaseOf(t api.Transition) Phase {
 	if e, ok := phaseViews[t.Phase]; ok {
 		return e
 	}
-	return timelineEntry{Phase: cmp.Or(t.Phase, t.State), Icon: "dash", Tone: "off"}
+	return Phase{Phase: cmp.Or(t.Phase, t.State), Icon: "dash", Tone: "off"}
 }
 
 // timelineEnd returns where the bars end: the last state, which may last for days, has at most 20 %.
@@ -129,4 +133,4 @@ func firstStarted(all []api.Transition) time.Time {
 }
 
 // Label describes a bar for users of screen readers.
-func (e timelineEntry) Label() string { return fmt.Sprintf("%s: %s", e.Phase, e.Duration) }
+func (e Phase) Label() string { return fmt.Sprintf("%s: %s", e.Phase, e.Duration) }
