@@ -28,7 +28,7 @@ func useLogs(p *page) error {
 		p.fill("#q", p.name()+" THE NEEDLE"), p.click("#filter button"), p.see("1 row, newest first", "the needle"),
 		p.gone("the hay"), p.holds(`location.search.includes("q=")`), p.picture("found"),
 		p.see("Following"), say("the needle, later"), p.see("the needle, later"),
-		say("nothing else"), say("the needle, last"), p.see("the needle, last"), p.gone("nothing else"),
+		say("nothing else"), say("the needle, last"), p.see("the needle, last", "3 rows, newest first"), p.gone("nothing else"),
 		p.picture("followed"),
 		p.click("#log summary"), p.see("Resume", "paused", "to this row"), say("the needle, unseen"),
 		p.picture("opened"), p.click("#follow"), p.see("Following", "the needle, unseen"),

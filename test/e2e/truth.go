@@ -153,7 +153,7 @@ func showUsage(p *page) error {
 		return p.see(report.Rows[0].Name, fmt.Sprint(report.Rows[0].Starts))()
 	}
 	return steps(
-		p.to("/usage"), p.see("Instance hours", "Queue p95", "Failures"), p.picture("groups"),
+		p.to("/usage"), p.there(`td[data-l="Instance hours"]`), p.there(`td[data-l="Queue p95"]`), p.picture("groups"),
 		p.click(`a[href*="by=owner"]`), p.see("root"), p.click(`a[href*="by=template"]`), p.see("guest"), starts,
 		p.picture("templates"), p.click(`a[href*="range=7d"]`), p.holds(`location.search.includes("range=7d")`),
 		p.see("guest"),

@@ -176,6 +176,8 @@ func (s *Session) down(node, viewer Conn) {
 			if left, ok := errors.AsType[ClosedError](err); ok && left.Why != "" {
 				why = closeReason(nodeinput.Text(left.Why, nodeinput.MaxField))
 			}
+			now, _, _ := s.relay.db.Tables.Instances.Get(s.instance)
+			s.check(now) // a node can stop a VM before this relay observes that the instance ends
 			s.cancel(why)
 			return
 		}

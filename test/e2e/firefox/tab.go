@@ -136,13 +136,41 @@ func (t *Tab) Evaluate(ctx context.Context, expression string) ([]byte, error) {
 
 // element finds the element of a CSS selector and scrolls to it.
 func (t *Tab) element(ctx context.Context, selector string) (id string, err error) {
-	v, err := t.evaluate(ctx, t.context, fmt.Sprintf(
-		`(() => { const e = document.querySelector(%q); e?.scrollIntoView({block: "center", behavior: "instant"}); return e; })()`,
-		selector))
+	if err := t.still(ctx, selector); err != nil {
+		return "", err
+	}
+	v, err := t.evaluate(ctx, t.context, fmt.Sprintf("document.querySelector(%q)", selector))
 	if err == nil && v.SharedID == "" {
 		err = fmt.Errorf("could not find node %s", selector)
 	}
 	return v.SharedID, err
+}
+
+// still scrolls an element into view, and waits until it is twice in the same place: a font or a picture that arrives
+// late moves what is below it.
+func (t *Tab) still(ctx context.Context, selector string) error {
+	before := ""
+	for ctx.Err() == nil {
+		v, err := t.evaluate(ctx, t.context, fmt.Sprintf(`(() => {
+			const e = document.querySelector(%q);
+			if (!e) return "";
+			e.scrollIntoView({block: "center", behavior: "instant"});
+			const r = e.getBoundingClientRect();
+			return [document.fonts.status, r.x, r.y, r.width, r.height].join(" ");
+		})()`, selector))
+		if err != nil {
+			return err
+		}
+		var now string
+		if err := json.Unmarshal(v.Value, &now); err != nil {
+			return err
+		}
+		if now == before {
+			return nil
+		}
+		before = now
+	}
+	return context.Cause(ctx)
 }
 
 // act performs actions of one input device.

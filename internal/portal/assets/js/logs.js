@@ -53,6 +53,8 @@ export function followLog() {
     for (const row of rows) if (!document.getElementById(row.id)) list.prepend(document.importNode(row, true));
     while (list.childElementCount > most) list.lastElementChild.remove();
     if (list.childElementCount) document.getElementById("norows")?.remove();
+    const count = document.getElementById("row-count"), n = list.querySelectorAll("li[id]").length;
+    if (count) count.textContent = n + (n === 1 ? " row" : " rows");
     document.dispatchEvent(new Event("rows-added"));
   };
   document.addEventListener("click", (e) => {
