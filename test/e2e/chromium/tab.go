@@ -3,6 +3,7 @@ package chromium
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -92,8 +93,12 @@ func (t *Tab) Evaluate(ctx context.Context, expression string) ([]byte, error) {
 	return chromedp.Run(ctx, chromedp.Evaluate[json.RawMessage](expression, chromedp.EvalAwaitPromise))
 }
 
-// Click clicks the element of a CSS selector.
+// Click clicks the element of a CSS selector, in the middle of the window, where no bar covers it.
 func (t *Tab) Click(ctx context.Context, selector string) error {
+	if err := t.Run(ctx, fmt.Sprintf(`document.querySelector(%q)?.scrollIntoView({block: "center", behavior: "instant"})`,
+		selector)); err != nil {
+		return err
+	}
 	return chromedp.Do(ctx, chromedp.Click(chromedp.CSS(selector)))
 }
 
