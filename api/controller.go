@@ -34,8 +34,11 @@ type Instance struct {
 	VLAN          string           `json:"vlan"`                     // VLAN ID as text; "": none
 	USBDevice     string           `json:"usb_device"`               // requested claim name or location; "": none
 	StartupScript *ScriptResult    `json:"startup_script,omitempty"` // only when monitored
-	TTL           int64            `json:"ttl,omitempty"`            // seconds that it may live; absent: indefinitely
-	Expires       time.Time        `json:"expires,omitzero"`         // when it is terminated automatically
+	// ScriptOutput is what a monitored startup script has printed so far, only in the response for a single
+	// instance. It is absent once StartupScript is present.
+	ScriptOutput *ScriptOutput `json:"startup_script_output,omitempty"`
+	TTL          int64         `json:"ttl,omitempty"`    // seconds that it may live; absent: indefinitely
+	Expires      time.Time     `json:"expires,omitzero"` // when it is terminated automatically
 }
 
 // InstanceFailure is why an instance failed. Class and step are of closed sets.
@@ -148,6 +151,12 @@ type Port struct {
 	HostPort  int    `json:"host_port"` // port of the node that is forwarded
 	Protocol  string `json:"protocol"`  // tcp or udp
 	Name      string `json:"name"`
+}
+
+// ScriptOutput is the end of what a running script has printed so far, at most 16 KiB of each output.
+type ScriptOutput struct {
+	Stdout string `json:"stdout,omitempty"`
+	Stderr string `json:"stderr,omitempty"`
 }
 
 // ScriptResult is the outcome of a script.

@@ -314,6 +314,8 @@ type InstanceStatus struct {
 	VM      *NodeVM       `json:"vm,omitempty"`     // facts of the VM; nil: none yet
 	Script  *ScriptStatus `json:"script,omitempty"` // result of the startup script
 	Task    *TaskStatus   `json:"task,omitempty"`   // the last save or restart that was ordered
+	// ScriptOutput is what a monitored startup script that runs has printed so far; nil: nothing, or it does not run.
+	ScriptOutput *ScriptOutput `json:"script_output,omitempty"`
 }
 
 // NodeFailure is why an instance failed. The names are those of InstanceFailure; the controller replaces a name

@@ -232,6 +232,36 @@ func TestScriptOutputIsCapped(t *testing.T) {
 	})
 }
 
+// TestScriptOutputIsLive: what a monitored script has printed is reported while it runs, once for each change, and not
+// after its end.
+func TestScriptOutputIsLive(t *testing.T) {
+	for name, monitored := range map[string]bool{"monitored": true, "not monitored": false} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, sim.Options{}, func(w *world) {
+				text := "echo one; sleep 20; echo two; echo problem >&2; sleep 0.1; sleep 0.1; sleep 20; echo three"
+				w.control.order(startOrder(withScript(api.Script{Text: []byte(text), Monitoring: monitored})))
+				w.until(api.PhaseScriptOK)
+				var got []api.ScriptOutput
+				for _, s := range w.control.told(idA) {
+					if o := s.ScriptOutput; o != nil && (len(got) == 0 || got[len(got)-1] != *o) {
+						got = append(got, *o)
+					}
+				}
+				want := []api.ScriptOutput{{Stdout: "one\n"}, {Stdout: "one\ntwo\n", Stderr: "problem\n"}}
+				if !monitored {
+					want = nil
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("reported %q, want %q", got, want)
+				}
+				if s := w.control.status(idA); s.ScriptOutput != nil || s.Script.Stdout != "one\ntwo\nthree\n" {
+					t.Errorf("after the end: %+v, %+v", s.ScriptOutput, s.Script)
+				}
+			})
+		})
+	}
+}
+
 func TestFailedStarts(t *testing.T) {
 	t.Run("boot", func(t *testing.T) {
 		inWorld(t, sim.Options{BootFailureRate: 1}, func(w *world) {

@@ -35,6 +35,13 @@ type instance struct {
 	pullProgress    float64 // 0..1, of the pull
 	startHeld       bool    // the running VM is not reported yet, see holdStarted
 	taskReport      taskReport
+	scriptOutput    scriptOutput
+}
+
+// scriptOutput is what a startup script that runs has printed so far. The instance's mu guards it.
+type scriptOutput struct {
+	latest   api.ScriptOutput
+	reported *api.ScriptOutput // what statuses have; nil: nothing. Its target is never changed
 }
 
 func newInstance(e journal.Entry) *instance {
@@ -98,6 +105,9 @@ func (in *instance) status() (status api.InstanceStatus, tell bool) {
 	}
 	if s.Phase == api.PhasePulling {
 		s.Progress = in.pullProgress
+	}
+	if s.Phase == api.PhaseRunning && s.Script == nil {
+		s.ScriptOutput = in.scriptOutput.reported
 	}
 	over := s.Phase == api.PhaseTerminated
 	held := in.startHeld && s.Phase == api.PhaseRunning
@@ -250,12 +260,21 @@ func (a *Agent) advanceLocked(in *instance, progress *float64, at float64) {
 	if in.state.Ending || !step {
 		return
 	}
-	if !journal.IsNumberReserved(in.state.Number+1, in.journaledNumber) && a.saveLocked(in, in.state) != nil {
+	if !a.nextNumberLocked(in) {
 		return // the next step, or the end of the stage, reports it, too
 	}
-	in.state.Number++
 	*progress = at
 	a.outbox.add(in.id)
+}
+
+// nextNumberLocked gives the status a new number without a durable write, unless none is reserved. It reports
+// whether that succeeded.
+func (a *Agent) nextNumberLocked(in *instance) bool {
+	if !journal.IsNumberReserved(in.state.Number+1, in.journaledNumber) && a.saveLocked(in, in.state) != nil {
+		return false
+	}
+	in.state.Number++
+	return true
 }
 
 // orderTermination orders the termination of an instance. claim, when set, is the claim under which the end is

@@ -141,6 +141,9 @@ func outputLength(s api.InstanceStatus) int {
 	if s.Script != nil {
 		bytes += len(s.Script.Stdout) + len(s.Script.Stderr)
 	}
+	if s.ScriptOutput != nil {
+		bytes += len(s.ScriptOutput.Stdout) + len(s.ScriptOutput.Stderr)
+	}
 	if s.Task != nil && s.Task.Script != nil {
 		bytes += len(s.Task.Script.Stdout) + len(s.Task.Script.Stderr)
 	}

@@ -24,6 +24,9 @@ const (
 	// a script often runs as long as its VM.
 	scriptPatience = 90 * time.Second
 
+	// outputInterval is how often the output of a running script is reported at most.
+	outputInterval = time.Second
+
 	// execTimeoutMargin is how long a driver may take to end a command after its timeout.
 	execTimeoutMargin = time.Minute
 )
@@ -40,7 +43,9 @@ func (a *Agent) runStartupScript(ctx context.Context, in *instance, _ hv.VM) err
 		return err
 	}
 	var patience <-chan time.Time
-	if !in.order.Start.Script.Monitoring {
+	if in.order.Start.Script.Monitoring {
+		cmd.OnOutput = in.setScriptOutput
+	} else {
 		patience = time.After(scriptPatience)
 	}
 	o, err := a.executeScript(ctx, in, cmd, patience)
@@ -87,11 +92,15 @@ func (a *Agent) executeScript(
 		}
 		done <- scriptOutcome{r, err}
 	})
+	outputTicks := time.NewTicker(outputInterval)
+	defer outputTicks.Stop()
 	var leave <-chan struct{}
 	for {
 		select {
 		case o := <-done:
 			return o, nil
+		case <-outputTicks.C:
+			a.reportScriptOutput(in)
 		case <-in.ending.Done():
 			cancel()
 			<-done // the VM may be removed only after Exec returned
@@ -104,6 +113,31 @@ func (a *Agent) executeScript(
 			in.onTermination(cancel)
 			return scriptOutcome{}, errScriptContinues
 		}
+	}
+}
+
+// setScriptOutput records what the startup script has printed so far.
+func (in *instance) setScriptOutput(stdout, stderr []byte) {
+	next := api.ScriptOutput{
+		Stdout: lastText(stdout, hv.MaxLiveOutputBytes), Stderr: lastText(stderr, hv.MaxLiveOutputBytes),
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.scriptOutput.latest = next
+}
+
+// reportScriptOutput reports what the startup script has printed, if that has changed. Like progress it needs no
+// durable write.
+func (a *Agent) reportScriptOutput(in *instance) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	output := in.scriptOutput.latest
+	if in.scriptOutput.reported != nil && *in.scriptOutput.reported == output || output == (api.ScriptOutput{}) {
+		return
+	}
+	if !in.state.Ending && a.nextNumberLocked(in) {
+		in.scriptOutput.reported = &output
+		a.outbox.add(in.id)
 	}
 }
 

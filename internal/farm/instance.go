@@ -60,6 +60,8 @@ type Instance struct {
 	PullProgress float64       `json:"progress,omitempty"` // 0..1, of the pull
 	VM           *VMInfo       `json:"vm,omitempty"`       // nil until known
 	Script       *ScriptResult `json:"script,omitempty"`   // nil until the startup script ended
+	// ScriptOutput is what the monitored startup script has printed so far; nil: nothing, or it has ended.
+	ScriptOutput *ScriptOutput `json:"script_output,omitempty"`
 	StatusNumber int64         `json:"status_no,omitempty"`
 	// StartAborted reports that the controller aborted the start without a report of the node, which is
 	// ordered to end any VM of it; up to then the slot stays used.
@@ -437,6 +439,12 @@ type ScriptResult struct {
 	Stdout   []byte   `json:"stdout,omitempty"` // bytes, so that no escaping lets a record grow
 	Stderr   []byte   `json:"stderr,omitempty"`
 	Errors   []string `json:"errors,omitempty"`
+}
+
+// ScriptOutput is the end of what a running startup script has printed.
+type ScriptOutput struct {
+	Stdout []byte `json:"stdout,omitempty"`
+	Stderr []byte `json:"stderr,omitempty"`
 }
 
 // OK reports whether the script succeeded.

@@ -11,6 +11,8 @@ const (
 	MaxStdinBytes = 8 << 20
 	// MaxOutputBytes is how much is kept of stdout and of stderr: their last bytes.
 	MaxOutputBytes = 1 << 20
+	// MaxLiveOutputBytes is how much of stdout and of stderr Command.OnOutput gets: their last bytes.
+	MaxLiveOutputBytes = 16 << 10
 	// CodeTimedOut is Result.Code of a command that was ended by its timeout.
 	CodeTimedOut = -1
 	// CodeNotFound is Result.Code when the guest does not have the program, as in shells.
@@ -26,6 +28,11 @@ type Command struct {
 	Timeout time.Duration
 	// Timeout 0 means none: only the context limits the command. When either ends, the command's
 	// whole process group is killed.
+
+	// OnOutput, unless nil, is called while the command runs with the last MaxLiveOutputBytes bytes of
+	// what it has printed so far. How often depends on the driver: every few seconds for a real guest, and
+	// never for one that cannot be asked. It is called by one goroutine, and not after Exec has returned.
+	OnOutput func(stdout, stderr []byte)
 }
 
 // ScriptCommand is the Command that runs a shell script given on stdin, which is how

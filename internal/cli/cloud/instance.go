@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,9 +125,18 @@ func instanceDetails(g *cli.Grid, i api.Instance) {
 	for _, key := range slices.Sorted(maps.Keys(i.Metadata)) {
 		g.Row("metadata "+key, i.Metadata[key])
 	}
+	if o := i.ScriptOutput; o != nil {
+		g.Row("script", "running, last line: "+lastLine(*o))
+	}
 	if r := i.StartupScript; r != nil {
 		g.Row("script", scriptText(*r))
 	}
+}
+
+// lastLine returns the last line that a running script has printed to stdout, else to stderr.
+func lastLine(o api.ScriptOutput) string {
+	text := strings.TrimRight(cmp.Or(o.Stdout, o.Stderr), "\n")
+	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
 // failureText writes the class, the step and the summary of a failure; "" for none.

@@ -76,7 +76,9 @@ func apply(s state, status api.InstanceStatus, now time.Time) state {
 		n.VM = nodeinput.VMInfo(status.VM, n.VM)
 	}
 	if status.Script != nil {
-		n.Script = nodeinput.ScriptResult(status.Script)
+		n.Script, n.ScriptOutput = nodeinput.ScriptResult(status.Script), nil
+	} else if status.ScriptOutput != nil {
+		n.ScriptOutput = nodeinput.ScriptOutput(status.ScriptOutput)
 	}
 	next := state{inst: n, save: s.save}
 	if endPhases[status.Phase] {

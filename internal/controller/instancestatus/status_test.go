@@ -1,6 +1,7 @@
 package instancestatus
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -75,6 +76,29 @@ func TestApply(t *testing.T) {
 		if again := Apply(got, tc.status, now.Add(time.Second)); again != got {
 			t.Errorf("%s: the same status changes the record again", tc.name)
 		}
+	}
+}
+
+// TestScriptOutput: the output of a script that runs is kept until its result comes, also if its VM ends before.
+func TestScriptOutput(t *testing.T) {
+	now := time.Unix(1e9, 0).UTC()
+	output := &api.ScriptOutput{Stdout: strings.Repeat("x", 20<<10), Stderr: "err"}
+	inst := Apply(&farm.Instance{State: farm.Scheduling},
+		api.InstanceStatus{No: 1, Phase: api.PhaseRunning, ScriptOutput: output}, now)
+	if o := inst.ScriptOutput; inst.State != farm.Started || o == nil || string(o.Stderr) != "err" ||
+		len(o.Stdout) != 16<<10 {
+		t.Fatalf("while it runs: %+v", o)
+	}
+	if Apply(inst, api.InstanceStatus{No: 2, Phase: api.PhaseRunning, ScriptOutput: output}, now) != inst {
+		t.Error("the same output changes the record")
+	}
+	lost := Apply(inst, api.InstanceStatus{No: 2, Phase: api.PhaseStopped}, now)
+	if lost.State != farm.Errored || lost.ScriptOutput == nil {
+		t.Errorf("after the end of the VM: %s, %+v", lost.State, lost.ScriptOutput)
+	}
+	ended := Apply(inst, api.InstanceStatus{No: 2, Phase: api.PhaseScriptOK, Script: &api.ScriptStatus{}}, now)
+	if ended.ScriptOutput != nil || ended.Script == nil {
+		t.Errorf("after the result: %+v, %+v", ended.ScriptOutput, ended.Script)
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 // maxOutput bounds stdout and stderr of a startup script, the last bytes of each.
 const maxOutput = 64 << 10
 
+// maxLiveOutput bounds the same of a script that runs. It is part of a record that is written again and again.
+const maxLiveOutput = 16 << 10
+
 // VMInfo converts a VM to the form of its instance's record; a field that the node leaves out stays as it
 // was.
 func VMInfo(in *api.NodeVM, old *farm.VMInfo) *farm.VMInfo {
@@ -30,6 +33,17 @@ func VMInfo(in *api.NodeVM, old *farm.VMInfo) *farm.VMInfo {
 		}
 	}
 	return vm
+}
+
+// ScriptOutput converts the output of a script that runs to the form of its record.
+func ScriptOutput(in *api.ScriptOutput) *farm.ScriptOutput {
+	if in == nil {
+		return nil
+	}
+	return &farm.ScriptOutput{
+		Stdout: farm.LastOutput([]byte(in.Stdout), maxLiveOutput, false),
+		Stderr: farm.LastOutput([]byte(in.Stderr), maxLiveOutput, false),
+	}
 }
 
 // ScriptResult converts the result of a script to the form of its record, with the end of its output.

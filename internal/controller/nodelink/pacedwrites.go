@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -157,6 +158,22 @@ func (l *Link) writeLater(ctx context.Context, s *session) {
 		s.infoHash, s.inventoryHash = "", ""
 		s.mu.Unlock()
 	}
+}
+
+// ScriptOutput returns what the startup script of an instance has printed so far, also when that is yet to be
+// written; nil: nothing, or it has ended. Another replica knows what is written only.
+func (l *Link) ScriptOutput(inst *farm.Instance) *farm.ScriptOutput {
+	s := l.Sessions.session(inst.NodeID)
+	if s == nil || inst.Script != nil {
+		return inst.ScriptOutput
+	}
+	s.mu.Lock()
+	status, waits := s.writes.statuses[inst.ID]
+	s.mu.Unlock()
+	if !waits || status.Claim != inst.Claim || status.No <= inst.StatusNumber || status.ScriptOutput == nil {
+		return inst.ScriptOutput
+	}
+	return nodeinput.ScriptOutput(status.ScriptOutput)
 }
 
 // takeStatuses removes and returns the delayed statuses.

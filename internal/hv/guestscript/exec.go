@@ -30,6 +30,9 @@ func Exec(ctx context.Context, run Run, cmd hv.Command) (hv.Result, error) {
 	client, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	c := startCommand(client, run, cmd)
+	read := func(ctx context.Context) (stdout, stderr []byte, err error) { return c.readOutput(ctx, run) }
+	stopFollowing := Follow(ctx, read, cmd.OnOutput)
+	defer stopFollowing()
 	var timeout <-chan time.Time
 	if cmd.Timeout > 0 {
 		t := time.NewTimer(cmd.Timeout)

@@ -43,6 +43,7 @@ func (s *suite) commands(t *testing.T, id string) {
 	s.check(t, "big output", func(t *testing.T) { s.bigOutput(t, id) })
 	s.check(t, "time-out", func(t *testing.T) { s.timeout(t, id) })
 	s.check(t, "cancelled command", func(t *testing.T) { s.canceledExec(t, id) })
+	s.check(t, "live output", func(t *testing.T) { s.liveOutput(t, id) })
 	s.check(t, "background child", func(t *testing.T) { s.background(t, id) })
 	s.check(t, "concurrent commands", func(t *testing.T) { s.parallel(t, id) })
 }
@@ -142,6 +143,28 @@ func (s *suite) canceledExec(t *testing.T, id string) {
 	}
 	if s.host.HasCapability(hv.CanBoot) {
 		s.noProcess(t, id, "5432")
+	}
+}
+
+// liveOutput: what a command has printed is reported while it runs, at most the end of it.
+func (s *suite) liveOutput(t *testing.T, id string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	type output struct{ stdout, stderr string }
+	var last output
+	cmd := hv.ScriptCommand([]byte("echo lost\nseq 10000\necho problem >&2\nsleep 600\n"), 0)
+	cmd.OnOutput = func(stdout, stderr []byte) {
+		last = output{string(stdout), string(stderr)}
+		if strings.HasSuffix(last.stdout, "\n9999\n10000\n") && last.stderr != "" {
+			cancel()
+		}
+	}
+	_, err := s.Driver.Exec(ctx, id, cmd)
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("Exec: %v, want a canceled context; output %+v", err, last)
+	}
+	if last.stderr != "problem\n" || len(last.stdout) != hv.MaxLiveOutputBytes {
+		t.Errorf("stderr %q, and %d bytes of stdout", last.stderr, len(last.stdout))
 	}
 }
 

@@ -65,6 +65,8 @@ func (r *run) exec(ctx context.Context, cmd hv.Command) (hv.Result, error) {
 		run, cancel = context.WithTimeoutCause(ctx, cmd.Timeout, errCommandTimeout)
 	}
 	defer cancel()
+	stopFollowing := guestscript.Follow(run, g.readOutput, cmd.OnOutput)
+	defer stopFollowing()
 	res, err := g.wait(run)
 	if err == nil || run.Err() == nil {
 		return res, err
@@ -160,6 +162,16 @@ func (g *guestCommand) wait(ctx context.Context) (hv.Result, error) {
 		case <-time.After(min(max(time.Since(begun)/8, minPoll), maxPoll)):
 		}
 	}
+}
+
+// readOutput returns the end of what the command has printed so far.
+func (g *guestCommand) readOutput(ctx context.Context) (stdout, stderr []byte, err error) {
+	f := guestCommand{run: g.run}
+	if err := f.startProgram(ctx, guestscript.FollowArgs(g.name), nil, nil); err != nil {
+		return nil, nil, err
+	}
+	res, err := f.wait(ctx)
+	return res.Stdout, res.Stderr, err
 }
 
 // kill ends the command's whole session. Its wrapper continues, to report.

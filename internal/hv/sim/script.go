@@ -137,6 +137,9 @@ func (p *process) result(ctx context.Context, gone <-chan struct{}, err error) (
 
 // wait sleeps, but not past the command's time-out.
 func (p *process) wait(ctx context.Context, d time.Duration) error {
+	if p.cmd.OnOutput != nil && p.stdout.Len()+p.stderr.Len() > 0 {
+		p.cmd.OnOutput(liveOutput(&p.stdout), liveOutput(&p.stderr))
+	}
 	left := p.timeout - p.host.clock.Now().Sub(p.startedAt)
 	if err := p.host.clock.Sleep(ctx, min(d, left)); err != nil {
 		return err
@@ -145,6 +148,11 @@ func (p *process) wait(ctx context.Context, d time.Duration) error {
 		return errTimeout
 	}
 	return ctx.Err()
+}
+
+// liveOutput copies the end of an output for Command.OnOutput.
+func liveOutput(b *bytes.Buffer) []byte {
+	return bytes.Clone(b.Bytes()[max(0, b.Len()-hv.MaxLiveOutputBytes):])
 }
 
 func (p *process) runProgram(ctx context.Context) error {

@@ -109,14 +109,22 @@ func (s *server) showInstance(r *rest.Request, id string, explain bool) (any, er
 	return append(vm, []byte(`,"explain":`), text, []byte("}")), nil
 }
 
-// singleInstance encodes an instance for its own request: one that has failed has the numbers of equal failures.
+// singleInstance encodes an instance for its own request: one that has failed has the numbers of equal failures, and
+// one whose startup script runs has its output.
 func (s *server) singleInstance(inst instances.View, passwords bool) rest.Fragments {
-	if inst.State != farm.Errored {
+	output := s.controller.Link.ScriptOutput(inst.Instance)
+	if inst.State != farm.Errored && output == nil {
 		return vmField(inst, passwords)
 	}
 	shown := inst.Clone()
 	shown.Message = inst.Message
 	shape := shapeOf(shown, passwords)
+	if output != nil {
+		shape.ScriptOutput = &api.ScriptOutput{Stdout: string(output.Stdout), Stderr: string(output.Stderr)}
+	}
+	if inst.State != farm.Errored {
+		return rest.Fragments{encodeJSON(shape)}
+	}
 	n := s.controller.Instances.EqualFailures(inst.Instance)
 	f := shape.Failure
 	f.SameTemplate, f.SameTemplateNodes, f.SameNode = n.Template, n.TemplateNodes, n.Node

@@ -157,10 +157,25 @@ func TestStartedInstance(t *testing.T) {
 	id := c.start(`,"script_monitoring":true,"startup_script":"dHJ1ZSDp/w=="`)
 	order := poll("5s", api.PollRequest{}).Orders[0]
 	want(t, "script in the order", string(order.Start.Script.Text), "true \xe9\xff") // not UTF-8, and kept
+	for n := range 20 {                                                              // more than what is written immediately
+		output := &api.ScriptOutput{Stdout: strings.Repeat("line\n", n), Stderr: "hm"}
+		running, _ := json.Marshal(api.Report{
+			Protocol: 1, NodeID: joined.NodeID, BootID: "boot", Statuses: []api.InstanceStatus{{
+				InstanceID: id, Claim: order.Claim, No: int64(n + 1), Phase: api.PhaseRunning, ScriptOutput: output,
+			}},
+		})
+		want(t, "report", c.call("POST", api.PathReport, string(running), bearer...).Status, "OK")
+		var now api.Instance
+		c.call("GET", "/api/v1/vm?id="+id, "").into(t, &now)
+		want(t, "output of the running script", now.ScriptOutput, output)
+		var list []api.InstanceItem
+		c.call("GET", "/api/v1/vm", "").into(t, &list)
+		want(t, "output in the list", list[0].VM.ScriptOutput != nil, false)
+	}
 	report, _ := json.Marshal(api.Report{
 		Protocol: 1, NodeID: joined.NodeID, BootID: "boot",
 		Statuses: []api.InstanceStatus{{
-			InstanceID: id, Claim: order.Claim, No: 1, Phase: api.PhaseScriptOK,
+			InstanceID: id, Claim: order.Claim, No: 21, Phase: api.PhaseScriptOK,
 			Script: &api.ScriptStatus{Stdout: "hi"},
 			VM: &api.NodeVM{
 				UUID: "u", Name: order.Start.VMName, Status: "running", CPUs: 2, MemoryMB: 1024, IP: "10.0.2.15",
