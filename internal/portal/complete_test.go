@@ -119,6 +119,26 @@ func TestTemplateHasEverything(t *testing.T) {
 		">Delete template</a>", ">Remove from node caches</a>", ">Prefetch jobs<")
 }
 
+// TestOutputOfRunningScript: what a startup script prints is shown while it runs.
+func TestOutputOfRunningScript(t *testing.T) {
+	w := newWorld(t, nil)
+	w.push(debian, "debian")
+	w.join("mac", 1)
+	ids, err := w.API.Start(t.Context(), client.StartRequest{
+		TemplateID: debian, ScriptMonitoring: true,
+		StartupScript: []byte("echo step 1; echo error: <b>none >&2; sleep 3600\n"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.await("its output", func() (bool, error) {
+		vm, err := w.API.Instance(t.Context(), ids[0])
+		return vm.ScriptOutput != nil && vm.ScriptOutput.Stderr != "", err
+	})
+	w.get("/instances/"+ids[0]).has(200, ">Startup script</h2>", ">Standard output, last lines</h3>", "step 1\n",
+		"<mark>error: &lt;b&gt;none</mark>", "data-running", "!printed nothing")
+}
+
 // TestInstanceHasEverything: of one that runs and of one that waits.
 func TestInstanceHasEverything(t *testing.T) {
 	w := newWorld(t, nil)

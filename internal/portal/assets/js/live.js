@@ -46,6 +46,8 @@ export function followChanges() {
     const rows = e.target.closest?.("tbody");
     if (rows && !rows.contains(e.relatedTarget) && heldRows()) refresh();
   });
-  setInterval(() => { if (source && !document.hidden) refresh(); }, 10000); // ages, and what nodes use
+  const again = () => { if (source && !document.hidden) refresh(); };
+  setInterval(again, 10000); // ages, and what nodes use
+  setInterval(() => { if (document.querySelector("[data-running]")) again(); }, 2000); // the output of a script, which is not announced
   open();
 }
