@@ -21,7 +21,7 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 		return api.Explanation{}, err
 	}
 	out := api.Explanation{
-		Reason: settled(inst.Instance), Nodes: []api.NodeExplanation{}, Counts: []api.ReasonCount{},
+		Reason: settled(inst.Instance, sees), Nodes: []api.NodeExplanation{}, Counts: []api.ReasonCount{},
 		Transitions: Transitions(inst.Transitions, inst.BootStarted),
 	}
 	if !inst.AwaitsPlacement() {
@@ -85,18 +85,21 @@ func queuePlace(at *sched.QueuePosition) *api.QueuePlace {
 	return out
 }
 
-// settled returns why an instance does not wait for a node.
-func settled(inst *farm.Instance) string {
-	node := cmp.Or(inst.NodeName, inst.NodeID)
+// settled returns why an instance does not wait for a node. It names only a node that the caller sees.
+func settled(inst *farm.Instance, sees func(node string) bool) string {
+	node := "a node"
+	if sees(inst.NodeID) {
+		node = "node " + cmp.Or(inst.NodeName, inst.NodeID)
+	}
 	switch {
 	case inst.State == farm.Errored:
 		return "it has failed and is not tried again: " + cmp.Or(inst.Message, "its node does not say why")
 	case inst.State == farm.Terminating || inst.State == farm.Terminated:
 		return "it was terminated"
 	case inst.State == farm.Scheduling || inst.State == farm.Pulling:
-		return "it is placed on node " + node + ", which prepares it"
+		return "it is placed on " + node + ", which prepares it"
 	default:
-		return "it is placed on node " + node + ", where it is " + string(inst.State)
+		return "it is placed on " + node + ", where it is " + string(inst.State)
 	}
 }
 

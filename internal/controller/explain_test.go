@@ -43,6 +43,10 @@ func TestExplain(t *testing.T) {
 		if err != nil || len(hidden.Counts) != 0 || len(hidden.Nodes) != 0 {
 			t.Errorf("a caller that sees no node: %+v, %v", hidden, err)
 		}
+		hidden, err = c.Explain(t.Context(), waiting, func(string) bool { return false })
+		if err != nil || hidden.Reason != "it is placed on a node, which prepares it" {
+			t.Errorf("a caller that does not see its node: %+v, %v", hidden, err)
+		}
 		if err := c.Instances.Terminate(t.Context(), waiting); err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +58,7 @@ func TestExplain(t *testing.T) {
 			farm.Errored: "it has failed and is not tried again: broken",
 			farm.Started: "it is placed on node n, where it is Started",
 		} {
-			if got := settled(&farm.Instance{State: state, NodeID: "n", Message: "broken"}); got != want {
+			if got := settled(&farm.Instance{State: state, NodeID: "n", Message: "broken"}, everyNode); got != want {
 				t.Errorf("%s: %q, want %q", state, got, want)
 			}
 		}
