@@ -219,10 +219,15 @@ func livez(*rest.Request) (any, error) { return nil, nil } // an answer without 
 
 func (s *server) ready(*rest.Request) (any, error) { return nil, s.controller.Healthy() }
 
-// status returns the status, with the outages of the nodes that the caller sees.
+// status returns the status, with the outages and alarms of the nodes that the caller sees.
 func (s *server) status(r *rest.Request) (any, error) {
-	out := s.controller.Status(r.Context())
-	out.Outages = s.controller.Outages.Current(s.visibilityOf(r).seesNode)
+	out, sees := s.controller.Status(r.Context()), s.visibilityOf(r)
+	out.Outages = s.controller.Outages.Current(sees.seesNode)
+	out.ActiveAlarms = sees.visibleAlarms(out.ActiveAlarms)
+	out.Alarms = nil
+	for _, a := range out.ActiveAlarms {
+		out.Alarms = append(out.Alarms, a.Message)
+	}
 	return out, nil
 }
 

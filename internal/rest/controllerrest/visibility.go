@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/instances"
@@ -73,7 +74,27 @@ func (v visibility) seesEvent(e events.LoggedEvent) bool {
 	if ids, ok := e.Field("node_ids").([]any); ok && eventField("template_id")(e) == "" && !v.seesNodes(ids) {
 		return false
 	}
+	if !v.seesAlarm(eventField("alarm")(e), eventField("subject")(e)) {
+		return false
+	}
 	return eventField("instance_id")(e) != "" || v.seesBoth(eventField("node_id")(e), eventField("template_id")(e))
+}
+
+// nodeAlarms are the alarms whose subject is the ID of a node that their texts name.
+var nodeAlarms = []string{api.AlarmNodeDisk, api.AlarmNodeClock, api.AlarmOrphans}
+
+// seesAlarm reports whether the caller may see an alarm. That of an outage describes nodes by their groups and
+// addresses; callers that do not see all nodes have the outages of their own ones.
+func (v visibility) seesAlarm(name, subject string) bool {
+	if name == api.AlarmOutage {
+		return !v.isRestricted
+	}
+	return subject == "" || !slices.Contains(nodeAlarms, name) || v.seesNode(subject)
+}
+
+// visibleAlarms returns the alarms that the caller may see.
+func (v visibility) visibleAlarms(list []api.Alarm) []api.Alarm {
+	return slices.DeleteFunc(list, func(a api.Alarm) bool { return !v.seesAlarm(a.Name, a.Subject) })
 }
 
 // seesNodes reports whether the caller sees all nodes of a summary of many.

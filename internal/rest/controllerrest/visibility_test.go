@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -36,6 +37,27 @@ func TestBothShown(t *testing.T) {
 		if got := narrow().seesBoth(c.node, c.template); got != c.want {
 			t.Errorf("%+v: %t", c, got)
 		}
+	}
+}
+
+// TestAlarmsShown: an alarm that names a node is visible to callers that may list it.
+func TestAlarmsShown(t *testing.T) {
+	list := []api.Alarm{
+		{Name: api.AlarmNodeDisk, Subject: "seen"},
+		{Name: api.AlarmNodeDisk, Subject: "other"},
+		{Name: api.AlarmNodeClock, Subject: "other"},
+		{Name: api.AlarmOrphans, Subject: "other"},
+		{Name: api.AlarmOrphans},
+		{Name: api.AlarmOutage},
+		{Name: api.AlarmEvents, Subject: "target"},
+	}
+	all := visibility{seesNode: always, seesTemplate: always}
+	if got := all.visibleAlarms(slices.Clone(list)); len(got) != len(list) {
+		t.Errorf("a caller that sees everything: %+v", got)
+	}
+	want := []api.Alarm{list[0], list[4], list[6]}
+	if got := narrow().visibleAlarms(slices.Clone(list)); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
