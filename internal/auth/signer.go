@@ -81,6 +81,15 @@ func (s *Signer) Verify(p Purpose, text string, ttl time.Duration, bound ...stri
 	return signed[signedHeadBytes:], nil
 }
 
+// signedAt returns when a text was signed that Verify has accepted.
+func signedAt(text string) time.Time {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(raw) < minSignedBytes {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(raw[4:])))
+}
+
 // sign signs a purpose, a content and the values to which that is bound. Each part is prefixed by
 // its length, so that no two lists of parts produce the same text.
 func (k *signingKey) sign(p Purpose, content []byte, bound ...string) (sum [macSize]byte) {

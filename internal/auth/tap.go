@@ -53,6 +53,7 @@ var (
 	errShakeSecret = deniedError("the nonce is wrong, or the API key was created again")
 	errShakeLate   = deniedError("the nonce has expired")
 	errShakeUsed   = deniedError("the nonce was already used")
+	errLoginUsed   = deniedError("the session was already used to log in")
 )
 
 // Hand returns the encrypted secret for a key, in standard base64. For an unknown ID, or one of an
@@ -89,6 +90,30 @@ func (t *TAP) Shake(ctx context.Context, r api.ShakeRequest, addr string) (api.S
 		return api.ShakeAnswer{}, t.refuseShake(r.ID, addr, errShakeUsed)
 	}
 	return api.ShakeAnswer{ID: r.ID, Data: t.sessions.Issue(key)}, nil
+}
+
+// LogIn verifies a session with which a browser logs in, once: a session that another program has read must not become
+// a login that lives longer. Its other uses are not limited.
+func (t *TAP) LogIn(ctx context.Context, bearer string) (Identity, error) {
+	who, err := t.sessions.Verify(bearer)
+	if err != nil {
+		return Identity{}, err
+	}
+	session, err := parseBearer(bearer)
+	if err != nil {
+		return Identity{}, err
+	}
+	var mark Nonce
+	sum := sha256.Sum256([]byte("login " + session.UserName + " " + session.SessionID))
+	copy(mark[:], sum[:])
+	first, err := t.nonces.Use(ctx, mark, signedAt(session.Token).Add(t.sessions.ttl+2*maxClockSkew))
+	switch {
+	case err != nil:
+		return Identity{}, err
+	case !first:
+		return Identity{}, errLoginUsed
+	}
+	return who, nil
 }
 
 // TooManyFailures is the refusal of a failed attempt of a caller who fails too often.

@@ -2,6 +2,7 @@ package authrest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -99,7 +100,7 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 	if err := s.opts.GuessLimiter.Allow(addr); err != nil {
 		return s.showLoginError(w, r, in.Return, err)
 	}
-	who, err := s.verifyLogin(in)
+	who, err := s.verifyLogin(r.Context(), in)
 	s.opts.GuessLimiter.RecordResult(addr, err)
 	if err != nil {
 		return s.showLoginError(w, r, in.Return, err)
@@ -122,10 +123,10 @@ type loginRequest struct {
 }
 
 // verifyLogin returns who logs in.
-func (s *server) verifyLogin(in loginRequest) (auth.Identity, error) {
+func (s *server) verifyLogin(ctx context.Context, in loginRequest) (auth.Identity, error) {
 	switch {
 	case in.Session != "" && s.opts.Sessions != nil:
-		return s.opts.Sessions.Verify(in.Session)
+		return s.opts.Handshake.LogIn(ctx, in.Session)
 	case s.opts.RootToken != nil:
 		return s.opts.RootToken.VerifyToken(in.Token)
 	}

@@ -294,6 +294,13 @@ func TestLoginWithKey(t *testing.T) {
 	if a := s.do(t, c, "GET /api/v1/apikey", ""); a.code != 403 {
 		t.Errorf("a key that is not root's may see keys: %d", a.code)
 	}
+	if a := s.do(t, s.client(t), "POST /login", url.Values{"session": {session}}.Encode()); a.code != 401 {
+		t.Errorf("a session logs in twice: %d", a.code)
+	}
+	if a := s.do(t, s.client(t), "GET /vm", "", "Authorization", "Bearer "+session); a.code == 401 {
+		t.Error("a session that a browser has logged in with is not valid for other requests")
+	}
+	session = strings.TrimPrefix(s.session(t, s.client(t), "ci", key), "Bearer ")
 	must(t, s.keys.Delete(t.Context(), "ci"))
 	if a := s.do(t, c, "GET /api/v1/apikey", ""); a.code != 401 {
 		t.Errorf("after the deletion of the key: %d", a.code)
