@@ -171,7 +171,7 @@ func newAlarms(c *Controller) *alarms.Alarms {
 	queue := alarms.NewQueue(func() (int, time.Duration) {
 		now := c.Usage.Now()
 		return now.Queue, now.Oldest
-	})
+	}, func() []alarms.NodelessGroup { return alarms.NodelessGroups(c.db.Tables) })
 	sources := slices.Concat([]alarms.Source{
 		c.Link.Orphans.Alarms,
 		alarms.FromMessage(api.AlarmPackages, c.opts.Packages.Problem, "Look at the directory of the agent packages."),

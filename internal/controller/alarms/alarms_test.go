@@ -33,10 +33,12 @@ func (r *fakeRegistry) DiskInfo(context.Context) (api.DiskInfo, error) {
 	return *r.disk.Load(), nil
 }
 
+func noGroups() []NodelessGroup { return nil }
+
 // run starts the alarms of sources and disks, until the test ends.
 func run(t *testing.T, db record.DB, registry *fakeRegistry, sources ...Source) *Alarms {
 	disks := NewDisks(db, registry)
-	queue := NewQueue(func() (int, time.Duration) { return 0, 0 })
+	queue := NewQueue(func() (int, time.Duration) { return 0, 0 }, noGroups)
 	a := New(db, Options{Disks: disks, Queue: queue, Sources: append(sources, disks.Alarms)})
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -202,14 +204,17 @@ func TestQueueAlarm(t *testing.T) {
 		},
 	} {
 		minute := 0
-		q := NewQueue(func() (int, time.Duration) { return c.depth(minute), c.oldest(minute) })
+		q := NewQueue(func() (int, time.Duration) { return c.depth(minute), c.oldest(minute) },
+			func() []NodelessGroup { return []NodelessGroup{{"ios", 4}} })
 		first, ended := 0, 0
 		for ; minute <= 25; minute++ {
 			q.sample(at.Add(time.Duration(minute) * time.Minute))
 			list := q.Alarms()
 			switch {
 			case len(list) == 1 && first == 0:
-				if first = minute; list[0].Count != c.depth(minute) {
+				if first = minute; list[0].Count != c.depth(minute) ||
+					!strings.HasSuffix(list[0].Message, "; 4 are for group ios, which has no Active node") ||
+					!strings.HasPrefix(list[0].Action, "Add a node to group ios, or set its fallback group. ") {
 					t.Errorf("%s: %+v", name, list[0])
 				}
 			case len(list) == 0 && first > 0 && ended == 0:
@@ -259,7 +264,7 @@ func TestAlarmEvents(t *testing.T) {
 			registry := &fakeRegistry{}
 			registry.disk.Store(&api.DiskInfo{})
 			a := New(db, Options{
-				Disks: NewDisks(db, registry), Queue: NewQueue(func() (int, time.Duration) { return 0, 0 }),
+				Disks: NewDisks(db, registry), Queue: NewQueue(func() (int, time.Duration) { return 0, 0 }, noGroups),
 				Sources: []Source{source}, WithEvent: log.with,
 			})
 			ctx, cancel := context.WithCancel(t.Context())

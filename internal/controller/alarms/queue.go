@@ -12,11 +12,13 @@ import (
 const (
 	queueWindow  = 5 * time.Minute // over which the queue has to grow
 	queueMinWait = 5 * time.Minute // of the oldest pending instance
+	maxNodeless  = 3               // groups without a node that its text names
 )
 
 // Queue watches whether the pending instances become more and wait longer.
 type Queue struct {
-	now func() (depth int, oldest time.Duration)
+	now      func() (depth int, oldest time.Duration)
+	nodeless func() []NodelessGroup
 
 	mu      sync.Mutex // guards the fields below
 	samples []queueSample
@@ -30,9 +32,17 @@ type queueSample struct {
 	oldest time.Duration
 }
 
+// NodelessGroup is a group for whose pending instances no node is Active.
+type NodelessGroup struct {
+	Name    string
+	Pending int // instances
+}
+
 // NewQueue returns the watch of a queue. now returns the number of pending instances and how long the
-// oldest has waited.
-func NewQueue(now func() (depth int, oldest time.Duration)) *Queue { return &Queue{now: now} }
+// oldest has waited; nodeless returns the groups without a node, and is called while the alarm is active.
+func NewQueue(now func() (depth int, oldest time.Duration), nodeless func() []NodelessGroup) *Queue {
+	return &Queue{now: now, nodeless: nodeless}
+}
 
 // sample adds the present numbers, and decides whether the alarm is active. It begins when over the
 // whole window the depth has risen and the oldest wait too, and ends when the oldest wait is short
@@ -58,10 +68,17 @@ func (q *Queue) Alarms() []api.Alarm {
 		return nil
 	}
 	last := q.samples[len(q.samples)-1]
+	message := fmt.Sprintf("The queue grows: %d instances are pending, the oldest for %s",
+		last.depth, last.oldest.Round(time.Second))
+	action := "Show why one waits: buildyard instance explain ID. Add nodes, or raise their capacity."
+	if groups := q.nodeless(); len(groups) > 0 {
+		for _, g := range groups[:min(len(groups), maxNodeless)] {
+			message += fmt.Sprintf("; %d are for group %s, which has no Active node", g.Pending, g.Name)
+		}
+		action = fmt.Sprintf("Add a node to group %s, or set its fallback group. %s", groups[0].Name, action)
+	}
 	return []api.Alarm{{
 		Name: api.AlarmQueueGrows, Count: last.depth,
-		Message: fmt.Sprintf("The queue grows: %d instances are pending, the oldest for %s",
-			last.depth, last.oldest.Round(time.Second)),
-		Action: "Show why one waits: buildyard instance explain ID. Add nodes, or raise their capacity.",
+		Message: message, Action: action,
 	}}
 }
