@@ -11,6 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/history"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 )
@@ -78,6 +79,35 @@ func TestSearch(t *testing.T) {
 }
 
 // TestSearchShowsWhatListsShow: a caller finds nothing by a search that its lists do not show.
+// TestSearchTerminated: a terminated instance is found by what identifies it, after the others.
+func TestSearchTerminated(t *testing.T) {
+	c := newCloud(t)
+	ended := c.start(`,"name":"job-17","external_id":"http://ci/17"`)
+	want(t, "terminated", c.call("DELETE", "/api/v1/vm", `{"id":"`+ended+`"}`).Status, "OK")
+	deadline := time.Now().Add(time.Minute)
+	for len(c.History.List(history.Query{ID: ended, Limit: 1})) == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the instance is not in the history")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	running := c.start(`,"name":"job-17"`)
+	for query, ids := range map[string][]string{
+		"job-17": {running, ended}, "http://ci/17": {ended}, ended: {ended}, "job-18": nil,
+	} {
+		var got []string
+		for _, m := range c.searched(url.QueryEscape(query)).Matches {
+			got = append(got, m.ID)
+			if (m.ID == ended) != (m.State == string(farm.Terminated)) {
+				t.Errorf("%s: %+v", query, m)
+			}
+		}
+		if !slices.Equal(got, ids) {
+			t.Errorf("%s: %q, want %q", query, got, ids)
+		}
+	}
+}
+
 func TestSearchShowsWhatListsShow(t *testing.T) {
 	m := newManaged(t)
 	m.templates = map[string][]string{}

@@ -3,18 +3,30 @@ package controllerrest
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/history"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/search"
 )
 
+// findInstances finds instances, and after them terminated ones, as long as the history has them. Those are found
+// by what identifies them.
 func (f *searcher) findInstances(context.Context) {
-	newestFirst := func(a, b *farm.Instance) int { return b.Created.Compare(a.Created) }
+	rank := func(i *farm.Instance) int {
+		if i.State == farm.Terminated {
+			return 1
+		}
+		return 0
+	}
+	newestFirst := func(a, b *farm.Instance) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), b.Created.Compare(a.Created))
+	}
 	best := search.NewBest(f.limit, newestFirst)
 	for inst := range f.server.controller.Instances.Records() {
 		f.setInstance(inst)
@@ -22,15 +34,37 @@ func (f *searcher) findInstances(context.Context) {
 			best.Add(inst, m)
 		}
 	}
+	for _, past := range f.server.controller.History.List(history.Query{Limit: math.MaxInt}) {
+		f.setInstanceNames(past.ID, past.Name, past.ExternalID)
+		if m, ok := f.query.Match(f.fields); ok {
+			best.Add(pastInstance(past), m)
+		}
+	}
 	addBest(f, api.SearchInstance, best, f.setInstance, f.showInstance)
 }
 
-func (f *searcher) setInstance(inst *farm.Instance) {
+// pastInstance returns what a search shows of a terminated instance.
+func pastInstance(past *farm.InstanceHistory) *farm.Instance {
+	return &farm.Instance{
+		ID: past.ID, Name: past.Name, ExternalID: past.ExternalID, State: farm.Terminated, Created: past.Created,
+		Template: farm.TemplateRef{ID: past.TemplateID, Name: past.TemplateName, Tag: past.Tag},
+		NodeID:   past.NodeID, NodeName: past.NodeName,
+	}
+}
+
+// setInstanceNames sets the first fields of an instance.
+func (f *searcher) setInstanceNames(id, name, externalID string) {
 	f.setFields(
-		search.Field{Name: "id", Text: inst.ID, IsID: true}, search.Field{Name: "name", Text: inst.Name, IsID: true},
-		search.Field{Name: "external_id", Text: inst.ExternalID, IsID: true},
-		search.Field{Name: "tag", Text: inst.Template.Tag},
+		search.Field{Name: "id", Text: id, IsID: true}, search.Field{Name: "name", Text: name, IsID: true},
+		search.Field{Name: "external_id", Text: externalID, IsID: true},
 	)
+}
+
+func (f *searcher) setInstance(inst *farm.Instance) {
+	f.setInstanceNames(inst.ID, inst.Name, inst.ExternalID)
+	if inst.Template.Tag != "" {
+		f.fields = append(f.fields, search.Field{Name: "tag", Text: inst.Template.Tag})
+	}
 	if f.seen.seesTemplate(inst.Template.ID) {
 		f.fields = append(f.fields, search.Field{Name: "template", Text: inst.Template.Name})
 	}
