@@ -100,6 +100,7 @@ type page struct {
 	flow  string
 	dir   string // for screenshots
 	shots []string
+	own   *specialCloud // that the flow started for this look; nil: none
 
 	mu                    sync.Mutex // guards the fields below
 	axe, console, outside []string
@@ -174,7 +175,7 @@ func (p *page) isOutside(address string) bool {
 		return false
 	}
 	own := []string{p.open.Controller, p.guarded.Controller, p.lab.Controller}
-	for _, c := range []*specialCloud{p.outage, p.large} {
+	for _, c := range []*specialCloud{p.outage, p.large, p.own} {
 		if c != nil {
 			own = append(own, c.Controller)
 		}

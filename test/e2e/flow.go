@@ -20,6 +20,6 @@ func flows() []flow {
 	return slices.Concat(
 		dashboardFlows, instanceFlows, startFlows, nodeFlows, templateFlows, groupFlows, logFlows, careFlows,
 		accessFlows, mannerFlows, pageFlows, consoleFlows, breakFlows, truthFlows,
-		outageFlows, largeFlows,
+		outageFlows, largeFlows, listFlows, slotFlows, firstFlows,
 	)
 }

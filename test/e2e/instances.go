@@ -39,6 +39,7 @@ func filterInstances(p *page) error {
 		p.click(`th a[href*="sort=name"]`), p.holds(`location.search.includes("sort=name")`),
 		p.there(`th[aria-sort="ascending"]`),
 		p.to("/instances?q=colour:red"), p.see("; the fields are"), p.picture("refused"),
+		p.to("/instances?q=state:colour"), p.see("unknown state", "want one of", "Started"),
 		p.to("/instances?q=name:nobody-at-all"), p.see("No matching instances"), p.picture("none"),
 	)
 }
@@ -70,7 +71,10 @@ func endInstances(p *page) error {
 		p.picture("chosen"),
 		p.click(`.bulk button[data-dialog]`), p.there("dialog[open] form"),
 		p.see("Terminate 2 instances", "cannot be undone"), p.picture("asked"),
-		p.click("dialog[open] button.d"), p.see("2 done"), p.picture("ended"),
+		p.click("dialog[open] button.d"), p.see("2 done"), p.holds(`document.querySelectorAll("#results tbody tr").length === 2`),
+		p.holds(fmt.Sprintf(`[...document.querySelectorAll("#results td.name")].every((e) => e.textContent === %q)`, name)),
+		p.holds(`[...document.querySelectorAll("#results td.r")].every((e) => e.textContent === "Terminated")`),
+		p.holds(`document.querySelector("#results header").textContent.includes("Terminated 2")`), p.picture("ended"),
 		func() error {
 			return p.await(p, "their end", func() (bool, error) {
 				list, err := p.api.Instances(p, client.ListOptions{Filter: "state:started name:" + name})
@@ -95,6 +99,9 @@ func showInstance(p *page) error {
 	)
 }
 
+// chosenCommand is a JavaScript expression for the number of the selected line of the palette.
+const chosenCommand = `[...document.querySelectorAll("#palette-found a")].findIndex((a) => a.getAttribute("aria-selected") === "true")`
+
 func searchEverything(p *page) error {
 	name := p.name()
 	ids, err := p.start(p, name, 1)
@@ -105,8 +112,10 @@ func searchEverything(p *page) error {
 		return p.holds(fmt.Sprintf(`document.getElementById("palette-found").textContent.includes(%q)`, text))
 	}
 	return steps(
-		p.to("/nodes"), p.live(), p.click("[data-palette]"), p.there("#palette[open]"), found("Start an instance"),
-		p.picture("commands"), p.fill("#palette-q", name), found(name), p.picture("found"), p.keys("\r"),
+		p.to("/nodes"), p.live(), p.press("Ctrl-k"), p.there("#palette[open]"), found("Start an instance"),
+		p.picture("commands"), p.press("ArrowDown"), p.holds(chosenCommand+" === 1"), p.press("ArrowDown"),
+		p.press("ArrowUp"), p.holds(chosenCommand+" === 1"), p.press("Enter"), p.at("/nodes/join"), p.back, p.live(),
+		p.click("[data-palette]"), p.there("#palette[open]"), found("Start an instance"), p.fill("#palette-q", name), found(name), p.picture("found"), p.keys("\r"),
 		p.at("/instances/"+ids[0]),
 		p.to("/instances"), p.live(), p.fill("#q", "state:star"), p.there("#complete:not([hidden]) a"),
 		p.picture("completed"), p.click("#complete a"), p.holds(`document.getElementById("q").value === "state:Started "`),
@@ -122,7 +131,7 @@ func keysOfInstances(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/instances?q=name:"+name+"&sort=name"), p.live(), p.keys("/"),
+		p.to("/instances?q=name:"+name+"&sort=name"), p.live(), p.press("/"),
 		p.holds(`document.activeElement.id === "q"`), p.leave,
 		p.keys("j"), p.keys("x"), p.see("1 selected"), p.keys("?"), p.there("#help[open]"), p.picture("help"),
 		p.click("#help button"), p.keys("j"), p.keys("k"), p.keys("\r"),

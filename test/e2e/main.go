@@ -104,6 +104,13 @@ func (s *stage) all(ctx context.Context, list []flow, o options, out io.Writer) 
 			failed++
 		}
 	}
+	if err := s.compare(ctx, used, o.shots, out); err != nil {
+		return false, err
+	}
+	if missing := missingPictures(used, o.shots); o.only == "" && len(missing) > 0 {
+		fmt.Fprintln(out, "FAIL there is no picture of", strings.Join(missing, ", "))
+		failed++
+	}
 	skipped := len(flows()) - len(list) + len(looks) - len(used) // a flow that lacks a look was not whole
 	fmt.Fprintf(out, "%d flows in %d looks each, in %.0f s; the screenshots are in %s\n", len(list), len(used),
 		time.Since(start).Seconds(), o.shots)

@@ -16,6 +16,13 @@ func (p *page) script(text string) func() error {
 	return func() error { return p.tab.Run(p, "{"+text+"}") }
 }
 
+// press presses a key, such as "Ctrl-k". Unlike keys it types no character where the page uses the key itself.
+func (p *page) press(key string) func() error {
+	name, isCtrl := strings.CutPrefix(key, "Ctrl-")
+	return p.script(fmt.Sprintf(`document.activeElement.dispatchEvent(new KeyboardEvent("keydown", `+
+		`{ key: %q, ctrlKey: %t, bubbles: true, cancelable: true }))`, name, isCtrl))
+}
+
 // choose takes an option of a list.
 func (p *page) choose(selector, value string) func() error {
 	return func() error {
