@@ -38,18 +38,18 @@ func chooseColumns(p *page) error {
 	list := "/instances?q=name:" + name
 	option := func(id string) func() error { return p.click(`main form.pop input[value="` + id + `"]`) }
 	row := "#i-" + ids[0]
-	mac := fmt.Sprintf(`[...document.querySelectorAll("%s td.mono")].some((e) => /^([0-9a-f]{2}:){5}/.test(e.textContent))`, row)
+	id := fmt.Sprintf(`[...document.querySelectorAll("%s td.mono")].some((e) => e.textContent === %q)`, row, ids[0])
 	return steps(
-		p.to(list), p.live(), p.heads("Template", "MAC address"), option("mac"), option("template"), p.picture("menu"),
-		p.click("main form.pop button.apply"), p.holds(`location.search.includes("cols=mac")`),
-		p.heads("MAC address", "Template"), p.there(row), p.holds(mac), p.picture("chosen"),
+		p.to(list), p.live(), p.heads("Template", "ID"), option("id"), option("template"), p.picture("menu"),
+		p.click("main form.pop button.apply"), p.holds(`location.search.includes("cols=id")`),
+		p.heads("ID", "Template"), p.there(row), p.holds(id), p.picture("chosen"),
 		// They are kept, and a link may have others.
-		p.to(list), p.live(), p.heads("MAC address", "Template"), p.holds(mac), p.reload, p.heads("MAC address", "Template"),
-		p.to("/nodes"), p.heads("Slots", "Agent"),
-		p.to(list+"&cols=id"), p.heads("ID", "MAC address"), p.holds(`document.body.innerText.includes("`+ids[0]+`") || innerWidth < 760`),
+		p.to(list), p.live(), p.heads("ID", "Template"), p.holds(id), p.reload, p.heads("ID", "Template"),
+		p.to("/nodes"), p.heads("Slots", "Agent"), p.to(list+"&cols=mac"), p.heads("MAC address", "ID"),
 		// Back to the first choice.
-		p.to(list), p.live(), p.heads("ID", "Template"), option("id"), option("template"),
-		p.click("main form.pop button.apply"), p.heads("Template", "ID"), p.to(list), p.heads("Template", "MAC address"),
+		p.to(list), p.live(), p.heads("MAC address", "Template"), option("mac"), option("template"),
+		p.click("main form.pop button.apply"), p.heads("Template", "MAC address"), p.to(list),
+		p.heads("Template", "MAC address"),
 	)
 }
 

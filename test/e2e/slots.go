@@ -26,18 +26,20 @@ const slotKeys = `Object.fromEntries([...document.querySelectorAll("#slots .key 
 	[e.firstElementChild.nextSibling.data.trim(), Number(e.querySelector("b").textContent.replace(/\D/g, ""))]))`
 
 func seeFailedSlot(p *page) error {
-	ids, err := p.lab.api.Start(p,
-		client.StartRequest{TemplateID: p.lab.template, Name: p.name(), NodeID: p.lab.broken})
+	ids, err := p.lab.api.Start(p, client.StartRequest{
+		TemplateID: p.lab.template, Name: p.name(), NodeID: p.lab.node, StartupScript: []byte("exit 3"),
+		ScriptMonitoring: true, ScriptFailHandler: client.StopOnFailure,
+	})
 	if err != nil {
 		return err
 	}
-	node := "/nodes/" + p.lab.broken
+	node := "/nodes/" + p.lab.node
 	ofNode := func() (numbers, error) {
-		n, err := p.lab.api.Node(p, p.lab.broken)
+		n, err := p.lab.api.Node(p, p.lab.node)
 		if err != nil || n.Slots == nil || n.Slots.Failed == 0 {
 			return nil, errors.Join(errors.New("the node has no failed VM"), err)
 		}
-		return numbers{"held by failed VMs": float64(n.Slots.Failed), "free": float64(n.Slots.Free), "running": 0}, nil
+		return numbers{"held by failed VMs": float64(n.Slots.Failed), "free": float64(n.Slots.Free)}, nil
 	}
 	ofCloud := func() (numbers, error) {
 		s, err := p.lab.api.Stats(p)

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/buildyard/buildyard/client"
 )
@@ -80,8 +83,27 @@ func showWaiting(p *page) error {
 	if err != nil {
 		return err
 	}
+	explained := func() (bool, error) {
+		e, err := p.lab.api.Explain(p, list[0].InstanceID)
+		if err != nil || e.Explain.Queue == nil {
+			return false, err
+		}
+		var want []string
+		for _, c := range e.Explain.Counts {
+			want = append(want, fmt.Sprintf("%d %s %s", c.Nodes, c.Text, c.Remedy))
+		}
+		shown, err := evaluate[[]string](p, `[...document.querySelectorAll(".why li")].map((e) => [
+			e.querySelector(".n").textContent, e.querySelector("h3").textContent.replace(/^nodes? (is|are) /, ""),
+			e.querySelector(".what")?.textContent ?? ""].join(" "))`)
+		if err != nil || !slices.Equal(shown, want) {
+			return false, errors.Join(fmt.Errorf("the page has %q, the API %q", shown, want), err)
+		}
+		place := fmt.Sprintf("number %d of %d that wait", e.Explain.Queue.Position, e.Explain.Queue.Waiting)
+		text, err := p.text(`document.querySelector("#why").innerText`)
+		return strings.Contains(text, place), err
+	}
 	return steps(
-		p.toLab("/instances/"+list[0].InstanceID), p.live(),
+		p.toLab("/instances/"+list[0].InstanceID), p.live(), p.hold("the reasons of the API", explained),
 		p.see("Why is it waiting?", "broken-0001", "spare-0001", "Scheduling"),
 		p.holds(fmt.Sprintf(`[...document.querySelectorAll(".why .n")].reduce((n, e) => n + Number(e.textContent), 0) === %d`,
 			4+len(looks))), p.see("of "+fmt.Sprint(waitingOf)+" that wait for the same nodes"),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -40,6 +41,7 @@ const readNumbers = `(() => {
 	}
 	const head = document.querySelector("header.top .sub")?.textContent ?? "";
 	for (const [, n, what] of head.matchAll(/(\d[\d\u202f]*) (\w+)/g)) out["head " + what.replace(/s$/, "")] = number(n);
+	for (const e of document.querySelectorAll("#slots .key li")) out["key " + e.firstElementChild.nextSibling.data.trim()] = number(e.querySelector("b").textContent);
 	out["rows"] = document.querySelectorAll("main tbody tr[id]").length;
 	const used = document.querySelectorAll("#slots tbody tr:has(.name a)").length;
 	const more = number(document.querySelector("#slots p.in")?.textContent.match(/^\d+ more/)?.[0] ?? "");
@@ -115,7 +117,8 @@ func compareNumbers(p *page) error {
 			}
 			return numbers{
 				"tile Running instances": float64(s.Instances["Started"]), "tile Waiting in queue": float64(s.QueueDepth),
-				"tile Active nodes": float64(s.Nodes["Active"]), "nav /instances": float64(all), "nav /nodes": nodesOf,
+				"tile Active nodes": float64(s.Nodes["Active"]),
+				"tile Slots used":   math.RoundToEven(100 * float64(s.CapacityUsed) / float64(s.Slots.Capacity)), "nav /instances": float64(all), "nav /nodes": nodesOf,
 			}
 		})), p.picture("dashboard"),
 		p.agrees("/instances", stats(func(s api.ControllerStats) numbers {
@@ -123,6 +126,7 @@ func compareNumbers(p *page) error {
 		})),
 		p.agrees("/nodes", stats(func(s api.ControllerStats) numbers {
 			return numbers{
+				"key running": float64(s.Slots.Running), "key free": float64(s.Slots.Free),
 				"chip Active": float64(s.Nodes["Active"]), "head node": nodesOf, "head running": float64(s.Slots.Running),
 				"head schedulable": float64(s.Capacity), "rows": nodesOf,
 			}
@@ -132,7 +136,10 @@ func compareNumbers(p *page) error {
 			if err != nil || n.Slots == nil {
 				return nil, errors.Join(errors.New("the node has no slots"), err)
 			}
-			return numbers{"slots used": float64(len(n.Slots.Holders)), "slots of": float64(n.Slots.Capacity)}, nil
+			return numbers{
+				"slots used": float64(len(n.Slots.Holders)), "slots of": float64(n.Slots.Capacity),
+				"key running": float64(n.Slots.Running), "key free": float64(n.Slots.Free),
+			}, nil
 		}),
 		p.agrees("/templates", func() (numbers, error) {
 			list, err := p.api.Templates(p, client.ListOptions{})
@@ -196,5 +203,11 @@ func watchOne(p *page) error {
 		p.to("/instances/"+ids[0]), p.live(), p.script(
 			`window.asked = 0; Notification.requestPermission = async () => { window.asked++; return "denied"; }`),
 		p.holds("window.asked === 0"), p.click("[data-watch]"), p.holds("window.asked === 1"), p.picture("asked"),
+		// Once it is allowed, the end of the instance is told.
+		p.script(`window.told = []; const ask = async () => "granted";
+			window.Notification = function (text) { window.told.push(text); }; window.Notification.requestPermission = ask;`),
+		p.click("[data-watch]"), p.see("Notifying"), p.holds("window.told.length === 0"),
+		func() error { return p.api.Terminate(p, ids[0]) },
+		p.holds(fmt.Sprintf(`window.told.length > 0 && window.told[0].startsWith(%q)`, p.name()+": ")),
 	)
 }
