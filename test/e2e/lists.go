@@ -12,14 +12,20 @@ import (
 
 var listFlows = []flow{
 	{name: "columns", clause: "lists: columns are chosen, kept, in the address, and reset", do: chooseColumns},
-	{name: "saved-filters", clause: "lists: a filter is kept by a name, opened by its address, and forgotten", do: saveFilter},
+	{
+		name: "saved-filters", clause: "lists: a filter is kept by a name, opened by its address, and forgotten",
+		do: saveFilter,
+	},
 	{name: "rows-held", clause: "live without flicker: no row moves under the pointer", do: holdRows},
 	{name: "events-grouped", clause: "events: equal events of a minute are one row that lists them", do: groupEvents},
 	{
 		name: "prefetch-ways", clause: "template: four ways to choose nodes, each with the API's numbers before the start",
 		do: previewPrefetch, alone: true,
 	},
-	{name: "start-snippets", clause: "instances: the start as curl, CLI, Go and CI jobs; the command runs", do: useSnippets},
+	{
+		name: "start-snippets", clause: "instances: the start as curl, CLI, Go and CI jobs; the command runs",
+		do: useSnippets,
+	},
 	{name: "logs-levels", clause: "logs: levels are colored and chosen; Older and Newer turn pages", do: turnLogs},
 }
 
@@ -66,7 +72,7 @@ func saveFilter(p *page) error {
 	open := p.click(menu + "summary")
 	filter := "name:" + name + " state:started"
 	return steps(
-		p.to("/instances"), p.live(), p.fill("#q", filter), p.press("Escape"), p.press("Enter"),
+		p.to("/instances"), p.live(), p.fill("#q", filter),
 		p.script(`document.getElementById("filter").requestSubmit()`), p.holds(`location.search.includes("state%3Astarted")`),
 		p.see("1 instance that match"), kept(0), open, p.see("No filter is kept yet"),
 		p.fill(menu+"input[name=name]", "mine"), p.keys("\r"), kept(1), p.picture("saved"),

@@ -14,7 +14,10 @@ var slotFlows = []flow{
 		name: "failed-slot", clause: "truth: a failed VM holds a slot, and every page says so with the API's numbers",
 		do: seeFailedSlot, alone: true,
 	},
-	{name: "sizes", clause: "truth: sizes of templates and tags are the API's; dialogs count live instances", do: compareSizes},
+	{
+		name: "sizes", clause: "truth: sizes of templates and tags are the API's; dialogs count live instances",
+		do: compareSizes,
+	},
 	{
 		name: "console-returns", clause: "console: connects again after a restart of the controller", do: keepConsole,
 		alone: true,
