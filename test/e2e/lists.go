@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
@@ -43,21 +44,29 @@ func chooseColumns(p *page) error {
 	}
 	list := "/instances?q=name:" + name
 	option := func(id string) func() error { return p.click(`main form.pop input[value="` + id + `"]`) }
+	choose := func(a, b, address string) func() error { // a phone has no menu for it, but the same address
+		if p.hasNoMenus() {
+			return p.to(list + "&cols=" + address)
+		}
+		return func() error { return steps(option(a), option(b), p.click("main form.pop button.apply")) }
+	}
 	row := "#i-" + ids[0]
 	id := fmt.Sprintf(`[...document.querySelectorAll("%s td.mono")].some((e) => e.textContent === %q)`, row, ids[0])
 	return steps(
-		p.to(list), p.live(), p.heads("Template", "ID"), option("id"), option("template"), p.picture("menu"),
-		p.click("main form.pop button.apply"), p.holds(`location.search.includes("cols=id")`),
+		p.to(list), p.live(), p.heads("Template", "ID"), choose("id", "template", "id"),
+		p.holds(`location.search.includes("cols=id")`),
 		p.heads("ID", "Template"), p.there(row), p.holds(id), p.picture("chosen"),
 		// They are kept, and a link may have others.
 		p.to(list), p.live(), p.heads("ID", "Template"), p.holds(id), p.reload, p.heads("ID", "Template"),
 		p.to("/nodes"), p.heads("Slots", "Agent"), p.to(list+"&cols=mac"), p.heads("MAC address", "ID"),
 		// Back to the first choice.
-		p.to(list), p.live(), p.heads("MAC address", "Template"), option("mac"), option("template"),
-		p.click("main form.pop button.apply"), p.heads("Template", "MAC address"), p.to(list),
-		p.heads("Template", "MAC address"),
+		p.to(list), p.live(), p.heads("MAC address", "Template"), choose("mac", "template", "template"),
+		p.heads("Template", "MAC address"), p.to(list), p.heads("Template", "MAC address"),
 	)
 }
+
+// hasNoMenus reports whether the heads of lists have no room for their menus.
+func (p *page) hasNoMenus() bool { return p.as.width < 760 }
 
 func saveFilter(p *page) error {
 	name := p.name()
@@ -71,6 +80,10 @@ func saveFilter(p *page) error {
 	}
 	open := p.click(menu + "summary")
 	filter := "name:" + name + " state:started"
+	if p.hasNoMenus() { // the filter is its address there too
+		return steps(p.to("/instances?q="+url.QueryEscape(filter)), p.live(), p.see("1 instance that match"),
+			p.there("#i-"+ids[0]), p.holds(`!document.querySelector("details[data-saved]").checkVisibility()`))
+	}
 	return steps(
 		p.to("/instances"), p.live(), p.fill("#q", filter),
 		p.script(`document.getElementById("filter").requestSubmit()`), p.holds(`location.search.includes("state%3Astarted")`),
