@@ -267,7 +267,7 @@ func (a *Agent) advanceLocked(in *instance, progress *float64, at float64) {
 	a.outbox.add(in.id)
 }
 
-// nextNumberLocked gives the status a new number without a durable write, unless none is reserved. It reports
+// nextNumberLocked increments the number of the status without a durable write, unless none is reserved. It reports
 // whether that succeeded.
 func (a *Agent) nextNumberLocked(in *instance) bool {
 	if !journal.IsNumberReserved(in.state.Number+1, in.journaledNumber) && a.saveLocked(in, in.state) != nil {

@@ -157,7 +157,8 @@ func TestStartedInstance(t *testing.T) {
 	id := c.start(`,"script_monitoring":true,"startup_script":"dHJ1ZSDp/w=="`)
 	order := poll("5s", api.PollRequest{}).Orders[0]
 	want(t, "script in the order", string(order.Start.Script.Text), "true \xe9\xff") // not UTF-8, and kept
-	for n := range 20 {                                                              // more than what is written immediately
+
+	for n := range 20 { // more than what is written immediately
 		output := &api.ScriptOutput{Stdout: strings.Repeat("line\n", n), Stderr: "hm"}
 		running, _ := json.Marshal(api.Report{
 			Protocol: 1, NodeID: joined.NodeID, BootID: "boot", Statuses: []api.InstanceStatus{{
