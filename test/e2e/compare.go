@@ -53,7 +53,7 @@ var designScreens = []designScreen{
 
 const (
 	// readmePicture is the picture that docs/portal.png is a copy of, and readmeName how it is called in the directory.
-	readmePicture = "large-dashboard-light-1440.png"
+	readmePicture = "large-instances-light-1440.png"
 	readmeName    = "portal.png"
 
 	designGap = 20 // pixels between two pictures

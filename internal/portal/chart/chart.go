@@ -61,6 +61,7 @@ const (
 	chartWidth, chartHeight = 600, 128
 	sparkWidth, sparkHeight = 72, 20
 	gridLines               = 4 // at most, without the one at zero
+	singleWidth             = 4 // of a point between gaps
 )
 
 // Chart is a picture of columns of a series. A step that has no point is a gap: nothing was reported then.
@@ -218,8 +219,8 @@ func svgPaths(values []*float64, top float64, width, height int) (line, area str
 			fmt.Fprintf(&l, "%c%.1f %.1f", map[bool]rune{true: 'M', false: 'L'}[i == begin], x(i), y)
 			fmt.Fprintf(&a, "%c%.1f %.1f", map[bool]rune{true: 'M', false: 'L'}[i == begin], x(i), y)
 		}
-		if i-1 == begin { // a single point is a short line
-			fmt.Fprint(&l, "h1")
+		if i-1 == begin { // a single point is a short line, which ends within the picture
+			fmt.Fprintf(&l, "m%d 0h%d", min(0, width-singleWidth-int(x(begin))), singleWidth)
 		}
 		fmt.Fprintf(&a, "V%dH%.1fz", height, x(begin))
 	}

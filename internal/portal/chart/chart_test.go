@@ -32,8 +32,12 @@ func TestGaps(t *testing.T) {
 	if n := strings.Count(line, "M"); n != 3 {
 		t.Errorf("%d parts of the line, want 3: %s", n, line)
 	}
-	if !strings.Contains(line, "h") {
+	if !strings.Contains(line, "m0 0h4M") {
 		t.Errorf("the single report has no length: %s", line)
+	}
+	last := New("Running", "n", newSeries(-1, -1, 3), Column{Name: "running", Value: running}).Lines[0].Line
+	if last != "M600.0 0.0m-4 0h4" {
+		t.Errorf("the newest report is outside the picture: %s", last)
 	}
 }
 
