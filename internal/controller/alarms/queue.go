@@ -2,6 +2,7 @@ package alarms
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,17 +69,18 @@ func (q *Queue) Alarms() []api.Alarm {
 		return nil
 	}
 	last := q.samples[len(q.samples)-1]
-	message := fmt.Sprintf("The queue grows: %d instances are pending, the oldest for %s",
+	var message strings.Builder
+	fmt.Fprintf(&message, "The queue grows: %d instances are pending, the oldest for %s",
 		last.depth, last.oldest.Round(time.Second))
 	action := "Show why one waits: buildyard instance explain ID. Add nodes, or raise their capacity."
 	if groups := q.nodeless(); len(groups) > 0 {
 		for _, g := range groups[:min(len(groups), maxNodeless)] {
-			message += fmt.Sprintf("; %d are for group %s, which has no Active node", g.Pending, g.Name)
+			fmt.Fprintf(&message, "; %d are for group %s, which has no Active node", g.Pending, g.Name)
 		}
 		action = fmt.Sprintf("Add a node to group %s, or set its fallback group. %s", groups[0].Name, action)
 	}
 	return []api.Alarm{{
 		Name: api.AlarmQueueGrows, Count: last.depth,
-		Message: message, Action: action,
+		Message: message.String(), Action: action,
 	}}
 }
