@@ -34,8 +34,8 @@ type Instance struct {
 	VLAN          string           `json:"vlan"`                     // VLAN ID as text; "": none
 	USBDevice     string           `json:"usb_device"`               // requested claim name or location; "": none
 	StartupScript *ScriptResult    `json:"startup_script,omitempty"` // only when monitored
-	// ScriptOutput is what a monitored startup script has printed so far, only in the response for a single
-	// instance. It is absent once StartupScript is present.
+	// ScriptOutput is what a monitored startup script has printed while it runs, or had printed when its VM ended
+	// without a result. Only the response for a single instance has it, until StartupScript is present.
 	ScriptOutput *ScriptOutput `json:"startup_script_output,omitempty"`
 	TTL          int64         `json:"ttl,omitempty"`    // seconds that it may live; absent: indefinitely
 	Expires      time.Time     `json:"expires,omitzero"` // when it is terminated automatically
@@ -153,7 +153,7 @@ type Port struct {
 	Name      string `json:"name"`
 }
 
-// ScriptOutput is the end of what a running script has printed so far, at most 16 KiB of each output.
+// ScriptOutput is the end of what a script without a result has printed, at most 16 KiB of each output.
 type ScriptOutput struct {
 	Stdout string `json:"stdout,omitempty"`
 	Stderr string `json:"stderr,omitempty"`

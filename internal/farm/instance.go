@@ -60,7 +60,8 @@ type Instance struct {
 	PullProgress float64       `json:"progress,omitempty"` // 0..1, of the pull
 	VM           *VMInfo       `json:"vm,omitempty"`       // nil until known
 	Script       *ScriptResult `json:"script,omitempty"`   // nil until the startup script ended
-	// ScriptOutput is what the monitored startup script has printed so far; nil: nothing, or it has ended.
+	// ScriptOutput is what the monitored startup script has printed; nil: nothing, or its result is known. It stays
+	// when the VM ends without a result.
 	ScriptOutput *ScriptOutput `json:"script_output,omitempty"`
 	StatusNumber int64         `json:"status_no,omitempty"`
 	// StartAborted reports that the controller aborted the start without a report of the node, which is
@@ -441,7 +442,7 @@ type ScriptResult struct {
 	Errors   []string `json:"errors,omitempty"`
 }
 
-// ScriptOutput is the end of what a running startup script has printed.
+// ScriptOutput is the end of what a startup script without a result has printed.
 type ScriptOutput struct {
 	Stdout []byte `json:"stdout,omitempty"`
 	Stderr []byte `json:"stderr,omitempty"`

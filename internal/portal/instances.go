@@ -281,7 +281,11 @@ func (c selection) confirmed(v *visit) selection {
 // unconfirmed returns why a form does not confirm the selection as it is now; "": it does.
 func (c *selection) unconfirmed(v *visit) string {
 	shown, err := strconv.Atoi(v.query.Get("shown"))
-	if c.All && (err != nil || c.Total > shown) {
+	switch {
+	case c.All && err != nil:
+		return "The form does not say how many instances it showed. Nothing was terminated. " +
+			"Check them and confirm again."
+	case c.All && c.Total > shown:
 		return "The form was about fewer instances: " + format.Plural(c.Total, "matches", "match") +
 			" now. Nothing was terminated. Check them and confirm again."
 	}

@@ -82,9 +82,10 @@ func TestManyNeedTheirNumber(t *testing.T) {
 	}
 	all := url.Values{"all": {"1"}}
 	w.get("/instances/end?all=1").has(200, "21 instances", `name="typed"`, `name="shown" value="21"`)
-	w.post("/instances/end", all).has(400, "fewer instances", "21 match now", "Nothing was terminated")
+	w.post("/instances/end", all).has(400, "does not say how many", "Nothing was terminated")
 	all.Set("shown", "20")
-	w.post("/instances/end", all).has(400, "fewer instances", `name="shown" value="21"`)
+	w.post("/instances/end", all).has(400, "fewer instances", "21 match now", "Nothing was terminated",
+		`name="shown" value="21"`)
 	all.Set("shown", "21")
 	w.post("/instances/end", all).has(400, "Type 21 instances")
 	all.Set("typed", "20 instances")

@@ -13,11 +13,12 @@ type scriptView struct {
 	Since   *time.Time // it runs since then; nil: it does not
 	Result  *api.ScriptResult
 	Excerpt *logExcerpt    // the end of the output of a script that failed; nil: it did not
-	Outputs []scriptOutput // what one that runs has printed so far
+	Outputs []scriptOutput // what one without a result has printed
 }
 
-// scriptOutput is one output of a script that runs.
+// scriptOutput is one output of a script without a result.
 type scriptOutput struct {
+	ID      string
 	Name    string
 	Excerpt *logExcerpt // its last lines
 	Text    string      // more of it; "": the last lines are all
@@ -31,16 +32,16 @@ func newScriptView(vm api.Instance, transitions []api.Transition) scriptView {
 		if text == "" {
 			text = r.Stdout
 		}
-		if strings.Count(text, "\n") > excerptLines { // else the whole output is as short
+		if isLong(text) {
 			out.Excerpt = newLogExcerpt("", text)
 		}
 	}
+	if vm.ScriptOutput != nil && vm.StartupScript == nil {
+		out.addOutput("stdout", "Standard output", vm.ScriptOutput.Stdout)
+		out.addOutput("stderr", "Standard error", vm.ScriptOutput.Stderr)
+	}
 	if vm.Phase != "startup_script" {
 		return out
-	}
-	if vm.ScriptOutput != nil {
-		out.addOutput("Standard output", vm.ScriptOutput.Stdout)
-		out.addOutput("Standard error", vm.ScriptOutput.Stderr)
 	}
 	out.Since = &vm.Started // within Started, a phase is not a transition
 	for _, t := range slices.Backward(transitions) {
@@ -52,12 +53,17 @@ func newScriptView(vm api.Instance, transitions []api.Transition) scriptView {
 	return out
 }
 
-func (s *scriptView) addOutput(name, text string) {
+// isLong reports whether a text has more lines than an excerpt.
+func isLong(text string) bool {
+	return strings.Count(strings.TrimRight(text, "\r\n"), "\n") >= excerptLines
+}
+
+func (s *scriptView) addOutput(id, name, text string) {
 	if text == "" {
 		return
 	}
-	one := scriptOutput{Name: name, Excerpt: newLogExcerpt("", text)}
-	if strings.Count(text, "\n") > excerptLines {
+	one := scriptOutput{ID: id, Name: name, Excerpt: newLogExcerpt("", text)}
+	if isLong(text) {
 		one.Text = text
 	}
 	s.Outputs = append(s.Outputs, one)

@@ -141,7 +141,11 @@ func statusTrouble(s *api.ControllerStatus) (list []problem) {
 			What: alarm.Message, Next: cmp.Or(alarm.Action, "See the log of the controller."), Since: alarm.Since,
 			Urgent: slices.Contains(urgentAlarms, alarm.Name),
 		}
-		if alarm.Subject != "" {
+		switch {
+		case alarm.Subject == "":
+		case alarm.Name == api.AlarmQueueGrows:
+			p.Path = "/groups#g-" + alarm.Subject
+		default:
 			p.Path = "/nodes/" + alarm.Subject
 		}
 		list = append(list, p)

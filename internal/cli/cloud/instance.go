@@ -126,17 +126,28 @@ func instanceDetails(g *cli.Grid, i api.Instance) {
 		g.Row("metadata "+key, i.Metadata[key])
 	}
 	if o := i.ScriptOutput; o != nil {
-		g.Row("script", "running, last line: "+lastLine(*o))
+		state := "no result"
+		if i.Phase == phaseStartupScript {
+			state = "running"
+		}
+		g.Row("script", state+", last line: "+lastLine(*o))
 	}
 	if r := i.StartupScript; r != nil {
 		g.Row("script", scriptText(*r))
 	}
 }
 
-// lastLine returns the last line that a running script has printed to stdout, else to stderr.
+const (
+	phaseStartupScript = "startup_script" // of an instance whose monitored script runs
+	maxLastLine        = 200              // bytes
+)
+
+// lastLine returns the last line that a script has printed to stdout, else to stderr. A progress bar writes its lines
+// over each other.
 func lastLine(o api.ScriptOutput) string {
-	text := strings.TrimRight(cmp.Or(o.Stdout, o.Stderr), "\n")
-	return text[strings.LastIndexByte(text, '\n')+1:]
+	text := cmp.Or(strings.TrimRight(o.Stdout, "\r\n"), strings.TrimRight(o.Stderr, "\r\n"))
+	text = text[strings.LastIndexAny(text, "\r\n")+1:]
+	return strings.ToValidUTF8(text[max(0, len(text)-maxLastLine):], "")
 }
 
 // failureText writes the class, the step and the summary of a failure; "" for none.

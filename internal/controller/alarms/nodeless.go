@@ -29,7 +29,7 @@ func NodelessGroups(tables *record.Tables) []NodelessGroup {
 	var list []NodelessGroup
 	for id, n := range pending {
 		if group, _, ok := tables.Groups.Get(id); ok && !isServed(tables, id, served) {
-			list = append(list, NodelessGroup{group.Name, n})
+			list = append(list, NodelessGroup{id, group.Name, n})
 		}
 	}
 	slices.SortFunc(list, func(a, b NodelessGroup) int {

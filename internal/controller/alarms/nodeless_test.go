@@ -43,8 +43,15 @@ func TestNodelessGroups(t *testing.T) {
 	if err := db.Store.Commit(t.Context(), changes...); err != nil {
 		t.Fatal(err)
 	}
-	want := []NodelessGroup{{"group offline", 2}, {"group drained", 1}, {"group loop", 1}}
-	if got := NodelessGroups(tables); !slices.Equal(got, want) {
+	want := []NodelessGroup{{"", "group offline", 2}, {"", "group drained", 1}, {"", "group loop", 1}}
+	got := NodelessGroups(tables)
+	for i := range got {
+		if group, _, _ := tables.Groups.Get(got[i].ID); group == nil || group.Name != got[i].Name {
+			t.Errorf("the ID of %+v", got[i])
+		}
+		got[i].ID = ""
+	}
+	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

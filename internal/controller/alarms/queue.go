@@ -2,7 +2,6 @@ package alarms
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 const (
 	queueWindow  = 5 * time.Minute // over which the queue has to grow
 	queueMinWait = 5 * time.Minute // of the oldest pending instance
-	maxNodeless  = 3               // groups without a node that its text names
+	maxNodeless  = 3               // groups without a node that have an alarm
 )
 
 // Queue watches whether the pending instances become more and wait longer.
@@ -35,6 +34,7 @@ type queueSample struct {
 
 // NodelessGroup is a group for whose pending instances no node is Active.
 type NodelessGroup struct {
+	ID      string
 	Name    string
 	Pending int // instances
 }
@@ -61,7 +61,7 @@ func (q *Queue) sample(at time.Time) {
 	q.raised = depth > 0 && oldest >= queueMinWait && (q.raised || grows)
 }
 
-// Alarms is the Source of the alarm of the queue.
+// Alarms is the Source of the alarm of the queue. Groups without a node have one each, whose subject is their ID.
 func (q *Queue) Alarms() []api.Alarm {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -69,18 +69,19 @@ func (q *Queue) Alarms() []api.Alarm {
 		return nil
 	}
 	last := q.samples[len(q.samples)-1]
-	var message strings.Builder
-	fmt.Fprintf(&message, "The queue grows: %d instances are pending, the oldest for %s",
-		last.depth, last.oldest.Round(time.Second))
-	action := "Show why one waits: buildyard instance explain ID. Add nodes, or raise their capacity."
-	if groups := q.nodeless(); len(groups) > 0 {
-		for _, g := range groups[:min(len(groups), maxNodeless)] {
-			fmt.Fprintf(&message, "; %d are for group %s, which has no Active node", g.Pending, g.Name)
-		}
-		action = fmt.Sprintf("Add a node to group %s, or set its fallback group. %s", groups[0].Name, action)
-	}
-	return []api.Alarm{{
+	list := []api.Alarm{{
 		Name: api.AlarmQueueGrows, Count: last.depth,
-		Message: message.String(), Action: action,
+		Message: fmt.Sprintf("The queue grows: %d instances are pending, the oldest for %s", last.depth,
+			last.oldest.Round(time.Second)),
+		Action: "Show why one waits: buildyard instance explain ID. Add nodes, or raise their capacity.",
 	}}
+	groups := q.nodeless()
+	for _, g := range groups[:min(len(groups), maxNodeless)] {
+		list = append(list, api.Alarm{
+			Name: api.AlarmQueueGrows, Subject: g.ID, Count: g.Pending,
+			Message: fmt.Sprintf("Group %s has no Active node, and instances wait for it: %d", g.Name, g.Pending),
+			Action:  "Add a node to the group, or set its fallback group.",
+		})
+	}
+	return list
 }

@@ -77,7 +77,7 @@ func apply(s state, status api.InstanceStatus, now time.Time) state {
 	}
 	if status.Script != nil {
 		n.Script, n.ScriptOutput = nodeinput.ScriptResult(status.Script), nil
-	} else if status.ScriptOutput != nil {
+	} else if status.ScriptOutput != nil && n.Script == nil {
 		n.ScriptOutput = nodeinput.ScriptOutput(status.ScriptOutput)
 	}
 	next := state{inst: n, save: s.save}

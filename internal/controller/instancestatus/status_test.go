@@ -100,6 +100,10 @@ func TestScriptOutput(t *testing.T) {
 	if ended.ScriptOutput != nil || ended.Script == nil {
 		t.Errorf("after the result: %+v, %+v", ended.ScriptOutput, ended.Script)
 	}
+	late := Apply(ended, api.InstanceStatus{No: 3, Phase: api.PhaseScriptOK, ScriptOutput: output}, now)
+	if late.ScriptOutput != nil {
+		t.Errorf("output after the result: %+v", late.ScriptOutput)
+	}
 }
 
 // TestFailure: the failure is what the node reports, or follows from the event and the state.

@@ -222,7 +222,9 @@ func (s *server) ready(*rest.Request) (any, error) { return nil, s.controller.He
 // status returns the status, with the outages and alarms of the nodes that the caller sees.
 func (s *server) status(r *rest.Request) (any, error) {
 	out, sees := s.controller.Status(r.Context()), s.visibilityOf(r)
-	out.Outages = s.controller.Outages.Current(sees.seesNode)
+	if sees.listsNodes {
+		out.Outages = s.controller.Outages.Current(sees.seesNode)
+	}
 	out.ActiveAlarms = sees.visibleAlarms(out.ActiveAlarms)
 	out.Alarms = nil
 	for _, a := range out.ActiveAlarms {

@@ -78,7 +78,6 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestSearchShowsWhatListsShow: a caller finds nothing by a search that its lists do not show.
 // TestSearchTerminated: a terminated instance is found by what identifies it, after the others.
 func TestSearchTerminated(t *testing.T) {
 	c := newCloud(t)
@@ -108,6 +107,7 @@ func TestSearchTerminated(t *testing.T) {
 	}
 }
 
+// TestSearchShowsWhatListsShow: a caller finds nothing by a search that its lists do not show.
 func TestSearchShowsWhatListsShow(t *testing.T) {
 	m := newManaged(t)
 	m.templates = map[string][]string{}

@@ -3,7 +3,6 @@ package controllerrest
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -15,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/search"
 )
 
-// findInstances finds instances, and after them terminated ones, as long as the history has them. Those are found
-// by what identifies them.
+// findInstances finds instances, and terminated ones as long as the history has them, which follow those that match
+// as well. Terminated ones are found by what identifies them.
 func (f *searcher) findInstances(context.Context) {
 	rank := func(i *farm.Instance) int {
 		if i.State == farm.Terminated {
@@ -28,18 +27,23 @@ func (f *searcher) findInstances(context.Context) {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), b.Created.Compare(a.Created))
 	}
 	best := search.NewBest(f.limit, newestFirst)
+	ending := map[string]bool{} // found instances that may be in the history when that is read
 	for inst := range f.server.controller.Instances.Records() {
 		f.setInstance(inst)
 		if m, ok := f.query.Match(f.fields); ok {
 			best.Add(inst, m)
+			if inst.State == farm.Terminating || inst.State == farm.Terminated {
+				ending[inst.ID] = true
+			}
 		}
 	}
-	for _, past := range f.server.controller.History.List(history.Query{Limit: math.MaxInt}) {
+	f.server.controller.History.List(history.Query{Limit: 1, Match: func(past *farm.InstanceHistory) bool {
 		f.setInstanceNames(past.ID, past.Name, past.ExternalID)
-		if m, ok := f.query.Match(f.fields); ok {
+		if m, ok := f.query.Match(f.fields); ok && !ending[past.ID] {
 			best.Add(pastInstance(past), m)
 		}
-	}
+		return false // the list would be as long as the history
+	}})
 	addBest(f, api.SearchInstance, best, f.setInstance, f.showInstance)
 }
 

@@ -41,6 +41,8 @@ func nodeRightChecker(r *rest.Request, group string, right farm.Permission) func
 // visibility describes which nodes and templates a caller sees where rights on them apply.
 type visibility struct {
 	isRestricted bool // the caller may not see everything
+	listsNodes   bool // the caller has the permission to list nodes
+	listsGroups  bool // and that to list groups
 	seesNode     func(id string) bool
 	seesTemplate func(id string) bool // calls the registry, once
 }
@@ -49,15 +51,19 @@ func always(string) bool { return true }
 
 func (s *server) visibilityOf(r *rest.Request) visibility {
 	caller := rest.CallerOf(r.Context())
+	v := visibility{
+		listsNodes:  caller.RequirePermission("list_nodes") == nil,
+		listsGroups: caller.RequirePermission("get_groups") == nil,
+		seesNode:    always, seesTemplate: always,
+	}
 	if !caller.ResourcesManaged() || caller.Unlimited() {
-		return visibility{seesNode: always, seesTemplate: always}
+		return v
 	}
 	ask := sync.OnceValue(func() func(string) bool { return s.controller.Templates.Visible(r.Context()) })
-	return visibility{
-		isRestricted: true,
-		seesNode:     func(id string) bool { return caller.CanSee(farm.ResourceNode, id) },
-		seesTemplate: func(id string) bool { return ask()(id) },
-	}
+	v.isRestricted = true
+	v.seesNode = func(id string) bool { return caller.CanSee(farm.ResourceNode, id) }
+	v.seesTemplate = func(id string) bool { return ask()(id) }
+	return v
 }
 
 // filterNames returns the names by which a filter finds a node: only its ID if the caller does not see it.
@@ -86,10 +92,17 @@ var nodeAlarms = []string{api.AlarmNodeDisk, api.AlarmNodeClock, api.AlarmOrphan
 // seesAlarm reports whether the caller may see an alarm. That of an outage describes nodes by their groups and
 // addresses; callers that do not see all nodes have the outages of their own ones.
 func (v visibility) seesAlarm(name, subject string) bool {
-	if name == api.AlarmOutage {
-		return !v.isRestricted
+	switch {
+	case name == api.AlarmOutage:
+		return !v.isRestricted && v.listsNodes
+	case subject == "":
+		return true
+	case name == api.AlarmQueueGrows: // about a group
+		return v.listsGroups
+	case slices.Contains(nodeAlarms, name):
+		return v.listsNodes && v.seesNode(subject)
 	}
-	return subject == "" || !slices.Contains(nodeAlarms, name) || v.seesNode(subject)
+	return true
 }
 
 // visibleAlarms returns the alarms that the caller may see.

@@ -50,14 +50,24 @@ func TestAlarmsShown(t *testing.T) {
 		{Name: api.AlarmOrphans},
 		{Name: api.AlarmOutage},
 		{Name: api.AlarmEvents, Subject: "target"},
+		{Name: api.AlarmQueueGrows},
+		{Name: api.AlarmQueueGrows, Subject: "group"},
 	}
-	all := visibility{seesNode: always, seesTemplate: always}
+	all := visibility{seesNode: always, seesTemplate: always, listsNodes: true, listsGroups: true}
 	if got := all.visibleAlarms(slices.Clone(list)); len(got) != len(list) {
 		t.Errorf("a caller that sees everything: %+v", got)
 	}
-	want := []api.Alarm{list[0], list[4], list[6]}
-	if got := narrow().visibleAlarms(slices.Clone(list)); !slices.Equal(got, want) {
+	some := narrow()
+	some.listsNodes = true
+	want := []api.Alarm{list[0], list[4], list[6], list[7]}
+	if got := some.visibleAlarms(slices.Clone(list)); !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+	// Without rights on single nodes, the permission to list them decides.
+	none := visibility{seesNode: always, seesTemplate: always}
+	want = []api.Alarm{list[4], list[6], list[7]}
+	if got := none.visibleAlarms(slices.Clone(list)); !slices.Equal(got, want) {
+		t.Errorf("without list_nodes: %+v, want %+v", got, want)
 	}
 }
 
