@@ -39,6 +39,14 @@ func TestMatch(t *testing.T) {
 			t.Errorf("%q: %s in field %d (%t), want %s in %d", text, m.Rank, m.Field, ok, want.rank, want.field)
 		}
 	}
+	text := Text(fields)
+	for query, want := range map[string]bool{
+		"IOS": true, "ios sonoma": true, "branch release": true, "x": false, "ios nothing": false, "sonoma x": false,
+	} {
+		if q, _ := ParseQuery(query); q.MayMatch(text) != want {
+			t.Errorf("%q may match: %t, want %t", query, !want, want)
+		}
+	}
 	for _, text := range []string{"x", "ios-build 8", "ios nothing", "0199-abc"} {
 		q, _ := ParseQuery(text)
 		if m, ok := q.Match(fields); ok {
@@ -94,7 +102,11 @@ func FuzzMatch(f *testing.F) {
 		if !ok {
 			return
 		}
-		m, ok := q.Match([]Field{{Name: "name", Text: text, IsID: true}})
+		fields := []Field{{Name: "name", Text: text, IsID: true}, {Name: "tag", Text: query}}
+		if _, ok := q.Match(fields); ok && !q.MayMatch(Text(fields)) {
+			t.Fatalf("%q matches %q, and MayMatch denies it", query, text)
+		}
+		m, ok := q.Match(fields[:1])
 		if ok && (m.Rank < Exact || m.Rank >= none || m.Field != 0) {
 			t.Fatalf("match %v", m)
 		}

@@ -10,6 +10,9 @@ var consoleFlows = []flow{
 		clause: "console: VNC of a running instance, typed into, with its password, ends with the instance",
 		do:     useConsole,
 	},
+	{
+		name: "console-tools", clause: "console: full screen, and what the guest copied", do: useConsoleTools,
+	},
 }
 
 // canvas is a JavaScript expression for a part of the displayed screen.
@@ -47,6 +50,25 @@ func useConsole(p *page) error {
 		p.fill("#password-text", "wrong"), p.keys("\r"), p.see("does not let you in"), p.click("#console-again"),
 		p.see("requires its VNC password"), p.fill("#password-text", "sesame"), p.keys("\r"), connected,
 		p.picture("unlocked"),
+	)
+}
+
+// useConsoleTools copies a line that was entered: the clipboard of a simulated guest has the last one.
+func useConsoleTools(p *page) error {
+	ids, err := p.start(p, p.name(), 1)
+	if err != nil {
+		return err
+	}
+	canCopy := `!document.querySelector("#console-copy").disabled`
+	return steps(
+		p.to("/instances/"+ids[0]+"/console"), p.there(`#console-is[data-is="on"]`), p.holds("!("+canCopy+")"),
+		p.script(`window.copies = []; const put = navigator.clipboard.writeText.bind(navigator.clipboard);
+			navigator.clipboard.writeText = (text) => { window.copies.push(text); return put(text); }`),
+		p.changes("typed", p.keys("of the guest")), p.keys("\r"), p.holds(canCopy), p.click("#console-copy"),
+		p.see("Copied"), p.holds(`window.copies.join() === "of the guest"`), p.picture("copied"),
+		p.click("#console-full"), p.holds(`document.fullscreenElement?.id === "screen"`),
+		p.changes("typed", p.keys("on the full screen")), p.script("document.exitFullscreen()"),
+		p.holds("!document.fullscreenElement"), p.there(`#console-is[data-is="on"]`),
 	)
 }
 

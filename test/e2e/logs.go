@@ -69,6 +69,11 @@ func showFailedLogs(p *page) error {
 	if err != nil {
 		return err
 	}
+	link := `a[href="/logs/vm/` + ids[0] + `"]`
+	if err := steps(p.toLab("/instances/"+ids[0]), p.there("#failure"),
+		p.holds("!document.querySelector('"+link+"')")); err != nil {
+		return err
+	}
 	file := "logs/" + ids[0] + "/20261123T100000.000Z-start.log"
 	if _, err := p.lab.registry.Upload(p, file, strings.NewReader("start failed: no firmware "+hostile+"\n"),
 		""); err != nil {
@@ -76,9 +81,9 @@ func showFailedLogs(p *page) error {
 	}
 	return steps(
 		p.toLab("/instances/"+ids[0]), p.see("Error"), p.picture("instance"),
-		p.click(`a[href="/logs/vm/`+ids[0]+`"]`), p.see("start failed: no firmware "+hostile), p.picture("log"),
+		p.click(link), p.see("start failed: no firmware "+hostile), p.picture("log"),
 		p.holds("window.ran === undefined"),
-		p.toLab("/logs"), p.click(`a[href="/logs/vm"]`), p.click(`a[href="/logs/vm/`+ids[0]+`"]`), p.see("no firmware"),
+		p.toLab("/logs"), p.click(`a[href="/logs/vm"]`), p.click(link), p.see("no firmware"),
 		p.download(`a[download]`, "no firmware"),
 	)
 }

@@ -18,6 +18,10 @@ var startFlows = []flow{
 		name: "instance-detail-script", clause: "instance: timeline with durations, script output, ports, vminfo",
 		do: showScript,
 	},
+	{
+		name: "instance-script-runs", clause: "instance: the output of a startup script while it runs, phases of the start",
+		do: followScript,
+	},
 	{name: "instance-waits", clause: "instance: why it waits, as reasons with numbers of nodes", do: showWaiting},
 }
 
@@ -72,6 +76,35 @@ func showScript(p *page) error {
 		p.see("Timeline", "Waiting for a slot", "ssh", "to port 22", "Guest address", "CPU"),
 		p.holds(`[...document.querySelectorAll(".gantt .num")].some(e => /\d+ (ms|s)/.test(e.textContent))`),
 		p.picture("ended"),
+	)
+}
+
+// followScript compares the page of an instance with the API while its startup script runs.
+func followScript(p *page) error {
+	ids, err := p.api.Start(p, client.StartRequest{
+		TemplateID: p.template, Name: p.name(), ScriptMonitoring: true,
+		StartupScript: []byte("echo the first line\necho a warning >&2\nsleep 12\necho the last line"),
+	})
+	if err != nil {
+		return err
+	}
+	phase := func(name string) func() error {
+		return p.holds(fmt.Sprintf(`[...document.querySelectorAll(".gantt .lab")].some((e) => e.innerText.trim() === %q)`, name))
+	}
+	return steps(
+		p.to("/instances/"+ids[0]), p.live(), p.hold("the output so far", func() (bool, error) {
+			i, err := p.api.Instance(p, ids[0])
+			if err != nil || i.ScriptOutput == nil || i.ScriptOutput.Stdout == "" {
+				return false, err
+			}
+			shown, err := p.text(`document.querySelector("#script")?.innerText ?? ""`)
+			return i.Phase == "startup_script" && strings.Contains(shown, "Running") &&
+				strings.Contains(shown, strings.TrimSpace(i.ScriptOutput.Stdout)), err
+		}),
+		p.see("the first line", "a warning"), phase("Booting"), phase("Startup script"), p.gone("the last line"),
+		p.picture("running"),
+		p.see("exit code 0", "the last line"), phase("Running"), p.picture("ended"),
+		p.holds(`!document.querySelector("main a[href^='/logs/']")`), // this cloud has no log of it
 	)
 }
 

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -90,6 +91,17 @@ func (h *History) List(q Query) []*farm.InstanceHistory {
 		list = append(list, inst)
 	}
 	return list
+}
+
+// Records yields the removed instances that are still in the history, the newest first.
+func (h *History) Records() iter.Seq[*farm.InstanceHistory] {
+	return func(yield func(*farm.InstanceHistory) bool) {
+		for _, past := range h.db.Tables.History.All() {
+			if !yield(past) {
+				return
+			}
+		}
+	}
 }
 
 // Prune removes the entries that have been kept long enough, the oldest first.

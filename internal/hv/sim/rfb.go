@@ -19,6 +19,7 @@ type screen struct {
 	clock          Clock
 
 	typedText   string          // what is typed at the moment
+	copiedText  string          // an entered line, for the viewer's clipboard; "": none is to be sent
 	pressedKeys map[uint32]bool // pressed keys, by their symbols
 	colorShift  [3]byte         // how far red, green and blue are shifted in a pixel
 	byteOrder   binary.ByteOrder
@@ -78,6 +79,12 @@ func (s *screen) sendUpdates(c net.Conn, asked <-chan viewerMessage) {
 			if !ok || s.handleMessage(m) != nil {
 				return
 			}
+			if s.copiedText != "" {
+				if write(c, encodeCutText(s.copiedText)) != nil {
+					return
+				}
+				s.copiedText = ""
+			}
 			if m.kind == msgUpdateRequest {
 				wants = true
 				if m.body[0] == 0 { // all of it
@@ -94,12 +101,23 @@ func (s *screen) sendUpdates(c net.Conn, asked <-chan viewerMessage) {
 		if top == bottom {
 			continue
 		}
-		_ = c.SetWriteDeadline(time.Now().Add(viewerTimeout))
-		if _, err := c.Write(s.encodeUpdate(picture, top, bottom)); err != nil {
+		if write(c, s.encodeUpdate(picture, top, bottom)) != nil {
 			return
 		}
 		sent, wants = picture, false
 	}
+}
+
+// write sends a message to a viewer, which has to take it within viewerTimeout.
+func write(c net.Conn, message []byte) error {
+	_ = c.SetWriteDeadline(time.Now().Add(viewerTimeout))
+	_, err := c.Write(message)
+	return err
+}
+
+// encodeCutText returns the message with what the guest copied.
+func encodeCutText(text string) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{serverCutText, 0, 0, 0}, uint32(len(text))), text...)
 }
 
 // handshake performs the handshake with a viewer, authenticates it and describes the screen.
@@ -191,6 +209,8 @@ const (
 	keyBackspace, keyReturn, keyDelete = 0xff08, 0xff0d, 0xffff
 	keyControl, keyAlt                 = 0xffe3, 0xffe9
 	maxTypedBytes                      = 100
+
+	serverCutText = 3 // the kind of the message
 )
 
 func (s *screen) handleKey(symbol uint32, down bool) {
@@ -205,7 +225,7 @@ func (s *screen) handleKey(symbol uint32, down bool) {
 	case symbol == keyDelete && s.pressedKeys[keyControl] && s.pressedKeys[keyAlt]:
 		s.typedText = "CTRL-ALT-DEL"
 	case symbol == keyReturn:
-		s.typedText = ""
+		s.copiedText, s.typedText = s.typedText, ""
 	case symbol == keyBackspace:
 		s.typedText = s.typedText[:max(0, len(s.typedText)-1)]
 	case symbol >= ' ' && symbol <= '~' && len(s.typedText) < maxTypedBytes:

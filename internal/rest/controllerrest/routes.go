@@ -21,6 +21,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -74,6 +75,9 @@ type server struct {
 	listKeys           func() []farm.APIKey // nil: there are none
 
 	vmFields filter.Table[instances.View]
+
+	instanceTexts *searchTexts[farm.Instance]
+	historyTexts  *searchTexts[farm.InstanceHistory]
 }
 
 // Handler serves the controller's API and the node API.
@@ -113,8 +117,11 @@ func newServer(o Options) *server {
 		registryTransport: o.RegistryTransport, processEpoch: rand.Text()[:12], hashSeed: maphash.MakeSeed(),
 		watches: o.Watches, logStreams: o.LogStreams, consoles: o.Consoles,
 		packageFiles: o.Packages, guessLimiter: &auth.GuessLimiter{}, issueRegistryToken: o.IssueRegistryToken,
-		listKeys:   o.ListKeys,
-		vmFields:   vmFields(o.Controller),
+		listKeys:      o.ListKeys,
+		vmFields:      vmFields(o.Controller),
+		instanceTexts: newSearchTexts(func(a, b *farm.Instance) bool { return a.ID < b.ID }, searchedInstance),
+		historyTexts: newSearchTexts(
+			func(a, b *farm.InstanceHistory) bool { return record.HistoryKey(a) < record.HistoryKey(b) }, searchedPast),
 		openBackup: o.Backup, scanSlots: make(chan struct{}, maxScans),
 	}
 	if s.registryTransport == nil {

@@ -127,10 +127,5 @@ func addBest[T any](
 
 // setFields sets the fields of the next record; those without a text are left out.
 func (f *searcher) setFields(fields ...search.Field) {
-	f.fields = f.fields[:0]
-	for _, field := range fields {
-		if field.Text != "" {
-			f.fields = append(f.fields, field)
-		}
-	}
+	f.fields = addFields(f.fields[:0], fields...)
 }

@@ -55,6 +55,7 @@ func TestSearch(t *testing.T) {
 		"10.0.7.1": {"node imac-1 host exact"}, a: {"instance mac one id exact"},
 		"base": {"template base name exact", "instance mac template word", "instance mac one template word"},
 		"ci":   {"instance mac one external_id word", "key mac-builders group word"}, "nothing-at-all": nil,
+		"root":     {"instance mac owner word"},
 		"releases": {"group macs description word"}, "one%20release": {"instance mac one name word"},
 	} {
 		if got := rows(c.searched(query)); !slices.Equal(got, want) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller/history"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/search"
@@ -28,22 +27,27 @@ func (f *searcher) findInstances(context.Context) {
 	}
 	best := search.NewBest(f.limit, newestFirst)
 	ending := map[string]bool{} // found instances that may be in the history when that is read
-	for inst := range f.server.controller.Instances.Records() {
-		f.setInstance(inst)
+	for _, row := range f.server.instanceTexts.of(f.server.controller.Instances.Records()) {
+		if !f.query.MayMatch(row.text) {
+			continue
+		}
+		f.setInstance(row.record)
 		if m, ok := f.query.Match(f.fields); ok {
-			best.Add(inst, m)
-			if inst.State == farm.Terminating || inst.State == farm.Terminated {
-				ending[inst.ID] = true
+			best.Add(row.record, m)
+			if row.record.State == farm.Terminating || row.record.State == farm.Terminated {
+				ending[row.record.ID] = true
 			}
 		}
 	}
-	f.server.controller.History.List(history.Query{Limit: 1, Match: func(past *farm.InstanceHistory) bool {
-		f.setInstanceNames(past.ID, past.Name, past.ExternalID)
-		if m, ok := f.query.Match(f.fields); ok && !ending[past.ID] {
-			best.Add(pastInstance(past), m)
+	for _, row := range f.server.historyTexts.of(f.server.controller.History.Records()) {
+		if !f.query.MayMatch(row.text) {
+			continue
 		}
-		return false // the list would be as long as the history
-	}})
+		f.fields = searchedPast(f.fields[:0], row.record)
+		if m, ok := f.query.Match(f.fields); ok && !ending[row.record.ID] {
+			best.Add(pastInstance(row.record), m)
+		}
+	}
 	addBest(f, api.SearchInstance, best, f.setInstance, f.showInstance)
 }
 
@@ -56,33 +60,56 @@ func pastInstance(past *farm.InstanceHistory) *farm.Instance {
 	}
 }
 
-// setInstanceNames sets the first fields of an instance.
-func (f *searcher) setInstanceNames(id, name, externalID string) {
-	f.setFields(
-		search.Field{Name: "id", Text: id, IsID: true}, search.Field{Name: "name", Text: name, IsID: true},
-		search.Field{Name: "external_id", Text: externalID, IsID: true},
-	)
+// addFields adds the fields that have a text.
+func addFields(to []search.Field, fields ...search.Field) []search.Field {
+	for _, field := range fields {
+		if field.Text != "" {
+			to = append(to, field)
+		}
+	}
+	return to
 }
 
-func (f *searcher) setInstance(inst *farm.Instance) {
-	f.setInstanceNames(inst.ID, inst.Name, inst.ExternalID)
-	if inst.Template.Tag != "" {
-		f.fields = append(f.fields, search.Field{Name: "tag", Text: inst.Template.Tag})
+// nameFields adds what identifies an instance.
+func nameFields(to []search.Field, id, name, externalID string) []search.Field {
+	return addFields(to, search.Field{Name: "id", Text: id, IsID: true},
+		search.Field{Name: "name", Text: name, IsID: true},
+		search.Field{Name: "external_id", Text: externalID, IsID: true})
+}
+
+// searchedPast adds what a terminated instance is searched for.
+func searchedPast(to []search.Field, past *farm.InstanceHistory) []search.Field {
+	return nameFields(to, past.ID, past.Name, past.ExternalID)
+}
+
+// searchedInstance adds what an instance is searched for, with everything that its caller may not see.
+func searchedInstance(to []search.Field, inst *farm.Instance) []search.Field {
+	to = nameFields(to, inst.ID, inst.Name, inst.ExternalID)
+	to = addFields(to, search.Field{Name: "tag", Text: inst.Template.Tag},
+		search.Field{Name: "template", Text: inst.Template.Name}, search.Field{Name: nodeField, Text: inst.NodeName},
+		search.Field{Name: "owner", Text: inst.Owner}, search.Field{Name: "mac", Text: inst.MAC},
+		search.Field{Name: "message", Text: inst.Message})
+	if inst.VM != nil {
+		to = addFields(to, search.Field{Name: "ip", Text: inst.VM.IP, IsID: true})
 	}
-	if f.seen.seesTemplate(inst.Template.ID) {
-		f.fields = append(f.fields, search.Field{Name: "template", Text: inst.Template.Name})
-	}
-	if inst.NodeName != "" && f.seen.seesNode(inst.NodeID) {
-		f.fields = append(f.fields, search.Field{Name: nodeField, Text: inst.NodeName})
-	}
-	if len(inst.Metadata) == 0 {
-		return
-	}
-	first := len(f.fields)
+	first := len(to)
 	for key, value := range inst.Metadata {
-		f.fields = append(f.fields, search.Field{Name: "metadata", Key: key, Text: scalarText(value)})
+		to = append(to, search.Field{Name: "metadata", Key: key, Text: scalarText(value)})
 	}
-	slices.SortFunc(f.fields[first:], func(a, b search.Field) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(to[first:], func(a, b search.Field) int { return strings.Compare(a.Key, b.Key) })
+	return to
+}
+
+// setInstance sets the fields of an instance that the caller may see.
+func (f *searcher) setInstance(inst *farm.Instance) {
+	f.fields = searchedInstance(f.fields[:0], inst)
+	hidesTemplate := !f.seen.seesTemplate(inst.Template.ID)
+	hidesNode := inst.NodeID != "" && !f.seen.seesNode(inst.NodeID)
+	if hidesTemplate || hidesNode {
+		f.fields = slices.DeleteFunc(f.fields, func(one search.Field) bool {
+			return one.Name == "template" && hidesTemplate || (one.Name == nodeField || one.Name == "message") && hidesNode
+		})
+	}
 }
 
 func (f *searcher) showInstance(inst *farm.Instance) api.SearchMatch {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // visitor does over HTTP what a tab of a browser does, with separate connections.
@@ -66,6 +69,34 @@ func (v *visitor) get(ctx context.Context, path string, header ...string) (text 
 	return text, took, err
 }
 
+// read returns what a page or a file has, decoded.
+func (v *visitor) read(ctx context.Context, path string, header ...string) ([]byte, error) {
+	resp, err := v.open(ctx, path, header...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := decoded(resp)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(body)
+}
+
+// decoded returns the body of a response without its encoding.
+func decoded(resp *http.Response) (io.Reader, error) {
+	switch encoding := resp.Header.Get("Content-Encoding"); encoding {
+	case "", "identity":
+		return resp.Body, nil
+	case "gzip":
+		return gzip.NewReader(resp.Body)
+	case "zstd":
+		return zstd.NewReader(resp.Body, zstd.WithDecoderConcurrency(1))
+	default:
+		return nil, fmt.Errorf("%s is encoded as %s, which this client cannot read", resp.Request.URL.Path, encoding)
+	}
+}
+
 // refresh asks for what refreshes a page, as htmx does.
 func (v *visitor) refresh(ctx context.Context, path string) (text []byte, took time.Duration, err error) {
 	return v.get(ctx, path, "Hx-Request", "true", "Hx-Current-Url", v.cloud.Controller+path)
@@ -79,7 +110,7 @@ var (
 
 // enter opens a page with all its files, and returns the address of its stream.
 func (v *visitor) enter(ctx context.Context, path string) (live string, err error) {
-	page, _, err := v.get(ctx, path, "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document")
+	page, err := v.read(ctx, path, "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document")
 	if err != nil {
 		return "", err
 	}
@@ -94,7 +125,7 @@ func (v *visitor) enter(ctx context.Context, path string) (live string, err erro
 			continue
 		}
 		had[name] = true
-		text, _, err := v.get(ctx, name, "Accept-Encoding", "identity")
+		text, err := v.read(ctx, name)
 		if err != nil {
 			return "", err
 		}
@@ -117,10 +148,14 @@ func (v *visitor) stay(ctx context.Context, path, live string, refreshed func(ti
 		return ended(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	body, err := decoded(resp)
+	if err != nil {
+		return ended(ctx, err)
+	}
 	events := make(chan struct{}, 1)
 	go func() {
 		defer close(events)
-		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		for lines := bufio.NewScanner(body); lines.Scan(); {
 			if lines.Text() == "event: changed" {
 				select {
 				case events <- struct{}{}:
