@@ -107,7 +107,8 @@ func (f *searcher) setInstance(inst *farm.Instance) {
 	hidesNode := inst.NodeID != "" && !f.seen.seesNode(inst.NodeID)
 	if hidesTemplate || hidesNode {
 		f.fields = slices.DeleteFunc(f.fields, func(one search.Field) bool {
-			return one.Name == "template" && hidesTemplate || (one.Name == nodeField || one.Name == "message") && hidesNode
+			return one.Name == "template" && hidesTemplate ||
+				(one.Name == nodeField || one.Name == "message") && hidesNode
 		})
 	}
 }
