@@ -355,6 +355,7 @@ type Alarm struct {
 	Count   int       `json:"count,omitempty"`   // of the affected objects, where there are several
 	Message string    `json:"message"`           // the condition as a sentence
 	Action  string    `json:"action,omitempty"`  // the remedy
+	Urgent  bool      `json:"urgent,omitempty"`  // instances do not start or records may be lost until it ends
 }
 
 // SaveImage is a request to save an instance as a version of a template.

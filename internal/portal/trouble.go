@@ -3,6 +3,7 @@ package portal
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"slices"
 	"time"
 
@@ -40,11 +41,16 @@ func newOutage(o api.Outage) *outage {
 // coveredAlarms are the alarms whose conditions are reported in more detail.
 var coveredAlarms = []string{api.AlarmOutage, api.AlarmRegistryAway}
 
-// urgentAlarms are the alarms about conditions under which starts fail, or records may be lost.
-var urgentAlarms = []string{
-	api.AlarmDataDisk, api.AlarmStoreFull, api.AlarmRegistryDisk, api.AlarmLicense,
-	api.AlarmQueueGrows,
+// alarmPaths returns the page about an alarm's subject, by the name of the alarm. The others have no page: their
+// text names the subject.
+var alarmPaths = map[string]func(subject string) string{
+	api.AlarmNodeDisk:   nodePath,
+	api.AlarmNodeClock:  nodePath,
+	api.AlarmOrphans:    nodePath,
+	api.AlarmQueueGrows: func(group string) string { return "/groups#g-" + url.PathEscape(group) },
 }
+
+func nodePath(id string) string { return "/nodes/" + url.PathEscape(id) }
 
 // troubleOf returns what needs an operator, urgent conditions first. Every page has the same list: the banner and
 // the number in the navigation are of it.
@@ -139,14 +145,10 @@ func statusTrouble(s *api.ControllerStatus) (list []problem) {
 		}
 		p := problem{
 			What: alarm.Message, Next: cmp.Or(alarm.Action, "See the log of the controller."), Since: alarm.Since,
-			Urgent: slices.Contains(urgentAlarms, alarm.Name),
+			Urgent: alarm.Urgent,
 		}
-		switch {
-		case alarm.Subject == "":
-		case alarm.Name == api.AlarmQueueGrows:
-			p.Path = "/groups#g-" + alarm.Subject
-		default:
-			p.Path = "/nodes/" + alarm.Subject
+		if path := alarmPaths[alarm.Name]; path != nil && alarm.Subject != "" {
+			p.Path = path(alarm.Subject)
 		}
 		list = append(list, p)
 	}

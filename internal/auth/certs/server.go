@@ -104,6 +104,9 @@ func (s *Server) Run(ctx context.Context) { s.files.run(ctx) }
 // Alarm returns the problem that an operator has to fix; "" for none.
 func (s *Server) Alarm() string { return s.files.alarm() }
 
+// Expired reports whether the validity of the certificate has ended, so that clients refuse it.
+func (s *Server) Expired() bool { return s.files.now().After(s.keyPair.Load().Leaf.NotAfter) }
+
 func (s *Server) activate(texts [][]byte) error {
 	pair, err := parsePair(s.opts, texts[0], texts[1])
 	if err == nil {

@@ -130,6 +130,9 @@ func TestAlarms(t *testing.T) {
 		if got := s.Alarm(); (says == "") != (got == "") || !strings.Contains(got, says) {
 			t.Errorf("wanted an alarm that says %q: %q", says, got)
 		}
+		if got := s.Expired(); got != (says == "expired on") {
+			t.Errorf("of the certificate whose alarm says %q: expired is %v", says, got)
+		}
 	}
 }
 

@@ -121,6 +121,7 @@ func (s *ControllerService) certificateAlarms() (list []api.Alarm) {
 			list = append(list, api.Alarm{
 				Name: api.AlarmCertificate, Subject: port.name, Message: message,
 				Action: "Replace the files of certificate and key; they are read again without a restart.",
+				Urgent: port.tls.server.Expired(),
 			})
 		}
 	}

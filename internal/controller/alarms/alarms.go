@@ -2,6 +2,7 @@ package alarms
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,12 @@ const Interval = 10 * time.Second
 // Source returns the alarms that are active. It is called for every status and must not wait: slow
 // checks run elsewhere and are cached. Since is filled in by Alarms, where it is zero.
 type Source func() []api.Alarm
+
+// urgent are the alarms under which instances do not start, or records may be lost. Sources may mark others.
+var urgent = []string{
+	api.AlarmDataDisk, api.AlarmStoreFull, api.AlarmRegistryDisk, api.AlarmRegistryAway, api.AlarmLicense,
+	api.AlarmQueueGrows,
+}
 
 // FromMessage returns the source of one alarm, which is active as long as message returns a text.
 func FromMessage(name string, message func() string, action string) Source {
@@ -71,7 +78,7 @@ func (a *Alarms) Active() []api.Alarm {
 	return list
 }
 
-// stamp fills in Since of every alarm, removes those that ended, and returns the new and the ended
+// stamp fills in Since and Urgent of every alarm, removes those that ended, and returns the new and the ended
 // ones. An alarm that the leader has recorded began then, also when this process started later.
 func (a *Alarms) stamp(list []api.Alarm, now time.Time) (raised []api.Alarm, ended map[alarmKey]time.Time) {
 	recorded := a.recorded()
@@ -91,6 +98,7 @@ func (a *Alarms) stamp(list []api.Alarm, now time.Time) (raised []api.Alarm, end
 			since = written.Since
 		}
 		active[key], list[i].Since = since, since
+		list[i].Urgent = list[i].Urgent || slices.Contains(urgent, list[i].Name)
 		if !known {
 			raised = append(raised, list[i])
 		}

@@ -66,7 +66,7 @@ func TestAlarms(t *testing.T) {
 		time.Sleep(time.Hour)
 		message.Store(&second)
 		list := a.Active()
-		if len(list) != 1 || list[0].Message != second || list[0].Action == "" {
+		if len(list) != 1 || list[0].Message != second || list[0].Action == "" || list[0].Urgent {
 			t.Fatalf("alarms: %v", list)
 		}
 		if since := list[0].Since; since.After(began) || since.Before(began.Add(-Interval)) {
@@ -170,6 +170,8 @@ func TestRegistryAlarm(t *testing.T) {
 		time.Sleep(Interval)
 		if list := a.Active(); len(list) != 1 || list[0].Name != api.AlarmRegistryAway || !list[0].Since.Equal(began) {
 			t.Errorf("after three checks: %+v", list)
+		} else if !list[0].Urgent {
+			t.Error("the alarm is not urgent")
 		}
 		registry.away.Store(false)
 		time.Sleep(Interval)
