@@ -39,7 +39,7 @@ type Series struct {
 type SeriesPoint struct {
 	Time      time.Time `json:"time"`                // when the step begins
 	Samples   int       `json:"samples"`             // measurements, one each 10 s; fewer: a part is missing
-	Running   float64   `json:"running"`             // instances in Started, mean
+	Running   float64   `json:"running"`             // instances in Started on nodes that report, mean
 	Queue     float64   `json:"queue"`               // requests that waited for a node, mean; 0 for a node
 	QueuePeak int       `json:"queue_peak"`          // the most that waited at a time
 	Starts    int       `json:"starts"`              // VMs that came up
@@ -77,4 +77,14 @@ type Sparkline struct {
 	Queue       []*float64 `json:"queue,omitempty"`    // of a group
 	CPUUtil     []*float64 `json:"cpu_util,omitempty"` // of a node, 0 to 1
 	RAMUtil     []*float64 `json:"ram_util,omitempty"` // the same
+
+	Now *GroupLoad `json:"now,omitempty"` // of a group
+}
+
+// GroupLoad is the load of a group when it was requested.
+type GroupLoad struct {
+	Nodes       int   `json:"nodes"`
+	ActiveNodes int   `json:"active_nodes"`
+	Pending     int   `json:"pending"` // instances that request the group and wait for a node
+	Slots       Slots `json:"slots"`   // of all its nodes; Free: of those that accept starts
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/usage"
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // sum adds up the points of a range.
@@ -157,6 +158,14 @@ func TestSeriesOfNodesAndGroups(t *testing.T) {
 					t.Errorf("%s, %s: %+v", name, over, got)
 				}
 			}
+		}
+		cloud, err := c.Usage.Series(api.RangeHour)
+		if last := cloud.Points[len(cloud.Points)-1]; err != nil || last.Running != 0 || *last.OfflineNodes != 2 ||
+			c.Usage.Stats().Instances[string(farm.Started)] != 1 {
+			t.Errorf("in the outage: %+v, %v", last, err)
+		}
+		if failed := c.Usage.FailedStarts(); len(failed) != 1 || failed[a.id] != 1 {
+			t.Errorf("failed starts: %v", failed)
 		}
 		if s, err := c.Usage.NodeSeries(api.RangeHour, "unknown"); err != nil || len(s.Points) != 0 {
 			t.Errorf("of an unknown node: %+v, %v", s, err)

@@ -48,16 +48,52 @@ func (n *Nodes) slots(node *farm.Node, info *farm.NodeInfo, orphaned int) Slots 
 
 // Slots returns the slots of all nodes together, and how many of them are free on nodes that accept starts.
 func (n *Nodes) Slots() (sum Slots, free int) {
+	var all GroupLoad
 	for id, node := range n.db.Tables.Nodes.All() {
-		info := n.db.Tables.NodeInfo(id)
-		orphans, _ := n.opts.Orphans(id)
-		one := n.slots(node, info, orphans.VMs)
-		sum = sum.Add(one)
-		if node.AcceptsStarts() {
-			free += one.Free()
+		all.add(node, n.slotsNow(id, node))
+	}
+	return all.Slots, all.Free
+}
+
+// slotsNow returns the slots of a node with its orphaned VMs.
+func (n *Nodes) slotsNow(id string, node *farm.Node) Slots {
+	orphans, _ := n.opts.Orphans(id)
+	return n.slots(node, n.db.Tables.NodeInfo(id), orphans.VMs)
+}
+
+// GroupLoad is the nodes of a group with their slots.
+type GroupLoad struct {
+	Slots         Slots // of all nodes
+	Free          int   // slots of those that accept starts
+	Nodes, Active int
+}
+
+func (l *GroupLoad) add(node *farm.Node, slots Slots) {
+	l.Slots = l.Slots.Add(slots)
+	l.Nodes++
+	if node.VisibleState() == farm.NodeActive {
+		l.Active++
+	}
+	if node.AcceptsStarts() {
+		l.Free += slots.Free()
+	}
+}
+
+// GroupLoads returns the load of each group that has nodes, by its ID.
+func (n *Nodes) GroupLoads() map[string]GroupLoad {
+	loads := map[string]GroupLoad{}
+	for id, node := range n.db.Tables.Nodes.All() {
+		if len(node.Groups) == 0 {
+			continue
+		}
+		slots := n.slotsNow(id, node)
+		for _, group := range node.Groups {
+			load := loads[group]
+			load.add(node, slots)
+			loads[group] = load
 		}
 	}
-	return sum, free
+	return loads
 }
 
 // SlotHolders returns what takes the slots of a node: its instances, the oldest first, and then the orphaned VMs that

@@ -66,4 +66,18 @@ func TestSlots(t *testing.T) {
 	if sum, free := n.Slots(); free != 2 || sum.Orphaned != 2 || sum.Capacity != 6+n.node(other).Capacity {
 		t.Errorf("all: %+v, %d free", sum, free)
 	}
+	for _, id := range []string{id, other} {
+		grouped := n.node(id).Clone()
+		grouped.Groups = []string{"g"}
+		if id == other {
+			grouped.State, grouped.Capacity = farm.NodeOffline, 3
+		}
+		n.commit(store.Put(n.db.Tables.Nodes, id, grouped, store.Any))
+	}
+	wantLoad := GroupLoad{
+		Slots: Slots{Capacity: 9, Running: 1, Failed: 1, Orphaned: 2, Other: 2}, Free: 1, Nodes: 2, Active: 1,
+	}
+	if loads := n.GroupLoads(); len(loads) != 1 || loads["g"] != wantLoad {
+		t.Errorf("groups: %+v", loads)
+	}
 }

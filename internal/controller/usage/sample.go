@@ -58,7 +58,7 @@ func (s *series) measure() samples {
 	sums := s.counters.count(s.db.Now())
 	onNode, waiting := s.counters.parts()
 	out := samples{
-		cloud: measurement{running: sums.States[string(farm.Started)], queue: sums.Queue, slots: sums.Slots},
+		cloud: measurement{queue: sums.Queue, slots: sums.Slots},
 		nodes: make(map[string]measurement, len(onNode)), groups: map[string]measurement{},
 	}
 	for id := range s.db.Tables.Groups.All() {
@@ -67,6 +67,7 @@ func (s *series) measure() samples {
 	for id, n := range s.db.Tables.Nodes.All() {
 		m := s.measureNode(n, onNode[id])
 		out.nodes[id] = m
+		out.cloud.running += m.running
 		out.cloud.capacity += m.capacity
 		out.cloud.active += m.active
 		out.cloud.offline += m.offline
@@ -80,13 +81,15 @@ func (s *series) measure() samples {
 	return out
 }
 
+// measureNode measures a node. Of an Offline one nothing is reported, so its instances do not count as running; they
+// still use capacity.
 func (s *series) measureNode(n *farm.Node, count nodeCount) measurement {
 	m := measurement{running: count.running, slots: count.slots}
 	switch n.VisibleState() {
 	case farm.NodeActive:
 		m.active, m.capacity = 1, n.VMLimit(s.db.Tables.NodeInfo(n.ID))
 	case farm.NodeOffline:
-		m.offline = 1
+		m.offline, m.running = 1, 0
 		return m
 	}
 	if s.opts.NodeLoad != nil {

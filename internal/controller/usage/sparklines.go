@@ -19,6 +19,27 @@ func (u *Usage) NodeSparklines(over string, ids []string) (api.Series, error) {
 	return u.series.sparklines(over, api.ByNode, list)
 }
 
+// FailedStarts returns how many instances went to Error on each node in the last hour, for those with any.
+func (u *Usage) FailedStarts() map[string]int {
+	hour, now, failed := seriesRanges[0], u.db.Now(), map[string]int{}
+	u.series.mu.Lock()
+	defer u.series.mu.Unlock()
+	for id, t := range u.series.nodes {
+		t.over(hour, now, func(_ int, p *point) {
+			if p.failures > 0 {
+				failed[id] += int(p.failures)
+			}
+		})
+	}
+	return failed
+}
+
+// PendingByGroup returns how many instances that request a group wait for a node, for groups with any.
+func (u *Usage) PendingByGroup() map[string]int {
+	_, waiting := u.counters.parts()
+	return waiting
+}
+
 // GroupSparklines returns the utilization of the groups over a range of the API, by their names: of the first
 // api.MaxSparklines.
 func (u *Usage) GroupSparklines(over string) (api.Series, error) {

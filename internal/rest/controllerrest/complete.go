@@ -92,7 +92,7 @@ func (s *server) completeNodes(
 	_ context.Context, seen visibility, text string, limit int,
 ) (filter.Completion, error) {
 	nodes := s.nodesToAPI(s.controller.Nodes.List(), seen)
-	return completeIn(nodeFields, text, slices.Values(nodes), limit)
+	return completeIn(s.nodeFields(), text, slices.Values(nodes), limit)
 }
 
 func (s *server) completeTemplates(

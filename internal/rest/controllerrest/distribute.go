@@ -71,7 +71,7 @@ func groupIDsParam(p *rest.Params) []string {
 // nodeFilterParam reads the filter of a selection of nodes, and returns which of those that the caller sees it matches;
 // nil without a filter.
 func (s *server) nodeFilterParam(r *rest.Request) func(id string) bool {
-	fits := filterParam(r.Params, nodeFields)
+	fits := filterParam(r.Params, s.nodeFields())
 	if fits == nil {
 		return nil
 	}

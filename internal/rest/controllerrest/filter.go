@@ -2,7 +2,9 @@ package controllerrest
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -195,8 +197,17 @@ var pastFields = filter.Table[*farm.InstanceHistory]{
 	{Name: "ended", Age: func(p *farm.InstanceHistory) time.Time { return p.Finished }},
 }
 
-// nodeFields are the fields of nodes.
-var nodeFields = filter.Table[api.Node]{
+// nodeFields are the fields of nodes, with what is only known outside their records.
+func (s *server) nodeFields() filter.Table[api.Node] {
+	failed := sync.OnceValue(s.controller.Usage.FailedStarts)
+	return append(slices.Clone(nodeRecordFields), filter.Field[api.Node]{
+		Name: "failed", Summary: "starts that failed in the last hour",
+		Number: func(n api.Node) float64 { return float64(failed()[n.NodeID]) },
+	})
+}
+
+// nodeRecordFields are the fields of nodes as the API has them.
+var nodeRecordFields = filter.Table[api.Node]{
 	{Name: "id", IsDefault: true, Text: func(n api.Node) string { return n.NodeID }},
 	{Name: "name", IsDefault: true, Text: func(n api.Node) string { return n.NodeName }},
 	{Name: "host", IsDefault: true, Text: func(n api.Node) string { return n.IPAddress }},

@@ -16,7 +16,7 @@ import (
 // listNodes returns an array, with one element when an ID is given.
 func (s *server) listNodes(r *rest.Request) (any, error) {
 	seen := s.visibilityOf(r)
-	id, part, fits := r.Params.String("id"), sliceParam(r.Params), filterParam(r.Params, nodeFields)
+	id, part, fits := r.Params.String("id"), sliceParam(r.Params), filterParam(r.Params, s.nodeFields())
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func (s *server) series(r *rest.Request) (any, error) {
 	case by == api.ByNode:
 		return s.nodeSparklines(r, over, nodes)
 	case by == api.ByGroup:
-		return s.controller.Usage.GroupSparklines(over)
+		return s.groupSparklines(over)
 	case len(nodes) == 1:
 		return s.nodeSeries(r, over, nodes[0])
 	case group != "":
@@ -53,6 +53,24 @@ func (s *server) nodeSparklines(r *rest.Request, over string, ids []string) (any
 		}
 	}
 	return s.controller.Usage.NodeSparklines(over, visible)
+}
+
+// groupSparklines returns all groups over time, with their present load.
+func (s *server) groupSparklines(over string) (any, error) {
+	out, err := s.controller.Usage.GroupSparklines(over)
+	if err != nil {
+		return nil, err
+	}
+	loads, pending := s.controller.Nodes.GroupLoads(), s.controller.Usage.PendingByGroup()
+	for i := range out.Series {
+		group := &out.Series[i]
+		load := loads[group.ID]
+		group.Now = &api.GroupLoad{
+			Nodes: load.Nodes, ActiveNodes: load.Active, Pending: pending[group.ID], Slots: slotsToAPI(load.Slots),
+		}
+		group.Now.Slots.Free = load.Free
+	}
+	return out, nil
 }
 
 func (s *server) nodeSeries(r *rest.Request, over, id string) (any, error) {

@@ -47,8 +47,22 @@ func TestSeriesShape(t *testing.T) {
 		t.Fatal(err)
 	}
 	if groups.By != api.ByGroup || groups.Points == nil || len(groups.Series) != 1 || groups.Series[0].Name != "ci" ||
-		len(groups.Series[0].Running) != 144 || groups.Step != 600 {
+		len(groups.Series[0].Running) != 144 || groups.Step != 600 || groups.Series[0].Now == nil ||
+		groups.Series[0].Now.Nodes != 0 {
 		t.Errorf("%+v", groups)
+	}
+}
+
+// TestFailedStarts: nodes can be sorted and filtered by how many starts failed on them.
+func TestFailedStarts(t *testing.T) {
+	c := newCloud(t)
+	for path, status := range map[string]string{
+		"/api/v1/node/page?sort=-failed&filter=failed%3E0": "OK", "/api/v1/node?filter=failed%3E0": "OK",
+		"/api/v1/node/page?sort=failures": "FAIL",
+	} {
+		if got := c.call("GET", path, ""); got.Status != status {
+			t.Errorf("%s: %s %s", path, got.Status, got.Message)
+		}
 	}
 }
 

@@ -98,7 +98,8 @@ func (s *server) instancePart(
 // pageNodes returns a part of the nodes with the counts of all that match.
 func (s *server) pageNodes(r *rest.Request) (any, error) {
 	seen := s.visibilityOf(r)
-	fits, part := filterParam(r.Params, nodeFields), tablePartParam(r.Params, nodeFields)
+	fields := s.nodeFields()
+	fits, part := filterParam(r.Params, fields), tablePartParam(r.Params, fields)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
