@@ -10,11 +10,18 @@ func chartColumn(name string, value func(p *api.SeriesPoint) *float64) chart.Col
 	return chart.Column{Name: name, Value: value}
 }
 
-// The columns of the cloud's series.
-func runningOf(p *api.SeriesPoint) *float64 { return &p.Running }
-func queueOf(p *api.SeriesPoint) *float64   { return &p.Queue }
-func medianOf(p *api.SeriesPoint) *float64  { return p.StartP50 }
-func p95Of(p *api.SeriesPoint) *float64     { return p.StartP95 }
+// The columns of the cloud's series. runningOf returns nil while no node reports: then it is not known what runs.
+func runningOf(p *api.SeriesPoint) *float64 {
+	lost := p.OfflineNodes != nil && *p.OfflineNodes > 0 && p.ActiveNodes != nil && *p.ActiveNodes == 0
+	if lost && p.Running == 0 {
+		return nil
+	}
+	return &p.Running
+}
+
+func queueOf(p *api.SeriesPoint) *float64  { return &p.Queue }
+func medianOf(p *api.SeriesPoint) *float64 { return p.StartP50 }
+func p95Of(p *api.SeriesPoint) *float64    { return p.StartP95 }
 
 func queuePeakOf(p *api.SeriesPoint) *float64 {
 	peak := float64(p.QueuePeak)

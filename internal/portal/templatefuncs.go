@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/bytesize"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/portal/chart"
 	"github.com/buildyard/buildyard/internal/portal/format"
 )
@@ -21,6 +23,7 @@ var templateFuncs = template.FuncMap{
 	"precise":  func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"bytes":    bytesize.Format,
 	"percent":  format.Percent,
+	"running":  func(p api.SeriesPoint) *float64 { return runningOf(&p) },
 	"seconds":  func(s *float64) string { return format.Seconds(*s) },
 	"state":    newStateView,
 	"join":     strings.Join,
@@ -69,6 +72,16 @@ var stateViews = map[string]stateView{
 	"Updating": {Tone: "busy", Icon: "turn"}, "Drain Mode": {Tone: "warn", Icon: "drain"},
 	"Unhealthy": {Tone: "bad", Icon: "alert"}, "Offline": {Tone: "off", Icon: "wifi"},
 	"Inactive (Invalid License)": {Tone: "warn", Icon: "key"},
+}
+
+// newPhaseView returns the display of an instance's state, in the words of its phase where the state does not tell
+// whether it still waits for a node.
+func newPhaseView(state, phase string) stateView {
+	v := newStateView(state)
+	if state == string(farm.Scheduling) && (phase == string(farm.PhasePlaced) || phase == string(farm.PhaseBooting)) {
+		v.Plain, v.Tone, v.Icon = chart.PhaseText(phase), "busy", chart.PhaseIcon(phase)
+	}
+	return v
 }
 
 func newStateView(word string) stateView {

@@ -73,6 +73,7 @@ type Chart struct {
 	DayTicks      bool // the ticks are days
 	Lines         []Line
 	Gaps          []Gap // spans in which no controller reported
+	Outages       []Outage
 }
 
 // Line is one line of a Chart, and the area below it.
@@ -85,6 +86,12 @@ type Line struct {
 type Gap struct {
 	X, Width int
 	Text     string
+}
+
+// Outage is a span of a Chart in which nodes were Offline. It is as high as the share of the nodes.
+type Outage struct {
+	X, Y, Width, Height int
+	Text                string
 }
 
 // Column is what a line of a Chart shows.
@@ -128,7 +135,7 @@ func New(title, unit string, s *api.Series, columns ...Column) Chart {
 	if v := LastValue(rows[0]); v != nil {
 		c.Latest = "latest " + u.text(roundedLatest(unit, *v))
 	}
-	c.Gaps = steps.gaps()
+	c.Gaps, c.Outages = steps.gaps(), steps.outages()
 	for i := range 7 {
 		c.XTicks = append(c.XTicks, s.From.Add(s.To.Sub(s.From)*time.Duration(i)/6))
 	}
@@ -198,6 +205,39 @@ func (s seriesSteps) gaps() (list []Gap) {
 			})
 		}
 		last = i
+	}
+	return list
+}
+
+// leastOutage is the height of the span of one Offline node among many.
+const leastOutage = 4
+
+// outages returns the spans with Offline nodes. One ends where the greatest number of them changes.
+func (s seriesSteps) outages() (list []Outage) {
+	offline := func(i int) int {
+		if p := s.points[i]; p != nil && p.OfflineNodesMax != nil {
+			return *p.OfflineNodesMax
+		}
+		return 0
+	}
+	for i := 0; i < len(s.points); i++ {
+		n, begin := offline(i), i
+		if n == 0 {
+			continue
+		}
+		active := 0
+		for ; i < len(s.points) && offline(i) == n; i++ {
+			if least := s.points[i].ActiveNodesMin; least != nil {
+				active = max(active, *least)
+			}
+		}
+		height := max(chartHeight*n/(n+active), leastOutage)
+		list = append(list, Outage{
+			X: chartWidth * begin / len(s.points), Width: max(chartWidth*(i-begin)/len(s.points), 2),
+			Y: chartHeight - height, Height: height,
+			Text: format.Plural(n, "node", "nodes") + " Offline for " + format.Duration(time.Duration(i-begin)*s.step),
+		})
+		i-- // the next step may be one with another number
 	}
 	return list
 }

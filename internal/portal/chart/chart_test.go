@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +39,25 @@ func TestGaps(t *testing.T) {
 	last := New("Running", "n", newSeries(-1, -1, 3), Column{Name: "running", Value: running}).Lines[0].Line
 	if last != "M600.0 0.0m-4 0h4" {
 		t.Errorf("the newest report is outside the picture: %s", last)
+	}
+}
+
+// TestOutages: spans with Offline nodes are marked and named, as high as the share of these nodes.
+func TestOutages(t *testing.T) {
+	s := newSeries(4, 4, 2, 2, 0, 4)
+	for i, offline := range []int{0, 0, 1, 1, 4, 0} {
+		active := 4 - offline
+		s.Points[i].OfflineNodesMax, s.Points[i].ActiveNodesMin = &offline, &active
+	}
+	want := []Outage{
+		{200, chartHeight * 3 / 4, 200, chartHeight / 4, "1 node Offline for 2 m 00 s"},
+		{400, 0, 100, chartHeight, "4 nodes Offline for 1 m 00 s"},
+	}
+	if got := New("Running", "n", s, Column{Name: "running", Value: running}).Outages; !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := New("Running", "n", newSeries(1, -1, 2), Column{Name: "running", Value: running}).Outages; got != nil {
+		t.Errorf("without counted nodes: %+v", got)
 	}
 }
 

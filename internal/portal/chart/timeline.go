@@ -92,6 +92,9 @@ func NewTimeline(now, created time.Time, all []api.Transition, end time.Time) (l
 // PhaseText returns a phase of the API in plain words; "" for unknown ones.
 func PhaseText(phase string) string { return phaseViews[phase].Phase }
 
+// PhaseIcon returns the icon of a phase of the API.
+func PhaseIcon(phase string) string { return phaseViews[phase].Icon }
+
 // phaseOf returns the phase that began with a transition.
 func phaseOf(t api.Transition) Phase {
 	if e, ok := phaseViews[t.Phase]; ok {
