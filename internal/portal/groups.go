@@ -150,7 +150,7 @@ func askDeleteGroup(v *visit) (any, error) {
 	}
 	v.title = "Delete group " + f.Name
 	if page, err := v.InstancePage(v,
-		client.PageOptions{Filter: "state:scheduling group:" + f.ID, Limit: 1}); err == nil {
+		client.PageOptions{Filter: "phase:queued group:" + f.ID, Limit: 1}); err == nil {
 		f.PendingInstances = page.Total
 	}
 	return f, nil

@@ -34,6 +34,9 @@ type instanceView struct {
 	HasNodeLogs     bool // nodes send their logs to the central logs
 }
 
+// StateView is the display of the state.
+func (p instanceView) StateView() stateView { return newPhaseView(p.State, p.VM.Phase) }
+
 // waiting is why an instance is pending.
 type waiting struct {
 	Reason string

@@ -135,7 +135,7 @@ func newInstanceRow(item api.InstanceItem, page api.InstancePage) instanceRow {
 	if vm.Failure != nil {
 		row.Note = vm.Failure.Summary
 	}
-	if vm.Phase == "booting" || vm.Phase == "startup_script" {
+	if vm.Phase == "placed" || vm.Phase == "booting" || vm.Phase == "startup_script" {
 		row.Note = cmp.Or(row.Note, chart.PhaseText(vm.Phase))
 	}
 	if vm.InstanceState == string(farm.Pulling) {

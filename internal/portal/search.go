@@ -48,7 +48,7 @@ var commands = []link{
 	{"Add a node", "/nodes/join"},
 	{"Create an API key", "/keys/create"},
 	{"Show failed instances", "/instances?q=state%3Aerror"},
-	{"Show the queue", "/instances?q=state%3Ascheduling"},
+	{"Show the queue", "/instances?q=phase%3Aqueued"},
 	{"Show lost nodes", "/nodes?q=state%3Aoffline%2Cunhealthy"},
 }
 
