@@ -21,7 +21,7 @@ type column struct {
 	Field        string // that it is sorted by; "": it cannot be
 	Numeric      bool
 	HideOnNarrow bool // hidden on narrow screens
-	NewestFirst  bool // by age: the first click shows the newest first
+	MostFirst    bool // the first click shows the greatest number first
 	IsExtra      bool // it is not shown unless it was chosen
 
 	Shown  bool
@@ -107,13 +107,13 @@ func (a tableQuery) columns(all []column) []column {
 			continue
 		}
 		next := c.Field
-		if c.Field == by {
-			all[i].Sorted = "ascending"
-			if down {
-				all[i].Sorted = "descending"
-			} else {
-				next = "-" + c.Field
-			}
+		if c.MostFirst {
+			next = "-" + c.Field
+		}
+		if c.Field == by && down {
+			all[i].Sorted, next = "descending", c.Field
+		} else if c.Field == by {
+			all[i].Sorted, next = "ascending", "-"+c.Field
 		}
 		all[i].Path = a.pathWith(a.filter, next, 1)
 	}
