@@ -3,7 +3,6 @@ package portal
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,8 +37,11 @@ type dashboard struct {
 	Rows        []api.SeriesPoint
 	Failures    []failureCause
 	FailedCount int // instances in Error
+	FailedCut   int // causes are of so many newest ones; 0: of all
 	Groups      []groupLoad
 	Outage      *problem // an outage that is urgent; nil: there is none
+	OutageCount int
+	Others      []problem // besides Outage
 	Changes     []eventtext.Row
 	CurlCommand string
 }
@@ -96,8 +98,8 @@ func (d *dashboard) addStats(v *visit) error {
 	d.Tiles = append(d.Tiles, d.runningTile(&s), d.queueTile(&s), slotsTile(&s), d.startTile(&s), nodesTile(&s))
 	status, statusErr := v.status()
 	trouble := troubleOf(orNil(status, statusErr), &s)
-	if len(trouble) > 0 && trouble[0].Urgent && trouble[0].Outage != nil {
-		d.Outage = &trouble[0]
+	d.setOutage(trouble)
+	if d.Outage != nil {
 		d.Outage.Outage.Check = "curl -sS -i " + snippet.Quoted(controllerURL(v)+"/livez")
 	}
 	if len(trouble) == 0 {
@@ -108,6 +110,23 @@ func (d *dashboard) addStats(v *visit) error {
 		}
 	}
 	return nil
+}
+
+// setOutage sets the first urgent outage, and what needs an operator besides it.
+func (d *dashboard) setOutage(trouble []problem) {
+	shown := slices.IndexFunc(trouble, func(p problem) bool { return p.Urgent && p.Outage != nil })
+	if shown < 0 {
+		return
+	}
+	for i := range trouble {
+		if trouble[i].Outage != nil {
+			d.OutageCount++
+		}
+		if i != shown {
+			d.Others = append(d.Others, trouble[i])
+		}
+	}
+	d.Outage = &trouble[shown]
 }
 
 func (d *dashboard) runningTile(s *api.ControllerStats) tile {
@@ -125,7 +144,7 @@ func (d *dashboard) runningTile(s *api.ControllerStats) tile {
 
 func (d *dashboard) queueTile(s *api.ControllerStats) tile {
 	t := tile{
-		Name: "Waiting in queue", Path: "/instances?q=state%3Ascheduling&sort=-age", Value: format.Count(s.QueueDepth),
+		Name: "Waiting in queue", Path: "/instances?q=phase%3Aqueued&sort=-age", Value: format.Count(s.QueueDepth),
 		Spark: d.spark("Waiting in queue", queueOf),
 	}
 	if s.QueueDepth > 0 {
@@ -256,6 +275,9 @@ func (d *dashboard) addFailures(v *visit) error {
 		return err
 	}
 	d.FailedCount = page.Total
+	if page.Total > len(page.Instances) {
+		d.FailedCut = len(page.Instances)
+	}
 	for _, item := range page.Instances {
 		row := newInstanceRow(item, page)
 		what := row.Note + "\x00" + row.TemplateID + row.Tag
@@ -269,45 +291,53 @@ func (d *dashboard) addFailures(v *visit) error {
 		}
 		d.Failures[i].Count++
 		if d.Failures[i].Count == 2 {
-			d.Failures[i].Path = format.Path("/instances", "q", "state:error template:"+row.TemplateID)
+			d.Failures[i].Path = format.Path("/instances", "q", alikeFilter(item.VM))
 		}
 	}
 	d.Failures = d.Failures[:min(len(d.Failures), fewCauses)]
 	return nil
 }
 
+// alikeFilter is the filter of the instances in Error with the same cause.
+func alikeFilter(vm api.Instance) string {
+	text := "state:error template:" + vm.VMID
+	if vm.Tag != "" {
+		text += " tag:" + format.QuotedFilterValue(vm.Tag)
+	}
+	if vm.Failure != nil {
+		text += " failure:" + vm.Failure.Class
+	}
+	return text
+}
+
 // groupLoad is the capacity of a group and its use.
 type groupLoad struct {
 	ID, Name       string
-	Nodes          int
-	Used, Capacity int
+	Nodes, Active  int
+	Used, Capacity int // of the slots of all nodes
 	Waiting        int
 	UsedShare      string // for a meter
 	Spark          *chart.Spark
 }
 
-// addGroups adds the capacity of the groups of nodes. A cloud without groups has none.
+// addGroups adds the present slots of the groups of nodes, counted as those of the cloud. A cloud without groups has
+// none.
 func (d *dashboard) addGroups(v *visit) error {
 	s, err := v.GroupSparklines(v, api.RangeHour)
 	if err != nil {
 		return err
 	}
 	for _, one := range s.Series {
-		g := groupLoad{ID: one.ID, Name: one.Name, Used: lastInt(one.SlotsUsed), Capacity: lastInt(one.Capacity)}
-		g.Waiting, g.Nodes = lastInt(one.Queue), lastInt(one.ActiveNodes)
+		g := groupLoad{ID: one.ID, Name: one.Name}
+		if now := one.Now; now != nil {
+			g.Used, g.Capacity = usedSlots(&now.Slots), now.Slots.Capacity
+			g.Waiting, g.Nodes, g.Active = now.Pending, now.Nodes, now.ActiveNodes
+		}
 		g.UsedShare = strconv.FormatFloat(shareOf(g.Used, g.Capacity), 'f', 3, 64)
 		g.Spark = chart.SparkOf("Slots used by "+one.Name, one.SlotsUsed)
 		d.Groups = append(d.Groups, g)
 	}
 	return nil
-}
-
-// lastInt returns the newest number, rounded; 0 where nothing was reported of late.
-func lastInt(values []*float64) int {
-	if v := chart.LastValue(values); v != nil {
-		return int(math.Round(*v))
-	}
-	return 0
 }
 
 // addChanges adds the newest events. Without the event log there are none.
@@ -324,12 +354,25 @@ func (d *dashboard) addChanges(v *visit) error {
 // firstRun is the steps from an empty cloud to the first job, ticked by what the cloud has.
 type firstRun struct {
 	Join                                    joinView
-	Push, Start                             string
+	Import, Push, Start                     string
 	HasNodes, HasTemplates, HasInstances    bool
 	NodeCount, TemplateCount, InstanceCount string
 	Current                                 int // number of the first step that is not done
 	ControllerURL                           string
 	LoginRequired                           bool
+}
+
+// hasStarted reports whether the cloud knows of an instance: one that exists, one of the history, or one that is
+// counted in the usage of the last week, which outlives the controller.
+func hasStarted(v *visit, s *api.ControllerStats) bool {
+	if liveInstances(*s)+s.StartsLastHour > 0 {
+		return true
+	}
+	if past, err := v.History(v, client.ListOptions{Limit: 1}); err == nil && len(past) > 0 {
+		return true
+	}
+	report, err := v.UsageReport(v, api.ByGroup, api.RangeWeek)
+	return err == nil && slices.ContainsFunc(report.Rows, func(r api.UsageRow) bool { return r.Starts > 0 })
 }
 
 // addFirstRun adds the first steps while the cloud lacks nodes, templates or instances.
@@ -343,13 +386,17 @@ func (d *dashboard) addFirstRun(v *visit) {
 	if err != nil {
 		return
 	}
-	instances := liveInstances(stats) + stats.StartsLastHour
-	if nodes > 0 && templates.Total > 0 && instances > 0 {
+	if rights := v.canDo().rights; templates.Total == 0 && rights != nil && !rights.Root {
+		return // there may be templates that the visitor does not see
+	}
+	started := hasStarted(v, &stats)
+	if nodes > 0 && templates.Total > 0 && started {
 		return
 	}
 	f := &firstRun{
-		Join: newJoinView(v), Push: pushCommand(v), HasNodes: nodes > 0, HasTemplates: templates.Total > 0,
-		HasInstances: instances > 0, Start: snippet.Command(&client.StartRequest{}, ""),
+		Join: newJoinView(v), Import: "buildnode vm import disk.qcow2 --name " + exampleVM + " --cpu 2 --ram 4G",
+		Push: pushCommand(v), HasNodes: nodes > 0, HasTemplates: templates.Total > 0, HasInstances: started,
+		Start:         snippet.Command(&client.StartRequest{}, ""),
 		ControllerURL: controllerURL(v), LoginRequired: v.loginRequired,
 	}
 	f.NodeCount, f.TemplateCount = strconv.Itoa(nodes), strconv.Itoa(templates.Total)

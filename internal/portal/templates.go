@@ -116,6 +116,9 @@ func listTemplates(v *visit) (any, error) {
 	return list, nil
 }
 
+// exampleVM is the name of the VM in the commands that import and push it.
+const exampleVM = "my-image"
+
 // pushCommand is how a template gets into the registry of this cloud.
 func pushCommand(v *visit) string {
 	address := "http://registry.example:8089"
@@ -126,7 +129,7 @@ func pushCommand(v *visit) string {
 	if flags := v.caller().NodeFlags(); flags != "" {
 		line += " " + flags
 	}
-	return line + " push NAME-OF-VM --tag v1"
+	return line + " push " + exampleVM + " --tag v1"
 }
 
 // epochTime returns a time of the registry; zero for never.

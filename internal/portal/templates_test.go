@@ -44,7 +44,7 @@ func (s shown) leadsTo(prefix string) string {
 // TestTemplates: the list, one, its scan; what is hostile is text.
 func TestTemplates(t *testing.T) {
 	w := newWorld(t, nil)
-	w.get("/templates").has(200, "No templates.", "buildnode registry -r &#39;"+w.RegistryURL(), "push NAME-OF-VM")
+	w.get("/templates").has(200, "No templates.", "buildnode registry -r &#39;"+w.RegistryURL(), "push my-image")
 	w.push(debian, hostile)
 	w.push(spare, "spare")
 	w.get("/templates").has(200, "2 templates", "v2", "spare", "&lt;script&gt;", "!<script>alert",

@@ -1,6 +1,7 @@
 package portal
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
@@ -30,5 +31,36 @@ func TestAlarmPaths(t *testing.T) {
 		if p.Path != paths[p.What] {
 			t.Errorf("%s leads to %q, not %q", p.What, p.Path, paths[p.What])
 		}
+	}
+}
+
+// TestOutageAmongOthers: the dashboard shows one outage in full, counts all of them, and lists the other problems.
+func TestOutageAmongOthers(t *testing.T) {
+	status := &api.ControllerStatus{
+		RegistryStatus: "Running", ActiveAlarms: []api.Alarm{{Name: api.AlarmNodeClock, Subject: "n", Message: "clock"}},
+		Outages: []api.Outage{{State: "Offline", Nodes: 3, Of: 4}, {State: "Unhealthy", Nodes: 1, Of: 4}},
+	}
+	var d dashboard
+	d.setOutage(troubleOf(status, nil))
+	if d.Outage == nil || d.Outage.Outage.Nodes != 3 || d.OutageCount != 2 || len(d.Others) != 2 {
+		t.Fatalf("%+v", d)
+	}
+	var text strings.Builder
+	if err := pageTemplates()["dashboard"].ExecuteTemplate(&text, "outage", &d); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"one of 2 outages", "2 other problems", "1 of 4 nodes is Unhealthy", `href="/nodes/n">clock`,
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not in the card: %s", want, &text)
+		}
+	}
+	d = dashboard{}
+	d.setOutage(troubleOf(&api.ControllerStatus{
+		RegistryStatus: "Running", Outages: []api.Outage{{State: "Offline", Nodes: 1, Of: 9}},
+	}, nil))
+	if d.Outage != nil {
+		t.Error("an outage of few nodes hides the banner")
 	}
 }
