@@ -42,7 +42,8 @@ func TestHasStarted(t *testing.T) {
 	}{
 		"nothing is known": {map[string]any{}, false},
 		"never started": {map[string]any{
-			"/api/v1/vm/history": []api.HistoryInstance{}, "/api/v1/stats/usage": api.UsageReport{Rows: []api.UsageRow{{}}},
+			"/api/v1/vm/history":  []api.HistoryInstance{},
+			"/api/v1/stats/usage": api.UsageReport{Rows: []api.UsageRow{{}}},
 		}, false},
 		"history": {map[string]any{"/api/v1/vm/history": []api.HistoryInstance{{}}}, true},
 		"usage": {map[string]any{

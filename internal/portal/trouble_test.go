@@ -37,8 +37,9 @@ func TestAlarmPaths(t *testing.T) {
 // TestOutageAmongOthers: the dashboard shows one outage in full, counts all of them, and lists the other problems.
 func TestOutageAmongOthers(t *testing.T) {
 	status := &api.ControllerStatus{
-		RegistryStatus: "Running", ActiveAlarms: []api.Alarm{{Name: api.AlarmNodeClock, Subject: "n", Message: "clock"}},
-		Outages: []api.Outage{{State: "Offline", Nodes: 3, Of: 4}, {State: "Unhealthy", Nodes: 1, Of: 4}},
+		RegistryStatus: "Running",
+		ActiveAlarms:   []api.Alarm{{Name: api.AlarmNodeClock, Subject: "n", Message: "clock"}},
+		Outages:        []api.Outage{{State: "Offline", Nodes: 3, Of: 4}, {State: "Unhealthy", Nodes: 1, Of: 4}},
 	}
 	var d dashboard
 	d.setOutage(troubleOf(status, nil))

@@ -239,6 +239,7 @@ func (o *Outages) Alarms() []api.Alarm {
 		Describe(largest))
 	return []api.Alarm{{
 		Name: api.AlarmOutage, Since: largest.FirstContactLost, Count: lost, Message: message,
+		Urgent: 2*lost >= largest.Of,
 		Action: "Check what these nodes share: network, power, group. Show them: buildyard node list.",
 	}}
 }

@@ -167,6 +167,9 @@ func TestOutageAlarm(t *testing.T) {
 		if test.want && (list[0].Count != test.lost || !list[0].Since.Equal(c.now.Add(-time.Hour))) {
 			t.Errorf("alarm: %+v", list[0])
 		}
+		if test.want && list[0].Urgent != (test.lost >= test.active) {
+			t.Errorf("%d lost, %d active: urgent is %v", test.lost, test.active, list[0].Urgent)
+		}
 	}
 }
 
