@@ -344,7 +344,7 @@ const (
 	AlarmOutage       = "node_outage"       // many nodes are Offline or Unhealthy
 	AlarmQueueGrows   = "queue_grows"       // over minutes, and the oldest wait with it
 	AlarmRegistryAway = "registry_unreachable"
-	AlarmCertificate  = "server_certificate" // of the controller or registry is invalid or expires soon
+	AlarmCertificate  = "server_certificate" // of a port of the controller is invalid or expires soon
 )
 
 // Alarm is a condition that needs an operator. Name and Subject identify it; Name never changes.

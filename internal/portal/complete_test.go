@@ -70,7 +70,7 @@ func TestNodeHasEverything(t *testing.T) {
 	page.has(
 		200, "<h1>"+n.NodeName, "<meter", "10.1.2.3", "last contact <time",
 		fmt.Sprint(n.HostArch, ", ", n.CPUCount, " CPU"),
-		"<b>Drained</b>", `since <time datetime="`+n.StateSince.UTC().Format(time.RFC3339), "new fan",
+		"<b>Draining</b>", "1 VM remains", `since <time datetime="`+n.StateSince.UTC().Format(time.RFC3339), "new fan",
 		">Edit</a>", ">Undrain</a>", ">Update agent</a>", ">Delete</a>", ">Change</a>", ">Set</button>",
 		">job</a>", `href="/templates/`+debian, ":v2<", "<td>phone</td>", "1-1", " started", "Raw JSON", "Vulnerabilities",
 	)

@@ -48,7 +48,7 @@ type bulkNodeAction struct {
 
 var bulkNodeActions = []bulkNodeAction{
 	{
-		Name: "drain", Title: "Drain nodes", Button: "Drain", Said: "Drained", AsksReason: true,
+		Name: "drain", Title: "Drain nodes", Button: "Drain", Said: "Drain started", AsksReason: true,
 		Text: "No new instances start on the node. Running instances continue until they end, or until the deadline.",
 		callAPI: func(v *visit, id string) error {
 			config, err := drainConfig(v.query, id)

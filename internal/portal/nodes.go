@@ -237,6 +237,22 @@ func filterError(err error, filter string) string {
 	return ""
 }
 
+// remainingVMs describes how many VMs are left on a node that is being drained.
+func remainingVMs(d *api.Drain) string {
+	if d.Remaining == 0 {
+		return "no VM remains"
+	}
+	return format.Plural(d.Remaining, "VM remains", "VMs remain")
+}
+
+// DrainProgress describes how far the drain of a node is; "" where it is not being drained.
+func (r nodeRow) DrainProgress() string {
+	if r.Drain == nil {
+		return ""
+	}
+	return remainingVMs(r.Drain)
+}
+
 // nodeStateReason describes in one line why a node is in its state, or which operation is in progress
 // there.
 func nodeStateReason(n api.Node) string {
@@ -245,7 +261,7 @@ func nodeStateReason(n api.Node) string {
 		parts = append(parts, n.StateReason)
 	}
 	if n.Drain != nil && n.State == string(farm.NodeDrain) {
-		parts = append(parts, format.Plural(n.Drain.Remaining, "VM remains", "VMs remain"))
+		parts = append(parts, remainingVMs(n.Drain))
 	}
 	if u := n.Update; u != nil {
 		parts = append(parts, "agent becomes "+u.Version)

@@ -59,12 +59,12 @@ func TestDrain(t *testing.T) {
 		"drain_mode")
 	w.post("/nodes/drain", url.Values{"chosen": {id}, "reason": {hostile}, "deadline": {"2h"}, "back": {"/nodes/" +
 		id}}).leads("/nodes/" + id)
-	w.get("/nodes/"+id).has(200, "Drain Mode", "0 VMs remain", "terminated at", "&lt;script&gt;", "!<script>alert",
+	w.get("/nodes/"+id).has(200, "<b>Drained</b>", "Drain Mode", "no VM remains", "terminated at", "&lt;script&gt;", "!<script>alert",
 		"Undrain")
-	w.get("/nodes").has(200, "Drain Mode <b>1</b>", "Active <b>1</b>", "0 VMs remain")
+	w.get("/nodes").has(200, "Drain Mode <b>1</b>", "Active <b>1</b>", "no VM remains")
 	w.post("/nodes/drain", url.Values{"chosen": {id}, "deadline": {"soon"}}).has(409, "such as 30m or 2h")
 	w.post("/nodes/undrain", url.Values{"all": {"1"}, "q": {"state:\"drain mode\""}}).leads("/nodes")
-	w.post("/nodes/drain", url.Values{"chosen": {id, "nobody"}}).has(409, "1 failed of 2", "Drained", "Not found")
+	w.post("/nodes/drain", url.Values{"chosen": {id, "nobody"}}).has(409, "1 failed of 2", "Drain started", "Not found")
 	w.post("/nodes/undrain", url.Values{"chosen": {id, other}}).has(200, "2 done", "Schedulable")
 	w.post("/nodes/update", url.Values{"chosen": {id, other}}).has(409, "2 failed of 2")
 }

@@ -357,7 +357,7 @@ func TestRightsOnSingleThings(t *testing.T) {
 	v.get("/nodes").has(200, "mac-0001", ">Set<", "!disabled")
 	v.get("/nodes/"+v.node.NodeID).has(200, ">Drain</a>", ">Delete</a>", needs+"force_upgrade on the node")
 	v.get("/templates/"+debian).has(200, ">Revert to this</a>", ">Delete template</a>", "!disabled")
-	v.post("/nodes/drain", two).has(409, "1 failed of 2", "Drained", "Not found")
+	v.post("/nodes/drain", two).has(409, "1 failed of 2", "Drain started", "Not found")
 	v.post("/templates/"+debian+"/distribute",
 		url.Values{"tag": {"v1"}, "to": {"filter"}, "filter": {"id:" + v.node.NodeID}, "act_as": {"ci"}}).leadsTo(
 		"/templates/")

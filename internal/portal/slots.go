@@ -171,8 +171,8 @@ func slotWarning(n *api.Node) string {
 		parts = append(parts, format.Plural(s.Failed, "slot is held by a failed VM", "slots are held by failed VMs"))
 	}
 	if s.Orphaned > 0 {
-		parts = append(parts, format.Plural(s.Orphaned, "slot is held by a VM without an instance",
-			"slots are held by VMs without an instance"))
+		parts = append(parts, format.Plural(s.Orphaned, "slot is held by an orphaned VM",
+			"slots are held by orphaned VMs"))
 	}
 	return strings.Join(parts, ", ")
 }

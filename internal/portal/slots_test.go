@@ -71,7 +71,7 @@ func TestSlotLines(t *testing.T) {
 	if lines[0].Instance.Template != "debian" || lines[1].Instance.Name != "b" || lines[2].Instance.ID != "" {
 		t.Errorf("%+v", lines)
 	}
-	if got := slotWarning(&n); got != "1 slot is held by a failed VM, 1 slot is held by a VM without an instance" {
+	if got := slotWarning(&n); got != "1 slot is held by a failed VM, 1 slot is held by an orphaned VM" {
 		t.Errorf("the warning is %q", got)
 	}
 	n.Slots.Capacity, n.State = 1000, string(farm.NodeOffline)

@@ -68,7 +68,7 @@ func changeNodes(p *page) error {
 	return steps(
 		choose, p.picture("chosen"), p.click(`.bulk button[formaction="/nodes/drain"]`), p.there("dialog[open] form"),
 		p.see("Drain 2 nodes", n.NodeName), p.fill("dialog[open] #reason", "an e2e"), p.picture("drain"),
-		p.click("dialog[open] .acts button"), p.see("2 done", "Drained"), p.picture("results"), back,
+		p.click("dialog[open] .acts button"), p.see("2 done", "Drain started"), p.picture("results"), back,
 		p.see("Drain Mode", "an e2e"), p.picture("drained"),
 		choose, p.click(`.bulk button[formaction="/nodes/undrain"]`), p.there("dialog[open] form"),
 		p.click("dialog[open] .acts button"), p.see("2 done"), back, p.gone("an e2e"),
