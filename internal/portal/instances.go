@@ -3,7 +3,6 @@ package portal
 import (
 	"cmp"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -265,9 +264,7 @@ func (c *selection) bounded() error {
 
 // confirmed adds what the form asks and shows.
 func (c selection) confirmed(v *visit) selection {
-	if c.Total > typedFrom {
-		c.ConfirmText = format.Confirm(c.Total, "instance", "instances")
-	}
+	c.ConfirmText = c.confirmation().typedText()
 	for _, id := range c.IDs[:min(firstRows, len(c.IDs))] {
 		c.CurlCommand = append(c.CurlCommand,
 			curlCommand(v, "DELETE", "/api/v1/vm", format.JSON(map[string]string{"id": id})))
@@ -278,22 +275,11 @@ func (c selection) confirmed(v *visit) selection {
 	return c
 }
 
-// unconfirmed returns why a form does not confirm the selection as it is now; "": it does.
-func (c *selection) unconfirmed(v *visit) string {
-	shown, err := strconv.Atoi(v.query.Get("shown"))
-	switch {
-	case c.All && err != nil:
-		return "The form does not say how many instances it showed. Nothing was terminated. " +
-			"Check them and confirm again."
-	case c.All && c.Total > shown:
-		return "The form was about fewer instances: " + format.Plural(c.Total, "matches", "match") +
-			" now. Nothing was terminated. Check them and confirm again."
+// confirmation is what the form of these instances has to confirm.
+func (c *selection) confirmation() confirmation {
+	return confirmation{
+		All: c.All, Total: c.Total, One: "instance", Many: "instances", Nothing: "Nothing was terminated.",
 	}
-	if want := format.Confirm(c.Total, "instance", "instances"); c.Total > typedFrom &&
-		strings.TrimSpace(v.query.Get("typed")) != want {
-		return "Type " + want + " to confirm. Nothing was terminated."
-	}
-	return ""
 }
 
 func doEnd(v *visit) (actionResult, error) {
@@ -304,7 +290,7 @@ func doEnd(v *visit) (actionResult, error) {
 	if err != nil {
 		return actionResult{}, err
 	}
-	if c.Refusal = c.unconfirmed(v); c.Refusal != "" {
+	if c.Refusal = c.confirmation().refusal(v.query); c.Refusal != "" {
 		return actionResult{Form: c.confirmed(v), Invalid: true}, nil
 	}
 	out := actionResult{Back: c.Back}

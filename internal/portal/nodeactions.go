@@ -97,6 +97,8 @@ type nodeForm struct {
 	Rows              []nodeRow
 	NodesHiddenReason string // some of those are not shown
 	ConfirmText       string
+	Refusal           string // why the form is shown again; "": it is shown for the first time
+	Reason, Deadline  string // that were given
 	Back              string
 	CurlCommand       []string
 }
@@ -131,10 +133,14 @@ func (a bulkNodeAction) selectedNodes(v *visit) (nodeForm, error) {
 	case f.Total > maxBulkNodes:
 		return f, formError("At most " + format.Plural(maxBulkNodes, "node", "nodes") +
 			" are changed at a time. Narrow the filter, or use the API.")
-	case f.Total > typedFrom:
-		f.ConfirmText = format.Confirm(f.Total, "node", "nodes")
 	}
+	f.ConfirmText = f.confirmation().typedText()
 	return f, nil
+}
+
+// confirmation is what the form of these nodes has to confirm.
+func (f *nodeForm) confirmation() confirmation {
+	return confirmation{All: f.All, Total: f.Total, One: "node", Many: "nodes", Nothing: "Nothing was changed."}
 }
 
 func (a bulkNodeAction) newForm(v *visit) (any, error) {
@@ -142,6 +148,11 @@ func (a bulkNodeAction) newForm(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	return f.withDetails(v), nil
+}
+
+// withDetails adds what the form shows of the nodes.
+func (f nodeForm) withDetails(v *visit) nodeForm {
 	for _, id := range f.IDs[:min(firstRows, len(f.IDs))] {
 		if !f.All {
 			n, err := v.Node(v, id)
@@ -151,15 +162,15 @@ func (a bulkNodeAction) newForm(v *visit) (any, error) {
 				f.Rows = append(f.Rows, nodeRow{Node: n, Reason: nodeStateReason(n)})
 			}
 		}
-		f.CurlCommand = append(f.CurlCommand, a.curlCommand(v, id))
+		f.CurlCommand = append(f.CurlCommand, f.curlCommand(v, id))
 	}
 	if f.Total == 1 && len(f.Rows) == 1 {
-		v.title = a.Button + " " + f.Rows[0].NodeName
+		v.title = f.Button + " " + f.Rows[0].NodeName
 	}
 	if f.All {
 		f.IDs = nil
 	}
-	return f, nil
+	return f
 }
 
 func (a bulkNodeAction) performAll(v *visit) (actionResult, error) {
@@ -167,9 +178,9 @@ func (a bulkNodeAction) performAll(v *visit) (actionResult, error) {
 	if err != nil {
 		return actionResult{}, err
 	}
-	if f.ConfirmText != "" && strings.TrimSpace(v.query.Get("typed")) != f.ConfirmText {
-		return actionResult{},
-			formError("Type " + f.ConfirmText + " to change as many. There may be another number of them by now.")
+	if f.Refusal = f.confirmation().refusal(v.query); f.Refusal != "" {
+		f.Reason, f.Deadline = v.query.Get("reason"), v.query.Get("deadline")
+		return actionResult{Form: f.withDetails(v), Invalid: true}, nil
 	}
 	names := v.nodeNames(f.IDs)
 	out := actionResult{Back: f.Back}

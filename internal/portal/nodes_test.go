@@ -63,7 +63,7 @@ func TestDrain(t *testing.T) {
 		"Undrain")
 	w.get("/nodes").has(200, "Drain Mode <b>1</b>", "Active <b>1</b>", "no VM remains")
 	w.post("/nodes/drain", url.Values{"chosen": {id}, "deadline": {"soon"}}).has(409, "such as 30m or 2h")
-	w.post("/nodes/undrain", url.Values{"all": {"1"}, "q": {"state:\"drain mode\""}}).leads("/nodes")
+	w.post("/nodes/undrain", url.Values{"all": {"1"}, "shown": {"1"}, "q": {"state:\"drain mode\""}}).leads("/nodes")
 	w.post("/nodes/drain", url.Values{"chosen": {id, "nobody"}}).has(409, "1 failed of 2", "Drain started", "Not found")
 	w.post("/nodes/undrain", url.Values{"chosen": {id, other}}).has(200, "2 done", "Schedulable")
 	w.post("/nodes/update", url.Values{"chosen": {id, other}}).has(409, "2 failed of 2")
@@ -98,6 +98,32 @@ func TestDeleteNode(t *testing.T) {
 	w.post("/nodes/delete", url.Values{"chosen": {"nobody"}}).has(409, "Not found")
 	w.post("/nodes/delete", url.Values{"chosen": {id}}).leads("/nodes")
 	w.get("/nodes/"+id).has(404, "Not found")
+}
+
+// TestAllMatchingNodes: an action on all that match is about those that its form has shown, and the number of many has
+// to be typed.
+func TestAllMatchingNodes(t *testing.T) {
+	w := newWorld(t, nil)
+	w.join("old", 1)
+	all := "/nodes/delete?all=1&q=state:active"
+	form := w.get(all)
+	form.has(200, "Delete old-0001", `name="shown" value="1"`)
+	w.join("new", 1)
+	w.post("/nodes/delete", form.form()).has(400, "The form was about fewer nodes: 2 match now. Nothing was changed.",
+		"Delete 2 nodes", `name="shown" value="2"`, "new-0001")
+	w.post("/nodes/delete", url.Values{"all": {"1"}, "q": {"state:active"}}).has(400,
+		"The form does not say how many nodes it showed. Nothing was changed.")
+	drain := w.get("/nodes/drain?all=1&q=name:old*").form("reason", "a new fan", "deadline", "2h")
+	drain.Set("q", "")
+	w.post("/nodes/drain", drain).has(400, "fewer nodes", `value="a new fan"`, `value="2h"`)
+	w.join("many", 20)
+	form = w.get(all)
+	form.has(200, "Delete 22 nodes", "Type <b>22 nodes</b>")
+	w.post("/nodes/delete", form.form("typed", "2 nodes")).has(400, "Type 22 nodes to confirm. Nothing was changed.")
+	if list, err := w.API.Nodes(t.Context(), client.ListOptions{}); err != nil || len(list) != 22 {
+		t.Errorf("%d nodes are left: %v", len(list), err)
+	}
+	w.post("/nodes/delete", form.form("typed", "22 nodes")).has(200, "22 done")
 }
 
 // leads checks that a form forwards to another page.
