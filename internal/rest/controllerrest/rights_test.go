@@ -1,6 +1,7 @@
 package controllerrest_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -412,6 +413,35 @@ func TestOrphanedHoldersFollowTheRights(t *testing.T) {
 	}
 	if h := holder(); h.Use != api.SlotOrphaned || h.InstanceID+h.VMID+h.Name != "" || h.Since.IsZero() {
 		t.Errorf("without change_node_config the holder is %+v", h)
+	}
+}
+
+// TestStatisticsNeedTheListPermission: statistics name groups, nodes, owners and templates only to callers that may
+// list those.
+func TestStatisticsNeedTheListPermission(t *testing.T) {
+	m := newManaged(t)
+	const at = "GET /api/v1/stats/"
+	for query, permission := range map[string]farm.Permission{
+		"series": "", "series?by=group": "get_groups", "series?by=node&node_id=OPEN": "list_nodes",
+		"series?node_id=OPEN": "list_nodes", "usage": "get_groups", "usage?by=group": "get_groups",
+		"usage?by=owner": "list_vms", "usage?by=template": "registry_list",
+	} {
+		for _, more := range []farm.Permission{"", permission} {
+			err := m.grants.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) {
+				return g.SetGroup(farm.ServiceController, "ci",
+					[]farm.Permission{"view_logs", cmp.Or(more, "view_logs")})
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := "200 "
+			if more != permission {
+				want = "403 You need the permission " + string(permission)
+			}
+			if _, got := m.as("ann", at+query, ""); got != want {
+				t.Errorf("%s with %q: %s, want %s", query, more, got, want)
+			}
+		}
 	}
 }
 

@@ -10,6 +10,12 @@ import (
 
 const maxRangeName = 16 // bytes of the name of a range
 
+// usagePermissions are what the usage needs in addition to its route: the permission of the list that has the same
+// names.
+var usagePermissions = map[string]farm.Permission{
+	api.ByGroup: "get_groups", api.ByOwner: "list_vms", api.ByTemplate: "registry_list",
+}
+
 // series returns the load over time: of the cloud, of a node, of a group, or sparklines of several of them.
 func (s *server) series(r *rest.Request) (any, error) {
 	p := r.Params
@@ -30,6 +36,9 @@ func (s *server) series(r *rest.Request) (any, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
+	if err := requireSeriesPermission(r, len(nodes) > 0, by == api.ByGroup || group != ""); err != nil {
+		return nil, err
+	}
 	switch {
 	case by == api.ByNode:
 		return s.nodeSparklines(r, over, nodes)
@@ -41,6 +50,18 @@ func (s *server) series(r *rest.Request) (any, error) {
 		return s.groupSeries(r, over, group)
 	}
 	return s.controller.Usage.Series(over)
+}
+
+// requireSeriesPermission refuses callers that may not list the nodes or groups of a series.
+func requireSeriesPermission(r *rest.Request, ofNodes, ofGroups bool) error {
+	caller := rest.CallerOf(r.Context())
+	switch {
+	case ofNodes:
+		return caller.RequirePermission("list_nodes")
+	case ofGroups:
+		return caller.RequirePermission("get_groups")
+	}
+	return nil
 }
 
 // nodeSparklines leaves out the nodes that the caller does not see.
@@ -99,6 +120,9 @@ func (s *server) usageReport(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	by = cmp.Or(by, api.ByGroup)
+	if err := rest.CallerOf(r.Context()).RequirePermission(usagePermissions[by]); err != nil {
+		return nil, err
+	}
 	var show func(string) bool
 	if seen := s.visibilityOf(r); by == api.ByTemplate && seen.isRestricted {
 		show = seen.seesTemplate
