@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // Permission is a right to use some routes of a service.
 type Permission struct {
 	Name        string `json:"name"`
@@ -21,6 +23,9 @@ type Rights struct {
 	User string `json:"user,omitempty"`
 	// Credential is how the caller has authenticated: root, key, certificate, oidc, node or local.
 	Credential string `json:"credential,omitempty"`
+
+	// Expires is when the log-in of the browser ends; nil: it is not known, or the caller is a program.
+	Expires *time.Time `json:"expires,omitempty"`
 
 	Root bool `json:"root"` // the caller may do everything
 	// Enforced reports that permissions are enforced, Managed that rights on single nodes and templates are.

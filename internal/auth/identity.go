@@ -1,6 +1,10 @@
 package auth
 
-import "github.com/buildyard/buildyard/internal/farm"
+import (
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
 
 // Method is how a caller has authenticated.
 type Method string
@@ -23,6 +27,7 @@ type Identity struct {
 	KeyID  string   // of the API key behind a session or a node; "" for none
 	Method Method
 	Root   bool      // the root user
+	Ends   time.Time // when the log-in of a browser ends; zero: not known
 	Scope  NodeScope // of a node: what it has been ordered to do, which is all that it may
 }
 

@@ -153,6 +153,18 @@ func (l *LoginCookies) keyIdentity(content loginClaims) (Identity, error) {
 	return Identity{Name: key.ID, Groups: key.Groups, KeyID: key.ID, Method: ByKey}, nil
 }
 
+// endOf returns when a login that Verify has accepted ends: with its cookie, or before that with its API key.
+func (l *LoginCookies) endOf(text string, who Identity) time.Time {
+	ends := signedAt(text[1:]).Add(LoginTTL)
+	if who.KeyID == "" {
+		return ends
+	}
+	if key, ok := l.keys.GetUnexpired(who.KeyID); ok && key.Expires.Before(ends) {
+		return key.Expires
+	}
+	return ends
+}
+
 // identify returns the user that a browser has logged in; ok is false when it sends no login
 // cookie.
 func (l *LoginCookies) identify(r *http.Request) (who Identity, ok bool, err error) {
@@ -171,6 +183,9 @@ func (l *LoginCookies) identify(r *http.Request) (who Identity, ok bool, err err
 		case 0:
 		case 1:
 			who, err = l.Verify(kept[0].Value)
+			if err == nil {
+				who.Ends = l.endOf(kept[0].Value, who)
+			}
 			return who, err == nil, err
 		default:
 			return Identity{}, false, errLoginTwice

@@ -147,6 +147,8 @@ func TestIdentifyBrowser(t *testing.T) {
 		r.Header["Cookie"] = c.cookies
 		if who, shown, err := a.Logins.identify(r); shown != (who.Name != "") || shown && err != nil {
 			t.Errorf("%s: it shows a log-in: %t, %+v, %v", name, shown, who, err)
+		} else if left := time.Until(who.Ends); shown && (left > LoginTTL || left < LoginTTL-time.Hour) {
+			t.Errorf("%s: the log-in ends in %s", name, left)
 		}
 		who, err := a.Identify(r)
 		if c.reason != nil && !errors.Is(err, c.reason) || c.reason == nil && err != nil || who.Name != c.want {

@@ -2,6 +2,7 @@ package portal_test
 
 import (
 	"net/url"
+	"strings"
 	"testing"
 )
 
@@ -23,6 +24,20 @@ func TestKeys(t *testing.T) {
 	w.post("/keys/delete", url.Values{"id": {"ci"}}).leadsTo("/keys")
 	w.get("/keys").has(200, "No API keys yet")
 	w.get("/keys/change?id=nobody").has(404, "Not found")
+}
+
+// TestAccount: the page of the account names the user, the credential and the end of the session.
+func TestAccount(t *testing.T) {
+	newWorld(t, nil).get("/account").has(200, "Authentication is disabled", "!Log out")
+	w := newGuarded(t)
+	w.get("/account").leadsTo("/login?return=%2Faccount")
+	w.logIn()
+	page := w.get("/account")
+	page.has(200, ">root token<", "may do everything", "Session ends", "in 7 h", "Start instances from templates.",
+		"Push; create templates and tags.", `<form method="post" action="/logout">`, "!missing</span>")
+	if n := strings.Count(page.Text, `href="/account"`); n != 2 {
+		t.Errorf("%d links lead to the account: one in the navigation and one in its menu are wanted", n)
+	}
 }
 
 // TestPermissionGroups: made, changed and deleted, of both services.

@@ -137,15 +137,21 @@ func permissionsOf(v *visit, s permissionAPI, group string) (permissionService, 
 		return p, err
 	}
 	p.Original = strings.Join(has, ",")
-	for _, one := range all {
-		i := slices.IndexFunc(p.Areas, func(a permissionArea) bool { return a.Name == one.Area })
-		if i < 0 {
-			i = len(p.Areas)
-			p.Areas = append(p.Areas, permissionArea{Name: one.Area})
-		}
-		p.Areas[i].Permissions = append(p.Areas[i].Permissions, permissionChoice{one, slices.Contains(has, one.Name)})
-	}
+	p.Areas = permissionAreas(all, has)
 	return p, nil
+}
+
+// permissionAreas returns permissions by their purpose, with those selected that has names.
+func permissionAreas(all []api.Permission, has []string) (areas []permissionArea) {
+	for _, one := range all {
+		i := slices.IndexFunc(areas, func(a permissionArea) bool { return a.Name == one.Area })
+		if i < 0 {
+			i = len(areas)
+			areas = append(areas, permissionArea{Name: one.Area})
+		}
+		areas[i].Permissions = append(areas[i].Permissions, permissionChoice{one, slices.Contains(has, one.Name)})
+	}
+	return areas
 }
 
 // groupPermissions are the permissions that a group has at a service.

@@ -3,6 +3,7 @@ package controllerrest
 import (
 	"cmp"
 	"strings"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -30,6 +31,10 @@ func (s *server) callerRights(r *rest.Request) (any, error) {
 		User: cmp.Or(caller.KeyID, caller.Name), Credential: string(caller.Method),
 		Root: caller.Unlimited(), Enforced: own.Enforced, Managed: own.Managed,
 		Groups: rest.NonNil(caller.ActsAs()), Permissions: own.Permissions, Nodes: own.Templates,
+	}
+	if ends := caller.Ends; !ends.IsZero() {
+		ends = ends.UTC().Truncate(time.Second)
+		out.Expires = &ends
 	}
 	if template == "" {
 		return out, nil
