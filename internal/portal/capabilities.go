@@ -29,13 +29,17 @@ type actionLink struct {
 
 // actionLinks are what can be done from a page, by the words that templates use.
 var actionLinks = map[string]actionLink{
-	"see nodes": {controllerPermission: "list_nodes"},
-	"start":     {controllerPermission: "start_vm", Class: "p"},
-	"restart":   {controllerPermission: "start_vm"},
-	"start row": {controllerPermission: "start_vm"},
-	"end":       {controllerPermission: "terminate_vm", Class: "d", Dialog: true},
-	"edit node": {controllerPermission: "change_node_config", nodeRight: "change_config", Dialog: true},
-	"edit row":  {controllerPermission: "change_node_config", nodeRight: "change_config", Dialog: true},
+	"see nodes":     {controllerPermission: "list_nodes"},
+	"see instances": {controllerPermission: "list_vms"},
+	"see groups":    {controllerPermission: "get_groups"},
+	"see usage":     {controllerPermission: "view_logs"},
+	"add node":      {controllerPermission: "change_node_config"},
+	"start":         {controllerPermission: "start_vm", Class: "p"},
+	"restart":       {controllerPermission: "start_vm"},
+	"start row":     {controllerPermission: "start_vm"},
+	"end":           {controllerPermission: "terminate_vm", Class: "d", Dialog: true},
+	"edit node":     {controllerPermission: "change_node_config", nodeRight: "change_config", Dialog: true},
+	"edit row":      {controllerPermission: "change_node_config", nodeRight: "change_config", Dialog: true},
 	"group node": {
 		permissions: []string{"add_node_to_group", "remove_group_from_node"}, nodeRight: "change_config",
 		Dialog: true,
@@ -149,6 +153,12 @@ func (m *capabilities) Lacking() []string {
 
 // managed reports whether resource rights on nodes and templates are enforced.
 func (m *capabilities) managed() bool { return m.rights != nil && m.rights.Managed }
+
+// seesSomeOnly reports whether the visitor sees only those nodes and templates that they were granted rights on.
+func (m *capabilities) seesSomeOnly() bool { return m.managed() && !m.rights.Root }
+
+// isLimited reports whether some records are not for the visitor: at least API keys, which only root sees.
+func (m *capabilities) isLimited() bool { return m.rights != nil && !m.rights.Root }
 
 // actingGroups are the permission groups as which the visitor can start and distribute.
 func (m *capabilities) actingGroups() []string {

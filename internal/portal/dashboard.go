@@ -38,12 +38,15 @@ type dashboard struct {
 	Failures    []failureCause
 	FailedCount int // instances in Error
 	FailedCut   int // causes are of so many newest ones; 0: of all
-	Groups      []groupLoad
-	Outage      *problem // an outage that is urgent; nil: there is none
-	OutageCount int
-	Others      []problem // besides Outage
-	Changes     []eventtext.Row
-	CurlCommand string
+	// FailuresHiddenReason and ChangesHiddenReason are why those are not shown; "": they are.
+	FailuresHiddenReason, ChangesHiddenReason string
+	EventsDisabled                            bool // the controller keeps no events
+	Groups                                    []groupLoad
+	Outage                                    *problem // an outage that is urgent; nil: there is none
+	OutageCount                               int
+	Others                                    []problem // besides Outage
+	Changes                                   []eventtext.Row
+	CurlCommand                               string
 }
 
 // tile is a figure of the dashboard.
@@ -271,6 +274,7 @@ const (
 // addFailures adds the instances in Error by their template, the newest first.
 func (d *dashboard) addFailures(v *visit) error {
 	page, err := v.InstancePage(v, client.PageOptions{Filter: "state:error", Sort: "age", Limit: failuresRead})
+	d.FailuresHiddenReason = notShownReason(err)
 	if err != nil {
 		return err
 	}
@@ -343,9 +347,10 @@ func (d *dashboard) addGroups(v *visit) error {
 // addChanges adds the newest events. Without the event log there are none.
 func (d *dashboard) addChanges(v *visit) error {
 	events, err := v.Events(v, client.EventQuery{Limit: firstEvents})
-	if client.CodeOf(err) == client.ErrRefused { // events are off
+	if d.EventsDisabled = client.CodeOf(err) == client.ErrRefused; d.EventsDisabled {
 		return nil
 	}
+	d.ChangesHiddenReason = notShownReason(err)
 	groups := eventtext.Groups(events)
 	d.Changes = newEventTable(v, groups[:min(fewChanges, len(groups))], false).Rows
 	return err

@@ -25,7 +25,7 @@ type eventList struct {
 	From, To            int
 	Before, After       string // newer and older ones
 	IsLastPage          bool   // older ones are not kept here
-	Disabled            bool   // there are no events, and there may never be
+	Disabled            bool   // the controller keeps no events
 }
 
 const (
@@ -61,7 +61,6 @@ func listEvents(v *visit) (any, error) {
 	}
 	list.Chips = eventChips(a)
 	list.IsLastPage = isLast && list.After == ""
-	list.Disabled = len(groups) == 0 && a.filter == ""
 	list.CurlCommand = curlCommand(v, "GET",
 		format.Path("/api/v1/events", "filter", a.filter, "limit", fmt.Sprint(rowsPerPage)), "")
 	return list, nil

@@ -59,7 +59,8 @@ func TestDrain(t *testing.T) {
 		"drain_mode")
 	w.post("/nodes/drain", url.Values{"chosen": {id}, "reason": {hostile}, "deadline": {"2h"}, "back": {"/nodes/" +
 		id}}).leads("/nodes/" + id)
-	w.get("/nodes/"+id).has(200, "<b>Drained</b>", "Drain Mode", "no VM remains", "terminated at", "&lt;script&gt;", "!<script>alert",
+	w.get("/nodes/"+id).has(200, "<b>Drained</b>", "Drain Mode", "no VM remains",
+		"terminated at", "&lt;script&gt;", "!<script>alert",
 		"Undrain")
 	w.get("/nodes").has(200, "Drain Mode <b>1</b>", "Active <b>1</b>", "no VM remains")
 	w.post("/nodes/drain", url.Values{"chosen": {id}, "deadline": {"soon"}}).has(409, "such as 30m or 2h")

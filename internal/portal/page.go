@@ -69,7 +69,7 @@ type view struct {
 	Host         string // of the address of the page
 	Guarded      bool
 	User         *user     // who is logged in; nil: not known
-	Limited      bool      // the visitor may not see everything
+	Limited      bool      // the visitor sees only those nodes and templates that they were granted rights on
 	Trouble      []problem // what needs an operator, the most urgent first
 	// TroubleShown is true for pages that show Trouble in their content.
 	TroubleShown bool
@@ -220,7 +220,7 @@ func (p *portal) fillLayout(v *visit, shown *view) {
 		shown.Nav = append(shown.Nav, item)
 	}
 	rights := v.canDo().rights
-	shown.Limited = rights != nil && !rights.Root
+	shown.Limited = v.canDo().seesSomeOnly()
 	if rights != nil && rights.User != "" {
 		shown.User = &user{rights.User, "Logged in with " + cmp.Or(credentialNames[rights.Credential], "a credential")}
 	}

@@ -15,9 +15,10 @@ func (p *portal) searchPages() []page {
 type searchView struct {
 	Text       string
 	Kinds      []searchKind
-	Commands   []link
+	Commands   []command
 	Incomplete []string // kinds of which some may be missing
 	Asked      bool
+	Limited    bool // some records are not for the visitor
 }
 
 // searchKind is the matches of one kind.
@@ -42,22 +43,29 @@ var searchKinds = []struct{ kind, name, icon, path, list string }{
 	{"key", "API keys", "key", "/keys#k-", ""},
 }
 
-// commands are what can be done from everywhere.
-var commands = []link{
-	{"Start an instance", "/instances/start"},
-	{"Add a node", "/nodes/join"},
-	{"Create an API key", "/keys/create"},
-	{"Show failed instances", "/instances?q=state%3Aerror"},
-	{"Show the queue", "/instances?q=phase%3Aqueued"},
-	{"Show lost nodes", "/nodes?q=state%3Aoffline%2Cunhealthy"},
+// command is what can be done from everywhere.
+type command struct {
+	link
+	action       string // that it begins, as in actionLinks; "": it needs no permission
+	DeniedReason string // which permission is missing; "": none
+}
+
+var commands = []command{
+	{link: link{"Start an instance", "/instances/start"}, action: "start"},
+	{link: link{"Add a node", "/nodes/join"}, action: "add node"},
+	{link: link{"Create an API key", "/keys/create"}, action: "make key"},
+	{link: link{"Show failed instances", "/instances?q=state%3Aerror"}, action: "see instances"},
+	{link: link{"Show the queue", "/instances?q=phase%3Aqueued"}, action: "see instances"},
+	{link: link{"Show lost nodes", "/nodes?q=state%3Aoffline%2Cunhealthy"}, action: "see nodes"},
 }
 
 const searchMatches = 6 // of each kind
 
 func searchAll(v *visit) (any, error) {
-	out := searchView{Text: strings.TrimSpace(v.query.Get("q"))}
+	out := searchView{Text: strings.TrimSpace(v.query.Get("q")), Limited: v.canDo().isLimited()}
 	for _, c := range append(commands, areaLinks()...) {
 		if strings.Contains(strings.ToLower(c.Name), strings.ToLower(out.Text)) {
+			c.DeniedReason = v.canDo().DeniedReason(c.action, "")
 			out.Commands = append(out.Commands, c)
 		}
 	}
@@ -98,9 +106,9 @@ func newSearchMatch(m api.SearchMatch, path string) searchMatch {
 }
 
 // areaLinks are the pages of the navigation.
-func areaLinks() (links []link) {
+func areaLinks() (links []command) {
 	for _, item := range navItems {
-		links = append(links, link{"Go to " + item.Name, item.Path})
+		links = append(links, command{link: link{"Go to " + item.Name, item.Path}})
 	}
 	return links
 }

@@ -46,6 +46,7 @@ type deletionImpact struct {
 	InstancesPath         string
 	CachingNodeCount      int // nodes
 	NodesHiddenReason     string
+	NodesLimited          bool   // there may be nodes that the visitor may not see
 	ShownVersions         string // names what was shown: other versions are not deleted
 	ConfirmText           string // has to be typed
 	CurlCommand           string
@@ -93,7 +94,7 @@ func newDeletionImpact(v *visit, detail api.TemplateDetail, tag string) (deletio
 		l.Instances = append(l.Instances, newInstanceRow(item, page))
 	}
 	holders, err := v.TemplateNodes(v, detail.ID)
-	l.NodesHiddenReason = notShownReason(err)
+	l.NodesHiddenReason, l.NodesLimited = notShownReason(err), v.canDo().seesSomeOnly()
 	for _, h := range holders {
 		if slices.ContainsFunc(h.Versions, func(held api.CachedVersion) bool { return gone[held.ContentID] }) {
 			l.CachingNodeCount++

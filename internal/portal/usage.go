@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/portal/format"
 )
 
@@ -15,11 +16,12 @@ func (p *portal) usagePages() []page {
 
 // usageView is the page of the usage by group, owner or template.
 type usageView struct {
-	By, Range   []chip
-	Heading     string // of the first column
-	Report      api.UsageReport
-	Rows        []usageRow
-	CurlCommand string
+	By, Range    []chip
+	Heading      string // of the first column
+	Report       api.UsageReport
+	HiddenReason string // which permission is missing for what usage is shown by; "": none
+	Rows         []usageRow
+	CurlCommand  string
 }
 
 // usageRow is the usage of a group, an owner or a template.
@@ -48,11 +50,13 @@ func showUsage(v *visit) (any, error) {
 		over = api.RangeDay
 	}
 	report, err := v.UsageReport(v, kind.by, over)
-	if err != nil {
+	if err != nil && (client.CodeOf(err) != client.ErrForbidden || v.canDo().DeniedReason("see usage", "") != "") {
 		return nil, err
 	}
-	out := usageView{Heading: kind.name, Report: report, CurlCommand: curlCommand(v, "GET",
-		format.Path("/api/v1/stats/usage", "by", kind.by, "range", over), "")}
+	out := usageView{
+		Heading: kind.name, Report: report, HiddenReason: notShownReason(err),
+		CurlCommand: curlCommand(v, "GET", format.Path("/api/v1/stats/usage", "by", kind.by, "range", over), ""),
+	}
 	for _, k := range usageKinds {
 		out.By = append(out.By, chip{
 			Name: "By " + k.by, Selected: k.by == kind.by, Path: format.Path("/usage", "by", k.by, "range", over),
