@@ -22,7 +22,8 @@ var accessFlows = []flow{
 		do: usePermissionGroups, alone: true,
 	},
 	{
-		name: "few-rights", clause: "a missing permission is named, and the rest of the page is shown",
+		name: "few-rights", clause: "a missing permission is named, and the rest of the page is shown; of nodes and templates only those with " +
+			"a right, as the visitor's own calls of the API return them",
 		do:    haveFewRights,
 		alone: true,
 	},
@@ -40,6 +41,7 @@ func logIn(p *page) error {
 		p.picture("refused"),
 		p.fill(`input[name="token"]`, rootToken), p.keys("\r"), p.at("/instances"), p.see("No instances."),
 		p.picture("inside"),
+		p.toGuarded("/account"), p.see("root token", "may do everything", "Session ends"), p.picture("account"),
 		p.click(`form[action="/logout"] button`), p.at("/login"), p.toGuarded("/instances"),
 		p.at("/login?return=%2Finstances"),
 	)
@@ -65,7 +67,7 @@ func logInByKey(p *page) error {
 		p.grant("list_vms"), p.toGuarded("/login?return=%2Finstances"), p.there("#key-login:not([hidden])"),
 		p.picture("asked"), with("no key"), p.see("neither a PEM file nor base64"),
 		with(other.Reveal()), p.see("does not belong to this key ID"), p.picture("refused"),
-		with(private.Reveal()), p.at("/instances"), p.see("No instances that you may see"), p.picture("inside"),
+		with(private.Reveal()), p.at("/instances"), p.see("No instances."), p.picture("inside"),
 		p.holds(fmt.Sprintf(`document.body.textContent.includes(%q)`, id)), p.cookie,
 		// The session is lost under a page that is open.
 		p.live(), func() error { return p.root.DeleteKey(p, id) }, p.at("/login?return=%2Finstances"),
@@ -85,7 +87,7 @@ func logInByProvider(p *page) error {
 		p.visitsServices, p.grant("list_vms"), who(""), p.toGuarded("/instances"), p.see("Log in with "+firm),
 		p.refusal(403), p.click(`a[href^="/login/oidc"]`), p.there(`[role="alert"]`), p.picture("refused"),
 		who("ann"), p.toGuarded("/instances"), p.click(`a[href^="/login/oidc"]`), p.at("/instances"),
-		p.see("No instances that you may see"), p.picture("inside"),
+		p.see("No instances."), p.picture("inside"),
 		p.click(`form[action="/logout"] button`), p.at("/login"), p.revoke,
 	)
 }
@@ -158,15 +160,16 @@ func haveFewRights(p *page) error {
 		},
 		p.toGuarded("/login?return=%2F"), p.click(`a[href^="/login/oidc"]`), p.at("/"),
 		p.see("Registry storage", "Not shown", "permission"), p.picture("dashboard"),
-		p.toGuarded("/instances"), p.see("No instances that you may see", "Missing permissions: start_vm"),
+		p.toGuarded("/instances"), p.see("No instances.", "Missing permissions: start_vm"),
 		p.there(`button[disabled][title="You need the permission start_vm"]`), p.toGuarded("/nodes"),
-		p.see("No nodes that you may see"),
+		p.see("No nodes."), p.gone("that you may see"),
 		p.toGuarded("/instances/start"), p.see("Templates cannot be listed"), p.picture("start"),
 		p.toGuarded("/health"), p.see("Not checked"), p.toGuarded("/keys"), p.see("API keys are not shown"),
 		p.toGuarded("/permission-groups"), p.see("Not shown: Controller"), p.picture("permissions"),
 		forbidden("/templates", "registry_list"), p.picture("forbidden"), forbidden("/groups", "get_groups"),
-		forbidden("/events", "view_logs"), forbidden("/logs", "view_logs"),
-		p.revoke,
+		forbidden("/events", "view_logs"), forbidden("/logs", "view_logs"), p.toGuarded("/account"),
+		p.see("bob", "identity provider", p.name(), "Session ends"), p.there(`#p-controller-list_vms .ok`),
+		p.there(`#p-controller-start_vm .faint`), p.picture("account"), p.revoke, p.seeOwnPart,
 	)
 }
 

@@ -137,7 +137,7 @@ func stayInPlace(p *page) error {
 // areas are the pages of the navigation.
 var areas = []string{
 	"/", "/nodes", "/instances", "/templates", "/groups", "/events", "/logs", "/keys", "/permission-groups", "/health",
-	"/usage",
+	"/usage", "/account",
 }
 
 func useNoScript(p *page) error {

@@ -18,6 +18,9 @@ type Cloud struct {
 	Base                 string   // the registry's storage
 	programs             Programs
 	dataDir              string
+
+	// RegistryOptions are options of every push, such as those of a credential.
+	RegistryOptions []string
 }
 
 // ReadyTime bounds the start of a program.

@@ -70,7 +70,8 @@ func (c *Cloud) Push(ctx context.Context, name string, vm ...string) (id string,
 		return "", fmt.Errorf("the local templates are %q: one with an id was expected", raw)
 	}
 	_, err = Output(ctx, "", program,
-		slices.Concat([]string{"registry", "--remote", c.Registry, "push", list[0].ID, "--tag", "v1"}, home)...)
+		slices.Concat([]string{"registry", "--remote", c.Registry, "push", list[0].ID, "--tag", "v1"}, home,
+			c.RegistryOptions)...)
 	return list[0].ID, err
 }
 
