@@ -112,7 +112,9 @@ func TestPagesOfWhoMayLess(t *testing.T) {
 		{"/", "list_vms", 200, []string{
 			"Failed instances: " + needs, `<p class="in dim">Not shown: ` + needs, "Registry storage", "Running instances",
 		}},
-		{"/", "view_logs", 200, []string{"Charts: " + needs, "queue: " + needs, "Registry storage", "!enable-event-logging"}},
+		{"/", "view_logs", 200, []string{
+			"Charts: " + needs, "queue: " + needs, "Registry storage", "!enable-event-logging",
+		}},
 		{"/", "get_registry_disk_info", 200, []string{"Registry storage: " + needs, "Active nodes"}},
 		{"/instances", "", 200, []string{"job", "!disabled", "!permissions that you do not have"}},
 		{"/instances", "list_vms", 403, []string{needs, "Request ID <code>", "Ask the administrator"}},
