@@ -56,7 +56,10 @@ type instanceRow struct {
 type instanceList struct {
 	Filter, Sort, FilterError string
 	CurlCommand               string
-	Total                     int
+	Total                     int    // that match
+	Terminated                int    // of those
+	Summary                   string // how many match
+	EndAllDenied              string // why not all that match can be terminated together; "": they can
 	Chips                     []chip
 	Columns                   []column
 	ColumnMenu                columnMenu
@@ -102,6 +105,8 @@ func listInstances(v *visit) (any, error) {
 		return nil, err
 	}
 	list.Total, list.Pager = page.Total, a.pager(len(page.Instances), page.Total)
+	list.Terminated = page.States[string(farm.Terminated)]
+	list.Summary, list.EndAllDenied = list.summary(), list.endAllDenied()
 	list.Columns, list.Has, list.ColumnMenu = v.chooseColumns(a.columns(instanceColumns))
 	states := page.States
 	if rest, chosen := cutStateTerm(a.filter); chosen != nil { // what the others would show
@@ -115,6 +120,32 @@ func listInstances(v *visit) (any, error) {
 		list.Rows = append(list.Rows, newInstanceRow(item, page))
 	}
 	return list, nil
+}
+
+// Live returns how many of the matching instances are not terminated, as the navigation counts them.
+func (l instanceList) Live() int { return l.Total - l.Terminated }
+
+// summary returns how many instances match, without those that are terminated, and how many of those there are.
+func (l instanceList) summary() string {
+	text := format.Plural(l.Live(), "instance", "instances")
+	if l.Filter != "" {
+		text += " that match"
+	}
+	if l.Terminated > 0 {
+		text += " and " + format.Count(l.Terminated) + " terminated"
+	}
+	return text
+}
+
+// endAllDenied returns why the instances that match cannot be terminated together; "" where they can.
+func (l instanceList) endAllDenied() string {
+	switch {
+	case l.Live() == 0:
+		return "All instances that match are terminated."
+	case l.Live() > maxEnded:
+		return tooManyText(l.Live())
+	}
+	return ""
 }
 
 func newInstanceRow(item api.InstanceItem, page api.InstancePage) instanceRow {
@@ -255,11 +286,15 @@ func askEnd(v *visit) (any, error) {
 // bounded refuses selections that are too large for one form.
 func (c *selection) bounded() error {
 	if c.Total > maxEnded {
-		return formError("At most " + format.Plural(maxEnded, "instance", "instances") +
-			" are terminated at a time, and " + format.Plural(c.Total, "instance matches", "instances match") +
-			". Narrow the filter, or use the API.")
+		return formError(tooManyText(c.Total))
 	}
 	return nil
+}
+
+// tooManyText is the refusal of a selection that is too large for one form.
+func tooManyText(n int) string {
+	return "At most " + format.Plural(maxEnded, "instance", "instances") + " are terminated at a time, and " +
+		format.Plural(n, "instance matches", "instances match") + ". Narrow the filter, or use the API."
 }
 
 // confirmed adds what the form asks and shows.

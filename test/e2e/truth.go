@@ -93,6 +93,16 @@ func differs(shown, want numbers) error {
 	return nil
 }
 
+// live returns the number of instances that are not terminated.
+func live(s api.ControllerStats) (n int) {
+	for state, k := range s.Instances {
+		if state != "Terminated" {
+			n += k
+		}
+	}
+	return n
+}
+
 func compareNumbers(p *page) error {
 	if _, err := p.start(p, p.name(), 2); err != nil {
 		return err
@@ -109,20 +119,22 @@ func compareNumbers(p *page) error {
 	}
 	return steps(
 		p.agrees("/", stats(func(s api.ControllerStats) numbers {
-			all := 0
-			for state, n := range s.Instances {
-				if state != "Terminated" {
-					all += n
-				}
-			}
 			return numbers{
 				"tile Running instances": float64(s.Instances["Started"]), "tile Waiting in queue": float64(s.QueueDepth),
 				"tile Active nodes": float64(s.Nodes["Active"]),
-				"tile Slots used":   math.RoundToEven(100 * float64(s.CapacityUsed) / float64(s.Slots.Capacity)), "nav /instances": float64(all), "nav /nodes": nodesOf,
+				"tile Slots used":   math.RoundToEven(100 * float64(s.CapacityUsed) / float64(s.Slots.Capacity)), "nav /instances": float64(live(s)), "nav /nodes": nodesOf,
 			}
 		})), p.picture("dashboard"),
 		p.agrees("/instances", stats(func(s api.ControllerStats) numbers {
-			return numbers{"chip Started": float64(s.Instances["Started"])}
+			ended := s.Instances["Terminated"]
+			out := numbers{
+				"chip Started": float64(s.Instances["Started"]), "head instance": float64(live(s)),
+				"nav /instances": float64(live(s)),
+			}
+			if ended > 0 {
+				out["head terminated"] = float64(ended)
+			}
+			return out
 		})),
 		p.agrees("/nodes", stats(func(s api.ControllerStats) numbers {
 			return numbers{
