@@ -40,6 +40,11 @@ type groupRow struct {
 	Nodes    int
 }
 
+// groupPath returns the address that shows one group, on whichever page of the list it would be.
+func groupPath(id string) string { return groupsOfID + url.QueryEscape(id) }
+
+const groupsOfID = "/groups?q=id%3A" // what the addresses of groups begin with
+
 // groupList is the page of the groups.
 type groupList struct {
 	Filter, FilterError string
@@ -138,7 +143,7 @@ func doGroup(v *visit) (actionResult, error) {
 	}
 	if id == "" {
 		g, err := v.CreateGroup(v, r)
-		return actionResult{ResultPath: "/groups#g-" + url.PathEscape(g.ID)}, err
+		return actionResult{ResultPath: groupPath(g.ID)}, err
 	}
 	return actionResult{ResultPath: "/groups"}, v.UpdateGroup(v, id, r)
 }

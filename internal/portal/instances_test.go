@@ -147,7 +147,7 @@ func TestInstanceOfAGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := w.start(client.StartRequest{TemplateID: debian, GroupID: g.ID})[0]
-	w.get("/instances/"+id).has(200, `href="/groups#g-`+g.ID+`">ios builders</a>`)
+	w.get("/instances/"+id).has(200, `href="/groups?q=id%3A`+g.ID+`">ios builders</a>`)
 }
 
 // TestEndsWhatLives: "all" selects only instances that have not ended; unnamed instances are

@@ -39,7 +39,7 @@ var searchKinds = []struct{ kind, name, icon, path, list string }{
 	{"instance", "Instances", "vm", "/instances/", "/instances"},
 	{"node", "Nodes", "server", "/nodes/", "/nodes"},
 	{"template", "Templates", "layers", "/templates/", "/templates"},
-	{"group", "Groups", "groups", "/groups#g-", ""},
+	{"group", "Groups", "groups", groupsOfID, ""},
 	{"key", "API keys", "key", "/keys#k-", ""},
 }
 

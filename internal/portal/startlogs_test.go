@@ -68,9 +68,7 @@ func TestGroups(t *testing.T) {
 	w := newWorld(t, nil)
 	w.get("/groups").has(200, "No node groups yet")
 	w.get("/groups/new").has(200, "Create group")
-	if s := w.post("/groups/new", url.Values{"name": {"ios"}, "description": {hostile}}); s.Code != 303 {
-		t.Errorf("%d", s.Code)
-	}
+	w.post("/groups/new", url.Values{"name": {"ios"}, "description": {hostile}}).leadsTo("/groups?q=id%3A")
 	w.post("/groups/new", url.Values{"name": {"ios"}}).has(409, "choose another name")
 	list, err := w.API.Groups(t.Context(), client.ListOptions{})
 	if err != nil || len(list) != 1 {
@@ -82,6 +80,7 @@ func TestGroups(t *testing.T) {
 	if err := w.API.AddNodeToGroups(t.Context(), node.NodeID, ios); err != nil {
 		t.Fatal(err)
 	}
+	w.get("/groups?q=id%3A"+ios).has(200, "1 group of nodes that match", `id="g-`+ios+`"`)
 	w.get("/groups").has(200, "2 groups", "ios", `>1</a>`, "&lt;script&gt;", "!<script>alert", `id="g-`+ios+`"`)
 	w.get("/groups/"+ios+"/edit").has(200, `value="ios"`)
 	w.get("/groups/nobody/edit").has(404, "Group not found")

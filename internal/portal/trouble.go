@@ -47,7 +47,7 @@ var alarmPaths = map[string]func(subject string) string{
 	api.AlarmNodeDisk:   nodePath,
 	api.AlarmNodeClock:  nodePath,
 	api.AlarmOrphans:    nodePath,
-	api.AlarmQueueGrows: func(group string) string { return "/groups#g-" + url.PathEscape(group) },
+	api.AlarmQueueGrows: groupPath,
 }
 
 func nodePath(id string) string { return "/nodes/" + url.PathEscape(id) }

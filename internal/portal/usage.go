@@ -34,7 +34,7 @@ type usageRow struct {
 
 // usageKinds are what usage is shown by.
 var usageKinds = []struct{ by, name, path string }{
-	{api.ByGroup, "Group", "/groups#g-"}, {api.ByOwner, "Owner", ""}, {api.ByTemplate, "Template", "/templates/"},
+	{api.ByGroup, "Group", groupsOfID}, {api.ByOwner, "Owner", ""}, {api.ByTemplate, "Template", "/templates/"},
 }
 
 func showUsage(v *visit) (any, error) {
