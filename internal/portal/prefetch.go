@@ -1,6 +1,7 @@
 package portal
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -15,13 +16,16 @@ import (
 const (
 	toAll     = "all"
 	toGroups  = "groups"
-	toMissing = "missing" // nodes that have no tag of the template
+	toMissing = "missing" // nodes that do not have the tag
 	toFilter  = "filter"
+	toNodes   = "nodes" // that are selected one by one
 )
 
 const (
 	fewMatching = 10  // that are named below a filter
 	maxChoices  = 500 // groups and tags that a form lists
+	fewFound    = 20  // nodes that a search offers to select
+	maxPicked   = 100 // nodes that are selected one by one
 )
 
 // distributeForm is the form of a distribution: a tag, the nodes, and what the distribution would do now.
@@ -36,9 +40,14 @@ type distributeForm struct {
 	ActAs             []string // permission groups
 	Group             string   // permission group that is chosen
 	Total             int      // nodes that there are
-	Missing           int      // of them without a tag of the template
+	Missing           int      // of them without the tag
 	Matching          []string // names of the first nodes that match the filter
 	MatchCount        int
+	Find              string       // search for nodes to select
+	Picks             []pickedNode // those that are selected and those that were found
+	Picked            int          // how many of them are selected
+	MorePicks         int          // nodes found that are not listed
+	PicksReason       string       // why there are none to select
 	NodesHiddenReason string
 	IdempotencyKey    string // names this request, so that it is made once
 	Preview           *api.DistributePreview
@@ -52,6 +61,12 @@ type distributeForm struct {
 type tagChoice struct {
 	Tag, Label string
 	Chosen     bool
+}
+
+// pickedNode is a node to select.
+type pickedNode struct {
+	ID, Name, State string
+	Chosen          bool
 }
 
 // prefetchGroup is a group of nodes to choose.
@@ -78,11 +93,12 @@ func newDistributeForm(v *visit) (distributeForm, error) {
 	f := distributeForm{
 		ID: detail.ID, Name: detail.Name, To: v.query.Get("to"), Filter: strings.TrimSpace(v.query.Get("filter")),
 		Group: strings.TrimSpace(v.query.Get("act_as")), IdempotencyKey: v.query.Get("once"),
+		Find: strings.TrimSpace(v.query.Get("find")),
 	}
 	if f.IdempotencyKey == "" {
 		f.IdempotencyKey = client.NewKey()
 	}
-	if !slices.Contains([]string{toAll, toGroups, toMissing, toFilter}, f.To) {
+	if !slices.Contains([]string{toAll, toGroups, toMissing, toFilter, toNodes}, f.To) {
 		f.To = toAll
 	}
 	f.Tags = tagChoices(v, detail, v.query.Get("tag"))
@@ -130,6 +146,7 @@ func (f *distributeForm) addNodes(v *visit) {
 			}
 		}
 	}
+	f.addPicks(v)
 	groups, err := v.Groups(v, client.ListOptions{})
 	if err != nil || f.Managed { // else none to choose
 		return
@@ -141,7 +158,52 @@ func (f *distributeForm) addNodes(v *visit) {
 	}
 }
 
-func (f *distributeForm) missingFilter() string { return "-template:" + f.ID }
+// addPicks adds the nodes that are selected, and those that the search finds, in one order: a node stays in its
+// place when it is selected.
+func (f *distributeForm) addPicks(v *visit) {
+	chosen := uniqueTexts(v.query["node"])
+	f.Picked = len(chosen)
+	if f.To != toNodes {
+		return
+	}
+	found, err := v.NodePage(v, client.PageOptions{Filter: f.Find, Sort: "name", Limit: fewFound})
+	f.PicksReason, f.MorePicks = notShownReason(err), max(found.Total-fewFound, 0)
+	var ids []string
+	for _, id := range chosen[:min(len(chosen), maxPicked)] {
+		ids = append(ids, format.QuotedFilterValue(id))
+	}
+	if len(ids) > 0 {
+		selected, err := v.NodePage(v, client.PageOptions{Filter: "id:" + strings.Join(ids, ","), Limit: maxPicked})
+		if err == nil {
+			found.Nodes = append(found.Nodes, selected.Nodes...)
+		}
+	}
+	slices.SortFunc(found.Nodes, func(a, b api.Node) int {
+		return cmp.Or(strings.Compare(a.NodeName, b.NodeName), strings.Compare(a.NodeID, b.NodeID))
+	})
+	found.Nodes = slices.CompactFunc(found.Nodes, func(a, b api.Node) bool { return a.NodeID == b.NodeID })
+	for _, n := range found.Nodes {
+		f.Picks = append(f.Picks, pickedNode{n.NodeID, n.NodeName, n.State, slices.Contains(chosen, n.NodeID)})
+	}
+}
+
+// missingFilter selects the nodes that do not have the chosen tag. Those with an older one pull the difference.
+func (f *distributeForm) missingFilter() string {
+	return "-template:" + format.QuotedFilterValue(f.ID+":"+f.chosenTag())
+}
+
+// chosenTag returns the tag that is distributed: without a chosen one the newest; "" where there is none.
+func (f *distributeForm) chosenTag() string {
+	for _, t := range f.Tags {
+		if t.Chosen {
+			return t.Tag
+		}
+	}
+	if len(f.Tags) > 0 {
+		return f.Tags[0].Tag
+	}
+	return ""
+}
 
 // addPreview adds what the distribution would do now.
 func (f *distributeForm) addPreview(v *visit) {
@@ -186,6 +248,14 @@ func (f *distributeForm) request(v *visit) (client.DistributeRequest, error) {
 		}
 	case toMissing:
 		ask.Filter = f.missingFilter()
+	case toNodes:
+		switch ask.NodeIDs = uniqueTexts(v.query["node"]); {
+		case len(ask.NodeIDs) == 0:
+			return ask, formError("Select one or more nodes.")
+		case len(ask.NodeIDs) > maxPicked:
+			return ask, formError("At most " + format.Plural(maxPicked, "node", "nodes") +
+				" are selected one by one. Use a filter for more.")
+		}
 	case toFilter:
 		if ask.Filter = f.Filter; ask.Filter == "" {
 			return ask, formError("Write a name or a filter for nodes, for example name:mac-*.")

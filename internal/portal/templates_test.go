@@ -114,6 +114,17 @@ func TestDistribute(t *testing.T) {
 	w.get(at).has(200, "1 node<", nodes[0].NodeName, `id="h-`+nodes[0].NodeID, "!"+nodes[1].NodeName)
 	w.get("/templates?sort=-nodes").has(200, `>1</a>`)
 	send("tag", "v1", "to", "missing", "preview", "1").has(200, "<b>0 of 1 node</b>", ">Prefetch to 1 node<")
+	// The first node has only v1, so that v2 is missing on both.
+	send("tag", "v2", "to", "missing", "preview", "1").has(200, "<b>0 of 2 nodes</b>", ">Prefetch to 2 nodes<",
+		`id="lack">2<`)
+	pick := func(node int) string {
+		return `value="` + nodes[node].NodeID + `" id="pick-` + nodes[node].NodeID + `"`
+	}
+	send("tag", "v1", "to", "nodes", "preview", "1").has(200, "Select one or more nodes.", pick(0)+">", pick(1)+">")
+	send("tag", "v1", "to", "nodes", "preview", "1", "node", nodes[1].NodeID, "find", nodes[0].NodeName).has(200,
+		pick(0)+">", pick(1)+" checked>", ">1 selected<", "<b>0 of 1 node</b>", ">Prefetch to 1 node<")
+	send("tag", "v1", "to", "nodes", "preview", "1", "find", "colour:red").has(200, "unknown field", "!"+pick(0))
+	send("tag", "v1", "to", "nodes").has(400, "Select one or more nodes.")
 	send("tag", "v1", "to", "all", "preview", "1").has(200, "<b>1 of 2 nodes</b> has v1")
 	all := w.post(at+"/distribute", w.get(at+"/distribute").form("tag", "v1", "to", "all")).leadsTo(at +
 		"/distributions/")

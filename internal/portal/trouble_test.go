@@ -21,7 +21,7 @@ func TestAlarmPaths(t *testing.T) {
 		{Name: "a later version's", Subject: "s", Message: "later"},
 	}}
 	paths := map[string]string{
-		"disk": "/nodes/n1", "clock": "/nodes/n1", "orphans": "/nodes/n1", "queue": "/groups#g-g1",
+		"disk": "/nodes/n1", "clock": "/nodes/n1", "orphans": "/nodes/n1", "queue": "/groups?q=id%3Ag1",
 	}
 	list := troubleOf(status, nil)
 	if len(list) != len(status.ActiveAlarms) || list[0].What != "certificate expired" || list[1].Urgent {

@@ -190,10 +190,14 @@ func previewPrefetch(p *page) (err error) {
 		agrees(client.DistributeRequest{}), p.picture("all"),
 		way("groups"), p.see("Choose one or more groups"), p.click(`dialog[open] input[value="`+group.ID+`"]`),
 		agrees(client.DistributeRequest{GroupIDs: []string{group.ID}}), p.picture("groups"),
-		way("missing"), agrees(client.DistributeRequest{Filter: "-template:" + id}), p.picture("missing"),
+		way("missing"), agrees(client.DistributeRequest{Filter: `-template:"` + id + `:v1"`}), p.picture("missing"),
 		way("filter"), p.fill(`dialog[open] input[name="filter"]`, "name:slow*,broken*"), p.see("slow-0002", "broken-0001"),
 		agrees(client.DistributeRequest{Filter: "name:slow*,broken*"}), p.picture("filter"),
 		p.holds(`document.querySelector("dialog[open] #prefetch").textContent === "Prefetch to 2 nodes"`),
+		way("nodes"), p.see("Select one or more nodes."), p.fill(`dialog[open] input[name="find"]`, "slow-0001"),
+		p.holds(`document.querySelectorAll("dialog[open] #picks input").length === 1`),
+		p.click("dialog[open] #pick-"+slow[0].NodeID), p.see("1 selected"),
+		agrees(client.DistributeRequest{NodeIDs: []string{slow[0].NodeID}}), p.picture("nodes"),
 	)
 }
 

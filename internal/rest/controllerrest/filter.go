@@ -241,7 +241,7 @@ var nodeRecordFields = filter.Table[api.Node]{
 		Name: "template",
 		Texts: func(n api.Node) (names []string) {
 			for _, t := range n.Templates {
-				names = append(names, t.Name, t.UUID)
+				names = append(names, t.Name, t.UUID, t.Name+":"+t.Tag, t.UUID+":"+t.Tag)
 			}
 			return names
 		},
@@ -251,7 +251,7 @@ var nodeRecordFields = filter.Table[api.Node]{
 			}
 			return names
 		},
-		Summary: "a cached template",
+		Summary: "a cached template, or NAME:TAG for one of its tags",
 	},
 	{Name: "capacity", Number: func(n api.Node) float64 { return float64(n.Capacity) }},
 	{Name: "vms", Number: func(n api.Node) float64 { return float64(n.VMCount) }},

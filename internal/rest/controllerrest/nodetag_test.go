@@ -44,3 +44,19 @@ func TestTagOfNodes(t *testing.T) {
 		t.Error("a very long list is written twice")
 	}
 }
+
+// TestNodesByTag: a filter finds the nodes that cache a tag of a template, and those that lack it.
+func TestNodesByTag(t *testing.T) {
+	n := api.Node{Templates: []api.NodeTag{
+		{UUID: "0197", Name: "base", Tag: "v1"}, {UUID: "0198", Name: "x", Tag: "v2"},
+	}}
+	for text, want := range map[string]bool{
+		"template:base": true, "template:0197:v1": true, "template:base:v1": true, "template:0197:v2": false,
+		`-template:"0197:v2"`: true, "-template:0197:v1": false, "template:base:*": true,
+	} {
+		fits, err := nodeFields.Parse(text)
+		if err != nil || fits.Match(n, time.Now()) != want {
+			t.Errorf("%s: %v, not %t", text, err, want)
+		}
+	}
+}

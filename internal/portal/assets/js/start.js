@@ -10,7 +10,10 @@ export function renewals() {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const old of form.closest("dialog, main").querySelectorAll("[data-renew]")) {
       const now = page.getElementById(old.id);
-      if (now && now.innerHTML !== old.innerHTML) old.replaceChildren(...document.importNode(now, true).childNodes);
+      if (!now || now.innerHTML === old.innerHTML) continue;
+      const focus = old.contains(document.activeElement) && document.activeElement.id;
+      old.replaceChildren(...document.importNode(now, true).childNodes);
+      if (focus) document.getElementById(focus)?.focus();
     }
   };
   document.addEventListener("input", (e) => {
