@@ -1,9 +1,11 @@
 package portal
 
 import (
+	"bufio"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
-	"io"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -16,7 +18,8 @@ import (
 // export is a list of the cloud as a file: of all rows that match a filter, not of one page.
 type export struct {
 	columns []string
-	rows    func(v *visit, filter string) ([][]string, error)
+	// rows passes each row to send: a value of each column, a string or a json.Number.
+	rows func(v *visit, filter string, send func(row ...any) error) error
 }
 
 // exports are the lists that can be exported, by the name of their page.
@@ -42,7 +45,8 @@ var exports = map[string]export{
 // exportRows is how many rows are read at a time.
 const exportRows = 1000
 
-// serveExport sends a list as CSV, or as JSON with format=json.
+// serveExport sends a list as CSV, or as JSON with format=json. Rows are sent as they are read. A list that cannot be
+// read to its end breaks the connection, so that no part of it passes for the whole.
 func (p *portal) serveExport(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("list")
 	g := page{title: "Export", templateName: "fail"}
@@ -51,56 +55,125 @@ func (p *portal) serveExport(w http.ResponseWriter, r *http.Request) {
 		p.showError(w, r, g, &client.Error{Code: client.ErrNotFound, Message: "List " + name + " not found"})
 		return
 	}
+	file := &exportFile{response: w, name: name, columns: list.columns}
 	v, err := p.newVisit(r)
-	var rows [][]string
 	if err == nil {
-		rows, err = list.rows(v, strings.TrimSpace(v.query.Get("q")))
+		file.isJSON = v.query.Get("format") == "json"
+		err = list.rows(v, strings.TrimSpace(v.query.Get("q")), file.writeRow)
 	}
-	if err != nil {
+	if err != nil && file.to == nil {
 		p.showError(w, r, g, err)
 		return
 	}
-	kind, write := "csv", writeCSV
-	if v.query.Get("format") == "json" {
-		kind, write = "json", writeJSON
+	if err == nil {
+		err = file.end()
 	}
-	h := w.Header()
-	h.Set("Content-Type", map[string]string{"csv": "text/csv; charset=utf-8", "json": "application/json"}[kind])
-	h.Set("Content-Disposition", "attachment; filename=\""+name+"."+kind+"\"")
-	h.Set("Cache-Control", "no-store")
-	_ = write(w, list.columns, rows) // the connection is lost
+	if err != nil {
+		p.opts.Logger.InfoContext(r.Context(), "export interrupted", "list", name, "rows", file.rows, "error", err)
+		panic(http.ErrAbortHandler)
+	}
 }
 
-// writeCSV writes rows for spreadsheets. A value that a spreadsheet would take for a formula begins with an
-// apostrophe.
-func writeCSV(w io.Writer, columns []string, rows [][]string) error {
-	out := csv.NewWriter(w)
-	if err := out.Write(columns); err != nil {
-		return err
+// exportFile is a list that is sent row by row.
+type exportFile struct {
+	response http.ResponseWriter
+	name     string
+	columns  []string
+	isJSON   bool
+	to       *bufio.Writer // nil: nothing was sent yet
+	csv      *csv.Writer   // nil for JSON
+	rows     int           // that were written
+}
+
+// begin sends what is before the rows.
+func (f *exportFile) begin() error {
+	kind, contentType := "csv", "text/csv; charset=utf-8"
+	if f.isJSON {
+		kind, contentType = "json", "application/json"
 	}
-	for _, row := range rows {
-		for i, value := range row {
-			if value != "" && strings.ContainsRune("=+-@\t\r", rune(value[0])) {
-				row[i] = "'" + value
-			}
-		}
-		if err := out.Write(row); err != nil {
+	h := f.response.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Disposition", "attachment; filename=\""+f.name+"."+kind+"\"")
+	h.Set("Cache-Control", "no-store")
+	f.to = bufio.NewWriterSize(f.response, 16<<10)
+	if f.isJSON {
+		return f.to.WriteByte('[')
+	}
+	f.csv = csv.NewWriter(f.to)
+	return f.csv.Write(f.columns)
+}
+
+// writeRow sends a row. As many as are read at a time are on their way before the next ones are read.
+func (f *exportFile) writeRow(row ...any) error {
+	if f.to == nil {
+		if err := f.begin(); err != nil {
 			return err
 		}
 	}
-	out.Flush()
-	return out.Error()
+	f.rows++
+	if err := f.writeValues(row); err != nil || f.rows%exportRows > 0 {
+		return err
+	}
+	if err := f.flush(); err != nil {
+		return err
+	}
+	return http.NewResponseController(f.response).Flush()
 }
 
-func writeJSON(w io.Writer, columns []string, rows [][]string) error {
-	all := make([]map[string]string, len(rows))
-	for i, row := range rows {
-		all[i] = map[string]string{}
-		for j, column := range columns {
-			all[i][column] = row[j]
+// writeValues writes a row. In CSV, a text that a spreadsheet would take for a formula begins with an apostrophe.
+func (f *exportFile) writeValues(row []any) error {
+	if f.isJSON {
+		return f.writeObject(row)
+	}
+	texts := make([]string, len(row))
+	for i, value := range row {
+		texts[i] = fmt.Sprint(value)
+		if _, isText := value.(string); isText && texts[i] != "" && strings.ContainsRune("=+-@\t\r", rune(texts[i][0])) {
+			texts[i] = "'" + texts[i]
 		}
 	}
-	return json.NewEncoder(w).Encode(all)
+	return f.csv.Write(texts)
+}
+
+// writeObject sends a row as an object, with its members in the order of the columns.
+func (f *exportFile) writeObject(row []any) error {
+	before := byte('{')
+	if f.rows > 1 {
+		_ = f.to.WriteByte(',') // the writer keeps its first error
+	}
+	_ = f.to.WriteByte('\n')
+	for i, value := range row {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		_ = f.to.WriteByte(before)
+		_, _ = f.to.WriteString(strconv.Quote(f.columns[i]) + ":")
+		_, _ = f.to.Write(text)
+		before = ','
+	}
+	return f.to.WriteByte('}')
+}
+
+// end sends what is after the rows.
+func (f *exportFile) end() error {
+	if f.to == nil { // no row matches
+		if err := f.begin(); err != nil {
+			return err
+		}
+	}
+	if f.isJSON {
+		_, _ = f.to.WriteString("\n]\n")
+	}
+	return f.flush()
+}
+
+// flush sends what is buffered to the response.
+func (f *exportFile) flush() error {
+	if f.csv != nil {
+		f.csv.Flush()
+	}
+	return f.to.Flush()
 }
 
 // exportAll reads all parts of a list.
@@ -116,25 +189,22 @@ func exportAll(v *visit, filter string, read func(o client.PageOptions) (rows, t
 	}
 }
 
-func exportInstances(v *visit, filter string) (rows [][]string, err error) {
-	err = exportAll(v, filter, func(o client.PageOptions) (int, int, error) {
+func exportInstances(v *visit, filter string, send func(row ...any) error) error {
+	return exportAll(v, filter, func(o client.PageOptions) (int, int, error) {
 		o.Sort = "age"
 		page, err := v.InstancePage(v, o)
 		for _, item := range page.Instances {
 			row := newInstanceRow(item, page)
-			rows = append(rows, []string{
-				row.ID, row.Name, item.VM.ExternalID, row.State, item.VM.Message, row.TemplateID, row.Template, row.Tag,
-				row.NodeID, row.Node, item.VM.GroupID, row.IP, row.Owner, exportTime(row.Created),
-				exportTime(item.VM.Started),
-			})
+			err = cmp.Or(err, send(row.ID, row.Name, item.VM.ExternalID, row.State, item.VM.Message, row.TemplateID,
+				row.Template, row.Tag, row.NodeID, row.Node, item.VM.GroupID, row.IP, row.Owner, exportTime(row.Created),
+				exportTime(item.VM.Started)))
 		}
 		return len(page.Instances), page.Total, err
 	})
-	return rows, err
 }
 
-func exportNodes(v *visit, filter string) (rows [][]string, err error) {
-	err = exportAll(v, filter, func(o client.PageOptions) (int, int, error) {
+func exportNodes(v *visit, filter string, send func(row ...any) error) error {
+	return exportAll(v, filter, func(o client.PageOptions) (int, int, error) {
 		o.Sort = "name"
 		page, err := v.NodePage(v, o)
 		for _, n := range page.Nodes {
@@ -142,30 +212,24 @@ func exportNodes(v *visit, filter string) (rows [][]string, err error) {
 			for _, g := range n.Groups {
 				groups = append(groups, g.Name)
 			}
-			rows = append(rows, []string{
-				n.NodeID, n.NodeName, n.State, nodeStateReason(n), strconv.Itoa(n.VMCount), strconv.Itoa(n.Capacity),
-				numberText(n.CPUUtil), numberText(n.RAMUtil), strconv.FormatInt(n.FreeDisk, 10),
-				strings.Join(groups, " "), n.IPAddress, n.AgentVersion, exportTime(n.LastUpdated),
-			})
+			err = cmp.Or(err, send(n.NodeID, n.NodeName, n.State, nodeStateReason(n), integer(n.VMCount),
+				integer(n.Capacity), fraction(n.CPUUtil), fraction(n.RAMUtil), integer(n.FreeDisk),
+				strings.Join(groups, " "), n.IPAddress, n.AgentVersion, exportTime(n.LastUpdated)))
 		}
 		return len(page.Nodes), page.Total, err
 	})
-	return rows, err
 }
 
-func exportTemplates(v *visit, filter string) (rows [][]string, err error) {
-	err = exportAll(v, filter, func(o client.PageOptions) (int, int, error) {
+func exportTemplates(v *visit, filter string, send func(row ...any) error) error {
+	return exportAll(v, filter, func(o client.PageOptions) (int, int, error) {
 		o.Sort = "name"
 		page, err := v.TemplatePage(v, o)
 		for _, t := range page.Templates {
-			rows = append(rows, []string{
-				t.ID, t.Name, t.Arch, t.LatestTag, strconv.Itoa(t.VersionCount), strconv.FormatInt(t.Size, 10),
-				strconv.Itoa(t.Nodes), exportTime(epochTime(t.LastPush)), exportTime(epochTime(t.LastPull)),
-			})
+			err = cmp.Or(err, send(t.ID, t.Name, t.Arch, t.LatestTag, integer(t.VersionCount), integer(t.Size),
+				integer(t.Nodes), exportTime(epochTime(t.LastPush)), exportTime(epochTime(t.LastPull))))
 		}
 		return len(page.Templates), page.Total, err
 	})
-	return rows, err
 }
 
 // exportTime is a time in RFC 3339; "" for none.
@@ -176,4 +240,6 @@ func exportTime(t time.Time) string {
 	return format.Stamp(t)
 }
 
-func numberText(f float64) string { return strconv.FormatFloat(f, 'f', 3, 64) }
+func integer[T int | int64](n T) json.Number { return json.Number(strconv.FormatInt(int64(n), 10)) }
+
+func fraction(f float64) json.Number { return json.Number(strconv.FormatFloat(f, 'f', 3, 64)) }
