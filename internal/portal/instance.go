@@ -31,7 +31,7 @@ type instanceView struct {
 	StartTook       string // "": it was not started
 	Log             instanceEvents
 	Script          scriptView
-	HasNodeLogs     bool // nodes send their logs to the central logs
+	HasNodeLogs     bool // the logs of the nodes have rows about it
 }
 
 // StateView is the display of the state.
@@ -129,7 +129,7 @@ func showInstance(v *visit) (any, error) {
 	out.Log = newInstanceEvents(v, id, out.State, out.Note)
 	out.StartTook = startTook(vm)
 	out.Script = newScriptView(vm, explained.Explain.Transitions)
-	out.HasNodeLogs = hasNodeLogs(v)
+	out.HasNodeLogs = v.hasNodeLogs(id)
 	return out, nil
 }
 
@@ -165,7 +165,7 @@ func showTerminated(v *visit, id string) (any, error) {
 	out.Timeline = chart.NewTimeline(v.now, past.CRTime, past.Transitions, past.Finished)
 	out.StartTook = startTook(out.VM)
 	out.Log = newInstanceEvents(v, id, out.State, out.Note)
-	out.HasNodeLogs = hasNodeLogs(v)
+	out.HasNodeLogs = v.hasNodeLogs(id)
 	return out, nil
 }
 

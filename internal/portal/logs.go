@@ -238,12 +238,6 @@ func timeParameter(at time.Time) string {
 // nodeService is the service whose logs are those of the nodes.
 const nodeService = "node"
 
-// hasNodeLogs reports whether the visitor may see logs of nodes in the central logs.
-func hasNodeLogs(v *visit) bool {
-	services, err := v.Logs().Services(v)
-	return err == nil && slices.ContainsFunc(services, func(s api.LogService) bool { return s.Service == nodeService })
-}
-
 // newestFile returns the name of the file that is written to; "" without files.
 func newestFile(files []api.LogFile) string {
 	if len(files) == 0 {

@@ -131,3 +131,21 @@ func TestVMLogs(t *testing.T) {
 	w.get("/logs/vm").has(200, `href="/logs/vm/`+id+`"`)
 	w.get("/logs/vm/"+id).has(200, "no firmware", "!<script>alert")
 }
+
+// TestLogLinks: the pages of a node and of an instance link to the logs of the nodes only where these have rows about
+// them.
+func TestLogLinks(t *testing.T) {
+	w, send := logWorld(t)
+	nodes := w.join("mac", 2)
+	w.push(debian, "debian")
+	ids := w.start(client.StartRequest{TemplateID: debian, Count: 2})
+	send("node", "mac-0001 has started", `{"level":"INFO","msg":"started","instance_id":"`+ids[0]+`"}`)
+	byName := map[string]string{}
+	for _, n := range nodes {
+		byName[n.NodeName] = "/nodes/" + n.NodeID
+	}
+	w.get(byName["mac-0001"]).has(200, `href="/logs/node?q=mac-0001"`)
+	w.get(byName["mac-0002"]).has(200, "none in the central logs", `!href="/logs/node`)
+	w.get("/instances/"+ids[0]).has(200, `href="/logs/node?q=`+ids[0]+`"`)
+	w.get("/instances/"+ids[1]).has(200, `!href="/logs/node`)
+}

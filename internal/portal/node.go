@@ -34,7 +34,7 @@ type nodeView struct {
 	EventsHiddenReason    string
 	Scan                  *api.NodeScanSummary // nil: it has not reported yet
 	ScanHiddenReason      string
-	HasLogs               bool // its logs are in the central logs
+	HasLogs               bool // the central logs have rows about it
 }
 
 // cachedTemplate is the cached versions of one template on a node.
@@ -65,7 +65,7 @@ func showNode(v *visit) (any, error) {
 	out.addCharts(v)
 	out.Events, err = eventsAbout(v, "node:"+id)
 	out.EventsHiddenReason = notShownReason(err)
-	out.HasLogs = !n.NoCentralLog && hasNodeLogs(v)
+	out.HasLogs = !n.NoCentralLog && v.hasNodeLogs(n.NodeName)
 	scans, err := v.NodeScans(v, client.ListOptions{})
 	out.ScanHiddenReason = notShownReason(err)
 	if i := slices.IndexFunc(scans, func(s api.NodeScanSummary) bool { return s.NodeID == id }); i >= 0 {

@@ -51,6 +51,8 @@ type visit struct {
 	setCookies []*http.Cookie // of the response
 	rowsOnly   bool           // for a script that reads only the rows
 
+	hasNodeLogs func(filter string) bool // whether the logs of the nodes have rows that match
+
 	status func() (api.ControllerStatus, error) // of the cloud; asked once
 	stats  func() (api.ControllerStats, error)
 }
@@ -128,6 +130,7 @@ func (p *portal) newVisit(r *http.Request) (*visit, error) {
 		Context: r.Context(), Controller: cloud, request: r, query: r.URL.Query(), now: time.Now(),
 		loginRequired: p.opts.LoginRequired,
 	}
+	v.hasNodeLogs = func(filter string) bool { return p.logLinks.hasRows(v, p.loginOf(r), filter) }
 	v.status = sync.OnceValues(func() (api.ControllerStatus, error) { return v.Status(v) })
 	v.stats = sync.OnceValues(func() (api.ControllerStats, error) { return v.Stats(v) })
 	if p.opts.RegistryAPI != nil {

@@ -34,6 +34,7 @@ type portal struct {
 	assets    *assets
 	templates map[string]*template.Template // by the name of a page
 	live      *hub
+	logLinks  logLinks
 }
 
 // Handler serves pages, and everything else by the API.
