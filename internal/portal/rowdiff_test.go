@@ -55,3 +55,33 @@ func FuzzMarkRows(f *testing.F) {
 		}
 	})
 }
+
+// TestRowsWithActionsAreHeld: rows that have a button or a link to an action have an ID, and are in a table whose
+// rows do not move under the pointer.
+func TestRowsWithActionsAreHeld(t *testing.T) {
+	files, err := pageFiles.ReadDir("templates")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := 0
+	for _, f := range files {
+		text, err := pageFiles.ReadFile("templates/" + f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, part := range strings.Split(string(text), "<tbody") {
+			rows, _, ended := strings.Cut(part, "</tbody>")
+			hasAction := strings.Contains(rows, `{{template "act"`) || strings.Contains(rows, "data-dialog")
+			if i == 0 || !ended || !hasAction {
+				continue
+			}
+			held++
+			if !strings.HasPrefix(rows, ` data-rows="`) || !strings.Contains(rows, `<tr id="`) {
+				t.Errorf("%s: a table with actions has no data-rows, or its rows no ID: %.200s", f.Name(), rows)
+			}
+		}
+	}
+	if held < 6 {
+		t.Errorf("only %d tables with actions were found", held)
+	}
+}

@@ -97,7 +97,7 @@ func saveFilter(p *page) error {
 	)
 }
 
-// holdRows points at a row while a newer one comes, which would be above it.
+// holdRows points at a row while a newer one comes, which would be above it, and at a slot while its instance ends.
 func holdRows(p *page) error {
 	name := p.name()
 	ids, err := p.start(p, name, 3)
@@ -106,11 +106,20 @@ func holdRows(p *page) error {
 	}
 	row := fmt.Sprintf(`document.getElementById("i-%s")`, ids[0])
 	later := func() error { _, err := p.start(p, name+"-late", 1); return err }
+	vm, err := p.api.Instance(p, ids[0])
+	if err != nil {
+		return err
+	}
 	return steps(
 		p.to("/instances?q=name:"+name+"*"), p.live(), p.see("3 instances that match"), p.click("#c-"+ids[0]),
 		p.script(`window.top0 = `+row+`.getBoundingClientRect().top`), later, p.see("4 instances that match"),
 		p.holds(row+`.getBoundingClientRect().top === window.top0`), p.see("rows held"), p.picture("held"), p.pointAway,
 		p.see(name+"-late"), p.live(), p.unmoved,
+		p.to("/nodes/"+vm.NodeID), p.live(), p.click("#slots #i-"+ids[0]+" td.r"),
+		p.script(`window.top0 = `+row+`.getBoundingClientRect().top`),
+		func() error { return p.api.Terminate(p, ids[0]) }, p.see("rows held"), p.settled,
+		p.holds(row+`?.getBoundingClientRect().top === window.top0`), p.picture("slot"), p.pointAway,
+		p.holds("!"+row), p.live(),
 	)
 }
 
