@@ -118,21 +118,27 @@ func surviveProxy(p *page) error {
 
 func followOnce(p *page) error {
 	const open = `window.streams.filter(s => s.readyState !== 2).length`
-	hide := func(hidden bool) func() error {
-		return p.script(
-			fmt.Sprintf(
-				`Object.defineProperty(document, "hidden", { configurable: true, get: () => %t }); document.dispatchEvent(new Event("visibilitychange"))`, hidden))
-	}
 	return steps(
 		p.to("/instances"), p.live(),
 		p.script(
 			`window.streams = []; const Real = window.EventSource; window.EventSource = function (...all) { const s = new Real(...all); window.streams.push(s); return s; }`),
-		hide(true), p.see("paused"), hide(false), p.live(), p.holds(open+" === 1"),
-		p.script(`window.streams.at(-1).onerror()`), p.see("reconnecting"), hide(true), hide(false), p.live(),
+		p.hide(true), p.see("paused"), p.hide(false), p.live(), p.holds(open+" === 1"),
+		p.script(`window.streams.at(-1).onerror()`), p.see("reconnecting"), p.hide(true), p.hide(false), p.live(),
 		p.settled, p.settled, p.settled, p.settled, p.holds(open+" === 1"),
-		p.script(`window.streams.at(-1).onerror()`), hide(true), p.settled, p.settled, p.settled, p.settled,
-		p.holds(open+" === 0"), p.see("paused"), hide(false), p.live(), p.holds(open+" === 1"), p.picture("list"),
+		p.script(`window.streams.at(-1).onerror()`), p.hide(true), p.settled, p.settled, p.settled, p.settled,
+		p.holds(open+" === 0"), p.see("paused"), p.hide(false), p.live(), p.holds(open+" === 1"), p.picture("list"),
 	)
+}
+
+// hide lets the page take its tab for hidden, or for visible.
+func (p *page) hide(hidden bool) func() error {
+	state := "visible"
+	if hidden {
+		state = "hidden"
+	}
+	return p.script(fmt.Sprintf(`for (const [name, value] of [["hidden", %t], ["visibilityState", %q]])
+		Object.defineProperty(document, name, { configurable: true, get: () => value });
+		document.dispatchEvent(new Event("visibilitychange"))`, hidden, state))
 }
 
 func outliveController(p *page) (err error) {
@@ -146,13 +152,20 @@ func outliveController(p *page) (err error) {
 			err = errors.Join(err, p.lab.Boot(p))
 		}
 	}()
+	const end = `document.querySelector("#rows button[data-needs-chosen]")`
 	return steps(
 		start, p.toLab("/instances?q=name:"+name), p.live(), p.see("1 instance that match"),
-		p.script("window.kept = 1"),
-		p.without, p.lab.Kill, p.see("reconnecting", "1 instance that match"),
-		p.click("main tbody input[type=checkbox]"), p.click("#rows button[data-dialog]"),
-		p.see("The controller did not answer"), p.picture("away"), p.click("dialog[open] [data-close]"), p.closed,
-		func() error { return p.lab.Boot(p) }, start, p.live(), p.see("2 instances that match"),
-		p.holds("window.kept === 1"), p.picture("back"),
+		p.click("main tbody input[type=checkbox]"), p.holds(`!`+end+`.disabled`),
+		p.script(`window.kept = 1; window.top0 = document.querySelector("main tbody").getBoundingClientRect().top`),
+		p.without, p.lab.Kill, p.see("reconnecting", "1 instance that match", "The controller does not respond",
+			"s ago, read-only", "Next attempt in"),
+		p.holds(end+`.disabled && document.querySelector("header.top a.btn").getAttribute("aria-disabled") === "true"`),
+		p.script(`document.querySelector("header.top a.btn").click(); document.querySelector("#rows").requestSubmit()`),
+		p.holds(`document.querySelector("main tbody").getBoundingClientRect().top === window.top0`), p.picture("away"),
+		// A tab that was hidden meets the same.
+		p.hide(true), p.see("paused"), p.hide(false), p.see("reconnecting", "The controller does not respond"),
+		p.click("[data-try-now]"), p.see("reconnecting"), func() error { return p.lab.Boot(p) }, start,
+		p.script(`document.querySelector("[data-try-now]").click()`), p.live(), p.see("2 instances that match"),
+		p.gone("The controller does not respond"), p.holds(`window.kept === 1 && !`+end+`.disabled`), p.picture("back"),
 	)
 }

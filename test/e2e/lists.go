@@ -20,7 +20,7 @@ var listFlows = []flow{
 	{name: "rows-held", clause: "live without flicker: no row moves under the pointer", do: holdRows},
 	{name: "events-grouped", clause: "events: equal events of a minute are one row that lists them", do: groupEvents},
 	{
-		name: "prefetch-ways", clause: "template: four ways to choose nodes, each with the API's numbers before the start",
+		name: "prefetch-ways", clause: "template: five ways to choose nodes, each with the API's numbers before the start",
 		do: previewPrefetch, alone: true,
 	},
 	{

@@ -219,7 +219,10 @@ func watchOne(p *page) error {
 		p.script(`window.told = []; const ask = async () => "granted";
 			window.Notification = function (text) { window.told.push(text); }; window.Notification.requestPermission = ask;`),
 		p.click("[data-watch]"), p.see("Notifying"), p.holds("window.told.length === 0"),
-		func() error { return p.api.Terminate(p, ids[0]) },
+		// It is told in a hidden tab, which draws nothing until it is visible.
+		p.hide(true), func() error { return p.api.Terminate(p, ids[0]) },
 		p.holds(fmt.Sprintf(`window.told.length > 0 && window.told[0].startsWith(%q)`, p.name()+": ")),
+		p.holds(`document.hidden && document.querySelector("[data-watch]")?.dataset.watch === "Started"`),
+		p.hide(false), p.gone("Notifying"),
 	)
 }
