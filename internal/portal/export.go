@@ -128,7 +128,8 @@ func (f *exportFile) writeValues(row []any) error {
 	texts := make([]string, len(row))
 	for i, value := range row {
 		texts[i] = fmt.Sprint(value)
-		if _, isText := value.(string); isText && texts[i] != "" && strings.ContainsRune("=+-@\t\r", rune(texts[i][0])) {
+		_, isText := value.(string)
+		if isText && texts[i] != "" && strings.ContainsRune("=+-@\t\r", rune(texts[i][0])) {
 			texts[i] = "'" + texts[i]
 		}
 	}
@@ -196,8 +197,8 @@ func exportInstances(v *visit, filter string, send func(row ...any) error) error
 		for _, item := range page.Instances {
 			row := newInstanceRow(item, page)
 			err = cmp.Or(err, send(row.ID, row.Name, item.VM.ExternalID, row.State, item.VM.Message, row.TemplateID,
-				row.Template, row.Tag, row.NodeID, row.Node, item.VM.GroupID, row.IP, row.Owner, exportTime(row.Created),
-				exportTime(item.VM.Started)))
+				row.Template, row.Tag, row.NodeID, row.Node, item.VM.GroupID, row.IP, row.Owner,
+				exportTime(row.Created), exportTime(item.VM.Started)))
 		}
 		return len(page.Instances), page.Total, err
 	})

@@ -68,7 +68,7 @@ func TestExportNeedsLogin(t *testing.T) {
 func TestExportAsItIsRead(t *testing.T) {
 	for _, format := range []string{"csv", "json"} {
 		wanted := make(chan struct{}) // closed once the first rows have arrived
-		server := httptest.NewServer(portal.Handler(portal.Options{Logger: slog.New(slog.DiscardHandler), API: http.HandlerFunc(
+		fake := http.HandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) {
 				if skip, _ := strconv.Atoi(r.URL.Query().Get("skip")); skip > 0 {
 					select {
@@ -84,7 +84,10 @@ func TestExportAsItIsRead(t *testing.T) {
 				}
 				w.Header().Set("Content-Type", "application/json")
 				_ = json.NewEncoder(w).Encode(map[string]any{"status": "OK", "body": page})
-			})}))
+			})
+		server := httptest.NewServer(portal.Handler(portal.Options{
+			Logger: slog.New(slog.DiscardHandler), API: fake,
+		}))
 		t.Cleanup(server.Close)
 		limited, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()

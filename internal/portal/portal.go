@@ -68,8 +68,8 @@ func Handler(o Options) http.Handler {
 // reveals nothing about their content. Notifications of changes are not compressed: one of 38 bytes would have 48,
 // since each has to be flushed, and each open page would need a compressor of 800 KiB.
 func compressPages(next http.Handler) http.Handler {
-	wrap, err := gzhttp.NewWrapper(gzhttp.ContentTypes([]string{"text/html", "text/csv", "application/json"}), gzhttp.EnableZstd(true),
-		gzhttp.RandomJitter(32, 0, false))
+	wrap, err := gzhttp.NewWrapper(gzhttp.ContentTypes([]string{"text/html", "text/csv", "application/json"}),
+		gzhttp.EnableZstd(true), gzhttp.RandomJitter(32, 0, false))
 	if err != nil {
 		panic(err) // the options are constant
 	}
