@@ -54,7 +54,7 @@ func TestNodesByTag(t *testing.T) {
 		"template:base": true, "template:0197:v1": true, "template:base:v1": true, "template:0197:v2": false,
 		`-template:"0197:v2"`: true, "-template:0197:v1": false, "template:base:*": true,
 	} {
-		fits, err := nodeFields.Parse(text)
+		fits, err := nodeRecordFields.Parse(text)
 		if err != nil || fits.Match(n, time.Now()) != want {
 			t.Errorf("%s: %v, not %t", text, err, want)
 		}
