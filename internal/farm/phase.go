@@ -61,6 +61,10 @@ type PhaseTransition struct {
 func WithPhases(list []Transition, booted int64) []PhaseTransition {
 	out := make([]PhaseTransition, 0, len(list)+1)
 	afterPull, added := false, booted <= 0
+	if !added && (len(list) == 0 || list[0].At > booted) { // its first state, Scheduling, is no transition
+		out = append(out, PhaseTransition{Transition{State: Scheduling, At: booted}, PhaseBooting})
+		added = true
+	}
 	for n, t := range list {
 		phase := phaseOfState[t.State]
 		if t.State == Scheduling && afterPull {

@@ -47,7 +47,15 @@ func TestWithPhases(t *testing.T) {
 		booted int64
 		want   string
 	}{
-		{"none", nil, 5, ""},
+		{"none", nil, time.Time{}.UnixMilli(), ""},
+		{"it boots", nil, 5, "booting@5"},
+		{"cached, as it is recorded", []farm.Transition{at(farm.Started, 9)}, 5, "booting@5 running@9"},
+		{
+			"pulled, as it is recorded",
+			[]farm.Transition{at(farm.Pulling, 2), at(farm.Scheduling, 5), at(farm.Started, 9)}, 5,
+			"pulling@2 booting@5 running@9",
+		},
+		{"restarted", []farm.Transition{at(farm.Started, 3), at(farm.Stopped, 4)}, 5, "running@3 stopped@4"},
 		{
 			"with a pull", []farm.Transition{
 				at(farm.Scheduling, 1), at(farm.Pulling, 2), at(farm.Scheduling, 5), at(farm.Started, 9),

@@ -34,6 +34,7 @@ func useGroups(p *page) error {
 		p.to("/groups"), p.live(), p.click(`a[href="/groups/new"]`), p.there("dialog[open] form"), p.picture("asked"),
 		p.fill("dialog[open] #name", name), p.fill("dialog[open] #description", fmt.Sprint("of look ", n)),
 		p.click("dialog[open] .acts button"), p.see(name), learn,
+		p.holds(`location.search.includes("q=id")`), p.to("/groups"), p.live(),
 		func() error { _, err := p.api.CreateGroup(p, client.GroupRequest{Name: other}); return err }, p.see(other),
 		later(func(id string) func() error { return p.click(`a[href="/groups/` + id + `/edit"]`) }),
 		p.there("dialog[open] form"), p.fill("dialog[open] #name", name+"-new"),

@@ -54,7 +54,7 @@ func (s *stage) newLab(ctx context.Context, dir string) (l *faultCloud, err erro
 		name string
 		args []string
 	}{
-		{hostile, []string{"--nodes", "1"}},
+		{hostile, []string{"--nodes", "1", "--boot", "2s"}},
 		{"broken", []string{"--nodes", "1", "--boot-failure", "1"}},
 		{"slow", []string{"--nodes", "2", "--pull", "5m"}},
 		{"spare", []string{"--nodes", fmt.Sprint(len(looks))}},

@@ -113,8 +113,8 @@ func holdRows(p *page) error {
 	return steps(
 		p.to("/instances?q=name:"+name+"*"), p.live(), p.see("3 instances that match"), p.click("#c-"+ids[0]),
 		p.script(`window.top0 = `+row+`.getBoundingClientRect().top`), later, p.see("4 instances that match"),
-		p.holds(row+`.getBoundingClientRect().top === window.top0`), p.see("rows held"), p.picture("held"), p.pointAway,
-		p.see(name+"-late"), p.live(), p.unmoved,
+		p.holds(row+`.getBoundingClientRect().top === window.top0`), p.see("rows held"), p.unmoved, p.picture("held"),
+		p.pointAway, p.see(name+"-late"), p.live(),
 		p.to("/nodes/"+vm.NodeID), p.live(), p.click("#slots #i-"+ids[0]+" td.r"),
 		p.script(`window.top0 = `+row+`.getBoundingClientRect().top`),
 		func() error { return p.api.Terminate(p, ids[0]) }, p.see("rows held"), p.settled,

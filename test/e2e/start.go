@@ -81,8 +81,8 @@ func showScript(p *page) error {
 
 // followScript compares the page of an instance with the API while its startup script runs.
 func followScript(p *page) error {
-	ids, err := p.api.Start(p, client.StartRequest{
-		TemplateID: p.template, Name: p.name(), ScriptMonitoring: true,
+	ids, err := p.lab.api.Start(p, client.StartRequest{
+		TemplateID: p.lab.template, Name: p.name(), NodeID: p.lab.node, ScriptMonitoring: true,
 		StartupScript: []byte("echo the first line\necho a warning >&2\nsleep 12\necho the last line"),
 	})
 	if err != nil {
@@ -92,8 +92,8 @@ func followScript(p *page) error {
 		return p.holds(fmt.Sprintf(`[...document.querySelectorAll(".gantt .lab")].some((e) => e.innerText.trim() === %q)`, name))
 	}
 	return steps(
-		p.to("/instances/"+ids[0]), p.live(), p.hold("the output so far", func() (bool, error) {
-			i, err := p.api.Instance(p, ids[0])
+		p.toLab("/instances/"+ids[0]), p.live(), p.hold("the output so far", func() (bool, error) {
+			i, err := p.lab.api.Instance(p, ids[0])
 			if err != nil || i.ScriptOutput == nil || i.ScriptOutput.Stdout == "" {
 				return false, err
 			}
@@ -101,10 +101,11 @@ func followScript(p *page) error {
 			return i.Phase == "startup_script" && strings.Contains(shown, "Running") &&
 				strings.Contains(shown, strings.TrimSpace(i.ScriptOutput.Stdout)), err
 		}),
-		p.see("the first line", "a warning"), phase("Booting"), phase("Startup script"), p.gone("the last line"),
+		p.see("the first line", "a warning"), phase("Booting"), p.gone("the last line"),
 		p.picture("running"),
 		p.see("exit code 0", "the last line"), phase("Running"), p.picture("ended"),
-		p.holds(`!document.querySelector("main a[href^='/logs/']")`), // this cloud has no log of it
+		p.holds(`!document.querySelector("main a[href^='/logs/']")`), // there is none of it
+		func() error { return p.lab.api.Terminate(p, ids[0]) },
 	)
 }
 
