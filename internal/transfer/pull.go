@@ -102,7 +102,26 @@ func (p *pull) close() error {
 
 // run fetches everything.
 func (p *pull) run(ctx context.Context, m api.PullManifest) error {
-	var total int64
+	total, err := p.openTargets(ctx, m)
+	if err != nil {
+		return err
+	}
+	p.progress = newProgressMeter(p.opts.Progress, total)
+	if err := p.fetchFrames(ctx); err != nil {
+		return err
+	}
+	if err := p.writeSettings(m); err != nil {
+		return err
+	}
+	if err := p.renameFinished(); err != nil {
+		return err
+	}
+	p.progress.finish()
+	return nil
+}
+
+// openTargets links the files that are here, and opens those to transfer. It returns the bytes of their frames.
+func (p *pull) openTargets(ctx context.Context, m api.PullManifest) (total int64, err error) {
 	for _, f := range m.Files {
 		if p.linkLocal(f) {
 			p.builtFiles = append(p.builtFiles,
@@ -114,15 +133,16 @@ func (p *pull) run(ctx context.Context, m api.PullManifest) error {
 			p.targets = append(p.targets, t)
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
 		p.builtFiles = append(p.builtFiles, t.builtFile)
 		total += t.plan.FetchBytes()
 	}
-	p.progress = newProgressMeter(p.opts.Progress, total)
-	if err := p.fetchFrames(ctx); err != nil {
-		return err
-	}
+	return total, nil
+}
+
+// writeSettings writes the configuration and the NVRAM of a version.
+func (p *pull) writeSettings(m api.PullManifest) error {
 	for name, data := range map[string][]byte{ConfigFile: m.Config, NVRAMFile: m.NVRAM} {
 		if name == NVRAMFile && len(data) == 0 {
 			continue
@@ -131,10 +151,6 @@ func (p *pull) run(ctx context.Context, m api.PullManifest) error {
 			return err
 		}
 	}
-	if err := p.renameFinished(); err != nil {
-		return err
-	}
-	p.progress.finish()
 	return nil
 }
 

@@ -43,7 +43,8 @@ type pullTarget struct {
 	cloneSource string        // file that is cloned; "" when the file starts empty
 	afterClone  func() error  // reports whether the origin had its content while it was cloned
 	planKey     [sha256.Size]byte
-	file        *os.File // nil when the file has its final name already
+	file        *os.File    // nil when the file has its final name already
+	onFrame     func(i int) // called after a frame was written; nil: nothing
 
 	mu            sync.Mutex // guards the fields below
 	writtenFrames []byte     // frames that are written
@@ -186,6 +187,9 @@ func (t *pullTarget) recordFrame(i int, raw int) error {
 	t.unsyncedBytes += int64(raw)
 	due := t.unsyncedBytes >= checkpointBytes
 	t.mu.Unlock()
+	if t.onFrame != nil {
+		t.onFrame(i)
+	}
 	if !due || !t.checkpointMu.TryLock() {
 		return nil
 	}

@@ -1,0 +1,312 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"slices"
+	"sort"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/fill"
+	"github.com/buildyard/buildyard/internal/nbd"
+	"github.com/buildyard/buildyard/internal/retry"
+)
+
+// demandConnections is how many connections fetch only what a guest waits for.
+const demandConnections = 2
+
+// FillOptions describe a pull whose disks are read before it ends.
+type FillOptions struct {
+	PullOptions
+	// Traces has, by the name of a file, the frames of its plan that earlier boots read, in their order.
+	Traces map[string][]int
+	// MinBytes is how much of a disk must be missing for it to be read before it is here; other files come first.
+	MinBytes int64
+	// Waiting is called when a fetch has failed, with why, and with nil when fetches succeed again. nil: nothing.
+	Waiting func(err error)
+}
+
+// Filling is a pull whose disks can be read before it ends: a read waits for the bytes that are missing. Its disks are
+// flat.
+type Filling struct {
+	pull     *pull
+	opts     FillOptions
+	manifest api.PullManifest
+	disks    map[string]*FillingDisk
+
+	failures struct {
+		sync.Mutex
+		failing bool
+	}
+}
+
+// OpenFilling plans a pull, fetches what must be here before a VM can start, and returns the rest. It resumes a pull or
+// a filling that was interrupted. The caller runs it, and closes it.
+func (c *Client) OpenFilling(ctx context.Context, o FillOptions) (f *Filling, err error) {
+	o.AllowOverlays = false
+	m, err := c.Manifest(ctx, o.Ref)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkManifest(m); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("pull: %w", err)
+	}
+	f = &Filling{
+		pull: &pull{client: c, opts: o.PullOptions, dir: root, storage: stableStorage{o.Sync}}, opts: o, manifest: m,
+		disks: map[string]*FillingDisk{},
+	}
+	if err := f.open(ctx); err != nil {
+		return nil, fmt.Errorf("pull %s %s: %w", m.Name, m.Version.Tag, errors.Join(err, f.Close()))
+	}
+	return f, nil
+}
+
+// open opens the files and fetches those that are not read before they are here.
+func (f *Filling) open(ctx context.Context) error {
+	p := f.pull
+	total, err := p.openTargets(ctx, f.manifest)
+	if err != nil {
+		return err
+	}
+	p.progress = newProgressMeter(p.opts.Progress, total)
+	kinds := map[string]string{}
+	for _, file := range f.manifest.Files {
+		kinds[file.Name] = file.Kind
+	}
+	first, all := &pull{}, p.targets
+	*first = pull{client: p.client, opts: p.opts, dir: p.dir, storage: p.storage, progress: p.progress}
+	for _, t := range all {
+		if kinds[t.name] == api.FileDisk && t.file != nil && t.plan.FetchBytes()-t.doneBytes() >= f.opts.MinBytes {
+			f.disks[t.name] = newFillingDisk(t, f.opts.Traces[t.name])
+			p.progress.addSkipped(t.doneBytes())
+			continue
+		}
+		first.targets = append(first.targets, t)
+	}
+	if err := first.fetchFrames(ctx); err != nil {
+		return err
+	}
+	p.transferredBytes.Add(first.transferredBytes.Load())
+	return p.writeSettings(f.manifest)
+}
+
+// Manifest returns what is pulled.
+func (f *Filling) Manifest() api.PullManifest { return f.manifest }
+
+// Disks returns the disks that are read before they are here, by their names.
+func (f *Filling) Disks() map[string]*FillingDisk { return f.disks }
+
+// Dir returns where the files are; those of Disks have another name until Run has ended.
+func (f *Filling) Dir() string { return f.opts.Dir }
+
+// Close closes the files. Reads end with an error.
+func (f *Filling) Close() error { return errors.Join(f.pull.close(), f.pull.dir.Close()) }
+
+// Run fetches all that is missing, what guests wait for first, and gives the files their final names. It goes on after
+// failures that may pass until the context ends.
+func (f *Filling) Run(ctx context.Context) (PullResult, error) {
+	group, inner := errgroup.WithContext(ctx)
+	for _, d := range f.disks {
+		for n := range demandConnections + pullConnections {
+			group.Go(func() error { return f.work(inner, d, n < demandConnections) })
+		}
+	}
+	err := group.Wait()
+	for _, d := range f.disks {
+		err = errors.Join(err, d.target.checkpoint()) // also after a failure: what is here need not be fetched again
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = f.pull.renameFinished()
+	}
+	result := PullResult{TransferredBytes: f.pull.transferredBytes.Load()}
+	if err != nil {
+		return result, fmt.Errorf("pull %s %s: %w", f.manifest.Name, f.manifest.Version.Tag, err)
+	}
+	f.pull.progress.finish()
+	result.Manifest, result.Files = f.manifest, f.pull.builtFiles
+	return result, nil
+}
+
+// work fetches batches of a disk.
+func (f *Filling) work(ctx context.Context, d *FillingDisk, demandOnly bool) error {
+	fetcher, wait := newFetcher(f.pull), retry.New(minBackoff, maxBackoff)
+	for {
+		b, ok, err := d.queue.Next(ctx, demandOnly)
+		if err != nil || !ok {
+			return err
+		}
+		layer, _ := d.target.frameAt(b.First)
+		err = fetcher.fetch(ctx, fetchSpan{target: d.target, layer: layer, firstFrame: b.First, endFrame: b.End})
+		f.note(err)
+		if err == nil {
+			wait.Reset()
+			continue
+		}
+		d.queue.Return(b)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !IsTemporary(err) {
+			return err
+		}
+		if err := wait.Sleep(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// note tells the caller when fetches begin to fail, and when they succeed again.
+func (f *Filling) note(err error) {
+	f.failures.Lock()
+	defer f.failures.Unlock()
+	if f.opts.Waiting == nil || err == nil && !f.failures.failing {
+		return
+	}
+	f.failures.failing = err != nil
+	f.opts.Waiting(err)
+}
+
+// FillingDisk is a disk of which parts may be missing. It is an nbd.Disk.
+type FillingDisk struct {
+	target *pullTarget
+	queue  *fill.Queue
+	pieces []diskPiece // by their places on the disk
+
+	mu   sync.Mutex // guards the fields below
+	seen map[int]bool
+	read []int // frames in the order of their first read
+}
+
+var _ nbd.Disk = (*FillingDisk)(nil)
+
+// diskPiece is a part of a disk that is in a frame of the plan.
+type diskPiece struct {
+	off   int64
+	size  int32
+	frame int32
+}
+
+func newFillingDisk(t *pullTarget, trace []int) *FillingDisk {
+	d := &FillingDisk{target: t, seen: map[int]bool{}}
+	for i := range t.plan.FrameCount() {
+		for piece := range t.plan.Placements(i) {
+			d.pieces = append(d.pieces, diskPiece{piece.DiskOff, int32(piece.Len), int32(i)})
+		}
+	}
+	slices.SortFunc(d.pieces, func(a, b diskPiece) int { return int(max(-1, min(1, a.off-b.off))) })
+	d.queue = fill.NewQueue(fill.Options{Frames: t.plan.FrameCount(), IsHere: t.hasFrame, Joins: t.joins, Trace: trace})
+	t.onFrame = d.queue.Done
+	return d
+}
+
+// joins reports whether one request may fetch a frame and the next one.
+func (t *pullTarget) joins(i int) bool {
+	if i+1 >= t.plan.FrameCount() {
+		return false
+	}
+	layer, f := t.frameAt(i)
+	nextLayer, next := t.frameAt(i + 1)
+	return layer == nextLayer && next.Offset-(f.Offset+int64(f.StoredSize)) <= maxGapBytes
+}
+
+// Size returns the size of the disk.
+func (d *FillingDisk) Size() int64 { return d.target.plan.DiskSize() }
+
+// overlapping yields the pieces with a byte between off and end, in order.
+func (d *FillingDisk) overlapping(off, end int64) iter.Seq[diskPiece] {
+	return func(yield func(diskPiece) bool) {
+		i := sort.Search(len(d.pieces), func(i int) bool { return d.pieces[i].off+int64(d.pieces[i].size) > off })
+		for ; i < len(d.pieces) && d.pieces[i].off < end; i++ {
+			if !yield(d.pieces[i]) {
+				return
+			}
+		}
+	}
+}
+
+// ReadAt is nbd.Disk.ReadAt: it waits for what is missing.
+func (d *FillingDisk) ReadAt(ctx context.Context, p []byte, off int64) (zero bool, err error) {
+	var frames []int
+	for piece := range d.overlapping(off, off+int64(len(p))) {
+		if !slices.Contains(frames, int(piece.frame)) {
+			frames = append(frames, int(piece.frame))
+		}
+	}
+	if len(frames) == 0 && d.target.cloneSource == "" {
+		return true, nil
+	}
+	d.trace(frames)
+	if _, err := d.queue.Need(ctx, frames); err != nil {
+		return false, err
+	}
+	_, err = d.target.file.ReadAt(p, off)
+	return false, err
+}
+
+// Extents is nbd.Disk.Extents.
+func (d *FillingDisk) Extents(off, end int64) iter.Seq[nbd.Extent] {
+	return func(yield func(nbd.Extent) bool) {
+		held := d.target.cloneSource != "" // what no frame has may be there
+		at := off
+		for piece := range d.overlapping(off, end) {
+			from, to := max(off, piece.off), min(end, piece.off+int64(piece.size))
+			if from > at && !yield(nbd.Extent{End: from, Data: held}) || !yield(nbd.Extent{End: to, Data: true}) {
+				return
+			}
+			at = to
+		}
+		if at < end {
+			yield(nbd.Extent{End: end, Data: held})
+		}
+	}
+}
+
+// maxTrace bounds the frames of a trace.
+const maxTrace = 4096
+
+// trace records the first reads of frames.
+func (d *FillingDisk) trace(frames []int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, i := range frames {
+		if !d.seen[i] && len(d.read) < maxTrace {
+			d.seen[i] = true
+			d.read = append(d.read, i)
+		}
+	}
+}
+
+// Trace returns the frames that were read so far, in the order of their first reads.
+func (d *FillingDisk) Trace() []int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.read)
+}
+
+// FillState is how far a disk is.
+type FillState struct {
+	Bytes, Total int64 // stored bytes that are here, and of all frames
+	Readers      int   // reads that wait
+}
+
+// State returns how far the disk is.
+func (d *FillingDisk) State() FillState {
+	d.target.mu.Lock()
+	done := d.target.doneBytes()
+	d.target.mu.Unlock()
+	_, readers := d.queue.Left()
+	return FillState{Bytes: done, Total: d.target.plan.FetchBytes(), Readers: readers}
+}

@@ -1,0 +1,223 @@
+package transfer_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// openFilling pushes files once and opens a filling of them.
+func openFilling(
+	t *testing.T, s *server, dir string, change func(*transfer.FillOptions),
+) (*transfer.Filling, *transfer.FillingDisk) {
+	t.Helper()
+	o := transfer.FillOptions{PullOptions: transfer.PullOptions{
+		Ref: transfer.VersionRef{ID: templateID, Tag: "v1"}, Dir: dir,
+	}, MinBytes: 1}
+	if change != nil {
+		change(&o)
+	}
+	f, err := s.client(t).OpenFilling(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	d := f.Disks()["disk.img"]
+	if d == nil {
+		t.Fatalf("disks: %v", f.Disks())
+	}
+	return f, d
+}
+
+// readsAs reads random ranges and compares them with the file that was pushed.
+func readsAs(ctx context.Context, d *transfer.FillingDisk, want []byte, seed uint64, n int) error {
+	random := rand.New(rand.NewPCG(seed, 7))
+	for range n {
+		off := random.Int64N(d.Size())
+		p := make([]byte, 1+random.IntN(int(min(d.Size()-off, 300<<10))))
+		zero, err := d.ReadAt(ctx, p, off)
+		if err != nil {
+			return err
+		}
+		if zero {
+			clear(p)
+		}
+		if !bytes.Equal(p, want[off:off+int64(len(p))]) {
+			return errors.New("a read returned other bytes than were pushed")
+		}
+	}
+	return nil
+}
+
+// TestFilling: while frames come, damaged and cut ones among them, each read returns what was pushed, and an ordinary
+// version remains.
+func TestFilling(t *testing.T) {
+	s := serve(t, t.TempDir())
+	files := threeFiles(t)
+	mustPush(t, s.client(t), pushOptions("v1", files...))
+	want, err := os.ReadFile(files[0].Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fetched, damaged atomic.Int64
+	disturb := func(w http.ResponseWriter, r *http.Request, h http.Handler) {
+		if !isBulk(r) {
+			h.ServeHTTP(w, r)
+			return
+		}
+		switch n := fetched.Add(1); {
+		case n%5 == 1:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case n%5 == 2:
+			answer := httptest.NewRecorder()
+			h.ServeHTTP(answer, r)
+			body := answer.Body.Bytes()
+			if len(body) > 0 {
+				body[len(body)/2] ^= 1
+				damaged.Add(1)
+			}
+			for key, values := range answer.Header() {
+				w.Header()[key] = values
+			}
+			w.WriteHeader(answer.Code)
+			_, _ = w.Write(body)
+		default:
+			h.ServeHTTP(w, r)
+		}
+	}
+	s.disturb.Store(&disturb)
+	dir := t.TempDir()
+	f, d := openFilling(t, s, dir, nil)
+	if state := d.State(); state.Total == 0 || state.Bytes == state.Total {
+		t.Errorf("before: %+v", state)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "config.json")); err != nil {
+		t.Error("a VM could not start:", err)
+	}
+	group, ctx := errgroup.WithContext(t.Context())
+	group.Go(func() error { _, err := f.Run(ctx); return err })
+	for reader := range uint64(4) {
+		group.Go(func() error { return readsAs(ctx, d, want, reader, 60) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if state := d.State(); state.Bytes != state.Total || state.Readers != 0 {
+		t.Errorf("at the end: %+v", state)
+	}
+	if err := readsAs(t.Context(), d, want, 99, 50); err != nil {
+		t.Error("after the end:", err)
+	}
+	mustHold(t, dir, files)
+	if damaged.Load() == 0 {
+		t.Error("no frame was damaged")
+	}
+	mustPull(t, s.client(t), "v1", dir, files) // nothing is left to do
+}
+
+// TestFillingDemand: a read fetches its frames while nothing else is fetched, and a trace is what was read first.
+func TestFillingDemand(t *testing.T) {
+	s := serve(t, t.TempDir())
+	files := threeFiles(t)
+	mustPush(t, s.client(t), pushOptions("v1", files...))
+	want, err := os.ReadFile(files[0].Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, d := openFilling(t, s, t.TempDir(), func(o *transfer.FillOptions) {
+		o.Traces = map[string][]int{"disk.img": {3, 1, -5, 1 << 30}}
+	})
+	extents := int64(0)
+	for e := range d.Extents(0, d.Size()) {
+		if e.End <= extents {
+			t.Fatalf("extent to %d after %d", e.End, extents)
+		}
+		extents = e.End
+	}
+	if extents != d.Size() {
+		t.Errorf("extents end at %d of %d", extents, d.Size())
+	}
+	p := make([]byte, 4096)
+	if zero, err := d.ReadAt(t.Context(), p, 20<<20); err != nil || !zero { // nothing runs
+		t.Errorf("a hole: %t %v", zero, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { _, err := f.Run(ctx); ran <- err }()
+	at := int64(40 << 20)
+	if zero, err := d.ReadAt(t.Context(), p[:100], at); err != nil || zero || !bytes.Equal(p[:100], want[at:at+100]) {
+		t.Errorf("a read: %t %v", zero, err)
+	}
+	if trace := d.Trace(); len(trace) != 1 {
+		t.Errorf("trace %v", trace)
+	}
+	cancel()
+	if err := <-ran; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestFillingResumes: what is here after an interruption is not fetched again, and an ordinary pull goes on with it.
+func TestFillingResumes(t *testing.T) {
+	s := serve(t, t.TempDir())
+	files := []file{write(t, "disk.img", api.FileDisk, "raw", 200<<20, map[int64]int{0: 64 << 20, 100 << 20: 64 << 20})}
+	mustPush(t, s.client(t), pushOptions("v1", files...))
+	dir := t.TempDir()
+	var bulk atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	disturb := func(w http.ResponseWriter, r *http.Request, h http.Handler) {
+		if isBulk(r) && bulk.Add(1) >= 3 {
+			cancel()
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		h.ServeHTTP(w, r)
+	}
+	f, d := openFilling(t, s, dir, nil)
+	s.disturb.Store(&disturb)
+	if _, err := d.ReadAt(t.Context(), make([]byte, 10), d.Size()); err != nil {
+		t.Error("a read of nothing:", err)
+	}
+	_, runErr := f.Run(ctx)
+	here := d.State().Bytes
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.disturb.Store(nil)
+	if !errors.Is(runErr, context.Canceled) {
+		t.Fatal("it was not interrupted:", runErr)
+	}
+	_, again := openFilling(t, s, dir, nil)
+	if got := again.State().Bytes; got != here {
+		t.Errorf("%d bytes are here after the interruption, %d before it", got, here)
+	}
+	mustPull(t, s.client(t), "v1", dir, files)
+}
+
+// TestFillingEndsForGood: a version that the registry no longer has ends the filling with an error.
+func TestFillingEndsForGood(t *testing.T) {
+	s := serve(t, t.TempDir())
+	files := []file{write(t, "disk.img", api.FileDisk, "raw", 8<<20, map[int64]int{0: 8 << 20})}
+	mustPush(t, s.client(t), pushOptions("v1", files...))
+	f, d := openFilling(t, s, t.TempDir(), nil)
+	disturb := func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { http.Error(w, "gone", http.StatusGone) }
+	s.disturb.Store(&disturb)
+	group, ctx := errgroup.WithContext(t.Context())
+	group.Go(func() error { _, err := f.Run(ctx); return err })
+	group.Go(func() error { _, err := d.ReadAt(ctx, make([]byte, 4096), 0); return err })
+	if err := group.Wait(); err == nil {
+		t.Error("no error")
+	}
+}
