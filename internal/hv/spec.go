@@ -102,6 +102,11 @@ type Disk struct {
 	Path   string // of the base; absolute
 	Format string // of the base: "raw", "qcow2", FormatAnka; never guessed from the content
 
+	// Socket is where an NBD server serves the base until Path is complete: an absolute path. "": Path is complete. Only a
+	// DiskMover takes it, and with it Bytes, the size of the base.
+	Socket string `json:",omitempty"`
+	Bytes  int64  `json:",omitempty"`
+
 	// Deltas are the layers above the base, the lowest first: absolute paths of qcow2 files with
 	// the changes, which name no backing file, as Save makes them.
 	Deltas []string `json:",omitempty"`

@@ -44,11 +44,12 @@ type diskFiles struct {
 	rwFd, roFd int
 }
 
-// layerFile is one read-only image.
+// layerFile is one read-only image: an open file or, as long as that is incomplete, the socket that serves it.
 type layerFile struct {
 	blockNode string
 	format    string
 	fd        int
+	socket    string
 }
 
 // videoController is a kind of video controller.
@@ -175,12 +176,11 @@ func diskArgs(i int, d diskFiles, sets *fdSets, noFlush bool) []string {
 	var args []string
 	var below any
 	for _, l := range d.layers {
-		node := map[string]any{
-			"driver": l.format, "node-name": l.blockNode, "read-only": true,
-			"file": map[string]any{"driver": "file", "filename": sets.add(&args, l.fd), "read-only": true},
-		}
-		if l.format == "qcow2" {
-			node["backing"] = below
+		var node map[string]any
+		if l.socket != "" {
+			node = remoteNode(l.blockNode, l.socket)
+		} else {
+			node = layerNode(l, sets.add(&args, l.fd), below)
 		}
 		args = append(args, "-blockdev", jsonObject(node))
 		below = l.blockNode
@@ -196,6 +196,41 @@ func diskArgs(i int, d diskFiles, sets *fdSets, noFlush bool) []string {
 			overlayName(i, d.generation), hv.PCISlotFirstDisk+i, boot))
 }
 
+// layerNode returns the block node of a read-only image above another one.
+func layerNode(l layerFile, file string, below any) map[string]any {
+	node := map[string]any{
+		"driver": l.format, "node-name": l.blockNode, "read-only": true,
+		"file": map[string]any{
+			"driver": "file", "node-name": l.blockNode + fileNode, "filename": file, "read-only": true,
+		},
+	}
+	if l.format == "qcow2" {
+		node["backing"] = below
+	}
+	return node
+}
+
+const (
+	// fileNode ends the names of the nodes of files.
+	fileNode = "-file"
+	// remoteWait is how many seconds a read waits for a server that is away.
+	remoteWait = 3600
+	// remoteOpenWait is how many seconds the first connection is tried.
+	remoteOpenWait = 30
+)
+
+// remoteNode returns the block node of an image behind a socket. Reads wait while its server is away, and go on with
+// the next one.
+func remoteNode(name, socket string) map[string]any {
+	return map[string]any{
+		"driver": "nbd", "node-name": name, "read-only": true, "reconnect-delay": remoteWait,
+		"open-timeout": remoteOpenWait, "server": map[string]any{"type": "unix", "path": socket},
+	}
+}
+
+// layerName returns the name of the node of a disk's layer; 0 is the base.
+func layerName(disk, layer int) string { return fmt.Sprintf("disk%d-layer%d", disk, layer) }
+
 func overlayName(disk, generation int) string { return fmt.Sprintf("disk%d-%d", disk, generation) }
 
 // overlayNode returns the block node of an overlay, still without its backing node. QEMU locks
@@ -207,8 +242,8 @@ func overlayNode(disk, generation int, file string, noFlush bool) map[string]any
 		"driver": "qcow2", "node-name": overlayName(disk, generation), "backing": nil, "discard": "unmap",
 		"cache": cache,
 		"file": map[string]any{
-			"driver": "file", "filename": file, "locking": "off", "discard": "unmap",
-			"cache": cache,
+			"driver": "file", "node-name": overlayName(disk, generation) + fileNode, "filename": file,
+			"locking": "off", "discard": "unmap", "cache": cache,
 		},
 	}
 }

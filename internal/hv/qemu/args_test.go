@@ -32,10 +32,11 @@ func TestCommandLine(t *testing.T) {
 		qmpFd:    7, qgaFd: 8, sandbox: true,
 		disks: []diskFiles{
 			{
-				layers: []layerFile{{"disk0-layer0", "qcow2", 4}, {"disk0-layer1", "qcow2", 9}}, generation: 2, rwFd: 3,
-				roFd: 10,
+				layers: []layerFile{
+					{"disk0-layer0", "qcow2", 4, ""}, {"disk0-layer1", "qcow2", 9, ""},
+				}, generation: 2, rwFd: 3, roFd: 10,
 			},
-			{layers: []layerFile{{"disk1-layer0", "raw", 6}}, rwFd: 5, roFd: 11},
+			{layers: []layerFile{{"disk1-layer0", "raw", 6, ""}}, rwFd: 5, roFd: 11},
 		},
 	})
 	want := strings.Fields(`-uuid 6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c11 -name guest=a,,b=c -nodefaults -no-user-config -display none
@@ -53,16 +54,16 @@ func TestCommandLine(t *testing.T) {
  -smbios type=1,uuid=6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c12,serial=C02,,uuid=x
  -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny
  -add-fd fd=4,set=1
- -blockdev {"backing":null,"driver":"qcow2","file":{"driver":"file","filename":"/dev/fdset/1","read-only":true},"node-name":"disk0-layer0","read-only":true}
+ -blockdev {"backing":null,"driver":"qcow2","file":{"driver":"file","filename":"/dev/fdset/1","node-name":"disk0-layer0-file","read-only":true},"node-name":"disk0-layer0","read-only":true}
  -add-fd fd=9,set=2
- -blockdev {"backing":"disk0-layer0","driver":"qcow2","file":{"driver":"file","filename":"/dev/fdset/2","read-only":true},"node-name":"disk0-layer1","read-only":true}
+ -blockdev {"backing":"disk0-layer0","driver":"qcow2","file":{"driver":"file","filename":"/dev/fdset/2","node-name":"disk0-layer1-file","read-only":true},"node-name":"disk0-layer1","read-only":true}
  -add-fd fd=3,set=3 -add-fd fd=10,set=3
- -blockdev {"backing":"disk0-layer1","cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"qcow2","file":{"cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"file","filename":"/dev/fdset/3","locking":"off"},"node-name":"disk0-2"}
+ -blockdev {"backing":"disk0-layer1","cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"qcow2","file":{"cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"file","filename":"/dev/fdset/3","locking":"off","node-name":"disk0-2-file"},"node-name":"disk0-2"}
  -device virtio-blk-pci,id=vd0,drive=disk0-2,addr=0x8,werror=stop,rerror=stop,bootindex=1
  -add-fd fd=6,set=4
- -blockdev {"driver":"raw","file":{"driver":"file","filename":"/dev/fdset/4","read-only":true},"node-name":"disk1-layer0","read-only":true}
+ -blockdev {"driver":"raw","file":{"driver":"file","filename":"/dev/fdset/4","node-name":"disk1-layer0-file","read-only":true},"node-name":"disk1-layer0","read-only":true}
  -add-fd fd=5,set=5 -add-fd fd=11,set=5
- -blockdev {"backing":"disk1-layer0","cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"qcow2","file":{"cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"file","filename":"/dev/fdset/5","locking":"off"},"node-name":"disk1-0"}
+ -blockdev {"backing":"disk1-layer0","cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"qcow2","file":{"cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"file","filename":"/dev/fdset/5","locking":"off","node-name":"disk1-0-file"},"node-name":"disk1-0"}
  -device virtio-blk-pci,id=vd1,drive=disk1-0,addr=0x9,werror=stop,rerror=stop`)
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,6 +59,8 @@ func (m *machine) save(ctx context.Context, spec hv.SaveSpec) (hv.SaveResult, er
 		return hv.SaveResult{}, errClosed
 	case m.resumes(started):
 		return hv.SaveResult{}, errors.New("the VM has not finished its start from the saved state")
+	case r != nil && slices.ContainsFunc(started.Disks, func(d hv.Disk) bool { return d.Socket != "" }):
+		return hv.SaveResult{}, hv.ErrDiskIncomplete
 	case r == nil && spec.Suspend:
 		return hv.SaveResult{}, hv.ErrNotRunning
 	case r == nil:

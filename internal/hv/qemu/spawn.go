@@ -124,14 +124,18 @@ func (m *machine) openDisk(ctx context.Context, i int, l launchSpec, files *inhe
 	for _, path := range disk.Deltas {
 		images = append(images, hv.Disk{Path: path, Format: "qcow2"})
 	}
-	for k, image := range images {
+	if disk.Socket != "" {
+		size, images = disk.Bytes, images[1:]
+		d.layers = append(d.layers, layerFile{blockNode: layerName(i, 0), socket: disk.Socket})
+	}
+	for _, image := range images {
 		f, n, err := openBase(image)
 		if err != nil {
 			return d, farm.MarkFailure(err, farm.FailureTemplate, "")
 		}
 		size = n
 		d.layers = append(d.layers,
-			layerFile{blockNode: fmt.Sprintf("disk%d-layer%d", i, k), format: image.Format, fd: files.add(f)})
+			layerFile{blockNode: layerName(i, len(d.layers)), format: image.Format, fd: files.add(f)})
 	}
 	generations := m.generations()
 	last := len(generations) - 1
