@@ -261,8 +261,8 @@ func (q *Queue) Done(frame int) {
 	}
 }
 
-// Return gives back the frames of a batch that are not here: their fetch failed. Frames of the trace are fetched with the
-// rest then.
+// Return makes the frames of a batch that are not here missing again: their fetch failed. Those of the trace are
+// fetched with the rest then.
 func (q *Queue) Return(b Batch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -29,12 +29,12 @@ type Saver interface {
 // DiskMover is implemented by drivers whose VMs can run while the base of a disk still comes to this node.
 type DiskMover interface {
 	// UseFile makes a VM read the base of a disk, numbered from 0, from its file, which is complete, and no longer from
-	// its socket. The guest goes on. It may be repeated, and does nothing where that was done.
+	// its socket. The guest continues. It may be repeated, and does nothing where that was done.
 	UseFile(ctx context.Context, id string, disk int) error
 }
 
-// ErrDiskIncomplete reports that a VM cannot be saved yet: a disk still comes to this node. QEMU stops a guest only once
-// its reads have ended, and those may wait for the registry.
+// ErrDiskIncomplete reports that a VM cannot be saved yet: a disk still comes to this node. QEMU stops a guest only
+// once its reads have ended, and those may wait for the registry.
 var ErrDiskIncomplete = errors.New("a disk of the VM is not on this node as a whole yet")
 
 // Restarter is implemented by drivers that can restart VMs; they report CanRestart.

@@ -19,8 +19,8 @@ import (
 type Disk interface {
 	// Size returns the size in bytes; it does not change.
 	Size() int64
-	// ReadAt fills p with the bytes from an offset; off and off+len(p) are within the disk. It may wait. zero reports that
-	// all of them are zero: then p is not filled.
+	// ReadAt fills p with the bytes from an offset; off and off+len(p) are within the disk. It may wait. zero reports
+	// that all of them are zero: then p is not filled.
 	ReadAt(ctx context.Context, p []byte, off int64) (zero bool, err error)
 	// Extents yields the parts of the disk from off to end in order, without a gap: whether they have data. It does not
 	// wait.
@@ -261,7 +261,7 @@ func (c *connection) status(q request) error {
 			flags = 0
 		}
 		if e.End <= at || e.End > int64(q.off)+int64(q.size) {
-			return fmt.Errorf("the extents from %d to %d are out of order at %d", q.off, int64(q.off)+int64(q.size), e.End)
+			return fmt.Errorf("the extents from %d on are out of order at %d", q.off, e.End)
 		}
 		out = binary.BigEndian.AppendUint32(out, uint32(e.End-at))
 		out = binary.BigEndian.AppendUint32(out, flags)

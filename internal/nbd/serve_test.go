@@ -190,14 +190,20 @@ func TestHandshake(t *testing.T) {
 		data []byte
 		want uint32
 	}{
-		{1, []byte("x"), answerUnsupported}, {3, nil, answerUnsupported}, {11, nil, answerUnsupported},
+		{1, []byte("x"), answerUnsupported},
+		{3, nil, answerUnsupported},
+		{11, nil, answerUnsupported},
 		{optionSetContext, be(uint32(0), uint32(0)), answerInvalid}, // before STRUCTURED_REPLY
-		{optionStructured, []byte{0}, answerInvalid}, {optionStructured, nil, answerAck},
-		{optionSetContext, nil, answerInvalid}, {optionSetContext, be(uint32(0), uint32(9)), answerInvalid},
+		{optionStructured, []byte{0}, answerInvalid},
+		{optionStructured, nil, answerAck},
+		{optionSetContext, nil, answerInvalid},
+		{optionSetContext, be(uint32(0), uint32(9)), answerInvalid},
 		{optionSetContext, be(uint32(0), uint32(0), "x"), answerInvalid},
 		{optionSetContext, be(uint32(1), "x", uint32(0)), answerUnknown},
 		{optionSetContext, be(uint32(0), uint32(1), uint32(5), "qemu:"), answerAck},
-		{optionGo, be(uint32(300)), answerInvalid}, {optionGo, name, answerUnknown}, {optionInfo, name, answerUnknown},
+		{optionGo, be(uint32(300)), answerInvalid},
+		{optionGo, name, answerUnknown},
+		{optionInfo, name, answerUnknown},
 	} {
 		if got, _ := c.ask(row.kind, row.data); len(got) != 1 || got[0] != row.want {
 			t.Errorf("option %d %x: %x, want %x", row.kind, row.data, got, row.want)
@@ -319,10 +325,17 @@ func TestRefusedRequests(t *testing.T) {
 		size uint32
 		want uint32
 	}{
-		{1, 0, 0, errnoPermission}, {4, 0, 512, errnoPermission}, {6, 0, 512, errnoPermission},
-		{99, 0, 512, errnoPermission}, {commandRead, 0, 0, errnoInvalid}, {commandRead, size, 1, errnoInvalid},
-		{commandRead, size - 1, 2, errnoInvalid}, {commandRead, 1<<64 - 1, 2, errnoInvalid},
-		{commandRead, 0, 1<<32 - 1, errnoInvalid}, {commandStatus, size, 1, errnoInvalid}, {commandRead, 1, 1, errnoIO},
+		{1, 0, 0, errnoPermission},
+		{4, 0, 512, errnoPermission},
+		{6, 0, 512, errnoPermission},
+		{99, 0, 512, errnoPermission},
+		{commandRead, 0, 0, errnoInvalid},
+		{commandRead, size, 1, errnoInvalid},
+		{commandRead, size - 1, 2, errnoInvalid},
+		{commandRead, 1<<64 - 1, 2, errnoInvalid},
+		{commandRead, 0, 1<<32 - 1, errnoInvalid},
+		{commandStatus, size, 1, errnoInvalid},
+		{commandRead, 1, 1, errnoIO},
 	} {
 		c.request(0, row.kind, 9, row.off, row.size)
 		got := c.chunk()
@@ -379,7 +392,8 @@ func TestWaitingReads(t *testing.T) {
 
 func TestProtocolErrors(t *testing.T) {
 	for name, text := range map[string][]byte{
-		"no option": be(uint64(1), uint64(2)), "a long option": be(uint64(optionMagic), uint32(7), uint32(maxOptionBytes+1)),
+		"no option":     be(uint64(1), uint64(2)),
+		"a long option": be(uint64(optionMagic), uint32(7), uint32(maxOptionBytes+1)),
 	} {
 		here, there := net.Pipe()
 		done := make(chan error, 1)
@@ -404,8 +418,8 @@ func TestProtocolErrors(t *testing.T) {
 func FuzzServe(f *testing.F) {
 	f.Add(be(uint32(3), uint64(optionMagic), uint32(7), uint32(6), uint32(0), uint16(0),
 		uint32(requestMagic), uint16(0), uint16(0), uint64(1), uint64(0), uint32(4096)))
-	f.Add(be(uint32(3), uint64(optionMagic), uint32(8), uint32(0), uint64(optionMagic), uint32(10), uint32(27), uint32(0),
-		uint32(1), uint32(15), allocationContext, uint64(optionMagic), uint32(7), uint32(6), uint32(0), uint16(0),
+	f.Add(be(uint32(3), uint64(optionMagic), uint32(8), uint32(0), uint64(optionMagic), uint32(10), uint32(27),
+		uint32(0), uint32(1), uint32(15), allocationContext, uint64(optionMagic), uint32(7), uint32(6), uint32(0), uint16(0),
 		uint32(requestMagic), uint16(0), uint16(7), uint64(1), uint64(0), uint32(4096)))
 	f.Add([]byte(strings.Repeat("x", 100)))
 	f.Fuzz(func(t *testing.T, sent []byte) {

@@ -54,7 +54,7 @@ const (
 	maxOptions     = 64
 	maxOptionBytes = 4 << 10
 	maxNameBytes   = 255
-	maxReadBytes   = 32 << 20 // of one request, as it is told to clients
+	maxReadBytes   = 32 << 20 // of one request; clients learn it
 	preferredBytes = 4 << 10  // block size that clients should use
 	maxExtents     = 1024     // in one status
 )

@@ -112,8 +112,8 @@ func (f *Filling) Dir() string { return f.opts.Dir }
 // Close closes the files. Reads end with an error.
 func (f *Filling) Close() error { return errors.Join(f.pull.close(), f.pull.dir.Close()) }
 
-// Run fetches all that is missing, what guests wait for first, and gives the files their final names. It goes on after
-// failures that may pass until the context ends.
+// Run fetches all that is missing, what guests wait for first, and renames the files to their final names. It
+// continues after failures that may pass until the context ends.
 func (f *Filling) Run(ctx context.Context) (PullResult, error) {
 	group, inner := errgroup.WithContext(ctx)
 	for _, d := range f.disks {

@@ -219,8 +219,8 @@ const (
 	remoteOpenWait = 30
 )
 
-// remoteNode returns the block node of an image behind a socket. Reads wait while its server is away, and go on with
-// the next one.
+// remoteNode returns the block node of an image behind a socket. Reads wait while its server is away, until
+// there is one again.
 func remoteNode(name, socket string) map[string]any {
 	return map[string]any{
 		"driver": "nbd", "node-name": name, "read-only": true, "reconnect-delay": remoteWait,

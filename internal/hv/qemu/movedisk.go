@@ -11,7 +11,7 @@ import (
 var _ hv.DiskMover = (*Driver)(nil)
 
 // UseFile is hv.DiskMover.UseFile: the block node of the server is replaced by one of the file below the lowest layer
-// that rests on it, and removed. Whatever interrupts that, the next call goes on.
+// that rests on it, and removed. After an interruption, the next call does what is left.
 func (d *Driver) UseFile(ctx context.Context, id string, disk int) error {
 	m, err := d.findMachine(id)
 	if err != nil {

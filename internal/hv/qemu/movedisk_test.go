@@ -144,8 +144,8 @@ func rawCopy(t *testing.T, disk string) string {
 	return raw
 }
 
-// TestRemoteDisk: a guest runs from disks that a socket serves, goes on after its server was away, is moved to the files
-// while it runs, and reads what was in them, before and after.
+// TestRemoteDisk: a guest runs from disks that a socket serves, continues after its server was away, is moved to the
+// files while it runs, and reads what was in them, before and after.
 func TestRemoteDisk(t *testing.T) {
 	system := guest(t)
 	raw := rawCopy(t, system)
@@ -172,8 +172,10 @@ func TestRemoteDisk(t *testing.T) {
 	sum := func(what string, skip int) {
 		t.Helper()
 		part := content[skip<<20 : (skip+8)<<20]
-		command := fmt.Sprintf("echo 3 > /proc/sys/vm/drop_caches; dd if=/dev/vdb bs=1M skip=%d count=8 | sha256sum", skip)
-		r, err := d.Exec(t.Context(), spec.ID, hv.Command{Path: "sh", Args: []string{"-c", command}, Timeout: time.Minute})
+		command := fmt.Sprintf("echo 3 > /proc/sys/vm/drop_caches; dd if=/dev/vdb bs=1M skip=%d count=8 | sha256sum",
+			skip)
+		r, err := d.Exec(t.Context(), spec.ID,
+			hv.Command{Path: "sh", Args: []string{"-c", command}, Timeout: time.Minute})
 		if want := fmt.Sprintf("%x", sha256.Sum256(part)); err != nil || !strings.Contains(string(r.Stdout), want) {
 			t.Fatalf("%s: %q %q %v", what, r.Stdout, r.Stderr, err)
 		}
