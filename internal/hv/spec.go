@@ -102,8 +102,8 @@ type Disk struct {
 	Path   string // of the base; absolute
 	Format string // of the base: "raw", "qcow2", FormatAnka; never guessed from the content
 
-	// Socket is where an NBD server serves the base until Path is complete: an absolute path. "": Path is complete. Only
-	// a DiskMover takes it, and with it Bytes, the size of the base.
+	// Socket is where an NBD server serves the base until Path is complete: an absolute path. "": Path is complete.
+	// Only a DiskMover takes it, and with it Bytes, the size of the base.
 	Socket string `json:",omitempty"`
 	Bytes  int64  `json:",omitempty"`
 

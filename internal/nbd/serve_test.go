@@ -419,8 +419,8 @@ func FuzzServe(f *testing.F) {
 	f.Add(be(uint32(3), uint64(optionMagic), uint32(7), uint32(6), uint32(0), uint16(0),
 		uint32(requestMagic), uint16(0), uint16(0), uint64(1), uint64(0), uint32(4096)))
 	f.Add(be(uint32(3), uint64(optionMagic), uint32(8), uint32(0), uint64(optionMagic), uint32(10), uint32(27),
-		uint32(0), uint32(1), uint32(15), allocationContext, uint64(optionMagic), uint32(7), uint32(6), uint32(0), uint16(0),
-		uint32(requestMagic), uint16(0), uint16(7), uint64(1), uint64(0), uint32(4096)))
+		uint32(0), uint32(1), uint32(15), allocationContext, uint64(optionMagic), uint32(7), uint32(6), uint32(0),
+		uint16(0), uint32(requestMagic), uint16(0), uint16(7), uint64(1), uint64(0), uint32(4096)))
 	f.Add([]byte(strings.Repeat("x", 100)))
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		here, there := net.Pipe()

@@ -158,6 +158,7 @@ func TestRemoteDisk(t *testing.T) {
 	boot, second := serveDisk(t, raw), serveDisk(t, data)
 	d := open(t, t.TempDir())
 	spec := newSpec(raw, "raw")
+	spec.BootTimeout = 4 * time.Minute
 	spec.Disks = []hv.Disk{
 		{Path: raw, Format: "raw", Socket: boot.socket, Bytes: boot.size},
 		{Path: data, Format: "raw", Socket: second.socket, Bytes: second.size},
