@@ -61,7 +61,7 @@ type PhaseTransition struct {
 func WithPhases(list []Transition, booted int64) []PhaseTransition {
 	out := make([]PhaseTransition, 0, len(list)+1)
 	afterPull, added := false, booted <= 0
-	if !added && (len(list) == 0 || list[0].At > booted) { // its first state, Scheduling, is no transition
+	if !added && (len(list) == 0 || list[0].At > booted) { // its first state, Scheduling, is not recorded
 		out = append(out, PhaseTransition{Transition{State: Scheduling, At: booted}, PhaseBooting})
 		added = true
 	}

@@ -20,12 +20,6 @@ func take(t *testing.T, q *Queue, demandOnly bool) Batch {
 	return b
 }
 
-func done(q *Queue, b Batch) {
-	for i := b.First; i < b.End; i++ {
-		q.Done(i)
-	}
-}
-
 // TestOrder: demand comes first, then the trace, what follows a reader, and the rest.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

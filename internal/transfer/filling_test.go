@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -88,9 +89,7 @@ func TestFilling(t *testing.T) {
 				body[len(body)/2] ^= 1
 				damaged.Add(1)
 			}
-			for key, values := range answer.Header() {
-				w.Header()[key] = values
-			}
+			maps.Copy(w.Header(), answer.Header())
 			w.WriteHeader(answer.Code)
 			_, _ = w.Write(body)
 		default:

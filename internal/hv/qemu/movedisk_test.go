@@ -31,7 +31,6 @@ type remoteDisk struct {
 	mu    sync.Mutex
 	held  chan struct{} // nil: reads are not held
 	reads int
-	conns []net.Conn
 	end   func()
 }
 
