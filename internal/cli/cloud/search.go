@@ -29,8 +29,9 @@ func searchCommand(s cli.Streams) *cobra.Command {
 	cmd := a.addForItems(&cobra.Command{
 		Use: "search TEXT...", Short: "Search all kinds of records", Args: cobra.MinimumNArgs(1), GroupID: CommandGroup,
 		Long: `search finds instances, nodes, templates, groups and API keys by ID, name, external ID, metadata,
-template, tag, node, group, owner, IP address, MAC address and message, of the kinds that you may list.
-All words must match. The best matches come first: the whole ID or name, its beginning, the beginning of a word, any part.`,
+template, tag, node, group, owner, IP address, MAC address and message, of the kinds that you may
+list. All words must match. The best matches come first: the whole ID or name, its beginning, the
+beginning of a word, any part.`,
 		Example: `  buildyard search mac-03
   buildyard search release/7 --limit 50 -o json`,
 		ValidArgsFunction: cobra.NoFileCompletions,
