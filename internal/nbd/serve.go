@@ -35,7 +35,7 @@ type Extent struct {
 
 const (
 	handshakeTime = 30 * time.Second
-	writeTime     = 5 * time.Minute // a VM that is stopped in a debugger takes nothing for a while
+	writeTime     = 5 * time.Minute // for a client to take a reply
 	maxRequests   = 64              // of a connection at the same time; QEMU sends 16
 	maxMemory     = 64 << 20        // bytes of the replies of a connection
 )

@@ -386,7 +386,7 @@ func TestWaitingReads(t *testing.T) {
 	}
 	_ = c.Close()
 	if err := <-ended; err == nil {
-		t.Error("the read goes on without its client")
+		t.Error("the read continues without its client")
 	}
 }
 

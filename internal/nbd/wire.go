@@ -35,8 +35,8 @@ const (
 
 	commandFlagOne = 1 << 3 // of a status: one extent is enough
 
-	chunkDone                                                = 1 << 0 // of the flags of a chunk
-	chunkNone, chunkData, chunkHole, chunkStatus, chunkError = 0, 1, 2, 5, 1<<15 + 1
+	chunkDone                                     = 1 << 0 // of the flags of a chunk
+	chunkData, chunkHole, chunkStatus, chunkError = 1, 2, 5, 1<<15 + 1
 
 	statusHole, statusZero = 1 << 0, 1 << 1
 

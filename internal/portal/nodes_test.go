@@ -65,7 +65,7 @@ func TestDrain(t *testing.T) {
 	w.get("/nodes").has(200, "Drain Mode <b>1</b>", "Active <b>1</b>", "no VM remains")
 	w.post("/nodes/drain", url.Values{"chosen": {id}, "deadline": {"soon"}}).has(409, "such as 30m or 2h")
 	w.post("/nodes/undrain", url.Values{"all": {"1"}, "shown": {"1"}, "q": {"state:\"drain mode\""}}).leads("/nodes")
-	w.post("/nodes/drain", url.Values{"chosen": {id, "nobody"}}).has(409, "1 failed of 2", "Drain started", "Not found")
+	w.post("/nodes/drain", url.Values{"chosen": {id, "none"}}).has(409, "1 failed of 2", "Drain started", "Not found")
 	w.post("/nodes/undrain", url.Values{"chosen": {id, other}}).has(200, "2 done", "Schedulable")
 	w.post("/nodes/update", url.Values{"chosen": {id, other}}).has(409, "2 failed of 2")
 }

@@ -19,18 +19,18 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// openFilling pushes files once and opens a filling of them.
-func openFilling(
-	t *testing.T, s *server, dir string, change func(*transfer.FillOptions),
-) (*transfer.Filling, *transfer.FillingDisk) {
+// openLazyPull pushes files once and opens a lazy pull of them.
+func openLazyPull(
+	t *testing.T, s *server, dir string, change func(*transfer.LazyOptions),
+) (*transfer.LazyPull, *transfer.LazyDisk) {
 	t.Helper()
-	o := transfer.FillOptions{PullOptions: transfer.PullOptions{
+	o := transfer.LazyOptions{PullOptions: transfer.PullOptions{
 		Ref: transfer.VersionRef{ID: templateID, Tag: "v1"}, Dir: dir,
 	}, MinBytes: 1}
 	if change != nil {
 		change(&o)
 	}
-	f, err := s.client(t).OpenFilling(t.Context(), o)
+	f, err := s.client(t).OpenLazyPull(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func openFilling(
 }
 
 // readsAs reads random ranges and compares them with the file that was pushed.
-func readsAs(ctx context.Context, d *transfer.FillingDisk, want []byte, seed uint64, n int) error {
+func readsAs(ctx context.Context, d *transfer.LazyDisk, want []byte, seed uint64, n int) error {
 	random := rand.New(rand.NewPCG(seed, 7))
 	for range n {
 		off := random.Int64N(d.Size())
@@ -62,9 +62,9 @@ func readsAs(ctx context.Context, d *transfer.FillingDisk, want []byte, seed uin
 	return nil
 }
 
-// TestFilling: while frames come, damaged and cut ones among them, each read returns what was pushed, and an ordinary
+// TestLazyPull: while frames come, damaged and cut ones among them, each read returns what was pushed, and an ordinary
 // version remains.
-func TestFilling(t *testing.T) {
+func TestLazyPull(t *testing.T) {
 	s := serve(t, t.TempDir())
 	files := threeFiles(t)
 	mustPush(t, s.client(t), pushOptions("v1", files...))
@@ -98,7 +98,7 @@ func TestFilling(t *testing.T) {
 	}
 	s.disturb.Store(&disturb)
 	dir := t.TempDir()
-	f, d := openFilling(t, s, dir, nil)
+	f, d := openLazyPull(t, s, dir, nil)
 	if state := d.State(); state.Total == 0 || state.Bytes == state.Total {
 		t.Errorf("before: %+v", state)
 	}
@@ -126,8 +126,8 @@ func TestFilling(t *testing.T) {
 	mustPull(t, s.client(t), "v1", dir, files) // nothing is left to do
 }
 
-// TestFillingDemand: a read fetches its frames while nothing else is fetched, and a trace is what was read first.
-func TestFillingDemand(t *testing.T) {
+// TestLazyPullDemand: a read fetches its frames while nothing else is fetched, and a trace is what was read first.
+func TestLazyPullDemand(t *testing.T) {
 	s := serve(t, t.TempDir())
 	files := threeFiles(t)
 	mustPush(t, s.client(t), pushOptions("v1", files...))
@@ -135,7 +135,7 @@ func TestFillingDemand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, d := openFilling(t, s, t.TempDir(), func(o *transfer.FillOptions) {
+	f, d := openLazyPull(t, s, t.TempDir(), func(o *transfer.LazyOptions) {
 		o.Traces = map[string][]int{"disk.img": {3, 1, -5, 1 << 30}}
 	})
 	extents := int64(0)
@@ -168,8 +168,8 @@ func TestFillingDemand(t *testing.T) {
 	}
 }
 
-// TestFillingResumes: what is here after an interruption is not fetched again, and an ordinary pull goes on with it.
-func TestFillingResumes(t *testing.T) {
+// TestLazyPullResumes: what is here after an interruption is not fetched again, and an ordinary pull resumes with it.
+func TestLazyPullResumes(t *testing.T) {
 	s := serve(t, t.TempDir())
 	files := []file{write(t, "disk.img", api.FileDisk, "raw", 200<<20, map[int64]int{0: 64 << 20, 100 << 20: 64 << 20})}
 	mustPush(t, s.client(t), pushOptions("v1", files...))
@@ -184,7 +184,7 @@ func TestFillingResumes(t *testing.T) {
 		}
 		h.ServeHTTP(w, r)
 	}
-	f, d := openFilling(t, s, dir, nil)
+	f, d := openLazyPull(t, s, dir, nil)
 	s.disturb.Store(&disturb)
 	if _, err := d.ReadAt(t.Context(), make([]byte, 10), d.Size()); err != nil {
 		t.Error("a read of nothing:", err)
@@ -198,19 +198,19 @@ func TestFillingResumes(t *testing.T) {
 	if !errors.Is(runErr, context.Canceled) {
 		t.Fatal("it was not interrupted:", runErr)
 	}
-	_, again := openFilling(t, s, dir, nil)
+	_, again := openLazyPull(t, s, dir, nil)
 	if got := again.State().Bytes; got != here {
 		t.Errorf("%d bytes are here after the interruption, %d before it", got, here)
 	}
 	mustPull(t, s.client(t), "v1", dir, files)
 }
 
-// TestFillingEndsForGood: a version that the registry no longer has ends the filling with an error.
-func TestFillingEndsForGood(t *testing.T) {
+// TestLazyPullEndsForGood: a version that the registry no longer has ends the lazy pull with an error.
+func TestLazyPullEndsForGood(t *testing.T) {
 	s := serve(t, t.TempDir())
 	files := []file{write(t, "disk.img", api.FileDisk, "raw", 8<<20, map[int64]int{0: 8 << 20})}
 	mustPush(t, s.client(t), pushOptions("v1", files...))
-	f, d := openFilling(t, s, t.TempDir(), nil)
+	f, d := openLazyPull(t, s, t.TempDir(), nil)
 	disturb := func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { http.Error(w, "gone", http.StatusGone) }
 	s.disturb.Store(&disturb)
 	group, ctx := errgroup.WithContext(t.Context())

@@ -21,8 +21,8 @@ import (
 // demandConnections is how many connections fetch only what a guest waits for.
 const demandConnections = 2
 
-// FillOptions describe a pull whose disks are read before it ends.
-type FillOptions struct {
+// LazyOptions describe a pull whose disks are read before it ends.
+type LazyOptions struct {
 	PullOptions
 	// Traces has, by the name of a file, the frames of its plan that earlier boots read, in their order.
 	Traces map[string][]int
@@ -32,13 +32,13 @@ type FillOptions struct {
 	Waiting func(err error)
 }
 
-// Filling is a pull whose disks can be read before it ends: a read waits for the bytes that are missing. Its disks are
+// LazyPull is a pull whose disks can be read before it ends: a read waits for the bytes that are missing. Its disks are
 // flat.
-type Filling struct {
+type LazyPull struct {
 	pull     *pull
-	opts     FillOptions
+	opts     LazyOptions
 	manifest api.PullManifest
-	disks    map[string]*FillingDisk
+	disks    map[string]*LazyDisk
 
 	failures struct {
 		sync.Mutex
@@ -46,9 +46,9 @@ type Filling struct {
 	}
 }
 
-// OpenFilling plans a pull, fetches what must be here before a VM can start, and returns the rest. It resumes a pull or
-// a filling that was interrupted. The caller runs it, and closes it.
-func (c *Client) OpenFilling(ctx context.Context, o FillOptions) (f *Filling, err error) {
+// OpenLazyPull plans a pull, fetches what must be here before a VM can start, and returns the rest. It resumes a pull
+// that was interrupted, lazy or not. The caller runs it, and closes it.
+func (c *Client) OpenLazyPull(ctx context.Context, o LazyOptions) (f *LazyPull, err error) {
 	o.AllowOverlays = false
 	m, err := c.Manifest(ctx, o.Ref)
 	if err != nil {
@@ -61,9 +61,9 @@ func (c *Client) OpenFilling(ctx context.Context, o FillOptions) (f *Filling, er
 	if err != nil {
 		return nil, fmt.Errorf("pull: %w", err)
 	}
-	f = &Filling{
+	f = &LazyPull{
 		pull: &pull{client: c, opts: o.PullOptions, dir: root, storage: stableStorage{o.Sync}}, opts: o, manifest: m,
-		disks: map[string]*FillingDisk{},
+		disks: map[string]*LazyDisk{},
 	}
 	if err := f.open(ctx); err != nil {
 		return nil, fmt.Errorf("pull %s %s: %w", m.Name, m.Version.Tag, errors.Join(err, f.Close()))
@@ -72,7 +72,7 @@ func (c *Client) OpenFilling(ctx context.Context, o FillOptions) (f *Filling, er
 }
 
 // open opens the files and fetches those that are not read before they are here.
-func (f *Filling) open(ctx context.Context) error {
+func (f *LazyPull) open(ctx context.Context) error {
 	p := f.pull
 	total, err := p.openTargets(ctx, f.manifest)
 	if err != nil {
@@ -87,7 +87,7 @@ func (f *Filling) open(ctx context.Context) error {
 	*first = pull{client: p.client, opts: p.opts, dir: p.dir, storage: p.storage, progress: p.progress}
 	for _, t := range all {
 		if kinds[t.name] == api.FileDisk && t.file != nil && t.plan.FetchBytes()-t.doneBytes() >= f.opts.MinBytes {
-			f.disks[t.name] = newFillingDisk(t, f.opts.Traces[t.name])
+			f.disks[t.name] = newLazyDisk(t, f.opts.Traces[t.name])
 			p.progress.addSkipped(t.doneBytes())
 			continue
 		}
@@ -101,20 +101,20 @@ func (f *Filling) open(ctx context.Context) error {
 }
 
 // Manifest returns what is pulled.
-func (f *Filling) Manifest() api.PullManifest { return f.manifest }
+func (f *LazyPull) Manifest() api.PullManifest { return f.manifest }
 
 // Disks returns the disks that are read before they are here, by their names.
-func (f *Filling) Disks() map[string]*FillingDisk { return f.disks }
+func (f *LazyPull) Disks() map[string]*LazyDisk { return f.disks }
 
 // Dir returns where the files are; those of Disks have another name until Run has ended.
-func (f *Filling) Dir() string { return f.opts.Dir }
+func (f *LazyPull) Dir() string { return f.opts.Dir }
 
 // Close closes the files. Reads end with an error.
-func (f *Filling) Close() error { return errors.Join(f.pull.close(), f.pull.dir.Close()) }
+func (f *LazyPull) Close() error { return errors.Join(f.pull.close(), f.pull.dir.Close()) }
 
 // Run fetches all that is missing, what guests wait for first, and renames the files to their final names. It
 // continues after failures that may pass until the context ends.
-func (f *Filling) Run(ctx context.Context) (PullResult, error) {
+func (f *LazyPull) Run(ctx context.Context) (PullResult, error) {
 	group, inner := errgroup.WithContext(ctx)
 	for _, d := range f.disks {
 		for n := range demandConnections + pullConnections {
@@ -141,7 +141,7 @@ func (f *Filling) Run(ctx context.Context) (PullResult, error) {
 }
 
 // work fetches batches of a disk.
-func (f *Filling) work(ctx context.Context, d *FillingDisk, demandOnly bool) error {
+func (f *LazyPull) work(ctx context.Context, d *LazyDisk, demandOnly bool) error {
 	fetcher, wait := newFetcher(f.pull), retry.New(minBackoff, maxBackoff)
 	for {
 		b, ok, err := d.queue.Next(ctx, demandOnly)
@@ -169,7 +169,7 @@ func (f *Filling) work(ctx context.Context, d *FillingDisk, demandOnly bool) err
 }
 
 // note tells the caller when fetches begin to fail, and when they succeed again.
-func (f *Filling) note(err error) {
+func (f *LazyPull) note(err error) {
 	f.failures.Lock()
 	defer f.failures.Unlock()
 	if f.opts.Waiting == nil || err == nil && !f.failures.failing {
@@ -179,8 +179,8 @@ func (f *Filling) note(err error) {
 	f.opts.Waiting(err)
 }
 
-// FillingDisk is a disk of which parts may be missing. It is an nbd.Disk.
-type FillingDisk struct {
+// LazyDisk is a disk of which parts may be missing. It is an nbd.Disk.
+type LazyDisk struct {
 	target *pullTarget
 	queue  *fill.Queue
 	pieces []diskPiece // by their places on the disk
@@ -190,7 +190,7 @@ type FillingDisk struct {
 	read []int // frames in the order of their first read
 }
 
-var _ nbd.Disk = (*FillingDisk)(nil)
+var _ nbd.Disk = (*LazyDisk)(nil)
 
 // diskPiece is a part of a disk that is in a frame of the plan.
 type diskPiece struct {
@@ -199,8 +199,8 @@ type diskPiece struct {
 	frame int32
 }
 
-func newFillingDisk(t *pullTarget, trace []int) *FillingDisk {
-	d := &FillingDisk{target: t, seen: map[int]bool{}}
+func newLazyDisk(t *pullTarget, trace []int) *LazyDisk {
+	d := &LazyDisk{target: t, seen: map[int]bool{}}
 	for i := range t.plan.FrameCount() {
 		for piece := range t.plan.Placements(i) {
 			d.pieces = append(d.pieces, diskPiece{piece.DiskOff, int32(piece.Len), int32(i)})
@@ -223,10 +223,10 @@ func (t *pullTarget) joins(i int) bool {
 }
 
 // Size returns the size of the disk.
-func (d *FillingDisk) Size() int64 { return d.target.plan.DiskSize() }
+func (d *LazyDisk) Size() int64 { return d.target.plan.DiskSize() }
 
 // overlapping yields the pieces with a byte between off and end, in order.
-func (d *FillingDisk) overlapping(off, end int64) iter.Seq[diskPiece] {
+func (d *LazyDisk) overlapping(off, end int64) iter.Seq[diskPiece] {
 	return func(yield func(diskPiece) bool) {
 		i := sort.Search(len(d.pieces), func(i int) bool { return d.pieces[i].off+int64(d.pieces[i].size) > off })
 		for ; i < len(d.pieces) && d.pieces[i].off < end; i++ {
@@ -238,7 +238,7 @@ func (d *FillingDisk) overlapping(off, end int64) iter.Seq[diskPiece] {
 }
 
 // ReadAt is nbd.Disk.ReadAt: it waits for what is missing.
-func (d *FillingDisk) ReadAt(ctx context.Context, p []byte, off int64) (zero bool, err error) {
+func (d *LazyDisk) ReadAt(ctx context.Context, p []byte, off int64) (zero bool, err error) {
 	var frames []int
 	for piece := range d.overlapping(off, off+int64(len(p))) {
 		if !slices.Contains(frames, int(piece.frame)) {
@@ -257,7 +257,7 @@ func (d *FillingDisk) ReadAt(ctx context.Context, p []byte, off int64) (zero boo
 }
 
 // Extents is nbd.Disk.Extents.
-func (d *FillingDisk) Extents(off, end int64) iter.Seq[nbd.Extent] {
+func (d *LazyDisk) Extents(off, end int64) iter.Seq[nbd.Extent] {
 	return func(yield func(nbd.Extent) bool) {
 		held := d.target.cloneSource != "" // what no frame has may be there
 		at := off
@@ -278,7 +278,7 @@ func (d *FillingDisk) Extents(off, end int64) iter.Seq[nbd.Extent] {
 const maxTrace = 4096
 
 // trace records the first reads of frames.
-func (d *FillingDisk) trace(frames []int) {
+func (d *LazyDisk) trace(frames []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, i := range frames {
@@ -290,23 +290,23 @@ func (d *FillingDisk) trace(frames []int) {
 }
 
 // Trace returns the frames that were read so far, in the order of their first reads.
-func (d *FillingDisk) Trace() []int {
+func (d *LazyDisk) Trace() []int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.read)
 }
 
-// FillState is how far a disk is.
-type FillState struct {
+// LazyState is how far a disk is.
+type LazyState struct {
 	Bytes, Total int64 // stored bytes that are here, and of all frames
 	Readers      int   // reads that wait
 }
 
 // State returns how far the disk is.
-func (d *FillingDisk) State() FillState {
+func (d *LazyDisk) State() LazyState {
 	d.target.mu.Lock()
 	done := d.target.doneBytes()
 	d.target.mu.Unlock()
 	_, readers := d.queue.Left()
-	return FillState{Bytes: done, Total: d.target.plan.FetchBytes(), Readers: readers}
+	return LazyState{Bytes: done, Total: d.target.plan.FetchBytes(), Readers: readers}
 }
