@@ -52,7 +52,8 @@ func TestWithPhases(t *testing.T) {
 		{"cached, as it is recorded", []farm.Transition{at(farm.Started, 9)}, 5, "booting@5 running@9"},
 		{
 			"pulled, as it is recorded",
-			[]farm.Transition{at(farm.Pulling, 2), at(farm.Scheduling, 5), at(farm.Started, 9)}, 5,
+			[]farm.Transition{at(farm.Pulling, 2), at(farm.Scheduling, 5), at(farm.Started, 9)},
+			5,
 			"pulling@2 booting@5 running@9",
 		},
 		{"restarted", []farm.Transition{at(farm.Started, 3), at(farm.Stopped, 4)}, 5, "running@3 stopped@4"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
@@ -137,13 +138,14 @@ func (c *limitedCloud) admit(p *page) error {
 
 // rows checks that the rows of a list of the page are those with some IDs.
 func (p *page) rows(prefix string, ids []string) func() error {
-	want := "[]"
+	var want strings.Builder
+	want.WriteString("[]")
 	for _, id := range ids {
-		want += fmt.Sprintf(".concat(%q)", prefix+id)
+		fmt.Fprintf(&want, ".concat(%q)", prefix+id)
 	}
 	return p.holds(fmt.Sprintf(
 		`[...document.querySelectorAll("main tbody[data-rows] tr[id]")].map((e) => e.id).sort().join() === %s.sort().join()`,
-		want))
+		want.String()))
 }
 
 // seeOwnPart views a cloud as a visitor with rights on one of two nodes and on one of two templates: each number and row

@@ -218,18 +218,30 @@ func (s *suite) ports(t *testing.T, vm hv.VM) {
 	s.need(t, hv.CanForward)
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(vm.Ports[0].HostPort))
 	var banner []byte
-	eventually(t, "an SSH banner at "+addr, 30*time.Second, func() bool {
-		c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(t.Context(), "tcp", addr)
-		if err != nil {
-			return false
+	var err error
+	defer func() {
+		if t.Failed() {
+			t.Logf("the last attempt: %v", err)
 		}
-		defer c.Close()
-		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
-		banner = make([]byte, 4)
-		_, err = io.ReadFull(c, banner)
+	}()
+	eventually(t, "an SSH banner at "+addr, 30*time.Second, func() bool {
+		banner, err = readBanner(t.Context(), addr)
 		return err == nil
 	})
 	if string(banner) != "SSH-" {
 		t.Errorf("the guest's port answered %q", banner)
 	}
+}
+
+// readBanner returns the first bytes of what a server at an address says.
+func readBanner(ctx context.Context, addr string) ([]byte, error) {
+	c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	banner := make([]byte, 4)
+	_, err = io.ReadFull(c, banner)
+	return banner, err
 }
