@@ -23,6 +23,7 @@ const (
 	window     = 60 * time.Second
 	visitTime  = 2 * time.Second
 	glance     = 10 * time.Second // between two looks at the tab
+	recount    = 300 * time.Millisecond
 	settle     = 10 * time.Second
 	limit      = 15 * time.Minute // of a run, without the time that the tab is watched
 )
@@ -70,8 +71,9 @@ var how = struct{ first, refresh, paint, ratio, tabs, tab, wire, visit, search s
 			"said beside the value; a tab on /instances that is refreshed less than every %.0f s misses",
 		window, openTabs, window, 1/leastFresh),
 	tab: fmt.Sprintf(
-		"/instances in Chromium for %d s; every %s garbage is collected and then counted; how far the mean of the "+
-			"last third is from that of the second", wholeWatch, glance),
+		"/instances in Chromium for %d s; every %s garbage is collected and then counted, three times, of which the "+
+			"least counts, because during a refresh the old rows are there too; how far the mean of the last third "+
+			"is from that of the second", wholeWatch, glance),
 	ratio: "the medians of the visits of paint: that of the page as a multiple of that of the line of text",
 	wire: fmt.Sprintf("bytes of all responses that Chromium receives for /instances over %s, as they are on the wire; a "+
 		"tab that is refreshed less than every %.0f s misses", window, 1/leastFresh),

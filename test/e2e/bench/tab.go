@@ -42,7 +42,7 @@ func (b *bench) tab(ctx context.Context, s *stage) error {
 		if !rig.Pause(ctx, min(glance, time.Until(until))) {
 			return context.Cause(ctx)
 		}
-		h, err := holds(tab)
+		h, err := leastHeld(ctx, tab)
 		if err != nil {
 			return fmt.Errorf("looking at the tab after %s: %w", time.Since(began).Round(time.Second), err)
 		}
@@ -60,6 +60,24 @@ func (b *bench) tab(ctx context.Context, s *stage) error {
 
 // countSwaps counts how often the page was refreshed.
 const countSwaps = `{ globalThis.swaps = 0; document.addEventListener("htmx:after:swap", () => { globalThis.swaps++; }); }`
+
+// leastHeld is the least of three counts: during a refresh the old rows are counted too.
+func leastHeld(ctx, tab context.Context) (least held, err error) {
+	for i := range 3 {
+		h, err := holds(tab)
+		if err != nil {
+			return least, err
+		}
+		if i == 0 {
+			least = h
+		}
+		least = held{min(least.heap, h.heap), min(least.nodes, h.nodes), min(least.listeners, h.listeners)}
+		if !rig.Pause(ctx, recount) {
+			return least, context.Cause(ctx)
+		}
+	}
+	return least, nil
+}
 
 // holds counts what a tab holds.
 func holds(tab context.Context) (h held, err error) {
