@@ -68,6 +68,19 @@ func TestMachine(t *testing.T) {
 	}
 }
 
+// TestTimeSinceStart: between two readings of the time since the start of the machine, it is the same one as if it had
+// been read.
+func TestTimeSinceStart(t *testing.T) {
+	var m machineClocks
+	for range 100_000 {
+		before := timeSinceBoot()
+		_, got := m.read()
+		if after := timeSinceBoot(); got < before-bootPause || got > after+bootPause {
+			t.Fatalf("%s, but the machine says from %s to %s", got, before, after)
+		}
+	}
+}
+
 func BenchmarkNow(b *testing.B) {
 	c := New()
 	for b.Loop() {
