@@ -33,7 +33,7 @@ type Query struct {
 
 // ParseQuery returns the query of a text, of which the first MaxQueryBytes bytes count; ok is false for a blank one.
 func ParseQuery(text string) (q Query, ok bool) {
-	words := strings.Fields(lower(text[:min(len(text), MaxQueryBytes)]))
+	words := strings.Fields(fold(text[:min(len(text), MaxQueryBytes)]))
 	if len(words) == 0 {
 		return q, false
 	}
@@ -59,14 +59,17 @@ type Match struct {
 }
 
 // Match returns how a record with these fields matches; ok is false when it does not.
-func (q Query) Match(fields []Field) (m Match, ok bool) {
-	m = bestField(q.phrase, fields)
+func (q Query) Match(fields []Field) (m Match, ok bool) { return q.MatchText(Text(fields)) }
+
+// MatchText returns how a record matches whose fields have this text; ok is false when it does not.
+func (q Query) MatchText(text string) (m Match, ok bool) {
+	m = bestField(text, q.phrase)
 	if m.Rank != none || q.words == nil {
 		return m, m.Rank != none
 	}
 	m.Rank = Exact
 	for i, word := range q.words {
-		one := bestField(word, fields)
+		one := bestField(text, word)
 		if one.Rank == none {
 			return Match{}, false
 		}
@@ -78,72 +81,57 @@ func (q Query) Match(fields []Field) (m Match, ok bool) {
 	return m, true
 }
 
-// bestField returns the rank of the field that matches a word best; none when no field does.
-func bestField(word string, fields []Field) Match {
+// bestField returns the first field of a text that matches a word best; the rank is none when no field does.
+func bestField(text, word string) Match {
 	best := Match{Rank: none}
-	for i := range fields {
-		rank := rankOf(fields[i].Text, word)
-		if !fields[i].IsID && rank < Word {
-			rank = Word
+	at := 0
+	for best.Rank != Exact {
+		next := strings.Index(text[at:], word)
+		if next < 0 {
+			break
 		}
-		if rank < best.Rank {
-			if best = (Match{Rank: rank, Field: i}); rank == Exact {
-				return best
-			}
+		at += next
+		if rank := rankAt(text, at, at+len(word)); rank < best.Rank {
+			best = Match{Rank: rank, Field: fieldAt(text, at)}
 		}
+		at++
 	}
 	return best
 }
 
-// rankOf returns how a text matches a word that is in lower case.
-func rankOf(text, word string) Rank {
-	text = text[:min(len(text), maxFieldBytes)]
-	best := none
-	for at := 0; at+len(word) <= len(text); at++ {
-		if lowerByte(text[at]) != word[0] || !hasPrefix(text[at:], word) {
-			continue
-		}
-		switch {
-		case at == 0 && len(text) == len(word):
-			return Exact
-		case at == 0:
-			return Prefix
-		case !isWordByte(text[at-1]):
-			return Word
-		}
-		best = Substring
+// rankAt returns the rank of the part of a text from begin to end.
+func rankAt(text string, begin, end int) Rank {
+	switch before := text[begin-1]; {
+	case before == idMark && isMark(text[end]):
+		return Exact
+	case before == idMark:
+		return Prefix
+	case isWordByte(before):
+		return Substring
 	}
-	return best
+	return Word
 }
 
-// isWordByte reports whether a byte is part of a word: letters, digits, and bytes of other alphabets.
+// isWordByte reports whether a byte in lower case is part of a word: letters, digits, and bytes of other alphabets.
 func isWordByte(c byte) bool {
-	c = lowerByte(c)
 	return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c >= 0x80
 }
 
-// hasPrefix reports whether a text begins with a prefix that is in lower case and not longer.
-func hasPrefix(text, prefix string) bool {
-	for i := range len(prefix) {
-		if lowerByte(text[i]) != prefix[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// lower converts ASCII letters to lower case and leaves everything else unchanged.
-func lower(s string) string {
+// fold converts ASCII letters to lower case and control characters, of which some separate fields, to spaces.
+func fold(s string) string {
 	b := []byte(s)
 	for i, c := range b {
-		b[i] = lowerByte(c)
+		b[i] = foldByte(c)
 	}
 	return string(b)
 }
 
-func lowerByte(c byte) byte {
-	if c >= 'A' && c <= 'Z' {
-		c += 'a' - 'A'
+func foldByte(c byte) byte {
+	switch {
+	case c >= 'A' && c <= 'Z':
+		return c + 'a' - 'A'
+	case c < ' ':
+		return ' '
 	}
 	return c
 }

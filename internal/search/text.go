@@ -2,37 +2,45 @@ package search
 
 import "strings"
 
-// fieldEnd is between the fields of a text.
-const fieldEnd = "\x00"
+// A mark is before each field of a text, and after the last one. Fields have no control characters.
+const (
+	fieldMark = '\x00'
+	idMark    = '\x01' // before an ID or a name
+)
 
-// Text returns the fields of a record as one text, for MayMatch.
+func isMark(c byte) bool { return c <= idMark }
+
+// Text returns the fields of a record as one text, for MatchText. Searching that takes a fraction of the time that many
+// small fields take.
 func Text(fields []Field) string {
 	var out strings.Builder
-	size := 0
+	size := 1
 	for i := range fields {
-		size += min(len(fields[i].Text), maxFieldBytes) + len(fieldEnd)
+		size += 1 + min(len(fields[i].Text), maxFieldBytes)
 	}
 	out.Grow(size)
 	for i := range fields {
+		mark := byte(fieldMark)
+		if fields[i].IsID {
+			mark = idMark
+		}
+		out.WriteByte(mark)
 		text := fields[i].Text
 		for _, c := range []byte(text[:min(len(text), maxFieldBytes)]) {
-			out.WriteByte(lowerByte(c))
+			out.WriteByte(foldByte(c))
 		}
-		out.WriteString(fieldEnd)
 	}
+	out.WriteByte(fieldMark)
 	return out.String()
 }
 
-// MayMatch reports whether a record whose fields have this text may match. It is much faster than Match and true of
-// each record that matches, and of few others.
-func (q Query) MayMatch(text string) bool {
-	if strings.Contains(text, q.phrase) {
-		return true
-	}
-	for _, word := range q.words {
-		if !strings.Contains(text, word) {
-			return false
+// fieldAt returns the index of the field that a byte of a text belongs to.
+func fieldAt(text string, at int) int {
+	index := -1
+	for _, c := range []byte(text[:at]) {
+		if isMark(c) {
+			index++
 		}
 	}
-	return q.words != nil
+	return index
 }

@@ -28,11 +28,7 @@ func (f *searcher) findInstances(context.Context) {
 	best := search.NewBest(f.limit, newestFirst)
 	ending := map[string]bool{} // found instances that may be in the history when that is read
 	for _, row := range f.server.instanceTexts.of(f.server.controller.Instances.Records()) {
-		if !f.query.MayMatch(row.text) {
-			continue
-		}
-		f.setInstance(row.record)
-		if m, ok := f.query.Match(f.fields); ok {
+		if m, ok := f.matchInstance(row.record, row.text); ok {
 			best.Add(row.record, m)
 			if row.record.State == farm.Terminating || row.record.State == farm.Terminated {
 				ending[row.record.ID] = true
@@ -40,11 +36,7 @@ func (f *searcher) findInstances(context.Context) {
 		}
 	}
 	for _, row := range f.server.historyTexts.of(f.server.controller.History.Records()) {
-		if !f.query.MayMatch(row.text) {
-			continue
-		}
-		f.fields = searchedPast(f.fields[:0], row.record)
-		if m, ok := f.query.Match(f.fields); ok && !ending[row.record.ID] {
+		if m, ok := f.query.MatchText(row.text); ok && !ending[row.record.ID] {
 			best.Add(pastInstance(row.record), m)
 		}
 	}
@@ -100,17 +92,33 @@ func searchedInstance(to []search.Field, inst *farm.Instance) []search.Field {
 	return to
 }
 
+// hidden reports which fields of an instance the caller may not see.
+func (f *searcher) hidden(inst *farm.Instance) (template, node bool) {
+	return !f.seen.seesTemplate(inst.Template.ID), inst.NodeID != "" && !f.seen.seesNode(inst.NodeID)
+}
+
 // setInstance sets the fields of an instance that the caller may see.
 func (f *searcher) setInstance(inst *farm.Instance) {
 	f.fields = searchedInstance(f.fields[:0], inst)
-	hidesTemplate := !f.seen.seesTemplate(inst.Template.ID)
-	hidesNode := inst.NodeID != "" && !f.seen.seesNode(inst.NodeID)
-	if hidesTemplate || hidesNode {
+	if hidesTemplate, hidesNode := f.hidden(inst); hidesTemplate || hidesNode {
 		f.fields = slices.DeleteFunc(f.fields, func(one search.Field) bool {
 			return one.Name == "template" && hidesTemplate ||
 				(one.Name == nodeField || one.Name == "message") && hidesNode
 		})
 	}
+}
+
+// matchInstance returns how an instance with a text matches by what the caller may see.
+func (f *searcher) matchInstance(inst *farm.Instance, text string) (search.Match, bool) {
+	m, ok := f.query.MatchText(text)
+	if !ok {
+		return m, false
+	}
+	if hidesTemplate, hidesNode := f.hidden(inst); hidesTemplate || hidesNode {
+		f.setInstance(inst)
+		return f.query.Match(f.fields)
+	}
+	return m, true
 }
 
 func (f *searcher) showInstance(inst *farm.Instance) api.SearchMatch {
