@@ -62,7 +62,7 @@ func benchFarm(b *testing.B, nodes, capacity int, to ...events.Target) *farmBenc
 	}
 	for ready := 0; ready < nodes; time.Sleep(10 * time.Millisecond) {
 		ready = 0
-		for _, v := range f.Nodes.List() {
+		for v := range f.Nodes.Views() {
 			if v.Node.AcceptsStarts() && v.Info.CPUs > 0 {
 				ready++
 			}

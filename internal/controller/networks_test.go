@@ -38,7 +38,7 @@ func TestVLANsOfAllNodes(t *testing.T) {
 		if got := c.Nodes.VLANs(everyNode); len(got) != 0 {
 			t.Errorf("with a node that offers none: %v", got)
 		}
-		for _, n := range c.Nodes.List() {
+		for n := range c.Nodes.Views() {
 			if n.Node.ID != two.id {
 				off := n.Node.Clone()
 				off.State = farm.NodeOffline

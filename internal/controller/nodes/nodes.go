@@ -94,13 +94,15 @@ type View struct {
 	Slots Slots
 }
 
-// List returns every node in the order of their ids.
-func (n *Nodes) List() []View {
-	list := make([]View, 0, n.db.Tables.Nodes.Len())
-	for _, node := range n.db.Tables.Nodes.All() {
-		list = append(list, n.view(node))
+// Views yields all nodes in the order of their ids.
+func (n *Nodes) Views() iter.Seq[View] {
+	return func(yield func(View) bool) {
+		for _, node := range n.db.Tables.Nodes.All() {
+			if !yield(n.view(node)) {
+				return
+			}
+		}
 	}
-	return list
 }
 
 // Records yields the records of all nodes in the order of their ids.

@@ -91,7 +91,7 @@ func (s *server) completeInstances(
 func (s *server) completeNodes(
 	_ context.Context, seen visibility, text string, limit int,
 ) (filter.Completion, error) {
-	nodes := s.nodesToAPI(s.controller.Nodes.List(), seen)
+	nodes := s.nodesToAPI(s.controller.Nodes.Views(), seen)
 	return completeIn(s.nodeFields(), text, slices.Values(nodes), limit)
 }
 

@@ -76,7 +76,7 @@ func (s *server) nodeFilterParam(r *rest.Request) func(id string) bool {
 		return nil
 	}
 	matching := map[string]bool{}
-	for _, node := range s.nodesToAPI(s.controller.Nodes.List(), s.visibilityOf(r)) {
+	for _, node := range s.nodesToAPI(s.controller.Nodes.Views(), s.visibilityOf(r)) {
 		matching[node.NodeID] = fits(node)
 	}
 	return func(id string) bool { return matching[id] }

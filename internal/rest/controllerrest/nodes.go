@@ -3,6 +3,7 @@ package controllerrest
 import (
 	"cmp"
 	"encoding/json"
+	"iter"
 	"slices"
 	"time"
 
@@ -28,7 +29,7 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		list := s.nodesToAPI([]nodes.View{view}, seen)
+		list := s.nodesToAPI(slices.Values([]nodes.View{view}), seen)
 		caller := rest.CallerOf(r.Context())
 		mayList := caller.RequirePermission("list_vms") == nil
 		list[0].Slots.Holders = slotHoldersToAPI(s.controller.Nodes.SlotHolders(view.Node),
@@ -36,7 +37,7 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 			caller.RequirePermission("change_node_config") == nil) // as the list of orphaned VMs
 		return withNodesTag(list), nil
 	}
-	list := s.nodesToAPI(s.controller.Nodes.List(), seen)
+	list := s.nodesToAPI(s.controller.Nodes.Views(), seen)
 	return withNodesTag(sliceList(filterList(list, fits), part, func(n api.Node) string { return n.NodeID })), nil
 }
 
@@ -72,10 +73,10 @@ func (s *server) deleteNode(r *rest.Request) (any, error) {
 }
 
 // nodesToAPI converts the nodes that the caller sees to their API form.
-func (s *server) nodesToAPI(views []nodes.View, seen visibility) []api.Node {
-	list := make([]api.Node, 0, len(views))
+func (s *server) nodesToAPI(views iter.Seq[nodes.View], seen visibility) []api.Node {
+	list := []api.Node{}
 	equal := s.controller.Templates.EqualTags()
-	for _, view := range views {
+	for view := range views {
 		if !seen.seesNode(view.Node.ID) {
 			continue
 		}

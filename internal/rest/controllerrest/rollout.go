@@ -65,7 +65,7 @@ func (s *server) mayUpdateAll(r *rest.Request) error {
 	if may == nil {
 		return nil
 	}
-	for _, n := range s.controller.Nodes.List() {
+	for n := range s.controller.Nodes.Views() {
 		if err := may(n.Node.ID); err != nil {
 			return err
 		}

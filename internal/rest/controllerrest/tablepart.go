@@ -103,7 +103,7 @@ func (s *server) pageNodes(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	list := filterList(s.nodesToAPI(s.controller.Nodes.List(), seen), fits)
+	list := filterList(s.nodesToAPI(s.controller.Nodes.Views(), seen), fits)
 	out := api.NodePage{Total: len(list), States: map[string]int{}, Groups: map[string]int{}}
 	for _, state := range visibleNodeStates {
 		out.States[string(state)] = 0
@@ -225,7 +225,7 @@ func (s *server) listTemplateNodes(r *rest.Request) (any, error) {
 	}
 	equal := s.controller.Templates.EqualTags()
 	list := []api.TemplateNode{}
-	for _, view := range s.controller.Nodes.List() {
+	for view := range s.controller.Nodes.Views() {
 		if !seen.seesNode(view.Node.ID) {
 			continue
 		}
