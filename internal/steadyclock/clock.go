@@ -45,8 +45,8 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
-// bootPause is how long the machine's monotonic clock, which stops while the machine sleeps, stands for the one since its
-// start: reading that one is a system call, and a list of nodes asks for the time thousands of times.
+// bootPause is how long the monotonic clock, which stops while the machine sleeps, replaces the one since its start:
+// reading that one is a system call, and a list of nodes asks for the time thousands of times.
 const bootPause = time.Millisecond
 
 // machineClocks reads both clocks of the machine. Its zero value is ready.
