@@ -64,8 +64,8 @@ var how = struct{ first, refresh, paint, ratio, tabs, tab, wire, visit, search s
 			"same browser just before; the browser, which draws without a graphics card, shares the cores with "+
 			"everything else", paintings),
 	tabs: fmt.Sprintf(
-		"processor time of the controller's process over %s while %d tabs are open, less that over %s without one, of "+
-			"one core; a tab is a client that does what the page does: it asks for the page and its files, follows "+
+		"processor time of the controller's process over %s while %d tabs are open, less the mean of that over %s "+
+			"before and after without one, of one core; a tab is a client that does what the page does: it asks for the page and its files, follows "+
 			"its stream, and refreshes when that tells of a change and every 10 s. The server tells a tab once a "+
 			"second at most, and less often where refreshing all takes more than a tenth of a core: how often is "+
 			"said beside the value; a tab on /instances that is refreshed less than every %.0f s misses",
