@@ -13,23 +13,50 @@ import (
 	"github.com/buildyard/buildyard/internal/search"
 )
 
+// foundInstance is an instance, or one of the history.
+type foundInstance struct {
+	current *farm.Instance        // nil: it is of the history
+	past    *farm.InstanceHistory // nil: it is current
+}
+
+// compare orders terminated instances behind the others, and the newest first.
+func (i foundInstance) compare(other foundInstance) int {
+	terminated, created := i.order()
+	otherTerminated, otherCreated := other.order()
+	return cmp.Or(cmp.Compare(terminated, otherTerminated), otherCreated.Compare(created))
+}
+
+func (i foundInstance) order() (terminated int, created time.Time) {
+	switch {
+	case i.current == nil:
+		return 1, i.past.Created
+	case i.current.State == farm.Terminated:
+		return 1, i.current.Created
+	}
+	return 0, i.current.Created
+}
+
+// instance returns what a search shows of the instance.
+func (i foundInstance) instance() *farm.Instance {
+	past := i.past
+	if past == nil {
+		return i.current
+	}
+	return &farm.Instance{
+		ID: past.ID, Name: past.Name, ExternalID: past.ExternalID, State: farm.Terminated, Created: past.Created,
+		Template: farm.TemplateRef{ID: past.TemplateID, Name: past.TemplateName, Tag: past.Tag},
+		NodeID:   past.NodeID, NodeName: past.NodeName,
+	}
+}
+
 // findInstances finds instances, and terminated ones as long as the history has them, which follow those that match
 // as well. Terminated ones are found by what identifies them.
 func (f *searcher) findInstances(context.Context) {
-	rank := func(i *farm.Instance) int {
-		if i.State == farm.Terminated {
-			return 1
-		}
-		return 0
-	}
-	newestFirst := func(a, b *farm.Instance) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), b.Created.Compare(a.Created))
-	}
-	best := search.NewBest(f.limit, newestFirst)
+	best := search.NewBest(f.limit, foundInstance.compare)
 	ending := map[string]bool{} // found instances that may be in the history when that is read
 	for _, row := range f.server.instanceTexts.of(f.server.controller.Instances.Records()) {
 		if m, ok := f.matchInstance(row.record, row.text); ok {
-			best.Add(row.record, m)
+			best.Add(foundInstance{current: row.record}, m)
 			if row.record.State == farm.Terminating || row.record.State == farm.Terminated {
 				ending[row.record.ID] = true
 			}
@@ -37,19 +64,11 @@ func (f *searcher) findInstances(context.Context) {
 	}
 	for _, row := range f.server.historyTexts.of(f.server.controller.History.Records()) {
 		if m, ok := f.query.MatchText(row.text); ok && !ending[row.record.ID] {
-			best.Add(pastInstance(row.record), m)
+			best.Add(foundInstance{past: row.record}, m)
 		}
 	}
-	addBest(f, api.SearchInstance, best, f.setInstance, f.showInstance)
-}
-
-// pastInstance returns what a search shows of a terminated instance.
-func pastInstance(past *farm.InstanceHistory) *farm.Instance {
-	return &farm.Instance{
-		ID: past.ID, Name: past.Name, ExternalID: past.ExternalID, State: farm.Terminated, Created: past.Created,
-		Template: farm.TemplateRef{ID: past.TemplateID, Name: past.TemplateName, Tag: past.Tag},
-		NodeID:   past.NodeID, NodeName: past.NodeName,
-	}
+	addBest(f, api.SearchInstance, best, func(i foundInstance) { f.setInstance(i.instance()) },
+		func(i foundInstance) api.SearchMatch { return f.showInstance(i.instance()) })
 }
 
 // addFields adds the fields that have a text.
