@@ -261,6 +261,7 @@ type failureCause struct {
 	key        string
 	What, Path string
 	Template   string
+	Node       string // that all of them were on; "": they were on several
 	Newest     time.Time
 	Count      int
 }
@@ -290,8 +291,11 @@ func (d *dashboard) addFailures(v *visit) error {
 			i = len(d.Failures)
 			d.Failures = append(d.Failures, failureCause{
 				key: what, What: row.Note, Newest: row.Created, Path: "/instances/" + row.ID,
-				Template: strings.TrimSpace(row.Template + " " + row.Tag),
+				Template: strings.TrimSpace(row.Template + " " + row.Tag), Node: row.Node,
 			})
+		}
+		if d.Failures[i].Node != row.Node {
+			d.Failures[i].Node = ""
 		}
 		d.Failures[i].Count++
 		if d.Failures[i].Count == 2 {

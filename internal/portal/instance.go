@@ -24,7 +24,8 @@ type instanceView struct {
 	Waiting         *waiting
 	Failure         *api.InstanceFailure // nil: it did not fail
 	Timeline        chart.Timeline
-	FailureLog      *logExcerpt // of the VM; nil: there is none
+	FailureLog      *logExcerpt // of the VM; nil: there is none, or it is not shown
+	NoFailureLog    bool        // its node sent none
 	Raw             string
 	CurlCommand     string
 	NoConsole       string // why there is none; "": there is a console
@@ -116,7 +117,8 @@ func showInstance(v *visit) (any, error) {
 		out.Waiting = newWaiting(explained.Explain)
 	}
 	if vm.InstanceState == string(farm.Errored) {
-		out.Failure, out.FailureLog = vm.Failure, failureLog(v, id)
+		out.Failure = vm.Failure
+		out.FailureLog, out.NoFailureLog = failureLog(v, id)
 	}
 	out.NoConsole = noConsoleReason(v, id, vm.InstanceState)
 	out.Timeline = chart.NewTimeline(v.now, vm.CRTime, explained.Explain.Transitions, time.Time{})
@@ -156,8 +158,8 @@ func showTerminated(v *visit, id string) (any, error) {
 			Arch: past.Arch, CRTime: past.CRTime, TTL: past.TTL, Owner: past.Owner, Started: past.Started,
 		},
 		CurlCommand: curlCommand(v, "GET", "/api/v1/vm/history?id="+id, ""), Failure: past.Failure,
-		FailureLog: failureLog(v, id),
 	}
+	out.FailureLog, out.NoFailureLog = failureLog(v, id)
 	if out.Name == "" {
 		out.Name = format.ShortID(id)
 	}

@@ -16,7 +16,8 @@ type startField struct {
 	List              string // of suggestions for a text; "": none
 	Kind              string // number, area, choice; "": text
 	Choices           []choice
-	MaxValue          int // of a number
+	MaxValue          int    // of a number
+	Empty             string // what applies without a value; "": nothing is shown
 	setValue          func(r *client.StartRequest, text string) error
 
 	Value, FieldError string
@@ -57,7 +58,7 @@ var firstFields = []startField{
 		setValue: textField(func(r *startRequest) *string { return &r.Name }),
 	},
 	{
-		Name: "count", Label: "Instances", Kind: "number", MaxValue: 1000,
+		Name: "count", Label: "Instances", Kind: "number", MaxValue: 1000, Empty: "1",
 		setValue: numberField(func(r *startRequest) *int { return &r.Count }),
 	},
 	{

@@ -115,23 +115,23 @@ const excerptLines = 14
 // errorWord matches lines about errors.
 var errorWord = regexp.MustCompile(`(?i)\b(error|failed|failure|fatal|panic|refused|denied)\b`)
 
-// failureLog returns the end of the newest log that an instance left; nil: there is none that the visitor may see.
-func failureLog(v *visit, id string) *logExcerpt {
+// failureLog returns the end of the newest log that an instance left; nil: there is none, or it is not shown.
+func failureLog(v *visit, id string) (excerpt *logExcerpt, none bool) {
 	files, err := v.VMLogs(v, id)
 	if err != nil || len(files) == 0 {
-		return nil
+		return nil, err == nil
 	}
 	newest := slices.MaxFunc(files, func(a, b client.VMLog) int { return a.Modified.Compare(b.Modified) })
 	stream, err := v.VMLog(v, id, newest.Name)
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	defer func() { _ = stream.Close() }()
 	text, size, err := readEnd(stream, maxExcerpt)
 	if err != nil {
-		return nil
+		return nil, false
 	}
-	return newLogExcerpt(newest.Name, string(lastRows(text, size, excerptLines)))
+	return newLogExcerpt(newest.Name, string(lastRows(text, size, excerptLines))), false
 }
 
 // newLogExcerpt returns the last lines of a text, with the first one about an error marked.

@@ -128,6 +128,9 @@ func (p *point) busy() bool {
 	return p.running > 0 || p.queue > 0 || p.pulled > 0 || p.failures > 0 || p.offline > 0 || p.starts != nil
 }
 
+// isUsed reports whether anything was measured or counted.
+func (p *point) isUsed() bool { return p.samples > 0 || p.busy() }
+
 // toAPI returns a point in its form in the API.
 func (p *point) toAPI(step time.Duration) api.SeriesPoint {
 	out := api.SeriesPoint{

@@ -71,12 +71,12 @@ func (r *ring) put(at int64) *point {
 	return p
 }
 
-// seek returns the point of a step; nil without samples.
+// seek returns the point of a step; nil when nothing was measured or counted in it.
 func (r *ring) seek(at int64) *point {
 	if at < 0 {
 		return nil
 	}
-	if p := r.slot(at); p != nil && int64(p.at) == at && p.samples > 0 {
+	if p := r.slot(at); p != nil && int64(p.at) == at && p.isUsed() {
 		return p
 	}
 	return nil
@@ -175,7 +175,7 @@ func (t timeline) ringFor(o seriesRange) *ring {
 	return nil
 }
 
-// over calls do with each step of a range that has samples, the oldest first. index is the number of the
+// over calls do with each step of a range that has samples or counts, the oldest first. index is the number of the
 // step in the range.
 func (t timeline) over(o seriesRange, now time.Time, do func(index int, p *point)) {
 	r := t.ringFor(o)
@@ -191,7 +191,7 @@ func (t timeline) over(o seriesRange, now time.Time, do func(index int, p *point
 				sum.add(p)
 			}
 		}
-		if sum.samples > 0 {
+		if sum.isUsed() {
 			do(int(at-first), &sum)
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // TestRangesOfTimelines samples two weeks with a gap, and compares each range with the samples themselves.
@@ -84,5 +87,27 @@ func BenchmarkSampleOf1000Nodes(b *testing.B) {
 	for b.Loop() {
 		now = now.Add(sampleEvery)
 		sampleParts(nodes, measured, maxNodeSeries, now)
+	}
+}
+
+// TestCountBeforeSample: what happens on a node before it is measured for the first time is counted, also when that is
+// in another step.
+func TestCountBeforeSample(t *testing.T) {
+	c, u := testUsage()
+	for range 3 {
+		u.series.failed(&farm.Instance{NodeID: "n", GroupID: "g"})
+	}
+	u.series.started(&farm.Instance{NodeID: "n"}, time.Second)
+	c.now = c.now.Add(2 * time.Minute)
+	if failed := u.FailedStarts(); failed["n"] != 3 {
+		t.Errorf("failed starts: %v", failed)
+	}
+	s, err := u.NodeSeries(api.RangeHour, "n")
+	if err != nil || len(s.Points) != 1 || s.Points[0].Starts != 1 || s.Points[0].Capacity != nil {
+		t.Errorf("%+v, %v", s, err)
+	}
+	u.series.sample() // there is no such node
+	if failed := u.FailedStarts(); len(failed) != 0 {
+		t.Errorf("failed starts of a node that does not exist: %v", failed)
 	}
 }

@@ -66,14 +66,21 @@ func (s *series) count(node, group string, do func(*point)) {
 	s.countPartsLocked(now, node, groups, do)
 }
 
+// countPartsLocked also counts for a node or a group that was not measured yet. The next sample drops those that do not
+// exist.
 func (s *series) countPartsLocked(now time.Time, node string, groups []string, do func(*point)) {
-	if t := s.nodes[node]; t != nil {
-		t.each(now, do)
-	}
+	countPart(s.nodes, node, maxNodeSeries, now, do)
 	for _, id := range groups {
-		if t := s.groups[id]; t != nil {
-			t.each(now, do)
-		}
+		countPart(s.groups, id, maxGroupSeries, now, do)
+	}
+}
+
+func countPart(of map[string]timeline, id string, most int, now time.Time, do func(*point)) {
+	if id == "" {
+		return
+	}
+	if t := part(of, id, most); t != nil {
+		t.each(now, do)
 	}
 }
 

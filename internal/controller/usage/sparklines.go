@@ -92,7 +92,10 @@ func newLists(l *api.Sparkline, by string, length int) {
 // setSparkline sets the numbers of one step.
 func setSparkline(l *api.Sparkline, index int, p api.SeriesPoint) {
 	starts, failures := float64(p.Starts), float64(p.Failures)
-	l.Running[index], l.SlotsUsed[index], l.Capacity[index] = &p.Running, p.SlotsUsed, p.Capacity
+	if p.Samples > 0 {
+		l.Running[index] = &p.Running
+	}
+	l.SlotsUsed[index], l.Capacity[index] = p.SlotsUsed, p.Capacity
 	l.ActiveNodes[index], l.Starts[index], l.Failures[index] = p.ActiveNodes, &starts, &failures
 	if l.Queue != nil {
 		l.Queue[index] = &p.Queue
