@@ -1,0 +1,182 @@
+package lazyfill
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+const (
+	maxBody    = 64 << 10
+	headerTime = 10 * time.Second
+	endTime    = 10 * time.Second // for requests that are answered when the process ends
+)
+
+// controlPath is the control socket of a version. It is short: an address of a socket has about 100 bytes.
+func controlPath(o Order) string {
+	return filepath.Join(o.SocketDir, o.ContentID[:min(len(o.ContentID), 24)]+".control")
+}
+
+// listenControl opens the control socket, which only the user of this process can use.
+func (p *process) listenControl(_ context.Context) (net.Listener, error) {
+	path := controlPath(p.order)
+	l, err := listenUnix(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// serveControl answers the agent until the context ends.
+func (p *process) serveControl(ctx context.Context, l net.Listener) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) { respond(w, p.state(), nil) })
+	mux.HandleFunc("PUT /token", func(w http.ResponseWriter, r *http.Request) {
+		var header string
+		err := decode(r, &header)
+		if err == nil {
+			p.token.set(header)
+		}
+		respond(w, p.state(), err)
+	})
+	mux.HandleFunc("PUT /vms/{id}", func(w http.ResponseWriter, r *http.Request) {
+		var vm VM
+		err := decode(r, &vm)
+		if err == nil {
+			vm, err = p.serveVM(ctx, r.PathValue("id"), vm.ProcessFile)
+		}
+		respond(w, vm, err)
+	})
+	mux.HandleFunc("DELETE /vms/{id}", func(w http.ResponseWriter, r *http.Request) {
+		p.removeVM(r.PathValue("id"))
+		respond(w, p.state(), p.writeServed())
+	})
+	mux.HandleFunc("POST /end", func(w http.ResponseWriter, _ *http.Request) {
+		respond(w, p.state(), nil)
+		p.end()
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTime, ReadTimeout: headerTime}
+	stop := context.AfterFunc(ctx, func() {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+		defer cancel()
+		_ = server.Shutdown(limited)
+	})
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		p.log.Error("the control socket failed", "error", err)
+		p.end()
+	}
+}
+
+func decode(r *http.Request, v any) error {
+	return json.NewDecoder(io.LimitReader(r.Body, maxBody)).Decode(v)
+}
+
+// respond answers with a value, or with the text of an error.
+func respond(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the agent asks again
+}
+
+// serveVM opens the sockets of a VM; those that it has stay. They are in a file before the agent learns of them, so
+// that a process that follows a killed one has them too.
+func (p *process) serveVM(ctx context.Context, id, processFile string) (VM, error) {
+	if !vmPattern.MatchString(id) || !filepath.IsAbs(processFile) {
+		return VM{}, errors.New("invalid ID of a VM or path of its process file")
+	}
+	p.mu.Lock()
+	old, count := p.vms[id], len(p.vms)
+	p.mu.Unlock()
+	switch {
+	case old != nil:
+		return old.VM, nil
+	case count >= maxVMs:
+		return VM{}, errors.New("the limit of VMs that read one version before it is here is reached")
+	}
+	sockets, err := p.newSockets()
+	if err != nil {
+		return VM{}, err
+	}
+	vm := VM{ProcessFile: processFile, Sockets: sockets}
+	if err := p.addVM(ctx, id, vm); err != nil {
+		return VM{}, err
+	}
+	if err := p.writeServed(); err != nil {
+		p.removeVM(id)
+		return VM{}, err
+	}
+	return vm, nil
+}
+
+func (p *process) writeServed() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return writeJSON(p.dir, servedFile, p.servedLocked())
+}
+
+func (p *process) servedLocked() map[string]VM {
+	served := map[string]VM{}
+	for id, v := range p.vms {
+		served[id] = v.VM
+	}
+	return served
+}
+
+// state returns how far the process is.
+func (p *process) state() State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := State{
+		PID: os.Getpid(), Phase: p.phase, Progress: p.progress.Fraction(), Rate: p.progress.Rate, VMs: p.servedLocked(),
+		Fetched: p.result.TransferredBytes, Waiting: p.waiting, Unauthorized: p.token.isRefused(),
+		Disks: map[string]Disk{}, Files: map[string]File{}, Traces: map[string][]int{},
+	}
+	if p.failure != nil {
+		s.Error = p.failure.Error()
+	}
+	if p.problem != nil {
+		s.Problem = p.problem.Error()
+	}
+	for name, d := range p.disks {
+		disk := Disk{Size: d.Size()}
+		if lazy, ok := d.(*transfer.LazyDisk); ok {
+			now := lazy.State()
+			disk.Bytes, disk.Total, disk.Readers = now.Bytes, now.Total, now.Readers
+			s.Traces[name] = lazy.Trace()
+		}
+		s.Disks[name] = disk
+	}
+	if p.phase == Complete {
+		s.Progress = 1
+		maps.Copy(s.Files, filesOf(p.result))
+	}
+	return s
+}
+
+func filesOf(r transfer.PullResult) map[string]File {
+	formats := map[string]string{}
+	for _, f := range r.Manifest.Files {
+		formats[f.Name] = f.Format
+	}
+	files := map[string]File{}
+	for _, f := range r.Files {
+		files[f.Name] = File{ChainID: f.ChainID, Format: formats[f.Name]}
+	}
+	return files
+}

@@ -1,0 +1,240 @@
+package lazyfill
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv/cliproc"
+	"github.com/buildyard/buildyard/internal/nbd"
+	"github.com/buildyard/buildyard/internal/retry"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+const (
+	minBackoff = 200 * time.Millisecond // between two attempts to begin a pull
+	maxBackoff = 10 * time.Second
+)
+
+// process is the process of a version.
+type process struct {
+	dir   string
+	order Order
+	token *token
+	log   *slog.Logger
+	end   context.CancelFunc // ends the process
+
+	mu       sync.Mutex // guards the fields below
+	phase    Phase
+	failure  error
+	problem  error     // why fetches fail now
+	waiting  time.Time // since when
+	progress transfer.Progress
+	pull     *transfer.LazyPull // nil until it is open
+	result   transfer.PullResult
+	disks    map[string]nbd.Disk // by their names; nil until they can be served
+	vms      map[string]*servedVM
+	stopped  bool           // no VM is served any more
+	serving  sync.WaitGroup // of connections
+}
+
+// Main is the process of the directory. It returns when the context ends or the agent ends it.
+func Main(ctx context.Context, dir string, log *slog.Logger) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	p := &process{
+		dir: dir, token: newToken(), log: log, end: end, phase: Opening, vms: map[string]*servedVM{},
+	}
+	lock, err := takeLock(dir)
+	if err != nil {
+		return fmt.Errorf("fill %s: %w", dir, err)
+	}
+	defer lock.Close()
+	if err := readJSON(filepath.Join(dir, orderFile), &p.order); err != nil {
+		return err
+	}
+	if err := p.order.validate(); err != nil {
+		return err
+	}
+	served := map[string]VM{}
+	if err := readJSON(filepath.Join(dir, servedFile), &served); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for id, vm := range served {
+		if err := p.addVM(ctx, id, vm); err != nil {
+			return err
+		}
+	}
+	control, err := p.listenControl(ctx)
+	if err != nil {
+		return err
+	}
+	var parts sync.WaitGroup
+	parts.Go(func() { p.serveControl(ctx, control) })
+	parts.Go(func() {
+		if err := p.fill(ctx); err != nil && ctx.Err() == nil {
+			log.Error("filling a version failed", "content", p.order.ContentID, "error", err)
+			p.setFailure(err)
+		}
+	})
+	<-ctx.Done()
+	p.stop()
+	parts.Wait()
+	if p.pull != nil {
+		return p.pull.Close()
+	}
+	return nil
+}
+
+// takeLock locks the directory for this process.
+func takeLock(dir string) (*os.File, error) {
+	path := filepath.Join(dir, lockFile)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	return cliproc.TakeLock(path)
+}
+
+// fill makes the disks readable, and then all of the version present.
+func (p *process) fill(ctx context.Context) error {
+	if len(p.order.Finished) > 0 {
+		return p.openFinished()
+	}
+	client, err := p.registry()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	pull, err := p.open(ctx, client)
+	if err != nil {
+		return err
+	}
+	disks := map[string]nbd.Disk{}
+	for name, d := range pull.Disks() {
+		disks[name] = d
+	}
+	p.setDisks(Serving, pull, disks)
+	wait := retry.New(minBackoff, maxBackoff)
+	result, err := pull.Run(ctx)
+	for ; farm.CodeOf(err) == farm.CodeUnauthenticated && p.pause(ctx, wait, err) == nil; result, err = pull.Run(ctx) {
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.result = result
+	if err == nil {
+		p.phase, p.waiting, p.problem = Complete, time.Time{}, nil
+		p.log.Info("all of a version is here", "content", p.order.ContentID, "bytes", result.TransferredBytes)
+	}
+	return err
+}
+
+// registry returns the client of the order's registry.
+func (p *process) registry() (*transfer.Client, error) {
+	files := p.order.TLS
+	config, err := transfer.TLSConfig(transfer.TLSOptions{
+		CAFile: files.CAFile, CertFile: files.CertFile, KeyFile: files.KeyFile, SkipVerify: files.SkipVerify,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if p.order.AnnouncedCA != "" {
+		if config.RootCAs == nil {
+			if config.RootCAs, err = x509.SystemCertPool(); err != nil {
+				config.RootCAs = x509.NewCertPool() // a system without authorities
+			}
+		}
+		config.RootCAs.AppendCertsFromPEM([]byte(p.order.AnnouncedCA))
+	}
+	return transfer.New(transfer.Options{
+		BaseURL: p.order.Registry, Mirror: p.order.Mirror, TLS: config, Authorize: p.token.authorize,
+		RenewCredentials: p.token.renew, Logger: p.log,
+	})
+}
+
+// open opens the pull. It tries again while the registry cannot be reached.
+func (p *process) open(ctx context.Context, client *transfer.Client) (*transfer.LazyPull, error) {
+	wait := retry.New(minBackoff, maxBackoff)
+	for {
+		pull, err := client.OpenLazyPull(ctx, transfer.LazyOptions{
+			PullOptions: transfer.PullOptions{Ref: p.order.ref(), Dir: p.order.Dir, Progress: p.setProgress},
+			Traces:      p.order.Traces, MinBytes: p.order.MinBytes, Waiting: p.setProblem,
+		})
+		passes := transfer.IsTemporary(err) || farm.CodeOf(err) == farm.CodeUnauthenticated
+		if err == nil || ctx.Err() != nil || !passes {
+			p.setProblem(nil)
+			return pull, err
+		}
+		if err := p.pause(ctx, wait, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// pause waits before the next attempt, after a failure that may pass.
+func (p *process) pause(ctx context.Context, wait *retry.Backoff, failure error) error {
+	p.setProblem(failure)
+	if farm.CodeOf(failure) == farm.CodeUnauthenticated {
+		p.token.refuse()
+	}
+	return wait.Sleep(ctx)
+}
+
+// openFinished serves the disks of a version that is in the cache.
+func (p *process) openFinished() error {
+	disks := map[string]nbd.Disk{}
+	for name, path := range p.order.Finished {
+		d, err := openFileDisk(path)
+		if err != nil {
+			return err
+		}
+		disks[name] = d
+	}
+	p.setDisks(Complete, nil, disks)
+	return nil
+}
+
+func (p *process) setDisks(phase Phase, pull *transfer.LazyPull, disks map[string]nbd.Disk) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.phase, p.pull, p.disks = phase, pull, disks
+	for _, vm := range p.vms {
+		vm.open(disks)
+	}
+}
+
+func (p *process) setProgress(now transfer.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.progress = now
+}
+
+// setProblem notes why fetches fail; nil: they do not.
+func (p *process) setProblem(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.problem = err
+	switch {
+	case err == nil:
+		p.waiting = time.Time{}
+	case p.waiting.IsZero():
+		p.waiting = time.Now()
+	}
+}
+
+func (p *process) setFailure(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.phase, p.failure = Failed, err
+}

@@ -1,0 +1,47 @@
+package lazyfill
+
+import "time"
+
+// Phase is how far a process is.
+type Phase string
+
+// The phases.
+const (
+	Opening  Phase = "opening"  // it fetches what must be here before a VM starts
+	Serving  Phase = "serving"  // VMs may start
+	Complete Phase = "complete" // all files are here under their names
+	Failed   Phase = "failed"   // it cannot continue; State.Error says why
+)
+
+// State is what a process tells the agent.
+type State struct {
+	PID      int              `json:"pid"`
+	Phase    Phase            `json:"phase"`
+	Error    string           `json:"error,omitempty"`
+	Progress float64          `json:"progress"` // 0 to 1, of all that is pulled
+	Rate     float64          `json:"rate"`     // bytes a second
+	Disks    map[string]Disk  `json:"disks,omitempty"`
+	Files    map[string]File  `json:"files,omitempty"` // of a complete pull
+	VMs      map[string]VM    `json:"vms,omitempty"`
+	Fetched  int64            `json:"fetched"` // bytes by this process
+	Traces   map[string][]int `json:"traces,omitempty"`
+	// Waiting is since when fetches fail; zero: they do not. Problem is why.
+	Waiting time.Time `json:"waiting,omitzero"`
+	Problem string    `json:"problem,omitempty"`
+	// Unauthorized reports that the registry refused the token, or that there is none.
+	Unauthorized bool `json:"unauthorized,omitempty"`
+}
+
+// Disk is a disk that VMs may read.
+type Disk struct {
+	Bytes   int64 `json:"bytes"` // stored bytes that are here
+	Total   int64 `json:"total"`
+	Size    int64 `json:"size"`    // of the disk
+	Readers int   `json:"readers"` // reads that wait
+}
+
+// File is a file of a complete pull, as transfer.BuiltFile describes it.
+type File struct {
+	ChainID string `json:"chain"`
+	Format  string `json:"format,omitempty"`
+}
