@@ -7,9 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/portal/format"
@@ -129,11 +132,21 @@ func (f *exportFile) writeValues(row []any) error {
 	for i, value := range row {
 		texts[i] = fmt.Sprint(value)
 		_, isText := value.(string)
-		if isText && texts[i] != "" && strings.ContainsRune("=+-@\t\r", rune(texts[i][0])) {
+		if isText && isFormula(texts[i]) {
 			texts[i] = "'" + texts[i]
 		}
 	}
 	return f.csv.Write(texts)
+}
+
+// isFormula reports whether a spreadsheet may take a text for a formula: some of them skip blanks, and some read
+// full-width characters as the usual ones.
+func isFormula(text string) bool {
+	if strings.HasPrefix(text, "\t") || strings.HasPrefix(text, "\r") {
+		return true
+	}
+	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(text, unicode.IsSpace))
+	return strings.ContainsRune("=+-@\uff1d\uff0b\uff0d\uff20", first)
 }
 
 // writeObject sends a row as an object, with its members in the order of the columns.
@@ -177,59 +190,107 @@ func (f *exportFile) flush() error {
 	return f.to.Flush()
 }
 
-// exportAll reads all parts of a list.
-func exportAll(v *visit, filter string, read func(o client.PageOptions) (rows, total int, err error)) error {
-	for skip := 0; ; {
-		n, total, err := read(client.PageOptions{Filter: filter, Skip: skip, Limit: exportRows})
-		if skip += n; err != nil || n == 0 || skip >= total {
-			return err
+// exportPart is a part of a list in the order of the IDs.
+type exportPart struct {
+	ids   []string
+	total int
+	row   func(i int) []any
+}
+
+// exportOverlap is how many rows before the next one are read again at first.
+const exportOverlap = 50
+
+// exportAll sends all rows of a list by their IDs. Rows that end move the others forward: each part begins with a row
+// that was sent, so that none is left out, and those that were sent are not sent again.
+func exportAll(
+	v *visit, filter string, send func(row ...any) error, read func(o client.PageOptions) (exportPart, error),
+) error {
+	last, sent := "", 0
+	for {
+		var part exportPart
+		var err error
+		for back := exportOverlap; ; back *= 4 {
+			skip := max(0, sent-back)
+			part, err = read(client.PageOptions{Filter: filter, Sort: "id", Skip: skip, Limit: exportRows})
+			if err := cmp.Or(err, v.Err()); err != nil {
+				return err
+			}
+			if skip == 0 || len(part.ids) > 0 && part.ids[0] <= last {
+				sent = skip
+				break
+			}
 		}
-		if err := v.Err(); err != nil {
-			return err
+		first, _ := slices.BinarySearch(part.ids, last+"\x00")
+		for i := first; i < len(part.ids); i++ {
+			if err := send(part.row(i)...); err != nil {
+				return err
+			}
+			last = part.ids[i]
+		}
+		if sent += len(part.ids); sent >= part.total {
+			return nil
 		}
 	}
 }
 
 func exportInstances(v *visit, filter string, send func(row ...any) error) error {
-	return exportAll(v, filter, func(o client.PageOptions) (int, int, error) {
-		o.Sort = "age"
+	return exportAll(v, filter, send, func(o client.PageOptions) (part exportPart, err error) {
 		page, err := v.InstancePage(v, o)
 		for _, item := range page.Instances {
-			row := newInstanceRow(item, page)
-			err = cmp.Or(err, send(row.ID, row.Name, item.VM.ExternalID, row.State, item.VM.Message, row.TemplateID,
-				row.Template, row.Tag, row.NodeID, row.Node, item.VM.GroupID, row.IP, row.Owner,
-				exportTime(row.Created), exportTime(item.VM.Started)))
+			part.ids = append(part.ids, item.InstanceID)
 		}
-		return len(page.Instances), page.Total, err
+		part.total = page.Total
+		part.row = func(i int) []any {
+			item := page.Instances[i]
+			row := newInstanceRow(item, page)
+			return []any{
+				row.ID, row.Name, item.VM.ExternalID, row.State, item.VM.Message, row.TemplateID, row.Template, row.Tag,
+				row.NodeID, row.Node, item.VM.GroupID, row.IP, row.Owner, exportTime(row.Created),
+				exportTime(item.VM.Started),
+			}
+		}
+		return part, err
 	})
 }
 
 func exportNodes(v *visit, filter string, send func(row ...any) error) error {
-	return exportAll(v, filter, func(o client.PageOptions) (int, int, error) {
-		o.Sort = "name"
+	return exportAll(v, filter, send, func(o client.PageOptions) (part exportPart, err error) {
 		page, err := v.NodePage(v, o)
 		for _, n := range page.Nodes {
+			part.ids = append(part.ids, n.NodeID)
+		}
+		part.total = page.Total
+		part.row = func(i int) []any {
+			n := page.Nodes[i]
 			var groups []string
 			for _, g := range n.Groups {
 				groups = append(groups, g.Name)
 			}
-			err = cmp.Or(err, send(n.NodeID, n.NodeName, n.State, nodeStateReason(n), integer(n.VMCount),
-				integer(n.Capacity), fraction(n.CPUUtil), fraction(n.RAMUtil), integer(n.FreeDisk),
-				strings.Join(groups, " "), n.IPAddress, n.AgentVersion, exportTime(n.LastUpdated)))
+			return []any{
+				n.NodeID, n.NodeName, n.State, nodeStateReason(n), integer(n.VMCount), integer(n.Capacity),
+				fraction(n.CPUUtil), fraction(n.RAMUtil), integer(n.FreeDisk), strings.Join(groups, " "), n.IPAddress,
+				n.AgentVersion, exportTime(n.LastUpdated),
+			}
 		}
-		return len(page.Nodes), page.Total, err
+		return part, err
 	})
 }
 
 func exportTemplates(v *visit, filter string, send func(row ...any) error) error {
-	return exportAll(v, filter, func(o client.PageOptions) (int, int, error) {
-		o.Sort = "name"
+	return exportAll(v, filter, send, func(o client.PageOptions) (part exportPart, err error) {
 		page, err := v.TemplatePage(v, o)
 		for _, t := range page.Templates {
-			err = cmp.Or(err, send(t.ID, t.Name, t.Arch, t.LatestTag, integer(t.VersionCount), integer(t.Size),
-				integer(t.Nodes), exportTime(epochTime(t.LastPush)), exportTime(epochTime(t.LastPull))))
+			part.ids = append(part.ids, t.ID)
 		}
-		return len(page.Templates), page.Total, err
+		part.total = page.Total
+		part.row = func(i int) []any {
+			t := page.Templates[i]
+			return []any{
+				t.ID, t.Name, t.Arch, t.LatestTag, integer(t.VersionCount), integer(t.Size), integer(t.Nodes),
+				exportTime(epochTime(t.LastPush)), exportTime(epochTime(t.LastPull)),
+			}
+		}
+		return part, err
 	})
 }
 

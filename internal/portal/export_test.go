@@ -25,7 +25,9 @@ func TestExport(t *testing.T) {
 	w.push(debian, "debian")
 	w.join("mac", 1)
 	ids := w.start(client.StartRequest{TemplateID: debian, Name: "=cmd()", ExternalID: "ci,\"7\"", Count: 2})
-	file := w.get("/export/instances?q=state:started")
+	w.start(client.StartRequest{TemplateID: debian, Name: "  =1+1", ExternalID: "\uff1d1+1", Count: 1})
+	w.get("/export/instances?q=state:started").has(200, "'  =1+1", "'\uff1d1+1")
+	file := w.get("/export/instances?q=state:started%20name:%22=cmd()%22")
 	file.has(200, "'=cmd()")
 	if at := file.Header.Get("Content-Disposition"); at != `attachment; filename="instances.csv"` {
 		t.Errorf("the file is %q", at)
@@ -41,7 +43,7 @@ func TestExport(t *testing.T) {
 	}
 	var list []map[string]any
 	err = json.Unmarshal([]byte(w.get("/export/nodes?format=json").Text), &list)
-	if err != nil || len(list) != 1 || list[0]["name"] != "mac-0001" || list[0]["vms"] != 2.0 ||
+	if err != nil || len(list) != 1 || list[0]["name"] != "mac-0001" || list[0]["vms"] != 3.0 ||
 		list[0]["cpu_util"] == "" {
 		t.Errorf("%v, %v", list, err)
 	}
