@@ -83,7 +83,7 @@ var startFields = []startField{
 	{
 		Section: "Startup script", Default: "none", Name: "startup_script", Label: "Script", Kind: "area",
 		setValue: func(r *startRequest, text string) error {
-			r.StartupScript = []byte(strings.ReplaceAll(text, "\r\n", "\n"))
+			r.StartupScript = []byte(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text))
 			return nil
 		},
 	},

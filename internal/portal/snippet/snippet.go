@@ -26,7 +26,8 @@ func (c Caller) Start(r *client.StartRequest, templateName string) []Snippet {
 	if c.kind == "key" {
 		curl = "# session.txt: written by the token handshake of the API guide\n" + curl
 	}
-	command := Command(r, templateName)
+	command, input := commandOf(r, templateName)
+	command += " >instances.txt" + input
 	return []Snippet{
 		{"curl", "curl", curl},
 		{"cli", "CLI", Command(r, templateName, "--controller "+Word(c.url), c.use.cli)},
@@ -38,8 +39,14 @@ func (c Caller) Start(r *client.StartRequest, templateName string) []Snippet {
 
 // Command writes a start as a command of the command line client. A script is its standard input.
 func Command(r *client.StartRequest, templateName string, more ...string) string {
+	command, input := commandOf(r, templateName, more...)
+	return command + input
+}
+
+// commandOf writes a start as a command, and its standard input.
+func commandOf(r *client.StartRequest, templateName string, more ...string) (command, input string) {
 	template := r.TemplateID
-	if templateName != "" {
+	if templateName != "" && !strings.HasPrefix(templateName, "-") { // which would be an option
 		template = templateName
 	}
 	if r.Tag != "" {
@@ -72,14 +79,21 @@ func Command(r *client.StartRequest, templateName string, more ...string) string
 	number("priority", r.Priority)
 	add("external-id", r.ExternalID)
 	for _, key := range slices.Sorted(maps.Keys(r.Metadata)) {
-		add("metadata", fmt.Sprint(key, "=", r.Metadata[key]))
+		if pair := fmt.Sprint(key, "=", r.Metadata[key]); !isList(pair) {
+			add("metadata", pair)
+		}
 	}
 	add("permission-group", r.Group)
 	words = append(words, machineFlags(r)...)
 	words = append(words, scriptFlags(r)...)
 	words = append(words, slices.DeleteFunc(more, func(s string) bool { return s == "" })...)
 	words = append(words, "--wait")
-	return notInCommand(r) + wrapWords(words) + scriptInput(r.StartupScript)
+	return notInCommand(r) + wrapWords(words), scriptInput(r.StartupScript)
+}
+
+// isList reports whether the command would read a pair of metadata as several, or as another one.
+func isList(pair string) bool {
+	return strings.ContainsAny(pair, ",\"\n") && (strings.Count(pair, "=") != 1 || strings.Contains(pair, `"`))
 }
 
 // notInCommand is a comment that names the fields of a start that the command has no arguments for; "": none is set.
@@ -89,6 +103,7 @@ func notInCommand(r *client.StartRequest) string {
 		name  string
 		isSet bool
 	}{
+		{"metadata with commas or quotes", hasList(r.Metadata)},
 		{"hvapic", r.HVAPIC != ""},
 		{"csr_active_config", r.CSRActiveConfig != ""},
 		{"skip_container_resize", r.Disk != nil && r.Disk.SkipResize},
@@ -103,6 +118,15 @@ func notInCommand(r *client.StartRequest) string {
 		return ""
 	}
 	return "# Not in this form, only in that of curl: " + strings.Join(names, ", ") + "\n"
+}
+
+func hasList(metadata map[string]any) bool {
+	for key, value := range metadata {
+		if isList(fmt.Sprint(key, "=", value)) {
+			return true
+		}
+	}
+	return false
 }
 
 // machineFlags returns the arguments about the machine and its network.
@@ -177,7 +201,7 @@ func scriptInput(script []byte) string {
 		return ""
 	}
 	end := "EOF"
-	for slices.Contains(strings.Split(string(script), "\n"), end) {
+	for strings.Contains(string(script), end) {
 		end += "_"
 	}
 	return " <<'" + end + "'\n" + strings.TrimSuffix(string(script), "\n") + "\n" + end
@@ -270,8 +294,8 @@ func (c Caller) githubJob(command string) string {
 		b.WriteString("          printf '%s\\n' \"$CERT\" >client.pem\n")
 		b.WriteString("          printf '%s\\n' \"$CERT_KEY\" >client.key\n")
 	}
-	b.WriteString("      - name: Start instances\n        run: |\n")
-	b.WriteString(indented(toFile(command), 10))
+	b.WriteString("      - name: Start instances\n        run:")
+	b.WriteString(yamlText(strings.ReplaceAll(command, "${{", "${{ '${{' }}"), 10))
 	b.WriteString("      # steps that use the instances in instances.txt\n")
 	b.WriteString("      - name: Terminate instances\n        if: always()\n        run: ")
 	b.WriteString("xargs -r buildyard instance terminate --yes <instances.txt")
@@ -288,20 +312,19 @@ func (c Caller) gitlabJob(command string) string {
 	if _, ok := c.use.env["SVC_CLIENT_CERT"]; ok { // which is the path of a file
 		b.WriteString("    # BUILDYARD_CERT and BUILDYARD_CERT_KEY are variables of the type File\n")
 	}
-	b.WriteString("  script:\n    - |\n")
-	b.WriteString(indented(toFile(command), 6))
+	b.WriteString("  script:\n    -" + yamlText(command, 6))
 	b.WriteString("    # commands that use the instances in instances.txt\n")
 	b.WriteString("  after_script:\n    - xargs -r buildyard instance terminate --yes <instances.txt")
 	return b.String()
 }
 
-// toFile has a start write the IDs of the instances to a file. It is the first thing of the command, before a script.
-func toFile(command string) string {
-	first, rest, isScript := strings.Cut(command, " <<'")
-	if isScript {
-		return first + " >instances.txt <<'" + rest
+// yamlText returns a text as a value of YAML, with the blank before it: as lines with blanks before them, or quoted
+// where it has characters that a reader of YAML may take for the end of a line or refuse.
+func yamlText(text string, by int) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && r != '\t' && !strconv.IsPrint(r) }) {
+		return " " + strconv.QuoteToASCII(text) + "\n"
 	}
-	return command + " >instances.txt"
+	return " |\n" + indented(text, by)
 }
 
 // indented returns the lines of a text with blanks before them.

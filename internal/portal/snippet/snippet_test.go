@@ -109,3 +109,33 @@ func TestNotInCommand(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestHostileValues: no value ends a line of YAML, is an expression of GitHub Actions, an option or a redirection.
+func TestHostileValues(t *testing.T) {
+	var c Caller
+	for name, ends := range map[string]string{
+		"a\r      - run: evil": "\r", "n\u2028m": "\u2028", "n\u0085m": "\u0085", "x${{ github.token }}": "x${{ g",
+	} {
+		for _, s := range c.Start(&client.StartRequest{TemplateID: "t", Name: name}, "") {
+			isYAML := s.ID == "github" || s.ID == "gitlab" && !strings.Contains(name, "$")
+			if isYAML && strings.Contains(s.Text, ends) {
+				t.Errorf("%s of %q:\n%s", s.ID, name, s.Text)
+			}
+		}
+	}
+	for _, s := range c.Start(&client.StartRequest{
+		TemplateID: "t", Name: "a <<'b", StartupScript: []byte("echo 1\n\u2028EOF\n"),
+		Metadata: map[string]any{"k": "1,evil=2", "plain": "1,2"},
+	}, "--controller=http://evil.example/x") {
+		if s.ID == "curl" || s.ID == "go" {
+			continue
+		}
+		if strings.Contains(s.Text, "evil") || strings.Contains(s.Text, "<<'EOF'") ||
+			!strings.Contains(s.Text, "plain=1,2") || !strings.Contains(s.Text, "metadata with commas") {
+			t.Errorf("%s:\n%s", s.ID, s.Text)
+		}
+		if s.ID != "cli" && !strings.Contains(s.Text, ">instances.txt <<'EOF_'") {
+			t.Errorf("%s has no file of IDs:\n%s", s.ID, s.Text)
+		}
+	}
+}
