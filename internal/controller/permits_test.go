@@ -70,7 +70,7 @@ func (c *cloud) where(id string) string {
 	return cmp.Or(inst.NodeName, inst.Message)
 }
 
-const closed = "no node is allowed for the permission group ci may start instances"
+const closed = "no node is open to the permission group ci"
 
 func TestGroupsStartOnTheirNodesAlone(t *testing.T) {
 	underPermits(t, func(t *testing.T, c *cloud, b *book) {
@@ -87,7 +87,7 @@ func TestGroupsStartOnTheirNodesAlone(t *testing.T) {
 			t.Errorf("waits because %q, want %q", got, want)
 		}
 		got := c.where(c.mustStart(StartRequest{Group: "dev"})[0])
-		if got != "no node is allowed for the permission group dev may start instances" {
+		if got != "no node is open to the permission group dev" {
 			t.Errorf("a group without nodes: %s", got)
 		}
 		b.set(map[string][]string{one.id: {"ci"}, two.id: {"ops"}}) // pending instances are placed where allowed now

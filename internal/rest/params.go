@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -220,7 +221,7 @@ func (p *Params) Text(name string, maxLen int) string {
 		p.RecordError(name, "must have at most %d bytes", maxLen)
 		return ""
 	}
-	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+	if strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }) {
 		p.RecordError(name, "must not contain control characters")
 		return ""
 	}

@@ -27,7 +27,7 @@ func (d constraints) outsideText(name string) string {
 // noNodeText describes that no node is in the group.
 func (d constraints) noNodeText(name string) string {
 	if group, ok := d.permissionGroup(); ok {
-		return "no node is allowed for the permission group " + group + " may start instances"
+		return "no node is open to the permission group " + group
 	}
 	return "group " + name + " has no nodes"
 }

@@ -191,7 +191,7 @@ func TestWhy(t *testing.T) {
 		}, FilterGroup, "node name-a is not in group gold"},
 		{"no permission anywhere", fleet, func(r *Request) {
 			r.GroupID = PolicyGroup("ci")
-		}, FilterGroup, "no node is allowed for the permission group ci may start instances"},
+		}, FilterGroup, "no node is open to the permission group ci"},
 		{
 			"no room where that is permitted",
 			[]Node{

@@ -184,7 +184,7 @@ func (g *granted) starts(id string) {
 	g.onTemplate(id, "pull") // and no permission of the registry's
 	ids, err := g.user.Start(g.t.Context(), ask)
 	g.ok(err)
-	g.reaches(ids[0], "no node is allowed for the permission group ci may start instances")
+	g.reaches(ids[0], "no node is open to the permission group ci")
 	nodes, err := g.root.Nodes(g.t.Context(), client.ListOptions{})
 	g.ok(err)
 	if seen, err := g.user.Nodes(g.t.Context(), client.ListOptions{}); err != nil || len(seen) != 0 || len(nodes) != 1 {

@@ -193,6 +193,8 @@ func (s *server) registryFiles(ctx context.Context, dir string) ([]api.StoredFil
 		return e.Body, nil
 	case e.Message == farm.NotFoundMessage:
 		return nil, farm.NotFound()
+	case resp.StatusCode == http.StatusForbidden:
+		return nil, farm.Errorf(farm.CodeForbidden, "%s", e.Message)
 	default:
 		return nil, farm.Errorf(farm.CodeUnavailable, "%s", e.Message)
 	}

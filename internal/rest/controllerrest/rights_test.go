@@ -347,7 +347,7 @@ func TestStartsFollowTheRights(t *testing.T) {
 		return err != nil || inst.Message != vm.Message
 	})
 	if inst, err := m.Instances.Get(t.Context(), waits); err != nil ||
-		inst.Message != "no node is allowed for the permission group ci may start instances" {
+		inst.Message != "no node is open to the permission group ci" {
 		t.Errorf("after the change: %q, %v", inst.Message, err)
 	}
 	for tier := range map[farm.Tier]bool{farm.TierBasic: true, farm.TierEnterprise: true} { // a license opens nothing

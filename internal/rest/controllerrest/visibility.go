@@ -145,6 +145,7 @@ func (v visibility) vmFields(all filter.Table[instances.View]) filter.Table[inst
 	}
 	template := all[slices.IndexFunc(all, func(f filter.Field[instances.View]) bool { return f.Name == "template" })]
 	suggest := template.Suggest
+	template.Texts = func(l instances.View) []string { return v.templateTexts(l.Template.ID, l.Template.Name) }
 	template.Suggest = func(l instances.View) []string {
 		if !v.seesTemplate(l.Template.ID) {
 			return nil
@@ -163,10 +164,22 @@ func (v visibility) pastFields() filter.Table[*farm.InstanceHistory] {
 	if !v.isRestricted {
 		return pastFields
 	}
-	return withField(pastFields, filter.Field[*farm.InstanceHistory]{
+	fields := withField(pastFields, filter.Field[*farm.InstanceHistory]{
 		Name: nodeField, IsDefault: true,
 		Texts: func(p *farm.InstanceHistory) []string { return v.filterNames(p.NodeID, p.NodeName) },
 	})
+	return withField(fields, filter.Field[*farm.InstanceHistory]{
+		Name: "template", IsDefault: true,
+		Texts: func(p *farm.InstanceHistory) []string { return v.templateTexts(p.TemplateID, p.TemplateName) },
+	})
+}
+
+// templateTexts returns what a template is filtered and sorted by: its name only if the caller sees it.
+func (v visibility) templateTexts(id, name string) []string {
+	if v.seesTemplate(id) {
+		return []string{name, id}
+	}
+	return []string{id}
 }
 
 // cacheJobFields are the filter fields of cache jobs for this caller.

@@ -98,6 +98,16 @@ func finds[T any](t *testing.T, table filter.Table[T], v T, want map[string]bool
 	}
 }
 
+// TestHiddenTemplates: no filter finds a template by a name that may not be seen.
+func TestHiddenTemplates(t *testing.T) {
+	for id, seen := range map[string]bool{"seen": true, "other": false} {
+		want := map[string]bool{"template=ios": seen, "template:io*": seen, "template=" + id: true}
+		l := instances.View{Instance: &farm.Instance{Template: farm.TemplateRef{ID: id, Name: "ios"}}}
+		finds(t, narrow().vmFields(vmFields(nil)), l, want)
+		finds(t, narrow().pastFields(), &farm.InstanceHistory{TemplateID: id, TemplateName: "ios"}, want)
+	}
+}
+
 // TestCacheJobsShown without nodes that may not be listed; the record stays as it is.
 func TestCacheJobsShown(t *testing.T) {
 	e := &farm.CacheJob{Nodes: []string{"other", "seen"}}
