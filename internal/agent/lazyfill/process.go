@@ -22,6 +22,7 @@ import (
 const (
 	minBackoff = 200 * time.Millisecond // between two attempts to begin a pull
 	maxBackoff = 10 * time.Second
+	lockTime   = 5 * time.Second // for a process that ends
 )
 
 // process is the process of a version.
@@ -53,7 +54,7 @@ func Main(ctx context.Context, dir string, log *slog.Logger) error {
 	p := &process{
 		dir: dir, token: newToken(), log: log, end: end, phase: Opening, vms: map[string]*servedVM{},
 	}
-	lock, err := takeLock(dir)
+	lock, err := takeLock(ctx, dir)
 	if err != nil {
 		return fmt.Errorf("fill %s: %w", dir, err)
 	}
@@ -94,8 +95,8 @@ func Main(ctx context.Context, dir string, log *slog.Logger) error {
 	return nil
 }
 
-// takeLock locks the directory for this process.
-func takeLock(dir string) (*os.File, error) {
+// takeLock locks the directory for this process. It waits for one that ends.
+func takeLock(ctx context.Context, dir string) (*os.File, error) {
 	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -104,7 +105,13 @@ func takeLock(dir string) (*os.File, error) {
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	return cliproc.TakeLock(path)
+	for end := time.Now().Add(lockTime); ; {
+		lock, err := cliproc.TakeLock(path)
+		if !errors.Is(err, cliproc.ErrLocked) || time.Now().After(end) || ctx.Err() != nil {
+			return lock, err
+		}
+		time.Sleep(processPoll)
+	}
 }
 
 // fill makes the disks readable, and then all of the version present.
