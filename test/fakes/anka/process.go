@@ -145,7 +145,7 @@ func (m *machine) begin(ctx context.Context) error {
 	if _, err := os.Stat(m.image()); err != nil {
 		return errors.New("failed to start: image not found")
 	}
-	address := fakeguest.AddressOf(m.Network.MAC)
+	address := m.library.knobs.Address(m.Network.MAC)
 	if m.library.knobs.IsSet(m.Name, knobNoChild) || m.openPorts(ctx, address) != nil {
 		return errors.New("failed to start: No child processes")
 	}

@@ -88,7 +88,7 @@ func (v *vm) address(status string) string {
 	if time.Since(v.Started) < delay {
 		return ""
 	}
-	return fakeguest.AddressOf(v.Network.MAC)
+	return v.library.knobs.Address(v.Network.MAC)
 }
 
 func showVM(_ context.Context, c *call) (any, error) {

@@ -10,10 +10,11 @@ import (
 	"strings"
 )
 
-// AddressOf is the loopback address that stands for the guest's, by its MAC.
-func AddressOf(mac string) string {
+// Address is the loopback address that stands for the guest's, by its MAC and the directory of the knobs: tests of
+// several hosts that run at the same time may have the same MAC.
+func (k Knobs) Address(mac string) string {
 	h := fnv.New32a()
-	_, _ = io.WriteString(h, strings.ToLower(mac))
+	_, _ = io.WriteString(h, string(k)+"\x00"+strings.ToLower(mac))
 	sum := h.Sum32()
 	return fmt.Sprintf("127.64.%d.%d", sum>>8%254+1, sum%254+1)
 }

@@ -60,7 +60,7 @@ func (h *home) addLease(mac string) error {
 	}
 	now := time.Now()
 	out.WriteString(leaseBlock(mac, "127.64.255.253", now.Add(-time.Hour)))
-	out.WriteString(leaseBlock(mac, fakeguest.AddressOf(mac), now.Add(24*time.Hour)))
+	out.WriteString(leaseBlock(mac, h.knobs.Address(mac), now.Add(24*time.Hour)))
 	out.WriteString(leaseBlock(mac, "127.64.255.254", now.Add(time.Hour)))
 	if _, err := f.WriteAt(out.Bytes(), 0); err != nil {
 		return err

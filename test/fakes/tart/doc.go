@@ -31,9 +31,9 @@
 //
 // # Network
 //
-// The guest's address is 127.64.x.y, made from its MAC, and in the environment of commands as FAKE_GUEST_IP; the
-// guest's services listen there. nc takes any host for this address; "nc -d -l PORT" listens there. dhcpd_leases has
-// for each MAC an expired lease, the right one, and an older one.
+// The guest's address is 127.64.x.y, made from its MAC and the directory of the knobs, and in the environment of
+// commands as FAKE_GUEST_IP; the guest's services listen there. nc takes any host for this address; "nc -d -l PORT"
+// listens there. dhcpd_leases has for each MAC an expired lease, the right one, and an older one.
 //
 // # Timing
 //

@@ -71,7 +71,7 @@ func runVM(ctx context.Context, c *call) error {
 		fmt.Println("restoring VM state from a snapshot...")
 		fmt.Println("resuming VM...")
 	}
-	if err := m.startGuest(ctx, fakeguest.AddressOf(config.MACAddress)); err != nil {
+	if err := m.startGuest(ctx, v.knobs.Address(config.MACAddress)); err != nil {
 		return err
 	}
 	if err := m.watch(ctx); err != nil {
