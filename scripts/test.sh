@@ -11,6 +11,11 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 packages=$1
 shift
 
+free=$(df --output=avail -k "${TMPDIR:-/tmp}" 2>/dev/null | tail -n 1 || true)
+if [ "${free:-99999999}" -lt $((10 << 20)) ]; then # see alarms.DiskLow
+  echo "less than 10 GiB of ${TMPDIR:-/tmp} are free: tests that expect a healthy cloud fail; free some space" >&2
+fi
+
 "$top/scripts/need.sh" gotestsum
 events=$(mktemp)
 trap 'rm -f "$events"' EXIT

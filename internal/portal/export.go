@@ -205,20 +205,11 @@ const exportOverlap = 50
 func exportAll(
 	v *visit, filter string, send func(row ...any) error, read func(o client.PageOptions) (exportPart, error),
 ) error {
-	last, sent := "", 0
+	last, end := "", 0 // the last row that was sent, and the place behind it
 	for {
-		var part exportPart
-		var err error
-		for back := exportOverlap; ; back *= 4 {
-			skip := max(0, sent-back)
-			part, err = read(client.PageOptions{Filter: filter, Sort: "id", Skip: skip, Limit: exportRows})
-			if err := cmp.Or(err, v.Err()); err != nil {
-				return err
-			}
-			if skip == 0 || len(part.ids) > 0 && part.ids[0] <= last {
-				sent = skip
-				break
-			}
+		part, skip, err := readOverlapping(v, filter, last, end, read)
+		if err != nil {
+			return err
 		}
 		first, _ := slices.BinarySearch(part.ids, last+"\x00")
 		for i := first; i < len(part.ids); i++ {
@@ -227,8 +218,22 @@ func exportAll(
 			}
 			last = part.ids[i]
 		}
-		if sent += len(part.ids); sent >= part.total {
+		if end = skip + len(part.ids); end >= part.total {
 			return nil
+		}
+	}
+}
+
+// readOverlapping reads the part of a list that has the row which follows last, the row before the place end. skip is
+// the place where it begins.
+func readOverlapping(
+	v *visit, filter, last string, end int, read func(o client.PageOptions) (exportPart, error),
+) (part exportPart, skip int, err error) {
+	for back := exportOverlap; ; back *= 4 {
+		skip = max(0, end-back)
+		part, err = read(client.PageOptions{Filter: filter, Sort: "id", Skip: skip, Limit: exportRows})
+		if err = cmp.Or(err, v.Err()); err != nil || skip == 0 || len(part.ids) > 0 && part.ids[0] <= last {
+			return part, skip, err
 		}
 	}
 }

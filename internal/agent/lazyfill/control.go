@@ -27,7 +27,7 @@ func controlPath(o Order) string {
 }
 
 // listenControl opens the control socket, which only the user of this process can use.
-func (p *process) listenControl(_ context.Context) (net.Listener, error) {
+func (p *process) listenControl() (net.Listener, error) {
 	path := controlPath(p.order)
 	l, err := listenUnix(path)
 	if err != nil {

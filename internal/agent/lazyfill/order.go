@@ -67,17 +67,12 @@ type VM struct {
 // vmPattern is the form of a VM's ID.
 var vmPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// writeJSON replaces a file. It is not synced: neither the process nor a VM survives a crash of the host.
 func writeJSON(dir, name string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path+".part", b, 0o600); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return os.Rename(path+".part", path)
+	return datadir.WriteFile(filepath.Join(dir, name), b)
 }
 
 func readJSON(path string, v any) error {

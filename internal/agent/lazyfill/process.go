@@ -74,7 +74,7 @@ func Main(ctx context.Context, dir string, log *slog.Logger) error {
 			return err
 		}
 	}
-	control, err := p.listenControl(ctx)
+	control, err := p.listenControl()
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,8 @@ const (
 	wholeWatch = 600 // seconds that the tab is watched
 	window     = 60 * time.Second
 	visitTime  = 2 * time.Second
-	glance     = 10 * time.Second // between two looks at the tab
-	recount    = 300 * time.Millisecond
+	glance     = 10 * time.Second       // between two looks at the tab
+	recount    = 300 * time.Millisecond // between the counts of a look
 	settle     = 10 * time.Second
 	limit      = 15 * time.Minute // of a run, without the time that the tab is watched
 )
@@ -65,8 +65,9 @@ var how = struct{ first, refresh, paint, ratio, tabs, tab, wire, visit, search s
 			"everything else", paintings),
 	tabs: fmt.Sprintf(
 		"processor time of the controller's process over %s while %d tabs are open, less the mean of that over %s "+
-			"before and after without one, of one core; a tab is a client that does what the page does: it asks for the page and its files, follows "+
-			"its stream, and refreshes when that tells of a change and every 10 s. The server tells a tab once a "+
+			"before and after without one, of one core; a tab is a client that does what the page does: it asks for the "+
+			"page and its files, follows its stream, and refreshes when that tells of a change and every 10 s. The "+
+			"server tells a tab once a "+
 			"second at most, and less often where refreshing all takes more than a tenth of a core: how often is "+
 			"said beside the value; a tab on /instances that is refreshed less than every %.0f s misses",
 		window, openTabs, window, 1/leastFresh),
