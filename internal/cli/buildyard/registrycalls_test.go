@@ -152,14 +152,19 @@ func TestAControllerAnswersWhileItsRegistryHangs(t *testing.T) {
 	})
 }
 
-// within fails when a call takes as long as clients wait.
+// within fails when a call takes as long as clients wait. A busy machine may delay one: a call without a time limit is
+// late each time.
 func within(t *testing.T, do func() error) {
 	t.Helper()
-	began := time.Now()
-	if err := do(); err != nil {
-		t.Error(err)
+	var took time.Duration
+	for range 3 {
+		began := time.Now()
+		if err := do(); err != nil {
+			t.Error(err)
+		}
+		if took = time.Since(began); took <= 4900*time.Millisecond {
+			return
+		}
 	}
-	if took := time.Since(began); took > 4900*time.Millisecond {
-		t.Errorf("answered after %s", took)
-	}
+	t.Errorf("answered after %s, three times", took)
 }

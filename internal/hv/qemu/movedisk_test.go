@@ -53,7 +53,9 @@ func serveDisk(t *testing.T, path string) *remoteDisk {
 		t.Fatal(err)
 	}
 	d := &remoteDisk{file: f, size: info.Size(), socket: filepath.Join(dir, "s")}
-	d.listen(t)
+	if err := d.listen(); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		d.end()
 		_ = f.Close()
@@ -63,15 +65,14 @@ func serveDisk(t *testing.T, path string) *remoteDisk {
 }
 
 // listen begins to serve, again after end.
-func (d *remoteDisk) listen(t *testing.T) {
-	t.Helper()
+func (d *remoteDisk) listen() error {
 	_ = os.Remove(d.socket)
 	l, err := net.Listen("unix", d.socket)
 	if err == nil {
 		err = os.Chmod(d.socket, 0o666)
 	}
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
@@ -89,6 +90,7 @@ func (d *remoteDisk) listen(t *testing.T) {
 		cancel()
 		serving.Wait()
 	})
+	return nil
 }
 
 func (d *remoteDisk) Size() int64 { return d.size }
@@ -186,9 +188,12 @@ func TestRemoteDisk(t *testing.T) {
 		t.Errorf("a save: %v", err)
 	}
 	second.end() // as a process that was killed
-	back := time.AfterFunc(2*time.Second, func() { second.listen(t) })
-	defer back.Stop()
+	back := make(chan error, 1)
+	time.AfterFunc(2*time.Second, func() { back <- second.listen() })
 	sum("after the server was away", 8)
+	if err := <-back; err != nil {
+		t.Fatal(err)
+	}
 	for i := range spec.Disks {
 		for range 2 { // the second changes nothing
 			if err := d.UseFile(t.Context(), spec.ID, i); err != nil {
