@@ -229,7 +229,7 @@ func (p *page) checkRules() (found []string, err error) {
 		return nil, err
 	}
 	for try := range 2 {
-		if err = p.ready("body"); err != nil { // the page as a whole, not its beginning
+		if err = p.ready("main"); err != nil { // the page as a whole, not the empty one before it
 			return nil, err
 		}
 		if err = p.tab.Run(p, string(text)); err != nil {

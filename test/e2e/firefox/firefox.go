@@ -58,6 +58,7 @@ type message struct {
 
 const (
 	startTime  = time.Minute
+	pollTime   = 20 * time.Millisecond
 	replyLimit = 64 << 20 // bytes of a reply; a screenshot is the largest
 )
 

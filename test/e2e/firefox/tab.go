@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // Tab is a tab with a fresh profile. A browser has one at a time, so that it is in front.
@@ -75,6 +77,15 @@ func (t *Tab) close() {
 
 // Navigate opens an address and waits until it is loaded.
 func (t *Tab) Navigate(ctx context.Context, address string) error {
+	if page, _, isPart := strings.Cut(address, "#"); isPart {
+		if at, err := t.Evaluate(ctx, "document.URL.split('#')[0]"); err == nil && string(at) == strconv.Quote(page) {
+			return t.navigate(ctx, address) // another place of the same page
+		}
+	}
+	return t.leave(ctx, func() error { return t.navigate(ctx, address) })
+}
+
+func (t *Tab) navigate(ctx context.Context, address string) error {
 	return t.b.call(ctx, "browsingContext.navigate", object{
 		"context": t.context, "url": address, "wait": "complete",
 	}, nil)
@@ -82,7 +93,31 @@ func (t *Tab) Navigate(ctx context.Context, address string) error {
 
 // Reload loads the page once more.
 func (t *Tab) Reload(ctx context.Context) error {
-	return t.b.call(ctx, "browsingContext.reload", object{"context": t.context, "wait": "complete"}, nil)
+	return t.leave(ctx, func() error {
+		return t.b.call(ctx, "browsingContext.reload", object{"context": t.context, "wait": "complete"}, nil)
+	})
+}
+
+// leave does what replaces the page, and waits until it was replaced: on a busy machine Firefox reports the end of the
+// load while the page before is still there, and a second load then cancels the first.
+func (t *Tab) leave(ctx context.Context, do func() error) error {
+	_ = t.Run(ctx, "window.isLeft = true") // not in a page without a document
+	if err := do(); err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, startTime)
+	defer stop()
+	for {
+		is, err := t.Evaluate(ctx, `!window.isLeft && document.readyState === "complete"`)
+		if err == nil && string(is) == "true" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the page was not replaced: %w", errors.Join(ctx.Err(), err))
+		case <-time.After(pollTime):
+		}
+	}
 }
 
 // Back returns to the page before.
