@@ -67,6 +67,9 @@ type TemplateConfig struct {
 	Save         string             `json:"save,omitempty"`       // names the save that made the version
 	OS           string             `json:"os,omitempty"`         // linux, macos or windows; "": not known, not macos
 	Apple        *ConfigApple       `json:"apple,omitempty"`      // of macOS guests on Apple silicon
+	// LazyPull defines whether nodes start VMs before they have pulled all of the version: "on", "off" or "auto", which
+	// is where the pull would take long. "": as the node is configured.
+	LazyPull string `json:"lazy_pull,omitempty"`
 }
 
 // ConfigApple is the part of a TemplateConfig that only macOS guests on Apple silicon have. Their first

@@ -59,7 +59,7 @@ func (a *Agent) pullVersion(ctx context.Context, in *instance, _ hv.VM) error {
 	life, done := in.untilTermination(ctx)
 	defer done()
 	defer a.cacheJobs.PauseForInstance()()
-	err = a.opts.Templates.Fetch(life, ref, func(at float64) { a.setProgress(in, at) })
+	err = a.fetchVersion(life, ref, func(at float64) { a.setProgress(in, at) })
 	if err != nil && life.Err() == nil {
 		return a.failStart(ctx, in, err, farm.StepPull)
 	}
@@ -91,9 +91,7 @@ func (a *Agent) startVM(ctx context.Context, in *instance, _ hv.VM) error {
 	}
 	life, done := in.untilTermination(ctx)
 	defer done()
-	limited, cancel := context.WithTimeout(life, spec.BootTimeout+startTimeoutMargin)
-	defer cancel()
-	vm, err := a.opts.Driver.Start(limited, spec)
+	vm, err := a.bootVM(life, in, spec)
 	if err == nil {
 		err = farm.MarkFailure(a.growGuestDisk(life, in), farm.FailureConfiguration, farm.StepBoot)
 	}
@@ -110,6 +108,20 @@ func (a *Agent) startVM(ctx context.Context, in *instance, _ hv.VM) error {
 	return a.storeAndReport(in, func(s *journal.State) {
 		s.Phase, s.VM = api.PhaseRunning, a.linkVM(vm)
 	})
+}
+
+// bootVM starts a VM and waits until it has booted.
+func (a *Agent) bootVM(ctx context.Context, in *instance, spec hv.Spec) (hv.VM, error) {
+	isLazy, err := a.openLazyDisks(ctx, in, &spec)
+	switch {
+	case err != nil:
+		return hv.VM{}, err
+	case isLazy:
+		return a.startLazily(ctx, in, spec)
+	}
+	ctx, cancel := context.WithTimeout(ctx, spec.BootTimeout+startTimeoutMargin)
+	defer cancel()
+	return a.opts.Driver.Start(ctx, spec)
 }
 
 // failStart ends a start that failed in a step: it removes the VM first, then reports the failure. If the agent is
@@ -158,14 +170,21 @@ func (a *Agent) deleteVM(ctx context.Context, in *instance, _ hv.VM) error {
 }
 
 func (a *Agent) recordVMStopped(_ context.Context, in *instance, vm hv.VM) error {
-	message := "The VM stopped without being asked to"
+	message, failure := "The VM stopped without being asked to", failurecause.OfStopped(vm)
 	if vm.Failure != "" {
 		message += ": " + firstBytes(vm.Failure, maxMessageBytes)
+	}
+	in.mu.Lock()
+	loss := in.loss
+	in.mu.Unlock()
+	if loss != nil {
+		message = "The VM was ended: " + firstBytes(loss.Error(), maxMessageBytes)
+		failure = failurecause.Of(loss, farm.StepRun)
 	}
 	a.log.Warn("VM stopped", "instance_id", in.id, "reason", vm.Failure)
 	err := a.storeAndReport(in, func(s *journal.State) {
 		s.Phase, s.Message, s.VM = api.PhaseStopped, message, a.linkVM(vm)
-		s.Failure = failurecause.OfStopped(vm)
+		s.Failure = failure
 	})
 	if err == nil && vm.Failure != "" {
 		a.queueFailureLog(in, failedRun, message)

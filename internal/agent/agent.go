@@ -59,6 +59,16 @@ type Templates interface {
 	UsedBytes() int64
 }
 
+// LazyTemplates are versions that VMs use before all of them is here. They are also Templates.
+type LazyTemplates interface {
+	FetchStartable(ctx context.Context, ref cache.Ref, progress func(float64)) error
+	IsStartable(contentID string) bool
+	ServeDisks(ctx context.Context, contentID, vm, processFile string) (map[string]cache.LazyDisk, error)
+	ReleaseDisks(ctx context.Context, contentID, vm string) error
+	LazyPulls() []cache.LazyState
+	ResumeLazyPulls() error
+}
+
 // Registries publish saves; each registry is selected by its address.
 type Registries interface {
 	Push(ctx context.Context, address string, o transfer.PushOptions) (api.PushResult, error)
@@ -100,6 +110,7 @@ var (
 	_ Journal       = (*journal.Dir)(nil)
 	_ Journal       = (*journal.Memory)(nil)
 	_ Templates     = (*cache.Cache)(nil)
+	_ LazyTemplates = (*cache.Cache)(nil)
 	_ Registries    = (*cache.Registry)(nil)
 	_ LogUploader   = (*cache.Registry)(nil)
 	_ CentralLog    = (*logs.Shipper)(nil)
@@ -120,6 +131,10 @@ type Options struct {
 	Machine    Machine
 	Logger     *slog.Logger
 	Version    string // of this program
+
+	// LazyTemplates are the Templates of a node whose VMs may start before all of their version is here, and whose
+	// Driver is an hv.DiskMover; nil: they do not.
+	LazyTemplates LazyTemplates
 
 	Devices Devices // nil: this node offers none
 
@@ -214,6 +229,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context) error{
 		a.pollLoop, a.reportLoop, a.watchLoop, a.failureLogLoop, a.updateLoop, a.licenseLoop,
+		a.lazyLoop,
 	} {
 		loops.Go(func() {
 			if err := loop(ctx); err != nil {
@@ -255,6 +271,11 @@ func (a *Agent) recoverInstances(ctx context.Context) error {
 	}
 	if err := a.compareVMs(ctx); err != nil {
 		return fmt.Errorf("hypervisor: %w", err)
+	}
+	if lazy := a.opts.LazyTemplates; lazy != nil {
+		if err := lazy.ResumeLazyPulls(); err != nil {
+			return err
+		}
 	}
 	a.recoverSaves(held)
 	a.removeOrphans(ctx, func(vm hv.VM) bool { return a.isForeign(vm.Labels[labelNode]) || isTestVM(vm) })

@@ -55,12 +55,12 @@ const (
 
 // observation is everything that a decision depends on.
 type observation struct {
-	Phase  api.Phase
-	VM     vmCondition
-	Ending bool // a termination was ordered
-	Cached bool // the version is present
-	Script scriptCondition
-	Task   taskCondition
+	Phase     api.Phase
+	VM        vmCondition
+	Ending    bool // a termination was ordered
+	Startable bool // the version is present, or enough of it
+	Script    scriptCondition
+	Task      taskCondition
 }
 
 // The placeholders of the table: the rest of the observation decides which action they are.
@@ -113,7 +113,7 @@ func decideAction(s observation) action {
 	}
 	next := row[s.VM]
 	switch {
-	case next == resolveVersion && s.Cached:
+	case next == resolveVersion && s.Startable:
 		return doStart
 	case next == resolveVersion:
 		return doPull

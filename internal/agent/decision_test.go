@@ -66,7 +66,7 @@ func expected(s observation) string {
 	case s.Ending:
 		return "remove"
 	case expect == "pull|start":
-		return map[bool]string{false: "pull", true: "start"}[s.Cached]
+		return map[bool]string{false: "pull", true: "start"}[s.Startable]
 	case expect == "script|unknown|rest":
 		if s.Script != noScript {
 			return []string{scriptDue: "script", scriptBegun: "unknown"}[s.Script]
@@ -109,10 +109,10 @@ func TestTableInvariants(t *testing.T) {
 		if a == doScript && s.Script != scriptDue {
 			fail("no script runs twice")
 		}
-		if a == doStart && s.VM == noVM && !s.Cached {
+		if a == doStart && s.VM == noVM && !s.Startable {
 			fail("nothing starts without its version")
 		}
-		if a == doPull && s.Cached {
+		if a == doPull && s.Startable {
 			fail("nothing present is pulled")
 		}
 		if (a == doDiscard || a == doRemove) && !s.Ending && s.VM == vmUp &&

@@ -34,6 +34,7 @@ type instance struct {
 	ackedNumber     int64   // the last number that the controller acknowledged
 	pullProgress    float64 // 0..1, of the pull
 	startHeld       bool    // the running VM is not reported yet, see holdStarted
+	loss            error   // why its VM was ended before a complete template; nil: it was not
 	taskReport      taskReport
 	scriptOutput    scriptOutput
 }

@@ -38,7 +38,9 @@ type realNode struct {
 }
 
 // bootReal starts the agent of a node whose files are in dir.
-func bootReal(t *testing.T, name, dir, registryURL string) *realNode {
+func bootReal(
+	t *testing.T, name, dir, registryURL string, edit ...func(*realNode, *cache.Options),
+) *realNode {
 	t.Helper()
 	at, err := datadir.At(dir)
 	if err != nil {
@@ -50,20 +52,28 @@ func bootReal(t *testing.T, name, dir, registryURL string) *realNode {
 		t.Fatal(err)
 	}
 	source := cache.NewRegistry(transfer.Options{}, nil)
-	if n.cache, err = cache.Open(cache.Options{Dir: at.TemplateDir(), Source: source}); err != nil {
+	o := cache.Options{Dir: at.TemplateDir(), Source: source}
+	for _, f := range edit {
+		f(n, &o)
+	}
+	if n.cache, err = cache.Open(o); err != nil {
 		t.Fatal(err)
 	}
 	book, err := journal.Open(at.JournalDir(), journal.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := New(Options{
+	options := Options{
 		Identity:   datadir.Identity{NodeID: name, Host: "127.0.0.1", RegistryAddress: registryURL},
 		Controller: gatedLink{n.control, newGate(-1)},
 		Driver:     n.driver, Templates: n.cache, Journal: book,
 		Machine: NewMachine(at.TemplateDir(), at.TemplatesDir()),
 		Logger:  slog.New(slog.DiscardHandler), Version: "test", Registries: source, SaveDir: at.SaveDir(),
-	})
+	}
+	if o.Lazy != nil {
+		options.LazyTemplates = n.cache
+	}
+	a := New(options)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()

@@ -129,6 +129,9 @@ func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return a.failTask(ctx, in, "Not enough disk space on the node for the save: %v", err)
 	}
+	if err := a.awaitFiles(ctx, in); err != nil {
+		return a.failUnlessEnding(ctx, in, "The VM could not be saved: %v", err)
+	}
 	if !order.Suspend && vm.Status != hv.Running { // shut down by an attempt that was interrupted
 		if _, err := a.restartFromDisk(ctx, in, vm); err != nil {
 			return a.failUnlessEnding(ctx, in, "The VM does not start again to be saved: %v", err)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
@@ -100,7 +101,7 @@ func (a *Agent) removeVMLocked(id string) {
 func (a *Agent) pinOrphansLocked(seen map[string]hv.VM) {
 	for id, content := range a.orphanPins {
 		if _, there := seen[id]; !there {
-			a.opts.Templates.Unpin(content, "vm:"+id)
+			a.opts.Templates.Unpin(content, cache.OrphanHolder(id))
 			delete(a.orphanPins, id)
 		}
 	}
@@ -109,7 +110,7 @@ func (a *Agent) pinOrphansLocked(seen map[string]hv.VM) {
 		if _, known := a.orphanPins[id]; known || content == "" || a.instances[id] != nil {
 			continue
 		}
-		a.opts.Templates.Pin(content, "vm:"+id)
+		a.opts.Templates.Pin(content, cache.OrphanHolder(id))
 		a.orphanPins[id] = content
 	}
 }

@@ -70,7 +70,7 @@ func (a *Agent) observe(ctx context.Context, in *instance) (observation, hv.VM, 
 		Task: taskConditionOf(state.Task),
 	}
 	if start := in.order.Start; start != nil {
-		s.Cached = a.opts.Templates.Has(start.ContentID)
+		s.Startable = a.isStartable(start.ContentID)
 	}
 	vm, err := a.opts.Driver.Get(ask, in.id)
 	switch {

@@ -12,7 +12,7 @@ import (
 
 const (
 	decisions     = "docs/decisions/"
-	decisionPages = 37
+	decisionPages = 38
 	decisionWords = 500 // of a page
 )
 

@@ -28,6 +28,9 @@ type Saver interface {
 
 // DiskMover is implemented by drivers whose VMs can run while the base of a disk still comes to this node.
 type DiskMover interface {
+	// SocketUser returns who connects to the socket of a VM's disk: the file that has its process as {"pid": n} once it
+	// runs, and the group of that process; -1: the group of this program.
+	SocketUser(id string) (processFile string, group int)
 	// UseFile makes a VM read the base of a disk, numbered from 0, from its file, which is complete, and no longer from
 	// its socket. The guest continues. It may be repeated, and does nothing where that was done.
 	UseFile(ctx context.Context, id string, disk int) error

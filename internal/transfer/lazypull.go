@@ -96,6 +96,9 @@ func (f *LazyPull) open(ctx context.Context) error {
 	if err := first.fetchFrames(ctx); err != nil {
 		return err
 	}
+	if err := first.renameEarly(); err != nil {
+		return err
+	}
 	p.transferredBytes.Add(first.transferredBytes.Load())
 	return p.writeSettings(f.manifest)
 }

@@ -102,8 +102,10 @@ func TestLazyPull(t *testing.T) {
 	if state := d.State(); state.Total == 0 || state.Bytes == state.Total {
 		t.Errorf("before: %+v", state)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "config.json")); err != nil {
-		t.Error("a VM could not start:", err)
+	for _, name := range []string{"config.json", files[2].Name} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error("a VM could not start:", err)
+		}
 	}
 	group, ctx := errgroup.WithContext(t.Context())
 	group.Go(func() error { _, err := f.Run(ctx); return err })

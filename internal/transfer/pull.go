@@ -216,6 +216,17 @@ func (p *pull) renameFinished() error {
 	return p.storage.syncDir(p.dir)
 }
 
+// renameEarly renames the files to their final names before the pull ends. Their journals stay until then.
+func (p *pull) renameEarly() error {
+	for _, t := range p.targets {
+		if err := errors.Join(t.renameFinal(), t.close()); err != nil {
+			return err
+		}
+		t.file = nil // a target that is finished
+	}
+	return p.storage.syncDir(p.dir)
+}
+
 // stableStorage syncs files and directories.
 type stableStorage struct {
 	syncOverride func(*os.File) error // see PullOptions.Sync

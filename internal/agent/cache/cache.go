@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -72,8 +73,10 @@ type BuiltFile struct {
 
 // SpaceNeed is the disk space that a version needs.
 type SpaceNeed struct {
-	Bytes    int64    // that it may use in addition to what it is made from
-	ChainIDs []string // chain IDs of the local content that it is made from
+	Bytes     int64    // that it may use in addition to what it is made from
+	ChainIDs  []string // chain IDs of the local content that it is made from
+	LazyBytes int64    // to be fetched, of a version that can be pulled lazily; otherwise 0
+	Lazy      LazyMode // by the version's configuration; "": by that of the node
 }
 
 // Pull describes what a Source has to pull, and where to.
@@ -93,18 +96,23 @@ type Options struct {
 	DiskSpace func() (free, total int64, err error)
 	Logger    *slog.Logger     // nil: no log
 	Now       func() time.Time // nil: time.Now
+	Lazy      *LazyPulls       // nil: no version is pulled lazily
 }
 
 // Cache is the cache of one node. It may be used from many goroutines.
 type Cache struct {
 	opts       Options
 	metrics    metrics
+	life       context.Context // ends at Close
+	end        context.CancelFunc
 	evictionMu sync.Mutex // held during an eviction; taken before mu
 
 	mu              sync.Mutex // guards the fields below
 	entries         map[string]*entry
 	pins            map[string]map[string]struct{} // content ID -> holders
 	pulls           map[string]*sharedPull         // content ID -> pull in progress
+	lazyPulls       map[string]*lazyPull           // content ID -> pull whose process runs
+	pullRate        float64                        // of recent pulls, in bytes a second
 	entryChanges    int                            // of entries, counted from 1
 	measuredChanges int                            // value of changes at which taken was measured
 	usedBytes       int64                          // bytes that all versions use
@@ -138,7 +146,9 @@ func Open(o Options) (*Cache, error) {
 	c := &Cache{
 		opts: o, entries: map[string]*entry{},
 		pins: map[string]map[string]struct{}{}, pulls: map[string]*sharedPull{}, entryChanges: 1,
+		lazyPulls: map[string]*lazyPull{}, pullRate: firstRate,
 	}
+	c.life, c.end = context.WithCancel(context.Background())
 	err := os.MkdirAll(o.Dir, 0o700)
 	if err == nil {
 		// Disks and memory of guests must not be readable by other users of this host, nor by a
@@ -169,6 +179,9 @@ func (c *Cache) loadEntries() error {
 		case strings.HasSuffix(name, partSuffix) || !item.IsDir() || !contentIDPattern.MatchString(name):
 		default:
 			e, err := c.readEntry(name)
+			if errors.Is(err, fs.ErrNotExist) && c.isPulledLazily(name) {
+				continue // see ResumeLazyPulls
+			}
 			if err != nil {
 				c.opts.Logger.Error("unreadable cached version removed", "content", name, "error", err)
 				if err := c.removeDir(name); err != nil {
@@ -180,6 +193,12 @@ func (c *Cache) loadEntries() error {
 		}
 	}
 	return c.pruneWithoutBase()
+}
+
+// isPulledLazily reports whether a directory is that of a lazy pull.
+func (c *Cache) isPulledLazily(name string) bool {
+	_, err := os.Stat(c.path(name) + lazySuffix)
+	return err == nil
 }
 
 // pruneWithoutBase removes versions whose base is missing.
@@ -227,7 +246,7 @@ func (c *Cache) readEntry(id string) (*entry, error) {
 func Inspect(dir string) ([]api.NodeTemplate, error) {
 	c := &Cache{opts: Options{Dir: dir}, entries: map[string]*entry{}}
 	list, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list template cache: %w", err)
 	}
 	for _, item := range list {
@@ -249,8 +268,10 @@ func (c *Cache) removeDir(name string) error {
 	return os.RemoveAll(gone)
 }
 
-// Close cancels the running pulls and waits for them. What they have pulled stays.
+// Close cancels the running pulls and waits for them. What they have pulled stays. The processes of lazy pulls
+// continue.
 func (c *Cache) Close() error {
+	c.end()
 	c.mu.Lock()
 	for _, f := range c.pulls {
 		f.cancel()
@@ -292,6 +313,9 @@ func (c *Cache) Unpin(contentID, holder string) {
 		delete(c.pins, contentID)
 	}
 	c.touchLocked(contentID)
+	if f := c.pulls[contentID]; f != nil {
+		c.abandonUnwantedLocked(f)
+	}
 }
 
 // touchLocked records a use; it outlives a restart as the modification time of the fact file.
@@ -339,19 +363,21 @@ func (c *Cache) UsedBytes() int64 {
 	return taken
 }
 
-// listPulled lists a version that is complete in its partial directory. The caller has pinned its base.
-func (c *Cache) listPulled(ref Ref, files map[string]File) error {
-	part := c.path(ref.ContentID) + partSuffix
-	e := &entry{Ref: ref, SizeBytes: host.AllocatedBytes(part), Files: files, usedAt: c.opts.Now()}
+// listPulled lists a version that is complete in a directory, its own or the partial one. The caller has pinned its
+// base.
+func (c *Cache) listPulled(ref Ref, files map[string]File, dir string) error {
+	e := &entry{Ref: ref, SizeBytes: host.AllocatedBytes(dir), Files: files, usedAt: c.opts.Now()}
 	raw, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	if err := datadir.WriteFile(filepath.Join(part, factFile), raw); err != nil {
+	if err := datadir.WriteFile(filepath.Join(dir, factFile), raw); err != nil {
 		return err
 	}
-	if err := os.Rename(part, c.path(ref.ContentID)); err != nil {
-		return err
+	if dir != c.path(ref.ContentID) {
+		if err := os.Rename(dir, c.path(ref.ContentID)); err != nil {
+			return err
+		}
 	}
 	if err := datadir.SyncDir(c.opts.Dir); err != nil {
 		return err

@@ -135,7 +135,7 @@ func (c *Cache) linkLocalVersion(f *sharedPull, a LocalVersion) (err error) {
 			return err
 		}
 	}
-	return c.listPulled(a.Ref, a.Files)
+	return c.listPulled(a.Ref, a.Files, part)
 }
 
 // pinParents pins what an adopted version is based on until the version is listed.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -15,7 +16,9 @@ import (
 type sharedPull struct {
 	ref         Ref
 	makePresent func(context.Context, *sharedPull) error // makes the version present
+	ctx         context.Context
 	cancel      context.CancelFunc
+	startable   chan struct{} // closed when VMs may use the version, before all of it is here
 	done        chan struct{} // closed at the end; err is set before
 	err         error
 
@@ -24,7 +27,8 @@ type sharedPull struct {
 	unwrittenBytes int64 // bytes that it may still write
 	neededBytes    int64 // bytes that it had to write at its start
 	progress       float64
-	abandoned      bool // all callers left: it ends and must not be joined
+	abandoned      bool // it is not wanted any more: it ends and must not be joined
+	lazy           bool // VMs use the version before it is complete: it is wanted while that is pinned
 }
 
 // Fetch makes a version present: it returns immediately when the version is cached, even if the
@@ -75,25 +79,41 @@ func (c *Cache) joinPull(
 		}
 		return f
 	}
-	// The pull belongs to all its waiters, so one of them must not end it by its context.
-	pull, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	f := &sharedPull{
-		ref: ref, makePresent: bring, cancel: cancel, done: make(chan struct{}),
-		waiters: map[*func(float64)]struct{}{progress: {}},
-	}
-	c.pulls[ref.ContentID] = f
-	c.runningPulls.Go(func() { c.runPull(pull, f) })
+	f := newPull(ctx, ref, bring)
+	f.waiters[progress] = struct{}{}
+	c.startPullLocked(f)
 	return f
+}
+
+// newPull returns a pull that belongs to all its waiters, so that one of them does not end it by its context.
+func newPull(ctx context.Context, ref Ref, bring func(context.Context, *sharedPull) error) *sharedPull {
+	f := &sharedPull{
+		ref: ref, makePresent: bring, startable: make(chan struct{}), done: make(chan struct{}),
+		waiters: map[*func(float64)]struct{}{},
+	}
+	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return f
+}
+
+func (c *Cache) startPullLocked(f *sharedPull) {
+	c.pulls[f.ref.ContentID] = f
+	c.runningPulls.Go(func() { c.runPull(f.ctx, f) })
 }
 
 func (c *Cache) leavePull(f *sharedPull, progress *func(float64)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(f.waiters, progress)
-	if len(f.waiters) == 0 {
-		f.abandoned = true
-		f.cancel()
+	c.abandonUnwantedLocked(f)
+}
+
+// abandonUnwantedLocked ends a pull that nothing waits for, and that no VM uses.
+func (c *Cache) abandonUnwantedLocked(f *sharedPull) {
+	if len(f.waiters) > 0 || f.lazy && len(c.pins[f.ref.ContentID]) > 0 {
+		return
 	}
+	f.abandoned = true
+	f.cancel()
 }
 
 func (c *Cache) runPull(ctx context.Context, f *sharedPull) {
@@ -129,6 +149,7 @@ func (c *Cache) pullVersion(ctx context.Context, f *sharedPull) (err error) {
 	if err := os.MkdirAll(part, 0o700); err != nil {
 		return err
 	}
+	begun := time.Now()
 	built, err := c.opts.Source.Fetch(ctx, Pull{
 		Ref: f.ref, DestDir: part, Local: from.localContent, Progress: func(p float64) { c.reportProgress(f, p) },
 	})
@@ -137,11 +158,12 @@ func (c *Cache) pullVersion(ctx context.Context, f *sharedPull) (err error) {
 	}
 	files, err := from.describeFiles(built)
 	if err == nil {
-		err = c.listPulled(f.ref, files)
+		err = c.listPulled(f.ref, files, part)
 	}
 	if err != nil {
 		return err
 	}
+	c.recordRate(need.LazyBytes, time.Since(begun))
 	c.opts.Logger.Info("template pulled", "template", f.ref.Name, "tag", f.ref.Tag, "content", f.ref.ContentID)
 	return nil
 }

@@ -3,6 +3,7 @@ package cache
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"path"
@@ -121,7 +122,24 @@ func (r *Registry) SpaceNeed(ctx context.Context, ref Ref, have LocalContent) (S
 		return SpaceNeed{}, farm.Errorf(farm.CodeNoVersion, "version %s of template %s is no longer in the registry",
 			ref.ContentID, ref.Name)
 	}
-	return spaceNeedOf(m, have), nil
+	need := spaceNeedOf(m, have)
+	need.setLazy(m)
+	return need, nil
+}
+
+// setLazy sets what a lazy pull would fetch, where one is possible: VMs of macOS cannot read a disk that is not here,
+// and what is made from other versions is pulled as an overlay.
+func (n *SpaceNeed) setLazy(m api.PullManifest) {
+	var config api.TemplateConfig
+	if json.Unmarshal(m.Config, &config) != nil || config.Apple != nil || len(n.ChainIDs) > 0 {
+		return
+	}
+	n.Lazy = LazyMode(config.LazyPull)
+	for _, f := range m.Files {
+		for _, l := range f.Layers {
+			n.LazyBytes += l.Size
+		}
+	}
 }
 
 // maxUnpackFactor limits how much larger than its layer a file may become: the compression in use gains at
@@ -192,6 +210,32 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, err
 	}
 	return built, nil
 }
+
+// Authorization returns the value of the Authorization header for pulls of a template; "": the registry is asked
+// without one. refused: the registry refused the last one.
+func (r *Registry) Authorization(ctx context.Context, ref Ref, last string, refused bool) (string, error) {
+	if r.credentials == nil {
+		return "", nil
+	}
+	ctx = registrytoken.WithPurpose(ctx, api.TokenPurpose{Pull: ref.TemplateID})
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ref.Registry, nil)
+	if err != nil {
+		return "", err
+	}
+	if refused {
+		if last != "" {
+			req.Header.Set(authorization, last)
+		}
+		r.credentials.Renew(req, ref.Registry)
+		req.Header.Del(authorization)
+	}
+	if err := r.credentials.Authorize(req, ref.Registry); err != nil {
+		return "", err
+	}
+	return req.Header.Get(authorization), nil
+}
+
+const authorization = "Authorization"
 
 // Push publishes the version of a save in the registry at an address. The resume key names the save.
 func (r *Registry) Push(ctx context.Context, address string, o transfer.PushOptions) (api.PushResult, error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -19,14 +20,20 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// serve runs a registry for a test.
-func serve(t *testing.T) (*httptest.Server, *transfer.Client, *registry.Registry) {
+// serve runs a registry for a test, behind other handlers.
+func serve(
+	t *testing.T, wrap ...func(http.Handler) http.Handler,
+) (*httptest.Server, *transfer.Client, *registry.Registry) {
 	t.Helper()
 	core, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir(), Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(rest.Handler(registryrest.Routes(core), slog.New(slog.DiscardHandler)))
+	h := rest.Handler(registryrest.Routes(core), slog.New(slog.DiscardHandler))
+	for _, f := range wrap {
+		h = f(h)
+	}
+	server := httptest.NewServer(h)
 	client, err := transfer.New(transfer.Options{BaseURL: server.URL})
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ type Version struct {
 	Disks  map[string]diskfile.Disk // for each of Files, the files that it is read from
 }
 
-// Version returns a cached version. The caller has pinned it.
+// Version returns a version that is cached, or from which VMs can be started already. The caller has pinned it.
 func (c *Cache) Version(contentID string) (Version, error) {
 	v, err := c.describeVersion(contentID)
 	if err != nil {
@@ -44,6 +44,9 @@ func (c *Cache) describeVersion(contentID string) (Version, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.entries[contentID]
+	if l := c.startableLocked(contentID); e == nil && l != nil {
+		return Version{Ref: l.ref, Dir: c.path(contentID)}, nil // its files are as the configuration describes them
+	}
 	if e == nil {
 		return Version{}, farm.Errorf(farm.CodeNotFound, "Version %s is not in the template cache", contentID)
 	}

@@ -100,6 +100,9 @@ func (h Dir) ConnectionsFile() string { return filepath.Join(h.path, "connection
 // SocketDir is the directory of the running agent's sockets; only its owner can access it.
 func (h Dir) SocketDir() string { return filepath.Join(h.path, "run") }
 
+// LazySocketDir is the directory of the sockets of disks that VMs read before they are complete.
+func (h Dir) LazySocketDir() string { return filepath.Join(h.path, "nbd") }
+
 func (h Dir) identityFile() string { return filepath.Join(h.path, "node.json") }
 
 // Create creates the data directory.

@@ -53,7 +53,7 @@ func Start(ctx context.Context, dir string, o Order, program Program) (*Handle, 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := writeJSON(dir, orderFile, o); err != nil {
+	if err := giveOrder(dir, o); err != nil {
 		return nil, err
 	}
 	proc, err := cliproc.StartDetached(cliproc.Command{
@@ -69,6 +69,7 @@ func Start(ctx context.Context, dir string, o Order, program Program) (*Handle, 
 		}
 		select {
 		case <-ctx.Done():
+			err = errors.Join(err, proc.Kill()) // otherwise it would begin when nothing waits for it any more
 			return nil, fmt.Errorf("the process that fills version %s does not answer: %w; see %s", o.ContentID, err,
 				filepath.Join(dir, logFile))
 		case <-time.After(askAgain):
@@ -81,6 +82,16 @@ func Start(ctx context.Context, dir string, o Order, program Program) (*Handle, 
 				filepath.Join(dir, logFile))
 		}
 	}
+}
+
+// giveOrder writes the order, unless all of its version is here: the process has noted that in its order.
+func giveOrder(dir string, o Order) error {
+	var given Order
+	err := readJSON(filepath.Join(dir, orderFile), &given)
+	if err == nil && given.ContentID == o.ContentID && len(given.Finished) > 0 {
+		return nil
+	}
+	return writeJSON(dir, orderFile, o)
 }
 
 // Open returns the handle of the process that has the order of a directory; fs.ErrNotExist: it has none.

@@ -144,7 +144,7 @@ func (p *process) state() State {
 	defer p.mu.Unlock()
 	s := State{
 		PID: os.Getpid(), Phase: p.phase, Progress: p.progress.Fraction(), Rate: p.progress.Rate, VMs: p.servedLocked(),
-		Fetched: p.result.TransferredBytes, Waiting: p.waiting, Unauthorized: p.token.isRefused(),
+		Fetched: p.fetched, Waiting: p.waiting, Unauthorized: p.token.isRefused(),
 		Disks: map[string]Disk{}, Files: map[string]File{}, Traces: map[string][]int{},
 	}
 	if p.failure != nil {
@@ -164,7 +164,7 @@ func (p *process) state() State {
 	}
 	if p.phase == Complete {
 		s.Progress = 1
-		maps.Copy(s.Files, filesOf(p.result))
+		maps.Copy(s.Files, p.order.Finished)
 	}
 	return s
 }

@@ -36,9 +36,9 @@ type Order struct {
 	SocketGroup int              `json:"socket_group"` // that VMs run in; -1: that of this process
 	MinBytes    int64            `json:"min_bytes"`    // see transfer.LazyOptions
 	Traces      map[string][]int `json:"traces,omitempty"`
-	// Finished has the disks of a version that is in the cache, by their names: they are served from these files, and
-	// nothing is pulled.
-	Finished map[string]string `json:"finished,omitempty"`
+	// Finished has the files of a version of which all is here; the process fills it in. Its disks are served from the
+	// files, and nothing is pulled any more.
+	Finished map[string]File `json:"finished,omitempty"`
 }
 
 func (o Order) validate() error {

@@ -39,8 +39,8 @@ type process struct {
 	problem  error     // why fetches fail now
 	waiting  time.Time // since when
 	progress transfer.Progress
-	pull     *transfer.LazyPull // nil until it is open
-	result   transfer.PullResult
+	pull     *transfer.LazyPull  // nil until it is open
+	fetched  int64               // bytes by this process
 	disks    map[string]nbd.Disk // by their names; nil until they can be served
 	vms      map[string]*servedVM
 	stopped  bool           // no VM is served any more
@@ -138,13 +138,12 @@ func (p *process) fill(ctx context.Context) error {
 	for ; farm.CodeOf(err) == farm.CodeUnauthenticated && p.pause(ctx, wait, err) == nil; result, err = pull.Run(ctx) {
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.result = result
-	if err == nil {
-		p.phase, p.waiting, p.problem = Complete, time.Time{}, nil
-		p.log.Info("all of a version is here", "content", p.order.ContentID, "bytes", result.TransferredBytes)
+	p.fetched = result.TransferredBytes
+	p.mu.Unlock()
+	if err != nil {
+		return err
 	}
-	return err
+	return p.finish(result)
 }
 
 // registry returns the client of the order's registry.
@@ -198,17 +197,32 @@ func (p *process) pause(ctx context.Context, wait *retry.Backoff, failure error)
 	return wait.Sleep(ctx)
 }
 
-// openFinished serves the disks of a version that is in the cache.
+// openFinished serves the disks of a version of which all is here.
 func (p *process) openFinished() error {
 	disks := map[string]nbd.Disk{}
-	for name, path := range p.order.Finished {
-		d, err := openFileDisk(path)
+	for name := range p.order.Finished {
+		d, err := openFileDisk(filepath.Join(p.order.Dir, name))
 		if err != nil {
 			return err
 		}
 		disks[name] = d
 	}
 	p.setDisks(Complete, nil, disks)
+	return nil
+}
+
+// finish notes in the order that all is here: a process that follows this one needs no registry.
+func (p *process) finish(result transfer.PullResult) error {
+	o := p.order
+	o.Finished = filesOf(result)
+	if err := writeJSON(p.dir, orderFile, o); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.order = o
+	p.phase, p.waiting, p.problem = Complete, time.Time{}, nil
+	p.log.Info("all of a version is here", "content", o.ContentID, "bytes", result.TransferredBytes)
 	return nil
 }
 

@@ -56,11 +56,12 @@ type NodeOptions struct {
 	GuestUser         string // user of macOS guests; "": the driver's default
 	GuestPasswordFile string // file with that user's password; "": the driver's default
 
-	QEMUUser         string // user of QEMU when this program is root; "": the driver's choice
-	RequireIsolation bool   // no VM starts without the firewall rule that keeps guests off this host
-	RegistryMirror   string // URL of a mirror of the registry, for pulls; "": none
-	MetricsAddr      string // listen address of metrics, host:port; "": disabled
-	IgnoreFlushes    bool   // VMs ignore flushes of their guests; for measurements only
+	QEMUUser         string         // user of QEMU when this program is root; "": the driver's choice
+	RequireIsolation bool           // no VM starts without the firewall rule that keeps guests off this host
+	LazyPull         cache.LazyMode // "": off
+	RegistryMirror   string         // URL of a mirror of the registry, for pulls; "": none
+	MetricsAddr      string         // listen address of metrics, host:port; "": disabled
+	IgnoreFlushes    bool           // VMs ignore flushes of their guests; for measurements only
 	vlans            vlanFlags
 	Logger           *slog.Logger
 	License          LicenseOptions
@@ -196,8 +197,12 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 	}, n.tokenSource)
 	n.closeLater(source)
 	n.registryPuller = source
+	lazy, err := n.lazyPulls(o, identity, source)
+	if err != nil {
+		return none, err
+	}
 	templates, err := cache.Open(cache.Options{
-		Dir: o.DataDir.TemplateDir(), Source: source, Reserve: identity.DiskReserve, Logger: o.Logger,
+		Dir: o.DataDir.TemplateDir(), Source: source, Reserve: identity.DiskReserve, Logger: o.Logger, Lazy: lazy,
 	})
 	if err != nil {
 		return none, err
@@ -210,7 +215,7 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 		return none, err
 	}
 	n.closeLater(records)
-	return agent.Options{
+	options := agent.Options{
 		Identity: identity, Controller: client, Driver: n.Driver, Templates: templates, Journal: records,
 		Machine: agent.NewMachine(o.DataDir.TemplateDir(), o.DataDir.TemplatesDir()), Logger: o.Logger,
 		Version:    obs.FullVersion(),
@@ -224,7 +229,11 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 		Updater:     updaterOf(o.updater),
 
 		SleepInhibitor: n.openSleepInhibitor(o.Logger),
-	}, nil
+	}
+	if lazy != nil {
+		options.LazyTemplates = templates
+	}
+	return options, nil
 }
 
 // openSleepInhibitor returns what keeps a Mac awake while VMs run; nil on other systems.

@@ -29,6 +29,7 @@ var (
 	_ hv.Saver         = (*Driver)(nil)
 	_ hv.Restarter     = (*Driver)(nil)
 	_ hv.ConsoleDriver = (*Driver)(nil)
+	_ hv.DiskMover     = (*Driver)(nil)
 	_ hv.FailureLogger = (*Driver)(nil)
 	_ hv.LicenseReader = (*Driver)(nil)
 	_ io.Closer        = (*Driver)(nil)
@@ -162,6 +163,23 @@ func (d *Driver) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (h
 		return hv.VM{}, err
 	}
 	return restarter.Restart(ctx, id, edit)
+}
+
+// SocketUser returns that of the driver for other guests: disks of macOS guests are not served.
+func (d *Driver) SocketUser(id string) (processFile string, group int) {
+	if mover, ok := d.pc.(hv.DiskMover); ok {
+		return mover.SocketUser(id)
+	}
+	return "", -1
+}
+
+// UseFile passes the call on.
+func (d *Driver) UseFile(ctx context.Context, id string, disk int) error {
+	mover, err := driverAs[hv.DiskMover](ctx, d, id, "start before their disks are complete")
+	if err != nil {
+		return err
+	}
+	return mover.UseFile(ctx, id, disk)
 }
 
 // Screen passes the call on.

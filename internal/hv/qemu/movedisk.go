@@ -4,11 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
 var _ hv.DiskMover = (*Driver)(nil)
+
+// SocketUser is hv.DiskMover.SocketUser.
+func (d *Driver) SocketUser(id string) (processFile string, group int) {
+	group = -1
+	if d.qemuCredential != nil {
+		group = int(d.qemuCredential.Gid)
+	}
+	return filepath.Join(d.opts.Dir, id, pidFile), group
+}
 
 // UseFile is hv.DiskMover.UseFile: the block node of the server is replaced by one of the file below the lowest layer
 // that rests on it, and removed. After an interruption, the next call does what is left.

@@ -1,0 +1,439 @@
+package cache
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/agent/datadir"
+	"github.com/buildyard/buildyard/internal/agent/lazyfill"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// A version that is pulled lazily is in its final directory from the beginning, so that the paths of a VM's files stay
+// the same. The directory of its process stands next to it until all of the version is here and no VM reads from the
+// process any more.
+const (
+	lazySuffix = ".fill"        // of the directory of the process
+	bookFile   = "booking.json" // in that directory: a booking
+)
+
+// booking is what the cache knows of a lazy pull.
+type booking struct {
+	Ref   Ref   `json:"ref"`
+	Bytes int64 `json:"bytes"` // that it may use
+}
+
+// LazyMode defines which versions are pulled while VMs use them already.
+type LazyMode string
+
+// The modes.
+const (
+	LazyOff  LazyMode = "off"
+	LazyOn   LazyMode = "on"
+	LazyAuto LazyMode = "auto" // those whose pull would take long
+)
+
+const (
+	// longPull is from which expected duration on the mode auto pulls lazily.
+	longPull = 10 * time.Second
+	// firstRate is the rate of pulls that is assumed before one was measured, in bytes a second: 1 Gbit/s.
+	firstRate = 125e6
+	// minMeasuredBytes is what a pull must have fetched for its rate to count.
+	minMeasuredBytes = 32 << 20
+	// minLazyBytes is what must be missing of a disk: less is fetched before a VM starts.
+	minLazyBytes = 1 << 20
+	// endTimeout is how long the end of a process may take.
+	endTimeout = 30 * time.Second
+)
+
+// LazyPulls are the options of pulls whose disks VMs read before they end.
+type LazyPulls struct {
+	Mode        LazyMode
+	SocketDir   string
+	SocketGroup int // that VMs run in; -1: that of this process
+	Program     lazyfill.Program
+	// Order completes the order of a process with what it needs to reach the registry.
+	Order func(Ref, *lazyfill.Order)
+	// Token is lazyfill.SupervisorOptions.Token.
+	Token func(ctx context.Context, ref Ref, last string, refused bool) (string, error)
+}
+
+// lazyPull is a version that VMs may use before all of it is here.
+type lazyPull struct {
+	ref        Ref
+	supervisor *lazyfill.Supervisor
+	startable  chan struct{} // closed when VMs may start
+	isComplete bool          // the version is listed, and VMs are being moved to its files; the cache's mu guards it
+}
+
+// FetchStartable is Fetch, except that it may return while the version is still being pulled, once VMs can be started
+// from it: see LazyDisks.
+func (c *Cache) FetchStartable(ctx context.Context, ref Ref, progress func(float64)) error {
+	if !contentIDPattern.MatchString(ref.ContentID) {
+		return farm.Invalid("content_id", "%q is not a content ID", ref.ContentID)
+	}
+	for {
+		f := c.joinPull(ctx, ref, &progress, c.pullStartable)
+		if f == nil {
+			return nil
+		}
+		select {
+		case <-f.startable:
+			c.leavePull(f, &progress)
+			return nil
+		case <-f.done:
+			if f.err != nil && c.isAbandoned(f) {
+				continue // it was already ending when this caller joined
+			}
+			return f.err
+		case <-ctx.Done():
+			c.leavePull(f, &progress)
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// pullStartable pulls a version, lazily where that is worth it.
+func (c *Cache) pullStartable(ctx context.Context, f *sharedPull) error {
+	if c.opts.Lazy == nil || c.opts.Lazy.Mode == LazyOff {
+		return c.pullVersion(ctx, f)
+	}
+	need, err := c.opts.Source.SpaceNeed(ctx, f.ref, c.localContent())
+	if err != nil {
+		return fmt.Errorf("pull %s %s: %w", f.ref.Name, f.ref.Tag, err)
+	}
+	if !c.isLazy(need) {
+		return c.pullVersion(ctx, f)
+	}
+	if err = c.beginLazyPull(ctx, f, need); err != nil {
+		return fmt.Errorf("pull %s %s: %w", f.ref.Name, f.ref.Tag, err)
+	}
+	if err = c.runLazyPull(ctx, f); !c.isAbandoned(f) && c.life.Err() == nil {
+		c.metrics.pulls.Observe(err)
+	}
+	return err
+}
+
+// isLazy reports whether a version is pulled lazily.
+func (c *Cache) isLazy(need SpaceNeed) bool {
+	mode := c.opts.Lazy.Mode
+	if need.Lazy != "" {
+		mode = need.Lazy
+	}
+	switch {
+	case mode == LazyOff || need.LazyBytes < minLazyBytes:
+		return false
+	case mode == LazyOn:
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return float64(need.LazyBytes) > c.pullRate*longPull.Seconds()
+}
+
+// recordRate records how fast a pull was.
+func (c *Cache) recordRate(bytes int64, took time.Duration) {
+	if bytes < minMeasuredBytes || took <= 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pullRate = (c.pullRate + float64(bytes)/took.Seconds()) / 2
+}
+
+// beginLazyPull books the space of a version and makes its directories. What an interrupted pull has fetched is used.
+func (c *Cache) beginLazyPull(ctx context.Context, f *sharedPull, need SpaceNeed) error {
+	dir := c.path(f.ref.ContentID)
+	if err := c.evictFor(ctx, f, need.Bytes, dir+partSuffix); err != nil {
+		return err
+	}
+	raw, err := json.Marshal(booking{f.ref, need.Bytes})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir+lazySuffix, 0o700); err != nil {
+		return err
+	}
+	if err := datadir.WriteFile(filepath.Join(dir+lazySuffix, bookFile), raw); err != nil {
+		return err
+	}
+	err = os.Rename(dir+partSuffix, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = os.Mkdir(dir, 0o700)
+	}
+	return err
+}
+
+// runLazyPull supervises the process of a version until all of the version is here, and lists it. VMs are moved to its
+// files afterwards.
+//
+//nolint:contextcheck // the supervision of the process outlives the pull, and its end must not be canceled
+func (c *Cache) runLazyPull(ctx context.Context, f *sharedPull) error {
+	l := c.addLazyPull(f)
+	supervision, stop := context.WithCancel(c.life)
+	supervised := make(chan struct{})
+	c.runningPulls.Go(func() {
+		defer close(supervised)
+		l.supervisor.Run(supervision)
+	})
+	conclude := func() error {
+		defer stop()
+		if err := c.awaitNoVMs(l); err != nil {
+			return err // the cache is closed, and the next agent continues
+		}
+		stop()
+		<-supervised
+		return c.endLazyPull(l.ref.ContentID)
+	}
+	if err := c.followLazyPull(ctx, f, l); err != nil {
+		return errors.Join(err, conclude())
+	}
+	c.runningPulls.Go(func() {
+		if err := conclude(); err != nil && c.life.Err() == nil {
+			c.opts.Logger.Error("ending the process that filled a version failed", "content", l.ref.ContentID,
+				"error", err)
+		}
+	})
+	return nil
+}
+
+// addLazyPull lists the pull of a flight.
+func (c *Cache) addLazyPull(f *sharedPull) *lazyPull {
+	dir := c.path(f.ref.ContentID)
+	o := lazyfill.Order{
+		Registry: f.ref.Registry, TemplateID: f.ref.TemplateID, ContentID: f.ref.ContentID, Dir: dir,
+		SocketDir: c.opts.Lazy.SocketDir, SocketGroup: c.opts.Lazy.SocketGroup, MinBytes: minLazyBytes,
+	}
+	c.opts.Lazy.Order(f.ref, &o)
+	l := &lazyPull{ref: f.ref, startable: f.startable, supervisor: lazyfill.NewSupervisor(lazyfill.SupervisorOptions{
+		Dir: dir + lazySuffix, Order: o, Program: c.opts.Lazy.Program, Logger: c.opts.Logger,
+		Token: func(ctx context.Context, last string, refused bool) (string, error) {
+			return c.opts.Lazy.Token(ctx, f.ref, last, refused)
+		},
+	})}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lazyPulls[f.ref.ContentID] = l
+	f.lazy = true
+	return l
+}
+
+// followLazyPull waits until all of a version is here, and lists it.
+func (c *Cache) followLazyPull(ctx context.Context, f *sharedPull, l *lazyPull) error {
+	for begun, isOpen := time.Now(), false; ; {
+		state, err := l.supervisor.Next(ctx)
+		if err != nil {
+			return err
+		}
+		c.reportProgress(f, state.Progress)
+		c.releaseUnpinned(ctx, l, state)
+		switch {
+		case state.Phase == lazyfill.Failed:
+			return errors.New(state.Error)
+		case state.Phase == lazyfill.Complete:
+			c.recordRate(state.Fetched, time.Since(begun))
+			return c.listLazyPulled(l, state)
+		case state.Phase == lazyfill.Serving && !isOpen:
+			isOpen = true
+			close(l.startable)
+		}
+	}
+}
+
+// listLazyPulled lists a version of which all is here.
+func (c *Cache) listLazyPulled(l *lazyPull, state lazyfill.State) error {
+	files := map[string]File{}
+	for name, file := range state.Files {
+		files[name] = File{ChainID: file.ChainID, Format: file.Format}
+	}
+	if err := c.listPulled(l.ref, files, c.path(l.ref.ContentID)); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l.isComplete = true
+	return nil
+}
+
+// awaitNoVMs waits until no VM reads from the process of a version any more: they were moved to its files, or ended.
+func (c *Cache) awaitNoVMs(l *lazyPull) error {
+	for {
+		state, err := l.supervisor.Next(c.life)
+		if err != nil {
+			return err
+		}
+		c.releaseUnpinned(c.life, l, state)
+		if len(state.VMs) == 0 {
+			return nil
+		}
+	}
+}
+
+// releaseUnpinned closes the sockets of VMs that no longer use a version.
+func (c *Cache) releaseUnpinned(ctx context.Context, l *lazyPull, state lazyfill.State) {
+	for vm := range state.VMs {
+		c.mu.Lock()
+		_, isUsed := c.pins[l.ref.ContentID][vm]
+		_, isOrphan := c.pins[l.ref.ContentID][OrphanHolder(vm)]
+		c.mu.Unlock()
+		if isUsed || isOrphan {
+			continue
+		}
+		if err := l.supervisor.Release(ctx, vm); err != nil && ctx.Err() == nil {
+			c.opts.Logger.Warn("closing the sockets of a VM failed; retrying", "vm", vm, "error", err)
+		}
+	}
+}
+
+// OrphanHolder is the holder of a version for a VM without an instance.
+func OrphanHolder(vm string) string { return "vm:" + vm }
+
+// endLazyPull ends the process of a version. A version that is not complete becomes an interrupted pull.
+func (c *Cache) endLazyPull(contentID string) error {
+	dir := c.path(contentID)
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	if err := lazyfill.EndProcess(ctx, dir+lazySuffix); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.lazyPulls, contentID)
+	if c.entries[contentID] == nil { // what is here is an interrupted pull
+		if err := os.Rename(dir, dir+partSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return os.RemoveAll(dir + lazySuffix)
+}
+
+// IsStartable reports whether VMs can be started from a version: it is cached, or is pulled lazily and far enough.
+func (c *Cache) IsStartable(contentID string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.entries[contentID] != nil || c.startableLocked(contentID) != nil
+}
+
+// startableLocked returns the lazy pull of a version if VMs can be started from it; nil otherwise.
+func (c *Cache) startableLocked(contentID string) *lazyPull {
+	l := c.lazyPulls[contentID]
+	if l == nil {
+		return nil
+	}
+	select {
+	case <-l.startable:
+		return l
+	default:
+		return nil
+	}
+}
+
+// LazyDisk is a disk of which parts are missing.
+type LazyDisk struct {
+	Socket string // where an NBD server serves it
+	Bytes  int64  // size
+}
+
+// ServeDisks opens the disks of a version that are not here as a whole for a VM, and returns them by the names of their
+// files; none for a cached version. processFile names the file that has the VM's process, see lazyfill.VM. The caller
+// has pinned the version, with the VM's ID as the holder.
+func (c *Cache) ServeDisks(ctx context.Context, contentID, vm, processFile string) (map[string]LazyDisk, error) {
+	c.mu.Lock()
+	l := c.startableLocked(contentID)
+	if c.entries[contentID] != nil {
+		l = nil
+	}
+	c.mu.Unlock()
+	if l == nil {
+		return nil, nil
+	}
+	sockets, err := l.supervisor.Serve(ctx, vm, processFile)
+	if err != nil {
+		return nil, fmt.Errorf("open the disks of version %s: %w", contentID, err)
+	}
+	state, disks := l.supervisor.State(), map[string]LazyDisk{}
+	for name, socket := range sockets {
+		disks[name] = LazyDisk{Socket: socket, Bytes: state.Disks[name].Size}
+	}
+	return disks, nil
+}
+
+// ReleaseDisks closes the disks that were opened for a VM, after it was moved to the files.
+func (c *Cache) ReleaseDisks(ctx context.Context, contentID, vm string) error {
+	c.mu.Lock()
+	l := c.lazyPulls[contentID]
+	c.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	return l.supervisor.Release(ctx, vm)
+}
+
+// LazyState is how far the lazy pull of a version is.
+type LazyState struct {
+	ContentID  string
+	IsComplete bool // the version is listed: VMs can be moved to its files
+	lazyfill.State
+}
+
+// LazyPulls returns the lazy pulls that run, ordered by content ID.
+func (c *Cache) LazyPulls() []LazyState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]LazyState, 0, len(c.lazyPulls))
+	for id, l := range c.lazyPulls {
+		out = append(out, LazyState{ContentID: id, IsComplete: l.isComplete, State: l.supervisor.State()})
+	}
+	slices.SortFunc(out, func(a, b LazyState) int { return strings.Compare(a.ContentID, b.ContentID) })
+	return out
+}
+
+// ResumeLazyPulls continues the lazy pulls of an earlier agent. The versions that VMs use are pinned before. It is
+// called once.
+func (c *Cache) ResumeLazyPulls() error {
+	list, err := os.ReadDir(c.opts.Dir)
+	if err != nil {
+		return fmt.Errorf("resume lazy pulls: %w", err)
+	}
+	for _, item := range list {
+		id, isLazy := strings.CutSuffix(item.Name(), lazySuffix)
+		if !isLazy || !contentIDPattern.MatchString(id) {
+			continue
+		}
+		if err := c.resumeLazyPull(id); err != nil {
+			return fmt.Errorf("resume the lazy pull of version %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+func (c *Cache) resumeLazyPull(id string) error {
+	var b booking
+	raw, err := readSmallFile(filepath.Join(c.path(id)+lazySuffix, bookFile))
+	if err == nil {
+		err = json.Unmarshal(raw, &b)
+	}
+	c.mu.Lock()
+	isUsed := len(c.pins[id]) > 0
+	c.mu.Unlock()
+	if err != nil || b.Ref.ContentID != id || c.opts.Lazy == nil || !isUsed {
+		return c.endLazyPull(id)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.startPullLocked(newPull(c.life, b.Ref, func(ctx context.Context, f *sharedPull) error {
+		if err := c.evictFor(ctx, f, b.Bytes, c.path(id)); err != nil {
+			c.opts.Logger.Warn("a lazy pull continues without the space that it may need", "content", id, "error", err)
+		}
+		return c.runLazyPull(ctx, f)
+	}))
+	return nil
+}

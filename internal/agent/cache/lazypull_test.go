@@ -1,0 +1,255 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/lazyfill"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+const fillEnv = "TEST_FILL_PROCESS"
+
+// TestMain: the test binary is also the process that pulls a version.
+func TestMain(m *testing.M) {
+	if os.Getenv(fillEnv) != "" {
+		log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+		if err := lazyfill.Main(context.Background(), os.Args[1], log); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// lazyShelf is a shelf whose cache pulls lazily, from a registry that answers a number of requests for ranges.
+type lazyShelf struct {
+	*shelf
+	allowed atomic.Int64
+	lost    atomic.Bool // ranges are answered with 410
+	lazy    *cache.LazyPulls
+}
+
+func newLazyShelf(t *testing.T) *lazyShelf {
+	t.Helper()
+	s := &lazyShelf{shelf: &shelf{t: t, dir: t.TempDir()}}
+	s.server, s.client, s.core = serve(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			isRange := r.Header.Get("Range") != ""
+			for isRange && s.allowed.Add(-1) < 0 {
+				s.allowed.Add(1)
+				select {
+				case <-r.Context().Done():
+					return
+				case <-time.After(5 * time.Millisecond):
+				}
+			}
+			if isRange && s.lost.Load() {
+				http.Error(w, "gone", http.StatusGone)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	sockets, err := os.MkdirTemp("", "lazy-") // short: an address of a socket has about 100 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.lazy = &cache.LazyPulls{
+		Mode: cache.LazyOn, SocketDir: sockets, SocketGroup: -1,
+		Program: lazyfill.Program{Path: self, Env: append(os.Environ(), fillEnv+"=1")},
+		Order:   func(cache.Ref, *lazyfill.Order) {},
+		Token:   func(context.Context, cache.Ref, string, bool) (string, error) { return "", nil },
+	}
+	s.restart()
+	t.Cleanup(func() {
+		s.allowed.Store(1 << 30)
+		_ = s.cache.Close()
+		s.restart()
+		if err := s.cache.ResumeLazyPulls(); err != nil { // ends what no VM uses
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// restart opens the cache as the next agent does.
+func (s *lazyShelf) restart() {
+	s.t.Helper()
+	if s.cache != nil {
+		if err := s.cache.Close(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	source := cache.NewRegistry(transfer.Options{}, nil)
+	s.t.Cleanup(func() { _ = source.Close() })
+	var err error
+	s.cache, err = cache.Open(cache.Options{Dir: s.dir, Source: source, Lazy: s.lazy})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// begin starts a lazy pull for a VM and opens the disks for it.
+func (s *lazyShelf) begin(ref cache.Ref, vm string) map[string]cache.LazyDisk {
+	s.t.Helper()
+	s.allowed.Store(1) // the index
+	s.cache.Pin(ref.ContentID, vm)
+	if err := s.cache.FetchStartable(s.t.Context(), ref, nil); err != nil {
+		s.t.Fatal(err)
+	}
+	if s.cache.Has(ref.ContentID) || !s.cache.IsStartable(ref.ContentID) {
+		s.t.Fatal("the version is complete, or cannot be used yet")
+	}
+	disks, err := s.cache.ServeDisks(s.t.Context(), ref.ContentID, vm, "/nowhere")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return disks
+}
+
+func (s *lazyShelf) eventually(what string, is func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("waited for %s: %+v", what, s.cache.LazyPulls())
+		}
+	}
+}
+
+// names returns the names in the cache's directory.
+func (s *lazyShelf) names() (names []string) {
+	s.t.Helper()
+	list, err := os.ReadDir(s.dir)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, item := range list {
+		names = append(names, item.Name())
+	}
+	return names
+}
+
+// TestLazyPullOutlivesAgent: the process of a version continues while no agent runs; the next agent finds its VMs,
+// lists the version once it is complete, and ends the process when the last VM was moved to the files.
+func TestLazyPullOutlivesAgent(t *testing.T) {
+	s := newLazyShelf(t)
+	path := noise(t, "disk.img", 1, 24)
+	ref := s.push("v1", nil, path)
+	disks := s.begin(ref, "vm-1")
+	if d := disks["disk.img"]; d.Socket == "" || d.Bytes != 24*mib {
+		t.Fatalf("disks %+v", disks)
+	}
+	v, err := s.cache.Version(ref.ContentID)
+	if err != nil || v.Dir != filepath.Join(s.dir, ref.ContentID) || len(v.Config) == 0 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	first := s.cache.LazyPulls()[0]
+	s.restart()
+	if err := syscall.Kill(first.PID, 0); err != nil {
+		t.Error("the process ended with the agent:", err)
+	}
+	s.cache.Pin(ref.ContentID, "vm-1")
+	if err := s.cache.ResumeLazyPulls(); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the process of the earlier agent", func() bool { return s.cache.IsStartable(ref.ContentID) })
+	again, err := s.cache.ServeDisks(t.Context(), ref.ContentID, "vm-1", "/nowhere")
+	if err != nil || again["disk.img"] != disks["disk.img"] || s.cache.LazyPulls()[0].PID != first.PID {
+		t.Errorf("disks %+v, before %+v, %v", again, disks, err)
+	}
+	s.allowed.Store(1 << 30)
+	s.eventually("the version", func() bool { return s.cache.Has(ref.ContentID) })
+	if now := s.cache.LazyPulls(); len(now) != 1 || !now[0].IsComplete || len(now[0].VMs) != 1 {
+		t.Errorf("before the VM was moved: %+v", now)
+	}
+	if disks, err := s.cache.ServeDisks(t.Context(), ref.ContentID, "vm-2", "/nowhere"); err != nil || len(disks) != 0 {
+		t.Errorf("a VM that starts now gets %+v, %v", disks, err)
+	}
+	s.restart() // and once more
+	s.cache.Pin(ref.ContentID, "vm-1")
+	if err := s.cache.ResumeLazyPulls(); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the process", func() bool { now := s.cache.LazyPulls(); return len(now) == 1 && now[0].IsComplete })
+	if err := s.cache.ReleaseDisks(t.Context(), ref.ContentID, "vm-1"); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the end of the process", func() bool { return len(s.cache.LazyPulls()) == 0 })
+	s.eventually("the process's directory to go", func() bool { return len(s.names()) == 1 })
+	got, err := os.ReadFile(s.file(ref, "disk.img"))
+	want, err2 := os.ReadFile(path)
+	if err != nil || err2 != nil || !bytes.Equal(got, want) {
+		t.Errorf("the disk has %d other bytes, %v, %v", len(got), err, err2)
+	}
+}
+
+// TestUnwantedLazyPull: a version that no VM uses any more becomes an interrupted pull, also where its last VM ended
+// while no agent ran, and the next pull continues it.
+func TestUnwantedLazyPull(t *testing.T) {
+	s := newLazyShelf(t)
+	ref := s.push("v1", nil, noise(t, "disk.img", 2, 24))
+	isInterrupted := func() bool {
+		names := s.names()
+		return len(names) == 1 && names[0] == ref.ContentID+".partial"
+	}
+	s.begin(ref, "vm-1")
+	pid := s.cache.LazyPulls()[0].PID
+	s.cache.Unpin(ref.ContentID, "vm-1")
+	s.eventually("an interrupted pull", isInterrupted)
+	s.eventually("the end of the process", func() bool { return syscall.Kill(pid, 0) != nil })
+	s.begin(ref, "vm-2")
+	s.restart()
+	if err := s.cache.ResumeLazyPulls(); err != nil {
+		t.Fatal(err)
+	}
+	if !isInterrupted() {
+		t.Errorf("the cache has %v", s.names())
+	}
+	s.allowed.Store(1 << 30)
+	s.fetch(ref)
+	if names := s.names(); len(names) != 1 || names[0] != ref.ContentID {
+		t.Errorf("the cache has %v", names)
+	}
+}
+
+// TestLazyPullWhoseVersionIsLost: the failure reaches who waits, and nothing is left but an interrupted pull.
+func TestLazyPullWhoseVersionIsLost(t *testing.T) {
+	s := newLazyShelf(t)
+	ref := s.push("v1", nil, noise(t, "disk.img", 3, 24))
+	s.begin(ref, "vm-1")
+	failed := make(chan error, 1)
+	go func() { failed <- s.cache.Fetch(t.Context(), ref, nil) }()
+	s.lost.Store(true)
+	s.allowed.Store(1 << 30)
+	s.eventually("the failure", func() bool {
+		now := s.cache.LazyPulls()
+		return len(now) == 1 && now[0].Phase == lazyfill.Failed
+	})
+	if err := s.cache.ReleaseDisks(t.Context(), ref.ContentID, "vm-1"); err != nil { // the agent has ended the VM
+		t.Fatal(err)
+	}
+	if err := <-failed; err == nil {
+		t.Error("no error")
+	}
+	s.eventually("an interrupted pull", func() bool {
+		names := s.names()
+		return len(names) == 1 && names[0] == ref.ContentID+".partial"
+	})
+}

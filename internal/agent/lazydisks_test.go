@@ -1,0 +1,271 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/lazyfill"
+	"github.com/buildyard/buildyard/internal/diskfile"
+	"github.com/buildyard/buildyard/internal/hv/guesttest"
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+const fillEnv = "TEST_FILL_PROCESS"
+
+// TestMain: the test binary is also the process that pulls a version.
+func TestMain(m *testing.M) {
+	if os.Getenv(fillEnv) != "" {
+		log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+		if err := lazyfill.Main(context.Background(), os.Args[1], log); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// The bytes of the second disk that are held. A guest that boots reads the beginning and the end of each disk.
+const (
+	dataBytes        = 48 << 20
+	heldFrom, heldTo = 4 << 20, dataBytes - 4<<20
+)
+
+// lazyRegistry is a registry with a guest whose second disk can be held.
+type lazyRegistry struct {
+	url     string
+	version api.PushResult
+	data    []byte // of the second disk
+
+	mu      sync.Mutex
+	held    chan struct{}              // closed when frames of the second disk are sent again
+	status  int                        // instead of frames; 0: frames
+	isFrame func(r *http.Request) bool // of the second disk
+}
+
+// newLazyRegistry pushes the demo guest with a second disk.
+func newLazyRegistry(t *testing.T, disk string) *lazyRegistry {
+	t.Helper()
+	core, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir(), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &lazyRegistry{data: make([]byte, dataBytes), isFrame: func(*http.Request) bool { return false }}
+	c.release()
+	_, _ = rand.NewChaCha8([32]byte{3}).Read(c.data)
+	h := rest.Handler(registryrest.Routes(core), slog.New(slog.DiscardHandler))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.mu.Lock()
+		held, status, isFrame := c.held, c.status, c.isFrame(r)
+		c.mu.Unlock()
+		if isFrame {
+			select {
+			case <-held:
+			case <-r.Context().Done():
+				return
+			}
+			if status != 0 {
+				w.WriteHeader(status)
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	}))
+	client, err := transfer.New(transfer.Options{BaseURL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		client.Close()
+		c.release()
+		server.Close()
+		_ = core.Close()
+	})
+	data := filepath.Join(t.TempDir(), "data.raw")
+	if err := os.WriteFile(data, c.data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.version, err = client.Push(t.Context(), transfer.PushOptions{
+		Request: api.PushRequest{Name: "debian", Tag: "v1", Config: json.RawMessage(
+			`{"ram":"256M","cpu":{"cores":1},"hard_drives":[{"file":"system.raw","format":"raw"},` +
+				`{"file":"data.raw","format":"raw"}]}`)},
+		Files: []transfer.PushFile{
+			{Name: "system.raw", Disk: &diskfile.Disk{Path: disk, Format: "qcow2"}, Kind: api.FileDisk},
+			{Name: "data.raw", Path: data, Kind: api.FileDisk, Format: "raw"},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := client.Manifest(t.Context(), transfer.VersionRef{ID: c.version.ID, ContentID: c.version.ContentID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer := m.Files[1].Layers[0]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isFrame = func(r *http.Request) bool {
+		var from int64
+		_, err := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &from)
+		return err == nil && from >= heldFrom && from < heldTo && strings.Contains(r.URL.Path, layer.Root)
+	}
+	c.url = server.URL
+	return c
+}
+
+// hold holds the frames of the second disk until release.
+func (c *lazyRegistry) hold() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = make(chan struct{})
+}
+
+func (c *lazyRegistry) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held == nil {
+		c.held = make(chan struct{})
+	}
+	select {
+	case <-c.held:
+	default:
+		close(c.held)
+	}
+}
+
+// answer makes requests for frames of the second disk fail.
+func (c *lazyRegistry) answer(status int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.status = status
+}
+
+// bootLazy starts an agent whose VMs start before their template is complete.
+func bootLazy(t *testing.T, name string, c *lazyRegistry) *realNode {
+	t.Helper()
+	sockets, err := os.MkdirTemp("", "lazy-") // short: an address of a socket has about 100 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+	if err := os.Chmod(sockets, 0o755); err != nil { // QEMU may be another user
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bootReal(t, name, t.TempDir(), c.url, func(n *realNode, o *cache.Options) {
+		_, group := n.driver.SocketUser("")
+		o.Lazy = &cache.LazyPulls{
+			Mode: cache.LazyOn, SocketDir: sockets, SocketGroup: group,
+			Program: lazyfill.Program{Path: self, Env: append(os.Environ(), fillEnv+"=1")},
+			Order:   func(cache.Ref, *lazyfill.Order) {},
+			Token:   func(context.Context, cache.Ref, string, bool) (string, error) { return "", nil },
+		}
+	})
+}
+
+// eventually waits until a condition holds.
+func (n *realNode) eventually(what string, is func() bool) {
+	n.t.Helper()
+	for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			n.t.Fatalf("waited for %s: %+v", what, n.cache.LazyPulls())
+		}
+	}
+}
+
+// TestStartBeforePullEnds: a guest runs while its second disk is held; the process that serves the disks is killed, the
+// guest's read waits and returns what was pushed; in the end the VM reads the files, and can be saved.
+func TestStartBeforePullEnds(t *testing.T) {
+	t.Parallel()
+	disk := guesttest.Disk(t)
+	guesttest.Turn(t, 1)
+	c := newLazyRegistry(t, disk)
+	c.hold()
+	n := bootLazy(t, "lazy", c)
+	v := c.version
+	n.start("1", v.ID, "v1", v.ContentID)
+	if n.cache.Has(v.ContentID) {
+		t.Fatal("the version is complete")
+	}
+	state := n.cache.LazyPulls()[0]
+	if _, served := state.VMs[idA]; !served || state.IsComplete {
+		t.Fatalf("%+v", state)
+	}
+	sum := make(chan string, 1)
+	go func() { sum <- n.run("sha256sum < /dev/vdb") }()
+	n.eventually("a read that waits", func() bool { return n.cache.LazyPulls()[0].Disks["data.raw"].Readers > 0 })
+	if err := syscall.Kill(state.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("the next process", func() bool {
+		now := n.cache.LazyPulls()[0]
+		return now.PID != state.PID && now.Phase == lazyfill.Serving
+	})
+	c.release()
+	if got, want := <-sum, fmt.Sprintf("%x  -\n", sha256.Sum256(c.data)); got != want {
+		t.Errorf("the guest read %s instead of %s", got, want)
+	}
+	n.eventually("the move to the files", func() bool { return len(n.cache.LazyPulls()) == 0 })
+	if !n.cache.Has(v.ContentID) {
+		t.Error("the version is not in the cache")
+	}
+	left, err := filepath.Glob(filepath.Join(n.dir, "templates", "*"))
+	if err != nil || len(left) != 1 || filepath.Base(left[0]) != v.ContentID {
+		t.Errorf("the cache has %v, %v", left, err)
+	}
+	if got := n.run("echo 3 > /proc/sys/vm/drop_caches; sha256sum < /dev/vdb"); !strings.HasPrefix(got,
+		fmt.Sprintf("%x", sha256.Sum256(c.data))) {
+		t.Errorf("from the file, the guest read %s", got)
+	}
+	n.save("1", "s1", "v3", v.ID)
+	n.terminate("1")
+}
+
+// TestLazyPullEndsWithItsVM: what was pulled for a VM that ended is an interrupted pull, which the next start
+// continues; a pull that cannot be completed ends the VM with its reason.
+func TestLazyPullEndsWithItsVM(t *testing.T) {
+	t.Parallel()
+	disk := guesttest.Disk(t)
+	guesttest.Turn(t, 1)
+	c := newLazyRegistry(t, disk)
+	c.hold()
+	n := bootLazy(t, "lazy", c)
+	v := c.version
+	n.start("1", v.ID, "v1", v.ContentID)
+	n.terminate("1")
+	n.eventually("the end of the pull", func() bool { return len(n.cache.LazyPulls()) == 0 })
+	n.eventually("an interrupted pull", func() bool {
+		left, err := filepath.Glob(filepath.Join(n.dir, "templates", "*"))
+		return err == nil && len(left) == 1 && strings.HasSuffix(left[0], ".partial")
+	})
+	c.answer(http.StatusGone) // once they are not held any more
+	n.start("2", v.ID, "v1", v.ContentID)
+	c.release()
+	n.reaches("2", api.PhaseStopped)
+	if s := n.control.status(idA); !strings.HasPrefix(s.Message, "The VM was ended: the rest of the template cannot") {
+		t.Errorf("%+v", s)
+	}
+	n.terminate("2")
+	n.eventually("the end of the pull", func() bool { return len(n.cache.LazyPulls()) == 0 })
+}
