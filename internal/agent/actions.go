@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -181,7 +182,7 @@ func (a *Agent) recordVMStopped(_ context.Context, in *instance, vm hv.VM) error
 		message = "The VM was ended: " + firstBytes(loss.Error(), maxMessageBytes)
 		failure = failurecause.Of(loss, farm.StepRun)
 	}
-	a.log.Warn("VM stopped", "instance_id", in.id, "reason", vm.Failure)
+	a.log.Warn("VM stopped", "instance_id", in.id, "reason", cmp.Or(vm.Failure, message))
 	err := a.storeAndReport(in, func(s *journal.State) {
 		s.Phase, s.Message, s.VM = api.PhaseStopped, message, a.linkVM(vm)
 		s.Failure = failure

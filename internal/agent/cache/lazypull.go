@@ -71,11 +71,12 @@ type lazyPull struct {
 	ref        Ref
 	supervisor *lazyfill.Supervisor
 	startable  chan struct{} // closed when VMs may start
+	ended      chan struct{} // closed when its process has ended, and its directory is gone
 	isComplete bool          // the version is listed, and VMs are being moved to its files; the cache's mu guards it
 }
 
 // FetchStartable is Fetch, except that it may return while the version is still being pulled, once VMs can be started
-// from it: see LazyDisks.
+// from it: see ServeDisks.
 func (c *Cache) FetchStartable(ctx context.Context, ref Ref, progress func(float64)) error {
 	if !contentIDPattern.MatchString(ref.ContentID) {
 		return farm.Invalid("content_id", "%q is not a content ID", ref.ContentID)
@@ -103,29 +104,21 @@ func (c *Cache) FetchStartable(ctx context.Context, ref Ref, progress func(float
 
 // pullStartable pulls a version, lazily where that is worth it.
 func (c *Cache) pullStartable(ctx context.Context, f *sharedPull) error {
-	if c.opts.Lazy == nil || c.opts.Lazy.Mode == LazyOff {
-		return c.pullVersion(ctx, f)
-	}
-	need, err := c.opts.Source.SpaceNeed(ctx, f.ref, c.localContent())
-	if err != nil {
-		return fmt.Errorf("pull %s %s: %w", f.ref.Name, f.ref.Tag, err)
-	}
-	if !c.isLazy(need) {
-		return c.pullVersion(ctx, f)
-	}
-	if err = c.beginLazyPull(ctx, f, need); err != nil {
-		return fmt.Errorf("pull %s %s: %w", f.ref.Name, f.ref.Tag, err)
-	}
-	if err = c.runLazyPull(ctx, f); !c.isAbandoned(f) && c.life.Err() == nil {
-		c.metrics.pulls.Observe(err)
-	}
-	return err
+	return c.pull(ctx, f, func(need SpaceNeed) error {
+		if c.opts.Lazy == nil || !c.isLazy(need) {
+			return c.pullWhole(ctx, f, need)
+		}
+		if err := c.beginLazyPull(ctx, f, need); err != nil {
+			return err
+		}
+		return c.runLazyPull(ctx, f)
+	})
 }
 
 // isLazy reports whether a version is pulled lazily.
 func (c *Cache) isLazy(need SpaceNeed) bool {
 	mode := c.opts.Lazy.Mode
-	if need.Lazy != "" {
+	if need.Lazy != "" && mode != LazyOff {
 		mode = need.Lazy
 	}
 	switch {
@@ -191,6 +184,7 @@ func (c *Cache) runLazyPull(ctx context.Context, f *sharedPull) error {
 		}
 		stop()
 		<-supervised
+		defer close(l.ended)
 		return c.endLazyPull(l.ref.ContentID)
 	}
 	if err := c.followLazyPull(ctx, f, l); err != nil {
@@ -205,7 +199,23 @@ func (c *Cache) runLazyPull(ctx context.Context, f *sharedPull) error {
 	return nil
 }
 
-// addLazyPull lists the pull of a flight.
+// awaitLazyEnd waits until the process of an earlier lazy pull of a version has ended.
+func (c *Cache) awaitLazyEnd(ctx context.Context, contentID string) error {
+	c.mu.Lock()
+	l := c.lazyPulls[contentID]
+	c.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	select {
+	case <-l.ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// addLazyPull adds the lazy pull of a version, whose directories exist.
 func (c *Cache) addLazyPull(f *sharedPull) *lazyPull {
 	dir := c.path(f.ref.ContentID)
 	o := lazyfill.Order{
@@ -213,12 +223,13 @@ func (c *Cache) addLazyPull(f *sharedPull) *lazyPull {
 		SocketDir: c.opts.Lazy.SocketDir, SocketGroup: c.opts.Lazy.SocketGroup, MinBytes: minLazyBytes,
 	}
 	c.opts.Lazy.Order(f.ref, &o)
-	l := &lazyPull{ref: f.ref, startable: f.startable, supervisor: lazyfill.NewSupervisor(lazyfill.SupervisorOptions{
+	l := &lazyPull{ref: f.ref, startable: f.startable, ended: make(chan struct{})}
+	l.supervisor = lazyfill.NewSupervisor(lazyfill.SupervisorOptions{
 		Dir: dir + lazySuffix, Order: o, Program: c.opts.Lazy.Program, Logger: c.opts.Logger,
 		Token: func(ctx context.Context, last string, refused bool) (string, error) {
 			return c.opts.Lazy.Token(ctx, f.ref, last, refused)
 		},
-	})}
+	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lazyPulls[f.ref.ContentID] = l
@@ -283,8 +294,9 @@ func (c *Cache) releaseUnpinned(ctx context.Context, l *lazyPull, state lazyfill
 		c.mu.Lock()
 		_, isUsed := c.pins[l.ref.ContentID][vm]
 		_, isOrphan := c.pins[l.ref.ContentID][OrphanHolder(vm)]
+		wasRemoved := l.isComplete && c.entries[l.ref.ContentID] == nil // its holders use the next pull
 		c.mu.Unlock()
-		if isUsed || isOrphan {
+		if (isUsed || isOrphan) && !wasRemoved {
 			continue
 		}
 		if err := l.supervisor.Release(ctx, vm); err != nil && ctx.Err() == nil {
@@ -427,13 +439,15 @@ func (c *Cache) resumeLazyPull(id string) error {
 	if err != nil || b.Ref.ContentID != id || c.opts.Lazy == nil || !isUsed {
 		return c.endLazyPull(id)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.startPullLocked(newPull(c.life, b.Ref, func(ctx context.Context, f *sharedPull) error {
+	f := newPull(c.life, b.Ref, func(ctx context.Context, f *sharedPull) error {
 		if err := c.evictFor(ctx, f, b.Bytes, c.path(id)); err != nil {
 			c.opts.Logger.Warn("a lazy pull continues without the space that it may need", "content", id, "error", err)
 		}
 		return c.runLazyPull(ctx, f)
-	}))
+	})
+	f.lazy = true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.startPullLocked(f)
 	return nil
 }

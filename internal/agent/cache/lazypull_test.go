@@ -170,6 +170,8 @@ func TestLazyPullOutlivesAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.eventually("the process of the earlier agent", func() bool { return s.cache.IsStartable(ref.ContentID) })
+	s.cache.Pin(ref.ContentID, "vm-3") // which leaves again
+	s.cache.Unpin(ref.ContentID, "vm-3")
 	again, err := s.cache.ServeDisks(t.Context(), ref.ContentID, "vm-1", "/nowhere")
 	if err != nil || again["disk.img"] != disks["disk.img"] || s.cache.LazyPulls()[0].PID != first.PID {
 		t.Errorf("disks %+v, before %+v, %v", again, disks, err)
@@ -198,6 +200,90 @@ func TestLazyPullOutlivesAgent(t *testing.T) {
 	if err != nil || err2 != nil || !bytes.Equal(got, want) {
 		t.Errorf("the disk has %d other bytes, %v, %v", len(got), err, err2)
 	}
+}
+
+// TestLazyPullRestartsItsProcess: a VM that starts while the process is started again gets its disks.
+func TestLazyPullRestartsItsProcess(t *testing.T) {
+	s := newLazyShelf(t)
+	ref := s.push("v1", nil, noise(t, "disk.img", 4, 24))
+	first := s.begin(ref, "vm-1")
+	pid := s.cache.LazyPulls()[0].PID
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.cache.Pin(ref.ContentID, "vm-2")
+	var second map[string]cache.LazyDisk
+	served := make(chan error, 1)
+	go func() {
+		var err error
+		second, err = s.cache.ServeDisks(t.Context(), ref.ContentID, "vm-2", "/nowhere")
+		served <- err
+	}()
+	s.eventually("the next process", func() bool { now := s.cache.LazyPulls()[0]; return now.PID != pid })
+	s.allowed.Store(1) // the index, once more
+	err := <-served
+	if err != nil || second["disk.img"].Socket == "" || second["disk.img"].Socket == first["disk.img"].Socket {
+		t.Errorf("disks %+v, of the first VM %+v, %v", second, first, err)
+	}
+	if now := s.cache.LazyPulls()[0]; now.PID == pid || len(now.VMs) == 0 {
+		t.Errorf("the process: %+v", now)
+	}
+}
+
+// TestLazyPullAgain: a version that is removed as soon as its VM was moved can be pulled again.
+func TestLazyPullAgain(t *testing.T) {
+	s := newLazyShelf(t)
+	ref := s.push("v1", nil, noise(t, "disk.img", 5, 24))
+	for range 3 {
+		s.begin(ref, "vm-1")
+		s.allowed.Store(1 << 30)
+		s.eventually("the version", func() bool { return s.cache.Has(ref.ContentID) })
+		s.cache.Unpin(ref.ContentID, "vm-1")
+		if err := s.cache.Remove(ref.ContentID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLazyModes: a version is pulled as a whole unless the node, and the version, want it otherwise.
+func TestLazyModes(t *testing.T) {
+	const large = 100 << 30
+	for _, tt := range []struct {
+		node, version cache.LazyMode
+		bytes         int64
+	}{
+		{cache.LazyOff, "", large},
+		{cache.LazyOff, cache.LazyOn, large}, // the node has the last word
+		{cache.LazyOn, cache.LazyOff, large},
+		{cache.LazyOn, "", 0},         // it cannot be pulled lazily
+		{cache.LazyAuto, "", 1 << 30}, // 8 s
+		{cache.LazyAuto, cache.LazyOff, large},
+		{cache.LazyOn, cache.LazyAuto, 1 << 30},
+	} {
+		c := open(t, cache.Options{
+			Dir:    t.TempDir(),
+			Source: lazySource{&source{}, tt.bytes, tt.version},
+			Lazy:   &cache.LazyPulls{Mode: tt.node},
+		})
+		if err := c.FetchStartable(t.Context(), ref("a"), nil); err != nil || !c.Has("a") {
+			t.Errorf("%+v: %v", tt, err)
+		}
+	}
+}
+
+// lazySource is a source of versions that could be pulled lazily.
+type lazySource struct {
+	*source
+	bytes int64
+	mode  cache.LazyMode
+}
+
+func (s lazySource) SpaceNeed(
+	ctx context.Context, ref cache.Ref, have cache.LocalContent,
+) (cache.SpaceNeed, error) {
+	need, err := s.source.SpaceNeed(ctx, ref, have)
+	need.LazyBytes, need.Lazy = s.bytes, s.mode
+	return need, err
 }
 
 // TestUnwantedLazyPull: a version that no VM uses any more becomes an interrupted pull, also where its last VM ended

@@ -126,7 +126,13 @@ func (c *Cache) runPull(ctx context.Context, f *sharedPull) {
 	close(f.done)
 }
 
-func (c *Cache) pullVersion(ctx context.Context, f *sharedPull) (err error) {
+// pullVersion pulls all of a version.
+func (c *Cache) pullVersion(ctx context.Context, f *sharedPull) error {
+	return c.pull(ctx, f, func(need SpaceNeed) error { return c.pullWhole(ctx, f, need) })
+}
+
+// pull asks for the space that a version needs, and has do pull it.
+func (c *Cache) pull(ctx context.Context, f *sharedPull, do func(SpaceNeed) error) (err error) {
 	defer func() {
 		if !c.isAbandoned(f) {
 			c.metrics.pulls.Observe(err)
@@ -136,10 +142,18 @@ func (c *Cache) pullVersion(ctx context.Context, f *sharedPull) (err error) {
 			err = fmt.Errorf("%s%w", prefix, err)
 		}
 	}()
+	if err := c.awaitLazyEnd(ctx, f.ref.ContentID); err != nil {
+		return err
+	}
 	need, err := c.opts.Source.SpaceNeed(ctx, f.ref, c.localContent())
 	if err != nil {
 		return err
 	}
+	return do(need)
+}
+
+// pullWhole pulls a version that no VM uses before it is complete.
+func (c *Cache) pullWhole(ctx context.Context, f *sharedPull, need SpaceNeed) error {
 	from, release := c.pinSources(f.ref, need.ChainIDs)
 	defer release()
 	part := c.path(f.ref.ContentID) + partSuffix

@@ -164,7 +164,7 @@ func (p *process) state() State {
 	}
 	if p.phase == Complete {
 		s.Progress = 1
-		maps.Copy(s.Files, p.order.Finished)
+		maps.Copy(s.Files, p.finished)
 	}
 	return s
 }

@@ -28,7 +28,7 @@ const (
 // process is the process of a version.
 type process struct {
 	dir   string
-	order Order
+	order Order // fixed
 	token *token
 	log   *slog.Logger
 	end   context.CancelFunc // ends the process
@@ -41,6 +41,7 @@ type process struct {
 	progress transfer.Progress
 	pull     *transfer.LazyPull  // nil until it is open
 	fetched  int64               // bytes by this process
+	finished map[string]File     // of a complete version, by their names
 	disks    map[string]nbd.Disk // by their names; nil until they can be served
 	vms      map[string]*servedVM
 	stopped  bool           // no VM is served any more
@@ -207,6 +208,9 @@ func (p *process) openFinished() error {
 		}
 		disks[name] = d
 	}
+	p.mu.Lock()
+	p.finished = p.order.Finished
+	p.mu.Unlock()
 	p.setDisks(Complete, nil, disks)
 	return nil
 }
@@ -220,7 +224,7 @@ func (p *process) finish(result transfer.PullResult) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.order = o
+	p.finished = o.Finished
 	p.phase, p.waiting, p.problem = Complete, time.Time{}, nil
 	p.log.Info("all of a version is here", "content", o.ContentID, "bytes", result.TransferredBytes)
 	return nil

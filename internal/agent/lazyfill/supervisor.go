@@ -160,13 +160,21 @@ func (s *Supervisor) Next(ctx context.Context) (State, error) {
 	}
 }
 
-// Serve opens the sockets of a VM, as Handle.Serve.
-func (s *Supervisor) Serve(ctx context.Context, vm, processFile string) (map[string]string, error) {
-	h := s.current()
-	if h == nil {
-		return nil, errors.New("the process that fills the version has not answered yet")
+// Serve opens the sockets of a VM, as Handle.Serve. It waits while the process is started again.
+func (s *Supervisor) Serve(ctx context.Context, vm, processFile string) (sockets map[string]string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	err = errors.New("the process that fills the version does not answer")
+	for {
+		if h := s.current(); h != nil {
+			if sockets, err = h.Serve(ctx, vm, processFile); err == nil {
+				return sockets, nil
+			}
+		}
+		if state, ended := s.Next(ctx); ended != nil || state.Phase == Failed {
+			return nil, err
+		}
 	}
-	return h.Serve(ctx, vm, processFile)
 }
 
 // Release closes the sockets of a VM, as Handle.Release. A process that cannot be started has none.
