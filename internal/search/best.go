@@ -10,10 +10,10 @@ type Best[T any] struct {
 	ranked  []Ranked[T] // at most limit, the best first
 }
 
-// Ranked is a record with its match.
+// Ranked is a record with how well it matches.
 type Ranked[T any] struct {
 	Record T
-	Match  Match
+	Rank   Rank
 }
 
 // NewBest returns an empty Best for a number of records, at least 1.
@@ -22,9 +22,20 @@ func NewBest[T any](limit int, compare func(a, b T) int) *Best[T] {
 }
 
 // Add adds a record that matches.
-func (b *Best[T]) Add(record T, m Match) {
+func (b *Best[T]) Add(record T, rank Rank) {
 	b.total++
-	one := Ranked[T]{record, m}
+	b.keep(Ranked[T]{record, rank})
+}
+
+// Merge adds the records of another Best with the same limit.
+func (b *Best[T]) Merge(other *Best[T]) {
+	b.total += other.total
+	for _, one := range other.ranked {
+		b.keep(one)
+	}
+}
+
+func (b *Best[T]) keep(one Ranked[T]) {
 	if len(b.ranked) == b.limit && b.order(one, b.ranked[b.limit-1]) >= 0 {
 		return
 	}
@@ -34,8 +45,8 @@ func (b *Best[T]) Add(record T, m Match) {
 }
 
 func (b *Best[T]) order(x, y Ranked[T]) int {
-	if x.Match.Rank != y.Match.Rank {
-		return int(x.Match.Rank) - int(y.Match.Rank)
+	if x.Rank != y.Rank {
+		return int(x.Rank) - int(y.Rank)
 	}
 	return b.compare(x.Record, y.Record)
 }

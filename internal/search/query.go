@@ -59,44 +59,55 @@ type Match struct {
 }
 
 // Match returns how a record with these fields matches; ok is false when it does not.
-func (q Query) Match(fields []Field) (m Match, ok bool) { return q.MatchText(Text(fields)) }
-
-// MatchText returns how a record matches whose fields have this text; ok is false when it does not.
-func (q Query) MatchText(text string) (m Match, ok bool) {
-	m = bestField(text, q.phrase)
-	if m.Rank != none || q.words == nil {
-		return m, m.Rank != none
+func (q Query) Match(fields []Field) (m Match, ok bool) {
+	text := Text(fields)
+	rank, at := q.find(text)
+	if rank == none {
+		return Match{}, false
 	}
-	m.Rank = Exact
-	for i, word := range q.words {
-		one := bestField(text, word)
-		if one.Rank == none {
-			return Match{}, false
-		}
-		if i == 0 {
-			m.Field = one.Field
-		}
-		m.Rank = max(m.Rank, one.Rank, Word) // a part of the query is never an exact match
-	}
-	return m, true
+	return Match{rank, fieldAt(text, at)}, true
 }
 
-// bestField returns the first field of a text that matches a word best; the rank is none when no field does.
-func bestField(text, word string) Match {
-	best := Match{Rank: none}
-	at := 0
-	for best.Rank != Exact {
-		next := strings.Index(text[at:], word)
+// Rank returns how well a record matches whose fields have this text; ok is false when it does not.
+func (q Query) Rank(text string) (rank Rank, ok bool) {
+	rank, _ = q.find(text)
+	return rank, rank != none
+}
+
+// find returns how well a text matches, and where it does so first.
+func (q Query) find(text string) (rank Rank, at int) {
+	rank, at = bestMatch(text, q.phrase)
+	if rank != none || q.words == nil {
+		return rank, at
+	}
+	rank = Exact
+	for i, word := range q.words {
+		one, begin := bestMatch(text, word)
+		if one == none {
+			return none, 0
+		}
+		if i == 0 {
+			at = begin
+		}
+		rank = max(rank, one, Word) // a part of the query is never an exact match
+	}
+	return rank, at
+}
+
+// bestMatch returns the first part of a text that matches a word best; the rank is none when no part does.
+func bestMatch(text, word string) (best Rank, at int) {
+	best = none
+	for from := 0; best != Exact; from++ {
+		next := strings.Index(text[from:], word)
 		if next < 0 {
 			break
 		}
-		at += next
-		if rank := rankAt(text, at, at+len(word)); rank < best.Rank {
-			best = Match{Rank: rank, Field: fieldAt(text, at)}
+		from += next
+		if rank := rankAt(text, from, from+len(word)); rank < best {
+			best, at = rank, from
 		}
-		at++
 	}
-	return best
+	return best, at
 }
 
 // rankAt returns the rank of the part of a text from begin to end.

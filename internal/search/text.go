@@ -10,8 +10,8 @@ const (
 
 func isMark(c byte) bool { return c <= idMark }
 
-// Text returns the fields of a record as one text, for MatchText. Searching that takes a fraction of the time that many
-// small fields take.
+// Text returns the fields of a record as one text, for Query.Rank. Searching that takes a fraction of the time that
+// many small fields take.
 func Text(fields []Field) string {
 	var out strings.Builder
 	size := 1

@@ -117,11 +117,13 @@ func newServer(o Options) *server {
 		registryTransport: o.RegistryTransport, processEpoch: rand.Text()[:12], hashSeed: maphash.MakeSeed(),
 		watches: o.Watches, logStreams: o.LogStreams, consoles: o.Consoles,
 		packageFiles: o.Packages, guessLimiter: &auth.GuessLimiter{}, issueRegistryToken: o.IssueRegistryToken,
-		listKeys:      o.ListKeys,
-		vmFields:      vmFields(o.Controller),
-		instanceTexts: newSearchTexts(func(a, b *farm.Instance) bool { return a.ID < b.ID }, searchedInstance),
+		listKeys: o.ListKeys,
+		vmFields: vmFields(o.Controller),
+		instanceTexts: newSearchTexts(
+			func(a, b *farm.Instance) bool { return a.ID < b.ID }, searchedInstance, orderOfInstance),
 		historyTexts: newSearchTexts(
-			func(a, b *farm.InstanceHistory) bool { return record.HistoryKey(a) < record.HistoryKey(b) }, searchedPast),
+			func(a, b *farm.InstanceHistory) bool { return record.HistoryKey(a) < record.HistoryKey(b) }, searchedPast,
+			orderOfPast),
 		openBackup: o.Backup, scanSlots: make(chan struct{}, maxScans),
 	}
 	if s.registryTransport == nil {

@@ -114,14 +114,15 @@ func addBest[T any](
 	f.result.Totals[kind] = best.Total()
 	for _, found := range best.Ranked() {
 		fieldsOf(found.Record)
-		field := f.fields[found.Match.Field]
+		match, _ := f.query.Match(f.fields)
+		field := f.fields[match.Field]
 		row := show(found.Record)
-		row.Kind, row.Rank = kind, found.Match.Rank.String()
+		row.Kind, row.Rank = kind, found.Rank.String()
 		row.Match = api.SearchField{Field: field.Name, Text: farm.Clip(field.Text, maxMatchText)}
 		if field.Key != "" {
 			row.Match.Field += "." + field.Key
 		}
-		f.out = append(f.out, rankedMatch{found.Match.Rank, row})
+		f.out = append(f.out, rankedMatch{found.Rank, row})
 	}
 }
 

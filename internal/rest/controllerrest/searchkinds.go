@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -17,23 +18,35 @@ import (
 type foundInstance struct {
 	current *farm.Instance        // nil: it is of the history
 	past    *farm.InstanceHistory // nil: it is current
+	instanceOrder
+}
+
+// instanceOrder is what orders instances that match as well. It is kept with the text of an instance: reading it from
+// each of the instances takes longer than searching their texts.
+type instanceOrder struct {
+	created      int64 // in ns since 1970
+	isEnding     bool  // Terminating or Terminated
+	isTerminated bool
 }
 
 // compare orders terminated instances behind the others, and the newest first.
 func (i foundInstance) compare(other foundInstance) int {
-	terminated, created := i.order()
-	otherTerminated, otherCreated := other.order()
-	return cmp.Or(cmp.Compare(terminated, otherTerminated), otherCreated.Compare(created))
+	switch {
+	case i.isTerminated == other.isTerminated:
+		return cmp.Compare(other.created, i.created)
+	case i.isTerminated:
+		return 1
+	}
+	return -1
 }
 
-func (i foundInstance) order() (terminated int, created time.Time) {
-	switch {
-	case i.current == nil:
-		return 1, i.past.Created
-	case i.current.State == farm.Terminated:
-		return 1, i.current.Created
-	}
-	return 0, i.current.Created
+func orderOfInstance(inst *farm.Instance) instanceOrder {
+	isTerminated := inst.State == farm.Terminated
+	return instanceOrder{inst.Created.UnixNano(), isTerminated || inst.State == farm.Terminating, isTerminated}
+}
+
+func orderOfPast(past *farm.InstanceHistory) instanceOrder {
+	return instanceOrder{past.Created.UnixNano(), true, true}
 }
 
 // instance returns what a search shows of the instance.
@@ -52,21 +65,29 @@ func (i foundInstance) instance() *farm.Instance {
 // findInstances finds instances, and terminated ones as long as the history has them, which follow those that match
 // as well. Terminated ones are found by what identifies them.
 func (f *searcher) findInstances(context.Context) {
-	best := search.NewBest(f.limit, foundInstance.compare)
-	ending := map[string]bool{} // found instances that may be in the history when that is read
-	for _, row := range f.server.instanceTexts.of(f.server.controller.Instances.Records()) {
-		if m, ok := f.matchInstance(row.record, row.text); ok {
-			best.Add(foundInstance{current: row.record}, m)
-			if row.record.State == farm.Terminating || row.record.State == farm.Terminated {
-				ending[row.record.ID] = true
+	current := f.server.instanceTexts.of(f.server.controller.Instances.Records())
+	ending := map[string]bool{} // these may be in the history when that is read
+	for _, row := range current {
+		if row.isEnding {
+			ending[row.record.ID] = true
+		}
+	}
+	best, past := search.NewBest(f.limit, foundInstance.compare), search.NewBest(f.limit, foundInstance.compare)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for _, row := range f.server.historyTexts.of(f.server.controller.History.Records()) {
+			if rank, ok := f.query.Rank(row.text); ok && !ending[row.record.ID] {
+				past.Add(foundInstance{past: row.record, instanceOrder: row.instanceOrder}, rank)
 			}
 		}
-	}
-	for _, row := range f.server.historyTexts.of(f.server.controller.History.Records()) {
-		if m, ok := f.query.MatchText(row.text); ok && !ending[row.record.ID] {
-			best.Add(foundInstance{past: row.record}, m)
+	})
+	for _, row := range current {
+		if rank, ok := f.rankInstance(row.record, row.text); ok {
+			best.Add(foundInstance{current: row.record, instanceOrder: row.instanceOrder}, rank)
 		}
 	}
+	wg.Wait()
+	best.Merge(past)
 	addBest(f, api.SearchInstance, best, func(i foundInstance) { f.setInstance(i.instance()) },
 		func(i foundInstance) api.SearchMatch { return f.showInstance(i.instance()) })
 }
@@ -127,17 +148,18 @@ func (f *searcher) setInstance(inst *farm.Instance) {
 	}
 }
 
-// matchInstance returns how an instance with a text matches by what the caller may see.
-func (f *searcher) matchInstance(inst *farm.Instance, text string) (search.Match, bool) {
-	m, ok := f.query.MatchText(text)
-	if !ok {
-		return m, false
+// rankInstance returns how well an instance with a text matches by what the caller may see.
+func (f *searcher) rankInstance(inst *farm.Instance, text string) (search.Rank, bool) {
+	rank, ok := f.query.Rank(text)
+	if !ok || !f.seen.isRestricted {
+		return rank, ok
 	}
 	if hidesTemplate, hidesNode := f.hidden(inst); hidesTemplate || hidesNode {
 		f.setInstance(inst)
-		return f.query.Match(f.fields)
+		m, ok := f.query.Match(f.fields)
+		return m.Rank, ok
 	}
-	return m, true
+	return rank, true
 }
 
 func (f *searcher) showInstance(inst *farm.Instance) api.SearchMatch {
@@ -163,7 +185,7 @@ func (f *searcher) findNodes(context.Context) {
 		}
 		f.setNode(node)
 		if m, ok := f.query.Match(f.fields); ok {
-			best.Add(node, m)
+			best.Add(node, m.Rank)
 		}
 	}
 	addBest(f, api.SearchNode, best, f.setNode, func(node *farm.Node) api.SearchMatch {
@@ -226,7 +248,7 @@ func (f *searcher) findTemplates(ctx context.Context) {
 		one := searchedTemplate{t, known[t.ID]}
 		f.setTemplate(one)
 		if m, ok := f.query.Match(f.fields); ok {
-			best.Add(one, m)
+			best.Add(one, m.Rank)
 		}
 	}
 	addBest(f, api.SearchTemplate, best, f.setTemplate, showTemplate)
@@ -264,7 +286,7 @@ func (f *searcher) findGroups(context.Context) {
 	for _, group := range f.server.controller.Groups.List() {
 		f.setGroup(group)
 		if m, ok := f.query.Match(f.fields); ok {
-			best.Add(group, m)
+			best.Add(group, m.Rank)
 		}
 	}
 	addBest(f, api.SearchGroup, best, f.setGroup, func(g *farm.Group) api.SearchMatch {
@@ -284,7 +306,7 @@ func (f *searcher) findKeys(context.Context) {
 	for _, key := range f.server.listKeys() {
 		f.setKey(key)
 		if m, ok := f.query.Match(f.fields); ok {
-			best.Add(key, m)
+			best.Add(key, m.Rank)
 		}
 	}
 	addBest(f, api.SearchKey, best, f.setKey, func(k farm.APIKey) api.SearchMatch {

@@ -17,6 +17,7 @@ const searchTextsKept = time.Minute
 type searchTexts[T any] struct {
 	before   func(a, b *T) bool // the order of the table
 	fieldsOf func(to []search.Field, record *T) []search.Field
+	orderOf  func(record *T) instanceOrder
 
 	mu     sync.Mutex
 	rows   []searchRow[T] // in the order of the table; never changed in place
@@ -27,12 +28,14 @@ type searchTexts[T any] struct {
 type searchRow[T any] struct {
 	record *T
 	text   string
+	instanceOrder
 }
 
 func newSearchTexts[T any](
 	before func(a, b *T) bool, fieldsOf func(to []search.Field, record *T) []search.Field,
+	orderOf func(record *T) instanceOrder,
 ) *searchTexts[T] {
-	return &searchTexts[T]{before: before, fieldsOf: fieldsOf}
+	return &searchTexts[T]{before: before, fieldsOf: fieldsOf, orderOf: orderOf}
 }
 
 // of returns the texts of all records of the table.
@@ -50,7 +53,7 @@ func (s *searchTexts[T]) of(records iter.Seq[*T]) []searchRow[T] {
 			continue
 		}
 		fields = s.fieldsOf(fields[:0], record)
-		rows = append(rows, searchRow[T]{record, search.Text(fields)})
+		rows = append(rows, searchRow[T]{record, search.Text(fields), s.orderOf(record)})
 	}
 	s.rows = rows
 	if s.forget == nil {
