@@ -14,6 +14,9 @@
 //	            of its API; its disk is filled there, too, and bits are flipped: see
 //	            package crash. The number of kills follows from the steps
 //	agent       agents of simulated VMs that pull real templates
+//	lazy-pull   the process that pulls a version and serves its disk to a reader, four
+//	            runs a kill; the registry goes away, sends 503, flipped bits and cut
+//	            answers, the agent is restarted, the node reboots, a disk is full
 //	qemu        QEMU processes of real guests that boot or resume from a saved state, and
 //	            sometimes the agent
 //	save        controller, registry and agents, while simulated VMs are saved,
@@ -22,7 +25,7 @@
 //	            requested kills, at least 8, since each needs a separate guest
 //
 // The first runs alone. Then the two with real guests run one after the other, and concurrently
-// with them the other five.
+// with them the other six.
 //
 // The whole history of the first, every call and every event of a watch, is checked against the
 // rules in docs/testing.md.

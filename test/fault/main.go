@@ -47,6 +47,7 @@ var targets = []target{
 	{name: "events", acks: 5, share: 5, cloud: rig.NewCloud, run: eventsTarget},
 	{name: "registry", acks: 1, run: registryTarget},
 	{name: "agent", acks: 4, cloud: rig.NewCloud, run: agentTarget},
+	{name: "lazy-pull", acks: lazyRuns, cloud: rig.NewCloud, run: lazyPullTarget},
 	{name: "qemu", acks: 1, real: true, cloud: rig.NewCloud, run: qemuTarget},
 	{name: "save", acks: 3, cloud: rig.NewSplitCloud, run: saveTarget},
 	{name: "qemu-save", acks: 3, real: true, share: 5, cloud: rig.NewCloud, run: qemuSaveTarget},

@@ -26,10 +26,12 @@ type result struct {
 	Saves        *saveSum      `json:"saves,omitempty"` // of targets that save
 	Storm        *stormSum     `json:"storm,omitempty"` // of the target with a load by the clock
 	Crash        *crash.Report `json:"crash,omitempty"` // of the target with points
-	Problems     []string      `json:"problems"`
-	Seconds      float64       `json:"seconds"`
-	Unmeasured   string        `json:"unmeasured,omitempty"` // why the figures are not whole
-	Skipped      string        `json:"skipped,omitempty"`    // why the target could not run here
+	// Faults counts what was done in a target with several faults.
+	Faults     map[string]int `json:"faults,omitempty"`
+	Problems   []string       `json:"problems"`
+	Seconds    float64        `json:"seconds"`
+	Unmeasured string         `json:"unmeasured,omitempty"` // why the figures are not whole
+	Skipped    string         `json:"skipped,omitempty"`    // why the target could not run here
 }
 
 // count adds findings.
@@ -112,6 +114,9 @@ func (r *report) evaluateTarget(res result) {
 	if c := res.Crash; c != nil {
 		figures = append(figures, crashFigures(c)...)
 	}
+	if res.Faults != nil {
+		figures = append(figures, lazyFigures(res.Faults)...)
+	}
 	for _, f := range figures {
 		name := res.Target + ": " + f.name
 		switch {
@@ -176,6 +181,9 @@ func (r *report) print(w io.Writer) {
 		}
 		if res.Crash != nil {
 			res.Crash.Print(w)
+		}
+		if res.Faults != nil {
+			fmt.Fprintf(w, "%-10s %v\n", res.Target, res.Faults)
 		}
 	}
 	for _, c := range r.Cases {
