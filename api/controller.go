@@ -83,6 +83,22 @@ type Explanation struct {
 	Nodes []NodeExplanation `json:"nodes"`
 	// Transitions are the changes of its state, and the begin of the phase booting, the oldest first; at most 17.
 	Transitions []Transition `json:"transitions"`
+	// Fill is how much of its disks is on its node; absent when that is all, or not known to the answering replica.
+	Fill *DiskFill `json:"fill,omitempty"`
+}
+
+// LongDiskWait is how long a guest waits for its registry before that is worth a word, in seconds.
+const LongDiskWait = 5
+
+// DiskFill is how much of the disks of an instance is on its node, while the rest of its version is being pulled. A
+// guest that reads something else waits until that was pulled.
+type DiskFill struct {
+	Fraction float64 `json:"fraction"`            // Bytes of Total, 0..1
+	Bytes    int64   `json:"bytes"`               // stored bytes that are on the node
+	Total    int64   `json:"total"`               // stored bytes
+	Rate     int64   `json:"rate"`                // bytes a second
+	Waiting  int     `json:"waiting_s,omitempty"` // seconds for which no read of the guest was answered; 0: none waits
+	Problem  string  `json:"problem,omitempty"`   // why the registry sends nothing
 }
 
 // ReasonCount is a number of nodes that cannot start a pending instance for the same cause.
@@ -249,6 +265,7 @@ type SlotHolder struct {
 	Name       string    `json:"name,omitempty"`        // of the instance, or of the VM
 	State      string    `json:"state,omitempty"`       // of the instance
 	Since      time.Time `json:"since"`                 // since it was placed, or first seen
+	Fill       *DiskFill `json:"fill,omitempty"`        // of the instance's disks, as in Explanation
 }
 
 // MaxClockOffset is the difference of a node's clock from the controller's from which it is an alarm.

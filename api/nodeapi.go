@@ -93,7 +93,10 @@ type PollRequest struct {
 	Held     []InventoryItem `json:"held,omitempty"`     // with HasHeld: everything the node has
 	HasHeld  bool            `json:"has_held,omitempty"` // Held is present, though it may be empty
 	Usage    *Usage          `json:"usage,omitempty"`    // about every 5 s
-	Acks     []Ack           `json:"acks,omitempty"`     // orders written to the journal since the last poll
+	// Fills belong to Usage: how much of their disks is here, of the instances whose version is still being pulled, by
+	// their IDs. An agent that does not know the field pulls whole versions only.
+	Fills map[string]DiskFill `json:"fills,omitempty"`
+	Acks  []Ack               `json:"acks,omitempty"` // orders written to the journal since the last poll
 	// bytes that came from registries since the last poll that was answered
 	Pulled int64  `json:"pulled,omitempty"`
 	Host   string `json:"host,omitempty"` // address, when it changed

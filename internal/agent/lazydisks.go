@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/lazyfill"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -131,6 +132,32 @@ func (a *Agent) lazyState(contentID string) (cache.LazyState, bool) {
 		}
 	}
 	return cache.LazyState{}, false
+}
+
+// diskFills returns how much of their disks is here, of the VMs whose version is still being pulled.
+func (a *Agent) diskFills(now time.Time) map[string]api.DiskFill {
+	if a.opts.LazyTemplates == nil {
+		return nil
+	}
+	fills := map[string]api.DiskFill{}
+	for _, s := range a.opts.LazyTemplates.LazyPulls() {
+		f := api.DiskFill{Rate: int64(s.Rate), Problem: s.Problem}
+		for _, d := range s.Disks {
+			f.Bytes, f.Total = f.Bytes+d.Bytes, f.Total+d.Total
+		}
+		if s.IsComplete || f.Total == 0 {
+			continue
+		}
+		f.Fraction = roundToPercent(float64(f.Bytes) / float64(f.Total))
+		for vm := range s.VMs {
+			f.Waiting = 0
+			if since, waits := s.Waits[vm]; waits {
+				f.Waiting = int(now.Sub(since) / time.Second)
+			}
+			fills[vm] = f
+		}
+	}
+	return fills
 }
 
 // lazyLoop moves VMs to the files of versions of which all is here now, and ends VMs whose version cannot be completed.

@@ -215,6 +215,10 @@ func TestStartBeforePullEnds(t *testing.T) {
 	sum := make(chan string, 1)
 	go func() { sum <- n.run("sha256sum < /dev/vdb") }()
 	n.eventually("a read that waits", func() bool { return n.cache.LazyPulls()[0].Disks["data.raw"].Readers > 0 })
+	n.eventually("the wait in the report to the controller", func() bool {
+		f := n.agent.diskFills(time.Now())[idA]
+		return f.Waiting >= 1 && f.Fraction > 0 && f.Fraction < 1 && f.Bytes < f.Total
+	})
 	if err := syscall.Kill(state.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -227,6 +231,9 @@ func TestStartBeforePullEnds(t *testing.T) {
 		t.Errorf("the guest read %s instead of %s", got, want)
 	}
 	n.eventually("the move to the files", func() bool { return len(n.cache.LazyPulls()) == 0 })
+	if fills := n.agent.diskFills(time.Now()); len(fills) > 0 {
+		t.Errorf("after all is here, the report has %+v", fills)
+	}
 	if !n.cache.Has(v.ContentID) {
 		t.Error("the version is not in the cache")
 	}

@@ -31,6 +31,7 @@ type poller struct {
 	describeIDs        []string  // IDs that the controller asked about
 	usageMeasuredAt    time.Time
 	ackedUsage         api.Usage // that the controller received and acknowledged
+	ackedFills         bool      // there were some
 	reportedPullBytes  int64     // bytes that were reported
 	refusedSince       time.Time // since when the controller prefers another agent
 	backoff            *retry.Backoff
@@ -72,7 +73,7 @@ func (p *poller) pollOnce(ctx context.Context) error {
 		p.inventoryAt = begun
 	}
 	if req.Usage != nil {
-		p.ackedUsage = *req.Usage
+		p.ackedUsage, p.ackedFills = *req.Usage, len(req.Fills) > 0
 	}
 	p.reportedPullBytes += req.Pulled
 	p.needFull, p.describeIDs = answer.NeedFull, answer.Describe
@@ -182,8 +183,9 @@ func (p *poller) newRequest(now time.Time) api.PollRequest {
 	}
 	if p.needFull || now.Sub(p.usageMeasuredAt) >= usageInterval {
 		p.usageMeasuredAt = now
-		if usage := a.measureUsage(now); p.needFull || isNewUsage(usage, p.ackedUsage) {
-			req.Usage = &usage
+		usage, fills := a.measureUsage(now), a.diskFills(now)
+		if p.needFull || p.ackedFills || len(fills) > 0 || isNewUsage(usage, p.ackedUsage) {
+			req.Usage, req.Fills = &usage, fills
 		}
 	}
 	return req

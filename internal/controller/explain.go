@@ -24,6 +24,9 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 		Reason: settled(inst.Instance, sees), Nodes: []api.NodeExplanation{}, Counts: []api.ReasonCount{},
 		Transitions: Transitions(inst.Transitions, inst.BootStarted),
 	}
+	if out.Fill = c.Link.DiskFill(inst.NodeID, inst.ID); out.Fill != nil && !sees(inst.NodeID) {
+		out.Fill.Problem = "" // it may name the node
+	}
 	if !inst.AwaitsPlacement() {
 		return out, nil
 	}

@@ -135,6 +135,15 @@ var failureInfos = []FailureInfo{
 // FailureInfos lists the failure classes, in the order of their reference.
 func FailureInfos() []FailureInfo { return append([]FailureInfo(nil), failureInfos...) }
 
+// FailureClasses lists the failure classes, in the same order.
+func FailureClasses() []FailureClass {
+	list := make([]FailureClass, len(failureInfos))
+	for i, info := range failureInfos {
+		list[i] = info.Class
+	}
+	return list
+}
+
 var failureInfoOf = func() map[FailureClass]FailureInfo {
 	infos := make(map[FailureClass]FailureInfo, len(failureInfos))
 	for _, info := range failureInfos {

@@ -22,6 +22,7 @@ type instanceView struct {
 	Template, Node  string
 	Group           string // its name, or its id where that could not be asked
 	Waiting         *waiting
+	Fill            *diskFill            // nil: all of its disks is on the node, or that is not known
 	Failure         *api.InstanceFailure // nil: it did not fail
 	Timeline        chart.Timeline
 	FailureLog      *logExcerpt // of the VM; nil: there is none, or it is not shown
@@ -37,6 +38,14 @@ type instanceView struct {
 
 // StateView is the display of the state.
 func (p instanceView) StateView() stateView { return newPhaseView(p.State, p.VM.Phase) }
+
+// HoldsSlot reports whether a VM of a failed instance is left.
+func (p instanceView) HoldsSlot() bool { return p.Failure != nil && p.HasVM() }
+
+// HasVM reports whether the instance has a VM.
+func (p instanceView) HasVM() bool {
+	return !p.Terminated && p.VM.VMInfo != nil && p.VM.VMInfo.Status != string(farm.VMDeleted)
+}
 
 // waiting is why an instance is pending.
 type waiting struct {
@@ -113,6 +122,7 @@ func showInstance(v *visit) (any, error) {
 		Note: vm.Message, VM: vm, Raw: indentedJSON(explained),
 		CurlCommand: curlCommand(v, "GET", "/api/v1/vm?explain=1&id="+id, ""),
 	}
+	out.Fill = newDiskFill(explained.Explain.Fill)
 	if len(explained.Explain.Nodes) > 0 || explained.Explain.Queue != nil {
 		out.Waiting = newWaiting(explained.Explain)
 	}

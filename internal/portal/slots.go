@@ -75,11 +75,15 @@ func newSlotBar(s *api.Slots, free, width int) slotBar {
 
 // nodeSlotBar draws the slots of a node. While it takes no starts, its other slots are unavailable.
 func nodeSlotBar(n *api.Node) slotBar {
-	free := n.Slots.Free
+	return newSlotBar(n.Slots, freeSlots(n), slotBarWidth)
+}
+
+// freeSlots returns how many VMs can be started on a node.
+func freeSlots(n *api.Node) int {
 	if n.State != string(farm.NodeActive) {
-		free = 0
+		return 0
 	}
-	return newSlotBar(n.Slots, free, slotBarWidth)
+	return n.Slots.Free
 }
 
 // segmentPath returns the SVG path of some of the slots of a bar.
@@ -138,6 +142,9 @@ func slotLines(n *api.Node, rows map[string]instanceRow) (lines []slotLine, more
 			}
 		}
 		line.Note = line.Instance.Note
+		if fill := newDiskFill(h.Fill); fill != nil {
+			line.Note = strings.TrimSpace(fill.Text() + ". " + line.Note)
+		}
 		switch h.Use {
 		case api.SlotFailed:
 			line.State = "Failed VM"
@@ -199,7 +206,7 @@ func nodeHours(v *visit, ids []string) map[string]nodeHour {
 	for _, one := range series.Series {
 		hours[one.ID] = nodeHour{
 			slots:  chart.SparkOf("Slots used on "+one.Name, one.SlotsUsed[:max(len(one.SlotsUsed)-1, 0)]),
-			starts: sumOf(one.Starts), failed: sumOf(one.Failures),
+			failed: sumOf(one.Failures),
 		}
 	}
 	return hours
@@ -207,8 +214,8 @@ func nodeHours(v *visit, ids []string) map[string]nodeHour {
 
 // nodeHour is what a node did in the last hour.
 type nodeHour struct {
-	slots          *chart.Spark
-	starts, failed int
+	slots  *chart.Spark
+	failed int
 }
 
 // sumOf adds what was measured.

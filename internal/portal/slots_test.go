@@ -54,7 +54,9 @@ func TestSlotBar(t *testing.T) {
 func TestSlotLines(t *testing.T) {
 	n := api.Node{State: string(farm.NodeActive), Slots: &api.Slots{
 		Capacity: 4, Running: 1, Failed: 1, Orphaned: 1, Free: 1, Holders: []api.SlotHolder{
-			{Use: api.SlotRunning, InstanceID: "a", State: "Started", Name: "job"},
+			{Use: api.SlotRunning, InstanceID: "a", State: "Started", Name: "job", Fill: &api.DiskFill{
+				Fraction: 0.43, Waiting: api.LongDiskWait,
+			}},
 			{Use: api.SlotFailed, InstanceID: "b", State: "Error"},
 			{Use: api.SlotOrphaned, InstanceID: "c", VMID: "vm-1"},
 		},
@@ -70,6 +72,9 @@ func TestSlotLines(t *testing.T) {
 	}
 	if lines[0].Instance.Template != "debian" || lines[1].Instance.Name != "b" || lines[2].Instance.ID != "" {
 		t.Errorf("%+v", lines)
+	}
+	if got := lines[0].Note; got != "Disk 43 % local, the guest waits for the registry." {
+		t.Errorf("the note is %q", got)
 	}
 	if got := slotWarning(&n); got != "1 slot is held by a failed VM, 1 slot is held by an orphaned VM" {
 		t.Errorf("the warning is %q", got)

@@ -145,7 +145,12 @@ func (p *process) state() State {
 	s := State{
 		PID: os.Getpid(), Phase: p.phase, Progress: p.progress.Fraction(), Rate: p.progress.Rate, VMs: p.servedLocked(),
 		Fetched: p.fetched, Waiting: p.waiting, Unauthorized: p.token.isRefused(),
-		Disks: map[string]Disk{}, Files: map[string]File{}, Traces: map[string][]int{},
+		Disks: map[string]Disk{}, Files: map[string]File{}, Traces: map[string][]int{}, Waits: map[string]time.Time{},
+	}
+	for id, vm := range p.vms {
+		if since, waits := vm.reads.waitsSince(); waits {
+			s.Waits[id] = since
+		}
 	}
 	if p.failure != nil {
 		s.Error = p.failure.Error()

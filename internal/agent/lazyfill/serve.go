@@ -30,6 +30,48 @@ type servedVM struct {
 	disks     map[string]nbd.Disk          // valid when ready is closed
 	ready     chan struct{}
 	once      sync.Once
+	reads     readClock
+}
+
+// readClock measures how long the reads of a VM wait.
+type readClock struct {
+	mu      sync.Mutex
+	running int
+	since   time.Time // since when none was answered, while some run
+}
+
+func (c *readClock) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running++; c.running == 1 {
+		c.since = time.Now()
+	}
+}
+
+func (c *readClock) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running--
+	c.since = time.Now()
+}
+
+// waitsSince returns since when no read was answered; false when none waits.
+func (c *readClock) waitsSince() (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.since, c.running > 0
+}
+
+// timedDisk is a disk whose reads are measured.
+type timedDisk struct {
+	nbd.Disk
+	reads *readClock
+}
+
+func (d timedDisk) ReadAt(ctx context.Context, p []byte, off int64) (zero bool, err error) {
+	d.reads.begin()
+	defer d.reads.end()
+	return d.Disk.ReadAt(ctx, p, off)
 }
 
 // open makes the disks readable.
@@ -153,7 +195,7 @@ func (p *process) serveDisk(ctx context.Context, v *servedVM, disk string, conn 
 	if d == nil {
 		return errors.Join(fmt.Errorf("the version has no disk %s that is read before it is here", disk), conn.Close())
 	}
-	return nbd.Serve(ctx, conn, d, p.log)
+	return nbd.Serve(ctx, conn, timedDisk{d, &v.reads}, p.log)
 }
 
 // checkPeer refuses a connection of another process than that in the file, which is written soon after the process

@@ -15,16 +15,18 @@ const (
 
 // State is what a process tells the agent.
 type State struct {
-	PID      int              `json:"pid"`
-	Phase    Phase            `json:"phase"`
-	Error    string           `json:"error,omitempty"`
-	Progress float64          `json:"progress"` // 0 to 1, of all that is pulled
-	Rate     float64          `json:"rate"`     // bytes a second
-	Disks    map[string]Disk  `json:"disks,omitempty"`
-	Files    map[string]File  `json:"files,omitempty"` // of a complete pull
-	VMs      map[string]VM    `json:"vms,omitempty"`
-	Fetched  int64            `json:"fetched"` // bytes by this process
-	Traces   map[string][]int `json:"traces,omitempty"`
+	PID      int             `json:"pid"`
+	Phase    Phase           `json:"phase"`
+	Error    string          `json:"error,omitempty"`
+	Progress float64         `json:"progress"` // 0 to 1, of all that is pulled
+	Rate     float64         `json:"rate"`     // bytes a second
+	Disks    map[string]Disk `json:"disks,omitempty"`
+	Files    map[string]File `json:"files,omitempty"` // of a complete pull
+	VMs      map[string]VM   `json:"vms,omitempty"`
+	Fetched  int64           `json:"fetched"` // bytes by this process
+	// Waits is, for VMs with reads that wait, since when none of their reads was answered.
+	Waits  map[string]time.Time `json:"waits,omitempty"`
+	Traces map[string][]int     `json:"traces,omitempty"`
 	// Waiting is since when fetches fail; zero: they do not. Problem is why.
 	Waiting time.Time `json:"waiting,omitzero"`
 	Problem string    `json:"problem,omitempty"`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
@@ -232,7 +233,8 @@ func instanceExplain(s cli.Streams) *cobra.Command {
 		Use: "explain INSTANCE", Short: "Explain why an instance is pending", Args: cobra.ExactArgs(1),
 		Long: `explain prints the pending reason of an instance, its place in the queue, the numbers of nodes that cannot
 start it by cause with what can be done, and an evaluation of each node: eligible nodes come first, in
-the order of their score. The place is an estimate: owners take turns, and urgent requests go first.`,
+the order of their score. Of a running instance it prints how much of its disks is on the node, while
+the rest of its template is pulled. The place is an estimate: owners take turns, and urgent requests go first.`,
 		Example:           `  buildyard instance explain 0197e1c2`,
 		ValidArgsFunction: instances.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -252,6 +254,9 @@ the order of their score. The place is an estimate: owners take turns, and urgen
 			if q := e.Explain.Queue; q != nil {
 				g.Row("queue", queueText(*q))
 			}
+			if f := e.Explain.Fill; f != nil {
+				g.Row("disk", fillText(*f))
+			}
 			for _, c := range e.Explain.Counts {
 				g.Row(fmt.Sprintf("%d %s", c.Nodes, c.Text), c.Remedy)
 			}
@@ -264,6 +269,20 @@ the order of their score. The place is an estimate: owners take turns, and urgen
 			}
 		})
 	})
+}
+
+// fillText writes how much of an instance's disks is on its node.
+func fillText(f api.DiskFill) string {
+	text := fmt.Sprintf("%.0f %% on the node (%s of %s), %s/s", 100*f.Fraction, bytesize.Format(f.Bytes),
+		bytesize.Format(f.Total), bytesize.Format(f.Rate))
+	if f.Waiting >= api.LongDiskWait {
+		text += fmt.Sprintf("; the guest has waited for the registry for %s",
+			cli.FormatAge(time.Duration(f.Waiting)*time.Second))
+	}
+	if f.Problem != "" {
+		text += ": " + f.Problem
+	}
+	return text
 }
 
 // queueText writes the place of an instance in a queue as a sentence.

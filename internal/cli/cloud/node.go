@@ -88,6 +88,9 @@ func nodeDetails(g *cli.Grid, n api.Node) {
 			s.Other))
 		for _, h := range s.Holders {
 			putRow(g, "slot "+h.Use, strings.TrimSpace(cmp.Or(h.InstanceID, h.VMID)+" "+h.Name+" "+h.State))
+			if h.Fill != nil {
+				g.Row("disk", fillText(*h.Fill))
+			}
 		}
 	}
 	putRow(g, "vlans", strings.Join(n.VLANs, ","))

@@ -32,6 +32,7 @@ const (
 // Limits of lists.
 const (
 	MaxHeld     = 10_000 // VMs of a node, acknowledgments, details
+	maxFills    = 1024   // VMs whose disks are being filled
 	MaxStatuses = 10_000 // in one report
 	MaxGroups   = 64     // of a node
 	MaxPorts    = 64     // of a VM

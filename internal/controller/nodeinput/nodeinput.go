@@ -115,10 +115,31 @@ func Poll(r *api.PollRequest) error {
 		clamp(MaxMemoryMB, &u.VRAM, &u.FreeMem)
 		clamp(maxBytes, &u.FreeDisk, &u.CacheUsage)
 	}
+	if err := diskFills(r.Fills); err != nil {
+		return err
+	}
 	if r.Info != nil {
 		info(r.Info)
 	}
 	return pollLists(r)
+}
+
+// diskFills bounds what a node reports of disks that are being filled.
+func diskFills(fills map[string]api.DiskFill) error {
+	if len(fills) > maxFills {
+		return farm.Invalid("fills", "must have at most %d entries", maxFills)
+	}
+	for id, f := range fills {
+		if err := refuse(name{"fills", id, MaxID}); err != nil {
+			return err
+		}
+		clampShare(&f.Fraction)
+		clamp(maxBytes, &f.Bytes, &f.Total, &f.Rate)
+		clamp(maxSecond, &f.Waiting)
+		cut(MaxName, &f.Problem)
+		fills[id] = f
+	}
+	return nil
 }
 
 // pollLists bounds the lists of a poll, and the update.

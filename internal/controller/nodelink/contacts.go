@@ -37,6 +37,21 @@ func (l *Link) Usage(node *farm.Node) (load api.Usage, contact time.Time) {
 	return load, latest(contact, node.StateSince, now.Add(-l.opts.NodeTimeout))
 }
 
+// DiskFill returns how much of an instance's disks is on its node; nil when that is all, and when its node does not
+// report it to this replica.
+func (l *Link) DiskFill(node, instance string) *api.DiskFill {
+	s := l.Sessions.find(node)
+	if s == nil || !l.Sessions.HasContact(node) {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f, ok := s.fills[instance]; ok {
+		return &f
+	}
+	return nil
+}
+
 func latest(first time.Time, others ...time.Time) time.Time {
 	for _, t := range others {
 		if t.After(first) {

@@ -143,7 +143,7 @@ func (l *Link) pendingWork(
 func (l *Link) applyDescription(ctx context.Context, s *session, req *api.PollRequest) (needFull bool, err error) {
 	s.mu.Lock()
 	if req.Usage != nil {
-		s.usage = *req.Usage
+		s.usage, s.fills = *req.Usage, req.Fills
 	}
 	s.pulled += max(req.Pulled, 0)
 	infoKnown, inventoryKnown := s.infoHash == req.InfoHash, s.inventoryHash == req.HeldHash

@@ -23,7 +23,8 @@ type session struct {
 	dropped       bool   // the node was removed: its polls end
 	lastContact   time.Time
 	usage         api.Usage
-	pulled        int64 // bytes that the node has reported to this replica
+	fills         map[string]api.DiskFill // instance id -> of its disks; replaced, never changed
+	pulled        int64                   // bytes that the node has reported to this replica
 	clock         nodeClock
 	infoHash      string
 	inventoryHash string

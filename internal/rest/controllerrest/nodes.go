@@ -32,7 +32,7 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 		list := s.nodesToAPI(slices.Values([]nodes.View{view}), seen)
 		caller := rest.CallerOf(r.Context())
 		mayList := caller.RequirePermission("list_vms") == nil
-		list[0].Slots.Holders = slotHoldersToAPI(s.controller.Nodes.SlotHolders(view.Node),
+		list[0].Slots.Holders = s.slotHoldersToAPI(s.controller.Nodes.SlotHolders(view.Node),
 			func(inst *farm.Instance) bool { return mayList && seen.seesBoth(inst.NodeID, inst.Template.ID) },
 			caller.RequirePermission("change_node_config") == nil) // as the list of orphaned VMs
 		return withNodesTag(list), nil

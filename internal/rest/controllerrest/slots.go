@@ -23,7 +23,9 @@ var slotUses = map[farm.SlotUse]string{
 
 // slotHoldersToAPI converts holders to their API form. An instance that the caller may not list, and an orphaned VM for
 // a caller that may not list those, has no IDs and no name.
-func slotHoldersToAPI(list []nodes.SlotHolder, lists func(*farm.Instance) bool, listsOrphans bool) []api.SlotHolder {
+func (s *server) slotHoldersToAPI(
+	list []nodes.SlotHolder, lists func(*farm.Instance) bool, listsOrphans bool,
+) []api.SlotHolder {
 	out := make([]api.SlotHolder, len(list))
 	for i, h := range list {
 		out[i] = api.SlotHolder{Use: slotUses[h.Use]}
@@ -31,6 +33,7 @@ func slotHoldersToAPI(list []nodes.SlotHolder, lists func(*farm.Instance) bool, 
 			out[i].State, out[i].Since = string(inst.State), inst.Placed
 			if lists(inst) {
 				out[i].InstanceID, out[i].Name, out[i].VMID = inst.ID, cmp.Or(inst.Name, inst.ExternalID), h.VMID()
+				out[i].Fill = s.controller.Link.DiskFill(inst.NodeID, inst.ID)
 			}
 			continue
 		}
