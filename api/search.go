@@ -15,6 +15,8 @@ type SearchResult struct {
 	Matches []SearchMatch `json:"matches"`
 	// Totals are the records that match, by kind, of the kinds that the caller may list.
 	Totals map[string]int `json:"totals"`
+	// Terminated are those of the instances that are in the history only.
+	Terminated int `json:"terminated,omitempty"`
 	// Incomplete are the kinds of which some may be missing, since the registry cannot be reached. Never null.
 	Incomplete []string `json:"incomplete"`
 }

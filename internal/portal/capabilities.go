@@ -33,7 +33,7 @@ var actionLinks = map[string]actionLink{
 	"see instances": {controllerPermission: "list_vms"},
 	"see groups":    {controllerPermission: "get_groups"},
 	"see usage":     {controllerPermission: "view_logs"},
-	"add node":      {controllerPermission: "change_node_config"},
+	"add node":      {controllerPermission: "change_node_config", Class: "p"},
 	"start":         {controllerPermission: "start_vm", Class: "p"},
 	"restart":       {controllerPermission: "start_vm"},
 	"start row":     {controllerPermission: "start_vm"},

@@ -70,7 +70,7 @@ func TestNodeHasEverything(t *testing.T) {
 	page.has(
 		200, "<h1>"+n.NodeName, "<meter", "10.1.2.3", "last contact <time",
 		fmt.Sprint(n.HostArch, ", ", n.CPUCount, " CPU"),
-		"<b>Draining</b>", "1 VM remains", `since <time datetime="`+n.StateSince.UTC().Format(time.RFC3339), "new fan",
+		"<b>Draining</b>", "1 VM remains", `for <time datetime="`+n.StateSince.UTC().Format(time.RFC3339), "new fan",
 		">Edit</a>", ">Undrain</a>", ">Update agent</a>", ">Delete</a>", ">Change</a>", ">Set</button>",
 		">job</a>", `href="/templates/`+debian, ":v2<", "<td>phone</td>", "1-1", " started", "Raw JSON", "Vulnerabilities",
 	)
@@ -233,7 +233,7 @@ func TestHealthOfAHealthyRegistry(t *testing.T) {
 	w := newWorld(t, nil)
 	w.push(debian, "debian")
 	w.get("/health").facts(map[string]string{
-		"Layers verified": "in this round", "License": "enterprise plus, without an end", "Status": "Running",
+		"Layers verified": "in this round", "License": "enterprise plus, does not expire", "Status": "Running",
 	})
 }
 

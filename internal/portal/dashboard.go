@@ -100,24 +100,37 @@ func (d *dashboard) addStats(v *visit) error {
 	}
 	d.Tiles = append(d.Tiles, d.runningTile(&s), d.queueTile(&s), slotsTile(&s), d.startTile(&s), nodesTile(&s))
 	status, statusErr := v.status()
+	if lost := instancesOutOfContact(orNil(status, statusErr)); lost > 0 {
+		d.Tiles[0].Details, d.Tiles[0].Tone = append(d.Tiles[0].Details, format.Count(lost)+" out of contact"), "bad"
+	}
 	trouble := troubleOf(orNil(status, statusErr), &s)
 	d.setOutage(trouble)
 	if d.Outage != nil {
 		d.Outage.Outage.Check = "curl -sS -i " + snippet.Quoted(controllerURL(v)+"/livez")
 	}
-	if len(trouble) == 0 {
-		d.Summary = fmt.Sprintf("%d of %s active.", s.Nodes[string(farm.NodeActive)],
+	if len(trouble) == 0 && statusErr == nil {
+		d.Summary = fmt.Sprintf("%d of %s active. Registry and store respond.", s.Nodes[string(farm.NodeActive)],
 			format.Plural(sumCounts(s.Nodes), "node is", "nodes are"))
-		if statusErr == nil {
-			d.Summary += " Registry and store respond."
-		}
 	}
-	return nil
+	return d.addLacking("Alarms and outages", statusErr)
 }
 
-// setOutage sets the first urgent outage, and what needs an operator besides it.
+// instancesOutOfContact returns how many instances are on nodes without contact.
+func instancesOutOfContact(status *api.ControllerStatus) (n int) {
+	if status == nil {
+		return 0
+	}
+	for _, o := range status.Outages {
+		if o.State == string(farm.NodeOffline) {
+			n += o.Instances
+		}
+	}
+	return n
+}
+
+// setOutage sets the first urgent outage of nodes without contact, and what needs an operator besides it.
 func (d *dashboard) setOutage(trouble []problem) {
-	shown := slices.IndexFunc(trouble, func(p problem) bool { return p.Urgent && p.Outage != nil })
+	shown := slices.IndexFunc(trouble, func(p problem) bool { return p.Urgent && p.Outage.isOffline() })
 	if shown < 0 {
 		return
 	}

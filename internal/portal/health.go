@@ -112,9 +112,9 @@ func (h *health) LicenseIs() string {
 	at := h.Status.LicenseExpires
 	switch {
 	case at.IsZero():
-		return "without an end"
+		return "does not expire"
 	case time.Until(at) < 0:
-		return "over since"
+		return "expired on"
 	}
-	return "until"
+	return "valid until"
 }

@@ -9,7 +9,7 @@ import (
 // TestHealth: the page of a new cloud shows the license and that everything was checked.
 func TestHealth(t *testing.T) {
 	w := newWorld(t, nil)
-	w.get("/health").has(200, "License", "Running at", "without an end", "!Not checked")
+	w.get("/health").has(200, "License", "Running at", "does not expire", "!Not checked")
 }
 
 // TestTimelineOfALiveInstance: the page of a running instance shows its state history so far.

@@ -37,6 +37,9 @@ type nodeView struct {
 	HasLogs               bool // the central logs have rows about it
 }
 
+// FreeSlots returns how many VMs can be started on it.
+func (n nodeView) FreeSlots() int { return freeSlots(&n.Node) }
+
 // cachedTemplate is the cached versions of one template on a node.
 type cachedTemplate struct {
 	ID, Name string

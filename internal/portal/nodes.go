@@ -47,8 +47,7 @@ type nodeLine struct {
 	CPU, Memory gauge // load of the host
 	SlotBar     slotBar
 	Spark       *chart.Spark // its slots in the last hour
-	// Failed of so many Attempts to start an instance in the last hour.
-	Failed, Attempts int
+	Failed      int          // instances that failed there in the last hour
 
 	CapacityMode                                             string
 	Capacity, VCPULimit, VCPUOverride, RAMLimit, RAMOverride int
@@ -162,7 +161,7 @@ var nodeColumns = []column{
 	{ID: "disk", Name: "Free disk", Field: "free", Numeric: true},
 	{ID: "groups", Name: "Groups", Field: "group"},
 	{ID: "hour", Name: "Slots, last hour", HideOnNarrow: true},
-	{ID: "failed", Name: "Failed starts", Field: "failed", Numeric: true, MostFirst: true},
+	{ID: "failed", Name: "Failed instances", Field: "failed", Numeric: true, MostFirst: true},
 	{ID: "address", Name: "Address", Field: "host", HideOnNarrow: true, IsExtra: true},
 	{ID: "agent", Name: "Agent", Field: "version", HideOnNarrow: true, IsExtra: true},
 	{ID: "hypervisor", Name: "Hypervisor", HideOnNarrow: true, IsExtra: true},
@@ -215,7 +214,7 @@ func listNodes(v *visit) (any, error) {
 	for _, n := range page.Nodes {
 		line := newNodeLine(n, v.now, v.canDo(), list.Here)
 		hour := hours[n.NodeID]
-		line.Spark, line.Failed, line.Attempts = hour.slots, hour.failed, hour.starts+hour.failed
+		line.Spark, line.Failed = hour.slots, hour.failed
 		list.Rows = append(list.Rows, line)
 	}
 	if stats, err := v.stats(); err == nil && stats.Slots.Capacity > 0 {
@@ -264,7 +263,7 @@ func nodeStateReason(n api.Node) string {
 		parts = append(parts, remainingVMs(n.Drain))
 	}
 	if u := n.Update; u != nil {
-		parts = append(parts, "agent becomes "+u.Version)
+		parts = append(parts, "agent is updated to "+u.Version)
 		if u.Failure != "" {
 			parts = append(parts, "the last try failed: "+u.Failure)
 		}

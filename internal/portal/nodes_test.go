@@ -19,7 +19,7 @@ func TestNodes(t *testing.T) {
 	id := nodes[0].NodeID
 	at := "/nodes/" + id
 	w.start(client.StartRequest{TemplateID: debian, Name: hostile, NodeID: id})
-	w.get("/nodes?q=state:active&sort=-vms").has(200, "2 nodes that match", "1 running VM, 8 schedulable slots",
+	w.get("/nodes?q=state:active&sort=-vms").has(200, "2 nodes that match", "1 VM, 8 schedulable slots",
 		`aria-sort="descending"`,
 		`class="slots"`, `aria-label="1 running, 3 free"`, "1 of <form", `id="n-`+id+`"`, "Active <b>2</b>")
 	w.get("/nodes?q=colour:red").has(200, "unknown field", `aria-invalid="true"`, "!No node matches")

@@ -25,7 +25,7 @@ type searchView struct {
 type searchKind struct {
 	Name, Icon string
 	Matches    []searchMatch
-	Total      int
+	Total      int    // matches that the list has
 	AllPath    string // of the list of all matches; "": there is none
 }
 
@@ -84,14 +84,26 @@ func searchAll(v *visit) (any, error) {
 				kind.Matches = append(kind.Matches, newSearchMatch(m, k.path))
 			}
 		}
+		if k.kind == api.SearchInstance {
+			kind.Total -= found.Terminated
+		}
 		if k.list != "" && kind.Total > len(kind.Matches) {
-			kind.AllPath = format.Path(k.list, "q", out.Text)
+			kind.AllPath = format.Path(k.list, "q", wordsFilter(out.Text))
 		}
 		if len(kind.Matches) > 0 {
 			out.Kinds = append(out.Kinds, kind)
 		}
 	}
 	return out, nil
+}
+
+// wordsFilter returns the filter of records that have each word of a text.
+func wordsFilter(text string) string {
+	words := strings.Fields(text)
+	for i, word := range words {
+		words[i] = format.QuotedFilterValue(word)
+	}
+	return strings.Join(words, " ")
 }
 
 func newSearchMatch(m api.SearchMatch, path string) searchMatch {

@@ -33,6 +33,9 @@ type outage struct {
 // together is the time in which nodes are lost that have a common cause.
 const together = time.Minute
 
+// isOffline reports whether it is about nodes without contact; those that are Unhealthy have it.
+func (o *outage) isOffline() bool { return o != nil && o.State == string(farm.NodeOffline) }
+
 func newOutage(o api.Outage) *outage {
 	spread := o.LastContactLost.Sub(o.FirstContactLost)
 	return &outage{Outage: o, Together: o.Nodes > 2 && spread <= together, Spread: format.Duration(spread)}
@@ -109,8 +112,9 @@ func outageTrouble(all []api.Outage) (list []problem) {
 			Path: format.Path("/nodes", "q", "state:"+statePart(farm.NodeState(o.State))),
 		}
 		switch {
-		case o.State != string(farm.NodeOffline):
-			p.Next = o.Reason
+		case !o.isOffline():
+			p.Next = "Reason: " + o.Reason +
+				". Repair their hypervisor, or terminate the instances that hold their slots."
 		case o.Together:
 			p.Next = "All were lost within " + o.Spread +
 				": check the network, certificates and the controller's address."

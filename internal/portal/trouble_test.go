@@ -35,6 +35,23 @@ func TestAlarmPaths(t *testing.T) {
 }
 
 // TestOutageAmongOthers: the dashboard shows one outage in full, counts all of them, and lists the other problems.
+// TestUnhealthyNodes: nodes that are Unhealthy have contact, so the card of an outage is not about them; the banner has
+// the reason and the action.
+func TestUnhealthyNodes(t *testing.T) {
+	list := troubleOf(&api.ControllerStatus{RegistryStatus: "Running", Outages: []api.Outage{
+		{State: "Unhealthy", Nodes: 4, Of: 4, Reason: "it is full, and none of its 2 VMs runs"},
+	}}, nil)
+	var d dashboard
+	if d.setOutage(list); d.Outage != nil || len(d.Others) > 0 {
+		t.Errorf("%+v", d)
+	}
+	const next = "Reason: it is full, and none of its 2 VMs runs. Repair their hypervisor, or terminate the " +
+		"instances that hold their slots."
+	if len(list) != 1 || !list[0].Urgent || list[0].Next != next {
+		t.Errorf("%+v", list)
+	}
+}
+
 func TestOutageAmongOthers(t *testing.T) {
 	status := &api.ControllerStatus{
 		RegistryStatus: "Running",

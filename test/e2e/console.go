@@ -47,7 +47,7 @@ func useConsole(p *page) error {
 		p.click("#console-again"), p.holds(refusedConsole),
 		p.comesUp(locked[0]), p.to("/instances/"+locked[0]+"/console"), p.see("requires its VNC password"),
 		p.picture("password"),
-		p.fill("#password-text", "wrong"), p.keys("\r"), p.see("does not let you in"), p.click("#console-again"),
+		p.fill("#password-text", "wrong"), p.keys("\r"), p.see("refused the password"), p.click("#console-again"),
 		p.see("requires its VNC password"), p.fill("#password-text", "sesame"), p.keys("\r"), connected,
 		p.picture("unlocked"),
 	)

@@ -27,6 +27,10 @@ var mannerFlows = []flow{
 		name: "copy-as-curl", clause: "copy as curl: the command of each page gives what the page shows",
 		do: copyCommands,
 	},
+	{
+		name: "reach-health", clause: "Health is in the navigation, on a phone under More; the list of nodes does not shift",
+		do: reachHealth,
+	},
 	{name: "jumps", clause: "keys: g jumps to every area", do: jump},
 	{name: "failure", clause: "a failure says what, why, request id, what to do", do: fail},
 	{
@@ -90,6 +94,14 @@ func keepAddress(p *page) error {
 		p.see(fmt.Sprintf("Terminate %d instances", waitingOf), fmt.Sprintf("Type %d instances", waitingOf)),
 		p.picture("all-that-fit"), p.click("dialog[open] [data-close]"),
 	)
+}
+
+func reachHealth(p *page) error {
+	health := p.click(`.side a[href="/health"]`)
+	if p.as.width < 800 {
+		health = func() error { return steps(p.click("#more summary"), p.click(`#more a[href="/health"]`)) }
+	}
+	return steps(p.to("/nodes"), p.live(), p.unmoved, health, p.at("/health"), p.see("Checks"), p.picture("health"))
 }
 
 func stayInPlace(p *page) error {

@@ -139,7 +139,7 @@ func compareNumbers(p *page) error {
 		p.agrees("/nodes", stats(func(s api.ControllerStats) numbers {
 			return numbers{
 				"key running": float64(s.Slots.Running), "key free": float64(s.Slots.Free),
-				"chip Active": float64(s.Nodes["Active"]), "head node": nodesOf, "head running": float64(s.Slots.Running),
+				"chip Active": float64(s.Nodes["Active"]), "head node": nodesOf, "head VM": float64(s.Slots.Running),
 				"head schedulable": float64(s.Capacity), "rows": nodesOf,
 			}
 		})), p.picture("nodes"),
@@ -202,6 +202,7 @@ func switchZone(p *page) error {
 	return steps(
 		p.to("/"), p.live(), p.holds(button+`.textContent.trim() === "Times: UTC"`), next,
 		p.holds(button+`.textContent.includes("local")`), p.reload, p.holds(button+`.textContent.includes("local")`),
+		p.holds(`[...document.querySelectorAll("main time[data-clock]")].every(t => !t.textContent.includes("UTC"))`),
 		next, p.holds(button+`.textContent.trim() === "Times: UTC"`),
 	)
 }

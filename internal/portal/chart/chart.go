@@ -23,7 +23,7 @@ type chartUnit struct {
 var chartUnits = map[string]chartUnit{
 	"n": {decimalSteps(1), func(f float64) string { return format.Count(int(f)) }},
 	"s": {
-		[]float64{.1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400},
+		[]float64{.1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400},
 		secondsAxis,
 	},
 	"B": {powersOfTwo(), func(f float64) string { return bytesize.Format(int64(f)) }},

@@ -1,6 +1,7 @@
 package controllerrest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -60,8 +61,11 @@ func vmFields(c *controller.Controller) filter.Table[instances.View] {
 			Name: "state", IsDefault: true, Values: stateTexts(farm.InstanceStates),
 			Text: func(v vm) string { return string(v.State) },
 		},
-		{Name: "phase", Text: func(v vm) string { return string(v.Phase()) }},
-		{Name: "failure", Text: func(v vm) string { return failureText(v.ShownFailure()) }},
+		{Name: "phase", Values: stateTexts(farm.Phases), Text: func(v vm) string { return string(v.Phase()) }},
+		{
+			Name: "failure", Values: stateTexts(farm.FailureClasses()),
+			Text: func(v vm) string { return failureText(v.ShownFailure()) },
+		},
 		{Name: "message", IsDefault: true, Text: func(v vm) string { return v.Message }, Suggest: noSuggestions[vm]},
 		{
 			Name: "template", IsDefault: true,
@@ -157,11 +161,15 @@ func addresses(v instances.View) []string {
 	return []string{v.VM.IP, v.VM.HostIP}
 }
 
-func macOf(v instances.View) string {
-	if v.Options.MACAddress == "" && v.VM != nil {
-		return v.VM.MAC
+func macOf(v instances.View) string { return macOfInstance(v.Instance) }
+
+// macOfInstance returns the MAC address that an instance has, or will have.
+func macOfInstance(inst *farm.Instance) string {
+	reported := ""
+	if inst.VM != nil {
+		reported = inst.VM.MAC
 	}
-	return v.Options.MACAddress
+	return cmp.Or(inst.Options.MACAddress, reported, inst.MAC)
 }
 
 func mebibytesToBytes(n int) float64 { return float64(n) * (1 << 20) }
@@ -171,7 +179,10 @@ var pastFields = filter.Table[*farm.InstanceHistory]{
 	{Name: "id", IsDefault: true, Text: func(p *farm.InstanceHistory) string { return p.ID }},
 	{Name: "name", IsDefault: true, Text: func(p *farm.InstanceHistory) string { return p.Name }},
 	{Name: "external_id", IsDefault: true, Text: func(p *farm.InstanceHistory) string { return p.ExternalID }},
-	{Name: "failure", Text: func(p *farm.InstanceHistory) string { return failureText(p.Failure) }},
+	{
+		Name: "failure", Values: stateTexts(farm.FailureClasses()),
+		Text: func(p *farm.InstanceHistory) string { return failureText(p.Failure) },
+	},
 	{Name: "message", IsDefault: true, Text: func(p *farm.InstanceHistory) string { return p.Message }},
 	{Name: "state", Values: stateTexts(farm.InstanceStates), Texts: func(p *farm.InstanceHistory) []string {
 		states := make([]string, len(p.Transitions)) // past states
@@ -201,7 +212,7 @@ var pastFields = filter.Table[*farm.InstanceHistory]{
 func (s *server) nodeFields() filter.Table[api.Node] {
 	failed := sync.OnceValue(s.controller.Usage.FailedStarts)
 	return append(slices.Clone(nodeRecordFields), filter.Field[api.Node]{
-		Name: "failed", Summary: "starts that failed in the last hour",
+		Name: "failed", Summary: "instances that failed there in the last hour",
 		Number: func(n api.Node) float64 { return float64(failed()[n.NodeID]) },
 	})
 }
@@ -221,7 +232,11 @@ var nodeRecordFields = filter.Table[api.Node]{
 	},
 	{Name: "arch", IsDefault: true, Values: arches, Text: func(n api.Node) string { return n.HostArch }},
 	{Name: "version", IsDefault: true, Text: func(n api.Node) string { return n.AgentVersion }},
-	{Name: "hypervisor", IsDefault: true, Text: func(n api.Node) string { return n.AnkaVersion.Product }},
+	{
+		Name: "hypervisor", IsDefault: true,
+		Texts:   func(n api.Node) []string { return []string{n.AnkaVersion.Product, n.AnkaVersion.Version} },
+		Suggest: func(n api.Node) []string { return []string{n.AnkaVersion.Product} },
+	},
 	{
 		Name: "group", IsDefault: true,
 		Texts: func(n api.Node) (names []string) {
@@ -321,15 +336,15 @@ var eventFields = filter.Table[events.LoggedEvent]{
 	{Name: "type", Text: eventField("type")},
 	{Name: "sub_type", Text: eventField("sub_type")},
 	{Name: "instance", IsDefault: true, Text: eventField("instance_id")},
-	{Name: "node", Texts: eventFieldValues("node_id", "node_name")},
-	{Name: "template", Texts: eventFieldValues("template_id", "template_name")},
+	{Name: "node", IsDefault: true, Texts: eventFieldValues("node_id", "node_name")},
+	{Name: "template", IsDefault: true, Texts: eventFieldValues("template_id", "template_name")},
 	{Name: "tag", Text: eventField("tag")},
 	{Name: "group", Text: eventField("group_id")},
 	{Name: "state", Texts: eventFieldValues("state", "instance_state")},
 	{Name: "machine", Text: eventField("machineName")},
-	{Name: "message", Text: eventField("message")},
-	{Name: "user", Texts: eventFieldValues("user", "key_id", "for_user")},
-	{Name: "address", Text: eventField("address")},
+	{Name: "message", IsDefault: true, Text: eventField("message")},
+	{Name: "user", IsDefault: true, Texts: eventFieldValues("user", "key_id", "for_user")},
+	{Name: "address", IsDefault: true, Text: eventField("address")},
 	{Name: "about", Text: eventField("about")},
 	{Name: "age", Age: func(e events.LoggedEvent) time.Time {
 		seconds, _ := e.Field("time").(float64)

@@ -41,8 +41,8 @@ func (s *server) listHistory(r *rest.Request) (any, error) {
 	return list[0], nil
 }
 
-// historyToAPI converts a terminated instance to its API form, without the name of a node that the caller does
-// not see.
+// historyToAPI converts a terminated instance to its API form, without the names of a node and a template that the
+// caller does not see.
 func historyToAPI(p *farm.InstanceHistory, seen visibility) api.HistoryInstance {
 	out := api.HistoryInstance{
 		InstanceID: p.ID, Name: p.Name, ExternalID: p.ExternalID,
@@ -54,6 +54,9 @@ func historyToAPI(p *farm.InstanceHistory, seen visibility) api.HistoryInstance 
 	}
 	if !seen.seesNode(p.NodeID) {
 		out.NodeName = ""
+	}
+	if !seen.seesTemplate(p.TemplateID) {
+		out.TemplateName = ""
 	}
 	return out
 }

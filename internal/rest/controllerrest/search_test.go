@@ -96,7 +96,11 @@ func TestSearchTerminated(t *testing.T) {
 		"job-17": {running, ended}, "http://ci/17": {ended}, ended: {ended}, "job-18": nil,
 	} {
 		var got []string
-		for _, m := range c.searched(url.QueryEscape(query)).Matches {
+		found := c.searched(url.QueryEscape(query))
+		if past := min(len(ids), 1); found.Terminated != past || found.Totals["instance"] != len(ids) {
+			t.Errorf("%s: %d in the history, of %d", query, found.Terminated, found.Totals["instance"])
+		}
+		for _, m := range found.Matches {
 			got = append(got, m.ID)
 			if (m.ID == ended) != (m.State == string(farm.Terminated)) {
 				t.Errorf("%s: %+v", query, m)

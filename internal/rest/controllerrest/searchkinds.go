@@ -87,6 +87,7 @@ func (f *searcher) findInstances(context.Context) {
 		}
 	}
 	wg.Wait()
+	f.result.Terminated = past.Total()
 	best.Merge(past)
 	addBest(f, api.SearchInstance, best, func(i foundInstance) { f.setInstance(i.instance()) },
 		func(i foundInstance) api.SearchMatch { return f.showInstance(i.instance()) })
@@ -119,7 +120,7 @@ func searchedInstance(to []search.Field, inst *farm.Instance) []search.Field {
 	to = nameFields(to, inst.ID, inst.Name, inst.ExternalID)
 	to = addFields(to, search.Field{Name: "tag", Text: inst.Template.Tag},
 		search.Field{Name: "template", Text: inst.Template.Name}, search.Field{Name: nodeField, Text: inst.NodeName},
-		search.Field{Name: "owner", Text: inst.Owner}, search.Field{Name: "mac", Text: inst.MAC},
+		search.Field{Name: "owner", Text: inst.Owner}, search.Field{Name: "mac", Text: macOfInstance(inst)},
 		search.Field{Name: "message", Text: inst.Message})
 	if inst.VM != nil {
 		to = addFields(to, search.Field{Name: "ip", Text: inst.VM.IP, IsID: true})

@@ -191,6 +191,13 @@ func (v visibility) cacheJobFields() filter.Table[*farm.CacheJob] {
 		return slices.DeleteFunc(slices.Clone(e.Nodes), func(id string) bool { return !v.seesNode(id) })
 	}
 	t := withField(cacheJobFields, filter.Field[*farm.CacheJob]{Name: nodeField, Texts: seen})
+	t = withField(t, filter.Field[*farm.CacheJob]{
+		Name:  "template",
+		Texts: func(e *farm.CacheJob) []string { return v.templateTexts(e.Template.ID, e.Template.Name) },
+	})
+	t = withField(t, filter.Field[*farm.CacheJob]{Name: "name", IsDefault: true, Text: func(e *farm.CacheJob) string {
+		return v.templateTexts(e.Template.ID, e.Template.Name)[0]
+	}})
 	return withField(t, filter.Field[*farm.CacheJob]{
 		Name: "nodes", Number: func(e *farm.CacheJob) float64 { return float64(len(seen(e))) },
 	})

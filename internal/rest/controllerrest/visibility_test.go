@@ -104,7 +104,13 @@ func TestHiddenTemplates(t *testing.T) {
 		want := map[string]bool{"template=ios": seen, "template:io*": seen, "template=" + id: true}
 		l := instances.View{Instance: &farm.Instance{Template: farm.TemplateRef{ID: id, Name: "ios"}}}
 		finds(t, narrow().vmFields(vmFields(nil)), l, want)
-		finds(t, narrow().pastFields(), &farm.InstanceHistory{TemplateID: id, TemplateName: "ios"}, want)
+		finds(t, narrow().cacheJobFields(), &farm.CacheJob{Template: farm.TemplateRef{ID: id, Name: "ios"}},
+			map[string]bool{"template=ios": seen, "name:io*": seen, "template=" + id: true})
+		p := &farm.InstanceHistory{TemplateID: id, TemplateName: "ios"}
+		finds(t, narrow().pastFields(), p, want)
+		if got := historyToAPI(p, narrow()); (got.TemplateName == "ios") != seen || got.VMID != id {
+			t.Errorf("the history shows %q of the template %s", got.TemplateName, id)
+		}
 	}
 }
 

@@ -34,8 +34,8 @@ function zones(here) {
     t.title = here ? local({ ...whole }).format(at) : t.dataset.utc;
     if (t.dataset.clock === undefined) continue;
     t.dataset.clock ||= t.textContent;
-    const day = /[A-Z]/i.test(t.dataset.clock) && !/UTC/.test(t.dataset.clock);
-    t.textContent = !here ? t.dataset.clock : day ? at.toLocaleDateString("en", { day: "numeric", month: "short" })
-      : /UTC/.test(t.dataset.clock) ? local(whole).format(at) : local({ timeStyle: /:.*:/.test(t.dataset.clock) ? "medium" : "short" }).format(at);
+    const text = t.dataset.clock, timeStyle = /:.*:/.test(text) ? "medium" : "short", hasDate = /[A-Z][a-z]|\d-\d/.test(text);
+    t.textContent = !here ? text : !text.includes(":") ? at.toLocaleDateString("en", { day: "numeric", month: "short" })
+      : local(hasDate ? { dateStyle: "short", timeStyle } : { timeStyle }).format(at);
   }
 }

@@ -49,7 +49,7 @@ export function showConsole() {
       const no = await reason();
       if (mine !== turn) return;
       const blocked = !opened && !no.text; // the controller would open it, and something before it does not
-      end({ final: no.final || blocked }, e.reason || no.text || (blocked ? "The controller takes no WebSocket; a proxy before it may not let them through." : "The connection to the controller broke."));
+      end({ final: no.final || blocked }, e.reason || no.text || (blocked ? "The WebSocket connection was refused; a proxy in front of the controller may not forward WebSockets." : "The connection to the controller broke."));
     }));
     rfb.addEventListener("connect", now(() => {
       tries = 0;
@@ -65,7 +65,7 @@ export function showConsole() {
       say("paused", "asking for the password");
       ask(true);
     }));
-    rfb.addEventListener("securityfailure", now((e) => { password = ""; refused = `The screen does not let you in: ${e.detail.reason || "the password is wrong"}`; }));
+    rfb.addEventListener("securityfailure", now((e) => { password = ""; refused = `The VM's screen refused the password: ${e.detail.reason || "the password is wrong"}`; }));
     rfb.addEventListener("clipboard", now((e) => { copied = e.detail.text; el("console-copy").disabled = !copied; }));
   };
 

@@ -34,17 +34,25 @@ function select(field, list, i) {
 
 export function palette() {
   const dialog = document.getElementById("palette"), field = document.getElementById("palette-q"), list = document.getElementById("palette-found");
-  let asked = 0, wait;
+  let asked = 0, wait, shown = "";
   const find = async () => {
-    const mine = ++asked;
+    const mine = ++asked, text = field.value;
     const answer = await fetch("/search?" + new URLSearchParams({ q: field.value }), { headers: { "HX-Request": "true" } }).catch(() => null);
     if (mine !== asked || !answer) return;
     if (answer.headers.get("HX-Redirect")) return void location.assign(answer.headers.get("HX-Redirect"));
     const found = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("found");
     if (!found) return;
     list.replaceChildren(...found.childNodes);
+    shown = text;
     listbox(field, list);
     select(field, list, 0);
+  };
+  // take opens the selected match, of what is typed now.
+  const take = async (apart) => {
+    clearTimeout(wait);
+    if (shown !== field.value) await find();
+    const a = shown === field.value && list.querySelectorAll("a")[Math.max(selected(list), 0)];
+    if (a) apart ? window.open(a.href) : a.click();
   };
   const open = () => {
     if (dialog.open) return void dialog.close();
@@ -57,7 +65,7 @@ export function palette() {
     if ((e.ctrlKey || e.metaKey) && e.key.toLowerCase() === "k") { e.preventDefault(); open(); return; }
     if (!dialog.open) return;
     if (e.key === "ArrowDown" || e.key === "ArrowUp") { e.preventDefault(); select(field, list, selected(list) + (e.key === "ArrowDown" ? 1 : -1)); }
-    if (e.key === "Enter") { e.preventDefault(); const a = list.querySelectorAll("a")[Math.max(selected(list), 0)]; if (a) e.ctrlKey ? window.open(a.href) : a.click(); }
+    if (e.key === "Enter") { e.preventDefault(); take(e.ctrlKey); }
   });
   document.addEventListener("click", (e) => {
     if (e.target.closest?.("[data-palette]")) { e.preventDefault(); open(); }
