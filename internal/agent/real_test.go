@@ -74,6 +74,7 @@ func bootReal(
 		options.LazyTemplates = n.cache
 	}
 	a := New(options)
+	n.agent = a
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
