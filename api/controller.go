@@ -87,7 +87,7 @@ type Explanation struct {
 	Fill *DiskFill `json:"fill,omitempty"`
 }
 
-// LongDiskWait is how long a guest waits for its registry before that is worth a word, in seconds.
+// LongDiskWait is from how many seconds on clients say that a guest waits for its registry.
 const LongDiskWait = 5
 
 // DiskFill is how much of the disks of an instance is on its node, while the rest of its version is being pulled. A

@@ -164,7 +164,7 @@ func TestSeriesOfNodesAndGroups(t *testing.T) {
 			c.Usage.Stats().Instances[string(farm.Started)] != 1 {
 			t.Errorf("in the outage: %+v, %v", last, err)
 		}
-		if failed := c.Usage.FailedStarts(); len(failed) != 1 || failed[a.id] != 1 {
+		if failed := c.Usage.FailedInstances(); len(failed) != 1 || failed[a.id] != 1 {
 			t.Errorf("failed starts: %v", failed)
 		}
 		if s, err := c.Usage.NodeSeries(api.RangeHour, "unknown"); err != nil || len(s.Points) != 0 {

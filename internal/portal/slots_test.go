@@ -104,3 +104,16 @@ func TestHiddenHolders(t *testing.T) {
 		t.Errorf("the failed holder is at %q", n.FailedHolder)
 	}
 }
+
+// TestHoldsSlot: a failed instance holds a slot as long as its VM exists.
+func TestHoldsSlot(t *testing.T) {
+	for status, want := range map[string]bool{"running": true, "stopped": true, "deleted": false} {
+		p := instanceView{Failure: &api.InstanceFailure{}, VM: api.Instance{VMInfo: &api.VMInfo{Status: status}}}
+		if p.HoldsSlot() != want {
+			t.Errorf("with a VM that is %s: %t", status, !want)
+		}
+	}
+	if (instanceView{Failure: &api.InstanceFailure{}}).HoldsSlot() {
+		t.Error("without a VM")
+	}
+}

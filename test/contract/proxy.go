@@ -5,12 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"sync"
-	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
 )
 
 // proxy lies between our own programs and a service, and takes every call into the ledger:
@@ -35,23 +35,16 @@ func openProxy(ctx context.Context, st *stage, service string) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	var lc net.ListenConfig
-	socket, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	p := &proxy{address: "http://" +
-		socket.Addr().String(), spec: st.spec, ledger: st.ledger, access: st.access, faults: map[string]string{}}
+	p := &proxy{spec: st.spec, ledger: st.ledger, access: st.access, faults: map[string]string{}}
 	pass := httputil.NewSingleHostReverseProxy(target)
 	pass.FlushInterval = -1
 	pass.Transport = passing{st.access}
 	pass.ErrorLog = quiet
 	pass.ModifyResponse = p.look
-	p.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p.address, p.server, err = rig.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		pass.ServeHTTP(w, p.keepBody(r))
-	}), ReadHeaderTimeout: 10 * time.Second, ErrorLog: quiet}
-	go func() { _ = p.server.Serve(socket) }()
-	return p, nil
+	}))
+	return p, err
 }
 
 // sentKey is where a request keeps its body for the look at its answer.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +23,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// A run pulls a version while a reader reads its disk, and has some of these faults, and of those of a badLine.
+// A run pulls a version while a reader reads its disk, and has some of these faults, and of those of a faultyProxy.
 const (
 	lazyKill   = "process killed"
 	lazyAgent  = "agent restarted"
@@ -31,16 +32,21 @@ const (
 )
 
 const (
-	lazyRuns     = 4        // for each kill
 	lazyDiskSize = 32 << 20 // of which a quarter is zeros
 	lazyRunTime  = 2 * time.Minute
 	lazyVM       = "vm-1"
 	longestDelay = 40 * time.Millisecond
 )
 
+// lazyStrikes are the faults at a random moment of a run. Each run begins with the next one.
+var lazyStrikes = [...]string{lazyKill, lazyAgent, lazyReboot, registryAway}
+
+// lazyRuns is how many runs there are for each kill.
+const lazyRuns = len(lazyStrikes)
+
 // lazyFaults are the faults that a run of the target has to meet.
 var lazyFaults = []string{
-	lazyKill, lazyAgent, lazyReboot, lazyFull, lineAway, lineUnavailable, lineFlipped, lineCut,
+	lazyKill, lazyAgent, lazyReboot, lazyFull, registryAway, responseStatus, responseBit, responseCutShort,
 }
 
 // lazyVersion is what all runs pull.
@@ -50,24 +56,24 @@ type lazyVersion struct {
 	sum   string         // SHA-256 of the disk
 }
 
-// lazyPullTarget pulls a version many times while qemu-img reads its disk as a VM does, disturbs that, and compares
+// lazyPullTarget pulls a version many times while qemu-img reads its disk as a VM does, injects faults, and compares
 // what was read, and the file that remains, with what was pushed.
 func lazyPullTarget(ctx context.Context, s *scene) (r result, err error) {
 	if _, err := exec.LookPath("qemu-img"); err != nil {
 		return r, fmt.Errorf("%w: qemu-img is not installed", rig.ErrSkip)
 	}
-	line, err := newBadLine(ctx, s.cloud.Registry, s.rng)
+	proxy, err := newFaultyProxy(ctx, s.cloud.Registry, rand.New(rand.NewPCG(s.rng.Uint64(), s.rng.Uint64())))
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, line.close()) }()
-	v, err := s.pushLazyDisk(ctx, line)
+	defer func() { err = errors.Join(err, proxy.close()) }()
+	v, err := s.pushLazyDisk(ctx, proxy)
 	if err != nil {
 		return r, err
 	}
 	r = s.result()
 	for i := range lazyRuns * s.planned {
-		run := &lazyRun{scene: s, line: line, version: v, kills: i%lazyRuns == 0}
+		run := &lazyRun{scene: s, proxy: proxy, version: v, first: lazyStrikes[i%lazyRuns]}
 		err := run.do(ctx, filepath.Join(s.dir, fmt.Sprint("run", i)))
 		switch {
 		case ctx.Err() != nil:
@@ -83,19 +89,19 @@ func lazyPullTarget(ctx context.Context, s *scene) (r result, err error) {
 			r.Problems = append(r.Problems, fmt.Sprintf("run %d: %v", i, err))
 		}
 		if i%50 == 49 {
-			s.say("%d runs, %d kills, %v", i+1, s.kills, line.counts)
+			s.say("%d runs, %d kills, %v", i+1, s.kills, proxy.faults())
 		}
 	}
-	if err := s.fillSmallDisk(ctx, line, v); err != nil {
+	if err := s.fillSmallDisk(ctx, proxy, v); err != nil {
 		r.Stuck++
 		r.Problems = append(r.Problems, "full disk: "+err.Error())
 	}
-	r.Kills, r.Others, r.Faults = s.kills, s.others, line.counts
+	r.Kills, r.Others, r.Faults = s.kills, s.others, proxy.faults()
 	return r, nil
 }
 
 // pushLazyDisk puts a template with a disk into the registry.
-func (s *scene) pushLazyDisk(ctx context.Context, line *badLine) (v lazyVersion, err error) {
+func (s *scene) pushLazyDisk(ctx context.Context, proxy *faultyProxy) (v lazyVersion, err error) {
 	content := make([]byte, lazyDiskSize)
 	for at := 0; at < len(content); at += 8 {
 		if at>>20%4 != 3 {
@@ -126,7 +132,7 @@ func (s *scene) pushLazyDisk(ctx context.Context, line *badLine) (v lazyVersion,
 	}
 	return lazyVersion{
 		order: lazyfill.Order{
-			Registry: line.URL, TemplateID: id, ContentID: m.ContentID, SocketGroup: -1, MinBytes: 1,
+			Registry: proxy.URL, TemplateID: id, ContentID: m.ContentID, SocketGroup: -1, MinBytes: 1,
 		},
 		disk: m.Files[0].Name, sum: hex.EncodeToString(sum[:]),
 	}, nil
@@ -138,10 +144,10 @@ var errWrongBytes = errors.New("wrong bytes")
 // lazyRun is one pull with its faults.
 type lazyRun struct {
 	*scene
-	line    *badLine
+	proxy   *faultyProxy
 	version lazyVersion
-	kills   bool // its process is killed at least once
-	struck  bool // it was
+	first   string // fault
+	struck  bool   // the process was killed
 
 	dir, sockets, processFile string
 	order                     lazyfill.Order
@@ -153,8 +159,8 @@ type lazyRun struct {
 func (a *lazyRun) do(ctx context.Context, dir string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, lazyRunTime)
 	defer cancel()
-	disturbed := a.rng.IntN(6)
-	a.line.begin(time.Duration(a.rng.Int64N(int64(longestDelay))), disturbed)
+	damaged := a.rng.IntN(6)
+	a.proxy.begin(time.Duration(a.rng.Int64N(int64(longestDelay))), damaged)
 	if err := a.prepare(dir); err != nil {
 		return err
 	}
@@ -239,14 +245,11 @@ func (a *lazyRun) await(ctx context.Context, phase lazyfill.Phase) error {
 	}
 }
 
-// drawFaults draws the faults of the run, besides those of answers.
+// drawFaults draws the faults of the run, besides those of the proxy.
 func (a *lazyRun) drawFaults() (list []string) {
-	if a.kills {
-		list = append(list, lazyKill)
-	}
-	all := []string{lazyKill, lazyAgent, lazyReboot, lineAway}
+	list = append(list, a.first)
 	for range a.rng.IntN(3) {
-		list = append(list, all[a.rng.IntN(len(all))])
+		list = append(list, lazyStrikes[a.rng.IntN(len(lazyStrikes))])
 	}
 	return list
 }
@@ -254,8 +257,8 @@ func (a *lazyRun) drawFaults() (list []string) {
 // strike does one fault at a random moment, and returns the reader that reads now.
 func (a *lazyRun) strike(ctx context.Context, fault string, reader *diskReader) (*diskReader, error) {
 	rig.Pause(ctx, a.between(0, 400*time.Millisecond))
-	if fault != lineAway {
-		a.line.count(fault)
+	if fault != registryAway {
+		a.proxy.count(fault)
 	}
 	switch fault {
 	case lazyKill:
@@ -263,10 +266,10 @@ func (a *lazyRun) strike(ctx context.Context, fault string, reader *diskReader) 
 	case lazyAgent:
 		a.stop()
 		a.supervise(ctx)
-	case lineAway:
-		a.line.setAway(true)
+	case registryAway:
+		a.proxy.setAway(true)
 		rig.Pause(ctx, a.between(100*time.Millisecond, 2*time.Second))
-		a.line.setAway(false)
+		a.proxy.setAway(false)
 	case lazyReboot: // of what was not synced, all is still there
 		a.others++
 		reader.kill()
@@ -375,11 +378,11 @@ func compareFile(path, sum string) error {
 }
 
 // fillSmallDisk pulls to a disk that is too small: the process has to say so, and to continue once there is more.
-func (s *scene) fillSmallDisk(ctx context.Context, line *badLine, v lazyVersion) (err error) {
+func (s *scene) fillSmallDisk(ctx context.Context, proxy *faultyProxy, v lazyVersion) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, lazyRunTime)
 	defer cancel()
-	line.begin(0, 0)
-	a := &lazyRun{scene: s, line: line, version: v}
+	proxy.begin(0, 0)
+	a := &lazyRun{scene: s, proxy: proxy, version: v}
 	if err := a.prepare(filepath.Join(s.dir, "full")); err != nil {
 		return err
 	}
@@ -400,7 +403,7 @@ func (s *scene) fillSmallDisk(ctx context.Context, line *badLine, v lazyVersion)
 	if err == nil || !strings.Contains(err.Error(), "no space left") {
 		return fmt.Errorf("the process on a full disk: %w", err)
 	}
-	line.count(lazyFull)
+	proxy.count(lazyFull)
 	a.stop()
 	if err := lazyfill.EndProcess(ctx, filepath.Join(a.dir, "fill")); err != nil {
 		return err

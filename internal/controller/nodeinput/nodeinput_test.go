@@ -187,6 +187,7 @@ func TestWhatIdentifiesIsRefused(t *testing.T) {
 		"host":                 poll(func(r *api.PollRequest) { r.Host = long }),
 		"held.vm_id":           poll(func(r *api.PollRequest) { r.Held = []api.InventoryItem{{VMID: long}} }),
 		"acks.claim":           poll(func(r *api.PollRequest) { r.Acks = []api.Ack{{Claim: long}} }),
+		"fills":                poll(func(r *api.PollRequest) { r.Fills = map[string]api.DiskFill{long: {}} }),
 		"info_hash":            poll(func(r *api.PollRequest) { r.InfoHash = long }),
 		"update.id":            poll(func(r *api.PollRequest) { r.Update = &api.UpdateStatus{ID: long} }),
 		"name":                 Join(&api.JoinRequest{Name: "a\u202eb", Host: "h"}),
@@ -197,6 +198,14 @@ func TestWhatIdentifiesIsRefused(t *testing.T) {
 		if farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), field+": must ") {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+	if err := poll(func(r *api.PollRequest) {
+		r.Fills = map[string]api.DiskFill{}
+		for i := range maxFills + 1 {
+			r.Fills[fmt.Sprint(i)] = api.DiskFill{}
+		}
+	}); farm.CodeOf(err) != farm.CodeInvalid {
+		t.Errorf("too many fills: %v", err)
 	}
 }
 

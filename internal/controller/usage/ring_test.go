@@ -99,7 +99,7 @@ func TestCountBeforeSample(t *testing.T) {
 	}
 	u.series.started(&farm.Instance{NodeID: "n"}, time.Second)
 	c.now = c.now.Add(2 * time.Minute)
-	if failed := u.FailedStarts(); failed["n"] != 3 {
+	if failed := u.FailedInstances(); failed["n"] != 3 {
 		t.Errorf("failed starts: %v", failed)
 	}
 	s, err := u.NodeSeries(api.RangeHour, "n")
@@ -107,7 +107,7 @@ func TestCountBeforeSample(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	u.series.sample() // there is no such node
-	if failed := u.FailedStarts(); len(failed) != 0 {
+	if failed := u.FailedInstances(); len(failed) != 0 {
 		t.Errorf("failed starts of a node that does not exist: %v", failed)
 	}
 }

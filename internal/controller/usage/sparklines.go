@@ -19,8 +19,8 @@ func (u *Usage) NodeSparklines(over string, ids []string) (api.Series, error) {
 	return u.series.sparklines(over, api.ByNode, list)
 }
 
-// FailedStarts returns how many instances went to Error on each node in the last hour, for those with any.
-func (u *Usage) FailedStarts() map[string]int {
+// FailedInstances returns how many instances went to Error on each node in the last hour, for those with any.
+func (u *Usage) FailedInstances() map[string]int {
 	hour, now, failed := seriesRanges[0], u.db.Now(), map[string]int{}
 	u.series.mu.Lock()
 	defer u.series.mu.Unlock()

@@ -50,3 +50,14 @@ func TestDiskFill(t *testing.T) {
 		}
 	}
 }
+
+// TestSearchByReportedMAC: an instance is found by the MAC address that its node reports.
+func TestSearchByReportedMAC(t *testing.T) {
+	c := newCloud(t)
+	n := c.join()
+	o := n.started(`,"name":"job-1"`)
+	n.say(o, nil)
+	if found := c.searched("52:54:00:00:00:01"); found.Totals["instance"] != 1 || found.Matches[0].ID != o.InstanceID {
+		t.Errorf("%+v", found)
+	}
+}

@@ -2,6 +2,7 @@ package controllerrest_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,8 @@ func TestEvents(t *testing.T) {
 	}
 	want(t, "filtered", c.events(filtered("type:api* -name:start* age<1h"), 1)[0].Name, "TerminateVM")
 	want(t, "by instance", len(c.events(filtered("instance:"+id), 3)), 3)
+	template := fmt.Sprint(fields[0]["template_id"])
+	want(t, "with the template", c.events(filtered(template+" name:startvm"), 1)[0].Name, "StartVM")
 	want(t, "the newest", c.events("?limit=1", 1)[0].Name, "VMTerminated")
 	for query, field := range map[string]string{
 		"?after=x": "after", "?limit=0": "limit", "?limit=1001": "limit",

@@ -210,7 +210,7 @@ var pastFields = filter.Table[*farm.InstanceHistory]{
 
 // nodeFields are the fields of nodes, with what is only known outside their records.
 func (s *server) nodeFields() filter.Table[api.Node] {
-	failed := sync.OnceValue(s.controller.Usage.FailedStarts)
+	failed := sync.OnceValue(s.controller.Usage.FailedInstances)
 	return append(slices.Clone(nodeRecordFields), filter.Field[api.Node]{
 		Name: "failed", Summary: "instances that failed there in the last hour",
 		Number: func(n api.Node) float64 { return float64(failed()[n.NodeID]) },

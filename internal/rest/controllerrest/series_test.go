@@ -53,8 +53,8 @@ func TestSeriesShape(t *testing.T) {
 	}
 }
 
-// TestFailedStarts: nodes can be sorted and filtered by how many starts failed on them.
-func TestFailedStarts(t *testing.T) {
+// TestFailedInstances: nodes can be sorted and filtered by how many instances failed on them.
+func TestFailedInstances(t *testing.T) {
 	c := newCloud(t)
 	for path, status := range map[string]string{
 		"/api/v1/node/page?sort=-failed&filter=failed%3E0": "OK", "/api/v1/node?filter=failed%3E0": "OK",

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -15,10 +14,10 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/transfer"
+	"github.com/buildyard/buildyard/test/rig"
 )
 
 // flipsEach is the number of places that are tried of each kind.
@@ -78,7 +77,7 @@ func (f *flipper) proxy(
 		if size <= 0 || left.Add(-1) < 0 {
 			return body
 		}
-		return &flipping{ReadCloser: body, at: int64(f.at * float64(size))}
+		return FlipBit(body, int64(f.at*float64(size)))
 	}
 	p := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(target)
@@ -93,16 +92,16 @@ func (f *flipper) proxy(
 		}
 		return nil
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	address, server, err := rig.Serve(ctx, p)
 	if err != nil {
 		return nil, nil, err
 	}
-	srv := &http.Server{Handler: p, ReadHeaderTimeout: time.Minute}
-	go func() { _ = srv.Serve(l) }()
-	client, err = transfer.New(transfer.Options{BaseURL: "http://" + l.Addr().String(), MaxAttempts: 2})
-	return client, srv.Close, err
+	client, err = transfer.New(transfer.Options{BaseURL: address, MaxAttempts: 2})
+	return client, server.Close, err
 }
+
+// FlipBit returns a body that flips a bit of the byte at a place.
+func FlipBit(body io.ReadCloser, at int64) io.ReadCloser { return &flipping{body, at} }
 
 // flipping flips a bit of the byte at a place.
 type flipping struct {

@@ -47,12 +47,12 @@ export function palette() {
     listbox(field, list);
     select(field, list, 0);
   };
-  // take opens the selected match, of what is typed now.
-  const take = async (apart) => {
+  // openMatch opens the selected match of what is typed now.
+  const openMatch = async (inNewTab) => {
     clearTimeout(wait);
     if (shown !== field.value) await find();
     const a = shown === field.value && list.querySelectorAll("a")[Math.max(selected(list), 0)];
-    if (a) apart ? window.open(a.href) : a.click();
+    if (a) inNewTab ? window.open(a.href) : a.click();
   };
   const open = () => {
     if (dialog.open) return void dialog.close();
@@ -65,7 +65,7 @@ export function palette() {
     if ((e.ctrlKey || e.metaKey) && e.key.toLowerCase() === "k") { e.preventDefault(); open(); return; }
     if (!dialog.open) return;
     if (e.key === "ArrowDown" || e.key === "ArrowUp") { e.preventDefault(); select(field, list, selected(list) + (e.key === "ArrowDown" ? 1 : -1)); }
-    if (e.key === "Enter") { e.preventDefault(); take(e.ctrlKey); }
+    if (e.key === "Enter") { e.preventDefault(); openMatch(e.ctrlKey); }
   });
   document.addEventListener("click", (e) => {
     if (e.target.closest?.("[data-palette]")) { e.preventDefault(); open(); }

@@ -9,21 +9,21 @@ import (
 	"testing"
 )
 
-// TestBadLine: a line without faults forwards all bytes, and each fault is seen by the client.
-func TestBadLine(t *testing.T) {
+// TestFaultyProxy: a proxy without faults forwards all bytes, and each fault is seen by the client.
+func TestFaultyProxy(t *testing.T) {
 	want := strings.Repeat("0123456789abcdef", 8<<10)
 	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, want)
 	}))
 	defer registry.Close()
-	l, err := newBadLine(t.Context(), registry.URL, rand.New(rand.NewPCG(1, 2)))
+	p, err := newFaultyProxy(t.Context(), registry.URL, rand.New(rand.NewPCG(1, 2)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.close() }()
+	defer func() { _ = p.close() }()
 	get := func(part bool) string {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, l.URL, nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestBadLine(t *testing.T) {
 		}
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
-			return "no answer"
+			return "no response"
 		}
 		defer func() { _ = resp.Body.Close() }()
 		got, err := io.ReadAll(resp.Body)
@@ -51,20 +51,21 @@ func TestBadLine(t *testing.T) {
 	if got := get(true); got != "whole" {
 		t.Errorf("without faults: %s", got)
 	}
-	l.begin(0, 1000)
+	p.begin(0, 1000)
 	seen := map[string]int{}
 	for range 300 {
 		seen[get(true)]++
 		if got := get(false); got != "whole" {
-			t.Errorf("an answer that is no part: %s", got)
+			t.Errorf("a response without a part: %s", got)
 		}
 	}
-	if seen["whole"] == 0 || seen["changed"] != l.counts[lineFlipped] || seen["cut"] != l.counts[lineCut] ||
-		seen["503 Service Unavailable"] != l.counts[lineUnavailable] || len(seen) != 4 {
-		t.Errorf("seen %v, counted %v", seen, l.counts)
+	faults := p.faults()
+	if seen["whole"] == 0 || seen["changed"] != faults[responseBit] || seen["cut"] != faults[responseCutShort] ||
+		seen["503 Service Unavailable"] != faults[responseStatus] || len(seen) != 4 {
+		t.Errorf("seen %v, counted %v", seen, faults)
 	}
-	l.setAway(true)
-	if got := get(false); got != "no answer" || l.counts[lineAway] != 1 {
-		t.Errorf("away: %s, %v", got, l.counts)
+	p.setAway(true)
+	if got := get(false); got != "no response" || p.faults()[registryAway] != 1 {
+		t.Errorf("away: %s, %v", got, p.faults())
 	}
 }
