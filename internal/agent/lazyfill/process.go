@@ -133,6 +133,9 @@ func (p *process) fill(ctx context.Context) error {
 	for name, d := range pull.Disks() {
 		disks[name] = d
 	}
+	if err := p.addCompleteDisks(disks); err != nil {
+		return err
+	}
 	p.setDisks(Serving, pull, disks)
 	wait := retry.New(minBackoff, maxBackoff)
 	result, err := pull.Run(ctx)
@@ -145,6 +148,26 @@ func (p *process) fill(ctx context.Context) error {
 		return err
 	}
 	return p.finish(result)
+}
+
+// addCompleteDisks adds the disks that VMs read from an earlier process and that the pull does not serve, since they
+// are complete.
+func (p *process) addCompleteDisks(disks map[string]nbd.Disk) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, vm := range p.vms {
+		for name := range vm.Sockets {
+			if disks[name] != nil {
+				continue
+			}
+			d, err := openFileDisk(filepath.Join(p.order.Dir, name))
+			if err != nil {
+				return err
+			}
+			disks[name] = d
+		}
+	}
+	return nil
 }
 
 // registry returns the client of the order's registry.

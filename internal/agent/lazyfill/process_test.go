@@ -253,6 +253,27 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// TestCompletedDisk: a disk that a VM reads is served also by a process that fetches all of it before VMs may start,
+// since little is missing.
+func TestCompletedDisk(t *testing.T) {
+	c := newCloud(t)
+	c.allowed.Store(1)
+	h := c.start(t)
+	c.await(t, h, "the disks", isPhase(Serving))
+	processFile := filepath.Join(t.TempDir(), "pid.json")
+	sockets, err := h.Serve(t.Context(), "vm-1", processFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := EndProcess(t.Context(), c.dir); err != nil {
+		t.Fatal(err)
+	}
+	c.order.MinBytes = 2 * diskSize
+	c.allowed.Store(1 << 30)
+	c.start(t)
+	startVM(t, sockets[diskName], processFile).expect(t, c.disk)
+}
+
 // TestToken: a request that the registry refuses waits for the next token.
 func TestToken(t *testing.T) {
 	c := newCloud(t)
