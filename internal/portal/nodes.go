@@ -161,7 +161,7 @@ var nodeColumns = []column{
 	{ID: "disk", Name: "Free disk", Field: "free", Numeric: true},
 	{ID: "groups", Name: "Groups", Field: "group"},
 	{ID: "hour", Name: "Slots, last hour", HideOnNarrow: true},
-	{ID: "failed", Name: "Failed instances", Field: "failed", Numeric: true, MostFirst: true},
+	{ID: "failed", Name: "Failed", Field: "failed", Numeric: true, MostFirst: true},
 	{ID: "address", Name: "Address", Field: "host", HideOnNarrow: true, IsExtra: true},
 	{ID: "agent", Name: "Agent", Field: "version", HideOnNarrow: true, IsExtra: true},
 	{ID: "hypervisor", Name: "Hypervisor", HideOnNarrow: true, IsExtra: true},
