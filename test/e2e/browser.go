@@ -89,6 +89,8 @@ func evaluate[T any](p *page, expression string) (v T, err error) {
 const (
 	flowTime = 90 * time.Second // for a flow in one look
 	waitTime = 15 * time.Second // for something to be on a page
+	// checkTries is how often the rules of accessibility are begun on a page that is left during that.
+	checkTries = 5
 )
 
 // page is a tab of a fresh browser profile, in one look, while a flow uses it.
@@ -222,13 +224,13 @@ func (p *page) clean() bool {
 }
 
 // checkRules runs the rules of accessibility over the page and returns what they find. If the page
-// is left during that, they run once more over the next one.
+// is left during that, they run again over the next one.
 func (p *page) checkRules() (found []string, err error) {
 	text, err := axeFiles.ReadFile("axe/axe.min.js")
 	if err != nil {
 		return nil, err
 	}
-	for try := range 2 {
+	for range checkTries {
 		if err = p.ready("main"); err != nil { // the page as a whole, not the empty one before it
 			return nil, err
 		}
@@ -237,7 +239,7 @@ func (p *page) checkRules() (found []string, err error) {
 		} else if found, err = evaluate[[]string](p, axeRun); err != nil {
 			err = fmt.Errorf("running the rules of accessibility: %w", err)
 		}
-		if err == nil || try > 0 || !strings.Contains(err.Error(), leftPage) {
+		if err == nil || !strings.Contains(err.Error(), leftPage) {
 			break
 		}
 	}

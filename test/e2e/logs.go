@@ -81,7 +81,7 @@ func showFailedLogs(p *page) error {
 	}
 	return steps(
 		p.toLab("/instances/"+ids[0]), p.see("Error"), p.picture("instance"),
-		p.click(link), p.see("start failed: no firmware "+hostile), p.picture("log"),
+		p.click(link), p.at("/logs/vm/"+ids[0]), p.see("start failed: no firmware "+hostile), p.picture("log"),
 		p.holds("window.ran === undefined"),
 		p.toLab("/logs"), p.click(`a[href="/logs/vm"]`), p.click(link), p.see("no firmware"),
 		p.download(`a[download]`, "no firmware"),
