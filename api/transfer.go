@@ -141,6 +141,24 @@ type PullFile struct {
 	Format string      `json:"format,omitempty"`
 	Size   int64       `json:"size"`   // bytes of the file itself
 	Layers []PullLayer `json:"layers"` // in the order in which they are applied
+	// Trace is the frames that VMs of several nodes read first, in that order, numbered as those of a FileTrace. It is
+	// empty until two nodes have sent the same. It is a hint: what it names need not exist.
+	Trace []int `json:"trace,omitempty"`
+}
+
+// BootTrace is what a VM read of its disks until shortly after its boot: PUT /registry/v2/pull/trace. The registry keeps
+// the newest three of a version, one per sender.
+type BootTrace struct {
+	ID        string               `json:"id"`         // of the template
+	ContentID string               `json:"content_id"` // of the version
+	Files     map[string]FileTrace `json:"files"`      // by name
+}
+
+// FileTrace is the frames of one file that were read, in the order of their first read.
+type FileTrace struct {
+	Roots []string `json:"roots"` // the file's layers, in the order of PullFile.Layers
+	// Frames are numbered over all layers: the first frame of the first layer is 0. There are 1 to 4,096.
+	Frames []int `json:"frames"`
 }
 
 // PullLayer describes where a layer file's bytes are. The index is the range IndexOffset, IndexLength.

@@ -63,8 +63,10 @@ type Templates interface {
 type LazyTemplates interface {
 	FetchStartable(ctx context.Context, ref cache.Ref, progress func(float64)) error
 	IsStartable(contentID string) bool
+	PullsLazily() bool
 	ServeDisks(ctx context.Context, contentID, vm, processFile string) (map[string]cache.LazyDisk, error)
 	ReleaseDisks(ctx context.Context, contentID, vm string) error
+	MarkBooted(ctx context.Context, contentID string) error
 	LazyPulls() []cache.LazyState
 	ResumeLazyPulls() error
 }

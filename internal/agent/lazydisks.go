@@ -95,11 +95,19 @@ func (a *Agent) startLazily(ctx context.Context, in *instance, spec hv.Spec) (hv
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
+	if err == nil {
+		if err := a.opts.LazyTemplates.MarkBooted(ctx, content); err != nil {
+			a.log.Warn("what the boot of a VM read is not recorded", "vm", in.id, "error", err)
+		}
+	}
 	return vm, err
 }
 
-// isWaiting reports whether a VM waits for parts of its disks.
+// isWaiting reports whether a VM waits for parts of its disks. A process that is started again opens the pull first.
 func isWaiting(s cache.LazyState) bool {
+	if s.Phase == lazyfill.Opening {
+		return true
+	}
 	for _, d := range s.Disks {
 		if d.Readers > 0 {
 			return true
@@ -112,8 +120,7 @@ func isWaiting(s cache.LazyState) bool {
 func lazyLoss(s cache.LazyState) error {
 	switch {
 	case s.Phase == lazyfill.Failed:
-		return farm.MarkFailure(fmt.Errorf("the rest of the template cannot be pulled: %s", s.Error),
-			farm.FailureRegistry, farm.StepPull)
+		return fmt.Errorf("the rest of the template cannot be pulled: %w", s.Failure())
 	case !s.Waiting.IsZero() && time.Since(s.Waiting) > maxRegistryWait:
 		return farm.MarkFailure(fmt.Errorf("the VM needs more of the template, and its registry sent none for %s: %s",
 			maxRegistryWait, s.Problem), farm.FailureRegistry, farm.StepPull)
@@ -145,13 +152,19 @@ func (a *Agent) diskFills(now time.Time) map[string]api.DiskFill {
 		for _, d := range s.Disks {
 			f.Bytes, f.Total = f.Bytes+d.Bytes, f.Total+d.Total
 		}
-		if s.IsComplete || f.Total == 0 {
+		if s.IsComplete || f.Total == 0 && f.Problem == "" {
 			continue
 		}
-		f.Fraction = roundToPercent(float64(f.Bytes) / float64(f.Total))
+		if f.Total > 0 {
+			f.Fraction = roundToPercent(float64(f.Bytes) / float64(f.Total))
+		}
 		for vm := range s.VMs {
 			f.Waiting = 0
-			if since, waits := s.Waits[vm]; waits {
+			since, waits := s.Waits[vm]
+			if s.Phase == lazyfill.Opening { // and until it has opened the pull, no read is answered
+				since, waits = s.Waiting, !s.Waiting.IsZero()
+			}
+			if waits {
 				f.Waiting = int(now.Sub(since) / time.Second)
 			}
 			fills[vm] = f
@@ -235,7 +248,8 @@ func (a *Agent) awaitFiles(ctx context.Context, in *instance) error {
 	for {
 		state, isLazy := a.lazyState(in.order.Start.ContentID)
 		_, reads := state.VMs[in.id]
-		if !isLazy || !reads {
+		hasAnswered := state.PID != 0 // since the agent started
+		if !isLazy || hasAnswered && !reads {
 			return nil
 		}
 		if err := lazyLoss(state); err != nil {

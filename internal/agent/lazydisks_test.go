@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -17,10 +18,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/lazyfill"
 	"github.com/buildyard/buildyard/internal/diskfile"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -275,4 +279,89 @@ func TestLazyPullEndsWithItsVM(t *testing.T) {
 	}
 	n.terminate("2")
 	n.eventually("the end of the pull", func() bool { return len(n.cache.LazyPulls()) == 0 })
+}
+
+// pulls is LazyTemplates whose lazy pulls are fixed.
+type pulls struct {
+	LazyTemplates
+	list []cache.LazyState
+}
+
+func (p pulls) LazyPulls() []cache.LazyState { return p.list }
+
+// TestDiskFills: a VM whose process was started again while the registry is away is shown with what was there before,
+// and its boot has more time.
+func TestDiskFills(t *testing.T) {
+	now := time.Now()
+	state := lazyfill.State{
+		Phase: lazyfill.Serving, VMs: map[string]lazyfill.VM{"a": {}, "b": {}}, Rate: 7,
+		Disks: map[string]lazyfill.Disk{"x": {Bytes: 10, Total: 40}, "y": {Bytes: 20, Total: 20}},
+		Waits: map[string]time.Time{"a": now.Add(-3 * time.Second)},
+	}
+	opening := state
+	opening.Phase, opening.Waits, opening.Problem = lazyfill.Opening, nil, "away"
+	opening.Waiting = now.Add(-9 * time.Second)
+	unknown := opening
+	unknown.Disks = nil
+	some := api.DiskFill{Fraction: 0.5, Bytes: 30, Total: 60, Rate: 7}
+	waits, away := some, some
+	waits.Waiting, away.Waiting, away.Problem = 3, 9, "away"
+	for name, c := range map[string]struct {
+		state     lazyfill.State
+		want      map[string]api.DiskFill
+		isWaiting bool
+	}{
+		"serving": {state, map[string]api.DiskFill{"a": waits, "b": some}, false},
+		"opening": {opening, map[string]api.DiskFill{"a": away, "b": away}, true},
+		"unknown": {unknown, map[string]api.DiskFill{
+			"a": {Rate: 7, Waiting: 9, Problem: "away"}, "b": {Rate: 7, Waiting: 9, Problem: "away"},
+		}, true},
+		"begun": {lazyfill.State{Phase: lazyfill.Opening}, map[string]api.DiskFill{}, true},
+	} {
+		pulled := cache.LazyState{State: c.state}
+		a := &Agent{opts: Options{LazyTemplates: pulls{list: []cache.LazyState{pulled}}}}
+		if d := cmp.Diff(c.want, a.diskFills(now)); d != "" || isWaiting(pulled) != c.isWaiting {
+			t.Errorf("%s: waits %t (-want +got):\n%s", name, isWaiting(pulled), d)
+		}
+	}
+}
+
+// TestLazyLoss: a pull that cannot continue ends its VMs with the class of what stopped it.
+func TestLazyLoss(t *testing.T) {
+	failed := func(class string) lazyfill.State {
+		return lazyfill.State{Phase: lazyfill.Failed, Error: "why", Class: class}
+	}
+	for class, state := range map[farm.FailureClass]lazyfill.State{
+		farm.FailureDisk: failed("disk"), farm.FailureTemplate: failed("template"), farm.FailureUnknown: failed(""),
+		farm.FailureRegistry: {Phase: lazyfill.Serving, Waiting: time.Now().Add(-2 * maxRegistryWait), Problem: "why"},
+		"":                   {Phase: lazyfill.Serving, Waiting: time.Now().Add(-maxRegistryWait / 2)},
+	} {
+		err := lazyLoss(cache.LazyState{State: state})
+		if got := farm.FailureOf(err); got.Class != class || (err == nil) != (class == "") ||
+			err != nil && (got.Step != farm.StepPull || !strings.Contains(err.Error(), "why")) {
+			t.Errorf("%s: %v, %+v", class, err, got)
+		}
+	}
+}
+
+// TestAwaitFiles: a save waits as long as its VM reads from the process that pulls its version, or that is not known,
+// since the agent was just started.
+func TestAwaitFiles(t *testing.T) {
+	in := &instance{id: idA, ending: t.Context(), order: api.Order{Start: &api.StartOrder{}}}
+	for name, c := range map[string]struct {
+		list  []cache.LazyState
+		waits bool
+	}{
+		"no pull":      {nil, false},
+		"not answered": {[]cache.LazyState{{}}, true},
+		"reads":        {[]cache.LazyState{{State: lazyfill.State{PID: 1, VMs: map[string]lazyfill.VM{idA: {}}}}}, true},
+		"moved":        {[]cache.LazyState{{State: lazyfill.State{PID: 1}}}, false},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		a := &Agent{opts: Options{LazyTemplates: pulls{list: c.list}}}
+		if err := a.awaitFiles(ctx, in); errors.Is(err, context.Canceled) != c.waits || err != nil && !c.waits {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

@@ -59,6 +59,9 @@ func (a *Agent) nodeInfo() api.NodeInfo {
 	for _, c := range a.host.Capabilities {
 		info.Abilities = append(info.Abilities, string(c))
 	}
+	if a.opts.LazyTemplates != nil && a.opts.LazyTemplates.PullsLazily() {
+		info.Abilities = append(info.Abilities, farm.AbilityLazyPull)
+	}
 	if a.host.Arch != "" {
 		info.Arch = a.host.Arch
 	}

@@ -18,6 +18,8 @@ const (
 	AbilityNetworkHost  = "network-host"         // a guest can have the network mode host
 	AbilityDisconnected = "network-disconnected" // a guest can have the network mode disconnected
 
+	// AbilityLazyPull is the ability to start VMs before all of their version is on the node.
+	AbilityLazyPull = "lazy-pull"
 	// AbilityBridge is the ability to attach a guest to a network of the host.
 	AbilityBridge = "bridge"
 )

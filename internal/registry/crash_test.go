@@ -106,6 +106,15 @@ var operations = []struct {
 		r.recordPull(e, &e.template.Versions[0])
 		return nil
 	}},
+	{"send what a boot read", "amd64: v1", func(r *Registry) error {
+		m, err := r.PeekManifest(context.Background(), VersionRef{ID: idA})
+		if err != nil {
+			return err
+		}
+		return r.AddBootTrace("node", api.BootTrace{ID: idA, ContentID: m.ContentID, Files: map[string]api.FileTrace{
+			"disk": {Roots: []string{m.Files[0].Layers[0].Root}, Frames: []int{0}},
+		}})
+	}},
 	{"attach a scan", "amd64 scan 1: v1", func(r *Registry) error {
 		return attachScan(r, VersionRef{ID: idA}, summaryOf(1), `{"one":1}`)
 	}},

@@ -52,8 +52,11 @@ func (r *Registry) manifest(e *templateEntry, v *layout.Version) (api.PullManife
 	if m.NVRAM, err = r.dir.NVRAM(e.template.ID, v); err != nil {
 		return m, unreadableVersion(e, v, err)
 	}
+	traces := r.bootTraces(e, v)
 	for _, f := range v.Files {
-		file := api.PullFile{Name: f.Name, Kind: f.Kind, Format: f.Format, Size: f.Size}
+		file := api.PullFile{
+			Name: f.Name, Kind: f.Kind, Format: f.Format, Size: f.Size, Trace: agreedTrace(traces, f),
+		}
 		for _, l := range f.Layers {
 			file.Layers = append(file.Layers,
 				api.PullLayer{

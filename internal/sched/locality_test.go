@@ -236,6 +236,26 @@ func TestLocalityWaitEnds(t *testing.T) {
 	placedAt(t, x, 130, "third>far")
 }
 
+// TestLazyNodesDoNotWait: where a VM starts before its template is there, no request waits for a node that has it.
+func TestLazyNodesDoNotWait(t *testing.T) {
+	x := waitingWorld(0)
+	lazy := func(n *Node) { n.PullsLazily = true }
+	x.SetNode(machine("near", 1, caching("t", "t1"), func(n *Node) { n.OrphanedLoad = vms(1) }))
+	x.SetNode(machine("far", 9, lazy))
+	x.SetInstance(waiting(ask("large", 0, sized(60))))
+	x.SetInstance(waiting(ask("huge", 1, sized(100)))) // 5 % of it are more than the limit
+	placedAt(t, x, 1, "large>far")
+	x.SetNode(machine("near", 2, caching("t", "t1"), lazy))
+	placedAt(t, x, 2, "huge>near")
+	for bytes, want := range map[int64]int64{
+		100 << 20: 100 << 20, 1 << 30: 256 << 20, 60 << 30: 3 << 30,
+	} {
+		if _, got := (&node{Node: Node{PullsLazily: true}, usage: &nodeUsage{}}).localityOf(version{bytes: bytes}); got != want {
+			t.Errorf("of %d bytes, %d are missing for a start, want %d", bytes, got, want)
+		}
+	}
+}
+
 func TestLocalityWaitIsMet(t *testing.T) {
 	x := waitingWorld(0)
 	full := machine("near", 1, caching("t", "t1"), func(n *Node) { n.OrphanedLoad = vms(1) })

@@ -43,6 +43,7 @@ type Node struct {
 	MacOS          bool                // it runs macOS guests
 	MacOSOnly      bool                // and no others
 	LacksAbilities farm.AbilitySet     // of those that instances can request
+	PullsLazily    bool                // its VMs start before all of their version is there
 }
 
 // unschedulableTexts names why a node in a state is not schedulable.
@@ -76,6 +77,7 @@ func NewNode(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	out.LacksAbilities = ^info.RequestableAbilities() & farm.AllAbilities
 	out.Arch, out.CachedVersions, out.USBDevices, out.StateSupport = info.Arch, info.Templates, info.USBDevices,
 		stateSupportOf(info.Hypervisor)
+	out.PullsLazily = slices.Contains(info.Abilities, farm.AbilityLazyPull)
 	out.Bridge, out.VLANs = slices.Contains(info.Abilities, farm.AbilityBridge), info.VLANs
 	out.VCPULimit, out.MemoryLimitMB = ResourceLimits(n, info)
 	out.CPUs, out.MemoryMB = info.CPUs, info.MemoryMB

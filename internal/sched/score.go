@@ -85,8 +85,15 @@ func (s Score) localityText() string {
 // its template is cached, however large that is.
 const minMissingDivisor = 16
 
-// localityOf returns how much of a version a node has and how many bytes are missing. What two versions of
-// a template share is unknown: they are assumed to share the size of the smaller one.
+// A VM that starts before all of its version is on the node needs this part of it first, as far as is known. See decision
+// 38.
+const (
+	lazyDivisor  = 20
+	minLazyBytes = 256 << 20
+)
+
+// localityOf returns how much of a version a node has and how many bytes are missing for a start. What
+// two versions of a template share is unknown: they are assumed to share the size of the smaller one.
 func (n *node) localityOf(v version) (Locality, int64) {
 	if _, ok := n.cachedContents[v.contentID]; ok {
 		return VersionCached, 0
@@ -99,6 +106,9 @@ func (n *node) localityOf(v version) (Locality, int64) {
 			size = v.bytes / 2
 		}
 		return OlderCached, max(v.bytes-size, v.bytes/minMissingDivisor)
+	}
+	if n.PullsLazily {
+		return NothingCached, min(v.bytes, max(v.bytes/lazyDivisor, minLazyBytes))
 	}
 	return NothingCached, v.bytes
 }

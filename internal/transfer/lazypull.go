@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/http"
 	"os"
 	"slices"
 	"sort"
@@ -24,8 +25,6 @@ const demandConnections = 2
 // LazyOptions describe a pull whose disks are read before it ends.
 type LazyOptions struct {
 	PullOptions
-	// Traces has, by the name of a file, the frames of its plan that earlier boots read, in their order.
-	Traces map[string][]int
 	// MinBytes is how much of a disk must be missing for it to be read before it is here; other files come first.
 	MinBytes int64
 	// Waiting is called when a fetch has failed, with why, and with nil when fetches succeed again. nil: nothing.
@@ -79,15 +78,15 @@ func (f *LazyPull) open(ctx context.Context) error {
 		return err
 	}
 	p.progress = newProgressMeter(p.opts.Progress, total)
-	kinds := map[string]string{}
+	files := map[string]api.PullFile{}
 	for _, file := range f.manifest.Files {
-		kinds[file.Name] = file.Kind
+		files[file.Name] = file
 	}
 	first, all := &pull{}, p.targets
 	*first = pull{client: p.client, opts: p.opts, dir: p.dir, storage: p.storage, progress: p.progress}
 	for _, t := range all {
-		if kinds[t.name] == api.FileDisk && t.file != nil && t.plan.FetchBytes()-t.doneBytes() >= f.opts.MinBytes {
-			f.disks[t.name] = newLazyDisk(t, f.opts.Traces[t.name])
+		if files[t.name].Kind == api.FileDisk && t.file != nil && t.plan.FetchBytes()-t.doneBytes() >= f.opts.MinBytes {
+			f.disks[t.name] = newLazyDisk(t, files[t.name].Trace)
 			p.progress.addSkipped(t.doneBytes())
 			continue
 		}
@@ -190,7 +189,7 @@ type LazyDisk struct {
 
 	mu   sync.Mutex // guards the fields below
 	seen map[int]bool
-	read []int // frames in the order of their first read
+	read []int // frames of the plan in the order of their first read
 }
 
 var _ nbd.Disk = (*LazyDisk)(nil)
@@ -210,7 +209,9 @@ func newLazyDisk(t *pullTarget, trace []int) *LazyDisk {
 		}
 	}
 	slices.SortFunc(d.pieces, func(a, b diskPiece) int { return int(max(-1, min(1, a.off-b.off))) })
-	d.queue = fill.NewQueue(fill.Options{Frames: t.plan.FrameCount(), IsHere: t.hasFrame, Joins: t.joins, Trace: trace})
+	d.queue = fill.NewQueue(fill.Options{
+		Frames: t.plan.FrameCount(), IsHere: t.hasFrame, Joins: t.joins, Trace: t.tracedFrames(trace),
+	})
 	t.onFrame = d.queue.Done
 	return d
 }
@@ -277,8 +278,45 @@ func (d *LazyDisk) Extents(off, end int64) iter.Seq[nbd.Extent] {
 	}
 }
 
-// maxTrace bounds the frames of a trace.
-const maxTrace = 4096
+const (
+	// maxTrace bounds the frames of a trace.
+	maxTrace = 4096
+	// maxTraceBytes bounds what is fetched because of a trace, in stored bytes of a disk.
+	maxTraceBytes = 512 << 20
+)
+
+// firstFrames returns, for each layer, the number that a trace gives its first frame.
+func (t *pullTarget) firstFrames() []int {
+	first := make([]int, len(t.indexes))
+	for i := 1; i < len(first); i++ {
+		first[i] = first[i-1] + t.indexes[i-1].FrameCount()
+	}
+	return first
+}
+
+// tracedFrames returns the frames of the plan that a trace names, in its order. What the plan does not have is here.
+func (t *pullTarget) tracedFrames(trace []int) (frames []int) {
+	first, planned, left := t.firstFrames(), map[int]int{}, int64(maxTraceBytes)
+	if len(trace) == 0 {
+		return nil
+	}
+	for i := range t.plan.FrameCount() {
+		layer, n := t.plan.FramePosition(i)
+		planned[first[layer]+n] = i
+	}
+	for _, n := range trace {
+		i, ok := planned[n]
+		if !ok {
+			continue
+		}
+		_, f := t.frameAt(i)
+		if left -= int64(f.StoredSize); left < 0 {
+			break
+		}
+		frames = append(frames, i)
+	}
+	return frames
+}
 
 // trace records the first reads of frames.
 func (d *LazyDisk) trace(frames []int) {
@@ -292,17 +330,45 @@ func (d *LazyDisk) trace(frames []int) {
 	}
 }
 
-// Trace returns the frames that were read so far, in the order of their first reads.
-func (d *LazyDisk) Trace() []int {
+// Trace returns the frames that were read so far, in the order of their first reads. What was here before the pull is
+// not in it.
+func (d *LazyDisk) Trace() api.FileTrace {
+	var t api.FileTrace
+	for _, l := range d.target.layers {
+		t.Roots = append(t.Roots, l.Root)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Clone(d.read)
+	first := d.target.firstFrames()
+	for _, i := range d.read {
+		layer, n := d.target.plan.FramePosition(i)
+		t.Frames = append(t.Frames, first[layer]+n)
+	}
+	return t
+}
+
+// SendTrace sends what was read so far to the registry. Disks that were not read, or that build on content of this host,
+// are left out: their traces would not serve others.
+func (f *LazyPull) SendTrace(ctx context.Context) error {
+	t := api.BootTrace{ID: f.manifest.ID, ContentID: f.manifest.ContentID, Files: map[string]api.FileTrace{}}
+	for name, d := range f.disks {
+		if trace := d.Trace(); len(trace.Frames) > 0 && d.target.cloneSource == "" {
+			t.Files[name] = trace
+		}
+	}
+	if len(t.Files) == 0 {
+		return nil
+	}
+	return f.pull.client.doCall(ctx, apiCall{
+		method: http.MethodPut, path: "/registry/v2/pull/trace", request: t, idempotent: true,
+	})
 }
 
 // LazyState is how far a disk is.
 type LazyState struct {
 	Bytes, Total int64 // stored bytes that are here, and of all frames
 	Readers      int   // reads that wait
+	Read         int   // frames that were read
 }
 
 // State returns how far the disk is.
@@ -311,5 +377,7 @@ func (d *LazyDisk) State() LazyState {
 	done := d.target.doneBytes()
 	d.target.mu.Unlock()
 	_, readers := d.queue.Left()
-	return LazyState{Bytes: done, Total: d.target.plan.FetchBytes(), Readers: readers}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return LazyState{Bytes: done, Total: d.target.plan.FetchBytes(), Readers: readers, Read: len(d.read)}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -137,9 +138,7 @@ func TestLazyPullDemand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, d := openLazyPull(t, s, t.TempDir(), func(o *transfer.LazyOptions) {
-		o.Traces = map[string][]int{"disk.img": {3, 1, -5, 1 << 30}}
-	})
+	f, d := openLazyPull(t, s, t.TempDir(), nil)
 	extents := int64(0)
 	for e := range d.Extents(0, d.Size()) {
 		if e.End <= extents {
@@ -161,7 +160,7 @@ func TestLazyPullDemand(t *testing.T) {
 	if zero, err := d.ReadAt(t.Context(), p[:100], at); err != nil || zero || !bytes.Equal(p[:100], want[at:at+100]) {
 		t.Errorf("a read: %t %v", zero, err)
 	}
-	if trace := d.Trace(); len(trace) != 1 {
+	if trace := d.Trace(); len(trace.Frames) != 1 || len(trace.Roots) != 1 {
 		t.Errorf("trace %v", trace)
 	}
 	cancel()
@@ -220,5 +219,62 @@ func TestLazyPullEndsForGood(t *testing.T) {
 	group.Go(func() error { _, err := d.ReadAt(ctx, make([]byte, 4096), 0); return err })
 	if err := group.Wait(); err == nil {
 		t.Error("no error")
+	}
+}
+
+// TestBootTrace: what a boot read is in the manifest once two senders have sent it, in an order that the next pull
+// follows, and wrong numbers are ignored.
+func TestBootTrace(t *testing.T) {
+	s := serve(t, t.TempDir())
+	files := threeFiles(t)
+	mustPush(t, s.client(t), pushOptions("v1", files...))
+	f, d := openLazyPull(t, s, t.TempDir(), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { _, err := f.Run(ctx); ran <- err }()
+	for _, off := range []int64{40 << 20, 0, 6 << 20} {
+		if _, err := d.ReadAt(ctx, make([]byte, 10), off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	<-ran
+	read := d.Trace()
+	if len(read.Frames) != 3 || slices.IsSorted(read.Frames) {
+		t.Fatalf("frames %v", read.Frames)
+	}
+	if err := f.SendTrace(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	traceOf := func() []int {
+		m, err := s.client(t).PeekManifest(t.Context(), transfer.VersionRef{ID: templateID, Tag: "v1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range m.Files {
+			if m.Files[i].Name == "disk.img" {
+				return m.Files[i].Trace
+			}
+		}
+		return nil
+	}
+	if got := traceOf(); got != nil {
+		t.Errorf("one sender decides: %v", got)
+	}
+	read.Frames = append([]int{1 << 20}, read.Frames...)
+	other := api.BootTrace{
+		ID: templateID, ContentID: f.Manifest().ContentID, Files: map[string]api.FileTrace{"disk.img": read},
+	}
+	for _, sender := range []string{"node a", "node b"} {
+		if err := s.reg.AddBootTrace(sender, other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := traceOf(); !slices.Equal(got, read.Frames) {
+		t.Errorf("trace %v, want %v", got, read.Frames)
+	}
+	_, next := openLazyPull(t, s, t.TempDir(), nil)
+	if got := transfer.TracedFrames(next, traceOf()); !slices.Equal(got, read.Frames[1:]) { // one layer
+		t.Errorf("frames of the plan: %v, want %v", got, read.Frames[1:])
 	}
 }

@@ -46,6 +46,7 @@ var printed = map[string][]string{
 var ordered = map[string]order{
 	"POST /log":                               rowsOrder,
 	"GET /registry/v2/pull":                   pullOrder,
+	"PUT /registry/v2/pull/trace":             pullOrder,
 	"GET /registry/v2/blob/{root}":            pullOrder,
 	"POST /registry/v2/push":                  saveOrder,
 	"GET /registry/v2/push/{session}":         saveOrder,
@@ -118,7 +119,7 @@ var lines = map[string]string{
 		list_vms: G/registry/vm G/registry/v2/vm G/registry/vm/info G/registry/v2/vm/scan
 		head_push_vm: P/registry/v2/push G/registry/v2/push/{session}
 		push_vm: U/registry/v2/push/{session}/{file} P/registry/v2/push/{session}/commit D/registry/v2/push/{session} U/registry/vm/arch U/registry/v2/vm/scan D/registry/v2/vm/scan
-		pull_vm: G/registry/v2/pull
+		pull_vm: G/registry/v2/pull U/registry/v2/pull/trace
 		download_vm: G/registry/v2/blob/{root}
 		delete_vm: D/registry/vm
 		revert: D/registry/revert

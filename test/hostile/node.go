@@ -214,6 +214,7 @@ var nodeTries = []tryAtRegistry{
 	{"GET /registry/v2/vm", ""},
 	{"GET /registry/vm/info?id=A", ""},
 	{"GET /registry/v2/pull?id=A", ""},
+	{"PUT /registry/v2/pull/trace", `{"id":"A","content_id":"00","files":{"disk":{"roots":[],"frames":[1]}}}`},
 	{"POST /registry/pause", `{"seconds":3}`},
 	{"GET /v1/apikey", ""},
 }

@@ -75,6 +75,11 @@ type lazyPull struct {
 	isComplete bool          // the version is listed, and VMs are being moved to its files; the cache's mu guards it
 }
 
+// PullsLazily reports whether versions are pulled lazily unless their templates say otherwise.
+func (c *Cache) PullsLazily() bool {
+	return c.opts.Lazy != nil && c.opts.Lazy.Mode != LazyOff && c.opts.Lazy.Mode != ""
+}
+
 // FetchStartable is Fetch, except that it may return while the version is still being pulled, once VMs can be started
 // from it: see ServeDisks.
 func (c *Cache) FetchStartable(ctx context.Context, ref Ref, progress func(float64)) error {
@@ -248,7 +253,7 @@ func (c *Cache) followLazyPull(ctx context.Context, f *sharedPull, l *lazyPull) 
 		c.releaseUnpinned(ctx, l, state)
 		switch {
 		case state.Phase == lazyfill.Failed:
-			return errors.New(state.Error)
+			return state.Failure()
 		case state.Phase == lazyfill.Complete:
 			c.recordRate(state.Fetched, time.Since(begun))
 			return c.listLazyPulled(l, state)
@@ -387,6 +392,17 @@ func (c *Cache) ReleaseDisks(ctx context.Context, contentID, vm string) error {
 		return nil
 	}
 	return l.supervisor.Release(ctx, vm)
+}
+
+// MarkBooted notes that a VM with disks of ServeDisks has booted. What it read is sent to the registry for later boots.
+func (c *Cache) MarkBooted(ctx context.Context, contentID string) error {
+	c.mu.Lock()
+	l := c.lazyPulls[contentID]
+	c.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	return l.supervisor.MarkBooted(ctx)
 }
 
 // LazyState is how far the lazy pull of a version is.

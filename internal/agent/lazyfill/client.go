@@ -135,6 +135,11 @@ func (h *Handle) Release(ctx context.Context, vm string) error {
 	return h.call(ctx, http.MethodDelete, "/vms/"+vm, nil, nil)
 }
 
+// MarkBooted tells the process that a VM has booted: it sends the registry what the VM read, after a while.
+func (h *Handle) MarkBooted(ctx context.Context) error {
+	return h.call(ctx, http.MethodPut, "/booted", nil, nil)
+}
+
 // End ends the process. What it pulled stays.
 func (h *Handle) End(ctx context.Context) error {
 	return h.call(ctx, http.MethodPost, "/end", nil, nil)

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/agent/failurecause"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -62,6 +64,10 @@ func (p *process) serveControl(ctx context.Context, l net.Listener) {
 	mux.HandleFunc("DELETE /vms/{id}", func(w http.ResponseWriter, r *http.Request) {
 		p.removeVM(r.PathValue("id"))
 		respond(w, p.state(), p.writeServed())
+	})
+	mux.HandleFunc("PUT /booted", func(w http.ResponseWriter, _ *http.Request) {
+		p.bootedOnce.Do(func() { close(p.booted) })
+		respond(w, p.state(), nil)
 	})
 	mux.HandleFunc("POST /end", func(w http.ResponseWriter, _ *http.Request) {
 		respond(w, p.state(), nil)
@@ -145,7 +151,7 @@ func (p *process) state() State {
 	s := State{
 		PID: os.Getpid(), Phase: p.phase, Progress: p.progress.Fraction(), Rate: p.progress.Rate, VMs: p.servedLocked(),
 		Fetched: p.fetched, Waiting: p.waiting, Unauthorized: p.token.isRefused(),
-		Disks: map[string]Disk{}, Files: map[string]File{}, Traces: map[string][]int{}, Waits: map[string]time.Time{},
+		Disks: map[string]Disk{}, Files: map[string]File{}, Waits: map[string]time.Time{},
 	}
 	for id, vm := range p.vms {
 		if since, waits := vm.reads.waitsSince(); waits {
@@ -153,7 +159,7 @@ func (p *process) state() State {
 		}
 	}
 	if p.failure != nil {
-		s.Error = p.failure.Error()
+		s.Error, s.Class = p.failure.Error(), failurecause.Of(p.failure, farm.StepPull).Class
 	}
 	if p.problem != nil {
 		s.Problem = p.problem.Error()
@@ -162,8 +168,7 @@ func (p *process) state() State {
 		disk := Disk{Size: d.Size()}
 		if lazy, ok := d.(*transfer.LazyDisk); ok {
 			now := lazy.State()
-			disk.Bytes, disk.Total, disk.Readers = now.Bytes, now.Total, now.Readers
-			s.Traces[name] = lazy.Trace()
+			disk.Bytes, disk.Total, disk.Readers, disk.Read = now.Bytes, now.Total, now.Readers, now.Read
 		}
 		s.Disks[name] = disk
 	}

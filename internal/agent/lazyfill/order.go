@@ -35,7 +35,6 @@ type Order struct {
 	SocketDir   string           `json:"socket_dir"`
 	SocketGroup int              `json:"socket_group"` // that VMs run in; -1: that of this process
 	MinBytes    int64            `json:"min_bytes"`    // see transfer.LazyOptions
-	Traces      map[string][]int `json:"traces,omitempty"`
 	// Finished has the files of a version of which all is here; the process fills it in. Its disks are served from the
 	// files, and nothing is pulled any more.
 	Finished map[string]File `json:"finished,omitempty"`

@@ -23,6 +23,9 @@ const (
 	minBackoff = 200 * time.Millisecond // between two attempts to begin a pull
 	maxBackoff = 10 * time.Second
 	lockTime   = 5 * time.Second // for a process that ends
+	// traceTime is for how long after a boot reads belong to its trace, and traceTimeout how long sending one may take.
+	traceTime    = 30 * time.Second
+	traceTimeout = 10 * time.Second
 )
 
 // process is the process of a version.
@@ -32,6 +35,10 @@ type process struct {
 	token *token
 	log   *slog.Logger
 	end   context.CancelFunc // ends the process
+
+	booted     chan struct{} // closed when a VM has booted
+	bootedOnce sync.Once
+	tracing    sync.WaitGroup // of the trace that is sent
 
 	mu       sync.Mutex // guards the fields below
 	phase    Phase
@@ -54,6 +61,7 @@ func Main(ctx context.Context, dir string, log *slog.Logger) error {
 	defer end()
 	p := &process{
 		dir: dir, token: newToken(), log: log, end: end, phase: Opening, vms: map[string]*servedVM{},
+		booted: make(chan struct{}),
 	}
 	lock, err := takeLock(ctx, dir)
 	if err != nil {
@@ -90,6 +98,7 @@ func Main(ctx context.Context, dir string, log *slog.Logger) error {
 	<-ctx.Done()
 	p.stop()
 	parts.Wait()
+	p.tracing.Wait()
 	if p.pull != nil {
 		return p.pull.Close()
 	}
@@ -136,6 +145,8 @@ func (p *process) fill(ctx context.Context) error {
 	if err := p.addCompleteDisks(disks); err != nil {
 		return err
 	}
+	complete := make(chan struct{})
+	p.traceBoot(ctx, pull, complete)
 	p.setDisks(Serving, pull, disks)
 	wait := retry.New(minBackoff, maxBackoff)
 	result, err := pull.Run(ctx)
@@ -147,7 +158,39 @@ func (p *process) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	close(complete)
 	return p.finish(result)
+}
+
+// traceBoot sends the registry what the VM that boots first reads, until a while after its boot or until all is here. A
+// process that follows a killed one sends nothing: it does not know what was read before.
+func (p *process) traceBoot(ctx context.Context, pull *transfer.LazyPull, complete <-chan struct{}) {
+	p.mu.Lock()
+	follows := len(p.vms) > 0
+	p.mu.Unlock()
+	if follows {
+		return
+	}
+	p.tracing.Go(func() {
+		select {
+		case <-p.booted:
+		case <-complete:
+			return
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(traceTime):
+		case <-complete:
+		case <-ctx.Done():
+			return
+		}
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), traceTimeout)
+		defer cancel()
+		if err := pull.SendTrace(limited); err != nil {
+			p.log.Warn("sending what a boot read failed", "content", p.order.ContentID, "error", err)
+		}
+	})
 }
 
 // addCompleteDisks adds the disks that VMs read from an earlier process and that the pull does not serve, since they
@@ -199,7 +242,7 @@ func (p *process) open(ctx context.Context, client *transfer.Client) (*transfer.
 	for {
 		pull, err := client.OpenLazyPull(ctx, transfer.LazyOptions{
 			PullOptions: transfer.PullOptions{Ref: p.order.ref(), Dir: p.order.Dir, Progress: p.setProgress},
-			Traces:      p.order.Traces, MinBytes: p.order.MinBytes, Waiting: p.setProblem,
+			MinBytes:    p.order.MinBytes, Waiting: p.setProblem,
 		})
 		passes := transfer.IsTemporary(err) || farm.CodeOf(err) == farm.CodeUnauthenticated
 		if err == nil || ctx.Err() != nil || !passes {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -48,6 +49,7 @@ const (
 // cloud is a registry with a version that has one disk, and the order for it.
 type cloud struct {
 	url     string
+	core    *registry.Registry
 	disk    []byte
 	order   Order
 	program Program
@@ -62,7 +64,7 @@ func newCloud(t *testing.T) *cloud {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cloud{disk: make([]byte, diskSize)}
+	c := &cloud{core: core, disk: make([]byte, diskSize)}
 	c.allowed.Store(1 << 30)
 	random := rand.NewChaCha8([32]byte{7})
 	_, _ = random.Read(c.disk[1<<20 : 30<<20]) // the rest is holes
@@ -207,7 +209,7 @@ func TestProcess(t *testing.T) {
 	}
 	reader := startVM(t, sockets[diskName], processFile)
 	first := c.await(t, h, "a read", func(s State) bool {
-		return len(s.Traces[diskName]) > 0
+		return s.Disks[diskName].Read > 0
 	})
 	if first.Phase != Serving {
 		t.Errorf("before it was killed: %+v", first)
@@ -229,7 +231,7 @@ func TestProcess(t *testing.T) {
 	}
 	reader.expect(t, c.disk)
 	s := c.await(t, h, "the end", isPhase(Complete))
-	if s.PID == first.PID || s.Files[diskName].ChainID == "" || s.Progress != 1 || len(s.Traces[diskName]) == 0 {
+	if s.PID == first.PID || s.Files[diskName].ChainID == "" || s.Progress != 1 || s.Disks[diskName].Read == 0 {
 		t.Errorf("at the end: %+v", s)
 	}
 	if got, err := os.ReadFile(filepath.Join(c.order.Dir, diskName)); err != nil || !bytes.Equal(got, c.disk) {
@@ -342,4 +344,59 @@ func TestPeer(t *testing.T) {
 		}
 		cancel()
 	}
+}
+
+// TestTrace: what a VM read until all is here is sent to the registry, if it has booted by then.
+func TestTrace(t *testing.T) {
+	for _, hasBooted := range []bool{false, true} {
+		c := newCloud(t)
+		c.allowed.Store(1)
+		h := c.start(t)
+		c.await(t, h, "the disks", isPhase(Serving))
+		processFile := filepath.Join(t.TempDir(), "pid.json")
+		sockets, err := h.Serve(t.Context(), "vm-1", processFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader := startVM(t, sockets[diskName], processFile)
+		c.await(t, h, "a read", func(s State) bool { return s.Disks[diskName].Read > 0 })
+		if hasBooted {
+			if err := errors.Join(h.MarkBooted(t.Context()), h.MarkBooted(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.allowed.Store(1 << 30)
+		reader.expect(t, c.disk)
+		c.await(t, h, "the end", isPhase(Complete))
+		if err := EndProcess(t.Context(), c.dir); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.agreedTrace(t); (got > 0) != hasBooted {
+			t.Errorf("booted %t: a trace of %d frames", hasBooted, got)
+		}
+	}
+}
+
+// agreedTrace sends the trace of another node, which names all frames, and returns how many of them were sent before.
+func (c *cloud) agreedTrace(t *testing.T) int {
+	t.Helper()
+	ref := registry.VersionRef{ID: c.order.TemplateID, ContentID: c.order.ContentID}
+	m, err := c.core.PeekManifest(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := api.FileTrace{Roots: []string{m.Files[0].Layers[0].Root}}
+	for i := range 4096 {
+		all.Frames = append(all.Frames, i)
+	}
+	err = c.core.AddBootTrace("other", api.BootTrace{
+		ID: ref.ID, ContentID: ref.ContentID, Files: map[string]api.FileTrace{diskName: all},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err = c.core.PeekManifest(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	return len(m.Files[0].Trace)
 }

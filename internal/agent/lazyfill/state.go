@@ -1,6 +1,12 @@
 package lazyfill
 
-import "time"
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
 
 // Phase is how far a process is.
 type Phase string
@@ -18,20 +24,28 @@ type State struct {
 	PID      int             `json:"pid"`
 	Phase    Phase           `json:"phase"`
 	Error    string          `json:"error,omitempty"`
-	Progress float64         `json:"progress"` // 0 to 1, of all that is pulled
-	Rate     float64         `json:"rate"`     // bytes a second
+	Class    string          `json:"class,omitempty"` // of the failure: a farm.FailureClass
+	Progress float64         `json:"progress"`        // 0 to 1, of all that is pulled
+	Rate     float64         `json:"rate"`            // bytes a second
 	Disks    map[string]Disk `json:"disks,omitempty"`
 	Files    map[string]File `json:"files,omitempty"` // of a complete pull
 	VMs      map[string]VM   `json:"vms,omitempty"`
 	Fetched  int64           `json:"fetched"` // bytes by this process
 	// Waits is, for VMs with reads that wait, since when none of their reads was answered.
-	Waits  map[string]time.Time `json:"waits,omitempty"`
-	Traces map[string][]int     `json:"traces,omitempty"`
+	Waits map[string]time.Time `json:"waits,omitempty"`
 	// Waiting is since when fetches fail; zero: they do not. Problem is why.
 	Waiting time.Time `json:"waiting,omitzero"`
 	Problem string    `json:"problem,omitempty"`
 	// Unauthorized reports that the registry refused the token, or that there is none.
 	Unauthorized bool `json:"unauthorized,omitempty"`
+}
+
+// Failure returns why the process has failed, with the class of the failure; nil: it has not.
+func (s State) Failure() error {
+	if s.Phase != Failed {
+		return nil
+	}
+	return farm.MarkFailure(errors.New(s.Error), cmp.Or(farm.FailureClass(s.Class), farm.FailureUnknown), farm.StepPull)
 }
 
 // Disk is a disk that VMs may read.
@@ -40,6 +54,7 @@ type Disk struct {
 	Total   int64 `json:"total"`
 	Size    int64 `json:"size"`    // of the disk
 	Readers int   `json:"readers"` // reads that wait
+	Read    int   `json:"read"`    // frames that VMs have read
 }
 
 // File is a file of a complete pull, as transfer.BuiltFile describes it.

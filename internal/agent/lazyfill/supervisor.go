@@ -107,6 +107,9 @@ func (s *Supervisor) watch(ctx context.Context, h *Handle) {
 			return
 		}
 		s.mu.Lock()
+		if state.Phase == Opening {
+			state.Disks = s.state.Disks // what is here is not known yet, and not less than before
+		}
 		s.handle, s.state = h, state
 		s.notifyLocked()
 		s.mu.Unlock()
@@ -187,6 +190,15 @@ func (s *Supervisor) Release(ctx context.Context, vm string) error {
 	s.state.VMs = maps.Clone(s.state.VMs)
 	delete(s.state.VMs, vm)
 	return nil
+}
+
+// MarkBooted is Handle.MarkBooted.
+func (s *Supervisor) MarkBooted(ctx context.Context) error {
+	h := s.current()
+	if h == nil {
+		return errors.New("the process that fills the version does not answer")
+	}
+	return h.MarkBooted(ctx)
 }
 
 func (s *Supervisor) current() *Handle {

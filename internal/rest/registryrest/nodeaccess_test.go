@@ -210,6 +210,16 @@ func TestANodesPulls(t *testing.T) {
 			t.Errorf("%s: %d %s", request, a.code, a.raw[:min(len(a.raw), 200)])
 		}
 	}
+	for id, code := range map[string]int{first: 409, second: 403, none: 403} { // 409: a trace of other layers
+		content := ""
+		if m, err := v.reg.PeekManifest(t.Context(), registry.VersionRef{ID: id}); err == nil {
+			content = m.ContentID
+		}
+		trace := fmt.Sprintf(`{"id":%q,"content_id":%q,"files":{"d":{"roots":[],"frames":[1]}}}`, id, content)
+		if a := v.call("node", "PUT /registry/v2/pull/trace", trace); a.code != code {
+			t.Errorf("trace of %s: %d %s", id, a.code, a.raw)
+		}
+	}
 }
 
 // TestANodesFiles: a node may upload only the failure logs of the node's instances.
@@ -242,7 +252,8 @@ func TestRoutesOfNodes(t *testing.T) {
 	want := []string{
 		"POST /registry/v2/push", "GET /registry/v2/push/{session}", "PUT /registry/v2/push/{session}/{file}",
 		"POST /registry/v2/push/{session}/commit", "DELETE /registry/v2/push/{session}",
-		"GET /registry/v2/pull", "GET /registry/v2/blob/{root}", "PUT /registry/files/{path...}", "POST /log",
+		"GET /registry/v2/pull", "PUT /registry/v2/pull/trace", "GET /registry/v2/blob/{root}",
+		"PUT /registry/files/{path...}", "POST /log",
 	}
 	for _, pattern := range want {
 		if !open[pattern] {

@@ -105,6 +105,7 @@ func (s service) storageRoutes() []rest.Route {
 		},
 
 		{Pattern: "GET /registry/v2/pull", Permission: permPull, AllowsRegistryToken: true, Handle: s.getManifest},
+		{Pattern: "PUT /registry/v2/pull/trace", Permission: permPull, AllowsRegistryToken: true, Handle: s.putBootTrace},
 		{Pattern: "GET " + blobPath +
 			"{root}", Permission: permDownload, AllowsRegistryToken: true, HandleRaw: s.getLayer},
 	}

@@ -34,6 +34,7 @@ PUT /registry/v2/push/{session}/{file} push_vm
 POST /registry/v2/push/{session}/commit push_vm
 DELETE /registry/v2/push/{session} push_vm
 GET /registry/v2/pull pull_vm
+PUT /registry/v2/pull/trace pull_vm
 GET /registry/v2/blob/{root} download_vm
 GET /registry/files download_file
 GET /registry/files/{path...} download_file

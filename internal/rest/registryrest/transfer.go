@@ -167,6 +167,26 @@ func (s service) getManifest(r *rest.Request) (any, error) {
 	return m, err
 }
 
+// putBootTrace stores what a VM of the caller read first.
+func (s service) putBootTrace(r *rest.Request) (any, error) {
+	p := r.Params
+	t := api.BootTrace{ID: p.Required("id"), ContentID: p.Required("content_id")}
+	p.JSON("files", &t.Files)
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	var err error
+	if caller := rest.CallerOf(r.Context()); caller.IsNode() {
+		err = checkNodePull(caller, registry.VersionRef{ID: t.ID, ContentID: t.ContentID}, false)
+	} else {
+		err = checkRight(r, t.ID, rightPull)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return rest.Null, s.registry.AddBootTrace(rest.CallerName(r.Request), t)
+}
+
 // getLayer serves ranges of a layer file. A layer never changes, so its digest is its ETag and caches may keep it.
 func (s service) getLayer(w http.ResponseWriter, r *http.Request) error {
 	root := r.PathValue("root")

@@ -73,6 +73,7 @@ var operations = []operation{
 	{name: "revert of a chain", want: "amd64: v5", do: reverting("v6")},
 	{name: "collect and empty the trash", want: "amd64: v5", do: collecting(true)},
 	{name: "pulls", want: "amd64: v5", launch: launch{plan: inject.Plan{FoldPulls: foldPulls}}, do: pullOften},
+	{name: "send what a boot read", want: "amd64: v5", do: sendTrace},
 	{name: "push that is aborted", want: "amd64: v5", do: abort},
 	{name: "scrub", want: "amd64: v5", itself: true, launch: launch{scrub: true}, do: awaitScrub},
 	{
@@ -111,6 +112,21 @@ var unmet = map[string]string{
 }
 
 func nothing(context.Context, *walk, *server) error { return nil }
+
+// sendTrace sends a trace of the first file of the latest version.
+func sendTrace(ctx context.Context, _ *walk, s *server) error {
+	m, err := s.client.PeekManifest(ctx, transfer.VersionRef{ID: template})
+	if err != nil {
+		return err
+	}
+	trace := api.FileTrace{Frames: []int{0}}
+	for _, l := range m.Files[0].Layers {
+		trace.Roots = append(trace.Roots, l.Root)
+	}
+	return s.calls.Send(ctx, http.MethodPut, "/registry/v2/pull/trace", api.BootTrace{
+		ID: m.ID, ContentID: m.ContentID, Files: map[string]api.FileTrace{m.Files[0].Name: trace},
+	}, nil)
+}
 
 func pushing(tag string) func(context.Context, *walk, *server) error {
 	return func(ctx context.Context, w *walk, s *server) error { return w.push(ctx, s.client, tag) }
