@@ -37,14 +37,21 @@ type faultyProxy struct {
 
 	mu     sync.Mutex // guards the fields below
 	rng    *rand.Rand
-	away   bool           // no request is answered
-	delay  time.Duration  // of each response with a part of a layer
-	left   int            // responses that will be damaged
+	away   bool          // no request is answered
+	delay  time.Duration // of each response with a part of a layer
+	left   int           // responses that will be damaged
+	held   chan struct{} // closed when requests for isHeld are answered; nil: no request waits
+	isHeld func(*http.Request) bool
 	counts map[string]int // of the faults
 }
 
-// newFaultyProxy listens on a loopback address. Nothing else uses rng.
+// newFaultyProxy listens on a free loopback port. Nothing else uses rng.
 func newFaultyProxy(ctx context.Context, registry string, rng *rand.Rand) (p *faultyProxy, err error) {
+	return newFaultyProxyAt(ctx, "127.0.0.1:0", registry, rng)
+}
+
+// newFaultyProxyAt is newFaultyProxy at an address, "host:port".
+func newFaultyProxyAt(ctx context.Context, address, registry string, rng *rand.Rand) (p *faultyProxy, err error) {
 	target, err := url.Parse(registry)
 	if err != nil {
 		return nil, err
@@ -56,7 +63,8 @@ func newFaultyProxy(ctx context.Context, registry string, rng *rand.Rand) (p *fa
 		FlushInterval:  -1, // a client repeats a request of whose response it has nothing
 		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
-	p.URL, p.server, err = rig.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p.URL, p.server, err = rig.ServeAt(ctx, address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.awaitRelease(r)
 		if p.isAway() {
 			panic(http.ErrAbortHandler) // closes the connection
 		}
@@ -72,6 +80,36 @@ func (p *faultyProxy) begin(delay time.Duration, damaged int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.away, p.delay, p.left = false, delay, damaged
+}
+
+// hold makes the requests that isHeld reports wait until release.
+func (p *faultyProxy) hold(isHeld func(*http.Request) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held, p.isHeld = make(chan struct{}), isHeld
+}
+
+// release answers the requests that wait.
+func (p *faultyProxy) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held != nil {
+		close(p.held)
+		p.held = nil
+	}
+}
+
+func (p *faultyProxy) awaitRelease(r *http.Request) {
+	p.mu.Lock()
+	held, isHeld := p.held, p.isHeld
+	p.mu.Unlock()
+	if held == nil || !isHeld(r) {
+		return
+	}
+	select {
+	case <-held:
+	case <-r.Context().Done():
+	}
 }
 
 // setAway begins or ends an outage of the registry.

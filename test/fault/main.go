@@ -49,6 +49,7 @@ var targets = []target{
 	{name: "agent", acks: 4, cloud: rig.NewCloud, run: agentTarget},
 	{name: "lazy-pull", acks: lazyRuns, cloud: rig.NewCloud, run: lazyPullTarget},
 	{name: "qemu", acks: 1, real: true, cloud: rig.NewCloud, run: qemuTarget},
+	{name: "lazy-guest", acks: 1, real: true, share: 6, cloud: rig.NewFrontedCloud, run: lazyGuestTarget},
 	{name: "save", acks: 3, cloud: rig.NewSplitCloud, run: saveTarget},
 	{name: "qemu-save", acks: 3, real: true, share: 5, cloud: rig.NewCloud, run: qemuSaveTarget},
 }
@@ -67,8 +68,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	fs := flag.NewFlagSet("fault", flag.ContinueOnError)
 	fs.SetOutput(out)
 	fs.IntVar(&o.n, "n", 50,
-		"kills of every target; of backup, events and qemu-save a fifth of them, and at least 8; of registry one "+
-			"and more at each step")
+		"kills of every target; of backup, events, qemu-save and lazy-guest a fifth of them or less, and at least 8; "+
+			"of registry one and more at each step")
 	fs.Uint64Var(&o.seed, "seed", 0, "seed of every choice; 0 takes one from the clock")
 	fs.IntVar(&o.rate, "rate", stormRate, "creates a second of the controller target; less proves less")
 	names := fs.String("targets", allTargets(), "what to kill")

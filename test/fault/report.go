@@ -26,12 +26,13 @@ type result struct {
 	Saves        *saveSum      `json:"saves,omitempty"` // of targets that save
 	Storm        *stormSum     `json:"storm,omitempty"` // of the target with a load by the clock
 	Crash        *crash.Report `json:"crash,omitempty"` // of the target with points
-	// Faults counts what was done in a target with several faults.
+	// Faults counts what was done in a target with several faults; each of mustMeet has to be among them.
 	Faults     map[string]int `json:"faults,omitempty"`
-	Problems   []string       `json:"problems"`
-	Seconds    float64        `json:"seconds"`
-	Unmeasured string         `json:"unmeasured,omitempty"` // why the figures are not whole
-	Skipped    string         `json:"skipped,omitempty"`    // why the target could not run here
+	mustMeet   []string
+	Problems   []string `json:"problems"`
+	Seconds    float64  `json:"seconds"`
+	Unmeasured string   `json:"unmeasured,omitempty"` // why the figures are not whole
+	Skipped    string   `json:"skipped,omitempty"`    // why the target could not run here
 }
 
 // count adds findings.
@@ -114,8 +115,8 @@ func (r *report) evaluateTarget(res result) {
 	if c := res.Crash; c != nil {
 		figures = append(figures, crashFigures(c)...)
 	}
-	if res.Faults != nil {
-		figures = append(figures, lazyFigures(res.Faults)...)
+	for _, fault := range res.mustMeet {
+		figures = append(figures, figure{fault, res.Faults[fault] > 0, fmt.Sprint(res.Faults[fault])})
 	}
 	for _, f := range figures {
 		name := res.Target + ": " + f.name

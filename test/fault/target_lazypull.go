@@ -97,7 +97,7 @@ func lazyPullTarget(ctx context.Context, s *scene) (r result, err error) {
 		r.Stuck++
 		r.Problems = append(r.Problems, "full disk: "+err.Error())
 	}
-	r.Kills, r.Others, r.Faults = s.kills, s.others, proxy.faults()
+	r.Kills, r.Others, r.Faults, r.mustMeet = s.kills, s.others, proxy.faults(), lazyFaults
 	return r, nil
 }
 
@@ -404,12 +404,4 @@ func (s *scene) fillSmallDisk(ctx context.Context, proxy *faultyProxy, v lazyVer
 		return err
 	}
 	return compareFile(filepath.Join(a.order.Dir, v.disk), v.sum)
-}
-
-// lazyFigures are the required cases of the target: each fault was met.
-func lazyFigures(counts map[string]int) (figures []figure) {
-	for _, fault := range lazyFaults {
-		figures = append(figures, figure{fault, counts[fault] > 0, fmt.Sprint(counts[fault])})
-	}
-	return figures
 }

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -14,6 +15,7 @@ type Cloud struct {
 	*Process                      // the controller
 	Store                *Process // the registry; nil when it is in the controller's process
 	Controller, Registry string   // addresses
+	Front                string   // address by which the controller and nodes know the registry; "": Registry
 	Dir                  string   // of everything that its programs write
 	Base                 string   // the registry's storage
 	programs             Programs
@@ -45,10 +47,30 @@ func NewSplitCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) 
 	if err != nil {
 		return nil, err
 	}
+	return c.split(p), nil
+}
+
+// NewFrontedCloud is NewSplitCloud, except that controller and nodes know the registry by the address Front. The caller
+// listens there.
+func NewFrontedCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) {
+	c, err := prepare(ctx, p, dir)
+	if err != nil {
+		return nil, err
+	}
+	front, err := FreeAddr(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.Front = "http://" + front
+	return c.split(p), nil
+}
+
+func (c *Cloud) split(p Programs) *Cloud {
+	dir := c.Dir
 	c.Process = NewProcess(dir, "controller", p.Path("buildyard"), append([]string{"controller"}, c.settings()...)...)
 	c.Store = NewProcess(dir, "registry", p.Path("buildyard"), "registry", "--listen-addr", host(c.Registry),
 		"--base-path", c.Base)
-	return c, nil
+	return c
 }
 
 // prepare chooses addresses and directories.
@@ -70,7 +92,7 @@ func prepare(ctx context.Context, p Programs, dir string) (*Cloud, error) {
 // settings are the arguments of every controller.
 func (c *Cloud) settings() []string {
 	return []string{
-		"--listen-addr", host(c.Controller), "--data-dir", c.dataDir, "--registry", c.Registry,
+		"--listen-addr", host(c.Controller), "--data-dir", c.dataDir, "--registry", cmp.Or(c.Front, c.Registry),
 		"--instance-time-out", "1s",
 	}
 }

@@ -22,6 +22,7 @@ type NodeOptions struct {
 	// agent sees of this machine. Empty: the agent is started directly.
 	Launcher []string
 	Settings map[string]string // environment of the agent
+	Args     []string          // more arguments of the agent
 }
 
 // reserve is what a node leaves free of templates by default: the disk of a machine where tests run may be fuller than
@@ -46,7 +47,7 @@ func (c *Cloud) Join(ctx context.Context, o NodeOptions) (*Process, error) {
 	if o.LogLevel != "" {
 		args = append(args, "--log-level", o.LogLevel)
 	}
-	command := slices.Concat(o.Launcher, []string{program}, args)
+	command := slices.Concat(o.Launcher, []string{program}, args, o.Args)
 	p := NewProcess(c.Dir, o.Name, command[0], command[1:]...)
 	p.Set(o.Settings)
 	return p, p.Start()

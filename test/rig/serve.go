@@ -11,7 +11,12 @@ import (
 // Serve serves HTTP on a free loopback port until the server is closed, and returns its URL. Broken connections are not
 // logged.
 func Serve(ctx context.Context, handler http.Handler) (url string, server *http.Server, err error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	return ServeAt(ctx, "127.0.0.1:0", handler)
+}
+
+// ServeAt is Serve at an address, "host:port".
+func ServeAt(ctx context.Context, address string, handler http.Handler) (url string, server *http.Server, err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return "", nil, err
 	}
