@@ -146,8 +146,8 @@ type PullFile struct {
 	Trace []int `json:"trace,omitempty"`
 }
 
-// BootTrace is what a VM read of its disks until shortly after its boot: PUT /registry/v2/pull/trace. The registry keeps
-// the newest three of a version, one per sender.
+// BootTrace is what a VM read of its disks until shortly after its boot: PUT /registry/v2/pull/trace. The registry
+// keeps the newest three of a version, one per sender.
 type BootTrace struct {
 	ID        string               `json:"id"`         // of the template
 	ContentID string               `json:"content_id"` // of the version

@@ -61,14 +61,19 @@ type Templates interface {
 
 // LazyTemplates are versions that VMs use before all of them is here. They are also Templates.
 type LazyTemplates interface {
+	LazyDisks
 	FetchStartable(ctx context.Context, ref cache.Ref, progress func(float64)) error
 	IsStartable(contentID string) bool
 	PullsLazily() bool
-	ServeDisks(ctx context.Context, contentID, vm, processFile string) (map[string]cache.LazyDisk, error)
-	ReleaseDisks(ctx context.Context, contentID, vm string) error
-	MarkBooted(ctx context.Context, contentID string) error
 	LazyPulls() []cache.LazyState
 	ResumeLazyPulls() error
+}
+
+// LazyDisks are the disks of such versions, while VMs read them.
+type LazyDisks interface {
+	ServeDisks(ctx context.Context, contentID, vm, processFile string) (map[string]cache.LazyDisk, error)
+	MarkBooted(ctx context.Context, contentID string) error
+	ReleaseDisks(ctx context.Context, contentID, vm string) error
 }
 
 // Registries publish saves; each registry is selected by its address.

@@ -354,8 +354,10 @@ func TestAwaitFiles(t *testing.T) {
 	}{
 		"no pull":      {nil, false},
 		"not answered": {[]cache.LazyState{{}}, true},
-		"reads":        {[]cache.LazyState{{State: lazyfill.State{PID: 1, VMs: map[string]lazyfill.VM{idA: {}}}}}, true},
-		"moved":        {[]cache.LazyState{{State: lazyfill.State{PID: 1}}}, false},
+		"reads": {
+			[]cache.LazyState{{State: lazyfill.State{PID: 1, VMs: map[string]lazyfill.VM{idA: {}}}}}, true,
+		},
+		"moved": {[]cache.LazyState{{State: lazyfill.State{PID: 1}}}, false},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Boot traces of a version are in the template's directory. They are hints: a damaged or lost file is no error, and a
-// shared storage does not have them.
+// Boot traces of a version are in the template's directory. They are hints: a file may be damaged or lost, and a shared
+// storage does not have them.
 //
 //	<template uuid>/.traces/<content id>.json
 const (

@@ -250,7 +250,8 @@ func TestLazyNodesDoNotWait(t *testing.T) {
 	for bytes, want := range map[int64]int64{
 		100 << 20: 100 << 20, 1 << 30: 256 << 20, 60 << 30: 3 << 30,
 	} {
-		if _, got := (&node{Node: Node{PullsLazily: true}, usage: &nodeUsage{}}).localityOf(version{bytes: bytes}); got != want {
+		n := &node{Node: Node{PullsLazily: true}, usage: &nodeUsage{}}
+		if _, got := n.localityOf(version{bytes: bytes}); got != want {
 			t.Errorf("of %d bytes, %d are missing for a start, want %d", bytes, got, want)
 		}
 	}

@@ -85,8 +85,8 @@ func (s Score) localityText() string {
 // its template is cached, however large that is.
 const minMissingDivisor = 16
 
-// A VM that starts before all of its version is on the node needs this part of it first, as far as is known. See decision
-// 38.
+// A VM that starts before all of its version is on the node needs this part of it first, as far as is known. See
+// decision 38.
 const (
 	lazyDivisor  = 20
 	minLazyBytes = 256 << 20

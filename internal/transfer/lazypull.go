@@ -347,8 +347,8 @@ func (d *LazyDisk) Trace() api.FileTrace {
 	return t
 }
 
-// SendTrace sends what was read so far to the registry. Disks that were not read, or that build on content of this host,
-// are left out: their traces would not serve others.
+// SendTrace sends what was read so far to the registry. Disks that were not read, or that build on content of this
+// host, are left out: their traces would not serve others.
 func (f *LazyPull) SendTrace(ctx context.Context) error {
 	t := api.BootTrace{ID: f.manifest.ID, ContentID: f.manifest.ContentID, Files: map[string]api.FileTrace{}}
 	for name, d := range f.disks {

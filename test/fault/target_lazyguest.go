@@ -189,7 +189,7 @@ func (g *lazyGuests) run(ctx context.Context, i int, fault string) (err error) {
 
 // startWaiting starts an instance and waits until its guest runs and waits for its second disk.
 func (g *lazyGuests) startWaiting(ctx context.Context, name string) (id string, err error) {
-	if id, err = g.create(ctx, name); err != nil {
+	if id, err = g.create(ctx, name, false); err != nil {
 		return "", err
 	}
 	what := fmt.Sprintf("instance %s to be Started, and its guest to wait for its disk", id)
@@ -203,11 +203,13 @@ func (g *lazyGuests) startWaiting(ctx context.Context, name string) (id string, 
 	})
 }
 
-// create starts an instance. A controller that has not noticed yet that the registry is there refuses.
-func (g *lazyGuests) create(ctx context.Context, name string) (id string, err error) {
+// create starts an instance, which is monitored if its startup script is watched. A controller that has not noticed yet
+// that the registry is there refuses.
+func (g *lazyGuests) create(ctx context.Context, name string, isMonitored bool) (id string, err error) {
 	err = g.eventually(ctx, "the create of an instance", func() (bool, error) {
 		ids, err := g.client.create(ctx, order{
 			Template: g.template, Tag: "v1", ExternalID: name, Count: 1, Script: []byte(lazyGuestScript),
+			Monitoring: isMonitored,
 		})
 		if err == nil {
 			id = ids[0]
@@ -298,7 +300,7 @@ func (g *lazyGuests) killAgent(ctx context.Context) error {
 
 // reboot ends all processes of the node at the same time, as a reboot does. The instance is lost with a reason, and the
 // next one continues its pull.
-func (g *lazyGuests) reboot(ctx context.Context, id, name string) error {
+func (g *lazyGuests) reboot(ctx context.Context, id, name string) (err error) {
 	if err := g.nodes[0].Kill(); err != nil {
 		return err
 	}
@@ -328,12 +330,16 @@ func (g *lazyGuests) reboot(ctx context.Context, id, name string) error {
 	if err := g.remove(ctx, id); err != nil {
 		return err
 	}
-	next, err := g.create(ctx, name)
+	next, err := g.create(ctx, name, true)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, g.remove(context.WithoutCancel(ctx), next)) }()
 	g.proxy.release()
-	return errors.Join(g.compare(ctx, next), g.remove(context.WithoutCancel(ctx), next))
+	if _, err := g.printed(ctx, next); err != nil { // the save's script does not run at the same time
+		return err
+	}
+	return g.compare(ctx, next)
 }
 
 // compare compares what the guest read, and the file that remains, with what was pushed.
@@ -361,8 +367,10 @@ func (g *lazyGuests) askSum(ctx context.Context, id string) (sum string, err err
 	var request string
 	err = g.eventually(ctx, "a save of instance "+id, func() (bool, error) {
 		w := saveExpectation{
-			saveOrder: saveOrder{Instance: id, Tag: "sum-" + id, NewName: "sum-" + id, Suspend: true, MustSucceed: true},
-			Fails:     true, Script: lazySumScript,
+			saveOrder: saveOrder{
+				Instance: id, Tag: "sum-" + id, NewName: "sum-" + id, Suspend: true, MustSucceed: true,
+			},
+			Fails: true, Script: lazySumScript,
 		}
 		var refused error
 		request, refused = g.client.save(ctx, w) // until the script of the start has ended
@@ -398,7 +406,8 @@ func (g *lazyGuests) clean(ctx context.Context, id string) error {
 	g.proxy.release()
 	err := g.remove(ctx, id)
 	return errors.Join(err, g.eventually(ctx, "the removal of the template from the node", func() (bool, error) {
-		_ = g.client.Send(ctx, http.MethodDelete, "/api/v1/registry/vm/remove", map[string]string{"id": g.template}, nil)
+		body := map[string]string{"id": g.template}
+		_ = g.client.Send(ctx, http.MethodDelete, "/api/v1/registry/vm/remove", body, nil)
 		left, err := filepath.Glob(filepath.Join(g.dir, lazyNode, "templates", g.content+"*"))
 		return err == nil && len(left) == 0, nil
 	}))

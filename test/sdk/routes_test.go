@@ -29,7 +29,7 @@ var notOurs = map[string]string{
 	"/queue/v1/*":        "what nodes say",
 	"/pkg/*":             "what nodes download",
 	"/registry/v2/push*": "the wire of push and pull",
-	"/registry/v2/pull":  "the wire of push and pull",
+	"/registry/v2/pull*": "the wire of push and pull",
 	"/registry/v2/blob*": "the wire of push and pull",
 	"/api/v1/openapi*":   "the description of the API",
 	"/registry/openapi*": "the description of the API",

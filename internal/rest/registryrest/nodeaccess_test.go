@@ -211,7 +211,7 @@ func TestANodesPulls(t *testing.T) {
 		}
 	}
 	for id, code := range map[string]int{first: 409, second: 403, none: 403} { // 409: a trace of other layers
-		content := ""
+		content := "00"
 		if m, err := v.reg.PeekManifest(t.Context(), registry.VersionRef{ID: id}); err == nil {
 			content = m.ContentID
 		}

@@ -105,7 +105,10 @@ func (s service) storageRoutes() []rest.Route {
 		},
 
 		{Pattern: "GET /registry/v2/pull", Permission: permPull, AllowsRegistryToken: true, Handle: s.getManifest},
-		{Pattern: "PUT /registry/v2/pull/trace", Permission: permPull, AllowsRegistryToken: true, Handle: s.putBootTrace},
+		{
+			Pattern: "PUT /registry/v2/pull/trace", Permission: permPull, AllowsRegistryToken: true,
+			Handle: s.putBootTrace,
+		},
 		{Pattern: "GET " + blobPath +
 			"{root}", Permission: permDownload, AllowsRegistryToken: true, HandleRaw: s.getLayer},
 	}
