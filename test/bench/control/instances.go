@@ -242,12 +242,7 @@ func (b *bench) running(ctx context.Context, s *stage, o *observer) error {
 	if !b.Wants(rowRunning) {
 		return nil
 	}
-	o.close()
-	s.client.Close()
-	if err := pause(ctx, settle); err != nil {
-		return err
-	}
-	u, err := s.usage(ctx, idle)
+	u, err := s.rested(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -255,4 +250,33 @@ func (b *bench) running(ctx context.Context, s *stage, o *observer) error {
 	b.Note(rowRunning, "%.0f MB", u.memory)
 	b.Say("%d running: %.2f %% CPU, %.0f MB", before+growth, 100*u.cpu, u.memory)
 	return nil
+}
+
+// runningMemory measures the memory of running instances, in a process that has had no others.
+func (b *bench) runningMemory(ctx context.Context, s *stage) error {
+	o, err := observe(ctx, s.client)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	if _, _, err := s.burst(ctx, o, before+growth, before+growth); err != nil {
+		return err
+	}
+	u, err := s.rested(ctx, o)
+	if err != nil {
+		return err
+	}
+	b.Add(rowRunningMB, u.memory)
+	b.Say("%d running in a new process: %.0f MB", before+growth, u.memory)
+	return nil
+}
+
+// rested measures the server after a while in which no client asks it for anything.
+func (s *stage) rested(ctx context.Context, o *observer) (usage, error) {
+	o.close()
+	s.client.Close()
+	if err := pause(ctx, settle); err != nil {
+		return usage{}, err
+	}
+	return s.usage(ctx, idle)
 }

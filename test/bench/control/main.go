@@ -65,6 +65,7 @@ func (b *bench) parts() []runner.Part {
 		b.part("creates", 0, b.creates, rowCreate1, rowCreate8, rowCreate64),
 		b.part("instances", fleet, b.instances, rowPlaced, rowStarted, rowLatency50, rowLatency99, rowBurst, rowGrow,
 			rowGrowRatio, rowList1000, rowList10000, rowRunning),
+		b.part("running", fleet, b.runningMemory, rowRunningMB),
 		b.part("idle", few, b.fewIdle, rowFewMemory, rowFewCPU),
 		b.part("many", many, b.manyIdle, rowManyMemory, rowManyCPU, rowManyWrites),
 		b.part("restart", 0, b.restart, rowRestart),

@@ -27,6 +27,7 @@ const (
 	rowManyCPU    = "idle-10k-cpu"
 	rowManyWrites = "idle-10k-wr"
 	rowRunning    = "running-cpu"
+	rowRunningMB  = "running-mb"
 	rowRestart    = "restart"
 )
 
@@ -144,6 +145,11 @@ var rows = []row.Row{
 		Name: rowRunning, What: "10,000 running instances on 100 nodes, nobody asking: CPU of the server", Unit: "%",
 		Target: 2, Digits: 2, Need: 1, How: fmt.Sprintf("over %s, %s after the last call; the watch is closed", idle,
 			settle),
+	},
+	{
+		Name: rowRunningMB, What: "10,000 running instances: RSS of the server", Unit: "MB", Target: 300, Need: 1,
+		How: fmt.Sprintf("the server's process, %s after the last call and %s more; a new process on a new store; "+
+			"single creates by %d callers on %d nodes, all Started; the watch is closed", settle, idle, callers, fleet),
 	},
 	{
 		Name: rowRestart, What: "restart to ready with 100,000 records", Unit: "s", Target: 5, Digits: 2,
