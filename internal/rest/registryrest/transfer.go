@@ -172,6 +172,9 @@ func (s service) putBootTrace(r *rest.Request) (any, error) {
 	p := r.Params
 	t := api.BootTrace{ID: p.Required("id"), ContentID: p.Required("content_id")}
 	p.JSON("files", &t.Files)
+	if !p.Has("files") {
+		p.RecordError("files", "is required")
+	}
 	if err := p.Err(); err != nil {
 		return nil, err
 	}

@@ -267,7 +267,7 @@ func (b *bench) runningMemory(ctx context.Context, s *stage) error {
 		return err
 	}
 	b.Add(rowRunningMB, u.memory)
-	b.Say("%d running in a new process: %.0f MB", before+growth, u.memory)
+	b.Say("running in a new process: %d", before+growth)
 	return nil
 }
 
