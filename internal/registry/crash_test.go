@@ -436,9 +436,13 @@ func judgeLeftovers(base string, r *Registry, clock *clock) error {
 			return err
 		}
 	}
+	m, err := r.PeekManifest(context.Background(), VersionRef{ID: idA})
+	if err != nil {
+		return err
+	}
 	var left []string
 	for _, dir := range []string{"images_dir", "state_file_dir", "upload_dir", "trash_dir", "vm_dir/" +
-		idA, "vm_dir/" + idA + "/0"} {
+		idA, "vm_dir/" + idA + "/0", "vm_dir/" + idA + "/.traces"} {
 		entries, err := os.ReadDir(base + "/" + dir)
 		if err != nil {
 			return err
@@ -449,9 +453,11 @@ func judgeLeftovers(base string, r *Registry, clock *clock) error {
 	}
 	want := []string{
 		"images_dir/" + makeContent("disk", api.FileDisk, "one").root() + ".ank",
-		"vm_dir/" + idA + "/0", "vm_dir/" + idA + "/pulls.log", "vm_dir/" + idA + "/template.json",
+		"vm_dir/" + idA + "/.traces", "vm_dir/" + idA + "/0", "vm_dir/" + idA + "/pulls.log",
+		"vm_dir/" + idA + "/template.json",
 		"vm_dir/" + idA + "/0/" + idA + ".yaml", "vm_dir/" + idA + "/0/content_id", "vm_dir/" + idA + "/0/images",
 		"vm_dir/" + idA + "/0/nvram", "vm_dir/" + idA + "/0/state_files",
+		"vm_dir/" + idA + "/.traces/" + m.ContentID + ".json",
 	}
 	if strings.Join(left, "\n") != strings.Join(want, "\n") {
 		return fmt.Errorf("left on disk:\n%s\nexpected:\n%s", strings.Join(left, "\n"), strings.Join(want, "\n"))
