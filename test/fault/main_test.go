@@ -15,7 +15,7 @@ import (
 
 func TestParse(t *testing.T) {
 	o, err := parse(nil, io.Discard)
-	if err != nil || o.n != 50 || o.rate != 500 || o.seed == 0 || len(o.targets) != 9 {
+	if err != nil || o.n != 50 || o.rate != 500 || o.seed == 0 || len(o.targets) != len(targets) {
 		t.Errorf("defaults are %+v, %v", o, err)
 	}
 	o, err = parse([]string{"-n", "7", "-seed", "9", "-targets", "qemu,agent", "-json", "f"}, io.Discard)
