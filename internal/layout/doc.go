@@ -10,6 +10,7 @@
 //	<base>/vm_dir/<template uuid>/template.json
 //	<base>/vm_dir/<template uuid>/pulls.log
 //	<base>/vm_dir/<template uuid>/.scans/<content id>.json.gz   what a scanner found in that content
+//	<base>/vm_dir/<template uuid>/.traces/<content id>.json     what boots of that content read first
 //	<base>/vm_dir/<template uuid>/<number>/{images,state_files,content_id,<uuid>.yaml,nvram}
 //	<base>/images_dir/<64 hex digits>.ank         layer files of disks
 //	<base>/state_file_dir/<64 hex digits>.ank     layer files of saved states

@@ -66,7 +66,7 @@ func checkBootTrace(v *layout.Version, files map[string]api.FileTrace) error {
 		case i < 0:
 			return farm.Invalid("files", "the version has no file %q", truncate(name, 64))
 		case !hasLayers(v.Files[i], trace.Roots):
-			return farm.Errorf(farm.CodeConflict, "The layers of file %s have changed; the trace is of no use", name)
+			return farm.Errorf(farm.CodeConflict, "The layers of file %s have changed: record the trace again", name)
 		case len(trace.Frames) == 0 || len(trace.Frames) > maxTraceFrames:
 			return farm.Invalid("files", "file %s: want 1 to %d frames", name, maxTraceFrames)
 		}
@@ -100,6 +100,7 @@ func (r *Registry) bootTraces(e *templateEntry, v *layout.Version) (traces []sto
 
 // agreedTrace returns the frames of a file that several traces have, in the order of the newest.
 func agreedTrace(traces []storedTrace, f layout.File) (frames []int) {
+	var all []int // those of each trace, without repetitions, the newest trace first
 	count := map[int]int{}
 	for _, t := range traces {
 		if !hasLayers(f, t.Files[f.Name].Roots) {
@@ -110,15 +111,14 @@ func agreedTrace(traces []storedTrace, f layout.File) (frames []int) {
 			if !seen[n] {
 				seen[n] = true
 				count[n]++
+				all = append(all, n)
 			}
 		}
 	}
-	for _, t := range traces {
-		for _, n := range t.Files[f.Name].Frames {
-			if count[n] >= agreedTraces {
-				frames = append(frames, n)
-				delete(count, n)
-			}
+	for _, n := range all {
+		if count[n] >= agreedTraces {
+			frames = append(frames, n)
+			delete(count, n)
 		}
 	}
 	return frames

@@ -285,7 +285,7 @@ const (
 	maxTraceBytes = 512 << 20
 )
 
-// firstFrames returns, for each layer, the number that a trace gives its first frame.
+// firstFrames returns, for each layer, the number of its first frame in a trace.
 func (t *pullTarget) firstFrames() []int {
 	first := make([]int, len(t.indexes))
 	for i := 1; i < len(first); i++ {

@@ -95,6 +95,11 @@ func (s *scene) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.out, "%-10s %6.1fs %s\n", s.name, s.history.now().Seconds(), fmt.Sprintf(format, args...))
 }
 
+// newRand returns another generator, for a goroutine that chooses too.
+func (s *scene) newRand() *rand.Rand {
+	return rand.New(rand.NewPCG(s.rng.Uint64(), s.rng.Uint64())) //nolint:gosec // a test that can be repeated
+}
+
 // between draws a duration.
 func (s *scene) between(lo, hi time.Duration) time.Duration {
 	return lo + time.Duration(s.rng.Int64N(int64(hi-lo)))

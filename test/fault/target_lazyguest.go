@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -59,9 +58,8 @@ func lazyGuestTarget(ctx context.Context, s *scene) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	rng := rand.New(rand.NewPCG(s.rng.Uint64(), s.rng.Uint64())) //nolint:gosec // a test that can be repeated
 	address := strings.TrimPrefix(s.cloud.Front, "http://")
-	proxy, err := newFaultyProxyAt(ctx, address, s.cloud.Registry, rng)
+	proxy, err := newFaultyProxyAt(ctx, address, s.cloud.Registry, s.newRand())
 	if err != nil {
 		return r, err
 	}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,8 +61,7 @@ func lazyPullTarget(ctx context.Context, s *scene) (r result, err error) {
 	if _, err := exec.LookPath("qemu-img"); err != nil {
 		return r, fmt.Errorf("%w: qemu-img is not installed", rig.ErrSkip)
 	}
-	rng := rand.New(rand.NewPCG(s.rng.Uint64(), s.rng.Uint64())) //nolint:gosec // a test that can be repeated
-	proxy, err := newFaultyProxy(ctx, s.cloud.Registry, rng)
+	proxy, err := newFaultyProxy(ctx, s.cloud.Registry, s.newRand())
 	if err != nil {
 		return r, err
 	}

@@ -135,7 +135,7 @@ func (h *Handle) Release(ctx context.Context, vm string) error {
 	return h.call(ctx, http.MethodDelete, "/vms/"+vm, nil, nil)
 }
 
-// MarkBooted tells the process that a VM has booted: it sends the registry what the VM read, after a while.
+// MarkBooted tells the process that a VM has booted. 30 s later it sends the registry what was read until then.
 func (h *Handle) MarkBooted(ctx context.Context) error {
 	return h.call(ctx, http.MethodPut, "/booted", nil, nil)
 }

@@ -162,8 +162,8 @@ func (p *process) fill(ctx context.Context) error {
 	return p.finish(result)
 }
 
-// traceBoot sends the registry what the VM that boots first reads, until a while after its boot or until all is here. A
-// process that follows a killed one sends nothing: it does not know what was read before.
+// traceBoot sends the registry what VMs read until traceTime after the first boot, or until all is here. A process that
+// follows a killed one sends nothing: it does not know what was read before.
 func (p *process) traceBoot(ctx context.Context, pull *transfer.LazyPull, complete <-chan struct{}) {
 	p.mu.Lock()
 	follows := len(p.vms) > 0

@@ -271,7 +271,7 @@ func (b *bench) runningMemory(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// rested measures the server after a while in which no client asks it for anything.
+// rested measures the server while it has no requests.
 func (s *stage) rested(ctx context.Context, o *observer) (usage, error) {
 	o.close()
 	s.client.Close()
