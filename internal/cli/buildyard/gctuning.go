@@ -71,60 +71,36 @@ func tuneGC(ctx context.Context, refusals <-chan struct{}) {
 		default:
 		}
 	})
-	tick := time.NewTicker(heapEvery)
-	defer tick.Stop()
-	set := growthMost
-	var past collections
+	calm := time.NewTicker(heapEvery)
+	defer calm.Stop()
+	set, last := growthMost, time.Time{}
 	var refused refusalCount
 	for {
-		want, stormEnded := set, false
+		want := set
 		select {
 		case <-ctx.Done():
 			return
 		case <-collected:
-			now := time.Now()
-			want = nextGrowthPercent(set, liveHeapBytes(), refused.headroom(now), past.add(now))
+			want = nextGrowthPercent(set, liveHeapBytes(), refused.headroom(time.Now()), time.Since(last))
+			last = time.Now()
 		case <-refusals:
 			if refused.add(time.Now()) {
 				want = min(set, burstGrowthPercent(liveHeapBytes(), refusedRoom))
 			}
-		case <-tick.C:
-			var calm bool
-			if calm, stormEnded = past.calm(time.Now()); calm {
+		case <-calm.C:
+			if time.Since(last) >= stormOver {
 				want = heapGrowthPercent(liveHeapBytes())
 			}
 		}
-		if want != set {
-			debug.SetGCPercent(want)
-			set = want
+		if want == set {
+			continue
 		}
-		if stormEnded {
+		debug.SetGCPercent(want)
+		if set > growthMost && want <= growthMost {
 			debug.FreeOSMemory()
 		}
+		set = want
 	}
-}
-
-// collections determines whether garbage collections follow each other fast.
-type collections struct {
-	last  time.Time // time of the last collection
-	storm bool      // there was a storm that has not ended yet
-}
-
-// add counts a collection and returns the time since the one before.
-func (c *collections) add(now time.Time) time.Duration {
-	since := now.Sub(c.last)
-	c.last, c.storm = now, c.storm || since < stormy
-	return since
-}
-
-// calm reports whether there has been no collection for a while, and whether a storm has ended with that.
-// A storm of a large heap ends too, although the growth then was not much more than usual.
-func (c *collections) calm(now time.Time) (calm, stormEnded bool) {
-	if now.Sub(c.last) < stormOver {
-		return false, false
-	}
-	stormEnded, c.storm = c.storm, false
-	return true, stormEnded
 }
 
 // refusalCount determines whether callers are rejected often.

@@ -72,39 +72,6 @@ func TestRefusalCount(t *testing.T) {
 	}
 }
 
-// TestCollections: a storm of collections ends one time, when there has been none for a while.
-func TestCollections(t *testing.T) {
-	var c collections
-	now := time.Unix(1000, 0)
-	pass := func(d time.Duration, wantCalm, wantEnd bool) {
-		t.Helper()
-		now = now.Add(d)
-		if calm, end := c.calm(now); calm != wantCalm || end != wantEnd {
-			t.Errorf("%s later: calm %t, end of a storm %t; want %t, %t", d, calm, end, wantCalm, wantEnd)
-		}
-	}
-	c.add(now)
-	pass(stormOver, true, false)
-	for range 3 { // slow ones are none
-		now = now.Add(stormy)
-		if since := c.add(now); since < stormy {
-			t.Errorf("%s since the last collection", since)
-		}
-	}
-	pass(stormOver, true, false)
-	c.add(now)
-	now = now.Add(stormy - 1)
-	if since := c.add(now); since != stormy-1 {
-		t.Errorf("%s since the last collection, want %s", since, stormy-1)
-	}
-	pass(stormOver-1, false, false)
-	now = now.Add(stormy)
-	c.add(now) // a slow one does not end it
-	pass(stormOver-1, false, false)
-	pass(1, true, true)
-	pass(stormOver, true, false)
-}
-
 func TestAfterCollection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	collected := make(chan struct{}, 1000)
