@@ -80,6 +80,10 @@ func (s *storm) begin(ctx context.Context, n int) {
 		s.client.finish(call{Op: opCreate, Begin: s.client.history.now(), ExternalID: o.ExternalID}, errNoPlace)
 		return
 	}
+	if ctx.Err() != nil {
+		<-s.places // it was free because the storm has ended
+		return
+	}
 	s.wg.Go(func() {
 		defer func() { <-s.places }()
 		s.job(ctx, rng, o)
