@@ -141,19 +141,23 @@ func (r *scanRun) readFile(ctx context.Context, w wantedFile) {
 
 // addKept adds the results of files that an earlier scan has read.
 func (r *scanRun) addKept(files []keptFile) {
-	for _, k := range files {
-		r.addOutcome(k.file, k.outcome)
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, k := range files {
+		r.addOutcomeLocked(k.file, k.outcome)
+	}
 	r.result.FilesKept += len(files)
 }
 
 // addOutcome adds the result of a file.
 func (r *scanRun) addOutcome(w wantedFile, o fileOutcome) {
-	r.progress.packageCount.Add(int64(len(o.packages)))
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.addOutcomeLocked(w, o)
+}
+
+func (r *scanRun) addOutcomeLocked(w wantedFile, o fileOutcome) {
+	r.progress.packageCount.Add(int64(len(o.packages)))
 	for _, p := range o.packages {
 		r.packages.add(p)
 	}

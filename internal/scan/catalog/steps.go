@@ -5,12 +5,13 @@ import (
 	"cmp"
 	"context"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"sync/atomic"
 )
 
-// Tracked is a file system that tells what each step of a scan reads, and whether that is unchanged since an
+// Tracked is a file system that reports what each step of a scan reads, and whether that is unchanged since an
 // earlier scan. Methods other than Open, ReadDir and Stat are safe for concurrent use.
 type Tracked interface {
 	fs.FS
@@ -125,12 +126,11 @@ func (b *dirResult) reuse(f dirTask) {
 	at := f.path()
 	b.fileCount += f.step.fileCount
 	for _, s := range f.step.files {
-		b.addFileStep(s, joinPath(at, s.ref.Name))
+		b.addFileStep(s, at)
 	}
 	for _, s := range f.step.dirs {
-		full := joinPath(at, s.ref.Name)
 		if !b.walk.visit(s.ref.Inode) {
-			b.warnings = append(b.warnings, alreadyRead(full))
+			b.warnings = append(b.warnings, alreadyRead(joinPath(at, s.ref.Name)))
 			continue
 		}
 		b.dirs = append(b.dirs,
@@ -185,15 +185,21 @@ func (b *dirResult) addWantedStep(w wantedFile) {
 	}
 	b.step.ref.Inode = ref.Parent
 	b.step.files = append(b.step.files, s)
-	b.addFileStep(s, w.path)
+	b.addFileStep(s, path.Dir(w.path))
 }
 
-// addFileStep adds a wanted file, whose packages are taken from an earlier scan if it is unchanged.
-func (b *dirResult) addFileStep(s *fileStep, full string) {
+// addFileStep adds a wanted file of a directory, whose packages are taken from an earlier scan if it is unchanged.
+func (b *dirResult) addFileStep(s *fileStep, dir string) {
 	tree := b.walk.steps.tree
-	w := wantedFile{path: full, isSymlink: s.ref.Type&fs.ModeSymlink != 0, step: s}
-	if s.reads != nil && tree.Unchanged(s.reads) {
-		if o, ok := decodeOutcome(s.found, displayPath(full)); ok {
+	w := wantedFile{isSymlink: s.ref.Type&fs.ModeSymlink != 0, step: s}
+	unchanged := s.reads != nil && tree.Unchanged(s.reads)
+	if unchanged && len(s.found) == 0 { // as most programs
+		b.kept = append(b.kept, keptFile{file: w})
+		return
+	}
+	w.path = joinPath(dir, s.ref.Name)
+	if unchanged {
+		if o, ok := decodeOutcome(s.found, displayPath(w.path)); ok {
 			b.kept = append(b.kept, keptFile{w, o})
 			return
 		}

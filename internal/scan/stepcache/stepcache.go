@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
-
-	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 )
 
 const (
@@ -28,7 +26,10 @@ const (
 	maxEntryBytes = 128 << 20
 	maxDataBytes  = 256 << 20
 
-	suffix = ".steps"
+	suffix     = ".steps"
+	tempPrefix = ".steps-"
+	// maxWriteTime is how long an entry may be in writing.
+	maxWriteTime = time.Hour
 )
 
 // magic is the beginning of an entry. The SHA-256 of the compressed rest follows.
@@ -120,15 +121,18 @@ func (c *Cache) Save(key string, data []byte) error {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return fmt.Errorf("create the directory of scan results: %w", err)
 	}
-	f, err := atomicfile.Create(c.path(key))
+	f, err := os.CreateTemp(c.dir, tempPrefix)
 	if err != nil {
 		return err
 	}
-	if _, err := f.Write(raw); err != nil {
-		f.Discard()
-		return err
+	_, err = f.Write(raw)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), c.path(key)) // not synced: the digest detects what a crash of the machine leaves
 	}
-	return errors.Join(f.Commit(), c.prune())
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return c.prune()
 }
 
 // prune removes the least recently used entries until the rest fits.
@@ -141,9 +145,13 @@ func (c *Cache) prune() error {
 	total := int64(0)
 	for _, e := range entries {
 		info, err := e.Info()
-		if err == nil && info.Mode().IsRegular() && strings.HasSuffix(e.Name(), suffix) {
+		switch {
+		case err != nil || !info.Mode().IsRegular():
+		case strings.HasSuffix(e.Name(), suffix):
 			infos = append(infos, info)
 			total += info.Size()
+		case strings.HasPrefix(e.Name(), tempPrefix) && time.Since(info.ModTime()) > maxWriteTime:
+			_ = os.Remove(filepath.Join(c.dir, e.Name())) // of a process that was killed
 		}
 	}
 	slices.SortFunc(infos, func(a, b fs.FileInfo) int {

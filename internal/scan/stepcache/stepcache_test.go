@@ -2,6 +2,7 @@ package stepcache
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -105,6 +106,17 @@ func TestPrune(t *testing.T) {
 	}
 	if _, err := os.Stat(other); err != nil {
 		t.Error(err)
+	}
+	left := filepath.Join(dir, tempPrefix+"1")
+	if err := os.WriteFile(left, noise, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * maxWriteTime)
+	if err := errors.Join(os.Chtimes(left, old, old), c.Save("last", noise)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("what a killed process left is still there")
 	}
 	if err := Open(dir, 100).Save("large", noise); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"sort"
 )
 
-// Tracker tells what operations on a file system read, and whether that is unchanged since an earlier
+// Tracker reports what operations on a file system read, and whether that is unchanged since an earlier
 // Tracker with the same salt and an equal Geometry. It is safe for concurrent use.
 //
 // A block of inodes changes with every access time in it, so inodes are compared by the fields that
