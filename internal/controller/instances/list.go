@@ -197,7 +197,9 @@ func (s *Instances) matching(rows iter.Seq[store.Row[farm.Instance]], p Page) []
 }
 
 // Rows yields the rows of all instances in the order of their ids.
-func (s *Instances) Rows() iter.Seq[store.Row[farm.Instance]] { return s.db.Tables.Instances.Snapshot().Rows("") }
+func (s *Instances) Rows() iter.Seq[store.Row[farm.Instance]] {
+	return s.db.Tables.Instances.Snapshot().Rows("")
+}
 
 // Records yields the records of all instances in the order of their ids, the oldest first, without the messages that
 // are computed.
