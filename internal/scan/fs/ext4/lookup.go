@@ -82,13 +82,13 @@ func (f *FS) lookup(n *inode, parent uint32, name string) (*inode, error) {
 	entries, err := f.dirEntries(n, parent)
 	if k, found := slices.BinarySearchFunc(entries, name,
 		func(e dirEntry, name string) int { return strings.Compare(e.name, name) }); found {
-		return f.entryInode(&entries[k])
+		return entries[k].readInode()
 	}
 	if n.flags&flagCaseFold != 0 {
 		folded := foldName(name)
 		for i := range entries {
 			if foldName(entries[i].name) == folded {
-				return f.entryInode(&entries[i])
+				return entries[i].readInode()
 			}
 		}
 	}
@@ -103,24 +103,14 @@ func foldName(name string) string { return cases.Fold().String(norm.NFD.String(n
 
 // dirEntries returns the entries of a directory, possibly from the cache.
 func (f *FS) dirEntries(n *inode, parent uint32) ([]dirEntry, error) {
-	if kept := f.dirs.get(n.number); kept != nil && (f.reads == nil || kept.reads != nil) {
-		f.reads.addSet(kept.reads)
-		return kept.entries, nil
+	if kept, ok := f.dirs.get(n.number); ok {
+		return kept, nil
 	}
-	lister := f
-	if f.reads != nil {
-		view := *f
-		view.reads = &ReadSet{salt: f.reads.salt}
-		lister = &view
+	entries, err := f.listDir(n, parent)
+	if err == nil {
+		f.dirs.put(n.number, entries)
 	}
-	entries, err := lister.listDir(n, parent)
-	if err != nil {
-		f.reads.addFailure()
-		return entries, err
-	}
-	f.reads.addSet(lister.reads)
-	f.dirs.put(&cachedDir{inodeNumber: n.number, entries: entries, reads: lister.reads})
-	return entries, nil
+	return entries, err
 }
 
 // dirCache caches the directories of the last lookups.
@@ -135,48 +125,39 @@ type dirCache struct {
 type cachedDir struct {
 	inodeNumber uint32
 	entries     []dirEntry
-	reads       *ReadSet // what listing it read; nil: not recorded
-	sizeBytes   int      // bytes
+	sizeBytes   int // bytes
 }
 
 func newDirCache() *dirCache {
 	return &dirCache{byInode: map[uint32]*list.Element{}, recency: list.New()}
 }
 
-// get returns a directory; nil when it is not cached.
-func (c *dirCache) get(number uint32) *cachedDir {
+func (c *dirCache) get(number uint32) ([]dirEntry, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.byInode[number]
 	if e == nil {
-		return nil
+		return nil, false
 	}
 	c.recency.MoveToFront(e)
-	return e.Value.(*cachedDir)
+	return e.Value.(*cachedDir).entries, true
 }
 
-// put adds a directory. One whose reads are recorded replaces one without.
-func (c *dirCache) put(dir *cachedDir) {
-	size := entryOverheadBytes + dir.reads.sizeBytes()
-	for i := range dir.entries {
-		size += entryOverheadBytes + len(dir.entries[i].name)
+func (c *dirCache) put(number uint32, entries []dirEntry) {
+	size := entryOverheadBytes
+	for i := range entries {
+		size += entryOverheadBytes + len(entries[i].name)
 	}
-	dir.sizeBytes = size
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	old := c.byInode[dir.inodeNumber]
-	if size > dirCacheBytes/2 || old != nil && (dir.reads == nil || old.Value.(*cachedDir).reads != nil) {
+	if size > dirCacheBytes/2 || c.byInode[number] != nil {
 		return
-	}
-	if old != nil {
-		c.sizeBytes -= c.recency.Remove(old).(*cachedDir).sizeBytes
-		delete(c.byInode, dir.inodeNumber)
 	}
 	for c.sizeBytes+size > dirCacheBytes {
 		oldest := c.recency.Remove(c.recency.Back()).(*cachedDir)
 		delete(c.byInode, oldest.inodeNumber)
 		c.sizeBytes -= oldest.sizeBytes
 	}
-	c.byInode[dir.inodeNumber] = c.recency.PushFront(dir)
+	c.byInode[number] = c.recency.PushFront(&cachedDir{number, entries, size})
 	c.sizeBytes += size
 }
