@@ -2,10 +2,8 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -48,33 +46,11 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 	}
 	script := c.payloads.SeparateScript(&req.Options, req.Caller)
 	instances := make([]*farm.Instance, req.Count)
+	ids := make([]string, req.Count)
 	for i := range instances {
 		instances[i] = c.newInstance(req, checked.ref)
 		instances[i].Message = checked.note
-	}
-	ids, err := c.create(ctx, req, slices.Clone(instances), script, true)
-	if errors.Is(err, placement.ErrStandbyTaken) { // nothing was written
-		for _, inst := range instances {
-			inst.MAC = ""
-		}
-		ids, err = c.create(ctx, req, instances, script, false)
-	}
-	return ids, err
-}
-
-// create writes the instances of a start and returns their ids. With claim, standbys of a pool become some of them.
-func (c *Controller) create(
-	ctx context.Context, req StartRequest, instances []*farm.Instance, script []store.Change, claim bool,
-) ([]string, error) {
-	var standbys map[string]placement.Standby
-	if claim {
-		var end func()
-		standbys, end = c.Pools.Claim(instances)
-		defer end()
-	}
-	ids := make([]string, len(instances))
-	for i, inst := range instances {
-		ids[i] = inst.ID
+		ids[i] = instances[i].ID
 	}
 	m, err := c.Idempotency.Prepare(ctx, ids)
 	if err != nil {
@@ -83,7 +59,7 @@ func (c *Controller) create(
 	release := c.MACs.Assign(instances)
 	defer release()
 	creation := placement.Creation{
-		Instances: instances, Script: script, Standbys: standbys,
+		Instances: instances, Script: script,
 		Admit: func(pending []*farm.Instance) (func(), error) {
 			return c.admission.Admit(req.Caller, demandOf(pending, script))
 		},

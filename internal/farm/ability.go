@@ -20,8 +20,6 @@ const (
 
 	// AbilityLazyPull is the ability to start VMs before all of their version is on the node.
 	AbilityLazyPull = "lazy-pull"
-	// AbilityTakeOver is the ability to let a start take over the VM of a standby of a pool.
-	AbilityTakeOver = "take-over"
 	// AbilityBridge is the ability to attach a guest to a network of the host.
 	AbilityBridge = "bridge"
 )
@@ -87,7 +85,6 @@ const (
 	HasNetworkDisconnected
 	RunsAnkaImages // starts macOS guests from archives of anka
 	RunsMacDisks   // starts macOS guests from raw disks
-	TakesOver      // lets a start take over the VM of a standby
 
 	// AllAbilities is the set of all of them.
 	AllAbilities = 1<<iota - 1
@@ -117,9 +114,6 @@ func (i *NodeInfo) RequestableAbilities() AbilitySet {
 	if !slices.Contains(i.Abilities, AbilityAnkaImages) {
 		out |= RunsMacDisks // which matters only for nodes that run macOS guests
 	}
-	if slices.Contains(i.Abilities, AbilityTakeOver) {
-		out |= TakesOver
-	}
 	return out
 }
 
@@ -147,7 +141,6 @@ func (i *Instance) RequestedAbilities() AbilitySet {
 		{HasVGA, cmp.Or(i.Options.Video, i.Template.Video) == VideoVGA},
 		{HasNetworkHost, i.NetworkMode() == NetworkHost},
 		{HasNetworkDisconnected, i.NetworkMode() == NetworkDisconnected},
-		{TakesOver, i.Pool != ""},
 	} {
 		if row.isSet {
 			out |= row.bit

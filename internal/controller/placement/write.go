@@ -145,7 +145,6 @@ type draft struct {
 	requested, placed *farm.Instance // placed: nil when it has to wait
 	node              string
 	at                indexedNode // that node when it was decided on
-	standbyRev        int64       // of the standby that it claims; 0: none
 }
 
 // admit decides on instances before they exist, so that they are placed from the first moment on.
@@ -200,9 +199,7 @@ func (p *Placer) dismiss(drafts []draft) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range drafts {
-		if d.standbyRev == 0 {
-			p.takeBackLocked(d.requested.ID)
-		}
+		p.takeBackLocked(d.requested.ID)
 	}
 	p.Wake()
 }

@@ -26,8 +26,6 @@ const (
 	KindKnownTemplate  = store.Kind("l")
 	KindJoinToken      = store.Kind("j")
 	KindAgentRollout   = store.Kind("w")
-	KindPool           = store.Kind("pool")
-	KindPoolStats      = store.Kind("poolstats")
 )
 
 // Indexes of the tables.
@@ -40,9 +38,6 @@ const (
 	CountByState = "state"    // sums of instances: how many are in a state
 	ByScript     = "script"   // of instances
 	ByFailure    = "failure"  // of instances in Error: FailureOfTemplate and FailureOfNode
-	ByWaiting    = "waiting"  // of instances: those that wait for a node, except standbys, under AllCallers
-	ByStandby    = "standby"  // of instances: standbys, under AllCallers
-	ByPool       = "pool"     // of instances: standbys, by their pool
 	ByInstance   = "instance" // of past ones
 	ByStatus     = "status"   // of save requests
 )
