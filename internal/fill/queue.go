@@ -46,8 +46,6 @@ type Options struct {
 	Joins func(frame int) bool
 	// Trace is the frames to fetch before others, in this order. Numbers of no frame are ignored.
 	Trace []int
-	// RestFrom is the frame that the rest begins with; those before it come last.
-	RestFrom int
 }
 
 type state uint8
@@ -69,8 +67,7 @@ type Queue struct {
 	demand  []int         // that a guest waits for, the oldest first
 	trace   []int
 	ahead   []int
-	rest    int          // where the rest continues
-	wrapped bool         // no frame before rest is missing
+	rest    int          // no frame before it is missing
 	readers int          // reads that wait
 	quiet   time.Time    // the rest is not fetched before it
 	next    map[int]bool // frames that a sequential reader would read next
@@ -84,8 +81,6 @@ func NewQueue(o Options) *Queue {
 	if q.joins == nil {
 		q.joins = func(int) bool { return true }
 	}
-	q.rest = min(max(0, o.RestFrom), len(q.states))
-	q.wrapped = q.rest == 0
 	for i := range q.states {
 		if o.IsHere != nil && o.IsHere(i) {
 			q.states[i] = here
@@ -216,13 +211,8 @@ func (q *Queue) take(demandOnly bool) (Batch, bool) {
 	if q.readers > 0 || time.Now().Before(q.quiet) {
 		return Batch{}, false
 	}
-	for ; q.rest < len(q.states) || !q.wrapped; q.rest++ {
-		if q.rest == len(q.states) {
-			q.rest, q.wrapped = 0, true
-		}
-		if q.states[q.rest] == missing {
-			break
-		}
+	for q.rest < len(q.states) && q.states[q.rest] != missing {
+		q.rest++
 	}
 	if q.rest == len(q.states) {
 		return Batch{}, false // workers fetch what is left

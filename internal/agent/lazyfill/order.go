@@ -35,8 +35,6 @@ type Order struct {
 	SocketDir   string           `json:"socket_dir"`
 	SocketGroup int              `json:"socket_group"` // that VMs run in; -1: that of this process
 	MinBytes    int64            `json:"min_bytes"`    // see transfer.LazyOptions
-	NodeID      string           `json:"node_id,omitempty"`
-	PeerFile    string           `json:"peer_file,omitempty"` // see peers.LoadIdentity; "": no other node is used
 	// Finished has the files of a version of which all is here; the process fills it in. Its disks are served from the
 	// files, and nothing is pulled any more.
 	Finished map[string]File `json:"finished,omitempty"`

@@ -40,7 +40,6 @@ type Node struct {
 	proxy          *proxy.Proxy          // nil: no proxy
 	registryPuller *cache.Registry
 	metrics        *obs.MetricsServer // nil: not enabled
-	peers          *peerNode          // nil: no other node is used, and none reads from this one
 	license        *license.File      // nil: no node license
 	templates      *cache.Cache
 	log            *slog.Logger
@@ -61,7 +60,6 @@ type NodeOptions struct {
 	RequireIsolation bool           // no VM starts without the firewall rule that keeps guests off this host
 	LazyPull         cache.LazyMode // "": off
 	RegistryMirror   string         // URL of a mirror of the registry, for pulls; "": none
-	Peers            PeerOptions    // whether nodes read versions from each other
 	MetricsAddr      string         // listen address of metrics, host:port; "": disabled
 	IgnoreFlushes    bool           // VMs ignore flushes of their guests; for measurements only
 	vlans            vlanFlags
@@ -150,13 +148,11 @@ func (n *Node) openMetrics(ctx context.Context, o NodeOptions) (err error) {
 	if o.Shipper != nil {
 		shippers["central"] = o.Shipper
 	}
-	families := slices.Concat(obs.ProgramFamilies("node", time.Now()), n.agent.Families(), n.templates.Families(),
-		n.registryPuller.Families(), logs.Families(shippers))
-	if n.peers != nil {
-		families = append(families, n.peers.server.Families()...)
-	}
-	n.metrics, err = obs.ListenMetrics(ctx,
-		obs.MetricsOptions{Addr: o.MetricsAddr, Logger: o.Logger, Families: families})
+	n.metrics, err = obs.ListenMetrics(ctx, obs.MetricsOptions{
+		Addr: o.MetricsAddr, Logger: o.Logger,
+		Families: slices.Concat(obs.ProgramFamilies("node", time.Now()), n.agent.Families(), n.templates.Families(),
+			n.registryPuller.Families(), logs.Families(shippers)),
+	})
 	if err == nil {
 		n.closeLater(n.metrics)
 	}
@@ -201,9 +197,6 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 	}, n.tokenSource)
 	n.closeLater(source)
 	n.registryPuller = source
-	if n.peers, err = n.openPeers(o, identity, client); err != nil {
-		return none, err
-	}
 	lazy, err := n.lazyPulls(o, identity, source)
 	if err != nil {
 		return none, err
@@ -216,14 +209,6 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 	}
 	n.closeLater(templates)
 	n.templates, n.log = templates, o.Logger
-	var peerInfo agent.PeerInfo
-	if n.peers != nil {
-		if err := n.peers.serve(o, templates, followed); err != nil {
-			return none, err
-		}
-		source.UsePeers(n.join)
-		peerInfo = n.peers.info()
-	}
 	records, err := journal.Open(o.DataDir.JournalDir(),
 		journal.Options{Logger: o.Logger, ReserveBytes: journal.DefaultReserveBytes})
 	if err != nil {
@@ -238,7 +223,6 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 		CentralLog:  centralLog(o.Shipper),
 		PulledBytes: source.PulledBytes,
 		Consoles:    client,
-		Peer:        peerInfo,
 		Cloud:       followed,
 		License:     n.license,
 		Devices:     usb.NewAvailableDevices(usb.At(o.DataDir.USBClaimsFile()), usb.SysfsDevicesDir, o.Logger),
@@ -286,9 +270,6 @@ func (n *Node) Run(ctx context.Context) error {
 	n.reapVMs(ctx)
 	if n.license != nil {
 		background.Go(func() { n.license.Run(ctx) })
-	}
-	if n.peers != nil {
-		background.Go(func() { n.servePeers(ctx) })
 	}
 	if n.metrics != nil {
 		background.Go(func() { n.serveMetrics(ctx) })

@@ -41,7 +41,6 @@ const (
 	maxAbilities = 64
 	maxErrors    = 10 // of a script
 	maxKept      = 16 // names of fields in a join
-	maxExcluded  = 64 // peers
 )
 
 // Limits of numbers.

@@ -40,8 +40,6 @@ const (
 	ByFailure    = "failure"  // of instances in Error: FailureOfTemplate and FailureOfNode
 	ByInstance   = "instance" // of past ones
 	ByStatus     = "status"   // of save requests
-
-	ByPeerContent = "peer content" // of descriptions of nodes that serve versions to others: what they have
 )
 
 // Sums of instances and scripts. Those of all are under the key AllCallers.

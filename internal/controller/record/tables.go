@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
@@ -61,7 +60,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 			store.WithSums(UsageByNode, nodeUsage),
 			store.WithSums(SlotsByNode, nodeSlots)),
 		Nodes:    store.NewTable[farm.Node](KindNode),
-		Infos:    store.NewTable(KindNodeInfo, store.WithIndex(ByPeerContent, peerContents)),
+		Infos:    store.NewTable[farm.NodeInfo](KindNodeInfo),
 		Groups:   store.NewTable[farm.Group](KindGroup),
 		Settings: store.NewTable[Setting](KindSetting),
 		Removed:  store.NewTable[RemovedNode](KindRemovedNode),
@@ -91,19 +90,6 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		JoinTokens:      store.NewTable[JoinToken](KindJoinToken),
 		AgentRollouts:   store.NewTable[farm.AgentRollout](KindAgentRollout),
 	}
-}
-
-// peerContents returns the content IDs of what other nodes may read from a node.
-func peerContents(info *farm.NodeInfo) (ids []string) {
-	if info.PeerAddress == "" {
-		return nil
-	}
-	for _, t := range info.Templates {
-		if !slices.Contains(ids, t.ContentID) {
-			ids = append(ids, t.ContentID)
-		}
-	}
-	return ids
 }
 
 // keyOf returns the values that an index files a record under; none for an empty one.
