@@ -3,12 +3,9 @@ package blob
 import (
 	"crypto/sha256"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
-
-	"github.com/buildyard/buildyard/internal/blob/pairsum"
 )
 
 // minSavingPercent is the minimum share of a frame, in percent, that compression must save to be used.
@@ -48,44 +45,7 @@ func encodeFrame(raw, buf []byte) ([]byte, Frame, error) {
 // DecodeFrame verifies the stored bytes of a frame and decodes them into buf, which is replaced if its capacity is
 // below f.Raw. The result may be stored itself.
 func DecodeFrame(f Frame, stored, buf []byte) ([]byte, error) {
-	return decodeSummed(f, stored, sha256.Sum256(stored), buf)
-}
-
-// StoredFrame is a frame with its stored bytes.
-type StoredFrame struct {
-	Frame
-	Stored []byte
-}
-
-// DecodeFrames is DecodeFrame for several frames, in their order, which is faster than one by one. It ends at the first
-// frame that is damaged or that use refuses. use must not keep its argument.
-func DecodeFrames(frames []StoredFrame, buf []byte, use func(raw []byte) error) error {
-	for pair := range slices.Chunk(frames, 2) {
-		for i, sum := range sumFrames(pair) {
-			raw, err := decodeSummed(pair[i].Frame, pair[i].Stored, sum, buf)
-			if err == nil {
-				err = use(raw)
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// sumFrames returns the hashes of one or two frames.
-func sumFrames(frames []StoredFrame) [][sha256.Size]byte {
-	if len(frames) == 1 {
-		return [][sha256.Size]byte{sha256.Sum256(frames[0].Stored)}
-	}
-	first, second := pairsum.Sum256(frames[0].Stored, frames[1].Stored)
-	return [][sha256.Size]byte{first, second}
-}
-
-// decodeSummed is DecodeFrame for stored bytes with a hash.
-func decodeSummed(f Frame, stored []byte, sum [sha256.Size]byte, buf []byte) ([]byte, error) {
-	if len(stored) != f.StoredSize || sum != f.Sum {
+	if len(stored) != f.StoredSize || sha256.Sum256(stored) != f.Sum {
 		return nil, corrupt("frame at %d does not match its hash", f.Offset)
 	}
 	if f.Codec == CodecRaw {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -651,39 +650,5 @@ func TestLineEnds(t *testing.T) {
 	fresh := newWorkQueue(1, func() int { return 7 })
 	if _, err := fresh.acquire(ctx); !errors.Is(err, errTest) {
 		t.Errorf("none was made: %v", err)
-	}
-}
-
-// Several frames are decoded in order up to the first one that is damaged or refused.
-func TestDecodeFrames(t *testing.T) {
-	var frames []StoredFrame
-	for i := range 5 {
-		stored, f, err := encodeFrame(bytes.Repeat([]byte{byte(i)}, BlockSize*(5-i)), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		frames = append(frames, StoredFrame{f, stored})
-	}
-	for count := range len(frames) + 1 {
-		for damaged := range count + 1 { // count: none
-			list := slices.Clone(frames[:count])
-			if damaged < count {
-				list[damaged].Sum[0]++
-			}
-			n := 0
-			err := DecodeFrames(list, nil, func(raw []byte) error {
-				if want := bytes.Repeat([]byte{byte(n)}, BlockSize*(5-n)); !bytes.Equal(raw, want) {
-					t.Errorf("frame %d of %d has other bytes", n, count)
-				}
-				n++
-				return nil
-			})
-			if n != damaged || errors.Is(err, ErrCorrupt) != (damaged < count) {
-				t.Errorf("%d of %d frames before the damaged one at %d: %v", n, count, damaged, err)
-			}
-		}
-	}
-	if err := DecodeFrames(frames, nil, func([]byte) error { return errTest }); !errors.Is(err, errTest) {
-		t.Errorf("refused: %v", err)
 	}
 }

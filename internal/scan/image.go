@@ -43,6 +43,7 @@ func (i *Inventory) openVolumes(r io.ReaderAt, size int64, name string, o Option
 		}
 		out = append(out, volume{
 			Volume: Volume{Name: label, Role: v.Role, Format: v.Format, Notes: v.Notes}, group: v.Group, fs: files,
+			start: v.Start, length: v.Length,
 		})
 	}
 	return out, nil

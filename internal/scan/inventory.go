@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/disk"
+	"github.com/buildyard/buildyard/internal/scan/stepcache"
 )
 
 // Options configure how a source is cataloged.
@@ -18,7 +19,8 @@ type Options struct {
 	IncludeMacOS bool   // macOS itself is a package
 	Snapshot     string // of APFS: volumes are read from the snapshot with this name, others are left out; "": all
 	Progress     func(volume string, files, packages int)
-	Limits       catalog.Limits // of the result of all volumes of a source
+	Limits       catalog.Limits   // of the result of all volumes of a source
+	Cache        *stepcache.Cache // of steps of scans of templates; nil: none
 }
 
 // Inventory is the packages of a source.
@@ -31,6 +33,7 @@ type Inventory struct {
 	Skipped    []Skipped
 	Warnings   []catalog.Warning // what within volumes could not be read, or was invalid
 	Unreadable int               // files and directories of Warnings that could not be read
+	Notes      []string          // about the scan itself, in sentences
 }
 
 // dirFormat is the Format of a directory.
@@ -44,6 +47,7 @@ type Volume struct {
 	MountPath string // where its paths begin: "/" or "/Volumes/<name>"
 	Files     int
 	Packages  int
+	FilesKept int      // files whose packages are those of an earlier version's scan
 	Notes     []string // possible errors in what was read, in sentences
 }
 
@@ -92,8 +96,11 @@ func (i *Inventory) catalogImage(ctx context.Context, o Options) error {
 // volume is a file system to catalog.
 type volume struct {
 	Volume
-	group string // those of one group are one tree
-	fs    fs.FS
+	group  string // those of one group are one tree
+	fs     fs.FS
+	disk   *disk.Disk // of a template; nil: the volume is on a file, or a directory
+	start  int64      // offset on the disk in bytes
+	length int64      // bytes
 }
 
 // catalogVolumes catalogs volumes, and assigns each a path in one tree.
@@ -107,7 +114,12 @@ func (i *Inventory) catalogVolumes(ctx context.Context, volumes []volume, o Opti
 	assignMountPaths(volumes)
 	var all []catalog.Package
 	for _, v := range volumes {
-		res, err := catalog.Scan(ctx, v.fs, v.catalogOptions(o))
+		options := v.catalogOptions(o)
+		kept := v.loadSteps(o.Cache, options.Extractors)
+		if kept != nil {
+			options.Steps = kept.steps
+		}
+		res, err := catalog.Scan(ctx, v.fs, options)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -116,11 +128,14 @@ func (i *Inventory) catalogVolumes(ctx context.Context, volumes []volume, o Opti
 			continue
 		}
 		o.Limits = o.Limits.Remaining(res)
-		v.Files, v.Packages = res.Files, len(res.Packages)
+		v.Files, v.FilesKept, v.Packages = res.Files, res.FilesKept, len(res.Packages)
 		i.Volumes = append(i.Volumes, v.Volume)
 		all = append(all, underMount(v.MountPath, res)...)
 		i.Warnings = append(i.Warnings, res.Warnings...)
 		i.Unreadable += res.Unreadable
+		if err := kept.save(ctx); err != nil {
+			i.Notes = append(i.Notes, "the steps of the scan were not kept for the next one: "+err.Error())
+		}
 	}
 	if i.Packages = all; len(volumes) > 1 {
 		i.Packages = catalog.Merge(all)

@@ -118,6 +118,9 @@ func catalogTemplate(ctx context.Context, storage *disk.Storage, id, tag string,
 			inv.Skipped = append(inv.Skipped, Skipped{Name: d.Name, Reason: err.Error(), MayHavePackages: true})
 			continue
 		}
+		for k := range found {
+			found[k].disk = &d
+		}
 		volumes = append(volumes, found...)
 	}
 	return inv, inv.catalogVolumes(ctx, volumes, o)

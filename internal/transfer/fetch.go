@@ -13,24 +13,16 @@ import (
 // writebackBytes is how much is written before the kernel is asked to begin writing it to disk.
 const writebackBytes = 4 << 20
 
-// pullFrames is how many frames a pull reads before it verifies them: the hashes of two take little longer than one.
-const pullFrames = 2
-
-// fetcher fetches spans over one connection at a time. Its buffers take 1 MiB and 1 MiB for each frame.
+// fetcher fetches spans over one connection at a time. Its buffers take 2 MiB.
 type fetcher struct {
 	pull      *pull
-	buffers   [][]byte // one for each frame that is read before any of them is verified
-	batch     []blob.StoredFrame
+	scratch   []byte
 	raw       []byte
 	unflushed blob.Run // range of the file that was written since the kernel was asked to write
 }
 
-func newFetcher(p *pull, frames int) *fetcher {
-	f := &fetcher{pull: p, raw: make([]byte, 0, blob.MaxFrameSize)}
-	for range frames {
-		f.buffers = append(f.buffers, make([]byte, blob.MaxFrameSize))
-	}
-	return f
+func newFetcher(p *pull) *fetcher {
+	return &fetcher{pull: p, scratch: make([]byte, blob.MaxFrameSize), raw: make([]byte, 0, blob.MaxFrameSize)}
 }
 
 // fetch transfers a span. A cut connection or a damaged frame costs the rest of the span: the next attempt
@@ -58,58 +50,38 @@ func (f *fetcher) fetchOnce(ctx context.Context, address string, s *fetchSpan) e
 	at := first.Offset
 	return f.pull.client.getRange(ctx, address, at, last.Offset+int64(last.StoredSize)-at, func(body io.Reader) error {
 		for s.firstFrame < s.endFrame {
-			readErr := f.readFrames(body, s, &at)
-			// Also after a failure: frames that were read whole need not be fetched again.
-			if err := f.writeBatch(s); err != nil {
+			_, frame := s.target.frameAt(s.firstFrame)
+			for ; at < frame.Offset; at += min(frame.Offset-at, int64(len(f.scratch))) {
+				if _, err := io.ReadFull(body, f.scratch[:min(frame.Offset-at, int64(len(f.scratch)))]); err != nil {
+					return fmt.Errorf("%w: %w", errTransient, err)
+				}
+			}
+			if err := f.fetchFrame(body, s, frame); err != nil {
 				return err
 			}
-			if readErr != nil {
-				return fmt.Errorf("%w: %w", errTransient, readErr)
-			}
+			at += int64(frame.StoredSize)
 		}
 		return nil
 	})
 }
 
-// readFrames reads the next frames of a span, and skips the gaps before them. The body is at offset at of the layer.
-func (f *fetcher) readFrames(body io.Reader, s *fetchSpan, at *int64) error {
-	f.batch = f.batch[:0]
-	for i := s.firstFrame; i < s.endFrame && len(f.batch) < len(f.buffers); i++ {
-		_, frame := s.target.frameAt(i)
-		buf := f.buffers[len(f.batch)]
-		for *at < frame.Offset {
-			n, err := io.ReadFull(body, buf[:min(frame.Offset-*at, int64(len(buf)))])
-			if *at += int64(n); err != nil {
-				return err
-			}
-		}
-		stored := buf[:frame.StoredSize]
-		if _, err := io.ReadFull(body, stored); err != nil {
-			return err
-		}
-		*at += int64(frame.StoredSize)
-		f.batch = append(f.batch, blob.StoredFrame{Frame: frame, Stored: stored})
+// fetchFrame reads, verifies and writes the next frame of a span.
+func (f *fetcher) fetchFrame(body io.Reader, s *fetchSpan, frame blob.Frame) error {
+	stored := f.scratch[:frame.StoredSize]
+	if _, err := io.ReadFull(body, stored); err != nil {
+		return fmt.Errorf("%w: %w", errTransient, err)
 	}
+	raw, err := blob.DecodeFrame(frame, stored, f.raw)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errTransient, err)
+	}
+	if err := f.writeFrame(s.target, s.firstFrame, raw); err != nil {
+		return err
+	}
+	s.firstFrame++
+	f.pull.transferredBytes.Add(int64(frame.StoredSize))
+	f.pull.progress.addTransferred(int64(frame.StoredSize))
 	return nil
-}
-
-// writeBatch verifies and writes the frames that were read, the next ones of a span.
-func (f *fetcher) writeBatch(s *fetchSpan) error {
-	var writeErr error
-	err := blob.DecodeFrames(f.batch, f.raw, func(raw []byte) error {
-		if writeErr = f.writeFrame(s.target, s.firstFrame, raw); writeErr != nil {
-			return writeErr
-		}
-		_, frame := s.target.frameAt(s.firstFrame)
-		s.firstFrame++
-		f.pull.transferredBytes.Add(int64(frame.StoredSize))
-		f.pull.progress.addTransferred(int64(frame.StoredSize))
-		return nil
-	})
-	if err != nil && writeErr == nil {
-		err = fmt.Errorf("%w: %w", errTransient, err) // damaged on the way
-	}
-	return err
 }
 
 // writeFrame writes the ranges of a verified frame that the plan uses to their positions.

@@ -144,7 +144,7 @@ func (f *LazyPull) Run(ctx context.Context) (PullResult, error) {
 
 // work fetches batches of a disk.
 func (f *LazyPull) work(ctx context.Context, d *LazyDisk, demandOnly bool) error {
-	fetcher, wait := newFetcher(f.pull, 1), retry.New(minBackoff, maxBackoff)
+	fetcher, wait := newFetcher(f.pull), retry.New(minBackoff, maxBackoff)
 	for {
 		b, ok, err := d.queue.Next(ctx, demandOnly)
 		if err != nil || !ok {

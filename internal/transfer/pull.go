@@ -174,7 +174,7 @@ func (p *pull) fetchFrames(ctx context.Context) error {
 	group, fetchCtx := errgroup.WithContext(ctx)
 	for range pullConnections {
 		group.Go(func() error {
-			f := newFetcher(p, pullFrames)
+			f := newFetcher(p)
 			for {
 				s, ok := next()
 				if !ok {

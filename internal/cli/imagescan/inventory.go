@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan"
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/disk"
+	"github.com/buildyard/buildyard/internal/scan/stepcache"
 )
 
 // inventoryOptions select the parts of a source to scan.
@@ -22,6 +25,8 @@ type inventoryOptions struct {
 	ignoreSystem bool
 	macOS        bool
 	snapshotName string
+	cacheDir     string // "": in the user's cache directory
+	noCache      bool
 	nameSource   bool // messages name the source
 }
 
@@ -32,7 +37,27 @@ func (o *inventoryOptions) addFlags(cmd *cobra.Command) {
 	fs.BoolVar(&o.macOS, "macos", false, "also catalog macOS itself as a package")
 	fs.StringVar(&o.snapshotName, "snapshot", "",
 		"APFS snapshot to scan; other volumes are skipped (default: current files)")
+	fs.StringVar(&o.cacheDir, "cache-dir", "",
+		"directory for results of template scans (default: in the user's cache directory)")
+	fs.BoolVar(&o.noCache, "no-cache", false, "scan templates in full and keep nothing for later versions")
 	_ = cmd.MarkFlagDirname("storage-dir")
+	_ = cmd.MarkFlagDirname("cache-dir")
+}
+
+// cache returns where steps of scans of templates are kept; nil is nowhere.
+func (o *inventoryOptions) cache() *stepcache.Cache {
+	dir := o.cacheDir
+	if dir == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return nil // without a home directory nothing is kept
+		}
+		dir = filepath.Join(user, "buildyard", "imagescan")
+	}
+	if o.noCache {
+		return nil
+	}
+	return stepcache.Open(dir, stepcache.MaxBytes)
 }
 
 // catalogSources catalogs every selected source, and passes each inventory to do.
@@ -43,6 +68,7 @@ func (o *inventoryOptions) catalogSources(
 	defer line.Clear()
 	so := scan.Options{
 		Storage: o.storageDir, IgnoreSystem: o.ignoreSystem, IncludeMacOS: o.macOS, Snapshot: o.snapshotName,
+		Cache: o.cache(),
 		Progress: func(volume string, files, packages int) {
 			line.Show("Cataloging %s: %d files, %d packages", volume, files, packages)
 		},
@@ -143,6 +169,9 @@ func printInventory(g *globals, inv *scan.Inventory) {
 		for _, n := range v.Notes {
 			g.printMessage("Note: %s: %s", v.Name, n)
 		}
+	}
+	for _, n := range inv.Notes {
+		g.printMessage("Note: %s", n)
 	}
 	for _, s := range inv.Skipped {
 		word := "Skipped"

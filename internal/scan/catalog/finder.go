@@ -155,8 +155,9 @@ type FileResult struct {
 
 // ReadFile reads a file.
 func (f *Finder) ReadFile(ctx context.Context, w WantedFile) FileResult {
-	r := scanRun{root: f.root, patterns: f.patterns, options: f.options}
-	o := r.extractFile(ctx, wantedFile{path: w.Path, extractorIndexes: w.extractorIndexes, isSymlink: w.isSymlink})
+	r := scanRun{patterns: f.patterns, options: f.options}
+	o := r.extractFile(ctx, f.root,
+		wantedFile{path: w.Path, extractorIndexes: w.extractorIndexes, isSymlink: w.isSymlink})
 	return FileResult{Packages: Merge(o.packages), Warnings: o.warnings}
 }
 

@@ -27,6 +27,7 @@ type Options struct {
 	FileTimeout   time.Duration             // that one extractor may spend on one file; 0 is a minute
 	Limits        Limits                    // of the result
 	OnWorkerStart func()                    // called by each goroutine before it works; may be nil
+	Steps         *Steps                    // of an earlier scan of the tree, which are updated; nil: none
 }
 
 func (o *Options) workerStarted() {
@@ -52,7 +53,8 @@ type Result struct {
 
 	Files      int   // entries other than directories
 	Dirs       int   // that were read, the root too
-	FilesRead  int   // files that an extractor read
+	FilesRead  int   // files that an extractor read, now or in an earlier scan
+	FilesKept  int   // those of FilesRead whose result is that of an earlier scan (Options.Steps)
 	Unreadable int   // files and directories that could not be read
 	BytesRead  int64 // read from files
 
@@ -77,6 +79,9 @@ func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
 	if _, err := fs.Stat(root, "."); err != nil {
 		return nil, fmt.Errorf("scanning: %w", err)
 	}
+	if o.Steps != nil {
+		root = o.Steps.tree
+	}
 	o.Limits = o.Limits.withDefaults()
 	p := &progress{report: o.Progress}
 	defer p.start()()
@@ -85,6 +90,7 @@ func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
 		memoryBudget: semaphore.NewWeighted(memoryBudgetBytes),
 	}
 	r.walk = newWalk(r)
+	r.walk.addKept = r.addKept
 	if err := r.walk.run(ctx, o.Workers); err != nil {
 		return nil, fmt.Errorf("scanning: %w", err)
 	}
@@ -126,14 +132,32 @@ func (r *scanRun) readFile(ctx context.Context, w wantedFile) {
 		}
 		defer r.memoryBudget.Release(n)
 	}
-	r.addOutcome(w, r.extractFile(ctx, w))
+	if w.step != nil {
+		r.addOutcome(w, r.readStep(ctx, w))
+		return
+	}
+	r.addOutcome(w, r.extractFile(ctx, r.root, w))
+}
+
+// addKept adds the results of files that an earlier scan has read.
+func (r *scanRun) addKept(files []keptFile) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, k := range files {
+		r.addOutcomeLocked(k.file, k.outcome)
+	}
+	r.result.FilesKept += len(files)
 }
 
 // addOutcome adds the result of a file.
 func (r *scanRun) addOutcome(w wantedFile, o fileOutcome) {
-	r.progress.packageCount.Add(int64(len(o.packages)))
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.addOutcomeLocked(w, o)
+}
+
+func (r *scanRun) addOutcomeLocked(w wantedFile, o fileOutcome) {
+	r.progress.packageCount.Add(int64(len(o.packages)))
 	for _, p := range o.packages {
 		r.packages.add(p)
 	}
@@ -147,13 +171,13 @@ func (r *scanRun) addOutcome(w wantedFile, o fileOutcome) {
 	}
 }
 
-// extractFile runs every extractor that wants a file.
-func (r *scanRun) extractFile(ctx context.Context, w wantedFile) (out fileOutcome) {
+// extractFile runs every extractor that wants a file of a tree.
+func (r *scanRun) extractFile(ctx context.Context, root fs.FS, w wantedFile) (out fileOutcome) {
 	place := displayPath(w.path)
 	places := []string{place} // shared by all packages
 	for _, i := range w.extractorIndexes {
 		e := r.patterns.extractors[i]
-		packages, n, odd, err := r.runExtractor(ctx, e, w)
+		packages, n, odd, err := r.runExtractor(ctx, e, root, w)
 		out.bytesRead += n
 		named := packages[:0]
 		for _, p := range packages {
@@ -188,11 +212,11 @@ var errTimeout = errors.New("reading the file took too long")
 // runExtractor runs one extractor. A file that makes it panic is handled as unreadable; odd reports a
 // file whose bytes were readable and invalid.
 func (r *scanRun) runExtractor(
-	ctx context.Context, e Extractor, w wantedFile,
+	ctx context.Context, e Extractor, root fs.FS, w wantedFile,
 ) (packages []Package, n int64, odd bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.options.FileTimeout, errTimeout)
 	defer cancel()
-	f := &File{Path: w.path, IsSymlink: w.isSymlink, ctx: ctx, root: r.root, entry: w.entry}
+	f := &File{Path: w.path, IsSymlink: w.isSymlink, ctx: ctx, root: root, entry: w.entry}
 	defer func() {
 		if err == nil && ctx.Err() != nil {
 			f.fsErr = context.Cause(ctx) // an extractor may have ended before the end

@@ -20,6 +20,7 @@ type wantedFile struct {
 	entry            fs.DirEntry
 	extractorIndexes []int // indexes of extractors
 	isSymlink        bool
+	step             *fileStep // where its result is kept; nil: nowhere
 }
 
 // dirTask is a directory that was found and not read yet.
@@ -27,6 +28,7 @@ type dirTask struct {
 	parent string      // path of the parent directory
 	entry  fs.DirEntry // nil for the root
 	depth  int
+	step   *dirStep // where its listing is kept; nil: nowhere
 }
 
 // path is computed when it is needed: those of many directories that wait are long.
@@ -52,6 +54,8 @@ type walk struct {
 	patterns      *patternTable
 	skipDir       func(path string) bool
 	readFile      func(context.Context, wantedFile)
+	steps         *Steps           // nil: none
+	addKept       func([]keptFile) // with steps
 	onWorkerStart func()
 	progress      *progress
 
@@ -79,10 +83,13 @@ func newWalk(r *scanRun) *walk {
 		progress:   r.progress,
 		seenInodes: map[uint64]struct{}{},
 		warnings:   newWarnings(r.options.Limits), skipped: newWarnings(r.options.Limits),
-		readFile: r.readFile,
+		readFile: r.readFile, steps: r.options.Steps,
 	}
 	w.moreWork = sync.NewCond(&w.mu)
 	w.pendingDirs = []dirTask{{}}
+	if w.steps != nil {
+		w.pendingDirs[0].step = &w.steps.root
+	}
 	if info, err := fs.Stat(r.root, "."); err == nil {
 		var id uint64
 		id, w.hasInodes = inodeNumber(info)
@@ -118,7 +125,11 @@ func (w *walk) runWorker(ctx context.Context) {
 		if f, ok := w.nextFile(); ok {
 			w.readFile(ctx, f)
 		} else if f, ok := w.nextDir(); ok {
-			b.list(f)
+			if f.step != nil {
+				b.listStep(f)
+			} else {
+				b.list(w.root, f)
+			}
 			w.dirDone(b)
 		}
 	}
@@ -170,6 +181,10 @@ func popLast[T any](list *[]T) (last T, ok bool) {
 
 // dirDone adds what a goroutine found in a directory.
 func (w *walk) dirDone(b *dirResult) {
+	if len(b.kept) > 0 {
+		w.addKept(b.kept)
+		clear(b.kept)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busyWorkers--
@@ -191,7 +206,7 @@ func (w *walk) dirDone(b *dirResult) {
 	w.unreadDirs += b.unreadDirs
 	w.dirCount++
 	w.progress.fileCount.Add(int64(b.fileCount))
-	*b = dirResult{walk: w, dirs: b.dirs[:0], wantedFiles: b.wantedFiles[:0]}
+	*b = dirResult{walk: w, dirs: b.dirs[:0], wantedFiles: b.wantedFiles[:0], kept: b.kept[:0]}
 	w.moreWork.Broadcast()
 }
 
@@ -227,9 +242,11 @@ func (w *walk) firstVisit(e fs.DirEntry) bool {
 		return true
 	}
 	id, ok := inodeNumber(info)
-	if !ok {
-		return true
-	}
+	return !ok || w.visit(id)
+}
+
+// visit reports whether the directory with an inode number has not been read yet.
+func (w *walk) visit(id uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, again := w.seenInodes[id]; again {
@@ -248,12 +265,17 @@ type dirResult struct {
 	skipped     []Warning
 	fileCount   int
 	unreadDirs  int
+
+	kept     []keptFile  // wanted files whose results are those of an earlier scan
+	step     *dirStep    // that the listing is recorded in; nil: it is not
+	oldFiles []*fileStep // of the step in an earlier scan
+	oldDirs  []*dirStep
 }
 
-// list lists a directory.
-func (b *dirResult) list(f dirTask) {
+// list lists a directory of a tree.
+func (b *dirResult) list(root fs.FS, f dirTask) {
 	at := f.path()
-	entries, err := readDir(b.walk.root, f, at)
+	entries, err := readDir(root, f, at)
 	if skip := (*SkipDirError)(nil); errors.As(err, &skip) {
 		b.skipped = append(b.skipped, Warning{Path: displayPath(at), Message: skip.Reason})
 		return
@@ -293,13 +315,12 @@ func (b *dirResult) addEntry(f dirTask, full string) {
 			by = append(by, b.walk.patterns.programExtractors...)
 		}
 		if len(by) > 0 {
-			b.wantedFiles = append(b.wantedFiles, wantedFile{path: full, entry: detachEntry(e), extractorIndexes: by})
+			b.addWanted(wantedFile{path: full, entry: e, extractorIndexes: by})
 		}
 	case mode&fs.ModeSymlink != 0:
 		b.fileCount++
 		if by := b.walk.patterns.matchName(full, e.Name(), true); len(by) > 0 {
-			b.wantedFiles = append(b.wantedFiles,
-				wantedFile{path: full, entry: detachEntry(e), extractorIndexes: by, isSymlink: true})
+			b.addWanted(wantedFile{path: full, entry: e, extractorIndexes: by, isSymlink: true})
 		}
 	case mode&fs.ModeIrregular != 0:
 		b.fileCount++
@@ -339,14 +360,29 @@ func (b *dirResult) addDir(f dirTask, full string) {
 			Warning{Path: displayPath(full), Message: "the directory is too deep and was not read"})
 		b.unreadDirs++
 	case !b.walk.firstVisit(f.entry):
-		b.warnings = append(b.warnings,
-			Warning{
-				Path: displayPath(full), Message: "the directory was already read under another name",
-				InvalidContent: true,
-			})
+		b.warnings = append(b.warnings, alreadyRead(full))
+	case b.step != nil:
+		b.addDirStep(f)
 	default:
 		f.entry = detachEntry(f.entry)
 		b.dirs = append(b.dirs, f)
+	}
+}
+
+// addWanted adds a wanted file.
+func (b *dirResult) addWanted(w wantedFile) {
+	if b.step != nil {
+		b.addWantedStep(w)
+		return
+	}
+	w.entry = detachEntry(w.entry)
+	b.wantedFiles = append(b.wantedFiles, w)
+}
+
+// alreadyRead is the warning about a directory with two names.
+func alreadyRead(full string) Warning {
+	return Warning{
+		Path: displayPath(full), Message: "the directory was already read under another name", InvalidContent: true,
 	}
 }
 

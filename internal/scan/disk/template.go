@@ -104,6 +104,37 @@ type Disk struct {
 	Format string // "raw", "qcow2" or FormatAnka as its template says; "" = not known
 	io.ReaderAt
 	Size int64
+
+	chain *blob.Chain // whose bytes are those of the disk; nil: it is in another format within the chain
+}
+
+// Range is a range of a disk in bytes.
+type Range struct{ Off, Len int64 }
+
+// maxChangedRanges limits the ranges of ChangedSince.
+const maxChangedRanges = 1 << 20
+
+// ChainIDs returns names of the content of every version that the disk was made from, one after the other, and
+// its own as the last; none when the changes between them are not known.
+func (d *Disk) ChainIDs() (out []string) {
+	if d.chain == nil {
+		return nil
+	}
+	for _, id := range d.chain.ChainIDs() {
+		out = append(out, id.String())
+	}
+	return out
+}
+
+// ChangedSince returns where the disk may differ from the nth of ChainIDs, counted from 0: in order and without
+// overlap. It is false when there are too many such ranges.
+func (d *Disk) ChangedSince(n int) ([]Range, bool) {
+	runs, ok := d.chain.ChangedSince(n+1, maxChangedRanges)
+	out := make([]Range, len(runs))
+	for i, r := range runs {
+		out[i] = Range(r)
+	}
+	return out, ok
 }
 
 // Open opens a version of a template; "" is the newest. Layers may be squashed or removed between
@@ -206,6 +237,9 @@ func (t *Template) addDisk(f *layout.File) error {
 		return err
 	}
 	d := Disk{Name: f.Name, Format: f.Format, ReaderAt: c, Size: c.Size()}
+	if chain[len(chain)-1].Index().Kind() == blob.KindDisk {
+		d.chain = c
+	}
 	// A layer stored as a disk has what its guest saw, whatever that looks like. A layer stored as
 	// a file has the file of a client.
 	mayBeQCOW2 := f.Format != formatRaw && f.Format != FormatAnka

@@ -13,6 +13,8 @@ import (
 type Volume struct {
 	Name      string // its name, may be ""
 	Partition int    // Index of the Partition
+	Start     int64  // offset of the partition on the disk in bytes
+	Length    int64  // bytes of the partition
 	Format    string // "ext4" (also for ext2 and ext3) or "apfs"
 	Role      string // of APFS: "system", "data", ...; "" = none
 	Group     string // of APFS: the volume group, which combines two volumes to one tree; "" = none
@@ -49,7 +51,7 @@ func Volumes(r io.ReaderAt, size int64) (vols []Volume, skipped []Skipped, err e
 			return nil, nil, notDiskError(r, size)
 		}
 		for i := range v {
-			v[i].Partition = p.Index
+			v[i].Partition, v[i].Start, v[i].Length = p.Index, p.Start, p.Length
 		}
 		for i := range s {
 			s[i].Partition = p.Index

@@ -19,6 +19,7 @@ const (
 	makingAPFS     = "make-apfs"
 	makingTemplate = "make-template"
 	makingPackages = "make-packages"
+	makingNext     = "make-next"
 )
 
 // apart runs one of the above in a separate process.
@@ -41,6 +42,9 @@ var children = map[string]runner.Child{
 	makingTemplate: child(3, func(ctx context.Context, args []string) error {
 		layers, err := strconv.Atoi(args[2])
 		return errors.Join(err, writeTemplate(ctx, args[0], args[1], layers))
+	}),
+	makingNext: child(3, func(ctx context.Context, args []string) error {
+		return writeNext(ctx, args[0], args[1], args[2])
 	}),
 	makingPackages: child(2, func(_ context.Context, args []string) error { return writePackages(args[0], args[1]) }),
 }

@@ -48,9 +48,9 @@ func (b *bench) prepare(ctx context.Context) error {
 	return err
 }
 
-// list runs the scanner to list the packages of a source, with more flags.
+// list runs the scanner to list the packages of a source in full, with more flags.
 func (b *bench) list(ctx context.Context, source string, more ...string) (usage, error) {
-	args := slices.Concat([]string{source, "-p", "-q", "-f", "json"}, b.license, more)
+	args := slices.Concat([]string{source, "-p", "-q", "-f", "json", "--no-cache"}, b.license, more)
 	return b.measured(ctx, b.scanner, args...)
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/http/httptest"
 	"os"
@@ -44,7 +45,12 @@ func makeTemplate(layers int) func(context.Context, *bench, works) error {
 
 // writeTemplate pushes an image to a registry in a directory, as the first of several tags. It
 // pushes as many tags as layers are requested, the others each with only its rewritten chunks.
-func writeTemplate(ctx context.Context, dir, image string, layers int) (err error) {
+func writeTemplate(ctx context.Context, dir, image string, layers int) error {
+	return withRegistry(ctx, dir, func(c *transfer.Client) error { return pushLayers(ctx, c, dir, image, layers) })
+}
+
+// withRegistry runs a registry in a directory while do uses it.
+func withRegistry(ctx context.Context, dir string, do func(*transfer.Client) error) (err error) {
 	reg, err := registry.Open(ctx, registry.Options{Base: filepath.Join(dir, storageDir), Version: "bench"})
 	if err != nil {
 		return err
@@ -57,11 +63,15 @@ func writeTemplate(ctx context.Context, dir, image string, layers int) (err erro
 		return err
 	}
 	defer c.Close()
+	return do(c)
+}
+
+func pushLayers(ctx context.Context, c *transfer.Client, dir, image string, layers int) error {
 	disk := diskfile.Disk{Path: image}
 	tip, err := push(ctx, c, "v0", disk, nil)
 	for n := 1; n < layers && err == nil; n++ {
 		overlay := filepath.Join(dir, fmt.Sprintf("overlay-%d.qcow2", n))
-		if err := rewrite(ctx, overlay, image, int64(n)*stride/int64(layers)); err != nil {
+		if err := rewrite(ctx, overlay, image, strided(int64(n)*stride/int64(layers))); err != nil {
 			return err
 		}
 		defer os.Remove(overlay)
@@ -89,9 +99,19 @@ func push(
 	return o.LayerDigests[file], nil
 }
 
-// rewrite writes an overlay with a chunk of each stride of the disk, from the first on, with
-// unchanged bytes: reading costs the same as if a guest had changed them.
-func rewrite(ctx context.Context, to, disk string, first int64) error {
+// strided yields the offset of a chunk of each stride of a disk, from the first on.
+func strided(first int64) func(size int64) iter.Seq[int64] {
+	return func(size int64) iter.Seq[int64] {
+		return func(yield func(int64) bool) {
+			for off := first / piece * piece; off+piece <= size && yield(off); off += stride {
+			}
+		}
+	}
+}
+
+// rewrite writes an overlay with chunks of the disk, whose bytes may be unchanged: reading costs the same as
+// if a guest had changed them.
+func rewrite(ctx context.Context, to, disk string, chunks func(size int64) iter.Seq[int64]) error {
 	from, err := os.Open(disk)
 	if err != nil {
 		return err
@@ -102,7 +122,7 @@ func rewrite(ctx context.Context, to, disk string, first int64) error {
 		return err
 	}
 	builder := qcow2.NewBuilder(st.Size())
-	for off := first / piece * piece; off+piece <= st.Size(); off += stride {
+	for off := range chunks(st.Size()) {
 		if err := builder.Add(qcow2.Range{Off: off, Len: piece, Kind: qcow2.Data}); err != nil {
 			return err
 		}

@@ -10,11 +10,11 @@ package cpe
 import (
 	"cmp"
 	_ "embed"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/facebookincubator/nvdtools/wfn"
 
@@ -257,12 +257,21 @@ func ForPackage(p catalog.Package) []string {
 	return out
 }
 
-// needsEscape matches characters that need a backslash in a value.
-var needsEscape = regexp.MustCompile(`[^a-zA-Z0-9_]`)
-
 // escapeAttribute encodes a plain text as a value of a name; the empty one is any. The function of the
 // library would end it at a colon, and return any for some texts.
-func escapeAttribute(text string) string { return needsEscape.ReplaceAllString(text, `\$0`) }
+func escapeAttribute(text string) string {
+	var out strings.Builder
+	out.Grow(len(text) + 8)
+	for len(text) > 0 {
+		if c := text[0]; c != '_' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
+			out.WriteByte('\\')
+		}
+		_, size := utf8.DecodeRuneInString(text)
+		out.WriteString(text[:size])
+		text = text[size:]
+	}
+	return out.String()
+}
 
 // UpstreamVersion returns the version as the maker of a package assigned it: NVD does not know
 // Homebrew's revision, the part after a comma of a cask, and the build number in parentheses of an

@@ -150,7 +150,13 @@ func (f *FS) readBlock(place uint64) ([]byte, error) {
 	if err := f.checkBlock(place); err != nil {
 		return nil, err
 	}
-	return f.pages.get(int64(place)*f.superblock.blockSize, f.superblock.blockSize)
+	b, err := f.pages.get(int64(place)*f.superblock.blockSize, f.superblock.blockSize)
+	if err != nil {
+		f.reads.addFailure()
+		return nil, err
+	}
+	f.reads.addRange(int64(place)*f.superblock.blockSize, f.superblock.blockSize)
+	return b, nil
 }
 
 // readBlockInto reads a block without the page cache, into a buffer that grows as needed.
@@ -160,7 +166,11 @@ func (f *FS) readBlockInto(place uint64, into *[]byte) ([]byte, error) {
 	}
 	size := int(f.superblock.blockSize)
 	*into = slices.Grow((*into)[:0], size)[:size]
-	return *into, f.pages.read(*into, int64(place)*f.superblock.blockSize)
+	err := f.pages.read(*into, int64(place)*f.superblock.blockSize)
+	if err != nil {
+		f.reads.addFailure()
+	}
+	return *into, err
 }
 
 // checkBlock reports whether the block exists.

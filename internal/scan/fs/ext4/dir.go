@@ -83,9 +83,11 @@ func (e *dirEntry) ReadDir() ([]fs.DirEntry, error) {
 	return e.fs.readDir(n, e.parentInode, e.name)
 }
 
-// readInode reads the inode, and checks its type against that in the directory.
-func (e *dirEntry) readInode() (*inode, error) {
-	n, err := e.fs.readInode(e.inodeNumber)
+func (e *dirEntry) readInode() (*inode, error) { return e.fs.entryInode(e) }
+
+// entryInode reads the inode of an entry, and checks its type against that in the directory.
+func (f *FS) entryInode(e *dirEntry) (*inode, error) {
+	n, err := f.readInode(e.inodeNumber)
 	if err == nil && fileType(n.kind()) != e.mode {
 		err = damaged("inode %d is not of the kind that its directory says", e.inodeNumber)
 	}
@@ -190,6 +192,7 @@ var dirBlockBuffers = sync.Pool{New: func() any { return new([]byte) }}
 func (l *dirReader) readBlock(place uint64, into *[]byte) bool {
 	b, err := l.fs.readBlockInto(place, into)
 	if err == nil {
+		l.fs.reads.addDirBlock(place, l.dir.number)
 		b, err = l.verifyBlock(b)
 	}
 	if err == nil && !l.fs.owners.claim(place, l.dir.number) {

@@ -17,33 +17,42 @@ import (
 // Directories are cached up to a limit of memory, the most recently used; a large one is not.
 func TestDirectories(t *testing.T) {
 	c := newDirCache()
-	large := func(names int) []dirEntry { return []dirEntry{{name: strings.Repeat("n", names)}} }
+	large := func(number uint32, names int) *cachedDir {
+		return &cachedDir{inodeNumber: number, entries: []dirEntry{{name: strings.Repeat("n", names)}}}
+	}
 	const part = dirCacheBytes/3 - 2*entryOverheadBytes
 	for number := range uint32(3) {
-		c.put(number, large(part))
+		c.put(large(number, part))
 	}
-	if _, ok := c.get(0); !ok {
+	if c.get(0) == nil {
 		t.Error("what fits is not kept")
 	}
-	c.put(0, nil) // it stays unchanged
-	if e, ok := c.get(0); !ok || len(e) != 1 {
+	c.put(&cachedDir{}) // it stays unchanged
+	if d := c.get(0); d == nil || len(d.entries) != 1 {
 		t.Error("a folder that is kept was replaced")
 	}
-	c.put(3, large(part))
+	c.put(large(3, part))
 	for number, want := range []bool{true, false, true, true} {
-		if _, ok := c.get(uint32(number)); ok != want {
-			t.Errorf("folder %d is kept: %v", number, ok)
+		if got := c.get(uint32(number)) != nil; got != want {
+			t.Errorf("folder %d is kept: %v", number, got)
 		}
 	}
 	if c.sizeBytes != 3*(part+2*entryOverheadBytes) || c.recency.Len() != 3 || len(c.byInode) != 3 {
 		t.Errorf("%d bytes, %d directories", c.sizeBytes, c.recency.Len())
 	}
 	c = newDirCache()
-	c.put(1, large(dirCacheBytes/2-2*entryOverheadBytes))
-	c.put(2, large(dirCacheBytes/2-2*entryOverheadBytes+1))
-	_, half := c.get(1)
-	if _, more := c.get(2); !half || more {
+	c.put(large(1, dirCacheBytes/2-2*entryOverheadBytes))
+	c.put(large(2, dirCacheBytes/2-2*entryOverheadBytes+1))
+	if half, more := c.get(1) != nil, c.get(2) != nil; !half || more {
 		t.Errorf("half of the memory: %v, more: %v", half, more)
+	}
+	recorded := large(1, 5)
+	recorded.reads = &ReadSet{ranges: []Range{{0, 1}}}
+	c.put(recorded)
+	c.put(large(1, 7))
+	if d := c.get(1); d != recorded || c.sizeBytes != recorded.sizeBytes || c.recency.Len() != 1 {
+		t.Errorf("%+v and %d bytes in %d directories instead of the one with a read set", d, c.sizeBytes,
+			c.recency.Len())
 	}
 }
 

@@ -19,6 +19,7 @@ type FS struct {
 	dirs       *dirCache
 	owners     *blockOwners
 	notes      []string
+	reads      *ReadSet // of a view; nil: reads are not recorded
 }
 
 var (

@@ -50,15 +50,21 @@ func (n *inode) isLink() bool { return n.kind() == modeLink }
 
 // readInode reads the inode of a name.
 func (f *FS) readInode(number uint32) (*inode, error) {
-	if number == 0 || number > f.superblock.inodeCount {
-		return nil, damaged("a name leads to inode %d of %d", number, f.superblock.inodeCount)
+	n, err := f.loadInode(number)
+	if err != nil {
+		f.reads.addFailure()
+		return nil, err
 	}
-	table, err := f.inodeTableOffset((number - 1) / f.superblock.inodesPerGroup)
+	f.reads.addInode(n)
+	return n, nil
+}
+
+func (f *FS) loadInode(number uint32) (*inode, error) {
+	off, err := f.inodeOffset(number)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := f.pages.get(table+int64((number-1)%f.superblock.inodesPerGroup)*f.superblock.inodeSize,
-		f.superblock.inodeSize)
+	raw, err := f.pages.get(off, f.superblock.inodeSize)
 	if err != nil {
 		return nil, fmt.Errorf("inode %d: %w", number, err)
 	}
@@ -67,6 +73,15 @@ func (f *FS) readInode(number uint32) (*inode, error) {
 		return nil, fmt.Errorf("inode %d: %w", number, err)
 	}
 	return n, nil
+}
+
+// inodeOffset returns the offset of an inode.
+func (f *FS) inodeOffset(number uint32) (int64, error) {
+	if number == 0 || number > f.superblock.inodeCount {
+		return 0, damaged("a name leads to inode %d of %d", number, f.superblock.inodeCount)
+	}
+	table, err := f.inodeTableOffset((number - 1) / f.superblock.inodesPerGroup)
+	return table + int64((number-1)%f.superblock.inodesPerGroup)*f.superblock.inodeSize, err
 }
 
 // inodeTableOffset returns the offset of a group's inodes.

@@ -81,8 +81,10 @@ func (c *inodeContent) readInRun(p []byte, off int64) (int, error) {
 	}
 	n, err := c.fs.r.ReadAt(p, int64(r.diskBlock)*size+within)
 	if n == len(p) {
+		c.fs.reads.addRange(int64(r.diskBlock)*size+within, int64(n))
 		return n, nil
 	}
+	c.fs.reads.addFailure()
 	if err == nil || errors.Is(err, io.EOF) {
 		err = damaged("its block %d is past the end of the disk", r.diskBlock)
 	}

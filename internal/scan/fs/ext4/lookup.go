@@ -82,13 +82,13 @@ func (f *FS) lookup(n *inode, parent uint32, name string) (*inode, error) {
 	entries, err := f.dirEntries(n, parent)
 	if k, found := slices.BinarySearchFunc(entries, name,
 		func(e dirEntry, name string) int { return strings.Compare(e.name, name) }); found {
-		return entries[k].readInode()
+		return f.entryInode(&entries[k])
 	}
 	if n.flags&flagCaseFold != 0 {
 		folded := foldName(name)
 		for i := range entries {
 			if foldName(entries[i].name) == folded {
-				return entries[i].readInode()
+				return f.entryInode(&entries[i])
 			}
 		}
 	}
@@ -103,14 +103,24 @@ func foldName(name string) string { return cases.Fold().String(norm.NFD.String(n
 
 // dirEntries returns the entries of a directory, possibly from the cache.
 func (f *FS) dirEntries(n *inode, parent uint32) ([]dirEntry, error) {
-	if kept, ok := f.dirs.get(n.number); ok {
-		return kept, nil
+	if kept := f.dirs.get(n.number); kept != nil && (f.reads == nil || kept.reads != nil) {
+		f.reads.addSet(kept.reads)
+		return kept.entries, nil
 	}
-	entries, err := f.listDir(n, parent)
-	if err == nil {
-		f.dirs.put(n.number, entries)
+	lister := f
+	if f.reads != nil {
+		view := *f
+		view.reads = &ReadSet{salt: f.reads.salt}
+		lister = &view
 	}
-	return entries, err
+	entries, err := lister.listDir(n, parent)
+	if err != nil {
+		f.reads.addFailure()
+		return entries, err
+	}
+	f.reads.addSet(lister.reads)
+	f.dirs.put(&cachedDir{inodeNumber: n.number, entries: entries, reads: lister.reads})
+	return entries, nil
 }
 
 // dirCache caches the directories of the last lookups.
@@ -125,39 +135,48 @@ type dirCache struct {
 type cachedDir struct {
 	inodeNumber uint32
 	entries     []dirEntry
-	sizeBytes   int // bytes
+	reads       *ReadSet // what listing it read; nil: not recorded
+	sizeBytes   int      // bytes
 }
 
 func newDirCache() *dirCache {
 	return &dirCache{byInode: map[uint32]*list.Element{}, recency: list.New()}
 }
 
-func (c *dirCache) get(number uint32) ([]dirEntry, bool) {
+// get returns a directory; nil when it is not cached.
+func (c *dirCache) get(number uint32) *cachedDir {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.byInode[number]
 	if e == nil {
-		return nil, false
+		return nil
 	}
 	c.recency.MoveToFront(e)
-	return e.Value.(*cachedDir).entries, true
+	return e.Value.(*cachedDir)
 }
 
-func (c *dirCache) put(number uint32, entries []dirEntry) {
-	size := entryOverheadBytes
-	for i := range entries {
-		size += entryOverheadBytes + len(entries[i].name)
+// put adds a directory. One whose reads are recorded replaces one without.
+func (c *dirCache) put(dir *cachedDir) {
+	size := entryOverheadBytes + dir.reads.sizeBytes()
+	for i := range dir.entries {
+		size += entryOverheadBytes + len(dir.entries[i].name)
 	}
+	dir.sizeBytes = size
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if size > dirCacheBytes/2 || c.byInode[number] != nil {
+	old := c.byInode[dir.inodeNumber]
+	if size > dirCacheBytes/2 || old != nil && (dir.reads == nil || old.Value.(*cachedDir).reads != nil) {
 		return
+	}
+	if old != nil {
+		c.sizeBytes -= c.recency.Remove(old).(*cachedDir).sizeBytes
+		delete(c.byInode, dir.inodeNumber)
 	}
 	for c.sizeBytes+size > dirCacheBytes {
 		oldest := c.recency.Remove(c.recency.Back()).(*cachedDir)
 		delete(c.byInode, oldest.inodeNumber)
 		c.sizeBytes -= oldest.sizeBytes
 	}
-	c.byInode[number] = c.recency.PushFront(&cachedDir{number, entries, size})
+	c.byInode[dir.inodeNumber] = c.recency.PushFront(dir)
 	c.sizeBytes += size
 }

@@ -34,7 +34,11 @@ type page struct {
 }
 
 func newPageCache(r io.ReaderAt, size, block int64) *pageCache {
-	n := max(minPageBytes, block)
+	return newPages(r, size, max(minPageBytes, block))
+}
+
+// newPages caches the size bytes of r in pages of n bytes.
+func newPages(r io.ReaderAt, size, n int64) *pageCache {
 	return &pageCache{
 		r: r, size: size, pageSize: n, maxPages: int(pageCacheBytes / n),
 		byNumber: map[int64]*list.Element{}, recency: list.New(),
