@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/obs"
@@ -46,8 +47,8 @@ func (v *volume) loadSteps(cache *stepcache.Cache, extractors []catalog.Extracto
 	if k.geometry, err = files.Geometry(); err != nil {
 		return nil // reading it fails, too, and is reported then
 	}
-	for n := len(ids) - 1; n >= 0; n-- {
-		data, ok := cache.Load(v.stepsKey(ids[n], extractors))
+	for n, id := range slices.Backward(ids) {
+		data, ok := cache.Load(v.stepsKey(id, extractors))
 		if !ok {
 			continue
 		}

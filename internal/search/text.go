@@ -1,7 +1,5 @@
 package search
 
-import "strings"
-
 // A mark is before each field of a text, and after the last one. Fields have no control characters.
 const (
 	fieldMark = '\x00'
@@ -13,25 +11,23 @@ func isMark(c byte) bool { return c <= idMark }
 // Text returns the fields of a record as one text, for Query.Rank. Searching that takes a fraction of the time that
 // many small fields take.
 func Text(fields []Field) string {
-	var out strings.Builder
 	size := 1
 	for i := range fields {
 		size += 1 + min(len(fields[i].Text), maxFieldBytes)
 	}
-	out.Grow(size)
+	out := make([]byte, 0, size)
 	for i := range fields {
 		mark := byte(fieldMark)
 		if fields[i].IsID {
 			mark = idMark
 		}
-		out.WriteByte(mark)
+		out = append(out, mark)
 		text := fields[i].Text
-		for _, c := range []byte(text[:min(len(text), maxFieldBytes)]) {
-			out.WriteByte(foldByte(c))
+		for j := range min(len(text), maxFieldBytes) {
+			out = append(out, foldByte(text[j]))
 		}
 	}
-	out.WriteByte(fieldMark)
-	return out.String()
+	return string(append(out, fieldMark))
 }
 
 // fieldAt returns the index of the field that a byte of a text belongs to.

@@ -18,6 +18,9 @@ func (r Row[T]) ID() string { return r.entry.id }
 // Value is the record; it is shared and must not be changed.
 func (r Row[T]) Value() *T { return r.entry.record }
 
+// Same reports whether both are the same state of the same record. It reads neither of them.
+func (r Row[T]) Same(other Row[T]) bool { return r.entry == other.entry }
+
 // Encoded returns the bytes of WithCachedEncoding, nil without one. They are shared.
 func (r Row[T]) Encoded() []byte {
 	if r.encode == nil {

@@ -90,7 +90,7 @@ func (s *deployment) onSite(r row) row {
 
 // ask tries a cell at an address and describes what is wrong with the response; "" for nothing.
 func (s *deployment) ask(ctx context.Context, address string, r row, c caller, want verdict) (fault string) {
-	body := strings.ReplaceAll(r.body, "NODE", cmp.Or(c.node, s.node.id))
+	body := strings.ReplaceAll(s.named(r.body, c), "NODE", cmp.Or(c.node, s.node.id))
 	a, err := send(ctx, c.by, r.method+" "+address+s.named(r.path, c), body, c.header...)
 	if err != nil {
 		return err.Error()

@@ -127,7 +127,7 @@ func allRows() (rows []row, err error) {
 	return rows, nil
 }
 
-// What a path names of templates: what there is for registry tokens, nothing that exists for others.
+// What a path or a body names of templates: what there is for registry tokens, nothing that exists for others.
 const (
 	theTemplate = "TEMPLATE"
 	theLayer    = "LAYER"
@@ -152,6 +152,9 @@ func newRow(service, pattern, needs string) row {
 	}
 	if pattern == "GET /registry/v2/pull" {
 		r.path += "?id=" + theTemplate
+	}
+	if pattern == "PUT /registry/v2/pull/trace" {
+		r.body = `{"id":"` + theTemplate + `","content_id":"none","files":{}}`
 	}
 	if strings.HasPrefix(path, "/queue/v1/") {
 		r.body = `{"protocol":1,"node_id":"NODE","boot_id":"b","name":"matrix","host":"127.0.0.1","seq":1,"statuses":[],"has_held":true}`

@@ -293,6 +293,9 @@ func (a *access) learnValue(name string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
 		for field, inner := range v {
+			if _, ofRights := v["enforced"]; ofRights && field == "credential" {
+				continue // how the caller logged in, such as "certificate"
+			}
 			a.learnValue(field, inner)
 		}
 	case string:

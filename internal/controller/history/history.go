@@ -93,15 +93,9 @@ func (h *History) List(q Query) []*farm.InstanceHistory {
 	return list
 }
 
-// Records yields the removed instances that are still in the history, the newest first.
-func (h *History) Records() iter.Seq[*farm.InstanceHistory] {
-	return func(yield func(*farm.InstanceHistory) bool) {
-		for _, past := range h.db.Tables.History.All() {
-			if !yield(past) {
-				return
-			}
-		}
-	}
+// Rows yields the removed instances that are still in the history, the newest first.
+func (h *History) Rows() iter.Seq[store.Row[farm.InstanceHistory]] {
+	return h.db.Tables.History.Snapshot().Rows("")
 }
 
 // Prune removes the entries that have been kept long enough, the oldest first.

@@ -14,13 +14,19 @@ import (
 // View is an instance as clients see it.
 type View struct {
 	*farm.Instance
-	Encoded []byte // the renderer's output for the record; nil without a renderer
 	Message string // as clients see it: the record's own, or the computed one
+
+	row store.Row[farm.Instance] // of the record; zero without
 }
 
-func viewOf(row store.Row[farm.Instance]) View {
-	return View{Instance: row.Value(), Encoded: row.Encoded(), Message: row.Value().Message}
+// ViewOf returns a record with its own message.
+func ViewOf(row store.Row[farm.Instance]) View {
+	return View{Instance: row.Value(), Message: row.Value().Message, row: row}
 }
+
+// Encoded returns the renderer's output for the record, nil without a renderer. It is made by the first call for
+// a record and kept with it: a list encodes only the instances that it shows.
+func (v View) Encoded() []byte { return v.row.Encoded() }
 
 // Page is the part of the instances that a list shows, in the order of their ids: instances that
 // are created or removed between two requests move nothing to another page.
@@ -47,7 +53,7 @@ func (s *Instances) List(p Page) []View {
 	}
 	list := make([]View, 0, size)
 	for row := range rows {
-		list = append(list, viewOf(row))
+		list = append(list, ViewOf(row))
 		if len(list) == p.Limit {
 			break
 		}
@@ -90,7 +96,7 @@ func (s *Instances) ListLong(p Page, each func(View)) *LongList {
 
 	batch, count := make([]View, 0, explainBatch), 0
 	for row := range l.rows {
-		batch = append(batch, viewOf(row))
+		batch = append(batch, ViewOf(row))
 		if count++; len(batch) == explainBatch {
 			s.explain(batch)
 			l.add(batch, each)
@@ -136,7 +142,7 @@ func (l *LongList) All() iter.Seq[View] {
 				left = l.messages[run].rows
 			}
 			left--
-			one := viewOf(row)
+			one := ViewOf(row)
 			if text := l.messages[run].text; text != "" {
 				one.Message = text
 			}
@@ -159,7 +165,7 @@ func (s *Instances) Newest(skip, limit int) (part []View, states map[farm.Instan
 		if len(part) == limit {
 			break
 		}
-		part = append(part, viewOf(row))
+		part = append(part, ViewOf(row))
 	}
 	s.explain(part)
 	return part, states
@@ -182,12 +188,17 @@ func (s *Instances) matching(rows iter.Seq[store.Row[farm.Instance]], p Page) []
 		return false
 	}
 	for row := range rows {
-		if batch = append(batch, viewOf(row)); len(batch) == explainBatch && filter() {
+		if batch = append(batch, ViewOf(row)); len(batch) == explainBatch && filter() {
 			return list
 		}
 	}
 	filter()
 	return list
+}
+
+// Rows yields the rows of all instances in the order of their ids.
+func (s *Instances) Rows() iter.Seq[store.Row[farm.Instance]] {
+	return s.db.Tables.Instances.Snapshot().Rows("")
 }
 
 // Records yields the records of all instances in the order of their ids, the oldest first, without the messages that
@@ -218,7 +229,7 @@ func (s *Instances) Get(ctx context.Context, id string) (View, error) {
 	}
 	list := []View{{Instance: inst, Message: inst.Message}}
 	if row, ok := s.db.Tables.Instances.Snapshot().Row(id); ok {
-		list[0] = viewOf(row)
+		list[0] = ViewOf(row)
 	}
 	s.explain(list)
 	return list[0], nil

@@ -152,7 +152,7 @@ func (w *Watch) Changes() (changes []Change, ok bool) {
 	list := make([]View, len(rows))
 	for i, row := range rows {
 		if row != nil {
-			list[i] = viewOf(*row)
+			list[i] = ViewOf(*row)
 		}
 	}
 	w.all.explain(list)
@@ -163,8 +163,8 @@ func (w *Watch) Changes() (changes []Change, ok bool) {
 	return changes, ok
 }
 
-// next returns ids with their rows, nil for removed instances. Nothing is encoded under the lock,
-// which would delay changes.
+// next returns ids with their rows, nil for removed instances. No message is computed under the lock, which would
+// delay changes.
 func (w *Watch) next() (ids []string, rows []*store.Row[farm.Instance], ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

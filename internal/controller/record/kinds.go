@@ -26,7 +26,6 @@ const (
 	KindKnownTemplate  = store.Kind("l")
 	KindJoinToken      = store.Kind("j")
 	KindAgentRollout   = store.Kind("w")
-	KindFindings       = store.Kind("x")
 )
 
 // Indexes of the tables.

@@ -104,7 +104,7 @@ func (s *messageCache) element(to rest.Fragments, inst instances.View) rest.Frag
 	if s.passwords && hasVNCPassword(inst.Instance) {
 		return append(to, withVNCPassword(inst))
 	}
-	text := inst.Encoded
+	text := inst.Encoded()
 	if text == nil || inst.Message != inst.Instance.Message && inst.Instance.Message != "" {
 		shown := inst.Clone()
 		shown.Message = inst.Message

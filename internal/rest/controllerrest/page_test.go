@@ -2,6 +2,7 @@ package controllerrest_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -71,6 +72,28 @@ func TestYoungestFirst(t *testing.T) {
 		want(t, part, quick, whole)
 		if part == "" && (quick.Total != 8 || len(quick.Instances) != 8 || quick.States["Scheduling"] != 8) {
 			t.Errorf("%+v", quick)
+		}
+	}
+}
+
+// TestPagesEncodeOnlyTheirInstances: a page that is sorted or filtered reads all instances, and encodes only those
+// that it shows.
+func TestPagesEncodeOnlyTheirInstances(t *testing.T) {
+	for path, shown := range map[string]int64{
+		"/api/v1/vm/page?sort=name&limit=2":                                        2,
+		"/api/v1/vm/page?sort=name&limit=3&filter=" + url.QueryEscape("name:row*"): 3,
+		"/api/v1/vm?filter=" + url.QueryEscape("name:row-7"):                       1,
+		"/api/v1/vm?limit=4": 4,
+	} {
+		c := newCloud(t)
+		for i := range 10 {
+			c.start(fmt.Sprintf(`,"name":"row-%d"`, i))
+		}
+		if a := c.call("GET", path, ""); a.code != http.StatusOK {
+			t.Fatalf("%s: %d %s", path, a.code, a.Message)
+		}
+		if n := c.encoded.Load(); n != shown {
+			t.Errorf("%s encoded %d instances, want %d", path, n, shown)
 		}
 	}
 }

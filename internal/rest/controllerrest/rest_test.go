@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,6 +75,7 @@ type cloud struct {
 	log *logBuffer
 
 	handler http.Handler
+	encoded *atomic.Int64 // number of records of instances that were encoded
 }
 
 // logBuffer stores the log.
@@ -104,7 +106,11 @@ func newCloud(t *testing.T) *cloud {
 func newCloudWith(t *testing.T, o controller.Options, change ...func(*controllerrest.Options)) *cloud {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	tables := record.NewTables(controllerrest.InstanceJSON)
+	encoded := new(atomic.Int64)
+	tables := record.NewTables(func(i *farm.Instance) []byte {
+		encoded.Add(1)
+		return controllerrest.InstanceJSON(i)
+	})
 	logs := &logBuffer{}
 	log := slog.New(slog.NewJSONHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	st, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})
@@ -140,7 +146,7 @@ func newCloudWith(t *testing.T, o controller.Options, change ...func(*controller
 			t.Error(err)
 		}
 	})
-	return &cloud{Controller: c, t: t, url: server.URL, log: logs, handler: handler}
+	return &cloud{Controller: c, t: t, url: server.URL, log: logs, handler: handler, encoded: encoded}
 }
 
 // answer is a response.

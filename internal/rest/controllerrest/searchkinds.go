@@ -65,25 +65,25 @@ func (i foundInstance) instance() *farm.Instance {
 // findInstances finds instances, and terminated ones as long as the history has them, which follow those that match
 // as well. Terminated ones are found by what identifies them.
 func (f *searcher) findInstances(context.Context) {
-	current := f.server.instanceTexts.of(f.server.controller.Instances.Records())
+	current := f.server.instanceTexts.of(f.server.controller.Instances.Rows())
 	ending := map[string]bool{} // these may be in the history when that is read
 	for _, row := range current {
 		if row.isEnding {
-			ending[row.record.ID] = true
+			ending[row.record.ID()] = true
 		}
 	}
 	best, past := search.NewBest(f.limit, foundInstance.compare), search.NewBest(f.limit, foundInstance.compare)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for _, row := range f.server.historyTexts.of(f.server.controller.History.Records()) {
-			if rank, ok := f.query.Rank(row.text); ok && !ending[row.record.ID] {
-				past.Add(foundInstance{past: row.record, instanceOrder: row.instanceOrder}, rank)
+		for _, row := range f.server.historyTexts.of(f.server.controller.History.Rows()) {
+			if rank, ok := f.query.Rank(row.text); ok && !ending[row.record.Value().ID] {
+				past.Add(foundInstance{past: row.record.Value(), instanceOrder: row.instanceOrder}, rank)
 			}
 		}
 	})
 	for _, row := range current {
-		if rank, ok := f.rankInstance(row.record, row.text); ok {
-			best.Add(foundInstance{current: row.record, instanceOrder: row.instanceOrder}, rank)
+		if rank, ok := f.rankInstance(row); ok {
+			best.Add(foundInstance{current: row.record.Value(), instanceOrder: row.instanceOrder}, rank)
 		}
 	}
 	wg.Wait()
@@ -149,12 +149,13 @@ func (f *searcher) setInstance(inst *farm.Instance) {
 	}
 }
 
-// rankInstance returns how well an instance with a text matches by what the caller may see.
-func (f *searcher) rankInstance(inst *farm.Instance, text string) (search.Rank, bool) {
-	rank, ok := f.query.Rank(text)
+// rankInstance returns how well an instance matches by what the caller may see.
+func (f *searcher) rankInstance(row searchRow[farm.Instance]) (search.Rank, bool) {
+	rank, ok := f.query.Rank(row.text)
 	if !ok || !f.seen.isRestricted {
 		return rank, ok
 	}
+	inst := row.record.Value()
 	if hidesTemplate, hidesNode := f.hidden(inst); hidesTemplate || hidesNode {
 		f.setInstance(inst)
 		m, ok := f.query.Match(f.fields)

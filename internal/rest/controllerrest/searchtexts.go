@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/search"
+	"github.com/buildyard/buildyard/internal/store"
 )
 
 // searchTextsKept is how long the texts stay after a search: with them stay the records that they are of.
@@ -26,7 +27,7 @@ type searchTexts[T any] struct {
 
 // searchRow is a record with its text.
 type searchRow[T any] struct {
-	record *T
+	record store.Row[T]
 	text   string
 	instanceOrder
 }
@@ -38,22 +39,22 @@ func newSearchTexts[T any](
 	return &searchTexts[T]{before: before, fieldsOf: fieldsOf, orderOf: orderOf}
 }
 
-// of returns the texts of all records of the table.
-func (s *searchTexts[T]) of(records iter.Seq[*T]) []searchRow[T] {
+// of returns the texts of all records of the table. It does not read the records that are as they were.
+func (s *searchTexts[T]) of(records iter.Seq[store.Row[T]]) []searchRow[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, rows := s.rows, make([]searchRow[T], 0, len(s.rows)+len(s.rows)/16)
 	var fields []search.Field
 	for record := range records {
-		for len(old) > 0 && old[0].record != record && s.before(old[0].record, record) { // it was removed
-			old = old[1:]
+		for len(old) > 0 && !old[0].record.Same(record) && s.before(old[0].record.Value(), record.Value()) {
+			old = old[1:] // it was removed
 		}
-		if len(old) > 0 && old[0].record == record {
+		if len(old) > 0 && old[0].record.Same(record) {
 			rows, old = append(rows, old[0]), old[1:]
 			continue
 		}
-		fields = s.fieldsOf(fields[:0], record)
-		rows = append(rows, searchRow[T]{record, search.Text(fields), s.orderOf(record)})
+		fields = s.fieldsOf(fields[:0], record.Value())
+		rows = append(rows, searchRow[T]{record, search.Text(fields), s.orderOf(record.Value())})
 	}
 	s.rows = rows
 	if s.forget == nil {
