@@ -158,8 +158,8 @@ func (s *deployment) nodeToken(ctx context.Context, n member, purpose string) (s
 // template is a template of one layer in the registry.
 type template struct{ id, layer string }
 
-// named puts into a path what it names for a caller.
-func (s *deployment) named(path string, c caller) string {
+// named puts into a path or a body what it names for a caller.
+func (s *deployment) named(text string, c caller) string {
 	t := template{"99999999-0000-4000-8000-000000000009", strings.Repeat("0", 64)}
 	switch {
 	case c.scope != nil && c.scope.right:
@@ -167,7 +167,7 @@ func (s *deployment) named(path string, c caller) string {
 	case c.scope != nil:
 		t = s.other
 	}
-	return strings.NewReplacer(theTemplate, t.id, theLayer, t.layer).Replace(path)
+	return strings.NewReplacer(theTemplate, t.id, theLayer, t.layer).Replace(text)
 }
 
 // order makes two templates and orders a node to cache one of them, once.

@@ -37,7 +37,7 @@ type EntryRef struct {
 
 // Steps are the steps of a scan with what they read and found: one for each directory and each wanted file.
 // A scan that gets those of an earlier one repeats only steps whose data changed, and updates them. They are
-// valid for one tree, one version of this program and equal Options.Extractors.
+// valid for one tree, one version of this program, equal Options.Extractors and no Options.SkipDir.
 type Steps struct {
 	tree Tracked
 	root dirStep
@@ -77,21 +77,18 @@ func (s *Steps) Complete() bool { return s.used.Load() <= maxStepsBytes }
 // grow accounts for the memory of steps, and reports whether there may be more.
 func (s *Steps) grow(bytes int) bool { return s.used.Add(int64(bytes)) <= maxStepsBytes }
 
-// findDir returns the step of a directory in a list that is in the order of names; nil when it is not there.
-func findDir(list []*dirStep, ref EntryRef) *dirStep {
-	k, ok := slices.BinarySearchFunc(list, ref.Name,
-		func(d *dirStep, name string) int { return cmp.Compare(d.ref.Name, name) })
-	if !ok || list[k].ref != ref {
-		return nil
-	}
-	return list[k]
-}
+func (d *dirStep) entry() EntryRef { return d.ref }
 
-// findFile returns the step of a file in a list that is in the order of names; nil when it is not there.
-func findFile(list []*fileStep, ref EntryRef) *fileStep {
+func (f *fileStep) entry() EntryRef { return f.ref }
+
+// findStep returns the step of an entry in a list that is in the order of names; nil when it is not there.
+func findStep[S any, P interface {
+	*S
+	entry() EntryRef
+}](list []P, ref EntryRef) P {
 	k, ok := slices.BinarySearchFunc(list, ref.Name,
-		func(f *fileStep, name string) int { return cmp.Compare(f.ref.Name, name) })
-	if !ok || list[k].ref != ref {
+		func(s P, name string) int { return cmp.Compare(s.entry().Name, name) })
+	if !ok || list[k].entry() != ref {
 		return nil
 	}
 	return list[k]
@@ -154,7 +151,7 @@ func (b *dirResult) addDirStep(f dirTask) {
 	}
 	f.entry = b.walk.steps.tree.Entry(ref)
 	if b.walk.steps.grow(stepBytes + len(ref.Name)) {
-		if f.step = findDir(b.oldDirs, ref); f.step == nil {
+		if f.step = findStep(b.oldDirs, ref); f.step == nil {
 			f.step = &dirStep{ref: ref}
 		}
 		b.step.ref.Inode = ref.Parent
@@ -179,7 +176,7 @@ func (b *dirResult) addWantedStep(w wantedFile) {
 	for i, k := range w.extractorIndexes {
 		extractors[i] = byte(k)
 	}
-	s := findFile(b.oldFiles, ref)
+	s := findStep(b.oldFiles, ref)
 	if s == nil || !bytes.Equal(s.extractors, extractors) {
 		s = &fileStep{ref: ref, extractors: extractors}
 	}

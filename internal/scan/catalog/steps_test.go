@@ -40,8 +40,8 @@ func TestStepsCodec(t *testing.T) {
 	if d, want := got.root.dirs[0].dirs[0].ref, sampleSteps().root.dirs[0].dirs[0].ref; d != want {
 		t.Errorf("%+v, want %+v", d, want)
 	}
-	if findDir(got.root.dirs, sampleSteps().root.dirs[0].ref) == nil ||
-		findDir(got.root.dirs, EntryRef{Name: "dir", Inode: 4}) != nil {
+	if findStep(got.root.dirs, sampleSteps().root.dirs[0].ref) == nil ||
+		findStep(got.root.dirs, EntryRef{Name: "dir", Inode: 4}) != nil {
 		t.Error("a directory is found by more or less than its reference")
 	}
 	for i := range raw {

@@ -24,7 +24,7 @@ func BenchmarkForms(b *testing.B) {
 	if err := treetest.Make(tree, 100_000); err != nil {
 		b.Fatal(err)
 	}
-	run(b, dir, mke2fs(b), "-q", "-F", "-t", "ext4", "-N", "150000", "-d", tree, image, "1G")
+	run(b, dir, treetest.ExtProgram(b, "mke2fs"), "-q", "-F", "-t", "ext4", "-N", "150000", "-d", tree, image, "1G")
 	open := map[string]func() (*disk.Volume, func() error, error){
 		"raw": func() (*disk.Volume, func() error, error) { return first(image) },
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs"
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
 	"github.com/buildyard/buildyard/internal/scan/fs/ext4"
+	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 )
 
 // linux makes a small file system with one file in it.
@@ -28,24 +28,12 @@ func linux(t testing.TB, label string) []byte {
 	if err := os.WriteFile(filepath.Join(dir, "tree", "hello"), []byte(label), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(t, dir, mke2fs(t), "-q", "-F", "-t", "ext4", "-L", label, "-d", "tree", "image", "2M")
+	run(t, dir, treetest.ExtProgram(t, "mke2fs"), "-q", "-F", "-t", "ext4", "-L", label, "-d", "tree", "image", "2M")
 	b, err := os.ReadFile(filepath.Join(dir, "image"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
-}
-
-// mke2fs returns the path of the program, or skips the test.
-func mke2fs(t testing.TB) string {
-	t.Helper()
-	for _, tool := range []string{"mke2fs", "/usr/sbin/mke2fs", "/sbin/mke2fs"} {
-		if exec.Command(tool, "-V").Run() == nil {
-			return tool
-		}
-	}
-	t.Skip("mke2fs of e2fsprogs is not here")
-	return ""
 }
 
 const mib = 1 << 20

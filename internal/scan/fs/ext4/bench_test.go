@@ -12,7 +12,7 @@ import (
 // BenchmarkWalk walks 100,000 entries, reads the inode of each, and the content of every twentieth
 // file: compared with the same tree as a directory.
 func BenchmarkWalk(b *testing.B) {
-	tool(b, "mke2fs")
+	treetest.ExtProgram(b, "mke2fs")
 	dir := b.TempDir()
 	folder, image := filepath.Join(dir, "tree"), filepath.Join(dir, "image")
 	if err := os.Mkdir(folder, 0o755); err != nil {

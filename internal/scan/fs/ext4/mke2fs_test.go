@@ -16,18 +16,6 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// tool returns the path of a program of e2fsprogs, or skips the test.
-func tool(t testing.TB, name string) string {
-	t.Helper()
-	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin") {
-		if p := filepath.Join(dir, name); exec.Command(p, "-V").Run() == nil {
-			return p
-		}
-	}
-	t.Skip(name + " of e2fsprogs is not here")
-	return ""
-}
-
 func blockRun(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
@@ -40,7 +28,7 @@ func blockRun(t testing.TB, args ...string) string {
 // format makes a file system of a directory.
 func format(t testing.TB, image, folder, size string, options ...string) {
 	t.Helper()
-	args := append([]string{tool(t, "mke2fs"), "-q", "-F", "-E", "root_owner=0:0"}, options...)
+	args := append([]string{treetest.ExtProgram(t, "mke2fs"), "-q", "-F", "-E", "root_owner=0:0"}, options...)
 	if folder != "" {
 		args = append(args, "-d", folder)
 	}
@@ -80,7 +68,7 @@ func same(t testing.TB, want treetest.List, fsys fs.FS) {
 
 // In every form of the file system, its tree reads as the directory that it was made of.
 func TestTreesOfMke2fs(t *testing.T) {
-	tool(t, "mke2fs")
+	treetest.ExtProgram(t, "mke2fs")
 	folder := t.TempDir()
 	if err := treetest.Make(folder, treetest.Least); err != nil {
 		t.Fatal(err)
@@ -130,7 +118,8 @@ func TestTreesOfMke2fs(t *testing.T) {
 				lengthen(t, image, want)
 			}
 			if strings.HasPrefix(name, "indexed") {
-				_ = exec.Command(tool(t, "e2fsck"), "-fyD", image).Run() // its exit code is 1 after changes
+				// its exit code is 1 after changes
+				_ = exec.Command(treetest.ExtProgram(t, "e2fsck"), "-fyD", image).Run()
 			}
 			fsys := open(t, image)
 			same(t, want, fsys)
@@ -143,7 +132,8 @@ func TestTreesOfMke2fs(t *testing.T) {
 
 func supportsOld(t testing.TB) bool {
 	image := filepath.Join(t.TempDir(), "image")
-	return exec.Command(tool(t, "mke2fs"), "-q", "-F", "-r", "0", "-O", "none", "-t", "ext2", image, "8M").Run() == nil
+	mke2fs := treetest.ExtProgram(t, "mke2fs")
+	return exec.Command(mke2fs, "-q", "-F", "-r", "0", "-O", "none", "-t", "ext2", image, "8M").Run() == nil
 }
 
 // lengthen repairs the sizes of files that end with a hole: mke2fs loses them where small files are
@@ -151,7 +141,8 @@ func supportsOld(t testing.TB) bool {
 func lengthen(t testing.TB, image string, want treetest.List) {
 	for name, it := range want {
 		if strings.HasPrefix(name, "sparse/") && it.Mode.IsRegular() {
-			blockRun(t, tool(t, "debugfs"), "-w", "-R", fmt.Sprintf("set_inode_field %s size %d", name, it.Size), image)
+			blockRun(t, treetest.ExtProgram(t, "debugfs"), "-w", "-R",
+				fmt.Sprintf("set_inode_field %s size %d", name, it.Size), image)
 		}
 	}
 }
