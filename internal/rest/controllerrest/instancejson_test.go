@@ -102,7 +102,7 @@ func TestElementsEqualEncoding(t *testing.T) {
 				inst.Message = anyText.Draw(t, "reason")
 			}
 			list = append(list, inst)
-			shown := record.Clone()
+			shown := inst.Clone() // what the store keeps, which has no invalid UTF-8
 			shown.Message = inst.Message
 			whole = append(whole, api.InstanceItem{
 				InstanceID: shown.ID, ExternalID: orNull(shown.ExternalID), Name: orNull(shown.Name),
