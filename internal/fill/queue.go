@@ -46,6 +46,8 @@ type Options struct {
 	Joins func(frame int) bool
 	// Trace is the frames to fetch before others, in this order. Numbers of no frame are ignored.
 	Trace []int
+	// HoldRest keeps the rest from being fetched until Release is called.
+	HoldRest bool
 }
 
 type state uint8
@@ -70,6 +72,7 @@ type Queue struct {
 	rest    int          // no frame before it is missing
 	readers int          // reads that wait
 	quiet   time.Time    // the rest is not fetched before it
+	held    bool         // nor before Release
 	next    map[int]bool // frames that a sequential reader would read next
 }
 
@@ -77,6 +80,7 @@ type Queue struct {
 func NewQueue(o Options) *Queue {
 	q := &Queue{
 		joins: o.Joins, states: make([]state, max(0, o.Frames)), changed: make(chan struct{}), next: map[int]bool{},
+		held: o.HoldRest,
 	}
 	if q.joins == nil {
 		q.joins = func(int) bool { return true }
@@ -184,7 +188,7 @@ func (q *Queue) Next(ctx context.Context, demandOnly bool) (b Batch, ok bool, er
 			return b, true, nil
 		}
 		var until <-chan time.Time
-		if left := time.Until(q.quiet); !demandOnly && q.readers == 0 && left > 0 {
+		if left := time.Until(q.quiet); !demandOnly && !q.held && q.readers == 0 && left > 0 {
 			until = time.After(left)
 		}
 		if err := q.wait(ctx, until); err != nil {
@@ -208,7 +212,7 @@ func (q *Queue) take(demandOnly bool) (Batch, bool) {
 	if i, ok := q.pop(&q.ahead); ok {
 		return q.batch(Ahead, i, 1), true
 	}
-	if q.readers > 0 || time.Now().Before(q.quiet) {
+	if q.held || q.readers > 0 || time.Now().Before(q.quiet) {
 		return Batch{}, false
 	}
 	for q.rest < len(q.states) && q.states[q.rest] != missing {
@@ -272,6 +276,14 @@ func (q *Queue) Return(b Batch) {
 			q.rest = min(q.rest, i)
 		}
 	}
+	q.announce()
+}
+
+// Release ends HoldRest.
+func (q *Queue) Release() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.held = false
 	q.announce()
 }
 

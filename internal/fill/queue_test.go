@@ -81,6 +81,33 @@ func TestOrder(t *testing.T) {
 	})
 }
 
+// TestHoldRest: what a guest waits for and the trace are fetched, and the rest only after Release.
+func TestHoldRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(Options{Frames: 9, Trace: []int{5}, HoldRest: true})
+		go func() { _, _ = q.Need(t.Context(), []int{7}) }()
+		synctest.Wait()
+		for _, want := range []Batch{{Demand, 7, 8}, {Trace, 5, 6}} {
+			if got := take(t, q, false); got != want {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			q.Done(want.First)
+		}
+		next := make(chan Batch)
+		go func() { next <- take(t, q, false) }()
+		time.Sleep(time.Hour)
+		select {
+		case b := <-next:
+			t.Fatalf("%v is fetched before Release", b)
+		default:
+		}
+		q.Release()
+		if got := <-next; got != (Batch{Rest, 0, 5}) {
+			t.Errorf("after Release: %v", got)
+		}
+	})
+}
+
 func TestNeedEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(Options{Frames: 3})
@@ -121,6 +148,7 @@ func checkRun(t *testing.T, seed uint64) {
 		initial[i] = random.IntN(5) == 0
 	}
 	o := Options{Frames: n, IsHere: func(i int) bool { return initial[i] }, Joins: func(i int) bool { return i%7 != 0 }}
+	o.HoldRest = random.IntN(2) == 0
 	for range random.IntN(n) {
 		o.Trace = append(o.Trace, random.IntN(2*n)-n/2)
 	}
@@ -165,6 +193,10 @@ func checkRun(t *testing.T, seed uint64) {
 			}
 		})
 	}
+	all.Go(func() {
+		time.Sleep(time.Duration(pick(5000)) * time.Millisecond)
+		q.Release()
+	})
 	for range pick(8) {
 		all.Go(func() {
 			for range pick(6) {

@@ -27,6 +27,8 @@ type LazyOptions struct {
 	PullOptions
 	// MinBytes is how much of a disk must be missing for it to be read before it is here; other files come first.
 	MinBytes int64
+	// HoldRest keeps back what neither a guest waits for nor a trace names until ReleaseRest is called.
+	HoldRest bool
 	// Waiting is called when a fetch has failed, with why, and with nil when fetches succeed again. nil: nothing.
 	Waiting func(err error)
 }
@@ -86,7 +88,7 @@ func (f *LazyPull) open(ctx context.Context) error {
 	*first = pull{client: p.client, opts: p.opts, dir: p.dir, storage: p.storage, progress: p.progress}
 	for _, t := range all {
 		if files[t.name].Kind == api.FileDisk && t.file != nil && t.plan.FetchBytes()-t.doneBytes() >= f.opts.MinBytes {
-			f.disks[t.name] = newLazyDisk(t, files[t.name].Trace)
+			f.disks[t.name] = newLazyDisk(t, files[t.name].Trace, f.opts.HoldRest)
 			p.progress.addSkipped(t.doneBytes())
 			continue
 		}
@@ -110,6 +112,13 @@ func (f *LazyPull) Disks() map[string]*LazyDisk { return f.disks }
 
 // Dir returns where the files are; those of Disks have another name until Run has ended.
 func (f *LazyPull) Dir() string { return f.opts.Dir }
+
+// ReleaseRest ends HoldRest.
+func (f *LazyPull) ReleaseRest() {
+	for _, d := range f.disks {
+		d.queue.Release()
+	}
+}
 
 // Close closes the files. Reads end with an error.
 func (f *LazyPull) Close() error { return errors.Join(f.pull.close(), f.pull.dir.Close()) }
@@ -201,7 +210,7 @@ type diskPiece struct {
 	frame int32
 }
 
-func newLazyDisk(t *pullTarget, trace []int) *LazyDisk {
+func newLazyDisk(t *pullTarget, trace []int, holdRest bool) *LazyDisk {
 	d := &LazyDisk{target: t, seen: map[int]bool{}}
 	for i := range t.plan.FrameCount() {
 		for piece := range t.plan.Placements(i) {
@@ -211,6 +220,7 @@ func newLazyDisk(t *pullTarget, trace []int) *LazyDisk {
 	slices.SortFunc(d.pieces, func(a, b diskPiece) int { return int(max(-1, min(1, a.off-b.off))) })
 	d.queue = fill.NewQueue(fill.Options{
 		Frames: t.plan.FrameCount(), IsHere: t.hasFrame, Joins: t.joins, Trace: t.tracedFrames(trace),
+		HoldRest: holdRest,
 	})
 	t.onFrame = d.queue.Done
 	return d

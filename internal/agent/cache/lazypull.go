@@ -50,6 +50,8 @@ const (
 	minMeasuredBytes = 32 << 20
 	// minLazyBytes is what must be missing of a disk: less is fetched before a VM starts.
 	minLazyBytes = 1 << 20
+	// lazyBootTime is how long what a guest does not read waits for its boot.
+	lazyBootTime = 2 * time.Minute
 	// endTimeout is how long the end of a process may take.
 	endTimeout = 30 * time.Second
 )
@@ -226,6 +228,7 @@ func (c *Cache) addLazyPull(f *sharedPull) *lazyPull {
 	o := lazyfill.Order{
 		Registry: f.ref.Registry, TemplateID: f.ref.TemplateID, ContentID: f.ref.ContentID, Dir: dir,
 		SocketDir: c.opts.Lazy.SocketDir, SocketGroup: c.opts.Lazy.SocketGroup, MinBytes: minLazyBytes,
+		BootTime: lazyBootTime,
 	}
 	c.opts.Lazy.Order(f.ref, &o)
 	l := &lazyPull{ref: f.ref, startable: f.startable, ended: make(chan struct{})}

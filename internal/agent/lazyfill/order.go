@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -35,6 +36,9 @@ type Order struct {
 	SocketDir   string           `json:"socket_dir"`
 	SocketGroup int              `json:"socket_group"` // that VMs run in; -1: that of this process
 	MinBytes    int64            `json:"min_bytes"`    // see transfer.LazyOptions
+	// BootTime is how long the first VM may take to boot until what it does not read is pulled too; 0: it is not waited
+	// for.
+	BootTime time.Duration `json:"boot_time,omitempty"`
 	// Finished has the files of a version of which all is here; the process fills it in. Its disks are served from the
 	// files, and nothing is pulled any more.
 	Finished map[string]File `json:"finished,omitempty"`

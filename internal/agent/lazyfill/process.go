@@ -38,7 +38,9 @@ type process struct {
 
 	booted     chan struct{} // closed when a VM has booted
 	bootedOnce sync.Once
-	tracing    sync.WaitGroup // of the trace that is sent
+	unused     chan struct{} // closed when no VM is left of those that were added
+	unusedOnce sync.Once
+	background sync.WaitGroup // of what waits for the first boot
 
 	mu       sync.Mutex // guards the fields below
 	phase    Phase
@@ -61,7 +63,7 @@ func Main(ctx context.Context, dir string, log *slog.Logger) error {
 	defer end()
 	p := &process{
 		dir: dir, token: newToken(), log: log, end: end, phase: Opening, vms: map[string]*servedVM{},
-		booted: make(chan struct{}),
+		booted: make(chan struct{}), unused: make(chan struct{}),
 	}
 	lock, err := takeLock(ctx, dir)
 	if err != nil {
@@ -98,7 +100,7 @@ func Main(ctx context.Context, dir string, log *slog.Logger) error {
 	<-ctx.Done()
 	p.stop()
 	parts.Wait()
-	p.tracing.Wait()
+	p.background.Wait()
 	if p.pull != nil {
 		return p.pull.Close()
 	}
@@ -134,7 +136,8 @@ func (p *process) fill(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	pull, err := p.open(ctx, client)
+	follows := p.followsKilled()
+	pull, err := p.open(ctx, client, p.order.BootTime > 0 && !follows)
 	if err != nil {
 		return err
 	}
@@ -146,7 +149,10 @@ func (p *process) fill(ctx context.Context) error {
 		return err
 	}
 	complete := make(chan struct{})
-	p.traceBoot(ctx, pull, complete)
+	if !follows {
+		p.traceBoot(ctx, pull, complete)
+		p.releaseRest(ctx, pull)
+	}
 	p.setDisks(Serving, pull, disks)
 	wait := retry.New(minBackoff, maxBackoff)
 	result, err := pull.Run(ctx)
@@ -162,16 +168,17 @@ func (p *process) fill(ctx context.Context) error {
 	return p.finish(result)
 }
 
-// traceBoot sends the registry what VMs read until traceTime after the first boot, or until all is here. A process that
-// follows a killed one sends nothing: it does not know what was read before.
-func (p *process) traceBoot(ctx context.Context, pull *transfer.LazyPull, complete <-chan struct{}) {
+// followsKilled reports whether this process follows a killed one: it does not know what VMs read before, nor whether
+// they have booted.
+func (p *process) followsKilled() bool {
 	p.mu.Lock()
-	follows := len(p.vms) > 0
-	p.mu.Unlock()
-	if follows {
-		return
-	}
-	p.tracing.Go(func() {
+	defer p.mu.Unlock()
+	return len(p.vms) > 0
+}
+
+// traceBoot sends the registry what VMs read until traceTime after the first boot, or until all is here.
+func (p *process) traceBoot(ctx context.Context, pull *transfer.LazyPull, complete <-chan struct{}) {
+	p.background.Go(func() {
 		select {
 		case <-p.booted:
 		case <-complete:
@@ -190,6 +197,20 @@ func (p *process) traceBoot(ctx context.Context, pull *transfer.LazyPull, comple
 		if err := pull.SendTrace(limited); err != nil {
 			p.log.Warn("sending what a boot read failed", "content", p.order.ContentID, "error", err)
 		}
+	})
+}
+
+// releaseRest has the rest pulled once a VM has booted or has had the time for it, or the last one has ended.
+func (p *process) releaseRest(ctx context.Context, pull *transfer.LazyPull) {
+	limit, cancel := context.WithTimeout(ctx, p.order.BootTime)
+	p.background.Go(func() {
+		defer cancel()
+		select {
+		case <-p.booted:
+		case <-p.unused:
+		case <-limit.Done():
+		}
+		pull.ReleaseRest()
 	})
 }
 
@@ -237,12 +258,12 @@ func (p *process) registry() (*transfer.Client, error) {
 }
 
 // open opens the pull. It tries again while the registry cannot be reached.
-func (p *process) open(ctx context.Context, client *transfer.Client) (*transfer.LazyPull, error) {
+func (p *process) open(ctx context.Context, client *transfer.Client, holdRest bool) (*transfer.LazyPull, error) {
 	wait := retry.New(minBackoff, maxBackoff)
 	for {
 		pull, err := client.OpenLazyPull(ctx, transfer.LazyOptions{
 			PullOptions: transfer.PullOptions{Ref: p.order.ref(), Dir: p.order.Dir, Progress: p.setProgress},
-			MinBytes:    p.order.MinBytes, Waiting: p.setProblem,
+			MinBytes:    p.order.MinBytes, HoldRest: holdRest, Waiting: p.setProblem,
 		})
 		passes := transfer.IsTemporary(err) || farm.CodeOf(err) == farm.CodeUnauthenticated
 		if err == nil || ctx.Err() != nil || !passes {

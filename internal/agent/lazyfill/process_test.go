@@ -346,6 +346,37 @@ func TestPeer(t *testing.T) {
 	}
 }
 
+// TestBootTime: what no VM reads is pulled once a VM has booted, has ended, or has had the time for it.
+func TestBootTime(t *testing.T) {
+	for name, end := range map[string]func(h *Handle) error{
+		"booted": func(h *Handle) error { return h.MarkBooted(t.Context()) },
+		"ended":  func(h *Handle) error { return h.Release(t.Context(), "vm-1") },
+		"time":   nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCloud(t)
+			c.order.BootTime = time.Hour
+			if end == nil {
+				c.order.BootTime = time.Millisecond
+			}
+			h := c.start(t)
+			c.await(t, h, "the disks", isPhase(Serving))
+			if _, err := h.Serve(t.Context(), "vm-1", filepath.Join(t.TempDir(), "pid.json")); err != nil {
+				t.Fatal(err)
+			}
+			if end != nil {
+				if s, err := h.State(t.Context()); err != nil || s.Phase != Serving {
+					t.Errorf("before: %+v, %v", s, err)
+				}
+				if err := end(h); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.await(t, h, "the end", isPhase(Complete))
+		})
+	}
+}
+
 // TestTrace: what a VM read until all is here is sent to the registry, if it has booted by then.
 func TestTrace(t *testing.T) {
 	for _, hasBooted := range []bool{false, true} {

@@ -228,9 +228,13 @@ func (p *process) removeVM(id string) {
 	p.mu.Lock()
 	v := p.vms[id]
 	delete(p.vms, id)
+	left := len(p.vms)
 	p.mu.Unlock()
 	if v != nil {
 		v.close()
+	}
+	if left == 0 {
+		p.unusedOnce.Do(func() { close(p.unused) })
 	}
 }
 
