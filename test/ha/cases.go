@@ -117,7 +117,7 @@ func (c *cloud) leader(ctx context.Context) (*member, error) {
 
 // isLeader asks a controller's metrics.
 func isLeader(ctx context.Context, m *member) (bool, error) {
-	resp, err := get(ctx, "http://"+net.JoinHostPort(m.address, metricsPort)+"/metrics")
+	resp, err := get(ctx, "http://"+net.JoinHostPort(m.Address, metricsPort)+"/metrics")
 	if err != nil {
 		return false, err
 	}

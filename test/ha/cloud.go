@@ -78,7 +78,7 @@ func (c *cloud) machine(ctx context.Context, name string, host, diskMiB int) (*m
 
 // start starts a program on a machine, with its clock file.
 func (c *cloud) start(m *machine, ready, program string, args ...string) (*member, error) {
-	p := m.process(c.dir, program, args...)
+	p := m.Process(c.dir, program, args...)
 	p.Set(map[string]string{clockFileSetting: filepath.Join(m.dir, clockFileName)})
 	return &member{m, p, ready}, p.Start()
 }
@@ -92,13 +92,13 @@ func (c *cloud) startEtcd(ctx context.Context) error {
 			return err
 		}
 		machines = append(machines, m)
-		cluster = append(cluster, fmt.Sprintf("%s=http://%s:2380", m.name, m.address))
+		cluster = append(cluster, fmt.Sprintf("%s=http://%s:2380", m.Name, m.Address))
 	}
 	for _, m := range machines {
-		member, err := c.start(m, "", c.programs.etcd, "--name", m.name, "--data-dir", filepath.Join(m.dir, "data"),
-			"--listen-peer-urls", "http://"+m.address+":2380",
-			"--initial-advertise-peer-urls", "http://"+m.address+":2380",
-			"--listen-client-urls", "http://"+m.address+":2379", "--advertise-client-urls", "http://"+m.address+":2379",
+		member, err := c.start(m, "", c.programs.etcd, "--name", m.Name, "--data-dir", filepath.Join(m.dir, "data"),
+			"--listen-peer-urls", "http://"+m.Address+":2380",
+			"--initial-advertise-peer-urls", "http://"+m.Address+":2380",
+			"--listen-client-urls", "http://"+m.Address+":2379", "--advertise-client-urls", "http://"+m.Address+":2379",
 			"--initial-cluster", strings.Join(cluster, ","), "--initial-cluster-state", "new",
 			"--auto-compaction-mode", "periodic", "--auto-compaction-retention", "5m", "--log-level", "warn")
 		if err != nil {
@@ -113,7 +113,7 @@ func (c *cloud) startEtcd(ctx context.Context) error {
 func (c *cloud) endpoints() string {
 	var all []string
 	for _, m := range c.etcd {
-		all = append(all, "http://"+m.address+":2379")
+		all = append(all, "http://"+m.Address+":2379")
 	}
 	return strings.Join(all, ",")
 }
@@ -123,8 +123,8 @@ func (c *cloud) startRegistry(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.registry, err = c.start(m, "http://"+m.address+":8089", c.programs.Path("buildyard"), "registry",
-		"--listen-addr", m.address+":8089", "--local-listen-addr", "none", "--base-path", filepath.Join(m.dir, "data"))
+	c.registry, err = c.start(m, "http://"+m.Address+":8089", c.programs.Path("buildyard"), "registry",
+		"--listen-addr", m.Address+":8089", "--local-listen-addr", "none", "--base-path", filepath.Join(m.dir, "data"))
 	if err != nil {
 		return err
 	}
@@ -137,8 +137,8 @@ func (c *cloud) startControllers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		member, err := c.start(m, "http://"+m.address+":8090", c.programs.Path("buildyard"), "controller",
-			"--listen-addr", m.address+":8090", "--data-dir", c.dataDir(m), "--registry", c.registry.ready,
+		member, err := c.start(m, "http://"+m.Address+":8090", c.programs.Path("buildyard"), "controller",
+			"--listen-addr", m.Address+":8090", "--data-dir", c.dataDir(m), "--registry", c.registry.ready,
 			"--etcd-endpoints", c.endpoints(), "--instance-time-out", "1s", "--enable-metrics",
 			"--metrics-port", metricsPort)
 		if err != nil {
@@ -159,16 +159,16 @@ func (c *cloud) startProxy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := m.process(c.dir, "haproxy", "-db", "-f",
+	p := m.Process(c.dir, "haproxy", "-db", "-f",
 		filepath.Join(c.programs.Root(), "packaging", "haproxy", "haproxy.cfg"))
 	settings := map[string]string{
-		"BUILDYARD_BIND": m.address + ":8090", "BUILDYARD_ADMIN_SOCKET": c.adminSocket(m),
+		"BUILDYARD_BIND": m.Address + ":8090", "BUILDYARD_ADMIN_SOCKET": c.adminSocket(m),
 	}
 	for i, control := range c.control {
-		settings[fmt.Sprintf("BUILDYARD_CONTROLLER_%d", i+1)] = control.address + ":8090"
+		settings[fmt.Sprintf("BUILDYARD_CONTROLLER_%d", i+1)] = control.Address + ":8090"
 	}
 	p.Set(settings)
-	c.proxy = &member{m, p, "http://" + m.address + ":8090"}
+	c.proxy = &member{m, p, "http://" + m.Address + ":8090"}
 	if err := p.Start(); err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (c *cloud) startNodes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		_, err = m.output(ctx, agent, "join", c.proxy.ready, "--token", token, "--name", m.name, "--host", m.address,
+		_, err = m.Output(ctx, agent, "join", c.proxy.ready, "--token", token, "--name", m.Name, "--host", m.Address,
 			"--capacity", strconv.Itoa(slotsPerNode), "--data-dir", c.dataDir(m), "--reserve-space", reserve)
 		if err != nil {
 			return err
@@ -253,7 +253,7 @@ func (c *cloud) close() error {
 func (c *cloud) remove(ctx context.Context) error {
 	errs := []error{c.close()}
 	for _, m := range c.all() {
-		errs = append(errs, commands(ctx, "ip netns del "+m.name, "umount -l "+m.dir))
+		errs = append(errs, m.machine.remove(ctx))
 	}
 	return errors.Join(errs...)
 }

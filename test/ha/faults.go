@@ -30,8 +30,8 @@ var faultKinds = []faultKind{
 		func(_ context.Context, m *member) error { return syscall.Kill(m.PID(), syscall.SIGCONT) },
 	},
 	{
-		"partition", func(ctx context.Context, m *member) error { return m.disconnect(ctx) },
-		func(ctx context.Context, m *member) error { return m.connect(ctx) },
+		"partition", func(ctx context.Context, m *member) error { return m.Disconnect(ctx) },
+		func(ctx context.Context, m *member) error { return m.Connect(ctx) },
 	},
 	{"full disk", func(_ context.Context, m *member) error { return fillDisk(m.dir) }, emptyDisk},
 	{"clock jump", jumpClock, resetClock},
@@ -126,18 +126,18 @@ var usualStrikes = strikeOptions{
 // strike breaks a member, mends it, and waits for the cloud to work.
 func (d *drill) strike(ctx context.Context, f faultKind, m *member) error {
 	if err := f.inflict(ctx, m); err != nil {
-		return fmt.Errorf("%s of %s: %w", f.name, m.name, err)
+		return fmt.Errorf("%s of %s: %w", f.name, m.Name, err)
 	}
 	o := d.strikes
 	rig.Pause(ctx, o.shortest+time.Duration(d.rng.Int64N(int64(o.longest-o.shortest))))
 	if err := f.heal(ctx, m); err != nil {
-		return fmt.Errorf("heal %s after %s: %w", m.name, f.name, err)
+		return fmt.Errorf("heal %s after %s: %w", m.Name, f.name, err)
 	}
 	if err := d.cloud.restart(ctx); err != nil {
-		return fmt.Errorf("after %s of %s: %w", f.name, m.name, err)
+		return fmt.Errorf("after %s of %s: %w", f.name, m.Name, err)
 	}
 	if err := d.load.AwaitProgress(ctx, o.progress, o.recovery); err != nil {
-		return fmt.Errorf("after %s of %s: %w", f.name, m.name, err)
+		return fmt.Errorf("after %s of %s: %w", f.name, m.Name, err)
 	}
 	return nil
 }

@@ -8,12 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"syscall"
 	"time"
 
+	"github.com/buildyard/buildyard/test/netns"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
@@ -51,19 +50,16 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	return o, err
 }
 
-// insideSetting marks the process that runs in separate namespaces.
-const insideSetting = "BUILDYARD_TEST_HA_INSIDE"
-
 // run runs itself in namespaces, and there the cases.
 func run(ctx context.Context, args []string, out io.Writer) (bool, error) {
 	o, err := parse(args, out)
 	if err != nil {
 		return false, err
 	}
-	if os.Getenv(insideSetting) == "" {
-		return runInside(ctx, args, out)
+	if !netns.Inside() {
+		return netns.RunInside(ctx, args, out)
 	}
-	if err := setUpNetwork(ctx); err != nil {
+	if err := netns.SetUp(ctx); err != nil {
 		return false, err
 	}
 	dir, done, err := rig.WorkDir("ha", o.keep)
@@ -84,26 +80,6 @@ func run(ctx context.Context, args []string, out io.Writer) (bool, error) {
 		err = s.report.write(o.json)
 	}
 	return s.report.ok(), errors.Join(err, done())
-}
-
-// runInside runs this program again, in namespaces that end with it.
-func runInside(ctx context.Context, args []string, out io.Writer) (bool, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return false, err
-	}
-	script := `mount --make-rprivate / && mount -t proc proc /proc && mkdir -p /run/netns && exec "$0" "$@"`
-	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", script, self}, args...)...)
-	cmd.Env = append(os.Environ(), insideSetting+"=1")
-	cmd.Stdout, cmd.Stderr = out, os.Stderr
-	cmd.SysProcAttr = namespaceAttributes()
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 30 * time.Second
-	err = cmd.Run()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
-		return false, nil // it has printed why
-	}
-	return err == nil, err
 }
 
 // suite is one run.

@@ -1,8 +1,0 @@
-package main
-
-import "syscall"
-
-// namespaceAttributes makes a process begin in namespaces that end with it.
-func namespaceAttributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
-}
