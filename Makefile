@@ -69,6 +69,11 @@ bench-mac: ## measure starts, next tags, commands and ports of Macs over an imit
 	scripts/need.sh bench-mac
 	CGO_ENABLED=0 go run -trimpath ./test/bench/mac -rounds $(or $(ROUNDS),15) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
+bench-distribution: ## measure starts on nodes without the template, over limited links, as root: STARTS=3, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
+	scripts/need.sh bench-distribution
+	CGO_ENABLED=0 go build -trimpath -o bin/bench-distribution ./test/bench/distribution
+	bin/bench-distribution -starts $(or $(STARTS),3) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
+
 bench-ha: ## measure three controllers on three etcd members, compared with the embedded store: ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
 	scripts/need.sh bench-ha
 	CGO_ENABLED=0 go run -trimpath ./test/bench/ha -etcd $(TOOLS)/etcd -versitygw $(TOOLS)/versitygw $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
@@ -179,4 +184,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build dist test-packages test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-mac bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile test-mac test-upgrade contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help test-ha test-s3 bench-ha
+.PHONY: build dist test-packages test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-mac bench-distribution bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile test-mac test-upgrade contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help test-ha test-s3 bench-ha

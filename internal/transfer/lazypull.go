@@ -196,9 +196,10 @@ type LazyDisk struct {
 	queue  *fill.Queue
 	pieces []diskPiece // by their places on the disk
 
-	mu   sync.Mutex // guards the fields below
-	seen map[int]bool
-	read []int // frames of the plan in the order of their first read
+	mu        sync.Mutex // guards the fields below
+	seen      map[int]bool
+	read      []int // frames of the plan in the order of their first read
+	readBytes int64 // stored bytes of the frames that were read
 }
 
 var _ nbd.Disk = (*LazyDisk)(nil)
@@ -333,10 +334,13 @@ func (d *LazyDisk) trace(frames []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, i := range frames {
-		if !d.seen[i] && len(d.read) < maxTrace {
-			d.seen[i] = true
-			d.read = append(d.read, i)
+		if d.seen[i] || len(d.read) >= maxTrace {
+			continue
 		}
+		_, f := d.target.frameAt(i)
+		d.seen[i] = true
+		d.read = append(d.read, i)
+		d.readBytes += int64(f.StoredSize)
 	}
 }
 
@@ -378,7 +382,8 @@ func (f *LazyPull) SendTrace(ctx context.Context) error {
 type LazyState struct {
 	Bytes, Total int64 // stored bytes that are here, and of all frames
 	Readers      int   // reads that wait
-	Read         int   // frames that were read
+	Read         int   // frames that were read, maxTrace at most
+	ReadBytes    int64 // stored bytes of these frames
 }
 
 // State returns how far the disk is.
@@ -389,5 +394,5 @@ func (d *LazyDisk) State() LazyState {
 	_, readers := d.queue.Left()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return LazyState{Bytes: done, Total: d.target.plan.FetchBytes(), Readers: readers, Read: len(d.read)}
+	return LazyState{Bytes: done, Total: d.target.plan.FetchBytes(), Readers: readers, Read: len(d.read), ReadBytes: d.readBytes}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -125,19 +126,21 @@ func (m *Machine) Limit(ctx context.Context, rate int64) error {
 	)
 }
 
-// Command returns a command line that runs a program on the machine. The process has the ID of the program.
-func (m *Machine) Command(program string, args ...string) []string {
-	return append([]string{"ip", "netns", "exec", m.Name, program}, args...)
+// Launcher is what runs a command line that follows it on the machine. The process has the ID of the program.
+func (m *Machine) Launcher() []string { return []string{"ip", "netns", "exec", m.Name} }
+
+func (m *Machine) command(program string, args []string) []string {
+	return slices.Concat(m.Launcher(), []string{program}, args)
 }
 
 // Process prepares a program of the machine, which has its name.
 func (m *Machine) Process(logs, program string, args ...string) *rig.Process {
-	command := m.Command(program, args...)
+	command := m.command(program, args)
 	return rig.NewProcess(logs, m.Name, command[0], command[1:]...)
 }
 
 // Output runs a program of the machine to its end.
 func (m *Machine) Output(ctx context.Context, program string, args ...string) (string, error) {
-	command := m.Command(program, args...)
+	command := m.command(program, args)
 	return rig.Output(ctx, "", command[0], command[1:]...)
 }

@@ -31,7 +31,12 @@ const ReadyTime = time.Minute
 // NewCloud prepares a cloud below dir whose controller and registry are one process;
 // finished records leave it quickly.
 func NewCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) {
-	c, err := prepare(ctx, p, dir)
+	return NewCloudAt(ctx, p, dir, loopback)
+}
+
+// NewCloudAt is NewCloud, except that it listens at an address of this host which other machines of the test reach.
+func NewCloudAt(ctx context.Context, p Programs, dir, at string) (*Cloud, error) {
+	c, err := prepare(ctx, p, dir, at)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +48,7 @@ func NewCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) {
 
 // NewSplitCloud prepares a cloud whose registry is a separate process.
 func NewSplitCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) {
-	c, err := prepare(ctx, p, dir)
+	c, err := prepare(ctx, p, dir, loopback)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +58,7 @@ func NewSplitCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) 
 // NewFrontedCloud is NewSplitCloud, except that controller and nodes know the registry by the address Front. The caller
 // listens there.
 func NewFrontedCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) {
-	c, err := prepare(ctx, p, dir)
+	c, err := prepare(ctx, p, dir, loopback)
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +79,12 @@ func (c *Cloud) split(p Programs) *Cloud {
 }
 
 // prepare chooses addresses and directories.
-func prepare(ctx context.Context, p Programs, dir string) (*Cloud, error) {
-	controller, err := FreeAddr(ctx)
+func prepare(ctx context.Context, p Programs, dir, at string) (*Cloud, error) {
+	controller, err := freeAddrAt(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	registry, err := FreeAddr(ctx)
+	registry, err := freeAddrAt(ctx, at)
 	if err != nil {
 		return nil, err
 	}

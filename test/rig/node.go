@@ -15,6 +15,7 @@ type NodeOptions struct {
 	Name     string
 	Capacity int
 	Driver   string
+	Host     string // address of its VMs; "" = loopback
 	LogLevel string // "" = the program's own
 	Reserve  string // space that it leaves free of templates; "" = 1GB
 
@@ -38,7 +39,7 @@ func (c *Cloud) Join(ctx context.Context, o NodeOptions) (*Process, error) {
 	}
 	program, data := c.programs.Path("buildnode"), filepath.Join(c.Dir, o.Name)
 	_, err = Output(ctx, "", program, "join", c.Controller, "--token", token, "--name", o.Name,
-		"--host", "127.0.0.1", "--capacity", strconv.Itoa(o.Capacity), "--data-dir", data, "--reserve-space",
+		"--host", cmp.Or(o.Host, loopback), "--capacity", strconv.Itoa(o.Capacity), "--data-dir", data, "--reserve-space",
 		cmp.Or(o.Reserve, reserve))
 	if err != nil {
 		return nil, err

@@ -204,9 +204,13 @@ func Output(ctx context.Context, dir, bin string, args ...string) (string, error
 }
 
 // FreeAddr returns a loopback address whose port is free now.
-func FreeAddr(ctx context.Context) (string, error) {
+func FreeAddr(ctx context.Context) (string, error) { return freeAddrAt(ctx, loopback) }
+
+const loopback = "127.0.0.1"
+
+func freeAddrAt(ctx context.Context, host string) (string, error) {
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return "", err
 	}

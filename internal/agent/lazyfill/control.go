@@ -168,7 +168,8 @@ func (p *process) state() State {
 		disk := Disk{Size: d.Size()}
 		if lazy, ok := d.(*transfer.LazyDisk); ok {
 			now := lazy.State()
-			disk.Bytes, disk.Total, disk.Readers, disk.Read = now.Bytes, now.Total, now.Readers, now.Read
+			disk.Bytes, disk.Total, disk.Readers = now.Bytes, now.Total, now.Readers
+			disk.Read, disk.ReadBytes = now.Read, now.ReadBytes
 		}
 		s.Disks[name] = disk
 	}

@@ -55,6 +55,8 @@ type Disk struct {
 	Size    int64 `json:"size"`    // of the disk
 	Readers int   `json:"readers"` // reads that wait
 	Read    int   `json:"read"`    // frames that VMs have read
+	// ReadBytes is the stored bytes of these frames.
+	ReadBytes int64 `json:"read_bytes"`
 }
 
 // File is a file of a complete pull, as transfer.BuiltFile describes it.

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/buildyard/buildyard/test/bench/row"
+	"github.com/buildyard/buildyard/test/bench/runner"
+	"github.com/buildyard/buildyard/test/netns"
+	"github.com/buildyard/buildyard/test/rig"
+)
+
+var program = runner.Program{
+	Name: "bench-distribution", Example: "traced,untraced",
+	New: func(r *runner.Run) runner.Benchmark { return &bench{Run: r} },
+}
+
+func main() {
+	if netns.Inside() || slices.ContainsFunc(os.Args[1:], func(a string) bool { return a == "-h" || a == "-help" }) {
+		runner.Main(program)
+	}
+	rig.Main(program.Name, netns.RunInside)
+}
+
+// Bounds of a run.
+const (
+	limit     = 100 * time.Minute
+	diskBytes = 26 << 30 // that a run needs
+)
+
+// bench is one run.
+type bench struct {
+	*runner.Run
+	starts int
+	guest  string // its disk
+	key    string // file of the key of its root
+
+	local  []time.Duration // warm starts
+	remote []time.Duration // starts without template and trace, at the full rate
+	slow   []time.Duration // starts with a trace, at the slow rate
+	set    []int64         // stored bytes of the frames that each boot has read
+}
+
+// Flags adds the number of starts.
+func (b *bench) Flags(flags *flag.FlagSet) {
+	flags.IntVar(&b.starts, "starts", 3, "starts of each kind")
+}
+
+// Rows returns the table.
+func (b *bench) Rows() ([]row.Row, error) {
+	if b.starts < 1 || b.starts > 20 {
+		return nil, fmt.Errorf("invalid -starts %d: want 1 to 20", b.starts)
+	}
+	return rows(b.starts), nil
+}
+
+// Head describes the run.
+func (b *bench) Head() string {
+	return fmt.Sprintf("links of %.1f and %.1f MB/s, %d starts of each kind", fullRate/1e6, slowRate/1e6, b.starts)
+}
+
+// enough refuses a directory without the space that a run needs.
+func enough(dir string) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	if free := int64(st.Bavail) * int64(st.Bsize); free < diskBytes {
+		return fmt.Errorf("%s has %d GB free, a run needs %d; set TMPDIR to another place", filepath.Dir(dir), free>>30,
+			diskBytes>>30)
+	}
+	return nil
+}
+
+// Measure measures every part on one cloud.
+func (b *bench) Measure(ctx context.Context) (err error) {
+	if err := enough(b.Dir); err != nil {
+		return err
+	}
+	if err := netns.SetUp(ctx); err != nil {
+		return err
+	}
+	if err := b.Build(ctx); err != nil {
+		return err
+	}
+	b.guest = filepath.Join(b.Dir, "debian.raw")
+	script := filepath.Join(b.Programs.Root(), "test", "bench", "distribution", "guest.sh")
+	if _, err := rig.Output(ctx, "", "bash", script, b.guest); err != nil {
+		return err
+	}
+	if b.guest, err = filepath.EvalSymlinks(b.guest); err != nil {
+		return err
+	}
+	b.key = b.guest + ".key"
+	b.Say("built the guest")
+	ctx, cancel := runner.Limit(ctx, limit)
+	defer cancel()
+	s, err := openStage(ctx, b)
+	if s != nil {
+		defer func() { err = errors.Join(err, s.close(ctx)) }()
+	}
+	if err != nil {
+		return err
+	}
+	part := func(do func(context.Context, *stage) error, rows ...string) runner.Part {
+		return runner.Part{Rows: rows, Do: func(ctx context.Context) error { return do(ctx, s) }}
+	}
+	// Two senders agree on a trace: as long as only the first node has started the guest, there is none.
+	b.MeasureParts(ctx,
+		part(b.untraced, rowUntraced, rowLarge),
+		part(b.kills, rowKill),
+		part(b.fill, rowFill, rowDisk),
+		part(b.warm, rowTraced, rowUntraced, rowSlow, rowDisk),
+		part(b.large, rowLarge),
+		part(b.agree, rowTraced, rowSlow, rowFetched),
+		part(b.traced, rowTraced, rowFetched),
+		part(b.slowly, rowSlow),
+	)
+	b.compare()
+	return nil
+}
+
+// compare computes the ratios.
+func (b *bench) compare() {
+	if len(b.local) == 0 {
+		return
+	}
+	local := median(b.local)
+	for _, took := range b.remote {
+		b.Add(rowUntraced, took.Seconds()/local.Seconds())
+	}
+	for i, took := range b.slow {
+		least := max(local.Seconds(), float64(b.set[i])/slowRate)
+		b.Add(rowSlow, took.Seconds()/least)
+	}
+}
+
+func median(list []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[len(sorted)/2]
+}
