@@ -68,6 +68,7 @@ type Queue struct {
 	changed chan struct{} // closed at the next change
 	demand  []int         // that a guest waits for, the oldest first
 	trace   []int
+	traced  bool // there was a trace
 	ahead   []int
 	rest    int          // no frame before it is missing
 	readers int          // reads that wait
@@ -97,6 +98,7 @@ func NewQueue(o Options) *Queue {
 			q.trace = append(q.trace, i)
 		}
 	}
+	q.traced = len(q.trace) > 0
 	return q
 }
 
@@ -136,7 +138,8 @@ func (q *Queue) Need(ctx context.Context, frames []int) (waited time.Duration, e
 	return max(time.Since(began), 1), nil
 }
 
-// follow notes which frames a reader reads, so that those behind a sequential one are fetched ahead. mu is held.
+// follow notes which frames a reader reads, so that those behind a sequential one are fetched ahead. A trace knows better
+// what a boot reads. mu is held.
 func (q *Queue) follow(frames []int) {
 	for _, i := range frames {
 		sequential := q.next[i]
@@ -144,7 +147,7 @@ func (q *Queue) follow(frames []int) {
 		if len(q.next) < maxNext {
 			q.next[i+1] = true
 		}
-		if !sequential {
+		if !sequential || q.traced && q.held {
 			continue
 		}
 		for n := i + 1; n <= i+aheadFrames && n < len(q.states); n++ {

@@ -85,9 +85,12 @@ func TestOrder(t *testing.T) {
 func TestHoldRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(Options{Frames: 9, Trace: []int{5}, HoldRest: true})
-		go func() { _, _ = q.Need(t.Context(), []int{7}) }()
-		synctest.Wait()
-		for _, want := range []Batch{{Demand, 7, 8}, {Trace, 5, 6}} {
+		go func() {
+			_, _ = q.Need(t.Context(), []int{6})
+			_, _ = q.Need(t.Context(), []int{7}) // 8 follows, which no boot has read
+		}()
+		for _, want := range []Batch{{Demand, 6, 7}, {Demand, 7, 8}, {Trace, 5, 6}} {
+			synctest.Wait()
 			if got := take(t, q, false); got != want {
 				t.Errorf("got %v, want %v", got, want)
 			}

@@ -128,7 +128,7 @@ func (s *stage) version(ctx context.Context, n *node, template string) (string, 
 	return filepath.Join(n.dir, "templates", info.Versions[0].ContentID), nil
 }
 
-// discard removes a template from the nodes.
+// discard removes a template from the nodes, also what a pull that ended early has left there.
 func (s *stage) discard(ctx context.Context, template string) error {
 	return s.await(ctx, endLimit, glance, "the removal of a template from the nodes", func() (bool, error) {
 		left := 0
@@ -140,6 +140,12 @@ func (s *stage) discard(ctx context.Context, template string) error {
 			found, err := filepath.Glob(version + "*")
 			if err != nil {
 				return false, err
+			}
+			if slices.Equal(found, []string{version + ".partial"}) {
+				if err := os.RemoveAll(found[0]); err != nil {
+					return false, err
+				}
+				continue
 			}
 			left += len(found)
 		}
