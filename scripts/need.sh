@@ -11,7 +11,7 @@
 #   scripts/need.sh bench-scan  scalibr, npm for the tree of packages, and mke2fs
 #   scripts/need.sh bench-host  npm for the same tree
 #   scripts/need.sh bench-mac  XFS
-#   scripts/need.sh bench-distribution  QEMU, ip, and what makes a Debian on a disk
+#   scripts/need.sh bench-distribution  QEMU, ip, XFS, and what makes a Debian on a disk
 #   scripts/need.sh peers    scalibr and syft, and npm
 #   scripts/need.sh openapi-clients  oapi-codegen, and npm with openapi-typescript and tsc at the versions of a lock file
 #   scripts/need.sh e2e      Chromium, or what CHROMIUM names, Firefox, and curl
@@ -195,7 +195,7 @@ bench-scan) packages e2fsprogs && npm && tool scalibr ;;
 bench-host) npm ;;
 bench-mac) packages xfsprogs ;;
 # shellcheck disable=SC2046
-bench-distribution) packages debootstrap e2fsprogs fdisk iproute2 openssh-client $(guest) ;;
+bench-distribution) packages debootstrap e2fsprogs fdisk iproute2 xfsprogs openssh-client $(guest) ;;
 peers) npm && tool scalibr && tool syft ;;
 openapi-clients) tool oapi-codegen && modules "$top/test/openapi/testdata/typescript" typescript ;;
 e2e)

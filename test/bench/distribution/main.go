@@ -32,15 +32,17 @@ func main() {
 
 // Bounds of a run.
 const (
-	limit     = 100 * time.Minute
-	diskBytes = 26 << 30 // that a run needs
+	limit      = 100 * time.Minute
+	diskBytes  = 26 << 30  // that a run needs
+	shownBytes = 300 << 30 // of the file system of the cloud, a sparse file: registry and nodes book space for 60 GB
 )
 
 // bench is one run.
 type bench struct {
 	*runner.Run
 	starts int
-	guest  string // its disk
+	disk   string // directory of the cloud, on a file system that a template of 60 GB fits into
+	guest  string // disk of the guest
 	key    string // file of the key of its root
 
 	local  []time.Duration // warm starts
@@ -101,6 +103,11 @@ func (b *bench) Measure(ctx context.Context) (err error) {
 	}
 	b.key = b.guest + ".key"
 	b.Say("built the guest")
+	unmount, err := b.mount(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unmount()) }()
 	ctx, cancel := runner.Limit(ctx, limit)
 	defer cancel()
 	s, err := openStage(ctx, b)
@@ -126,6 +133,22 @@ func (b *bench) Measure(ctx context.Context) (err error) {
 	)
 	b.compare()
 	return nil
+}
+
+// mount makes the file system of the cloud.
+func (b *bench) mount(ctx context.Context) (unmount func() error, err error) {
+	image, top, err := rig.MakeXFS(ctx, b.Dir, shownBytes)
+	if err != nil {
+		return nil, err
+	}
+	b.disk = top
+	if _, err := rig.Output(ctx, "", "mount", "-o", "loop", image, top); err != nil {
+		return nil, err
+	}
+	return func() error {
+		_, err := rig.Output(context.WithoutCancel(ctx), "", "umount", "-l", top)
+		return err
+	}, nil
 }
 
 // compare computes the ratios.

@@ -55,7 +55,7 @@ func (b *bench) kills(ctx context.Context, s *stage) error {
 
 func (s *stage) kill(ctx context.Context) (time.Duration, error) {
 	err := s.await(ctx, startLimit, look, "QEMU", func() (bool, error) {
-		running, err := rig.QEMUs(s.Dir)
+		running, err := rig.QEMUs(s.disk)
 		return len(running) > 0, err
 	})
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *stage) kill(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	began := time.Now()
+	began, serves := time.Now(), time.Duration(0)
 	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
 		return 0, err
 	}
@@ -84,6 +84,10 @@ func (s *stage) kill(ctx context.Context) (time.Duration, error) {
 		state, err := h.State(ctx)
 		if err != nil || state.PID == pids[0] {
 			return false, nil //nolint:nilerr // the process has ended, and the next one does not answer yet
+		}
+		if state.Phase == lazyfill.Serving && serves == 0 {
+			serves = time.Since(began)
+			s.Say("the next process serves after %.2f s", serves.Seconds())
 		}
 		for _, d := range state.Disks {
 			if d.Read > d.Readers {

@@ -47,7 +47,7 @@ type node struct {
 // openStage starts the cloud and its first node, and pushes the guest. A returned stage must be closed, also after an
 // error.
 func openStage(ctx context.Context, b *bench) (*stage, error) {
-	cloud, err := rig.NewCloudAt(ctx, b.Programs, b.Dir, netns.HubAddress)
+	cloud, err := rig.NewCloudAt(ctx, b.Programs, b.disk, netns.HubAddress)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (s *stage) join(ctx context.Context, name string) error {
 		Name: name, Capacity: 1, Driver: "qemu", Host: m.Address, Launcher: m.Launcher(),
 		Args: []string{"--lazy-pull", "on"},
 	})
-	n := &node{Machine: m, Process: p, dir: filepath.Join(s.Dir, name)}
+	n := &node{Machine: m, Process: p, dir: filepath.Join(s.disk, name)}
 	if p != nil {
 		s.nodes = append(s.nodes, n)
 	}
@@ -191,7 +191,7 @@ func (s *stage) end(ctx context.Context, id string) error {
 		if err != nil && !errors.Is(err, rig.Refusal("Not found")) {
 			return false, err
 		}
-		left, err := rig.QEMUs(s.Dir)
+		left, err := rig.QEMUs(s.disk)
 		return len(left) == 0, err
 	})
 }
@@ -213,10 +213,10 @@ func (s *stage) close(ctx context.Context) error {
 		errs = append(errs, endFills(n))
 	}
 	errs = append(errs, s.cloud.End())
-	left, err := rig.QEMUs(s.Dir)
+	left, err := rig.QEMUs(s.disk)
 	errs = append(errs, err)
 	for _, q := range left {
-		_, err := q.Kill(s.Dir)
+		_, err := q.Kill(s.disk)
 		errs = append(errs, err, fmt.Errorf("the QEMU of instance %s had to be killed", q.UUID))
 	}
 	return errors.Join(errs...)
