@@ -33,7 +33,7 @@ func main() {
 // Bounds of a run.
 const (
 	limit      = 100 * time.Minute
-	diskBytes  = 26 << 30  // that a run needs
+	diskBytes  = 20 << 30  // that a run needs
 	shownBytes = 300 << 30 // of the file system of the cloud, a sparse file: registry and nodes book space for 60 GB
 )
 

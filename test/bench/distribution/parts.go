@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/lazyfill"
 	"github.com/buildyard/buildyard/internal/transfer"
-	"github.com/buildyard/buildyard/test/rig"
 )
 
 // untraced starts the guest on a node without it. Only this node sends traces, so that no two agree.
@@ -29,11 +27,8 @@ func (b *bench) untraced(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// killAfter is how long QEMU runs before the process that serves its disk is killed.
-const killAfter = 5 * time.Second
-
-// kills kills the process that serves the disk of a guest that boots, and measures until another one has answered a
-// read.
+// kills kills the process that serves the disk of a guest that boots, while a read waits, and measures until another
+// one has answered a read.
 func (b *bench) kills(ctx context.Context, s *stage) error {
 	for range b.starts {
 		if err := s.discard(ctx, s.template); err != nil {
@@ -54,49 +49,49 @@ func (b *bench) kills(ctx context.Context, s *stage) error {
 }
 
 func (s *stage) kill(ctx context.Context) (time.Duration, error) {
-	err := s.await(ctx, startLimit, look, "QEMU", func() (bool, error) {
-		running, err := rig.QEMUs(s.disk)
-		return len(running) > 0, err
-	})
-	if err != nil {
-		return 0, err
-	}
-	if !rig.Pause(ctx, killAfter) {
-		return 0, context.Cause(ctx)
-	}
-	pids, err := fills(s.nodes[0])
-	if err != nil || len(pids) != 1 {
-		return 0, fmt.Errorf("%d processes serve disks, 1 was expected: %w", len(pids), err)
-	}
 	version, err := s.version(ctx, s.nodes[0], s.template)
 	if err != nil {
 		return 0, err
 	}
-	began, serves := time.Now(), time.Duration(0)
-	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+	process := 0
+	err = s.await(ctx, startLimit, time.Millisecond, "a read that waits", func() (bool, error) {
+		state, disk := served(ctx, version)
+		process = state.PID
+		return disk.Read >= readsBefore && disk.Readers > 0, nil
+	})
+	if err != nil {
 		return 0, err
 	}
-	err = s.await(ctx, startLimit, look, "a read from the next process", func() (bool, error) {
-		h, _, err := lazyfill.Open(version + ".fill")
-		if err != nil {
-			return false, err
-		}
-		state, err := h.State(ctx)
-		if err != nil || state.PID == pids[0] {
-			return false, nil //nolint:nilerr // the process has ended, and the next one does not answer yet
-		}
-		if state.Phase == lazyfill.Serving && serves == 0 {
-			serves = time.Since(began)
-			s.Say("the next process serves after %.2f s", serves.Seconds())
-		}
-		for _, d := range state.Disks {
-			if d.Read > d.Readers {
-				return true, nil
-			}
-		}
-		return false, nil
+	began := time.Now()
+	if err := syscall.Kill(process, syscall.SIGKILL); err != nil {
+		return 0, err
+	}
+	err = s.await(ctx, startLimit, time.Millisecond, "a read from the next process", func() (bool, error) {
+		state, disk := served(ctx, version)
+		return state.PID != process && disk.Read > disk.Readers, nil
 	})
 	return time.Since(began), err
+}
+
+// readsBefore is how many frames a guest has read before the process is killed: its system boots then.
+const readsBefore = 60
+
+// served asks the process that serves the disks of a version, and returns the disk that was read most; zero values when
+// it does not answer.
+func served(ctx context.Context, version string) (state lazyfill.State, disk lazyfill.Disk) {
+	h, _, err := lazyfill.Open(version + ".fill")
+	if err != nil {
+		return state, disk
+	}
+	if state, err = h.State(ctx); err != nil {
+		return lazyfill.State{}, disk
+	}
+	for _, d := range state.Disks {
+		if d.Read > disk.Read {
+			disk = d
+		}
+	}
+	return state, disk
 }
 
 // fill measures the pull of the rest while a guest is idle, and a pull before the start.

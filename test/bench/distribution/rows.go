@@ -43,7 +43,7 @@ func rows(starts int) []row.Row {
 		{
 			Name: rowKill, What: "guest waits after the process that serves its disk was killed", Unit: "s", Target: 2,
 			Digits: 2, Need: starts,
-			How: "from SIGKILL 5 s after QEMU began, while the guest boots, until another process has answered a read",
+			How: "from SIGKILL, while a read of the guest that boots waits, until another process has answered a read",
 		},
 	}
 	for i := range list {

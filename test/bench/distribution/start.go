@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -60,30 +59,8 @@ func (s *stage) begin(ctx context.Context, template string) (start, error) {
 	if err != nil {
 		return st, err
 	}
-	st.disk, err = systemDisk(ctx, version)
-	return st, err
-}
-
-// systemDisk returns how much of the first disk of a version is on a node; the zero value: all.
-func systemDisk(ctx context.Context, version string) (lazyfill.Disk, error) {
-	if _, err := os.Stat(version + ".fill"); err != nil {
-		return lazyfill.Disk{}, nil
-	}
-	h, _, err := lazyfill.Open(version + ".fill")
-	if err != nil {
-		return lazyfill.Disk{}, err
-	}
-	state, err := h.State(ctx)
-	if err != nil {
-		return lazyfill.Disk{}, err
-	}
-	var disk lazyfill.Disk
-	for _, d := range state.Disks {
-		if d.Read > disk.Read {
-			disk = d
-		}
-	}
-	return disk, nil
+	_, st.disk = served(ctx, version)
+	return st, nil
 }
 
 // instance looks at an instance, and fails when it has failed.
