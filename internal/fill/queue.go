@@ -138,8 +138,8 @@ func (q *Queue) Need(ctx context.Context, frames []int) (waited time.Duration, e
 	return max(time.Since(began), 1), nil
 }
 
-// follow notes which frames a reader reads, so that those behind a sequential one are fetched ahead. A trace knows better
-// what a boot reads. mu is held.
+// follow notes which frames a reader reads, so that those behind a sequential one are fetched ahead. A trace knows
+// better what a boot reads. mu is held.
 func (q *Queue) follow(frames []int) {
 	for _, i := range frames {
 		sequential := q.next[i]

@@ -394,5 +394,7 @@ func (d *LazyDisk) State() LazyState {
 	_, readers := d.queue.Left()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return LazyState{Bytes: done, Total: d.target.plan.FetchBytes(), Readers: readers, Read: len(d.read), ReadBytes: d.readBytes}
+	return LazyState{
+		Bytes: done, Total: d.target.plan.FetchBytes(), Readers: readers, Read: len(d.read), ReadBytes: d.readBytes,
+	}
 }

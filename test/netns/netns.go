@@ -117,7 +117,7 @@ const (
 	latency = 50 * time.Millisecond
 )
 
-// Limit limits both directions of the machine's link to a rate in bytes per second, by the kernel's token bucket filter.
+// Limit limits both directions of the machine's link to a rate in bytes a second, by the kernel's token bucket filter.
 func (m *Machine) Limit(ctx context.Context, rate int64) error {
 	filter := fmt.Sprintf("root tbf rate %dbps burst %d latency %dms", rate, burst, latency.Milliseconds())
 	return commands(ctx,

@@ -39,8 +39,8 @@ func (c *Cloud) Join(ctx context.Context, o NodeOptions) (*Process, error) {
 	}
 	program, data := c.programs.Path("buildnode"), filepath.Join(c.Dir, o.Name)
 	_, err = Output(ctx, "", program, "join", c.Controller, "--token", token, "--name", o.Name,
-		"--host", cmp.Or(o.Host, loopback), "--capacity", strconv.Itoa(o.Capacity), "--data-dir", data, "--reserve-space",
-		cmp.Or(o.Reserve, reserve))
+		"--host", cmp.Or(o.Host, loopback), "--capacity", strconv.Itoa(o.Capacity), "--data-dir", data,
+		"--reserve-space", cmp.Or(o.Reserve, reserve))
 	if err != nil {
 		return nil, err
 	}

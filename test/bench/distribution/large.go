@@ -22,7 +22,7 @@ const (
 	poolClusters = 256 // of noise
 	l2Entries    = clusterSize / 8
 	l1Entries    = largeSize / clusterSize / l2Entries
-	megabyte     = 1 << 20
+	mebibyte     = 1 << 20
 )
 
 // writeLargeDisk writes a qcow2 image whose clusters all show one of a few clusters of noise: each MB of the disk has a
@@ -50,7 +50,7 @@ func writeLargeDisk(path string) (err error) {
 	be.PutUint32(header[96:], 4)    // reference counts of 16 bits
 	be.PutUint32(header[100:], 104) // length of the header
 
-	w := bufio.NewWriterSize(f, megabyte)
+	w := bufio.NewWriterSize(f, mebibyte)
 	_, _ = w.Write(header)
 	for i := range uint64(l1Entries) {
 		_ = binary.Write(w, be, l2At+i*clusterSize|copied)
@@ -62,7 +62,7 @@ func writeLargeDisk(path string) (err error) {
 	_, _ = w.Write(pool)
 	entry := func(cluster uint64) []byte { return be.AppendUint64(nil, poolAt+cluster*clusterSize|copied) }
 	for i := range uint64(largeSize / clusterSize) {
-		mb := i / (megabyte / clusterSize)
+		mb := i / (mebibyte / clusterSize)
 		cluster := mb % poolClusters
 		if i%2 == 1 {
 			cluster = mb / poolClusters
@@ -72,7 +72,7 @@ func writeLargeDisk(path string) (err error) {
 	return w.Flush()
 }
 
-// copied marks an entry of a table as its cluster's only one; readers need not believe it.
+// copied marks an entry of a table as the only one of its cluster. Readers ignore it.
 const copied = 1 << 63
 
 // pushLarge pushes the guest with a second disk.

@@ -66,7 +66,8 @@ func (b *bench) Rows() ([]row.Row, error) {
 
 // Head describes the run.
 func (b *bench) Head() string {
-	return fmt.Sprintf("links of %.1f and %.1f MB/s, %d starts of each kind", fullRate/1e6, slowRate/1e6, b.starts)
+	return fmt.Sprintf(
+		"links of %.0f and %.0f Mbit/s, %d starts of each kind", fullRate*8/1e6, slowRate*8/1e6, b.starts)
 }
 
 // enough refuses a directory without the space that a run needs.
@@ -76,8 +77,8 @@ func enough(dir string) error {
 		return fmt.Errorf("free space of %s: %w", dir, err)
 	}
 	if free := int64(st.Bavail) * int64(st.Bsize); free < diskBytes {
-		return fmt.Errorf("%s has %d GB free, a run needs %d; set TMPDIR to another place", filepath.Dir(dir), free>>30,
-			diskBytes>>30)
+		return fmt.Errorf("%s has %d GiB free, a run needs %d; set TMPDIR to another place", filepath.Dir(dir),
+			free>>30, diskBytes>>30)
 	}
 	return nil
 }

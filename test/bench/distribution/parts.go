@@ -126,8 +126,8 @@ func (b *bench) fill(ctx context.Context, s *stage) error {
 	if left <= 0 {
 		return errors.New("nothing was left to pull when the guest was ready")
 	}
-	b.Say("pulled %d MB in %.1f s, and the %d MB that were left in %.1f s", st.disk.Total/1e6, pulled.Seconds(),
-		left/1e6, filled.Seconds())
+	b.Say("pulled %d MiB in %.1f s, and the %d MiB that were left in %.1f s", st.disk.Total>>20, pulled.Seconds(),
+		left>>20, filled.Seconds())
 	b.Add(rowFill, filled.Seconds()/float64(left)/(pulled.Seconds()/float64(st.disk.Total)))
 	moved, err := s.diskRate(ctx, st.id)
 	err = errors.Join(err, s.end(context.WithoutCancel(ctx), st.id))
@@ -141,7 +141,7 @@ func (b *bench) fill(ctx context.Context, s *stage) error {
 	if err := errors.Join(err, s.end(context.WithoutCancel(ctx), st.id)); err != nil {
 		return err
 	}
-	b.Say("the disk reads %.0f MB/s after the move, %.0f MB/s without one", moved/1e6, plain/1e6)
+	b.Say("the disk reads %.0f MiB/s after the move, %.0f MiB/s without one", moved/mebibyte, plain/mebibyte)
 	b.Add(rowDisk, moved/plain)
 	return nil
 }

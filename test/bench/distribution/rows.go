@@ -29,15 +29,15 @@ func rows(starts int) []row.Row {
 		ratio(rowTraced, "start on a node without the template, with a trace / with all of it there", 1.15,
 			start+"the divisor is the median of the starts with all of the template on the node"),
 		ratio(rowUntraced, "the same without a trace", 1.7, start+"the same divisor"),
-		ratio(rowSlow, "the same with a trace at 12.5 MB/s / the larger of the start with all there and working set / rate",
+		ratio(rowSlow, "a start with a trace at 12.5 MB/s / the larger of one with all there and working set / rate",
 			1.3, start+"the working set is the stored bytes of the frames that the guest has read until then"),
 		ratio(rowFetched, "bytes fetched until then / bytes of the frames that the guest has read", 1.1,
 			"stored bytes, as the process that serves the disk counts them when Started is seen; with a trace"),
 		ratio(rowLarge, "start of a template of 60 GB / of one of 8 GB with the same system", 1.1,
 			start+"both without a trace on a node without them; 52 GB are a second disk, of which each MB differs"),
 		ratio(rowFill, "pull of the rest while the guest is idle / a pull before the start, per byte", 1.2,
-			"from Started until the VM reads from files, divided by the bytes that were missing; and a distribution to "+
-				"the node until it lists the version, divided by its bytes"),
+			"from Started until the VM reads from files, divided by the bytes that were missing; and a distribution "+
+				"to the node until it lists the version, divided by its bytes"),
 		ratio(rowDisk, "rate of a disk after the move to files / of a VM that started from files", 0.98,
 			"the guest reads 1 GiB with O_DIRECT, 3 times each"),
 		{

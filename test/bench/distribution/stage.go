@@ -120,7 +120,8 @@ func (s *stage) version(ctx context.Context, n *node, template string) (string, 
 	}
 	err := s.client.Send(ctx, http.MethodGet, "/api/v1/registry/vm?id="+template, nil, &info)
 	if err == nil && (len(info.Versions) != 1 || info.Versions[0].ContentID == "") {
-		err = fmt.Errorf("template %s has %d versions, one with a content ID was expected", template, len(info.Versions))
+		err = fmt.Errorf("template %s has %d versions, one with a content ID was expected", template,
+			len(info.Versions))
 	}
 	if err != nil {
 		return "", err

@@ -22,9 +22,8 @@ func (s start) String() string {
 	if s.disk.Total == 0 {
 		return fmt.Sprintf("%.1f s", s.took.Seconds())
 	}
-	const mb = 1e6
-	return fmt.Sprintf("%.1f s; %.1f of %.1f MB fetched, %.1f MB of them read, in %d frames", s.took.Seconds(),
-		float64(s.disk.Bytes)/mb, float64(s.disk.Total)/mb, float64(s.disk.ReadBytes)/mb, s.disk.Read)
+	return fmt.Sprintf("%.1f s; %.1f of %.1f MiB fetched, %.1f MiB of them read, in %d frames", s.took.Seconds(),
+		float64(s.disk.Bytes)/mebibyte, float64(s.disk.Total)/mebibyte, float64(s.disk.ReadBytes)/mebibyte, s.disk.Read)
 }
 
 // create asks for an instance.
