@@ -22,6 +22,10 @@ const EventAudit EventName = "Audit"
 // before. Extra has them in "counts".
 const EventNodeScanned EventName = "NodeScanned"
 
+// EventVulnerabilityFound is a Buildyard event: a scan found vulnerabilities in a version of a template, or on a node,
+// that were not found there before. Extra has in "count" how many, and in "vulnerabilities" at most 100 IDs.
+const EventVulnerabilityFound EventName = "VulnerabilityFound"
+
 // Buildyard events about the states of nodes. Those of one node have the reason and since when, as
 // seconds since 1970; when many nodes change in a short time, one event summarizes them.
 const (
@@ -47,6 +51,7 @@ const (
 	logAction      = "logAction"
 	auditAction    = "auditAction"
 	alarmAction    = "alarmAction"
+	scanAction     = "scanAction"
 )
 
 // EventInfo describes an event of the log.
@@ -112,6 +117,13 @@ var events = []EventInfo{
 		EventNodeScanned, nodeAction, "The host scanner of a node found other numbers than before.",
 		[]string{"node_id", "node_name", "host", "scanner", "counts"},
 		nil,
+	},
+	{
+		EventVulnerabilityFound, scanAction,
+		"A scan found vulnerabilities in a version, or on a node, that were not found there before. " +
+			"`vulnerabilities` are at most 100 of their IDs.",
+		[]string{"count", "vulnerabilities"},
+		[]string{"template_id", "tag", "content_id", "node_id", "node_name"},
 	},
 	{
 		EventNodeOffline, nodeAction, "A node became Offline.", nodeStateKeys, nil,

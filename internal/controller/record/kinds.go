@@ -26,6 +26,7 @@ const (
 	KindKnownTemplate  = store.Kind("l")
 	KindJoinToken      = store.Kind("j")
 	KindAgentRollout   = store.Kind("w")
+	KindFindings       = store.Kind("x")
 )
 
 // Indexes of the tables.

@@ -90,6 +90,14 @@ type NodeScan struct {
 	api.NodeScanSummary
 	Place string `json:"place"`
 	Sum   string `json:"sum"` // SHA-256 of the file in hex
+	// Vulnerabilities are the IDs in the results, in order; those above a limit are left out.
+	Vulnerabilities []string `json:"vulnerabilities,omitempty"`
+}
+
+// VersionFindings is the record of what a scan found in a version of a template.
+type VersionFindings struct {
+	api.VersionFindings
+	Reported time.Time `json:"reported"`
 }
 
 // KnownTemplate is the last known state of a template at the registry. Starts use it while the

@@ -35,6 +35,7 @@ type Tables struct {
 	KnownTemplates  *store.Table[KnownTemplate]       // last known states of templates, by id
 	JoinTokens      *store.Table[JoinToken]
 	AgentRollouts   *store.Table[farm.AgentRollout] // the last one, under LastRollout
+	Findings        *store.Table[VersionFindings]   // in versions of templates, by content ID
 }
 
 // NewTables creates the empty tables. render returns what is kept encoded with each instance; nil
@@ -89,6 +90,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		KnownTemplates:  store.NewTable[KnownTemplate](KindKnownTemplate),
 		JoinTokens:      store.NewTable[JoinToken](KindJoinToken),
 		AgentRollouts:   store.NewTable[farm.AgentRollout](KindAgentRollout),
+		Findings:        store.NewTable[VersionFindings](KindFindings),
 	}
 }
 
@@ -106,7 +108,7 @@ func (t *Tables) All() []store.AnyTable {
 		t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Scripts, t.Saves, t.SaveChunks, t.History,
 		t.Digests, t.Released,
 		t.Events, t.MACs, t.Idempotency, t.CacheJobs, t.CacheJobResults, t.Scans, t.Series, t.KnownTemplates,
-		t.JoinTokens, t.AgentRollouts,
+		t.JoinTokens, t.AgentRollouts, t.Findings,
 	}
 }
 
