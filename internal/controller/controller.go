@@ -19,6 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/election"
 	"github.com/buildyard/buildyard/internal/controller/events"
+	"github.com/buildyard/buildyard/internal/controller/findings"
 	"github.com/buildyard/buildyard/internal/controller/groups"
 	"github.com/buildyard/buildyard/internal/controller/history"
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
@@ -178,6 +179,7 @@ type Controller struct {
 	Nodes       *nodes.Nodes
 	TokenScopes *tokenscope.Scopes
 	Scans       *nodescans.Scans
+	Findings    *findings.Findings
 	CacheJobs   *cachejobs.Jobs
 	License     License
 
@@ -224,6 +226,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	}
 	c.Consoles = console.New(c.db, c.Link.Sessions)
 	c.Adoption = adoption.New(c.db, adoptionOptions(c))
+	c.Findings = findings.New(c.db, c.Events.With)
 	c.Templates = templates.New(c.db, templateOptions(c))
 	c.CacheJobs = cachejobs.New(c.db, cacheJobOptions(c))
 	c.Saves = saves.New(c.db, saveOptions(c))

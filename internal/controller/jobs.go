@@ -62,6 +62,7 @@ func (c *Controller) jobs() []reconcile.Job {
 		{Name: "nodes of deleted groups", Do: c.Groups.Prune},
 		{Name: "idempotency keys", Do: c.Idempotency.Prune},
 		{Name: "results of scans", Pauses: true, Do: c.Scans.Prune},
+		{Name: "vulnerabilities of versions", Pauses: true, Do: c.Findings.Prune},
 		{Name: "deletions of templates", Do: c.Templates.PruneDeletions},
 		{Name: "digests of replicas", Do: c.Link.Peers.Prune},
 		{Name: "time series", Always: true, Do: c.Usage.StoreSeries},

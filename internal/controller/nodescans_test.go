@@ -44,14 +44,14 @@ func TestScansOfNodes(t *testing.T) {
 			t.Errorf("before any: %v", err)
 		}
 		for i, content := range []string{"first", "second", "third"} {
-			fine(t, c.Scans.Put(ctx, scanOf(a.id, now.Add(time.Duration(i)*time.Second), min(i, 1)), []byte(content)))
+			fine(t, c.Scans.Put(ctx, scanOf(a.id, now.Add(time.Duration(i)*time.Second), min(i, 1)), []byte(content), nil))
 			s, raw, err := c.Scans.Get(ctx, a.id)
 			if err != nil || string(raw) != content || s.Counts.High != min(i, 1) || s.Received.IsZero() {
 				t.Errorf("%s: %q %+v %v", content, raw, s, err)
 			}
 		}
 		wantLines(t, to, "NodeScanned", "NodeScanned") // the third has the same numbers
-		if err := c.Scans.Put(ctx, scanOf(a.id, now, 9), []byte("late")); farm.CodeOf(err) != farm.CodeConflict {
+		if err := c.Scans.Put(ctx, scanOf(a.id, now, 9), []byte("late"), nil); farm.CodeOf(err) != farm.CodeConflict {
 			t.Errorf("older ones: %v", err)
 		}
 		c.stop()
@@ -72,7 +72,7 @@ func TestScansOfNodes(t *testing.T) {
 		if names(shelf) != "a.json.gz b.json.gz" || c.tables.Scans.Len() != 1 {
 			t.Errorf("while the registry is away: %q, %d records", names(shelf), c.tables.Scans.Len())
 		}
-		if err := c.Scans.Put(ctx, scanOf(other.id, now, 0), nil); err == nil || c.tables.Scans.Len() != 1 {
+		if err := c.Scans.Put(ctx, scanOf(other.id, now, 0), nil, nil); err == nil || c.tables.Scans.Len() != 1 {
 			t.Errorf("results that could not be kept count: %v", err)
 		}
 		shelf.Away.Store(false)

@@ -128,6 +128,7 @@ func adoptionOptions(c *Controller) adoption.Options {
 func templateOptions(c *Controller) templates.Options {
 	return templates.Options{
 		Registry: c.opts.Registry, Rights: c.opts.Rights, Events: c.Events, IsLeader: c.isLeader.Load,
+		Removed: c.Findings.Remove,
 	}
 }
 

@@ -3,7 +3,6 @@ package findings
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,15 +15,18 @@ import (
 )
 
 const (
-	// maxVersions is the number of versions whose findings are kept.
-	maxVersions = 10_000
-	// retention is how long findings are kept that no scanner reports again. An update of the vulnerability
-	// database reports those of all versions that the scanner knows.
+	// maxVersions and maxTotalText limit what is kept: versions, and the bytes of their lines.
+	maxVersions  = 10_000
+	maxTotalText = 64 << 20
+	// retention is how long findings are kept that no scanner reports again. A scanner reports those of all
+	// versions that it knows at least every week, as long as its database is updated.
 	retention = 90 * 24 * time.Hour
 	// maxEventIDs is the number of IDs in an event.
 	maxEventIDs = 100
 	// maxTag is the length of a tag in bytes.
 	maxTag = 255
+	// contentIDDigits is the length of a content ID.
+	contentIDDigits = 64
 )
 
 // WithEvent returns a writer whose commits carry an event as well.
@@ -39,39 +41,68 @@ type Findings struct {
 // New returns the findings in the records.
 func New(db record.DB, withEvent WithEvent) *Findings { return &Findings{db, withEvent} }
 
-// Put stores the findings in a version, in place of older ones of the same content. What was not found before
-// makes an event.
+// key returns the ID of the record of a version.
+func key(template, content string) string { return template + "/" + content }
+
+// Put stores the findings in a version, in place of older ones of the same content of the template. What was not
+// found before makes an event. No findings remove the record.
 func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
-	ids, err := validate(&v)
+	next, err := f.newRecord(v)
 	if err != nil {
 		return err
 	}
-	table := f.db.Tables.Findings
-	old, rev, err := table.GetLinearizable(ctx, v.ContentID)
+	table, id := f.db.Tables.Findings, key(next.TemplateID, next.ContentID)
+	old, rev, err := table.GetLinearizable(ctx, id)
 	if err != nil {
 		return err
 	}
-	if old == nil && table.Len() >= maxVersions {
-		return farm.Errorf(farm.CodeTooMany, "The findings of %d versions are stored, which is the limit", maxVersions)
-	}
-	if old != nil && v.Database.Before(old.Database) {
-		return farm.Errorf(farm.CodeConflict, "Findings of a newer vulnerability database exist, of %s",
-			old.Database.Format(time.RFC3339))
-	}
-	v.Vulnerabilities = ids
-	w := store.Writer(f.db.Store)
-	var before []string
+	before := ""
 	if old != nil {
-		before = old.Vulnerabilities
+		before = old.Found
+		if next.Database.Before(old.Database) {
+			return farm.Errorf(farm.CodeConflict, "Findings of a newer vulnerability database exist, of %s",
+				old.Database.Format(time.RFC3339))
+		}
 	}
-	if added := Added(before, ids); len(added) > 0 {
+	if next.Found == "" {
+		return f.remove(ctx, f.db.Store, id, rev)
+	}
+	if err := f.checkLimits(before, next.Found); err != nil {
+		return err
+	}
+	w := store.Writer(f.db.Store)
+	if added := Added(before, next.Found); len(added) > 0 {
 		w = f.withEvent(w, func() farm.Event {
-			about := map[string]any{"template_id": v.TemplateID, "tag": v.Tag, "content_id": v.ContentID}
-			return FoundEvent(about, added)
+			return FoundEvent(map[string]any{
+				"template_id": next.TemplateID, "tag": next.Tag, "content_id": next.ContentID,
+			}, added)
 		})
 	}
-	next := &record.VersionFindings{VersionFindings: v, Reported: f.db.Now()}
-	err = w.Commit(ctx, store.Put(table, v.ContentID, next, store.IfRev(rev)))
+	return conflict(w.Commit(ctx, store.Put(table, id, next, store.IfRev(rev))))
+}
+
+// checkLimits refuses findings above the limits of all; before are those that they replace.
+func (f *Findings) checkLimits(before, after string) error {
+	total := len(after) - len(before)
+	if total <= 0 {
+		return nil
+	}
+	if before == "" && f.db.Tables.Findings.Len() >= maxVersions {
+		return farm.Errorf(farm.CodeTooMany,
+			"The findings of %d versions are stored, which is the limit; remove old versions", maxVersions)
+	}
+	for _, v := range f.db.Tables.Findings.All() {
+		total += len(v.Found)
+	}
+	if total > maxTotalText {
+		return farm.Errorf(farm.CodeTooMany,
+			"The findings of all versions have %d bytes, which is the limit; remove old versions", maxTotalText)
+	}
+	return nil
+}
+
+// conflict describes the error of a commit.
+func conflict(err error) error {
 	if errors.Is(err, store.ErrConflict) {
 		return farm.Errorf(farm.CodeConflict, "The findings of this version were changed concurrently; try again")
 	}
@@ -84,106 +115,135 @@ func FoundEvent(about map[string]any, added []string) farm.Event {
 	return farm.Event{Name: farm.EventVulnerabilityFound, Extra: about}
 }
 
-// Added returns those of the IDs that were not there before. Both lists are in order.
-func Added(before, ids []string) []string {
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
-		_, there := slices.BinarySearch(before, id)
-		return there
-	})
-}
-
-// validate checks findings, and returns the IDs in order, each once.
-func validate(v *api.VersionFindings) ([]string, error) {
-	v.Database = v.Database.UTC()
+// newRecord checks findings, and returns their record.
+func (f *Findings) newRecord(v api.VersionFindings) (*record.VersionFindings, error) {
 	id, err := uuid.Parse(v.TemplateID)
 	switch {
 	case err != nil:
 		return nil, farm.Invalid("template_id", "must be the ID of a template")
 	case v.Tag == "" || len(v.Tag) > maxTag || strings.ContainsFunc(v.Tag, isControl):
 		return nil, farm.Invalid("tag", "must have 1 to %d bytes and no control characters", maxTag)
-	case len(v.ContentID) != 64 || strings.Trim(v.ContentID, "0123456789abcdef") != "":
+	case len(v.ContentID) != contentIDDigits || strings.Trim(v.ContentID, "0123456789abcdef") != "":
 		return nil, farm.Invalid("content_id", "must be the content ID of the scanned version: 64 hex digits")
 	case v.Database.IsZero():
 		return nil, farm.Invalid("database", "is required: want a time such as 2026-01-31T12:00:00Z")
-	case len(v.Vulnerabilities) > api.MaxVersionFindings:
-		return nil, farm.Invalid("vulnerabilities", "must have at most %d IDs", api.MaxVersionFindings)
 	}
-	v.TemplateID = id.String()
-	return SortedIDs(v.Vulnerabilities)
+	found, err := Encode(v.Vulnerabilities)
+	return &record.VersionFindings{
+		TemplateID: id.String(), Tag: v.Tag, ContentID: v.ContentID, Database: v.Database.UTC(), Reported: f.db.Now(),
+		Found: found,
+	}, err
 }
 
-// SortedIDs returns IDs of vulnerabilities in order, each once.
-func SortedIDs(list []string) ([]string, error) {
-	ids := slices.Clone(list)
-	for _, id := range ids {
-		if id == "" || len(id) > api.MaxVulnerabilityBytes ||
-			strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return nil, farm.Invalid("vulnerabilities", "must be IDs such as CVE-2019-10744, of at most %d bytes",
-				api.MaxVulnerabilityBytes)
+// remove removes a record; a revision of 0 is none.
+func (f *Findings) remove(ctx context.Context, w store.Writer, id string, rev int64) error {
+	if rev == 0 {
+		return nil
+	}
+	return conflict(w.Commit(ctx, store.Delete(f.db.Tables.Findings, id, store.IfRev(rev))))
+}
+
+// Remove removes the findings in contents of a template that was changed; nil are all its contents.
+func (f *Findings) Remove(ctx context.Context, template string, contents []string) error {
+	if contents == nil {
+		for _, v := range f.db.Tables.Findings.All() {
+			if v.TemplateID == template {
+				contents = append(contents, v.ContentID)
+			}
 		}
 	}
-	slices.Sort(ids)
-	return slices.Compact(ids), nil
+	for _, content := range contents {
+		id := key(template, content)
+		_, rev, err := f.db.Tables.Findings.GetLinearizable(ctx, id)
+		if err == nil {
+			err = f.remove(ctx, f.db.Store, id, rev)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
-
-func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
 // Affected lists what vulnerabilities affect, in no order. IDs are compared without case.
-func (f *Findings) Affected(ids []string) (out api.Affected) {
-	byContent := map[string]*api.AffectedVersion{}
-	for _, v := range f.db.Tables.Findings.All() {
-		if hit := among(v.Vulnerabilities, ids); len(hit) > 0 {
+func (f *Findings) Affected(ids []string) api.Affected {
+	wanted := make([]string, len(ids))
+	for i, id := range ids {
+		wanted[i] = canonical(id)
+	}
+	out := api.Affected{
+		Versions: []api.AffectedVersion{}, Nodes: []api.AffectedNode{}, Instances: []api.AffectedInstance{},
+	}
+	found := map[string][]string{} // IDs by the ID of the record
+	for id, v := range f.db.Tables.Findings.All() {
+		if hit := among(v.Found, wanted); len(hit) > 0 {
+			found[id] = idsOf(hit)
 			out.Versions = append(out.Versions, api.AffectedVersion{
-				TemplateID: v.TemplateID, Tag: v.Tag, ContentID: v.ContentID, Database: v.Database,
-				Reported: v.Reported, Vulnerabilities: hit,
+				TemplateID: v.TemplateID, TemplateName: f.templateName(v.TemplateID), Tag: v.Tag, ContentID: v.ContentID,
+				Database: v.Database, Reported: v.Reported, Vulnerabilities: hit,
 			})
 		}
-	}
-	for i := range out.Versions {
-		byContent[out.Versions[i].ContentID] = &out.Versions[i]
 	}
 	for id, s := range f.db.Tables.Scans.All() {
 		node, _, ok := f.db.Tables.Nodes.Get(id)
-		if hit := among(s.Vulnerabilities, ids); ok && len(hit) > 0 {
+		if !ok {
+			continue
+		}
+		if hit := among(s.Found, wanted); len(hit) > 0 {
 			out.Nodes = append(out.Nodes,
-				api.AffectedNode{NodeID: id, Name: node.Name, Scanned: s.Scanned, Vulnerabilities: hit})
+				api.AffectedNode{NodeID: id, NodeName: node.Name, Scanned: s.Scanned, Vulnerabilities: hit})
 		}
 	}
-	if len(byContent) == 0 {
-		return out
-	}
-	for id, i := range f.db.Tables.Instances.All() {
-		if v := byContent[i.Template.ContentID]; v != nil && i.State != farm.Terminated {
-			out.Instances = append(out.Instances, api.AffectedInstance{
-				ID: id, Name: i.Name, State: string(i.State), NodeID: i.NodeID, TemplateID: i.Template.ID,
-				Tag: i.Template.Tag, Vulnerabilities: v.Vulnerabilities,
-			})
-		}
+	if len(found) > 0 {
+		out.Instances = f.instances(found)
 	}
 	return out
 }
 
-// among returns those of a list that are requested.
-func among(list, ids []string) (hit []string) {
-	for _, have := range list {
-		if slices.ContainsFunc(ids, func(id string) bool { return strings.EqualFold(id, have) }) {
-			hit = append(hit, have)
+// instances lists those of versions in which vulnerabilities were found.
+func (f *Findings) instances(found map[string][]string) []api.AffectedInstance {
+	list := []api.AffectedInstance{}
+	for id, i := range f.db.Tables.Instances.All() {
+		ids := found[key(i.Template.ID, i.Template.ContentID)]
+		if ids == nil || i.State == farm.Terminated {
+			continue
+		}
+		list = append(list, api.AffectedInstance{
+			InstanceID: id, Name: i.Name, State: string(i.State), NodeID: i.NodeID, TemplateID: i.Template.ID,
+			Tag: i.Template.Tag, Vulnerabilities: ids,
+		})
+	}
+	return list
+}
+
+func (f *Findings) templateName(id string) string {
+	if t, _, ok := f.db.Tables.KnownTemplates.Get(id); ok {
+		return t.Name
+	}
+	return ""
+}
+
+// idsOf returns the IDs of vulnerabilities, each once.
+func idsOf(list []api.FoundVulnerability) (ids []string) {
+	for _, v := range list {
+		if len(ids) == 0 || ids[len(ids)-1] != v.ID { // the list is in their order
+			ids = append(ids, v.ID)
 		}
 	}
-	return hit
+	return ids
 }
 
 // Prune removes findings that no scanner has reported for long.
 func (f *Findings) Prune(ctx context.Context, w *record.Term, now time.Time) error {
-	for content, v := range f.db.Tables.Findings.All() {
+	for id, v := range f.db.Tables.Findings.All() {
 		if now.Sub(v.Reported) <= retention {
 			continue
 		}
-		_, rev, err := f.db.Tables.Findings.GetLinearizable(ctx, content)
-		if err == nil && rev != 0 {
-			err = w.Commit(ctx, store.Delete(f.db.Tables.Findings, content, store.IfRev(rev)))
+		_, rev, err := f.db.Tables.Findings.GetLinearizable(ctx, id)
+		if err == nil {
+			err = f.remove(ctx, w, id, rev)
 		}
-		if err != nil && !errors.Is(err, store.ErrConflict) {
+		if err != nil && farm.CodeOf(err) != farm.CodeConflict {
 			return err
 		}
 	}

@@ -21,10 +21,21 @@ const templateID = "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032"
 
 func content(n int) string { return strings.Repeat("0", 63) + fmt.Sprint(n) }
 
+// vulnerabilities returns one for each list of IDs with commas between them.
+func vulnerabilities(ids ...string) (list []api.FoundVulnerability) {
+	for _, id := range ids {
+		all := strings.Split(id, ",")
+		list = append(list, api.FoundVulnerability{
+			ID: all[0], Aliases: all[1:], Package: "lodash", Version: "4.17.11", Fixed: "4.17.12", Severity: "high",
+		})
+	}
+	return list
+}
+
 func version(n int, ids ...string) api.VersionFindings {
 	return api.VersionFindings{
 		TemplateID: templateID, Tag: fmt.Sprintf("v%d", n), ContentID: content(n),
-		Database: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Vulnerabilities: ids,
+		Database: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Vulnerabilities: vulnerabilities(ids...),
 	}
 }
 
@@ -49,8 +60,8 @@ func TestPut(t *testing.T) {
 	}
 	put(version(1, "CVE-2", "CVE-1", "CVE-2"))
 	put(version(1, "CVE-1", "CVE-2"))
-	put(version(1, "CVE-1", "CVE-3"))
-	put(version(1))
+	put(version(1, "CVE-1", "CVE-3,GHSA-3"))
+	put(version(1, "CVE-1", "GHSA-3"))
 	var found []any
 	for _, e := range *events {
 		found = append(found, e.Extra["vulnerabilities"], e.Extra["count"])
@@ -66,6 +77,37 @@ func TestPut(t *testing.T) {
 	if n := db.Tables.Findings.Len(); n != 1 {
 		t.Errorf("%d records", n)
 	}
+	put(version(1))
+	put(version(2))
+	if n := db.Tables.Findings.Len(); n != 0 {
+		t.Errorf("%d records of versions without vulnerabilities", n)
+	}
+}
+
+// Remove removes the findings in some contents of a template, or in all.
+func TestRemove(t *testing.T) {
+	f, db, _ := open(t)
+	for n := range 3 {
+		if err := f.Put(t.Context(), version(n, "CVE-1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := version(0, "CVE-1")
+	other.TemplateID = uuid.NewString()
+	if err := f.Put(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		contents []string
+		want     int
+	}{{[]string{}, 4}, {[]string{content(1), content(7)}, 3}, {nil, 1}} {
+		if err := f.Remove(t.Context(), templateID, c.contents); err != nil {
+			t.Fatal(err)
+		}
+		if n := db.Tables.Findings.Len(); n != c.want {
+			t.Errorf("%d records after %v, want %d", n, c.contents, c.want)
+		}
+	}
 }
 
 func TestInvalidFindings(t *testing.T) {
@@ -75,10 +117,13 @@ func TestInvalidFindings(t *testing.T) {
 		"tag":             func(v *api.VersionFindings) { v.Tag = "a\nb" },
 		"content_id":      func(v *api.VersionFindings) { v.ContentID = strings.Repeat("g", 64) },
 		"database":        func(v *api.VersionFindings) { v.Database = time.Time{} },
-		"vulnerabilities": func(v *api.VersionFindings) { v.Vulnerabilities = []string{"CVE 1"} },
+		"vulnerabilities": func(v *api.VersionFindings) { v.Vulnerabilities[0].ID = "CVE 1" },
 		"vulnerabilities ": func(v *api.VersionFindings) {
-			v.Vulnerabilities = make([]string, api.MaxVersionFindings+1)
+			v.Vulnerabilities = make([]api.FoundVulnerability, api.MaxVersionFindings+1)
 		},
+		"vulnerabilities  ":   func(v *api.VersionFindings) { v.Vulnerabilities[0].Aliases = []string{"a,b"} },
+		"vulnerabilities   ":  func(v *api.VersionFindings) { v.Vulnerabilities[0].Package = "a\tb" },
+		"vulnerabilities    ": func(v *api.VersionFindings) { v.Vulnerabilities[0].Severity = "bad" },
 	} {
 		v := version(1, "CVE-1")
 		change(&v)
@@ -92,7 +137,7 @@ func TestInvalidFindings(t *testing.T) {
 // Versions, nodes and instances are listed for a vulnerability, and none for another one.
 func TestAffected(t *testing.T) {
 	f, db, _ := open(t)
-	for n, ids := range [][]string{{"CVE-1", "GHSA-aaaa"}, {"CVE-2"}} {
+	for n, ids := range [][]string{{"CVE-1,GHSA-aaaa"}, {"CVE-2"}} {
 		if err := f.Put(t.Context(), version(n, ids...)); err != nil {
 			t.Fatal(err)
 		}
@@ -101,11 +146,12 @@ func TestAffected(t *testing.T) {
 	recordtest.Commit(t, db, store.Put(db.Tables.Nodes, node, &farm.Node{ID: node, Name: "mac-03"}, store.Any))
 	for _, id := range []string{node, gone} {
 		recordtest.Commit(t, db, store.Put(db.Tables.Scans, id,
-			&record.NodeScan{Vulnerabilities: []string{"CVE-1", "CVE-7"}}, store.Any))
+			&record.NodeScan{Found: EncodeSome(vulnerabilities("CVE-1", "CVE-7"))}, store.Any))
 	}
 	for n, state := range []farm.InstanceState{farm.Started, farm.Pulling, farm.Terminated} {
 		i := &farm.Instance{
-			ID: uuid.NewString(), Name: fmt.Sprint(n), State: state, Template: farm.TemplateRef{ContentID: content(0)},
+			ID: uuid.NewString(), Name: fmt.Sprint(n), State: state,
+			Template: farm.TemplateRef{ID: templateID, ContentID: content(0)},
 		}
 		recordtest.Commit(t, db, store.Put(db.Tables.Instances, i.ID, i, store.Any))
 	}
@@ -124,7 +170,7 @@ func TestAffected(t *testing.T) {
 			versions = append(versions, v.Tag)
 		}
 		for _, n := range a.Nodes {
-			nodes = append(nodes, n.Name)
+			nodes = append(nodes, n.NodeName)
 		}
 		for _, i := range a.Instances {
 			instances = append(instances, i.Name)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/findings"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -57,9 +58,11 @@ func otherPlace(s *record.NodeScan) string {
 	return firstPlace
 }
 
-// Put stores results of a node, in place of older ones. packed is a gzip file with all of them.
-// farm.CodeConflict means that newer ones exist.
-func (s *Scans) Put(ctx context.Context, summary api.NodeScanSummary, packed []byte) error {
+// Put stores results of a node, in place of older ones. packed is a gzip file with all of them, found the
+// vulnerabilities in it. farm.CodeConflict means that newer ones exist.
+func (s *Scans) Put(
+	ctx context.Context, summary api.NodeScanSummary, packed []byte, found []api.FoundVulnerability,
+) error {
 	node, _, err := record.Lookup(ctx, s.db.Tables.Nodes, summary.NodeID)
 	if err != nil {
 		return err
@@ -83,12 +86,14 @@ func (s *Scans) Put(ctx context.Context, summary api.NodeScanSummary, packed []b
 		return farm.Errorf(farm.CodeConflict, "Newer host scan results of this node exist, of %s",
 			old.Scanned.Format(time.RFC3339))
 	}
-	scan := &record.NodeScan{NodeScanSummary: summary, Place: otherPlace(old), Sum: digest(packed)}
+	scan := &record.NodeScan{
+		NodeScanSummary: summary, Place: otherPlace(old), Sum: digest(packed), Found: findings.EncodeSome(found),
+	}
 	if err := s.opts.Files.UploadFile(ctx, fileName(node.ID, scan.Place), packed); err != nil {
 		return err
 	}
 
-	w := store.Writer(s.db.Store)
+	w := s.withFoundEvent(s.db.Store, node, old, scan)
 	if old == nil || old.Counts != summary.Counts {
 		w = s.opts.WithEvent(w, func() farm.Event { return scanEvent(node, summary) })
 	}
@@ -108,6 +113,21 @@ func digest(content []byte) string {
 func scanEvent(node *farm.Node, s api.NodeScanSummary) farm.Event {
 	return farm.NewNodeEvent(farm.EventNodeScanned, node,
 		map[string]any{"host": s.Host, "scanner": s.Scanner, "counts": s.Counts})
+}
+
+// withFoundEvent returns a writer whose commits carry the event about what was not found before, if there is any.
+func (s *Scans) withFoundEvent(w store.Writer, node *farm.Node, old, scan *record.NodeScan) store.Writer {
+	before := ""
+	if old != nil {
+		before = old.Found
+	}
+	added := findings.Added(before, scan.Found)
+	if len(added) == 0 {
+		return w
+	}
+	return s.opts.WithEvent(w, func() farm.Event {
+		return findings.FoundEvent(map[string]any{"node_id": node.ID, "node_name": node.Name}, added)
+	})
 }
 
 // Get returns the last results of a node, and the gzip file with all of them; farm.CodeNotFound when

@@ -47,13 +47,13 @@ func TestInvalidSummaries(t *testing.T) {
 	} {
 		summary := scanOf(node, time.Now())
 		change(&summary)
-		if err := s.Put(t.Context(), summary, nil); farm.CodeOf(err) != farm.CodeInvalid ||
+		if err := s.Put(t.Context(), summary, nil, nil); farm.CodeOf(err) != farm.CodeInvalid ||
 			!strings.HasPrefix(err.Error(), strings.TrimSuffix(field, ": ")) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	unknown := scanOf("11111111-2222-4333-8444-555555555555", time.Now())
-	if err := s.Put(t.Context(), unknown, nil); farm.CodeOf(err) != farm.CodeNotFound {
+	if err := s.Put(t.Context(), unknown, nil, nil); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("of an unknown node: %v", err)
 	}
 }
@@ -61,7 +61,7 @@ func TestInvalidSummaries(t *testing.T) {
 // TestWithoutFileServer: nothing is stored, and nothing is found.
 func TestWithoutFileServer(t *testing.T) {
 	none, _, _, node := open(t)
-	if err := none.Put(t.Context(), scanOf(node, time.Now()), nil); farm.CodeOf(err) != farm.CodeUnavailable {
+	if err := none.Put(t.Context(), scanOf(node, time.Now()), nil, nil); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("put: %v", err)
 	}
 	if _, _, err := none.Get(t.Context(), node); farm.CodeOf(err) != farm.CodeNotFound {
@@ -76,7 +76,7 @@ func TestChangedFile(t *testing.T) {
 	ctx := t.Context()
 	put := func(content string) {
 		t.Helper()
-		if err := s.Put(ctx, scanOf(node, time.Now()), []byte(content)); err != nil {
+		if err := s.Put(ctx, scanOf(node, time.Now()), []byte(content), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +97,7 @@ func TestChangedFile(t *testing.T) {
 func TestPruneOfRemovedNodes(t *testing.T) {
 	_, s, files, node := open(t)
 	ctx := t.Context()
-	if err := s.Put(ctx, scanOf(node, time.Now()), []byte("content")); err != nil {
+	if err := s.Put(ctx, scanOf(node, time.Now()), []byte("content"), nil); err != nil {
 		t.Fatal(err)
 	}
 	prune := func() {

@@ -90,14 +90,19 @@ type NodeScan struct {
 	api.NodeScanSummary
 	Place string `json:"place"`
 	Sum   string `json:"sum"` // SHA-256 of the file in hex
-	// Vulnerabilities are the IDs in the results, in order; those above a limit are left out.
-	Vulnerabilities []string `json:"vulnerabilities,omitempty"`
+	// Found is what findings.Encode returned for the results; what exceeds a limit is left out.
+	Found string `json:"found,omitempty"`
 }
 
-// VersionFindings is the record of what a scan found in a version of a template.
+// VersionFindings is the record of what a scan found in a version of a template. Its ID is that of the template and
+// the content ID, with a slash between them.
 type VersionFindings struct {
-	api.VersionFindings
-	Reported time.Time `json:"reported"`
+	TemplateID string    `json:"template_id"`
+	Tag        string    `json:"tag"`
+	ContentID  string    `json:"content_id"`
+	Database   time.Time `json:"database"`
+	Reported   time.Time `json:"reported"`
+	Found      string    `json:"found"` // what findings.Encode returned: a text takes less memory than a list
 }
 
 // KnownTemplate is the last known state of a template at the registry. Starts use it while the

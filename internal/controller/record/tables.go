@@ -35,7 +35,7 @@ type Tables struct {
 	KnownTemplates  *store.Table[KnownTemplate]       // last known states of templates, by id
 	JoinTokens      *store.Table[JoinToken]
 	AgentRollouts   *store.Table[farm.AgentRollout] // the last one, under LastRollout
-	Findings        *store.Table[VersionFindings]   // in versions of templates, by content ID
+	Findings        *store.Table[VersionFindings]   // in versions of templates
 }
 
 // NewTables creates the empty tables. render returns what is kept encoded with each instance; nil

@@ -49,6 +49,7 @@ func (t *Templates) deleteAtRegistry(ctx context.Context, id string) error {
 		return registryError(err)
 	}
 	t.known.remove(strings.ToLower(id))
+	t.removed(ctx, strings.ToLower(id), nil)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/record"
@@ -38,6 +39,9 @@ type Options struct {
 	Rights   RightsQuery // what callers may do at the registry; nil: everything
 	Events   Events
 	IsLeader func() bool // whether this replica compares the known templates with the registry's list
+	// Removed is called when contents of a template were removed from the registry; nil contents are all of them.
+	// Its error is logged: the removal is not repeated.
+	Removed func(ctx context.Context, template string, contents []string) error
 }
 
 // Templates are the templates of the registry.
@@ -155,12 +159,38 @@ func (t *Templates) Revert(ctx context.Context, id, tag string, number *int) err
 		transfer.VersionRef{ID: detail.ID, Tag: v.Tag, Number: &v.Number, ContentID: v.ContentID})
 	switch {
 	case err == nil:
+		t.removed(ctx, strings.ToLower(detail.ID), removedContents(detail, v.Number))
 		return nil
 	case farm.CodeOf(err) == farm.CodeNoVersion: // reverted a moment ago
 		return farm.Refused("No such tag %s", v.Tag)
 	default:
 		return registryError(err)
 	}
+}
+
+// removed reports contents that were removed from the registry.
+func (t *Templates) removed(ctx context.Context, template string, contents []string) {
+	if t.opts.Removed == nil {
+		return
+	}
+	if err := t.opts.Removed(context.WithoutCancel(ctx), template, contents); err != nil {
+		t.db.Log.WarnContext(ctx, "removing what is kept of a removed template failed; it expires",
+			"template", template, "error", err)
+	}
+}
+
+// removedContents returns the contents that no version of a template has that is older than a number.
+func removedContents(d api.TemplateDetail, number int) []string {
+	gone := []string{}
+	for _, v := range d.Versions {
+		stays := slices.ContainsFunc(d.Versions, func(o api.TemplateVersion) bool {
+			return o.Number < number && o.ContentID == v.ContentID
+		})
+		if v.Number >= number && !stays {
+			gone = append(gone, v.ContentID)
+		}
+	}
+	return gone
 }
 
 // version returns a version, and its template, to a caller with the required right.

@@ -16,7 +16,7 @@ import (
 // maxScans is the maximum number of concurrent requests with scan results: each takes some 30 MiB.
 const maxScans = 4
 
-// scanRoutes are the routes of host scan results.
+// scanRoutes are the routes of scan results.
 func (s *server) scanRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /api/v1/node/scan", Permission: "list_nodes", Handle: s.nodeScan},
@@ -31,6 +31,11 @@ func (s *server) scanRoutes() []rest.Route {
 			MaxBody:    api.MaxNodeScan,
 			VerifyNode: s.verifyNode, Handle: s.storeOwnScan,
 		},
+		{
+			Pattern: "PUT " + api.PathVersionFindings, Permission: "report_scan", OwnEvents: true, DecodesBody: true,
+			MaxBody: maxFindings, Handle: s.storeFindings,
+		},
+		{Pattern: "GET " + api.PathAffected, Permission: "list_vms", Handle: s.affected},
 	}
 }
 
@@ -195,7 +200,39 @@ func (s *server) storeScan(r *rest.Request, may func(*api.NodeScanSummary) error
 			return err
 		}
 	}
-	return s.controller.Scans.Put(r.Context(), scan, packed)
+	return s.controller.Scans.Put(r.Context(), scan, packed, foundOnNode(f.fields["vulnerabilities"]))
+}
+
+// foundOnNode returns the vulnerabilities in the results of a node, as far as they have the form of the host scanner's.
+func foundOnNode(list json.RawMessage) (found []api.FoundVulnerability) {
+	var rows []struct {
+		Vulnerability struct {
+			ID                     string
+			RelatedVulnerabilities []struct{ ID string }
+			Severity               string
+			FixedVersions          []string
+		}
+		Package struct{ Name, Version string }
+	}
+	if json.Unmarshal(list, &rows) != nil {
+		return nil
+	}
+	for _, row := range rows {
+		v := row.Vulnerability
+		one := api.FoundVulnerability{
+			ID: v.ID, Package: row.Package.Name, Version: row.Package.Version, Severity: v.Severity,
+		}
+		if len(v.FixedVersions) > 0 {
+			one.Fixed = v.FixedVersions[0]
+		}
+		for _, related := range v.RelatedVulnerabilities {
+			if len(one.Aliases) < api.MaxAliases && related.ID != v.ID {
+				one.Aliases = append(one.Aliases, related.ID)
+			}
+		}
+		found = append(found, one)
+	}
+	return found
 }
 
 // scanFields are the fields of a body with scan results.

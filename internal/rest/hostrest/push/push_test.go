@@ -205,7 +205,7 @@ func TestWhatIsRefused(t *testing.T) {
 	h, s := sending(t, y)
 	must(t, y.Scans.Put(t.Context(), api.NodeScanSummary{
 		NodeID: y.node.NodeID, Host: "x", Scanner: "x", Version: "1", Scanned: time.Now().Add(2 * time.Second),
-	}, nil))
+	}, nil, nil))
 	scan(t, h, dir)
 	until(t, "a refusal", func() bool { return s.Status().Error != "" })
 	until(t, "what was refused", func() bool { return s.Status().Sent != nil && y.kept(t).Host == "build-7" })

@@ -1,0 +1,178 @@
+package findings
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// The encoding of found vulnerabilities is a line for each: its IDs with commas between them, the package, its
+// version, the fixed version and the severity, with tabs between them. The lines are in order, each once.
+
+const (
+	// maxText is the length of a field in bytes.
+	maxText = 255
+	// maxEncoded is the size of all lines in a record, as JSON.
+	maxEncoded = 768 << 10
+)
+
+var severities = []string{"", "low", "medium", "high", "critical", "unknown"}
+
+// Encode returns found vulnerabilities as text.
+func Encode(list []api.FoundVulnerability) (string, error) {
+	if len(list) > api.MaxVersionFindings {
+		return "", farm.Invalid("vulnerabilities", "must have at most %d elements", api.MaxVersionFindings)
+	}
+	lines := make([]string, len(list))
+	for i := range list {
+		if err := validate(&list[i]); err != nil {
+			return "", err
+		}
+		lines[i] = line(&list[i])
+	}
+	slices.Sort(lines)
+	text := strings.Join(slices.Compact(lines), "")
+	if raw, err := json.Marshal(text); err != nil || len(text) > api.MaxVersionFindingText || len(raw) > maxEncoded {
+		return "", farm.Invalid("vulnerabilities", "must have at most %d bytes in all fields", api.MaxVersionFindingText)
+	}
+	return text, nil
+}
+
+// EncodeSome is Encode for results that are kept in any case: what is invalid or exceeds a limit is left out, the
+// lowest severities first.
+func EncodeSome(list []api.FoundVulnerability) string {
+	list = slices.DeleteFunc(slices.Clone(list), func(v api.FoundVulnerability) bool { return validate(&v) != nil })
+	slices.SortStableFunc(list, func(a, b api.FoundVulnerability) int { return cmp.Compare(rank(b), rank(a)) })
+	for n := min(len(list), api.MaxVersionFindings); n > 0; n /= 2 {
+		if text, err := Encode(list[:n]); err == nil {
+			return text
+		}
+	}
+	return ""
+}
+
+// rank orders severities; an unknown one may be any.
+func rank(v api.FoundVulnerability) int { return slices.Index(severities[:5], v.Severity) }
+
+func line(v *api.FoundVulnerability) string {
+	names := canonical(v.ID)
+	for _, id := range v.Aliases {
+		names += "," + canonical(id)
+	}
+	return strings.Join([]string{names, v.Package, v.Version, v.Fixed, v.Severity}, "\t") + "\n"
+}
+
+func validate(v *api.FoundVulnerability) error {
+	switch {
+	case !ValidID(v.ID):
+		return farm.Invalid("vulnerabilities", "must have in id an ID such as CVE-2019-10744, of at most %d bytes",
+			api.MaxVulnerabilityBytes)
+	case len(v.Aliases) > api.MaxAliases, slices.ContainsFunc(v.Aliases, func(id string) bool { return !ValidID(id) }):
+		return farm.Invalid("vulnerabilities", "must have in aliases at most %d IDs of at most %d bytes", api.MaxAliases,
+			api.MaxVulnerabilityBytes)
+	case !slices.Contains(severities, v.Severity):
+		return farm.Invalid("vulnerabilities", "must have in severity low, medium, high, critical or unknown")
+	}
+	for _, text := range []string{v.Package, v.Version, v.Fixed} {
+		if len(text) > maxText || !utf8.ValidString(text) || strings.ContainsFunc(text, isControl) {
+			return farm.Invalid("vulnerabilities",
+				"must have in package, version and fixed at most %d bytes and no control characters", maxText)
+		}
+	}
+	return nil
+}
+
+// ValidID reports whether a text has the form of the ID of a vulnerability.
+func ValidID(id string) bool {
+	return id != "" && len(id) <= api.MaxVulnerabilityBytes &&
+		!strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' || r == ',' })
+}
+
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }
+
+// decode returns the vulnerability of a line: names are its IDs.
+func decode(names, rest string) (v api.FoundVulnerability) {
+	all := strings.Split(names, ",")
+	fields := strings.SplitN(rest, "\t", 4)
+	v.ID = all[0]
+	if len(all) > 1 {
+		v.Aliases = all[1:]
+	}
+	for i, to := range []*string{&v.Package, &v.Version, &v.Fixed, &v.Severity} {
+		if i < len(fields) {
+			*to = fields[i]
+		}
+	}
+	return v
+}
+
+// canonical returns the spelling in which an ID is kept: in upper case, and those of GitHub as GitHub writes them.
+func canonical(id string) string {
+	const github = "GHSA-"
+	upper := strings.ToUpper(id)
+	if rest, ok := strings.CutPrefix(upper, github); ok {
+		return github + strings.ToLower(rest)
+	}
+	return upper
+}
+
+// among returns the vulnerabilities of a text that have one of the IDs, which are canonical.
+func among(text string, ids []string) (hit []api.FoundVulnerability) {
+	var lines []int // where they begin
+	for _, id := range ids {
+		for from := 0; ; {
+			i := strings.Index(text[from:], id)
+			if i < 0 {
+				break
+			}
+			at := from + i
+			begin := strings.LastIndexByte(text[:at], '\n') + 1
+			if isWholeID(text[begin:at], text[at+len(id):]) {
+				lines = append(lines, begin)
+			}
+			from = at + len(id)
+		}
+	}
+	slices.Sort(lines)
+	for _, begin := range slices.Compact(lines) {
+		line, _, _ := strings.Cut(text[begin:], "\n")
+		names, rest, _ := strings.Cut(line, "\t")
+		hit = append(hit, decode(names, rest))
+	}
+	return hit
+}
+
+// isWholeID reports whether a text is an ID: before is what precedes it in its line, after what follows.
+func isWholeID(before, after string) bool {
+	return (before == "" || before[len(before)-1] == ',' && !strings.Contains(before, "\t")) &&
+		(strings.HasPrefix(after, ",") || strings.HasPrefix(after, "\t"))
+}
+
+// Added returns the IDs of the vulnerabilities that were not there before, in order, each once. One that is there
+// with another of its IDs is not new.
+func Added(before, after string) (added []string) {
+	old := map[string]bool{}
+	for line := range strings.Lines(before) {
+		for _, id := range namesOf(line) {
+			old[id] = true
+		}
+	}
+	for line := range strings.Lines(after) {
+		if ids := namesOf(line); !slices.ContainsFunc(ids, func(id string) bool { return old[id] }) {
+			added = append(added, ids[0])
+		}
+	}
+	slices.Sort(added)
+	return slices.Compact(added)
+}
+
+// namesOf returns the IDs in a line.
+func namesOf(line string) []string {
+	names, _, _ := strings.Cut(line, "\t")
+	return strings.Split(names, ",")
+}
