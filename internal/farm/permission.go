@@ -67,7 +67,7 @@ var servicePermissions = map[Service][]PermissionInfo{
 			"change_node_config", "Nodes", "Configure nodes",
 			"Change capacity, name and drain mode of nodes, and update them.",
 		},
-		{"report_scan", "Nodes", "Report scans", "Send what the host scanner has found on nodes."},
+		{"report_scan", "Nodes", "Report scans", "Send what scanners have found on nodes and in versions."},
 		{"create_group", "Node groups", "Create groups", "Create node groups."},
 		{"get_groups", "Node groups", "List groups", "See node groups."},
 		{"delete_group", "Node groups", "Delete groups", "Delete node groups."},

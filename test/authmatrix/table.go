@@ -81,7 +81,7 @@ var lines = map[string]string{
 		known: G/api/v1/status G/api/v1/rights G/api/v1/search G/api/v1/filter/complete G/api G/api/v1/openapi.yaml G/api/v1/openapi.json
 		get_config: G/api/v1/maintenance
 		change_config: P/api/v1/maintenance D/api/v1/maintenance U/api/v1/macaddr D/api/v1/macaddr
-		list_vms: G/api/v1/vm G/api/v1/vm/page G/api/v1/vm/history G/api/v1/vm/watch
+		list_vms: G/api/v1/vm G/api/v1/vm/page G/api/v1/vm/history G/api/v1/vm/watch G/api/v1/vulnerability/affected
 		start_vm: P/api/v1/vm
 		terminate_vm: D/api/v1/vm
 		update_vm: U/api/v1/vm P/api/v1/rpc/vm/restart G/api/v1/vm/console
@@ -90,7 +90,7 @@ var lines = map[string]string{
 		list_nodes: G/api/v1/node G/api/v1/node/page G/api/v1/node/rollout G/api/v1/registry/vm/nodes G/api/v1/node/scan G/api/v1/node/scans G/api/v1/usb G/api/v1/vlan G/api/v1/macaddr
 		delete_node: D/api/v1/node
 		change_node_config: P/api/v1/node/config U/api/v1/node/update G/api/v1/node/adopt P/api/v1/node/adopt G/api/v1/node/token P/api/v1/node/token D/api/v1/node/token P/api/v1/node/rollout U/api/v1/node/rollout
-		report_scan: U/api/v1/node/scan
+		report_scan: U/api/v1/node/scan U/api/v1/vulnerability/version
 		create_group: P/api/v1/group
 		get_groups: G/api/v1/group
 		update_group: U/api/v1/group

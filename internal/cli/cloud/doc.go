@@ -17,6 +17,6 @@ func Commands(s cli.Streams) []*cobra.Command {
 		instanceCommand(s), templateCommand(s), imageCommand(s), groupCommand(s), keyCommand(s), permissionCommand(s),
 		usbCommand(s), macCommand(s), vlanCommand(s),
 		eventCommand(s), logCommand(s), fileCommand(s), statsCommand(s), usageCommand(s), statusCommand(s),
-		maintenanceCommand(s), searchCommand(s), contextCommand(s),
+		maintenanceCommand(s), searchCommand(s), vulnerabilityCommand(s), contextCommand(s),
 	}
 }

@@ -61,6 +61,9 @@ var sentences = map[farm.EventName]sentence{
 		"shield", "", "The host scan of {node} has new results", "The host scans of {count} nodes have new results",
 		nil,
 	},
+	farm.EventVulnerabilityFound: {
+		"shield", "warn", "A scan found new vulnerabilities", "{count} scans found new vulnerabilities", nil,
+	},
 	farm.EventNodeOffline:    {"wifi", "bad", "{node} went offline", "{count} nodes went offline", nil},
 	farm.EventNodeUnhealthy:  {"alert", "bad", "{node} became unhealthy", "{count} nodes became unhealthy", nil},
 	farm.EventNodeRecovered:  {"ok", "ok", "{node} recovered", "{count} nodes recovered", nil},

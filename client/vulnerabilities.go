@@ -1,0 +1,22 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// PutVersionFindings stores the vulnerabilities in a version, in place of older ones; an empty list removes them. It
+// returns ErrConflict if there are those of a newer vulnerability database.
+func (c *Controller) PutVersionFindings(ctx context.Context, v api.VersionFindings) error {
+	return c.do(ctx, call{method: http.MethodPut, path: api.PathVersionFindings, body: v, again: true}, nil)
+}
+
+// Affected returns the versions, nodes and instances that vulnerabilities affect, as far as scans reported it.
+func (c *Controller) Affected(ctx context.Context, ids ...string) (api.Affected, error) {
+	q := url.Values{"id": {strings.Join(ids, ",")}}
+	return fetch[api.Affected](ctx, c.service, get(api.PathAffected, q))
+}
