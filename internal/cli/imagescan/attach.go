@@ -24,9 +24,39 @@ import (
 type attachOptions struct {
 	registryURL string
 
-	client    *client.Registry // nil: results are not attached
+	client *client.Registry // nil: results are not attached
+	identity
+}
+
+// identity is who calls a service.
+type identity struct {
 	caller    cloud.Caller
 	anonymous bool // no credentials are set
+}
+
+// clientOptions returns the options of a client with the credentials of buildyard.
+func (o *identity) clientOptions(g *globals) (client.Options, error) {
+	v, err := config.Load(config.ClientTable, config.Sources{Env: os.LookupEnv, Stdin: g.In})
+	if err != nil {
+		return client.Options{}, err
+	}
+	co, as, err := cloud.ClientOptions(v)
+	co.UserAgent = "imagescan"
+	o.caller, o.anonymous = as, true
+	for _, key := range []string{config.RootToken, config.ClientBearer, config.ClientKeyID, config.ClientCert} {
+		o.anonymous = o.anonymous && v.String(key) == ""
+	}
+	return co, err
+}
+
+// withAdvice adds advice to the error of a service whose address a flag has.
+func (o *identity) withAdvice(ctx context.Context, err error, flag string) error {
+	if o.anonymous && errors.Is(err, client.ErrUnauthenticated) {
+		return cli.Exit(cli.ExitDenied,
+			fmt.Errorf("%w: set credentials of buildyard in the environment: %s, or %s and %s, or %s and %s",
+				err, config.RootToken, config.ClientKeyID, config.ClientKeyString, config.ClientCert, config.ClientKey))
+	}
+	return cloud.WithAdvice(ctx, err, cloud.Target{Flag: flag, Caller: o.caller})
 }
 
 func (o *attachOptions) addFlags(fs *pflag.FlagSet) {
@@ -53,36 +83,22 @@ func (o *attachOptions) openClient(g *globals) error {
 	if o.registryURL == "" {
 		return nil
 	}
-	v, err := config.Load(config.ClientTable, config.Sources{Env: os.LookupEnv, Stdin: g.In})
+	co, err := o.clientOptions(g)
 	if err != nil {
 		return cli.Usage(err)
 	}
-	co, as, err := cloud.ClientOptions(v)
-	if err != nil {
-		return cli.Usage(err)
-	}
-	co.UserAgent = "imagescan"
 	if o.client, err = client.NewRegistry(o.registryURL, co); err != nil {
 		return cli.Usage(fmt.Errorf("--attach: %w", err))
-	}
-	o.caller, o.anonymous = as, true
-	for _, key := range []string{config.RootToken, config.ClientBearer, config.ClientKeyID, config.ClientCert} {
-		o.anonymous = o.anonymous && v.String(key) == ""
 	}
 	return nil
 }
 
 // withAdvice adds advice to the error of a registry that rejects results.
 func (o *attachOptions) withAdvice(ctx context.Context, err error) error {
-	if o.anonymous && errors.Is(err, client.ErrUnauthenticated) {
-		return cli.Exit(cli.ExitDenied,
-			fmt.Errorf("%w: set credentials of buildyard in the environment: %s, or %s and %s, or %s and %s",
-				err, config.RootToken, config.ClientKeyID, config.ClientKeyString, config.ClientCert, config.ClientKey))
-	}
 	if errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrNoVersion) {
 		err = fmt.Errorf("template or tag not found in the registry at %s: %w", o.registryURL, err)
 	}
-	return cloud.WithAdvice(ctx, err, cloud.Target{Flag: "--attach", Caller: o.caller})
+	return o.identity.withAdvice(ctx, err, "--attach")
 }
 
 // fatalCodes are the errors that would also occur for every other version.

@@ -55,24 +55,32 @@ func (g *globals) databaseTarget() (path string, s settings, err error) {
 func dbBuildCommand(g *globals) *cobra.Command {
 	var temp string
 	var rejected bool
-	cmd := &cobra.Command{
+	var rematch rematchOptions
+	cmd := rematch.add(&cobra.Command{
 		Use:   "build PATH...",
 		Short: "Build the database from advisory files",
 		Long: `build builds a new database from feeds in directories and archives (.zip, .tar.gz, .tar.zst, .json.gz):
 Go, RustSec, RubySec, PyPA, GHSA and Homebrew advisories, OSV archives, NVD 2.0 feeds and records, CVE
 5.1 records, the catalog of known exploited vulnerabilities, and EPSS. Formats are detected by
-content. Invalid records are counted and listed, and do not affect the others.`,
+content. Invalid records are counted and listed, and do not affect the others.` + rematchHelp,
 		Example: `  imagescan db build advisories/
   imagescan db build npm.zip PyPI.zip nvdcve-2.0-2026.json.gz epss_scores.csv.gz --db-path vuln.db`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, _, err := g.databaseTarget()
+			path, s, err := g.databaseTarget()
 			if err != nil {
 				return err
 			}
-			return g.buildDatabase(cmd.Context(), build.Options{Inputs: args, Target: path, Temp: temp}, rejected)
+			if err := rematch.open(g); err != nil {
+				return err
+			}
+			o := build.Options{Inputs: args, Target: path, Temp: temp}
+			if err := g.buildDatabase(cmd.Context(), o, rejected); err != nil {
+				return err
+			}
+			return rematch.run(cmd.Context(), g, s)
 		},
-	}
+	})
 	cmd.Flags().StringVar(&temp, "temp-dir", "", "directory for temporary files (default: that of the database)")
 	cmd.Flags().BoolVar(&rejected, "show-rejected", false, "list rejected records with reasons")
 	return cmd

@@ -80,13 +80,15 @@ var outcomeTexts = map[update.Outcome]string{
 }
 
 func dbUpdateCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
+	var rematch rematchOptions
+	return rematch.add(&cobra.Command{
 		Use:   "update",
 		Short: "Update the database",
 		Long: `update reads the listing at db-update-url of the configuration file. If there is a newer database, it
-downloads, verifies and installs it. On failure the old database stays.`,
-		Example: `  imagescan db update -c imagescan.yml`,
-		Args:    cobra.NoArgs,
+downloads, verifies and installs it. On failure the old database stays.` + rematchHelp,
+		Example: `  imagescan db update -c imagescan.yml
+  imagescan db update -c imagescan.yml --controller http://controller.example:8090`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, s, err := g.databaseTarget()
 			if err != nil {
@@ -96,6 +98,9 @@ downloads, verifies and installs it. On failure the old database stays.`,
 				return cli.Usage(
 					errors.New("db-update-url is not set; set it in a configuration file and pass the file with -c"))
 			}
+			if err := rematch.open(g); err != nil {
+				return err
+			}
 			l := g.newProgressLine()
 			defer l.Clear()
 			o, err := g.updateOptions(path, s, l)
@@ -104,9 +109,12 @@ downloads, verifies and installs it. On failure the old database stays.`,
 			}
 			st, err := update.Update(cmd.Context(), o)
 			l.Clear()
-			return g.printDatabase(path, st, err)
+			if err := g.printDatabase(path, st, err); err != nil {
+				return err
+			}
+			return rematch.run(cmd.Context(), g, s)
 		},
-	}
+	})
 }
 
 // printDatabase prints the current database.
@@ -120,15 +128,19 @@ func (g *globals) printDatabase(path string, st update.Status, err error) error 
 }
 
 func dbImportCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
+	var rematch rematchOptions
+	return rematch.add(&cobra.Command{
 		Use:     "import FILE",
 		Short:   "Import an exported database",
-		Long:    `import verifies and installs a file of "imagescan db export", or a database.`,
+		Long:    `import verifies and installs a file of "imagescan db export", or a database.` + rematchHelp,
 		Example: `  imagescan db import vuln.bundle`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, s, err := g.databaseTarget()
 			if err != nil {
+				return err
+			}
+			if err := rematch.open(g); err != nil {
 				return err
 			}
 			l := g.newProgressLine()
@@ -139,9 +151,12 @@ func dbImportCommand(g *globals) *cobra.Command {
 			}
 			st, err := update.Import(cmd.Context(), args[0], o)
 			l.Clear()
-			return g.printDatabase(path, st, err)
+			if err := g.printDatabase(path, st, err); err != nil {
+				return err
+			}
+			return rematch.run(cmd.Context(), g, s)
 		},
-	}
+	})
 }
 
 func dbExportCommand(g *globals) *cobra.Command {

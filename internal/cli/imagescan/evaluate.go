@@ -81,6 +81,8 @@ func (o *matchOptions) rules(ctx context.Context, s settings) (r match.Rules, er
 type evaluator struct {
 	db    *vulndb.DB
 	rules match.Rules
+	// configured are the rules of the configuration file alone; nil: there are no others.
+	configured *match.Rules
 }
 
 // newEvaluator updates and opens the database of a scan.
@@ -96,7 +98,11 @@ func (o *matchOptions) newEvaluator(ctx context.Context, g *globals, s settings)
 	if err != nil {
 		return nil, err
 	}
-	return &evaluator{db, rules}, nil
+	j := &evaluator{db: db, rules: rules}
+	if o.minScore > 0 || o.minSeverity != "" || len(o.vexPaths) > 0 || o.baselinePath != "" {
+		j.configured = &match.Rules{IgnoredPackages: s.IgnorePackages, IgnoredCVEs: s.IgnoreCVEs}
+	}
+	return j, nil
 }
 
 // openDatabase opens the database.
@@ -180,6 +186,13 @@ func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory)
 		return r, withAdvice(err)
 	}
 	r.findings, r.Matches = res.Findings, report.Matches(res.Findings)
+	if r.unfiltered = res.Findings; j.configured != nil && inv.ID != "" {
+		all, err := match.Match(ctx, j.db, inv.Packages, match.Options{Rules: *j.configured})
+		if err != nil {
+			return r, withAdvice(err)
+		}
+		r.unfiltered = all.Findings
+	}
 	info := j.db.Info()
 	c := &r.Coverage
 	c.Database = toScanDatabase(info)

@@ -16,6 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan"
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/disk"
+	"github.com/buildyard/buildyard/internal/scan/scanned"
 	"github.com/buildyard/buildyard/internal/scan/stepcache"
 )
 
@@ -25,9 +26,41 @@ type inventoryOptions struct {
 	ignoreSystem bool
 	macOS        bool
 	snapshotName string
-	cacheDir     string // "": in the user's cache directory
-	noCache      bool
-	nameSource   bool // messages name the source
+	cacheOptions
+	noCache    bool
+	nameSource bool // messages name the source
+}
+
+// cacheOptions select the directory with results of scans of templates.
+type cacheOptions struct {
+	cacheDir string // "": in the user's cache directory
+}
+
+func (o *cacheOptions) addFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.cacheDir, "cache-dir", "",
+		"directory for results of template scans (default: in the user's cache directory)")
+	_ = cmd.MarkFlagDirname("cache-dir")
+}
+
+// path returns the directory; "" is none.
+func (o *cacheOptions) path() string {
+	if o.cacheDir != "" {
+		return o.cacheDir
+	}
+	user, err := os.UserCacheDir()
+	if err != nil {
+		return "" // without a home directory nothing is kept
+	}
+	return filepath.Join(user, "buildyard", "imagescan")
+}
+
+// versions returns where the packages of scanned versions are kept; nil is nowhere.
+func (o *cacheOptions) versions() *scanned.Versions {
+	dir := o.path()
+	if dir == "" {
+		return nil
+	}
+	return scanned.Open(filepath.Join(dir, "versions"))
 }
 
 func (o *inventoryOptions) addFlags(cmd *cobra.Command) {
@@ -37,27 +70,41 @@ func (o *inventoryOptions) addFlags(cmd *cobra.Command) {
 	fs.BoolVar(&o.macOS, "macos", false, "also catalog macOS itself as a package")
 	fs.StringVar(&o.snapshotName, "snapshot", "",
 		"APFS snapshot to scan; other volumes are skipped (default: current files)")
-	fs.StringVar(&o.cacheDir, "cache-dir", "",
-		"directory for results of template scans (default: in the user's cache directory)")
+	o.addFlag(cmd)
 	fs.BoolVar(&o.noCache, "no-cache", false, "scan templates in full and keep nothing for later versions")
 	_ = cmd.MarkFlagDirname("storage-dir")
-	_ = cmd.MarkFlagDirname("cache-dir")
 }
 
 // cache returns where steps of scans of templates are kept; nil is nowhere.
 func (o *inventoryOptions) cache() *stepcache.Cache {
-	dir := o.cacheDir
-	if dir == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return nil // without a home directory nothing is kept
-		}
-		dir = filepath.Join(user, "buildyard", "imagescan")
-	}
-	if o.noCache {
+	dir := o.path()
+	if o.noCache || dir == "" {
 		return nil
 	}
 	return stepcache.Open(dir, stepcache.MaxBytes)
+}
+
+// keptVersions returns where the packages of scanned versions are kept; nil is nowhere.
+func (o *inventoryOptions) keptVersions() *scanned.Versions {
+	if o.noCache || o.snapshotName != "" {
+		return nil
+	}
+	return o.versions()
+}
+
+// keep keeps the packages of a scanned version for later vulnerability databases.
+func (o *inventoryOptions) keep(g *globals, inv *scan.Inventory) {
+	kept := o.keptVersions()
+	if kept == nil || inv.ID == "" {
+		return
+	}
+	storage, err := filepath.Abs(o.storageDir)
+	if err == nil {
+		err = kept.Save(keptVersion(inv, storage))
+	}
+	if err != nil {
+		g.printMessage("Note: the packages were not kept for later vulnerability databases: %v", err)
+	}
 }
 
 // catalogSources catalogs every selected source, and passes each inventory to do.
@@ -80,6 +127,7 @@ func (o *inventoryOptions) catalogSources(
 			g.printMessage("%s:", inv.Source)
 		}
 		printInventory(g, inv)
+		o.keep(g, inv)
 		return do(inv)
 	}
 	err := scan.CatalogEach(ctx, src, so, each)

@@ -29,6 +29,7 @@ type scanOptions struct {
 	showPackages bool
 	failOn       string
 	attach       attachOptions
+	controller   controllerOptions
 }
 
 func scanCommand(g *globals) *cobra.Command {
@@ -70,6 +71,7 @@ Exit code 7: a part could not be read (it is listed); 8: --fail-on matched a fin
 	fs.StringVar(&o.failOn, "fail-on",
 		"", "exit with code 8 on findings of this severity, score or kev; comma-separated")
 	o.attach.addFlags(fs)
+	o.controller.addFlags(fs)
 	formats := make([]string, len(report.Formats))
 	for i, f := range report.Formats {
 		formats[i] = string(f)
@@ -110,7 +112,8 @@ func (o *scanOptions) plan(args []string) (p scanPlan, err error) {
 			return p, fmt.Errorf("--fail-on: %w", err)
 		}
 	}
-	return p, errors.Join(o.checkExclusive(p), o.attach.check(p.source, o.showPackages))
+	return p, errors.Join(o.checkExclusive(p), o.attach.check(p.source, o.showPackages),
+		o.controller.check(p.source, o.showPackages))
 }
 
 // checkExclusive returns an error for mutually exclusive options.
@@ -141,7 +144,7 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer closeLog()
-	if err := o.attach.openClient(o.globals); err != nil {
+	if err := errors.Join(o.attach.openClient(o.globals), o.controller.openClient(o.globals)); err != nil {
 		return err
 	}
 	if o.reportDest, err = o.destination(p, s); err != nil {
@@ -162,7 +165,9 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 	if err := o.write(ctx, p, found); err != nil {
 		return err
 	}
-	if err := o.attach.attachAll(ctx, o.globals, found); err != nil {
+	err = errors.Join(o.attach.attachAll(ctx, o.globals, found),
+		o.controller.sendScanned(ctx, o.globals, o.keptVersions(), found))
+	if err != nil {
 		return err
 	}
 	return o.exitError(p, found)
@@ -189,8 +194,9 @@ func (o *scanOptions) destination(p scanPlan, s settings) (*destination, error) 
 // scanResult is the report of one source, with the data for the exit status.
 type scanResult struct {
 	report.Report
-	inventory *scan.Inventory
-	findings  []match.Finding
+	inventory  *scan.Inventory
+	findings   []match.Finding
+	unfiltered []match.Finding // with the rules of the configuration file alone
 }
 
 // scan catalogs the sources and matches their packages.

@@ -34,6 +34,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"licence": licence, "apfs": apfs,
 			"template": template, "locked": locked, "evil": evil, "signalled": signalled,
+			"controller": controller,
 		},
 	})
 }

@@ -159,6 +159,7 @@ func TestRoutesWithSeparateEvents(t *testing.T) {
 		"POST /api/v1/registry/vm/distribute": farm.EventDistribute,
 		"DELETE /api/v1/registry/vm":          farm.EventDeleteRegistryVM,
 		"PUT /api/v1/node/scan":               farm.EventNodeScanned, // when its numbers are others than before
+		"PUT " + api.PathVersionFindings:      farm.EventVulnerabilityFound,
 	}
 	for _, r := range controllerrest.Routes() {
 		if r.OwnEvents != (told[r.Pattern] != "") {

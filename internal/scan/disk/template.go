@@ -74,6 +74,19 @@ func (s *Storage) LatestVersions() (tags []TemplateVersion, damaged []layout.Dam
 	return tags, damaged, nil
 }
 
+// Contents returns the contents that the versions of all templates have, by the ID of the template, and nothing of
+// damaged ones.
+func (s *Storage) Contents() (contents map[string][]string, damaged []layout.DamagedTemplate, err error) {
+	list, damaged, err := s.dir.Templates()
+	contents = make(map[string][]string, len(list))
+	for i := range list {
+		for k := range list[i].Versions {
+			contents[list[i].ID] = append(contents[list[i].ID], list[i].Versions[k].ContentID)
+		}
+	}
+	return contents, damaged, err
+}
+
 // LatestTemplates lists the newest version of every template of a registry's storage.
 func LatestTemplates(storage string) ([]TemplateVersion, []layout.DamagedTemplate, error) {
 	s, err := OpenStorage(storage)
