@@ -26,7 +26,7 @@ const (
 	KindKnownTemplate  = store.Kind("l")
 	KindJoinToken      = store.Kind("j")
 	KindAgentRollout   = store.Kind("w")
-	KindFindings       = store.Kind("x")
+	KindFindings       = store.Kind("vf") // all letters are taken
 )
 
 // Indexes of the tables.
