@@ -128,8 +128,14 @@ var onlys = []only{
 		"std", "api", "internal/auth", "internal/controller/record", "internal/farm",
 	}, controllerPart},
 	{[]string{"internal/controller/nodescans"}, []string{
-		"std", "api", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/store",
+		"std", "api", "internal/controller/lockorder", "internal/controller/record", "internal/controller/vulntext",
+		"internal/farm", "internal/store",
 	}, controllerPart},
+	{[]string{"internal/controller/findings"}, []string{
+		"std", "api", "internal/controller/record", "internal/controller/vulntext", "internal/farm", "internal/store",
+		"github.com/google/uuid",
+	}, controllerPart},
+	{[]string{"internal/controller/vulntext"}, []string{"std", "api", "internal/farm"}, "it is the form of a text"},
 	{[]string{"internal/controller/election"}, []string{
 		"std", "internal/controller/record", "internal/store",
 	}, controllerPart},

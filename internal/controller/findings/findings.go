@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/vulntext"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -21,8 +22,6 @@ const (
 	// retention is how long findings are kept that no scanner reports again. A scanner reports those of all
 	// versions that it knows at least every week, as long as its database is updated.
 	retention = 90 * 24 * time.Hour
-	// maxEventIDs is the number of IDs in an event.
-	maxEventIDs = 100
 	// maxTag is the length of a tag in bytes.
 	maxTag = 255
 	// contentIDDigits is the length of a content ID.
@@ -71,9 +70,9 @@ func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 		return err
 	}
 	w := store.Writer(f.db.Store)
-	if added := Added(before, next.Found); len(added) > 0 {
+	if added := vulntext.Added(before, next.Found); len(added) > 0 {
 		w = f.withEvent(w, func() farm.Event {
-			return FoundEvent(map[string]any{
+			return vulntext.FoundEvent(map[string]any{
 				"template_id": next.TemplateID, "tag": next.Tag, "content_id": next.ContentID,
 			}, added)
 		})
@@ -109,26 +108,20 @@ func conflict(err error) error {
 	return err
 }
 
-// FoundEvent returns the event that vulnerabilities were found that were not there before.
-func FoundEvent(about map[string]any, added []string) farm.Event {
-	about["count"], about["vulnerabilities"] = len(added), added[:min(len(added), maxEventIDs)]
-	return farm.Event{Name: farm.EventVulnerabilityFound, Extra: about}
-}
-
 // newRecord checks findings, and returns their record.
 func (f *Findings) newRecord(v api.VersionFindings) (*record.VersionFindings, error) {
 	id, err := uuid.Parse(v.TemplateID)
 	switch {
 	case err != nil:
 		return nil, farm.Invalid("template_id", "must be the ID of a template")
-	case v.Tag == "" || len(v.Tag) > maxTag || strings.ContainsFunc(v.Tag, isControl):
+	case v.Tag == "" || len(v.Tag) > maxTag || strings.ContainsFunc(v.Tag, vulntext.IsControl):
 		return nil, farm.Invalid("tag", "must have 1 to %d bytes and no control characters", maxTag)
 	case len(v.ContentID) != contentIDDigits || strings.Trim(v.ContentID, "0123456789abcdef") != "":
 		return nil, farm.Invalid("content_id", "must be the content ID of the scanned version: 64 hex digits")
 	case v.Database.IsZero():
 		return nil, farm.Invalid("database", "is required: want a time such as 2026-01-31T12:00:00Z")
 	}
-	found, err := Encode(v.Vulnerabilities)
+	found, err := vulntext.Encode(v.Vulnerabilities)
 	return &record.VersionFindings{
 		TemplateID: id.String(), Tag: v.Tag, ContentID: v.ContentID, Database: v.Database.UTC(), Reported: f.db.Now(),
 		Found: found,
@@ -169,14 +162,14 @@ func (f *Findings) Remove(ctx context.Context, template string, contents []strin
 func (f *Findings) Affected(ids []string) api.Affected {
 	wanted := make([]string, len(ids))
 	for i, id := range ids {
-		wanted[i] = canonical(id)
+		wanted[i] = vulntext.Canonical(id)
 	}
 	out := api.Affected{
 		Versions: []api.AffectedVersion{}, Nodes: []api.AffectedNode{}, Instances: []api.AffectedInstance{},
 	}
 	found := map[string][]string{} // IDs by the ID of the record
 	for id, v := range f.db.Tables.Findings.All() {
-		if hit := among(v.Found, wanted); len(hit) > 0 {
+		if hit := vulntext.Among(v.Found, wanted); len(hit) > 0 {
 			found[id] = idsOf(hit)
 			out.Versions = append(out.Versions, api.AffectedVersion{
 				TemplateID: v.TemplateID, TemplateName: f.templateName(v.TemplateID), Tag: v.Tag, ContentID: v.ContentID,
@@ -189,7 +182,7 @@ func (f *Findings) Affected(ids []string) api.Affected {
 		if !ok {
 			continue
 		}
-		if hit := among(s.Found, wanted); len(hit) > 0 {
+		if hit := vulntext.Among(s.Found, wanted); len(hit) > 0 {
 			out.Nodes = append(out.Nodes,
 				api.AffectedNode{NodeID: id, NodeName: node.Name, Scanned: s.Scanned, Vulnerabilities: hit})
 		}

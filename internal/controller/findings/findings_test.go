@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/controller/record/recordtest"
+	"github.com/buildyard/buildyard/internal/controller/vulntext"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -146,7 +147,7 @@ func TestAffected(t *testing.T) {
 	recordtest.Commit(t, db, store.Put(db.Tables.Nodes, node, &farm.Node{ID: node, Name: "mac-03"}, store.Any))
 	for _, id := range []string{node, gone} {
 		recordtest.Commit(t, db, store.Put(db.Tables.Scans, id,
-			&record.NodeScan{Found: EncodeSome(vulnerabilities("CVE-1", "CVE-7"))}, store.Any))
+			&record.NodeScan{Found: vulntext.EncodeSome(vulnerabilities("CVE-1", "CVE-7"))}, store.Any))
 	}
 	for n, state := range []farm.InstanceState{farm.Started, farm.Pulling, farm.Terminated} {
 		i := &farm.Instance{

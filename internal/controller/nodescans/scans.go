@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller/findings"
 	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/vulntext"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -87,7 +87,7 @@ func (s *Scans) Put(
 			old.Scanned.Format(time.RFC3339))
 	}
 	scan := &record.NodeScan{
-		NodeScanSummary: summary, Place: otherPlace(old), Sum: digest(packed), Found: findings.EncodeSome(found),
+		NodeScanSummary: summary, Place: otherPlace(old), Sum: digest(packed), Found: vulntext.EncodeSome(found),
 	}
 	if err := s.opts.Files.UploadFile(ctx, fileName(node.ID, scan.Place), packed); err != nil {
 		return err
@@ -121,12 +121,12 @@ func (s *Scans) withFoundEvent(w store.Writer, node *farm.Node, old, scan *recor
 	if old != nil {
 		before = old.Found
 	}
-	added := findings.Added(before, scan.Found)
+	added := vulntext.Added(before, scan.Found)
 	if len(added) == 0 {
 		return w
 	}
 	return s.opts.WithEvent(w, func() farm.Event {
-		return findings.FoundEvent(map[string]any{"node_id": node.ID, "node_name": node.Name}, added)
+		return vulntext.FoundEvent(map[string]any{"node_id": node.ID, "node_name": node.Name}, added)
 	})
 }
 

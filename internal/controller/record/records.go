@@ -90,7 +90,7 @@ type NodeScan struct {
 	api.NodeScanSummary
 	Place string `json:"place"`
 	Sum   string `json:"sum"` // SHA-256 of the file in hex
-	// Found is what findings.Encode returned for the results; what exceeds a limit is left out.
+	// Found is what vulntext.Encode returned for the results; what exceeds a limit is left out.
 	Found string `json:"found,omitempty"`
 }
 
@@ -102,7 +102,7 @@ type VersionFindings struct {
 	ContentID  string    `json:"content_id"`
 	Database   time.Time `json:"database"`
 	Reported   time.Time `json:"reported"`
-	Found      string    `json:"found"` // what findings.Encode returned: a text takes less memory than a list
+	Found      string    `json:"found"` // what vulntext.Encode returned: a text takes less memory than a list
 }
 
 // KnownTemplate is the last known state of a template at the registry. Starts use it while the

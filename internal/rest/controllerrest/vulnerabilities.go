@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller/findings"
+	"github.com/buildyard/buildyard/internal/controller/vulntext"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -55,7 +55,7 @@ func (s *server) affected(r *rest.Request) (any, error) {
 		return nil, farm.Invalid("id", "is required")
 	case len(ids) > api.MaxAffectedIDs:
 		return nil, farm.Invalid("id", "must have at most %d IDs", api.MaxAffectedIDs)
-	case slices.ContainsFunc(ids, func(id string) bool { return !findings.ValidID(id) }):
+	case slices.ContainsFunc(ids, func(id string) bool { return !vulntext.ValidID(id) }):
 		return nil, farm.Invalid("id", "must have IDs such as CVE-2019-10744, of at most %d bytes with commas between them",
 			api.MaxVulnerabilityBytes)
 	}

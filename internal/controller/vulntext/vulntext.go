@@ -1,4 +1,4 @@
-package findings
+package vulntext
 
 import (
 	"cmp"
@@ -17,6 +17,8 @@ import (
 const (
 	// maxText is the length of a field in bytes.
 	maxText = 255
+	// maxEventIDs is the number of IDs in an event.
+	maxEventIDs = 100
 	// maxEncoded is the size of all lines in a record, as JSON.
 	maxEncoded = 768 << 10
 )
@@ -60,9 +62,9 @@ func EncodeSome(list []api.FoundVulnerability) string {
 func rank(v api.FoundVulnerability) int { return slices.Index(severities[:5], v.Severity) }
 
 func line(v *api.FoundVulnerability) string {
-	names := canonical(v.ID)
+	names := Canonical(v.ID)
 	for _, id := range v.Aliases {
-		names += "," + canonical(id)
+		names += "," + Canonical(id)
 	}
 	return strings.Join([]string{names, v.Package, v.Version, v.Fixed, v.Severity}, "\t") + "\n"
 }
@@ -79,7 +81,7 @@ func validate(v *api.FoundVulnerability) error {
 		return farm.Invalid("vulnerabilities", "must have in severity low, medium, high, critical or unknown")
 	}
 	for _, text := range []string{v.Package, v.Version, v.Fixed} {
-		if len(text) > maxText || !utf8.ValidString(text) || strings.ContainsFunc(text, isControl) {
+		if len(text) > maxText || !utf8.ValidString(text) || strings.ContainsFunc(text, IsControl) {
 			return farm.Invalid("vulnerabilities",
 				"must have in package, version and fixed at most %d bytes and no control characters", maxText)
 		}
@@ -93,7 +95,8 @@ func ValidID(id string) bool {
 		!strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' || r == ',' })
 }
 
-func isControl(r rune) bool { return r < ' ' || r == 0x7f }
+// IsControl reports whether a character is a control character.
+func IsControl(r rune) bool { return r < ' ' || r == 0x7f }
 
 // decode returns the vulnerability of a line: names are its IDs.
 func decode(names, rest string) (v api.FoundVulnerability) {
@@ -111,8 +114,8 @@ func decode(names, rest string) (v api.FoundVulnerability) {
 	return v
 }
 
-// canonical returns the spelling in which an ID is kept: in upper case, and those of GitHub as GitHub writes them.
-func canonical(id string) string {
+// Canonical returns the spelling in which an ID is kept: in upper case, and those of GitHub as GitHub writes them.
+func Canonical(id string) string {
 	const github = "GHSA-"
 	upper := strings.ToUpper(id)
 	if rest, ok := strings.CutPrefix(upper, github); ok {
@@ -121,8 +124,8 @@ func canonical(id string) string {
 	return upper
 }
 
-// among returns the vulnerabilities of a text that have one of the IDs, which are canonical.
-func among(text string, ids []string) (hit []api.FoundVulnerability) {
+// Among returns the vulnerabilities of a text that have one of the IDs, which are in the spelling of Canonical.
+func Among(text string, ids []string) (hit []api.FoundVulnerability) {
 	var lines []int // where they begin
 	for _, id := range ids {
 		for from := 0; ; {
@@ -175,4 +178,10 @@ func Added(before, after string) (added []string) {
 func namesOf(line string) []string {
 	names, _, _ := strings.Cut(line, "\t")
 	return strings.Split(names, ",")
+}
+
+// FoundEvent returns the event that vulnerabilities were found that were not there before.
+func FoundEvent(about map[string]any, added []string) farm.Event {
+	about["count"], about["vulnerabilities"] = len(added), added[:min(len(added), maxEventIDs)]
+	return farm.Event{Name: farm.EventVulnerabilityFound, Extra: about}
 }
