@@ -226,6 +226,9 @@ type StartOrder struct {
 	Ports        []NodePortRule `json:"ports,omitempty"`
 	StartTimeout int            `json:"start_timeout"`     // seconds, of the start without the pull
 	Machine      *Machine       `json:"machine,omitempty"` // changes to the template's VM
+	// TakesOver is the claim under which the node runs the VM of this instance as a standby of a pool: the VM
+	// continues under the claim of this order. "": the VM is to be started.
+	TakesOver string `json:"takes_over,omitempty"`
 }
 
 // Machine is the changes of an order to the template's configuration. The zero value of a field keeps the

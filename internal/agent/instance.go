@@ -25,9 +25,11 @@ type instance struct {
 	taskOrdered        context.Context // done when a save or a restart was ordered
 	signalTask         context.CancelFunc
 	backgroundCommands sync.WaitGroup // commands in the guest that the worker does not wait for
+	left               chan struct{}  // closed when its worker has ended
 
 	mu              sync.Mutex // guards the fields below
 	state           journal.State
+	takenOver       bool    // a start took its VM over: state is final, and another instance has its id
 	journaledNumber int64   // state.No at the last durable write
 	journaled       bool    // the journal has the order
 	endNotJournaled bool    // state is an end that the journal does not have yet
@@ -47,8 +49,8 @@ type scriptOutput struct {
 
 func newInstance(e journal.Entry) *instance {
 	in := &instance{
-		id: e.Order.InstanceID, order: e.Order, state: e.State, journaledNumber: e.State.Number,
-		wake: make(chan struct{}, 1),
+		id: e.Order.InstanceID, order: e.CurrentOrder(), state: e.State, journaledNumber: e.State.Number,
+		wake: make(chan struct{}, 1), left: make(chan struct{}),
 	}
 	in.ending, in.cancelEnding = context.WithCancel(context.Background())
 	in.taskOrdered, in.signalTask = context.WithCancel(context.Background())
@@ -168,7 +170,7 @@ func (a *Agent) storeAndReport(in *instance, edit func(*journal.State)) error {
 	defer in.mu.Unlock()
 	next := in.state
 	edit(&next)
-	if in.state.Ending && next.Phase != api.PhaseTerminated {
+	if in.takenOver || in.state.Ending && next.Phase != api.PhaseTerminated {
 		return errEnding
 	}
 	next.Number++
@@ -183,7 +185,7 @@ func (a *Agent) storeAndReport(in *instance, edit func(*journal.State)) error {
 func (a *Agent) storeState(in *instance, edit func(*journal.State)) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.state.Ending {
+	if in.takenOver || in.state.Ending {
 		return errEnding
 	}
 	next := in.state
@@ -258,7 +260,7 @@ func (a *Agent) setProgress(in *instance, at float64) {
 // advanceLocked records a step of progress and reports it.
 func (a *Agent) advanceLocked(in *instance, progress *float64, at float64) {
 	step := at >= *progress+0.01 || (at >= 1 && *progress < 1)
-	if in.state.Ending || !step {
+	if in.takenOver || in.state.Ending || !step {
 		return
 	}
 	if !a.nextNumberLocked(in) {

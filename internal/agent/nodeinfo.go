@@ -59,6 +59,7 @@ func (a *Agent) nodeInfo() api.NodeInfo {
 	for _, c := range a.host.Capabilities {
 		info.Abilities = append(info.Abilities, string(c))
 	}
+	info.Abilities = append(info.Abilities, farm.AbilityTakeOver)
 	if a.opts.LazyTemplates != nil && a.opts.LazyTemplates.PullsLazily() {
 		info.Abilities = append(info.Abilities, farm.AbilityLazyPull)
 	}

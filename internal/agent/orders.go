@@ -53,6 +53,8 @@ func (a *Agent) acceptOrder(ctx context.Context, o api.Order) error {
 	case in.snapshot().Claim == o.Claim:
 		a.outbox.add(in.id) // the controller may have lost the last report
 		return a.retryJournalWrite(in)
+	case o.Start.TakesOver != "" && in.snapshot().Claim == o.Start.TakesOver:
+		return a.takeOver(ctx, in, o)
 	}
 	// A controller that was restored from a backup may have placed the instance again. An order to
 	// start another VM does not decide about the VM that is on this node.

@@ -135,7 +135,7 @@ func (a *Agent) reportScriptOutput(in *instance) {
 	if in.scriptOutput.reported != nil && *in.scriptOutput.reported == output || output == (api.ScriptOutput{}) {
 		return
 	}
-	if !in.state.Ending && a.nextNumberLocked(in) {
+	if !in.takenOver && !in.state.Ending && a.nextNumberLocked(in) {
 		in.scriptOutput.reported = &output
 		a.outbox.add(in.id)
 	}

@@ -2,12 +2,14 @@ package agent
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
@@ -66,8 +68,8 @@ func TestNodeReportsWhatItCan(t *testing.T) {
 		time.Sleep(time.Second)
 		info := w.control.seen()[0].Info
 		host, err := w.host.Describe(t.Context())
-		if err != nil || info == nil || info.HostCPU != host.HostCPU || len(info.Abilities) != len(host.Capabilities) ||
-			len(info.Abilities) == 0 {
+		if err != nil || info == nil || info.HostCPU != host.HostCPU || len(info.Abilities) != len(host.Capabilities)+1 ||
+			!slices.Contains(info.Abilities, farm.AbilityTakeOver) {
 			t.Errorf("told %+v, the driver says %+v", info, host)
 		}
 	})

@@ -24,9 +24,10 @@ const (
 // that failed for a reason of this host (a full disk, a driver that does not answer) is retried
 // without a time limit.
 func (a *Agent) runWorker(ctx context.Context, in *instance) {
+	defer close(in.left)
 	defer in.cancelEnding()
 	pause := retry.New(retryFirst, retryMax)
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !in.isTakenOver() {
 		s, vm, err := a.observe(ctx, in)
 		if err == nil {
 			err = a.runAction(ctx, in, decideAction(s), vm)

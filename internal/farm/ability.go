@@ -20,6 +20,8 @@ const (
 
 	// AbilityLazyPull is the ability to start VMs before all of their version is on the node.
 	AbilityLazyPull = "lazy-pull"
+	// AbilityTakeOver is the ability to let a start take over the VM of a standby of a pool.
+	AbilityTakeOver = "take-over"
 	// AbilityBridge is the ability to attach a guest to a network of the host.
 	AbilityBridge = "bridge"
 )

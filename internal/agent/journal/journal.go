@@ -31,6 +31,14 @@ type Entry struct {
 	State State
 }
 
+// CurrentOrder returns the order that is in effect: that of the last takeover, or the accepted one.
+func (e Entry) CurrentOrder() api.Order {
+	if e.State.TakenOver != nil {
+		return *e.State.TakenOver
+	}
+	return e.Order
+}
+
 // State is the progress of an instance. It is always written completely.
 type State struct {
 	// Number is the number of the last status. On disk it is a number that no status has reached yet,
@@ -55,6 +63,19 @@ type State struct {
 	// Task is the last save or restart that was ordered. It is never changed, only replaced, so
 	// that copies of a State may share it.
 	Task *Task `json:"task,omitempty"`
+	// TakenOver is the start order by which a start took over the VM of a standby; it replaces the order of the
+	// entry. It is part of the state, so that claim and order change in one durable step. It is never changed.
+	TakenOver *api.Order `json:"taken_over,omitempty"`
+}
+
+// StateOfTakeover returns the state of a standby after the order o has taken its VM over. A VM that runs
+// continues; otherwise the instance is started as if it was new.
+func (s State) StateOfTakeover(o *api.Order) State {
+	next := State{Number: s.Number + 1, Claim: o.Claim, Phase: api.PhaseAccepted, VM: s.VM, TakenOver: o}
+	if s.Phase == api.PhaseRunning || s.Phase == api.PhaseScriptOK {
+		next.Phase = api.PhaseRunning
+	}
+	return next
 }
 
 // numbersPerSave is the number of statuses that may follow a durable state before the next one.

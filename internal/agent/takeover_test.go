@@ -1,0 +1,160 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+)
+
+// takeoverOrder returns the order of a start that takes over the VM of the standby with claim 1.
+func takeoverOrder(script *api.Script) api.Order {
+	o := startOrder(func(o *api.StartOrder) { o.Script, o.TakesOver = script, "1" })
+	o.Claim = "2"
+	return o
+}
+
+// untilClaim waits until a phase was reported under claim 2.
+func (w *world) untilClaim(phases ...api.Phase) {
+	w.t.Helper()
+	for range 6000 {
+		s := w.control.status(idA)
+		for _, p := range phases {
+			if s.Claim == "2" && s.Phase == p {
+				return
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.t.Fatalf("never reported one of %v under claim 2; last %+v", phases, w.control.status(idA))
+}
+
+// TestTakeover: the VM of a standby continues under another claim and runs the startup script of the start.
+func TestTakeover(t *testing.T) {
+	inWorld(t, boots(5*time.Second), func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		before := w.vms()[0]
+		w.control.order(takeoverOrder(&api.Script{Text: []byte("echo hi"), Monitoring: true}))
+		w.untilClaim(api.PhaseScriptOK)
+		s := w.control.status(idA)
+		if s.Script == nil || s.Script.Stdout != "hi\n" || s.VM == nil || s.VM.UUID != idA {
+			t.Errorf("status %+v", s)
+		}
+		if vms := w.vms(); len(vms) != 1 || !vms[0].StartedAt.Equal(before.StartedAt) {
+			t.Errorf("VMs %+v, want the one of the standby", vms)
+		}
+		w.control.order(takeoverOrder(&api.Script{Text: []byte("echo hi"), Monitoring: true})) // repeated
+		w.control.order(terminate("2"))
+		w.until(api.PhaseTerminated)
+		time.Sleep(10 * time.Second)
+		w.checkClean()
+		if w.number(&w.scripts) != 1 || w.number(&w.starts) != 1 {
+			t.Errorf("%d scripts, %d starts", w.number(&w.scripts), w.number(&w.starts))
+		}
+	})
+}
+
+// TestTakeoverOfAnotherClaim: a start cannot take over a VM that runs under another claim than the order says.
+func TestTakeoverOfAnotherClaim(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		o := takeoverOrder(nil)
+		o.Start.TakesOver = "0"
+		w.control.order(o)
+		time.Sleep(time.Minute)
+		if got := w.agent.instance(idA).snapshot().Claim; got != "1" {
+			t.Errorf("the VM runs under claim %s", got)
+		}
+	})
+}
+
+// TestTakeoverWithoutVM: a standby whose VM has ended, or which the node does not know, is started as usual.
+func TestTakeoverWithoutVM(t *testing.T) {
+	for name, lose := range map[string]func(w *world){
+		"killed": func(w *world) {
+			if err := w.host.Kill(idA); err != nil {
+				w.t.Fatal(err)
+			}
+			w.until(api.PhaseStopped)
+		},
+		"killed a moment before": func(w *world) {
+			if err := w.host.Kill(idA); err != nil {
+				w.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, sim.Options{}, func(w *world) {
+				w.control.order(startOrder(nil))
+				w.until(api.PhaseRunning)
+				lose(w)
+				w.control.order(takeoverOrder(nil))
+				w.untilClaim(api.PhaseRunning, api.PhaseStopped)
+				w.control.order(terminate("2"))
+				w.until(api.PhaseTerminated)
+				time.Sleep(10 * time.Second)
+				w.checkClean()
+			})
+		})
+	}
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(takeoverOrder(nil))
+		w.untilClaim(api.PhaseRunning)
+	})
+}
+
+// TestTakeoverDuringBoot: a standby that still boots when it is claimed ends up running under the new claim.
+func TestTakeoverDuringBoot(t *testing.T) {
+	inWorld(t, boots(20*time.Second), func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseStarting)
+		w.control.order(takeoverOrder(&api.Script{Text: []byte("exit 0"), Monitoring: true}))
+		w.untilClaim(api.PhaseScriptOK)
+		w.control.order(terminate("2"))
+		w.until(api.PhaseTerminated)
+		time.Sleep(10 * time.Second)
+		w.checkClean()
+	})
+}
+
+// TestTakeoverKilledAnywhere kills the agent at each step from the boot of a standby to the end of the instance that
+// took it over: the script runs at most once, its result is reported under the new claim, and nothing is left.
+func TestTakeoverKilledAnywhere(t *testing.T) {
+	killEverywhere(t, 20, 200, func(t *testing.T, step int) bool {
+		w := newWorld(t, boots(time.Second))
+		first := newGate(step)
+		stop := w.boot(first)
+		second := make(chan func() error, 1)
+		go func() {
+			<-first.dead
+			_ = stop()
+			time.Sleep(time.Second)
+			second <- w.boot(newGate(-1))
+		}()
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.control.order(takeoverOrder(&api.Script{Text: []byte("sleep 2"), Monitoring: true}))
+		w.untilClaim(api.PhaseScriptOK, api.PhaseScriptEnded)
+		w.control.order(terminate("2"))
+		w.until(api.PhaseTerminated)
+		time.Sleep(10 * time.Second)
+		died := first.isDead()
+		first.kill()
+		last := <-second
+		time.Sleep(10 * time.Second)
+		if err := last(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		w.checkClean()
+		if w.number(&w.scripts) > 1 {
+			t.Errorf("the script ran %d times", w.number(&w.scripts))
+		}
+		if s := w.control.status(idA); s.Script == nil {
+			t.Error("the script's outcome was never reported")
+		}
+		return died
+	})
+}
