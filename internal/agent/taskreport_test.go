@@ -68,7 +68,8 @@ func TestNodeReportsWhatItCan(t *testing.T) {
 		time.Sleep(time.Second)
 		info := w.control.seen()[0].Info
 		host, err := w.host.Describe(t.Context())
-		if err != nil || info == nil || info.HostCPU != host.HostCPU || len(info.Abilities) != len(host.Capabilities)+1 ||
+		if err != nil || info == nil || info.HostCPU != host.HostCPU ||
+			len(info.Abilities) != len(host.Capabilities)+1 ||
 			!slices.Contains(info.Abilities, farm.AbilityTakeOver) {
 			t.Errorf("told %+v, the driver says %+v", info, host)
 		}

@@ -33,6 +33,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/outages"
 	"github.com/buildyard/buildyard/internal/controller/payloads"
 	"github.com/buildyard/buildyard/internal/controller/placement"
+	"github.com/buildyard/buildyard/internal/controller/pools"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/controller/saves"
 	"github.com/buildyard/buildyard/internal/controller/templates"
@@ -181,6 +182,7 @@ type Controller struct {
 	Scans       *nodescans.Scans
 	Findings    *findings.Findings
 	CacheJobs   *cachejobs.Jobs
+	Pools       *pools.Pools
 	License     License
 
 	opts      Options
@@ -229,6 +231,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.Findings = findings.New(c.db, c.Events.With)
 	c.Templates = templates.New(c.db, templateOptions(c))
 	c.CacheJobs = cachejobs.New(c.db, cacheJobOptions(c))
+	c.Pools = pools.New(c.db, poolOptions(c))
 	c.Saves = saves.New(c.db, saveOptions(c))
 	c.TokenScopes = tokenscope.New(c.db)
 	c.Scans = nodescans.New(c.db, nodescans.Options{Files: opts.Files, WithEvent: c.Events.With})
@@ -278,6 +281,7 @@ func (c *Controller) parts() []part {
 		{c.placer.Load, c.placer.Observe, nil, c.placer.Run},
 		{c.MACs.Load, c.MACs.Observe, nil, c.MACs.Run},
 		{nil, c.Instances.Observe, nil, nil},
+		{nil, c.Pools.Observe, nil, c.Pools.Lead},
 		{nil, c.Maintenance.Observe, c.Maintenance.Run, nil},
 		{nil, c.JoinTokens.Observe, nil, nil},
 		{nil, c.Link.Peers.Observe, c.Link.Peers.Publish, nil},

@@ -2,8 +2,10 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,11 +48,33 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 	}
 	script := c.payloads.SeparateScript(&req.Options, req.Caller)
 	instances := make([]*farm.Instance, req.Count)
-	ids := make([]string, req.Count)
 	for i := range instances {
 		instances[i] = c.newInstance(req, checked.ref)
 		instances[i].Message = checked.note
-		ids[i] = instances[i].ID
+	}
+	ids, err := c.create(ctx, req, slices.Clone(instances), script, true)
+	if errors.Is(err, placement.ErrStandbyTaken) { // nothing was written
+		for _, inst := range instances {
+			inst.MAC = ""
+		}
+		ids, err = c.create(ctx, req, instances, script, false)
+	}
+	return ids, err
+}
+
+// create writes the instances of a start and returns their ids. With claim, standbys of a pool become some of them.
+func (c *Controller) create(
+	ctx context.Context, req StartRequest, instances []*farm.Instance, script []store.Change, claim bool,
+) ([]string, error) {
+	var standbys map[string]placement.Standby
+	if claim {
+		var end func()
+		standbys, end = c.Pools.Claim(instances)
+		defer end()
+	}
+	ids := make([]string, len(instances))
+	for i, inst := range instances {
+		ids[i] = inst.ID
 	}
 	m, err := c.Idempotency.Prepare(ctx, ids)
 	if err != nil {
@@ -59,7 +83,7 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 	release := c.MACs.Assign(instances)
 	defer release()
 	creation := placement.Creation{
-		Instances: instances, Script: script,
+		Instances: instances, Script: script, Standbys: standbys,
 		Admit: func(pending []*farm.Instance) (func(), error) {
 			return c.admission.Admit(req.Caller, demandOf(pending, script))
 		},

@@ -21,6 +21,8 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/controller/outages"
 	"github.com/buildyard/buildyard/internal/controller/placement"
+	"github.com/buildyard/buildyard/internal/controller/pools"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/controller/saves"
 	"github.com/buildyard/buildyard/internal/controller/templates"
 	"github.com/buildyard/buildyard/internal/controller/usage"
@@ -163,6 +165,25 @@ func cacheJobOptions(c *Controller) cachejobs.Options {
 		Guest: c.Templates.Guest, Template: c.Templates.Get,
 		Group: c.Groups.Get, Changes: c.Idempotency.Changes,
 		Progress: c.Link.CacheJobProgress, Pulling: c.Link.Sessions.Pulling, After: c.Maintenance.After,
+	}
+}
+
+func poolOptions(c *Controller) pools.Options {
+	return pools.Options{
+		Resolve: func(ctx context.Context, template, tag string) (farm.TemplateRef, error) {
+			ref, _, err := c.Templates.Resolve(ctx, template, tag, nil)
+			return ref, err
+		},
+		Group: c.Groups.Get, Changes: c.Idempotency.Changes, Placer: c.placer,
+		NewInstance: func(p *farm.Pool, ref farm.TemplateRef) *farm.Instance {
+			now := c.now()
+			return &farm.Instance{
+				ID: record.NewID(), State: farm.Scheduling, Template: ref, GroupID: p.GroupID, Pool: p.ID,
+				Options: farm.StartOptions{Priority: farm.MaxPriority}, Registry: c.opts.RegistryAddress,
+				Created: now, Updated: now,
+			}
+		},
+		AssignMACs: c.MACs.Assign, Paused: c.Maintenance.On,
 	}
 }
 

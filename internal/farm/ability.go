@@ -87,6 +87,7 @@ const (
 	HasNetworkDisconnected
 	RunsAnkaImages // starts macOS guests from archives of anka
 	RunsMacDisks   // starts macOS guests from raw disks
+	TakesOver      // lets a start take over the VM of a standby
 
 	// AllAbilities is the set of all of them.
 	AllAbilities = 1<<iota - 1
@@ -116,6 +117,9 @@ func (i *NodeInfo) RequestableAbilities() AbilitySet {
 	if !slices.Contains(i.Abilities, AbilityAnkaImages) {
 		out |= RunsMacDisks // which matters only for nodes that run macOS guests
 	}
+	if slices.Contains(i.Abilities, AbilityTakeOver) {
+		out |= TakesOver
+	}
 	return out
 }
 
@@ -143,6 +147,7 @@ func (i *Instance) RequestedAbilities() AbilitySet {
 		{HasVGA, cmp.Or(i.Options.Video, i.Template.Video) == VideoVGA},
 		{HasNetworkHost, i.NetworkMode() == NetworkHost},
 		{HasNetworkDisconnected, i.NetworkMode() == NetworkDisconnected},
+		{TakesOver, i.Pool != ""},
 	} {
 		if row.isSet {
 			out |= row.bit

@@ -53,6 +53,13 @@ type Instance struct {
 	// not enforced.
 	PermissionGroup string `json:"permission_group,omitempty"`
 
+	// Pool is the pool that booted it ahead, as long as it is a standby: no caller has asked for it. A start that
+	// claims it clears Pool and sets Claimed.
+	Pool    string     `json:"pool,omitempty"`
+	Claimed *PoolClaim `json:"claimed,omitempty"`
+	// MissedPool is the pool from which the start could have claimed a standby, had one been ready.
+	MissedPool string `json:"missed_pool,omitempty"`
+
 	NodeID   string `json:"node_id,omitempty"`   // set by a placement, kept to the end
 	NodeName string `json:"node_name,omitempty"` // as it was when placed
 	Claim    string `json:"claim,omitempty"`     // token of this placement; reports with another one are refused

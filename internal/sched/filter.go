@@ -280,6 +280,7 @@ var abilityTexts = []struct {
 	{farm.HasNetworkDisconnected, `offer the network mode "disconnected"`},
 	{farm.RunsAnkaImages, "start macOS guests from archives of anka"},
 	{farm.RunsMacDisks, "start macOS guests from raw disks"},
+	{farm.TakesOver, "let a start take over the VM of a standby"},
 }
 
 // abilityText names the abilities of a set.

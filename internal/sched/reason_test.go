@@ -312,12 +312,12 @@ func TestGuestsOfNode(t *testing.T) {
 		abilities  []string
 		want       Node
 	}{
-		"a former agent": {"linux", "qemu", []string{"bridge", "save"}, Node{}},
-		"a former Mac":   {"darwin", "qemu", nil, Node{}},
+		"a former agent": {"linux", "qemu", []string{"bridge", "save"}, Node{LacksAbilities: farm.TakesOver}},
+		"a former Mac":   {"darwin", "qemu", nil, Node{LacksAbilities: farm.TakesOver}},
 		"QEMU": {
 			"linux", "qemu",
 			[]string{"identity", "mac", "network-disconnected", "network-host", "pc", "vga"},
-			Node{LacksAbilities: farm.RunsAnkaImages},
+			Node{LacksAbilities: farm.RunsAnkaImages | farm.TakesOver},
 		},
 		"a Mac": {"darwin", "tart", []string{"mac", "macos"}, Node{
 			MacOS: true, MacOSOnly: true, MaxVMs: 2, MaxMacOSVMs: 2,
@@ -329,7 +329,7 @@ func TestGuestsOfNode(t *testing.T) {
 		}},
 		"a Mac with both": {"darwin", "tart", []string{"identity", "mac", "macos", "pc", "vga"}, Node{
 			MacOS: true, MaxMacOSVMs: 2, LacksAbilities: farm.HasNetworkHost | farm.HasNetworkDisconnected |
-				farm.RunsAnkaImages,
+				farm.RunsAnkaImages | farm.TakesOver,
 		}},
 	} {
 		info := &farm.NodeInfo{
@@ -368,6 +368,7 @@ func TestNodeOf(t *testing.T) {
 			Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPU: "max", HostCPU: "z",
 		},
 		CachedVersions: info.Templates, USBDevices: info.USBDevices, Bridge: true, VLANs: []int{7},
+		LacksAbilities: farm.TakesOver,
 	}
 	if d := cmp.Diff(want, NewNode(record, info, Load{VMs: 1})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

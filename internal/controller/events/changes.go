@@ -16,6 +16,12 @@ func eventsBetween(was, now *farm.Instance) []farm.Event {
 	add := func(name farm.EventName, of *farm.Instance, extra map[string]any) {
 		list = append(list, farm.Event{Name: name, InstanceID: of.ID, Extra: extra})
 	}
+	if was != nil && was.IsStandby() { // a claim is a new instance for all others
+		was = nil
+	}
+	if now != nil && now.IsStandby() {
+		now = nil
+	}
 	switch {
 	case was == nil && now == nil:
 	case was == nil:

@@ -37,6 +37,9 @@ func New(db record.DB, limit int, release func(inst *farm.Instance) []store.Chan
 
 // Archive returns the changes that move the record of a finished instance into the history.
 func (h *History) Archive(inst *farm.Instance, rev int64) []store.Change {
+	if inst.IsStandby() { // no caller has asked for it
+		return append(h.release(inst), store.Delete(h.db.Tables.Instances, inst.ID, store.IfRev(rev)))
+	}
 	past := inst.HistoryRecord(h.db.Now())
 	return append(h.release(inst),
 		store.Delete(h.db.Tables.Instances, inst.ID, store.IfRev(rev)),

@@ -35,16 +35,32 @@ type Page struct {
 	After      string          // an id, which need not exist any longer; "": from the first
 	Limit      int             // 0: no limit
 	Match      func(View) bool // which of them; nil: all
+	Standbys   bool            // also standbys of pools, which no caller has asked for
+}
+
+// rows returns the rows that the page selects from, and an upper bound of their number.
+func (p Page) rows(view *store.View[farm.Instance]) (iter.Seq[store.Row[farm.Instance]], int) {
+	all, most := view.Rows(p.After), view.Len()
+	if p.ExternalID != "" {
+		all, most = view.RowsWhere(record.ByExternalID, p.ExternalID, p.After), 0
+	}
+	if p.Standbys {
+		return all, most
+	}
+	return func(yield func(store.Row[farm.Instance]) bool) {
+		for row := range all {
+			if !row.Value().IsStandby() && !yield(row) {
+				return
+			}
+		}
+	}, most
 }
 
 // List returns instances. The message of a pending one is its reason, and that of one being
 // saved the stage of the save.
 func (s *Instances) List(p Page) []View {
 	view := s.db.Tables.Instances.Snapshot()
-	rows, size := view.Rows(p.After), view.Len()
-	if p.ExternalID != "" {
-		rows, size = view.RowsWhere(record.ByExternalID, p.ExternalID, p.After), 0
-	}
+	rows, size := p.rows(view)
 	if p.Limit > 0 {
 		size = min(size, p.Limit)
 	}
@@ -89,11 +105,8 @@ func (s *Instances) ListLong(p Page, each func(View)) *LongList {
 		return l
 	}
 	view := s.db.Tables.Instances.Snapshot()
-	l := &LongList{rows: view.Rows(p.After)}
-	if p.ExternalID != "" {
-		l.rows = view.RowsWhere(record.ByExternalID, p.ExternalID, p.After)
-	}
-
+	l := &LongList{}
+	l.rows, _ = p.rows(view)
 	batch, count := make([]View, 0, explainBatch), 0
 	for row := range l.rows {
 		batch = append(batch, ViewOf(row))
@@ -196,17 +209,18 @@ func (s *Instances) matching(rows iter.Seq[store.Row[farm.Instance]], p Page) []
 	return list
 }
 
-// Rows yields the rows of all instances in the order of their ids.
+// Rows yields the rows of all instances except standbys in the order of their ids.
 func (s *Instances) Rows() iter.Seq[store.Row[farm.Instance]] {
-	return s.db.Tables.Instances.Snapshot().Rows("")
+	rows, _ := Page{}.rows(s.db.Tables.Instances.Snapshot())
+	return rows
 }
 
-// Records yields the records of all instances in the order of their ids, the oldest first, without the messages that
-// are computed.
+// Records yields the records of all instances except standbys in the order of their ids, the oldest first, without the
+// messages that are computed.
 func (s *Instances) Records() iter.Seq[*farm.Instance] {
 	return func(yield func(*farm.Instance) bool) {
 		for _, inst := range s.db.Tables.Instances.All() {
-			if !yield(inst) {
+			if !inst.IsStandby() && !yield(inst) {
 				return
 			}
 		}

@@ -107,12 +107,19 @@ func (w *Watch) add(events []store.Event, share int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range events {
-		if e.Kind == record.KindInstance && !w.lost {
+		if e.Kind == record.KindInstance && !w.lost && !isOfStandby(e) {
 			inst, _ := e.New.(*farm.Instance)
 			w.addLocked(e.ID, inst, share)
 		}
 	}
 	w.wakeLocked()
+}
+
+// isOfStandby reports whether a change is one of a standby, which no list shows. The claim of one is a new instance.
+func isOfStandby(e store.Event) bool {
+	was, _ := e.Old.(*farm.Instance)
+	now, _ := e.New.(*farm.Instance)
+	return now != nil && now.IsStandby() || now == nil && was != nil && was.IsStandby()
 }
 
 func (w *Watch) addLocked(id string, inst *farm.Instance, share int) {

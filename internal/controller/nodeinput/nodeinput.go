@@ -226,7 +226,7 @@ func detail(d *api.InventoryDetail) error {
 
 // order bounds a start order as a node returns it.
 func order(o *api.StartOrder) {
-	cut(MaxName, &o.TemplateID, &o.TemplateName, &o.ContentID, &o.VMName)
+	cut(MaxName, &o.TemplateID, &o.TemplateName, &o.ContentID, &o.VMName, &o.TakesOver)
 	cut(MaxField, &o.Tag, &o.Registry)
 	clamp(maxCount, &o.Version)
 	clamp(maxSecond, &o.StartTimeout)

@@ -41,7 +41,7 @@ func (l *Link) applyInventory(ctx context.Context, s *session, items []api.Inven
 // owns reports whether a record owns an inventory item of a node.
 func (l *Link) owns(node string, item api.InventoryItem) bool {
 	inst, _, ok := l.db.Tables.Instances.Get(item.InstanceID)
-	return ok && inst.NodeID == node && inst.Claim == item.Claim
+	return ok && inst.NodeID == node && inst.Holds(item.Claim)
 }
 
 // vanish ends the instances that a node once had and has no longer: its disk was lost, or an

@@ -77,6 +77,9 @@ func (l *Link) startOrder(inst *farm.Instance, script []byte) *api.StartOrder {
 			Timeout: o.ScriptTimeout, OnFailure: int(o.ScriptOnFailure),
 		}
 	}
+	if inst.Claimed != nil {
+		order.TakesOver = inst.Claimed.Claim
+	}
 	for _, p := range o.Ports {
 		order.Ports = append(order.Ports, api.NodePortRule(p))
 	}

@@ -92,7 +92,7 @@ func (s *session) dropOrphanLocked(id string) {
 // orphan. The node is asked for its full report again, since what it reported of the VM until now
 // had no record.
 func (s *session) dropOwnedLocked(inst *farm.Instance) {
-	if u, ok := s.orphans[inst.ID]; ok && u.item.Claim == inst.Claim && u.item.InstanceID == inst.ID {
+	if u, ok := s.orphans[inst.ID]; ok && inst.Holds(u.item.Claim) && u.item.InstanceID == inst.ID {
 		s.dropOrphanLocked(inst.ID)
 		s.infoHash, s.inventoryHash = "", ""
 	}

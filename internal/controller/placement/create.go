@@ -28,15 +28,19 @@ type Creation struct {
 	Script    []store.Change // written in each transaction, so that no instance exists without it
 	Key       Key            // nil: the request has none
 
+	// Standbys are those that instances claim, by the id that both have. The instances are placed already.
+	Standbys map[string]Standby
+
 	// Admit decides on the instances that are going to be pending, before anything is written; release
 	// is called when everything is written.
 	Admit func(pending []*farm.Instance) (release func(), err error)
 }
 
 // Create writes new instances, placed where a node is free, else pending. It fails as a whole:
-// instances that a failed call has written are terminated again.
+// instances that a failed call has written are terminated again. Claims of standbys are part of one transaction
+// with all else, or the call fails with ErrStandbyTaken.
 func (p *Placer) Create(ctx context.Context, c Creation) error {
-	drafts, term := p.admit(c.Instances)
+	drafts, term := p.drafts(c)
 	release, err := c.Admit(pendingOf(drafts))
 	if err != nil {
 		p.dismiss(drafts)
@@ -44,6 +48,10 @@ func (p *Placer) Create(ctx context.Context, c Creation) error {
 	}
 	defer release()
 	batches := p.batches(drafts, c.Script)
+	if len(batches) > 1 && len(c.Standbys) > 0 {
+		p.dismiss(drafts)
+		return ErrStandbyTaken
+	}
 	switch {
 	case c.Key == nil:
 		return p.writeBatches(ctx, term, batches)
@@ -112,6 +120,9 @@ func (p *Placer) batches(drafts []draft, script []store.Change) []*createBatch {
 // is new, and a check costs the store as much as a write.
 func (p *Placer) creation(d draft) []store.Change {
 	inst := cmp.Or(d.placed, d.requested)
+	if d.standbyRev > 0 { // it keeps the MAC address of the standby
+		return []store.Change{store.Put(p.db.Tables.Instances, inst.ID, inst, store.IfRev(d.standbyRev))}
+	}
 	return append(p.o.AssignMAC(inst), store.Put(p.db.Tables.Instances, inst.ID, inst, store.Any))
 }
 
@@ -181,6 +192,9 @@ func (p *Placer) writeBatch(ctx context.Context, term *record.Term, b *createBat
 	}
 	if err == nil || !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrFenced) {
 		return err
+	}
+	if slices.ContainsFunc(b.drafts, func(d draft) bool { return d.standbyRev > 0 }) {
+		return ErrStandbyTaken
 	}
 	changes := slices.Clone(b.script)
 	for _, d := range b.drafts {

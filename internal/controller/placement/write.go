@@ -145,6 +145,7 @@ type draft struct {
 	requested, placed *farm.Instance // placed: nil when it has to wait
 	node              string
 	at                indexedNode // that node when it was decided on
+	standbyRev        int64       // of the standby that it claims; 0: none
 }
 
 // admit decides on instances before they exist, so that they are placed from the first moment on.
@@ -199,7 +200,9 @@ func (p *Placer) dismiss(drafts []draft) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range drafts {
-		p.takeBackLocked(d.requested.ID)
+		if d.standbyRev == 0 {
+			p.takeBackLocked(d.requested.ID)
+		}
 	}
 	p.Wake()
 }

@@ -27,6 +27,8 @@ const (
 	KindJoinToken      = store.Kind("j")
 	KindAgentRollout   = store.Kind("w")
 	KindFindings       = store.Kind("vf") // all letters are taken
+	KindPool           = store.Kind("pool")
+	KindPoolStats      = store.Kind("poolstats")
 )
 
 // Indexes of the tables.
@@ -39,6 +41,9 @@ const (
 	CountByState = "state"    // sums of instances: how many are in a state
 	ByScript     = "script"   // of instances
 	ByFailure    = "failure"  // of instances in Error: FailureOfTemplate and FailureOfNode
+	ByWaiting    = "waiting"  // of instances: those that wait for a node, except standbys, under AllCallers
+	ByStandby    = "standby"  // of instances: standbys, under AllCallers
+	ByPool       = "pool"     // of instances: standbys, by their pool
 	ByInstance   = "instance" // of past ones
 	ByStatus     = "status"   // of save requests
 )

@@ -36,6 +36,8 @@ type Tables struct {
 	JoinTokens      *store.Table[JoinToken]
 	AgentRollouts   *store.Table[farm.AgentRollout] // the last one, under LastRollout
 	Findings        *store.Table[VersionFindings]   // in versions of templates
+	Pools           *store.Table[farm.Pool]
+	PoolStats       *store.Table[farm.PoolStats] // by pool
 }
 
 // NewTables creates the empty tables. render returns what is kept encoded with each instance; nil
@@ -47,10 +49,30 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 			store.WithIndex(ByExternalID, func(i *farm.Instance) []string { return keyOf(i.ExternalID) }),
 			store.WithIndex(ByScript, func(i *farm.Instance) []string { return keyOf(i.Options.ScriptID) }),
 			store.WithIndex(ByFailure, failureKeys),
-			store.WithIndex(ByAge, func(i *farm.Instance) []string { return []string{ageKey(i.Created)} }),
+			store.WithIndex(ByWaiting, func(i *farm.Instance) []string {
+				if i.AwaitsPlacement() && !i.IsStandby() {
+					return []string{AllCallers}
+				}
+				return nil
+			}),
+			store.WithIndex(ByPool, func(i *farm.Instance) []string { return keyOf(i.Pool) }),
+			store.WithIndex(ByStandby, func(i *farm.Instance) []string {
+				if i.IsStandby() {
+					return []string{AllCallers}
+				}
+				return nil
+			}),
+			store.WithIndex(ByAge, func(i *farm.Instance) []string {
+				if i.IsStandby() { // lists of instances do not have it
+					return nil
+				}
+				return []string{ageKey(i.Created)}
+			}),
 			store.WithSums(CountByState, func(i *farm.Instance) (string, store.Amounts) {
-				return string(i.State),
-					store.Amounts{1}
+				if i.IsStandby() {
+					return "", store.Amounts{}
+				}
+				return string(i.State), store.Amounts{1}
 			}),
 			store.WithSums(WaitingByCaller,
 				func(i *farm.Instance) (string, store.Amounts) { return i.Caller, waitingAmounts(i) }),
@@ -91,6 +113,8 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		JoinTokens:      store.NewTable[JoinToken](KindJoinToken),
 		AgentRollouts:   store.NewTable[farm.AgentRollout](KindAgentRollout),
 		Findings:        store.NewTable[VersionFindings](KindFindings),
+		Pools:           store.NewTable[farm.Pool](KindPool),
+		PoolStats:       store.NewTable[farm.PoolStats](KindPoolStats),
 	}
 }
 
@@ -108,7 +132,7 @@ func (t *Tables) All() []store.AnyTable {
 		t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Scripts, t.Saves, t.SaveChunks, t.History,
 		t.Digests, t.Released,
 		t.Events, t.MACs, t.Idempotency, t.CacheJobs, t.CacheJobResults, t.Scans, t.Series, t.KnownTemplates,
-		t.JoinTokens, t.AgentRollouts, t.Findings,
+		t.JoinTokens, t.AgentRollouts, t.Findings, t.Pools, t.PoolStats,
 	}
 }
 

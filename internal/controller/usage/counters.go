@@ -66,6 +66,11 @@ type countedInstance struct {
 
 // countedOf returns the state of an instance to count.
 func countedOf(inst *farm.Instance) countedInstance {
+	if inst.IsStandby() { // it uses a slot, and nothing else of it counts before a start claims it
+		return countedInstance{
+			state: farm.InstanceRemoved, slot: inst.UsesCapacity(), who: subject{node: inst.NodeID},
+		}
+	}
 	return countedInstance{
 		state: inst.State, slot: inst.UsesCapacity(), waits: inst.AwaitsPlacement(),
 		placed: !inst.Placed.IsZero(), started: !inst.Started.IsZero(),
@@ -112,7 +117,9 @@ func (t *counters) observe(events []store.Event) {
 		if !ok {
 			inst = nil
 		}
-		t.newsLocked(was, inst, now)
+		if inst == nil || !inst.IsStandby() {
+			t.newsLocked(was, inst, now)
+		}
 		t.enterLocked(e.ID, was, inst)
 	}
 }
@@ -179,10 +186,9 @@ func (t *counters) enterLocked(id string, was countedInstance, inst *farm.Instan
 
 // addLocked adds an instance to the sums, or with -1 removes it.
 func (t *counters) addLocked(i countedInstance, change int) {
-	if i.state == farm.InstanceRemoved {
-		return
+	if i.state != farm.InstanceRemoved {
+		t.states[i.state] += change
 	}
-	t.states[i.state] += change
 	if i.waits && i.who.group != "" {
 		addCount(t.waitingByGroup, i.who.group, change)
 	}

@@ -1,0 +1,335 @@
+package pools
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+const (
+	lookInterval    = time.Second // at which the leader looks at the pools without a cause
+	minLookInterval = 100 * time.Millisecond
+	resolveInterval = 10 * time.Second // at which it looks for another version behind the tag of a pool
+	statsInterval   = 30 * time.Second // at which it stores the sums
+	crowdedLimit    = 20               // requests without a free slot that one look considers
+	firstRetry      = 5 * time.Second  // after the first standby that failed; it doubles up to lastRetry
+	lastRetry       = 5 * time.Minute
+)
+
+// poolState is what the leader knows of a pool besides its record. Nothing of it is stored.
+type poolState struct {
+	tag      string // that ref belongs to
+	ref      farm.TemplateRef
+	resolved time.Time // when that was the version
+	problem  string
+	failures int       // standbys that failed since one became ready
+	retryAt  time.Time // when the next may boot
+}
+
+// Observe follows the records: it counts what happens to standbys, and wakes the leader when there may be work.
+func (s *Pools) Observe(events []store.Event) {
+	wake := false
+	for _, e := range events {
+		switch e.Kind {
+		case record.KindPool:
+			wake = true
+		case record.KindInstance:
+			was, _ := e.Old.(*farm.Instance)
+			now, _ := e.New.(*farm.Instance)
+			s.count(was, now)
+			wake = wake || was != nil && was.IsStandby() || now != nil && (now.IsStandby() || now.AwaitsPlacement())
+		}
+	}
+	if wake {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Lead keeps the standbys of all pools until the context ends. Only the leader calls it.
+func (s *Pools) Lead(ctx context.Context, term *record.Term) {
+	s.mu.Lock()
+	s.states, s.sums = map[string]poolState{}, map[string]*farm.PoolStats{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.sums = nil
+	}()
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	last, stored := s.db.Now(), s.db.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		case <-tick.C:
+		}
+		now := s.db.Now()
+		s.addSlotTime(now.Sub(last))
+		last = now
+		if err := s.look(ctx, term, now); err != nil && ctx.Err() == nil {
+			s.db.Log.WarnContext(ctx, "keeping the standbys of pools failed; retrying", "error", err)
+		}
+		if now.Sub(stored) >= statsInterval {
+			stored = now
+			s.storeStats(ctx, term)
+		}
+		select { // many changes are looked at together
+		case <-ctx.Done():
+			return
+		case <-time.After(minLookInterval):
+		}
+	}
+}
+
+// look does what is due for all pools: it ends standbys and boots new ones.
+func (s *Pools) look(ctx context.Context, term *record.Term, now time.Time) error {
+	if s.o.Paused() || s.db.Tables.Pools.Len() == 0 && len(s.allStandbys()) == 0 {
+		return nil
+	}
+	crowded := s.yield(ctx, term)
+	errs := []error{s.endWithoutPool(ctx, term)}
+	for _, p := range s.db.Tables.Pools.All() {
+		state := s.resolve(ctx, p, now)
+		if state.ref == (farm.TemplateRef{}) {
+			continue // without a version nothing is known to be wrong with its standbys
+		}
+		errs = append(errs, s.keep(ctx, term, p, crowded))
+	}
+	return errors.Join(errs...)
+}
+
+// resolve returns the state of a pool with its current version, the zero one while that is not known.
+func (s *Pools) resolve(ctx context.Context, p *farm.Pool, now time.Time) poolState {
+	s.mu.Lock()
+	state := s.states[p.ID]
+	s.mu.Unlock()
+	if key := p.TemplateID + " " + p.Tag; state.tag != key {
+		state = poolState{tag: key}
+	}
+	if !state.resolved.IsZero() && now.Sub(state.resolved) < resolveInterval {
+		return state
+	}
+	ref, err := s.o.Resolve(ctx, p.TemplateID, p.Tag)
+	if err != nil {
+		state.problem = err.Error()
+	} else {
+		state.ref, state.problem = ref, ""
+	}
+	state.resolved = now
+	s.setState(p.ID, func(to *poolState) { *to = state })
+	return state
+}
+
+func (s *Pools) setState(pool string, edit func(*poolState)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := s.states[pool]
+	edit(&state)
+	s.states[pool] = state
+}
+
+// standbys returns the standbys of a pool that are not ending, the oldest first.
+func (s *Pools) standbys(pool string) []*farm.Instance {
+	var list []*farm.Instance
+	for _, inst := range s.db.Tables.Instances.Where(record.ByPool, pool) {
+		if inst.State != farm.Terminating && inst.State != farm.Terminated {
+			list = append(list, inst)
+		}
+	}
+	slices.SortFunc(list, func(a, b *farm.Instance) int { return a.Created.Compare(b.Created) })
+	return list
+}
+
+// keep ends the standbys of a pool that it must not have any longer, and boots those that it lacks.
+func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool, crowded map[string]bool) error {
+	s.mu.Lock()
+	state := s.states[p.ID]
+	s.mu.Unlock()
+	now, wanted := s.db.Now(), p.WantedAt(s.db.Now())
+	var good, aged []*farm.Instance
+	booting := 0
+	for _, inst := range s.standbys(p.ID) {
+		node, _, exists := s.db.Tables.Nodes.Get(inst.NodeID)
+		switch {
+		case inst.State == farm.Errored || inst.State == farm.Stopped || inst.State == farm.Stopping:
+			s.noteFailure(p.ID, inst, now)
+			s.end(ctx, term, inst, func(t *farm.PoolStats) { t.Failed++ })
+		case inst.Template != state.ref || inst.GroupID != p.GroupID ||
+			exists && node.State == farm.NodeActive && !node.AcceptsStarts():
+			s.end(ctx, term, inst, func(t *farm.PoolStats) { t.Replaced++ })
+		case !inst.NodeLostAt.IsZero(): // it counts again when its node is back
+		case p.MaxAge > 0 && inst.IsReady() && now.Sub(inst.Started) >= time.Duration(p.MaxAge)*time.Second:
+			aged = append(aged, inst)
+		default:
+			good = append(good, inst)
+		}
+		if boots(inst) {
+			booting++
+		}
+	}
+	// One old standby at a time is replaced, so that the pool lacks one at most; the others stay until then.
+	if len(aged) > 0 && booting == 0 {
+		s.end(ctx, term, aged[0], func(t *farm.PoolStats) { t.Replaced++ })
+		aged = aged[1:]
+	}
+	good = append(good, aged...)
+	for len(good) > wanted {
+		s.end(ctx, term, good[0], nil)
+		good = good[1:]
+	}
+	if len(good) == wanted || now.Before(state.retryAt) {
+		return nil
+	}
+	return s.boot(ctx, term, p, state.ref, bootRequest{wanted - len(good), crowded})
+}
+
+// bootRequest is how many standbys to boot, and the nodes that get none.
+type bootRequest struct {
+	count   int
+	crowded map[string]bool
+}
+
+// boot creates standbys, as many as nodes have free slots for.
+func (s *Pools) boot(
+	ctx context.Context, term *record.Term, p *farm.Pool, ref farm.TemplateRef, b bootRequest,
+) error {
+	list := make([]*farm.Instance, b.count)
+	for i := range list {
+		list[i] = s.o.NewInstance(p, ref)
+	}
+	release := s.o.AssignMACs(list)
+	defer release()
+	booted, err := s.o.Placer.BootAhead(ctx, term, list, b.crowded)
+	problem := ""
+	if booted < b.count {
+		problem = "no node has a free slot for another standby"
+	}
+	s.setState(p.ID, func(to *poolState) {
+		to.problem = problem
+		if booted == 0 {
+			to.retryAt = s.db.Now().Add(lookInterval)
+		}
+	})
+	return err
+}
+
+// noteFailure delays the next boot of a pool whose standbys fail.
+func (s *Pools) noteFailure(pool string, inst *farm.Instance, now time.Time) {
+	s.setState(pool, func(to *poolState) {
+		to.retryAt = now.Add(min(firstRetry<<min(to.failures, 10), lastRetry))
+		to.failures++
+		to.problem = "a standby failed: " + farm.Clip(inst.Message, 200)
+	})
+}
+
+// end requests the end of a standby, unless a start claims it first.
+func (s *Pools) end(ctx context.Context, term *record.Term, inst *farm.Instance, count func(*farm.PoolStats)) bool {
+	now, rev, ok := s.db.Tables.Instances.Get(inst.ID)
+	if !ok || !now.IsStandby() {
+		return false
+	}
+	next := now.AfterTerminate(s.db.Now())
+	if next == now {
+		return false
+	}
+	err := term.Commit(ctx, store.Put(s.db.Tables.Instances, inst.ID, next, store.IfRev(rev)))
+	if err != nil {
+		if !errors.Is(err, store.ErrConflict) && ctx.Err() == nil {
+			s.db.Log.WarnContext(ctx, "ending a standby failed; retrying", "instance_id", inst.ID, "error", err)
+		}
+		return false
+	}
+	if count != nil {
+		s.add(inst.Pool, count)
+	}
+	return true
+}
+
+// endWithoutPool ends the standbys of pools that were deleted.
+func (s *Pools) endWithoutPool(ctx context.Context, term *record.Term) error {
+	for _, inst := range s.allStandbys() {
+		if _, _, exists := s.db.Tables.Pools.Get(inst.Pool); !exists {
+			s.end(ctx, term, inst, nil)
+		}
+	}
+	return nil
+}
+
+// allStandbys returns every standby.
+func (s *Pools) allStandbys() []*farm.Instance {
+	var list []*farm.Instance
+	for _, inst := range s.db.Tables.Instances.Where(record.ByStandby, record.AllCallers) {
+		list = append(list, inst)
+	}
+	return list
+}
+
+// yield ends a standby for each request that lacks nothing but a slot which standbys use. It returns the nodes that
+// are crowded: they get no standbys as long as such requests wait.
+func (s *Pools) yield(ctx context.Context, term *record.Term) (crowded map[string]bool) {
+	byNode := map[string][]*farm.Instance{}
+	ending := map[string]int{} // node -> standbys that end
+	nodes := map[string]bool{}
+	for _, inst := range s.allStandbys() {
+		switch {
+		case inst.NodeID == "" || inst.State == farm.Terminated:
+			continue
+		case inst.State == farm.Terminating:
+			ending[inst.NodeID]++
+		default:
+			byNode[inst.NodeID] = append(byNode[inst.NodeID], inst)
+		}
+		nodes[inst.NodeID] = true
+	}
+	for node := range s.db.Tables.Nodes.All() {
+		nodes[node] = true // a crowded node without standbys must not get one
+	}
+	crowded = map[string]bool{}
+	for _, full := range s.o.Placer.Crowded(nodes, crowdedLimit) {
+		for _, node := range full {
+			crowded[node] = true
+		}
+		if i := slices.IndexFunc(full, func(n string) bool { return ending[n] > 0 }); i >= 0 {
+			ending[full[i]]-- // the slot that is about to be free is for this request
+			continue
+		}
+		s.yieldOne(ctx, term, full, byNode)
+	}
+	return crowded
+}
+
+// yieldOne ends the best standby on one of the nodes: one that still boots, else the oldest.
+func (s *Pools) yieldOne(
+	ctx context.Context, term *record.Term, nodes []string, byNode map[string][]*farm.Instance,
+) {
+	var list []*farm.Instance
+	for _, node := range nodes {
+		list = append(list, byNode[node]...)
+	}
+	slices.SortFunc(list, func(a, b *farm.Instance) int {
+		ready := func(i *farm.Instance) int {
+			if i.IsReady() {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(cmp.Compare(ready(a), ready(b)), a.Created.Compare(b.Created))
+	})
+	for _, inst := range list {
+		byNode[inst.NodeID] = slices.DeleteFunc(byNode[inst.NodeID], func(i *farm.Instance) bool { return i == inst })
+		if s.end(ctx, term, inst, func(t *farm.PoolStats) { t.Yielded++ }) {
+			return
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package farm
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Pool is a warm pool: it keeps VMs of one template version running ahead of the starts that will use them.
+type Pool struct {
+	ID         string       `json:"id"`   // UUID
+	Name       string       `json:"name"` // no two pools have the same; its case counts
+	TemplateID string       `json:"template_id"`
+	Tag        string       `json:"tag,omitempty"`      // "": the newest version
+	GroupID    string       `json:"group_id,omitempty"` // "": for starts without a group
+	MinIdle    int          `json:"min_idle"`           // standbys, while no window of the schedule applies
+	Schedule   []PoolWindow `json:"schedule,omitempty"` // the first window that applies decides
+	TimeZone   string       `json:"time_zone,omitempty"`
+	MaxAge     int64        `json:"max_age"` // seconds that a standby may run; 0: unlimited
+	Created    time.Time    `json:"created"`
+	Updated    time.Time    `json:"updated"`
+}
+
+// PoolWindow is a time of the week with another number of standbys.
+type PoolWindow struct {
+	Days    []string `json:"days,omitempty"` // on which it begins, as in PoolDays; empty: every day
+	From    string   `json:"from"`           // HH:MM in the time zone of the pool
+	To      string   `json:"to"`             // HH:MM, not after From: on the next day
+	MinIdle int      `json:"min_idle"`
+}
+
+// PoolDays are the names of days in a schedule, by time.Weekday.
+var PoolDays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+
+// Limits of pools.
+const (
+	MaxPools       = 100
+	MaxPoolIdle    = 1000 // standbys of one pool
+	MaxPoolWindows = 50
+	MaxPoolAge     = 365 * 24 * 60 * 60 // seconds
+)
+
+// minuteOfDay returns the minute of a time of day, 0..1440; -1 when the text is none.
+func minuteOfDay(text string) int {
+	var h, m int
+	if n, err := fmt.Sscanf(text, "%d:%d", &h, &m); err != nil || n != 2 || len(text) != len("00:00") ||
+		h < 0 || m < 0 || m > 59 || h*60+m > 24*60 {
+		return -1
+	}
+	return h*60 + m
+}
+
+// Check returns why a window is not valid; nil when it is.
+func (w PoolWindow) Check() error {
+	for _, d := range w.Days {
+		if !slices.Contains(PoolDays, d) {
+			return Invalid("schedule", "has the day %q: days are mon, tue, wed, thu, fri, sat and sun", Clip(d, 20))
+		}
+	}
+	from, to := minuteOfDay(w.From), minuteOfDay(w.To)
+	switch {
+	case from < 0 || to < 0 || from == 24*60:
+		return Invalid("schedule", "has the times %q to %q: times have the form HH:MM", Clip(w.From, 20),
+			Clip(w.To, 20))
+	case from == to:
+		return Invalid("schedule", "has a window that begins and ends at %s", w.From)
+	case w.MinIdle < 0 || w.MinIdle > MaxPoolIdle:
+		return Invalid("schedule", "has min_idle %d: it must be 0 to %d", w.MinIdle, MaxPoolIdle)
+	}
+	return nil
+}
+
+// applies reports whether a window applies at a local time.
+func (w PoolWindow) applies(at time.Time) bool {
+	from, to, now := minuteOfDay(w.From), minuteOfDay(w.To), at.Hour()*60+at.Minute()
+	begins := func(day time.Weekday) bool {
+		return len(w.Days) == 0 || slices.Contains(w.Days, PoolDays[(day+7)%7])
+	}
+	if from < to {
+		return now >= from && now < to && begins(at.Weekday())
+	}
+	return now >= from && begins(at.Weekday()) || now < to && begins(at.Weekday()-1)
+}
+
+// WantedAt returns how many standbys the pool keeps at a time.
+func (p *Pool) WantedAt(at time.Time) int {
+	zone, err := time.LoadLocation(p.TimeZone) // "" is UTC
+	if err != nil {
+		zone = time.UTC // the zone was known when the pool was created
+	}
+	at = at.In(zone)
+	for _, w := range p.Schedule {
+		if w.applies(at) {
+			return w.MinIdle
+		}
+	}
+	return p.MinIdle
+}
+
+// PoolStats are the sums of a pool since it was created.
+type PoolStats struct {
+	Hits         int64   `json:"hits"`          // starts that claimed a standby
+	Misses       int64   `json:"misses"`        // starts that fitted and found no standby
+	SlotSeconds  float64 `json:"slot_seconds"`  // that its standbys have used a slot
+	SavedSeconds float64 `json:"saved_seconds"` // that the boots of claimed standbys had taken
+	Booted       int64   `json:"booted"`        // standbys that became ready
+	Yielded      int64   `json:"yielded"`       // standbys that were ended for a request without a free slot
+	Replaced     int64   `json:"replaced"`      // standbys that were ended for their age or another version
+	Failed       int64   `json:"failed"`        // standbys that failed
+}
+
+// PoolClaim is what an instance that was a standby keeps of that.
+type PoolClaim struct {
+	Pool  string `json:"pool"`
+	Claim string `json:"claim"` // of its placement as a standby: its node may still report it
+	// BootSeconds is how long the placement and the boot of the standby took.
+	BootSeconds float64 `json:"boot_seconds,omitempty"`
+}
+
+// IsStandby reports whether the instance belongs to a pool: no caller has asked for it.
+func (i *Instance) IsStandby() bool { return i.Pool != "" }
+
+// IsReady reports whether a start can claim this standby.
+func (i *Instance) IsReady() bool {
+	return i.IsStandby() && i.State == Started && i.Task == nil && i.NodeLostAt.IsZero() && i.VM != nil &&
+		i.VM.Status == VMRunning
+}
+
+// ClaimedBy returns the record of a ready standby after a start has claimed it: the instance that was requested, in
+// the place of the standby. The id was never that of another instance, and the claim is new: what the node reports
+// of the standby from then on changes nothing.
+func (i *Instance) ClaimedBy(want *Instance, claim string, now time.Time) *Instance {
+	n := want.Clone()
+	n.ID, n.MAC, n.NodeID, n.NodeName, n.VM, n.Registry = i.ID, i.MAC, i.NodeID, i.NodeName, i.VM, i.Registry
+	n.State, _ = NextInstanceState(Scheduling, Placed)
+	n.Claim, n.Placed, n.Updated = claim, now, now
+	n.Claimed = &PoolClaim{Pool: i.Pool, Claim: i.Claim, BootSeconds: i.Started.Sub(i.Placed).Seconds()}
+	return n
+}
+
+// Holds reports whether the node of the instance may have its VM under a claim: its own, or that of the standby that
+// it was.
+func (i *Instance) Holds(claim string) bool {
+	return i.Claim == claim || i.Claimed != nil && i.Claimed.Claim == claim && claim != ""
+}
