@@ -11,7 +11,7 @@ import (
 func (c *Controller) Families() []metric.Family {
 	families := slices.Concat(
 		c.Usage.Families(), licenseFamilies(c.License), c.CacheJobs.Families(), c.placer.Families(),
-		c.Consoles.Families(),
+		c.Consoles.Families(), c.Pools.Families(),
 		[]metric.Family{
 			metric.GaugeFamily("buildyard_node_polls_waiting", "Waiting node polls",
 				func() float64 { return float64(c.Link.WaitingPolls()) }),

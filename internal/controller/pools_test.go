@@ -82,7 +82,7 @@ func TestClaim(t *testing.T) {
 		if list := c.Instances.List(instances.Page{}); len(list) != 0 {
 			t.Fatalf("the list shows standbys: %+v", list)
 		}
-		if list := c.Instances.List(instances.Page{Standbys: true}); len(list) != 2 {
+		if list := c.poolView(p).Standbys; len(list) != 2 {
 			t.Fatalf("standbys in the list: %d", len(list))
 		}
 		ids := c.mustStart(StartRequest{
@@ -253,5 +253,58 @@ func TestPoolAge(t *testing.T) {
 		if v := c.poolView(p); v.Stats.Replaced < 2 || least < 1 {
 			t.Errorf("at least %d ready, sums %+v", least, v.Stats)
 		}
+	})
+}
+
+// TestClaimOfBootingStandby: without a ready standby a start claims one that still boots, and its node continues.
+func TestClaimOfBootingStandby(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.poolNode("one", 1)
+		p := c.pool(1)
+		time.Sleep(2 * time.Second)
+		standby := a.take(api.OrderStart)
+		a.say(standby, api.PhaseStarting)
+		ids := c.mustStart(StartRequest{Name: "mine"})
+		if ids[0] != standby.InstanceID {
+			t.Fatalf("instance %s, want that of the standby %s", ids[0], standby.InstanceID)
+		}
+		order := a.take(api.OrderStart)
+		if order.Start.TakesOver != standby.Claim {
+			t.Fatalf("order %+v", order)
+		}
+		a.say(order, api.PhaseRunning)
+		c.wantState(ids[0], farm.Started)
+		if v := c.poolView(p); v.Stats.EarlyHits != 1 || v.Stats.Hits != 0 || v.Stats.SavedSeconds <= 0 {
+			t.Errorf("sums %+v", v.Stats)
+		}
+	})
+}
+
+// TestStandbyIsNoInstance: requests by the id of a standby fail as for an unknown one.
+func TestStandbyIsNoInstance(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.poolNode("one", 2)
+		p := c.pool(1)
+		id := a.bootStandbys(1)[0].InstanceID
+		ctx := t.Context()
+		_, get := c.Instances.Get(ctx, id)
+		_, explain := c.Explain(ctx, id, func(string) bool { return true })
+		_, save := c.Saves.Create(ctx, asking(api.Order{InstanceID: id}))
+		_, console := c.Consoles.Of(ctx, id)
+		for name, err := range map[string]error{
+			"get": get, "explain": explain, "save": save, "console": console,
+			"terminate":       c.Instances.Terminate(ctx, id),
+			"update":          c.Instances.Update(ctx, id, instances.Update{}),
+			"restart":         c.Instances.Restart(ctx, id, farm.RestartOptions{}),
+			"discard a claim": c.Instances.DiscardClaimed(ctx, c.store, id, "another"),
+		} {
+			if farm.CodeOf(err) != farm.CodeNotFound {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if v := c.poolView(p); v.Ready != 1 {
+			t.Errorf("pool %+v", v)
+		}
+		c.wantSlots(a, 1)
 	})
 }

@@ -52,15 +52,23 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 		instances[i] = c.newInstance(req, checked.ref)
 		instances[i].Message = checked.note
 	}
-	ids, err := c.create(ctx, req, slices.Clone(instances), script, true)
-	if errors.Is(err, placement.ErrStandbyTaken) { // nothing was written
-		for _, inst := range instances {
-			inst.MAC = ""
+	for attempt := range claimAttempts {
+		ids, err := c.create(ctx, req, slices.Clone(instances), script, attempt < claimAttempts-1)
+		if !errors.Is(err, placement.ErrStandbyTaken) {
+			return ids, err
 		}
-		ids, err = c.create(ctx, req, instances, script, false)
+		for _, inst := range instances { // nothing was written
+			inst.MAC, inst.MissedPool = "", ""
+		}
+		if err := c.db.UpToDate(ctx); err != nil {
+			return nil, farm.Unavailable(err, "The store cannot be reached; try again")
+		}
 	}
-	return ids, err
+	return nil, placement.ErrStandbyTaken // unreachable: the last attempt claims none
 }
+
+// claimAttempts is how often a start is written whose standbys other requests have taken. The last attempt claims none.
+const claimAttempts = 3
 
 // create writes the instances of a start and returns their ids. With claim, standbys of a pool become some of them.
 func (c *Controller) create(

@@ -66,7 +66,7 @@ func placementOptions(c *Controller) placement.Options {
 	return placement.Options{
 		Scheduler: c.opts.Scheduler, Permits: c.opts.Permits, Blocker: blocker{c}, Others: blocker{c}.Usage,
 		Settled: c.started.Add(c.opts.NodeTimeout), AssignMAC: c.assignMAC,
-		Terminate: c.Instances.Discard, Stopped: c.stopped,
+		Terminate: c.Instances.Discard, TerminateClaimed: c.Instances.DiscardClaimed, Stopped: c.stopped,
 	}
 }
 

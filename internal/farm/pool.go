@@ -8,17 +8,19 @@ import (
 
 // Pool is a warm pool: it keeps VMs of one template version running ahead of the starts that will use them.
 type Pool struct {
-	ID         string       `json:"id"`   // UUID
-	Name       string       `json:"name"` // no two pools have the same; its case counts
-	TemplateID string       `json:"template_id"`
-	Tag        string       `json:"tag,omitempty"`      // "": the newest version
-	GroupID    string       `json:"group_id,omitempty"` // "": for starts without a group
-	MinIdle    int          `json:"min_idle"`           // standbys, while no window of the schedule applies
-	Schedule   []PoolWindow `json:"schedule,omitempty"` // the first window that applies decides
-	TimeZone   string       `json:"time_zone,omitempty"`
-	MaxAge     int64        `json:"max_age"` // seconds that a standby may run; 0: unlimited
-	Created    time.Time    `json:"created"`
-	Updated    time.Time    `json:"updated"`
+	ID         string `json:"id"`   // UUID
+	Name       string `json:"name"` // no two pools have the same; its case counts
+	TemplateID string `json:"template_id"`
+	// TemplateName is the name of the template when the pool was last changed.
+	TemplateName string       `json:"template_name,omitempty"`
+	Tag          string       `json:"tag,omitempty"`      // "": the newest version
+	GroupID      string       `json:"group_id,omitempty"` // "": for starts without a group
+	MinIdle      int          `json:"min_idle"`           // standbys, while no window of the schedule applies
+	Schedule     []PoolWindow `json:"schedule,omitempty"` // the first window that applies decides
+	TimeZone     string       `json:"time_zone,omitempty"`
+	MaxAge       int64        `json:"max_age"` // seconds that a standby may run; 0: unlimited
+	Created      time.Time    `json:"created"`
+	Updated      time.Time    `json:"updated"`
 }
 
 // PoolWindow is a time of the week with another number of standbys.
@@ -37,7 +39,8 @@ const (
 	MaxPools       = 100
 	MaxPoolIdle    = 1000 // standbys of one pool
 	MaxPoolWindows = 50
-	MaxPoolAge     = 365 * 24 * 60 * 60 // seconds
+	MinPoolAge     = time.Minute // of a standby, where its age is limited
+	MaxPoolAge     = 365 * 24 * time.Hour
 )
 
 // minuteOfDay returns the minute of a time of day, 0..1440; -1 when the text is none.
@@ -99,10 +102,11 @@ func (p *Pool) WantedAt(at time.Time) int {
 
 // PoolStats are the sums of a pool since it was created.
 type PoolStats struct {
-	Hits         int64   `json:"hits"`          // starts that claimed a standby
+	Hits         int64   `json:"hits"`          // starts that claimed a ready standby
+	EarlyHits    int64   `json:"early_hits"`    // starts that claimed one which still booted
 	Misses       int64   `json:"misses"`        // starts that fitted and found no standby
 	SlotSeconds  float64 `json:"slot_seconds"`  // that its standbys have used a slot
-	SavedSeconds float64 `json:"saved_seconds"` // that the boots of claimed standbys had taken
+	SavedSeconds float64 `json:"saved_seconds"` // that placements and boots of claimed standbys had taken
 	Booted       int64   `json:"booted"`        // standbys that became ready
 	Yielded      int64   `json:"yielded"`       // standbys that were ended for a request without a free slot
 	Replaced     int64   `json:"replaced"`      // standbys that were ended for their age or another version
@@ -113,28 +117,40 @@ type PoolStats struct {
 type PoolClaim struct {
 	Pool  string `json:"pool"`
 	Claim string `json:"claim"` // of its placement as a standby: its node may still report it
-	// BootSeconds is how long the placement and the boot of the standby took.
+	// BootSeconds is how long the boot of the standby took, or had taken when it was claimed early.
 	BootSeconds float64 `json:"boot_seconds,omitempty"`
+	Early       bool    `json:"early,omitempty"` // the standby was not ready yet
 }
 
 // IsStandby reports whether the instance belongs to a pool: no caller has asked for it.
 func (i *Instance) IsStandby() bool { return i.Pool != "" }
 
-// IsReady reports whether a start can claim this standby.
+// IsReady reports whether a start that claims this standby has a running VM.
 func (i *Instance) IsReady() bool {
 	return i.IsStandby() && i.State == Started && i.Task == nil && i.NodeLostAt.IsZero() && i.VM != nil &&
 		i.VM.Status == VMRunning
 }
 
-// ClaimedBy returns the record of a ready standby after a start has claimed it: the instance that was requested, in
+// IsBooting reports whether this standby is on its way to readiness. A start can claim it as well.
+func (i *Instance) IsBooting() bool {
+	return i.IsStandby() && (i.State == Scheduling || i.State == Pulling) && i.NodeID != "" && i.Task == nil &&
+		i.NodeLostAt.IsZero()
+}
+
+// ClaimedBy returns the record of a standby after a start has claimed it: the instance that was requested, in
 // the place of the standby. The id was never that of another instance, and the claim is new: what the node reports
 // of the standby from then on changes nothing.
 func (i *Instance) ClaimedBy(want *Instance, claim string, now time.Time) *Instance {
 	n := want.Clone()
 	n.ID, n.MAC, n.NodeID, n.NodeName, n.VM, n.Registry = i.ID, i.MAC, i.NodeID, i.NodeName, i.VM, i.Registry
 	n.State, _ = NextInstanceState(Scheduling, Placed)
-	n.Claim, n.Placed, n.Updated = claim, now, now
-	n.Claimed = &PoolClaim{Pool: i.Pool, Claim: i.Claim, BootSeconds: i.Started.Sub(i.Placed).Seconds()}
+	n.Claim, n.Placed, n.Updated, n.MissedPool = claim, now, now, ""
+	n.Claimed = &PoolClaim{Pool: i.Pool, Claim: i.Claim, Early: i.Started.IsZero()}
+	ahead := i.Started.Sub(i.Placed)
+	if n.Claimed.Early {
+		ahead = now.Sub(i.Placed)
+	}
+	n.Claimed.BootSeconds = max(0, ahead.Seconds())
 	return n
 }
 

@@ -36,9 +36,15 @@ func TestPoolSchedule(t *testing.T) {
 
 func TestPoolWindows(t *testing.T) {
 	for _, w := range []farm.PoolWindow{
-		{From: "8:00", To: "18:00"}, {From: "08:00", To: "08:00"}, {From: "08:00", To: "24:01"},
-		{From: "24:00", To: "01:00"}, {From: "08:60", To: "09:00"}, {From: "-1:00", To: "09:00"}, {From: "", To: ""},
-		{Days: []string{"monday"}, From: "08:00", To: "09:00"}, {From: "08:00", To: "09:00", MinIdle: -1},
+		{From: "8:00", To: "18:00"},
+		{From: "08:00", To: "08:00"},
+		{From: "08:00", To: "24:01"},
+		{From: "24:00", To: "01:00"},
+		{From: "08:60", To: "09:00"},
+		{From: "-1:00", To: "09:00"},
+		{From: "", To: ""},
+		{Days: []string{"monday"}, From: "08:00", To: "09:00"},
+		{From: "08:00", To: "09:00", MinIdle: -1},
 		{From: "08:00", To: "09:00", MinIdle: farm.MaxPoolIdle + 1},
 	} {
 		if w.Check() == nil {

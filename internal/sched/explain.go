@@ -2,6 +2,7 @@ package sched
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"time"
 )
@@ -38,6 +39,49 @@ func (x *Index) Explain(requestID string, now time.Time) []NodeReason {
 	}
 	slices.SortFunc(out, compareReasons)
 	return out
+}
+
+// FullFor returns, for pending requests that no node can take now, those of some nodes that lack nothing but free
+// capacity for them. Requests with equal constraints are compared with the nodes once. Requests without such a node
+// are left out, and those after the first limit results; 0: no limit.
+func (x *Index) FullFor(requests iter.Seq[string], nodes []string, limit int) (of [][]string) {
+	known := map[*requestGroup][]string{}
+	for id := range requests {
+		r := x.requests[id]
+		if r == nil || r.queue == nil {
+			continue
+		}
+		p := r.requestGroup()
+		full, ok := known[p]
+		if !ok && len(known) < maxFullGroups {
+			full = x.fullFor(p, nodes)
+			known[p] = full
+		}
+		if len(full) > 0 {
+			of = append(of, full)
+		}
+		if limit > 0 && len(of) == limit {
+			break
+		}
+	}
+	return of
+}
+
+// maxFullGroups bounds the kinds of requests that one call of FullFor compares with the nodes.
+const maxFullGroups = 100
+
+func (x *Index) fullFor(p *requestGroup, nodes []string) (full []string) {
+	if p.hasCandidates() {
+		return nil
+	}
+	for _, id := range nodes {
+		if n := x.nodes[id]; n != nil {
+			if f := p.firstExclusion(n); f != nil && f.name == FilterFull {
+				full = append(full, id)
+			}
+		}
+	}
+	return full
 }
 
 func compareReasons(a, b NodeReason) int {

@@ -23,7 +23,7 @@ func (r *Relay) Of(ctx context.Context, instance string) (api.Console, error) {
 
 // viewable returns an instance whose screen can be viewed.
 func (r *Relay) viewable(ctx context.Context, id string) (*farm.Instance, error) {
-	inst, _, err := record.Lookup(ctx, r.db.Tables.Instances, id)
+	inst, err := record.LookupInstance(ctx, r.db, id)
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ type Update struct {
 
 // Update changes the names and metadata of an instance and restarts its time to live.
 func (s *Instances) Update(ctx context.Context, id string, up Update) error {
-	return s.Modify(ctx, s.db.Store, id, func(inst *farm.Instance) (*farm.Instance, error) {
+	return s.modifyShown(ctx, s.db.Store, id, func(inst *farm.Instance) (*farm.Instance, error) {
 		n := inst.Clone()
 		if up.Name != nil {
 			n.Name = *up.Name
@@ -112,15 +112,41 @@ func (s *Instances) Terminate(ctx context.Context, id string) error {
 			Name: farm.EventTerminateVM, InstanceID: id, Extra: map[string]any{"instance_state": was.State},
 		}
 	})
-	return s.Modify(ctx, w, id, func(inst *farm.Instance) (*farm.Instance, error) {
+	return s.modifyShown(ctx, w, id, func(inst *farm.Instance) (*farm.Instance, error) {
 		was = inst
 		return inst.AfterTerminate(s.db.Now()), nil
+	})
+}
+
+// modifyShown is Modify for a request of a client, to whom a standby does not exist.
+func (s *Instances) modifyShown(
+	ctx context.Context, w store.Writer, id string, change func(*farm.Instance) (*farm.Instance, error),
+) error {
+	if _, err := record.LookupInstance(ctx, s.db, id); err != nil {
+		return err
+	}
+	return s.Modify(ctx, w, id, func(inst *farm.Instance) (*farm.Instance, error) {
+		if inst.IsStandby() {
+			return nil, farm.NotFound()
+		}
+		return change(inst)
 	})
 }
 
 // Discard is Terminate without an event, for an instance that no client knows.
 func (s *Instances) Discard(ctx context.Context, w store.Writer, id string) error {
 	return s.Modify(ctx, w, id, func(inst *farm.Instance) (*farm.Instance, error) {
+		return inst.AfterTerminate(s.db.Now()), nil
+	})
+}
+
+// DiscardClaimed is Discard for an instance that has claimed a standby. A record without that claim belongs to the
+// pool or to another start, and stays: farm.CodeNotFound.
+func (s *Instances) DiscardClaimed(ctx context.Context, w store.Writer, id, claim string) error {
+	return s.Modify(ctx, w, id, func(inst *farm.Instance) (*farm.Instance, error) {
+		if inst.Claim != claim {
+			return nil, farm.NotFound()
+		}
 		return inst.AfterTerminate(s.db.Now()), nil
 	})
 }
@@ -132,8 +158,8 @@ func (s *Instances) Latest(ctx context.Context, id string) (*farm.Instance, erro
 		return nil, farm.NotFound()
 	}
 	inst, _, err := s.db.Tables.Instances.GetLinearizable(ctx, id)
-	if err == nil && inst == nil {
-		err = farm.NotFound()
+	if err == nil && (inst == nil || inst.IsStandby()) {
+		return nil, farm.NotFound()
 	}
 	return inst, err
 }
@@ -147,7 +173,7 @@ func (s *Instances) BeginTask(
 		if err != nil {
 			return err
 		}
-		if inst == nil {
+		if inst == nil || inst.IsStandby() {
 			return farm.NotFound()
 		}
 		if err := inst.CheckTask(event); err != nil {

@@ -35,16 +35,15 @@ type Page struct {
 	After      string          // an id, which need not exist any longer; "": from the first
 	Limit      int             // 0: no limit
 	Match      func(View) bool // which of them; nil: all
-	Standbys   bool            // also standbys of pools, which no caller has asked for
 }
 
-// rows returns the rows that the page selects from, and an upper bound of their number.
+// rows returns the rows that the page selects from, and an upper bound of their number. Standbys are not among them.
 func (p Page) rows(view *store.View[farm.Instance]) (iter.Seq[store.Row[farm.Instance]], int) {
 	all, most := view.Rows(p.After), view.Len()
-	if p.ExternalID != "" {
-		all, most = view.RowsWhere(record.ByExternalID, p.ExternalID, p.After), 0
+	if p.ExternalID != "" { // a standby has none
+		return view.RowsWhere(record.ByExternalID, p.ExternalID, p.After), 0
 	}
-	if p.Standbys {
+	if !record.HasStandbys(view) { // the records need not be read
 		return all, most
 	}
 	return func(yield func(store.Row[farm.Instance]) bool) {
@@ -219,8 +218,8 @@ func (s *Instances) Rows() iter.Seq[store.Row[farm.Instance]] {
 // messages that are computed.
 func (s *Instances) Records() iter.Seq[*farm.Instance] {
 	return func(yield func(*farm.Instance) bool) {
-		for _, inst := range s.db.Tables.Instances.All() {
-			if !inst.IsStandby() && !yield(inst) {
+		for row := range s.Rows() {
+			if !yield(row.Value()) {
 				return
 			}
 		}
@@ -237,12 +236,12 @@ func (s *Instances) ETag() string {
 
 // Get returns one instance; farm.CodeNotFound when there is none.
 func (s *Instances) Get(ctx context.Context, id string) (View, error) {
-	inst, _, err := record.Lookup(ctx, s.db.Tables.Instances, id)
+	inst, err := record.LookupInstance(ctx, s.db, id)
 	if err != nil {
 		return View{}, err
 	}
 	list := []View{{Instance: inst, Message: inst.Message}}
-	if row, ok := s.db.Tables.Instances.Snapshot().Row(id); ok {
+	if row, ok := s.db.Tables.Instances.Snapshot().Row(id); ok && !row.Value().IsStandby() {
 		list[0] = ViewOf(row)
 	}
 	s.explain(list)

@@ -122,7 +122,7 @@ func (o *Outages) fact(node *farm.Node) lostNode {
 		}
 	}
 	for _, inst := range o.db.Tables.Instances.Where(record.ByNode, node.ID) {
-		if inst.State == farm.Terminated {
+		if inst.State == farm.Terminated || inst.IsStandby() {
 			continue
 		}
 		out.instances++

@@ -28,7 +28,9 @@ type Options struct {
 	AssignMAC func(inst *farm.Instance) []store.Change
 	// Terminate ends an instance of a creation that has failed.
 	Terminate func(ctx context.Context, w store.Writer, id string) error
-	Stopped   <-chan struct{} // is closed when the process ends
+	// TerminateClaimed is Terminate for one that was to claim a standby, if it has that claim; else farm.CodeNotFound.
+	TerminateClaimed func(ctx context.Context, w store.Writer, id, claim string) error
+	Stopped          <-chan struct{} // is closed when the process ends
 }
 
 // Blocker keeps instances from the scheduler.

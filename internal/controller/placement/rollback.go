@@ -62,11 +62,19 @@ func (p *Placer) terminate(ctx context.Context, drafts []draft, final bool) (lef
 	ctx, cancel := context.WithTimeout(ctx, rollbackTimeout)
 	defer cancel()
 	for _, d := range drafts {
-		err := p.o.Terminate(ctx, p.db.Store, d.requested.ID)
+		err := p.discard(ctx, d)
 		gone := farm.CodeOf(err) == farm.CodeNotFound
 		if err != nil && (!gone || !final) {
 			left = append(left, d)
 		}
 	}
 	return left
+}
+
+// discard ends what a draft has become. The record of a standby that another start has claimed since is not touched.
+func (p *Placer) discard(ctx context.Context, d draft) error {
+	if d.standbyRev > 0 {
+		return p.o.TerminateClaimed(ctx, p.db.Store, d.requested.ID, d.requested.Claim)
+	}
+	return p.o.Terminate(ctx, p.db.Store, d.requested.ID)
 }

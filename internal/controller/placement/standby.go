@@ -3,6 +3,7 @@ package placement
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/buildyard/buildyard/internal/controller/record"
@@ -46,12 +47,13 @@ func (p *Placer) drafts(c Creation) ([]draft, *record.Term) {
 	return slices.Concat(placed, claims), term
 }
 
-// BootAhead creates standbys on nodes that are free now, and none that would have to wait. Nodes in avoid get none.
-// It returns how many it has created.
+// BootAhead creates standbys on nodes that are free now, and none that would have to wait. A node that lacks only
+// capacity for a request that waits gets none. It returns how many it has created.
 func (p *Placer) BootAhead(
-	ctx context.Context, term *record.Term, standbys []*farm.Instance, avoid map[string]bool,
+	ctx context.Context, term *record.Term, standbys []*farm.Instance,
 ) (booted int, err error) {
 	drafts, decides := p.admit(standbys)
+	avoid := p.wantedNodes(drafts)
 	var unused []draft
 	for i, d := range drafts {
 		if d.placed == nil {
@@ -75,52 +77,51 @@ func (p *Placer) BootAhead(
 	return booted, err
 }
 
-// Crowded returns, for requests that wait, the nodes of a set which lack nothing but free capacity for them. It looks
-// at most at limit requests.
-func (p *Placer) Crowded(nodes map[string]bool, limit int) (of [][]string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.db.Now()
-	for id := range p.waitingLocked() {
-		if len(of) == limit {
-			break
-		}
-		var full []string
-		free := false
-		for _, n := range p.index.Explain(id, now) {
-			free = free || n.Filter == ""
-			if n.Filter == sched.FilterFull && nodes[n.NodeID] {
-				full = append(full, n.NodeID)
-			}
-		}
-		if !free && len(full) > 0 {
-			of = append(of, full)
+// wantedNodes returns the nodes of drafts that lack only capacity for a request that waits.
+func (p *Placer) wantedNodes(drafts []draft) map[string]bool {
+	at := map[string]bool{}
+	for _, d := range drafts {
+		if d.placed != nil {
+			at[d.node] = true
 		}
 	}
-	return of
+	wanted := map[string]bool{}
+	if len(at) == 0 {
+		return wanted
+	}
+	for _, full := range p.Crowded(slices.Collect(maps.Keys(at)), 0) {
+		for _, node := range full {
+			wanted[node] = true
+		}
+	}
+	return wanted
 }
 
-// waitingLocked yields the ids of the instances that wait for a node, in no order.
-func (p *Placer) waitingLocked() func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		if p.index.PendingCount() == 0 {
-			return
-		}
+// Crowded returns, for requests that wait and that no node can take now, those of some nodes which lack nothing but
+// free capacity for them: the oldest requests first, and at most limit of them; 0: no limit.
+func (p *Placer) Crowded(nodes []string, limit int) [][]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.index.PendingCount() == 0 {
+		return nil
+	}
+	return p.index.FullFor(func(yield func(string) bool) {
 		for id := range p.db.Tables.Instances.Where(record.ByWaiting, record.AllCallers) {
 			if !yield(id) {
 				return
 			}
 		}
-	}
+	}, nodes, limit)
 }
 
 // MayUse reports whether an instance may run on a node by the rights of its permission group, and whether that node
-// takes starts.
+// takes starts and can let one take over a VM.
 func (p *Placer) MayUse(inst *farm.Instance, node string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := p.nodes[node]
-	if at.record == nil || !at.record.AcceptsStarts() || at.Unreported {
+	if at.record == nil || !at.record.AcceptsStarts() || at.Unreported ||
+		p.db.Tables.NodeInfo(node).RequestableAbilities()&farm.TakesOver == 0 {
 		return false
 	}
 	return inst.PermissionGroup == "" || p.starters == nil ||

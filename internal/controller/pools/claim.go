@@ -82,11 +82,11 @@ func (s *Pools) poolFor(inst *farm.Instance) *farm.Pool {
 		if p.TemplateID != inst.Template.ID || p.GroupID != inst.GroupID || p.Tag != "" && p.Tag != inst.Template.Tag {
 			continue
 		}
-		if found == nil || len(s.readyOf(p, inst)) > 0 {
+		if found == nil || len(s.claimable(p, inst)) > 0 {
 			found = p
 		}
 	}
-	if found != nil && found.Tag == "" && len(s.readyOf(found, inst)) == 0 && !s.keeps(found, inst.Template) {
+	if found != nil && found.Tag == "" && len(s.claimable(found, inst)) == 0 && !s.keeps(found, inst.Template) {
 		return nil // the start is of another version than the pool has
 	}
 	return found
@@ -100,34 +100,47 @@ func (s *Pools) keeps(p *farm.Pool, ref farm.TemplateRef) bool {
 	return !known || state.ref == farm.TemplateRef{} || state.ref == ref
 }
 
-// readyOf returns the standbys of a pool that a start can claim, the oldest first.
-func (s *Pools) readyOf(p *farm.Pool, want *farm.Instance) []placement.Standby {
+// claimable returns the standbys of a pool that a start can claim: the ready ones, then those that boot, each the
+// oldest first. One that boots is claimed rather than a VM started beside it, since it is ahead.
+func (s *Pools) claimable(p *farm.Pool, want *farm.Instance) []placement.Standby {
 	var list []placement.Standby
 	for id, inst := range s.db.Tables.Instances.Where(record.ByPool, p.ID) {
 		pinned := want.Options.PinnedNode
-		if !inst.IsReady() || inst.Template != want.Template || pinned != "" && pinned != inst.NodeID ||
-			!s.o.Placer.MayUse(want, inst.NodeID) {
+		if !inst.IsReady() && !inst.IsBooting() || inst.Template != want.Template ||
+			pinned != "" && pinned != inst.NodeID || !s.o.Placer.MayUse(want, inst.NodeID) {
 			continue
 		}
-		if now, rev, ok := s.db.Tables.Instances.Get(id); ok && now.IsReady() {
+		if now, rev, ok := s.db.Tables.Instances.Get(id); ok && (now.IsReady() || now.IsBooting()) {
 			list = append(list, placement.Standby{Record: now, Rev: rev})
 		}
 	}
 	slices.SortFunc(list, func(a, b placement.Standby) int {
-		return cmp.Or(a.Record.Created.Compare(b.Record.Created), strings.Compare(a.Record.ID, b.Record.ID))
+		return cmp.Or(compareBool(a.Record.IsReady(), b.Record.IsReady()),
+			a.Record.Created.Compare(b.Record.Created), strings.Compare(a.Record.ID, b.Record.ID))
 	})
 	return list
 }
 
+// compareBool orders what has a property before what does not.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
 // pick reserves standbys in this process, so that two requests do not try to claim the same one.
 func (s *Pools) pick(p *farm.Pool, want *farm.Instance, limit int) []placement.Standby {
-	ready := s.readyOf(p, want)
+	list := s.claimable(p, want)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ready = slices.DeleteFunc(ready, func(b placement.Standby) bool { return s.picked[b.Record.ID] })
-	ready = ready[:min(len(ready), limit)]
-	for _, b := range ready {
+	list = slices.DeleteFunc(list, func(b placement.Standby) bool { return s.picked[b.Record.ID] })
+	list = list[:min(len(list), limit)]
+	for _, b := range list {
 		s.picked[b.Record.ID] = true
 	}
-	return ready
+	return list
 }

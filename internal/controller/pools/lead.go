@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,7 +18,8 @@ const (
 	minLookInterval = 100 * time.Millisecond
 	resolveInterval = 10 * time.Second // at which it looks for another version behind the tag of a pool
 	statsInterval   = 30 * time.Second // at which it stores the sums
-	crowdedLimit    = 20               // requests without a free slot that one look considers
+	crowdedLimit    = 20               // requests without a free slot for which one look ends standbys
+	maxBoots        = 50               // standbys that one look boots for a pool
 	firstRetry      = 5 * time.Second  // after the first standby that failed; it doubles up to lastRetry
 	lastRetry       = 5 * time.Minute
 )
@@ -97,14 +99,14 @@ func (s *Pools) look(ctx context.Context, term *record.Term, now time.Time) erro
 	if s.o.Paused() || s.db.Tables.Pools.Len() == 0 && len(s.allStandbys()) == 0 {
 		return nil
 	}
-	crowded := s.yield(ctx, term)
+	s.yield(ctx, term)
 	errs := []error{s.endWithoutPool(ctx, term)}
 	for _, p := range s.db.Tables.Pools.All() {
 		state := s.resolve(ctx, p, now)
 		if state.ref == (farm.TemplateRef{}) {
 			continue // without a version nothing is known to be wrong with its standbys
 		}
-		errs = append(errs, s.keep(ctx, term, p, crowded))
+		errs = append(errs, s.keep(ctx, term, p))
 	}
 	return errors.Join(errs...)
 }
@@ -151,12 +153,22 @@ func (s *Pools) standbys(pool string) []*farm.Instance {
 	return list
 }
 
+// wanted returns how many standbys a pool is to have now: none in a group that was deleted.
+func (s *Pools) wanted(p *farm.Pool) int {
+	if p.GroupID != "" {
+		if _, _, exists := s.db.Tables.Groups.Get(p.GroupID); !exists {
+			return 0
+		}
+	}
+	return p.WantedAt(s.db.Now())
+}
+
 // keep ends the standbys of a pool that it must not have any longer, and boots those that it lacks.
-func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool, crowded map[string]bool) error {
+func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool) error {
 	s.mu.Lock()
 	state := s.states[p.ID]
 	s.mu.Unlock()
-	now, wanted := s.db.Now(), p.WantedAt(s.db.Now())
+	now, wanted := s.db.Now(), s.wanted(p)
 	var good, aged []*farm.Instance
 	booting := 0
 	for _, inst := range s.standbys(p.ID) {
@@ -174,7 +186,7 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool, crowd
 		default:
 			good = append(good, inst)
 		}
-		if boots(inst) {
+		if inst.IsBooting() {
 			booting++
 		}
 	}
@@ -191,31 +203,23 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool, crowd
 	if len(good) == wanted || now.Before(state.retryAt) {
 		return nil
 	}
-	return s.boot(ctx, term, p, state.ref, bootRequest{wanted - len(good), crowded})
-}
-
-// bootRequest is how many standbys to boot, and the nodes that get none.
-type bootRequest struct {
-	count   int
-	crowded map[string]bool
-}
-
-// boot creates standbys, as many as nodes have free slots for.
-func (s *Pools) boot(
-	ctx context.Context, term *record.Term, p *farm.Pool, ref farm.TemplateRef, b bootRequest,
-) error {
-	list := make([]*farm.Instance, b.count)
+	list := make([]*farm.Instance, min(wanted-len(good), maxBoots))
 	for i := range list {
-		list[i] = s.o.NewInstance(p, ref)
+		list[i] = s.o.NewInstance(p, state.ref)
 	}
+	return s.boot(ctx, term, p.ID, list)
+}
+
+// boot creates standbys of a pool, as many as nodes have free slots for.
+func (s *Pools) boot(ctx context.Context, term *record.Term, pool string, list []*farm.Instance) error {
 	release := s.o.AssignMACs(list)
 	defer release()
-	booted, err := s.o.Placer.BootAhead(ctx, term, list, b.crowded)
+	booted, err := s.o.Placer.BootAhead(ctx, term, list)
 	problem := ""
-	if booted < b.count {
+	if booted < len(list) {
 		problem = "no node has a free slot for another standby"
 	}
-	s.setState(p.ID, func(to *poolState) {
+	s.setState(pool, func(to *poolState) {
 		to.problem = problem
 		if booted == 0 {
 			to.retryAt = s.db.Now().Add(lookInterval)
@@ -275,12 +279,10 @@ func (s *Pools) allStandbys() []*farm.Instance {
 	return list
 }
 
-// yield ends a standby for each request that lacks nothing but a slot which standbys use. It returns the nodes that
-// are crowded: they get no standbys as long as such requests wait.
-func (s *Pools) yield(ctx context.Context, term *record.Term) (crowded map[string]bool) {
+// yield ends a standby for each request that lacks nothing but a slot which standbys use.
+func (s *Pools) yield(ctx context.Context, term *record.Term) {
 	byNode := map[string][]*farm.Instance{}
 	ending := map[string]int{} // node -> standbys that end
-	nodes := map[string]bool{}
 	for _, inst := range s.allStandbys() {
 		switch {
 		case inst.NodeID == "" || inst.State == farm.Terminated:
@@ -290,23 +292,20 @@ func (s *Pools) yield(ctx context.Context, term *record.Term) (crowded map[strin
 		default:
 			byNode[inst.NodeID] = append(byNode[inst.NodeID], inst)
 		}
-		nodes[inst.NodeID] = true
 	}
-	for node := range s.db.Tables.Nodes.All() {
-		nodes[node] = true // a crowded node without standbys must not get one
-	}
-	crowded = map[string]bool{}
-	for _, full := range s.o.Placer.Crowded(nodes, crowdedLimit) {
-		for _, node := range full {
-			crowded[node] = true
+	nodes := slices.Collect(maps.Keys(byNode))
+	for node := range ending {
+		if byNode[node] == nil {
+			nodes = append(nodes, node)
 		}
+	}
+	for _, full := range s.o.Placer.Crowded(nodes, crowdedLimit) {
 		if i := slices.IndexFunc(full, func(n string) bool { return ending[n] > 0 }); i >= 0 {
 			ending[full[i]]-- // the slot that is about to be free is for this request
 			continue
 		}
 		s.yieldOne(ctx, term, full, byNode)
 	}
-	return crowded
 }
 
 // yieldOne ends the best standby on one of the nodes: one that still boots, else the oldest.

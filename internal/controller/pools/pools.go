@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -22,8 +23,8 @@ const settingPools = "pools"
 
 // Placer is the part of the placer that pools use.
 type Placer interface {
-	BootAhead(ctx context.Context, term *record.Term, standbys []*farm.Instance, avoid map[string]bool) (int, error)
-	Crowded(nodes map[string]bool, limit int) [][]string
+	BootAhead(ctx context.Context, term *record.Term, standbys []*farm.Instance) (int, error)
+	Crowded(nodes []string, limit int) [][]string
 	MayUse(inst *farm.Instance, node string) bool
 }
 
@@ -51,6 +52,9 @@ type Pools struct {
 	o    Options
 	wake chan struct{} // has a value when the leader should look at the pools
 
+	hits, earlyHits, misses metric.Counter
+	slotMillis              metric.Counter
+
 	mu     sync.Mutex                 // guards the fields below
 	picked map[string]bool            // standbys that requests in progress claim
 	states map[string]poolState       // pool id -> what the leader knows of it besides its record
@@ -76,8 +80,8 @@ type View struct {
 	Standbys []*farm.Instance
 }
 
-// view returns a pool with its standbys.
-func (s *Pools) view(p *farm.Pool) View {
+// View returns a pool with its standbys.
+func (s *Pools) View(p *farm.Pool) View {
 	v := View{Pool: p, Wanted: p.WantedAt(s.db.Now())}
 	if stats, _, ok := s.db.Tables.PoolStats.Get(p.ID); ok {
 		v.Stats = *stats
@@ -90,7 +94,7 @@ func (s *Pools) view(p *farm.Pool) View {
 		switch {
 		case inst.IsReady():
 			v.Ready++
-		case boots(inst):
+		case inst.IsBooting():
 			v.Booting++
 		}
 	}
@@ -99,22 +103,20 @@ func (s *Pools) view(p *farm.Pool) View {
 	if sums := s.sums[p.ID]; sums != nil {
 		v.Stats = sum(v.Stats, *sums)
 	}
-	if v.Ready < v.Wanted {
+	switch {
+	case s.wanted(p) < v.Wanted:
+		v.Problem = "its node group was deleted: change the group of the pool"
+	case v.Ready < v.Wanted:
 		v.Problem = s.states[p.ID].problem
 	}
 	return v
-}
-
-// boots reports whether a standby is on its way to readiness.
-func boots(i *farm.Instance) bool {
-	return i.State == farm.Scheduling || i.State == farm.Pulling
 }
 
 // List returns every pool, by name.
 func (s *Pools) List() []View {
 	var list []View
 	for _, p := range s.db.Tables.Pools.All() {
-		list = append(list, s.view(p))
+		list = append(list, s.View(p))
 	}
 	slices.SortFunc(list, func(a, b View) int { return strings.Compare(a.Name, b.Name) })
 	return list
@@ -126,7 +128,7 @@ func (s *Pools) Get(ctx context.Context, id string) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	return s.view(p), nil
+	return s.View(p), nil
 }
 
 // Name returns the name of a pool, or its id where it does not exist.
@@ -195,7 +197,7 @@ func (s *Pools) change(ctx context.Context, p *farm.Pool, changes func() ([]stor
 	return err
 }
 
-// check returns why a pool is not valid.
+// check returns why a pool is not valid, and notes the name of its template.
 func (s *Pools) check(ctx context.Context, p *farm.Pool) error {
 	if uuid.Validate(p.Name) == nil {
 		return farm.Invalid("name", "must not have the form of a pool ID (UUID)")
@@ -227,6 +229,7 @@ func (s *Pools) check(ctx context.Context, p *farm.Pool) error {
 			return err
 		}
 	}
-	_, err := s.o.Resolve(ctx, p.TemplateID, p.Tag)
+	ref, err := s.o.Resolve(ctx, p.TemplateID, p.Tag)
+	p.TemplateName = ref.Name
 	return err
 }

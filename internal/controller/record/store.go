@@ -98,3 +98,27 @@ func Lookup[T any](ctx context.Context, table *store.Table[T], id string) (*T, i
 	}
 	return r, rev, nil
 }
+
+// LookupInstance is Lookup for an instance that a client names, to whom a standby does not exist. This replica may
+// not know yet that a start has claimed it: then the tables are brought up to date.
+func LookupInstance(ctx context.Context, db DB, id string) (*farm.Instance, error) {
+	inst, _, err := Lookup(ctx, db.Tables.Instances, id)
+	if err != nil || !inst.IsStandby() {
+		return inst, err
+	}
+	if err := db.UpToDate(ctx); err != nil {
+		return nil, farm.Unavailable(err, "The store cannot be reached; try again")
+	}
+	if inst, _, ok := db.Tables.Instances.Get(id); ok && !inst.IsStandby() {
+		return inst, nil
+	}
+	return nil, farm.NotFound()
+}
+
+// HasStandbys reports whether a view has a standby. It reads none of the other records.
+func HasStandbys(view *store.View[farm.Instance]) bool {
+	for range view.Where(ByStandby, AllCallers) {
+		return true
+	}
+	return false
+}
