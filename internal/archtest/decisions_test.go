@@ -12,7 +12,7 @@ import (
 
 const (
 	decisions     = "docs/decisions/"
-	decisionPages = 38
+	decisionPages = 39
 	decisionWords = 500 // of a page
 )
 

@@ -47,7 +47,7 @@ var adminPermissions = []PermissionInfo{
 // servicePermissions are the tables of the specification, and the rows that its routes need besides.
 var servicePermissions = map[Service][]PermissionInfo{
 	ServiceController: append([]PermissionInfo{
-		{"list_vms", "Instances", "List instances", "View instances, their history and their changes."},
+		{"list_vms", "Instances", "List instances", "View instances, their history and their changes, and warm pools."},
 		{"start_vm", "Instances", "Start instances", "Start instances from templates."},
 		{"terminate_vm", "Instances", "Terminate instances", "Terminate instances."},
 		{"update_vm", "Instances", "Change instances", "Rename and restart instances, and use their console."},
@@ -81,7 +81,7 @@ var servicePermissions = map[Service][]PermissionInfo{
 		{"registry_distribute_status", "Distribution", "Follow distributions", "See how far distributions are."},
 		{
 			"change_config", "Config", "Change configuration",
-			"Change how the controller works: maintenance, the list of MAC addresses.",
+			"Change how the controller works: maintenance, the list of MAC addresses, warm pools.",
 		},
 		{"get_config", "Config", "Read configuration", "See the state of maintenance mode."},
 	}, adminPermissions...),

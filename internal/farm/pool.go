@@ -55,6 +55,9 @@ func minuteOfDay(text string) int {
 
 // Check returns why a window is not valid; nil when it is.
 func (w PoolWindow) Check() error {
+	if len(w.Days) > len(PoolDays) {
+		return Invalid("schedule", "has a window with more than %d days", len(PoolDays))
+	}
 	for _, d := range w.Days {
 		if !slices.Contains(PoolDays, d) {
 			return Invalid("schedule", "has the day %q: days are mon, tue, wed, thu, fri, sat and sun", Clip(d, 20))

@@ -80,8 +80,8 @@ var lines = map[string]string{
 		open: G/livez G/readyz
 		known: G/api/v1/status G/api/v1/rights G/api/v1/search G/api/v1/filter/complete G/api G/api/v1/openapi.yaml G/api/v1/openapi.json
 		get_config: G/api/v1/maintenance
-		change_config: P/api/v1/maintenance D/api/v1/maintenance U/api/v1/macaddr D/api/v1/macaddr
-		list_vms: G/api/v1/vm G/api/v1/vm/page G/api/v1/vm/history G/api/v1/vm/watch G/api/v1/vulnerability/affected
+		change_config: P/api/v1/maintenance D/api/v1/maintenance U/api/v1/macaddr D/api/v1/macaddr P/api/v1/pool U/api/v1/pool D/api/v1/pool
+		list_vms: G/api/v1/vm G/api/v1/vm/page G/api/v1/vm/history G/api/v1/vm/watch G/api/v1/pool G/api/v1/vulnerability/affected
 		start_vm: P/api/v1/vm
 		terminate_vm: D/api/v1/vm
 		update_vm: U/api/v1/vm P/api/v1/rpc/vm/restart G/api/v1/vm/console

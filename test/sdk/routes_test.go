@@ -78,6 +78,7 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 		{"join tokens", x.joinTokens},
 		{"rollouts", x.rollouts},
 		{"groups", x.groups},
+		{"pools", x.pools},
 		{"instances", x.instances},
 		{"failures", x.failures},
 		{"saves", x.saves},

@@ -14,8 +14,8 @@ import (
 // Commands returns the commands for the kinds of records.
 func Commands(s cli.Streams) []*cobra.Command {
 	return []*cobra.Command{
-		instanceCommand(s), templateCommand(s), imageCommand(s), groupCommand(s), keyCommand(s), permissionCommand(s),
-		usbCommand(s), macCommand(s), vlanCommand(s),
+		instanceCommand(s), templateCommand(s), imageCommand(s), groupCommand(s), poolCommand(s), keyCommand(s),
+		permissionCommand(s), usbCommand(s), macCommand(s), vlanCommand(s),
 		eventCommand(s), logCommand(s), fileCommand(s), statsCommand(s), usageCommand(s), statusCommand(s),
 		maintenanceCommand(s), searchCommand(s), vulnerabilityCommand(s), contextCommand(s),
 	}

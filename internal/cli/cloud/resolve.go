@@ -242,6 +242,9 @@ var (
 	groups = newKind("group", "group list", (*client.Controller).Groups, func(g api.Group) selectable {
 		return selectable{id: g.ID, names: []string{g.Name}, description: g.Description}
 	})
+	pools = newKind("pool", "pool list", (*client.Controller).Pools, func(p api.Pool) selectable {
+		return selectable{id: p.ID, names: []string{p.Name}, description: templateTag(p.TemplateName, p.Tag)}
+	})
 	saves = newKind("image", "image list", (*client.Controller).Saves, func(s api.SaveImage) selectable {
 		return selectable{id: s.ID, names: []string{""}, description: s.Request.Tag + " " + s.Status}
 	})

@@ -118,7 +118,7 @@ func (s *Instances) Terminate(ctx context.Context, id string) error {
 	})
 }
 
-// modifyShown is Modify for a request of a client, to whom a standby does not exist.
+// modifyShown is Modify for a request of a client: a standby is not found.
 func (s *Instances) modifyShown(
 	ctx context.Context, w store.Writer, id string, change func(*farm.Instance) (*farm.Instance, error),
 ) error {

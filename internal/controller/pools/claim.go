@@ -101,7 +101,7 @@ func (s *Pools) keeps(p *farm.Pool, ref farm.TemplateRef) bool {
 }
 
 // claimable returns the standbys of a pool that a start can claim: the ready ones, then those that boot, each the
-// oldest first. One that boots is claimed rather than a VM started beside it, since it is ahead.
+// oldest first. One that boots is claimed rather than another VM started, since it is ahead.
 func (s *Pools) claimable(p *farm.Pool, want *farm.Instance) []placement.Standby {
 	var list []placement.Standby
 	for id, inst := range s.db.Tables.Instances.Where(record.ByPool, p.ID) {

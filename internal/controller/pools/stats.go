@@ -13,9 +13,10 @@ import (
 // sum returns the sums of two periods.
 func sum(a, b farm.PoolStats) farm.PoolStats {
 	return farm.PoolStats{
-		Hits: a.Hits + b.Hits, EarlyHits: a.EarlyHits + b.EarlyHits, Misses: a.Misses + b.Misses, SlotSeconds: a.SlotSeconds + b.SlotSeconds,
-		SavedSeconds: a.SavedSeconds + b.SavedSeconds, Booted: a.Booted + b.Booted, Yielded: a.Yielded + b.Yielded,
-		Replaced: a.Replaced + b.Replaced, Failed: a.Failed + b.Failed,
+		Hits: a.Hits + b.Hits, EarlyHits: a.EarlyHits + b.EarlyHits, Misses: a.Misses + b.Misses,
+		SlotSeconds: a.SlotSeconds + b.SlotSeconds, SavedSeconds: a.SavedSeconds + b.SavedSeconds,
+		Booted: a.Booted + b.Booted, Yielded: a.Yielded + b.Yielded, Replaced: a.Replaced + b.Replaced,
+		Failed: a.Failed + b.Failed,
 	}
 }
 

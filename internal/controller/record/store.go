@@ -99,8 +99,8 @@ func Lookup[T any](ctx context.Context, table *store.Table[T], id string) (*T, i
 	return r, rev, nil
 }
 
-// LookupInstance is Lookup for an instance that a client names, to whom a standby does not exist. This replica may
-// not know yet that a start has claimed it: then the tables are brought up to date.
+// LookupInstance is Lookup for an instance that a client names: a standby is not found. This replica may not know yet
+// that a start has claimed it: then the tables are brought up to date.
 func LookupInstance(ctx context.Context, db DB, id string) (*farm.Instance, error) {
 	inst, _, err := Lookup(ctx, db.Tables.Instances, id)
 	if err != nil || !inst.IsStandby() {

@@ -154,8 +154,9 @@ func (s *server) allRoutes() []rest.Route { return slices.Concat(s.routes(), des
 
 // routes is the table of routes of the API.
 func (s *server) routes() []rest.Route {
-	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(),
-		s.networkRoutes(), s.logRoutes(), s.packageRoutes(), s.scanRoutes(), s.tokenRoutes(), s.searchRoutes())
+	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.poolRoutes(),
+		s.configRoutes(), s.networkRoutes(), s.logRoutes(), s.packageRoutes(), s.scanRoutes(), s.tokenRoutes(),
+		s.searchRoutes())
 }
 
 // coreRoutes are the routes that every build cloud has.

@@ -69,6 +69,10 @@ PUT /api/v1/group update_group
 DELETE /api/v1/group delete_group
 POST /api/v1/node/group add_node_to_group
 DELETE /api/v1/node/group remove_group_from_node
+GET /api/v1/pool list_vms
+POST /api/v1/pool change_config
+PUT /api/v1/pool change_config
+DELETE /api/v1/pool change_config
 GET /api/v1/usb list_nodes
 GET /api/v1/vlan list_nodes
 GET /api/v1/macaddr list_nodes

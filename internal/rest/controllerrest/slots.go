@@ -31,6 +31,10 @@ func (s *server) slotHoldersToAPI(
 		out[i] = api.SlotHolder{Use: slotUses[h.Use]}
 		if inst := h.Instance; inst != nil {
 			out[i].State, out[i].Since = string(inst.State), inst.Placed
+			if inst.IsStandby() { // no instance of a client
+				out[i].Name, out[i].VMID = "standby of pool "+s.controller.Pools.Name(inst.Pool), h.VMID()
+				continue
+			}
 			if lists(inst) {
 				out[i].InstanceID, out[i].Name, out[i].VMID = inst.ID, cmp.Or(inst.Name, inst.ExternalID), h.VMID()
 				out[i].Fill = s.controller.Link.DiskFill(inst.NodeID, inst.ID)

@@ -35,6 +35,8 @@ var tierGates = []tierGate{
 	{pattern: "DELETE /api/v1/group", tier: farm.TierEnterprise, feature: nodeGroups},
 	{pattern: "POST /api/v1/node/group", tier: farm.TierEnterprise, feature: nodeGroups},
 	{pattern: "DELETE /api/v1/node/group", tier: farm.TierEnterprise, feature: nodeGroups},
+	{pattern: "POST /api/v1/pool", param: "group_id", tier: farm.TierEnterprise, isParamGiven: isPoolGroupGiven},
+	{pattern: "PUT /api/v1/pool", param: "group_id", tier: farm.TierEnterprise, isParamGiven: isPoolGroupGiven},
 	{pattern: "GET /api/v1/usb", tier: farm.TierEnterprise, feature: "USB devices"},
 	{pattern: "POST " + api.PathJoin, param: "groups", tier: farm.TierEnterprise, isParamGiven: joinsGroups},
 }
@@ -42,6 +44,11 @@ var tierGates = []tierGate{
 // isPriorityGiven reports whether a priority differs from the default, which needs no license tier.
 func isPriorityGiven(r *rest.Request) bool {
 	return priorityParam(r.Params) != farm.DefaultPriority
+}
+
+// isPoolGroupGiven reports whether a pool is to have a group.
+func isPoolGroupGiven(r *rest.Request) bool {
+	return r.Params.Has("group_id") && r.Params.String("group_id") != noGroup
 }
 
 // joinsGroups reports whether a join request, whose body is typed, names groups.
