@@ -53,6 +53,9 @@ func (b *Builder) Add(f Frame, runs []Run) {
 	b.encodedFrames = binary.AppendUvarint(b.encodedFrames, uint64(f.StoredSize))
 	b.encodedFrames = append(b.encodedFrames, byte(f.Codec))
 	b.encodedFrames = append(b.encodedFrames, f.Sum[:]...)
+	if f.Codec == CodecZstdSummed {
+		b.encodedFrames = append(b.encodedFrames, f.RawSum[:]...)
+	}
 	b.encodedFrames = binary.AppendUvarint(b.encodedFrames, uint64(len(runs)))
 	for _, r := range runs {
 		start, n := r.Off/BlockSize, blockCount(r.Len)

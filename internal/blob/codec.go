@@ -35,11 +35,25 @@ func encodeFrame(raw, buf []byte) ([]byte, Frame, error) {
 	if err != nil {
 		return nil, Frame{}, fmt.Errorf("zstd: %w", err)
 	}
-	stored, codec := enc.EncodeAll(raw, buf[:0]), CodecZstd
+	f := Frame{RawSize: len(raw), Codec: CodecZstdSummed}
+	stored := enc.EncodeAll(raw, buf[:0])
 	if len(stored)*100 > len(raw)*(100-minSavingPercent) {
-		stored, codec = raw, CodecRaw
+		stored, f.Codec = raw, CodecRaw
+	} else {
+		f.RawSum = sha256.Sum256(raw)
 	}
-	return stored, Frame{StoredSize: len(stored), RawSize: len(raw), Codec: codec, Sum: sha256.Sum256(stored)}, nil
+	f.StoredSize, f.Sum = len(stored), sha256.Sum256(stored)
+	return stored, f, nil
+}
+
+// CheckDecoded compares the decoded bytes of a frame, which need not come from a layer file, with the sum in the index.
+// They are refused where it has none.
+func CheckDecoded(f Frame, raw []byte) error {
+	sum, ok := f.DecodedSum()
+	if !ok || len(raw) != f.RawSize || sha256.Sum256(raw) != sum {
+		return corrupt("decoded frame at %d does not match its hash", f.Offset)
+	}
+	return nil
 }
 
 // DecodeFrame verifies the stored bytes of a frame and decodes them into buf, which is replaced if its capacity is

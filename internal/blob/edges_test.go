@@ -221,7 +221,7 @@ func (o onlyAt) ReadAt(p []byte, off int64) (int, error) {
 func TestUnpack(t *testing.T) {
 	raw := bytes.Repeat([]byte("compressible "), 1000)
 	stored, f, err := encodeFrame(raw, make([]byte, 0, MaxFrameSize))
-	if err != nil || f.Codec != CodecZstd || f.RawSize != len(raw) {
+	if err != nil || f.Codec != CodecZstdSummed || f.RawSize != len(raw) {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	stored = bytes.Clone(stored)
@@ -248,7 +248,7 @@ func TestUnpack(t *testing.T) {
 	if got, err := DecodeFrame(g, garbage, nil); err != nil || !bytes.Equal(got, garbage) {
 		t.Errorf("stored as it is: %q, %v", got, err)
 	}
-	for saved, want := range map[int]Codec{10: CodecZstd, 1: CodecRaw} { // per cent, roughly
+	for saved, want := range map[int]Codec{10: CodecZstdSummed, 1: CodecRaw} { // per cent, roughly
 		p := make([]byte, 100_000)
 		x := sha256.Sum256(nil)
 		for k := 0; k < len(p)*(100-saved)/100; k += len(x) {

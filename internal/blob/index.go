@@ -43,8 +43,9 @@ type Codec uint8
 
 // The codecs.
 const (
-	CodecRaw  Codec = 0
-	CodecZstd Codec = 1
+	CodecRaw        Codec = 0
+	CodecZstd       Codec = 1 // of layers that were written before there were decoded sums
+	CodecZstdSummed Codec = 2 // zstd, and the index has the sum of the decoded bytes as well
 )
 
 // Run is a range of the file in bytes. Off and Len are multiples of BlockSize, except for Len in the run that
@@ -64,6 +65,19 @@ type Frame struct {
 	RawSize    int   // bytes when decoded: the sum of the frame's runs
 	Codec      Codec
 	Sum        [sha256.Size]byte // of the stored bytes
+	RawSum     [sha256.Size]byte // of the decoded bytes, of CodecZstdSummed; see DecodedSum
+}
+
+// DecodedSum returns the sum of the decoded bytes; false: the index does not have it.
+func (f Frame) DecodedSum() (sum [sha256.Size]byte, ok bool) {
+	switch f.Codec {
+	case CodecRaw:
+		return f.Sum, true
+	case CodecZstdSummed:
+		return f.RawSum, true
+	default:
+		return sum, false
+	}
 }
 
 // Index describes a layer. It is immutable and may be used from many goroutines. Runs are kept in their encoded
@@ -136,6 +150,9 @@ func (x *Index) Frame(i int) Frame {
 	d := indexDecoder{buf: x.encoded, pos: int(ref.encodedOffset)}
 	f := Frame{Offset: ref.offset, StoredSize: int(d.uvarint()), Codec: Codec(d.uvarint()), RawSize: int(ref.rawSize)}
 	copy(f.Sum[:], d.bytes(len(f.Sum)))
+	if f.Codec == CodecZstdSummed {
+		copy(f.RawSum[:], d.bytes(len(f.RawSum)))
+	}
 	return f
 }
 
@@ -144,8 +161,7 @@ func (x *Index) runsPosition(i int) runListPosition {
 	ref := x.frames[i]
 	d := indexDecoder{buf: x.encoded, pos: int(ref.encodedOffset)}
 	d.uvarint() // stored
-	d.uvarint() // codec
-	d.bytes(sha256.Size)
+	d.sums(Codec(d.uvarint()))
 	count := int(d.uvarint())
 	return runListPosition{encodedOffset: d.pos, runCount: count, baseBlock: ref.baseBlock}
 }
@@ -235,6 +251,14 @@ func (d *indexDecoder) uvarintInRange(low, high int64) int64 {
 		return low
 	}
 	return int64(v)
+}
+
+// sums skips the sums of a frame.
+func (d *indexDecoder) sums(codec Codec) {
+	d.bytes(sha256.Size)
+	if codec == CodecZstdSummed {
+		d.bytes(sha256.Size)
+	}
 }
 
 func (d *indexDecoder) bytes(n int) []byte {

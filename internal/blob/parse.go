@@ -64,13 +64,13 @@ func (p *indexParser) chainID() Digest {
 
 func (p *indexParser) parseFrame() {
 	ref := compactFrame{offset: p.index.storedBytes, baseBlock: p.endBlock, encodedOffset: int32(p.pos)}
-	stored, codec := p.uvarintInRange(1, MaxFrameSize), Codec(p.uvarintInRange(int64(CodecRaw), int64(CodecZstd)))
-	p.bytes(sha256.Size)
+	stored, codec := p.uvarintInRange(1, MaxFrameSize), Codec(p.uvarintInRange(int64(CodecRaw), int64(CodecZstdSummed)))
+	p.sums(codec)
 	var raw int64
 	for i := range p.uvarintInRange(1, MaxFrameSize/BlockSize) {
 		raw += p.parseRun(i == 0).Len
 	}
-	fits := codec == CodecRaw && stored == raw || codec == CodecZstd && stored < raw
+	fits := codec == CodecRaw && stored == raw || codec != CodecRaw && stored < raw
 	if raw > MaxFrameSize || !fits {
 		p.failed = true
 		return

@@ -362,7 +362,7 @@ func verifyFrames(ctx context.Context, f blob.File, layer *blob.Layer, first int
 			return err
 		}
 		disk.DropPageCache(f, frame.Offset, int64(frame.StoredSize)) // reread from the disk, not from the page cache
-		if _, err := layer.ReadFrame(i, &room); err != nil {
+		if err := layer.CheckFrame(i, &room); err != nil {
 			return err
 		}
 		disk.DropPageCache(f, frame.Offset, int64(frame.StoredSize))
