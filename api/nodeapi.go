@@ -16,6 +16,7 @@ const (
 	PathDisjoin = "/queue/v1/disjoin"
 	PathPass    = "/queue/v1/pass" //nolint:gosec // a path
 	PathConsole = "/queue/v1/console"
+	PathPeers   = "/queue/v1/peers"
 )
 
 // JoinRequest registers a node: POST PathJoin. A node that joined before and keeps its identity sends NodeID
@@ -79,6 +80,30 @@ type TokenPurpose struct {
 type RegistryTokenResponse struct {
 	Pass string `json:"pass"` // the token, a secret; "": the registry needs or accepts none
 	Life int    `json:"life"` // seconds that it is good for, from now on
+}
+
+// PeersRequest asks for nodes that have parts of a version which the node has an order to cache: POST PathPeers. A node
+// repeats it while it pulls, and is named to other nodes that do so.
+type PeersRequest struct {
+	Protocol  int    `json:"protocol"` // version of the node protocol
+	NodeID    string `json:"node_id"`
+	ContentID string `json:"content_id"`
+	// Excluded are IDs of peers that have sent wrong bytes to the node within the last 10 minutes.
+	Excluded []string `json:"excluded,omitempty"`
+}
+
+// PeersResponse is the body of its answer.
+type PeersResponse struct {
+	Peers []Peer `json:"peers"` // in no order
+}
+
+// Peer is a node that another one may read a version from.
+type Peer struct {
+	NodeID  string `json:"node_id"`
+	Address string `json:"address"`           // host:port, HTTPS
+	Key     string `json:"key"`               // hex SHA-256 of its certificate
+	Token   string `json:"token"`             // a secret, for the reading node only; valid for 5 minutes
+	Pulling bool   `json:"pulling,omitempty"` // it pulls the version now; otherwise it has all of it
 }
 
 // PollRequest is the body of POST PathPoll?wait=5s: the heartbeat of a node and its
@@ -426,6 +451,10 @@ type NodeInfo struct {
 	Templates    []NodeTemplate `json:"templates,omitempty"`
 	USB          []USBDevice    `json:"usb,omitempty"`
 	VLANs        []int          `json:"vlans,omitempty"` // ids that guests can be in, rising
+	// PeerAddress is where other nodes read versions from this one, host:port; without a host, that of the node is
+	// meant. "": nowhere.
+	PeerAddress string `json:"peer_address,omitempty"`
+	PeerKey     string `json:"peer_key,omitempty"` // hex SHA-256 of the certificate that it shows there
 }
 
 // NodeTemplate is one cached version on a node.

@@ -1,5 +1,5 @@
 // Package cloudkey has the key of a cloud, by which nodes recognize it at any address. A controller signs with it that
-// an address is its own, and the addresses that it announces.
+// an address is its own, the addresses that it announces, and tokens with which nodes read from each other.
 //
 // It stores no key, opens no connection and knows no node: whether an address is one of the controller is up to the
 // controller.
@@ -27,6 +27,7 @@ const (
 	proofKind        = "buildyard cloud proof 1"
 	announcementKind = "buildyard cloud announcement 1"
 	requestKind      = "buildyard node request 1"
+	peerKind         = "buildyard peer token 1"
 )
 
 // encoding is the form of keys and signatures.

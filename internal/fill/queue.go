@@ -48,6 +48,8 @@ type Options struct {
 	Trace []int
 	// HoldRest keeps the rest from being fetched until Release is called.
 	HoldRest bool
+	// RestFrom is the frame that the rest begins with; those before it come last.
+	RestFrom int
 }
 
 type state uint8
@@ -70,7 +72,8 @@ type Queue struct {
 	trace   []int
 	traced  bool // there was a trace
 	ahead   []int
-	rest    int          // no frame before it is missing
+	rest    int          // where the rest continues
+	wrapped bool         // no frame before rest is missing
 	readers int          // reads that wait
 	quiet   time.Time    // the rest is not fetched before it
 	held    bool         // nor before Release
@@ -86,6 +89,8 @@ func NewQueue(o Options) *Queue {
 	if q.joins == nil {
 		q.joins = func(int) bool { return true }
 	}
+	q.rest = min(max(0, o.RestFrom), len(q.states))
+	q.wrapped = q.rest == 0
 	for i := range q.states {
 		if o.IsHere != nil && o.IsHere(i) {
 			q.states[i] = here
@@ -218,8 +223,13 @@ func (q *Queue) take(demandOnly bool) (Batch, bool) {
 	if q.held || q.readers > 0 || time.Now().Before(q.quiet) {
 		return Batch{}, false
 	}
-	for q.rest < len(q.states) && q.states[q.rest] != missing {
-		q.rest++
+	for ; q.rest < len(q.states) || !q.wrapped; q.rest++ {
+		if q.rest == len(q.states) {
+			q.rest, q.wrapped = 0, true
+		}
+		if q.states[q.rest] == missing {
+			break
+		}
 	}
 	if q.rest == len(q.states) {
 		return Batch{}, false // workers fetch what is left

@@ -13,11 +13,12 @@ import (
 // writebackBytes is how much is written before the kernel is asked to begin writing it to disk.
 const writebackBytes = 4 << 20
 
-// fetcher fetches spans over one connection at a time. Its buffers take 2 MiB.
+// fetcher fetches spans over one connection at a time. Its buffers take 2 MiB, and 4 MiB more if there are peers.
 type fetcher struct {
 	pull      *pull
 	scratch   []byte
 	raw       []byte
+	decoded   []byte   // read from a peer; nil: not yet
 	unflushed blob.Run // range of the file that was written since the kernel was asked to write
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
@@ -88,7 +89,11 @@ func (f *LazyPull) open(ctx context.Context) error {
 	*first = pull{client: p.client, opts: p.opts, dir: p.dir, storage: p.storage, progress: p.progress}
 	for _, t := range all {
 		if files[t.name].Kind == api.FileDisk && t.file != nil && t.plan.FetchBytes()-t.doneBytes() >= f.opts.MinBytes {
-			f.disks[t.name] = newLazyDisk(t, files[t.name].Trace, f.opts.HoldRest)
+			restFrom := 0
+			if f.opts.Peers != nil && t.plan.FrameCount() > 0 { // nodes that pull at the same time begin elsewhere
+				restFrom = rand.IntN(t.plan.FrameCount()) //nolint:gosec // not a secret: it spreads nodes
+			}
+			f.disks[t.name] = newLazyDisk(t, files[t.name].Trace, f.opts.HoldRest, restFrom)
 			p.progress.addSkipped(t.doneBytes())
 			continue
 		}
@@ -101,6 +106,7 @@ func (f *LazyPull) open(ctx context.Context) error {
 		return err
 	}
 	p.transferredBytes.Add(first.transferredBytes.Load())
+	p.peerBytes.Add(first.peerBytes.Load())
 	return p.writeSettings(f.manifest)
 }
 
@@ -142,7 +148,7 @@ func (f *LazyPull) Run(ctx context.Context) (PullResult, error) {
 	if err == nil {
 		err = f.pull.renameFinished()
 	}
-	result := PullResult{TransferredBytes: f.pull.transferredBytes.Load()}
+	result := f.pull.transferred()
 	if err != nil {
 		return result, fmt.Errorf("pull %s %s: %w", f.manifest.Name, f.manifest.Version.Tag, err)
 	}
@@ -160,7 +166,8 @@ func (f *LazyPull) work(ctx context.Context, d *LazyDisk, demandOnly bool) error
 			return err
 		}
 		layer, _ := d.target.frameAt(b.First)
-		err = fetcher.fetch(ctx, fetchSpan{target: d.target, layer: layer, firstFrame: b.First, endFrame: b.End})
+		err = fetcher.fetchAnywhere(ctx,
+			fetchSpan{target: d.target, layer: layer, firstFrame: b.First, endFrame: b.End})
 		f.note(err)
 		if err == nil {
 			wait.Reset()
@@ -211,7 +218,7 @@ type diskPiece struct {
 	frame int32
 }
 
-func newLazyDisk(t *pullTarget, trace []int, holdRest bool) *LazyDisk {
+func newLazyDisk(t *pullTarget, trace []int, holdRest bool, restFrom int) *LazyDisk {
 	d := &LazyDisk{target: t, seen: map[int]bool{}}
 	for i := range t.plan.FrameCount() {
 		for piece := range t.plan.Placements(i) {
@@ -221,7 +228,7 @@ func newLazyDisk(t *pullTarget, trace []int, holdRest bool) *LazyDisk {
 	slices.SortFunc(d.pieces, func(a, b diskPiece) int { return int(max(-1, min(1, a.off-b.off))) })
 	d.queue = fill.NewQueue(fill.Options{
 		Frames: t.plan.FrameCount(), IsHere: t.hasFrame, Joins: t.joins, Trace: t.tracedFrames(trace),
-		HoldRest: holdRest,
+		HoldRest: holdRest, RestFrom: restFrom,
 	})
 	t.onFrame = d.queue.Done
 	return d

@@ -85,6 +85,10 @@ type PullOptions struct {
 	// AllowOverlays allows to build a disk as an overlay on one of Have, where the file system cannot clone that.
 	// Otherwise such a disk is moved as a whole.
 	AllowOverlays bool
+	// Peers are other nodes that have parts of the version; nil: all comes from the registry.
+	Peers Peers
+	// OnPartial, when not nil, is called when the files are open: peers may read them while the pull runs.
+	OnPartial func(*Partial)
 	// Progress is called at most four times a second and once at the end, from one goroutine at a time.
 	Progress func(Progress)
 	// Sync replaces fsync of an open file or directory in tests. nil: fsync.
@@ -100,7 +104,8 @@ const (
 // PullResult is the result of a pull.
 type PullResult struct {
 	Manifest         api.PullManifest
-	TransferredBytes int64 // transferred bytes of layer files: frames and indexes; also of a failed pull
+	TransferredBytes int64 // bytes of layer files from the registry: frames and indexes; also of a failed pull
+	PeerBytes        int64 // decoded bytes from peers; also of a failed pull
 	Files            []BuiltFile
 }
 

@@ -59,10 +59,11 @@ func (c *Client) Pull(ctx context.Context, o PullOptions) (PullResult, error) {
 	err = p.run(ctx, m)
 	err = errors.Join(err, p.close(), root.Close())
 	if err != nil {
-		return PullResult{TransferredBytes: p.transferredBytes.Load()},
-			fmt.Errorf("pull %s %s: %w", m.Name, m.Version.Tag, err)
+		return p.transferred(), fmt.Errorf("pull %s %s: %w", m.Name, m.Version.Tag, err)
 	}
-	return PullResult{Manifest: m, TransferredBytes: p.transferredBytes.Load(), Files: p.builtFiles}, nil
+	result := p.transferred()
+	result.Manifest, result.Files = m, p.builtFiles
+	return result, nil
 }
 
 // checkManifest refuses harmful names, and forms that this client cannot build.
@@ -89,7 +90,13 @@ type pull struct {
 	targets          []*pullTarget // files to transfer
 	builtFiles       []BuiltFile
 	progress         *progressMeter
-	transferredBytes atomic.Int64 // bytes
+	transferredBytes atomic.Int64 // from the registry
+	peerBytes        atomic.Int64 // from peers
+}
+
+// transferred returns a result with what was transferred so far.
+func (p *pull) transferred() PullResult {
+	return PullResult{TransferredBytes: p.transferredBytes.Load(), PeerBytes: p.peerBytes.Load()}
 }
 
 func (p *pull) close() error {
@@ -138,6 +145,9 @@ func (p *pull) openTargets(ctx context.Context, m api.PullManifest) (total int64
 		p.builtFiles = append(p.builtFiles, t.builtFile)
 		total += t.plan.FetchBytes()
 	}
+	if p.opts.OnPartial != nil {
+		p.opts.OnPartial(newPartial(p.targets))
+	}
 	return total, nil
 }
 
@@ -161,30 +171,11 @@ func (p *pull) fetchFrames(ctx context.Context) error {
 		p.progress.addSkipped(t.doneBytes())
 		spans = append(spans, t.missingSpans()...)
 	}
-	var mu sync.Mutex
-	next := func() (s fetchSpan, ok bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if len(spans) == 0 {
-			return s, false
-		}
-		s, spans = spans[0], spans[1:]
-		return s, true
-	}
 	group, fetchCtx := errgroup.WithContext(ctx)
-	for range pullConnections {
-		group.Go(func() error {
-			f := newFetcher(p)
-			for {
-				s, ok := next()
-				if !ok {
-					return nil
-				}
-				if err := f.fetch(fetchCtx, s); err != nil {
-					return err
-				}
-			}
-		})
+	if p.opts.Peers != nil {
+		p.startPeerFetchers(fetchCtx, group, newFetchQueue(p.opts.Peers, splitForPeers(spans)))
+	} else {
+		p.startFetchers(fetchCtx, group, spans)
 	}
 	err := group.Wait()
 	for _, t := range p.targets {
@@ -195,6 +186,60 @@ func (p *pull) fetchFrames(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// startPeerFetchers starts the connections of a pull with peers.
+func (p *pull) startPeerFetchers(ctx context.Context, group *errgroup.Group, q *fetchQueue) {
+	for n := range registryConnections + peerConnections {
+		group.Go(func() error {
+			f := newFetcher(p)
+			for {
+				s, from, ok, err := q.next(ctx, n < registryConnections)
+				if err != nil || !ok {
+					return err
+				}
+				if from == atRegistry {
+					if err := f.fetch(ctx, s.fetchSpan); err != nil {
+						return err
+					}
+					continue
+				}
+				err = f.fetchFromPeer(ctx, s.fetchSpan)
+				q.done(s, err == nil)
+				if _, fatal := errors.AsType[fatalError](err); fatal {
+					return err
+				}
+			}
+		})
+	}
+}
+
+// startFetchers starts the connections of a pull from the registry alone.
+func (p *pull) startFetchers(ctx context.Context, group *errgroup.Group, spans []fetchSpan) {
+	var mu sync.Mutex
+	next := func() (s fetchSpan, ok bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(spans) == 0 {
+			return s, false
+		}
+		s, spans = spans[0], spans[1:]
+		return s, true
+	}
+	for range pullConnections {
+		group.Go(func() error {
+			f := newFetcher(p)
+			for {
+				s, ok := next()
+				if !ok {
+					return nil
+				}
+				if err := f.fetch(ctx, s); err != nil {
+					return err
+				}
+			}
+		})
+	}
 }
 
 // renameFinished renames the files to their final names. It removes the journals last, so that after a crash they

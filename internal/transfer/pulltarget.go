@@ -49,6 +49,7 @@ type pullTarget struct {
 	mu            sync.Mutex // guards the fields below
 	writtenFrames []byte     // frames that are written
 	unsyncedBytes int64      // bytes written since the last checkpoint
+	missingFrames []int32    // in each HoldingUnit of the disk; nil: not counted
 
 	checkpointMu sync.Mutex // held during a checkpoint
 }
@@ -183,6 +184,9 @@ func (t *pullTarget) missingSpans() []fetchSpan {
 // recordFrame records a written frame, and now and then makes that durable.
 func (t *pullTarget) recordFrame(i int, raw int) error {
 	t.mu.Lock()
+	if !t.hasFrame(i) {
+		t.addMissingLocked(i, -1)
+	}
 	t.writtenFrames[i/8] |= 1 << (i % 8)
 	t.unsyncedBytes += int64(raw)
 	due := t.unsyncedBytes >= checkpointBytes
