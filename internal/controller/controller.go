@@ -32,6 +32,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/nodescans"
 	"github.com/buildyard/buildyard/internal/controller/outages"
 	"github.com/buildyard/buildyard/internal/controller/payloads"
+	"github.com/buildyard/buildyard/internal/controller/peers"
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/pools"
 	"github.com/buildyard/buildyard/internal/controller/record"
@@ -179,6 +180,7 @@ type Controller struct {
 	Cloud       *cloudidentity.Identity
 	Nodes       *nodes.Nodes
 	TokenScopes *tokenscope.Scopes
+	Peers       *peers.Peers
 	Scans       *nodescans.Scans
 	Findings    *findings.Findings
 	CacheJobs   *cachejobs.Jobs
@@ -241,6 +243,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	if c.Cloud, err = cloudidentity.New(ctx, c.db, opts.Cloud); err != nil {
 		return nil, err
 	}
+	c.Peers = peers.New(c.db, peers.Options{MayPull: c.TokenScopes.MayPull, Sign: c.Cloud.SignPeerToken})
 	if c.JoinTokens, err = jointokens.New(ctx, c.db, opts.JoinTokens); err != nil {
 		return nil, err
 	}

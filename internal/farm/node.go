@@ -150,8 +150,10 @@ type NodeInfo struct {
 	Hypervisor   Hypervisor     `json:"hypervisor"`
 	Templates    []NodeTemplate `json:"templates,omitempty"`
 	USBDevices   []USBDevice    `json:"usb,omitempty"`
-	Abilities    []string       `json:"abilities,omitempty"` // of the hypervisor, sorted
-	VLANs        []int          `json:"vlans,omitempty"`     // ids that guests can be in, rising
+	Abilities    []string       `json:"abilities,omitempty"`    // of the hypervisor, sorted
+	VLANs        []int          `json:"vlans,omitempty"`        // ids that guests can be in, rising
+	PeerAddress  string         `json:"peer_address,omitempty"` // where other nodes read versions; "": nowhere
+	PeerKey      string         `json:"peer_key,omitempty"`     // hex SHA-256 of its certificate
 }
 
 // Hypervisor describes a node's driver.

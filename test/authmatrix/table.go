@@ -110,7 +110,7 @@ var lines = map[string]string{
 		view_logs+get_log_archive: G/api/v1/log/archive
 		node or known: G/pkg/manifest G/pkg/{name}
 		join: P/queue/v1/join
-		node: P/queue/v1/poll P/queue/v1/report P/queue/v1/pass P/queue/v1/cloud G/queue/v1/console P/queue/v1/scan P/queue/v1/disjoin
+		node: P/queue/v1/poll P/queue/v1/report P/queue/v1/pass P/queue/v1/peers P/queue/v1/cloud G/queue/v1/console P/queue/v1/scan P/queue/v1/disjoin
 		root: G/api/v1/admin/backup G/api/v1/apikey P/api/v1/apikey U/api/v1/apikey D/api/v1/apikey`,
 	registry: `
 		open: G/livez G/readyz

@@ -150,6 +150,17 @@ func (c *Client) RegistryToken(
 	return post[api.RegistryTokenResponse](ctx, c, api.PathPass, callTimeout, in)
 }
 
+// Peers requests the nodes from which this one may read a version.
+func (c *Client) Peers(
+	ctx context.Context, nodeID, contentID string, excluded []string,
+) ([]api.Peer, error) {
+	in := api.PeersRequest{
+		Protocol: api.LinkProtocol, NodeID: nodeID, ContentID: contentID, Excluded: excluded,
+	}
+	out, err := post[api.PeersResponse](ctx, c, api.PathPeers, callTimeout, in)
+	return out.Peers, err
+}
+
 // Poll polls for work and waits up to wait for it.
 func (c *Client) Poll(ctx context.Context, wait time.Duration, in api.PollRequest) (api.PollAnswer, error) {
 	path := api.PathPoll + "?wait=" + wait.Round(time.Millisecond).String()

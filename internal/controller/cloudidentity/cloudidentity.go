@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/cloudkey"
@@ -80,6 +81,11 @@ func ensureKey(ctx context.Context, db record.DB) (cloudkey.Key, error) {
 		return key, errors.New("the record was removed")
 	}
 	return cloudkey.Parse(s.Value)
+}
+
+// SignPeerToken signs a token with which a node may read a version from another node.
+func (i *Identity) SignPeerToken(p cloudkey.PeerPermit, until time.Time) string {
+	return i.key.SignPeerToken(p, until)
 }
 
 // Announcement returns what the cloud announces to its nodes. The caller must not change it.

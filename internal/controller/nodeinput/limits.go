@@ -41,6 +41,7 @@ const (
 	maxAbilities = 64
 	maxErrors    = 10 // of a script
 	maxKept      = 16 // names of fields in a join
+	maxExcluded  = 64 // peers
 )
 
 // Limits of numbers.

@@ -1,8 +1,11 @@
 package nodeinput
 
 import (
+	"cmp"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"net"
 	"strings"
 	"unicode"
 
@@ -71,6 +74,21 @@ func Pass(r *api.RegistryTokenRequest) error {
 	}
 	return refuse(name{"node_id", r.NodeID, MaxID},
 		name{"purpose.pull", p.Pull, MaxName}, name{"purpose.save", p.Save, MaxID}, name{"purpose.logs", p.Logs, MaxID})
+}
+
+// Peers bounds a request for peers.
+func Peers(r *api.PeersRequest) error {
+	if err := protocol(r.Protocol); err != nil {
+		return err
+	}
+	names := []name{{"node_id", r.NodeID, MaxID}, {"content_id", r.ContentID, MaxName}}
+	for _, id := range r.Excluded[:min(len(r.Excluded), maxExcluded)] {
+		names = append(names, name{"excluded", id, MaxID})
+	}
+	if r.ContentID == "" {
+		return farm.Invalid("content_id", "is required")
+	}
+	return cmp.Or(tooLong("excluded", r.Excluded, maxExcluded), refuse(names...))
 }
 
 // CloudProof bounds a request for the proof that a controller belongs to the cloud.
@@ -181,6 +199,10 @@ func pollLists(r *api.PollRequest) error {
 // info bounds the description of a node.
 func info(in *api.NodeInfo) {
 	cut(MaxName, &in.OS, &in.AgentVersion, &in.License, &in.Expires)
+	if _, port, err := net.SplitHostPort(in.PeerAddress); err != nil || port == "" || !isDigest(in.PeerKey) ||
+		refuse(name{"peer_address", in.PeerAddress, MaxName}) != nil {
+		in.PeerAddress, in.PeerKey = "", ""
+	}
 	cut(MaxField, &in.Driver, &in.Hypervisor, &in.Accelerator, &in.Machine, &in.CPUModel, &in.HostCPU,
 		&in.OSVersion, &in.Processor, &in.Problem)
 	clamp(MaxCores, &in.CPUs, &in.OtherMacOS)
@@ -210,6 +232,12 @@ func info(in *api.NodeInfo) {
 	for i := range in.VLANs {
 		clamp(farm.MaxVLAN+1, &in.VLANs[i]) // invalid ids are left out where they are stored
 	}
+}
+
+// isDigest reports whether a text is a SHA-256 in lower-case hexadecimal digits.
+func isDigest(text string) bool {
+	raw, err := hex.DecodeString(text)
+	return err == nil && len(raw) == sha256.Size && text == strings.ToLower(text)
 }
 
 // detail bounds the details of a VM without a record.

@@ -93,6 +93,7 @@ func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
 			Problem: in.Problem,
 		},
 		Abilities: in.Abilities, VLANs: vlansOf(in.VLANs), OtherMacOS: in.OtherMacOS,
+		PeerAddress: in.PeerAddress, PeerKey: in.PeerKey,
 	}
 	for _, t := range in.Templates {
 		info.Templates = append(info.Templates, farm.NodeTemplate(t))
@@ -121,6 +122,7 @@ func sameInfo(a, b *farm.NodeInfo) bool {
 		a.Hypervisor == b.Hypervisor && slices.Equal(a.Templates, b.Templates) &&
 		slices.Equal(a.USBDevices, b.USBDevices) &&
 		slices.Equal(a.Abilities, b.Abilities) && slices.Equal(a.VLANs, b.VLANs) &&
+		a.PeerAddress == b.PeerAddress && a.PeerKey == b.PeerKey &&
 		near(a.FreeDisk, b.FreeDisk, min(a.DiskSize, 25*max(a.FreeDisk, b.FreeDisk))) &&
 		near(a.CacheUsage, b.CacheUsage, a.DiskSize)
 }

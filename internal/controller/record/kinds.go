@@ -46,6 +46,8 @@ const (
 	ByPool       = "pool"     // of instances: standbys, by their pool
 	ByInstance   = "instance" // of past ones
 	ByStatus     = "status"   // of save requests
+
+	ByPeerContent = "peer content" // of descriptions of nodes that serve versions to others: what they have
 )
 
 // Sums of instances and scripts. Those of all are under the key AllCallers.

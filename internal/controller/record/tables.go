@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
@@ -83,7 +84,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 			store.WithSums(UsageByNode, nodeUsage),
 			store.WithSums(SlotsByNode, nodeSlots)),
 		Nodes:    store.NewTable[farm.Node](KindNode),
-		Infos:    store.NewTable[farm.NodeInfo](KindNodeInfo),
+		Infos:    store.NewTable(KindNodeInfo, store.WithIndex(ByPeerContent, peerContents)),
 		Groups:   store.NewTable[farm.Group](KindGroup),
 		Settings: store.NewTable[Setting](KindSetting),
 		Removed:  store.NewTable[RemovedNode](KindRemovedNode),
@@ -116,6 +117,19 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Pools:           store.NewTable[farm.Pool](KindPool),
 		PoolStats:       store.NewTable[farm.PoolStats](KindPoolStats),
 	}
+}
+
+// peerContents returns the content IDs of what other nodes may read from a node.
+func peerContents(info *farm.NodeInfo) (ids []string) {
+	if info.PeerAddress == "" {
+		return nil
+	}
+	for _, t := range info.Templates {
+		if !slices.Contains(ids, t.ContentID) {
+			ids = append(ids, t.ContentID)
+		}
+	}
+	return ids
 }
 
 // keyOf returns the values that an index files a record under; none for an empty one.

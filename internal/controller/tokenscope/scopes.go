@@ -94,6 +94,35 @@ func (s *Scopes) hasPullOrder(node, template string) bool {
 	return false
 }
 
+// MayPull returns an error of farm.CodeForbidden if a node has no order to cache a version.
+func (s *Scopes) MayPull(ctx context.Context, node *farm.Node, contentID string) error {
+	if s.hasVersionOrder(node.ID, contentID) {
+		return nil
+	}
+	if late := s.db.UpToDate(ctx); late != nil { // another replica may have created the order
+		return farm.Unavailable(late, "The store cannot be reached; try again")
+	}
+	if s.hasVersionOrder(node.ID, contentID) {
+		return nil
+	}
+	return noOrder("cache the version", contentID)
+}
+
+// hasVersionOrder reports whether an instance of a version is on a node, or the node has an order to cache the version.
+func (s *Scopes) hasVersionOrder(node, contentID string) bool {
+	for _, inst := range s.db.Tables.Instances.Where(record.ByNode, node) {
+		if inst.Template.ContentID == contentID && needsTemplate(inst) {
+			return true
+		}
+	}
+	for job := range s.openDistributions(node) {
+		if job.Template.ContentID == contentID {
+			return true
+		}
+	}
+	return false
+}
+
 // openDistributions yields the open distributions that a node has not done yet.
 func (s *Scopes) openDistributions(node string) iter.Seq[*farm.CacheJob] {
 	return func(yield func(*farm.CacheJob) bool) {

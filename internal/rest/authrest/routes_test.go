@@ -66,7 +66,8 @@ func TestTable(t *testing.T) {
 	}
 	for kind, want := range map[string]string{
 		rest.NoCredential: "[GET /livez GET /readyz GET /livez GET /readyz]",
-		rest.NodeOnly: "[POST /queue/v1/poll POST /queue/v1/report POST /queue/v1/pass POST /queue/v1/cloud " +
+		rest.NodeOnly: "[POST /queue/v1/poll POST /queue/v1/report POST /queue/v1/pass POST /queue/v1/peers " +
+			"POST /queue/v1/cloud " +
 			"GET /queue/v1/console POST /queue/v1/disjoin POST /queue/v1/scan]",
 		rest.NodeOrCaller: "[POST /queue/v1/join GET /pkg/manifest GET /pkg/{name}]",
 		rest.AnyCredential: "[GET /api/v1/status GET /api/v1/rights GET /api/v1/search GET /api/v1/filter/complete " +

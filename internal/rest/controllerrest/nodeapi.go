@@ -85,3 +85,15 @@ func (s *server) registryToken(
 	text, life := s.issueRegistryToken(node, scope)
 	return api.RegistryTokenResponse{Pass: text, Life: int(life / time.Second)}, nil
 }
+
+// peers returns the nodes from which a node may read a version.
+func (s *server) peers(ctx context.Context, r *http.Request, in api.PeersRequest) (api.PeersResponse, error) {
+	node, err := s.controller.Link.Authenticate(in.NodeID, nodeCredential(r))
+	if err == nil {
+		err = nodeinput.Peers(&in)
+	}
+	if err != nil {
+		return api.PeersResponse{}, err
+	}
+	return s.controller.Peers.For(ctx, node, in.ContentID, in.Excluded)
+}

@@ -216,6 +216,10 @@ func (s *server) coreRoutes() []rest.Route {
 			Handle: nodeHandler(s.registryToken),
 		},
 		{
+			Pattern: "POST " + api.PathPeers, Permission: rest.NodeOnly, Frequent: true, DecodesBody: true,
+			Handle: nodeHandler(s.peers),
+		},
+		{
 			Pattern: "POST " + api.PathCloudProof, Permission: rest.NodeOnly, Frequent: true, DecodesBody: true,
 			Handle: nodeHandler(s.proveCloud),
 		},

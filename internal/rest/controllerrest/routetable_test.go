@@ -95,6 +95,7 @@ POST /queue/v1/cloud node
 POST /queue/v1/poll node
 POST /queue/v1/report node
 POST /queue/v1/pass node
+POST /queue/v1/peers node
 POST /queue/v1/scan node
 GET /queue/v1/console node
 POST /queue/v1/disjoin node

@@ -1,0 +1,126 @@
+package peers_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cloudkey"
+	"github.com/buildyard/buildyard/internal/controller/peers"
+	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/record/recordtest"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+const content = "content"
+
+// addNode adds a node that serves versions to others.
+func addNode(t *testing.T, db record.DB, id, address string, groups []string, contents ...string) *farm.Node {
+	t.Helper()
+	node := &farm.Node{ID: id, Host: "10.0.0." + id, State: farm.NodeActive, Groups: groups}
+	info := &farm.NodeInfo{NodeID: id, PeerAddress: address, PeerKey: "key-" + id}
+	for _, c := range contents {
+		info.Templates = append(info.Templates, farm.NodeTemplate{ID: "template", ContentID: c})
+	}
+	recordtest.Commit(t, db, store.Put(db.Tables.Nodes, id, node, store.Any),
+		store.Put(db.Tables.Infos, id, info, store.Any))
+	return node
+}
+
+func idsOf(list []api.Peer, pulling bool) (ids []string) {
+	for _, p := range list {
+		if p.Pulling == pulling {
+			ids = append(ids, p.NodeID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// TestFor: a node is told the nodes of its groups that have a version or pull it, with tokens for itself.
+func TestFor(t *testing.T) {
+	db := recordtest.Open(t)
+	now := time.Unix(1_800_000_000, 0)
+	db.Now = func() time.Time { return now }
+	key, err := cloudkey.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := ""
+	p := peers.New(db, peers.Options{
+		Sign: key.SignPeerToken,
+		MayPull: func(_ context.Context, node *farm.Node, _ string) error {
+			if node.ID == refused {
+				return farm.Errorf(farm.CodeForbidden, "no order")
+			}
+			return nil
+		},
+	})
+	site := []string{"site"}
+	reader, second := addNode(t, db, "1", ":8093", site), addNode(t, db, "2", ":8093", site)
+	addNode(t, db, "3", ":8093", []string{"other", "site"}, "x", content)
+	addNode(t, db, "4", "192.0.2.4:1", site, content)
+	addNode(t, db, "5", ":8093", []string{"other"}, content)
+	addNode(t, db, "6", "", site, content)
+	addNode(t, db, "7", ":8093", site, "x")
+	offline := addNode(t, db, "8", ":8093", site, content).Clone()
+	offline.State = farm.NodeOffline
+	recordtest.Commit(t, db, store.Put(db.Tables.Nodes, "8", offline, store.Any))
+	ask := func(node *farm.Node, excluded ...string) []api.Peer {
+		t.Helper()
+		got, err := p.For(t.Context(), node, content, excluded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Peers
+	}
+	list := ask(reader)
+	if got := idsOf(list, false); !slices.Equal(got, []string{"3", "4"}) || len(list) != 2 {
+		t.Fatalf("complete ones are %v of %+v", got, list)
+	}
+	for _, peer := range list {
+		want := map[string]string{"3": "10.0.0.3:8093", "4": "192.0.2.4:1"}[peer.NodeID]
+		permit := cloudkey.PeerPermit{ContentID: content, Reader: "key-1", Server: "key-" + peer.NodeID}
+		if err := cloudkey.VerifyPeerToken(key.Public(), peer.Token, permit, now); err != nil || peer.Address != want ||
+			peer.Key != "key-"+peer.NodeID {
+			t.Errorf("%+v: %v", peer, err)
+		}
+	}
+	if got := idsOf(ask(second, "3"), true); !slices.Equal(got, []string{"1"}) {
+		t.Errorf("pulling are %v", got)
+	}
+	if got := idsOf(ask(second, "3"), false); !slices.Equal(got, []string{"4"}) {
+		t.Errorf("without an excluded one: %v", got)
+	}
+	now = now.Add(10 * time.Minute)
+	if got := idsOf(ask(second), true); got != nil {
+		t.Errorf("nodes that ended long ago: %v", got)
+	}
+	refused = "1"
+	if _, err := p.For(t.Context(), reader, content, nil); farm.CodeOf(err) != farm.CodeForbidden {
+		t.Errorf("without an order: %v", err)
+	}
+	for _, id := range strings.Split("abcdefgh", "") {
+		addNode(t, db, id, ":8093", site, content)
+	}
+	times := map[string]int{}
+	for range 20 {
+		list := ask(second)
+		if len(list) != 4 {
+			t.Fatalf("%d peers", len(list))
+		}
+		for _, peer := range list {
+			times[peer.NodeID]++
+		}
+	}
+	for id, n := range times { // 80 of 10 nodes, two of which were handed out once before
+		if n < 7 || n > 9 {
+			t.Errorf("node %s was handed out %d times; all: %v", id, n, times)
+			break
+		}
+	}
+}
