@@ -153,6 +153,8 @@ type Options struct {
 	PulledBytes  func() int64 // bytes pulled from registries since the process started; nil: unknown
 	Updater      Updater      // updates the agent to another version; nil: no updates
 
+	Peer PeerInfo // where other nodes read versions; the zero value: nowhere
+
 	Consoles Consoles // where screens are shown; nil: none are shown
 
 	Cloud Cloud // follows the addresses of the controllers; nil: they do not change
@@ -164,6 +166,12 @@ type Options struct {
 	PollWait       time.Duration // how long a poll may wait; 0 means 5 s
 	VMListInterval time.Duration // how often VMs are listed; 0 means 1 s
 	ConflictWait   time.Duration // how long the agent waits for a second agent with its ID to end; 0 means 15 s
+}
+
+// PeerInfo is where other nodes read versions from this one.
+type PeerInfo struct {
+	Address string // host:port; without a host, that of the node is meant
+	Key     string // hex SHA-256 of the certificate that this node shows there
 }
 
 // Agent is one node's agent. Create it with New, then call Run once.

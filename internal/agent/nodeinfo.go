@@ -56,6 +56,7 @@ func (a *Agent) nodeInfo() api.NodeInfo {
 		info.USB = a.opts.Devices.Available()
 	}
 	info.VLANs = a.host.VLANs
+	info.PeerAddress, info.PeerKey = a.opts.Peer.Address, a.opts.Peer.Key
 	for _, c := range a.host.Capabilities {
 		info.Abilities = append(info.Abilities, string(c))
 	}

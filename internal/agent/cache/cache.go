@@ -85,6 +85,8 @@ type Pull struct {
 	DestDir  string
 	Local    LocalContent  // to be linked, cloned or used as a base
 	Progress func(float64) // called with 0..1, from one goroutine at a time
+	// OnPartial may be called once, with what other nodes may read while the pull runs.
+	OnPartial func(*transfer.Partial)
 }
 
 // Options configure a Cache.

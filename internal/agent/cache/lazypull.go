@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/lazyfill"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -66,6 +67,8 @@ type LazyPulls struct {
 	Order func(Ref, *lazyfill.Order)
 	// Token is lazyfill.SupervisorOptions.Token.
 	Token func(ctx context.Context, ref Ref, last string, refused bool) (string, error)
+	// Peers returns other nodes that have, or pull, a version; nil: none is used.
+	Peers func(ctx context.Context, contentID string) ([]api.Peer, error)
 }
 
 // lazyPull is a version that VMs may use before all of it is here.
@@ -232,8 +235,12 @@ func (c *Cache) addLazyPull(f *sharedPull) *lazyPull {
 	}
 	c.opts.Lazy.Order(f.ref, &o)
 	l := &lazyPull{ref: f.ref, startable: f.startable, ended: make(chan struct{})}
+	var sources func(context.Context) ([]api.Peer, error)
+	if c.opts.Lazy.Peers != nil {
+		sources = func(ctx context.Context) ([]api.Peer, error) { return c.opts.Lazy.Peers(ctx, f.ref.ContentID) }
+	}
 	l.supervisor = lazyfill.NewSupervisor(lazyfill.SupervisorOptions{
-		Dir: dir + lazySuffix, Order: o, Program: c.opts.Lazy.Program, Logger: c.opts.Logger,
+		Dir: dir + lazySuffix, Order: o, Program: c.opts.Lazy.Program, Logger: c.opts.Logger, Peers: sources,
 		Token: func(ctx context.Context, last string, refused bool) (string, error) {
 			return c.opts.Lazy.Token(ctx, f.ref, last, refused)
 		},

@@ -29,5 +29,7 @@ func (r *Registry) PulledBytes() int64 { return int64(r.pulledBytes.Value()) }
 func (r *Registry) Families() []metric.Family {
 	return []metric.Family{
 		metric.CounterFamily("buildyard_node_pull_bytes_total", "Pulled bytes of layers", &r.pulledBytes),
+		metric.CounterFamily("buildyard_node_peer_fetched_bytes_total", "Bytes of versions read from other nodes",
+			&r.peerBytes),
 	}
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // sharedPull is one pull of one version, shared by all callers that wait for it. It ends early when
@@ -21,6 +23,7 @@ type sharedPull struct {
 	startable   chan struct{} // closed when VMs may use the version, before all of it is here
 	done        chan struct{} // closed at the end; err is set before
 	err         error
+	partial     atomic.Pointer[transfer.Partial] // what other nodes may read; nil: nothing yet
 
 	// The cache's mu guards the fields below.
 	waiters        map[*func(float64)]struct{}
@@ -166,6 +169,7 @@ func (c *Cache) pullWhole(ctx context.Context, f *sharedPull, need SpaceNeed) er
 	begun := time.Now()
 	built, err := c.opts.Source.Fetch(ctx, Pull{
 		Ref: f.ref, DestDir: part, Local: from.localContent, Progress: func(p float64) { c.reportProgress(f, p) },
+		OnPartial: f.partial.Store,
 	})
 	if err != nil {
 		return err

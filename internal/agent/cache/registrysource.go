@@ -21,7 +21,9 @@ import (
 type Registry struct {
 	options     transfer.Options
 	credentials Credentials
-	pulledBytes metric.Counter // bytes
+	pulledBytes metric.Counter // from registries
+	peerBytes   metric.Counter // from other nodes
+	joinSwarm   JoinSwarm      // nil: nothing is read from other nodes
 
 	mu      sync.Mutex
 	clients map[string]*transfer.Client // address -> client
@@ -47,6 +49,12 @@ type Credentials interface {
 func NewRegistry(o transfer.Options, creds Credentials) *Registry {
 	return &Registry{options: o, credentials: creds, clients: map[string]*transfer.Client{}}
 }
+
+// JoinSwarm finds the nodes that have, or pull, a version. leave ends all requests to them.
+type JoinSwarm func(ctx context.Context, contentID string) (p transfer.Peers, leave func())
+
+// UsePeers has pulls read from other nodes. It is called before the first pull.
+func (r *Registry) UsePeers(join JoinSwarm) { r.joinSwarm = join }
 
 // Close drops idle connections.
 func (r *Registry) Close() error {
@@ -185,12 +193,18 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, err
 	if err != nil {
 		return nil, err
 	}
-	result, err := c.Pull(registrytoken.WithPurpose(ctx,
-		api.TokenPurpose{Pull: p.Ref.TemplateID}), transfer.PullOptions{
+	o := transfer.PullOptions{
 		Ref: transferRef(p.Ref), Dir: p.DestDir, LocalContent: p.Local, AllowOverlays: true,
 		Progress: func(t transfer.Progress) { p.Progress(t.Fraction()) },
-	})
+	}
+	if r.joinSwarm != nil {
+		swarm, leave := r.joinSwarm(ctx, p.Ref.ContentID)
+		defer leave()
+		o.Peers, o.OnPartial = swarm, p.OnPartial
+	}
+	result, err := c.Pull(registrytoken.WithPurpose(ctx, api.TokenPurpose{Pull: p.Ref.TemplateID}), o)
 	r.pulledBytes.Add(result.TransferredBytes)
+	r.peerBytes.Add(result.PeerBytes)
 	if err != nil {
 		return nil, err
 	}

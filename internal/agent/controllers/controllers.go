@@ -93,6 +93,13 @@ func (c *Controllers) SetConnectionLog(l *connection.Log) { c.record.Store(l) }
 // BaseURL returns the URL that requests to the controllers must have. It never changes.
 func (c *Controllers) BaseURL() string { return c.base.String() }
 
+// CloudKey returns the public key of the cloud; "": no controller has sent it yet.
+func (c *Controllers) CloudKey() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cloud.Key
+}
+
 // Trust returns the certificate authorities for connections of this node.
 func (c *Controllers) Trust() *Trust { return c.trust }
 

@@ -103,6 +103,9 @@ func (h Dir) SocketDir() string { return filepath.Join(h.path, "run") }
 // LazySocketDir is the directory of the sockets of disks that VMs read before they are complete.
 func (h Dir) LazySocketDir() string { return filepath.Join(h.path, "nbd") }
 
+// PeerFile is the file of the certificate and the private key by which other nodes recognize this one.
+func (h Dir) PeerFile() string { return filepath.Join(h.path, "peer.pem") }
+
 func (h Dir) identityFile() string { return filepath.Join(h.path, "node.json") }
 
 // Create creates the data directory.

@@ -14,7 +14,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/hv/cliproc"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 const (
@@ -121,6 +124,36 @@ func (h *Handle) State(ctx context.Context) (s State, err error) {
 // SetToken hands over the value of the Authorization header for the registry.
 func (h *Handle) SetToken(ctx context.Context, header string) error {
 	return h.call(ctx, http.MethodPut, "/token", header, nil)
+}
+
+// SetPeers hands over other nodes that have, or pull, the version.
+func (h *Handle) SetPeers(ctx context.Context, sources []api.Peer) error {
+	return h.call(ctx, http.MethodPut, "/peers", sources, nil)
+}
+
+// Holding returns what is here of the version.
+func (h *Handle) Holding(ctx context.Context) (out transfer.Holding, err error) {
+	return out, h.call(ctx, http.MethodGet, "/holding", nil, &out)
+}
+
+// OpenRuns returns the bytes of ranges of a file, one after the other. transfer.ErrNotHere: not all of them are here.
+func (h *Handle) OpenRuns(ctx context.Context, file string, runs []blob.Run) (io.ReadCloser, error) {
+	body, err := json.Marshal(readOrder{file, runs})
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, controlURL+"/read", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	answer, err := h.http.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("ask the process that fills a version: %w", err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, errors.Join(transfer.ErrNotHere, answer.Body.Close())
+	}
+	return answer.Body, nil
 }
 
 // Serve opens the sockets of a VM and returns them by the names of the disks. A VM that is served keeps its own.

@@ -1,6 +1,7 @@
 package lazyfill
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,13 +13,21 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/failurecause"
+	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
+// readOrder is the body of a request of the agent for bytes that another node reads.
+type readOrder struct {
+	File string     `json:"file"`
+	Runs []blob.Run `json:"runs"`
+}
+
 const (
-	maxBody    = 64 << 10
+	maxBody    = 128 << 10
 	headerTime = 10 * time.Second
 	endTime    = 10 * time.Second // for requests that are answered when the process ends
 )
@@ -52,6 +61,36 @@ func (p *process) serveControl(ctx context.Context, l net.Listener) {
 			p.token.set(header)
 		}
 		respond(w, p.state(), err)
+	})
+	mux.HandleFunc("PUT /peers", func(w http.ResponseWriter, r *http.Request) {
+		var sources []api.Peer
+		err := decode(r, &sources)
+		if err == nil {
+			p.sources.Store(&sources)
+		}
+		respond(w, p.state(), err)
+	})
+	mux.HandleFunc("GET /holding", func(w http.ResponseWriter, _ *http.Request) {
+		partial := p.partial.Load()
+		if partial == nil {
+			respond(w, nil, transfer.ErrNotHere)
+			return
+		}
+		respond(w, partial.Holding(), nil)
+	})
+	mux.HandleFunc("POST /read", func(w http.ResponseWriter, r *http.Request) {
+		var in readOrder
+		partial, err := p.partial.Load(), decode(r, &in)
+		if partial == nil || err != nil {
+			respond(w, nil, cmp.Or(err, transfer.ErrNotHere))
+			return
+		}
+		body, err := partial.OpenRuns(in.File, in.Runs)
+		if err != nil {
+			respond(w, nil, err)
+			return
+		}
+		_, _ = io.Copy(w, body) // the agent counts the bytes
 	})
 	mux.HandleFunc("PUT /vms/{id}", func(w http.ResponseWriter, r *http.Request) {
 		var vm VM
@@ -150,7 +189,7 @@ func (p *process) state() State {
 	defer p.mu.Unlock()
 	s := State{
 		PID: os.Getpid(), Phase: p.phase, Progress: p.progress.Fraction(), Rate: p.progress.Rate, VMs: p.servedLocked(),
-		Fetched: p.fetched, Waiting: p.waiting, Unauthorized: p.token.isRefused(),
+		Fetched: p.fetched, PeerBytes: p.peerBytes, Waiting: p.waiting, Unauthorized: p.token.isRefused(),
 		Disks: map[string]Disk{}, Files: map[string]File{}, Waits: map[string]time.Time{},
 	}
 	for id, vm := range p.vms {

@@ -39,6 +39,8 @@ type Order struct {
 	// BootTime is how long the first VM may take to boot until what it does not read is pulled too; 0: it is not waited
 	// for.
 	BootTime time.Duration `json:"boot_time,omitempty"`
+	NodeID   string        `json:"node_id,omitempty"`
+	PeerFile string        `json:"peer_file,omitempty"` // see peers.LoadIdentity; "": no other node is used
 	// Finished has the files of a version of which all is here; the process fills it in. Its disks are served from the
 	// files, and nothing is pulled any more.
 	Finished map[string]File `json:"finished,omitempty"`

@@ -10,8 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/peers"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv/cliproc"
 	"github.com/buildyard/buildyard/internal/nbd"
@@ -42,19 +45,23 @@ type process struct {
 	unusedOnce sync.Once
 	background sync.WaitGroup // of what waits for the first boot
 
-	mu       sync.Mutex // guards the fields below
-	phase    Phase
-	failure  error
-	problem  error     // why fetches fail now
-	waiting  time.Time // since when
-	progress transfer.Progress
-	pull     *transfer.LazyPull  // nil until it is open
-	fetched  int64               // bytes by this process
-	finished map[string]File     // of a complete version, by their names
-	disks    map[string]nbd.Disk // by their names; nil until they can be served
-	vms      map[string]*servedVM
-	stopped  bool           // no VM is served any more
-	serving  sync.WaitGroup // of connections
+	sources atomic.Pointer[[]api.Peer]       // other nodes, by the agent; nil: none yet
+	partial atomic.Pointer[transfer.Partial] // what other nodes may read; nil: nothing yet
+
+	mu        sync.Mutex // guards the fields below
+	phase     Phase
+	failure   error
+	problem   error     // why fetches fail now
+	waiting   time.Time // since when
+	progress  transfer.Progress
+	pull      *transfer.LazyPull  // nil until it is open
+	fetched   int64               // bytes from the registry by this process
+	peerBytes int64               // bytes from other nodes by this process
+	finished  map[string]File     // of a complete version, by their names
+	disks     map[string]nbd.Disk // by their names; nil until they can be served
+	vms       map[string]*servedVM
+	stopped   bool           // no VM is served any more
+	serving   sync.WaitGroup // of connections
 }
 
 // Main is the process of the directory. It returns when the context ends or the agent ends it.
@@ -136,8 +143,16 @@ func (p *process) fill(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
+	swarm, leave, err := p.joinSwarm(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	follows := p.followsKilled()
-	pull, err := p.open(ctx, client, p.order.BootTime > 0 && !follows)
+	pull, err := p.open(ctx, client, transfer.LazyOptions{
+		PullOptions: transfer.PullOptions{Peers: swarm, OnPartial: p.partial.Store},
+		HoldRest:    p.order.BootTime > 0 && !follows,
+	})
 	if err != nil {
 		return err
 	}
@@ -159,7 +174,7 @@ func (p *process) fill(ctx context.Context) error {
 	for ; farm.CodeOf(err) == farm.CodeUnauthenticated && p.pause(ctx, wait, err) == nil; result, err = pull.Run(ctx) {
 	}
 	p.mu.Lock()
-	p.fetched = result.TransferredBytes
+	p.fetched, p.peerBytes = result.TransferredBytes, result.PeerBytes
 	p.mu.Unlock()
 	if err != nil {
 		return err
@@ -257,14 +272,37 @@ func (p *process) registry() (*transfer.Client, error) {
 	})
 }
 
+// joinSwarm joins the other nodes that have, or pull, the version; nil: none is used.
+func (p *process) joinSwarm(ctx context.Context) (transfer.Peers, func(), error) {
+	if p.order.PeerFile == "" {
+		return nil, func() {}, nil
+	}
+	identity, err := peers.LoadIdentity(p.order.PeerFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	swarm := peers.Join(ctx, peers.SwarmOptions{
+		NodeID: p.order.NodeID, ContentID: p.order.ContentID, Identity: identity, Excluded: &peers.Exclusions{},
+		Sources: func(context.Context) ([]api.Peer, error) {
+			if sources := p.sources.Load(); sources != nil {
+				return *sources, nil
+			}
+			return nil, errors.New("the agent has named none yet")
+		},
+		Logger: p.log,
+	})
+	return swarm, swarm.Leave, nil
+}
+
 // open opens the pull. It tries again while the registry cannot be reached.
-func (p *process) open(ctx context.Context, client *transfer.Client, holdRest bool) (*transfer.LazyPull, error) {
+func (p *process) open(
+	ctx context.Context, client *transfer.Client, o transfer.LazyOptions,
+) (*transfer.LazyPull, error) {
+	o.Ref, o.Dir, o.Progress, o.MinBytes, o.Waiting = p.order.ref(), p.order.Dir, p.setProgress, p.order.MinBytes,
+		p.setProblem
 	wait := retry.New(minBackoff, maxBackoff)
 	for {
-		pull, err := client.OpenLazyPull(ctx, transfer.LazyOptions{
-			PullOptions: transfer.PullOptions{Ref: p.order.ref(), Dir: p.order.Dir, Progress: p.setProgress},
-			MinBytes:    p.order.MinBytes, HoldRest: holdRest, Waiting: p.setProblem,
-		})
+		pull, err := client.OpenLazyPull(ctx, o)
 		passes := transfer.IsTemporary(err) || farm.CodeOf(err) == farm.CodeUnauthenticated
 		if err == nil || ctx.Err() != nil || !passes {
 			p.setProblem(nil)

@@ -30,7 +30,9 @@ type State struct {
 	Disks    map[string]Disk `json:"disks,omitempty"`
 	Files    map[string]File `json:"files,omitempty"` // of a complete pull
 	VMs      map[string]VM   `json:"vms,omitempty"`
-	Fetched  int64           `json:"fetched"` // bytes by this process
+	Fetched  int64           `json:"fetched"` // bytes from the registry by this process
+	// PeerBytes are bytes from other nodes by this process.
+	PeerBytes int64 `json:"peer_bytes,omitempty"`
 	// Waits is, for VMs with reads that wait, since when none of their reads was answered.
 	Waits map[string]time.Time `json:"waits,omitempty"`
 	// Waiting is since when fetches fail; zero: they do not. Problem is why.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -11,8 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/hv/cliproc"
 	"github.com/buildyard/buildyard/internal/retry"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 const (
@@ -22,6 +26,8 @@ const (
 	tokenEvery       = time.Second
 	endWait          = 15 * time.Second // for a process that was told to end; it is killed then
 	lockPoll         = 20 * time.Millisecond
+	peersFirst       = time.Second // between two requests for peers, doubled each time
+	peersMost        = 30 * time.Second
 )
 
 // SupervisorOptions describe the process that a Supervisor keeps running.
@@ -31,7 +37,9 @@ type SupervisorOptions struct {
 	Program Program
 	// Token returns the value of the Authorization header for the registry; "": none. refused: the registry refused the
 	// last one.
-	Token  func(ctx context.Context, last string, refused bool) (string, error)
+	Token func(ctx context.Context, last string, refused bool) (string, error)
+	// Peers returns other nodes that have, or pull, the version; nil: none is used.
+	Peers  func(ctx context.Context) ([]api.Peer, error)
 	Logger *slog.Logger
 }
 
@@ -95,6 +103,9 @@ func (s *Supervisor) watch(ctx context.Context, h *Handle) {
 	defer tokens.Wait()
 	defer cancel()
 	tokens.Go(func() { s.sendTokens(ctx, h) })
+	if s.opts.Peers != nil {
+		tokens.Go(func() { s.sendPeers(ctx, h) })
+	}
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	for {
@@ -141,6 +152,41 @@ func (s *Supervisor) sendTokens(ctx context.Context, h *Handle) {
 			return
 		}
 	}
+}
+
+// sendPeers hands over other nodes until the context ends, often in the beginning, when others may begin to pull too.
+func (s *Supervisor) sendPeers(ctx context.Context, h *Handle) {
+	for wait := retry.New(peersFirst, peersMost); ; {
+		sources, err := s.opts.Peers(ctx)
+		if err == nil {
+			err = h.SetPeers(ctx, sources)
+		}
+		if err != nil && ctx.Err() == nil {
+			s.opts.Logger.Debug("no peers for the process that fills a version; retrying", "content",
+				s.opts.Order.ContentID, "error", err)
+		}
+		if wait.Sleep(ctx) != nil {
+			return
+		}
+	}
+}
+
+// Holding is Handle.Holding.
+func (s *Supervisor) Holding(ctx context.Context) (transfer.Holding, error) {
+	h := s.current()
+	if h == nil {
+		return transfer.Holding{}, transfer.ErrNotHere
+	}
+	return h.Holding(ctx)
+}
+
+// OpenRuns is Handle.OpenRuns.
+func (s *Supervisor) OpenRuns(ctx context.Context, file string, runs []blob.Run) (io.ReadCloser, error) {
+	h := s.current()
+	if h == nil {
+		return nil, transfer.ErrNotHere
+	}
+	return h.OpenRuns(ctx, file, runs)
 }
 
 // State returns the last known state; the zero State before the first answer.

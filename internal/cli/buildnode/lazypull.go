@@ -79,14 +79,21 @@ func (n *Node) lazyPulls(o NodeOptions, identity datadir.Identity, source *cache
 	if err != nil {
 		return nil, err
 	}
-	return &cache.LazyPulls{
+	lazy := &cache.LazyPulls{
 		Mode: o.LazyPull, SocketDir: dir, SocketGroup: group,
 		Program: lazyfill.Program{Path: self, Args: []string{fillVerb}, Env: os.Environ()},
 		Order: func(_ cache.Ref, order *lazyfill.Order) {
 			order.Mirror, order.TLS, order.AnnouncedCA = o.RegistryMirror, identity.TLS, identity.Cloud.AnnouncedCA
+			if n.peers != nil {
+				order.NodeID, order.PeerFile = identity.NodeID, o.DataDir.PeerFile()
+			}
 		},
 		Token: source.Authorization,
-	}, nil
+	}
+	if n.peers != nil {
+		lazy.Peers = n.peers.sources
+	}
+	return lazy, nil
 }
 
 // makeSocketDir makes the directory of the sockets: the group of VMs may connect to those that it knows, and neither

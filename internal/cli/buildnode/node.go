@@ -40,6 +40,7 @@ type Node struct {
 	proxy          *proxy.Proxy          // nil: no proxy
 	registryPuller *cache.Registry
 	metrics        *obs.MetricsServer // nil: not enabled
+	peers          *peerNode          // nil: no other node is used, and none reads from this one
 	license        *license.File      // nil: no node license
 	templates      *cache.Cache
 	log            *slog.Logger
@@ -60,6 +61,7 @@ type NodeOptions struct {
 	RequireIsolation bool           // no VM starts without the firewall rule that keeps guests off this host
 	LazyPull         cache.LazyMode // "": off
 	RegistryMirror   string         // URL of a mirror of the registry, for pulls; "": none
+	Peers            PeerOptions    // whether nodes read versions from each other
 	MetricsAddr      string         // listen address of metrics, host:port; "": disabled
 	IgnoreFlushes    bool           // VMs ignore flushes of their guests; for measurements only
 	vlans            vlanFlags
@@ -148,11 +150,13 @@ func (n *Node) openMetrics(ctx context.Context, o NodeOptions) (err error) {
 	if o.Shipper != nil {
 		shippers["central"] = o.Shipper
 	}
-	n.metrics, err = obs.ListenMetrics(ctx, obs.MetricsOptions{
-		Addr: o.MetricsAddr, Logger: o.Logger,
-		Families: slices.Concat(obs.ProgramFamilies("node", time.Now()), n.agent.Families(), n.templates.Families(),
-			n.registryPuller.Families(), logs.Families(shippers)),
-	})
+	families := slices.Concat(obs.ProgramFamilies("node", time.Now()), n.agent.Families(), n.templates.Families(),
+		n.registryPuller.Families(), logs.Families(shippers))
+	if n.peers != nil {
+		families = append(families, n.peers.server.Families()...)
+	}
+	n.metrics, err = obs.ListenMetrics(ctx,
+		obs.MetricsOptions{Addr: o.MetricsAddr, Logger: o.Logger, Families: families})
 	if err == nil {
 		n.closeLater(n.metrics)
 	}
@@ -197,6 +201,9 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 	}, n.tokenSource)
 	n.closeLater(source)
 	n.registryPuller = source
+	if n.peers, err = n.openPeers(o, identity, client); err != nil {
+		return none, err
+	}
 	lazy, err := n.lazyPulls(o, identity, source)
 	if err != nil {
 		return none, err
@@ -209,6 +216,14 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 	}
 	n.closeLater(templates)
 	n.templates, n.log = templates, o.Logger
+	var peerInfo agent.PeerInfo
+	if n.peers != nil {
+		if err := n.peers.serve(o, templates, followed); err != nil {
+			return none, err
+		}
+		source.UsePeers(n.join)
+		peerInfo = n.peers.info()
+	}
 	records, err := journal.Open(o.DataDir.JournalDir(),
 		journal.Options{Logger: o.Logger, ReserveBytes: journal.DefaultReserveBytes})
 	if err != nil {
@@ -223,6 +238,7 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 		CentralLog:  centralLog(o.Shipper),
 		PulledBytes: source.PulledBytes,
 		Consoles:    client,
+		Peer:        peerInfo,
 		Cloud:       followed,
 		License:     n.license,
 		Devices:     usb.NewAvailableDevices(usb.At(o.DataDir.USBClaimsFile()), usb.SysfsDevicesDir, o.Logger),
@@ -270,6 +286,9 @@ func (n *Node) Run(ctx context.Context) error {
 	n.reapVMs(ctx)
 	if n.license != nil {
 		background.Go(func() { n.license.Run(ctx) })
+	}
+	if n.peers != nil {
+		background.Go(func() { n.servePeers(ctx) })
 	}
 	if n.metrics != nil {
 		background.Go(func() { n.serveMetrics(ctx) })

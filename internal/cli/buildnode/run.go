@@ -70,6 +70,7 @@ func addRunFlags(cmd *cobra.Command, o *NodeOptions) {
 	cmd.Flags().StringVar(&o.RegistryMirror, "registry-mirror", "",
 		"URL of a mirror of the registry near this node, for pulls; the registry is used when it fails (default: none)")
 	addLazyPull(cmd, o)
+	addPeers(cmd, &o.Peers)
 	cmd.Flags().StringVar(&o.MetricsAddr, "metrics-listen",
 		"", "listen address host:port of Prometheus metrics at /metrics (default: disabled)")
 	for _, name := range []string{"update-key", "license-file", "license-authority"} {

@@ -87,7 +87,10 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	settings["enable-central-logging"] = "true"
 	s, stop := startController(t, t.TempDir(), true, settings)
 	t.Cleanup(stop)
-	node := runNode(t, s, t.TempDir(), buildnode.NodeOptions{Driver: buildnode.DriverSim, MetricsAddr: "127.0.0.1:0"})
+	node := runNode(t, s, t.TempDir(), buildnode.NodeOptions{
+		Driver: buildnode.DriverSim, MetricsAddr: "127.0.0.1:0",
+		Peers: buildnode.PeerOptions{ListenAddr: "127.0.0.1:0"},
+	})
 	get(t, s.URL()+"/livez")
 	text := ""
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(text,

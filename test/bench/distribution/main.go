@@ -26,6 +26,7 @@ var program = runner.Program{
 func main() {
 	if netns.Inside() || slices.ContainsFunc(os.Args[1:], func(a string) bool { return a == "-h" || a == "-help" }) {
 		runner.Main(program)
+		return
 	}
 	rig.Main(program.Name, netns.RunInside)
 }
