@@ -84,6 +84,8 @@ type PushSession struct {
 	PartMax  int64           `json:"part_max"` // most frame bytes in one part
 	Parallel int             `json:"parallel"` // parts that the client should have in flight
 	Expires  int64           `json:"expires"`  // epoch seconds; every part moves it
+	// PeerSums reports that layers are to have the sums by which nodes verify what they read from each other.
+	PeerSums bool `json:"peer_sums,omitempty"`
 }
 
 // PushFileState describes what the registry has of one file.

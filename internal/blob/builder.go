@@ -19,6 +19,9 @@ type EncodeOptions struct {
 	Workers  int    // goroutines that compress; 0 means one for each processor, at most 4
 	Parent   Digest // ID of the chain that the layer changes; zero: it rests on zeros
 	Squashes Digest // ID of the chain that the layer squashes; only without a parent
+	// DecodedSums adds the sums by which nodes verify what they read from each other. Programs that know no
+	// CodecZstdSummed cannot read the layer.
+	DecodedSums bool
 }
 
 // validate refuses options that no index can represent.

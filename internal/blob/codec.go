@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"sync"
@@ -29,18 +30,19 @@ var (
 )
 
 // encodeFrame encodes a frame's bytes: compressed into buf when that saves enough, else unchanged. The result is valid
-// as long as both slices are.
-func encodeFrame(raw, buf []byte) ([]byte, Frame, error) {
+// as long as both slices are. summed: with the sum of the decoded bytes.
+func encodeFrame(raw, buf []byte, summed bool) ([]byte, Frame, error) {
 	enc, err := encoder()
 	if err != nil {
 		return nil, Frame{}, fmt.Errorf("zstd: %w", err)
 	}
-	f := Frame{RawSize: len(raw), Codec: CodecZstdSummed}
+	f := Frame{RawSize: len(raw), Codec: CodecZstd}
 	stored := enc.EncodeAll(raw, buf[:0])
-	if len(stored)*100 > len(raw)*(100-minSavingPercent) {
+	switch {
+	case len(stored)*100 > len(raw)*(100-minSavingPercent):
 		stored, f.Codec = raw, CodecRaw
-	} else {
-		f.RawSum = sha256.Sum256(raw)
+	case summed:
+		f.Codec, f.RawSum = CodecZstdSummed, sha256.Sum256(raw)
 	}
 	f.StoredSize, f.Sum = len(stored), sha256.Sum256(stored)
 	return stored, f, nil
@@ -54,6 +56,29 @@ func CheckDecoded(f Frame, raw []byte) error {
 		return corrupt("decoded frame at %d does not match its hash", f.Offset)
 	}
 	return nil
+}
+
+// zstdMagic begins every frame of zstd.
+var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+
+// NewDecodeBuffer returns a buffer for SumDecoded.
+func NewDecodeBuffer() []byte { return make([]byte, 0, MaxFrameSize+decodeOverrun) }
+
+// SumDecoded returns the sum of what a stored frame decodes to, as CodecZstdSummed has it; zero: it is not a frame of
+// zstd that a layer can have. buf is of NewDecodeBuffer.
+func SumDecoded(stored, buf []byte) (sum [sha256.Size]byte) {
+	if !bytes.HasPrefix(stored, zstdMagic) {
+		return sum
+	}
+	dec, err := zdecoder()
+	if err != nil {
+		return sum
+	}
+	raw, err := dec.DecodeAll(stored, buf[:0])
+	if err != nil || len(raw) > MaxFrameSize {
+		return sum
+	}
+	return sha256.Sum256(raw)
 }
 
 // DecodeFrame verifies the stored bytes of a frame and decodes them into buf, which is replaced if its capacity is

@@ -220,7 +220,7 @@ func (o onlyAt) ReadAt(p []byte, off int64) (int, error) {
 // A frame matches its hash, length and codec, or is damaged.
 func TestUnpack(t *testing.T) {
 	raw := bytes.Repeat([]byte("compressible "), 1000)
-	stored, f, err := encodeFrame(raw, make([]byte, 0, MaxFrameSize))
+	stored, f, err := encodeFrame(raw, make([]byte, 0, MaxFrameSize), true)
 	if err != nil || f.Codec != CodecZstdSummed || f.RawSize != len(raw) {
 		t.Fatalf("%+v, %v", f, err)
 	}
@@ -255,7 +255,7 @@ func TestUnpack(t *testing.T) {
 			x = sha256.Sum256(x[:])
 			copy(p[k:], x[:])
 		}
-		if _, f, err := encodeFrame(p, nil); err != nil || f.Codec != want {
+		if _, f, err := encodeFrame(p, nil, true); err != nil || f.Codec != want {
 			t.Errorf("%d %% saved: %v, %v", saved, f.Codec, err)
 		}
 	}

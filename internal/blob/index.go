@@ -44,7 +44,7 @@ type Codec uint8
 // The codecs.
 const (
 	CodecRaw        Codec = 0
-	CodecZstd       Codec = 1 // of layers that were written before there were decoded sums
+	CodecZstd       Codec = 1
 	CodecZstdSummed Codec = 2 // zstd, and the index has the sum of the decoded bytes as well
 )
 

@@ -21,9 +21,13 @@ func (m memory) NextData(off int64) (int64, int64, error) { return off, m.Size()
 
 func encode(t testing.TB, kind Kind, data []byte, workers int) ([]byte, *Index) {
 	t.Helper()
+	return encodeWith(t, data, EncodeOptions{Kind: kind, Size: int64(len(data)), Workers: workers})
+}
+
+func encodeWith(t testing.TB, data []byte, o EncodeOptions) ([]byte, *Index) {
+	t.Helper()
 	var file bytes.Buffer
-	x, err := Encode(context.Background(), memory{bytes.NewReader(data)},
-		EncodeOptions{Kind: kind, Size: int64(len(data)), Workers: workers},
+	x, err := Encode(context.Background(), memory{bytes.NewReader(data)}, o,
 		func(f Frame, _ int64, stored []byte) error {
 			if f.Offset != int64(file.Len()) {
 				t.Fatalf("frame at %d, file has %d bytes", f.Offset, file.Len())

@@ -46,6 +46,7 @@ const (
 	BackupKeep            = "SVC_BACKUP_KEEP"
 	BasePath              = "SVC_BASE_PATH"
 	ScrubRate             = "SVC_SCRUB_RATE"
+	PeerSums              = "SVC_PEER_SUMS"
 	MaxPushes             = "SVC_MAX_PUSHES"
 	MaxPushReservation    = "SVC_MAX_PUSH_RESERVATION"
 	MaxLogRows            = "SVC_MAX_LOG_ROWS"
@@ -169,7 +170,7 @@ var ControllerTable = slices.Concat(Table{
 		Kind: Addr, Help: "listen address of that registry",
 	},
 	vmListCacheTTLSetting,
-	scrubRateSetting, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
+	scrubRateSetting, peerSumsSetting, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
 	{
 		Key: MaxWaiting, Flag: "max-waiting", Default: "40000", Kind: Int, Check: intAtLeast(1),
 		Help: "maximum pending instances, and as many pending or failed save requests; a quarter per caller",
@@ -268,7 +269,7 @@ var RegistryTable = slices.Concat(Table{
 		Help: "listen address of the registry API",
 	},
 	vmListCacheTTLSetting,
-	scrubRateSetting, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
+	scrubRateSetting, peerSumsSetting, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
 	enableMetrics, metricsPort, metricsPath,
 	logLevelSetting, logDirSetting, centralLoggingSetting, keepLogsSetting, maxLogSizeSetting,
 }, backendTable, accessTable, registryAccessTable)
@@ -321,6 +322,12 @@ var callerTable = Table{
 var scrubRateSetting = Setting{
 	Key: ScrubRate, Flag: "scrub-rate", Default: "50MB", Kind: Size,
 	Help: "bytes of storage verified per second in the background; 0B: disabled",
+}
+
+var peerSumsSetting = Setting{
+	Key: PeerSums, Flag: "peer-sums", Default: "false", Kind: Bool,
+	Help: "have pushes include the sums by which nodes verify what they read from each other; programs of releases " +
+		"before this one cannot read such versions",
 }
 
 // vmListCacheTTLSetting is an upper bound on the age of lists, which are always current.

@@ -80,7 +80,10 @@ type source struct{ *bytes.Reader }
 
 func (s source) NextData(off int64) (int64, int64, error) { return off, s.Size(), nil }
 
-func makeContent(name, kind, text string) content {
+func makeContent(name, kind, text string) content { return makeContentAs(name, kind, text, false) }
+
+// makeContentAs is makeContent; summed: with sums of decoded frames.
+func makeContentAs(name, kind, text string, summed bool) content {
 	data := bytes.Repeat([]byte(text+"\x01"), 30000)
 	c := content{spec: api.PushFile{Name: name, Kind: kind, Size: int64(len(data))}}
 	k := blob.KindDisk
@@ -88,7 +91,7 @@ func makeContent(name, kind, text string) content {
 		k = blob.KindState
 	}
 	x, err := blob.Encode(context.Background(), source{bytes.NewReader(data)},
-		blob.EncodeOptions{Kind: k, Size: c.spec.Size, Workers: 1},
+		blob.EncodeOptions{Kind: k, Size: c.spec.Size, Workers: 1, DecodedSums: summed},
 		func(f blob.Frame, _ int64, stored []byte) error {
 			c.frames = append(c.frames, blob.PartFrame{StoredSize: f.StoredSize, Sum: f.Sum})
 			c.stored = append(c.stored, stored...)

@@ -217,7 +217,8 @@ func checkPushFiles(files []api.PushFile) error {
 func (r *Registry) sessionState(s *session) api.PushSession {
 	out := api.PushSession{
 		Session: s.id, ID: s.templateID, PartMax: blob.MaxPartSize, Parallel: maxParallelParts,
-		Expires: r.opts.Now().Add(r.opts.IdlePushTimeout).Unix(), Files: make([]api.PushFileState, 0, len(s.uploads)),
+		PeerSums: r.opts.PeerSums,
+		Expires:  r.opts.Now().Add(r.opts.IdlePushTimeout).Unix(), Files: make([]api.PushFileState, 0, len(s.uploads)),
 	}
 	for _, u := range s.uploads {
 		state := u.apiState()
@@ -257,7 +258,7 @@ func (r *Registry) PutPart(ctx context.Context, session, file string, off int64,
 		return err
 	}
 	r.recordTraffic()
-	n, err := r.store.WritePart(ctx, u.id, off, freezeGuard{src, u})
+	n, err := r.store.WritePart(ctx, u.id, off, freezeGuard{src, u, r.sumDecoded(p)})
 	r.metrics.receivedBytes.Add(n)
 	if err == nil {
 		err = r.recordPart(u, p)
@@ -272,6 +273,15 @@ func (r *Registry) PutPart(ctx context.Context, session, file string, off int64,
 		return partError(err)
 	}
 	return nil
+}
+
+// sumDecoded returns what adds the sum of a frame's decoded bytes to a part; nil: none is kept.
+func (r *Registry) sumDecoded(p *receivedPart) func(frame []byte) {
+	if !r.opts.PeerSums {
+		return nil
+	}
+	buf := blob.NewDecodeBuffer()
+	return func(frame []byte) { p.decoded = append(p.decoded, blob.SumDecoded(frame, buf)) }
 }
 
 // checkLayerFits reports whether a layer can be the content of a file.

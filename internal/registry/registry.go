@@ -38,6 +38,9 @@ type Options struct {
 	MaxLogRows            int           // log rows accepted per minute, a quarter of them of one caller: 600000
 	MaxLogRowsBytes       int64         // bytes of them: 256 MiB
 
+	// PeerSums asks pushers for sums of decoded frames, and accepts them. They are compared when frames are received.
+	PeerSums bool
+
 	ReserveBytes int64 // bytes of a file that is released when the disk is full; Run creates it; 0: none
 	ScrubRate    int64 // bytes a second at which Run verifies all layers; 0: never
 

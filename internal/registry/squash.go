@@ -219,6 +219,7 @@ func (r *Registry) squashChain(ctx context.Context, id string, layers []layout.L
 	}()
 	p := &rateLimiter{rate: squashBytesPerSecond, busy: r.hasTraffic}
 	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: open.chain.Size(), Workers: 1, Squashes: open.chain.ChainID()}
+	o.DecodedSums = r.opts.PeerSums
 	r.dir.AnnounceStep("consolidate.encode")
 	x, err := blob.Encode(ctx, open.chain, o, func(f blob.Frame, _ int64, stored []byte) error {
 		if err := p.wait(ctx, len(stored)); err != nil {

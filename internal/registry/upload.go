@@ -47,6 +47,8 @@ type receivedPart struct {
 	off    int64
 	bytes  int64
 	frames []blob.PartFrame
+	// decoded has what each frame decodes to; see blob.SumDecoded. It is empty when the registry accepts no such sums.
+	decoded [][sha256.Size]byte
 }
 
 func (p *receivedPart) overlaps(q *receivedPart) bool {
@@ -160,6 +162,7 @@ func (u *upload) unfreeze() {
 type freezeGuard struct {
 	*blob.PartReader
 	upload *upload
+	onData func(frame []byte) // nil: nothing; it is called with each frame
 }
 
 // WriteTo holds the gate during each frame.
@@ -169,6 +172,9 @@ func (g freezeGuard) WriteTo(w io.Writer) (int64, error) {
 		defer g.upload.freezeMu.RUnlock()
 		if g.upload.frozen {
 			return 0, g.upload.frozenError()
+		}
+		if g.onData != nil {
+			g.onData(p)
 		}
 		return w.Write(p)
 	}))
@@ -190,9 +196,13 @@ func (u *upload) checkMatches(x *blob.Index) error {
 		if p.off != off || frame+len(p.frames) > x.FrameCount() {
 			return incompleteError(u.pushFile.Name, off)
 		}
-		for _, f := range p.frames {
-			if want := x.Frame(frame); f.StoredSize != want.StoredSize || f.Sum != want.Sum {
+		for i, f := range p.frames {
+			want := x.Frame(frame)
+			if f.StoredSize != want.StoredSize || f.Sum != want.Sum {
 				return incompleteError(u.pushFile.Name, off)
+			}
+			if want.Codec == blob.CodecZstdSummed && !u.hasDecodedLocked(p, i, want.RawSum) {
+				return decodedSumError(u.pushFile.Name, len(p.decoded) > 0)
 			}
 			frame++
 		}
@@ -204,11 +214,30 @@ func (u *upload) checkMatches(x *blob.Index) error {
 	return nil
 }
 
+// hasDecodedLocked reports whether frame i of a part decodes to bytes with a sum. Of parts of an earlier process that is
+// known when they have been read again, which completeUpload does before it compares.
+func (u *upload) hasDecodedLocked(p *receivedPart, i int, sum [sha256.Size]byte) bool {
+	if len(p.decoded) == 0 {
+		return u.needsRecheck
+	}
+	return p.decoded[i] == sum
+}
+
 // incompleteError is the error for a client whose view of the session is wrong; it reads the state and sends again.
 func incompleteError(name string, off int64) error {
 	return farm.Errorf(farm.CodeConflict,
 		"The parts of %s do not match its frame index from byte %d on: send them again",
 		name, off)
+}
+
+// decodedSumError is the error for an index with sums of decoded frames that are wrong, or that this registry does not
+// accept.
+func decodedSumError(name string, accepted bool) error {
+	if !accepted {
+		return farm.Invalid("index", "the frame index of %s has sums of decoded frames, which this registry does not "+
+			"accept: push again", name)
+	}
+	return farm.Invalid("index", "the frame index of %s has sums of decoded frames that do not match them", name)
 }
 
 // recordPart appends a part to the part map on disk. The map is not synced: after a crash its parts are
@@ -276,9 +305,17 @@ func (r *Registry) recheckParts(ctx context.Context, u *upload) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if f == nil || !isIntact(f, p) {
+		if f == nil {
+			lost = append(lost, p)
+			continue
+		}
+		var again receivedPart
+		if !isIntact(f, p, r.sumDecoded(&again)) {
 			lost = append(lost, p)
 		}
+		u.mu.Lock()
+		p.decoded = again.decoded
+		u.mu.Unlock()
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -296,12 +333,16 @@ func (r *Registry) recheckParts(ctx context.Context, u *upload) error {
 	return nil
 }
 
-func isIntact(f io.ReaderAt, p *receivedPart) bool {
+// isIntact reports whether the bytes of a part are there. onData is called with each frame; nil: nothing is.
+func isIntact(f io.ReaderAt, p *receivedPart, onData func(frame []byte)) bool {
 	off := p.off
 	buf := make([]byte, blob.MaxFrameSize)
 	for _, frame := range p.frames {
 		if n, _ := f.ReadAt(buf[:frame.StoredSize], off); n < frame.StoredSize || sha256.Sum256(buf[:n]) != frame.Sum {
 			return false
+		}
+		if onData != nil {
+			onData(buf[:frame.StoredSize])
 		}
 		off += int64(frame.StoredSize)
 	}

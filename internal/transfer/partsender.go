@@ -54,7 +54,8 @@ func newPartSender(
 
 func (b *partSender) encodeFile() (*blob.Index, error) {
 	name := b.source.file.Name
-	x, err := b.source.encodeLayer(b.ctx, b.push.opts.Workers, func(f blob.Frame, end int64, stored []byte) error {
+	o := blob.EncodeOptions{Workers: b.push.opts.Workers, DecodedSums: b.push.peerSums}
+	x, err := b.source.encodeLayer(b.ctx, o, func(f blob.Frame, end int64, stored []byte) error {
 		return b.addFrame(name, f, end, stored)
 	})
 	if err != nil {

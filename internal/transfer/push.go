@@ -67,6 +67,7 @@ type push struct {
 	progress *progressMeter
 
 	session         string       // at the registry; "" before the first negotiation
+	peerSums        bool         // the registry wants sums of decoded frames
 	maxRequestBytes atomic.Int64 // maximum bytes of frames in one request
 }
 
@@ -139,7 +140,7 @@ func (p *push) runRound(ctx context.Context) (api.PushResult, error) {
 	if err != nil {
 		return result, err
 	}
-	p.session = s.Session
+	p.session, p.peerSums = s.Session, s.PeerSums
 	if len(s.Files) != len(p.sources) {
 		return result, fmt.Errorf("the registry responded for %d of %d files", len(s.Files), len(p.sources))
 	}

@@ -193,9 +193,9 @@ func (s *pushSource) writeResumeKey(key io.Writer) error {
 	return nil
 }
 
-// encodeLayer makes the layer of the file.
-func (s *pushSource) encodeLayer(ctx context.Context, workers int, sink blob.FrameSink) (*blob.Index, error) {
-	o := blob.EncodeOptions{Kind: s.layerKind(), Size: s.size, Workers: workers, Parent: s.parent}
+// encodeLayer makes the layer of the file. The kind, size and parent of o are set here.
+func (s *pushSource) encodeLayer(ctx context.Context, o blob.EncodeOptions, sink blob.FrameSink) (*blob.Index, error) {
+	o.Kind, o.Size, o.Parent = s.layerKind(), s.size, s.parent
 	if s.changes != nil {
 		return blob.EncodeChanges(ctx, s.changes, o, sink)
 	}

@@ -122,6 +122,7 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	o := registry.Options{
 		Base: s.storageDir, Version: obs.FullVersion(), Address: s.maintenanceURL(), Logger: s.log,
 		ScrubRate:    s.scrubBytesPerSecond,
+		PeerSums:     s.settings.Bool(config.PeerSums),
 		ReserveBytes: diskReserveBytes,
 		LogRetention: s.logRetention, MaxLogSize: s.maxLogBytes,
 		MaxPushes: s.settings.Int(config.MaxPushes), MaxReservationPercent: s.settings.Int(config.MaxPushReservation),
