@@ -170,6 +170,10 @@ type Usage struct {
 	HasDisk    bool  `json:"has_disk,omitempty"`    // FreeDisk and CacheUsage are present; older agents lack them
 	FreeDisk   int64 `json:"free_disk,omitempty"`   // bytes
 	CacheUsage int64 `json:"cache_usage,omitempty"` // bytes of VMs and cached versions
+
+	// bytes of versions that were sent to other nodes, and read from them, since the agent started
+	PeerServed  int64 `json:"peer_served,omitempty"`
+	PeerFetched int64 `json:"peer_fetched,omitempty"`
 }
 
 // HeaderNodeTime has the time of a node when it sends a poll, in milliseconds since the epoch. It is not in the body:

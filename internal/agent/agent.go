@@ -172,6 +172,8 @@ type Options struct {
 type PeerInfo struct {
 	Address string // host:port; without a host, that of the node is meant
 	Key     string // hex SHA-256 of the certificate that this node shows there
+	// Bytes returns the bytes that were sent to other nodes, and read from them; nil: unknown.
+	Bytes func() (served, fetched int64)
 }
 
 // Agent is one node's agent. Create it with New, then call Run once.

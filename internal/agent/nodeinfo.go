@@ -150,6 +150,9 @@ func roundToPercent(share float64) float64 { return math.Round(share*100) / 100 
 // diskChangeBytes is the change of disk numbers from which they are reported again: logs change them all the time.
 const diskChangeBytes = 1 << 20
 
+// peerRounding is the unit in which bytes that nodes exchange are reported.
+const peerRounding = 64 << 10
+
 // isNewUsage reports whether a usage differs from the acknowledged one enough to report it.
 func isNewUsage(usage, acked api.Usage) bool {
 	free, cached := usage.FreeDisk-acked.FreeDisk, usage.CacheUsage-acked.CacheUsage
@@ -185,6 +188,10 @@ func (a *Agent) measureUsage(now time.Time) api.Usage {
 	u.FreeMem = a.opts.Machine.FreeMemoryMB() / memoryRoundingMB * memoryRoundingMB
 	free, _, vmBytes := a.opts.Machine.Disk()
 	u.HasDisk, u.FreeDisk, u.CacheUsage = true, free, a.opts.Templates.UsedBytes()+vmBytes
+	if a.opts.Peer.Bytes != nil {
+		served, fetched := a.opts.Peer.Bytes()
+		u.PeerServed, u.PeerFetched = served/peerRounding*peerRounding, fetched/peerRounding*peerRounding
+	}
 	return u
 }
 

@@ -243,7 +243,9 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	if c.Cloud, err = cloudidentity.New(ctx, c.db, opts.Cloud); err != nil {
 		return nil, err
 	}
-	c.Peers = peers.New(c.db, peers.Options{MayPull: c.TokenScopes.MayPull, Sign: c.Cloud.SignPeerToken})
+	c.Peers = peers.New(c.db, peers.Options{
+		MayPull: c.TokenScopes.MayPull, Sign: c.Cloud.SignPeerToken, AppendEvents: c.Events.Append,
+	})
 	if c.JoinTokens, err = jointokens.New(ctx, c.db, opts.JoinTokens); err != nil {
 		return nil, err
 	}

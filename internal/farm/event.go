@@ -26,6 +26,11 @@ const EventNodeScanned EventName = "NodeScanned"
 // that were not found there before. Extra has in "count" how many, and in "vulnerabilities" at most 100 IDs.
 const EventVulnerabilityFound EventName = "VulnerabilityFound"
 
+// EventPeerExcluded is a Buildyard event: a node got bytes of a version from another one that do not
+// match their sums, and reads nothing from it for some minutes. Extra has the reader, and in
+// "excluded" whether no node is to read from it.
+const EventPeerExcluded EventName = "PeerExcluded"
+
 // Buildyard events about the states of nodes. Those of one node have the reason and since when, as
 // seconds since 1970; when many nodes change in a short time, one event summarizes them.
 const (
@@ -124,6 +129,14 @@ var events = []EventInfo{
 			"`vulnerabilities` are at most 100 of their IDs.",
 		[]string{"count", "vulnerabilities"},
 		[]string{"template_id", "tag", "content_id", "node_id", "node_name"},
+	},
+	{
+		EventPeerExcluded, nodeAction,
+		"A node (`reader_id`) got bytes of a version from another one that do not match their sums, and reads " +
+			"nothing from it for 10 minutes. `readers` is how many nodes report it; from 2 on it is named to none " +
+			"(`excluded`).",
+		[]string{"node_id", "node_name", "reader_id", "reader_name", "content_id", "readers", "excluded"},
+		nil,
 	},
 	{
 		EventNodeOffline, nodeAction, "A node became Offline.", nodeStateKeys, nil,

@@ -67,8 +67,11 @@ type LazyPulls struct {
 	Order func(Ref, *lazyfill.Order)
 	// Token is lazyfill.SupervisorOptions.Token.
 	Token func(ctx context.Context, ref Ref, last string, refused bool) (string, error)
-	// Peers returns other nodes that have, or pull, a version; nil: none is used.
-	Peers func(ctx context.Context, contentID string) ([]api.Peer, error)
+	// Peers returns other nodes that have, or pull, a version, except those that have sent wrong bytes; nil: none is
+	// used.
+	Peers func(ctx context.Context, contentID string, excluded []string) ([]api.Peer, error)
+	// Pulled is called with the bytes that a process has pulled, from the registry and from other nodes; nil: nothing.
+	Pulled func(registry, peers int64)
 }
 
 // lazyPull is a version that VMs may use before all of it is here.
@@ -235,9 +238,11 @@ func (c *Cache) addLazyPull(f *sharedPull) *lazyPull {
 	}
 	c.opts.Lazy.Order(f.ref, &o)
 	l := &lazyPull{ref: f.ref, startable: f.startable, ended: make(chan struct{})}
-	var sources func(context.Context) ([]api.Peer, error)
+	var sources func(context.Context, []string) ([]api.Peer, error)
 	if c.opts.Lazy.Peers != nil {
-		sources = func(ctx context.Context) ([]api.Peer, error) { return c.opts.Lazy.Peers(ctx, f.ref.ContentID) }
+		sources = func(ctx context.Context, excluded []string) ([]api.Peer, error) {
+			return c.opts.Lazy.Peers(ctx, f.ref.ContentID, excluded)
+		}
 	}
 	l.supervisor = lazyfill.NewSupervisor(lazyfill.SupervisorOptions{
 		Dir: dir + lazySuffix, Order: o, Program: c.opts.Lazy.Program, Logger: c.opts.Logger, Peers: sources,
@@ -266,6 +271,9 @@ func (c *Cache) followLazyPull(ctx context.Context, f *sharedPull, l *lazyPull) 
 			return state.Failure()
 		case state.Phase == lazyfill.Complete:
 			c.recordRate(state.Fetched, time.Since(begun))
+			if c.opts.Lazy.Pulled != nil {
+				c.opts.Lazy.Pulled(state.Fetched, state.PeerBytes)
+			}
 			return c.listLazyPulled(l, state)
 		case state.Phase == lazyfill.Serving && !isOpen:
 			isOpen = true

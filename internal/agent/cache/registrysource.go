@@ -53,6 +53,15 @@ func NewRegistry(o transfer.Options, creds Credentials) *Registry {
 // JoinSwarm finds the nodes that have, or pull, a version. leave ends all requests to them.
 type JoinSwarm func(ctx context.Context, contentID string) (p transfer.Peers, leave func())
 
+// CountPull counts bytes that another process of this node has pulled.
+func (r *Registry) CountPull(registry, peers int64) {
+	r.pulledBytes.Add(registry)
+	r.peerBytes.Add(peers)
+}
+
+// PeerBytes returns the bytes of versions that were read from other nodes.
+func (r *Registry) PeerBytes() int64 { return int64(r.peerBytes.Value()) }
+
 // UsePeers has pulls read from other nodes. It is called before the first pull.
 func (r *Registry) UsePeers(join JoinSwarm) { r.joinSwarm = join }
 

@@ -190,7 +190,8 @@ func (p *process) state() State {
 	s := State{
 		PID: os.Getpid(), Phase: p.phase, Progress: p.progress.Fraction(), Rate: p.progress.Rate, VMs: p.servedLocked(),
 		Fetched: p.fetched, PeerBytes: p.peerBytes, Waiting: p.waiting, Unauthorized: p.token.isRefused(),
-		Disks: map[string]Disk{}, Files: map[string]File{}, Waits: map[string]time.Time{},
+		Excluded: p.excluded.List(time.Now()),
+		Disks:    map[string]Disk{}, Files: map[string]File{}, Waits: map[string]time.Time{},
 	}
 	for id, vm := range p.vms {
 		if since, waits := vm.reads.waitsSince(); waits {

@@ -45,8 +45,9 @@ type process struct {
 	unusedOnce sync.Once
 	background sync.WaitGroup // of what waits for the first boot
 
-	sources atomic.Pointer[[]api.Peer]       // other nodes, by the agent; nil: none yet
-	partial atomic.Pointer[transfer.Partial] // what other nodes may read; nil: nothing yet
+	sources  atomic.Pointer[[]api.Peer] // other nodes, by the agent; nil: none yet
+	excluded peers.Exclusions
+	partial  atomic.Pointer[transfer.Partial] // what other nodes may read; nil: nothing yet
 
 	mu        sync.Mutex // guards the fields below
 	phase     Phase
@@ -282,7 +283,7 @@ func (p *process) joinSwarm(ctx context.Context) (transfer.Peers, func(), error)
 		return nil, nil, err
 	}
 	swarm := peers.Join(ctx, peers.SwarmOptions{
-		NodeID: p.order.NodeID, ContentID: p.order.ContentID, Identity: identity, Excluded: &peers.Exclusions{},
+		NodeID: p.order.NodeID, ContentID: p.order.ContentID, Identity: identity, Excluded: &p.excluded,
 		Sources: func(context.Context) ([]api.Peer, error) {
 			if sources := p.sources.Load(); sources != nil {
 				return *sources, nil

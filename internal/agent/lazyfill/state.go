@@ -33,6 +33,8 @@ type State struct {
 	Fetched  int64           `json:"fetched"` // bytes from the registry by this process
 	// PeerBytes are bytes from other nodes by this process.
 	PeerBytes int64 `json:"peer_bytes,omitempty"`
+	// Excluded are IDs of nodes that have sent wrong bytes.
+	Excluded []string `json:"excluded,omitempty"`
 	// Waits is, for VMs with reads that wait, since when none of their reads was answered.
 	Waits map[string]time.Time `json:"waits,omitempty"`
 	// Waiting is since when fetches fail; zero: they do not. Problem is why.

@@ -38,8 +38,9 @@ type SupervisorOptions struct {
 	// Token returns the value of the Authorization header for the registry; "": none. refused: the registry refused the
 	// last one.
 	Token func(ctx context.Context, last string, refused bool) (string, error)
-	// Peers returns other nodes that have, or pull, the version; nil: none is used.
-	Peers  func(ctx context.Context) ([]api.Peer, error)
+	// Peers returns other nodes that have, or pull, the version, except those that have sent wrong bytes; nil: none is
+	// used.
+	Peers  func(ctx context.Context, excluded []string) ([]api.Peer, error)
 	Logger *slog.Logger
 }
 
@@ -157,7 +158,7 @@ func (s *Supervisor) sendTokens(ctx context.Context, h *Handle) {
 // sendPeers hands over other nodes until the context ends, often in the beginning, when others may begin to pull too.
 func (s *Supervisor) sendPeers(ctx context.Context, h *Handle) {
 	for wait := retry.New(peersFirst, peersMost); ; {
-		sources, err := s.opts.Peers(ctx)
+		sources, err := s.opts.Peers(ctx, s.State().Excluded)
 		if err == nil {
 			err = h.SetPeers(ctx, sources)
 		}

@@ -1,31 +1,42 @@
 package peers
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/metric"
 )
 
 // ExclusionTime is how long a peer that sent wrong bytes is not used.
 const ExclusionTime = 10 * time.Minute
 
-// maxExclusions bounds the peers that are remembered.
-const maxExclusions = 64
+// maxExclusions bounds the peers that are remembered. No more are used at a time by one pull.
+const maxExclusions = 2 * maxPeers
 
-// Exclusions are the peers that have sent wrong bytes. The zero value is ready, and nil has none.
+// Exclusions are the peers that have sent wrong bytes. The zero value is ready.
 type Exclusions struct {
+	total metric.Counter
+
 	mu    sync.Mutex
 	until map[string]time.Time // node ID -> when it may be used again
 }
 
-func (e *Exclusions) add(node string, now time.Time) {
+// Note excludes peers that sent wrong bytes. Those that are excluded stay so no longer than before.
+func (e *Exclusions) Note(now time.Time, nodes ...string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.until == nil {
-		e.until = map[string]time.Time{}
-	}
-	if len(e.until) < maxExclusions || !e.until[node].IsZero() {
-		e.until[node] = now.Add(ExclusionTime)
+	maps.DeleteFunc(e.until, func(_ string, until time.Time) bool { return !now.Before(until) })
+	for _, id := range nodes {
+		if _, known := e.until[id]; known || len(e.until) >= maxExclusions {
+			continue
+		}
+		if e.until == nil {
+			e.until = map[string]time.Time{}
+		}
+		e.until[id] = now.Add(ExclusionTime)
+		e.total.Inc()
 	}
 }
 
@@ -33,12 +44,7 @@ func (e *Exclusions) add(node string, now time.Time) {
 func (e *Exclusions) Has(node string, now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	until, ok := e.until[node]
-	if ok && !now.Before(until) {
-		delete(e.until, node)
-		return false
-	}
-	return ok
+	return now.Before(e.until[node])
 }
 
 // List returns the excluded peers.
@@ -52,4 +58,12 @@ func (e *Exclusions) List(now time.Time) (ids []string) {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// Families returns the metrics of exclusions.
+func (e *Exclusions) Families() []metric.Family {
+	return []metric.Family{
+		metric.CounterFamily("buildyard_node_peer_exclusions_total",
+			"Times that another node was excluded because it sent wrong bytes of a version", &e.total),
+	}
 }

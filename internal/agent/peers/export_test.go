@@ -2,5 +2,8 @@ package peers
 
 import "crypto/tls"
 
+// ServerTLS is Identity.serverTLS.
+func ServerTLS(i *Identity) *tls.Config { return i.serverTLS() }
+
 // ClientTLS is Identity.clientTLS.
 func ClientTLS(i *Identity, key string) *tls.Config { return i.clientTLS(key) }

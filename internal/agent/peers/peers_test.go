@@ -1,19 +1,15 @@
 package peers_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,54 +94,6 @@ func TestNextTag(t *testing.T) {
 		if n != first && first.server.Served()+second.server.Served() == 0 {
 			t.Errorf("%s read nothing from other nodes", n.id)
 		}
-	}
-}
-
-// TestFalseBytes: what a peer sends wrongly reaches no file, and the peer is not used again.
-func TestFalseBytes(t *testing.T) {
-	w := newWorld(t, 24*mib)
-	liar := w.addNode(func(p peers.Provider) peers.Provider {
-		return changedProvider{Provider: p, open: func(r io.ReadCloser) (io.ReadCloser, error) {
-			b, err := io.ReadAll(r)
-			if err == nil {
-				b[len(b)/2] ^= 1
-			}
-			return io.NopCloser(bytes.NewReader(b)), errors.Join(err, r.Close())
-		}}
-	}, 0)
-	w.firstPull(liar)
-	victim := w.addNode(nil, 0)
-	if err := w.pull(victim); err != nil {
-		t.Fatal(err)
-	}
-	if got := victim.excluded.List(time.Now()); !slices.Equal(got, []string{liar.id}) {
-		t.Errorf("excluded are %v", got)
-	}
-	if victim.excluded.Has(liar.id, time.Now().Add(peers.ExclusionTime)) {
-		t.Error("the peer is excluded longer than it should be")
-	}
-	if w.layers.Load() < w.oneCopy {
-		t.Errorf("the registry sent %d bytes of %d", w.layers.Load(), w.oneCopy)
-	}
-}
-
-// TestPeerEnds: a peer that is killed in the middle of a response costs nothing but that response.
-func TestPeerEnds(t *testing.T) {
-	w := newWorld(t, 48*mib)
-	var reads atomic.Int64
-	var killed *node
-	killed = w.addNode(func(p peers.Provider) peers.Provider {
-		return changedProvider{Provider: p, open: func(r io.ReadCloser) (io.ReadCloser, error) {
-			if reads.Add(1) < 3 {
-				return r, nil
-			}
-			killed.stop()
-			return io.NopCloser(io.LimitReader(r, 100)), nil
-		}}
-	}, 0)
-	w.firstPull(killed)
-	if err := w.pull(w.addNode(nil, 0)); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 const (
 	maxRequestBytes = 128 << 10
 	maxRuns         = 4 * blob.MaxFrameSize / blob.BlockSize
-	maxHoldingBytes = 64 << 20 // of a response
+	maxHoldingBytes = 4 << 20 // of a response: some TiB of disks
 )
 
 // contentIDPattern is the form of a content ID.

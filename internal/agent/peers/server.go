@@ -23,7 +23,8 @@ import (
 
 const (
 	maxConnections = 256
-	maxReads       = 4 // that are answered at a time
+	maxReads       = 4           // that are answered at a time
+	maxReadsOfNode = maxInFlight // of them, of one node
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = time.Minute
 	readTimeout    = 30 * time.Second // of a request, up to the last byte of its response
@@ -56,10 +57,11 @@ type ServerOptions struct {
 type Server struct {
 	opts   ServerOptions
 	served metric.Counter
-	reads  chan struct{} // has an element for each read that is answered
 
-	mu   sync.Mutex
-	next time.Time // when the rate permits the next response
+	mu       sync.Mutex     // guards the fields below
+	next     time.Time      // when the rate permits the next response
+	answered int            // reads
+	byReader map[string]int // key of a node -> its reads of them
 }
 
 // NewServer returns a server. Serve drives it.
@@ -70,7 +72,7 @@ func NewServer(o ServerOptions) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Server{opts: o, reads: make(chan struct{}, maxReads)}
+	return &Server{opts: o, byReader: map[string]int{}}
 }
 
 // Served returns the bytes that were sent to other nodes.
@@ -104,7 +106,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // permitted checks the token of a request: its reader is the node that shows the certificate.
-func (s *Server) permitted(handle func(http.ResponseWriter, *http.Request, string)) http.HandlerFunc {
+func (s *Server) permitted(handle func(http.ResponseWriter, *http.Request, cloudkey.PeerPermit)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		content := r.PathValue("content")
 		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -118,12 +120,12 @@ func (s *Server) permitted(handle func(http.ResponseWriter, *http.Request, strin
 			http.Error(w, cloudkey.ErrPeerToken.Error(), http.StatusUnauthorized)
 			return
 		}
-		handle(w, r, content)
+		handle(w, r, permit)
 	}
 }
 
-func (s *Server) serveHolding(w http.ResponseWriter, r *http.Request, content string) {
-	holding, ok := s.opts.Provider.Holding(r.Context(), content)
+func (s *Server) serveHolding(w http.ResponseWriter, r *http.Request, permit cloudkey.PeerPermit) {
+	holding, ok := s.opts.Provider.Holding(r.Context(), permit.ContentID)
 	if !ok {
 		http.Error(w, transfer.ErrNotHere.Error(), http.StatusNotFound)
 		return
@@ -132,13 +134,14 @@ func (s *Server) serveHolding(w http.ResponseWriter, r *http.Request, content st
 	_ = json.NewEncoder(w).Encode(holding) // the reader requests it again
 }
 
-func (s *Server) serveRead(w http.ResponseWriter, r *http.Request, content string) {
+func (s *Server) serveRead(w http.ResponseWriter, r *http.Request, permit cloudkey.PeerPermit) {
+	content := permit.ContentID
 	file, runs, size, err := parseRead(r.Body)
 	if err != nil {
 		http.Error(w, errRequest.Error(), http.StatusBadRequest)
 		return
 	}
-	release, ok := s.admit(size)
+	release, ok := s.admit(permit.Reader, size)
 	if !ok {
 		http.Error(w, "this node is busy", http.StatusTooManyRequests)
 		return
@@ -163,30 +166,34 @@ func (s *Server) serveRead(w http.ResponseWriter, r *http.Request, content strin
 	}
 }
 
-// admit reports whether a response may be sent now. release ends it.
-func (s *Server) admit(size int64) (release func(), ok bool) {
+// admit reports whether a response to a node may be sent now. release ends it.
+func (s *Server) admit(reader string, size int64) (release func(), ok bool) {
 	if s.opts.Provider.GuestsWait() {
 		return nil, false
-	}
-	select {
-	case s.reads <- struct{}{}:
-	default:
-		return nil, false
-	}
-	release = func() { <-s.reads }
-	if s.opts.Rate <= 0 {
-		return release, true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.opts.Now()
-	if s.next.Sub(now) > rateBurst {
-		release()
+	if s.answered >= maxReads || s.byReader[reader] >= maxReadsOfNode ||
+		s.opts.Rate > 0 && s.next.Sub(now) > rateBurst {
 		return nil, false
 	}
-	if s.next.Before(now) {
-		s.next = now
+	s.answered++
+	s.byReader[reader]++
+	if s.opts.Rate > 0 {
+		if s.next.Before(now) {
+			s.next = now
+		}
+		s.next = s.next.Add(time.Duration(float64(size) / float64(s.opts.Rate) * float64(time.Second)))
 	}
-	s.next = s.next.Add(time.Duration(float64(size) / float64(s.opts.Rate) * float64(time.Second)))
-	return release, true
+	return func() { s.release(reader) }, true
+}
+
+func (s *Server) release(reader string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answered--
+	if s.byReader[reader]--; s.byReader[reader] == 0 {
+		delete(s.byReader, reader)
+	}
 }

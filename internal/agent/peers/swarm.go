@@ -31,12 +31,15 @@ const (
 	failureTime   = 10 * time.Second       // a peer that failed is not used for that long
 	busyTime      = 250 * time.Millisecond // one that is busy
 	dialTimeout   = 2 * time.Second
-	stallTimeout  = 3 * time.Second  // for the next bytes of a response
-	slowTime      = 2 * time.Second  // a peer whose response took longer counts as one that failed
-	openTime      = 10 * time.Second // that a peer may take to open its pull
-	maxInFlight   = 3                // reads from one peer
-	ownUnit       = 4 << 20          // bytes of a file that one node fetches from the registry
-	maxPeers      = 32
+	stallTimeout  = 3 * time.Second // for the next bytes of a response
+	slowTime      = 2 * time.Second // a peer whose response took longer counts as one that failed
+	// requestTime is for a whole response: what takes longer is as fast from the registry.
+	requestTime = 8 * time.Second
+	maxFailures = 3                // in a row; then a peer is not used for ExclusionTime
+	openTime    = 10 * time.Second // that a peer may take to open its pull
+	maxInFlight = 3                // reads from one peer
+	ownUnit     = 4 << 20          // bytes of a file that one node fetches from the registry
+	maxPeers    = 32
 )
 
 var errBusy = errors.New("the peer is busy")
@@ -74,6 +77,7 @@ type peer struct {
 	since    time.Time // when it was first named
 	known    bool      // holding is what the peer answered
 	notUntil time.Time // it is not used before
+	failures int       // of reads, in a row
 	inFlight int
 }
 
@@ -203,7 +207,7 @@ func (s *Swarm) followPeer(ctx context.Context, p *peer) {
 		switch {
 		case err != nil:
 			wait = failureTime / 5
-			p.notUntil = time.Now()
+			p.pause(0)
 			p.holding = transfer.Holding{}
 		case holding.Complete:
 			wait = completeEvery
@@ -331,22 +335,35 @@ func (s *Swarm) Read(
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
+		p.failures = 0
 		if time.Since(begun) > slowTime {
-			p.notUntil = time.Now().Add(failureTime)
+			p.pause(failureTime)
 		}
 	case wrong:
-		s.opts.Excluded.add(p.source.NodeID, time.Now())
+		s.opts.Excluded.Note(time.Now(), p.source.NodeID)
 		s.opts.Logger.Warn("a peer sent wrong bytes of a version; it is not used for 10 minutes", "peer",
 			p.source.NodeID, "address", p.source.Address, "content", s.opts.ContentID, "error", err)
 	case errors.Is(err, errBusy):
-		p.notUntil = time.Now().Add(busyTime)
+		p.pause(busyTime)
 	case errors.Is(err, transfer.ErrNotHere):
 		p.known = false // until it answers what it has now
 	default:
-		p.notUntil = time.Now().Add(failureTime)
-		s.opts.Logger.Debug("reading from a peer failed", "peer", p.source.NodeID, "error", err)
+		p.pause(failureTime)
+		if p.failures++; p.failures == maxFailures {
+			p.failures = 0
+			p.pause(ExclusionTime)
+		}
+		s.opts.Logger.Info("reading a version from a peer failed", "peer", p.source.NodeID, "address",
+			p.source.Address, "error", err)
 	}
 	return err
+}
+
+// pause has a peer not used for some time.
+func (p *peer) pause(d time.Duration) {
+	if until := time.Now().Add(d); until.After(p.notUntil) {
+		p.notUntil = until
+	}
 }
 
 // choose chooses the least used of the peers that have ranges of a file; nil: none has.
@@ -383,7 +400,7 @@ func (s *Swarm) readFrom(ctx context.Context, p *peer, file string, runs []blob.
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	stalled := time.AfterFunc(dialTimeout+stallTimeout, cancel)
 	defer stalled.Stop()

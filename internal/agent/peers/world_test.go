@@ -60,16 +60,24 @@ type node struct {
 	address  string
 	stop     context.CancelFunc
 	pulling  atomic.Bool
+	// claimsAll has the controller name it as a node that has everything.
+	claimsAll bool
 }
 
 func newWorld(t *testing.T, size int) *world {
+	t.Helper()
+	return newWorldWith(t, size, true)
+}
+
+// newWorldWith is newWorld; sums: the registry wants the sums by which nodes verify what they read from each other.
+func newWorldWith(t *testing.T, size int, sums bool) *world {
 	t.Helper()
 	w := &world{t: t, disk: make([]byte, size)}
 	var err error
 	if w.key, err = cloudkey.New(); err != nil {
 		t.Fatal(err)
 	}
-	core, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir(), Version: "test"})
+	core, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir(), Version: "test", PeerSums: sums})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +208,7 @@ func (w *world) peersOf(reader *node, contentID string) (list []api.Peer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, n := range w.nodes {
-		complete := n.cache.Has(contentID)
+		complete := n.claimsAll || n.cache.Has(contentID)
 		if n == reader || !complete && !n.pulling.Load() {
 			continue
 		}

@@ -88,7 +88,7 @@ func (n *Node) lazyPulls(o NodeOptions, identity datadir.Identity, source *cache
 				order.NodeID, order.PeerFile = identity.NodeID, o.DataDir.PeerFile()
 			}
 		},
-		Token: source.Authorization,
+		Token: source.Authorization, Pulled: source.CountPull,
 	}
 	if n.peers != nil {
 		lazy.Peers = n.peers.sources

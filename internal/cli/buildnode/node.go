@@ -153,7 +153,7 @@ func (n *Node) openMetrics(ctx context.Context, o NodeOptions) (err error) {
 	families := slices.Concat(obs.ProgramFamilies("node", time.Now()), n.agent.Families(), n.templates.Families(),
 		n.registryPuller.Families(), logs.Families(shippers))
 	if n.peers != nil {
-		families = append(families, n.peers.server.Families()...)
+		families = slices.Concat(families, n.peers.server.Families(), n.peers.excluded.Families())
 	}
 	n.metrics, err = obs.ListenMetrics(ctx,
 		obs.MetricsOptions{Addr: o.MetricsAddr, Logger: o.Logger, Families: families})
@@ -222,7 +222,7 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 			return none, err
 		}
 		source.UsePeers(n.join)
-		peerInfo = n.peers.info()
+		peerInfo = n.peers.info(source)
 	}
 	records, err := journal.Open(o.DataDir.JournalDir(),
 		journal.Options{Logger: o.Logger, ReserveBytes: journal.DefaultReserveBytes})

@@ -89,8 +89,10 @@ func (p *peerNode) serve(o NodeOptions, templates *cache.Cache, cloud *controlle
 	return nil
 }
 
-// sources returns the nodes that have, or pull, a version.
-func (p *peerNode) sources(ctx context.Context, contentID string) ([]api.Peer, error) {
+// sources returns the nodes that have, or pull, a version. The controller learns which peers have sent wrong bytes;
+// excluded are those of another process of this node.
+func (p *peerNode) sources(ctx context.Context, contentID string, excluded []string) ([]api.Peer, error) {
+	p.excluded.Note(time.Now(), excluded...)
 	return p.client.Peers(ctx, p.nodeID, contentID, p.excluded.List(time.Now()))
 }
 
@@ -99,18 +101,21 @@ func (n *Node) join(ctx context.Context, contentID string) (transfer.Peers, func
 	p := n.peers
 	swarm := peers.Join(ctx, peers.SwarmOptions{
 		NodeID: p.nodeID, ContentID: contentID, Identity: p.identity, Excluded: p.excluded, Logger: n.log,
-		Sources: func(ctx context.Context) ([]api.Peer, error) { return p.sources(ctx, contentID) },
+		Sources: func(ctx context.Context) ([]api.Peer, error) { return p.sources(ctx, contentID, nil) },
 	})
 	return swarm, swarm.Leave
 }
 
 // info describes to the controller where other nodes read versions.
-func (p *peerNode) info() agent.PeerInfo {
+func (p *peerNode) info(source *cache.Registry) agent.PeerInfo {
 	host, port, _ := net.SplitHostPort(p.listener.Addr().String())
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
 		host = ""
 	}
-	return agent.PeerInfo{Address: net.JoinHostPort(host, port), Key: p.identity.Key()}
+	return agent.PeerInfo{
+		Address: net.JoinHostPort(host, port), Key: p.identity.Key(),
+		Bytes: func() (served, fetched int64) { return p.server.Served(), source.PeerBytes() },
+	}
 }
 
 // servePeers answers other nodes. The agent continues when that fails: VMs are more important.

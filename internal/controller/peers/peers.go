@@ -33,6 +33,8 @@ type Options struct {
 	MayPull func(ctx context.Context, node *farm.Node, contentID string) error
 	// Sign is cloudkey.Key.SignPeerToken of the cloud.
 	Sign func(p cloudkey.PeerPermit, until time.Time) string
+	// AppendEvents writes events to the log.
+	AppendEvents func(ctx context.Context, events ...farm.Event) error
 }
 
 // Peers knows which nodes pull which version. It may be used from many goroutines.
@@ -40,10 +42,11 @@ type Peers struct {
 	db   record.DB
 	opts Options
 
-	mu    sync.Mutex                      // guards the fields below
-	pulls map[string]map[string]time.Time // content ID -> node ID -> its last request
-	count int                             // of all pulls
-	used  map[string]use                  // node ID -> how much it was handed out
+	mu      sync.Mutex                      // guards the fields below
+	pulls   map[string]map[string]time.Time // content ID -> node ID -> its last request
+	count   int                             // of all pulls
+	used    map[string]use                  // node ID -> how much it was handed out
+	reports reports
 }
 
 // use is how often a node was handed out in the current and the previous useLife.
@@ -58,7 +61,8 @@ func New(db record.DB, o Options) *Peers {
 }
 
 // For returns the nodes from which a node may read a version, of its groups only: those that have all of it, the least
-// used first, and those that pull it. excluded are IDs of nodes that it does not want.
+// used first, and those that pull it. excluded are IDs of nodes that sent it wrong bytes; those that two nodes report
+// are named to none for some minutes.
 func (p *Peers) For(
 	ctx context.Context, node *farm.Node, contentID string, excluded []string,
 ) (api.PeersResponse, error) {
@@ -71,13 +75,10 @@ func (p *Peers) For(
 		return response, nil // its key would be part of the token
 	}
 	now := p.db.Now()
-	if len(excluded) > 0 {
-		p.db.Log.WarnContext(ctx, "peers sent wrong bytes of a version to a node", "node_id", node.ID,
-			"peers", excluded, "content", contentID)
-	}
+	p.noteExcluded(ctx, node, contentID, excluded)
 	add := func(info *farm.NodeInfo, pulling bool) bool {
 		peer, ok := p.peer(node, own, info, contentID)
-		if !ok || slices.Contains(excluded, info.NodeID) {
+		if _, lies := p.Reported(info.NodeID); !ok || lies || slices.Contains(excluded, info.NodeID) {
 			return false
 		}
 		peer.Pulling = pulling

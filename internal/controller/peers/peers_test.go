@@ -2,6 +2,8 @@ package peers_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -52,7 +54,7 @@ func TestFor(t *testing.T) {
 	}
 	refused := ""
 	p := peers.New(db, peers.Options{
-		Sign: key.SignPeerToken,
+		Sign: key.SignPeerToken, AppendEvents: func(context.Context, ...farm.Event) error { return nil },
 		MayPull: func(_ context.Context, node *farm.Node, _ string) error {
 			if node.ID == refused {
 				return farm.Errorf(farm.CodeForbidden, "no order")
@@ -122,5 +124,109 @@ func TestFor(t *testing.T) {
 			t.Errorf("node %s was handed out %d times; all: %v", id, n, times)
 			break
 		}
+	}
+}
+
+// TestReports: what one node reports of a peer counts for that node alone, and what two report for all, for some
+// minutes. Each report is an event once.
+func TestReports(t *testing.T) {
+	db := recordtest.Open(t)
+	now := time.Unix(1_800_000_000, 0)
+	db.Now = func() time.Time { return now }
+	key, err := cloudkey.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []farm.Event
+	p := peers.New(db, peers.Options{
+		Sign: key.SignPeerToken, MayPull: func(context.Context, *farm.Node, string) error { return nil },
+		AppendEvents: func(_ context.Context, list ...farm.Event) error {
+			events = append(events, list...)
+			return errors.New("the log of events is full") // which is no reason to name no peers
+		},
+	})
+	site := []string{"site"}
+	var readers []*farm.Node
+	for _, id := range []string{"r1", "r2", "r3"} {
+		readers = append(readers, addNode(t, db, id, ":8093", site))
+	}
+	stranger := addNode(t, db, "s", ":8093", []string{"elsewhere"})
+	addNode(t, db, "liar", ":8093", site, content)
+	addNode(t, db, "good", ":8093", site, content)
+	ask := func(node *farm.Node, excluded ...string) []string {
+		t.Helper()
+		got, err := p.For(t.Context(), node, content, excluded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return idsOf(got.Peers, false)
+	}
+	both, one := []string{"good", "liar"}, []string{"good"}
+	expect := func(about string, got, want []string) {
+		t.Helper()
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", about, got, want)
+		}
+	}
+	for range 3 {
+		expect("the node that reports it", ask(readers[0], "liar"), one)
+	}
+	expect("another node", ask(readers[1]), both)
+	ask(stranger, "liar", "good")
+	ask(readers[0], "liar", "r1", "unknown")
+	expect("another node, after reports that do not count", ask(readers[2]), both)
+	expect("the second node that reports it", ask(readers[1], "liar"), one)
+	expect("another node, after two reports", ask(readers[2]), one)
+	if n, excluded := p.Reported("liar"); n != 2 || !excluded {
+		t.Errorf("%d reports, excluded %v", n, excluded)
+	}
+	var got []string
+	for _, e := range events {
+		if e.Name != farm.EventPeerExcluded || e.Extra["node_id"] != "liar" || e.Extra["content_id"] != content {
+			t.Errorf("event %+v", e)
+		}
+		got = append(got, fmt.Sprintf("%v %v %v", e.Extra["reader_id"], e.Extra["readers"], e.Extra["excluded"]))
+	}
+	expect("events", got, []string{"r1 1 false", "r2 2 true"})
+	now = now.Add(12 * time.Minute)
+	expect("later", ask(readers[2]), both)
+	if n, excluded := p.Reported("liar"); n != 0 || excluded {
+		t.Errorf("later: %d reports, excluded %v", n, excluded)
+	}
+}
+
+// TestReportsOfOneNode: one node reports a bounded number of peers at a time, and can do so again later.
+func TestReportsOfOneNode(t *testing.T) {
+	db := recordtest.Open(t)
+	now := time.Unix(1_800_000_000, 0)
+	db.Now = func() time.Time { return now }
+	key, err := cloudkey.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := 0
+	p := peers.New(db, peers.Options{
+		Sign: key.SignPeerToken, MayPull: func(context.Context, *farm.Node, string) error { return nil },
+		AppendEvents: func(_ context.Context, list ...farm.Event) error {
+			written += len(list)
+			return nil
+		},
+	})
+	reader := addNode(t, db, "reader", ":8093", nil)
+	var all []string
+	for i := range 60 {
+		all = append(all, fmt.Sprintf("peer-%d", i))
+		addNode(t, db, all[i], ":8093", nil, content)
+	}
+	for round := 1; round <= 3; round++ {
+		for range 5 {
+			if _, err := p.For(t.Context(), reader, content, all); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if written != 16*round {
+			t.Errorf("round %d: %d events", round, written)
+		}
+		now = now.Add(12 * time.Minute)
 	}
 }

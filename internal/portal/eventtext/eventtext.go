@@ -64,6 +64,10 @@ var sentences = map[farm.EventName]sentence{
 	farm.EventVulnerabilityFound: {
 		"shield", "warn", "A scan found new vulnerabilities", "{count} scans found new vulnerabilities", nil,
 	},
+	farm.EventPeerExcluded: {
+		"shield", "bad", "{node} sent wrong bytes of a version to {reader}",
+		"{count} nodes sent wrong bytes of versions", []string{"reader"},
+	},
 	farm.EventNodeOffline:    {"wifi", "bad", "{node} went offline", "{count} nodes went offline", nil},
 	farm.EventNodeUnhealthy:  {"alert", "bad", "{node} became unhealthy", "{count} nodes became unhealthy", nil},
 	farm.EventNodeRecovered:  {"ok", "ok", "{node} recovered", "{count} nodes recovered", nil},
@@ -109,6 +113,8 @@ func (e Event) value(field string) string {
 		return e.countOf("more node", "more nodes")
 	case "lost":
 		return valueText(e.All["count"])
+	case "reader":
+		return cmp.Or(valueText(e.All["reader_name"]), valueText(e.All["reader_id"]))
 	}
 	return valueText(e.All[field])
 }
