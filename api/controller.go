@@ -221,6 +221,8 @@ type Node struct {
 
 	Slots *Slots `json:"slots,omitempty"` // VMs that it may run at a time, by what takes their place
 
+	Peer *NodePeer `json:"peer,omitempty"` // absent unless it exchanges versions with other nodes
+
 	UnknownVMs   int       `json:"unknown_vms,omitempty"`             // orphaned VMs
 	StateReason  string    `json:"state_reason,omitempty"`            // why it is in its state
 	StateSince   time.Time `json:"state_since,omitzero"`              // since when
@@ -231,6 +233,18 @@ type Node struct {
 
 	// seconds by which its clock is ahead of the controller's; absent when unknown to the answering replica
 	ClockOffset *float64 `json:"clock_offset,omitempty"`
+}
+
+// NodePeer is how a node exchanges versions with other nodes.
+type NodePeer struct {
+	Address string `json:"address"` // host:port at which others read from it; without a host, that of the node is meant
+	// bytes of versions that it sent to other nodes, and read from them, since its agent started
+	ServedBytes  int64 `json:"served_bytes"`
+	FetchedBytes int64 `json:"fetched_bytes"`
+	// Reports is how many nodes got wrong bytes from it within the last minutes, as far as the answering replica knows.
+	// Excluded: no node is to read from it now.
+	Reports  int  `json:"reports,omitempty"`
+	Excluded bool `json:"excluded,omitempty"`
 }
 
 // Slots are the VMs that a node, or a cloud, may run at a time, by what takes their place. In the capacity mode

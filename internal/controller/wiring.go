@@ -150,6 +150,7 @@ func nodeOptions(c *Controller) nodes.Options {
 		Announcement: c.Cloud.Announcement,
 		Link:         c.Link, Sessions: c.Link.Sessions, Orphans: c.Link.Orphans.Load, Devices: c.placer.Devices,
 		OrphanedVMs:   c.Link.Orphans.On,
+		PeerReports:   c.Peers.Reported,
 		ResolveGroups: c.Groups.Named, WithEvent: c.Events.With,
 		FailInstance: func(ctx context.Context, id string) error {
 			return c.Instances.Modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {

@@ -214,8 +214,8 @@ func (u *upload) checkMatches(x *blob.Index) error {
 	return nil
 }
 
-// hasDecodedLocked reports whether frame i of a part decodes to bytes with a sum. Of parts of an earlier process that is
-// known when they have been read again, which completeUpload does before it compares.
+// hasDecodedLocked reports whether frame i of a part decodes to bytes with a sum. Of parts of an earlier process that
+// is known when they have been read again, which completeUpload does before it compares.
 func (u *upload) hasDecodedLocked(p *receivedPart, i int, sum [sha256.Size]byte) bool {
 	if len(p.decoded) == 0 {
 		return u.needsRecheck

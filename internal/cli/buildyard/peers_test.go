@@ -56,4 +56,18 @@ func TestNodesReadFromNodes(t *testing.T) {
 	if fetched == 0 || served < fetched {
 		t.Errorf("the first node served %.0f bytes, the second read %.0f", served, fetched)
 	}
+	y.await("the bytes at the nodes", func() bool {
+		var sent, read int64
+		for _, n := range y.list() {
+			if n.Peer == nil || n.Peer.Address == "" {
+				t.Fatalf("node %s shows no peer: %+v", n.NodeName, n.Peer)
+			}
+			sent, read = sent+n.Peer.ServedBytes, read+n.Peer.FetchedBytes
+		}
+		return sent > 0 && read > 0
+	})
+	if code, page := get(t, y.service.URL()+"/nodes/"+y.list()[0].NodeID); code != 200 ||
+		!strings.Contains(page, "serves versions at") {
+		t.Errorf("the page of a node answers %d, and shows nothing about peers", code)
+	}
 }

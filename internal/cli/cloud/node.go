@@ -81,6 +81,14 @@ func nodeDetails(g *cli.Grid, n api.Node) {
 	putRow(g, "memory allocated", fmt.Sprintf("%d MiB", n.VRAM))
 	putRow(g, "disk", bytesize.Format(n.DiskSize))
 	putRow(g, "orphaned vms", n.UnknownVMs)
+	if p := n.Peer; p != nil {
+		g.Row("peer address", p.Address)
+		g.Row("sent to peers", bytesize.Format(p.ServedBytes))
+		g.Row("read from peers", bytesize.Format(p.FetchedBytes))
+		if p.Reports > 0 {
+			g.Row("wrong bytes sent", peerReportsText(*p))
+		}
+	}
 	if s := n.Slots; s != nil {
 		g.Row("slots", s.Capacity, "free", s.Free)
 		g.Row("slots taken", fmt.Sprintf("%d running, %d failed, %d orphaned, %d other", s.Running, s.Failed,
@@ -102,6 +110,14 @@ func nodeDetails(g *cli.Grid, n api.Node) {
 		g.Row("cached template", templateTag(t.Name, t.Tag))
 	}
 	putRow(g, "last contact", timeText(n.LastUpdated))
+}
+
+// peerReportsText describes that nodes got wrong bytes from a node.
+func peerReportsText(p api.NodePeer) string {
+	if p.Excluded {
+		return fmt.Sprintf("to %d nodes; no node reads from it now", p.Reports)
+	}
+	return "to 1 node, which reads nothing from it now"
 }
 
 func nodeList(s cli.Streams) *cobra.Command {

@@ -131,7 +131,7 @@ func Poll(r *api.PollRequest) error {
 		clampShare(&u.CPU, &u.RAM)
 		clamp(MaxCores, &u.VMs, &u.VCPUs)
 		clamp(MaxMemoryMB, &u.VRAM, &u.FreeMem)
-		clamp(maxBytes, &u.FreeDisk, &u.CacheUsage)
+		clamp(maxBytes, &u.FreeDisk, &u.CacheUsage, &u.PeerServed, &u.PeerFetched)
 	}
 	if err := diskFills(r.Fills); err != nil {
 		return err

@@ -27,7 +27,7 @@ func (l *Link) Usage(node *farm.Node) (load api.Usage, contact time.Time) {
 	if now.Sub(contact) <= ContactGap {
 		return api.Usage{
 			CPU: reported.CPU, RAM: reported.RAM, HasDisk: reported.HasDisk, FreeDisk: reported.FreeDisk,
-			CacheUsage: reported.CacheUsage,
+			CacheUsage: reported.CacheUsage, PeerServed: reported.PeerServed, PeerFetched: reported.PeerFetched,
 		}, contact
 	}
 	contact = latest(contact, l.Peers.LastContact(node.ID))

@@ -40,6 +40,7 @@ func open(t *testing.T) *testNodes {
 		Announcement: func() *api.CloudAnnouncement { return &api.CloudAnnouncement{Key: "key"} },
 		Link:         n.link, Sessions: n.link, Tokens: tokens,
 		Orphans:     func(string) (sched.Load, bool) { return sched.Load{}, true },
+		PeerReports: func(string) (int, bool) { return 0, false },
 		OrphanedVMs: func(*farm.Node) []record.OrphanedVM { return nil },
 		Devices: func(nodes ...string) [][]farm.USBDevice {
 			list := make([][]farm.USBDevice, len(nodes))

@@ -25,6 +25,8 @@ type Options struct {
 	// OrphanedVMs returns those of them that the node has reported to this replica.
 	OrphanedVMs func(node *farm.Node) []record.OrphanedVM
 	Devices     func(nodes ...string) [][]farm.USBDevice // with those that instances use as busy
+	// PeerReports returns how many nodes got wrong bytes of versions from a node, and whether none is to read from it.
+	PeerReports func(node string) (readers int, excluded bool)
 
 	// ResolveGroups returns the ids of groups that are given by name or id, with the conditions that
 	// they still exist.
@@ -92,6 +94,9 @@ type View struct {
 	Remaining int    // of a drained node: the instances that still use capacity there
 
 	Slots Slots
+
+	PeerReports  int  // nodes that got wrong bytes of versions from it
+	PeerExcluded bool // no node is to read from it
 }
 
 // Views yields all nodes in the order of their ids.
@@ -143,6 +148,7 @@ func (n *Nodes) view(node *farm.Node) View {
 	}
 	orphans, _ := n.opts.Orphans(node.ID)
 	v.Unknown = orphans.VMs
+	v.PeerReports, v.PeerExcluded = n.opts.PeerReports(node.ID)
 	v.Slots = n.slots(node, &v.Info, orphans.VMs)
 	v.Usage, v.Seen = n.usage(node, orphans)
 	if v.Usage.HasDisk {
@@ -165,6 +171,7 @@ func (n *Nodes) usage(node *farm.Node, orphans sched.Load) (api.Usage, time.Time
 	used := n.db.Tables.Instances.Snapshot().Sum(record.UsageByNode, node.ID)
 	return api.Usage{
 		CPU: load.CPU, RAM: load.RAM, HasDisk: load.HasDisk, FreeDisk: load.FreeDisk, CacheUsage: load.CacheUsage,
+		PeerServed: load.PeerServed, PeerFetched: load.PeerFetched,
 		VMs: orphans.VMs + used[0], VCPUs: orphans.VCPU + used[1], VRAM: orphans.MemoryMB + used[2],
 	}, contact
 }

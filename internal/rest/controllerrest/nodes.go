@@ -136,6 +136,7 @@ func nodeToAPI(v nodes.View, seen visibility) api.Node {
 			out.Templates = append(out.Templates, api.NodeTag{UUID: t.ID, Name: t.Name, Tag: t.Tag})
 		}
 	}
+	out.Peer = peerToAPI(v)
 	if len(info.VLANs) > 0 {
 		out.VLANs = vlanTexts(info.VLANs)
 	}
@@ -143,6 +144,17 @@ func nodeToAPI(v nodes.View, seen visibility) api.Node {
 		out.USBDevices = append(out.USBDevices, api.NodeUSB{Name: u.Name, Location: u.Location, Busy: u.Busy})
 	}
 	return out
+}
+
+// peerToAPI returns how a node exchanges versions with others; nil: it does not.
+func peerToAPI(v nodes.View) *api.NodePeer {
+	if v.Info.PeerAddress == "" {
+		return nil
+	}
+	return &api.NodePeer{
+		Address: v.Info.PeerAddress, ServedBytes: max(v.Usage.PeerServed, 0), FetchedBytes: max(v.Usage.PeerFetched, 0),
+		Reports: v.PeerReports, Excluded: v.PeerExcluded,
+	}
 }
 
 // nodeUpdateToAPI returns the update status of a node's agent; nil without an update.
