@@ -165,7 +165,9 @@ func (p *Peers) notePull(node, contentID string, now time.Time) (others []string
 	} else if known {
 		nodes[node] = now
 	}
-	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	rand.Shuffle(len(others), func(i, j int) { //nolint:gosec // not a secret: it spreads readers
+		others[i], others[j] = others[j], others[i]
+	})
 	return others
 }
 
@@ -186,7 +188,9 @@ func (p *Peers) pruneLocked(now time.Time) {
 
 // sortByUse sorts nodes, those that were handed out least first, and equal ones in random order.
 func (p *Peers) sortByUse(infos []*farm.NodeInfo, now time.Time) {
-	rand.Shuffle(len(infos), func(i, j int) { infos[i], infos[j] = infos[j], infos[i] })
+	rand.Shuffle(len(infos), func(i, j int) { //nolint:gosec // not a secret: it spreads readers
+		infos[i], infos[j] = infos[j], infos[i]
+	})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	slices.SortStableFunc(infos, func(a, b *farm.NodeInfo) int {

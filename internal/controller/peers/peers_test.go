@@ -106,7 +106,7 @@ func TestFor(t *testing.T) {
 	if _, err := p.For(t.Context(), reader, content, nil); farm.CodeOf(err) != farm.CodeForbidden {
 		t.Errorf("without an order: %v", err)
 	}
-	for _, id := range strings.Split("abcdefgh", "") {
+	for id := range strings.SplitSeq("abcdefgh", "") {
 		addNode(t, db, id, ":8093", site, content)
 	}
 	times := map[string]int{}
