@@ -44,7 +44,8 @@ func TestScansOfNodes(t *testing.T) {
 			t.Errorf("before any: %v", err)
 		}
 		for i, content := range []string{"first", "second", "third"} {
-			fine(t, c.Scans.Put(ctx, scanOf(a.id, now.Add(time.Duration(i)*time.Second), min(i, 1)), []byte(content), nil))
+			summary := scanOf(a.id, now.Add(time.Duration(i)*time.Second), min(i, 1))
+			fine(t, c.Scans.Put(ctx, summary, []byte(content), nil))
 			s, raw, err := c.Scans.Get(ctx, a.id)
 			if err != nil || string(raw) != content || s.Counts.High != min(i, 1) || s.Received.IsZero() {
 				t.Errorf("%s: %q %+v %v", content, raw, s, err)

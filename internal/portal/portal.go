@@ -80,7 +80,7 @@ func compressPages(next http.Handler) http.Handler {
 func (p *portal) pages() []page {
 	return slices.Concat(p.dashboardPages(), p.healthPages(), p.instancePages(), p.consolePages(), p.templatePages(),
 		p.accessPages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages(), p.searchPages(),
-		p.usagePages(), p.accountPages())
+		p.usagePages(), p.accountPages(), p.affectedPages())
 }
 
 // actions is the table of what can be changed.

@@ -56,6 +56,7 @@ var commands = []command{
 	{link: link{"Create an API key", "/keys/create"}, action: "make key"},
 	{link: link{"Show failed instances", "/instances?q=state%3Aerror"}, action: "see instances"},
 	{link: link{"Show the queue", "/instances?q=phase%3Aqueued"}, action: "see instances"},
+	{link: link{"Show what a vulnerability affects", "/affected"}, action: "see instances"},
 	{link: link{"Show lost nodes", "/nodes?q=state%3Aoffline%2Cunhealthy"}, action: "see nodes"},
 }
 
@@ -68,6 +69,10 @@ func searchAll(v *visit) (any, error) {
 			c.DeniedReason = v.canDo().DeniedReason(c.action, "")
 			out.Commands = append(out.Commands, c)
 		}
+	}
+	if isVulnerability(out.Text) {
+		to := link{"Show what " + out.Text + " affects", format.Path("/affected", "q", out.Text)}
+		out.Commands = append([]command{{link: to}}, out.Commands...)
 	}
 	if out.Text == "" {
 		return out, nil

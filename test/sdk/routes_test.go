@@ -675,24 +675,6 @@ func (x *tour) nodeScans() {
 	}
 }
 
-func (x *tour) vulnerabilities() {
-	ctx := x.Context()
-	v := api.VersionFindings{
-		TemplateID: debian, Tag: "v1", ContentID: strings.Repeat("0", 64), Database: time.Now(),
-		Vulnerabilities: []api.FoundVulnerability{{ID: "CVE-2026-2", Aliases: []string{"GO-2026-2"}, Package: "a"}},
-	}
-	x.ok(x.c.PutVersionFindings(ctx, v))
-	got, err := x.c.Affected(ctx, "CVE-2026-9", "go-2026-2")
-	x.ok(err)
-	if len(got.Versions) != 1 || got.Versions[0].Vulnerabilities[0].ID != "CVE-2026-2" {
-		x.Errorf("%+v", got)
-	}
-	v.Database = v.Database.Add(-time.Hour)
-	if err := x.c.PutVersionFindings(ctx, v); !errors.Is(err, client.ErrConflict) {
-		x.Errorf("older ones: %v", err)
-	}
-}
-
 func (x *tour) templates() {
 	ctx := x.Context()
 	x.ok(x.c.RevertTemplate(ctx, old, client.Version{Tag: "v2"}),

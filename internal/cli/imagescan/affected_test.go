@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -34,8 +35,9 @@ func controller(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		_, _ = fmt.Fprintf(f, "%s:%s:", v.TemplateID, v.Tag)
 		for _, found := range v.Vulnerabilities {
-			_, _ = fmt.Fprintf(f, " %s %v %s %s %s %s", found.ID, found.Aliases, found.Package, found.Version, found.Fixed,
-				found.Severity)
+			_, _ = fmt.Fprint(f, " ", strings.Join([]string{
+				found.ID, fmt.Sprint(found.Aliases), found.Package, found.Version, found.Fixed, found.Severity,
+			}, " "))
 		}
 		_, _ = fmt.Fprintln(f)
 		_, _ = w.Write([]byte(`{"status": "OK"}`))

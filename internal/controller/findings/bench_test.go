@@ -19,7 +19,8 @@ func BenchmarkAffected(b *testing.B) {
 		v := version(0)
 		v.ContentID = fmt.Sprintf("%064x", n)
 		for k := range 200 {
-			v.Vulnerabilities = append(v.Vulnerabilities, vulnerabilities(fmt.Sprintf("CVE-2026-%d,GHSA-%d", n+k, k))...)
+			ids := fmt.Sprintf("CVE-2026-%d,GHSA-%d", n+k, k)
+			v.Vulnerabilities = append(v.Vulnerabilities, vulnerabilities(ids)...)
 		}
 		if err := f.Put(b.Context(), v); err != nil {
 			b.Fatal(err)

@@ -172,8 +172,8 @@ func (f *Findings) Affected(ids []string) api.Affected {
 		if hit := vulntext.Among(v.Found, wanted); len(hit) > 0 {
 			found[id] = idsOf(hit)
 			out.Versions = append(out.Versions, api.AffectedVersion{
-				TemplateID: v.TemplateID, TemplateName: f.templateName(v.TemplateID), Tag: v.Tag, ContentID: v.ContentID,
-				Database: v.Database, Reported: v.Reported, Vulnerabilities: hit,
+				TemplateID: v.TemplateID, TemplateName: f.templateName(v.TemplateID), Tag: v.Tag,
+				ContentID: v.ContentID, Database: v.Database, Reported: v.Reported, Vulnerabilities: hit,
 			})
 		}
 	}

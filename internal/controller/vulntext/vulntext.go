@@ -40,7 +40,8 @@ func Encode(list []api.FoundVulnerability) (string, error) {
 	slices.Sort(lines)
 	text := strings.Join(slices.Compact(lines), "")
 	if raw, err := json.Marshal(text); err != nil || len(text) > api.MaxVersionFindingText || len(raw) > maxEncoded {
-		return "", farm.Invalid("vulnerabilities", "must have at most %d bytes in all fields", api.MaxVersionFindingText)
+		return "", farm.Invalid("vulnerabilities", "must have at most %d bytes in all fields",
+			api.MaxVersionFindingText)
 	}
 	return text, nil
 }
@@ -75,8 +76,8 @@ func validate(v *api.FoundVulnerability) error {
 		return farm.Invalid("vulnerabilities", "must have in id an ID such as CVE-2019-10744, of at most %d bytes",
 			api.MaxVulnerabilityBytes)
 	case len(v.Aliases) > api.MaxAliases, slices.ContainsFunc(v.Aliases, func(id string) bool { return !ValidID(id) }):
-		return farm.Invalid("vulnerabilities", "must have in aliases at most %d IDs of at most %d bytes", api.MaxAliases,
-			api.MaxVulnerabilityBytes)
+		return farm.Invalid("vulnerabilities", "must have in aliases at most %d IDs of at most %d bytes",
+			api.MaxAliases, api.MaxVulnerabilityBytes)
 	case !slices.Contains(severities, v.Severity):
 		return farm.Invalid("vulnerabilities", "must have in severity low, medium, high, critical or unknown")
 	}

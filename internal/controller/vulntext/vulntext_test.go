@@ -21,7 +21,8 @@ func TestEncode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, want := range map[string][]api.FoundVulnerability{
-		"cve-1": {list[1], list[0]}, "ghsa-A": list[:1], "go-1": list[:1], "CVE-2": list[2:], "CVE-": nil, "CVE-11": nil, "C": nil, "CVE-9": nil,
+		"cve-1": {list[1], list[0]}, "ghsa-A": list[:1], "go-1": list[:1], "CVE-2": list[2:],
+		"CVE-": nil, "CVE-11": nil, "C": nil, "CVE-9": nil,
 	} {
 		if got := Among(text, []string{Canonical(id)}); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", id, got, want)
@@ -36,7 +37,8 @@ func TestEncodeSome(t *testing.T) {
 	}
 	var list []api.FoundVulnerability
 	for n := range api.MaxVersionFindings + 5 {
-		v := api.FoundVulnerability{ID: fmt.Sprintf("CVE-%d", n), Package: strings.Repeat("<", maxText), Severity: "low"}
+		v := api.FoundVulnerability{ID: fmt.Sprintf("CVE-%d", n), Severity: "low"}
+		v.Package = strings.Repeat("<", maxText)
 		list = append(list, v)
 	}
 	list[len(list)-1].Severity = "critical"

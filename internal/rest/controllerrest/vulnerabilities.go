@@ -56,7 +56,8 @@ func (s *server) affected(r *rest.Request) (any, error) {
 	case len(ids) > api.MaxAffectedIDs:
 		return nil, farm.Invalid("id", "must have at most %d IDs", api.MaxAffectedIDs)
 	case slices.ContainsFunc(ids, func(id string) bool { return !vulntext.ValidID(id) }):
-		return nil, farm.Invalid("id", "must have IDs such as CVE-2019-10744, of at most %d bytes with commas between them",
+		return nil, farm.Invalid("id",
+			"must have IDs such as CVE-2019-10744, of at most %d bytes with commas between them",
 			api.MaxVulnerabilityBytes)
 	}
 	out, seen := s.controller.Findings.Affected(ids), s.visibilityOf(r)

@@ -20,8 +20,9 @@ func findingsIn(template string, ids ...string) string {
 		Vulnerabilities: []api.FoundVulnerability{},
 	}
 	for _, id := range ids {
-		v.Vulnerabilities = append(v.Vulnerabilities,
-			api.FoundVulnerability{ID: id, Aliases: []string{"GHSA-" + id}, Package: "lodash", Version: "1", Fixed: "2"})
+		v.Vulnerabilities = append(v.Vulnerabilities, api.FoundVulnerability{
+			ID: id, Aliases: []string{"GHSA-" + id}, Package: "lodash", Version: "1", Fixed: "2",
+		})
 	}
 	raw, err := json.Marshal(v)
 	if err != nil {
