@@ -24,7 +24,7 @@ func (c Class) String() string { return [...]string{"demand", "trace", "ahead", 
 // Limits of a batch, and of what is fetched before it is needed.
 const (
 	maxTraceBatch = 4
-	maxRestBatch  = 16
+	maxRestBatch  = 16 // and the size of a part
 	aheadFrames   = 2
 	// quietTime is how long the rest is not fetched after a guest waited. On a slow line even single frames of it would
 	// delay the next read.
@@ -48,9 +48,13 @@ type Options struct {
 	Trace []int
 	// HoldRest keeps the rest from being fetched until Release is called.
 	HoldRest bool
-	// RestFrom is the frame that the rest begins with; those before it come last.
-	RestFrom int
+	// PartOrder is the order in which the rest is fetched, in parts of maxRestBatch frames: a permutation of the numbers
+	// from 0 to Parts(Frames)-1. Others are ignored. nil: in ascending order.
+	PartOrder []int
 }
+
+// Parts returns the number of parts of some frames.
+func Parts(frames int) int { return (max(0, frames) + maxRestBatch - 1) / maxRestBatch }
 
 type state uint8
 
@@ -72,8 +76,9 @@ type Queue struct {
 	trace   []int
 	traced  bool // there was a trace
 	ahead   []int
-	rest    int          // where the rest continues
-	wrapped bool         // no frame before rest is missing
+	parts   []int32      // in the order in which the rest is fetched
+	places  []int32      // of each part in that order
+	rest    int          // where the rest continues: all frames before this place are here, or being fetched
 	readers int          // reads that wait
 	quiet   time.Time    // the rest is not fetched before it
 	held    bool         // nor before Release
@@ -89,8 +94,7 @@ func NewQueue(o Options) *Queue {
 	if q.joins == nil {
 		q.joins = func(int) bool { return true }
 	}
-	q.rest = min(max(0, o.RestFrom), len(q.states))
-	q.wrapped = q.rest == 0
+	q.orderParts(o.PartOrder)
 	for i := range q.states {
 		if o.IsHere != nil && o.IsHere(i) {
 			q.states[i] = here
@@ -223,18 +227,39 @@ func (q *Queue) take(demandOnly bool) (Batch, bool) {
 	if q.held || q.readers > 0 || time.Now().Before(q.quiet) {
 		return Batch{}, false
 	}
-	for ; q.rest < len(q.states) || !q.wrapped; q.rest++ {
-		if q.rest == len(q.states) {
-			q.rest, q.wrapped = 0, true
-		}
-		if q.states[q.rest] == missing {
-			break
+	for ; q.rest < len(q.parts)*maxRestBatch; q.rest++ {
+		i := int(q.parts[q.rest/maxRestBatch])*maxRestBatch + q.rest%maxRestBatch
+		if i < len(q.states) && q.states[i] == missing {
+			return q.batch(Rest, i, maxRestBatch-q.rest%maxRestBatch), true
 		}
 	}
-	if q.rest == len(q.states) {
-		return Batch{}, false // workers fetch what is left
+	return Batch{}, false // workers fetch what is left
+}
+
+// orderParts sets the order of the parts.
+func (q *Queue) orderParts(order []int) {
+	count := Parts(len(q.states))
+	q.places = make([]int32, count)
+	for i := range q.places {
+		q.places[i] = -1
 	}
-	return q.batch(Rest, q.rest, maxRestBatch), true
+	add := func(part int) {
+		if part >= 0 && part < count && q.places[part] < 0 {
+			q.places[part] = int32(len(q.parts))
+			q.parts = append(q.parts, int32(part))
+		}
+	}
+	for _, part := range order {
+		add(part)
+	}
+	for part := range count { // those that the order lacks
+		add(part)
+	}
+}
+
+// placeOf returns the place of a frame in the order of the rest.
+func (q *Queue) placeOf(frame int) int {
+	return int(q.places[frame/maxRestBatch])*maxRestBatch + frame%maxRestBatch
 }
 
 // pop removes the first missing frame of a list.
@@ -286,7 +311,7 @@ func (q *Queue) Return(b Batch) {
 	for i := b.First; i < b.End; i++ {
 		if q.states[i] == asked {
 			q.states[i] = missing
-			q.rest = min(q.rest, i)
+			q.rest = min(q.rest, q.placeOf(i))
 		}
 	}
 	q.announce()

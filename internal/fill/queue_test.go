@@ -155,6 +155,9 @@ func checkRun(t *testing.T, seed uint64) {
 	for range random.IntN(n) {
 		o.Trace = append(o.Trace, random.IntN(2*n)-n/2)
 	}
+	if o.PartOrder = random.Perm(Parts(n) + 1); random.IntN(2) == 0 {
+		o.PartOrder = o.PartOrder[1:] // which need not have all
+	}
 	q := NewQueue(o)
 	var mu sync.Mutex // guards the fields below
 	fetching, arrived := make([]bool, n), slices.Clone(initial)

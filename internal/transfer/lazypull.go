@@ -89,11 +89,11 @@ func (f *LazyPull) open(ctx context.Context) error {
 	*first = pull{client: p.client, opts: p.opts, dir: p.dir, storage: p.storage, progress: p.progress}
 	for _, t := range all {
 		if files[t.name].Kind == api.FileDisk && t.file != nil && t.plan.FetchBytes()-t.doneBytes() >= f.opts.MinBytes {
-			restFrom := 0
-			if f.opts.Peers != nil && t.plan.FrameCount() > 0 { // nodes that pull at the same time begin elsewhere
-				restFrom = rand.IntN(t.plan.FrameCount()) //nolint:gosec // not a secret: it spreads nodes
+			var order []int
+			if f.opts.Peers != nil { // nodes that pull at the same time fetch different parts, and exchange them
+				order = rand.Perm(fill.Parts(t.plan.FrameCount())) //nolint:gosec // not a secret: it spreads nodes
 			}
-			f.disks[t.name] = newLazyDisk(t, files[t.name].Trace, f.opts.HoldRest, restFrom)
+			f.disks[t.name] = newLazyDisk(t, files[t.name].Trace, order, f.opts.HoldRest)
 			p.progress.addSkipped(t.doneBytes())
 			continue
 		}
@@ -218,7 +218,7 @@ type diskPiece struct {
 	frame int32
 }
 
-func newLazyDisk(t *pullTarget, trace []int, holdRest bool, restFrom int) *LazyDisk {
+func newLazyDisk(t *pullTarget, trace, partOrder []int, holdRest bool) *LazyDisk {
 	d := &LazyDisk{target: t, seen: map[int]bool{}}
 	for i := range t.plan.FrameCount() {
 		for piece := range t.plan.Placements(i) {
@@ -228,7 +228,7 @@ func newLazyDisk(t *pullTarget, trace []int, holdRest bool, restFrom int) *LazyD
 	slices.SortFunc(d.pieces, func(a, b diskPiece) int { return int(max(-1, min(1, a.off-b.off))) })
 	d.queue = fill.NewQueue(fill.Options{
 		Frames: t.plan.FrameCount(), IsHere: t.hasFrame, Joins: t.joins, Trace: t.tracedFrames(trace),
-		HoldRest: holdRest, RestFrom: restFrom,
+		HoldRest: holdRest, PartOrder: partOrder,
 	})
 	t.onFrame = d.queue.Done
 	return d
