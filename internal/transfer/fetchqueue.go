@@ -18,17 +18,27 @@ const (
 	// peerPatience is how long a pull without anything to fetch waits for other nodes to get their parts from the
 	// registry.
 	peerPatience = time.Second
+	// surveyedSpans is how many spans a survey looks at: 4 GB of a disk.
+	surveyedSpans = 1024
+	// maxBusyTries is how many spans a connection looks at whose peers may all be busy.
+	maxBusyTries = 8
 )
 
 // fetchQueue hands out the missing spans of a pull with peers. A span comes from a peer that has it. Otherwise the node
 // that owns it fetches it from the registry, and the others wait for that node.
+//
+// Where spans are is found out by surveys of some of them, which are so rare that they cost little however many there
+// are. Before a span is handed out, it is looked at again.
 type fetchQueue struct {
 	peers Peers
 
-	mu      sync.Mutex // guards the fields below
-	spans   []peerSpan // to be handed out
-	running int        // handed out to be read from peers: they may come back
-	found   time.Time  // when there was something to do for the last time
+	mu       sync.Mutex // guards the fields below
+	atPeers  []peerSpan // that peers had when they were looked at, in the order in which they are handed out
+	own      []peerSpan // that this node has to fetch from the registry
+	waiting  []peerSpan // the others
+	running  int        // handed out to be read from peers: they may come back
+	found    time.Time  // when there was something to do for the last time
+	surveyed time.Time  // when the last survey ended
 }
 
 // newFetchQueue begins at a random span, so that nodes that pull at the same time have different parts first.
@@ -37,7 +47,7 @@ func newFetchQueue(peers Peers, spans []peerSpan) *fetchQueue {
 		begin := rand.IntN(len(spans)) //nolint:gosec // not a secret: it spreads nodes
 		spans = slices.Concat(spans[begin:], spans[:begin])
 	}
-	return &fetchQueue{peers: peers, spans: spans, found: time.Now()}
+	return &fetchQueue{peers: peers, waiting: spans, found: time.Now()}
 }
 
 // source is where a span is to be fetched.
@@ -68,46 +78,108 @@ func (q *fetchQueue) next(ctx context.Context, preferRegistry bool) (s peerSpan,
 func (q *fetchQueue) take(preferRegistry bool) (s peerSpan, from source, left bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	order := []source{atPeer, atRegistry}
+	order := [2]source{atPeer, atRegistry}
 	if preferRegistry {
-		slices.Reverse(order)
+		order = [2]source{atRegistry, atPeer}
 	}
-	for _, from := range order {
-		for i := range q.spans {
-			if q.sourceOf(q.spans[i]) == from {
-				q.found = time.Now()
-				return q.removeLocked(i, from), from, true
+	for i, from := range order {
+		s, ok := q.popLocked(from)
+		if !ok && i == 0 && q.surveyLocked() {
+			s, ok = q.popLocked(from)
+		}
+		if ok {
+			q.found = time.Now()
+			return s, from, true
+		}
+	}
+	if preferRegistry && time.Since(q.found) > peerPatience {
+		for _, list := range []*[]peerSpan{&q.waiting, &q.atPeers} {
+			if n := len(*list); n > 0 {
+				i := rand.IntN(n) //nolint:gosec // not a secret: it spreads nodes
+				s, (*list)[i] = (*list)[i], (*list)[n-1]
+				*list = (*list)[:n-1]
+				return s, atRegistry, true
 			}
 		}
 	}
-	if preferRegistry && len(q.spans) > 0 && time.Since(q.found) > peerPatience {
-		i := rand.IntN(len(q.spans)) //nolint:gosec // not a secret: it spreads nodes
-		return q.removeLocked(i, atRegistry), atRegistry, true
-	}
-	return s, atNone, len(q.spans)+q.running > 0
+	return s, atNone, len(q.atPeers)+len(q.own)+len(q.waiting)+q.running > 0
 }
 
-// sourceOf returns where a span comes from now; atNone: it is worth waiting for a peer.
-func (q *fetchQueue) sourceOf(s peerSpan) source {
-	if !s.atPeers {
-		return atRegistry
+// popLocked takes a span that is to be fetched from a source now. Those that are elsewhere by now go to the end
+// of another list.
+func (q *fetchQueue) popLocked(from source) (s peerSpan, ok bool) {
+	if from == atRegistry {
+		for len(q.own) > 0 {
+			s, q.own = q.own[0], q.own[1:]
+			now := q.sourceOf(s)
+			if now == atRegistry {
+				return s, true
+			}
+			q.addLocked(s, now)
+		}
+		return s, false
 	}
-	switch found := q.peers.Find(s.target.name, s.off, s.end); {
-	case found == AtPeer:
+	for i := 0; i < min(maxBusyTries, len(q.atPeers)); {
+		switch s = q.atPeers[i]; q.find(s) {
+		case AtPeer:
+			q.atPeers[i] = q.atPeers[0]
+			q.atPeers = q.atPeers[1:]
+			q.running++
+			return s, true
+		case AtPeerSoon:
+			i++
+		default:
+			q.atPeers[i] = q.atPeers[0]
+			q.atPeers = q.atPeers[1:]
+			q.waiting = append(q.waiting, s)
+		}
+	}
+	return s, false
+}
+
+// surveyLocked finds out where the next of the waiting spans are, unless it did that a moment ago.
+func (q *fetchQueue) surveyLocked() (done bool) {
+	if time.Since(q.surveyed) < peerPoll || len(q.waiting) == 0 {
+		return false
+	}
+	spans := q.waiting[:min(surveyedSpans, len(q.waiting))]
+	q.waiting = q.waiting[len(spans):]
+	for _, s := range spans {
+		q.addLocked(s, q.sourceOf(s))
+	}
+	q.surveyed = time.Now()
+	return true
+}
+
+// addLocked adds a span to the list of its source.
+func (q *fetchQueue) addLocked(s peerSpan, from source) {
+	switch from {
+	case atPeer:
+		q.atPeers = append(q.atPeers, s)
+	case atRegistry:
+		q.own = append(q.own, s)
+	default:
+		q.waiting = append(q.waiting, s)
+	}
+}
+
+// sourceOf returns where a span comes from now; atNone: it is worth waiting for another node to fetch it.
+func (q *fetchQueue) sourceOf(s peerSpan) source {
+	switch {
+	case q.find(s) != AtNoPeer:
 		return atPeer
-	case found == AtNoPeer && q.peers.Owns(s.target.name, s.off):
+	case !s.atPeers || q.peers.Owns(s.target.name, s.off):
 		return atRegistry
 	}
 	return atNone
 }
 
-func (q *fetchQueue) removeLocked(i int, from source) peerSpan {
-	s := q.spans[i]
-	q.spans = slices.Delete(q.spans, i, i+1)
-	if from == atPeer {
-		q.running++
+// find is Peers.Find of a span.
+func (q *fetchQueue) find(s peerSpan) Availability {
+	if !s.atPeers {
+		return AtNoPeer
 	}
-	return s
+	return q.peers.Find(s.target.name, s.off, s.end)
 }
 
 // done ends a read from a peer; a span that was not read is handed out again.
@@ -116,6 +188,6 @@ func (q *fetchQueue) done(s peerSpan, read bool) {
 	defer q.mu.Unlock()
 	q.running--
 	if !read {
-		q.spans = append(q.spans, s)
+		q.waiting = append(q.waiting, s)
 	}
 }

@@ -9,9 +9,11 @@ import (
 	"hash/fnv"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -58,11 +60,13 @@ type SwarmOptions struct {
 // Swarm is the other nodes that have, or pull, one version.
 type Swarm struct {
 	opts SwarmOptions
+	hash uint64 // of this node
 	end  context.CancelFunc
 	work sync.WaitGroup
 
 	mu    sync.Mutex // guards the fields below
 	peers map[string]*peer
+	list  []*peer // the same, in any order
 }
 
 var _ transfer.Peers = (*Swarm)(nil)
@@ -70,6 +74,7 @@ var _ transfer.Peers = (*Swarm)(nil)
 // peer is a node that the controller has named. The Swarm's mu guards the fields behind source.
 type peer struct {
 	http *http.Client
+	hash uint64 // of its ID
 	stop context.CancelFunc
 
 	source   api.Peer
@@ -83,7 +88,7 @@ type peer struct {
 
 // Join finds the peers of a version, and follows what they have until Leave.
 func Join(ctx context.Context, o SwarmOptions) *Swarm {
-	s := &Swarm{opts: o, peers: map[string]*peer{}}
+	s := &Swarm{opts: o, hash: hashOf(o.NodeID), peers: map[string]*peer{}}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	s.end = end
 	first := make(chan struct{})
@@ -162,7 +167,10 @@ func (s *Swarm) setSources(ctx context.Context, sources []api.Peer) {
 			p.stop()
 		}
 		life, stop := context.WithCancel(ctx)
-		p = &peer{http: newClient(s.opts.Identity, source.Key), stop: stop, source: source, since: time.Now()}
+		p = &peer{
+			http: newClient(s.opts.Identity, source.Key), hash: hashOf(source.NodeID), stop: stop, source: source,
+			since: time.Now(),
+		}
 		s.peers[source.NodeID] = p
 		s.work.Go(func() { s.followPeer(life, p) })
 	}
@@ -173,6 +181,7 @@ func (s *Swarm) setSources(ctx context.Context, sources []api.Peer) {
 			delete(s.peers, id)
 		}
 	}
+	s.list = slices.Collect(maps.Values(s.peers))
 }
 
 func newClient(identity *Identity, key string) *http.Client {
@@ -282,7 +291,7 @@ func (s *Swarm) Find(file string, off, end int64) (best transfer.Availability) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	for _, p := range s.peers {
+	for _, p := range s.list {
 		if best = max(best, s.findLocked(p, file, off, end, now)); best == transfer.AtPeer {
 			break
 		}
@@ -293,25 +302,31 @@ func (s *Swarm) Find(file string, off, end int64) (best transfer.Availability) {
 // Owns implements transfer.Peers: of the nodes that pull the version, the one with the highest hash owns a part. All of
 // them that know each other find the same one.
 func (s *Swarm) Owns(file string, off int64) bool {
-	part := fmt.Sprintf("%s %d", file, off/ownUnit)
-	own := rank(s.opts.NodeID, part)
+	part := mix(hashOf(file) + uint64(off/ownUnit))
+	own := mix(s.hash ^ part)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	for id, p := range s.peers {
-		if p.source.Pulling && p.known && !p.holding.Complete && !s.opts.Excluded.Has(id, now) && rank(id, part) > own {
+	for _, p := range s.list {
+		if p.source.Pulling && p.known && !p.holding.Complete && mix(p.hash^part) > own &&
+			!s.opts.Excluded.Has(p.source.NodeID, time.Now()) {
 			return false
 		}
 	}
 	return true
 }
 
-func rank(node, part string) uint64 {
+func hashOf(text string) uint64 {
 	h := fnv.New64a()
-	_, _ = io.WriteString(h, part+" "+node)
-	x := h.Sum64() // whose high bits differ little between similar texts
+	_, _ = io.WriteString(h, text)
+	return h.Sum64()
+}
+
+// mix spreads the bits of a hash.
+func mix(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
 	return x ^ x>>33
 }
 
@@ -372,7 +387,7 @@ func (s *Swarm) choose(file string, runs []blob.Run) (chosen *peer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, equal := time.Now(), 0
-	for _, p := range s.peers {
+	for _, p := range s.list {
 		if s.findLocked(p, file, off, end, now) != transfer.AtPeer || chosen != nil && p.inFlight > chosen.inFlight {
 			continue
 		}
