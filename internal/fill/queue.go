@@ -48,8 +48,8 @@ type Options struct {
 	Trace []int
 	// HoldRest keeps the rest from being fetched until Release is called.
 	HoldRest bool
-	// PartOrder is the order in which the rest is fetched, in parts of maxRestBatch frames: a permutation of the numbers
-	// from 0 to Parts(Frames)-1. Others are ignored. nil: in ascending order.
+	// PartOrder is the order in which the rest is fetched, in parts of maxRestBatch frames: a permutation of the
+	// numbers from 0 to Parts(Frames)-1. Others are ignored. nil: in ascending order.
 	PartOrder []int
 }
 

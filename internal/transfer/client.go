@@ -32,7 +32,7 @@ type Options struct {
 	BaseURL string
 	// Mirror is the address of a mirror of the registry for pulls; "": none. What fails there goes to the registry.
 	Mirror string
-	// TLS is used for https; see TLSConfig. nil means the system's defaults.
+	// TLS is used for https; see package clienttls. nil means the system's defaults.
 	TLS *tls.Config
 	// Dial makes connections instead of the network; nil: the network is used.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

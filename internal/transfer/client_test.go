@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/auth/certs/certstest"
+	"github.com/buildyard/buildyard/internal/clienttls"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -180,10 +181,14 @@ func TestTLSConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		o  TLSOptions
+		o  clienttls.Options
 		ok bool
-	}{{TLSOptions{}, false}, {TLSOptions{SkipVerify: true}, true}, {TLSOptions{CAFile: ca}, true}} {
-		config, err := TLSConfig(test.o)
+	}{
+		{clienttls.Options{}, false},
+		{clienttls.Options{SkipVerify: true}, true},
+		{clienttls.Options{CAFile: ca}, true},
+	} {
+		config, err := clienttls.Config(test.o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,10 +202,10 @@ func TestTLSConfig(t *testing.T) {
 	if err := os.WriteFile(empty, []byte("nothing"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []TLSOptions{
+	for _, o := range []clienttls.Options{
 		{CertFile: ca}, {KeyFile: ca}, {CertFile: ca, KeyFile: ca}, {CAFile: empty}, {CAFile: empty + "x"},
 	} {
-		if _, err := TLSConfig(o); err == nil {
+		if _, err := clienttls.Config(o); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
 	}
@@ -221,7 +226,7 @@ func TestClientCertificatesAreFollowed(t *testing.T) {
 	s.StartTLS()
 	defer s.Close()
 	cert, key := ca.Client(t, "ann").Files(t, dir)
-	config, err := TLSConfig(TLSOptions{SkipVerify: true, CertFile: cert, KeyFile: key})
+	config, err := clienttls.Config(clienttls.Options{SkipVerify: true, CertFile: cert, KeyFile: key})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/clienttls"
 	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -398,18 +399,18 @@ func TestOptionsOfClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		o    TLSOptions
+		o    clienttls.Options
 		want string
 	}{
-		"none":      {TLSOptions{}, ""},
-		"insecure":  {TLSOptions{SkipVerify: true}, ""},
-		"no key":    {TLSOptions{CertFile: empty}, "requires a certificate file"},
-		"no cert":   {TLSOptions{KeyFile: empty}, "requires a certificate file"},
-		"no PEM":    {TLSOptions{CertFile: empty, KeyFile: empty}, "client certificate"},
-		"no CA":     {TLSOptions{CAFile: filepath.Join(dir, "none")}, "read CA file"},
-		"no CA PEM": {TLSOptions{CAFile: empty}, "has no certificate in PEM form"},
+		"none":      {clienttls.Options{}, ""},
+		"insecure":  {clienttls.Options{SkipVerify: true}, ""},
+		"no key":    {clienttls.Options{CertFile: empty}, "requires a certificate file"},
+		"no cert":   {clienttls.Options{KeyFile: empty}, "requires a certificate file"},
+		"no PEM":    {clienttls.Options{CertFile: empty, KeyFile: empty}, "client certificate"},
+		"no CA":     {clienttls.Options{CAFile: filepath.Join(dir, "none")}, "read CA file"},
+		"no CA PEM": {clienttls.Options{CAFile: empty}, "has no certificate in PEM form"},
 	} {
-		config, err := TLSConfig(c.o)
+		config, err := clienttls.Config(c.o)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) ||
 			err == nil && config.InsecureSkipVerify != c.o.SkipVerify {
 			t.Errorf("%s: %v, want %q", name, err, c.want)

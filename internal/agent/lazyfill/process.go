@@ -15,6 +15,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/peers"
+	"github.com/buildyard/buildyard/internal/clienttls"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv/cliproc"
 	"github.com/buildyard/buildyard/internal/nbd"
@@ -253,7 +254,7 @@ func (p *process) addCompleteDisks(disks map[string]nbd.Disk) error {
 // registry returns the client of the order's registry.
 func (p *process) registry() (*transfer.Client, error) {
 	files := p.order.TLS
-	config, err := transfer.TLSConfig(transfer.TLSOptions{
+	config, err := clienttls.Config(clienttls.Options{
 		CAFile: files.CAFile, CertFile: files.CertFile, KeyFile: files.KeyFile, SkipVerify: files.SkipVerify,
 	})
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/controllers"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/nodeapi"
-	"github.com/buildyard/buildyard/internal/transfer"
+	"github.com/buildyard/buildyard/internal/clienttls"
 )
 
 // openControllers returns the controllers of the node's cloud, one of which its requests are sent to.
 func openControllers(
 	at datadir.Dir, identity datadir.Identity, log *slog.Logger,
 ) (*controllers.Controllers, error) {
-	config, err := transfer.TLSConfig(transfer.TLSOptions(identity.TLS))
+	config, err := clienttls.Config(clienttls.Options(identity.TLS))
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func (o *NodeOptions) controllersOf(identity datadir.Identity) (*controllers.Con
 
 // controllerTransport returns connections of a command to controllers.
 func controllerTransport(identity datadir.Identity) (http.RoundTripper, error) {
-	config, err := transfer.TLSConfig(transfer.TLSOptions(identity.TLS))
+	config, err := clienttls.Config(clienttls.Options(identity.TLS))
 	if err != nil {
 		return nil, err
 	}

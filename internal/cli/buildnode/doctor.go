@@ -14,10 +14,10 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/hostcheck"
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/clienttls"
 	"github.com/buildyard/buildyard/internal/doctor"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/obs"
-	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // DoctorOptions are the options of doctor.
@@ -106,7 +106,7 @@ func machineChecks() []doctor.Check {
 
 // cloudChecks returns the checks of the way from this node to its cloud.
 func cloudChecks(identity datadir.Identity) []doctor.Check {
-	trust, err := transfer.TLSConfig(transfer.TLSOptions(identity.TLS))
+	trust, err := clienttls.Config(clienttls.Options(identity.TLS))
 	if err != nil {
 		return []doctor.Check{fixed("TLS", doctor.Finding{
 			Outcome: doctor.Failed, Detail: err.Error(), Remedy: "correct the file, or join again with other files",

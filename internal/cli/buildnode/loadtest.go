@@ -15,8 +15,8 @@ import (
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/clienttls"
 	"github.com/buildyard/buildyard/internal/loadgen"
-	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // LoadOptions are the options of load.
@@ -121,7 +121,7 @@ func (o *LoadOptions) run(ctx context.Context) error {
 func (o *LoadOptions) clientAccess(controller string) (loadgen.Credentials, error) {
 	var access loadgen.Credentials
 	var err error
-	if access.TLS, err = transfer.TLSConfig(transfer.TLSOptions(o.TLS)); err != nil {
+	if access.TLS, err = clienttls.Config(clienttls.Options(o.TLS)); err != nil {
 		return access, err
 	}
 	creds, _, err := o.Login.credentials(o.In)

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/agent/proxy"
 	"github.com/buildyard/buildyard/internal/agent/registrytoken"
-	"github.com/buildyard/buildyard/internal/transfer"
+	"github.com/buildyard/buildyard/internal/clienttls"
 )
 
 // newTokenSource returns the source of the node's credentials for the registry of its cloud. With a nil
@@ -34,7 +34,7 @@ func (n *Node) openProxy(ctx context.Context, at datadir.Dir, id datadir.Identit
 	if own == nil {
 		return nil
 	}
-	config, err := transfer.TLSConfig(transfer.TLSOptions(id.TLS))
+	config, err := clienttls.Config(clienttls.Options(id.TLS))
 	if err != nil {
 		return err
 	}

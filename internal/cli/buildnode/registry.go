@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/proxy"
 	"github.com/buildyard/buildyard/internal/agent/remote"
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/clienttls"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -84,7 +85,7 @@ func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.C
 		return nil, err
 	}
 	o.TLS = mergeTLS(r.TLS, o.TLS)
-	config, err := transfer.TLSConfig(transfer.TLSOptions(o.TLS))
+	config, err := clienttls.Config(clienttls.Options(o.TLS))
 	if err != nil {
 		return nil, err
 	}

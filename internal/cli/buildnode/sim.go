@@ -17,10 +17,10 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/fleet"
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/clienttls"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/sim"
 	"github.com/buildyard/buildyard/internal/obs"
-	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // SimOptions are the options of sim.
@@ -161,7 +161,7 @@ func (o *SimOptions) run(ctx context.Context, key *joinKey) error {
 	if err := o.parseOffers(&f); err != nil {
 		return err
 	}
-	if f.TLS, err = transfer.TLSConfig(transfer.TLSOptions(o.Certs)); err != nil {
+	if f.TLS, err = clienttls.Config(clienttls.Options(o.Certs)); err != nil {
 		return err
 	}
 	if key != nil {

@@ -19,11 +19,11 @@ import (
 
 	"github.com/buildyard/buildyard/internal/auth/certs"
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/clienttls"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/registrymirror"
 	"github.com/buildyard/buildyard/internal/rest"
-	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // shutdownTimeout is how long open requests may take after a signal.
@@ -120,7 +120,7 @@ func (s *server) run(ctx context.Context) (err error) {
 }
 
 func (s *server) open() (*registrymirror.Mirror, error) {
-	trust, err := transfer.TLSConfig(transfer.TLSOptions{
+	trust, err := clienttls.Config(clienttls.Options{
 		CAFile: s.settings.String(config.TrustedCA), CertFile: s.settings.String(config.ClientCert),
 		KeyFile: s.settings.String(config.ClientKey),
 	})

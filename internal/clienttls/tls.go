@@ -1,4 +1,4 @@
-package transfer
+package clienttls
 
 import (
 	"crypto/tls"
@@ -8,16 +8,16 @@ import (
 	"sync/atomic"
 )
 
-// TLSOptions are the options --skip-tls-verification, --client-cert, --client-key and --ca-cert of a client.
-type TLSOptions struct {
+// Options are the options --skip-tls-verification, --client-cert, --client-key and --ca-cert of a client.
+type Options struct {
 	SkipVerify bool   // do not check the registry's certificate
 	CertFile   string // PEM file of the client certificate
 	KeyFile    string // PEM file of its key
 	CAFile     string // PEM file of authorities to trust instead of the system's
 }
 
-// TLSConfig reads the files that the options name.
-func TLSConfig(o TLSOptions) (*tls.Config, error) {
+// Config reads the files that the options name.
+func Config(o Options) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.SkipVerify} //nolint:gosec // an option of the caller
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		return nil, fmt.Errorf("a client certificate requires a certificate file and a key file")
@@ -45,7 +45,7 @@ func TLSConfig(o TLSOptions) (*tls.Config, error) {
 // reloadingCertificate returns the certificate in the files at the time of a connection, so that one that is replaced
 // before it expires needs no restart. It returns the last good one when the files do not match.
 func reloadingCertificate(
-	o TLSOptions, pair tls.Certificate,
+	o Options, pair tls.Certificate,
 ) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	var last atomic.Pointer[tls.Certificate]
 	last.Store(&pair)
