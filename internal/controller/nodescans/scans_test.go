@@ -1,6 +1,8 @@
 package nodescans
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,5 +117,30 @@ func TestPruneOfRemovedNodes(t *testing.T) {
 	if _, err := files.DownloadFile(ctx, fileName(node, firstPlace), 100); farm.CodeOf(err) != farm.CodeNotFound ||
 		s.db.Tables.Scans.Len() != 0 {
 		t.Errorf("%d records, %v", s.db.Tables.Scans.Len(), err)
+	}
+}
+
+// TestFoundEvent: vulnerabilities that were not found on a node before make an event, even when their numbers are
+// those of before.
+func TestFoundEvent(t *testing.T) {
+	_, s, _, node := open(t)
+	var events []string
+	s.opts.WithEvent = func(w store.Writer, event func() farm.Event) store.Writer {
+		e := event()
+		events = append(events, fmt.Sprint(e.Name, e.Extra["node_id"] == node, e.Extra["vulnerabilities"]))
+		return w
+	}
+	for _, ids := range [][]string{{"CVE-1"}, {"CVE-1"}, {"CVE-2"}} {
+		var found []api.FoundVulnerability
+		for _, id := range ids {
+			found = append(found, api.FoundVulnerability{ID: id})
+		}
+		if err := s.Put(t.Context(), scanOf(node, time.Now()), []byte("content"), found); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"VulnerabilityFoundtrue[CVE-1]", "NodeScannedtrue<nil>", "VulnerabilityFoundtrue[CVE-2]"}
+	if !slices.Equal(events, want) {
+		t.Errorf("%q, want %q", events, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -106,4 +107,17 @@ func open(t *testing.T, r *fakeRegistry, rights RightsQuery) *Templates {
 	return New(recordtest.Open(t), Options{
 		Registry: r, Rights: rights, Events: noEvents{}, IsLeader: func() bool { return true },
 	})
+}
+
+// TestRemovedContents: a revert removes the contents that no older version has.
+func TestRemovedContents(t *testing.T) {
+	var d api.TemplateDetail
+	for n, content := range []string{"a", "b", "a", "c"} {
+		d.Versions = append(d.Versions, api.TemplateVersion{Number: n, ContentID: content})
+	}
+	for number, want := range [][]string{{"a", "b", "a", "c"}, {"b", "c"}, {"c"}, {"c"}, {}} {
+		if got := removedContents(d, number); !slices.Equal(got, want) {
+			t.Errorf("from %d: %q, want %q", number, got, want)
+		}
+	}
 }
