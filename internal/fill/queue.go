@@ -24,7 +24,8 @@ func (c Class) String() string { return [...]string{"demand", "trace", "ahead", 
 // Limits of a batch, and of what is fetched before it is needed.
 const (
 	maxTraceBatch = 4
-	maxRestBatch  = 16 // and the size of a part
+	maxRestBatch  = 16
+	partFrames    = 4 // of a part: nodes that fill at the same time fetch few of them twice
 	aheadFrames   = 2
 	// quietTime is how long the rest is not fetched after a guest waited. On a slow line even single frames of it would
 	// delay the next read.
@@ -48,13 +49,13 @@ type Options struct {
 	Trace []int
 	// HoldRest keeps the rest from being fetched until Release is called.
 	HoldRest bool
-	// PartOrder is the order in which the rest is fetched, in parts of maxRestBatch frames: a permutation of the
+	// PartOrder is the order in which the rest is fetched, in parts of partFrames frames: a permutation of the
 	// numbers from 0 to Parts(Frames)-1. Others are ignored. nil: in ascending order.
 	PartOrder []int
 }
 
 // Parts returns the number of parts of some frames.
-func Parts(frames int) int { return (max(0, frames) + maxRestBatch - 1) / maxRestBatch }
+func Parts(frames int) int { return (max(0, frames) + partFrames - 1) / partFrames }
 
 type state uint8
 
@@ -227,10 +228,10 @@ func (q *Queue) take(demandOnly bool) (Batch, bool) {
 	if q.held || q.readers > 0 || time.Now().Before(q.quiet) {
 		return Batch{}, false
 	}
-	for ; q.rest < len(q.parts)*maxRestBatch; q.rest++ {
-		i := int(q.parts[q.rest/maxRestBatch])*maxRestBatch + q.rest%maxRestBatch
+	for ; q.rest < len(q.parts)*partFrames; q.rest++ {
+		i := int(q.parts[q.rest/partFrames])*partFrames + q.rest%partFrames
 		if i < len(q.states) && q.states[i] == missing {
-			return q.batch(Rest, i, maxRestBatch-q.rest%maxRestBatch), true
+			return q.batch(Rest, i, q.orderedRun()), true
 		}
 	}
 	return Batch{}, false // workers fetch what is left
@@ -257,9 +258,18 @@ func (q *Queue) orderParts(order []int) {
 	}
 }
 
+// orderedRun returns how many frames from the next one of the rest on are fetched in ascending order.
+func (q *Queue) orderedRun() int {
+	n := partFrames - q.rest%partFrames
+	for p := q.rest / partFrames; n < maxRestBatch && p+1 < len(q.parts) && q.parts[p+1] == q.parts[p]+1; p++ {
+		n += partFrames
+	}
+	return min(n, maxRestBatch)
+}
+
 // placeOf returns the place of a frame in the order of the rest.
 func (q *Queue) placeOf(frame int) int {
-	return int(q.places[frame/maxRestBatch])*maxRestBatch + frame%maxRestBatch
+	return int(q.places[frame/partFrames])*partFrames + frame%partFrames
 }
 
 // pop removes the first missing frame of a list.

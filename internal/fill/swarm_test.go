@@ -9,9 +9,10 @@ import (
 // other what they had some time ago, take little more than one copy from the registry.
 func TestNodesFillDifferentParts(t *testing.T) {
 	const (
-		nodes  = 8
-		frames = 3000
-		lag    = 2 // batches after which others know what a node has
+		nodes   = 8
+		frames  = 3000
+		lag     = 2 // rounds after which others know what a node has
+		workers = 4 // of each node
 	)
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 2))
@@ -25,7 +26,8 @@ func TestNodesFillDifferentParts(t *testing.T) {
 		for left := nodes; left > 0; {
 			var round []Batch
 			left = 0
-			for _, q := range queues {
+			for i := range nodes * workers {
+				q := queues[i%nodes]
 				b, ok, err := q.Next(t.Context(), false)
 				if err != nil || !ok {
 					continue

@@ -44,6 +44,7 @@ type world struct {
 	layers  atomic.Int64 // bytes of layers that the registry has sent
 	oneCopy int64        // of them, for one pull
 	tip     string       // chain ID of the disk
+	pace    *time.Ticker // of the writes of the registry; nil: as fast as it can
 
 	mu    sync.Mutex
 	nodes []*node
@@ -62,6 +63,7 @@ type node struct {
 	pulling  atomic.Bool
 	// claimsAll has the controller name it as a node that has everything.
 	claimsAll bool
+	partial   atomic.Pointer[transfer.Partial] // of a lazy pull
 }
 
 func newWorld(t *testing.T, size int) *world {
@@ -84,7 +86,7 @@ func newWorldWith(t *testing.T, size int, sums bool) *world {
 	h := rest.Handler(registryrest.Routes(core), slog.New(slog.DiscardHandler))
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Range") != "" {
-			rw = &countingWriter{rw, &w.layers}
+			rw = &countingWriter{rw, w}
 		}
 		h.ServeHTTP(rw, r)
 	}))
@@ -138,12 +140,15 @@ func (w *world) push(parent *transfer.PushParent) string {
 // countingWriter counts the bytes of a body.
 type countingWriter struct {
 	http.ResponseWriter
-	n *atomic.Int64
+	world *world
 }
 
 func (c *countingWriter) Write(p []byte) (int, error) {
+	if c.world.pace != nil {
+		<-c.world.pace.C
+	}
 	n, err := c.ResponseWriter.Write(p)
-	c.n.Add(int64(n))
+	c.world.layers.Add(int64(n))
 	return n, err
 }
 
@@ -276,3 +281,21 @@ func (p changedProvider) OpenRuns(ctx context.Context, id, file string, runs []b
 }
 
 func (p changedProvider) GuestsWait() bool { return p.wait || p.Provider.GuestsWait() }
+
+// partialProvider serves what a lazy pull has.
+type partialProvider struct {
+	peers.Provider
+	node func() *node
+}
+
+func (p partialProvider) Holding(context.Context, string) (transfer.Holding, bool) {
+	partial := p.node().partial.Load()
+	if partial == nil {
+		return transfer.Holding{}, false
+	}
+	return partial.Holding(), true
+}
+
+func (p partialProvider) OpenRuns(_ context.Context, _, file string, runs []blob.Run) (io.ReadCloser, error) {
+	return p.node().partial.Load().OpenRuns(file, runs)
+}
