@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/transfer/peerqueue"
 )
 
 // ErrNoPeer reports that no peer has what was requested, or that those that have it are busy.
@@ -45,20 +46,10 @@ func (h Holding) Has(file string, off, end int64) bool {
 	return true
 }
 
-// Availability is whether peers have a part of a file.
-type Availability int
-
-// The availabilities.
-const (
-	AtNoPeer   Availability = iota // none has it, or those that have it cannot be used now
-	AtPeerSoon                     // as many reads by this pull as one peer gets are running there
-	AtPeer                         // Read may succeed
-)
-
 // Peers are the other nodes that have parts of the version of a pull. Their bytes are not trusted.
 type Peers interface {
 	// Find reports whether a peer has a range of a file.
-	Find(file string, off, end int64) Availability
+	Find(file string, off, end int64) peerqueue.Availability
 	// Owns reports whether, of all nodes that pull the version now, this one fetches the part of a file at an offset
 	// from the registry. The others wait for it.
 	Owns(file string, off int64) bool
@@ -80,6 +71,19 @@ type peerSpan struct {
 	// atPeers reports whether peers may have it: the index has the sums of its decoded bytes, and no byte was replaced
 	// by a later layer.
 	atPeers bool
+}
+
+// queueForPeers returns the queue of a pull with peers.
+func queueForPeers(peers Peers, spans []fetchSpan) *peerqueue.Queue[peerSpan] {
+	return peerqueue.New(splitForPeers(spans), peerqueue.Options[peerSpan]{
+		Find: func(s peerSpan) peerqueue.Availability {
+			if !s.atPeers {
+				return peerqueue.AtNoPeer
+			}
+			return peers.Find(s.target.name, s.off, s.end)
+		},
+		Owns: func(s peerSpan) bool { return !s.atPeers || peers.Owns(s.target.name, s.off) },
+	})
 }
 
 // splitForPeers splits spans.
@@ -184,7 +188,7 @@ func (f *fetcher) fetchAnywhere(ctx context.Context, s fetchSpan) error {
 		return f.fetch(ctx, s)
 	}
 	for _, part := range splitForPeers([]fetchSpan{s}) {
-		if part.atPeers && peers.Find(s.target.name, part.off, part.end) == AtPeer {
+		if part.atPeers && peers.Find(s.target.name, part.off, part.end) == peerqueue.AtPeer {
 			err := f.fetchFromPeer(ctx, part.fetchSpan)
 			if _, fatal := errors.AsType[fatalError](err); err == nil || fatal {
 				if err != nil {

@@ -14,10 +14,18 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/layout"
+	"github.com/buildyard/buildyard/internal/transfer/peerqueue"
 )
 
 // pullConnections is the number of connections of a pull.
 const pullConnections = 4
+
+// peerConnections is the number of connections of a pull with peers that prefer peers. Two more prefer the registry, so
+// that what no node has yet comes to the first one while nodes exchange the rest.
+const (
+	peerConnections     = 4
+	registryConnections = 2
+)
 
 // Manifest returns the manifest of a version. It counts as a pull.
 func (c *Client) Manifest(ctx context.Context, ref VersionRef) (api.PullManifest, error) {
@@ -173,7 +181,7 @@ func (p *pull) fetchFrames(ctx context.Context) error {
 	}
 	group, fetchCtx := errgroup.WithContext(ctx)
 	if p.opts.Peers != nil {
-		p.startPeerFetchers(fetchCtx, group, newFetchQueue(p.opts.Peers, splitForPeers(spans)))
+		p.startPeerFetchers(fetchCtx, group, queueForPeers(p.opts.Peers, spans))
 	} else {
 		p.startFetchers(fetchCtx, group, spans)
 	}
@@ -189,23 +197,23 @@ func (p *pull) fetchFrames(ctx context.Context) error {
 }
 
 // startPeerFetchers starts the connections of a pull with peers.
-func (p *pull) startPeerFetchers(ctx context.Context, group *errgroup.Group, q *fetchQueue) {
+func (p *pull) startPeerFetchers(ctx context.Context, group *errgroup.Group, q *peerqueue.Queue[peerSpan]) {
 	for n := range registryConnections + peerConnections {
 		group.Go(func() error {
 			f := newFetcher(p)
 			for {
-				s, from, ok, err := q.next(ctx, n < registryConnections)
+				s, from, ok, err := q.Next(ctx, n < registryConnections)
 				if err != nil || !ok {
 					return err
 				}
-				if from == atRegistry {
+				if from == peerqueue.Registry {
 					if err := f.fetch(ctx, s.fetchSpan); err != nil {
 						return err
 					}
 					continue
 				}
 				err = f.fetchFromPeer(ctx, s.fetchSpan)
-				q.done(s, err == nil)
+				q.Done(s, err == nil)
 				if _, fatal := errors.AsType[fatalError](err); fatal {
 					return err
 				}

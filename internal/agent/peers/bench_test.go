@@ -8,6 +8,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/transfer"
+	"github.com/buildyard/buildyard/internal/transfer/peerqueue"
 )
 
 // BenchmarkFind looks for a part of a disk of 60 GB that none of 8 nodes has, all of which pull it.
@@ -27,7 +28,7 @@ func BenchmarkFind(b *testing.B) {
 	off := int64(0)
 	for b.Loop() {
 		off = (off + 4<<20) % (units << 20)
-		if s.Find("disk.img", off, off+4<<20) == transfer.AtNoPeer {
+		if s.Find("disk.img", off, off+4<<20) == peerqueue.AtNoPeer {
 			s.Owns("disk.img", off)
 		}
 	}

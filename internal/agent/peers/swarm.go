@@ -22,6 +22,7 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/retry"
 	"github.com/buildyard/buildyard/internal/transfer"
+	"github.com/buildyard/buildyard/internal/transfer/peerqueue"
 )
 
 const (
@@ -275,24 +276,24 @@ func (s *Swarm) request(ctx context.Context, p *peer, method, path string, body 
 }
 
 // findLocked reports whether a peer has a range of a file.
-func (s *Swarm) findLocked(p *peer, file string, off, end int64, now time.Time) transfer.Availability {
+func (s *Swarm) findLocked(p *peer, file string, off, end int64, now time.Time) peerqueue.Availability {
 	switch {
 	case !p.known || now.Before(p.notUntil) || !p.holding.Has(file, off, end) ||
 		s.opts.Excluded.Has(p.source.NodeID, now):
-		return transfer.AtNoPeer
+		return peerqueue.AtNoPeer
 	case p.inFlight >= maxInFlight:
-		return transfer.AtPeerSoon
+		return peerqueue.AtPeerSoon
 	}
-	return transfer.AtPeer
+	return peerqueue.AtPeer
 }
 
 // Find implements transfer.Peers.
-func (s *Swarm) Find(file string, off, end int64) (best transfer.Availability) {
+func (s *Swarm) Find(file string, off, end int64) (best peerqueue.Availability) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	for _, p := range s.list {
-		if best = max(best, s.findLocked(p, file, off, end, now)); best == transfer.AtPeer {
+		if best = max(best, s.findLocked(p, file, off, end, now)); best == peerqueue.AtPeer {
 			break
 		}
 	}
@@ -388,7 +389,7 @@ func (s *Swarm) choose(file string, runs []blob.Run) (chosen *peer) {
 	defer s.mu.Unlock()
 	now, equal := time.Now(), 0
 	for _, p := range s.list {
-		if s.findLocked(p, file, off, end, now) != transfer.AtPeer || chosen != nil && p.inFlight > chosen.inFlight {
+		if s.findLocked(p, file, off, end, now) != peerqueue.AtPeer || chosen != nil && p.inFlight > chosen.inFlight {
 			continue
 		}
 		if chosen == nil || p.inFlight < chosen.inFlight {

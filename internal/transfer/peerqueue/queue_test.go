@@ -1,0 +1,163 @@
+package peerqueue
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The connections of a pull.
+const (
+	registryConnections = 2
+	peerConnections     = 4
+)
+
+// fakePeers are peers of which a test decides what they have.
+type fakePeers struct {
+	mu   sync.Mutex
+	find func(span int) Availability
+	owns func(span int) bool
+}
+
+// newQueue returns a queue of spans that are numbered; every tenth can come from the registry only.
+func (p *fakePeers) newQueue(count int) *Queue[int] {
+	spans := make([]int, count)
+	for i := range spans {
+		spans[i] = i
+	}
+	return New(spans, Options[int]{
+		Find: func(span int) Availability {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if registryOnly(span) {
+				return AtNoPeer
+			}
+			return p.find(span)
+		},
+		Owns: func(span int) bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return registryOnly(span) || p.owns(span)
+		},
+	})
+}
+
+func registryOnly(span int) bool { return span%10 == 9 }
+
+// TestQueue: whatever peers have and own, each span is handed out until it is fetched once, and the queue ends.
+func TestQueue(t *testing.T) {
+	for seed := range uint64(50) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testQueue(t, rand.New(rand.NewPCG(seed, 7))) })
+		})
+	}
+}
+
+func testQueue(t *testing.T, random *rand.Rand) {
+	const count = 300
+	changing := random.IntN(2) == 0
+	fixed := rand.New(rand.NewPCG(random.Uint64(), 1)).Perm(3 * count)
+	finds := rand.New(rand.NewPCG(random.Uint64(), 2))
+	peers := &fakePeers{
+		find: func(off int) Availability {
+			if changing {
+				return Availability(finds.IntN(3))
+			}
+			return Availability(fixed[off] % 3)
+		},
+		owns: func(off int) bool { return fixed[count+off]%4 == 0 },
+	}
+	q, fetched := peers.newQueue(count), make([]int, count)
+	var mu sync.Mutex
+	var work sync.WaitGroup
+	for n := range registryConnections + peerConnections {
+		work.Go(func() {
+			for {
+				s, from, ok, err := q.Next(t.Context(), n < registryConnections)
+				if err != nil || !ok {
+					return
+				}
+				time.Sleep(time.Millisecond)
+				mu.Lock()
+				read := from == Registry || random.IntN(3) > 0
+				if read {
+					fetched[s]++
+				}
+				if from == Peer && registryOnly(s) {
+					t.Errorf("span %d came from a peer", s)
+				}
+				mu.Unlock()
+				if from == Peer {
+					q.Done(s, read)
+				}
+			}
+		})
+	}
+	work.Wait()
+	for i, n := range fetched {
+		if n != 1 {
+			t.Errorf("span %d was fetched %d times", i, n)
+		}
+	}
+}
+
+// TestWaiting: a pull waits for what other nodes own, takes it from them when they have it, and fetches it from
+// the registry when they do not get it.
+func TestWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, have := time.Now(), AtNoPeer
+		peers := &fakePeers{
+			find: func(int) Availability { return have }, owns: func(off int) bool { return off == 0 },
+		}
+		q := peers.newQueue(3)
+		expect := func(preferRegistry bool, want Source, after time.Duration) {
+			t.Helper()
+			s, from, ok, err := q.Next(t.Context(), preferRegistry)
+			if from != want || !ok || err != nil || time.Since(begun) < after || time.Since(begun) > after+2*peerPoll {
+				t.Errorf("span %d from %d, %v, %v, after %v", s, from, ok, err, time.Since(begun))
+			}
+			if from == Peer {
+				q.Done(s, true)
+			}
+		}
+		expect(true, Registry, 0)
+		expect(true, Registry, peerPatience)
+		peers.mu.Lock()
+		have = AtPeer
+		peers.mu.Unlock()
+		expect(false, Peer, peerPatience)
+		if _, from, ok, err := q.Next(t.Context(), false); from != Nowhere || ok || err != nil {
+			t.Errorf("at the end: %d, %v, %v", from, ok, err)
+		}
+	})
+}
+
+// BenchmarkQueue hands out the spans of 60,000 frames that no peer has: those that this node owns, one of 8.
+func BenchmarkQueue(b *testing.B) {
+	units := make([][]byte, 8)
+	for i := range units {
+		units[i] = make([]byte, 15_000)
+	}
+	peers := &fakePeers{
+		find: func(off int) Availability {
+			for _, u := range units {
+				if u[off] != 0 {
+					return AtPeer
+				}
+			}
+			return AtNoPeer
+		},
+		owns: func(off int) bool { return off%8 == 0 },
+	}
+	var q *Queue[int]
+	for b.Loop() {
+		if q == nil || len(q.own)+len(q.waiting) < 14_000 {
+			q = peers.newQueue(15_000)
+		}
+		q.take(true)
+		q.take(false)
+	}
+}
