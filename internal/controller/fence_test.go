@@ -93,6 +93,7 @@ func (c *cloud) prunable() {
 	put(c, c.tables.Idempotency, "key", &record.IdempotencyRecord{At: old})
 	put(c, c.tables.JoinTokens, "expired", &record.JoinToken{Expires: old})
 	put(c, c.tables.Scans, "node", &record.NodeScan{})
+	put(c, c.tables.Findings, "template/content", &record.VersionFindings{Found: "CVE-1\n"})
 	put(c, c.tables.Settings, "deletion-x",
 		&record.Setting{Deletion: &record.Deletion{Template: templateID, At: old}})
 	put(c, c.tables.Digests, "replica", &record.Digest{No: 1})

@@ -127,7 +127,7 @@ func TestFoundEvent(t *testing.T) {
 	var events []string
 	s.opts.WithEvent = func(w store.Writer, event func() farm.Event) store.Writer {
 		e := event()
-		events = append(events, fmt.Sprint(e.Name, e.Extra["node_id"] == node, e.Extra["vulnerabilities"]))
+		events = append(events, fmt.Sprintln(e.Name, e.Extra["node_id"] == node, e.Extra["vulnerabilities"]))
 		return w
 	}
 	for _, ids := range [][]string{{"CVE-1"}, {"CVE-1"}, {"CVE-2"}} {
@@ -139,7 +139,7 @@ func TestFoundEvent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []string{"VulnerabilityFoundtrue[CVE-1]", "NodeScannedtrue<nil>", "VulnerabilityFoundtrue[CVE-2]"}
+	want := []string{"VulnerabilityFound true [CVE-1]\n", "NodeScanned true <nil>\n", "VulnerabilityFound true [CVE-2]\n"}
 	if !slices.Equal(events, want) {
 		t.Errorf("%q, want %q", events, want)
 	}
