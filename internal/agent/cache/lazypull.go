@@ -51,8 +51,6 @@ const (
 	minMeasuredBytes = 32 << 20
 	// minLazyBytes is what must be missing of a disk: less is fetched before a VM starts.
 	minLazyBytes = 1 << 20
-	// lazyBootTime is how long what a guest does not read waits for its boot.
-	lazyBootTime = 2 * time.Minute
 	// endTimeout is how long the end of a process may take.
 	endTimeout = 30 * time.Second
 )
@@ -61,7 +59,8 @@ const (
 type LazyPulls struct {
 	Mode        LazyMode
 	SocketDir   string
-	SocketGroup int // that VMs run in; -1: that of this process
+	SocketGroup int           // that VMs run in; -1: that of this process
+	BootTime    time.Duration // see lazyfill.Order
 	Program     lazyfill.Program
 	// Order completes the order of a process with what it needs to reach the registry.
 	Order func(Ref, *lazyfill.Order)
@@ -234,7 +233,7 @@ func (c *Cache) addLazyPull(f *sharedPull) *lazyPull {
 	o := lazyfill.Order{
 		Registry: f.ref.Registry, TemplateID: f.ref.TemplateID, ContentID: f.ref.ContentID, Dir: dir,
 		SocketDir: c.opts.Lazy.SocketDir, SocketGroup: c.opts.Lazy.SocketGroup, MinBytes: minLazyBytes,
-		BootTime: lazyBootTime,
+		BootTime: c.opts.Lazy.BootTime,
 	}
 	c.opts.Lazy.Order(f.ref, &o)
 	l := &lazyPull{ref: f.ref, startable: f.startable, ended: make(chan struct{})}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -54,6 +55,9 @@ func addLazyPull(cmd *cobra.Command, o *NodeOptions) {
 // of sockets have 32.
 const maxSocketDir = 103 - 32 - 1
 
+// bootTime is how long what a guest does not read waits for its boot.
+const bootTime = 2 * time.Minute
+
 // lazyPulls returns the options of lazy pulls; nil where there are none.
 func (n *Node) lazyPulls(o NodeOptions, identity datadir.Identity, source *cache.Registry) (*cache.LazyPulls, error) {
 	mover, able := n.Driver.(hv.DiskMover)
@@ -80,7 +84,7 @@ func (n *Node) lazyPulls(o NodeOptions, identity datadir.Identity, source *cache
 		return nil, err
 	}
 	lazy := &cache.LazyPulls{
-		Mode: o.LazyPull, SocketDir: dir, SocketGroup: group,
+		Mode: o.LazyPull, SocketDir: dir, SocketGroup: group, BootTime: bootTime,
 		Program: lazyfill.Program{Path: self, Args: []string{fillVerb}, Env: os.Environ()},
 		Order: func(_ cache.Ref, order *lazyfill.Order) {
 			order.Mirror, order.TLS, order.AnnouncedCA = o.RegistryMirror, identity.TLS, identity.Cloud.AnnouncedCA
