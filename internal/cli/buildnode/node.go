@@ -119,7 +119,7 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 	if n.Host, err = n.Driver.Describe(ctx); err != nil {
 		return n, fmt.Errorf("hypervisor: %w", err)
 	}
-	options, err := n.openParts(o, identity)
+	options, err := n.openParts(ctx, o, identity)
 	if err != nil {
 		return n, err
 	}
@@ -172,7 +172,7 @@ func (n *Node) MetricsURL() string {
 }
 
 // openParts opens the agent's dependencies.
-func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Options, error) {
+func (n *Node) openParts(ctx context.Context, o NodeOptions, identity datadir.Identity) (agent.Options, error) {
 	var none agent.Options
 	followed, err := o.controllersOf(identity)
 	if err != nil {
@@ -201,7 +201,7 @@ func (n *Node) openParts(o NodeOptions, identity datadir.Identity) (agent.Option
 	}, n.tokenSource)
 	n.closeLater(source)
 	n.registryPuller = source
-	if n.peers, err = n.openPeers(o, identity, client); err != nil {
+	if n.peers, err = n.openPeers(ctx, o, identity, client); err != nil {
 		return none, err
 	}
 	lazy, err := n.lazyPulls(o, identity, source)

@@ -53,7 +53,9 @@ type peerNode struct {
 }
 
 // openPeers opens the listener for other nodes; nil: versions come from the registry alone.
-func (n *Node) openPeers(o NodeOptions, identity datadir.Identity, client *nodeapi.Client) (*peerNode, error) {
+func (n *Node) openPeers(
+	ctx context.Context, o NodeOptions, identity datadir.Identity, client *nodeapi.Client,
+) (*peerNode, error) {
 	if o.Peers.ListenAddr == "" || o.Peers.ListenAddr == peersOff {
 		return nil, nil
 	}
@@ -64,7 +66,7 @@ func (n *Node) openPeers(o NodeOptions, identity datadir.Identity, client *nodea
 	if err != nil {
 		return nil, err
 	}
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", o.Peers.ListenAddr)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", o.Peers.ListenAddr)
 	if err != nil {
 		return nil, fmt.Errorf("--peer-listen: %w", err)
 	}

@@ -93,8 +93,7 @@ func toFindings(list []match.Finding) []api.FoundVulnerability {
 			continue
 		}
 		known[at] = true
-		for _, id := range append(f.Vulnerability.Related[:len(f.Vulnerability.Related):len(f.Vulnerability.Related)],
-			f.Advisory) {
+		for _, id := range append(slices.Clip(f.Vulnerability.Related), f.Advisory) {
 			if id != v.ID && isReportable(id) && !slices.Contains(v.Aliases, id) && len(v.Aliases) < api.MaxAliases {
 				v.Aliases = append(v.Aliases, id)
 			}

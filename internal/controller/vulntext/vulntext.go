@@ -63,11 +63,11 @@ func EncodeSome(list []api.FoundVulnerability) string {
 func rank(v api.FoundVulnerability) int { return slices.Index(severities[:5], v.Severity) }
 
 func line(v *api.FoundVulnerability) string {
-	names := Canonical(v.ID)
+	names := []string{Canonical(v.ID)}
 	for _, id := range v.Aliases {
-		names += "," + Canonical(id)
+		names = append(names, Canonical(id))
 	}
-	return strings.Join([]string{names, v.Package, v.Version, v.Fixed, v.Severity}, "\t") + "\n"
+	return strings.Join([]string{strings.Join(names, ","), v.Package, v.Version, v.Fixed, v.Severity}, "\t") + "\n"
 }
 
 func validate(v *api.FoundVulnerability) error {
