@@ -159,12 +159,12 @@ func (o *controllerOptions) sendAll(ctx context.Context, kept *scanned.Versions,
 	sent := 0
 	work := make(chan versionReport)
 	var wg sync.WaitGroup
-	ctx, cancel := context.WithCancel(ctx)
+	sending, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for range senders {
 		wg.Go(func() {
 			for r := range work {
-				err := o.client.PutVersionFindings(ctx, r.VersionFindings)
+				err := o.client.PutVersionFindings(sending, r.VersionFindings)
 				if client.CodeOf(err) == client.ErrConflict {
 					err = nil // a scanner with a newer database sent its own
 				}
@@ -172,7 +172,7 @@ func (o *controllerOptions) sendAll(ctx context.Context, kept *scanned.Versions,
 				if err == nil {
 					reported[r.name] = scanned.Reported{Sum: r.sum(), At: time.Now().UTC()}
 					sent++
-				} else if ctx.Err() == nil {
+				} else if sending.Err() == nil {
 					failed = append(failed, fmt.Errorf("send the vulnerabilities of %s:%s: %w", r.TemplateID, r.Tag,
 						o.withAdvice(ctx, err, "--controller")))
 				}
@@ -192,11 +192,14 @@ func (o *controllerOptions) sendAll(ctx context.Context, kept *scanned.Versions,
 		}
 		select {
 		case work <- r:
-		case <-ctx.Done():
+		case <-sending.Done():
 		}
 	}
 	close(work)
 	wg.Wait()
+	if ctx.Err() != nil {
+		failed = append(failed, context.Cause(ctx))
+	}
 	if kept != nil && sent > 0 {
 		failed = append(failed, kept.SaveReported(o.controllerURL, reported))
 	}
