@@ -16,7 +16,8 @@
 //	agent       agents of simulated VMs that pull real templates
 //	lazy-pull   the process that pulls a version and serves its disk to a reader, four
 //	            runs a kill; the registry goes away, sends 503, flipped bits and cut
-//	            responses, the agent is restarted, the node reboots, a disk is full
+//	            responses, the agent is restarted, the node reboots, a disk is full,
+//	            and another node that claims to have the version sends wrong bytes
 //	qemu        QEMU processes of real guests that boot or resume from a saved state, and
 //	            sometimes the agent
 //	save        controller, registry and agents, while simulated VMs are saved,

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/lazyfill"
 	"github.com/buildyard/buildyard/internal/transfer"
 	"github.com/buildyard/buildyard/test/rig"
@@ -45,7 +46,7 @@ const lazyRuns = len(lazyStrikes)
 
 // lazyFaults are the faults that a run of the target has to meet.
 var lazyFaults = []string{
-	lazyKill, lazyAgent, lazyReboot, lazyFull, registryAway, responseStatus, responseBit, responseCutShort,
+	lazyKill, lazyAgent, lazyReboot, lazyFull, peerLies, registryAway, responseStatus, responseBit, responseCutShort,
 }
 
 // lazyVersion is what all runs pull.
@@ -53,6 +54,7 @@ type lazyVersion struct {
 	order lazyfill.Order // without directories
 	disk  string         // name of its file
 	sum   string         // SHA-256 of the disk
+	peer  *lyingPeer     // that the process reads from, too
 }
 
 // lazyPullTarget pulls a version many times while qemu-img reads its disk as a VM does, injects faults, and compares
@@ -70,6 +72,11 @@ func lazyPullTarget(ctx context.Context, s *scene) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
+	if v.peer, err = newLyingPeer(ctx, s.dir, proxy.count); err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, v.peer.stop()) }()
+	v.order.NodeID, v.order.PeerFile = lazyNode, v.peer.readerFile
 	r = s.result()
 	for i := range lazyRuns * s.planned {
 		run := &lazyRun{scene: s, proxy: proxy, version: v, first: lazyStrikes[i%lazyRuns]}
@@ -207,6 +214,9 @@ func (a *lazyRun) supervise(ctx context.Context) {
 		Dir: filepath.Join(a.dir, "fill"), Order: a.order,
 		Program: lazyfill.Program{Path: a.Path("buildnode"), Args: []string{"fill"}, Env: os.Environ()},
 		Token:   func(context.Context, string, bool) (string, error) { return "", nil },
+		Peers: func(context.Context, []string) ([]api.Peer, error) {
+			return a.version.peer.sources(a.order.ContentID), nil
+		},
 		Logger:  slog.New(slog.DiscardHandler),
 	})
 	go func() {

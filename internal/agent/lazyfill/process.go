@@ -27,6 +27,8 @@ const (
 	minBackoff = 200 * time.Millisecond // between two attempts to begin a pull
 	maxBackoff = 10 * time.Second
 	lockTime   = 5 * time.Second // for a process that ends
+	// sourcesTime is for the agent to name other nodes before the registry is used alone.
+	sourcesTime = 500 * time.Millisecond
 	// traceTime is for how long after a boot reads belong to its trace, and traceTimeout how long sending one may take.
 	traceTime    = 30 * time.Second
 	traceTimeout = 10 * time.Second
@@ -285,7 +287,8 @@ func (p *process) joinSwarm(ctx context.Context) (transfer.Peers, func(), error)
 	}
 	swarm := peers.Join(ctx, peers.SwarmOptions{
 		NodeID: p.order.NodeID, ContentID: p.order.ContentID, Identity: identity, Excluded: &p.excluded,
-		Sources: func(context.Context) ([]api.Peer, error) {
+		Sources: func(ctx context.Context) ([]api.Peer, error) {
+			p.awaitSources(ctx)
 			if sources := p.sources.Load(); sources != nil {
 				return *sources, nil
 			}
@@ -294,6 +297,15 @@ func (p *process) joinSwarm(ctx context.Context) (transfer.Peers, func(), error)
 		Logger: p.log,
 	})
 	return swarm, swarm.Leave, nil
+}
+
+// awaitSources waits a little until the agent has named other nodes for the first time.
+func (p *process) awaitSources(ctx context.Context) {
+	for end := time.Now().Add(sourcesTime); p.sources.Load() == nil && time.Now().Before(end); {
+		if retry.Sleep(ctx, processPoll) != nil {
+			return
+		}
+	}
 }
 
 // open opens the pull. It tries again while the registry cannot be reached.
