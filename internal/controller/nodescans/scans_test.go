@@ -139,7 +139,9 @@ func TestFoundEvent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []string{"VulnerabilityFound true [CVE-1]\n", "NodeScanned true <nil>\n", "VulnerabilityFound true [CVE-2]\n"}
+	want := []string{
+		"VulnerabilityFound true [CVE-1]\n", "NodeScanned true <nil>\n", "VulnerabilityFound true [CVE-2]\n",
+	}
 	if !slices.Equal(events, want) {
 		t.Errorf("%q, want %q", events, want)
 	}
