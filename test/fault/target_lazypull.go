@@ -217,7 +217,7 @@ func (a *lazyRun) supervise(ctx context.Context) {
 		Peers: func(context.Context, []string) ([]api.Peer, error) {
 			return a.version.peer.sources(a.order.ContentID), nil
 		},
-		Logger:  slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	go func() {
 		defer close(ended)

@@ -21,7 +21,8 @@ func TestNodeDetailsOfPeers(t *testing.T) {
 		{&api.NodePeer{Address: ":8093", Reports: 1}, []string{"to 1 node, which reads nothing"}, "no node reads"},
 		{
 			&api.NodePeer{Address: ":8093", Reports: 2, Excluded: true},
-			[]string{"to 2 nodes; no node reads"}, "which reads",
+			[]string{"to 2 nodes; no node reads"},
+			"which reads",
 		},
 	} {
 		var out bytes.Buffer
