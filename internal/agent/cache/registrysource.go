@@ -23,7 +23,7 @@ type Registry struct {
 	credentials Credentials
 	pulledBytes metric.Counter // from registries
 	peerBytes   metric.Counter // from other nodes
-	joinSwarm   JoinSwarm      // nil: nothing is read from other nodes
+	openPeers   OpenPeers      // nil: nothing is read from other nodes
 
 	mu      sync.Mutex
 	clients map[string]*transfer.Client // address -> client
@@ -50,8 +50,8 @@ func NewRegistry(o transfer.Options, creds Credentials) *Registry {
 	return &Registry{options: o, credentials: creds, clients: map[string]*transfer.Client{}}
 }
 
-// JoinSwarm finds the nodes that have, or pull, a version. leave ends all requests to them.
-type JoinSwarm func(ctx context.Context, contentID string) (p transfer.Peers, leave func())
+// OpenPeers finds the nodes that have, or pull, a version. end ends all requests to them.
+type OpenPeers func(ctx context.Context, contentID string) (p transfer.Peers, end func())
 
 // CountPull counts bytes that another process of this node has pulled.
 func (r *Registry) CountPull(registry, peers int64) {
@@ -63,7 +63,7 @@ func (r *Registry) CountPull(registry, peers int64) {
 func (r *Registry) PeerBytes() int64 { return int64(r.peerBytes.Value()) }
 
 // UsePeers has pulls read from other nodes. It is called before the first pull.
-func (r *Registry) UsePeers(join JoinSwarm) { r.joinSwarm = join }
+func (r *Registry) UsePeers(open OpenPeers) { r.openPeers = open }
 
 // Close drops idle connections.
 func (r *Registry) Close() error {
@@ -206,10 +206,10 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, err
 		Ref: transferRef(p.Ref), Dir: p.DestDir, LocalContent: p.Local, AllowOverlays: true,
 		Progress: func(t transfer.Progress) { p.Progress(t.Fraction()) },
 	}
-	if r.joinSwarm != nil {
-		swarm, leave := r.joinSwarm(ctx, p.Ref.ContentID)
-		defer leave()
-		o.Peers, o.OnPartial = swarm, p.OnPartial
+	if r.openPeers != nil {
+		others, end := r.openPeers(ctx, p.Ref.ContentID)
+		defer end()
+		o.Peers, o.OnPartial = others, p.OnPartial
 	}
 	result, err := c.Pull(registrytoken.WithPurpose(ctx, api.TokenPurpose{Pull: p.Ref.TemplateID}), o)
 	r.pulledBytes.Add(result.TransferredBytes)

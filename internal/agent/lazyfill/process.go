@@ -147,14 +147,14 @@ func (p *process) fill(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	swarm, leave, err := p.joinSwarm(ctx)
+	others, end, err := p.openPeers(ctx)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer end()
 	follows := p.followsKilled()
 	pull, err := p.open(ctx, client, transfer.LazyOptions{
-		PullOptions: transfer.PullOptions{Peers: swarm, OnPartial: p.partial.Store},
+		PullOptions: transfer.PullOptions{Peers: others, OnPartial: p.partial.Store},
 		HoldRest:    p.order.BootTime > 0 && !follows,
 	})
 	if err != nil {
@@ -276,8 +276,8 @@ func (p *process) registry() (*transfer.Client, error) {
 	})
 }
 
-// joinSwarm joins the other nodes that have, or pull, the version; nil: none is used.
-func (p *process) joinSwarm(ctx context.Context) (transfer.Peers, func(), error) {
+// openPeers finds the other nodes that have, or pull, the version; nil: none is used.
+func (p *process) openPeers(ctx context.Context) (transfer.Peers, func(), error) {
 	if p.order.PeerFile == "" {
 		return nil, func() {}, nil
 	}
@@ -285,7 +285,7 @@ func (p *process) joinSwarm(ctx context.Context) (transfer.Peers, func(), error)
 	if err != nil {
 		return nil, nil, err
 	}
-	swarm := peers.Join(ctx, peers.SwarmOptions{
+	others := peers.OpenReader(ctx, peers.ReaderOptions{
 		NodeID: p.order.NodeID, ContentID: p.order.ContentID, Identity: identity, Excluded: &p.excluded,
 		Sources: func(ctx context.Context) ([]api.Peer, error) {
 			p.awaitSources(ctx)
@@ -296,7 +296,7 @@ func (p *process) joinSwarm(ctx context.Context) (transfer.Peers, func(), error)
 		},
 		Logger: p.log,
 	})
-	return swarm, swarm.Leave, nil
+	return others, others.Close, nil
 }
 
 // awaitSources waits a little until the agent has named other nodes for the first time.

@@ -13,8 +13,8 @@ import (
 
 // BenchmarkFind looks for a part of a disk of 60 GB that none of 8 nodes has, all of which pull it.
 func BenchmarkFind(b *testing.B) {
-	s := &Swarm{
-		opts: SwarmOptions{NodeID: "own", Excluded: &Exclusions{}}, hash: hashOf("own"), peers: map[string]*peer{},
+	s := &Reader{
+		opts: ReaderOptions{NodeID: "own", Excluded: &Exclusions{}}, hash: hashOf("own"), peers: map[string]*peer{},
 	}
 	const units = 60_000
 	for i := range 8 {

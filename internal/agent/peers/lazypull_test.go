@@ -21,16 +21,16 @@ import (
 
 // fillLazily pulls the version for a node while a reader reads some parts of the disk, and compares both.
 func (w *world) fillLazily(ctx context.Context, n *node) (result transfer.PullResult, err error) {
-	swarm := peers.Join(ctx, peers.SwarmOptions{
+	others := peers.OpenReader(ctx, peers.ReaderOptions{
 		NodeID: n.id, ContentID: w.ref.ContentID, Identity: n.identity, Excluded: n.excluded,
 		Logger:  slog.New(slog.DiscardHandler),
 		Sources: func(context.Context) ([]api.Peer, error) { return w.peersOf(n, w.ref.ContentID), nil },
 	})
-	defer swarm.Leave()
+	defer others.Close()
 	dir := w.t.TempDir()
 	pull, err := w.client.OpenLazyPull(ctx, transfer.LazyOptions{
 		MinBytes: 1, PullOptions: transfer.PullOptions{
-			Ref: transfer.VersionRef{ID: w.ref.TemplateID, Tag: w.ref.Tag}, Dir: dir, Peers: swarm,
+			Ref: transfer.VersionRef{ID: w.ref.TemplateID, Tag: w.ref.Tag}, Dir: dir, Peers: others,
 			OnPartial: n.partial.Store,
 		},
 	})

@@ -163,13 +163,13 @@ func (w *world) addNode(wrap func(peers.Provider) peers.Provider, rate int64) *n
 	n.source = cache.NewRegistry(transfer.Options{}, nil)
 	n.source.UsePeers(func(ctx context.Context, contentID string) (transfer.Peers, func()) {
 		n.pulling.Store(true)
-		s := peers.Join(ctx, peers.SwarmOptions{
+		s := peers.OpenReader(ctx, peers.ReaderOptions{
 			NodeID: n.id, ContentID: contentID, Identity: n.identity, Excluded: n.excluded,
 			Logger: slog.New(slog.DiscardHandler), Sources: func(context.Context) ([]api.Peer, error) {
 				return w.peersOf(n, contentID), nil
 			},
 		})
-		return s, s.Leave
+		return s, s.Close
 	})
 	dir := w.t.TempDir()
 	if n.cache, err = cache.Open(cache.Options{Dir: dir, Source: n.source}); err != nil {

@@ -221,7 +221,7 @@ func (n *Node) openParts(ctx context.Context, o NodeOptions, identity datadir.Id
 		if err := n.peers.serve(o, templates, followed); err != nil {
 			return none, err
 		}
-		source.UsePeers(n.join)
+		source.UsePeers(n.readPeers)
 		peerInfo = n.peers.info(source)
 	}
 	records, err := journal.Open(o.DataDir.JournalDir(),

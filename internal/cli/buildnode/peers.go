@@ -98,14 +98,14 @@ func (p *peerNode) sources(ctx context.Context, contentID string, excluded []str
 	return p.client.Peers(ctx, p.nodeID, contentID, p.excluded.List(time.Now()))
 }
 
-// join is a cache.JoinSwarm.
-func (n *Node) join(ctx context.Context, contentID string) (transfer.Peers, func()) {
+// readPeers is a cache.OpenPeers.
+func (n *Node) readPeers(ctx context.Context, contentID string) (transfer.Peers, func()) {
 	p := n.peers
-	swarm := peers.Join(ctx, peers.SwarmOptions{
+	others := peers.OpenReader(ctx, peers.ReaderOptions{
 		NodeID: p.nodeID, ContentID: contentID, Identity: p.identity, Excluded: p.excluded, Logger: n.log,
 		Sources: func(ctx context.Context) ([]api.Peer, error) { return p.sources(ctx, contentID, nil) },
 	})
-	return swarm, swarm.Leave
+	return others, others.Close
 }
 
 // info describes to the controller where other nodes read versions.

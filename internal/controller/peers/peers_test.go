@@ -72,7 +72,7 @@ func TestFor(t *testing.T) {
 	offline := addNode(t, db, "8", ":8093", site, content).Clone()
 	offline.State = farm.NodeOffline
 	recordtest.Commit(t, db, store.Put(db.Tables.Nodes, "8", offline, store.Any))
-	ask := func(node *farm.Node, excluded ...string) []api.Peer {
+	request := func(node *farm.Node, excluded ...string) []api.Peer {
 		t.Helper()
 		got, err := p.For(t.Context(), node, content, excluded)
 		if err != nil {
@@ -80,7 +80,7 @@ func TestFor(t *testing.T) {
 		}
 		return got.Peers
 	}
-	list := ask(reader)
+	list := request(reader)
 	if got := idsOf(list, false); !slices.Equal(got, []string{"3", "4"}) || len(list) != 2 {
 		t.Fatalf("complete ones are %v of %+v", got, list)
 	}
@@ -92,14 +92,14 @@ func TestFor(t *testing.T) {
 			t.Errorf("%+v: %v", peer, err)
 		}
 	}
-	if got := idsOf(ask(second, "3"), true); !slices.Equal(got, []string{"1"}) {
+	if got := idsOf(request(second, "3"), true); !slices.Equal(got, []string{"1"}) {
 		t.Errorf("pulling are %v", got)
 	}
-	if got := idsOf(ask(second, "3"), false); !slices.Equal(got, []string{"4"}) {
+	if got := idsOf(request(second, "3"), false); !slices.Equal(got, []string{"4"}) {
 		t.Errorf("without an excluded one: %v", got)
 	}
 	now = now.Add(10 * time.Minute)
-	if got := idsOf(ask(second), true); got != nil {
+	if got := idsOf(request(second), true); got != nil {
 		t.Errorf("nodes that ended long ago: %v", got)
 	}
 	refused = "1"
@@ -111,7 +111,7 @@ func TestFor(t *testing.T) {
 	}
 	times := map[string]int{}
 	for range 20 {
-		list := ask(second)
+		list := request(second)
 		if len(list) != 4 {
 			t.Fatalf("%d peers", len(list))
 		}
@@ -153,7 +153,7 @@ func TestReports(t *testing.T) {
 	stranger := addNode(t, db, "s", ":8093", []string{"elsewhere"})
 	addNode(t, db, "liar", ":8093", site, content)
 	addNode(t, db, "good", ":8093", site, content)
-	ask := func(node *farm.Node, excluded ...string) []string {
+	request := func(node *farm.Node, excluded ...string) []string {
 		t.Helper()
 		got, err := p.For(t.Context(), node, content, excluded)
 		if err != nil {
@@ -169,14 +169,14 @@ func TestReports(t *testing.T) {
 		}
 	}
 	for range 3 {
-		expect("the node that reports it", ask(readers[0], "liar"), one)
+		expect("the node that reports it", request(readers[0], "liar"), one)
 	}
-	expect("another node", ask(readers[1]), both)
-	ask(stranger, "liar", "good")
-	ask(readers[0], "liar", "r1", "unknown")
-	expect("another node, after reports that do not count", ask(readers[2]), both)
-	expect("the second node that reports it", ask(readers[1], "liar"), one)
-	expect("another node, after two reports", ask(readers[2]), one)
+	expect("another node", request(readers[1]), both)
+	request(stranger, "liar", "good")
+	request(readers[0], "liar", "r1", "unknown")
+	expect("another node, after reports that do not count", request(readers[2]), both)
+	expect("the second node that reports it", request(readers[1], "liar"), one)
+	expect("another node, after two reports", request(readers[2]), one)
 	if n, excluded := p.Reported("liar"); n != 2 || !excluded {
 		t.Errorf("%d reports, excluded %v", n, excluded)
 	}
@@ -189,7 +189,7 @@ func TestReports(t *testing.T) {
 	}
 	expect("events", got, []string{"r1 1 false", "r2 2 true"})
 	now = now.Add(12 * time.Minute)
-	expect("later", ask(readers[2]), both)
+	expect("later", request(readers[2]), both)
 	if n, excluded := p.Reported("liar"); n != 0 || excluded {
 		t.Errorf("later: %d reports, excluded %v", n, excluded)
 	}

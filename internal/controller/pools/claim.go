@@ -39,9 +39,8 @@ var fixed = []struct {
 	{"name_template", func(o farm.StartOptions, _ farm.TemplateRef) bool { return o.NameTemplate != "" }},
 }
 
-// Claim gives standbys to as many of the instances of a start as there are. It replaces these by the instances that
-// the standbys become, and notes the pool in the others. The result is for the creation; release ends the claim of
-// this process, when it is written or not.
+// Claim replaces instances of a start by those that standbys become, as many as there are standbys, and notes the pool
+// in the others. The result is for the creation; release ends the claim of this process, when it is written or not.
 func (s *Pools) Claim(instances []*farm.Instance) (standbys map[string]placement.Standby, release func()) {
 	release = func() {}
 	pool := s.poolFor(instances[0])

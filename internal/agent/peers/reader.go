@@ -47,8 +47,8 @@ const (
 
 var errBusy = errors.New("the peer is busy")
 
-// SwarmOptions describe the pull of a version. All fields are set.
-type SwarmOptions struct {
+// ReaderOptions describe the pull of a version. All fields are set.
+type ReaderOptions struct {
 	NodeID    string // of this node
 	ContentID string
 	Identity  *Identity
@@ -58,9 +58,9 @@ type SwarmOptions struct {
 	Logger   *slog.Logger
 }
 
-// Swarm is the other nodes that have, or pull, one version.
-type Swarm struct {
-	opts SwarmOptions
+// Reader reads one version from the other nodes that have, or pull, it.
+type Reader struct {
+	opts ReaderOptions
 	hash uint64 // of this node
 	end  context.CancelFunc
 	work sync.WaitGroup
@@ -70,9 +70,9 @@ type Swarm struct {
 	list  []*peer // the same, in any order
 }
 
-var _ transfer.Peers = (*Swarm)(nil)
+var _ transfer.Peers = (*Reader)(nil)
 
-// peer is a node that the controller has named. The Swarm's mu guards the fields behind source.
+// peer is a node that the controller has named. The Reader's mu guards the fields behind source.
 type peer struct {
 	http *http.Client
 	hash uint64 // of its ID
@@ -87,9 +87,9 @@ type peer struct {
 	inFlight int
 }
 
-// Join finds the peers of a version, and follows what they have until Leave.
-func Join(ctx context.Context, o SwarmOptions) *Swarm {
-	s := &Swarm{opts: o, hash: hashOf(o.NodeID), peers: map[string]*peer{}}
+// OpenReader finds the peers of a version, and follows what they have until Close.
+func OpenReader(ctx context.Context, o ReaderOptions) *Reader {
+	s := &Reader{opts: o, hash: hashOf(o.NodeID), peers: map[string]*peer{}}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	s.end = end
 	first := make(chan struct{})
@@ -102,8 +102,8 @@ func Join(ctx context.Context, o SwarmOptions) *Swarm {
 	return s
 }
 
-// Leave ends all requests.
-func (s *Swarm) Leave() {
+// Close ends all requests. It is called once.
+func (s *Reader) Close() {
 	s.end()
 	s.work.Wait()
 	s.mu.Lock()
@@ -114,7 +114,7 @@ func (s *Swarm) Leave() {
 }
 
 // follow requests the peers again and again. first is closed when the first ones have answered what they have.
-func (s *Swarm) follow(ctx context.Context, first chan struct{}) {
+func (s *Reader) follow(ctx context.Context, first chan struct{}) {
 	for wait := retry.New(sourcesFirst, sourcesMost); ; {
 		sources, err := s.opts.Sources(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -135,7 +135,7 @@ func (s *Swarm) follow(ctx context.Context, first chan struct{}) {
 }
 
 // awaitKnown waits a little until each peer has answered.
-func (s *Swarm) awaitKnown(ctx context.Context) {
+func (s *Reader) awaitKnown(ctx context.Context) {
 	for end := time.Now().Add(firstAnswer); time.Now().Before(end); {
 		s.mu.Lock()
 		waiting := false
@@ -150,7 +150,7 @@ func (s *Swarm) awaitKnown(ctx context.Context) {
 }
 
 // setSources takes over the peers that the controller names. Those that it no longer names are not used any more.
-func (s *Swarm) setSources(ctx context.Context, sources []api.Peer) {
+func (s *Reader) setSources(ctx context.Context, sources []api.Peer) {
 	named := map[string]bool{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +200,7 @@ func newClient(identity *Identity, key string) *http.Client {
 }
 
 // followPeer asks a peer what it has, again and again.
-func (s *Swarm) followPeer(ctx context.Context, p *peer) {
+func (s *Reader) followPeer(ctx context.Context, p *peer) {
 	for {
 		limited, cancel := context.WithTimeout(ctx, 2*stallTimeout)
 		holding, err := s.requestHolding(limited, p)
@@ -233,7 +233,7 @@ func (s *Swarm) followPeer(ctx context.Context, p *peer) {
 }
 
 // requestHolding asks a peer what it has.
-func (s *Swarm) requestHolding(ctx context.Context, p *peer) (h transfer.Holding, err error) {
+func (s *Reader) requestHolding(ctx context.Context, p *peer) (h transfer.Holding, err error) {
 	resp, err := s.request(ctx, p, http.MethodGet, "", nil)
 	if err != nil {
 		return h, err
@@ -247,7 +247,7 @@ func (s *Swarm) requestHolding(ctx context.Context, p *peer) (h transfer.Holding
 }
 
 // request sends a request; a response has the status 200.
-func (s *Swarm) request(ctx context.Context, p *peer, method, path string, body []byte) (*http.Response, error) {
+func (s *Reader) request(ctx context.Context, p *peer, method, path string, body []byte) (*http.Response, error) {
 	s.mu.Lock()
 	source := p.source
 	s.mu.Unlock()
@@ -276,7 +276,7 @@ func (s *Swarm) request(ctx context.Context, p *peer, method, path string, body 
 }
 
 // findLocked reports whether a peer has a range of a file.
-func (s *Swarm) findLocked(p *peer, file string, off, end int64, now time.Time) peerqueue.Availability {
+func (s *Reader) findLocked(p *peer, file string, off, end int64, now time.Time) peerqueue.Availability {
 	switch {
 	case !p.known || now.Before(p.notUntil) || !p.holding.Has(file, off, end) ||
 		s.opts.Excluded.Has(p.source.NodeID, now):
@@ -288,7 +288,7 @@ func (s *Swarm) findLocked(p *peer, file string, off, end int64, now time.Time) 
 }
 
 // Find implements transfer.Peers.
-func (s *Swarm) Find(file string, off, end int64) (best peerqueue.Availability) {
+func (s *Reader) Find(file string, off, end int64) (best peerqueue.Availability) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -302,7 +302,7 @@ func (s *Swarm) Find(file string, off, end int64) (best peerqueue.Availability) 
 
 // Owns implements transfer.Peers: of the nodes that pull the version, the one with the highest hash owns a part. All of
 // them that know each other find the same one.
-func (s *Swarm) Owns(file string, off int64) bool {
+func (s *Reader) Owns(file string, off int64) bool {
 	part := mix(hashOf(file) + uint64(off/ownUnit))
 	own := mix(s.hash ^ part)
 	s.mu.Lock()
@@ -332,7 +332,7 @@ func mix(x uint64) uint64 {
 }
 
 // Read implements transfer.Peers.
-func (s *Swarm) Read(
+func (s *Reader) Read(
 	ctx context.Context, file string, runs []blob.Run, b []byte, check func([]byte) error,
 ) error {
 	p := s.choose(file, runs)
@@ -383,7 +383,7 @@ func (p *peer) pause(d time.Duration) {
 }
 
 // choose chooses the least used of the peers that have ranges of a file; nil: none has.
-func (s *Swarm) choose(file string, runs []blob.Run) (chosen *peer) {
+func (s *Reader) choose(file string, runs []blob.Run) (chosen *peer) {
 	off, end := runs[0].Off, runs[len(runs)-1].Off+runs[len(runs)-1].Len
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -407,7 +407,7 @@ func (s *Swarm) choose(file string, runs []blob.Run) (chosen *peer) {
 }
 
 // readFrom reads ranges from a peer. It ends when no byte comes for stallTimeout.
-func (s *Swarm) readFrom(ctx context.Context, p *peer, file string, runs []blob.Run, b []byte) error {
+func (s *Reader) readFrom(ctx context.Context, p *peer, file string, runs []blob.Run, b []byte) error {
 	in := readRequest{File: file}
 	for _, r := range runs {
 		in.Runs = append(in.Runs, [2]int64{r.Off, r.Len})
