@@ -66,7 +66,8 @@ var sentences = map[farm.EventName]sentence{
 	},
 	farm.EventPeerExcluded: {
 		"shield", "bad", "{node} sent wrong bytes of a version to {reader}",
-		"{count} nodes sent wrong bytes of versions", []string{"reader"},
+		"{count} nodes sent wrong bytes of versions",
+		[]string{"reader"},
 	},
 	farm.EventNodeOffline:    {"wifi", "bad", "{node} went offline", "{count} nodes went offline", nil},
 	farm.EventNodeUnhealthy:  {"alert", "bad", "{node} became unhealthy", "{count} nodes became unhealthy", nil},
