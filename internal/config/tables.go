@@ -38,6 +38,7 @@ const (
 	Placement             = "SVC_PLACEMENT"
 	LocalityWait          = "SVC_LOCALITY_WAIT"
 	LocalitySize          = "SVC_LOCALITY_SIZE"
+	DiskAlarm             = "SVC_DISK_ALARM"
 	DistributeAtOnce      = "SVC_DISTRIBUTE_AT_ONCE" // the name of the setting (glossary:allow)
 	EventLogging          = "SVC_ENABLE_EVENT_LOGGING"
 	EventLogURL           = "SVC_EVENT_LOG_URL"
@@ -204,6 +205,11 @@ var ControllerTable = slices.Concat(Table{
 	{
 		Key: LocalitySize, Flag: "locality-size", Default: "4GB", Kind: Size,
 		Help: "minimum size of a pull for which instances wait for a node with the version cached",
+	},
+	{
+		Key: DiskAlarm, Flag: "disk-alarm", Default: "10GiB", Kind: Size,
+		Help: "free space below which a disk of the controller, the registry or a node raises an alarm, if it is " +
+			"less than 20 % of the disk; 0B: no alarms",
 	},
 	{
 		Key: DistributeAtOnce, Flag: "distribute-at-once", Default: "32", Kind: Int, Check: intAtLeast(1),

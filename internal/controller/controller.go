@@ -67,6 +67,7 @@ type Options struct {
 	StartTimeout    time.Duration // of a VM's start, without the pull
 	PullTimeout     time.Duration // how long a pull may make no progress
 	PushTimeout     time.Duration // how long a push may make no progress
+	DiskAlarm       int64         // bytes free below which a disk may be low: see alarms.DiskLow
 	UnknownReports  int           // full reports after which an orphaned VM is removed
 	UnknownAge      time.Duration // and the minimum time since it was first reported
 	OrderResend     time.Duration // after which an order that was not acknowledged is sent again

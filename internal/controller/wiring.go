@@ -190,7 +190,7 @@ func poolOptions(c *Controller) pools.Options {
 
 // newAlarms returns the alarms of all parts.
 func newAlarms(c *Controller) *alarms.Alarms {
-	disks := alarms.NewDisks(c.db, c.opts.Registry)
+	disks := alarms.NewDisks(c.db, c.opts.Registry, c.opts.DiskAlarm)
 	queue := alarms.NewQueue(func() (int, time.Duration) {
 		now := c.Usage.Now()
 		return now.Queue, now.Oldest

@@ -252,6 +252,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 		Registry: shelf, RegistryAddress: address,
 		PushRegistry: strings.TrimSuffix(s.settings.String(config.PushRegistry), "/"),
 		VMNamePrefix: s.settings.String(config.VMNamePrefix),
+		DiskAlarm:    s.settings.Size(config.DiskAlarm),
 		Scheduler: sched.Options{
 			BinPack:      s.settings.String(config.Placement) == "fit",
 			LocalityWait: s.settings.Duration(config.LocalityWait), LocalityBytes: s.settings.Size(config.LocalitySize),

@@ -30,7 +30,7 @@ func (s *ControllerService) diskAlarms() (list []api.Alarm) {
 			Action: "Free space on the disk of " + config.DataDir + "; writes resume automatically.",
 		})
 	}
-	if free, total := s.dataDisk(); alarms.DiskLow(free, total) {
+	if free, total := s.dataDisk(); alarms.DiskLow(free, total, s.settings.Size(config.DiskAlarm)) {
 		list = append(list, api.Alarm{
 			Name: api.AlarmDataDisk, Message: "The disk of the controller's data directory is filling up: " +
 				alarms.DiskText(free, total),

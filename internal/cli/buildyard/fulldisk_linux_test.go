@@ -34,7 +34,8 @@ func TestFullDataDisk(t *testing.T) {
 		t.Skipf("no small file system can be mounted here: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(data, unix.MNT_DETACH) })
-	s, stop := startUp(t, dir)
+	s, stop := runController(t, &ControllerService{Stderr: io.Discard, WithRegistry: true}, dir,
+		map[string]string{"disk-alarm": "10GiB"})
 	defer stop()
 	client := &apiClient{base: s.URL()}
 	group := func(name string) error {
@@ -93,7 +94,8 @@ func TestFullDataDisk(t *testing.T) {
 // and the command that restores the newest complete backup.
 func TestDamagedStoreNamesItsRemedy(t *testing.T) {
 	dir, backups := t.TempDir(), t.TempDir()
-	s, stop := startUp(t, dir)
+	s, stop := runController(t, &ControllerService{Stderr: io.Discard, WithRegistry: true}, dir,
+		map[string]string{"disk-alarm": "10GiB"})
 	newest := filepath.Join(backups, "buildyard-20260102T000000Z.backup")
 	stream, _, err := s.store.Snapshot(t.Context())
 	if err == nil {

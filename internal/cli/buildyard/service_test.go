@@ -43,6 +43,7 @@ func runController(
 	settings := map[string]string{
 		"listen-addr": "127.0.0.1:0", "registry-listen-address": "127.0.0.1:0", "data-dir": filepath.Join(dir, "c"),
 		"registry-base-path": filepath.Join(dir, "r"), "log-level": "error", "local-listen-addr": "127.0.0.1:0",
+		"disk-alarm": "0B", // the disk of the tests may be nearly full
 	}
 	maps.Copy(settings, more)
 	for flag, value := range settings {

@@ -37,7 +37,7 @@ func noGroups() []NodelessGroup { return nil }
 
 // run starts the alarms of sources and disks, until the test ends.
 func run(t *testing.T, db record.DB, registry *fakeRegistry, sources ...Source) *Alarms {
-	disks := NewDisks(db, registry)
+	disks := NewDisks(db, registry, 10<<30)
 	queue := NewQueue(func() (int, time.Duration) { return 0, 0 }, noGroups)
 	a := New(db, Options{Disks: disks, Queue: queue, Sources: append(sources, disks.Alarms)})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -96,7 +96,7 @@ func TestDiskLow(t *testing.T) {
 		{10<<30 - 1, 100 << 30, true},
 		{10 << 30, 100 << 30, false},
 	} {
-		if got := DiskLow(c.free, c.total); got != c.want {
+		if got := DiskLow(c.free, c.total, 10<<30); got != c.want {
 			t.Errorf("%d of %d free is low: %t", c.free, c.total, got)
 		}
 	}
@@ -266,7 +266,8 @@ func TestAlarmEvents(t *testing.T) {
 			registry := &fakeRegistry{}
 			registry.disk.Store(&api.DiskInfo{})
 			a := New(db, Options{
-				Disks: NewDisks(db, registry), Queue: NewQueue(func() (int, time.Duration) { return 0, 0 }, noGroups),
+				Disks:   NewDisks(db, registry, 10<<30),
+				Queue:   NewQueue(func() (int, time.Duration) { return 0, 0 }, noGroups),
 				Sources: []Source{source}, WithEvent: log.with,
 			})
 			ctx, cancel := context.WithCancel(t.Context())

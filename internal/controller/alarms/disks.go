@@ -16,9 +16,8 @@ import (
 
 const (
 	registryTimeout = 5 * time.Second
-	lowBytes        = 10 << 30 // more free space than this is enough on a disk of any size
-	maxNodes        = 10       // that have an alarm each
-	maxFailures     = 3        // checks of the registry in a row after which it counts as unreachable
+	maxNodes        = 10 // that have an alarm each
+	maxFailures     = 3  // checks of the registry in a row after which it counts as unreachable
 )
 
 // Registry is the part of a registry that this package uses.
@@ -32,6 +31,7 @@ type Registry interface {
 type Disks struct {
 	db       record.DB
 	registry Registry
+	limit    int64 // see DiskLow
 
 	failures int       // successive checks that could not reach the registry; only check uses it
 	failing  time.Time // since when
@@ -40,9 +40,9 @@ type Disks struct {
 	list []api.Alarm // of the last check
 }
 
-// NewDisks returns the check of the disks.
-func NewDisks(db record.DB, registry Registry) *Disks {
-	return &Disks{db: db, registry: registry}
+// NewDisks returns the check of the disks, with the limit of DiskLow.
+func NewDisks(db record.DB, registry Registry, limit int64) *Disks {
+	return &Disks{db: db, registry: registry, limit: limit}
 }
 
 // Alarms is the Source with the alarms of the last check.
@@ -60,8 +60,9 @@ func (d *Disks) check(ctx context.Context) {
 }
 
 // DiskLow reports whether free space is so short that an operator has to act. On a disk of any size
-// that is before the store refuses changes, which it does below an eighth of a small one.
-func DiskLow(free, total int64) bool { return total > 0 && free < total/5 && free < lowBytes }
+// that is before the store refuses changes, which it does below an eighth of a small one. More bytes
+// free than limit are enough on a disk of any size.
+func DiskLow(free, total, limit int64) bool { return total > 0 && free < total/5 && free < limit }
 
 // DiskText returns "1.5 GiB of 20 GiB free".
 func DiskText(free, total int64) string {
@@ -77,7 +78,7 @@ func (d *Disks) ofRegistry(ctx context.Context) []api.Alarm {
 		return d.unreachable()
 	}
 	d.failures = 0
-	if !DiskLow(disk.Free, disk.Total) {
+	if !DiskLow(disk.Free, disk.Total, d.limit) {
 		return nil
 	}
 	return []api.Alarm{{
@@ -106,7 +107,7 @@ func (d *Disks) unreachable() []api.Alarm {
 func (d *Disks) ofNodes() (list []api.Alarm) {
 	var low []*farm.NodeInfo
 	for _, info := range d.db.Tables.Infos.All() {
-		if DiskLow(info.FreeDisk, info.DiskSize) {
+		if DiskLow(info.FreeDisk, info.DiskSize, d.limit) {
 			low = append(low, info)
 		}
 	}
