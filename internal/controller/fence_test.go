@@ -124,16 +124,18 @@ func TestReconcilerIsFenced(t *testing.T) {
 		c.stop()
 		c.start(Options{NodeTimeout: time.Hour})
 		late := c.formerTerm()
-		r := reconcile.New(c.db, late, c.reconcileOptions(late))
+		db := c.db // two minutes ahead: the controller, which is elected again, must not find anything due
+		db.Now = func() time.Time { return c.now().Add(2 * time.Minute) }
+		r := reconcile.New(db, late, c.reconcileOptions(late))
 		outlived, _, _ := c.tables.Instances.Get(id)
 		outlived = outlived.Clone()
-		outlived.Expires = c.now().Add(-time.Second)
+		outlived.Expires = c.now().Add(time.Minute)
 		put(c, c.tables.Instances, id, outlived)
 		if _, err := r.CheckInstance(t.Context(), id); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("an instance at the end of its life: %v", err)
 		}
 		node, _, _ := c.tables.Nodes.Get(a.id)
-		states := nodes.NewStateReconciler(c.db, late, nodes.StateOptions{
+		states := nodes.NewStateReconciler(db, late, nodes.StateOptions{
 			LastContact: func(string) time.Time { return time.Time{} }, Since: func(t time.Time) time.Time { return t },
 			MarkLost: (*farm.Instance).AfterNodeLost,
 		})
