@@ -39,7 +39,7 @@ var how = struct{ pull, bytes, apply, memory string }{
 func rows(pairs int) []row.Row {
 	return []row.Row{
 		{
-			Name: rowPull, What: "full pull : 4-range copy of the stored bytes", Unit: "x", Target: 1.3, Digits: 2,
+			Name: rowPull, What: "full pull : 4-range copy of the stored bytes", Unit: "x", Target: 1.4, Digits: 2,
 			Need: pairs,
 			How: how.pull +
 				"; the layer file is in memory before each; the copy writes each of its ranges in place, 1 MiB at " +
@@ -67,7 +67,7 @@ func rows(pairs int) []row.Row {
 			Digits: 2, Need: pairs, How: how.apply,
 		},
 		{
-			Name: rowPush, What: "full push : cold read of the data bytes (rate)", Unit: "x", Target: 0.2,
+			Name: rowPush, What: "full push : cold read of the data bytes (rate)", Unit: "x", Target: 0.25,
 			AtLeast: true, Digits: 3, Need: pairs,
 			How: "the push of a disk that is not in memory into an empty registry until it is published, by O_DIRECT " +
 				"reads of its data, 4 MiB at a time",
@@ -85,7 +85,7 @@ func rows(pairs int) []row.Row {
 				"processor time of the serving process",
 		},
 		{
-			Name: rowPeerPull, What: "full pull : distribution v3.1.2 and oras-go v2.6.4", Unit: "x", Target: 0.8,
+			Name: rowPeerPull, What: "full pull : distribution v3.1.2 and oras-go v2.6.4", Unit: "x", Target: 1,
 			Digits: 2, Need: pairs,
 			How: "the same disk as zstd layers of 512 MiB, pulled with 4 requests at a time and synced, not " +
 				"decompressed",
