@@ -21,8 +21,9 @@ import (
 // fillVerb is the command that the agent starts for each version that is pulled while VMs use it.
 const fillVerb = "fill"
 
-// fillCommand is hidden: only the agent uses it.
-func fillCommand(g *globals) *cobra.Command {
+// FillCommand returns the hidden command that an agent starts. Every program that runs an agent has it. logLevel is
+// read when the command runs.
+func FillCommand(logLevel *string) *cobra.Command {
 	return &cobra.Command{
 		Use:    fillVerb + " <directory>",
 		Short:  "Pull a version while VMs read its disks",
@@ -30,7 +31,7 @@ func fillCommand(g *globals) *cobra.Command {
 		Args:   cobra.ExactArgs(1),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			log, err := obs.Logger(cmd.ErrOrStderr(), g.logLevel, "fill")
+			log, err := obs.Logger(cmd.ErrOrStderr(), *logLevel, "fill")
 			if err != nil {
 				return cli.Usage(err)
 			}

@@ -61,7 +61,7 @@ Exit codes: 0 success, 1 failure, 2 usage error.`,
 	root.AddCommand(
 		joinCommand(g), disjoinCommand(g), runCommand(g), statusCommand(g), doctorCommand(g),
 		supportBundleCommand(g), simCommand(g), loadCommand(g), vmCommand(g), registryCommand(g), usbCommand(g),
-		forwardCommand(g), fillCommand(g), serviceCommand(g),
+		forwardCommand(g), FillCommand(&g.logLevel), serviceCommand(g),
 		cli.VersionCommand("buildnode", g.Out),
 	)
 	cli.AcceptOldFlags(root, oldFlags)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/diskfile"
@@ -45,8 +46,8 @@ func demoCommand(streams Streams) *cobra.Command {
 		Long: `demo runs a complete cloud on this machine: it starts controller and registry, joins this machine as a
 node, pushes a guest as template demo:v1, starts an instance that runs a script, prints the script's
 output and how to reach the VM, saves the running VM as demo:v2, starts that version, verifies its
-memory and disk, and terminates it. Then it keeps running until it is interrupted, unless --once is
-set.
+memory and disk, and terminates it. A second node then starts demo:v1 before it has pulled all of it
+(not with the driver sim). Then the cloud keeps running until it is interrupted, unless --once is set.
 
 From a checkout, "make demo" builds the guest and runs this command.`,
 		Example: `  buildyard demo --guest demo.qcow2 --user demo --password secret
@@ -69,7 +70,8 @@ From a checkout, "make demo" builds the guest and runs this command.`,
 type demo struct {
 	DemoOptions
 	service          *ControllerService
-	node             *buildnode.Node
+	nodes            []*buildnode.Node // of this machine: what they run ends with the demo
+	stopNodes        []func() error
 	nodeLog          nodeLog
 	controllerClient *client.Controller
 	templateID       string
@@ -140,19 +142,32 @@ func freeAddr(ctx context.Context, want string) string {
 	return want
 }
 
-func (d *demo) awaitNode(ctx context.Context) error {
-	var nodes []api.Node
-	err := d.pollUntil(ctx, 30*time.Second, "the node to join", func() (ok bool, err error) {
-		nodes, err = d.controllerClient.Nodes(ctx, client.ListOptions{})
-		return len(nodes) == 1 && nodes[0].State == "Active" && nodes[0].AnkaVersion.Product != "", err
-	})
+// joinNode joins this machine as the demo's node.
+func (d *demo) joinNode(ctx context.Context) error {
+	if err := d.startNode(ctx, "", cache.LazyOff); err != nil {
+		return err
+	}
+	n, err := d.awaitNode(ctx, "")
 	if err != nil {
 		return err
 	}
-	n := nodes[0]
 	d.printStep("node", "%s joined: %s %s, accelerator %s, %d cores, %d GiB", n.NodeName, n.AnkaVersion.Product,
 		n.AnkaVersion.Version, n.AnkaVersion.Build, n.CPUCount, n.RAM)
 	return nil
+}
+
+// awaitNode waits until the node of a name is there; "": any.
+func (d *demo) awaitNode(ctx context.Context, name string) (node api.Node, err error) {
+	err = d.pollUntil(ctx, 30*time.Second, "the node to join", func() (bool, error) {
+		nodes, err := d.controllerClient.Nodes(ctx, client.ListOptions{})
+		for _, node = range nodes {
+			if (name == "" || node.NodeName == name) && node.State == "Active" && node.AnkaVersion.Product != "" {
+				return true, nil
+			}
+		}
+		return false, err
+	})
+	return node, err
 }
 
 // pushGuest pushes the guest into the registry as template demo, tag v1.
@@ -276,8 +291,8 @@ func (d *demo) awaitEmpty(ctx context.Context) error {
 		if err != nil {
 			return false, err
 		}
-		left, err := d.countVMs(ctx)
-		return len(list) == 0 && left == 0 && !processExists(d.hypervisorPID), err
+		left, err := d.listVMs(ctx)
+		return len(list) == 0 && len(left) == 0 && !processExists(d.hypervisorPID), err
 	})
 }
 

@@ -30,7 +30,7 @@ func (d *demo) startInstance(ctx context.Context) (err error) {
 		d.printStep("instance", "%s is Started (simulated, without a QEMU process)", d.savedRun.InstanceID)
 	} else {
 		d.printStep("instance", "%s is Started: QEMU pid %d, accelerator %s", d.savedRun.InstanceID, d.hypervisorPID,
-			d.node.Host.Accelerator)
+			d.nodes[0].Host.Accelerator)
 	}
 	said, err := d.awaitScript(ctx, d.savedRun.InstanceID)
 	if err != nil {

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// runSteps runs the services and the node around the steps. At the end it stops the instances first, then
-// the node, then the services.
+// runSteps runs the services around the steps. At the end it stops the instances first, then the nodes, then the
+// services.
 func (d *demo) runSteps(ctx context.Context) (err error) {
 	if err := d.openServices(ctx); err != nil {
 		return err
@@ -23,15 +24,10 @@ func (d *demo) runSteps(ctx context.Context) (err error) {
 		return err
 	}
 	d.printStep("services", "controller and portal %s, registry %s", d.service.URL(), d.service.RegistryURL())
-	if d.node, err = d.openNode(context.WithoutCancel(ctx)); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.node.Close()) }()
-	stopNode := startBackground(ctx, d.node.Run)
-	defer func() { err = errors.Join(err, d.stopAll(ctx, stopNode)) }()
+	defer func() { err = errors.Join(err, d.stopAll(ctx)) }()
 	steps := []func(context.Context) error{
-		d.awaitNode, d.pushGuest, d.scanTemplate, d.startInstance, d.saveInstance, d.resumeInstance,
-		d.terminateInstance,
+		d.joinNode, d.pushGuest, d.scanTemplate, d.startInstance, d.saveInstance, d.resumeInstance,
+		d.terminateInstance, d.startBeforePull,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -64,20 +60,22 @@ func startBackground(ctx context.Context, run func(context.Context) error) (stop
 // demoStopTimeout bounds how long the instances may take to end.
 const demoStopTimeout = time.Minute
 
-// stopAll ends every instance, the user's too, and the node. It has a separate time limit, since the
+// stopAll ends every instance, the user's too, and the nodes. It has a separate time limit, since the
 // context of the demo has ended when the user interrupted it. A VM that does not end gracefully is
-// removed by the driver once the node has stopped.
-func (d *demo) stopAll(ctx context.Context, stopNode func() error) error {
+// removed by the driver once its node has stopped.
+func (d *demo) stopAll(ctx context.Context) (err error) {
 	ctx = context.WithoutCancel(ctx)
 	orderly, cancel := context.WithTimeout(ctx, demoStopTimeout)
 	defer cancel()
 	if err := d.terminateInstances(orderly); err != nil {
 		_, _ = fmt.Fprintf(d.Err, "the instances did not end (%v); removing their VMs\n", err)
 	}
-	err := stopNode()
 	sweep, cancel := context.WithTimeout(ctx, demoStopTimeout)
 	defer cancel()
-	return errors.Join(err, d.removeVMs(sweep))
+	for i, node := range d.nodes {
+		err = errors.Join(err, d.stopNodes[i](), removeVMs(sweep, node), node.Close())
+	}
+	return err
 }
 
 // terminateInstances terminates every instance and waits until no VM is left. It lists the instances
@@ -101,8 +99,8 @@ func (d *demo) terminateInstances(ctx context.Context) error {
 				return false, err
 			}
 		}
-		left, err := d.countVMs(ctx)
-		return len(living) == 0 && left == 0, err
+		left, err := d.listVMs(ctx)
+		return len(living) == 0 && len(left) == 0, err
 	})
 }
 
@@ -127,15 +125,15 @@ func instanceCount(n int) string {
 	return fmt.Sprintf("%d instances", n)
 }
 
-// removeVMs removes the remaining VMs of the node whose agent has stopped.
-func (d *demo) removeVMs(ctx context.Context) error {
-	vms, err := d.node.Driver.List(ctx)
+// removeVMs removes the remaining VMs of a node whose agent has stopped.
+func removeVMs(ctx context.Context, node *buildnode.Node) error {
+	vms, err := node.Driver.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list remaining VMs: %w", err)
 	}
 	var errs []error
 	for _, vm := range vms {
-		if err := d.node.Driver.Delete(ctx, vm.ID); err != nil {
+		if err := node.Driver.Delete(ctx, vm.ID); err != nil {
 			errs = append(errs, fmt.Errorf("remove VM %s: %w", vm.ID, err))
 		}
 	}

@@ -11,29 +11,41 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
+	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/obs"
 )
 
-// openNode joins this machine to the demo's cloud, as its one node.
-func (d *demo) openNode(ctx context.Context) (*buildnode.Node, error) {
+// startNode joins this machine to the demo's cloud and runs its agent until stopAll. name is that of the node; "": that
+// of this machine.
+func (d *demo) startNode(ctx context.Context, name string, lazy cache.LazyMode) error {
+	opening := context.WithoutCancel(ctx)
 	log, err := obs.Logger(&d.nodeLog, "info", "node")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	dir, err := datadir.At(filepath.Join(d.DataDir, "node"))
+	dir, err := datadir.At(filepath.Join(d.DataDir, "node"+name))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	_, err = buildnode.Join(ctx, buildnode.JoinOptions{
-		DataDir: dir, ControllerURL: d.service.URL(), Token: d.service.JoinToken(), Host: "127.0.0.1",
+	_, err = buildnode.Join(opening, buildnode.JoinOptions{
+		DataDir: dir, ControllerURL: d.service.URL(), Token: d.service.JoinToken(), Host: "127.0.0.1", Name: name,
 		DiskReserve: "64MB",
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return buildnode.OpenNode(ctx, buildnode.NodeOptions{DataDir: dir, Driver: d.Driver, Logger: log})
+	node, err := buildnode.OpenNode(opening, buildnode.NodeOptions{
+		DataDir: dir, Driver: d.Driver, LazyPull: lazy, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	d.nodes = append(d.nodes, node)
+	d.stopNodes = append(d.stopNodes, startBackground(ctx, node.Run))
+	return nil
 }
 
 // nodeLog receives the node's log. It prints warnings, and reads the pause of the guest from the log
@@ -75,17 +87,23 @@ func (l *nodeLog) savePause() string {
 
 // findHypervisorPID returns the hypervisor process of the one VM that runs.
 func (d *demo) findHypervisorPID(ctx context.Context) (int, error) {
-	vms, err := d.node.Driver.List(ctx)
+	vms, err := d.listVMs(ctx)
 	if err != nil || len(vms) == 0 {
 		return 0, err
 	}
 	return vms[0].PID, nil
 }
 
-// countVMs counts the VMs of the node.
-func (d *demo) countVMs(ctx context.Context) (int, error) {
-	vms, err := d.node.Driver.List(ctx)
-	return len(vms), err
+// listVMs returns the VMs of all nodes.
+func (d *demo) listVMs(ctx context.Context) (list []hv.VM, err error) {
+	for _, node := range d.nodes {
+		vms, err := node.Driver.List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, vms...)
+	}
+	return list, nil
 }
 
 // demoTemplate describes the guest as a template.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/cli/cloud"
 	"github.com/buildyard/buildyard/internal/cli/diagnose"
 	"github.com/buildyard/buildyard/internal/cli/mirrorcommand"
@@ -62,7 +63,8 @@ response. "buildyard completion bash" (zsh, fish) enables shell completion of ID
 	node.AddCommand(cloud.NodeCommands(io)...)
 	root.AddCommand(initCommand(io), upCommand(io), controllerCommand(io), registryCommand(io), node, backupCommand(io),
 		storecommand.RestoreCommand(io), storecommand.Command(io, backupCommand(io)), demoCommand(io),
-		licenseCommand(io), packageCommand(io), cli.VersionCommand("buildyard", io.Out))
+		licenseCommand(io), packageCommand(io), buildnode.FillCommand(new("warn")),
+		cli.VersionCommand("buildyard", io.Out))
 	root.AddCommand(cloud.Commands(io)...)
 	root.AddCommand(diagnose.Commands(io)...)
 	root.AddCommand(releases.Commands(io, controllerAddress)...)
