@@ -183,14 +183,20 @@ func useNoScript(p *page) error {
 	)...)
 }
 
+// observeNewRow keeps the animation of a row that has just appeared: the next change of the row ends it.
+const observeNewRow = `(new MutationObserver(() => {
+	const cell = document.querySelector("tr.new td");
+	if (cell) window.newRow = getComputedStyle(cell).animationName;
+}).observe(document.body, {subtree: true, childList: true, attributes: true, attributeFilter: ["class"]}), true)`
+
 func moveNothing(p *page) error {
 	name := p.name()
 	if _, err := p.start(p, name, 1); err != nil {
 		return err
 	}
 	return steps(
-		p.still, p.to("/instances?q=name:"+name+"*"), p.live(),
-		func() error { _, err := p.start(p, name+"-late", 1); return err }, p.there("tr.new"),
+		p.still, p.to("/instances?q=name:"+name+"*"), p.live(), p.holds(observeNewRow),
+		func() error { _, err := p.start(p, name+"-late", 1); return err }, p.holds(`window.newRow === "none"`),
 		p.holds(
 			`[...document.querySelectorAll("*")].every(e => { const s = getComputedStyle(e); return s.animationName === "none" && s.transitionDuration.split(", ").every(d => d === "0s"); })`),
 		p.holds("document.getAnimations().length === 0"), p.picture("list"),
