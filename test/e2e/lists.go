@@ -48,7 +48,12 @@ func chooseColumns(p *page) error {
 		if p.hasNoMenus() {
 			return p.to(list + "&cols=" + address)
 		}
-		return func() error { return steps(option(a), option(b), p.click("main form.pop button.apply")) }
+		return func() error {
+			// A refresh leaves the menu open, with what was chosen in it.
+			return steps(option(a), p.refresh, p.holds(fmt.Sprintf(
+				`((e) => e.checked !== e.defaultChecked && e.checkVisibility())(document.querySelector('main form.pop input[value="%s"]'))`,
+				a)), option(b), p.click("main form.pop button.apply"))
+		}
 	}
 	row := "#i-" + ids[0]
 	id := fmt.Sprintf(`[...document.querySelectorAll("%s td.mono")].some((e) => e.textContent === %q)`, row, ids[0])

@@ -16,6 +16,13 @@ func (p *page) script(text string) func() error {
 	return func() error { return p.tab.Run(p, "{"+text+"}") }
 }
 
+// refresh refreshes the page as a change does, and waits until that is done.
+func (p *page) refresh() error {
+	return steps(p.script(`window.refreshed = false;
+		document.addEventListener("htmx:after:swap", () => { window.refreshed = true; }, { once: true });
+		htmx.trigger(document.body, "changed")`), p.holds("window.refreshed"))
+}
+
 // press presses a key, such as "Ctrl-k". Unlike keys it types no character where the page uses the key itself.
 func (p *page) press(key string) func() error {
 	name, isCtrl := strings.CutPrefix(key, "Ctrl-")
