@@ -32,12 +32,13 @@ func TestRound(t *testing.T) {
 	r := round{
 		Nodes: 8, Rate: 125_000_000, Seconds: 20, Sent: 1100 << 20, Stored: 1 << 30, Processor: 36, Busy: 38, Cores: 2,
 	}
-	const want = "8 of 8 nodes at 125.0 MB/s: 20.0 s; sent 1.074 copies; 36.0 s of processor time, so at least 18.0 s " +
-		"on 2 cores, which were busy for 95 %"
+	const want = "8 of 8 nodes at 1000 Mbit/s: 20.0 s; sent 1.074 copies; 36.0 s of processor time, so at least " +
+		"18.0 s on 2 cores, which were busy for 95 %"
 	if got := r.String(); got != want {
 		t.Errorf("%s", got)
 	}
-	const why = "20.0 s, one node alone 9.0 s; bounds: 8.6 s by the links, 18.0 s by 36.0 s of processor time on 2 cores"
+	const why = "20.0 s, one node alone 9.0 s; bounds: 8.6 s by the links, 18.0 s by 36.0 s of processor time " +
+		"on 2 cores"
 	if got := explain(round{Seconds: 9}, r); got != why {
 		t.Errorf("%s", got)
 	}

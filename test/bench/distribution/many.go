@@ -50,8 +50,8 @@ func (r round) copies() float64 { return float64(r.Sent) / float64(r.Stored) }
 func (r round) bound() float64 { return r.Processor / float64(r.Cores) }
 
 func (r round) String() string {
-	return fmt.Sprintf("%d of %d nodes at %.1f MB/s: %.1f s; sent %.3f copies; %.1f s of processor time, so at least "+
-		"%.1f s on %d cores, which were busy for %.0f %%", r.Nodes, manyNodes, float64(r.Rate)/1e6, r.Seconds,
+	return fmt.Sprintf("%d of %d nodes at %.0f Mbit/s: %.1f s; sent %.3f copies; %.1f s of processor time, so at "+
+		"least %.1f s on %d cores, which were busy for %.0f %%", r.Nodes, manyNodes, float64(r.Rate)*8/1e6, r.Seconds,
 		r.copies(), r.Processor, r.bound(), r.Cores, 100*r.Busy/r.Seconds/float64(r.Cores))
 }
 
@@ -59,8 +59,8 @@ func (r round) String() string {
 // bound it.
 func explain(alone, all round) string {
 	link := float64(all.Stored) / float64(all.Rate)
-	return fmt.Sprintf("%.1f s, one node alone %.1f s; bounds: %.1f s by the links, %.1f s by %.1f s of processor time "+
-		"on %d cores", all.Seconds, alone.Seconds, link, all.bound(), all.Processor, all.Cores)
+	return fmt.Sprintf("%.1f s, one node alone %.1f s; bounds: %.1f s by the links, %.1f s by %.1f s of processor "+
+		"time on %d cores", all.Seconds, alone.Seconds, link, all.bound(), all.Processor, all.Cores)
 }
 
 // middle returns the round of median time, the longer one of two.
@@ -257,7 +257,8 @@ func (s *stage) joinInMemory(ctx context.Context, name string) error {
 	if err := rig.MakeDir(dir); err != nil {
 		return err
 	}
-	if _, err := rig.Output(ctx, "", "mount", "-t", "tmpfs", "-o", "mode=755,size="+manySpace, "tmpfs", dir); err != nil {
+	options := "mode=755,size=" + manySpace
+	if _, err := rig.Output(ctx, "", "mount", "-t", "tmpfs", "-o", options, "tmpfs", dir); err != nil {
 		return err
 	}
 	s.mounts = append(s.mounts, dir)

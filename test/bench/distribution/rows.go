@@ -92,8 +92,8 @@ func rowsOfMany(rounds int) (list []row.Row) {
 			"have %s in both directions; nodes read from each other; their data is in memory", manySize>>20, at.rate)
 		list = append(list,
 			row.Row{
-				Name: at.bytes, What: fmt.Sprintf("bytes sent while %d nodes take a version at %s / one copy", manyNodes,
-					at.rate),
+				Name: at.bytes, What: fmt.Sprintf("bytes sent while %d nodes take a version at %s / one copy",
+					manyNodes, at.rate),
 				Unit: "x", Target: 1.3, Digits: 2, Need: at.need,
 				How: how + "; all that controller and registry send, with headers, by the layer's stored bytes",
 			},

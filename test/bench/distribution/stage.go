@@ -68,8 +68,8 @@ func openStage(ctx context.Context, b *bench, name string, settings map[string]s
 
 // pushDebian pushes the guest of the starts.
 func (s *stage) pushDebian(ctx context.Context) (err error) {
-	s.template, err = s.cloud.Push(ctx, "debian", "import", s.guest, "--format", "raw", "--name", "debian", "--cpu", "1",
-		"--ram", "1G", "--port", "ssh")
+	s.template, err = s.cloud.Push(ctx, "debian", "import", s.guest, "--format", "raw", "--name", "debian",
+		"--cpu", "1", "--ram", "1G", "--port", "ssh")
 	if err == nil {
 		s.Say("pushed the guest")
 	}
