@@ -38,7 +38,7 @@ func TestRound(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	const why = "20.0 s, one node alone 9.0 s; bounds: 8.6 s by the links, 18.0 s by 36.0 s of processor time " +
-		"on 2 cores"
+		"on 2 cores; all else on the machine used 2.0 s"
 	if got := explain(round{Seconds: 9}, r); got != why {
 		t.Errorf("%s", got)
 	}

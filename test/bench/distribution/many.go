@@ -55,12 +55,13 @@ func (r round) String() string {
 		r.copies(), r.Processor, r.bound(), r.Cores, 100*r.Busy/r.Seconds/float64(r.Cores))
 }
 
-// explain is the remark about the time of a round, next to that of one node alone: whether links or processors
-// bound it.
+// explain is the remark about the time of a round, next to that of one node alone: whether links, processors or
+// programs that are not of the run bound it.
 func explain(alone, all round) string {
 	link := float64(all.Stored) / float64(all.Rate)
 	return fmt.Sprintf("%.1f s, one node alone %.1f s; bounds: %.1f s by the links, %.1f s by %.1f s of processor "+
-		"time on %d cores", all.Seconds, alone.Seconds, link, all.bound(), all.Processor, all.Cores)
+		"time on %d cores; all else on the machine used %.1f s", all.Seconds, alone.Seconds, link, all.bound(),
+		all.Processor, all.Cores, max(0, all.Busy-all.Processor))
 }
 
 // middle returns the round of median time, the longer one of two.
