@@ -177,7 +177,7 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool) error
 		case inst.State == farm.Errored || inst.State == farm.Stopped || inst.State == farm.Stopping:
 			s.noteFailure(p.ID, inst, now)
 			s.end(ctx, term, inst, func(t *farm.PoolStats) { t.Failed++ })
-		case inst.Template != state.ref || inst.GroupID != p.GroupID ||
+		case inst.Template != state.ref || inst.GroupID != p.GroupID || s.isMisplaced(inst) ||
 			exists && node.State == farm.NodeActive && !node.AcceptsStarts():
 			s.end(ctx, term, inst, func(t *farm.PoolStats) { t.Replaced++ })
 		case !inst.NodeLostAt.IsZero(): // it counts again when its node is back
@@ -208,6 +208,12 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool) error
 		list[i] = s.o.NewInstance(p, state.ref)
 	}
 	return s.boot(ctx, term, p.ID, list)
+}
+
+// isMisplaced reports whether a standby is on a node where it could not be placed any longer, whatever time passes.
+func (s *Pools) isMisplaced(inst *farm.Instance) bool {
+	f := s.o.Placer.Exclusion(inst, inst.NodeID)
+	return f != "" && !f.IsTemporary()
 }
 
 // boot creates standbys of a pool, as many as nodes have free slots for.

@@ -14,6 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -25,7 +26,7 @@ const settingPools = "pools"
 type Placer interface {
 	BootAhead(ctx context.Context, term *record.Term, standbys []*farm.Instance) (int, error)
 	Crowded(nodes []string, limit int) [][]string
-	MayUse(inst *farm.Instance, node string) bool
+	Exclusion(inst *farm.Instance, node string) sched.Filter
 }
 
 var _ Placer = (*placement.Placer)(nil)
