@@ -3,6 +3,7 @@ package controller
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -32,6 +33,36 @@ func TestPoolOfGroup(t *testing.T) {
 		a.bootStandbys(0)
 		b.bootStandbys(2) // the start, and the standby in place of the one that has ended
 		if v := c.poolView(p); v.Stats.Replaced != 1 || v.Stats.Misses != 1 || v.Ready != 1 {
+			t.Errorf("pool %+v", v)
+		}
+	})
+}
+
+// TestPoolOfNodeWithoutLicense: standbys on a node that takes no starts are not ready, and after some time others boot
+// in their place.
+func TestPoolOfNodeWithoutLicense(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.poolNode("one", 2)
+		p := c.pool(1)
+		a.bootStandbys(1)
+		b := c.poolNode("two", 2)
+		info := *a.info
+		info.License, info.Expires = "enterprise", "31-dec-1999"
+		a.info = &info
+		for range 3 {
+			a.contact()
+			b.bootStandbys(0)
+		}
+		if v := c.poolView(p); v.Ready != 0 || v.Problem == "" {
+			t.Errorf("pool %+v", v)
+		}
+		for range 4 {
+			time.Sleep(10 * time.Second)
+			a.contact()
+			b.early = append(b.early, b.contact()...)
+		}
+		b.bootStandbys(1)
+		if v := c.poolView(p); v.Ready != 1 || len(v.Standbys) != 2 {
 			t.Errorf("pool %+v", v)
 		}
 	})

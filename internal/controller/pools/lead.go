@@ -20,6 +20,7 @@ const (
 	statsInterval   = 30 * time.Second // at which it stores the sums
 	crowdedLimit    = 20               // requests without a free slot for which one look ends standbys
 	maxBoots        = 50               // standbys that one look boots for a pool
+	awayDelay       = time.Minute      // after which standbys on a node that takes no starts do not count
 	firstRetry      = 5 * time.Second  // after the first standby that failed; it doubles up to lastRetry
 	lastRetry       = 5 * time.Minute
 )
@@ -180,7 +181,7 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool) error
 		case inst.Template != state.ref || inst.GroupID != p.GroupID || s.isMisplaced(inst) ||
 			exists && node.State == farm.NodeActive && !node.AcceptsStarts():
 			s.end(ctx, term, inst, func(t *farm.PoolStats) { t.Replaced++ })
-		case !inst.NodeLostAt.IsZero(): // it counts again when its node is back
+		case !inst.NodeLostAt.IsZero() || exists && isAway(node, now): // it counts again when its node is back
 		case p.MaxAge > 0 && inst.IsReady() && now.Sub(inst.Started) >= time.Duration(p.MaxAge)*time.Second:
 			aged = append(aged, inst)
 		default:
@@ -208,6 +209,11 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool) error
 		list[i] = s.o.NewInstance(p, state.ref)
 	}
 	return s.boot(ctx, term, p.ID, list)
+}
+
+// isAway reports whether a node has taken no starts for longer than an update of its agent takes.
+func isAway(node *farm.Node, now time.Time) bool {
+	return !node.AcceptsStarts() && now.Sub(node.StateSince) >= awayDelay
 }
 
 // isMisplaced reports whether a standby is on a node where it could not be placed any longer, whatever time passes.

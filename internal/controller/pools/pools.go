@@ -3,6 +3,7 @@ package pools
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -87,12 +88,15 @@ func (s *Pools) View(p *farm.Pool) View {
 	if stats, _, ok := s.db.Tables.PoolStats.Get(p.ID); ok {
 		v.Stats = *stats
 	}
+	unusable := 0
 	for _, inst := range s.db.Tables.Instances.Where(record.ByPool, p.ID) {
 		if inst.State == farm.Terminated {
 			continue
 		}
 		v.Standbys = append(v.Standbys, inst)
 		switch {
+		case inst.IsReady() && s.o.Placer.Exclusion(inst, inst.NodeID) != "":
+			unusable++
 		case inst.IsReady():
 			v.Ready++
 		case inst.IsBooting():
@@ -109,6 +113,9 @@ func (s *Pools) View(p *farm.Pool) View {
 		v.Problem = "its node group was deleted: change the group of the pool"
 	case v.Ready < v.Wanted:
 		v.Problem = s.states[p.ID].problem
+		if v.Problem == "" && unusable > 0 {
+			v.Problem = fmt.Sprintf("%d of its standbys are on nodes that take no starts now", unusable)
+		}
 	}
 	return v
 }
