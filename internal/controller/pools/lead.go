@@ -30,6 +30,7 @@ type poolState struct {
 	tag      string // that ref belongs to
 	ref      farm.TemplateRef
 	resolved time.Time // when that was the version
+	gone     bool      // there is no such version: no start can claim a standby
 	problem  string
 	failures int       // standbys that failed since one became ready
 	retryAt  time.Time // when the next may boot
@@ -103,17 +104,14 @@ func (s *Pools) look(ctx context.Context, term *record.Term, now time.Time) erro
 	s.yield(ctx, term)
 	errs := []error{s.endWithoutPool(ctx, term)}
 	for _, p := range s.db.Tables.Pools.All() {
-		state := s.resolve(ctx, p, now)
-		if state.ref == (farm.TemplateRef{}) {
-			continue // without a version nothing is known to be wrong with its standbys
-		}
+		s.resolve(ctx, p, now)
 		errs = append(errs, s.keep(ctx, term, p))
 	}
 	return errors.Join(errs...)
 }
 
-// resolve returns the state of a pool with its current version, the zero one while that is not known.
-func (s *Pools) resolve(ctx context.Context, p *farm.Pool, now time.Time) poolState {
+// resolve notes the current version of a pool. The last known one remains while the registry does not answer.
+func (s *Pools) resolve(ctx context.Context, p *farm.Pool, now time.Time) {
 	s.mu.Lock()
 	state := s.states[p.ID]
 	s.mu.Unlock()
@@ -121,17 +119,20 @@ func (s *Pools) resolve(ctx context.Context, p *farm.Pool, now time.Time) poolSt
 		state = poolState{tag: key}
 	}
 	if !state.resolved.IsZero() && now.Sub(state.resolved) < resolveInterval {
-		return state
+		return
 	}
 	ref, err := s.o.Resolve(ctx, p.TemplateID, p.Tag)
-	if err != nil {
+	state.gone = farm.CodeOf(err) == farm.CodeRefused
+	switch {
+	case state.gone:
+		state.problem = "no start can claim a standby: " + err.Error() + "; change or delete the pool"
+	case err != nil:
 		state.problem = err.Error()
-	} else {
+	default:
 		state.ref, state.problem = ref, ""
 	}
 	state.resolved = now
 	s.setState(p.ID, func(to *poolState) { *to = state })
-	return state
 }
 
 func (s *Pools) setState(pool string, edit func(*poolState)) {
@@ -170,6 +171,10 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool) error
 	state := s.states[p.ID]
 	s.mu.Unlock()
 	now, wanted := s.db.Now(), s.wanted(p)
+	if state.gone {
+		wanted = 0
+	}
+	isKnown := state.ref != farm.TemplateRef{} // else nothing is known to be wrong with the versions
 	var good, aged []*farm.Instance
 	booting := 0
 	for _, inst := range s.standbys(p.ID) {
@@ -178,7 +183,7 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool) error
 		case inst.State == farm.Errored || inst.State == farm.Stopped || inst.State == farm.Stopping:
 			s.noteFailure(p.ID, inst, now)
 			s.end(ctx, term, inst, func(t *farm.PoolStats) { t.Failed++ })
-		case inst.Template != state.ref || inst.GroupID != p.GroupID || s.isMisplaced(inst) ||
+		case isKnown && inst.Template != state.ref || inst.GroupID != p.GroupID || s.isMisplaced(inst) ||
 			exists && node.State == farm.NodeActive && !node.AcceptsStarts():
 			s.end(ctx, term, inst, func(t *farm.PoolStats) { t.Replaced++ })
 		case !inst.NodeLostAt.IsZero() || exists && isAway(node, now): // it counts again when its node is back
@@ -201,7 +206,7 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool) error
 		s.end(ctx, term, good[0], nil)
 		good = good[1:]
 	}
-	if len(good) == wanted || now.Before(state.retryAt) {
+	if len(good) == wanted || !isKnown || now.Before(state.retryAt) {
 		return nil
 	}
 	list := make([]*farm.Instance, min(wanted-len(good), maxBoots))
