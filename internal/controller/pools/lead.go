@@ -21,6 +21,7 @@ const (
 	crowdedLimit    = 20               // requests without a free slot for which one look ends standbys
 	maxBoots        = 50               // standbys that one look boots for a pool
 	awayDelay       = time.Minute      // after which standbys on a node that takes no starts do not count
+	agedRetry       = 5 * time.Minute  // after which the next standby ends for its age, at the latest
 	firstRetry      = 5 * time.Second  // after the first standby that failed; it doubles up to lastRetry
 	lastRetry       = 5 * time.Minute
 )
@@ -34,6 +35,7 @@ type poolState struct {
 	problem  string
 	failures int       // standbys that failed since one became ready
 	retryAt  time.Time // when the next may boot
+	agedAt   time.Time // when one ended for its age in whose place none has become ready; zero: there is none
 }
 
 // Observe follows the records: it counts what happens to standbys, and wakes the leader when there may be work.
@@ -196,9 +198,12 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool) error
 			booting++
 		}
 	}
-	// One old standby at a time is replaced, so that the pool lacks one at most; the others stay until then.
-	if len(aged) > 0 && booting == 0 {
-		s.end(ctx, term, aged[0], func(t *farm.PoolStats) { t.Replaced++ })
+	// One old standby at a time is replaced, so that the pool lacks one at most; the others stay until another one is
+	// ready, or for some time where none has become that.
+	if len(aged) > 0 && booting == 0 && now.Sub(state.agedAt) >= agedRetry {
+		if s.end(ctx, term, aged[0], func(t *farm.PoolStats) { t.Replaced++ }) {
+			s.setState(p.ID, func(to *poolState) { to.agedAt = now })
+		}
 		aged = aged[1:]
 	}
 	good = append(good, aged...)
