@@ -11,7 +11,7 @@ import (
 // takeOver lets a start take over the VM of a standby. The VM keeps its id, which no caller has had before: what
 // changes is the order, with its startup script, and the claim. Both change in one write of the journal. An agent
 // that is killed before it gets the order once more; one that is killed after it continues with the new order. The
-// worker of the standby ends first: immediately, or after the boot in progress, which is that of the start from then on.
+// worker of the standby ends first: immediately, or after the boot in progress, which is that of the start then.
 func (a *Agent) takeOver(ctx context.Context, in *instance, o api.Order) error {
 	next, err := a.replaceByTakeover(in, o)
 	if err != nil {

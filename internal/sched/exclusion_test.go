@@ -6,7 +6,8 @@ import "testing"
 func TestExclusion(t *testing.T) {
 	x := New(Options{})
 	for id, n := range map[string]Node{
-		"full": {Capacity: 1, Groups: []string{"g"}}, "away": {Capacity: 1, Groups: []string{"g"}, Unschedulable: "offline"},
+		"full":    {Capacity: 1, Groups: []string{"g"}},
+		"away":    {Capacity: 1, Groups: []string{"g"}, Unschedulable: "offline"},
 		"outside": {Capacity: 1},
 	} {
 		n.ID, n.Name = id, id

@@ -31,7 +31,7 @@ type poolState struct {
 	tag      string // that ref belongs to
 	ref      farm.TemplateRef
 	resolved time.Time // when that was the version
-	gone     bool      // there is no such version: no start can claim a standby
+	gone     bool      // the version does not exist: no start can claim a standby
 	problem  string
 	failures int       // standbys that failed since one became ready
 	retryAt  time.Time // when the next may boot
