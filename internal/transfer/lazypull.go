@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/fill"
 	"github.com/buildyard/buildyard/internal/nbd"
 	"github.com/buildyard/buildyard/internal/retry"
@@ -88,7 +89,7 @@ func (f *LazyPull) open(ctx context.Context) error {
 	first, all := &pull{}, p.targets
 	*first = pull{client: p.client, opts: p.opts, dir: p.dir, storage: p.storage, progress: p.progress}
 	for _, t := range all {
-		if files[t.name].Kind == api.FileDisk && t.file != nil && t.plan.FetchBytes()-t.doneBytes() >= f.opts.MinBytes {
+		if isServable(files[t.name]) && t.file != nil && t.plan.FetchBytes()-t.doneBytes() >= f.opts.MinBytes {
 			var order []int
 			if f.opts.Peers != nil { // nodes that pull at the same time fetch different parts, and exchange them
 				order = rand.Perm(fill.Parts(t.plan.FrameCount())) //nolint:gosec // not a secret: it spreads nodes
@@ -108,6 +109,11 @@ func (f *LazyPull) open(ctx context.Context) error {
 	p.transferredBytes.Add(first.transferredBytes.Load())
 	p.peerBytes.Add(first.peerBytes.Load())
 	return p.writeSettings(f.manifest)
+}
+
+// isServable reports whether a file is a disk that can be served as it is in the file.
+func isServable(f api.PullFile) bool {
+	return f.Kind == api.FileDisk && (f.Format == diskfile.FormatRaw || f.Format == "")
 }
 
 // Manifest returns what is pulled.

@@ -63,7 +63,7 @@ func readsAs(ctx context.Context, d *transfer.LazyDisk, want []byte, seed uint64
 	return nil
 }
 
-// TestLazyPull: while frames come, damaged and cut ones among them, each read returns what was pushed, and an ordinary
+// TestLazyPull: a disk that is no raw one is here before a VM starts. While frames come, damaged and cut ones among them, each read returns what was pushed, and an ordinary
 // version remains.
 func TestLazyPull(t *testing.T) {
 	s := serve(t, t.TempDir())
@@ -103,7 +103,7 @@ func TestLazyPull(t *testing.T) {
 	if state := d.State(); state.Total == 0 || state.Bytes == state.Total {
 		t.Errorf("before: %+v", state)
 	}
-	for _, name := range []string{"config.json", files[2].Name} {
+	for _, name := range []string{"config.json", files[1].Name, files[2].Name} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error("a VM could not start:", err)
 		}

@@ -79,6 +79,9 @@ func (d *Driver) acceptSpec(s hv.Spec) (hv.Spec, error) {
 		if disk.Format != "raw" && disk.Format != "qcow2" {
 			return s, hv.RefusedError("disk format %q: raw or qcow2", disk.Format)
 		}
+		if disk.Socket != "" && disk.Format != "raw" { // the guest would see the file instead of the disk in it
+			return s, hv.RefusedError("disk format %q behind a socket: only a raw disk can be served", disk.Format)
+		}
 	}
 	if err := d.acceptState(s); err != nil || d.isRunning(s.ID) {
 		return s, err // the files that a running VM was made from may be removed

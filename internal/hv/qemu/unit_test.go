@@ -426,3 +426,18 @@ func TestCanceledGuestAgentCall(t *testing.T) {
 		t.Errorf("one: %v", err)
 	}
 }
+
+// A file that is not a raw disk would reach the guest as it is.
+func TestOnlyRawDisksBehindSockets(t *testing.T) {
+	d := &Driver{machines: map[string]*machine{}}
+	for format, refused := range map[string]bool{"raw": false, "qcow2": true} {
+		s := hv.Spec{
+			ID: "vm", UUID: "6a6f7e8a-2f0e-4b07-9d5e-0f9f3f4b7a11", CPUs: 1, MemoryMB: 64,
+			Disks: []hv.Disk{{Path: "/disk", Format: format, Socket: "/socket", Bytes: 1 << 20}},
+		}
+		_, err := d.acceptSpec(s)
+		if got := err != nil && strings.Contains(err.Error(), "behind a socket"); got != refused {
+			t.Errorf("%s: %v", format, err)
+		}
+	}
+}
