@@ -301,15 +301,15 @@ func (s *Reader) Find(file string, off, end int64) (best peerqueue.Availability)
 }
 
 // Owns implements transfer.Peers: of the nodes that pull the version, the one with the highest hash owns a part. All of
-// them that know each other find the same one.
+// them that know each other find the same one. A peer that is busy or has failed owns nothing until it is used again.
 func (s *Reader) Owns(file string, off int64) bool {
 	part := mix(hashOf(file) + uint64(off/ownUnit))
-	own := mix(s.hash ^ part)
+	own, now := mix(s.hash^part), time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.list {
-		if p.source.Pulling && p.known && !p.holding.Complete && mix(p.hash^part) > own &&
-			!s.opts.Excluded.Has(p.source.NodeID, time.Now()) {
+		if p.source.Pulling && p.known && !p.holding.Complete && !now.Before(p.notUntil) && mix(p.hash^part) > own &&
+			!s.opts.Excluded.Has(p.source.NodeID, now) {
 			return false
 		}
 	}
