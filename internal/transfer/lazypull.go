@@ -57,6 +57,9 @@ func (c *Client) OpenLazyPull(ctx context.Context, o LazyOptions) (f *LazyPull, 
 	if err != nil {
 		return nil, err
 	}
+	if want := o.Ref.ContentID; want != "" && m.ContentID != want { // a pull that resumes would mix two versions
+		return nil, fmt.Errorf("pull %s: the registry returned version %s instead of %s", m.Name, m.ContentID, want)
+	}
 	if err := checkManifest(m); err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -56,6 +57,7 @@ type cloud struct {
 	dir     string
 	allowed atomic.Int64 // requests for frames that are answered
 	secret  atomic.Pointer[string]
+	otherID atomic.Bool // manifests have another content ID
 }
 
 func newCloud(t *testing.T) *cloud {
@@ -81,6 +83,13 @@ func newCloud(t *testing.T) *cloud {
 				return
 			case <-time.After(5 * time.Millisecond):
 			}
+		}
+		if c.otherID.Load() && r.Header.Get("Range") == "" {
+			answer := httptest.NewRecorder()
+			h.ServeHTTP(answer, r)
+			other := strings.Repeat("0", len(c.order.ContentID))
+			_, _ = w.Write(bytes.ReplaceAll(answer.Body.Bytes(), []byte(c.order.ContentID), []byte(other)))
+			return
 		}
 		h.ServeHTTP(w, r)
 	}))
@@ -307,6 +316,22 @@ func TestLostVersion(t *testing.T) {
 	c.order.ContentID = strings.Repeat("0", 64)
 	s := c.await(t, c.start(t), "a failure", isPhase(Failed))
 	if s.Error == "" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestOtherVersion: a process that follows a killed one serves nothing of another version.
+func TestOtherVersion(t *testing.T) {
+	c := newCloud(t)
+	c.allowed.Store(1) // the index
+	h := c.start(t)
+	s := c.await(t, h, "the disk", isPhase(Serving))
+	if err := syscall.Kill(s.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	c.otherID.Store(true)
+	c.allowed.Store(1 << 30)
+	if s = c.await(t, c.start(t), "a failure", isPhase(Failed)); !strings.Contains(s.Error, "instead of") {
 		t.Errorf("%+v", s)
 	}
 }
