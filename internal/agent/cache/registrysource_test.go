@@ -112,8 +112,12 @@ func TestLazyFormats(t *testing.T) {
 		name, drive, file string
 		isLazy            bool
 	}{
-		{"disk.img", "raw", "raw", true}, {"disk.img", "", "raw", true}, {"disk.img", "", "", true},
-		{"disk.img", "qcow2", "qcow2", false}, {"disk.img", "qcow2", "raw", false}, {"disk.img", "raw", "qcow2", false},
+		{"disk.img", "raw", "raw", true},
+		{"disk.img", "", "raw", true},
+		{"disk.img", "", "", true},
+		{"disk.img", "qcow2", "qcow2", false},
+		{"disk.img", "qcow2", "raw", false},
+		{"disk.img", "raw", "qcow2", false},
 		{"disk.qcow2", "", "", false},
 	} {
 		config, err := json.Marshal(api.TemplateConfig{
