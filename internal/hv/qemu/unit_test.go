@@ -441,3 +441,21 @@ func TestOnlyRawDisksBehindSockets(t *testing.T) {
 		}
 	}
 }
+
+// A move must not take the socket from a start that has not started QEMU yet.
+func TestMoveDuringStart(t *testing.T) {
+	d := &Driver{machines: map[string]*machine{}}
+	d.opts.Dir, d.stepHook, d.ctx = t.TempDir(), func(string) {}, t.Context()
+	spec := hv.Spec{ID: "vm", Disks: []hv.Disk{{Path: "/disk", Format: "raw", Socket: "/socket", Bytes: 1 << 20}}}
+	m, err := d.ensureMachine(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.UseFile(t.Context(), "vm", 0); !errors.Is(err, errStarting) || m.config.Spec.Disks[0].Socket == "" {
+		t.Errorf("before QEMU: %v, %+v", err, m.config.Spec.Disks)
+	}
+	m.starts.Add(-1) // the end of the start
+	if err := d.UseFile(t.Context(), "vm", 0); err != nil || m.config.Spec.Disks[0].Socket != "" {
+		t.Errorf("of a stopped VM: %v, %+v", err, m.config.Spec.Disks)
+	}
+}
