@@ -80,6 +80,7 @@ type lazyPull struct {
 	startable  chan struct{} // closed when VMs may start
 	ended      chan struct{} // closed when its process has ended, and its directory is gone
 	isComplete bool          // the version is listed, and VMs are being moved to its files; the cache's mu guards it
+	hasFailed  bool          // its VMs are being ended, and it is not continued; the cache's mu guards it
 }
 
 // PullsLazily reports whether versions are pulled lazily unless their templates say otherwise.
@@ -98,12 +99,16 @@ func (c *Cache) FetchStartable(ctx context.Context, ref Ref, progress func(float
 		if f == nil {
 			return nil
 		}
+		startable, isEnding := f.startable, c.isEndingLazily(ref.ContentID)
+		if isEnding {
+			startable = nil
+		}
 		select {
-		case <-f.startable:
+		case <-startable:
 			c.leavePull(f, &progress)
 			return nil
 		case <-f.done:
-			if f.err != nil && c.isAbandoned(f) {
+			if f.err != nil && (isEnding || c.isAbandoned(f)) {
 				continue // it was already ending when this caller joined
 			}
 			return f.err
@@ -200,6 +205,9 @@ func (c *Cache) runLazyPull(ctx context.Context, f *sharedPull) error {
 		return c.endLazyPull(l.ref.ContentID)
 	}
 	if err := c.followLazyPull(ctx, f, l); err != nil {
+		c.mu.Lock()
+		l.hasFailed = true
+		c.mu.Unlock()
 		return errors.Join(err, conclude())
 	}
 	c.runningPulls.Go(func() {
@@ -209,6 +217,14 @@ func (c *Cache) runLazyPull(ctx context.Context, f *sharedPull) error {
 		}
 	})
 	return nil
+}
+
+// isEndingLazily reports whether the lazy pull of a version has failed, and waits for its VMs to end.
+func (c *Cache) isEndingLazily(contentID string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.lazyPulls[contentID]
+	return l != nil && l.hasFailed
 }
 
 // awaitLazyEnd waits until the process of an earlier lazy pull of a version has ended.
@@ -359,7 +375,7 @@ func (c *Cache) IsStartable(contentID string) bool {
 // startableLocked returns the lazy pull of a version if VMs can be started from it; nil otherwise.
 func (c *Cache) startableLocked(contentID string) *lazyPull {
 	l := c.lazyPulls[contentID]
-	if l == nil {
+	if l == nil || l.hasFailed {
 		return nil
 	}
 	select {
@@ -382,11 +398,13 @@ type LazyDisk struct {
 func (c *Cache) ServeDisks(ctx context.Context, contentID, vm, processFile string) (map[string]LazyDisk, error) {
 	c.mu.Lock()
 	l := c.startableLocked(contentID)
-	if c.entries[contentID] != nil {
-		l = nil
-	}
+	isCached := c.entries[contentID] != nil
 	c.mu.Unlock()
-	if l == nil {
+	if !isCached && c.isEndingLazily(contentID) {
+		return nil, fmt.Errorf("open the disks of version %s: its pull has failed; it is pulled again at the next start",
+			contentID)
+	}
+	if isCached || l == nil {
 		return nil, nil
 	}
 	sockets, err := l.supervisor.Serve(ctx, vm, processFile)

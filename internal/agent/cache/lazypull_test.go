@@ -315,7 +315,7 @@ func TestUnwantedLazyPull(t *testing.T) {
 	}
 }
 
-// TestLazyPullWhoseVersionIsLost: the failure reaches who waits, and nothing is left but an interrupted pull.
+// TestLazyPullWhoseVersionIsLost: the failure reaches who waits, no VM starts any more, and later callers pull again.
 func TestLazyPullWhoseVersionIsLost(t *testing.T) {
 	s := newLazyShelf(t)
 	ref := s.push("v1", nil, noise(t, "disk.img", 3, 24))
@@ -328,14 +328,22 @@ func TestLazyPullWhoseVersionIsLost(t *testing.T) {
 		now := s.cache.LazyPulls()
 		return len(now) == 1 && now[0].Phase == lazyfill.Failed
 	})
+	s.eventually("no more starts", func() bool { return !s.cache.IsStartable(ref.ContentID) })
+	if disks, err := s.cache.ServeDisks(t.Context(), ref.ContentID, "vm-2", "/nowhere"); err == nil {
+		t.Errorf("a VM gets disks of a pull that has failed: %+v", disks)
+	}
+	late := make(chan error, 1)
+	go func() { late <- s.cache.FetchStartable(t.Context(), ref, nil) }()
+	s.eventually("a later caller", func() bool { return s.cache.Waiters(ref.ContentID) == 2 })
+	s.lost.Store(false)
 	if err := s.cache.ReleaseDisks(t.Context(), ref.ContentID, "vm-1"); err != nil { // the agent has ended the VM
 		t.Fatal(err)
 	}
 	if err := <-failed; err == nil {
 		t.Error("no error")
 	}
-	s.eventually("an interrupted pull", func() bool {
-		names := s.names()
-		return len(names) == 1 && names[0] == ref.ContentID+".partial"
-	})
+	if err := <-late; err != nil {
+		t.Error("a later caller does not pull again:", err)
+	}
+	s.eventually("the version", func() bool { return s.cache.Has(ref.ContentID) })
 }

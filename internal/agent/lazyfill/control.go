@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -146,9 +147,11 @@ func (p *process) serveVM(ctx context.Context, id, processFile string) (VM, erro
 		return VM{}, errors.New("invalid ID of a VM or path of its process file")
 	}
 	p.mu.Lock()
-	old, count := p.vms[id], len(p.vms)
+	old, count, failure := p.vms[id], len(p.vms), p.failure
 	p.mu.Unlock()
 	switch {
+	case failure != nil:
+		return VM{}, fmt.Errorf("the version cannot be pulled: %w", failure)
 	case old != nil:
 		return old.VM, nil
 	case count >= maxVMs:
