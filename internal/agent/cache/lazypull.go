@@ -16,6 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/lazyfill"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // A version that is pulled lazily is in its final directory from the beginning, so that the paths of a VM's files stay
@@ -51,6 +52,8 @@ const (
 	minMeasuredBytes = 32 << 20
 	// minLazyBytes is what must be missing of a disk: less is fetched before a VM starts.
 	minLazyBytes = 1 << 20
+	listAgain    = 200 * time.Millisecond // between two attempts to list a version that VMs use, or to end its process
+	maxListAgain = 10 * time.Second
 	// endTimeout is how long the end of a process may take.
 	endTimeout = 30 * time.Second
 )
@@ -272,9 +275,11 @@ func (c *Cache) addLazyPull(f *sharedPull) *lazyPull {
 	return l
 }
 
-// followLazyPull waits until all of a version is here, and lists it.
+// followLazyPull waits until all of a version is here, and lists it. While VMs use it, what is here is not given up
+// because it could not be listed.
 func (c *Cache) followLazyPull(ctx context.Context, f *sharedPull, l *lazyPull) error {
-	for begun, isOpen := time.Now(), false; ; {
+	begun, isOpen, isCounted := time.Now(), false, false
+	for wait := retry.New(listAgain, maxListAgain); ; {
 		state, err := l.supervisor.Next(ctx)
 		if err != nil {
 			return err
@@ -285,11 +290,22 @@ func (c *Cache) followLazyPull(ctx context.Context, f *sharedPull, l *lazyPull) 
 		case state.Phase == lazyfill.Failed:
 			return state.Failure()
 		case state.Phase == lazyfill.Complete:
-			c.recordRate(state.Fetched, time.Since(begun))
-			if c.opts.Lazy.Pulled != nil {
-				c.opts.Lazy.Pulled(state.Fetched, state.PeerBytes)
+			if !isCounted {
+				isCounted = true
+				c.recordRate(state.Fetched, time.Since(begun))
+				if c.opts.Lazy.Pulled != nil {
+					c.opts.Lazy.Pulled(state.Fetched, state.PeerBytes)
+				}
 			}
-			return c.listLazyPulled(l, state)
+			err := c.listLazyPulled(l, state)
+			if err == nil || len(state.VMs) == 0 {
+				return err
+			}
+			c.opts.Logger.Error("listing a version of which all is here failed; its VMs cannot be saved; retrying",
+				"content", l.ref.ContentID, "error", err)
+			if err := wait.Sleep(ctx); err != nil {
+				return err
+			}
 		case state.Phase == lazyfill.Serving && !isOpen:
 			isOpen = true
 			close(l.startable)

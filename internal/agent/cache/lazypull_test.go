@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -39,6 +41,25 @@ type lazyShelf struct {
 	allowed atomic.Int64
 	lost    atomic.Bool // ranges are answered with 410
 	lazy    *cache.LazyPulls
+	log     lockedBuffer
+}
+
+// lockedBuffer is a log that a test reads.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 func newLazyShelf(t *testing.T) *lazyShelf {
@@ -100,7 +121,9 @@ func (s *lazyShelf) restart() {
 	source := cache.NewRegistry(transfer.Options{}, nil)
 	s.t.Cleanup(func() { _ = source.Close() })
 	var err error
-	s.cache, err = cache.Open(cache.Options{Dir: s.dir, Source: source, Lazy: s.lazy})
+	s.cache, err = cache.Open(cache.Options{
+		Dir: s.dir, Source: source, Lazy: s.lazy, Logger: slog.New(slog.NewTextHandler(&s.log, nil)),
+	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -344,6 +367,24 @@ func TestLazyPullWhoseVersionIsLost(t *testing.T) {
 	}
 	if err := <-late; err != nil {
 		t.Error("a later caller does not pull again:", err)
+	}
+	s.eventually("the version", func() bool { return s.cache.Has(ref.ContentID) })
+}
+
+// TestListingIsRetried: a version that cannot be listed at first, since its disk is full for example, is listed later.
+func TestListingIsRetried(t *testing.T) {
+	s := newLazyShelf(t)
+	ref := s.push("v1", nil, noise(t, "disk.img", 6, 24))
+	s.begin(ref, "vm-1")
+	fact := filepath.Join(s.dir, ref.ContentID, "version.json")
+	if err := os.MkdirAll(filepath.Join(fact, "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.allowed.Store(1 << 30)
+	s.eventually("all of the version", func() bool { return s.cache.LazyPulls()[0].Phase == lazyfill.Complete })
+	s.eventually("a failed attempt", func() bool { return strings.Contains(s.log.String(), "listing a version") })
+	if err := os.RemoveAll(fact); err != nil {
+		t.Fatal(err)
 	}
 	s.eventually("the version", func() bool { return s.cache.Has(ref.ContentID) })
 }
