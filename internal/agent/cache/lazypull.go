@@ -205,7 +205,17 @@ func (c *Cache) runLazyPull(ctx context.Context, f *sharedPull) error {
 		stop()
 		<-supervised
 		defer close(l.ended)
-		return c.endLazyPull(l.ref.ContentID)
+		for wait := retry.New(listAgain, maxListAgain); ; {
+			err := c.endLazyPull(l.ref.ContentID)
+			if err == nil || c.life.Err() != nil {
+				return err
+			}
+			c.opts.Logger.Error("ending the process that filled a version failed; retrying", "content",
+				l.ref.ContentID, "error", err)
+			if wait.Sleep(c.life) != nil {
+				return err // the next agent ends it
+			}
+		}
 	}
 	if err := c.followLazyPull(ctx, f, l); err != nil {
 		c.mu.Lock()
@@ -372,13 +382,16 @@ func (c *Cache) endLazyPull(contentID string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.lazyPulls, contentID)
 	if c.entries[contentID] == nil { // what is here is an interrupted pull
 		if err := os.Rename(dir, dir+partSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	return os.RemoveAll(dir + lazySuffix)
+	if err := os.RemoveAll(dir + lazySuffix); err != nil {
+		return err
+	}
+	delete(c.lazyPulls, contentID)
+	return nil
 }
 
 // IsStartable reports whether VMs can be started from a version: it is cached, or is pulled lazily and far enough.

@@ -388,3 +388,21 @@ func TestListingIsRetried(t *testing.T) {
 	}
 	s.eventually("the version", func() bool { return s.cache.Has(ref.ContentID) })
 }
+
+// TestEndIsRetried: an obstacle at the end of a lazy pull does not keep the version from being pulled again.
+func TestEndIsRetried(t *testing.T) {
+	s := newLazyShelf(t)
+	ref := s.push("v1", nil, noise(t, "disk.img", 7, 24))
+	s.begin(ref, "vm-1")
+	obstacle := filepath.Join(s.dir, ref.ContentID+".partial", "in the way")
+	if err := os.MkdirAll(obstacle, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.cache.Unpin(ref.ContentID, "vm-1")
+	s.eventually("a failed attempt", func() bool { return strings.Contains(s.log.String(), "failed; retrying") })
+	if err := os.RemoveAll(filepath.Dir(obstacle)); err != nil {
+		t.Fatal(err)
+	}
+	s.allowed.Store(1 << 30)
+	s.fetch(ref)
+}
