@@ -31,6 +31,9 @@ type LazyOptions struct {
 	MinBytes int64
 	// HoldRest keeps back what neither a guest waits for nor a trace names until ReleaseRest is called.
 	HoldRest bool
+	// Complete is called once all files have their final names on stable storage, before what a later pull resumes from
+	// is removed. nil: nothing.
+	Complete func(PullResult) error
 	// Waiting is called when a fetch has failed, with why, and with nil when fetches succeed again. nil: nothing.
 	Waiting func(err error)
 }
@@ -154,10 +157,17 @@ func (f *LazyPull) Run(ctx context.Context) (PullResult, error) {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	if err == nil {
-		err = f.pull.renameFinished()
-	}
 	result := f.pull.transferred()
+	if err == nil {
+		done := result
+		done.Manifest, done.Files = f.manifest, f.pull.builtFiles
+		err = f.pull.renameFinished(func() error {
+			if f.opts.Complete == nil {
+				return nil
+			}
+			return f.opts.Complete(done)
+		})
+	}
 	if err != nil {
 		return result, fmt.Errorf("pull %s %s: %w", f.manifest.Name, f.manifest.Version.Tag, err)
 	}

@@ -99,7 +99,24 @@ func TestLazyPull(t *testing.T) {
 	}
 	s.disturb.Store(&disturb)
 	dir := t.TempDir()
-	f, d := openLazyPull(t, s, dir, nil)
+	journals := func() int {
+		list, err := filepath.Glob(filepath.Join(dir, "*.journal"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	var completed atomic.Int64
+	f, d := openLazyPull(t, s, dir, func(o *transfer.LazyOptions) {
+		o.Complete = func(r transfer.PullResult) error {
+			_, err := os.Stat(filepath.Join(dir, files[0].Name))
+			if err != nil || journals() == 0 || len(r.Files) != len(files) {
+				t.Errorf("when all is here: %v, %d journals, %+v", err, journals(), r.Files)
+			}
+			completed.Add(1)
+			return nil
+		}
+	})
 	if state := d.State(); state.Total == 0 || state.Bytes == state.Total {
 		t.Errorf("before: %+v", state)
 	}
@@ -123,6 +140,9 @@ func TestLazyPull(t *testing.T) {
 		t.Error("after the end:", err)
 	}
 	mustHold(t, dir, files)
+	if completed.Load() != 1 || journals() != 0 {
+		t.Errorf("completed %d times, %d journals are left", completed.Load(), journals())
+	}
 	if damaged.Load() == 0 {
 		t.Error("no frame was damaged")
 	}

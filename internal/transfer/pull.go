@@ -128,7 +128,7 @@ func (p *pull) run(ctx context.Context, m api.PullManifest) error {
 	if err := p.writeSettings(m); err != nil {
 		return err
 	}
-	if err := p.renameFinished(); err != nil {
+	if err := p.renameFinished(func() error { return nil }); err != nil {
 		return err
 	}
 	p.progress.finish()
@@ -251,14 +251,17 @@ func (p *pull) startFetchers(ctx context.Context, group *errgroup.Group, spans [
 }
 
 // renameFinished renames the files to their final names. It removes the journals last, so that after a crash they
-// prove that a file with its final name is complete.
-func (p *pull) renameFinished() error {
+// prove that a file with its final name is complete. complete is called before.
+func (p *pull) renameFinished(complete func() error) error {
 	for _, t := range p.targets {
 		if err := t.renameFinal(); err != nil {
 			return err
 		}
 	}
 	if err := p.storage.syncDir(p.dir); err != nil {
+		return err
+	}
+	if err := complete(); err != nil {
 		return err
 	}
 	for _, t := range p.targets {

@@ -258,3 +258,11 @@ func (t *pullTarget) removeJournal() error {
 	}
 	return err
 }
+
+// RemoveJournal removes what a pull that was killed at its end has left next to a complete file.
+func RemoveJournal(path string) error {
+	if err := os.Remove(path + journalSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

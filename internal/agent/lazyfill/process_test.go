@@ -320,6 +320,25 @@ func TestLostVersion(t *testing.T) {
 	}
 }
 
+// TestKilledAtTheEnd: a process that follows one that was killed when all was here pulls nothing, and removes what the
+// other one left.
+func TestKilledAtTheEnd(t *testing.T) {
+	c := newCloud(t)
+	c.await(t, c.start(t), "the end", isPhase(Complete))
+	if err := EndProcess(t.Context(), c.dir); err != nil {
+		t.Fatal(err)
+	}
+	journal := filepath.Join(c.order.Dir, diskName+".journal")
+	if err := os.WriteFile(journal, []byte("left"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.allowed.Store(0)
+	c.await(t, c.start(t), "the end again", isPhase(Complete))
+	if _, err := os.Stat(journal); !os.IsNotExist(err) {
+		t.Error("the journal is left:", err)
+	}
+}
+
 // TestOtherVersion: a process that follows a killed one serves nothing of another version.
 func TestOtherVersion(t *testing.T) {
 	c := newCloud(t)
