@@ -52,6 +52,8 @@ type process struct {
 	excluded peers.Exclusions
 	partial  atomic.Pointer[transfer.Partial] // what other nodes may read; nil: nothing yet
 
+	vmsMu sync.Mutex // held while the sockets of a VM are opened or closed, until that is in servedFile; before mu
+
 	mu        sync.Mutex // guards the fields below
 	phase     Phase
 	failure   error

@@ -20,7 +20,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/nbd"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
@@ -318,6 +321,44 @@ func TestLostVersion(t *testing.T) {
 	if s.Error == "" {
 		t.Errorf("%+v", s)
 	}
+}
+
+// TestSameVM: requests for one VM that come at the same time get the same sockets, which the process notes.
+func TestSameVM(t *testing.T) {
+	p := &process{
+		dir: t.TempDir(), token: newToken(), log: slog.New(slog.DiscardHandler), vms: map[string]*servedVM{},
+		unused: make(chan struct{}), disks: map[string]nbd.Disk{diskName: nil},
+	}
+	sockets, err := os.MkdirTemp("", "fill-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(sockets)
+	p.order.SocketDir, p.order.SocketGroup = sockets, -1
+	var group errgroup.Group
+	var answers [16]VM
+	for i := range answers {
+		group.Go(func() (err error) {
+			answers[i], err = p.serveVM(t.Context(), "vm-1", "/nowhere")
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	served := map[string]VM{}
+	if err := readJSON(filepath.Join(p.dir, servedFile), &served); err != nil {
+		t.Fatal(err)
+	}
+	for _, vm := range answers {
+		if vm.Sockets[diskName] != served["vm-1"].Sockets[diskName] {
+			t.Errorf("%v, noted %v", vm.Sockets, served)
+		}
+	}
+	if list, err := os.ReadDir(sockets); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+	p.stop()
 }
 
 // TestKilledAtTheEnd: a process that follows one that was killed when all was here pulls nothing, and removes what the
