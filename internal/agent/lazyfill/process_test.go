@@ -361,6 +361,26 @@ func TestSameVM(t *testing.T) {
 	p.stop()
 }
 
+// TestSocketsOfAKilled: the sockets of a process that was killed are removed with it.
+func TestSocketsOfAKilled(t *testing.T) {
+	c := newCloud(t)
+	c.allowed.Store(1)
+	h := c.start(t)
+	s := c.await(t, h, "the disks", isPhase(Serving))
+	if _, err := h.Serve(t.Context(), "vm-1", "/nowhere"); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(s.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := EndProcess(t.Context(), c.dir); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := os.ReadDir(c.order.SocketDir); err != nil || len(list) != 0 {
+		t.Errorf("left are %v, %v", list, err)
+	}
+}
+
 // TestKilledAtTheEnd: a process that follows one that was killed when all was here pulls nothing, and removes what the
 // other one left.
 func TestKilledAtTheEnd(t *testing.T) {
