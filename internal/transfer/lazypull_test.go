@@ -107,7 +107,9 @@ func TestLazyPull(t *testing.T) {
 		return len(list)
 	}
 	var completed atomic.Int64
+	var partial *transfer.Partial
 	f, d := openLazyPull(t, s, dir, func(o *transfer.LazyOptions) {
+		o.OnPartial = func(p *transfer.Partial) { partial = p }
 		o.Complete = func(r transfer.PullResult) error {
 			_, err := os.Stat(filepath.Join(dir, files[0].Name))
 			if err != nil || journals() == 0 || len(r.Files) != len(files) {
@@ -119,6 +121,14 @@ func TestLazyPull(t *testing.T) {
 	})
 	if state := d.State(); state.Total == 0 || state.Bytes == state.Total {
 		t.Errorf("before: %+v", state)
+	}
+	early, err := os.ReadFile(files[2].Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 1<<20)
+	if err := partial.ReadAt(files[2].Name, got, 0); err != nil || !bytes.Equal(got, early[:len(got)]) {
+		t.Error("other nodes cannot read a file that is finished:", err)
 	}
 	for _, name := range []string{"config.json", files[1].Name, files[2].Name} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {

@@ -272,13 +272,14 @@ func (p *pull) renameFinished(complete func() error) error {
 	return p.storage.syncDir(p.dir)
 }
 
-// renameEarly renames the files to their final names before the pull ends. Their journals stay until then.
+// renameEarly renames the files to their final names before the pull ends. Their journals stay until then, and they
+// stay open for other nodes.
 func (p *pull) renameEarly() error {
 	for _, t := range p.targets {
-		if err := errors.Join(t.renameFinal(), t.close()); err != nil {
+		if err := t.renameFinal(); err != nil {
 			return err
 		}
-		t.file = nil // a target that is finished
+		t.file, t.early = nil, t.file // a target that is finished
 	}
 	return p.storage.syncDir(p.dir)
 }
