@@ -186,7 +186,7 @@ func (f *LazyPull) work(ctx context.Context, d *LazyDisk, demandOnly bool) error
 		}
 		layer, _ := d.target.frameAt(b.First)
 		err = fetcher.fetchAnywhere(ctx,
-			fetchSpan{target: d.target, layer: layer, firstFrame: b.First, endFrame: b.End})
+			fetchSpan{target: d.target, layer: layer, firstFrame: b.First, endFrame: b.End}, b.Class == fill.Demand)
 		f.note(err)
 		if err == nil {
 			wait.Reset()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -35,5 +36,27 @@ func TestBusyPeer(t *testing.T) {
 	}
 	if reads.Load() == 0 {
 		t.Error("the peer was not asked")
+	}
+}
+
+// TestSlowRefusals: a peer that refuses each read after a long time is not used again and again.
+func TestSlowRefusals(t *testing.T) {
+	w := newWorld(t, 24*mib)
+	var reads atomic.Int64
+	w.addFalseNode(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(rw, `{"complete":true}`)
+			return
+		}
+		reads.Add(1)
+		_, _ = io.Copy(io.Discard, r.Body)
+		time.Sleep(2 * time.Second) // what the test is about
+		rw.WriteHeader(http.StatusTooManyRequests)
+	}), make(chan struct{}))
+	if err := w.pull(w.addNode(nil, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if n := reads.Load(); n == 0 || n > 6 {
+		t.Errorf("%d reads", n)
 	}
 }
