@@ -17,6 +17,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/lazyfill"
+	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -405,4 +406,29 @@ func TestEndIsRetried(t *testing.T) {
 	}
 	s.allowed.Store(1 << 30)
 	s.fetch(ref)
+}
+
+// TestReadByPeerIsNoUse: a version that other nodes read does not become a recently used one of this node.
+func TestReadByPeerIsNoUse(t *testing.T) {
+	s := newLazyShelf(t)
+	ref := s.push("v1", nil, noise(t, "disk.img", 8, 2))
+	s.allowed.Store(1 << 30)
+	s.fetch(ref)
+	fact, old := filepath.Join(s.dir, ref.ContentID, "version.json"), time.Unix(1_700_000_000, 0)
+	if err := os.Chtimes(fact, old, old); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.cache.OpenRuns(t.Context(), ref.ContentID, "disk.img", []blob.Run{{Off: 0, Len: 4096}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(fact); err != nil || !info.ModTime().Equal(old) {
+		t.Errorf("its last use: %v, %v", info.ModTime(), err)
+	}
+	if err := s.cache.Remove(ref.ContentID); err != nil { // it is not pinned any more
+		t.Error(err)
+	}
 }

@@ -49,13 +49,18 @@ func (c *Cache) OpenRuns(
 	c.mu.Unlock()
 	switch {
 	case e != nil && ok:
+		unpin := func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.unpinLocked(contentID, holder)
+		}
 		r, err := openDiskRuns(disk, runs)
 		if err != nil {
-			c.Unpin(contentID, holder)
+			unpin()
 			return nil, err
 		}
 		return closer{r, func() error {
-			defer c.Unpin(contentID, holder)
+			defer unpin()
 			return r.Close()
 		}}, nil
 	case e == nil && l != nil:
