@@ -302,7 +302,7 @@ func (c *Cache) followLazyPull(ctx context.Context, f *sharedPull, l *lazyPull) 
 		case state.Phase == lazyfill.Complete:
 			if !isCounted {
 				isCounted = true
-				c.recordRate(state.Fetched, time.Since(begun))
+				c.recordRate(state.Fetched+state.PeerBytes, time.Since(begun))
 				if c.opts.Lazy.Pulled != nil {
 					c.opts.Lazy.Pulled(state.Fetched, state.PeerBytes)
 				}
