@@ -244,6 +244,7 @@ func TestLazyPullRestartsItsProcess(t *testing.T) {
 		served <- err
 	}()
 	s.eventually("the next process", func() bool { now := s.cache.LazyPulls()[0]; return now.PID != pid })
+	s.eventually("guests to wait", func() bool { return s.cache.GuestsWait() })
 	s.allowed.Store(1) // the index, once more
 	err := <-served
 	if err != nil || second["disk.img"].Socket == "" || second["disk.img"].Socket == first["disk.img"].Socket {

@@ -121,6 +121,9 @@ func (c closer) Close() error { return c.close() }
 // GuestsWait reports whether a VM waits for parts of its disk.
 func (c *Cache) GuestsWait() bool {
 	for _, s := range c.LazyPulls() {
+		if s.Phase == lazyfill.Opening && len(s.VMs) > 0 { // its process follows one that was killed
+			return true
+		}
 		if s.Phase != lazyfill.Serving {
 			continue
 		}
