@@ -118,7 +118,7 @@ type Cache struct {
 	entryChanges    int                            // of entries, counted from 1
 	measuredChanges int                            // value of changes at which taken was measured
 	usedBytes       int64                          // bytes that all versions use
-	runningPulls    sync.WaitGroup                 // of flights
+	runningPulls    sync.WaitGroup                 // of pulls that run
 }
 
 // entry is a version on disk. It is also the content of factFile.
