@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// minCachedFrames is the minimum number of decoded frames that a Chain caches, each at most 1 MiB.
+	// minCachedFrames is the minimum number of frames that a Chain caches; NewFrameCache has their memory.
 	minCachedFrames = 48
 	// extraCachedFrames is how many frames a long chain caches in addition to one per layer, which sequential reads
 	// need.

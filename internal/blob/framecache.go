@@ -11,7 +11,7 @@ type frameKey struct {
 	frame int
 }
 
-// FrameCache keeps the most recently used decoded frames of all chains that are opened with it. A layer that
+// FrameCache keeps the most recently used frames of all chains that are opened with it. A layer that
 // several chains share is decoded once. A frame that many readers request is decoded once, too. It may be used
 // from many goroutines.
 type FrameCache struct {
@@ -32,7 +32,8 @@ type cachedFrame struct {
 	refs int // readers of the bytes, including the cache; guarded by the cache
 }
 
-// NewFrameCache returns a cache of at most limit frames, each of at most 1 MiB.
+// NewFrameCache returns a cache of at most limit frames, each of at most 1 MiB, and as much while it is stored and
+// sections of it are not decoded.
 func NewFrameCache(limit int) *FrameCache {
 	return &FrameCache{maxFrames: limit, byKey: map[frameKey]*list.Element{}, lru: list.New()}
 }

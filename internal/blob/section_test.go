@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
 )
 
@@ -118,6 +119,37 @@ func TestDirectoriesAreDecodedAlone(t *testing.T) {
 			len(raw) != f.RawSize {
 			t.Errorf("frame %d as a whole: %v", i, err)
 		}
+	}
+}
+
+// TestSectionsOfManyReaders: readers of the same frames, of which few are cached, get the bytes of the disk.
+func TestSectionsOfManyReaders(t *testing.T) {
+	const size, readers = 6 << 20, 8
+	data := prose(8, size)
+	for off := 0; off < size; off += 200 << 10 {
+		copy(data[off:], directory(uint32(off)))
+	}
+	file, x := encode(t, KindDisk, data, 1)
+	c, err := NewFrameCache(2).OpenChain(&Layer{src: bytes.NewReader(file), index: x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group errgroup.Group
+	for n := range readers {
+		group.Go(func() error {
+			rnd := rand.New(rand.NewPCG(9, uint64(n)))
+			buf := make([]byte, 300<<10)
+			for range 60 {
+				p, off := buf[:1+rnd.IntN(len(buf))], rnd.Int64N(size-int64(len(buf)))
+				if _, err := c.ReadAt(p, off); err != nil || !bytes.Equal(p, data[off:off+int64(len(p))]) {
+					return fmt.Errorf("%d bytes at %d differ: %v", len(p), off, err)
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -15,10 +15,10 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// cachedFrames is how many decoded frames, of at most 1 MiB, are cached for all templates of a
+// cachedFrames is how many frames, of at most 1 MiB decoded and 1 MiB stored, are cached for all templates of a
 // storage: the directories and inodes of a file system are spread over many of them, and
 // neighboring data over several layers.
-const cachedFrames = 96
+const cachedFrames = 64
 
 // Storage is the directory of a registry, which may be running. Layers that several templates share
 // are opened and decoded once. It is safe for concurrent use.
