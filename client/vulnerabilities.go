@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// PutVersionFindings stores the vulnerabilities in a version, in place of older ones; an empty list removes them. It
-// returns ErrConflict if there are those of a newer vulnerability database.
+// PutVersionFindings stores the vulnerabilities in a version, in place of older ones, or in addition if they are
+// partial; an empty list removes them. It returns ErrConflict if there are those of a newer vulnerability database.
 func (c *Controller) PutVersionFindings(ctx context.Context, v api.VersionFindings) error {
 	return c.do(ctx, call{method: http.MethodPut, path: api.PathVersionFindings, body: v, again: true}, nil)
 }

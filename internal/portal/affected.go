@@ -29,6 +29,7 @@ type affectedView struct {
 type affectedRow struct {
 	api.FoundVulnerability
 	Name, Tag, Path, Tone string
+	Partial               bool // no scan of the whole version was reported
 }
 
 func (p *portal) affectedPages() []page {
@@ -52,6 +53,7 @@ func showAffected(v *visit) (any, error) {
 	for _, s := range got.Versions {
 		out.Versions = addAffected(out.Versions, affectedRow{
 			Name: cmp.Or(s.TemplateName, format.ShortID(s.TemplateID)), Tag: s.Tag, Path: "/templates/" + s.TemplateID,
+			Partial: s.Partial,
 		}, s.Vulnerabilities)
 	}
 	for _, n := range got.Nodes {

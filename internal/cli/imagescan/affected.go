@@ -143,7 +143,7 @@ type versionReport struct {
 // sum returns the digest of what is sent.
 func (r *versionReport) sum() string {
 	raw, _ := json.Marshal(r.Vulnerabilities) // of texts: it does not fail
-	sum := sha256.Sum256(append([]byte(r.Tag+"\n"), raw...))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%t\n%s", r.Tag, r.Partial, raw))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -208,7 +208,7 @@ func (o *controllerOptions) sendAll(ctx context.Context, kept *scanned.Versions,
 
 // sendScanned sends the results of scans to the controller.
 func (o *controllerOptions) sendScanned(
-	ctx context.Context, g *globals, kept *scanned.Versions, found []scanResult,
+	ctx context.Context, g *globals, scope *inventoryOptions, found []scanResult,
 ) error {
 	if o.client == nil {
 		return nil
@@ -218,22 +218,15 @@ func (o *controllerOptions) sendScanned(
 		if r.inventory.ID == "" || r.Coverage.Database == nil {
 			continue // a template that could not be opened
 		}
-		v := keptVersion(r.inventory, "")
+		v := scope.versionOf(r.inventory, "")
 		list = append(list, versionReport{v.Name(), api.VersionFindings{
 			TemplateID: v.TemplateID, Tag: v.Tag, ContentID: v.ContentID, Database: r.Coverage.Database.Built,
-			Vulnerabilities: toFindings(r.unfiltered),
+			Vulnerabilities: toFindings(r.unfiltered), Partial: v.Partial,
 		}})
 	}
-	sent, err := o.sendAll(ctx, kept, list)
+	sent, err := o.sendAll(ctx, scope.keptVersions(), list)
 	if err == nil {
 		g.printMessage("Vulnerabilities of %s sent to %s", cli.Plural(sent, "version"), o.controllerURL)
 	}
 	return err
-}
-
-// keptVersion returns what is kept of a scanned template.
-func keptVersion(inv *scan.Inventory, storage string) *scanned.Version {
-	return &scanned.Version{
-		TemplateID: inv.ID, Tag: inv.Tag, ContentID: inv.ContentID, Storage: storage, Packages: inv.Packages,
-	}
 }

@@ -34,6 +34,9 @@ func controller(ts *testscript.TestScript, neg bool, args []string) {
 			return
 		}
 		_, _ = fmt.Fprintf(f, "%s:%s:", v.TemplateID, v.Tag)
+		if v.Partial {
+			_, _ = fmt.Fprint(f, " partial")
+		}
 		for _, found := range v.Vulnerabilities {
 			_, _ = fmt.Fprint(f, " ", strings.Join([]string{
 				found.ID, fmt.Sprint(found.Aliases), found.Package, found.Version, found.Fixed, found.Severity,

@@ -100,10 +100,18 @@ func (o *inventoryOptions) keep(g *globals, inv *scan.Inventory) {
 	}
 	storage, err := filepath.Abs(o.storageDir)
 	if err == nil {
-		err = kept.Save(keptVersion(inv, storage))
+		err = kept.Save(o.versionOf(inv, storage))
 	}
 	if err != nil {
 		g.printMessage("Note: the packages were not kept for later vulnerability databases: %v", err)
+	}
+}
+
+// versionOf returns what is kept of a scanned template.
+func (o *inventoryOptions) versionOf(inv *scan.Inventory, storage string) *scanned.Version {
+	return &scanned.Version{
+		TemplateID: inv.ID, Tag: inv.Tag, ContentID: inv.ContentID, Storage: storage, Packages: inv.Packages,
+		Partial: inv.Partial() || o.ignoreSystem || o.snapshotName != "",
 	}
 }
 

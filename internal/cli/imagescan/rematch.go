@@ -187,7 +187,7 @@ func (s *versionSet) match(ctx context.Context, j *evaluator) ([]versionReport, 
 		}
 		list[n] = versionReport{name, api.VersionFindings{
 			TemplateID: v.TemplateID, Tag: v.Tag, ContentID: v.ContentID, Database: j.db.Info().Built,
-			Vulnerabilities: toFindings(found[n]),
+			Vulnerabilities: toFindings(found[n]), Partial: v.Partial,
 		}}
 	}
 	return list, nil

@@ -166,7 +166,7 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	err = errors.Join(o.attach.attachAll(ctx, o.globals, found),
-		o.controller.sendScanned(ctx, o.globals, o.keptVersions(), found))
+		o.controller.sendScanned(ctx, o.globals, &o.inventoryOptions, found))
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func New(db record.DB, withEvent WithEvent) *Findings { return &Findings{db, wit
 func key(template, content string) string { return template + "/" + content }
 
 // Put stores the findings in a version, in place of older ones of the same content of the template. What was not
-// found before makes an event. No findings remove the record.
+// found before makes an event. No findings remove the record. Those of a partial scan are only added.
 func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 	next, err := f.newRecord(v)
 	if err != nil {
@@ -61,6 +61,9 @@ func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 		if next.Database.Before(old.Database) {
 			return farm.Errorf(farm.CodeConflict, "Findings of a newer vulnerability database exist, of %s",
 				old.Database.Format(time.RFC3339))
+		}
+		if v.Partial {
+			next.Found, next.Partial = vulntext.Merge(before, v.Vulnerabilities), old.Partial
 		}
 	}
 	if next.Found == "" {
@@ -124,7 +127,7 @@ func (f *Findings) newRecord(v api.VersionFindings) (*record.VersionFindings, er
 	found, err := vulntext.Encode(v.Vulnerabilities)
 	return &record.VersionFindings{
 		TemplateID: id.String(), Tag: v.Tag, ContentID: v.ContentID, Database: v.Database.UTC(), Reported: f.db.Now(),
-		Found: found,
+		Partial: v.Partial, Found: found,
 	}, err
 }
 
@@ -173,7 +176,8 @@ func (f *Findings) Affected(ids []string) api.Affected {
 			found[id] = idsOf(hit)
 			out.Versions = append(out.Versions, api.AffectedVersion{
 				TemplateID: v.TemplateID, TemplateName: f.templateName(v.TemplateID), Tag: v.Tag,
-				ContentID: v.ContentID, Database: v.Database, Reported: v.Reported, Vulnerabilities: hit,
+				ContentID: v.ContentID, Database: v.Database, Reported: v.Reported, Partial: v.Partial,
+				Vulnerabilities: hit,
 			})
 		}
 	}

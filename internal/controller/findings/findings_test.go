@@ -85,6 +85,35 @@ func TestPut(t *testing.T) {
 	}
 }
 
+// A scan that did not read the whole version only adds to what is known.
+func TestPutPartial(t *testing.T) {
+	f, db, _ := open(t)
+	for _, c := range []struct {
+		ids     []string
+		partial bool
+		want    string
+	}{
+		{[]string{"CVE-1"}, true, "CVE-1 true"},
+		{[]string{"CVE-2", "CVE-3"}, false, "CVE-2 CVE-3 false"},
+		{nil, true, "CVE-2 CVE-3 false"},
+		{[]string{"CVE-4", "CVE-3"}, true, "CVE-2 CVE-3 CVE-4 false"},
+		{[]string{"CVE-3"}, false, "CVE-3 false"},
+	} {
+		v := version(1, c.ids...)
+		v.Partial = c.partial
+		if err := f.Put(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		r, _, _ := db.Tables.Findings.Get(key(templateID, v.ContentID))
+		if r == nil {
+			t.Fatalf("%v: no record", c.ids)
+		}
+		if got := fmt.Sprint(strings.Join(vulntext.Added("", r.Found), " "), " ", r.Partial); got != c.want {
+			t.Errorf("after %v (partial: %t): %s, want %s", c.ids, c.partial, got, c.want)
+		}
+	}
+}
+
 // Remove removes the findings in some contents of a template, or in all.
 func TestRemove(t *testing.T) {
 	f, db, _ := open(t)

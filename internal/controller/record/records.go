@@ -102,7 +102,8 @@ type VersionFindings struct {
 	ContentID  string    `json:"content_id"`
 	Database   time.Time `json:"database"`
 	Reported   time.Time `json:"reported"`
-	Found      string    `json:"found"` // what vulntext.Encode returned: a text takes less memory than a list
+	Partial    bool      `json:"partial,omitempty"` // no scan read the whole version
+	Found      string    `json:"found"`             // vulntext.Encode made it: a text takes less memory than a list
 }
 
 // KnownTemplate is the last known state of a template at the registry. Starts use it while the

@@ -59,6 +59,23 @@ func EncodeSome(list []api.FoundVulnerability) string {
 	return ""
 }
 
+// Merge adds vulnerabilities to those of a text, and replaces those of the same ID, package and version.
+func Merge(text string, added []api.FoundVulnerability) string {
+	type place struct{ id, name, version string }
+	at := func(v *api.FoundVulnerability) place { return place{Canonical(v.ID), v.Package, v.Version} }
+	list, known := slices.Clone(added), map[place]bool{}
+	for i := range added {
+		known[at(&added[i])] = true
+	}
+	for line := range strings.Lines(text) {
+		names, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		if v := decode(names, rest); !known[at(&v)] {
+			list = append(list, v)
+		}
+	}
+	return EncodeSome(list)
+}
+
 // rank orders severities; an unknown one may be any.
 func rank(v api.FoundVulnerability) int { return slices.Index(severities[:5], v.Severity) }
 

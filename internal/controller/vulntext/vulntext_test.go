@@ -47,3 +47,20 @@ func TestEncodeSome(t *testing.T) {
 		t.Errorf("%d are kept", n)
 	}
 }
+
+// Merge keeps what was there, and replaces what is known better now.
+func TestMerge(t *testing.T) {
+	text, err := Encode([]api.FoundVulnerability{
+		{ID: "CVE-1", Aliases: []string{"GO-1"}, Package: "a", Version: "1"}, {ID: "CVE-1", Package: "a", Version: "2"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = Merge(text, []api.FoundVulnerability{
+		{ID: "cve-1", Package: "a", Version: "2", Fixed: "3", Severity: "low"}, {ID: "CVE-2", Package: "b"},
+	})
+	want := "CVE-1\ta\t2\t3\tlow\nCVE-1,GO-1\ta\t1\t\t\nCVE-2\tb\t\t\t\n"
+	if text != want {
+		t.Errorf("%q, want %q", text, want)
+	}
+}

@@ -245,6 +245,7 @@ type scanFields struct {
 const (
 	wantString   = "must be a string"
 	wantTime     = "must be a time such as 2026-01-31T12:00:00Z"
+	wantBool     = "must be true or false"
 	wantIntegers = "must be an object of integers"
 )
 
@@ -256,7 +257,7 @@ func (f *scanFields) readSummary(s *api.NodeScanSummary) {
 	f.readField("database", &s.Database, wantTime)
 	f.readField("last_scan", &s.LastScan, wantTime)
 	f.readField("scanned", &s.Scanned, wantTime)
-	f.readField("partial", &s.Partial, "must be true or false")
+	f.readField("partial", &s.Partial, wantBool)
 	f.requireField("counts", '{', wantIntegers)
 	f.readField("counts", &s.Counts, wantIntegers)
 	f.requireField("vulnerabilities", '[', "must be an array")

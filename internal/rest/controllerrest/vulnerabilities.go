@@ -31,6 +31,7 @@ func (s *server) storeFindings(r *rest.Request) (any, error) {
 	f.readField("database", &v.Database, wantTime)
 	f.requireField("vulnerabilities", '[', "must be an array")
 	f.readField("vulnerabilities", &v.Vulnerabilities, "must be an array of vulnerabilities")
+	f.readField("partial", &v.Partial, wantBool)
 	if f.err != nil {
 		return nil, f.err
 	}

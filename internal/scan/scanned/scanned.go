@@ -40,6 +40,7 @@ const (
 type Version struct {
 	TemplateID, Tag, ContentID string
 	Storage                    string // directory of the registry that it was read from
+	Partial                    bool   // not all of it was read
 	Packages                   []catalog.Package
 }
 
@@ -55,8 +56,13 @@ type Versions struct{ dir string }
 // Open returns the versions in a directory, which is created when the first one is saved.
 func Open(dir string) *Versions { return &Versions{dir} }
 
-// Save keeps a version, in place of an earlier scan of it.
+// Save keeps a version, in place of an earlier scan of it. One that was read in part does not replace a whole one.
 func (c *Versions) Save(v *Version) error {
+	if v.Partial {
+		if old, err := c.Load(v.Name()); err == nil && !old.Partial {
+			return nil
+		}
+	}
 	var plain bytes.Buffer
 	if err := gob.NewEncoder(&plain).Encode(v); err != nil {
 		return err

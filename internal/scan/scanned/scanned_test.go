@@ -49,6 +49,21 @@ func TestSave(t *testing.T) {
 	}
 }
 
+// A scan of a part does not replace one of the whole, and is replaced itself.
+func TestSavePartial(t *testing.T) {
+	c := Open(t.TempDir())
+	for _, step := range []struct{ partial, want bool }{{true, true}, {false, false}, {true, false}} {
+		v := version(1)
+		v.Partial = step.partial
+		if err := c.Save(v); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Load(v.Name()); err != nil || got.Partial != step.want {
+			t.Errorf("after a partial scan (%t): %+v %v", step.partial, got, err)
+		}
+	}
+}
+
 // An entry with a changed or missing byte, or of another version, is refused.
 func TestDamage(t *testing.T) {
 	c, v := Open(t.TempDir()), version(1)
