@@ -29,7 +29,7 @@ type affectedView struct {
 type affectedRow struct {
 	api.FoundVulnerability
 	Name, Tag, Path, Tone string
-	Partial               bool // no scan of the whole version was reported
+	Note                  string // what is special about a version and its scan
 }
 
 func (p *portal) affectedPages() []page {
@@ -53,7 +53,7 @@ func showAffected(v *visit) (any, error) {
 	for _, s := range got.Versions {
 		out.Versions = addAffected(out.Versions, affectedRow{
 			Name: cmp.Or(s.TemplateName, format.ShortID(s.TemplateID)), Tag: s.Tag, Path: "/templates/" + s.TemplateID,
-			Partial: s.Partial,
+			Note: versionNote(s),
 		}, s.Vulnerabilities)
 	}
 	for _, n := range got.Nodes {
@@ -73,6 +73,18 @@ func showAffected(v *visit) (any, error) {
 	out.Nodes = out.Nodes[:min(len(out.Nodes), affectedRows)]
 	out.Instances = got.Instances[:min(len(got.Instances), affectedRows)]
 	return out, nil
+}
+
+// versionNote says what is special about a version and its scan.
+func versionNote(s api.AffectedVersion) string {
+	var notes []string
+	if s.Removed {
+		notes = append(notes, "removed")
+	}
+	if s.Partial {
+		notes = append(notes, "partial scan")
+	}
+	return strings.Join(notes, ", ")
 }
 
 // addAffected adds a row for each vulnerability.

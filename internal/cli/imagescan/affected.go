@@ -143,7 +143,7 @@ type versionReport struct {
 // sum returns the digest of what is sent.
 func (r *versionReport) sum() string {
 	raw, _ := json.Marshal(r.Vulnerabilities) // of texts: it does not fail
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%t\n%s", r.Tag, r.Partial, raw))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%t\n%t\n%s", r.Tag, r.Partial, r.Removed, raw))
 	return hex.EncodeToString(sum[:])
 }
 

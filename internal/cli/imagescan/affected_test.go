@@ -37,6 +37,9 @@ func controller(ts *testscript.TestScript, neg bool, args []string) {
 		if v.Partial {
 			_, _ = fmt.Fprint(f, " partial")
 		}
+		if v.Removed {
+			_, _ = fmt.Fprint(f, " removed")
+		}
 		for _, found := range v.Vulnerabilities {
 			_, _ = fmt.Fprint(f, " ", strings.Join([]string{
 				found.ID, fmt.Sprint(found.Aliases), found.Package, found.Version, found.Fixed, found.Severity,

@@ -73,13 +73,6 @@ func (o *rematchOptions) run(ctx context.Context, g *globals, s settings) error 
 	if err != nil {
 		return err
 	}
-	for _, r := range list {
-		if all.isGone(r.name) {
-			if err := kept.Remove(r.name); err != nil {
-				return err
-			}
-		}
-	}
 	g.printMessage("Compared %s with the database: %d changed and sent to %s", cli.Plural(len(list), "version"), sent,
 		o.controllerURL)
 	return nil
@@ -165,9 +158,7 @@ func storageContents(base string) map[string][]string {
 	return list
 }
 
-func (s *versionSet) isGone(name string) bool { return s.gone[name] }
-
-// match returns what the controller is sent about each version: nothing that affects it, when it is gone.
+// match returns what the controller is sent about each version.
 func (s *versionSet) match(ctx context.Context, j *evaluator) ([]versionReport, error) {
 	res, err := match.Match(ctx, j.db, s.packages, match.Options{Rules: j.rules})
 	if err != nil {
@@ -182,12 +173,9 @@ func (s *versionSet) match(ctx context.Context, j *evaluator) ([]versionReport, 
 	list := make([]versionReport, len(s.versions))
 	for n, v := range s.versions {
 		name := v.Name()
-		if s.gone[name] {
-			found[n] = nil
-		}
 		list[n] = versionReport{name, api.VersionFindings{
 			TemplateID: v.TemplateID, Tag: v.Tag, ContentID: v.ContentID, Database: j.db.Info().Built,
-			Vulnerabilities: toFindings(found[n]), Partial: v.Partial,
+			Vulnerabilities: toFindings(found[n]), Partial: v.Partial, Removed: s.gone[name],
 		}}
 	}
 	return list, nil

@@ -55,6 +55,12 @@ func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 	if err != nil {
 		return err
 	}
+	if v.Removed {
+		if !f.used()[id] {
+			return f.remove(ctx, f.db.Store, id, rev)
+		}
+		next.Removed = next.Reported
+	}
 	before := ""
 	if old != nil {
 		before = old.Found
@@ -139,7 +145,8 @@ func (f *Findings) remove(ctx context.Context, w store.Writer, id string, rev in
 	return conflict(w.Commit(ctx, store.Delete(f.db.Tables.Findings, id, store.IfRev(rev))))
 }
 
-// Remove removes the findings in contents of a template that was changed; nil are all its contents.
+// Remove removes the findings in contents of a template that the registry no longer has; nil are all its contents.
+// Those of contents in use are kept and marked.
 func (f *Findings) Remove(ctx context.Context, template string, contents []string) error {
 	if contents == nil {
 		for _, v := range f.db.Tables.Findings.All() {
@@ -148,10 +155,17 @@ func (f *Findings) Remove(ctx context.Context, template string, contents []strin
 			}
 		}
 	}
+	used := f.used()
 	for _, content := range contents {
 		id := key(template, content)
-		_, rev, err := f.db.Tables.Findings.GetLinearizable(ctx, id)
-		if err == nil {
+		old, rev, err := f.db.Tables.Findings.GetLinearizable(ctx, id)
+		switch {
+		case err != nil || old == nil:
+		case used[id]:
+			next := *old
+			next.Removed = f.db.Now()
+			err = conflict(f.db.Store.Commit(ctx, store.Put(f.db.Tables.Findings, id, &next, store.IfRev(rev))))
+		default:
 			err = f.remove(ctx, f.db.Store, id, rev)
 		}
 		if err != nil {
@@ -159,6 +173,32 @@ func (f *Findings) Remove(ctx context.Context, template string, contents []strin
 		}
 	}
 	return nil
+}
+
+// used returns the IDs of the records of the contents that instances and nodes have.
+func (f *Findings) used() map[string]bool {
+	ids := map[string]bool{}
+	for _, i := range f.db.Tables.Instances.All() {
+		if i.State != farm.Terminated {
+			ids[key(i.Template.ID, i.Template.ContentID)] = true
+		}
+	}
+	for _, info := range f.db.Tables.Infos.All() {
+		for _, t := range info.Templates {
+			ids[key(strings.ToLower(t.ID), t.ContentID)] = true
+		}
+	}
+	return ids
+}
+
+// isRemoved reports whether the registry lacks a version, as far as that is known.
+func (f *Findings) isRemoved(v *record.VersionFindings) bool {
+	if v.Removed.IsZero() {
+		return false
+	}
+	known, _, _ := f.db.Tables.KnownTemplates.Get(v.TemplateID)
+	_, back := known.Version(v.ContentID)
+	return !back || known.Changed.Before(v.Removed)
 }
 
 // Affected lists what vulnerabilities affect, in no order. IDs are compared without case.
@@ -177,7 +217,7 @@ func (f *Findings) Affected(ids []string) api.Affected {
 			out.Versions = append(out.Versions, api.AffectedVersion{
 				TemplateID: v.TemplateID, TemplateName: f.templateName(v.TemplateID), Tag: v.Tag,
 				ContentID: v.ContentID, Database: v.Database, Reported: v.Reported, Partial: v.Partial,
-				Vulnerabilities: hit,
+				Removed: f.isRemoved(v), Vulnerabilities: hit,
 			})
 		}
 	}
@@ -230,10 +270,16 @@ func idsOf(list []api.FoundVulnerability) (ids []string) {
 	return ids
 }
 
-// Prune removes findings that no scanner has reported for long.
+// Prune removes findings that no scanner has reported for long, and those in removed versions that are no longer in
+// use.
 func (f *Findings) Prune(ctx context.Context, w *record.Term, now time.Time) error {
+	var used map[string]bool
 	for id, v := range f.db.Tables.Findings.All() {
-		if now.Sub(v.Reported) <= retention {
+		removed := f.isRemoved(v)
+		if removed && used == nil {
+			used = f.used()
+		}
+		if now.Sub(v.Reported) <= retention && (!removed || used[id]) {
 			continue
 		}
 		_, rev, err := f.db.Tables.Findings.GetLinearizable(ctx, id)

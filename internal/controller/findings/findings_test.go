@@ -140,6 +140,71 @@ func TestRemove(t *testing.T) {
 	}
 }
 
+// What is found in a removed version stays, and is marked, as long as an instance or a node has it.
+func TestRemovedInUse(t *testing.T) {
+	f, db, _ := open(t)
+	node, inst := uuid.NewString(), uuid.NewString()
+	commit := func(c store.Change) {
+		t.Helper()
+		recordtest.Commit(t, db, c)
+	}
+	instance := func(state farm.InstanceState) {
+		commit(store.Put(db.Tables.Instances, inst, &farm.Instance{
+			ID: inst, State: state, Template: farm.TemplateRef{ID: templateID, ContentID: content(0)},
+		}, store.Any))
+	}
+	instance(farm.Started)
+	commit(store.Put(db.Tables.Infos, node, &farm.NodeInfo{
+		NodeID: node, Templates: []farm.NodeTemplate{{ID: strings.ToUpper(templateID), ContentID: content(1)}},
+	}, store.Any))
+	expect := func(what, want string) {
+		t.Helper()
+		var got []string
+		a := f.Affected([]string{"CVE-1"})
+		for _, v := range a.Versions {
+			got = append(got, fmt.Sprint(v.Tag, " ", v.Removed))
+		}
+		slices.Sort(got)
+		if got := fmt.Sprint(got, len(a.Instances)); got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+	for n := range 3 {
+		if err := f.Put(t.Context(), version(n, "CVE-1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Remove(t.Context(), templateID, nil); err != nil {
+		t.Fatal(err)
+	}
+	expect("removed", "[v0 true v1 true] 1")
+	for n, marked := range []bool{false, true, true} {
+		v := version(n, "CVE-1")
+		v.Removed = marked
+		if err := f.Put(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("reported again", "[v0 false v1 true] 1")
+	if err := f.Remove(t.Context(), templateID, []string{content(0)}); err != nil {
+		t.Fatal(err)
+	}
+	prune := func() {
+		t.Helper()
+		if err := f.Prune(t.Context(), recordtest.Term(db), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prune()
+	expect("in use", "[v0 true v1 true] 1")
+	commit(store.Put(db.Tables.KnownTemplates, templateID, &record.KnownTemplate{
+		Versions: []farm.TemplateRef{{ContentID: content(1)}}, Changed: time.Now().Add(time.Minute),
+	}, store.Any))
+	instance(farm.Terminated)
+	prune()
+	expect("pushed again", "[v1 false] 0")
+}
+
 func TestInvalidFindings(t *testing.T) {
 	f, _, _ := open(t)
 	for field, change := range map[string]func(*api.VersionFindings){

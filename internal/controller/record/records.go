@@ -103,6 +103,7 @@ type VersionFindings struct {
 	Database   time.Time `json:"database"`
 	Reported   time.Time `json:"reported"`
 	Partial    bool      `json:"partial,omitempty"` // no scan read the whole version
+	Removed    time.Time `json:"removed,omitzero"`  // when the registry was found to lack the version
 	Found      string    `json:"found"`             // vulntext.Encode made it: a text takes less memory than a list
 }
 

@@ -32,6 +32,7 @@ func (s *server) storeFindings(r *rest.Request) (any, error) {
 	f.requireField("vulnerabilities", '[', "must be an array")
 	f.readField("vulnerabilities", &v.Vulnerabilities, "must be an array of vulnerabilities")
 	f.readField("partial", &v.Partial, wantBool)
+	f.readField("removed", &v.Removed, wantBool)
 	if f.err != nil {
 		return nil, f.err
 	}
