@@ -74,8 +74,9 @@ func (o *controllerOptions) openClient(g *globals) error {
 	return nil
 }
 
-// toFindings converts findings to those of a version, the most severe ones first, as many as the controller takes.
-func toFindings(list []match.Finding) []api.FoundVulnerability {
+// toFindings converts findings to those of a version, as many as the controller takes, and reports whether there are
+// more.
+func toFindings(list []match.Finding) (findings []api.FoundVulnerability, truncated bool) {
 	type place struct{ id, name, version string }
 	known := map[place]bool{}
 	out := []api.FoundVulnerability{}
@@ -100,18 +101,34 @@ func toFindings(list []match.Finding) []api.FoundVulnerability {
 		}
 		out = append(out, v)
 	}
-	rank := []string{"critical", "high", "medium", "low"}
-	slices.SortStableFunc(out, func(a, b api.FoundVulnerability) int {
-		return cmp.Compare(uint(slices.Index(rank, a.Severity)), uint(slices.Index(rank, b.Severity)))
-	})
+	out = mostUrgent(out)
 	size := 0
 	for n, v := range out {
 		size += len(v.ID) + len(strings.Join(v.Aliases, ",")) + len(v.Package) + len(v.Version) + len(v.Fixed) + 16
 		if n == api.MaxVersionFindings || size > api.MaxVersionFindingText {
-			return out[:n]
+			return out[:n], true
 		}
 	}
-	return out
+	return out, false
+}
+
+// mostUrgent returns vulnerabilities in the order in which they are sent: of each ID one before more of another,
+// those of unknown severity first, since new ones have none yet, then the most severe ones.
+func mostUrgent(list []api.FoundVulnerability) []api.FoundVulnerability {
+	rank := []string{"unknown", "critical", "high", "medium", "low"}
+	slices.SortStableFunc(list, func(a, b api.FoundVulnerability) int {
+		return cmp.Compare(slices.Index(rank, a.Severity), slices.Index(rank, b.Severity))
+	})
+	first, more := make([]api.FoundVulnerability, 0, len(list)), []api.FoundVulnerability{}
+	known := map[string]bool{}
+	for _, v := range list {
+		if known[v.ID] {
+			more = append(more, v)
+		} else {
+			known[v.ID], first = true, append(first, v)
+		}
+	}
+	return append(first, more...)
 }
 
 // isReportable reports whether the controller accepts an ID.
@@ -140,10 +157,19 @@ type versionReport struct {
 	api.VersionFindings
 }
 
+// newReport returns the report about a scanned version.
+func newReport(v *scanned.Version, database time.Time, found []match.Finding) versionReport {
+	r := versionReport{v.Name(), api.VersionFindings{
+		TemplateID: v.TemplateID, Tag: v.Tag, ContentID: v.ContentID, Database: database, Partial: v.Partial,
+	}}
+	r.Vulnerabilities, r.Truncated = toFindings(found)
+	return r
+}
+
 // sum returns the digest of what is sent.
 func (r *versionReport) sum() string {
 	raw, _ := json.Marshal(r.Vulnerabilities) // of texts: it does not fail
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%t\n%t\n%s", r.Tag, r.Partial, r.Removed, raw))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%t\n%t\n%t\n%s", r.Tag, r.Partial, r.Removed, r.Truncated, raw))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -219,10 +245,7 @@ func (o *controllerOptions) sendScanned(
 			continue // a template that could not be opened
 		}
 		v := scope.versionOf(r.inventory, "")
-		list = append(list, versionReport{v.Name(), api.VersionFindings{
-			TemplateID: v.TemplateID, Tag: v.Tag, ContentID: v.ContentID, Database: r.Coverage.Database.Built,
-			Vulnerabilities: toFindings(r.unfiltered), Partial: v.Partial,
-		}})
+		list = append(list, newReport(v, r.Coverage.Database.Built, r.unfiltered))
 	}
 	sent, err := o.sendAll(ctx, scope.keptVersions(), list)
 	if err == nil {

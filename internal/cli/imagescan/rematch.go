@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/disk"
@@ -172,11 +171,8 @@ func (s *versionSet) match(ctx context.Context, j *evaluator) ([]versionReport, 
 	}
 	list := make([]versionReport, len(s.versions))
 	for n, v := range s.versions {
-		name := v.Name()
-		list[n] = versionReport{name, api.VersionFindings{
-			TemplateID: v.TemplateID, Tag: v.Tag, ContentID: v.ContentID, Database: j.db.Info().Built,
-			Vulnerabilities: toFindings(found[n]), Partial: v.Partial, Removed: s.gone[name],
-		}}
+		list[n] = newReport(v, j.db.Info().Built, found[n])
+		list[n].Removed = s.gone[list[n].name]
 	}
 	return list, nil
 }

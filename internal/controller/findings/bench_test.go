@@ -34,7 +34,7 @@ func BenchmarkAffected(b *testing.B) {
 		recordtest.Commit(b, db, store.Put(db.Tables.Instances, i.ID, i, store.Any))
 	}
 	for b.Loop() {
-		if a := f.Affected([]string{"CVE-2026-500"}); len(a.Versions) != 200 || len(a.Instances) != 2000 {
+		if a := f.Affected([]string{"CVE-2026-500"}, everything); len(a.Versions) != 200 || len(a.Instances) != 2000 {
 			b.Fatalf("%d versions, %d instances", len(a.Versions), len(a.Instances))
 		}
 	}

@@ -69,7 +69,9 @@ func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 				old.Database.Format(time.RFC3339))
 		}
 		if v.Partial {
-			next.Found, next.Partial = vulntext.Merge(before, v.Vulnerabilities), old.Partial
+			var cut bool
+			next.Found, cut = vulntext.Merge(before, v.Vulnerabilities)
+			next.Partial, next.Truncated = old.Partial, cut || old.Truncated || v.Truncated
 		}
 	}
 	if next.Found == "" {
@@ -133,7 +135,7 @@ func (f *Findings) newRecord(v api.VersionFindings) (*record.VersionFindings, er
 	found, err := vulntext.Encode(v.Vulnerabilities)
 	return &record.VersionFindings{
 		TemplateID: id.String(), Tag: v.Tag, ContentID: v.ContentID, Database: v.Database.UTC(), Reported: f.db.Now(),
-		Partial: v.Partial, Found: found,
+		Partial: v.Partial, Truncated: v.Truncated, Found: found,
 	}, err
 }
 
@@ -201,8 +203,14 @@ func (f *Findings) isRemoved(v *record.VersionFindings) bool {
 	return !back || known.Changed.Before(v.Removed)
 }
 
+// Scope is what a caller may see.
+type Scope struct {
+	ListsVersions          bool
+	SeesTemplate, SeesNode func(id string) bool
+}
+
 // Affected lists what vulnerabilities affect, in no order. IDs are compared without case.
-func (f *Findings) Affected(ids []string) api.Affected {
+func (f *Findings) Affected(ids []string, see Scope) api.Affected {
 	wanted := make([]string, len(ids))
 	for i, id := range ids {
 		wanted[i] = vulntext.Canonical(id)
@@ -212,29 +220,49 @@ func (f *Findings) Affected(ids []string) api.Affected {
 	}
 	found := map[string][]string{} // IDs by the ID of the record
 	for id, v := range f.db.Tables.Findings.All() {
-		if hit := vulntext.Among(v.Found, wanted); len(hit) > 0 {
+		if !see.SeesTemplate(v.TemplateID) {
+			continue
+		}
+		hit := vulntext.Among(v.Found, wanted)
+		if len(hit) > 0 {
 			found[id] = idsOf(hit)
+		}
+		if !see.ListsVersions {
+			continue
+		}
+		count(&out.Gaps.PartialVersions, v.Partial)
+		count(&out.Gaps.TruncatedVersions, v.Truncated)
+		if len(hit) > 0 {
 			out.Versions = append(out.Versions, api.AffectedVersion{
 				TemplateID: v.TemplateID, TemplateName: f.templateName(v.TemplateID), Tag: v.Tag,
 				ContentID: v.ContentID, Database: v.Database, Reported: v.Reported, Partial: v.Partial,
-				Removed: f.isRemoved(v), Vulnerabilities: hit,
+				Truncated: v.Truncated, Removed: f.isRemoved(v), Vulnerabilities: hit,
 			})
 		}
 	}
 	for id, s := range f.db.Tables.Scans.All() {
 		node, _, ok := f.db.Tables.Nodes.Get(id)
-		if !ok {
+		if !ok || !see.SeesNode(id) {
 			continue
 		}
+		count(&out.Gaps.TruncatedNodes, s.Truncated)
 		if hit := vulntext.Among(s.Found, wanted); len(hit) > 0 {
-			out.Nodes = append(out.Nodes,
-				api.AffectedNode{NodeID: id, NodeName: node.Name, Scanned: s.Scanned, Vulnerabilities: hit})
+			out.Nodes = append(out.Nodes, api.AffectedNode{
+				NodeID: id, NodeName: node.Name, Scanned: s.Scanned, Truncated: s.Truncated, Vulnerabilities: hit,
+			})
 		}
 	}
 	if len(found) > 0 {
 		out.Instances = f.instances(found)
 	}
 	return out
+}
+
+// count adds one to a number if something is so.
+func count(n *int, is bool) {
+	if is {
+		*n++
+	}
 }
 
 // instances lists those of versions in which vulnerabilities were found.

@@ -20,6 +20,11 @@ import (
 
 const templateID = "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032"
 
+// everything is the scope of a caller that may see all.
+var everything = Scope{
+	ListsVersions: true, SeesTemplate: func(string) bool { return true }, SeesNode: func(string) bool { return true },
+}
+
 func content(n int) string { return strings.Repeat("0", 63) + fmt.Sprint(n) }
 
 // vulnerabilities returns one for each list of IDs with commas between them.
@@ -160,7 +165,7 @@ func TestRemovedInUse(t *testing.T) {
 	expect := func(what, want string) {
 		t.Helper()
 		var got []string
-		a := f.Affected([]string{"CVE-1"})
+		a := f.Affected([]string{"CVE-1"}, everything)
 		for _, v := range a.Versions {
 			got = append(got, fmt.Sprint(v.Tag, " ", v.Removed))
 		}
@@ -240,8 +245,9 @@ func TestAffected(t *testing.T) {
 	node, gone := uuid.NewString(), uuid.NewString()
 	recordtest.Commit(t, db, store.Put(db.Tables.Nodes, node, &farm.Node{ID: node, Name: "mac-03"}, store.Any))
 	for _, id := range []string{node, gone} {
-		recordtest.Commit(t, db, store.Put(db.Tables.Scans, id,
-			&record.NodeScan{Found: vulntext.EncodeSome(vulnerabilities("CVE-1", "CVE-7"))}, store.Any))
+		scan := &record.NodeScan{}
+		scan.Found, _ = vulntext.EncodeSome(vulnerabilities("CVE-1", "CVE-7"))
+		recordtest.Commit(t, db, store.Put(db.Tables.Scans, id, scan, store.Any))
 	}
 	for n, state := range []farm.InstanceState{farm.Started, farm.Pulling, farm.Terminated} {
 		i := &farm.Instance{
@@ -259,7 +265,7 @@ func TestAffected(t *testing.T) {
 		{[]string{"CVE-2", "CVE-7"}, "[v1] [mac-03] []"},
 		{[]string{"CVE-3"}, "[] [] []"},
 	} {
-		a := f.Affected(c.ids)
+		a := f.Affected(c.ids, everything)
 		var versions, nodes, instances []string
 		for _, v := range a.Versions {
 			versions = append(versions, v.Tag)
@@ -274,6 +280,42 @@ func TestAffected(t *testing.T) {
 		if got := fmt.Sprint(versions, nodes, instances); got != c.want {
 			t.Errorf("%v: %s, want %s", c.ids, got, c.want)
 		}
+	}
+}
+
+// What may be affected though it is not listed is counted, as far as the caller may see it.
+func TestGaps(t *testing.T) {
+	f, db, _ := open(t)
+	cut := version(0, "CVE-1")
+	cut.Truncated = true
+	part := version(1, "CVE-2")
+	part.Partial = true
+	for _, v := range []api.VersionFindings{cut, part} {
+		if err := f.Put(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node := uuid.NewString()
+	recordtest.Commit(t, db, store.Put(db.Tables.Nodes, node, &farm.Node{ID: node}, store.Any),
+		store.Put(db.Tables.Scans, node, &record.NodeScan{Truncated: true}, store.Any))
+	no := func(string) bool { return false }
+	for _, c := range []struct {
+		see  Scope
+		want api.AffectedGaps
+	}{
+		{everything, api.AffectedGaps{PartialVersions: 1, TruncatedVersions: 1, TruncatedNodes: 1}},
+		{
+			Scope{SeesTemplate: everything.SeesTemplate, SeesNode: everything.SeesNode},
+			api.AffectedGaps{TruncatedNodes: 1},
+		},
+		{Scope{ListsVersions: true, SeesTemplate: no, SeesNode: no}, api.AffectedGaps{}},
+	} {
+		if got := f.Affected([]string{"CVE-1"}, c.see).Gaps; got != c.want {
+			t.Errorf("%+v, want %+v", got, c.want)
+		}
+	}
+	if a := f.Affected([]string{"CVE-1"}, everything); len(a.Versions) != 1 || !a.Versions[0].Truncated {
+		t.Errorf("%+v", a.Versions)
 	}
 }
 
