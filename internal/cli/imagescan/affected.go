@@ -173,16 +173,31 @@ func (r *versionReport) sum() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// sendAll sends reports, those that changed since they were last sent, or every week, and returns how many it sent.
-// kept remembers what was sent; nil: everything is sent.
-func (o *controllerOptions) sendAll(ctx context.Context, kept *scanned.Versions, list []versionReport) (int, error) {
+// sentReports counts reports.
+type sentReports struct {
+	sent  int
+	newer int // not stored: a scanner with a newer database sent its own
+}
+
+// note says what was not stored; "" is nothing.
+func (n sentReports) note() string {
+	if n.newer == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; of %s it has those of a newer database", cli.Plural(n.newer, "version"))
+}
+
+// sendAll sends reports, those that changed since they were last sent, or every week. kept remembers what was sent;
+// nil: everything is sent.
+func (o *controllerOptions) sendAll(
+	ctx context.Context, kept *scanned.Versions, list []versionReport,
+) (n sentReports, err error) {
 	reported := map[string]scanned.Reported{}
 	if kept != nil {
 		reported = kept.LoadReported(o.controllerURL)
 	}
-	var mu sync.Mutex // guards failed, reported and sent
+	var mu sync.Mutex // guards failed, reported and n
 	var failed []error
-	sent := 0
 	work := make(chan versionReport)
 	var wg sync.WaitGroup
 	sending, cancel := context.WithCancel(ctx)
@@ -191,14 +206,14 @@ func (o *controllerOptions) sendAll(ctx context.Context, kept *scanned.Versions,
 		wg.Go(func() {
 			for r := range work {
 				err := o.client.PutVersionFindings(sending, r.VersionFindings)
-				if client.CodeOf(err) == client.ErrConflict {
-					err = nil // a scanner with a newer database sent its own
-				}
 				mu.Lock()
-				if err == nil {
+				switch {
+				case err == nil:
 					reported[r.name] = scanned.Reported{Sum: r.sum(), At: time.Now().UTC()}
-					sent++
-				} else if sending.Err() == nil {
+					n.sent++
+				case client.CodeOf(err) == client.ErrConflict:
+					n.newer++
+				case sending.Err() == nil:
 					failed = append(failed, fmt.Errorf("send the vulnerabilities of %s:%s: %w", r.TemplateID, r.Tag,
 						o.withAdvice(ctx, err, "--controller")))
 				}
@@ -226,10 +241,10 @@ func (o *controllerOptions) sendAll(ctx context.Context, kept *scanned.Versions,
 	if ctx.Err() != nil {
 		failed = append(failed, context.Cause(ctx))
 	}
-	if kept != nil && sent > 0 {
+	if kept != nil && n.sent > 0 {
 		failed = append(failed, kept.SaveReported(o.controllerURL, reported))
 	}
-	return sent, errors.Join(failed...)
+	return n, errors.Join(failed...)
 }
 
 // sendScanned sends the results of scans to the controller.
@@ -247,9 +262,9 @@ func (o *controllerOptions) sendScanned(
 		v := scope.versionOf(r.inventory, "")
 		list = append(list, newReport(v, r.Coverage.Database.Built, r.unfiltered))
 	}
-	sent, err := o.sendAll(ctx, scope.keptVersions(), list)
+	n, err := o.sendAll(ctx, scope.keptVersions(), list)
 	if err == nil {
-		g.printMessage("Vulnerabilities of %s sent to %s", cli.Plural(sent, "version"), o.controllerURL)
+		g.printMessage("Vulnerabilities of %s sent to %s%s", cli.Plural(n.sent, "version"), o.controllerURL, n.note())
 	}
 	return err
 }

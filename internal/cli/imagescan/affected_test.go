@@ -15,7 +15,7 @@ import (
 )
 
 // controller runs a controller until the script ends, whose URL is in $CONTROLLER. It appends a line for each report
-// to a file: controller FILE.
+// to a file: controller FILE. While the file newer exists, it has results of a newer database.
 func controller(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: controller FILE")
@@ -31,6 +31,11 @@ func controller(ts *testscript.TestScript, neg bool, args []string) {
 		if r.Method != http.MethodPut || r.URL.Path != api.PathVersionFindings ||
 			json.NewDecoder(r.Body).Decode(&v) != nil {
 			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		if _, err := os.Stat(ts.MkAbs("newer")); err == nil {
+			w.WriteHeader(http.StatusConflict)
+			_, _ = w.Write([]byte(`{"status": "FAIL", "message": "Findings of a newer vulnerability database exist"}`))
 			return
 		}
 		_, _ = fmt.Fprintf(f, "%s:%s:", v.TemplateID, v.Tag)

@@ -68,12 +68,12 @@ func (o *rematchOptions) run(ctx context.Context, g *globals, s settings) error 
 	if err != nil {
 		return err
 	}
-	sent, err := o.sendAll(ctx, kept, list)
+	n, err := o.sendAll(ctx, kept, list)
 	if err != nil {
 		return err
 	}
-	g.printMessage("Compared %s with the database: %d changed and sent to %s", cli.Plural(len(list), "version"), sent,
-		o.controllerURL)
+	g.printMessage("Compared %s with the database: %d changed and sent to %s%s", cli.Plural(len(list), "version"),
+		n.sent, o.controllerURL, n.note())
 	return nil
 }
 

@@ -22,6 +22,8 @@ const (
 	// retention is how long findings are kept that no scanner reports again. A scanner reports those of all
 	// versions that it knows at least every week, as long as its database is updated.
 	retention = 90 * 24 * time.Hour
+	// maxAhead is how far a vulnerability database may be dated after the time of this host: clocks differ.
+	maxAhead = 24 * time.Hour
 	// maxTag is the length of a tag in bytes.
 	maxTag = 255
 	// contentIDDigits is the length of a content ID.
@@ -64,7 +66,7 @@ func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 	before := ""
 	if old != nil {
 		before = old.Found
-		if next.Database.Before(old.Database) {
+		if next.Database.Before(old.Database) && !old.Database.After(next.Reported.Add(maxAhead)) {
 			return farm.Errorf(farm.CodeConflict, "Findings of a newer vulnerability database exist, of %s",
 				old.Database.Format(time.RFC3339))
 		}
@@ -131,6 +133,9 @@ func (f *Findings) newRecord(v api.VersionFindings) (*record.VersionFindings, er
 		return nil, farm.Invalid("content_id", "must be the content ID of the scanned version: 64 hex digits")
 	case v.Database.IsZero():
 		return nil, farm.Invalid("database", "is required: want a time such as 2026-01-31T12:00:00Z")
+	case v.Database.After(f.db.Now().Add(maxAhead)):
+		return nil, farm.Invalid("database", "must be at most a day ahead of the controller's time; correct the clock of "+
+			"the host that built the vulnerability database, and build it again")
 	}
 	found, err := vulntext.Encode(v.Vulnerabilities)
 	return &record.VersionFindings{

@@ -210,6 +210,29 @@ func TestRemovedInUse(t *testing.T) {
 	expect("pushed again", "[v1 false] 0")
 }
 
+// A database from the future is refused, and one that is stored does not shut out others.
+func TestDatabaseAhead(t *testing.T) {
+	f, db, _ := open(t)
+	now := time.Now().UTC()
+	for ahead, code := range map[time.Duration]farm.Code{
+		maxAhead - time.Hour: "", maxAhead + time.Hour: farm.CodeInvalid, 10 * 365 * 24 * time.Hour: farm.CodeInvalid,
+	} {
+		v := version(1, "CVE-1")
+		v.Database = now.Add(ahead)
+		if err := f.Put(t.Context(), v); farm.CodeOf(err) != code {
+			t.Errorf("%s ahead: %v", ahead, err)
+		}
+	}
+	v := version(2, "CVE-2")
+	recordtest.Commit(t, db, store.Put(db.Tables.Findings, key(templateID, v.ContentID), &record.VersionFindings{
+		TemplateID: templateID, Tag: v.Tag, ContentID: v.ContentID, Found: "CVE-1\ta\t1\t\t\n",
+		Database: now.AddDate(10, 0, 0),
+	}, store.IfAbsent))
+	if err := f.Put(t.Context(), v); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestInvalidFindings(t *testing.T) {
 	f, _, _ := open(t)
 	for field, change := range map[string]func(*api.VersionFindings){
@@ -217,6 +240,7 @@ func TestInvalidFindings(t *testing.T) {
 		"tag":             func(v *api.VersionFindings) { v.Tag = "a\nb" },
 		"content_id":      func(v *api.VersionFindings) { v.ContentID = strings.Repeat("g", 64) },
 		"database":        func(v *api.VersionFindings) { v.Database = time.Time{} },
+		"database ":       func(v *api.VersionFindings) { v.Database = time.Now().AddDate(10, 0, 0) },
 		"vulnerabilities": func(v *api.VersionFindings) { v.Vulnerabilities[0].ID = "CVE 1" },
 		"vulnerabilities ": func(v *api.VersionFindings) {
 			v.Vulnerabilities = make([]api.FoundVulnerability, api.MaxVersionFindings+1)
