@@ -16,6 +16,11 @@ func (x *tour) vulnerabilities() {
 		Vulnerabilities: []api.FoundVulnerability{{ID: "CVE-2026-2", Aliases: []string{"GO-2026-2"}, Package: "a"}},
 	}
 	x.ok(x.c.PutVersionFindings(ctx, v))
+	list, err := x.c.ReportedVersions(ctx)
+	x.ok(err)
+	if len(list) != 1 || list[0].Sum != v.Sum() {
+		x.Errorf("reports: %+v", list)
+	}
 	got, err := x.c.Affected(ctx, "CVE-2026-9", "go-2026-2")
 	x.ok(err)
 	if len(got.Versions) != 1 || got.Versions[0].Vulnerabilities[0].ID != "CVE-2026-2" {

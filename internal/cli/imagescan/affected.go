@@ -3,9 +3,6 @@ package imagescan
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -166,13 +163,6 @@ func newReport(v *scanned.Version, database time.Time, found []match.Finding) ve
 	return r
 }
 
-// sum returns the digest of what is sent.
-func (r *versionReport) sum() string {
-	raw, _ := json.Marshal(r.Vulnerabilities) // of texts: it does not fail
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%t\n%t\n%t\n%s", r.Tag, r.Partial, r.Removed, r.Truncated, raw))
-	return hex.EncodeToString(sum[:])
-}
-
 // sentReports counts reports.
 type sentReports struct {
 	sent  int
@@ -187,16 +177,26 @@ func (n sentReports) note() string {
 	return fmt.Sprintf("; of %s it has those of a newer database", cli.Plural(n.newer, "version"))
 }
 
-// sendAll sends reports, those that changed since they were last sent, or every week. kept remembers what was sent;
-// nil: everything is sent.
-func (o *controllerOptions) sendAll(
-	ctx context.Context, kept *scanned.Versions, list []versionReport,
-) (n sentReports, err error) {
-	reported := map[string]scanned.Reported{}
-	if kept != nil {
-		reported = kept.LoadReported(o.controllerURL)
+// reported returns the last reports that the controller has, by the names of versions.
+func (o *controllerOptions) reported(ctx context.Context) (map[string]api.ReportedVersion, error) {
+	list, err := o.client.ReportedVersions(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the reported versions: %w", o.withAdvice(ctx, err, "--controller"))
 	}
-	var mu sync.Mutex // guards failed, reported and n
+	reported := make(map[string]api.ReportedVersion, len(list))
+	for _, r := range list {
+		reported[(&scanned.Version{TemplateID: r.TemplateID, ContentID: r.ContentID}).Name()] = r
+	}
+	return reported, nil
+}
+
+// sendAll sends reports, those that differ from what the controller has, or every week.
+func (o *controllerOptions) sendAll(ctx context.Context, list []versionReport) (n sentReports, err error) {
+	reported, err := o.reported(ctx)
+	if err != nil {
+		return n, err
+	}
+	var mu sync.Mutex // guards failed and n
 	var failed []error
 	work := make(chan versionReport)
 	var wg sync.WaitGroup
@@ -209,7 +209,6 @@ func (o *controllerOptions) sendAll(
 				mu.Lock()
 				switch {
 				case err == nil:
-					reported[r.name] = scanned.Reported{Sum: r.sum(), At: time.Now().UTC()}
 					n.sent++
 				case client.CodeOf(err) == client.ErrConflict:
 					n.newer++
@@ -225,10 +224,7 @@ func (o *controllerOptions) sendAll(
 		})
 	}
 	for _, r := range list {
-		mu.Lock()
-		last := reported[r.name]
-		mu.Unlock()
-		if last.Sum == r.sum() && time.Since(last.At) < repeatInterval {
+		if last := reported[r.name]; last.Sum == r.Sum() && time.Since(last.Reported) < repeatInterval {
 			continue
 		}
 		select {
@@ -240,9 +236,6 @@ func (o *controllerOptions) sendAll(
 	wg.Wait()
 	if ctx.Err() != nil {
 		failed = append(failed, context.Cause(ctx))
-	}
-	if kept != nil && n.sent > 0 {
-		failed = append(failed, kept.SaveReported(o.controllerURL, reported))
 	}
 	return n, errors.Join(failed...)
 }
@@ -262,7 +255,7 @@ func (o *controllerOptions) sendScanned(
 		v := scope.versionOf(r.inventory, "")
 		list = append(list, newReport(v, r.Coverage.Database.Built, r.unfiltered))
 	}
-	n, err := o.sendAll(ctx, scope.keptVersions(), list)
+	n, err := o.sendAll(ctx, list)
 	if err == nil {
 		g.printMessage("Vulnerabilities of %s sent to %s%s", cli.Plural(n.sent, "version"), o.controllerURL, n.note())
 	}

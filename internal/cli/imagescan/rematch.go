@@ -68,12 +68,37 @@ func (o *rematchOptions) run(ctx context.Context, g *globals, s settings) error 
 	if err != nil {
 		return err
 	}
-	n, err := o.sendAll(ctx, kept, list)
+	n, err := o.sendAll(ctx, list)
 	if err != nil {
+		return err
+	}
+	if err := o.forget(ctx, kept, list); err != nil {
 		return err
 	}
 	g.printMessage("Compared %s with the database: %d changed and sent to %s%s", cli.Plural(len(list), "version"),
 		n.sent, o.controllerURL, n.note())
+	return nil
+}
+
+// forget removes the kept packages of the removed versions that the controller does not need: no instance runs them,
+// and no node has them.
+func (o *rematchOptions) forget(ctx context.Context, kept *scanned.Versions, list []versionReport) error {
+	gone := slices.DeleteFunc(slices.Clone(list), func(r versionReport) bool { return !r.Removed })
+	if len(gone) == 0 {
+		return nil
+	}
+	reported, err := o.reported(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range gone {
+		if _, needed := reported[r.name]; needed {
+			continue
+		}
+		if err := kept.Remove(r.name); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

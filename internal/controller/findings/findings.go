@@ -46,7 +46,7 @@ func New(db record.DB, withEvent WithEvent) *Findings { return &Findings{db, wit
 func key(template, content string) string { return template + "/" + content }
 
 // Put stores the findings in a version, in place of older ones of the same content of the template. What was not
-// found before makes an event. No findings remove the record. Those of a partial scan are only added.
+// found before makes an event. Those of a partial scan are only added.
 func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 	next, err := f.newRecord(v)
 	if err != nil {
@@ -76,10 +76,7 @@ func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 			next.Partial, next.Truncated = old.Partial, cut || old.Truncated || v.Truncated
 		}
 	}
-	if next.Found == "" {
-		return f.remove(ctx, f.db.Store, id, rev)
-	}
-	if err := f.checkLimits(before, next.Found); err != nil {
+	if err := f.checkLimits(old == nil, len(next.Found)-len(before)); err != nil {
 		return err
 	}
 	w := store.Writer(f.db.Store)
@@ -93,16 +90,16 @@ func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 	return conflict(w.Commit(ctx, store.Put(table, id, next, store.IfRev(rev))))
 }
 
-// checkLimits refuses findings above the limits of all; before are those that they replace.
-func (f *Findings) checkLimits(before, after string) error {
-	total := len(after) - len(before)
-	if total <= 0 {
-		return nil
-	}
-	if before == "" && f.db.Tables.Findings.Len() >= maxVersions {
+// checkLimits refuses a new record, or more bytes, above the limits of all.
+func (f *Findings) checkLimits(isNew bool, added int) error {
+	if isNew && f.db.Tables.Findings.Len() >= maxVersions {
 		return farm.Errorf(farm.CodeTooMany,
 			"The findings of %d versions are stored, which is the limit; remove old versions", maxVersions)
 	}
+	if added <= 0 {
+		return nil
+	}
+	total := added
 	for _, v := range f.db.Tables.Findings.All() {
 		total += len(v.Found)
 	}
@@ -140,7 +137,7 @@ func (f *Findings) newRecord(v api.VersionFindings) (*record.VersionFindings, er
 	found, err := vulntext.Encode(v.Vulnerabilities)
 	return &record.VersionFindings{
 		TemplateID: id.String(), Tag: v.Tag, ContentID: v.ContentID, Database: v.Database.UTC(), Reported: f.db.Now(),
-		Partial: v.Partial, Truncated: v.Truncated, Found: found,
+		Partial: v.Partial, Truncated: v.Truncated, Sum: v.Sum(), Found: found,
 	}, err
 }
 
@@ -206,6 +203,20 @@ func (f *Findings) isRemoved(v *record.VersionFindings) bool {
 	known, _, _ := f.db.Tables.KnownTemplates.Get(v.TemplateID)
 	_, back := known.Version(v.ContentID)
 	return !back || known.Changed.Before(v.Removed)
+}
+
+// Reported lists the last reports about versions, in no order.
+func (f *Findings) Reported(seesTemplate func(id string) bool) []api.ReportedVersion {
+	list := []api.ReportedVersion{}
+	for _, v := range f.db.Tables.Findings.All() {
+		if seesTemplate(v.TemplateID) {
+			list = append(list, api.ReportedVersion{
+				TemplateID: v.TemplateID, Tag: v.Tag, ContentID: v.ContentID, Database: v.Database, Reported: v.Reported,
+				Sum: v.Sum,
+			})
+		}
+	}
+	return list
 }
 
 // Scope is what a caller may see.

@@ -85,7 +85,7 @@ func TestPut(t *testing.T) {
 	}
 	put(version(1))
 	put(version(2))
-	if n := db.Tables.Findings.Len(); n != 0 {
+	if n := db.Tables.Findings.Len(); n != 2 {
 		t.Errorf("%d records of versions without vulnerabilities", n)
 	}
 }
@@ -116,6 +116,30 @@ func TestPutPartial(t *testing.T) {
 		if got := fmt.Sprint(strings.Join(vulntext.Added("", r.Found), " "), " ", r.Partial); got != c.want {
 			t.Errorf("after %v (partial: %t): %s, want %s", c.ids, c.partial, got, c.want)
 		}
+	}
+}
+
+// The listing has the sum of each report, also of one that found nothing.
+func TestReported(t *testing.T) {
+	f, _, _ := open(t)
+	want := map[string]string{}
+	for n, ids := range [][]string{{"CVE-1"}, nil} {
+		v := version(n, ids...)
+		if err := f.Put(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		v.Database = v.Database.Add(time.Hour)
+		want[v.ContentID] = v.Sum()
+	}
+	got := map[string]string{}
+	for _, v := range f.Reported(everything.SeesTemplate) {
+		got[v.ContentID] = v.Sum
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if list := f.Reported(func(string) bool { return false }); len(list) != 0 {
+		t.Errorf("%v", list)
 	}
 }
 

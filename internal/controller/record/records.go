@@ -106,6 +106,7 @@ type VersionFindings struct {
 	Partial    bool      `json:"partial,omitempty"`   // no scan read the whole version
 	Truncated  bool      `json:"truncated,omitempty"` // there are more vulnerabilities
 	Removed    time.Time `json:"removed,omitzero"`    // when the registry was found to lack the version
+	Sum        string    `json:"sum,omitempty"`       // of the last report
 	Found      string    `json:"found"`               // vulntext.Encode made it: a text takes less memory than a list
 }
 

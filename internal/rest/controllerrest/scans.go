@@ -35,6 +35,7 @@ func (s *server) scanRoutes() []rest.Route {
 			Pattern: "PUT " + api.PathVersionFindings, Permission: "report_scan", OwnEvents: true, DecodesBody: true,
 			MaxBody: maxFindings, Handle: s.storeFindings,
 		},
+		{Pattern: "GET " + api.PathVersionFindings, Permission: "report_scan", Handle: s.reportedVersions},
 		{Pattern: "GET " + api.PathAffected, Permission: "list_vms", Handle: s.affected},
 	}
 }

@@ -48,6 +48,14 @@ func (s *server) storeFindings(r *rest.Request) (any, error) {
 	return nil, err
 }
 
+// reportedVersions lists the last reports about versions of templates that the caller sees.
+func (s *server) reportedVersions(r *rest.Request) (any, error) {
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return s.controller.Findings.Reported(s.visibilityOf(r).seesTemplate), nil
+}
+
 // affected returns what vulnerabilities affect, as far as the caller may see it.
 func (s *server) affected(r *rest.Request) (any, error) {
 	ids := r.Params.CommaList("id")

@@ -106,6 +106,13 @@ func TestWhoSeesWhatIsAffected(t *testing.T) {
 		t.Fatalf("%d %s", a.code, a.Message)
 	}
 	const path = api.PathAffected + "?id=CVE-2026-1"
+	for who, want := range map[string]int{"root": 1, "ann": 0} {
+		var list []api.ReportedVersion
+		m.call("GET", api.PathVersionFindings, "", as(who)...).into(t, &list)
+		if len(list) != want {
+			t.Errorf("%s sees %d reports, want %d", who, len(list), want)
+		}
+	}
 	if got := counted(t, m.call("GET", path, "", as("root")...)); got != "1 2 0" {
 		t.Errorf("root: %s", got)
 	}

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/gob"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -30,8 +28,6 @@ const (
 	// maxEntryBytes limits an entry on the disk, maxDataBytes what it decompresses to.
 	maxEntryBytes = 64 << 20
 	maxDataBytes  = 512 << 20
-	// maxReportedBytes limits the file about what was reported to a service.
-	maxReportedBytes = 4 << 20
 
 	suffix = ".version"
 )
@@ -196,34 +192,4 @@ func (c *Versions) prune() error {
 		}
 	}
 	return nil
-}
-
-// Reported is what a service was sent about a version.
-type Reported struct {
-	Sum string    `json:"sum"` // of the vulnerabilities, in hex
-	At  time.Time `json:"at"`
-}
-
-func reportedName(service string) string {
-	sum := sha256.Sum256([]byte(service))
-	return "reported-" + hex.EncodeToString(sum[:8]) + ".json"
-}
-
-// LoadReported returns what a service was sent, by the names of versions. What cannot be read is sent again.
-func (c *Versions) LoadReported(service string) map[string]Reported {
-	list := map[string]Reported{}
-	raw, err := c.read(reportedName(service), maxReportedBytes)
-	if err != nil || json.Unmarshal(raw, &list) != nil || list == nil {
-		return map[string]Reported{}
-	}
-	return list
-}
-
-// SaveReported keeps what a service was sent.
-func (c *Versions) SaveReported(service string, list map[string]Reported) error {
-	raw, err := json.Marshal(list)
-	if err != nil {
-		return err
-	}
-	return c.write(reportedName(service), raw)
 }

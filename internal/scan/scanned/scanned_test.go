@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
-	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
@@ -96,26 +95,5 @@ func TestDamage(t *testing.T) {
 	}
 	if _, err := c.Load(other); err == nil {
 		t.Error("an entry of another version")
-	}
-}
-
-// What was reported is kept for each service.
-func TestReported(t *testing.T) {
-	c := Open(t.TempDir())
-	want := map[string]Reported{"a": {Sum: "s", At: time.Unix(1, 0).UTC()}}
-	if err := c.SaveReported("http://one", want); err != nil {
-		t.Fatal(err)
-	}
-	if got := c.LoadReported("http://one"); !reflect.DeepEqual(got, want) {
-		t.Errorf("%v", got)
-	}
-	if got := c.LoadReported("http://two"); len(got) != 0 {
-		t.Errorf("another service: %v", got)
-	}
-	if err := os.WriteFile(filepath.Join(c.dir, reportedName("http://one")), []byte("null"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := c.LoadReported("http://one"); got == nil || len(got) != 0 {
-		t.Errorf("damaged: %v", got)
 	}
 }
