@@ -167,6 +167,8 @@ func newReport(v *scanned.Version, database time.Time, found []match.Finding) ve
 type sentReports struct {
 	sent  int
 	newer int // not stored: a scanner with a newer database sent its own
+
+	failed map[string]bool // names of the versions whose reports failed
 }
 
 // note says what was not stored; "" is nothing.
@@ -196,6 +198,7 @@ func (o *controllerOptions) sendAll(ctx context.Context, list []versionReport) (
 	if err != nil {
 		return n, err
 	}
+	n.failed = map[string]bool{}
 	var mu sync.Mutex // guards failed and n
 	var failed []error
 	work := make(chan versionReport)
@@ -212,7 +215,11 @@ func (o *controllerOptions) sendAll(ctx context.Context, list []versionReport) (
 					n.sent++
 				case client.CodeOf(err) == client.ErrConflict:
 					n.newer++
-				case sending.Err() == nil:
+				case client.CodeOf(err) == client.ErrNotFound && r.Removed: // of a template that is gone as well
+				case sending.Err() != nil:
+					n.failed[r.name] = true
+				default:
+					n.failed[r.name] = true
 					failed = append(failed, fmt.Errorf("send the vulnerabilities of %s:%s: %w", r.TemplateID, r.Tag,
 						o.withAdvice(ctx, err, "--controller")))
 				}
@@ -230,6 +237,9 @@ func (o *controllerOptions) sendAll(ctx context.Context, list []versionReport) (
 		select {
 		case work <- r:
 		case <-sending.Done():
+			mu.Lock()
+			n.failed[r.name] = true
+			mu.Unlock()
 		}
 	}
 	close(work)

@@ -19,7 +19,8 @@ import (
 
 // controller runs a controller until the script ends, whose URL is in $CONTROLLER. It appends a line for each report
 // to a file: controller FILE. While the file newer exists, it has results of a newer database; while the file
-// used exists, it keeps those of removed versions. The command forgets what was reported before.
+// used exists, it keeps those of removed versions. The files hidden and refused have
+// the ID of a template of which it takes no reports. The command forgets what was reported before.
 func controller(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: controller FILE")
@@ -51,6 +52,12 @@ func controller(ts *testscript.TestScript, neg bool, args []string) {
 			w.WriteHeader(http.StatusConflict)
 			_, _ = w.Write([]byte(`{"status": "FAIL", "message": "Findings of a newer vulnerability database exist"}`))
 			return
+		}
+		for file, message := range map[string]string{"hidden": "Not found", "refused": "Refused"} {
+			if id, err := os.ReadFile(ts.MkAbs(file)); err == nil && strings.TrimSpace(string(id)) == v.TemplateID {
+				_, _ = fmt.Fprintf(w, `{"status": "FAIL", "message": %q}`, message)
+				return
+			}
 		}
 		id := v.TemplateID + v.ContentID
 		reported[id] = api.ReportedVersion{

@@ -69,10 +69,10 @@ func (o *rematchOptions) run(ctx context.Context, g *globals, s settings) error 
 		return err
 	}
 	n, err := o.sendAll(ctx, list)
-	if err != nil {
-		return err
+	if n.failed != nil { // the controller was reached
+		err = errors.Join(err, o.forget(ctx, kept, list, n))
 	}
-	if err := o.forget(ctx, kept, list); err != nil {
+	if err != nil {
 		return err
 	}
 	g.printMessage("Compared %s with the database: %d changed and sent to %s%s", cli.Plural(len(list), "version"),
@@ -82,8 +82,10 @@ func (o *rematchOptions) run(ctx context.Context, g *globals, s settings) error 
 
 // forget removes the kept packages of the removed versions that the controller does not need: no instance runs them,
 // and no node has them.
-func (o *rematchOptions) forget(ctx context.Context, kept *scanned.Versions, list []versionReport) error {
-	gone := slices.DeleteFunc(slices.Clone(list), func(r versionReport) bool { return !r.Removed })
+func (o *rematchOptions) forget(
+	ctx context.Context, kept *scanned.Versions, list []versionReport, n sentReports,
+) error {
+	gone := slices.DeleteFunc(slices.Clone(list), func(r versionReport) bool { return !r.Removed || n.failed[r.name] })
 	if len(gone) == 0 {
 		return nil
 	}
