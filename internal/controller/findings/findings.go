@@ -286,7 +286,7 @@ func (f *Findings) instances(found map[string][]string) []api.AffectedInstance {
 	list := []api.AffectedInstance{}
 	for id, i := range f.db.Tables.Instances.All() {
 		ids := found[key(i.Template.ID, i.Template.ContentID)]
-		if ids == nil || i.State == farm.Terminated {
+		if ids == nil || i.State == farm.Terminated || i.IsStandby() { // no caller has asked for a standby
 			continue
 		}
 		list = append(list, api.AffectedInstance{

@@ -304,6 +304,11 @@ func TestAffected(t *testing.T) {
 		}
 		recordtest.Commit(t, db, store.Put(db.Tables.Instances, i.ID, i, store.Any))
 	}
+	standby := &farm.Instance{
+		ID: uuid.NewString(), State: farm.Started, Pool: "p",
+		Template: farm.TemplateRef{ID: templateID, ContentID: content(0)},
+	}
+	recordtest.Commit(t, db, store.Put(db.Tables.Instances, standby.ID, standby, store.Any))
 	for _, c := range []struct {
 		ids  []string
 		want string
