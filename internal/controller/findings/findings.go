@@ -221,7 +221,7 @@ func (f *Findings) Reported(seesTemplate func(id string) bool) []api.ReportedVer
 
 // Scope is what a caller may see.
 type Scope struct {
-	ListsVersions          bool
+	ListsVersions          bool // else also no instances: those that are listed say what is in their versions
 	SeesTemplate, SeesNode func(id string) bool
 }
 
@@ -236,19 +236,13 @@ func (f *Findings) Affected(ids []string, see Scope) api.Affected {
 	}
 	found := map[string][]string{} // IDs by the ID of the record
 	for id, v := range f.db.Tables.Findings.All() {
-		if !see.SeesTemplate(v.TemplateID) {
-			continue
-		}
-		hit := vulntext.Among(v.Found, wanted)
-		if len(hit) > 0 {
-			found[id] = idsOf(hit)
-		}
-		if !see.ListsVersions {
+		if !see.ListsVersions || !see.SeesTemplate(v.TemplateID) {
 			continue
 		}
 		count(&out.Gaps.PartialVersions, v.Partial)
 		count(&out.Gaps.TruncatedVersions, v.Truncated)
-		if len(hit) > 0 {
+		if hit := vulntext.Among(v.Found, wanted); len(hit) > 0 {
+			found[id] = idsOf(hit)
 			out.Versions = append(out.Versions, api.AffectedVersion{
 				TemplateID: v.TemplateID, TemplateName: f.templateName(v.TemplateID), Tag: v.Tag,
 				ContentID: v.ContentID, Database: v.Database, Reported: v.Reported, Partial: v.Partial,

@@ -372,6 +372,23 @@ func TestGaps(t *testing.T) {
 	}
 }
 
+// A caller that may not list versions does not learn from instances what is in them.
+func TestScope(t *testing.T) {
+	f, db, _ := open(t)
+	if err := f.Put(t.Context(), version(0, "CVE-1")); err != nil {
+		t.Fatal(err)
+	}
+	i := &farm.Instance{ID: uuid.NewString(), Template: farm.TemplateRef{ID: templateID, ContentID: content(0)}}
+	recordtest.Commit(t, db, store.Put(db.Tables.Instances, i.ID, i, store.Any))
+	for lists, want := range map[bool]int{true: 1, false: 0} {
+		see := everything
+		see.ListsVersions = lists
+		if a := f.Affected([]string{"CVE-1"}, see); len(a.Versions) != want || len(a.Instances) != want {
+			t.Errorf("lists versions: %t: %+v", lists, a)
+		}
+	}
+}
+
 func TestPrune(t *testing.T) {
 	f, db, _ := open(t)
 	if err := f.Put(t.Context(), version(1, "CVE-1")); err != nil {
