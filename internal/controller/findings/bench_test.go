@@ -14,7 +14,9 @@ import (
 // BenchmarkAffected lists what a vulnerability affects among 1,000 versions with 200 each, and 10,000 instances.
 func BenchmarkAffected(b *testing.B) {
 	db := recordtest.Open(b)
-	f := New(db, func(w store.Writer, _ func() farm.Event) store.Writer { return w })
+	f := New(db, Options{
+		WithEvent: func(w store.Writer, _ func() farm.Event) store.Writer { return w }, Template: anyTemplate(1000),
+	})
 	for n := range 1000 {
 		v := version(0)
 		v.ContentID = fmt.Sprintf("%064x", n)

@@ -3,6 +3,7 @@ package findings
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,17 +31,22 @@ const (
 	contentIDDigits = 64
 )
 
-// WithEvent returns a writer whose commits carry an event as well.
-type WithEvent func(w store.Writer, event func() farm.Event) store.Writer
+// Options configure Findings.
+type Options struct {
+	// WithEvent returns a writer whose commits carry an event as well.
+	WithEvent func(w store.Writer, event func() farm.Event) store.Writer
+	// Template returns a template of the registry.
+	Template func(ctx context.Context, id string) (api.TemplateDetail, error)
+}
 
 // Findings are those of all versions. They are safe for concurrent use.
 type Findings struct {
-	db        record.DB
-	withEvent WithEvent
+	db   record.DB
+	opts Options
 }
 
 // New returns the findings in the records.
-func New(db record.DB, withEvent WithEvent) *Findings { return &Findings{db, withEvent} }
+func New(db record.DB, opts Options) *Findings { return &Findings{db, opts} }
 
 // key returns the ID of the record of a version.
 func key(template, content string) string { return template + "/" + content }
@@ -63,6 +69,11 @@ func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 		}
 		next.Removed = next.Reported
 	}
+	if old == nil && !v.Removed {
+		if err := f.checkExists(ctx, next.TemplateID, next.ContentID); err != nil {
+			return err
+		}
+	}
 	before := ""
 	if old != nil {
 		before = old.Found
@@ -81,13 +92,32 @@ func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 	}
 	w := store.Writer(f.db.Store)
 	if added := vulntext.Added(before, next.Found); len(added) > 0 {
-		w = f.withEvent(w, func() farm.Event {
+		w = f.opts.WithEvent(w, func() farm.Event {
 			return vulntext.FoundEvent(map[string]any{
 				"template_id": next.TemplateID, "tag": next.Tag, "content_id": next.ContentID,
 			}, added)
 		})
 	}
 	return conflict(w.Commit(ctx, store.Put(table, id, next, store.IfRev(rev))))
+}
+
+// checkExists refuses a content that no version of a template has: reports about such ones would take the place of
+// others.
+func (f *Findings) checkExists(ctx context.Context, template, content string) error {
+	known, _, _ := f.db.Tables.KnownTemplates.Get(template)
+	if _, ok := known.Version(content); ok || f.used()[key(template, content)] {
+		return nil
+	}
+	d, err := f.opts.Template(ctx, template)
+	switch {
+	case farm.CodeOf(err) == farm.CodeNotFound:
+		return err
+	case err != nil:
+		return farm.Unavailable(err, "The registry cannot be reached; try again")
+	case !slices.ContainsFunc(d.Versions, func(v api.TemplateVersion) bool { return v.ContentID == content }):
+		return farm.Invalid("content_id", "must be the content ID of a version of the template; scan it again")
+	}
+	return nil
 }
 
 // checkLimits refuses a new record, or more bytes, above the limits of all.

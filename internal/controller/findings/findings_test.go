@@ -1,6 +1,8 @@
 package findings
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -25,7 +27,16 @@ var everything = Scope{
 	ListsVersions: true, SeesTemplate: func(string) bool { return true }, SeesNode: func(string) bool { return true },
 }
 
-func content(n int) string { return strings.Repeat("0", 63) + fmt.Sprint(n) }
+func content(n int) string { return fmt.Sprintf("%064x", n) }
+
+// anyTemplate returns a registry that has every template, with a number of versions.
+func anyTemplate(versions int) func(context.Context, string) (api.TemplateDetail, error) {
+	var d api.TemplateDetail
+	for n := range versions {
+		d.Versions = append(d.Versions, api.TemplateVersion{ContentID: content(n)})
+	}
+	return func(context.Context, string) (api.TemplateDetail, error) { return d, nil }
+}
 
 // vulnerabilities returns one for each list of IDs with commas between them.
 func vulnerabilities(ids ...string) (list []api.FoundVulnerability) {
@@ -48,10 +59,10 @@ func version(n int, ids ...string) api.VersionFindings {
 func open(t *testing.T) (*Findings, record.DB, *[]farm.Event) {
 	db := recordtest.Open(t)
 	var events []farm.Event
-	f := New(db, func(w store.Writer, event func() farm.Event) store.Writer {
+	f := New(db, Options{WithEvent: func(w store.Writer, event func() farm.Event) store.Writer {
 		events = append(events, event())
 		return w
-	})
+	}, Template: anyTemplate(8)})
 	return f, db, &events
 }
 
@@ -232,6 +243,40 @@ func TestRemovedInUse(t *testing.T) {
 	instance(farm.Terminated)
 	prune()
 	expect("pushed again", "[v1 false] 0")
+}
+
+// A report about a version that does not exist is refused, but not one about what is known or in use.
+func TestPutUnknown(t *testing.T) {
+	f, db, _ := open(t)
+	var unreachable error
+	f.opts.Template = func(_ context.Context, id string) (api.TemplateDetail, error) {
+		if id != templateID {
+			return api.TemplateDetail{}, farm.NotFound()
+		}
+		return api.TemplateDetail{Versions: []api.TemplateVersion{{ContentID: content(1)}}}, unreachable
+	}
+	other := version(1)
+	other.TemplateID = uuid.NewString()
+	expect := func(v api.VersionFindings, want farm.Code) {
+		t.Helper()
+		if err := f.Put(t.Context(), v); farm.CodeOf(err) != want {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	expect(other, farm.CodeNotFound)
+	expect(version(2), farm.CodeInvalid)
+	expect(version(1), "")
+	unreachable = errors.New("no route")
+	expect(version(1), "")
+	expect(version(2), farm.CodeUnavailable)
+	i := &farm.Instance{ID: uuid.NewString(), Template: farm.TemplateRef{ID: templateID, ContentID: content(2)}}
+	recordtest.Commit(t, db, store.Put(db.Tables.Instances, i.ID, i, store.Any),
+		store.Put(db.Tables.KnownTemplates, templateID, &record.KnownTemplate{
+			Versions: []farm.TemplateRef{{ContentID: content(3)}},
+		}, store.Any))
+	expect(version(2), "")
+	expect(version(3), "")
+	expect(version(4), farm.CodeUnavailable)
 }
 
 // A database from the future is refused, and one that is stored does not shut out others.
