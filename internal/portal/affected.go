@@ -55,7 +55,7 @@ func showAffected(v *visit) (any, error) {
 	out.CurlCommand = curlCommand(v, "GET", api.PathAffected+"?id="+url.QueryEscape(strings.Join(ids, ",")), "")
 	for _, s := range got.Versions {
 		out.Versions = addAffected(out.Versions, affectedRow{
-			Name: cmp.Or(s.TemplateName, format.ShortID(s.TemplateID)), Tag: s.Tag, Path: "/templates/" + s.TemplateID,
+			Name: cmp.Or(s.TemplateName, format.ShortID(s.TemplateID)), Tag: strings.Join(s.Tags, ", "), Path: "/templates/" + s.TemplateID,
 			Note: versionNote(s),
 		}, s.Vulnerabilities)
 	}

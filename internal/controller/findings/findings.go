@@ -275,6 +275,7 @@ func (f *Findings) Affected(ids []string, see Scope) api.Affected {
 			found[id] = idsOf(hit)
 			out.Versions = append(out.Versions, api.AffectedVersion{
 				TemplateID: v.TemplateID, TemplateName: f.templateName(v.TemplateID), Tag: v.Tag,
+				Tags:      f.tagsOf(v),
 				ContentID: v.ContentID, Database: v.Database, Reported: v.Reported, Partial: v.Partial,
 				Truncated: v.Truncated, Removed: f.isRemoved(v), Vulnerabilities: hit,
 			})
@@ -326,6 +327,21 @@ func (f *Findings) templateName(id string) string {
 		return t.Name
 	}
 	return ""
+}
+
+// tagsOf returns the tags of a content, oldest first: those of the template as it is known, else that of the last scan.
+func (f *Findings) tagsOf(v *record.VersionFindings) (tags []string) {
+	if known, _, ok := f.db.Tables.KnownTemplates.Get(v.TemplateID); ok {
+		for _, version := range known.Versions {
+			if version.ContentID == v.ContentID {
+				tags = append(tags, version.Tag)
+			}
+		}
+	}
+	if len(tags) == 0 {
+		tags = []string{v.Tag}
+	}
+	return tags
 }
 
 // idsOf returns the IDs of vulnerabilities, each once.

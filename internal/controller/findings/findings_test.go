@@ -434,6 +434,29 @@ func TestScope(t *testing.T) {
 	}
 }
 
+// All tags of an affected content are listed.
+func TestTags(t *testing.T) {
+	f, db, _ := open(t)
+	for n := range 2 {
+		if err := f.Put(t.Context(), version(n, "CVE-1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recordtest.Commit(t, db, store.Put(db.Tables.KnownTemplates, templateID, &record.KnownTemplate{
+		Versions: []farm.TemplateRef{
+			{Tag: "v0", ContentID: content(0)}, {Tag: "v5", ContentID: content(5)}, {Tag: "stable", ContentID: content(0)},
+		},
+	}, store.Any))
+	var got []string
+	for _, v := range f.Affected([]string{"CVE-1"}, everything).Versions {
+		got = append(got, fmt.Sprint(v.Tag, v.Tags))
+	}
+	slices.Sort(got)
+	if want := []string{"v0[v0 stable]", "v1[v1]"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestPrune(t *testing.T) {
 	f, db, _ := open(t)
 	if err := f.Put(t.Context(), version(1, "CVE-1")); err != nil {
