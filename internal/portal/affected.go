@@ -55,8 +55,8 @@ func showAffected(v *visit) (any, error) {
 	out.CurlCommand = curlCommand(v, "GET", api.PathAffected+"?id="+url.QueryEscape(strings.Join(ids, ",")), "")
 	for _, s := range got.Versions {
 		out.Versions = addAffected(out.Versions, affectedRow{
-			Name: cmp.Or(s.TemplateName, format.ShortID(s.TemplateID)), Tag: strings.Join(s.Tags, ", "), Path: "/templates/" + s.TemplateID,
-			Note: versionNote(s),
+			Name: cmp.Or(s.TemplateName, format.ShortID(s.TemplateID)), Tag: strings.Join(s.Tags, ", "),
+			Path: "/templates/" + s.TemplateID, Note: versionNote(s),
 		}, s.Vulnerabilities)
 	}
 	for _, n := range got.Nodes {
@@ -79,7 +79,7 @@ func showAffected(v *visit) (any, error) {
 	return out, nil
 }
 
-// versionNote says what is special about a version and its scan.
+// versionNote describes what is special about a version and its scan.
 func versionNote(s api.AffectedVersion) string {
 	var notes []string
 	if s.Removed {
@@ -94,7 +94,7 @@ func versionNote(s api.AffectedVersion) string {
 	return strings.Join(notes, ", ")
 }
 
-// nodeNote says what is special about the scan of a node.
+// nodeNote describes what is special about the scan of a node.
 func nodeNote(n api.AffectedNode) string {
 	if n.Truncated {
 		return "list truncated"
@@ -102,13 +102,15 @@ func nodeNote(n api.AffectedNode) string {
 	return ""
 }
 
-// gapsOf says what may be affected though it is not listed.
+// gapsOf describes what may be affected though it is not listed.
 func gapsOf(g api.AffectedGaps) (list []string) {
 	add := func(n int, what string) {
 		if n > 0 {
 			list = append(list, fmt.Sprintf("%s: %d", what, n))
 		}
 	}
+	add(g.UnscannedVersions, "versions in use without a scan")
+	add(g.UnscannedInstances, "instances of such versions")
 	add(g.PartialVersions, "versions scanned in part")
 	add(g.TruncatedVersions, "versions with a truncated list")
 	add(g.TruncatedNodes, "nodes with a truncated list")

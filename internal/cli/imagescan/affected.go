@@ -171,7 +171,7 @@ type sentReports struct {
 	failed map[string]bool // names of the versions whose reports failed
 }
 
-// note says what was not stored; "" is nothing.
+// note describes what was not stored; "" is nothing.
 func (n sentReports) note() string {
 	if n.newer == 0 {
 		return ""
@@ -263,7 +263,9 @@ func (o *controllerOptions) sendScanned(
 			continue // a template that could not be opened
 		}
 		v := scope.versionOf(r.inventory, "")
-		list = append(list, newReport(v, r.Coverage.Database.Built, r.unfiltered))
+		next := newReport(v, r.Coverage.Database.Built, r.unfiltered)
+		list = slices.DeleteFunc(list, func(r versionReport) bool { return r.name == next.name }) // an older tag of it
+		list = append(list, next)
 	}
 	n, err := o.sendAll(ctx, list)
 	if err == nil {

@@ -161,8 +161,8 @@ func (f *Findings) newRecord(v api.VersionFindings) (*record.VersionFindings, er
 	case v.Database.IsZero():
 		return nil, farm.Invalid("database", "is required: want a time such as 2026-01-31T12:00:00Z")
 	case v.Database.After(f.db.Now().Add(maxAhead)):
-		return nil, farm.Invalid("database", "must be at most a day ahead of the controller's time; correct the clock of "+
-			"the host that built the vulnerability database, and build it again")
+		return nil, farm.Invalid("database", "must be at most a day ahead of the controller's time; correct the clock "+
+			"of the host that built the vulnerability database, and build it again")
 	}
 	found, err := vulntext.Encode(v.Vulnerabilities)
 	return &record.VersionFindings{
@@ -241,8 +241,8 @@ func (f *Findings) Reported(seesTemplate func(id string) bool) []api.ReportedVer
 	for _, v := range f.db.Tables.Findings.All() {
 		if seesTemplate(v.TemplateID) {
 			list = append(list, api.ReportedVersion{
-				TemplateID: v.TemplateID, Tag: v.Tag, ContentID: v.ContentID, Database: v.Database, Reported: v.Reported,
-				Sum: v.Sum,
+				TemplateID: v.TemplateID, Tag: v.Tag, ContentID: v.ContentID, Database: v.Database,
+				Reported: v.Reported, Sum: v.Sum,
 			})
 		}
 	}
@@ -296,7 +296,27 @@ func (f *Findings) Affected(ids []string, see Scope) api.Affected {
 	if len(found) > 0 {
 		out.Instances = f.instances(found)
 	}
+	if see.ListsVersions {
+		f.countUnscanned(&out.Gaps, see)
+	}
 	return out
+}
+
+// countUnscanned counts the versions in use, and their instances, about which no scan was reported.
+func (f *Findings) countUnscanned(gaps *api.AffectedGaps, see Scope) {
+	unscanned := func(id string) bool {
+		template, _, _ := strings.Cut(id, "/")
+		_, _, ok := f.db.Tables.Findings.Get(id)
+		return !ok && see.SeesTemplate(template)
+	}
+	for id := range f.used() {
+		count(&gaps.UnscannedVersions, unscanned(id))
+	}
+	for _, i := range f.db.Tables.Instances.All() {
+		if i.State != farm.Terminated && !i.IsStandby() {
+			count(&gaps.UnscannedInstances, unscanned(key(i.Template.ID, i.Template.ContentID)))
+		}
+	}
 }
 
 // count adds one to a number if something is so.

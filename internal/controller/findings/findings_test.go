@@ -434,6 +434,41 @@ func TestScope(t *testing.T) {
 	}
 }
 
+// Versions in use without a report, and their instances, are counted; a report that found nothing is one.
+func TestUnscanned(t *testing.T) {
+	f, db, _ := open(t)
+	if err := f.Put(t.Context(), version(0)); err != nil {
+		t.Fatal(err)
+	}
+	for n, i := range []farm.Instance{
+		{State: farm.Started}, {State: farm.Started}, {State: farm.Pulling}, {State: farm.Terminated}, {Pool: "p"},
+	} {
+		i.ID = uuid.NewString()
+		i.Template = farm.TemplateRef{ID: templateID, ContentID: content(min(n, 4) / 2 * 2)}
+		recordtest.Commit(t, db, store.Put(db.Tables.Instances, i.ID, &i, store.Any))
+	}
+	node := uuid.NewString()
+	recordtest.Commit(t, db, store.Put(db.Tables.Infos, node, &farm.NodeInfo{Templates: []farm.NodeTemplate{
+		{ID: templateID, ContentID: content(0)},
+		{ID: templateID, ContentID: content(2)},
+		{ID: templateID, ContentID: content(6)},
+	}}, store.Any))
+	hidden := everything
+	hidden.SeesTemplate = func(string) bool { return false }
+	for _, c := range []struct {
+		see  Scope
+		want api.AffectedGaps
+	}{
+		{everything, api.AffectedGaps{UnscannedVersions: 3, UnscannedInstances: 1}},
+		{hidden, api.AffectedGaps{}},
+		{Scope{SeesNode: everything.SeesNode}, api.AffectedGaps{}},
+	} {
+		if got := f.Affected([]string{"CVE-1"}, c.see).Gaps; got != c.want {
+			t.Errorf("%+v, want %+v", got, c.want)
+		}
+	}
+}
+
 // All tags of an affected content are listed.
 func TestTags(t *testing.T) {
 	f, db, _ := open(t)
@@ -444,7 +479,9 @@ func TestTags(t *testing.T) {
 	}
 	recordtest.Commit(t, db, store.Put(db.Tables.KnownTemplates, templateID, &record.KnownTemplate{
 		Versions: []farm.TemplateRef{
-			{Tag: "v0", ContentID: content(0)}, {Tag: "v5", ContentID: content(5)}, {Tag: "stable", ContentID: content(0)},
+			{Tag: "v0", ContentID: content(0)},
+			{Tag: "v5", ContentID: content(5)},
+			{Tag: "stable", ContentID: content(0)},
 		},
 	}, store.Any))
 	var got []string

@@ -69,8 +69,8 @@ func EncodeSome(list []api.FoundVulnerability) (text string, truncated bool) {
 		}
 		raw, err := json.Marshal(l)
 		size, encoded = size+len(l), encoded+len(raw)
-		if err != nil || len(lines) == api.MaxVersionFindings || size > api.MaxVersionFindingText || encoded > maxEncoded {
-			truncated = true
+		if truncated = err != nil || len(lines) == api.MaxVersionFindings || size > api.MaxVersionFindingText ||
+			encoded > maxEncoded; truncated {
 			break
 		}
 		seen[l], lines = true, append(lines, l)

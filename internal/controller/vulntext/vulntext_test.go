@@ -32,7 +32,8 @@ func TestEncode(t *testing.T) {
 
 // Results of a node are kept as far as they are valid and fit, the severe ones first.
 func TestEncodeSome(t *testing.T) {
-	if text, cut := EncodeSome([]api.FoundVulnerability{{ID: "a b"}, {ID: "CVE-1"}}); len(Added("", text)) != 1 || !cut {
+	text, cut := EncodeSome([]api.FoundVulnerability{{ID: "a b"}, {ID: "CVE-1"}})
+	if len(Added("", text)) != 1 || !cut {
 		t.Errorf("one is invalid: %q, truncated: %t", text, cut)
 	}
 	var list []api.FoundVulnerability
@@ -43,7 +44,7 @@ func TestEncodeSome(t *testing.T) {
 	last := len(list) - 1
 	list[last].ID, list[last].Severity = "CVE-NEW", ""
 	list[last-1].ID, list[last-1].Severity = "CVE-BAD", "critical"
-	text, cut := EncodeSome(list)
+	text, cut = EncodeSome(list)
 	if n := strings.Count(text, "\n"); n < 1000 || !cut {
 		t.Errorf("%d are kept, truncated: %t", n, cut)
 	}
