@@ -124,7 +124,8 @@ func (s *Pools) resolve(ctx context.Context, p *farm.Pool, now time.Time) {
 		return
 	}
 	ref, err := s.o.Resolve(ctx, p.TemplateID, p.Tag)
-	state.gone = farm.CodeOf(err) == farm.CodeRefused
+	e, _ := errors.AsType[*farm.Error](err)
+	state.gone = e != nil && e.Code == farm.CodeRefused && farm.CodeOf(e.Err) != farm.CodeUnavailable
 	switch {
 	case state.gone:
 		state.problem = "no start can claim a standby: " + err.Error() + "; change or delete the pool"
