@@ -30,7 +30,8 @@ var (
 )
 
 // encodeFrame encodes a frame's bytes: compressed into buf when that saves enough, else unchanged. The result is valid
-// as long as both slices are. Sections end at sectionEnds and with the frame. summed: with the sum of the decoded bytes.
+// as long as both slices are. Sections end at sectionEnds and with the frame. summed: with the sum of the decoded
+// bytes.
 func encodeFrame(raw, buf []byte, sectionEnds []int, summed bool) ([]byte, Frame, error) {
 	enc, err := encoder()
 	if err != nil {
