@@ -51,7 +51,6 @@ type encodePipeline struct {
 	curJob     *frameJob // filled by collect
 	builder    *Builder
 	summed     bool           // see EncodeOptions.DecodedSums
-	sectioned  bool           // it is a disk: metadata of its file systems is apart from content of files
 	zeroRuns   zeroRunEncoder // filled by collect; deliver uses the rest of build
 }
 
@@ -64,7 +63,7 @@ func encodeFrom(ctx context.Context, f changeSource, o EncodeOptions, sink Frame
 		workers = min(4, runtime.GOMAXPROCS(0))
 	}
 	e := &encodePipeline{source: f, batches: newWorkQueue(4*workers, newRangeBatch), frameJobs: newWorkQueue(workers+1,
-		newFrameJob), builder: NewBuilder(o), summed: o.DecodedSums, sectioned: o.Kind == KindDisk}
+		newFrameJob), builder: NewBuilder(o), summed: o.DecodedSums}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { defer e.batches.close(); return e.findRanges(ctx) })
 	group.Go(func() error { defer e.frameJobs.close(); return e.fillFrames(ctx) })
@@ -152,7 +151,7 @@ func (e *encodePipeline) appendData(ctx context.Context, off int64, p []byte) er
 
 func (e *encodePipeline) encodeFrames() error {
 	for j := range e.frameJobs.toProcess {
-		j.done <- j.encode(e.sectioned, e.summed)
+		j.done <- j.encode(e.summed)
 	}
 	return nil
 }
@@ -204,12 +203,8 @@ func (j *frameJob) appendRun(off int64, p []byte) {
 	j.runs = append(j.runs, Run{Off: off, Len: int64(len(p))})
 }
 
-func (j *frameJob) encode(sectioned, summed bool) (err error) {
-	var ends []int
-	if sectioned {
-		ends = sectionEnds(j.raw)
-	}
-	j.stored, j.frame, err = encodeFrame(j.raw, j.compressBuf, ends, summed)
+func (j *frameJob) encode(summed bool) (err error) {
+	j.stored, j.frame, err = encodeFrame(j.raw, j.compressBuf, summed)
 	return err
 }
 

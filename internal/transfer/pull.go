@@ -128,7 +128,7 @@ func (p *pull) run(ctx context.Context, m api.PullManifest) error {
 	if err := p.writeSettings(m); err != nil {
 		return err
 	}
-	if err := p.renameFinished(func() error { return nil }); err != nil {
+	if err := p.renameFinished(); err != nil {
 		return err
 	}
 	p.progress.finish()
@@ -251,17 +251,14 @@ func (p *pull) startFetchers(ctx context.Context, group *errgroup.Group, spans [
 }
 
 // renameFinished renames the files to their final names. It removes the journals last, so that after a crash they
-// prove that a file with its final name is complete. complete is called before.
-func (p *pull) renameFinished(complete func() error) error {
+// prove that a file with its final name is complete.
+func (p *pull) renameFinished() error {
 	for _, t := range p.targets {
 		if err := t.renameFinal(); err != nil {
 			return err
 		}
 	}
 	if err := p.storage.syncDir(p.dir); err != nil {
-		return err
-	}
-	if err := complete(); err != nil {
 		return err
 	}
 	for _, t := range p.targets {
@@ -272,14 +269,13 @@ func (p *pull) renameFinished(complete func() error) error {
 	return p.storage.syncDir(p.dir)
 }
 
-// renameEarly renames the files to their final names before the pull ends. Their journals stay until then, and they
-// stay open for other nodes.
+// renameEarly renames the files to their final names before the pull ends. Their journals stay until then.
 func (p *pull) renameEarly() error {
 	for _, t := range p.targets {
-		if err := t.renameFinal(); err != nil {
+		if err := errors.Join(t.renameFinal(), t.close()); err != nil {
 			return err
 		}
-		t.file, t.early = nil, t.file // a target that is finished
+		t.file = nil // a target that is finished
 	}
 	return p.storage.syncDir(p.dir)
 }
