@@ -17,7 +17,7 @@ type Pool struct {
 	Created      time.Time    `json:"created"`
 	Updated      time.Time    `json:"updated"`
 
-	Wanted  int    `json:"wanted"`  // standbys that the schedule sets for now
+	Wanted  int    `json:"wanted"`  // standbys that the schedule sets at this time
 	Ready   int    `json:"ready"`   // standbys that a start gets running
 	Booting int    `json:"booting"` // standbys that are not ready yet
 	Problem string `json:"problem,omitempty"`

@@ -150,7 +150,7 @@ func TestReports(t *testing.T) {
 	for _, id := range []string{"r1", "r2", "r3"} {
 		readers = append(readers, addNode(t, db, id, ":8093", site))
 	}
-	stranger := addNode(t, db, "s", ":8093", []string{"elsewhere"})
+	unrelated := addNode(t, db, "s", ":8093", []string{"elsewhere"})
 	addNode(t, db, "liar", ":8093", site, content)
 	addNode(t, db, "good", ":8093", site, content)
 	request := func(node *farm.Node, excluded ...string) []string {
@@ -172,7 +172,7 @@ func TestReports(t *testing.T) {
 		expect("the node that reports it", request(readers[0], "liar"), one)
 	}
 	expect("another node", request(readers[1]), both)
-	request(stranger, "liar", "good")
+	request(unrelated, "liar", "good")
 	request(readers[0], "liar", "r1", "unknown")
 	expect("another node, after reports that do not count", request(readers[2]), both)
 	expect("the second node that reports it", request(readers[1], "liar"), one)

@@ -73,7 +73,7 @@ func New(db record.DB, o Options) *Pools {
 type View struct {
 	*farm.Pool
 	Stats    farm.PoolStats
-	Wanted   int    // standbys that its schedule sets for now
+	Wanted   int    // standbys that its schedule sets at this time
 	Ready    int    // standbys that a start can claim
 	Booting  int    // standbys that are not ready yet
 	Problem  string // why it lacks standbys; "" for nothing, or not known by this replica
