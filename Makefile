@@ -69,7 +69,7 @@ bench-mac: ## measure starts, next tags, commands and ports of Macs over an imit
 	scripts/need.sh bench-mac
 	CGO_ENABLED=0 go run -trimpath ./test/bench/mac -rounds $(or $(ROUNDS),15) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
-bench-distribution: ## measure starts on nodes without the template, over limited links, as root: STARTS=3, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
+bench-distribution: ## measure starts on nodes without the template, versions that 8 nodes take, and claims of standbys, over limited links, as root: STARTS=3, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
 	scripts/need.sh bench-distribution
 	CGO_ENABLED=0 go build -trimpath -o bin/bench-distribution ./test/bench/distribution
 	bin/bench-distribution -starts $(or $(STARTS),3) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)

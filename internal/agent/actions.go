@@ -97,7 +97,7 @@ func (a *Agent) startVM(ctx context.Context, in *instance, _ hv.VM) error {
 		err = farm.MarkFailure(a.growGuestDisk(life, in), farm.FailureConfiguration, farm.StepBoot)
 	}
 	switch {
-	case life.Err() != nil:
+	case life.Err() != nil || in.isTakenOver(): // the worker of the start observes the VM
 		return nil
 	case err != nil:
 		a.metrics.starts.Observe(err)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,8 @@ const (
 	moveTimeout  = 30 * time.Second
 	// maxBootWait is by how much waits for the registry extend the time limit of a boot.
 	maxBootWait = 10 * time.Minute
-	// maxRegistryWait is how long a running VM waits for the registry before it is ended. QEMU waits about as long.
+	// maxRegistryWait is how long a read of a running VM waits for the registry before the VM is ended. QEMU waits about
+	// as long.
 	maxRegistryWait = time.Hour
 )
 
@@ -80,9 +82,9 @@ func (a *Agent) startLazily(ctx context.Context, in *instance, spec hv.Spec) (hv
 			}
 			state, isLazy := a.lazyState(content)
 			switch {
-			case isLazy && lazyLoss(state) != nil:
-				cancel(lazyLoss(state))
-			case isLazy && isWaiting(state) && waited < maxBootWait:
+			case isLazy && lazyLoss(state, in.id) != nil:
+				cancel(lazyLoss(state, in.id))
+			case isLazy && isWaiting(state, in.id) && waited < maxBootWait:
 				waited += lazyPoll
 			case time.Since(begun) > limit+waited:
 				cancel(fmt.Errorf("%w; %s of the time, it waited for the registry", hv.ErrBootTimeout,
@@ -104,9 +106,12 @@ func (a *Agent) startLazily(ctx context.Context, in *instance, spec hv.Spec) (hv
 }
 
 // isWaiting reports whether a VM waits for parts of its disks. A process that is started again opens the pull first.
-func isWaiting(s cache.LazyState) bool {
+func isWaiting(s cache.LazyState, vm string) bool {
 	if s.Phase == lazyfill.Opening {
 		return true
+	}
+	if _, reads := s.Waits[vm]; !reads {
+		return false
 	}
 	for _, d := range s.Disks {
 		if d.Readers > 0 {
@@ -116,16 +121,25 @@ func isWaiting(s cache.LazyState) bool {
 	return false
 }
 
-// lazyLoss returns why VMs can no longer use a version that is being pulled; nil if they can.
-func lazyLoss(s cache.LazyState) error {
-	switch {
-	case s.Phase == lazyfill.Failed:
+// lazyLoss returns why a VM can no longer use a version that is being pulled; nil if it can. A VM that waits for nothing
+// can, also while its registry is away.
+func lazyLoss(s cache.LazyState, vm string) error {
+	if s.Phase == lazyfill.Failed {
 		return fmt.Errorf("the rest of the template cannot be pulled: %w", s.Failure())
-	case !s.Waiting.IsZero() && time.Since(s.Waiting) > maxRegistryWait:
-		return farm.MarkFailure(fmt.Errorf("the VM needs more of the template, and its registry sent none for %s: %s",
-			maxRegistryWait, s.Problem), farm.FailureRegistry, farm.StepPull)
+	}
+	if since, waits := s.Waits[vm]; waits {
+		return registryLoss(s, since)
 	}
 	return nil
+}
+
+// registryLoss returns an error if the registry sent nothing for too long.
+func registryLoss(s cache.LazyState, since time.Time) error {
+	if since.IsZero() || time.Since(since) <= maxRegistryWait {
+		return nil
+	}
+	return farm.MarkFailure(fmt.Errorf("the VM needs more of the template, and its registry sent none for %s: %s",
+		maxRegistryWait, s.Problem), farm.FailureRegistry, farm.StepPull)
 }
 
 // lazyState returns how far the lazy pull of a version is; false when none runs.
@@ -189,7 +203,7 @@ func (a *Agent) lazyLoop(ctx context.Context) error {
 		for _, s := range a.opts.LazyTemplates.LazyPulls() {
 			for vm := range s.VMs {
 				var err error
-				if loss := lazyLoss(s); s.IsComplete {
+				if loss := lazyLoss(s, vm); s.IsComplete {
 					err = a.moveVM(ctx, s.ContentID, vm)
 				} else if loss != nil {
 					err = a.endLazyVM(ctx, s.ContentID, vm, loss)
@@ -252,7 +266,7 @@ func (a *Agent) awaitFiles(ctx context.Context, in *instance) error {
 		if !isLazy || hasAnswered && !reads {
 			return nil
 		}
-		if err := lazyLoss(state); err != nil {
+		if err := cmp.Or(lazyLoss(state, in.id), registryLoss(state, state.Waiting)); err != nil {
 			return err
 		}
 		select {

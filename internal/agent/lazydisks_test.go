@@ -306,12 +306,19 @@ func TestDiskFills(t *testing.T) {
 	some := api.DiskFill{Fraction: 0.5, Bytes: 30, Total: 60, Rate: 7}
 	waits, away := some, some
 	waits.Waiting, away.Waiting, away.Problem = 3, 9, "away"
+	reading, anotherReads := state, state
+	reading.Disks = map[string]lazyfill.Disk{"x": {Bytes: 30, Total: 60, Readers: 1}}
+	anotherReads.Disks, anotherReads.Waits = reading.Disks, map[string]time.Time{"b": state.Waits["a"]}
 	for name, c := range map[string]struct {
 		state     lazyfill.State
 		want      map[string]api.DiskFill
 		isWaiting bool
 	}{
 		"serving": {state, map[string]api.DiskFill{"a": waits, "b": some}, false},
+		"reads":   {reading, map[string]api.DiskFill{"a": waits, "b": some}, true},
+		"another reads": {
+			anotherReads, map[string]api.DiskFill{"a": some, "b": waits}, false,
+		},
 		"opening": {opening, map[string]api.DiskFill{"a": away, "b": away}, true},
 		"unknown": {unknown, map[string]api.DiskFill{
 			"a": {Rate: 7, Waiting: 9, Problem: "away"}, "b": {Rate: 7, Waiting: 9, Problem: "away"},
@@ -320,23 +327,30 @@ func TestDiskFills(t *testing.T) {
 	} {
 		pulled := cache.LazyState{State: c.state}
 		a := &Agent{opts: Options{LazyTemplates: pulls{list: []cache.LazyState{pulled}}}}
-		if d := cmp.Diff(c.want, a.diskFills(now)); d != "" || isWaiting(pulled) != c.isWaiting {
-			t.Errorf("%s: waits %t (-want +got):\n%s", name, isWaiting(pulled), d)
+		if d := cmp.Diff(c.want, a.diskFills(now)); d != "" || isWaiting(pulled, "a") != c.isWaiting {
+			t.Errorf("%s: waits %t (-want +got):\n%s", name, isWaiting(pulled, "a"), d)
 		}
 	}
 }
 
-// TestLazyLoss: a pull that cannot continue ends its VMs with the class of what stopped it.
+// TestLazyLoss: a pull that cannot continue ends its VMs with the class of what stopped it; while the registry is away,
+// only a VM that waits is ended.
 func TestLazyLoss(t *testing.T) {
 	failed := func(class string) lazyfill.State {
 		return lazyfill.State{Phase: lazyfill.Failed, Error: "why", Class: class}
 	}
 	for class, state := range map[farm.FailureClass]lazyfill.State{
 		farm.FailureDisk: failed("disk"), farm.FailureTemplate: failed("template"), farm.FailureUnknown: failed(""),
-		farm.FailureRegistry: {Phase: lazyfill.Serving, Waiting: time.Now().Add(-2 * maxRegistryWait), Problem: "why"},
-		"":                   {Phase: lazyfill.Serving, Waiting: time.Now().Add(-maxRegistryWait / 2)},
+		farm.FailureRegistry: {Phase: lazyfill.Serving, Problem: "why", Waits: map[string]time.Time{
+			"a": time.Now().Add(-2 * maxRegistryWait),
+		}},
+		"": {
+			Phase: lazyfill.Serving, Waiting: time.Now().Add(-2 * maxRegistryWait), Waits: map[string]time.Time{
+				"a": time.Now().Add(-maxRegistryWait / 2), "b": time.Now().Add(-2 * maxRegistryWait),
+			},
+		},
 	} {
-		err := lazyLoss(cache.LazyState{State: state})
+		err := lazyLoss(cache.LazyState{State: state}, "a")
 		if got := farm.FailureOf(err); got.Class != class || (err == nil) != (class == "") ||
 			err != nil && (got.Step != farm.StepPull || !strings.Contains(err.Error(), "why")) {
 			t.Errorf("%s: %v, %+v", class, err, got)

@@ -10,7 +10,8 @@ import (
 
 // takeOver lets a start take over the VM of a standby. The VM keeps its id, which no caller has had before: what
 // changes is the order, with its startup script, and the claim. Both change in one write of the journal. An agent
-// that is killed before it gets the order once more; one that is killed after it continues with the new order.
+// that is killed before it gets the order once more; one that is killed after it continues with the new order. The
+// worker of the standby ends first: immediately, or after the boot in progress, which is that of the start then.
 func (a *Agent) takeOver(ctx context.Context, in *instance, o api.Order) error {
 	next, err := a.replaceByTakeover(in, o)
 	if err != nil {
@@ -21,7 +22,11 @@ func (a *Agent) takeOver(ctx context.Context, in *instance, o api.Order) error {
 	a.mu.Unlock()
 	a.outbox.add(in.id)
 	a.log.Info("a start took over the VM of a standby", "instance_id", in.id)
-	in.cancelEnding() // ends what its worker waits for, such as a boot
+	if next.snapshot().Phase == api.PhaseStarting {
+		context.AfterFunc(next.ending, in.cancelEnding)
+	} else {
+		in.cancelEnding() // ends what its worker waits for
+	}
 	in.wakeWorker()
 	a.workers.Go(func() {
 		<-in.left

@@ -106,14 +106,56 @@ func TestTakeoverWithoutVM(t *testing.T) {
 	})
 }
 
-// TestTakeoverDuringBoot: a standby that still boots when it is claimed ends up running under the new claim.
+// TestTakeoverDuringBoot: a standby that still boots when it is claimed continues its boot under the new claim.
 func TestTakeoverDuringBoot(t *testing.T) {
 	inWorld(t, boots(20*time.Second), func(w *world) {
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseStarting)
+		time.Sleep(10 * time.Second)
+		before := w.vms()[0]
 		w.control.order(takeoverOrder(&api.Script{Text: []byte("exit 0"), Monitoring: true}))
 		w.untilClaim(api.PhaseScriptOK)
+		if vms := w.vms(); len(vms) != 1 || !vms[0].StartedAt.Equal(before.StartedAt) {
+			t.Errorf("VMs %+v, want the one that booted since %s", vms, before.StartedAt)
+		}
 		w.control.order(terminate("2"))
+		w.until(api.PhaseTerminated)
+		time.Sleep(10 * time.Second)
+		w.checkClean()
+		if w.number(&w.deletes) != 1 {
+			t.Errorf("%d VMs were removed", w.number(&w.deletes))
+		}
+	})
+}
+
+// TestTakeoverDuringBootThatEnds: when the boot that was taken over fails, the VM is started once more; a termination
+// ends the boot.
+func TestTakeoverDuringBootThatEnds(t *testing.T) {
+	inWorld(t, boots(20*time.Second), func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseStarting)
+		w.control.order(takeoverOrder(nil))
+		w.untilClaim(api.PhaseStarting)
+		if err := w.host.Kill(idA); err != nil {
+			t.Fatal(err)
+		}
+		w.untilClaim(api.PhaseRunning)
+		w.control.order(terminate("2"))
+		w.until(api.PhaseTerminated)
+		time.Sleep(10 * time.Second)
+		w.checkClean()
+	})
+	inWorld(t, boots(time.Minute), func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseStarting)
+		w.control.order(takeoverOrder(nil))
+		w.untilClaim(api.PhaseStarting)
+		began := time.Now()
+		w.control.order(terminate("2"))
+		w.until(api.PhaseTerminated)
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("the termination took %s", took)
+		}
 		w.until(api.PhaseTerminated)
 		time.Sleep(10 * time.Second)
 		w.checkClean()
@@ -123,6 +165,12 @@ func TestTakeoverDuringBoot(t *testing.T) {
 // TestTakeoverKilledAnywhere kills the agent at each step from the boot of a standby to the end of the instance that
 // took it over: the script runs at most once, its result is reported under the new claim, and nothing is left.
 func TestTakeoverKilledAnywhere(t *testing.T) {
+	for _, claimed := range []api.Phase{api.PhaseStarting, api.PhaseRunning} {
+		t.Run(string(claimed), func(t *testing.T) { takeoverKilledAnywhere(t, claimed) })
+	}
+}
+
+func takeoverKilledAnywhere(t *testing.T, claimed api.Phase) {
 	killEverywhere(t, 20, 200, func(t *testing.T, step int) bool {
 		w := newWorld(t, boots(time.Second))
 		first := newGate(step)
@@ -135,7 +183,7 @@ func TestTakeoverKilledAnywhere(t *testing.T) {
 			second <- w.boot(newGate(-1))
 		}()
 		w.control.order(startOrder(nil))
-		w.until(api.PhaseRunning)
+		w.until(claimed, api.PhaseRunning) // a killed agent may find that the boot has ended
 		w.control.order(takeoverOrder(&api.Script{Text: []byte("sleep 2"), Monitoring: true}))
 		w.untilClaim(api.PhaseScriptOK, api.PhaseScriptEnded)
 		w.control.order(terminate("2"))

@@ -602,15 +602,15 @@ func terminate(claim string) api.Order {
 }
 
 // until waits, in the bubble's own time, for a phase to be reported.
-func (w *world) until(phase api.Phase) {
+func (w *world) until(phases ...api.Phase) {
 	w.t.Helper()
 	for range 6000 {
-		if w.control.phase(idA) == phase {
+		if slices.Contains(phases, w.control.phase(idA)) {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	w.t.Fatalf("never reported %s; last %+v", phase, w.control.status(idA))
+	w.t.Fatalf("never reported one of %v; last %+v", phases, w.control.status(idA))
 }
 
 // wantFailure checks the class and the step that the agent reports.

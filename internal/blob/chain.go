@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// minCachedFrames is the minimum number of decoded frames that a Chain caches, each at most 1 MiB.
+	// minCachedFrames is the minimum number of frames that a Chain caches; NewFrameCache has their memory.
 	minCachedFrames = 48
 	// extraCachedFrames is how many frames a long chain caches in addition to one per layer, which sequential reads
 	// need.
@@ -53,7 +53,7 @@ func (c *Chain) ChainID() Digest { return c.topIndex().ChainID() }
 
 func (c *Chain) topIndex() *Index { return c.indexes[len(c.indexes)-1] }
 
-// ReadAt reads the file. It decodes only frames that hold a byte of the range.
+// ReadAt reads the file. It reads only frames that hold a byte of the range, and decodes only such sections of them.
 func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, fmt.Errorf("negative offset %d", off)
@@ -82,7 +82,9 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 			c.frameCache.release(last)
 			at[g.layer] = f
 		}
-		copy(dst, at[g.layer].raw[g.frameOff:])
+		if err := at[g.layer].readAt(dst, g.frameOff); err != nil {
+			return 0, fmt.Errorf("layer %s: %w", c.indexes[g.layer].digest, err)
+		}
 	}
 	if n < len(p) {
 		return n, io.EOF
@@ -92,12 +94,12 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 
 func (c *Chain) loadFrame(layer, frame int) (*cachedFrame, error) {
 	x := c.indexes[layer]
-	return c.frameCache.get(frameKey{x.digest, frame}, func(buf []byte) ([]byte, error) {
-		raw, err := c.layers[layer].readFrameInto(frame, buf)
+	return c.frameCache.get(frameKey{x.digest, frame}, func(buf []byte) (*frameBytes, error) {
+		b, err := c.layers[layer].openFrame(frame, buf)
 		if err != nil {
 			return nil, fmt.Errorf("layer %s: %w", x.digest, err)
 		}
-		return raw, nil
+		return b, nil
 	})
 }
 

@@ -30,14 +30,19 @@ var (
 )
 
 // encodeFrame encodes a frame's bytes: compressed into buf when that saves enough, else unchanged. The result is valid
-// as long as both slices are. summed: with the sum of the decoded bytes.
-func encodeFrame(raw, buf []byte, summed bool) ([]byte, Frame, error) {
+// as long as both slices are. Sections end at sectionEnds and with the frame. summed: with the sum of the decoded
+// bytes.
+func encodeFrame(raw, buf []byte, sectionEnds []int, summed bool) ([]byte, Frame, error) {
 	enc, err := encoder()
 	if err != nil {
 		return nil, Frame{}, fmt.Errorf("zstd: %w", err)
 	}
 	f := Frame{RawSize: len(raw), Codec: CodecZstd}
-	stored := enc.EncodeAll(raw, buf[:0])
+	stored, begin := buf[:0], 0
+	for _, end := range append(sectionEnds, len(raw)) {
+		stored = enc.EncodeAll(raw[begin:end], stored)
+		begin = end
+	}
 	switch {
 	case len(stored)*100 > len(raw)*(100-minSavingPercent):
 		stored, f.Codec = raw, CodecRaw
@@ -84,12 +89,25 @@ func SumDecoded(stored, buf []byte) (sum [sha256.Size]byte) {
 // DecodeFrame verifies the stored bytes of a frame and decodes them into buf, which is replaced if its capacity is
 // below f.Raw. The result may be stored itself.
 func DecodeFrame(f Frame, stored, buf []byte) ([]byte, error) {
-	if len(stored) != f.StoredSize || sha256.Sum256(stored) != f.Sum {
-		return nil, corrupt("frame at %d does not match its hash", f.Offset)
+	if err := verifyFrame(f, stored); err != nil {
+		return nil, err
 	}
 	if f.Codec == CodecRaw {
 		return stored, nil
 	}
+	return decodeVerified(f, stored, buf)
+}
+
+// verifyFrame verifies the stored bytes of a frame.
+func verifyFrame(f Frame, stored []byte) error {
+	if len(stored) != f.StoredSize || sha256.Sum256(stored) != f.Sum {
+		return corrupt("frame at %d does not match its hash", f.Offset)
+	}
+	return nil
+}
+
+// decodeVerified decodes the verified bytes of a compressed frame into buf, as DecodeFrame does.
+func decodeVerified(f Frame, stored, buf []byte) ([]byte, error) {
 	if cap(buf) < f.RawSize {
 		buf = make([]byte, 0, f.RawSize+decodeOverrun)
 	}

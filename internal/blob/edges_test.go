@@ -220,7 +220,7 @@ func (o onlyAt) ReadAt(p []byte, off int64) (int, error) {
 // A frame matches its hash, length and codec, or is damaged.
 func TestUnpack(t *testing.T) {
 	raw := bytes.Repeat([]byte("compressible "), 1000)
-	stored, f, err := encodeFrame(raw, make([]byte, 0, MaxFrameSize), true)
+	stored, f, err := encodeFrame(raw, make([]byte, 0, MaxFrameSize), nil, true)
 	if err != nil || f.Codec != CodecZstdSummed || f.RawSize != len(raw) {
 		t.Fatalf("%+v, %v", f, err)
 	}
@@ -255,7 +255,7 @@ func TestUnpack(t *testing.T) {
 			x = sha256.Sum256(x[:])
 			copy(p[k:], x[:])
 		}
-		if _, f, err := encodeFrame(p, nil, true); err != nil || f.Codec != want {
+		if _, f, err := encodeFrame(p, nil, nil, true); err != nil || f.Codec != want {
 			t.Errorf("%d %% saved: %v, %v", saved, f.Codec, err)
 		}
 	}
@@ -539,9 +539,9 @@ func TestFramesAreCounted(t *testing.T) {
 	c := NewFrameCache(2)
 	loads := 0
 	get := func(frame int) *cachedFrame {
-		f, err := c.get(frameKey{frame: frame}, func(buf []byte) ([]byte, error) {
+		f, err := c.get(frameKey{frame: frame}, func(buf []byte) (*frameBytes, error) {
 			loads++
-			return append(buf[:0], byte(frame)), nil
+			return &frameBytes{raw: append(buf[:0], byte(frame))}, nil
 		})
 		if err != nil || f.raw[0] != byte(frame) {
 			t.Fatalf("frame %d: %v", frame, err)
@@ -570,7 +570,7 @@ func TestFramesAreCounted(t *testing.T) {
 	if loads != 4 || c.lru.Len() != 2 || len(c.byKey) != 2 {
 		t.Errorf("%d loads, %d frames", loads, c.lru.Len())
 	}
-	if _, err := c.get(frameKey{frame: 9}, func([]byte) ([]byte, error) { return nil, errTest }); !errors.Is(err,
+	if _, err := c.get(frameKey{frame: 9}, func([]byte) (*frameBytes, error) { return nil, errTest }); !errors.Is(err,
 		errTest) {
 		t.Errorf("a frame that cannot be loaded: %v", err)
 	}

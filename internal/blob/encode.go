@@ -51,6 +51,7 @@ type encodePipeline struct {
 	curJob     *frameJob // filled by collect
 	builder    *Builder
 	summed     bool           // see EncodeOptions.DecodedSums
+	sectioned  bool           // it is a disk: metadata of its file systems is apart from content of files
 	zeroRuns   zeroRunEncoder // filled by collect; deliver uses the rest of build
 }
 
@@ -63,7 +64,7 @@ func encodeFrom(ctx context.Context, f changeSource, o EncodeOptions, sink Frame
 		workers = min(4, runtime.GOMAXPROCS(0))
 	}
 	e := &encodePipeline{source: f, batches: newWorkQueue(4*workers, newRangeBatch), frameJobs: newWorkQueue(workers+1,
-		newFrameJob), builder: NewBuilder(o), summed: o.DecodedSums}
+		newFrameJob), builder: NewBuilder(o), summed: o.DecodedSums, sectioned: o.Kind == KindDisk}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { defer e.batches.close(); return e.findRanges(ctx) })
 	group.Go(func() error { defer e.frameJobs.close(); return e.fillFrames(ctx) })
@@ -151,7 +152,7 @@ func (e *encodePipeline) appendData(ctx context.Context, off int64, p []byte) er
 
 func (e *encodePipeline) encodeFrames() error {
 	for j := range e.frameJobs.toProcess {
-		j.done <- j.encode(e.summed)
+		j.done <- j.encode(e.sectioned, e.summed)
 	}
 	return nil
 }
@@ -203,8 +204,12 @@ func (j *frameJob) appendRun(off int64, p []byte) {
 	j.runs = append(j.runs, Run{Off: off, Len: int64(len(p))})
 }
 
-func (j *frameJob) encode(summed bool) (err error) {
-	j.stored, j.frame, err = encodeFrame(j.raw, j.compressBuf, summed)
+func (j *frameJob) encode(sectioned, summed bool) (err error) {
+	var ends []int
+	if sectioned {
+		ends = sectionEnds(j.raw)
+	}
+	j.stored, j.frame, err = encodeFrame(j.raw, j.compressBuf, ends, summed)
 	return err
 }
 

@@ -11,7 +11,7 @@ type frameKey struct {
 	frame int
 }
 
-// FrameCache keeps the most recently used decoded frames of all chains that are opened with it. A layer that
+// FrameCache keeps the most recently used frames of all chains that are opened with it. A layer that
 // several chains share is decoded once. A frame that many readers request is decoded once, too. It may be used
 // from many goroutines.
 type FrameCache struct {
@@ -25,23 +25,25 @@ type FrameCache struct {
 type cachedFrame struct {
 	key   frameKey
 	ready chan struct{} // closed when the fields below are set
-	raw   []byte
-	err   error
+	*frameBytes
+	buf *[]byte // of rawFramePool, which the bytes may be in
+	err error
 
-	refs int // readers of raw, including the cache; guarded by the cache
+	refs int // readers of the bytes, including the cache; guarded by the cache
 }
 
-// NewFrameCache returns a cache of at most limit frames, each of at most 1 MiB.
+// NewFrameCache returns a cache of at most limit frames, each of at most 1 MiB, and as much while it is stored and
+// sections of it are not decoded.
 func NewFrameCache(limit int) *FrameCache {
 	return &FrameCache{maxFrames: limit, byKey: map[frameKey]*list.Element{}, lru: list.New()}
 }
 
-// get returns a frame. On a miss, load decodes it, into buf if possible. The bytes must not be changed; they
-// are valid until put.
-func (c *FrameCache) get(key frameKey, load func(buf []byte) ([]byte, error)) (*cachedFrame, error) {
+// get returns a frame. On a miss, load reads it, into buf if possible. It may be read until release.
+func (c *FrameCache) get(key frameKey, load func(buf []byte) (*frameBytes, error)) (*cachedFrame, error) {
 	f, mine := c.lookupOrAdd(key)
 	if mine {
-		f.raw, f.err = load(*rawFramePool.Get().(*[]byte))
+		f.buf = rawFramePool.Get().(*[]byte)
+		f.frameBytes, f.err = load(*f.buf)
 		if f.err != nil {
 			c.removeFailed(f)
 		}
@@ -57,7 +59,10 @@ func (c *FrameCache) get(key frameKey, load func(buf []byte) ([]byte, error)) (*
 
 // rawFramePool recycles the memory of unused frames: clearing new memory for each decoded frame would cost a tenth
 // of decoding it.
-var rawFramePool = sync.Pool{New: func() any { b := make([]byte, MaxFrameSize+decodeOverrun); return &b }}
+var rawFramePool = sync.Pool{New: func() any { b := make([]byte, rawFrameBytes); return &b }}
+
+// rawFrameBytes holds a frame of any number of sections.
+const rawFrameBytes = MaxFrameSize + maxSections*decodeOverrun
 
 // release releases a frame that get returned.
 func (c *FrameCache) release(f *cachedFrame) {
@@ -71,10 +76,13 @@ func (c *FrameCache) release(f *cachedFrame) {
 
 // releaseLocked removes a user. The last one returns the memory to the pool.
 func (c *FrameCache) releaseLocked(f *cachedFrame) {
-	if f.refs--; f.refs == 0 && cap(f.raw) == MaxFrameSize+decodeOverrun {
-		b := f.raw[:MaxFrameSize+decodeOverrun]
-		rawFramePool.Put(&b)
+	if f.refs--; f.refs > 0 {
+		return
 	}
+	if f.frameBytes != nil {
+		f.releaseStored()
+	}
+	rawFramePool.Put(f.buf)
 }
 
 // lookupOrAdd finds or creates the entry; mine reports that the caller has to fill it.

@@ -79,14 +79,29 @@ func (l *Layer) CheckFrame(i int, s *FrameBuffer) error {
 // storedFramePool recycles buffers of encoded frames: for random reads they would be most of the garbage.
 var storedFramePool = sync.Pool{New: func() any { b := make([]byte, MaxFrameSize); return &b }}
 
-// readFrameInto is ReadFrame into raw, which is large enough for any frame.
-func (l *Layer) readFrameInto(i int, raw []byte) ([]byte, error) {
-	if l.index.Frame(i).Codec == CodecRaw { // the stored bytes are the frame
-		return l.ReadFrame(i, &FrameBuffer{stored: raw})
+// openFrame reads and verifies frame i. What it decodes, now or later, goes into raw, which is of rawFramePool.
+func (l *Layer) openFrame(i int, raw []byte) (*frameBytes, error) {
+	f := l.index.Frame(i)
+	if f.Codec == CodecRaw { // the stored bytes are the frame
+		raw, err := l.ReadFrame(i, &FrameBuffer{stored: raw})
+		return &frameBytes{raw: raw}, err
 	}
-	b := storedFramePool.Get().(*[]byte)
-	defer storedFramePool.Put(b)
-	return l.ReadFrame(i, &FrameBuffer{stored: *b, raw: raw})
+	b := &frameBytes{raw: raw, stored: storedFramePool.Get().(*[]byte)}
+	stored := (*b.stored)[:f.StoredSize]
+	err := readAt(l.src, stored, f.Offset)
+	if err != nil {
+		err = fmt.Errorf("read frame at %d: %w", f.Offset, err)
+	} else if err = verifyFrame(f, stored); err == nil {
+		b.sections = parseSections(stored, f.RawSize)
+		b.left = len(b.sections)
+	}
+	if err == nil && b.sections == nil {
+		b.raw, err = decodeVerified(f, stored, raw)
+	}
+	if b.sections == nil {
+		b.releaseStored()
+	}
+	return b, err
 }
 
 // CheckFrames reads and decodes one frame after the other, from the one numbered from, and yields the error of each,

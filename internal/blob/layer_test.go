@@ -47,7 +47,8 @@ func encodeWith(t testing.TB, data []byte, o EncodeOptions) ([]byte, *Index) {
 
 const text = "the quick brown fox "
 
-// image makes a file with zero blocks, compressible and random runs; its length need not be whole blocks.
+// image makes a file with zero blocks, compressible and random runs, and directories; its length need not be whole
+// blocks.
 func image(rnd *rand.Rand, length int) []byte {
 	data := make([]byte, length)
 	for off := 0; off < length; {
@@ -62,6 +63,9 @@ func image(rnd *rand.Rand, length int) []byte {
 			copy(part, text)
 			for i := len(text); i < n; i *= 2 {
 				copy(part[i:], part[:i])
+			}
+			for at := rnd.IntN(64) * BlockSize; at+BlockSize <= n; at += (1 + rnd.IntN(64)) * BlockSize {
+				copy(part[at:], directory(uint32(off+at)))
 			}
 		}
 		off += n

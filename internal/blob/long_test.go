@@ -152,8 +152,8 @@ func TestDamageIsReadAgain(t *testing.T) {
 // TestFrameInUseStays: the memory of a frame that a reader uses is not reused.
 func TestFrameInUseStays(t *testing.T) {
 	c := NewFrameCache(2)
-	fill := func(with byte) func([]byte) ([]byte, error) {
-		return func(buf []byte) ([]byte, error) { return append(buf[:0], with), nil }
+	fill := func(with byte) func([]byte) (*frameBytes, error) {
+		return func(buf []byte) (*frameBytes, error) { return &frameBytes{raw: append(buf[:0], with)}, nil }
 	}
 	held, err := c.get(frameKey{Digest{}, 0}, fill(7))
 	if err != nil {
@@ -178,7 +178,10 @@ func TestFrameCacheIsBounded(t *testing.T) {
 	loads := 0
 	get := func(i int) {
 		f, err := c.get(frameKey{Digest{}, i},
-			func(buf []byte) ([]byte, error) { loads++; return append(buf[:0], byte(i)), nil })
+			func(buf []byte) (*frameBytes, error) {
+				loads++
+				return &frameBytes{raw: append(buf[:0], byte(i))}, nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -231,7 +231,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	}
 	c.Consoles = console.New(c.db, c.Link.Sessions)
 	c.Adoption = adoption.New(c.db, adoptionOptions(c))
-	c.Findings = findings.New(c.db, c.Events.With)
+	c.Findings = findings.New(c.db, findingsOptions(c))
 	c.Templates = templates.New(c.db, templateOptions(c))
 	c.CacheJobs = cachejobs.New(c.db, cacheJobOptions(c))
 	c.Pools = pools.New(c.db, poolOptions(c))

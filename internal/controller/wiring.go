@@ -12,6 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/events"
+	"github.com/buildyard/buildyard/internal/controller/findings"
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/controller/instancestatus"
@@ -131,6 +132,15 @@ func templateOptions(c *Controller) templates.Options {
 	return templates.Options{
 		Registry: c.opts.Registry, Rights: c.opts.Rights, Events: c.Events, IsLeader: c.isLeader.Load,
 		Removed: c.Findings.Remove,
+	}
+}
+
+func findingsOptions(c *Controller) findings.Options {
+	return findings.Options{
+		WithEvent: c.Events.With,
+		Template: func(ctx context.Context, id string) (api.TemplateDetail, error) {
+			return c.opts.Registry.TemplateDetail(ctx, id)
+		},
 	}
 }
 

@@ -3,6 +3,8 @@ package farm
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -33,6 +35,57 @@ type PoolWindow struct {
 
 // PoolDays are the names of days in a schedule, by time.Weekday.
 var PoolDays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+
+// weekDays are the names of days in the order of a week, for ranges such as sat-mon.
+var weekDays = []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
+
+// ParsePoolWindow parses a window such as mon-fri@08:00-18:00=10, or 08:00-18:00=10 for every day. Check says whether
+// its times and its number are valid.
+func ParsePoolWindow(text string) (w PoolWindow, err error) {
+	bad := fmt.Errorf("invalid window %q: want DAYS@FROM-TO=COUNT, such as mon-fri@08:00-18:00=10", Clip(text, 64))
+	rest, count, ok := strings.Cut(text, "=")
+	if w.MinIdle, err = strconv.Atoi(count); err != nil || !ok {
+		return PoolWindow{}, bad
+	}
+	days, times, ok := strings.Cut(rest, "@")
+	if !ok {
+		days, times = "", rest
+	}
+	if w.From, w.To, ok = strings.Cut(times, "-"); !ok {
+		return PoolWindow{}, bad
+	}
+
+	for part := range strings.SplitSeq(days, ",") {
+		if part == "" {
+			continue
+		}
+		first, last, isRange := strings.Cut(part, "-")
+		from := slices.Index(weekDays, first)
+		to := from
+		if isRange {
+			to = slices.Index(weekDays, last)
+		}
+		if from < 0 || to < 0 || len(w.Days) > len(weekDays) {
+			return PoolWindow{}, bad
+		}
+		for day := from; ; day = (day + 1) % len(weekDays) {
+			w.Days = append(w.Days, weekDays[day])
+			if day == to {
+				break
+			}
+		}
+	}
+	return w, nil
+}
+
+// String returns a window as ParsePoolWindow parses it.
+func (w PoolWindow) String() string {
+	text := fmt.Sprintf("%s-%s=%d", w.From, w.To, w.MinIdle)
+	if len(w.Days) > 0 {
+		text = strings.Join(w.Days, ",") + "@" + text
+	}
+	return text
+}
 
 // Limits of pools.
 const (

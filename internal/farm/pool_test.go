@@ -1,6 +1,7 @@
 package farm_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +31,29 @@ func TestPoolSchedule(t *testing.T) {
 		}
 		if got := p.WantedAt(when); got != want {
 			t.Errorf("%s: %d standbys, want %d", at, got, want)
+		}
+	}
+}
+
+// TestParsePoolWindow: what String writes is parsed, ranges may cross the end of the week.
+func TestParsePoolWindow(t *testing.T) {
+	for text, want := range map[string]string{
+		"mon-wed@08:00-18:00=10": "mon,tue,wed@08:00-18:00=10",
+		"sat-mon@22:00-02:00=0":  "sat,sun,mon@22:00-02:00=0",
+		"08:00-24:00=3":          "08:00-24:00=3",
+		"fri,sun@08:00-09:00=1":  "fri,sun@08:00-09:00=1",
+	} {
+		w, err := farm.ParsePoolWindow(text)
+		if err != nil || w.String() != want || w.Check() != nil {
+			t.Errorf("%s: %s, %v", text, w, err)
+		}
+	}
+	for _, text := range []string{
+		"", "=", "10", "08:00-18:00", "08:00=3", "08:00-18:00=x", "day@08:00-18:00=1", "mon-day@08:00-18:00=1",
+		strings.Repeat("mon-sun,", 1000) + "@08:00-18:00=1",
+	} {
+		if w, err := farm.ParsePoolWindow(text); err == nil {
+			t.Errorf("%.20s is parsed as %s", text, w)
 		}
 	}
 }

@@ -83,7 +83,8 @@ type Queue struct {
 	readers int          // reads that wait
 	quiet   time.Time    // the rest is not fetched before it
 	held    bool         // nor before Release
-	next    map[int]bool // frames that a sequential reader would read next
+	next    map[int]bool // frames that a sequential reader would read next, of the last maxNext reads
+	order   []int        // the same, the oldest first
 }
 
 // NewQueue returns the queue of a disk.
@@ -154,9 +155,12 @@ func (q *Queue) follow(frames []int) {
 	for _, i := range frames {
 		sequential := q.next[i]
 		delete(q.next, i)
-		if len(q.next) < maxNext {
-			q.next[i+1] = true
+		if len(q.order) == maxNext {
+			delete(q.next, q.order[0])
+			q.order = q.order[1:]
 		}
+		q.next[i+1] = true
+		q.order = append(q.order, i+1)
 		if !sequential || q.traced && q.held {
 			continue
 		}

@@ -229,3 +229,23 @@ func checkRun(t *testing.T, seed uint64) {
 		t.Errorf("seed %d: %d frames are missing, %d reads wait", seed, left, readers)
 	}
 }
+
+// TestFollowsAfterManyReads: a sequential reader is followed also when many others have read before.
+func TestFollowsAfterManyReads(t *testing.T) {
+	q := NewQueue(Options{Frames: 2002, IsHere: func(i int) bool { return i < 2000 }, HoldRest: true})
+	for i := range 600 {
+		if _, err := q.Need(t.Context(), []int{3 * i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, i := range []int{1998, 1999} {
+		if _, err := q.Need(t.Context(), []int{i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if b, ok := q.take(false); !ok || b != (Batch{Ahead, 2000, 2001}) {
+		t.Errorf("%+v, %v", b, ok)
+	}
+}

@@ -2,6 +2,7 @@ package portal
 
 import (
 	"cmp"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -21,7 +22,8 @@ type affectedView struct {
 	Versions    []affectedRow
 	Nodes       []affectedRow
 	Instances   []api.AffectedInstance
-	Totals      [3]int // of versions, nodes and instances
+	Totals      [3]int   // of versions, nodes and instances
+	Gaps        []string // what may be affected though it is not listed
 	CurlCommand string
 }
 
@@ -29,6 +31,7 @@ type affectedView struct {
 type affectedRow struct {
 	api.FoundVulnerability
 	Name, Tag, Path, Tone string
+	Note                  string // what is special about a version and its scan
 }
 
 func (p *portal) affectedPages() []page {
@@ -48,15 +51,18 @@ func showAffected(v *visit) (any, error) {
 		return nil, err
 	}
 	out.Asked, out.Totals = true, [3]int{len(got.Versions), len(got.Nodes), len(got.Instances)}
+	out.Gaps = gapsOf(got.Gaps)
 	out.CurlCommand = curlCommand(v, "GET", api.PathAffected+"?id="+url.QueryEscape(strings.Join(ids, ",")), "")
 	for _, s := range got.Versions {
 		out.Versions = addAffected(out.Versions, affectedRow{
-			Name: cmp.Or(s.TemplateName, format.ShortID(s.TemplateID)), Tag: s.Tag, Path: "/templates/" + s.TemplateID,
+			Name: cmp.Or(s.TemplateName, format.ShortID(s.TemplateID)), Tag: strings.Join(s.Tags, ", "),
+			Path: "/templates/" + s.TemplateID, Note: versionNote(s),
 		}, s.Vulnerabilities)
 	}
 	for _, n := range got.Nodes {
 		out.Nodes = addAffected(out.Nodes, affectedRow{
 			Name: cmp.Or(n.NodeName, format.ShortID(n.NodeID)), Path: "/nodes/" + n.NodeID,
+			Note: nodeNote(n),
 		}, n.Vulnerabilities)
 	}
 	for _, rows := range [][]affectedRow{out.Versions, out.Nodes} {
@@ -71,6 +77,44 @@ func showAffected(v *visit) (any, error) {
 	out.Nodes = out.Nodes[:min(len(out.Nodes), affectedRows)]
 	out.Instances = got.Instances[:min(len(got.Instances), affectedRows)]
 	return out, nil
+}
+
+// versionNote describes what is special about a version and its scan.
+func versionNote(s api.AffectedVersion) string {
+	var notes []string
+	if s.Removed {
+		notes = append(notes, "removed")
+	}
+	if s.Partial {
+		notes = append(notes, "partial scan")
+	}
+	if s.Truncated {
+		notes = append(notes, "list truncated")
+	}
+	return strings.Join(notes, ", ")
+}
+
+// nodeNote describes what is special about the scan of a node.
+func nodeNote(n api.AffectedNode) string {
+	if n.Truncated {
+		return "list truncated"
+	}
+	return ""
+}
+
+// gapsOf describes what may be affected though it is not listed.
+func gapsOf(g api.AffectedGaps) (list []string) {
+	add := func(n int, what string) {
+		if n > 0 {
+			list = append(list, fmt.Sprintf("%s: %d", what, n))
+		}
+	}
+	add(g.UnscannedVersions, "versions in use without a scan")
+	add(g.UnscannedInstances, "instances of such versions")
+	add(g.PartialVersions, "versions scanned in part")
+	add(g.TruncatedVersions, "versions with a truncated list")
+	add(g.TruncatedNodes, "nodes with a truncated list")
+	return list
 }
 
 // addAffected adds a row for each vulnerability.

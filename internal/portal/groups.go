@@ -12,7 +12,7 @@ import (
 
 func (p *portal) groupPages() []page {
 	return []page{{pattern: "/groups", templateName: "groups", title: "Node groups", topics: Groups |
-		Nodes, buildView: listGroups}}
+		Nodes | Pools, buildView: listGroups}}
 }
 
 func (p *portal) groupActions() []action {
@@ -38,6 +38,7 @@ type groupRow struct {
 	api.Group
 	Fallback string // name of the group where its instances may start too
 	Nodes    int
+	Pools    int // warm pools for its starts
 }
 
 // groupPath returns the address that shows one group, on whichever page of the list it would be.
@@ -52,6 +53,7 @@ type groupList struct {
 	Rows                []groupRow
 	Pager               pager
 	NodesHiddenReason   string // it is not shown how many there are
+	PoolsHiddenReason   string
 	CurlCommand         string
 }
 
@@ -79,10 +81,12 @@ func listGroups(v *visit) (any, error) {
 	}
 	nodes, err := v.NodePage(v, client.PageOptions{Limit: 1})
 	list.NodesHiddenReason = notShownReason(err)
+	pools, hidden := v.poolsByGroup()
+	list.PoolsHiddenReason = hidden
 	slices.SortFunc(all, func(a, b api.Group) int { return strings.Compare(a.Name, b.Name) })
 	list.Total = len(all)
 	for _, g := range pageRows(&a, all) {
-		row := groupRow{Group: g, Nodes: nodes.Groups[g.ID]}
+		row := groupRow{Group: g, Nodes: nodes.Groups[g.ID], Pools: pools[g.ID]}
 		if g.FallbackGroupID != nil {
 			row.Fallback = names[*g.FallbackGroupID]
 		}

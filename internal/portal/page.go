@@ -256,6 +256,7 @@ var navItems = []navItem{
 	{Path: "/templates", Name: "Templates", Key: "t", Icon: "layers", Tab: true},
 	{Path: "/nodes", Name: "Nodes", Key: "n", Icon: "server", Tab: true},
 	{Path: "/groups", Name: "Groups", Key: "g", Icon: "groups"},
+	{Path: "/pools", Name: "Pools", Key: "w", Icon: "bolt"},
 	{Section: "Operations", Path: "/health", Name: "Health", Key: "h", Icon: "pulse"},
 	{Path: "/usage", Name: "Usage", Key: "u", Icon: "disk"},
 	{Path: "/events", Name: "Events", Key: "e", Icon: "list"},

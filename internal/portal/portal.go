@@ -80,13 +80,13 @@ func compressPages(next http.Handler) http.Handler {
 func (p *portal) pages() []page {
 	return slices.Concat(p.dashboardPages(), p.healthPages(), p.instancePages(), p.consolePages(), p.templatePages(),
 		p.accessPages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages(), p.searchPages(),
-		p.usagePages(), p.accountPages(), p.affectedPages())
+		p.usagePages(), p.accountPages(), p.affectedPages(), p.poolPages())
 }
 
 // actions is the table of what can be changed.
 func (p *portal) actions() []action {
 	return slices.Concat(p.instanceActions(), p.templateActions(), p.accessActions(), p.nodeActions(), p.startActions(),
-		p.groupActions())
+		p.groupActions(), p.poolActions())
 }
 
 func (p *portal) favicon(w http.ResponseWriter, r *http.Request) {

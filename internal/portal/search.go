@@ -53,6 +53,7 @@ type command struct {
 var commands = []command{
 	{link: link{"Start an instance", "/instances/start"}, action: "start"},
 	{link: link{"Add a node", "/nodes/join"}, action: "add node"},
+	{link: link{"Create a pool", "/pools/new"}, action: "create pool"},
 	{link: link{"Create an API key", "/keys/create"}, action: "make key"},
 	{link: link{"Show failed instances", "/instances?q=state%3Aerror"}, action: "see instances"},
 	{link: link{"Show the queue", "/instances?q=phase%3Aqueued"}, action: "see instances"},

@@ -28,6 +28,8 @@ type templateView struct {
 	NodesHiddenReason         string
 	UsingInstances            int // instances that are not terminated
 	InstancesHiddenReason     string
+	Pools                     int // warm pools of it
+	PoolsHiddenReason         string
 	Distributions             []distributionProgress
 	DistributionsHiddenReason string
 	CurlCommand               string
@@ -96,6 +98,7 @@ func showTemplate(v *visit) (any, error) {
 	out.addCachingNodes(holders)
 	using, err := v.InstancePage(v, client.PageOptions{Filter: "template:" + detail.ID + " " + alive, Limit: 1})
 	out.UsingInstances, out.InstancesHiddenReason = using.Total, notShownReason(err)
+	out.Pools, out.PoolsHiddenReason = v.poolCount("template:" + detail.ID)
 	out.Distributions, err = distributionsOf(v, detail.ID)
 	out.DistributionsHiddenReason = notShownReason(err)
 	return out, nil

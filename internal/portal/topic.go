@@ -14,9 +14,10 @@ const (
 	Access // keys and permissions
 	Events
 	CacheJobs
+	Pools // warm pools and their sums; their standbys are instances
 )
 
-var topicNames = []string{"instances", "nodes", "templates", "groups", "access", "events", "cache_jobs"}
+var topicNames = []string{"instances", "nodes", "templates", "groups", "access", "events", "cache_jobs", "pools"}
 
 // String returns the names of topics, with commas.
 func (t Topics) String() string {

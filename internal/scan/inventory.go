@@ -15,6 +15,7 @@ import (
 // Options configure how a source is cataloged.
 type Options struct {
 	Storage      string // directory of the registry, for templates
+	AllTags      bool   // of templates without a tag; false: the newest
 	IgnoreSystem bool   // leave the system volume of a Mac out
 	IncludeMacOS bool   // macOS itself is a package
 	Snapshot     string // of APFS: volumes are read from the snapshot with this name, others are left out; "": all

@@ -52,6 +52,12 @@ func ParseSource(text string) (Source, error) {
 // IsAllTemplates reports whether every template of a registry is selected.
 func (s Source) IsAllTemplates() bool { return s.Type == Template && s.Target == allTemplates }
 
+// HasManyTags reports whether a source is a template, or all of them, without a tag.
+func (s Source) HasManyTags() bool {
+	_, tag := s.templateVersion()
+	return s.Type == Template && tag == ""
+}
+
 func (s Source) checkTemplate(text string) error {
 	id, tag := s.templateVersion()
 	_, ok := layout.ParseID(id)

@@ -3,11 +3,13 @@ package scan
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"github.com/buildyard/buildyard/internal/layout"
 	"github.com/buildyard/buildyard/internal/scan/disk"
 )
 
-// CatalogEach catalogs a source, or the newest tag of every template when all are selected, and passes
+// CatalogEach catalogs a source, or the newest tag of every template when all are selected, or all tags, and passes
 // each inventory to do. A template that cannot be read at all becomes an inventory with a warning
 // about that: the others still count.
 func CatalogEach(ctx context.Context, src Source, o Options, do func(*Inventory) error) error {
@@ -23,8 +25,7 @@ func CatalogEach(ctx context.Context, src Source, o Options, do func(*Inventory)
 		return fmt.Errorf("%s: read registry storage (-s) %s: %w", src, o.Storage, err)
 	}
 	defer func() { _ = storage.Close() }()
-	if !src.IsAllTemplates() {
-		id, tag := src.templateVersion()
+	if id, tag := src.templateVersion(); tag != "" || !src.IsAllTemplates() && !o.AllTags {
 		inv, err := catalogTemplate(ctx, storage, id, tag, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", src, err)
@@ -32,7 +33,7 @@ func CatalogEach(ctx context.Context, src Source, o Options, do func(*Inventory)
 		inv.Source = src
 		return do(inv)
 	}
-	tags, damaged, err := storage.LatestVersions()
+	tags, damaged, err := src.selectVersions(storage, o.AllTags)
 	if err != nil {
 		return fmt.Errorf("%s: %w", src, err)
 	}
@@ -68,6 +69,26 @@ func CatalogEach(ctx context.Context, src Source, o Options, do func(*Inventory)
 		}
 	}
 	return nil
+}
+
+// selectVersions returns the versions that a source without a tag selects, and the damage found among them.
+func (s Source) selectVersions(
+	storage *disk.Storage, allTags bool,
+) (tags []disk.TemplateVersion, damaged []layout.DamagedTemplate, err error) {
+	if !allTags {
+		return storage.LatestVersions()
+	}
+	tags, damaged, err = storage.Versions()
+	if err != nil || s.IsAllTemplates() {
+		return tags, damaged, err
+	}
+	id, _ := s.templateVersion()
+	tags = slices.DeleteFunc(tags, func(t disk.TemplateVersion) bool { return t.ID != id })
+	damaged = slices.DeleteFunc(damaged, func(d layout.DamagedTemplate) bool { return d.ID != id })
+	if len(tags)+len(damaged) == 0 {
+		return nil, nil, fmt.Errorf("template %s not found, or without tags", id)
+	}
+	return tags, damaged, nil
 }
 
 // forTemplate returns the inventory as that of another template with the same content; nil of nil.

@@ -41,6 +41,25 @@ func (x *Index) Explain(requestID string, now time.Time) []NodeReason {
 	return out
 }
 
+// Exclusion returns the first filter by which a node cannot take a request, regardless of what is free on it; "" for
+// none.
+func (x *Index) Exclusion(r Request, nodeID string) Filter {
+	n := x.nodes[nodeID]
+	if n == nil {
+		return FilterState
+	}
+	p := x.requestGroups[r.constraints()]
+	if p == nil {
+		p = &requestGroup{constraints: r.constraints(), distanceByGroup: x.groupDistances(r.GroupID)}
+	}
+	for _, f := range filterRules {
+		if f.name != FilterFull && f.name != FilterUSBBusy && f.excludes(p, n) {
+			return f.name
+		}
+	}
+	return ""
+}
+
 // FullFor returns, for pending requests that no node can take now, those of some nodes that lack nothing but free
 // capacity for them. Requests with equal constraints are compared with the nodes once. Requests without such a node
 // are left out, and those after the first limit results; 0: no limit.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/fill"
 	"github.com/buildyard/buildyard/internal/nbd"
 	"github.com/buildyard/buildyard/internal/retry"
@@ -30,6 +31,9 @@ type LazyOptions struct {
 	MinBytes int64
 	// HoldRest keeps back what neither a guest waits for nor a trace names until ReleaseRest is called.
 	HoldRest bool
+	// Complete is called once all files have their final names on stable storage, before what a later pull resumes from
+	// is removed. nil: nothing.
+	Complete func(PullResult) error
 	// Waiting is called when a fetch has failed, with why, and with nil when fetches succeed again. nil: nothing.
 	Waiting func(err error)
 }
@@ -55,6 +59,9 @@ func (c *Client) OpenLazyPull(ctx context.Context, o LazyOptions) (f *LazyPull, 
 	m, err := c.Manifest(ctx, o.Ref)
 	if err != nil {
 		return nil, err
+	}
+	if want := o.Ref.ContentID; want != "" && m.ContentID != want { // a pull that resumes would mix two versions
+		return nil, fmt.Errorf("pull %s: the registry returned version %s instead of %s", m.Name, m.ContentID, want)
 	}
 	if err := checkManifest(m); err != nil {
 		return nil, err
@@ -88,7 +95,7 @@ func (f *LazyPull) open(ctx context.Context) error {
 	first, all := &pull{}, p.targets
 	*first = pull{client: p.client, opts: p.opts, dir: p.dir, storage: p.storage, progress: p.progress}
 	for _, t := range all {
-		if files[t.name].Kind == api.FileDisk && t.file != nil && t.plan.FetchBytes()-t.doneBytes() >= f.opts.MinBytes {
+		if isServable(files[t.name]) && t.file != nil && t.plan.FetchBytes()-t.doneBytes() >= f.opts.MinBytes {
 			var order []int
 			if f.opts.Peers != nil { // nodes that pull at the same time fetch different parts, and exchange them
 				order = rand.Perm(fill.Parts(t.plan.FrameCount())) //nolint:gosec // not a secret: it spreads nodes
@@ -108,6 +115,11 @@ func (f *LazyPull) open(ctx context.Context) error {
 	p.transferredBytes.Add(first.transferredBytes.Load())
 	p.peerBytes.Add(first.peerBytes.Load())
 	return p.writeSettings(f.manifest)
+}
+
+// isServable reports whether a file is a disk that can be served as it is in the file.
+func isServable(f api.PullFile) bool {
+	return f.Kind == api.FileDisk && (f.Format == diskfile.FormatRaw || f.Format == "")
 }
 
 // Manifest returns what is pulled.
@@ -145,10 +157,17 @@ func (f *LazyPull) Run(ctx context.Context) (PullResult, error) {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	if err == nil {
-		err = f.pull.renameFinished()
-	}
 	result := f.pull.transferred()
+	if err == nil {
+		done := result
+		done.Manifest, done.Files = f.manifest, f.pull.builtFiles
+		err = f.pull.renameFinished(func() error {
+			if f.opts.Complete == nil {
+				return nil
+			}
+			return f.opts.Complete(done)
+		})
+	}
 	if err != nil {
 		return result, fmt.Errorf("pull %s %s: %w", f.manifest.Name, f.manifest.Version.Tag, err)
 	}
@@ -167,7 +186,7 @@ func (f *LazyPull) work(ctx context.Context, d *LazyDisk, demandOnly bool) error
 		}
 		layer, _ := d.target.frameAt(b.First)
 		err = fetcher.fetchAnywhere(ctx,
-			fetchSpan{target: d.target, layer: layer, firstFrame: b.First, endFrame: b.End})
+			fetchSpan{target: d.target, layer: layer, firstFrame: b.First, endFrame: b.End}, b.Class == fill.Demand)
 		f.note(err)
 		if err == nil {
 			wait.Reset()

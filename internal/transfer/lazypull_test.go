@@ -63,7 +63,7 @@ func readsAs(ctx context.Context, d *transfer.LazyDisk, want []byte, seed uint64
 	return nil
 }
 
-// TestLazyPull: while frames come, damaged and cut ones among them, each read returns what was pushed, and an ordinary
+// TestLazyPull: a disk that is no raw one is here before a VM starts. While frames come, damaged and cut ones among them, each read returns what was pushed, and an ordinary
 // version remains.
 func TestLazyPull(t *testing.T) {
 	s := serve(t, t.TempDir())
@@ -99,11 +99,38 @@ func TestLazyPull(t *testing.T) {
 	}
 	s.disturb.Store(&disturb)
 	dir := t.TempDir()
-	f, d := openLazyPull(t, s, dir, nil)
+	journals := func() int {
+		list, err := filepath.Glob(filepath.Join(dir, "*.journal"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	var completed atomic.Int64
+	var partial *transfer.Partial
+	f, d := openLazyPull(t, s, dir, func(o *transfer.LazyOptions) {
+		o.OnPartial = func(p *transfer.Partial) { partial = p }
+		o.Complete = func(r transfer.PullResult) error {
+			_, err := os.Stat(filepath.Join(dir, files[0].Name))
+			if err != nil || journals() == 0 || len(r.Files) != len(files) {
+				t.Errorf("when all is here: %v, %d journals, %+v", err, journals(), r.Files)
+			}
+			completed.Add(1)
+			return nil
+		}
+	})
 	if state := d.State(); state.Total == 0 || state.Bytes == state.Total {
 		t.Errorf("before: %+v", state)
 	}
-	for _, name := range []string{"config.json", files[2].Name} {
+	early, err := os.ReadFile(files[2].Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 1<<20)
+	if err := partial.ReadAt(files[2].Name, got, 0); err != nil || !bytes.Equal(got, early[:len(got)]) {
+		t.Error("other nodes cannot read a file that is finished:", err)
+	}
+	for _, name := range []string{"config.json", files[1].Name, files[2].Name} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error("a VM could not start:", err)
 		}
@@ -123,6 +150,9 @@ func TestLazyPull(t *testing.T) {
 		t.Error("after the end:", err)
 	}
 	mustHold(t, dir, files)
+	if completed.Load() != 1 || journals() != 0 {
+		t.Errorf("completed %d times, %d journals are left", completed.Load(), journals())
+	}
 	if damaged.Load() == 0 {
 		t.Error("no frame was damaged")
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/transfer/peerqueue"
@@ -181,15 +182,23 @@ type fatalError struct{ error }
 
 func (e fatalError) Unwrap() error { return e.error }
 
-// fetchAnywhere fetches a span from peers that have it, otherwise from the registry.
-func (f *fetcher) fetchAnywhere(ctx context.Context, s fetchSpan) error {
+// demandPeerTime is how long a read that a guest waits for may take at a peer before the registry is asked.
+const demandPeerTime = 300 * time.Millisecond
+
+// fetchAnywhere fetches a span from peers that have it, otherwise from the registry. A guest may wait for it.
+func (f *fetcher) fetchAnywhere(ctx context.Context, s fetchSpan, guestWaits bool) error {
 	peers := f.pull.opts.Peers
 	if peers == nil {
 		return f.fetch(ctx, s)
 	}
 	for _, part := range splitForPeers([]fetchSpan{s}) {
 		if part.atPeers && peers.Find(s.target.name, part.off, part.end) == peerqueue.AtPeer {
-			err := f.fetchFromPeer(ctx, part.fetchSpan)
+			limited, cancel := ctx, context.CancelFunc(func() {})
+			if guestWaits {
+				limited, cancel = context.WithTimeout(ctx, demandPeerTime)
+			}
+			err := f.fetchFromPeer(limited, part.fetchSpan)
+			cancel()
 			if _, fatal := errors.AsType[fatalError](err); err == nil || fatal {
 				if err != nil {
 					return err

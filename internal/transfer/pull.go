@@ -128,7 +128,7 @@ func (p *pull) run(ctx context.Context, m api.PullManifest) error {
 	if err := p.writeSettings(m); err != nil {
 		return err
 	}
-	if err := p.renameFinished(); err != nil {
+	if err := p.renameFinished(func() error { return nil }); err != nil {
 		return err
 	}
 	p.progress.finish()
@@ -251,14 +251,17 @@ func (p *pull) startFetchers(ctx context.Context, group *errgroup.Group, spans [
 }
 
 // renameFinished renames the files to their final names. It removes the journals last, so that after a crash they
-// prove that a file with its final name is complete.
-func (p *pull) renameFinished() error {
+// prove that a file with its final name is complete. complete is called before.
+func (p *pull) renameFinished(complete func() error) error {
 	for _, t := range p.targets {
 		if err := t.renameFinal(); err != nil {
 			return err
 		}
 	}
 	if err := p.storage.syncDir(p.dir); err != nil {
+		return err
+	}
+	if err := complete(); err != nil {
 		return err
 	}
 	for _, t := range p.targets {
@@ -269,13 +272,14 @@ func (p *pull) renameFinished() error {
 	return p.storage.syncDir(p.dir)
 }
 
-// renameEarly renames the files to their final names before the pull ends. Their journals stay until then.
+// renameEarly renames the files to their final names before the pull ends. Their journals stay until then, and they
+// stay open for other nodes.
 func (p *pull) renameEarly() error {
 	for _, t := range p.targets {
-		if err := errors.Join(t.renameFinal(), t.close()); err != nil {
+		if err := t.renameFinal(); err != nil {
 			return err
 		}
-		t.file = nil // a target that is finished
+		t.file, t.early = nil, t.file // a target that is finished
 	}
 	return p.storage.syncDir(p.dir)
 }

@@ -44,6 +44,7 @@ type pullTarget struct {
 	afterClone  func() error  // reports whether the origin had its content while it was cloned
 	planKey     [sha256.Size]byte
 	file        *os.File    // nil when the file has its final name already
+	early       *os.File    // that had its final name before the pull ended; nil: it did not
 	onFrame     func(i int) // called after a frame was written; nil: nothing
 
 	mu            sync.Mutex // guards the fields below
@@ -99,6 +100,9 @@ func (t *pullTarget) openPartial(resumed bool) error {
 }
 
 func (t *pullTarget) close() error {
+	if t.early != nil {
+		return t.early.Close()
+	}
 	if t.file == nil {
 		return nil
 	}
@@ -257,4 +261,12 @@ func (t *pullTarget) removeJournal() error {
 		return nil
 	}
 	return err
+}
+
+// RemoveJournal removes what a pull that was killed at its end has left next to a complete file.
+func RemoveJournal(path string) error {
+	if err := os.Remove(path + journalSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

@@ -18,7 +18,7 @@ type flow struct {
 // flows is the list of what has to work.
 func flows() []flow {
 	return slices.Concat(
-		dashboardFlows, instanceFlows, startFlows, nodeFlows, templateFlows, groupFlows, logFlows, careFlows,
+		dashboardFlows, instanceFlows, startFlows, nodeFlows, templateFlows, groupFlows, poolFlows, logFlows, careFlows,
 		accessFlows, mannerFlows, pageFlows, consoleFlows, breakFlows, truthFlows,
 		outageFlows, largeFlows, listFlows, slotFlows, firstFlows,
 	)

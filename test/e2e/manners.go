@@ -148,8 +148,8 @@ func stayInPlace(p *page) error {
 
 // areas are the pages of the navigation.
 var areas = []string{
-	"/", "/nodes", "/instances", "/templates", "/groups", "/events", "/logs", "/keys", "/permission-groups", "/health",
-	"/usage", "/account",
+	"/", "/nodes", "/instances", "/templates", "/groups", "/pools", "/events", "/logs", "/keys", "/permission-groups",
+	"/health", "/usage", "/account",
 }
 
 func useNoScript(p *page) error {
@@ -237,7 +237,7 @@ func copyCommands(p *page) error {
 		return err
 	}
 	paths := []string{
-		"/", "/nodes", "/instances", "/templates", "/groups", "/events", "/logs", "/health",
+		"/", "/nodes", "/instances", "/templates", "/groups", "/pools", "/events", "/logs", "/health",
 		"/logs/controller", "/instances/" + ids[0], "/nodes/" + node.NodeID, "/templates/" + p.template,
 	}
 	for _, path := range paths {
@@ -388,7 +388,8 @@ func showHostile(p *page) error {
 		shown("/templates/"+p.lab.template+"/delete", hostile),
 		shown("/nodes", hostile), shown("/nodes/"+p.lab.node, hostile), p.picture("node"),
 		shown("/nodes/"+p.lab.node+"/edit"), shown("/nodes/"+p.lab.node+"/groups", hostile),
-		shown("/groups", hostile), p.picture("groups"), shown("/groups/"+p.lab.group+"/edit"),
+		shown("/groups", hostile), p.picture("groups"),
+		shown("/pools/new?template_id="+p.lab.template, hostile), shown("/groups/"+p.lab.group+"/edit"),
 		shown("/events?q=instance:"+ids[0], "started on"), p.picture("events"),
 		shown("/instances/start?vmid="+p.lab.template+"&name=%3Cimg%20src%3Dx%20onerror%3D%22window.ran%3D1%22%3E",
 			"img src=x"), shown(`/instances?q=%22%3E%3Cimg%20src%3Dx%20onerror%3Dwindow.ran%3D1%3E`),

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -117,13 +118,50 @@ const (
 	latency = 50 * time.Millisecond
 )
 
+// limiter is the queue of a link with a rate in bytes a second.
+func limiter(rate int64) string {
+	return fmt.Sprintf("root tbf rate %dbps burst %d latency %dms", rate, burst, latency.Milliseconds())
+}
+
 // Limit limits both directions of the machine's link to a rate in bytes a second, by the kernel's token bucket filter.
 func (m *Machine) Limit(ctx context.Context, rate int64) error {
-	filter := fmt.Sprintf("root tbf rate %dbps burst %d latency %dms", rate, burst, latency.Milliseconds())
+	filter := limiter(rate)
 	return commands(ctx,
 		fmt.Sprintf("tc qdisc replace dev %s %s", m.link(), filter),
 		fmt.Sprintf("tc -n %s qdisc replace dev %s %s", m.Name, interface0, filter),
 	)
+}
+
+// LimitHub limits what this process sends over the bridge, to all machines together, to a rate in bytes a second.
+func LimitHub(ctx context.Context, rate int64) error {
+	return commands(ctx, fmt.Sprintf("tc qdisc replace dev %s %s", bridge, limiter(rate)))
+}
+
+// HubSent returns how many bytes this process has sent over the bridge, with the headers of their packets.
+func HubSent() (int64, error) {
+	raw, err := os.ReadFile("/proc/net/dev")
+	if err != nil {
+		return 0, err
+	}
+	return sentBytes(string(raw), bridge)
+}
+
+// sentBytes reads what an interface has sent from the text of /proc/net/dev.
+func sentBytes(text, name string) (int64, error) {
+	const sent = 8 // of the numbers behind the name
+	for line := range strings.Lines(text) {
+		of, numbers, _ := strings.Cut(line, ":")
+		fields := strings.Fields(numbers)
+		if strings.TrimSpace(of) != name || len(fields) <= sent {
+			continue
+		}
+		n, err := strconv.ParseInt(fields[sent], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/net/dev: sent bytes of %s: %w", name, err)
+		}
+		return n, nil
+	}
+	return 0, fmt.Errorf("/proc/net/dev has no interface %s", name)
 }
 
 // Launcher is what runs a command line that follows it on the machine. The process has the ID of the program.

@@ -42,27 +42,63 @@ func parseStat(text string) (time.Duration, error) {
 	return sum, nil
 }
 
+// MachineTime returns how long the processors of this machine have worked, all of them together.
+func MachineTime() (time.Duration, error) {
+	raw, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	return parseMachineStat(string(raw))
+}
+
+// parseMachineStat reads the first line of /proc/stat: user, nice, system, idle, iowait, irq and softirq.
+func parseMachineStat(text string) (time.Duration, error) {
+	line, _, _ := strings.Cut(text, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 8 || fields[0] != "cpu" {
+		return 0, errors.New("unknown form of /proc/stat")
+	}
+	var sum time.Duration
+	for _, i := range []int{1, 2, 3, 6, 7} {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/stat: %w", err)
+		}
+		sum += time.Duration(n) * tick
+	}
+	return sum, nil
+}
+
+// FreeMemory returns the bytes of memory that programs can still get on this machine.
+func FreeMemory() (int64, error) {
+	raw, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	return parseKB(string(raw), "MemAvailable:", "/proc/meminfo")
+}
+
 // Memory returns the bytes of a process that are in memory now, its resident set.
 func Memory(pid int) (int64, error) {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {
 		return 0, err
 	}
-	return parseStatus(string(raw))
+	return parseKB(string(raw), "VmRSS:", "/proc/<pid>/status")
 }
 
-// parseStatus reads the resident set of /proc/<pid>/status, which is in kB.
-func parseStatus(text string) (int64, error) {
+// parseKB reads the line of a file that begins with a key and has a number of kB.
+func parseKB(text, key, file string) (int64, error) {
 	for line := range strings.Lines(text) {
-		value, ok := strings.CutPrefix(line, "VmRSS:")
+		value, ok := strings.CutPrefix(line, key)
 		if !ok {
 			continue
 		}
 		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("/proc/<pid>/status: %w", err)
+			return 0, fmt.Errorf("%s: %w", file, err)
 		}
 		return kb << 10, nil
 	}
-	return 0, errors.New("unknown form of /proc/<pid>/status")
+	return 0, fmt.Errorf("%s has no %s", file, key)
 }

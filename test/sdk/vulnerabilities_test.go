@@ -2,7 +2,6 @@ package sdk_test
 
 import (
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -11,11 +10,18 @@ import (
 
 func (x *tour) vulnerabilities() {
 	ctx := x.Context()
+	detail, err := x.c.Template(ctx, debian)
+	x.ok(err)
 	v := api.VersionFindings{
-		TemplateID: debian, Tag: "v1", ContentID: strings.Repeat("0", 64), Database: time.Now(),
+		TemplateID: debian, Tag: "v1", ContentID: detail.Versions[0].ContentID, Database: time.Now(),
 		Vulnerabilities: []api.FoundVulnerability{{ID: "CVE-2026-2", Aliases: []string{"GO-2026-2"}, Package: "a"}},
 	}
 	x.ok(x.c.PutVersionFindings(ctx, v))
+	list, err := x.c.ReportedVersions(ctx)
+	x.ok(err)
+	if len(list) != 1 || list[0].Sum != v.Sum() {
+		x.Errorf("reports: %+v", list)
+	}
 	got, err := x.c.Affected(ctx, "CVE-2026-9", "go-2026-2")
 	x.ok(err)
 	if len(got.Versions) != 1 || got.Versions[0].Vulnerabilities[0].ID != "CVE-2026-2" {

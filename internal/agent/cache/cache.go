@@ -118,7 +118,7 @@ type Cache struct {
 	entryChanges    int                            // of entries, counted from 1
 	measuredChanges int                            // value of changes at which taken was measured
 	usedBytes       int64                          // bytes that all versions use
-	runningPulls    sync.WaitGroup                 // of flights
+	runningPulls    sync.WaitGroup                 // of pulls that run
 }
 
 // entry is a version on disk. It is also the content of factFile.
@@ -310,11 +310,16 @@ func (c *Cache) pinLocked(contentID, holder string) {
 func (c *Cache) Unpin(contentID, holder string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.touchLocked(contentID)
+	c.unpinLocked(contentID, holder)
+}
+
+// unpinLocked releases a pin. It is no use of the version.
+func (c *Cache) unpinLocked(contentID, holder string) {
 	delete(c.pins[contentID], holder)
 	if len(c.pins[contentID]) == 0 {
 		delete(c.pins, contentID)
 	}
-	c.touchLocked(contentID)
 	if f := c.pulls[contentID]; f != nil {
 		c.abandonUnwantedLocked(f)
 	}

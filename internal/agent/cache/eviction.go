@@ -13,7 +13,7 @@ import (
 )
 
 // evictFor evicts the least recently used versions until a version of whole bytes fits in addition
-// to the reserve and the other pulls, and books that space for the flight. What an interrupted pull
+// to the reserve and the other pulls, and books that space for the pull. What an interrupted pull
 // already wrote to the directory part needs no more space.
 func (c *Cache) evictFor(ctx context.Context, f *sharedPull, whole int64, part string) error {
 	c.evictionMu.Lock()
@@ -105,7 +105,7 @@ func (c *Cache) bookedBytes() int64 {
 	return sum
 }
 
-// removeOldest removes one item: first interrupted pulls that no flight resumes, then the least
+// removeOldest removes one item: first interrupted pulls that no running pull resumes, then the least
 // recently used version that is neither pinned nor the base of another one. keep is the version
 // that the space is for.
 func (c *Cache) removeOldest(keep string) (bool, error) {
@@ -130,7 +130,7 @@ func (c *Cache) removeOldest(keep string) (bool, error) {
 	}
 }
 
-// oldestPartial returns the name of an interrupted pull that no flight resumes.
+// oldestPartial returns the name of an interrupted pull that no running pull resumes.
 func (c *Cache) oldestPartial(keep string) string {
 	list, err := os.ReadDir(c.opts.Dir)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/lazyfill"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // A version that is pulled lazily is in its final directory from the beginning, so that the paths of a VM's files stay
@@ -51,6 +52,8 @@ const (
 	minMeasuredBytes = 32 << 20
 	// minLazyBytes is what must be missing of a disk: less is fetched before a VM starts.
 	minLazyBytes = 1 << 20
+	listAgain    = 200 * time.Millisecond // between two attempts to list a version that VMs use, or to end its process
+	maxListAgain = 10 * time.Second
 	// endTimeout is how long the end of a process may take.
 	endTimeout = 30 * time.Second
 )
@@ -80,6 +83,7 @@ type lazyPull struct {
 	startable  chan struct{} // closed when VMs may start
 	ended      chan struct{} // closed when its process has ended, and its directory is gone
 	isComplete bool          // the version is listed, and VMs are being moved to its files; the cache's mu guards it
+	hasFailed  bool          // its VMs are being ended, and it is not continued; the cache's mu guards it
 }
 
 // PullsLazily reports whether versions are pulled lazily unless their templates say otherwise.
@@ -98,12 +102,16 @@ func (c *Cache) FetchStartable(ctx context.Context, ref Ref, progress func(float
 		if f == nil {
 			return nil
 		}
+		startable, isEnding := f.startable, c.isEndingLazily(ref.ContentID)
+		if isEnding {
+			startable = nil
+		}
 		select {
-		case <-f.startable:
+		case <-startable:
 			c.leavePull(f, &progress)
 			return nil
 		case <-f.done:
-			if f.err != nil && c.isAbandoned(f) {
+			if f.err != nil && (isEnding || c.isAbandoned(f)) {
 				continue // it was already ending when this caller joined
 			}
 			return f.err
@@ -197,9 +205,22 @@ func (c *Cache) runLazyPull(ctx context.Context, f *sharedPull) error {
 		stop()
 		<-supervised
 		defer close(l.ended)
-		return c.endLazyPull(l.ref.ContentID)
+		for wait := retry.New(listAgain, maxListAgain); ; {
+			err := c.endLazyPull(l.ref.ContentID)
+			if err == nil || c.life.Err() != nil {
+				return err
+			}
+			c.opts.Logger.Error("ending the process that filled a version failed; retrying", "content",
+				l.ref.ContentID, "error", err)
+			if wait.Sleep(c.life) != nil {
+				return err // the next agent ends it
+			}
+		}
 	}
 	if err := c.followLazyPull(ctx, f, l); err != nil {
+		c.mu.Lock()
+		l.hasFailed = true
+		c.mu.Unlock()
 		return errors.Join(err, conclude())
 	}
 	c.runningPulls.Go(func() {
@@ -209,6 +230,14 @@ func (c *Cache) runLazyPull(ctx context.Context, f *sharedPull) error {
 		}
 	})
 	return nil
+}
+
+// isEndingLazily reports whether the lazy pull of a version has failed, and waits for its VMs to end.
+func (c *Cache) isEndingLazily(contentID string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.lazyPulls[contentID]
+	return l != nil && l.hasFailed
 }
 
 // awaitLazyEnd waits until the process of an earlier lazy pull of a version has ended.
@@ -256,9 +285,11 @@ func (c *Cache) addLazyPull(f *sharedPull) *lazyPull {
 	return l
 }
 
-// followLazyPull waits until all of a version is here, and lists it.
+// followLazyPull waits until all of a version is here, and lists it. While VMs use it, what is here is not given up
+// because it could not be listed.
 func (c *Cache) followLazyPull(ctx context.Context, f *sharedPull, l *lazyPull) error {
-	for begun, isOpen := time.Now(), false; ; {
+	begun, isOpen, isCounted := time.Now(), false, false
+	for wait := retry.New(listAgain, maxListAgain); ; {
 		state, err := l.supervisor.Next(ctx)
 		if err != nil {
 			return err
@@ -269,11 +300,22 @@ func (c *Cache) followLazyPull(ctx context.Context, f *sharedPull, l *lazyPull) 
 		case state.Phase == lazyfill.Failed:
 			return state.Failure()
 		case state.Phase == lazyfill.Complete:
-			c.recordRate(state.Fetched, time.Since(begun))
-			if c.opts.Lazy.Pulled != nil {
-				c.opts.Lazy.Pulled(state.Fetched, state.PeerBytes)
+			if !isCounted {
+				isCounted = true
+				c.recordRate(state.Fetched+state.PeerBytes, time.Since(begun))
+				if c.opts.Lazy.Pulled != nil {
+					c.opts.Lazy.Pulled(state.Fetched, state.PeerBytes)
+				}
 			}
-			return c.listLazyPulled(l, state)
+			err := c.listLazyPulled(l, state)
+			if err == nil || len(state.VMs) == 0 {
+				return err
+			}
+			c.opts.Logger.Error("listing a version of which all is here failed; its VMs cannot be saved; retrying",
+				"content", l.ref.ContentID, "error", err)
+			if err := wait.Sleep(ctx); err != nil {
+				return err
+			}
 		case state.Phase == lazyfill.Serving && !isOpen:
 			isOpen = true
 			close(l.startable)
@@ -340,13 +382,16 @@ func (c *Cache) endLazyPull(contentID string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.lazyPulls, contentID)
 	if c.entries[contentID] == nil { // what is here is an interrupted pull
 		if err := os.Rename(dir, dir+partSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	return os.RemoveAll(dir + lazySuffix)
+	if err := os.RemoveAll(dir + lazySuffix); err != nil {
+		return err
+	}
+	delete(c.lazyPulls, contentID)
+	return nil
 }
 
 // IsStartable reports whether VMs can be started from a version: it is cached, or is pulled lazily and far enough.
@@ -359,7 +404,7 @@ func (c *Cache) IsStartable(contentID string) bool {
 // startableLocked returns the lazy pull of a version if VMs can be started from it; nil otherwise.
 func (c *Cache) startableLocked(contentID string) *lazyPull {
 	l := c.lazyPulls[contentID]
-	if l == nil {
+	if l == nil || l.hasFailed {
 		return nil
 	}
 	select {
@@ -382,11 +427,13 @@ type LazyDisk struct {
 func (c *Cache) ServeDisks(ctx context.Context, contentID, vm, processFile string) (map[string]LazyDisk, error) {
 	c.mu.Lock()
 	l := c.startableLocked(contentID)
-	if c.entries[contentID] != nil {
-		l = nil
-	}
+	isCached := c.entries[contentID] != nil
 	c.mu.Unlock()
-	if l == nil {
+	if !isCached && c.isEndingLazily(contentID) {
+		return nil, fmt.Errorf("open the disks of version %s: its pull has failed; it is pulled again at the next start",
+			contentID)
+	}
+	if isCached || l == nil {
 		return nil, nil
 	}
 	sockets, err := l.supervisor.Serve(ctx, vm, processFile)

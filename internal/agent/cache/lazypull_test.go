@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/lazyfill"
+	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -39,6 +42,25 @@ type lazyShelf struct {
 	allowed atomic.Int64
 	lost    atomic.Bool // ranges are answered with 410
 	lazy    *cache.LazyPulls
+	log     lockedBuffer
+}
+
+// lockedBuffer is a log that a test reads.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 func newLazyShelf(t *testing.T) *lazyShelf {
@@ -100,7 +122,9 @@ func (s *lazyShelf) restart() {
 	source := cache.NewRegistry(transfer.Options{}, nil)
 	s.t.Cleanup(func() { _ = source.Close() })
 	var err error
-	s.cache, err = cache.Open(cache.Options{Dir: s.dir, Source: source, Lazy: s.lazy})
+	s.cache, err = cache.Open(cache.Options{
+		Dir: s.dir, Source: source, Lazy: s.lazy, Logger: slog.New(slog.NewTextHandler(&s.log, nil)),
+	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -220,6 +244,7 @@ func TestLazyPullRestartsItsProcess(t *testing.T) {
 		served <- err
 	}()
 	s.eventually("the next process", func() bool { now := s.cache.LazyPulls()[0]; return now.PID != pid })
+	s.eventually("guests to wait", func() bool { return s.cache.GuestsWait() })
 	s.allowed.Store(1) // the index, once more
 	err := <-served
 	if err != nil || second["disk.img"].Socket == "" || second["disk.img"].Socket == first["disk.img"].Socket {
@@ -315,7 +340,7 @@ func TestUnwantedLazyPull(t *testing.T) {
 	}
 }
 
-// TestLazyPullWhoseVersionIsLost: the failure reaches who waits, and nothing is left but an interrupted pull.
+// TestLazyPullWhoseVersionIsLost: the failure reaches who waits, no VM starts any more, and later callers pull again.
 func TestLazyPullWhoseVersionIsLost(t *testing.T) {
 	s := newLazyShelf(t)
 	ref := s.push("v1", nil, noise(t, "disk.img", 3, 24))
@@ -328,14 +353,83 @@ func TestLazyPullWhoseVersionIsLost(t *testing.T) {
 		now := s.cache.LazyPulls()
 		return len(now) == 1 && now[0].Phase == lazyfill.Failed
 	})
+	s.eventually("no more starts", func() bool { return !s.cache.IsStartable(ref.ContentID) })
+	if disks, err := s.cache.ServeDisks(t.Context(), ref.ContentID, "vm-2", "/nowhere"); err == nil {
+		t.Errorf("a VM gets disks of a pull that has failed: %+v", disks)
+	}
+	late := make(chan error, 1)
+	go func() { late <- s.cache.FetchStartable(t.Context(), ref, nil) }()
+	s.eventually("a later caller", func() bool { return s.cache.Waiters(ref.ContentID) == 2 })
+	s.lost.Store(false)
 	if err := s.cache.ReleaseDisks(t.Context(), ref.ContentID, "vm-1"); err != nil { // the agent has ended the VM
 		t.Fatal(err)
 	}
 	if err := <-failed; err == nil {
 		t.Error("no error")
 	}
-	s.eventually("an interrupted pull", func() bool {
-		names := s.names()
-		return len(names) == 1 && names[0] == ref.ContentID+".partial"
-	})
+	if err := <-late; err != nil {
+		t.Error("a later caller does not pull again:", err)
+	}
+	s.eventually("the version", func() bool { return s.cache.Has(ref.ContentID) })
+}
+
+// TestListingIsRetried: a version that cannot be listed at first, since its disk is full for example, is listed later.
+func TestListingIsRetried(t *testing.T) {
+	s := newLazyShelf(t)
+	ref := s.push("v1", nil, noise(t, "disk.img", 6, 24))
+	s.begin(ref, "vm-1")
+	fact := filepath.Join(s.dir, ref.ContentID, "version.json")
+	if err := os.MkdirAll(filepath.Join(fact, "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.allowed.Store(1 << 30)
+	s.eventually("all of the version", func() bool { return s.cache.LazyPulls()[0].Phase == lazyfill.Complete })
+	s.eventually("a failed attempt", func() bool { return strings.Contains(s.log.String(), "listing a version") })
+	if err := os.RemoveAll(fact); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the version", func() bool { return s.cache.Has(ref.ContentID) })
+}
+
+// TestEndIsRetried: an obstacle at the end of a lazy pull does not keep the version from being pulled again.
+func TestEndIsRetried(t *testing.T) {
+	s := newLazyShelf(t)
+	ref := s.push("v1", nil, noise(t, "disk.img", 7, 24))
+	s.begin(ref, "vm-1")
+	obstacle := filepath.Join(s.dir, ref.ContentID+".partial", "in the way")
+	if err := os.MkdirAll(obstacle, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.cache.Unpin(ref.ContentID, "vm-1")
+	s.eventually("a failed attempt", func() bool { return strings.Contains(s.log.String(), "failed; retrying") })
+	if err := os.RemoveAll(filepath.Dir(obstacle)); err != nil {
+		t.Fatal(err)
+	}
+	s.allowed.Store(1 << 30)
+	s.fetch(ref)
+}
+
+// TestReadByPeerIsNoUse: a version that other nodes read does not become a recently used one of this node.
+func TestReadByPeerIsNoUse(t *testing.T) {
+	s := newLazyShelf(t)
+	ref := s.push("v1", nil, noise(t, "disk.img", 8, 2))
+	s.allowed.Store(1 << 30)
+	s.fetch(ref)
+	fact, old := filepath.Join(s.dir, ref.ContentID, "version.json"), time.Unix(1_700_000_000, 0)
+	if err := os.Chtimes(fact, old, old); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.cache.OpenRuns(t.Context(), ref.ContentID, "disk.img", []blob.Run{{Off: 0, Len: 4096}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(fact); err != nil || !info.ModTime().Equal(old) {
+		t.Errorf("its last use: %v, %v", info.ModTime(), err)
+	}
+	if err := s.cache.Remove(ref.ContentID); err != nil { // it is not pinned any more
+		t.Error(err)
+	}
 }

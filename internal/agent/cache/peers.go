@@ -49,13 +49,18 @@ func (c *Cache) OpenRuns(
 	c.mu.Unlock()
 	switch {
 	case e != nil && ok:
+		unpin := func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.unpinLocked(contentID, holder)
+		}
 		r, err := openDiskRuns(disk, runs)
 		if err != nil {
-			c.Unpin(contentID, holder)
+			unpin()
 			return nil, err
 		}
 		return closer{r, func() error {
-			defer c.Unpin(contentID, holder)
+			defer unpin()
 			return r.Close()
 		}}, nil
 	case e == nil && l != nil:
@@ -116,6 +121,9 @@ func (c closer) Close() error { return c.close() }
 // GuestsWait reports whether a VM waits for parts of its disk.
 func (c *Cache) GuestsWait() bool {
 	for _, s := range c.LazyPulls() {
+		if s.Phase == lazyfill.Opening && len(s.VMs) > 0 { // its process follows one that was killed
+			return true
+		}
 		if s.Phase != lazyfill.Serving {
 			continue
 		}

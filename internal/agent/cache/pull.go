@@ -65,7 +65,7 @@ func (c *Cache) isAbandoned(f *sharedPull) bool {
 	return f.abandoned
 }
 
-// joinPull returns the flight to wait for, or nil when the version is cached. Without a flight it
+// joinPull returns the pull to wait for, or nil when the version is cached. Without one it
 // starts a new one, which calls bring.
 func (c *Cache) joinPull(
 	ctx context.Context, ref Ref, progress *func(float64), bring func(context.Context, *sharedPull) error,

@@ -11,6 +11,8 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/registrytoken"
+	"github.com/buildyard/buildyard/internal/agent/vmconfig"
+	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -145,11 +147,21 @@ func (r *Registry) SpaceNeed(ctx context.Context, ref Ref, have LocalContent) (S
 }
 
 // setLazy sets what a lazy pull would fetch, where one is possible: VMs of macOS cannot read a disk that is not here,
-// and what is made from other versions is pulled as an overlay.
+// a process serves a disk as it is in its file, so that only raw ones can be served, and what is made from other versions is pulled as an overlay.
 func (n *SpaceNeed) setLazy(m api.PullManifest) {
 	var config api.TemplateConfig
 	if json.Unmarshal(m.Config, &config) != nil || config.Apple != nil || len(n.ChainIDs) > 0 {
 		return
+	}
+	for _, d := range config.HardDrives {
+		if vmconfig.DiskFormat(d) != diskfile.FormatRaw {
+			return
+		}
+	}
+	for _, f := range m.Files {
+		if f.Kind == api.FileDisk && f.Format != diskfile.FormatRaw && f.Format != "" {
+			return
+		}
 	}
 	n.Lazy = LazyMode(config.LazyPull)
 	for _, f := range m.Files {

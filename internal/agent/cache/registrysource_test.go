@@ -3,6 +3,7 @@ package cache_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -76,7 +77,8 @@ func TestFromARealRegistry(t *testing.T) {
 	want := cache.Ref{
 		Registry: server.URL, TemplateID: pushed.ID, Name: "debian", Tag: "v1", ContentID: pushed.ContentID,
 	}
-	if n, err := source.SpaceNeed(t.Context(), want, nil); err != nil || n.Bytes < mib || n.Bytes > 3*mib {
+	n, err := source.SpaceNeed(t.Context(), want, nil)
+	if err != nil || n.Bytes < mib || n.Bytes > 3*mib || n.LazyBytes < mib {
 		t.Errorf("the version is said to need %+v, %v", n, err)
 	}
 	if err := c.Fetch(t.Context(), want, nil); err != nil {
@@ -93,5 +95,49 @@ func TestFromARealRegistry(t *testing.T) {
 	lost.ContentID = "0000"
 	if err := c.Fetch(t.Context(), lost, nil); farm.CodeOf(err) == "" || c.Has("0000") {
 		t.Errorf("a version that does not exist: %v", err)
+	}
+}
+
+// TestLazyFormats: only a version with raw disks can be pulled lazily, whether its configuration or its files tell the
+// format.
+func TestLazyFormats(t *testing.T) {
+	server, client, _ := serve(t)
+	path := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("disk"), mib), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source := cache.NewRegistry(transfer.Options{}, nil)
+	defer source.Close()
+	for i, c := range []struct {
+		name, drive, file string
+		isLazy            bool
+	}{
+		{"disk.img", "raw", "raw", true},
+		{"disk.img", "", "raw", true},
+		{"disk.img", "", "", true},
+		{"disk.img", "qcow2", "qcow2", false},
+		{"disk.img", "qcow2", "raw", false},
+		{"disk.img", "raw", "qcow2", false},
+		{"disk.qcow2", "", "", false},
+	} {
+		config, err := json.Marshal(api.TemplateConfig{
+			RAM: "1G", HardDrives: []api.ConfigDrive{{File: c.name, Format: c.drive}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pushed, err := client.Push(t.Context(), transfer.PushOptions{
+			Request: api.PushRequest{Name: fmt.Sprintf("disk-%d", i), Tag: "v1", Config: config},
+			Files:   []transfer.PushFile{{Name: c.name, Path: path, Kind: api.FileDisk, Format: c.file}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		need, err := source.SpaceNeed(t.Context(), cache.Ref{
+			Registry: server.URL, TemplateID: pushed.ID, Name: pushed.Name, Tag: "v1", ContentID: pushed.ContentID,
+		}, nil)
+		if err != nil || (need.LazyBytes > 0) != c.isLazy {
+			t.Errorf("%+v: %+v, %v", c, need, err)
+		}
 	}
 }

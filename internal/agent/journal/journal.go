@@ -68,11 +68,14 @@ type State struct {
 	TakenOver *api.Order `json:"taken_over,omitempty"`
 }
 
-// StateOfTakeover returns the state of a standby after the order o has taken its VM over. A VM that runs
+// StateOfTakeover returns the state of a standby after the order o has taken its VM over. A VM that runs or boots
 // continues; otherwise the instance is started as if it was new.
 func (s State) StateOfTakeover(o *api.Order) State {
 	next := State{Number: s.Number + 1, Claim: o.Claim, Phase: api.PhaseAccepted, VM: s.VM, TakenOver: o}
-	if s.Phase == api.PhaseRunning || s.Phase == api.PhaseScriptOK {
+	switch s.Phase {
+	case api.PhaseStarting:
+		next.Phase = api.PhaseStarting
+	case api.PhaseRunning, api.PhaseScriptOK:
 		next.Phase = api.PhaseRunning
 	}
 	return next

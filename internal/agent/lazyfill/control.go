@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -101,8 +102,8 @@ func (p *process) serveControl(ctx context.Context, l net.Listener) {
 		respond(w, vm, err)
 	})
 	mux.HandleFunc("DELETE /vms/{id}", func(w http.ResponseWriter, r *http.Request) {
-		p.removeVM(r.PathValue("id"))
-		respond(w, p.state(), p.writeServed())
+		err := p.endVM(r.PathValue("id"))
+		respond(w, p.state(), err)
 	})
 	mux.HandleFunc("PUT /booted", func(w http.ResponseWriter, _ *http.Request) {
 		p.bootedOnce.Do(func() { close(p.booted) })
@@ -145,10 +146,14 @@ func (p *process) serveVM(ctx context.Context, id, processFile string) (VM, erro
 	if !vmPattern.MatchString(id) || !filepath.IsAbs(processFile) {
 		return VM{}, errors.New("invalid ID of a VM or path of its process file")
 	}
+	p.vmsMu.Lock() // of two requests for one VM, the second gets the sockets of the first
+	defer p.vmsMu.Unlock()
 	p.mu.Lock()
-	old, count := p.vms[id], len(p.vms)
+	old, count, failure := p.vms[id], len(p.vms), p.failure
 	p.mu.Unlock()
 	switch {
+	case failure != nil:
+		return VM{}, fmt.Errorf("the version cannot be pulled: %w", failure)
 	case old != nil:
 		return old.VM, nil
 	case count >= maxVMs:
@@ -167,6 +172,14 @@ func (p *process) serveVM(ctx context.Context, id, processFile string) (VM, erro
 		return VM{}, err
 	}
 	return vm, nil
+}
+
+// endVM closes the sockets of a VM.
+func (p *process) endVM(id string) error {
+	p.vmsMu.Lock()
+	defer p.vmsMu.Unlock()
+	p.removeVM(id)
+	return p.writeServed()
 }
 
 func (p *process) writeServed() error {

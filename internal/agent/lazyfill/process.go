@@ -52,6 +52,8 @@ type process struct {
 	excluded peers.Exclusions
 	partial  atomic.Pointer[transfer.Partial] // what other nodes may read; nil: nothing yet
 
+	vmsMu sync.Mutex // held while the sockets of a VM are opened or closed, until that is in servedFile; before mu
+
 	mu        sync.Mutex // guards the fields below
 	phase     Phase
 	failure   error
@@ -184,7 +186,8 @@ func (p *process) fill(ctx context.Context) error {
 		return err
 	}
 	close(complete)
-	return p.finish(result)
+	p.finish(result)
+	return nil
 }
 
 // followsKilled reports whether this process follows a killed one: it does not know what VMs read before, nor whether
@@ -314,6 +317,7 @@ func (p *process) open(
 ) (*transfer.LazyPull, error) {
 	o.Ref, o.Dir, o.Progress, o.MinBytes, o.Waiting = p.order.ref(), p.order.Dir, p.setProgress, p.order.MinBytes,
 		p.setProblem
+	o.Complete = p.writeFinished
 	wait := retry.New(minBackoff, maxBackoff)
 	for {
 		pull, err := client.OpenLazyPull(ctx, o)
@@ -341,6 +345,9 @@ func (p *process) pause(ctx context.Context, wait *retry.Backoff, failure error)
 func (p *process) openFinished() error {
 	disks := map[string]nbd.Disk{}
 	for name := range p.order.Finished {
+		if err := transfer.RemoveJournal(filepath.Join(p.order.Dir, name)); err != nil {
+			return err
+		}
 		d, err := openFileDisk(filepath.Join(p.order.Dir, name))
 		if err != nil {
 			return err
@@ -354,19 +361,19 @@ func (p *process) openFinished() error {
 	return nil
 }
 
-// finish notes in the order that all is here: a process that follows this one needs no registry.
-func (p *process) finish(result transfer.PullResult) error {
+// writeFinished notes in the order that all is here: a process that follows this one needs no registry.
+func (p *process) writeFinished(result transfer.PullResult) error {
 	o := p.order
 	o.Finished = filesOf(result)
-	if err := writeJSON(p.dir, orderFile, o); err != nil {
-		return err
-	}
+	return writeJSON(p.dir, orderFile, o)
+}
+
+func (p *process) finish(result transfer.PullResult) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.finished = o.Finished
+	p.finished = filesOf(result)
 	p.phase, p.waiting, p.problem = Complete, time.Time{}, nil
-	p.log.Info("all of a version is here", "content", o.ContentID, "bytes", result.TransferredBytes)
-	return nil
+	p.log.Info("all of a version is here", "content", p.order.ContentID, "bytes", result.TransferredBytes)
 }
 
 func (p *process) setDisks(phase Phase, pull *transfer.LazyPull, disks map[string]nbd.Disk) {

@@ -16,10 +16,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/nbd"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
@@ -56,6 +60,7 @@ type cloud struct {
 	dir     string
 	allowed atomic.Int64 // requests for frames that are answered
 	secret  atomic.Pointer[string]
+	otherID atomic.Bool // manifests have another content ID
 }
 
 func newCloud(t *testing.T) *cloud {
@@ -81,6 +86,13 @@ func newCloud(t *testing.T) *cloud {
 				return
 			case <-time.After(5 * time.Millisecond):
 			}
+		}
+		if c.otherID.Load() && r.Header.Get("Range") == "" {
+			answer := httptest.NewRecorder()
+			h.ServeHTTP(answer, r)
+			other := strings.Repeat("0", len(c.order.ContentID))
+			_, _ = w.Write(bytes.ReplaceAll(answer.Body.Bytes(), []byte(c.order.ContentID), []byte(other)))
+			return
 		}
 		h.ServeHTTP(w, r)
 	}))
@@ -307,6 +319,99 @@ func TestLostVersion(t *testing.T) {
 	c.order.ContentID = strings.Repeat("0", 64)
 	s := c.await(t, c.start(t), "a failure", isPhase(Failed))
 	if s.Error == "" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestSameVM: requests for one VM that come at the same time get the same sockets, which the process notes.
+func TestSameVM(t *testing.T) {
+	p := &process{
+		dir: t.TempDir(), token: newToken(), log: slog.New(slog.DiscardHandler), vms: map[string]*servedVM{},
+		unused: make(chan struct{}), disks: map[string]nbd.Disk{diskName: nil},
+	}
+	sockets, err := os.MkdirTemp("", "fill-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(sockets)
+	p.order.SocketDir, p.order.SocketGroup = sockets, -1
+	var group errgroup.Group
+	var answers [16]VM
+	for i := range answers {
+		group.Go(func() (err error) {
+			answers[i], err = p.serveVM(t.Context(), "vm-1", "/nowhere")
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	served := map[string]VM{}
+	if err := readJSON(filepath.Join(p.dir, servedFile), &served); err != nil {
+		t.Fatal(err)
+	}
+	for _, vm := range answers {
+		if vm.Sockets[diskName] != served["vm-1"].Sockets[diskName] {
+			t.Errorf("%v, noted %v", vm.Sockets, served)
+		}
+	}
+	if list, err := os.ReadDir(sockets); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+	p.stop()
+}
+
+// TestSocketsOfAKilled: the sockets of a process that was killed are removed with it.
+func TestSocketsOfAKilled(t *testing.T) {
+	c := newCloud(t)
+	c.allowed.Store(1)
+	h := c.start(t)
+	s := c.await(t, h, "the disks", isPhase(Serving))
+	if _, err := h.Serve(t.Context(), "vm-1", "/nowhere"); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(s.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := EndProcess(t.Context(), c.dir); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := os.ReadDir(c.order.SocketDir); err != nil || len(list) != 0 {
+		t.Errorf("left are %v, %v", list, err)
+	}
+}
+
+// TestKilledAtTheEnd: a process that follows one that was killed when all was here pulls nothing, and removes what the
+// other one left.
+func TestKilledAtTheEnd(t *testing.T) {
+	c := newCloud(t)
+	c.await(t, c.start(t), "the end", isPhase(Complete))
+	if err := EndProcess(t.Context(), c.dir); err != nil {
+		t.Fatal(err)
+	}
+	journal := filepath.Join(c.order.Dir, diskName+".journal")
+	if err := os.WriteFile(journal, []byte("left"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.allowed.Store(0)
+	c.await(t, c.start(t), "the end again", isPhase(Complete))
+	if _, err := os.Stat(journal); !os.IsNotExist(err) {
+		t.Error("the journal is left:", err)
+	}
+}
+
+// TestOtherVersion: a process that follows a killed one serves nothing of another version.
+func TestOtherVersion(t *testing.T) {
+	c := newCloud(t)
+	c.allowed.Store(1) // the index
+	h := c.start(t)
+	s := c.await(t, h, "the disk", isPhase(Serving))
+	if err := syscall.Kill(s.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	c.otherID.Store(true)
+	c.allowed.Store(1 << 30)
+	if s = c.await(t, c.start(t), "a failure", isPhase(Failed)); !strings.Contains(s.Error, "instead of") {
 		t.Errorf("%+v", s)
 	}
 }

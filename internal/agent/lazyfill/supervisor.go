@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -255,14 +256,45 @@ func (s *Supervisor) current() *Handle {
 }
 
 // EndProcess ends the process of a directory, if it runs, and waits until it has ended. Nothing supervises it any more.
+// The sockets of its VMs are removed, also where it was killed.
 func EndProcess(ctx context.Context, dir string) error {
-	h, _, err := Open(dir)
+	h, order, err := Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // none was started
 	}
 	if err != nil {
 		return err
 	}
+	if err := h.awaitEnd(ctx, dir); err != nil {
+		return err
+	}
+	return removeSockets(dir, order)
+}
+
+// removeSockets removes the sockets that a process has made. None runs.
+func removeSockets(dir string, o Order) error {
+	served := map[string]VM{}
+	if err := readJSON(filepath.Join(dir, servedFile), &served); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	paths := []string{controlPath(o)}
+	for _, vm := range served {
+		for _, path := range vm.Sockets {
+			if filepath.Dir(path) == filepath.Clean(o.SocketDir) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitEnd ends the process and waits until it has ended.
+func (h *Handle) awaitEnd(ctx context.Context, dir string) error {
 	path := filepath.Join(dir, lockFile)
 	asked, killed := time.Now(), false
 	for {

@@ -32,7 +32,9 @@ const (
 	holdingEvery  = 500 * time.Millisecond // between requests for what a pulling node has
 	completeEvery = 15 * time.Second       // of a node that has all
 	failureTime   = 10 * time.Second       // a peer that failed is not used for that long
-	busyTime      = 250 * time.Millisecond // one that is busy
+	busyTime      = 250 * time.Millisecond // one that is busy, doubled each time
+	maxBusyTime   = 4 * time.Second        // up to this
+	slowRefusal   = time.Second            // a peer that takes longer to refuse a read counts as one that failed
 	dialTimeout   = 2 * time.Second
 	stallTimeout  = 3 * time.Second // for the next bytes of a response
 	slowTime      = 2 * time.Second // a peer whose response took longer counts as one that failed
@@ -84,6 +86,7 @@ type peer struct {
 	known    bool      // holding is what the peer answered
 	notUntil time.Time // it is not used before
 	failures int       // of reads, in a row
+	refusals int       // the same, while it was not paused
 	inFlight int
 }
 
@@ -301,15 +304,15 @@ func (s *Reader) Find(file string, off, end int64) (best peerqueue.Availability)
 }
 
 // Owns implements transfer.Peers: of the nodes that pull the version, the one with the highest hash owns a part. All of
-// them that know each other find the same one.
+// them that know each other find the same one. A peer that is busy or has failed owns nothing until it is used again.
 func (s *Reader) Owns(file string, off int64) bool {
 	part := mix(hashOf(file) + uint64(off/ownUnit))
-	own := mix(s.hash ^ part)
+	own, now := mix(s.hash^part), time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.list {
-		if p.source.Pulling && p.known && !p.holding.Complete && mix(p.hash^part) > own &&
-			!s.opts.Excluded.Has(p.source.NodeID, time.Now()) {
+		if p.source.Pulling && p.known && !p.holding.Complete && !now.Before(p.notUntil) && mix(p.hash^part) > own &&
+			!s.opts.Excluded.Has(p.source.NodeID, now) {
 			return false
 		}
 	}
@@ -340,6 +343,7 @@ func (s *Reader) Read(
 		return transfer.ErrNoPeer
 	}
 	begun, wrong := time.Now(), false
+	took := func() time.Duration { return time.Since(begun) }
 	err := s.readFrom(ctx, p, file, runs, b)
 	if err == nil {
 		err = check(b)
@@ -349,30 +353,50 @@ func (s *Reader) Read(
 	defer s.mu.Unlock()
 	p.inFlight--
 	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded): // a guest waits, and had no time for it
+		p.refuse()
 	case ctx.Err() != nil:
+	case err == nil && took() <= slowTime:
+		p.failures, p.refusals = 0, 0
 	case err == nil:
-		p.failures = 0
-		if time.Since(begun) > slowTime {
-			p.pause(failureTime)
-		}
+		p.fail()
 	case wrong:
 		s.opts.Excluded.Note(time.Now(), p.source.NodeID)
 		s.opts.Logger.Warn("a peer sent wrong bytes of a version; it is not used for 10 minutes", "peer",
 			p.source.NodeID, "address", p.source.Address, "content", s.opts.ContentID, "error", err)
-	case errors.Is(err, errBusy):
-		p.pause(busyTime)
-	case errors.Is(err, transfer.ErrNotHere):
-		p.known = false // until it answers what it has now
-	default:
-		p.pause(failureTime)
-		if p.failures++; p.failures == maxFailures {
-			p.failures = 0
-			p.pause(ExclusionTime)
+	case errors.Is(err, errBusy), errors.Is(err, transfer.ErrNotHere):
+		if errors.Is(err, transfer.ErrNotHere) {
+			p.known = false // until it answers what it has now
 		}
+		if took() > slowRefusal {
+			p.fail()
+		} else {
+			p.refuse()
+		}
+	default:
+		p.fail()
 		s.opts.Logger.Info("reading a version from a peer failed", "peer", p.source.NodeID, "address",
 			p.source.Address, "error", err)
 	}
 	return err
+}
+
+// refuse pauses a peer that refused a read, longer each time in a row. Reads that ran at the same time count as one.
+func (p *peer) refuse() {
+	if time.Now().Before(p.notUntil) {
+		return
+	}
+	p.pause(min(busyTime<<p.refusals, maxBusyTime))
+	p.refusals = min(p.refusals+1, 8)
+}
+
+// fail pauses a peer that failed or was slow, for long when it does so again and again.
+func (p *peer) fail() {
+	p.pause(failureTime)
+	if p.failures++; p.failures >= maxFailures {
+		p.failures = 0
+		p.pause(ExclusionTime)
+	}
 }
 
 // pause has a peer not used for some time.

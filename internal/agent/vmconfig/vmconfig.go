@@ -104,15 +104,16 @@ func Disks(drives []api.ConfigDrive, at Files) ([]hv.Disk, error) {
 		if !known {
 			disk.Path = filepath.Join(at.Dir, d.File)
 		}
-		disk.Format = cmp.Or(disk.Format, diskFormat(d))
+		disk.Format = cmp.Or(disk.Format, DiskFormat(d))
 		disk.Deltas = slices.Clone(disk.Deltas) // a caller may append to it
 		list[i] = disk
 	}
 	return list, nil
 }
 
-// diskFormat uses configuration and name only: a guest can write any header to its disk.
-func diskFormat(d api.ConfigDrive) string {
+// DiskFormat returns the format of a drive. It uses configuration and name only: a guest can write any
+// header to its disk.
+func DiskFormat(d api.ConfigDrive) string {
 	switch {
 	case d.Format != "":
 		return d.Format

@@ -111,6 +111,8 @@ func portalTopicsOf(e *store.Event) portal.Topics {
 		return portal.Nodes
 	case *farm.Group:
 		return portal.Groups | portal.Nodes
+	case *farm.Pool, *farm.PoolStats:
+		return portal.Pools
 	case *record.EventBatch:
 		return portal.Events
 	case *farm.CacheJob, *farm.CacheJobResult:

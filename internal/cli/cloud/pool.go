@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
 func poolCommand(s cli.Streams) *cobra.Command {
@@ -96,7 +96,7 @@ func poolShow(s cli.Streams) *cobra.Command {
 func printPool(g *cli.Grid, p api.Pool) {
 	printDetails(g, poolView, p)
 	for _, w := range p.Schedule {
-		g.Row("window", windowText(w))
+		g.Row("window", farm.PoolWindow(w).String())
 	}
 	putRow(g, "standbys otherwise", strconv.Itoa(p.MinIdle))
 	putRow(g, "time zone", p.TimeZone)
@@ -163,61 +163,15 @@ func (o *poolFlags) request(cmd *cobra.Command) (r client.PoolRequest, err error
 			if text == "none" {
 				continue
 			}
-			w, err := parseWindow(text)
+			w, err := farm.ParsePoolWindow(text)
 			if err != nil {
-				return r, cli.Usage(err)
+				return r, cli.Usage(fmt.Errorf("--window: %w", err))
 			}
-			list = append(list, w)
+			list = append(list, api.PoolWindow(w))
 		}
 		r.Schedule = &list
 	}
 	return r, nil
-}
-
-// weekDays are the names of days in the order of a week.
-var weekDays = []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
-
-// parseWindow parses a window such as mon-fri@08:00-18:00=10.
-func parseWindow(text string) (w api.PoolWindow, err error) {
-	bad := fmt.Errorf("invalid --window %q: want DAYS@FROM-TO=COUNT, such as mon-fri@08:00-18:00=10", text)
-	rest, count, ok := strings.Cut(text, "=")
-	if w.MinIdle, err = strconv.Atoi(count); err != nil || !ok {
-		return w, bad
-	}
-	days, times, ok := strings.Cut(rest, "@")
-	if !ok {
-		days, times = "", rest
-	}
-	if w.From, w.To, ok = strings.Cut(times, "-"); !ok {
-		return w, bad
-	}
-	for _, part := range strings.FieldsFunc(days, func(c rune) bool { return c == ',' }) {
-		first, last, isRange := strings.Cut(part, "-")
-		from := slices.Index(weekDays, first)
-		to := from
-		if isRange {
-			to = slices.Index(weekDays, last)
-		}
-		if from < 0 || to < 0 {
-			return w, bad
-		}
-		for day := from; ; day = (day + 1) % len(weekDays) {
-			w.Days = append(w.Days, weekDays[day])
-			if day == to {
-				break
-			}
-		}
-	}
-	return w, nil
-}
-
-// windowText returns a window as parseWindow reads it.
-func windowText(w api.PoolWindow) string {
-	text := fmt.Sprintf("%s-%s=%d", w.From, w.To, w.MinIdle)
-	if len(w.Days) > 0 {
-		text = strings.Join(w.Days, ",") + "@" + text
-	}
-	return text
 }
 
 func poolCreate(s cli.Streams) *cobra.Command {

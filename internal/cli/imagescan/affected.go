@@ -3,9 +3,6 @@ package imagescan
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -74,8 +71,9 @@ func (o *controllerOptions) openClient(g *globals) error {
 	return nil
 }
 
-// toFindings converts findings to those of a version, the most severe ones first, as many as the controller takes.
-func toFindings(list []match.Finding) []api.FoundVulnerability {
+// toFindings converts findings to those of a version, as many as the controller takes, and reports whether there are
+// more.
+func toFindings(list []match.Finding) (findings []api.FoundVulnerability, truncated bool) {
 	type place struct{ id, name, version string }
 	known := map[place]bool{}
 	out := []api.FoundVulnerability{}
@@ -100,18 +98,34 @@ func toFindings(list []match.Finding) []api.FoundVulnerability {
 		}
 		out = append(out, v)
 	}
-	rank := []string{"critical", "high", "medium", "low"}
-	slices.SortStableFunc(out, func(a, b api.FoundVulnerability) int {
-		return cmp.Compare(uint(slices.Index(rank, a.Severity)), uint(slices.Index(rank, b.Severity)))
-	})
+	out = mostUrgent(out)
 	size := 0
 	for n, v := range out {
 		size += len(v.ID) + len(strings.Join(v.Aliases, ",")) + len(v.Package) + len(v.Version) + len(v.Fixed) + 16
 		if n == api.MaxVersionFindings || size > api.MaxVersionFindingText {
-			return out[:n]
+			return out[:n], true
 		}
 	}
-	return out
+	return out, false
+}
+
+// mostUrgent returns vulnerabilities in the order in which they are sent: of each ID one before more of another,
+// those of unknown severity first, since new ones have none yet, then the most severe ones.
+func mostUrgent(list []api.FoundVulnerability) []api.FoundVulnerability {
+	rank := []string{"unknown", "critical", "high", "medium", "low"}
+	slices.SortStableFunc(list, func(a, b api.FoundVulnerability) int {
+		return cmp.Compare(slices.Index(rank, a.Severity), slices.Index(rank, b.Severity))
+	})
+	first, more := make([]api.FoundVulnerability, 0, len(list)), []api.FoundVulnerability{}
+	known := map[string]bool{}
+	for _, v := range list {
+		if known[v.ID] {
+			more = append(more, v)
+		} else {
+			known[v.ID], first = true, append(first, v)
+		}
+	}
+	return append(first, more...)
 }
 
 // isReportable reports whether the controller accepts an ID.
@@ -140,23 +154,53 @@ type versionReport struct {
 	api.VersionFindings
 }
 
-// sum returns the digest of what is sent.
-func (r *versionReport) sum() string {
-	raw, _ := json.Marshal(r.Vulnerabilities) // of texts: it does not fail
-	sum := sha256.Sum256(append([]byte(r.Tag+"\n"), raw...))
-	return hex.EncodeToString(sum[:])
+// newReport returns the report about a scanned version.
+func newReport(v *scanned.Version, database time.Time, found []match.Finding) versionReport {
+	r := versionReport{v.Name(), api.VersionFindings{
+		TemplateID: v.TemplateID, Tag: v.Tag, ContentID: v.ContentID, Database: database, Partial: v.Partial,
+	}}
+	r.Vulnerabilities, r.Truncated = toFindings(found)
+	return r
 }
 
-// sendAll sends reports, those that changed since they were last sent, or every week, and returns how many it sent.
-// kept remembers what was sent; nil: everything is sent.
-func (o *controllerOptions) sendAll(ctx context.Context, kept *scanned.Versions, list []versionReport) (int, error) {
-	reported := map[string]scanned.Reported{}
-	if kept != nil {
-		reported = kept.LoadReported(o.controllerURL)
+// sentReports counts reports.
+type sentReports struct {
+	sent  int
+	newer int // not stored: a scanner with a newer database sent its own
+
+	failed map[string]bool // names of the versions whose reports failed
+}
+
+// note describes what was not stored; "" is nothing.
+func (n sentReports) note() string {
+	if n.newer == 0 {
+		return ""
 	}
-	var mu sync.Mutex // guards failed, reported and sent
+	return fmt.Sprintf("; of %s it has those of a newer database", cli.Plural(n.newer, "version"))
+}
+
+// reported returns the last reports that the controller has, by the names of versions.
+func (o *controllerOptions) reported(ctx context.Context) (map[string]api.ReportedVersion, error) {
+	list, err := o.client.ReportedVersions(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the reported versions: %w", o.withAdvice(ctx, err, "--controller"))
+	}
+	reported := make(map[string]api.ReportedVersion, len(list))
+	for _, r := range list {
+		reported[(&scanned.Version{TemplateID: r.TemplateID, ContentID: r.ContentID}).Name()] = r
+	}
+	return reported, nil
+}
+
+// sendAll sends reports, those that differ from what the controller has, or every week.
+func (o *controllerOptions) sendAll(ctx context.Context, list []versionReport) (n sentReports, err error) {
+	reported, err := o.reported(ctx)
+	if err != nil {
+		return n, err
+	}
+	n.failed = map[string]bool{}
+	var mu sync.Mutex // guards failed and n
 	var failed []error
-	sent := 0
 	work := make(chan versionReport)
 	var wg sync.WaitGroup
 	sending, cancel := context.WithCancel(ctx)
@@ -165,14 +209,17 @@ func (o *controllerOptions) sendAll(ctx context.Context, kept *scanned.Versions,
 		wg.Go(func() {
 			for r := range work {
 				err := o.client.PutVersionFindings(sending, r.VersionFindings)
-				if client.CodeOf(err) == client.ErrConflict {
-					err = nil // a scanner with a newer database sent its own
-				}
 				mu.Lock()
-				if err == nil {
-					reported[r.name] = scanned.Reported{Sum: r.sum(), At: time.Now().UTC()}
-					sent++
-				} else if sending.Err() == nil {
+				switch {
+				case err == nil:
+					n.sent++
+				case client.CodeOf(err) == client.ErrConflict:
+					n.newer++
+				case client.CodeOf(err) == client.ErrNotFound && r.Removed: // of a template that is gone as well
+				case sending.Err() != nil:
+					n.failed[r.name] = true
+				default:
+					n.failed[r.name] = true
 					failed = append(failed, fmt.Errorf("send the vulnerabilities of %s:%s: %w", r.TemplateID, r.Tag,
 						o.withAdvice(ctx, err, "--controller")))
 				}
@@ -184,15 +231,15 @@ func (o *controllerOptions) sendAll(ctx context.Context, kept *scanned.Versions,
 		})
 	}
 	for _, r := range list {
-		mu.Lock()
-		last := reported[r.name]
-		mu.Unlock()
-		if last.Sum == r.sum() && time.Since(last.At) < repeatInterval {
+		if last := reported[r.name]; last.Sum == r.Sum() && time.Since(last.Reported) < repeatInterval {
 			continue
 		}
 		select {
 		case work <- r:
 		case <-sending.Done():
+			mu.Lock()
+			n.failed[r.name] = true
+			mu.Unlock()
 		}
 	}
 	close(work)
@@ -200,15 +247,12 @@ func (o *controllerOptions) sendAll(ctx context.Context, kept *scanned.Versions,
 	if ctx.Err() != nil {
 		failed = append(failed, context.Cause(ctx))
 	}
-	if kept != nil && sent > 0 {
-		failed = append(failed, kept.SaveReported(o.controllerURL, reported))
-	}
-	return sent, errors.Join(failed...)
+	return n, errors.Join(failed...)
 }
 
 // sendScanned sends the results of scans to the controller.
 func (o *controllerOptions) sendScanned(
-	ctx context.Context, g *globals, kept *scanned.Versions, found []scanResult,
+	ctx context.Context, g *globals, scope *inventoryOptions, found []scanResult,
 ) error {
 	if o.client == nil {
 		return nil
@@ -218,22 +262,14 @@ func (o *controllerOptions) sendScanned(
 		if r.inventory.ID == "" || r.Coverage.Database == nil {
 			continue // a template that could not be opened
 		}
-		v := keptVersion(r.inventory, "")
-		list = append(list, versionReport{v.Name(), api.VersionFindings{
-			TemplateID: v.TemplateID, Tag: v.Tag, ContentID: v.ContentID, Database: r.Coverage.Database.Built,
-			Vulnerabilities: toFindings(r.unfiltered),
-		}})
+		v := scope.versionOf(r.inventory, "")
+		next := newReport(v, r.Coverage.Database.Built, r.unfiltered)
+		list = slices.DeleteFunc(list, func(r versionReport) bool { return r.name == next.name }) // an older tag of it
+		list = append(list, next)
 	}
-	sent, err := o.sendAll(ctx, kept, list)
+	n, err := o.sendAll(ctx, list)
 	if err == nil {
-		g.printMessage("Vulnerabilities of %s sent to %s", cli.Plural(sent, "version"), o.controllerURL)
+		g.printMessage("Vulnerabilities of %s sent to %s%s", cli.Plural(n.sent, "version"), o.controllerURL, n.note())
 	}
 	return err
-}
-
-// keptVersion returns what is kept of a scanned template.
-func keptVersion(inv *scan.Inventory, storage string) *scanned.Version {
-	return &scanned.Version{
-		TemplateID: inv.ID, Tag: inv.Tag, ContentID: inv.ContentID, Storage: storage, Packages: inv.Packages,
-	}
 }

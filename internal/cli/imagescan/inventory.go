@@ -26,6 +26,7 @@ type inventoryOptions struct {
 	ignoreSystem bool
 	macOS        bool
 	snapshotName string
+	allTags      bool
 	cacheOptions
 	noCache    bool
 	nameSource bool // messages name the source
@@ -100,10 +101,18 @@ func (o *inventoryOptions) keep(g *globals, inv *scan.Inventory) {
 	}
 	storage, err := filepath.Abs(o.storageDir)
 	if err == nil {
-		err = kept.Save(keptVersion(inv, storage))
+		err = kept.Save(o.versionOf(inv, storage))
 	}
 	if err != nil {
 		g.printMessage("Note: the packages were not kept for later vulnerability databases: %v", err)
+	}
+}
+
+// versionOf returns what is kept of a scanned template.
+func (o *inventoryOptions) versionOf(inv *scan.Inventory, storage string) *scanned.Version {
+	return &scanned.Version{
+		TemplateID: inv.ID, Tag: inv.Tag, ContentID: inv.ContentID, Storage: storage, Packages: inv.Packages,
+		Partial: inv.Partial() || o.ignoreSystem || o.snapshotName != "",
 	}
 }
 
@@ -114,8 +123,8 @@ func (o *inventoryOptions) catalogSources(
 	line := g.newProgressLine()
 	defer line.Clear()
 	so := scan.Options{
-		Storage: o.storageDir, IgnoreSystem: o.ignoreSystem, IncludeMacOS: o.macOS, Snapshot: o.snapshotName,
-		Cache: o.cache(),
+		Storage: o.storageDir, AllTags: o.allTags, IgnoreSystem: o.ignoreSystem, IncludeMacOS: o.macOS,
+		Snapshot: o.snapshotName, Cache: o.cache(),
 		Progress: func(volume string, files, packages int) {
 			line.Show("Cataloging %s: %d files, %d packages", volume, files, packages)
 		},
@@ -123,7 +132,7 @@ func (o *inventoryOptions) catalogSources(
 	none := true
 	each := func(inv *scan.Inventory) error {
 		line.Clear()
-		if none = false; o.nameSource || src.IsAllTemplates() {
+		if none = false; o.nameSource || o.allTags || src.IsAllTemplates() {
 			g.printMessage("%s:", inv.Source)
 		}
 		printInventory(g, inv)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/disk"
@@ -69,19 +68,39 @@ func (o *rematchOptions) run(ctx context.Context, g *globals, s settings) error 
 	if err != nil {
 		return err
 	}
-	sent, err := o.sendAll(ctx, kept, list)
+	n, err := o.sendAll(ctx, list)
+	if n.failed != nil { // the controller was reached
+		err = errors.Join(err, o.forget(ctx, kept, list, n))
+	}
 	if err != nil {
 		return err
 	}
-	for _, r := range list {
-		if all.isGone(r.name) {
-			if err := kept.Remove(r.name); err != nil {
-				return err
-			}
+	g.printMessage("Compared %s with the database: %d changed and sent to %s%s", cli.Plural(len(list), "version"),
+		n.sent, o.controllerURL, n.note())
+	return nil
+}
+
+// forget removes the kept packages of the removed versions that the controller does not need: no instance runs them,
+// and no node has them.
+func (o *rematchOptions) forget(
+	ctx context.Context, kept *scanned.Versions, list []versionReport, n sentReports,
+) error {
+	gone := slices.DeleteFunc(slices.Clone(list), func(r versionReport) bool { return !r.Removed || n.failed[r.name] })
+	if len(gone) == 0 {
+		return nil
+	}
+	reported, err := o.reported(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range gone {
+		if _, needed := reported[r.name]; needed {
+			continue
+		}
+		if err := kept.Remove(r.name); err != nil {
+			return err
 		}
 	}
-	g.printMessage("Compared %s with the database: %d changed and sent to %s", cli.Plural(len(list), "version"), sent,
-		o.controllerURL)
 	return nil
 }
 
@@ -165,9 +184,7 @@ func storageContents(base string) map[string][]string {
 	return list
 }
 
-func (s *versionSet) isGone(name string) bool { return s.gone[name] }
-
-// match returns what the controller is sent about each version: nothing that affects it, when it is gone.
+// match returns what the controller is sent about each version.
 func (s *versionSet) match(ctx context.Context, j *evaluator) ([]versionReport, error) {
 	res, err := match.Match(ctx, j.db, s.packages, match.Options{Rules: j.rules})
 	if err != nil {
@@ -181,14 +198,8 @@ func (s *versionSet) match(ctx context.Context, j *evaluator) ([]versionReport, 
 	}
 	list := make([]versionReport, len(s.versions))
 	for n, v := range s.versions {
-		name := v.Name()
-		if s.gone[name] {
-			found[n] = nil
-		}
-		list[n] = versionReport{name, api.VersionFindings{
-			TemplateID: v.TemplateID, Tag: v.Tag, ContentID: v.ContentID, Database: j.db.Info().Built,
-			Vulnerabilities: toFindings(found[n]),
-		}}
+		list[n] = newReport(v, j.db.Info().Built, found[n])
+		list[n].Removed = s.gone[list[n].name]
 	}
 	return list, nil
 }

@@ -70,6 +70,7 @@ Exit code 7: a part could not be read (it is listed); 8: --fail-on matched a fin
 			"versions, k known exploited, e EPSS (default tnvVsS)")
 	fs.StringVar(&o.failOn, "fail-on",
 		"", "exit with code 8 on findings of this severity, score or kev; comma-separated")
+	fs.BoolVar(&o.allTags, "all-tags", false, "scan all tags of a template, or of every template, not only the latest")
 	o.attach.addFlags(fs)
 	o.controller.addFlags(fs)
 	formats := make([]string, len(report.Formats))
@@ -121,7 +122,9 @@ func (o *scanOptions) checkExclusive(p scanPlan) error {
 	switch {
 	case o.showPackages && o.failOn != "":
 		return errors.New("--fail-on and --show-packages are mutually exclusive")
-	case p.source.IsAllTemplates() && (p.format == report.CycloneDX || p.format == report.SPDX):
+	case o.allTags && !p.source.HasManyTags():
+		return errors.New("--all-tags requires a registry_template without a tag")
+	case (p.source.IsAllTemplates() || o.allTags) && (p.format == report.CycloneDX || p.format == report.SPDX):
 		return fmt.Errorf("format %s supports one source only; scan the templates one by one", p.format)
 	}
 	return nil
@@ -166,7 +169,7 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	err = errors.Join(o.attach.attachAll(ctx, o.globals, found),
-		o.controller.sendScanned(ctx, o.globals, o.keptVersions(), found))
+		o.controller.sendScanned(ctx, o.globals, &o.inventoryOptions, found))
 	if err != nil {
 		return err
 	}
@@ -236,7 +239,7 @@ func (o *scanOptions) write(ctx context.Context, p scanPlan, found []scanResult)
 	}
 	ro := report.Options{
 		Columns: p.columns, Tool: "imagescan", Version: obs.FullVersion(), Now: time.Now(),
-		WholeRegistry: p.source.IsAllTemplates(),
+		WholeRegistry: p.source.IsAllTemplates() || o.allTags,
 	}
 	if o.reportFile == "" {
 		if o.quiet && p.format == report.Table {

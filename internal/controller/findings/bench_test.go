@@ -14,7 +14,9 @@ import (
 // BenchmarkAffected lists what a vulnerability affects among 1,000 versions with 200 each, and 10,000 instances.
 func BenchmarkAffected(b *testing.B) {
 	db := recordtest.Open(b)
-	f := New(db, func(w store.Writer, _ func() farm.Event) store.Writer { return w })
+	f := New(db, Options{
+		WithEvent: func(w store.Writer, _ func() farm.Event) store.Writer { return w }, Template: anyTemplate(1000),
+	})
 	for n := range 1000 {
 		v := version(0)
 		v.ContentID = fmt.Sprintf("%064x", n)
@@ -34,7 +36,7 @@ func BenchmarkAffected(b *testing.B) {
 		recordtest.Commit(b, db, store.Put(db.Tables.Instances, i.ID, i, store.Any))
 	}
 	for b.Loop() {
-		if a := f.Affected([]string{"CVE-2026-500"}); len(a.Versions) != 200 || len(a.Instances) != 2000 {
+		if a := f.Affected([]string{"CVE-2026-500"}, everything); len(a.Versions) != 200 || len(a.Instances) != 2000 {
 			b.Fatalf("%d versions, %d instances", len(a.Versions), len(a.Instances))
 		}
 	}

@@ -3,6 +3,6 @@
 //
 // It does not scan and knows no advisory: scanners with a vulnerability database report what they found.
 //
-// Invariant: an instance is listed for a vulnerability if and only if its template and content are those of a listed
-// version.
+// Invariant: an instance that a caller asked for is listed for a vulnerability if and only if its template and content
+// are those of a listed version.
 package findings

@@ -3,6 +3,7 @@ package findings
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,29 +23,36 @@ const (
 	// retention is how long findings are kept that no scanner reports again. A scanner reports those of all
 	// versions that it knows at least every week, as long as its database is updated.
 	retention = 90 * 24 * time.Hour
+	// maxAhead is how far a vulnerability database may be dated after the time of this host: clocks differ.
+	maxAhead = 24 * time.Hour
 	// maxTag is the length of a tag in bytes.
 	maxTag = 255
 	// contentIDDigits is the length of a content ID.
 	contentIDDigits = 64
 )
 
-// WithEvent returns a writer whose commits carry an event as well.
-type WithEvent func(w store.Writer, event func() farm.Event) store.Writer
+// Options configure Findings.
+type Options struct {
+	// WithEvent returns a writer whose commits carry an event as well.
+	WithEvent func(w store.Writer, event func() farm.Event) store.Writer
+	// Template returns a template of the registry.
+	Template func(ctx context.Context, id string) (api.TemplateDetail, error)
+}
 
 // Findings are those of all versions. They are safe for concurrent use.
 type Findings struct {
-	db        record.DB
-	withEvent WithEvent
+	db   record.DB
+	opts Options
 }
 
 // New returns the findings in the records.
-func New(db record.DB, withEvent WithEvent) *Findings { return &Findings{db, withEvent} }
+func New(db record.DB, opts Options) *Findings { return &Findings{db, opts} }
 
 // key returns the ID of the record of a version.
 func key(template, content string) string { return template + "/" + content }
 
 // Put stores the findings in a version, in place of older ones of the same content of the template. What was not
-// found before makes an event. No findings remove the record.
+// found before makes an event. Those of a partial scan are only added.
 func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 	next, err := f.newRecord(v)
 	if err != nil {
@@ -55,23 +63,36 @@ func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 	if err != nil {
 		return err
 	}
+	if v.Removed {
+		if !f.used()[id] {
+			return f.remove(ctx, f.db.Store, id, rev)
+		}
+		next.Removed = next.Reported
+	}
+	if old == nil && !v.Removed {
+		if err := f.checkExists(ctx, next.TemplateID, next.ContentID); err != nil {
+			return err
+		}
+	}
 	before := ""
 	if old != nil {
 		before = old.Found
-		if next.Database.Before(old.Database) {
+		if next.Database.Before(old.Database) && !old.Database.After(next.Reported.Add(maxAhead)) {
 			return farm.Errorf(farm.CodeConflict, "Findings of a newer vulnerability database exist, of %s",
 				old.Database.Format(time.RFC3339))
 		}
+		if v.Partial {
+			var cut bool
+			next.Found, cut = vulntext.Merge(before, v.Vulnerabilities)
+			next.Partial, next.Truncated = old.Partial, cut || old.Truncated || v.Truncated
+		}
 	}
-	if next.Found == "" {
-		return f.remove(ctx, f.db.Store, id, rev)
-	}
-	if err := f.checkLimits(before, next.Found); err != nil {
+	if err := f.checkLimits(old == nil, len(next.Found)-len(before)); err != nil {
 		return err
 	}
 	w := store.Writer(f.db.Store)
 	if added := vulntext.Added(before, next.Found); len(added) > 0 {
-		w = f.withEvent(w, func() farm.Event {
+		w = f.opts.WithEvent(w, func() farm.Event {
 			return vulntext.FoundEvent(map[string]any{
 				"template_id": next.TemplateID, "tag": next.Tag, "content_id": next.ContentID,
 			}, added)
@@ -80,16 +101,35 @@ func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 	return conflict(w.Commit(ctx, store.Put(table, id, next, store.IfRev(rev))))
 }
 
-// checkLimits refuses findings above the limits of all; before are those that they replace.
-func (f *Findings) checkLimits(before, after string) error {
-	total := len(after) - len(before)
-	if total <= 0 {
+// checkExists refuses a content that no version of a template has: reports about such ones would take the place of
+// others.
+func (f *Findings) checkExists(ctx context.Context, template, content string) error {
+	known, _, _ := f.db.Tables.KnownTemplates.Get(template)
+	if _, ok := known.Version(content); ok || f.used()[key(template, content)] {
 		return nil
 	}
-	if before == "" && f.db.Tables.Findings.Len() >= maxVersions {
+	d, err := f.opts.Template(ctx, template)
+	switch {
+	case farm.CodeOf(err) == farm.CodeNotFound:
+		return err
+	case err != nil:
+		return farm.Unavailable(err, "The registry cannot be reached; try again")
+	case !slices.ContainsFunc(d.Versions, func(v api.TemplateVersion) bool { return v.ContentID == content }):
+		return farm.Invalid("content_id", "must be the content ID of a version of the template; scan it again")
+	}
+	return nil
+}
+
+// checkLimits refuses a new record, or more bytes, above the limits of all.
+func (f *Findings) checkLimits(isNew bool, added int) error {
+	if isNew && f.db.Tables.Findings.Len() >= maxVersions {
 		return farm.Errorf(farm.CodeTooMany,
 			"The findings of %d versions are stored, which is the limit; remove old versions", maxVersions)
 	}
+	if added <= 0 {
+		return nil
+	}
+	total := added
 	for _, v := range f.db.Tables.Findings.All() {
 		total += len(v.Found)
 	}
@@ -120,11 +160,14 @@ func (f *Findings) newRecord(v api.VersionFindings) (*record.VersionFindings, er
 		return nil, farm.Invalid("content_id", "must be the content ID of the scanned version: 64 hex digits")
 	case v.Database.IsZero():
 		return nil, farm.Invalid("database", "is required: want a time such as 2026-01-31T12:00:00Z")
+	case v.Database.After(f.db.Now().Add(maxAhead)):
+		return nil, farm.Invalid("database", "must be at most a day ahead of the controller's time; correct the clock "+
+			"of the host that built the vulnerability database, and build it again")
 	}
 	found, err := vulntext.Encode(v.Vulnerabilities)
 	return &record.VersionFindings{
 		TemplateID: id.String(), Tag: v.Tag, ContentID: v.ContentID, Database: v.Database.UTC(), Reported: f.db.Now(),
-		Found: found,
+		Partial: v.Partial, Truncated: v.Truncated, Sum: v.Sum(), Found: found,
 	}, err
 }
 
@@ -136,7 +179,8 @@ func (f *Findings) remove(ctx context.Context, w store.Writer, id string, rev in
 	return conflict(w.Commit(ctx, store.Delete(f.db.Tables.Findings, id, store.IfRev(rev))))
 }
 
-// Remove removes the findings in contents of a template that was changed; nil are all its contents.
+// Remove removes the findings in contents of a template that the registry no longer has; nil are all its contents.
+// Those of contents in use are kept and marked.
 func (f *Findings) Remove(ctx context.Context, template string, contents []string) error {
 	if contents == nil {
 		for _, v := range f.db.Tables.Findings.All() {
@@ -145,10 +189,17 @@ func (f *Findings) Remove(ctx context.Context, template string, contents []strin
 			}
 		}
 	}
+	used := f.used()
 	for _, content := range contents {
 		id := key(template, content)
-		_, rev, err := f.db.Tables.Findings.GetLinearizable(ctx, id)
-		if err == nil {
+		old, rev, err := f.db.Tables.Findings.GetLinearizable(ctx, id)
+		switch {
+		case err != nil || old == nil:
+		case used[id]:
+			next := *old
+			next.Removed = f.db.Now()
+			err = conflict(f.db.Store.Commit(ctx, store.Put(f.db.Tables.Findings, id, &next, store.IfRev(rev))))
+		default:
 			err = f.remove(ctx, f.db.Store, id, rev)
 		}
 		if err != nil {
@@ -158,8 +209,54 @@ func (f *Findings) Remove(ctx context.Context, template string, contents []strin
 	return nil
 }
 
+// used returns the IDs of the records of the contents that instances and nodes have.
+func (f *Findings) used() map[string]bool {
+	ids := map[string]bool{}
+	for _, i := range f.db.Tables.Instances.All() {
+		if i.State != farm.Terminated {
+			ids[key(i.Template.ID, i.Template.ContentID)] = true
+		}
+	}
+	for _, info := range f.db.Tables.Infos.All() {
+		for _, t := range info.Templates {
+			ids[key(strings.ToLower(t.ID), t.ContentID)] = true
+		}
+	}
+	return ids
+}
+
+// isRemoved reports whether the registry lacks a version, as far as that is known.
+func (f *Findings) isRemoved(v *record.VersionFindings) bool {
+	if v.Removed.IsZero() {
+		return false
+	}
+	known, _, _ := f.db.Tables.KnownTemplates.Get(v.TemplateID)
+	_, back := known.Version(v.ContentID)
+	return !back || known.Changed.Before(v.Removed)
+}
+
+// Reported lists the last reports about versions, in no order.
+func (f *Findings) Reported(seesTemplate func(id string) bool) []api.ReportedVersion {
+	list := []api.ReportedVersion{}
+	for _, v := range f.db.Tables.Findings.All() {
+		if seesTemplate(v.TemplateID) {
+			list = append(list, api.ReportedVersion{
+				TemplateID: v.TemplateID, Tag: v.Tag, ContentID: v.ContentID, Database: v.Database,
+				Reported: v.Reported, Sum: v.Sum,
+			})
+		}
+	}
+	return list
+}
+
+// Scope is what a caller may see.
+type Scope struct {
+	ListsVersions          bool // else also no instances: those that are listed say what is in their versions
+	SeesTemplate, SeesNode func(id string) bool
+}
+
 // Affected lists what vulnerabilities affect, in no order. IDs are compared without case.
-func (f *Findings) Affected(ids []string) api.Affected {
+func (f *Findings) Affected(ids []string, see Scope) api.Affected {
 	wanted := make([]string, len(ids))
 	for i, id := range ids {
 		wanted[i] = vulntext.Canonical(id)
@@ -169,28 +266,64 @@ func (f *Findings) Affected(ids []string) api.Affected {
 	}
 	found := map[string][]string{} // IDs by the ID of the record
 	for id, v := range f.db.Tables.Findings.All() {
+		if !see.ListsVersions || !see.SeesTemplate(v.TemplateID) {
+			continue
+		}
+		count(&out.Gaps.PartialVersions, v.Partial)
+		count(&out.Gaps.TruncatedVersions, v.Truncated)
 		if hit := vulntext.Among(v.Found, wanted); len(hit) > 0 {
 			found[id] = idsOf(hit)
 			out.Versions = append(out.Versions, api.AffectedVersion{
 				TemplateID: v.TemplateID, TemplateName: f.templateName(v.TemplateID), Tag: v.Tag,
-				ContentID: v.ContentID, Database: v.Database, Reported: v.Reported, Vulnerabilities: hit,
+				Tags:      f.tagsOf(v),
+				ContentID: v.ContentID, Database: v.Database, Reported: v.Reported, Partial: v.Partial,
+				Truncated: v.Truncated, Removed: f.isRemoved(v), Vulnerabilities: hit,
 			})
 		}
 	}
 	for id, s := range f.db.Tables.Scans.All() {
 		node, _, ok := f.db.Tables.Nodes.Get(id)
-		if !ok {
+		if !ok || !see.SeesNode(id) {
 			continue
 		}
+		count(&out.Gaps.TruncatedNodes, s.Truncated)
 		if hit := vulntext.Among(s.Found, wanted); len(hit) > 0 {
-			out.Nodes = append(out.Nodes,
-				api.AffectedNode{NodeID: id, NodeName: node.Name, Scanned: s.Scanned, Vulnerabilities: hit})
+			out.Nodes = append(out.Nodes, api.AffectedNode{
+				NodeID: id, NodeName: node.Name, Scanned: s.Scanned, Truncated: s.Truncated, Vulnerabilities: hit,
+			})
 		}
 	}
 	if len(found) > 0 {
 		out.Instances = f.instances(found)
 	}
+	if see.ListsVersions {
+		f.countUnscanned(&out.Gaps, see)
+	}
 	return out
+}
+
+// countUnscanned counts the versions in use, and their instances, about which no scan was reported.
+func (f *Findings) countUnscanned(gaps *api.AffectedGaps, see Scope) {
+	unscanned := func(id string) bool {
+		template, _, _ := strings.Cut(id, "/")
+		_, _, ok := f.db.Tables.Findings.Get(id)
+		return !ok && see.SeesTemplate(template)
+	}
+	for id := range f.used() {
+		count(&gaps.UnscannedVersions, unscanned(id))
+	}
+	for _, i := range f.db.Tables.Instances.All() {
+		if i.State != farm.Terminated && !i.IsStandby() {
+			count(&gaps.UnscannedInstances, unscanned(key(i.Template.ID, i.Template.ContentID)))
+		}
+	}
+}
+
+// count adds one to a number if something is so.
+func count(n *int, is bool) {
+	if is {
+		*n++
+	}
 }
 
 // instances lists those of versions in which vulnerabilities were found.
@@ -198,7 +331,7 @@ func (f *Findings) instances(found map[string][]string) []api.AffectedInstance {
 	list := []api.AffectedInstance{}
 	for id, i := range f.db.Tables.Instances.All() {
 		ids := found[key(i.Template.ID, i.Template.ContentID)]
-		if ids == nil || i.State == farm.Terminated {
+		if ids == nil || i.State == farm.Terminated || i.IsStandby() { // no caller has asked for a standby
 			continue
 		}
 		list = append(list, api.AffectedInstance{
@@ -216,6 +349,21 @@ func (f *Findings) templateName(id string) string {
 	return ""
 }
 
+// tagsOf returns the tags of a content, oldest first: those of the template as it is known, else that of the last scan.
+func (f *Findings) tagsOf(v *record.VersionFindings) (tags []string) {
+	if known, _, ok := f.db.Tables.KnownTemplates.Get(v.TemplateID); ok {
+		for _, version := range known.Versions {
+			if version.ContentID == v.ContentID {
+				tags = append(tags, version.Tag)
+			}
+		}
+	}
+	if len(tags) == 0 {
+		tags = []string{v.Tag}
+	}
+	return tags
+}
+
 // idsOf returns the IDs of vulnerabilities, each once.
 func idsOf(list []api.FoundVulnerability) (ids []string) {
 	for _, v := range list {
@@ -226,10 +374,16 @@ func idsOf(list []api.FoundVulnerability) (ids []string) {
 	return ids
 }
 
-// Prune removes findings that no scanner has reported for long.
+// Prune removes findings that no scanner has reported for long, and those in removed versions that are no longer in
+// use.
 func (f *Findings) Prune(ctx context.Context, w *record.Term, now time.Time) error {
+	var used map[string]bool
 	for id, v := range f.db.Tables.Findings.All() {
-		if now.Sub(v.Reported) <= retention {
+		removed := f.isRemoved(v)
+		if removed && used == nil {
+			used = f.used()
+		}
+		if now.Sub(v.Reported) <= retention && (!removed || used[id]) {
 			continue
 		}
 		_, rev, err := f.db.Tables.Findings.GetLinearizable(ctx, id)

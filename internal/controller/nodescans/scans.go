@@ -86,9 +86,8 @@ func (s *Scans) Put(
 		return farm.Errorf(farm.CodeConflict, "Newer host scan results of this node exist, of %s",
 			old.Scanned.Format(time.RFC3339))
 	}
-	scan := &record.NodeScan{
-		NodeScanSummary: summary, Place: otherPlace(old), Sum: digest(packed), Found: vulntext.EncodeSome(found),
-	}
+	scan := &record.NodeScan{NodeScanSummary: summary, Place: otherPlace(old), Sum: digest(packed)}
+	scan.Found, scan.Truncated = vulntext.EncodeSome(found)
 	if err := s.opts.Files.UploadFile(ctx, fileName(node.ID, scan.Place), packed); err != nil {
 		return err
 	}

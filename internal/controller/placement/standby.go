@@ -114,16 +114,13 @@ func (p *Placer) Crowded(nodes []string, limit int) [][]string {
 	}, nodes, limit)
 }
 
-// MayUse reports whether an instance may run on a node by the rights of its permission group, and whether that node
-// takes starts and can let one take over a VM.
-func (p *Placer) MayUse(inst *farm.Instance, node string) bool {
+// Exclusion returns the filter by which an instance cannot take over a VM on a node: one of those by which it cannot be
+// placed there, regardless of what is free; "" for none.
+func (p *Placer) Exclusion(inst *farm.Instance, node string) sched.Filter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := p.nodes[node]
-	if at.record == nil || !at.record.AcceptsStarts() || at.Unreported ||
-		p.db.Tables.NodeInfo(node).RequestableAbilities()&farm.TakesOver == 0 {
-		return false
+	if p.db.Tables.NodeInfo(node).RequestableAbilities()&farm.TakesOver == 0 {
+		return sched.FilterAbility
 	}
-	return inst.PermissionGroup == "" || p.starters == nil ||
-		slices.Contains(p.starters[node], sched.PolicyGroup(inst.PermissionGroup))
+	return p.index.Exclusion(p.requestLocked(inst).Request, node)
 }

@@ -104,9 +104,8 @@ func (s *Pools) keeps(p *farm.Pool, ref farm.TemplateRef) bool {
 func (s *Pools) claimable(p *farm.Pool, want *farm.Instance) []placement.Standby {
 	var list []placement.Standby
 	for id, inst := range s.db.Tables.Instances.Where(record.ByPool, p.ID) {
-		pinned := want.Options.PinnedNode
 		if !inst.IsReady() && !inst.IsBooting() || inst.Template != want.Template ||
-			pinned != "" && pinned != inst.NodeID || !s.o.Placer.MayUse(want, inst.NodeID) {
+			s.o.Placer.Exclusion(want, inst.NodeID) != "" {
 			continue
 		}
 		if now, rev, ok := s.db.Tables.Instances.Get(id); ok && (now.IsReady() || now.IsBooting()) {

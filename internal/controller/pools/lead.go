@@ -20,6 +20,8 @@ const (
 	statsInterval   = 30 * time.Second // at which it stores the sums
 	crowdedLimit    = 20               // requests without a free slot for which one look ends standbys
 	maxBoots        = 50               // standbys that one look boots for a pool
+	awayDelay       = time.Minute      // after which standbys on a node that takes no starts do not count
+	agedRetry       = 5 * time.Minute  // after which the next standby ends for its age, at the latest
 	firstRetry      = 5 * time.Second  // after the first standby that failed; it doubles up to lastRetry
 	lastRetry       = 5 * time.Minute
 )
@@ -29,9 +31,11 @@ type poolState struct {
 	tag      string // that ref belongs to
 	ref      farm.TemplateRef
 	resolved time.Time // when that was the version
+	gone     bool      // the version does not exist: no start can claim a standby
 	problem  string
 	failures int       // standbys that failed since one became ready
 	retryAt  time.Time // when the next may boot
+	agedAt   time.Time // when one ended for its age in whose place none has become ready; zero: there is none
 }
 
 // Observe follows the records: it counts what happens to standbys, and wakes the leader when there may be work.
@@ -102,17 +106,14 @@ func (s *Pools) look(ctx context.Context, term *record.Term, now time.Time) erro
 	s.yield(ctx, term)
 	errs := []error{s.endWithoutPool(ctx, term)}
 	for _, p := range s.db.Tables.Pools.All() {
-		state := s.resolve(ctx, p, now)
-		if state.ref == (farm.TemplateRef{}) {
-			continue // without a version nothing is known to be wrong with its standbys
-		}
+		s.resolve(ctx, p, now)
 		errs = append(errs, s.keep(ctx, term, p))
 	}
 	return errors.Join(errs...)
 }
 
-// resolve returns the state of a pool with its current version, the zero one while that is not known.
-func (s *Pools) resolve(ctx context.Context, p *farm.Pool, now time.Time) poolState {
+// resolve notes the current version of a pool. The last known one remains while the registry does not answer.
+func (s *Pools) resolve(ctx context.Context, p *farm.Pool, now time.Time) {
 	s.mu.Lock()
 	state := s.states[p.ID]
 	s.mu.Unlock()
@@ -120,17 +121,21 @@ func (s *Pools) resolve(ctx context.Context, p *farm.Pool, now time.Time) poolSt
 		state = poolState{tag: key}
 	}
 	if !state.resolved.IsZero() && now.Sub(state.resolved) < resolveInterval {
-		return state
+		return
 	}
 	ref, err := s.o.Resolve(ctx, p.TemplateID, p.Tag)
-	if err != nil {
+	e, _ := errors.AsType[*farm.Error](err)
+	state.gone = e != nil && e.Code == farm.CodeRefused && farm.CodeOf(e.Err) != farm.CodeUnavailable
+	switch {
+	case state.gone:
+		state.problem = "no start can claim a standby: " + err.Error() + "; change or delete the pool"
+	case err != nil:
 		state.problem = err.Error()
-	} else {
+	default:
 		state.ref, state.problem = ref, ""
 	}
 	state.resolved = now
 	s.setState(p.ID, func(to *poolState) { *to = state })
-	return state
 }
 
 func (s *Pools) setState(pool string, edit func(*poolState)) {
@@ -169,6 +174,10 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool) error
 	state := s.states[p.ID]
 	s.mu.Unlock()
 	now, wanted := s.db.Now(), s.wanted(p)
+	if state.gone {
+		wanted = 0
+	}
+	isKnown := state.ref != farm.TemplateRef{} // else nothing is known to be wrong with the versions
 	var good, aged []*farm.Instance
 	booting := 0
 	for _, inst := range s.standbys(p.ID) {
@@ -177,10 +186,10 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool) error
 		case inst.State == farm.Errored || inst.State == farm.Stopped || inst.State == farm.Stopping:
 			s.noteFailure(p.ID, inst, now)
 			s.end(ctx, term, inst, func(t *farm.PoolStats) { t.Failed++ })
-		case inst.Template != state.ref || inst.GroupID != p.GroupID ||
+		case isKnown && inst.Template != state.ref || inst.GroupID != p.GroupID || s.isMisplaced(inst) ||
 			exists && node.State == farm.NodeActive && !node.AcceptsStarts():
 			s.end(ctx, term, inst, func(t *farm.PoolStats) { t.Replaced++ })
-		case !inst.NodeLostAt.IsZero(): // it counts again when its node is back
+		case !inst.NodeLostAt.IsZero() || exists && isAway(node, now): // it counts again when its node is back
 		case p.MaxAge > 0 && inst.IsReady() && now.Sub(inst.Started) >= time.Duration(p.MaxAge)*time.Second:
 			aged = append(aged, inst)
 		default:
@@ -190,9 +199,12 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool) error
 			booting++
 		}
 	}
-	// One old standby at a time is replaced, so that the pool lacks one at most; the others stay until then.
-	if len(aged) > 0 && booting == 0 {
-		s.end(ctx, term, aged[0], func(t *farm.PoolStats) { t.Replaced++ })
+	// One old standby at a time is replaced, so that the pool lacks one at most; the others stay until another one is
+	// ready, or for some time where none has become that.
+	if len(aged) > 0 && booting == 0 && now.Sub(state.agedAt) >= agedRetry {
+		if s.end(ctx, term, aged[0], func(t *farm.PoolStats) { t.Replaced++ }) {
+			s.setState(p.ID, func(to *poolState) { to.agedAt = now })
+		}
 		aged = aged[1:]
 	}
 	good = append(good, aged...)
@@ -200,7 +212,7 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool) error
 		s.end(ctx, term, good[0], nil)
 		good = good[1:]
 	}
-	if len(good) == wanted || now.Before(state.retryAt) {
+	if len(good) == wanted || !isKnown || now.Before(state.retryAt) {
 		return nil
 	}
 	list := make([]*farm.Instance, min(wanted-len(good), maxBoots))
@@ -208,6 +220,17 @@ func (s *Pools) keep(ctx context.Context, term *record.Term, p *farm.Pool) error
 		list[i] = s.o.NewInstance(p, state.ref)
 	}
 	return s.boot(ctx, term, p.ID, list)
+}
+
+// isAway reports whether a node has taken no starts for longer than an update of its agent takes.
+func isAway(node *farm.Node, now time.Time) bool {
+	return !node.AcceptsStarts() && now.Sub(node.StateSince) >= awayDelay
+}
+
+// isMisplaced reports whether a standby is on a node where it could not be placed any longer, whatever time passes.
+func (s *Pools) isMisplaced(inst *farm.Instance) bool {
+	f := s.o.Placer.Exclusion(inst, inst.NodeID)
+	return f != "" && !f.IsTemporary()
 }
 
 // boot creates standbys of a pool, as many as nodes have free slots for.

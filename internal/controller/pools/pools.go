@@ -3,6 +3,7 @@ package pools
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -25,7 +27,7 @@ const settingPools = "pools"
 type Placer interface {
 	BootAhead(ctx context.Context, term *record.Term, standbys []*farm.Instance) (int, error)
 	Crowded(nodes []string, limit int) [][]string
-	MayUse(inst *farm.Instance, node string) bool
+	Exclusion(inst *farm.Instance, node string) sched.Filter
 }
 
 var _ Placer = (*placement.Placer)(nil)
@@ -86,12 +88,15 @@ func (s *Pools) View(p *farm.Pool) View {
 	if stats, _, ok := s.db.Tables.PoolStats.Get(p.ID); ok {
 		v.Stats = *stats
 	}
+	unusable := 0
 	for _, inst := range s.db.Tables.Instances.Where(record.ByPool, p.ID) {
 		if inst.State == farm.Terminated {
 			continue
 		}
 		v.Standbys = append(v.Standbys, inst)
 		switch {
+		case inst.IsReady() && s.o.Placer.Exclusion(inst, inst.NodeID) != "":
+			unusable++
 		case inst.IsReady():
 			v.Ready++
 		case inst.IsBooting():
@@ -106,8 +111,11 @@ func (s *Pools) View(p *farm.Pool) View {
 	switch {
 	case s.wanted(p) < v.Wanted:
 		v.Problem = "its node group was deleted: change the group of the pool"
-	case v.Ready < v.Wanted:
+	case v.Ready < v.Wanted || s.states[p.ID].gone:
 		v.Problem = s.states[p.ID].problem
+		if v.Problem == "" && unusable > 0 {
+			v.Problem = fmt.Sprintf("%d of its standbys are on nodes that take no starts now", unusable)
+		}
 	}
 	return v
 }
@@ -143,7 +151,7 @@ func (s *Pools) Name(id string) string {
 func (s *Pools) Create(ctx context.Context, p farm.Pool, answer func(*farm.Pool) any) (*farm.Pool, error) {
 	p.ID, p.Created = record.NewID(), s.db.Now()
 	p.Updated = p.Created
-	err := s.change(ctx, &p, func() ([]store.Change, error) {
+	err := s.change(ctx, nil, &p, func() ([]store.Change, error) {
 		if n := s.db.Tables.Pools.Len(); n >= farm.MaxPools {
 			return nil, farm.Refused("Pool limit (%d) reached; delete one first", n)
 		}
@@ -162,7 +170,7 @@ func (s *Pools) Update(ctx context.Context, id string, edit func(*farm.Pool)) er
 	p := *old
 	edit(&p)
 	p.Updated = s.db.Now()
-	return s.change(ctx, &p, func() ([]store.Change, error) {
+	return s.change(ctx, old, &p, func() ([]store.Change, error) {
 		return []store.Change{store.Put(s.db.Tables.Pools, id, &p, store.IfRev(rev))}, nil
 	})
 }
@@ -177,13 +185,13 @@ func (s *Pools) Delete(ctx context.Context, id string) error {
 		store.Delete(s.db.Tables.PoolStats, id, store.Any))
 }
 
-// change checks a pool as it will be and writes it.
-func (s *Pools) change(ctx context.Context, p *farm.Pool, changes func() ([]store.Change, error)) error {
+// change checks a pool as it will be and writes it; old is nil for a new one.
+func (s *Pools) change(ctx context.Context, old, p *farm.Pool, changes func() ([]store.Change, error)) error {
 	if err := s.db.UpToDate(ctx); err != nil {
 		return farm.Unavailable(err, "The store cannot be reached; try again")
 	}
 	_, rev, _ := s.db.Tables.Settings.Get(settingPools)
-	if err := s.check(ctx, p); err != nil {
+	if err := s.check(ctx, old, p); err != nil {
 		return err
 	}
 	list, err := changes()
@@ -197,8 +205,9 @@ func (s *Pools) change(ctx context.Context, p *farm.Pool, changes func() ([]stor
 	return err
 }
 
-// check returns why a pool is not valid, and notes the name of its template.
-func (s *Pools) check(ctx context.Context, p *farm.Pool) error {
+// check returns why a pool is not valid, and notes the name of its template. A version that does not change need not
+// exist: the pool can still be emptied.
+func (s *Pools) check(ctx context.Context, old, p *farm.Pool) error {
 	if uuid.Validate(p.Name) == nil {
 		return farm.Invalid("name", "must not have the form of a pool ID (UUID)")
 	}
@@ -228,6 +237,9 @@ func (s *Pools) check(ctx context.Context, p *farm.Pool) error {
 		} else if err != nil {
 			return err
 		}
+	}
+	if old != nil && old.TemplateID == p.TemplateID && old.Tag == p.Tag {
+		return nil
 	}
 	ref, err := s.o.Resolve(ctx, p.TemplateID, p.Tag)
 	p.TemplateName = ref.Name

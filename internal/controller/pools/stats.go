@@ -57,7 +57,7 @@ func (s *Pools) count(was, now *farm.Instance) {
 		}
 	case now.IsStandby() && !was.IsReady() && now.IsReady():
 		s.add(now.Pool, func(t *farm.PoolStats) { t.Booted++ })
-		s.setState(now.Pool, func(to *poolState) { to.failures = 0 })
+		s.setState(now.Pool, func(to *poolState) { to.failures, to.agedAt = 0, time.Time{} })
 	}
 }
 

@@ -90,8 +90,9 @@ type NodeScan struct {
 	api.NodeScanSummary
 	Place string `json:"place"`
 	Sum   string `json:"sum"` // SHA-256 of the file in hex
-	// Found is what vulntext.Encode returned for the results; what exceeds a limit is left out.
-	Found string `json:"found,omitempty"`
+	// Found is what vulntext.EncodeSome returned for the results; Truncated says that some are left out.
+	Found     string `json:"found,omitempty"`
+	Truncated bool   `json:"truncated,omitempty"`
 }
 
 // VersionFindings is the record of what a scan found in a version of a template. Its ID is that of the template and
@@ -102,7 +103,11 @@ type VersionFindings struct {
 	ContentID  string    `json:"content_id"`
 	Database   time.Time `json:"database"`
 	Reported   time.Time `json:"reported"`
-	Found      string    `json:"found"` // what vulntext.Encode returned: a text takes less memory than a list
+	Partial    bool      `json:"partial,omitempty"`   // no scan read the whole version
+	Truncated  bool      `json:"truncated,omitempty"` // there are more vulnerabilities
+	Removed    time.Time `json:"removed,omitzero"`    // when the registry was found to lack the version
+	Sum        string    `json:"sum,omitempty"`       // of the last report
+	Found      string    `json:"found"`               // vulntext.Encode made it: a text takes less memory than a list
 }
 
 // KnownTemplate is the last known state of a template at the registry. Starts use it while the

@@ -59,21 +59,23 @@ func (t *Templates) resolveKnown(
 	cause, _ := errors.AsType[*farm.Error](unreachable)
 	known, _, ok := t.db.Tables.KnownTemplates.Get(strings.ToLower(id))
 	if !ok {
-		return none, "",
-			farm.Refused("Template %s is not in the controller's records, and the registry cannot be queried: %s", id,
-				cause.Message)
+		return none, "", unknown(cause, "Template %s is not in the controller's records", id)
 	}
 	picked, err := pickVersion(known.Detail(strings.ToLower(id)), tag, number)
 	if err != nil {
 		return none, "",
-			farm.Refused(
-				"The requested version of template %s is not in the controller's records, and the registry cannot "+
-					"be queried: %s",
-				known.Name, cause.Message)
+			unknown(cause, "The requested version of template %s is not in the controller's records", known.Name)
 	}
 	ref, _ := known.Version(picked.ContentID)
 	return ref, "the registry cannot be reached: tag " + ref.Tag +
 		" is taken from the last known state of the template", nil
+}
+
+// unknown refuses what is not in the records while the registry cannot be reached, which is the cause of the error.
+func unknown(unreachable *farm.Error, format string, args ...any) error {
+	err := farm.Refused(format+", and the registry cannot be queried: %s", append(args, unreachable.Message)...)
+	err.Err = unreachable
+	return err
 }
 
 // pickVersion returns the version of a template with a tag or number; with neither the latest.

@@ -46,21 +46,64 @@ func Encode(list []api.FoundVulnerability) (string, error) {
 	return text, nil
 }
 
-// EncodeSome is Encode for results that are kept in any case: what is invalid or exceeds a limit is left out, the
-// lowest severities first.
-func EncodeSome(list []api.FoundVulnerability) string {
-	list = slices.DeleteFunc(slices.Clone(list), func(v api.FoundVulnerability) bool { return validate(&v) != nil })
-	slices.SortStableFunc(list, func(a, b api.FoundVulnerability) int { return cmp.Compare(rank(b), rank(a)) })
-	for n := min(len(list), api.MaxVersionFindings); n > 0; n /= 2 {
-		if text, err := Encode(list[:n]); err == nil {
-			return text
+// EncodeSome is Encode for results that are kept in any case: what is invalid or exceeds a limit is left out, and
+// reported. Of each ID one is kept before more of another, those of unknown severity first: new ones have none yet.
+func EncodeSome(list []api.FoundVulnerability) (text string, truncated bool) {
+	valid := slices.DeleteFunc(slices.Clone(list), func(v api.FoundVulnerability) bool { return validate(&v) != nil })
+	slices.SortStableFunc(valid, func(a, b api.FoundVulnerability) int { return cmp.Compare(rank(b), rank(a)) })
+	var first, more []string // lines: the first of each ID, and the others
+	known := map[string]bool{}
+	for i := range valid {
+		id, to := Canonical(valid[i].ID), &more
+		if !known[id] {
+			known[id], to = true, &first
 		}
+		*to = append(*to, line(&valid[i]))
 	}
-	return ""
+	var lines []string
+	seen := map[string]bool{}
+	size, encoded := 0, 0
+	for _, l := range append(first, more...) {
+		if seen[l] {
+			continue
+		}
+		raw, err := json.Marshal(l)
+		size, encoded = size+len(l), encoded+len(raw)
+		if truncated = err != nil || len(lines) == api.MaxVersionFindings || size > api.MaxVersionFindingText ||
+			encoded > maxEncoded; truncated {
+			break
+		}
+		seen[l], lines = true, append(lines, l)
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, ""), truncated || len(valid) < len(list)
 }
 
-// rank orders severities; an unknown one may be any.
-func rank(v api.FoundVulnerability) int { return slices.Index(severities[:5], v.Severity) }
+// Merge adds vulnerabilities to those of a text, and replaces those of the same ID, package and version. It reports
+// whether some were left out.
+func Merge(text string, added []api.FoundVulnerability) (merged string, truncated bool) {
+	type place struct{ id, name, version string }
+	at := func(v *api.FoundVulnerability) place { return place{Canonical(v.ID), v.Package, v.Version} }
+	list, known := slices.Clone(added), map[place]bool{}
+	for i := range added {
+		known[at(&added[i])] = true
+	}
+	for line := range strings.Lines(text) {
+		names, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		if v := decode(names, rest); !known[at(&v)] {
+			list = append(list, v)
+		}
+	}
+	return EncodeSome(list)
+}
+
+// rank orders severities; an unknown one may be any, and is not to be missed.
+func rank(v api.FoundVulnerability) int {
+	if i := slices.Index(severities[1:5], v.Severity); i >= 0 {
+		return i
+	}
+	return len(severities)
+}
 
 func line(v *api.FoundVulnerability) string {
 	names := []string{Canonical(v.ID)}

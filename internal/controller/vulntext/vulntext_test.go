@@ -32,18 +32,67 @@ func TestEncode(t *testing.T) {
 
 // Results of a node are kept as far as they are valid and fit, the severe ones first.
 func TestEncodeSome(t *testing.T) {
-	if text := EncodeSome([]api.FoundVulnerability{{ID: "a b"}, {ID: "CVE-1"}}); len(Added("", text)) != 1 {
-		t.Errorf("one is invalid: %q", text)
+	text, cut := EncodeSome([]api.FoundVulnerability{{ID: "a b"}, {ID: "CVE-1"}})
+	if len(Added("", text)) != 1 || !cut {
+		t.Errorf("one is invalid: %q, truncated: %t", text, cut)
 	}
 	var list []api.FoundVulnerability
 	for n := range api.MaxVersionFindings + 5 {
-		v := api.FoundVulnerability{ID: fmt.Sprintf("CVE-%d", n), Severity: "low"}
-		v.Package = strings.Repeat("<", maxText)
-		list = append(list, v)
+		list = append(list, api.FoundVulnerability{ID: fmt.Sprintf("CVE-%d", n%4000), Severity: "low"})
+		list[n].Package = fmt.Sprint(n) + strings.Repeat("<", 70)
 	}
-	list[len(list)-1].Severity = "critical"
-	text := EncodeSome(list)
-	if n := len(Added("", text)); n < 100 || len(Among(text, []string{list[len(list)-1].ID})) != 1 {
-		t.Errorf("%d are kept", n)
+	last := len(list) - 1
+	list[last].ID, list[last].Severity = "CVE-NEW", ""
+	list[last-1].ID, list[last-1].Severity = "CVE-BAD", "critical"
+	text, cut = EncodeSome(list)
+	if n := strings.Count(text, "\n"); n < 1000 || !cut {
+		t.Errorf("%d are kept, truncated: %t", n, cut)
+	}
+	for _, id := range []string{"CVE-NEW", "CVE-BAD"} {
+		if len(Among(text, []string{id})) != 1 {
+			t.Errorf("%s is left out", id)
+		}
+	}
+	if _, err := Encode(decodeAll(text)); err != nil {
+		t.Error(err)
+	}
+	for i := range list {
+		list[i].Package = "a"
+	}
+	if text, cut := EncodeSome(list); cut || len(Added("", text)) != 4002 {
+		t.Errorf("equal ones: %d, truncated: %t", len(Added("", text)), cut)
+	}
+	list = list[:0]
+	for n := range api.MaxVersionFindings + 5 {
+		list = append(list, api.FoundVulnerability{ID: fmt.Sprintf("CVE-%d", n/5), Package: fmt.Sprint(n)})
+	}
+	if text, cut := EncodeSome(list); !cut || len(Added("", text)) != api.MaxVersionFindings/5+1 {
+		t.Errorf("of each ID one: %d, truncated: %t", len(Added("", text)), cut)
+	}
+}
+
+// decodeAll returns the vulnerabilities of a text.
+func decodeAll(text string) (list []api.FoundVulnerability) {
+	for l := range strings.Lines(text) {
+		names, rest, _ := strings.Cut(strings.TrimSuffix(l, "\n"), "\t")
+		list = append(list, decode(names, rest))
+	}
+	return list
+}
+
+// Merge keeps what was there, and replaces what is known better now.
+func TestMerge(t *testing.T) {
+	text, err := Encode([]api.FoundVulnerability{
+		{ID: "CVE-1", Aliases: []string{"GO-1"}, Package: "a", Version: "1"}, {ID: "CVE-1", Package: "a", Version: "2"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, cut := Merge(text, []api.FoundVulnerability{
+		{ID: "cve-1", Package: "a", Version: "2", Fixed: "3", Severity: "low"}, {ID: "CVE-2", Package: "b"},
+	})
+	want := "CVE-1\ta\t2\t3\tlow\nCVE-1,GO-1\ta\t1\t\t\nCVE-2\tb\t\t\t\n"
+	if text != want || cut {
+		t.Errorf("%q, want %q, truncated: %t", text, want, cut)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
@@ -32,6 +33,7 @@ type machine struct {
 	saveLock cancelableLock // held while a save is running or being settled, and while QEMU is started
 
 	startingUSB []hv.USBDevice // of a start in progress; the driver's mu guards it
+	starts      atomic.Int32   // calls of Start that run
 
 	deleteCtx       context.Context // ends with Delete, and with it a save
 	cancelForDelete context.CancelFunc

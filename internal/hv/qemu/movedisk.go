@@ -33,6 +33,9 @@ func (d *Driver) UseFile(ctx context.Context, id string, disk int) error {
 	return nil
 }
 
+// errStarting reports that QEMU is about to be started with the socket, for the first time or once more.
+var errStarting = errors.New("the VM is being started; retry when it runs")
+
 // useFile runs while no save changes the nodes.
 func (m *machine) useFile(ctx context.Context, disk int) error {
 	if err := m.saveLock.lock(ctx); err != nil {
@@ -42,16 +45,23 @@ func (m *machine) useFile(ctx context.Context, disk int) error {
 	m.mu.Lock()
 	r, spec := m.run, m.config.Spec
 	m.mu.Unlock()
+	isStarting := m.starts.Load() > 0
 	if disk < 0 || disk >= len(spec.Disks) {
 		return fmt.Errorf("it has %d disks", len(spec.Disks))
 	}
 	if spec.Disks[disk].Socket == "" {
 		return nil
 	}
+	if r == nil && isStarting {
+		return errStarting
+	}
 	if r != nil {
 		q, err := r.awaitMonitor(ctx)
 		if err == nil {
 			err = m.replaceBase(ctx, q, disk, spec.Disks[disk])
+		}
+		if errors.Is(err, errProcessGone) && isStarting {
+			return errStarting
 		}
 		if err != nil && !errors.Is(err, errProcessGone) {
 			return err

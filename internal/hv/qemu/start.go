@@ -30,6 +30,7 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 	if err != nil {
 		return hv.VM{}, fmt.Errorf("qemu: start VM %s: %w", spec.ID, err)
 	}
+	defer m.starts.Add(-1)
 	defer d.releaseUSBReservation(m)
 	timeout := spec.BootTimeout
 	if timeout == 0 {
@@ -79,6 +80,9 @@ func (d *Driver) acceptSpec(s hv.Spec) (hv.Spec, error) {
 		if disk.Format != "raw" && disk.Format != "qcow2" {
 			return s, hv.RefusedError("disk format %q: raw or qcow2", disk.Format)
 		}
+		if disk.Socket != "" && disk.Format != "raw" { // the guest would see the file instead of the disk in it
+			return s, hv.RefusedError("disk format %q behind a socket: only a raw disk can be served", disk.Format)
+		}
 	}
 	if err := d.acceptState(s); err != nil || d.isRunning(s.ID) {
 		return s, err // the files that a running VM was made from may be removed
@@ -101,10 +105,15 @@ func (m *machine) configureGuest(ctx context.Context, r *run) error {
 
 // ensureMachine returns the machine of a spec. A new one appears in the directory atomically, so that List
 // and Delete know it whatever happens next. Its USB devices are reserved for it until started is
-// called.
-func (d *Driver) ensureMachine(spec hv.Spec) (*machine, error) {
+// called. It counts as one more start.
+func (d *Driver) ensureMachine(spec hv.Spec) (m *machine, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	defer func() {
+		if err == nil {
+			m.starts.Add(1)
+		}
+	}()
 	m, known := d.machines[spec.ID]
 	if known {
 		if err := m.checkSameOrigin(spec); err != nil || m.currentRun() != nil {

@@ -426,3 +426,36 @@ func TestCanceledGuestAgentCall(t *testing.T) {
 		t.Errorf("one: %v", err)
 	}
 }
+
+// A file that is not a raw disk would reach the guest as it is.
+func TestOnlyRawDisksBehindSockets(t *testing.T) {
+	d := &Driver{machines: map[string]*machine{}}
+	for format, refused := range map[string]bool{"raw": false, "qcow2": true} {
+		s := hv.Spec{
+			ID: "vm", UUID: "6a6f7e8a-2f0e-4b07-9d5e-0f9f3f4b7a11", CPUs: 1, MemoryMB: 64,
+			Disks: []hv.Disk{{Path: "/disk", Format: format, Socket: "/socket", Bytes: 1 << 20}},
+		}
+		_, err := d.acceptSpec(s)
+		if got := err != nil && strings.Contains(err.Error(), "behind a socket"); got != refused {
+			t.Errorf("%s: %v", format, err)
+		}
+	}
+}
+
+// A move must not take the socket from a start that has not started QEMU yet.
+func TestMoveDuringStart(t *testing.T) {
+	d := &Driver{machines: map[string]*machine{}}
+	d.opts.Dir, d.stepHook, d.ctx = t.TempDir(), func(string) {}, t.Context()
+	spec := hv.Spec{ID: "vm", Disks: []hv.Disk{{Path: "/disk", Format: "raw", Socket: "/socket", Bytes: 1 << 20}}}
+	m, err := d.ensureMachine(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.UseFile(t.Context(), "vm", 0); !errors.Is(err, errStarting) || m.config.Spec.Disks[0].Socket == "" {
+		t.Errorf("before QEMU: %v, %+v", err, m.config.Spec.Disks)
+	}
+	m.starts.Add(-1) // the end of the start
+	if err := d.UseFile(t.Context(), "vm", 0); err != nil || m.config.Spec.Disks[0].Socket != "" {
+		t.Errorf("of a stopped VM: %v, %+v", err, m.config.Spec.Disks)
+	}
+}

@@ -27,6 +27,9 @@ import (
 
 const templateID = "11111111-2222-4333-8444-555555555555"
 
+// scannedID is a template of which scans are reported; the registry does not list it.
+const scannedID = "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032"
+
 // shelf is a registry with one template.
 type shelf struct{}
 
@@ -35,6 +38,12 @@ func (shelf) ListTemplates(context.Context) ([]api.Template, error) {
 }
 
 func (shelf) TemplateDetail(_ context.Context, id string) (api.TemplateDetail, error) {
+	if id == scannedID {
+		return api.TemplateDetail{
+			Template: api.Template{ID: id},
+			Versions: []api.TemplateVersion{{Tag: "v1", ContentID: strings.Repeat("0", 64)}},
+		}, nil
+	}
 	if id != templateID {
 		return api.TemplateDetail{}, farm.NotFound()
 	}

@@ -45,6 +45,7 @@ GET /api/v1/node/scan list_nodes
 GET /api/v1/node/scans list_nodes
 PUT /api/v1/node/scan report_scan
 PUT /api/v1/vulnerability/version report_scan
+GET /api/v1/vulnerability/version report_scan
 GET /api/v1/vulnerability/affected list_vms
 GET /api/v1/maintenance get_config
 POST /api/v1/maintenance change_config

@@ -35,6 +35,7 @@ func (s *server) scanRoutes() []rest.Route {
 			Pattern: "PUT " + api.PathVersionFindings, Permission: "report_scan", OwnEvents: true, DecodesBody: true,
 			MaxBody: maxFindings, Handle: s.storeFindings,
 		},
+		{Pattern: "GET " + api.PathVersionFindings, Permission: "report_scan", Handle: s.reportedVersions},
 		{Pattern: "GET " + api.PathAffected, Permission: "list_vms", Handle: s.affected},
 	}
 }
@@ -245,6 +246,7 @@ type scanFields struct {
 const (
 	wantString   = "must be a string"
 	wantTime     = "must be a time such as 2026-01-31T12:00:00Z"
+	wantBool     = "must be true or false"
 	wantIntegers = "must be an object of integers"
 )
 
@@ -256,7 +258,7 @@ func (f *scanFields) readSummary(s *api.NodeScanSummary) {
 	f.readField("database", &s.Database, wantTime)
 	f.readField("last_scan", &s.LastScan, wantTime)
 	f.readField("scanned", &s.Scanned, wantTime)
-	f.readField("partial", &s.Partial, "must be true or false")
+	f.readField("partial", &s.Partial, wantBool)
 	f.requireField("counts", '{', wantIntegers)
 	f.readField("counts", &s.Counts, wantIntegers)
 	f.requireField("vulnerabilities", '[', "must be an array")

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/findings"
 	"github.com/buildyard/buildyard/internal/controller/vulntext"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -31,6 +32,9 @@ func (s *server) storeFindings(r *rest.Request) (any, error) {
 	f.readField("database", &v.Database, wantTime)
 	f.requireField("vulnerabilities", '[', "must be an array")
 	f.readField("vulnerabilities", &v.Vulnerabilities, "must be an array of vulnerabilities")
+	f.readField("partial", &v.Partial, wantBool)
+	f.readField("truncated", &v.Truncated, wantBool)
+	f.readField("removed", &v.Removed, wantBool)
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -42,6 +46,14 @@ func (s *server) storeFindings(r *rest.Request) (any, error) {
 		rest.AuditSubject(r.Request, "the scan of the version "+v.TemplateID+":"+v.Tag)
 	}
 	return nil, err
+}
+
+// reportedVersions lists the last reports about versions of templates that the caller sees.
+func (s *server) reportedVersions(r *rest.Request) (any, error) {
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return s.controller.Findings.Reported(s.visibilityOf(r).seesTemplate), nil
 }
 
 // affected returns what vulnerabilities affect, as far as the caller may see it.
@@ -60,15 +72,11 @@ func (s *server) affected(r *rest.Request) (any, error) {
 			"must have IDs such as CVE-2019-10744, of at most %d bytes with commas between them",
 			api.MaxVulnerabilityBytes)
 	}
-	out, seen := s.controller.Findings.Affected(ids), s.visibilityOf(r)
-	if rest.CallerOf(r.Context()).RequirePermission("registry_list") != nil {
-		out.Versions = []api.AffectedVersion{}
-	}
-	out.Versions = slices.DeleteFunc(out.Versions,
-		func(v api.AffectedVersion) bool { return !seen.seesTemplate(v.TemplateID) })
-	out.Nodes = slices.DeleteFunc(out.Nodes,
-		func(n api.AffectedNode) bool { return !seen.listsNodes || !seen.seesNode(n.NodeID) })
-	out.Instances = slices.DeleteFunc(out.Instances,
-		func(i api.AffectedInstance) bool { return !seen.seesTemplate(i.TemplateID) })
+	seen := s.visibilityOf(r)
+	out := s.controller.Findings.Affected(ids, findings.Scope{
+		ListsVersions: rest.CallerOf(r.Context()).RequirePermission("registry_list") == nil,
+		SeesTemplate:  seen.seesTemplate,
+		SeesNode:      func(id string) bool { return seen.listsNodes && seen.seesNode(id) },
+	})
 	return out, nil
 }

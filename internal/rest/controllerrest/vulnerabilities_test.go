@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -43,7 +45,7 @@ func counted(t *testing.T, a answer) string {
 // are refused by name.
 func TestAffectedOverTheWire(t *testing.T) {
 	c := newCloud(t)
-	node, template := c.memberNode("n").NodeID, "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032"
+	node, template := c.memberNode("n").NodeID, scannedID
 	find := func(id string) string {
 		t.Helper()
 		return counted(t, c.call("GET", api.PathAffected+"?id="+url.QueryEscape(id), ""))
@@ -71,6 +73,7 @@ func TestAffectedOverTheWire(t *testing.T) {
 	}
 	for body, field := range map[string]string{
 		findingsIn("x"):                    "template_id",
+		findingsIn(uuid.NewString()):       "Not found",
 		findingsIn(template, "CVE 1"):      "vulnerabilities",
 		`{"vulnerabilities":{}}`:           "vulnerabilities",
 		`{"vulnerabilities":[1]}`:          "vulnerabilities",
@@ -93,7 +96,7 @@ func TestWhoSeesWhatIsAffected(t *testing.T) {
 	m := newManaged(t)
 	as := func(who string) []string { return []string{"Authorization", m.sessions[who]} }
 	if a := m.call("PUT", api.PathVersionFindings,
-		findingsIn("c0847bc9-5d2d-4dbc-ba6a-240f7ff08032", "CVE-2026-1"), as("ann")...); a.Message != "Not found" {
+		findingsIn(scannedID, "CVE-2026-1"), as("ann")...); a.Message != "Not found" {
 		t.Errorf("of a template that ann does not see: %d %s", a.code, a.Message)
 	}
 	for _, node := range []string{m.hidden.NodeID, m.open.NodeID} {
@@ -102,10 +105,17 @@ func TestWhoSeesWhatIsAffected(t *testing.T) {
 		}
 	}
 	if a := m.call("PUT", api.PathVersionFindings,
-		findingsIn("c0847bc9-5d2d-4dbc-ba6a-240f7ff08032", "CVE-2026-1"), as("root")...); a.Status != "OK" {
+		findingsIn(scannedID, "CVE-2026-1"), as("root")...); a.Status != "OK" {
 		t.Fatalf("%d %s", a.code, a.Message)
 	}
 	const path = api.PathAffected + "?id=CVE-2026-1"
+	for who, want := range map[string]int{"root": 1, "ann": 0} {
+		var list []api.ReportedVersion
+		m.call("GET", api.PathVersionFindings, "", as(who)...).into(t, &list)
+		if len(list) != want {
+			t.Errorf("%s sees %d reports, want %d", who, len(list), want)
+		}
+	}
 	if got := counted(t, m.call("GET", path, "", as("root")...)); got != "1 2 0" {
 		t.Errorf("root: %s", got)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -15,10 +16,10 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// cachedFrames is how many decoded frames, of at most 1 MiB, are cached for all templates of a
+// cachedFrames is how many frames, of at most 1 MiB decoded and 1 MiB stored, are cached for all templates of a
 // storage: the directories and inodes of a file system are spread over many of them, and
 // neighboring data over several layers.
-const cachedFrames = 96
+const cachedFrames = 64
 
 // Storage is the directory of a registry, which may be running. Layers that several templates share
 // are opened and decoded once. It is safe for concurrent use.
@@ -60,14 +61,24 @@ type TemplateVersion struct {
 // LatestVersions returns the newest version of every template, in the order of their IDs, and the damage
 // found.
 func (s *Storage) LatestVersions() (tags []TemplateVersion, damaged []layout.DamagedTemplate, err error) {
+	return s.versions(1)
+}
+
+// Versions returns all versions of every template, in the order of their IDs, oldest first, and the damage found.
+func (s *Storage) Versions() (tags []TemplateVersion, damaged []layout.DamagedTemplate, err error) {
+	return s.versions(math.MaxInt)
+}
+
+// versions returns as many of the newest versions of every template.
+func (s *Storage) versions(newest int) (tags []TemplateVersion, damaged []layout.DamagedTemplate, err error) {
 	list, damaged, err := s.dir.Templates()
 	if err != nil {
 		return nil, nil, err
 	}
 	for i := range list {
 		t := &list[i]
-		if n := len(t.Versions); n > 0 {
-			v := &t.Versions[n-1]
+		for k := max(0, len(t.Versions)-newest); k < len(t.Versions); k++ {
+			v := &t.Versions[k]
 			tags = append(tags, TemplateVersion{ID: t.ID, Name: t.Name, Tag: v.Tag, ContentID: v.ContentID})
 		}
 	}

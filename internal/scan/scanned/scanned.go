@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/gob"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -30,8 +28,6 @@ const (
 	// maxEntryBytes limits an entry on the disk, maxDataBytes what it decompresses to.
 	maxEntryBytes = 64 << 20
 	maxDataBytes  = 512 << 20
-	// maxReportedBytes limits the file about what was reported to a service.
-	maxReportedBytes = 4 << 20
 
 	suffix = ".version"
 )
@@ -40,6 +36,7 @@ const (
 type Version struct {
 	TemplateID, Tag, ContentID string
 	Storage                    string // directory of the registry that it was read from
+	Partial                    bool   // not all of it was read
 	Packages                   []catalog.Package
 }
 
@@ -55,8 +52,13 @@ type Versions struct{ dir string }
 // Open returns the versions in a directory, which is created when the first one is saved.
 func Open(dir string) *Versions { return &Versions{dir} }
 
-// Save keeps a version, in place of an earlier scan of it.
+// Save keeps a version, in place of an earlier scan of it. One that was read in part does not replace a whole one.
 func (c *Versions) Save(v *Version) error {
+	if v.Partial {
+		if old, err := c.Load(v.Name()); err == nil && !old.Partial {
+			return nil
+		}
+	}
 	var plain bytes.Buffer
 	if err := gob.NewEncoder(&plain).Encode(v); err != nil {
 		return err
@@ -190,34 +192,4 @@ func (c *Versions) prune() error {
 		}
 	}
 	return nil
-}
-
-// Reported is what a service was sent about a version.
-type Reported struct {
-	Sum string    `json:"sum"` // of the vulnerabilities, in hex
-	At  time.Time `json:"at"`
-}
-
-func reportedName(service string) string {
-	sum := sha256.Sum256([]byte(service))
-	return "reported-" + hex.EncodeToString(sum[:8]) + ".json"
-}
-
-// LoadReported returns what a service was sent, by the names of versions. What cannot be read is sent again.
-func (c *Versions) LoadReported(service string) map[string]Reported {
-	list := map[string]Reported{}
-	raw, err := c.read(reportedName(service), maxReportedBytes)
-	if err != nil || json.Unmarshal(raw, &list) != nil || list == nil {
-		return map[string]Reported{}
-	}
-	return list
-}
-
-// SaveReported keeps what a service was sent.
-func (c *Versions) SaveReported(service string, list map[string]Reported) error {
-	raw, err := json.Marshal(list)
-	if err != nil {
-		return err
-	}
-	return c.write(reportedName(service), raw)
 }

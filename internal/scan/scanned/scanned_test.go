@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
-	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
@@ -49,6 +48,21 @@ func TestSave(t *testing.T) {
 	}
 }
 
+// A scan of a part does not replace one of the whole, and is replaced itself.
+func TestSavePartial(t *testing.T) {
+	c := Open(t.TempDir())
+	for _, step := range []struct{ partial, want bool }{{true, true}, {false, false}, {true, false}} {
+		v := version(1)
+		v.Partial = step.partial
+		if err := c.Save(v); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Load(v.Name()); err != nil || got.Partial != step.want {
+			t.Errorf("after a partial scan (%t): %+v %v", step.partial, got, err)
+		}
+	}
+}
+
 // An entry with a changed or missing byte, or of another version, is refused.
 func TestDamage(t *testing.T) {
 	c, v := Open(t.TempDir()), version(1)
@@ -81,26 +95,5 @@ func TestDamage(t *testing.T) {
 	}
 	if _, err := c.Load(other); err == nil {
 		t.Error("an entry of another version")
-	}
-}
-
-// What was reported is kept for each service.
-func TestReported(t *testing.T) {
-	c := Open(t.TempDir())
-	want := map[string]Reported{"a": {Sum: "s", At: time.Unix(1, 0).UTC()}}
-	if err := c.SaveReported("http://one", want); err != nil {
-		t.Fatal(err)
-	}
-	if got := c.LoadReported("http://one"); !reflect.DeepEqual(got, want) {
-		t.Errorf("%v", got)
-	}
-	if got := c.LoadReported("http://two"); len(got) != 0 {
-		t.Errorf("another service: %v", got)
-	}
-	if err := os.WriteFile(filepath.Join(c.dir, reportedName("http://one")), []byte("null"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := c.LoadReported("http://one"); got == nil || len(got) != 0 {
-		t.Errorf("damaged: %v", got)
 	}
 }

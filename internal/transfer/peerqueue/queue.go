@@ -11,9 +11,10 @@ import (
 const (
 	// peerPoll is how often a connection without work looks whether a peer has got something.
 	peerPoll = 50 * time.Millisecond
-	// peerPatience is how long a pull without anything to fetch waits for other nodes to get their parts from the
-	// registry.
+	// peerPatience is how long a pull without parts of its own waits while nothing comes from other nodes.
 	peerPatience = time.Second
+	// ownerPatience is how long it waits for parts that other nodes own while something comes from them.
+	ownerPatience = 10 * time.Second
 	// surveyedSpans is how many spans a survey looks at: 4 GB of a disk.
 	surveyedSpans = 1024
 	// maxBusyTries is how many spans a connection looks at whose peers may all be busy.
@@ -38,7 +39,8 @@ type Options[S any] struct {
 }
 
 // Queue hands out the missing spans of a pull with peers. A span comes from a peer that has it. Otherwise the node
-// that owns it fetches it from the registry, and the others wait for that node.
+// that owns it fetches it from the registry, and the others wait for that node, but not longer than peerPatience while
+// nothing comes from peers, nor than ownerPatience otherwise.
 //
 // Where spans are is found out by surveys of some of them, which are so rare that they cost little however many there
 // are. Before a span is handed out, it is looked at again.
@@ -49,8 +51,10 @@ type Queue[S any] struct {
 	atPeers  []S        // that peers had when they were looked at, in the order in which they are handed out
 	own      []S        // that this node has to fetch from the registry
 	waiting  []S        // the others
+	overdue  []S        // that peers did not send for too long: they come from the registry
 	running  int        // handed out to be read from peers: they may come back
-	found    time.Time  // when there was something to do for the last time
+	owned    time.Time  // when a span that this node owns was handed out for the last time
+	read     time.Time  // when that, or a read from a peer, succeeded for the last time
 	surveyed time.Time  // when the last survey ended
 }
 
@@ -61,7 +65,8 @@ func New[S any](spans []S, o Options[S]) *Queue[S] {
 		begin := rand.IntN(len(spans)) //nolint:gosec // not a secret: it spreads nodes
 		spans = slices.Concat(spans[begin:], spans[:begin])
 	}
-	return &Queue[S]{opts: o, waiting: spans, found: time.Now()}
+	now := time.Now()
+	return &Queue[S]{opts: o, waiting: spans, owned: now, read: now}
 }
 
 // Source is where a span is to be fetched.
@@ -102,22 +107,52 @@ func (q *Queue[S]) take(preferRegistry bool) (s S, from Source, left bool) {
 		if !ok && i == 0 && q.surveyLocked() {
 			s, ok = q.popLocked(from)
 		}
+		if ok && from == Registry {
+			q.owned = time.Now()
+			q.read = q.owned
+		}
+		if !ok && i == 0 && preferRegistry {
+			s, ok = q.popOverdueLocked()
+		}
 		if ok {
-			q.found = time.Now()
 			return s, from, true
 		}
 	}
-	if preferRegistry && time.Since(q.found) > peerPatience {
-		for _, list := range []*[]S{&q.waiting, &q.atPeers} {
-			if n := len(*list); n > 0 {
-				i := rand.IntN(n) //nolint:gosec // not a secret: it spreads nodes
-				s, (*list)[i] = (*list)[i], (*list)[n-1]
-				*list = (*list)[:n-1]
-				return s, Registry, true
+	return s, Nowhere, len(q.atPeers)+len(q.own)+len(q.waiting)+len(q.overdue)+q.running > 0
+}
+
+// popOverdueLocked takes a span that was to come from another node, if that takes too long: any span when no read
+// succeeds, otherwise one that no peer has yet.
+func (q *Queue[S]) popOverdueLocked() (s S, ok bool) {
+	if time.Since(q.read) > peerPatience {
+		for _, list := range []*[]S{&q.overdue, &q.waiting, &q.atPeers} {
+			if len(*list) > 0 {
+				return removeAt(list, rand.IntN(len(*list))), true //nolint:gosec // not a secret: it spreads nodes
 			}
 		}
 	}
-	return s, Nowhere, len(q.atPeers)+len(q.own)+len(q.waiting)+q.running > 0
+	if len(q.overdue) > 0 {
+		return removeAt(&q.overdue, len(q.overdue)-1), true
+	}
+	if time.Since(q.owned) <= ownerPatience {
+		return s, false
+	}
+	for range min(maxBusyTries, len(q.waiting)) {
+		i := rand.IntN(len(q.waiting)) //nolint:gosec // not a secret: it spreads nodes
+		if q.sourceOf(q.waiting[i]) == Nowhere {
+			return removeAt(&q.waiting, i), true
+		}
+	}
+	return s, false
+}
+
+// removeAt removes an element of a list, whose order changes.
+func removeAt[S any](list *[]S, i int) S {
+	last := len(*list) - 1
+	s := (*list)[i]
+	(*list)[i] = (*list)[last]
+	*list = (*list)[:last]
+	return s
 }
 
 // popLocked takes a span that is to be fetched from a source now. Those that are elsewhere by now go to the end
@@ -194,7 +229,12 @@ func (q *Queue[S]) Done(s S, read bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.running--
-	if !read {
+	switch {
+	case read:
+		q.read = time.Now()
+	case time.Since(q.read) > peerPatience:
+		q.overdue = append(q.overdue, s)
+	default:
 		q.waiting = append(q.waiting, s)
 	}
 }

@@ -135,6 +135,76 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
+// TestRefusals: a pull ends although the peer that has all, or that owns all, refuses each read at any pace.
+func TestRefusals(t *testing.T) {
+	for _, find := range []Availability{AtPeer, AtPeerSoon} {
+		for _, pace := range []time.Duration{0, 100 * time.Millisecond, 2900 * time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				const count = 100
+				peers := &fakePeers{
+					find: func(int) Availability { return find }, owns: func(int) bool { return false },
+				}
+				q, begun := peers.newQueue(count), time.Now()
+				var work sync.WaitGroup
+				for n := range registryConnections + peerConnections {
+					work.Go(func() {
+						for time.Since(begun) < time.Hour {
+							s, from, ok, err := q.Next(t.Context(), n < registryConnections)
+							if err != nil || !ok {
+								return
+							}
+							time.Sleep(time.Millisecond + pace)
+							if from == Peer {
+								q.Done(s, false)
+							}
+						}
+					})
+				}
+				work.Wait()
+				if took, limit := time.Since(begun), peerPatience+(count+10)*(pace+peerPoll); took > limit {
+					t.Errorf("%v, refusals after %v: it took %v", find, pace, took)
+				}
+			})
+		}
+	}
+}
+
+// TestSlowOwner: a node whose parts come slowly holds a pull to its pace for a limited time only.
+func TestSlowOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		peers := &fakePeers{
+			find: func(span int) Availability { // a span each 500 ms
+				if time.Since(begun) > time.Duration(span)*500*time.Millisecond {
+					return AtPeer
+				}
+				return AtNoPeer
+			},
+			owns: func(int) bool { return false },
+		}
+		q := peers.newQueue(1000)
+		var work sync.WaitGroup
+		for n := range registryConnections + peerConnections {
+			work.Go(func() {
+				for {
+					s, from, ok, err := q.Next(t.Context(), n < registryConnections)
+					if err != nil || !ok {
+						return
+					}
+					time.Sleep(time.Millisecond)
+					if from == Peer {
+						q.Done(s, true)
+					}
+				}
+			})
+		}
+		work.Wait()
+		if took := time.Since(begun); took > 2*ownerPatience {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 // BenchmarkQueue hands out the spans of 60,000 frames that no peer has: those that this node owns, one of 8.
 func BenchmarkQueue(b *testing.B) {
 	units := make([][]byte, 8)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 
@@ -77,21 +76,9 @@ const copied = 1 << 63
 
 // pushLarge pushes the guest with a second disk.
 func (s *stage) pushLarge(ctx context.Context, second string) (string, error) {
-	client, err := transfer.New(transfer.Options{BaseURL: s.cloud.Registry})
-	if err != nil {
-		return "", err
-	}
-	defer client.Close()
-	pushed, err := client.Push(ctx, transfer.PushOptions{
-		Request: api.PushRequest{Name: "debian-60", Tag: "v1", Config: []byte(`{"ram":"1G","cpu":{"cores":1},` +
-			`"hard_drives":[{"file":"system.raw","format":"raw"},{"file":"data.raw","format":"raw"}]}`)},
-		Files: []transfer.PushFile{
-			{Name: "system.raw", Path: s.guest, Kind: api.FileDisk, Format: "raw"},
-			{Name: "data.raw", Disk: &diskfile.Disk{Path: second, Format: "qcow2"}, Kind: api.FileDisk},
-		},
-	})
-	if err != nil {
-		return "", fmt.Errorf("push the large template: %w", err)
-	}
-	return pushed.ID, nil
+	const config = `{"ram":"1G","cpu":{"cores":1},` +
+		`"hard_drives":[{"file":"system.raw","format":"raw"},{"file":"data.raw","format":"raw"}]}`
+	return s.push(ctx, "debian-60", config,
+		transfer.PushFile{Name: "system.raw", Path: s.guest, Kind: api.FileDisk, Format: "raw"},
+		transfer.PushFile{Name: "data.raw", Disk: &diskfile.Disk{Path: second, Format: "qcow2"}, Kind: api.FileDisk})
 }

@@ -33,7 +33,7 @@ func main() {
 
 // Bounds of a run.
 const (
-	limit      = 100 * time.Minute
+	limit      = 2 * time.Hour
 	diskBytes  = 20 << 30  // that a run needs
 	shownBytes = 300 << 30 // of the file system of the cloud, a sparse file: registry and nodes book space for 60 GB
 )
@@ -41,20 +41,34 @@ const (
 // bench is one run.
 type bench struct {
 	*runner.Run
-	starts int
-	disk   string // directory of the cloud, on a file system that a template of 60 GB fits into
-	guest  string // disk of the guest
-	key    string // file of the key of its root
+	starts   int    // of each kind, and distributions
+	machines int    // that were added to the network
+	disk     string // directory of the cloud, on a file system that a template of 60 GB fits into
+	guest    string // disk of the guest
+	key      string // file of the key of its root
 
 	local  []time.Duration // warm starts
 	remote []time.Duration // starts without template and trace, at the full rate
 	slow   []time.Duration // starts with a trace, at the slow rate
 	set    []int64         // stored bytes of the frames that each boot has read
+
+	distributions []round // to one node and to many
+	claims        []claim
 }
+
+// report is the report in JSON.
+type report struct {
+	*row.Report
+	Distributions []round `json:"distributions,omitempty"`
+	Claims        []claim `json:"claims,omitempty"`
+}
+
+// JSON returns the report.
+func (b *bench) JSON() any { return report{b.Report, b.distributions, b.claims} }
 
 // Flags adds the number of starts.
 func (b *bench) Flags(flags *flag.FlagSet) {
-	flags.IntVar(&b.starts, "starts", 3, "starts of each kind")
+	flags.IntVar(&b.starts, "starts", 3, "starts of each kind, and distributions")
 }
 
 // Rows returns the table.
@@ -84,7 +98,7 @@ func enough(dir string) error {
 	return nil
 }
 
-// Measure measures every part on one cloud.
+// Measure measures the parts, each on a separate cloud.
 func (b *bench) Measure(ctx context.Context) (err error) {
 	if err := enough(b.Dir); err != nil {
 		return err
@@ -95,6 +109,23 @@ func (b *bench) Measure(ctx context.Context) (err error) {
 	if err := b.Build(ctx); err != nil {
 		return err
 	}
+	unmount, err := b.mount(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unmount()) }()
+	ctx, cancel := runner.Limit(ctx, limit)
+	defer cancel()
+	b.MeasureParts(ctx,
+		runner.Part{Rows: startRows, Do: b.onDebian, Partial: true},
+		runner.Part{Rows: manyRows, Do: b.many, Partial: true},
+		runner.Part{Rows: poolRows, Do: b.pool, Partial: true},
+	)
+	return nil
+}
+
+// onDebian measures the starts of the guest, on one cloud.
+func (b *bench) onDebian(ctx context.Context) (err error) {
 	b.guest = filepath.Join(b.Dir, "debian.raw")
 	script := filepath.Join(b.Programs.Root(), "test", "bench", "distribution", "guest.sh")
 	if _, err := rig.Output(ctx, "", "bash", script, b.guest); err != nil {
@@ -105,18 +136,17 @@ func (b *bench) Measure(ctx context.Context) (err error) {
 	}
 	b.key = b.guest + ".key"
 	b.Say("built the guest")
-	unmount, err := b.mount(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, unmount()) }()
-	ctx, cancel := runner.Limit(ctx, limit)
-	defer cancel()
-	s, err := openStage(ctx, b)
+	s, err := openStage(ctx, b, "starts", nil)
 	if s != nil {
 		defer func() { err = errors.Join(err, s.close(ctx)) }()
 	}
 	if err != nil {
+		return err
+	}
+	if err := s.pushDebian(ctx); err != nil {
+		return err
+	}
+	if err := s.join(ctx, lazily("a")); err != nil {
 		return err
 	}
 	part := func(do func(context.Context, *stage) error, rows ...string) runner.Part {

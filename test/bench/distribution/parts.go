@@ -11,7 +11,6 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/lazyfill"
-	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // untraced starts the guest on a node without it. Only this node sends traces, so that no two agree.
@@ -99,7 +98,7 @@ func (b *bench) fill(ctx context.Context, s *stage) error {
 	if err := s.discard(ctx, s.template); err != nil {
 		return err
 	}
-	pulled, err := s.distribute(ctx, s.nodes[0], s.template)
+	pulled, err := s.distribute(ctx, s.template, s.nodes[0])
 	if err != nil {
 		return err
 	}
@@ -148,7 +147,7 @@ func (b *bench) fill(ctx context.Context, s *stage) error {
 
 // warm starts the guest on a node that has all of it, where fill has left it; else it pulls it first.
 func (b *bench) warm(ctx context.Context, s *stage) error {
-	if _, err := s.distribute(ctx, s.nodes[0], s.template); err != nil {
+	if _, err := s.distribute(ctx, s.template, s.nodes[0]); err != nil {
 		return err
 	}
 	if _, err := s.once(ctx, s.template); err != nil { // it reads the files into the page cache
@@ -176,7 +175,7 @@ func (b *bench) agree(ctx context.Context, s *stage) error {
 	if _, err := s.once(ctx, s.template); err != nil { // the first node
 		return err
 	}
-	if err := s.join(ctx, "b"); err != nil {
+	if err := s.join(ctx, lazily("b")); err != nil {
 		return err
 	}
 	if err := s.drain(ctx, s.nodes[0], true); err != nil {
@@ -211,12 +210,7 @@ func (b *bench) agree(ctx context.Context, s *stage) error {
 
 // trace returns how many frames of the guest's disk two traces name.
 func (s *stage) trace(ctx context.Context) (int, error) {
-	client, err := transfer.New(transfer.Options{BaseURL: s.cloud.Registry})
-	if err != nil {
-		return 0, err
-	}
-	defer client.Close()
-	m, err := client.PeekManifest(ctx, transfer.VersionRef{ID: s.template, Tag: "v1"})
+	m, err := s.manifest(ctx, s.template)
 	if err != nil {
 		return 0, err
 	}

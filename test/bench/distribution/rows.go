@@ -1,6 +1,11 @@
 package main
 
-import "github.com/buildyard/buildyard/test/bench/row"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/buildyard/buildyard/test/bench/row"
+)
 
 // The rows, by what they promise.
 const (
@@ -12,6 +17,23 @@ const (
 	rowFill     = "fill"
 	rowDisk     = "disk"
 	rowKill     = "kill"
+
+	rowManyBytes     = "nodes-bytes"
+	rowManyTime      = "nodes-time"
+	rowManyBytesSlow = "nodes-bytes-slow"
+	rowManyTimeSlow  = "nodes-time-slow"
+
+	rowPoolP50 = "pool-p50"
+	rowPoolP99 = "pool-p99"
+)
+
+// The rows that are measured on one cloud each.
+var (
+	startRows = []string{
+		rowTraced, rowUntraced, rowSlow, rowFetched, rowLarge, rowFill, rowDisk, rowKill,
+	}
+	manyRows = []string{rowManyBytes, rowManyTime, rowManyBytesSlow, rowManyTimeSlow}
+	poolRows = []string{rowPoolP50, rowPoolP99}
 )
 
 // The rates of links, in bytes a second: 1 Gbit/s and 100 Mbit/s.
@@ -53,6 +75,47 @@ func rows(starts int) []row.Row {
 		if list[i].Name == rowFill {
 			list[i].Need = 1
 		}
+	}
+	return slices.Concat(list, rowsOfMany(starts), rowsOfPool())
+}
+
+// rowsOfMany are the rows about a version that many nodes take at the same time.
+func rowsOfMany(rounds int) (list []row.Row) {
+	for _, at := range []struct {
+		bytes, time, rate string
+		need              int
+	}{
+		{rowManyBytes, rowManyTime, "125 MB/s", rounds},
+		{rowManyBytesSlow, rowManyTimeSlow, "12.5 MB/s", slowRounds},
+	} {
+		how := fmt.Sprintf("a new version of %d MiB of noise; the links of the nodes and of controller with registry "+
+			"have %s in both directions; nodes read from each other; their data is in memory", manySize>>20, at.rate)
+		list = append(list,
+			row.Row{
+				Name: at.bytes, What: fmt.Sprintf("bytes sent while %d nodes take a version at %s / one copy",
+					manyNodes, at.rate),
+				Unit: "x", Target: 1.3, Digits: 2, Need: at.need,
+				How: how + "; all that controller and registry send, with headers, by the layer's stored bytes",
+			},
+			row.Row{
+				Name: at.time, What: fmt.Sprintf("time until %d nodes have it / a pull of one node alone", manyNodes),
+				Unit: "x", Target: 1.5, Digits: 2, Need: at.need,
+				How: how + "; from POST sent until all have it; the divisor is the median of pulls of one node alone",
+			})
+	}
+	return list
+}
+
+// rowsOfPool are the rows about starts that claim a standby.
+func rowsOfPool() (list []row.Row) {
+	for _, r := range []row.Row{
+		{Name: rowPoolP50, What: "claim of a standby -> first command in its guest, median", Target: 80, Quantile: 0.5},
+		{Name: rowPoolP99, What: "the same, of 99 %", Target: 200, Quantile: 0.99},
+	} {
+		r.Unit, r.Need = "ms", claims
+		r.How = fmt.Sprintf("from POST sent until the first command of the startup script has connected to the "+
+			"benchmark; %d claims one by one of %d ready standbys, while no other boots", claims, standbys)
+		list = append(list, r)
 	}
 	return list
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/transfer"
 	"github.com/buildyard/buildyard/test/bench/runner"
 	"github.com/buildyard/buildyard/test/netns"
 	"github.com/buildyard/buildyard/test/rig"
@@ -27,13 +28,15 @@ const (
 	glance     = 200 * time.Millisecond
 )
 
-// stage is the cloud of a run, with its nodes.
+// stage is a cloud of a run, with its nodes.
 type stage struct {
 	*bench
+	dir      string // of everything that its programs write
 	cloud    *rig.Cloud
 	client   rig.Client
 	nodes    []*node
-	template string // the guest
+	mounts   []string // below dir
+	template string   // that is started or distributed
 }
 
 // node is a machine that runs VMs.
@@ -44,58 +47,97 @@ type node struct {
 	id  string
 }
 
-// openStage starts the cloud and its first node, and pushes the guest. A returned stage must be closed, also after an
+// openStage starts a cloud with settings below a directory of the run. A returned stage must be closed, also after an
 // error.
-func openStage(ctx context.Context, b *bench) (*stage, error) {
-	cloud, err := rig.NewCloudAt(ctx, b.Programs, b.disk, netns.HubAddress)
+func openStage(ctx context.Context, b *bench, name string, settings map[string]string) (*stage, error) {
+	dir := filepath.Join(b.disk, name)
+	if err := rig.MakeDir(dir); err != nil {
+		return nil, err
+	}
+	cloud, err := rig.NewCloudAt(ctx, b.Programs, dir, netns.HubAddress)
 	if err != nil {
 		return nil, err
 	}
-	s := &stage{bench: b, cloud: cloud, client: rig.NewClient(cloud.Controller)}
+	cloud.Set(settings)
+	s := &stage{bench: b, dir: dir, cloud: cloud, client: rig.NewClient(cloud.Controller)}
 	if err := cloud.Start(); err != nil {
 		return s, err
 	}
-	if err := cloud.Await(ctx); err != nil {
-		return s, err
-	}
-	s.template, err = cloud.Push(ctx, "debian", "import", b.guest, "--format", "raw", "--name", "debian", "--cpu", "1",
-		"--ram", "1G", "--port", "ssh")
-	if err != nil {
-		return s, err
-	}
-	b.Say("pushed the guest")
-	return s, s.join(ctx, "a")
+	return s, cloud.Await(ctx)
 }
 
+// pushDebian pushes the guest of the starts.
+func (s *stage) pushDebian(ctx context.Context) (err error) {
+	s.template, err = s.cloud.Push(ctx, "debian", "import", s.guest, "--format", "raw", "--name", "debian",
+		"--cpu", "1", "--ram", "1G", "--port", "ssh")
+	if err == nil {
+		s.Say("pushed the guest")
+	}
+	return err
+}
+
+// push pushes files as tag v1 of a template.
+func (s *stage) push(ctx context.Context, name, config string, files ...transfer.PushFile) (string, error) {
+	client, err := transfer.New(transfer.Options{BaseURL: s.cloud.Registry})
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	pushed, err := client.Push(ctx, transfer.PushOptions{
+		Request: api.PushRequest{Name: name, Tag: "v1", Config: []byte(config)}, Files: files,
+	})
+	if err != nil {
+		return "", fmt.Errorf("push template %s: %w", name, err)
+	}
+	return pushed.ID, nil
+}
+
+// manifest returns what a node reads first of a template.
+func (s *stage) manifest(ctx context.Context, template string) (m api.PullManifest, err error) {
+	client, err := transfer.New(transfer.Options{BaseURL: s.cloud.Registry})
+	if err != nil {
+		return m, err
+	}
+	defer client.Close()
+	return client.PeekManifest(ctx, transfer.VersionRef{ID: template, Tag: "v1"})
+}
+
+// firstHost is the last part of the first machine's address.
+const firstHost = 10
+
 // join adds a node with a limited link, and waits until it is Active.
-func (s *stage) join(ctx context.Context, name string) error {
-	m, err := netns.Add(ctx, name, 10+len(s.nodes))
+func (s *stage) join(ctx context.Context, o rig.NodeOptions) error {
+	m, err := netns.Add(ctx, o.Name, firstHost+s.machines)
 	if err != nil {
 		return err
 	}
+	s.machines++
 	if err := m.Limit(ctx, fullRate); err != nil {
 		return err
 	}
-	p, err := s.cloud.Join(ctx, rig.NodeOptions{
-		Name: name, Capacity: 1, Driver: "qemu", Host: m.Address, Launcher: m.Launcher(),
-		Args: []string{"--lazy-pull", "on"},
-	})
-	n := &node{Machine: m, Process: p, dir: filepath.Join(s.disk, name)}
+	o.Host, o.Launcher = m.Address, m.Launcher()
+	p, err := s.cloud.Join(ctx, o)
+	n := &node{Machine: m, Process: p, dir: filepath.Join(s.dir, o.Name)}
 	if p != nil {
 		s.nodes = append(s.nodes, n)
 	}
 	if err != nil {
 		return err
 	}
-	return s.await(ctx, rig.ReadyTime, glance, "node "+name, func() (bool, error) {
+	return s.await(ctx, rig.ReadyTime, glance, "node "+o.Name, func() (bool, error) {
 		all, err := s.listed(ctx)
 		for _, one := range all {
-			if one.NodeName == name && one.State == "Active" {
+			if one.NodeName == o.Name && one.State == "Active" {
 				n.id = one.NodeID
 			}
 		}
 		return n.id != "", err
 	})
+}
+
+// lazily are the options of a node that starts before a pull ends.
+func lazily(name string) rig.NodeOptions {
+	return rig.NodeOptions{Name: name, Capacity: 1, Driver: "qemu", Args: []string{"--lazy-pull", "on"}}
 }
 
 func (s *stage) listed(ctx context.Context) (nodes []api.Node, err error) {
@@ -104,15 +146,28 @@ func (s *stage) listed(ctx context.Context) (nodes []api.Node, err error) {
 
 // await polls until done returns true. It fails when a program has ended.
 func (s *stage) await(ctx context.Context, limit, every time.Duration, what string, done func() (bool, error)) error {
-	processes := []*rig.Process{s.cloud.Process}
+	return runner.Wait{What: what, Limit: limit, Every: every, Processes: s.processes()}.Await(ctx, done)
+}
+
+// processes returns the programs that must not end.
+func (s *stage) processes() []*rig.Process {
+	list := []*rig.Process{s.cloud.Process}
 	for _, n := range s.nodes {
-		processes = append(processes, n.Process)
+		list = append(list, n.Process)
 	}
-	return runner.Wait{What: what, Limit: limit, Every: every, Processes: processes}.Await(ctx, done)
+	return list
 }
 
 // version is a directory on a node: that of a version, without a suffix.
 func (s *stage) version(ctx context.Context, n *node, template string) (string, error) {
+	content, err := s.content(ctx, template)
+	return n.version(content), err
+}
+
+func (n *node) version(content string) string { return filepath.Join(n.dir, "templates", content) }
+
+// content returns the content ID of the only version of a template.
+func (s *stage) content(ctx context.Context, template string) (string, error) {
 	var info struct {
 		Versions []struct {
 			ContentID string `json:"content_id"`
@@ -126,7 +181,7 @@ func (s *stage) version(ctx context.Context, n *node, template string) (string, 
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(n.dir, "templates", info.Versions[0].ContentID), nil
+	return info.Versions[0].ContentID, nil
 }
 
 // discard removes a template from the nodes, also what a pull that ended early has left there.
@@ -158,25 +213,38 @@ func (s *stage) discard(ctx context.Context, template string) error {
 	})
 }
 
-// distribute has a node pull a template, and waits until it is there.
-func (s *stage) distribute(ctx context.Context, n *node, template string) (time.Duration, error) {
-	began := time.Now()
-	body := map[string]any{"template_id": template, "node_ids": []string{n.id}}
-	if err := s.client.Send(ctx, http.MethodPost, "/api/v1/registry/vm/distribute", body, nil); err != nil {
-		return 0, err
-	}
-	version, err := s.version(ctx, n, template)
+// distribute has nodes pull a template, and waits until it is on all of them.
+func (s *stage) distribute(ctx context.Context, template string, nodes ...*node) (time.Duration, error) {
+	content, err := s.content(ctx, template)
 	if err != nil {
 		return 0, err
 	}
+	ids := make([]string, 0, len(nodes))
+	for _, n := range nodes {
+		ids = append(ids, n.id)
+	}
+	began := time.Now()
+	body := map[string]any{"template_id": template, "node_ids": ids}
+	if err := s.client.Send(ctx, http.MethodPost, "/api/v1/registry/vm/distribute", body, nil); err != nil {
+		return 0, err
+	}
 	err = s.await(ctx, pullLimit, look, "a pull", func() (bool, error) {
-		_, err := os.Stat(version)
-		if errors.Is(err, os.ErrNotExist) {
-			return false, nil
+		for _, n := range nodes {
+			_, err := os.Stat(n.version(content))
+			if err != nil {
+				return false, ignoreMissing(err)
+			}
 		}
-		return err == nil, err
+		return true, nil
 	})
 	return time.Since(began), err
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // drain keeps new instances from a node, or ends that.
@@ -192,12 +260,12 @@ func (s *stage) end(ctx context.Context, id string) error {
 		if err != nil && !errors.Is(err, rig.Refusal("Not found")) {
 			return false, err
 		}
-		left, err := rig.QEMUs(s.disk)
+		left, err := rig.QEMUs(s.dir)
 		return len(left) == 0, err
 	})
 }
 
-// close ends what runs. It has a separate time limit, since the run may have been ended.
+// close ends what runs, and frees the space. It has a separate time limit, since the run may have been ended.
 func (s *stage) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 	defer cancel()
@@ -214,11 +282,20 @@ func (s *stage) close(ctx context.Context) error {
 		errs = append(errs, endFills(n))
 	}
 	errs = append(errs, s.cloud.End())
-	left, err := rig.QEMUs(s.disk)
+	left, err := rig.QEMUs(s.dir)
 	errs = append(errs, err)
 	for _, q := range left {
-		_, err := q.Kill(s.disk)
+		_, err := q.Kill(s.dir)
 		errs = append(errs, err, fmt.Errorf("the QEMU of instance %s had to be killed", q.UUID))
+	}
+	for _, dir := range s.mounts {
+		_, err := rig.Output(ctx, "", "umount", "-l", dir)
+		errs = append(errs, err)
+	}
+	if !s.Keep {
+		errs = append(errs, os.RemoveAll(s.dir))
+		_, err := rig.Output(ctx, "", "fstrim", s.disk)
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
