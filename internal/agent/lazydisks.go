@@ -24,8 +24,8 @@ const (
 	moveTimeout  = 30 * time.Second
 	// maxBootWait is by how much waits for the registry extend the time limit of a boot.
 	maxBootWait = 10 * time.Minute
-	// maxRegistryWait is how long a read of a running VM waits for the registry before the VM is ended. QEMU waits about
-	// as long.
+	// maxRegistryWait is how long a read of a running VM waits for the registry before the VM is ended. QEMU waits
+	// about as long.
 	maxRegistryWait = time.Hour
 )
 
@@ -121,8 +121,8 @@ func isWaiting(s cache.LazyState, vm string) bool {
 	return false
 }
 
-// lazyLoss returns why a VM can no longer use a version that is being pulled; nil if it can. A VM that waits for nothing
-// can, also while its registry is away.
+// lazyLoss returns why a VM can no longer use a version that is being pulled; nil if it can. A VM that waits for
+// nothing can, also while its registry is away.
 func lazyLoss(s cache.LazyState, vm string) error {
 	if s.Phase == lazyfill.Failed {
 		return fmt.Errorf("the rest of the template cannot be pulled: %w", s.Failure())

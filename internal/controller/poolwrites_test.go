@@ -14,7 +14,6 @@ import (
 // TestPoolWritesInterrupted: a write of a pool whose commit is disturbed, and whose replica ends after it, is there as
 // a whole if it was acknowledged, else not at all. The key of a creation is stored together with its pool.
 func TestPoolWritesInterrupted(t *testing.T) {
-	ask := idempotency.Request{ID: "key", Digest: "digest"}
 	for fault, c := range map[string]struct {
 		plan    []storetest.Fault
 		written bool
@@ -28,7 +27,7 @@ func TestPoolWritesInterrupted(t *testing.T) {
 		for _, write := range []string{"create", "update", "delete"} {
 			t.Run(write+", "+fault, func(t *testing.T) {
 				inPair(t, func(t *testing.T, p *pair) {
-					e := p.ends[1]
+					e, ask := p.ends[1], idempotency.Request{ID: "key", Digest: "digest"}
 					create := func(ctx context.Context) (*farm.Pool, error) {
 						return e.Pools.Create(ctx, farm.Pool{Name: "warm", TemplateID: templateID},
 							func(p *farm.Pool) any { return p.ID })

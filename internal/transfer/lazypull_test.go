@@ -63,8 +63,8 @@ func readsAs(ctx context.Context, d *transfer.LazyDisk, want []byte, seed uint64
 	return nil
 }
 
-// TestLazyPull: a disk that is no raw one is here before a VM starts. While frames come, damaged and cut ones among them, each read returns what was pushed, and an ordinary
-// version remains.
+// TestLazyPull: a disk that is not raw is here before a VM starts. While frames come, damaged and cut ones among them,
+// each read returns what was pushed, and an ordinary version remains.
 func TestLazyPull(t *testing.T) {
 	s := serve(t, t.TempDir())
 	files := threeFiles(t)

@@ -314,7 +314,7 @@ func (c *Cache) Unpin(contentID, holder string) {
 	c.unpinLocked(contentID, holder)
 }
 
-// unpinLocked releases a pin. It is no use of the version.
+// unpinLocked releases a pin. It does not count as a use of the version.
 func (c *Cache) unpinLocked(contentID, holder string) {
 	delete(c.pins[contentID], holder)
 	if len(c.pins[contentID]) == 0 {

@@ -430,7 +430,7 @@ func (c *Cache) ServeDisks(ctx context.Context, contentID, vm, processFile strin
 	isCached := c.entries[contentID] != nil
 	c.mu.Unlock()
 	if !isCached && c.isEndingLazily(contentID) {
-		return nil, fmt.Errorf("open the disks of version %s: its pull has failed; it is pulled again at the next start",
+		return nil, fmt.Errorf("open the disks of version %s: its pull has failed; the next start pulls it again",
 			contentID)
 	}
 	if isCached || l == nil {

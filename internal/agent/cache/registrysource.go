@@ -146,8 +146,9 @@ func (r *Registry) SpaceNeed(ctx context.Context, ref Ref, have LocalContent) (S
 	return need, nil
 }
 
-// setLazy sets what a lazy pull would fetch, where one is possible: VMs of macOS cannot read a disk that is not here,
-// a process serves a disk as it is in its file, so that only raw ones can be served, and what is made from other versions is pulled as an overlay.
+// setLazy sets what a lazy pull would fetch, where one is possible: VMs of macOS cannot read a disk that is not here, a
+// process serves a disk as it is in its file, so that only raw ones can be served, and what is made from other versions
+// is pulled as an overlay.
 func (n *SpaceNeed) setLazy(m api.PullManifest) {
 	var config api.TemplateConfig
 	if json.Unmarshal(m.Config, &config) != nil || config.Apple != nil || len(n.ChainIDs) > 0 {

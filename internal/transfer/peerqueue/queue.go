@@ -11,7 +11,7 @@ import (
 const (
 	// peerPoll is how often a connection without work looks whether a peer has got something.
 	peerPoll = 50 * time.Millisecond
-	// peerPatience is how long a pull without parts of its own waits while nothing comes from other nodes.
+	// peerPatience is how long a pull that has no parts to fetch waits while nothing comes from other nodes.
 	peerPatience = time.Second
 	// ownerPatience is how long it waits for parts that other nodes own while something comes from them.
 	ownerPatience = 10 * time.Second
