@@ -3,6 +3,7 @@ package sched
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 )
@@ -62,8 +63,8 @@ func (x *Index) Exclusion(r Request, nodeID string) Filter {
 
 // FullFor returns, for pending requests that no node can take now, those of some nodes that lack nothing but free
 // capacity for them. Requests with equal constraints are compared with the nodes once. Requests without such a node
-// are left out, and those after the first limit results; 0: no limit.
-func (x *Index) FullFor(requests iter.Seq[string], nodes []string, limit int) (of [][]string) {
+// are left out.
+func (x *Index) FullFor(requests iter.Seq[string], nodes []string) (of [][]string) {
 	known := map[*requestGroup][]string{}
 	for id := range requests {
 		r := x.requests[id]
@@ -79,15 +80,72 @@ func (x *Index) FullFor(requests iter.Seq[string], nodes []string, limit int) (o
 		if len(full) > 0 {
 			of = append(of, full)
 		}
-		if limit > 0 && len(of) == limit {
-			break
-		}
 	}
 	return of
 }
 
-// maxFullGroups bounds the kinds of requests that one call of FullFor compares with the nodes.
+// maxFullGroups bounds the kinds of requests that one call of FullFor or Releases compares with the nodes.
 const maxFullGroups = 100
+
+// Releasable are VMs of a node that may end for a request: the IDs of their instances, in the order in which they do.
+// The first ones, as many as Ending says, end in any case.
+type Releasable struct {
+	IDs    []string
+	Ending int
+}
+
+// Releases returns, for pending requests that no node can take now, which VMs have to end: of the node where the
+// fewest have to that do not end already. Requests for which the end of all of them does not suffice on any node are
+// left out, and those after the first limit results.
+func (x *Index) Releases(requests iter.Seq[string], vms map[string]Releasable, limit int) (of [][]string) {
+	left, nodes := maps.Clone(vms), slices.Sorted(maps.Keys(vms))
+	known := map[*requestGroup][]string{}
+	for id := range requests {
+		r := x.requests[id]
+		if len(of) == limit {
+			break
+		}
+		if r == nil || r.queue == nil {
+			continue
+		}
+		p := r.requestGroup()
+		full, ok := known[p]
+		if !ok && len(known) < maxFullGroups {
+			full = x.fullFor(p, nodes)
+			known[p] = full
+		}
+		best, count := "", 0
+		for _, node := range full {
+			v := left[node]
+			n := x.countReleased(p, x.nodes[node], v.IDs)
+			if n > 0 && (best == "" || n-v.Ending < count-left[best].Ending) {
+				best, count = node, n
+			}
+		}
+		if best == "" {
+			continue
+		}
+		v := left[best]
+		of = append(of, v.IDs[min(v.Ending, count):count])
+		left[best] = Releasable{v.IDs[count:], max(0, v.Ending-count)} // of their capacity, this request has all
+	}
+	return of
+}
+
+// countReleased returns how many of the VMs, from the first one, have to end before a node has capacity for a request;
+// 0: the end of all of them does not suffice.
+func (x *Index) countReleased(p *requestGroup, n *node, ids []string) int {
+	rest := *n
+	for i, id := range ids {
+		if r := x.requests[id]; r != nil && r.nodeID == n.ID {
+			rest.usedLoad = rest.usedLoad.sub(r.load())
+			if rest.hasCapacityFor(p.constraints) {
+				return i + 1
+			}
+		}
+	}
+	return 0
+}
 
 func (x *Index) fullFor(p *requestGroup, nodes []string) (full []string) {
 	if p.hasCandidates() {

@@ -89,7 +89,7 @@ func (p *Placer) wantedNodes(drafts []draft) map[string]bool {
 	if len(at) == 0 {
 		return wanted
 	}
-	for _, full := range p.Crowded(slices.Collect(maps.Keys(at)), 0) {
+	for _, full := range p.crowded(slices.Collect(maps.Keys(at))) {
 		for _, node := range full {
 			wanted[node] = true
 		}
@@ -97,21 +97,35 @@ func (p *Placer) wantedNodes(drafts []draft) map[string]bool {
 	return wanted
 }
 
-// Crowded returns, for requests that wait and that no node can take now, those of some nodes which lack nothing but
-// free capacity for them: the oldest requests first, and at most limit of them; 0: no limit.
-func (p *Placer) Crowded(nodes []string, limit int) [][]string {
+// crowded returns, for requests that wait and that no node can take now, those of some nodes which lack nothing but
+// free capacity for them.
+func (p *Placer) crowded(nodes []string) [][]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.index.PendingCount() == 0 {
 		return nil
 	}
-	return p.index.FullFor(func(yield func(string) bool) {
-		for id := range p.db.Tables.Instances.Where(record.ByWaiting, record.AllCallers) {
-			if !yield(id) {
-				return
-			}
+	return p.index.FullFor(p.waiting, nodes)
+}
+
+// waiting yields the IDs of the requests that wait, the oldest first.
+func (p *Placer) waiting(yield func(string) bool) {
+	for id := range p.db.Tables.Instances.Where(record.ByWaiting, record.AllCallers) {
+		if !yield(id) {
+			return
 		}
-	}, nodes, limit)
+	}
+}
+
+// Releases returns which of the standbys, by node, have to end for requests that wait and that no node can take now:
+// the oldest requests first, and at most limit of them. See sched.Index.Releases.
+func (p *Placer) Releases(standbys map[string]sched.Releasable, limit int) [][]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.index.PendingCount() == 0 || len(standbys) == 0 {
+		return nil
+	}
+	return p.index.Releases(p.waiting, standbys, limit)
 }
 
 // Exclusion returns the filter by which an instance cannot take over a VM on a node: one of those by which it cannot be

@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -68,7 +69,7 @@ func (s *Pools) Lead(ctx context.Context, term *record.Term) {
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.sums = nil
+		s.states, s.sums = map[string]poolState{}, nil
 	}()
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
@@ -302,56 +303,38 @@ func (s *Pools) allStandbys() []*farm.Instance {
 	return list
 }
 
-// yield ends a standby for each request that lacks nothing but a slot which standbys use.
+// yield ends standbys for requests that lack nothing but capacity which standbys use: on one node, as few as suffice,
+// and none where they would not suffice. Those that still boot end first, then the oldest.
 func (s *Pools) yield(ctx context.Context, term *record.Term) {
-	byNode := map[string][]*farm.Instance{}
-	ending := map[string]int{} // node -> standbys that end
-	for _, inst := range s.allStandbys() {
+	list := s.allStandbys()
+	rank := func(i *farm.Instance) int {
 		switch {
-		case inst.NodeID == "" || inst.State == farm.Terminated:
-			continue
-		case inst.State == farm.Terminating:
-			ending[inst.NodeID]++
-		default:
-			byNode[inst.NodeID] = append(byNode[inst.NodeID], inst)
+		case i.State == farm.Terminating:
+			return 0
+		case !i.IsReady():
+			return 1
 		}
-	}
-	nodes := slices.Collect(maps.Keys(byNode))
-	for node := range ending {
-		if byNode[node] == nil {
-			nodes = append(nodes, node)
-		}
-	}
-	for _, full := range s.o.Placer.Crowded(nodes, crowdedLimit) {
-		if i := slices.IndexFunc(full, func(n string) bool { return ending[n] > 0 }); i >= 0 {
-			ending[full[i]]-- // the slot that is about to be free is for this request
-			continue
-		}
-		s.yieldOne(ctx, term, full, byNode)
-	}
-}
-
-// yieldOne ends the best standby on one of the nodes: one that still boots, else the oldest.
-func (s *Pools) yieldOne(
-	ctx context.Context, term *record.Term, nodes []string, byNode map[string][]*farm.Instance,
-) {
-	var list []*farm.Instance
-	for _, node := range nodes {
-		list = append(list, byNode[node]...)
+		return 2
 	}
 	slices.SortFunc(list, func(a, b *farm.Instance) int {
-		ready := func(i *farm.Instance) int {
-			if i.IsReady() {
-				return 1
-			}
-			return 0
-		}
-		return cmp.Or(cmp.Compare(ready(a), ready(b)), a.Created.Compare(b.Created))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
 	})
+	standbys, byNode := map[string]*farm.Instance{}, map[string]sched.Releasable{}
 	for _, inst := range list {
-		byNode[inst.NodeID] = slices.DeleteFunc(byNode[inst.NodeID], func(i *farm.Instance) bool { return i == inst })
-		if s.end(ctx, term, inst, func(t *farm.PoolStats) { t.Yielded++ }) {
-			return
+		if inst.NodeID == "" || inst.State == farm.Terminated {
+			continue
+		}
+		standbys[inst.ID] = inst
+		v := byNode[inst.NodeID]
+		v.IDs = append(v.IDs, inst.ID)
+		if inst.State == farm.Terminating {
+			v.Ending++
+		}
+		byNode[inst.NodeID] = v
+	}
+	for _, ids := range s.o.Placer.Releases(byNode, crowdedLimit) {
+		for _, id := range ids {
+			s.end(ctx, term, standbys[id], func(t *farm.PoolStats) { t.Yielded++ })
 		}
 	}
 }

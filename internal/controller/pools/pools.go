@@ -26,7 +26,7 @@ const settingPools = "pools"
 // Placer is the part of the placer that pools use.
 type Placer interface {
 	BootAhead(ctx context.Context, term *record.Term, standbys []*farm.Instance) (int, error)
-	Crowded(nodes []string, limit int) [][]string
+	Releases(standbys map[string]sched.Releasable, limit int) [][]string
 	Exclusion(inst *farm.Instance, node string) sched.Filter
 }
 
