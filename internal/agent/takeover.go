@@ -23,7 +23,7 @@ func (a *Agent) takeOver(ctx context.Context, in *instance, o api.Order) error {
 	a.outbox.add(in.id)
 	a.log.Info("a start took over the VM of a standby", "instance_id", in.id)
 	if next.snapshot().Phase == api.PhaseStarting {
-		context.AfterFunc(next.ending, in.cancelEnding)
+		context.AfterFunc(next.ending, in.cancelEnding) //nolint:contextcheck // the worker lives longer than the request
 	} else {
 		in.cancelEnding() // ends what its worker waits for
 	}
