@@ -206,7 +206,7 @@ func (a *Agent) lazyLoop(ctx context.Context) error {
 				if loss := lazyLoss(s, vm); s.IsComplete {
 					err = a.moveVM(ctx, s.ContentID, vm)
 				} else if loss != nil {
-					err = a.endLazyVM(ctx, s.ContentID, vm, loss)
+					err = a.endLazyVM(ctx, s, vm, loss)
 				}
 				if err != nil && ctx.Err() == nil {
 					a.log.Warn("a VM still reads from the process that pulled its template; retrying", "vm", vm,
@@ -238,14 +238,17 @@ func (a *Agent) moveVM(ctx context.Context, contentID, vm string) error {
 	return a.opts.LazyTemplates.ReleaseDisks(ctx, contentID, vm)
 }
 
-// endLazyVM ends a VM whose disks cannot be completed. One that starts is ended by its start.
-func (a *Agent) endLazyVM(ctx context.Context, contentID, vm string, loss error) error {
-	in := a.instance(vm)
-	if in != nil {
-		in.mu.Lock()
-		in.loss = loss
-		in.mu.Unlock()
-		if !waitsForVM(in.snapshot().Phase) {
+// endLazyVM ends a VM whose disks cannot be completed, and closes its disks. One that starts is ended by its start.
+// Where the pull has failed, the disks of a VM that is gone are closed as well: the next pull begins without them.
+func (a *Agent) endLazyVM(ctx context.Context, s cache.LazyState, vm string, loss error) error {
+	if in := a.instance(vm); in != nil {
+		phase := in.snapshot().Phase
+		if phase == api.PhaseStarting || waitsForVM(phase) {
+			in.mu.Lock()
+			in.loss = loss
+			in.mu.Unlock()
+		}
+		if phase == api.PhaseStarting || !waitsForVM(phase) && s.Phase != lazyfill.Failed {
 			return nil
 		}
 	}
@@ -254,7 +257,7 @@ func (a *Agent) endLazyVM(ctx context.Context, contentID, vm string, loss error)
 	if err := a.opts.Driver.Stop(ctx, vm, hv.StopForce); err != nil && !errors.Is(err, hv.ErrNotFound) {
 		return err
 	}
-	return a.opts.LazyTemplates.ReleaseDisks(ctx, contentID, vm)
+	return a.opts.LazyTemplates.ReleaseDisks(ctx, s.ContentID, vm)
 }
 
 // awaitFiles waits until a VM reads from the files of its version only: before, it cannot be saved.

@@ -22,9 +22,11 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/lazyfill"
 	"github.com/buildyard/buildyard/internal/diskfile"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -378,6 +380,54 @@ func TestAwaitFiles(t *testing.T) {
 		a := &Agent{opts: Options{LazyTemplates: pulls{list: c.list}}}
 		if err := a.awaitFiles(ctx, in); errors.Is(err, context.Canceled) != c.waits || err != nil && !c.waits {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// stopped is a driver whose VMs are gone.
+type stopped struct{ hv.Driver }
+
+func (stopped) Stop(context.Context, string, hv.StopMode) error { return hv.ErrNotFound }
+
+// closing is LazyTemplates that notes whose disks were closed.
+type closing struct {
+	LazyTemplates
+	vms map[string]bool
+}
+
+func (c closing) ReleaseDisks(_ context.Context, _, vm string) error {
+	c.vms[vm] = true
+	return nil
+}
+
+// TestEndLazyVM: the end of a failed pull does not wait for VMs that are gone, such as those of failed starts, and a
+// start that runs closes its disks itself.
+func TestEndLazyVM(t *testing.T) {
+	for _, c := range []struct {
+		phase      api.Phase
+		pull       lazyfill.Phase
+		want, loss bool
+	}{
+		{api.PhaseRunning, lazyfill.Failed, true, true},
+		{api.PhaseRunning, lazyfill.Serving, true, true},
+		{api.PhaseFailed, lazyfill.Failed, true, false},
+		{api.PhasePulling, lazyfill.Failed, true, false},
+		{api.PhasePulling, lazyfill.Serving, false, false},
+		{api.PhaseStarting, lazyfill.Failed, false, true},
+		{"", lazyfill.Failed, true, false}, // no instance
+	} {
+		closed := closing{vms: map[string]bool{}}
+		in := &instance{id: idA, state: journal.State{Phase: c.phase}}
+		a := &Agent{opts: Options{LazyTemplates: closed, Driver: stopped{}}, instances: map[string]*instance{idA: in}}
+		if c.phase == "" {
+			delete(a.instances, idA)
+		}
+		state := cache.LazyState{State: lazyfill.State{Phase: c.pull}}
+		if err := a.endLazyVM(t.Context(), state, idA, errors.New("lost")); err != nil {
+			t.Fatal(err)
+		}
+		if closed.vms[idA] != c.want || (in.loss != nil) != c.loss {
+			t.Errorf("%s, %s: closed %t, loss %v", c.phase, c.pull, closed.vms[idA], in.loss)
 		}
 	}
 }

@@ -42,8 +42,8 @@ func (x *Index) Explain(requestID string, now time.Time) []NodeReason {
 	return out
 }
 
-// Exclusion returns the first filter by which a node cannot take a request, regardless of what is free on it; "" for
-// none.
+// Exclusion returns the first filter by which a node cannot take a request, regardless of what is free on it or
+// reserved for another; "" for none.
 func (x *Index) Exclusion(r Request, nodeID string) Filter {
 	n := x.nodes[nodeID]
 	if n == nil {
@@ -54,12 +54,15 @@ func (x *Index) Exclusion(r Request, nodeID string) Filter {
 		p = &requestGroup{constraints: r.constraints(), distanceByGroup: x.groupDistances(r.GroupID)}
 	}
 	for _, f := range filterRules {
-		if f.name != FilterFull && f.name != FilterUSBBusy && f.excludes(p, n) {
+		if !capacityFilters[f.name] && f.excludes(p, n) {
 			return f.name
 		}
 	}
 	return ""
 }
+
+// capacityFilters are those that depend on what is free on a node.
+var capacityFilters = map[Filter]bool{FilterReserved: true, FilterFull: true, FilterUSBBusy: true}
 
 // FullFor returns, for pending requests that no node can take now, those of some nodes that lack nothing but free
 // capacity for them. Requests with equal constraints are compared with the nodes once. Requests without such a node
@@ -94,12 +97,24 @@ type Releasable struct {
 	Ending int
 }
 
+// releasing are the Releasable of a node that are left, and what it uses when those that end for requests have ended
+// and the requests are placed.
+type releasing struct {
+	Releasable
+	used Load
+}
+
 // Releases returns, for pending requests that no node can take now, which VMs have to end: of the node where the
 // fewest have to that do not end already. Requests for which the end of all of them does not suffice on any node are
 // left out, and those after the first limit results.
 func (x *Index) Releases(requests iter.Seq[string], vms map[string]Releasable, limit int) (of [][]string) {
-	left, nodes := maps.Clone(vms), slices.Sorted(maps.Keys(vms))
-	known := map[*requestGroup][]string{}
+	left, nodes := map[string]releasing{}, []string{}
+	for _, id := range slices.Sorted(maps.Keys(vms)) {
+		if n := x.nodes[id]; n != nil {
+			left[id], nodes = releasing{vms[id], n.usedLoad}, append(nodes, id)
+		}
+	}
+	known := map[*requestGroup][]string{} // nodes that lack nothing but capacity
 	for id := range requests {
 		r := x.requests[id]
 		if len(of) == limit {
@@ -114,37 +129,59 @@ func (x *Index) Releases(requests iter.Seq[string], vms map[string]Releasable, l
 			full = x.fullFor(p, nodes)
 			known[p] = full
 		}
-		best, count := "", 0
-		for _, node := range full {
-			v := left[node]
-			n := x.countReleased(p, x.nodes[node], v.IDs)
-			if n > 0 && (best == "" || n-v.Ending < count-left[best].Ending) {
-				best, count = node, n
+		best, ok := x.fewestReleased(p, full, left)
+		if !ok {
+			if known[p] != nil {
+				known[p] = nil // nor is there enough for the next one: what is left only shrinks
 			}
-		}
-		if best == "" {
 			continue
 		}
-		v := left[best]
-		of = append(of, v.IDs[min(v.Ending, count):count])
-		left[best] = Releasable{v.IDs[count:], max(0, v.Ending-count)} // of their capacity, this request has all
+		v := left[best.node]
+		of = append(of, v.IDs[min(v.Ending, best.count):best.count])
+		left[best.node] = releasing{
+			Releasable{v.IDs[best.count:], max(0, v.Ending-best.count)}, best.used.add(p.constraints.vmLoad()),
+		}
 	}
 	return of
 }
 
-// countReleased returns how many of the VMs, from the first one, have to end before a node has capacity for a request;
-// 0: the end of all of them does not suffice.
-func (x *Index) countReleased(p *requestGroup, n *node, ids []string) int {
-	rest := *n
-	for i, id := range ids {
-		if r := x.requests[id]; r != nil && r.nodeID == n.ID {
-			rest.usedLoad = rest.usedLoad.sub(r.load())
-			if rest.hasCapacityFor(p.constraints) {
-				return i + 1
-			}
+// release is how many VMs of a node, from the first one, end for a request, and what the node uses then.
+type release struct {
+	node  string
+	count int
+	used  Load
+}
+
+// fewestReleased returns where the fewest VMs have to end for a request that do not end already; false where the end of
+// all of them does not suffice on any of the nodes.
+func (x *Index) fewestReleased(p *requestGroup, nodes []string, left map[string]releasing) (best release, ok bool) {
+	fewest := 0
+	for _, id := range nodes {
+		v := left[id]
+		r, suffices := x.countReleased(p, id, v)
+		if ends := max(0, r.count-v.Ending); suffices && (!ok || ends < fewest) {
+			best, ok, fewest = r, true, ends
 		}
 	}
-	return 0
+	return best, ok
+}
+
+// countReleased returns how many of a node's VMs have to end before it has capacity for a request; false: the end of
+// all of them does not suffice.
+func (x *Index) countReleased(p *requestGroup, id string, v releasing) (release, bool) {
+	n := *x.nodes[id]
+	n.usedLoad = v.used
+	for count := 0; ; count++ {
+		if n.hasCapacityFor(p.constraints) {
+			return release{id, count, n.usedLoad}, true
+		}
+		if count == len(v.IDs) {
+			return release{}, false
+		}
+		if r := x.requests[v.IDs[count]]; r != nil && r.nodeID == id {
+			n.usedLoad = n.usedLoad.sub(r.load())
+		}
+	}
 }
 
 func (x *Index) fullFor(p *requestGroup, nodes []string) (full []string) {

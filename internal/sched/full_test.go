@@ -41,7 +41,10 @@ func TestReleases(t *testing.T) {
 		return func(n *Node) { n.CapacityMode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, vcpu, 1<<20 }
 	}
 	cpus := func(n int) func(r *Request) { return func(r *Request) { r.VCPU = n } }
-	x := indexOf([]Node{machine("a", 0, sized(8)), machine("b", 0, sized(8)), machine("c", 0, sized(4))}, nil)
+	x := indexOf([]Node{
+		machine("a", 0, sized(8)), machine("b", 0, sized(8)), machine("c", 0, sized(4)),
+		machine("d", 0, sized(8)),
+	}, nil)
 	for _, vm := range []struct {
 		id, node string
 		vcpu     int
@@ -53,6 +56,9 @@ func TestReleases(t *testing.T) {
 		{"b2", "b", 3},
 		{"b-job", "b", 2},
 		{"c1", "c", 4},
+		{"d1", "d", 2},
+		{"d2", "d", 2},
+		{"d-job", "d", 3},
 	} {
 		x.SetInstance(Instance{Request: ask(vm.id, 0, cpus(vm.vcpu)), NodeID: vm.node, UsesCapacity: true})
 	}
@@ -87,6 +93,13 @@ func TestReleases(t *testing.T) {
 			map[string]Releasable{"b": {IDs: []string{"b2", "b1"}, Ending: 1}, "c": {IDs: []string{"c1"}}},
 			9,
 			[][]string{{}, {"b1"}},
+		},
+		{
+			"what is free serves one request",
+			[]string{"wants-3", "wants-3"},
+			map[string]Releasable{"d": {IDs: []string{"d1", "d2"}}},
+			9,
+			[][]string{{"d1"}},
 		},
 		{
 			"a limit, and what is no longer there",

@@ -86,6 +86,7 @@ type peer struct {
 	known    bool      // holding is what the peer answered
 	notUntil time.Time // it is not used before
 	failures int       // of reads, in a row
+	failedAt time.Time // when the last of them ended
 	refusals int       // the same, while it was not paused
 	inFlight int
 }
@@ -353,28 +354,28 @@ func (s *Reader) Read(
 	defer s.mu.Unlock()
 	p.inFlight--
 	switch {
+	case wrong:
+		s.opts.Excluded.Note(time.Now(), p.source.NodeID)
+		s.opts.Logger.Warn("a peer sent wrong bytes of a version; it is not used for 10 minutes", "peer",
+			p.source.NodeID, "address", p.source.Address, "content", s.opts.ContentID, "error", err)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded): // a guest waits, and had no time for it
 		p.refuse()
 	case ctx.Err() != nil:
 	case err == nil && took() <= slowTime:
 		p.failures, p.refusals = 0, 0
-	case err == nil:
-		p.fail()
-	case wrong:
-		s.opts.Excluded.Note(time.Now(), p.source.NodeID)
-		s.opts.Logger.Warn("a peer sent wrong bytes of a version; it is not used for 10 minutes", "peer",
-			p.source.NodeID, "address", p.source.Address, "content", s.opts.ContentID, "error", err)
+	case err == nil: // right bytes do not exclude it, nor do slow ones end a series of failures
+		p.pause(failureTime)
 	case errors.Is(err, errBusy), errors.Is(err, transfer.ErrNotHere):
 		if errors.Is(err, transfer.ErrNotHere) {
 			p.known = false // until it answers what it has now
 		}
 		if took() > slowRefusal {
-			p.fail()
+			p.fail(begun)
 		} else {
 			p.refuse()
 		}
 	default:
-		p.fail()
+		p.fail(begun)
 		s.opts.Logger.Info("reading a version from a peer failed", "peer", p.source.NodeID, "address",
 			p.source.Address, "error", err)
 	}
@@ -390,9 +391,14 @@ func (p *peer) refuse() {
 	p.refusals = min(p.refusals+1, 8)
 }
 
-// fail pauses a peer that failed or was slow, for long when it does so again and again.
-func (p *peer) fail() {
+// fail pauses a peer that failed, or was slow to refuse, for long when it does so again and again. Reads that ran at
+// the same time count as one.
+func (p *peer) fail(begun time.Time) {
 	p.pause(failureTime)
+	if begun.Before(p.failedAt) {
+		return
+	}
+	p.failedAt = time.Now()
 	if p.failures++; p.failures >= maxFailures {
 		p.failures = 0
 		p.pause(ExclusionTime)

@@ -215,7 +215,8 @@ func (o *controllerOptions) sendAll(ctx context.Context, list []versionReport) (
 					n.sent++
 				case client.CodeOf(err) == client.ErrConflict:
 					n.newer++
-				case client.CodeOf(err) == client.ErrNotFound && r.Removed: // of a template that is gone as well
+				case client.CodeOf(err) == client.ErrNotFound && r.Removed: // of a template that is gone, or hidden
+					n.failed[r.name] = true
 				case sending.Err() != nil:
 					n.failed[r.name] = true
 				default:

@@ -63,13 +63,18 @@ func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 	if err != nil {
 		return err
 	}
-	if v.Removed {
-		if !f.used()[id] {
-			return f.remove(ctx, f.db.Store, id, rev)
-		}
-		next.Removed = next.Reported
+	if old != nil && next.Database.Before(old.Database) && !old.Database.After(next.Reported.Add(maxAhead)) {
+		return farm.Errorf(farm.CodeConflict, "Findings of a newer vulnerability database exist, of %s",
+			old.Database.Format(time.RFC3339))
 	}
-	if old == nil && !v.Removed {
+	switch gone, err := f.isGone(ctx, next, v.Removed); {
+	case err != nil:
+		return err
+	case gone && !f.used()[id]:
+		return f.remove(ctx, f.db.Store, id, rev)
+	case gone:
+		next.Removed = next.Reported
+	case old == nil:
 		if err := f.checkExists(ctx, next.TemplateID, next.ContentID); err != nil {
 			return err
 		}
@@ -77,10 +82,6 @@ func (f *Findings) Put(ctx context.Context, v api.VersionFindings) error {
 	before := ""
 	if old != nil {
 		before = old.Found
-		if next.Database.Before(old.Database) && !old.Database.After(next.Reported.Add(maxAhead)) {
-			return farm.Errorf(farm.CodeConflict, "Findings of a newer vulnerability database exist, of %s",
-				old.Database.Format(time.RFC3339))
-		}
 		if v.Partial {
 			var cut bool
 			next.Found, cut = vulntext.Merge(before, v.Vulnerabilities)
@@ -108,16 +109,33 @@ func (f *Findings) checkExists(ctx context.Context, template, content string) er
 	if _, ok := known.Version(content); ok || f.used()[key(template, content)] {
 		return nil
 	}
-	d, err := f.opts.Template(ctx, template)
-	switch {
-	case farm.CodeOf(err) == farm.CodeNotFound:
-		return err
-	case err != nil:
-		return farm.Unavailable(err, "The registry cannot be reached; try again")
-	case !slices.ContainsFunc(d.Versions, func(v api.TemplateVersion) bool { return v.ContentID == content }):
+	has, err := f.registryHas(ctx, template, content)
+	if err == nil && !has {
 		return farm.Invalid("content_id", "must be the content ID of a version of the template; scan it again")
 	}
-	return nil
+	return err
+}
+
+// isGone reports whether the registry lacks a version that a scanner reports as removed. The scanner may have looked at
+// an old copy of the registry's storage.
+func (f *Findings) isGone(ctx context.Context, v *record.VersionFindings, reported bool) (bool, error) {
+	if !reported {
+		return false, nil
+	}
+	has, err := f.registryHas(ctx, v.TemplateID, v.ContentID)
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return true, nil
+	}
+	return err == nil && !has, err
+}
+
+// registryHas reports whether a template has a version with a content; farm.CodeNotFound when it lacks the template.
+func (f *Findings) registryHas(ctx context.Context, template, content string) (bool, error) {
+	d, err := f.opts.Template(ctx, template)
+	if err != nil && farm.CodeOf(err) != farm.CodeNotFound {
+		err = farm.Unavailable(err, "The registry cannot be reached; try again")
+	}
+	return slices.ContainsFunc(d.Versions, func(v api.TemplateVersion) bool { return v.ContentID == content }), err
 }
 
 // checkLimits refuses a new record, or more bytes, above the limits of all.
