@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -311,5 +312,35 @@ func TestStandbyIsNoInstance(t *testing.T) {
 			t.Errorf("pool %+v", v)
 		}
 		c.wantSlots(a, 1)
+	})
+}
+
+// TestPoolsChangedTogether: a pool is created although another one is while it is checked, unless that has its name.
+func TestPoolsChangedTogether(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		for _, second := range []string{"two", "one"} {
+			var pools []farm.Pool
+			for _, name := range []string{"one", second} {
+				pools = append(pools, farm.Pool{
+					Name: name, TemplateID: templateID, GroupID: c.mustGroup(fmt.Sprint(second, len(pools)), nil).ID,
+				})
+			}
+			created := map[string]error{}
+			_, err := c.Pools.Create(t.Context(), pools[0], func(*farm.Pool) any {
+				if len(created) == 0 {
+					created[second] = nil
+					_, created[second] = c.Pools.Create(t.Context(), pools[1], func(*farm.Pool) any { return nil })
+				}
+				return nil
+			})
+			if created[second] != nil || farm.CodeOf(err) == farm.CodeConflict || (err == nil) != (second == "two") {
+				t.Errorf("with %s: %v, the other one: %v", second, err, created[second])
+			}
+			for _, p := range c.Pools.List() {
+				if err := c.Pools.Delete(t.Context(), p.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
 	})
 }

@@ -185,24 +185,27 @@ func (s *Pools) Delete(ctx context.Context, id string) error {
 		store.Delete(s.db.Tables.PoolStats, id, store.Any))
 }
 
-// change checks a pool as it will be and writes it; old is nil for a new one.
+// change checks a pool as it will be and writes it; old is nil for a new one. Other changes of the pools at the same
+// time make it check again.
 func (s *Pools) change(ctx context.Context, old, p *farm.Pool, changes func() ([]store.Change, error)) error {
-	if err := s.db.UpToDate(ctx); err != nil {
-		return farm.Unavailable(err, "The store cannot be reached; try again")
+	for range record.TxnAttempts {
+		_, rev, _ := s.db.Tables.Settings.Get(settingPools)
+		if err := s.db.UpToDate(ctx); err != nil { // else the record settingPools might be newer than the pools
+			return farm.Unavailable(err, "The store cannot be reached; try again")
+		}
+		if err := s.check(ctx, old, p); err != nil {
+			return err
+		}
+		list, err := changes()
+		if err != nil {
+			return err
+		}
+		list = append(list, store.Put(s.db.Tables.Settings, settingPools, &record.Setting{}, store.IfRev(rev)))
+		if err = s.db.Store.Commit(ctx, list...); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
 	}
-	_, rev, _ := s.db.Tables.Settings.Get(settingPools)
-	if err := s.check(ctx, old, p); err != nil {
-		return err
-	}
-	list, err := changes()
-	if err != nil {
-		return err
-	}
-	list = append(list, store.Put(s.db.Tables.Settings, settingPools, &record.Setting{}, store.IfRev(rev)))
-	if err = s.db.Store.Commit(ctx, list...); errors.Is(err, store.ErrConflict) {
-		return farm.Errorf(farm.CodeConflict, "Another request has changed the pools at the same time; try again")
-	}
-	return err
+	return farm.Errorf(farm.CodeConflict, "Another request has changed the pools at the same time; try again")
 }
 
 // check returns why a pool is not valid, and notes the name of its template. A version that does not change need not
