@@ -25,17 +25,21 @@ func TestAffected(t *testing.T) {
 		Vulnerabilities: []api.FoundVulnerability{{
 			ID: "CVE-2026-1", Aliases: []string{"GHSA-aaaa-bbbb-cccc"}, Package: strings.ReplaceAll(hostile, "\n", ""),
 			Version: "1", Fixed: "2.7.1", Severity: "critical",
-		}}, Partial: true, Removed: true, Truncated: true,
+		}}, Partial: true, Truncated: true,
 	}); err != nil {
 		t.Fatal(err)
 	}
 	w.get("/affected").has(200, "What no scan reported is not listed.", "!Instances of")
 	for _, one := range []string{"CVE-2026-1", "ghsa-aaaa-bbbb-cccc", "x,CVE-2026-1"} {
 		w.get("/affected?q="+one).has(200, `href="/templates/`+debian+`"`, `href="/instances/`+id+`"`, "2.7.1", "critical",
-			"(removed, partial scan, list truncated)",
+			"(partial scan, list truncated)",
 			"versions scanned in part: 1, versions with a truncated list: 1.",
 			"!<script>alert")
 	}
+	if err := w.API.RevertTemplate(t.Context(), debian, client.Version{Tag: last.Tag}); err != nil {
+		t.Fatal(err)
+	}
+	w.get("/affected?q=CVE-2026-1").has(200, "(removed, partial scan, list truncated)")
 	w.push(spare, "unscanned")
 	w.start(client.StartRequest{TemplateID: spare, Name: "unscanned"})
 	w.get("/affected?q=CVE-2026-2").has(200,
