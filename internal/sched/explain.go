@@ -64,31 +64,43 @@ func (x *Index) Exclusion(r Request, nodeID string) Filter {
 // capacityFilters are those that depend on what is free on a node.
 var capacityFilters = map[Filter]bool{FilterReserved: true, FilterFull: true, FilterUSBBusy: true}
 
+// maxFullGroups bounds the kinds of requests that a fullFinder compares with the nodes.
+const maxFullGroups = 100
+
+// fullFinder finds those of some nodes that lack nothing but free capacity for a request. It compares requests with
+// equal constraints with the nodes once.
+type fullFinder struct {
+	index *Index
+	nodes []string
+	known map[*requestGroup][]string
+}
+
+// find returns the group of a request, and its nodes: none if it is not pending, or if a node can take it now.
+func (f *fullFinder) find(id string) (p *requestGroup, full []string) {
+	r := f.index.requests[id]
+	if r == nil || r.queue == nil {
+		return nil, nil
+	}
+	p = r.requestGroup()
+	full, ok := f.known[p]
+	if !ok && len(f.known) < maxFullGroups {
+		full = f.index.fullFor(p, f.nodes)
+		f.known[p] = full
+	}
+	return p, full
+}
+
 // FullFor returns, for pending requests that no node can take now, those of some nodes that lack nothing but free
-// capacity for them. Requests with equal constraints are compared with the nodes once. Requests without such a node
-// are left out.
+// capacity for them. Requests without such a node are left out.
 func (x *Index) FullFor(requests iter.Seq[string], nodes []string) (of [][]string) {
-	known := map[*requestGroup][]string{}
+	finder := fullFinder{x, nodes, map[*requestGroup][]string{}}
 	for id := range requests {
-		r := x.requests[id]
-		if r == nil || r.queue == nil {
-			continue
-		}
-		p := r.requestGroup()
-		full, ok := known[p]
-		if !ok && len(known) < maxFullGroups {
-			full = x.fullFor(p, nodes)
-			known[p] = full
-		}
-		if len(full) > 0 {
+		if _, full := finder.find(id); len(full) > 0 {
 			of = append(of, full)
 		}
 	}
 	return of
 }
-
-// maxFullGroups bounds the kinds of requests that one call of FullFor or Releases compares with the nodes.
-const maxFullGroups = 100
 
 // Releasable are VMs of a node that may end for a request: the IDs of their instances, in the order in which they do.
 // The first ones, as many as Ending says, end in any case.
@@ -114,26 +126,18 @@ func (x *Index) Releases(requests iter.Seq[string], vms map[string]Releasable, l
 			left[id], nodes = releasing{vms[id], n.usedLoad}, append(nodes, id)
 		}
 	}
-	known := map[*requestGroup][]string{} // nodes that lack nothing but capacity
+	finder := fullFinder{x, nodes, map[*requestGroup][]string{}}
 	for id := range requests {
-		r := x.requests[id]
 		if len(of) == limit {
 			break
 		}
-		if r == nil || r.queue == nil {
+		p, full := finder.find(id)
+		if len(full) == 0 {
 			continue
-		}
-		p := r.requestGroup()
-		full, ok := known[p]
-		if !ok && len(known) < maxFullGroups {
-			full = x.fullFor(p, nodes)
-			known[p] = full
 		}
 		best, ok := x.fewestReleased(p, full, left)
 		if !ok {
-			if known[p] != nil {
-				known[p] = nil // nor is there enough for the next one: what is left only shrinks
-			}
+			finder.known[p] = nil // nor is there enough for the next one: what is left only shrinks
 			continue
 		}
 		v := left[best.node]
