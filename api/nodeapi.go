@@ -258,6 +258,8 @@ type StartOrder struct {
 	// TakesOver is the claim under which the node runs the VM of this instance as a standby of a pool: the VM
 	// continues under the claim of this order. "": the VM is to be started.
 	TakesOver string `json:"takes_over,omitempty"`
+	// Standby says that no start has claimed the VM yet: it is a standby of a pool.
+	Standby bool `json:"standby,omitempty"`
 }
 
 // Machine is the changes of an order to the template's configuration. The zero value of a field keeps the

@@ -237,6 +237,23 @@ func (d gatedDriver) Exec(ctx context.Context, id string, c hv.Command) (hv.Resu
 			if err := d.w.fault("grow"); err != nil {
 				return hv.Result{Code: 1, Stderr: []byte(err.Error())}, nil
 			}
+		case c.AwaitInput != nil:
+			if err := d.w.fault("shell"); err != nil {
+				return hv.Result{}, err
+			}
+			await, lost := c.AwaitInput, d.w.fault("shell with input")
+			c.AwaitInput = func(ctx context.Context) (hv.Input, error) {
+				d.w.add(&d.w.shells, 1)
+				defer d.w.add(&d.w.shells, -1)
+				input, err := await(ctx)
+				if err == nil && lost != nil {
+					return hv.Input{}, errors.Join(hv.ErrNoInput, lost)
+				}
+				if len(input.Stdin) > 0 {
+					d.w.count(&d.w.scripts)
+				}
+				return input, err
+			}
 		case len(c.Stdin) > 0:
 			d.w.count(&d.w.scripts)
 			if d.w.fault("time-out") != nil {

@@ -24,8 +24,8 @@ type instance struct {
 	wake               chan struct{}   // has a value when the worker is to observe again
 	taskOrdered        context.Context // done when a save or a restart was ordered
 	signalTask         context.CancelFunc
-	backgroundCommands sync.WaitGroup // commands in the guest that the worker does not wait for
-	left               chan struct{}  // closed when its worker has ended
+	backgroundCommands *sync.WaitGroup // commands in the guest that the worker does not wait for
+	left               chan struct{}   // closed when its worker has ended
 
 	mu              sync.Mutex // guards the fields below
 	state           journal.State
@@ -39,6 +39,7 @@ type instance struct {
 	loss            error   // why its VM was ended before a complete template; nil: it was not
 	taskReport      taskReport
 	scriptOutput    scriptOutput
+	shell           *waitingShell // of a standby; nil: none, or a script runs in it
 }
 
 // scriptOutput is what a startup script that runs has printed so far. The instance's mu guards it.
@@ -50,7 +51,7 @@ type scriptOutput struct {
 func newInstance(e journal.Entry) *instance {
 	in := &instance{
 		id: e.Order.InstanceID, order: e.CurrentOrder(), state: e.State, journaledNumber: e.State.Number,
-		wake: make(chan struct{}, 1), left: make(chan struct{}),
+		wake: make(chan struct{}, 1), left: make(chan struct{}), backgroundCommands: new(sync.WaitGroup),
 	}
 	in.ending, in.cancelEnding = context.WithCancel(context.Background())
 	in.taskOrdered, in.signalTask = context.WithCancel(context.Background())

@@ -85,7 +85,6 @@ func (a *Agent) saveScript(ctx context.Context, in *instance, _ hv.VM) error {
 		return a.failTask(ctx, in, "Not enough disk space on the node for the save: %v", err)
 	}
 	cmd := hv.ScriptCommand(t.Order.Save.Script, saveScriptTimeout)
-	cmd.Path = a.findShell(ctx, in)
 	if err := a.changeTask(ctx, in, func(t *journal.Task) { t.ScriptBegun = true }); err != nil {
 		return err
 	}

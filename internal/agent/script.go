@@ -31,14 +31,10 @@ const (
 	execTimeoutMargin = time.Minute
 )
 
-// findBash prints where the guest has bash, or nothing.
-const findBash = "command -v bash"
-
 // runStartupScript runs the startup script once. That it began is durable before it begins; an agent that
 // ends in the meantime leaves the script running.
 func (a *Agent) runStartupScript(ctx context.Context, in *instance, _ hv.VM) error {
 	cmd := guestCommand(in.order.Start.Script)
-	cmd.Path = a.findShell(ctx, in)
 	if err := a.storeState(in, func(s *journal.State) { s.ScriptBegun = true }); err != nil {
 		return err
 	}
@@ -62,12 +58,6 @@ func (a *Agent) runStartupScript(ctx context.Context, in *instance, _ hv.VM) err
 	return a.concludeScript(ctx, in, scriptStatus(o, maxOutput), "")
 }
 
-// scriptOutcome is the result of a command.
-type scriptOutcome struct {
-	result hv.Result
-	err    error
-}
-
 // errScriptContinues reports that a command continues in the guest and the agent no longer waits for it.
 var errScriptContinues = errors.New("the command still runs in the guest")
 
@@ -77,40 +67,29 @@ var errScriptContinues = errors.New("the command still runs in the guest")
 func (a *Agent) executeScript(
 	ctx context.Context, in *instance, cmd hv.Command, patience <-chan time.Time,
 ) (scriptOutcome, error) {
-	// Not under the agent's context: the end of the agent must not kill what runs in a guest.
-	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	if cmd.Timeout > 0 { // the driver enforces it; this is for a driver that hangs
-		cancel()
-		run, cancel = context.WithTimeout(context.WithoutCancel(ctx), cmd.Timeout+execTimeoutMargin)
-	}
-	done := make(chan scriptOutcome, 1)
-	in.backgroundCommands.Go(func() {
-		defer cancel()
-		r, err := a.opts.Driver.Exec(run, in.id, cmd)
-		if over := run.Err(); err != nil && errors.Is(over, context.DeadlineExceeded) {
-			err = over // whatever error the driver returned
-		}
-		done <- scriptOutcome{r, err}
-	})
+	script := a.beginScript(ctx, in, cmd)
 	outputTicks := time.NewTicker(outputInterval)
 	defer outputTicks.Stop()
 	var leave <-chan struct{}
 	for {
 		select {
-		case o := <-done:
-			return o, nil
+		case <-script.ended:
+			if !errors.Is(script.outcome.err, hv.ErrNoInput) {
+				return script.outcome, nil
+			}
+			script = a.beginScript(ctx, in, cmd) // the shell that waited for it was gone
 		case <-outputTicks.C:
 			a.reportScriptOutput(in)
 		case <-in.ending.Done():
-			cancel()
-			<-done // the VM may be removed only after Exec returned
+			script.cancel(nil)
+			<-script.ended // the VM may be removed only after Exec returned
 			return scriptOutcome{}, errEnding
 		case <-ctx.Done():
 			return scriptOutcome{}, ctx.Err()
 		case <-patience:
 			leave = in.taskOrdered.Done()
 		case <-leave:
-			in.onTermination(cancel)
+			in.onTermination(func() { script.cancel(nil) })
 			return scriptOutcome{}, errScriptContinues
 		}
 	}
@@ -139,22 +118,6 @@ func (a *Agent) reportScriptOutput(in *instance) {
 		in.scriptOutput.reported = &output
 		a.outbox.add(in.id)
 	}
-}
-
-// findShell returns the shell that runs the script: bash where the guest has it. The agent looks for
-// bash beforehand, since exit code 127 may as well be the script's own.
-func (a *Agent) findShell(ctx context.Context, in *instance) string {
-	life, done := in.untilTermination(ctx)
-	defer done()
-	ask, cancel := context.WithTimeout(life, observeTimeout)
-	defer cancel()
-	r, err := a.opts.Driver.Exec(ask, in.id, hv.Command{
-		Path: "/bin/sh", Args: []string{"-c", findBash}, Timeout: observeTimeout,
-	})
-	if path := strings.TrimSpace(string(r.Stdout)); err == nil && r.Code == 0 && strings.HasPrefix(path, "/") {
-		return path
-	}
-	return "/bin/sh"
 }
 
 const (

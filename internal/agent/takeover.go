@@ -50,6 +50,7 @@ func (a *Agent) replaceByTakeover(in *instance, o api.Order) (*instance, error) 
 	in.takenOver = true
 	next := newInstance(journal.Entry{NodeID: a.opts.Identity.NodeID, Order: in.order, State: state})
 	next.journaled = in.journaled
+	next.inheritShellLocked(in)
 	if state.Phase == api.PhaseRunning {
 		a.holdStarted(next)
 	}

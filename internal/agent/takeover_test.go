@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -14,6 +15,9 @@ func takeoverOrder(script *api.Script) api.Order {
 	o.Claim = "2"
 	return o
 }
+
+// standbyOrder returns the order of a standby, under claim 1.
+func standbyOrder() api.Order { return startOrder(func(o *api.StartOrder) { o.Standby = true }) }
 
 // untilClaim waits until a phase was reported under claim 2.
 func (w *world) untilClaim(phases ...api.Phase) {
@@ -33,7 +37,7 @@ func (w *world) untilClaim(phases ...api.Phase) {
 // TestTakeover: the VM of a standby continues under another claim and runs the startup script of the start.
 func TestTakeover(t *testing.T) {
 	inWorld(t, boots(5*time.Second), func(w *world) {
-		w.control.order(startOrder(nil))
+		w.control.order(standbyOrder())
 		w.until(api.PhaseRunning)
 		before := w.vms()[0]
 		w.control.order(takeoverOrder(&api.Script{Text: []byte("echo hi"), Monitoring: true}))
@@ -56,10 +60,105 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
+// TestTakeoverUsesWaitingShell: the script runs in the shell that waits for it, whose start takes no time then, with
+// all that the order says of it.
+func TestTakeoverUsesWaitingShell(t *testing.T) {
+	slow := sim.Options{Exec: sim.DurationRange{Min: 3 * time.Second}}
+	inWorld(t, slow, func(w *world) {
+		w.control.order(standbyOrder())
+		w.until(api.PhaseRunning)
+		time.Sleep(time.Minute)
+		began := time.Now()
+		w.control.order(takeoverOrder(&api.Script{Text: []byte("echo hi; exit 4"), Monitoring: true}))
+		w.untilClaim(api.PhaseScriptEnded)
+		if s := w.control.status(idA); s.Script == nil || s.Script.Stdout != "hi\n" || s.Script.Code != 4 {
+			t.Errorf("status %+v", s)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("the script ended after %s", took)
+		}
+	})
+	inWorld(t, slow, func(w *world) { // a claim that comes before the shell waits
+		w.control.order(standbyOrder())
+		w.until(api.PhaseRunning)
+		script := &api.Script{Text: []byte("echo a; sleep 600"), Monitoring: true, Timeout: 5}
+		w.control.order(takeoverOrder(script))
+		w.untilClaim(api.PhaseScriptEnded)
+		if s := w.control.status(idA); s.Script == nil || !s.Script.TimedOut || s.Script.Stdout != "a\n" {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// TestWaitingShellEnds: no shell is left when a start without a script has claimed the VM, or the VM has ended, and
+// none delays the removal of a standby.
+func TestWaitingShellEnds(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(standbyOrder())
+		w.until(api.PhaseRunning)
+		time.Sleep(time.Minute)
+		if n := w.number(&w.shells); n != 1 {
+			t.Errorf("%d shells wait, want 1", n)
+		}
+		w.control.order(takeoverOrder(nil))
+		w.untilClaim(api.PhaseRunning)
+		time.Sleep(time.Second)
+		if n := w.number(&w.shells); n != 0 {
+			t.Errorf("%d shells wait after the claim", n)
+		}
+	})
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(standbyOrder())
+		w.until(api.PhaseRunning)
+		time.Sleep(time.Minute)
+		began := time.Now()
+		w.control.order(terminate("1"))
+		w.until(api.PhaseTerminated)
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("the termination took %s", took)
+		}
+		time.Sleep(10 * time.Second)
+		w.checkClean()
+		if n := w.number(&w.shells); n != 0 {
+			t.Errorf("%d shells wait after the end", n)
+		}
+	})
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		time.Sleep(time.Minute)
+		if n := w.number(&w.shells); n != 0 {
+			t.Errorf("%d shells wait in a VM that is no standby", n)
+		}
+	})
+}
+
+// TestTakeoverAfterShellEnded: when the shell has ended in the guest, the script runs in another one, once.
+func TestTakeoverAfterShellEnded(t *testing.T) {
+	for _, fault := range []string{"shell", "shell with input"} {
+		t.Run(fault, func(t *testing.T) {
+			inWorld(t, sim.Options{}, func(w *world) {
+				w.breaks(fault, errors.New("no shell"))
+				w.control.order(standbyOrder())
+				w.until(api.PhaseRunning)
+				time.Sleep(time.Minute)
+				w.control.order(takeoverOrder(&api.Script{Text: []byte("echo hi"), Monitoring: true}))
+				w.untilClaim(api.PhaseScriptOK)
+				if s := w.control.status(idA); s.Script == nil || s.Script.Stdout != "hi\n" {
+					t.Errorf("status %+v", s)
+				}
+				if n := w.number(&w.scripts); n != 1 {
+					t.Errorf("the script ran %d times", n)
+				}
+			})
+		})
+	}
+}
+
 // TestTakeoverOfAnotherClaim: a start cannot take over a VM that runs under another claim than the order says.
 func TestTakeoverOfAnotherClaim(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
-		w.control.order(startOrder(nil))
+		w.control.order(standbyOrder())
 		w.until(api.PhaseRunning)
 		o := takeoverOrder(nil)
 		o.Start.TakesOver = "0"
@@ -88,7 +187,7 @@ func TestTakeoverWithoutVM(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, sim.Options{}, func(w *world) {
-				w.control.order(startOrder(nil))
+				w.control.order(standbyOrder())
 				w.until(api.PhaseRunning)
 				lose(w)
 				w.control.order(takeoverOrder(nil))
@@ -109,7 +208,7 @@ func TestTakeoverWithoutVM(t *testing.T) {
 // TestTakeoverDuringBoot: a standby that still boots when it is claimed continues its boot under the new claim.
 func TestTakeoverDuringBoot(t *testing.T) {
 	inWorld(t, boots(20*time.Second), func(w *world) {
-		w.control.order(startOrder(nil))
+		w.control.order(standbyOrder())
 		w.until(api.PhaseStarting)
 		time.Sleep(10 * time.Second)
 		before := w.vms()[0]
@@ -132,7 +231,7 @@ func TestTakeoverDuringBoot(t *testing.T) {
 // ends the boot.
 func TestTakeoverDuringBootThatEnds(t *testing.T) {
 	inWorld(t, boots(20*time.Second), func(w *world) {
-		w.control.order(startOrder(nil))
+		w.control.order(standbyOrder())
 		w.until(api.PhaseStarting)
 		w.control.order(takeoverOrder(nil))
 		w.untilClaim(api.PhaseStarting)
@@ -146,7 +245,7 @@ func TestTakeoverDuringBootThatEnds(t *testing.T) {
 		w.checkClean()
 	})
 	inWorld(t, boots(time.Minute), func(w *world) {
-		w.control.order(startOrder(nil))
+		w.control.order(standbyOrder())
 		w.until(api.PhaseStarting)
 		w.control.order(takeoverOrder(nil))
 		w.untilClaim(api.PhaseStarting)
@@ -182,7 +281,7 @@ func takeoverKilledAnywhere(t *testing.T, claimed api.Phase) {
 			time.Sleep(time.Second)
 			second <- w.boot(newGate(-1))
 		}()
-		w.control.order(startOrder(nil))
+		w.control.order(standbyOrder())
 		w.until(claimed, api.PhaseRunning) // a killed agent may find that the boot has ended
 		w.control.order(takeoverOrder(&api.Script{Text: []byte("sleep 2"), Monitoring: true}))
 		w.untilClaim(api.PhaseScriptOK, api.PhaseScriptEnded)

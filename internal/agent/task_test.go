@@ -34,9 +34,10 @@ func restartOrder(task string) api.Order {
 func (w *world) untilTask(id string) api.TaskStatus {
 	w.t.Helper()
 	for range 30000 {
-		if t := w.control.status(idA).Task; t != nil && t.ID == id &&
-			(t.Stage == api.TaskDone || t.Stage == api.TaskFailed) {
-			return *t
+		for _, s := range w.control.told(idA) { // a later one has no output of the script
+			if t := s.Task; t != nil && t.ID == id && (t.Stage == api.TaskDone || t.Stage == api.TaskFailed) {
+				return *t
+			}
 		}
 		time.Sleep(time.Second)
 	}

@@ -43,11 +43,11 @@ var taskLives = []taskLife{
 		order: fullSave(func(*api.SaveOrder) {}),
 	},
 	{
-		name: "ended in its shutdown", least: 15, early: 3200 * time.Millisecond, in: api.TaskSaving,
+		name: "ended in its shutdown", least: 15, early: 2900 * time.Millisecond, in: api.TaskSaving,
 		order: fullSave(func(o *api.SaveOrder) { o.Suspend = false }),
 	},
 	{
-		name: "ended in its test", least: 20, early: 3 * time.Second, in: api.TaskTesting,
+		name: "ended in its test", least: 20, early: 2700 * time.Millisecond, in: api.TaskTesting,
 		order: fullSave(func(*api.SaveOrder) {}),
 	},
 	{

@@ -95,6 +95,7 @@ func (a *Agent) waitForChange(ctx context.Context, in *instance, vm hv.VM) error
 	if err := a.cleanUpTask(in); err != nil {
 		return err
 	}
+	a.haveShellWait(ctx, in)
 	select {
 	case <-in.wake:
 	case <-ctx.Done():

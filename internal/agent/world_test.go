@@ -62,6 +62,7 @@ type world struct {
 	bare     bool             // the driver can neither save nor restart
 	broken   map[string]error // name of a driver call -> its error
 	scripts  int              // startup scripts that were really begun in a guest
+	shells   int              // shells that wait in a guest for a script
 	deletes  int              // VMs that were really removed
 	starts   int              // VMs of instances that were really started
 	saved    int              // saves that were really begun
@@ -370,10 +371,12 @@ func (w *world) number(n *int) int {
 	return *n
 }
 
-func (w *world) count(n *int) {
+func (w *world) count(n *int) { w.add(n, 1) }
+
+func (w *world) add(n *int, more int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	*n++
+	*n += more
 }
 
 // controller is the other end of the node link: it keeps orders pending until they are acknowledged

@@ -1,7 +1,10 @@
 package hv
 
 import (
+	"context"
+	"errors"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -33,13 +36,36 @@ type Command struct {
 	// what it has printed so far. How often depends on the driver: every few seconds for a real guest, and
 	// never for one that cannot be asked. It is called by one goroutine, and not after Exec has returned.
 	OnOutput func(stdout, stderr []byte)
+
+	// AwaitInput, unless nil, is called once the program runs, and returns what Stdin, Timeout and OnOutput are
+	// from then on: a caller that has the program started beforehand does not wait for that later. Its context ends
+	// when the command is canceled or its VM has ended. Its error is what Exec returns; the program finds its stdin
+	// empty then and is not waited for.
+	AwaitInput func(context.Context) (Input, error)
 }
 
-// ScriptCommand is the Command that runs a shell script given on stdin, which is how
-// startup scripts run: assignments at its head are ordinary shell text.
-func ScriptCommand(text []byte, timeout time.Duration) Command {
-	return Command{Path: "/bin/sh", Stdin: text, Timeout: timeout}
+// Input is the part of a command that Command.AwaitInput returns.
+type Input struct {
+	Stdin    []byte // at most MaxStdinBytes
+	Timeout  time.Duration
+	OnOutput func(stdout, stderr []byte)
 }
+
+// ErrNoInput reports that a command with AwaitInput has got none of its input: the program had not started, or had
+// ended. The caller may run the command again.
+var ErrNoInput = errors.New("the program has ended, or did not start, before it got its input")
+
+// scriptShell replaces itself by bash where the guest has it, otherwise by sh.
+const scriptShell = `exec "$(command -v bash || echo /bin/sh)"`
+
+// ScriptCommand is the Command that runs a shell script given on stdin, which is how startup scripts run, with bash
+// where the guest has it: assignments at its head are ordinary shell text.
+func ScriptCommand(text []byte, timeout time.Duration) Command {
+	return Command{Path: "/bin/sh", Args: []string{"-c", scriptShell}, Stdin: text, Timeout: timeout}
+}
+
+// RunsScript reports whether the command is one of ScriptCommand, for a guest without a real shell.
+func (c Command) RunsScript() bool { return slices.Equal(c.Args, []string{"-c", scriptShell}) }
 
 // Result is the result of a command.
 type Result struct {
@@ -58,16 +84,24 @@ func (c Command) Validate() error {
 	if c.Path == "" {
 		return RefusedError("a command needs a program")
 	}
-	if len(c.Stdin) > MaxStdinBytes {
-		return RefusedError("%d bytes for stdin: want at most %d", len(c.Stdin), MaxStdinBytes)
-	}
-	if c.Timeout < 0 {
-		return RefusedError("time-out %s is negative", c.Timeout)
+	if err := (Input{Stdin: c.Stdin, Timeout: c.Timeout}).Validate(); err != nil {
+		return err
 	}
 	for i, kv := range c.Env {
 		if !envPattern.MatchString(kv) {
 			return RefusedError("environment entry %d is not a KEY=value", i)
 		}
+	}
+	return nil
+}
+
+// Validate returns an ErrRefused for an input that no command should get.
+func (i Input) Validate() error {
+	if len(i.Stdin) > MaxStdinBytes {
+		return RefusedError("%d bytes for stdin: want at most %d", len(i.Stdin), MaxStdinBytes)
+	}
+	if i.Timeout < 0 {
+		return RefusedError("time-out %s is negative", i.Timeout)
 	}
 	return nil
 }

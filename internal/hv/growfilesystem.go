@@ -22,4 +22,6 @@ var growScript = fmt.Appendf(nil, "recovery_behind=\"%s\"\n%s%s", RefusalGrow, g
 // (Spec.DiskBytes): it enlarges the root partition, when that is the last one of its disk, and the
 // file system in it. It may be run again at any time. Code 0 means done, or nothing to grow;
 // otherwise the end of stderr is a sentence with the reason.
-func GrowFileSystemCommand(timeout time.Duration) Command { return ScriptCommand(growScript, timeout) }
+func GrowFileSystemCommand(timeout time.Duration) Command {
+	return Command{Path: "/bin/sh", Stdin: growScript, Timeout: timeout}
+}

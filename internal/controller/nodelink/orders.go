@@ -69,7 +69,7 @@ func (l *Link) startOrder(inst *farm.Instance, script []byte) *api.StartOrder {
 		TemplateID: inst.Template.ID, TemplateName: inst.Template.Name, Tag: inst.Template.Tag,
 		Version: inst.Template.Version, ContentID: inst.Template.ContentID, Registry: inst.Registry,
 		VMName: VMName(l.opts.VMNamePrefix, inst), PortOverride: o.PortOverride, Machine: machineOf(inst),
-		StartTimeout: int(l.opts.StartTimeout / time.Second),
+		StartTimeout: int(l.opts.StartTimeout / time.Second), Standby: inst.IsStandby(),
 	}
 	if len(script) > 0 {
 		order.Script = &api.Script{

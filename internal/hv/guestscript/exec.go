@@ -30,12 +30,16 @@ func Exec(ctx context.Context, run Run, cmd hv.Command) (hv.Result, error) {
 	client, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	c := startCommand(client, run, cmd)
+	input, err := c.awaitInput(ctx)
+	if err != nil {
+		return hv.Result{}, err
+	}
 	read := func(ctx context.Context) (stdout, stderr []byte, err error) { return c.readOutput(ctx, run) }
-	stopFollowing := Follow(ctx, read, cmd.OnOutput)
+	stopFollowing := Follow(ctx, read, input.OnOutput)
 	defer stopFollowing()
 	var timeout <-chan time.Time
-	if cmd.Timeout > 0 {
-		t := time.NewTimer(cmd.Timeout)
+	if input.Timeout > 0 {
+		t := time.NewTimer(input.Timeout)
 		defer t.Stop()
 		timeout = t.C
 	}
@@ -68,19 +72,75 @@ type command struct {
 	stdout, stderr *tailBuffer
 	done           chan struct{} // closed when the client has ended; the fields are then final
 	err            error
+	input          *lateInput
 }
 
 func startCommand(ctx context.Context, run Run, cmd hv.Command) *command {
 	c := &command{
-		name: NewName(), done: make(chan struct{}),
+		name: NewName(), done: make(chan struct{}), input: newLateInput(ctx, cmd),
 		stdout: &tailBuffer{limit: hv.MaxOutputBytes}, stderr: &tailBuffer{limit: hv.MaxOutputBytes + maxReportSize},
 	}
-	stdin := io.MultiReader(strings.NewReader(encodeEnvironment(cmd.Env)), strings.NewReader(string(cmd.Stdin)))
+	stdin := io.MultiReader(strings.NewReader(encodeEnvironment(cmd.Env)), c.input)
 	go func() {
 		defer close(c.done)
 		c.err = run(ctx, reportingArgs(c.name, cmd), stdin, c.stdout, c.stderr)
 	}()
 	return c
+}
+
+// awaitInput returns the input of the command once the client reads it. It ends with ErrNoInput when the client has
+// ended before.
+func (c *command) awaitInput(ctx context.Context) (hv.Input, error) {
+	select {
+	case <-c.input.known:
+		return c.input.value, c.input.err
+	case <-ctx.Done():
+		return hv.Input{}, ctx.Err()
+	case <-c.done:
+	}
+	select {
+	case <-c.input.known: // the client may have read it as the last thing
+		return c.input.value, c.input.err
+	default:
+		return hv.Input{}, errors.Join(hv.ErrNoInput, c.err)
+	}
+}
+
+// lateInput reads the stdin of a command, which may be known only when it is read.
+type lateInput struct {
+	ctx   context.Context //nolint:containedctx // Read has none
+	await func(context.Context) (hv.Input, error)
+	known chan struct{} // closed when the fields below are final
+	value hv.Input
+	err   error
+	rest  io.Reader // of value.Stdin
+}
+
+func newLateInput(ctx context.Context, cmd hv.Command) *lateInput {
+	l := &lateInput{ctx: ctx, await: cmd.AwaitInput, known: make(chan struct{})}
+	if l.await == nil {
+		l.know(hv.Input{Stdin: cmd.Stdin, Timeout: cmd.Timeout, OnOutput: cmd.OnOutput}, nil)
+	}
+	return l
+}
+
+func (l *lateInput) know(value hv.Input, err error) {
+	if err == nil {
+		err = value.Validate()
+	}
+	l.value, l.err, l.rest = value, err, strings.NewReader(string(value.Stdin))
+	close(l.known)
+}
+
+// Read is called by one goroutine.
+func (l *lateInput) Read(p []byte) (int, error) {
+	if l.rest == nil {
+		l.know(l.await(l.ctx))
+	}
+	if l.err != nil {
+		return 0, l.err
+	}
+	return l.rest.Read(p)
 }
 
 // result returns what the guest reported.

@@ -14,6 +14,7 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/hv"
@@ -34,7 +35,27 @@ const reportText = `printf '%s %s\n' "$name" "$code" >&2` + "\n"
 // CommandArgs returns the program that runs a command in a guest whose agent reports exit codes and
 // passes the environment and stdin. name is a result of NewName.
 func CommandArgs(name string, cmd hv.Command) []string {
-	return shellArgs(wrapperText+"exit $code\n", name, append([]string{cmd.Path}, cmd.Args...)...)
+	return shellArgs(noInputPipe+wrapperText+"exit $code\n", name, append([]string{cmd.Path}, cmd.Args...)...)
+}
+
+const (
+	inputPipe   = "i"          // in the directory of a command that gets its stdin later
+	noInputPipe = "input=''\n" // whatever the environment of the guest says
+)
+
+// AwaitingArgs is CommandArgs for a command whose program starts with a pipe for stdin, which is opened when its
+// writer has opened it, too. InputPipes says where it is.
+func AwaitingArgs(name string, cmd hv.Command) []string {
+	return shellArgs("input="+inputPipe+"\n"+wrapperText+"exit $code\n", name, append([]string{cmd.Path}, cmd.Args...)...)
+}
+
+// InputPipes returns the paths of which one is the pipe of a command of AwaitingArgs, soon after its start.
+func InputPipes(name string) []string {
+	var paths []string
+	for _, dir := range []string{"/tmp", "/var/tmp", "/run"} { // as in wrapper.sh
+		paths = append(paths, path.Join(dir, name, inputPipe))
+	}
+	return paths
 }
 
 // KillArgs returns the program that kills the command with this name and everything it has started
@@ -44,7 +65,8 @@ func KillArgs(name string) []string { return shellArgs(killerText, name) }
 // reportingArgs returns the program that runs a command, takes its environment from the head of
 // stdin, and reports its exit code in the last line of stderr.
 func reportingArgs(name string, cmd hv.Command) []string {
-	return shellArgs(environmentText+wrapperText+reportText, name, append([]string{cmd.Path}, cmd.Args...)...)
+	return shellArgs(environmentText+noInputPipe+wrapperText+reportText, name,
+		append([]string{cmd.Path}, cmd.Args...)...)
 }
 
 func shellArgs(text, name string, args ...string) []string {

@@ -1,5 +1,5 @@
 # Runs a command in the guest for the host: $1 is a unique name, the
-# rest is the command. Its outputs go through pipes that are read to their end
+# rest is the command. $input, unless empty, names the pipe for its stdin. Its outputs go through pipes that are read to their end
 # whatever happens, and only their last part is kept. When the command ends,
 # children that it left behind may keep the outputs open: they delay nothing,
 # and get no signal when their outputs are no longer read.
@@ -44,7 +44,12 @@ else
   session() { perl -e 'use POSIX; POSIX::setsid(); exec @ARGV' "$@"; }
 fi
 # The command leads a session of its own; its number is what a time-out kills.
-session sh -c 'echo $$ >"$0/pid"; exec "$@"' "$d" "$@" >"$d/o" 2>"$d/e"
+lead() { session sh -c 'echo $$ >"$0/pid"; exec "$@"' "$d" "$@" >"$d/o" 2>"$d/e"; }
+if [ -n "$input" ]; then # the host writes stdin to this pipe later
+  mkfifo "$d/$input" && lead "$@" <"$d/$input"
+else
+  lead "$@"
+fi
 code=$?
 i=0
 until ended || [ $i -ge 43 ]; do

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // commands tries Exec on a VM that runs.
@@ -44,6 +45,7 @@ func (s *suite) commands(t *testing.T, id string) {
 	s.check(t, "time-out", func(t *testing.T) { s.timeout(t, id) })
 	s.check(t, "cancelled command", func(t *testing.T) { s.canceledExec(t, id) })
 	s.check(t, "live output", func(t *testing.T) { s.liveOutput(t, id) })
+	s.check(t, "late input", func(t *testing.T) { s.lateInput(t, id) })
 	s.check(t, "background child", func(t *testing.T) { s.background(t, id) })
 	s.check(t, "concurrent commands", func(t *testing.T) { s.parallel(t, id) })
 }
@@ -165,6 +167,39 @@ func (s *suite) liveOutput(t *testing.T, id string) {
 	}
 	if last.stderr != "problem\n" || len(last.stdout) != hv.MaxLiveOutputBytes {
 		t.Errorf("stderr %q, and %d bytes of stdout", last.stderr, len(last.stdout))
+	}
+}
+
+// lateInput: a command starts before its input is known, and runs with it as if it had had it from the beginning.
+func (s *suite) lateInput(t *testing.T, id string) {
+	await := func(script string, limit time.Duration) hv.Command {
+		cmd := hv.ScriptCommand(nil, 0)
+		cmd.AwaitInput = func(ctx context.Context) (hv.Input, error) {
+			return hv.Input{Stdin: []byte(script), Timeout: limit}, retry.Sleep(ctx, time.Second)
+		}
+		return cmd
+	}
+	long := "echo one\n" + strings.Repeat("# a comment to skip\n", 1500) + "echo two >&2\nexit 5\n"
+	got, err := s.Driver.Exec(t.Context(), id, await(long, time.Minute))
+	if err != nil || got.Code != 5 || string(got.Stdout) != "one\n" || string(got.Stderr) != "two\n" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err = s.Driver.Exec(t.Context(), id, await("", 0)); err != nil || got.Code != 0 {
+		t.Errorf("without a script: %+v, %v", got, err)
+	}
+	if got, err = s.Driver.Exec(t.Context(), id, await("sleep 600\n", time.Second)); err != nil || !got.TimedOut {
+		t.Errorf("got %+v, %v, want a time-out", got, err)
+	}
+	// A script that does not fit is refused before any of it has run, or runs.
+	got, err = s.Driver.Exec(t.Context(), id, await("echo "+strings.Repeat("x", 100_000)+"\n", time.Minute))
+	if !errors.Is(err, hv.ErrNoInput) && (err != nil || len(got.Stdout) != 100_001) {
+		t.Errorf("a long script: code %d, %d bytes, %v", got.Code, len(got.Stdout), err)
+	}
+	refused := errors.New("no input today")
+	cmd := await("", 0)
+	cmd.AwaitInput = func(context.Context) (hv.Input, error) { return hv.Input{}, refused }
+	if got, err = s.Driver.Exec(t.Context(), id, cmd); !errors.Is(err, refused) {
+		t.Errorf("got %+v, %v, want the error of the caller", got, err)
 	}
 }
 

@@ -57,15 +57,16 @@ func (r *run) exec(ctx context.Context, cmd hv.Command) (hv.Result, error) {
 		return hv.Result{}, err
 	}
 	g := guestCommand{run: r, name: guestscript.NewName()}
-	if err := g.startProgram(ctx, guestscript.CommandArgs(g.name, cmd), cmd.Env, cmd.Stdin); err != nil {
+	input, err := g.start(ctx, cmd)
+	if err != nil {
 		return hv.Result{}, err
 	}
 	run, cancel := ctx, context.CancelFunc(func() {})
-	if cmd.Timeout > 0 {
-		run, cancel = context.WithTimeoutCause(ctx, cmd.Timeout, errCommandTimeout)
+	if input.Timeout > 0 {
+		run, cancel = context.WithTimeoutCause(ctx, input.Timeout, errCommandTimeout)
 	}
 	defer cancel()
-	stopFollowing := guestscript.Follow(run, g.readOutput, cmd.OnOutput)
+	stopFollowing := guestscript.Follow(run, g.readOutput, input.OnOutput)
 	defer stopFollowing()
 	res, err := g.wait(run)
 	if err == nil || run.Err() == nil {
@@ -74,9 +75,7 @@ func (r *run) exec(ctx context.Context, cmd hv.Command) (hv.Result, error) {
 	// Whatever ended the wait, nothing of the command may continue.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), killReportTimeout)
 	defer cancel()
-	if err := g.kill(last); err != nil {
-		r.machine.driver.log.Warn("killing a command in the guest failed", "vm", r.machine.id, "error", err)
-	}
+	g.killOrLog(last)
 	if ctx.Err() != nil {
 		return hv.Result{}, ctx.Err()
 	}
@@ -86,6 +85,15 @@ func (r *run) exec(ctx context.Context, cmd hv.Command) (hv.Result, error) {
 	}
 	res.TimedOut, res.Code = true, hv.CodeTimedOut
 	return res, nil
+}
+
+// start starts the command with its input.
+func (g *guestCommand) start(ctx context.Context, cmd hv.Command) (hv.Input, error) {
+	if cmd.AwaitInput != nil {
+		return g.startAwaiting(ctx, cmd)
+	}
+	err := g.startProgram(ctx, guestscript.CommandArgs(g.name, cmd), cmd.Env, cmd.Stdin)
+	return hv.Input{Timeout: cmd.Timeout, OnOutput: cmd.OnOutput}, err
 }
 
 // awaitAgent waits until the guest has opened its agent port. It already has, unless this process
@@ -172,6 +180,13 @@ func (g *guestCommand) readOutput(ctx context.Context) (stdout, stderr []byte, e
 	}
 	res, err := f.wait(ctx)
 	return res.Stdout, res.Stderr, err
+}
+
+// killOrLog kills the command, whose caller has another error to return.
+func (g *guestCommand) killOrLog(ctx context.Context) {
+	if err := g.kill(ctx); err != nil {
+		g.run.machine.driver.log.Warn("killing a command in the guest failed", "vm", g.run.machine.id, "error", err)
+	}
 }
 
 // kill ends the command's whole session. Its wrapper continues, to report.

@@ -50,6 +50,9 @@ func (h *Host) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result, 
 	}
 	p.startedAt = h.clock.Now()
 	err = p.wait(run, luck.durationIn(h.opts.Exec))
+	if err == nil && cmd.AwaitInput != nil {
+		err = p.awaitInput(run)
+	}
 	if err == nil && luck.Float64() < h.opts.ExecFailureRate {
 		return hv.Result{}, fmt.Errorf("sim: VM %s: simulated failure of a command", id)
 	}
@@ -60,6 +63,23 @@ func (h *Host) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result, 
 		err = lost
 	}
 	return p.result(ctx, gone, err)
+}
+
+// awaitInput completes the command by its late input.
+func (p *process) awaitInput(ctx context.Context) error {
+	input, err := p.cmd.AwaitInput(ctx)
+	if err == nil {
+		err = input.Validate()
+	}
+	if err != nil {
+		return err
+	}
+	p.cmd.Stdin, p.cmd.OnOutput = input.Stdin, input.OnOutput
+	p.startedAt, p.timeout = p.host.clock.Now(), forever
+	if input.Timeout > 0 {
+		p.timeout = input.Timeout
+	}
+	return nil
 }
 
 // currentRunEnd returns a channel that is closed when the VM's current run ends.
@@ -163,7 +183,7 @@ func (p *process) runProgram(ctx context.Context) error {
 		if bytes.Equal(p.cmd.Stdin, growScript) {
 			return nil // a simulated disk has no file system to grow
 		}
-		if len(args) > 1 && args[0] == "-c" {
+		if len(args) > 1 && args[0] == "-c" && !p.cmd.RunsScript() {
 			return p.runScript(ctx, args[1])
 		}
 		p.inScript = true

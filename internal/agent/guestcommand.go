@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// runningCommand is a command that was begun in a guest.
+type runningCommand struct {
+	cancel  context.CancelCauseFunc // kills it
+	ended   chan struct{}           // closed when outcome is final
+	outcome scriptOutcome
+}
+
+// scriptOutcome is the result of a command.
+type scriptOutcome struct {
+	result hv.Result
+	err    error
+}
+
+// runInBackground begins a command in the guest. It does not end with the agent, which must not kill what runs in a
+// guest.
+func (a *Agent) runInBackground(ctx context.Context, in *instance, cmd hv.Command) *runningCommand {
+	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	c := &runningCommand{cancel: cancel, ended: make(chan struct{})}
+	in.backgroundCommands.Go(func() {
+		defer close(c.ended)
+		defer cancel(nil)
+		r, err := a.opts.Driver.Exec(run, in.id, cmd)
+		if over := context.Cause(run); err != nil && errors.Is(over, context.DeadlineExceeded) {
+			err = over // whatever error the driver returned
+		}
+		c.outcome = scriptOutcome{r, err}
+	})
+	return c
+}
+
+// endAfter kills a command that runs longer than its timeout: the driver ends it then, and this is for a driver that
+// hangs.
+func (c *runningCommand) endAfter(timeout time.Duration) {
+	if timeout == 0 {
+		return
+	}
+	timer := time.AfterFunc(timeout+execTimeoutMargin, func() { c.cancel(context.DeadlineExceeded) })
+	go func() {
+		<-c.ended
+		timer.Stop()
+	}()
+}
+
+// beginScript begins a script: in the waiting shell where there is one, otherwise in a new one.
+func (a *Agent) beginScript(ctx context.Context, in *instance, cmd hv.Command) *runningCommand {
+	if shell := in.takeWaitingShell(); shell != nil {
+		input := hv.Input{Stdin: cmd.Stdin, Timeout: cmd.Timeout, OnOutput: cmd.OnOutput}
+		if shell.begin(in.ending, input) {
+			shell.command.endAfter(cmd.Timeout)
+			return shell.command
+		}
+	}
+	script := a.runInBackground(ctx, in, cmd)
+	script.endAfter(cmd.Timeout)
+	return script
+}
+
+// waitingShell is a shell in the guest of a standby, which waits for the startup script of the start that claims the
+// standby: to start programs takes longer than all else of a claim. It is one more process in the guest. One whose
+// agent was killed waits until the guest ends.
+type waitingShell struct {
+	command *runningCommand
+	inputs  chan hv.Input
+}
+
+// haveShellWait starts the shell for a standby whose VM runs and that has none.
+func (a *Agent) haveShellWait(ctx context.Context, in *instance) {
+	if in.order.Start == nil || !in.order.Start.Standby || in.snapshot().Phase != api.PhaseRunning {
+		return
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.shell != nil || in.takenOver || in.state.Ending {
+		return
+	}
+	shell := &waitingShell{inputs: make(chan hv.Input)}
+	cmd := hv.ScriptCommand(nil, 0)
+	cmd.AwaitInput = func(run context.Context) (hv.Input, error) {
+		select {
+		case input := <-shell.inputs:
+			return input, nil
+		case <-ctx.Done(): // the agent ends: a shell without a script ends
+			return hv.Input{}, nil
+		case <-run.Done():
+			return hv.Input{}, context.Cause(run)
+		}
+	}
+	shell.command = a.runInBackground(ctx, in, cmd)
+	in.adoptShellLocked(shell)
+}
+
+// adoptShellLocked makes a shell the one of the instance, whose termination ends it.
+func (in *instance) adoptShellLocked(shell *waitingShell) {
+	in.shell = shell
+	in.onTermination(func() { shell.command.cancel(nil) })
+}
+
+// inheritShellLocked hands the shell of a standby to the start that takes over its VM. A start without a script
+// ends it.
+func (in *instance) inheritShellLocked(standby *instance) {
+	in.backgroundCommands = standby.backgroundCommands
+	shell := standby.shell
+	if shell == nil {
+		return
+	}
+	in.adoptShellLocked(shell)
+	if in.scriptState(in.state) == noScript {
+		go shell.begin(in.ending, hv.Input{})
+	}
+}
+
+// takeWaitingShell returns the shell that waits in the guest, which nothing else uses then; nil when there is none.
+func (in *instance) takeWaitingShell() *waitingShell {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	shell := in.shell
+	in.shell = nil
+	return shell
+}
+
+// begin gives the shell its script, which may wait for the start of the shell. It reports whether the shell has taken
+// it.
+func (s *waitingShell) begin(ending context.Context, script hv.Input) bool {
+	select {
+	case s.inputs <- script:
+		return true
+	case <-s.command.ended:
+	case <-ending.Done():
+	}
+	return false
+}
