@@ -255,6 +255,42 @@ func TestStartBeforePullEnds(t *testing.T) {
 	n.terminate("1")
 }
 
+// TestResumeBeforePullEnds: a guest is resumed from a saved state on a node that has nothing of its version, while the
+// second disk is held: its memory is that of the save, and its disks have the bytes that were pushed.
+func TestResumeBeforePullEnds(t *testing.T) {
+	t.Parallel()
+	disk := guesttest.Disk(t)
+	guesttest.Turn(t, 1)
+	c := newLazyRegistry(t, disk)
+	a := bootLazy(t, "a", c)
+	a.start("1", c.version.ID, "v1", c.version.ContentID)
+	a.run("echo in memory >/dev/shm/kept; echo on disk >/var/kept; sync")
+	a.eventually("the move to the files", func() bool { return len(a.cache.LazyPulls()) == 0 })
+	v := a.save("1", "s1", "v3", c.version.ID)
+	a.terminate("1")
+
+	c.hold()
+	b := bootLazy(t, "b", c)
+	b.start("2", v.ID, "v3", v.ContentID)
+	if b.cache.Has(v.ContentID) {
+		t.Fatal("the version is complete")
+	}
+	if got := b.run("cat /dev/shm/kept /var/kept"); got != "in memory\non disk\n" {
+		t.Errorf("the guest has %q", got)
+	}
+	c.release()
+	sum := "echo 3 > /proc/sys/vm/drop_caches; sha256sum < /dev/vdb"
+	want := fmt.Sprintf("%x  -\n", sha256.Sum256(c.data))
+	if got := b.run(sum); got != want {
+		t.Errorf("the guest read %s instead of %s", got, want)
+	}
+	b.eventually("the move to the files", func() bool { return len(b.cache.LazyPulls()) == 0 })
+	if got := b.run(sum); got != want {
+		t.Errorf("from the file, the guest read %s", got)
+	}
+	b.terminate("2")
+}
+
 // TestLazyPullEndsWithItsVM: what was pulled for a VM that ended is an interrupted pull, which the next start
 // continues; a pull that cannot be completed ends the VM with its reason.
 func TestLazyPullEndsWithItsVM(t *testing.T) {
