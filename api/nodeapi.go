@@ -258,7 +258,7 @@ type StartOrder struct {
 	// TakesOver is the claim under which the node runs the VM of this instance as a standby of a pool: the VM
 	// continues under the claim of this order. "": the VM is to be started.
 	TakesOver string `json:"takes_over,omitempty"`
-	// Standby says that no start has claimed the VM yet: it is a standby of a pool.
+	// Standby is set while no start has claimed the VM: it is a standby of a pool.
 	Standby bool `json:"standby,omitempty"`
 }
 

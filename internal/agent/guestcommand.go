@@ -56,7 +56,7 @@ func (c *runningCommand) endAfter(timeout time.Duration) {
 func (a *Agent) beginScript(ctx context.Context, in *instance, cmd hv.Command) *runningCommand {
 	if shell := in.takeWaitingShell(); shell != nil {
 		input := hv.Input{Stdin: cmd.Stdin, Timeout: cmd.Timeout, OnOutput: cmd.OnOutput}
-		if shell.begin(in.ending, input) {
+		if shell.begin(in.ending.Done(), input) {
 			shell.command.endAfter(cmd.Timeout)
 			return shell.command
 		}
@@ -116,7 +116,7 @@ func (in *instance) inheritShellLocked(standby *instance) {
 	}
 	in.adoptShellLocked(shell)
 	if in.scriptState(in.state) == noScript {
-		go shell.begin(in.ending, hv.Input{})
+		go shell.begin(in.ending.Done(), hv.Input{})
 	}
 }
 
@@ -129,14 +129,14 @@ func (in *instance) takeWaitingShell() *waitingShell {
 	return shell
 }
 
-// begin gives the shell its script, which may wait for the start of the shell. It reports whether the shell has taken
-// it.
-func (s *waitingShell) begin(ending context.Context, script hv.Input) bool {
+// begin passes a script to the shell, and waits while the shell is still being started. It reports whether the shell
+// runs the script.
+func (s *waitingShell) begin(ending <-chan struct{}, script hv.Input) bool {
 	select {
 	case s.inputs <- script:
 		return true
 	case <-s.command.ended:
-	case <-ending.Done():
+	case <-ending:
 	}
 	return false
 }

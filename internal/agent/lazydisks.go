@@ -262,11 +262,24 @@ func (a *Agent) endLazyVM(ctx context.Context, s cache.LazyState, vm string, los
 
 // awaitFiles waits until a VM reads from the files of its version only: before, it cannot be saved.
 func (a *Agent) awaitFiles(ctx context.Context, in *instance) error {
-	for {
-		state, isLazy := a.lazyState(in.order.Start.ContentID)
+	return a.awaitLazyPull(ctx, in, func(state cache.LazyState) bool {
 		_, reads := state.VMs[in.id]
 		hasAnswered := state.PID != 0 // since the agent started
-		if !isLazy || hasAnswered && !reads {
+		return hasAnswered && !reads
+	})
+}
+
+// awaitDescription waits until the version of a VM can be described: just after the start of the agent, the process
+// that an earlier one has started for it has not answered yet.
+func (a *Agent) awaitDescription(ctx context.Context, in *instance) error {
+	return a.awaitLazyPull(ctx, in, func(cache.LazyState) bool { return a.isStartable(in.order.Start.ContentID) })
+}
+
+// awaitLazyPull waits until the lazy pull of a VM's version has come so far, or there is none.
+func (a *Agent) awaitLazyPull(ctx context.Context, in *instance, hasComeSoFar func(cache.LazyState) bool) error {
+	for {
+		state, isLazy := a.lazyState(in.order.Start.ContentID)
+		if !isLazy || hasComeSoFar(state) {
 			return nil
 		}
 		if err := cmp.Or(lazyLoss(state, in.id), registryLoss(state, state.Waiting)); err != nil {

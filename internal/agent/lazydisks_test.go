@@ -322,8 +322,11 @@ func TestLazyPullEndsWithItsVM(t *testing.T) {
 // pulls is LazyTemplates whose lazy pulls are fixed.
 type pulls struct {
 	LazyTemplates
-	list []cache.LazyState
+	list        []cache.LazyState
+	isStartable func() bool
 }
+
+func (p pulls) IsStartable(string) bool { return p.isStartable() }
 
 func (p pulls) LazyPulls() []cache.LazyState { return p.list }
 
@@ -465,5 +468,28 @@ func TestEndLazyVM(t *testing.T) {
 		if closed.vms[idA] != c.want || (in.loss != nil) != c.loss {
 			t.Errorf("%s, %s: closed %t, loss %v", c.phase, c.pull, closed.vms[idA], in.loss)
 		}
+	}
+}
+
+// TestAwaitDescription: a save that is ordered just after the start of the agent waits until the process of its version
+// has answered, and ends with the reason when the pull has failed.
+func TestAwaitDescription(t *testing.T) {
+	in := newInstance(journal.Entry{Order: startOrder(nil)})
+	state := cache.LazyState{ContentID: in.order.Start.ContentID}
+	looks := 0
+	starts := func() bool { looks++; return looks > 3 }
+	a := &Agent{opts: Options{LazyTemplates: pulls{list: []cache.LazyState{state}, isStartable: starts}}}
+	if err := a.awaitDescription(t.Context(), in); err != nil || looks != 4 {
+		t.Errorf("%v after %d looks", err, looks)
+	}
+	a.opts.LazyTemplates = pulls{}
+	if err := a.awaitDescription(t.Context(), in); err != nil {
+		t.Errorf("without a lazy pull: %v", err)
+	}
+	state.State = lazyfill.State{Phase: lazyfill.Failed, Error: "the disk is broken"}
+	never := func() bool { return false }
+	a.opts.LazyTemplates = pulls{list: []cache.LazyState{state}, isStartable: never}
+	if err := a.awaitDescription(t.Context(), in); err == nil || !strings.Contains(err.Error(), "the disk is broken") {
+		t.Errorf("of a pull that has failed: %v", err)
 	}
 }

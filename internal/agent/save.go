@@ -24,6 +24,9 @@ const (
 // beginSave checks whether the save is possible before anything is done.
 func (a *Agent) beginSave(ctx context.Context, in *instance, _ hv.VM) error {
 	t := in.snapshot().Task
+	if err := a.awaitDescription(ctx, in); err != nil {
+		return a.failUnlessEnding(ctx, in, "The VM could not be saved: %v", err)
+	}
 	if problem := a.saveObstacle(in, t.Order.Save); problem != "" {
 		return a.failTask(ctx, in, "%s", problem)
 	}

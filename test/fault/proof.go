@@ -50,7 +50,7 @@ func (s *scene) prove(ctx context.Context, w world, node string, f *findings) in
 // proveOne starts one version, holds what its guest prints against what was saved, and
 // terminates the instance.
 func (s *scene) proveOne(ctx context.Context, sv saved, node string) error {
-	ids, err := s.client.create(ctx, order{
+	ids, err := s.createProof(ctx, order{
 		Template: sv.Request.TemplateID, Tag: sv.Request.Tag, ExternalID: "proof-" + sv.Request.Tag, Count: 1,
 		Node:   node,
 		Script: []byte(proofScript), Monitoring: true,
@@ -66,6 +66,18 @@ func (s *scene) proveOne(ctx context.Context, sv saved, node string) error {
 		err = errors.Join(err, fmt.Errorf("cannot be terminated: %w", e))
 	}
 	return err
+}
+
+// createProof creates an instance. For some seconds after the registry was killed the controller does not ask it, and
+// refuses versions that it does not know.
+func (s *scene) createProof(ctx context.Context, o order) (ids []string, err error) {
+	for deadline := time.Now().Add(proofTime); ; {
+		ids, err = s.client.create(ctx, o)
+		if err == nil || !strings.Contains(err.Error(), "the registry cannot be queried") ||
+			time.Now().After(deadline) || !rig.Pause(ctx, 100*time.Millisecond) {
+			return ids, err
+		}
+	}
 }
 
 // printed waits until an instance has started and its script has ended.

@@ -131,7 +131,7 @@ func (c *Cache) pullStartable(ctx context.Context, f *sharedPull) error {
 		if err := c.beginLazyPull(ctx, f, need); err != nil {
 			return err
 		}
-		return c.runLazyPull(ctx, f)
+		return c.runLazyPull(ctx, f, c.addLazyPull(f))
 	})
 }
 
@@ -189,8 +189,7 @@ func (c *Cache) beginLazyPull(ctx context.Context, f *sharedPull, need SpaceNeed
 // files afterwards.
 //
 //nolint:contextcheck // the supervision of the process outlives the pull, and its end must not be canceled
-func (c *Cache) runLazyPull(ctx context.Context, f *sharedPull) error {
-	l := c.addLazyPull(f)
+func (c *Cache) runLazyPull(ctx context.Context, f *sharedPull, l *lazyPull) error {
 	supervision, stop := context.WithCancel(c.life)
 	supervised := make(chan struct{})
 	c.runningPulls.Go(func() {
@@ -519,13 +518,14 @@ func (c *Cache) resumeLazyPull(id string) error {
 	if err != nil || b.Ref.ContentID != id || c.opts.Lazy == nil || !isUsed {
 		return c.endLazyPull(id)
 	}
+	var l *lazyPull
 	f := newPull(c.life, b.Ref, func(ctx context.Context, f *sharedPull) error {
 		if err := c.evictFor(ctx, f, b.Bytes, c.path(id)); err != nil {
 			c.opts.Logger.Warn("a lazy pull continues without the space that it may need", "content", id, "error", err)
 		}
-		return c.runLazyPull(ctx, f)
+		return c.runLazyPull(ctx, f, l)
 	})
-	f.lazy = true
+	l = c.addLazyPull(f) // from now on LazyPulls has it
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.startPullLocked(f)

@@ -193,6 +193,9 @@ func TestLazyPullOutlivesAgent(t *testing.T) {
 	if err := s.cache.ResumeLazyPulls(); err != nil {
 		t.Fatal(err)
 	}
+	if len(s.cache.LazyPulls()) != 1 {
+		t.Error("the pull is not among the lazy pulls yet")
+	}
 	s.eventually("the process of the earlier agent", func() bool { return s.cache.IsStartable(ref.ContentID) })
 	s.cache.Pin(ref.ContentID, "vm-3") // which leaves again
 	s.cache.Unpin(ref.ContentID, "vm-3")

@@ -41,13 +41,13 @@ func FillCommand(logLevel *string) *cobra.Command {
 }
 
 // lazyModes are the values of --lazy-pull, the default first.
-var lazyModes = []string{string(cache.LazyOff), string(cache.LazyOn), string(cache.LazyAuto)}
+var lazyModes = []string{string(cache.LazyAuto), string(cache.LazyOn), string(cache.LazyOff)}
 
 // addLazyPull adds the option of lazy pulls to a command.
 func addLazyPull(cmd *cobra.Command, o *NodeOptions) {
 	cmd.Flags().StringVar((*string)(&o.LazyPull), "lazy-pull", lazyModes[0],
-		"start VMs before all of their template is on this node: off, on, or auto, which is where the pull would take "+
-			"longer than 10 s (QEMU only; a template may say otherwise)")
+		"start VMs before all of their template is on this node: auto, which is where the pull would take longer than "+
+			"10 s, on or off (QEMU only; a template may say otherwise)")
 	_ = cmd.RegisterFlagCompletionFunc("lazy-pull",
 		cobra.FixedCompletions(lazyModes, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -46,7 +46,8 @@ const (
 // AwaitingArgs is CommandArgs for a command whose program starts with a pipe for stdin, which is opened when its
 // writer has opened it, too. InputPipes says where it is.
 func AwaitingArgs(name string, cmd hv.Command) []string {
-	return shellArgs("input="+inputPipe+"\n"+wrapperText+"exit $code\n", name, append([]string{cmd.Path}, cmd.Args...)...)
+	return shellArgs("input="+inputPipe+"\n"+wrapperText+"exit $code\n", name,
+		append([]string{cmd.Path}, cmd.Args...)...)
 }
 
 // InputPipes returns the paths of which one is the pipe of a command of AwaitingArgs, soon after its start.

@@ -88,12 +88,12 @@ func (g *guestCommand) openInputPipe(ctx context.Context) (guestFile, error) {
 	for {
 		for _, path := range guestscript.InputPipes(g.name) {
 			f := guestFile{agent: g.run.guestAgent}
-			err := g.run.guestAgent.call(ctx, "guest-file-open", map[string]string{"path": path, "mode": "r+"}, &f.handle)
-			var refused *remoteError
-			switch {
-			case err == nil:
+			req := map[string]string{"path": path, "mode": "r+"}
+			err := g.run.guestAgent.call(ctx, "guest-file-open", req, &f.handle)
+			if err == nil {
 				return f, nil
-			case !errors.As(err, &refused):
+			}
+			if _, refused := errors.AsType[*remoteError](err); !refused {
 				return guestFile{}, err
 			}
 		}
@@ -132,8 +132,7 @@ func (f guestFile) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	err := f.agent.call(ctx, "guest-file-close", map[string]int{"handle": f.handle}, nil)
-	var refused *remoteError
-	if errors.As(err, &refused) {
+	if _, refused := errors.AsType[*remoteError](err); refused {
 		return nil
 	}
 	return err
