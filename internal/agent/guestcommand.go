@@ -53,26 +53,36 @@ func (c *runningCommand) endAfter(timeout time.Duration) {
 }
 
 // beginScript begins a script: in the waiting shell where there is one, otherwise in a new one.
-func (a *Agent) beginScript(ctx context.Context, in *instance, cmd hv.Command) *runningCommand {
-	if shell := in.takeWaitingShell(); shell != nil {
-		input := hv.Input{Stdin: cmd.Stdin, Timeout: cmd.Timeout, OnOutput: cmd.OnOutput}
-		if shell.begin(in.ending.Done(), input) {
-			shell.command.endAfter(cmd.Timeout)
-			return shell.command
-		}
+func (a *Agent) beginScript(ctx context.Context, in *instance, cmd hv.Command) (*runningCommand, error) {
+	input := hv.Input{Stdin: cmd.Stdin, Timeout: cmd.Timeout, OnOutput: cmd.OnOutput}
+	script := in.takeWaitingShell().begin(ctx.Done(), in, input)
+	switch {
+	case script != nil:
+	case in.ending.Err() != nil:
+		return nil, errEnding
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	default:
+		script = a.runInBackground(ctx, in, cmd)
 	}
-	script := a.runInBackground(ctx, in, cmd)
 	script.endAfter(cmd.Timeout)
-	return script
+	return script, nil
 }
 
 // waitingShell is a shell in the guest of a standby, which waits for the startup script of the start that claims the
-// standby: to start programs takes longer than all else of a claim. It is one more process in the guest. One whose
-// agent was killed waits until the guest ends.
+// standby: starting programs takes longer than the rest of a claim. The shell of an agent that was killed waits until
+// the guest ends.
 type waitingShell struct {
 	command *runningCommand
 	inputs  chan hv.Input
 }
+
+const (
+	// shellLife is how long a shell waits before another one replaces it: guests remove old files from /tmp.
+	shellLife = 6 * time.Hour
+	// shellEndTimeout is how long the end of the agent waits for that of a shell.
+	shellEndTimeout = 2 * time.Second
+)
 
 // haveShellWait starts the shell for a standby whose VM runs and that has none.
 func (a *Agent) haveShellWait(ctx context.Context, in *instance) {
@@ -87,10 +97,14 @@ func (a *Agent) haveShellWait(ctx context.Context, in *instance) {
 	shell := &waitingShell{inputs: make(chan hv.Input)}
 	cmd := hv.ScriptCommand(nil, 0)
 	cmd.AwaitInput = func(run context.Context) (hv.Input, error) {
+		old := time.NewTimer(shellLife)
+		defer old.Stop()
 		select {
 		case input := <-shell.inputs:
 			return input, nil
-		case <-ctx.Done(): // the agent ends: a shell without a script ends
+		case <-old.C: // a shell without a script ends
+			return hv.Input{}, nil
+		case <-ctx.Done(): // the agent ends
 			return hv.Input{}, nil
 		case <-run.Done():
 			return hv.Input{}, context.Cause(run)
@@ -98,6 +112,41 @@ func (a *Agent) haveShellWait(ctx context.Context, in *instance) {
 	}
 	shell.command = a.runInBackground(ctx, in, cmd)
 	in.adoptShellLocked(shell)
+	go a.replaceShell(in, shell)
+}
+
+// replaceShell has the worker start another shell when one has ended without a script because it was old. One that
+// failed is not replaced: a start that claims the standby runs its script without it.
+func (a *Agent) replaceShell(in *instance, shell *waitingShell) {
+	<-shell.command.ended
+	err := shell.command.outcome.err
+	if err != nil && in.ending.Err() == nil {
+		a.log.Info("no shell waits in the guest of a standby; a startup script begins later without it", "instance_id",
+			in.id, "error", err)
+	}
+	if err != nil {
+		return
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.shell == shell && !in.takenOver {
+		in.shell = nil
+		in.wakeWorker()
+	}
+}
+
+// awaitShellEnd waits a moment for the shell, which ends with the agent.
+func (in *instance) awaitShellEnd() {
+	in.mu.Lock()
+	shell := in.shell
+	in.mu.Unlock()
+	if shell == nil {
+		return
+	}
+	select {
+	case <-shell.command.ended:
+	case <-time.After(shellEndTimeout):
+	}
 }
 
 // adoptShellLocked makes a shell the one of the instance, whose termination ends it.
@@ -116,7 +165,8 @@ func (in *instance) inheritShellLocked(standby *instance) {
 	}
 	in.adoptShellLocked(shell)
 	if in.scriptState(in.state) == noScript {
-		go shell.begin(in.ending.Done(), hv.Input{})
+		in.shell = nil
+		go shell.begin(nil, in, hv.Input{})
 	}
 }
 
@@ -129,14 +179,18 @@ func (in *instance) takeWaitingShell() *waitingShell {
 	return shell
 }
 
-// begin passes a script to the shell, and waits while the shell is still being started. It reports whether the shell
-// runs the script.
-func (s *waitingShell) begin(ending <-chan struct{}, script hv.Input) bool {
+// begin passes a script to the shell, and waits while the shell is still being started, until stop is closed. It
+// returns the command that runs the script then; nil if the shell does not. s may be nil.
+func (s *waitingShell) begin(stop <-chan struct{}, in *instance, script hv.Input) *runningCommand {
+	if s == nil {
+		return nil
+	}
 	select {
 	case s.inputs <- script:
-		return true
+		return s.command
 	case <-s.command.ended:
-	case <-ending:
+	case <-in.ending.Done():
+	case <-stop:
 	}
-	return false
+	return nil
 }

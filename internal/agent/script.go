@@ -67,7 +67,10 @@ var errScriptContinues = errors.New("the command still runs in the guest")
 func (a *Agent) executeScript(
 	ctx context.Context, in *instance, cmd hv.Command, patience <-chan time.Time,
 ) (scriptOutcome, error) {
-	script := a.beginScript(ctx, in, cmd)
+	script, err := a.beginScript(ctx, in, cmd)
+	if err != nil {
+		return scriptOutcome{}, err
+	}
 	outputTicks := time.NewTicker(outputInterval)
 	defer outputTicks.Stop()
 	var leave <-chan struct{}
@@ -77,7 +80,9 @@ func (a *Agent) executeScript(
 			if !errors.Is(script.outcome.err, hv.ErrNoInput) {
 				return script.outcome, nil
 			}
-			script = a.beginScript(ctx, in, cmd) // the shell that waited for it was gone
+			if script, err = a.beginScript(ctx, in, cmd); err != nil { // the shell that waited for it was gone
+				return scriptOutcome{}, err
+			}
 		case <-outputTicks.C:
 			a.reportScriptOutput(in)
 		case <-in.ending.Done():

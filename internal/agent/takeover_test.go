@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -129,6 +130,71 @@ func TestWaitingShellEnds(t *testing.T) {
 		time.Sleep(time.Minute)
 		if n := w.number(&w.shells); n != 0 {
 			t.Errorf("%d shells wait in a VM that is no standby", n)
+		}
+	})
+}
+
+// TestShellIsReplaced: a shell that has waited for long ends, and another one waits.
+func TestShellIsReplaced(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(standbyOrder())
+		w.until(api.PhaseRunning)
+		for range 3 {
+			time.Sleep(shellLife + time.Minute)
+			if n := w.number(&w.shells); n != 1 {
+				t.Errorf("%d shells wait, want 1", n)
+			}
+		}
+		w.control.order(takeoverOrder(&api.Script{Text: []byte("echo hi"), Monitoring: true}))
+		w.untilClaim(api.PhaseScriptOK)
+		if n := w.number(&w.scripts); n != 1 {
+			t.Errorf("the script ran %d times", n)
+		}
+	})
+}
+
+// TestEndWhileShellStarts: neither the end of the agent nor a termination waits for a shell that is being started, and
+// no script begins after a termination.
+func TestEndWhileShellStarts(t *testing.T) {
+	slow := sim.Options{Exec: sim.DurationRange{Min: 10 * time.Minute}}
+	claim := func(w *world) {
+		w.control.order(standbyOrder())
+		w.until(api.PhaseRunning)
+		w.control.order(takeoverOrder(&api.Script{Text: []byte("echo hi"), Monitoring: true}))
+		time.Sleep(time.Second)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, slow)
+		stop := w.boot(newGate(-1))
+		claim(w)
+		began := time.Now()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > shellEndTimeout {
+			t.Errorf("the end of the agent took %s", took)
+		}
+		last := w.boot(newGate(-1))
+		w.untilClaim(api.PhaseScriptEnded) // it is unknown whether the script ran
+		w.control.order(terminate("2"))
+		w.until(api.PhaseTerminated)
+		time.Sleep(time.Hour)
+		if err := last(); err != nil {
+			t.Error(err)
+		}
+	})
+	inWorld(t, slow, func(w *world) {
+		claim(w)
+		began := time.Now()
+		w.control.order(terminate("2"))
+		w.until(api.PhaseTerminated)
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("the termination took %s", took)
+		}
+		time.Sleep(time.Hour)
+		w.checkClean()
+		if n := w.number(&w.scripts); n != 0 {
+			t.Errorf("%d scripts ran", n)
 		}
 	})
 }

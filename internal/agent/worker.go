@@ -99,6 +99,7 @@ func (a *Agent) waitForChange(ctx context.Context, in *instance, vm hv.VM) error
 	select {
 	case <-in.wake:
 	case <-ctx.Done():
+		in.awaitShellEnd()
 	}
 	return nil
 }

@@ -37,10 +37,10 @@ type Command struct {
 	// never for one that cannot be asked. It is called by one goroutine, and not after Exec has returned.
 	OnOutput func(stdout, stderr []byte)
 
-	// AwaitInput, unless nil, is called once the program runs, and returns what Stdin, Timeout and OnOutput are
-	// from then on: a caller that has the program started beforehand does not wait for that later. Its context ends
-	// when the command is canceled or its VM has ended. Its error is what Exec returns; the program finds its stdin
-	// empty then and is not waited for.
+	// AwaitInput, unless nil, is called once the program runs, or is about to, and returns what Stdin, Timeout and
+	// OnOutput are from then on: a caller that has the program started beforehand does not wait for that later. Its
+	// context ends when the command is canceled or its VM has ended. Its error is what Exec returns; the program finds
+	// its stdin empty then and is not waited for.
 	AwaitInput func(context.Context) (Input, error)
 }
 
@@ -51,9 +51,9 @@ type Input struct {
 	OnOutput func(stdout, stderr []byte)
 }
 
-// ErrNoInput reports that a command with AwaitInput has got none of its input: the program had not started, or had
-// ended. The caller may run the command again.
-var ErrNoInput = errors.New("the program has ended, or did not start, before it got its input")
+// ErrNoInput reports that a command with AwaitInput has received none of its input: the program had not started, had
+// ended, or takes no input of this length. The caller may run the command again.
+var ErrNoInput = errors.New("the program has received none of its input")
 
 // scriptShell replaces itself by bash where the guest has it, otherwise by sh.
 const scriptShell = `exec "$(command -v bash || echo /bin/sh)"`
@@ -86,6 +86,9 @@ func (c Command) Validate() error {
 	}
 	if err := (Input{Stdin: c.Stdin, Timeout: c.Timeout}).Validate(); err != nil {
 		return err
+	}
+	if c.AwaitInput != nil && (len(c.Stdin) > 0 || c.Timeout > 0 || c.OnOutput != nil) {
+		return RefusedError("a command whose input comes later has some already")
 	}
 	for i, kv := range c.Env {
 		if !envPattern.MatchString(kv) {

@@ -1,6 +1,7 @@
 package buildnode
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -46,8 +47,8 @@ var lazyModes = []string{string(cache.LazyAuto), string(cache.LazyOn), string(ca
 // addLazyPull adds the option of lazy pulls to a command.
 func addLazyPull(cmd *cobra.Command, o *NodeOptions) {
 	cmd.Flags().StringVar((*string)(&o.LazyPull), "lazy-pull", lazyModes[0],
-		"start VMs before all of their template is on this node: auto, which is where the pull would take longer than "+
-			"10 s, on or off (QEMU only; a template may say otherwise)")
+		"when to start VMs before all of their template is on this node: auto (if the pull would take longer than "+
+			"10 s), on, or off (QEMU only; a template may say otherwise)")
 	_ = cmd.RegisterFlagCompletionFunc("lazy-pull",
 		cobra.FixedCompletions(lazyModes, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -63,14 +64,15 @@ const bootTime = 2 * time.Minute
 func (n *Node) lazyPulls(o NodeOptions, identity datadir.Identity, source *cache.Registry) (*cache.LazyPulls, error) {
 	mover, able := n.Driver.(hv.DiskMover)
 	dir := o.DataDir.LazySocketDir()
+	o.LazyPull = cmp.Or(o.LazyPull, cache.LazyOff)
 	switch {
-	case o.LazyPull != "" && !slices.Contains(lazyModes, string(o.LazyPull)):
+	case !slices.Contains(lazyModes, string(o.LazyPull)):
 		return nil, cli.Usage(fmt.Errorf("invalid --lazy-pull %s: want one of %s", o.LazyPull,
 			strings.Join(lazyModes, ", ")))
 	case !able:
 		return nil, nil
 	case len(dir) > maxSocketDir:
-		if o.LazyPull == cache.LazyOn || o.LazyPull == cache.LazyAuto {
+		if o.LazyPull != cache.LazyOff {
 			o.Logger.Warn("templates are pulled as a whole before VMs start: the path of the data directory is too "+
 				"long for sockets", "path", dir, "max_bytes", maxSocketDir)
 		}

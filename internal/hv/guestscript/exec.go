@@ -31,7 +31,9 @@ func Exec(ctx context.Context, run Run, cmd hv.Command) (hv.Result, error) {
 	defer stop()
 	c := startCommand(client, run, cmd)
 	input, err := c.awaitInput(ctx)
-	if err != nil {
+	if err != nil { // the program finds its stdin empty
+		stop()
+		<-c.done
 		return hv.Result{}, err
 	}
 	read := func(ctx context.Context) (stdout, stderr []byte, err error) { return c.readOutput(ctx, run) }

@@ -27,6 +27,8 @@ var (
 	environmentText string
 	//go:embed killer.sh
 	killerText string
+	//go:embed releaser.sh
+	releaserText string
 )
 
 // reportText ends the script of a command whose client does not report exit codes reliably.
@@ -58,6 +60,10 @@ func InputPipes(name string) []string {
 	}
 	return paths
 }
+
+// ReleaseArgs returns the program that ends the input of a command of AwaitingArgs. Exit code 1: the guest has no such
+// command.
+func ReleaseArgs(name string) []string { return shellArgs(releaserText, name, InputPipes(name)...) }
 
 // KillArgs returns the program that kills the command with this name and everything it has started
 // in its session. Exit code 1: the guest has no such command.

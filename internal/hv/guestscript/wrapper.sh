@@ -1,8 +1,9 @@
-# Runs a command in the guest for the host: $1 is a unique name, the
-# rest is the command. $input, unless empty, names the pipe for its stdin. Its outputs go through pipes that are read to their end
-# whatever happens, and only their last part is kept. When the command ends,
-# children that it left behind may keep the outputs open: they delay nothing,
-# and get no signal when their outputs are no longer read.
+# Runs a command in the guest for the host: $1 is a unique name, the rest is the
+# command. $input, unless empty, names the pipe for its stdin.
+# Its outputs go through pipes that are read to their end whatever happens, and
+# only their last part is kept. When the command ends, children that it left
+# behind may keep the outputs open: they delay nothing, and get no signal when
+# their outputs are no longer read.
 umask 077
 name=$1
 limit=1048576
@@ -11,7 +12,7 @@ for d in /tmp /var/tmp /run; do
 done
 d=$d/$1
 shift
-mkfifo "$d/o" "$d/e" || exit 126
+mkfifo "$d/o" "$d/e" ${input:+"$d/$input"} || exit 126
 keep() { # stdin -> pieces $d/$1.N; the newest ones hold at least $limit bytes
   n=100000 first=100001 size=0
   while :; do
@@ -46,7 +47,7 @@ fi
 # The command leads a session of its own; its number is what a time-out kills.
 lead() { session sh -c 'echo $$ >"$0/pid"; exec "$@"' "$d" "$@" >"$d/o" 2>"$d/e"; }
 if [ -n "$input" ]; then # the host writes stdin to this pipe later
-  mkfifo "$d/$input" && lead "$@" <"$d/$input"
+  lead "$@" <"$d/$input"
 else
   lead "$@"
 fi
