@@ -122,12 +122,15 @@ func isWaiting(s cache.LazyState, vm string) bool {
 }
 
 // lazyLoss returns why a VM can no longer use a version that is being pulled; nil if it can. A VM that waits for
-// nothing can, also while its registry is away.
+// nothing can, also while its registry is away, unless the process was started again since then: it answers no read
+// before it has opened the pull.
 func lazyLoss(s cache.LazyState, vm string) error {
-	if s.Phase == lazyfill.Failed {
+	switch since, waits := s.Waits[vm]; {
+	case s.Phase == lazyfill.Failed:
 		return fmt.Errorf("the rest of the template cannot be pulled: %w", s.Failure())
-	}
-	if since, waits := s.Waits[vm]; waits {
+	case s.Phase == lazyfill.Opening:
+		return registryLoss(s, s.Waiting)
+	case waits:
 		return registryLoss(s, since)
 	}
 	return nil

@@ -397,6 +397,12 @@ func TestLazyLoss(t *testing.T) {
 			t.Errorf("%s: %v, %+v", class, err, got)
 		}
 	}
+	for share, want := range map[time.Duration]bool{maxRegistryWait / 2: false, 2 * maxRegistryWait: true} {
+		opening := lazyfill.State{Phase: lazyfill.Opening, Waiting: time.Now().Add(-share)} // was started again
+		if err := lazyLoss(cache.LazyState{State: opening}, "a"); (err != nil) != want {
+			t.Errorf("a process that opens its pull for %s: %v", share, err)
+		}
+	}
 }
 
 // TestAwaitFiles: a save waits as long as its VM reads from the process that pulls its version, or that is not known,

@@ -99,6 +99,8 @@ func settled(inst *farm.Instance, sees func(node string) bool) string {
 		return "it has failed and is not tried again: " + cmp.Or(inst.Message, "its node does not say why")
 	case inst.State == farm.Terminating || inst.State == farm.Terminated:
 		return "it was terminated"
+	case !inst.NodeLostAt.IsZero():
+		return "it is placed on " + node + ", which is offline: it continues when the node returns"
 	case inst.State == farm.Scheduling || inst.State == farm.Pulling:
 		return "it is placed on " + node + ", which prepares it"
 	default:

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -53,6 +54,11 @@ func TestExplain(t *testing.T) {
 		explain(waiting, "it was terminated")
 		if _, err := c.Explain(t.Context(), "nobody", everyNode); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("an instance that is not there: %v", err)
+		}
+		lost := &farm.Instance{State: farm.Scheduling, NodeID: "n", NodeLostAt: time.Now()}
+		if got, want := settled(lost, everyNode),
+			"it is placed on node n, which is offline: it continues when the node returns"; got != want {
+			t.Errorf("of an offline node: %q, want %q", got, want)
 		}
 		for state, want := range map[farm.InstanceState]string{
 			farm.Errored: "it has failed and is not tried again: broken",

@@ -222,7 +222,7 @@ func scheduleParam(p *rest.Params) []farm.PoolWindow {
 			err = w.Check()
 		}
 		if err != nil {
-			p.RecordError("schedule", "window %d: %s", i+1, err)
+			p.RecordError("schedule", "window %d: %s", i+1, strings.TrimPrefix(err.Error(), "schedule: "))
 		}
 		list[i] = w
 	}

@@ -192,6 +192,9 @@ func (b *bench) agree(ctx context.Context, s *stage) error {
 	if err := errors.Join(err, s.end(context.WithoutCancel(ctx), id)); err != nil {
 		return err
 	}
+	if err := s.drain(ctx, s.nodes[1], true); err != nil { // the controller does not notice its end immediately
+		return err
+	}
 	if err := s.nodes[1].End(); err != nil { // the machine has two processors
 		return err
 	}

@@ -61,7 +61,7 @@ func rows(starts int) []row.Row {
 			"from Started until the VM reads from files, divided by the bytes that were missing; and a distribution "+
 				"to the node until it lists the version, divided by its bytes"),
 		ratio(rowDisk, "rate of a disk after the move to files / of a VM that started from files", 0.98,
-			"the guest reads 1 GiB with O_DIRECT, 3 times each"),
+			"the guest reads 1 GiB with O_DIRECT, the median of 15 times each"),
 		{
 			Name: rowKill, What: "guest waits after the process that serves its disk was killed", Unit: "s", Target: 2,
 			Digits: 2, Need: starts,
