@@ -65,6 +65,8 @@ type diskGuard struct {
 	lastProbe     time.Time
 }
 
+var segmentMu sync.Mutex // guards wal.SegmentSizeBytes: several stores may open at the same time
+
 // newDiskGuard checks the file system and frees the reserve when the store could not be opened
 // otherwise.
 func newDiskGuard(dir string, log *slog.Logger, f *memberFailure) (*diskGuard, error) {
@@ -82,9 +84,11 @@ func newDiskGuard(dir string, log *slog.Logger, f *memberFailure) (*diskGuard, e
 		headroomSize: min(maxHeadroomBytes, total/headroomDivisor),
 	}
 	g.resumeAbove = g.refuseBelow + min(resumeMarginBytes, g.refuseBelow/4)
+	segmentMu.Lock()
 	if segment := min(logFileBytes, total/segmentDivisor); segment != wal.SegmentSizeBytes {
 		wal.SegmentSizeBytes = segment // of a small file system, or of the one after it in a test
 	}
+	segmentMu.Unlock()
 	g.checkSpace()
 	return g, nil
 }
