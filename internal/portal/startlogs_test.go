@@ -96,6 +96,9 @@ func TestEvents(t *testing.T) {
 	w.push(debian, "debian")
 	node := w.join("mac", 1)[0]
 	id := w.start(client.StartRequest{TemplateID: debian, Name: hostile})[0]
+	w.await("the event of the start", func() (bool, error) { // it follows the state
+		return strings.Contains(w.get("/events").Text, "</a> started on <a"), nil
+	})
 	w.get("/events").has(200, "</a> started on <a", `href="/instances/`+id+`"`, `href="/nodes/`+node.NodeID+`"`,
 		">debian:v2</a>", "Instances</a>", "&lt;script&gt;", "!<script>alert", "An anonymous caller requested ")
 	w.get("/events?q=sub_type:vmAction").has(200, `aria-current="true">Instances`, " requested ", "!pulled")
