@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 )
@@ -195,6 +196,11 @@ func (c *cloud) tagged(path, have string) (code int, tag, body string) {
 func TestTagsOfInstances(t *testing.T) {
 	c := newCloud(t)
 	id := c.start("")
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); { // the scheduler adds why it waits
+		if _, _, body := c.tagged("/api/v1/vm?id="+id, ""); strings.Contains(body, "there are no nodes") {
+			break
+		}
+	}
 	for _, path := range []string{"/api/v1/vm", "/api/v1/vm?id=" + id, "/api/v1/vm?limit=5", "/api/v1/vm" +
 		filtered("state:s*"), "/api/v1/node", "/api/v1/image"} {
 		_, tag, _ := c.tagged(path, "")
