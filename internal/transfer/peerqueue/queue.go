@@ -13,7 +13,7 @@ const (
 	peerPoll = 50 * time.Millisecond
 	// peerPatience is how long a pull that has no parts to fetch waits while nothing comes from other nodes.
 	peerPatience = time.Second
-	// ownerPatience is how long it waits for parts that other nodes own while something comes from them.
+	// ownerPatience is how long it waits at least for parts that other nodes own while something comes from them.
 	ownerPatience = 10 * time.Second
 	// surveyedSpans is how many spans a survey looks at: 4 GB of a disk.
 	surveyedSpans = 1024
@@ -40,7 +40,7 @@ type Options[S any] struct {
 
 // Queue hands out the missing spans of a pull with peers. A span comes from a peer that has it. Otherwise the node
 // that owns it fetches it from the registry, and the others wait for that node, but not longer than peerPatience while
-// nothing comes from peers, nor than ownerPatience otherwise.
+// nothing comes from peers, nor than patience otherwise.
 //
 // Where spans are is found out by surveys of some of them, which are so rare that they cost little however many there
 // are. Before a span is handed out, it is looked at again.
@@ -53,6 +53,7 @@ type Queue[S any] struct {
 	waiting  []S        // the others
 	overdue  []S        // that peers did not send for too long: they come from the registry
 	running  int        // handed out to be read from peers: they may come back
+	begun    time.Time  // when the pull began
 	owned    time.Time  // when a span that this node owns was handed out for the last time
 	read     time.Time  // when that, or a read from a peer, succeeded for the last time
 	surveyed time.Time  // when the last survey ended
@@ -66,7 +67,7 @@ func New[S any](spans []S, o Options[S]) *Queue[S] {
 		spans = slices.Concat(spans[begin:], spans[:begin])
 	}
 	now := time.Now()
-	return &Queue[S]{opts: o, waiting: spans, owned: now, read: now}
+	return &Queue[S]{opts: o, waiting: spans, begun: now, owned: now, read: now}
 }
 
 // Source is where a span is to be fetched.
@@ -134,7 +135,7 @@ func (q *Queue[S]) popOverdueLocked() (s S, ok bool) {
 	if len(q.overdue) > 0 {
 		return removeAt(&q.overdue, len(q.overdue)-1), true
 	}
-	if time.Since(q.owned) <= ownerPatience {
+	if time.Since(q.owned) <= patience(q.owned.Sub(q.begun)) {
 		return s, false
 	}
 	for range min(maxBusyTries, len(q.waiting)) {
@@ -145,6 +146,10 @@ func (q *Queue[S]) popOverdueLocked() (s S, ok bool) {
 	}
 	return s, false
 }
+
+// patience returns how long a node that needed a time for the spans that it owns waits for those of other nodes. They
+// share the registry, and need about as long: the slower it is, the further apart do they end.
+func patience(needed time.Duration) time.Duration { return max(ownerPatience, needed/2) }
 
 // removeAt removes an element of a list, whose order changes.
 func removeAt[S any](list *[]S, i int) S {

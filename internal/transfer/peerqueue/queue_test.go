@@ -1,8 +1,10 @@
 package peerqueue
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -201,6 +203,49 @@ func TestSlowOwner(t *testing.T) {
 		work.Wait()
 		if took := time.Since(begun); took > 2*ownerPatience {
 			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// TestPatience: nodes that share a slow registry end their parts further apart, and wait longer for each other.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const own = 20 // of 40 spans
+		q := New[int](nil, Options[int]{
+			Find: func(int) Availability { return AtNoPeer },
+			Owns: func(span int) bool { return span == 1 },
+		})
+		q.waiting = append(slices.Repeat([]int{1}, own), make([]int, own)...)
+		ctx, cancel := context.WithCancel(t.Context())
+		var peers sync.WaitGroup
+		defer peers.Wait()
+		defer cancel()
+		peers.Go(func() {
+			for ctx.Err() == nil { // other nodes send parts
+				q.mu.Lock()
+				q.read = time.Now()
+				q.mu.Unlock()
+				time.Sleep(peerPatience / 2)
+			}
+		})
+		var last time.Time
+		for fetched := 0; ; fetched++ {
+			begun := time.Now()
+			s, from, ok, err := q.Next(t.Context(), true)
+			if err != nil || !ok || from != Registry {
+				t.Fatalf("%d, %v, %v, %v", s, from, ok, err)
+			}
+			if s == 1 {
+				last = begun
+				time.Sleep(5 * time.Second)
+				continue
+			}
+			waited, want := time.Since(last), 5*time.Second*(own-1)/2
+			if fetched != own || waited < want || waited > want+time.Second {
+				t.Errorf("a span of another node came from the registry after %d spans and %v, want %d and %v",
+					fetched, waited, own, want)
+			}
+			return
 		}
 	})
 }
