@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/blob"
 )
@@ -48,8 +49,9 @@ func (f *fetcher) fetch(ctx context.Context, s fetchSpan) error {
 func (f *fetcher) fetchOnce(ctx context.Context, address string, s *fetchSpan) error {
 	_, first := s.target.frameAt(s.firstFrame)
 	_, last := s.target.frameAt(s.endFrame - 1)
-	at := first.Offset
-	return f.pull.client.getRange(ctx, address, at, last.Offset+int64(last.StoredSize)-at, func(body io.Reader) error {
+	at, begun := first.Offset, time.Now()
+	size := last.Offset + int64(last.StoredSize) - at
+	err := f.pull.client.getRange(ctx, address, at, size, func(body io.Reader) error {
 		for s.firstFrame < s.endFrame {
 			_, frame := s.target.frameAt(s.firstFrame)
 			for ; at < frame.Offset; at += min(frame.Offset-at, int64(len(f.scratch))) {
@@ -64,6 +66,10 @@ func (f *fetcher) fetchOnce(ctx context.Context, address string, s *fetchSpan) e
 		}
 		return nil
 	})
+	if err == nil {
+		f.pull.registryPace.note(size, time.Since(begun))
+	}
+	return err
 }
 
 // fetchFrame reads, verifies and writes the next frame of a span.

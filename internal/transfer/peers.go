@@ -54,9 +54,18 @@ type Peers interface {
 	// Owns reports whether, of all nodes that pull the version now, this one fetches the part of a file at an offset
 	// from the registry. The others wait for it.
 	Owns(file string, off int64) bool
-	// Read reads ranges of a file, one after the other, into p. check is called with all bytes; a peer whose bytes it
-	// refuses is not used for some time. ErrNoPeer: no peer has them now.
-	Read(ctx context.Context, file string, runs []blob.Run, p []byte, check func([]byte) error) error
+	// Read reads len(p) bytes into p. check is called with them; a peer whose bytes it refuses is not used for some
+	// time. ErrNoPeer: no peer has them now.
+	Read(ctx context.Context, r PeerRead, p []byte, check func([]byte) error) error
+}
+
+// PeerRead is a read of ranges of a file, one after the other.
+type PeerRead struct {
+	File string
+	Runs []blob.Run
+	// RegistryTime is how long the registry takes to send as many bytes now; 0: not known. A peer that takes much
+	// longer is slow.
+	RegistryTime time.Duration
 }
 
 // maxPeerFrames is how many frames are read from a peer with one request.
@@ -146,7 +155,8 @@ func (f *fetcher) fetchFromPeer(ctx context.Context, s fetchSpan) error {
 		return ErrNoPeer
 	}
 	raw := f.decoded[:size]
-	if err := f.pull.opts.Peers.Read(ctx, s.target.name, runs, raw, s.checkDecoded); err != nil {
+	read := PeerRead{s.target.name, runs, f.pull.registryPace.timeOf(size)}
+	if err := f.pull.opts.Peers.Read(ctx, read, raw, s.checkDecoded); err != nil {
 		return err
 	}
 	f.pull.peerBytes.Add(int64(size))

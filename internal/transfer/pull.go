@@ -100,6 +100,7 @@ type pull struct {
 	progress         *progressMeter
 	transferredBytes atomic.Int64 // from the registry
 	peerBytes        atomic.Int64 // from peers
+	registryPace     pace
 }
 
 // transferred returns a result with what was transferred so far.

@@ -37,8 +37,9 @@ const (
 	slowRefusal   = time.Second            // a peer that takes longer to refuse a read counts as one that failed
 	dialTimeout   = 2 * time.Second
 	stallTimeout  = 3 * time.Second // for the next bytes of a response
-	slowTime      = 2 * time.Second // a peer whose response took longer counts as one that failed
-	// requestTime is for a whole response: what takes longer is as fast from the registry.
+	// A peer whose response takes longer than slowTime counts as one that failed, and a reader waits for it no longer
+	// than requestTime. Both are longer where the registry is slow too.
+	slowTime    = 2 * time.Second
 	requestTime = 8 * time.Second
 	maxFailures = 3                // in a row; then a peer is not used for ExclusionTime
 	openTime    = 10 * time.Second // that a peer may take to open its pull
@@ -335,17 +336,25 @@ func mix(x uint64) uint64 {
 	return x ^ x>>33
 }
 
+// limitsOf returns how long the response to a read takes at most of a peer that is not slow, and how long the reader
+// waits for it. What takes twice as long as from the registry is better read there.
+func limitsOf(r transfer.PeerRead) (slow, most time.Duration) {
+	slow = min(max(slowTime, 2*r.RegistryTime), readTimeout)
+	return slow, max(slow, requestTime)
+}
+
 // Read implements transfer.Peers.
-func (s *Reader) Read(
-	ctx context.Context, file string, runs []blob.Run, b []byte, check func([]byte) error,
-) error {
-	p := s.choose(file, runs)
+func (s *Reader) Read(ctx context.Context, r transfer.PeerRead, b []byte, check func([]byte) error) error {
+	p := s.choose(r.File, r.Runs)
 	if p == nil {
 		return transfer.ErrNoPeer
 	}
+	slow, most := limitsOf(r)
 	begun, wrong := time.Now(), false
 	took := func() time.Duration { return time.Since(begun) }
-	err := s.readFrom(ctx, p, file, runs, b)
+	limited, cancel := context.WithTimeout(ctx, most)
+	err := s.readFrom(limited, p, r, b)
+	cancel()
 	if err == nil {
 		err = check(b)
 		wrong = err != nil
@@ -361,7 +370,7 @@ func (s *Reader) Read(
 	case errors.Is(ctx.Err(), context.DeadlineExceeded): // a guest waits, and had no time for it
 		p.refuse()
 	case ctx.Err() != nil:
-	case err == nil && took() <= slowTime:
+	case err == nil && took() <= slow:
 		p.failures, p.refusals = 0, 0
 	case err == nil: // right bytes do not exclude it, nor do slow ones end a series of failures
 		p.pause(failureTime)
@@ -437,16 +446,16 @@ func (s *Reader) choose(file string, runs []blob.Run) (chosen *peer) {
 }
 
 // readFrom reads ranges from a peer. It ends when no byte comes for stallTimeout.
-func (s *Reader) readFrom(ctx context.Context, p *peer, file string, runs []blob.Run, b []byte) error {
-	in := readRequest{File: file}
-	for _, r := range runs {
-		in.Runs = append(in.Runs, [2]int64{r.Off, r.Len})
+func (s *Reader) readFrom(ctx context.Context, p *peer, r transfer.PeerRead, b []byte) error {
+	in := readRequest{File: r.File}
+	for _, run := range r.Runs {
+		in.Runs = append(in.Runs, [2]int64{run.Off, run.Len})
 	}
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stalled := time.AfterFunc(dialTimeout+stallTimeout, cancel)
 	defer stalled.Stop()
