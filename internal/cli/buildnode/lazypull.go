@@ -60,8 +60,11 @@ const maxSocketDir = 103 - 32 - 1
 // bootTime is how long what a guest does not read waits for its boot.
 const bootTime = 2 * time.Minute
 
-// lazyPulls returns the options of lazy pulls; nil where there are none.
-func (n *Node) lazyPulls(o NodeOptions, identity datadir.Identity, source *cache.Registry) (*cache.LazyPulls, error) {
+// LazyPulls returns the lazy pulls that run.
+func (n *Node) LazyPulls() []cache.LazyState { return n.templates.LazyPulls() }
+
+// lazyOptions returns the options of lazy pulls; nil where there are none.
+func (n *Node) lazyOptions(o NodeOptions, identity datadir.Identity, source *cache.Registry) (*cache.LazyPulls, error) {
 	mover, able := n.Driver.(hv.DiskMover)
 	dir := o.DataDir.LazySocketDir()
 	o.LazyPull = cmp.Or(o.LazyPull, cache.LazyOff)

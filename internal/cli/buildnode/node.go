@@ -204,7 +204,7 @@ func (n *Node) openParts(ctx context.Context, o NodeOptions, identity datadir.Id
 	if n.peers, err = n.openPeers(ctx, o, identity, client); err != nil {
 		return none, err
 	}
-	lazy, err := n.lazyPulls(o, identity, source)
+	lazy, err := n.lazyOptions(o, identity, source)
 	if err != nil {
 		return none, err
 	}

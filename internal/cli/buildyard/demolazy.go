@@ -1,13 +1,15 @@
 package buildyard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
-	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/lazyfill"
+	"github.com/buildyard/buildyard/internal/cli/buildnode"
 )
 
 const secondNode = "second"
@@ -31,52 +33,65 @@ func (d *demo) startBeforePull(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fill, err := d.awaitFill(ctx, ids[0])
+	second := d.nodes[len(d.nodes)-1]
+	seen, err := d.awaitLazyStart(ctx, second, ids[0])
 	if err != nil {
 		return err
 	}
-	if _, err := d.awaitStarted(ctx, ids[0]); err != nil {
-		return err
+	if seen.part.Total == 0 {
+		d.printStep("lazy", "%s is Started on a second node; its VM was not seen to run before the pull ended",
+			ids[0])
+	} else {
+		d.printStep("lazy", "%s ran on a second node with %d of %d bytes of v1; it was Started after %s, and v1 "+
+			"complete after %s", ids[0], seen.part.Bytes, seen.part.Total, seen.started, seen.complete)
 	}
-	if fill == nil {
-		d.printStep("lazy", "%s is Started on a second node; its VM was not seen to run before the pull ended", ids[0])
-		return d.terminateInstance(ctx)
-	}
-	took := time.Since(d.stepStartedAt)
-	err = d.pollUntil(ctx, time.Minute, "the pull to end", func() (bool, error) {
-		now, err := d.controllerClient.Explain(ctx, ids[0])
-		return now.Explain.Fill == nil, err
-	})
-	if err != nil {
-		return err
-	}
-	d.printStep("lazy", "%s ran on a second node with %d of %d bytes of v1; it was Started after %s, and v1 complete "+
-		"after %s", ids[0], fill.Bytes, fill.Total, took.Round(10*time.Millisecond),
-		time.Since(d.stepStartedAt).Round(10*time.Millisecond))
 	return d.terminateInstance(ctx)
 }
 
-// awaitFill waits until the VM of an instance runs from a disk of which a part is missing. The result is nil if that
-// was not seen before the instance was Started: nodes report it every few seconds, and a node whose data directory has
-// a long path pulls all of a version first, and logs a warning.
-func (d *demo) awaitFill(ctx context.Context, id string) (fill *api.DiskFill, err error) {
-	err = d.pollUntil(ctx, time.Minute, "the VM to run", func() (bool, error) {
+// lazyStart is what was seen of a start before its pull ended.
+type lazyStart struct {
+	part              lazyfill.Disk // what was here when the VM last ran without all of it; total 0: it never did
+	started, complete time.Duration // since the step began, rounded; 0: not yet
+}
+
+// missing returns how much of the disks is on a node that pulls a version lazily. The total is 0 when it has all.
+func missing(node *buildnode.Node) (all lazyfill.Disk) {
+	for _, pull := range node.LazyPulls() {
+		if pull.IsComplete {
+			continue
+		}
+		for _, disk := range pull.Disks {
+			all.Bytes, all.Total = all.Bytes+disk.Bytes, all.Total+disk.Total
+		}
+	}
+	return all
+}
+
+// awaitLazyStart waits until an instance is Started and its node has all of its version. A node whose data directory
+// has a long path pulls all of a version before VMs start, and logs a warning.
+func (d *demo) awaitLazyStart(ctx context.Context, node *buildnode.Node, id string) (seen lazyStart, err error) {
+	since := func() time.Duration { return time.Since(d.stepStartedAt).Round(10 * time.Millisecond) }
+	err = d.pollUntil(ctx, 3*time.Minute, "the start and the pull", func() (bool, error) {
 		now, err := d.controllerClient.Explain(ctx, id)
 		if err != nil {
 			return false, err
 		}
 		switch now.Instance.InstanceState {
 		case "Started":
-			return true, nil
+			seen.started = cmp.Or(seen.started, since())
 		case "Error":
 			return false, fmt.Errorf("instance %s: %s", id, now.Instance.Message)
 		}
 		d.hypervisorPID, err = d.findHypervisorPID(ctx)
-		if err != nil || d.hypervisorPID == 0 || now.Explain.Fill == nil {
+		if err != nil || d.hypervisorPID == 0 {
 			return false, err
 		}
-		fill = now.Explain.Fill
-		return true, nil
+		if part := missing(node); part.Bytes < part.Total {
+			seen.part = part
+			return false, nil
+		}
+		seen.complete = cmp.Or(seen.complete, since())
+		return seen.started > 0, nil
 	})
-	return fill, err
+	return seen, err
 }
