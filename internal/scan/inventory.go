@@ -44,7 +44,7 @@ const dirFormat = "dir"
 type Volume struct {
 	Name      string
 	Role      string // "system", "data" or ""
-	Format    string // "apfs", "ext4" or "dir"
+	Format    string // "apfs", "ext4", "xfs" or "dir"
 	MountPath string // where its paths begin: "/" or "/Volumes/<name>"
 	Files     int
 	Packages  int

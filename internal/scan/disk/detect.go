@@ -16,6 +16,7 @@ type contentKind struct {
 // Formats that are read.
 const (
 	formatExt4 = "ext4"
+	formatXFS  = "xfs"
 	formatAPFS = "apfs"
 )
 
@@ -43,7 +44,7 @@ type signature struct {
 var signatures = []signature{
 	{32, "NXSB", contentKind{name: formatAPFS}},
 	{1080, "\x53\xef", contentKind{name: formatExt4}},
-	{0, "XFSB", contentKind{"XFS", reasonUnsupported, true}},
+	{0, "XFSB", contentKind{name: formatXFS}},
 	{65600, "_BHRfS_M", contentKind{"Btrfs", reasonUnsupported, true}},
 	{3, "NTFS    ", contentKind{"NTFS", reasonUnsupported, true}},
 	{3, "EXFAT   ", contentKind{"exFAT", reasonUnsupported, true}},

@@ -18,7 +18,7 @@ func TestNoDisk(t *testing.T) {
 		want string
 	}{
 		"empty":     {nil, "the file is empty: give a raw or a qcow2 image"},
-		"text":      {[]byte("hello\n"), "(looked for GPT, MBR, ext2, ext3, ext4, APFS"},
+		"text":      {[]byte("hello\n"), "(looked for GPT, MBR, ext2, ext3, ext4, XFS, APFS"},
 		"long text": {bytes.Repeat([]byte("hello\n"), 100_000), "(looked for GPT, MBR"},
 		"program":   {marked(0, "\x7fELF"), "it looks like a program"},
 		"zip":       {marked(0, "PK\x03\x04"), "it looks like a zip archive: unpack it first"},
@@ -44,7 +44,7 @@ func TestNoDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	copy(table[mib:], "what is this")
-	for name, b := range map[string][]byte{"a table": table, "XFS": marked(0, "XFSB"), "LUKS": marked(0,
+	for name, b := range map[string][]byte{"a table": table, "Btrfs": marked(65600, "_BHRfS_M"), "LUKS": marked(0,
 		"LUKS\xba\xbe")} {
 		_, skipped, err := disk.Volumes(bytes.NewReader(b), int64(len(b)))
 		if err != nil || len(skipped) != 1 || !skipped[0].MayHavePackages {

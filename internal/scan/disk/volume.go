@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/buildyard/buildyard/internal/scan/fs/ext4"
+	"github.com/buildyard/buildyard/internal/scan/fs/xfs"
 )
 
 // Volume is a file system on a disk.
@@ -15,7 +16,7 @@ type Volume struct {
 	Partition int    // Index of the Partition
 	Start     int64  // offset of the partition on the disk in bytes
 	Length    int64  // bytes of the partition
-	Format    string // "ext4" (also for ext2 and ext3) or "apfs"
+	Format    string // "ext4" (also for ext2 and ext3), "xfs" or "apfs"
 	Role      string // of APFS: "system", "data", ...; "" = none
 	Group     string // of APFS: the volume group, which combines two volumes to one tree; "" = none
 	FS        fs.FS
@@ -36,7 +37,7 @@ type Skipped struct {
 type openFunc func(r io.ReaderAt, size int64) ([]Volume, []Skipped, error)
 
 // openers are the supported formats.
-var openers = map[string]openFunc{formatExt4: openExt4, formatAPFS: openAPFS}
+var openers = map[string]openFunc{formatExt4: openExt4, formatXFS: openXFS, formatAPFS: openAPFS}
 
 // Volumes finds the file systems of a disk. It fails only where the disk as a whole is unreadable,
 // and with ErrNotDisk for another file; r must stay open while the volumes are used.
@@ -121,4 +122,12 @@ func openExt4(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
 		name = f.LastMounted()
 	}
 	return []Volume{{Name: name, Format: formatExt4, FS: f, Notes: f.Notes()}}, nil, nil
+}
+
+func openXFS(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
+	f, err := xfs.Open(r, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	return []Volume{{Name: f.Label(), Format: formatXFS, FS: f, Notes: f.Notes()}}, nil, nil
 }

@@ -93,7 +93,7 @@ func TestVolumes(t *testing.T) {
 		"2 ext4 root root <nil>", "11 ext4 hidden hidden <nil>",
 		`1 partition 1 "esp" (the EFI system partition): it holds no packages, false`,
 		"3 partition 3 (LUKS): it is encrypted, true",
-		`4 partition 4 "xfs" (XFS): this file system cannot be read here, true`,
+		`4 partition 4 "xfs" (xfs): unsupported XFS feature: version 0, true`,
 		"5 partition 5 (swap): it holds no packages, false",
 		`6 partition 6 "broken" (ext4): the file system is damaged: its superblock is not what its checksum says, true`,
 		`7 partition 7 "empty" (empty): there is nothing at its beginning, true`,
@@ -114,6 +114,18 @@ func TestBareFileSystem(t *testing.T) {
 	vols, skipped, err := disk.Volumes(bytes.NewReader(b), int64(len(b)))
 	if err != nil || len(vols) != 1 || len(skipped) > 0 || vols[0].Name != "bare" || vols[0].Partition != 0 {
 		t.Fatalf("%+v, %+v, %v", vols, skipped, err)
+	}
+}
+
+func TestBareXFS(t *testing.T) {
+	b := treetest.Unpacked(t, "../fs/xfs/testdata/v5.img.zst")
+	vols, skipped, err := disk.Volumes(bytes.NewReader(b), int64(len(b)))
+	if err != nil || len(vols) != 1 || len(skipped) > 0 || vols[0].Name != "carried5" || vols[0].Format != "xfs" ||
+		vols[0].Partition != 0 || len(vols[0].Notes) > 0 {
+		t.Fatalf("%+v, %+v, %v", vols, skipped, err)
+	}
+	if hello, err := fs.ReadFile(vols[0].FS, "hello"); err != nil || string(hello) != "hello\n" {
+		t.Errorf("%q, %v", hello, err)
 	}
 }
 
