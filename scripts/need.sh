@@ -3,12 +3,12 @@
 #
 #   scripts/need.sh test     gotestsum, C compiler for -race, busybox, ip, XFS, QEMU, nftables and the guest's packages
 #   scripts/need.sh demo     QEMU, nftables and the guest's packages
-#   scripts/need.sh images   qemu-img, and programs that read ext4 and APFS
+#   scripts/need.sh images   qemu-img, and programs that read ext4, XFS and APFS
 #   scripts/need.sh gotestsum  gotestsum, which runs the tests
 #   scripts/need.sh test-mac  XFS
 #   scripts/need.sh lint     golangci-lint and gofumpt, at the versions below
 #   scripts/need.sh vuln     govulncheck
-#   scripts/need.sh bench-scan  scalibr, npm for the tree of packages, and mke2fs
+#   scripts/need.sh bench-scan  scalibr, npm for the tree of packages, mke2fs and mkfs.xfs
 #   scripts/need.sh bench-host  npm for the same tree
 #   scripts/need.sh bench-mac  XFS
 #   scripts/need.sh bench-distribution  QEMU, ip, XFS, and what makes a Debian on a disk
@@ -186,12 +186,12 @@ test) tool gotestsum && packages gcc libc6-dev busybox iproute2 xfsprogs $(guest
 # shellcheck disable=SC2046
 demo) packages $(guest) ;;
 test-mac) packages xfsprogs ;;
-images) packages qemu-utils e2fsprogs libfsapfs-utils ;;
+images) packages qemu-utils e2fsprogs xfsprogs libfsapfs-utils ;;
 gotestsum) tool gotestsum ;;
 test-s3) tool versitygw ;;
 lint) tool golangci-lint && tool gofumpt ;;
 vuln) tool govulncheck ;;
-bench-scan) packages e2fsprogs && npm && tool scalibr ;;
+bench-scan) packages e2fsprogs xfsprogs && npm && tool scalibr ;;
 bench-host) npm ;;
 bench-mac) packages xfsprogs ;;
 # shellcheck disable=SC2046

@@ -17,10 +17,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
+	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// The five formats of one tree: in each, the scanner's report is the same except for its source.
+// The formats of one tree: in each, the scanner's report is the same except for its source.
 const reportTree = "one tree"
 
 // scanner is the program, its license and its database.
@@ -28,7 +29,7 @@ type scanner struct {
 	program, dir string
 }
 
-// reports scans one tree in five forms.
+// reports scans one tree in all forms.
 func (s *stage) reports(ctx context.Context) {
 	dir := filepath.Join(s.dir, "reports")
 	var p *scanner
@@ -36,7 +37,7 @@ func (s *stage) reports(ctx context.Context) {
 	for _, f := range []struct {
 		name string
 		make func(ctx context.Context, dir string) (source string, more []string, done func() error, err error)
-	}{{"dir", asDirectory}, {"ext4", asExt4}, {"apfs", asAPFS}, {"qcow2", asQcow2}, {"template", asTemplate}} {
+	}{{"dir", asDirectory}, {"ext4", asExt4}, {"xfs", asXFS}, {"apfs", asAPFS}, {"qcow2", asQcow2}, {"template", asTemplate}} {
 		s.try(reportTree, f.name, func(r *row) (err error) {
 			if p == nil {
 				if p, err = s.scanner(ctx, dir); err != nil {
@@ -235,6 +236,15 @@ func asDirectory(_ context.Context, dir string) (string, []string, func() error,
 func asExt4(ctx context.Context, dir string) (string, []string, func() error, error) {
 	_, err := rig.Output(ctx, dir, "mke2fs", "-q", "-t", "ext4", "-F", "-d", "tree", "tree.img", "128M")
 	return "vm_image:" + filepath.Join(dir, "tree.img"), nil, nothing, err
+}
+
+func asXFS(ctx context.Context, dir string) (string, []string, func() error, error) {
+	image := filepath.Join(dir, "xfs.img")
+	err := rig.FormatXFS(ctx, image, ext4Size)
+	if err == nil {
+		err = treetest.Fill(ctx, image, filepath.Join(dir, "tree"), "true")
+	}
+	return "vm_image:" + image, nil, nothing, err
 }
 
 // asAPFS writes the tree as the data volume of a Mac.

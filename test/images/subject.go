@@ -44,6 +44,32 @@ var subjects = []subject{
 		"ext2", ext4Subject{entries: 3000, options: []string{"-t", "ext2", "-b", "1024"}}.make, rawForm,
 		[]witness{debugfs},
 	},
+	{"xfs", xfsSubject{entries: 10_000}.make, allForms, []witness{xfsDB}},
+	{"xfs on GPT", xfsSubject{entries: 3000, table: true}.make, rawForm, nil},
+	{
+		"xfs 1k", xfsSubject{
+			entries: 10_000, options: []string{"-b", "size=1024", "-i", "nrext64=1", "-m", "rmapbt=1"},
+		}.make, rawForm, []witness{xfsDB},
+	},
+	{"xfs 64k", xfsSubject{entries: 3000, options: []string{"-b", "size=65536"}}.make, rawForm, []witness{xfsDB}},
+	{
+		"xfs directories of 64k", xfsSubject{entries: 10_000, options: []string{"-n", "size=65536"}}.make, rawForm,
+		[]witness{xfsDB},
+	},
+	{
+		"xfs older features", xfsSubject{
+			entries: 3000, options: []string{"-i", "sparse=0", "-m", "bigtime=0,reflink=0"},
+		}.make, rawForm, []witness{xfsDB},
+	},
+	{
+		"xfs version 4", xfsSubject{entries: 3000, options: []string{"-m", "crc=0"}, listed: true}.make, rawForm,
+		[]witness{xfsDB},
+	},
+	{
+		"xfs without types", xfsSubject{
+			entries: 3000, options: []string{"-m", "crc=0", "-n", "ftype=0"}, listed: true,
+		}.make, rawForm, nil,
+	},
 	{"apfs_test", apfsTest, allForms, []witness{fsapfsinfo}},
 	{"apfs_mac_written", apfsMac, allForms, []witness{fsapfsinfo}},
 }

@@ -12,12 +12,19 @@ import (
 // directory to mount it on.
 func MakeXFS(ctx context.Context, dir string, bytes int64) (image, mountPoint string, err error) {
 	image, mountPoint = filepath.Join(dir, "xfs.img"), filepath.Join(dir, "data")
-	err = errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, bytes), os.Mkdir(mountPoint, 0o755))
-	if err != nil {
+	if err := os.Mkdir(mountPoint, 0o755); err != nil {
 		return "", "", err
 	}
-	if _, err := Output(ctx, "", "mkfs.xfs", "-q", "-m", "reflink=1", image); err != nil {
-		return "", "", fmt.Errorf("no file system with clones can be made: %w; install xfsprogs", err)
+	return image, mountPoint, FormatXFS(ctx, image, bytes, "-m", "reflink=1")
+}
+
+// FormatXFS makes an XFS file system in a sparse file.
+func FormatXFS(ctx context.Context, image string, bytes int64, options ...string) error {
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, bytes)); err != nil {
+		return err
 	}
-	return image, mountPoint, nil
+	if _, err := Output(ctx, "", "mkfs.xfs", append(append([]string{"-q"}, options...), image)...); err != nil {
+		return fmt.Errorf("no XFS file system can be made: %w; install xfsprogs", err)
+	}
+	return nil
 }

@@ -9,17 +9,22 @@ import (
 	"path/filepath"
 
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
+	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
 // Names of the files of forms.
 const (
 	ext4File = "ext4.img"
+	xfsFile  = "xfs.img"
 	apfsFile = "apfs.img"
 )
 
-// ext4Size is the size of the disk, most of which the tree fills.
-const ext4Size = "3G"
+// The sizes of disks. The tree fills most of the first.
+const (
+	ext4Size = "3G"
+	xfsSize  = 4 << 30
+)
 
 // kept returns the directory of a form of the tree, which is next to the tree. It is created if
 // missing: creating all takes minutes.
@@ -55,6 +60,15 @@ func image(name string) func(dir string) []string {
 func makeExt4(ctx context.Context, _ *bench, w works) error {
 	_, err := rig.Output(ctx, w.to, "mke2fs", "-q", "-t", "ext4", "-F", "-m", "0", "-d", w.tree, ext4File, ext4Size)
 	return err
+}
+
+// makeXFS has the kernel write the tree, which needs root.
+func makeXFS(ctx context.Context, _ *bench, w works) error {
+	name := filepath.Join(w.to, xfsFile)
+	if err := rig.FormatXFS(ctx, name, xfsSize); err != nil {
+		return err
+	}
+	return treetest.Fill(ctx, name, w.tree, "true")
 }
 
 func makeAPFS(ctx context.Context, _ *bench, w works) error {

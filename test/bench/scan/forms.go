@@ -30,6 +30,7 @@ type works struct{ tree, ext4, to string }
 
 var forms = []form{
 	{"ext4", "an ext4 image", 1.5, 128, makeExt4, image(ext4File)},
+	{"xfs", "an XFS image", 1.5, 128, makeXFS, image(xfsFile)},
 	{"apfs", "an APFS image", 1.5, 128, makeAPFS, image(apfsFile)},
 	{"template-1", "a template of one layer", 1.6, 0, makeTemplate(1), inStorage},
 	{"template-8", "a template of eight layers", 2, 0, makeTemplate(8), inStorage},
