@@ -62,11 +62,11 @@ var subjects = []subject{
 		}.make, rawForm, []witness{xfsDB},
 	},
 	{
-		"xfs version 4", xfsSubject{entries: 3000, options: []string{"-m", "crc=0"}, listed: true}.make, rawForm,
+		"xfs_version_4", xfsSubject{entries: 3000, options: []string{"-m", "crc=0"}, listed: true}.make, rawForm,
 		[]witness{xfsDB},
 	},
 	{
-		"xfs without types", xfsSubject{
+		"xfs_without_types", xfsSubject{
 			entries: 3000, options: []string{"-m", "crc=0", "-n", "ftype=0"}, listed: true,
 		}.make, rawForm, nil,
 	},

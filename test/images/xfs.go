@@ -23,7 +23,7 @@ type xfsSubject struct {
 	entries int
 	options []string
 	table   bool // on a partition of a disk
-	listed  bool // mkfs.xfs fills it
+	listed  bool // mkfs.xfs fills it, which needs a name without white space
 }
 
 func (x xfsSubject) make(ctx context.Context, _ *stage, dir string) (*made, error) {
