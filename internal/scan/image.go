@@ -11,6 +11,27 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs"
 )
 
+// openImageVolumes returns the file systems of all disks of an image, and records those that cannot be read.
+func (i *Inventory) openImageVolumes(img *disk.Image, o Options) ([]volume, error) {
+	for _, s := range img.Skipped() {
+		i.Skipped = append(i.Skipped, Skipped{Name: s.Name, Reason: s.Reason, MayHavePackages: s.MayHavePackages})
+	}
+	disks := img.Disks()
+	if len(disks)+len(i.Skipped) == 1 {
+		return i.openVolumes(disks[0], disks[0].Size, "", o)
+	}
+	var out []volume
+	for _, d := range disks {
+		found, err := i.openVolumes(d, d.Size, d.Name, o)
+		if err != nil {
+			i.Skipped = append(i.Skipped, Skipped{Name: d.Name, Reason: err.Error(), MayHavePackages: true})
+			continue
+		}
+		out = append(out, found...)
+	}
+	return out, nil
+}
+
 // openVolumes returns the file systems of a disk to catalog, and records the others. name distinguishes
 // the disk from others of the same source; "" when it is the only one.
 func (i *Inventory) openVolumes(r io.ReaderAt, size int64, name string, o Options) ([]volume, error) {

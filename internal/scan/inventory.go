@@ -87,7 +87,7 @@ func (i *Inventory) catalogImage(ctx context.Context, o Options) error {
 		return err
 	}
 	defer func() { _ = img.Close() }()
-	volumes, err := i.openVolumes(img, img.Size(), "", o)
+	volumes, err := i.openImageVolumes(img, o)
 	if err != nil {
 		return err
 	}

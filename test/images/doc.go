@@ -5,9 +5,10 @@
 //
 // The subjects are disks: file systems of ext2 to ext4 and XFS of up to 10,000 entries, bare and on a
 // partition, and the disks with APFS of the shared data, with their lists of files. Some are read as a raw
-// file, as qcow2 of each kind, as a chain of images, and as a template that was pushed to a registry as
-// three layers. For each format qemu-img must read the same bytes; debugfs, xfs_db and fsapfsinfo must
-// list the same files. The kernel writes the files on XFS, for which the program runs as root.
+// file, as qcow2 of each kind, as a chain of images, as a template that was pushed to a registry as
+// three layers, as VMDK of each kind, as OVA, and as DMG with each kind of chunks. For each format
+// qemu-img, 7-Zip or dmg2img must read the same bytes; debugfs, xfs_db and fsapfsinfo must list the same
+// files. The kernel writes the files on XFS, for which the program runs as root.
 //
 // Invariant: a test whose program or disk of the shared data is missing counts as failed.
 package main

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -31,15 +32,15 @@ type form struct {
 
 var rawForm = []form{{"raw", func(_ context.Context, d *made) (opened, error) { return openImage(d.raw) }}}
 
-var allForms = append(rawForm,
+var allForms = slices.Concat(rawForm, []form{
 	converted("qcow2 v3", "-o", "compat=1.1"),
 	converted("qcow2 v2", "-o", "compat=0.10"),
 	converted("qcow2 zlib", "-c", "-o", "compression_type=zlib"),
 	converted("qcow2 zstd", "-c", "-o", "compression_type=zstd"),
 	converted("qcow2 extended", "-o", "extended_l2=on"),
-	form{"qcow2 chain", chain},
-	form{"template", template},
-)
+	{"qcow2 chain", chain},
+	{"template", template},
+}, virtualForms())
 
 func openImage(name string) (opened, error) {
 	i, err := disk.OpenImage(name)

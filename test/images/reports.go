@@ -16,6 +16,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
+	"github.com/buildyard/buildyard/internal/scan/disk/udif/udiftest"
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
 	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 	"github.com/buildyard/buildyard/test/rig"
@@ -29,7 +30,7 @@ type scanner struct {
 	program, dir string
 }
 
-// reports scans one tree in all forms.
+// reports scans one tree in several forms.
 func (s *stage) reports(ctx context.Context) {
 	dir := filepath.Join(s.dir, "reports")
 	var p *scanner
@@ -37,7 +38,17 @@ func (s *stage) reports(ctx context.Context) {
 	for _, f := range []struct {
 		name string
 		make func(ctx context.Context, dir string) (source string, more []string, done func() error, err error)
-	}{{"dir", asDirectory}, {"ext4", asExt4}, {"xfs", asXFS}, {"apfs", asAPFS}, {"qcow2", asQcow2}, {"template", asTemplate}} {
+	}{
+		{"dir", asDirectory},
+		{"ext4", asExt4},
+		{"xfs", asXFS},
+		{"apfs", asAPFS},
+		{"qcow2", asQcow2},
+		{"vmdk", asVMDK},
+		{"ova", asOVA},
+		{"dmg", asDMG},
+		{"template", asTemplate},
+	} {
 		s.try(reportTree, f.name, func(r *row) (err error) {
 			if p == nil {
 				if p, err = s.scanner(ctx, dir); err != nil {
@@ -286,6 +297,22 @@ func asAPFS(_ context.Context, dir string) (string, []string, func() error, erro
 func asQcow2(ctx context.Context, dir string) (string, []string, func() error, error) {
 	_, err := rig.Output(ctx, dir, "qemu-img", "convert", "-c", "-f", "raw", "-O", "qcow2", "tree.img", "tree.qcow2")
 	return "vm_image:" + filepath.Join(dir, "tree.qcow2"), nil, nothing, err
+}
+
+func asVMDK(ctx context.Context, dir string) (string, []string, func() error, error) {
+	name, err := writeVMDK(ctx, dir, "tree.img", "monolithicSparse")
+	return "vm_image:" + name, nil, nothing, err
+}
+
+func asOVA(ctx context.Context, dir string) (string, []string, func() error, error) {
+	name, err := writeOVA(ctx, dir, "tree.img")
+	return "vm_image:" + name, nil, nothing, err
+}
+
+// asDMG writes the disk of asAPFS.
+func asDMG(_ context.Context, dir string) (string, []string, func() error, error) {
+	name, err := writeDMG(dir, filepath.Join(dir, "apfs.img"), udiftest.Named("lzfse"))
+	return "vm_image:" + name, nil, nothing, err
 }
 
 // asTemplate pushes the disk to a registry, which continues to run.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/disk"
 	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
+	"github.com/buildyard/buildyard/internal/scan/disk/udif/udiftest"
 	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 )
 
@@ -36,6 +37,16 @@ func BenchmarkForms(b *testing.B) {
 		run(b, dir, append(append([]string{"qemu-img", "convert", "-O", "qcow2"}, o...), image, file)...)
 		open[name] = func() (*disk.Volume, func() error, error) { return first(file) }
 	}
+	for _, form := range []string{"monolithicSparse", "streamOptimized"} {
+		file := filepath.Join(dir, form)
+		run(b, dir, "qemu-img", "convert", "-O", "vmdk", "-o", "subformat="+form, image, file)
+		open["vmdk "+form] = func() (*disk.Volume, func() error, error) { return first(file) }
+	}
+	for _, name := range []string{"zlib", "lzfse"} {
+		file := filepath.Join(dir, name)
+		dmg(b, file, image, udiftest.Named(name))
+		open["dmg "+name] = func() (*disk.Volume, func() error, error) { return first(file) }
+	}
 	for _, depth := range []int{1, 8} {
 		base := filepath.Join(dir, fmt.Sprint(depth))
 		layers(b, base, image, depth)
@@ -57,6 +68,27 @@ func BenchmarkForms(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// dmg writes an image of a disk.
+func dmg(b *testing.B, to, image string, packing udiftest.Packing) {
+	b.Helper()
+	from, err := os.Open(image)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer from.Close()
+	st, err := from.Stat()
+	if err != nil {
+		b.Fatal(err)
+	}
+	f, err := os.Create(to)
+	if err == nil {
+		err = errors.Join(udiftest.Write(f, from, st.Size(), udiftest.Options{Packing: packing}), f.Close())
+	}
+	if err != nil {
+		b.Fatal(err)
 	}
 }
 

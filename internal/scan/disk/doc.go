@@ -1,22 +1,18 @@
 // Package disk opens the disk of a machine and finds the file systems on it. The disk is stored in
-// a raw file, a qcow2 image with its backing files, or a template of a registry.
+// a raw file, a qcow2 image with its backing files, a VMDK image with its extents, a DMG image, an OVA appliance, or a
+// template of a registry.
 //
 // It mounts nothing, starts nothing and changes nothing, takes no lock of a registry, and does not
 // read the content of a file system: fs/ext4, fs/xfs and fs/apfs do.
 //
-// Invariant: disks are untrusted. No file but the one that the user named, its backing files next
-// to it, and the layers of a template are ever opened, and every part of a disk is either returned
+// Invariant: disks are untrusted. No file but the one that the user named, the files next to it that it
+// names, and the layers of a template are ever opened, and every part of a disk is either returned
 // as a volume or listed as skipped.
 package disk
 
-import (
-	"errors"
-	"fmt"
-)
+import "github.com/buildyard/buildyard/internal/scan/disk/chunked"
 
 // ErrDamaged is in the chain of every error about contradictory bytes.
-var ErrDamaged = errors.New("the disk is damaged")
+var ErrDamaged = chunked.ErrDamaged
 
-func damaged(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
-}
+func damaged(format string, args ...any) error { return chunked.Damaged(format, args...) }

@@ -25,13 +25,18 @@ const (
 const (
 	formatRaw   = "raw"
 	formatQCOW2 = "qcow2"
+	formatVMDK  = "vmdk"
+	formatUDIF  = "dmg"
+	formatOVA   = "ova"
 )
 
-// Image is the disk in a file. It is safe for concurrent reads.
+// Image is the disk in a file, or several of an appliance. It is safe for concurrent reads.
 type Image struct {
-	layer  qcow2.Layer
-	format string
-	files  []*os.File
+	layer   qcow2.Layer // of the first disk
+	format  string
+	files   []*os.File
+	disks   []Disk
+	skipped []Skipped
 }
 
 var (
@@ -39,9 +44,9 @@ var (
 	_ io.Closer   = (*Image)(nil)
 )
 
-// OpenImage opens a raw file, a block device or a qcow2 image, detected by their content. The
-// backing files of a qcow2 image must be in its directory or below: images name each other by paths
-// that are untrusted.
+// OpenImage opens a raw file, a block device, an image (qcow2, VMDK or DMG) or an appliance (OVA), detected by their
+// content. The backing files of a qcow2 image and the extents of a VMDK image must be in its directory or
+// below: images name other files by paths that are untrusted.
 func OpenImage(name string) (*Image, error) {
 	target, err := filepath.EvalSymlinks(name) // the user may name a link, an image may not
 	if err != nil {
@@ -56,8 +61,8 @@ func OpenImage(name string) (*Image, error) {
 		return nil, err
 	}
 	defer root.Close()
-	o := chainOpener{root: root, rootPaths: dirs, image: &Image{}}
-	if err := o.openChain(filepath.Base(target)); err != nil {
+	o := imageOpener{root: root, rootPaths: dirs, image: &Image{}}
+	if err := o.openImage(filepath.Base(target)); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), o.image.Close())
 	}
 	return o.image, nil
@@ -83,8 +88,15 @@ func dirPaths(dir, named string) ([]string, error) {
 // Size returns the size of the disk in bytes.
 func (i *Image) Size() int64 { return i.layer.Size() }
 
-// Format returns "raw" or "qcow2".
+// Format returns "raw", "qcow2", "vmdk", "dmg" or "ova".
 func (i *Image) Format() string { return i.format }
+
+// Disks returns the disks of the image, at least one: only an appliance may have several. The other methods read the
+// first.
+func (i *Image) Disks() []Disk { return i.disks }
+
+// Skipped returns the disks of an appliance that cannot be read.
+func (i *Image) Skipped() []Skipped { return i.skipped }
 
 // NextData returns the next range at or after off that may contain anything but zeros; start == end
 // means that there is none.
@@ -104,27 +116,46 @@ func (i *Image) Close() error {
 	return err
 }
 
-// chainOpener opens a chain of images, the highest first.
-type chainOpener struct {
+// imageOpener opens the files of an image.
+type imageOpener struct {
 	root        *os.Root
 	rootPaths   []string // absolute paths of root
 	image       *Image
-	files       []chainFile // the highest first
+	chain       []chainFile // the highest first
 	memoryBytes int64
 }
 
-// chainFile is a file of a chain.
+// chainFile is a file of a chain of raw and qcow2 images.
 type chainFile struct {
 	file    *os.File
 	size    int64
 	isQCOW2 bool
 }
 
-// openChain opens an image and its backing files.
-func (o *chainOpener) openChain(name string) error {
+// openImage opens the file that the user named, and those that it names.
+func (o *imageOpener) openImage(name string) error {
+	p, err := o.openFile(name)
+	if err != nil {
+		return err
+	}
+	for _, f := range fileFormats {
+		if f.matches(p) {
+			o.image.format = f.name
+			return f.open(o, name, p)
+		}
+	}
+	if err := o.openChain(name, p); err != nil {
+		return err
+	}
+	o.image.addDisk(name)
+	return nil
+}
+
+// openChain opens an image, whose file is open, and its backing files.
+func (o *imageOpener) openChain(name string, p chainFile) error {
 	for format := ""; ; {
-		names, err := o.openNext(name, format)
-		if err != nil && len(o.files) > 1 {
+		names, err := o.addToChain(p, format)
+		if err != nil && len(o.chain) > 1 {
 			return fmt.Errorf("backing file %s: %w", name, err)
 		}
 		if err != nil {
@@ -133,43 +164,48 @@ func (o *chainOpener) openChain(name string) error {
 		if names.BackingName == "" {
 			break
 		}
-		if len(o.files) == maxChain {
+		if len(o.chain) == maxChain {
 			return fmt.Errorf("the image has more than %d backing files", maxChain-1)
 		}
-		if name, err = o.backingPath(name, names.BackingName); err != nil {
+		if name, err = o.localPath("backing file", name, names.BackingName); err != nil {
 			return err
 		}
 		if format = names.BackingFormat; format != "" && format != formatRaw && format != formatQCOW2 {
 			return fmt.Errorf("backing file %s has the unsupported format %q", name, format)
 		}
+		if p, err = o.openFile(name); err != nil {
+			return fmt.Errorf("backing file %s: %w", name, err)
+		}
 	}
 	o.image.format = formatRaw
-	if o.files[0].isQCOW2 {
+	if o.chain[0].isQCOW2 {
 		o.image.format = formatQCOW2
 	}
 	return o.combine()
 }
 
-// openNext opens one file. format is the one that the image above names; "" detects it.
-func (o *chainOpener) openNext(name, format string) (qcow2.BackingInfo, error) {
-	f, size, err := openFile(o.root, name)
-	if err != nil {
-		return qcow2.BackingInfo{}, err
-	}
-	o.image.files = append(o.image.files, f)
-	p := chainFile{file: f, size: size, isQCOW2: format == formatQCOW2}
-	if format == "" {
-		p.isQCOW2 = isQCOW2(f)
-	}
-	o.files = append(o.files, p)
+// addToChain adds a file below the others. format is the one that the image above names; "" detects it.
+func (o *imageOpener) addToChain(p chainFile, format string) (qcow2.BackingInfo, error) {
+	p.isQCOW2 = format == formatQCOW2 || format == "" && isQCOW2(p.file)
+	o.chain = append(o.chain, p)
 	if err := o.checkCycle(); err != nil || !p.isQCOW2 {
 		return qcow2.BackingInfo{}, err
 	}
-	names, err := qcow2.ReadBackingInfo(f)
+	names, err := qcow2.ReadBackingInfo(p.file)
 	if o.memoryBytes += names.MemoryBytes; err == nil && o.memoryBytes > maxTableMemory {
 		err = errors.New("the tables of the image take too much memory")
 	}
 	return names, err
+}
+
+// openFile opens a file of the directory, which is closed with the image.
+func (o *imageOpener) openFile(name string) (chainFile, error) {
+	f, size, err := openFile(o.root, name)
+	if err != nil {
+		return chainFile{}, err
+	}
+	o.image.files = append(o.image.files, f)
+	return chainFile{file: f, size: size}, nil
 }
 
 // openFile opens a regular file or a block device of the directory. Opening another type could block
@@ -211,13 +247,13 @@ func isQCOW2(r io.ReaderAt) bool {
 }
 
 // checkCycle returns an error if the last file occurs earlier in the chain.
-func (o *chainOpener) checkCycle() error {
-	last := len(o.files) - 1
-	mine, err := o.files[last].file.Stat()
+func (o *imageOpener) checkCycle() error {
+	last := len(o.chain) - 1
+	mine, err := o.chain[last].file.Stat()
 	if err != nil {
 		return err
 	}
-	for _, p := range o.files[:last] {
+	for _, p := range o.chain[:last] {
 		if st, err := p.file.Stat(); err != nil || os.SameFile(st, mine) {
 			return errors.Join(err, errors.New("the backing files form a cycle"))
 		}
@@ -225,22 +261,22 @@ func (o *chainOpener) checkCycle() error {
 	return nil
 }
 
-// backingPath returns the path in the directory of the backing file of an image.
-func (o *chainOpener) backingPath(name, backing string) (string, error) {
-	if strings.HasPrefix(backing, "json:") || hasProtocol(backing) {
-		return "", fmt.Errorf("backing file %q is not a path", backing)
+// localPath returns the path in the directory of another file that an image names. what is its role, for errors.
+func (o *imageOpener) localPath(what, name, other string) (string, error) {
+	if strings.HasPrefix(other, "json:") || hasProtocol(other) {
+		return "", fmt.Errorf("%s %q is not a path", what, other)
 	}
-	to := path.Join(path.Dir(name), backing)
-	if path.IsAbs(backing) {
-		to = backing
+	to := path.Join(path.Dir(name), other)
+	if path.IsAbs(other) {
+		to = other
 	}
 	for _, dir := range o.rootPaths {
-		if in, ok := strings.CutPrefix(backing, strings.TrimSuffix(dir, "/")+"/"); ok {
+		if in, ok := strings.CutPrefix(other, strings.TrimSuffix(dir, "/")+"/"); ok {
 			to = in
 		}
 	}
-	if slices.Contains(strings.Split(backing, "/"), "..") || !filepath.IsLocal(to) {
-		return "", fmt.Errorf("backing file %q is outside of the directory of the image", backing)
+	if slices.Contains(strings.Split(other, "/"), "..") || !filepath.IsLocal(to) {
+		return "", fmt.Errorf("%s %q is outside of the directory of the image", what, other)
 	}
 	return to, nil
 }
@@ -252,12 +288,12 @@ func hasProtocol(name string) bool {
 }
 
 // combine combines the images to one disk.
-func (o *chainOpener) combine() error {
+func (o *imageOpener) combine() error {
 	var layers []qcow2.Layer
-	cache := int64(chainCacheBytes / len(o.files) / 2)
-	for _, p := range slices.Backward(o.files) {
+	cache := int64(chainCacheBytes / len(o.chain) / 2)
+	for _, p := range slices.Backward(o.chain) {
 		if !p.isQCOW2 {
-			layers = append(layers, qcow2.RawLayer(fileSource(p), p.size))
+			layers = append(layers, p.layer())
 			continue
 		}
 		image, err := qcow2.OpenOverlay(p.file, p.size, cache)
@@ -273,5 +309,7 @@ func (o *chainOpener) combine() error {
 	return nil
 }
 
-// fileSource returns a source for a raw file that knows its holes.
-func fileSource(p chainFile) blob.FileSource { return blob.FileSource{File: p.file, Size: p.size} }
+// layer returns the bytes of a file, whose holes are known.
+func (p chainFile) layer() qcow2.Layer {
+	return qcow2.RawLayer(blob.FileSource{File: p.file, Size: p.size}, p.size)
+}

@@ -14,7 +14,7 @@ var ErrNotDisk = errors.New(
 const (
 	adviceConvert = "convert it with qemu-img convert -O qcow2"
 	adviceUnpack  = "unpack it first"
-	adviceFormats = "give a raw or a qcow2 image of a VM's disk"
+	adviceFormats = "give an image of a VM's disk: raw, qcow2, VMDK, OVA or DMG"
 )
 
 // nonDiskSignatures are the signatures of files that users mistake for disks. Negative offsets are from the
@@ -32,7 +32,7 @@ var nonDiskSignatures = []struct {
 	{0, "WithoutFreeSpace", "a Parallels image", adviceConvert},
 	{0, "WithouFreSpacExt", "a Parallels image", adviceConvert},
 	{0, "QED\x00", "a QED image", adviceConvert},
-	{-512, "koly", "an Apple disk image (DMG)", adviceConvert},
+	{-512, "koly", "an Apple disk image (DMG)", adviceFormats},
 	{0, "encrcdsa", "an encrypted Apple disk image", adviceFormats},
 	{0, "sprs", "an Apple sparse image", adviceFormats},
 	{0, "xar!", "an installer package of macOS", adviceFormats},

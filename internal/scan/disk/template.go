@@ -122,14 +122,14 @@ type Template struct {
 // FormatAnka is the format of a disk that is an archive of the hypervisor anka, which is not documented.
 const FormatAnka = "anka"
 
-// Disk is a disk of a template.
+// Disk is a disk of a template or an image.
 type Disk struct {
 	Name   string // of its file
-	Format string // "raw", "qcow2" or FormatAnka as its template says; "" = not known
+	Format string // that of the image; of a template "raw", "qcow2" or FormatAnka as it says, "" = not known
 	io.ReaderAt
 	Size int64
 
-	chain *blob.Chain // whose bytes are those of the disk; nil: it is in another format within the chain
+	chain *blob.Chain // whose bytes are those of the disk; nil: it has another format, or no template
 }
 
 // Range is a range of a disk in bytes.

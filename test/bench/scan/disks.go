@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/buildyard/buildyard/internal/scan/disk/udif/udiftest"
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
 	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 	"github.com/buildyard/buildyard/test/rig"
@@ -18,6 +19,8 @@ const (
 	ext4File = "ext4.img"
 	xfsFile  = "xfs.img"
 	apfsFile = "apfs.img"
+	vmdkFile = "disk.vmdk"
+	udifFile = "disk.dmg"
 )
 
 // The sizes of disks. The tree fills most of the first.
@@ -69,6 +72,32 @@ func makeXFS(ctx context.Context, _ *bench, w works) error {
 		return err
 	}
 	return treetest.Fill(ctx, name, w.tree, "true")
+}
+
+// makeVMDK writes the form in which disks are exported: grains of 64 KiB, compressed with zlib.
+func makeVMDK(ctx context.Context, _ *bench, w works) error {
+	_, err := rig.Output(ctx, w.to, "qemu-img", "convert", "-f", "raw", "-O", "vmdk", "-o", "subformat=streamOptimized",
+		w.ext4, vmdkFile)
+	return err
+}
+
+// makeUDIF writes the usual form of hdiutil: chunks of 256 KiB, compressed with zlib.
+func makeUDIF(_ context.Context, _ *bench, w works) error {
+	from, err := os.Open(w.ext4)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	st, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	to, err := os.Create(filepath.Join(w.to, udifFile))
+	if err != nil {
+		return err
+	}
+	err = udiftest.Write(to, from, st.Size(), udiftest.Options{Packing: udiftest.Named("zlib")})
+	return errors.Join(err, to.Close())
 }
 
 func makeAPFS(ctx context.Context, _ *bench, w works) error {

@@ -32,6 +32,8 @@ var forms = []form{
 	{"ext4", "an ext4 image", 1.5, 128, makeExt4, image(ext4File)},
 	{"xfs", "an XFS image", 1.5, 128, makeXFS, image(xfsFile)},
 	{"apfs", "an APFS image", 1.5, 128, makeAPFS, image(apfsFile)},
+	{"vmdk", "the ext4 image as compressed VMDK", 1.5, 128, makeVMDK, image(vmdkFile)},
+	{"udif", "the ext4 image as compressed DMG", 1.5, 128, makeUDIF, image(udifFile)},
 	{"template-1", "a template of one layer", 1.6, 0, makeTemplate(1), inStorage},
 	{"template-8", "a template of eight layers", 2, 0, makeTemplate(8), inStorage},
 }

@@ -227,13 +227,15 @@ func TestContradictions(t *testing.T) {
 		"folder twice": {"v4", func(c *changer) {
 			c.redirect(".", "hello", isDir, c.node("folder").number)
 		}, `it has "hello" twice`, 250},
-		"no such inode": {"v4", func(c *changer) { c.redirect(".", "hello", isFile, 1<<32-1) }, "inode 4294967295", 251},
-		"other kind":    {"v4", func(c *changer) { c.name(".", "hello")[5] = isDir }, "not of the kind", 251},
-		"free inode":    {"v4", func(c *changer) { clear(c.inode("hello")[2:4]) }, "it is free", 251},
-		"no inode":      {"v4", func(c *changer) { c.inode("hello")[0] = 0 }, "there is not an inode", 251},
-		"huge file":     {"v4", func(c *changer) { c.inode("large")[56] = 0x10 }, "", 251},
-		"no extents":    {"v4", func(c *changer) { clear(c.inode("large")[76:80]) }, "", 251},
-		"many extents":  {"v4", func(c *changer) { c.inode("large")[76] = 0x7f }, "extents in", 251},
+		"no such inode": {
+			"v4", func(c *changer) { c.redirect(".", "hello", isFile, 1<<32-1) }, "inode 4294967295", 251,
+		},
+		"other kind":   {"v4", func(c *changer) { c.name(".", "hello")[5] = isDir }, "not of the kind", 251},
+		"free inode":   {"v4", func(c *changer) { clear(c.inode("hello")[2:4]) }, "it is free", 251},
+		"no inode":     {"v4", func(c *changer) { c.inode("hello")[0] = 0 }, "there is not an inode", 251},
+		"huge file":    {"v4", func(c *changer) { c.inode("large")[56] = 0x10 }, "", 251},
+		"no extents":   {"v4", func(c *changer) { clear(c.inode("large")[76:80]) }, "", 251},
+		"many extents": {"v4", func(c *changer) { c.inode("large")[76] = 0x7f }, "extents in", 251},
 		"extent nowhere": {"v4", func(c *changer) {
 			copy(c.inode("large")[inodeCoreSize:], extent(0, 1<<40, 59, false))
 		}, "it refers to block", 251},
@@ -246,8 +248,12 @@ func TestContradictions(t *testing.T) {
 			be.PutUint64(c.inode("long")[56:], 1<<40)
 		}, "a symbolic link of 1099511627776 bytes", 251},
 		"block of nothing": {"v4", func(c *changer) { c.block("many")[0] = 0 }, "not one with entries", 211},
-		"zero in name":     {"v4", func(c *changer) { c.name("many", "file-with-a-long-name-7")[0] = 0 }, "a zero in it", 250},
-		"slash in name":    {"v4", func(c *changer) { c.name("many", "file-with-a-long-name-7")[4] = '/' }, "slash", 250},
+		"zero in name": {
+			"v4", func(c *changer) { c.name("many", "file-with-a-long-name-7")[0] = 0 }, "a zero in it", 250,
+		},
+		"slash in name": {
+			"v4", func(c *changer) { c.name("many", "file-with-a-long-name-7")[4] = '/' }, "slash", 250,
+		},
 		"index over all": {"v4", func(c *changer) {
 			b := c.block("many")
 			b[len(b)-8] = 0x7f
@@ -312,15 +318,21 @@ func TestLyingSuperblocks(t *testing.T) {
 		lie   func(c *changer)
 		want  string
 	}{
-		"magic":          {"v4", func(c *changer) { c.b[0]++ }, "not an XFS file system"},
-		"version":        {"v4", func(c *changer) { c.b[101] = c.b[101]&^0xf | 2 }, "unsupported XFS feature: version 2"},
-		"block size":     {"v4", func(c *changer) { c.b[120]++ }, "its blocks have 1024 bytes, and 2^11"},
-		"no root":        {"v4", func(c *changer) { clear(c.b[56:64]) }, "root: the file system is damaged: a name leads to"},
-		"root of a file": {"v4", func(c *changer) { be.PutUint64(c.b[56:], c.node("hello").number) }, "is not a directory"},
-		"changed":        {"v5", func(c *changer) { c.b[108]++ }, "its superblock is not what its checksum says"},
-		"sealed":         {"v5", func(c *changer) { c.b[108]++; seal(c.b[:512], superChecksumOffset) }, ""},
-		"sectors":        {"v5", func(c *changer) { c.b[102], c.b[103] = 3, 0 }, "its sectors have 768 bytes"},
-		"small sectors":  {"v5", func(c *changer) { c.b[102], c.b[103] = 1, 0 }, "its sectors have 256 bytes"},
+		"magic": {"v4", func(c *changer) { c.b[0]++ }, "not an XFS file system"},
+		"version": {
+			"v4", func(c *changer) { c.b[101] = c.b[101]&^0xf | 2 }, "unsupported XFS feature: version 2",
+		},
+		"block size": {"v4", func(c *changer) { c.b[120]++ }, "its blocks have 1024 bytes, and 2^11"},
+		"no root": {
+			"v4", func(c *changer) { clear(c.b[56:64]) }, "root: the file system is damaged: a name leads to",
+		},
+		"root of a file": {
+			"v4", func(c *changer) { be.PutUint64(c.b[56:], c.node("hello").number) }, "is not a directory",
+		},
+		"changed":       {"v5", func(c *changer) { c.b[108]++ }, "its superblock is not what its checksum says"},
+		"sealed":        {"v5", func(c *changer) { c.b[108]++; seal(c.b[:512], superChecksumOffset) }, ""},
+		"sectors":       {"v5", func(c *changer) { c.b[102], c.b[103] = 3, 0 }, "its sectors have 768 bytes"},
+		"small sectors": {"v5", func(c *changer) { c.b[102], c.b[103] = 1, 0 }, "its sectors have 256 bytes"},
 		"feature": {"v5", func(c *changer) {
 			c.b[218] = 1
 			seal(c.b[:512], superChecksumOffset)

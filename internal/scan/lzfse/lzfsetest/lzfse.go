@@ -97,6 +97,7 @@ func newCoder(seen []int, states int) coder {
 		total += n
 	}
 	if total == 0 {
+		c.counts[0] = uint16(states) // a table is full, also that of an empty list
 		return c
 	}
 	sum := 0
@@ -182,6 +183,8 @@ func encode(steps []step, kind Kind) []byte {
 	for i, c := range slices.Backward(literals) {
 		b.literalState[i%4] = coders[3].put(&b.text, b.literalState[i%4], int(c))
 	}
+	b.lmd.put(0, 32) // Apple's encoder has 8 bytes before the first bits, which 7-Zip verifies
+	b.lmd.put(0, 32)
 	for _, s := range slices.Backward(steps) {
 		values := [3]int{len(s.literals), s.match, s.distance}
 		for i := 2; i >= 0; i-- {
