@@ -112,7 +112,7 @@ func TestOddFiles(t *testing.T) {
 		t.Errorf("an empty file for a realtime device: %v", err)
 	}
 	m.put(82, modeFIFO, 0, 0, nil)
-	m.folder(rootNumber, rootNumber, localEntry(82, 5, "pipe"), localEntry(83, isLink, "link"))
+	m.directory(rootNumber, rootNumber, localEntry(82, 5, "pipe"), localEntry(83, isLink, "link"))
 	m.link(83, "pipe")
 	list, err := m.f.ReadDir(".")
 	if err != nil || len(list) != 2 {

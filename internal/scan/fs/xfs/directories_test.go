@@ -30,7 +30,7 @@ const (
 func newMemory() *memory {
 	m := &memory{f: &FS{superblock: small()}, b: make([]byte, 350<<10)}
 	m.f.superblock.features = featureFileType
-	m.folder(rootNumber, rootNumber)
+	m.directory(rootNumber, rootNumber)
 	return m
 }
 
@@ -46,8 +46,8 @@ func (m *memory) reset(r io.ReaderAt) {
 	m.f.owners = &blockOwners{byOffset: map[int64]uint64{}}
 }
 
-// folder writes a directory in its inode.
-func (m *memory) folder(number, parent int, entries ...[]byte) {
+// directory writes a directory in its inode.
+func (m *memory) directory(number, parent int, entries ...[]byte) {
 	b := be.AppendUint32([]byte{byte(len(entries)), 0}, uint32(parent))
 	b = append(b, slices.Concat(entries...)...)
 	m.put(number, modeDir|0o755, formLocal, len(b), b)
@@ -90,9 +90,9 @@ func unused(size int) []byte {
 // Paths resolve by the names and links in them, within the tree.
 func TestPaths(t *testing.T) {
 	m := newMemory()
-	m.folder(rootNumber, rootNumber, localEntry(70, isDir, "d"), localEntry(71, isLink, "l"),
+	m.directory(rootNumber, rootNumber, localEntry(70, isDir, "d"), localEntry(71, isLink, "l"),
 		localEntry(72, isLink, "a"), localEntry(73, isLink, "z"))
-	m.folder(70, rootNumber, localEntry(74, isFile, "x"), localEntry(75, isLink, "u"), localEntry(76, isLink, "o"),
+	m.directory(70, rootNumber, localEntry(74, isFile, "x"), localEntry(75, isLink, "u"), localEntry(76, isLink, "o"),
 		localEntry(77, isDir, "e"), localEntry(78, isFile, "k"))
 	m.link(71, "d/x")
 	m.link(72, "/d")
@@ -100,8 +100,8 @@ func TestPaths(t *testing.T) {
 	m.file(74, 60, "content")
 	m.link(75, "../../..//./d/x")
 	m.link(76, "o")
-	m.folder(77, 0) // it does not name its parent
-	m.link(78, "x") // it is not what its entry says
+	m.directory(77, 0) // it does not name its parent
+	m.link(78, "x")    // it is not what its entry says
 	for path, want := range map[string]uint64{
 		".": 64, "d": 70, "d/x": 74, "l": 74, "a": 70, "a/x": 74, "d/u": 74, "a/u": 74,
 	} {
@@ -154,8 +154,8 @@ func TestPaths(t *testing.T) {
 // As many links as Linux follows are followed, and no more.
 func TestManyLinks(t *testing.T) {
 	m := newMemory()
-	m.folder(rootNumber, rootNumber, localEntry(70, isLink, "l"), localEntry(71, isDir, "d"))
-	m.folder(71, rootNumber)
+	m.directory(rootNumber, rootNumber, localEntry(70, isLink, "l"), localEntry(71, isDir, "d"))
+	m.directory(71, rootNumber)
 	m.link(70, "/") // a path can repeat its name
 	for links, want := range map[int]bool{maxSymlinks: true, maxSymlinks + 1: false} {
 		_, err := m.f.Stat(strings.Repeat("l/", links) + "d")
@@ -401,10 +401,10 @@ func TestDirectoryOfBlocks(t *testing.T) {
 // A directory that does not name the one it is in, or has a name twice, is damaged.
 func TestDirectoryGraph(t *testing.T) {
 	m := newMemory()
-	m.folder(rootNumber, 5, localEntry(70, isDir, "d"), localEntry(70, isDir, "e"), localEntry(71, isFile, "f"),
+	m.directory(rootNumber, 5, localEntry(70, isDir, "d"), localEntry(70, isDir, "e"), localEntry(71, isFile, "f"),
 		localEntry(72, isFile, "f"), localEntry(73, isDir, "g"))
-	m.folder(70, rootNumber, localEntry(70, isDir, "self"), localEntry(73, isDir, "g"))
-	m.folder(73, 70)
+	m.directory(70, rootNumber, localEntry(70, isDir, "self"), localEntry(73, isDir, "g"))
+	m.directory(73, 70)
 	list, err := m.f.ReadDir(".")
 	if len(list) != 3 || !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), `has "e" twice`) {
 		t.Errorf("%d entries, %v", len(list), err)
@@ -414,7 +414,7 @@ func TestDirectoryGraph(t *testing.T) {
 		"d/self": "is in directory 70 and says that it is in 64",
 	} {
 		m.reset(bytes.NewReader(m.b))
-		m.folder(rootNumber, rootNumber, localEntry(70, isDir, "d"), localEntry(73, isDir, "g"))
+		m.directory(rootNumber, rootNumber, localEntry(70, isDir, "d"), localEntry(73, isDir, "g"))
 		_, err := m.f.ReadDir(path)
 		checkError(t, path, err, want)
 	}
@@ -425,8 +425,8 @@ func TestDirectoryGraph(t *testing.T) {
 
 func goodMemory() *memory {
 	m := newMemory()
-	m.folder(rootNumber, rootNumber, localEntry(70, isDir, "d"), localEntry(71, isFile, "f"))
-	m.folder(70, rootNumber, localEntry(72, isFile, "x"))
+	m.directory(rootNumber, rootNumber, localEntry(70, isDir, "d"), localEntry(71, isFile, "f"))
+	m.directory(70, rootNumber, localEntry(72, isFile, "x"))
 	m.file(71, 60, "f")
 	m.file(72, 61, "content")
 	return m
@@ -435,8 +435,8 @@ func goodMemory() *memory {
 // A damaged directory returns its readable part, and its error once.
 func TestDamagedDirectory(t *testing.T) {
 	m := newMemory()
-	m.folder(rootNumber, rootNumber, localEntry(70, isDir, "d"))
-	m.folder(70, rootNumber, localEntry(71, isFile, "x"), localEntry(72, isFile, "y"), localEntry(73, isFile, "a/b"))
+	m.directory(rootNumber, rootNumber, localEntry(70, isDir, "d"))
+	m.directory(70, rootNumber, localEntry(71, isFile, "x"), localEntry(72, isFile, "y"), localEntry(73, isFile, "a/b"))
 	m.file(71, 60, "content")
 	list, err := m.f.ReadDir("d")
 	if len(list) != 2 || !errors.Is(err, ErrDamaged) {
