@@ -74,11 +74,14 @@ func makeXFS(ctx context.Context, _ *bench, w works) error {
 	return treetest.Fill(ctx, name, w.tree, "true")
 }
 
-// makeVMDK writes the form in which disks are exported: grains of 64 KiB, compressed with zlib.
-func makeVMDK(ctx context.Context, _ *bench, w works) error {
-	_, err := rig.Output(ctx, w.to, "qemu-img", "convert", "-f", "raw", "-O", "vmdk", "-o", "subformat=streamOptimized",
-		w.ext4, vmdkFile)
-	return err
+// makeVMDK writes the form of disks in use, or that in which they are exported: grains of 64 KiB, compressed with
+// zlib.
+func makeVMDK(subformat string) func(context.Context, *bench, works) error {
+	return func(ctx context.Context, _ *bench, w works) error {
+		_, err := rig.Output(ctx, w.to, "qemu-img", "convert", "-f", "raw", "-O", "vmdk", "-o", "subformat="+subformat,
+			w.ext4, vmdkFile)
+		return err
+	}
 }
 
 // makeUDIF writes the usual form of hdiutil: chunks of 256 KiB, compressed with zlib.

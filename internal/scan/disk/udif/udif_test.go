@@ -317,16 +317,33 @@ func TestHostileLists(t *testing.T) {
 	}
 }
 
-// FuzzOpen changes an image of several kinds of chunks, and reads it.
+// patched changes bytes, counted from the end: a patch is two bytes of offset and two of
+// content.
+func patched(b, patches []byte) []byte {
+	b = bytes.Clone(b)
+	for ; len(patches) >= 4; patches = patches[4:] {
+		copy(b[len(b)-1-(int(patches[0])<<8|int(patches[1]))%len(b):], patches[2:4])
+	}
+	return b
+}
+
+// FuzzOpen changes the tables of an image, then the image, and reads it.
 func FuzzOpen(f *testing.F) {
+	var images [][]byte
 	for _, o := range []udiftest.Options{{}, {Fork: true, Parts: 2}} {
 		for _, name := range []string{"raw", "adc", "zlib", "lzfse"} {
 			o.Packing, o.ChunkBytes = udiftest.Named(name), 2048
-			f.Add(write(f, random(40), o))
+			f.Add(uint8(len(images)), []byte{}, []byte{})
+			f.Add(uint8(len(images)), []byte{1, 0, 0xff, 0xff}, []byte{0, 18, 1, 0})
+			images = append(images, write(f, random(40), o))
 		}
 	}
-	f.Fuzz(func(_ *testing.T, b []byte) {
-		l, err := open(b)
+	f.Fuzz(func(t *testing.T, index uint8, tables, patches []byte) {
+		b := images[int(index)%len(images)]
+		if bytes.Contains(b, []byte("<data>")) {
+			b = change(t, b, func(table []byte) { copy(table, patched(table, tables)) })
+		}
+		l, err := open(patched(b, patches))
 		if err != nil {
 			return
 		}

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -344,20 +346,31 @@ func TestDamagedGrains(t *testing.T) {
 	}
 }
 
+// patched changes bytes: a patch is two bytes of offset and two of content.
+func patched(b, patches []byte) []byte {
+	b = bytes.Clone(b)
+	for ; len(patches) >= 4; patches = patches[4:] {
+		copy(b[(int(patches[0])<<8|int(patches[1]))%len(b):], patches[2:4])
+	}
+	return b
+}
+
 // FuzzOpen changes some bytes of an image, and reads it.
 func FuzzOpen(f *testing.F) {
-	seeds := [][]byte{[]byte("# Disk DescriptorFile\nRW 8 FLAT \"self\" 0\nRW 8 SPARSE \"sparse\"\nRW 3 ZERO\n")}
-	for _, form := range forms {
-		if form.grain < 128 {
-			seeds = append(seeds, form.write(f, random(40)))
+	images := [][]byte{[]byte("# Disk DescriptorFile\nRW 8 FLAT \"self\" 0\nRW 8 SPARSE \"sparse\"\nRW 3 ZERO\n")}
+	for _, name := range slices.Sorted(maps.Keys(forms)) {
+		if forms[name].grain < 128 {
+			images = append(images, forms[name].write(f, random(40)))
 		}
 	}
-	for _, s := range seeds {
-		f.Add(s)
+	for k := range images {
+		f.Add(uint8(k), []byte{})
+		f.Add(uint8(k), []byte{0, 12, 0xff, 0xff, 0, 20, 1, 0})
 	}
 	sparse := forms["sparse"].write(f, random(40))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		l, err := vmdk.Open(file(b), files{"self": b, "sparse": sparse}.open)
+	f.Fuzz(func(_ *testing.T, index uint8, patches []byte) {
+		b := patched(images[int(index)%len(images)], patches)
+		l, err := vmdk.Open(file(b), files{"self": bytes.Repeat(b, 20), "sparse": sparse}.open)
 		if err != nil {
 			return
 		}

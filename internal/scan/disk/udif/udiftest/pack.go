@@ -68,7 +68,7 @@ const (
 // ADC compresses with Apple Data Compression: repeats are looked up by their first three bytes.
 func ADC(b []byte) []byte {
 	var out []byte
-	last, literals := map[[3]byte]int{}, 0 // place of the first byte that is not in out
+	last, literals := make([]int, 1<<16), 0 // the newest place of a hash, plus one; the first byte that is not in out
 	flush := func(end int) {
 		for literals < end {
 			n := min(end-literals, adcLiterals)
@@ -79,14 +79,14 @@ func ADC(b []byte) []byte {
 	for at := 0; at < len(b); {
 		length, distance := 0, 0
 		if at+3 <= len(b) {
-			key := [3]byte(b[at : at+3])
-			if from, isKnown := last[key]; isKnown && at-from <= adcFar {
+			hash := (uint32(b[at]) | uint32(b[at+1])<<8 | uint32(b[at+2])<<16) * 2654435761 >> 16
+			if from := last[hash] - 1; from >= 0 && at-from <= adcFar {
 				distance = at - from
 				for length < adcLongest && at+length < len(b) && b[from+length] == b[at+length] {
 					length++
 				}
 			}
-			last[key] = at
+			last[hash] = at + 1
 		}
 		switch {
 		case length > adcNearLength || length > 3 && distance > adcNear:
