@@ -150,7 +150,7 @@ func (f *FS) readBlock(place uint64) ([]byte, error) {
 	if err := f.checkBlock(place); err != nil {
 		return nil, err
 	}
-	b, err := f.pages.get(int64(place)*f.superblock.blockSize, f.superblock.blockSize)
+	b, err := f.pages.Get(int64(place)*f.superblock.blockSize, f.superblock.blockSize)
 	if err != nil {
 		f.reads.addFailure()
 		return nil, err
@@ -166,7 +166,7 @@ func (f *FS) readBlockInto(place uint64, into *[]byte) ([]byte, error) {
 	}
 	size := int(f.superblock.blockSize)
 	*into = slices.Grow((*into)[:0], size)[:size]
-	err := f.pages.read(*into, int64(place)*f.superblock.blockSize)
+	err := f.pages.Read(*into, int64(place)*f.superblock.blockSize)
 	if err != nil {
 		f.reads.addFailure()
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 const (
@@ -65,7 +67,7 @@ func (e *dirEntry) Info() (fs.FileInfo, error) {
 // path.
 func (e *dirEntry) Open() (fs.File, error) {
 	n, err := e.readInode()
-	if err == nil && n.isLink() {
+	if err == nil && n.IsLink() {
 		err = errors.New("is a symbolic link")
 	}
 	if err != nil {
@@ -88,7 +90,7 @@ func (e *dirEntry) readInode() (*inode, error) { return e.fs.entryInode(e) }
 // entryInode reads the inode of an entry, and checks its type against that in the directory.
 func (f *FS) entryInode(e *dirEntry) (*inode, error) {
 	n, err := f.readInode(e.inodeNumber)
-	if err == nil && fileType(n.kind()) != e.mode {
+	if err == nil && inodefs.FileType(n.mode) != e.mode {
 		err = damaged("inode %d is not of the kind that its directory says", e.inodeNumber)
 	}
 	return n, err
@@ -195,7 +197,7 @@ func (l *dirReader) readBlock(place uint64, into *[]byte) bool {
 		l.fs.reads.addDirBlock(place, l.dir.number)
 		b, err = l.verifyBlock(b)
 	}
-	if err == nil && !l.fs.owners.claim(place, l.dir.number) {
+	if err == nil && !l.fs.owners.Claim(place, l.dir.number) {
 		err = damaged("block %d of it is that of another directory", place)
 	}
 	if err == nil {
@@ -312,18 +314,21 @@ func (l *dirReader) isListed(name string, number uint32) (bool, error) {
 }
 
 // entryTypeModes maps the file types of entries to modes.
-var entryTypeModes = [...]uint16{0, modeRegular, modeDir, modeChar, modeBlock, modeFIFO, modeSocket, modeLink}
+var entryTypeModes = [...]uint16{
+	0, inodefs.ModeRegular, inodefs.ModeDir, inodefs.ModeChar, inodefs.ModeBlock, inodefs.ModeFIFO, inodefs.ModeSocket,
+	inodefs.ModeLink,
+}
 
 // entryMode returns the type of an entry's file. Older file systems have it only in the inode.
 func (l *dirReader) entryMode(kind byte, number uint32) fs.FileMode {
 	if l.fs.superblock.incompat&hasFileType != 0 && kind > 0 && int(kind) < len(entryTypeModes) {
-		return fileType(entryTypeModes[kind])
+		return inodefs.FileType(entryTypeModes[kind])
 	}
 	n, err := l.fs.readInode(number)
 	if err != nil {
 		return fs.ModeIrregular // opening it returns the error
 	}
-	return fileType(n.kind())
+	return inodefs.FileType(n.mode)
 }
 
 // dropDuplicates drops names that occur twice, and further names of a directory.

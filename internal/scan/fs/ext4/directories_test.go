@@ -56,27 +56,6 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
-// A block belongs to the directory that had it first.
-func TestOwners(t *testing.T) {
-	o := newBlockOwners()
-	for _, c := range []struct {
-		place  uint64
-		folder uint32
-		want   bool
-	}{{70, 2, true}, {70, 2, true}, {70, 3, false}, {71, 3, true}, {71, 2, false}, {70 +
-		ownerChunkBlocks, 3, true}, {6, 5, true}} {
-		if got := o.claim(c.place, c.folder); got != c.want {
-			t.Errorf("block %d for folder %d: %v", c.place, c.folder, got)
-		}
-	}
-	for k := uint64(len(o.byBlock)); k < maxOwnerChunks; k++ {
-		o.byBlock[1000+k] = nil
-	}
-	if !o.claim(1<<40, 2) || !o.claim(1<<40, 3) || o.claim(70, 3) {
-		t.Error("what is not known belongs to somebody, or what is known does not")
-	}
-}
-
 // record makes an entry of a directory; length 0 is as long as it needs.
 func record(number uint32, name string, length int) []byte {
 	if length == 0 {

@@ -11,12 +11,13 @@ package ext4
 
 import (
 	"errors"
-	"fmt"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 var (
 	// ErrDamaged is in the chain of every error about contradictory bytes.
-	ErrDamaged = errors.New("the file system is damaged")
+	ErrDamaged = inodefs.ErrDamaged
 	// ErrEncrypted is in the chain of every error about data that cannot be read without a key.
 	ErrEncrypted = errors.New("the file or directory is encrypted")
 	// ErrNotExt reports that there is not a file system of this kind.
@@ -24,6 +25,4 @@ var (
 )
 
 // damaged returns an error about damage.
-func damaged(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
-}
+func damaged(format string, args ...any) error { return inodefs.Damaged(format, args...) }

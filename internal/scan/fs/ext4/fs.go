@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 // FS is a file system as io/fs. It is safe for concurrent use.
@@ -15,9 +17,9 @@ import (
 type FS struct {
 	r          io.ReaderAt
 	superblock *superblock
-	pages      *pageCache
+	pages      *inodefs.Pages
 	dirs       *dirCache
-	owners     *blockOwners
+	owners     *inodefs.BlockOwners[uint32]
 	notes      []string
 	reads      *ReadSet // of a view; nil: reads are not recorded
 }
@@ -35,8 +37,10 @@ func Open(r io.ReaderAt, size int64) (*FS, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &FS{r: r, superblock: s, pages: newPageCache(r, size,
-		s.blockSize), dirs: newDirCache(), owners: newBlockOwners()}
+	f := &FS{
+		r: r, superblock: s, pages: inodefs.NewPages(r, size, s.blockSize), dirs: newDirCache(),
+		owners: &inodefs.BlockOwners[uint32]{},
+	}
 	f.addNotes(size)
 	root, err := f.readInode(rootInode)
 	if err == nil && !root.isDir() {
@@ -73,86 +77,42 @@ func (f *FS) Label() string { return f.superblock.label }
 func (f *FS) LastMounted() string { return f.superblock.lastMounted }
 
 // Open opens a file or a directory.
-func (f *FS) Open(name string) (fs.File, error) {
-	n, parent, err := f.lookupPath("open", name, followLast)
-	if err != nil {
-		return nil, err
-	}
-	return f.openInode(n, parent, name)
-}
+func (f *FS) Open(name string) (fs.File, error) { return inodefs.Open(volume{f}, name) }
 
 // ReadDir reads a directory.
-func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
-	n, parent, err := f.lookupPath("readdir", name, followLast)
-	if err != nil {
-		return nil, err
-	}
-	return f.readDir(n, parent, name)
-}
+func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) { return inodefs.ReadDir(volume{f}, name) }
 
 // Stat describes the file of a path, and follows links.
-func (f *FS) Stat(name string) (fs.FileInfo, error) {
-	n, _, err := f.lookupPath("stat", name, followLast)
-	if err != nil {
-		return nil, err
-	}
-	return fileInfo{baseName(name), n}, nil
-}
+func (f *FS) Stat(name string) (fs.FileInfo, error) { return inodefs.Stat(volume{f}, name) }
 
 // Lstat describes the file of a path, possibly a symbolic link.
-func (f *FS) Lstat(name string) (fs.FileInfo, error) {
-	n, _, err := f.lookupPath("lstat", name, noFollowLast)
-	if err != nil {
-		return nil, err
-	}
-	return fileInfo{baseName(name), n}, nil
-}
+func (f *FS) Lstat(name string) (fs.FileInfo, error) { return inodefs.Lstat(volume{f}, name) }
 
 // ReadLink returns the unresolved target of a symbolic link.
-func (f *FS) ReadLink(name string) (string, error) {
-	n, _, err := f.lookupPath("readlink", name, noFollowLast)
-	if err != nil {
-		return "", err
-	}
-	target, err := f.readLinkTarget(n)
-	if err != nil {
-		return "", &fs.PathError{Op: "readlink", Path: name, Err: err}
-	}
-	return target, nil
-}
+func (f *FS) ReadLink(name string) (string, error) { return inodefs.ReadLink(volume{f}, name) }
 
-// lookupPath resolves a path in the form of io/fs.
-func (f *FS) lookupPath(op, name string, last followMode) (n *inode, parent uint32, err error) {
-	if !isValidPath(name) {
-		err = fs.ErrInvalid
-	} else {
-		n, parent, err = f.resolve(name, last)
-	}
-	if err != nil {
-		return nil, 0, &fs.PathError{Op: op, Path: name, Err: err}
-	}
-	return n, parent, nil
-}
+// volume reads the file system for paths.
+type volume struct{ fs *FS }
 
-// isValidPath is fs.ValidPath for names of any bytes.
-func isValidPath(name string) bool {
-	if name == "." {
-		return true
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		if part == "" || part == "." || part == ".." {
-			return false
-		}
-	}
-	return !strings.Contains(name, "\x00")
-}
+var _ inodefs.Volume[*inode] = volume{}
 
-func baseName(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
+func (v volume) Root() (*inode, error)                  { return v.fs.readInode(rootInode) }
+func (v volume) Target(n *inode) (string, error)        { return v.fs.readLinkTarget(n) }
+func (v volume) Stat(n *inode, name string) fs.FileInfo { return fileInfo{name, n} }
+func (v volume) Lookup(n *inode, parent uint64, name string) (*inode, error) {
+	return v.fs.lookup(n, uint32(parent), name)
+}
+func (v volume) Open(n *inode, parent uint64, name string) (fs.File, error) {
+	return v.fs.openInode(n, uint32(parent), name)
+}
+func (v volume) ReadDir(n *inode, parent uint64, name string) ([]fs.DirEntry, error) {
+	return v.fs.readDir(n, uint32(parent), name)
+}
 
 // readLinkTarget reads a symbolic link. A short one is stored in the field for block pointers.
 func (f *FS) readLinkTarget(n *inode) (string, error) {
 	switch {
-	case !n.isLink():
+	case !n.IsLink():
 		return "", errors.New("not a symbolic link")
 	case n.size <= 0 || n.size > f.superblock.blockSize:
 		return "", damaged("a symbolic link of %d bytes", n.size)
@@ -178,11 +138,11 @@ func (f *FS) readLinkTarget(n *inode) (string, error) {
 
 // openInode opens an inode that is in a directory.
 func (f *FS) openInode(n *inode, parent uint32, name string) (fs.File, error) {
-	i := fileInfo{baseName(name), n}
+	i := fileInfo{inodefs.BaseName(name), n}
 	switch n.kind() {
-	case modeDir:
-		return &dirHandle{info: i, parentInode: parent, fs: f}, nil
-	case modeRegular:
+	case inodefs.ModeDir:
+		return inodefs.OpenDir(i, func() ([]fs.DirEntry, error) { return f.readDir(n, parent, i.name) }), nil
+	case inodefs.ModeRegular:
 		c, err := f.openContent(n)
 		if err != nil {
 			return nil, &fs.PathError{Op: "open", Path: name, Err: err}

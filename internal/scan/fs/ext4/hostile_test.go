@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"strings"
 	"sync"
@@ -23,59 +21,10 @@ func carried(t testing.TB, name string) []byte {
 
 var images = []string{"extents", "mapped", "checked"}
 
-// tour is a walk over a whole file system that continues after errors.
+// tour is a walk over a file system.
 type tour struct {
-	fsys    *ext4.FS
-	entries int
-	bytes   int64
-	errs    []string
-}
-
-// mostOfAFile limits how many bytes of a file are read: a small image may claim that one is large.
-const mostOfAFile = 1 << 20
-
-func (w *tour) failed(name string, err error) {
-	if err != nil {
-		w.errs = append(w.errs, fmt.Sprintf("%s: %v", name, err))
-	}
-}
-
-func (w *tour) walk(dir string, list []fs.DirEntry) {
-	for _, e := range list {
-		w.entries++
-		name := dir + "/" + e.Name()
-		info, err := e.Info()
-		w.failed(name, err)
-		if err != nil {
-			continue
-		}
-		opener := e.(interface {
-			Open() (fs.File, error)
-			ReadDir() ([]fs.DirEntry, error)
-		})
-		switch {
-		case e.IsDir():
-			below, err := opener.ReadDir()
-			w.failed(name, err)
-			w.walk(name, below)
-		case info.Mode().IsRegular():
-			f, err := opener.Open()
-			w.failed(name, err)
-			if err != nil {
-				continue
-			}
-			n, err := io.CopyN(io.Discard, f, mostOfAFile)
-			if !errors.Is(err, io.EOF) {
-				w.failed(name, err)
-			}
-			w.bytes += n
-			_, _ = f.(io.ReaderAt).ReadAt(make([]byte, 10), max(0, info.Size()-5))
-		case e.Type() == fs.ModeSymlink:
-			_, err := w.fsys.ReadLink(strings.TrimPrefix(name, "/"))
-			w.failed(name, err)
-			_, _ = w.fsys.Stat(strings.TrimPrefix(name, "/"))
-		}
-	}
+	*treetest.Tour
+	fsys *ext4.FS
 }
 
 // look opens an image and walks all of it.
@@ -85,12 +34,9 @@ func look(t testing.TB, image []byte) (*tour, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &tour{fsys: f}
-	list, err := f.ReadDir(".")
-	w.failed(".", err)
-	w.walk("", list)
-	if w.entries > 1<<17 {
-		t.Errorf("an image of %d bytes has %d entries", len(image), w.entries)
+	w := &tour{treetest.Walk(f), f}
+	if w.Entries > 1<<17 {
+		t.Errorf("an image of %d bytes has %d entries", len(image), w.Entries)
 	}
 	return w, nil
 }
@@ -103,8 +49,8 @@ func TestCarriedImages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(w.errs) > 0 || w.entries != 42 || w.bytes != sizes[name] {
-			t.Errorf("%s: %d entries, %d bytes, %q", name, w.entries, w.bytes, w.errs)
+		if len(w.Errs) > 0 || w.Entries != 42 || w.Bytes != sizes[name] {
+			t.Errorf("%s: %d entries, %d bytes, %q", name, w.Entries, w.Bytes, w.Errs)
 		}
 		for path, want := range map[string]string{
 			"hello": "hello\n", "short": "hello\n", "folder/hard": "hello\n", "many/file-with-a-long-name-7": "7\n",
@@ -259,8 +205,8 @@ func TestContradictions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.least > 0 && (!strings.Contains(strings.Join(w.errs, "\n"), c.want) || w.entries < c.least) {
-				t.Errorf("%d entries, %q", w.entries, w.errs)
+			if c.least > 0 && (!strings.Contains(strings.Join(w.Errs, "\n"), c.want) || w.Entries < c.least) {
+				t.Errorf("%d entries, %q", w.Entries, w.Errs)
 			}
 		})
 	}
@@ -315,7 +261,7 @@ func TestLyingSuperblocks(t *testing.T) {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}
-	if w, err := look(t, carried(t, "mapped")[:64<<10]); err != nil || len(w.fsys.Notes()) != 1 || len(w.errs) == 0 {
+	if w, err := look(t, carried(t, "mapped")[:64<<10]); err != nil || len(w.fsys.Notes()) != 1 || len(w.Errs) == 0 {
 		t.Errorf("a file system that was cut: %+v, %v", w, err)
 	}
 }
@@ -339,8 +285,8 @@ func FuzzWalk(f *testing.F) {
 			copy(b[at:], patches[3:5])
 		}
 		w, err := look(t, b)
-		if err == nil && w.bytes > 64*mostOfAFile {
-			t.Fatalf("%d bytes", w.bytes)
+		if err == nil && w.Bytes > 64*treetest.MostOfAFile {
+			t.Fatalf("%d bytes", w.Bytes)
 		}
 	})
 }
@@ -356,14 +302,12 @@ func TestManyReaders(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
-				w := &tour{fsys: f}
-				list, err := f.ReadDir(".")
-				w.failed(".", err)
-				w.walk("", list)
-				_, err = fs.ReadFile(f, "folder/below/deeper/x")
-				w.failed("x", err)
-				if w.entries != 42 || len(w.errs) > 0 {
-					t.Errorf("%d entries, %q", w.entries, w.errs)
+				w := treetest.Walk(f)
+				if _, err := fs.ReadFile(f, "folder/below/deeper/x"); err != nil {
+					t.Error(err)
+				}
+				if w.Entries != 42 || len(w.Errs) > 0 {
+					t.Errorf("%d entries, %q", w.Entries, w.Errs)
 				}
 			})
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 // Flags of inodes.
@@ -14,18 +16,6 @@ const (
 	flagExtents   = 0x80000
 	flagInline    = 0x10000000
 	flagCaseFold  = 0x40000000
-)
-
-// Kinds in the mode of an inode.
-const (
-	modeKind    = 0xf000
-	modeFIFO    = 0x1000
-	modeChar    = 0x2000
-	modeDir     = 0x4000
-	modeBlock   = 0x6000
-	modeRegular = 0x8000
-	modeLink    = 0xa000
-	modeSocket  = 0xc000
 )
 
 // blockMapBytes is the size in bytes of the block map of an inode.
@@ -44,9 +34,8 @@ type inode struct {
 	inlineAttrs []byte // of one with inline data: its attributes, after the fixed fields
 }
 
-func (n *inode) kind() uint16 { return n.mode & modeKind }
-func (n *inode) isDir() bool  { return n.kind() == modeDir }
-func (n *inode) isLink() bool { return n.kind() == modeLink }
+func (n *inode) kind() uint16 { return n.mode & inodefs.ModeKind }
+func (n *inode) isDir() bool  { return n.kind() == inodefs.ModeDir }
 
 // readInode reads the inode of a name.
 func (f *FS) readInode(number uint32) (*inode, error) {
@@ -64,7 +53,7 @@ func (f *FS) loadInode(number uint32) (*inode, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := f.pages.get(off, f.superblock.inodeSize)
+	raw, err := f.pages.Get(off, f.superblock.inodeSize)
 	if err != nil {
 		return nil, fmt.Errorf("inode %d: %w", number, err)
 	}
@@ -86,7 +75,7 @@ func (f *FS) inodeOffset(number uint32) (int64, error) {
 
 // inodeTableOffset returns the offset of a group's inodes.
 func (f *FS) inodeTableOffset(group uint32) (int64, error) {
-	raw, err := f.pages.get(f.superblock.descriptorOffset(group), f.superblock.descriptorSize)
+	raw, err := f.pages.Get(f.superblock.descriptorOffset(group), f.superblock.descriptorSize)
 	if err != nil {
 		return 0, fmt.Errorf("read descriptor of block group %d: %w", group, err)
 	}
@@ -133,7 +122,7 @@ func (f *FS) parseInode(number uint32, raw []byte) (*inode, error) {
 		}
 	}
 	size := uint64(le.Uint32(raw[4:]))
-	if n.kind() == modeRegular || n.isDir() && f.superblock.incompat&hasLargeDir != 0 {
+	if n.kind() == inodefs.ModeRegular || n.isDir() && f.superblock.incompat&hasLargeDir != 0 {
 		size |= uint64(le.Uint32(raw[108:])) << 32
 	}
 	if n.size = int64(size); n.size < 0 || n.size > f.superblock.blockSize<<32 {
@@ -182,41 +171,6 @@ func (f *FS) checkInode(n *inode, raw []byte, extra int64) error {
 	return nil
 }
 
-// fileMode converts the mode to one of io/fs.
-func (n *inode) fileMode() fs.FileMode {
-	m := fs.FileMode(n.mode & 0o777)
-	for _, b := range []struct {
-		bit  uint16
-		mode fs.FileMode
-	}{{0o4000, fs.ModeSetuid}, {0o2000, fs.ModeSetgid}, {0o1000, fs.ModeSticky}} {
-		if n.mode&b.bit != 0 {
-			m |= b.mode
-		}
-	}
-	return m | fileType(n.kind())
-}
-
-// fileType returns the type bits of a kind.
-func fileType(kind uint16) fs.FileMode {
-	switch kind {
-	case modeRegular:
-		return 0
-	case modeDir:
-		return fs.ModeDir
-	case modeLink:
-		return fs.ModeSymlink
-	case modeFIFO:
-		return fs.ModeNamedPipe
-	case modeSocket:
-		return fs.ModeSocket
-	case modeBlock:
-		return fs.ModeDevice
-	case modeChar:
-		return fs.ModeDevice | fs.ModeCharDevice
-	}
-	return fs.ModeIrregular
-}
-
 // fileInfo is the result of Stat for an inode.
 type fileInfo struct {
 	name  string
@@ -225,7 +179,7 @@ type fileInfo struct {
 
 func (i fileInfo) Name() string       { return i.name }
 func (i fileInfo) Size() int64        { return i.inode.size }
-func (i fileInfo) Mode() fs.FileMode  { return i.inode.fileMode() }
+func (i fileInfo) Mode() fs.FileMode  { return inodefs.FileMode(i.inode.mode) }
 func (i fileInfo) ModTime() time.Time { return i.inode.mtime }
 func (i fileInfo) IsDir() bool        { return i.inode.isDir() }
 
@@ -237,3 +191,6 @@ func (n *inode) ID() uint64 { return uint64(n.number) }
 
 // Links returns the number of names of the file.
 func (n *inode) Links() uint64 { return uint64(n.linkCount) }
+
+// IsLink reports whether the inode is a symbolic link.
+func (n *inode) IsLink() bool { return n.kind() == inodefs.ModeLink }

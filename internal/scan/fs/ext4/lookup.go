@@ -13,72 +13,15 @@ import (
 )
 
 const (
-	maxSymlinks        = 40      // symbolic links on the path to one file
-	maxPathParts       = 1 << 16 // names on the path to one file
 	dirCacheBytes      = 6 << 20 // of the cached directories, in bytes
 	entryOverheadBytes = 64
 )
 
-// resolve returns the inode of a path, and that of its directory. Links resolve within the tree
-// only: the parent of its root is the root.
-func (f *FS) resolve(name string, last followMode) (n *inode, parent uint32, err error) {
-	if n, err = f.readInode(rootInode); err != nil {
-		return nil, 0, err
-	}
-	way := []*inode{n} // from the root
-	rest := splitPath(name)
-	links := 0
-	for steps := 0; len(rest) > 0; steps++ {
-		part := rest[0]
-		rest = rest[1:]
-		here := way[len(way)-1]
-		if part == ".." {
-			way = way[:max(1, len(way)-1)]
-			continue
-		}
-		if !here.isDir() {
-			return nil, 0, syscall.ENOTDIR
-		}
-		if n, err = f.lookup(here, parentInodeNumber(way), part); err != nil {
-			return nil, 0, err
-		}
-		if !n.isLink() || len(rest) == 0 && last == noFollowLast {
-			way = append(way, n)
-			continue
-		}
-		if links++; links > maxSymlinks || steps > maxPathParts {
-			return nil, 0, syscall.ELOOP
-		}
-		target, err := f.readLinkTarget(n)
-		if err != nil {
-			return nil, 0, err
-		}
-		if strings.HasPrefix(target, "/") {
-			way = way[:1]
-		}
-		rest = append(splitPath(target), rest...)
-	}
-	return way[len(way)-1], parentInodeNumber(way), nil
-}
-
-// followMode reports whether a link at the end of a path is followed.
-type followMode bool
-
-const (
-	followLast   followMode = true
-	noFollowLast followMode = false
-)
-
-// parentInodeNumber returns the parent of the last inode of a path.
-func parentInodeNumber(way []*inode) uint32 { return way[max(0, len(way)-2)].number }
-
-// splitPath splits a path.
-func splitPath(name string) []string {
-	return slices.DeleteFunc(strings.Split(name, "/"), func(s string) bool { return s == "" || s == "." })
-}
-
 // lookup finds a name in a directory.
 func (f *FS) lookup(n *inode, parent uint32, name string) (*inode, error) {
+	if !n.isDir() {
+		return nil, syscall.ENOTDIR
+	}
 	entries, err := f.dirEntries(n, parent)
 	if k, found := slices.BinarySearchFunc(entries, name,
 		func(e dirEntry, name string) int { return strings.Compare(e.name, name) }); found {

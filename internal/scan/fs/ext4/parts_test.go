@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"io"
-	"io/fs"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 var le = binary.LittleEndian
@@ -147,7 +147,7 @@ func TestParseInode(t *testing.T) {
 	f := &FS{superblock: &superblock{blockSize: 1024, inodeCount: 100}}
 	raw := func(size int, change func(b []byte)) []byte {
 		b := make([]byte, size)
-		le.PutUint16(b, modeRegular|0o644)
+		le.PutUint16(b, inodefs.ModeRegular|0o644)
 		change(b)
 		return b
 	}
@@ -171,12 +171,13 @@ func TestParseInode(t *testing.T) {
 			func(b []byte) { le.PutUint32(b[108:], 1024); b[4] = 1 }), want: "it has 4398046511105 bytes"},
 		"below zero": {raw: raw(128,
 			func(b []byte) { b[111] = 0x80 }), want: "it has 9223372036854775808 bytes"},
-		"small folder": {raw: raw(128, func(b []byte) { le.PutUint16(b, modeDir); b[108] = 1 })},
+		"small folder": {raw: raw(128, func(b []byte) { le.PutUint16(b, inodefs.ModeDir); b[108] = 1 })},
 		"large folder": {raw: raw(128,
-			func(b []byte) { le.PutUint16(b, modeDir); b[108] = 1 }), large: true, size: 1 << 32},
-		"link has no more": {raw: raw(128, func(b []byte) { le.PutUint16(b, modeLink); b[108] = 1 }), large: true},
-		"time":             {raw: raw(128, func(b []byte) { le.PutUint32(b[16:], 99) }), seconds: 99},
-		"before 1970":      {raw: raw(128, func(b []byte) { le.PutUint32(b[16:], 1<<32-1) }), seconds: -1},
+			func(b []byte) { le.PutUint16(b, inodefs.ModeDir); b[108] = 1 }), large: true, size: 1 << 32},
+		"link has no more": {raw: raw(128,
+			func(b []byte) { le.PutUint16(b, inodefs.ModeLink); b[108] = 1 }), large: true},
+		"time":        {raw: raw(128, func(b []byte) { le.PutUint32(b[16:], 99) }), seconds: 99},
+		"before 1970": {raw: raw(128, func(b []byte) { le.PutUint32(b[16:], 1<<32-1) }), seconds: -1},
 		"after 2038": {raw: raw(256, func(b []byte) { b[128] = 12; b[136] = 1 | 5<<2 }), seconds: 1 <<
 			32, nanos: 5},
 		"no time behind":    {raw: raw(256, func(b []byte) { b[128] = 8; b[136] = 1 | 5<<2 })},
@@ -200,27 +201,13 @@ func TestParseInode(t *testing.T) {
 	}
 }
 
-func TestModes(t *testing.T) {
-	for mode, want := range map[uint16]fs.FileMode{
-		modeRegular | 0o4755: fs.ModeSetuid | 0o755, modeDir | 0o1777: fs.ModeDir | fs.ModeSticky | 0o777,
-		modeLink | 0o777:  fs.ModeSymlink | 0o777,
-		modeFIFO | 0o2600: fs.ModeNamedPipe | fs.ModeSetgid | 0o600, modeSocket: fs.ModeSocket,
-		modeBlock: fs.ModeDevice,
-		modeChar:  fs.ModeDevice | fs.ModeCharDevice, 0: fs.ModeIrregular,
-	} {
-		if got := (&inode{mode: mode}).fileMode(); got != want {
-			t.Errorf("%#o: %v, want %v", mode, got, want)
-		}
-	}
-}
-
 // blocksOf is a file system of blocks of 1 KiB in memory.
 func blocksOf(count int) (*FS, []byte) {
 	b := make([]byte, count*1024)
 	s := &superblock{blockSize: 1024, blockCount: uint64(count), inodeCount: 100, inodesPerGroup: 100}
 	r := bytes.NewReader(b)
-	return &FS{r: r, superblock: s, pages: newPageCache(r, int64(len(b)),
-		1024), dirs: newDirCache(), owners: newBlockOwners()}, b
+	return &FS{r: r, superblock: s, pages: inodefs.NewPages(r, int64(len(b)),
+		1024), dirs: newDirCache(), owners: &inodefs.BlockOwners[uint32]{}}, b
 }
 
 // Maps of blocks, as old file systems have them, are read as a walk over pointers reads them.
@@ -414,66 +401,5 @@ func TestSumOfExtents(t *testing.T) {
 		if _, err := f.findRun(n, 0); !errors.Is(err, ErrDamaged) {
 			t.Errorf("a node that is nowhere: %v", err)
 		}
-	}
-}
-
-// reads counts the reads of a file system, and fails from a byte on.
-type reads struct {
-	b    []byte
-	at   []int64
-	fail int64
-}
-
-var errFaulty = errors.New("faulty")
-
-func (r *reads) ReadAt(p []byte, off int64) (int, error) {
-	r.at = append(r.at, off)
-	if r.fail > 0 && off+int64(len(p)) > r.fail {
-		return 0, errFaulty
-	}
-	return bytes.NewReader(r.b).ReadAt(p, off)
-}
-
-// Pages are read once while the cache has space for them, and nothing after the end is read.
-func TestPages(t *testing.T) {
-	r := &reads{b: make([]byte, 5*minPageBytes+100)}
-	for k := range r.b {
-		r.b[k] = byte(k / minPageBytes)
-	}
-	p := newPageCache(r, int64(len(r.b)), 1024)
-	p.maxPages = 2
-	for _, number := range []int64{0, 0, 1, 0, 2, 0, 1, 1, 0} {
-		b, err := p.get(number*minPageBytes+1024, 1024)
-		if err != nil || len(b) != 1024 || cap(b) != 1024 || b[0] != byte(number) {
-			t.Fatalf("page %d: %d bytes, %v", number, len(b), err)
-		}
-	}
-	if want := []int64{0, minPageBytes, 2 * minPageBytes, minPageBytes}; !slices.Equal(r.at, want) {
-		t.Errorf("read at %v, want %v", r.at, want)
-	}
-	end := int64(len(r.b))
-	if b, err := p.get(end-100, 100); err != nil || len(b) != 100 {
-		t.Errorf("the end: %d bytes, %v", len(b), err)
-	}
-	for _, c := range [][2]int64{{-1, 10}, {end - 99, 100}, {end, 1}, {1 << 62, 100}, {minPageBytes - 10, 20}} {
-		if _, err := p.get(c[0], c[1]); !errors.Is(err, ErrDamaged) {
-			t.Errorf("%d bytes at %d: %v", c[1], c[0], err)
-		}
-	}
-	for _, off := range []int64{-1, end - 99} {
-		if err := p.read(make([]byte, 100), off); !errors.Is(err, ErrDamaged) {
-			t.Errorf("read at %d: %v", off, err)
-		}
-	}
-	r.fail = 1
-	if _, err := p.get(4*minPageBytes, 10); !errors.Is(err, errFaulty) {
-		t.Errorf("a disk that cannot be read: %v", err)
-	}
-	cut := newPageCache(bytes.NewReader(nil), minPageBytes, 1024)
-	if _, err := cut.get(0, 10); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("a disk that was cut: %v", err)
-	}
-	if p := newPageCache(r, end, 64<<10); p.pageSize != 64<<10 || p.maxPages != pageCacheBytes/(64<<10) {
-		t.Errorf("pages of %d bytes, at most %d", p.pageSize, p.maxPages)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 )
 
@@ -47,7 +48,7 @@ func (t *tree) put(number uint32, mode uint16, flags uint32, content []byte) {
 
 // forget clears the caches.
 func (t *tree) forget() {
-	t.f.pages, t.f.dirs = newPageCache(bytes.NewReader(t.b), int64(len(t.b)), 1024), newDirCache()
+	t.f.pages, t.f.dirs = inodefs.NewPages(bytes.NewReader(t.b), int64(len(t.b)), 1024), newDirCache()
 }
 
 // folder writes a directory with names in its inode, of at most 60 bytes in all.
@@ -56,7 +57,7 @@ func (t *tree) folder(number, above uint32, entries ...[]byte) {
 	for _, e := range entries {
 		b = append(b, e...)
 	}
-	t.put(number, modeDir|0o755, flagInline, b)
+	t.put(number, inodefs.ModeDir|0o755, flagInline, b)
 }
 
 // name makes an entry of a kind.
@@ -71,12 +72,12 @@ func TestPaths(t *testing.T) {
 	tr := newTree(t)
 	tr.folder(rootInode, rootInode, name(12, 2, "d"), name(13, 7, "l"), name(14, 7, "a"), name(18, 7, "z"))
 	tr.folder(12, rootInode, name(15, 1, "x"), name(16, 7, "u"), name(17, 7, "o"), name(19, 2, "e"))
-	tr.put(13, modeLink|0o777, 0, []byte("d/x"))
-	tr.put(14, modeLink|0o777, 0, []byte("/d"))
-	tr.put(15, modeRegular|0o644, flagInline, []byte("content"))
-	tr.put(16, modeLink|0o777, 0, []byte("../../..//./d/x"))
-	tr.put(17, modeLink|0o777, 0, []byte("o"))
-	tr.put(18, modeLink|0o777, 0, nil)
+	tr.put(13, inodefs.ModeLink|0o777, 0, []byte("d/x"))
+	tr.put(14, inodefs.ModeLink|0o777, 0, []byte("/d"))
+	tr.put(15, inodefs.ModeRegular|0o644, flagInline, []byte("content"))
+	tr.put(16, inodefs.ModeLink|0o777, 0, []byte("../../..//./d/x"))
+	tr.put(17, inodefs.ModeLink|0o777, 0, []byte("o"))
+	tr.put(18, inodefs.ModeLink|0o777, 0, nil)
 	tr.folder(19, 0) // it does not name its parent
 	for path, want := range map[string]uint64{
 		".": 2, "d": 12, "d/x": 15, "l": 15, "a": 12, "a/x": 15, "d/u": 15, "a/u": 15,
@@ -138,9 +139,9 @@ func TestManyLinks(t *testing.T) {
 	tr := newTree(t)
 	tr.folder(rootInode, rootInode, name(50, 7, "l"), name(12, 2, "d"))
 	tr.folder(12, rootInode)
-	for links, want := range map[int]bool{maxSymlinks: true, maxSymlinks + 1: false} {
+	for links, want := range map[int]bool{inodefs.MaxSymlinks: true, inodefs.MaxSymlinks + 1: false} {
 		// The link is to the root, so a path can repeat its name.
-		tr.put(50, modeLink|0o777, 0, []byte("/"))
+		tr.put(50, inodefs.ModeLink|0o777, 0, []byte("/"))
 		_, err := tr.f.Stat(strings.Repeat("l/", links) + "d")
 		if (err == nil) != want || err != nil && !errors.Is(err, syscall.ELOOP) {
 			t.Errorf("%d links: %v", links, err)
@@ -186,7 +187,7 @@ func TestTargets(t *testing.T) {
 		}, "", "outside the inode"},
 		"inline, wrong": {"target", flagInline, func(b []byte) { b[128] = 3 }, "", "3 more bytes"},
 	} {
-		tr.put(20, modeLink|0o777, c.flags, []byte(c.content))
+		tr.put(20, inodefs.ModeLink|0o777, c.flags, []byte(c.content))
 		if c.change != nil {
 			c.change(tr.inode(20))
 		}
@@ -200,7 +201,7 @@ func TestTargets(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, c.bad)
 		}
 	}
-	tr.put(20, modeRegular, 0, []byte("target"))
+	tr.put(20, inodefs.ModeRegular, 0, []byte("target"))
 	n, err := tr.f.readInode(20)
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +236,7 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	cut := tr.b[:1500]
-	tr.f.pages = newPageCache(bytes.NewReader(cut), int64(len(cut)), 1024)
+	tr.f.pages = inodefs.NewPages(bytes.NewReader(cut), int64(len(cut)), 1024)
 	if _, err := tr.f.inodeTableOffset(0); !errors.Is(err, ErrDamaged) ||
 		!strings.Contains(err.Error(), "descriptor of block group 0") {
 		t.Errorf("a descriptor behind the end: %v", err)
@@ -248,7 +249,7 @@ func TestDamagedDirectory(t *testing.T) {
 	tr.folder(rootInode, rootInode, name(12, 2, "d"), name(13, 2, "e"))
 	tr.folder(12, rootInode, name(15, 1, "x"), name(16, 1, "y"), record(17, "z", 14))
 	tr.folder(13, rootInode, record(17, "z", 14))
-	tr.put(15, modeRegular|0o644, flagInline, []byte("content"))
+	tr.put(15, inodefs.ModeRegular|0o644, flagInline, []byte("content"))
 	list, err := tr.f.ReadDir("d")
 	if len(list) != 2 || !errors.Is(err, ErrDamaged) {
 		t.Errorf("%d entries, %v", len(list), err)
@@ -297,7 +298,7 @@ func TestDamagedDirectory(t *testing.T) {
 // An entry has the type of its file, where the file system stores it and knows the type.
 func TestKindsOfNames(t *testing.T) {
 	tr := newTree(t)
-	tr.put(15, modeFIFO, 0, nil)
+	tr.put(15, inodefs.ModeFIFO, 0, nil)
 	l := dirReader{fs: tr.f, dir: &inode{number: 5}}
 	for kind, want := range map[byte]fs.FileMode{
 		0: fs.ModeNamedPipe, 1: 0, 2: fs.ModeDir, 3: fs.ModeDevice | fs.ModeCharDevice, 4: fs.ModeDevice,
@@ -345,7 +346,7 @@ func TestDirectoryOfBlocks(t *testing.T) {
 		"not the last": {[]uint32{80, 70}, 1, "an entry of 5 bytes"},
 	} {
 		tr := newTree(t)
-		tr.put(30, modeDir|0o755, 0, nil)
+		tr.put(30, inodefs.ModeDir|0o755, 0, nil)
 		b := tr.inode(30)
 		le.PutUint32(b[4:], uint32(len(c.blocks)*1024))
 		for k, place := range c.blocks {
@@ -423,7 +424,7 @@ func TestTails(t *testing.T) {
 // A read error of the disk is returned, with what could be read before it.
 func TestUnreadable(t *testing.T) {
 	tr := newTree(t)
-	tr.put(30, modeRegular, 0, nil)
+	tr.put(30, inodefs.ModeRegular, 0, nil)
 	b := tr.inode(30)
 	le.PutUint32(b[4:], 3*1024+10)
 	for k, place := range []uint32{70, 0, 72, 73} {
@@ -433,7 +434,7 @@ func TestUnreadable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reads{b: tr.b}
+	r := &treetest.Reader{Bytes: tr.b}
 	tr.f.r = r
 	open := func() *file {
 		f, err := tr.f.openInode(n, 2, "name")
@@ -447,14 +448,14 @@ func TestUnreadable(t *testing.T) {
 		!bytes.Equal(p[:got], make([]byte, got)) {
 		t.Errorf("%d bytes, %v", got, err)
 	}
-	if len(r.at) != 2 {
-		t.Errorf("%d runs were read", len(r.at))
+	if len(r.Offsets) != 2 {
+		t.Errorf("%d runs were read", len(r.Offsets))
 	}
 	if got, err := open().ReadAt(p[:100], 3*1024+10); got != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %d bytes, %v", got, err)
 	}
-	r.fail = 72*1024 + 1
-	if got, err := open().ReadAt(p, 0); got != 2048 || !errors.Is(err, errFaulty) || errors.Is(err, ErrDamaged) {
+	r.FailFrom = 72*1024 + 1
+	if got, err := open().ReadAt(p, 0); got != 2048 || !errors.Is(err, treetest.ErrRead) || errors.Is(err, ErrDamaged) {
 		t.Errorf("a part cannot be read: %d bytes, %v", got, err)
 	}
 	small := open()
@@ -464,16 +465,16 @@ func TestUnreadable(t *testing.T) {
 	if got, err := io.ReadFull(small, p[:2038]); got != 2038 || err != nil {
 		t.Errorf("a read up to it: %d bytes, %v", got, err)
 	}
-	if got, err := small.Read(p[:10]); got != 0 || !errors.Is(err, errFaulty) {
+	if got, err := small.Read(p[:10]); got != 0 || !errors.Is(err, treetest.ErrRead) {
 		t.Errorf("a read of it: %d bytes, %v", got, err)
 	}
-	r.fail, r.b = 0, tr.b[:72*1024+5]
+	r.FailFrom, r.Bytes = 0, tr.b[:72*1024+5]
 	if got, err := open().ReadAt(p, 0); got != 2053 || !errors.Is(err, ErrDamaged) {
 		t.Errorf("a disk that was cut: %d bytes, %v", got, err)
 	}
 	// large reads bypass the read-ahead buffer
 	for _, size := range []int{readAheadBytes - 1, readAheadBytes, readAheadBytes + 1} {
-		r.b, r.at = tr.b, nil
+		r.Bytes, r.Offsets = tr.b, nil
 		f := open()
 		if got, err := f.Read(make([]byte, size)); got != 3*1024+10 || err != nil {
 			t.Errorf("a read of %d bytes: %d, %v", size, got, err)
@@ -505,7 +506,8 @@ func TestUnreadable(t *testing.T) {
 // An unreadable superblock is an error, and so is a missing one: ErrNotExt.
 func TestReadSuper(t *testing.T) {
 	b := treetest.Unpacked(t, "testdata/checked.img.zst")
-	if _, err := Open(&reads{b: b, fail: 1}, int64(len(b))); !errors.Is(err, errFaulty) || errors.Is(err, ErrNotExt) {
+	_, err := Open(&treetest.Reader{Bytes: b, FailFrom: 1}, int64(len(b)))
+	if !errors.Is(err, treetest.ErrRead) || errors.Is(err, ErrNotExt) {
 		t.Errorf("%v", err)
 	}
 	seal := func(b []byte) { le.PutUint32(b[superChecksumOffset:], checksum(^uint32(0), b[:superChecksumOffset])) }

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"slices"
 	"sort"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 // Tracker reports what operations on a file system read, and whether that is unchanged since an earlier
@@ -20,7 +22,7 @@ type Tracker struct {
 	fs      *FS
 	salt    Salt
 	changed []Range
-	blocks  *pageCache // single blocks of inodes: their neighbors are unchanged, and may be far away in a template
+	blocks  *inodefs.Pages // single blocks of inodes: their neighbors are unchanged, and may be far away in a template
 }
 
 // Salt is secret to the authors of images, so that they cannot make two inodes look equal. It is kept
@@ -35,7 +37,7 @@ type Range struct{ Off, Len int64 }
 func (f *FS) NewTracker(salt Salt, changed []Range) *Tracker {
 	return &Tracker{
 		fs: f, salt: salt, changed: changed,
-		blocks: newPages(f.r, f.pages.size, f.superblock.blockSize),
+		blocks: inodefs.NewPagesOf(f.r, f.pages.Size(), f.superblock.blockSize),
 	}
 }
 
@@ -200,7 +202,7 @@ func (t *Tracker) Unchanged(set []byte) bool {
 func (t *Tracker) claim(d setDecoder) bool {
 	for range d.uvarint() {
 		dir, block := d.uvarint(), d.uvarint()
-		if !t.fs.owners.claim(block, uint32(dir)) {
+		if !t.fs.owners.Claim(block, uint32(dir)) {
 			return false
 		}
 	}
@@ -245,7 +247,7 @@ func (t *Tracker) inodeUnchanged(number uint32, digest uint64) bool {
 	if !t.isChanged(off, t.fs.superblock.inodeSize) {
 		return true
 	}
-	raw, err := t.blocks.get(off, t.fs.superblock.inodeSize)
+	raw, err := t.blocks.Get(off, t.fs.superblock.inodeSize)
 	if err != nil {
 		return false
 	}
@@ -285,7 +287,7 @@ func (f *FS) Geometry() (sum [sha256.Size]byte, err error) {
 	le := binary.LittleEndian
 	var b []byte
 	for _, v := range []uint64{
-		uint64(f.pages.size), uint64(s.inodeCount), s.blockCount, uint64(s.firstBlock), uint64(s.blockSize),
+		uint64(f.pages.Size()), uint64(s.inodeCount), s.blockCount, uint64(s.firstBlock), uint64(s.blockSize),
 		uint64(s.blocksPerGroup), uint64(s.inodesPerGroup), uint64(s.inodeSize), uint64(s.descriptorSize),
 		uint64(s.firstMetaGroup), uint64(s.backupGroups[0]), uint64(s.backupGroups[1]), uint64(s.compat),
 		uint64(s.incompat &^ hasRecovery), uint64(s.roCompat), uint64(s.checksumSeed),

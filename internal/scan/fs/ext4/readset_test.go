@@ -5,13 +5,16 @@ import (
 	"io"
 	"io/fs"
 	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 // reopen opens the file system of the tree again, with nothing cached.
 func (t *tree) reopen() *FS {
 	f := *t.f
 	f.r = bytes.NewReader(t.b)
-	f.pages, f.dirs, f.owners = newPageCache(f.r, int64(len(t.b)), 1024), newDirCache(), newBlockOwners()
+	f.pages, f.dirs = inodefs.NewPages(f.r, int64(len(t.b)), 1024), newDirCache()
+	f.owners = &inodefs.BlockOwners[uint32]{}
 	return &f
 }
 
@@ -20,8 +23,8 @@ func TestReadSets(t *testing.T) {
 	tr := newTree(t)
 	tr.folder(2, 2, name(11, 2, "dir"), name(12, 1, "file"))
 	tr.folder(11, 2, name(13, 1, "inner"))
-	tr.put(12, modeRegular|0o644, flagInline, []byte("content of the file"))
-	tr.put(13, modeRegular|0o644, flagInline, []byte("inner content"))
+	tr.put(12, inodefs.ModeRegular|0o644, flagInline, []byte("content of the file"))
+	tr.put(13, inodefs.ModeRegular|0o644, flagInline, []byte("inner content"))
 	salt := Salt{1, 2, 3}
 	read := func(name string) []byte {
 		t.Helper()
@@ -54,11 +57,11 @@ func TestReadSets(t *testing.T) {
 	if !unchanged(salt, inodes) {
 		t.Error("changed by an access time")
 	}
-	le.PutUint16(tr.inode(13), modeRegular|0o600)
+	le.PutUint16(tr.inode(13), inodefs.ModeRegular|0o600)
 	if unchanged(salt, inodes) {
 		t.Error("unchanged by other permissions")
 	}
-	le.PutUint16(tr.inode(13), modeRegular|0o644)
+	le.PutUint16(tr.inode(13), inodefs.ModeRegular|0o644)
 	for i := range set {
 		for _, bit := range []byte{1, 0x80} {
 			changed := bytes.Clone(set)
@@ -100,7 +103,7 @@ func TestReadSetOfFailure(t *testing.T) {
 func TestReadSetOfSharedBlock(t *testing.T) {
 	tr := newTree(t)
 	tr.folder(2, 2, name(30, 2, "dir"))
-	tr.put(30, modeDir|0o755, 0, nil)
+	tr.put(30, inodefs.ModeDir|0o755, 0, nil)
 	le.PutUint32(tr.inode(30)[4:], 1024)
 	le.PutUint32(tr.inode(30)[40:], 70)
 	up := append(record(30, ".", 0), record(2, "..", 0)...)
@@ -118,7 +121,7 @@ func TestReadSetOfSharedBlock(t *testing.T) {
 		t.Error("unchanged by a byte of its block")
 	}
 	later := tr.reopen()
-	if !later.owners.claim(70, 77) || later.NewTracker(Salt{}, nil).Unchanged(b) {
+	if !later.owners.Claim(70, 77) || later.NewTracker(Salt{}, nil).Unchanged(b) {
 		t.Error("unchanged, and a block is that of directory 77")
 	}
 }

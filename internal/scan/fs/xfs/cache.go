@@ -1,11 +1,6 @@
 package xfs
 
-import (
-	"errors"
-	"fmt"
-	"io"
-	"sync"
-)
+import "sync"
 
 // cache keeps the values that were used last, in two generations. When the younger one is full, it becomes
 // the older one, and what was not used since the last time is dropped.
@@ -53,60 +48,3 @@ func (c *cache[K, V]) putLocked(k K, v V) {
 	c.young[k] = v
 	c.youngBytes += size
 }
-
-// Inodes are read in pages, larger than most blocks, since those that are needed together are stored
-// together. Directory blocks are not: each is read once, and alone.
-const (
-	minPageBytes   = 16 << 10
-	pageCacheBytes = 16 << 20 // of all cached pages
-)
-
-// pageReader reads metadata, most of it from a cache.
-type pageReader struct {
-	r        io.ReaderAt
-	size     int64 // of r in bytes
-	pageSize int64 // bytes, a multiple of the size of a block
-	pages    *cache[int64, []byte]
-}
-
-func newPageReader(r io.ReaderAt, size, blockSize int64) *pageReader {
-	pages := newCache[int64](pageCacheBytes, func(b []byte) int { return len(b) })
-	return &pageReader{r: r, size: size, pageSize: max(minPageBytes, blockSize), pages: pages}
-}
-
-// get returns n bytes at off, all within one block. They must not be changed.
-func (p *pageReader) get(off, n int64) ([]byte, error) {
-	number, within := off/p.pageSize, off%p.pageSize
-	b, ok := p.pages.get(number)
-	if !ok {
-		if off < 0 || off > p.size-n {
-			return nil, errPastEnd(off, p.size)
-		}
-		b = make([]byte, min(p.pageSize, p.size-number*p.pageSize))
-		if err := p.read(b, number*p.pageSize); err != nil {
-			return nil, err
-		}
-		p.pages.put(number, b)
-	}
-	if within+n > int64(len(b)) {
-		return nil, errPastEnd(off, p.size)
-	}
-	return b[within : within+n : within+n], nil
-}
-
-// read fills b, without the cache.
-func (p *pageReader) read(b []byte, off int64) error {
-	if off < 0 || off > p.size-int64(len(b)) {
-		return errPastEnd(off, p.size)
-	}
-	n, err := p.r.ReadAt(b, off)
-	if n == len(b) {
-		return nil
-	}
-	if err == nil || errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return fmt.Errorf("read at %d: %w", off, err)
-}
-
-func errPastEnd(off, size int64) error { return damaged("it refers to byte %d of %d", off, size) }

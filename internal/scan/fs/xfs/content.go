@@ -42,7 +42,7 @@ func (c *inodeContent) readInRun(p []byte, off int64) (int, error) {
 		clear(p)
 		return len(p), nil
 	}
-	n, err := c.fs.pages.r.ReadAt(p, r.offset+off-int64(r.fileBlock)<<s.blockLog)
+	n, err := c.fs.pages.ReadAt(p, r.offset+off-int64(r.fileBlock)<<s.blockLog)
 	if n == len(p) {
 		return n, nil
 	}
@@ -74,7 +74,7 @@ const (
 // readLinkTarget reads a symbolic link. A short one is in its inode.
 func (f *FS) readLinkTarget(n *inode) (string, error) {
 	switch {
-	case !n.isLink():
+	case !n.IsLink():
 		return "", errors.New("not a symbolic link")
 	case n.size <= 0 || n.size > maxTargetBytes:
 		return "", damaged("a symbolic link of %d bytes", n.size)
@@ -107,7 +107,7 @@ func (f *FS) readTargetRun(n *inode, block uint64, at int) (part []byte, next ui
 		return nil, 0, damaged("a symbolic link with %d blocks in a hole or in one piece", r.count)
 	}
 	b := make([]byte, int64(r.count)*f.superblock.blockSize)
-	if err := f.pages.read(b, r.offset); err != nil {
+	if err := f.pages.Read(b, r.offset); err != nil {
 		return nil, 0, err
 	}
 	missing := int(n.size) - at

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 // errFaulty is the error of a disk that cannot be read at some offset.
@@ -42,7 +44,7 @@ func TestContent(t *testing.T) {
 	clear(want[2048:3072])
 	clear(want[4096:6144])
 	copy(m.b[80<<10:], "not written")
-	m.put(81, modeRegular|0o644, formExtents, len(want), list)
+	m.put(81, inodefs.ModeRegular|0o644, formExtents, len(want), list)
 	disk := &faulty{b: m.b}
 	m.reset(disk)
 	n, err := m.f.readInode(81)
@@ -90,7 +92,7 @@ func TestContent(t *testing.T) {
 // A hole of any size reads as zeros, and content on another device is refused.
 func TestOddFiles(t *testing.T) {
 	m := newMemory()
-	huge := &inode{number: 81, mode: modeRegular, form: formExtents, size: 1<<63 - 1}
+	huge := &inode{number: 81, mode: inodefs.ModeRegular, form: formExtents, size: 1<<63 - 1}
 	f, err := m.f.openInode(huge, rootNumber, "huge")
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +113,7 @@ func TestOddFiles(t *testing.T) {
 	if _, err := m.f.openInode(huge, rootNumber, "empty"); err != nil {
 		t.Errorf("an empty file for a realtime device: %v", err)
 	}
-	m.put(82, modeFIFO, 0, 0, nil)
+	m.put(82, inodefs.ModeFIFO, 0, 0, nil)
 	m.directory(rootNumber, rootNumber, localEntry(82, 5, "pipe"), localEntry(83, isLink, "link"))
 	m.link(83, "pipe")
 	list, err := m.f.ReadDir(".")

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"testing/fstest"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 // memory is a small file system of version 4, made for one test. Inode N is in block N/2.
@@ -41,26 +43,26 @@ func (m *memory) put(number int, mode uint16, form byte, size int, fork []byte) 
 }
 
 func (m *memory) reset(r io.ReaderAt) {
-	m.f.pages = newPageReader(r, int64(len(m.b)), 1024)
+	m.f.pages = inodefs.NewPages(r, int64(len(m.b)), 1024)
 	m.f.dirs = newCache[uint64](dirCacheBytes, dirBytes)
-	m.f.owners = &blockOwners{byOffset: map[int64]uint64{}}
+	m.f.owners = &inodefs.BlockOwners[uint64]{}
 }
 
 // directory writes a directory in its inode.
 func (m *memory) directory(number, parent int, entries ...[]byte) {
 	b := be.AppendUint32([]byte{byte(len(entries)), 0}, uint32(parent))
 	b = append(b, slices.Concat(entries...)...)
-	m.put(number, modeDir|0o755, formLocal, len(b), b)
+	m.put(number, inodefs.ModeDir|0o755, formLocal, len(b), b)
 }
 
 func (m *memory) link(number int, target string) {
-	m.put(number, modeLink|0o777, formLocal, len(target), []byte(target))
+	m.put(number, inodefs.ModeLink|0o777, formLocal, len(target), []byte(target))
 }
 
 // file writes a file of one block.
 func (m *memory) file(number, block int, content string) {
 	copy(m.b[block<<10:], content)
-	m.put(number, modeRegular|0o644, formExtents, len(content), extent(0, uint64(block), 1, false))
+	m.put(number, inodefs.ModeRegular|0o644, formExtents, len(content), extent(0, uint64(block), 1, false))
 }
 
 // localEntry makes an entry of a directory in an inode.
@@ -157,7 +159,7 @@ func TestManyLinks(t *testing.T) {
 	m.directory(rootNumber, rootNumber, localEntry(70, isLink, "l"), localEntry(71, isDir, "d"))
 	m.directory(71, rootNumber)
 	m.link(70, "/") // a path can repeat its name
-	for links, want := range map[int]bool{maxSymlinks: true, maxSymlinks + 1: false} {
+	for links, want := range map[int]bool{inodefs.MaxSymlinks: true, inodefs.MaxSymlinks + 1: false} {
 		_, err := m.f.Stat(strings.Repeat("l/", links) + "d")
 		if (err == nil) != want || err != nil && !errors.Is(err, syscall.ELOOP) {
 			t.Errorf("%d links: %v", links, err)
@@ -224,7 +226,7 @@ func TestTargets(t *testing.T) {
 		}
 		m.reset(bytes.NewReader(m.b))
 		got, err := m.f.readLinkTarget(&inode{
-			number: 80, mode: modeLink, form: formExtents, size: int64(c.size), fork: c.fork,
+			number: 80, mode: inodefs.ModeLink, form: formExtents, size: int64(c.size), fork: c.fork,
 		})
 		checkError(t, name, err, c.bad)
 		if got != long[:c.want] {
@@ -269,7 +271,7 @@ func TestLocalDirectory(t *testing.T) {
 		if c.untyped {
 			m.f.superblock.features = 0
 		}
-		l := dirReader{fs: m.f, dir: &inode{number: 70, mode: modeDir}}
+		l := dirReader{fs: m.f, dir: &inode{number: 70, mode: inodefs.ModeDir}}
 		err := l.readLocal(c.b)
 		if err == nil {
 			err = l.firstDamage
@@ -312,7 +314,7 @@ func TestBlockEntries(t *testing.T) {
 		"longer name": {[][]byte{{0, 0, 0, 0, 0, 0, 0, 9, 200, 'a', 1, 0, 0, 0, 0, 0}}, "", 0, "an entry of 216 bytes"},
 		"few bytes":   {[][]byte{a, {1, 2, 3}}, "a=71", 0, "an entry of 3 bytes"},
 	} {
-		l := dirReader{fs: newMemory().f, dir: &inode{number: 70, mode: modeDir}}
+		l := dirReader{fs: newMemory().f, dir: &inode{number: 70, mode: inodefs.ModeDir}}
 		checkError(t, name, l.readEntries(slices.Concat(c.parts...)), c.want)
 		checkNames(t, name, &l, c.names)
 		if l.parentInode != c.parent {
@@ -380,8 +382,8 @@ func TestDirectoryOfBlocks(t *testing.T) {
 			be.PutUint32(m.b[(block+1)<<10-8:], uint32(indexed))
 		}
 		write(64, "XDD3", up)
-		m.put(80, modeDir|0o755, formExtents, c.count<<10, c.fork)
-		m.f.owners.claim(67<<10, 99)
+		m.put(80, inodefs.ModeDir|0o755, formExtents, c.count<<10, c.fork)
+		m.f.owners.Claim(67, 99)
 		n, err := m.f.readInode(80)
 		if err != nil {
 			t.Fatal(err)

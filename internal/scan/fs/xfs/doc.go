@@ -13,12 +13,13 @@ package xfs
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 var (
 	// ErrDamaged is in the chain of every error about contradictory bytes.
-	ErrDamaged = errors.New("the file system is damaged")
+	ErrDamaged = inodefs.ErrDamaged
 	// ErrNotXFS reports that there is not an XFS file system.
 	ErrNotXFS = errors.New("not an XFS file system")
 	// ErrUnsupported is in the chain of errors about features that this package does not read.
@@ -28,9 +29,7 @@ var (
 )
 
 // damaged returns an error about damage.
-func damaged(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
-}
+func damaged(format string, args ...any) error { return inodefs.Damaged(format, args...) }
 
 // be is the order of all numbers but checksums.
 var be = binary.BigEndian

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 // dirEntry is a name in a directory. It has the number of its inode, so opening it needs no path
@@ -50,7 +52,7 @@ func (e *dirEntry) Info() (fs.FileInfo, error) {
 // path.
 func (e *dirEntry) Open() (fs.File, error) {
 	n, err := e.fs.entryInode(e)
-	if err == nil && n.isLink() {
+	if err == nil && n.IsLink() {
 		err = errors.New("is a symbolic link")
 	}
 	if err != nil {
@@ -71,7 +73,7 @@ func (e *dirEntry) ReadDir() ([]fs.DirEntry, error) {
 // entryInode reads the inode of an entry, and checks its type against that in the directory.
 func (f *FS) entryInode(e *dirEntry) (*inode, error) {
 	n, err := f.readInode(e.inodeNumber)
-	if err == nil && fileType(n.kind()) != e.mode {
+	if err == nil && inodefs.FileType(n.mode) != e.mode {
 		err = damaged("inode %d is not of the kind that its directory says", e.inodeNumber)
 	}
 	return n, err
@@ -79,17 +81,18 @@ func (f *FS) entryInode(e *dirEntry) (*inode, error) {
 
 // entryTypes maps the file types of entries to modes. The last is that of a whiteout, a character device.
 var entryTypes = [...]uint16{
-	0, modeRegular, modeDir, modeChar, modeBlock, modeFIFO, modeSocket, modeLink, modeChar,
+	0, inodefs.ModeRegular, inodefs.ModeDir, inodefs.ModeChar, inodefs.ModeBlock, inodefs.ModeFIFO, inodefs.ModeSocket,
+	inodefs.ModeLink, inodefs.ModeChar,
 }
 
 // entryMode returns the type of an entry's file. Some file systems have it only in the inode.
 func (f *FS) entryMode(kind byte, number uint64) fs.FileMode {
 	if kind > 0 && int(kind) < len(entryTypes) {
-		return fileType(entryTypes[kind])
+		return inodefs.FileType(entryTypes[kind])
 	}
 	n, err := f.readInode(number)
 	if err != nil {
 		return fs.ModeIrregular // opening it returns the error
 	}
-	return fileType(n.kind())
+	return inodefs.FileType(n.mode)
 }

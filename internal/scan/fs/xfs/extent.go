@@ -153,7 +153,7 @@ func (f *FS) readTreeBlock(n *inode, block uint64, level int) (area []byte, coun
 	if err != nil {
 		return nil, 0, err
 	}
-	b, err := f.pages.get(off, s.blockSize)
+	b, err := f.pages.Get(off, s.blockSize)
 	if err != nil {
 		return nil, 0, err
 	}

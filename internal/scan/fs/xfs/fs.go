@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 // FS is a file system as io/fs. It is safe for concurrent use.
@@ -13,9 +14,9 @@ import (
 // directory, ReadDir returns the readable part together with the error.
 type FS struct {
 	superblock *superblock
-	pages      *pageReader
+	pages      *inodefs.Pages
 	dirs       *cache[uint64, []dirEntry] // of lookups, by inode
-	owners     *blockOwners
+	owners     *inodefs.BlockOwners[uint64]
 	notes      []string
 }
 
@@ -33,8 +34,8 @@ func Open(r io.ReaderAt, size int64) (*FS, error) {
 		return nil, err
 	}
 	f := &FS{
-		superblock: s, pages: newPageReader(r, size, s.blockSize),
-		dirs: newCache[uint64](dirCacheBytes, dirBytes), owners: &blockOwners{byOffset: map[int64]uint64{}},
+		superblock: s, pages: inodefs.NewPages(r, size, s.blockSize),
+		dirs: newCache[uint64](dirCacheBytes, dirBytes), owners: &inodefs.BlockOwners[uint64]{},
 	}
 	f.addNotes(size)
 	root, err := f.readInode(s.rootInode)
@@ -72,78 +73,34 @@ func (f *FS) Notes() []string { return f.notes }
 func (f *FS) Label() string { return f.superblock.label }
 
 // Open opens a file or a directory.
-func (f *FS) Open(name string) (fs.File, error) {
-	n, parent, err := f.lookupPath("open", name, followLast)
-	if err != nil {
-		return nil, err
-	}
-	return f.openInode(n, parent, name)
-}
+func (f *FS) Open(name string) (fs.File, error) { return inodefs.Open(volume{f}, name) }
 
 // ReadDir reads a directory.
-func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
-	n, parent, err := f.lookupPath("readdir", name, followLast)
-	if err != nil {
-		return nil, err
-	}
-	return f.readDir(n, parent, name)
-}
+func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) { return inodefs.ReadDir(volume{f}, name) }
 
 // Stat describes the file of a path, and follows links.
-func (f *FS) Stat(name string) (fs.FileInfo, error) {
-	n, _, err := f.lookupPath("stat", name, followLast)
-	if err != nil {
-		return nil, err
-	}
-	return fileInfo{baseName(name), n}, nil
-}
+func (f *FS) Stat(name string) (fs.FileInfo, error) { return inodefs.Stat(volume{f}, name) }
 
 // Lstat describes the file of a path, possibly a symbolic link.
-func (f *FS) Lstat(name string) (fs.FileInfo, error) {
-	n, _, err := f.lookupPath("lstat", name, noFollowLast)
-	if err != nil {
-		return nil, err
-	}
-	return fileInfo{baseName(name), n}, nil
-}
+func (f *FS) Lstat(name string) (fs.FileInfo, error) { return inodefs.Lstat(volume{f}, name) }
 
 // ReadLink returns the unresolved target of a symbolic link.
-func (f *FS) ReadLink(name string) (string, error) {
-	n, _, err := f.lookupPath("readlink", name, noFollowLast)
-	if err != nil {
-		return "", err
-	}
-	target, err := f.readLinkTarget(n)
-	if err != nil {
-		return "", &fs.PathError{Op: "readlink", Path: name, Err: err}
-	}
-	return target, nil
-}
+func (f *FS) ReadLink(name string) (string, error) { return inodefs.ReadLink(volume{f}, name) }
 
-// lookupPath resolves a path in the form of io/fs.
-func (f *FS) lookupPath(op, name string, last followMode) (n *inode, parent uint64, err error) {
-	if !isValidPath(name) {
-		err = fs.ErrInvalid
-	} else {
-		n, parent, err = f.resolve(name, last)
-	}
-	if err != nil {
-		return nil, 0, &fs.PathError{Op: op, Path: name, Err: err}
-	}
-	return n, parent, nil
-}
+// volume reads the file system for paths.
+type volume struct{ fs *FS }
 
-// isValidPath is fs.ValidPath for names of any bytes.
-func isValidPath(name string) bool {
-	if name == "." {
-		return true
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		if part == "" || part == "." || part == ".." {
-			return false
-		}
-	}
-	return !strings.Contains(name, "\x00")
-}
+var _ inodefs.Volume[*inode] = volume{}
 
-func baseName(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
+func (v volume) Root() (*inode, error)                  { return v.fs.readInode(v.fs.superblock.rootInode) }
+func (v volume) Target(n *inode) (string, error)        { return v.fs.readLinkTarget(n) }
+func (v volume) Stat(n *inode, name string) fs.FileInfo { return fileInfo{name, n} }
+func (v volume) Lookup(n *inode, parent uint64, name string) (*inode, error) {
+	return v.fs.lookup(n, parent, name)
+}
+func (v volume) Open(n *inode, parent uint64, name string) (fs.File, error) {
+	return v.fs.openInode(n, parent, name)
+}
+func (v volume) ReadDir(n *inode, parent uint64, name string) ([]fs.DirEntry, error) {
+	return v.fs.readDir(n, parent, name)
+}

@@ -3,8 +3,6 @@ package xfs
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"strings"
 	"sync"
@@ -25,55 +23,10 @@ var images = map[string]struct {
 	bytes   int64 // of all files
 }{"v4": {251, 60_119}, "v5": {253, 265_896}}
 
-// tour is a walk over a whole file system that continues after errors.
+// tour is a walk over a file system.
 type tour struct {
-	fsys    *FS
-	entries int
-	bytes   int64
-	errs    []string
-}
-
-// mostOfAFile limits how many bytes of a file are read: a small image may claim that one is large.
-const mostOfAFile = 1 << 20
-
-func (w *tour) failed(name string, err error) {
-	if err != nil {
-		w.errs = append(w.errs, fmt.Sprintf("%s: %v", name, err))
-	}
-}
-
-func (w *tour) walk(dir string, list []fs.DirEntry) {
-	for _, e := range list {
-		w.entries++
-		name := dir + "/" + e.Name()
-		info, err := e.Info()
-		w.failed(name, err)
-		if err != nil {
-			continue
-		}
-		switch {
-		case e.IsDir():
-			below, err := e.(*dirEntry).ReadDir()
-			w.failed(name, err)
-			w.walk(name, below)
-		case info.Mode().IsRegular():
-			f, err := e.(*dirEntry).Open()
-			w.failed(name, err)
-			if err != nil {
-				continue
-			}
-			n, err := io.CopyN(io.Discard, f, mostOfAFile)
-			if !errors.Is(err, io.EOF) {
-				w.failed(name, err)
-			}
-			w.bytes += n
-			_, _ = f.(io.ReaderAt).ReadAt(make([]byte, 10), max(0, info.Size()-5))
-		case e.Type() == fs.ModeSymlink:
-			_, err := w.fsys.ReadLink(strings.TrimPrefix(name, "/"))
-			w.failed(name, err)
-			_, _ = w.fsys.Stat(strings.TrimPrefix(name, "/"))
-		}
-	}
+	*treetest.Tour
+	fsys *FS
 }
 
 // look opens an image and walks all of it.
@@ -83,12 +36,9 @@ func look(t testing.TB, image []byte) (*tour, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &tour{fsys: f}
-	list, err := f.ReadDir(".")
-	w.failed(".", err)
-	w.walk("", list)
-	if w.entries > 1<<17 {
-		t.Errorf("an image of %d bytes has %d entries", len(image), w.entries)
+	w := &tour{treetest.Walk(f), f}
+	if w.Entries > 1<<17 {
+		t.Errorf("an image of %d bytes has %d entries", len(image), w.Entries)
 	}
 	return w, nil
 }
@@ -99,8 +49,8 @@ func TestCarriedImages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(w.errs) > 0 || w.entries != want.entries || w.bytes != want.bytes || len(w.fsys.Notes()) > 0 {
-			t.Errorf("%s: %d entries, %d bytes, %q, %q", name, w.entries, w.bytes, w.errs, w.fsys.Notes())
+		if len(w.Errs) > 0 || w.Entries != want.entries || w.Bytes != want.bytes || len(w.fsys.Notes()) > 0 {
+			t.Errorf("%s: %d entries, %d bytes, %q, %q", name, w.Entries, w.Bytes, w.Errs, w.fsys.Notes())
 		}
 		if label := "carried" + name[1:]; w.fsys.Label() != label {
 			t.Errorf("%s: label %q", name, w.fsys.Label())
@@ -303,9 +253,9 @@ func TestContradictions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if (len(w.errs) > 0) != (c.want != "") || !strings.Contains(strings.Join(w.errs, "\n"), c.want) ||
-				w.entries < c.least {
-				t.Errorf("%d entries, %q, want %d and %q", w.entries, w.errs, c.least, c.want)
+			if (len(w.Errs) > 0) != (c.want != "") || !strings.Contains(strings.Join(w.Errs, "\n"), c.want) ||
+				w.Entries < c.least {
+				t.Errorf("%d entries, %q, want %d and %q", w.Entries, w.Errs, c.least, c.want)
 			}
 		})
 	}
@@ -348,8 +298,8 @@ func TestLyingSuperblocks(t *testing.T) {
 		c.lie(b)
 		w, err := look(t, b.b)
 		checkError(t, name, err, c.want)
-		if err == nil && len(w.errs) > 0 {
-			t.Errorf("%s: %q", name, w.errs)
+		if err == nil && len(w.Errs) > 0 {
+			t.Errorf("%s: %q", name, w.Errs)
 		}
 	}
 	b := carried(t, "v5")
@@ -362,7 +312,7 @@ func TestLyingSuperblocks(t *testing.T) {
 		}
 	}
 	w, err := look(t, carried(t, "v4")[:1<<20])
-	if err != nil || len(w.fsys.Notes()) == 0 || !strings.Contains(strings.Join(w.errs, "\n"), "of 1048576") {
+	if err != nil || len(w.fsys.Notes()) == 0 || !strings.Contains(strings.Join(w.Errs, "\n"), "of 1048576") {
 		t.Errorf("a file system that was cut: %+v, %v", w, err)
 	}
 }
@@ -438,8 +388,8 @@ func FuzzWalk(f *testing.F) {
 			}
 		}()
 		w, err := look(t, b)
-		if err == nil && w.bytes > 512*mostOfAFile {
-			t.Fatalf("%d bytes", w.bytes)
+		if err == nil && w.Bytes > 512*treetest.MostOfAFile {
+			t.Fatalf("%d bytes", w.Bytes)
 		}
 	})
 }
@@ -455,14 +405,12 @@ func TestManyReaders(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
-				w := &tour{fsys: f}
-				list, err := f.ReadDir(".")
-				w.failed(".", err)
-				w.walk("", list)
-				_, err = fs.ReadFile(f, "folder/below/deeper/x")
-				w.failed("x", err)
-				if w.entries != want.entries || len(w.errs) > 0 {
-					t.Errorf("%d entries, %q", w.entries, w.errs)
+				w := treetest.Walk(f)
+				if _, err := fs.ReadFile(f, "folder/below/deeper/x"); err != nil {
+					t.Error(err)
+				}
+				if w.Entries != want.entries || len(w.Errs) > 0 {
+					t.Errorf("%d entries, %q", w.Entries, w.Errs)
 				}
 			})
 		}

@@ -5,18 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"time"
-)
 
-// Kinds in the mode of an inode.
-const (
-	modeKind    = 0xf000
-	modeFIFO    = 0x1000
-	modeChar    = 0x2000
-	modeDir     = 0x4000
-	modeBlock   = 0x6000
-	modeRegular = 0x8000
-	modeLink    = 0xa000
-	modeSocket  = 0xc000
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 // Forms of the data fork of an inode.
@@ -50,9 +40,8 @@ type inode struct {
 	fork     []byte // the content, the extents, or the root of their tree
 }
 
-func (n *inode) kind() uint16 { return n.mode & modeKind }
-func (n *inode) isDir() bool  { return n.kind() == modeDir }
-func (n *inode) isLink() bool { return n.kind() == modeLink }
+func (n *inode) kind() uint16 { return n.mode & inodefs.ModeKind }
+func (n *inode) isDir() bool  { return n.kind() == inodefs.ModeDir }
 
 // readInode reads the inode of a name.
 func (f *FS) readInode(number uint64) (*inode, error) {
@@ -60,7 +49,7 @@ func (f *FS) readInode(number uint64) (*inode, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := f.pages.get(off, f.superblock.inodeSize)
+	raw, err := f.pages.Get(off, f.superblock.inodeSize)
 	if err != nil {
 		return nil, fmt.Errorf("inode %d: %w", number, err)
 	}
@@ -131,9 +120,9 @@ func (s *superblock) verifyInode(number uint64, raw []byte) error {
 
 // formsOf are the forms of the data fork that inodes of a kind may have. Other kinds have no content.
 var formsOf = map[uint16][]byte{
-	modeRegular: {formExtents, formTree},
-	modeDir:     {formLocal, formExtents, formTree},
-	modeLink:    {formLocal, formExtents},
+	inodefs.ModeRegular: {formExtents, formTree},
+	inodefs.ModeDir:     {formLocal, formExtents, formTree},
+	inodefs.ModeLink:    {formLocal, formExtents},
 }
 
 // setFork sets the form and a copy of the fork's used part, which keeps no page in memory.
@@ -162,41 +151,6 @@ func (n *inode) setFork(form byte, fork []byte, extents uint64) error {
 	return nil
 }
 
-// fileMode converts the mode to one of io/fs.
-func (n *inode) fileMode() fs.FileMode {
-	m := fs.FileMode(n.mode&0o777) | fileType(n.kind())
-	for _, b := range []struct {
-		bit  uint16
-		mode fs.FileMode
-	}{{0o4000, fs.ModeSetuid}, {0o2000, fs.ModeSetgid}, {0o1000, fs.ModeSticky}} {
-		if n.mode&b.bit != 0 {
-			m |= b.mode
-		}
-	}
-	return m
-}
-
-// fileType returns the type bits of a kind.
-func fileType(kind uint16) fs.FileMode {
-	switch kind {
-	case modeRegular:
-		return 0
-	case modeDir:
-		return fs.ModeDir
-	case modeLink:
-		return fs.ModeSymlink
-	case modeFIFO:
-		return fs.ModeNamedPipe
-	case modeSocket:
-		return fs.ModeSocket
-	case modeBlock:
-		return fs.ModeDevice
-	case modeChar:
-		return fs.ModeDevice | fs.ModeCharDevice
-	}
-	return fs.ModeIrregular
-}
-
 // fileInfo is the result of Stat for an inode.
 type fileInfo struct {
 	name  string
@@ -205,7 +159,7 @@ type fileInfo struct {
 
 func (i fileInfo) Name() string       { return i.name }
 func (i fileInfo) Size() int64        { return i.inode.size }
-func (i fileInfo) Mode() fs.FileMode  { return i.inode.fileMode() }
+func (i fileInfo) Mode() fs.FileMode  { return inodefs.FileMode(i.inode.mode) }
 func (i fileInfo) ModTime() time.Time { return i.inode.mtime }
 func (i fileInfo) IsDir() bool        { return i.inode.isDir() }
 
@@ -217,3 +171,6 @@ func (n *inode) ID() uint64 { return n.number }
 
 // Links returns the number of names of the file.
 func (n *inode) Links() uint64 { return uint64(n.links) }
+
+// IsLink reports whether the inode is a symbolic link.
+func (n *inode) IsLink() bool { return n.kind() == inodefs.ModeLink }

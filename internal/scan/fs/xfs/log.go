@@ -23,7 +23,7 @@ func (f *FS) isLogClean() bool {
 	}
 	count := int(int64(s.logBlocks) << s.blockLog / sectorBytes)
 	sector := func(k int) []byte {
-		b, err := f.pages.get(start+int64(k%count)*sectorBytes, sectorBytes)
+		b, err := f.pages.Get(start+int64(k%count)*sectorBytes, sectorBytes)
 		if err != nil {
 			return make([]byte, sectorBytes)
 		}

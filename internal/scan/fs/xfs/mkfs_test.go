@@ -164,7 +164,7 @@ func forms(t testing.TB, f *FS) map[string]int {
 				if err != nil {
 					t.Fatal(err)
 				}
-				b, err := f.pages.get(r.offset, f.superblock.blockSize)
+				b, err := f.pages.Get(r.offset, f.superblock.blockSize)
 				if err != nil {
 					t.Fatal(err)
 				}

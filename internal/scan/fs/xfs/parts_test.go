@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 // small is a superblock of 4 groups of 100 blocks of 1 KiB, the last with 50, and inodes of 512 bytes.
@@ -176,7 +178,7 @@ func TestParseInode(t *testing.T) {
 			func(n *inode) bool { return n.mtime.Equal(time.Unix(-1, 5)) }, "",
 		},
 	} {
-		raw := rawInode(modeRegular|0o644, formExtents, 5, one(nil))
+		raw := rawInode(inodefs.ModeRegular|0o644, formExtents, 5, one(nil))
 		c.change(raw)
 		n, err := small().parseInode(70, raw)
 		checkError(t, name, err, c.want)
@@ -210,7 +212,7 @@ func TestParseCheckedInode(t *testing.T) {
 			be.PutUint64(b[40:], (1<<31+7)*1e9+3)
 		}, func(n *inode) bool { return n.mtime.Equal(time.Unix(7, 3)) }, ""},
 	} {
-		raw := rawInode(modeRegular|0o644, formExtents, 5, make([]byte, extentSize))
+		raw := rawInode(inodefs.ModeRegular|0o644, formExtents, 5, make([]byte, extentSize))
 		raw[4], raw[43], raw[159] = 3, 9, 70
 		copy(raw[160:], s.uuid[:])
 		c.change(raw)
@@ -313,8 +315,9 @@ func TestFindLeaf(t *testing.T) {
 		node(32, 0, extent(100, 70, 5, false))
 	}
 	find := func(fork []byte, kind uint16, block uint64) (blockRun, error) {
-		f := &FS{superblock: small(), owners: &blockOwners{byOffset: map[int64]uint64{30 << 10: 99}}}
-		f.pages = newPageReader(bytes.NewReader(disk), int64(len(disk)), 1024)
+		f := &FS{superblock: small(), owners: &inodefs.BlockOwners[uint64]{}}
+		f.owners.Claim(30, 99)
+		f.pages = inodefs.NewPages(bytes.NewReader(disk), int64(len(disk)), 1024)
 		return f.findRun(&inode{number: 70, mode: kind, form: formTree, fork: fork}, block)
 	}
 	build()
@@ -322,7 +325,7 @@ func TestFindLeaf(t *testing.T) {
 		0: {0, 3, 0}, 3: {3, 2, 40 << 10}, 4: {3, 2, 40 << 10}, 5: {5, 4, 0}, 12: {9, 4, 50 << 10}, 13: {13, 37, 0},
 		50: {50, 1, 60 << 10}, 51: {51, 49, 0}, 104: {100, 5, 70 << 10}, 105: {105, maxFileBlocks - 105, 0},
 	} {
-		if got, err := find(whole, modeRegular, block); err != nil || got != want {
+		if got, err := find(whole, inodefs.ModeRegular, block); err != nil || got != want {
 			t.Errorf("block %d: %+v, %v, want %+v", block, got, err, want)
 		}
 	}
@@ -358,14 +361,14 @@ func TestFindLeaf(t *testing.T) {
 		if c.change != nil {
 			c.change()
 		}
-		_, err := find(c.fork, modeRegular, 4)
+		_, err := find(c.fork, inodefs.ModeRegular, 4)
 		checkError(t, name, err, c.want)
 		if err != nil && !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	build()
-	_, err := find(whole, modeDir, 4)
+	_, err := find(whole, inodefs.ModeDir, 4)
 	checkError(t, "the leaf of another directory", err, "that of another directory")
 }
 
@@ -394,7 +397,7 @@ func TestCache(t *testing.T) {
 
 // A block belongs to the directory that had it first.
 func TestOwners(t *testing.T) {
-	f := &FS{superblock: small(), owners: &blockOwners{byOffset: map[int64]uint64{}}}
+	f := &FS{superblock: small(), owners: &inodefs.BlockOwners[uint64]{}}
 	for _, c := range []struct {
 		off  int64
 		dir  uint64
@@ -404,12 +407,6 @@ func TestOwners(t *testing.T) {
 			t.Errorf("block at %d for directory %d: %v", c.off, c.dir, got)
 		}
 	}
-	for k := len(f.owners.byOffset); k < maxOwners; k++ {
-		f.owners.byOffset[int64(-k)] = 1
-	}
-	if !f.claimBlock(2048, 2) || !f.claimBlock(2048, 3) || f.claimBlock(512, 3) || len(f.owners.byOffset) != maxOwners {
-		t.Error("a block that is not known has an owner, or one that is known has none")
-	}
 	f.superblock.version = version5
 	if !f.claimBlock(512, 3) {
 		t.Error("blocks of version 5 have owners")
@@ -418,7 +415,7 @@ func TestOwners(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	f := &FS{superblock: small()}
-	f.pages = newPageReader(bytes.NewReader(nil), 0, 1024)
+	f.pages = inodefs.NewPages(bytes.NewReader(nil), 0, 1024)
 	for kind, want := range map[byte]fs.FileMode{
 		1: 0, 2: fs.ModeDir, 3: fs.ModeDevice | fs.ModeCharDevice, 4: fs.ModeDevice, 5: fs.ModeNamedPipe,
 		6: fs.ModeSocket, 7: fs.ModeSymlink, 8: fs.ModeDevice | fs.ModeCharDevice, 0: fs.ModeIrregular,
@@ -427,12 +424,5 @@ func TestKinds(t *testing.T) {
 		if got := f.entryMode(kind, 70); got != want { // its inode is not there
 			t.Errorf("kind %d: %v, want %v", kind, got, want)
 		}
-	}
-	n := inode{mode: modeDir | 0o7755}
-	if want := fs.ModeDir | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky | 0o755; n.fileMode() != want {
-		t.Errorf("%v, want %v", n.fileMode(), want)
-	}
-	if (&inode{mode: 0xf000}).fileMode() != fs.ModeIrregular {
-		t.Error("an unknown kind has a type")
 	}
 }

@@ -1,4 +1,4 @@
-package ext4
+package inodefs
 
 import (
 	"container/list"
@@ -15,8 +15,8 @@ const (
 	pageCacheBytes = 16 << 20 // of all cached pages
 )
 
-// pageCache caches the most recently used metadata.
-type pageCache struct {
+// Pages reads metadata, and caches what was used last. It is safe for concurrent use.
+type Pages struct {
 	r        io.ReaderAt
 	size     int64 // size of r in bytes
 	pageSize int64 // bytes
@@ -33,22 +33,23 @@ type page struct {
 	data   []byte
 }
 
-func newPageCache(r io.ReaderAt, size, block int64) *pageCache {
-	return newPages(r, size, max(minPageBytes, block))
+// NewPages caches the size bytes of r, which has blocks of some bytes.
+func NewPages(r io.ReaderAt, size, block int64) *Pages {
+	return NewPagesOf(r, size, max(minPageBytes, block))
 }
 
-// newPages caches the size bytes of r in pages of n bytes.
-func newPages(r io.ReaderAt, size, n int64) *pageCache {
-	return &pageCache{
+// NewPagesOf caches the size bytes of r in pages of n bytes.
+func NewPagesOf(r io.ReaderAt, size, n int64) *Pages {
+	return &Pages{
 		r: r, size: size, pageSize: n, maxPages: int(pageCacheBytes / n),
 		byNumber: map[int64]*list.Element{}, recency: list.New(),
 	}
 }
 
-// get returns n bytes at off, all within one block. They must not be changed.
-func (p *pageCache) get(off, n int64) ([]byte, error) {
+// Get returns n bytes at off, all within one block. They must not be changed.
+func (p *Pages) Get(off, n int64) ([]byte, error) {
 	if off < 0 || off > p.size-n {
-		return nil, damaged("it refers to byte %d of %d", off, p.size)
+		return nil, Damaged("it refers to byte %d of %d", off, p.size)
 	}
 	b, err := p.loadPage(off / p.pageSize)
 	if err != nil {
@@ -56,13 +57,13 @@ func (p *pageCache) get(off, n int64) ([]byte, error) {
 	}
 	within := off % p.pageSize
 	if within+n > int64(len(b)) {
-		return nil, damaged("it refers to byte %d of %d", off, p.size)
+		return nil, Damaged("it refers to byte %d of %d", off, p.size)
 	}
 	return b[within : within+n : within+n], nil
 }
 
 // loadPage returns a page. Concurrent calls for one page may each read it.
-func (p *pageCache) loadPage(number int64) ([]byte, error) {
+func (p *Pages) loadPage(number int64) ([]byte, error) {
 	p.mu.Lock()
 	if e := p.byNumber[number]; e != nil {
 		p.recency.MoveToFront(e)
@@ -71,7 +72,7 @@ func (p *pageCache) loadPage(number int64) ([]byte, error) {
 	}
 	p.mu.Unlock()
 	b := make([]byte, min(p.pageSize, p.size-number*p.pageSize))
-	if err := p.read(b, number*p.pageSize); err != nil {
+	if err := p.Read(b, number*p.pageSize); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -87,10 +88,10 @@ func (p *pageCache) loadPage(number int64) ([]byte, error) {
 	return b, nil
 }
 
-// read fills b, bypassing the cache.
-func (p *pageCache) read(b []byte, off int64) error {
+// Read fills b, bypassing the cache.
+func (p *Pages) Read(b []byte, off int64) error {
 	if off < 0 || off > p.size-int64(len(b)) {
-		return damaged("it refers to byte %d of %d", off, p.size)
+		return Damaged("it refers to byte %d of %d", off, p.size)
 	}
 	n, err := p.r.ReadAt(b, off)
 	if n == len(b) {
@@ -101,3 +102,9 @@ func (p *pageCache) read(b []byte, off int64) error {
 	}
 	return fmt.Errorf("read at %d: %w", off, err)
 }
+
+// Size returns the size of what is cached in bytes.
+func (p *Pages) Size() int64 { return p.size }
+
+// ReadAt reads from what is cached, without the checks of Read.
+func (p *Pages) ReadAt(b []byte, off int64) (int, error) { return p.r.ReadAt(b, off) }
