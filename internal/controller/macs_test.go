@@ -281,6 +281,40 @@ func TestAddressesOfOrphans(t *testing.T) {
 	})
 }
 
+// TestAddressesAfterSilence: an instance that waits for the inventory of a node gets its address shortly after
+// that is no longer waited for, and its message names the reason at any time.
+func TestAddressesAfterSilence(t *testing.T) {
+	inManaged(t, plenty, func(t *testing.T, c *cloud) {
+		c.join("one", 5)
+		c.stop()
+		c.manage(plenty)
+		restarted := time.Now()
+		time.Sleep(time.Second) // checks need not be at whole multiples of an interval after the start
+		id := c.mustStart(StartRequest{})[0]
+		asked := c.mustStart(StartRequest{Options: farm.StartOptions{MACAddress: "52:54:00:00:77:77"}})[0]
+		for _, id := range []string{id, asked} {
+			if inst, _ := c.Instances.Get(t.Context(), id); !strings.Contains(inst.Message,
+				"waits for the inventory of node one") {
+				t.Errorf("message %q", inst.Message)
+			}
+		}
+		time.Sleep(c.opts.NodeTimeout - time.Since(restarted))
+		for c.macOf(id) == "" || c.macOf(asked) == "" {
+			for _, id := range []string{id, asked} {
+				inst, _ := c.Instances.Get(t.Context(), id)
+				if strings.Contains(inst.Message, "none of") || strings.Contains(inst.Message, "which") {
+					t.Fatalf("message %q, and addresses are free", inst.Message)
+				}
+			}
+			if waited := time.Since(restarted) - c.opts.NodeTimeout; waited > macpool.CheckInterval {
+				t.Fatalf("no address after %s", waited)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		c.wantMACs(2)
+	})
+}
+
 // tell reports the details of an orphaned VM.
 func (a *agent) tell(o api.Order, address string) {
 	a.t.Helper()

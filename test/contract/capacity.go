@@ -30,7 +30,7 @@ func oneSlot(ctx context.Context, p *caseRunner) error {
 		map[string]any{"vmid": c.vars["template"], "node_id": h.id, "count": 2}, &ids); err != nil {
 		return err
 	}
-	first, orders, err := h.settled(ctx, nil)
+	first, orders, err := h.settled(ctx, 1)
 	if err != nil || orders != 1 {
 		return fmt.Errorf("%d orders for a node with room for one, %w", orders, err)
 	}
@@ -101,11 +101,15 @@ func (h *fakeNode) begins(ctx context.Context, id string) error {
 	return nil
 }
 
-// settled polls until no further order to start an instance comes for a while; it returns the
-// ordered instances as an inventory, and the number of orders.
-func (h *fakeNode) settled(ctx context.Context, held []api.InventoryItem) ([]api.InventoryItem, int, error) {
+// settled polls until the wanted number of orders to start instances has come, and then until no
+// further one comes for a while; it returns the ordered instances as an inventory, and the number of
+// orders. Instances wait for their MAC addresses while the nodes of other cases have orphaned VMs.
+func (h *fakeNode) settled(ctx context.Context, want int) ([]api.InventoryItem, int, error) {
+	var held []api.InventoryItem
 	known := map[string]bool{}
-	for last := time.Now(); time.Since(last) < time.Second; time.Sleep(pause) {
+	last := time.Now()
+	for end := last.Add(patience); time.Since(last) < time.Second || len(known) < want && time.Now().Before(end); {
+		time.Sleep(pause)
 		a, err := h.poll(ctx, held)
 		if err != nil {
 			return nil, 0, err
@@ -146,7 +150,7 @@ func resources(ctx context.Context, p *caseRunner) error {
 		if err := c.caller().Send(ctx, "POST", "/api/v1/vm", asks, &ids); err != nil {
 			return err
 		}
-		if _, orders, err := h.settled(ctx, nil); err != nil || orders != node.fit {
+		if _, orders, err := h.settled(ctx, node.fit); err != nil || orders != node.fit {
 			return fmt.Errorf("%s: %d of %d fit, and %d were expected, %w", node.name, orders, len(ids), node.fit, err)
 		}
 		for _, id := range ids {

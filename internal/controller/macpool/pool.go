@@ -267,12 +267,20 @@ func (p *Pool) pickLocked(want string, orphanMACs map[farm.MAC]struct{}) (farm.M
 		p.picked[a] = struct{}{}
 		return a, true
 	}
+	a, ok := p.findLocked(list, orphanMACs)
+	if ok {
+		p.picked[a] = struct{}{}
+		p.next = a - list.From + 1
+	}
+	return a, ok
+}
+
+// findLocked finds the next free address of a list. It ends after at most one step more than addresses are in use.
+func (p *Pool) findLocked(list farm.MACRange, orphanMACs map[farm.MAC]struct{}) (farm.MAC, bool) {
 	size := farm.MAC(list.Count())
-	for range size { // it ends after at most one step more than addresses are in use
-		a := list.From + p.next%size
-		p.next = p.next%size + 1
+	for i := range size {
+		a := list.From + (p.next+i)%size
 		if p.userLocked(a, orphanMACs) == "" {
-			p.picked[a] = struct{}{}
 			return a, true
 		}
 	}
@@ -308,6 +316,9 @@ func (p *Pool) undecided() string {
 	return ""
 }
 
+// beingAssigned is why an instance waits for an address that is free.
+const beingAssigned = "waits for a MAC address: one is free, and is being assigned"
+
 // Reasons returns a function that returns why an instance waits for an address. What is the same for
 // all instances is computed one time.
 func (p *Pool) Reasons() func(*farm.Instance) string {
@@ -316,15 +327,24 @@ func (p *Pool) Reasons() func(*farm.Instance) string {
 	}
 	undecided, list := sync.OnceValue(p.undecided), sync.OnceValue(p.list)
 	orphanMACs := sync.OnceValue(p.opts.Orphans.MACs)
+	free := sync.OnceValue(func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		_, ok := p.findLocked(list(), orphanMACs())
+		return ok
+	})
 	return func(i *farm.Instance) string {
 		if why := undecided(); why != "" {
 			return why
+		}
+		if i.Options.MACAddress == "" && free() {
+			return beingAssigned
 		}
 		return p.shortage(i, list(), orphanMACs)
 	}
 }
 
-// shortage returns why a list has no address for an instance.
+// shortage returns why an instance has none of the addresses of a list.
 func (p *Pool) shortage(i *farm.Instance, list farm.MACRange, orphanMACs func() map[farm.MAC]struct{}) string {
 	if list.Count() == 0 {
 		return "waits for a MAC address: the list of managed addresses is empty (PUT /api/v1/macaddr fills it)"
@@ -336,33 +356,51 @@ func (p *Pool) shortage(i *farm.Instance, list farm.MACRange, orphanMACs func() 
 		if !list.Contains(a) {
 			return fmt.Sprintf("waits for the MAC address %s, which is not in the list of managed addresses", a)
 		}
-		return fmt.Sprintf("waits for the MAC address %s, which %s has", a, cmp.Or(p.userLocked(a, others), "nobody"))
+		user := p.userLocked(a, others)
+		if user == "" {
+			return beingAssigned
+		}
+		return fmt.Sprintf("waits for the MAC address %s, which %s has", a, user)
 	}
 	return fmt.Sprintf("waits for a MAC address: none of the %d of %s is free", list.Count(), list)
 }
 
-// RetryInterval is how often instances without an address are tried again without a report: the
-// reason may end with time.
-const RetryInterval = 5 * time.Second
+// How often instances without an address are tried again without a report.
+const (
+	RetryInterval = 5 * time.Second        // where the list has no address for them
+	CheckInterval = 250 * time.Millisecond // where none is assigned for the moment, which may end with time
+)
 
 // Run assigns addresses to the instances that wait for one, as long as the leader term lasts.
 func (p *Pool) Run(ctx context.Context, term *record.Term) {
 	if p == nil {
 		return
 	}
-	tick := time.NewTicker(RetryInterval)
-	defer tick.Stop()
+	retry := time.NewTimer(RetryInterval)
+	defer retry.Stop()
 	for {
 		if err := p.Serve(ctx, term); err != nil && ctx.Err() == nil {
 			p.db.Log.WarnContext(ctx, "assigning MAC addresses failed; retrying", "error", err)
 		}
+		retry.Reset(p.retryInterval())
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
-		case <-tick.C:
+		case <-retry.C:
 		}
 	}
+}
+
+// retryInterval returns when instances that wait for an address are tried again.
+func (p *Pool) retryInterval() time.Duration {
+	p.mu.Lock()
+	waits := len(p.lacking) > 0
+	p.mu.Unlock()
+	if waits && p.undecided() != "" {
+		return CheckInterval
+	}
+	return RetryInterval
 }
 
 // Serve assigns the available addresses, to the oldest instances first.
