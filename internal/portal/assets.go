@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"io"
 	"io/fs"
 	"mime"
 	"net/http"
@@ -15,13 +16,18 @@ import (
 	"sync"
 )
 
+// assetDir is where the files are in assetFiles.
+const assetDir = "assets/"
+
 //go:embed assets
 var assetFiles embed.FS
 
 // asset is a file that pages use, as it is sent.
 type asset struct {
-	mediaType      string // its media type
-	plain, gzipped []byte // packed: by gzip, nil where that saves nothing
+	mediaType string // its media type
+	size      int    // of the plain form, in bytes
+	gzipped   []byte // nil where that saves nothing
+	plain     []byte // of the joined file; nil for the others, whose plain form is read from the program
 }
 
 // assets are all files that pages use, under a path that names their content: a browser keeps
@@ -54,13 +60,13 @@ var loadAssets = sync.OnceValue(func() *assets {
 		}
 		_, _ = sum.Write([]byte(name + "\x00"))
 		_, _ = sum.Write(text)
-		a.byName[strings.TrimPrefix(name, "assets/")] = newAsset(kind, text)
+		a.byName[strings.TrimPrefix(name, assetDir)] = newAsset(kind, text)
 		return nil
 	})
 	if err != nil {
 		panic(err) // the files are in the program
 	}
-	a.byName[stylesheet] = a.joinFiles(stylesheetFiles)
+	a.byName[stylesheet] = joinFiles(stylesheetFiles)
 	a.pathPrefix = "/assets/" + hex.EncodeToString(sum.Sum(nil)[:8]) + "/"
 	return a
 })
@@ -75,16 +81,22 @@ var stylesheetFiles = []string{
 }
 
 // joinFiles makes one file of several.
-func (a *assets) joinFiles(names []string) *asset {
+func joinFiles(names []string) *asset {
 	var all []byte
 	for _, name := range names {
-		all = append(append(all, a.byName[name].plain...), '\n')
+		text, err := assetFiles.ReadFile(assetDir + name)
+		if err != nil {
+			panic(err) // the files are in the program
+		}
+		all = append(append(all, text...), '\n')
 	}
-	return newAsset(mediaTypes[".css"], all)
+	a := newAsset(mediaTypes[".css"], all)
+	a.plain = all
+	return a
 }
 
 func newAsset(kind string, text []byte) *asset {
-	a := &asset{mediaType: kind, plain: text}
+	a := &asset{mediaType: kind, size: len(text)}
 	if _, _, err := mime.ParseMediaType(kind); err != nil || strings.HasPrefix(kind, "font/") {
 		return a
 	}
@@ -110,11 +122,19 @@ func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", file.mediaType)
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	h.Set("Vary", "Accept-Encoding")
-	text := file.plain
 	if file.gzipped != nil && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		h.Set("Content-Encoding", "gzip")
-		text = file.gzipped
+		h.Set("Content-Length", strconv.Itoa(len(file.gzipped)))
+		_, _ = w.Write(file.gzipped)
+		return
 	}
-	h.Set("Content-Length", strconv.Itoa(len(text)))
-	_, _ = w.Write(text)
+	h.Set("Content-Length", strconv.Itoa(file.size))
+	if file.plain != nil {
+		_, _ = w.Write(file.plain)
+		return
+	}
+	if f, err := assetFiles.Open(assetDir + name); err == nil { // they are in the program
+		_, _ = io.Copy(w, f)
+		_ = f.Close()
+	}
 }

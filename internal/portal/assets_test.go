@@ -1,9 +1,15 @@
 package portal
 
 import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -13,6 +19,53 @@ func TestSheets(t *testing.T) {
 	for name := range loadAssets().byName {
 		if strings.HasPrefix(name, "css/") && name != stylesheet && !slices.Contains(stylesheetFiles, name) {
 			t.Errorf("%s is in no page", name)
+		}
+	}
+}
+
+// TestAssets: every file is sent as it is, plain and compressed.
+func TestAssets(t *testing.T) {
+	a := loadAssets()
+	for name := range a.byName {
+		want, err := assetFiles.ReadFile(assetDir + name)
+		if err != nil && name != stylesheet {
+			t.Fatal(err)
+		}
+		if name == stylesheet {
+			want = a.byName[name].plain
+		}
+		for _, accept := range []string{"", "gzip"} {
+			r := httptest.NewRequest(http.MethodGet, a.pathPrefix+name, nil)
+			r.Header.Set("Accept-Encoding", accept)
+			w := httptest.NewRecorder()
+			a.ServeHTTP(w, r)
+			body := w.Body.Bytes()
+			if size := w.Header().Get("Content-Length"); size != strconv.Itoa(len(body)) {
+				t.Errorf("%s has %d bytes, its length is given as %s", name, len(body), size)
+			}
+			if w.Header().Get("Content-Encoding") == "gzip" {
+				unpacked, err := gzip.NewReader(w.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if body, err = io.ReadAll(unpacked); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(body) == 0 || !bytes.Equal(body, want) {
+				t.Errorf("%s: %d bytes, want %d", name, len(body), len(want))
+			}
+		}
+	}
+}
+
+// TestTemplates: every page can be parsed; each is only when it is called for.
+func TestTemplates(t *testing.T) {
+	for name, load := range pageTemplates() {
+		for _, part := range []string{"page", "part"} {
+			if load().Lookup(part) == nil {
+				t.Errorf("%s has no %s", name, part)
+			}
 		}
 	}
 }

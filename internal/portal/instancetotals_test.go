@@ -30,7 +30,7 @@ func TestTotalsAgree(t *testing.T) {
 		list := instanceList{Filter: c.filter, Total: c.total, Terminated: c.terminated, Rows: []instanceRow{{ID: "1"}}}
 		list.Summary, list.EndAllDenied = list.summary(), list.endAllDenied()
 		var out bytes.Buffer
-		if err := pageTemplates()["instances"].ExecuteTemplate(&out, "content",
+		if err := pageTemplates()["instances"]().ExecuteTemplate(&out, "content",
 			view{Page: list, Can: &capabilities{}}); err != nil {
 			t.Fatal(err)
 		}

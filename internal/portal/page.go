@@ -272,7 +272,7 @@ func (p *portal) showView(w http.ResponseWriter, r *http.Request, status int, na
 		part, known = "part", knownRows(r)
 	}
 	var out bytes.Buffer
-	if err := p.templates[name].ExecuteTemplate(&out, part, v); err != nil {
+	if err := p.templates[name]().ExecuteTemplate(&out, part, v); err != nil {
 		p.opts.Logger.ErrorContext(r.Context(), "rendering a page failed", "page", name, "error", err)
 		http.Error(w, "This page could not be made: "+err.Error(), http.StatusInternalServerError)
 		return

@@ -32,14 +32,14 @@ type Options struct {
 type portal struct {
 	opts      Options
 	assets    *assets
-	templates map[string]*template.Template // by the name of a page
+	templates map[string]func() *template.Template // by the name of a page
 	live      *hub
 	logLinks  logLinks
 }
 
 // Handler serves pages, and everything else by the API.
 func Handler(o Options) http.Handler {
-	p := &portal{opts: o, assets: loadAssets(), templates: loadTemplates()}
+	p := &portal{opts: o, assets: loadAssets(), templates: pageTemplates()}
 	p.live = newHub(o.SubscribeChanges)
 	pages := http.NewServeMux()
 	for _, page := range p.pages() {
@@ -56,6 +56,10 @@ func Handler(o Options) http.Handler {
 	pages.HandleFunc("GET /favicon.ico", p.favicon)
 	shown := p.isolatePages(compressPages(pages))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/api/") { // nodes call it often
+			o.API.ServeHTTP(w, r)
+			return
+		}
 		if _, pattern := pages.Handler(r); pattern != "" {
 			shown.ServeHTTP(w, r)
 			return
@@ -94,20 +98,23 @@ func (p *portal) favicon(w http.ResponseWriter, r *http.Request) {
 	p.assets.ServeHTTP(w, r)
 }
 
-// pageTemplates are the templates of all pages, each with the layout.
-var pageTemplates = sync.OnceValue(func() map[string]*template.Template {
-	all := map[string]*template.Template{}
+// pageTemplates are the templates of all pages, each with the layout. Each is parsed when it is first called for:
+// together they take several megabytes.
+var pageTemplates = sync.OnceValue(func() map[string]func() *template.Template {
+	all := map[string]func() *template.Template{}
 	names, err := pageFiles.ReadDir("templates")
 	if err != nil {
 		panic(err) // they are in the program
 	}
-	shared := template.Must(template.New("").Funcs(templateFuncs).ParseFS(pageFiles, "templates/_*.html"))
+	shared := sync.OnceValue(func() *template.Template {
+		return template.Must(template.New("").Funcs(templateFuncs).ParseFS(pageFiles, "templates/_*.html"))
+	})
 	for _, f := range names {
 		if name, ok := strings.CutSuffix(f.Name(), ".html"); ok && !strings.HasPrefix(name, "_") {
-			all[name] = template.Must(template.Must(shared.Clone()).ParseFS(pageFiles, "templates/"+f.Name()))
+			all[name] = sync.OnceValue(func() *template.Template {
+				return template.Must(template.Must(shared().Clone()).ParseFS(pageFiles, "templates/"+f.Name()))
+			})
 		}
 	}
 	return all
 })
-
-func loadTemplates() map[string]*template.Template { return pageTemplates() }

@@ -64,7 +64,7 @@ func TestOutageAmongOthers(t *testing.T) {
 		t.Fatalf("%+v", d)
 	}
 	var text strings.Builder
-	if err := pageTemplates()["dashboard"].ExecuteTemplate(&text, "outage", &d); err != nil {
+	if err := pageTemplates()["dashboard"]().ExecuteTemplate(&text, "outage", &d); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

@@ -13,12 +13,15 @@ import (
 // ring has the newest points of one step length.
 type ring struct {
 	step   time.Duration
-	size   int64     // points at most
-	batch  int64     // points in one record
-	chunks [][]point // each of chunkPoints, which is allocated with the first of its points
+	size   int64    // points at most
+	batch  int64    // points in one record
+	chunks []*chunk // each is allocated with the first of its points
 }
 
-const chunkPoints = 32
+// chunk has consecutive points. It is small: thousands of nodes have four at least.
+type chunk [chunkPoints]point
+
+const chunkPoints = 8
 
 // timeline is the utilization of one subject over time, in rings of rising step lengths.
 type timeline []ring
@@ -59,10 +62,10 @@ func (r *ring) slot(at int64) *point {
 // put returns the point of a step, which is empty when another one had its place.
 func (r *ring) put(at int64) *point {
 	if r.chunks == nil {
-		r.chunks = make([][]point, (r.size+chunkPoints-1)/chunkPoints)
+		r.chunks = make([]*chunk, (r.size+chunkPoints-1)/chunkPoints)
 	}
 	if c := &r.chunks[at%r.size/chunkPoints]; *c == nil {
-		*c = make([]point, chunkPoints)
+		*c = new(chunk)
 	}
 	p := r.slot(at)
 	if int64(p.at) != at {
@@ -113,8 +116,8 @@ func (t timeline) take(step int64, points []record.SeriesStep, now time.Time) {
 func (t timeline) busySince(since time.Time) bool {
 	return slices.ContainsFunc(t, func(r ring) bool {
 		first := r.number(since)
-		return slices.ContainsFunc(r.chunks, func(chunk []point) bool {
-			return slices.ContainsFunc(chunk, func(p point) bool { return int64(p.at) >= first && p.busy() })
+		return slices.ContainsFunc(r.chunks, func(c *chunk) bool {
+			return c != nil && slices.ContainsFunc(c[:], func(p point) bool { return int64(p.at) >= first && p.busy() })
 		})
 	})
 }
