@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"time"
 )
 
@@ -56,15 +55,27 @@ type ScanDetail struct {
 
 // ScanPackage is a package in a report.
 type ScanPackage struct {
-	Name      string          `json:"name"`
-	Version   string          `json:"version"`
-	Type      string          `json:"type"` // ecosystem of the package
-	Locations []ScanLocation  `json:"locations"`
-	Language  string          `json:"language"`
-	Licenses  []string        `json:"licenses"`
-	CPEs      []string        `json:"cpes"`
-	PURL      string          `json:"purl"`
-	Metadata  json.RawMessage `json:"metadata"` // always null
+	Name      string         `json:"name"`
+	Version   string         `json:"version"`
+	Type      string         `json:"type"` // ecosystem of the package
+	Locations []ScanLocation `json:"locations"`
+	Language  string         `json:"language"`
+	Licenses  []string       `json:"licenses"`
+	CPEs      []string       `json:"cpes"`
+	PURL      string         `json:"purl"`
+
+	// Metadata describes where a package of an operating system is from, or a package that belongs to another one;
+	// null for all others.
+	Metadata *ScanPackageMetadata `json:"metadata"`
+}
+
+// ScanPackageMetadata reports which operating system installed a package, or which package its files belong to.
+type ScanPackageMetadata struct {
+	Distribution  string `json:"distribution,omitempty"`  // release that installed it or its owner: "debian:12"
+	Source        string `json:"source,omitempty"`        // source package that it is built from
+	SourceVersion string `json:"sourceVersion,omitempty"` // version of the source package
+	Arch          string `json:"arch,omitempty"`          // architecture, as the operating system spells it
+	Owner         string `json:"owner,omitempty"`         // package that its files belong to: "deb/jq@1.6-2.1"
 }
 
 // ScanLocation is a file that identifies a package.

@@ -18,7 +18,7 @@ import (
 )
 
 // stepsVersion changes when the same program would read steps of an earlier one wrongly.
-const stepsVersion = 1
+const stepsVersion = 2
 
 // keptSteps are the steps of a volume of a template, which are kept for the scan of the next version. The nil
 // value keeps none.

@@ -1,6 +1,7 @@
 package imagescan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,7 +153,7 @@ func (o *explainOptions) write(e *match.Explanation) error {
 var kindByPURLType = map[string]catalog.PackageType{
 	"gem": catalog.Gem, "pypi": catalog.Python, "npm": catalog.NPM, "maven": catalog.Java, "golang": catalog.Go,
 	"cargo": catalog.Rust,
-	"brew":  catalog.Brew, "cocoapods": catalog.Pod,
+	"brew":  catalog.Brew, "cocoapods": catalog.Pod, "deb": catalog.Deb, "rpm": catalog.RPM, "apk": catalog.APK,
 }
 
 // parsePackage parses type:name@version, or a package URL.
@@ -206,7 +207,29 @@ func parsePURL(text string) (p catalog.Package, err error) {
 	if kind == catalog.Gem && u.Qualifiers.Map()["platform"] == "java" {
 		version += catalog.JRubySuffix
 	}
-	return catalog.Package{Kind: kind, Name: name, Version: version}, nil
+	p = catalog.Package{Kind: kind, Name: name, Version: version}
+	if kind.IsOS() {
+		p.Name = u.Name
+		setOrigin(&p, u)
+	}
+	return p, nil
+}
+
+// setOrigin sets the fields of a package of an operating system that its package URL has as namespace and
+// qualifiers.
+func setOrigin(p *catalog.Package, u packageurl.PackageURL) {
+	values := u.Qualifiers.Map()
+	p.Arch = values["arch"]
+	if release, ok := strings.CutPrefix(values["distro"], u.Namespace+"-"); ok {
+		p.Distribution = u.Namespace + ":" + release
+	}
+	if epoch := values["epoch"]; p.Kind == catalog.RPM && epoch != "" && epoch != "0" {
+		p.Version = epoch + ":" + p.Version
+	}
+	p.Source, p.SourceVersion = p.Name, p.Version
+	if name, version, _ := strings.Cut(values["upstream"], "@"); name != "" {
+		p.Source, p.SourceVersion = name, cmp.Or(version, p.Version)
+	}
 }
 
 // vulnerabilityID normalizes an ID; CVE IDs may be entered in lower case.

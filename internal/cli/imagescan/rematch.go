@@ -150,7 +150,10 @@ func (s *versionSet) add(v *scanned.Version) {
 
 // packageKey returns a text that differs for packages that may match differently.
 func packageKey(p *catalog.Package) string {
-	parts := []string{string(p.Kind), p.Name, p.Version, p.PURL, fmt.Sprint(p.Replaced)}
+	parts := []string{
+		string(p.Kind), p.Name, p.Version, p.PURL, fmt.Sprint(p.Replaced),
+		p.Distribution, p.Owner, p.Source, p.SourceVersion, p.Arch,
+	}
 	for _, list := range [][]string{p.CPEs, p.Locations, p.BundleIDs} {
 		parts = append(append(parts, "\x00"), list...)
 	}

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Merge combines packages with the same kind, name and version, whatever their order.
+// Merge combines packages with the same kind, name, version, owner, architecture and distribution,
+// whatever their order.
 func Merge(all []Package) []Package {
 	s := newPackageSet(Limits{Packages: math.MaxInt / 2, TextBytes: math.MaxInt64 / 2})
 	for _, p := range all {
@@ -61,12 +62,25 @@ func (s *packageSet) add(p Package) {
 	h.BundleIDs, h.Licenses, h.Locations = nil, nil, slices.Clone(p.Locations)
 	appendClones(&h.BundleIDs, p.BundleIDs)
 	appendClones(&h.Licenses, p.Licenses)
-	h.key = packageKey{k.kind, h.Name, h.Version}
+	for _, text := range h.origin() {
+		*text = strings.Clone(*text)
+	}
+	h.key = packageKey{k.kind, h.Name, h.Version, h.Arch, h.Owner, h.Distribution}
 	if k.name != h.Name {
 		h.key.name = strings.Clone(k.name)
 	}
 	s.byKey[h.key] = h
 	s.kept.add(h)
+}
+
+// origin returns the fields that say where the package is from.
+func (p *Package) origin() [5]*string {
+	return [...]*string{&p.Distribution, &p.Owner, &p.Source, &p.SourceVersion, &p.Arch}
+}
+
+// hasOrigin reports whether one of these fields is set.
+func (p *Package) hasOrigin() bool {
+	return p.Distribution != "" || p.Owner != "" || p.Source != "" || p.SourceVersion != "" || p.Arch != ""
 }
 
 // appendClones appends copies of texts, and returns the bytes they take. Files of one package usually
@@ -91,7 +105,11 @@ const stringOverheadBytes = 16
 // sizeBytes returns about how many bytes a package takes in the end. The paths of its locations are
 // shared with other packages.
 func (h *packageEntry) sizeBytes() int64 {
-	return packageBaseBytes + 6*int64(len(h.Name)+len(h.Version)) + h.variableBytes()
+	n := packageBaseBytes + 6*int64(len(h.Name)+len(h.Version)) + h.variableBytes()
+	for _, text := range h.origin() {
+		n += int64(len(*text))
+	}
+	return n
 }
 
 // variableBytes returns the part of size that grows when the package is found again.
@@ -120,6 +138,9 @@ func (h *packageEntry) merge(p Package) (grown int64) {
 			grown += stringOverheadBytes
 		}
 	}
+	if p.Source+"\x00"+p.SourceVersion < h.Source+"\x00"+h.SourceVersion {
+		h.Source, h.SourceVersion = strings.Clone(p.Source), strings.Clone(p.SourceVersion)
+	}
 	h.Replaced = h.Replaced && p.Replaced
 	return grown + appendClones(&h.BundleIDs, p.BundleIDs) + appendClones(&h.Licenses, p.Licenses)
 }
@@ -132,28 +153,34 @@ func (s *packageSet) packages() []Package {
 		p.Locations = sortedUnique(p.Locations)
 		p.BundleIDs = sortedUnique(p.BundleIDs)
 		p.Licenses = sortedUnique(p.Licenses)
+		if p.Kind.IsOS() {
+			p.Source, p.SourceVersion = cmp.Or(p.Source, p.Name), cmp.Or(p.SourceVersion, p.Version)
+		}
 		p.Language = languageByType[p.Kind]
 		p.PURL = packageURL(p)
 		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b Package) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Version, b.Version))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Version, b.Version),
+			cmp.Compare(a.Arch, b.Arch), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Distribution, b.Distribution))
 	})
 	return out
 }
 
 // packageKey identifies a package.
 type packageKey struct {
-	kind          PackageType
-	name, version string
+	kind                      PackageType
+	name, version             string
+	arch, owner, distribution string
 }
 
 func (k packageKey) compare(o packageKey) int {
-	return cmp.Or(cmp.Compare(k.name, o.name), cmp.Compare(k.kind, o.kind), cmp.Compare(k.version, o.version))
+	return cmp.Or(cmp.Compare(k.name, o.name), cmp.Compare(k.kind, o.kind), cmp.Compare(k.version, o.version),
+		cmp.Compare(k.arch, o.arch), cmp.Compare(k.owner, o.owner), cmp.Compare(k.distribution, o.distribution))
 }
 
 func packageKeyOf(p Package) packageKey {
-	k := packageKey{p.Kind, p.Name, p.Version}
+	k := packageKey{p.Kind, p.Name, p.Version, p.Arch, p.Owner, p.Distribution}
 	if p.Kind == Python {
 		k.name = PythonName(p.Name)
 	}

@@ -3,7 +3,64 @@ package catalog
 import (
 	"fmt"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
+
+// TestMergeIdentity: packages of different owners, architectures and releases are different packages.
+func TestMergeIdentity(t *testing.T) {
+	python := Package{Kind: Python, Name: "Six", Version: "1.16", Locations: []string{"/a"}}
+	owned := Package{
+		Kind: Python, Name: "six", Version: "1.16", Locations: []string{"/b"}, Distribution: "debian:12",
+		Owner: "deb/python3-six@1.16.0-4",
+	}
+	deb := Package{
+		Kind: Deb, Name: "libc6", Version: "2.36-9", Locations: []string{"/s"}, Arch: "amd64",
+		Distribution: "debian:12", Source: "glibc", SourceVersion: "2.36-9",
+	}
+	i386, alone, trixie := deb, deb, deb
+	i386.Arch, trixie.Distribution = "i386", "debian:13"
+	alone.Name, alone.Source, alone.SourceVersion = "mawk", "", ""
+	again := owned
+	again.Name, again.Locations = "SIX", []string{"/c"}
+	var got []string
+	for _, p := range Merge([]Package{trixie, i386, python, owned, deb, again, alone, deb}) {
+		got = append(got, fmt.Sprint(p.Kind, p.Name, p.Version, p.Arch, p.Distribution, p.Owner, p.Source,
+			p.SourceVersion, p.Locations))
+	}
+	want := []string{
+		fmt.Sprint(Python, "SIX", "1.16", "", "debian:12", owned.Owner, "", "", []string{"/b", "/c"}),
+		fmt.Sprint(Python, "Six", "1.16", "", "", "", "", "", []string{"/a"}),
+		fmt.Sprint(Deb, "libc6", "2.36-9", "amd64", "debian:12", "", "glibc", "2.36-9", []string{"/s"}),
+		fmt.Sprint(Deb, "libc6", "2.36-9", "amd64", "debian:13", "", "glibc", "2.36-9", []string{"/s"}),
+		fmt.Sprint(Deb, "libc6", "2.36-9", "i386", "debian:12", "", "glibc", "2.36-9", []string{"/s"}),
+		fmt.Sprint(Deb, "mawk", "2.36-9", "amd64", "debian:12", "", "mawk", "2.36-9", []string{"/s"}),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("want -, got +\n%s", diff)
+	}
+}
+
+// TestPackageURLs: the expected texts follow the definitions of the types deb, rpm and apk.
+func TestPackageURLs(t *testing.T) {
+	for want, p := range map[string]Package{
+		"pkg:deb/debian/vim@2:9.0-1%2Bdeb12u1?arch=amd64&distro=debian-12": {
+			Kind: Deb, Name: "vim", Version: "2:9.0-1+deb12u1", Arch: "amd64", Distribution: "debian:12",
+		},
+		"pkg:rpm/rhel/openssl@1.1.1k-12.el8_9?arch=x86_64&distro=rhel-8.9&epoch=1": {
+			Kind: RPM, Name: "openssl", Version: "1:1.1.1k-12.el8_9", Arch: "x86_64", Distribution: "rhel:8.9",
+		},
+		"pkg:apk/alpine/musl@1.2.4-r2?arch=x86_64&distro=alpine-3.18": {
+			Kind: APK, Name: "musl", Version: "1.2.4-r2", Arch: "x86_64", Distribution: "alpine:3.18",
+		},
+		"pkg:rpm/fedora/a@1-1?distro=fedora": {Kind: RPM, Name: "a", Version: "1-1", Distribution: "fedora:"},
+		"pkg:deb/a@1":                        {Kind: Deb, Name: "a", Version: "1"},
+	} {
+		if got := packageURL(p); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
 
 // grown is a set with one package that was found repeatedly, each time with another bundle
 // identifier, license and path.

@@ -12,6 +12,7 @@ import (
 var purlTypes = map[PackageType]string{
 	Gem: "gem", Python: "pypi", NPM: "npm", Java: "maven", Go: "golang", Rust: "cargo",
 	Brew: "brew", MacOSApp: "generic", Pod: "cocoapods", System: "generic",
+	Deb: "deb", RPM: "rpm", APK: "apk",
 }
 
 var pythonSeparators = regexp.MustCompile(`[-_.]+`)
@@ -46,7 +47,26 @@ func packageURL(p Package) string {
 		}
 	case MacOSApp, System:
 		u.Namespace = "macos"
+	case Deb, RPM, APK:
+		setRelease(&u, p)
 	case Rust, Brew, Pod:
 	}
 	return u.ToString()
+}
+
+// setRelease adds what package URLs of operating systems have in addition: the distribution is the
+// namespace, and the epoch of an RPM package is not part of its version.
+func setRelease(u *packageurl.PackageURL, p Package) {
+	qualifiers := map[string]string{}
+	if p.Arch != "" {
+		qualifiers["arch"] = p.Arch
+	}
+	id, release := p.Release()
+	if u.Namespace = id; id != "" {
+		qualifiers["distro"] = strings.TrimSuffix(id+"-"+release, "-")
+	}
+	if epoch, version, ok := strings.Cut(p.Version, ":"); ok && p.Kind == RPM {
+		u.Version, qualifiers["epoch"] = version, epoch
+	}
+	u.Qualifiers = packageurl.QualifiersFromMap(qualifiers)
 }

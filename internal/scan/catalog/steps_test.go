@@ -61,6 +61,10 @@ func TestOutcomeCodec(t *testing.T) {
 			{Kind: NPM, Name: "left-pad", Version: "1.0", Locations: []string{place}, Licenses: []string{"MIT", "BSD"}},
 			{Kind: MacOSApp, Name: "App", Version: "2", Locations: []string{"/x", "/y"}, BundleIDs: []string{""}},
 			{Kind: Go, Name: "m", Version: "v1", Locations: []string{place}, Replaced: true},
+			{
+				Kind: Deb, Name: "a", Version: "1:2-3", Locations: []string{place}, Distribution: "debian:12",
+				Owner: "deb/b@1", Source: "s", SourceVersion: "4", Arch: "amd64",
+			},
 		},
 		warnings: []Warning{{Path: place, Message: "not JSON", InvalidContent: true}},
 	}

@@ -176,6 +176,7 @@ const (
 	packageLocations
 	packageLicenses
 	packageBundleIDs
+	packageOrigin // the fields of Package.origin
 )
 
 // encodeOutcome encodes the packages of a file, and the warnings about its content; place is its path in
@@ -206,6 +207,9 @@ func encodeOutcome(o fileOutcome, place string) []byte {
 		if p.Replaced {
 			flags |= packageReplaced
 		}
+		if p.hasOrigin() {
+			flags |= packageOrigin
+		}
 		b = append(b, flags)
 		b = appendBytes(appendBytes(appendBytes(b, string(p.Kind)), p.Name), p.Version)
 		for _, l := range lists {
@@ -215,6 +219,11 @@ func encodeOutcome(o fileOutcome, place string) []byte {
 			b = binary.AppendUvarint(b, uint64(len(l.list)))
 			for _, text := range l.list {
 				b = appendBytes(b, text)
+			}
+		}
+		if flags&packageOrigin != 0 {
+			for _, text := range p.origin() {
+				b = appendBytes(b, *text)
 			}
 		}
 	}
@@ -247,6 +256,11 @@ func decodeOutcome(found []byte, place string) (o fileOutcome, ok bool) {
 			*l.list = make([]string, d.count())
 			for i := range *l.list {
 				(*l.list)[i] = string(d.bytes())
+			}
+		}
+		if flags&packageOrigin != 0 {
+			for _, text := range p.origin() {
+				*text = string(d.bytes())
 			}
 		}
 		o.packages = append(o.packages, p)

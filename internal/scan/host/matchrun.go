@@ -222,12 +222,15 @@ func (j *matchRun) matchAndSave(ctx context.Context, list []inventorydb.Package)
 
 // packageKey identifies a package of the inventory.
 type packageKey struct {
-	kind          catalog.PackageType
-	name, version string
+	kind                      catalog.PackageType
+	name, version             string
+	owner, arch, distribution string
 }
 
 var hashSeed = maphash.MakeSeed()
 
 func (k packageKey) hash() uint64 { return maphash.Comparable(hashSeed, k) }
 
-func packageKeyOf(p *catalog.Package) packageKey { return packageKey{p.Kind, p.Name, p.Version} }
+func packageKeyOf(p *catalog.Package) packageKey {
+	return packageKey{p.Kind, p.Name, p.Version, p.Owner, p.Arch, p.Distribution}
+}

@@ -42,7 +42,19 @@ func apiPackage(p catalog.Package, paths []string) api.ScanPackage {
 	return api.ScanPackage{
 		Name: p.Name, Version: p.Version, Type: string(p.Kind), Locations: locations, Language: p.Language,
 		Licenses: orEmpty(p.Licenses), CPEs: orEmpty(p.CPEs), PURL: p.PURL,
+		Metadata: metadataOf(p),
 	}
+}
+
+// metadataOf returns where a package is from; nil when nothing says so.
+func metadataOf(p catalog.Package) *api.ScanPackageMetadata {
+	m := api.ScanPackageMetadata{
+		Distribution: p.Distribution, Source: p.Source, SourceVersion: p.SourceVersion, Arch: p.Arch, Owner: p.Owner,
+	}
+	if m == (api.ScanPackageMetadata{}) {
+		return nil
+	}
+	return &m
 }
 
 // VulnerabilityOf returns the vulnerability of a finding in the form of a report.

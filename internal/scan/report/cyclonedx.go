@@ -39,8 +39,19 @@ func writeCycloneDX(w io.Writer, r Report, o Options) error {
 	return e.Encode(bom)
 }
 
-// packageRef names a package within a document.
-func packageRef(p api.ScanPackage) string { return p.Type + ":" + p.Name + "@" + p.Version }
+// packageRef names a package within a document: those that belong to another package differ from those
+// that do not, and those of one architecture from those of another.
+func packageRef(p api.ScanPackage) string {
+	ref := p.Type + ":" + p.Name + "@" + p.Version
+	if m := p.Metadata; m != nil {
+		for _, text := range []string{m.Arch, m.Owner, m.Distribution} {
+			if text != "" {
+				ref += " " + text
+			}
+		}
+	}
+	return ref
+}
 
 func cdxComponent(p api.ScanPackage) cdx.Component {
 	kind := cdx.ComponentTypeLibrary
@@ -63,7 +74,29 @@ func cdxComponent(p api.ScanPackage) cdx.Component {
 		occurrences[i].Location = l.Path
 	}
 	c.Evidence = &cdx.Evidence{Occurrences: &occurrences}
+	if properties := cdxProperties(p.Metadata); len(properties) > 0 {
+		c.Properties = &properties
+	}
 	return c
+}
+
+// cdxProperties returns where a package is from.
+func cdxProperties(m *api.ScanPackageMetadata) (out []cdx.Property) {
+	if m == nil {
+		return nil
+	}
+	for _, p := range []cdx.Property{
+		{Name: "buildyard:distribution", Value: m.Distribution},
+		{Name: "buildyard:source", Value: m.Source},
+		{Name: "buildyard:sourceVersion", Value: m.SourceVersion},
+		{Name: "buildyard:arch", Value: m.Arch},
+		{Name: "buildyard:owner", Value: m.Owner},
+	} {
+		if p.Value != "" {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // cdxVulnerabilities returns each vulnerability once, with all affected packages.

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/sanitize"
+	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
 func pack(kind, name, version string, paths ...string) api.ScanPackage {
@@ -248,6 +250,53 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 	if err := json.Unmarshal([]byte(write(t, JSON, options, r)), &back); err != nil ||
 		back.Matches[0].Artifact.Name != evil {
 		t.Errorf("it means %+v, %v", back, err)
+	}
+}
+
+// TestOrigin: packages that differ in their architecture or owner are separate in every format, and each says
+// where it is from.
+func TestOrigin(t *testing.T) {
+	base := catalog.Package{
+		Kind: catalog.Deb, Name: "libc6", Version: "2.36-9", Arch: "amd64", Distribution: "debian:12",
+		Source: "glibc", SourceVersion: "2.36-8", Locations: []string{"/var/lib/dpkg/status"},
+	}
+	i386 := base
+	i386.Arch = "i386"
+	owned := catalog.Package{
+		Kind: catalog.Python, Name: "six", Version: "1.16.0", Distribution: "debian:12",
+		Owner: "deb/python3-six@1.16.0-4", Locations: []string{"/usr/lib/python3/dist-packages/six.egg-info/PKG-INFO"},
+	}
+	free := owned
+	free.Distribution, free.Owner = "", ""
+	r := sample()
+	r.Matches, r.Packages = nil, Packages([]catalog.Package{base, i386, owned, free})
+	want := &api.ScanPackageMetadata{
+		Distribution: "debian:12", Source: "glibc", SourceVersion: "2.36-8", Arch: "amd64",
+	}
+	if diff := cmp.Diff(want, r.Packages[0].Metadata); diff != "" || r.Packages[3].Metadata != nil {
+		t.Errorf("%s %+v", diff, r.Packages[3].Metadata)
+	}
+	r.OnlyPackages = true
+	if text := write(t, JSON, options, r); !strings.Contains(text, `"sourceVersion": "2.36-8"`) ||
+		strings.Count(text, `"metadata": null`) != 1 {
+		t.Error(text)
+	}
+	bom := new(cdx.BOM)
+	if err := cdx.NewBOMDecoder(strings.NewReader(write(t, CycloneDX, options, r)),
+		cdx.BOMFileFormatJSON).Decode(bom); err != nil {
+		t.Fatal(err)
+	}
+	refs := map[string]bool{}
+	for _, c := range *bom.Components {
+		refs[c.BOMRef] = true
+	}
+	if properties := *(*bom.Components)[2].Properties; len(refs) != 4 ||
+		!slices.Contains(properties, cdx.Property{Name: "buildyard:owner", Value: owned.Owner}) {
+		t.Errorf("%v %v", refs, properties)
+	}
+	if text := write(t, SPDX, options, r); !strings.Contains(text, "built from: glibc 2.36-8") ||
+		!strings.Contains(text, "belongs to: deb/python3-six@1.16.0-4") {
+		t.Error(text)
 	}
 }
 

@@ -54,6 +54,12 @@ func spdxPackage(id common.ElementID, p api.ScanPackage, matches []api.ScanMatch
 	for _, l := range p.Locations {
 		out.PackageSourceInfo += l.Path + "\n"
 	}
+	if m := p.Metadata; m != nil && m.Source != "" {
+		out.PackageSourceInfo += "built from: " + m.Source + " " + m.SourceVersion + "\n"
+	}
+	if m := p.Metadata; m != nil && m.Owner != "" {
+		out.PackageSourceInfo += "belongs to: " + m.Owner + "\n"
+	}
 	add := func(category, kind, locator string) {
 		out.PackageExternalReferences = append(out.PackageExternalReferences,
 			&spdx.PackageExternalReference{Category: category, RefType: kind, Locator: locator})

@@ -171,7 +171,7 @@ func guessProduct(p catalog.Package, id string) Product {
 		}
 	case catalog.System:
 		vendor, product = "apple", "macos"
-	case catalog.Gem, catalog.Python, catalog.Rust, catalog.Pod:
+	case catalog.Gem, catalog.Python, catalog.Rust, catalog.Pod, catalog.Deb, catalog.RPM, catalog.APK:
 	}
 	if p.Kind == catalog.MacOSApp && normalize(product) == "" { // of letters that a CPE cannot contain
 		product = id[strings.LastIndexByte(id, '.')+1:]
@@ -275,10 +275,21 @@ func escapeAttribute(text string) string {
 
 // UpstreamVersion returns the version as the maker of a package assigned it: NVD does not know
 // Homebrew's revision, the part after a comma of a cask, and the build number in parentheses of an
-// application, such as 5.17.5 (29101).
+// application, such as 5.17.5 (29101). Of packages of operating systems these are the epoch before a
+// colon, and the distribution's revision after the last dash.
 func UpstreamVersion(p catalog.Package) string {
 	if p.Kind == catalog.MacOSApp {
 		v, _, _ := strings.Cut(p.Version, " (")
+		return v
+	}
+	if p.Kind.IsOS() {
+		_, v, ok := strings.Cut(p.Version, ":")
+		if !ok {
+			v = p.Version
+		}
+		if dash := strings.LastIndexByte(v, '-'); dash > 0 {
+			v = v[:dash]
+		}
 		return v
 	}
 	if p.Kind != catalog.Brew {
@@ -300,7 +311,7 @@ func nvdVersion(p catalog.Package) string {
 	case catalog.Gem:
 		v = strings.TrimSuffix(v, catalog.JRubySuffix)
 	case catalog.Python, catalog.NPM, catalog.Java, catalog.Rust, catalog.Brew, catalog.MacOSApp, catalog.Pod,
-		catalog.System:
+		catalog.System, catalog.Deb, catalog.RPM, catalog.APK:
 	}
 	return normalize(v)
 }

@@ -241,7 +241,7 @@ func (w *writer) addLocation(p *catalog.Package, file uint64) (uint64, error) {
 	if !canBeStored(p) {
 		return 0, nil
 	}
-	r := packageRecord{created: w.time, kind: p.Kind, name: normalizedName(p), version: p.Version}
+	r := packageRecord{created: w.time, kind: p.Kind, name: normalizedName(p), version: p.Version, origin: originOf(p)}
 	id, err := w.packageNumber(&r)
 	if id == 0 || err != nil {
 		return 0, err

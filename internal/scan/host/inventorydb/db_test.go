@@ -506,12 +506,45 @@ func TestRecordsComeBack(t *testing.T) {
 	}
 }
 
+// TestRecordsOfEarlierVersions: a record without an origin is that of earlier versions, byte for byte, and
+// packages that differ only in their origin have different identities.
+func TestRecordsOfEarlierVersions(t *testing.T) {
+	old := packageRecord{created: day, kind: catalog.Python, name: "six", version: "1.16"}
+	want := appendString(appendString(appendString(appendTime(nil, day), "python"), "six"), "1.16")
+	if got := old.append(nil); !bytes.Equal(got, want) || string(old.identity()) != "python\x00six\x001.16" {
+		t.Errorf("%q with identity %q, want %q", got, old.identity(), want)
+	}
+	p := catalog.Package{
+		Kind: catalog.Deb, Name: "libc6", Version: "2.36-9", Distribution: "debian:12", Owner: "deb/a@1",
+		Source: "glibc", SourceVersion: "2.36-8", Arch: "amd64",
+	}
+	r := packageRecord{created: day, kind: p.Kind, name: p.Name, version: p.Version, origin: originOf(&p)}
+	back, err := parsePackageRecord(r.append(nil))
+	if err != nil || back != r {
+		t.Errorf("%+v %v", back, err)
+	}
+	if got, err := readLocation(appendLocation(nil, &p), back); err != nil || !reflect.DeepEqual(got, p) {
+		t.Errorf("%+v %v", got, err)
+	}
+	other := r
+	for _, field := range []*string{&other.origin.owner, &other.origin.arch, &other.origin.distribution} {
+		before := *field
+		*field = "x"
+		if bytes.Equal(other.identity(), r.identity()) {
+			t.Errorf("%+v has the identity of %+v", other, r)
+		}
+		*field = before
+	}
+}
+
 func FuzzRecords(f *testing.F) {
 	x := finding("CVE-1", 1)
 	f.Add(appendFinding(nil, &x))
 	p := catalog.Package{Kind: catalog.Python, Name: "A_b", Version: "1", Licenses: []string{"MIT"}}
 	f.Add(appendLocation(nil, &p))
 	r := packageRecord{created: day, kind: catalog.Gem, name: "a", version: "1"}
+	f.Add(r.append(nil))
+	r.origin = packageOrigin{"debian:12", "deb/a@1", "s", "2", "amd64"}
 	f.Add(r.append(nil))
 	file := fileRecord{stamp: 7, resetCount: 2, fileNumber: 3, packages: []uint64{1, 300}}
 	f.Add(file.append(nil))

@@ -42,24 +42,49 @@ type packageRecord struct {
 	created       time.Time
 	kind          catalog.PackageType
 	name, version string // the name in its normalized spelling
+	origin        packageOrigin
+}
+
+// packageOrigin describes where a package is from. Records of packages without one end before it, as all records of
+// earlier versions of this program do.
+type packageOrigin struct {
+	distribution, owner, source, sourceVersion, arch string
+}
+
+func originOf(p *catalog.Package) packageOrigin {
+	return packageOrigin{p.Distribution, p.Owner, p.Source, p.SourceVersion, p.Arch}
 }
 
 func (p *packageRecord) append(b []byte) []byte {
 	b = appendTime(b, p.created)
 	b = appendString(b, string(p.kind))
 	b = appendString(b, p.name)
-	return appendString(b, p.version)
+	b = appendString(b, p.version)
+	if o := p.origin; o != (packageOrigin{}) {
+		for _, text := range []string{o.distribution, o.owner, o.source, o.sourceVersion, o.arch} {
+			b = appendString(b, text)
+		}
+	}
+	return b
 }
 
 func parsePackageRecord(b []byte) (packageRecord, error) {
 	r := recordReader{data: b}
 	p := packageRecord{created: r.time(), kind: catalog.PackageType(r.str()), name: r.str(), version: r.str()}
+	if len(r.data) > 0 {
+		p.origin = packageOrigin{r.str(), r.str(), r.str(), r.str(), r.str()}
+	}
 	return p, r.finish()
 }
 
-// identity is the unique key of a package: kind, name and version.
+// identity is the unique key of a package: kind, name and version, and of one that an operating system or
+// Homebrew installed also owner, architecture and distribution.
 func (p *packageRecord) identity() []byte {
-	return []byte(string(p.kind) + "\x00" + p.name + "\x00" + p.version)
+	key := string(p.kind) + "\x00" + p.name + "\x00" + p.version
+	if o := p.origin; o.owner+o.arch+o.distribution != "" {
+		key += "\x00" + o.owner + "\x00" + o.arch + "\x00" + o.distribution
+	}
+	return []byte(key)
 }
 
 // normalizedName returns the normalized spelling of a name.
@@ -72,8 +97,8 @@ func normalizedName(p *catalog.Package) string {
 
 // canBeStored reports whether the name and version of a package can form its identity.
 func canBeStored(p *catalog.Package) bool {
-	return p.Name != "" && p.Version != "" && len(p.Name)+len(p.Version) < 8<<10 &&
-		!strings.ContainsRune(p.Name+p.Version+string(p.Kind), 0)
+	text := p.Name + p.Version + string(p.Kind) + p.Owner + p.Arch + p.Distribution
+	return p.Name != "" && p.Version != "" && len(text) < 16<<10 && !strings.ContainsRune(text, 0)
 }
 
 // Flags of the entry of a package in a file.
@@ -115,7 +140,10 @@ func appendLocation(b []byte, p *catalog.Package) []byte {
 
 // readLocation combines the entry of one file with the record of the package.
 func readLocation(b []byte, of packageRecord) (catalog.Package, error) {
-	p := catalog.Package{Kind: of.kind, Name: of.name, Version: of.version}
+	p := catalog.Package{
+		Kind: of.kind, Name: of.name, Version: of.version, Distribution: of.origin.distribution,
+		Owner: of.origin.owner, Source: of.origin.source, SourceVersion: of.origin.sourceVersion, Arch: of.origin.arch,
+	}
 	r := recordReader{data: b}
 	if len(b) == 0 || b[0]&^locationFlags != 0 {
 		r.setError("a place is none")
