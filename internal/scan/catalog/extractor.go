@@ -28,6 +28,7 @@ type Patterns struct {
 	Extensions  []string // last dot of a base name and what follows, in lower case
 	Executables bool     // possible executable files and shared libraries
 	PartialRead bool     // only parts of a file are read, so that it takes little memory however large it is
+	Dirs        []string // base names of directories all of whose files are selected
 	Symlinks    bool     // also symbolic links with such a name, which are never opened
 }
 

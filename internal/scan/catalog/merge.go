@@ -160,10 +160,7 @@ func (s *packageSet) packages() []Package {
 		p.PURL = packageURL(p)
 		out = append(out, p)
 	}
-	slices.SortFunc(out, func(a, b Package) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Version, b.Version),
-			cmp.Compare(a.Arch, b.Arch), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Distribution, b.Distribution))
-	})
+	sortPackages(out)
 	return out
 }
 

@@ -21,6 +21,9 @@ func WithinPackage(path string) bool {
 	if _, rest, _ := strings.Cut(crates, "/"); versionedDir.MatchString(rest) {
 		return true
 	}
+	if KegOwner(path) != "" || strings.HasPrefix(path, "usr/share/nodejs/") {
+		return true
+	}
 	before, rest, _ := cutAroundDir(path, "gems/")
 	return versionedDir.MatchString(rest) && !strings.HasSuffix(before, "bundler/")
 }

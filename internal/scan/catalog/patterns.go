@@ -9,9 +9,16 @@ import (
 type patternTable struct {
 	byName            map[string][]int // indexes into extractors
 	byExtension       map[string][]int
+	byDir             []dirPattern
 	wantsSymlinks     []bool // of each extractor: links too
 	programExtractors []int
 	extractors        []Extractor
+}
+
+// dirPattern selects the files of directories with a name.
+type dirPattern struct {
+	suffix    string // of the path of the directory: its name and a slash
+	extractor int
 }
 
 func newPatternTable(extractors []Extractor) *patternTable {
@@ -23,6 +30,9 @@ func newPatternTable(extractors []Extractor) *patternTable {
 		}
 		for _, x := range claim.Extensions {
 			c.byExtension[x] = append(c.byExtension[x], i)
+		}
+		for _, d := range claim.Dirs {
+			c.byDir = append(c.byDir, dirPattern{d + "/", i})
 		}
 		if claim.Executables {
 			c.programExtractors = append(c.programExtractors, i)
@@ -45,6 +55,11 @@ func (c *patternTable) matchName(path, base string, link bool) []int {
 	add(c.byName[base])
 	if dot := strings.LastIndexByte(base, '.'); dot >= 0 {
 		add(c.byExtension[toLower(base[dot:])])
+	}
+	for i := range c.byDir {
+		if strings.HasSuffix(path[:len(path)-len(base)], c.byDir[i].suffix) {
+			add([]int{c.byDir[i].extractor})
+		}
 	}
 	return out
 }

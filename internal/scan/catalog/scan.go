@@ -94,7 +94,11 @@ func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
 	if err := r.walk.run(ctx, o.Workers); err != nil {
 		return nil, fmt.Errorf("scanning: %w", err)
 	}
-	return r.buildResult(), nil
+	out := r.buildResult(ctx)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("scanning: %w", context.Cause(ctx))
+	}
+	return out, nil
 }
 
 // scanRun collects what is found in the files of a walk.
@@ -235,10 +239,10 @@ func (r *scanRun) runExtractor(
 }
 
 // buildResult builds the result.
-func (r *scanRun) buildResult() *Result {
+func (r *scanRun) buildResult(ctx context.Context) *Result {
 	out, w := &r.result, r.walk
 	out.Files, out.Dirs, out.Unreadable = w.fileCount, w.dirCount, out.Unreadable+w.unreadDirs
-	out.Packages = r.packages.packages()
+	out.Packages = r.assignOwners(ctx, r.packages.packages())
 	out.packageBytes = r.packages.kept.usedBytes
 	if r.options.CPEs != nil {
 		for i := range out.Packages {

@@ -34,6 +34,9 @@ func (LockFiles) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"Podfile.lock", "Manifest.lock"}}
 }
 
+// Declares reports that packages of the file need not be installed.
+func (LockFiles) Declares(string) bool { return true }
+
 // FileRequired accepts a Manifest.lock in a directory of pods only.
 func (LockFiles) FileRequired(p string) bool {
 	return (!strings.HasSuffix(p, "Manifest.lock") || strings.HasSuffix("/"+p, "/Pods/Manifest.lock")) &&

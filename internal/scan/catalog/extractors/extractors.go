@@ -9,8 +9,10 @@ import (
 	"slices"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/apk"
 	"github.com/buildyard/buildyard/internal/scan/catalog/brew"
 	"github.com/buildyard/buildyard/internal/scan/catalog/cocoapods"
+	"github.com/buildyard/buildyard/internal/scan/catalog/dpkg"
 	"github.com/buildyard/buildyard/internal/scan/catalog/executable"
 	"github.com/buildyard/buildyard/internal/scan/catalog/gem"
 	"github.com/buildyard/buildyard/internal/scan/catalog/golang"
@@ -19,10 +21,11 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/macos"
 	"github.com/buildyard/buildyard/internal/scan/catalog/npm"
 	"github.com/buildyard/buildyard/internal/scan/catalog/python"
+	"github.com/buildyard/buildyard/internal/scan/catalog/rpm"
 	"github.com/buildyard/buildyard/internal/scan/catalog/rust"
 )
 
-// All returns the extractors of the nine kinds.
+// All returns the extractors of all kinds.
 func All() []catalog.Extractor {
 	return slices.Concat([]catalog.Extractor{
 		gem.InstalledGems{},
@@ -39,6 +42,9 @@ func All() []catalog.Extractor {
 		brew.Casks{},
 		macos.Applications{},
 		cocoapods.LockFiles{},
+		dpkg.Packages{},
+		rpm.Packages{},
+		apk.Packages{},
 	}, lockfile.All())
 }
 

@@ -1,6 +1,9 @@
 package extractors_test
 
 import (
+	"compress/gzip"
+	"io"
+	"os"
 	"strings"
 	"testing"
 
@@ -42,6 +45,9 @@ func TestEveryKind(t *testing.T) {
 		"r/Cargo.lock":                         "[[package]]\nname = \"time\"\nversion = \"0.1.0\"\nsource = \"x\"\n",
 		"b/Cellar/jq/1.7/INSTALL_RECEIPT.json": "{}",
 		"m/A.app/Contents/Info.plist":          `{ CFBundleName = A; CFBundleVersion = 3; }`,
+		"d/var/lib/dpkg/status":                "Package: a\nStatus: install ok installed\nVersion: 1\n",
+		"x/lib/apk/db/installed":               "P:a\nV:1-r0\n",
+		"y/var/lib/rpm/rpmdb.sqlite":           rpmDatabase(t),
 		"i/Podfile.lock":                       "PODS:\n  - A (1.0)\n",
 	}), catalog.Options{Extractors: extractors.All(), CPEs: cpe.ForPackage})
 	if err != nil {
@@ -55,8 +61,27 @@ func TestEveryKind(t *testing.T) {
 		}
 	}
 	for _, k := range catalog.Kinds {
-		if !found[k] && !k.IsOS() {
+		if !found[k] {
 			t.Errorf("no package of kind %s: %v", k, r.Warnings)
 		}
 	}
+}
+
+// rpmDatabase returns a database that rpm made.
+func rpmDatabase(t *testing.T) string {
+	t.Helper()
+	f, err := os.Open("../rpm/testdata/sqlite.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }

@@ -32,6 +32,9 @@ func (ModFiles) Name() string { return "go/go.mod" }
 // Patterns selects every go.mod.
 func (ModFiles) Patterns() catalog.Patterns { return catalog.Patterns{Names: []string{"go.mod"}} }
 
+// Declares reports that packages of the file need not be installed.
+func (ModFiles) Declares(string) bool { return true }
+
 // FileRequired accepts those of projects and those at the root of a cached module.
 func (ModFiles) FileRequired(p string) bool {
 	if _, _, ok := cachedModule(p); ok {

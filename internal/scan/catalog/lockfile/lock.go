@@ -98,6 +98,9 @@ func (l *Extractor) Name() string { return l.name }
 // Patterns selects the file's names.
 func (l *Extractor) Patterns() catalog.Patterns { return l.patterns }
 
+// Declares reports that packages of the file need not be installed.
+func (l *Extractor) Declares(string) bool { return true }
+
 // FileRequired accepts those of projects.
 func (l *Extractor) FileRequired(p string) bool {
 	if l.namePattern != "" {

@@ -24,6 +24,9 @@ func (LockFiles) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"package-lock.json", "npm-shrinkwrap.json"}}
 }
 
+// Declares reports that packages of the file need not be installed.
+func (LockFiles) Declares(string) bool { return true }
+
 // FileRequired accepts those of projects.
 func (LockFiles) FileRequired(p string) bool {
 	return !catalog.WithinPackage(p) && !catalog.IsTestData(p)

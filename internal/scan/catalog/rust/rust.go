@@ -33,6 +33,10 @@ func (LockFiles) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"Cargo.lock", "Cargo.toml"}}
 }
 
+// Declares reports that packages of a lock file need not be installed. A Cargo.toml describes the package
+// that it is in.
+func (LockFiles) Declares(p string) bool { return path.Base(p) == "Cargo.lock" }
+
 // FileRequired accepts the locks of projects, and the manifests at the root of a downloaded crate.
 func (LockFiles) FileRequired(p string) bool {
 	if path.Base(p) == "Cargo.toml" {
