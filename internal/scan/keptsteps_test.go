@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
 	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 	"github.com/buildyard/buildyard/internal/scan/stepcache"
@@ -64,7 +65,7 @@ func newExtVersions(t testing.TB, seed uint64, options ...string) *extVersions {
 // packageFile returns a path and the content of a file of a package.
 func (v *extVersions) packageFile(i int) (name, text string) {
 	version := fmt.Sprintf("%d.%d.%d", v.r.IntN(9), v.r.IntN(9), v.r.IntN(9))
-	switch i % 5 {
+	switch i % 7 {
 	case 0:
 		return fmt.Sprintf("app%d/node_modules/p%d/package.json", i%7, i),
 			fmt.Sprintf(`{"name": "p%d", "version": "%s", "license": "MIT", "x": "%s"}`, i, version,
@@ -77,9 +78,40 @@ func (v *extVersions) packageFile(i int) (name, text string) {
 			"":{"name":"s"},"node_modules/l%d":{"version":"%s"},"node_modules/m":{"version":"1.0.0"}}}`, i, version)
 	case 3:
 		return fmt.Sprintf("opt/bin%d/tool%d", i%3, i), "\x7fELF" + strings.Repeat(version, 300)
+	case 4:
+		return fmt.Sprintf("var/lib/dpkg/info/d%d.list", i), v.dpkgList()
+	case 5:
+		return dpkgFiles[i/7%len(dpkgFiles)], v.dpkgFile(i / 7 % len(dpkgFiles))
 	default:
 		return fmt.Sprintf("broken/b%d/package.json", i), "{" + version
 	}
+}
+
+// dpkgFiles are what the owners of files depend on, in addition to lists of files.
+var dpkgFiles = []string{"var/lib/dpkg/status", "var/lib/dpkg/diversions", "usr/lib/os-release"}
+
+func (v *extVersions) dpkgFile(n int) string {
+	switch dpkgFiles[n] {
+	case "var/lib/dpkg/status":
+		var out strings.Builder
+		for i := 4; i < 120; i += 7 {
+			fmt.Fprintf(&out, "Package: d%d\nStatus: install ok installed\nVersion: 1-%d\nArchitecture: all\n\n",
+				i, v.r.IntN(3))
+		}
+		return out.String()
+	case "usr/lib/os-release":
+		return fmt.Sprintf("ID=debian\nVERSION_ID=%d\n", 10+v.r.IntN(4))
+	}
+	return "/usr/lib/a\n" + v.dpkgList()
+}
+
+// dpkgList returns paths of packages of Python, some of which do not exist.
+func (v *extVersions) dpkgList() string {
+	var out strings.Builder
+	for range 1 + v.r.IntN(9) {
+		fmt.Fprintf(&out, "/usr/lib/python3/dist-packages/q%d-1.dist-info/METADATA\n", 1+7*v.r.IntN(18))
+	}
+	return out.String()
 }
 
 func (v *extVersions) run(args ...string) {
@@ -181,6 +213,10 @@ func (v *extVersions) compare(cache *stepcache.Cache) (kept int) {
 		v.Fatal(err)
 	}
 	want, got := v.scan(nil), v.scan(cache)
+	isOwned := func(p catalog.Package) bool { return p.Owner != "" && p.Distribution != "" }
+	if len(v.versions) == 1 && !slices.ContainsFunc(want.Packages, isOwned) {
+		v.Error("no package of the first version has an owner")
+	}
 	for i := range got.Volumes {
 		kept += got.Volumes[i].FilesKept
 		got.Volumes[i].FilesKept = 0

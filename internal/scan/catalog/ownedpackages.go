@@ -25,10 +25,10 @@ func (r *scanRun) assignOwners(ctx context.Context, list []Package) []Package {
 			paths = append(paths, p.Locations...)
 		}
 	}
-	owners := map[string]fileOwner{}
+	owners := &Owners{}
 	if len(systems) > 0 && len(paths) > 0 {
 		s := ownerSearches{extractors: r.patterns.extractors, tree: r.root, workers: r.options.Workers}
-		owners = s.find(ctx, systems, paths)
+		owners.byLocation = s.find(ctx, systems, paths)
 		r.walk.addWarnings(s.warnings)
 		r.result.Unreadable += len(s.warnings)
 	}
@@ -55,13 +55,10 @@ func (r *scanRun) assignOwners(ctx context.Context, list []Package) []Package {
 }
 
 // splitByOwner returns a package once for each owner of its paths.
-func (c *patternTable) splitByOwner(p Package, owners map[string]fileOwner) []Package {
+func (c *patternTable) splitByOwner(p Package, owners *Owners) []Package {
 	byOwner := map[fileOwner][]string{}
 	for _, l := range p.Locations {
-		o := owners[l]
-		if o.owner == "" {
-			o.owner = KegOwner(l)
-		}
+		o := owners.ownerOf(l)
 		if o.owner != "" && c.declares(l) {
 			continue
 		}

@@ -253,6 +253,9 @@ func (l *realTimeScan) readFiles(ctx context.Context, s *changeCollector, paths 
 			return err
 		}
 	}
+	if p.databaseRead.Load() {
+		return p.updateOwners(ctx)
+	}
 	return nil
 }
 

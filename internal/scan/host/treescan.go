@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,9 @@ type treeScan struct {
 	workers     int
 	changes     *changeCollector
 	counters    *progressCounters
+
+	owners       *catalog.Owners // of all files of the walk; nil: they are found for each batch
+	databaseRead atomic.Bool     // a database of an operating system's packages was read
 }
 
 // progressCounters counts the progress of a pass.
@@ -75,6 +79,11 @@ func (p *treeScan) run(ctx context.Context) (treeScanResult, error) {
 	p.counters.wantedFiles.Store(int64(len(listing.Wanted)))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if p.mode == readAll || len(listing.Wanted) > batchFiles {
+		if err := p.findOwners(ctx, listing.Wanted); err != nil {
+			return treeScanResult{}, err
+		}
+	}
 	pieces := splitRanges(listing.Wanted)
 	listing.Wanted = nil
 	done := make(chan *fileRange, batchFiles/rangeFiles) // they read on while a batch is stored
@@ -102,6 +111,9 @@ func (p *treeScan) run(ctx context.Context) (treeScanResult, error) {
 	}
 	if ctx.Err() != nil && err == nil {
 		err = context.Cause(ctx)
+	}
+	if err == nil && p.databaseRead.Load() && (p.dir != "." || p.mode != readAll) {
+		err = p.updateOwners(ctx)
 	}
 	return out, err
 }
@@ -171,6 +183,9 @@ func (p *treeScan) readFile(
 	found := p.finder.ReadFile(ctx, w)
 	p.counters.packages.Add(int64(len(found.Packages)))
 	p.host.counters.filesRead.Add(1)
+	if p.finder.IsDatabase(w.Path) {
+		p.databaseRead.Store(true)
+	}
 	return inventorydb.File{Path: w.Path, Stamp: mark, Packages: found.Packages}, found.Warnings
 }
 
@@ -227,6 +242,9 @@ const maxScanWarnings = 10_000
 func (p *treeScan) storeBatch(ctx context.Context, b inventorydb.Batch) error {
 	b.Time, b.CurrentStamp, b.Exists = p.host.monotonicNow(), p.stamp, p.exists
 	for try := 0; ; try++ {
+		if err := p.assignOwners(ctx, b.Files); err != nil {
+			return err
+		}
 		changes, err := p.host.inventory.Put(b)
 		p.changes.addBatch(changes)
 		if err != nil || len(changes.Stale) == 0 || try == maxStaleTries {
@@ -264,4 +282,141 @@ func (p *treeScan) stamp(path string) (uint64, bool) {
 func (p *treeScan) exists(path string) bool {
 	_, ok := p.finder.WantedAt(path)
 	return ok
+}
+
+// systemKinds are the kinds of packages of operating systems.
+var systemKinds = []catalog.PackageType{catalog.Deb, catalog.RPM, catalog.APK}
+
+// maxSystemPackages limits the packages of operating systems whose databases are looked for.
+const maxSystemPackages = 200_000
+
+// databases returns the package databases of this machine: those of the inventory, and those among some files.
+func (p *treeScan) databases(files []string) ([]string, error) {
+	known, err := p.host.inventory.PackagesOfKinds(systemKinds, maxSystemPackages)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]bool{}
+	for i := range known {
+		for _, l := range known[i].Locations {
+			found[toTreePath(l)] = true
+		}
+	}
+	for _, name := range files {
+		if p.finder.IsDatabase(name) {
+			found[name] = true
+		}
+	}
+	out := make([]string, 0, len(found))
+	for name := range found {
+		out = append(out, name)
+	}
+	return out, nil
+}
+
+// findOwners finds the owners of all files of a walk.
+func (p *treeScan) findOwners(ctx context.Context, wanted []catalog.WantedFile) error {
+	files := make([]string, len(wanted))
+	for i, w := range wanted {
+		files[i] = w.Path
+	}
+	databases, err := p.databases(files)
+	if err == nil {
+		p.owners = p.ownersIn(ctx, databases, files)
+	}
+	return err
+}
+
+// ownersIn finds the owners of files in databases. What could not be read is logged: the packages are reported, without
+// their owners.
+func (p *treeScan) ownersIn(ctx context.Context, databases, files []string) *catalog.Owners {
+	out := p.finder.FindOwners(ctx, databases, files)
+	for _, w := range out.Warnings {
+		if ctx.Err() == nil {
+			p.host.log.Warn("The owners of files are not all known.", "path", w.Path, "error", w.Message)
+		}
+	}
+	return out
+}
+
+// assignOwners sets the owners of packages that are to be stored. The lists of the databases are only read when one of
+// the packages may have an owner.
+func (p *treeScan) assignOwners(ctx context.Context, files []inventorydb.File) error {
+	owners := p.owners
+	if owners == nil {
+		var names []string
+		for i := range files {
+			if slices.ContainsFunc(files[i].Packages, func(c catalog.Package) bool { return c.Kind.HasOwner() }) {
+				names = append(names, files[i].Path)
+			}
+		}
+		if len(names) == 0 {
+			return nil
+		}
+		databases, err := p.databases(nil)
+		if err != nil {
+			return err
+		}
+		owners = p.ownersIn(ctx, databases, names)
+	}
+	for i := range files {
+		files[i].Packages = p.finder.AssignOwners(owners, files[i].Path, files[i].Packages)
+	}
+	return nil
+}
+
+// updateOwners reads the files again whose owner is another since a database changed: an upgrade changes the version
+// of an owner, a removal leaves files without one.
+func (p *treeScan) updateOwners(ctx context.Context) error {
+	p.databaseRead.Store(false)
+	var names []string
+	owned := map[string]catalog.Package{} // one of the packages of each file, with its owner
+	var after inventorydb.PackageCursor
+	for {
+		list, next, err := p.host.inventory.PackagesByName(after, batchFiles)
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			break
+		}
+		for i := range list {
+			if !list[i].Kind.HasOwner() {
+				continue
+			}
+			for _, l := range list[i].Locations {
+				if name := toTreePath(l); owned[name].Name == "" {
+					owned[name] = catalog.Package{
+						Name: list[i].Name, Owner: list[i].Owner, Distribution: list[i].Distribution,
+					}
+					names = append(names, name)
+				}
+			}
+		}
+		after = next
+	}
+	databases, err := p.databases(nil)
+	if err != nil {
+		return err
+	}
+	p.owners = p.ownersIn(ctx, databases, names)
+	names = slices.DeleteFunc(names, func(name string) bool {
+		known := owned[name]
+		return p.owners.Owns(&known, "/"+strings.TrimPrefix(name, "/"))
+	})
+	for some := range slices.Chunk(names, batchFiles) {
+		var b inventorydb.Batch
+		for _, name := range some {
+			if f, ok := p.rereadFile(ctx, name); ok {
+				b.Files = append(b.Files, f)
+			}
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := p.storeBatch(ctx, b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
