@@ -188,6 +188,9 @@ func TestWithinPackage(t *testing.T) {
 		"srv/gems/site-2024/Gemfile.lock":                                   false,
 		"var/lib/gems/3.1.0/gems/nokogiri-1.13.3-x86_64-linux/Gemfile.lock": true,
 		"c/registry/src/idx/md-5-0.10.6/a/Cargo.lock":                       true,
+		"opt/homebrew/Cellar/yarn/1.22.1/libexec/package-lock.json":         true,
+		"Cellar/yarn/package-lock.json":                                     false,
+		"usr/share/nodejs/mocha/package-lock.json":                          true,
 	} {
 		if got := catalog.WithinPackage(path); got != want {
 			t.Errorf("%s: %v", path, got)
