@@ -25,13 +25,16 @@ const (
 	Maven    Scheme = "Maven"    // ComparableVersion
 	Homebrew Scheme = "Homebrew" // version and revision: "6.0_8"
 	NVD      Scheme = "NVD"      // arbitrary versions of makers: numbers, letters, words
+	Deb      Scheme = "dpkg"     // Debian, Ubuntu: "3:3.2.19-1+deb12u1"
+	RPM      Scheme = "rpm"      // Red Hat, SUSE and their relatives: "1:1.1.1k-12.el8_9"
+	APK      Scheme = "apk"      // Alpine: "3.1.4-r5"
 )
 
 // Version is a parsed version of a scheme.
 type Version struct {
 	scheme Scheme
 	raw    string
-	parsed parsedVersion // nil for plain numbers, which all schemes order equally
+	parsed parsedVersion // nil for the plain numbers of Scheme.isPlain
 }
 
 // parsedVersion is a parsed version, comparable with others of its scheme.
@@ -59,7 +62,7 @@ func (v Version) parsedValue() parsedVersion {
 		return v.parsed
 	}
 	full, err := parsers[v.scheme](v.raw)
-	if err != nil { // every scheme accepts what isDottedNumber accepts
+	if err != nil { // every scheme accepts its plain numbers
 		panic(err)
 	}
 	return full
@@ -73,6 +76,21 @@ var parsers = map[Scheme]func(string) (parsedVersion, error){
 	Maven:    parseMaven,
 	Homebrew: parseHomebrew,
 	NVD:      parseNVD,
+	Deb:      parseDeb,
+	RPM:      parseRPM,
+	APK:      parseAPK,
+}
+
+// isPlain reports whether a text is a plain number that a scheme orders as compareDottedNumbers does.
+func (s Scheme) isPlain(text string) bool {
+	switch s {
+	case Deb, RPM, APK: // to them 1.0 is above 1
+		return false
+	case SemVer, GoTool:
+		return strings.Count(text, ".") <= 2 && isDottedNumber(text)
+	default:
+		return isDottedNumber(text)
+	}
 }
 
 // Parse parses a version.
@@ -88,7 +106,7 @@ func Parse(s Scheme, text string) (Version, error) {
 		return Version{}, fmt.Errorf("%w: version has %d bytes, the limit is %d", ErrInvalidVersion, len(text),
 			MaxVersionBytes)
 	}
-	if isDottedNumber(text) && (s != SemVer && s != GoTool || strings.Count(text, ".") <= 2) {
+	if s.isPlain(text) {
 		return Version{scheme: s, raw: text}, nil
 	}
 	for i := range len(text) {

@@ -14,6 +14,7 @@ import (
 
 var schemes = []vercmp.Scheme{
 	vercmp.SemVer, vercmp.GoTool, vercmp.PEP440, vercmp.RubyGems, vercmp.Maven, vercmp.Homebrew, vercmp.NVD,
+	vercmp.Deb, vercmp.RPM, vercmp.APK,
 }
 
 func sign(n int) int { return cmp.Compare(n, 0) }
@@ -28,7 +29,7 @@ var strange = map[string]bool{
 func TestAsTheToolsDo(t *testing.T) {
 	files := map[string]vercmp.Scheme{
 		"maven.tsv": vercmp.Maven, "rubygems.tsv": vercmp.RubyGems, "pep440.tsv": vercmp.PEP440,
-		"semver.tsv": vercmp.SemVer,
+		"semver.tsv": vercmp.SemVer, "dpkg.tsv": vercmp.Deb, "rpm.tsv": vercmp.RPM,
 	}
 	for name, s := range files {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
@@ -39,8 +40,10 @@ func TestAsTheToolsDo(t *testing.T) {
 			f := strings.Split(strings.TrimSpace(line), "\t")
 			a, errA := vercmp.Parse(s, f[0])
 			b, errB := vercmp.Parse(s, f[1])
-			if errA != nil || errB != nil {
-				t.Errorf("%s: %v, %v", name, errA, errB)
+			if refused := errA != nil || errB != nil; refused || f[2] == "none" {
+				if refused != (f[2] == "none") {
+					t.Errorf("%s: %s and %s: %v, %v, want %s", name, f[0], f[1], errA, errB, f[2])
+				}
 				continue
 			}
 			got, back := sign(a.Compare(b)), sign(b.Compare(a))
@@ -92,6 +95,22 @@ var chains = map[vercmp.Scheme][]string{
 		"1.0-dev", "1.0alpha2", "1.0-beta-2 1.0b2", "1.0-rc1 1.0rc1 1.0.RC.1", "1.0 v1.0 1.0.0", "1.0p1 1.0-patch1",
 		"1.0p2", "1.0a", "1.0.1", "9.3p1", "116.0.5845.96", "116.0.5845.110",
 	},
+	vercmp.Deb: {
+		"0~", "0 0:0 00 0-0", "1.0~~", "1.0~~a", "1.0~", "1.0~rc1-1", "1.0 1.0-0", "1.0-1~deb12u1", "1.0-1",
+		"1.0-1ubuntu0.22.04.1",
+		"1.0-1+b1", "1.0-1+deb12u1", "1.0a-1", "1.0+dfsg-1", "1.0.1", "1.10", "1:0.1",
+	},
+	vercmp.RPM: {
+		"1~", "1 0:1", "1-1", "1^", "1^20160101-1", "1a-1", "1.0~rc1-1.el9", "1.0-1.el9 1.00-1.el9 1_0-1.el9",
+		"1.0-1.el9_4", "1.0-1.el10", "1.0^git1-1", "1.0.1-1", "1.1.1k-12.el8_9 0:1.1.1k-12.el8_9", "1:0.1-1",
+	},
+	// The examples of apk-package(5), with each pair of neighbors by its rules.
+	vercmp.APK: {
+		"0.1_alpha", "0.1_alpha1", "0.1_alpha10", "0.1_beta", "0.1_pre2", "0.1_rc1", "0.1_rc2_alpha",
+		"0.1_rc2", "0.1", "0.1-r0 0.1-r00", "0.1-r1", "0.1~1234abcd", "0.1~1234abcd-r1", "0.1_cvs", "0.1_svn3",
+		"0.1_git20240101", "0.1_hg", "0.1_p", "0.1_p1-r3", "0.1a", "0.1b-r1", "0.1.0", "0.1.09", "0.1.1", "0.1.9", "0.1.10",
+		"1 01", "3.1.4-r5", "3.1.4-r10",
+	},
 }
 
 func TestChains(t *testing.T) {
@@ -141,7 +160,13 @@ func TestNoVersions(t *testing.T) {
 		vercmp.RubyGems: {"latest", "1..2", ".1", "200MB", "1.0_1", ">= 1"},
 		vercmp.Maven:    {"${project.version}", "[1.0,2.0)", " ", "@VERSION@"},
 		vercmp.Homebrew: {"---", "_", "HEAD", "HEAD-1a2b3c4", "HEAD-1a2b3c4_1", "latest", ".1"},
-		vercmp.NVD:      {"unspecified", "n/a", "*", "7a3e91c2d", "0123456789abcdef0123456789abcdef01234567"},
+		vercmp.Deb:      {"1.0-", ":1", "a:1.0", "1.0_1", "1.0 2", "-1", "99999999999:1", "${source:Version}"},
+		vercmp.RPM:      {"1.0-", "-1", "a:1", "1:2:3", "1-2-3", "1 2", "%{version}"},
+		vercmp.APK: {
+			"latest", "1.", "1.a", "1ab", "1_foo", "1-1", "1-r", "1~", "1~xyz", "1-r1-r2", "1-r1_p1",
+			"1:1",
+		},
+		vercmp.NVD: {"unspecified", "n/a", "*", "7a3e91c2d", "0123456789abcdef0123456789abcdef01234567"},
 	}
 	for _, s := range schemes {
 		for _, text := range append(none[s], "", "\x00", "1\x00", "1\n2", strings.Repeat("9", 1<<20),
@@ -168,6 +193,8 @@ func FuzzCompare(f *testing.F) {
 			f.Add(uint8(i), link[0], next[0], link[len(link)-1])
 		}
 	}
+	f.Add(uint8(8), "1^~", "1~^", "1.a")
+	f.Add(uint8(9), "1.01_rc", "1.1_p", "1.010a")
 	f.Add(uint8(2), "1.0-foo", strings.Repeat("1.", 127), "1"+strings.Repeat("0", 255))
 	f.Fuzz(func(t *testing.T, scheme uint8, x, y, z string) {
 		s := schemes[int(scheme)%len(schemes)]
@@ -198,6 +225,8 @@ func TestPlainAsFull(t *testing.T) {
 		vercmp.Maven:    func(s string) string { return " " + s },
 		vercmp.Homebrew: func(s string) string { return s + "_0" },
 		vercmp.NVD:      func(s string) string { return "v" + s },
+		vercmp.Deb:      func(s string) string { return "0:" + s },
+		vercmp.RPM:      func(s string) string { return "0:" + s },
 	}
 	versions := []string{
 		"0", "0.0", "1", "1.0.0", "1.0", "01.2", "1.2", "1.02.0", "1.10", "1.9", "2", "10", "9.9.9",
