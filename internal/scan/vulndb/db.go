@@ -88,6 +88,15 @@ func (db *DB) Advisories(eco Ecosystem, name string) ([]Advisory, error) {
 	return collectAll(db.scanAdvisories(advisoryPrefix(eco, name), &cost))
 }
 
+// HasEcosystem reports whether any advisory is of an ecosystem, or of that release of a distribution.
+func (db *DB) HasEcosystem(eco Ecosystem) (found bool, err error) {
+	err = db.trees[advisorySection].scan(ecosystemPrefix(eco), func(_, _ []byte) (bool, error) {
+		found = true
+		return false, nil
+	})
+	return found, err
+}
+
 // EachApplicability iterates over the configurations that name a product as vulnerable, sorted by
 // CVE; a popular product has thousands. For a node that holds when one criterion does, only those
 // of this product are returned where no other part of the configuration depends on the others.

@@ -11,8 +11,11 @@ func RecordURL(source Source, id string) string {
 		return "https://github.com/advisories/" + id
 	case RustSec:
 		return "https://rustsec.org/advisories/" + id + ".html"
-	case PyPA, HomebrewOSV, OSV:
+	case PyPA, HomebrewOSV, OSV, DebianOSV, DebianDSA, UbuntuOSV, UbuntuUSN, AlpineOSV, RockyErrata, AlmaErrata,
+		RedHatErrata, SUSEErrata:
 		return "https://osv.dev/vulnerability/" + id
+	case DebianTracker:
+		return "https://security-tracker.debian.org/tracker/" + id
 	case RubySec:
 		return "https://rubysec.com/advisories/" + id + "/"
 	default:

@@ -56,6 +56,8 @@ const (
 	Informational  = "informational"
 	OtherEcosystem = "of another ecosystem"
 	NoVersions     = "without versions"
+
+	NoVulnerability = "about no vulnerability"
 )
 
 func (r *Record) addRejection(reason string) {

@@ -28,6 +28,7 @@ const (
 	kindCVE      Kind = "CVE record"
 	kindKEV      Kind = "KEV entry"
 	kindEPSS     Kind = "EPSS lines"
+	kindTracker  Kind = "Debian tracker package"
 )
 
 var parsers = map[Kind]func(Item) Record{
@@ -49,6 +50,9 @@ func (it Item) Parse() (records []Record) {
 		}
 		return records
 	}
+	if it.Kind == kindTracker {
+		return parseTracker(it)
+	}
 	parse, ok := parsers[it.Kind]
 	if !ok {
 		return nil
@@ -64,6 +68,9 @@ func (it Item) Parse() (records []Record) {
 func recognizeFormat(ext string, head []byte) Kind {
 	switch ext {
 	case ".json":
+		if trackerHead.Match(head) {
+			return kindTracker
+		}
 		return recognizeJSON(head)
 	case ".yaml", ".yml":
 		return recognizeYAML(head)

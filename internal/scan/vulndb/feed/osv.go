@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/osv-scalibr/semantic"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
@@ -25,6 +24,8 @@ type osvRecord struct {
 	Withdrawn string              `json:"withdrawn" yaml:"withdrawn"`
 	Aliases   []string            `json:"aliases" yaml:"aliases"`
 	Upstream  []string            `json:"upstream" yaml:"upstream"`
+	Related   []string            `json:"related" yaml:"related"`
+	Summary   lenientString       `json:"summary" yaml:"summary"`
 	Severity  []osvSeverity       `json:"severity" yaml:"severity"`
 	Affected  []osvAffected       `json:"affected" yaml:"affected"`
 	Specific  osvDatabaseSpecific `json:"database_specific" yaml:"database_specific"`
@@ -75,24 +76,7 @@ type osvAffected struct {
 	Ranges   []osvRange          `json:"ranges" yaml:"ranges"`
 	Versions []string            `json:"versions" yaml:"versions"`
 	Specific osvDatabaseSpecific `json:"database_specific" yaml:"database_specific"`
-}
-
-type osvRange struct {
-	Type     string              `json:"type" yaml:"type"`
-	Events   []osvEvent          `json:"events" yaml:"events"`
-	Specific osvDatabaseSpecific `json:"database_specific" yaml:"database_specific"`
-}
-
-type osvEvent struct {
-	Introduced   string `json:"introduced" yaml:"introduced"`
-	Fixed        string `json:"fixed" yaml:"fixed"`
-	LastAffected string `json:"last_affected" yaml:"last_affected"`
-	Limit        string `json:"limit" yaml:"limit"`
-}
-
-// version returns the version of an event.
-func (e osvEvent) version() string {
-	return cmp.Or(e.Introduced, e.Fixed, e.LastAffected, e.Limit)
+	Distro   distroSpecific      `json:"ecosystem_specific" yaml:"-"`
 }
 
 // storedEcosystems are those whose advisories are stored.
@@ -104,6 +88,13 @@ var storedEcosystems = []vulndb.Ecosystem{
 var sourceByPrefix = map[string]vulndb.Source{
 	"GO": vulndb.GoVuln, "GHSA": vulndb.GHSA, "PYSEC": vulndb.PyPA, "RUSTSEC": vulndb.RustSec,
 	"BREW": vulndb.HomebrewOSV,
+
+	"DEBIAN": vulndb.DebianOSV, "DSA": vulndb.DebianDSA, "DLA": vulndb.DebianDSA,
+	"UBUNTU": vulndb.UbuntuOSV, "USN": vulndb.UbuntuUSN, "ALPINE": vulndb.AlpineOSV,
+	"RLSA": vulndb.RockyErrata, "RLBA": vulndb.RockyErrata, "RLEA": vulndb.RockyErrata,
+	"ALSA": vulndb.AlmaErrata, "ALBA": vulndb.AlmaErrata, "ALEA": vulndb.AlmaErrata,
+	"RHSA": vulndb.RedHatErrata, "RHBA": vulndb.RedHatErrata, "RHEA": vulndb.RedHatErrata,
+	"SUSE": vulndb.SUSEErrata, "openSUSE": vulndb.SUSEErrata,
 }
 
 var cveID = regexp.MustCompile(`^CVE-\d{4}-\d{4,12}$`)
@@ -139,7 +130,7 @@ func (o *osvRecord) toRecord() Record {
 	source := sourceOf(o.ID)
 	r := Record{Feed: string(source), ID: o.ID, Modified: parseTime(cmp.Or(o.Modified, o.Published))}
 	switch {
-	case o.Withdrawn != "":
+	case o.Withdrawn != "" && !strings.HasPrefix(o.Withdrawn, zeroYear):
 		r.Dropped = Withdrawn
 		return r
 	case o.isInformational():
@@ -147,6 +138,14 @@ func (o *osvRecord) toRecord() Record {
 		return r
 	}
 	cves, related := o.splitAliases(source)
+	switch {
+	case len(cves) == 0 && isNotice(o.ID):
+		r.Dropped = NoVulnerability
+		return r
+	case len(cves)*o.countNames() > maxStoredIDs:
+		r.addRejection(fmt.Sprintf("it names %d packages with %d vulnerabilities", o.countNames(), len(cves)))
+		return r
+	}
 	o.advisories(&r, source, cves, related)
 	o.vulnerabilities(&r, source, cves, related)
 	return r
@@ -163,12 +162,17 @@ func (o *osvRecord) isInformational() bool {
 	return o.Specific.Informational != nil
 }
 
-// splitAliases splits the other names of a record. "related" names another vulnerability; "upstream" names
-// the same one only where a source packages upstream software.
+// splitAliases splits the other names of a record. "upstream" names the same vulnerability only where a
+// source packages upstream software; "related" names another one, but for announcements of
+// distributions that have their CVEs nowhere else.
 func (o *osvRecord) splitAliases(source vulndb.Source) (cves, related []string) {
 	list := append([]string{o.ID}, o.Aliases...)
-	if source == vulndb.HomebrewOSV {
+	if source == vulndb.HomebrewOSV || isDistribution(source) {
 		list = append(list, o.Upstream...)
+	}
+	if isDistribution(source) && !slices.ContainsFunc(list, cveID.MatchString) {
+		list = append(list, slices.DeleteFunc(slices.Clone(o.Related),
+			func(id string) bool { return !cveID.MatchString(id) })...)
 	}
 	for _, id := range list {
 		switch id = strings.TrimSpace(id); {
@@ -191,8 +195,8 @@ func (o *osvRecord) advisories(r *Record, source vulndb.Source, cves, related []
 	byName := map[string]int{}
 	other, empty := 0, 0
 	for _, a := range o.Affected {
-		eco := vulndb.Ecosystem(beforeColon(a.Package.Ecosystem))
-		if !slices.Contains(storedEcosystems, eco) {
+		eco := storedEcosystem(a.Package.Ecosystem)
+		if eco == "" {
 			other++
 			continue
 		}
@@ -208,24 +212,27 @@ func (o *osvRecord) advisories(r *Record, source vulndb.Source, cves, related []
 			}
 			continue
 		}
-		key := string(eco) + "\x00" + vulndb.PackageKey(eco, a.Package.Name)
-		i, ok := byName[key]
-		if !ok {
-			i = len(r.Advisories)
-			byName[key] = i
-			r.Advisories = append(r.Advisories, vulndb.Advisory{
-				ID: o.ID, Source: source, CVEs: cves, Related: related, Ecosystem: eco, Name: a.Package.Name,
+		for _, p := range a.packages(eco, ranges) {
+			one := vulndb.Advisory{
+				ID: o.ID, Source: source, CVEs: cves, Related: related, Ecosystem: eco, Name: p.name,
 				URL: o.recordURL(source),
-			})
-		}
-		adv := &r.Advisories[i]
-		for _, rg := range ranges {
-			if !slices.Contains(adv.Ranges, rg) {
-				adv.Ranges = append(adv.Ranges, rg)
 			}
+			key := string(vulndb.AdvisoryKey(one))
+			i, ok := byName[key]
+			if !ok {
+				i = len(r.Advisories)
+				byName[key] = i
+				r.Advisories = append(r.Advisories, one)
+			}
+			adv := &r.Advisories[i]
+			for _, rg := range p.ranges {
+				if !slices.Contains(adv.Ranges, rg) {
+					adv.Ranges = append(adv.Ranges, rg)
+				}
+			}
+			adv.Versions = sortedUnique(append(adv.Versions, p.versions...))
+			adv.Unconfirmed = o.isUnreviewed() && slices.ContainsFunc(adv.Ranges, hasNoEnd)
 		}
-		adv.Versions = sortedUnique(append(adv.Versions, a.Versions...))
-		adv.Unconfirmed = o.isUnreviewed() && slices.ContainsFunc(adv.Ranges, hasNoEnd)
 	}
 	if len(r.Advisories) == 0 && len(r.Rejected) == 0 {
 		r.Dropped = OtherEcosystem
@@ -300,80 +307,13 @@ func isInvalidVersion(v string) bool {
 		!strings.ContainsAny(v, "0123456789*") && len(v) > 40
 }
 
-// sortEvents sorts events in the order of their versions, as OSV's rules of evaluation require;
-// where versions cannot be compared, only the event before all versions moves to the front.
-func sortEvents(eco vulndb.Ecosystem, events []osvEvent) []osvEvent {
-	sorted := slices.Clone(events)
-	failed := false
-	slices.SortStableFunc(sorted, func(a, b osvEvent) int {
-		c, err := compareEvents(eco, a, b)
-		failed = failed || err != nil
-		return c
-	})
-	if failed {
-		sorted = slices.Clone(events)
-		slices.SortStableFunc(sorted, func(a, b osvEvent) int { return cmp.Compare(a.sortRank(), b.sortRank()) })
-	}
-	return sorted
-}
-
-// sortRank returns 0 for the event before all versions, and 1 for others.
-func (e osvEvent) sortRank() int {
-	if e.Introduced == "0" {
-		return 0
-	}
-	return 1
-}
-
-func compareEvents(eco vulndb.Ecosystem, a, b osvEvent) (int, error) {
-	if a.sortRank() == 0 || b.sortRank() == 0 {
-		return cmp.Compare(a.sortRank(), b.sortRank()), nil
-	}
-	v, err := semantic.Parse(a.version(), string(eco))
-	if err != nil {
-		return 0, err
-	}
-	return v.CompareStr(b.version())
-}
-
-// intervals converts sorted events to intervals. Of several ends the first counts; one that is
-// written before the beginning of the same version ends that.
-func intervals(events []osvEvent) []vulndb.Range {
-	var out []vulndb.Range
-	inside, early := false, ""
-	for _, e := range events {
-		switch {
-		case !inside && e.Introduced != "" && e.Introduced == early:
-			out = append(out, vulndb.Range{Introduced: early, LastAffected: early})
-		case e.Introduced != "":
-			if !inside {
-				v := e.Introduced
-				if v == "0" {
-					v = ""
-				}
-				out = append(out, vulndb.Range{Introduced: v})
-			}
-			inside = true
-		case !inside:
-			early = e.LastAffected
-		case e.Fixed != "":
-			out[len(out)-1].Fixed = e.Fixed
-			inside = false
-		case e.LastAffected != "":
-			out[len(out)-1].LastAffected = e.LastAffected
-			inside = false
-		case e.Limit != "" && e.Limit != "*":
-			out[len(out)-1].Fixed = e.Limit
-			inside = false
-		}
-	}
-	return out
-}
-
 // vulnerabilities returns the record's data for each CVE; for its own ID and its other names when
 // it has none.
 func (o *osvRecord) vulnerabilities(r *Record, source vulndb.Source, cves, related []string) {
 	best := o.bestScore(r, source)
+	if isDistribution(source) && len(cves) > 1 { // of the worst of them
+		best = score.FromWord(string(best.Severity), source)
+	}
 	ids := cves
 	if len(cves) == 0 {
 		ids = append([]string{o.ID}, related...)
@@ -390,15 +330,25 @@ func (o *osvRecord) vulnerabilities(r *Record, source vulndb.Source, cves, relat
 	}
 }
 
-// bestScore returns the best of a record's severities.
+// bestScore returns the best of a record's severities: vectors, else words.
 func (o *osvRecord) bestScore(r *Record, source vulndb.Source) vulndb.Score {
 	best := score.FromWord(string(o.Specific.Severity), source)
-	list := o.Severity
+	list := slices.Clip(o.Severity)
 	for _, a := range o.Affected {
 		list = append(list, a.Severity...)
+		list = append(list, osvSeverity{Score: string(a.Distro.Urgency)}, osvSeverity{Score: string(a.Distro.Severity)})
+	}
+	if isDistribution(source) { // "Important: openssl security update"
+		list = append(list, osvSeverity{Score: beforeColon(string(o.Summary))})
 	}
 	for _, s := range list {
-		if s.Score == "" || !strings.HasPrefix(s.Type, "CVSS") {
+		if !strings.HasPrefix(s.Type, "CVSS") {
+			if got := score.FromWord(s.Score, source); score.Better(got, best) {
+				best = got
+			}
+			continue
+		}
+		if s.Score == "" {
 			continue
 		}
 		got, err := score.Parse(s.Score, source)

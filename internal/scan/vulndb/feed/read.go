@@ -56,6 +56,8 @@ func readFile(f input.File, kind Kind, emit func(Item) error) error {
 	switch kind {
 	case kindNVD, kindKEV:
 		return emitElements(f, it, emit)
+	case kindTracker:
+		return emitTracker(f, it, emit)
 	case kindEPSS:
 		return emitLines(f, it, emit)
 	}

@@ -99,7 +99,7 @@ func FromNumber(base float64, version string, from vulndb.Source) (vulndb.Score,
 func FromWord(s string, from vulndb.Source) vulndb.Score {
 	out := vulndb.Score{Severity: vulndb.Unknown}
 	switch strings.ToLower(strings.TrimSpace(s)) {
-	case "low":
+	case "low", "negligible", "unimportant": // words of Ubuntu and Debian for less than low
 		out.Severity = vulndb.Low
 	case "medium", "moderate":
 		out.Severity = vulndb.Medium
@@ -130,6 +130,8 @@ func Severity(base float64, version string) vulndb.Severity {
 	}
 }
 
+const maxSources = 100 // ranks of sources are below
+
 // Ranks of scores: the lowest wins.
 const (
 	rankNVD31 = iota
@@ -139,16 +141,19 @@ const (
 	rankGHSA3
 	rankOther3
 	rankV4
-	rankV2           = rankV4 + 10
-	rankNoVersion    = rankV2 + 10 // a number without a version
-	rankSeverityOnly = rankNoVersion + 10
-	rankUnknown      = rankSeverityOnly + 10
+	rankV2           = rankV4 + maxSources
+	rankNoVersion    = rankV2 + maxSources // a number without a version
+	rankSeverityOnly = rankNoVersion + maxSources
+	rankUnknown      = rankSeverityOnly + maxSources
 )
 
 // sourceOrder orders the sources of otherwise equal scores.
 var sourceOrder = map[vulndb.Source]int{
 	vulndb.NVD: 0, vulndb.CNA: 1, vulndb.ADP: 2, vulndb.GHSA: 3, vulndb.GoVuln: 4,
 	vulndb.RustSec: 5, vulndb.PyPA: 6, vulndb.RubySec: 7, vulndb.HomebrewOSV: 8, vulndb.OSV: 9,
+	vulndb.RedHatErrata: 10, vulndb.SUSEErrata: 11, vulndb.RockyErrata: 12, vulndb.AlmaErrata: 13,
+	vulndb.UbuntuOSV: 14, vulndb.UbuntuUSN: 15, vulndb.DebianTracker: 16, vulndb.DebianOSV: 17,
+	vulndb.DebianDSA: 18, vulndb.AlpineOSV: 19,
 }
 
 // Better reports whether a takes precedence over b. Scores of one rank are ordered by their values,
