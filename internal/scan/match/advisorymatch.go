@@ -84,7 +84,9 @@ type findingCollector struct {
 	matcher         *matcher
 	pkg             *catalog.Package
 	ids             []string
-	notEvaluatedErr error
+	distroPatched   string // of its findings
+	evaluated       bool   // at least one criterion was compared
+	notEvaluatedErr error  // of the last one that could not be
 }
 
 func (f *findingCollector) hasID(id string) bool { return slices.Contains(f.ids, id) }
@@ -111,7 +113,7 @@ func (f *findingCollector) add(id string, found *Finding) error {
 	f.ids = append(f.ids, v.ID)
 	found.Vulnerability, found.Package = *v, *f.pkg
 	found.Vulnerability.Related = relatedNames(v, found.Advisory)
-	found.Version, found.Type = f.pkg.Version, MatchTypeSemantic
+	found.Version, found.Type, found.DistroPatched = f.pkg.Version, MatchTypeSemantic, f.distroPatched
 	f.matcher.addFinding(found)
 	return nil
 }

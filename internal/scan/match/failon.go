@@ -13,10 +13,11 @@ type FailOn struct {
 	Severity vulndb.Severity // minimum; "" selects none
 	Score    float64         // minimum; 0 selects none
 	KEV      bool            // findings that are known exploited
+	Unknown  bool            // findings of unknown score and severity
 }
 
-// ParseFailOn parses the conditions that fail a build: a severity, a score, "kev", or several of
-// them with commas between, any of which is enough: "critical,kev", "score=7.5".
+// ParseFailOn parses the conditions that fail a build: a severity, a score, "kev", "unknown", or several
+// of them with commas between, any of which is enough: "critical,kev", "score=7.5", "high,unknown".
 func ParseFailOn(s string) (FailOn, error) {
 	var out FailOn
 	for part := range strings.SplitSeq(s, ",") {
@@ -28,6 +29,8 @@ func ParseFailOn(s string) (FailOn, error) {
 		switch score, err := strconv.ParseFloat(value, 64); {
 		case part == "kev":
 			out.KEV = true
+		case part == "unknown":
+			out.Unknown = true
 		case key != "severity" && err == nil && score > 0 && score <= 10:
 			out.Score = score
 		default:
@@ -36,7 +39,7 @@ func ParseFailOn(s string) (FailOn, error) {
 				return FailOn{},
 					fmt.Errorf(
 						"invalid fail condition %q: want a severity (low, medium, high, critical), a score (0.1 to "+
-							"10) or kev", part)
+							"10), kev or unknown", part)
 			}
 			out.Severity = severity
 		}
@@ -44,18 +47,38 @@ func ParseFailOn(s string) (FailOn, error) {
 	return out, nil
 }
 
-// Fails returns the findings that fail a build. Unconfirmed findings, and findings without a score,
-// never do; known exploited ones need no score.
+// Fails returns the findings that fail a build. Unconfirmed findings never do, nor do those of packages
+// that a distribution may have patched; those without a score do by Unknown alone, but known exploited
+// ones need no score.
 func (o FailOn) Fails(findings []Finding) []Finding {
 	var out []Finding
-	for _, f := range findings {
-		v := f.Vulnerability
-		bad := o.KEV && v.Exploited ||
-			o.Score > 0 && v.Score.Base >= o.Score ||
-			o.Severity != "" && !isBelow(v.Score.Severity, o.Severity)
-		if bad && !f.Unconfirmed {
-			out = append(out, f)
+	for i := range findings {
+		if f := &findings[i]; o.selects(f) && f.DistroPatched == "" {
+			out = append(out, *f)
 		}
 	}
 	return out
+}
+
+// MayBePatched returns how many findings do not fail a build only because a distribution may have
+// patched their packages.
+func (o FailOn) MayBePatched(findings []Finding) int {
+	n := 0
+	for i := range findings {
+		if f := &findings[i]; o.selects(f) && f.DistroPatched != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// selects reports whether a finding meets one of the conditions.
+func (o FailOn) selects(f *Finding) bool {
+	v := &f.Vulnerability
+	unknown := v.Score.Severity == vulndb.Unknown || v.Score.Severity == ""
+	bad := o.KEV && v.Exploited ||
+		o.Score > 0 && v.Score.Base >= o.Score ||
+		o.Severity != "" && !isBelow(v.Score.Severity, o.Severity) ||
+		o.Unknown && unknown && isUnknownScore(v.Score)
+	return bad && !f.Unconfirmed
 }

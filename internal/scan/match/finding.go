@@ -31,9 +31,14 @@ type Finding struct {
 	// Unconfirmed reports that the record was not reviewed and has no end of the range that
 	// contains the version. The finding is shown and never fails a build.
 	Unconfirmed bool
+
+	// DistroPatched is DistroPatchedUnknown for a package that belongs to one of a distribution which has
+	// no advisories about that: it may have been patched without a change of its version. The finding is
+	// shown and never fails a build. "" for all others.
+	DistroPatched string
 }
 
-// NotEvaluated is a package that could not be compared with its records in the database.
+// NotEvaluated is a package that could be compared with none of its records in the database.
 type NotEvaluated struct {
 	Package catalog.Package
 	Reason  string
@@ -61,11 +66,14 @@ type Result struct {
 	NotEvaluated  []NotEvaluated
 	Suppressed    Suppressed
 	UnknownScores int // among Findings: 0.0 or none
+
+	NoAdvisories []NoAdvisories // sorted by distribution and kind
 }
 
 // addCounts adds the counts of a matcher.
 func (r *Result) addCounts(other *Result) {
 	r.NotEvaluated = append(r.NotEvaluated, other.NotEvaluated...)
+	r.NoAdvisories = append(r.NoAdvisories, other.NoAdvisories...)
 	r.UnknownScores += other.UnknownScores
 	h, o := &r.Suppressed, other.Suppressed
 	h.Packages += o.Packages
@@ -94,5 +102,6 @@ func (r *Result) setFindings(found []*Finding) {
 
 func comparePackages(a, b *catalog.Package) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version),
-		slices.Compare(a.Locations, b.Locations))
+		slices.Compare(a.Locations, b.Locations), cmp.Compare(a.Distribution, b.Distribution),
+		cmp.Compare(a.Arch, b.Arch), cmp.Compare(a.Owner, b.Owner))
 }

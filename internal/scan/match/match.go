@@ -18,6 +18,9 @@ import (
 type DB interface {
 	// Advisories returns the records of all sources about a package.
 	Advisories(eco vulndb.Ecosystem, name string) ([]vulndb.Advisory, error)
+	// HasEcosystem reports whether any record is about packages of an ecosystem, which may be a release
+	// of a distribution.
+	HasEcosystem(eco vulndb.Ecosystem) (bool, error)
 	// EachApplicability iterates over the configurations that name a product as vulnerable; those
 	// of one CVE follow each other.
 	EachApplicability(vendor, product string) iter.Seq2[vulndb.Applicability, error]
@@ -39,6 +42,9 @@ var _ DB = (*vulndb.DB)(nil)
 // read or ctx ends.
 func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*Result, error) {
 	first, err := newMatcher(db, packages, o)
+	if err == nil {
+		err = first.findMissing()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -92,23 +98,41 @@ func (w *groupQueue) next() [][]*catalog.Package {
 }
 
 // groupByName groups packages by kind and name, so that each name is read once from the database, in
-// its storage order.
+// its storage order. The name is that of the advisories.
 func groupByName(packages []catalog.Package) [][]*catalog.Package {
 	all := make([]*catalog.Package, len(packages))
 	for i := range packages {
 		all[i] = &packages[i]
 	}
 	slices.SortFunc(all, func(a, b *catalog.Package) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
+		return cmp.Or(compareSubjects(a, b), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Arch, b.Arch), cmp.Compare(a.Owner, b.Owner))
 	})
 	var out [][]*catalog.Package
 	for len(all) > 0 {
 		n := 1
-		for n < len(all) && all[n].Kind == all[0].Kind && all[n].Name == all[0].Name {
+		for n < len(all) && compareSubjects(all[n], all[0]) == 0 {
 			n++
 		}
 		out = append(out, all[:n])
 		all = all[n:]
 	}
 	return out
+}
+
+// compareSubjects compares what decides which advisories are about packages.
+func compareSubjects(a, b *catalog.Package) int {
+	if c := cmp.Compare(a.Kind, b.Kind); c != 0 {
+		return c
+	}
+	switch {
+	case !a.Kind.IsOS():
+		return cmp.Compare(a.Name, b.Name)
+	case a.Kind == catalog.RPM:
+		return cmp.Or(cmp.Compare(a.Distribution, b.Distribution), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Source, b.Source))
+	}
+	// Versions built for Ubuntu Pro have other advisories.
+	return cmp.Or(cmp.Compare(a.Distribution, b.Distribution), cmp.Compare(a.Source, b.Source),
+		cmp.Compare(a.SourceVersion, b.SourceVersion))
 }

@@ -363,7 +363,7 @@ func TestMatchEnds(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
-	db := &asked{then: cancel}
+	db := &asked{then: cancel, memory: memory{advisories: []vulndb.Advisory{{Ecosystem: vulndb.Go, Name: "x"}}}}
 	many := []catalog.Package{pkg(catalog.Go, "p", "1"), pkg(catalog.Go, "q", "1"), pkg(catalog.Go, "r", "1")}
 	if _, err := match.Match(ctx, db, many, match.Options{}); !errors.Is(err, context.Canceled) || len(db.names) != 1 {
 		t.Errorf("got %v after %q", err, db.names)
@@ -374,7 +374,7 @@ func TestMatchEnds(t *testing.T) {
 	}
 	broken := &memory{err: errors.New("broken")}
 	if _, err := match.Match(t.Context(), broken, []catalog.Package{pkg(catalog.Go, "p", "1")},
-		match.Options{}); err == nil || !strings.Contains(err.Error(), "match go p") {
+		match.Options{}); err == nil || !strings.Contains(err.Error(), "match go") {
 		t.Errorf("got %v", err)
 	}
 }

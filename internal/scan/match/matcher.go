@@ -22,6 +22,10 @@ type matcher struct {
 	trace            *trace                           // of Explain; nil otherwise
 	findings         []*Finding
 	result           Result // without its findings
+
+	missing    map[coverageKey]bool        // what the database has no advisories for; shared, read only
+	owners     map[string]*catalog.Package // as of ownersOf; shared, read only
+	ownerships map[string]ownership        // found before, by the keys of owners
 }
 
 func newMatcher(db DB, packages []catalog.Package, o Options) (*matcher, error) {
@@ -35,6 +39,7 @@ func newMatcher(db DB, packages []catalog.Package, o Options) (*matcher, error) 
 	return &matcher{
 		db: db, packages: packages, options: o, ignoredCPEs: ignored,
 		vulnerabilities: map[string]*vulndb.Vulnerability{},
+		missing:         map[coverageKey]bool{}, owners: ownersOf(packages), ownerships: map[string]ownership{},
 	}, nil
 }
 
@@ -42,6 +47,8 @@ func newMatcher(db DB, packages []catalog.Package, o Options) (*matcher, error) 
 func (j *matcher) clone() *matcher {
 	out := *j
 	out.vulnerabilities = map[string]*vulndb.Vulnerability{}
+	out.ownerships = map[string]ownership{}
+	out.result = Result{}
 	return &out
 }
 
@@ -60,52 +67,124 @@ func (j *matcher) run(ctx context.Context, w *groupQueue) error {
 	return nil
 }
 
+// evaluation has the advisories of one query, grouped by vulnerability.
+type evaluation struct {
+	advisoryQuery
+	topics []advisoryGroup
+}
+
 // matchGroup matches all versions of one package.
 func (j *matcher) matchGroup(group []*catalog.Package) error {
 	first := group[0]
-	var topics []advisoryGroup
-	e, ok := ecosystems[first.Kind]
-	if ok {
-		advisories, err := j.db.Advisories(e.name, first.Name)
-		if err != nil {
-			return fmt.Errorf("match %s %s: %w", first.Kind, first.Name, err)
-		}
-		topics = j.trace.selectGroups(e.groupAdvisories(advisories))
+	if j.missing[coverageKeyOf(first)] {
+		return nil
+	}
+	evaluations, err := j.evaluationsOf(first)
+	if err != nil {
+		return fmt.Errorf("match %s %s: %w", first.Kind, first.Name, err)
 	}
 	for _, p := range group {
 		if why := notComparableReason(p); why != "" {
 			j.trace.add("%s %s is not evaluated: %s.", p.Name, p.Version, why)
 			continue
 		}
-		if err := j.matchPackage(e, p, topics); err != nil {
+		if err := j.matchPackage(p, evaluations); err != nil {
 			return fmt.Errorf("match %s %s %s: %w", p.Kind, p.Name, p.Version, err)
 		}
 	}
 	return nil
 }
 
-func (j *matcher) matchPackage(e ecosystem, p *catalog.Package, topics []advisoryGroup) error {
-	found := findingCollector{matcher: j, pkg: p}
-	if len(topics) > 0 && cpe.IsCask(*p) {
-		j.trace.add("%s %s is a cask: what Homebrew says is about the formula of that name.", p.Name, p.Version)
-		topics = nil
-	}
-	if len(topics) > 0 {
-		s := e.versionOf(p)
-		for i := range topics {
-			if err := j.matchAdvisories(&found, s, &topics[i]); err != nil {
-				return err
-			}
+// evaluationsOf reads the advisories about a package.
+func (j *matcher) evaluationsOf(p *catalog.Package) ([]evaluation, error) {
+	queries := queriesOf(p)
+	out := make([]evaluation, 0, len(queries))
+	for _, q := range queries {
+		advisories, err := j.db.Advisories(q.name, q.packageName)
+		if err != nil {
+			return nil, err
 		}
+		if err := j.traceMissing(q.name); err != nil {
+			return nil, err
+		}
+		topics := j.trace.selectGroups(q.groupAdvisories(advisories))
+		for i := range out { // one that precedes decides
+			topics = slices.DeleteFunc(topics, func(t advisoryGroup) bool { return hasTopic(out[i].topics, t.id) })
+		}
+		out = append(out, evaluation{q, topics})
+	}
+	return out, nil
+}
+
+// traceMissing records that the database has no advisories of a release of a distribution.
+func (j *matcher) traceMissing(eco vulndb.Ecosystem) error {
+	if j.trace == nil || eco.Distribution() == "" {
+		return nil
+	}
+	found, err := j.db.HasEcosystem(eco)
+	if err == nil && !found {
+		j.trace.add("The database has no advisories for %s.", eco)
+	}
+	return err
+}
+
+func hasTopic(topics []advisoryGroup, id string) bool {
+	return slices.ContainsFunc(topics, func(t advisoryGroup) bool { return t.id == id })
+}
+
+func (j *matcher) matchPackage(p *catalog.Package, evaluations []evaluation) error {
+	found := findingCollector{matcher: j, pkg: p}
+	owned, err := j.ownershipOf(p)
+	switch {
+	case err != nil:
+		return err
+	case owned == ownerIsEvaluated:
+		j.trace.add("%s %s belongs to %s: the advisories of %s about that decide.", p.Name, p.Version, p.Owner,
+			p.Distribution)
+		return nil
+	case owned == ownerIsNotCovered:
+		j.trace.add("%s %s belongs to %s, about which %s has no advisories: whether it was patched is unknown.",
+			p.Name, p.Version, p.Owner, p.Distribution)
+		found.distroPatched = DistroPatchedUnknown
+	}
+	var topics []advisoryGroup
+	for i := range evaluations {
+		e := &evaluations[i]
+		if len(e.topics) > 0 && cpe.IsCask(*p) {
+			j.trace.add("%s %s is a cask: what Homebrew says is about the formula of that name.", p.Name, p.Version)
+			continue
+		}
+		if err := j.matchTopics(&found, e); err != nil {
+			return err
+		}
+		topics = append(topics, e.topics...)
 	}
 	if matchedByProduct[p.Kind] {
 		if err := j.matchProducts(&found, p, topics); err != nil {
 			return err
 		}
 	}
-	if found.notEvaluatedErr != nil {
+	if found.notEvaluatedErr != nil && !found.evaluated {
 		j.result.NotEvaluated = append(j.result.NotEvaluated,
 			NotEvaluated{Package: *p, Reason: found.notEvaluatedErr.Error()})
+	}
+	return nil
+}
+
+// matchTopics evaluates the advisories of one query.
+func (j *matcher) matchTopics(found *findingCollector, e *evaluation) error {
+	if len(e.topics) == 0 {
+		return nil
+	}
+	s, known := e.versionFor(found.pkg)
+	if !known {
+		j.trace.add("Its version %s is not that of its source %s %s.", s.raw, found.pkg.Source, found.pkg.SourceVersion)
+		return nil
+	}
+	for i := range e.topics {
+		if err := j.matchAdvisories(found, s, &e.topics[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -117,7 +196,7 @@ func (j *matcher) matchAdvisories(found *findingCollector, s packageVersion, t *
 			t.deciding[0].Source)
 	}
 	var unconfirmed *Finding // a confirmed one takes precedence
-	for _, a := range t.deciding {
+	for _, a := range ofStream(s, t.deciding) {
 		if !mayBeForPlatform(found.pkg, a.Platform) {
 			j.trace.add("%s (%s) is about packages for %s alone.", a.ID, a.Source, a.Platform)
 			continue
@@ -125,6 +204,8 @@ func (j *matcher) matchAdvisories(found *findingCollector, s packageVersion, t *
 		v := j.compareAdvisory(s, a)
 		if v.err != nil {
 			found.notEvaluatedErr = cmp.Or(s.err, fmt.Errorf("%s: %w", a.ID, v.err))
+		} else {
+			found.evaluated = true
 		}
 		if !v.affected {
 			continue
@@ -203,6 +284,8 @@ func (j *matcher) matchCVE(
 		j.traceConfiguration(it, &of[i], &c)
 		if c.err != nil {
 			found.notEvaluatedErr = cmp.Or(it.err, fmt.Errorf("%s: %w", of[i].ID, c.err))
+		} else if it.err == nil {
+			found.evaluated = true
 		}
 		if !c.applies {
 			continue
@@ -215,6 +298,7 @@ func (j *matcher) matchCVE(
 		if c.criterion.EndExcluding != "" {
 			f.Fixed = []string{c.criterion.EndExcluding}
 		}
+		found.evaluated = true
 		return found.add(of[i].ID, f)
 	}
 	return nil

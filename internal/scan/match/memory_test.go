@@ -30,6 +30,10 @@ func (m *memory) Advisories(eco vulndb.Ecosystem, name string) ([]vulndb.Advisor
 	return out, m.err
 }
 
+func (m *memory) HasEcosystem(eco vulndb.Ecosystem) (bool, error) {
+	return slices.ContainsFunc(m.advisories, func(a vulndb.Advisory) bool { return a.Ecosystem == eco }), m.err
+}
+
 func (m *memory) EachApplicability(vendor, product string) iter.Seq2[vulndb.Applicability, error] {
 	return func(yield func(vulndb.Applicability, error) bool) {
 		for _, a := range m.applicabilities {

@@ -41,6 +41,9 @@ func (s packageVersion) compare(bound string) (int, error) {
 
 // containedIn reports whether a range contains the version.
 func (s packageVersion) containedIn(r vulndb.Range) (bool, error) {
+	if s.scheme == vercmp.RPM && r.Fixed != "" && isModular(s.raw) != isModular(r.Fixed) {
+		return false, nil // a module's package and the one outside of modules are built from different sources
+	}
 	if !isBeforeAll(r.Introduced) {
 		c, err := s.compare(r.Introduced)
 		if err != nil || c < 0 || c == 0 && r.IntroducedOpen {

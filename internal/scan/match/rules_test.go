@@ -198,7 +198,7 @@ func TestFailOn(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"", "unknown", "severe", "severity=7", "score=high", "11", "0", "-1", "NaN", "x=high",
+		"", "severity=unknown", "severe", "severity=7", "score=high", "11", "0", "-1", "NaN", "x=high",
 		"kev=",
 	} {
 		if f, err := match.ParseFailOn(bad); err == nil {
@@ -210,7 +210,7 @@ func TestFailOn(t *testing.T) {
 		{Vulnerability: vulndb.Vulnerability{ID: "CVE-2024-8"}},
 		{Vulnerability: vulndb.Vulnerability{ID: "CVE-2024-9", Exploited: true}, Unconfirmed: true},
 	}
-	for on, want := range map[string]int{"kev": 1, "low": 0, "0.1": 0, "low,kev": 1} { // without a score
+	for on, want := range map[string]int{"kev": 1, "low": 0, "0.1": 0, "low,kev": 1, "unknown": 2} { // without a score
 		f, err := match.ParseFailOn(on)
 		if got := f.Fails(unscored); err != nil || len(got) != want ||
 			want > 0 && got[0].Vulnerability.ID != "CVE-2024-7" {

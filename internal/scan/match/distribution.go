@@ -1,0 +1,214 @@
+package match
+
+import (
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/match/vercmp"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// distribution describes how the packages of one operating system are matched.
+type distribution struct {
+	kind    catalog.PackageType
+	scheme  vercmp.Scheme
+	sources []vulndb.Source // as of ecosystem
+
+	// release returns the ecosystem of a release of os-release, "" where that has none.
+	release func(version string) vulndb.Ecosystem
+}
+
+// The precedence of sources. Debian's tracker is newer than its copy in OSV; announcements of fixes
+// (DSA, USN) do not list what is open.
+var (
+	debianSources = []vulndb.Source{vulndb.DebianTracker, vulndb.DebianOSV, vulndb.DebianDSA, vulndb.OSV}
+	ubuntuSources = []vulndb.Source{vulndb.UbuntuOSV, vulndb.UbuntuUSN, vulndb.OSV}
+	suse          = distribution{
+		catalog.RPM, vercmp.RPM, []vulndb.Source{vulndb.SUSEErrata, vulndb.OSV}, func(v string) vulndb.Ecosystem {
+			major, pack, found := strings.Cut(v, ".")
+			if found && pack != "0" {
+				major += " SP" + pack
+			}
+			return vulndb.SUSE + ":Linux Enterprise Server " + vulndb.Ecosystem(major)
+		},
+	}
+)
+
+// distributions are those whose advisories are used, by the ID of os-release. Derivatives have other
+// packages than the distribution in their ID_LIKE, and are in no list.
+var distributions = map[string]distribution{
+	"debian": {catalog.Deb, vercmp.Deb, debianSources, ofMajor(vulndb.Debian + ":")},
+	"ubuntu": {catalog.Deb, vercmp.Deb, ubuntuSources, func(v string) vulndb.Ecosystem {
+		return vulndb.Ubuntu + ":" + vulndb.Ecosystem(v)
+	}},
+	"alpine": {
+		catalog.APK, vercmp.APK, []vulndb.Source{vulndb.AlpineOSV, vulndb.OSV}, func(v string) vulndb.Ecosystem {
+			return vulndb.Alpine + ":v" + vulndb.Ecosystem(v)
+		},
+	},
+	"rocky": {
+		catalog.RPM, vercmp.RPM, []vulndb.Source{vulndb.RockyErrata, vulndb.OSV}, ofMajor(vulndb.RockyLinux + ":"),
+	},
+	"almalinux": {
+		catalog.RPM, vercmp.RPM, []vulndb.Source{vulndb.AlmaErrata, vulndb.OSV}, ofMajor(vulndb.AlmaLinux + ":"),
+	},
+	"rhel": {
+		catalog.RPM, vercmp.RPM, []vulndb.Source{vulndb.RedHatErrata, vulndb.OSV},
+		ofMajor(vulndb.RedHat + ":enterprise_linux:"),
+	},
+	"sles": suse, "sled": suse, "sles_sap": suse, "sle_hpc": suse,
+	"opensuse-leap": {catalog.RPM, vercmp.RPM, suse.sources, func(v string) vulndb.Ecosystem {
+		return vulndb.OpenSUSE + ":Leap " + vulndb.Ecosystem(v)
+	}},
+	"opensuse-tumbleweed": {catalog.RPM, vercmp.RPM, suse.sources, func(string) vulndb.Ecosystem {
+		return vulndb.OpenSUSE + ":Tumbleweed"
+	}},
+}
+
+// ofMajor returns a function that returns the ecosystem of the first number of a version.
+func ofMajor(prefix vulndb.Ecosystem) func(string) vulndb.Ecosystem {
+	return func(version string) vulndb.Ecosystem {
+		major, _, _ := strings.Cut(version, ".")
+		return prefix + vulndb.Ecosystem(major)
+	}
+}
+
+// advisoryQuery is a question to the database: the advisories about a package under one of its names.
+type advisoryQuery struct {
+	ecosystem
+	packageName string
+	// bySource reports that the name is that of a package's source, while its other advisories have its
+	// own name.
+	bySource bool
+}
+
+// queriesOf returns the queries for a package, in order of precedence: of those with a record of a
+// vulnerability, the first decides.
+func queriesOf(p *catalog.Package) []advisoryQuery {
+	if p.Kind.IsOS() {
+		return queriesOfOS(p)
+	}
+	e, ok := ecosystems[p.Kind]
+	if !ok {
+		return nil
+	}
+	out := []advisoryQuery{{ecosystem: e, packageName: p.Name}}
+	if p.Kind == catalog.Brew {
+		if engine, _, _ := strings.Cut(p.Name, "@"); rubyEngines[engine] {
+			out = append(out, advisoryQuery{ecosystem: rubies, packageName: engine})
+		}
+	}
+	return out
+}
+
+// queriesOfOS returns the queries for a package of an operating system. The advisories of Debian,
+// Ubuntu and Alpine have names of source packages. Those of Red Hat and AlmaLinux have names of
+// packages, those of Rocky Linux have either, and those of SUSE have what is built from the source where
+// they list it.
+func queriesOfOS(p *catalog.Package) []advisoryQuery {
+	id, version := p.Release()
+	d, ok := distributions[id]
+	if !ok || d.kind != p.Kind {
+		return nil
+	}
+	eco := d.release(version)
+	if !eco.IsRelease() {
+		return nil
+	}
+	e := ecosystem{eco, d.scheme, d.sources}
+	source, sourceVersion := sourceOf(p)
+	if p.Kind == catalog.RPM {
+		out := []advisoryQuery{{ecosystem: e, packageName: p.Name}}
+		if source != p.Name {
+			out = append(out, advisoryQuery{ecosystem: e, packageName: source, bySource: true})
+		}
+		return out
+	}
+	out := []advisoryQuery{{ecosystem: e, packageName: source}}
+	if id == "ubuntu" && strings.Contains(sourceVersion, "esm") { // built for Ubuntu Pro
+		e.name = vulndb.Ubuntu + ":Pro:" + vulndb.Ecosystem(version)
+		out = append([]advisoryQuery{{ecosystem: e, packageName: source}}, out...)
+	}
+	return out
+}
+
+// signedKernel begins the name of the source that has only the signatures of a kernel: advisories have
+// that of the kernel.
+const signedKernel = "linux-signed"
+
+// sourceOf returns the source package of a package of an operating system, as advisories name it.
+func sourceOf(p *catalog.Package) (name, version string) {
+	rest, ok := strings.CutPrefix(p.Source, signedKernel)
+	if !ok || p.Kind != catalog.Deb {
+		return p.Source, p.SourceVersion
+	}
+	if strings.HasPrefix(p.Distribution, "debian:") { // linux-signed-amd64 6.1.76+1 is linux 6.1.76-1
+		return "linux", strings.Replace(p.SourceVersion, "+", "-", 1)
+	}
+	return "linux" + rest, p.SourceVersion // linux-signed-hwe-6.5 is linux-hwe-6.5
+}
+
+// versionFor returns the version of a package that advisories of a query have, and false where it is
+// not known.
+func (q *advisoryQuery) versionFor(p *catalog.Package) (packageVersion, bool) {
+	switch {
+	case p.Kind == catalog.Deb || p.Kind == catalog.APK:
+		_, version := sourceOf(p)
+		return newPackageVersion(q.scheme, version), true
+	case q.bySource:
+		// The name of a source RPM has no epoch; that of the package is the same where the versions are.
+		return newPackageVersion(q.scheme, p.Version), withoutEpoch(p.Version) == withoutEpoch(p.SourceVersion)
+	}
+	return q.versionOf(p), true
+}
+
+func withoutEpoch(version string) string {
+	if _, rest, ok := strings.Cut(version, ":"); ok {
+		return rest
+	}
+	return version
+}
+
+// isModular reports whether an RPM is of a module, of which several streams exist side by side.
+func isModular(version string) bool { return strings.Contains(version, ".module") }
+
+// ofStream returns the advisories about the streams of a module that are nearest to a version, by the
+// numbers that both begin with: nodejs 20 and 22 have fixes of their own. Other lists are returned
+// whole.
+func ofStream(s packageVersion, list []*vulndb.Advisory) []*vulndb.Advisory {
+	if s.scheme != vercmp.RPM || !isModular(s.raw) {
+		return list
+	}
+	best := 0
+	var out []*vulndb.Advisory
+	for _, a := range list {
+		n := 0
+		for _, r := range a.Ranges {
+			n = max(n, commonNumbers(withoutEpoch(s.raw), withoutEpoch(r.Fixed)))
+		}
+		if n > best {
+			best, out = n, nil
+		}
+		if n == best {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// commonNumbers returns how many of the first two numbers of two versions are equal.
+func commonNumbers(a, b string) int {
+	x, y := strings.SplitN(a, ".", 3), strings.SplitN(b, ".", 3)
+	n := 0
+	for n < 2 && n < len(x) && n < len(y) && x[n] == y[n] {
+		n++
+	}
+	return n
+}
+
+// rubyEngines are the implementations of Ruby that RubySec has advisories about.
+var rubyEngines = map[string]bool{"ruby": true, "jruby": true, "mruby": true}
+
+// rubies are the advisories about implementations of Ruby. A formula's revision is not part of their
+// versions.
+var rubies = ecosystem{vulndb.Rubies, vercmp.Homebrew, []vulndb.Source{vulndb.RubySec}}
