@@ -137,6 +137,7 @@ type HostFinding struct {
 	Exploited     bool      `json:",omitempty"` // listed as known exploited
 	EPSS          float64   `json:",omitempty"` // 0 to 1
 	Unconfirmed   bool      `json:",omitempty"` // not reviewed yet
+	DistroPatched string    `json:",omitempty"` // "unknown": a distribution may have patched the package
 	Known         time.Time // when it was first known for the package
 }
 

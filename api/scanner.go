@@ -43,6 +43,10 @@ type ScanVulnerability struct {
 	Exploited     bool     `json:"known-exploited,omitempty"`
 	EPSS          float64  `json:"epss,omitempty"`        // 0 to 1
 	Unconfirmed   bool     `json:"unconfirmed,omitempty"` // not reviewed yet: it never fails a build
+
+	// DistroPatched is "unknown" for a package that belongs to one of a distribution which has no advisories about
+	// that: the distribution may have fixed the vulnerability without a change of the version. It never fails a build.
+	DistroPatched string `json:"distro-patched,omitempty"`
 }
 
 // ScanDetail describes why a package matched.
@@ -99,6 +103,18 @@ type ScanCoverage struct {
 	// Packages whose version could not be compared with an entry of the database: there may be unknown matches.
 	Unjudged  []ScanNotEvaluated `json:"unjudged,omitempty"` // at most 100 of Unjudgeds
 	Unjudgeds int                `json:"unjudged-packages,omitempty"`
+
+	// NoAdvisories are the kinds of packages, and the releases of operating systems, that the database has no
+	// advisories for: their packages were not evaluated, and the report is partial.
+	NoAdvisories []ScanNoAdvisories `json:"no-advisories,omitempty"`
+}
+
+// ScanNoAdvisories is a kind of packages or a release without advisories.
+type ScanNoAdvisories struct {
+	Type         string `json:"type"`
+	Distribution string `json:"distribution,omitempty"` // of packages of an operating system: "alpine:3.20"
+	Packages     int    `json:"packages"`
+	Message      string `json:"message"` // "no advisories for alpine:3.20: 214 packages were not evaluated"
 }
 
 // ScanNotEvaluated is a package that could not be evaluated.

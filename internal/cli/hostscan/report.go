@@ -94,8 +94,9 @@ func addSectionFlags(g *globals, of reportSection, cmd *cobra.Command) *cobra.Co
 	complete("min-score")
 	if of != packagesSection {
 		fs.StringVar(&o.failOn, "fail-on", "",
-			"exit with code 8 on findings of this severity (low to critical), score or kev; comma-separated")
-		complete("fail-on", "low", "medium", "high", "critical", "kev")
+			"exit with code 8 on findings of this severity (low to critical), score, kev or unknown severity; "+
+				"comma-separated")
+		complete("fail-on", "low", "medium", "high", "critical", "kev", "unknown")
 	}
 	return cmd
 }
@@ -232,7 +233,12 @@ func (o *reportOptions) exitError(p reportPlan, r api.HostReport) error {
 	if o.failOn == "" {
 		return nil
 	}
-	bad := len(p.failOn.Fails(toFindings(r.Vulnerabilities)))
+	all := toFindings(r.Vulnerabilities)
+	if n := p.failOn.MayBePatched(all); n > 0 {
+		o.printMessage("%s not counted for --fail-on: the distribution of the package may have patched it "+
+			"(distro-patched: unknown)", cli.Plural(n, "vulnerability"))
+	}
+	bad := len(p.failOn.Fails(all))
 	if bad == 0 {
 		return nil
 	}

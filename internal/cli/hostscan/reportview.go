@@ -103,6 +103,7 @@ func toMatches(list []api.HostVulnerability) []api.ScanMatch {
 			Vulnerability: api.ScanVulnerability{
 				ID: v.ID, BaseScore: v.Score, Severity: v.Severity, URL: v.URL,
 				FixedVersions: v.FixedVersions, Exploited: v.Exploited, EPSS: v.EPSS, Unconfirmed: v.Unconfirmed,
+				DistroPatched: v.DistroPatched,
 			},
 			Artifact: api.ScanPackage{
 				Name: p.Name, Version: p.Version, Type: p.Type, Locations: p.Locations, Language: p.Language,
@@ -171,6 +172,7 @@ func toFindings(list []api.HostVulnerability) []match.Finding {
 	for i, e := range list {
 		v := e.Vulnerability
 		out[i].Vulnerability.Exploited, out[i].Unconfirmed = v.Exploited, v.Unconfirmed
+		out[i].DistroPatched = v.DistroPatched
 		out[i].Vulnerability.Score = vulndb.Score{Base: v.Score, Severity: vulndb.Severity(v.Severity)}
 	}
 	return out

@@ -198,6 +198,8 @@ func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory)
 	c.Database = toScanDatabase(info)
 	c.Hidden, c.Unknown = suppressedCounts(res.Suppressed), res.UnknownScores
 	c.Unjudged, c.Unjudgeds = toNotEvaluated(res.NotEvaluated), len(res.NotEvaluated)
+	c.NoAdvisories = toNoAdvisories(res.NoAdvisories)
+	c.Partial = c.Partial || len(c.NoAdvisories) > 0
 	g.printMessage("Analyzed packages: %d [vulnerabilities: %d]", len(inv.Packages), len(res.Findings))
 	g.printMessage("%s", coverageLine(c, res.Suppressed.Total()))
 	return r, nil
@@ -227,6 +229,16 @@ func toNotEvaluated(list []match.NotEvaluated) []api.ScanNotEvaluated {
 	return out
 }
 
+func toNoAdvisories(list []match.NoAdvisories) []api.ScanNoAdvisories {
+	var out []api.ScanNoAdvisories
+	for _, n := range list[:min(len(list), maxNamedFiles)] {
+		out = append(out, api.ScanNoAdvisories{
+			Type: string(n.Kind), Distribution: n.Distribution, Packages: n.Packages, Message: n.String(),
+		})
+	}
+	return out
+}
+
 func toScanDatabase(info vulndb.Info) *api.ScanDatabase {
 	out := &api.ScanDatabase{Built: info.Built, Sources: []api.ScanDatabaseSource{}}
 	for _, s := range info.Sources {
@@ -244,10 +256,19 @@ func coverageLine(c *api.ScanCoverage, hidden int) string {
 		}
 	}
 	age := time.Since(c.Database.Built)
-	return fmt.Sprintf("Coverage: %s, %d not readable, %s unread, database of %s (%s old), %s, %d suppressed%s",
+	return fmt.Sprintf("Coverage: %s, %d not readable, %s unread, database of %s (%s old), %s, %d suppressed%s%s",
 		cli.Plural(len(c.Volumes), "volume"), skipped, cli.Plural(c.Unreads, "file"),
 		c.Database.Built.UTC().Format(time.DateOnly), cli.Plural(int(age.Hours()/24), "day"),
-		cli.Plural(c.Unknown, "unknown score"), hidden, notEvaluatedLine(c))
+		cli.Plural(c.Unknown, "unknown score"), hidden, notEvaluatedLine(c), noAdvisoriesLine(c))
+}
+
+// noAdvisoriesLine names the kinds and releases without advisories; "" for none.
+func noAdvisoriesLine(c *api.ScanCoverage) string {
+	var b strings.Builder
+	for _, n := range c.NoAdvisories {
+		b.WriteString(", " + cli.EscapeName(n.Message))
+	}
+	return b.String()
 }
 
 // notEvaluatedLine counts the packages that were not evaluated and names the first; "" when all were.

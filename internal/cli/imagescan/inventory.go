@@ -260,8 +260,11 @@ func printWarnings(g *globals, warnings []catalog.Warning) {
 		g.printMessage("and %d more (listed in the JSON report)", unread-most)
 	}
 	if odd > 0 {
-		g.printMessage("%s not match the file name (listed in the JSON report)",
-			map[bool]string{true: "1 file does", false: fmt.Sprintf("%d files do", odd)}[odd == 1])
+		text := "1 file does not match its name"
+		if odd > 1 {
+			text = fmt.Sprintf("%d files do not match their names", odd)
+		}
+		g.printMessage("%s (listed in the JSON report)", text)
 	}
 }
 

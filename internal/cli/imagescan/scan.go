@@ -49,7 +49,7 @@ Vulnerabilities come from a database that "imagescan db" builds or downloads. Th
 standard output, messages go to standard error.
 
 ` + cli.ExitCodes + `
-Exit code 7: a part could not be read (it is listed); 8: --fail-on matched a finding.`,
+Exit code 7: a part could not be read, or no advisories exist for packages (it is listed); 8: --fail-on matched a finding.`,
 		Example: `  imagescan vm_image:debian.qcow2
   imagescan registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v3 -s /mnt/registry --min-severity high
   imagescan dir:/srv/app -q -f json > report.json
@@ -67,9 +67,9 @@ Exit code 7: a part could not be read (it is listed); 8: --fail-on matched a fin
 		"report format: json, table, sarif, cyclonedx or spdx")
 	fs.StringVar(&o.columns, "columns", "",
 		"table columns: t type, n name, v version, V vulnerability, s score, S severity, l location, f fixed "+
-			"versions, k known exploited, e EPSS (default tnvVsS)")
+			"versions, k known exploited, e EPSS, p distro-patched (default tnvVsS)")
 	fs.StringVar(&o.failOn, "fail-on",
-		"", "exit with code 8 on findings of this severity, score or kev; comma-separated")
+		"", "exit with code 8 on findings of this severity, score, kev or unknown severity; comma-separated")
 	fs.BoolVar(&o.allTags, "all-tags", false, "scan all tags of a template, or of every template, not only the latest")
 	o.attach.addFlags(fs)
 	o.controller.addFlags(fs)
@@ -80,7 +80,7 @@ Exit code 7: a part could not be read (it is listed); 8: --fail-on matched a fin
 	_ = cmd.RegisterFlagCompletionFunc("report-format",
 		cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("fail-on",
-		cobra.FixedCompletions([]string{"low", "medium", "high", "critical", "kev"},
+		cobra.FixedCompletions([]string{"low", "medium", "high", "critical", "kev", "unknown"},
 			cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -262,13 +262,17 @@ func (o *scanOptions) write(ctx context.Context, p scanPlan, found []scanResult)
 
 // exitError returns the exit status: findings of --fail-on precede unreadable parts.
 func (o *scanOptions) exitError(p scanPlan, found []scanResult) error {
-	bad := 0
+	bad, maybe := 0, 0
 	var partial error
 	for _, r := range found {
 		bad += len(p.failOn.Fails(r.findings))
+		maybe += p.failOn.MayBePatched(r.findings)
 		if partial == nil {
 			partial = incompleteError(r.Coverage)
 		}
+	}
+	if maybe > 0 {
+		o.printMessage("%s not counted for --fail-on: %s", cli.Plural(maybe, "vulnerability"), mayBePatchedReason)
 	}
 	if bad > 0 {
 		err := fmt.Errorf("%s %s at or above --fail-on %s", cli.Plural(bad, "vulnerability"),
@@ -278,10 +282,21 @@ func (o *scanOptions) exitError(p scanPlan, found []scanResult) error {
 	return partial
 }
 
+// mayBePatchedReason is why some findings do not fail a build.
+const mayBePatchedReason = "the distribution of the package may have patched it (distro-patched: unknown)"
+
 // incompleteError returns the error of an incomplete scan; nil for a complete one.
 func incompleteError(c api.ScanCoverage) error {
 	if !c.Partial {
 		return nil
+	}
+	var none error
+	if n := c.NoAdvisories; len(n) > 0 {
+		text := cli.EscapeName(n[0].Message)
+		if len(n) > 1 {
+			text += fmt.Sprintf(", and %d more", len(n)-1)
+		}
+		none = fmt.Errorf("scan partial: %s; add the advisories to the database", text)
 	}
 	what, more := "", c.Unreads
 	for _, s := range c.Skipped {
@@ -292,11 +307,14 @@ func incompleteError(c api.ScanCoverage) error {
 	if what == "" && len(c.Unread) > 0 {
 		what = c.Unread[0].Path + ": " + c.Unread[0].Reason
 	}
+	if what == "" && none != nil {
+		return cli.Exit(cli.ExitPartly, none)
+	}
 	if more > 1 {
 		what += fmt.Sprintf(", and %d more", more-1)
 	}
-	return cli.Exit(cli.ExitPartly,
-		fmt.Errorf("scan partial: files that may contain packages could not be read: %s", cli.EscapeName(what)))
+	err := fmt.Errorf("scan partial: files that may contain packages could not be read: %s", cli.EscapeName(what))
+	return cli.Exit(cli.ExitPartly, errors.Join(err, none))
 }
 
 // maxNamedFiles limits the files of each list in a report.

@@ -67,5 +67,6 @@ func VulnerabilityOf(f match.Finding) api.ScanVulnerability {
 	return api.ScanVulnerability{
 		ID: v.ID, BaseScore: v.Score.Base, Severity: severity, URL: v.URL, Related: v.Related,
 		FixedVersions: f.Fixed, Exploited: v.Exploited, EPSS: v.EPSS, Unconfirmed: f.Unconfirmed,
+		DistroPatched: f.DistroPatched,
 	}
 }

@@ -110,6 +110,9 @@ func cdxVulnerabilities(matches []api.ScanMatch) []cdx.Vulnerability {
 			at[m.Vulnerability.ID] = i
 			out = append(out, cdxVulnerability(m.Vulnerability))
 		}
+		if m.Vulnerability.DistroPatched != "" {
+			addMayBePatched(&out[i], m)
+		}
 		affects := out[i].Affects
 		if !slices.ContainsFunc(*affects, func(a cdx.Affects) bool { return a.Ref == packageRef(m.Artifact) }) {
 			*affects = append(*affects, cdx.Affects{Ref: packageRef(m.Artifact)})
@@ -117,6 +120,20 @@ func cdxVulnerabilities(matches []api.ScanMatch) []cdx.Vulnerability {
 	}
 	slices.SortFunc(out, func(a, b cdx.Vulnerability) int { return cmp.Compare(a.ID, b.ID) })
 	return out
+}
+
+// addMayBePatched marks a vulnerability whose package may have been patched: by its reference, since
+// others of the vulnerability may not.
+func addMayBePatched(v *cdx.Vulnerability, m api.ScanMatch) {
+	p := cdx.Property{
+		Name: "buildyard:" + distroPatchedLabel, Value: m.Vulnerability.DistroPatched + " " + packageRef(m.Artifact),
+	}
+	if v.Properties == nil {
+		v.Properties = &[]cdx.Property{}
+	}
+	if !slices.Contains(*v.Properties, p) {
+		*v.Properties = append(*v.Properties, p)
+	}
 }
 
 func cdxVulnerability(v api.ScanVulnerability) cdx.Vulnerability {

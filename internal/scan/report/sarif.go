@@ -12,6 +12,9 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
+// distroPatchedLabel names the field that tells whether a distribution may have patched a package.
+const distroPatchedLabel = "distro-patched"
+
 // sarifLevels maps severities to those of SARIF.
 var sarifLevels = map[string]string{
 	"critical": "error", "high": "error", "medium": "warning", "low": "note", "unknown": "note",
@@ -57,7 +60,10 @@ func sarifRule(v api.ScanVulnerability) *sarif.ReportingDescriptor {
 	if v.URL != "" {
 		rule.HelpURI = &v.URL
 	}
-	bag := sarif.NewPropertyBag().Add("security-severity", strconv.FormatFloat(v.BaseScore, 'f', 1, 64))
+	bag := sarif.NewPropertyBag()
+	if v.BaseScore > 0 { // an unknown score is not the lowest one
+		bag.Add("security-severity", strconv.FormatFloat(v.BaseScore, 'f', 1, 64))
+	}
 	rule.Properties = bag.AddTag("security").AddTag("vulnerability")
 	return rule
 }
@@ -68,7 +74,13 @@ func sarifResult(m api.ScanMatch, rule int) *sarif.Result {
 	if len(m.Vulnerability.FixedVersions) > 0 {
 		text += "; fixed in " + strings.Join(m.Vulnerability.FixedVersions, ", ")
 	}
+	if patched := m.Vulnerability.DistroPatched; patched != "" {
+		text += "; " + distroPatchedLabel + ": " + patched
+	}
 	res := sarif.NewRuleResult(m.Vulnerability.ID)
+	if patched := m.Vulnerability.DistroPatched; patched != "" {
+		res.Properties = sarif.NewPropertyBag().Add(distroPatchedLabel, patched)
+	}
 	res.RuleIndex = rule
 	res.Level = sarifLevels[m.Vulnerability.Severity]
 	res.Message = sarif.NewTextMessage(text)

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -69,6 +70,9 @@ func spdxPackage(id common.ElementID, p api.ScanPackage, matches []api.ScanMatch
 	}
 	for _, c := range p.CPEs {
 		add(common.CategorySecurity, common.TypeSecurityCPE23Type, c)
+	}
+	if i := slices.IndexFunc(matches, func(m api.ScanMatch) bool { return m.Vulnerability.DistroPatched != "" }); i >= 0 {
+		out.PackageComment = distroPatchedLabel + ": " + matches[i].Vulnerability.DistroPatched
 	}
 	seen := map[string]bool{}
 	for _, m := range matches {

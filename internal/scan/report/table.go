@@ -28,6 +28,7 @@ const (
 	ColumnFixed         Column = 'f'
 	ColumnExploited     Column = 'k'
 	ColumnEPSS          Column = 'e'
+	ColumnDistroPatched Column = 'p'
 )
 
 // columnFormat describes the form of a column.
@@ -52,9 +53,12 @@ var columns = map[Column]columnFormat{
 		return map[bool]string{true: "yes"}[m.Vulnerability.Exploited]
 	}, false},
 	ColumnEPSS: {"EPSS", formatEPSS, false},
+	ColumnDistroPatched: {"DISTRO-PATCHED", func(m api.ScanMatch) string {
+		return m.Vulnerability.DistroPatched
+	}, false},
 }
 
-// defaultColumns are the default columns.
+// defaultColumns are the default columns; ColumnDistroPatched follows where any match has it.
 var defaultColumns = []Column{ColumnType, ColumnName, ColumnVersion, ColumnVulnerability, ColumnScore, ColumnSeverity}
 
 // ParseColumns parses column letters such as "tnvVsS".
@@ -66,7 +70,7 @@ func ParseColumns(letters string) ([]Column, error) {
 			return nil,
 				fmt.Errorf(
 					"column %q: must be t (type), n (name), v (version), V (vulnerability), s (score), S (severity), "+
-						"l (location), f (fixed versions), k (known exploited) or e (EPSS)", string(rune(l)))
+						"l (location), f (fixed versions), k (known exploited), e (EPSS) or p (distro-patched)", string(rune(l)))
 		}
 		if slices.Contains(out, c) {
 			return nil, fmt.Errorf("column %q occurs twice", string(rune(l)))
@@ -130,6 +134,9 @@ func writeTable(w io.Writer, r Report, o Options) error {
 	show := o.Columns
 	if show == nil {
 		show = defaultColumns
+		if slices.ContainsFunc(rows, func(m api.ScanMatch) bool { return m.Vulnerability.DistroPatched != "" }) {
+			show = append(slices.Clone(show), ColumnDistroPatched)
+		}
 	}
 	if r.OnlyPackages {
 		rows = packagesAsMatches(r.Packages)
@@ -139,6 +146,18 @@ func writeTable(w io.Writer, r Report, o Options) error {
 		_, err := fmt.Fprintln(w, emptyMessage(r))
 		return err
 	}
+	if err := writeRows(w, rows, show); err != nil {
+		return err
+	}
+	if len(r.Coverage.NoAdvisories) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", noAdvisoriesMessage(r))
+	return err
+}
+
+// writeRows writes titles and rows.
+func writeRows(w io.Writer, rows []api.ScanMatch, show []Column) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	titles := make([]string, len(show))
 	for i, c := range show {
@@ -175,8 +194,20 @@ func emptyMessage(r Report) string {
 		return "Nothing could be read"
 	case r.OnlyPackages:
 		return "No packages found"
+	case len(r.Coverage.NoAdvisories) > 0:
+		return noAdvisoriesMessage(r)
 	}
 	return "No vulnerabilities found"
+}
+
+// noAdvisoriesMessage names what was not evaluated, one line each.
+func noAdvisoriesMessage(r Report) string {
+	lines := make([]string, len(r.Coverage.NoAdvisories))
+	for i, n := range r.Coverage.NoAdvisories {
+		lines[i] = sanitize.EscapeText(strings.ToUpper(n.Message[:min(1, len(n.Message))]) + n.Message[min(1,
+			len(n.Message)):])
+	}
+	return strings.Join(lines, "\n")
 }
 
 func packagesAsMatches(packages []api.ScanPackage) []api.ScanMatch {

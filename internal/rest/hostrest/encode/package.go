@@ -29,8 +29,8 @@ func Vulnerability(f host.Finding) api.HostVulnerability {
 			ID: v.ID, Namespace: namespace(f), Score: v.BaseScore, URL: v.URL,
 			RelatedVulnerabilities: related(f),
 			Severity:               v.Severity, FixedVersions: v.FixedVersions, Exploited: v.Exploited, EPSS: v.EPSS,
-			Unconfirmed: v.Unconfirmed,
-			Known:       f.FoundAt.UTC(),
+			Unconfirmed: v.Unconfirmed, DistroPatched: v.DistroPatched,
+			Known: f.FoundAt.UTC(),
 		},
 		Package: api.HostFindingPackage{
 			ID: strconv.FormatUint(f.PackageID, 10), Name: p.Name, Version: p.Version, Type: p.Type,

@@ -169,7 +169,8 @@ const (
 	flagExploited byte = 1 << iota
 	flagRejected
 	flagUnconfirmed
-	findingFlags = flagExploited | flagRejected | flagUnconfirmed
+	flagMayBePatched // DistroPatched is unknown
+	findingFlags     = flagExploited | flagRejected | flagUnconfirmed | flagMayBePatched
 )
 
 // appendFinding encodes a finding, except for its package, ID and date.
@@ -184,6 +185,9 @@ func appendFinding(b []byte, f *match.Finding) []byte {
 	}
 	if f.Unconfirmed {
 		flags |= flagUnconfirmed
+	}
+	if f.DistroPatched != "" {
+		flags |= flagMayBePatched
 	}
 	b = append(b, flags)
 	b = appendFloat(b, v.Score.Base)
@@ -213,6 +217,9 @@ func parseFinding(b []byte, id string) (f match.Finding, err error) {
 	v := &f.Vulnerability
 	v.ID, v.Exploited, v.Rejected, f.Unconfirmed = id, b[0]&flagExploited != 0, b[0]&flagRejected != 0,
 		b[0]&flagUnconfirmed != 0
+	if b[0]&flagMayBePatched != 0 {
+		f.DistroPatched = match.DistroPatchedUnknown
+	}
 	v.Score = vulndb.Score{
 		Base: r.float(), Severity: vulndb.Severity(r.str()), Version: r.str(), Vector: r.str(),
 		Source: vulndb.Source(r.str()),

@@ -16,9 +16,10 @@ import (
 )
 
 // rubyAdvisory is an advisory of ruby-advisory-db. Its versions are requirements of RubyGems that
-// match the unaffected versions of a gem.
+// match the unaffected versions of a gem, or of an implementation of Ruby.
 type rubyAdvisory struct {
 	Gem        string        `yaml:"gem"`
+	Engine     string        `yaml:"engine"` // an implementation of Ruby, in place of a gem
 	Platform   string        `yaml:"platform"`
 	CVE        lenientString `yaml:"cve"`
 	GHSA       lenientString `yaml:"ghsa"`
@@ -41,11 +42,18 @@ func parseRubySec(it Item) Record {
 		return r
 	}
 	r.Modified = parseTime(string(a.Date))
-	if a.Gem == "" { // another implementation of Ruby, or RubyGems itself
+	eco, name := vulndb.RubyGems, a.Gem
+	if name == "" {
+		eco, name = vulndb.Rubies, a.Engine
+	}
+	if name == "" { // RubyGems itself
 		r.Dropped = OtherEcosystem
 		return r
 	}
-	r.ID = a.Gem + "/" + id // gems share ids of CVEs
+	r.ID = name + "/" + id // gems share ids of CVEs
+	if eco == vulndb.Rubies {
+		r.ID = "engine:" + r.ID
+	}
 	cves, related := a.ids(id)
 	ranges, err := affectedRanges(compareGemVersions, parseGemRequirement, append(a.Patched, a.Unaffected...))
 	if err != nil {
@@ -57,7 +65,7 @@ func parseRubySec(it Item) Record {
 		return r
 	}
 	r.Advisories = []vulndb.Advisory{{
-		ID: id, Source: vulndb.RubySec, CVEs: cves, Related: related, Ecosystem: vulndb.RubyGems, Name: a.Gem,
+		ID: id, Source: vulndb.RubySec, CVEs: cves, Related: related, Ecosystem: eco, Name: name,
 		URL: vulndb.RecordURL(vulndb.RubySec, id), Platform: a.Platform, Ranges: ranges,
 	}}
 	best := a.bestScore(&r)
