@@ -1,0 +1,265 @@
+package match_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/vulndbtest"
+)
+
+// osFeeds are advisories in the form in which their authors publish them.
+var osFeeds = map[string]string{
+	"DEBIAN-CVE-2024-58382.json": `{"schema_version": "1.9.0", "id": "DEBIAN-CVE-2024-58382",
+		"published": "0001-01-01T00:00:00Z", "withdrawn": "0001-01-01T00:00:00Z",
+		"modified": "2026-09-12T11:00:05.986201214Z", "upstream": ["CVE-2024-58382"],
+		"affected": [
+		{"package": {"name": "php-league-commonmark", "ecosystem": "Debian:12"},
+		 "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}], "versions": ["2.3.9-1"],
+		 "ecosystem_specific": {"urgency": "not yet assigned"}},
+		{"package": {"name": "php-league-commonmark", "ecosystem": "Debian:13"},
+		 "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "2.6.0-1"}]}]}]}`,
+	"DEBIAN-CVE-2007-2383.json": `{"id": "DEBIAN-CVE-2007-2383", "modified": "2026-01-01T00:00:00Z",
+		"upstream": ["CVE-2007-2383"], "affected": [{"package": {"name": "prototypejs", "ecosystem": "Debian:10"},
+		"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}]}]}`,
+	"tracker.json": `{"prototypejs": {
+		"CVE-2007-2383": {"scope": "remote", "debianbug": 555217, "description": "JavaScript Hijacking.",
+		 "releases": {"buster": {"status": "resolved", "repositories": {"buster": "1.7.1-3"}, "fixed_version": "0",
+		  "urgency": "unimportant"}}},
+		"CVE-2008-7220": {"scope": "remote", "releases": {
+		 "buster": {"status": "resolved", "fixed_version": "1.6.0.2-1", "urgency": "high**"},
+		 "sid": {"status": "open", "urgency": "high**"}}}},
+		"linux": {"CVE-2024-1086": {"releases": {
+		 "bookworm": {"status": "resolved", "fixed_version": "6.1.76-1", "urgency": "not yet assigned"}}}},
+		"python-django": {"CVE-2023-36053": {"releases": {
+		 "bookworm": {"status": "resolved", "fixed_version": "3:3.2.19-1+deb12u1", "urgency": "not yet assigned"}}}},
+		"glibc": {"TEMP-0000000-9A7C3E": {"releases": {"bookworm": {"status": "open", "urgency": "low"}}}}}`,
+	"UBUNTU-CVE-2022-1292.json": `{"id": "UBUNTU-CVE-2022-1292", "upstream": ["CVE-2022-1292"],
+		"related": ["USN-5402-1"], "severity": [{"type": "Ubuntu", "score": "medium"}], "affected": [
+		{"package": {"name": "openssl", "ecosystem": "Ubuntu:Pro:14.04:LTS"},
+		 "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "1.0.1f-1ubuntu2.27+esm10"}]}]},
+		{"package": {"name": "openssl", "ecosystem": "Ubuntu:22.04:LTS"},
+		 "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "3.0.2-0ubuntu1.5"}]}]}]}`,
+	"UBUNTU-CVE-2025-29769.json": `{"id": "UBUNTU-CVE-2025-29769", "upstream": ["CVE-2025-29769"], "affected": [
+		{"package": {"name": "vips", "ecosystem": "Ubuntu:22.04:LTS"},
+		 "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}], "versions": ["8.12.1-1"],
+		 "ecosystem_specific": {"binaries": [{"binary_name": "libvips42", "binary_version": "8.12.1-1"}]}},
+		{"package": {"name": "vips", "ecosystem": "Ubuntu:Pro:22.04:LTS"},
+		 "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "8.12.1-1ubuntu0.1~esm1"}]}]}]}`,
+	"ALPINE-CVE-2023-5363.json": `{"id": "ALPINE-CVE-2023-5363", "upstream": ["CVE-2023-5363"], "affected": [
+		{"package": {"name": "openssl", "ecosystem": "Alpine:v3.18", "purl": "pkg:apk/alpine/openssl?arch=source"},
+		 "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "3.1.4-r0"}]}]}]}`,
+	"ALSA-2022:6158.json": `{"id": "ALSA-2022:6158", "summary": "Moderate: php:7.4 security update",
+		"affected": [{"package": {"ecosystem": "AlmaLinux:8", "name": "php"},
+		 "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"},
+		  {"fixed": "7.4.19-4.module_el8.6.0+3238+624bf8b8"}]}]}], "related": ["CVE-2022-31625"],
+		"published": "2022-08-24T00:00:00Z", "modified": "2022-11-23T22:19:30Z"}`,
+	"ALBA-2019:3482.json": `{"id": "ALBA-2019:3482", "affected": [{"package": {"ecosystem": "AlmaLinux:8",
+		"name": "sblim-wbemcli"}, "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"},
+		{"fixed": "1.6.3-15.el8"}]}]}]}`,
+	"RLSA-2020-4641.json": `{"id": "RLSA-2020-4641", "summary": "Moderate: python38:3.8 security update",
+		"upstream": ["CVE-2020-14422"], "affected": [{"package": {"name": "babel", "ecosystem": "Rocky Linux:8"},
+		"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"},
+		{"fixed": "0:2.7.0-10.module+el8.4.0+570+c2eaf144"}]}]}]}`,
+	"RHSA-2025:9978.json": `{"schema_version": "1.7.5", "id": "RHSA-2025:9978", "upstream": ["CVE-2025-32462"],
+		"summary": "sudo security update", "affected": [
+		{"package": {"name": "sudo", "ecosystem": "Red Hat:enterprise_linux:9::appstream"},
+		 "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "0:1.9.5p2-10.el9_6.1"}]}]},
+		{"package": {"name": "sudo", "ecosystem": "Red Hat:enterprise_linux:9::baseos"},
+		 "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "0:1.9.5p2-10.el9_6.1"}]}]}]}`,
+	"RHSA-nodejs.json": `{"id": "RHSA-2026:76750", "upstream": ["CVE-2026-19534"], "affected": [
+		{"package": {"ecosystem": "Red Hat:enterprise_linux:9::appstream", "name": "nodejs"}, "ranges": [
+		 {"type": "ECOSYSTEM", "events": [{"introduced": "0"},
+		  {"fixed": "1:22.23.2-2.module+el9.8.0+24958+80b2ac6e"}]}]},
+		{"package": {"ecosystem": "Red Hat:rhel_eus:9.2::appstream", "name": "nodejs"}, "ranges": [
+		 {"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "1:22.0.0-1"}]}]}]}`,
+	"RHSA-nodejs20.json": `{"id": "RHSA-2026:76751", "upstream": ["CVE-2026-19534"], "affected": [
+		{"package": {"ecosystem": "Red Hat:enterprise_linux:9::appstream", "name": "nodejs"}, "ranges": [
+		 {"type": "ECOSYSTEM", "events": [{"introduced": "0"},
+		  {"fixed": "1:20.20.1-1.module+el9.8.0+24957+70b2ac6e"}]}]}]}`,
+	"SUSE-SU.json": `{"id": "SUSE-SU-2026:0312-1", "upstream": ["CVE-2024-2511", "CVE-2024-4603"], "affected": [
+		{"package": {"name": "openssl-3", "ecosystem": "SUSE:Linux Enterprise Module for Basesystem 15 SP5"},
+		 "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "3.0.8-150500.5.30.1"}]}],
+		 "ecosystem_specific": {"binaries": [{"libopenssl3": "3.0.8-150500.5.30.1",
+		  "openssl-3": "3.0.8-150500.5.30.1"}]}}]}`,
+	"GHSA-django.json": `{"id": "GHSA-jh3w-4vvf-mjgr", "aliases": ["CVE-2023-36053"], "affected": [{"package": {
+		"ecosystem": "PyPI", "name": "django"}, "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "3.2a1"},
+		{"fixed": "3.2.20"}]}]}]}`,
+	"GHSA-jinja.json": `{"id": "GHSA-h5c8-rqwp-cp95", "aliases": ["CVE-2024-22195"], "affected": [{"package": {
+		"ecosystem": "PyPI", "name": "jinja2"}, "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"},
+		{"fixed": "3.1.3"}]}]}]}`,
+	"rubies/ruby/CVE-2024-49761.yml": "---\nengine: ruby\ncve: 2024-49761\npatched_versions:\n- \">= 3.2.0\"\n",
+}
+
+// osPackage returns a package: "deb debian:12 libssl3 3.0.11-1 openssl 3.0.11-1".
+func osPackage(text string) catalog.Package {
+	f := strings.Fields(text)
+	p := pkg(catalog.PackageType(f[0]), f[2], f[3])
+	p.Distribution, p.Source, p.SourceVersion = f[1], f[2], f[3]
+	if len(f) > 4 {
+		p.Source, p.SourceVersion = f[4], f[5]
+	}
+	return p
+}
+
+func TestPackagesOfDistributions(t *testing.T) {
+	db, _ := vulndbtest.FromFeeds(t, osFeeds)
+	for text, want := range map[string]string{
+		"deb debian:12 php-league-commonmark 2.3.9-1":   "CVE-2024-58382 >= 0",
+		"deb debian:12 php-league-commonmark 9.0-1":     "CVE-2024-58382 >= 0",
+		"deb debian:13 php-league-commonmark 2.6.0~1-1": "CVE-2024-58382 < 2.6.0-1",
+		"deb debian:13 php-league-commonmark 2.6.0-1":   "",
+		// The tracker overrules its older copy: not affected.
+		"deb debian:10 libjs-prototype 1.7.1-3 prototypejs 1.7.1-3": "",
+		"deb debian:10 libjs-prototype 1.5.1-1 prototypejs 1.5.1-1": "CVE-2008-7220 < 1.6.0.2-1",
+		// The source of signed kernels is another one.
+		"deb debian:12 linux-image-6.1.0-17-amd64 6.1.69-1 linux-signed-amd64 6.1.69+1": "CVE-2024-1086 < 6.1.76-1",
+		"deb debian:12 linux-image-6.1.0-18-amd64 6.1.76-1 linux-signed-amd64 6.1.76+1": "",
+		"deb debian:12 libc6 2.36-9 glibc 2.36-9":                                       "TEMP-0000000-9A7C3E >= 0",
+		"deb ubuntu:22.04 libssl3 3.0.2-0ubuntu1.4 openssl 3.0.2-0ubuntu1.4":            "CVE-2022-1292 < 3.0.2-0ubuntu1.5",
+		"deb ubuntu:22.04 libssl3 3.0.2-0ubuntu1.15 openssl 3.0.2-0ubuntu1.15":          "",
+		"deb ubuntu:22.04 libvips42 8.12.1-1 vips 8.12.1-1":                             "CVE-2025-29769 >= 0",
+		"deb ubuntu:22.04 libvips42 8.12.1-1ubuntu0.1~esm1 vips 8.12.1-1ubuntu0.1~esm1": "",
+		"deb ubuntu:22.04 libvips42 8.12.1-1ubuntu0.1~esm0 vips 8.12.1-1ubuntu0.1~esm0": "CVE-2025-29769 < " +
+			"8.12.1-1ubuntu0.1~esm1",
+		"apk alpine:3.18 libssl3 3.1.3-r5 openssl 3.1.3-r5":   "CVE-2023-5363 < 3.1.4-r0",
+		"apk alpine:3.18 libssl3 3.1.4_rc1 openssl 3.1.4_rc1": "CVE-2023-5363 < 3.1.4-r0",
+		"apk alpine:3.18 libssl3 3.1.4-r0 openssl 3.1.4-r0":   "",
+		"rpm almalinux:8.6 php 7.4.19-3.module_el8.6.0+3100+1": "CVE-2022-31625 < " +
+			"7.4.19-4.module_el8.6.0+3238+624bf8b8",
+		"rpm almalinux:8.6 php 7.2.24-1.el8":          "", // outside of modules
+		"rpm almalinux:8.6 sblim-wbemcli 1.6.3-1.el8": "", // of a bug fix
+		"rpm rocky:8.4 python38-babel 2.7.0-9.module+el8.4.0+500+1 babel 2.7.0-9.module+el8.4.0+500+1": "CVE-2020-14422 < " +
+			"0:2.7.0-10.module+el8.4.0+570+c2eaf144",
+		"rpm rhel:9.4 sudo 1.9.5p2-10.el9_3":   "CVE-2025-32462 < 0:1.9.5p2-10.el9_6.1",
+		"rpm rhel:9.6 sudo 1.9.5p2-10.el9_6.1": "",
+		"rpm rhel:9.6 sudo 1:1.0-1.el9":        "",
+		"rpm rhel:8.9 sudo 1.8.29-10.el8":      "",
+		"rpm rhel:9.8 nodejs 1:22.20.0-1.module+el9.8.0+1+a": "CVE-2026-19534 < " +
+			"1:22.23.2-2.module+el9.8.0+24958+80b2ac6e",
+		"rpm rhel:9.8 nodejs 1:20.20.1-1.module+el9.8.0+24957+70b2ac6e": "",
+		"rpm rhel:9.8 nodejs 1:20.19.0-1.module+el9.8.0+1+a": "CVE-2026-19534 < " +
+			"1:20.20.1-1.module+el9.8.0+24957+70b2ac6e",
+		"rpm sles:15.5 libopenssl3 3.0.8-150500.5.21.1 openssl-3 3.0.8-150500.5.21.1": "CVE-2024-2511 < " +
+			"3.0.8-150500.5.30.1; CVE-2024-4603 < 3.0.8-150500.5.30.1",
+		"rpm sles:15.5 libopenssl3 3.0.8-150500.5.30.1 openssl-3 3.0.8-150500.5.30.1": "",
+		"brew - ruby 3.1.6_1":   "CVE-2024-49761 < 3.2.0",
+		"brew - ruby@3.2 3.2.0": "",
+	} {
+		p := osPackage(text)
+		if p.Kind == catalog.Brew {
+			p = pkg(p.Kind, p.Name, p.Version)
+		}
+		r := run(t, db, match.Options{}, p)
+		var got []string
+		for _, f := range r.Findings {
+			got = append(got, f.Vulnerability.ID+" "+f.Constraint)
+		}
+		if strings.Join(got, "; ") != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+		if len(r.NotEvaluated) > 0 {
+			t.Errorf("%s: not evaluated: %+v", text, r.NotEvaluated)
+		}
+	}
+}
+
+// What a distribution packages is evaluated by its advisories, where it has any about the source.
+func TestPackagesInsideOfOthers(t *testing.T) {
+	db, _ := vulndbtest.FromFeeds(t, osFeeds)
+	owner := osPackage("deb debian:12 python3-django 3:3.2.19-1+deb12u1 python-django 3:3.2.19-1+deb12u1")
+	old := osPackage("deb debian:12 python3-django 3:3.2.19-1 python-django 3:3.2.19-1")
+	inside := func(name, version, distribution, owner string) catalog.Package {
+		p := pkg(catalog.Python, name, version)
+		p.Distribution, p.Owner = distribution, owner
+		return p
+	}
+	for name, tc := range map[string]struct {
+		packages []catalog.Package
+		want     string
+		marked   bool
+	}{
+		"fixed without a new version": {
+			packages: []catalog.Package{owner, inside("Django", "3.2.19", "debian:12", owner.OwnerName())},
+		},
+		"reported once, for the owner": {
+			packages: []catalog.Package{old, inside("Django", "3.2.19", "debian:12", old.OwnerName())},
+			want:     "python3-django 3:3.2.19-1 CVE-2023-36053 < 3:3.2.19-1+deb12u1",
+		},
+		"no advisory about the owner": {
+			packages: []catalog.Package{inside("jinja2", "3.1.2", "debian:12", "deb/python3-jinja2@3.1.2-1")},
+			want:     "jinja2 3.1.2 CVE-2024-22195 < 3.1.3", marked: true,
+		},
+		"no advisories of the distribution": {
+			packages: []catalog.Package{inside("Django", "3.2.19", "linuxmint:21", owner.OwnerName())},
+			want:     "Django 3.2.19 CVE-2023-36053 >= 3.2a1, < 3.2.20", marked: true,
+		},
+		"of a formula": {
+			packages: []catalog.Package{inside("jinja2", "3.1.2", "", "brew/ansible@9.1.0")},
+			want:     "jinja2 3.1.2 CVE-2024-22195 < 3.1.3",
+		},
+	} {
+		r := run(t, db, match.Options{}, tc.packages...)
+		if got := strings.Join(found(r), "; "); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+			continue
+		}
+		for _, f := range r.Findings {
+			if marked := f.DistroPatched == match.DistroPatchedUnknown; marked != tc.marked {
+				t.Errorf("%s: marked: %v, want %v", name, marked, tc.marked)
+			}
+			fail := match.FailOn{Unknown: true}
+			if got := len(fail.Fails(r.Findings)) == 0; got != tc.marked || fail.MayBePatched(r.Findings) > 0 != tc.marked {
+				t.Errorf("%s: %d fail a build, %d may be patched", name, len(fail.Fails(r.Findings)),
+					fail.MayBePatched(r.Findings))
+			}
+		}
+	}
+}
+
+func TestNoAdvisories(t *testing.T) {
+	db, _ := vulndbtest.FromFeeds(t, osFeeds)
+	mint := osPackage("deb linuxmint:21.3 libssl3 3.0.2 openssl 3.0.2")
+	sid := osPackage("deb debian:12 libssl3 3.0.2 openssl 3.0.2")
+	sid.Distribution = ""
+	r := run(t, db, match.Options{}, mint, sid,
+		osPackage("apk alpine:3.20 libssl3 3.3.0-r0 openssl 3.3.0-r0"), osPackage("apk alpine:3.20 zlib 1.3-r0"),
+		osPackage("apk alpine:3.18 zlib 1.3-r0"), osPackage("apk debian:12 zlib 1.3-r0"),
+		pkg(catalog.NPM, "lodash", "1.0.0"), pkg(catalog.Python, "six", "1.0"), pkg(catalog.MacOSApp, "Safari", "1"))
+	var got []string
+	for _, n := range r.NoAdvisories {
+		got = append(got, n.String())
+	}
+	expect(t, got, "no advisories for deb packages of an unknown release: 1 package was not evaluated",
+		"no advisories for npm: 1 package was not evaluated",
+		"no advisories for alpine:3.20: 2 packages were not evaluated",
+		"no advisories for debian:12: 1 package was not evaluated",
+		"no advisories for linuxmint:21.3: 1 package was not evaluated")
+	e, err := match.Explain(t.Context(), db, match.ExplainRequest{
+		ID:      "CVE-2023-5363",
+		Package: osPackage("apk alpine:3.20 libssl3 3.3.0-r0 openssl 3.3.0-r0"),
+	}, match.Options{})
+	if err != nil || !strings.Contains(strings.Join(e.Steps, "\n"), "The database has no advisories for Alpine:v3.20.") {
+		t.Errorf("got %+v, %v", e, err)
+	}
+}
+
+// A package that could be compared with one of its criteria is evaluated.
+func TestNotEvaluatedAtAll(t *testing.T) {
+	a := fixed("GHSA-1", vulndb.GHSA, "2.0.0", "CVE-2024-1")
+	b := fixed("GHSA-2", vulndb.GHSA, "not.a.version", "CVE-2024-2")
+	a.Ecosystem, b.Ecosystem, a.Name, b.Name = vulndb.NPM, vulndb.NPM, "p", "p"
+	both := &memory{advisories: []vulndb.Advisory{a, b}}
+	if r := run(t, both, match.Options{}, pkg(catalog.NPM, "p", "1.0.0")); len(r.NotEvaluated) != 0 {
+		t.Errorf("got %+v beside %+v", r.NotEvaluated, r.Findings)
+	}
+	if r := run(t, both, match.Options{}, pkg(catalog.NPM, "p", "latest")); len(r.NotEvaluated) != 1 {
+		t.Errorf("got %+v", r.NotEvaluated)
+	}
+	one := &memory{advisories: []vulndb.Advisory{b}}
+	if r := run(t, one, match.Options{}, pkg(catalog.NPM, "p", "1.0.0")); len(r.NotEvaluated) != 1 {
+		t.Errorf("got %+v", r.NotEvaluated)
+	}
+}
