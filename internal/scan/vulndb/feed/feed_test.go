@@ -193,9 +193,10 @@ func TestRubySec(t *testing.T) {
 	if r.Advisories[0].Unconfirmed || r.Vulnerabilities[0].ID != "OSVDB-90302" {
 		t.Errorf("never patched: %+v", r)
 	}
-	if all["rubysec CVE-2024-90303"].Dropped != OtherEcosystem {
-		t.Error("an advisory of Ruby itself is taken")
-	}
+	diff(t, "Ruby itself", []vulndb.Advisory{{
+		ID: "CVE-2024-90303", Source: vulndb.RubySec, CVEs: []string{"CVE-2024-90303"}, Ecosystem: vulndb.Rubies,
+		Name: "ruby", URL: "https://rubysec.com/advisories/CVE-2024-90303/", Ranges: []vulndb.Range{{Fixed: "3.3.1"}},
+	}}, all["rubysec engine:ruby/CVE-2024-90303"].Advisories)
 }
 
 func TestRustSec(t *testing.T) {

@@ -3,6 +3,7 @@ package feed
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,22 +26,38 @@ func FuzzFeeds(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	kinds := []Kind{kindOSV, kindOSVYAML, kindRubySec, kindRustSec, kindNVD, kindOverride, kindCVE, kindKEV, kindEPSS}
+	kinds := []Kind{kindOSV, kindOSVYAML, kindRubySec, kindRustSec, kindNVD, kindOverride, kindCVE, kindKEV, kindEPSS, kindTracker}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 64<<10 {
 			return
 		}
 		for _, kind := range kinds {
-			if kind == kindNVD || kind == kindKEV {
+			if kind == kindNVD || kind == kindKEV || kind == kindTracker {
 				file := input.File{Name: "x", Reader: bufio.NewReader(bytes.NewReader(b))}
 				_ = readFile(file, kind, func(it Item) error { judge(t, it); return nil })
 			}
 			judge(t, Item{Kind: kind, Name: "gems/x/x", Data: b})
 		}
+		fuzzEvents(b)
 		for _, ext := range []string{".json", ".yaml", ".md", ".csv"} {
 			recognizeFormat(ext, b)
 		}
 	})
+}
+
+// fuzzEvents sorts the events of a record in the order of each distribution.
+func fuzzEvents(b []byte) {
+	var o osvRecord
+	if json.Unmarshal(b, &o) != nil {
+		return
+	}
+	for _, a := range o.Affected {
+		for _, r := range a.Ranges {
+			for eco := range distributionSchemes {
+				intervals(sortEvents(eco+":1", r.Events))
+			}
+		}
+	}
 }
 
 // judge parses an item; a panic that Parse recovered from is a failure, too.
