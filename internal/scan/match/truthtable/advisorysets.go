@@ -18,6 +18,10 @@ var AdvisorySets = []string{
 	"vulnrichment",
 }
 
+// CarriedSet has advisories of distributions of operating systems: OSV records, and entries of Debian's
+// tracker. It is only in this package's testdata.
+const CarriedSet = "distributions"
+
 // ReadSet calls each for every file of a set in a directory of archives. The name is that of the
 // table: the set, then the path inside.
 func ReadSet(dir, set string, each func(name string, data []byte) error) error {

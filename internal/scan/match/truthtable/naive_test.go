@@ -36,6 +36,9 @@ func (n *naive) add(name string, data []byte) error {
 		n.configurations[id] = all
 		return nil
 	}
+	if name == CarriedSet+"/tracker.json" {
+		return n.addTracker(name, data)
+	}
 	all, err := parseRecords(name, data)
 	for _, r := range all {
 		key := r.ecosystem + "/" + r.name
@@ -65,6 +68,9 @@ func readNaive(folder string) (*naive, error) {
 			return nil, err
 		}
 	}
+	if err := ReadSet("testdata", CarriedSet, n.add); err != nil {
+		return nil, err
+	}
 	naives[folder] = n
 	return n, nil
 }
@@ -75,6 +81,8 @@ func (n *naive) judge(p *catalog.Package, vulnerability string) (affected, uncon
 	case p.Replaced,
 		p.Kind == catalog.Go && p.Name == "stdlib" && strings.HasSuffix(p.Locations[0], "/go.mod"):
 		return false, false
+	case p.Kind.IsOS():
+		return n.distributionHas(p, vulnerability), false
 	case p.Kind == catalog.MacOSApp:
 		return affects(n.configurations[vulnerability], productsOf(p), p.Version), false
 	}

@@ -27,6 +27,7 @@ type osv struct {
 	ID        string
 	Aliases   []string
 	Upstream  []string
+	Related   []string
 	Withdrawn string
 	Affected  []struct {
 		Package  struct{ Ecosystem, Name string }
@@ -44,7 +45,10 @@ type osvRange struct {
 }
 
 // osvSources maps a set of records in the form of OSV to its source.
-var osvSources = map[string]string{"govulndb-osv": "go", "ghsa-sample": "ghsa", "brew": "homebrew", "pypa": "pypa"}
+var osvSources = map[string]string{
+	"govulndb-osv": "go", "ghsa-sample": "ghsa", "brew": "homebrew", "pypa": "pypa",
+	CarriedSet: CarriedSet,
+}
 
 // parseRecords parses a file of a set. Files without package records return none.
 func parseRecords(name string, data []byte) ([]*record, error) {
@@ -85,8 +89,13 @@ func osvRecords(file, source string, o *osv) []*record {
 		return nil
 	}
 	ids := cves(append(slices.Clone(o.Aliases), o.ID))
-	if source == "homebrew" {
+	if source == "homebrew" || source == CarriedSet {
 		ids = cves(append(ids, o.Upstream...))
+	}
+	if source == CarriedSet && len(ids) == 0 {
+		if ids = cves(o.Related); len(ids) == 0 {
+			return nil // a bug fix
+		}
 	}
 	if len(ids) == 0 {
 		ids = []string{o.ID}
@@ -94,6 +103,10 @@ func osvRecords(file, source string, o *osv) []*record {
 	var out []*record
 	for _, a := range o.Affected {
 		less := orders[a.Package.Ecosystem]
+		if source == CarriedSet {
+			family, _, _ := strings.Cut(a.Package.Ecosystem, ":")
+			less = orders[family]
+		}
 		if less == nil {
 			continue
 		}

@@ -79,6 +79,9 @@ func parseRow(f []string) (Row, error) {
 	default:
 		return Row{}, fmt.Errorf("expected is %q, neither affected nor clean", f[7])
 	}
+	if kind.IsOS() {
+		r.Package.Source, r.Package.SourceVersion = f[3], f[4]
+	}
 	for extra := range strings.SplitSeq(f[5], " ") {
 		key, value, _ := strings.Cut(extra, "=")
 		switch key {
@@ -89,6 +92,12 @@ func parseRow(f []string) (Row, error) {
 			r.Package.Locations = []string{value}
 		case "replaced":
 			r.Package.Replaced = true
+		case "distribution":
+			r.Package.Distribution = value
+		case "source":
+			r.Package.Source = value
+		case "sourceversion":
+			r.Package.SourceVersion = value
 		case "unconfirmed":
 			r.Unconfirmed = true
 		default:

@@ -11,7 +11,7 @@ import (
 // strata are the separately counted groups, with the minimum number of rows of each.
 var strata = map[string]int{
 	"Go": 40, "PyPI": 40, "RubyGems": 40, "crates": 40, "npm": 40, "Maven": 40, "brew": 40, "macOS app": 40,
-	"adversarial": 40,
+	"adversarial": 40, "distribution": 40,
 }
 
 func rows(t *testing.T) []Row {
@@ -37,7 +37,7 @@ func TestTableIsWhole(t *testing.T) {
 		}
 		expected[r.Stratum][r.Affected]++
 		p := r.Package
-		key := strings.Join([]string{string(p.Kind), p.Name, p.Version, strings.Join(p.BundleIDs,
+		key := strings.Join([]string{string(p.Kind), p.Name, p.Version, p.Distribution, strings.Join(p.BundleIDs,
 			" "), strings.Join(p.Locations, " "), r.Vulnerability, map[bool]string{true: "replaced"}[p.Replaced]}, "\t")
 		if before := seen[key]; before != 0 {
 			t.Errorf("%v is there before, in line %d", &r, before)

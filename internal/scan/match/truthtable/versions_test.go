@@ -18,6 +18,9 @@ var orders = map[string]order{
 	"RubyGems": compareGem,
 	"Maven":    compareMaven,
 	"Homebrew": compareBrew,
+
+	"Debian": compareByKeys(debKey), "Ubuntu": compareByKeys(debKey), "Alpine": compareByKeys(apkKey),
+	"Red Hat": compareByKeys(rpmKey), "Rocky Linux": compareByKeys(rpmKey), "AlmaLinux": compareByKeys(rpmKey),
 }
 
 // crates is concatenated, because the name of the registry is that of a network host.
