@@ -67,9 +67,12 @@ type Host struct {
 	fullScan      *fullScan     // nil when none runs
 	realTime      *realTimeScan // nil without real-time scanning
 	warnings      []string
-	updateErr     error // of the last check for a newer database
-	databaseErr   error // why the database cannot be read
-	nextUpdate    time.Time
+
+	missingAdvisories []string // warnings of the kinds and releases that matches found no advisories for
+
+	updateErr   error // of the last check for a newer database
+	databaseErr error // why the database cannot be read
+	nextUpdate  time.Time
 }
 
 // workCounters counts the scanner's work.

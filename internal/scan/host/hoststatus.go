@@ -34,6 +34,7 @@ func (h *Host) Status() Status {
 			"the inventory is full (at most %d packages and %d bytes): packages of %d files are not in it",
 			h.opts.MaxPackages, h.opts.MaxBytes, totals.Refused))
 	}
+	s.Warnings = append(s.Warnings, h.missingAdvisories...)
 	if !db.Present {
 		s.Warnings = append(s.Warnings, "no vulnerability database: packages are cataloged, not matched")
 	}

@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -20,6 +21,7 @@ import (
 const (
 	matchBatchPackages = 2048    // packages
 	maxProductPackages = 100_000 // packages that are matched together
+	maxOwnerVersions   = 64      // packages of one name and version: architectures and releases
 )
 
 // match matches waiting packages against the database. When another goroutine is already matching,
@@ -113,6 +115,7 @@ type matchRun struct {
 
 // matchAll matches all packages, in the order in which the database stores its advisories.
 func (j *matchRun) matchAll(ctx context.Context) error {
+	j.host.clearMissing()
 	if err := j.matchProducts(ctx); err != nil {
 		return err
 	}
@@ -199,11 +202,17 @@ func (j *matchRun) matchAndSave(ctx context.Context, list []inventorydb.Package)
 		packages[i], verdicts[i].Package = p.Package, p
 		index[packageKeyOf(&p.Package)] = i
 	}
-	result, err := match.Match(ctx, j.vulnDB, packages,
-		match.Options{Rules: match.Rules{IgnoredPackages: []string{}}, OnWorkerStart: lowerPriority})
+	owners, err := j.ownersOf(packages)
 	if err != nil {
 		return err
 	}
+	result, err := match.Match(ctx, j.vulnDB, packages, match.Options{
+		Rules: match.Rules{IgnoredPackages: []string{}}, Owners: owners, OnWorkerStart: lowerPriority,
+	})
+	if err != nil {
+		return err
+	}
+	j.host.addMissing(result.NoAdvisories)
 	for i := range result.Findings {
 		f := &result.Findings[i]
 		if at, ok := index[packageKeyOf(&f.Package)]; ok {
@@ -218,6 +227,44 @@ func (j *matchRun) matchAndSave(ctx context.Context, list []inventorydb.Package)
 	j.host.counters.findings.Add(uint64(len(added)))
 	j.changes.addFindings(added, j.host.ruleFilter.Load().Keep)
 	return nil
+}
+
+// ownersOf returns the packages of the inventory that others belong to.
+func (j *matchRun) ownersOf(packages []catalog.Package) (out []catalog.Package, err error) {
+	seen := map[string]bool{}
+	for _, p := range packages {
+		if p.Owner == "" || p.Distribution == "" || seen[p.Owner] {
+			continue
+		}
+		seen[p.Owner] = true
+		kind, rest, _ := strings.Cut(p.Owner, "/")
+		name, version, _ := strings.Cut(rest, "@")
+		list, err := j.host.inventory.PackageVersions(catalog.PackageType(kind), name, version, maxOwnerVersions)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, list...)
+	}
+	return out, nil
+}
+
+// addMissing adds kinds and releases without advisories to the warnings of the status.
+func (h *Host) addMissing(list []match.NoAdvisories) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, n := range list {
+		if text := "no advisories for " + n.Subject() + ": its packages are not evaluated"; !slices.Contains(
+			h.missingAdvisories, text) {
+			h.missingAdvisories = append(h.missingAdvisories, text)
+		}
+	}
+}
+
+// clearMissing forgets the kinds and releases without advisories: all packages are matched again.
+func (h *Host) clearMissing() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.missingAdvisories = nil
 }
 
 // packageKey identifies a package of the inventory.

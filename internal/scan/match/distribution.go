@@ -53,7 +53,8 @@ var distributions = map[string]distribution{
 		catalog.RPM, vercmp.RPM, []vulndb.Source{vulndb.AlmaErrata, vulndb.OSV}, ofMajor(vulndb.AlmaLinux + ":"),
 	},
 	"rhel": {
-		catalog.RPM, vercmp.RPM, []vulndb.Source{vulndb.RedHatErrata, vulndb.OSV},
+		catalog.RPM, vercmp.RPM,
+		[]vulndb.Source{vulndb.RedHatErrata, vulndb.OSV},
 		ofMajor(vulndb.RedHat + ":enterprise_linux:"),
 	},
 	"sles": suse, "sled": suse, "sles_sap": suse, "sle_hpc": suse,
@@ -82,17 +83,17 @@ type advisoryQuery struct {
 	bySource bool
 }
 
-// queriesOf returns the queries for a package, in order of precedence: of those with a record of a
-// vulnerability, the first decides.
-func queriesOf(p *catalog.Package) []advisoryQuery {
+// queriesOf appends the queries for a package to a list, in order of precedence: of those with a record
+// of a vulnerability, the first decides.
+func queriesOf(out []advisoryQuery, p *catalog.Package) []advisoryQuery {
 	if p.Kind.IsOS() {
-		return queriesOfOS(p)
+		return append(out, queriesOfOS(p)...)
 	}
 	e, ok := ecosystems[p.Kind]
 	if !ok {
-		return nil
+		return out
 	}
-	out := []advisoryQuery{{ecosystem: e, packageName: p.Name}}
+	out = append(out, advisoryQuery{ecosystem: e, packageName: p.Name})
 	if p.Kind == catalog.Brew {
 		if engine, _, _ := strings.Cut(p.Name, "@"); rubyEngines[engine] {
 			out = append(out, advisoryQuery{ecosystem: rubies, packageName: engine})

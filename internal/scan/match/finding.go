@@ -101,7 +101,11 @@ func (r *Result) setFindings(found []*Finding) {
 }
 
 func comparePackages(a, b *catalog.Package) int {
-	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version),
-		slices.Compare(a.Locations, b.Locations), cmp.Compare(a.Distribution, b.Distribution),
-		cmp.Compare(a.Arch, b.Arch), cmp.Compare(a.Owner, b.Owner))
+	c := cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version),
+		slices.Compare(a.Locations, b.Locations))
+	if c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(a.Distribution, b.Distribution), cmp.Compare(a.Arch, b.Arch),
+		cmp.Compare(a.Owner, b.Owner))
 }

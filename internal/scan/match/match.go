@@ -32,7 +32,9 @@ type DB interface {
 type Options struct {
 	Rules Rules
 	// Products names a package as NVD does, and is called concurrently; nil is cpe.Products.
-	Products      func(catalog.Package) []cpe.Product
+	Products func(catalog.Package) []cpe.Product
+	// Owners are further packages of operating systems, to which some of those that are matched belong.
+	Owners        []catalog.Package
 	OnWorkerStart func() // called by each goroutine before it works; may be nil
 }
 
@@ -42,13 +44,13 @@ var _ DB = (*vulndb.DB)(nil)
 // read or ctx ends.
 func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*Result, error) {
 	first, err := newMatcher(db, packages, o)
-	if err == nil {
-		err = first.findMissing()
-	}
 	if err != nil {
 		return nil, err
 	}
 	work := &groupQueue{groups: groupByName(packages)}
+	if err := first.findMissing(work.groups); err != nil {
+		return nil, err
+	}
 	matchers := []*matcher{first}
 	for range min(runtime.GOMAXPROCS(0), maxMatchers, len(work.groups)/chunkGroups+1) - 1 {
 		matchers = append(matchers, first.clone())
@@ -105,8 +107,13 @@ func groupByName(packages []catalog.Package) [][]*catalog.Package {
 		all[i] = &packages[i]
 	}
 	slices.SortFunc(all, func(a, b *catalog.Package) int {
-		return cmp.Or(compareSubjects(a, b), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Name, b.Name),
-			cmp.Compare(a.Arch, b.Arch), cmp.Compare(a.Owner, b.Owner))
+		if c := compareSubjects(a, b); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(a.Version, b.Version); c != 0 {
+			return c
+		}
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Arch, b.Arch), cmp.Compare(a.Owner, b.Owner))
 	})
 	var out [][]*catalog.Package
 	for len(all) > 0 {

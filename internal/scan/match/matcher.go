@@ -26,6 +26,9 @@ type matcher struct {
 	missing    map[coverageKey]bool        // what the database has no advisories for; shared, read only
 	owners     map[string]*catalog.Package // as of ownersOf; shared, read only
 	ownerships map[string]ownership        // found before, by the keys of owners
+
+	queries     []advisoryQuery // of the current group; reused
+	evaluations []evaluation    // of the current group; reused
 }
 
 func newMatcher(db DB, packages []catalog.Package, o Options) (*matcher, error) {
@@ -39,7 +42,7 @@ func newMatcher(db DB, packages []catalog.Package, o Options) (*matcher, error) 
 	return &matcher{
 		db: db, packages: packages, options: o, ignoredCPEs: ignored,
 		vulnerabilities: map[string]*vulndb.Vulnerability{},
-		missing:         map[coverageKey]bool{}, owners: ownersOf(packages), ownerships: map[string]ownership{},
+		missing:         map[coverageKey]bool{}, owners: ownersOf(packages, o.Owners), ownerships: map[string]ownership{},
 	}, nil
 }
 
@@ -48,6 +51,7 @@ func (j *matcher) clone() *matcher {
 	out := *j
 	out.vulnerabilities = map[string]*vulndb.Vulnerability{}
 	out.ownerships = map[string]ownership{}
+	out.queries, out.evaluations = nil, nil
 	out.result = Result{}
 	return &out
 }
@@ -97,9 +101,9 @@ func (j *matcher) matchGroup(group []*catalog.Package) error {
 
 // evaluationsOf reads the advisories about a package.
 func (j *matcher) evaluationsOf(p *catalog.Package) ([]evaluation, error) {
-	queries := queriesOf(p)
-	out := make([]evaluation, 0, len(queries))
-	for _, q := range queries {
+	j.queries = queriesOf(j.queries[:0], p)
+	out := j.evaluations[:0]
+	for _, q := range j.queries {
 		advisories, err := j.db.Advisories(q.name, q.packageName)
 		if err != nil {
 			return nil, err
@@ -113,6 +117,7 @@ func (j *matcher) evaluationsOf(p *catalog.Package) ([]evaluation, error) {
 		}
 		out = append(out, evaluation{q, topics})
 	}
+	j.evaluations = out
 	return out, nil
 }
 
@@ -147,7 +152,7 @@ func (j *matcher) matchPackage(p *catalog.Package, evaluations []evaluation) err
 			p.Name, p.Version, p.Owner, p.Distribution)
 		found.distroPatched = DistroPatchedUnknown
 	}
-	var topics []advisoryGroup
+	var topics []advisoryGroup // that NVD does not decide
 	for i := range evaluations {
 		e := &evaluations[i]
 		if len(e.topics) > 0 && cpe.IsCask(*p) {
@@ -157,7 +162,11 @@ func (j *matcher) matchPackage(p *catalog.Package, evaluations []evaluation) err
 		if err := j.matchTopics(&found, e); err != nil {
 			return err
 		}
-		topics = append(topics, e.topics...)
+		if i == 0 {
+			topics = e.topics
+		} else {
+			topics = slices.Concat(topics, e.topics)
+		}
 	}
 	if matchedByProduct[p.Kind] {
 		if err := j.matchProducts(&found, p, topics); err != nil {

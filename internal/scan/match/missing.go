@@ -47,11 +47,12 @@ func coverageKeyOf(p *catalog.Package) coverageKey {
 	return k
 }
 
-// findMissing finds the kinds and releases among the packages that the database has no advisories for.
-func (j *matcher) findMissing() error {
+// findMissing finds the kinds and releases among groups of packages that the database has no advisories
+// for.
+func (j *matcher) findMissing(groups [][]*catalog.Package) error {
 	counts := map[coverageKey]*NoAdvisories{}
-	for i := range j.packages {
-		p := &j.packages[i]
+	for _, group := range groups {
+		p := group[0]
 		k := coverageKeyOf(p)
 		n, known := counts[k]
 		if !known {
@@ -65,7 +66,7 @@ func (j *matcher) findMissing() error {
 			counts[k] = n
 		}
 		if n != nil {
-			n.Packages++
+			n.Packages += len(group)
 		}
 	}
 	for k, n := range counts {
@@ -86,7 +87,7 @@ func (j *matcher) isCovered(p *catalog.Package) (bool, error) {
 	if matchedByProduct[p.Kind] {
 		return true, nil
 	}
-	for _, q := range queriesOf(p) {
+	for _, q := range queriesOf(nil, p) {
 		if found, err := j.db.HasEcosystem(q.name); found || err != nil {
 			return found, err
 		}

@@ -31,7 +31,7 @@ func (j *matcher) ownershipOf(p *catalog.Package) (ownership, error) {
 		return known, nil
 	}
 	result := ownerIsNotCovered
-	for _, q := range queriesOf(j.ownerOf(p, key)) {
+	for _, q := range queriesOf(nil, j.ownerOf(p, key)) {
 		advisories, err := j.db.Advisories(q.name, q.packageName)
 		if err != nil {
 			return notOwned, err
@@ -59,21 +59,26 @@ func (j *matcher) ownerOf(p *catalog.Package, key string) *catalog.Package {
 }
 
 // ownersOf returns the packages that others belong to, by distribution and name.
-func ownersOf(packages []catalog.Package) map[string]*catalog.Package {
+func ownersOf(packages, others []catalog.Package) map[string]*catalog.Package {
 	owned := map[string]bool{}
 	for i := range packages {
 		if p := &packages[i]; p.Owner != "" && p.Distribution != "" {
 			owned[p.Distribution+"\x00"+p.Owner] = true
 		}
 	}
+	if len(owned) == 0 {
+		return nil
+	}
 	out := make(map[string]*catalog.Package, len(owned))
-	for i := range packages {
-		if len(owned) == 0 {
-			break
-		}
-		p := &packages[i]
-		if key := p.Distribution + "\x00" + p.OwnerName(); p.Kind.IsOS() && owned[key] {
-			out[key] = p
+	for _, list := range [][]catalog.Package{others, packages} {
+		for i := range list {
+			p := &list[i]
+			if !p.Kind.IsOS() {
+				continue
+			}
+			if key := p.Distribution + "\x00" + p.OwnerName(); owned[key] {
+				out[key] = p
+			}
 		}
 	}
 	return out

@@ -58,7 +58,10 @@ func (e Ecosystem) IsRelease() bool {
 // one release.
 func releaseKey(e Ecosystem) string {
 	name, release, found := strings.Cut(string(e), ":")
-	if !found || releasePatterns[Ecosystem(name)] == nil || !e.IsRelease() {
+	if !found { // as all ecosystems of languages
+		return string(e)
+	}
+	if releasePatterns[Ecosystem(name)] == nil || !e.IsRelease() {
 		return string(e)
 	}
 	switch Ecosystem(name) {

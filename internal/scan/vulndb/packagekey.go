@@ -52,10 +52,10 @@ func ProductKey(s string) string {
 
 // Keys of entries; parts are separated by a zero byte, which no part contains.
 
-func ecosystemPrefix(eco Ecosystem) []byte { return append([]byte(releaseKey(eco)), 0) }
+func ecosystemPrefix(eco Ecosystem) []byte { return []byte(releaseKey(eco) + "\x00") }
 
 func advisoryPrefix(eco Ecosystem, name string) []byte {
-	return append(append(ecosystemPrefix(eco), PackageKey(eco, name)...), 0)
+	return []byte(releaseKey(eco) + "\x00" + PackageKey(eco, name) + "\x00")
 }
 
 func applicabilityPrefix(vendor, product string) []byte {

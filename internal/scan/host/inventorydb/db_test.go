@@ -492,6 +492,7 @@ func TestRecordsComeBack(t *testing.T) {
 	f := finding("CVE-1", 9.8)
 	f.Vulnerability.Exploited, f.Vulnerability.ExploitedSince, f.Vulnerability.EPSS, f.Unconfirmed = true, day, 0.5,
 		true
+	f.DistroPatched = match.DistroPatchedUnknown
 	back, err := parseFinding(appendFinding(nil, &f), "CVE-1")
 	if err != nil || !reflect.DeepEqual(back, f) {
 		t.Errorf("%+v %v", back, err)
@@ -571,4 +572,24 @@ func FuzzRecords(f *testing.F) {
 		_, _ = readLocation(b, packageRecord{kind: catalog.NPM, name: "a", version: "1"})
 		_, _ = readTotals(b)
 	})
+}
+
+// The packages of one version are found, without those of versions that begin with it.
+func TestPackageVersions(t *testing.T) {
+	l := fresh(t)
+	of := func(version, arch string) catalog.Package {
+		return catalog.Package{
+			Kind: catalog.Deb, Name: "libc6", Version: version, Arch: arch, Distribution: "debian:12", Source: "glibc",
+			SourceVersion: version,
+		}
+	}
+	put(t, l, day, File{Path: "var/lib/dpkg/status", Stamp: 1, Packages: []catalog.Package{
+		of("2.36-9", "amd64"), of("2.36-9", "i386"), of("2.36-9+deb12u1", "amd64"),
+	}})
+	for limit, want := range map[int]int{10: 2, 1: 1} {
+		list, err := l.PackageVersions(catalog.Deb, "libc6", "2.36-9", limit)
+		if err != nil || len(list) != want || list[0].Source != "glibc" {
+			t.Errorf("got %+v, %v", list, err)
+		}
+	}
 }

@@ -135,6 +135,28 @@ func (l *DB) PackagesByName(after PackageCursor, limit int) (out []Package, next
 	return out, next, err
 }
 
+// PackageVersions returns up to limit packages with a kind, name and version: they differ in their
+// architecture, release and owner.
+func (l *DB) PackageVersions(
+	kind catalog.PackageType, name, version string, limit int,
+) (out []catalog.Package, err error) {
+	err = l.view(func(t *tx) error {
+		prefix := []byte(string(kind) + "\x00" + name + "\x00" + version)
+		c := t.names.Cursor()
+		for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix) && len(out) < limit; k, v = c.Next() {
+			p, err := t.packageOfNumber(v)
+			if err != nil {
+				return err
+			}
+			if p.Version == version {
+				out = append(out, p.Package)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
 // PackagesOfKinds returns all packages of some kinds, up to limit.
 func (l *DB) PackagesOfKinds(kinds []catalog.PackageType, limit int) (out []Package, err error) {
 	err = l.view(func(t *tx) error {

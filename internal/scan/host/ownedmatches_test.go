@@ -1,0 +1,63 @@
+package host
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/vulndbtest"
+)
+
+// A package is evaluated by the source of its owner, also where that was matched before.
+func TestOwnersOfEarlierMatches(t *testing.T) {
+	b, j := matchErr(t)
+	j.vulnDB = vulndbtest.Open(t, vulndbtest.Content{Advisories: []vulndb.Advisory{
+		{
+			ID: "CVE-2024-1", Source: vulndb.DebianTracker, Ecosystem: "Debian:12", Name: "python-django",
+			CVEs: []string{"CVE-2024-1"}, Ranges: []vulndb.Range{{Fixed: "3:3.2.19-1+deb12u1"}},
+		},
+		{
+			ID: "GHSA-1", Source: vulndb.GHSA, Ecosystem: vulndb.PyPI, Name: "django", CVEs: []string{"CVE-2024-1"},
+			Ranges: []vulndb.Range{{Fixed: "3.2.20"}},
+		},
+	}})
+	owner := catalog.Package{
+		Kind: catalog.Deb, Name: "python3-django", Version: "3:3.2.19-1+deb12u1", Source: "python-django",
+		SourceVersion: "3:3.2.19-1+deb12u1", Distribution: "debian:12",
+	}
+	b.put("var/lib/dpkg/status", owner)
+	if err := j.matchWaiting(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.put("usr/lib/python3/dist-packages/Django-3.2.19.egg-info", catalog.Package{
+		Kind: catalog.Python, Name: "Django", Version: "3.2.19", Distribution: "debian:12", Owner: owner.OwnerName(),
+	})
+	if err := j.matchWaiting(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.allJudged()
+	list, _, _, err := b.inventory.Findings(inventorydb.FindingCursor{}, b.Status().LastStart, 10)
+	if err != nil || len(list) > 0 {
+		t.Errorf("got %+v, %v", list, err)
+	}
+}
+
+// What has no advisories is in the status until all packages are matched again.
+func TestMissingAdvisoriesInStatus(t *testing.T) {
+	h := &Host{}
+	none := []match.NoAdvisories{{Kind: "apk", Distribution: "alpine:3.20", Packages: 2}, {Kind: "npm", Packages: 1}}
+	h.addMissing(none)
+	h.addMissing(none[:1])
+	got := strings.Join(h.missingAdvisories, "; ")
+	want := "no advisories for alpine:3.20: its packages are not evaluated; " +
+		"no advisories for npm: its packages are not evaluated"
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if h.clearMissing(); len(h.missingAdvisories) != 0 {
+		t.Errorf("got %q", h.missingAdvisories)
+	}
+}
