@@ -42,7 +42,8 @@ func newMatcher(db DB, packages []catalog.Package, o Options) (*matcher, error) 
 	return &matcher{
 		db: db, packages: packages, options: o, ignoredCPEs: ignored,
 		vulnerabilities: map[string]*vulndb.Vulnerability{},
-		missing:         map[coverageKey]bool{}, owners: ownersOf(packages, o.Owners), ownerships: map[string]ownership{},
+		missing:         map[coverageKey]bool{}, owners: ownersOf(packages, o.Owners),
+		ownerships: map[string]ownership{},
 	}, nil
 }
 

@@ -71,7 +71,7 @@ func spdxPackage(id common.ElementID, p api.ScanPackage, matches []api.ScanMatch
 	for _, c := range p.CPEs {
 		add(common.CategorySecurity, common.TypeSecurityCPE23Type, c)
 	}
-	if i := slices.IndexFunc(matches, func(m api.ScanMatch) bool { return m.Vulnerability.DistroPatched != "" }); i >= 0 {
+	if i := slices.IndexFunc(matches, mayBePatched); i >= 0 {
 		out.PackageComment = distroPatchedLabel + ": " + matches[i].Vulnerability.DistroPatched
 	}
 	seen := map[string]bool{}

@@ -70,7 +70,8 @@ func ParseColumns(letters string) ([]Column, error) {
 			return nil,
 				fmt.Errorf(
 					"column %q: must be t (type), n (name), v (version), V (vulnerability), s (score), S (severity), "+
-						"l (location), f (fixed versions), k (known exploited), e (EPSS) or p (distro-patched)", string(rune(l)))
+						"l (location), f (fixed versions), k (known exploited), e (EPSS) or p (distro-patched)",
+					string(rune(l)))
 		}
 		if slices.Contains(out, c) {
 			return nil, fmt.Errorf("column %q occurs twice", string(rune(l)))
@@ -134,7 +135,7 @@ func writeTable(w io.Writer, r Report, o Options) error {
 	show := o.Columns
 	if show == nil {
 		show = defaultColumns
-		if slices.ContainsFunc(rows, func(m api.ScanMatch) bool { return m.Vulnerability.DistroPatched != "" }) {
+		if slices.ContainsFunc(rows, mayBePatched) {
 			show = append(slices.Clone(show), ColumnDistroPatched)
 		}
 	}
@@ -199,6 +200,9 @@ func emptyMessage(r Report) string {
 	}
 	return "No vulnerabilities found"
 }
+
+// mayBePatched reports whether a distribution may have patched the package of a match.
+func mayBePatched(m api.ScanMatch) bool { return m.Vulnerability.DistroPatched != "" }
 
 // noAdvisoriesMessage names what was not evaluated, one line each.
 func noAdvisoriesMessage(r Report) string {

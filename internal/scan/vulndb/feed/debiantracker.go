@@ -25,7 +25,7 @@ type trackerEntry struct {
 	} `json:"releases"`
 }
 
-// debianReleases are the numbers of code names. "sid" has none: it is no release.
+// debianReleases are the numbers of code names. "sid" has none: it is not a release.
 var debianReleases = map[string]string{
 	"wheezy": "7", "jessie": "8", "stretch": "9", "buster": "10", "bullseye": "11", "bookworm": "12", "trixie": "13",
 	"forky": "14", "duke": "15",
@@ -99,7 +99,7 @@ func (e trackerEntry) record(name, id string, date time.Time) Record {
 	case cveID.MatchString(id):
 		cves = []string{id}
 	case !strings.HasPrefix(id, "TEMP-") || strings.Contains(id, "\x00"):
-		r.addRejection(fmt.Sprintf("%.60q is no name of a vulnerability", id))
+		r.addRejection(fmt.Sprintf("%.60q is not the name of a vulnerability", id))
 		return r
 	}
 	worst := vulndb.Score{Severity: vulndb.Unknown}

@@ -22,6 +22,9 @@ func advisoryText(a vulndb.Advisory) string {
 	return s
 }
 
+// basesystem is the module of SUSE that has its OpenSSL.
+const basesystem = "SUSE:Linux Enterprise Module for Basesystem 15 SP5"
+
 func TestDistributions(t *testing.T) {
 	all, _, bad := records(t, filepath.Join("testdata", "distribution"))
 	if len(bad) > 0 {
@@ -29,7 +32,8 @@ func TestDistributions(t *testing.T) {
 	}
 	for id, want := range map[string][]string{
 		"debian DEBIAN-CVE-2024-58382": {
-			"Debian:12 php-league-commonmark CVE-2024-58382 ..", "Debian:13 php-league-commonmark CVE-2024-58382 ..2.6.0-1",
+			"Debian:12 php-league-commonmark CVE-2024-58382 ..",
+			"Debian:13 php-league-commonmark CVE-2024-58382 ..2.6.0-1",
 		},
 		"ubuntu UBUNTU-CVE-2022-1292": {
 			"Ubuntu:Pro:14.04:LTS openssl CVE-2022-1292 ..1.0.1f-1ubuntu2.27+esm10",
@@ -50,8 +54,8 @@ func TestDistributions(t *testing.T) {
 			"Red Hat:enterprise_linux:9::appstream nodejs CVE-2026-19534 ..1:22.23.2-2.module+el9.8.0+24958+80b2ac6e",
 		},
 		"suse SUSE-SU-2026:0312-1": {
-			"SUSE:Linux Enterprise Module for Basesystem 15 SP5 libopenssl3 CVE-2024-2511,CVE-2024-4603 ..3.0.8-150500.5.30.1",
-			"SUSE:Linux Enterprise Module for Basesystem 15 SP5 openssl-3 CVE-2024-2511,CVE-2024-4603 ..3.0.8-150500.5.30.1",
+			basesystem + " libopenssl3 CVE-2024-2511,CVE-2024-4603 ..3.0.8-150500.5.30.1",
+			basesystem + " openssl-3 CVE-2024-2511,CVE-2024-4603 ..3.0.8-150500.5.30.1",
 		},
 		"debian-tracker prototypejs/CVE-2007-2383": {"Debian:10 prototypejs CVE-2007-2383"},
 		"debian-tracker prototypejs/CVE-2008-7220": {"Debian:10 prototypejs CVE-2008-7220 ..1.6.0.2-1"},
@@ -85,7 +89,7 @@ func TestSeveritiesOfDistributions(t *testing.T) {
 	all["several"] = Item{Kind: kindOSV, Data: []byte(multi)}.Parse()[0]
 	for id, want := range map[string]vulndb.Score{
 		"ubuntu UBUNTU-CVE-2022-1292":              {Severity: vulndb.Medium, Source: vulndb.UbuntuOSV},
-		"almalinux ALSA-2022:6158":                 {Severity: vulndb.Medium, Source: vulndb.AlmaErrata}, // of its summary
+		"almalinux ALSA-2022:6158":                 {Severity: vulndb.Medium, Source: vulndb.AlmaErrata},
 		"debian DEBIAN-CVE-2024-58382":             {Severity: vulndb.Unknown},
 		"debian-tracker prototypejs/CVE-2007-2383": {Severity: vulndb.Low, Source: vulndb.DebianTracker},
 		"debian-tracker prototypejs/CVE-2008-7220": {Severity: vulndb.High, Source: vulndb.DebianTracker},
@@ -115,7 +119,7 @@ func TestBadDistributionRecords(t *testing.T) {
 			kindTracker, tracker(`"CVE-2024-1001": {"releases": {"bookworm": {"status": "undetermined"}}}`), "",
 		},
 		"of no release":       {kindTracker, tracker(`"CVE-2024-1001": {"releases": {"sid": {"status": "open"}}}`), ""},
-		"no vulnerability":    {kindTracker, tracker(`"x": {"releases": {"bookworm": {"status": "open"}}}`), "is no name"},
+		"no vulnerability":    {kindTracker, tracker(`"x": {"releases": {"bookworm": {"status": "open"}}}`), "is not the name"},
 		"releases are a list": {kindTracker, tracker(`"CVE-2024-1001": {"releases": []}`), "cannot unmarshal"},
 		"too much": {
 			kindOSV, tooManyIDs(), "1500 vulnerabilities",
@@ -176,7 +180,9 @@ func TestEventsOfOneVersion(t *testing.T) {
 	}{
 		"PYSEC-2023-72": {
 			[]osvEvent{in("0"), fixed("3.1.1"), in("3.2.0"), fixed("3.2.2"), in("3.1.1"), fixed("3.2.0")},
-			[]vulndb.Range{{Fixed: "3.1.1"}, {Introduced: "3.1.1", Fixed: "3.2.0"}, {Introduced: "3.2.0", Fixed: "3.2.2"}},
+			[]vulndb.Range{
+				{Fixed: "3.1.1"}, {Introduced: "3.1.1", Fixed: "3.2.0"}, {Introduced: "3.2.0", Fixed: "3.2.2"},
+			},
 		},
 		"PYSEC-2022-42972": {
 			[]osvEvent{in("0.13.0"), fixed("0.14.0rc1"), in("0.12.2"), fixed("0.13.0")},
@@ -189,7 +195,8 @@ func TestEventsOfOneVersion(t *testing.T) {
 			[]osvEvent{last("1.0"), in("1.0.0")}, []vulndb.Range{{Introduced: "1.0.0", LastAffected: "1.0"}},
 		},
 		"not comparable": {
-			[]osvEvent{in("0"), in("x"), fixed("x"), fixed("y")}, []vulndb.Range{{Fixed: "x"}, {Introduced: "x", Fixed: "y"}},
+			[]osvEvent{in("0"), in("x"), fixed("x"), fixed("y")},
+			[]vulndb.Range{{Fixed: "x"}, {Introduced: "x", Fixed: "y"}},
 		},
 	} {
 		diff(t, name, tc.want, intervals(sortEvents(vulndb.PyPI, tc.events)))

@@ -26,7 +26,10 @@ func FuzzFeeds(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	kinds := []Kind{kindOSV, kindOSVYAML, kindRubySec, kindRustSec, kindNVD, kindOverride, kindCVE, kindKEV, kindEPSS, kindTracker}
+	kinds := []Kind{
+		kindOSV, kindOSVYAML, kindRubySec, kindRustSec, kindNVD, kindOverride, kindCVE, kindKEV, kindEPSS,
+		kindTracker,
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 64<<10 {
 			return
