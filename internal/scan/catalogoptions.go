@@ -2,6 +2,7 @@ package scan
 
 import (
 	"runtime"
+	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
@@ -17,6 +18,10 @@ func (v *volume) catalogOptions(o Options) catalog.Options {
 	out := catalog.Options{Extractors: extractors.All(), CPEs: cpe.ForPackage, Limits: o.Limits}
 	if o.IncludeMacOS {
 		out.Extractors = append(out.Extractors, extractors.System()...)
+	}
+	if o.Exclude != nil {
+		mount := strings.TrimSuffix(v.MountPath, "/") + "/"
+		out.Exclude = func(path string) bool { return o.Exclude.Match(mount + path) }
 	}
 	if v.Format != dirFormat {
 		out.Workers = imageWorkers * runtime.GOMAXPROCS(0)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/disk"
+	"github.com/buildyard/buildyard/internal/scan/glob"
 	"github.com/buildyard/buildyard/internal/scan/stepcache"
 )
 
@@ -20,8 +21,11 @@ type Options struct {
 	IncludeMacOS bool   // macOS itself is a package
 	Snapshot     string // of APFS: volumes are read from the snapshot with this name, others are left out; "": all
 	Progress     func(volume string, files, packages int)
-	Limits       catalog.Limits   // of the result of all volumes of a source
-	Cache        *stepcache.Cache // of steps of scans of templates; nil: none
+	// Exclude are patterns of files and directories that are not walked, compared with the paths of reports;
+	// nil: none. Such a scan keeps no steps and uses none.
+	Exclude *glob.Set
+	Limits  catalog.Limits   // of the result of all volumes of a source
+	Cache   *stepcache.Cache // of steps of scans of templates; nil: none
 }
 
 // Inventory is the packages of a source.
@@ -34,6 +38,7 @@ type Inventory struct {
 	Skipped    []Skipped
 	Warnings   []catalog.Warning // what within volumes could not be read, or was invalid
 	Unreadable int               // files and directories of Warnings that could not be read
+	Excluded   int               // files and directories that Options.Exclude left out
 	Notes      []string          // about the scan itself, in sentences
 }
 
@@ -116,7 +121,10 @@ func (i *Inventory) catalogVolumes(ctx context.Context, volumes []volume, o Opti
 	var all []catalog.Package
 	for _, v := range volumes {
 		options := v.catalogOptions(o)
-		kept := v.loadSteps(o.Cache, options.Extractors)
+		var kept *keptSteps
+		if o.Exclude == nil {
+			kept = v.loadSteps(o.Cache, options.Extractors)
+		}
 		if kept != nil {
 			options.Steps = kept.steps
 		}
@@ -134,6 +142,7 @@ func (i *Inventory) catalogVolumes(ctx context.Context, volumes []volume, o Opti
 		all = append(all, underMount(v.MountPath, res)...)
 		i.Warnings = append(i.Warnings, res.Warnings...)
 		i.Unreadable += res.Unreadable
+		i.Excluded += res.Excluded
 		if err := kept.save(ctx); err != nil {
 			i.Notes = append(i.Notes, "the steps of the scan were not kept for the next one: "+err.Error())
 		}

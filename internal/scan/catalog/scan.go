@@ -21,7 +21,8 @@ import (
 type Options struct {
 	Extractors    []Extractor
 	CPEs          func(Package) []string    // names packages for the vulnerability database; nil: they have none
-	SkipDir       func(path string) bool    // directories that are left out; nil: none
+	SkipDir       func(path string) bool    // directories that are left out and listed; nil: none
+	Exclude       func(path string) bool    // files and directories that are left out and counted; nil: none
 	Progress      func(files, packages int) // called about four times a second, by one goroutine at a time; may be nil
 	Workers       int                       // goroutines; 0 is one per processor
 	FileTimeout   time.Duration             // that one extractor may spend on one file; 0 is a minute
@@ -53,6 +54,7 @@ type Result struct {
 
 	Files      int   // entries other than directories
 	Dirs       int   // that were read, the root too
+	Excluded   int   // files and directories that Options.Exclude left out; what is below is not counted
 	FilesRead  int   // files that an extractor read, now or in an earlier scan
 	FilesKept  int   // those of FilesRead whose result is that of an earlier scan (Options.Steps)
 	Unreadable int   // files and directories that could not be read
@@ -241,7 +243,8 @@ func (r *scanRun) runExtractor(
 // buildResult builds the result.
 func (r *scanRun) buildResult(ctx context.Context) *Result {
 	out, w := &r.result, r.walk
-	out.Files, out.Dirs, out.Unreadable = w.fileCount, w.dirCount, out.Unreadable+w.unreadDirs
+	out.Files, out.Dirs, out.Excluded = w.fileCount, w.dirCount, w.excluded
+	out.Unreadable += w.unreadDirs
 	out.Packages = r.assignOwners(ctx, r.packages.packages())
 	out.packageBytes = r.packages.kept.usedBytes
 	if r.options.CPEs != nil {

@@ -37,7 +37,8 @@ type EntryRef struct {
 
 // Steps are the steps of a scan with what they read and found: one for each directory and each wanted file.
 // A scan that gets those of an earlier one repeats only steps whose data changed, and updates them. They are
-// valid for one tree, one version of this program, equal Options.Extractors and no Options.SkipDir.
+// valid for one tree, one version of this program, equal Options.Extractors, no Options.SkipDir and no
+// Options.Exclude.
 type Steps struct {
 	tree Tracked
 	root dirStep

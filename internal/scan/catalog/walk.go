@@ -53,6 +53,7 @@ type walk struct {
 	root          fs.FS
 	patterns      *patternTable
 	skipDir       func(path string) bool
+	exclude       func(path string) bool
 	readFile      func(context.Context, wantedFile)
 	steps         *Steps           // nil: none
 	addKept       func([]keptFile) // with steps
@@ -72,6 +73,7 @@ type walk struct {
 	skipped      *boundedSet[Warning]
 	fileCount    int
 	dirCount     int
+	excluded     int // files and directories that the options exclude
 	unreadDirs   int // directories that were not read, or only in part
 	listedDirs   int // directories that were added to the list
 	unlistedDirs int // directories that were not, because of the limit
@@ -79,7 +81,8 @@ type walk struct {
 
 func newWalk(r *scanRun) *walk {
 	w := &walk{
-		root: r.root, patterns: r.patterns, skipDir: r.options.SkipDir, onWorkerStart: r.options.workerStarted,
+		root: r.root, patterns: r.patterns, skipDir: r.options.SkipDir,
+		exclude: r.options.Exclude, onWorkerStart: r.options.workerStarted,
 		progress:   r.progress,
 		seenInodes: map[uint64]struct{}{},
 		warnings:   newWarnings(r.options.Limits), skipped: newWarnings(r.options.Limits),
@@ -204,6 +207,7 @@ func (w *walk) dirDone(b *dirResult) {
 	}
 	w.fileCount += b.fileCount
 	w.unreadDirs += b.unreadDirs
+	w.excluded += b.excluded
 	w.dirCount++
 	w.progress.fileCount.Add(int64(b.fileCount))
 	*b = dirResult{walk: w, dirs: b.dirs[:0], wantedFiles: b.wantedFiles[:0], kept: b.kept[:0]}
@@ -264,6 +268,7 @@ type dirResult struct {
 	warnings    []Warning
 	skipped     []Warning
 	fileCount   int
+	excluded    int
 	unreadDirs  int
 
 	kept     []keptFile  // wanted files whose results are those of an earlier scan
@@ -305,6 +310,10 @@ func (b *dirResult) list(root fs.FS, f dirTask) {
 // addEntry handles one entry of a directory.
 func (b *dirResult) addEntry(f dirTask, full string) {
 	e := f.entry
+	if b.walk.exclude != nil && b.walk.exclude(full) {
+		b.excluded++
+		return
+	}
 	switch mode := e.Type(); {
 	case mode.IsDir():
 		b.addDir(f, full)

@@ -52,11 +52,13 @@ type Suppressed struct {
 	Baseline     int // that were known before
 	BelowMinimum int // below the minimum score or severity
 	UnknownScore int // without a score, while a minimum is set
+	IgnoreRules  int // by ignore rules, at every location
+	NotFixed     int // for which no advisory names a fixed version
 }
 
 // Total returns how many were left out.
 func (h Suppressed) Total() int {
-	return h.Packages + h.CVEs + h.VEX + h.Baseline + h.BelowMinimum + h.UnknownScore
+	return h.Packages + h.CVEs + h.VEX + h.Baseline + h.BelowMinimum + h.UnknownScore + h.IgnoreRules + h.NotFixed
 }
 
 // Result is the result of matching a list of packages.
@@ -65,7 +67,8 @@ type Result struct {
 	Packages      int       // how many were matched
 	NotEvaluated  []NotEvaluated
 	Suppressed    Suppressed
-	UnknownScores int // among Findings: 0.0 or none
+	IgnoredByRule map[int]int // findings that an ignore rule left out, at some location or at all of them; nil: none
+	UnknownScores int         // among Findings: 0.0 or none
 
 	NoAdvisories []NoAdvisories // sorted by distribution and kind
 }
@@ -82,6 +85,14 @@ func (r *Result) addCounts(other *Result) {
 	h.Baseline += o.Baseline
 	h.BelowMinimum += o.BelowMinimum
 	h.UnknownScore += o.UnknownScore
+	h.IgnoreRules += o.IgnoreRules
+	h.NotFixed += o.NotFixed
+	for rule, n := range other.IgnoredByRule {
+		if r.IgnoredByRule == nil {
+			r.IgnoredByRule = map[int]int{}
+		}
+		r.IgnoredByRule[rule] += n
+	}
 }
 
 // setFindings sets the findings, sorted by package, version, location and ID, and sorts the not evaluated

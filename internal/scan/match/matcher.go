@@ -224,6 +224,9 @@ func (j *matcher) matchAdvisories(found *findingCollector, s packageVersion, t *
 			CPE: firstOrEmpty(found.pkg.CPEs), Constraint: v.constraint, Fixed: v.fixedVersions,
 			Source: a.Source, Advisory: a.ID, Unconfirmed: a.Unconfirmed && !v.hasEnd,
 		}
+		if len(f.Fixed) == 0 {
+			f.Fixed = found.otherFixes(s, t, a)
+		}
 		if !f.Unconfirmed {
 			return found.add(t.id, f)
 		}

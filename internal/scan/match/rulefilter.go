@@ -14,10 +14,18 @@ func NewRuleFilter(r Rules) (*RuleFilter, error) {
 	return &RuleFilter{matcher{options: Options{Rules: r}, ignoredCPEs: ignored}}, nil
 }
 
-// Keep reports whether the rules leave a finding in.
+// Keep reports whether the rules leave a finding in, and removes the locations that ignore rules leave out.
 func (s *RuleFilter) Keep(f *Finding) bool {
 	why, _ := s.matcher.suppressingRule(f)
-	return why == notSuppressed
+	if why != notSuppressed {
+		return false
+	}
+	kept, rules := s.matcher.options.Rules.splitIgnored(f)
+	if len(rules) == 0 {
+		return true
+	}
+	f.Package.Locations = kept
+	return len(kept) > 0
 }
 
 // IsMatchedByProduct reports whether packages of a kind are matched against NVD's statements about products.

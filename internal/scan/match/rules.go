@@ -34,6 +34,19 @@ type Rules struct {
 	}
 	// Baseline has the findings known before; nil has none.
 	Baseline *Baseline
+	// Ignore leaves findings out by rules of the configuration; nil has none.
+	Ignore IgnoreRules
+
+	OnlyFixed bool // leave out findings for which no advisory names a fixed version
+}
+
+// IgnoreRules are rules that leave findings out, numbered from 0. They are called concurrently.
+type IgnoreRules interface {
+	// RuleFor returns the rule that leaves a finding out at a location of its package, and false when none does. A
+	// package without a location has the location "".
+	RuleFor(f *Finding, location string) (rule int, ok bool)
+	// Describe returns a rule and its reason in words.
+	Describe(rule int) string
 }
 
 // severitiesAscending are in ascending order.
@@ -88,11 +101,16 @@ const (
 	suppressedByBaseline
 	suppressedByMinimum
 	suppressedByUnknown
+	suppressedByIgnoreRule
+	suppressedAsNotFixed
 )
 
 // addFinding applies the rules to a finding, and counts or keeps it.
 func (j *matcher) addFinding(f *Finding) {
 	why, words := j.suppressingRule(f)
+	if why == notSuppressed {
+		why, words = j.applyIgnoreRules(f)
+	}
 	h := &j.result.Suppressed
 	switch why {
 	case notSuppressed:
@@ -113,6 +131,10 @@ func (j *matcher) addFinding(f *Finding) {
 		h.BelowMinimum++
 	case suppressedByUnknown:
 		h.UnknownScore++
+	case suppressedByIgnoreRule:
+		h.IgnoreRules++
+	case suppressedAsNotFixed:
+		h.NotFixed++
 	}
 	j.trace.add("It is left out: %s.", words)
 }
@@ -134,7 +156,51 @@ func (j *matcher) suppressingRule(f *Finding) (suppression, string) {
 	if r.Baseline.Has(f) {
 		return suppressedByBaseline, "the baseline has it"
 	}
+	if r.OnlyFixed && len(f.Fixed) == 0 {
+		return suppressedAsNotFixed, "no advisory names a fixed version"
+	}
 	return r.belowMinimum(f.Vulnerability.Score)
+}
+
+// applyIgnoreRules removes the locations of a finding that a rule ignores, and counts the finding once for each such
+// rule. A finding at none of whose locations anything is left is suppressed.
+func (j *matcher) applyIgnoreRules(f *Finding) (suppression, string) {
+	kept, rules := j.options.Rules.splitIgnored(f)
+	for _, rule := range rules {
+		if j.result.IgnoredByRule == nil {
+			j.result.IgnoredByRule = map[int]int{}
+		}
+		j.result.IgnoredByRule[rule]++
+		j.trace.add("It matches %s.", j.options.Rules.Ignore.Describe(rule))
+	}
+	switch {
+	case len(rules) == 0:
+		return notSuppressed, ""
+	case len(kept) == 0:
+		return suppressedByIgnoreRule, "rules ignore it at every location"
+	}
+	f.Package.Locations = kept
+	return notSuppressed, ""
+}
+
+// splitIgnored returns the locations of a finding that no rule ignores, and the rules that ignore the others.
+func (r *Rules) splitIgnored(f *Finding) (kept []string, rules []int) {
+	if r.Ignore == nil {
+		return f.Package.Locations, nil
+	}
+	locations := f.Package.Locations
+	if len(locations) == 0 {
+		locations = []string{""}
+	}
+	for _, l := range locations {
+		switch rule, ok := r.Ignore.RuleFor(f, l); {
+		case !ok:
+			kept = append(kept, l)
+		case !slices.Contains(rules, rule):
+			rules = append(rules, rule)
+		}
+	}
+	return kept, rules
 }
 
 // belowMinimum suppresses findings below the minimum, and those of unknown score or severity.
