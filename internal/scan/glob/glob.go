@@ -250,7 +250,7 @@ func (e *element) matches(text string) bool {
 	}
 }
 
-// matches compares a character of size bytes. A byte that is not UTF-8 is a character that only ? and negated sets have.
+// matches compares a character of size bytes. A byte that is not UTF-8 matches only stars, ? and negated sets.
 func (t *token) matches(c rune, size int) bool {
 	invalid := c == utf8.RuneError && size == 1
 	switch t.kind {

@@ -14,9 +14,9 @@ import (
 // TestOnlyFixed: the fixed version of an advisory that does not decide counts where the deciding one has none.
 func TestOnlyFixed(t *testing.T) {
 	db := inEcosystem(vulndb.PyPI,
-		fixed("PYSEC-1", vulndb.PyPA, "", "CVE-2024-1"), fixed("GHSA-1", vulndb.GHSA, "2.0.0", "CVE-2024-1"),
-		fixed("PYSEC-2", vulndb.PyPA, "", "CVE-2024-2"), fixed("GHSA-2", vulndb.GHSA, "0.9.0", "CVE-2024-2"),
-		fixed("PYSEC-3", vulndb.PyPA, "1.5.0", "CVE-2024-3"), fixed("GHSA-3", vulndb.GHSA, "2.0.0", "CVE-2024-3"))
+		fixed("GHSA-1", vulndb.GHSA, "", "CVE-2024-1"), fixed("PYSEC-1", vulndb.PyPA, "2.0.0", "CVE-2024-1"),
+		fixed("GHSA-2", vulndb.GHSA, "", "CVE-2024-2"), fixed("PYSEC-2", vulndb.PyPA, "0.9.0", "CVE-2024-2"),
+		fixed("GHSA-3", vulndb.GHSA, "1.5.0", "CVE-2024-3"), fixed("PYSEC-3", vulndb.PyPA, "2.0.0", "CVE-2024-3"))
 	all := run(t, db, match.Options{}, pkg(catalog.Python, "p", "1.0.0"))
 	if got := ids(all.Findings); got != "1 2 3" {
 		t.Fatalf("all: %s", got)
@@ -25,7 +25,7 @@ func TestOnlyFixed(t *testing.T) {
 	if got := ids(r.Findings); got != "1 3" || r.Suppressed != (match.Suppressed{NotFixed: 1}) {
 		t.Errorf("got %s, suppressed %+v", got, r.Suppressed)
 	}
-	if f := r.Findings[0]; f.Advisory != "PYSEC-1" || !slices.Equal(f.Fixed, []string{"2.0.0"}) {
+	if f := r.Findings[0]; f.Advisory != "GHSA-1" || !slices.Equal(f.Fixed, []string{"2.0.0"}) {
 		t.Errorf("%s is fixed in %q", f.Advisory, f.Fixed)
 	}
 	if f := r.Findings[1]; !slices.Equal(f.Fixed, []string{"1.5.0"}) {
