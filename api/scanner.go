@@ -99,6 +99,8 @@ type ScanCoverage struct {
 	Hidden   map[string]int   `json:"hidden"`        // suppressed matches, by reason
 	Unknown  int              `json:"unknown-score"` // matches without a score
 	Database *ScanDatabase    `json:"database,omitempty"`
+	Excluded int              `json:"excluded-paths,omitempty"` // files and directories that --exclude left out
+	Ignored  []ScanIgnoreRule `json:"ignore-rules,omitempty"`   // of the configuration, with what each left out
 
 	// Packages whose version could not be compared with an entry of the database: there may be unknown matches.
 	Unjudged  []ScanNotEvaluated `json:"unjudged,omitempty"` // at most 100 of Unjudgeds
@@ -115,6 +117,17 @@ type ScanNoAdvisories struct {
 	Distribution string `json:"distribution,omitempty"` // of packages of an operating system: "alpine:3.20"
 	Packages     int    `json:"packages"`
 	Message      string `json:"message"` // "no advisories for alpine:3.20: 214 packages were not evaluated"
+}
+
+// ScanIgnoreRule is an ignore rule of the configuration. What it names must all hold.
+type ScanIgnoreRule struct {
+	ID      string `json:"id,omitempty"`      // of a CVE or an advisory
+	Package string `json:"package,omitempty"` // pattern of names, or of type/name
+	Path    string `json:"path,omitempty"`    // pattern of locations
+	Reason  string `json:"reason"`
+	Expires string `json:"expires,omitempty"` // last day of the rule, "2026-12-31"
+	Expired bool   `json:"expired,omitempty"` // it left nothing out any more
+	Count   int    `json:"count"`             // vulnerabilities of packages that it left out, at some location or at all
 }
 
 // ScanNotEvaluated is a package that could not be evaluated.

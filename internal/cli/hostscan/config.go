@@ -1,31 +1,29 @@
 package hostscan
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/buildyard/buildyard/internal/cli/settingsfile"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/rest/hostrest/webhook"
+	"github.com/buildyard/buildyard/internal/scan/glob"
 	"github.com/buildyard/buildyard/internal/scan/host"
 	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/match/ignore"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
 )
 
@@ -35,28 +33,30 @@ const maxConfigBytes = 1 << 20
 // settings are the keys of a configuration file. Those with live:"yes" apply immediately when the
 // file is read again, the others at the next start.
 type settings struct {
-	LogLevel          string   `yaml:"log-level" live:"yes"`
-	LogToFile         bool     `yaml:"log-to-file"`
-	LogFile           string   `yaml:"log-file"`
-	VulnDBPath        string   `yaml:"vuln-db-path"` // of the advisories
-	DisableAutoUpdate bool     `yaml:"disable-auto-update"`
-	IgnorePackages    []string `yaml:"ignore-packages" live:"yes"` // CPEs in URI form
-	IgnoreCVEs        []string `yaml:"ignore-cves" live:"yes"`
-	MinScore          float64  `yaml:"min-score" live:"yes"`
-	MinSeverity       string   `yaml:"min-severity" live:"yes"`
-	ListenAddr        string   `yaml:"listen-addr"`
-	DBBackendPath     string   `yaml:"db-backend-path"` // of the inventory
-	DBUpdateInterval  string   `yaml:"db-update-interval"`
+	LogLevel          string `yaml:"log-level" live:"yes"`
+	LogToFile         bool   `yaml:"log-to-file"`
+	LogFile           string `yaml:"log-file"`
+	VulnDBPath        string `yaml:"vuln-db-path"` // of the advisories
+	DisableAutoUpdate bool   `yaml:"disable-auto-update"`
+	// CPEs in URI form
+	IgnorePackages   []string `yaml:"ignore-packages" live:"yes" example:"ignore-packages: ['cpe:/a:apple:icloud:1.0']"`
+	IgnoreCVEs       []string `yaml:"ignore-cves" live:"yes" example:"ignore-cves: [CVE-2019-10744]"`
+	MinScore         float64  `yaml:"min-score" live:"yes"`
+	MinSeverity      string   `yaml:"min-severity" live:"yes"`
+	ListenAddr       string   `yaml:"listen-addr"`
+	DBBackendPath    string   `yaml:"db-backend-path"` // of the inventory
+	DBUpdateInterval string   `yaml:"db-update-interval"`
 
 	// The following keys are not in the specification.
-	DBUpdateURL  string   `yaml:"db-update-url"`
-	DBKey        string   `yaml:"db-key"` // file with the public key that must have signed databases
-	Token        string   `yaml:"token" live:"yes"`
-	TokenFile    string   `yaml:"token-file" live:"yes"`
-	RequireToken string   `yaml:"require-token" live:"yes"` // changes: state changes require a token on loopback too
-	AllowedHosts []string `yaml:"allowed-hosts" live:"yes"` // host names that requests may use
-	ExcludePaths []string `yaml:"exclude-paths"`
-	Webhook      string   `yaml:"webhook"`
+	DBUpdateURL  string        `yaml:"db-update-url"`
+	DBKey        string        `yaml:"db-key"` // file with the public key that must have signed databases
+	Token        string        `yaml:"token" live:"yes"`
+	TokenFile    string        `yaml:"token-file" live:"yes"`
+	RequireToken string        `yaml:"require-token" live:"yes"` // changes: state changes require a token on loopback too
+	AllowedHosts []string      `yaml:"allowed-hosts" live:"yes"` // host names that requests may use
+	Ignore       []ignore.Rule `yaml:"ignore" live:"yes" example:"ignore: [{id: CVE-2019-10744, reason: not reachable}]"`
+	ExcludePaths []string      `yaml:"exclude-paths" example:"exclude-paths: [/srv/backup]"` // and patterns
+	Webhook      string        `yaml:"webhook"`
 	// of the controller that receives findings; "node": that of the node on this host
 	PushURL      string `yaml:"push-url"`
 	PushNode     string `yaml:"push-node"`      // node ID of this host; "": from push-node-file
@@ -95,13 +95,8 @@ func readSettings(ctx context.Context, path string, p defaultPaths) (settings, e
 		}
 		return s, fmt.Errorf("read configuration file: %w", err)
 	}
-	d := yaml.NewDecoder(bytes.NewReader(raw))
-	d.KnownFields(true)
-	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
-		return s, fmt.Errorf("read configuration file %s: %w", path, rewordYAMLError(err))
-	}
-	if err := d.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
-		return s, fmt.Errorf("configuration file %s: want a single YAML document, found another after ---", path)
+	if err := settingsfile.Decode(raw, &s); err != nil {
+		return s, fmt.Errorf("read configuration file %s: %w", path, err)
 	}
 	s.setDefaults(defaultSettings(p))
 	err = s.check()
@@ -112,15 +107,6 @@ func readSettings(ctx context.Context, path string, p defaultPaths) (settings, e
 		err = fmt.Errorf("configuration file %s: %w", path, err)
 	}
 	return s, err
-}
-
-// unknownKeyPattern matches the YAML error about an unknown key.
-var unknownKeyPattern = regexp.MustCompile(`field (\S+) not found in type \S+`)
-
-// rewordYAMLError rewords an error of the YAML reader for users.
-func rewordYAMLError(err error) error {
-	text := unknownKeyPattern.ReplaceAllString(err.Error(), `unknown key "$1"`)
-	return errors.New(strings.Join(strings.Fields(strings.TrimPrefix(text, "yaml: unmarshal errors:")), " "))
 }
 
 // setDefaults replaces empty settings by the defaults, and makes paths absolute.
@@ -192,8 +178,12 @@ func (s settings) check() error {
 	}
 	for _, p := range s.ExcludePaths {
 		if !filepath.IsAbs(p) || filepath.Clean(p) == "/" {
-			return fmt.Errorf("exclude-paths: %q must be the absolute path of a directory", p)
+			return fmt.Errorf("exclude-paths: %q must be the absolute path of a directory, or a pattern that begins with /",
+				p)
 		}
+	}
+	if _, err := glob.NewSet(s.ExcludePaths); err != nil {
+		return fmt.Errorf("exclude-paths: %w", err)
 	}
 	return nil
 }
@@ -240,7 +230,11 @@ func (s settings) matchRules() (r host.Rules, err error) {
 	if err := r.Check(); err != nil {
 		return r, fmt.Errorf("ignore-packages: %w", err)
 	}
-	return r, nil
+	rules, err := ignore.Compile(s.Ignore, nil)
+	if rules != nil { // an interface that holds a nil pointer is not nil
+		r.Ignore = rules
+	}
+	return r, err
 }
 
 // databaseOptions returns where the database is and how it is kept up to date.

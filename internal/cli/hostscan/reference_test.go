@@ -42,7 +42,12 @@ var keys = map[string][2]string{
 	"allowed-hosts": {
 		"list", "host names that requests may use, in addition to localhost and the address of the API",
 	},
-	"exclude-paths":  {"list", "directories that are neither scanned nor watched"},
+	"ignore": {
+		"list of rules",
+		"findings that reports leave out: `id` (of a CVE or an advisory), `package` (pattern of the name or of " +
+			"type/name), `path` (pattern), at least one of them; `reason`; `expires` (last day, `2026-12-31`)",
+	},
+	"exclude-paths":  {"list", "directories that are neither scanned nor watched: absolute paths, also with patterns"},
 	"webhook":        {"URL", "address to which changes are posted"},
 	"push-url":       {"URL", "controller to which findings are sent; node: that of the node on this host"},
 	"push-node":      {"string", "ID of the node that this host is; without it that of the node on this host"},

@@ -21,6 +21,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/hostrest/push"
 	"github.com/buildyard/buildyard/internal/rest/hostrest/webhook"
 	"github.com/buildyard/buildyard/internal/scan/host"
+	"github.com/buildyard/buildyard/internal/scan/match/ignore"
 )
 
 // serveOptions are the flags of serve.
@@ -62,7 +63,8 @@ exists. Keys with their defaults:
   require-token: ""                changes: on loopback too, starting, stopping or resetting scans
                                    requires a token; one is created, readable by its group
   allowed-hosts: []                additional host names in requests, besides localhost and addresses
-  exclude-paths: []                directories that are neither scanned nor watched
+  ignore: []                       rules with id, package or path, reason, and expires
+  exclude-paths: []                directories that are neither scanned nor watched, or patterns of them
   webhook: ""                      URL to which new packages and vulnerabilities are posted
   push-url: ""                     controller that receives findings; node: that of the node on this host
   push-node: ""                    node ID of this host (default: from push-node-file)
@@ -223,6 +225,7 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 // announce logs the address of the service.
 func (v *service) announce(ctx context.Context) {
 	at := v.listener.Addr().String()
+	v.warnExpiredRules(ctx, v.settings)
 	v.log.InfoContext(ctx, "service started", "version", obs.FullVersion(), "address", at, "inventory",
 		v.settings.DBBackendPath, "database", v.settings.VulnDBPath)
 	_, _ = fmt.Fprintf(v.opts.Err, "hostscan %s listens on http://%s\n", obs.FullVersion(), at)
@@ -274,6 +277,17 @@ func (v *service) followSignals(ctx context.Context) {
 	}
 }
 
+// warnExpiredRules logs which ignore rules no longer apply.
+func (v *service) warnExpiredRules(ctx context.Context, s settings) {
+	rules, err := ignore.Compile(s.Ignore, nil)
+	if err != nil {
+		return // the settings were refused
+	}
+	for _, w := range rules.Warnings() {
+		v.log.WarnContext(ctx, w)
+	}
+}
+
 // reload applies the settings that need no restart. On an error nothing changes.
 func (v *service) reload(ctx context.Context) error {
 	s, err := v.opts.settings(ctx)
@@ -301,6 +315,7 @@ func (v *service) reload(ctx context.Context) error {
 		return err
 	}
 	v.log.level.Set(level)
+	v.warnExpiredRules(ctx, s)
 	v.log.InfoContext(ctx, "configuration reloaded", "next_start", strings.Join(waits, " "))
 	return nil
 }

@@ -1,15 +1,13 @@
 package imagescan
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/buildyard/buildyard/internal/cli/settingsfile"
+	"github.com/buildyard/buildyard/internal/scan/glob"
+	"github.com/buildyard/buildyard/internal/scan/match/ignore"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
 )
 
@@ -18,14 +16,23 @@ const maxConfigBytes = 1 << 20
 
 // settings are the keys of a configuration file.
 type settings struct {
-	IgnorePackages  []string `yaml:"ignore-packages"` // CPEs in URI form; nil: not set
-	IgnoreCVEs      []string `yaml:"ignore-cves"`
-	DBPath          string   `yaml:"db-path"`
-	DBUpdateURL     string   `yaml:"db-update-url"`
-	DBUpdateTimeout string   `yaml:"db-update-timeout"` // of the update before a scan, such as 10m
-	DBKey           string   `yaml:"db-key"`            // file with the public key that must have signed listings
-	LogFile         string   `yaml:"log-file"`
-	LicenseFile     string   `yaml:"license-file"`
+	// CPEs in URI form; nil: not set
+	IgnorePackages  []string      `yaml:"ignore-packages" example:"ignore-packages: ['cpe:/a:apple:icloud:1.0']"`
+	IgnoreCVEs      []string      `yaml:"ignore-cves" example:"ignore-cves: [CVE-2019-10744]"`
+	Ignore          []ignore.Rule `yaml:"ignore" example:"ignore: [{id: CVE-2019-10744, reason: not reachable}]"`
+	Exclude         []string      `yaml:"exclude" example:"exclude: [/usr/share/doc]"` // patterns of paths
+	DBPath          string        `yaml:"db-path"`
+	DBUpdateURL     string        `yaml:"db-update-url"`
+	DBUpdateTimeout string        `yaml:"db-update-timeout"` // of the update before a scan, such as 10m
+	DBKey           string        `yaml:"db-key"`            // file with the public key that must have signed listings
+	LogFile         string        `yaml:"log-file"`
+	LicenseFile     string        `yaml:"license-file"`
+}
+
+// ignoreRules compiles the ignore rules, which readSettings has checked; nil: none.
+func (s settings) ignoreRules() *ignore.Rules {
+	rules, _ := ignore.Compile(s.Ignore, nil)
+	return rules
 }
 
 // readSettings reads a configuration file; "" is none.
@@ -38,12 +45,18 @@ func readSettings(ctx context.Context, path string) (settings, error) {
 	if err != nil {
 		return s, fmt.Errorf("read configuration file %s: %w", path, err)
 	}
-	d := yaml.NewDecoder(bytes.NewReader(raw))
-	d.KnownFields(true)
-	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
-		return s, fmt.Errorf("parse configuration file %s: %w", path, err)
+	if err = settingsfile.Decode(raw, &s); err == nil {
+		_, err = s.updateTimeout()
 	}
-	if _, err := s.updateTimeout(); err != nil {
+	if err == nil {
+		_, err = ignore.Compile(s.Ignore, nil)
+	}
+	if err == nil {
+		if _, err = glob.NewSet(s.Exclude); err != nil {
+			err = fmt.Errorf("exclude: %w", err)
+		}
+	}
+	if err != nil {
 		return s, fmt.Errorf("parse configuration file %s: %w", path, err)
 	}
 	return s, nil

@@ -62,6 +62,9 @@ func (o *diffOptions) run(ctx context.Context, args []string) error {
 		return cli.Usage(fmt.Errorf("invalid report format %q: want table or json", o.format))
 	}
 	s, err := o.settings()
+	if err == nil {
+		err = o.compileExclude(s)
+	}
 	if err != nil {
 		return cli.Usage(err)
 	}

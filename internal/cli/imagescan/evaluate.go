@@ -14,6 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/scan"
 	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/match/ignore"
 	"github.com/buildyard/buildyard/internal/scan/match/vex"
 	"github.com/buildyard/buildyard/internal/scan/report"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
@@ -27,6 +28,7 @@ type matchOptions struct {
 	maxAge       time.Duration
 	minScore     float32
 	minSeverity  string
+	onlyFixed    bool
 	vexPaths     []string
 	baselinePath string
 }
@@ -37,6 +39,8 @@ func (o *matchOptions) addFlags(cmd *cobra.Command) {
 	fs.Float32Var(&o.minScore, "min-score", 0, "minimum score of reported vulnerabilities")
 	fs.StringVar(&o.minSeverity, "min-severity", "",
 		"minimum severity of reported vulnerabilities: low, medium, high or critical")
+	fs.BoolVar(&o.onlyFixed, "only-fixed", false,
+		"report only vulnerabilities for which an advisory names a fixed version")
 	fs.DurationVar(&o.maxAge, "max-db-age",
 		0, "maximum age of the vulnerability database, such as 120h (default: unlimited)")
 	fs.StringArrayVar(&o.vexPaths, "vex", nil,
@@ -49,7 +53,8 @@ func (o *matchOptions) addFlags(cmd *cobra.Command) {
 
 // rules combines the rules of the flags and of the configuration.
 func (o *matchOptions) rules(ctx context.Context, s settings) (r match.Rules, err error) {
-	r = match.Rules{IgnoredPackages: s.IgnorePackages, IgnoredCVEs: s.IgnoreCVEs, MinScore: cli.Decimal(o.minScore)}
+	r = s.matchRules()
+	r.MinScore, r.OnlyFixed = cli.Decimal(o.minScore), o.onlyFixed
 	if !(o.minScore >= 0 && o.minScore <= 10) { // also rejects NaN
 		return r, cli.Usage(fmt.Errorf("invalid --min-score %v: want 0 to 10", o.minScore))
 	}
@@ -77,10 +82,20 @@ func (o *matchOptions) rules(ctx context.Context, s settings) (r match.Rules, er
 	return r, err
 }
 
+// matchRules returns the rules of the configuration file.
+func (s settings) matchRules() match.Rules {
+	r := match.Rules{IgnoredPackages: s.IgnorePackages, IgnoredCVEs: s.IgnoreCVEs}
+	if rules := s.ignoreRules(); rules != nil { // an interface that holds a nil pointer is not nil
+		r.Ignore = rules
+	}
+	return r
+}
+
 // evaluator matches inventories against a database.
 type evaluator struct {
-	db    *vulndb.DB
-	rules match.Rules
+	db      *vulndb.DB
+	rules   match.Rules
+	ignored *ignore.Rules // of the configuration file; nil: none
 	// configured are the rules of the configuration file alone; nil: there are no others.
 	configured *match.Rules
 }
@@ -98,9 +113,14 @@ func (o *matchOptions) newEvaluator(ctx context.Context, g *globals, s settings)
 	if err != nil {
 		return nil, err
 	}
-	j := &evaluator{db: db, rules: rules}
-	if o.minScore > 0 || o.minSeverity != "" || len(o.vexPaths) > 0 || o.baselinePath != "" {
-		j.configured = &match.Rules{IgnoredPackages: s.IgnorePackages, IgnoredCVEs: s.IgnoreCVEs}
+	ignored := s.ignoreRules()
+	for _, w := range ignored.Warnings() {
+		g.printMessage("Warning: %s", w)
+	}
+	j := &evaluator{db: db, rules: rules, ignored: ignored}
+	if o.minScore > 0 || o.minSeverity != "" || len(o.vexPaths) > 0 || o.baselinePath != "" || o.onlyFixed {
+		configured := s.matchRules()
+		j.configured = &configured
 	}
 	return j, nil
 }
@@ -202,6 +222,12 @@ func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory)
 	c.Partial = c.Partial || len(c.NoAdvisories) > 0
 	g.printMessage("Analyzed packages: %d [vulnerabilities: %d]", len(inv.Packages), len(res.Findings))
 	g.printMessage("%s", coverageLine(c, res.Suppressed.Total()))
+	c.Ignored = toIgnored(j.ignored, res.IgnoredByRule)
+	for i, r := range c.Ignored {
+		if r.Count > 0 {
+			g.printMessage("Ignored by rule %d (%s): %s", i+1, j.ignored.List()[i], cli.Plural(r.Count, "finding"))
+		}
+	}
 	return r, nil
 }
 
@@ -210,11 +236,24 @@ func suppressedCounts(h match.Suppressed) map[string]int {
 	out := map[string]int{}
 	for reason, n := range map[string]int{
 		"ignored-packages": h.Packages, "ignored-cves": h.CVEs, "vex": h.VEX, "baseline": h.Baseline,
-		"minimum": h.BelowMinimum, "unknown-score": h.UnknownScore,
+		"minimum": h.BelowMinimum, "unknown-score": h.UnknownScore, "ignore-rules": h.IgnoreRules,
+		"not-fixed": h.NotFixed,
 	} {
 		if n > 0 {
 			out[reason] = n
 		}
+	}
+	return out
+}
+
+// toIgnored returns the ignore rules with what each left out.
+func toIgnored(rules *ignore.Rules, counts map[int]int) []api.ScanIgnoreRule {
+	var out []api.ScanIgnoreRule
+	for i, r := range rules.List() {
+		out = append(out, api.ScanIgnoreRule{
+			ID: r.ID, Package: r.Package, Path: r.Path, Reason: r.Reason, Expires: r.Expires,
+			Expired: rules.Expired(i), Count: counts[i],
+		})
 	}
 	return out
 }
@@ -256,8 +295,16 @@ func coverageLine(c *api.ScanCoverage, hidden int) string {
 		}
 	}
 	age := time.Since(c.Database.Built)
-	return fmt.Sprintf("Coverage: %s, %d not readable, %s unread, database of %s (%s old), %s, %d suppressed%s%s",
-		cli.Plural(len(c.Volumes), "volume"), skipped, cli.Plural(c.Unreads, "file"),
+	left := ""
+	if c.Excluded > 0 {
+		left = ", " + cli.Plural(c.Excluded, "path") + " excluded"
+	}
+	if n := c.Hidden["not-fixed"]; n > 0 {
+		hidden -= n
+		left += fmt.Sprintf(", %d without a fixed version left out", n)
+	}
+	return fmt.Sprintf("Coverage: %s, %d not readable, %s unread%s, database of %s (%s old), %s, %d suppressed%s%s",
+		cli.Plural(len(c.Volumes), "volume"), skipped, cli.Plural(c.Unreads, "file"), left,
 		c.Database.Built.UTC().Format(time.DateOnly), cli.Plural(int(age.Hours()/24), "day"),
 		cli.Plural(c.Unknown, "unknown score"), hidden, notEvaluatedLine(c), noAdvisoriesLine(c))
 }

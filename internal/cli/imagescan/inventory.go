@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan"
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/disk"
+	"github.com/buildyard/buildyard/internal/scan/glob"
 	"github.com/buildyard/buildyard/internal/scan/scanned"
 	"github.com/buildyard/buildyard/internal/scan/stepcache"
 )
@@ -27,6 +29,8 @@ type inventoryOptions struct {
 	macOS        bool
 	snapshotName string
 	allTags      bool
+	exclude      []string  // patterns of the flag
+	excluded     *glob.Set // those of the flag and of the configuration file; nil: none
 	cacheOptions
 	noCache    bool
 	nameSource bool // messages name the source
@@ -71,9 +75,19 @@ func (o *inventoryOptions) addFlags(cmd *cobra.Command) {
 	fs.BoolVar(&o.macOS, "macos", false, "also catalog macOS itself as a package")
 	fs.StringVar(&o.snapshotName, "snapshot", "",
 		"APFS snapshot to scan; other volumes are skipped (default: current files)")
+	fs.StringArrayVar(&o.exclude, "exclude", nil,
+		"pattern of paths that are not scanned, such as /usr/share/doc, node_modules or '/home/*/.cache/**'; repeatable")
 	o.addFlag(cmd)
 	fs.BoolVar(&o.noCache, "no-cache", false, "scan templates in full and keep nothing for later versions")
 	_ = cmd.MarkFlagDirname("storage-dir")
+}
+
+// compileExclude compiles the patterns of the flag and of the configuration file.
+func (o *inventoryOptions) compileExclude(s settings) (err error) {
+	if o.excluded, err = glob.NewSet(slices.Concat(s.Exclude, o.exclude)); err != nil {
+		err = fmt.Errorf("--exclude: %w", err)
+	}
+	return err
 }
 
 // cache returns where steps of scans of templates are kept; nil is nowhere.
@@ -87,7 +101,7 @@ func (o *inventoryOptions) cache() *stepcache.Cache {
 
 // keptVersions returns where the packages of scanned versions are kept; nil is nowhere.
 func (o *inventoryOptions) keptVersions() *scanned.Versions {
-	if o.noCache || o.snapshotName != "" {
+	if o.noCache || o.snapshotName != "" || o.excluded != nil {
 		return nil
 	}
 	return o.versions()
@@ -112,7 +126,7 @@ func (o *inventoryOptions) keep(g *globals, inv *scan.Inventory) {
 func (o *inventoryOptions) versionOf(inv *scan.Inventory, storage string) *scanned.Version {
 	return &scanned.Version{
 		TemplateID: inv.ID, Tag: inv.Tag, ContentID: inv.ContentID, Storage: storage, Packages: inv.Packages,
-		Partial: inv.Partial() || o.ignoreSystem || o.snapshotName != "",
+		Partial: inv.Partial() || o.ignoreSystem || o.snapshotName != "" || o.excluded != nil,
 	}
 }
 
@@ -124,7 +138,7 @@ func (o *inventoryOptions) catalogSources(
 	defer line.Clear()
 	so := scan.Options{
 		Storage: o.storageDir, AllTags: o.allTags, IgnoreSystem: o.ignoreSystem, IncludeMacOS: o.macOS,
-		Snapshot: o.snapshotName, Cache: o.cache(),
+		Snapshot: o.snapshotName, Cache: o.cache(), Exclude: o.excluded,
 		Progress: func(volume string, files, packages int) {
 			line.Show("Cataloging %s: %d files, %d packages", volume, files, packages)
 		},
@@ -226,6 +240,9 @@ func printInventory(g *globals, inv *scan.Inventory) {
 		for _, n := range v.Notes {
 			g.printMessage("Note: %s: %s", v.Name, n)
 		}
+	}
+	if inv.Excluded > 0 {
+		g.printMessage("Excluded: %s", cli.Plural(inv.Excluded, "path"))
 	}
 	for _, n := range inv.Notes {
 		g.printMessage("Note: %s", n)

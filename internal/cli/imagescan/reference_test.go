@@ -25,6 +25,12 @@ var keys = map[string][4]string{
 			"ignores nothing",
 	},
 	"ignore-cves": {"list", "", "", "vulnerabilities that are not reported, by id"},
+	"ignore": {
+		"list of rules", "", "",
+		"findings that are not reported: `id` (of a CVE or an advisory), `package` (pattern of the name or of " +
+			"type/name), `path` (pattern), at least one of them; `reason`; `expires` (last day, `2026-12-31`)",
+	},
+	"exclude": {"list", "", "", "patterns of paths that are not scanned, in addition to `--exclude`"},
 	"db-path": {
 		"path", "", "in the user's cache directory", "vulnerability database; the flag `--db-path` takes precedence",
 	},

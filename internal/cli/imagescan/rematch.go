@@ -189,13 +189,23 @@ func storageContents(base string) map[string][]string {
 
 // match returns what the controller is sent about each version.
 func (s *versionSet) match(ctx context.Context, j *evaluator) ([]versionReport, error) {
-	res, err := match.Match(ctx, j.db, s.packages, match.Options{Rules: j.rules})
+	rules := j.rules
+	rules.Ignore = nil // its rules may remove locations, which the key of a package has
+	res, err := match.Match(ctx, j.db, s.packages, match.Options{Rules: rules})
 	if err != nil {
 		return nil, withAdvice(err)
 	}
+	filter, err := match.NewRuleFilter(j.rules)
+	if err != nil {
+		return nil, err
+	}
 	found := make([][]match.Finding, len(s.versions))
 	for _, f := range res.Findings {
-		for _, n := range s.users[packageKey(&f.Package)] {
+		users := s.users[packageKey(&f.Package)]
+		if !filter.Keep(&f) {
+			continue
+		}
+		for _, n := range users {
 			found[n] = append(found[n], f)
 		}
 	}

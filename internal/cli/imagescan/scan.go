@@ -136,6 +136,9 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 		return cli.Usage(err)
 	}
 	s, err := o.settings()
+	if err == nil {
+		err = o.compileExclude(s)
+	}
 	if err != nil {
 		return cli.Usage(err)
 	}
@@ -325,6 +328,7 @@ func toCoverage(inv *scan.Inventory) api.ScanCoverage {
 	c := api.ScanCoverage{
 		Partial: inv.Partial(), Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{},
 		Unread: []api.ScanUnreadable{}, Odd: []api.ScanUnreadable{}, Unreads: inv.Unreadable, Hidden: map[string]int{},
+		Excluded: inv.Excluded,
 	}
 	for _, v := range inv.Volumes {
 		c.Volumes = append(c.Volumes,

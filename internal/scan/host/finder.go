@@ -1,6 +1,7 @@
 package host
 
 import (
+	"fmt"
 	"io"
 	"path/filepath"
 	"runtime"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
+	"github.com/buildyard/buildyard/internal/scan/glob"
 )
 
 // newFinder returns a finder of the packages below a directory of this machine.
@@ -27,10 +29,25 @@ func (h *Host) newFinder(dir string, m *progressCounters) (*catalog.Finder, io.C
 // scanWorkers returns how many goroutines read files during a full scan.
 func scanWorkers() int { return min(runtime.GOMAXPROCS(0), 8) }
 
+// excludedPatterns compiles the excluded directories that are patterns. The name of a directory may be none.
+func excludedPatterns(paths []string) (*glob.Set, error) {
+	var patterns []string
+	for _, p := range paths {
+		if _, err := glob.CompilePath(p); err == nil {
+			patterns = append(patterns, p)
+		}
+	}
+	set, err := glob.NewSet(patterns)
+	if err != nil {
+		err = fmt.Errorf("excluded directories: %w", err)
+	}
+	return set, err
+}
+
 // isExcluded reports whether a directory is left out: by option, or because a read of it may never
 // return.
 func (h *Host) isExcluded(dir string) bool {
-	return slices.Contains(h.opts.Exclude, dir) || h.hungMounts.isHung(dir)
+	return slices.Contains(h.opts.Exclude, dir) || h.excluded.Match(dir) || h.hungMounts.isHung(dir)
 }
 
 // toTreePath converts a path of the system to one of the finder's tree.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
+	"github.com/buildyard/buildyard/internal/scan/glob"
 	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
 	"github.com/buildyard/buildyard/internal/scan/match"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
@@ -39,6 +40,7 @@ type Host struct {
 	inventory  *inventorydb.DB
 	nameFilter *catalog.NameFilter
 	ruleFilter atomic.Pointer[match.RuleFilter]
+	excluded   *glob.Set // directories that are neither scanned nor watched; nil: none
 	counters   workCounters
 	lastStart  atomic.Pointer[time.Time] // last start of a scan
 
@@ -102,10 +104,13 @@ func Open(o Options) (*Host, error) {
 		resumed:       make(chan struct{}),
 		damageReports: make(chan error, 1),
 	}
+	var err error
+	if h.excluded, err = excludedPatterns(o.Exclude); err != nil {
+		return nil, err
+	}
 	if err := h.SetRules(o.Rules); err != nil {
 		return nil, err
 	}
-	var err error
 	h.inventory, err = inventorydb.Open(inventorydb.Options{
 		Path: o.InventoryPath, MaxPackages: o.MaxPackages, MaxBytes: o.MaxBytes, OnOpen: o.GC.begin, OnClose: o.GC.done,
 	})

@@ -15,7 +15,7 @@ type Options struct {
 	InventoryPath string
 	Database      Database
 	Rules         Rules
-	Exclude       []string // directories that are neither scanned nor watched, absolute
+	Exclude       []string // directories that are neither scanned nor watched: absolute paths, and patterns of them
 
 	// OnChange receives what came and went, on the goroutine that recorded it: it must return
 	// quickly, and may be nil. Its event is already stored in the inventory.
