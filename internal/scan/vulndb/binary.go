@@ -11,6 +11,8 @@ var (
 	_ encoding.BinaryUnmarshaler = (*Vulnerability)(nil)
 	_ encoding.BinaryAppender    = Applicability{}
 	_ encoding.BinaryUnmarshaler = (*Applicability)(nil)
+	_ encoding.BinaryAppender    = Description{}
+	_ encoding.BinaryUnmarshaler = (*Description)(nil)
 )
 
 func internNone(string) uint64 { return 0 }

@@ -21,6 +21,7 @@ func FuzzRead(f *testing.F) {
 		_, _ = db.Advisories(Go, "example.org/mod")
 		_, _ = collectAll(db.EachApplicability("apple", "mac_os"))
 		_, _, _ = db.Vulnerability("CVE-2020-0001")
+		_, _, _ = db.Description("CVE-2020-0001")
 		for _, err := range db.AllAdvisories() {
 			if err != nil {
 				break
@@ -94,5 +95,6 @@ func FuzzRecords(f *testing.F) {
 		newDecoder(b).vulnerability(res, "CVE-2020-0001")
 		newDecoder(b).advisory(res)
 		newDecoder(b).applicability(res, "CVE-2020-0001", "cpe:2.3:a:apple:mac_os")
+		newDecoder(b).description("CVE-2020-0001")
 	})
 }

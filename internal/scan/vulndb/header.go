@@ -81,10 +81,13 @@ const (
 	vulnerabilitySection sectionName = "vulnerabilities"
 	applicabilitySection sectionName = "applicabilities"
 	advisorySection      sectionName = "advisories"
+	descriptionSection   sectionName = "descriptions" // ignored by earlier programs, and missing in their files
 	stringSection        sectionName = "strings"
 )
 
-var sectionOrder = []sectionName{vulnerabilitySection, applicabilitySection, advisorySection, stringSection}
+var sectionOrder = []sectionName{
+	vulnerabilitySection, applicabilitySection, advisorySection, descriptionSection, stringSection,
+}
 
 // treeLocation is the location of a tree of blocks. An empty tree has no entries and no root.
 type treeLocation struct {

@@ -25,7 +25,7 @@ var (
 )
 
 // Writer writes a database. The records are added section by section - vulnerabilities,
-// applicabilities, advisories - each in the order of its key, and Close ends the file. The same
+// applicabilities, advisories, descriptions - each in the order of its key, and Close ends the file. The same
 // records produce the same bytes.
 type Writer struct {
 	out           io.WriteSeeker

@@ -12,6 +12,7 @@ const (
 	vulnerabilityFact = 'p' // a partial vulnerability
 	configurationFact = 'c' // rank, then an applicability
 	advisoryFact      = 'a'
+	descriptionFact   = 'd' // rank, then a description
 )
 
 // collector adds the records of feeds to sorters: first the content of each by record, then that of

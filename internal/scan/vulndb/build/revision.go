@@ -54,6 +54,11 @@ func (c *collector) addRevision(r feed.Record) error {
 			}
 		}
 	}
+	for _, d := range r.Descriptions {
+		if err := say([]byte(d.ID), []byte{descriptionFact, byte(d.Rank)}, d.AppendBinary); err != nil {
+			return err
+		}
+	}
 	if said > 0 || len(r.Rejected) > 0 {
 		return nil
 	}

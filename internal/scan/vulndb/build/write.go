@@ -57,7 +57,9 @@ func (c *collector) writeSections(ctx context.Context, f *os.File) error {
 	if err := c.passNewest(ctx); err != nil {
 		return err
 	}
-	if err := c.joinVulnerabilities(ctx, w, products); err != nil {
+	descriptions := extsort.New(c.options.Temp, c.options.MaxMemory/4)
+	defer descriptions.Remove()
+	if err := c.joinVulnerabilities(ctx, w, products, descriptions); err != nil {
 		return err
 	}
 	c.reportProgress("write")
@@ -67,15 +69,32 @@ func (c *collector) writeSections(ctx context.Context, f *os.File) error {
 	if err := c.writeAdvisories(ctx, w); err != nil {
 		return err
 	}
+	if err := c.writeDescriptions(ctx, w, descriptions); err != nil {
+		return err
+	}
 	return w.Close(c.counts.sourceInfos())
+}
+
+// writeDescriptions writes the descriptions, which are sorted by ID.
+func (c *collector) writeDescriptions(ctx context.Context, w *vulndb.Writer, descriptions *extsort.Sorter) error {
+	return descriptions.Each(func(_, value []byte) error {
+		var d vulndb.Description
+		if err := d.UnmarshalBinary(value); err != nil {
+			return err
+		}
+		return errors.Join(ctx.Err(), c.skipRefused(w.Description(d), d.ID))
+	})
 }
 
 func (c *collector) reportProgress(stage string) {
 	c.options.Progress(Progress{Stage: stage, Records: c.recordCount, Rejected: c.rejectedCount})
 }
 
-// joinVulnerabilities writes each vulnerability from all its records, and sorts its configurations by product.
-func (c *collector) joinVulnerabilities(ctx context.Context, w *vulndb.Writer, products *extsort.Sorter) error {
+// joinVulnerabilities writes each vulnerability from all its records, and sorts its configurations by product and its
+// description by ID.
+func (c *collector) joinVulnerabilities(
+	ctx context.Context, w *vulndb.Writer, products, descriptions *extsort.Sorter,
+) error {
 	var now *mergedVulnerability
 	end := func() error {
 		if now == nil {
@@ -84,7 +103,7 @@ func (c *collector) joinVulnerabilities(ctx context.Context, w *vulndb.Writer, p
 		if err := c.skipRefused(w.Vulnerability(now.result()), now.vulnerability.ID); err != nil {
 			return err
 		}
-		return now.sortProducts(products)
+		return errors.Join(now.sortProducts(products), now.sortDescription(descriptions))
 	}
 	err := c.facts.Each(func(key, value []byte) error {
 		if now == nil || now.vulnerability.ID != string(key) {
@@ -105,6 +124,19 @@ func (c *collector) skipRefused(err error, id string) error {
 	}
 	c.rejectFile(feed.Rejection{Feed: "database", Record: id, Reason: err.Error()})
 	return nil
+}
+
+// sortDescription passes the description to the sorter.
+func (j *mergedVulnerability) sortDescription(descriptions *extsort.Sorter) error {
+	d := j.description.Trimmed()
+	if d.IsEmpty() || !j.isReported() {
+		return nil
+	}
+	b, err := d.AppendBinary(nil)
+	if err != nil {
+		return err
+	}
+	return descriptions.Add([]byte(d.ID), b)
 }
 
 // sortProducts passes the configurations to the sorter, for each product that they name as

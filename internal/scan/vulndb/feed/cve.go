@@ -32,6 +32,9 @@ type cveContainer struct {
 	Metrics       []cveMetric        `json:"metrics"`
 	Applicability []cpeConfiguration `json:"cpeApplicability"`
 	Affected      []cveAffected      `json:"affected"`
+	Title         lenientString      `json:"title"`
+	Descriptions  lenientTexts       `json:"descriptions"`
+	References    lenientList        `json:"references"`
 }
 
 type cveMetric struct {
@@ -84,6 +87,12 @@ func parseCVE(it Item) Record {
 		}
 	}
 	r.Vulnerabilities = []vulndb.Vulnerability{v}
+	if cna := &c.Containers.CNA; !v.Rejected {
+		r.addDescription(DescribedByCVE, vulndb.Description{
+			ID: r.ID, Title: string(cna.Title), Text: englishText(cna.Descriptions),
+			References: referenceURLs(cna.References),
+		})
+	}
 	return r
 }
 

@@ -22,6 +22,7 @@ type Record struct {
 	// Vulnerabilities are partial: each field that is set comes from this record.
 	Vulnerabilities []vulndb.Vulnerability
 	Configurations  []Configurations
+	Descriptions    []Description
 
 	Dropped  string      // why a good record is not used; "" otherwise
 	Rejected []Rejection // its bad parts
@@ -40,6 +41,26 @@ type Configurations struct {
 	ID   string
 	Rank int
 	List []vulndb.Applicability
+}
+
+// Description is what a source writes about a vulnerability, with a rank. The title of the lowest rank counts, the
+// text of the highest, and the references of all.
+type Description struct {
+	Rank int
+	vulndb.Description
+}
+
+// Ranks of descriptions: advisories have short titles, CVE records and NVD short texts.
+const (
+	DescribedByAdvisory = iota
+	DescribedByCVE
+	DescribedByNVD
+)
+
+func (r *Record) addDescription(rank int, d vulndb.Description) {
+	if d = d.Trimmed(); !d.IsEmpty() {
+		r.Descriptions = append(r.Descriptions, Description{rank, d})
+	}
 }
 
 // Ranks of configurations.

@@ -35,6 +35,8 @@ type nvdRecord struct {
 	ExploitAdd     string             `json:"cisaExploitAdd"`
 	Metrics        nvdMetrics         `json:"metrics"`
 	Configurations []cpeConfiguration `json:"configurations"`
+	Descriptions   lenientTexts       `json:"descriptions"`
+	References     lenientList        `json:"references"`
 }
 
 type nvdMetrics struct {
@@ -104,6 +106,9 @@ func (n *nvdItem) toRecord(feed string, rank int) Record {
 	}
 	r.Vulnerabilities = []vulndb.Vulnerability{v}
 	r.addConfigurations(c.ID, rank, vulndb.NVD, c.Configurations)
+	r.addDescription(DescribedByNVD, vulndb.Description{
+		ID: c.ID, Text: englishText(c.Descriptions), References: referenceURLs(c.References),
+	})
 	return r
 }
 

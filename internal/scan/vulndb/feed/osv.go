@@ -29,6 +29,10 @@ type osvRecord struct {
 	Severity  []osvSeverity       `json:"severity" yaml:"severity"`
 	Affected  []osvAffected       `json:"affected" yaml:"affected"`
 	Specific  osvDatabaseSpecific `json:"database_specific" yaml:"database_specific"`
+
+	Summary    lenientString `json:"summary" yaml:"summary"`
+	Details    lenientString `json:"details" yaml:"details"`
+	References lenientList   `json:"references" yaml:"references"`
 }
 
 type osvSeverity struct {
@@ -148,7 +152,23 @@ func (o *osvRecord) toRecord() Record {
 	}
 	o.advisories(&r, source, cves, related)
 	o.vulnerabilities(&r, source, cves, related)
+	o.descriptions(&r, cves)
 	return r
+}
+
+// descriptions describes what the record is about, where that can be reported.
+func (o *osvRecord) descriptions(r *Record, cves []string) {
+	if len(r.Advisories) == 0 {
+		return
+	}
+	if len(cves) == 0 {
+		cves = []string{o.ID}
+	}
+	for _, id := range cves {
+		r.addDescription(DescribedByAdvisory, vulndb.Description{
+			ID: id, Title: string(o.Summary), Text: string(o.Details), References: referenceURLs(o.References),
+		})
+	}
 }
 
 // isInformational reports whether the record of RustSec is only a notice: no maintainer, unsound

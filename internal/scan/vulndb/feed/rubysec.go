@@ -25,6 +25,8 @@ type rubyAdvisory struct {
 	GHSA       lenientString `yaml:"ghsa"`
 	OSVDB      lenientString `yaml:"osvdb"`
 	URL        string        `yaml:"url"`
+	Title      lenientString `yaml:"title"`
+	Text       lenientString `yaml:"description"`
 	Date       lenientString `yaml:"date"`
 	CVSS2      lenientString `yaml:"cvss_v2"`
 	CVSS3      lenientString `yaml:"cvss_v3"`
@@ -81,6 +83,9 @@ func parseRubySec(it Item) Record {
 			v.Related = []string{id}
 		}
 		r.Vulnerabilities = append(r.Vulnerabilities, v)
+		r.addDescription(DescribedByAdvisory, vulndb.Description{
+			ID: name, Title: string(a.Title), Text: string(a.Text), References: []string{a.URL},
+		})
 	}
 	return r
 }
