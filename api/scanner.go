@@ -21,7 +21,13 @@ type ScanPackages struct {
 // ScanSource is the scanned object.
 type ScanSource struct {
 	Type   string `json:"type"`   // "vm_image", "registry_template" or "dir"
-	Target string `json:"target"` // name of the scanned image, template or directory
+	Target string `json:"target"` // path of the scanned image or directory, uuid:tag of a template
+
+	// Of a template; the rest is ours.
+	Template   string `json:"template,omitempty"`    // name
+	TemplateID string `json:"template-id,omitempty"` // uuid
+	Tag        string `json:"tag,omitempty"`         // of the scanned version
+	ContentID  string `json:"content-id,omitempty"`  // of the scanned version
 }
 
 // ScanMatch is a vulnerability of one version of a package at one location.
@@ -47,6 +53,11 @@ type ScanVulnerability struct {
 	// DistroPatched is "unknown" for a package that belongs to one of a distribution which has no advisories about
 	// that: the distribution may have fixed the vulnerability without a change of the version. It never fails a build.
 	DistroPatched string `json:"distro-patched,omitempty"`
+
+	Title       string   `json:"title,omitempty"`       // one line, at most 200 bytes
+	Description string   `json:"description,omitempty"` // at most 600 bytes, may be Markdown
+	Vector      string   `json:"cvss-vector,omitempty"` // of BaseScore: "CVSS:3.1/AV:N/..."
+	References  []string `json:"references,omitempty"`  // addresses of web pages, at most 10
 }
 
 // ScanDetail describes why a package matched.

@@ -32,6 +32,7 @@ type Options struct {
 type Inventory struct {
 	Source     Source
 	ID, Tag    string            // of a template: what was scanned
+	Name       string            // of a template
 	ContentID  string            // of a template: the content ID of that tag
 	Packages   []catalog.Package // in the order of names, each once
 	Volumes    []Volume

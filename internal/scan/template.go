@@ -30,7 +30,6 @@ func CatalogEach(ctx context.Context, src Source, o Options, do func(*Inventory)
 		if err != nil {
 			return fmt.Errorf("%s: %w", src, err)
 		}
-		inv.Source = src
 		return do(inv)
 	}
 	tags, damaged, err := src.selectVersions(storage, o.AllTags)
@@ -97,7 +96,7 @@ func (i *Inventory) forTemplate(t disk.TemplateVersion) *Inventory {
 		return nil
 	}
 	same := *i
-	same.Source, same.ID, same.Tag = Source{Template, t.ID + ":" + t.Tag}, t.ID, t.Tag
+	same.Source, same.ID, same.Tag, same.Name = Source{Template, t.ID + ":" + t.Tag}, t.ID, t.Tag, t.Name
 	return &same
 }
 
@@ -120,7 +119,7 @@ func catalogTemplate(ctx context.Context, storage *disk.Storage, id, tag string,
 	}
 	defer func() { _ = t.Close() }()
 	inv := &Inventory{Source: Source{Template, id + ":" +
-		t.TemplateVersion.Tag}, ID: id, Tag: t.TemplateVersion.Tag, ContentID: t.ContentID}
+		t.TemplateVersion.Tag}, ID: id, Tag: t.TemplateVersion.Tag, ContentID: t.ContentID, Name: t.Name}
 	if t.AuxStorage != "" {
 		inv.Skipped = append(inv.Skipped, Skipped{Name: t.AuxStorage, Reason: reasonAuxStorage})
 	}

@@ -142,6 +142,10 @@ func formatDatabase(d api.HostDatabase) string {
 		text = fmt.Sprintf("built %s (%s old)", d.Built.UTC().Format(time.DateOnly),
 			cli.FormatAge(time.Since(*d.Built)))
 	}
+	if d.Checked != nil {
+		text += fmt.Sprintf(", last checked for a newer one %s ago (%s)",
+			cli.FormatAge(max(0, time.Since(*d.Checked))), d.Checked.UTC().Format("2006-01-02 15:04 UTC"))
+	}
 	if d.Error != "" {
 		text += ", " + d.Error
 	}

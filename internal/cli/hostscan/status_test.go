@@ -27,7 +27,7 @@ func TestStatusText(t *testing.T) {
 			pseudo("/a"), pseudo("/b"), pseudo("/c"),
 			{Path: "/odd", Type: "fuse", Method: "poll", Why: "the system refuses it"},
 		},
-		Database: api.HostDatabase{Built: &db, Error: "no route to it"}, Pending: 1, Analyzing: true,
+		Database: api.HostDatabase{Built: &db, Checked: &at, Error: "no route to it"}, Pending: 1, Analyzing: true,
 		Warnings: []string{"it is hot"},
 	}
 	var out bytes.Buffer
@@ -39,7 +39,8 @@ func TestStatusText(t *testing.T) {
 		"Service State: Active\nScan State: Real-Time\nWatching: /srv\n",
 		" of the whole host, 1 package in 1.2 s, 2 not permitted, 1 not readable\n",
 		"Not Read: /srv/?[2Jx\n", "In Progress: 1 change pending, packages are being analyzed\n",
-		"(4 days old), no route to it\n",
+		"(4 days old), last checked for a newer one 1m0s ago (" + at.UTC().Format("2006-01-02 15:04") +
+			" UTC), no route to it\n",
 		"Watched: / (ext4) by fanotify\n", "Watched: /odd (fuse) by poll: the system refuses it\n",
 		"Not Watched: /net (nfs4): it is of another host\n",
 		"Not Watched: /proc (proc), /a (proc) and 2 more: it contains no files\n", "Warning: it is hot\n",

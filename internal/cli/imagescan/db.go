@@ -15,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/build"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
 )
 
 func dbCommand(g *globals) *cobra.Command {
@@ -139,6 +140,9 @@ func dbStatusCommand(g *globals) *cobra.Command {
 			}
 			defer func() { _ = db.Close() }()
 			st := toDBStatus(path, db.Info(), time.Now())
+			if checked, err := update.CurrentStatus(path); err == nil && !checked.CheckedAt.IsZero() {
+				st.Checked = &checked.CheckedAt
+			}
 			return output.Write(g.Out, st, st.fillTable)
 		},
 	}
@@ -153,6 +157,7 @@ type dbStatus struct {
 	Schema          int                      `json:"schema"`
 	Built           time.Time                `json:"built"`
 	AgeHours        int                      `json:"age-hours"`
+	Checked         *time.Time               `json:"checked,omitempty"` // last successful check for a newer one
 	Advisories      int64                    `json:"advisories"`
 	Vulnerabilities int64                    `json:"vulnerabilities"`
 	Applicabilities int64                    `json:"applicabilities"`
@@ -171,6 +176,11 @@ func toDBStatus(path string, i vulndb.Info, now time.Time) dbStatus {
 func (s dbStatus) fillTable(t *cli.Grid) {
 	t.Row("database", s.Path)
 	t.Row("built", fmt.Sprintf("%s (%d days old)", s.Built.UTC().Format(time.RFC3339), s.AgeHours/24))
+	checked := "never, for a newer one"
+	if s.Checked != nil {
+		checked = describeCheck(*s.Checked, time.Now())
+	}
+	t.Row("checked", checked)
 	t.Row("size", bytesize.Format(s.Size))
 	t.Row("advisories", s.Advisories)
 	t.Row("vulnerabilities", s.Vulnerabilities)

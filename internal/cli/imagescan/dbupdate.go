@@ -62,7 +62,7 @@ func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 			st, err = update.Update(ctx, o)
 			l.Clear()
 			if err == nil {
-				g.printMessage("Vulnerability database: %s, built %s", outcomeTexts[st.Outcome],
+				g.printMessage("Vulnerability database: %s, built %s", describeOutcome(st, time.Now()),
 					st.Info.Built.UTC().Format(time.DateOnly))
 			}
 		}
@@ -73,10 +73,22 @@ func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 	}
 }
 
-// outcomeTexts are the outcomes of an update in messages.
-var outcomeTexts = map[update.Outcome]string{
-	update.Updated: "updated", update.Current: "up to date", update.NotChecked: "up to date",
-	update.Failed: "not updated",
+// describeOutcome describes the outcome of an update. That a database is up to date is only known of the time of the
+// last check, after which the server may have a newer one, or be out of reach.
+func describeOutcome(st update.Status, now time.Time) string {
+	switch st.Outcome {
+	case update.Updated:
+		return "updated"
+	case update.Current, update.NotChecked:
+		return "up to date when checked " + describeCheck(st.CheckedAt, now)
+	default:
+		return "not updated"
+	}
+}
+
+// describeCheck says when a check was: "2 h ago (2026-11-30 07:00 UTC)".
+func describeCheck(at, now time.Time) string {
+	return fmt.Sprintf("%s ago (%s)", cli.FormatAge(max(0, now.Sub(at))), at.UTC().Format("2006-01-02 15:04 UTC"))
 }
 
 func dbUpdateCommand(g *globals) *cobra.Command {
@@ -122,7 +134,7 @@ func (g *globals) printDatabase(path string, st update.Status, err error) error 
 	if err != nil || g.quiet {
 		return err
 	}
-	_, err = fmt.Fprintf(g.Out, "%s: %s, built %s\n", cli.EscapeName(path), outcomeTexts[st.Outcome],
+	_, err = fmt.Fprintf(g.Out, "%s: %s, built %s\n", cli.EscapeName(path), describeOutcome(st, time.Now()),
 		st.Info.Built.UTC().Format(time.RFC3339))
 	return err
 }

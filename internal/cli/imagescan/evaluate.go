@@ -194,7 +194,7 @@ func (j *evaluator) close() { _ = j.db.Close() }
 // report matches an inventory. A nil evaluator only lists its packages.
 func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory) (scanResult, error) {
 	r := scanResult{inventory: inv, Report: report.Report{
-		Source:   api.ScanSource{Type: string(inv.Source.Type), Target: inv.Source.Target},
+		Source:   toSource(inv),
 		Packages: report.Packages(inv.Packages),
 		Coverage: toCoverage(inv), OnlyPackages: j == nil,
 	}}
@@ -206,6 +206,9 @@ func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory)
 		return r, withAdvice(err)
 	}
 	r.findings, r.Matches = res.Findings, report.Matches(res.Findings)
+	if err := j.describe(r.Matches); err != nil {
+		return r, err
+	}
 	if r.unfiltered = res.Findings; j.configured != nil && inv.ID != "" {
 		all, err := match.Match(ctx, j.db, inv.Packages, match.Options{Rules: *j.configured})
 		if err != nil {
@@ -229,6 +232,32 @@ func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory)
 		}
 	}
 	return r, nil
+}
+
+// toSource names what was scanned; of a template also the version.
+func toSource(inv *scan.Inventory) api.ScanSource {
+	return api.ScanSource{
+		Type: string(inv.Source.Type), Target: inv.Source.Target,
+		Template: inv.Name, TemplateID: inv.ID, Tag: inv.Tag, ContentID: inv.ContentID,
+	}
+}
+
+// describe adds what the database has for people to read.
+func (j *evaluator) describe(matches []api.ScanMatch) error {
+	known := map[string]vulndb.Description{}
+	for i := range matches {
+		v := &matches[i].Vulnerability
+		d, ok := known[v.ID]
+		if !ok {
+			var err error
+			if d, _, err = j.db.Description(v.ID); err != nil {
+				return withAdvice(err)
+			}
+			known[v.ID] = d
+		}
+		v.Title, v.Description, v.References = d.Title, d.Text, d.References
+	}
+	return nil
 }
 
 // suppressedCounts returns the number of suppressed matches by reason.

@@ -14,6 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/scan"
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
 	"github.com/buildyard/buildyard/internal/scan/match"
 	"github.com/buildyard/buildyard/internal/scan/report"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
@@ -67,7 +68,7 @@ func (o *explainOptions) run(ctx context.Context, id, name string) error {
 	}
 	p.BundleIDs = []string{o.bundleID}
 	if o.isCask {
-		p.Locations = []string{"/opt/homebrew/Caskroom/" + p.Name} // this distinguishes it from a formula
+		p = asCask(p)
 	}
 	p = scan.Complete(p)
 	s, err := o.settings()
@@ -90,7 +91,36 @@ func (o *explainOptions) run(ctx context.Context, id, name string) error {
 	if err := o.write(e); err != nil {
 		return err
 	}
-	return unknownError(ctx, j.db, e)
+	err = unknownError(ctx, j.db, e)
+	if err == nil || e.KnownPackage {
+		return err
+	}
+	cask, explainErr := j.explainCask(ctx, id, p)
+	if explainErr == nil && cask != nil {
+		err = fmt.Errorf("no formula %s is in the database, but there is a cask of this name: add --cask", p.Name)
+	}
+	return err
+}
+
+// explainCask explains a formula as the cask of its name; nil where the database has nothing on it, or where it is a
+// cask already.
+func (j *evaluator) explainCask(ctx context.Context, id string, p catalog.Package) (*match.Explanation, error) {
+	if p.Kind != catalog.Brew || cpe.IsCask(p) {
+		return nil, nil
+	}
+	p = scan.Complete(asCask(p))
+	e, err := match.Explain(ctx, j.db, match.ExplainRequest{ID: vulnerabilityID(id), Package: p},
+		match.Options{Rules: j.rules})
+	if err != nil || !e.KnownPackage {
+		return nil, err
+	}
+	return e, nil
+}
+
+// asCask returns a package of Homebrew at the place of a cask, which distinguishes it from a formula.
+func asCask(p catalog.Package) catalog.Package {
+	p.Locations = []string{"/opt/homebrew/Caskroom/" + p.Name}
+	return p
 }
 
 // unknownError returns an error for an unknown vulnerability or package, which is more likely a typing

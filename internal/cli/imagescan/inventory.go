@@ -146,8 +146,11 @@ func (o *inventoryOptions) catalogSources(
 	none := true
 	each := func(inv *scan.Inventory) error {
 		line.Clear()
-		if none = false; o.nameSource || o.allTags || src.IsAllTemplates() {
+		if none = false; o.nameSource || src.HasManyTags() {
 			g.printMessage("%s:", inv.Source)
+		}
+		if inv.Name != "" {
+			g.printMessage("Template: %s, tag %s", inv.Name, inv.Tag)
 		}
 		printInventory(g, inv)
 		o.keep(g, inv)

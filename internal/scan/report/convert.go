@@ -68,5 +68,6 @@ func VulnerabilityOf(f match.Finding) api.ScanVulnerability {
 		ID: v.ID, BaseScore: v.Score.Base, Severity: severity, URL: v.URL, Related: v.Related,
 		FixedVersions: f.Fixed, Exploited: v.Exploited, EPSS: v.EPSS, Unconfirmed: f.Unconfirmed,
 		DistroPatched: f.DistroPatched,
+		Vector:        v.Score.Vector,
 	}
 }
