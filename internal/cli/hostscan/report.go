@@ -3,12 +3,12 @@ package hostscan
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/url"
 	"strconv"
 	"strings"
+	"text/template"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,6 +34,7 @@ type reportOptions struct {
 	*globals
 	section   reportSection
 	format    string
+	template  string // file
 	timestamp string
 	minScore  float32
 	sort      string
@@ -77,7 +78,9 @@ func addSectionFlags(g *globals, of reportSection, cmd *cobra.Command) *cobra.Co
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) }
 	fs := cmd.Flags()
 	fs.StringVarP(&o.format, "report-format", "f", string(report.Table),
-		"report format: table, json, sarif, cyclonedx or spdx")
+		"report format: table, json, sarif, cyclonedx, spdx, gitlab, junit or template (of --template)")
+	fs.StringVar(&o.template, "template", "", "file with the template of the report, in the language of Go's text/template")
+	_ = cmd.MarkFlagFilename("template")
 	fs.StringVarP(&o.timestamp, "timestamp", "t",
 		"", "show what was found since this RFC 3339 time (default: the last start of a scan)")
 	fs.Float32VarP(&o.minScore, "min-score", "m", 0, "minimum score of vulnerabilities, and of packages with one")
@@ -87,7 +90,7 @@ func addSectionFlags(g *globals, of reportSection, cmd *cobra.Command) *cobra.Co
 	complete := func(flag string, values ...string) {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
-	complete("report-format", "table", "json", "sarif", "cyclonedx", "spdx")
+	complete("report-format", "table", "json", "sarif", "cyclonedx", "spdx", "gitlab", "junit", "template")
 	complete("sort", "score", "name", "type")
 	complete("columns", "tnv", "tnvl", "tnvVsS", "tnvVsSl")
 	complete("timestamp")
@@ -125,22 +128,26 @@ Installed packages are reported again after a full scan or when they change.`,
 
 // reportPlan is the parsed request, checked before the service is called.
 type reportPlan struct {
-	format  report.Format
-	columns []report.Column
-	order   sortOrder
-	since   time.Time
-	query   url.Values
-	failOn  match.FailOn
+	format   report.Format
+	template *template.Template // of the format template
+	columns  []report.Column
+	order    sortOrder
+	since    time.Time
+	query    url.Values
+	failOn   match.FailOn
 }
 
-func (o *reportOptions) plan() (p reportPlan, err error) {
+func (o *reportOptions) plan(ctx context.Context) (p reportPlan, err error) {
 	p.query = url.Values{}
 	if p.format, err = report.ParseFormat(o.format); err != nil {
 		return p, err
 	}
-	if p.format == report.SARIF && o.section == packagesSection {
-		return p,
-			errors.New("report format sarif has vulnerabilities only; want cyclonedx, spdx, json or table for packages")
+	if p.template, err = report.LoadTemplate(ctx, p.format, o.template); err != nil {
+		return p, err
+	}
+	if !p.format.HasPackages() && o.section == packagesSection {
+		return p, fmt.Errorf(
+			"report format %s has vulnerabilities only; want cyclonedx, spdx, json, table or template for packages", p.format)
 	}
 	if o.columns != "" {
 		if p.columns, err = report.ParseColumns(o.columns); err != nil {
@@ -171,7 +178,7 @@ func (o *reportOptions) plan() (p reportPlan, err error) {
 }
 
 func (o *reportOptions) run(ctx context.Context) error {
-	p, err := o.plan()
+	p, err := o.plan(ctx)
 	if err != nil {
 		return cli.Usage(err)
 	}
@@ -225,7 +232,7 @@ func (o *reportOptions) write(p reportPlan, r api.HostReport, status api.HostSta
 	}
 	doc := o.toReport(r, status)
 	return report.Write(o.Out, p.format, []report.Report{doc},
-		report.Options{Tool: "hostscan", Version: obs.FullVersion(), Now: time.Now()})
+		report.Options{Tool: "hostscan", Version: obs.FullVersion(), Now: time.Now(), Template: p.template})
 }
 
 // exitError returns the exit status.

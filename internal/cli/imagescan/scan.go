@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"text/template"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,7 @@ type scanOptions struct {
 	reportFile   string
 	reportDest   *destination // of reportFile
 	format       string
+	templateFile string
 	columns      string
 	showPackages bool
 	failOn       string
@@ -64,7 +66,9 @@ Exit code 7: a part could not be read, or no advisories exist for packages (it i
 	fs.BoolVarP(&o.showPackages, "show-packages", "p", false, "list packages only, without matching")
 	fs.StringVarP(&o.reportFile, "report-file", "o", "", "file for the report (default: standard output)")
 	fs.StringVarP(&o.format, "report-format", "f", string(report.Table),
-		"report format: json, table, sarif, cyclonedx or spdx")
+		"report format: json, table, sarif, cyclonedx, spdx, gitlab, junit or template (of --template)")
+	fs.StringVar(&o.templateFile, "template", "", "file with the template of the report, in the language of Go's text/template")
+	_ = cmd.MarkFlagFilename("template")
 	fs.StringVar(&o.columns, "columns", "",
 		"table columns: t type, n name, v version, V vulnerability, s score, S severity, l location, f fixed "+
 			"versions, k known exploited, e EPSS, p distro-patched (default tnvVsS)")
@@ -87,13 +91,14 @@ Exit code 7: a part could not be read, or no advisories exist for packages (it i
 
 // scanPlan is the parsed request, checked before anything is opened.
 type scanPlan struct {
-	source  scan.Source
-	format  report.Format
-	columns []report.Column
-	failOn  match.FailOn
+	source   scan.Source
+	format   report.Format
+	template *template.Template // of the format template
+	columns  []report.Column
+	failOn   match.FailOn
 }
 
-func (o *scanOptions) plan(args []string) (p scanPlan, err error) {
+func (o *scanOptions) plan(ctx context.Context, args []string) (p scanPlan, err error) {
 	if len(args) != 1 {
 		return p, fmt.Errorf("want one source: vm_image:<path>, registry_template:<uuid>[:<tag>] or dir:<path>")
 	}
@@ -101,6 +106,9 @@ func (o *scanOptions) plan(args []string) (p scanPlan, err error) {
 		return p, err
 	}
 	if p.format, err = report.ParseFormat(o.format); err != nil {
+		return p, err
+	}
+	if p.template, err = report.LoadTemplate(ctx, p.format, o.templateFile); err != nil {
 		return p, err
 	}
 	if o.columns != "" {
@@ -124,14 +132,16 @@ func (o *scanOptions) checkExclusive(p scanPlan) error {
 		return errors.New("--fail-on and --show-packages are mutually exclusive")
 	case o.allTags && !p.source.HasManyTags():
 		return errors.New("--all-tags requires a registry_template without a tag")
-	case (p.source.IsAllTemplates() || o.allTags) && (p.format == report.CycloneDX || p.format == report.SPDX):
+	case o.showPackages && !p.format.HasPackages():
+		return fmt.Errorf("format %s has vulnerabilities only; want another format with --show-packages", p.format)
+	case (p.source.IsAllTemplates() || o.allTags) && p.format.HasOneSource():
 		return fmt.Errorf("format %s supports one source only; scan the templates one by one", p.format)
 	}
 	return nil
 }
 
 func (o *scanOptions) run(ctx context.Context, args []string) error {
-	p, err := o.plan(args)
+	p, err := o.plan(ctx, args)
 	if err != nil {
 		return cli.Usage(err)
 	}
@@ -242,7 +252,7 @@ func (o *scanOptions) write(ctx context.Context, p scanPlan, found []scanResult)
 	}
 	ro := report.Options{
 		Columns: p.columns, Tool: "imagescan", Version: obs.FullVersion(), Now: time.Now(),
-		WholeRegistry: p.source.IsAllTemplates() || o.allTags,
+		WholeRegistry: p.source.IsAllTemplates() || o.allTags, Template: p.template,
 	}
 	if o.reportFile == "" {
 		if o.quiet && p.format == report.Table {

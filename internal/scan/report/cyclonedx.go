@@ -2,8 +2,11 @@ package report
 
 import (
 	"cmp"
+	"encoding/json"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
@@ -29,6 +32,7 @@ func writeCycloneDX(w io.Writer, r Report, o Options) error {
 		components[i] = cdxComponent(p)
 	}
 	bom.Components = &components
+	bom.Dependencies = cdxDependencies(r.Packages)
 	if !r.OnlyPackages {
 		vulnerabilities := cdxVulnerabilities(r.Matches)
 		bom.Vulnerabilities = &vulnerabilities
@@ -99,6 +103,35 @@ func cdxProperties(m *api.ScanPackageMetadata) (out []cdx.Property) {
 	return out
 }
 
+// cdxDependencies returns what the source has, and which packages have others. That a package needs another is not
+// known from what is installed.
+func cdxDependencies(packages []api.ScanPackage) *[]cdx.Dependency {
+	children := map[string][]string{}
+	known := map[string]bool{}
+	for _, p := range packages {
+		known[packageRef(p)] = true
+	}
+	for _, p := range packages {
+		parent := "source"
+		if p.Metadata != nil && p.Metadata.Owner != "" {
+			kind, rest, _ := strings.Cut(p.Metadata.Owner, "/")
+			if owner := kind + ":" + rest; known[owner] && owner != packageRef(p) {
+				parent = owner
+			}
+		}
+		children[parent] = append(children[parent], packageRef(p))
+	}
+	out := make([]cdx.Dependency, 0, len(packages)+1)
+	for _, ref := range append([]string{"source"}, slices.Sorted(maps.Keys(known))...) {
+		d := cdx.Dependency{Ref: ref}
+		if list := slices.Compact(slices.Sorted(slices.Values(children[ref]))); len(list) > 0 {
+			d.Dependencies = &list
+		}
+		out = append(out, d)
+	}
+	return &out
+}
+
 // cdxVulnerabilities returns each vulnerability once, with all affected packages.
 func cdxVulnerabilities(matches []api.ScanMatch) []cdx.Vulnerability {
 	at := map[string]int{}
@@ -108,7 +141,7 @@ func cdxVulnerabilities(matches []api.ScanMatch) []cdx.Vulnerability {
 		if !ok {
 			i = len(out)
 			at[m.Vulnerability.ID] = i
-			out = append(out, cdxVulnerability(m.Vulnerability))
+			out = append(out, cdxVulnerability(m))
 		}
 		if m.Vulnerability.DistroPatched != "" {
 			addMayBePatched(&out[i], m)
@@ -136,14 +169,42 @@ func addMayBePatched(v *cdx.Vulnerability, m api.ScanMatch) {
 	}
 }
 
-func cdxVulnerability(v api.ScanVulnerability) cdx.Vulnerability {
-	rating := cdx.VulnerabilityRating{Severity: cdx.Severity(v.Severity)}
+// cdxMethods are the methods of scores by the beginnings of their vectors.
+var cdxMethods = []struct {
+	prefix string
+	method cdx.ScoringMethod
+}{
+	{"CVSS:4.", cdx.ScoringMethodCVSSv4},
+	{"CVSS:3.1", cdx.ScoringMethodCVSSv31},
+	{"CVSS:3.0", cdx.ScoringMethodCVSSv3},
+	{"AV:", cdx.ScoringMethodCVSSv2},
+}
+
+func cdxVulnerability(m api.ScanMatch) cdx.Vulnerability {
+	v := m.Vulnerability
+	rating := cdx.VulnerabilityRating{Severity: cdx.Severity(v.Severity), Vector: v.Vector}
+	for _, x := range cdxMethods {
+		if strings.HasPrefix(v.Vector, x.prefix) {
+			rating.Method = x.method
+			break
+		}
+	}
 	if v.BaseScore > 0 {
 		rating.Score = &v.BaseScore
 	}
 	out := cdx.Vulnerability{
 		BOMRef: v.ID, ID: v.ID, Ratings: &[]cdx.VulnerabilityRating{rating},
-		Affects: &[]cdx.Affects{},
+		Affects: &[]cdx.Affects{}, Description: v.Title, Detail: v.Description, Recommendation: fixText(m),
+	}
+	if v.Title == "" {
+		out.Description, out.Detail = v.Description, ""
+	}
+	var pages []cdx.Advisory
+	for _, r := range webAddresses(v) {
+		pages = append(pages, cdx.Advisory{URL: r})
+	}
+	if pages != nil {
+		out.Advisories = &pages
 	}
 	if v.URL != "" {
 		out.Source = &cdx.Source{URL: v.URL}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"text/template"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -31,6 +32,8 @@ type Options struct {
 	Version       string    // of the program
 	Now           time.Time // creation time of the document
 	WholeRegistry bool      // the reports are those of a whole registry, however many
+
+	Template *template.Template // of the format template, from ParseTemplate
 }
 
 // Format is a format of reports.
@@ -43,10 +46,13 @@ const (
 	SARIF     Format = "sarif"
 	CycloneDX Format = "cyclonedx"
 	SPDX      Format = "spdx"
+	GitLab    Format = "gitlab"
+	JUnit     Format = "junit"
+	Template  Format = "template"
 )
 
 // Formats lists them; human-readable ones first.
-var Formats = []Format{Table, JSON, SARIF, CycloneDX, SPDX}
+var Formats = []Format{Table, JSON, SARIF, CycloneDX, SPDX, GitLab, JUnit, Template}
 
 // ParseFormat parses the name of a format.
 func ParseFormat(name string) (Format, error) {
@@ -60,6 +66,19 @@ func ParseFormat(name string) (Format, error) {
 	return "", fmt.Errorf("invalid report format %q: want one of %s", name, strings.Join(names, ", "))
 }
 
+// HasOneSource reports whether a document of the format describes one source only.
+func (f Format) HasOneSource() bool { return f == CycloneDX || f == SPDX || f == GitLab }
+
+// HasPackages reports whether the format has packages without vulnerabilities.
+func (f Format) HasPackages() bool { return f != SARIF && f != GitLab && f != JUnit }
+
+// textWriters has a writer for each format that is not JSON. They replace control characters themselves.
+var textWriters = map[Format]func(io.Writer, []Report, Options) error{
+	Table:    writeTables,
+	JUnit:    writeJUnit,
+	Template: writeTemplate,
+}
+
 // writers has a writer for each JSON-based format. JSON and SARIF can have several reports; a bill
 // of materials has one.
 var writers = map[Format]func(io.Writer, []Report, Options) error{
@@ -67,13 +86,14 @@ var writers = map[Format]func(io.Writer, []Report, Options) error{
 	SARIF:     writeSARIF,
 	CycloneDX: singleReport(CycloneDX, writeCycloneDX),
 	SPDX:      singleReport(SPDX, writeSPDX),
+	GitLab:    singleReport(GitLab, writeGitLab),
 }
 
 // Write writes the reports of one or several sources in a format. Names with terminal control
 // characters are sanitized: in JSON these are escaped and keep their meaning.
 func Write(w io.Writer, f Format, reports []Report, o Options) error {
-	if f == Table {
-		return writeTables(w, reports, o)
+	if write, ok := textWriters[f]; ok {
+		return write(w, reports, o)
 	}
 	var text bytes.Buffer
 	if err := writers[f](&text, reports, o); err != nil {

@@ -202,7 +202,7 @@ func TestCycloneDXAndSPDXAreRead(t *testing.T) {
 	if len(doc.Packages) != 2 || len(doc.Packages[0].PackageExternalReferences) != 3 {
 		t.Errorf("packages %v", doc.Packages)
 	}
-	for _, f := range []Format{CycloneDX, SPDX} {
+	for _, f := range []Format{CycloneDX, SPDX, GitLab} {
 		if err := Write(new(bytes.Buffer), f, []Report{sample(), sample()}, options); err == nil ||
 			!strings.Contains(err.Error(), "one by one") {
 			t.Errorf("%s of two: %v", f, err)
@@ -237,12 +237,17 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 		Matches: []api.ScanMatch{matchOf(p, "CVE-2019-1", 9.1, "critical")},
 	}
 	r.Coverage.Unread = []api.ScanUnreadable{{Path: evil, Reason: evil}}
+	options := options
+	var err error
+	if options.Template, err = ParseTemplate("{{range .Reports}}{{range .Matches}}{{.Artifact.Name}}{{end}}{{end}}"); err != nil {
+		t.Fatal(err)
+	}
 	for _, f := range Formats {
 		out := write(t, f, options, r)
 		if !sanitize.IsClean(out) {
 			t.Errorf("%s: %q", f, out)
 		}
-		if f != Table && !strings.Contains(out, `\u009b1m\u007f\u202e\u2066\u001b[2J`) {
+		if textWriters[f] == nil && !strings.Contains(out, `\u009b1m\u007f\u202e\u2066\u001b[2J`) {
 			t.Errorf("%s does not say what the name is: %s", f, out)
 		}
 	}

@@ -76,9 +76,11 @@ func spdxPackage(id common.ElementID, p api.ScanPackage, matches []api.ScanMatch
 	}
 	seen := map[string]bool{}
 	for _, m := range matches {
-		if v := m.Vulnerability; v.URL != "" && !seen[v.ID] {
-			seen[v.ID] = true
-			add(common.CategorySecurity, common.TypeSecurityAdvisory, v.URL)
+		for _, page := range webAddresses(m.Vulnerability) {
+			if !seen[page] {
+				seen[page] = true
+				add(common.CategorySecurity, common.TypeSecurityAdvisory, page)
+			}
 		}
 	}
 	return out
