@@ -178,7 +178,8 @@ func (s settings) check() error {
 	}
 	for _, p := range s.ExcludePaths {
 		if !filepath.IsAbs(p) || filepath.Clean(p) == "/" {
-			return fmt.Errorf("exclude-paths: %q must be the absolute path of a directory, or a pattern that begins with /",
+			return fmt.Errorf(
+				"exclude-paths: %q must be the absolute path of a directory, or a pattern that begins with /",
 				p)
 		}
 	}

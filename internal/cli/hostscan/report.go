@@ -79,7 +79,8 @@ func addSectionFlags(g *globals, of reportSection, cmd *cobra.Command) *cobra.Co
 	fs := cmd.Flags()
 	fs.StringVarP(&o.format, "report-format", "f", string(report.Table),
 		"report format: table, json, sarif, cyclonedx, spdx, gitlab, junit or template (of --template)")
-	fs.StringVar(&o.template, "template", "", "file with the template of the report, in the language of Go's text/template")
+	fs.StringVar(&o.template, "template", "",
+		"file with the template of the report, in the language of Go's text/template")
 	_ = cmd.MarkFlagFilename("template")
 	fs.StringVarP(&o.timestamp, "timestamp", "t",
 		"", "show what was found since this RFC 3339 time (default: the last start of a scan)")
@@ -147,7 +148,8 @@ func (o *reportOptions) plan(ctx context.Context) (p reportPlan, err error) {
 	}
 	if !p.format.HasPackages() && o.section == packagesSection {
 		return p, fmt.Errorf(
-			"report format %s has vulnerabilities only; want cyclonedx, spdx, json, table or template for packages", p.format)
+			"report format %s has vulnerabilities only; want cyclonedx, spdx, json, table or template for packages",
+			p.format)
 	}
 	if o.columns != "" {
 		if p.columns, err = report.ParseColumns(o.columns); err != nil {

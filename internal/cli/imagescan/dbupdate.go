@@ -86,7 +86,7 @@ func describeOutcome(st update.Status, now time.Time) string {
 	}
 }
 
-// describeCheck says when a check was: "2 h ago (2026-11-30 07:00 UTC)".
+// describeCheck formats the time of a check: "2 h ago (2026-11-30 07:00 UTC)".
 func describeCheck(at, now time.Time) string {
 	return fmt.Sprintf("%s ago (%s)", cli.FormatAge(max(0, now.Sub(at))), at.UTC().Format("2006-01-02 15:04 UTC"))
 }

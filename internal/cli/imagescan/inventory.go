@@ -76,7 +76,7 @@ func (o *inventoryOptions) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.snapshotName, "snapshot", "",
 		"APFS snapshot to scan; other volumes are skipped (default: current files)")
 	fs.StringArrayVar(&o.exclude, "exclude", nil,
-		"pattern of paths that are not scanned, such as /usr/share/doc, node_modules or '/home/*/.cache/**'; repeatable")
+		"pattern of paths that are not scanned, such as /usr/share/doc, node_modules or '/home/*/.cache'; repeatable")
 	o.addFlag(cmd)
 	fs.BoolVar(&o.noCache, "no-cache", false, "scan templates in full and keep nothing for later versions")
 	_ = cmd.MarkFlagDirname("storage-dir")

@@ -67,7 +67,8 @@ Exit code 7: a part could not be read, or no advisories exist for packages (it i
 	fs.StringVarP(&o.reportFile, "report-file", "o", "", "file for the report (default: standard output)")
 	fs.StringVarP(&o.format, "report-format", "f", string(report.Table),
 		"report format: json, table, sarif, cyclonedx, spdx, gitlab, junit or template (of --template)")
-	fs.StringVar(&o.templateFile, "template", "", "file with the template of the report, in the language of Go's text/template")
+	fs.StringVar(&o.templateFile, "template", "",
+		"file with the template of the report, in the language of Go's text/template")
 	_ = cmd.MarkFlagFilename("template")
 	fs.StringVar(&o.columns, "columns", "",
 		"table columns: t type, n name, v version, V vulnerability, s score, S severity, l location, f fixed "+

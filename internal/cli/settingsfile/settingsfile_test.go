@@ -71,12 +71,15 @@ func TestErrors(t *testing.T) {
 
 // FuzzDecode: whatever is in a file, it is decoded or refused with a sentence.
 func FuzzDecode(f *testing.F) {
-	for _, s := range []string{"list: [a]", "rules: [{id: x}]", "a: &a [*a]", "<<: *x", "? [a]\n: b", "--- \n---", "!!map x"} {
+	for _, s := range []string{
+		"list: [a]", "rules: [{id: x}]", "a: &a [*a]", "<<: *x", "? [a]\n: b", "--- \n---", "!!map x",
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var s settings
-		if err := settingsfile.Decode(raw, &s); err != nil && (err.Error() == "" || strings.Contains(err.Error(), "\n")) {
+		err := settingsfile.Decode(raw, &s)
+		if err != nil && (err.Error() == "" || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("error %q", err)
 		}
 	})

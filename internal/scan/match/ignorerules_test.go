@@ -35,7 +35,9 @@ func TestOnlyFixed(t *testing.T) {
 
 func TestIgnoreRules(t *testing.T) {
 	rules, err := ignore.Compile([]ignore.Rule{
-		{ID: "GHSA-1", Reason: "a"}, {Path: "/test/**", Reason: "b"}, {ID: "CVE-2024-2", Path: "/srv/**", Reason: "c"},
+		{ID: "GHSA-1", Reason: "a"},
+		{Path: "/test/**", Reason: "b"},
+		{ID: "CVE-2024-2", Path: "/srv/**", Reason: "c"},
 		{Package: "npm/q", Reason: "d", Expires: "2020-01-01"},
 	}, nil)
 	if err != nil {

@@ -30,7 +30,8 @@ var gitLabRules = map[string]func(v any) bool{
 	"identifiers, at least one": func(v any) bool {
 		for _, i := range list(object(v)["identifiers"]) {
 			url, ok := object(i)["url"]
-			if at(i, "type") == "" || at(i, "name") == "" || at(i, "value") == "" || ok && !webPage.MatchString(url.(string)) {
+			if at(i, "type") == "" || at(i, "name") == "" || at(i, "value") == "" ||
+				ok && !webPage.MatchString(url.(string)) {
 				return false
 			}
 		}
@@ -158,12 +159,12 @@ func TestTemplate(t *testing.T) {
 	r := sample()
 	r.Matches[0].Vulnerability.Title = "a|b *c* <d>\nnext"
 	for text, want := range map[string]string{
-		"{{.Tool}} {{.Version}} {{.Now.Year}}": "imagescan 1.0 2026",
-		`{{range .Reports}}{{.Source.Target}}: {{len .Packages}}, {{len (severity "critical" .Matches)}}{{end}}`: "/srv: 2, 2",
-		"{{with index (index .Reports 0).Matches 0}}{{md .Vulnerability.Title}}{{end}}":                          `a\|b \*c\* \<d\> next`,
-		`{{with index (index .Reports 0).Packages 0}}{{join "," (paths .)}}{{end}}`:                              "/a/package.json,/b/package.json",
-		`{{upper "a"}}{{lower "B"}}{{default "-" ""}}{{default "-" "x"}}{{json .Tool}}`:                          `Ab-x"imagescan"`,
-		"{{with index (index .Reports 0).Packages 1}}{{.Name}}{{end}}":                                           "odd?[2J\tname",
+		"{{.Tool}} {{.Version}} {{.Now.Year}}":                                               "imagescan 1.0 2026",
+		`{{range .Reports}}{{len .Packages}}, {{len (severity "critical" .Matches)}}{{end}}`: "2, 2",
+		"{{with index (index .Reports 0).Matches 0}}{{md .Vulnerability.Title}}{{end}}":      `a\|b \*c\* \<d\> next`,
+		`{{with index (index .Reports 0).Packages 0}}{{join "," (paths .)}}{{end}}`:          "/a/package.json,/b/package.json",
+		`{{upper "a"}}{{lower "B"}}{{default "-" ""}}{{default "-" "x"}}{{json .Tool}}`:      `Ab-x"imagescan"`,
+		"{{with index (index .Reports 0).Packages 1}}{{.Name}}{{end}}":                       "odd?[2J\tname",
 	} {
 		o := options
 		var err error

@@ -239,7 +239,8 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 	r.Coverage.Unread = []api.ScanUnreadable{{Path: evil, Reason: evil}}
 	options := options
 	var err error
-	if options.Template, err = ParseTemplate("{{range .Reports}}{{range .Matches}}{{.Artifact.Name}}{{end}}{{end}}"); err != nil {
+	names := "{{range .Reports}}{{range .Matches}}{{.Artifact.Name}}{{end}}{{end}}"
+	if options.Template, err = ParseTemplate(names); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range Formats {

@@ -138,7 +138,7 @@ func multiformat(text, markdown string) *sarif.MultiformatMessageString {
 	return m
 }
 
-// helpFacts are what is known of a vulnerability, each with its name.
+// helpFacts returns the fields of a vulnerability that are not empty, with their names.
 func helpFacts(v api.ScanVulnerability) [][2]string {
 	facts := [][2]string{{"ID", v.ID}, {"Severity", v.Severity}}
 	if v.BaseScore > 0 {

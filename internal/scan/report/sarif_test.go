@@ -45,10 +45,12 @@ var (
 // returns what is wrong with a run, a rule or a result.
 var gitHubRules = struct{ run, rule, result map[string]func(any) bool }{
 	run: map[string]func(any) bool{
-		"tool.driver.name is required":    func(v any) bool { return at(v, "tool", "driver", "name") != "" },
-		"tool.driver.version is a text":   func(v any) bool { return at(v, "tool", "driver", "version") != "" },
-		"a run has a category of its own": func(v any) bool { return strings.HasSuffix(at(v, "automationDetails", "id"), "/") },
-		"at most 25,000 results":          func(v any) bool { return len(list(object(v)["results"])) <= 25000 },
+		"tool.driver.name is required":  func(v any) bool { return at(v, "tool", "driver", "name") != "" },
+		"tool.driver.version is a text": func(v any) bool { return at(v, "tool", "driver", "version") != "" },
+		"a run has a category of its own": func(v any) bool {
+			return strings.HasSuffix(at(v, "automationDetails", "id"), "/")
+		},
+		"at most 25,000 results": func(v any) bool { return len(list(object(v)["results"])) <= 25000 },
 		"at most 25,000 rules": func(v any) bool {
 			return len(list(object(object(object(v)["tool"])["driver"])["rules"])) <= 25000
 		},
@@ -93,7 +95,7 @@ var gitHubRules = struct{ run, rule, result map[string]func(any) bool }{
 				place := object(l)["physicalLocation"]
 				u, err := url.Parse(at(place, "artifactLocation", "uri"))
 				line, _ := object(object(place)["region"])["startLine"].(float64)
-				if err != nil || u.IsAbs() || u.Host != "" || u.Path == "" || strings.HasPrefix(u.Path, "/") || line < 1 {
+				if err != nil || u.IsAbs() || u.Host != "" || u.Path == "" || u.Path[0] == '/' || line < 1 {
 					return false
 				}
 			}
@@ -139,7 +141,8 @@ func checkGitHub(t *testing.T, doc map[string]any) {
 		}
 		for _, r := range list(object(run)["results"]) {
 			check("result", gitHubRules.result, r)
-			if i, _ := object(r)["ruleIndex"].(float64); int(i) >= len(rules) || at(rules[int(i)], "id") != at(r, "ruleId") {
+			i, _ := object(r)["ruleIndex"].(float64)
+			if int(i) >= len(rules) || at(rules[int(i)], "id") != at(r, "ruleId") {
 				t.Errorf("rule %v of %s", object(r)["ruleIndex"], at(r, "ruleId"))
 			}
 		}
@@ -150,7 +153,8 @@ func checkGitHub(t *testing.T, doc map[string]any) {
 func hostile() []api.ScanMatch {
 	var out []api.ScanMatch
 	for i, path := range []string{
-		"/a b/ü/%41/package.json", "//x", "/a:b", "/../../etc", "/\xff\xfe", "/a?b#c", "/", "/\x1b[2J", "/javascript:alert(1)",
+		"/a b/ü/%41/package.json", "//x", "/a:b", "/../../etc", "/\xff\xfe", "/a?b#c", "/", "/\x1b[2J",
+		"/javascript:alert(1)",
 	} {
 		p := pack("npm", "p", strconv.Itoa(i), path)
 		m := matchOf(p, "CVE-2024-"+strconv.Itoa(i), 0, []string{"critical", "high", "medium", "low", "unknown"}[i%5])
@@ -178,13 +182,14 @@ func TestSARIFIsAcceptedByGitHub(t *testing.T) {
 	if _, ok := object(object(rules[1])["properties"])["security-severity"]; ok {
 		t.Error("an unknown severity has a score")
 	}
-	if a, b := list(run["results"])[0], list(run["results"])[1]; at(a, "partialFingerprints", "primaryLocationLineHash") ==
-		at(b, "partialFingerprints", "primaryLocationLineHash") {
+	fingerprint := func(run any, result int) string {
+		return at(list(object(run)["results"])[result], "partialFingerprints", "primaryLocationLineHash")
+	}
+	if fingerprint(run, 0) == fingerprint(run, 1) {
 		t.Error("two paths have one fingerprint")
 	}
 	again := parseJSON(t, write(t, SARIF, options, sample()))
-	if at(list(object(list(again["runs"])[0])["results"])[0], "partialFingerprints", "primaryLocationLineHash") !=
-		at(list(run["results"])[0], "partialFingerprints", "primaryLocationLineHash") {
+	if fingerprint(list(again["runs"])[0], 0) != fingerprint(run, 0) {
 		t.Error("a fingerprint changes from run to run")
 	}
 }

@@ -47,7 +47,7 @@ var markdownEscapes = func() *strings.Replacer {
 // escapeMarkdown returns a text as it is shown by Markdown, in one line, also in a cell of a table.
 func escapeMarkdown(s string) string { return markdownEscapes.Replace(s) }
 
-// fixText says in which versions a vulnerability is fixed; "" where none is known.
+// fixText names the versions in which a vulnerability is fixed; "" for none.
 func fixText(m api.ScanMatch) string {
 	if len(m.Vulnerability.FixedVersions) == 0 {
 		return ""

@@ -44,7 +44,8 @@ func TestDescriptions(t *testing.T) {
 	check(t, db.Verify(t.Context()))
 	for _, want := range []vulndb.Description{
 		{
-			ID: "CVE-2019-10744", Title: "Prototype Pollution in lodash", Text: "Versions of lodash lower than 4.17.12.",
+			ID: "CVE-2019-10744", Title: "Prototype Pollution in lodash",
+			Text:       "Versions of lodash lower than 4.17.12.",
 			References: []string{"https://a.example/2", "https://b.example/1"},
 		},
 		{ID: "GHSA-aaaa-bbbb-cccc", Title: "No CVE yet"},
