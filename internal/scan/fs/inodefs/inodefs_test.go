@@ -39,12 +39,7 @@ func testOwners[D uint32 | uint64](t *testing.T) {
 		dir   D
 		want  bool
 	}{
-		{70, 2, true},
-		{70, 2, true},
-		{70, 3, false},
-		{71, 3, true},
-		{71, 2, false},
-		{70 + ownerChunkBlocks, 3, true},
+		{70, 2, true}, {70, 2, true}, {70, 3, false}, {71, 3, true}, {71, 2, false}, {70 + ownerChunkBlocks, 3, true},
 		{6, 5, true},
 	} {
 		if got := o.Claim(c.block, c.dir); got != c.want {
