@@ -3,13 +3,13 @@ package host
 import "testing"
 
 func TestExcludedPatterns(t *testing.T) {
-	h := &Host{opts: Options{Exclude: []string{"/srv/[backup", "/home/*/.cache", "/**/node_modules"}}}
+	h := &Host{opts: Options{Exclude: []string{"/srv/[backup", "/opt/*/.cache", "/**/node_modules"}}}
 	var err error
 	if h.excluded, err = excludedPatterns(h.opts.Exclude); err != nil {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string]bool{
-		"/srv/[backup": true, "/home/ci/.cache": true, "/home/.cache": false, "/node_modules": true,
+		"/srv/[backup": true, "/opt/ci/.cache": true, "/opt/.cache": false, "/node_modules": true,
 		"/srv/app/node_modules": true, "/srv": false, "/": false,
 	} {
 		if got := h.isExcluded(dir); got != want {
