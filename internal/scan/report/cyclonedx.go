@@ -45,15 +45,15 @@ func writeCycloneDX(w io.Writer, r Report, o Options) error {
 // packageRef names a package within a document: those that belong to another package differ from those
 // that do not, and those of one architecture from those of another.
 func packageRef(p api.ScanPackage) string {
-	ref := p.Type + ":" + p.Name + "@" + p.Version
+	parts := []string{p.Type + ":" + p.Name + "@" + p.Version}
 	if m := p.Metadata; m != nil {
 		for _, text := range []string{m.Arch, m.Owner, m.Distribution} {
 			if text != "" {
-				ref += " " + text
+				parts = append(parts, text)
 			}
 		}
 	}
-	return ref
+	return strings.Join(parts, " ")
 }
 
 func cdxComponent(p api.ScanPackage) cdx.Component {
@@ -107,16 +107,21 @@ func cdxProperties(m *api.ScanPackageMetadata) (out []cdx.Property) {
 func cdxDependencies(packages []api.ScanPackage) *[]cdx.Dependency {
 	children := map[string][]string{}
 	known := map[string]bool{}
+	type ownerKey struct{ name, distribution string }
+	owners := map[ownerKey]string{} // -> reference
 	for _, p := range packages {
-		known[packageRef(p)] = true
+		ref := packageRef(p)
+		known[ref] = true
+		key := ownerKey{name: p.Type + "/" + p.Name + "@" + p.Version}
+		if p.Metadata != nil {
+			key.distribution = p.Metadata.Distribution
+		}
+		owners[key] = ref
 	}
 	for _, p := range packages {
 		parent := "source"
-		if p.Metadata != nil && p.Metadata.Owner != "" {
-			kind, rest, _ := strings.Cut(p.Metadata.Owner, "/")
-			if owner := kind + ":" + rest; known[owner] && owner != packageRef(p) {
-				parent = owner
-			}
+		if m := p.Metadata; m != nil && m.Owner != "" {
+			parent = cmp.Or(owners[ownerKey{m.Owner, m.Distribution}], parent)
 		}
 		children[parent] = append(children[parent], packageRef(p))
 	}

@@ -30,7 +30,6 @@ type osvRecord struct {
 	Affected  []osvAffected       `json:"affected" yaml:"affected"`
 	Specific  osvDatabaseSpecific `json:"database_specific" yaml:"database_specific"`
 
-	Summary    lenientString `json:"summary" yaml:"summary"`
 	Details    lenientString `json:"details" yaml:"details"`
 	References lenientList   `json:"references" yaml:"references"`
 }
