@@ -42,18 +42,14 @@ func writeCycloneDX(w io.Writer, r Report, o Options) error {
 	return e.Encode(bom)
 }
 
-// packageRef names a package within a document: those that belong to another package differ from those
+// componentRef names a package within a document: those that belong to another package differ from those
 // that do not, and those of one architecture from those of another.
-func packageRef(p api.ScanPackage) string {
-	parts := []string{p.Type + ":" + p.Name + "@" + p.Version}
+func componentRef(p api.ScanPackage) string {
+	parts := []string{packageRef(p)}
 	if m := p.Metadata; m != nil {
-		for _, text := range []string{m.Arch, m.Owner, m.Distribution} {
-			if text != "" {
-				parts = append(parts, text)
-			}
-		}
+		parts = append(parts, m.Arch, m.Owner, m.Distribution)
 	}
-	return strings.Join(parts, " ")
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " ")
 }
 
 func cdxComponent(p api.ScanPackage) cdx.Component {
@@ -61,7 +57,7 @@ func cdxComponent(p api.ScanPackage) cdx.Component {
 	if p.Type == "macos-app" || p.Type == "brew" {
 		kind = cdx.ComponentTypeApplication
 	}
-	c := cdx.Component{BOMRef: packageRef(p), Type: kind, Name: p.Name, Version: p.Version, PackageURL: p.PURL}
+	c := cdx.Component{BOMRef: componentRef(p), Type: kind, Name: p.Name, Version: p.Version, PackageURL: p.PURL}
 	if len(p.CPEs) > 0 {
 		c.CPE = p.CPEs[0]
 	}
@@ -110,7 +106,7 @@ func cdxDependencies(packages []api.ScanPackage) *[]cdx.Dependency {
 	type ownerKey struct{ name, distribution string }
 	owners := map[ownerKey]string{} // -> reference
 	for _, p := range packages {
-		ref := packageRef(p)
+		ref := componentRef(p)
 		known[ref] = true
 		key := ownerKey{name: p.Type + "/" + p.Name + "@" + p.Version}
 		if p.Metadata != nil {
@@ -123,7 +119,7 @@ func cdxDependencies(packages []api.ScanPackage) *[]cdx.Dependency {
 		if m := p.Metadata; m != nil && m.Owner != "" {
 			parent = cmp.Or(owners[ownerKey{m.Owner, m.Distribution}], parent)
 		}
-		children[parent] = append(children[parent], packageRef(p))
+		children[parent] = append(children[parent], componentRef(p))
 	}
 	out := make([]cdx.Dependency, 0, len(packages)+1)
 	for _, ref := range append([]string{"source"}, slices.Sorted(maps.Keys(known))...) {
@@ -151,8 +147,8 @@ func cdxVulnerabilities(matches []api.ScanMatch) []cdx.Vulnerability {
 			addMayBePatched(&out[i], m)
 		}
 		affects := out[i].Affects
-		if !slices.ContainsFunc(*affects, func(a cdx.Affects) bool { return a.Ref == packageRef(m.Artifact) }) {
-			*affects = append(*affects, cdx.Affects{Ref: packageRef(m.Artifact)})
+		if !slices.ContainsFunc(*affects, func(a cdx.Affects) bool { return a.Ref == componentRef(m.Artifact) }) {
+			*affects = append(*affects, cdx.Affects{Ref: componentRef(m.Artifact)})
 		}
 	}
 	slices.SortFunc(out, func(a, b cdx.Vulnerability) int { return cmp.Compare(a.ID, b.ID) })
@@ -163,7 +159,7 @@ func cdxVulnerabilities(matches []api.ScanMatch) []cdx.Vulnerability {
 // others of the vulnerability may not.
 func addMayBePatched(v *cdx.Vulnerability, m api.ScanMatch) {
 	p := cdx.Property{
-		Name: "buildyard:" + distroPatchedLabel, Value: m.Vulnerability.DistroPatched + " " + packageRef(m.Artifact),
+		Name: "buildyard:" + distroPatchedLabel, Value: m.Vulnerability.DistroPatched + " " + componentRef(m.Artifact),
 	}
 	if v.Properties == nil {
 		v.Properties = &[]cdx.Property{}

@@ -26,6 +26,9 @@ func Diff(from, to Report) Difference {
 	return d
 }
 
+// packageRef names a version of a package, whatever installed it: an upgrade of its owner makes no difference.
+func packageRef(p api.ScanPackage) string { return p.Type + ":" + p.Name + "@" + p.Version }
+
 // MatchKey identifies a vulnerability of a version of a package, at any path.
 func MatchKey(m api.ScanMatch) string { return packageRef(m.Artifact) + " " + m.Vulnerability.ID }
 

@@ -30,11 +30,11 @@ func writeSPDX(w io.Writer, r Report, o Options) error {
 	}
 	found := map[string][]api.ScanMatch{}
 	for _, m := range r.Matches {
-		found[packageRef(m.Artifact)] = append(found[packageRef(m.Artifact)], m)
+		found[componentRef(m.Artifact)] = append(found[componentRef(m.Artifact)], m)
 	}
 	for i, p := range r.Packages {
 		id := common.ElementID(fmt.Sprintf("Package-%d", i+1))
-		doc.Packages = append(doc.Packages, spdxPackage(id, p, found[packageRef(p)]))
+		doc.Packages = append(doc.Packages, spdxPackage(id, p, found[componentRef(p)]))
 		doc.Relationships = append(doc.Relationships, &spdx.Relationship{
 			RefA: common.MakeDocElementID("", "DOCUMENT"), RefB: common.MakeDocElementID("", string(id)),
 			Relationship: common.TypeRelationshipDescribe,

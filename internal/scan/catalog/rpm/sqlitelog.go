@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"io/fs"
+	"maps"
 )
 
 // The write-ahead log of SQLite (https://www.sqlite.org/walformat.html) has the newest pages of a database that a
@@ -79,9 +80,7 @@ func parseLog(data []byte, pageSize int) *sqliteLog {
 		}
 		pending[binary.BigEndian.Uint32(frame)] = at + logFrameSize
 		if count := binary.BigEndian.Uint32(frame[4:]); count != 0 { // the last of a transaction
-			for n, off := range pending {
-				l.offsets[n] = off
-			}
+			maps.Copy(l.offsets, pending)
 			clear(pending)
 			l.pageCount = count
 		}
