@@ -12,7 +12,7 @@ import (
 )
 
 // Tracked is a file system that reports what each step of a scan reads, and whether that is unchanged since an
-// earlier scan. Methods other than Open, ReadDir and Stat are safe for concurrent use.
+// earlier scan. Its methods are safe for concurrent use, except for Open, ReadDir and Stat of a view.
 type Tracked interface {
 	fs.FS
 	// Track returns a view of the same files that records what is read with it. One goroutine uses it.
