@@ -61,7 +61,8 @@ func dbBuildCommand(g *globals) *cobra.Command {
 		Use:   "build PATH...",
 		Short: "Build the database from advisory files",
 		Long: `build builds a new database from feeds in directories and archives (.zip, .tar.gz, .tar.zst, .json.gz):
-Go, RustSec, RubySec, PyPA, GHSA and Homebrew advisories, OSV archives, NVD 2.0 feeds and records, CVE
+Go, RustSec, RubySec, PyPA, GHSA and Homebrew advisories, OSV archives (also those of Debian, Ubuntu,
+Alpine, Red Hat and SUSE), the JSON of Debian's security tracker, NVD 2.0 feeds and records, CVE
 5.1 records, the catalog of known exploited vulnerabilities, and EPSS. Formats are detected by
 content. Invalid records are counted and listed, and do not affect the others.` + rematchHelp,
 		Example: `  imagescan db build advisories/
