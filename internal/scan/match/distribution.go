@@ -1,6 +1,7 @@
 package match
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -25,8 +26,11 @@ var (
 	ubuntuSources = []vulndb.Source{vulndb.UbuntuOSV, vulndb.UbuntuUSN, vulndb.OSV}
 	suse          = distribution{
 		catalog.RPM, vercmp.RPM, []vulndb.Source{vulndb.SUSEErrata, vulndb.OSV}, func(v string) vulndb.Ecosystem {
-			major, pack, found := strings.Cut(v, ".")
-			if found && pack != "0" {
+			major, pack, _ := strings.Cut(v, ".")
+			switch {
+			case major >= "16": // it has no service packs
+				major = v
+			case pack != "" && pack != "0":
 				major += " SP" + pack
 			}
 			return vulndb.SUSE + ":Linux Enterprise Server " + vulndb.Ecosystem(major)
@@ -173,19 +177,22 @@ func withoutEpoch(version string) string {
 // isModular reports whether an RPM is of a module, of which several streams exist side by side.
 func isModular(version string) bool { return strings.Contains(version, ".module") }
 
-// ofStream returns the advisories about the streams of a module that are nearest to a version, by the
+// ofStream returns, of a module's package, the advisories about the streams of a module that are nearest to a version, by the
 // numbers that both begin with: nodejs 20 and 22 have fixes of their own. Other lists are returned
 // whole.
-func ofStream(s packageVersion, list []*vulndb.Advisory) []*vulndb.Advisory {
+func ofStream(p *catalog.Package, s packageVersion, list []*vulndb.Advisory) []*vulndb.Advisory {
 	if s.scheme != vercmp.RPM || !isModular(s.raw) {
 		return list
 	}
-	best := 0
+	best, numbers := 0, 2
+	if slices.ContainsFunc(singleNumberStreams, func(name string) bool { return strings.HasPrefix(p.Name, name) }) {
+		numbers = 1
+	}
 	var out []*vulndb.Advisory
 	for _, a := range list {
 		n := 0
 		for _, r := range a.Ranges {
-			n = max(n, commonNumbers(withoutEpoch(s.raw), withoutEpoch(r.Fixed)))
+			n = max(n, commonNumbers(withoutEpoch(s.raw), withoutEpoch(r.Fixed), numbers))
 		}
 		if n > best {
 			best, out = n, nil
@@ -197,11 +204,15 @@ func ofStream(s packageVersion, list []*vulndb.Advisory) []*vulndb.Advisory {
 	return out
 }
 
-// commonNumbers returns how many of the first two numbers of two versions are equal.
-func commonNumbers(a, b string) int {
-	x, y := strings.SplitN(a, ".", 3), strings.SplitN(b, ".", 3)
+// singleNumberStreams begin the names of packages whose streams differ in the first number: nodejs 20,
+// postgresql 15. Those of others differ in the first two: php 7.4, ruby 3.1.
+var singleNumberStreams = []string{"nodejs", "npm", "postgresql", "redis", "varnish", "llvm", "clang"}
+
+// commonNumbers returns how many of the first numbers of two versions are equal, of at most so many.
+func commonNumbers(a, b string, most int) int {
+	x, y := strings.SplitN(a, ".", most+1), strings.SplitN(b, ".", most+1)
 	n := 0
-	for n < 2 && n < len(x) && n < len(y) && x[n] == y[n] {
+	for n < most && n < len(x) && n < len(y) && x[n] == y[n] {
 		n++
 	}
 	return n

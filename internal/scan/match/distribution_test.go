@@ -80,6 +80,10 @@ var osFeeds = map[string]string{
 		{"package": {"ecosystem": "Red Hat:enterprise_linux:9::appstream", "name": "nodejs"}, "ranges": [
 		 {"type": "ECOSYSTEM", "events": [{"introduced": "0"},
 		  {"fixed": "1:20.20.1-1.module+el9.8.0+24957+70b2ac6e"}]}]}]}`,
+	"RHSA-nodejs20-again.json": `{"id": "RHSA-2026:76760", "upstream": ["CVE-2026-19534"], "affected": [
+		{"package": {"ecosystem": "Red Hat:enterprise_linux:9::appstream", "name": "nodejs"}, "ranges": [
+		 {"type": "ECOSYSTEM", "events": [{"introduced": "0"},
+		  {"fixed": "1:20.21.0-1.module+el9.8.0+25000+70b2ac6e"}]}]}]}`,
 	"SUSE-SU.json": `{"id": "SUSE-SU-2026:0312-1", "upstream": ["CVE-2024-2511", "CVE-2024-4603"], "affected": [
 		{"package": {"name": "openssl-3", "ecosystem": "SUSE:Linux Enterprise Module for Basesystem 15 SP5"},
 		 "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "3.0.8-150500.5.30.1"}]}],
@@ -141,9 +145,10 @@ func TestPackagesOfDistributions(t *testing.T) {
 		"rpm rhel:8.9 sudo 1.8.29-10.el8":      "",
 		"rpm rhel:9.8 nodejs 1:22.20.0-1.module+el9.8.0+1+a": "CVE-2026-19534 < " +
 			"1:22.23.2-2.module+el9.8.0+24958+80b2ac6e",
-		"rpm rhel:9.8 nodejs 1:20.20.1-1.module+el9.8.0+24957+70b2ac6e": "",
-		"rpm rhel:9.8 nodejs 1:20.19.0-1.module+el9.8.0+1+a": "CVE-2026-19534 < " +
-			"1:20.20.1-1.module+el9.8.0+24957+70b2ac6e",
+		// A fix that was not whole was followed by another one of the same stream.
+		"rpm rhel:9.8 nodejs 1:20.20.1-1.module+el9.8.0+24957+70b2ac6e": "CVE-2026-19534 < " +
+			"1:20.21.0-1.module+el9.8.0+25000+70b2ac6e",
+		"rpm rhel:9.8 nodejs 1:20.21.0-1.module+el9.8.0+25000+70b2ac6e": "",
 		"rpm sles:15.5 libopenssl3 3.0.8-150500.5.21.1 openssl-3 3.0.8-150500.5.21.1": "CVE-2024-2511 < " +
 			"3.0.8-150500.5.30.1; CVE-2024-4603 < 3.0.8-150500.5.30.1",
 		"rpm sles:15.5 libopenssl3 3.0.8-150500.5.30.1 openssl-3 3.0.8-150500.5.30.1": "",
@@ -263,5 +268,27 @@ func TestNotEvaluatedAtAll(t *testing.T) {
 	one := &memory{advisories: []vulndb.Advisory{b}}
 	if r := run(t, one, match.Options{}, pkg(catalog.NPM, "p", "1.0.0")); len(r.NotEvaluated) != 1 {
 		t.Errorf("got %+v", r.NotEvaluated)
+	}
+}
+
+// The releases of os-release have the names that OSV gives them.
+func TestReleaseNames(t *testing.T) {
+	for distribution, want := range map[string]string{
+		"debian:12": "Debian:12", "debian:12.5": "Debian:12", "ubuntu:24.04": "Ubuntu:24.04",
+		"alpine:3.20": "Alpine:v3.20", "rhel:9.4": "Red Hat:enterprise_linux:9", "rocky:8.10": "Rocky Linux:8",
+		"almalinux:10.0": "AlmaLinux:10", "sles:15.5": "SUSE:Linux Enterprise Server 15 SP5",
+		"sles:15": "SUSE:Linux Enterprise Server 15", "sles_sap:12.5": "SUSE:Linux Enterprise Server 12 SP5",
+		"sles:16.0": "SUSE:Linux Enterprise Server 16.0", "opensuse-leap:15.5": "openSUSE:Leap 15.5",
+		"opensuse-tumbleweed:20240801": "openSUSE:Tumbleweed", "debian:": "", "debian:trixie/sid": "", "": "",
+		"linuxmint:21.3": "", "ol:9.4": "", "centos:9": "", "ubuntu:22": "", "alpine:3": "", "alpine:edge": "",
+	} {
+		var got []string
+		for _, kind := range []catalog.PackageType{catalog.Deb, catalog.RPM, catalog.APK} {
+			p := catalog.Package{Kind: kind, Name: "x", Version: "1", Source: "x", Distribution: distribution}
+			got = append(got, match.EcosystemsOf(&p)...)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q: got %q, want %q", distribution, got, want)
+		}
 	}
 }

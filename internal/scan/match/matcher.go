@@ -206,7 +206,7 @@ func (j *matcher) matchAdvisories(found *findingCollector, s packageVersion, t *
 			t.deciding[0].Source)
 	}
 	var unconfirmed *Finding // a confirmed one takes precedence
-	for _, a := range ofStream(s, t.deciding) {
+	for _, a := range ofStream(found.pkg, s, t.deciding) {
 		if !mayBeForPlatform(found.pkg, a.Platform) {
 			j.trace.add("%s (%s) is about packages for %s alone.", a.ID, a.Source, a.Platform)
 			continue

@@ -33,8 +33,8 @@ var releasePatterns = map[Ecosystem]*regexp.Regexp{
 	OpenSUSE:   regexp.MustCompile(`^(Leap \d+\.\d+( NonFree)?|Tumbleweed)$`),
 }
 
-// suseRelease is a release of SUSE Linux Enterprise: "15 SP5", "12-SP2", "15".
-const suseRelease = `(1[0-9](?:[ -]SP\d+)?)`
+// suseRelease is a release of SUSE Linux Enterprise: "15 SP5", "12-SP2", "15", "16.0".
+const suseRelease = `(1[0-9](?:[ -]SP\d+|\.\d+)?)`
 
 // Distribution returns the part of an ecosystem before its release, "" where that is not a
 // distribution.

@@ -33,6 +33,7 @@ func TestReleases(t *testing.T) {
 			"SUSE:Linux Enterprise Module for Basesystem 15 SP5", "SUSE:Linux Enterprise Server 15 SP5", true,
 		},
 		{"SUSE:Package Hub 15 SP5", "SUSE:Linux Enterprise Server 15 SP5", true},
+		{"SUSE:Linux Enterprise Server 16.0", "SUSE:Linux Enterprise Server 16.0", true},
 		{"SUSE:Linux Enterprise Micro 5.5", "", false},
 		{"SUSE:Manager Server 4.3", "", false},
 		{"openSUSE:Leap 15.5", "openSUSE:Leap 15.5", true},

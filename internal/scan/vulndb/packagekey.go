@@ -55,7 +55,10 @@ func ProductKey(s string) string {
 func ecosystemPrefix(eco Ecosystem) []byte { return []byte(releaseKey(eco) + "\x00") }
 
 func advisoryPrefix(eco Ecosystem, name string) []byte {
-	return []byte(releaseKey(eco) + "\x00" + PackageKey(eco, name) + "\x00")
+	release, key := releaseKey(eco), PackageKey(eco, name)
+	out := make([]byte, 0, len(release)+len(key)+2)
+	out = append(append(out, release...), 0)
+	return append(append(out, key...), 0)
 }
 
 func applicabilityPrefix(vendor, product string) []byte {
