@@ -132,14 +132,22 @@ func compareSubjects(a, b *catalog.Package) int {
 	if c := cmp.Compare(a.Kind, b.Kind); c != 0 {
 		return c
 	}
-	switch {
-	case !a.Kind.IsOS():
-		return cmp.Compare(a.Name, b.Name)
-	case a.Kind == catalog.RPM:
-		return cmp.Or(cmp.Compare(a.Distribution, b.Distribution), cmp.Compare(a.Name, b.Name),
-			cmp.Compare(a.Source, b.Source))
+	if c := cmp.Compare(a.Distribution, b.Distribution); c != 0 {
+		return c
 	}
-	// Versions built for Ubuntu Pro have other advisories.
-	return cmp.Or(cmp.Compare(a.Distribution, b.Distribution), cmp.Compare(a.Source, b.Source),
-		cmp.Compare(a.SourceVersion, b.SourceVersion))
+	if c := cmp.Compare(subjectName(a), subjectName(b)); c != 0 || a.Source == "" && b.Source == "" {
+		return c
+	}
+	if c := cmp.Compare(a.Source, b.Source); c != 0 || a.Kind == catalog.RPM {
+		return c
+	}
+	return cmp.Compare(a.SourceVersion, b.SourceVersion) // those built for Ubuntu Pro have other advisories
+}
+
+// subjectName returns the name that the first advisories about a package have.
+func subjectName(p *catalog.Package) string {
+	if p.Source == "" || p.Kind == catalog.RPM {
+		return p.Name
+	}
+	return p.Source
 }

@@ -81,7 +81,7 @@ type evaluation struct {
 // matchGroup matches all versions of one package.
 func (j *matcher) matchGroup(group []*catalog.Package) error {
 	first := group[0]
-	if j.missing[coverageKeyOf(first)] {
+	if len(j.missing) > 0 && j.missing[coverageKeyOf(first)] {
 		return nil
 	}
 	evaluations, err := j.evaluationsOf(first)
