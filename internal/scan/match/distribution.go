@@ -177,9 +177,9 @@ func withoutEpoch(version string) string {
 // isModular reports whether an RPM is of a module, of which several streams exist side by side.
 func isModular(version string) bool { return strings.Contains(version, ".module") }
 
-// ofStream returns, of a module's package, the advisories about the streams of a module that are nearest to a version, by the
-// numbers that both begin with: nodejs 20 and 22 have fixes of their own. Other lists are returned
-// whole.
+// ofStream returns, of a module's package, the advisories about the streams that are nearest to a
+// version, by the numbers that both begin with: nodejs 20 and 22 have fixes of their own. Other lists
+// are returned whole.
 func ofStream(p *catalog.Package, s packageVersion, list []*vulndb.Advisory) []*vulndb.Advisory {
 	if s.scheme != vercmp.RPM || !isModular(s.raw) {
 		return list

@@ -67,12 +67,12 @@ func TestFixtures(t *testing.T) {
 		names = append(names, s.Name)
 	}
 	if d := cmp.Diff([]string{
-		"cve", "epss", "ghsa", "go", "homebrew", "kev", "nvd", "nvd-overrides", "pypa", "rubysec",
-		"rustsec",
+		"almalinux", "alpine", "cve", "debian", "debian-tracker", "epss", "ghsa", "go", "homebrew", "kev", "nvd",
+		"nvd-overrides", "pypa", "redhat", "rocky", "rubysec", "rustsec", "suse", "ubuntu",
 	}, names); d != "" {
 		t.Error(d)
 	}
-	if want := time.Date(2025, 8, 26, 0, 0, 0, 0, time.UTC); !db.Info().Built.Equal(want) {
+	if want := time.Date(2026, 9, 12, 11, 0, 5, 0, time.UTC); !db.Info().Built.Equal(want) {
 		t.Errorf("it is dated %s, its newest source %s", db.Info().Built, want)
 	}
 
