@@ -177,6 +177,9 @@ func toGitLab(m api.ScanMatch, image string) gitLabVulnerability {
 	if image != "" {
 		out.ID = matchHash(m, "")
 		out.Location.Image, out.Location.OperatingSystem = image, "Unknown"
+		if p.Metadata != nil && p.Metadata.Distribution != "" {
+			out.Location.OperatingSystem = p.Metadata.Distribution
+		}
 		out.addPaths(p.Locations)
 	} else {
 		out.ID = matchHash(m, file)
@@ -185,6 +188,7 @@ func toGitLab(m api.ScanMatch, image string) gitLabVulnerability {
 	for key, value := range map[string][2]string{
 		"cvss": {"CVSS vector", v.Vector}, "purl": {"Package URL", p.PURL},
 		"known_exploited": {"Known exploited", map[bool]string{true: "yes"}[v.Exploited]},
+		"distro_patched":  {"Patched by the distribution", v.DistroPatched},
 		"unconfirmed":     {"Not reviewed", map[bool]string{true: "yes"}[v.Unconfirmed]},
 	} {
 		if value[1] != "" {

@@ -98,7 +98,8 @@ func junitSuiteOf(r Report, o Options) junitSuite {
 	return s
 }
 
-// junitCaseOf converts a match. One with a record that was not reviewed fails no build.
+// junitCaseOf converts a match. One with a record that was not reviewed, or of a package that may have been
+// patched, fails no build.
 func junitCaseOf(m api.ScanMatch) junitCase {
 	v, p := m.Vulnerability, m.Artifact
 	c := junitCase{
@@ -123,6 +124,11 @@ func junitCaseOf(m api.ScanMatch) junitCase {
 	message.Text = sanitize.EscapeLines(strings.Join(lines, "\n"))
 	if v.Unconfirmed {
 		message.Message = "not reviewed yet: " + message.Message
+		c.Skipped = message
+		return c
+	}
+	if v.DistroPatched != "" {
+		message.Message = distroPatchedLabel + ": " + v.DistroPatched + ": " + message.Message
 		c.Skipped = message
 		return c
 	}
