@@ -284,7 +284,7 @@ func (v *service) warnExpiredRules(ctx context.Context, s settings) {
 		return // the settings were refused
 	}
 	for _, w := range rules.Warnings() {
-		v.log.WarnContext(ctx, w)
+		v.log.WarnContext(ctx, "an ignore rule no longer applies", "rule", w)
 	}
 }
 

@@ -126,8 +126,8 @@ func target(n *yaml.Node) *yaml.Node {
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
 func fieldByKey(t reflect.Type, key string) (reflect.StructField, bool) {
-	for i := range t.NumField() {
-		if f := t.Field(i); f.Tag.Get("yaml") == key {
+	for f := range t.Fields() {
+		if f.Tag.Get("yaml") == key {
 			return f, true
 		}
 	}
@@ -137,8 +137,8 @@ func fieldByKey(t reflect.Type, key string) (reflect.StructField, bool) {
 // keys lists the keys of a struct.
 func keys(t reflect.Type) string {
 	var out []string
-	for i := range t.NumField() {
-		out = append(out, t.Field(i).Tag.Get("yaml"))
+	for f := range t.Fields() {
+		out = append(out, f.Tag.Get("yaml"))
 	}
 	return strings.Join(out, ", ")
 }

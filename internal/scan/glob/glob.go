@@ -82,7 +82,7 @@ func compile(pattern string) (*Pattern, error) {
 		return nil, errors.New("it is not UTF-8")
 	}
 	p := &Pattern{text: pattern}
-	for _, text := range strings.Split(pattern, "/") {
+	for text := range strings.SplitSeq(pattern, "/") {
 		e, err := compileElement(text)
 		if err != nil {
 			return nil, err

@@ -41,12 +41,12 @@ func TestMatch(t *testing.T) {
 			t.Errorf("%s: %v", tc.pattern, err)
 			continue
 		}
-		for _, text := range strings.Fields(tc.yes) {
+		for text := range strings.FieldsSeq(tc.yes) {
 			if !p.Match(text) {
 				t.Errorf("%s does not match %q", tc.pattern, text)
 			}
 		}
-		for _, text := range strings.Fields(tc.no) {
+		for text := range strings.FieldsSeq(tc.no) {
 			if p.Match(text) {
 				t.Errorf("%s matches %q", tc.pattern, text)
 			}
@@ -129,7 +129,7 @@ func FuzzMatch(f *testing.F) {
 			return
 		}
 		got := p.Match(text)
-		if any, err := glob.Compile("**"); err != nil || !any.Match(text) {
+		if all, err := glob.Compile("**"); err != nil || !all.Match(text) {
 			t.Fatalf("** does not match %q", text)
 		}
 		if strings.ContainsAny(pattern, "/!]-") || strings.Contains(pattern, "**") || strings.Contains(text, "/") ||

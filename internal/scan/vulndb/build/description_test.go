@@ -25,7 +25,7 @@ func TestDescriptions(t *testing.T) {
 			{"ecosystem": "npm", "name": "p"}, "ranges": [{"type": "SEMVER", "events": [{"introduced": "0"}]}]}]}`,
 		"nvdcve.json": `{"resultsPerPage": 2, "format": "NVD_CVE", "vulnerabilities": [
 			{"cve": {"id": "CVE-2019-10744", "lastModified": "2024-01-01T00:00:00.000", "descriptions": [
-			{"lang": "es", "value": "Versiones"}, {"lang": "en", "value": "Versions of lodash lower than 4.17.12."}],
+			{"lang": "es", "value": "Lo mismo"}, {"lang": "en", "value": "Versions of lodash lower than 4.17.12."}],
 			"references": [{"url": "https://a.example/2"}, {"url": "https://b.example/1"}]}},
 			{"cve": {"id": "CVE-2000-0001", "lastModified": "2024-01-01T00:00:00.000", "descriptions": [
 			{"lang": "en", "value": "Affects nothing that a scan finds."}]}}]}`,
