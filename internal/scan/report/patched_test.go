@@ -43,7 +43,10 @@ func TestMarks(t *testing.T) {
 func TestTableWithoutAdvisories(t *testing.T) {
 	r := sample()
 	r.Coverage.NoAdvisories = []api.ScanNoAdvisories{
-		{Type: "apk", Distribution: "alpine:3.20", Packages: 214, Message: "no advisories for alpine:3.20: 214 packages"},
+		{
+			Type: "apk", Distribution: "alpine:3.20", Packages: 214,
+			Message: "no advisories for alpine:3.20: 214 packages",
+		},
 		{Type: "npm", Packages: 1, Message: "no advisories for npm: 1 package"},
 	}
 	const lines = "No advisories for alpine:3.20: 214 packages\nNo advisories for npm: 1 package\n"

@@ -168,6 +168,12 @@ func osvInterval(less order, events []map[string]string) (held, open func(string
 		return less(a, b)
 	}
 	slices.SortStableFunc(all, func(a, b event) int { c, _ := sign(a.version, b.version); return c })
+	for i := 1; i+1 < len(all); i++ { // an interval ends before the next one begins at the same version
+		c, ok := sign(all[i].version, all[i+1].version)
+		if ok && c == 0 && all[i-1].kind == "introduced" && all[i].kind == "introduced" {
+			all[i], all[i+1] = all[i+1], all[i]
+		}
+	}
 	// last returns the index of the event that decides: -1 for none, which is outside.
 	last := func(v string) int {
 		if _, ok := less(v, v); !ok {
