@@ -131,17 +131,6 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-func TestText(t *testing.T) {
-	for in, want := range map[string]string{
-		"plain\x00rest": "plain", "all": "all", "a\x1b[2Jb\x7f\n": "a[2Jb",
-		"\xff ä": " ä", "\x00x": "", "a\ufffdb": "ab",
-	} {
-		if got := cString([]byte(in)); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
-	}
-}
-
 // An inode of a real image, changed at one offset, decodes as documented.
 func TestParseInode(t *testing.T) {
 	f := &FS{superblock: &superblock{blockSize: 1024, inodeCount: 100}}

@@ -1,13 +1,13 @@
 package ext4
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
-	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 const (
@@ -97,7 +97,7 @@ func readSuperblock(r io.ReaderAt) (*superblock, error) {
 		inodeCount: le.Uint32(b), blockCount: uint64(le.Uint32(b[4:])), firstBlock: le.Uint32(b[20:]),
 		blocksPerGroup: le.Uint32(b[32:]), inodesPerGroup: le.Uint32(b[40:]), state: le.Uint16(b[58:]),
 		inodeSize: minInodeSize, descriptorSize: descriptorSize32,
-		lastMounted: cString(b[136:200]), label: cString(b[120:136]),
+		lastMounted: inodefs.CString(b[136:200]), label: inodefs.CString(b[120:136]),
 	}
 	if le.Uint32(b[76:]) > 0 { // a revision with features
 		s.inodeSize = int64(le.Uint16(b[88:]))
@@ -197,17 +197,4 @@ func (s *superblock) hasSuperblockCopy(group uint32) bool {
 		}
 	}
 	return false
-}
-
-// cString returns the characters before the first zero, without terminal control characters.
-func cString(b []byte) string {
-	if k := bytes.IndexByte(b, 0); k >= 0 {
-		b = b[:k]
-	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\ufffd' {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(string(b), ""))
 }

@@ -39,7 +39,12 @@ func testOwners[D uint32 | uint64](t *testing.T) {
 		dir   D
 		want  bool
 	}{
-		{70, 2, true}, {70, 2, true}, {70, 3, false}, {71, 3, true}, {71, 2, false}, {70 + ownerChunkBlocks, 3, true},
+		{70, 2, true},
+		{70, 2, true},
+		{70, 3, false},
+		{71, 3, true},
+		{71, 2, false},
+		{70 + ownerChunkBlocks, 3, true},
 		{6, 5, true},
 	} {
 		if got := o.Claim(c.block, c.dir); got != c.want {
@@ -96,5 +101,39 @@ func TestPages(t *testing.T) {
 	}
 	if p := NewPages(r, end, 64<<10); p.pageSize != 64<<10 || p.maxPages != pageCacheBytes/(64<<10) {
 		t.Errorf("pages of %d bytes, at most %d", p.pageSize, p.maxPages)
+	}
+}
+
+// Values that were used last are kept, up to a limit.
+func TestCache(t *testing.T) {
+	c := NewCache[int](8, func(v string) int { return len(v) })
+	for k := range 4 {
+		c.Put(k, "v")
+	}
+	c.Put(9, "large") // more than a generation
+	if _, ok := c.Get(9); ok || c.youngBytes != 4 {
+		t.Errorf("a large value is kept, or %d bytes", c.youngBytes)
+	}
+	c.Put(4, "v")
+	c.Get(1) // it moves to the younger generation
+	c.Put(1, "other")
+	for k := 5; k < 8; k++ {
+		c.Put(k, "v")
+	}
+	for k, want := range []bool{false, true, false, false, true, true, true, true} {
+		if v, ok := c.Get(k); ok != want || ok && v != "v" {
+			t.Errorf("value %d is kept: %v %q", k, ok, v)
+		}
+	}
+}
+
+func TestText(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain\x00rest": "plain", "all": "all", "a\x1b[2Jb\x7f\n": "a[2Jb",
+		"\xff ä": " ä", "\x00x": "", "a\ufffdb": "ab",
+	} {
+		if got := CString([]byte(in)); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
 	}
 }

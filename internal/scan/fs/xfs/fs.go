@@ -15,7 +15,7 @@ import (
 type FS struct {
 	superblock *superblock
 	pages      *inodefs.Pages
-	dirs       *cache[uint64, []dirEntry] // of lookups, by inode
+	dirs       *inodefs.Cache[uint64, []dirEntry] // of lookups, by inode
 	owners     *inodefs.BlockOwners[uint64]
 	notes      []string
 }
@@ -35,7 +35,7 @@ func Open(r io.ReaderAt, size int64) (*FS, error) {
 	}
 	f := &FS{
 		superblock: s, pages: inodefs.NewPages(r, size, s.blockSize),
-		dirs: newCache[uint64](dirCacheBytes, dirBytes), owners: &inodefs.BlockOwners[uint64]{},
+		dirs: inodefs.NewCache[uint64](dirCacheBytes, dirBytes), owners: &inodefs.BlockOwners[uint64]{},
 	}
 	f.addNotes(size)
 	root, err := f.readInode(s.rootInode)
@@ -98,9 +98,11 @@ func (v volume) Stat(n *inode, name string) fs.FileInfo { return fileInfo{name, 
 func (v volume) Lookup(n *inode, parent uint64, name string) (*inode, error) {
 	return v.fs.lookup(n, parent, name)
 }
+
 func (v volume) Open(n *inode, parent uint64, name string) (fs.File, error) {
 	return v.fs.openInode(n, parent, name)
 }
+
 func (v volume) ReadDir(n *inode, parent uint64, name string) ([]fs.DirEntry, error) {
 	return v.fs.readDir(n, parent, name)
 }

@@ -17,11 +17,11 @@ func (f *FS) lookup(n *inode, parent uint64, name string) (*inode, error) {
 	if !n.isDir() {
 		return nil, syscall.ENOTDIR
 	}
-	entries, cached := f.dirs.get(n.number)
+	entries, cached := f.dirs.Get(n.number)
 	var err error
 	if !cached {
 		if entries, err = f.listDir(n, parent); err == nil {
-			f.dirs.put(n.number, entries)
+			f.dirs.Put(n.number, entries)
 		}
 	}
 	k, found := slices.BinarySearchFunc(entries, name,

@@ -372,29 +372,6 @@ func TestFindLeaf(t *testing.T) {
 	checkError(t, "the leaf of another directory", err, "that of another directory")
 }
 
-// Values that were used last are kept, up to a limit.
-func TestCache(t *testing.T) {
-	c := newCache[int](8, func(v string) int { return len(v) })
-	for k := range 4 {
-		c.put(k, "v")
-	}
-	c.put(9, "large") // more than a generation
-	if _, ok := c.get(9); ok || c.youngBytes != 4 {
-		t.Errorf("a large value is kept, or %d bytes", c.youngBytes)
-	}
-	c.put(4, "v")
-	c.get(1) // it moves to the younger generation
-	c.put(1, "other")
-	for k := 5; k < 8; k++ {
-		c.put(k, "v")
-	}
-	for k, want := range []bool{false, true, false, false, true, true, true, true} {
-		if v, ok := c.get(k); ok != want || ok && v != "v" {
-			t.Errorf("value %d is kept: %v %q", k, ok, v)
-		}
-	}
-}
-
 // A block belongs to the directory that had it first.
 func TestOwners(t *testing.T) {
 	f := &FS{superblock: small(), owners: &inodefs.BlockOwners[uint64]{}}

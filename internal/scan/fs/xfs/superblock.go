@@ -1,7 +1,6 @@
 package xfs
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +8,8 @@ import (
 	"io"
 	"math/bits"
 	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 const (
@@ -137,7 +138,7 @@ func parseSuperblock(b []byte) *superblock {
 		inodeLog: uint(b[122]), inodeSize: int64(be.Uint16(b[104:])), rootInode: be.Uint64(b[56:]),
 		groupCount: be.Uint32(b[88:]), groupBlocks: be.Uint32(b[84:]), groupLog: uint(b[124]),
 		dirBlockLog: uint(b[192]), logStart: be.Uint64(b[48:]), logBlocks: be.Uint32(b[96:]),
-		unfinished: b[126] != 0, uuid: [16]byte(b[32:48]), label: cString(b[108:120]),
+		unfinished: b[126] != 0, uuid: [16]byte(b[32:48]), label: inodefs.CString(b[108:120]),
 	}
 	if flags&versionHasFeatures != 0 {
 		// Programs for 64-bit machines once wrote the field at the offset of the next one.
@@ -267,17 +268,4 @@ func (s *superblock) verifyBlock(b []byte, h blockHeader, off int64, owner uint6
 		return damaged("its block at byte %d is that of inode %d", off, be.Uint64(b[h.owner:]))
 	}
 	return nil
-}
-
-// cString returns the characters before the first zero, without terminal control characters.
-func cString(b []byte) string {
-	if k := bytes.IndexByte(b, 0); k >= 0 {
-		b = b[:k]
-	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\ufffd' {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(string(b), ""))
 }
