@@ -16,13 +16,7 @@ import (
 // XFSProgram returns the path of a program of xfsprogs, or skips the test.
 func XFSProgram(t testing.TB, name string) string {
 	t.Helper()
-	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin") {
-		if p := filepath.Join(dir, name); exec.CommandContext(t.Context(), p, "-V").Run() == nil {
-			return p
-		}
-	}
-	t.Skip(name + " of xfsprogs is not here")
-	return ""
+	return program(t, name, "xfsprogs")
 }
 
 // XFSProto returns a list of the files of a directory for mkfs.xfs -p, and what the file system has then. Such a
