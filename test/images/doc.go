@@ -3,7 +3,7 @@
 //
 //	SHARED=../shared go run ./test/images [-only REGEXP] [-json FILE] [-keep]
 //
-// The subjects are disks: file systems of ext2 to ext4 and XFS of up to 10,000 entries, bare and on a
+// The subjects are disks: file systems of ext2 to ext4, XFS and Btrfs of up to 10,000 entries, bare and on a
 // partition, and the disks with APFS of the shared data, with their lists of files. Some are read as a raw
 // file, as qcow2 of each kind, as a chain of images, as a template that was pushed to a registry as
 // three layers, as VMDK of each kind, as OVA, and as DMG with each kind of chunks. For each format

@@ -15,9 +15,10 @@ type contentKind struct {
 
 // Formats that are read.
 const (
-	formatExt4 = "ext4"
-	formatXFS  = "xfs"
-	formatAPFS = "apfs"
+	formatExt4  = "ext4"
+	formatXFS   = "xfs"
+	formatBtrfs = "btrfs"
+	formatAPFS  = "apfs"
 )
 
 // Formats that make something no disk when it has no partition table.
@@ -45,7 +46,7 @@ var signatures = []signature{
 	{32, "NXSB", contentKind{name: formatAPFS}},
 	{1080, "\x53\xef", contentKind{name: formatExt4}},
 	{0, "XFSB", contentKind{name: formatXFS}},
-	{65600, "_BHRfS_M", contentKind{"Btrfs", reasonUnsupported, true}},
+	{65600, "_BHRfS_M", contentKind{name: formatBtrfs}},
 	{3, "NTFS    ", contentKind{"NTFS", reasonUnsupported, true}},
 	{3, "EXFAT   ", contentKind{"exFAT", reasonUnsupported, true}},
 	{3, "-FVE-FS-", contentKind{"BitLocker", reasonEncrypted, true}},

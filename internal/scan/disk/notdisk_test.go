@@ -18,7 +18,7 @@ func TestNoDisk(t *testing.T) {
 		want string
 	}{
 		"empty":     {nil, "the file is empty: give an image of a VM's disk: raw, qcow2, VMDK"},
-		"text":      {[]byte("hello\n"), "(looked for GPT, MBR, ext2, ext3, ext4, XFS, APFS"},
+		"text":      {[]byte("hello\n"), "(looked for GPT, MBR, ext2, ext3, ext4, XFS, Btrfs, APFS"},
 		"long text": {bytes.Repeat([]byte("hello\n"), 100_000), "(looked for GPT, MBR"},
 		"program":   {marked(0, "\x7fELF"), "it looks like a program"},
 		"zip":       {marked(0, "PK\x03\x04"), "it looks like a zip archive: unpack it first"},

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 
+	"github.com/buildyard/buildyard/internal/scan/fs/btrfs"
 	"github.com/buildyard/buildyard/internal/scan/fs/ext4"
 	"github.com/buildyard/buildyard/internal/scan/fs/xfs"
 )
@@ -16,7 +17,7 @@ type Volume struct {
 	Partition int    // Index of the Partition
 	Start     int64  // offset of the partition on the disk in bytes
 	Length    int64  // bytes of the partition
-	Format    string // "ext4" (also for ext2 and ext3), "xfs" or "apfs"
+	Format    string // "ext4" (also for ext2 and ext3), "xfs", "btrfs" or "apfs"
 	Role      string // of APFS: "system", "data", ...; "" = none
 	Group     string // of APFS: the volume group, which combines two volumes to one tree; "" = none
 	FS        fs.FS
@@ -37,7 +38,9 @@ type Skipped struct {
 type openFunc func(r io.ReaderAt, size int64) ([]Volume, []Skipped, error)
 
 // openers are the supported formats.
-var openers = map[string]openFunc{formatExt4: openExt4, formatXFS: openXFS, formatAPFS: openAPFS}
+var openers = map[string]openFunc{
+	formatExt4: openExt4, formatXFS: openXFS, formatBtrfs: openBtrfs, formatAPFS: openAPFS,
+}
 
 // Volumes finds the file systems of a disk. It fails only where the disk as a whole is unreadable,
 // and with ErrNotDisk for another file; r must stay open while the volumes are used.
@@ -131,3 +134,20 @@ func openXFS(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
 	}
 	return []Volume{{Name: f.Label(), Format: formatXFS, FS: f, Notes: f.Notes()}}, nil, nil
 }
+
+// openBtrfs returns the tree of the default subvolume, and where that is not the top level the rest as another volume.
+func openBtrfs(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
+	f, err := btrfs.Open(r, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	vols := []Volume{{Name: f.Label(), Format: formatBtrfs, FS: f, Notes: f.Notes()}}
+	rest, err := f.Rest()
+	if err == nil && rest != nil {
+		vols = append(vols, Volume{Name: nameOfRest, Format: formatBtrfs, FS: rest})
+	}
+	return vols, nil, err
+}
+
+// nameOfRest is the name of what is outside the default subvolume of Btrfs.
+const nameOfRest = "top level"

@@ -16,17 +16,19 @@ import (
 
 // Names of the files of forms.
 const (
-	ext4File = "ext4.img"
-	xfsFile  = "xfs.img"
-	apfsFile = "apfs.img"
-	vmdkFile = "disk.vmdk"
-	udifFile = "disk.dmg"
+	ext4File  = "ext4.img"
+	xfsFile   = "xfs.img"
+	btrfsFile = "btrfs.img"
+	apfsFile  = "apfs.img"
+	vmdkFile  = "disk.vmdk"
+	udifFile  = "disk.dmg"
 )
 
 // The sizes of disks. The tree fills most of the first.
 const (
-	ext4Size = "3G"
-	xfsSize  = 4 << 30
+	ext4Size  = "3G"
+	xfsSize   = 4 << 30
+	btrfsSize = 4 << 30
 )
 
 // kept returns the directory of a form of the tree, which is next to the tree. It is created if
@@ -69,6 +71,15 @@ func makeExt4(ctx context.Context, _ *bench, w works) error {
 func makeXFS(ctx context.Context, _ *bench, w works) error {
 	name := filepath.Join(w.to, xfsFile)
 	if err := rig.FormatXFS(ctx, name, xfsSize); err != nil {
+		return err
+	}
+	return treetest.Fill(ctx, name, w.tree, "true")
+}
+
+// makeBtrfs has the kernel write the tree, which needs root.
+func makeBtrfs(ctx context.Context, _ *bench, w works) error {
+	name := filepath.Join(w.to, btrfsFile)
+	if err := rig.FormatBtrfs(ctx, name, btrfsSize); err != nil {
 		return err
 	}
 	return treetest.Fill(ctx, name, w.tree, "true")
