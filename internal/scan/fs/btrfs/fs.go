@@ -152,7 +152,9 @@ func (v volume) Stat(n *inode, name string) fs.FileInfo { return fileInfo{name, 
 
 func (v volume) Lookup(n *inode, _ uint64, name string) (*inode, error) { return v.fs.lookup(n, name) }
 
-func (v volume) Open(n *inode, _ uint64, name string) (fs.File, error) { return v.fs.openInode(n, name) }
+func (v volume) Open(n *inode, _ uint64, name string) (fs.File, error) {
+	return v.fs.openInode(n, name)
+}
 
 func (v volume) ReadDir(n *inode, _ uint64, name string) ([]fs.DirEntry, error) {
 	return v.fs.readDir(n, name)

@@ -168,7 +168,7 @@ func TestTreesOfKernel(t *testing.T) {
 		"blake2":         {"--csum blake2 -n 65536 -d dup", "compress=lzo"},
 		"sha256":         {"--csum sha256 -O ^no-holes --mixed", "compress=zlib"},
 		"not in inodes":  {"", "max_inline=0"},
-		"quotas":  {"-R quota", "rw"},
+		"quotas":         {"-R quota", "rw"},
 		"nodes of 4 KiB": {"-n 4096", "compress-force=lzo"},
 	}
 	for _, name := range fulltest.Some(t, 4, slices.Sorted(maps.Keys(trees))) {

@@ -88,6 +88,7 @@ func readSuperblock(r io.ReaderAt, size int64) (*superblock, error) {
 	if !errors.Is(err, ErrDamaged) {
 		return s, err
 	}
+	var best *superblock
 	for k, off := range superOffsets {
 		if k == 0 || off > size-superSize {
 			continue
@@ -96,13 +97,13 @@ func readSuperblock(r io.ReaderAt, size int64) (*superblock, error) {
 		if e != nil {
 			continue
 		}
-		if c, e := parseSuperblock(b, off); e == nil && (s == nil || c.generation > s.generation) {
-			s = c
-			s.copyNumber = k
+		if c, e := parseSuperblock(b, off); e == nil && (best == nil || c.generation > best.generation) {
+			best = c
+			best.copyNumber = k
 		}
 	}
-	if s != nil {
-		return s, nil
+	if best != nil {
+		return best, nil
 	}
 	return nil, err
 }
