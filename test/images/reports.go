@@ -42,6 +42,7 @@ func (s *stage) reports(ctx context.Context) {
 		{"dir", asDirectory},
 		{"ext4", asExt4},
 		{"xfs", asXFS},
+		{"btrfs", asBtrfs},
 		{"apfs", asAPFS},
 		{"qcow2", asQcow2},
 		{"vmdk", asVMDK},
@@ -252,6 +253,15 @@ func asExt4(ctx context.Context, dir string) (string, []string, func() error, er
 func asXFS(ctx context.Context, dir string) (string, []string, func() error, error) {
 	image := filepath.Join(dir, "xfs.img")
 	err := rig.FormatXFS(ctx, image, ext4Size)
+	if err == nil {
+		err = treetest.Fill(ctx, image, filepath.Join(dir, "tree"), "true")
+	}
+	return "vm_image:" + image, nil, nothing, err
+}
+
+func asBtrfs(ctx context.Context, dir string) (string, []string, func() error, error) {
+	image := filepath.Join(dir, "btrfs.img")
+	err := rig.FormatBtrfs(ctx, image, ext4Size)
 	if err == nil {
 		err = treetest.Fill(ctx, image, filepath.Join(dir, "tree"), "true")
 	}

@@ -70,6 +70,16 @@ var subjects = []subject{
 			entries: 3000, options: []string{"-m", "crc=0", "-n", "ftype=0"}, listed: true,
 		}.make, rawForm, nil,
 	},
+	{"btrfs", btrfsSubject{entries: 10_000}.make, allForms, nil},
+	{"btrfs on GPT", btrfsSubject{entries: 3000, table: true}.make, rawForm, nil},
+	{"btrfs zlib", btrfsSubject{entries: 3000, mount: "compress-force=zlib"}.make, rawForm, nil},
+	{"btrfs lzo", btrfsSubject{entries: 3000, mount: "compress-force=lzo"}.make, rawForm, nil},
+	{"btrfs zstd", btrfsSubject{entries: 3000, mount: "compress-force=zstd"}.make, rawForm, nil},
+	{
+		"btrfs nodes of 4k", btrfsSubject{
+			entries: 10_000, options: []string{"-n", "4096", "--csum", "blake2"},
+		}.make, rawForm, nil,
+	},
 	{"apfs_test", apfsTest, allForms, []witness{fsapfsinfo}},
 	{"apfs_mac_written", apfsMac, allForms, []witness{fsapfsinfo}},
 }

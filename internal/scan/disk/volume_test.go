@@ -129,6 +129,28 @@ func TestBareXFS(t *testing.T) {
 	}
 }
 
+// Without a partition table, with a default subvolume: it is the first volume, and the rest is another one.
+func TestBareBtrfs(t *testing.T) {
+	for image, want := range map[string][]string{
+		"mixed":    {"carried-mixed", "hello"},
+		"separate": {"carried-separate", "nested/file", "top level", "hello"},
+	} {
+		b := treetest.Unpacked(t, "../fs/btrfs/testdata/"+image+".img.zst")
+		vols, skipped, err := disk.Volumes(bytes.NewReader(b), int64(len(b)))
+		if err != nil || len(vols)*2 != len(want) || len(skipped) > 0 {
+			t.Fatalf("%s: %+v, %+v, %v", image, vols, skipped, err)
+		}
+		for k, v := range vols {
+			if v.Name != want[2*k] || v.Format != "btrfs" || v.Partition != 0 || len(v.Notes) > 0 {
+				t.Errorf("%s: %+v", image, v)
+			}
+			if _, err := fs.Stat(v.FS, want[2*k+1]); err != nil {
+				t.Errorf("%s: %s: %v", image, v.Name, err)
+			}
+		}
+	}
+}
+
 // A container as macOS makes it: its internal volumes are skipped, system and data have their roles
 // and one group, and an encrypted volume is named.
 func TestVolumesOfAPFS(t *testing.T) {

@@ -175,6 +175,9 @@ func (f *FS) verify(b []byte, address uint64) error {
 	end := address + uint64(len(b))
 	for ; err == nil && c.is(checksumObjects, kindChecksum) && c.key().offset < end; err = c.next() {
 		start, sums := c.key().offset, c.data()
+		if start%uint64(s.sectorSize) != 0 {
+			return damaged("the tree of checksums has some at %d, which is not at a sector", start)
+		}
 		for k := max(start, address); k < end; k += uint64(s.sectorSize) {
 			at := (k - start) / uint64(s.sectorSize) * uint64(s.sum.size)
 			if at+uint64(s.sum.size) > uint64(len(sums)) {

@@ -90,6 +90,9 @@ func (f *FS) parseExtent(start uint64, b []byte) (*extent, error) {
 	}
 	e.disk.address, e.disk.packed, e.offset = le.Uint64(b[21:]), le.Uint64(b[29:]), le.Uint64(b[37:])
 	count, all := le.Uint64(b[45:]), e.disk.unpacked
+	if e.disk.packing == packNone {
+		all = e.disk.packed // some kernels did not update the other field
+	}
 	e.isHole = form == formPrealloc || e.disk.address == 0
 	aligned := uint64(s.sectorSize - 1)
 	switch {
@@ -99,8 +102,6 @@ func (f *FS) parseExtent(start uint64, b []byte) (*extent, error) {
 	case e.isHole:
 	case e.disk.packing != packNone && (all > maxUnpacked || e.disk.packed > maxUnpacked || e.disk.packed == 0):
 		return nil, damaged("its compressed extent at byte %d has %d bytes of %d", start, e.disk.packed, all)
-	case e.disk.packing == packNone && all > e.disk.packed:
-		return nil, damaged("its extent at byte %d has %d bytes of %d", start, e.disk.packed, all)
 	case e.offset > all || count > all-e.offset:
 		return nil, damaged("its extent at byte %d is %d bytes from %d on, of %d", start, count, e.offset, all)
 	}

@@ -113,6 +113,7 @@ func TestTreesOfMkfs(t *testing.T) {
 		"single":     {"-m", "single"},
 		"dup":        {"-d", "dup"},
 		"mixed":      {"--mixed"},
+		"other UUID": nil, // changed below
 		"nodes 4k":   {"-n", "4096"},
 		"nodes 64k":  {"-n", "65536"},
 		"with holes": {"-O", "^no-holes"},
@@ -123,6 +124,9 @@ func TestTreesOfMkfs(t *testing.T) {
 			t.Parallel() // it mostly waits for the disk
 			image := filepath.Join(t.TempDir(), "image")
 			format(t, image, 1<<30, append(trees[name], "--rootdir", tree)...)
+			if name == "other UUID" {
+				run(t, "", "btrfstune", "-m", image)
+			}
 			fsys := open(t, image)
 			same(t, want, fsys)
 			if notes := fsys.Notes(); len(notes) > 0 {
