@@ -35,7 +35,7 @@ func (i *Inventory) openImageVolumes(img *disk.Image, o Options) ([]volume, erro
 // openVolumes returns the file systems of a disk to catalog, and records the others. name distinguishes
 // the disk from others of the same source; "" when it is the only one.
 func (i *Inventory) openVolumes(r io.ReaderAt, size int64, name string, o Options) ([]volume, error) {
-	found, skipped, err := disk.Volumes(r, size)
+	found, skipped, err := disk.VolumesWithKeys(r, size, o.Keys)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (i *Inventory) openVolumes(r io.ReaderAt, size int64, name string, o Option
 		}
 		out = append(out, volume{
 			Volume: Volume{Name: label, Role: v.Role, Format: v.Format, Notes: v.Notes}, group: v.Group, fs: files,
-			start: v.Start, length: v.Length,
+			start: v.Start, length: v.Length, mapped: v.IsMapped,
 		})
 	}
 	return out, nil

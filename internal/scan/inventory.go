@@ -15,11 +15,12 @@ import (
 
 // Options configure how a source is cataloged.
 type Options struct {
-	Storage      string // directory of the registry, for templates
-	AllTags      bool   // of templates without a tag; false: the newest
-	IgnoreSystem bool   // leave the system volume of a Mac out
-	IncludeMacOS bool   // macOS itself is a package
-	Snapshot     string // of APFS: volumes are read from the snapshot with this name, others are left out; "": all
+	Storage      string   // directory of the registry, for templates
+	AllTags      bool     // of templates without a tag; false: the newest
+	IgnoreSystem bool     // leave the system volume of a Mac out
+	IncludeMacOS bool     // macOS itself is a package
+	Snapshot     string   // of APFS: volumes are read from the snapshot with this name, others are left out; "": all
+	Keys         [][]byte // for parts that are encrypted with LUKS: see disk.VolumesWithKeys
 	Progress     func(volume string, files, packages int)
 	// Exclude are patterns of files and directories that are not walked, compared with the paths of reports;
 	// nil: none. Such a scan keeps no steps and uses none.
@@ -108,6 +109,7 @@ type volume struct {
 	disk   *disk.Disk // of a template; nil: the volume is on a file, or a directory
 	start  int64      // offset on the disk in bytes
 	length int64      // bytes
+	mapped bool       // its bytes are not those of the disk from start on
 }
 
 // catalogVolumes catalogs volumes, and assigns each a path in one tree.

@@ -28,6 +28,8 @@ type inventoryOptions struct {
 	ignoreSystem bool
 	macOS        bool
 	snapshotName string
+	keyFile      string
+	keys         [][]byte // of keyFile, once it was read
 	allTags      bool
 	exclude      []string  // patterns of the flag
 	excluded     *glob.Set // those of the flag and of the configuration file; nil: none
@@ -77,6 +79,9 @@ func (o *inventoryOptions) addFlags(cmd *cobra.Command) {
 		"APFS snapshot to scan; other volumes are skipped (default: current files)")
 	fs.StringArrayVar(&o.exclude, "exclude", nil,
 		"pattern of paths that are not scanned, such as /usr/share/doc, node_modules or '/home/*/.cache'; repeatable")
+	fs.StringVar(&o.keyFile, "key-file", "",
+		"file with the passphrase or key of disks encrypted with LUKS (default: name them as not read)")
+	_ = cmd.MarkFlagFilename("key-file")
 	o.addFlag(cmd)
 	fs.BoolVar(&o.noCache, "no-cache", false, "scan templates in full and keep nothing for later versions")
 	_ = cmd.MarkFlagDirname("storage-dir")
@@ -134,11 +139,14 @@ func (o *inventoryOptions) versionOf(inv *scan.Inventory, storage string) *scann
 func (o *inventoryOptions) catalogSources(
 	ctx context.Context, g *globals, src scan.Source, do func(*scan.Inventory) error,
 ) error {
+	if err := o.loadKeys(); err != nil {
+		return err
+	}
 	line := g.newProgressLine()
 	defer line.Clear()
 	so := scan.Options{
 		Storage: o.storageDir, AllTags: o.allTags, IgnoreSystem: o.ignoreSystem, IncludeMacOS: o.macOS,
-		Snapshot: o.snapshotName, Cache: o.cache(), Exclude: o.excluded,
+		Snapshot: o.snapshotName, Keys: o.keys, Cache: o.cache(), Exclude: o.excluded,
 		Progress: func(volume string, files, packages int) {
 			line.Show("Cataloging %s: %d files, %d packages", volume, files, packages)
 		},
@@ -168,6 +176,12 @@ func (o *inventoryOptions) catalogSources(
 func (o *inventoryOptions) checkSource(src scan.Source) error {
 	if src.Type == scan.Dir && o.snapshotName != "" {
 		return cli.Usage(errors.New("--snapshot requires an image or a template"))
+	}
+	if src.Type == scan.Dir && o.keyFile != "" {
+		return cli.Usage(errors.New("--key-file requires an image or a template"))
+	}
+	if err := o.loadKeys(); err != nil {
+		return err
 	}
 	if src.Type == scan.Template {
 		return o.checkTemplate(src)

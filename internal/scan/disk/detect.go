@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
+
+	"github.com/buildyard/buildyard/internal/scan/disk/lvm"
 )
 
 // contentKind is the content of a partition, as far as its beginning and type show it.
@@ -19,6 +21,8 @@ const (
 	formatXFS   = "xfs"
 	formatBtrfs = "btrfs"
 	formatAPFS  = "apfs"
+	formatLUKS  = "LUKS"
+	formatLVM   = "LVM"
 )
 
 // Formats that make something no disk when it has no partition table.
@@ -52,8 +56,8 @@ var signatures = []signature{
 	{3, "-FVE-FS-", contentKind{"BitLocker", reasonEncrypted, true}},
 	{1024, "H+\x00\x04", contentKind{"HFS+", reasonUnsupported, true}},
 	{1024, "HX\x00\x05", contentKind{"HFS+", reasonUnsupported, true}},
-	{0, "LUKS\xba\xbe", contentKind{"LUKS", reasonEncrypted, true}},
-	{512, "LABELONE", contentKind{"LVM", "volumes of LVM cannot be read here", true}},
+	{0, "LUKS\xba\xbe", contentKind{name: formatLUKS, mayHavePackages: true}},
+	{512, "LABELONE", contentKind{name: formatLVM, mayHavePackages: true}},
 	{4096, "\xfc\x4e\x2b\xa9", contentKind{"a RAID", "parts of a RAID cannot be read here", true}},
 	{0, "\xfc\x4e\x2b\xa9", contentKind{"a RAID", "parts of a RAID cannot be read here", true}},
 	{0, "hsqs", contentKind{"SquashFS", reasonUnsupported, true}},
@@ -126,10 +130,13 @@ func detectKind(r io.ReaderAt, p Partition) (contentKind, error) {
 	if err := readFullAt(r, b, 0); err != nil {
 		return typed, err
 	}
+	if lvm.IsPhysicalVolume(b) { // parts of a file system may be left between its labels and metadata
+		return contentKind{name: formatLVM, mayHavePackages: true}, nil
+	}
 	for _, m := range signatures {
 		if end := m.offset + int64(len(m.magic)); end <= int64(len(b)) && string(b[m.offset:end]) == m.magic &&
 			m.isPlausible(b) {
-			if known && m.kind.reason != "" {
+			if known && (m.kind.reason != "" || m.kind.name == formatLUKS) { // such as swap
 				return typed, nil
 			}
 			return m.kind, nil

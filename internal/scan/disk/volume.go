@@ -14,9 +14,10 @@ import (
 // Volume is a file system on a disk.
 type Volume struct {
 	Name      string // its name, may be ""
-	Partition int    // Index of the Partition
+	Partition int    // Index of the Partition; 0 also for a logical volume
 	Start     int64  // offset of the partition on the disk in bytes
 	Length    int64  // bytes of the partition
+	IsMapped  bool   // its bytes are not those of the disk from Start on: it is encrypted, or a logical volume
 	Format    string // "ext4" (also for ext2 and ext3), "xfs", "btrfs" or "apfs"
 	Role      string // of APFS: "system", "data", ...; "" = none
 	Group     string // of APFS: the volume group, which combines two volumes to one tree; "" = none
@@ -27,7 +28,7 @@ type Volume struct {
 
 // Skipped is a part of a disk that is not returned as a volume.
 type Skipped struct {
-	Partition       int    // Index of the Partition
+	Partition       int    // Index of the Partition; 0 also for a logical volume
 	Name            string // its name, as far as known
 	Reason          string
 	MayHavePackages bool  // it may have packages: without it a scan is incomplete
@@ -40,60 +41,6 @@ type openFunc func(r io.ReaderAt, size int64) ([]Volume, []Skipped, error)
 // openers are the supported formats.
 var openers = map[string]openFunc{
 	formatExt4: openExt4, formatXFS: openXFS, formatBtrfs: openBtrfs, formatAPFS: openAPFS,
-}
-
-// Volumes finds the file systems of a disk. It fails only where the disk as a whole is unreadable,
-// and with ErrNotDisk for another file; r must stay open while the volumes are used.
-func Volumes(r io.ReaderAt, size int64) (vols []Volume, skipped []Skipped, err error) {
-	parts, err := Partitions(r, size)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, p := range parts {
-		v, s := openVolumes(r, p)
-		if p.Index == 0 && len(s) == 1 && (size == 0 || s[0].Name == formatUnknown || s[0].Name == formatCD) {
-			return nil, nil, notDiskError(r, size)
-		}
-		for i := range v {
-			v[i].Partition, v[i].Start, v[i].Length = p.Index, p.Start, p.Length
-		}
-		for i := range s {
-			s[i].Partition = p.Index
-		}
-		vols, skipped = append(vols, v...), append(skipped, s...)
-	}
-	return vols, skipped, nil
-}
-
-// openVolumes opens the volumes of a partition.
-func openVolumes(r io.ReaderAt, p Partition) ([]Volume, []Skipped) {
-	if p.Err != nil {
-		return nil, []Skipped{skippedWithError(p.displayName("the extended partition"), p.Err)}
-	}
-	if p.Length == 0 {
-		return nil,
-			[]Skipped{
-				{Name: p.displayName("a partition"), Reason: "it is past the end of the disk", MayHavePackages: true},
-			}
-	}
-	section := io.NewSectionReader(r, p.Start, p.Length)
-	k, err := detectKind(section, p)
-	if err != nil {
-		return nil, []Skipped{skippedWithError(p.displayName("a partition"), err)}
-	}
-	open := openers[k.name]
-	if open == nil {
-		s := Skipped{Name: p.displayName(k.name), Reason: k.reason, MayHavePackages: k.mayHavePackages}
-		if s.Reason == "" {
-			s.Reason, s.MayHavePackages = reasonUnsupported, true
-		}
-		return nil, []Skipped{s}
-	}
-	vols, skipped, err := open(section, p.Length)
-	if err != nil {
-		skipped = append(skipped, skippedWithError(p.displayName(k.name), err))
-	}
-	return vols, skipped
 }
 
 // skippedWithError returns a part that could not be read.

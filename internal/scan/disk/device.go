@@ -1,0 +1,227 @@
+package disk
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/buildyard/buildyard/internal/scan/disk/luks"
+	"github.com/buildyard/buildyard/internal/scan/disk/lvm"
+)
+
+// Limits of devices in partitions.
+const (
+	maxDeviceDepth    = 4    // encrypted parts and logical volumes within each other
+	maxLogicalVolumes = 1024 // of a disk
+	maxUnlocks        = 16   // encrypted parts of a disk for which keys are tried
+)
+
+const (
+	reasonNoKey  = "it is encrypted: give its passphrase or key in a file with --key-file"
+	reasonNested = "it is within too many encrypted parts and logical volumes"
+)
+
+// Volumes finds the file systems of a disk. It fails only where the disk as a whole is unreadable,
+// and with ErrNotDisk for another file; r must stay open while the volumes are used. Encrypted parts are skipped.
+func Volumes(r io.ReaderAt, size int64) (vols []Volume, skipped []Skipped, err error) {
+	return VolumesWithKeys(r, size, nil)
+}
+
+// VolumesWithKeys is Volumes with keys for parts that are encrypted with LUKS: passphrases, or the contents of key
+// files, which are tried in this order.
+func VolumesWithKeys(r io.ReaderAt, size int64, keys [][]byte) (vols []Volume, skipped []Skipped, err error) {
+	parts, err := Partitions(r, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	f := volumeFinder{keys: keys}
+	for _, p := range parts {
+		v, s := len(f.vols), len(f.skipped)
+		f.find(device{r: io.NewSectionReader(r, p.Start, p.Length), part: p})
+		for i := range f.vols[v:] {
+			f.vols[v+i].Start, f.vols[v+i].Length = p.Start, p.Length
+		}
+		if found := f.skipped[s:]; p.Index == 0 && len(found) == 1 &&
+			(size == 0 || found[0].Name == formatUnknown || found[0].Name == formatCD) {
+			return nil, nil, notDiskError(r, size)
+		}
+	}
+	for len(f.physical) > 0 {
+		f.findLogical()
+	}
+	return f.vols, f.skipped, nil
+}
+
+// device is a partition, a logical volume, or what is encrypted in one of them.
+type device struct {
+	r      io.ReaderAt
+	part   Partition // of a logical volume only its Length is set
+	volume string    // the name of a logical volume; "" = it is in a partition
+	isLUKS bool      // it was encrypted with LUKS
+	depth  int       // encrypted parts and logical volumes that it is in
+}
+
+// displayName formats the name of a device for users.
+func (d device) displayName(what string) string {
+	if d.isLUKS {
+		what += " in LUKS"
+	}
+	if d.volume != "" {
+		return fmt.Sprintf("logical volume %s (%s)", d.volume, what)
+	}
+	return d.part.displayName(what)
+}
+
+// volumeFinder finds the volumes of a disk.
+type volumeFinder struct {
+	keys    [][]byte
+	vols    []Volume
+	skipped []Skipped
+
+	physical []physicalVolume // whose logical volumes were not looked at
+	logical  int              // number of logical volumes
+	unlocks  int
+}
+
+// physicalVolume is a physical volume of LVM, and the device that it is on.
+type physicalVolume struct {
+	*lvm.PhysicalVolume
+	device device
+}
+
+// skip adds a part that is not read.
+func (f *volumeFinder) skip(d device, s Skipped) {
+	s.Partition = d.part.Index
+	f.skipped = append(f.skipped, s)
+}
+
+// fail adds a part that could not be read.
+func (f *volumeFinder) fail(d device, what string, err error) {
+	f.skip(d, skippedWithError(d.displayName(what), err))
+}
+
+// find adds the volumes of a device.
+func (f *volumeFinder) find(d device) {
+	p := d.part
+	switch {
+	case p.Err != nil:
+		f.fail(d, "the extended partition", p.Err)
+		return
+	case p.Length == 0:
+		f.skip(d, Skipped{
+			Name: d.displayName("a partition"), Reason: "it is past the end of the disk", MayHavePackages: true,
+		})
+		return
+	}
+	if d.isLUKS {
+		p.Type = "" // that of the encrypted part
+	}
+	k, err := detectKind(d.r, p)
+	switch {
+	case err != nil:
+		f.fail(d, "a partition", err)
+	case (k.name == formatLUKS || k.name == formatLVM) && d.depth == maxDeviceDepth:
+		f.skip(d, Skipped{Name: d.displayName(k.name), Reason: reasonNested, MayHavePackages: true})
+	case k.name == formatLUKS:
+		f.findEncrypted(d)
+	case k.name == formatLVM:
+		v, err := lvm.Open(d.r, p.Length)
+		if err != nil {
+			f.fail(d, formatLVM, err)
+			return
+		}
+		f.physical = append(f.physical, physicalVolume{v, d})
+	default:
+		f.open(d, k)
+	}
+}
+
+// open opens the file systems of a device.
+func (f *volumeFinder) open(d device, k contentKind) {
+	open := openers[k.name]
+	if open == nil {
+		s := Skipped{Name: d.displayName(k.name), Reason: k.reason, MayHavePackages: k.mayHavePackages}
+		if s.Reason == "" {
+			s.Reason, s.MayHavePackages = reasonUnsupported, true
+		}
+		f.skip(d, s)
+		return
+	}
+	vols, skipped, err := open(d.r, d.part.Length)
+	if err != nil {
+		skipped = append(skipped, skippedWithError(d.displayName(k.name), err))
+	}
+	for _, v := range vols {
+		v.Name, v.Partition = cmp.Or(v.Name, d.volume), d.part.Index
+		v.Length, v.IsMapped = d.part.Length, d.depth > 0
+		f.vols = append(f.vols, v)
+	}
+	for _, s := range skipped {
+		f.skip(d, s)
+	}
+}
+
+// findEncrypted adds the volumes of a device that is encrypted with LUKS.
+func (f *volumeFinder) findEncrypted(d device) {
+	c, err := luks.Open(d.r, d.part.Length)
+	switch {
+	case err != nil:
+		f.skip(d, Skipped{
+			Name: d.displayName(formatLUKS), Reason: reasonEncrypted + ": " + err.Error(), MayHavePackages: true, Err: err,
+		})
+		return
+	case len(f.keys) == 0:
+		f.skip(d, Skipped{Name: d.displayName(formatLUKS), Reason: reasonNoKey, MayHavePackages: true})
+		return
+	case f.unlocks == maxUnlocks:
+		f.fail(d, formatLUKS, fmt.Errorf("the disk has more than %d encrypted parts", maxUnlocks))
+		return
+	}
+	f.unlocks++
+	plain, err := c.Unlock(f.keys)
+	if errors.Is(err, luks.ErrWrongKey) {
+		err = fmt.Errorf("%s: %w: check the file of --key-file", reasonEncrypted, err)
+	}
+	if err != nil {
+		f.fail(d, formatLUKS, err)
+		return
+	}
+	d.r, d.part.Length, d.isLUKS, d.depth = plain, plain.Size(), true, d.depth+1
+	f.find(d)
+}
+
+// findLogical adds what is in the logical volumes of the physical volumes found so far.
+func (f *volumeFinder) findLogical() {
+	devices := map[*lvm.PhysicalVolume]device{}
+	list, depth := make([]*lvm.PhysicalVolume, len(f.physical)), 0
+	for i, v := range f.physical {
+		list[i], devices[v.PhysicalVolume], depth = v.PhysicalVolume, v.device, max(depth, v.device.depth+1)
+	}
+	f.physical = nil
+	vols, unused := lvm.Volumes(list)
+	for _, u := range unused {
+		d := devices[u.Device]
+		f.skip(d, Skipped{
+			Name: d.displayName(formatLVM), Reason: u.Reason, MayHavePackages: u.MayHavePackages, Err: u.Err,
+		})
+	}
+	for _, v := range vols {
+		if f.logical++; f.logical > maxLogicalVolumes {
+			f.skipped = append(f.skipped, Skipped{
+				Name: "logical volumes", Reason: fmt.Sprintf("there are more than %d", maxLogicalVolumes),
+				MayHavePackages: true,
+			})
+			return
+		}
+		if v.Device == nil {
+			f.skipped = append(f.skipped, Skipped{
+				Name: "logical volume " + v.Name, Reason: v.Reason, MayHavePackages: v.MayHavePackages, Err: v.Err,
+			})
+			continue
+		}
+		f.find(device{
+			r: v.Device, part: Partition{Length: v.Device.Size()}, volume: v.Name, depth: depth,
+		})
+	}
+}
