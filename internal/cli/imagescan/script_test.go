@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/buildyard/buildyard/internal/cli"
@@ -34,7 +35,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"licence": licence, "apfs": apfs,
 			"template": template, "locked": locked, "evil": evil, "signalled": signalled,
-			"controller": controller,
+			"controller": controller, "unpack": unpack,
 		},
 	})
 }
@@ -49,6 +50,21 @@ func licence(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(ts.Exec("buildyard", "license", "keygen", "--key", key))
 	ts.Check(ts.Exec("buildyard", "license", "issue", "--product", "image-scanner", "--key", key))
 	ts.Check(os.WriteFile(ts.MkAbs("scanner.lic"), []byte(ts.ReadFile("stdout")), 0o644))
+}
+
+// unpack writes a disk of the tests of internal/scan/disk: unpack PACKED FILE.
+func unpack(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: unpack PACKED FILE")
+	}
+	b, err := os.ReadFile(filepath.Join("../../scan/disk", args[0]))
+	ts.Check(err)
+	d, err := zstd.NewReader(nil)
+	ts.Check(err)
+	defer d.Close()
+	b, err = d.DecodeAll(b, nil)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b, 0o600))
 }
 
 // locked holds a lock as another process does, until the script ends: locked FILE.

@@ -1,0 +1,130 @@
+package disk_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/disk"
+	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
+	"github.com/buildyard/buildyard/internal/scan/disk/luks"
+	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
+)
+
+// onDisk makes a disk with a partition for each content.
+func onDisk(t testing.TB, contents ...[]byte) memory {
+	t.Helper()
+	var table []disktest.Part
+	at := int64(mib)
+	for _, b := range contents {
+		table = append(table, disktest.Part{Type: disktest.Linux, Start: at, Length: int64(len(b))})
+		at += (int64(len(b))/mib + 1) * mib
+	}
+	m := make(memory, at+mib)
+	for k, p := range table {
+		copy(m[p.Start:], contents[k])
+	}
+	if err := disktest.WriteGPT(m, int64(len(m)), 512, table...); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// contents formats the volumes of a disk with the file hello in them, and what is skipped.
+func contents(t testing.TB, m []byte, keys ...string) []string {
+	t.Helper()
+	var list [][]byte
+	for _, k := range keys {
+		list = append(list, []byte(k))
+	}
+	vols, skipped, err := disk.VolumesWithKeys(bytes.NewReader(m), int64(len(m)), list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, v := range vols {
+		b, err := fs.ReadFile(v.FS, "hello")
+		got = append(got, fmt.Sprintf("%d %s %q %q %v mapped %v", v.Partition, v.Format, v.Name, b, err, v.IsMapped))
+	}
+	for _, s := range skipped {
+		got = append(got, fmt.Sprintf("%d %s: %s, %v", s.Partition, s.Name, s.Reason, s.MayHavePackages))
+	}
+	return got
+}
+
+func equalLines(t testing.TB, got []string, want ...string) {
+	t.Helper()
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+}
+
+const (
+	noKey    = "it is encrypted: give its passphrase or key in a file with --key-file"
+	wrongKey = "it is encrypted: the given key opens none of its key slots: check the file of --key-file"
+)
+
+// The volumes of a group that is on two partitions, in both orders of these, and next to another file system.
+func TestLogicalVolumes(t *testing.T) {
+	one := treetest.Unpacked(t, "lvm/testdata/pv1.zst")
+	two := treetest.Unpacked(t, "lvm/testdata/pv2.zst")
+	unread := func(name, kind string, partial bool) string {
+		return fmt.Sprintf("0 logical volume vg0/%s: logical volumes of the type %q cannot be read here, %v", name, kind,
+			partial)
+	}
+	for _, order := range [][][]byte{{linux(t, "boot"), one, two}, {linux(t, "boot"), two, one}} {
+		got := contents(t, onDisk(t, order...))
+		for _, want := range []string{
+			`1 ext4 "boot" "boot" <nil> mapped false`, `0 ext4 "logical" "hello\n" <nil> mapped true`,
+			`0 ext4 "striped" "hello\n" <nil> mapped true`, `0 ext4 "vg0/origin" "hello\n" <nil> mapped true`,
+			"0 logical volume vg0/swap (swap): it holds no packages, false", unread("mirrored", "raid1", true),
+			unread("pool", "thin-pool", false), unread("thin", "thin", true), unread("snap", "snapshot", true),
+		} {
+			if !strings.Contains(strings.Join(got, "\n")+"\n", want+"\n") {
+				t.Errorf("no %s in\n%s", want, strings.Join(got, "\n"))
+			}
+		}
+		if len(got) != 9 {
+			t.Errorf("%d lines", len(got))
+		}
+	}
+	equalLines(t, contents(t, two), "0 LVM: it has no LVM metadata, and no other part of the disk has that of its "+
+		"volume group, true")
+}
+
+func TestEncrypted(t *testing.T) {
+	plain := treetest.Unpacked(t, "luks/testdata/luks2-ext4.img.zst")
+	nested := treetest.Unpacked(t, "luks/testdata/luks2-lvm.img.zst")
+	old := treetest.Unpacked(t, "luks/testdata/luks1.img.zst")
+	m := onDisk(t, linux(t, "boot"), nested, plain, old)
+	boot := `1 ext4 "boot" "boot" <nil> mapped false`
+	equalLines(t, contents(t, m), boot, "2 partition 2 (LUKS): "+noKey+", true", "3 partition 3 (LUKS): "+noKey+", true",
+		"4 partition 4 (LUKS): "+noKey+", true")
+	equalLines(t, contents(t, m, "secret"), boot, `3 ext4 "plain" "hello\n" <nil> mapped true`,
+		`4 ext4 "plain" "hello\n" <nil> mapped true`, `0 ext4 "plain" "hello\n" <nil> mapped true`)
+	equalLines(t, contents(t, m, "other"), boot, `3 ext4 "plain" "hello\n" <nil> mapped true`,
+		"2 partition 2 (LUKS): "+wrongKey+", true", "4 partition 4 (LUKS): "+wrongKey+", true")
+	equalLines(t, contents(t, nested, "secret"), `0 ext4 "plain" "hello\n" <nil> mapped true`)
+	_, skipped, err := disk.VolumesWithKeys(bytes.NewReader(plain), int64(len(plain)), [][]byte{[]byte("x")})
+	if err != nil || len(skipped) != 1 || !errors.Is(skipped[0].Err, luks.ErrWrongKey) {
+		t.Errorf("%v, %v", skipped, err)
+	}
+}
+
+// An encrypted file system of an unknown kind is named as such, and swap has no packages.
+func TestEncryptedContent(t *testing.T) {
+	m := treetest.Unpacked(t, "luks/testdata/luks2-ext4.img.zst")
+	m[16<<20+1024+56]++ // the magic number of the file system
+	equalLines(t, contents(t, onDisk(t, m), "secret"),
+		"1 partition 1 (unknown in LUKS): what it holds is not known here, true")
+	table := disktest.Part{Type: disktest.Swap, Start: mib, Length: int64(len(m))}
+	d := make(memory, len(m)+2*mib)
+	copy(d[mib:], m)
+	if err := disktest.WriteGPT(d, int64(len(d)), 512, table); err != nil {
+		t.Fatal(err)
+	}
+	equalLines(t, contents(t, d, "secret"), "1 partition 1 (swap): it holds no packages, false")
+}
