@@ -48,6 +48,9 @@ func (s *stage) reports(ctx context.Context) {
 		{"vmdk", asVMDK},
 		{"ova", asOVA},
 		{"dmg", asDMG},
+		{"lvm", asLVM},
+		{"luks", asLUKS},
+		{"lvm in luks", asLVMInLUKS},
 		{"template", asTemplate},
 	} {
 		s.try(reportTree, f.name, func(r *row) (err error) {
@@ -323,6 +326,31 @@ func asOVA(ctx context.Context, dir string) (string, []string, func() error, err
 func asDMG(_ context.Context, dir string) (string, []string, func() error, error) {
 	name, err := writeDMG(dir, filepath.Join(dir, "apfs.img"), udiftest.Named("lzfse"))
 	return "vm_image:" + name, nil, nothing, err
+}
+
+func asLVM(ctx context.Context, dir string) (string, []string, func() error, error) {
+	name := filepath.Join(dir, "lvm.img")
+	return "vm_image:" + name, nil, nothing, rig.MakeLVM(ctx, filepath.Join(dir, "tree.img"), name)
+}
+
+func asLUKS(ctx context.Context, dir string) (string, []string, func() error, error) {
+	return encrypted(ctx, dir, "tree.img", "luks.img", "--sector-size", "4096")
+}
+
+func asLVMInLUKS(ctx context.Context, dir string) (string, []string, func() error, error) {
+	return encrypted(ctx, dir, "lvm.img", "lvm-luks.img", "--sector-size", "512", "--pbkdf", "pbkdf2")
+}
+
+// encrypted encrypts an image, whose passphrase is in a file.
+func encrypted(ctx context.Context, dir, image, name string, options ...string) (
+	string, []string, func() error, error,
+) {
+	key, to := filepath.Join(dir, "passphrase"), filepath.Join(dir, name)
+	err := os.WriteFile(key, []byte("correct horse"), 0o600)
+	if err == nil {
+		err = rig.MakeLUKS(ctx, filepath.Join(dir, image), to, key, options...)
+	}
+	return "vm_image:" + to, []string{"--key-file", key}, nothing, err
 }
 
 // asTemplate pushes the disk to a registry, which continues to run.

@@ -1,6 +1,6 @@
-// Package disk opens the disk of a machine and finds the file systems on it. The disk is stored in
-// a raw file, a qcow2 image with its backing files, a VMDK image with its extents, a DMG image, an OVA appliance, or a
-// template of a registry.
+// Package disk opens the disk of a machine and finds the file systems on it, also in logical volumes of LVM
+// and, with their keys, in parts encrypted with LUKS. The disk is stored in a raw file, a qcow2 image with its
+// backing files, a VMDK image with its extents, a DMG image, an OVA appliance, or a template of a registry.
 //
 // It mounts nothing, starts nothing and changes nothing, takes no lock of a registry, and does not
 // read the content of a file system: fs/ext4, fs/xfs, fs/btrfs and fs/apfs do.

@@ -22,6 +22,7 @@ const (
 	apfsFile  = "apfs.img"
 	vmdkFile  = "disk.vmdk"
 	udifFile  = "disk.dmg"
+	lvmFile   = "lvm.img"
 )
 
 // The sizes of disks. The tree fills most of the first.
@@ -83,6 +84,11 @@ func makeBtrfs(ctx context.Context, _ *bench, w works) error {
 		return err
 	}
 	return treetest.Fill(ctx, name, w.tree, "true")
+}
+
+// makeLVM needs root, for loop devices.
+func makeLVM(ctx context.Context, _ *bench, w works) error {
+	return rig.MakeLVM(ctx, w.ext4, filepath.Join(w.to, lvmFile))
 }
 
 // makeVMDK writes the form of disks in use, or that in which they are exported: grains of 64 KiB, compressed with

@@ -32,6 +32,7 @@ var forms = []form{
 	{"ext4", "an ext4 image", 1.5, 128, makeExt4, image(ext4File)},
 	{"xfs", "an XFS image", 1.5, 128, makeXFS, image(xfsFile)},
 	{"btrfs", "a Btrfs image", 1.5, 128, makeBtrfs, image(btrfsFile)},
+	{"lvm", "the ext4 image in a logical volume", 1.5, 128, makeLVM, image(lvmFile)},
 	{"apfs", "an APFS image", 1.5, 128, makeAPFS, image(apfsFile)},
 	{"vmdk", "the ext4 image as sparse VMDK", 1.5, 128, makeVMDK("monolithicSparse"), image(vmdkFile)},
 	{"vmdk-stream", "the ext4 image as compressed VMDK", 1.5, 128, makeVMDK("streamOptimized"), image(vmdkFile)},
