@@ -33,7 +33,7 @@ func readKeyFile(name string) ([][]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("key file: %w", err)
 	case len(content) > maxKeyFileBytes:
-		return nil, fmt.Errorf("key file %s has more than %s: give the file with the passphrase or key", name,
+		return nil, fmt.Errorf("key file %s has more than %s, the limit of a passphrase or key", name,
 			bytesize.Format(maxKeyFileBytes))
 	case len(content) == 0 || string(content) == "\n":
 		return nil, errors.New("key file " + name + " is empty")

@@ -168,7 +168,8 @@ func (f *volumeFinder) findEncrypted(d device) {
 	switch {
 	case err != nil:
 		f.skip(d, Skipped{
-			Name: d.displayName(formatLUKS), Reason: reasonEncrypted + ": " + err.Error(), MayHavePackages: true, Err: err,
+			Name: d.displayName(formatLUKS), Reason: reasonEncrypted + ": " + err.Error(), MayHavePackages: true,
+			Err: err,
 		})
 		return
 	case len(f.keys) == 0:

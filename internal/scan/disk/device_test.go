@@ -72,8 +72,8 @@ func TestLogicalVolumes(t *testing.T) {
 	one := treetest.Unpacked(t, "lvm/testdata/pv1.zst")
 	two := treetest.Unpacked(t, "lvm/testdata/pv2.zst")
 	unread := func(name, kind string, partial bool) string {
-		return fmt.Sprintf("0 logical volume vg0/%s: logical volumes of the type %q cannot be read here, %v", name, kind,
-			partial)
+		return fmt.Sprintf("0 logical volume vg0/%s: logical volumes of the type %q cannot be read here, %v", name,
+			kind, partial)
 	}
 	for _, order := range [][][]byte{{linux(t, "boot"), one, two}, {linux(t, "boot"), two, one}} {
 		got := contents(t, onDisk(t, order...))
@@ -101,8 +101,8 @@ func TestEncrypted(t *testing.T) {
 	old := treetest.Unpacked(t, "luks/testdata/luks1.img.zst")
 	m := onDisk(t, linux(t, "boot"), nested, plain, old)
 	boot := `1 ext4 "boot" "boot" <nil> mapped false`
-	equalLines(t, contents(t, m), boot, "2 partition 2 (LUKS): "+noKey+", true", "3 partition 3 (LUKS): "+noKey+", true",
-		"4 partition 4 (LUKS): "+noKey+", true")
+	equalLines(t, contents(t, m), boot, "2 partition 2 (LUKS): "+noKey+", true",
+		"3 partition 3 (LUKS): "+noKey+", true", "4 partition 4 (LUKS): "+noKey+", true")
 	equalLines(t, contents(t, m, "secret"), boot, `3 ext4 "plain" "hello\n" <nil> mapped true`,
 		`4 ext4 "plain" "hello\n" <nil> mapped true`, `0 ext4 "plain" "hello\n" <nil> mapped true`)
 	equalLines(t, contents(t, m, "other"), boot, `3 ext4 "plain" "hello\n" <nil> mapped true`,

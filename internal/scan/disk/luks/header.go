@@ -105,8 +105,8 @@ func (c *Container) readCopy(at int64, magic string) (text []byte, sequence uint
 		return nil, 0, damaged("it has no header of LUKS at byte %d", at)
 	}
 	length := be.Uint64(b[8:])
-	if length < minHeaderBytes || length > maxHeaderBytes || length&(length-1) != 0 || be.Uint64(b[256:]) != uint64(at) ||
-		at != 0 && uint64(at) != length || int64(length) > c.size-at {
+	if length < minHeaderBytes || length > maxHeaderBytes || length&(length-1) != 0 ||
+		be.Uint64(b[256:]) != uint64(at) || at != 0 && uint64(at) != length || int64(length) > c.size-at {
 		return nil, 0, damaged("its LUKS header at byte %d has %d bytes", at, length)
 	}
 	algorithm := cString(b[72:104])

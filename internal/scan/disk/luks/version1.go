@@ -15,7 +15,7 @@ const (
 	salt1Bytes   = 32
 )
 
-// readHeader1 reads the header of version 1, of which there is no copy.
+// readHeader1 reads the header of version 1, which has one copy.
 func (c *Container) readHeader1() error {
 	b := make([]byte, header1Bytes)
 	if err := readFullAt(c.r, b, 0); err != nil {

@@ -194,12 +194,13 @@ func (f *groupFinder) openStripe(m *metadata, p stripeRecord, count int64) (area
 	case len(found) == 0:
 		return area{}, fmt.Errorf("its physical volume %s (%s, once %q) is not on this disk", r.name, r.id, r.hint)
 	case len(found) > 1:
-		return area{}, fmt.Errorf("%d parts of the disk say to be its physical volume %s (%s)", len(found), r.name, r.id)
+		return area{}, fmt.Errorf("%d parts of the disk say to be its physical volume %s (%s)", len(found), r.name,
+			r.id)
 	case f.owners[r.id] != m:
 		return area{}, damaged("its physical volume %s (%s) is in another group", r.name, r.id)
 	case r.isMissing:
-		return area{}, fmt.Errorf("its physical volume %s (%s) was missing at the last change of the group: its content "+
-			"may be old", r.name, r.id)
+		return area{}, fmt.Errorf("its physical volume %s (%s) was missing at the last change of the group: "+
+			"its content may be old", r.name, r.id)
 	}
 	if r.start > found[0].size || p.extent+count > (found[0].size-r.start)/m.extentBytes {
 		return area{}, damaged("it has extents from %d to %d of physical volume %s, past its end", p.extent,

@@ -75,7 +75,7 @@ type PhysicalVolume struct {
 type areaRange struct{ off, size uint64 }
 
 // Open reads the label of a device and the metadata of its volume group, as far as the device has a copy. Damaged
-// metadata is no error here: another device of the group may have it.
+// metadata does not make it fail: another device of the group may have it.
 func Open(r io.ReaderAt, size int64) (*PhysicalVolume, error) {
 	b := make([]byte, min(LabelBytes, size))
 	if err := readFullAt(r, b, 0); err != nil {

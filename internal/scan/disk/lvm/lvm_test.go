@@ -141,7 +141,8 @@ func withText(b []byte, text string) []byte {
 
 func TestTextIsThatOfTheTools(t *testing.T) {
 	one, _ := pair(t)
-	if s := text(one); !strings.HasPrefix(s, "vg0 {\n") || !strings.Contains(s, "contents = \"Text Format Volume Group\"") {
+	s := text(one)
+	if !strings.HasPrefix(s, "vg0 {\n") || !strings.Contains(s, "contents = \"Text Format Volume Group\"") {
 		t.Fatalf("%q", s)
 	}
 }

@@ -30,7 +30,7 @@ type volumeRecord struct {
 	isHidden bool // it is a part of another volume
 	segments []segmentRecord
 	unread   string // why it is not read; "" = it is
-	isPool   bool   // it has the blocks of other volumes, and no files of its own
+	isPool   bool   // it has the blocks of other volumes, and no file system
 }
 
 // segmentRecord describes a part of a logical volume, in extents.
