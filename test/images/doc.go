@@ -9,8 +9,8 @@
 // three layers, as VMDK of each kind, as OVA, and as DMG with each kind of chunks. For each format
 // qemu-img, 7-Zip or dmg2img must read the same bytes; debugfs, xfs_db and fsapfsinfo must list the same
 // files. The kernel writes the files on XFS and Btrfs, and LVM needs loop devices, for which the program runs as root.
-// One tree is reported alike from a directory and from disks of each form, among them a logical volume and encrypted
-// disks.
+// One tree is reported alike from a directory and from disks of each form, among them a logical volume and an encrypted
+// disk.
 //
 // Invariant: a test whose program or disk of the shared data is missing counts as failed.
 package main

@@ -50,7 +50,6 @@ func (s *stage) reports(ctx context.Context) {
 		{"dmg", asDMG},
 		{"lvm", asLVM},
 		{"luks", asLUKS},
-		{"lvm in luks", asLVMInLUKS},
 		{"template", asTemplate},
 	} {
 		s.try(reportTree, f.name, func(r *row) (err error) {
@@ -333,22 +332,12 @@ func asLVM(ctx context.Context, dir string) (string, []string, func() error, err
 	return "vm_image:" + name, nil, nothing, rig.MakeLVM(ctx, filepath.Join(dir, "tree.img"), name)
 }
 
+// asLUKS encrypts the disk, whose passphrase is in a file.
 func asLUKS(ctx context.Context, dir string) (string, []string, func() error, error) {
-	return encrypted(ctx, dir, "tree.img", "luks.img", "--sector-size", "4096")
-}
-
-func asLVMInLUKS(ctx context.Context, dir string) (string, []string, func() error, error) {
-	return encrypted(ctx, dir, "lvm.img", "lvm-luks.img", "--sector-size", "512", "--pbkdf", "pbkdf2")
-}
-
-// encrypted encrypts an image, whose passphrase is in a file.
-func encrypted(ctx context.Context, dir, image, name string, options ...string) (
-	string, []string, func() error, error,
-) {
-	key, to := filepath.Join(dir, "passphrase"), filepath.Join(dir, name)
+	key, to := filepath.Join(dir, "passphrase"), filepath.Join(dir, "luks.img")
 	err := os.WriteFile(key, []byte("correct horse"), 0o600)
 	if err == nil {
-		err = rig.MakeLUKS(ctx, filepath.Join(dir, image), to, key, options...)
+		err = rig.MakeLUKS(ctx, filepath.Join(dir, "tree.img"), to, key)
 	}
 	return "vm_image:" + to, []string{"--key-file", key}, nothing, err
 }

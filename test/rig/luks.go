@@ -12,8 +12,8 @@ import (
 const luksSpare = 32 << 20
 
 // MakeLUKS writes a file with the content of an image encrypted with LUKS version 2. cryptsetup encrypts it in place;
-// the kernel's device mapper is not needed.
-func MakeLUKS(ctx context.Context, image, to, keyFile string, options ...string) error {
+// the kernel's device mapper is not needed. It refuses images with a partition table.
+func MakeLUKS(ctx context.Context, image, to, keyFile string) error {
 	if err := copyFile(image, to); err != nil {
 		return err
 	}
@@ -24,10 +24,8 @@ func MakeLUKS(ctx context.Context, image, to, keyFile string, options ...string)
 	if err := os.Truncate(to, st.Size()+luksSpare); err != nil {
 		return err
 	}
-	args := append([]string{
-		"reencrypt", "--encrypt", "--type", "luks2", "-q", "--reduce-device-size", "32M", "--key-file", keyFile,
-	}, options...)
-	if _, err := Output(ctx, "", "cryptsetup", append(args, to)...); err != nil {
+	if _, err := Output(ctx, "", "cryptsetup", "reencrypt", "--encrypt", "--type", "luks2", "-q",
+		"--reduce-device-size", "32M", "--key-file", keyFile, to); err != nil {
 		return fmt.Errorf("no LUKS can be made: %w; install cryptsetup-bin", err)
 	}
 	return nil

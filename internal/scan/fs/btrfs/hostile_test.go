@@ -251,7 +251,7 @@ func TestLies(t *testing.T) {
 		"root of another": {
 			"mixed", swapRoots, "", "its root is that of tree 256",
 		},
-		"odd sums": {"mixed", oddSums, "", "which is not at a sector"},
+		"odd sums":          {"mixed", oddSums, "", "which is not at a sector"},
 		"no sums":           {"mixed", roots(7, kindRoot, 216, 0, 4), "", ""},
 		"moved subvolume":   {"mixed", roots(256, kindRootBackref, 0, 257, 8), "", ""},
 		"long name of it":   {"mixed", roots(256, kindRootBackref, 16, 4, 2), "", "its name has 21 bytes"},
