@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/disk"
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs"
@@ -81,9 +82,11 @@ func volumeFS(v disk.Volume, snapshot string) (fs.FS, error) {
 	return v.Snapshot(snapshot)
 }
 
-// partitionName formats the name of a part of a disk.
+// partitionName formats the name of a part of a disk, which may name its partition already.
 func partitionName(index int, name string) string {
 	switch {
+	case strings.HasPrefix(name, fmt.Sprintf("partition %d ", index)):
+		return name
 	case index == 0 && name == "":
 		return "the disk"
 	case index == 0:

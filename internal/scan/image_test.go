@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
 	"github.com/buildyard/buildyard/internal/scan/disk/udif/udiftest"
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
 )
@@ -111,5 +112,29 @@ func TestDMG(t *testing.T) {
 	packages, skipped := catalogFile(t, name)
 	if got := strings.Join(packages, ", "); got != "lodash /node_modules/lodash/package.json" || len(skipped) > 0 {
 		t.Errorf("packages %s, skipped %q", got, skipped)
+	}
+}
+
+// Parts of a disk are named once with their partition.
+func TestNamesOfSkippedParts(t *testing.T) {
+	const start, size = 1 << 20, 4 << 20
+	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("SWAPSPACE2"), start+4086); err != nil {
+		t.Fatal(err)
+	}
+	err = disktest.WriteGPT(f, size, 512, disktest.Part{Type: disktest.Swap, Start: start, Length: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, skipped := catalogFile(t, f.Name())
+	if got := strings.Join(skipped, "\n"); !strings.HasPrefix(got, "partition 1 (swap)") {
+		t.Errorf("%s", got)
 	}
 }
