@@ -6,7 +6,7 @@
 // the file system has them.
 //
 // The tree is the one that the kernel mounts without options: that of the default subvolume. Subvolumes and snapshots
-// below it are directories. What is outside the default subvolume is a tree of its own.
+// below it are directories. What is outside the default subvolume is a separate tree.
 //
 // Invariant: images are untrusted. Whatever its bytes are, no path leads out of its tree, every walk over it ends, and
 // memory use does not depend on sizes that it claims.

@@ -42,7 +42,7 @@ func (f *FS) findExtent(n *inode, off int64) (*extent, error) {
 	if err != nil {
 		return nil, err
 	}
-	start := int64(0) // of a hole, if there is no extent
+	start := int64(0) // of a hole, where no extent exists
 	if c.is(n.number, kindExtent) {
 		e, err := f.parseExtent(c.key().offset, c.data())
 		if err != nil || e.contains(off) {

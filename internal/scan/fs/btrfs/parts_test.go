@@ -84,7 +84,8 @@ func TestLZOSectors(t *testing.T) {
 		"a part of it":    {func(b []byte) []byte { le.PutUint32(b, 10); return b }, "a sector of LZO has"},
 		"no sector":       {func(b []byte) []byte { le.PutUint32(b[4:], 0); return b }, "a sector of LZO has 0 bytes"},
 		"long sector":     {func(b []byte) []byte { le.PutUint32(b[4:], 1<<31); return b }, "has 2147483648 bytes"},
-		"end in a number": {func(b []byte) []byte { le.PutUint32(b, 8+le.Uint32(b[4:])+2); return b }, "2 bytes behind"},
+		"end in a number": {func(b []byte) []byte { le.PutUint32(b, 8+le.Uint32(b[4:])+2); return b },
+			"2 bytes behind"},
 	} {
 		out := make([]byte, size)
 		checkError(t, name, unpackLZO(out, c.change(bytes.Clone(packed)), minSectorSize), c.want)
@@ -109,7 +110,8 @@ func TestZstdFrames(t *testing.T) {
 			}
 			size := min(len(content)+100, maxUnpacked)
 			got, err := unpack(packZstd, append(bytes.Clone(packed), make([]byte, 300)...), size, minSectorSize)
-			if err != nil || !bytes.Equal(got[:len(content)], content) || len(bytes.Trim(got[len(content):], "\x00")) > 0 {
+			if err != nil || !bytes.Equal(got[:len(content)], content) ||
+				len(bytes.Trim(got[len(content):], "\x00")) > 0 {
 				t.Errorf("%d bytes: %v", len(content), err)
 			}
 			_, err = unpack(packZstd, packed[:len(packed)-1], size, minSectorSize)

@@ -50,7 +50,8 @@ func (l *subvolumes) get(id uint64) (*subvolume, error) {
 		return nil, fmt.Errorf("subvolume %d: %w", id, err)
 	}
 	if len(l.byID) == maxSubvolumes {
-		return nil, fmt.Errorf("subvolume %d: more than %d subvolumes: the remaining ones are not read", id, maxSubvolumes)
+		return nil, fmt.Errorf("subvolume %d: more than %d subvolumes: the remaining ones are not read", id,
+			maxSubvolumes)
 	}
 	s.index = uint64(len(l.byID))
 	l.byID[id] = s
@@ -68,7 +69,7 @@ func (l *subvolumes) read(id uint64) (*subvolume, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Each subvolume has a root of its own, also if it shares all that is below: else a small image could have a
+	// Each subvolume has a separate root, also if it shares all that is below: else a small image could have a
 	// large tree any number of times.
 	if root.owner != id {
 		return nil, damaged("its root is that of tree %d", root.owner)

@@ -36,8 +36,8 @@ const (
 	// Known features that change nothing of what is read here: back references, a default subvolume, blocks of
 	// metadata and content, lzo, zstd, large metadata, extended references, RAID 5 and 6, small references of metadata,
 	// no holes, the UUID of metadata, RAID 1 with 3 and 4 copies, simple quotas.
-	supportedIncompat = 0x1 | 0x2 | 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80 | 0x100 | 0x200 | incompatMetadataUUID | 0x800 |
-		0x10000
+	supportedIncompat = 0x1 | 0x2 | 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80 | 0x100 | 0x200 |
+		incompatMetadataUUID | 0x800 | 0x10000
 )
 
 // unsupportedIncompat names known features that are not supported.
