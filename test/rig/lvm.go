@@ -38,7 +38,7 @@ func MakeLVM(ctx context.Context, image, to string) (err error) {
 	if err := d.partition(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.detach()) }()
+	defer func() { err = errors.Join(err, d.detach(context.WithoutCancel(ctx))) }()
 	ranges, err := d.format(ctx, half/lvmExtent)
 	if err != nil {
 		return fmt.Errorf("no LVM can be made: %w; install lvm2", err)
@@ -87,11 +87,11 @@ func (d *lvmDisk) format(ctx context.Context, half int64) (string, error) {
 
 // lvm runs a command that sees the devices of the disk alone.
 func (d *lvmDisk) lvm(ctx context.Context, args ...string) (string, error) {
-	filter := ""
+	var filter strings.Builder
 	for _, name := range d.devices {
-		filter += fmt.Sprintf(`"a|^%s$|",`, name)
+		fmt.Fprintf(&filter, `"a|^%s$|",`, name)
 	}
-	config := `devices{use_devicesfile=0 filter=[` + filter + `"r|.*|"]} global{event_activation=0 use_lvmpolld=0 ` +
+	config := `devices{use_devicesfile=0 filter=[` + filter.String() + `"r|.*|"]} global{event_activation=0 use_lvmpolld=0 ` +
 		`locking_dir="` + filepath.Dir(d.name) + `"} activation{udev_sync=0 udev_rules=0 monitoring=0} ` +
 		`backup{backup=0 archive=0}`
 	// Its errors about a kernel without a device mapper are not of interest, only its exit code is.
@@ -109,7 +109,7 @@ func (d *lvmDisk) fill(image, ranges string) error {
 	if err != nil {
 		return err
 	}
-	for _, line := range strings.Fields(ranges) {
+	for line := range strings.FieldsSeq(ranges) {
 		var first, last int64
 		name, list, _ := strings.Cut(line, ":")
 		if _, err := fmt.Sscanf(list, "%d-%d", &first, &last); err != nil {
@@ -128,9 +128,9 @@ func (d *lvmDisk) fill(image, ranges string) error {
 	return to.Close()
 }
 
-func (d *lvmDisk) detach() (err error) {
+func (d *lvmDisk) detach(ctx context.Context) (err error) {
 	for _, name := range d.devices {
-		_, e := Output(context.Background(), "", "losetup", "-d", name)
+		_, e := Output(ctx, "", "losetup", "-d", name)
 		err = errors.Join(err, e)
 	}
 	return err

@@ -245,7 +245,8 @@ func TestReadAt(t *testing.T) {
 				got := make([]byte, n)
 				k, err := v.Device.ReadAt(got, int64(at))
 				want := all[min(at, len(all)):min(at+n, len(all))]
-				if !bytes.Equal(got[:k], want) || (err == io.EOF) != (k < n) || err != nil && err != io.EOF {
+				atEnd := errors.Is(err, io.EOF)
+				if !bytes.Equal(got[:k], want) || atEnd != (k < n) || err != nil && !atEnd {
 					t.Errorf("%s: %d of %d bytes at %d, %v", v.Name, k, n, at, err)
 				}
 			}
