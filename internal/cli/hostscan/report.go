@@ -202,7 +202,7 @@ func (o *reportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.write(p, found, status); err != nil {
+	if err := o.write(ctx, p, found, status); err != nil {
 		return err
 	}
 	return o.exitError(p, found)
@@ -222,7 +222,7 @@ func (o *reportOptions) fetch(ctx context.Context, a *serviceClient, p reportPla
 }
 
 // write writes a report to standard output.
-func (o *reportOptions) write(p reportPlan, r api.HostReport, status api.HostStatus) error {
+func (o *reportOptions) write(ctx context.Context, p reportPlan, r api.HostReport, status api.HostStatus) error {
 	if o.sort != "" && p.format != report.Table {
 		o.printMessage("Note: --sort applies to tables only")
 	}
@@ -233,8 +233,9 @@ func (o *reportOptions) write(p reportPlan, r api.HostReport, status api.HostSta
 		return o.writeJSON(r)
 	}
 	doc := o.toReport(r, status)
-	return report.Write(o.Out, p.format, []report.Report{doc},
-		report.Options{Tool: "hostscan", Version: obs.FullVersion(), Now: time.Now(), Template: p.template})
+	return report.Write(o.Out, p.format, []report.Report{doc}, report.Options{
+		Tool: "hostscan", Version: obs.FullVersion(), Now: time.Now(), Template: p.template, Stop: ctx.Err,
+	})
 }
 
 // exitError returns the exit status.

@@ -15,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan"
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
+	"github.com/buildyard/buildyard/internal/scan/catalog/osrelease"
 	"github.com/buildyard/buildyard/internal/scan/match"
 	"github.com/buildyard/buildyard/internal/scan/report"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
@@ -197,10 +198,20 @@ func parsePackage(text string) (p catalog.Package, err error) {
 		return p, fmt.Errorf("invalid package %q: want type:name@version, such as npm:lodash@4.17.11", text)
 	}
 	p = catalog.Package{Kind: catalog.PackageType(kind), Name: rest[:at], Version: rest[at+1:]}
+	if p.Kind.IsOS() {
+		return p, releaseError(text, p.Kind)
+	}
 	if slices.Contains(catalog.Kinds, p.Kind) {
 		return p, nil
 	}
 	return p, fmt.Errorf("invalid package %q: type %q is not one of %s", text, kind, kindList())
+}
+
+// releaseError reports a package of an operating system without its release, on which its advisories depend.
+func releaseError(text string, kind catalog.PackageType) error {
+	return fmt.Errorf("package %q has no release of its operating system, on which the advisories of %s packages "+
+		"depend: use its package URL from a report, such as "+
+		"pkg:deb/debian/libssl3@3.0.11-1~deb12u2?distro=debian-12&upstream=openssl", text, kind)
 }
 
 func kindList() string {
@@ -240,19 +251,23 @@ func parsePURL(text string) (p catalog.Package, err error) {
 	p = catalog.Package{Kind: kind, Name: name, Version: version}
 	if kind.IsOS() {
 		p.Name = u.Name
-		setOrigin(&p, u)
+		if !setOrigin(&p, u) {
+			return p, releaseError(text, kind)
+		}
 	}
 	return p, nil
 }
 
 // setOrigin sets the fields of a package of an operating system that its package URL has as namespace and
-// qualifiers.
-func setOrigin(p *catalog.Package, u packageurl.PackageURL) {
+// qualifiers. It reports whether the release is among them: with or without the ID before its number.
+func setOrigin(p *catalog.Package, u packageurl.PackageURL) bool {
 	values := u.Qualifiers.Map()
 	p.Arch = values["arch"]
-	if release, ok := strings.CutPrefix(values["distro"], u.Namespace+"-"); ok {
-		p.Distribution = u.Namespace + ":" + release
+	release := strings.TrimPrefix(values["distro"], u.Namespace+"-")
+	if u.Namespace == "" || release == "" || release[0] < '0' || release[0] > '9' {
+		return false
 	}
+	p.Distribution = osrelease.Name(u.Namespace, release)
 	if epoch := values["epoch"]; p.Kind == catalog.RPM && epoch != "" && epoch != "0" {
 		p.Version = epoch + ":" + p.Version
 	}
@@ -260,6 +275,7 @@ func setOrigin(p *catalog.Package, u packageurl.PackageURL) {
 	if name, version, _ := strings.Cut(values["upstream"], "@"); name != "" {
 		p.Source, p.SourceVersion = name, cmp.Or(version, p.Version)
 	}
+	return true
 }
 
 // vulnerabilityID normalizes an ID; CVE IDs may be entered in lower case.

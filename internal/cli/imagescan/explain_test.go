@@ -1,6 +1,7 @@
 package imagescan
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,8 +25,9 @@ func TestParsePURL(t *testing.T) {
 			Kind: catalog.APK, Name: "libcrypto3", Version: "3.3.2-r1", Distribution: "alpine:3.20", Source: "openssl",
 			SourceVersion: "3.3.2-r1",
 		},
-		"pkg:deb/debian/a@1?distro=bookworm": {
-			Kind: catalog.Deb, Name: "a", Version: "1", Source: "a", SourceVersion: "1",
+		"pkg:apk/alpine/musl@1.2.5-r0?distro=3.20.3": {
+			Kind: catalog.APK, Name: "musl", Version: "1.2.5-r0", Distribution: "alpine:3.20", Source: "musl",
+			SourceVersion: "1.2.5-r0",
 		},
 		"pkg:npm/%40babel/core@7.0.0": {Kind: catalog.NPM, Name: "@babel/core", Version: "7.0.0"},
 	} {
@@ -34,11 +36,24 @@ func TestParsePURL(t *testing.T) {
 			t.Errorf("%s: %v %s", text, err, diff)
 		}
 	}
+	for _, text := range []string{
+		"pkg:deb/debian/a@1?distro=bookworm", "pkg:deb/debian/a@1", "pkg:deb/a@1?distro=12", "deb:a@1",
+	} {
+		if _, err := parsePackage(text); err == nil || !strings.Contains(err.Error(), "has no release") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
 	for _, kind := range []catalog.PackageType{catalog.Deb, catalog.RPM, catalog.APK} {
-		p := scan.Complete(catalog.Package{Kind: kind, Name: "n", Version: "2:1-3", Arch: "a", Distribution: "x:1"})
-		back, err := parsePackage(p.PURL)
-		if back = scan.Complete(back); err != nil || !cmp.Equal(back, p) {
-			t.Errorf("%s: %v %s", p.PURL, err, cmp.Diff(p, back))
+		for _, source := range []string{"", "s@", "n@1:7", "s@2:1-4"} {
+			name, version, _ := strings.Cut(source, "@")
+			p := scan.Complete(catalog.Package{
+				Kind: kind, Name: "n", Version: "2:1-3", Arch: "a", Distribution: "x:1",
+				Source: name, SourceVersion: version,
+			})
+			back, err := parsePackage(p.PURL)
+			if back = scan.Complete(back); err != nil || !cmp.Equal(back, p) {
+				t.Errorf("%s: %v %s", p.PURL, err, cmp.Diff(p, back))
+			}
 		}
 	}
 }

@@ -254,7 +254,7 @@ func (o *scanOptions) write(ctx context.Context, p scanPlan, found []scanResult)
 	}
 	ro := report.Options{
 		Columns: p.columns, Tool: "imagescan", Version: obs.FullVersion(), Now: time.Now(),
-		WholeRegistry: p.source.IsAllTemplates() || o.allTags, Template: p.template,
+		WholeRegistry: p.source.IsAllTemplates() || o.allTags, Template: p.template, Stop: ctx.Err,
 	}
 	if o.reportFile == "" {
 		if o.quiet && p.format == report.Table {
@@ -277,17 +277,22 @@ func (o *scanOptions) write(ctx context.Context, p scanPlan, found []scanResult)
 
 // exitError returns the exit status: findings of --fail-on precede unreadable parts.
 func (o *scanOptions) exitError(p scanPlan, found []scanResult) error {
-	bad, maybe := 0, 0
+	bad, maybe, unknown := 0, 0, 0
 	var partial error
 	for _, r := range found {
 		bad += len(p.failOn.Fails(r.findings))
 		maybe += p.failOn.MayBePatched(r.findings)
+		unknown += p.failOn.Unknowns(r.findings)
 		if partial == nil {
 			partial = incompleteError(r.Coverage)
 		}
 	}
 	if maybe > 0 {
 		o.printMessage("%s not counted for --fail-on: %s", cli.Plural(maybe, "vulnerability"), mayBePatchedReason)
+	}
+	if unknown > 0 {
+		o.printMessage("%s not counted for --fail-on: the severity is unknown (--fail-on unknown counts them)",
+			cli.Plural(unknown, "vulnerability"))
 	}
 	if bad > 0 {
 		err := fmt.Errorf("%s %s at or above --fail-on %s", cli.Plural(bad, "vulnerability"),

@@ -55,7 +55,8 @@ func packageURL(p Package) string {
 }
 
 // setRelease adds what package URLs of operating systems have in addition: the distribution is the
-// namespace, and the epoch of an RPM package is not part of its version.
+// namespace, the epoch of an RPM package is not part of its version, and a source of another name or version
+// is "upstream".
 func setRelease(u *packageurl.PackageURL, p Package) {
 	qualifiers := map[string]string{}
 	if p.Arch != "" {
@@ -67,6 +68,13 @@ func setRelease(u *packageurl.PackageURL, p Package) {
 	}
 	if epoch, version, ok := strings.Cut(p.Version, ":"); ok && p.Kind == RPM {
 		u.Version, qualifiers["epoch"] = version, epoch
+	}
+	switch {
+	case p.Source == "":
+	case p.SourceVersion != "" && p.SourceVersion != p.Version:
+		qualifiers["upstream"] = p.Source + "@" + p.SourceVersion
+	case p.Source != p.Name:
+		qualifiers["upstream"] = p.Source
 	}
 	u.Qualifiers = packageurl.QualifiersFromMap(qualifiers)
 }

@@ -72,6 +72,21 @@ func (o FailOn) MayBePatched(findings []Finding) int {
 	return n
 }
 
+// Unknowns returns how many findings fail no build because their severity is unknown, and the conditions do not
+// have Unknown.
+func (o FailOn) Unknowns(findings []Finding) int {
+	if o == (FailOn{}) || o.Unknown {
+		return 0
+	}
+	n := 0
+	for i := range findings {
+		if f := &findings[i]; !o.selects(f) && (FailOn{Unknown: true}).selects(f) {
+			n++
+		}
+	}
+	return n
+}
+
 // selects reports whether a finding meets one of the conditions.
 func (o FailOn) selects(f *Finding) bool {
 	v := &f.Vulnerability

@@ -34,6 +34,7 @@ type Options struct {
 	WholeRegistry bool      // the reports are those of a whole registry, however many
 
 	Template *template.Template // of the format template, from ParseTemplate
+	Stop     func() error       // why the execution of a template must end; nil: nothing does
 }
 
 // Format is a format of reports.

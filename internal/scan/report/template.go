@@ -117,7 +117,7 @@ func writeTemplate(w io.Writer, reports []Report, o Options) error {
 	for _, r := range reports {
 		data.Reports = append(data.Reports, TemplateReport{r.Source, r.Packages, r.Matches, r.Coverage})
 	}
-	out := &limitedBuffer{limit: maxTemplateOutput}
+	out := &limitedBuffer{limit: maxTemplateOutput, stop: o.Stop}
 	if err := o.Template.Execute(out, data); err != nil {
 		return fmt.Errorf("execute the %s", strings.TrimPrefix(err.Error(), "template: "))
 	}
@@ -125,13 +125,19 @@ func writeTemplate(w io.Writer, reports []Report, o Options) error {
 	return err
 }
 
-// limitedBuffer is a buffer that refuses more than limit bytes.
+// limitedBuffer is a buffer that refuses more than limit bytes, and all after stop has returned an error.
 type limitedBuffer struct {
 	bytes.Buffer
 	limit int
+	stop  func() error // may be nil
 }
 
 func (b *limitedBuffer) Write(p []byte) (int, error) {
+	if b.stop != nil {
+		if err := b.stop(); err != nil {
+			return 0, err
+		}
+	}
 	if b.Len()+len(p) > b.limit {
 		return 0, fmt.Errorf("the output is larger than %d MiB", b.limit>>20)
 	}

@@ -83,6 +83,12 @@ func parse(text string) string {
 	if !isValue(id) || !isValue(version) {
 		return ""
 	}
+	return Name(id, version)
+}
+
+// Name returns the name of a release by its ID and version: "debian:12". The advisories of Alpine are those of the
+// first two numbers.
+func Name(id, version string) string {
 	if id == "alpine" {
 		version, _, _ = strings.Cut(version, "_") // of a preview
 		parts := strings.SplitN(version, ".", 3)

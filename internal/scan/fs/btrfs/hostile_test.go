@@ -219,8 +219,10 @@ func TestLies(t *testing.T) {
 	}
 	for name, c := range map[string]lie{
 		"magic": {"mixed", super(64, 0, 1), "not a Btrfs file system", ""},
-		"checksum": {"mixed", func(c *changer) { c.b[64<<10+300]++ },
-			"superblock at byte 65536 is not what its", ""},
+		"checksum": {
+			"mixed", func(c *changer) { c.b[64<<10+300]++ },
+			"superblock at byte 65536 is not what its", "",
+		},
 		"copy":            {"separate", func(c *changer) { c.b[64<<10+300]++ }, "", ""},
 		"moved":           {"mixed", super(48, 4096, 8), "says that it is at byte 4096", ""},
 		"kind of sums":    {"mixed", super(196, 4, 2), "checksums of kind 4", ""},
@@ -278,15 +280,21 @@ func TestLies(t *testing.T) {
 		"large inline":      {"mixed", item("hello", kindExtent, 8, 1<<20, 8), "", "1048576 bytes in its item"},
 		"inline on disk":    {"mixed", item("hello", kindExtent, 20, 1, 1), "", "has the form 1 and 27 bytes"},
 		"nothing":           {"mixed", item("letters", kindExtent, 45, 0, 8), "", "has 0 bytes"},
-		"beyond": {"mixed", item("letters", kindExtent, 45, 24576, 8), "",
-			"is 24576 bytes from 0 on, of 20480"},
+		"beyond": {
+			"mixed", item("letters", kindExtent, 45, 24576, 8), "",
+			"is 24576 bytes from 0 on, of 20480",
+		},
 		"offset": {"mixed", item("letters", kindExtent, 37, 1<<40, 8), "", "from 1099511627776 on"},
 		"larger": {"mixed", item("letters", kindExtent, 8, 1<<40, 8), "", ""},
 		"odd":    {"mixed", item("letters", kindExtent, 45, 20000, 8), "", "has 20000 bytes"},
-		"nowhere": {"mixed", item("letters", kindExtent, 21, 1<<40, 8), "",
-			"1099511627776, which is in no chunk"},
-		"moved content": {"mixed", func(c *changer) { c.b[c.content("letters")]++ }, "",
-			"its content at the logical"},
+		"nowhere": {
+			"mixed", item("letters", kindExtent, 21, 1<<40, 8), "",
+			"1099511627776, which is in no chunk",
+		},
+		"moved content": {
+			"mixed", func(c *changer) { c.b[c.content("letters")]++ }, "",
+			"its content at the logical",
+		},
 		"damaged zlib": {"mixed", item("zlib/numbers", kindExtent, 16, packZstd, 1), "", "invalid zstd"},
 		"damaged lzo":  {"mixed", item("zlib/numbers", kindExtent, 16, packLZO, 1), "", "of LZO in"},
 		"damaged zstd": {"mixed", item("zstd/numbers", kindExtent, 16, packZlib, 1), "", "invalid zlib"},

@@ -84,8 +84,10 @@ func TestLZOSectors(t *testing.T) {
 		"a part of it":    {func(b []byte) []byte { le.PutUint32(b, 10); return b }, "a sector of LZO has"},
 		"no sector":       {func(b []byte) []byte { le.PutUint32(b[4:], 0); return b }, "a sector of LZO has 0 bytes"},
 		"long sector":     {func(b []byte) []byte { le.PutUint32(b[4:], 1<<31); return b }, "has 2147483648 bytes"},
-		"end in a number": {func(b []byte) []byte { le.PutUint32(b, 8+le.Uint32(b[4:])+2); return b },
-			"2 bytes behind"},
+		"end in a number": {
+			func(b []byte) []byte { le.PutUint32(b, 8+le.Uint32(b[4:])+2); return b },
+			"2 bytes behind",
+		},
 	} {
 		out := make([]byte, size)
 		checkError(t, name, unpackLZO(out, c.change(bytes.Clone(packed)), minSectorSize), c.want)

@@ -102,9 +102,11 @@ func (v volume) Stat(n *inode, name string) fs.FileInfo { return fileInfo{name, 
 func (v volume) Lookup(n *inode, parent uint64, name string) (*inode, error) {
 	return v.fs.lookup(n, uint32(parent), name)
 }
+
 func (v volume) Open(n *inode, parent uint64, name string) (fs.File, error) {
 	return v.fs.openInode(n, uint32(parent), name)
 }
+
 func (v volume) ReadDir(n *inode, parent uint64, name string) ([]fs.DirEntry, error) {
 	return v.fs.readDir(n, uint32(parent), name)
 }
