@@ -265,6 +265,7 @@ func (o *controllerOptions) sendScanned(
 		}
 		v := scope.versionOf(r.inventory, "")
 		next := newReport(v, r.Coverage.Database.Built, r.unfiltered)
+		next.Partial = next.Partial || r.Coverage.Partial
 		list = slices.DeleteFunc(list, func(r versionReport) bool { return r.name == next.name }) // an older tag of it
 		list = append(list, next)
 	}

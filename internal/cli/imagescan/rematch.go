@@ -187,6 +187,32 @@ func storageContents(base string) map[string][]string {
 	return list
 }
 
+// lacking reports which versions have packages that the database has no advisories for.
+func (s *versionSet) lacking(none []match.NoAdvisories) map[int]bool {
+	type group struct {
+		kind         catalog.PackageType
+		distribution string
+	}
+	groups := map[group]bool{}
+	for _, n := range none {
+		groups[group{n.Kind, n.Distribution}] = true
+	}
+	out := map[int]bool{}
+	for i := range s.packages {
+		p := &s.packages[i]
+		g := group{kind: p.Kind}
+		if p.Kind.IsOS() {
+			g.distribution = p.Distribution
+		}
+		if groups[g] {
+			for _, n := range s.users[packageKey(p)] {
+				out[n] = true
+			}
+		}
+	}
+	return out
+}
+
 // match returns what the controller is sent about each version.
 func (s *versionSet) match(ctx context.Context, j *evaluator) ([]versionReport, error) {
 	rules := j.rules
@@ -209,9 +235,11 @@ func (s *versionSet) match(ctx context.Context, j *evaluator) ([]versionReport, 
 			found[n] = append(found[n], f)
 		}
 	}
+	lacking := s.lacking(res.NoAdvisories)
 	list := make([]versionReport, len(s.versions))
 	for n, v := range s.versions {
 		list[n] = newReport(v, j.db.Info().Built, found[n])
+		list[n].Partial = v.Partial || lacking[n]
 		list[n].Removed = s.gone[list[n].name]
 	}
 	return list, nil

@@ -207,6 +207,8 @@ type boundedTree struct {
 var (
 	_ fs.ReadDirFS = boundedTree{}
 	_ fs.StatFS    = boundedTree{}
+
+	_ fs.ReadLinkFS = boundedTree{}
 )
 
 // Open opens a file.
@@ -234,3 +236,9 @@ func (g boundedTree) ReadDir(name string) ([]fs.DirEntry, error) {
 
 // Stat describes a name.
 func (g boundedTree) Stat(name string) (fs.FileInfo, error) { return fs.Stat(g.root, name) }
+
+// Lstat describes a name, and not what a link leads to.
+func (g boundedTree) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(g.root, name) }
+
+// ReadLink returns where a link leads to.
+func (g boundedTree) ReadLink(name string) (string, error) { return fs.ReadLink(g.root, name) }

@@ -99,3 +99,19 @@ func BenchmarkFoundAgain(b *testing.B) {
 		})
 	}
 }
+
+// Only below a directory of Homebrew "Cellar" has kegs.
+func TestKegOwner(t *testing.T) {
+	for file, want := range map[string]string{
+		"opt/homebrew/Cellar/yarn/1.22.1/libexec/package.json":   "brew/yarn@1.22.1",
+		"usr/local/Cellar/yarn/1.22.1/package.json":              "brew/yarn@1.22.1",
+		"home/linuxbrew/.linuxbrew/Cellar/openssl@3/3.0.1/lib/a": "brew/openssl@3@3.0.1",
+		"Cellar/yarn/1.22.1/package.json":                        "brew/yarn@1.22.1",
+		"srv/Cellar/app/2.0/package-lock.json":                   "",
+		"opt/homebrew/Cellar/yarn/package.json":                  "",
+	} {
+		if got := KegOwner(file); got != want {
+			t.Errorf("%s: %q, want %q", file, got, want)
+		}
+	}
+}

@@ -82,10 +82,14 @@ func (c *patternTable) declares(location string) bool {
 	})
 }
 
+// brewPrefixes are the names of the directories that Homebrew installs to, as /opt/homebrew and /usr/local, and the
+// root of a tree that is one of them.
+var brewPrefixes = []string{"homebrew", "Homebrew", "brew", ".linuxbrew", "local", "."}
+
 // KegOwner returns the owner of a file below the keg of a formula of Homebrew, Cellar/NAME/VERSION/; "" for others.
 func KegOwner(file string) string {
-	_, rest, ok := cutAroundDir(file, "Cellar/")
-	if !ok {
+	before, rest, ok := cutAroundDir(file, "Cellar/")
+	if !ok || !slices.Contains(brewPrefixes, path.Base(before)) {
 		return ""
 	}
 	parts := strings.SplitN(rest, "/", 3)

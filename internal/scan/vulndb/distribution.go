@@ -28,7 +28,7 @@ var releasePatterns = map[Ecosystem]*regexp.Regexp{
 	Alpine:     regexp.MustCompile(`^v\d+\.\d+$`),
 	RockyLinux: regexp.MustCompile(`^\d+$`),
 	AlmaLinux:  regexp.MustCompile(`^\d+$`),
-	RedHat:     regexp.MustCompile(`^enterprise_linux:\d+(::[a-z_]+)?$`),
+	RedHat:     regexp.MustCompile(`^enterprise_linux:(\d|\d\d(\.\d+)?)(::[a-z_]+)?$`),
 	SUSE:       regexp.MustCompile(`^(Linux Enterprise [A-Za-z0-9 ]+|Package Hub) ` + suseRelease + `(-[A-Z-]+)?$`),
 	OpenSUSE:   regexp.MustCompile(`^(Leap \d+\.\d+( NonFree)?|Tumbleweed)$`),
 }
@@ -69,6 +69,7 @@ func releaseKey(e Ecosystem) string {
 		release = strings.TrimSuffix(release, ":LTS")
 	case RedHat:
 		release, _, _ = strings.Cut(release, "::")
+		release, _, _ = strings.Cut(release, ".") // "enterprise_linux:10.0"
 	case SUSE:
 		m := releasePatterns[SUSE].FindStringSubmatch(release)
 		release = "Linux Enterprise " + strings.Replace(m[2], "-SP", " SP", 1)

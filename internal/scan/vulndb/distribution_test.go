@@ -25,6 +25,7 @@ func TestReleases(t *testing.T) {
 		{"Rocky Linux:9", "Rocky Linux:9", true},
 		{"AlmaLinux:9", "AlmaLinux:9", true},
 		{"Red Hat:enterprise_linux:9::appstream", "Red Hat:enterprise_linux:9", true},
+		{"Red Hat:enterprise_linux:10.0", "Red Hat:enterprise_linux:10", true},
 		{"Red Hat:rhel_eus:9.2::appstream", "", false},
 		{"SUSE:Linux Enterprise Server 15 SP5", "SUSE:Linux Enterprise Server 15 SP5", true},
 		{"SUSE:Linux Enterprise Server 15 SP5-LTSS", "SUSE:Linux Enterprise Server 15 SP5", true},

@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -52,10 +51,8 @@ func Distribution(tree fs.FS, root string) string {
 
 // isLink reports whether a file is a symbolic link.
 func isLink(tree fs.FS, name string) bool {
-	entries, err := fs.ReadDir(tree, path.Dir(name))
-	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-		return e.Name() == path.Base(name) && e.Type()&fs.ModeSymlink != 0
-	})
+	info, err := fs.Lstat(tree, name)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
 // readFile reads the beginning of a file.
