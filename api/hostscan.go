@@ -40,6 +40,9 @@ type HostStatus struct {
 	Analyzing bool            `json:"analyzing"` // packages are being compared with the database
 	Warnings  []string        `json:"warnings"`
 	Push      *HostPush       `json:"push"` // null: findings are not sent to a controller
+
+	// NoAdvisories are those of the warnings that name kinds of packages or releases without advisories.
+	NoAdvisories []string `json:"no_advisories,omitempty"`
 }
 
 // HostPush is the status of the reports to a controller.
@@ -172,6 +175,7 @@ type HostFindingPackage struct {
 	Licenses  []string
 	CPEs      []string
 	PURL      string
+	Metadata  *ScanPackageMetadata `json:",omitempty"` // nil: none
 }
 
 // HostEvent is posted to the webhook of the host scanner when packages or findings were added or removed. After

@@ -202,6 +202,11 @@ func (o *reportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if o.section != packagesSection {
+		for _, text := range status.NoAdvisories {
+			o.printMessage("Incomplete: %s", cli.EscapeName(text))
+		}
+	}
 	if err := o.write(ctx, p, found, status); err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ func toMatches(list []api.HostVulnerability) []api.ScanMatch {
 			},
 			Artifact: api.ScanPackage{
 				Name: p.Name, Version: p.Version, Type: p.Type, Locations: p.Locations, Language: p.Language,
-				Licenses: p.Licenses, CPEs: p.CPEs, PURL: p.PURL,
+				Licenses: p.Licenses, CPEs: p.CPEs, PURL: p.PURL, Metadata: p.Metadata,
 			},
 		}
 		for _, r := range v.RelatedVulnerabilities {
@@ -142,6 +142,10 @@ func (o *reportOptions) toReport(r api.HostReport, status api.HostStatus) report
 		d.Coverage.Unreads = l.Denied + l.Unread
 		d.Coverage.Partial = d.Coverage.Unreads > 0 || l.Cancelled || l.Error != ""
 	}
+	for _, text := range status.NoAdvisories {
+		d.Coverage.NoAdvisories = append(d.Coverage.NoAdvisories, api.ScanNoAdvisories{Message: text})
+		d.Coverage.Partial = true
+	}
 	if b := status.Database.Built; b != nil {
 		d.Coverage.Database = &api.ScanDatabase{Built: *b, Sources: []api.ScanDatabaseSource{}}
 	}
@@ -151,8 +155,17 @@ func (o *reportOptions) toReport(r api.HostReport, status api.HostStatus) report
 // addMissingPackages adds the packages of matches that are not listed: they were cataloged before the
 // start time of the report.
 func addMissingPackages(list []api.ScanPackage, found []api.ScanMatch) []api.ScanPackage {
-	type key struct{ kind, name, version string }
-	of := func(p api.ScanPackage) key { return key{p.Type, p.Name, p.Version} }
+	type key struct {
+		kind, name, version string
+		metadata            api.ScanPackageMetadata
+	}
+	of := func(p api.ScanPackage) key {
+		k := key{kind: p.Type, name: p.Name, version: p.Version}
+		if p.Metadata != nil {
+			k.metadata = *p.Metadata
+		}
+		return k
+	}
 	has := map[key]bool{}
 	for _, p := range list {
 		has[of(p)] = true

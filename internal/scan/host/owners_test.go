@@ -86,13 +86,13 @@ func TestOwnersFollowTheDatabase(t *testing.T) {
 // TestOwnersOfFormulae: what is below a keg of Homebrew belongs to its formula, and lock files there declare nothing.
 func TestOwnersOfFormulae(t *testing.T) {
 	b := newBench(t, nil)
-	const keg = "Cellar/yarn/1.22.1/"
+	const keg = "homebrew/Cellar/yarn/1.22.1/"
 	b.write(keg+"INSTALL_RECEIPT.json", "{}")
 	b.write(keg+"libexec/node_modules/ws/package.json", `{"name":"ws","version":"8.0.0"}`)
 	b.write(keg+"libexec/package-lock.json", `{"packages":{"node_modules/a":{"version":"1.0.0"}}}`)
 	b.full()
 	b.expectOwned(keg + `libexec/node_modules/ws/package.json "brew/yarn@1.22.1" ""`)
-	if err := os.RemoveAll(filepath.Join(b.dir, "Cellar")); err != nil {
+	if err := os.RemoveAll(filepath.Join(b.dir, "homebrew")); err != nil {
 		t.Fatal(err)
 	}
 	b.full()

@@ -20,7 +20,10 @@ type Status struct {
 	Pending   int      // changes that wait to settle or to be read
 	Matching  bool     // packages are being compared with the database
 	Warnings  []string // sentences for the operator
-	Work      WorkStats
+
+	NoAdvisories []string // those of the warnings about kinds and releases that the database has no advisories for
+
+	Work WorkStats
 }
 
 // Progress is how far a full scan is.

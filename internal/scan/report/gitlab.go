@@ -126,7 +126,7 @@ func writeGitLab(w io.Writer, r Report, o Options) error {
 		"/dist/" + strings.ReplaceAll(out.Scan.Type, "_", "-") + "-report-format.json"
 	if r.Coverage.Partial {
 		out.Scan.Messages = []gitLabMessage{
-			{"warn", "scan partial: files that may contain packages could not be read; a JSON report lists them"},
+			{"warn", partialReason(r.Coverage) + "; a JSON report lists all"},
 		}
 	}
 	at := map[string]int{} // container scanning has no paths: each vulnerability of a version of a package once

@@ -68,6 +68,18 @@ func writeJUnit(w io.Writer, reports []Report, o Options) error {
 	return err
 }
 
+// partialReason returns why a scan is partial.
+func partialReason(c api.ScanCoverage) string {
+	var reasons []string
+	if c.Unreads > 0 || unreadText(c) != "" || len(c.NoAdvisories) == 0 {
+		reasons = append(reasons, "files that may contain packages could not be read")
+	}
+	for _, n := range c.NoAdvisories {
+		reasons = append(reasons, n.Message)
+	}
+	return "scan partial: " + strings.Join(reasons, "; ")
+}
+
 func junitSuiteOf(r Report, o Options) junitSuite {
 	s := junitSuite{
 		Name:      sanitize.EscapeText(r.Source.Type + ":" + r.Source.Target),
@@ -78,7 +90,7 @@ func junitSuiteOf(r Report, o Options) junitSuite {
 	}
 	if r.Coverage.Partial {
 		s.Cases = append(s.Cases, junitCase{Name: "coverage", Class: o.Tool, Error: &junitMessage{
-			Message: "scan partial: files that may contain packages could not be read", Text: unreadText(r.Coverage),
+			Message: sanitize.EscapeText(partialReason(r.Coverage)), Text: unreadText(r.Coverage),
 		}})
 	}
 	if len(s.Cases) == 0 {

@@ -58,3 +58,26 @@ func TestTableWithoutAdvisories(t *testing.T) {
 		t.Errorf("got\n%s", got)
 	}
 }
+
+// A scan that is partial only because the database has no advisories says that.
+func TestReasonOfPartialScans(t *testing.T) {
+	const read = "files that may contain packages could not be read"
+	none := []api.ScanNoAdvisories{{Message: "no advisories for debian:13: 2 packages"}}
+	for want, c := range map[string]api.ScanCoverage{
+		"scan partial: " + none[0].Message:               {NoAdvisories: none},
+		"scan partial: " + read:                          {Unreads: 1},
+		"scan partial: " + read + "; " + none[0].Message: {Unreads: 1, NoAdvisories: none},
+	} {
+		if got := partialReason(c); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		r := sample()
+		r.Coverage = c
+		r.Coverage.Partial = true
+		for _, format := range []Format{JUnit, GitLab} {
+			if text := write(t, format, Options{}, r); !strings.Contains(text, want) {
+				t.Errorf("%s: no %q in %s", format, want, text)
+			}
+		}
+	}
+}

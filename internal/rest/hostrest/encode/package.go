@@ -35,7 +35,7 @@ func Vulnerability(f host.Finding) api.HostVulnerability {
 		Package: api.HostFindingPackage{
 			ID: strconv.FormatUint(f.PackageID, 10), Name: p.Name, Version: p.Version, Type: p.Type,
 			Locations: p.Locations,
-			Language:  p.Language, Licenses: p.Licenses, CPEs: p.CPEs, PURL: p.PURL,
+			Language:  p.Language, Licenses: p.Licenses, CPEs: p.CPEs, PURL: p.PURL, Metadata: p.Metadata,
 		},
 	}
 }

@@ -11,7 +11,7 @@ func Status(s host.Status) api.HostStatus {
 		HostState: api.HostState{State: string(s.State)}, Path: s.Path, Since: timePointer(s.LastStart),
 		Reset:  timePointer(s.LastReset),
 		Mounts: []api.HostMount{}, Database: toDatabase(s.Database), Pending: s.Pending, Analyzing: s.Matching,
-		Warnings: orEmpty(s.Warnings),
+		Warnings: orEmpty(s.Warnings), NoAdvisories: s.NoAdvisories,
 		Counts: api.HostCounts{
 			Files: s.Counts.Files, Packages: s.Counts.Packages, Vulnerabilities: s.Counts.Findings,
 			Bytes: s.Counts.Bytes,
