@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
@@ -51,6 +52,25 @@ func TestCarelessExtractors(t *testing.T) {
 	tree := broken{fstest.MapFS{"half/list": {Data: []byte("gem a 1")}}}
 	r, err := catalog.Scan(t.Context(), tree,
 		catalog.Options{Extractors: []catalog.Extractor{careless{list("list")[0]}}})
+	if err != nil || r.Unreadable != 1 || len(r.Warnings) != 1 || r.Warnings[0].InvalidContent {
+		t.Errorf("%v: %+v", err, r)
+	}
+}
+
+// slow ends with its time, and reads nothing.
+type slow struct{ catalog.Extractor }
+
+func (slow) Extract(ctx context.Context, _ *catalog.File) ([]catalog.Package, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// TestSlowExtractors: a file that takes too long is not read, even when the extractor itself notices it.
+func TestSlowExtractors(t *testing.T) {
+	tree := fstest.MapFS{"list": {Data: []byte("gem a 1")}}
+	r, err := catalog.Scan(t.Context(), tree, catalog.Options{
+		Extractors: []catalog.Extractor{slow{list("list")[0]}}, FileTimeout: time.Millisecond,
+	})
 	if err != nil || r.Unreadable != 1 || len(r.Warnings) != 1 || r.Warnings[0].InvalidContent {
 		t.Errorf("%v: %+v", err, r)
 	}

@@ -224,7 +224,7 @@ func (r *scanRun) runExtractor(
 	defer cancel()
 	f := &File{Path: w.path, IsSymlink: w.isSymlink, ctx: ctx, root: root, entry: w.entry}
 	defer func() {
-		if err == nil && ctx.Err() != nil {
+		if ctx.Err() != nil {
 			f.fsErr = context.Cause(ctx) // an extractor may have ended before the end
 		}
 		if err == nil {
