@@ -94,6 +94,18 @@ func (f *File) Stat(name string) (fs.FileInfo, error) {
 	return info, err
 }
 
+// ReadFile reads a whole other file of the tree of at most limit bytes. A failure of its file system counts as
+// unreadable data.
+func (f *File) ReadFile(name string, limit int64) ([]byte, error) {
+	other := &File{Path: name, ctx: f.ctx, root: f.root}
+	defer other.close()
+	data, err := other.ReadAll(limit)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && other.fsErr != nil {
+		f.fsErr = other.fsErr
+	}
+	return data, err
+}
+
 // Open returns the file's content from its beginning. There is one content per file: opening it
 // again rewinds it.
 func (f *File) Open() (Content, error) {

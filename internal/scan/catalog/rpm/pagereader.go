@@ -1,6 +1,7 @@
 package rpm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,12 +14,15 @@ const (
 	maxHeaderBytes = 32 << 20
 	// maxReadAhead is how many bytes are read in one call where pages follow each other.
 	maxReadAhead = 256 << 10
+	// maxPages limits the pages of which is noted whether they were read: 32 GiB of the smallest.
+	maxPages = 1 << 26
 )
 
 var errCutOff = errors.New("the database is cut off")
 
 // pageReader reads pages of a file, more in one call the longer they follow each other.
 type pageReader struct {
+	ctx  context.Context
 	r    io.ReaderAt
 	size int64 // bytes of the file
 
@@ -29,6 +33,9 @@ type pageReader struct {
 
 // page returns n bytes at an offset, which are valid until the next call.
 func (p *pageReader) page(off int64, n int) ([]byte, error) {
+	if p.ctx.Err() != nil {
+		return nil, context.Cause(p.ctx)
+	}
 	if off < 0 || n < 0 || off > p.size-int64(n) {
 		return nil, fmt.Errorf("%w: %d bytes at %d of %d", errCutOff, n, off, p.size)
 	}
@@ -56,6 +63,25 @@ func (p *pageReader) page(off int64, n int) ([]byte, error) {
 		return nil, err
 	}
 	return p.buf[:n], nil
+}
+
+// pageSet are the pages that were read, a bit each.
+type pageSet []uint64
+
+// newPageSet returns a set for the pages below a number.
+func newPageSet(count int64) (pageSet, error) {
+	if count > maxPages {
+		return nil, fmt.Errorf("%w: the database has %d pages, the limit is %d", catalog.ErrTooLarge, count, maxPages)
+	}
+	return make(pageSet, count/64+1), nil
+}
+
+// add adds a page. It reports false for one that the set already has.
+func (s pageSet) add(n int64) bool {
+	word, bit := &s[n/64], uint64(1)<<(n%64)
+	added := *word&bit == 0
+	*word |= bit
+	return added
 }
 
 // blobReader assembles headers from pages.

@@ -66,7 +66,7 @@ func (Packages) Root(p string) (root string, ok bool) { return osrelease.Root(p,
 func (Packages) Kind() catalog.PackageType { return catalog.RPM }
 
 // Extract reads one.
-func (Packages) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+func (Packages) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package, error) {
 	r, err := f.Open()
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (Packages) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, 
 	root, _ := Packages{}.Root(f.Path)
 	distribution := osrelease.Distribution(f.Tree(), root)
 	var out []catalog.Package
-	err = eachHeader(database{r, f.Size(), openLog(f.Tree(), f.Path)}, func(h *header) {
+	err = eachHeader(ctx, database{r, f.Size(), openLog(f.ReadFile, f.Path)}, func(h *header) {
 		if p, ok := h.toPackage(); ok {
 			p.Distribution = distribution
 			out = append(out, p)
@@ -93,7 +93,8 @@ func (Packages) Owners(q *catalog.OwnerSearch) error {
 			continue
 		}
 		var buf []byte
-		errs = append(errs, eachHeader(database{r, size, openLog(q.Tree(), name)}, func(h *header) {
+		db := database{r, size, openLog(q.ReadFile, name)}
+		errs = append(errs, eachHeader(q.Context(), db, func(h *header) {
 			if p, ok := h.toPackage(); ok {
 				owner := p.OwnerName()
 				h.eachFile(func(dir, base []byte) {
@@ -109,15 +110,16 @@ func (Packages) Owners(q *catalog.OwnerSearch) error {
 // database is an opened database.
 type database struct {
 	file io.ReaderAt
-	size int64         // bytes
-	log  func() []byte // of SQLite, which may have newer pages; nil: none
+	size int64                  // bytes
+	log  func() ([]byte, error) // of SQLite, which may have newer pages; nil: none
 }
 
 // errNotDatabase reports a file of none of the three forms.
 var errNotDatabase = errors.New("not a package database of rpm: want Berkeley DB, ndb or SQLite")
 
-// eachHeader calls do for the header of every package. The header is valid only during the call.
-func eachHeader(db database, do func(*header)) error {
+// eachHeader calls do for the header of every package. The header is valid only during the call. Without a log that
+// cannot be read, the headers are those of an older transaction, and it fails after them.
+func eachHeader(ctx context.Context, db database, do func(*header)) error {
 	start := make([]byte, 32)
 	if n, err := db.file.ReadAt(start, 0); n < len(start) {
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -128,7 +130,7 @@ func eachHeader(db database, do func(*header)) error {
 		}
 		return errNotDatabase
 	}
-	r := &blobReader{pageReader: pageReader{r: db.file, size: db.size}, budget: db.size}
+	r := &blobReader{pageReader: pageReader{ctx: ctx, r: db.file, size: db.size}, budget: db.size}
 	damaged, count := 0, 0
 	var first error
 	handle := func(blob []byte) error {
@@ -147,7 +149,12 @@ func eachHeader(db database, do func(*header)) error {
 	var err error
 	switch {
 	case isSQLite(start):
-		err = eachSQLite(r, db.log, handle)
+		var log []byte
+		var logErr error
+		if db.log != nil {
+			log, logErr = db.log()
+		}
+		err = firstError(logErr, eachSQLite(r, log, handle))
 	case isNDB(start):
 		err = eachNDB(r, handle)
 	case isBerkeleyDB(start) != nil:

@@ -3,9 +3,12 @@ package rpm
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -125,7 +128,7 @@ func TestFiles(t *testing.T) {
 	for fixture := range databases {
 		data := unpack(t, fixture+".gz")
 		var got []string
-		err := eachHeader(database{bytes.NewReader(data), int64(len(data)), nil}, func(h *header) {
+		err := eachHeader(t.Context(), database{bytes.NewReader(data), int64(len(data)), nil}, func(h *header) {
 			h.eachFile(func(dir, base []byte) {
 				got = append(got, h.text(tagName)+"\t"+string(dir)+string(base))
 			})
@@ -185,14 +188,117 @@ func TestLog(t *testing.T) {
 		want int
 	}{"whole": {log, want}, "damaged": {damaged, all}, "cut": {log[:len(log)-1], all}, "empty": {nil, all}} {
 		data, count := unpack(t, "wal.sqlite.gz"), 0
-		err := eachHeader(database{bytes.NewReader(data), int64(len(data)), func() []byte { return tc.log }},
-			func(*header) { count++ })
+		db := database{bytes.NewReader(data), int64(len(data)), func() ([]byte, error) { return tc.log, nil }}
+		err := eachHeader(t.Context(), db, func(*header) { count++ })
 		if err != nil || count != tc.want {
 			t.Errorf("%s: %d packages, want %d: %v", name, count, tc.want, err)
 		}
 	}
 	if want == all {
 		t.Error("the log changes nothing")
+	}
+}
+
+// TestUnreadableLog: without its log a database has packages of an older transaction, and the scan is partial.
+func TestUnreadableLog(t *testing.T) {
+	name := databases["sqlite"] + "-wal"
+	for what, f := range map[string]*fstest.MapFile{
+		"too large": {Data: make([]byte, maxLogBytes+1), Mode: 0o644}, "a directory": {Mode: fs.ModeDir | 0o755},
+	} {
+		tree := treeOf(t, "sqlite")
+		tree[name] = f
+		r := scan(t, tree)
+		if len(r.Packages) != len(wantPackages(t)) || r.Unreadable != 1 || len(r.Warnings) != 1 {
+			t.Errorf("%s: %d packages, %d unread: %v", what, len(r.Packages), r.Unreadable, r.Warnings)
+		}
+	}
+}
+
+// makeLoops makes a database of interior pages each of whose many cells leads to the next page, the last to a leaf
+// with one package; and a log whose transaction says that the database has 2^32-1 pages.
+func makeLoops(levels int) (data, log []byte) {
+	const size = 512
+	row := func(payload []byte) []byte { return append([]byte{byte(len(payload)), 1}, payload...) }
+	page := func(head, kind, count int, right uint32, cell []byte) []byte {
+		p := make([]byte, size)
+		at := size - len(cell)
+		copy(p[at:], cell)
+		p[head] = byte(kind)
+		binary.BigEndian.PutUint16(p[head+3:], uint16(count))
+		first := head + 8
+		if kind == sqliteInterior {
+			binary.BigEndian.PutUint32(p[first:], right)
+			first += 4
+		}
+		for i := range count {
+			binary.BigEndian.PutUint16(p[first+2*i:], uint16(at))
+		}
+		return p
+	}
+	schema := append([]byte{5, 23, 29, 0, 1}, "tablePackages\x02"...)
+	data = page(sqliteHeaderSize, sqliteLeaf, 1, 0, row(schema))
+	copy(data, sqliteMagic)
+	binary.BigEndian.PutUint16(data[16:], size)
+	for n := range levels {
+		next := uint32(n + 3)
+		data = append(data, page(0, sqliteInterior, 200, next, binary.BigEndian.AppendUint32(nil, next))...)
+	}
+	blob := makeHeader(nil)
+	data = append(data, page(0, sqliteLeaf, 1, 0, row(append([]byte{2, byte(12 + 2*len(blob))}, blob...)))...)
+
+	log = binary.BigEndian.AppendUint32(nil, logMagic)
+	log = append(log, make([]byte, logHeaderSize-len(log))...)
+	binary.BigEndian.PutUint32(log[8:], size)
+	sum := logSum{order: binary.LittleEndian}
+	sum.add(log[:24])
+	binary.BigEndian.PutUint32(log[24:], sum.s0)
+	binary.BigEndian.PutUint32(log[28:], sum.s1)
+	frame := append(make([]byte, logFrameSize), data[:size]...)
+	binary.BigEndian.PutUint32(frame, 1)
+	binary.BigEndian.PutUint32(frame[4:], 1<<32-1)
+	sum.add(frame[:8])
+	sum.add(frame[logFrameSize:])
+	binary.BigEndian.PutUint32(frame[16:], sum.s0)
+	binary.BigEndian.PutUint32(frame[20:], sum.s1)
+	return data, append(log, frame...)
+}
+
+// TestLoops: each page is read once, whatever number of pages the log says.
+func TestLoops(t *testing.T) {
+	data, log := makeLoops(17)
+	for name, log := range map[string][]byte{"without a log": nil, "with a log": log} {
+		count := 0
+		db := database{bytes.NewReader(data), int64(len(data)), func() ([]byte, error) { return log, nil }}
+		err := eachHeader(t.Context(), db, func(*header) { count++ })
+		if count != 1 || !errors.Is(err, errDamaged) {
+			t.Errorf("%s: %d packages: %v", name, count, err)
+		}
+	}
+	if _, err := newPageSet(maxPages + 1); !errors.Is(err, catalog.ErrTooLarge) {
+		t.Error(err)
+	}
+}
+
+// TestEnd: reading ends with its context, also when the pages are in memory.
+func TestEnd(t *testing.T) {
+	test := func(name string, data, log []byte) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		db := database{bytes.NewReader(data), int64(len(data)), func() ([]byte, error) { return log, nil }}
+		if err := eachHeader(ctx, db, func(*header) { cancel() }); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for fixture := range databases {
+		test(fixture, unpack(t, fixture+".gz"), nil)
+	}
+	_, log := makeLoops(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := &sqliteReader{blobReader: &blobReader{pageReader: pageReader{ctx: ctx}}, log: parseLog(log, 512), pageCount: 1}
+	s.seen, _ = newPageSet(s.log.frames())
+	if _, err := s.readPage(1); !errors.Is(err, context.Canceled) {
+		t.Errorf("a page of the log: %v", err)
 	}
 }
 
@@ -274,13 +380,13 @@ func TestDamage(t *testing.T) {
 	for fixture := range databases {
 		data := unpack(t, fixture+".gz")
 		for _, n := range []int{1, 31, 4096, len(data) / 2} {
-			err := eachHeader(database{bytes.NewReader(data[:n]), int64(n), nil}, func(*header) {})
+			err := eachHeader(t.Context(), database{bytes.NewReader(data[:n]), int64(n), nil}, func(*header) {})
 			if err == nil {
 				t.Errorf("%s: %d of %d bytes are whole", fixture, n, len(data))
 			}
 		}
 	}
-	if err := eachHeader(database{bytes.NewReader(nil), 0, nil}, nil); err != nil {
+	if err := eachHeader(t.Context(), database{bytes.NewReader(nil), 0, nil}, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -294,8 +400,8 @@ func FuzzDatabase(f *testing.F) {
 	f.Add(unpack(f, "wal.sqlite.gz")[:32<<10], unpack(f, "wal.sqlite-wal.gz"))
 	f.Fuzz(func(t *testing.T, data, log []byte) {
 		read := 0
-		db := database{bytes.NewReader(data), int64(len(data)), func() []byte { return log }}
-		_ = eachHeader(db, func(h *header) {
+		db := database{bytes.NewReader(data), int64(len(data)), func() ([]byte, error) { return log, nil }}
+		_ = eachHeader(t.Context(), db, func(h *header) {
 			read += len(h.data)
 			_, _ = h.toPackage()
 			h.eachFile(func(_, _ []byte) {})

@@ -1,6 +1,7 @@
 package rpm
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 )
@@ -26,12 +27,13 @@ type sqliteReader struct {
 	log       *sqliteLog
 	pageSize  int
 	usable    int    // bytes of a page
-	pageCount uint32 // also of the log
-	pagesLeft int64  // that may still be read: each page belongs to one place
+	pageCount uint32 // of the newest transaction, which may be more than there are
+	filePages int64
+	seen      pageSet // each page belongs to one place; those of the log are behind those of the file
 }
 
-// eachSQLite calls do for every header. openLog returns the write-ahead log; nil: there is none.
-func eachSQLite(r *blobReader, openLog func() []byte, do func([]byte) error) error {
+// eachSQLite calls do for every header. log is the write-ahead log; nil: there is none.
+func eachSQLite(r *blobReader, log []byte, do func([]byte) error) error {
 	head, err := r.page(0, sqliteHeaderSize)
 	if err != nil {
 		return err
@@ -44,14 +46,15 @@ func eachSQLite(r *blobReader, openLog func() []byte, do func([]byte) error) err
 	if size < 512 || size&(size-1) != 0 || s.usable < 480 {
 		return fmt.Errorf("%w: its pages have %d bytes", errDamaged, size)
 	}
-	s.pageCount = uint32(min(r.size/int64(size), 1<<32-2))
-	if openLog != nil {
-		if s.log = parseLog(openLog(), size); s.log != nil {
-			s.pageCount = s.log.pageCount
-			r.budget += int64(len(s.log.data))
-		}
+	s.filePages = r.size / int64(size)
+	s.pageCount = uint32(min(s.filePages, 1<<32-2))
+	if s.log = parseLog(log, size); s.log != nil {
+		s.pageCount = s.log.pageCount
+		r.budget += int64(len(s.log.data))
 	}
-	s.pagesLeft = 2 * int64(s.pageCount)
+	if s.seen, err = newPageSet(s.filePages + s.log.frames()); err != nil {
+		return err
+	}
 	root := uint32(0)
 	err = s.eachRow(1, 0, func(payload []byte) error {
 		if kind, name, page := schemaRow(payload); kind == "table" && name == packagesTable {
@@ -75,16 +78,25 @@ func eachSQLite(r *blobReader, openLog func() []byte, do func([]byte) error) err
 
 // readPage returns a page, of the log where it has it. It is valid until the next call.
 func (s *sqliteReader) readPage(n uint32) ([]byte, error) {
-	if s.pagesLeft--; s.pagesLeft < 0 {
-		return nil, fmt.Errorf("%w: its tables have more pages than the file", errDamaged)
+	if s.ctx.Err() != nil { // pages of the log are in memory
+		return nil, context.Cause(s.ctx)
 	}
 	if n == 0 || n > s.pageCount {
 		return nil, fmt.Errorf("%w: page %d of %d", errCutOff, n, s.pageCount)
 	}
-	if page := s.log.page(n); page != nil {
-		return page, nil
+	page, frame := s.log.page(n)
+	place := s.filePages + frame
+	if page == nil {
+		var err error
+		place = int64(n - 1)
+		if page, err = s.page(place*int64(s.pageSize), s.pageSize); err != nil {
+			return nil, err
+		}
 	}
-	return s.page(int64(n-1)*int64(s.pageSize), s.pageSize)
+	if !s.seen.add(place) {
+		return nil, fmt.Errorf("%w: page %d is in two places", errDamaged, n)
+	}
+	return page, nil
 }
 
 // eachRow calls do for the rows of a table, in the tree of a page. Longer rows than a limit have no content.

@@ -2,7 +2,8 @@ package rpm
 
 import (
 	"encoding/binary"
-	"io"
+	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 )
@@ -24,32 +25,38 @@ type sqliteLog struct {
 	pageCount uint32 // of the database with the log
 }
 
-// openLog returns a function that reads the log of a database. One that cannot be read counts as missing.
-func openLog(tree fs.FS, database string) func() []byte {
-	return func() []byte {
-		f, err := tree.Open(database + "-wal")
-		if err != nil {
-			return nil
+// openLog returns a function that reads the log of a database. A missing one is empty.
+func openLog(readFile func(name string, limit int64) ([]byte, error), database string) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		data, err := readFile(database+"-wal", maxLogBytes)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("the packages are older than its log, which cannot be read: %w", err)
 		}
-		defer func() { _ = f.Close() }() // read only
-		data, err := io.ReadAll(io.LimitReader(f, maxLogBytes))
-		if err != nil {
-			return nil
-		}
-		return data
+		return data, nil
 	}
 }
 
-// page returns a page of the log; nil when it does not have it.
-func (l *sqliteLog) page(n uint32) []byte {
+// page returns a page of the log and a number below frames that no other has; nil when the log does not have it.
+func (l *sqliteLog) page(n uint32) ([]byte, int64) {
 	if l == nil {
-		return nil
+		return nil, 0
 	}
 	off, ok := l.offsets[n]
 	if !ok {
-		return nil
+		return nil, 0
 	}
-	return l.data[off:][:l.pageSize]
+	return l.data[off:][:l.pageSize], int64(off / l.pageSize)
+}
+
+// frames returns how many frames fit in the log, with those of unfinished transactions.
+func (l *sqliteLog) frames() int64 {
+	if l == nil {
+		return 0
+	}
+	return int64(len(l.data) / l.pageSize)
 }
 
 // parseLog reads the frames of finished transactions. It returns nil for a log without any, and for one of another
