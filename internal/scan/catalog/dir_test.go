@@ -191,6 +191,8 @@ func TestWithinPackage(t *testing.T) {
 		"opt/homebrew/Cellar/yarn/1.22.1/libexec/package-lock.json":         true,
 		"Cellar/yarn/package-lock.json":                                     false,
 		"usr/share/nodejs/mocha/package-lock.json":                          true,
+		"srv/chroot/usr/share/nodejs/mocha/package-lock.json":               true,
+		"srv/myusr/share/nodejs/mocha/package-lock.json":                    false,
 	} {
 		if got := catalog.WithinPackage(path); got != want {
 			t.Errorf("%s: %v", path, got)

@@ -9,7 +9,7 @@ import (
 // ecosystem. Lock files and project files there are those of its authors: the packages in them were
 // used to develop it and are not installed.
 func WithinPackage(path string) bool {
-	for _, dir := range []string{"node_modules/", "site-packages/", "dist-packages/"} {
+	for _, dir := range []string{"node_modules/", "site-packages/", "dist-packages/", "usr/share/nodejs/"} {
 		if containsDir(path, dir) {
 			return true
 		}
@@ -21,7 +21,7 @@ func WithinPackage(path string) bool {
 	if _, rest, _ := strings.Cut(crates, "/"); versionedDir.MatchString(rest) {
 		return true
 	}
-	if KegOwner(path) != "" || strings.HasPrefix(path, "usr/share/nodejs/") {
+	if KegOwner(path) != "" {
 		return true
 	}
 	before, rest, _ := cutAroundDir(path, "gems/")

@@ -32,12 +32,12 @@ func (InstalledPackages) Patterns() catalog.Patterns {
 }
 
 // FileRequired accepts those below node_modules, where packages also bundle other packages, and
-// those that Debian installs, but not those of tests.
+// those that Debian installs, also in a system within the tree, but not those of tests.
 func (InstalledPackages) FileRequired(p string) bool {
 	if inside, ok := pathInNodeModules(p); ok {
 		return isPackageRoot(inside) || !isTestPath(inside)
 	}
-	return strings.HasPrefix(p, "usr/share/nodejs/") && !catalog.IsTestData(p)
+	return strings.Contains("/"+p, "/usr/share/nodejs/") && !catalog.IsTestData(p)
 }
 
 // pathInNodeModules returns the part of a path below the last node_modules.

@@ -30,6 +30,8 @@ func TestInstalled(t *testing.T) {
 		"app/node_modules/old/package.json":                             `{"name":"old","version":"1.0.0","engines":["node >= 0.8"],"author":7}`,
 		"app/node_modules/test/package.json":                            `{"name":"test","version":"3.3.0"}`,
 		"usr/share/nodejs/glob/package.json":                            `{"name":"glob","version":"8.0.3"}`,
+		"srv/chroot/usr/share/nodejs/ms/package.json":                   `{"name":"ms","version":"2.1.3"}`,
+		"srv/myusr/share/nodejs/no/package.json":                        `{"name":"no","version":"1.0.0"}`,
 		"Users/x/.vscode/extensions/e/package.json":                     `{"name":"e","version":"1.0.0","engines":{"vscode":"^1"}}`,
 	},
 		"npm express 4.18.2 /app/node_modules/a/node_modules/express/package.json "+
@@ -39,6 +41,7 @@ func TestInstalled(t *testing.T) {
 		"npm old 1.0.0 /app/node_modules/old/package.json",
 		"npm test 3.3.0 /app/node_modules/test/package.json",
 		"npm glob 8.0.3 /usr/share/nodejs/glob/package.json",
+		"npm ms 2.1.3 /srv/chroot/usr/share/nodejs/ms/package.json",
 		"! /app/node_modules/broken/package.json: npm/package.json: unexpected end of JSON input",
 	)
 }
