@@ -231,6 +231,21 @@ func TestOwners(t *testing.T) {
 	}
 }
 
+// TestLargeDiversions: diversions that are not read are reported.
+func TestLargeDiversions(t *testing.T) {
+	r := scan(t, catalogtest.Tree(catalogtest.Files{
+		"var/lib/dpkg/status":             installed("a", "all"),
+		"var/lib/dpkg/info/a.list":        "/usr/share/nodejs/a/package.json\n",
+		"var/lib/dpkg/diversions":         strings.Repeat("/a\n", maxDiversionBytes/3+1),
+		"usr/share/nodejs/a/package.json": `{"name":"a","version":"1.0.0"}`,
+	}))
+	_, owned := lines(r)
+	if len(owned) != 1 || !strings.Contains(owned[0], "deb/a@1-1") || r.Unreadable != 1 || len(r.Warnings) != 1 ||
+		!strings.Contains(r.Warnings[0].Message, "diversions: the file is too large") {
+		t.Errorf("%q, %d unread: %v", owned, r.Unreadable, r.Warnings)
+	}
+}
+
 // TestThisMachine compares the packages of a Debian system with those that dpkg-query lists.
 func TestThisMachine(t *testing.T) {
 	query, err := exec.LookPath("dpkg-query")

@@ -3,7 +3,7 @@ package dpkg
 import (
 	"bytes"
 	"errors"
-	"io"
+	"fmt"
 	"io/fs"
 	"path"
 	"strings"
@@ -83,17 +83,12 @@ func ownLists(q *catalog.OwnerSearch, owners map[string]string) error {
 
 // readDiversions reads the diversions by their paths: three lines for each, as dpkg-divert writes them.
 func readDiversions(q *catalog.OwnerSearch) (map[string]diversion, error) {
-	f, err := q.Tree().Open(path.Join(q.Root, diversionsFile))
+	data, err := q.ReadFile(path.Join(q.Root, diversionsFile), maxDiversionBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // read only
-	data, err := io.ReadAll(io.LimitReader(f, maxDiversionBytes))
-	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path.Base(diversionsFile), err)
 	}
 	return parseDiversions(data), nil
 }
