@@ -50,8 +50,8 @@ type ScanVulnerability struct {
 	EPSS          float64  `json:"epss,omitempty"`        // 0 to 1
 	Unconfirmed   bool     `json:"unconfirmed,omitempty"` // not reviewed yet: it never fails a build
 
-	// DistroPatched is "unknown" for a package that belongs to one of a distribution which has no advisories about
-	// that: the distribution may have fixed the vulnerability without a change of the version. It never fails a build.
+	// DistroPatched is "unknown" for a package that belongs to one of a distribution which has no advisory about the
+	// vulnerability and that: it may have been fixed without a change of the version. It never fails a build.
 	DistroPatched string `json:"distro-patched,omitempty"`
 
 	Title       string   `json:"title,omitempty"`       // one line, at most 200 bytes

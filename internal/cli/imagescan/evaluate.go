@@ -266,7 +266,7 @@ func suppressedCounts(h match.Suppressed) map[string]int {
 	for reason, n := range map[string]int{
 		"ignored-packages": h.Packages, "ignored-cves": h.CVEs, "vex": h.VEX, "baseline": h.Baseline,
 		"minimum": h.BelowMinimum, "unknown-score": h.UnknownScore, "ignore-rules": h.IgnoreRules,
-		"not-fixed": h.NotFixed,
+		"not-fixed": h.NotFixed, "owner": h.Owner,
 	} {
 		if n > 0 {
 			out[reason] = n

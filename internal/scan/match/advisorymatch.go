@@ -84,9 +84,10 @@ type findingCollector struct {
 	matcher         *matcher
 	pkg             *catalog.Package
 	ids             []string
-	distroPatched   string // of its findings
-	evaluated       bool   // at least one criterion was compared
-	notEvaluatedErr error  // of the last one that could not be
+	distroPatched   string            // of its findings
+	ownerNames      []map[string]bool // as of namesAbout, of its owner; nil until first used
+	evaluated       bool              // at least one criterion was compared
+	notEvaluatedErr error             // of the last one that could not be
 }
 
 func (f *findingCollector) hasID(id string) bool { return slices.Contains(f.ids, id) }
@@ -114,6 +115,9 @@ func (f *findingCollector) add(id string, found *Finding) error {
 	found.Vulnerability, found.Package = *v, *f.pkg
 	found.Vulnerability.Related = relatedNames(v, found.Advisory)
 	found.Version, found.Type, found.DistroPatched = f.pkg.Version, MatchTypeSemantic, f.distroPatched
+	if decided, err := f.ownerDecides(id, found); decided || err != nil {
+		return err
+	}
 	f.matcher.addFinding(found)
 	return nil
 }

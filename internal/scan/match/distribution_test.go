@@ -95,6 +95,15 @@ var osFeeds = map[string]string{
 	"GHSA-jinja.json": `{"id": "GHSA-h5c8-rqwp-cp95", "aliases": ["CVE-2024-22195"], "affected": [{"package": {
 		"ecosystem": "PyPI", "name": "jinja2"}, "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"},
 		{"fixed": "3.1.3"}]}]}]}`,
+	"GHSA-prototype.json": `{"id": "GHSA-2222-2222-2222", "aliases": ["CVE-2007-2383"], "affected": [{"package": {
+		"ecosystem": "PyPI", "name": "prototype"}, "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"},
+		{"fixed": "2.0"}]}]}]}`,
+	"GHSA-aliased.json": `{"id": "GHSA-3333-3333-3333", "affected": [{"package": {
+		"ecosystem": "PyPI", "name": "aliased"}, "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"},
+		{"fixed": "2.0"}]}]}]}`,
+	"DEBIAN-aliased.json": `{"id": "DEBIAN-CVE-2024-99999", "upstream": ["CVE-2024-99999", "GHSA-3333-3333-3333"],
+		"affected": [{"package": {"name": "aliased", "ecosystem": "Debian:12"},
+		"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}]}]}`,
 	"rubies/ruby/CVE-2024-49761.yml": "---\nengine: ruby\ncve: 2024-49761\npatched_versions:\n- \">= 3.2.0\"\n",
 }
 
@@ -173,7 +182,7 @@ func TestPackagesOfDistributions(t *testing.T) {
 	}
 }
 
-// What a distribution packages is evaluated by its advisories, where it has any about the source.
+// What a distribution packages is evaluated by its advisories where they have the vulnerability, else by its own.
 func TestPackagesInsideOfOthers(t *testing.T) {
 	db, _ := vulndbtest.FromFeeds(t, osFeeds)
 	owner := osPackage("deb debian:12 python3-django 3:3.2.19-1+deb12u1 python-django 3:3.2.19-1+deb12u1")
@@ -183,17 +192,37 @@ func TestPackagesInsideOfOthers(t *testing.T) {
 		p.Distribution, p.Owner = distribution, owner
 		return p
 	}
+	vendored := osPackage("deb debian:12 vendored 1-1 prototypejs 1-1")
 	for name, tc := range map[string]struct {
 		packages []catalog.Package
 		want     string
 		marked   bool
+		leftOut  int
 	}{
 		"fixed without a new version": {
 			packages: []catalog.Package{owner, inside("Django", "3.2.19", "debian:12", owner.OwnerName())},
+			leftOut:  1,
 		},
 		"reported once, for the owner": {
 			packages: []catalog.Package{old, inside("Django", "3.2.19", "debian:12", old.OwnerName())},
 			want:     "python3-django 3:3.2.19-1 CVE-2023-36053 < 3:3.2.19-1+deb12u1",
+			leftOut:  1,
+		},
+		"other advisories about the owner": {
+			packages: []catalog.Package{owner, inside("jinja2", "3.1.2", "debian:12", owner.OwnerName())},
+			want:     "jinja2 3.1.2 CVE-2024-22195 < 3.1.3", marked: true,
+		},
+		"not affected, says the distribution": {
+			packages: []catalog.Package{inside("Prototype", "1.0", "debian:10", "deb/prototypejs@1.7.1-3")},
+			leftOut:  1,
+		},
+		"advisories about the owner in another release": {
+			packages: []catalog.Package{vendored, inside("Prototype", "1.0", "debian:12", vendored.OwnerName())},
+			want:     "Prototype 1.0 CVE-2007-2383 < 2.0", marked: true,
+		},
+		"an alias": {
+			packages: []catalog.Package{inside("aliased", "1.0", "debian:12", "deb/aliased@1.0-1")},
+			leftOut:  1,
 		},
 		"no advisory about the owner": {
 			packages: []catalog.Package{inside("jinja2", "3.1.2", "debian:12", "deb/python3-jinja2@3.1.2-1")},
@@ -213,16 +242,36 @@ func TestPackagesInsideOfOthers(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 			continue
 		}
+		if r.Suppressed != (match.Suppressed{Owner: tc.leftOut}) || r.Suppressed.Total() != tc.leftOut {
+			t.Errorf("%s: left out: %+v, want %d of an owner", name, r.Suppressed, tc.leftOut)
+		}
 		for _, f := range r.Findings {
 			if marked := f.DistroPatched == match.DistroPatchedUnknown; marked != tc.marked {
 				t.Errorf("%s: marked: %v, want %v", name, marked, tc.marked)
 			}
-			fail := match.FailOn{Unknown: true}
+			fail := match.FailOn{Unknown: true, Severity: vulndb.Low}
 			bad, maybe := len(fail.Fails(r.Findings)), fail.MayBePatched(r.Findings)
 			if (bad == 0) != tc.marked || (maybe > 0) != tc.marked {
 				t.Errorf("%s: %d fail a build, %d may be patched", name, bad, maybe)
 			}
 		}
+	}
+}
+
+// What the distribution says nothing about is explained and reported, the rest is explained and left out.
+func TestExplainInsideOfOthers(t *testing.T) {
+	db, _ := vulndbtest.FromFeeds(t, osFeeds)
+	p := pkg(catalog.Python, "Django", "3.2.19")
+	p.Distribution, p.Owner = "debian:12", "deb/python-django@3:3.2.19-1"
+	e, err := match.Explain(t.Context(), db, match.ExplainRequest{ID: "CVE-2023-36053", Package: p}, match.Options{})
+	want := "It is left out: debian:12 has an advisory about it and the source of " + p.Owner + "."
+	if err != nil || e.Finding != nil || !slices.Contains(e.Steps, want) {
+		t.Errorf("got %+v, %v", e, err)
+	}
+	p.Owner = "deb/other@1"
+	e, err = match.Explain(t.Context(), db, match.ExplainRequest{ID: "CVE-2023-36053", Package: p}, match.Options{})
+	if err != nil || e.Finding == nil || e.Finding.DistroPatched != match.DistroPatchedUnknown {
+		t.Errorf("got %+v, %v", e, err)
 	}
 }
 

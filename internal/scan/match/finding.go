@@ -32,9 +32,9 @@ type Finding struct {
 	// contains the version. The finding is shown and never fails a build.
 	Unconfirmed bool
 
-	// DistroPatched is DistroPatchedUnknown for a package that belongs to one of a distribution which has
-	// no advisories about that: it may have been patched without a change of its version. The finding is
-	// shown and never fails a build. "" for all others.
+	// DistroPatched is DistroPatchedUnknown for a package that belongs to one of a distribution which has no
+	// advisory about the vulnerability and that: it may have been patched without a change of its version. The
+	// finding is shown and never fails a build. "" for all others.
 	DistroPatched string
 }
 
@@ -54,11 +54,13 @@ type Suppressed struct {
 	UnknownScore int // without a score, while a minimum is set
 	IgnoreRules  int // by ignore rules, at every location
 	NotFixed     int // for which no advisory names a fixed version
+	Owner        int // on which the advisories about the owner of the package decide, by no rule
 }
 
 // Total returns how many were left out.
 func (h Suppressed) Total() int {
-	return h.Packages + h.CVEs + h.VEX + h.Baseline + h.BelowMinimum + h.UnknownScore + h.IgnoreRules + h.NotFixed
+	return h.Packages + h.CVEs + h.VEX + h.Baseline + h.BelowMinimum + h.UnknownScore + h.IgnoreRules + h.NotFixed +
+		h.Owner
 }
 
 // Result is the result of matching a list of packages.
@@ -87,6 +89,7 @@ func (r *Result) addCounts(other *Result) {
 	h.UnknownScore += o.UnknownScore
 	h.IgnoreRules += o.IgnoreRules
 	h.NotFixed += o.NotFixed
+	h.Owner += o.Owner
 	for rule, n := range other.IgnoredByRule {
 		if r.IgnoredByRule == nil {
 			r.IgnoredByRule = map[int]int{}

@@ -23,9 +23,11 @@ type matcher struct {
 	findings         []*Finding
 	result           Result // without its findings
 
-	missing    map[coverageKey]bool        // what the database has no advisories for; shared, read only
-	owners     map[string]*catalog.Package // as of ownersOf; shared, read only
-	ownerships map[string]ownership        // found before, by the keys of owners
+	missing map[coverageKey]bool        // what the database has no advisories for; shared, read only
+	owners  map[string]*catalog.Package // as of ownersOf; shared, read only
+
+	ownerNames     map[string]map[string]bool // as of namesAbout, by query
+	ownerNameCount int                        // in all of ownerNames
 
 	queries     []advisoryQuery // of the current group; reused
 	evaluations []evaluation    // of the current group; reused
@@ -43,7 +45,7 @@ func newMatcher(db DB, packages []catalog.Package, o Options) (*matcher, error) 
 		db: db, packages: packages, options: o, ignoredCPEs: ignored,
 		vulnerabilities: map[string]*vulndb.Vulnerability{},
 		missing:         map[coverageKey]bool{}, owners: ownersOf(packages, o.Owners),
-		ownerships: map[string]ownership{},
+		ownerNames: map[string]map[string]bool{},
 	}, nil
 }
 
@@ -51,7 +53,7 @@ func newMatcher(db DB, packages []catalog.Package, o Options) (*matcher, error) 
 func (j *matcher) clone() *matcher {
 	out := *j
 	out.vulnerabilities = map[string]*vulndb.Vulnerability{}
-	out.ownerships = map[string]ownership{}
+	out.ownerNames = map[string]map[string]bool{}
 	out.queries, out.evaluations = nil, nil
 	out.result = Result{}
 	return &out
@@ -140,17 +142,9 @@ func hasTopic(topics []advisoryGroup, id string) bool {
 
 func (j *matcher) matchPackage(p *catalog.Package, evaluations []evaluation) error {
 	found := findingCollector{matcher: j, pkg: p}
-	owned, err := j.ownershipOf(p)
-	switch {
-	case err != nil:
-		return err
-	case owned == ownerIsEvaluated:
-		j.trace.add("%s %s belongs to %s: the advisories of %s about that decide.", p.Name, p.Version, p.Owner,
-			p.Distribution)
-		return nil
-	case owned == ownerIsNotCovered:
-		j.trace.add("%s %s belongs to %s, about which %s has no advisories: whether it was patched is unknown.",
-			p.Name, p.Version, p.Owner, p.Distribution)
+	if isOwned(p) {
+		j.trace.add("%s %s belongs to %s: advisories of %s about that decide, and whether anything else was patched "+
+			"is unknown.", p.Name, p.Version, p.Owner, p.Distribution)
 		found.distroPatched = DistroPatchedUnknown
 	}
 	var topics []advisoryGroup // that NVD does not decide

@@ -1,6 +1,7 @@
 package match
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -10,44 +11,76 @@ import (
 // package without changing its version.
 const DistroPatchedUnknown = "unknown"
 
-// ownership is what the advisories of a distribution say about a package that it installed as a part of
-// another.
-type ownership int
+// maxOwnerNames is how many names of vulnerabilities a matcher keeps for the owners of packages.
+const maxOwnerNames = 20_000
 
-const (
-	notOwned          ownership = iota
-	ownerIsEvaluated            // advisories about the owner decide
-	ownerIsNotCovered           // no advisory is about the owner
-)
+// isOwned reports whether a package was installed as a part of one of a distribution. Distributions fix
+// vulnerabilities without changing the version of what is inside a package; Homebrew does not.
+func isOwned(p *catalog.Package) bool { return p.Owner != "" && p.Distribution != "" && !p.Kind.IsOS() }
 
-// ownershipOf returns who decides about a package. Distributions fix vulnerabilities without changing
-// the version of what is inside a package; Homebrew does not.
-func (j *matcher) ownershipOf(p *catalog.Package) (ownership, error) {
-	if p.Owner == "" || p.Distribution == "" || p.Kind.IsOS() {
-		return notOwned, nil
+// ownerDecides reports whether the distribution of an owned package has an advisory about a vulnerability and the
+// source of the owner, whatever it says. The finding is then left out, and counted.
+func (f *findingCollector) ownerDecides(id string, found *Finding) (bool, error) {
+	if !isOwned(f.pkg) {
+		return false, nil
 	}
-	key := p.Distribution + "\x00" + p.Owner
-	if known, ok := j.ownerships[key]; ok {
+	j := f.matcher
+	if f.ownerNames == nil {
+		for _, q := range queriesOf(nil, j.ownerOf(f.pkg)) {
+			known, err := j.namesAbout(&q)
+			if err != nil {
+				return false, err
+			}
+			f.ownerNames = append(f.ownerNames, known)
+		}
+	}
+	names := append([]string{id, found.Vulnerability.ID}, found.Vulnerability.Related...)
+	for _, known := range f.ownerNames {
+		if slices.ContainsFunc(names, func(name string) bool { return known[name] }) {
+			j.result.Suppressed.Owner++
+			j.trace.add("It is left out: %s has an advisory about it and the source of %s.", f.pkg.Distribution,
+				f.pkg.Owner)
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// namesAbout returns the names of the vulnerabilities that the answer to a query has.
+func (j *matcher) namesAbout(q *advisoryQuery) (map[string]bool, error) {
+	key := string(q.name) + "\x00" + q.packageName
+	if known, ok := j.ownerNames[key]; ok {
 		return known, nil
 	}
-	result := ownerIsNotCovered
-	for _, q := range queriesOf(nil, j.ownerOf(p, key)) {
-		advisories, err := j.db.Advisories(q.name, q.packageName)
-		if err != nil {
-			return notOwned, err
+	advisories, err := j.db.Advisories(q.name, q.packageName)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for i := range advisories {
+		a := &advisories[i]
+		for _, name := range a.CVEs {
+			known[strings.Clone(name)] = true
 		}
-		if len(advisories) > 0 {
-			result = ownerIsEvaluated
+		for _, name := range a.Related {
+			known[strings.Clone(name)] = true
+		}
+		if len(a.CVEs) == 0 {
+			known[strings.Clone(a.ID)] = true
 		}
 	}
-	j.ownerships[key] = result
-	return result, nil
+	if j.ownerNameCount += len(known) + 1; j.ownerNameCount > maxOwnerNames {
+		clear(j.ownerNames)
+		j.ownerNameCount = len(known) + 1
+	}
+	j.ownerNames[key] = known
+	return known, nil
 }
 
 // ownerOf returns the package that a package belongs to. One that is not among the packages is assumed
 // to have the name of its source.
-func (j *matcher) ownerOf(p *catalog.Package, key string) *catalog.Package {
-	if owner := j.owners[key]; owner != nil {
+func (j *matcher) ownerOf(p *catalog.Package) *catalog.Package {
+	if owner := j.owners[p.Distribution+"\x00"+p.Owner]; owner != nil {
 		return owner
 	}
 	kind, rest, _ := strings.Cut(p.Owner, "/")
