@@ -69,7 +69,7 @@ func (f *FS) listDir(n *inode) ([]dirEntry, error) {
 		l.addDamage(err)
 	}
 	l.setNames()
-	slices.SortStableFunc(l.entries, func(a, b dirEntry) int { return cmp.Compare(a.name, b.name) })
+	slices.SortStableFunc(l.entries, func(a, b dirEntry) int { return cmp.Compare(a.EntryName, b.EntryName) })
 	l.dropDuplicates()
 	return l.entries, l.firstDamage
 }
@@ -118,7 +118,7 @@ func (l *dirReader) addEntry(e dirItem) {
 		l.names.Write(e.name)
 		l.nameEnds = append(l.nameEnds, l.names.Len())
 		l.entries = append(l.entries, dirEntry{
-			fs: l.fs, dir: l.dir, target: e.location.object, isSubvolume: isSubvolume, mode: entryMode(e.kind),
+			EntryType: entryMode(e.kind), At: place{l.fs, l.dir, e.location.object, isSubvolume},
 		})
 	}
 }
@@ -127,7 +127,7 @@ func (l *dirReader) addEntry(e dirItem) {
 func (l *dirReader) setNames() {
 	all, start := l.names.String(), 0
 	for i, end := range l.nameEnds {
-		l.entries[i].name = all[start:end]
+		l.entries[i].EntryName = all[start:end]
 		start = end
 	}
 }
@@ -136,11 +136,11 @@ func (l *dirReader) setNames() {
 func (l *dirReader) dropDuplicates() {
 	last := ""
 	l.entries = slices.DeleteFunc(l.entries, func(e dirEntry) bool {
-		if e.name == last {
-			l.addDamage(damaged("it has %q twice", e.name))
+		if e.EntryName == last {
+			l.addDamage(damaged("it has %q twice", e.EntryName))
 			return true
 		}
-		last = e.name
+		last = e.EntryName
 		return false
 	})
 }
@@ -158,10 +158,10 @@ func (f *FS) lookup(n *inode, name string) (*inode, error) {
 		}
 	}
 	k, found := slices.BinarySearchFunc(entries, name,
-		func(e dirEntry, name string) int { return strings.Compare(e.name, name) })
+		func(e dirEntry, name string) int { return strings.Compare(e.EntryName, name) })
 	switch {
 	case found:
-		return entries[k].inode()
+		return entries[k].Inode()
 	case err != nil:
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (f *FS) lookup(n *inode, name string) (*inode, error) {
 func dirBytes(entries []dirEntry) int {
 	size := entryOverheadBytes
 	for i := range entries {
-		size += entryOverheadBytes + len(entries[i].name)
+		size += entryOverheadBytes + len(entries[i].EntryName)
 	}
 	return size
 }

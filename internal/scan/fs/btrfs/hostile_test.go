@@ -358,7 +358,7 @@ func oddSums(c *changer) {
 	})
 }
 
-// swapRoots gives a subvolume the root of another one, whose files are then there twice.
+// swapRoots sets the root of a subvolume to that of another one, whose files are then there twice.
 func swapRoots(c *changer) {
 	tree, err := c.f.device.readRoot(256)
 	if err != nil {

@@ -2,10 +2,7 @@ package btrfs
 
 import (
 	"errors"
-	"io/fs"
 	"maps"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,75 +12,19 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// run runs a program in a directory.
-func run(t testing.TB, dir string, args ...string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %v: %s", args, err, out)
-	}
-	return string(out)
-}
-
-// format makes a file system in a sparse file.
 func format(t testing.TB, image string, size int64, options ...string) {
 	t.Helper()
-	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, size)); err != nil {
-		t.Fatal(err)
-	}
-	run(t, "", append(append([]string{treetest.BtrfsProgram(t, "mkfs.btrfs"), "-q"}, options...), image)...)
+	treetest.Format(t, image, size, append([]string{treetest.BtrfsProgram(t, "mkfs.btrfs"), "-q"}, options...)...)
 }
 
 func open(t testing.TB, image string) *FS {
 	t.Helper()
-	f, err := os.Open(image)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Close() })
-	st, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	fsys, err := Open(f, st.Size())
+	f, size := treetest.Open(t, image)
+	fsys, err := Open(f, size)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return fsys
-}
-
-func same(t testing.TB, want treetest.List, fsys fs.FS) {
-	t.Helper()
-	got, err := treetest.ListFS(fsys)
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal, diffs := treetest.Differences(want, got)
-	for _, d := range diffs[:min(len(diffs), 10)] {
-		t.Error(d)
-	}
-	t.Logf("%d/%d equal", equal, len(want))
-}
-
-// makeTree makes a directory with content that is difficult for file systems.
-func makeTree(t testing.TB, entries int) string {
-	t.Helper()
-	tree := t.TempDir()
-	if err := treetest.Make(tree, entries); err != nil {
-		t.Fatal(err)
-	}
-	return tree
-}
-
-func listDir(t testing.TB, tree string) treetest.List {
-	t.Helper()
-	want, err := treetest.ListDir(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return want
 }
 
 // fill mounts an image, runs commands in it, and returns what the kernel then reads there.
@@ -97,14 +38,14 @@ func fill(t testing.TB, image, commands string) treetest.List {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return listDir(t, view)
+	return treetest.Listed(t, view)
 }
 
 // In every form of the file system, the files that mkfs.btrfs took from a directory read as they are there.
 func TestTreesOfMkfs(t *testing.T) {
 	treetest.BtrfsProgram(t, "mkfs.btrfs")
-	tree := makeTree(t, treetest.Least)
-	want := listDir(t, tree)
+	tree := treetest.NewTree(t, treetest.Least)
+	want := treetest.Listed(t, tree)
 	trees := map[string][]string{
 		"default":    nil,
 		"xxhash":     {"--csum", "xxhash"},
@@ -125,10 +66,10 @@ func TestTreesOfMkfs(t *testing.T) {
 			image := filepath.Join(t.TempDir(), "image")
 			format(t, image, 1<<30, append(trees[name], "--rootdir", tree)...)
 			if name == "other UUID" {
-				run(t, "", "btrfstune", "-m", image)
+				treetest.Run(t, "", "btrfstune", "-m", image)
 			}
 			fsys := open(t, image)
-			same(t, want, fsys)
+			treetest.Same(t, want, fsys)
 			if notes := fsys.Notes(); len(notes) > 0 {
 				t.Errorf("notes: %q", notes)
 			}
@@ -161,7 +102,7 @@ ln text freed/hard
 // In every form of the file system, the files that a kernel wrote read as that kernel reads them.
 func TestTreesOfKernel(t *testing.T) {
 	treetest.BtrfsProgram(t, "mkfs.btrfs")
-	tree := makeTree(t, treetest.Least)
+	tree := treetest.NewTree(t, treetest.Least)
 	trees := map[string]struct{ options, mount string }{
 		"default":        {"", "rw"},
 		"zlib":           {"", "compress-force=zlib"},
@@ -184,7 +125,7 @@ func TestTreesOfKernel(t *testing.T) {
 				t.Fatalf("%d files", len(want))
 			}
 			fsys := open(t, image)
-			same(t, want, fsys)
+			treetest.Same(t, want, fsys)
 			if notes := fsys.Notes(); len(notes) > 0 {
 				t.Errorf("notes: %q", notes)
 			}

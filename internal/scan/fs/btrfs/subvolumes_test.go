@@ -39,7 +39,7 @@ func TestSubvolumes(t *testing.T) {
 	format(t, image, 1<<30)
 	want := fill(t, image, makeSubvolumes)
 	f := open(t, image)
-	same(t, want, f)
+	treetest.Same(t, want, f)
 	for path, content := range map[string]string{
 		"snapshots/first/usr/file": "usr\n", "root/usr/file": "changed\n", "root/etc/hard": "changed\n",
 		"root/nested/file": "nested\n", "moved/seven/number": "7\n", "moved/below/8/number": "8\n",
@@ -80,12 +80,12 @@ cp -a . '`+whole+`'`)
 		t.Fatalf("the kernel mounts another subvolume: %d names", len(want))
 	}
 	f := open(t, image)
-	same(t, want, f)
+	treetest.Same(t, want, f)
 	rest, err := f.Rest()
 	if err != nil || rest == nil {
 		t.Fatalf("no rest: %v", err)
 	}
-	all := listDir(t, whole)
+	all := treetest.Listed(t, whole)
 	for path := range all {
 		if rel, err := filepath.Rel("root", path); err == nil && path != "root" && filepath.IsLocal(rel) {
 			delete(all, path)
@@ -94,7 +94,7 @@ cp -a . '`+whole+`'`)
 	if _, ok := all["home/user/file"]; !ok {
 		t.Fatal(fmt.Sprint("nothing is left: ", len(all)))
 	}
-	same(t, all, rest)
+	treetest.Same(t, all, rest)
 }
 
 // A file system that was not unmounted has what fsync wrote in a log tree, which is only named.

@@ -23,75 +23,24 @@ const (
 	tailKind         = 0xde
 )
 
-// dirEntry is a name in a directory. It has the number of its inode, so opening it needs no path
-// lookup.
-type dirEntry struct {
+// dirEntry is a name in a directory.
+type dirEntry = inodefs.DirEntry[*inode, place]
+
+// place identifies the inode of a dirEntry.
+type place struct {
 	fs          *FS
-	name        string
-	inodeNumber uint32 // of the inode
+	inodeNumber uint32
 	parentInode uint32 // the directory's inode
-	mode        fs.FileMode
 }
 
-var (
-	_ fs.DirEntry = (*dirEntry)(nil)
-	_ interface {
-		Open() (fs.File, error)
-		ReadDir() ([]fs.DirEntry, error)
-		Alone() fs.DirEntry
-	} = (*dirEntry)(nil)
-)
+func (p place) Volume() inodefs.Volume[*inode] { return volume{p.fs} }
+func (p place) Parent() uint64                 { return uint64(p.parentInode) }
 
-func (e *dirEntry) Name() string      { return e.name }
-func (e *dirEntry) IsDir() bool       { return e.mode.IsDir() }
-func (e *dirEntry) Type() fs.FileMode { return e.mode }
-
-// Alone returns a copy that does not keep the other entries of its directory in memory, which they
-// share.
-func (e *dirEntry) Alone() fs.DirEntry {
-	c := *e
-	c.name = strings.Clone(e.name)
-	return &c
-}
-
-// Info reads the inode.
-func (e *dirEntry) Info() (fs.FileInfo, error) {
-	n, err := e.readInode()
-	if err != nil {
-		return nil, &fs.PathError{Op: "stat", Path: e.name, Err: err}
-	}
-	return fileInfo{e.name, n}, nil
-}
-
-// Open opens the file of the entry. A symbolic link is not followed: its target depends on its
-// path.
-func (e *dirEntry) Open() (fs.File, error) {
-	n, err := e.readInode()
-	if err == nil && n.IsLink() {
-		err = errors.New("is a symbolic link")
-	}
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: e.name, Err: err}
-	}
-	return e.fs.openInode(n, e.parentInode, e.name)
-}
-
-// ReadDir reads the directory of the entry. On an error it also returns the readable part.
-func (e *dirEntry) ReadDir() ([]fs.DirEntry, error) {
-	n, err := e.readInode()
-	if err != nil {
-		return nil, &fs.PathError{Op: "readdir", Path: e.name, Err: err}
-	}
-	return e.fs.readDir(n, e.parentInode, e.name)
-}
-
-func (e *dirEntry) readInode() (*inode, error) { return e.fs.entryInode(e) }
-
-// entryInode reads the inode of an entry, and checks its type against that in the directory.
-func (f *FS) entryInode(e *dirEntry) (*inode, error) {
-	n, err := f.readInode(e.inodeNumber)
-	if err == nil && inodefs.FileType(n.mode) != e.mode {
-		err = damaged("inode %d is not of the kind that its directory says", e.inodeNumber)
+// Inode reads the inode, and checks its type against that in the directory.
+func (p place) Inode(_ string, mode fs.FileMode) (*inode, error) {
+	n, err := p.fs.readInode(p.inodeNumber)
+	if err == nil && inodefs.FileType(n.mode) != mode {
+		err = damaged("inode %d is not of the kind that its directory says", p.inodeNumber)
 	}
 	return n, err
 }
@@ -128,7 +77,7 @@ func (f *FS) listDir(n *inode, parent uint32) ([]dirEntry, error) {
 		return nil, damaged("directory %d is in directory %d and says that it is in %d", n.number, parent,
 			l.parentInode)
 	}
-	slices.SortStableFunc(l.entries, func(a, b dirEntry) int { return cmp.Compare(a.name, b.name) })
+	slices.SortStableFunc(l.entries, func(a, b dirEntry) int { return cmp.Compare(a.EntryName, b.EntryName) })
 	l.dropDuplicates()
 	return l.entries, l.firstDamage
 }
@@ -245,8 +194,8 @@ func (l *dirReader) readInline(b []byte) error {
 func (l *dirReader) readEntries(b []byte) error {
 	le := binary.LittleEndian
 	var names strings.Builder
-	type place struct{ entry, at, end int }
-	var places []place
+	type nameSpan struct{ entry, at, end int }
+	var places []nameSpan
 	damage := error(nil)
 	for len(b) > 0 {
 		if len(b) < entryHeaderSize {
@@ -265,17 +214,17 @@ func (l *dirReader) readEntries(b []byte) error {
 				damage = err
 			}
 			if keep {
-				places = append(places, place{len(l.entries), names.Len(), names.Len() + name})
+				places = append(places, nameSpan{len(l.entries), names.Len(), names.Len() + name})
 				names.Write(text)
 				l.entries = append(l.entries,
-					dirEntry{fs: l.fs, inodeNumber: number, parentInode: l.dir.number, mode: l.entryMode(b[7], number)})
+					dirEntry{EntryType: l.entryMode(b[7], number), At: place{l.fs, number, l.dir.number}})
 			}
 		}
 		b = b[length:]
 	}
 	all := names.String()
 	for _, p := range places {
-		l.entries[p.entry].name = all[p.at:p.end]
+		l.entries[p.entry].EntryName = all[p.at:p.end]
 	}
 	return damage
 }
@@ -336,14 +285,14 @@ func (l *dirReader) dropDuplicates() {
 	dirs := map[uint32]bool{}
 	last := ""
 	l.entries = slices.DeleteFunc(l.entries, func(e dirEntry) bool {
-		twin := e.name == last || e.IsDir() && dirs[e.inodeNumber]
+		twin := e.EntryName == last || e.IsDir() && dirs[e.At.inodeNumber]
 		if twin {
-			l.addDamage(damaged("it has %q twice", e.name))
+			l.addDamage(damaged("it has %q twice", e.EntryName))
 			return true
 		}
-		last = e.name
+		last = e.EntryName
 		if e.IsDir() {
-			dirs[e.inodeNumber] = true
+			dirs[e.At.inodeNumber] = true
 		}
 		return false
 	})

@@ -18,7 +18,7 @@ import (
 func TestDirectories(t *testing.T) {
 	c := newDirCache()
 	large := func(number uint32, names int) *cachedDir {
-		return &cachedDir{inodeNumber: number, entries: []dirEntry{{name: strings.Repeat("n", names)}}}
+		return &cachedDir{inodeNumber: number, entries: []dirEntry{{EntryName: strings.Repeat("n", names)}}}
 	}
 	const part = dirCacheBytes/3 - 2*entryOverheadBytes
 	for number := range uint32(3) {
@@ -101,8 +101,8 @@ func TestEntries(t *testing.T) {
 		err := l.readEntries(c.b)
 		var names []string
 		for _, e := range l.entries {
-			names = append(names, e.name)
-			if e.parentInode != 50 || e.mode != 0 {
+			names = append(names, e.EntryName)
+			if e.At.parentInode != 50 || e.EntryType != 0 {
 				t.Errorf("%s: %+v", name, e)
 			}
 		}
@@ -148,17 +148,17 @@ func TestRecordLength(t *testing.T) {
 // A name counts once, and so does a directory, whatever its names.
 func TestTwins(t *testing.T) {
 	l := dirReader{dir: &inode{number: 5}, entries: []dirEntry{
-		{name: "a", inodeNumber: 1},
-		{name: "a", inodeNumber: 2},
-		{name: "b", inodeNumber: 3, mode: fs.ModeDir},
-		{name: "c", inodeNumber: 3, mode: fs.ModeDir},
-		{name: "d", inodeNumber: 1},
-		{name: "e", inodeNumber: 4, mode: fs.ModeDir},
+		{EntryName: "a", At: place{inodeNumber: 1}},
+		{EntryName: "a", At: place{inodeNumber: 2}},
+		{EntryName: "b", EntryType: fs.ModeDir, At: place{inodeNumber: 3}},
+		{EntryName: "c", EntryType: fs.ModeDir, At: place{inodeNumber: 3}},
+		{EntryName: "d", At: place{inodeNumber: 1}},
+		{EntryName: "e", EntryType: fs.ModeDir, At: place{inodeNumber: 4}},
 	}}
 	l.dropDuplicates()
 	var names []string
 	for _, e := range l.entries {
-		names = append(names, e.name)
+		names = append(names, e.EntryName)
 	}
 	if strings.Join(names, "") != "abde" || l.damagedBlocks != 2 ||
 		!strings.Contains(l.firstDamage.Error(), `directory 5`) ||

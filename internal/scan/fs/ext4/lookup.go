@@ -24,13 +24,13 @@ func (f *FS) lookup(n *inode, parent uint32, name string) (*inode, error) {
 	}
 	entries, err := f.dirEntries(n, parent)
 	if k, found := slices.BinarySearchFunc(entries, name,
-		func(e dirEntry, name string) int { return strings.Compare(e.name, name) }); found {
+		func(e dirEntry, name string) int { return strings.Compare(e.EntryName, name) }); found {
 		return f.entryInode(&entries[k])
 	}
 	if n.flags&flagCaseFold != 0 {
 		folded := foldName(name)
 		for i := range entries {
-			if foldName(entries[i].name) == folded {
+			if foldName(entries[i].EntryName) == folded {
 				return f.entryInode(&entries[i])
 			}
 		}
@@ -39,6 +39,11 @@ func (f *FS) lookup(n *inode, parent uint32, name string) (*inode, error) {
 		return nil, err
 	}
 	return nil, fs.ErrNotExist
+}
+
+// entryInode reads the inode of an entry, which may be from the cache, where it was read by another view.
+func (f *FS) entryInode(e *dirEntry) (*inode, error) {
+	return place{f, e.At.inodeNumber, e.At.parentInode}.Inode(e.EntryName, e.EntryType)
 }
 
 // foldName normalizes a name for comparison in a directory that ignores case.
@@ -102,7 +107,7 @@ func (c *dirCache) get(number uint32) *cachedDir {
 func (c *dirCache) put(dir *cachedDir) {
 	size := entryOverheadBytes + dir.reads.sizeBytes()
 	for i := range dir.entries {
-		size += entryOverheadBytes + len(dir.entries[i].name)
+		size += entryOverheadBytes + len(dir.entries[i].EntryName)
 	}
 	dir.sizeBytes = size
 	c.mu.Lock()

@@ -2,9 +2,7 @@ package ext4_test
 
 import (
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -16,67 +14,31 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-func blockRun(t testing.TB, args ...string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %v: %s", args, err, out)
-	}
-	return string(out)
-}
-
 // format makes a file system of a directory.
-func format(t testing.TB, image, folder, size string, options ...string) {
+func format(t testing.TB, image, tree, size string, options ...string) {
 	t.Helper()
 	args := append([]string{treetest.ExtProgram(t, "mke2fs"), "-q", "-F", "-E", "root_owner=0:0"}, options...)
-	if folder != "" {
-		args = append(args, "-d", folder)
+	if tree != "" {
+		args = append(args, "-d", tree)
 	}
-	blockRun(t, append(args, image, size)...)
+	treetest.Run(t, "", append(args, image, size)...)
 }
 
 func open(t testing.TB, image string) *ext4.FS {
 	t.Helper()
-	f, err := os.Open(image)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Close() })
-	st, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	fsys, err := ext4.Open(f, st.Size())
+	f, size := treetest.Open(t, image)
+	fsys, err := ext4.Open(f, size)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return fsys
 }
 
-func same(t testing.TB, want treetest.List, fsys fs.FS) {
-	t.Helper()
-	got, err := treetest.ListFS(fsys, "lost+found")
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal, diffs := treetest.Differences(want, got)
-	for _, d := range diffs[:min(len(diffs), 10)] {
-		t.Error(d)
-	}
-	t.Logf("%d/%d equal", equal, len(want))
-}
-
 // In every form of the file system, its tree reads as the directory that it was made of.
 func TestTreesOfMke2fs(t *testing.T) {
 	treetest.ExtProgram(t, "mke2fs")
-	folder := t.TempDir()
-	if err := treetest.Make(folder, treetest.Least); err != nil {
-		t.Fatal(err)
-	}
-	want, err := treetest.ListDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := treetest.NewTree(t, treetest.Least)
+	want := treetest.Listed(t, tree)
 	trees := map[string][]string{
 		"ext4":        {"-t", "ext4"},
 		"ext4 1k":     {"-t", "ext4", "-b", "1024"},
@@ -113,7 +75,7 @@ func TestTreesOfMke2fs(t *testing.T) {
 			if name == "ext4 64k" {
 				size = "512M"
 			}
-			format(t, image, folder, size, trees[name]...)
+			format(t, image, tree, size, trees[name]...)
 			if strings.HasPrefix(name, "inline") {
 				lengthen(t, image, want)
 			}
@@ -122,7 +84,7 @@ func TestTreesOfMke2fs(t *testing.T) {
 				_ = exec.Command(treetest.ExtProgram(t, "e2fsck"), "-fyD", image).Run()
 			}
 			fsys := open(t, image)
-			same(t, want, fsys)
+			treetest.Same(t, want, fsys, "lost+found")
 			if notes := fsys.Notes(); len(notes) > 0 {
 				t.Errorf("notes: %q", notes)
 			}
@@ -141,7 +103,7 @@ func supportsOld(t testing.TB) bool {
 func lengthen(t testing.TB, image string, want treetest.List) {
 	for name, it := range want {
 		if strings.HasPrefix(name, "sparse/") && it.Mode.IsRegular() {
-			blockRun(t, treetest.ExtProgram(t, "debugfs"), "-w", "-R",
+			treetest.Run(t, "", treetest.ExtProgram(t, "debugfs"), "-w", "-R",
 				fmt.Sprintf("set_inode_field %s size %d", name, it.Size), image)
 		}
 	}

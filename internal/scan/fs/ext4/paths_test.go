@@ -316,11 +316,11 @@ func TestKindsOfNames(t *testing.T) {
 	if got := l.entryMode(1, 15); got != fs.ModeNamedPipe {
 		t.Errorf("names without kinds: %v", got)
 	}
-	if _, err := (&dirEntry{fs: tr.f, inodeNumber: 15, mode: fs.ModeNamedPipe}).Open(); err == nil {
+	if _, err := (&dirEntry{EntryType: fs.ModeNamedPipe, At: place{fs: tr.f, inodeNumber: 15}}).Open(); err == nil {
 		t.Error("a pipe is opened")
 	}
 	for _, number := range []uint32{15, 500} {
-		e := &dirEntry{fs: tr.f, inodeNumber: number}
+		e := &dirEntry{At: place{fs: tr.f, inodeNumber: number}}
 		_, opened := e.Open()
 		_, listed := e.ReadDir()
 		_, told := e.Info()

@@ -318,10 +318,10 @@ func RefOf(e fs.DirEntry) (EntryRef, error) {
 	if !ok {
 		return EntryRef{}, errors.New("not an entry of this file system")
 	}
-	return EntryRef{d.name, d.inodeNumber, d.parentInode, d.mode}, nil
+	return EntryRef{d.EntryName, d.At.inodeNumber, d.At.parentInode, d.EntryType}, nil
 }
 
 // Entry returns the entry of a reference; what it reads is read by f.
 func (f *FS) Entry(r EntryRef) fs.DirEntry {
-	return &dirEntry{fs: f, name: r.Name, inodeNumber: r.Inode, parentInode: r.Parent, mode: r.Type}
+	return &dirEntry{EntryName: r.Name, EntryType: r.Type, At: place{f, r.Inode, r.Parent}}
 }

@@ -3,37 +3,20 @@ package xfs
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 )
 
-// BenchmarkWalk walks 100,000 entries, reads the inode of each, and the content of every twentieth
-// file: compared with the same tree as a directory.
+// BenchmarkWalk walks 100,000 entries.
 func BenchmarkWalk(b *testing.B) {
-	tree, image := makeTree(b, 100_000), filepath.Join(b.TempDir(), "image")
+	tree, image := treetest.NewTree(b, 100_000), filepath.Join(b.TempDir(), "image")
 	format(b, image, 4<<30)
 	if err := treetest.Fill(b.Context(), image, tree, "true"); errors.Is(err, treetest.ErrNoMount) {
 		b.Skip(err)
 	} else if err != nil {
 		b.Fatal(err)
 	}
-	for name, fsys := range map[string]func() fs.FS{
-		"xfs":       func() fs.FS { return open(b, image) }, // with nothing in its caches
-		"directory": func() fs.FS { return os.DirFS(tree) },
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				entries, read, err := treetest.Visit(fsys())
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.ReportMetric(float64(entries), "entries/op")
-				b.ReportMetric(float64(read), "read/op")
-			}
-		})
-	}
+	treetest.BenchmarkWalks(b, "xfs", tree, func() fs.FS { return open(b, image) })
 }

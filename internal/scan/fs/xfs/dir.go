@@ -78,7 +78,7 @@ func (f *FS) listDir(n *inode, parent uint64) ([]dirEntry, error) {
 			l.parentInode)
 	}
 	l.setNames()
-	slices.SortStableFunc(l.entries, func(a, b dirEntry) int { return cmp.Compare(a.name, b.name) })
+	slices.SortStableFunc(l.entries, func(a, b dirEntry) int { return cmp.Compare(a.EntryName, b.EntryName) })
 	l.dropDuplicates()
 	return l.entries, l.firstDamage
 }
@@ -296,7 +296,7 @@ func (l *dirReader) addEntry(name []byte, number uint64, kind byte) {
 		l.names.Write(name)
 		l.nameEnds = append(l.nameEnds, l.names.Len())
 		l.entries = append(l.entries, dirEntry{
-			fs: l.fs, inodeNumber: number, parentInode: l.dir.number, mode: l.fs.entryMode(kind, number),
+			EntryType: l.fs.entryMode(kind, number), At: place{l.fs, number, l.dir.number},
 		})
 	}
 }
@@ -305,7 +305,7 @@ func (l *dirReader) addEntry(name []byte, number uint64, kind byte) {
 func (l *dirReader) setNames() {
 	all, start := l.names.String(), 0
 	for i, end := range l.nameEnds {
-		l.entries[i].name = all[start:end]
+		l.entries[i].EntryName = all[start:end]
 		start = end
 	}
 }
@@ -315,13 +315,13 @@ func (l *dirReader) dropDuplicates() {
 	dirs := map[uint64]bool{}
 	last := ""
 	l.entries = slices.DeleteFunc(l.entries, func(e dirEntry) bool {
-		if e.name == last || e.IsDir() && dirs[e.inodeNumber] {
-			l.addDamage(damaged("it has %q twice", e.name))
+		if e.EntryName == last || e.IsDir() && dirs[e.At.inodeNumber] {
+			l.addDamage(damaged("it has %q twice", e.EntryName))
 			return true
 		}
-		last = e.name
+		last = e.EntryName
 		if e.IsDir() {
-			dirs[e.inodeNumber] = true
+			dirs[e.At.inodeNumber] = true
 		}
 		return false
 	})

@@ -287,7 +287,7 @@ func checkNames(t *testing.T, name string, l *dirReader, want string) {
 	l.setNames()
 	var got []string
 	for _, e := range l.entries {
-		got = append(got, fmt.Sprintf("%s=%d", e.name, e.inodeNumber))
+		got = append(got, fmt.Sprintf("%s=%d", e.EntryName, e.At.inodeNumber))
 	}
 	if strings.Join(got, ",") != want {
 		t.Errorf("%s: %q, want %q", name, got, want)
@@ -391,7 +391,7 @@ func TestDirectoryOfBlocks(t *testing.T) {
 		list, err := m.f.listDir(n, rootNumber)
 		var names []string
 		for _, e := range list {
-			names = append(names, e.name)
+			names = append(names, e.EntryName)
 		}
 		checkError(t, name, err, c.want)
 		if strings.Join(names, " ") != c.names {

@@ -1,80 +1,29 @@
 package xfs
 
 import (
-	"errors"
 	"io/fs"
-	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
-// dirEntry is a name in a directory. It has the number of its inode, so opening it needs no path
-// lookup.
-type dirEntry struct {
+// dirEntry is a name in a directory.
+type dirEntry = inodefs.DirEntry[*inode, place]
+
+// place identifies the inode of a dirEntry.
+type place struct {
 	fs          *FS
-	name        string
 	inodeNumber uint64
 	parentInode uint64 // the directory's inode
-	mode        fs.FileMode
 }
 
-var (
-	_ fs.DirEntry = (*dirEntry)(nil)
-	_ interface {
-		Open() (fs.File, error)
-		ReadDir() ([]fs.DirEntry, error)
-		Alone() fs.DirEntry
-	} = (*dirEntry)(nil)
-)
+func (p place) Volume() inodefs.Volume[*inode] { return volume{p.fs} }
+func (p place) Parent() uint64                 { return p.parentInode }
 
-func (e *dirEntry) Name() string      { return e.name }
-func (e *dirEntry) IsDir() bool       { return e.mode.IsDir() }
-func (e *dirEntry) Type() fs.FileMode { return e.mode }
-
-// Alone returns a copy that does not keep the other entries of its directory in memory, which they
-// share.
-func (e *dirEntry) Alone() fs.DirEntry {
-	c := *e
-	c.name = strings.Clone(e.name)
-	return &c
-}
-
-// Info reads the inode.
-func (e *dirEntry) Info() (fs.FileInfo, error) {
-	n, err := e.fs.entryInode(e)
-	if err != nil {
-		return nil, &fs.PathError{Op: "stat", Path: e.name, Err: err}
-	}
-	return fileInfo{e.name, n}, nil
-}
-
-// Open opens the file of the entry. A symbolic link is not followed: its target depends on its
-// path.
-func (e *dirEntry) Open() (fs.File, error) {
-	n, err := e.fs.entryInode(e)
-	if err == nil && n.IsLink() {
-		err = errors.New("is a symbolic link")
-	}
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: e.name, Err: err}
-	}
-	return e.fs.openInode(n, e.parentInode, e.name)
-}
-
-// ReadDir reads the directory of the entry. On an error it also returns the readable part.
-func (e *dirEntry) ReadDir() ([]fs.DirEntry, error) {
-	n, err := e.fs.entryInode(e)
-	if err != nil {
-		return nil, &fs.PathError{Op: "readdir", Path: e.name, Err: err}
-	}
-	return e.fs.readDir(n, e.parentInode, e.name)
-}
-
-// entryInode reads the inode of an entry, and checks its type against that in the directory.
-func (f *FS) entryInode(e *dirEntry) (*inode, error) {
-	n, err := f.readInode(e.inodeNumber)
-	if err == nil && inodefs.FileType(n.mode) != e.mode {
-		err = damaged("inode %d is not of the kind that its directory says", e.inodeNumber)
+// Inode reads the inode, and checks its type against that in the directory.
+func (p place) Inode(_ string, mode fs.FileMode) (*inode, error) {
+	n, err := p.fs.readInode(p.inodeNumber)
+	if err == nil && inodefs.FileType(n.mode) != mode {
+		err = damaged("inode %d is not of the kind that its directory says", p.inodeNumber)
 	}
 	return n, err
 }

@@ -25,10 +25,10 @@ func (f *FS) lookup(n *inode, parent uint64, name string) (*inode, error) {
 		}
 	}
 	k, found := slices.BinarySearchFunc(entries, name,
-		func(e dirEntry, name string) int { return strings.Compare(e.name, name) })
+		func(e dirEntry, name string) int { return strings.Compare(e.EntryName, name) })
 	switch {
 	case found:
-		return f.entryInode(&entries[k])
+		return entries[k].Inode()
 	case err != nil:
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (f *FS) lookup(n *inode, parent uint64, name string) (*inode, error) {
 func dirBytes(entries []dirEntry) int {
 	size := entryOverheadBytes
 	for i := range entries {
-		size += entryOverheadBytes + len(entries[i].name)
+		size += entryOverheadBytes + len(entries[i].EntryName)
 	}
 	return size
 }

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,81 +15,25 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// run runs a program in a directory.
-func run(t testing.TB, dir string, args ...string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %v: %s", args, err, out)
-	}
-	return string(out)
-}
-
-// format makes a file system in a sparse file.
 func format(t testing.TB, image string, size int64, options ...string) {
 	t.Helper()
-	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, size)); err != nil {
-		t.Fatal(err)
-	}
-	run(t, "", append(append([]string{treetest.XFSProgram(t, "mkfs.xfs"), "-q"}, options...), image)...)
+	treetest.Format(t, image, size, append([]string{treetest.XFSProgram(t, "mkfs.xfs"), "-q"}, options...)...)
 }
 
 func open(t testing.TB, image string) *FS {
 	t.Helper()
-	f, err := os.Open(image)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Close() })
-	st, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	fsys, err := Open(f, st.Size())
+	f, size := treetest.Open(t, image)
+	fsys, err := Open(f, size)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return fsys
 }
 
-func same(t testing.TB, want treetest.List, fsys fs.FS) {
-	t.Helper()
-	got, err := treetest.ListFS(fsys)
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal, diffs := treetest.Differences(want, got)
-	for _, d := range diffs[:min(len(diffs), 10)] {
-		t.Error(d)
-	}
-	t.Logf("%d/%d equal", equal, len(want))
-}
-
-// makeTree makes a directory with content that is difficult for file systems.
-func makeTree(t testing.TB, entries int) string {
-	t.Helper()
-	tree := t.TempDir()
-	if err := treetest.Make(tree, entries); err != nil {
-		t.Fatal(err)
-	}
-	return tree
-}
-
-func listDir(t testing.TB, tree string) treetest.List {
-	t.Helper()
-	want, err := treetest.ListDir(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return want
-}
-
 // In every form of the file system, the files that mkfs.xfs took from a directory read as they are there.
 func TestTreesOfMkfs(t *testing.T) {
 	treetest.XFSProgram(t, "mkfs.xfs")
-	tree := makeTree(t, treetest.Least)
+	tree := treetest.NewTree(t, treetest.Least)
 	list, want, err := treetest.XFSProto(tree)
 	if err != nil {
 		t.Fatal(err)
@@ -202,11 +145,11 @@ seq 10500 12299 | sed s,^,freed/a-name-of-some-length-, | xargs rm
 // In every form of the file system, the files that a kernel wrote read as they are in the directory.
 func TestTreesOfKernel(t *testing.T) {
 	treetest.XFSProgram(t, "mkfs.xfs")
-	tree := makeTree(t, 2*treetest.Least)
+	tree := treetest.NewTree(t, 2*treetest.Least)
 	before := t.TempDir()
-	run(t, "", "cp", "-a", tree+"/.", before)
-	run(t, tree, "sh", "-ec", changes)
-	want := listDir(t, tree)
+	treetest.Run(t, "", "cp", "-a", tree+"/.", before)
+	treetest.Run(t, tree, "sh", "-ec", changes)
+	want := treetest.Listed(t, tree)
 	trees := map[string][]string{
 		"v5":           nil,
 		"1k":           {"-b", "size=1024"},
@@ -228,7 +171,7 @@ func TestTreesOfKernel(t *testing.T) {
 				t.Fatal(err)
 			}
 			fsys := open(t, image)
-			same(t, want, fsys)
+			treetest.Same(t, want, fsys)
 			got := forms(t, fsys)
 			for _, form := range []string{
 				"d--------- 1", "d--------- 2 XDB3", "d--------- 2 XDD3", "---------- 2", "---------- 3",
@@ -248,7 +191,7 @@ func TestTreesOfKernel(t *testing.T) {
 
 // A file system that is mounted is read, with a note about its log.
 func TestMountedImage(t *testing.T) {
-	tree := makeTree(t, treetest.Least)
+	tree := treetest.NewTree(t, treetest.Least)
 	image := filepath.Join(t.TempDir(), "image")
 	format(t, image, 1<<30)
 	freeze := treetest.XFSProgram(t, "xfs_freeze")
@@ -261,7 +204,7 @@ func TestMountedImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	fsys := open(t, image+".frozen")
-	same(t, listDir(t, tree), fsys)
+	treetest.Same(t, treetest.Listed(t, tree), fsys)
 	if notes := fsys.Notes(); len(notes) != 1 || !strings.Contains(notes[0], "not unmounted") {
 		t.Errorf("notes: %q", notes)
 	}
