@@ -77,7 +77,7 @@ func TestOwnersFollowTheDatabase(t *testing.T) {
 	b.expectOwned(sixFile+` "" ""`, localFile+` "" ""`)
 
 	b.end()
-	b.watch = nil // a change that nobody reports
+	b.watch = nil // the change is not reported
 	b.dpkg("1.16.0-6", list)
 	b.open()
 	b.expectOwned(sixFile+` "deb/python3-six@1.16.0-6" "debian:12"`, localFile+` "" ""`)

@@ -309,7 +309,7 @@ func TestNotEvaluatedAtAll(t *testing.T) {
 	a.Ecosystem, b.Ecosystem, a.Name, b.Name = vulndb.NPM, vulndb.NPM, "p", "p"
 	both := &memory{advisories: []vulndb.Advisory{a, b}}
 	if r := run(t, both, match.Options{}, pkg(catalog.NPM, "p", "1.0.0")); len(r.NotEvaluated) != 0 {
-		t.Errorf("got %+v beside %+v", r.NotEvaluated, r.Findings)
+		t.Errorf("not evaluated: %+v, findings: %+v", r.NotEvaluated, r.Findings)
 	}
 	if r := run(t, both, match.Options{}, pkg(catalog.NPM, "p", "latest")); len(r.NotEvaluated) != 1 {
 		t.Errorf("got %+v", r.NotEvaluated)
@@ -320,7 +320,7 @@ func TestNotEvaluatedAtAll(t *testing.T) {
 	}
 }
 
-// The releases of os-release have the names that OSV gives them.
+// The releases of os-release have the names that they have in OSV.
 func TestReleaseNames(t *testing.T) {
 	for distribution, want := range map[string]string{
 		"debian:12": "Debian:12", "debian:12.5": "Debian:12", "ubuntu:24.04": "Ubuntu:24.04",

@@ -137,7 +137,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestDistroless: images without dpkg have a file for each package, with checksums beside it.
+// TestDistroless: images without dpkg have a file for each package, with its checksums in another one.
 func TestDistroless(t *testing.T) {
 	const sum = "0123456789abcdef0123456789abcdef  "
 	r := scan(t, catalogtest.Tree(catalogtest.Files{
