@@ -33,7 +33,7 @@ var macs = map[string][]apfstest.Volume{
 	},
 	"encrypted": {
 		{Name: "Open", Role: apfstest.Data, Files: lodash("Users/ci")},
-		{Name: "Secret", Encrypted: true},
+		{Name: "Secret", Passwords: []string{"password"}, Files: lodash("safe")},
 	},
 }
 

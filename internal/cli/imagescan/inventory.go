@@ -80,7 +80,8 @@ func (o *inventoryOptions) addFlags(cmd *cobra.Command) {
 	fs.StringArrayVar(&o.exclude, "exclude", nil,
 		"pattern of paths that are not scanned, such as /usr/share/doc, node_modules or '/home/*/.cache'; repeatable")
 	fs.StringVar(&o.keyFile, "key-file", "",
-		"file with the passphrase or key of disks encrypted with LUKS (default: name them as not read)")
+		"file with the password, recovery key or key of disks encrypted with LUKS or FileVault (default: name them "+
+			"as not read)")
 	_ = cmd.MarkFlagFilename("key-file")
 	o.addFlag(cmd)
 	fs.BoolVar(&o.noCache, "no-cache", false, "scan templates in full and keep nothing for later versions")

@@ -16,7 +16,7 @@ var internalRoles = map[string]bool{
 
 const noRole = "none"
 
-func openAPFS(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
+func openAPFS(r io.ReaderAt, size int64, keys *keyring) ([]Volume, []Skipped, error) {
 	c, err := apfs.Open(r, size)
 	if err != nil {
 		return nil, nil, err
@@ -32,6 +32,20 @@ func openAPFS(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
 		}
 		if role == noRole {
 			role, name = "", fmt.Sprintf("volume %q", stripControl(v.Name()))
+		}
+		if v.Encrypted() {
+			given, err := keys.take()
+			if err == nil && given == nil {
+				skipped = append(skipped, Skipped{Name: name, Reason: reasonNoKey, MayHavePackages: true})
+				continue
+			}
+			if err == nil {
+				err = v.Unlock(given)
+			}
+			if err != nil {
+				skipped = append(skipped, skippedWithError(name, unlockError(err)))
+				continue
+			}
 		}
 		f, err := v.FS()
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/disk/luks"
 	"github.com/buildyard/buildyard/internal/scan/disk/lvm"
+	"github.com/buildyard/buildyard/internal/scan/fs/apfs/keybag"
 )
 
 // Limits of devices in partitions.
@@ -18,7 +19,7 @@ const (
 )
 
 const (
-	reasonNoKey  = "it is encrypted: give its passphrase or key in a file with --key-file"
+	reasonNoKey  = "it is encrypted: give its password, recovery key or key file with --key-file"
 	reasonNested = "it is within too many encrypted parts and logical volumes"
 )
 
@@ -28,14 +29,14 @@ func Volumes(r io.ReaderAt, size int64) (vols []Volume, skipped []Skipped, err e
 	return VolumesWithKeys(r, size, nil)
 }
 
-// VolumesWithKeys is Volumes with keys for parts that are encrypted with LUKS: passphrases, or the contents of key
-// files, which are tried in this order.
+// VolumesWithKeys is Volumes with keys for parts that are encrypted with LUKS, and for encrypted APFS volumes:
+// passphrases, recovery keys, or the contents of key files, which are tried in this order.
 func VolumesWithKeys(r io.ReaderAt, size int64, keys [][]byte) (vols []Volume, skipped []Skipped, err error) {
 	parts, err := Partitions(r, size)
 	if err != nil {
 		return nil, nil, err
 	}
-	f := volumeFinder{keys: keys}
+	f := volumeFinder{keys: keyring{keys: keys}}
 	for _, p := range parts {
 		v, s := len(f.vols), len(f.skipped)
 		f.find(device{r: io.NewSectionReader(r, p.Start, p.Length), part: p})
@@ -75,13 +76,38 @@ func (d device) displayName(what string) string {
 
 // volumeFinder finds the volumes of a disk.
 type volumeFinder struct {
-	keys    [][]byte
+	keys    keyring
 	vols    []Volume
 	skipped []Skipped
 
 	physical []physicalVolume // whose logical volumes were not looked at
 	logical  int              // number of logical volumes
-	unlocks  int
+}
+
+// keyring has the keys for encrypted parts.
+type keyring struct {
+	keys    [][]byte
+	unlocks int // parts for which keys were tried
+}
+
+// take returns the keys for another part; none if none were given.
+func (k *keyring) take() ([][]byte, error) {
+	if len(k.keys) == 0 {
+		return nil, nil
+	}
+	if k.unlocks == maxUnlocks {
+		return nil, fmt.Errorf("the disk has more than %d encrypted parts", maxUnlocks)
+	}
+	k.unlocks++
+	return k.keys, nil
+}
+
+// unlockError describes why a part was not unlocked.
+func unlockError(err error) error {
+	if errors.Is(err, luks.ErrWrongKey) || errors.Is(err, keybag.ErrWrongKey) {
+		err = fmt.Errorf("%w: check the file of --key-file", err)
+	}
+	return fmt.Errorf("%s: %w", reasonEncrypted, err)
 }
 
 // physicalVolume is a physical volume of LVM, and the device that it is on.
@@ -148,7 +174,7 @@ func (f *volumeFinder) open(d device, k contentKind) {
 		f.skip(d, s)
 		return
 	}
-	vols, skipped, err := open(d.r, d.part.Length)
+	vols, skipped, err := open(d.r, d.part.Length, &f.keys)
 	if err != nil {
 		skipped = append(skipped, skippedWithError(d.displayName(k.name), err))
 	}
@@ -165,27 +191,25 @@ func (f *volumeFinder) open(d device, k contentKind) {
 // findEncrypted adds the volumes of a device that is encrypted with LUKS.
 func (f *volumeFinder) findEncrypted(d device) {
 	c, err := luks.Open(d.r, d.part.Length)
-	switch {
-	case err != nil:
+	if err != nil {
 		f.skip(d, Skipped{
 			Name: d.displayName(formatLUKS), Reason: reasonEncrypted + ": " + err.Error(), MayHavePackages: true,
 			Err: err,
 		})
 		return
-	case len(f.keys) == 0:
+	}
+	keys, err := f.keys.take()
+	switch {
+	case err != nil:
+		f.fail(d, formatLUKS, err)
+		return
+	case keys == nil:
 		f.skip(d, Skipped{Name: d.displayName(formatLUKS), Reason: reasonNoKey, MayHavePackages: true})
 		return
-	case f.unlocks == maxUnlocks:
-		f.fail(d, formatLUKS, fmt.Errorf("the disk has more than %d encrypted parts", maxUnlocks))
-		return
 	}
-	f.unlocks++
-	plain, err := c.Unlock(f.keys)
-	if errors.Is(err, luks.ErrWrongKey) {
-		err = fmt.Errorf("%s: %w: check the file of --key-file", reasonEncrypted, err)
-	}
+	plain, err := c.Unlock(keys)
 	if err != nil {
-		f.fail(d, formatLUKS, err)
+		f.fail(d, formatLUKS, unlockError(err))
 		return
 	}
 	d.r, d.part.Length, d.isLUKS, d.depth = plain, plain.Size(), true, d.depth+1

@@ -11,6 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/disk"
 	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
 	"github.com/buildyard/buildyard/internal/scan/disk/luks"
+	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
 	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 )
 
@@ -63,7 +64,7 @@ func equalLines(t testing.TB, got []string, want ...string) {
 }
 
 const (
-	noKey    = "it is encrypted: give its passphrase or key in a file with --key-file"
+	noKey    = "it is encrypted: give its password, recovery key or key file with --key-file"
 	wrongKey = "it is encrypted: the given key opens none of its key slots: check the file of --key-file"
 )
 
@@ -127,4 +128,34 @@ func TestEncryptedContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	equalLines(t, contents(t, d, "secret"), "1 partition 1 (swap): it holds no packages, false")
+}
+
+// Encrypted APFS volumes are read with a password or recovery key; each has its own.
+func TestFileVault(t *testing.T) {
+	hello := []apfstest.File{{Path: "hello", Data: []byte("hello\n")}}
+	var volumes []apfstest.Volume
+	for i := range 20 {
+		volumes = append(volumes, apfstest.Volume{
+			Name: fmt.Sprintf("v%d", i), Files: hello, Passwords: []string{fmt.Sprintf("password %d", i), "ABCD-EFGH"},
+		})
+	}
+	image := func(list []apfstest.Volume) memory {
+		m := make(memory, 8*mib)
+		if _, err := apfstest.Write(offset{m, 0}, apfstest.Container{Volumes: list}); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	m := image(append([]apfstest.Volume{{Name: "open", Files: hello}}, volumes[:2]...))
+	open := `0 apfs "open" "hello\n" <nil> mapped false`
+	equalLines(t, contents(t, m), open, `0 volume "v0": `+noKey+", true", `0 volume "v1": `+noKey+", true")
+	equalLines(t, contents(t, m, "wrong", "password 1"), open, `0 apfs "v1" "hello\n" <nil> mapped false`,
+		`0 volume "v0": it is encrypted: unlock volume "v0": the given key opens none of its key records: check the `+
+			"file of --key-file, true")
+	equalLines(t, contents(t, m, "ABCD-EFGH"), open, `0 apfs "v0" "hello\n" <nil> mapped false`,
+		`0 apfs "v1" "hello\n" <nil> mapped false`)
+	if got := contents(t, image(volumes), "ABCD-EFGH"); len(got) != 20 ||
+		got[16] != `0 volume "v16": it is encrypted: the disk has more than 16 encrypted parts, true` {
+		t.Errorf("of 20 volumes:\n%s", strings.Join(got, "\n"))
+	}
 }

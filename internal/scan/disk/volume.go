@@ -36,7 +36,7 @@ type Skipped struct {
 }
 
 // openFunc opens the volumes of a partition of a format.
-type openFunc func(r io.ReaderAt, size int64) ([]Volume, []Skipped, error)
+type openFunc func(r io.ReaderAt, size int64, keys *keyring) ([]Volume, []Skipped, error)
 
 // openers are the supported formats.
 var openers = map[string]openFunc{
@@ -59,7 +59,7 @@ func (p Partition) displayName(what string) string {
 	return fmt.Sprintf("partition %d %q (%s)", p.Index, p.Name, what)
 }
 
-func openExt4(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
+func openExt4(r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error) {
 	f, err := ext4.Open(r, size)
 	if err != nil {
 		if errors.Is(err, ext4.ErrNotExt) {
@@ -74,7 +74,7 @@ func openExt4(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
 	return []Volume{{Name: name, Format: formatExt4, FS: f, Notes: f.Notes()}}, nil, nil
 }
 
-func openXFS(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
+func openXFS(r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error) {
 	f, err := xfs.Open(r, size)
 	if err != nil {
 		return nil, nil, err
@@ -83,7 +83,7 @@ func openXFS(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
 }
 
 // openBtrfs returns the tree of the default subvolume, and where that is not the top level the rest as another volume.
-func openBtrfs(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
+func openBtrfs(r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error) {
 	f, err := btrfs.Open(r, size)
 	if err != nil {
 		return nil, nil, err

@@ -1,6 +1,10 @@
 package apfs
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/apfs/keybag"
+)
 
 // Parts of a node, and of the description of a tree at the end of its root.
 const (
@@ -38,6 +42,7 @@ type node struct {
 type nodeKey struct {
 	block     uint64
 	hasHeader bool
+	cipher    *keybag.Cipher // that decrypts it; nil for none
 }
 
 // parseNode reads the header of a node and checks its bounds.
@@ -116,16 +121,16 @@ type tree struct {
 // openTree reads the root of a tree. Nodes of a virtual tree are looked up in m as of xid.
 func openTree(d *device, m *omap, rootID, xid uint64) (*tree, error) {
 	t := &tree{device: d, omap: m, xid: xid, rootID: rootID}
-	block, headless, err := t.nodeBlock(rootID)
+	root, err := t.nodeEntry(rootID)
 	if err != nil {
 		return nil, err
 	}
-	t.noHeader = headless
-	if t.root, err = t.loadNode(block); err != nil {
+	t.noHeader = root.flags&omapNoHeader != 0
+	if t.root, err = t.loadNode(root); err != nil {
 		return nil, err
 	}
 	if !t.root.isRoot {
-		return nil, damaged("block %d is not the root of a tree", block)
+		return nil, damaged("block %d is not the root of a tree", root.block)
 	}
 	info := t.root.data[t.root.valuesEnd:]
 	flags, size := le.Uint32(info), le.Uint32(info[4:])
@@ -139,24 +144,29 @@ func openTree(d *device, m *omap, rootID, xid uint64) (*tree, error) {
 	return t, nil
 }
 
-// nodeBlock returns the block of a node, and whether a flag states that it has no header.
-func (t *tree) nodeBlock(id uint64) (block uint64, headless bool, err error) {
+// nodeEntry returns the block of a node, and the flags of its entry in an object map.
+func (t *tree) nodeEntry(id uint64) (omapEntry, error) {
 	if t.omap == nil {
-		return id, false, nil
+		return omapEntry{block: id}, nil
 	}
-	at, err := t.omap.find(id, t.xid)
-	return at.block, at.flags&omapNoHeader != 0, err
+	return t.omap.find(id, t.xid)
 }
 
 // loadNode returns a node, from the cache if possible.
-func (t *tree) loadNode(block uint64) (*node, error) {
-	k := nodeKey{block, !t.noHeader}
+func (t *tree) loadNode(at omapEntry) (*node, error) {
+	block, k := at.block, nodeKey{block: at.block, hasHeader: !t.noHeader}
+	if at.flags&omapEncrypted != 0 {
+		k.cipher = t.omap.cipher
+	}
 	if n, ok := t.device.nodeCache.get(k); ok {
 		return n, nil
 	}
 	b, err := t.device.readBlock(block)
 	if err != nil {
 		return nil, err
+	}
+	if k.cipher != nil {
+		k.cipher.Decrypt(b, t.device.firstUnit(block))
 	}
 	if k.hasHeader && !hasNoHeader(b) {
 		if !checksumValid(b) {
@@ -189,17 +199,17 @@ func (t *tree) readChild(n *node, i int) (*node, error) {
 	if t.hashedChildren {
 		id += t.rootID
 	}
-	block, _, err := t.nodeBlock(id)
+	at, err := t.nodeEntry(id)
 	if err != nil {
 		return nil, err
 	}
-	c, err := t.loadNode(block)
+	c, err := t.loadNode(at)
 	if err != nil {
 		return nil, err
 	}
 	// Levels that decrease by one ensure that every descent ends.
 	if c.level != n.level-1 || c.isRoot || c.fixedSizes != t.root.fixedSizes {
-		return nil, damaged("block %d is not where it belongs in its tree", block)
+		return nil, damaged("block %d is not where it belongs in its tree", at.block)
 	}
 	return c, nil
 }

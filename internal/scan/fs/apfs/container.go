@@ -7,6 +7,9 @@ import (
 	"io"
 	"math"
 	"slices"
+	"sync"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/apfs/keybag"
 )
 
 const (
@@ -21,6 +24,7 @@ const (
 	maxCheckpointsTried = 64      // checkpoints
 
 	featureFusion          = 0x100
+	keybagField            = 1296    // of a superblock
 	notContiguous          = 1 << 31 // flag of a number of blocks: the ring is in several parts
 	superblockSearchBlocks = 64      // blocks that are searched for a lost ring
 )
@@ -31,10 +35,15 @@ type Container struct {
 	device       *device
 	omap         *omap
 	xid          uint64
+	id           [16]byte
+	keybag       keybag.Place
 	volumes      []*Volume
 	lostVolumes  []error // of volumes that cannot be read
 	truncatedErr error   // of an image that ends before its container
 	notes        []string
+
+	mu     sync.Mutex // guards the field below
+	budget *keybag.Budget
 }
 
 // superblock is what is read of a container's superblock.
@@ -44,6 +53,8 @@ type superblock struct {
 
 	blockSize   uint32
 	blockCount  uint64
+	id          [16]byte
+	keybag      keybag.Place // of the container; no blocks: it has none
 	features    uint64
 	ringBlock   uint64
 	ringLength  uint32
@@ -61,6 +72,10 @@ func parseSuperblock(b []byte, block uint64) (s superblock, ok bool) {
 		block: block, xid: le.Uint64(b[16:]),
 		blockSize: le.Uint32(b[36:]), blockCount: le.Uint64(b[40:]), features: le.Uint64(b[64:]),
 		ringLength: le.Uint32(b[104:]), ringBlock: le.Uint64(b[112:]), omapBlock: le.Uint64(b[160:]),
+		id: [16]byte(b[72:]),
+	}
+	if len(b) >= keybagField+16 {
+		s.keybag = keybag.Place{Block: le.Uint64(b[keybagField:]), Count: le.Uint64(b[keybagField+8:])}
 	}
 	if s.blockSize < minBlockSize || s.blockSize > maxBlockSize || s.blockSize&(s.blockSize-1) != 0 {
 		return s, false
@@ -77,7 +92,7 @@ func parseSuperblock(b []byte, block uint64) (s superblock, ok bool) {
 // uses the newest of the checkpoints that have the most of its volumes; Notes describes what it
 // passed over, and UnreadableParts the volumes that no checkpoint has.
 func Open(r io.ReaderAt, size int64) (*Container, error) {
-	c := &Container{}
+	c := &Container{budget: keybag.NewBudget()}
 	hint, err := c.findSuperblock(r, size)
 	if err != nil {
 		return nil, err
@@ -249,11 +264,11 @@ func (c *Container) useCheckpoint(s superblock, volumes []uint64) error {
 		return fmt.Errorf("container on two drives (Fusion Drive): %w", ErrUnsupported)
 	}
 	c.device.blockCount = s.blockCount
-	m, err := openOMap(c.device, s.omapBlock)
+	m, err := openOMap(c.device, s.omapBlock, nil)
 	if err != nil {
 		return err
 	}
-	c.omap, c.xid, c.volumes, c.lostVolumes = m, s.xid, nil, nil
+	c.omap, c.xid, c.id, c.keybag, c.volumes, c.lostVolumes = m, s.xid, s.id, s.keybag, nil, nil
 	for _, id := range volumes {
 		v, err := c.openVolume(id)
 		if err != nil {

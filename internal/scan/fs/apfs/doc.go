@@ -2,7 +2,8 @@
 // io/fs, from any io.ReaderAt. Source of the format: Apple's "Apple File System Reference", and for
 // its gaps and errors the observations of the linux-apfs project.
 //
-// It never writes, mounts nothing and decrypts nothing: an encrypted volume is named and refused.
+// It never writes and mounts nothing. An encrypted volume is read after Unlock with a password or recovery key, if
+// its key is in the container: not that of a Mac whose hardware has it.
 // It does not check the hashes of sealed volumes, and reads neither fusion drives nor disk images
 // stored on a volume.
 //

@@ -17,6 +17,7 @@ const (
 type extent struct {
 	offset, length int64
 	block          uint64
+	tweak          uint64 // of an encrypted volume: the number from which its blocks count
 }
 
 func (e extent) end() int64 { return e.offset + e.length }
@@ -59,7 +60,7 @@ func (s *dataStream) ReadAt(p []byte, off int64) (int, error) {
 		part := p[done : done+int(min(int64(len(p)-done), min(e.end(), s.size)-off))]
 		if e.block == 0 {
 			clear(part)
-		} else if err := s.fs.device.read(part, e.block, off-e.offset); err != nil {
+		} else if err := s.fs.readExtent(part, e, off-e.offset); err != nil {
 			return done, err
 		}
 		done += len(part)
@@ -167,9 +168,12 @@ func (s *dataStream) parseExtent(c *cursor) (e extent, ok bool) {
 		}
 		id &= idMask
 	}
-	return extent{
-			offset: int64(le.Uint64(k[8:])), length: int64(le.Uint64(v) & extentLengthMask),
-			block: le.Uint64(v[8:]),
-		},
-		id == s.id
+	e = extent{
+		offset: int64(le.Uint64(k[8:])), length: int64(le.Uint64(v) & extentLengthMask), block: le.Uint64(v[8:]),
+	}
+	e.tweak = e.block
+	if s.fs.extentTree == nil && len(v) >= 24 {
+		e.tweak = le.Uint64(v[16:])
+	}
+	return e, id == s.id
 }

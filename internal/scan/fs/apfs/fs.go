@@ -7,6 +7,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/apfs/keybag"
 )
 
 const (
@@ -18,7 +20,8 @@ const (
 type FS struct {
 	device      *device
 	tree        *tree
-	extentTree  *tree // of a sealed volume; nil where extents are records of t
+	extentTree  *tree          // of a sealed volume; nil where extents are records of t
+	cipher      *keybag.Cipher // of an encrypted volume; nil for others
 	name        string
 	hashedNames bool // names of directories are stored after a hash of them
 	foldsCase   bool // names that differ in case only are the same
@@ -40,7 +43,7 @@ func (v *Volume) openFS(sb volumeSuperblock, xid uint64, name string) (*FS, erro
 		return nil, err
 	}
 	f := &FS{
-		device: v.container.device, name: name,
+		device: v.container.device, cipher: m.cipher, name: name,
 		hashedNames: sb.incompatFeatures&(caseInsensitive|normalizationInsensitive) != 0,
 		foldsCase:   sb.incompatFeatures&caseInsensitive != 0,
 		inodeCache:  newGenerationCache[uint64, *inode](4096),

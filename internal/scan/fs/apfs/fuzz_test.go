@@ -30,6 +30,7 @@ func small(f *testing.F) []*image {
 		{Files: list, Sensitive: true},
 		{Files: list, Sealed: true, NodeRecords: 8},
 		{Files: list[:2], Snapshots: []apfstest.Snapshot{{Name: "s", Files: list[2:]}}},
+		{Files: list, Passwords: passwords[:1]},
 	} {
 		m := &image{}
 		if _, err := apfstest.Write(m,
@@ -72,17 +73,20 @@ func FuzzContainer(f *testing.F) {
 		if seal {
 			reseal(b)
 		}
-		readAll(b)
+		_ = readAll(b)
 	})
 }
 
-// readAll reads the whole container, up to a sensible limit.
-func readAll(b []byte) {
+// readAll reads the whole container, up to a sensible limit, and returns how many of its volumes are readable.
+func readAll(b []byte) (readable int) {
 	c, err := apfs.Open(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
-		return
+		return 0
 	}
 	for _, v := range c.Volumes() {
+		if v.Encrypted() {
+			_ = v.Unlock([][]byte{[]byte(passwords[0])})
+		}
 		list, _ := v.Snapshots()
 		for _, s := range list[:min(len(list), 3)] {
 			if f, err := v.SnapshotFS(s.Name); err == nil {
@@ -93,6 +97,7 @@ func readAll(b []byte) {
 		if err != nil {
 			continue
 		}
+		readable++
 		_, _ = f.Firmlinks()
 		seen := 0
 		_ = fs.WalkDir(f, ".", func(p string, _ fs.DirEntry, _ error) error {
@@ -109,4 +114,5 @@ func readAll(b []byte) {
 			return nil
 		})
 	}
+	return readable
 }

@@ -1,6 +1,10 @@
 package apfs
 
-import "cmp"
+import (
+	"cmp"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/apfs/keybag"
+)
 
 // Flags of an entry of an object map.
 const (
@@ -11,8 +15,9 @@ const (
 
 // omap maps a virtual object to its block, as of a transaction.
 type omap struct {
-	tree  *tree
-	cache *generationCache[omapKey, omapEntry]
+	tree   *tree
+	cipher *keybag.Cipher // of encrypted objects; nil: they cannot be read
+	cache  *generationCache[omapKey, omapEntry]
 }
 
 type omapKey struct{ id, xid uint64 }
@@ -22,8 +27,8 @@ type omapEntry struct {
 	flags uint32
 }
 
-// openOMap reads the object map in a block.
-func openOMap(d *device, block uint64) (*omap, error) {
+// openOMap reads the object map in a block. c decrypts its encrypted objects; nil for none.
+func openOMap(d *device, block uint64, c *keybag.Cipher) (*omap, error) {
 	b, err := d.readObject(block, typeOMap)
 	if err != nil {
 		return nil, err
@@ -35,7 +40,7 @@ func openOMap(d *device, block uint64) (*omap, error) {
 	if !t.root.fixedSizes || t.root.keySize != 16 || t.root.valueSize != 16 {
 		return nil, damaged("block %d names an object map of a wrong kind", block)
 	}
-	return &omap{tree: t, cache: newGenerationCache[omapKey, omapEntry](16 << 10)}, nil
+	return &omap{tree: t, cipher: c, cache: newGenerationCache[omapKey, omapEntry](16 << 10)}, nil
 }
 
 // compare orders keys of object maps: by object, then by transaction.
@@ -73,7 +78,7 @@ func (m *omap) find(id, xid uint64) (omapEntry, error) {
 	switch {
 	case e.flags&omapDeleted != 0:
 		return e, damaged("object %d is deleted", id)
-	case e.flags&omapEncrypted != 0:
+	case e.flags&omapEncrypted != 0 && m.cipher == nil:
 		return e, ErrEncrypted
 	}
 	m.cache.add(k, e)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/apfs/keybag"
 )
 
 const (
@@ -19,7 +21,8 @@ const (
 	normalizationInsensitive = 0x08
 	sealedVolume             = 0x20
 
-	flagUnencrypted = 0x01 // flag of a volume
+	flagUnencrypted = 0x01 // flags of a volume
+	flagOneKey      = 0x08 // all its files are encrypted with the key of the volume
 
 	maxSnapshots = 10_000
 )
@@ -43,7 +46,8 @@ type volumeSuperblock struct {
 	name                   string
 	role                   uint16
 	rootSnapshotXID        uint64
-	groupUUID              [16]byte
+	id, groupUUID          [16]byte
+	cryptoState            uint64 // object of a change of the encryption that is not complete; 0 for none
 	extentTree             uint64
 	extentTreeType         uint32
 }
@@ -58,8 +62,9 @@ func parseVolume(b []byte) (volumeSuperblock, error) {
 		treeType: le.Uint32(b[116:]), omapBlock: le.Uint64(b[128:]), rootTree: le.Uint64(b[136:]),
 		snapshotTree: le.Uint64(b[152:]),
 		revertTo:     le.Uint64(b[160:]), name: strings.ToValidUTF8(string(name), "\ufffd"), role: le.Uint16(b[964:]),
-		rootSnapshotXID: le.Uint64(b[968:]), groupUUID: [16]byte(b[1008:1024]),
-		extentTree: le.Uint64(b[1032:]), extentTreeType: le.Uint32(b[1040:]),
+		rootSnapshotXID: le.Uint64(b[968:]), id: [16]byte(b[240:]), groupUUID: [16]byte(b[1008:1024]),
+		cryptoState: le.Uint64(b[976:]),
+		extentTree:  le.Uint64(b[1032:]), extentTreeType: le.Uint32(b[1040:]),
 	}, nil
 }
 
@@ -68,8 +73,9 @@ type Volume struct {
 	container  *Container
 	superblock volumeSuperblock
 
-	mu   sync.Mutex // guards the fields below
-	omap *omap
+	mu     sync.Mutex // guards the fields below
+	omap   *omap
+	cipher *keybag.Cipher // of an unlocked volume
 }
 
 func newVolume(c *Container, b []byte) (*Volume, error) {
@@ -99,7 +105,7 @@ func (v *Volume) Group() string {
 	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
 }
 
-// Encrypted reports whether the volume is encrypted, so that FS refuses it.
+// Encrypted reports whether the volume is encrypted, so that FS refuses it before Unlock.
 func (v *Volume) Encrypted() bool { return v.superblock.flags&flagUnencrypted == 0 }
 
 // Sealed reports whether the volume is sealed: its extents are in a separate tree.
@@ -110,7 +116,7 @@ func (v *Volume) objectMap() (*omap, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.omap == nil {
-		m, err := openOMap(v.container.device, v.superblock.omapBlock)
+		m, err := openOMap(v.container.device, v.superblock.omapBlock, v.cipher)
 		if err != nil {
 			return nil, fmt.Errorf("volume %q: %w", v.superblock.name, err)
 		}
@@ -120,10 +126,10 @@ func (v *Volume) objectMap() (*omap, error) {
 }
 
 // FS returns the volume's files. For a volume that starts from a snapshot, as a sealed system
-// volume does, it returns those of the snapshot. The error of an encrypted volume wraps
-// ErrEncrypted.
+// volume does, it returns those of the snapshot. The error of an encrypted volume that was not unlocked
+// wraps ErrEncrypted.
 func (v *Volume) FS() (*FS, error) {
-	if v.Encrypted() {
+	if v.isLocked() {
 		return nil, fmt.Errorf("read volume %q: %w", v.superblock.name, ErrEncrypted)
 	}
 	s, err := v.startSnapshot()
@@ -142,7 +148,7 @@ var ErrNoSnapshot = errors.New("snapshot not found")
 // SnapshotFS returns the files of a snapshot by its name. The error wraps ErrNoSnapshot where there
 // is none.
 func (v *Volume) SnapshotFS(name string) (*FS, error) {
-	if v.Encrypted() {
+	if v.isLocked() {
 		return nil, fmt.Errorf("read snapshot %q of volume %q: %w", name, v.superblock.name, ErrEncrypted)
 	}
 	all, err := v.Snapshots()

@@ -20,6 +20,9 @@ const BlockSize = 4096
 
 // Types of objects and flags of types.
 const (
+	typeKeys = 0x6b657973 // "keys"
+	typeRecs = 0x72656373 // "recs"
+
 	typeContainer = 0x01
 	typeTree      = 0x02
 	typeNode      = 0x03
@@ -42,6 +45,9 @@ type writer struct {
 	w    io.WriterAt
 	next uint64 // block
 	err  error
+
+	cipher *cipher  // of the volume that is being written; nil: it is not encrypted
+	bag    [][]byte // entries of the container's keybag
 
 	rootHash    [32]byte // of the root of the last tree
 	catalogHash [32]byte // and of the last catalog
@@ -68,13 +74,16 @@ type header struct {
 }
 
 // object writes a block with its header and checksum.
-func (w *writer) object(block uint64, h header, b []byte) {
+func (w *writer) object(block uint64, h header, b []byte) { w.put(block, seal(h, b)) }
+
+// seal writes a header and its checksum.
+func seal(h header, b []byte) []byte {
 	le.PutUint64(b[8:], h.id)
 	le.PutUint64(b[16:], h.xid)
 	le.PutUint32(b[24:], h.kind)
 	le.PutUint32(b[28:], h.sub)
 	Seal(b)
-	w.put(block, b)
+	return b
 }
 
 // Seal writes the checksum of an object after a test changed it.

@@ -284,6 +284,9 @@ func (c *catalog) stream(id uint64, data []byte, f *File) {
 	put := func(i, n int, at uint64) {
 		part := make([]byte, n*BlockSize)
 		copy(part, data[i*BlockSize:])
+		if c.w.cipher != nil {
+			part = c.w.cipher.encrypt(part, at+c.v.TweakOffset)
+		}
 		c.w.put(at, part)
 		c.extent(id, uint64(i)*BlockSize, uint64(n)*BlockSize, at)
 	}
@@ -308,5 +311,9 @@ func (c *catalog) extent(id, off, length, block uint64) {
 		c.extents = append(c.extents, record{le.AppendUint64(le.AppendUint64(nil, id), off), value})
 		return
 	}
-	c.records = append(c.records, record{le.AppendUint64(key(id, 8), off), le.AppendUint64(value, 0)})
+	tweak := uint64(0)
+	if c.w.cipher != nil {
+		tweak = block + c.v.TweakOffset
+	}
+	c.records = append(c.records, record{le.AppendUint64(key(id, 8), off), le.AppendUint64(value, tweak)})
 }

@@ -57,6 +57,7 @@ func Write(to io.WriterAt, c Container) (Layout, error) {
 		volumes = append(volumes, place{id: firstVolume + uint64(i), xid: newestXID - 2, block: block})
 		l.Catalogs = append(l.Catalogs, catalog)
 	}
+	bag := w.containerBag()
 	for i := range l.OMaps {
 		l.OMaps[i] = w.omap(newestXID-1+uint64(i), volumes)
 	}
@@ -73,6 +74,7 @@ func Write(to io.WriterAt, c Container) (Layout, error) {
 			le.PutUint32(b[128:], uint32(2*i+2)) // position of the next checkpoint
 			le.PutUint32(b[136:], uint32(2*i))   // and of this one
 			le.PutUint32(b[140:], 2)
+			copy(b[1296:], bag)
 			w.object(at, header{1, xid, typeContainer | ephemeral, 0}, b)
 		}
 		super(l.Checkpoints[i])
@@ -97,7 +99,7 @@ func container(volumes int, blocks, ring uint64, ringCount uint32, omap uint64) 
 	le.PutUint32(b[36:], BlockSize)
 	le.PutUint64(b[40:], blocks)
 	le.PutUint64(b[64:], 2) // the second version of the format
-	copy(b[72:], "buildyard-tests!")
+	copy(b[72:], containerID[:])
 	le.PutUint64(b[88:], 5000)
 	le.PutUint64(b[96:], newestXID+1)
 	le.PutUint32(b[104:], ringCount)

@@ -80,6 +80,9 @@ func (w *writer) tree(s shape, records []record) (root uint64, places []place) {
 				if s.hashed {
 					p.flags = 8
 				}
+				if w.cipher != nil {
+					p.flags |= 4
+				}
 				places = append(places, p)
 			}
 			if last {
@@ -103,7 +106,7 @@ func childOf(s shape, id uint64, b []byte) []byte {
 
 func (w *writer) node(s shape, block, id uint64, root bool, b []byte) {
 	if s.hashed {
-		w.put(block, b)
+		w.putNode(s, block, b)
 		return
 	}
 	kind := uint32(typeNode)
@@ -113,7 +116,15 @@ func (w *writer) node(s shape, block, id uint64, root bool, b []byte) {
 	if !s.virtual {
 		kind |= physical
 	}
-	w.object(block, header{id, s.xid, kind, s.sub}, b)
+	w.putNode(s, block, seal(header{id, s.xid, kind, s.sub}, b))
+}
+
+// putNode writes a node. Those of an encrypted volume's virtual trees are encrypted.
+func (w *writer) putNode(s shape, block uint64, b []byte) {
+	if s.virtual && w.cipher != nil {
+		b = w.cipher.encrypt(b, block)
+	}
+	w.put(block, b)
 }
 
 // split divides records into nodes.

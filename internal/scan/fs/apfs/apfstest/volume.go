@@ -11,10 +11,17 @@ const (
 
 // Volume describes a volume.
 type Volume struct {
-	Name      string
-	Role      uint16
-	Group     [16]byte
+	Name  string
+	Role  uint16
+	Group [16]byte
+	// Encrypted marks the volume as encrypted, without keys.
 	Encrypted bool
+	// Passwords encrypt the volume: each opens it.
+	Passwords []string
+	// HalfKey stores only the first half of its key, as after a conversion from CoreStorage.
+	HalfKey bool
+	// TweakOffset is by how much the numbers that extents are encrypted with differ from those of their blocks.
+	TweakOffset uint64
 	// Sensitive makes names that differ in case or in how they are composed be different, and sorts
 	// without hashes. CaseOnly makes only those that differ in case be different.
 	Sensitive, CaseOnly bool
@@ -62,6 +69,8 @@ func (v *Volume) hashed() bool { return !v.Sensitive }
 func (w *writer) volume(v *Volume, index int) (block uint64, catalog []uint64) {
 	var places []place
 	var snapshots []record
+	w.cipher = v.newCipher(index)
+	defer func() { w.cipher = nil }()
 	startAt := uint64(0)
 	for i, s := range v.Snapshots {
 		xid := uint64(10 + i)
@@ -90,6 +99,7 @@ func (w *writer) volume(v *Volume, index int) (block uint64, catalog []uint64) {
 	le.PutUint64(b[152:], tree)
 	le.PutUint64(b[216:], uint64(len(v.Snapshots)))
 	le.PutUint64(b[968:], startAt)
+	w.addKeys(v, index)
 	block = w.alloc(1)
 	w.object(block, header{firstVolume + uint64(index), newestXID - 2, typeVolume, 0}, b)
 	return block, catalog
@@ -135,9 +145,12 @@ func (v *Volume) super(index int, root, extents uint64) []byte {
 	le.PutUint32(b[120:], typeTree|physical)
 	le.PutUint32(b[124:], typeTree|physical)
 	le.PutUint64(b[136:], root)
-	copy(b[240:], "volume-for-tests")
-	b[255] = byte(index)
-	if !v.Encrypted {
+	id := volumeID(index)
+	copy(b[240:], id[:])
+	switch {
+	case len(v.Passwords) > 0:
+		le.PutUint64(b[264:], 8) // one key
+	case !v.Encrypted:
 		le.PutUint64(b[264:], 1)
 	}
 	copy(b[272:], "buildyard tests")

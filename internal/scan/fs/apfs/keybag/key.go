@@ -1,0 +1,197 @@
+package keybag
+
+import (
+	"crypto/aes"
+	"crypto/hmac"
+	"crypto/pbkdf2"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+)
+
+const (
+	wrappedBytes = 40 // of a key of 32 bytes
+	wrapUnit     = 8
+	saltBytes    = 16
+	flagsBytes   = 8
+	idBytes      = 16
+
+	maxIterations = 16 << 20 // of one record; macOS chooses some hundred thousand
+)
+
+// hmacPrefix is what the key of a record's HMAC is derived from, with the salt.
+var hmacPrefix = []byte{0x01, 0x16, 0x20, 0x17, 0x15, 0x05}
+
+// Tags of the fields of records. They are encoded in DER.
+const (
+	tagRecord     = asn1.Tag(0x30)
+	tagVersion    = asn1.Tag(0x80)
+	tagHMAC       = asn1.Tag(0x81)
+	tagHMACSalt   = asn1.Tag(0x82)
+	tagContent    = asn1.Tag(0xa3)
+	tagID         = asn1.Tag(0x81)
+	tagFlags      = asn1.Tag(0x82)
+	tagWrapped    = asn1.Tag(0x83)
+	tagIterations = asn1.Tag(0x84)
+	tagSalt       = asn1.Tag(0x85)
+)
+
+// record is a wrapped key.
+type record struct {
+	id         []byte
+	wrapped    []byte
+	iterations uint64 // of the derivation from a password; 0: it is not wrapped with a password
+	salt       []byte
+}
+
+// field reads a field of a certain length; 0 is any.
+func field(s *cryptobyte.String, tag asn1.Tag, length int) ([]byte, bool) {
+	var out cryptobyte.String
+	ok := s.ReadASN1(&out, tag) && (length == 0 || len(out) == length)
+	return out, ok
+}
+
+var errRecord = fmt.Errorf("%w: a key record has another form", ErrDamaged)
+
+// parseRecord verifies and reads a record, with the derivation from a password or without.
+func parseRecord(b []byte, hasPassword bool) (*record, error) {
+	s := cryptobyte.String(b)
+	outer, ok := field(&s, tagRecord, 0)
+	s = outer
+	_, okVersion := field(&s, tagVersion, 0)
+	sum, okSum := field(&s, tagHMAC, sha256.Size)
+	salt, okSalt := field(&s, tagHMACSalt, flagsBytes)
+	if !ok || !okVersion || !okSum || !okSalt {
+		return nil, errRecord
+	}
+	key := sha256.Sum256(append(append([]byte{}, hmacPrefix...), salt...))
+	mac := hmac.New(sha256.New, key[:])
+	mac.Write(s)
+	if !hmac.Equal(mac.Sum(nil), sum) {
+		return nil, fmt.Errorf("%w: a key record has a wrong HMAC", ErrDamaged)
+	}
+	content, ok := field(&s, tagContent, 0)
+	s = content
+	_, okVersion = field(&s, tagVersion, 0)
+	id, okID := field(&s, tagID, idBytes)
+	_, okFlags := field(&s, tagFlags, flagsBytes)
+	wrapped, okWrapped := field(&s, tagWrapped, wrappedBytes)
+	if !ok || !okVersion || !okID || !okFlags || !okWrapped {
+		return nil, errRecord
+	}
+	r := &record{id: id, wrapped: wrapped}
+	if !hasPassword {
+		return r, nil
+	}
+	iterations, okIterations := field(&s, tagIterations, 0)
+	r.salt, okSalt = field(&s, tagSalt, saltBytes)
+	if !okIterations || !okSalt || len(iterations) > 8 {
+		return nil, errRecord
+	}
+	for _, v := range iterations {
+		r.iterations = r.iterations<<8 | uint64(v)
+	}
+	if r.iterations == 0 || r.iterations > maxIterations {
+		return nil, fmt.Errorf("a key record takes %d iterations, more than the limit of %d", r.iterations,
+			maxIterations)
+	}
+	return r, nil
+}
+
+// Budget limits the iterations of key derivations.
+type Budget struct{ left uint64 }
+
+// NewBudget returns a budget that all volumes of a container share: some minutes of one processor.
+func NewBudget() *Budget { return &Budget{left: 256 << 20} }
+
+var errBudget = errors.New("its other key records take too much time to try")
+
+func (b *Budget) spend(n uint64) error {
+	if n > b.left {
+		return errBudget
+	}
+	b.left -= n
+	return nil
+}
+
+// VolumeKey returns the key of a volume. volumeKey is its entry TagVolumeKey, unlock are the entries TagUnlockRecords
+// of its keybag, and keys are passwords and recovery keys, which are tried in this order. ErrWrongKey: none opens an
+// entry.
+func VolumeKey(volumeKey []byte, unlock [][]byte, keys [][]byte, b *Budget) ([]byte, error) {
+	volume, err := parseRecord(volumeKey, false)
+	if err != nil {
+		return nil, err
+	}
+	var notTried error
+	for _, data := range unlock {
+		r, err := parseRecord(data, true)
+		if err != nil {
+			notTried = err
+			continue
+		}
+		for _, key := range keys {
+			if err := b.spend(r.iterations); err != nil {
+				return nil, fmt.Errorf("%w; %w", ErrWrongKey, err)
+			}
+			derived, err := pbkdf2.Key(sha256.New, string(key), r.salt, int(r.iterations), KeyBytes)
+			if err != nil {
+				return nil, err
+			}
+			if wrapping := unwrap(derived, r.wrapped); wrapping != nil {
+				return volume.open(wrapping)
+			}
+		}
+	}
+	if notTried != nil {
+		return nil, fmt.Errorf("%w; not tried: %w", ErrWrongKey, notTried)
+	}
+	return nil, ErrWrongKey
+}
+
+// open returns the key of a volume. One of FileVault that was converted from CoreStorage has only the first half; the
+// second one is derived from it and from its ID.
+func (r *record) open(wrapping []byte) ([]byte, error) {
+	if key := unwrap(wrapping, r.wrapped); key != nil {
+		return key, nil
+	}
+	half := unwrap(wrapping[:KeyBytes/2], r.wrapped[:KeyBytes/2+wrapUnit])
+	if half == nil {
+		return nil, fmt.Errorf("%w: the key of the volume is not wrapped with the key of its records", ErrDamaged)
+	}
+	sum := sha256.Sum256(append(append([]byte{}, half...), r.id...))
+	return append(half, sum[:KeyBytes/2]...), nil
+}
+
+// unwrap returns a key that is wrapped with another one, by RFC 3394; nil if it is another one.
+func unwrap(key, wrapped []byte) []byte {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil
+	}
+	const initial = 0xa6a6a6a6a6a6a6a6
+	n := len(wrapped)/wrapUnit - 1
+	a, out := binary.BigEndian.Uint64(wrapped), append([]byte{}, wrapped[wrapUnit:]...)
+	var b [aes.BlockSize]byte
+	for j := 5; j >= 0; j-- {
+		for i := n - 1; i >= 0; i-- {
+			part := out[i*wrapUnit:][:wrapUnit]
+			binary.BigEndian.PutUint64(b[:], a^uint64(n*j+i+1))
+			copy(b[wrapUnit:], part)
+			block.Decrypt(b[:], b[:])
+			a = binary.BigEndian.Uint64(b[:])
+			copy(part, b[wrapUnit:])
+		}
+	}
+	var got, want [wrapUnit]byte
+	binary.BigEndian.PutUint64(got[:], a)
+	binary.BigEndian.PutUint64(want[:], initial)
+	if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		return nil
+	}
+	return out
+}
