@@ -13,6 +13,8 @@ var (
 	_ encoding.BinaryUnmarshaler = (*Applicability)(nil)
 	_ encoding.BinaryAppender    = Description{}
 	_ encoding.BinaryUnmarshaler = (*Description)(nil)
+	_ encoding.BinaryAppender    = AdvisoryCode{}
+	_ encoding.BinaryUnmarshaler = (*AdvisoryCode)(nil)
 )
 
 func internNone(string) uint64 { return 0 }

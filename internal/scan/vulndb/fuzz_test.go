@@ -22,6 +22,7 @@ func FuzzRead(f *testing.F) {
 		_, _ = collectAll(db.EachApplicability("apple", "mac_os"))
 		_, _, _ = db.Vulnerability("CVE-2020-0001")
 		_, _, _ = db.Description("CVE-2020-0001")
+		_, _ = db.AffectedCode("GO-2020-0001", "example.org/mod")
 		for _, err := range db.AllAdvisories() {
 			if err != nil {
 				break
@@ -96,5 +97,6 @@ func FuzzRecords(f *testing.F) {
 		newDecoder(b).advisory(res)
 		newDecoder(b).applicability(res, "CVE-2020-0001", "cpe:2.3:a:apple:mac_os")
 		newDecoder(b).description("CVE-2020-0001")
+		newDecoder(b).affectedCode()
 	})
 }

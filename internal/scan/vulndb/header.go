@@ -82,11 +82,13 @@ const (
 	applicabilitySection sectionName = "applicabilities"
 	advisorySection      sectionName = "advisories"
 	descriptionSection   sectionName = "descriptions" // ignored by earlier programs, and missing in their files
+	codeSection          sectionName = "code"         // as descriptions
 	stringSection        sectionName = "strings"
 )
 
 var sectionOrder = []sectionName{
-	vulnerabilitySection, applicabilitySection, advisorySection, descriptionSection, stringSection,
+	vulnerabilitySection, applicabilitySection, advisorySection, descriptionSection, codeSection,
+	stringSection,
 }
 
 // treeLocation is the location of a tree of blocks. An empty tree has no entries and no root.

@@ -13,6 +13,7 @@ const (
 	configurationFact = 'c' // rank, then an applicability
 	advisoryFact      = 'a'
 	descriptionFact   = 'd' // rank, then a description
+	codeFact          = 'g' // the code that an advisory names
 )
 
 // collector adds the records of feeds to sorters: first the content of each by record, then that of
@@ -24,6 +25,7 @@ type collector struct {
 	revisions  *extsort.Sorter
 	facts      *extsort.Sorter
 	advisories *extsort.Sorter
+	code       *extsort.Sorter
 	buf        []byte
 
 	mu            sync.Mutex // guards the fields below
@@ -39,6 +41,7 @@ func newCollector(o Options) *collector {
 		revisions:  extsort.New(o.Temp, o.MaxMemory/4),
 		facts:      extsort.New(o.Temp, o.MaxMemory/2),
 		advisories: extsort.New(o.Temp, o.MaxMemory/4),
+		code:       extsort.New(o.Temp, o.MaxMemory/16), // a quarter of a megabyte as of 2026
 	}
 }
 
@@ -46,6 +49,7 @@ func (c *collector) close() {
 	c.revisions.Remove()
 	c.facts.Remove()
 	c.advisories.Remove()
+	c.code.Remove()
 }
 
 func (c *collector) addFileCounts(n feed.FileCounts) {

@@ -59,6 +59,11 @@ func (c *collector) addRevision(r feed.Record) error {
 			return err
 		}
 	}
+	for _, g := range r.Code {
+		if err := say(g.Key(), []byte{codeFact}, g.AppendBinary); err != nil {
+			return err
+		}
+	}
 	if said > 0 || len(r.Rejected) > 0 {
 		return nil
 	}
@@ -82,8 +87,11 @@ func (c *collector) passNewest(ctx context.Context) error {
 		}
 		said := value[dateSize+keyLengthSize:]
 		n := binary.BigEndian.Uint32(value[dateSize:])
-		if said[n] == advisoryFact {
+		switch said[n] {
+		case advisoryFact:
 			return c.advisories.Add(said[:n], said[n+1:])
+		case codeFact:
+			return c.code.Add(said[:n], said[n+1:])
 		}
 		return c.facts.Add(said[:n], said[n:])
 	})

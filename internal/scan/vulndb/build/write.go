@@ -72,7 +72,21 @@ func (c *collector) writeSections(ctx context.Context, f *os.File) error {
 	if err := c.writeDescriptions(ctx, w, descriptions); err != nil {
 		return err
 	}
+	if err := c.writeCode(ctx, w); err != nil {
+		return err
+	}
 	return w.Close(c.counts.sourceInfos())
+}
+
+// writeCode writes the code that advisories name, the last of those with one key, which have the same date.
+func (c *collector) writeCode(ctx context.Context, w *vulndb.Writer) error {
+	return writeLast(ctx, c.code, func(value []byte) error {
+		var g vulndb.AdvisoryCode
+		if err := g.UnmarshalBinary(value); err != nil {
+			return err
+		}
+		return c.skipRefused(w.Code(g), g.ID)
+	})
 }
 
 // writeDescriptions writes the descriptions, which are sorted by ID.
@@ -198,25 +212,29 @@ func (c *collector) writeProducts(ctx context.Context, w *vulndb.Writer, product
 
 // writeAdvisories writes the last of those with one key, which have the same date.
 func (c *collector) writeAdvisories(ctx context.Context, w *vulndb.Writer) error {
-	var last, value []byte
-	end := func() error {
-		if last == nil {
-			return nil
-		}
+	return writeLast(ctx, c.advisories, func(value []byte) error {
 		var a vulndb.Advisory
 		if err := a.UnmarshalBinary(value); err != nil {
 			return err
 		}
 		return c.skipRefused(w.Advisory(a), a.ID)
-	}
-	err := c.advisories.Each(func(k, v []byte) error {
+	})
+}
+
+// writeLast calls write with the last value of each key.
+func writeLast(ctx context.Context, sorted *extsort.Sorter, write func(value []byte) error) error {
+	var last, value []byte
+	err := sorted.Each(func(k, v []byte) error {
 		if last != nil && !bytes.Equal(k, last) {
-			if err := errors.Join(end(), ctx.Err()); err != nil {
+			if err := errors.Join(write(value), ctx.Err()); err != nil {
 				return err
 			}
 		}
 		last, value = append(last[:0], k...), append(value[:0], v...)
 		return nil
 	})
-	return errors.Join(err, end())
+	if err != nil || last == nil {
+		return err
+	}
+	return write(value)
 }

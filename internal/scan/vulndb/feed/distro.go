@@ -43,12 +43,13 @@ var noticeID = regexp.MustCompile(`^((RH|RL|AL)(BA|EA)|(open)?SUSE-(RU|FU|OU)|LS
 
 func isNotice(id string) bool { return noticeID.MatchString(id) }
 
-// distroSpecific has the fields that distributions add to an affected package. Fields of other types
+// distroSpecific has the fields that distributions, and Go's vulnerability database, add to an affected package. Fields of other types
 // are ignored: other sources have their own under the same name.
 type distroSpecific struct {
 	Urgency  lenientString     // of Debian
 	Severity lenientString     // a word
 	Binaries map[string]string // of SUSE: the version that fixes each package built from this one
+	Imports  lenientImports    // of Go's vulnerability database
 }
 
 // UnmarshalJSON accepts any value.
@@ -57,11 +58,12 @@ func (d *distroSpecific) UnmarshalJSON(b []byte) error {
 		Urgency  lenientString   `json:"urgency"`
 		Severity lenientString   `json:"severity"`
 		Binaries json.RawMessage `json:"binaries"`
+		Imports  lenientImports  `json:"imports"`
 	}
 	if json.Unmarshal(b, &fields) != nil {
 		return nil
 	}
-	d.Urgency, d.Severity = fields.Urgency, fields.Severity
+	d.Urgency, d.Severity, d.Imports = fields.Urgency, fields.Severity, fields.Imports
 	var lists []map[string]lenientString
 	if json.Unmarshal(fields.Binaries, &lists) != nil {
 		return nil

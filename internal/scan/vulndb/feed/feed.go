@@ -23,6 +23,7 @@ type Record struct {
 	Vulnerabilities []vulndb.Vulnerability
 	Configurations  []Configurations
 	Descriptions    []Description
+	Code            []vulndb.AdvisoryCode
 
 	Dropped  string      // why a good record is not used; "" otherwise
 	Rejected []Rejection // its bad parts

@@ -212,6 +212,7 @@ func sortedUnique(list []string) []string {
 // advisories creates one for each package of the record.
 func (o *osvRecord) advisories(r *Record, source vulndb.Source, cves, related []string) {
 	byName := map[string]int{}
+	code := moduleCode{}
 	other, empty := 0, 0
 	for _, a := range o.Affected {
 		eco := storedEcosystem(a.Package.Ecosystem)
@@ -230,6 +231,9 @@ func (o *osvRecord) advisories(r *Record, source vulndb.Source, cves, related []
 				empty++
 			}
 			continue
+		}
+		if eco == vulndb.Go {
+			code.add(&a, ranges)
 		}
 		for _, p := range a.packages(eco, ranges) {
 			one := vulndb.Advisory{
@@ -253,6 +257,7 @@ func (o *osvRecord) advisories(r *Record, source vulndb.Source, cves, related []
 			adv.Unconfirmed = o.isUnreviewed() && slices.ContainsFunc(adv.Ranges, hasNoEnd)
 		}
 	}
+	code.addCode(r)
 	if len(r.Advisories) == 0 && len(r.Rejected) == 0 {
 		r.Dropped = OtherEcosystem
 		if other == 0 || empty > 0 {
