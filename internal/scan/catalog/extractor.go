@@ -201,6 +201,13 @@ func (c *contentReader) countRead(read func([]byte) (int, error), p []byte) (int
 
 func (c *contentReader) Seek(off int64, whence int) (int64, error) { return c.reader.Seek(off, whence) }
 
+// OpenFile opens a file of a tree for reads at offsets, and returns its size. Reads fail once ctx has ended.
+func OpenFile(ctx context.Context, tree fs.FS, name string) (Content, int64, io.Closer, error) {
+	f := &File{Path: name, ctx: ctx, root: tree}
+	r, err := f.Open()
+	return r, f.size, closerFunc(func() error { f.close(); return nil }), err
+}
+
 // openEntry opens a file by its entry where the file system can, by its path elsewhere.
 func openEntry(root fs.FS, path string, e fs.DirEntry) (fs.File, error) {
 	if o, ok := e.(interface{ Open() (fs.File, error) }); ok {

@@ -72,9 +72,7 @@ func (q *OwnerSearch) Tree() fs.FS { return boundedTree{q.ctx, q.tree} }
 
 // Open opens a file of the database of any size for reads at offsets, and returns its size.
 func (q *OwnerSearch) Open(name string) (Content, int64, io.Closer, error) {
-	f := &File{Path: name, ctx: q.ctx, root: q.tree}
-	r, err := f.Open()
-	return r, f.size, closerFunc(func() error { f.close(); return nil }), err
+	return OpenFile(q.ctx, q.tree, name)
 }
 
 type closerFunc func() error

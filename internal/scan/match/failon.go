@@ -14,10 +14,13 @@ type FailOn struct {
 	Score    float64         // minimum; 0 selects none
 	KEV      bool            // findings that are known exploited
 	Unknown  bool            // findings of unknown score and severity
+
+	Reachable bool // findings whose vulnerable code is part of a program
 }
 
-// ParseFailOn parses the conditions that fail a build: a severity, a score, "kev", "unknown", or several
-// of them with commas between, any of which is enough: "critical,kev", "score=7.5", "high,unknown".
+// ParseFailOn parses the conditions that fail a build: a severity, a score, "kev", "unknown",
+// "reachable", or several of them with commas between, any of which is enough: "critical,kev", "score=7.5",
+// "high,unknown".
 func ParseFailOn(s string) (FailOn, error) {
 	var out FailOn
 	for part := range strings.SplitSeq(s, ",") {
@@ -31,6 +34,8 @@ func ParseFailOn(s string) (FailOn, error) {
 			out.KEV = true
 		case part == "unknown":
 			out.Unknown = true
+		case part == "reachable":
+			out.Reachable = true
 		case key != "severity" && err == nil && score > 0 && score <= 10:
 			out.Score = score
 		default:
@@ -39,7 +44,7 @@ func ParseFailOn(s string) (FailOn, error) {
 				return FailOn{},
 					fmt.Errorf(
 						"invalid fail condition %q: want a severity (low, medium, high, critical), a score (0.1 to "+
-							"10), kev or unknown", part)
+							"10), kev, unknown or reachable", part)
 			}
 			out.Severity = severity
 		}
@@ -87,6 +92,22 @@ func (o FailOn) Unknowns(findings []Finding) int {
 	return n
 }
 
+// UnknownReachability returns how many findings fail no build because it is not known whether a program has their vulnerable
+// code, and the conditions have Reachable.
+func (o FailOn) UnknownReachability(findings []Finding) int {
+	if !o.Reachable {
+		return 0
+	}
+	n := 0
+	for i := range findings {
+		f := &findings[i]
+		if f.Reachability() == LinkUnknown && f.DistroPatched == "" && !f.Unconfirmed && !o.selects(f) {
+			n++
+		}
+	}
+	return n
+}
+
 // selects reports whether a finding meets one of the conditions.
 func (o FailOn) selects(f *Finding) bool {
 	v := &f.Vulnerability
@@ -94,6 +115,7 @@ func (o FailOn) selects(f *Finding) bool {
 	bad := o.KEV && v.Exploited ||
 		o.Score > 0 && v.Score.Base >= o.Score ||
 		o.Severity != "" && !isBelow(v.Score.Severity, o.Severity) ||
-		o.Unknown && unknown && isUnknownScore(v.Score)
+		o.Unknown && unknown && isUnknownScore(v.Score) ||
+		o.Reachable && f.Reachability() == Linked
 	return bad && !f.Unconfirmed
 }

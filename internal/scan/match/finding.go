@@ -36,6 +36,10 @@ type Finding struct {
 	// advisory about the vulnerability and that: it may have been patched without a change of its version. The
 	// finding is shown and never fails a build. "" for all others.
 	DistroPatched string
+
+	// Reachable reports for each location of a package of Go whether a program there has the vulnerable code, in
+	// the order of the package's Locations. Package reach sets it; nil is not evaluated, as for all other packages.
+	Reachable []LinkState
 }
 
 // NotEvaluated is a package that could be compared with none of its records in the database.

@@ -11,7 +11,6 @@ import (
 	"bytes"
 	"compress/zlib"
 	"context"
-	"debug/buildinfo"
 	"debug/elf"
 	"debug/macho"
 	"debug/pe"
@@ -19,13 +18,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
-	"strings"
-
-	"golang.org/x/mod/module"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
-	"github.com/buildyard/buildyard/internal/scan/catalog/golang"
 )
 
 // Limits on what is read.
@@ -179,32 +173,6 @@ func isGoBuildInfo(s *pe.Section) bool {
 	head := make([]byte, 64<<10)
 	n, _ := s.ReadAt(head, 0)
 	return bytes.Contains(head[:n], []byte("\xff Go buildinf:"))
-}
-
-// goPackages lists the modules of a Go program, and the standard library that it was
-// built with.
-func goPackages(r io.ReaderAt) ([]catalog.Package, error) {
-	info, err := buildinfo.Read(r)
-	if err != nil {
-		return nil, fmt.Errorf("read the list of Go modules: %w", err)
-	}
-	var out []catalog.Package
-	version, _, _ := strings.Cut(strings.TrimPrefix(info.GoVersion, "go"), " ")
-	if version != "" && '0' <= version[0] && version[0] <= '9' {
-		out = append(out, catalog.Package{Kind: catalog.Go, Name: "stdlib", Version: version})
-	}
-	modules := info.Deps
-	if info.Main.Path != "" && info.Main.Version != "" {
-		modules = append([]*debug.Module{&info.Main}, modules...)
-	}
-	for _, m := range modules {
-		var by module.Version
-		if m.Replace != nil {
-			by = module.Version{Path: m.Replace.Path, Version: m.Replace.Version}
-		}
-		out = append(out, golang.PackageOf(module.Version{Path: m.Path, Version: m.Version}, by))
-	}
-	return out, nil
 }
 
 // auditCrates is the list that cargo auditable writes, in its format.
