@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 
@@ -42,6 +43,8 @@ type Inventory struct {
 	Unreadable int               // files and directories of Warnings that could not be read
 	Excluded   int               // files and directories that Options.Exclude left out
 	Notes      []string          // about the scan itself, in sentences
+
+	open openVolumes // the source again; nil: it cannot be
 }
 
 // dirFormat is the Format of a directory.
@@ -80,25 +83,27 @@ func catalogSource(ctx context.Context, src Source, o Options) (*Inventory, erro
 }
 
 func (i *Inventory) catalogDir(ctx context.Context, o Options) error {
-	root, closer, err := catalog.OpenDir(i.Source.Target)
-	if err != nil {
-		return err
-	}
-	defer closer.Close()
-	return i.catalogVolumes(ctx, []volume{{fs: root, Volume: Volume{Name: i.Source.Target, Format: dirFormat}}}, o)
+	return i.catalogOpened(ctx, o, func(i *Inventory) ([]volume, io.Closer, error) {
+		root, closer, err := catalog.OpenDir(i.Source.Target)
+		if err != nil {
+			return nil, nil, err
+		}
+		return []volume{{fs: root, Volume: Volume{Name: i.Source.Target, Format: dirFormat}}}, closer, nil
+	})
 }
 
 func (i *Inventory) catalogImage(ctx context.Context, o Options) error {
-	img, err := disk.OpenImage(i.Source.Target)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = img.Close() }()
-	volumes, err := i.openImageVolumes(img, o)
-	if err != nil {
-		return err
-	}
-	return i.catalogVolumes(ctx, volumes, o)
+	return i.catalogOpened(ctx, o, func(i *Inventory) ([]volume, io.Closer, error) {
+		img, err := disk.OpenImage(i.Source.Target)
+		if err != nil {
+			return nil, nil, err
+		}
+		volumes, err := i.openImageVolumes(img, o)
+		if err != nil {
+			return nil, nil, errors.Join(err, img.Close())
+		}
+		return volumes, img, nil
+	})
 }
 
 // volume is a file system to catalog.

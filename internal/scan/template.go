@@ -3,6 +3,7 @@ package scan
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/buildyard/buildyard/internal/layout"
@@ -113,15 +114,23 @@ const reasonAuxStorage = "it is the auxiliary storage of a macOS guest: boot pol
 const skippedArchive = "an archive of anka cannot be read: only anka knows its form; scan the guest with hostscan"
 
 func catalogTemplate(ctx context.Context, storage *disk.Storage, id, tag string, o Options) (*Inventory, error) {
-	t, err := storage.Open(id, tag)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = t.Close() }()
-	inv := &Inventory{Source: Source{Template, id + ":" +
-		t.TemplateVersion.Tag}, ID: id, Tag: t.TemplateVersion.Tag, ContentID: t.ContentID, Name: t.Name}
+	inv := &Inventory{}
+	err := inv.catalogOpened(ctx, o, func(i *Inventory) ([]volume, io.Closer, error) {
+		t, err := storage.Open(id, tag)
+		if err != nil {
+			return nil, nil, err
+		}
+		tag = t.TemplateVersion.Tag
+		i.Source, i.ID, i.Tag, i.ContentID, i.Name = Source{Template, id + ":" + tag}, id, tag, t.ContentID, t.Name
+		return i.openTemplateVolumes(t, o), t, nil
+	})
+	return inv, err
+}
+
+// openTemplateVolumes returns the file systems of all disks of a template, and records those that cannot be read.
+func (i *Inventory) openTemplateVolumes(t *disk.Template, o Options) []volume {
 	if t.AuxStorage != "" {
-		inv.Skipped = append(inv.Skipped, Skipped{Name: t.AuxStorage, Reason: reasonAuxStorage})
+		i.Skipped = append(i.Skipped, Skipped{Name: t.AuxStorage, Reason: reasonAuxStorage})
 	}
 	var volumes []volume
 	for _, d := range t.Disks {
@@ -130,12 +139,12 @@ func catalogTemplate(ctx context.Context, storage *disk.Storage, id, tag string,
 			name = d.Name
 		}
 		if d.Format == disk.FormatAnka {
-			inv.Skipped = append(inv.Skipped, Skipped{Name: d.Name, Reason: skippedArchive, MayHavePackages: true})
+			i.Skipped = append(i.Skipped, Skipped{Name: d.Name, Reason: skippedArchive, MayHavePackages: true})
 			continue
 		}
-		found, err := inv.openVolumes(d, d.Size, name, o)
+		found, err := i.openVolumes(d, d.Size, name, o)
 		if err != nil {
-			inv.Skipped = append(inv.Skipped, Skipped{Name: d.Name, Reason: err.Error(), MayHavePackages: true})
+			i.Skipped = append(i.Skipped, Skipped{Name: d.Name, Reason: err.Error(), MayHavePackages: true})
 			continue
 		}
 		for k := range found {
@@ -143,7 +152,7 @@ func catalogTemplate(ctx context.Context, storage *disk.Storage, id, tag string,
 		}
 		volumes = append(volumes, found...)
 	}
-	return inv, inv.catalogVolumes(ctx, volumes, o)
+	return volumes
 }
 
 // Templates lists the templates of a registry's storage as "uuid" and "uuid:tag", for completion.
