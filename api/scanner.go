@@ -54,6 +54,11 @@ type ScanVulnerability struct {
 	// vulnerability and that: it may have been fixed without a change of the version. It never fails a build.
 	DistroPatched string `json:"distro-patched,omitempty"`
 
+	// Reachable reports whether the program at the location has vulnerable code: "linked", "not linked" or "unknown".
+	// Only packages of Go have it, in reports of the image scanner.
+	Reachable       string   `json:"reachable,omitempty"`
+	LinkedFunctions []string `json:"linked-functions,omitempty"` // vulnerable ones of the program, at most 10
+
 	Title       string   `json:"title,omitempty"`       // one line, at most 200 bytes
 	Description string   `json:"description,omitempty"` // at most 600 bytes, may be Markdown
 	Vector      string   `json:"cvss-vector,omitempty"` // of BaseScore: "CVSS:3.1/AV:N/..."

@@ -3,6 +3,7 @@ package hostscan
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/url"
@@ -174,6 +175,9 @@ func (o *reportOptions) plan(ctx context.Context) (p reportPlan, err error) {
 	if o.failOn != "" {
 		if p.failOn, err = match.ParseFailOn(o.failOn); err != nil {
 			err = fmt.Errorf("--fail-on: %w", err)
+		}
+		if err == nil && p.failOn.Reachable {
+			err = errors.New("--fail-on reachable: only imagescan reads which functions a program has")
 		}
 	}
 	return p, err

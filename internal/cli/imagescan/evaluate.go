@@ -16,6 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/match"
 	"github.com/buildyard/buildyard/internal/scan/match/ignore"
 	"github.com/buildyard/buildyard/internal/scan/match/vex"
+	"github.com/buildyard/buildyard/internal/scan/reach"
 	"github.com/buildyard/buildyard/internal/scan/report"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
@@ -205,6 +206,10 @@ func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory)
 	if err != nil {
 		return r, withAdvice(err)
 	}
+	unread, err := reach.Resolve(ctx, j.db, res.Findings, func() (reach.Files, error) { return inv.OpenFiles() })
+	if err != nil {
+		return r, withAdvice(err)
+	}
 	r.findings, r.Matches = res.Findings, report.Matches(res.Findings)
 	if err := j.describe(r.Matches); err != nil {
 		return r, err
@@ -225,6 +230,7 @@ func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory)
 	c.Partial = c.Partial || len(c.NoAdvisories) > 0
 	g.printMessage("Analyzed packages: %d [vulnerabilities: %d]", len(inv.Packages), len(res.Findings))
 	g.printMessage("%s", coverageLine(c, res.Suppressed.Total()))
+	printReachable(g, res.Findings, unread)
 	c.Ignored = toIgnored(j.ignored, res.IgnoredByRule)
 	for i, r := range c.Ignored {
 		if r.Count > 0 {
@@ -232,6 +238,26 @@ func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory)
 		}
 	}
 	return r, nil
+}
+
+// printReachable counts the vulnerabilities by whether programs have the vulnerable code, and names the first programs
+// that could not be read.
+func printReachable(g *globals, findings []match.Finding, unread []reach.Unread) {
+	counts := map[match.Reachability]int{}
+	for i := range findings {
+		counts[findings[i].Reachability()]++
+	}
+	if counts[match.Linked]+counts[match.NotLinked] > 0 {
+		g.printMessage("Vulnerabilities of Go modules: %d linked, %d not linked, %d unknown", counts[match.Linked],
+			counts[match.NotLinked], counts[match.LinkUnknown])
+	}
+	const most = 5
+	for _, u := range unread[:min(len(unread), most)] {
+		g.printMessage("Note: the functions of %s could not be read: %v", u.Location, u.Err)
+	}
+	if more := len(unread) - most; more > 0 {
+		g.printMessage("Note: the functions of %d more programs could not be read", more)
+	}
 }
 
 // toSource names what was scanned; of a template also the version.

@@ -73,9 +73,9 @@ Exit code 7: a part could not be read, or no advisories exist for packages (it i
 	_ = cmd.MarkFlagFilename("template")
 	fs.StringVar(&o.columns, "columns", "",
 		"table columns: t type, n name, v version, V vulnerability, s score, S severity, l location, f fixed "+
-			"versions, k known exploited, e EPSS, p distro-patched (default tnvVsS)")
+			"versions, k known exploited, e EPSS, p distro-patched, r reachable (default tnvVsS)")
 	fs.StringVar(&o.failOn, "fail-on",
-		"", "exit with code 8 on findings of this severity, score, kev or unknown severity; comma-separated")
+		"", "exit with code 8 on findings of this severity, score, kev, unknown severity or reachable; comma-separated")
 	fs.BoolVar(&o.allTags, "all-tags", false, "scan all tags of a template, or of every template, not only the latest")
 	o.attach.addFlags(fs)
 	o.controller.addFlags(fs)
@@ -86,7 +86,7 @@ Exit code 7: a part could not be read, or no advisories exist for packages (it i
 	_ = cmd.RegisterFlagCompletionFunc("report-format",
 		cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("fail-on",
-		cobra.FixedCompletions([]string{"low", "medium", "high", "critical", "kev", "unknown"},
+		cobra.FixedCompletions([]string{"low", "medium", "high", "critical", "kev", "unknown", "reachable"},
 			cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -277,12 +277,13 @@ func (o *scanOptions) write(ctx context.Context, p scanPlan, found []scanResult)
 
 // exitError returns the exit status: findings of --fail-on precede unreadable parts.
 func (o *scanOptions) exitError(p scanPlan, found []scanResult) error {
-	bad, maybe, unknown := 0, 0, 0
+	bad, maybe, unknown, unread := 0, 0, 0, 0
 	var partial error
 	for _, r := range found {
 		bad += len(p.failOn.Fails(r.findings))
 		maybe += p.failOn.MayBePatched(r.findings)
 		unknown += p.failOn.Unknowns(r.findings)
+		unread += p.failOn.UnknownReachability(r.findings)
 		if partial == nil {
 			partial = incompleteError(r.Coverage)
 		}
@@ -293,6 +294,10 @@ func (o *scanOptions) exitError(p scanPlan, found []scanResult) error {
 	if unknown > 0 {
 		o.printMessage("%s not counted for --fail-on: the severity is unknown (--fail-on unknown counts them)",
 			cli.Plural(unknown, "vulnerability"))
+	}
+	if unread > 0 {
+		o.printMessage("%s of Go modules not counted for --fail-on: whether a program has the vulnerable code is unknown",
+			cli.Plural(unread, "vulnerability"))
 	}
 	if bad > 0 {
 		err := fmt.Errorf("%s %s at or above --fail-on %s", cli.Plural(bad, "vulnerability"),

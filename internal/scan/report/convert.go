@@ -24,6 +24,10 @@ func Matches(findings []match.Finding) []api.ScanMatch {
 			MatchDetails:  []api.ScanDetail{{CPE: f.CPE, Version: f.Version, Constraint: f.Constraint, Type: f.Type}},
 		}
 		for i := range f.Package.Locations {
+			if i < len(f.Reachable) {
+				s := f.Reachable[i]
+				m.Vulnerability.Reachable, m.Vulnerability.LinkedFunctions = string(s.State), s.Functions
+			}
 			m.Artifact = apiPackage(f.Package, f.Package.Locations[i:i+1])
 			out = append(out, m)
 		}

@@ -144,8 +144,9 @@ func cdxVulnerabilities(matches []api.ScanMatch) []cdx.Vulnerability {
 			out = append(out, cdxVulnerability(m))
 		}
 		if m.Vulnerability.DistroPatched != "" {
-			addMayBePatched(&out[i], m)
+			addProperty(&out[i], distroPatchedLabel, m.Vulnerability.DistroPatched+" "+componentRef(m.Artifact))
 		}
+		addReachable(&out[i], m)
 		affects := out[i].Affects
 		if !slices.ContainsFunc(*affects, func(a cdx.Affects) bool { return a.Ref == componentRef(m.Artifact) }) {
 			*affects = append(*affects, cdx.Affects{Ref: componentRef(m.Artifact)})
@@ -155,17 +156,25 @@ func cdxVulnerabilities(matches []api.ScanMatch) []cdx.Vulnerability {
 	return out
 }
 
-// addMayBePatched marks a vulnerability whose package may have been patched: by its reference, since
-// others of the vulnerability may not.
-func addMayBePatched(v *cdx.Vulnerability, m api.ScanMatch) {
-	p := cdx.Property{
-		Name: "buildyard:" + distroPatchedLabel, Value: m.Vulnerability.DistroPatched + " " + componentRef(m.Artifact),
-	}
+// addProperty adds a property, once. Those of one package have its reference in their values, since other packages of
+// the vulnerability may differ.
+func addProperty(v *cdx.Vulnerability, label, value string) {
+	p := cdx.Property{Name: "buildyard:" + label, Value: value}
 	if v.Properties == nil {
 		v.Properties = &[]cdx.Property{}
 	}
 	if !slices.Contains(*v.Properties, p) {
 		*v.Properties = append(*v.Properties, p)
+	}
+}
+
+// addReachable adds for each location whether the program there has the vulnerable code.
+func addReachable(v *cdx.Vulnerability, m api.ScanMatch) {
+	if m.Vulnerability.Reachable == "" {
+		return
+	}
+	for _, l := range m.Artifact.Locations {
+		addProperty(v, reachableLabel, m.Vulnerability.Reachable+" "+componentRef(m.Artifact)+" "+l.Path)
 	}
 }
 

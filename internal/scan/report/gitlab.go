@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
 // gitLabSchema is the version of GitLab's security report schemas that reports conform to.
@@ -134,6 +135,7 @@ func writeGitLab(w io.Writer, r Report, o Options) error {
 		v := toGitLab(m, image)
 		if i, ok := at[v.ID]; ok {
 			out.Vulnerabilities[i].addPaths(m.Artifact.Locations)
+			out.Vulnerabilities[i].addReachable(m.Vulnerability.Reachable)
 			continue
 		}
 		at[v.ID] = len(out.Vulnerabilities)
@@ -195,7 +197,17 @@ func toGitLab(m api.ScanMatch, image string) gitLabVulnerability {
 			out.Details[key] = gitLabDetail{Name: value[0], Type: "text", Value: value[1]}
 		}
 	}
+	out.addReachable(v.Reachable)
 	return out
+}
+
+// addReachable adds whether the program at a location has the vulnerable code. Of several locations the one that has it
+// counts, then one of which that is unknown.
+func (v *gitLabVulnerability) addReachable(state string) {
+	before := v.Details[reachableLabel].Value
+	if s := match.MaxReachability(match.Reachability(before), match.Reachability(state)); s != "" {
+		v.Details[reachableLabel] = gitLabDetail{Name: "Reachable", Type: "text", Value: string(s)}
+	}
 }
 
 // addPaths adds where a package was found.

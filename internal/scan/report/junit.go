@@ -133,6 +133,9 @@ func junitCaseOf(m api.ScanMatch) junitCase {
 	for _, l := range p.Locations {
 		lines = append(lines, l.Path)
 	}
+	if v.Reachable != "" {
+		lines = append(lines, reachableText(v))
+	}
 	message.Text = sanitize.EscapeLines(strings.Join(lines, "\n"))
 	if v.Unconfirmed {
 		message.Message = "not reviewed yet: " + message.Message

@@ -19,6 +19,9 @@ import (
 // distroPatchedLabel names the field that tells whether a distribution may have patched a package.
 const distroPatchedLabel = "distro-patched"
 
+// reachableLabel names the field that tells whether a program has the vulnerable code.
+const reachableLabel = "reachable"
+
 // Limits of GitHub's code scanning on a SARIF file ("SARIF support for code scanning" of its documentation).
 const (
 	maxSARIFResults   = 25_000 // of a run; more are refused
@@ -205,9 +208,21 @@ func sarifResult(m api.ScanMatch, rule int) *sarif.Result {
 	if patched := m.Vulnerability.DistroPatched; patched != "" {
 		text += "; " + distroPatchedLabel + ": " + patched
 	}
+	if s := m.Vulnerability.Reachable; s != "" {
+		text += "; " + reachableLabel + ": " + s
+	}
 	res := sarif.NewRuleResult(m.Vulnerability.ID)
 	if patched := m.Vulnerability.DistroPatched; patched != "" {
 		res.Properties = sarif.NewPropertyBag().Add(distroPatchedLabel, patched)
+	}
+	if s := m.Vulnerability.Reachable; s != "" {
+		if res.Properties == nil {
+			res.Properties = sarif.NewPropertyBag()
+		}
+		res.Properties.Add(reachableLabel, s)
+		if list := m.Vulnerability.LinkedFunctions; len(list) > 0 {
+			res.Properties.Add("linked-functions", list)
+		}
 	}
 	res.RuleIndex = rule
 	res.Level = cmp.Or(sarifLevels[m.Vulnerability.Severity], "note")

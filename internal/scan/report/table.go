@@ -11,6 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/sanitize"
+	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
 // Column is a column of a table, named by its letter.
@@ -29,6 +30,7 @@ const (
 	ColumnExploited     Column = 'k'
 	ColumnEPSS          Column = 'e'
 	ColumnDistroPatched Column = 'p'
+	ColumnReachable     Column = 'r'
 )
 
 // columnFormat describes the form of a column.
@@ -56,9 +58,10 @@ var columns = map[Column]columnFormat{
 	ColumnDistroPatched: {"DISTRO-PATCHED", func(m api.ScanMatch) string {
 		return m.Vulnerability.DistroPatched
 	}, false},
+	ColumnReachable: {"REACHABLE", func(m api.ScanMatch) string { return m.Vulnerability.Reachable }, false},
 }
 
-// defaultColumns are the default columns; ColumnDistroPatched follows where any match has it.
+// defaultColumns are the default columns; ColumnDistroPatched and ColumnReachable follow where any match has them.
 var defaultColumns = []Column{ColumnType, ColumnName, ColumnVersion, ColumnVulnerability, ColumnScore, ColumnSeverity}
 
 // ParseColumns parses column letters such as "tnvVsS".
@@ -70,7 +73,8 @@ func ParseColumns(letters string) ([]Column, error) {
 			return nil,
 				fmt.Errorf(
 					"column %q: must be t (type), n (name), v (version), V (vulnerability), s (score), S (severity), "+
-						"l (location), f (fixed versions), k (known exploited), e (EPSS) or p (distro-patched)",
+						"l (location), f (fixed versions), k (known exploited), e (EPSS), p (distro-patched) or "+
+						"r (reachable)",
 					string(rune(l)))
 		}
 		if slices.Contains(out, c) {
@@ -138,6 +142,9 @@ func writeTable(w io.Writer, r Report, o Options) error {
 		if slices.ContainsFunc(rows, mayBePatched) {
 			show = append(slices.Clone(show), ColumnDistroPatched)
 		}
+		if slices.ContainsFunc(rows, isReachabilityKnown) {
+			show = append(slices.Clone(show), ColumnReachable)
+		}
 	}
 	if r.OnlyPackages {
 		rows = packagesAsMatches(r.Packages)
@@ -203,6 +210,11 @@ func emptyMessage(r Report) string {
 
 // mayBePatched reports whether a distribution may have patched the package of a match.
 func mayBePatched(m api.ScanMatch) bool { return m.Vulnerability.DistroPatched != "" }
+
+// isReachabilityKnown reports whether the functions of a program decided on a match.
+func isReachabilityKnown(m api.ScanMatch) bool {
+	return m.Vulnerability.Reachable != "" && m.Vulnerability.Reachable != string(match.LinkUnknown)
+}
 
 // noAdvisoriesMessage names what was not evaluated, one line each.
 func noAdvisoriesMessage(r Report) string {

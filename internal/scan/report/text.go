@@ -54,3 +54,12 @@ func fixText(m api.ScanMatch) string {
 	}
 	return "Update " + m.Artifact.Name + " to " + strings.Join(m.Vulnerability.FixedVersions, " or ")
 }
+
+// reachableText tells whether a program has the vulnerable code, and which.
+func reachableText(v api.ScanVulnerability) string {
+	text := reachableLabel + ": " + v.Reachable
+	if len(v.LinkedFunctions) > 0 {
+		text += " (" + strings.Join(v.LinkedFunctions, ", ") + ")"
+	}
+	return text
+}
