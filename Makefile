@@ -94,9 +94,9 @@ bench-portal: ## measure pages, refreshes, 20 tabs and the heap of one tab in a 
 	CGO_ENABLED=0 go build -C test/e2e -trimpath -o ../../bin/bench-portal ./bench
 	bin/bench-portal $(if $(WATCH),-seconds $(WATCH)) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
-test-peers: ## compare the packages found in a large tree with those of scalibr and syft: every difference is listed in test/scannercompare/differences.tsv
+test-peers: ## compare the packages found in a large tree with those of scalibr and syft (every difference is listed in test/scannercompare/differences.tsv), and the vulnerable functions of Go programs with govulncheck: ONLY=packages or reachable; needs SHARED (../shared)
 	scripts/need.sh peers
-	go run ./test/scannercompare -scalibr $(TOOLS)/scalibr -syft $(TOOLS)/syft
+	go run ./test/scannercompare -scalibr $(TOOLS)/scalibr -syft $(TOOLS)/syft -govulncheck $(TOOLS)/govulncheck -advisories $(or $(SHARED),../shared)/data/vuln/govulndb-osv.tar.zst $(if $(ONLY),-only $(ONLY))
 
 demo: ## start a controller, a registry and a node with a real guest (ONCE=1 stops after one run, DRIVER=sim without QEMU)
 	scripts/demo.sh

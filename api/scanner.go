@@ -54,8 +54,8 @@ type ScanVulnerability struct {
 	// vulnerability and that: it may have been fixed without a change of the version. It never fails a build.
 	DistroPatched string `json:"distro-patched,omitempty"`
 
-	// Reachable reports whether the program at the location has vulnerable code: "linked", "not linked" or "unknown".
-	// Only packages of Go have it, in reports of the image scanner.
+	// Reachable reports whether the program at the location has the vulnerable code: "linked", "not linked" or
+	// "unknown". Only packages of Go have it, in reports of the image scanner.
 	Reachable       string   `json:"reachable,omitempty"`
 	LinkedFunctions []string `json:"linked-functions,omitempty"` // vulnerable ones of the program, at most 10
 

@@ -13,7 +13,7 @@
 #   scripts/need.sh bench-host  npm for the same tree
 #   scripts/need.sh bench-mac  XFS
 #   scripts/need.sh bench-distribution  QEMU, ip, XFS, and what makes a Debian on a disk
-#   scripts/need.sh peers    scalibr and syft, and npm
+#   scripts/need.sh peers    scalibr, syft and govulncheck, and npm
 #   scripts/need.sh openapi-clients  oapi-codegen, and npm with openapi-typescript and tsc at the versions of a lock file
 #   scripts/need.sh e2e      Chromium, or what CHROMIUM names, Firefox, and curl
 #   scripts/need.sh e2e-host  the package managers and archivers that the host scanner is tried with
@@ -203,7 +203,7 @@ bench-host) npm ;;
 bench-mac) packages xfsprogs ;;
 # shellcheck disable=SC2046
 bench-distribution) packages debootstrap e2fsprogs fdisk iproute2 xfsprogs openssh-client $(guest) ;;
-peers) npm && tool scalibr && tool syft ;;
+peers) npm && tool scalibr && tool syft && tool govulncheck ;;
 openapi-clients) tool oapi-codegen && modules "$top/test/openapi/testdata/typescript" typescript ;;
 e2e)
   [ -n "${CHROMIUM:-}" ] || type -P chromium >/dev/null || packages chromium

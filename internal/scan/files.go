@@ -34,8 +34,8 @@ type Files struct {
 	closer  io.Closer
 }
 
-// OpenFiles opens the source again, to read files that have packages. For a template it must be called before CatalogEach
-// returns. The caller closes the files.
+// OpenFiles opens the source again, to read files that have packages. For a template it must be called before
+// CatalogEach returns. The caller closes the files.
 func (i *Inventory) OpenFiles() (*Files, error) {
 	if i.open == nil {
 		return nil, errors.New("the files of the source cannot be opened again")

@@ -21,7 +21,10 @@ func main() { rig.Main("peers", run) }
 // options are the command line.
 type options struct {
 	dir, scalibr, syft string
-	all                bool // print every difference, explained or not
+	govulncheck        string
+	advisories         string // archive of Go's vulnerability database
+	only               string // "packages", "reachable" or "" for both
+	all                bool   // print every difference, explained or not
 }
 
 func parse(args []string, out io.Writer) (o options, err error) {
@@ -30,15 +33,26 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	fs.StringVar(&o.dir, "dir", "", "directory to scan (default: the large tree, made when it is not there)")
 	fs.StringVar(&o.scalibr, "scalibr", "", "program of osv-scalibr")
 	fs.StringVar(&o.syft, "syft", "", "program of syft")
+	fs.StringVar(&o.govulncheck, "govulncheck", "", "program of govulncheck")
+	fs.StringVar(&o.advisories, "advisories", "", "archive of Go's vulnerability database in OSV's form")
+	fs.StringVar(&o.only, "only", "", "compare only packages, or only reachable functions")
 	fs.BoolVar(&o.all, "all", false, "print every difference")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
-	if o.scalibr == "" || o.syft == "" || fs.NArg() > 0 {
-		return o, errors.New("usage: peers -scalibr FILE -syft FILE [-dir FOLDER] [-all]")
+	if o.scalibr == "" || o.syft == "" || o.govulncheck == "" || o.advisories == "" || fs.NArg() > 0 ||
+		!slices.Contains([]string{"", onlyPackages, onlyReachable}, o.only) {
+		return o, errors.New("usage: peers -scalibr FILE -syft FILE -govulncheck FILE -advisories FILE " +
+			"[-only packages|reachable] [-dir DIR] [-all]")
 	}
 	return o, nil
 }
+
+// Values of -only.
+const (
+	onlyPackages  = "packages"
+	onlyReachable = "reachable"
+)
 
 // limit limits the duration of a run, including the creation of the tree.
 const limit = 40 * time.Minute
@@ -58,33 +72,49 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if o.dir == "" {
-		if o.dir, err = scantree.Make(ctx, func(f string, a ...any) { fmt.Fprintf(out, f+"\n", a...) }); err != nil {
-			return false, err
-		}
-	}
 	work, err := os.MkdirTemp("", "buildyard-peers-")
 	if err != nil {
 		return false, err
 	}
 	defer os.RemoveAll(work)
+	r := &report{all: o.all, out: out}
+	if o.only != onlyPackages {
+		if err := r.compareReachable(ctx, o, work); err != nil {
+			return false, err
+		}
+	}
+	if o.only != onlyReachable {
+		if err := r.comparePackages(ctx, o, work); err != nil {
+			return false, err
+		}
+	}
+	return r.end(), nil
+}
+
+// comparePackages compares the packages that are found in a large tree.
+func (r *report) comparePackages(ctx context.Context, o options, work string) (err error) {
+	if o.dir == "" {
+		if o.dir, err = scantree.Make(ctx, func(f string, a ...any) { fmt.Fprintf(r.out, f+"\n", a...) }); err != nil {
+			return err
+		}
+	}
 	began := time.Now()
 	ours, err := scanOurs(ctx, o.dir)
 	if err != nil {
-		return false, err
+		return err
 	}
-	fmt.Fprintf(out, "ours: %d packages in %.1f s\n", len(ours), time.Since(began).Seconds())
-	r := &report{all: o.all, out: out, lines: explanations()}
+	fmt.Fprintf(r.out, "ours: %d packages in %.1f s\n", len(ours), time.Since(began).Seconds())
+	r.lines = explanations()
 	for _, p := range []peer{{"scalibr", scanScalibr, o.scalibr}, {"syft", scanSyft, o.syft}} {
 		began := time.Now()
 		theirs, err := p.scan(ctx, p.file, o.dir, filepath.Join(work, p.name))
 		if err != nil {
-			return false, fmt.Errorf("%s: %w", p.name, err)
+			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		fmt.Fprintf(out, "%s: %d packages in %.1f s\n", p.name, len(theirs), time.Since(began).Seconds())
+		fmt.Fprintf(r.out, "%s: %d packages in %.1f s\n", p.name, len(theirs), time.Since(began).Seconds())
 		for _, k := range slices.Sorted(slices.Values(catalog.Kinds)) {
 			r.compare(p.name, k, ours, theirs)
 		}
 	}
-	return r.end(), nil
+	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
 	"github.com/buildyard/buildyard/internal/scan/catalog/osrelease"
 	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/reach"
 	"github.com/buildyard/buildyard/internal/scan/report"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
@@ -88,6 +89,13 @@ func (o *explainOptions) run(ctx context.Context, id, name string) error {
 		match.Options{Rules: j.rules})
 	if err != nil {
 		return err
+	}
+	if e.Finding != nil {
+		steps, err := reach.Explain(j.db, e.Finding)
+		if err != nil {
+			return withAdvice(err)
+		}
+		e.Steps = append(e.Steps, steps...)
 	}
 	if err := o.write(e); err != nil {
 		return err

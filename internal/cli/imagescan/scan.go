@@ -75,7 +75,8 @@ Exit code 7: a part could not be read, or no advisories exist for packages (it i
 		"table columns: t type, n name, v version, V vulnerability, s score, S severity, l location, f fixed "+
 			"versions, k known exploited, e EPSS, p distro-patched, r reachable (default tnvVsS)")
 	fs.StringVar(&o.failOn, "fail-on",
-		"", "exit with code 8 on findings of this severity, score, kev, unknown severity or reachable; comma-separated")
+		"",
+		"exit with code 8 on findings of this severity, score, kev, unknown severity or reachable; comma-separated")
 	fs.BoolVar(&o.allTags, "all-tags", false, "scan all tags of a template, or of every template, not only the latest")
 	o.attach.addFlags(fs)
 	o.controller.addFlags(fs)
@@ -296,8 +297,8 @@ func (o *scanOptions) exitError(p scanPlan, found []scanResult) error {
 			cli.Plural(unknown, "vulnerability"))
 	}
 	if unread > 0 {
-		o.printMessage("%s of Go modules not counted for --fail-on: whether a program has the vulnerable code is unknown",
-			cli.Plural(unread, "vulnerability"))
+		o.printMessage("%s of Go modules not counted for --fail-on: whether a program has the vulnerable code is "+
+			"unknown", cli.Plural(unread, "vulnerability"))
 	}
 	if bad > 0 {
 		err := fmt.Errorf("%s %s at or above --fail-on %s", cli.Plural(bad, "vulnerability"),

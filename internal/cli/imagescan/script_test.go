@@ -35,7 +35,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"licence": licence, "apfs": apfs,
 			"template": template, "locked": locked, "evil": evil, "signalled": signalled,
-			"controller": controller, "unpack": unpack,
+			"controller": controller, "unpack": unpack, "goprogram": goProgram,
 		},
 	})
 }
@@ -65,6 +65,19 @@ func unpack(ts *testscript.TestScript, neg bool, args []string) {
 	b, err = d.DecodeAll(b, nil)
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b, 0o600))
+}
+
+// goProgram copies this test binary, which is a Go program: goprogram FILE.
+func goProgram(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: goprogram FILE")
+	}
+	self, err := os.Executable()
+	ts.Check(err)
+	b, err := os.ReadFile(self)
+	ts.Check(err)
+	ts.Check(os.MkdirAll(filepath.Dir(ts.MkAbs(args[0])), 0o755))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o755))
 }
 
 // locked holds a lock as another process does, until the script ends: locked FILE.

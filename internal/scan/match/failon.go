@@ -92,8 +92,8 @@ func (o FailOn) Unknowns(findings []Finding) int {
 	return n
 }
 
-// UnknownReachability returns how many findings fail no build because it is not known whether a program has their vulnerable
-// code, and the conditions have Reachable.
+// UnknownReachability returns how many findings fail no build because it is not known whether a program has their
+// vulnerable code, and the conditions have Reachable.
 func (o FailOn) UnknownReachability(findings []Finding) int {
 	if !o.Reachable {
 		return 0

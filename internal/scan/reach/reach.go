@@ -169,6 +169,7 @@ type codeKey struct{ advisory, module, version string }
 
 // vulnerableCode is what advisories name for one version of a module.
 type vulnerableCode struct {
+	advisory string
 	packages []vulndb.CodePackage
 	isPart   bool // of an entry about the version that names nothing
 }
@@ -191,6 +192,7 @@ func (r *resolver) codeOf(f *match.Finding) (vulnerableCode, error) {
 				return vulnerableCode{}, err
 			}
 			code = codeOfVersion(f, list)
+			code.advisory = id
 			r.code[key] = code
 		}
 		if len(code.packages) > 0 {

@@ -69,7 +69,10 @@ func code(path string, symbols ...string) []vulndb.AffectedCode {
 	return []vulndb.AffectedCode{{Packages: []vulndb.CodePackage{{Path: path, Symbols: symbols}}}}
 }
 
-const ownPath = "github.com/buildyard/buildyard/internal/scan/reach/testdata/program"
+const (
+	ownPath   = "github.com/buildyard/buildyard/internal/scan/reach/testdata/program"
+	modModule = "golang.org/x/mod"
+)
 
 // asked are the advisories with the state that each has in the program.
 var asked = []struct {
@@ -84,12 +87,12 @@ var asked = []struct {
 	{"stdlib", "net/http", nil, match.NotLinked, ""},
 	{"stdlib", "container/list", []string{"New"}, match.Linked, "container/list.New"}, // inlined everywhere
 	{"stdlib", "container/list", []string{"List.Init"}, match.Linked, "container/list.List.Init"},
-	{"stdlib", "container/list", []string{"List.PushBack", "List.Remove"}, match.Linked, "container/list.List.PushBack"},
+	{"stdlib", "container/list", []string{"List.PushBack", "z"}, match.Linked, "container/list.List.PushBack"},
 	{"stdlib", "container/list", []string{"List.MoveToBack"}, match.NotLinked, ""},
 	{"stdlib", "slices", []string{"SortFunc"}, match.Linked, "slices.SortFunc"}, // generic
-	{"golang.org/x/mod", "golang.org/x/mod/semver", []string{"Compare"}, match.Linked, "golang.org/x/mod/semver.Compare"},
-	{"golang.org/x/mod", "golang.org/x/mod/semver", []string{"ByVersion.Less"}, match.NotLinked, ""},
-	{"golang.org/x/mod", "golang.org/x/mod/modfile", []string{"Parse"}, match.NotLinked, ""},
+	{modModule, modModule + "/semver", []string{"Compare"}, match.Linked, modModule + "/semver.Compare"},
+	{modModule, modModule + "/semver", []string{"ByVersion.Less"}, match.NotLinked, ""},
+	{modModule, modModule + "/modfile", []string{"Parse"}, match.NotLinked, ""},
 	{"own", ownPath, []string{"pair.swap"}, match.Linked, ownPath + ".pair.swap"},
 	{"own", ownPath, []string{"pair.more"}, match.NotLinked, ""},
 }
@@ -203,14 +206,18 @@ func TestUnknown(t *testing.T) {
 		all     match.Reachability
 		unread  string
 	}{
-		"linked in one":        {at(linked, "/bin/a", "/bin/damaged"), "linked, unknown", match.Linked, "/bin/damaged"},
-		"not linked in one":    {at(notLinked, "/bin/a", "/bin/damaged"), "not linked, unknown", match.LinkUnknown, "/bin/damaged"},
-		"not linked in both":   {at(notLinked, "/bin/a", "/bin/a"), "not linked, not linked", match.NotLinked, ""},
-		"of a go.mod":          {at(linked, "/src/go.mod"), "unknown", match.LinkUnknown, ""},
-		"not a program":        {at(linked, "/bin/script"), "unknown", match.LinkUnknown, ""},
-		"missing":              {at(linked, "/bin/missing"), "unknown", match.LinkUnknown, "/bin/missing"},
-		"directory":            {at(linked, "/bin/dir"), "unknown", match.LinkUnknown, "/bin/dir"},
-		"another version":      {match.Finding{Package: other, Advisory: linked.Advisory}, "unknown", match.LinkUnknown, ""},
+		"linked in one": {at(linked, "/bin/a", "/bin/damaged"), "linked, unknown", match.Linked, "/bin/damaged"},
+		"not linked in one": {
+			at(notLinked, "/bin/a", "/bin/damaged"), "not linked, unknown", match.LinkUnknown, "/bin/damaged",
+		},
+		"not linked in both": {at(notLinked, "/bin/a", "/bin/a"), "not linked, not linked", match.NotLinked, ""},
+		"of a go.mod":        {at(linked, "/src/go.mod"), "unknown", match.LinkUnknown, ""},
+		"not a program":      {at(linked, "/bin/script"), "unknown", match.LinkUnknown, ""},
+		"missing":            {at(linked, "/bin/missing"), "unknown", match.LinkUnknown, "/bin/missing"},
+		"directory":          {at(linked, "/bin/dir"), "unknown", match.LinkUnknown, "/bin/dir"},
+		"another version": {
+			match.Finding{Package: other, Advisory: linked.Advisory}, "unknown", match.LinkUnknown, "",
+		},
 		"without code":         {advisory("none"), "unknown", match.LinkUnknown, ""},
 		"of another platform":  {advisory("windows"), "not linked", match.NotLinked, ""},
 		"of another version":   {advisory("elsewhere"), "unknown", match.LinkUnknown, ""},
@@ -244,12 +251,13 @@ func TestErrors(t *testing.T) {
 	list := []match.Finding{{Package: p, Advisory: "GO-1"}}
 	gone := errors.New("gone")
 	unread, err := reach.Resolve(t.Context(), db, list, func() (reach.Files, error) { return nil, gone })
-	if err != nil || len(unread) != 1 || !errors.Is(unread[0].Err, gone) || list[0].Reachability() != match.LinkUnknown {
+	if err != nil || len(unread) != 1 || !errors.Is(unread[0].Err, gone) ||
+		list[0].Reachability() != match.LinkUnknown {
 		t.Errorf("%v, %v, %q", unread, err, list[0].Reachability())
 	}
 	open := func() (reach.Files, error) { return tree{fstest.MapFS{"bin/a": {Data: make([]byte, 100)}}}, nil }
-	if _, err := reach.Resolve(t.Context(), db, []match.Finding{{Package: p, Advisory: "GO-broken"}}, open); !errors.Is(err,
-		vulndb.ErrDamaged) {
+	broken := []match.Finding{{Package: p, Advisory: "GO-broken"}}
+	if _, err := reach.Resolve(t.Context(), db, broken, open); !errors.Is(err, vulndb.ErrDamaged) {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -261,7 +269,7 @@ func TestErrors(t *testing.T) {
 
 // TestNothingToRead: the source is not opened again without need.
 func TestNothingToRead(t *testing.T) {
-	p := catalog.Package{Kind: catalog.Go, Name: "a.test/m", Version: "v1.0.0", Locations: []string{"/go.mod", "/bin/a"}}
+	p := catalog.Package{Kind: catalog.Go, Name: "a.test/m", Version: "v1.0.0", Locations: []string{"/bin/a"}}
 	list := []match.Finding{{Package: p, Advisory: "none"}}
 	_, err := reach.Resolve(t.Context(), records{}, list, func() (reach.Files, error) {
 		t.Error("it was opened")

@@ -28,7 +28,7 @@ func table(order binary.ByteOrder, magic uint32, word int, names string) []byte 
 	return append(header, names...)
 }
 
-// sections returns the smallest ELF file with a section that is also a segment.
+// program returns the smallest ELF file with a section that is also a segment.
 func program(t testing.TB, section string, data []byte) []byte {
 	t.Helper()
 	names := "\x00" + section + "\x00.shstrtab\x00"
@@ -38,9 +38,9 @@ func program(t testing.TB, section string, data []byte) []byte {
 	var out bytes.Buffer
 	for _, part := range []any{
 		[]byte("\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00"), uint16(2), uint16(62), uint32(1), uint64(0),
-		uint64(head), strs + uint64(len(names)), uint32(0), uint16(head), uint16(segments), uint16(1), uint16(64), uint16(3),
-		uint16(2),
-		uint32(1), uint32(4), at, uint64(0x1000), uint64(0x1000), uint64(len(data)), uint64(len(data)), uint64(8), // segment
+		uint64(head), strs + uint64(len(names)), uint32(0), uint16(head), uint16(segments), uint16(1), uint16(64),
+		uint16(3), uint16(2),
+		uint32(1), uint32(4), at, uint64(0x1000), uint64(0x1000), uint64(len(data)), uint64(len(data)), uint64(8),
 		data, []byte(names), make([]byte, 64),
 		sectionHeader(1, 1, at, uint64(len(data))), sectionHeader(uint32(len(section)+2), 3, strs, uint64(len(names))),
 	} {
@@ -63,11 +63,12 @@ func sectionHeader(name, kind uint32, offset, size uint64) []byte {
 func list(t testing.TB, data []byte) ([]string, error) {
 	t.Helper()
 	var out []string
-	err := Each(context.Background(), bytes.NewReader(data), func(f Function) { out = append(out, f.Package+" "+f.Name) })
+	err := Each(t.Context(), bytes.NewReader(data), func(f Function) { out = append(out, f.Package+" "+f.Name) })
 	return out, err
 }
 
-const someNames = "runtime.main\x00go:buildid\x00type:.eq.a/b.T\x00_cgo_x\x00a.test/b.(*T[go.shape.int]).M\x00main.F[...]\x00\x00\x00"
+const someNames = "runtime.main\x00go:buildid\x00type:.eq.a/b.T\x00_cgo_x\x00" +
+	"a.test/b.(*T[go.shape.int]).M\x00main.F[...]\x00\x00\x00"
 
 // TestTable: the table is found by its section, and elsewhere by its header, in each order of bytes.
 func TestTable(t *testing.T) {
@@ -99,6 +100,7 @@ func TestBadTable(t *testing.T) {
 		out[at] = b
 		return program(t, ".gopclntab", out)
 	}
+	of := func(names string) []byte { return program(t, ".gopclntab", table(little, magic120, 8, names)) }
 	tooLong := strings.Repeat("x", 3*maxNameBytes)
 	for name, tc := range map[string]struct {
 		data []byte
@@ -114,10 +116,10 @@ func TestBadTable(t *testing.T) {
 		"names outside":     {change(41, 7), ErrDamaged},
 		"short header":      {program(t, ".gopclntab", good[:60]), ErrDamaged},
 		"empty":             {program(t, ".gopclntab", nil), ErrDamaged},
-		"no runtime":        {program(t, ".gopclntab", table(little, magic120, 8, "main.main\x00")), ErrDamaged},
-		"no end":            {program(t, ".gopclntab", table(little, magic120, 8, "runtime.main\x00main.m")), ErrDamaged},
-		"a long name":       {program(t, ".gopclntab", table(little, magic120, 8, "runtime.main\x00"+tooLong+"\x00")), ErrDamaged},
-		"no end of it":      {program(t, ".gopclntab", table(little, magic120, 8, "runtime.main\x00"+tooLong)), ErrDamaged},
+		"no runtime":        {of("main.main\x00"), ErrDamaged},
+		"no end":            {of("runtime.main\x00main.m"), ErrDamaged},
+		"a long name":       {of("runtime.main\x00" + tooLong + "\x00"), ErrDamaged},
+		"no end of it":      {of("runtime.main\x00" + tooLong), ErrDamaged},
 		"two programs":      {program(t, ".rodata", append(slices.Clone(good), good...)), ErrAmbiguous},
 	} {
 		if got, err := list(t, tc.data); !errors.Is(err, tc.want) {

@@ -43,8 +43,8 @@ var noticeID = regexp.MustCompile(`^((RH|RL|AL)(BA|EA)|(open)?SUSE-(RU|FU|OU)|LS
 
 func isNotice(id string) bool { return noticeID.MatchString(id) }
 
-// distroSpecific has the fields that distributions, and Go's vulnerability database, add to an affected package. Fields of other types
-// are ignored: other sources have their own under the same name.
+// distroSpecific has the fields that distributions, and Go's vulnerability database, add to an affected package.
+// Fields of other types are ignored: other sources have their own under the same name.
 type distroSpecific struct {
 	Urgency  lenientString     // of Debian
 	Severity lenientString     // a word
