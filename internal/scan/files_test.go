@@ -94,7 +94,8 @@ func TestOpenFilesOfDirectory(t *testing.T) {
 func TestOpenFilesOfTemplate(t *testing.T) {
 	const id = "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032"
 	base, path := t.TempDir(), filepath.Join(t.TempDir(), "disk")
-	if err := os.WriteFile(path, linux(t, carried(t, "mapped"), "program", []byte("text")), 0o600); err != nil {
+	const lock = `{"packages":{"node_modules/a":{"version":"1.0.0"}}}`
+	if err := os.WriteFile(path, linux(t, carried(t, "mapped"), "package-lock.json", []byte(lock)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	write := func(versions ...string) {
@@ -109,7 +110,7 @@ func TestOpenFilesOfTemplate(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if got, err := contentOf(t.Context(), files, "/program"); err != nil || !strings.HasPrefix(got, "text") {
+		if got, err := contentOf(t.Context(), files, inv.Packages[0].Locations[0]); err != nil || got != lock {
 			t.Errorf("%q, %v", got, err)
 		}
 		if err := files.Close(); err != nil {
