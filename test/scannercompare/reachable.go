@@ -252,7 +252,7 @@ func reachableOurs(ctx context.Context, feed, programs, work string) (map[string
 	if err != nil {
 		return nil, err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	out := map[string]answers{}
 	source := scan.Source{Type: scan.Dir, Target: programs}
 	err = scan.CatalogEach(ctx, source, scan.Options{}, func(inv *scan.Inventory) error {

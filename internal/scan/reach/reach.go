@@ -154,7 +154,7 @@ func readProgram(ctx context.Context, files Files, location string, targets []ta
 		for i := range targets {
 			w.add(&results[i], targets[i])
 		}
-		if err = w.read(ctx, p); err != nil {
+		if err = w.read(ctx); err != nil {
 			break
 		}
 	}

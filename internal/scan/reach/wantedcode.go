@@ -2,6 +2,7 @@ package reach
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -22,10 +23,7 @@ func (r *result) decide(s *match.LinkState, incomplete bool) {
 	switch {
 	case len(r.functions) > 0:
 		s.State = match.Linked
-		for f := range r.functions {
-			s.Functions = append(s.Functions, f)
-		}
-		slices.Sort(s.Functions)
+		s.Functions = slices.Sorted(maps.Keys(r.functions))
 		s.Functions = s.Functions[:min(len(s.Functions), maxFunctions)]
 	case r.hasModule && !r.isPart && !incomplete:
 		s.State = match.NotLinked
@@ -100,14 +98,14 @@ func importPath(m executable.GoModule, path string) string {
 }
 
 // read reads the functions of the program.
-func (w *wantedCode) read(ctx context.Context, p executable.GoProgram) error {
+func (w *wantedCode) read(ctx context.Context) error {
 	if len(w.packages) == 0 {
 		return nil
 	}
-	return gosymbols.Each(ctx, p.Content, func(f gosymbols.Function) {
+	return gosymbols.Each(ctx, w.program.Content, func(f gosymbols.Function) {
 		path := f.Package
-		if path == "main" && p.Info.Path != "" {
-			path = p.Info.Path
+		if path == "main" && w.program.Info.Path != "" {
+			path = w.program.Info.Path
 		}
 		wanted := w.packages[path]
 		if wanted == nil {
