@@ -16,7 +16,7 @@ FIRST = $(addprefix ./internal/,hv/qemu agent cli/buildyard scan/watch transfer 
 # the detector misses their order in it, and reports races that are none.
 PLAIN = github.com/klauspost/compress/... go.etcd.io/bbolt/... go.etcd.io/raft/... compress/... crypto/internal/... hash/... math/big/...
 RACE = -race $(foreach p,$(PLAIN),-gcflags=$(p)=-race=false)
-GUARDING = $(addprefix ./internal/,sched farm store store/etcd blob registry transfer auth rest agent/journal license filter scan/match qcow2 scan/fs/apfs scan/fs/btrfs scan/fs/ext4 scan/fs/xfs)
+GUARDING = $(addprefix ./internal/,sched farm store store/etcd blob registry transfer auth rest agent/journal license filter scan/match qcow2 scan/fs/apfs scan/fs/btrfs scan/fs/decmpfs scan/fs/ext4 scan/fs/hfsplus scan/fs/xfs)
 GO_FILES = git ls-files -z -co --exclude-standard '*.go' | xargs -0
 
 build: ## build every program into bin/
@@ -152,7 +152,7 @@ e2e: ## use the portal in a real Chromium and Firefox, light and dark, wide and 
 auth-matrix: ## ask every route of both services as every kind of caller and compare with the printed tables: ONLY=regexp of arrangements, JSON=file
 	go run ./test/authmatrix $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
 
-test-images: ## read ext4, XFS, Btrfs and APFS, in LVM and LUKS, from disks and images of every form and compare with other programs: ONLY=regexp of rows, JSON=file; as root; needs SHARED (../shared)
+test-images: ## read ext4, XFS, Btrfs, HFS+ and APFS, in LVM and LUKS, from disks and images of every form and compare with other programs: ONLY=regexp of rows, JSON=file; as root; needs SHARED (../shared)
 	scripts/need.sh images
 	SHARED=$(or $(SHARED),../shared) go run ./test/images $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
 

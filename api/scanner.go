@@ -158,7 +158,7 @@ type ScanNotEvaluated struct {
 type ScanVolume struct {
 	Name     string `json:"name"`   // of the file system
 	Role     string `json:"role"`   // "data", "system" or ""
-	Format   string `json:"format"` // "apfs", "btrfs", "ext4", "xfs" or "dir"
+	Format   string `json:"format"` // "apfs", "btrfs", "ext4", "hfsplus", "xfs" or "dir"
 	Mount    string `json:"mount"`  // where the paths of its packages begin
 	Files    int64  `json:"files"`
 	Packages int    `json:"packages"`

@@ -54,7 +54,7 @@ const dirFormat = "dir"
 type Volume struct {
 	Name      string
 	Role      string // "system", "data" or ""
-	Format    string // "apfs", "btrfs", "ext4", "xfs" or "dir"
+	Format    string // "apfs", "btrfs", "ext4", "hfsplus", "xfs" or "dir"
 	MountPath string // where its paths begin: "/" or "/Volumes/<name>"
 	Files     int
 	Packages  int

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -41,6 +42,11 @@ var allForms = slices.Concat(rawForm, []form{
 	{"qcow2 chain", chain},
 	{"template", template},
 }, virtualForms())
+
+// appleForms are those in which disks of Macs are passed on.
+var appleForms = slices.Concat(rawForm, slices.DeleteFunc(virtualForms(), func(f form) bool {
+	return !strings.HasPrefix(f.name, "dmg ")
+}))
 
 func openImage(name string) (opened, error) {
 	i, err := disk.OpenImage(name)

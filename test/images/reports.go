@@ -18,6 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/scan/disk/udif/udiftest"
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
+	"github.com/buildyard/buildyard/internal/scan/fs/hfsplus/hfsplustest"
 	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 	"github.com/buildyard/buildyard/test/rig"
 )
@@ -44,6 +45,7 @@ func (s *stage) reports(ctx context.Context) {
 		{"xfs", asXFS},
 		{"btrfs", asBtrfs},
 		{"apfs", asAPFS},
+		{"hfsplus", asHFSPlus},
 		{"qcow2", asQcow2},
 		{"vmdk", asVMDK},
 		{"ova", asOVA},
@@ -266,6 +268,15 @@ func asBtrfs(ctx context.Context, dir string) (string, []string, func() error, e
 	err := rig.FormatBtrfs(ctx, image, ext4Size)
 	if err == nil {
 		err = treetest.Fill(ctx, image, filepath.Join(dir, "tree"), "true")
+	}
+	return "vm_image:" + image, nil, nothing, err
+}
+
+func asHFSPlus(ctx context.Context, dir string) (string, []string, func() error, error) {
+	image := filepath.Join(dir, "hfsplus.img")
+	err := rig.MakeHFSPlus(image, hfsplustest.Volume{Name: "Filled", Size: ext4Size})
+	if err == nil {
+		err = rig.FillHFSPlus(ctx, image, filepath.Join(dir, "tree"), ":")
 	}
 	return "vm_image:" + image, nil, nothing, err
 }

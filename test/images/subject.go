@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/buildyard/buildyard/internal/scan/disk"
+	"github.com/buildyard/buildyard/internal/scan/fs/hfsplus/hfsplustest"
 )
 
 // subject is a disk that is read in several formats. Further subjects are further elements of
@@ -80,6 +81,13 @@ var subjects = []subject{
 			entries: 10_000, options: []string{"-n", "4096", "--csum", "blake2"},
 		}.make, rawForm, nil,
 	},
+	{"hfsplus", hfsSubject{entries: 10_000}.make, rawForm, []witness{sevenZip}},
+	{
+		"hfsplus_exact", hfsSubject{
+			entries: 3000, volume: hfsplustest.Volume{IsExact: true, BlockSize: 512, NodeSize: 4096},
+		}.make, rawForm, []witness{sevenZip},
+	},
+	{"hfsplus on Apple map", hfsSubject{entries: 2000, table: true}.make, appleForms, nil},
 	{"apfs_test", apfsTest, allForms, []witness{fsapfsinfo}},
 	{"apfs_mac_written", apfsMac, allForms, []witness{fsapfsinfo}},
 }

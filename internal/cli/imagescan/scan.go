@@ -42,8 +42,8 @@ func scanCommand(g *globals) *cobra.Command {
 		Long: `imagescan reads disk images in place, catalogs their packages, and reports packages with known
 vulnerabilities. It mounts, unpacks and executes nothing and changes nothing.
 
-  vm_image:<path>                     an image: raw, qcow2, VMDK, OVA, DMG; APFS, ext4, XFS, Btrfs, with or without
-                                      partitions, LVM and LUKS
+  vm_image:<path>                     an image: raw, qcow2, VMDK, OVA, DMG; APFS, HFS+, ext4, XFS, Btrfs, with or
+                                      without partitions, LVM and LUKS
   registry_template:<uuid>[:<tag>]    a template in a registry's storage (-s); default: the latest tag
   registry_template:*                 the latest tag of every template in the storage
   dir:<path>                          a directory

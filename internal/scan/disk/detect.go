@@ -21,6 +21,7 @@ const (
 	formatXFS   = "xfs"
 	formatBtrfs = "btrfs"
 	formatAPFS  = "apfs"
+	formatHFS   = "hfsplus"
 	formatLUKS  = "LUKS"
 	formatLVM   = "LVM"
 )
@@ -54,8 +55,10 @@ var signatures = []signature{
 	{3, "NTFS    ", contentKind{"NTFS", reasonUnsupported, true}},
 	{3, "EXFAT   ", contentKind{"exFAT", reasonUnsupported, true}},
 	{3, "-FVE-FS-", contentKind{"BitLocker", reasonEncrypted, true}},
-	{1024, "H+\x00\x04", contentKind{"HFS+", reasonUnsupported, true}},
-	{1024, "HX\x00\x05", contentKind{"HFS+", reasonUnsupported, true}},
+	{hfsHeaderOffset, "H+\x00\x04", contentKind{name: formatHFS}},
+	{hfsHeaderOffset, "HX\x00\x05", contentKind{name: formatHFS}},
+	{hfsHeaderOffset + hfsEmbeddedAt, "H+", contentKind{name: formatHFS}}, // within a wrapper of HFS
+	{hfsHeaderOffset, hfsMagic, contentKind{"HFS", "HFS without the plus cannot be read here", true}},
 	{0, "LUKS\xba\xbe", contentKind{name: formatLUKS, mayHavePackages: true}},
 	{512, "LABELONE", contentKind{name: formatLVM, mayHavePackages: true}},
 	{4096, "\xfc\x4e\x2b\xa9", contentKind{"a RAID", "parts of a RAID cannot be read here", true}},
@@ -88,6 +91,15 @@ var partitionTypes = map[string]contentKind{
 	"69646961-6700-11AA-AA11-00306543ECAC": {"the Apple system container", reasonNoPackages, false},
 	"52637672-7900-11AA-AA11-00306543ECAC": {"the Apple recovery container", reasonNoPackages, false},
 	"53746F72-6167-11AA-AA11-00306543ECAC": {"Core Storage", "volumes of Core Storage cannot be read here", true},
+	"Apple_Boot":                           {"the Apple boot partition", reasonNoPackages, false},
+	"Apple_Bootstrap":                      {"the Apple boot partition", reasonNoPackages, false},
+	"Apple_Patches":                        {"patches of Mac OS", reasonNoPackages, false},
+	"Apple_Driver":                         {"a driver of Mac OS", reasonNoPackages, false},
+	"Apple_Driver43":                       {"a driver of Mac OS", reasonNoPackages, false},
+	"Apple_Driver43_CD":                    {"a driver of Mac OS", reasonNoPackages, false},
+	"Apple_Driver_ATA":                     {"a driver of Mac OS", reasonNoPackages, false},
+	"Apple_Driver_ATAPI":                   {"a driver of Mac OS", reasonNoPackages, false},
+	"Apple_FWDriver":                       {"a driver of Mac OS", reasonNoPackages, false},
 }
 
 // appleFirmwareTypes are types of containers that only the firmware uses.
@@ -115,7 +127,19 @@ var dataPartitionTypes = map[string]bool{
 	"4D21B016-B534-45C2-A9FB-5C16E091FD2D": true,
 	"BC13C2FF-59E6-4262-A352-B275FD6F7172": true,
 	"7C3457EF-0000-11AA-AA11-00306543ECAC": true, // APFS
+	"48465300-0000-11AA-AA11-00306543ECAC": true, // HFS+
+	"AF":                                   true,
+	"Apple_HFS":                            true,
+	"Apple_HFSX":                           true,
 }
+
+// Form of HFS+ and HFS: the header, which names an embedded volume of HFS+, and the copy of it, which is that far from
+// the end.
+const (
+	hfsHeaderOffset = 1024
+	hfsEmbeddedAt   = 124
+	hfsMagic        = "BD"
+)
 
 // detectBytes is the number of bytes in which signatures occur.
 const detectBytes = 66 << 10
@@ -145,6 +169,9 @@ func detectKind(r io.ReaderAt, p Partition) (contentKind, error) {
 	if known {
 		return typed, nil
 	}
+	if dataPartitionTypes[p.Type] && hasHFSCopy(r, p.Length) {
+		return contentKind{name: formatHFS}, nil
+	}
 	if len(bytes.TrimLeft(b, "\x00")) == 0 {
 		return contentKind{"empty", "there is nothing at its beginning", dataPartitionTypes[p.Type]}, nil
 	}
@@ -153,8 +180,20 @@ func detectKind(r io.ReaderAt, p Partition) (contentKind, error) {
 
 // isPlausible checks further fields of a format with a short signature.
 func (m signature) isPlausible(b []byte) bool {
-	if m.kind.name == formatExt4 { // the size of a block
+	switch {
+	case m.kind.name == formatExt4: // the size of a block
 		return binary.LittleEndian.Uint32(b[1024+24:]) <= 6
+	case m.magic == hfsMagic || m.offset == hfsHeaderOffset+hfsEmbeddedAt: // the size of a block, and of the name
+		h := b[hfsHeaderOffset:]
+		block, name := binary.BigEndian.Uint32(h[20:]), h[36]
+		return string(h[:2]) == hfsMagic && block > 0 && block%512 == 0 && name > 0 && name < 28
 	}
 	return true
+}
+
+// hasHFSCopy reports whether the copy of a header of HFS+ is at the end of a partition, whose beginning is lost.
+func hasHFSCopy(r io.ReaderAt, length int64) bool {
+	var b [4]byte
+	return length > 2*hfsHeaderOffset && readFullAt(r, b[:], length&^511-hfsHeaderOffset) == nil &&
+		(string(b[:]) == "H+\x00\x04" || string(b[:]) == "HX\x00\x05")
 }

@@ -3,7 +3,7 @@
 // backing files, a VMDK image with its extents, a DMG image, an OVA appliance, or a template of a registry.
 //
 // It mounts nothing, starts nothing and changes nothing, takes no lock of a registry, and does not
-// read the content of a file system: fs/ext4, fs/xfs, fs/btrfs and fs/apfs do.
+// read the content of a file system: fs/ext4, fs/xfs, fs/btrfs, fs/apfs and fs/hfsplus do.
 //
 // Invariant: disks are untrusted. No file but the one that the user named, the files next to it that it
 // names, and the layers of a template are ever opened, and every part of a disk is either returned

@@ -68,7 +68,6 @@ func notDiskError(r io.ReaderAt, size int64) error {
 			return fmt.Errorf("%w; it looks like %s: %s", ErrNotDisk, f.name, f.todo)
 		}
 	}
-	return fmt.Errorf("%w (looked for GPT, MBR, ext2, ext3, ext4, XFS, Btrfs, APFS and other known formats): %s",
-		ErrNotDisk,
-		adviceFormats)
+	return fmt.Errorf("%w (looked for GPT, MBR, ext2, ext3, ext4, XFS, Btrfs, APFS, HFS+ and other known formats): %s",
+		ErrNotDisk, adviceFormats)
 }

@@ -16,8 +16,8 @@ import (
 // Partition is a part of a disk.
 type Partition struct {
 	Index  int    // from 1 in the order of the table; 0 = the whole disk, which has no table
-	Type   string // of GPT: a GUID in capitals; of MBR: two hexadecimal digits; "" without a table
-	Name   string // of GPT, may be ""
+	Type   string // of GPT: a GUID in capitals; of MBR: two hexadecimal digits; of Apple: a name; "" without a table
+	Name   string // of GPT and Apple, may be ""
 	Start  int64  // byte of the disk
 	Length int64  // bytes
 	Err    error  // why some of its logical partitions are unknown; nil = all are known, or it has none
@@ -45,7 +45,7 @@ const (
 )
 
 // Partitions reads the partition table of a disk: GPT, its copy at the end where the first is
-// damaged, or MBR. A disk without one is one partition. A partition that exceeds the end of the
+// damaged, an Apple partition map, or MBR. A disk without one is one partition. A partition that exceeds the end of the
 // disk is cut off there; one of which nothing is left is damaged.
 func Partitions(r io.ReaderAt, size int64) ([]Partition, error) {
 	var boot [mbrSectorBytes]byte
@@ -65,6 +65,9 @@ func Partitions(r io.ReaderAt, size int64) ([]Partition, error) {
 		return nil, err
 	case protective:
 		return nil, damaged("it says to have a partition table of GPT and has none")
+	}
+	if list, err := readAppleMap(r, size, boot[:]); !errors.Is(err, errNoTable) {
+		return list, err
 	}
 	if list, ok := readMBR(r, size, boot[:]); ok {
 		return list, nil

@@ -277,7 +277,7 @@ func TestLyingTables(t *testing.T) {
 // patch is three bytes of offset and one of content.
 func FuzzPartitions(f *testing.F) {
 	const size = 1 << 18
-	bases := []memory{make(memory, size), make(memory, size), make(memory, size)}
+	bases := []memory{make(memory, size), make(memory, size), make(memory, size), make(memory, size)}
 	for k, sector := range []int64{512, 4096} {
 		parts := []disktest.Part{
 			{Type: disktest.EFI, Name: "one", Start: 40960, Length: 65536},
@@ -295,6 +295,12 @@ func FuzzPartitions(f *testing.F) {
 	m.entry(4*512+446, 0x83, 1, 1)
 	m.entry(4*512+462, 0x05, 2, 2)
 	f.Add(byte(2), []byte{0, 9, 206, 1})
+	if err := disktest.WriteAppleMap(bases[3], size, 512,
+		disktest.Part{Type: disktest.AppleHFS, Start: 40960, Length: 65536}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(byte(3), []byte{0, 2, 7, 200})
+	f.Add(byte(3), []byte{0, 0, 2, 8, 0, 4, 8, 255})
 	f.Fuzz(func(t *testing.T, which byte, patches []byte) {
 		m := bytes.Clone(bases[int(which)%len(bases)])
 		for ; len(patches) >= 4; patches = patches[4:] {

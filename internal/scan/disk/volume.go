@@ -8,6 +8,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/fs/btrfs"
 	"github.com/buildyard/buildyard/internal/scan/fs/ext4"
+	"github.com/buildyard/buildyard/internal/scan/fs/hfsplus"
 	"github.com/buildyard/buildyard/internal/scan/fs/xfs"
 )
 
@@ -18,7 +19,7 @@ type Volume struct {
 	Start     int64  // offset of the partition on the disk in bytes
 	Length    int64  // bytes of the partition
 	IsMapped  bool   // its bytes are not those of the disk from Start on: it is encrypted, or a logical volume
-	Format    string // "ext4" (also for ext2 and ext3), "xfs", "btrfs" or "apfs"
+	Format    string // "ext4" (also for ext2 and ext3), "xfs", "btrfs", "apfs" or "hfsplus"
 	Role      string // of APFS: "system", "data", ...; "" = none
 	Group     string // of APFS: the volume group, which combines two volumes to one tree; "" = none
 	FS        fs.FS
@@ -41,6 +42,7 @@ type openFunc func(r io.ReaderAt, size int64, keys *keyring) ([]Volume, []Skippe
 // openers are the supported formats.
 var openers = map[string]openFunc{
 	formatExt4: openExt4, formatXFS: openXFS, formatBtrfs: openBtrfs, formatAPFS: openAPFS,
+	formatHFS: openHFSPlus,
 }
 
 // skippedWithError returns a part that could not be read.
@@ -94,6 +96,14 @@ func openBtrfs(r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, erro
 		vols = append(vols, Volume{Name: nameOfRest, Format: formatBtrfs, FS: rest})
 	}
 	return vols, nil, err
+}
+
+func openHFSPlus(r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error) {
+	f, err := hfsplus.Open(r, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	return []Volume{{Name: f.Label(), Format: formatHFS, FS: f, Notes: f.Notes()}}, nil, nil
 }
 
 // nameOfRest is the name of what is outside the default subvolume of Btrfs.

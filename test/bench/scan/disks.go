@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/disk/udif/udiftest"
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
+	"github.com/buildyard/buildyard/internal/scan/fs/hfsplus/hfsplustest"
 	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 	"github.com/buildyard/buildyard/test/rig"
 )
@@ -20,6 +21,7 @@ const (
 	xfsFile   = "xfs.img"
 	btrfsFile = "btrfs.img"
 	apfsFile  = "apfs.img"
+	hfsFile   = "hfsplus.img"
 	vmdkFile  = "disk.vmdk"
 	udifFile  = "disk.dmg"
 	lvmFile   = "lvm.img"
@@ -30,6 +32,7 @@ const (
 	ext4Size  = "3G"
 	xfsSize   = 4 << 30
 	btrfsSize = 4 << 30
+	hfsSize   = 4 << 30
 )
 
 // kept returns the directory of a form of the tree, which is next to the tree. It is created if
@@ -84,6 +87,15 @@ func makeBtrfs(ctx context.Context, _ *bench, w works) error {
 		return err
 	}
 	return treetest.Fill(ctx, name, w.tree, "true")
+}
+
+// makeHFSPlus has the kernel of a guest write the tree, in which names may differ in case alone.
+func makeHFSPlus(ctx context.Context, _ *bench, w works) error {
+	name := filepath.Join(w.to, hfsFile)
+	if err := rig.MakeHFSPlus(name, hfsplustest.Volume{Name: "Tree", Size: hfsSize, IsExact: true}); err != nil {
+		return err
+	}
+	return rig.FillHFSPlus(ctx, name, w.tree, ":")
 }
 
 // makeLVM needs root, for loop devices.

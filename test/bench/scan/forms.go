@@ -34,6 +34,7 @@ var forms = []form{
 	{"btrfs", "a Btrfs image", 1.5, 128, makeBtrfs, image(btrfsFile)},
 	{"lvm", "the ext4 image in a logical volume", 1.5, 128, makeLVM, image(lvmFile)},
 	{"apfs", "an APFS image", 1.5, 128, makeAPFS, image(apfsFile)},
+	{"hfsplus", "an HFS+ image", 1.5, 128, makeHFSPlus, image(hfsFile)},
 	{"vmdk", "the ext4 image as sparse VMDK", 1.5, 128, makeVMDK("monolithicSparse"), image(vmdkFile)},
 	{"vmdk-stream", "the ext4 image as compressed VMDK", 1.5, 128, makeVMDK("streamOptimized"), image(vmdkFile)},
 	{"udif", "the ext4 image as compressed DMG", 1.5, 128, makeUDIF, image(udifFile)},

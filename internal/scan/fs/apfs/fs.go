@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/keybag"
+	"github.com/buildyard/buildyard/internal/scan/fs/decmpfs"
 )
 
 const (
@@ -27,7 +28,7 @@ type FS struct {
 	foldsCase   bool // names that differ in case only are the same
 
 	inodeCache *generationCache[uint64, *inode]
-	blockCache *generationCache[plainBlockKey, []byte] // decompressed
+	blockCache *decmpfs.Cache // decompressed
 }
 
 var (
@@ -47,7 +48,7 @@ func (v *Volume) openFS(sb volumeSuperblock, xid uint64, name string) (*FS, erro
 		hashedNames: sb.incompatFeatures&(caseInsensitive|normalizationInsensitive) != 0,
 		foldsCase:   sb.incompatFeatures&caseInsensitive != 0,
 		inodeCache:  newGenerationCache[uint64, *inode](4096),
-		blockCache:  newGenerationCache[plainBlockKey, []byte](cachedPlainBlocks),
+		blockCache:  decmpfs.NewCache(),
 	}
 	if f.tree, err = openTreeOfType(v.container.device, m, sb.treeType, sb.rootTree, xid); err != nil {
 		return nil, fmt.Errorf("open files of volume %q: %w", name, err)

@@ -3,6 +3,8 @@ package apfs
 import (
 	"io/fs"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/decmpfs"
 )
 
 const (
@@ -13,8 +15,7 @@ const (
 
 	hasPlainSize = 0x40000 // internal flag: the size of a compressed file is in the inode
 
-	flagCompressed = 0x20       // of st_flags in BSD
-	flagDataless   = 0x40000000 //
+	flagDataless = 0x40000000 // of st_flags in BSD
 
 	modeType    = 0o170000
 	modeFIFO    = 0o010000
@@ -48,7 +49,7 @@ func (s *Stat) ID() uint64 { return s.Inode }
 func (s *Stat) Dataless() bool { return s.Flags&flagDataless != 0 }
 
 // Compressed reports whether the file's content is compressed; reads decompress it.
-func (s *Stat) Compressed() bool { return s.Flags&flagCompressed != 0 }
+func (s *Stat) Compressed() bool { return s.Flags&decmpfs.FlagCompressed != 0 }
 
 // inode is the record of a file or directory.
 type inode struct {

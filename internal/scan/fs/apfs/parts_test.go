@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/decmpfs"
 )
 
 // rawNode creates a node: header, table of contents, keys from its end on, values from the end
@@ -282,9 +284,9 @@ func TestParseInode(t *testing.T) {
 		"below zero":     {b: raw(0, 0, minus), bad: true},
 		"fields cut":     {b: append(raw(0, 0), 1, 0, 0, 0, 8, 0, 8), bad: true},
 		"value cut":      {b: raw(0, 0, stream)[:inodeHeaderSize+8+7], bad: true},
-		"compressed":     {b: raw(flagCompressed, hasPlainSize), size: 999, sized: true},
+		"compressed":     {b: raw(decmpfs.FlagCompressed, hasPlainSize), size: 999, sized: true},
 		"not compressed": {b: raw(0, hasPlainSize)},
-		"no plain size":  {b: raw(flagCompressed, 0)},
+		"no plain size":  {b: raw(decmpfs.FlagCompressed, 0)},
 	} {
 		n, err := parseInode(7, c.b)
 		if c.bad {
@@ -518,119 +520,6 @@ func TestCache(t *testing.T) {
 	}
 	if newGenerationCache[int, int](0).maxItems != 1 {
 		t.Error("a cache of nothing")
-	}
-}
-
-// Compressed blocks that are stored uncompressed begin with a byte that marks them.
-func TestExpand(t *testing.T) {
-	for _, c := range []struct {
-		kind uint32
-		src  string
-		want string
-		bad  bool
-	}{
-		{compressionPlain, "plain", "plain", false},
-		{compressionPlain, "", "", false},
-		{compressionZlib, "", "", true},
-		{compressionZlib, "\xffstored", "stored", false},
-		{compressionZlib, "\x0fstored", "stored", false},
-		{compressionZlib, "garbage", "", true},
-		{compressionRaw, "xstored", "stored", false},
-		{compressionRaw, "", "", true},
-		{compressionLZVN, "\x06stored", "stored", false},
-		{compressionLZVN, "\x0fgarbage", "", true},
-		{compressionLZFSE, "xstored", "stored", false},
-		{compressionLZFSE, "bgarbage", "", true},
-		{compressionLZBitmap, "\xffstored", "stored", false},
-		{compressionLZBitmap, "garbage", "", true},
-		{99, "x", "", true},
-	} {
-		got, err := decompress(c.kind, []byte(c.src), 6)
-		if string(got) != c.want && !c.bad || (err != nil) != c.bad {
-			t.Errorf("kind %d, %q: %q, %v", c.kind, c.src, got, err)
-		}
-	}
-}
-
-// packedOf returns a compressed file of raw blocks.
-func packedOf(size int64, src []byte) *compressedFile {
-	return &compressedFile{
-		fs: &FS{blockCache: newGenerationCache[plainBlockKey, []byte](4)}, inodeNumber: 7, compression: compressionRaw,
-		size: size, src: bytes.NewReader(src),
-		srcBytes: int64(len(src)),
-	}
-}
-
-// The table of a resource fork names the blocks, or is refused.
-func TestTableOfBlocks(t *testing.T) {
-	fork := func(count, start, length uint32) []byte { // one block
-		b := binary.BigEndian.AppendUint32(nil, 16)
-		b = append(b, make([]byte, 16)...)
-		b = le.AppendUint32(le.AppendUint32(le.AppendUint32(b, count), start), length)
-		return append(b, "xcontent"...)
-	}
-	for name, c := range map[string]struct {
-		size int64
-		src  []byte
-		want string
-		bad  string
-	}{
-		"one block":       {7, fork(1, 12, 8), "content", ""},
-		"more than used":  {7, fork(2, 12, 8), "content", ""},
-		"fewer":           {7, fork(0, 12, 8), "", "has 0 of 1 blocks"},
-		"no table":        {7, fork(1, 12, 8)[:28], "", "its table of 1 blocks does not fit"},
-		"table alone":     {7, fork(1, 12, 8)[:32], "", "ends after 32 bytes"},
-		"no count":        {7, fork(1, 12, 8)[:20], "", "ends after 20 bytes"},
-		"no header":       {7, fork(1, 12, 8)[:15], "", "ends after 15 bytes"},
-		"behind the end":  {7, fork(1, 13, 8), "", "ends after 40 bytes"},
-		"far behind":      {7, fork(1, math.MaxUint32, 8), "", "ends after 40 bytes"},
-		"too long":        {7, fork(1, 12, maxPackedBlockBytes+1), "", "compressed bytes"},
-		"another length":  {8, fork(1, 12, 8), "", "decompresses to 7 bytes, not 8"},
-		"nothing at all":  {0, fork(0, 0, 0), "", ""},
-		"most is allowed": {7, fork(1, 12, maxPackedBlockBytes), "", "ends after 40 bytes"},
-	} {
-		p := packedOf(c.size, c.src)
-		err := p.readBlockTable()
-		var got []byte
-		if err == nil {
-			got, err = io.ReadAll(io.NewSectionReader(p, 0, c.size))
-		}
-		if string(got) != c.want || (err == nil) != (c.bad == "") ||
-			err != nil && !strings.Contains(err.Error(), c.bad) {
-			t.Errorf("%s: %q, %v, want %q", name, got, err, c.bad)
-		}
-	}
-	p := packedOf(7, fork(1, 12, 8))
-	if err := p.readBlockTable(); err != nil {
-		t.Fatal(err)
-	}
-	for off, want := range map[int64]error{-1: errNegativeOffset, 7: io.EOF, 8: io.EOF} {
-		if n, err := p.ReadAt(make([]byte, 3), off); n != 0 || !errors.Is(err, want) {
-			t.Errorf("at %d: %d, %v", off, n, err)
-		}
-	}
-	if n, err := p.ReadAt(make([]byte, 3), 5); n != 2 || !errors.Is(err, io.EOF) {
-		t.Errorf("over the end: %d, %v", n, err)
-	}
-	if n, err := p.ReadAt(make([]byte, 2), 5); n != 2 || err != nil {
-		t.Errorf("up to the end: %d, %v", n, err)
-	}
-	p.src = unreadable{}
-	if _, err := p.ReadAt(make([]byte, 2), 0); err != nil {
-		t.Errorf("a block that is kept is read again: %v", err)
-	}
-	p.fs.blockCache = newGenerationCache[plainBlockKey, []byte](4)
-	if _, err := p.ReadAt(make([]byte, 2), 0); !errors.Is(err, errUnreadable) {
-		t.Errorf("%v", err)
-	}
-	for _, c := range [][2]int64{{-1, 1}, {40, 1}, {41, 0}, {39, 2}} {
-		if err := p.readSource(make([]byte, c[1]), c[0]); !errors.Is(err, ErrDamaged) {
-			t.Errorf("%d bytes at %d: %v", c[1], c[0], err)
-		}
-	}
-	p.src = bytes.NewReader(make([]byte, 40))
-	if err := p.readSource(make([]byte, 2), 38); err != nil {
-		t.Errorf("the last bytes: %v", err)
 	}
 }
 

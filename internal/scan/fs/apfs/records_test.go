@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/decmpfs"
 )
 
 // rec is a record of a tree.
@@ -43,7 +45,7 @@ func filesOf(t *testing.T, list ...rec) *FS {
 	tr := leafOf(t, list...)
 	return &FS{
 		device: tr.device, tree: tr, inodeCache: newGenerationCache[uint64, *inode](10),
-		blockCache: newGenerationCache[plainBlockKey, []byte](10),
+		blockCache: decmpfs.NewCache(),
 	}
 }
 
@@ -253,6 +255,11 @@ func TestHashedNames(t *testing.T) {
 
 // Compressed files have a header with the method, within the limits.
 func TestCompressionHeader(t *testing.T) {
+	const (
+		magic   = 0x636d7066
+		largest = 32 << 30 // bytes of a file
+		inline  = 4 << 20  // bytes of a file in its attribute
+	)
 	head := func(magic, kind uint32, size uint64, rest string) []byte {
 		return append(le.AppendUint64(le.AppendUint32(le.AppendUint32(nil, magic), kind), size), rest...)
 	}
@@ -261,26 +268,26 @@ func TestCompressionHeader(t *testing.T) {
 		want string // content
 		bad  error
 	}{
-		"plain":         {head(compressedMagic, compressionPlain, 5, "plain"), "plain", nil},
-		"stored":        {head(compressedMagic, compressionRaw, 5, "xplain"), "plain", nil},
-		"other magic":   {head(compressedMagic+1, compressionPlain, 5, "plain"), "", ErrDamaged},
-		"short":         {head(compressedMagic, compressionPlain, 5, "")[:15], "", ErrDamaged},
+		"plain":         {head(magic, 1, 5, "plain"), "plain", nil},
+		"stored":        {head(magic, 9, 5, "xplain"), "plain", nil},
+		"other magic":   {head(magic+1, 1, 5, "plain"), "", ErrDamaged},
+		"short":         {head(magic, 1, 5, "")[:15], "", ErrDamaged},
 		"none":          {nil, "", ErrDamaged},
-		"below zero":    {head(compressedMagic, compressionPlain, 1<<63, "plain"), "", ErrDamaged},
-		"too large":     {head(compressedMagic, 4, maxFileBlocks*plainBlockBytes+1, ""), "", ErrDamaged},
-		"no fork":       {head(compressedMagic, 4, maxFileBlocks*plainBlockBytes, ""), "", ErrDamaged},
-		"large inline":  {head(compressedMagic, compressionPlain, maxInlineBytes+1, "plain"), "", ErrDamaged},
-		"other length":  {head(compressedMagic, compressionPlain, maxInlineBytes, "plain"), "", ErrDamaged},
-		"kind 0":        {head(compressedMagic, 0, 5, "plain"), "", ErrUnsupported},
-		"kind 2":        {head(compressedMagic, 2, 5, "plain"), "", ErrUnsupported},
-		"kind 5":        {head(compressedMagic, 5, 5, "plain"), "", ErrUnsupported},
-		"kind 6":        {head(compressedMagic, 6, 5, "plain"), "", ErrUnsupported},
-		"kind 15":       {head(compressedMagic, 15, 5, "plain"), "", ErrUnsupported},
-		"kind 14 alone": {head(compressedMagic, 14, 5, "plain"), "", ErrDamaged},
+		"below zero":    {head(magic, 1, 1<<63, "plain"), "", ErrDamaged},
+		"too large":     {head(magic, 4, largest+1, ""), "", ErrDamaged},
+		"no fork":       {head(magic, 4, largest, ""), "", ErrDamaged},
+		"large inline":  {head(magic, 1, inline+1, "plain"), "", ErrDamaged},
+		"other length":  {head(magic, 1, inline, "plain"), "", ErrDamaged},
+		"kind 0":        {head(magic, 0, 5, "plain"), "", ErrUnsupported},
+		"kind 2":        {head(magic, 2, 5, "plain"), "", ErrUnsupported},
+		"kind 5":        {head(magic, 5, 5, "plain"), "", ErrUnsupported},
+		"kind 6":        {head(magic, 6, 5, "plain"), "", ErrUnsupported},
+		"kind 15":       {head(magic, 15, 5, "plain"), "", ErrUnsupported},
+		"kind 14 alone": {head(magic, 14, 5, "plain"), "", ErrDamaged},
 	} {
 		list := []rec{
 			inodeRec(2, 1, modeDir|0o755, 0), entryRec(2, "f", 16, 8),
-			inodeRec(16, 2, modeRegular|0o644, flagCompressed), attrRec(16, attrCompressed, c.attr),
+			inodeRec(16, 2, modeRegular|0o644, decmpfs.FlagCompressed), attrRec(16, decmpfs.Attribute, c.attr),
 		}
 		if c.attr == nil {
 			list = list[:3]

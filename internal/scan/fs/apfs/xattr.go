@@ -13,9 +13,7 @@ const (
 	attrStream   = 1 // flags of an extended attribute: it is a data stream,
 	attrEmbedded = 2 // or it is in its record
 
-	attrSymlink      = "com.apple.fs.symlink"
-	attrCompressed   = "com.apple.decmpfs"
-	attrResourceFork = "com.apple.ResourceFork"
+	attrSymlink = "com.apple.fs.symlink"
 
 	maxAttrBytes   = 32 << 20 // bytes of an attribute that is read whole
 	maxTargetBytes = 4 << 10

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/decmpfs/decmpfstest"
 )
 
 // File describes a file, directory or link. Its parent directories are created.
@@ -226,7 +228,7 @@ func (c *catalog) inode(id, parent uint64, name string, f *File) {
 		c.xattr(id, "com.apple.fs.symlink", []byte(f.Target+"\x00"))
 	}
 	if f.Compression != 0 {
-		head, fork := compress(f)
+		head, fork := decmpfstest.Compress(f.Compression, f.Data, f.Stored)
 		c.xattr(id, "com.apple.decmpfs", head)
 		if fork != nil {
 			c.xattr(id, "com.apple.ResourceFork", fork)

@@ -1,4 +1,4 @@
-package apfstest
+package decmpfstest
 
 import (
 	"bytes"
@@ -8,23 +8,25 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/lzfse/lzfsetest"
 )
 
-// compress writes the attribute of a compressed file, and its resource fork if it has one.
-func compress(f *File) (head, fork []byte) {
-	head = le.AppendUint32([]byte("fpmc"), f.Compression)
-	head = le.AppendUint64(head, uint64(len(f.Data)))
-	kind := f.Compression
+var le = binary.LittleEndian
+
+// Compress returns the attribute of a compressed file, and its resource fork if it has one. isStored leaves the blocks
+// uncompressed, as writers do when compression gains nothing.
+func Compress(kind uint32, data []byte, isStored bool) (attr, fork []byte) {
+	attr = le.AppendUint32([]byte("fpmc"), kind)
+	attr = le.AppendUint64(attr, uint64(len(data)))
 	if kind == 1 {
-		return append(head, f.Data...), nil
+		return append(attr, data...), nil
 	}
 	if kind%2 == 1 {
-		return append(head, pack(kind, f.Data, f.Stored)...), nil
+		return append(attr, pack(kind, data, isStored)...), nil
 	}
 	var blocks [][]byte
-	for at := 0; at < len(f.Data); at += 1 << 16 {
-		blocks = append(blocks, pack(kind-1, f.Data[at:min(at+1<<16, len(f.Data))], f.Stored))
+	for at := 0; at < len(data); at += 1 << 16 {
+		blocks = append(blocks, pack(kind-1, data[at:min(at+1<<16, len(data))], isStored))
 	}
 	if kind == 4 || kind == 10 {
-		return head, resource(blocks)
+		return attr, resource(blocks)
 	}
 	at := 4 * (len(blocks) + 1)
 	fork = le.AppendUint32(nil, uint32(at))
@@ -32,7 +34,7 @@ func compress(f *File) (head, fork []byte) {
 		at += len(b)
 		fork = le.AppendUint32(fork, uint32(at))
 	}
-	return head, append(fork, bytes.Join(blocks, nil)...)
+	return attr, append(fork, bytes.Join(blocks, nil)...)
 }
 
 // pack compresses one block.

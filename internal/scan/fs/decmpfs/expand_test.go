@@ -1,4 +1,4 @@
-package apfs
+package decmpfs
 
 import (
 	"bytes"
@@ -10,12 +10,12 @@ import (
 // FuzzExpand decompresses single blocks of every kind.
 func FuzzExpand(f *testing.F) {
 	b := bytes.Repeat([]byte("a block of a file, "), 50)
-	f.Add(uint32(compressionZlib), []byte{0x78, 0x9c, 3, 0, 0, 0, 0, 1}, 10)
-	f.Add(uint32(compressionZlib), append([]byte{0xff}, b...), len(b))
-	f.Add(uint32(compressionLZVN), lzfsetest.LZVN(b), len(b))
-	f.Add(uint32(compressionLZFSE), lzfsetest.LZFSE(b, lzfsetest.Packed), len(b))
-	f.Add(uint32(compressionLZBitmap), lzfsetest.LZBitmap(b), len(b))
-	f.Add(uint32(compressionRaw), []byte{}, 5)
+	f.Add(uint32(kindZlib), []byte{0x78, 0x9c, 3, 0, 0, 0, 0, 1}, 10)
+	f.Add(uint32(kindZlib), append([]byte{0xff}, b...), len(b))
+	f.Add(uint32(kindLZVN), lzfsetest.LZVN(b), len(b))
+	f.Add(uint32(kindLZFSE), lzfsetest.LZFSE(b, lzfsetest.Packed), len(b))
+	f.Add(uint32(kindLZBitmap), lzfsetest.LZBitmap(b), len(b))
+	f.Add(uint32(kindRaw), []byte{}, 5)
 	f.Fuzz(func(t *testing.T, kind uint32, src []byte, size int) {
 		if size < 0 || size > plainBlockBytes {
 			return
