@@ -185,7 +185,7 @@ promtool() {
 
 # images prints the packages that write and read disk images in the tests of the scanner.
 images() {
-  echo qemu-utils bzip2 xz-utils p7zip-full dmg2img
+  echo qemu-utils bzip2 xz-utils p7zip-full dmg2img xorriso
 }
 
 case "${1:-}" in

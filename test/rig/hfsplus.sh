@@ -29,7 +29,7 @@ trap 'rm -rf "$work"' EXIT
 download() {
   compgen -G "$cache/debs/$1_*.deb" >/dev/null && return 0
   mkdir "$work/new"
-  (cd "$work/new" && apt-get -q download "$1" >&2) || die "download failed; is the package list up to date (apt-get update)?"
+  (cd "$work/new" && apt-get -q download "$1" >&2) || die "download failed; is the package list new (apt-get update)?"
   mv "$work/new"/*.deb "$cache/debs/"
   rmdir "$work/new"
 }
@@ -78,7 +78,7 @@ S
 
 initramfs
 tar -C "$tree" --format=gnu --sort=name -cf "$work/tree.tar" .
-timeout 600 qemu-system-x86_64 -accel kvm -accel tcg -cpu max -m 512 -display none -no-reboot -nodefaults -serial stdio \
+timeout 1800 qemu-system-x86_64 -accel tcg -cpu max -m 512 -display none -no-reboot -nodefaults -serial stdio \
   -kernel "$work/vmlinuz" -initrd "$work/initrd" -append 'console=ttyS0 quiet panic=-1' \
   -drive "file=$image,format=raw,if=virtio,cache=unsafe" -drive "file=$work/tree.tar,format=raw,if=virtio,readonly=on" \
   </dev/null >"$work/log" 2>&1 || true

@@ -24,7 +24,8 @@ var appleUnused = map[string]bool{appleMapType: true, "Apple_Free": true, "Apple
 func readAppleMap(r io.ReaderAt, size int64, boot []byte) ([]Partition, error) {
 	blocks := []int64{appleEntryBytes}
 	if string(boot[:2]) == "ER" {
-		if b := int64(binary.BigEndian.Uint16(boot[2:])); b > appleEntryBytes && b <= maxAppleBlockBytes && b&(b-1) == 0 {
+		b := int64(binary.BigEndian.Uint16(boot[2:]))
+		if b > appleEntryBytes && b <= maxAppleBlockBytes && b&(b-1) == 0 {
 			blocks = []int64{b, appleEntryBytes}
 		}
 	}

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/disk"
 	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
 	"github.com/buildyard/buildyard/internal/scan/fs/hfsplus/hfsplustest"
+	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 )
 
 func appleMap(t testing.TB, block int64) memory {
@@ -144,4 +148,49 @@ func TestBareHFSPlus(t *testing.T) {
 		}
 		clear(b[1024:1536])
 	}
+}
+
+// A CD for Macs that xorriso wrote has an Apple partition map and HFS+ with the files of the tree.
+func TestXorriso(t *testing.T) {
+	xorriso, err := exec.LookPath("xorriso")
+	if err != nil {
+		t.Skip("xorriso is not here")
+	}
+	dir := t.TempDir()
+	tree := filepath.Join(dir, "tree")
+	if err := os.Mkdir(tree, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		name := filepath.Join(tree, fmt.Sprintf("directory%d", i%7), fmt.Sprintf("file with a name %d", i))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755),
+			os.WriteFile(name, bytes.Repeat([]byte(name), i), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("directory0", filepath.Join(tree, "link")); err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, xorriso, "-as", "mkisofs", "-quiet", "-hfsplus", "-V", "CD", "-o", "image", "tree")
+	b, err := os.ReadFile(filepath.Join(dir, "image"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	vols, skipped, err := disk.Volumes(bytes.NewReader(b), int64(len(b)))
+	if err != nil || len(vols) != 1 || vols[0].Format != "hfsplus" || vols[0].Name != "CD" || vols[0].Partition == 0 {
+		t.Fatalf("%+v, %+v, %v", vols, skipped, err)
+	}
+	want, err := treetest.ListDir(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := treetest.ListFS(vols[0].FS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal, diffs := treetest.Differences(want, got)
+	for _, d := range diffs[:min(len(diffs), 10)] {
+		t.Error(d)
+	}
+	t.Logf("%d/%d equal, notes %q", equal, len(want), vols[0].Notes)
 }

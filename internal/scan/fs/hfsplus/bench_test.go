@@ -20,7 +20,8 @@ func BenchmarkWalk(b *testing.B) {
 	for i := range 500 {
 		for k := range 199 {
 			f := hfsplustest.File{
-				Path: fmt.Sprintf("directory%d/a-file-with-a-name-%d.txt", i, k), Data: bytes.Repeat([]byte("text\n"), k*7),
+				Path: fmt.Sprintf("directory%d/a-file-with-a-name-%d.txt", i, k),
+				Data: bytes.Repeat([]byte("text\n"), k*7),
 			}
 			if k == 0 {
 				if err := os.Mkdir(filepath.Join(tree, filepath.Dir(f.Path)), 0o755); err != nil {

@@ -92,7 +92,8 @@ func (t *tree) readNode(number uint32) (*node, error) {
 	}
 	switch {
 	case !n.isLeaf && int8(b[8]) != nodeIndex, n.isLeaf != (n.height == 1), n.height < 1, n.height > maxTreeHeight:
-		return nil, damaged("node %d of the tree of %s has the kind %d and height %d", number, t.name, int8(b[8]), n.height)
+		return nil, damaged("node %d of the tree of %s has the kind %d and height %d", number, t.name, int8(b[8]),
+			n.height)
 	case n.count < 1 || descriptorSize+2*(n.count+1) > len(b):
 		return nil, damaged("node %d of the tree of %s has %d records", number, t.name, n.count)
 	}
@@ -104,8 +105,8 @@ func (n *node) record(i int) (key, value []byte, err error) {
 	end := len(n.data) - 2*(n.count+1) // of what records may take
 	from, to := int(be.Uint16(n.data[len(n.data)-2*(i+1):])), int(be.Uint16(n.data[len(n.data)-2*(i+2):]))
 	if from < descriptorSize || to > end || from+2 > to {
-		return nil, nil, damaged("record %d of node %d of the tree of %s is from byte %d to %d", i, n.number, n.tree.name,
-			from, to)
+		return nil, nil, damaged("record %d of node %d of the tree of %s is from byte %d to %d", i, n.number,
+			n.tree.name, from, to)
 	}
 	b := n.data[from:to:to]
 	length := int(be.Uint16(b))
@@ -115,8 +116,8 @@ func (n *node) record(i int) (key, value []byte, err error) {
 	}
 	start := (2 + room + 1) &^ 1
 	if length > room || start > len(b) {
-		return nil, nil, damaged("record %d of node %d of the tree of %s has a key of %d bytes", i, n.number, n.tree.name,
-			length)
+		return nil, nil, damaged("record %d of node %d of the tree of %s has a key of %d bytes", i, n.number,
+			n.tree.name, length)
 	}
 	return b[2 : 2+length : 2+length], b[start:], nil
 }

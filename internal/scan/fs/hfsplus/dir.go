@@ -157,7 +157,8 @@ func (l *dirReader) addEntry(p position, key, value []byte) error {
 // isHidden reports whether a record is that of a directory which the system hides.
 func (l *dirReader) isHidden(value []byte) bool {
 	number := be.Uint32(value[8:])
-	return l.dir == rootDir && be.Uint16(value) == recordDir && (number == l.fs.linkedFiles || number == l.fs.linkedDirs)
+	return l.dir == rootDir && be.Uint16(value) == recordDir &&
+		(number == l.fs.linkedFiles || number == l.fs.linkedDirs)
 }
 
 // followLink makes the entry of a name of a linked file or directory that of the file or directory. A further name of

@@ -96,8 +96,8 @@ func variety() []hfsplustest.File {
 		}
 		for _, stored := range []bool{false, true} {
 			files = append(files, hfsplustest.File{
-				Path: fmt.Sprintf("compressed/%d %v", kind, stored), Data: text(size), Compression: kind, Stored: stored,
-				Pieces: int(kind),
+				Path: fmt.Sprintf("compressed/%d %v", kind, stored), Data: text(size), Compression: kind,
+				Stored: stored, Pieces: int(kind),
 			})
 		}
 	}
@@ -271,9 +271,11 @@ func TestNotes(t *testing.T) {
 		change func(b []byte) []byte
 		want   string
 	}{
-		"mounted":         {hfsplustest.Volume{Mounted: true}, nil, "what was not written yet"},
-		"mounted journal": {hfsplustest.Volume{Mounted: true, Journal: hfsplustest.EmptyJournal}, nil, "in its journal"},
-		"full journal":    {hfsplustest.Volume{Journal: hfsplustest.FullJournal}, nil, "in its journal"},
+		"mounted": {hfsplustest.Volume{Mounted: true}, nil, "what was not written yet"},
+		"mounted journal": {
+			hfsplustest.Volume{Mounted: true, Journal: hfsplustest.EmptyJournal}, nil, "in its journal",
+		},
+		"full journal": {hfsplustest.Volume{Journal: hfsplustest.FullJournal}, nil, "in its journal"},
 		"no journal": {hfsplustest.Volume{Journal: hfsplustest.EmptyJournal}, func(b []byte) []byte {
 			return bytes.ReplaceAll(b, []byte("xLNJ"), []byte("xxxx"))
 		}, "in its journal"},
@@ -287,7 +289,10 @@ func TestNotes(t *testing.T) {
 			clear(b[headerOffset : headerOffset+512])
 			return b
 		}, "the copy of its header is used: not an HFS+ file system"},
-		"size of blocks": {hfsplustest.Volume{}, func(b []byte) []byte { b[headerOffset+43]++; return b }, "blocks of 4097"},
+		"size of blocks": {hfsplustest.Volume{}, func(b []byte) []byte {
+			b[headerOffset+43]++
+			return b
+		}, "blocks of 4097"},
 		"catalog": {hfsplustest.Volume{}, func(b []byte) []byte {
 			clear(b[headerOffset+catalogForkAt:][:forkBytes])
 			return b
@@ -342,8 +347,8 @@ func TestSevenZip(t *testing.T) {
 	}
 }
 
-// notSevenZip are regular files that 7-Zip does not write, or not under this name. Of compressed ones it knows zlib, LZVN
-// and what is stored in the attribute.
+// notSevenZip are regular files that 7-Zip does not write, or not under this name. Of compressed ones it knows zlib,
+// LZVN and what is stored in the attribute.
 var notSevenZip = regexp.MustCompile(`^a:b$|^compressed/1[0-4]? |^(directory/)?hard$`)
 
 // sevenZipAgrees compares the regular files of a file system with those that 7-Zip wrote to a directory.
