@@ -70,8 +70,8 @@ func (x hfsSubject) make(ctx context.Context, _ *stage, dir string) (*made, erro
 	}}, nil
 }
 
-// keepNames removes what the file system cannot have: names that are not in UTF-8, and those that differ in case from
-// another one.
+// keepNames removes what the file system cannot have: names that are not in UTF-8, those that differ in case alone from
+// another one, and, by Linux, those with a character of more than 16 bits.
 func keepNames(tree string, isExact bool) error {
 	seen := map[string]bool{}
 	return filepath.WalkDir(tree, func(p string, d fs.DirEntry, err error) error {
@@ -79,14 +79,15 @@ func keepNames(tree string, isExact bool) error {
 			return err
 		}
 		folded := strings.ToLower(p)
-		if utf8.ValidString(p) && (isExact || !seen[folded]) {
+		isWide := strings.ContainsFunc(p, func(r rune) bool { return r > 0xffff })
+		if utf8.ValidString(p) && !isWide && (isExact || !seen[folded]) {
 			seen[folded] = true
 			return nil
 		}
 		if d.IsDir() {
-			return errors.Join(os.RemoveAll(p), filepath.SkipDir)
+			return fmt.Errorf("%q: a directory has a name that is not for HFS+", p)
 		}
-		return os.Remove(p)
+		return os.Remove(p) //nolint:gosec // the tree is our own
 	})
 }
 

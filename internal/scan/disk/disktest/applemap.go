@@ -12,7 +12,7 @@ const AppleHFS = "Apple_HFS"
 // free rest, as macOS does.
 func WriteAppleMap(w io.WriterAt, size, block int64, parts ...Part) error {
 	be := binary.BigEndian
-	const most = 62 // entries that the map has room for
+	const most = 62 // entries that the map may have
 	all := append([]Part{{Type: "Apple_partition_map", Name: "Apple", Start: block, Length: most * block}}, parts...)
 	last := all[len(all)-1]
 	if rest := last.Start + last.Length; rest < size {

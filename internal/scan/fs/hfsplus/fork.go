@@ -34,6 +34,14 @@ func parseFork(b []byte) forkData {
 	return forkData{size: int64(be.Uint64(b)), extents: parseExtents(b[16:forkBytes])}
 }
 
+// firstBlocks returns the number of blocks in the extents of the record.
+func (d forkData) firstBlocks() (n int64) {
+	for _, e := range d.extents {
+		n += int64(e.count)
+	}
+	return n
+}
+
 func parseExtents(b []byte) (out [forkExtents]extent) {
 	for i := range out {
 		out[i] = extent{be.Uint32(b[8*i:]), be.Uint32(b[8*i+4:])}

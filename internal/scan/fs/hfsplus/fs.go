@@ -60,7 +60,8 @@ func openAt(r io.ReaderAt, size, at int64) (*FS, error) {
 		header: h, disk: inodefs.NewPages(r, size, h.blockSize), blocks: decmpfs.NewCache(),
 		dirs: inodefs.NewCache[uint32](dirCacheBytes, dirBytes),
 	}
-	if h.extents.size > 0 {
+	// This tree has no further extents. Linux lets it grow beyond them on a volume in many pieces.
+	if h.extents.size = min(h.extents.size, h.extents.firstBlocks()<<h.blockLog); h.extents.size > 0 {
 		if f.extents, err = f.openTree("further extents", extentsFile, h.extents); err != nil {
 			return nil, err
 		}

@@ -197,6 +197,16 @@ func TestDamage(t *testing.T) {
 			b := c.node(c.f.extents, c.f.extents.root)
 			be.PutUint32(b[descriptorSize+4:], 999) // the file
 		}, "is nowhere", 0},
+		"no further extents": {func(c *changer) {
+			for _, at := range []int{headerOffset, len(c.b) - headerOffset} {
+				clear(c.b[at+extentsForkAt+16:][:extentsBytes])
+			}
+		}, "there are no further ones", 0},
+		"further extents cut": {func(c *changer) {
+			for _, at := range []int{headerOffset, len(c.b) - headerOffset} {
+				be.PutUint32(c.b[at+extentsForkAt+20:], 8) // one node
+			}
+		}, "refers to node 1 of 1", 0},
 		"a leaf to itself": {func(c *changer) {
 			b := c.leaf("many")
 			be.PutUint32(b, be.Uint32(c.node(c.f.catalog, be.Uint32(b))[4:]))
@@ -262,9 +272,6 @@ func TestDamagedHeaders(t *testing.T) {
 		"extents elsewhere": {func(_ *changer, h []byte) {
 			be.PutUint32(h[extentsForkAt+16:], 1)
 		}, "the tree of further extents"},
-		"extents in themselves": {func(_ *changer, h []byte) {
-			clear(h[extentsForkAt+16:][:extentsBytes])
-		}, "no further ones"},
 		"node size": {func(c *changer, _ []byte) { c.catalogHeader()[19] = 1 }, "nodes of 1025 bytes"},
 		"large nodes": {func(c *changer, _ []byte) {
 			be.PutUint16(c.catalogHeader()[18:], 1<<15+2)
