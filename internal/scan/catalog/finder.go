@@ -133,11 +133,7 @@ func (f *Finder) WantedAt(name string) (WantedFile, bool) {
 	base := path.Base(name)
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
-		b := &dirResult{walk: &walk{patterns: f.patterns}}
-		by := f.patterns.matchName(name, base, false)
-		if b.mayBeProgram(name, fs.FileInfoToDirEntry(namedInfo{info, base})) {
-			by = append(by, f.patterns.programExtractors...)
-		}
+		by := f.patterns.matchFile(name, info)
 		return WantedFile{name, by, false}, len(by) > 0 && !f.hasLinkedAncestor(name)
 	case mode&fs.ModeSymlink != 0:
 		by := f.patterns.matchName(name, base, true)

@@ -78,8 +78,8 @@ func (p *Package) origin() [5]*string {
 	return [...]*string{&p.Distribution, &p.Owner, &p.Source, &p.SourceVersion, &p.Arch}
 }
 
-// hasOrigin reports whether one of these fields is set.
-func (p *Package) hasOrigin() bool {
+// HasOrigin reports whether one of these fields is set.
+func (p *Package) HasOrigin() bool {
 	return p.Distribution != "" || p.Owner != "" || p.Source != "" || p.SourceVersion != "" || p.Arch != ""
 }
 

@@ -12,6 +12,7 @@ type patternTable struct {
 	byDir             []dirPattern
 	wantsSymlinks     []bool // of each extractor: links too
 	programExtractors []int
+	companionReaders  []CompanionReader
 	extractors        []Extractor
 }
 
@@ -38,6 +39,9 @@ func newPatternTable(extractors []Extractor) *patternTable {
 			c.programExtractors = append(c.programExtractors, i)
 		}
 		c.wantsSymlinks = append(c.wantsSymlinks, claim.Symlinks)
+		if r, ok := e.(CompanionReader); ok {
+			c.companionReaders = append(c.companionReaders, r)
+		}
 	}
 	return c
 }

@@ -207,7 +207,7 @@ func encodeOutcome(o fileOutcome, place string) []byte {
 		if p.Replaced {
 			flags |= packageReplaced
 		}
-		if p.hasOrigin() {
+		if p.HasOrigin() {
 			flags |= packageOrigin
 		}
 		b = append(b, flags)

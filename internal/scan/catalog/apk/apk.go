@@ -30,6 +30,8 @@ type Packages struct{}
 var (
 	_ catalog.Extractor   = Packages{}
 	_ catalog.OwnerFinder = Packages{}
+
+	_ catalog.CompanionReader = Packages{}
 )
 
 // Name returns the name of the extractor in warnings.
@@ -43,6 +45,9 @@ func (Packages) FileRequired(p string) bool {
 	_, ok := Packages{}.Root(p)
 	return ok
 }
+
+// ReadsCompanion accepts the file with the release.
+func (Packages) ReadsCompanion(p string) bool { return osrelease.IsFile(p) }
 
 // Root returns the root of the system that a database belongs to.
 func (Packages) Root(p string) (root string, ok bool) {

@@ -53,6 +53,11 @@ func splitKeg(p, dir string) (name, version, rest string, ok bool) {
 	return parts[0], parts[1], parts[2], true
 }
 
+// ReadsCompanion accepts installed formulae.
+func (Formulae) ReadsCompanion(p string) bool {
+	return strings.HasSuffix(p, ".rb") && path.Base(path.Dir(p)) == ".brew"
+}
+
 // Extract takes name and version from the path. The license is in the installed formula.
 func (Formulae) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
 	name, version, _, _ := splitKeg(f.Path, "Cellar")

@@ -34,6 +34,8 @@ type Packages struct{}
 var (
 	_ catalog.Extractor   = Packages{}
 	_ catalog.OwnerFinder = Packages{}
+
+	_ catalog.CompanionReader = Packages{}
 )
 
 // Name returns the name of the extractor in warnings.
@@ -48,6 +50,18 @@ func (Packages) Patterns() catalog.Patterns {
 func (Packages) FileRequired(p string) bool {
 	_, ok := Packages{}.Root(p)
 	return ok && !strings.HasSuffix(p, sumsSuffix)
+}
+
+// ReadsCompanion accepts the lists of files, and the file with the release.
+func (Packages) ReadsCompanion(p string) bool {
+	dir := path.Dir(p)
+	switch {
+	case strings.HasSuffix(p, listSuffix):
+		return strings.HasSuffix("/"+dir, "/"+infoDir)
+	case strings.HasSuffix(p, sumsSuffix):
+		return strings.HasSuffix("/"+dir, "/"+statusDir)
+	}
+	return strings.HasSuffix("/"+p, "/"+diversionsFile) || osrelease.IsFile(p)
 }
 
 // Root returns the root of the system that a file of the database belongs to.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -35,11 +36,21 @@ func Root(file string, suffixes ...string) (root string, ok bool) {
 	return "", false
 }
 
+// files are where a release is, from the root of a system.
+var files = []string{"etc/os-release", "usr/lib/os-release"}
+
+// IsFile reports whether a path is that of a file with a release.
+func IsFile(name string) bool {
+	return strings.HasSuffix(name, "os-release") && slices.ContainsFunc(files, func(f string) bool {
+		return strings.HasSuffix("/"+name, "/"+f)
+	})
+}
+
 // Distribution returns the release of the system at a root, as catalog.Package has it: "debian:12". "" when its
 // os-release lacks an ID or a version, as rolling releases do, or cannot be read.
 func Distribution(tree fs.FS, root string) string {
-	for _, name := range []string{"etc/os-release", "usr/lib/os-release"} {
-		if name == "etc/os-release" && root != "." && isLink(tree, path.Join(root, name)) {
+	for _, name := range files {
+		if name == files[0] && root != "." && isLink(tree, path.Join(root, name)) {
 			continue // its target is relative to the other root
 		}
 		if text, err := readFile(tree, path.Join(root, name)); err == nil {

@@ -43,6 +43,8 @@ type Packages struct{}
 var (
 	_ catalog.Extractor   = Packages{}
 	_ catalog.OwnerFinder = Packages{}
+
+	_ catalog.CompanionReader = Packages{}
 )
 
 // Name returns the name of the extractor in warnings.
@@ -57,6 +59,12 @@ func (Packages) Patterns() catalog.Patterns {
 func (Packages) FileRequired(p string) bool {
 	_, ok := Packages{}.Root(p)
 	return ok
+}
+
+// ReadsCompanion accepts the log of a database, and the file with the release.
+func (Packages) ReadsCompanion(p string) bool {
+	database, ok := strings.CutSuffix(p, logSuffix)
+	return ok && Packages{}.FileRequired(database) || osrelease.IsFile(p)
 }
 
 // Root returns the root of the system that a database belongs to.
@@ -193,7 +201,7 @@ func (h *header) toPackage() (catalog.Package, bool) {
 	if license := h.text(tagLicense); license != "" && len(license) <= maxLicenseBytes {
 		p.Licenses = []string{license}
 	}
-	p.Source, p.SourceVersion = sourceOf(h.text(tagSourceRPM), version+"-"+release, epoch)
+	p.Source, p.SourceVersion = SplitSource(h.text(tagSourceRPM), version+"-"+release, epoch)
 	if p.Source == "" {
 		p.Source, p.SourceVersion = p.Name, p.Version
 	}
@@ -203,9 +211,9 @@ func (h *header) toPackage() (catalog.Package, bool) {
 // maxLicenseBytes limits the text of a license.
 const maxLicenseBytes = 1000
 
-// sourceOf splits the name of a source package, NAME-VERSION-RELEASE.src.rpm. The name has no epoch: it is that of
+// SplitSource splits the name of a source package, NAME-VERSION-RELEASE.src.rpm. The name has no epoch: it is that of
 // the package if both have the same version.
-func sourceOf(file, version, epoch string) (name, sourceVersion string) {
+func SplitSource(file, version, epoch string) (name, sourceVersion string) {
 	text, ok := strings.CutSuffix(file, ".src.rpm")
 	if !ok {
 		text, ok = strings.CutSuffix(file, ".nosrc.rpm")

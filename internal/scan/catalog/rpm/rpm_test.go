@@ -313,7 +313,7 @@ func TestSourceOf(t *testing.T) {
 		{"a-1.src.rpm", "1-2", "", "", ""},
 		{"-1-2.src.rpm", "1-2", "", "", ""},
 	} {
-		if name, version := sourceOf(tc.file, tc.version, tc.epoch); name != tc.name || version != tc.sourceVersion {
+		if name, version := SplitSource(tc.file, tc.version, tc.epoch); name != tc.name || version != tc.sourceVersion {
 			t.Errorf("%s: %q %q", tc.file, name, version)
 		}
 	}

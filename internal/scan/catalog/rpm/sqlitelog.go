@@ -15,6 +15,7 @@ const (
 	logHeaderSize = 32
 	logFrameSize  = 24
 	maxLogBytes   = 32 << 20
+	logSuffix     = "-wal" // of its name after that of the database
 )
 
 // sqliteLog are the pages of a log.
@@ -28,7 +29,7 @@ type sqliteLog struct {
 // openLog returns a function that reads the log of a database. A missing one is empty.
 func openLog(readFile func(name string, limit int64) ([]byte, error), database string) func() ([]byte, error) {
 	return func() ([]byte, error) {
-		data, err := readFile(database+"-wal", maxLogBytes)
+		data, err := readFile(database+logSuffix, maxLogBytes)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil, nil
