@@ -20,14 +20,19 @@ type ScanPackages struct {
 
 // ScanSource is the scanned object.
 type ScanSource struct {
-	Type   string `json:"type"`   // "vm_image", "registry_template" or "dir"
-	Target string `json:"target"` // path of the scanned image or directory, uuid:tag of a template
+	Type   string `json:"type"`   // "vm_image", "registry_template", "container", "sbom" or "dir"
+	Target string `json:"target"` // path of the scanned image, document or directory, uuid:tag of a template
 
 	// Of a template; the rest is ours.
 	Template   string `json:"template,omitempty"`    // name
 	TemplateID string `json:"template-id,omitempty"` // uuid
 	Tag        string `json:"tag,omitempty"`         // of the scanned version
 	ContentID  string `json:"content-id,omitempty"`  // of the scanned version
+
+	// Of a container image.
+	Image    string `json:"image,omitempty"`    // its first reference
+	Digest   string `json:"digest,omitempty"`   // of its manifest, or of its configuration in an archive of Docker
+	Platform string `json:"platform,omitempty"` // "linux/amd64"
 }
 
 // ScanMatch is a vulnerability of one version of a package at one location.
@@ -84,18 +89,24 @@ type ScanPackage struct {
 	CPEs      []string       `json:"cpes"`
 	PURL      string         `json:"purl"`
 
-	// Metadata describes where a package of an operating system is from, or a package that belongs to another one;
-	// null for all others.
+	// Metadata describes where a package of an operating system is from, or a package that belongs to another one, and
+	// what else tells packages apart; null for all others.
 	Metadata *ScanPackageMetadata `json:"metadata"`
 }
 
-// ScanPackageMetadata reports which operating system installed a package, or which package its files belong to.
+// ScanPackageMetadata reports which operating system installed a package, or which package its files belong to, and
+// whether its code is that of its name.
 type ScanPackageMetadata struct {
 	Distribution  string `json:"distribution,omitempty"`  // release that installed it or its owner: "debian:12"
 	Source        string `json:"source,omitempty"`        // source package that it is built from
 	SourceVersion string `json:"sourceVersion,omitempty"` // version of the source package
 	Arch          string `json:"arch,omitempty"`          // architecture, as the operating system spells it
 	Owner         string `json:"owner,omitempty"`         // package that its files belong to: "deb/jq@1.6-2.1"
+
+	// BundleIDs tell applications of macOS with one name apart; one without a bundle identifier has "".
+	BundleIDs []string `json:"bundleIds,omitempty"`
+	// Replaced reports that the code is not that of the name and version, so that advisories do not apply.
+	Replaced bool `json:"replaced,omitempty"`
 }
 
 // ScanLocation is a file that identifies a package.
@@ -158,7 +169,7 @@ type ScanNotEvaluated struct {
 type ScanVolume struct {
 	Name     string `json:"name"`   // of the file system
 	Role     string `json:"role"`   // "data", "system" or ""
-	Format   string `json:"format"` // "apfs", "btrfs", "ext4", "hfsplus", "xfs" or "dir"
+	Format   string `json:"format"` // "apfs", "btrfs", "ext4", "hfsplus", "xfs", "layers", "dir" or that of a bill of materials
 	Mount    string `json:"mount"`  // where the paths of its packages begin
 	Files    int64  `json:"files"`
 	Packages int    `json:"packages"`

@@ -4,14 +4,12 @@
 #   scripts/need.sh test     gotestsum, C compiler for -race, busybox, ip, XFS, Btrfs, QEMU, nftables, the guest's packages, and
 #                            programs that compress and read disk images
 #   scripts/need.sh demo     QEMU, nftables and the guest's packages
-#   scripts/need.sh images   qemu-img, QEMU and cpio for a guest that writes HFS+, and programs that read or write ext4, XFS,
-#                            Btrfs, APFS, DMG, LVM and LUKS
+#   scripts/need.sh images   qemu-img, and programs that read or write file systems, DMG, LVM, LUKS and container images
 #   scripts/need.sh gotestsum  gotestsum, which runs the tests
 #   scripts/need.sh test-mac  XFS
 #   scripts/need.sh lint     golangci-lint and gofumpt, at the versions below
 #   scripts/need.sh vuln     govulncheck
-#   scripts/need.sh bench-scan  scalibr, npm for the tree of packages, mke2fs, mkfs.xfs, mkfs.btrfs, lvm, qemu-img, and
-#                            QEMU and cpio for a guest that writes HFS+
+#   scripts/need.sh bench-scan  scalibr, npm for the tree of packages, and programs that make its forms
 #   scripts/need.sh bench-host  npm for the same tree
 #   scripts/need.sh bench-mac  XFS
 #   scripts/need.sh bench-distribution  QEMU, ip, XFS, and what makes a Debian on a disk
@@ -195,12 +193,12 @@ test) tool gotestsum && packages gcc libc6-dev busybox iproute2 xfsprogs btrfs-p
 demo) packages $(guest) ;;
 test-mac) packages xfsprogs ;;
 # shellcheck disable=SC2046
-images) packages e2fsprogs xfsprogs btrfs-progs lvm2 cryptsetup-bin libfsapfs-utils cpio qemu-system-x86 $(images) ;;
+images) packages e2fsprogs xfsprogs btrfs-progs lvm2 cryptsetup-bin libfsapfs-utils cpio qemu-system-x86 skopeo umoci $(images) ;;
 gotestsum) tool gotestsum ;;
 test-s3) tool versitygw ;;
 lint) tool golangci-lint && tool gofumpt ;;
 vuln) tool govulncheck ;;
-bench-scan) packages e2fsprogs xfsprogs btrfs-progs lvm2 cpio qemu-system-x86 qemu-utils && npm && tool scalibr ;;
+bench-scan) packages e2fsprogs xfsprogs btrfs-progs lvm2 cpio qemu-system-x86 qemu-utils skopeo umoci && npm && tool scalibr ;;
 bench-host) npm ;;
 bench-mac) packages xfsprogs ;;
 # shellcheck disable=SC2046

@@ -33,6 +33,19 @@ func (v *volume) catalogOptions(o Options) catalog.Options {
 	return out
 }
 
+// excludesVolume reports whether a volume that is not the main one is left out, by its path or a directory above it.
+func (o *Options) excludesVolume(mount string) bool {
+	if o.Exclude == nil || mount == "/" {
+		return false
+	}
+	for end := len(mount); end > 0; end = strings.LastIndexByte(mount[:end], '/') {
+		if o.Exclude.Match(mount[:end]) {
+			return true
+		}
+	}
+	return false
+}
+
 // Complete sets the fields that follow from kind, name and version, for a package outside of a
 // scan.
 func Complete(p catalog.Package) catalog.Package {

@@ -20,6 +20,7 @@ type Options struct {
 	AllTags      bool     // of templates without a tag; false: the newest
 	IgnoreSystem bool     // leave the system volume of a Mac out
 	IncludeMacOS bool     // macOS itself is a package
+	Platform     string   // of a container image, "linux/arm64"; "": that of this machine, or the only one
 	Snapshot     string   // of APFS: volumes are read from the snapshot with this name, others are left out; "": all
 	Keys         [][]byte // for parts that are encrypted with LUKS: see disk.VolumesWithKeys
 	Progress     func(volume string, files, packages int)
@@ -36,6 +37,7 @@ type Inventory struct {
 	ID, Tag    string            // of a template: what was scanned
 	Name       string            // of a template
 	ContentID  string            // of a template: the content ID of that tag
+	Container  ContainerImage    // of a container image: what was scanned
 	Packages   []catalog.Package // in the order of names, each once
 	Volumes    []Volume
 	Skipped    []Skipped
@@ -54,7 +56,7 @@ const dirFormat = "dir"
 type Volume struct {
 	Name      string
 	Role      string // "system", "data" or ""
-	Format    string // "apfs", "btrfs", "ext4", "hfsplus", "xfs" or "dir"
+	Format    string // "apfs", "btrfs", "ext4", "hfsplus", "xfs", "layers" or "dir"; of a bill of materials, its format
 	MountPath string // where its paths begin: "/" or "/Volumes/<name>"
 	Files     int
 	Packages  int
@@ -73,13 +75,19 @@ func (i *Inventory) Partial() bool {
 	return i.Unreadable > 0 || slices.ContainsFunc(i.Skipped, func(s Skipped) bool { return s.MayHavePackages })
 }
 
-// catalogSource catalogs a directory or an image.
+// catalogSource catalogs what is not a template.
 func catalogSource(ctx context.Context, src Source, o Options) (*Inventory, error) {
 	inv := &Inventory{Source: src}
-	if src.Type == Dir {
+	switch src.Type {
+	case Dir:
 		return inv, inv.catalogDir(ctx, o)
+	case Container:
+		return inv, inv.catalogContainer(ctx, o)
+	case SBOM:
+		return inv, inv.catalogSBOM()
+	default:
+		return inv, inv.catalogImage(ctx, o)
 	}
-	return inv, inv.catalogImage(ctx, o)
 }
 
 func (i *Inventory) catalogDir(ctx context.Context, o Options) error {
@@ -128,6 +136,11 @@ func (i *Inventory) catalogVolumes(ctx context.Context, volumes []volume, o Opti
 	assignMountPaths(volumes)
 	var all []catalog.Package
 	for _, v := range volumes {
+		if o.excludesVolume(v.MountPath) {
+			i.Excluded++
+			i.Skipped = append(i.Skipped, Skipped{Name: v.Name, Reason: "the volume is excluded, as was asked for"})
+			continue
+		}
 		options := v.catalogOptions(o)
 		var kept *keptSteps
 		if o.Exclude == nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/layout"
+	"github.com/buildyard/buildyard/internal/scan/container"
 )
 
 // SourceType is the kind of a source.
@@ -12,9 +13,11 @@ type SourceType string
 
 // The types of sources.
 const (
-	Image    SourceType = "vm_image"
-	Template SourceType = "registry_template"
-	Dir      SourceType = "dir"
+	Image     SourceType = "vm_image"
+	Template  SourceType = "registry_template"
+	Container SourceType = "container"
+	SBOM      SourceType = "sbom"
+	Dir       SourceType = "dir"
 )
 
 // allTemplates is the target that selects every template of a registry.
@@ -23,10 +26,13 @@ const allTemplates = "*"
 // Source is a source to scan, as the user names it.
 type Source struct {
 	Type   SourceType
-	Target string // a path, or uuid[:tag] of a template
+	Target string // a path, of a container image with its selection, or uuid[:tag] of a template
 }
 
 func (s Source) String() string { return string(s.Type) + ":" + s.Target }
+
+// SourceForms describes the sources for messages.
+const SourceForms = "vm_image:<path>, registry_template:<uuid>[:<tag>], container:<path>, sbom:<path> or dir:<path>"
 
 // ParseSource parses "type:source".
 func ParseSource(text string) (Source, error) {
@@ -34,18 +40,31 @@ func ParseSource(text string) (Source, error) {
 	s := Source{SourceType(kind), target}
 	switch {
 	case !ok:
-		return s, fmt.Errorf("invalid source %q: want vm_image:<path>, registry_template:<uuid>[:<tag>] or dir:<path>",
-			text)
+		return s, fmt.Errorf("invalid source %q: want %s", text, SourceForms)
 	case target == "":
 		return s, fmt.Errorf("invalid source %q: the part after the colon is empty", text)
 	}
 	switch s.Type {
-	case Image, Dir:
+	case Image, Container, SBOM, Dir:
 		return s, nil
 	case Template:
 		return s, s.checkTemplate(text)
 	default:
-		return s, fmt.Errorf("invalid source %q: type %q is not vm_image, registry_template or dir", text, kind)
+		return s, fmt.Errorf("invalid source %q: type %q is not vm_image, registry_template, container, sbom or dir",
+			text, kind)
+	}
+}
+
+// Path returns the file or directory of a source; "" for a template.
+func (s Source) Path() string {
+	switch s.Type {
+	case Template:
+		return ""
+	case Container:
+		name, _ := container.SplitTarget(s.Target)
+		return name
+	default:
+		return s.Target
 	}
 }
 

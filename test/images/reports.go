@@ -53,6 +53,13 @@ func (s *stage) reports(ctx context.Context) {
 		{"lvm", asLVM},
 		{"luks", asLUKS},
 		{"template", asTemplate},
+		{"OCI layout", asOCI},
+		{"OCI archive", asOCIArchive},
+		{"OCI archive zstd", asZstdArchive},
+		{"Docker archive", asDockerArchive},
+		{"SBOM", func(ctx context.Context, dir string) (string, []string, func() error, error) {
+			return p.asSBOM(ctx, dir)
+		}},
 	} {
 		s.try(reportTree, f.name, func(r *row) (err error) {
 			if p == nil {

@@ -265,6 +265,7 @@ func toSource(inv *scan.Inventory) api.ScanSource {
 	return api.ScanSource{
 		Type: string(inv.Source.Type), Target: inv.Source.Target,
 		Template: inv.Name, TemplateID: inv.ID, Tag: inv.Tag, ContentID: inv.ContentID,
+		Image: inv.Container.Ref, Digest: inv.Container.Digest, Platform: inv.Container.Platform,
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/scan"
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/container"
 	"github.com/buildyard/buildyard/internal/scan/disk"
 	"github.com/buildyard/buildyard/internal/scan/glob"
 	"github.com/buildyard/buildyard/internal/scan/scanned"
@@ -28,6 +29,7 @@ type inventoryOptions struct {
 	ignoreSystem bool
 	macOS        bool
 	snapshotName string
+	platform     string
 	keyFile      string
 	keys         [][]byte // of keyFile, once it was read
 	allTags      bool
@@ -77,6 +79,8 @@ func (o *inventoryOptions) addFlags(cmd *cobra.Command) {
 	fs.BoolVar(&o.macOS, "macos", false, "also catalog macOS itself as a package")
 	fs.StringVar(&o.snapshotName, "snapshot", "",
 		"APFS snapshot to scan; other volumes are skipped (default: current files)")
+	fs.StringVar(&o.platform, "platform", "",
+		"platform of a container image, such as linux/arm64 (default: that of this machine, or the only one)")
 	fs.StringArrayVar(&o.exclude, "exclude", nil,
 		"pattern of paths that are not scanned, such as /usr/share/doc, node_modules or '/home/*/.cache'; repeatable")
 	fs.StringVar(&o.keyFile, "key-file", "",
@@ -147,7 +151,7 @@ func (o *inventoryOptions) catalogSources(
 	defer line.Clear()
 	so := scan.Options{
 		Storage: o.storageDir, AllTags: o.allTags, IgnoreSystem: o.ignoreSystem, IncludeMacOS: o.macOS,
-		Snapshot: o.snapshotName, Keys: o.keys, Cache: o.cache(), Exclude: o.excluded,
+		Snapshot: o.snapshotName, Platform: o.platform, Keys: o.keys, Cache: o.cache(), Exclude: o.excluded,
 		Progress: func(volume string, files, packages int) {
 			line.Show("Cataloging %s: %d files, %d packages", volume, files, packages)
 		},
@@ -175,11 +179,14 @@ func (o *inventoryOptions) catalogSources(
 // checkSource opens a source and closes it again, so that an invalid source is reported before the database is
 // updated.
 func (o *inventoryOptions) checkSource(src scan.Source) error {
-	if src.Type == scan.Dir && o.snapshotName != "" {
+	isDisk := src.Type == scan.Image || src.Type == scan.Template
+	switch {
+	case !isDisk && o.snapshotName != "":
 		return cli.Usage(errors.New("--snapshot requires an image or a template"))
-	}
-	if src.Type == scan.Dir && o.keyFile != "" {
+	case !isDisk && o.keyFile != "":
 		return cli.Usage(errors.New("--key-file requires an image or a template"))
+	case src.Type != scan.Container && o.platform != "":
+		return cli.Usage(errors.New("--platform requires a container image"))
 	}
 	if err := o.loadKeys(); err != nil {
 		return err
@@ -189,9 +196,14 @@ func (o *inventoryOptions) checkSource(src scan.Source) error {
 	}
 	var c io.Closer
 	var err error
-	if src.Type == scan.Image {
+	switch src.Type {
+	case scan.Image:
 		c, err = disk.OpenImage(src.Target)
-	} else {
+	case scan.Container:
+		c, err = container.Open(src.Target, o.platform)
+	case scan.SBOM:
+		c, err = os.Open(src.Target)
+	default:
 		_, c, err = catalog.OpenDir(src.Target)
 	}
 	if err != nil {
@@ -313,7 +325,7 @@ func (o *inventoryOptions) completeSource(
 	kind, target, ok := strings.Cut(word, ":")
 	switch {
 	case !ok:
-		return []string{"vm_image:", "registry_template:", "dir:"},
+		return []string{"vm_image:", "registry_template:", "container:", "sbom:", "dir:"},
 			cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 	case kind == string(scan.Template):
 		var out []string

@@ -38,14 +38,17 @@ func scanCommand(g *globals) *cobra.Command {
 	o := &scanOptions{globals: g}
 	cmd := &cobra.Command{
 		Use:   "imagescan type:source",
-		Short: "Scan VM images, templates and directories for vulnerabilities",
-		Long: `imagescan reads disk images in place, catalogs their packages, and reports packages with known
+		Short: "Scan VM images, templates, container images and directories for vulnerabilities",
+		Long: `imagescan reads disk and container images in place, catalogs their packages, and reports those with known
 vulnerabilities. It mounts, unpacks and executes nothing and changes nothing.
 
   vm_image:<path>                     an image: raw, qcow2, VMDK, OVA, DMG; APFS, HFS+, ext4, XFS, Btrfs, with or
                                       without partitions, LVM and LUKS
   registry_template:<uuid>[:<tag>]    a template in a registry's storage (-s); default: the latest tag
   registry_template:*                 the latest tag of every template in the storage
+  container:<path>[:<tag>|@<digest>]  a container image: OCI image layout (directory or tar archive), or an archive of
+                                      "docker save"; --platform chooses one of several
+  sbom:<path>                         a bill of materials: CycloneDX or SPDX in JSON
   dir:<path>                          a directory
 
 Vulnerabilities come from a database that "imagescan db" builds or downloads. The report goes to
@@ -55,6 +58,7 @@ standard output, messages go to standard error.
 Exit code 7: a part could not be read, or no advisories exist for packages (it is listed); 8: --fail-on matched a finding.`,
 		Example: `  imagescan vm_image:debian.qcow2
   imagescan registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v3 -s /mnt/registry --min-severity high
+  imagescan container:app.tar:v2 --platform linux/arm64
   imagescan dir:/srv/app -q -f json > report.json
   imagescan vm_image:mac.img --fail-on critical,kev --baseline accepted.json`,
 		Args:              cobra.ArbitraryArgs,
@@ -103,7 +107,7 @@ type scanPlan struct {
 
 func (o *scanOptions) plan(ctx context.Context, args []string) (p scanPlan, err error) {
 	if len(args) != 1 {
-		return p, fmt.Errorf("want one source: vm_image:<path>, registry_template:<uuid>[:<tag>] or dir:<path>")
+		return p, fmt.Errorf("want one source: %s", scan.SourceForms)
 	}
 	if p.source, err = scan.ParseSource(args[0]); err != nil {
 		return p, err
@@ -201,8 +205,8 @@ func (o *scanOptions) destination(p scanPlan, s settings) (*destination, error) 
 	if db, nowhere := o.databasePath(s); nowhere == nil { // later code reports the error
 		err = checkNotInput(o.reportFile, db)
 	}
-	if err == nil && p.source.Type == scan.Image {
-		err = checkNotInput(o.reportFile, p.source.Target)
+	if name := p.source.Path(); err == nil && name != "" && p.source.Type != scan.Dir {
+		err = checkNotInput(o.reportFile, name)
 	}
 	if err != nil {
 		return nil, err

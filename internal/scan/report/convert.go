@@ -52,13 +52,13 @@ func apiPackage(p catalog.Package, paths []string) api.ScanPackage {
 
 // metadataOf returns where a package is from; nil when nothing says so.
 func metadataOf(p catalog.Package) *api.ScanPackageMetadata {
-	m := api.ScanPackageMetadata{
-		Distribution: p.Distribution, Source: p.Source, SourceVersion: p.SourceVersion, Arch: p.Arch, Owner: p.Owner,
-	}
-	if m == (api.ScanPackageMetadata{}) {
+	if !p.HasOrigin() && !p.Replaced && len(p.BundleIDs) == 0 {
 		return nil
 	}
-	return &m
+	return &api.ScanPackageMetadata{
+		Distribution: p.Distribution, Source: p.Source, SourceVersion: p.SourceVersion, Arch: p.Arch, Owner: p.Owner,
+		BundleIDs: p.BundleIDs, Replaced: p.Replaced,
+	}
 }
 
 // VulnerabilityOf returns the vulnerability of a finding in the form of a report.

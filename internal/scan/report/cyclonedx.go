@@ -14,13 +14,16 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
+// sourceRef refers to what was scanned.
+const sourceRef = "source"
+
 // writeCycloneDX writes a bill of materials with its vulnerabilities.
 func writeCycloneDX(w io.Writer, r Report, o Options) error {
 	bom := cdx.NewBOM()
 	bom.SerialNumber = "urn:uuid:" + uuid.NewString()
 	bom.Metadata = &cdx.Metadata{
 		Timestamp: o.Now.UTC().Format(time.RFC3339),
-		Component: &cdx.Component{BOMRef: "source", Type: cdx.ComponentTypeFile, Name: r.Source.Type + ":" +
+		Component: &cdx.Component{BOMRef: sourceRef, Type: cdx.ComponentTypeFile, Name: r.Source.Type + ":" +
 			r.Source.Target},
 		Tools: &cdx.ToolsChoice{
 			Components: &[]cdx.Component{{Type: cdx.ComponentTypeApplication, Name: o.Tool, Version: o.Version}},
@@ -32,6 +35,15 @@ func writeCycloneDX(w io.Writer, r Report, o Options) error {
 	}
 	bom.Components = &components
 	bom.Dependencies = cdxDependencies(r.Packages)
+	if r.Coverage.Partial {
+		bom.Metadata.Properties = &[]cdx.Property{{Name: "buildyard:partial", Value: partialReason(r.Coverage)}}
+	}
+	if hasUnread(r.Coverage) {
+		bom.Compositions = &[]cdx.Composition{{
+			Aggregate: cdx.CompositionAggregateIncomplete, Assemblies: &[]cdx.BOMReference{sourceRef},
+			Dependencies: &[]cdx.BOMReference{sourceRef},
+		}}
+	}
 	if !r.OnlyPackages {
 		vulnerabilities := cdxVulnerabilities(r.Matches)
 		bom.Vulnerabilities = &vulnerabilities
@@ -84,12 +96,16 @@ func cdxProperties(m *api.ScanPackageMetadata) (out []cdx.Property) {
 	if m == nil {
 		return nil
 	}
+	for _, id := range m.BundleIDs {
+		out = append(out, cdx.Property{Name: "buildyard:bundleId", Value: id})
+	}
 	for _, p := range []cdx.Property{
 		{Name: "buildyard:distribution", Value: m.Distribution},
 		{Name: "buildyard:source", Value: m.Source},
 		{Name: "buildyard:sourceVersion", Value: m.SourceVersion},
 		{Name: "buildyard:arch", Value: m.Arch},
 		{Name: "buildyard:owner", Value: m.Owner},
+		{Name: "buildyard:replaced", Value: map[bool]string{true: "true"}[m.Replaced]},
 	} {
 		if p.Value != "" {
 			out = append(out, p)
@@ -115,14 +131,14 @@ func cdxDependencies(packages []api.ScanPackage) *[]cdx.Dependency {
 		owners[key] = ref
 	}
 	for _, p := range packages {
-		parent := "source"
+		parent := sourceRef
 		if m := p.Metadata; m != nil && m.Owner != "" {
 			parent = cmp.Or(owners[ownerKey{m.Owner, m.Distribution}], parent)
 		}
 		children[parent] = append(children[parent], componentRef(p))
 	}
 	out := make([]cdx.Dependency, 0, len(packages)+1)
-	for _, ref := range append([]string{"source"}, slices.Sorted(maps.Keys(known))...) {
+	for _, ref := range append([]string{sourceRef}, slices.Sorted(maps.Keys(known))...) {
 		d := cdx.Dependency{Ref: ref}
 		if list := slices.Compact(slices.Sorted(slices.Values(children[ref]))); len(list) > 0 {
 			d.Dependencies = &list

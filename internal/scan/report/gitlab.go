@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
@@ -157,9 +158,21 @@ func imageName(s api.ScanSource) string {
 			return strings.ReplaceAll(cmp.Or(s.Template, s.TemplateID), ":", "_") + ":" + s.Tag
 		}
 		return s.Target
+	case "container":
+		if fullReference.MatchString(s.Image) {
+			return s.Image
+		}
+		file, _, _ := strings.Cut(filepath.Base(s.Target), ":")
+		return file + ":" + cmp.Or(plainTag.FindString(s.Image), "latest")
 	}
 	return ""
 }
+
+// fullReference is a reference with a tag, and plainTag a tag alone, as layouts have both.
+var (
+	fullReference = regexp.MustCompile(`^[^:\s@]+(:\d+[^:\s@]*)?:[\w.-]+$`)
+	plainTag      = regexp.MustCompile(`^[\w.-]+$`)
+)
 
 func toGitLab(m api.ScanMatch, image string) gitLabVulnerability {
 	v, p := m.Vulnerability, m.Artifact

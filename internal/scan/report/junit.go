@@ -68,10 +68,15 @@ func writeJUnit(w io.Writer, reports []Report, o Options) error {
 	return err
 }
 
+// hasUnread reports whether a part that may have packages could not be read.
+func hasUnread(c api.ScanCoverage) bool {
+	return c.Partial && (c.Unreads > 0 || unreadText(c) != "" || len(c.NoAdvisories) == 0)
+}
+
 // partialReason returns why a scan is partial.
 func partialReason(c api.ScanCoverage) string {
 	var reasons []string
-	if c.Unreads > 0 || unreadText(c) != "" || len(c.NoAdvisories) == 0 {
+	if hasUnread(c) {
 		reasons = append(reasons, "files that may contain packages could not be read")
 	}
 	for _, n := range c.NoAdvisories {

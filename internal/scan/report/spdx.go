@@ -28,6 +28,9 @@ func writeSPDX(w io.Writer, r Report, o Options) error {
 			Creators: []common.Creator{{CreatorType: "Tool", Creator: o.Tool + "-" + o.Version}},
 		},
 	}
+	if r.Coverage.Partial {
+		doc.CreationInfo.CreatorComment = partialReason(r.Coverage)
+	}
 	found := map[string][]api.ScanMatch{}
 	for _, m := range r.Matches {
 		found[componentRef(m.Artifact)] = append(found[componentRef(m.Artifact)], m)

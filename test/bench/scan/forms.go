@@ -38,6 +38,9 @@ var forms = []form{
 	{"vmdk", "the ext4 image as sparse VMDK", 1.5, 128, makeVMDK("monolithicSparse"), image(vmdkFile)},
 	{"vmdk-stream", "the ext4 image as compressed VMDK", 1.5, 128, makeVMDK("streamOptimized"), image(vmdkFile)},
 	{"udif", "the ext4 image as compressed DMG", 1.5, 128, makeUDIF, image(udifFile)},
+	{"oci", "an OCI archive of one layer, gzip", 1.3, 128, makeOCI, container},
+	{"oci-zstd", "an OCI archive of one layer, zstd", 1.3, 128, makeOCIZstd, container},
+	{"docker", "an archive of docker save", 1.3, 128, makeDocker, container},
 	{"template-1", "a template of one layer", 1.6, 0, makeTemplate(1), inStorage},
 	{"template-8", "a template of eight layers", 2, 0, makeTemplate(8), inStorage},
 }
