@@ -31,7 +31,11 @@ func (i *Inventory) catalogContainer(ctx context.Context, o Options) error {
 	}
 	v := volume{Volume: Volume{Name: i.Source.Target, Format: layersFormat}}
 	selection := catalog.NewSelection(v.catalogOptions(o).Extractors)
-	tree, err := img.Tree(ctx, container.Options{Wants: selection.Wants, Probe: selection.Probe})
+	co := container.Options{Wants: selection.Wants, Probe: selection.Probe}
+	if o.Progress != nil {
+		co.Progress = func(entries int) { o.Progress(v.Name, entries, 0) }
+	}
+	tree, err := img.Tree(ctx, co)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/cli/buildyard"
 	"github.com/buildyard/buildyard/internal/cli/imagescan"
+	"github.com/buildyard/buildyard/internal/scan/container/containertest"
 )
 
 // TestMain lets the scripts run this test binary as the programs.
@@ -35,7 +36,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"licence": licence, "apfs": apfs,
 			"template": template, "locked": locked, "evil": evil, "signalled": signalled,
-			"controller": controller, "unpack": unpack, "goprogram": goProgram,
+			"controller": controller, "unpack": unpack, "goprogram": goProgram, "container": container,
 		},
 	})
 }
@@ -50,6 +51,23 @@ func licence(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(ts.Exec("buildyard", "license", "keygen", "--key", key))
 	ts.Check(ts.Exec("buildyard", "license", "issue", "--product", "image-scanner", "--key", key))
 	ts.Check(os.WriteFile(ts.MkAbs("scanner.lic"), []byte(ts.ReadFile("stdout")), 0o644))
+}
+
+// container writes an image of a directory: container DIR FILE docker, or the compression of layers.
+func container(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: container DIR FILE docker|gzip|zstd")
+	}
+	layer, err := containertest.DirLayer(ts.MkAbs(args[0]))
+	ts.Check(err)
+	files := containertest.Docker(layer)
+	if args[2] != "docker" {
+		files, err = containertest.Layout(containertest.Compression(args[2]), layer)
+		ts.Check(err)
+	}
+	b, err := files.Tar()
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b, 0o600))
 }
 
 // unpack writes a disk of the tests of internal/scan/disk: unpack PACKED FILE.

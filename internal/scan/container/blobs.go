@@ -142,7 +142,7 @@ func (s *tarStore) index(size int64) error {
 		case tar.TypeLink:
 			s.files[name] = tarFile{link: cleanName(h.Linkname)}
 		case tar.TypeSymlink: // older programs of Docker have them for layers that are the same
-			s.files[name] = tarFile{link: cleanName(path.Join(path.Dir(name), h.Linkname))}
+			s.files[name] = tarFile{link: cleanName(path.Dir(name) + "/" + h.Linkname)}
 		}
 	}
 }

@@ -11,11 +11,13 @@ import (
 
 // Bounds on the content in memory.
 const (
-	maxKeptBytes  = 128 << 20 // of all files, while the image is open
+	maxKeptBytes  = 96 << 20  // of all files, while the image is open
 	wholeBytes    = 16 << 10  // smaller files are kept as a whole
 	maxWholeBytes = 64 << 20  // larger ones are never
-	maxProbeBytes = 128 << 20 // of a file that is in memory while the parts to keep are found, one at a time
+	maxProbeBytes = 48 << 20  // of a file that is in memory while the parts to keep are found, one at a time
 	scratchBytes  = 4 << 20   // of such a file in each goroutine
+	headBytes     = 64 << 10  // of a larger file that are kept: its headers
+	tailBytes     = 512 << 10 // and its end, where programs list their sections
 	gapBytes      = 1 << 10   // between parts that are kept as one
 	maxParts      = 1 << 12   // of a file, before those that touch are joined
 	chunkBytes    = 256 << 10 // of memory for small files
@@ -94,9 +96,12 @@ func (k *keeper) allocate(n int64) []byte {
 
 // probe keeps those parts of a file that its extractor reads.
 func (k *keeper) probe(t *Tree, s *layerStream, e *entry) error {
-	size := e.file.size
-	if size > maxProbeBytes || t.budget.Load() <= 0 {
+	size, most := e.file.size, cmp.Or(t.options.probeBytes, maxProbeBytes)
+	switch {
+	case t.budget.Load() <= 0:
 		return nil
+	case size > most:
+		return k.keepEnds(t, s, e)
 	}
 	var b []byte
 	if size <= scratchBytes {
@@ -107,7 +112,10 @@ func (k *keeper) probe(t *Tree, s *layerStream, e *entry) error {
 	} else {
 		t.probing.Lock()
 		defer t.probing.Unlock()
-		b = make([]byte, size)
+		if t.large == nil {
+			t.large = make([]byte, most)
+		}
+		b = t.large[:size]
 	}
 	if _, err := io.ReadFull(s, b); err != nil {
 		return err
@@ -127,6 +135,27 @@ func (k *keeper) probe(t *Tree, s *layerStream, e *entry) error {
 		copy(p.data, b[r.at:r.end])
 		e.file.parts = append(e.file.parts, p)
 	}
+	return nil
+}
+
+// keepEnds keeps the beginning and the end of a file.
+func (k *keeper) keepEnds(t *Tree, s *layerStream, e *entry) error {
+	size := e.file.size
+	if size < headBytes+tailBytes || !t.take(headBytes+tailBytes) {
+		return nil
+	}
+	head, tail := make([]byte, headBytes), make([]byte, tailBytes)
+	_, err := io.ReadFull(s, head)
+	if err == nil {
+		_, err = io.CopyN(io.Discard, s, size-headBytes-tailBytes)
+	}
+	if err == nil {
+		_, err = io.ReadFull(s, tail)
+	}
+	if err != nil {
+		return err
+	}
+	e.file.parts = []part{{0, head}, {size - tailBytes, tail}}
 	return nil
 }
 

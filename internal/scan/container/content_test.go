@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -41,6 +42,8 @@ func archive(t testing.TB, c containertest.Compression, layers ...[]byte) *Image
 
 func wantsAll(string, fs.FileInfo) (isWanted, isPartial bool) { return true, false }
 
+func wantsParts(string, fs.FileInfo) (isWanted, isPartial bool) { return true, true }
+
 // noise returns bytes that do not compress.
 func noise(seed byte, n int) []byte {
 	b := make([]byte, n)
@@ -57,7 +60,7 @@ func TestReadAgain(t *testing.T) {
 	var layers [][]byte
 	for _, names := range []string{"abc", "de"} {
 		var files []containertest.File
-		for _, name := range strings.Split(names, "") {
+		for _, name := range strings.SplitSeq(names, "") {
 			files = append(files, containertest.File{Name: name, Data: string(contents[name])})
 		}
 		l, err := containertest.Layer(files...)
@@ -75,7 +78,8 @@ func TestReadAgain(t *testing.T) {
 	for name, o := range map[string]Options{
 		"nothing is wanted": {Wants: func(string, fs.FileInfo) (bool, bool) { return false, false }},
 		"no memory":         {Wants: wantsAll, keptBytes: 1},
-		"parts":             {Wants: func(string, fs.FileInfo) (bool, bool) { return true, true }, Probe: probe},
+		"parts":             {Wants: wantsParts, Probe: probe},
+		"ends":              {Wants: wantsParts, Probe: probe, probeBytes: 1},
 		"all":               {Wants: wantsAll},
 	} {
 		for _, c := range []containertest.Compression{containertest.Plain, containertest.Gzip, containertest.Zstd} {
@@ -84,7 +88,7 @@ func TestReadAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, order := range []string{"abcde", "edcba"} {
-				for _, file := range strings.Split(order, "") {
+				for _, file := range strings.SplitSeq(order, "") {
 					got, err := fs.ReadFile(tree, file)
 					if err != nil || !bytes.Equal(got, contents[file]) {
 						t.Fatalf("%s, %s: %s has %d bytes, %v", name, c, file, len(got), err)
@@ -162,7 +166,7 @@ func TestBudget(t *testing.T) {
 // TestBomb: a layer that expands without end is cut off.
 func TestBomb(t *testing.T) {
 	r := &expansionReader{r: endless{}, left: 100_000}
-	if n, err := io.Copy(io.Discard, r); n != 100_000 || err != errExpansion {
+	if n, err := io.Copy(io.Discard, r); n != 100_000 || !errors.Is(err, errExpansion) {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 	var out bytes.Buffer

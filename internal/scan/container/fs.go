@@ -92,7 +92,7 @@ func (t *Tree) list(n *node) []fs.DirEntry {
 		out = append(out, dirEntry{t, name, child})
 	}
 	slices.SortFunc(out, func(a, b fs.DirEntry) int {
-		x, y := a.(dirEntry), b.(dirEntry) //nolint:errcheck,forcetypeassert // the list has no others
+		x, y := a.(dirEntry), b.(dirEntry)
 		return cmp.Or(cmp.Compare(y.node.layer, x.node.layer), cmp.Compare(y.node.ordinal, x.node.ordinal),
 			cmp.Compare(x.name, y.name))
 	})

@@ -21,8 +21,11 @@ type Options struct {
 	Wants func(name string, info fs.FileInfo) (isWanted, isPartial bool)
 	// Probe reads of a file what a scan reads.
 	Probe func(ctx context.Context, name string, f fs.File)
+	// Progress is called with the number of entries that were read, by one goroutine at a time; may be nil.
+	Progress func(entries int)
 
-	keptBytes int64 // of content in memory; 0: the usual limit
+	keptBytes  int64 // of content in memory; 0: the usual limit
+	probeBytes int64 // of a file that is probed; 0: the usual limit
 }
 
 // entry is a file as the archive of a layer has it.
@@ -49,16 +52,21 @@ type Tree struct {
 	options Options
 	root    *node
 	budget  atomic.Int64 // bytes of content that may still be kept
+	left    atomic.Int64 // bytes that may still be decompressed
 	plain   atomic.Int64 // bytes of all decompressed layers
 	entries atomic.Int64
 	names   atomic.Int64 // bytes
-	probing sync.Mutex   // of files that need a large buffer
+	probing sync.Mutex   // guards large
+	large   []byte       // a file that is probed
 	refetch refetcher
+
+	reporting sync.Mutex // of progress
 }
 
 // Tree reads all layers, several at a time. ctx also ends later reads.
 func (i *Image) Tree(ctx context.Context, o Options) (*Tree, error) {
 	t := &Tree{ctx: ctx, image: i, options: o, root: newDir(0)}
+	t.left.Store(maxImageBytes)
 	t.budget.Store(cmp.Or(o.keptBytes, maxKeptBytes))
 	layers := make([]layerIndex, len(i.layers))
 	ready := make([]chan struct{}, len(layers))
@@ -85,6 +93,7 @@ func (i *Image) Tree(ctx context.Context, o Options) (*Tree, error) {
 		layers[k] = layerIndex{}
 	}
 	all.Wait()
+	t.large = nil
 	t.Problems, t.ProblemCount = b.problems, b.count
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -141,7 +150,7 @@ func (t *Tree) indexLayer(k int) (out layerIndex) {
 	if out.err = source.checkType(); out.err != nil {
 		return out
 	}
-	s, err := openLayer(t.ctx, t.image.store, source, true)
+	s, err := openLayer(t.ctx, t.image.store, source, &t.left)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = errors.New("it is not in the archive")
 		if source.isForeign() {
@@ -162,6 +171,9 @@ func (t *Tree) indexLayer(k int) (out layerIndex) {
 	}
 	return layerIndex{r.entries, err}
 }
+
+// progressEntries are the entries between two calls of Options.Progress.
+const progressEntries = 1024
 
 // layerReader lists the entries of a layer, and keeps content.
 type layerReader struct {
@@ -213,7 +225,13 @@ func (r *layerReader) add(h *tar.Header, ordinal int32) error {
 	if len(e.path) > maxPathBytes || len(e.target) > maxPathBytes {
 		return fmt.Errorf("%.100q...: the path has more than %d bytes", e.path, maxPathBytes)
 	}
-	if t.entries.Add(1) > maxEntries || t.names.Add(int64(len(e.path)+len(e.target))) > maxNamesSum {
+	n := t.entries.Add(1)
+	if n%progressEntries == 0 && t.options.Progress != nil {
+		t.reporting.Lock()
+		t.options.Progress(int(n))
+		t.reporting.Unlock()
+	}
+	if n > maxEntries || t.names.Add(int64(len(e.path)+len(e.target))) > maxNamesSum {
 		return fmt.Errorf("the image has more than %d files, or %d bytes of names", maxEntries, maxNamesSum)
 	}
 	r.entries = append(r.entries, e)

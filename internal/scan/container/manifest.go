@@ -11,6 +11,7 @@ import (
 	"hash"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -190,11 +191,11 @@ func (r *indexReader) readIndex(index document, c candidate, depth int) error {
 			continue
 		}
 		inner := candidate{
-			names: c.names, id: d.Digest, digests: append(c.digests[:len(c.digests):len(c.digests)], d.Digest),
+			names: c.names, id: d.Digest, digests: append(slices.Clip(c.digests), d.Digest),
 		}
 		for _, key := range refAnnotations {
 			if name := d.Annotations[key]; name != "" && len(name) <= maxNameBytes {
-				inner.names = append(inner.names[:len(inner.names):len(inner.names)], name)
+				inner.names = append(slices.Clip(inner.names), name)
 			}
 		}
 		if d.Platform != nil {

@@ -123,7 +123,7 @@ func (t *Tree) cursorAt(c *content, off int64) (*cursor, error) {
 		if len(r.streams) == maxStreams {
 			r.close(r.streams[0])
 		}
-		s, err := openLayer(t.ctx, t.image.store, t.image.layers[c.layer], false)
+		s, err := openLayer(t.ctx, t.image.store, t.image.layers[c.layer], nil)
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -20,6 +21,7 @@ const (
 	freeBytes       = 1 << 30
 	maxExpansion    = 1100
 	maxLayerBytes   = 64 << 30
+	maxImageBytes   = 128 << 30 // of all layers
 	maxWindowMemory = 128 << 20 // of zstd
 )
 
@@ -38,8 +40,9 @@ type layerStream struct {
 	close  func()
 }
 
-// openLayer opens a layer. verify has its digest computed, which fewer reads do than decompress it.
-func openLayer(ctx context.Context, s blobStore, l layerSource, verify bool) (*layerStream, error) {
+// openLayer opens a layer. Its digest is computed when it is read for the first time, and its decompressed bytes are
+// taken from left then; nil: it is read again.
+func openLayer(ctx context.Context, s blobStore, l layerSource, left *atomic.Int64) (*layerStream, error) {
 	if l.digest != "" {
 		if _, ok := l.digest.newHash(); !ok {
 			return nil, fmt.Errorf("invalid digest %.100q", string(l.digest))
@@ -50,16 +53,17 @@ func openLayer(ctx context.Context, s blobStore, l layerSource, verify bool) (*l
 		return nil, err
 	}
 	out := &layerStream{source: l, hash: &hashReader{r: contextReader{ctx, f}}}
-	if verify && l.digest != "" {
+	if left != nil && l.digest != "" {
 		out.hash.h, _ = l.digest.newHash()
 	}
 	out.blob = newAheadReader(out.hash)
-	plain, done, err := decompress(bufio.NewReaderSize(out.blob, 64<<10), f.size)
+	plain, done, err := decompress(bufio.NewReaderSize(out.blob, 64<<10))
 	if err != nil {
 		out.blob.stop()
 		return nil, errors.Join(err, f.Close())
 	}
-	if h, ok := l.diffID.newHash(); verify && l.digest == "" && ok {
+	plain = &expansionReader{r: plain, left: min(maxLayerBytes, freeBytes+maxExpansion*f.size), leftOfAll: left}
+	if h, ok := l.diffID.newHash(); left != nil && l.digest == "" && ok {
 		out.sum = &hashReader{r: plain, h: h}
 		plain = out.sum
 	}
@@ -92,7 +96,7 @@ func (s *layerStream) finish() error {
 }
 
 // decompress returns the content of a layer whose compression its first bytes tell.
-func decompress(r *bufio.Reader, size int64) (plain io.Reader, done func(), err error) {
+func decompress(r *bufio.Reader) (plain io.Reader, done func(), err error) {
 	done = func() {}
 	head, _ := r.Peek(4) // an error is found again
 	switch {
@@ -108,10 +112,7 @@ func decompress(r *bufio.Reader, size int64) (plain io.Reader, done func(), err 
 	default:
 		plain = r
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return &expansionReader{r: plain, left: min(maxLayerBytes, freeBytes+maxExpansion*size)}, done, nil
+	return plain, done, err
 }
 
 // isSkippable reports whether a skippable frame of zstd begins a file.
@@ -121,18 +122,22 @@ func isSkippable(head []byte) bool {
 
 var errExpansion = errors.New("it expands to too many bytes")
 
-// expansionReader fails after a number of bytes.
+// expansionReader fails after a number of bytes, of a layer or of all.
 type expansionReader struct {
-	r    io.Reader
-	left int64
+	r         io.Reader
+	left      int64
+	leftOfAll *atomic.Int64 // nil: no limit
 }
 
 func (e *expansionReader) Read(p []byte) (int, error) {
-	if e.left <= 0 {
+	if e.left <= 0 || e.leftOfAll != nil && e.leftOfAll.Load() <= 0 {
 		return 0, errExpansion
 	}
 	n, err := e.r.Read(p[:min(int64(len(p)), e.left)])
 	e.left -= int64(n)
+	if e.leftOfAll != nil {
+		e.leftOfAll.Add(-int64(n))
+	}
 	return n, err
 }
 

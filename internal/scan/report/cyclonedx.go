@@ -38,7 +38,7 @@ func writeCycloneDX(w io.Writer, r Report, o Options) error {
 	if r.Coverage.Partial {
 		bom.Metadata.Properties = &[]cdx.Property{{Name: "buildyard:partial", Value: partialReason(r.Coverage)}}
 	}
-	if hasUnread(r.Coverage) {
+	if r.Coverage.Partial && hasUnread(r.Coverage) {
 		bom.Compositions = &[]cdx.Composition{{
 			Aggregate: cdx.CompositionAggregateIncomplete, Assemblies: &[]cdx.BOMReference{sourceRef},
 			Dependencies: &[]cdx.BOMReference{sourceRef},

@@ -68,9 +68,9 @@ func writeJUnit(w io.Writer, reports []Report, o Options) error {
 	return err
 }
 
-// hasUnread reports whether a part that may have packages could not be read.
+// hasUnread reports whether a scan is partial because a part that may have packages could not be read.
 func hasUnread(c api.ScanCoverage) bool {
-	return c.Partial && (c.Unreads > 0 || unreadText(c) != "" || len(c.NoAdvisories) == 0)
+	return c.Unreads > 0 || unreadText(c) != "" || len(c.NoAdvisories) == 0
 }
 
 // partialReason returns why a scan is partial.

@@ -36,7 +36,7 @@ type component struct {
 type document struct {
 	format     string
 	isOurs     bool // written by a scanner of this project
-	incomplete bool // it says so
+	incomplete bool // as the document claims
 	components []component
 	invalid    int // components of a wrong form
 }
