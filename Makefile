@@ -152,7 +152,7 @@ e2e: ## use the portal in a real Chromium and Firefox, light and dark, wide and 
 auth-matrix: ## ask every route of both services as every kind of caller and compare with the printed tables: ONLY=regexp of arrangements, JSON=file
 	go run ./test/authmatrix $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
 
-test-images: ## read ext4, XFS, Btrfs, HFS+ and APFS, in LVM and LUKS, from disks and images of every form and compare with other programs: ONLY=regexp of rows, JSON=file; as root; needs SHARED (../shared)
+test-images: ## read ext4, XFS, Btrfs, HFS+ and APFS, in LVM and LUKS, from disks and images of every form, and container images, and compare with other programs: ONLY=regexp of rows, JSON=file; as root; needs SHARED (../shared)
 	scripts/need.sh images
 	SHARED=$(or $(SHARED),../shared) go run ./test/images $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
 

@@ -11,7 +11,7 @@
 // files, and 7-Zip read the same files of HFS+. The kernel writes the files on XFS and Btrfs, that of a guest those on
 // HFS+, and LVM needs loop devices, for which the program runs as root.
 // One tree is reported alike from a directory and from disks of each form, among them a logical volume and an encrypted
-// disk.
+// disk, from container images that umoci and skopeo write, and from the bill of materials of the directory.
 //
 // Invariant: a test whose program or disk of the shared data is missing counts as failed.
 package main

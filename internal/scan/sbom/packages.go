@@ -94,10 +94,32 @@ func (d *document) contents(location string) *Contents {
 		}
 		out.Packages = append(out.Packages, p)
 	}
+	setDistributions(out.Packages)
 	for _, key := range slices.Sorted(maps.Keys(omitted)) {
 		out.Omitted = append(out.Omitted, *omitted[key])
 	}
 	return out
+}
+
+// setDistributions sets the releases of packages that belong to one of an operating system, where SPDX has only its
+// name: that of the only package with this name.
+func setDistributions(packages []catalog.Package) {
+	releases := map[string]string{} // of packages of operating systems by their names as owners; "": several
+	for i := range packages {
+		if p := &packages[i]; p.Kind.IsOS() {
+			name := p.OwnerName()
+			if known, ok := releases[name]; ok && known != p.Distribution {
+				releases[name] = ""
+			} else {
+				releases[name] = p.Distribution
+			}
+		}
+	}
+	for i := range packages {
+		if p := &packages[i]; p.Owner != "" && p.Distribution == "" {
+			p.Distribution = releases[p.Owner]
+		}
+	}
 }
 
 // release returns that of the only operating system among the components; "" for none.

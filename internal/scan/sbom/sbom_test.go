@@ -217,11 +217,15 @@ func TestSPDX(t *testing.T) {
 	 {"name": "dpkg", "versionInfo": "1.21",
 	  "externalRefs": [{"referenceType": "purl", "referenceLocator": "pkg:deb/debian/dpkg@1.21"}],
 	  "sourceInfo": "/var/lib/dpkg/status\nbuilt from: dpkg-src 1.20\n"},
+	 {"name": "ws", "versionInfo": "8.0.0",
+	  "externalRefs": [{"referenceType": "purl", "referenceLocator": "pkg:npm/ws@8.0.0"}],
+	  "sourceInfo": "/usr/share/nodejs/ws/package.json\nbelongs to: deb/dpkg@1.21\n"},
 	 {"name": "mystery", "versionInfo": "1"}
 	]}`)
 	want := []string{
 		"deb dpkg 1.21 /var/lib/dpkg/status [distribution: debian:12] [source: dpkg-src 1.20]",
 		"npm lodash 4.17.11 /bom.json [licenses: MIT]",
+		"npm ws 8.0.0 /usr/share/nodejs/ws/package.json [distribution: debian:12] [owner: deb/dpkg@1.21]",
 	}
 	if diff := cmp.Diff(want, lines(c.Packages)); diff != "" {
 		t.Errorf("want -, got +\n%s", diff)
