@@ -98,6 +98,10 @@ test-peers: ## compare the packages found in a large tree with those of scalibr 
 	scripts/need.sh peers
 	go run ./test/scannercompare -scalibr $(TOOLS)/scalibr -syft $(TOOLS)/syft -govulncheck $(TOOLS)/govulncheck -advisories $(or $(SHARED),../shared)/data/vuln/govulndb-osv.tar.zst $(if $(ONLY),-only $(ONLY))
 
+test-real: ## scan systems made of real Debian packages in two versions, and of RPM and apk packages with their histories; truth is from changelogs: ONLY=regexp of cases; as root; needs SHARED (../shared)
+	scripts/need.sh real
+	go run -trimpath ./test/real -tools $(TOOLS) -shared $(or $(SHARED),../shared) $(if $(ONLY),-only '$(ONLY)')
+
 demo: ## start a controller, a registry and a node with a real guest (ONCE=1 stops after one run, DRIVER=sim without QEMU)
 	scripts/demo.sh
 
@@ -184,4 +188,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build dist test-packages test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-mac bench-distribution bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile test-mac test-upgrade contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help test-ha test-s3 bench-ha
+.PHONY: build dist test-packages test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-mac bench-distribution bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile test-mac test-upgrade contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help test-ha test-s3 bench-ha test-real

@@ -14,6 +14,7 @@
 #   scripts/need.sh bench-mac  XFS
 #   scripts/need.sh bench-distribution  QEMU, ip, XFS, and what makes a Debian on a disk
 #   scripts/need.sh peers    scalibr, syft and govulncheck, and npm
+#   scripts/need.sh real     syft, rpm and what writes each form of its database, debootstrap, and recent lists of apt
 #   scripts/need.sh openapi-clients  oapi-codegen, and npm with openapi-typescript and tsc at the versions of a lock file
 #   scripts/need.sh e2e      Chromium, or what CHROMIUM names, Firefox, and curl
 #   scripts/need.sh e2e-host  the package managers and archivers that the host scanner is tried with
@@ -181,6 +182,29 @@ promtool() {
   [ -x "$bin/promtool" ]
 }
 
+# rpm_ndb builds rpm-ndb, which writes databases of rpm in the form "ndb", out of Debian's sources of rpm.
+rpm_ndb() {
+  local dir
+  [ ! -x "$bin/rpm-ndb" ] || return 0
+  echo "need.sh: building rpm-ndb" >&2
+  dir=$(mktemp -d)
+  mkdir -p "$bin" "$dir/lists/partial" "$dir/parts"
+  apt-get indextargets --format 'deb-src $(SITE) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' \
+    'Label: Debian' | sort -u >"$dir/sources.list"
+  (cd "$dir" && options=(-qq -o "Dir::Etc::sourcelist=$dir/sources.list" -o "Dir::Etc::sourceparts=$dir/parts" \
+    -o "Dir::State::lists=$dir/lists" -o APT::Sandbox::User=root) && apt-get "${options[@]}" update &&
+    apt-get "${options[@]}" source --download-only rpm && mkdir rpm && tar -xf rpm_*.orig.tar.* -C rpm --strip-components 1 &&
+    sh "$top/internal/scan/catalog/rpm/testdata/makendb.sh" rpm "$bin/rpm-ndb") >&2
+  rm -rf "$dir"
+  [ -x "$bin/rpm-ndb" ]
+}
+
+# apt_lists updates the lists of apt when they are older than a day.
+apt_lists() {
+  [ -z "$(find /var/lib/apt/lists -maxdepth 1 -name '*InRelease' -mtime -1 2>/dev/null)" ] || return 0
+  apt-get -qq update >&2 </dev/null
+}
+
 # images prints the packages that write and read disk images in the tests of the scanner.
 images() {
   echo qemu-utils bzip2 xz-utils p7zip-full dmg2img xorriso
@@ -204,6 +228,7 @@ bench-mac) packages xfsprogs ;;
 # shellcheck disable=SC2046
 bench-distribution) packages debootstrap e2fsprogs fdisk iproute2 xfsprogs openssh-client $(guest) ;;
 peers) npm && tool scalibr && tool syft && tool govulncheck ;;
+real) packages debootstrap dpkg rpm db5.3-util gcc libc6-dev util-linux && apt_lists && tool syft && rpm_ndb ;;
 openapi-clients) tool oapi-codegen && modules "$top/test/openapi/testdata/typescript" typescript ;;
 e2e)
   [ -n "${CHROMIUM:-}" ] || type -P chromium >/dev/null || packages chromium

@@ -18,8 +18,8 @@ const suite = "bookworm"
 
 // checkDebs installs the packages in a tree of Debian, starts what they install, upgrades, removes and purges them.
 func checkDebs(ctx context.Context, s *site) (evidence string, err error) {
-	tree, err := debianTree(ctx, s.dir)
-	if err != nil {
+	tree := filepath.Join(s.dir, "tree")
+	if err := rig.DebianTree(ctx, s.dir, tree, suite); err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tree)) }()
@@ -58,36 +58,6 @@ func checkDebs(ctx context.Context, s *site) (evidence string, err error) {
 		return "", err
 	}
 	return first + " to " + second + ", then purged", nil
-}
-
-// debianTree returns a minimal tree of Debian, copied from the builder's cache.
-func debianTree(ctx context.Context, dir string) (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	archive := filepath.Join(cache, "buildyard", "debian-"+suite+".tar")
-	if _, err := os.Stat(archive); errors.Is(err, fs.ErrNotExist) {
-		made := filepath.Join(dir, "debootstrap")
-		if _, err := rig.Output(ctx, dir, "debootstrap", "--variant=minbase", suite, made); err != nil {
-			return "", err
-		}
-		if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
-			return "", err
-		}
-		if _, err := rig.Output(ctx, dir, "tar", "-C", made, "-cf", archive+".new", "."); err != nil {
-			return "", err
-		}
-		if err := errors.Join(os.Rename(archive+".new", archive), os.RemoveAll(made)); err != nil {
-			return "", err
-		}
-	}
-	tree := filepath.Join(dir, "tree")
-	if err := os.Mkdir(tree, 0o755); err != nil {
-		return "", err
-	}
-	_, err = rig.Output(ctx, dir, "tar", "-C", tree, "-xf", archive)
-	return tree, err
 }
 
 // install installs the packages of a release.

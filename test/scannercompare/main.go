@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,8 +14,12 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/test/rig"
+	"github.com/buildyard/buildyard/test/scannerdiff"
 	"github.com/buildyard/buildyard/test/scantree"
 )
+
+//go:embed differences.tsv
+var differences string
 
 func main() { rig.Main("peers", run) }
 
@@ -60,7 +65,7 @@ const limit = 40 * time.Minute
 // peer is another scanner.
 type peer struct {
 	name string
-	scan func(ctx context.Context, program, dir, work string) (findings, error)
+	scan func(ctx context.Context, program, dir, work string) (scannerdiff.Findings, error)
 	file string // its program
 }
 
@@ -77,7 +82,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 		return false, err
 	}
 	defer os.RemoveAll(work)
-	r := &report{all: o.all, out: out}
+	r := &report{out: out}
 	if o.only != onlyPackages {
 		if err := r.compareReachable(ctx, o, work); err != nil {
 			return false, err
@@ -88,7 +93,14 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 			return false, err
 		}
 	}
-	return r.end(), nil
+	fmt.Fprintf(out, "%d passed, %d failed, 0 skipped\n", r.passed, r.failed)
+	return r.failed == 0, nil
+}
+
+// report counts the comparisons of a run.
+type report struct {
+	out            io.Writer
+	passed, failed int
 }
 
 // comparePackages compares the packages that are found in a large tree.
@@ -99,13 +111,13 @@ func (r *report) comparePackages(ctx context.Context, o options, work string) (e
 		}
 	}
 	began := time.Now()
-	ours, err := scanOurs(ctx, o.dir)
+	ours, err := scannerdiff.ScanOurs(ctx, o.dir)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(r.out, "ours: %d packages in %.1f s\n", len(ours), time.Since(began).Seconds())
-	r.lines = explanations()
-	for _, p := range []peer{{"scalibr", scanScalibr, o.scalibr}, {"syft", scanSyft, o.syft}} {
+	d := scannerdiff.NewReport(differences, r.out, o.all)
+	for _, p := range []peer{{"scalibr", scannerdiff.ScanScalibr, o.scalibr}, {"syft", scannerdiff.ScanSyft, o.syft}} {
 		began := time.Now()
 		theirs, err := p.scan(ctx, p.file, o.dir, filepath.Join(work, p.name))
 		if err != nil {
@@ -113,8 +125,10 @@ func (r *report) comparePackages(ctx context.Context, o options, work string) (e
 		}
 		fmt.Fprintf(r.out, "%s: %d packages in %.1f s\n", p.name, len(theirs), time.Since(began).Seconds())
 		for _, k := range slices.Sorted(slices.Values(catalog.Kinds)) {
-			r.compare(p.name, k, ours, theirs)
+			d.Compare(p.name, k, ours, theirs)
 		}
 	}
+	passed, failed := d.End()
+	r.passed, r.failed = r.passed+passed, r.failed+failed
 	return nil
 }

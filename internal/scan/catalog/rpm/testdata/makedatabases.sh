@@ -110,35 +110,8 @@ rpms -qa --qf "$columns" | LC_ALL=C sort >"$here/packages.tsv"
 rpms -qa --qf '[%{=NAME}\t%{FILENAMES}\n]' | LC_ALL=C sort | gzip -9n >"$here/files.tsv.gz"
 headers() { sqlite3 sqlite/db/rpmdb.sqlite 'SELECT hnum, hex(blob) FROM Packages'; }
 
-# Debian builds rpm without its backend "ndb": the part of rpm that writes its files is compiled here. Some packages
-# are removed again, which leaves free slots and blocks.
-mkdir -p stub/rpm
-printf '%s\n' '#include <stdlib.h>' '#define _(s) (s)' '#define xcalloc calloc' '#define xmalloc malloc' \
-	'#define xrealloc realloc' '#define xstrdup strdup' >stub/system.h
-printf '%s\n' '#define rpmlog(...) (void)0' >stub/rpm/rpmlog.h
-cat >ndb.c <<'X'
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include "rpmpkg.h"
-static unsigned char hex[1 << 24], raw[1 << 23];
-int main(void) {
-	rpmpkgdb db;
-	unsigned n, k, last = 0;
-	if (rpmpkgOpen(&db, "Packages.db", O_RDWR | O_CREAT, 0644)) return 1;
-	while (scanf("%u|%16000000s", &n, hex) == 2) {
-		unsigned len = strlen((char *)hex) / 2;
-		for (k = 0; k < len; k++) sscanf((char *)hex + 2 * k, "%2hhx", raw + k);
-		if (rpmpkgPut(db, n, raw, len) || rpmpkgPut(db, n + 1000, raw, len)) return 2;
-		last = n;
-	}
-	for (n = 1; n <= last; n++) rpmpkgDel(db, n + 1000);
-	rpmpkgClose(db);
-	return 0;
-}
-X
-gcc -D_GNU_SOURCE -w -I stub -I "$sources/lib/backend/ndb" -o ndb ndb.c "$sources/lib/backend/ndb/rpmpkg.c"
+# Debian builds rpm without its backend "ndb".
+sh "$here/makendb.sh" "$sources" ndb
 headers | ./ndb
 gzip -9n <Packages.db >"$here/ndb.gz"
 

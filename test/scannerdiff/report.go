@@ -1,8 +1,7 @@
-package main
+package scannerdiff
 
 import (
 	"cmp"
-	_ "embed"
 	"fmt"
 	"io"
 	"maps"
@@ -12,9 +11,6 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-//go:embed differences.tsv
-var differences string
-
 // explanation is a line of the list: it explains matching differences.
 type explanation struct {
 	peer, side, kind, name, version, path string // patterns: * is anything
@@ -22,10 +18,11 @@ type explanation struct {
 	used                                  int
 }
 
-// explanations reads the list.
-func explanations() []*explanation {
+// parseExplanations reads a list: lines of peer, side that has more (ours, theirs), kind, name, version, path, and class:
+// reason, separated by tabs. A star stands for anything, a bar between alternatives. The first line that matches counts.
+func parseExplanations(list string) []*explanation {
 	var out []*explanation
-	for line := range strings.Lines(differences) {
+	for line := range strings.Lines(list) {
 		f := strings.Split(strings.TrimRight(line, "\n"), "\t")
 		if strings.HasPrefix(line, "#") || len(f) != 7 {
 			continue
@@ -68,20 +65,26 @@ func glob(pattern, text string) bool {
 	}
 }
 
-// report is the result of a run.
-type report struct {
+// Report is the result of a run.
+type Report struct {
 	all            bool
 	out            io.Writer
 	lines          []*explanation
 	passed, failed int
 }
 
-// compare compares one kind.
-func (r *report) compare(peer string, kind catalog.PackageType, ours, theirs findings) {
+// NewReport returns a report that is printed to out. The list has the explanations of differences. all prints those
+// that are explained, too.
+func NewReport(list string, out io.Writer, all bool) *Report {
+	return &Report{all: all, out: out, lines: parseExplanations(list)}
+}
+
+// Compare compares the packages of one kind.
+func (r *Report) Compare(peer string, kind catalog.PackageType, ours, theirs Findings) {
 	both := 0
 	var unknown []string
 	counts := map[string]int{}
-	for side, of := range map[string][2]findings{"ours": {ours, theirs}, "theirs": {theirs, ours}} {
+	for side, of := range map[string][2]Findings{"ours": {ours, theirs}, "theirs": {theirs, ours}} {
 		for i, paths := range of[0] {
 			if i.kind != kind {
 				continue
@@ -116,7 +119,7 @@ func (r *report) compare(peer string, kind catalog.PackageType, ours, theirs fin
 }
 
 // unexplained returns the paths of a difference that no line explains.
-func (r *report) unexplained(peer, side string, i item, paths []string) []string {
+func (r *Report) unexplained(peer, side string, i item, paths []string) []string {
 	var left []string
 	for _, p := range paths {
 		n := slices.IndexFunc(r.lines, func(e *explanation) bool {
@@ -132,8 +135,8 @@ func (r *report) unexplained(peer, side string, i item, paths []string) []string
 	return left
 }
 
-// end counts the classes and reports whether every difference is explained.
-func (r *report) end() bool {
+// End counts the classes and reports how many comparisons and explanations passed, and how many failed.
+func (r *Report) End() (passed, failed int) {
 	classes := map[string]int{}
 	for _, e := range r.lines {
 		class, _, _ := strings.Cut(e.why, ":")
@@ -150,6 +153,5 @@ func (r *report) end() bool {
 		func(a, b string) int { return cmp.Compare(classes[b], classes[a]) }) {
 		fmt.Fprintf(r.out, "class %-22s %6d\n", c, classes[c])
 	}
-	fmt.Fprintf(r.out, "%d passed, %d failed, 0 skipped\n", r.passed, r.failed)
-	return r.failed == 0
+	return r.passed, r.failed
 }

@@ -1,4 +1,4 @@
-package main
+package scannerdiff
 
 import (
 	"context"
@@ -19,12 +19,12 @@ type item struct {
 	name, version string
 }
 
-// findings are packages and the paths where each was found.
-type findings map[item][]string
+// Findings are packages and the paths where each was found.
+type Findings map[item][]string
 
 // add adds a package. Spellings of names that an ecosystem treats as equal are unified, and so are
 // the notations of Go versions.
-func (f findings) add(kind catalog.PackageType, name, version string, paths ...string) {
+func (f Findings) add(kind catalog.PackageType, name, version string, paths ...string) {
 	switch kind {
 	case catalog.Python:
 		name = catalog.PythonName(name)
@@ -44,7 +44,8 @@ func (f findings) add(kind catalog.PackageType, name, version string, paths ...s
 	}
 }
 
-func scanOurs(ctx context.Context, dir string) (findings, error) {
+// ScanOurs returns the packages that the image scanner finds in a directory.
+func ScanOurs(ctx context.Context, dir string) (Findings, error) {
 	tree, closer, err := catalog.OpenDir(dir)
 	if err != nil {
 		return nil, err
@@ -54,7 +55,7 @@ func scanOurs(ctx context.Context, dir string) (findings, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := findings{}
+	out := Findings{}
 	for _, p := range r.Packages {
 		out.add(p.Kind, p.Name, p.Version, p.Locations...)
 	}
@@ -70,7 +71,8 @@ var urlKinds = map[string]catalog.PackageType{
 // plugins are those of osv-scalibr for the nine kinds.
 const plugins = "javascript,python,java,go,rust,ruby,swift/podfilelock,os/homebrew,os/macapps"
 
-func scanScalibr(ctx context.Context, program, dir, work string) (findings, error) {
+// ScanScalibr returns the packages that osv-scalibr finds in a directory. It writes its report to the file work.
+func ScanScalibr(ctx context.Context, program, dir, work string) (Findings, error) {
 	// A nonzero exit code may only mean single unreadable files.
 	if text, err := exec.CommandContext(ctx, program, "-offline", "-root", dir, "-o", "cdx-json="+work, "-plugins",
 		plugins).CombinedOutput(); err != nil {
@@ -89,7 +91,7 @@ func scanScalibr(ctx context.Context, program, dir, work string) (findings, erro
 	if err := readJSON(work, &report); err != nil {
 		return nil, err
 	}
-	out := findings{}
+	out := Findings{}
 	for _, c := range report.Components {
 		kind, ok := urlKinds[strings.TrimPrefix(c.PURL[:max(strings.IndexByte(c.PURL, '/'), 0)], "pkg:")]
 		if ok && len(c.Evidence.Occurrences) > 0 {
@@ -104,9 +106,11 @@ var syftKinds = map[string]catalog.PackageType{
 	"gem": catalog.Gem, "python": catalog.Python, "npm": catalog.NPM, "java-archive": catalog.Java,
 	"go-module":  catalog.Go,
 	"rust-crate": catalog.Rust, "homebrew": catalog.Brew, "apple-app-bundle": catalog.MacOSApp, "pod": catalog.Pod,
+	"deb": catalog.Deb, "rpm": catalog.RPM, "apk": catalog.APK,
 }
 
-func scanSyft(ctx context.Context, program, dir, work string) (findings, error) {
+// ScanSyft returns the packages that syft finds in a directory. It writes its report to the file work.
+func ScanSyft(ctx context.Context, program, dir, work string) (Findings, error) {
 	cmd := exec.CommandContext(ctx, program, "scan", "-q", "dir:"+dir, "-o", "syft-json="+work)
 	cmd.Env = append(os.Environ(), "SYFT_CHECK_FOR_APP_UPDATE=false", "SYFT_FILE_METADATA_SELECTION=none",
 		"SYFT_PARALLELISM=2")
@@ -122,7 +126,7 @@ func scanSyft(ctx context.Context, program, dir, work string) (findings, error) 
 	if err := readJSON(work, &report); err != nil {
 		return nil, err
 	}
-	out := findings{}
+	out := Findings{}
 	for _, a := range report.Artifacts {
 		kind, ok := syftKinds[a.Type]
 		if !ok || len(a.Locations) == 0 {
