@@ -228,7 +228,7 @@ bench-mac) packages xfsprogs ;;
 # shellcheck disable=SC2046
 bench-distribution) packages debootstrap e2fsprogs fdisk iproute2 xfsprogs openssh-client $(guest) ;;
 peers) npm && tool scalibr && tool syft && tool govulncheck ;;
-real) packages debootstrap dpkg rpm db5.3-util gcc libc6-dev util-linux && apt_lists && tool syft && rpm_ndb ;;
+real) packages debootstrap dpkg libdpkg-perl rpm db5.3-util gcc libc6-dev util-linux && apt_lists && tool syft && rpm_ndb ;;
 openapi-clients) tool oapi-codegen && modules "$top/test/openapi/testdata/typescript" typescript ;;
 e2e)
   [ -n "${CHROMIUM:-}" ] || type -P chromium >/dev/null || packages chromium

@@ -78,7 +78,7 @@ func writeAPKBUILD(file string, m model, versions []string, from int) error {
 	first := fixesOf(m.newest)
 	for i := from; i < len(m.newest); i++ {
 		names := slices.DeleteFunc(slices.Clone(m.newest[i].names),
-			func(name string) bool { return first[name] != m.newest[i].version })
+			func(name string) bool { return first[name] != m.newest[i].since })
 		if len(names) == 0 {
 			continue
 		}

@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"regexp"
 	"slices"
@@ -20,6 +22,11 @@ type entry struct {
 	version string
 	date    time.Time
 	names   []string // vulnerabilities, sorted
+
+	// since is the lowest version that has the change: this one, or that of a newer entry. A package of a newer
+	// release that is built for an older one has a lower version, and the same history: 590-2.1~deb12u1 has the
+	// changes of 590-2.1.
+	since string
 }
 
 // history has the entries of a changelog, newest first.
@@ -45,7 +52,7 @@ func parseDebianChangelog(r io.Reader) (history, error) {
 	for lines.Scan() {
 		line := lines.Text()
 		if m := debianEntry.FindStringSubmatch(line); m != nil {
-			out = append(out, entry{version: m[1]})
+			out = append(out, entry{version: m[1], since: m[1]})
 			continue
 		}
 		if len(out) == 0 {
@@ -98,6 +105,50 @@ func readGzip(root *os.Root, name string) (history, error) {
 		return nil, err
 	}
 	return parseDebianChangelog(z)
+}
+
+// lowestVersions prints, for lines of versions, each version or the lowest one before it, as dpkg orders them. Old
+// changelogs have versions that dpkg does not accept.
+const lowestVersions = `use Dpkg::Version;
+while (<STDIN>) {
+	my ($lowest, @rest) = split;
+	print $lowest;
+	for my $v (@rest) {
+		$lowest = $v if eval { version_compare($v, $lowest) < 0 };
+		print " $lowest";
+	}
+	print "\n";
+}`
+
+// setSince sets since of all entries.
+func setSince(ctx context.Context, all []history) error {
+	var in strings.Builder
+	for _, h := range all {
+		for _, e := range h {
+			in.WriteString(e.version + " ")
+		}
+		in.WriteString("\n")
+	}
+	cmd := exec.CommandContext(ctx, "perl", "-e", lowestVersions)
+	cmd.Stdin = strings.NewReader(in.String())
+	text, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("perl: %w", err)
+	}
+	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	if len(lines) != len(all) {
+		return fmt.Errorf("perl has %d lines instead of %d", len(lines), len(all))
+	}
+	for i, h := range all {
+		versions := strings.Fields(lines[i])
+		if len(versions) != len(h) {
+			return fmt.Errorf("perl has %d versions instead of %d", len(versions), len(h))
+		}
+		for k := range h {
+			h[k].since = versions[k]
+		}
+	}
+	return nil
 }
 
 // index returns the place of a version's entry, -1 for none.

@@ -49,7 +49,7 @@ func (s *site) database(ctx context.Context, others []string, forms ...string) (
 	for _, form := range forms {
 		file := filepath.Join(s.dir, feeds[form].file)
 		if _, err := os.Stat(file); err != nil {
-			if err := feeds[form].write(file, s.debian.advisories()); err != nil {
+			if err := feeds[form].write(file, s.debian.fixes); err != nil {
 				return "", err
 			}
 		}
@@ -73,9 +73,6 @@ func (s *site) database(ctx context.Context, others []string, forms ...string) (
 func (s *site) everything(ctx context.Context) (string, error) {
 	return s.database(ctx, []string{filepath.Join(s.dir, "feeds"), filepath.Join(s.shared, "data", "vuln")}, "tracker")
 }
-
-// advisories returns the fixes of all sources that Debian has advisories about.
-func (d *debian) advisories() map[string]fixes { return d.fixes }
 
 // debianPackages compares the packages of both systems with those that dpkg lists.
 func debianPackages(ctx context.Context, s *site) (string, error) {
@@ -140,8 +137,8 @@ func ownedByDebian(ctx context.Context, s *site) (string, error) {
 		if hidden == 0 {
 			errs = append(errs, fmt.Errorf("%s: nothing is decided by the distribution", sys.name))
 		}
-		evidence = append(evidence, fmt.Sprintf("%s: %d left to the distribution, %d of %d packages marked", sys.name, hidden,
-			marked, packages))
+		evidence = append(evidence, fmt.Sprintf("%s: %d left to the distribution, %d of %d packages marked as unknown", sys.name,
+			hidden, marked, packages))
 	}
 	return strings.Join(evidence, "; "), errors.Join(errs...)
 }

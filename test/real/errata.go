@@ -154,7 +154,7 @@ func listRPMs(ctx context.Context, s *system) (map[string]history, error) {
 		if !ok {
 			return nil, fmt.Errorf("rpm lists the entry %q of %s", f[1], f[0])
 		}
-		logs[f[0]] = append(logs[f[0]], entry{version: version, names: vulnerability.FindAllString(f[2], -1)})
+		logs[f[0]] = append(logs[f[0]], entry{version: version, since: version, names: vulnerability.FindAllString(f[2], -1)})
 	}
 	return logs, nil
 }

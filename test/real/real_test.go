@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -76,7 +77,7 @@ func TestTruth(t *testing.T) {
 		t.Error("a version without an entry has a truth")
 	}
 	// What the changelog of the older package itself names is fixed there.
-	own := history{{version: "1:2.0-1", names: []string{"CVE-2024-0001"}}}
+	own := history{{version: "1:2.0-1", since: "1:2.0-1", names: []string{"CVE-2024-0001"}}}
 	if got, _ := truthOf(own, newest, "1:2.0-1"); got.affected["CVE-2024-0001"] || got.repeated != 1 {
 		t.Errorf("%+v", got)
 	}
@@ -86,6 +87,25 @@ func TestTruth(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, fixesOf(newest, own)); diff != "" {
 		t.Errorf("want -, got +\n%s", diff)
+	}
+}
+
+// TestSince: a package of a newer release that is built for an older one has a lower version.
+func TestSince(t *testing.T) {
+	if exec.CommandContext(t.Context(), "perl", "-MDpkg::Version", "-e", "1").Run() != nil {
+		t.Skip("needs libdpkg-perl")
+	}
+	h := history{
+		{version: "590-2.1~deb12u2"}, {version: "590-2.1"}, {version: "590-2~deb12u1"}, {version: "x:y"}, {version: "588-1"},
+	}
+	if err := setSince(t.Context(), []history{h, {{version: "1-1"}}}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"590-2.1~deb12u2", "590-2.1~deb12u2", "590-2~deb12u1", "590-2~deb12u1", "588-1"}
+	for i, e := range h {
+		if e.since != want[i] {
+			t.Errorf("%s: %s instead of %s", e.version, e.since, want[i])
+		}
 	}
 }
 
@@ -159,8 +179,8 @@ func TestErrata(t *testing.T) {
 		{name: "bar", version: "1-1", source: "bar", sourceVersion: "1-1"},
 	}}
 	h := history{
-		{version: "1:2.0-3", names: []string{"CVE-2024-0002", "CVE-2024-0001"}},
-		{version: "1:2.0-2", names: []string{"CVE-2024-0001"}}, {version: "1:2.0-1"},
+		{version: "1:2.0-3", since: "1:2.0-3", names: []string{"CVE-2024-0002", "CVE-2024-0001"}},
+		{version: "1:2.0-2", since: "1:2.0-2", names: []string{"CVE-2024-0001"}}, {version: "1:2.0-1"},
 	}
 	want := []erratum{
 		{"foo", []string{"CVE-2024-0002"}, map[string]string{"foo": "1:2.0-3", "foo-plugin": "3:0.3-1"}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,6 +134,9 @@ func (d *debian) read(ctx context.Context, older, newer string) error {
 		if logs[s], err = changelogsOf(s); err != nil {
 			return err
 		}
+		if err := setSince(ctx, slices.Collect(maps.Values(logs[s]))); err != nil {
+			return err
+		}
 	}
 	if err := d.chooseHistories(ctx, logs[&d.newer]); err != nil {
 		return err
@@ -141,20 +145,21 @@ func (d *debian) read(ctx context.Context, older, newer string) error {
 	for _, s := range []*system{&d.older, &d.newer} {
 		for i := range s.packages {
 			p := &s.packages[i]
-			own, newest := logs[s][p.name], d.histories[p.source]
+			source, version := p.named()
+			own, newest := logs[s][p.name], d.histories[source]
 			if newest == nil {
 				continue
 			}
-			t, ok := truthOf(own, newest, p.sourceVersion)
+			t, ok := truthOf(own, newest, version)
 			if !ok {
-				d.notes = append(d.notes, fmt.Sprintf("%s: the changelog of %s has no entry of %s", p.source,
-					newest[0].version, p.sourceVersion))
-				delete(d.histories, p.source)
+				d.notes = append(d.notes, fmt.Sprintf("%s: the changelog of %s has no entry of %s", source,
+					newest[0].version, version))
+				delete(d.histories, source)
 				continue
 			}
 			p.fixed, p.affected = t.fixed, t.affected
 			d.repeated += t.repeated
-			others[p.source] = append(others[p.source], own)
+			others[source] = append(others[source], own)
 		}
 	}
 	for source, newest := range d.histories {
@@ -173,7 +178,8 @@ func changelogsOf(s *system) (map[string]history, error) {
 	defer root.Close()
 	out := map[string]history{}
 	for _, p := range s.packages {
-		h, err := readChangelog(root, p.name, p.sourceVersion)
+		_, version := p.named()
+		h, err := readChangelog(root, p.name, version)
 		switch {
 		case err == nil:
 			out[p.name] = h
@@ -187,7 +193,8 @@ func changelogsOf(s *system) (map[string]history, error) {
 // chooseHistories sets the history of each source to the changelog of its newest package.
 func (d *debian) chooseHistories(ctx context.Context, logs map[string]history) error {
 	for _, p := range d.newer.packages {
-		h, known := logs[p.name], d.histories[p.source]
+		source, _ := p.named()
+		h, known := logs[p.name], d.histories[source]
 		if h == nil {
 			continue
 		}
@@ -200,7 +207,7 @@ func (d *debian) chooseHistories(ctx context.Context, logs map[string]history) e
 				continue
 			}
 		}
-		d.histories[p.source] = h
+		d.histories[source] = h
 	}
 	return nil
 }
@@ -211,11 +218,12 @@ func (d *debian) forgetUnmeasured() {
 	for _, s := range []*system{&d.older, &d.newer} {
 		for i := range s.packages {
 			p := &s.packages[i]
-			if d.histories[p.source] != nil {
+			source, _ := p.named()
+			if d.histories[source] != nil {
 				continue
 			}
 			p.fixed, p.affected = nil, nil
-			missing.add(p.source)
+			missing.add(source)
 		}
 	}
 	for source := range missing {

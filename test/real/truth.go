@@ -1,6 +1,9 @@
 package main
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // subject is a package of a system, as its package manager lists it, and what changelogs state about it.
 type subject struct {
@@ -9,6 +12,15 @@ type subject struct {
 
 	fixed    set // its own changelog names them
 	affected set // only newer entries of the newest package's changelog name them
+}
+
+// named returns the source and its version that changelogs are about. The packages of a signed kernel are built from
+// another source, which has only the signatures: linux-signed-amd64 6.1.76+1 has those of linux 6.1.76-1.
+func (p *subject) named() (source, version string) {
+	if strings.HasPrefix(p.source, "linux-signed-") {
+		return "linux", strings.Replace(p.sourceVersion, "+", "-", 1)
+	}
+	return p.source, p.sourceVersion
 }
 
 // key identifies the package within its system.
@@ -45,8 +57,8 @@ func truthOf(own, newest history, version string) (truth, bool) {
 // fixes has the version that fixed each vulnerability of a source.
 type fixes map[string]string
 
-// fixesOf returns the version of the oldest entry that names each vulnerability, in the newest changelog or one of
-// others. An entry that the newest one lacks is older than all of it.
+// fixesOf returns the lowest version with the oldest entry that names each vulnerability, in the newest changelog or one
+// of others. An entry that the newest one lacks is older than all of it.
 func fixesOf(newest history, others ...history) fixes {
 	out := fixes{}
 	place := map[string]int{}
@@ -58,7 +70,7 @@ func fixesOf(newest history, others ...history) fixes {
 			}
 			for _, name := range e.names {
 				if old, known := place[name]; !known || i >= old {
-					place[name], out[name] = i, e.version
+					place[name], out[name] = i, e.since
 				}
 			}
 		}
