@@ -193,7 +193,8 @@ rpm_ndb() {
     'Label: Debian' | sort -u >"$dir/sources.list"
   (cd "$dir" && options=(-qq -o "Dir::Etc::sourcelist=$dir/sources.list" -o "Dir::Etc::sourceparts=$dir/parts" \
     -o "Dir::State::lists=$dir/lists" -o APT::Sandbox::User=root) && apt-get "${options[@]}" update &&
-    apt-get "${options[@]}" source --download-only rpm && mkdir rpm && tar -xf rpm_*.orig.tar.* -C rpm --strip-components 1 &&
+    apt-get "${options[@]}" source --download-only rpm && mkdir rpm &&
+    tar -xf rpm_*.orig.tar.* -C rpm --strip-components 1 &&
     sh "$top/internal/scan/catalog/rpm/testdata/makendb.sh" rpm "$bin/rpm-ndb") >&2
   rm -rf "$dir"
   [ -x "$bin/rpm-ndb" ]
@@ -228,7 +229,10 @@ bench-mac) packages xfsprogs ;;
 # shellcheck disable=SC2046
 bench-distribution) packages debootstrap e2fsprogs fdisk iproute2 xfsprogs openssh-client $(guest) ;;
 peers) npm && tool scalibr && tool syft && tool govulncheck ;;
-real) packages debootstrap dpkg libdpkg-perl rpm db5.3-util gcc libc6-dev util-linux && apt_lists && tool syft && rpm_ndb ;;
+real)
+  packages debootstrap dpkg libdpkg-perl rpm db5.3-util gcc libc6-dev util-linux
+  apt_lists && tool syft && rpm_ndb
+  ;;
 openapi-clients) tool oapi-codegen && modules "$top/test/openapi/testdata/typescript" typescript ;;
 e2e)
   [ -n "${CHROMIUM:-}" ] || type -P chromium >/dev/null || packages chromium

@@ -73,8 +73,8 @@ func compareNumbers(a, b string) int {
 // A recipe names a vulnerability once.
 func writeAPKBUILD(file string, m model, versions []string, from int) error {
 	version, release, _ := strings.Cut(versions[from], "-r")
-	text := fmt.Sprintf("pkgname=%s\npkgver=%s\npkgrel=%s\nsubpackages=\"$pkgname-libs\"\n\n# secfixes:\n", m.name, version,
-		release)
+	text := fmt.Sprintf("pkgname=%s\npkgver=%s\npkgrel=%s\nsubpackages=\"$pkgname-libs\"\n\n# secfixes:\n", m.name,
+		version, release)
 	first := fixesOf(m.newest)
 	for i := from; i < len(m.newest); i++ {
 		names := slices.DeleteFunc(slices.Clone(m.newest[i].names),
@@ -167,7 +167,8 @@ func byDirectory(a, b string) int {
 
 func addToTar(w *tar.Writer, name string, data []byte, records map[string]string) error {
 	err := w.WriteHeader(&tar.Header{
-		Typeflag: tar.TypeReg, Name: name, Size: int64(len(data)), Mode: 0o644, PAXRecords: records, Format: tar.FormatPAX,
+		Typeflag: tar.TypeReg, Name: name, Size: int64(len(data)), Mode: 0o644, PAXRecords: records,
+		Format: tar.FormatPAX,
 	})
 	if err == nil {
 		_, err = w.Write(data)
@@ -360,7 +361,8 @@ func writeAlpine(file string, all map[string]fixes) error {
 				r = &osvRecord{ID: "ALPINE-" + id, Upstream: []string{id}}
 				byID[id] = r
 			}
-			r.Affected = append(r.Affected, fixedIn("Alpine:v3.19", source, ""), fixedIn("Alpine:v3.20", source, version))
+			r.Affected = append(r.Affected, fixedIn("Alpine:v3.19", source, ""),
+				fixedIn("Alpine:v3.20", source, version))
 		}
 	}
 	return writeOSV(file, slices.Collect(maps.Values(byID)))

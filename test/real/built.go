@@ -90,6 +90,6 @@ func (s *site) checkBuilt(ctx context.Context, db string, sys *system) (string, 
 	}
 	r := sys.compare(report)
 	packages, marked, ownedErr := sys.owned(report)
-	return fmt.Sprintf("%d packages, %s; of languages %d left to the distribution, %d of %d packages marked as unknown", n, r,
-		report.Coverage.Hidden["owner"], marked, packages), errors.Join(listErr, r.err(), ownedErr)
+	return fmt.Sprintf("%d packages, %s; of languages %d left to the distribution, %d of %d packages marked as unknown",
+		n, r, report.Coverage.Hidden["owner"], marked, packages), errors.Join(listErr, r.err(), ownedErr)
 }

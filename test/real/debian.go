@@ -18,8 +18,8 @@ func (d *debian) print(out io.Writer) {
 			two++
 		}
 	}
-	fmt.Fprintf(out, "Debian %s: %d packages, %d of %d chosen ones in two versions\n", release, len(d.newer.packages), two,
-		len(d.choices))
+	fmt.Fprintf(out, "Debian %s: %d packages, %d of %d chosen ones in two versions\n", release,
+		len(d.newer.packages), two, len(d.choices))
 	if two == 0 {
 		fmt.Fprintln(out, "the archive has no package in two versions: nothing differs between its suites now")
 	}
@@ -137,8 +137,8 @@ func ownedByDebian(ctx context.Context, s *site) (string, error) {
 		if hidden == 0 {
 			errs = append(errs, fmt.Errorf("%s: nothing is decided by the distribution", sys.name))
 		}
-		evidence = append(evidence, fmt.Sprintf("%s: %d left to the distribution, %d of %d packages marked as unknown", sys.name,
-			hidden, marked, packages))
+		evidence = append(evidence, fmt.Sprintf("%s: %d left to the distribution, %d of %d packages marked as unknown",
+			sys.name, hidden, marked, packages))
 	}
 	return strings.Join(evidence, "; "), errors.Join(errs...)
 }
@@ -163,8 +163,8 @@ func measured(_ context.Context, s *site) (string, error) {
 	evidence := fmt.Sprintf("%d packages with %d vulnerabilities between their versions, and %d of the kernel",
 		len(packages), len(found), len(kernel))
 	if len(packages) < minPackages || len(found) < minVulnerabilities {
-		return "", fmt.Errorf("%s: want %d packages and %d vulnerabilities; the archive has changed", evidence, minPackages,
-			minVulnerabilities)
+		return "", fmt.Errorf("%s: want %d packages and %d vulnerabilities; the archive has changed", evidence,
+			minPackages, minVulnerabilities)
 	}
 	return evidence, nil
 }

@@ -28,7 +28,8 @@ func (f errataForm) write(file string, all []erratum) error {
 	var records []*osvRecord
 	for i, e := range all {
 		r := &osvRecord{
-			ID: fmt.Sprintf("%s2026:%04d%s", f.prefix, i+1, f.suffix), Summary: "Moderate: " + e.source + " security update",
+			ID:      fmt.Sprintf("%s2026:%04d%s", f.prefix, i+1, f.suffix),
+			Summary: "Moderate: " + e.source + " security update",
 		}
 		if f.related {
 			r.Related = e.names
@@ -154,7 +155,8 @@ func listRPMs(ctx context.Context, s *system) (map[string]history, error) {
 		if !ok {
 			return nil, fmt.Errorf("rpm lists the entry %q of %s", f[1], f[0])
 		}
-		logs[f[0]] = append(logs[f[0]], entry{version: version, since: version, names: vulnerability.FindAllString(f[2], -1)})
+		logs[f[0]] = append(logs[f[0]],
+			entry{version: version, since: version, names: vulnerability.FindAllString(f[2], -1)})
 	}
 	return logs, nil
 }

@@ -33,7 +33,8 @@ func asSyft(ctx context.Context, s *site) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		theirs, err := scannerdiff.ScanSyft(ctx, filepath.Join(s.tools, "syft"), sys.dir, filepath.Join(s.dir, "syft.json"))
+		theirs, err := scannerdiff.ScanSyft(ctx, filepath.Join(s.tools, "syft"), sys.dir,
+			filepath.Join(s.dir, "syft.json"))
 		if err != nil {
 			return "", err
 		}

@@ -96,7 +96,8 @@ func TestSince(t *testing.T) {
 		t.Skip("needs libdpkg-perl")
 	}
 	h := history{
-		{version: "590-2.1~deb12u2"}, {version: "590-2.1"}, {version: "590-2~deb12u1"}, {version: "x:y"}, {version: "588-1"},
+		{version: "590-2.1~deb12u2"}, {version: "590-2.1"}, {version: "590-2~deb12u1"}, {version: "x:y"},
+		{version: "588-1"},
 	}
 	if err := setSince(t.Context(), []history{h, {{version: "1-1"}}}); err != nil {
 		t.Fatal(err)
@@ -112,7 +113,9 @@ func TestSince(t *testing.T) {
 func join(s set) string { return strings.Join(slices.Sorted(maps.Keys(s)), " ") }
 
 func TestAPKVersions(t *testing.T) {
-	h := history{{version: "1:2.0-1+deb12u2"}, {version: "1:2.0-1"}, {version: "1:1.10+dfsg1-3"}, {version: "1:1.9-1"}}
+	h := history{
+		{version: "1:2.0-1+deb12u2"}, {version: "1:2.0-1"}, {version: "1:1.10+dfsg1-3"}, {version: "1:1.9-1"},
+	}
 	got, ok := apkVersions(h)
 	if want := []string{"2.0-r1", "2.0-r0", "1.10-r0", "1.9-r0"}; !ok || !slices.Equal(got, want) {
 		t.Errorf("%q, %v", got, ok)
@@ -161,7 +164,8 @@ func TestAPK(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"\nP:foo-libs\nV:2.0-r1\nA:x86_64\n", "\no:foo\n", "\nI:3\n", "\nF:usr/lib\nR:a\nZ:Q1", "\nR:d\n", "\nF:usr/lib/b\nR:c\n",
+		"\nP:foo-libs\nV:2.0-r1\nA:x86_64\n", "\no:foo\n", "\nI:3\n", "\nF:usr/lib\nR:a\nZ:Q1", "\nR:d\n",
+		"\nF:usr/lib/b\nR:c\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
@@ -180,7 +184,8 @@ func TestErrata(t *testing.T) {
 	}}
 	h := history{
 		{version: "1:2.0-3", since: "1:2.0-3", names: []string{"CVE-2024-0002", "CVE-2024-0001"}},
-		{version: "1:2.0-2", since: "1:2.0-2", names: []string{"CVE-2024-0001"}}, {version: "1:2.0-1"},
+		{version: "1:2.0-2", since: "1:2.0-2", names: []string{"CVE-2024-0001"}},
+		{version: "1:2.0-1"},
 	}
 	want := []erratum{
 		{"foo", []string{"CVE-2024-0002"}, map[string]string{"foo": "1:2.0-3", "foo-plugin": "3:0.3-1"}},

@@ -15,31 +15,34 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// rpmSystem is a kind of system of RPM packages: a distribution, and the form of its database.
+// rpmSystem is a kind of system of RPM packages.
 type rpmSystem struct {
 	name      string
 	osRelease string
-	release   func(n int) string // of the n-th package of a version, from 1
-	form      string             // of the database
-	convert   func(ctx context.Context, s *site, tree string) error
-	errata    errataForm
+	// release returns the release of the n-th package of a version, from 1.
+	release func(n int) string
+	// convert converts the database of a system to another form; nil: SQLite is that of the system.
+	convert func(ctx context.Context, s *site, tree string) error
+	errata  errataForm
 }
 
 const rpmDir = "var/lib/rpm"
 
 var rpmSystems = []rpmSystem{
 	{
-		"rocky", "ID=\"rocky\"\nVERSION_ID=\"9.4\"\n", redHatRelease("el9"), "SQLite", nil,
+		"rocky", "ID=\"rocky\"\nVERSION_ID=\"9.4\"\n", redHatRelease("el9"), nil,
 		errataForm{prefix: "RLSA-", ecosystem: "Rocky Linux:9", epoch: "0:"},
 	},
 	{
-		"almalinux", "ID=\"almalinux\"\nVERSION_ID=\"8.10\"\n", redHatRelease("el8"), "Berkeley DB", toBerkeleyDB,
+		"almalinux", "ID=\"almalinux\"\nVERSION_ID=\"8.10\"\n", redHatRelease("el8"), toBerkeleyDB,
 		errataForm{prefix: "ALSA-", ecosystem: "AlmaLinux:8", related: true},
 	},
 	{
-		"sles", "ID=\"sles\"\nVERSION_ID=\"15.5\"\n", func(n int) string { return fmt.Sprintf("150500.%d.1", n) }, "ndb",
-		toNDB, errataForm{
-			prefix: "SUSE-SU-", suffix: "-1", ecosystem: "SUSE:Linux Enterprise Module for Basesystem 15 SP5", binaries: true,
+		"sles", "ID=\"sles\"\nVERSION_ID=\"15.5\"\n", func(n int) string { return fmt.Sprintf("150500.%d.1", n) },
+		toNDB,
+		errataForm{
+			prefix: "SUSE-SU-", suffix: "-1", binaries: true,
+			ecosystem: "SUSE:Linux Enterprise Module for Basesystem 15 SP5",
 		},
 	},
 }
@@ -122,15 +125,17 @@ func rpmSpec(m model, entries []entry, versions []rpmVersion) string {
 	if v.epoch != "" {
 		epoch = "Epoch: " + v.epoch + "\n"
 	}
-	fmt.Fprintf(&b, "Name: %s\n%sVersion: %s\nRelease: %s\nSummary: %s\nLicense: MIT\n", m.name, epoch, v.version, v.release,
-		m.name)
+	fmt.Fprintf(&b, "Name: %s\n%sVersion: %s\nRelease: %s\nSummary: %[1]s\nLicense: MIT\n", m.name, epoch, v.version,
+		v.release)
 	b.WriteString("%description\nTest.\n%package libs\nSummary: Libraries\n%description libs\nTest.\n")
 	if hasPlugin(m) {
 		p := pluginVersion(versions)
-		fmt.Fprintf(&b, "%%package plugin\nEpoch: %s\nVersion: %s\nRelease: %s\nSummary: Plugin\n%%description plugin\nTest.\n",
-			p.epoch, p.version, p.release)
+		fmt.Fprintf(&b, "%%package plugin\nEpoch: %s\nVersion: %s\nRelease: %s\nSummary: Plugin\n", p.epoch, p.version,
+			p.release)
+		b.WriteString("%description plugin\nTest.\n")
 	}
-	fmt.Fprintf(&b, "%%install\ncp -a %%{_sourcedir}/%s/. %%{buildroot}\n%%files -f %%{_sourcedir}/%[1]s.files\n", m.name)
+	fmt.Fprintf(&b, "%%install\ncp -a %%{_sourcedir}/%s/. %%{buildroot}\n", m.name)
+	fmt.Fprintf(&b, "%%files -f %%{_sourcedir}/%s.files\n", m.name)
 	fmt.Fprintf(&b, "%%files libs\n/usr/lib64/lib%s.so.1\n", m.name)
 	if hasPlugin(m) {
 		fmt.Fprintf(&b, "%%files plugin\n/usr/lib64/%s/plugin.so\n", m.name)
@@ -219,7 +224,9 @@ func rpm(ctx context.Context, tree string, args ...string) (string, error) {
 }
 
 // makeRPM makes the older and the newer system of a kind.
-func makeRPM(ctx context.Context, s *site, kind rpmSystem, models []model) (older, newer system, all []erratum, err error) {
+func makeRPM(
+	ctx context.Context, s *site, kind rpmSystem, models []model,
+) (older, newer system, all []erratum, err error) {
 	fail := func(err error) (system, system, []erratum, error) { return older, newer, nil, err }
 	older = system{name: "older", dir: filepath.Join(s.dir, kind.name+"-older"), kind: catalog.RPM}
 	newer = system{name: "newer", dir: filepath.Join(s.dir, kind.name+"-newer"), kind: catalog.RPM}

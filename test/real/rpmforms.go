@@ -89,8 +89,8 @@ func toBerkeleyDB(ctx context.Context, _ *site, tree string) error {
 
 // listed returns the packages that rpm lists.
 func listed(ctx context.Context, tree, backend string) (string, error) {
-	return rig.Output(ctx, "", "sh", "-c", `rpm --root "$1" --dbpath /`+rpmDir+` --define "_db_backend $2" -qa | LC_ALL=C sort`,
-		"sh", tree, backend)
+	const script = `rpm --root "$1" --dbpath "$2" --define "_db_backend $3" -qa | LC_ALL=C sort`
+	return rig.Output(ctx, "", "sh", "-c", script, "sh", tree, "/"+rpmDir, backend)
 }
 
 // emptyRPMDir removes the database.

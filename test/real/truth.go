@@ -57,8 +57,8 @@ func truthOf(own, newest history, version string) (truth, bool) {
 // fixes has the version that fixed each vulnerability of a source.
 type fixes map[string]string
 
-// fixesOf returns the lowest version with the oldest entry that names each vulnerability, in the newest changelog or one
-// of others. An entry that the newest one lacks is older than all of it.
+// fixesOf returns the lowest version with the oldest entry that names each vulnerability, in the newest changelog or
+// one of others. An entry that the newest one lacks is older than all of it.
 func fixesOf(newest history, others ...history) fixes {
 	out := fixes{}
 	place := map[string]int{}

@@ -18,8 +18,9 @@ type explanation struct {
 	used                                  int
 }
 
-// parseExplanations reads a list: lines of peer, side that has more (ours, theirs), kind, name, version, path, and class:
-// reason, separated by tabs. A star stands for anything, a bar between alternatives. The first line that matches counts.
+// parseExplanations reads a list: lines of peer, side that has more (ours, theirs), kind, name, version, path, and
+// class: reason, separated by tabs. A star stands for anything, a bar between alternatives. The first line that matches
+// counts.
 func parseExplanations(list string) []*explanation {
 	var out []*explanation
 	for line := range strings.Lines(list) {
