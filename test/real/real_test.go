@@ -96,7 +96,10 @@ func TestSince(t *testing.T) {
 		t.Skip("needs libdpkg-perl")
 	}
 	h := history{
-		{version: "590-2.1~deb12u2"}, {version: "590-2.1"}, {version: "590-2~deb12u1"}, {version: "x:y"},
+		{version: "590-2.1~deb12u2"},
+		{version: "590-2.1"},
+		{version: "590-2~deb12u1"},
+		{version: "x:y"},
 		{version: "588-1"},
 	}
 	if err := setSince(t.Context(), []history{h, {{version: "1-1"}}}); err != nil {
