@@ -155,14 +155,11 @@ func (o *reportOptions) toReport(r api.HostReport, status api.HostStatus) report
 // addMissingPackages adds the packages of matches that are not listed: they were cataloged before the
 // start time of the report.
 func addMissingPackages(list []api.ScanPackage, found []api.ScanMatch) []api.ScanPackage {
-	type key struct {
-		kind, name, version string
-		metadata            api.ScanPackageMetadata
-	}
+	type key struct{ kind, name, version, metadata string }
 	of := func(p api.ScanPackage) key {
 		k := key{kind: p.Type, name: p.Name, version: p.Version}
 		if p.Metadata != nil {
-			k.metadata = *p.Metadata
+			k.metadata = fmt.Sprintf("%+v", *p.Metadata)
 		}
 		return k
 	}
