@@ -60,7 +60,7 @@ func TestReadAgain(t *testing.T) {
 	var layers [][]byte
 	for _, names := range []string{"abc", "de"} {
 		var files []containertest.File
-		for _, name := range strings.SplitSeq(names, "") {
+		for name := range strings.SplitSeq(names, "") {
 			files = append(files, containertest.File{Name: name, Data: string(contents[name])})
 		}
 		l, err := containertest.Layer(files...)
@@ -88,7 +88,7 @@ func TestReadAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, order := range []string{"abcde", "edcba"} {
-				for _, file := range strings.SplitSeq(order, "") {
+				for file := range strings.SplitSeq(order, "") {
 					got, err := fs.ReadFile(tree, file)
 					if err != nil || !bytes.Equal(got, contents[file]) {
 						t.Fatalf("%s, %s: %s has %d bytes, %v", name, c, file, len(got), err)
