@@ -97,6 +97,9 @@ func (db *DB) HasEcosystem(eco Ecosystem) (found bool, err error) {
 	return found, err
 }
 
+// HasApplicabilities reports whether the database has any configuration.
+func (db *DB) HasApplicabilities() bool { return db.info.Applicabilities > 0 }
+
 // EachApplicability iterates over the configurations that name a product as vulnerable, sorted by
 // CVE; a popular product has thousands. For a node that holds when one criterion does, only those
 // of this product are returned where no other part of the configuration depends on the others.

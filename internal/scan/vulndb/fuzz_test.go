@@ -23,6 +23,7 @@ func FuzzRead(f *testing.F) {
 		_, _, _ = db.Vulnerability("CVE-2020-0001")
 		_, _, _ = db.Description("CVE-2020-0001")
 		_, _ = db.AffectedCode("GO-2020-0001", "example.org/mod")
+		_, _ = db.ProductVendors("mac_os")
 		for _, err := range db.AllAdvisories() {
 			if err != nil {
 				break

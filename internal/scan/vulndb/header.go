@@ -83,11 +83,12 @@ const (
 	advisorySection      sectionName = "advisories"
 	descriptionSection   sectionName = "descriptions" // ignored by earlier programs, and missing in their files
 	codeSection          sectionName = "code"         // as descriptions
+	productNameSection   sectionName = "products"     // likewise
 	stringSection        sectionName = "strings"
 )
 
 var sectionOrder = []sectionName{
-	vulnerabilitySection, applicabilitySection, advisorySection, descriptionSection, codeSection,
+	vulnerabilitySection, applicabilitySection, advisorySection, descriptionSection, codeSection, productNameSection,
 	stringSection,
 }
 

@@ -25,8 +25,8 @@ var (
 )
 
 // Writer writes a database. The records are added section by section - vulnerabilities,
-// applicabilities, advisories, descriptions, code - each in the order of its key, and Close ends the file. The
-// same records produce the same bytes.
+// applicabilities, advisories, descriptions, code, names of products - each in the order of its key, and Close ends
+// the file. The same records produce the same bytes.
 type Writer struct {
 	out           io.WriteSeeker
 	buf           *bufio.Writer

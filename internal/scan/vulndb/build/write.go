@@ -59,7 +59,9 @@ func (c *collector) writeSections(ctx context.Context, f *os.File) error {
 	}
 	descriptions := extsort.New(c.options.Temp, c.options.MaxMemory/4)
 	defer descriptions.Remove()
-	if err := c.joinVulnerabilities(ctx, w, products, descriptions); err != nil {
+	names := extsort.New(c.options.Temp, c.options.MaxMemory/8)
+	defer names.Remove()
+	if err := c.joinVulnerabilities(ctx, w, joined{products, descriptions, names}); err != nil {
 		return err
 	}
 	c.reportProgress("write")
@@ -73,6 +75,9 @@ func (c *collector) writeSections(ctx context.Context, f *os.File) error {
 		return err
 	}
 	if err := c.writeCode(ctx, w); err != nil {
+		return err
+	}
+	if err := c.writeProductNames(ctx, w, names); err != nil {
 		return err
 	}
 	return w.Close(c.counts.sourceInfos())
@@ -104,11 +109,12 @@ func (c *collector) reportProgress(stage string) {
 	c.options.Progress(Progress{Stage: stage, Records: c.recordCount, Rejected: c.rejectedCount})
 }
 
-// joinVulnerabilities writes each vulnerability from all its records, and sorts its configurations by product and its
-// description by ID.
-func (c *collector) joinVulnerabilities(
-	ctx context.Context, w *vulndb.Writer, products, descriptions *extsort.Sorter,
-) error {
+// joined are the sorters of what joinVulnerabilities does not write itself.
+type joined struct{ products, descriptions, names *extsort.Sorter }
+
+// joinVulnerabilities writes each vulnerability from all its records, and sorts its configurations by product, its
+// description by ID, and the names of its products.
+func (c *collector) joinVulnerabilities(ctx context.Context, w *vulndb.Writer, to joined) error {
 	var now *mergedVulnerability
 	end := func() error {
 		if now == nil {
@@ -117,7 +123,7 @@ func (c *collector) joinVulnerabilities(
 		if err := c.skipRefused(w.Vulnerability(now.result()), now.vulnerability.ID); err != nil {
 			return err
 		}
-		return errors.Join(now.sortProducts(products), now.sortDescription(descriptions))
+		return errors.Join(now.sortProducts(to.products, to.names), now.sortDescription(to.descriptions))
 	}
 	err := c.facts.Each(func(key, value []byte) error {
 		if now == nil || now.vulnerability.ID != string(key) {
@@ -154,11 +160,12 @@ func (j *mergedVulnerability) sortDescription(descriptions *extsort.Sorter) erro
 }
 
 // sortProducts passes the configurations to the sorter, for each product that they name as
-// vulnerable. A rejected CVE applies to nothing.
-func (j *mergedVulnerability) sortProducts(products *extsort.Sorter) error {
+// vulnerable, and the names of these. A rejected CVE applies to nothing.
+func (j *mergedVulnerability) sortProducts(products, names *extsort.Sorter) error {
 	if j.vulnerability.Rejected {
 		return nil
 	}
+	repositories := repositoriesOf(j.description.References)
 	n := uint32(0)
 	var last []byte
 	for _, raw := range j.applicabilities {
@@ -171,6 +178,9 @@ func (j *mergedVulnerability) sortProducts(products *extsort.Sorter) error {
 			return err
 		}
 		all := newProductApplicability(a)
+		if err := all.sortNames(names, repositories); err != nil {
+			return err
+		}
 		for _, p := range all.vulnerableProducts {
 			b, err := all.reducedTo(p).AppendBinary(nil)
 			if err != nil {

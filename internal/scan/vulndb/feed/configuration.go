@@ -115,6 +115,15 @@ func CPEProduct(cpe string) (part, vendor, product string, ok bool) {
 	return p[2], p[3], p[4], p[2] == "a" || p[2] == "o" || p[2] == "h"
 }
 
+// CPETarget returns the target software of a CPE that CPEProduct accepts, in lower case without escapes.
+func CPETarget(cpe string) string {
+	p := splitCPE(cpe)
+	if len(p) != cpeParts {
+		return ""
+	}
+	return vulndb.ProductKey(p[10])
+}
+
 func namesProduct(cpe string) bool {
 	_, _, _, ok := CPEProduct(cpe)
 	return ok
