@@ -69,18 +69,34 @@ func orderTies(events []osvEvent, same func(a, b osvEvent) bool) {
 			n++
 		}
 		tied := events[:n]
-		slices.SortStableFunc(tied, func(a, b osvEvent) int {
-			switch {
-			case a.isEnd() == b.isEnd():
-				return 0
-			case a.isEnd() == inside:
-				return -1
-			}
-			return 1
-		})
+		alternate(tied, inside)
 		inside = !tied[n-1].isEnd()
 		events = events[n:]
 	}
+}
+
+// alternate orders events of one version so that ends and beginnings alternate, as far as there are both: the first
+// is an end where an interval is open.
+func alternate(tied []osvEvent, endFirst bool) {
+	var ends, begins, out []osvEvent
+	for _, e := range tied {
+		if e.isEnd() {
+			ends = append(ends, e)
+		} else {
+			begins = append(begins, e)
+		}
+	}
+	next, other := &begins, &ends
+	if endFirst {
+		next, other = other, next
+	}
+	for len(*next) > 0 {
+		out, *next = append(out, (*next)[0]), (*next)[1:]
+		if len(*other) > 0 {
+			next, other = other, next
+		}
+	}
+	copy(tied, append(out, *other...))
 }
 
 // sortRank returns 0 for the event before all versions, and 1 for others.
