@@ -9,8 +9,8 @@ import (
 )
 
 // HasOwner reports whether packages of a kind may belong to a package of an operating system or to a formula: those
-// of programming languages.
-func (t PackageType) HasOwner() bool { return languageByType[t] != "" }
+// of programming languages, and their runtimes.
+func (t PackageType) HasOwner() bool { return languageByType[t] != "" || t == Runtime }
 
 // assignOwners finds the owners of packages. A package that is at several paths becomes one for each owner, so that
 // all of them are as Merge would leave them. Those in lock files of an owner are left out.

@@ -17,6 +17,10 @@ const (
 	Rust     PackageType = "rust"
 	Pod      PackageType = "pod"
 
+	// Runtime is the interpreter or virtual machine of a language, wherever it was installed by hand or by
+	// a version manager. Go's is of kind Go: its advisories are.
+	Runtime PackageType = "runtime"
+
 	// Packages of an operating system, by the format of its packages.
 	Deb PackageType = "deb"
 	RPM PackageType = "rpm"
@@ -27,7 +31,7 @@ const (
 )
 
 // Kinds lists them in the order in which they are counted and shown.
-var Kinds = []PackageType{Gem, Python, NPM, Java, Go, Rust, Brew, MacOSApp, Pod, Deb, RPM, APK}
+var Kinds = []PackageType{Gem, Python, NPM, Java, Go, Rust, Brew, MacOSApp, Pod, Runtime, Deb, RPM, APK}
 
 // JRubySuffix ends the version of a gem that is built for JRuby.
 const JRubySuffix = "-java"

@@ -12,7 +12,7 @@ import (
 var purlTypes = map[PackageType]string{
 	Gem: "gem", Python: "pypi", NPM: "npm", Java: "maven", Go: "golang", Rust: "cargo",
 	Brew: "brew", MacOSApp: "generic", Pod: "cocoapods", System: "generic",
-	Deb: "deb", RPM: "rpm", APK: "apk",
+	Runtime: "generic", Deb: "deb", RPM: "rpm", APK: "apk",
 }
 
 var pythonSeparators = regexp.MustCompile(`[-_.]+`)
@@ -49,7 +49,7 @@ func packageURL(p Package) string {
 		u.Namespace = "macos"
 	case Deb, RPM, APK:
 		setRelease(&u, p)
-	case Rust, Brew, Pod:
+	case Rust, Brew, Pod, Runtime:
 	}
 	return u.ToString()
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/npm"
 	"github.com/buildyard/buildyard/internal/scan/catalog/python"
 	"github.com/buildyard/buildyard/internal/scan/catalog/rpm"
+	"github.com/buildyard/buildyard/internal/scan/catalog/runtimes"
 	"github.com/buildyard/buildyard/internal/scan/catalog/rust"
 )
 
@@ -42,6 +43,7 @@ func All() []catalog.Extractor {
 		brew.Casks{},
 		macos.Applications{},
 		cocoapods.LockFiles{},
+		runtimes.Installations{},
 		dpkg.Packages{},
 		rpm.Packages{},
 		apk.Packages{},

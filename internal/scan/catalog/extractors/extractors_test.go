@@ -49,6 +49,8 @@ func TestEveryKind(t *testing.T) {
 		"x/lib/apk/db/installed":               "P:a\nV:1-r0\n",
 		"y/var/lib/rpm/rpmdb.sqlite":           rpmDatabase(t),
 		"i/Podfile.lock":                       "PODS:\n  - A (1.0)\n",
+		"v/include/php/main/php_version.h":     "#define PHP_VERSION \"8.2.7\"\n",
+		"v/bin/php":                            "#!",
 	}), catalog.Options{Extractors: extractors.All(), CPEs: cpe.ForPackage})
 	if err != nil {
 		t.Fatal(err)
