@@ -12,7 +12,7 @@ import (
 
 const (
 	decisions     = "docs/decisions/"
-	decisionPages = 39
+	decisionPages = 40
 	decisionWords = 500 // of a page
 )
 

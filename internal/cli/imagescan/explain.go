@@ -242,6 +242,9 @@ func parsePURL(text string) (p catalog.Package, err error) {
 			kind = catalog.System
 		}
 	}
+	if !ok && u.Type == "generic" && u.Namespace == "" {
+		kind, ok = catalog.Runtime, true
+	}
 	switch {
 	case !ok:
 		return p, fmt.Errorf("invalid package URL %q: type %q is not supported", text, u.Type)

@@ -47,6 +47,7 @@ func realDatabase(t testing.TB) *vulndb.DB {
 var kindOf = map[vulndb.Ecosystem]catalog.PackageType{
 	vulndb.Go: catalog.Go, vulndb.Crates: catalog.Rust, vulndb.NPM: catalog.NPM, vulndb.Maven: catalog.Java,
 	vulndb.PyPI: catalog.Python, vulndb.RubyGems: catalog.Gem, vulndb.Homebrew: catalog.Brew,
+	vulndb.Rubies: catalog.Runtime,
 }
 
 // mix is the frequency of each kind in a large tree: of a hundred packages.

@@ -93,15 +93,12 @@ func queriesOf(out []advisoryQuery, p *catalog.Package) []advisoryQuery {
 	if p.Kind.IsOS() {
 		return append(out, queriesOfOS(p)...)
 	}
-	e, ok := ecosystems[p.Kind]
-	if !ok {
-		return out
+	if e, ok := ecosystems[p.Kind]; ok {
+		out = append(out, advisoryQuery{ecosystem: e, packageName: p.Name})
 	}
-	out = append(out, advisoryQuery{ecosystem: e, packageName: p.Name})
-	if p.Kind == catalog.Brew {
-		if engine, _, _ := strings.Cut(p.Name, "@"); rubyEngines[engine] {
-			out = append(out, advisoryQuery{ecosystem: rubies, packageName: engine})
-		}
+	if p.Kind == catalog.Brew || p.Kind == catalog.Runtime {
+		name, _, _ := strings.Cut(p.Name, "@")
+		out = append(out, runtimeQueries[name]...)
 	}
 	return out
 }
@@ -218,9 +215,21 @@ func commonNumbers(a, b string, most int) int {
 	return n
 }
 
-// rubyEngines are the implementations of Ruby that RubySec has advisories about.
-var rubyEngines = map[string]bool{"ruby": true, "jruby": true, "mruby": true}
+// runtimeQueries are the queries for runtimes about which sources other than NVD have advisories, by the name of
+// their formula without its version.
+var runtimeQueries = map[string][]advisoryQuery{
+	"ruby":  {{ecosystem: rubies, packageName: "ruby"}},
+	"jruby": {{ecosystem: rubies, packageName: "jruby"}},
+	"mruby": {{ecosystem: rubies, packageName: "mruby"}},
+	"go": {
+		{ecosystem: goDistribution, packageName: "stdlib"},
+		{ecosystem: goDistribution, packageName: "toolchain"},
+	},
+}
 
-// rubies are the advisories about implementations of Ruby. A formula's revision is not part of their
-// versions.
-var rubies = ecosystem{vulndb.Rubies, vercmp.Homebrew, []vulndb.Source{vulndb.RubySec}}
+var (
+	// rubies are the advisories about implementations of Ruby, whose versions are those of gems.
+	rubies = ecosystem{vulndb.Rubies, vercmp.RubyGems, []vulndb.Source{vulndb.RubySec}}
+	// goDistribution are the advisories about Go itself.
+	goDistribution = ecosystem{vulndb.Go, vercmp.GoTool, []vulndb.Source{vulndb.GoVuln, vulndb.GHSA, vulndb.OSV}}
+)

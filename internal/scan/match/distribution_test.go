@@ -289,6 +289,7 @@ func TestNoAdvisories(t *testing.T) {
 		got = append(got, n.String())
 	}
 	expect(t, got, "no advisories for deb packages of an unknown release: 1 package was not evaluated",
+		"no advisories for macos-app: 1 package was not evaluated",
 		"no advisories for npm: 1 package was not evaluated",
 		"no advisories for alpine:3.20: 2 packages were not evaluated",
 		"no advisories for debian:12: 1 package was not evaluated",

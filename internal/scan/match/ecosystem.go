@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
 	"github.com/buildyard/buildyard/internal/scan/match/vercmp"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
@@ -31,7 +32,7 @@ var ecosystems = map[catalog.PackageType]ecosystem{
 
 // matchedByProduct are the kinds that are matched against NVD's statements about products.
 var matchedByProduct = map[catalog.PackageType]bool{
-	catalog.Brew: true, catalog.MacOSApp: true, catalog.Pod: true, catalog.System: true,
+	catalog.Brew: true, catalog.MacOSApp: true, catalog.Pod: true, catalog.Runtime: true, catalog.System: true,
 }
 
 // sourceRank is the position of a source in the precedence; sources outside of it come last.
@@ -44,8 +45,11 @@ func (e ecosystem) sourceRank(s vulndb.Source) int {
 
 // versionOf parses the version of a package for comparisons.
 func (e ecosystem) versionOf(p *catalog.Package) packageVersion {
-	if isGoDistribution(p) {
-		return newPackageVersion(vercmp.GoTool, vercmp.WithoutDistributor(p.Version))
+	switch {
+	case e.scheme == vercmp.GoTool || isGoDistribution(p):
+		return newPackageVersion(vercmp.GoTool, vercmp.WithoutDistributor(cpe.UpstreamVersion(*p)))
+	case e.name == vulndb.Rubies: // without the revision of a formula
+		return newPackageVersion(e.scheme, cpe.UpstreamVersion(*p))
 	}
 	return newPackageVersion(e.scheme, p.Version)
 }

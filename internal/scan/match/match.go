@@ -24,6 +24,10 @@ type DB interface {
 	// EachApplicability iterates over the configurations that name a product as vulnerable; those
 	// of one CVE follow each other.
 	EachApplicability(vendor, product string) iter.Seq2[vulndb.Applicability, error]
+	// ProductVendors returns the vendors that have a product of a name, sorted.
+	ProductVendors(product string) ([]vulndb.ProductVendor, error)
+	// HasApplicabilities reports whether it has any configuration.
+	HasApplicabilities() bool
 	// Vulnerability returns the record of an ID, and false when there is none.
 	Vulnerability(id string) (vulndb.Vulnerability, bool, error)
 }
@@ -31,7 +35,8 @@ type DB interface {
 // Options configure a match.
 type Options struct {
 	Rules Rules
-	// Products names a package as NVD does, and is called concurrently; nil is cpe.Products.
+	// Products names a package as NVD does, and is called concurrently; nil is cpe.Products, with those that
+	// the database has under the name of a formula, a cask or a pod.
 	Products func(catalog.Package) []cpe.Product
 	// Owners are further packages of operating systems, to which some of those that are matched belong.
 	Owners        []catalog.Package

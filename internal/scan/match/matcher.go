@@ -19,6 +19,7 @@ type matcher struct {
 	vulnerabilities  map[string]*vulndb.Vulnerability // looked up before, by ID
 	queriesByProduct map[string][]productQuery        // by "vendor:product"; nil until first used
 	ignoredCPEs      map[string]bool                  // CPEs of packages that are left out
+	queriesErr       error                            // of filling queriesByProduct
 	trace            *trace                           // of Explain; nil otherwise
 	findings         []*Finding
 	result           Result // without its findings
@@ -34,9 +35,6 @@ type matcher struct {
 }
 
 func newMatcher(db DB, packages []catalog.Package, o Options) (*matcher, error) {
-	if o.Products == nil {
-		o.Products = cpe.Products
-	}
 	ignored, err := o.Rules.ignoredCPEs()
 	if err != nil {
 		return nil, err
@@ -83,7 +81,7 @@ type evaluation struct {
 // matchGroup matches all versions of one package.
 func (j *matcher) matchGroup(group []*catalog.Package) error {
 	first := group[0]
-	if len(j.missing) > 0 && j.missing[coverageKeyOf(first)] {
+	if len(j.missing) > 0 && j.missing[coverageKeyOf(first)] && !matchedByProduct[first.Kind] {
 		return nil
 	}
 	evaluations, err := j.evaluationsOf(first)
@@ -183,6 +181,8 @@ func (j *matcher) matchTopics(found *findingCollector, e *evaluation) error {
 	s, known := e.versionFor(found.pkg)
 	if !known {
 		j.trace.add("Its version %s is not that of its source %s %s.", s.raw, found.pkg.Source, found.pkg.SourceVersion)
+		found.notEvaluatedErr = fmt.Errorf("advisories are about its source %s, whose version %s is not that of the "+
+			"package", found.pkg.Source, found.pkg.SourceVersion)
 		return nil
 	}
 	for i := range e.topics {
@@ -235,7 +235,10 @@ func (j *matcher) matchAdvisories(found *findingCollector, s packageVersion, t *
 // matchProducts evaluates NVD's statements about the products of a package. Homebrew's own records
 // are nearer to its packages: a CVE with such a record is skipped.
 func (j *matcher) matchProducts(found *findingCollector, p *catalog.Package, topics []advisoryGroup) error {
-	it := j.newProductQuery(p)
+	it, err := j.newProductQuery(p)
+	if err != nil {
+		return err
+	}
 	if len(it.products) == 0 {
 		j.trace.add("What NVD would call %s is not known.", p.Name)
 	}
@@ -288,6 +291,9 @@ func (j *matcher) matchCVE(
 	of = decidingApplicabilities(of)
 	for i := range of {
 		c := j.evaluate(it, &of[i])
+		if j.queriesErr != nil {
+			return j.queriesErr
+		}
 		j.traceConfiguration(it, &of[i], &c)
 		if c.err != nil {
 			found.notEvaluatedErr = cmp.Or(it.err, fmt.Errorf("%s: %w", of[i].ID, c.err))
@@ -311,7 +317,7 @@ func (j *matcher) matchCVE(
 	return nil
 }
 
-// queriesFor returns the packages that are a product.
+// queriesFor returns the packages that are a product, none where queriesErr is set.
 func (j *matcher) queriesFor(vendor, product string) []productQuery {
 	if j.queriesByProduct == nil {
 		j.queriesByProduct = map[string][]productQuery{}
@@ -320,7 +326,11 @@ func (j *matcher) queriesFor(vendor, product string) []productQuery {
 			if !matchedByProduct[p.Kind] {
 				continue
 			}
-			it := j.newProductQuery(p)
+			it, err := j.newProductQuery(p)
+			if err != nil {
+				j.queriesErr = err
+				return nil
+			}
 			for _, n := range it.products {
 				key := n.Vendor + ":" + n.Product
 				j.queriesByProduct[key] = append(j.queriesByProduct[key], it)

@@ -15,7 +15,14 @@ type memory struct {
 	advisories      []vulndb.Advisory
 	applicabilities []vulndb.Applicability
 	vulnerabilities []vulndb.Vulnerability
+	vendors         []productVendor
 	err             error
+}
+
+// productVendor is a name of a product with one of its vendors.
+type productVendor struct {
+	product string
+	vulndb.ProductVendor
 }
 
 var _ match.DB = (*memory)(nil)
@@ -32,6 +39,18 @@ func (m *memory) Advisories(eco vulndb.Ecosystem, name string) ([]vulndb.Advisor
 
 func (m *memory) HasEcosystem(eco vulndb.Ecosystem) (bool, error) {
 	return slices.ContainsFunc(m.advisories, func(a vulndb.Advisory) bool { return a.Ecosystem == eco }), m.err
+}
+
+func (m *memory) HasApplicabilities() bool { return len(m.applicabilities) > 0 }
+
+func (m *memory) ProductVendors(product string) ([]vulndb.ProductVendor, error) {
+	var out []vulndb.ProductVendor
+	for _, v := range m.vendors {
+		if v.product == product {
+			out = append(out, v.ProductVendor)
+		}
+	}
+	return out, m.err
 }
 
 func (m *memory) EachApplicability(vendor, product string) iter.Seq2[vulndb.Applicability, error] {

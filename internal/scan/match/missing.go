@@ -81,11 +81,14 @@ func (j *matcher) findMissing(groups [][]*catalog.Package) error {
 	return nil
 }
 
-// isCovered reports whether the database has advisories for packages of a kind or release. Packages that
-// are matched by products have those.
+// isCovered reports whether the database has advisories for packages of a kind or release. For kinds that are matched
+// by products it needs configurations; for formulae Homebrew's advisories suffice.
 func (j *matcher) isCovered(p *catalog.Package) (bool, error) {
-	if matchedByProduct[p.Kind] {
+	if matchedByProduct[p.Kind] && j.db.HasApplicabilities() {
 		return true, nil
+	}
+	if p.Kind == catalog.Runtime {
+		return false, nil // there are others about some of them alone
 	}
 	for _, q := range queriesOf(nil, p) {
 		if found, err := j.db.HasEcosystem(q.name); found || err != nil {

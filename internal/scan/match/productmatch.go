@@ -44,6 +44,8 @@ func platformOf(p *catalog.Package) platform {
 	switch p.Kind {
 	case catalog.Pod:
 		return applePlatform
+	case catalog.Runtime:
+		return runtimePlatform(p.Locations)
 	case catalog.Brew:
 		onLinux := 0
 		for _, l := range p.Locations {
@@ -61,6 +63,28 @@ func platformOf(p *catalog.Package) platform {
 	return macOSPlatform
 }
 
+// macOSDirs are directories that only macOS has, linuxDirs those that it does not have.
+var (
+	macOSDirs = []string{"/Users/", "/Library/", "/Applications/", "/opt/homebrew/", "/Volumes/"}
+	linuxDirs = []string{"/home/", "/usr/lib/", "/nix/", "/snap/"}
+)
+
+// runtimePlatform returns the platform of a runtime: /usr/local and others are directories of both.
+func runtimePlatform(locations []string) platform {
+	in := func(dirs []string) bool {
+		return len(locations) > 0 && !slices.ContainsFunc(locations, func(l string) bool {
+			return !slices.ContainsFunc(dirs, func(d string) bool { return strings.HasPrefix(l, d) })
+		})
+	}
+	switch {
+	case in(macOSDirs):
+		return macOSPlatform
+	case in(linuxDirs):
+		return linuxPlatform
+	}
+	return macOSOrLinux
+}
+
 // freeEditions are those that a package of unknown edition may be: the free ones, and those that differ
 // in their numbers alone. Paid ones ("enterprise") are other products.
 var freeEditions = []string{
@@ -74,13 +98,17 @@ type productQuery struct {
 	products []cpe.Product
 	platform platform
 	packageVersion
+	exactVersions []string // as of cpe.ExactVersions
 }
 
-func (j *matcher) newProductQuery(p *catalog.Package) productQuery {
+func (j *matcher) newProductQuery(p *catalog.Package) (productQuery, error) {
+	products, err := j.productsOf(p)
+	if err != nil {
+		return productQuery{}, err
+	}
 	it := productQuery{
-		cpePart: "a", products: j.options.Products(*p), platform: platformOf(p),
-		packageVersion: newPackageVersion(vercmp.NVD,
-			cpe.UpstreamVersion(*p)),
+		cpePart: "a", products: products, platform: platformOf(p),
+		packageVersion: newPackageVersion(vercmp.NVD, cpe.UpstreamVersion(*p)), exactVersions: cpe.ExactVersions(*p),
 	}
 	if p.Kind == catalog.System {
 		it.cpePart = "o"
@@ -90,7 +118,7 @@ func (j *matcher) newProductQuery(p *catalog.Package) productQuery {
 	if p.Kind == catalog.MacOSApp && strings.Join(p.BundleIDs, "") == "" {
 		it.products = slices.DeleteFunc(it.products, func(n cpe.Product) bool { return !n.Curated })
 	}
-	return it
+	return it, nil
 }
 
 // matchesProduct reports whether the item is the product of a criterion.
@@ -101,8 +129,19 @@ func (it *productQuery) matchesProduct(c *cpeName) bool {
 	return slices.ContainsFunc(it.products, func(p cpe.Product) bool {
 		return strings.EqualFold(p.Vendor, c.vendor) && strings.EqualFold(p.Product, c.product) &&
 			(isUnspecified(c.targetSW) || strings.EqualFold(p.TargetSW, c.targetSW) ||
-				slices.Contains(it.platform.targetSoftware, c.targetSW))
-	}) && slices.Contains(freeEditions, c.swEdition)
+				slices.Contains(it.platform.targetSoftware, c.targetSW)) && mayBeEdition(p.Edition, c.swEdition)
+	})
+}
+
+// mayBeEdition reports whether a criterion about one edition of a product may be about a package's.
+func mayBeEdition(edition, ofCriterion string) bool {
+	switch edition {
+	case "":
+		return slices.Contains(freeEditions, ofCriterion)
+	case cpe.NoEdition:
+		return isUnspecified(ofCriterion)
+	}
+	return edition == ofCriterion
 }
 
 // inRange reports whether the versions of a criterion contain that of the item.
@@ -128,6 +167,9 @@ func (it *productQuery) isExactly(version, update string) (bool, error) {
 	if !isUnspecified(update) {
 		version += "-" + update
 	}
+	if slices.Contains(it.exactVersions, version) {
+		return true, nil
+	}
 	n, err := it.compare(version)
 	if err != nil { // the name of a commit, of a device: comparable only as text
 		return strings.EqualFold(it.raw, version), nil
@@ -152,10 +194,10 @@ func hasVersionBounds(k *vulndb.Criterion) bool {
 	return cmp.Or(k.StartIncluding, k.StartExcluding, k.EndIncluding, k.EndExcluding) != ""
 }
 
-// toRange returns the range of a criterion that has one.
+// toRange returns the range of a criterion that has one. A branch that begins with 8.0.x begins with 8.0.
 func toRange(k *vulndb.Criterion) vulndb.Range {
 	return vulndb.Range{
-		Introduced:     cmp.Or(k.StartIncluding, k.StartExcluding),
+		Introduced:     strings.TrimSuffix(cmp.Or(k.StartIncluding, k.StartExcluding), ".x"),
 		IntroducedOpen: k.StartIncluding == "" && k.StartExcluding != "",
 		Fixed:          k.EndExcluding,
 		LastAffected:   k.EndIncluding,

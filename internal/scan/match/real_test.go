@@ -17,6 +17,9 @@ func TestRealBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if a.Ecosystem == vulndb.Rubies && (a.Name == "rbx" || a.Name == "mrubyc") {
+			continue // neither a runtime that is found, nor a formula
+		}
 		one := a
 		one.CVEs, one.Versions, one.Platform = nil, nil, ""
 		for _, r := range a.Ranges {

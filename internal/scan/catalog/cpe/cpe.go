@@ -25,8 +25,14 @@ import (
 type Product struct {
 	Vendor, Product string
 	TargetSW        string // what the package runs in, such as "node.js"; "" is anything
-	Curated         bool   // it is in the table
+	// Edition is the software edition that the package is, such as "esr"; NoEdition is the one without a name, ""
+	// is any that may be meant.
+	Edition string
+	Curated bool // it is in the table
 }
+
+// NoEdition is the Edition of a package that is not a special edition.
+const NoEdition = "-"
 
 //go:embed products.tsv
 var productsTSV string
@@ -39,14 +45,52 @@ var curatedProducts = sync.OnceValue(func() map[string][]Product {
 		if strings.HasPrefix(line, "#") || len(fields) < 3 {
 			continue
 		}
-		for pair := range strings.SplitSeq(fields[2], ",") {
-			vendor, product, _ := strings.Cut(pair, ":")
-			key := fields[0] + "\t" + fields[1]
-			out[key] = append(out[key], Product{Vendor: vendor, Product: product, Curated: true})
+		key := fields[0] + "\t" + fields[1]
+		out[key] = []Product{}
+		if fields[2] == noProduct {
+			continue
+		}
+		for text := range strings.SplitSeq(fields[2], ",") {
+			parts := strings.Split(text+":::", ":")
+			out[key] = append(out[key], Product{
+				Vendor: parts[0], Product: parts[1], Edition: parts[2], TargetSW: parts[3], Curated: true,
+			})
 		}
 	}
 	return out
 })
+
+// noProduct is in the table for packages that are no product of NVD, although one has their name.
+const noProduct = "none"
+
+// minPackages is of how many formulae in the table a packaged vendor is the vendor.
+const minPackages = 3
+
+// packagedVendors are the vendors of several formulae in the table.
+var packagedVendors = sync.OnceValue(func() map[string]bool {
+	counts := map[string]int{}
+	for key, products := range curatedProducts() {
+		if kind, _, _ := strings.Cut(key, "\t"); kind == formulaIdentity && len(products) > 0 {
+			counts[products[0].Vendor]++
+		}
+	}
+	out := map[string]bool{}
+	for vendor, n := range counts {
+		out[vendor] = n >= minPackages
+	}
+	return out
+})
+
+// NamesCask reports whether a name is that of a cask in the table, and not of a formula there.
+func NamesCask(name string) bool {
+	_, formula := curatedProducts()[formulaIdentity+"\t"+name]
+	_, cask := curatedProducts()[caskIdentity+"\t"+name]
+	return cask && !formula
+}
+
+// IsPackagedVendor reports whether several formulae in the table are products of a vendor, so that a formula with the
+// name of another of its products very likely is that, too.
+func IsPackagedVendor(vendor string) bool { return packagedVendors()[vendor] }
 
 // Products names a package: from the table, or else by a guess. Each possible identity of the
 // package gets its own names, those in the table first, so that none hides another.
@@ -54,9 +98,9 @@ func Products(p catalog.Package) []Product {
 	var names, guesses []Product
 	all := identities(p)
 	for _, id := range all {
-		found := curatedFor(p, id)
-		names = append(names, found...)
-		if len(found) == 0 && (id != "" || len(all) == 1) {
+		found, known := curatedFor(p, id)
+		names = append(names, firefoxEdition(p, found)...)
+		if !known && (id != "" || len(all) == 1) {
 			guesses = append(guesses, guessProduct(p, id).normalized())
 		}
 	}
@@ -102,14 +146,43 @@ func IsCask(p catalog.Package) bool {
 	return p.Kind == catalog.Brew && !slices.Contains(identities(p), formulaIdentity)
 }
 
-// curatedFor returns the products in the table for one identity of a package.
-func curatedFor(p catalog.Package, id string) []Product {
+// curatedFor returns the products in the table for one identity of a package, and whether it is there.
+func curatedFor(p catalog.Package, id string) (found []Product, known bool) {
 	for _, k := range tableKeys(p, id) {
-		if found := curatedProducts()[k]; len(found) > 0 {
-			return found
+		if found, known = curatedProducts()[k]; known {
+			return found, true
 		}
 	}
-	return nil
+	return nil, false
+}
+
+// podSuffixes are what the names of pods have in addition to that of the library in them.
+var podSuffixes = []string{"-universal", "-apple", "-ios", "-static", "-xcframework"}
+
+// ProductNames returns the names that NVD may have for the product of a formula, a cask or a pod, the most likely
+// first: that without its version, and those with underscores or "lib". Casks with the name of a formula end with
+// "-app".
+func ProductNames(p catalog.Package) []string {
+	name, _, _ := strings.Cut(normalize(p.Name), "@")
+	if IsCask(p) {
+		name = strings.TrimSuffix(name, "-app")
+	}
+	if p.Kind == catalog.Pod {
+		for _, s := range podSuffixes {
+			name = strings.TrimSuffix(name, s)
+		}
+	}
+	if name == "" {
+		return nil
+	}
+	out := []string{name}
+	if spelled := strings.ReplaceAll(name, "-", "_"); spelled != name {
+		out = append(out, spelled)
+	}
+	if !strings.HasPrefix(name, "lib") && !IsCask(p) {
+		out = append(out, "lib"+name)
+	}
+	return out
 }
 
 // tableKeys returns the table keys of a package, the most reliable first.
@@ -122,6 +195,8 @@ func tableKeys(p catalog.Package, id string) []string {
 		return []string{"app\t" + id, "name\t" + applicationName(p, id)}
 	case catalog.Pod:
 		return []string{"pod\t" + p.Name}
+	case catalog.Runtime:
+		return []string{"runtime\t" + p.Name}
 	default:
 		return nil
 	}
@@ -171,7 +246,7 @@ func guessProduct(p catalog.Package, id string) Product {
 		}
 	case catalog.System:
 		vendor, product = "apple", "macos"
-	case catalog.Gem, catalog.Python, catalog.Rust, catalog.Pod, catalog.Deb, catalog.RPM, catalog.APK:
+	case catalog.Gem, catalog.Python, catalog.Rust, catalog.Pod, catalog.Runtime, catalog.Deb, catalog.RPM, catalog.APK:
 	}
 	if p.Kind == catalog.MacOSApp && normalize(product) == "" { // of letters that a CPE cannot contain
 		product = id[strings.LastIndexByte(id, '.')+1:]
@@ -292,10 +367,17 @@ func UpstreamVersion(p catalog.Package) string {
 		}
 		return v
 	}
+	if p.Kind == catalog.Pod && p.Name == "OpenSSL-Universal" {
+		return opensslOfPod(p.Version)
+	}
 	if p.Kind != catalog.Brew {
 		return p.Version
 	}
-	v, _, _ := strings.Cut(p.Version, ",")
+	v, rest, _ := strings.Cut(p.Version, ",")
+	if v == "8" && strings.HasPrefix(p.Name, "temurin") { // 8,402,06 is 8u402
+		update, _, _ := strings.Cut(rest, ",")
+		return "8.0." + update
+	}
 	if i := strings.LastIndexByte(v, '_'); i > 0 && strings.Trim(v[i+1:], "0123456789") == "" {
 		v = v[:i]
 	}
@@ -311,7 +393,7 @@ func nvdVersion(p catalog.Package) string {
 	case catalog.Gem:
 		v = strings.TrimSuffix(v, catalog.JRubySuffix)
 	case catalog.Python, catalog.NPM, catalog.Java, catalog.Rust, catalog.Brew, catalog.MacOSApp, catalog.Pod,
-		catalog.System, catalog.Deb, catalog.RPM, catalog.APK:
+		catalog.Runtime, catalog.System, catalog.Deb, catalog.RPM, catalog.APK:
 	}
 	return normalize(v)
 }

@@ -145,9 +145,12 @@ func TestEachIdentityIsNamed(t *testing.T) {
 		},
 		{brew(), "docker:docker! mobyproject:moby!"},
 		{brew("/opt/homebrew/Cellar/docker/4.0/INSTALL_RECEIPT.json"), "docker:docker! mobyproject:moby!"},
-		{brew("/opt/homebrew/Caskroom/docker/4.0/Docker.app"), "docker:docker"},
-		{brew("/opt/homebrew/Caskroom/docker/4.0/Docker.app",
-			"/opt/homebrew/Cellar/docker/4.0/INSTALL_RECEIPT.json"), "docker:docker! mobyproject:moby!"},
+		{brew("/opt/homebrew/Caskroom/docker/4.0/Docker.app"), "docker:docker_desktop! docker:desktop!"},
+		{
+			brew("/opt/homebrew/Caskroom/docker/4.0/Docker.app",
+				"/opt/homebrew/Cellar/docker/4.0/INSTALL_RECEIPT.json"),
+			"docker:docker_desktop! docker:desktop! docker:docker! mobyproject:moby!",
+		},
 	} {
 		var got []string
 		for _, n := range Products(c.p) {
@@ -192,8 +195,8 @@ func TestTableIsSound(t *testing.T) {
 			continue
 		}
 		f := strings.Split(strings.TrimSpace(line), "\t")
-		if len(f) < 3 || len(f) > 4 || len(f) == 4 && f[3] != "older" ||
-			!slices.Contains([]string{"brew", "cask", "app", "name", "pod"}, f[0]) {
+		if len(f) < 3 || len(f) > 4 || len(f) < 4 && f[2] == noProduct ||
+			!slices.Contains([]string{"brew", "cask", "app", "name", "pod", "runtime"}, f[0]) {
 			t.Errorf("line %q", line)
 			continue
 		}
@@ -203,7 +206,11 @@ func TestTableIsSound(t *testing.T) {
 			seen[key] = true
 		}
 		for pair := range strings.SplitSeq(f[2], ",") {
-			vendor, product, ok := strings.Cut(pair, ":")
+			if f[2] == noProduct {
+				continue
+			}
+			parts := strings.Split(pair+"::", ":")
+			vendor, product, ok := parts[0], parts[1], strings.Count(pair, ":") <= 3
 			if !ok || vendor != normalize(vendor) || product != normalize(product) || vendor == "" || product == "" {
 				t.Errorf("%s %s: product %q", f[0], f[1], pair)
 			}

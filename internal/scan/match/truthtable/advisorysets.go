@@ -19,7 +19,7 @@ var AdvisorySets = []string{
 }
 
 // CarriedSet has advisories of distributions of operating systems: OSV records, and entries of Debian's
-// tracker. It is only in this package's testdata.
+// tracker; and configurations of NVD that the whole sets lack. It is only in this package's testdata.
 const CarriedSet = "distributions"
 
 // ReadSet calls each for every file of a set in a directory of archives. The name is that of the

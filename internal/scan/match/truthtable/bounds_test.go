@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
 // candidates are the suffixes that make a pre-release of a version, by ecosystem.
@@ -68,9 +69,13 @@ func checkBounds(t *testing.T, folder string) {
 	for kind, ecosystem := range ecosystems {
 		kinds[ecosystem] = kind
 	}
+	kinds["Rubies"] = catalog.Runtime
 	asked, different := 0, 0
 	for _, key := range slices.Sorted(maps.Keys(n.records)) {
 		ecosystem, name, _ := strings.Cut(key, "/")
+		if name == "rbx" || name == "mrubyc" {
+			continue // engines that are not found
+		}
 		var bounds []string
 		for _, r := range n.records[key] {
 			bounds = append(bounds, r.bounds...)
@@ -140,8 +145,12 @@ func checkProducts(t *testing.T, folder string) {
 	asked, different := 0, 0
 	for _, key := range slices.Sorted(maps.Keys(products)) {
 		p := catalog.Package{Kind: catalog.MacOSApp, Name: key, BundleIDs: []string{key}, Locations: []string{"/found"}}
-		if name, ok := strings.CutPrefix(key, "brew/"); ok {
-			p = catalog.Package{Kind: catalog.Brew, Name: name, Locations: []string{"/found"}}
+		switch kind, name, ok := strings.Cut(key, "/"); {
+		case !ok:
+		case kind == "cask":
+			p = catalog.Package{Kind: catalog.Brew, Name: name, Locations: []string{"/Caskroom/found"}}
+		default:
+			p = catalog.Package{Kind: catalog.PackageType(kind), Name: name, Locations: []string{"/found"}}
 		}
 		ids, versions := about(n, products[key])
 		var packages []catalog.Package
@@ -149,7 +158,7 @@ func checkProducts(t *testing.T, folder string) {
 			p.Version = v
 			packages = append(packages, p)
 		}
-		for i, got := range ask(t, db, packages, named) {
+		for i, got := range askApart(t, db, packages) {
 			want := answer{}
 			for _, id := range ids {
 				if affected, _ := n.judge(&packages[i], id); affected {
@@ -172,6 +181,27 @@ func checkProducts(t *testing.T, folder string) {
 		different)
 }
 
+// askApart asks for packages with other products in turn: some configurations need two products.
+func askApart(t *testing.T, db *vulndb.DB, packages []catalog.Package) []answer {
+	t.Helper()
+	out := make([]answer, len(packages))
+	groups := map[string][]int{}
+	for i := range packages {
+		key := strings.Join(productsOf(&packages[i]), " ")
+		groups[key] = append(groups[key], i)
+	}
+	for _, group := range groups {
+		var list []catalog.Package
+		for _, i := range group {
+			list = append(list, packages[i])
+		}
+		for k, a := range ask(t, db, list, named) {
+			out[group[k]] = a
+		}
+	}
+	return out
+}
+
 var plainVersion = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
 
 // about returns the CVEs that name one of the products, and the versions at and next to the bounds
@@ -184,7 +214,9 @@ func about(n *naive, names []string) (ids, versions []string) {
 			for _, node := range c.Nodes {
 				for _, m := range node.CPEMatch {
 					f := m.fields()
-					if len(f) != 13 || f[2] != "a" || !slices.Contains(names, f[3]+":"+f[4]) {
+					if len(f) != 13 || f[2] != "a" || !slices.ContainsFunc(names, func(n string) bool {
+						return strings.HasPrefix(n+":", f[3]+":"+f[4]+":")
+					}) {
 						continue
 					}
 					found = true

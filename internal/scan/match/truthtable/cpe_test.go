@@ -70,16 +70,92 @@ var products = map[string][]string{
 	"com.microsoft.edgemac":  {"microsoft:edge_chromium"}, "com.apple.dt.Xcode": {"apple:xcode"},
 	"com.nextcloud.desktopclient": {"nextcloud:desktop"}, "com.vmware.fusion": {"vmware:fusion"},
 	"com.apple.iCal": {"apple:calendar"}, "com.apple.AddressBook": {"apple:contacts"},
+
+	// Those with the target software of their criteria are programs in that language.
+	"brew/activemq": {"apache:activemq:maven"}, "brew/dnsmasq": {"dnsmasq:dnsmasq", "thekelleys:dnsmasq"},
+	"brew/caddy": {"caddyserver:caddy:go"}, "brew/act": {"nektos:act:go"},
+	"brew/asterisk":  {"asterisk:asterisk", "digium:asterisk", "sangoma:asterisk"},
+	"brew/tesseract": {"tesseract_project:tesseract"}, "brew/rapidjson": {"tencent:rapidjson"},
+	"brew/syft": {"anchore:syft:go"}, "brew/gnu-tar": {"gnu:tar"}, "brew/webp": {"webmproject:libwebp"},
+	"brew/nexus":   {"sonatype:nexus_repository_manager"},
+	"brew/traefik": {"traefik:traefik:go"}, "brew/vault": {"hashicorp:vault:go"},
+	"brew/mitmproxy": {"mitmproxy:mitmproxy:python"}, "brew/uv": {"astral:uv:rust"},
+	"brew/thrift": {"apache:thrift"}, "brew/protobuf": {"google:protobuf"},
+	"brew/jenkins": {"jenkins:jenkins:maven"}, "brew/jenkins-lts": {"jenkins:jenkins:maven"},
+	"brew/openjdk": {"oracle:openjdk"}, "brew/docker": {"docker:docker:go", "mobyproject:moby:go"},
+	"brew/apache-spark":     {"apache:spark:maven"},
+	"pod/OpenSSL-Universal": {"openssl:openssl"},
+	"cask/docker":           {"docker:docker_desktop", "docker:desktop"},
+	"cask/docker-desktop":   {"docker:docker_desktop", "docker:desktop"},
+	"cask/firefox":          {"mozilla:firefox"}, "cask/firefox@beta": {"mozilla:firefox"},
+	"cask/firefox@developer-edition": {"mozilla:firefox"}, "cask/firefox@esr": {"mozilla:firefox_esr"},
+	"cask/joplin": {"joplin_project:joplin:node.js"}, "cask/kitty": {"kitty_project:kitty:go"},
+	"cask/vlc": {"videolan:vlc_media_player"}, "cask/temurin": {"oracle:openjdk"},
+	"brew/helm":          {"helm:helm:go"},
+	"brew/hugo":          {"gohugo:hugo:go"},
+	"brew/rclone":        {"rclone:rclone:go"},
+	"brew/grafana":       {"grafana:grafana:go"},
+	"brew/kafka":         {"apache:kafka:maven"},
+	"brew/tomcat":        {"apache:tomcat:maven"},
+	"brew/solr":          {"apache:solr:maven"},
+	"brew/gh":            {"github:cli:go"},
+	"brew/deno":          {"deno:deno:rust"},
+	"brew/pnpm":          {"pnpm:pnpm:node.js"},
+	"brew/mailpit":       {"axllent:mailpit:go"},
+	"cask/google-chrome": {"google:chrome"},
+	"cask/wireshark-app": {"wireshark:wireshark"},
+	"cask/virtualbox":    {"oracle:vm_virtualbox"},
+	"cask/electron":      {"electronjs:electron:node.js"},
+	"cask/nextcloud":     {"nextcloud:desktop"},
+	"cask/drawio":        {"diagrams:drawio"},
+	"runtime/python":     {"python:python"}, "runtime/node": {"nodejs:node.js"}, "runtime/openjdk": {"oracle:openjdk"},
+	"runtime/oracle-jdk": {"oracle:jdk"}, "runtime/php": {"php:php"},
+	"runtime/perl": {"perl:perl:perl", "perl:perl"},
 }
 
-// productsOf returns the names of a package. A formula with a major version in its name has the
-// product without that.
+// productsOf returns the names of a package. A formula or cask with a version in its name has the product without
+// that, unless it is a channel. Only extended support releases of Firefox have a second number.
 func productsOf(p *catalog.Package) []string {
-	if p.Kind == catalog.MacOSApp {
-		return products[strings.Join(p.BundleIDs, "")]
+	kind := string(p.Kind)
+	switch {
+	case p.Kind == catalog.MacOSApp:
+		id := strings.Join(p.BundleIDs, "")
+		if id == "org.mozilla.firefox" && firefoxESR.MatchString(p.Version) {
+			return []string{"mozilla:firefox_esr"}
+		}
+		return products[id]
+	case strings.Contains(p.Locations[0], "/Caskroom/"):
+		kind = "cask"
+	}
+	if names, ok := products[kind+"/"+p.Name]; ok {
+		return names
 	}
 	name, _, _ := strings.Cut(p.Name, "@")
-	return products["brew/"+name]
+	return products[kind+"/"+name]
+}
+
+var firefoxESR = regexp.MustCompile(`^[0-9]+\.[1-9]`)
+
+// podVersions are those of OpenSSL in versions of its pod, as the podspecs say.
+var podVersions = map[string]string{
+	"3.1.5004": "3.1.5", "3.3.2000": "3.3.2", "1.1.2301": "1.1.1w", "1.0.2.19": "1.0.2t",
+}
+
+var java8Cask = regexp.MustCompile(`^8,([0-9]+),`)
+
+// upstreamVersion returns the version of the product: what follows a comma of a cask is the packager's.
+func upstreamVersion(p *catalog.Package) string {
+	if v := podVersions[p.Version]; v != "" {
+		return v
+	}
+	if m := java8Cask.FindStringSubmatch(p.Version); m != nil {
+		return "8.0." + m[1]
+	}
+	v, _, _ := strings.Cut(p.Version, ",")
+	if p.Kind == catalog.Brew {
+		v, _ = splitRevision(v)
+	}
+	return v
 }
 
 var cpeColon = regexp.MustCompile(`([^\\]):`)
@@ -135,13 +211,17 @@ func (c *criterion) holds(names []string, version string) bool {
 		return f[2] == "o" && f[3] == "apple" && slices.Contains([]string{"macos", "mac_os_x", "mac_os"}, f[4]) &&
 			(f[5] == "*" || f[5] == "-") && c.StartIn+c.StartEx+c.EndIn+c.EndEx == ""
 	}
-	if !slices.Contains(names, f[3]+":"+f[4]) || version == "" {
+	product := f[3] + ":" + f[4]
+	isLanguage := slices.Contains(names, product+":"+f[10])
+	if version == "" || !isLanguage && !slices.ContainsFunc(names, func(n string) bool {
+		return n == product || strings.HasPrefix(n, product+":")
+	}) {
 		return false
 	}
-	if !slices.Contains([]string{"*", "-", "macos", "mac_os_x", "mac_os"}, f[10]) || (f[9] != "*" && f[9] != "-") {
+	if !isLanguage && !slices.Contains([]string{"*", "-", "macos", "mac_os_x", "mac_os"}, f[10]) ||
+		!slices.Contains([]string{"*", "-", "community"}, f[9]) {
 		return false
 	}
-	version, _ = splitRevision(version)
 	if slices.ContainsFunc([]string{c.StartIn, c.StartEx, c.EndIn, c.EndEx}, commit.MatchString) {
 		return false
 	}
@@ -152,7 +232,7 @@ func (c *criterion) holds(names []string, version string) bool {
 		}
 		return compareLoose(version, exact) == 0
 	}
-	return (c.StartIn == "" || compareLoose(version, c.StartIn) >= 0) &&
+	return (c.StartIn == "" || compareLoose(version, strings.TrimSuffix(c.StartIn, ".x")) >= 0) &&
 		(c.StartEx == "" || compareLoose(version, c.StartEx) > 0) &&
 		(c.EndIn == "" || compareLoose(version, c.EndIn) <= 0) && (c.EndEx == "" || compareLoose(version, c.EndEx) < 0)
 }

@@ -18,7 +18,7 @@ type naive struct {
 var precedence = map[string][]string{
 	"Go": {"go", "ghsa"}, crates: {"rustsec", "ghsa"}, "npm": {"ghsa"}, "Maven": {"ghsa"}, "PyPI": {"ghsa", "pypa"},
 	"RubyGems": {"rubysec", "ghsa"},
-	"Homebrew": {"homebrew"},
+	"Homebrew": {"homebrew"}, "Rubies": {"rubysec"},
 }
 
 var ecosystems = map[catalog.PackageType]string{
@@ -28,7 +28,7 @@ var ecosystems = map[catalog.PackageType]string{
 
 // add adds the files of a set.
 func (n *naive) add(name string, data []byte) error {
-	if strings.HasPrefix(name, "nvd-overrides/") {
+	if strings.HasPrefix(name, "nvd-overrides/") || strings.HasPrefix(name, CarriedSet+"/nvd/") {
 		id, all, err := parseConfigurations(name, data)
 		if err != nil {
 			return err
@@ -83,15 +83,30 @@ func (n *naive) judge(p *catalog.Package, vulnerability string) (affected, uncon
 		return false, false
 	case p.Kind.IsOS():
 		return n.distributionHas(p, vulnerability), false
-	case p.Kind == catalog.MacOSApp:
-		return affects(n.configurations[vulnerability], productsOf(p), p.Version), false
 	}
 	ecosystem := ecosystems[p.Kind]
-	all := n.records[ecosystem+"/"+normalName(ecosystem, p.Name)]
+	keys := []string{ecosystem + "/" + normalName(ecosystem, p.Name)}
+	if p.Kind == catalog.Brew || p.Kind == catalog.Runtime {
+		name, _, _ := strings.Cut(p.Name, "@")
+		keys = append(keys, otherRecords[name]...)
+	}
+	for _, key := range keys {
+		if affected, unconfirmed, spoken := n.spoken(key, p, vulnerability); spoken {
+			return affected, affected && unconfirmed
+		}
+	}
+	return affects(n.configurations[vulnerability], productsOf(p), upstreamVersion(p)), false
+}
+
+// otherRecords are the records of other ecosystems about formulae and runtimes.
+var otherRecords = map[string][]string{"go": {"Go/stdlib", "Go/toolchain"}, "ruby": {"Rubies/ruby"}}
+
+// spoken evaluates the records about a package of the first source that has one of the vulnerability.
+func (n *naive) spoken(key string, p *catalog.Package, vulnerability string) (affected, unconfirmed, spoken bool) {
+	ecosystem, _, _ := strings.Cut(key, "/")
 	for _, source := range precedence[ecosystem] {
-		spoken := false
 		unconfirmed = true
-		for _, r := range all {
+		for _, r := range n.records[key] {
 			if r.source != source || !slices.Contains(r.ids, vulnerability) {
 				continue
 			}
@@ -101,13 +116,10 @@ func (n *naive) judge(p *catalog.Package, vulnerability string) (affected, uncon
 			}
 		}
 		if spoken {
-			return affected, affected && unconfirmed
+			return affected, unconfirmed, true
 		}
 	}
-	if p.Kind == catalog.Brew {
-		return affects(n.configurations[vulnerability], productsOf(p), p.Version), false
-	}
-	return false, false
+	return false, false, false
 }
 
 // builds matches the suffix that builders of Go add to its version: 1.22.3-1.

@@ -66,7 +66,7 @@ func parseRecords(name string, data []byte) ([]*record, error) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		return osvRecords(name, "pypa", &o), nil
-	case set == "rubysec" && strings.HasPrefix(name, "rubysec/gems/"):
+	case set == "rubysec" && (strings.HasPrefix(name, "rubysec/gems/") || strings.HasPrefix(name, "rubysec/rubies/")):
 		return rubyRecord(name, data)
 	case set == "rustsec" && strings.HasPrefix(name, "rustsec/crates/"):
 		return rustRecord(name, data)
@@ -214,6 +214,7 @@ func reviewed(string) bool { return false }
 func rubyRecord(file string, data []byte) ([]*record, error) {
 	var r struct {
 		Gem        string
+		Engine     string
 		CVE        string
 		GHSA       string
 		OSVDB      string
@@ -231,6 +232,9 @@ func rubyRecord(file string, data []byte) ([]*record, error) {
 	rec := &record{
 		file: file, source: "rubysec", ecosystem: "RubyGems", name: r.Gem, ids: []string{id},
 		unconfirmed: reviewed,
+	}
+	if r.Gem == "" {
+		rec.ecosystem, rec.name = "Rubies", r.Engine
 	}
 	var sound [][]gemRequirement
 	for _, q := range append(slices.Clone(r.Patched), r.Unaffected...) {

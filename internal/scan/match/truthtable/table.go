@@ -79,6 +79,9 @@ func parseRow(f []string) (Row, error) {
 	default:
 		return Row{}, fmt.Errorf("expected is %q, neither affected nor clean", f[7])
 	}
+	if kind == catalog.Runtime {
+		r.Package.Locations = []string{"/usr/local/found"}
+	}
 	if kind.IsOS() {
 		r.Package.Source, r.Package.SourceVersion = f[3], f[4]
 	}
