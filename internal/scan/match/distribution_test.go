@@ -182,6 +182,16 @@ func TestPackagesOfDistributions(t *testing.T) {
 	}
 }
 
+// A package whose version is not that of its source cannot be compared with advisories about the source.
+func TestOtherVersionThanItsSource(t *testing.T) {
+	db, _ := vulndbtest.FromFeeds(t, osFeeds)
+	r := run(t, db, match.Options{},
+		osPackage("rpm rocky:8.4 python38-other 9.9-1.module+el8.4.0 babel 2.7.0-9.module+el8.4.0"))
+	if len(r.NotEvaluated) != 1 || !strings.Contains(r.NotEvaluated[0].Reason, "about its source babel") {
+		t.Errorf("not evaluated: %+v", r.NotEvaluated)
+	}
+}
+
 // What a distribution packages is evaluated by its advisories where they have the vulnerability, else by its own.
 func TestPackagesInsideOfOthers(t *testing.T) {
 	db, _ := vulndbtest.FromFeeds(t, osFeeds)

@@ -191,6 +191,10 @@ func TestEventsOfOneVersion(t *testing.T) {
 		"an empty interval": {
 			[]osvEvent{fixed("1.0"), in("1.0")}, []vulndb.Range{{Introduced: "1.0", Fixed: "1.0"}},
 		},
+		"two ends and a beginning": {
+			[]osvEvent{in("0"), in("2.0"), fixed("2.0"), fixed("2.0.0")},
+			[]vulndb.Range{{Fixed: "2.0"}, {Introduced: "2.0", Fixed: "2.0.0"}},
+		},
 		"one version": {
 			[]osvEvent{last("1.0"), in("1.0.0")}, []vulndb.Range{{Introduced: "1.0.0", LastAffected: "1.0"}},
 		},
