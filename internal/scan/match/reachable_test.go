@@ -60,9 +60,13 @@ func TestInRanges(t *testing.T) {
 		name, version string
 		want          bool
 	}{
-		{"stdlib", "1.20.10", true}, {"stdlib", "1.20.11", false}, {"stdlib", "1.21rc2", true},
-		{"stdlib", "1.21.4", false}, {"a.test/m", "v1.20.0", true},
-		{"a.test/m", "v1.21.4", false}, {"a.test/m", "none", false},
+		{"stdlib", "1.20.10", true},
+		{"stdlib", "1.20.11", false},
+		{"stdlib", "1.21rc2", true},
+		{"stdlib", "1.21.4", false},
+		{"a.test/m", "v1.20.0", true},
+		{"a.test/m", "v1.21.4", false},
+		{"a.test/m", "none", false},
 	} {
 		p := catalog.Package{Kind: catalog.Go, Name: tc.name, Version: tc.version}
 		if got := match.InRanges(&p, ranges); got != tc.want {

@@ -11,7 +11,9 @@ import (
 )
 
 // trackerReleases are those of Debian that the table's entries name.
-var trackerReleases = map[string]string{"jessie": "Debian:8", "buster": "Debian:10", "bookworm": "Debian:12"}
+var trackerReleases = map[string]string{
+	"jessie": "Debian:8", "buster": "Debian:10", "bullseye": "Debian:11", "bookworm": "Debian:12",
+}
 
 // addTracker adds the entries of Debian's tracker as records of another source.
 func (n *naive) addTracker(file string, data []byte) error {
