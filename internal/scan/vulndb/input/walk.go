@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -41,6 +42,10 @@ const (
 	maxNesting     = 3 // nested archives
 	maxWindowBytes = 64 << 20
 
+	// A file may unpack to maxRatio times its size and unpackedSlack more bytes. Feeds have ratios below 30.
+	maxRatio      = 250
+	unpackedSlack = 256 << 20
+
 	bufferSize = 64 << 10
 )
 
@@ -58,6 +63,7 @@ type walker struct {
 	ctx   context.Context // it lives as long as one call of Walk
 	visit Visit
 	buf   *bufio.Reader // of the file that is being visited
+	left  int64         // bytes that the present file of the disk may still unpack to
 }
 
 func (w *walker) walkPath(root string) error {
@@ -98,6 +104,10 @@ func (w *walker) visitDiskFile(p, name string) error {
 	if err != nil {
 		return err
 	}
+	w.left = math.MaxInt64 // of a pipe
+	if st.Mode().IsRegular() && st.Size() < math.MaxInt64/maxRatio-unpackedSlack {
+		w.left = st.Size()*maxRatio + unpackedSlack
+	}
 	if strings.HasSuffix(name, ".zip") {
 		return w.walkZip(f, st.Size(), name, 0)
 	}
@@ -131,9 +141,24 @@ func (w *walker) visitFile(r io.Reader, f File, depth int) error {
 	case ".zip":
 		return fmt.Errorf("%s: zip archives inside of other archives are not supported", f.Name)
 	}
-	w.buf.Reset(r)
+	w.buf.Reset(boundedReader{w, r})
 	f.Reader = w.buf
 	return w.visit(f)
+}
+
+// boundedReader refuses to unpack a file that is a trap.
+type boundedReader struct {
+	w *walker
+	r io.Reader
+}
+
+func (b boundedReader) Read(p []byte) (int, error) {
+	if b.w.left <= 0 {
+		return 0, fmt.Errorf("the file unpacks to more than %d times its size", maxRatio)
+	}
+	n, err := b.r.Read(p)
+	b.w.left -= int64(n)
+	return n, err
 }
 
 func unpackedFile(f File, ext string) File {

@@ -95,6 +95,28 @@ func TestWalkEndsWithErrors(t *testing.T) {
 	}
 }
 
+// TestTrap: a file that unpacks to far more than its size is refused, whatever its packing is.
+func TestTrap(t *testing.T) {
+	var trap bytes.Buffer
+	w := gzip.NewWriter(&trap)
+	zeros := make([]byte, 1<<20)
+	for range 400 {
+		_, err := w.Write(zeros)
+		check(t, err)
+	}
+	check(t, w.Close())
+	path := filepath.Join(t.TempDir(), "trap.json.gz")
+	check(t, os.WriteFile(path, trap.Bytes(), 0o600))
+	n := int64(0)
+	err := Walk(t.Context(), path, func(f File) (err error) {
+		n, err = io.Copy(io.Discard, f)
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), "more than 250 times its size") || n < 256<<20 || n > 399<<20 {
+		t.Errorf("read %d bytes: %v", n, err)
+	}
+}
+
 // FuzzArchives reads bytes as each kind of archive.
 func FuzzArchives(f *testing.F) {
 	f.Add(packed(f, "a.json", "b.json.gz"))
@@ -109,7 +131,7 @@ func FuzzArchives(f *testing.F) {
 	f.Add(z.Bytes())
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		for _, name := range []string{"x.tar", "x.tar.gz", "x.tar.zst", "x.json"} {
-			w := &walker{ctx: context.Background(), buf: newBuffer(), visit: func(f File) error {
+			w := &walker{ctx: context.Background(), buf: newBuffer(), left: 1 << 30, visit: func(f File) error {
 				_, err := io.CopyN(io.Discard, f, 1<<20)
 				return err
 			}}
