@@ -15,6 +15,14 @@ type Item struct {
 	Data []byte
 }
 
+// Count returns the number of records in the item: more than one for lines of a table.
+func (it Item) Count() int {
+	if it.Kind != kindEPSS {
+		return 1
+	}
+	return bytes.Count(bytes.TrimSpace(it.Data), []byte("\n")) + 1
+}
+
 // Kind is the format of an item.
 type Kind string
 

@@ -13,10 +13,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/download"
 )
 
 // listingSource is the origin of listings and databases.
@@ -170,67 +169,9 @@ func (w *httpListing) openFile(ctx context.Context, path string, from int64) (io
 	return nil, 0, fmt.Errorf("%s answers %s", u.Redacted(), resp.Status)
 }
 
-// get sends a request, and fails when the server sends nothing for too long, for the header or for
-// the body.
+// get sends a request, and fails when the server sends nothing for too long.
 func (w *httpListing) get(ctx context.Context, u *url.URL, head http.Header) (*http.Response, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	silent := time.AfterFunc(w.opts.StallTimeout, func() {
-		cancel(fmt.Errorf("download stalled: %s sent nothing for %s", u.Redacted(), w.opts.StallTimeout))
-	})
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		cancel(err)
-		return nil, err
-	}
-	req.Header = head
-	req.Header.Set("User-Agent", "buildyard")
-	resp, err := w.opts.Client.Do(req)
-	if err != nil {
-		silent.Stop()
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		cancel(nil)
-		return nil, err
-	}
-	resp.Body = &stallReader{
-		ReadCloser: resp.Body, ctx: ctx, stallTimer: silent, stallTimeout: w.opts.StallTimeout,
-		cancel: cancel,
-	}
-	return resp, nil
-}
-
-// stallReader is a body whose reads fail when no data comes.
-type stallReader struct {
-	io.ReadCloser
-	ctx          context.Context // that of the body's request
-	stallTimer   *time.Timer
-	stallTimeout time.Duration
-	cancel       context.CancelCauseFunc
-	closed       atomic.Bool
-}
-
-func (w *stallReader) Read(p []byte) (int, error) {
-	n, err := w.ReadCloser.Read(p)
-	if n > 0 {
-		w.stallTimer.Reset(w.stallTimeout)
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		if cause := context.Cause(w.ctx); cause != nil {
-			err = cause
-		}
-	}
-	return n, err
-}
-
-func (w *stallReader) Close() error {
-	if w.closed.Swap(true) {
-		return nil
-	}
-	w.stallTimer.Stop()
-	err := w.ReadCloser.Close()
-	w.cancel(nil)
-	return err
+	return download.Get(ctx, w.opts.Client, u.String(), head, w.opts.StallTimeout)
 }
 
 // downloadDatabase downloads the listed file into the directory, verifies all of it and makes it the database.
