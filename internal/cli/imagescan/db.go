@@ -27,7 +27,7 @@ db-path of the configuration file, or a file in the user's cache directory.`,
 		Example: `  imagescan db build advisories/
   imagescan db status`,
 	}, dbBuildCommand(g), dbUpdateCommand(g), dbStatusCommand(g), dbImportCommand(g), dbExportCommand(g),
-		dbPublishCommand(g))
+		dbSyncCommand(g), dbPublishCommand(g))
 }
 
 // databasePath returns the path of the database.
@@ -64,7 +64,8 @@ func dbBuildCommand(g *globals) *cobra.Command {
 Go, RustSec, RubySec, PyPA, GHSA and Homebrew advisories, OSV archives (also those of Debian, Ubuntu,
 Alpine, Red Hat and SUSE), the JSON of Debian's security tracker, NVD 2.0 feeds and records, CVE
 5.1 records, the catalog of known exploited vulnerabilities, and EPSS. Formats are detected by
-content. Invalid records are counted and listed, and do not affect the others.` + rematchHelp,
+content. A directory of "db sync" is read by its manifest, and its checksums are verified. Invalid
+records are counted and listed, and do not affect the others.` + rematchHelp,
 		Example: `  imagescan db build advisories/
   imagescan db build npm.zip PyPI.zip nvdcve-2.0-2026.json.gz epss_scores.csv.gz --db-path vuln.db`,
 		Args: cobra.MinimumNArgs(1),
@@ -89,6 +90,11 @@ content. Invalid records are counted and listed, and do not affect the others.` 
 }
 
 func (g *globals) buildDatabase(ctx context.Context, o build.Options, rejected bool) error {
+	release, err := g.openMirrors(ctx, &o)
+	if err != nil {
+		return err
+	}
+	defer release()
 	l := g.newProgressLine()
 	defer l.Clear()
 	o.Progress = func(p build.Progress) {
@@ -119,11 +125,16 @@ func (g *globals) buildDatabase(ctx context.Context, o build.Options, rejected b
 func dbStatusCommand(g *globals) *cobra.Command {
 	var output cli.Format
 	cmd := &cobra.Command{
-		Use:     "status",
-		Short:   "Show database contents and age",
-		Example: `  imagescan db status --output json`,
-		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		Use:   "status [MIRROR]",
+		Short: "Show database contents and age",
+		Long:  `status shows the sources, dates and counts of the database, or those of a directory of "db sync".`,
+		Example: `  imagescan db status --output json
+  imagescan db status mirror/`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return g.mirrorStatus(cmd.Context(), args[0], output)
+			}
 			s, err := g.settings()
 			if err != nil {
 				return cli.Usage(err)

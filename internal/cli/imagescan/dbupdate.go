@@ -2,7 +2,6 @@ package imagescan
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
@@ -195,73 +194,4 @@ func dbExportCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-}
-
-func dbPublishCommand(g *globals) *cobra.Command {
-	secret := ""
-	cmd := &cobra.Command{
-		Use:   "publish DIRECTORY",
-		Short: "Publish database and listing for updates",
-		Long: `publish copies the database to a directory and writes latest.json next to it, the listing for the
-db-update-url of other machines. With --key the listing is signed for machines that have the public
-key as db-key; "buildyard license keygen --out FILE" creates a key pair.`,
-		Example: `  imagescan db publish /srv/www/vulndb --key listing.key`,
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := g.settings()
-			if err != nil {
-				return cli.Usage(err)
-			}
-			path, err := g.databasePath(s)
-			if err != nil {
-				return err
-			}
-			return g.publish(cmd.Context(), path, args[0], secret)
-		},
-	}
-	cmd.Flags().StringVar(&secret, "key", "", "private key file to sign the listing with")
-	return cmd
-}
-
-// publish writes a database into a directory under a unique name. It lists it last, so that a
-// concurrent update finds every listed file.
-func (g *globals) publish(ctx context.Context, path, dir, secret string) error {
-	var key ed25519.PrivateKey
-	var err error
-	if secret != "" {
-		if key, err = license.ReadSecret(secret); err != nil {
-			return err
-		}
-	}
-	st, err := update.CurrentStatus(path)
-	if err == nil && !st.Present {
-		err = fmt.Errorf("vulnerability database %s not found", path)
-	}
-	if err != nil {
-		return err
-	}
-	copied := filepath.Join(dir, "vuln-"+st.Info.Built.UTC().Format("20060102T150405Z")+".db")
-	if err := writeAtomic(copied, func(w io.Writer) error { return copyFile(w, path) }); err != nil {
-		return err
-	}
-	listing := filepath.Join(dir, "latest.json")
-	if _, err := update.WriteListing(ctx,
-		update.ListingOptions{Database: copied, Target: listing, Key: key}); err != nil {
-		return err
-	}
-	if g.quiet {
-		return nil
-	}
-	_, err = fmt.Fprintf(g.Out, "%s lists %s\n", cli.EscapeName(listing), cli.EscapeName(filepath.Base(copied)))
-	return err
-}
-
-func copyFile(w io.Writer, path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = io.Copy(w, f)
-	return err
 }

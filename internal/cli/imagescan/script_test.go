@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli/buildyard"
 	"github.com/buildyard/buildyard/internal/cli/imagescan"
 	"github.com/buildyard/buildyard/internal/scan/container/containertest"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/mirror/upstreamtest"
 )
 
 // TestMain lets the scripts run this test binary as the programs.
@@ -37,6 +39,7 @@ func TestScripts(t *testing.T) {
 			"licence": licence, "apfs": apfs,
 			"template": template, "locked": locked, "evil": evil, "signalled": signalled,
 			"controller": controller, "unpack": unpack, "goprogram": goProgram, "container": container,
+			"upstream": upstream,
 		},
 	})
 }
@@ -96,6 +99,22 @@ func goProgram(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Check(os.MkdirAll(filepath.Dir(ts.MkAbs(args[0])), 0o755))
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o755))
+}
+
+// upstream starts a server that imitates the sources of advisories, and writes the options of "db sync" that name it to
+// a file, and its URL to url.txt: upstream FILE.
+func upstream(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: upstream FILE")
+	}
+	u, stop := upstreamtest.Start()
+	ts.Defer(stop)
+	var options strings.Builder
+	for name, url := range u.URLs() {
+		options.WriteString(" --source-url " + name + "=" + url)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(options.String()), 0o644))
+	ts.Check(os.WriteFile(ts.MkAbs("url.txt"), []byte(u.URL), 0o644))
 }
 
 // locked holds a lock as another process does, until the script ends: locked FILE.
