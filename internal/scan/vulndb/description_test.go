@@ -2,6 +2,8 @@ package vulndb
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -41,10 +43,92 @@ func TestNoDescriptions(t *testing.T) {
 	raw := write(t, some())
 	db, err := NewDB(bytes.NewReader(raw), int64(len(raw)))
 	check(t, err)
-	db.trees[descriptionSection] = &tree{r: bytes.NewReader(raw), cache: newBlockCache()}
+	db.trees[textSection] = &tree{r: bytes.NewReader(raw), cache: newBlockCache()}
 	if d, ok, err := db.Description("CVE-2020-0001"); ok || err != nil || !d.IsEmpty() {
 		t.Errorf("%+v, %t, %v", d, ok, err)
 	}
+}
+
+// TestManyDescriptions: every one of several groups and blocks is found, and nothing else.
+func TestManyDescriptions(t *testing.T) {
+	var m memory
+	w, err := NewWriter(&m, time.Unix(1_700_000_000, 0))
+	check(t, err)
+	check(t, w.Vulnerability(Vulnerability{ID: "CVE-2020-0001"}))
+	describe := func(i int) Description {
+		id := fmt.Sprintf("CVE-2020-%05d", i)
+		return Description{ID: id, Title: "title of " + id, Text: strings.Repeat(fmt.Sprint(i*7919), 40)}
+	}
+	const count = 3000
+	for i := 0; i < count; i += 2 {
+		check(t, w.Description(describe(i)))
+	}
+	if err := w.Description(describe(0)); !errors.Is(err, errNotSorted) {
+		t.Errorf("out of order: %v", err)
+	}
+	check(t, w.Close(nil))
+	db, err := NewDB(bytes.NewReader(m.b), int64(len(m.b)))
+	check(t, err)
+	check(t, db.Verify(t.Context()))
+	if n := db.trees[textSection].entryCount; n < 20 {
+		t.Errorf("%d groups", n)
+	}
+	for i := range count {
+		got, ok, err := db.Description(describe(i).ID)
+		if want := i%2 == 0; ok != want || err != nil || want && !cmp.Equal(got, describe(i)) {
+			t.Errorf("%d: %+v, %t, %v", i, got, ok, err)
+		}
+	}
+	for _, id := range []string{"", "A", "CVE-2020-", "CVE-2021-00001", "zzz"} {
+		if d, ok, err := db.Description(id); ok || err != nil {
+			t.Errorf("%q: %+v, %v", id, d, err)
+		}
+	}
+}
+
+// TestEarlierDescriptions: a database of an earlier program has each in an entry.
+func TestEarlierDescriptions(t *testing.T) {
+	var m memory
+	w, err := NewWriter(&m, time.Unix(1_700_000_000, 0))
+	check(t, err)
+	check(t, w.Vulnerability(Vulnerability{ID: "CVE-2020-0001"}))
+	want := Description{ID: "CVE-2020-0001", Title: "A title", References: []string{"https://a.example/1"}}
+	var e encoder
+	e.description(want)
+	check(t, w.addEntry(descriptionSection, []byte(want.ID), e.buf))
+	check(t, w.Close(nil))
+	db, err := NewDB(bytes.NewReader(m.b), int64(len(m.b)))
+	check(t, err)
+	if got, ok, err := db.Description(want.ID); !cmp.Equal(got, want) || !ok || err != nil {
+		t.Errorf("%+v, %t, %v", got, ok, err)
+	}
+	if _, ok, err := db.Description("CVE-2020-0002"); ok || err != nil {
+		t.Errorf("of an unknown ID: %t, %v", ok, err)
+	}
+}
+
+// TestTextTrap: a group that unpacks to too much is damage.
+func TestTextTrap(t *testing.T) {
+	g := textGroup{raw: make([]byte, 10<<20), count: 1}
+	packed, err := g.pack()
+	check(t, err)
+	if _, _, err := findText(packed, "x"); !errors.Is(err, ErrDamaged) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzText(f *testing.F) {
+	var g textGroup
+	g.add(Description{ID: "CVE-2020-0001", Title: "A title"})
+	packed, err := g.pack()
+	check(f, err)
+	f.Add(packed, "CVE-2020-0001")
+	f.Add([]byte("x"), "")
+	f.Fuzz(func(t *testing.T, b []byte, id string) {
+		if d, ok, err := findText(b, id); ok && (d.ID != id || err != nil) {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
 }
 
 func TestTrimmed(t *testing.T) {

@@ -81,14 +81,16 @@ const (
 	vulnerabilitySection sectionName = "vulnerabilities"
 	applicabilitySection sectionName = "applicabilities"
 	advisorySection      sectionName = "advisories"
-	descriptionSection   sectionName = "descriptions" // ignored by earlier programs, and missing in their files
-	codeSection          sectionName = "code"         // as descriptions
+	descriptionSection   sectionName = "descriptions" // of files that earlier programs made; no longer written
+	textSection          sectionName = "texts"        // ignored by earlier programs, and missing in their files
+	codeSection          sectionName = "code"         // likewise
 	productNameSection   sectionName = "products"     // likewise
 	stringSection        sectionName = "strings"
 )
 
 var sectionOrder = []sectionName{
-	vulnerabilitySection, applicabilitySection, advisorySection, descriptionSection, codeSection, productNameSection,
+	vulnerabilitySection, applicabilitySection, advisorySection, descriptionSection, textSection, codeSection,
+	productNameSection,
 	stringSection,
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sort"
 )
 
 // tree is one section of a file for reading. A block follows all blocks below it, and these follow
@@ -46,6 +47,47 @@ func (t *tree) get(key []byte) (value []byte, found bool, err error) {
 		},
 	})
 	return value, found, err
+}
+
+// floor returns the value of the last key that is not after a key.
+func (t *tree) floor(key []byte) (value []byte, found bool, err error) {
+	if t.entryCount == 0 {
+		return nil, false, nil
+	}
+	at, low, level := t.root, t.beginOffset, -1
+	for {
+		b, err := t.readBlock(at)
+		if err != nil {
+			return nil, false, err
+		}
+		if level >= 0 && b.level != level || b.level > maxTreeHeight {
+			return nil, false, fmt.Errorf("%w: a block is on the wrong tree level", ErrDamaged)
+		}
+		i := sort.Search(len(b.restartPoints), func(i int) bool {
+			return bytes.Compare(b.restartPoints[i].key, key) > 0
+		})
+		if i == 0 {
+			return nil, false, nil
+		}
+		m := b.restartPoints[i-1]
+		if b.level == 0 {
+			return b.floorFrom(m, key)
+		}
+		p, ok := parseBlockHandle(m.value)
+		if !ok || p.offset < low || p.offset > at.offset-p.length {
+			return nil, false, fmt.Errorf("%w: a block is outside of its tree", ErrDamaged)
+		}
+		at, level = p, b.level-1
+	}
+}
+
+// floorFrom returns the value of the last key that is not after a key, of the entries of a leaf from one on.
+func (b *parsedBlock) floorFrom(m restartPoint, key []byte) (value []byte, found bool, err error) {
+	c := cursor{remaining: b.entries[m.offset:], key: bytes.Clone(m.previousKey)}
+	for c.next() && bytes.Compare(c.key, key) <= 0 {
+		value, found = c.value, true // of a block that is never changed
+	}
+	return value, found, c.err
 }
 
 func (t *tree) run(q query) error {

@@ -40,6 +40,7 @@ type Writer struct {
 	entryCount    int
 	sectionBegin  int64
 	encoder       encoder
+	texts         textGroup
 	err           error
 }
 
@@ -105,6 +106,9 @@ func (w *Writer) Advisory(a Advisory) error {
 
 // Close ends the file with the metadata of its sources. It does not close out.
 func (w *Writer) Close(sources []SourceInfo) error {
+	if err := w.flushTexts(); err != nil {
+		return err
+	}
 	for i, s := range w.sharedStrings {
 		if err := w.addEntry(stringSection, binary.BigEndian.AppendUint32(nil, uint32(i+1)), []byte(s)); err != nil {
 			return err
