@@ -34,8 +34,8 @@ func dbSyncCommand(g *globals) *cobra.Command {
 		Long: `sync collects advisories from their public sources into a directory, the mirror, for "db build" and
 "db publish". It fetches only what has changed, and resumes after an interruption. A source that
 fails keeps its files: it is named, and the exit status is 7, or 1 if all sources failed.
-Sources: ` + strings.Join(sourceNames(), ", ") + `;
-osv is all its ecosystems. nvd has the feed of each year, nvd-api what changed since, by the hour;
+Sources: kev, epss, osv (osv/npm and other ecosystems), debian-tracker, rubysec, homebrew,
+nvd-overrides, vulnrichment, nvd, nvd-api. nvd has the feed of each year, nvd-api what changed since;
 nvd-api and vulnrichment are collected only when named once.`,
 		Example: `  imagescan db sync mirror/
   imagescan db sync mirror/ --only nvd-api,kev,epss --nvd-api-key-file nvd.key`,
@@ -48,14 +48,6 @@ nvd-api and vulnrichment are collected only when named once.`,
 	cmd.Flags().StringVar(&f.nvdKeyFile, "nvd-api-key-file", "", "file with the key for NVD's API")
 	f.output.AddLong(cmd)
 	return cmd
-}
-
-func sourceNames() []string {
-	var out []string
-	for _, s := range mirror.Sources() {
-		out = append(out, s.Name)
-	}
-	return out
 }
 
 // nvdKeyPattern matches keys of NVD's API, which are UUIDs.

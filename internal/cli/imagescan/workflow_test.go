@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb/mirror"
 )
 
 // commandsIn returns the commands of the program in all texts of a YAML document.
@@ -54,6 +56,25 @@ func TestWorkflows(t *testing.T) {
 			} else if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {
 				t.Errorf("%s: %q: %v", name, c, err)
 			}
+		}
+	}
+}
+
+// TestSourcesInHelp: the help and the manual name every source.
+func TestSourcesInHelp(t *testing.T) {
+	manual, err := os.ReadFile("../../../docs/vulnerability-database.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help := dbSyncCommand(&globals{}).Long
+	for _, s := range mirror.Sources() {
+		name, _, _ := strings.Cut(s.Name, "/")
+		if !strings.Contains(help, name) {
+			t.Errorf("the help lacks %s", name)
+		}
+		row := "| `" + s.Name + "` | `" + s.URL + "` |"
+		if s.Form != mirror.OSV && !strings.Contains(string(manual), row) {
+			t.Errorf("the manual lacks %s", row)
 		}
 	}
 }

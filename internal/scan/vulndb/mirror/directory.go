@@ -151,7 +151,8 @@ func (s *Snapshot) open(ctx context.Context, dir string) error {
 				err = errors.New("the file is damaged")
 			}
 			if err != nil {
-				return fmt.Errorf("read the mirror %s: %s: %w; \"imagescan db sync\" fetches it again", dir, f.Path, err)
+				return fmt.Errorf("read the mirror %s: %s: %w; \"imagescan db sync\" fetches it again", dir, f.Path,
+					err)
 			}
 			s.Files = append(s.Files, p)
 		}
@@ -183,19 +184,20 @@ func (m *Manifest) removeUnlisted(dir string) error {
 			listed[f.Path] = true
 		}
 	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	for _, top := range sourceDirectories() {
-		err := filepath.WalkDir(filepath.Join(dir, top), func(p string, d fs.DirEntry, err error) error {
-			if errors.Is(err, fs.ErrNotExist) {
+		err := fs.WalkDir(root.FS(), top, func(p string, d fs.DirEntry, err error) error {
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
 				return nil
-			}
-			if err != nil || d.IsDir() {
+			case err != nil || d.IsDir() || listed[p] || strings.HasPrefix(d.Name(), "."):
 				return err
 			}
-			name, err := filepath.Rel(dir, p)
-			if err != nil || listed[filepath.ToSlash(name)] || strings.HasPrefix(d.Name(), ".") {
-				return err
-			}
-			return os.Remove(p)
+			return root.Remove(p)
 		})
 		if err != nil {
 			return err

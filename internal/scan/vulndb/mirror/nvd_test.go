@@ -20,7 +20,8 @@ func TestFeeds(t *testing.T) {
 	})
 	got := m.sync(t, "nvd")
 	want(t, got, "nvd", Updated)
-	if asked := m.Requests(); upstreamtest.Count(asked, ".json.gz") != 1 || upstreamtest.Count(asked, "2024.json.gz") != 1 {
+	if asked := m.Requests(); upstreamtest.Count(asked, ".json.gz") != 1 ||
+		upstreamtest.Count(asked, "2024.json.gz") != 1 {
 		t.Errorf("requested were %q", asked)
 	}
 	if n := got["nvd"].State.Records(); n != 26 {
@@ -45,8 +46,8 @@ func TestFeeds(t *testing.T) {
 }
 
 func TestParseMeta(t *testing.T) {
-	meta, err := parseMeta([]byte("lastModifiedDate:2026-07-30T03:00:01-04:00\r\nsize:123\r\nzipSize:45\r\ngzSize:44\r\n" +
-		"sha256:" + strings.Repeat("AB", 32) + "\r\n"))
+	meta, err := parseMeta([]byte("lastModifiedDate:2026-07-30T03:00:01-04:00\r\nsize:123\r\nzipSize:45\r\n" +
+		"gzSize:44\r\nsha256:" + strings.Repeat("AB", 32) + "\r\n"))
 	if err != nil || meta.size != 123 || meta.sha256 != strings.Repeat("ab", 32) ||
 		!meta.modified.Equal(time.Date(2026, 7, 30, 7, 0, 1, 0, time.UTC)) {
 		t.Errorf("got %+v, %v", meta, err)
@@ -80,7 +81,8 @@ func TestAPI(t *testing.T) {
 	m.SetCVEs(list)
 	got := m.sync(t, "nvd-api")
 	want(t, got, "nvd-api", Updated)
-	if s := got["nvd-api"].State; s.Records() != 4500 || len(s.Files) != 3 || !s.Collected.Equal(m.now) || s.Pending != nil {
+	if s := got["nvd-api"].State; s.Records() != 4500 || len(s.Files) != 3 || !s.Collected.Equal(m.now) ||
+		s.Pending != nil {
 		t.Errorf("%d records in %d files, collected to %s", s.Records(), len(s.Files), s.Collected)
 	}
 	if asked := m.Requests(); len(asked) != 3 || upstreamtest.Count(asked, "lastMod") != 0 {
@@ -92,7 +94,8 @@ func TestAPI(t *testing.T) {
 	m.SetCVEs(list)
 	got = m.sync(t, "nvd-api")
 	want(t, got, "nvd-api", Updated)
-	if asked := m.Requests(); len(asked) != 1 || upstreamtest.Count(asked, "lastModEndDate=2026-08-02T01%3A02%3A00.000Z") != 1 {
+	if asked := m.Requests(); len(asked) != 1 ||
+		upstreamtest.Count(asked, "lastModEndDate=2026-08-02T01%3A02%3A00.000Z") != 1 {
 		t.Errorf("requested were %q", asked)
 	}
 	if info := m.database(t).Info(); info.Vulnerabilities != 4501 {
@@ -163,7 +166,8 @@ func TestAPIResumed(t *testing.T) {
 	wantFailed(t, m.sync(t, "nvd-api"), "nvd-api", "404")
 	m.Requests()
 	want(t, m.sync(t, "nvd-api"), "nvd-api", Updated)
-	if asked := m.Requests(); len(asked) != 3 || upstreamtest.Count(asked, "startIndex=0") != 1 { // that of what changed since
+	// Two pages are missing, and the last request is for what changed since.
+	if asked := m.Requests(); len(asked) != 3 || upstreamtest.Count(asked, "startIndex=0") != 1 {
 		t.Errorf("requested were %q", asked)
 	}
 

@@ -55,7 +55,8 @@ func (p *Collection) fileName(source string) string {
 	if p.isAll() {
 		return fmt.Sprintf("%s/all-%s-%07d.json.gz", source, p.Began.Format(nameDate), p.Next)
 	}
-	return fmt.Sprintf("%s/changes-%s-%s-%07d.json.gz", source, p.Start.Format(nameDate), p.End.Format(nameDate), p.Next)
+	return fmt.Sprintf("%s/changes-%s-%s-%07d.json.gz", source, p.Start.Format(nameDate), p.End.Format(nameDate),
+		p.Next)
 }
 
 // isStale reports whether a collection must be started again.

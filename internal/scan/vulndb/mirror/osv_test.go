@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -83,10 +84,8 @@ func TestChanges(t *testing.T) {
 	}
 
 	// With too many changes the archive is fetched, which has them all.
-	for id, r := range npm(maxSingle + 1) {
-		id = "X" + id
-		r = upstreamtest.Advisory(id, "npm", id, "1.0.0", later)
-		records[id] = r
+	for id := range npm(maxSingle + 1) {
+		records["X"+id] = upstreamtest.Advisory("X"+id, "npm", id, "1.0.0", later)
 	}
 	m.SetOSV("npm", records, true)
 	m.Requests()
@@ -106,9 +105,7 @@ func TestOldArchive(t *testing.T) {
 	records := npm(10)
 	m.SetOSV("npm", records, true)
 	m.sync(t, "osv/npm")
-	for id, r := range npm(maxSingle + 20) {
-		records[id] = r
-	}
+	maps.Copy(records, npm(maxSingle+20))
 	m.SetOSV("npm", records, false)
 	wantFailed(t, m.sync(t, "osv/npm"), "osv/npm", "all.zip is older than its modified_id.csv, which lists 510 other")
 	if n := m.advisories(t, vulndb.NPM, "GHSA-a-0003"); n != 1 {

@@ -34,7 +34,7 @@ func newMirror(t testing.TB) *mirrored {
 	m := &mirrored{Upstream: upstreamtest.New(t), now: time.Date(2026, 8, 2, 0, 0, 0, 0, time.UTC)}
 	m.options = Options{
 		Dir: filepath.Join(t.TempDir(), "mirror"), URLs: m.URLs(), Now: func() time.Time { return m.now },
-		Client:   &download.Client{FirstDelay: time.Millisecond, StallTimeout: 300 * time.Millisecond},
+		Client:   &download.Client{FirstDelay: time.Millisecond, StallTimeout: 3 * time.Second},
 		nvdPause: time.Millisecond,
 	}
 	return m
@@ -79,7 +79,8 @@ func (m *mirrored) database(t testing.TB) *vulndb.DB {
 	check(t, err)
 	defer s.Close()
 	target := filepath.Join(t.TempDir(), "vuln.db")
-	_, err = build.Build(t.Context(), build.Options{Inputs: s.Files, Target: target, MaxMemory: 4 << 20, Now: s.Changed})
+	o := build.Options{Inputs: s.Files, Target: target, MaxMemory: 4 << 20, Now: s.Changed}
+	_, err = build.Build(t.Context(), o)
 	check(t, err)
 	db, err := vulndb.Open(target)
 	check(t, err)

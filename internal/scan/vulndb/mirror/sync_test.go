@@ -45,6 +45,7 @@ func TestSync(t *testing.T) {
 	}
 	for _, name := range []string{
 		"kev", "epss", "ghsa", "debian-tracker", "rubysec", "nvd", "alpine", "go", "rustsec", "suse", "homebrew",
+		"almalinux", "debian", "pypa", "redhat", "rocky", "ubuntu",
 	} {
 		found := false
 		for _, s := range db.Info().Sources {
@@ -117,9 +118,12 @@ func TestBadContent(t *testing.T) {
 		fault        upstreamtest.Fault
 		text         string
 	}{
-		"archive damaged": {"osv/npm", upstreamtest.OSVPath("npm", "all.zip"), upstreamtest.Damaged, "checksum mismatch"},
+		"archive damaged": {
+			"osv/npm", upstreamtest.OSVPath("npm", "all.zip"), upstreamtest.Damaged, "checksum mismatch",
+		},
 		"archive of nothing": {
-			"osv/npm", upstreamtest.OSVPath("npm", "all.zip"), upstreamtest.Content([]byte("<html>")), "not a valid zip",
+			"osv/npm", upstreamtest.OSVPath("npm", "all.zip"), upstreamtest.Content([]byte("<html>")),
+			"not a valid zip",
 		},
 		"feed damaged": {
 			"nvd", upstreamtest.FeedPath(2024, ".json.gz"), upstreamtest.Damaged, "nvdcve-2.0-2024.json.gz",
@@ -129,14 +133,17 @@ func TestBadContent(t *testing.T) {
 			"checksum mismatch",
 		},
 		"meta of nothing": {
-			"nvd", upstreamtest.FeedPath(2024, ".meta"), upstreamtest.Content([]byte("<html>")), "no valid lastModifiedDate",
+			"nvd", upstreamtest.FeedPath(2024, ".meta"), upstreamtest.Content([]byte("<html>")),
+			"no valid lastModifiedDate",
 		},
 		"endless meta":       {"nvd", upstreamtest.FeedPath(2024, ".meta"), upstreamtest.Endless, "more than 4 KiB"},
 		"catalog of nothing": {"kev", upstreamtest.KEVPath, upstreamtest.Content([]byte(`{}`)), "not an advisory feed"},
-		"catalog cut":        {"kev", upstreamtest.KEVPath, upstreamtest.Content(upstreamtest.KEV("CVE-2020-1")[:150]), "kev"},
-		"catalog bomb":       {"kev", upstreamtest.KEVPath, upstreamtest.Packed(bomb), "64 MiB"},
-		"table damaged":      {"epss", upstreamtest.EPSSPath, upstreamtest.Damaged, "epss"},
-		"endless table":      {"epss", upstreamtest.EPSSPath, upstreamtest.Endless, "more than 256"},
+		"catalog cut": {
+			"kev", upstreamtest.KEVPath, upstreamtest.Content(upstreamtest.KEV("CVE-1")[:150]), "kev",
+		},
+		"catalog bomb":  {"kev", upstreamtest.KEVPath, upstreamtest.Packed(bomb), "64 MiB"},
+		"table damaged": {"epss", upstreamtest.EPSSPath, upstreamtest.Damaged, "epss"},
+		"endless table": {"epss", upstreamtest.EPSSPath, upstreamtest.Endless, "more than 256"},
 		"archive cut": {
 			"rubysec", "/archive/rubysec.tar.gz", upstreamtest.Content(upstreamtest.Gzip([]byte("x"))[:15]), "EOF",
 		},

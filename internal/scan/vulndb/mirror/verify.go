@@ -94,7 +94,7 @@ func readEntry(e *zip.File) (modified time.Time, n int64, err error) {
 	if err != nil {
 		return time.Time{}, 0, err
 	}
-	defer r.Close() //nolint:errcheck // read only
+	defer r.Close()
 	counted := &countingReader{r: io.LimitReader(r, maxEntryBytes+1)}
 	var record struct {
 		Modified time.Time `json:"modified"`

@@ -75,8 +75,8 @@ type CVE struct {
 }
 
 func (c CVE) json() string {
-	return fmt.Sprintf(`{"cve":{"id":%q,"lastModified":%q,"vulnStatus":"Analyzed","configurations":[{"nodes":[{"operator":`+
-		`"OR","negate":false,"cpeMatch":[{"vulnerable":true,"criteria":"cpe:2.3:a:example:%s:*:*:*:*:*:*:*:*",`+
+	return fmt.Sprintf(`{"cve":{"id":%q,"lastModified":%q,"vulnStatus":"Analyzed","configurations":[{"nodes":[{`+
+		`"operator":"OR","cpeMatch":[{"vulnerable":true,"criteria":"cpe:2.3:a:example:%s:*:*:*:*:*:*:*:*",`+
 		`"versionEndExcluding":"2.0"}]}]}]}}`, c.ID, c.Modified.Format("2006-01-02T15:04:05.000"), c.Product)
 }
 
@@ -85,8 +85,8 @@ func nvdPage(start, total int, list []CVE) []byte {
 	for i, c := range list {
 		elements[i] = c.json()
 	}
-	return fmt.Appendf(nil, `{"resultsPerPage":%d,"startIndex":%d,"totalResults":%d,"format":"NVD_CVE","version":"2.0",`+
-		`"timestamp":"2026-08-01T00:00:00.000","vulnerabilities":[%s]}`, len(list), start, total,
+	return fmt.Appendf(nil, `{"resultsPerPage":%d,"startIndex":%d,"totalResults":%d,"format":"NVD_CVE",`+
+		`"version":"2.0","timestamp":"2026-08-01T00:00:00.000","vulnerabilities":[%s]}`, len(list), start, total,
 		strings.Join(elements, ","))
 }
 
@@ -197,22 +197,32 @@ func Archive(files map[string]string) []byte {
 	return b.Bytes()
 }
 
-// Ecosystems are the directories of OSV on the server, each with the prefix of its IDs.
-var Ecosystems = map[string]string{
-	"AlmaLinux": "ALSA-2026", "Alpine": "ALPINE-CVE-2026", "Debian": "DEBIAN-CVE-2026", "Go": "GO-2026", "Maven": "GHSA-m",
-	"PyPI": "PYSEC-2026", "Red Hat": "RHSA-2026", "Rocky Linux": "RLSA-2026", "RubyGems": "GHSA-r", "SUSE": "SUSE-SU-2026",
-	"Ubuntu": "UBUNTU-CVE-2026", string(vulndb.Crates): "RUSTSEC-2026", "npm": "GHSA-n", "openSUSE": "openSUSE-SU-2026",
+// Ecosystem is a directory of OSV on the server.
+type Ecosystem struct {
+	Prefix  string // of IDs
+	Release string // of a distribution, as its packages name it
+}
+
+// Ecosystems are the directories of OSV on the server.
+var Ecosystems = map[string]Ecosystem{
+	"AlmaLinux": {"ALSA-2026", ":9"}, "Alpine": {"ALPINE-CVE-2026", ":v3.20"}, "Debian": {"DEBIAN-CVE-2026", ":12"},
+	"Go": {"GO-2026", ""}, "Maven": {"GHSA-m", ""}, "PyPI": {"PYSEC-2026", ""},
+	"Red Hat": {"RHSA-2026", ":enterprise_linux:9::baseos"}, "Rocky Linux": {"RLSA-2026", ":9"},
+	"RubyGems": {"GHSA-r", ""}, "SUSE": {"SUSE-SU-2026", ":Linux Enterprise Server 15 SP5"},
+	"Ubuntu": {"UBUNTU-CVE-2026", ":24.04:LTS"}, string(vulndb.Crates): {"RUSTSEC-2026", ""}, "npm": {"GHSA-n", ""},
+	"openSUSE": {"openSUSE-SU-2026", ":Leap 15.5"},
 }
 
 // setAll publishes small content of every source.
 func (u *Upstream) setAll() {
-	for e, prefix := range Ecosystems {
+	for name, e := range Ecosystems {
 		records := map[string]Record{}
 		for i := range 3 {
-			id := fmt.Sprintf("%s-%04d", prefix, 1000+i)
-			records[id] = Advisory(id, e, fmt.Sprintf("package-%d", i), "1.0.0", Day.Add(time.Duration(i)*time.Hour))
+			id := fmt.Sprintf("%s-%04d", e.Prefix, 1000+i)
+			date := Day.Add(time.Duration(i) * time.Hour)
+			records[id] = Advisory(id, name+e.Release, fmt.Sprintf("package-%d", i), "1.0.0", date)
 		}
-		u.SetOSV(e, records, true)
+		u.SetOSV(name, records, true)
 	}
 	for year := 2002; year <= 2026; year++ {
 		u.SetFeed(year, []CVE{{fmt.Sprintf("CVE-%d-1000", year), Day, "product"}})
@@ -233,7 +243,7 @@ func (u *Upstream) setAll() {
 			`"configurations":[]}}`,
 	}))
 	u.Set(archivePath+"vulnrichment.tar.gz", Archive(map[string]string{
-		"vulnrichment-develop/2026/1xxx/CVE-2026-1000.json": `{"dataType":"CVE_RECORD","dataVersion":"5.1","cveMetadata":{` +
-			`"cveId":"CVE-2026-1000","state":"PUBLISHED"},"containers":{"cna":{}}}`,
+		"vulnrichment-develop/2026/1xxx/CVE-2026-1000.json": `{"dataType":"CVE_RECORD","dataVersion":"5.1",` +
+			`"cveMetadata":{"cveId":"CVE-2026-1000","state":"PUBLISHED"},"containers":{"cna":{}}}`,
 	}))
 }

@@ -46,9 +46,10 @@ func Content(b []byte) Fault {
 
 // Packed sends other content, compressed on the way.
 func Packed(b []byte) Fault {
+	packed := Gzip(b)
 	return func(w http.ResponseWriter, _ *http.Request, _ []byte) {
 		w.Header().Set("Content-Encoding", "gzip")
-		_, _ = w.Write(Gzip(b))
+		_, _ = w.Write(packed)
 	}
 }
 
