@@ -23,6 +23,13 @@ const (
 	rowBuildMemory = "db-build-memory"
 	rowFeed        = "nvd-build-wall"
 	rowFeedMemory  = "nvd-build-memory"
+
+	rowFullBuild       = "full-build-wall"
+	rowFullBuildMemory = "full-build-memory"
+	rowFullSize        = "full-size"
+	rowFullMatch       = "full-match-wall"
+	rowFullMatchMemory = "full-match-memory"
+	rowFullOpen        = "full-open"
 )
 
 const (
@@ -31,20 +38,37 @@ const (
 )
 
 var matchPart = part{
-	rows: func(rounds int) []row.Row {
-		const how = "a separate process for each turn, on a database of all advisories of SHARED"
-		return []row.Row{
-			{Name: rowMatch, What: fmt.Sprintf("matching %d packages",
-				matched), Unit: "ms", Target: 150, Digits: 1, Need: rounds, How: how},
-			{
-				Name: rowMatchMemory, What: "memory that matching adds", Unit: "MB", Target: 24, Digits: 1,
-				Need: rounds,
-				How:  "the most RssAnon while it matches, looked at every 5 ms, above that before; in the same turns",
-			},
-			{Name: rowOpen, What: "opening a database", Unit: "ms", Target: 1, Digits: 3, Need: rounds, How: how},
+	rows: func(rounds int) []row.Row { return realDatabase.rows(rounds) },
+	measure: func(ctx context.Context, b *bench) error {
+		db, err := b.database(ctx)
+		if err != nil {
+			return err
 		}
+		return matchRows(ctx, b, db, realDatabase)
 	},
-	measure: matchRows,
+}
+
+// matchNames are the rows of the matching with one database.
+type matchNames struct{ of, wall, memory, open string }
+
+var (
+	realDatabase = matchNames{"a database of all advisories of SHARED", rowMatch, rowMatchMemory, rowOpen}
+	fullDatabase = matchNames{fullFeeds, rowFullMatch, rowFullMatchMemory, rowFullOpen}
+)
+
+func (n matchNames) rows(rounds int) []row.Row {
+	how := "a separate process for each turn, on " + n.of
+	return []row.Row{
+		{
+			Name: n.wall, What: fmt.Sprintf("matching %d packages", matched), Unit: "ms", Target: 150, Digits: 1,
+			Need: rounds, How: how,
+		},
+		{
+			Name: n.memory, What: "memory that matching adds", Unit: "MB", Target: 24, Digits: 1, Need: rounds,
+			How: "the most RssAnon while it matches, looked at every 5 ms, above that before; in the same turns",
+		},
+		{Name: n.open, What: "opening a database", Unit: "ms", Target: 1, Digits: 3, Need: rounds, How: how},
+	}
 }
 
 var buildPart = part{
@@ -123,12 +147,8 @@ func writeFeed(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// matchRows measures the matching.
-func matchRows(ctx context.Context, b *bench) error {
-	db, err := b.database(ctx)
-	if err != nil {
-		return err
-	}
+// matchRows measures the matching with a database.
+func matchRows(ctx context.Context, b *bench, db string, names matchNames) error {
 	packages, ask := filepath.Join(b.Dir, "packages.json"), filepath.Join(b.Dir, "ask")
 	if err := errors.Join(apart(ctx, makingPackages, packages, db),
 		rig.BuildSmall(ctx, ask, "test/bench/scan/query")); err != nil {
@@ -151,10 +171,10 @@ func matchRows(ctx context.Context, b *bench) error {
 		if n == 0 {
 			continue
 		}
-		b.Add(rowMatch, a.MatchMS)
-		b.Add(rowMatchMemory, a.MostMB-a.BeforeMB)
-		b.Add(rowOpen, a.OpenMS)
-		b.Note(rowMatchMemory, "%.1f MB in all, %d findings", a.MostMB, a.Findings)
+		b.Add(names.wall, a.MatchMS)
+		b.Add(names.memory, a.MostMB-a.BeforeMB)
+		b.Add(names.open, a.OpenMS)
+		b.Note(names.memory, "%.1f MB in all, %d findings", a.MostMB, a.Findings)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type part struct {
 	measure func(context.Context, *bench) error
 }
 
-var parts = []part{directoryPart, formsPart, nextPart, matchPart, buildPart, feedPart, programPart}
+var parts = []part{directoryPart, formsPart, nextPart, matchPart, buildPart, feedPart, fullPart, programPart}
 
 // limit limits the duration of a run, including the creation of the tree.
 const limit = 90 * time.Minute

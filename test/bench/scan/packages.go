@@ -75,7 +75,8 @@ func knownPackages(db *vulndb.DB) ([]catalog.Package, error) {
 		if err != nil {
 			return nil, err
 		}
-		if name := string(a.Ecosystem) + a.Name; len(a.Ranges) > 0 && !seen[name] {
+		name := string(a.Ecosystem) + a.Name
+		if kindOf[a.Ecosystem] != "" && len(a.Ranges) > 0 && !seen[name] {
 			seen[name] = true
 			r := a.Ranges[0]
 			known = append(known, packageOf(kindOf[a.Ecosystem], a.Name,

@@ -58,13 +58,33 @@ func (g *generator) cve(i int) object {
 	return object{"cve": c}
 }
 
+// words returns a text of n words, which compresses about as well as that of real advisories.
 func (g *generator) words(n int) string {
 	var b strings.Builder
 	for range n {
-		b.WriteString(strings.Repeat(string(rune('a'+g.IntN(26))), 2+g.IntN(8)) + " ")
+		if g.IntN(6) == 0 { // a name or number
+			fmt.Fprintf(&b, "%s%x ", g.pick("v", "lib", "foo_", "x"), g.IntN(1<<24))
+			continue
+		}
+		b.WriteString(vocabulary[g.IntN(len(vocabulary))] + " ")
 	}
 	return b.String()
 }
+
+// vocabulary is of descriptions.
+var vocabulary = strings.Fields(`a an and are arbitrary argument attack attacker attackers authenticated authentication
+	because before bypass buffer by call can cause certain check code command component condition configuration
+	contains control cookie crafted cross-site data database default denial dereference device directory disclosure
+	discovered due during element error escalation exists exploit exposure expression extension field file files
+	filter firmware fixed flaw following format from function handler has header heap host image implementation
+	improper in include including incorrect information injection input insufficient integer interface into is issue
+	kernel lack leads library limit local management memory message method missing module network not object of on
+	operation option or out-of-bounds output overflow page parameter parser parsing password path payload permission
+	permissions plugin pointer policy possible privileges process product protocol proxy query race read release
+	remote request requests resource response restriction root script scripting security sensitive server service
+	session settings software special specially stack state statement string system that the this through time to
+	token traversal type unauthenticated unauthorized unspecified update upload url use user users using validation
+	value version versions via victim vulnerability vulnerable was web when which with within without write xml`)
 
 func (g *generator) references() []object {
 	var list []object
