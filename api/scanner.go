@@ -89,19 +89,20 @@ type ScanPackage struct {
 	CPEs      []string       `json:"cpes"`
 	PURL      string         `json:"purl"`
 
-	// Metadata describes where a package of an operating system is from, or a package that belongs to another one, and
-	// what else tells packages apart; null for all others.
+	// Metadata describes where a package of an operating system is from, a package that belongs to another one, or
+	// one for development, and what else tells packages apart; null for all others.
 	Metadata *ScanPackageMetadata `json:"metadata"`
 }
 
-// ScanPackageMetadata reports which operating system installed a package, or which package its files belong to, and
-// whether its code is that of its name.
+// ScanPackageMetadata reports which operating system installed a package, which package its files belong to, whether
+// its code is that of its name, or that it is for development alone.
 type ScanPackageMetadata struct {
 	Distribution  string `json:"distribution,omitempty"`  // release that installed it or its owner: "debian:12"
 	Source        string `json:"source,omitempty"`        // source package that it is built from
 	SourceVersion string `json:"sourceVersion,omitempty"` // version of the source package
 	Arch          string `json:"arch,omitempty"`          // architecture, as the operating system spells it
 	Owner         string `json:"owner,omitempty"`         // package that its files belong to: "deb/jq@1.6-2.1"
+	Development   bool   `json:"development,omitempty"`   // only lock files list it, for development alone
 
 	// BundleIDs tell applications of macOS with one name apart; one without a bundle identifier has "".
 	BundleIDs []string `json:"bundleIds,omitempty"`
@@ -127,7 +128,10 @@ type ScanCoverage struct {
 	Unknown  int              `json:"unknown-score"` // matches without a score
 	Database *ScanDatabase    `json:"database,omitempty"`
 	Excluded int              `json:"excluded-paths,omitempty"` // files and directories that --exclude left out
-	Ignored  []ScanIgnoreRule `json:"ignore-rules,omitempty"`   // of the configuration, with what each left out
+	// Development counts packages that only lock files list, for development alone, and that were left out.
+	Development int `json:"development-packages,omitempty"`
+
+	Ignored []ScanIgnoreRule `json:"ignore-rules,omitempty"` // of the configuration, with what each left out
 
 	// Packages whose version could not be compared with an entry of the database: there may be unknown matches.
 	Unjudged  []ScanNotEvaluated `json:"unjudged,omitempty"` // at most 100 of Unjudgeds

@@ -15,7 +15,9 @@ const imageWorkers = 4
 
 // catalogOptions returns how a volume is cataloged.
 func (v *volume) catalogOptions(o Options) catalog.Options {
-	out := catalog.Options{Extractors: extractors.All(), CPEs: cpe.ForPackage, Limits: o.Limits}
+	out := catalog.Options{
+		Extractors: extractors.All(), CPEs: cpe.ForPackage, Limits: o.Limits, Development: o.Development,
+	}
 	if o.IncludeMacOS {
 		out.Extractors = append(out.Extractors, extractors.System()...)
 	}

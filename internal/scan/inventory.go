@@ -27,8 +27,10 @@ type Options struct {
 	// Exclude are patterns of files and directories that are not walked, compared with the paths of reports;
 	// nil: none. Such a scan keeps no steps and uses none.
 	Exclude *glob.Set
-	Limits  catalog.Limits   // of the result of all volumes of a source
-	Cache   *stepcache.Cache // of steps of scans of templates; nil: none
+	Limits  catalog.Limits // of the result of all volumes of a source
+	// Development reports packages that lock files name for development alone.
+	Development bool
+	Cache       *stepcache.Cache // of steps of scans of templates; nil: none
 }
 
 // Inventory is the packages of a source.
@@ -44,6 +46,7 @@ type Inventory struct {
 	Warnings   []catalog.Warning // what within volumes could not be read, or was invalid
 	Unreadable int               // files and directories of Warnings that could not be read
 	Excluded   int               // files and directories that Options.Exclude left out
+	LeftOut    int               // packages that only lock files name, for development alone
 	Notes      []string          // about the scan itself, in sentences
 
 	open openVolumes // the source again; nil: it cannot be
@@ -164,6 +167,7 @@ func (i *Inventory) catalogVolumes(ctx context.Context, volumes []volume, o Opti
 		i.Warnings = append(i.Warnings, res.Warnings...)
 		i.Unreadable += res.Unreadable
 		i.Excluded += res.Excluded
+		i.LeftOut += res.LeftOut
 		if err := kept.save(ctx); err != nil {
 			i.Notes = append(i.Notes, "the steps of the scan were not kept for the next one: "+err.Error())
 		}

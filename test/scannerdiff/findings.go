@@ -57,7 +57,9 @@ func ScanOurs(ctx context.Context, dir string) (Findings, error) {
 	}
 	out := Findings{}
 	for _, p := range r.Packages {
-		out.add(p.Kind, p.Name, p.Version, p.Locations...)
+		for _, l := range p.Locations {
+			out.add(p.Kind, p.Name, p.Version, catalog.FileOf(l)) // the others name the outer archive
+		}
 	}
 	return out, nil
 }
@@ -66,10 +68,11 @@ func ScanOurs(ctx context.Context, dir string) (Findings, error) {
 var urlKinds = map[string]catalog.PackageType{
 	"gem": catalog.Gem, "pypi": catalog.Python, "npm": catalog.NPM, "maven": catalog.Java, "golang": catalog.Go,
 	"cargo": catalog.Rust, "brew": catalog.Brew, "macapps": catalog.MacOSApp, "cocoapods": catalog.Pod,
+	"swift": catalog.Swift,
 }
 
-// plugins are those of osv-scalibr for the nine kinds.
-const plugins = "javascript,python,java,go,rust,ruby,swift/podfilelock,os/homebrew,os/macapps"
+// plugins are those of osv-scalibr for the kinds of packages of languages, of Homebrew and of macOS.
+const plugins = "javascript,python,java,go,rust,ruby,swift/podfilelock,swift/packageresolved,os/homebrew,os/macapps"
 
 // ScanScalibr returns the packages that osv-scalibr finds in a directory. It writes its report to the file work.
 func ScanScalibr(ctx context.Context, program, dir, work string) (Findings, error) {
@@ -107,6 +110,7 @@ var syftKinds = map[string]catalog.PackageType{
 	"go-module":  catalog.Go,
 	"rust-crate": catalog.Rust, "homebrew": catalog.Brew, "apple-app-bundle": catalog.MacOSApp, "pod": catalog.Pod,
 	"deb": catalog.Deb, "rpm": catalog.RPM, "apk": catalog.APK,
+	"swift": catalog.Swift,
 }
 
 // ScanSyft returns the packages that syft finds in a directory. It writes its report to the file work.
@@ -133,8 +137,12 @@ func ScanSyft(ctx context.Context, program, dir, work string) (Findings, error) 
 			continue
 		}
 		name := a.Name
-		if kind == catalog.Java {
+		switch kind {
+		case catalog.Java:
 			name = mavenName(a.PURL, a.Name)
+		case catalog.Swift:
+			name = swiftName(a.PURL, a.Name)
+		default:
 		}
 		for _, l := range a.Locations {
 			out.add(kind, name, a.Version, l.Path)
@@ -154,6 +162,15 @@ func mavenName(purl, name string) string {
 		return plain
 	}
 	return group + ":" + artifact
+}
+
+// swiftName returns host and path of a package URL.
+func swiftName(purl, name string) string {
+	rest, _, _ := strings.Cut(strings.TrimPrefix(purl, "pkg:swift/"), "@")
+	if plain, err := url.PathUnescape(rest); err == nil {
+		return plain
+	}
+	return name
 }
 
 func readJSON(file string, into any) error {

@@ -52,6 +52,8 @@ func handMade(_ context.Context, dir string) error {
 	})
 	files["srv/java/app.war"] = archive(entry{"WEB-INF/lib/log4j-core-2.14.1.jar", inner},
 		entry{"WEB-INF/lib/junit-4.12.jar", archive(entry{"a.class", nil})})
+	boot := archive(entry{"BOOT-INF/lib/log4j-core-2.14.1.jar", inner})
+	files["srv/java/app.ear"] = archive(entry{"app.war", archive(entry{"WEB-INF/lib/boot.jar", boot})})
 	files["Applications/Slack.app/Contents/Resources/app.asar"] = asar()
 	for name, data := range files {
 		full := filepath.Join(dir, filepath.FromSlash(name))

@@ -355,6 +355,9 @@ func coverageLine(c *api.ScanCoverage, hidden int) string {
 	if c.Excluded > 0 {
 		left = ", " + cli.Plural(c.Excluded, "path") + " excluded"
 	}
+	if c.Development > 0 {
+		left += ", " + cli.Plural(c.Development, "package") + " for development left out"
+	}
 	if n := c.Hidden["not-fixed"]; n > 0 {
 		hidden -= n
 		left += fmt.Sprintf(", %d without a fixed version left out", n)

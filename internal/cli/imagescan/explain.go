@@ -192,7 +192,8 @@ func (o *explainOptions) write(e *match.Explanation) error {
 var kindByPURLType = map[string]catalog.PackageType{
 	"gem": catalog.Gem, "pypi": catalog.Python, "npm": catalog.NPM, "maven": catalog.Java, "golang": catalog.Go,
 	"cargo": catalog.Rust,
-	"brew":  catalog.Brew, "cocoapods": catalog.Pod, "deb": catalog.Deb, "rpm": catalog.RPM, "apk": catalog.APK,
+	"brew":  catalog.Brew, "cocoapods": catalog.Pod, "swift": catalog.Swift,
+	"deb": catalog.Deb, "rpm": catalog.RPM, "apk": catalog.APK,
 }
 
 // parsePackage parses type:name@version, or a package URL.

@@ -33,6 +33,7 @@ type inventoryOptions struct {
 	keyFile      string
 	keys         [][]byte // of keyFile, once it was read
 	allTags      bool
+	includeDev   bool
 	exclude      []string  // patterns of the flag
 	excluded     *glob.Set // those of the flag and of the configuration file; nil: none
 	cacheOptions
@@ -83,6 +84,8 @@ func (o *inventoryOptions) addFlags(cmd *cobra.Command) {
 		"platform of a container image, such as linux/arm64 (default: that of this machine, or the only one)")
 	fs.StringArrayVar(&o.exclude, "exclude", nil,
 		"pattern of paths that are not scanned, such as /usr/share/doc, node_modules or '/home/*/.cache'; repeatable")
+	fs.BoolVar(&o.includeDev, "include-dev", false,
+		"also report packages that lock files list for development alone")
 	fs.StringVar(&o.keyFile, "key-file", "",
 		"file with the password, recovery key or key of disks encrypted with LUKS or FileVault (default: name them "+
 			"as not read)")
@@ -152,6 +155,7 @@ func (o *inventoryOptions) catalogSources(
 	so := scan.Options{
 		Storage: o.storageDir, AllTags: o.allTags, IgnoreSystem: o.ignoreSystem, IncludeMacOS: o.macOS,
 		Snapshot: o.snapshotName, Platform: o.platform, Keys: o.keys, Cache: o.cache(), Exclude: o.excluded,
+		Development: o.includeDev,
 		Progress: func(volume string, files, packages int) {
 			line.Show("Cataloging %s: %d files, %d packages", volume, files, packages)
 		},
@@ -273,6 +277,10 @@ func printInventory(g *globals, inv *scan.Inventory) {
 	}
 	if inv.Excluded > 0 {
 		g.printMessage("Excluded: %s", cli.Plural(inv.Excluded, "path"))
+	}
+	if inv.LeftOut > 0 {
+		g.printMessage("Left out: %s that lock files list for development alone (--include-dev reports them)",
+			cli.Plural(inv.LeftOut, "package"))
 	}
 	for _, n := range inv.Notes {
 		g.printMessage("Note: %s", n)

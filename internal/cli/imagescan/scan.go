@@ -355,7 +355,7 @@ func toCoverage(inv *scan.Inventory) api.ScanCoverage {
 	c := api.ScanCoverage{
 		Partial: inv.Partial(), Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{},
 		Unread: []api.ScanUnreadable{}, Odd: []api.ScanUnreadable{}, Unreads: inv.Unreadable, Hidden: map[string]int{},
-		Excluded: inv.Excluded,
+		Excluded: inv.Excluded, Development: inv.LeftOut,
 	}
 	for _, v := range inv.Volumes {
 		c.Volumes = append(c.Volumes,

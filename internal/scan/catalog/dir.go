@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 )
 
 // OpenDir returns a directory of this machine as a tree. Links are followed inside it only: an
@@ -24,6 +25,20 @@ func OpenDir(name string) (fs.FS, io.Closer, error) {
 		return nil, nil, fmt.Errorf("opening a directory: %w", err)
 	}
 	return tree, closer, nil
+}
+
+// isValidPath is fs.ValidPath for names of any bytes: to Linux they need not be UTF-8. Reports show such bytes as
+// U+FFFD.
+func isValidPath(name string) bool {
+	if fs.ValidPath(name) {
+		return true
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || part == "." || part == ".." {
+			return false
+		}
+	}
+	return !strings.Contains(name, "\x00")
 }
 
 // osRootFS is a directory through os.Root, for systems without a faster method.
@@ -49,7 +64,7 @@ func openOSRoot(name string, skip func(*os.File) error, refuse func(fs.FileInfo)
 
 // Open opens a file or directory.
 func (r osRootFS) Open(name string) (fs.File, error) {
-	if !fs.ValidPath(name) {
+	if !isValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
 	if r.refuseFile != nil {

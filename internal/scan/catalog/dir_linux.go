@@ -52,7 +52,7 @@ func (b *openat2Dir) open(name string, flags uint64) (*os.File, error) {
 		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | flags,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	}
-	if !fs.ValidPath(name) {
+	if !isValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
 	for try := 0; ; try++ {
@@ -89,7 +89,7 @@ func (b *openat2Dir) Stat(name string) (fs.FileInfo, error) {
 // Lstat follows none in the last part of a name.
 func (b *openat2Dir) Lstat(name string) (fs.FileInfo, error) {
 	var st unix.Stat_t
-	if !fs.ValidPath(name) {
+	if !isValidPath(name) {
 		return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrInvalid}
 	}
 	for {

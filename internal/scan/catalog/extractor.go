@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // Extractor finds the packages of one kind of file. It is safe for concurrent use.
@@ -42,11 +44,14 @@ type Content interface {
 // maxReadAllBytes is the maximum size of a file for ReadAll when the caller sets none.
 const maxReadAllBytes = 64 << 20
 
-// Files larger than small that are read as a whole share a memory budget, called room: their
-// decoded form takes many times as much memory.
+// smallFileBytes is the size of files that are read at any time. Larger ones that are read as a whole share a
+// memory budget: what a reader makes of them may take many times their size. With the limits of its reader no
+// file takes more than the whole budget.
+const smallFileBytes = 64 << 10
+
 const (
-	smallFileBytes    = 1 << 20
-	memoryBudgetBytes = 32 << 20
+	memoryBudgetBytes = 384 << 20
+	decodedFactor     = 40 // bytes of memory that a byte of a file takes at most, on average
 )
 
 // memoryWeight returns how much of the budget a file needs; 0 is none.
@@ -58,7 +63,7 @@ func memoryWeight(c Patterns, w wantedFile) int64 {
 	if err != nil || info.Size() <= smallFileBytes {
 		return 0
 	}
-	return min(info.Size(), memoryBudgetBytes)
+	return min(info.Size()*decodedFactor, memoryBudgetBytes)
 }
 
 // ErrTooLarge reports that a file is larger than any of its kind should be.
@@ -76,6 +81,24 @@ type File struct {
 	size    int64
 	content *contentReader
 	fsErr   error // of its file system, which could not read it
+
+	budget   *semaphore.Weighted // of the memory of large files; nil: the file has its part of it
+	reserved bool                // it has the whole budget
+}
+
+// ReserveMemory waits until no other large file is being read, and keeps others waiting until the extractor
+// returns. An extractor of which only parts are read (Patterns.PartialRead) calls it before it takes more memory
+// than small files do.
+func (f *File) ReserveMemory() error {
+	if f.budget == nil || f.reserved {
+		return nil
+	}
+	if err := f.budget.Acquire(f.ctx, memoryBudgetBytes); err != nil {
+		f.fsErr = context.Cause(f.ctx)
+		return f.fsErr
+	}
+	f.reserved = true
+	return nil
 }
 
 // Size returns the size of the file in bytes.
@@ -157,6 +180,10 @@ func (f *File) ReadAll(limit int64) ([]byte, error) {
 
 // close closes the file and returns how much of it was read.
 func (f *File) close() int64 {
+	if f.reserved {
+		f.budget.Release(memoryBudgetBytes)
+		f.reserved = false
+	}
 	if f.content == nil {
 		return 0
 	}

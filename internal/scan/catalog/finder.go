@@ -12,14 +12,17 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // Finder finds packages file by file, for callers that store the content of each file: it decides
 // which files are wanted, and reads one at a time. It is safe for concurrent use.
 type Finder struct {
-	root     fs.FS
-	patterns *patternTable
-	options  Options
+	root         fs.FS
+	patterns     *patternTable
+	options      Options
+	memoryBudget *semaphore.Weighted // of large files that are in memory
 }
 
 // NewFinder creates one for a tree that describes entries without following links, as those of
@@ -32,7 +35,10 @@ func NewFinder(root fs.FS, o Options) *Finder {
 		o.FileTimeout = time.Minute
 	}
 	o.Limits = o.Limits.withDefaults()
-	return &Finder{root: root, patterns: newPatternTable(o.Extractors), options: o}
+	return &Finder{
+		root: root, patterns: newPatternTable(o.Extractors), options: o,
+		memoryBudget: semaphore.NewWeighted(memoryBudgetBytes),
+	}
 }
 
 // NameFilter decides by base name which files may be wanted, in any tree.
@@ -151,9 +157,21 @@ type FileResult struct {
 
 // ReadFile reads a file.
 func (f *Finder) ReadFile(ctx context.Context, w WantedFile) FileResult {
-	r := scanRun{patterns: f.patterns, options: f.options}
-	o := r.extractFile(ctx, f.root,
-		wantedFile{path: w.Path, extractorIndexes: w.extractorIndexes, isSymlink: w.isSymlink})
+	r := scanRun{patterns: f.patterns, options: f.options, memoryBudget: f.memoryBudget}
+	file := wantedFile{path: w.Path, extractorIndexes: w.extractorIndexes, isSymlink: w.isSymlink}
+	if info, err := lstat(f.root, w.Path); err == nil {
+		file.entry = fs.FileInfoToDirEntry(info)
+	}
+	release, err := r.acquireMemory(ctx, &file)
+	if err != nil {
+		return FileResult{Warnings: []Warning{{Path: displayPath(w.Path), Message: err.Error()}}}
+	}
+	defer release()
+	file.entry = nil // the file is opened by its path
+	o := r.extractFile(ctx, f.root, file)
+	if !f.options.Development {
+		o.packages = slices.DeleteFunc(o.packages, func(p Package) bool { return p.Development })
+	}
 	return FileResult{Packages: Merge(o.packages), Warnings: o.warnings}
 }
 

@@ -50,8 +50,9 @@ func (f *Finder) FindOwners(ctx context.Context, databases, files []string) *Own
 	return &Owners{byLocation: s.find(ctx, systems, locations), Warnings: s.warnings}
 }
 
-// ownerOf returns the owner of a location.
+// ownerOf returns the owner of the file of a location.
 func (o *Owners) ownerOf(location string) fileOwner {
+	location = FileOf(location)
 	if found := o.byLocation[location]; found.owner != "" {
 		return found
 	}

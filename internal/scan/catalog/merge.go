@@ -2,6 +2,8 @@ package catalog
 
 import (
 	"cmp"
+	"hash/fnv"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -102,8 +104,7 @@ const packageBaseBytes = 600
 // stringOverheadBytes is the size of one more text in a list without its bytes.
 const stringOverheadBytes = 16
 
-// sizeBytes returns about how many bytes a package takes in the end. The paths of its locations are
-// shared with other packages.
+// sizeBytes returns about how many bytes a package takes in the end.
 func (h *packageEntry) sizeBytes() int64 {
 	n := packageBaseBytes + 6*int64(len(h.Name)+len(h.Version)) + h.variableBytes()
 	for _, text := range h.origin() {
@@ -114,13 +115,25 @@ func (h *packageEntry) sizeBytes() int64 {
 
 // variableBytes returns the part of size that grows when the package is found again.
 func (h *packageEntry) variableBytes() int64 {
-	n := int64(len(h.Locations)) * stringOverheadBytes
+	n := int64(0)
+	for _, l := range h.Locations {
+		n += locationBytes(l)
+	}
 	for _, list := range [][]string{h.BundleIDs, h.Licenses} {
 		for _, text := range list {
 			n += stringBytes(text)
 		}
 	}
 	return n
+}
+
+// locationBytes returns about how many bytes a location takes. The path of a file is shared with other packages, but
+// that of an archive within others is not.
+func locationBytes(location string) int64 {
+	if strings.Contains(location, archiveMark) {
+		return stringBytes(location)
+	}
+	return stringOverheadBytes
 }
 
 // stringBytes returns about how many bytes a text in a list takes.
@@ -135,13 +148,14 @@ func (h *packageEntry) merge(p Package) (grown int64) {
 	for _, l := range p.Locations { // one file may name a package very often
 		if n := len(h.Locations); n == 0 || h.Locations[n-1] != l {
 			h.Locations = append(h.Locations, l)
-			grown += stringOverheadBytes
+			grown += locationBytes(l)
 		}
 	}
 	if p.Source+"\x00"+p.SourceVersion < h.Source+"\x00"+h.SourceVersion {
 		h.Source, h.SourceVersion = strings.Clone(p.Source), strings.Clone(p.SourceVersion)
 	}
 	h.Replaced = h.Replaced && p.Replaced
+	h.Development = h.Development && p.Development
 	return grown + appendClones(&h.BundleIDs, p.BundleIDs) + appendClones(&h.Licenses, p.Licenses)
 }
 
@@ -176,10 +190,23 @@ func (k packageKey) compare(o packageKey) int {
 		cmp.Compare(k.arch, o.arch), cmp.Compare(k.owner, o.owner), cmp.Compare(k.distribution, o.distribution))
 }
 
+// hash returns a hash of the key, which is the same in every scan.
+func (k packageKey) hash() uint64 {
+	h := fnv.New64a()
+	for _, text := range [...]string{string(k.kind), k.name, k.version, k.arch, k.owner, k.distribution} {
+		_, _ = io.WriteString(h, text+"\x00")
+	}
+	return h.Sum64()
+}
+
 func packageKeyOf(p Package) packageKey {
 	k := packageKey{p.Kind, p.Name, p.Version, p.Arch, p.Owner, p.Distribution}
-	if p.Kind == Python {
+	switch p.Kind {
+	case Python:
 		k.name = PythonName(p.Name)
+	case Swift: // addresses of repositories are written in upper and lower case
+		k.name = strings.ToLower(p.Name)
+	default:
 	}
 	return k
 }
@@ -193,4 +220,5 @@ func sortedUnique(list []string) []string {
 // languageByType are those of the kinds. A formula or an application may be written in any.
 var languageByType = map[PackageType]string{
 	Gem: "ruby", Python: "python", NPM: "javascript", Java: "java", Go: "go", Rust: "rust", Pod: "swift",
+	Swift: "swift",
 }

@@ -115,3 +115,14 @@ func TestKegOwner(t *testing.T) {
 		}
 	}
 }
+
+// TestMergeSwift: addresses of one repository are written in upper and lower case.
+func TestMergeSwift(t *testing.T) {
+	got := Merge([]Package{
+		{Kind: Swift, Name: "github.com/apple/swift-nio", Version: "2.0.0", Locations: []string{"/b"}},
+		{Kind: Swift, Name: "github.com/Apple/swift-nio", Version: "2.0.0", Locations: []string{"/a"}},
+	})
+	if len(got) != 1 || got[0].Name != "github.com/Apple/swift-nio" || len(got[0].Locations) != 2 {
+		t.Errorf("%+v", got)
+	}
+}

@@ -22,7 +22,9 @@ func (r *scanRun) assignOwners(ctx context.Context, list []Package) []Package {
 		case p.Kind.IsOS():
 			systems = append(systems, p)
 		case p.Kind.HasOwner():
-			paths = append(paths, p.Locations...)
+			for _, l := range p.Locations {
+				paths = append(paths, FileOf(l))
+			}
 		}
 	}
 	owners := &Owners{}

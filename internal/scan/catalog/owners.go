@@ -133,7 +133,7 @@ func (q *OwnerSearch) EachFile(dir string, selects func(base string) bool, do fu
 		return err
 	}
 	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
-		return !e.Type().IsRegular() || !fs.ValidPath(e.Name()) || !selects(e.Name())
+		return !e.Type().IsRegular() || !isValidPath(e.Name()) || !selects(e.Name())
 	})
 	var next atomic.Int64
 	var all sync.WaitGroup

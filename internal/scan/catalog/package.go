@@ -16,6 +16,7 @@ const (
 	Go       PackageType = "go"
 	Rust     PackageType = "rust"
 	Pod      PackageType = "pod"
+	Swift    PackageType = "swift" // of Swift Package Manager, named by its repository: "github.com/apple/swift-nio"
 
 	// Runtime is the interpreter or virtual machine of a language, wherever it was installed by hand or by
 	// a version manager. Go's is of kind Go: its advisories are.
@@ -31,7 +32,9 @@ const (
 )
 
 // Kinds lists them in the order in which they are counted and shown.
-var Kinds = []PackageType{Gem, Python, NPM, Java, Go, Rust, Brew, MacOSApp, Pod, Runtime, Deb, RPM, APK}
+var Kinds = []PackageType{
+	Gem, Python, NPM, Java, Go, Rust, Brew, MacOSApp, Pod, Swift, Runtime, Deb, RPM, APK,
+}
 
 // JRubySuffix ends the version of a gem that is built for JRuby.
 const JRubySuffix = "-java"
@@ -57,6 +60,10 @@ type Package struct {
 	// Replaced reports that its code is not that of its name and version (a Go module with a
 	// replace directive, a local checkout), so that advisories do not apply.
 	Replaced bool
+
+	// Development reports that lock files alone name it, and each of them for development alone: nothing says
+	// that it is installed.
+	Development bool
 
 	// Distribution is the release of the operating system that installed it, or that installed its
 	// owner: ID ":" VERSION_ID of os-release, "debian:12", "rhel:9.4"; of Alpine with two numbers,

@@ -11,7 +11,7 @@ import (
 // are generic.
 var purlTypes = map[PackageType]string{
 	Gem: "gem", Python: "pypi", NPM: "npm", Java: "maven", Go: "golang", Rust: "cargo",
-	Brew: "brew", MacOSApp: "generic", Pod: "cocoapods", System: "generic",
+	Brew: "brew", MacOSApp: "generic", Pod: "cocoapods", Swift: "swift", System: "generic",
 	Runtime: "generic", Deb: "deb", RPM: "rpm", APK: "apk",
 }
 
@@ -40,6 +40,10 @@ func packageURL(p Package) string {
 		u.Name = strings.ToLower(p.Name)
 		if slash := strings.LastIndexByte(u.Name, '/'); slash >= 0 {
 			u.Namespace, u.Name = u.Name[:slash], u.Name[slash+1:]
+		}
+	case Swift: // names of repositories are the same in upper and lower case, those of packages are not
+		if slash := strings.LastIndexByte(p.Name, '/'); slash >= 0 {
+			u.Namespace, u.Name = p.Name[:slash], p.Name[slash+1:]
 		}
 	case Gem:
 		if version, ok := strings.CutSuffix(p.Version, JRubySuffix); ok {

@@ -25,8 +25,9 @@ type Options struct {
 	Exclude       func(path string) bool    // files and directories that are left out and counted; nil: none
 	Progress      func(files, packages int) // called about four times a second, by one goroutine at a time; may be nil
 	Workers       int                       // goroutines; 0 is one per processor
-	FileTimeout   time.Duration             // that one extractor may spend on one file; 0 is a minute
+	FileTimeout   time.Duration             // that one extractor may spend on one file; 0 is a minute, less after many
 	Limits        Limits                    // of the result
+	Development   bool                      // packages that lock files name for development alone count, too
 	OnWorkerStart func()                    // called by each goroutine before it works; may be nil
 	Steps         *Steps                    // of an earlier scan of the tree, which are updated; nil: none
 }
@@ -58,6 +59,7 @@ type Result struct {
 	FilesRead  int   // files that an extractor read, now or in an earlier scan
 	FilesKept  int   // those of FilesRead whose result is that of an earlier scan (Options.Steps)
 	Unreadable int   // files and directories that could not be read
+	LeftOut    int   // packages that only lock files name, for development alone, without Options.Development
 	BytesRead  int64 // read from files
 
 	packageBytes int64 // bytes that the packages take
@@ -112,10 +114,12 @@ type scanRun struct {
 	walk     *walk
 
 	memoryBudget *semaphore.Weighted // of large files that are in memory
+	slowFiles    slowFiles
 
 	mu       sync.Mutex
 	packages *packageSet
-	result   Result // its counts
+	leftOut  map[uint64]struct{} // hashes of packages for development, at most Limits.Packages
+	result   Result              // its counts
 }
 
 // fileOutcome is the result of one file.
@@ -125,19 +129,30 @@ type fileOutcome struct {
 	bytesRead int64
 }
 
+// acquireMemory waits for the part of the memory budget that a file needs, and marks the file as one that has it.
+func (r *scanRun) acquireMemory(ctx context.Context, w *wantedFile) (release func(), err error) {
+	n := int64(0)
+	for _, i := range w.extractorIndexes {
+		n = max(n, memoryWeight(r.patterns.extractors[i].Patterns(), *w))
+	}
+	if n == 0 { // acquiring nothing would also wait
+		return func() {}, nil
+	}
+	if err := r.memoryBudget.Acquire(ctx, n); err != nil {
+		return nil, err
+	}
+	w.hasMemory = true
+	return func() { r.memoryBudget.Release(n) }, nil
+}
+
 // readFile extracts the packages of a file, and keeps them. The packages of a large file are large,
 // too: the next one waits until they are kept.
 func (r *scanRun) readFile(ctx context.Context, w wantedFile) {
-	n := int64(0)
-	for _, i := range w.extractorIndexes {
-		n = max(n, memoryWeight(r.patterns.extractors[i].Patterns(), w))
+	release, err := r.acquireMemory(ctx, &w)
+	if err != nil {
+		return // the scan has ended
 	}
-	if n > 0 { // acquiring nothing would also wait
-		if err := r.memoryBudget.Acquire(ctx, n); err != nil {
-			return // the scan has ended
-		}
-		defer r.memoryBudget.Release(n)
-	}
+	defer release()
 	if w.step != nil {
 		r.addOutcome(w, r.readStep(ctx, w))
 		return
@@ -165,6 +180,10 @@ func (r *scanRun) addOutcome(w wantedFile, o fileOutcome) {
 func (r *scanRun) addOutcomeLocked(w wantedFile, o fileOutcome) {
 	r.progress.packageCount.Add(int64(len(o.packages)))
 	for _, p := range o.packages {
+		if p.Development && !r.options.Development {
+			r.leaveOut(&p)
+			continue
+		}
 		r.packages.add(p)
 	}
 	r.walk.addWarnings(o.warnings)
@@ -175,6 +194,27 @@ func (r *scanRun) addOutcomeLocked(w wantedFile, o fileOutcome) {
 	case !w.isSymlink:
 		r.result.FilesRead++
 	}
+}
+
+// leaveOut counts a package that lock files name for development alone.
+func (r *scanRun) leaveOut(p *Package) {
+	if r.leftOut == nil {
+		r.leftOut = map[uint64]struct{}{}
+	}
+	if len(r.leftOut) < r.options.Limits.Packages {
+		r.leftOut[packageKeyOf(*p).hash()] = struct{}{}
+	}
+}
+
+// countLeftOut returns how many packages were left out that are in no other file.
+func (r *scanRun) countLeftOut() int {
+	for k := range r.packages.byKey {
+		if len(r.leftOut) == 0 {
+			break
+		}
+		delete(r.leftOut, packageKey{kind: k.kind, name: k.name, version: k.version}.hash())
+	}
+	return len(r.leftOut)
 }
 
 // extractFile runs every extractor that wants a file of a tree.
@@ -220,9 +260,13 @@ var errTimeout = errors.New("reading the file took too long")
 func (r *scanRun) runExtractor(
 	ctx context.Context, e Extractor, root fs.FS, w wantedFile,
 ) (packages []Package, n int64, odd bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.options.FileTimeout, errTimeout)
+	began := time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, r.slowFiles.timeout(r.options.FileTimeout), errTimeout)
 	defer cancel()
 	f := &File{Path: w.path, IsSymlink: w.isSymlink, ctx: ctx, root: root, entry: w.entry}
+	if !w.hasMemory {
+		f.budget = r.memoryBudget
+	}
 	defer func() {
 		if ctx.Err() != nil {
 			f.fsErr = context.Cause(ctx) // an extractor may have ended before the end
@@ -235,6 +279,7 @@ func (r *scanRun) runExtractor(
 			odd, err = false, fmt.Errorf("internal error of the reader: %.100s", fmt.Sprint(p))
 		}
 		n = f.close()
+		r.slowFiles.add(time.Since(began))
 	}()
 	packages, err = e.Extract(ctx, f)
 	return packages, 0, false, err
@@ -245,6 +290,7 @@ func (r *scanRun) buildResult(ctx context.Context) *Result {
 	out, w := &r.result, r.walk
 	out.Files, out.Dirs, out.Excluded = w.fileCount, w.dirCount, w.excluded
 	out.Unreadable += w.unreadDirs
+	out.LeftOut = r.countLeftOut()
 	out.Packages = r.assignOwners(ctx, r.packages.packages())
 	out.packageBytes = r.packages.kept.usedBytes
 	if r.options.CPEs != nil {

@@ -105,7 +105,7 @@ func TestPackagesAreFinished(t *testing.T) {
 			catalogtest.Files{"list": "npm @babel/core 7.0.0\ngo github.com/BurntSushi/toml v1.6.0\njava org.x:y 1\n" +
 				"python Zope.Interface_x 1\nbrew openssl@3 3.0_1\nmacos-app App 1\ngem a 1\ngem a 1-java\nrust " +
 				"b 1+c\npod " +
-				"D 1\nmacos macOS 14"}),
+				"D 1\nswift github.com/Apple/swift-nio 2.0.0\nmacos macOS 14"}),
 		catalog.Options{Extractors: list("list"), CPEs: func(p catalog.Package) []string {
 			return []string{"cpe of " + p.Name}
 		}})
@@ -123,6 +123,7 @@ func TestPackagesAreFinished(t *testing.T) {
 		"pkg:brew/openssl%403@3.0_1  cpe of openssl@3", "pkg:generic/macos/App@1  cpe of App",
 		"pkg:gem/a@1 ruby cpe of a", "pkg:gem/a@1?platform=java ruby cpe of a",
 		"pkg:cargo/b@1%2Bc rust cpe of b", "pkg:cocoapods/D@1 swift cpe of D",
+		"pkg:swift/github.com/Apple/swift-nio@2.0.0 swift cpe of github.com/Apple/swift-nio",
 		"pkg:generic/macos/macOS@14  cpe of macOS",
 	} {
 		if !got[want] {

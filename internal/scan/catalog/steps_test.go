@@ -61,6 +61,11 @@ func TestOutcomeCodec(t *testing.T) {
 			{Kind: NPM, Name: "left-pad", Version: "1.0", Locations: []string{place}, Licenses: []string{"MIT", "BSD"}},
 			{Kind: MacOSApp, Name: "App", Version: "2", Locations: []string{"/x", "/y"}, BundleIDs: []string{""}},
 			{Kind: Go, Name: "m", Version: "v1", Locations: []string{place}, Replaced: true},
+			{Kind: Rust, Name: "d", Version: "1", Locations: []string{place}, Development: true},
+			{
+				Kind: Java, Name: "g:a", Version: "1", Locations: []string{place + "!/x.jar"},
+				Licenses: []string{"\x00l"},
+			},
 			{
 				Kind: Deb, Name: "a", Version: "1:2-3", Locations: []string{place}, Distribution: "debian:12",
 				Owner: "deb/b@1", Source: "s", SourceVersion: "4", Arch: "amd64",
@@ -71,6 +76,10 @@ func TestOutcomeCodec(t *testing.T) {
 	raw := encodeOutcome(o, place)
 	if got, ok := decodeOutcome(raw, place); !ok || !reflect.DeepEqual(got, o) {
 		t.Errorf("%+v, %v, want %+v", got, ok, o)
+	}
+	// A directory may be renamed between two scans.
+	if got, _ := decodeOutcome(raw, "/c/b"); got.packages[4].Locations[0] != "/c/b!/x.jar" {
+		t.Errorf("%+v", got.packages[4])
 	}
 	if got, ok := decodeOutcome(encodeOutcome(fileOutcome{}, place), place); !ok ||
 		!reflect.DeepEqual(got, fileOutcome{}) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"strings"
 )
 
 // The encoding of steps: numbers are varints, texts and lists have their length first, and a directory is
@@ -177,7 +178,11 @@ const (
 	packageLicenses
 	packageBundleIDs
 	packageOrigin // the fields of Package.origin
+	packageDevelopment
 )
+
+// insideMark begins an encoded location in an archive, in place of the archive's path: its directory may be renamed.
+const insideMark = "\x00"
 
 // encodeOutcome encodes the packages of a file, and the warnings about its content; place is its path in
 // reports. Nothing found is an empty text.
@@ -207,6 +212,9 @@ func encodeOutcome(o fileOutcome, place string) []byte {
 		if p.Replaced {
 			flags |= packageReplaced
 		}
+		if p.Development {
+			flags |= packageDevelopment
+		}
 		if p.HasOrigin() {
 			flags |= packageOrigin
 		}
@@ -218,6 +226,9 @@ func encodeOutcome(o fileOutcome, place string) []byte {
 			}
 			b = binary.AppendUvarint(b, uint64(len(l.list)))
 			for _, text := range l.list {
+				if rest, ok := strings.CutPrefix(text, place+archiveMark); ok && l.flag == packageLocations {
+					text = insideMark + rest
+				}
 				b = appendBytes(b, text)
 			}
 		}
@@ -244,7 +255,7 @@ func decodeOutcome(found []byte, place string) (o fileOutcome, ok bool) {
 		flags := d.byte()
 		p := Package{
 			Kind: PackageType(d.bytes()), Name: string(d.bytes()), Version: string(d.bytes()), Locations: places,
-			Replaced: flags&packageReplaced != 0,
+			Replaced: flags&packageReplaced != 0, Development: flags&packageDevelopment != 0,
 		}
 		for _, l := range []struct {
 			flag byte
@@ -255,7 +266,11 @@ func decodeOutcome(found []byte, place string) (o fileOutcome, ok bool) {
 			}
 			*l.list = make([]string, d.count())
 			for i := range *l.list {
-				(*l.list)[i] = string(d.bytes())
+				text := string(d.bytes())
+				if rest, ok := strings.CutPrefix(text, insideMark); ok && l.flag == packageLocations {
+					text = place + archiveMark + rest
+				}
+				(*l.list)[i] = text
 			}
 		}
 		if flags&packageOrigin != 0 {

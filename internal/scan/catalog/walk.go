@@ -20,6 +20,7 @@ type wantedFile struct {
 	entry            fs.DirEntry
 	extractorIndexes []int // indexes of extractors
 	isSymlink        bool
+	hasMemory        bool      // it has its part of the memory budget
 	step             *fileStep // where its result is kept; nil: nowhere
 }
 
@@ -292,7 +293,7 @@ func (b *dirResult) list(root fs.FS, f dirTask) {
 	impossible := false
 	for _, e := range entries {
 		name := e.Name()
-		if !fs.ValidPath(name) || name == "." || path.Base(name) != name {
+		if !isValidPath(name) || name == "." || path.Base(name) != name {
 			impossible = true
 			continue
 		}

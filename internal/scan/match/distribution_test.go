@@ -331,6 +331,26 @@ func TestNotEvaluatedAtAll(t *testing.T) {
 	}
 }
 
+// A Swift package that is pinned to a commit, or from a package registry, is not evaluated, and the report says why.
+func TestSwiftWithoutVersion(t *testing.T) {
+	a := vulndb.Advisory{
+		ID: "GHSA-1", Source: vulndb.GHSA, Ecosystem: vulndb.SwiftURL, Name: "github.com/a/p",
+		CVEs: []string{"CVE-2024-1"}, Ranges: []vulndb.Range{{Fixed: "2.0.0"}},
+	}
+	commit := strings.Repeat("1", 40) // digits alone, which would be a version
+	r := run(t, &memory{advisories: []vulndb.Advisory{a}}, match.Options{},
+		pkg(catalog.Swift, "github.com/a/p", "1.0.0"), pkg(catalog.Swift, "github.com/a/p", commit),
+		pkg(catalog.Swift, "github.com/a/other", commit), pkg(catalog.Swift, "a.p", "1.0.0"))
+	expect(t, found(r), "github.com/a/p 1.0.0 CVE-2024-1 < 2.0.0")
+	var got []string
+	for _, n := range r.NotEvaluated {
+		got = append(got, n.Package.Name+" "+n.Package.Version+": "+n.Reason)
+	}
+	slices.Sort(got)
+	expect(t, got, "a.p 1.0.0: it is from a package registry, and advisories name packages by their repository",
+		"github.com/a/p "+commit+": it is pinned to a commit, not to a version")
+}
+
 // The releases of os-release have the names that they have in OSV.
 func TestReleaseNames(t *testing.T) {
 	for distribution, want := range map[string]string{

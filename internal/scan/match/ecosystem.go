@@ -1,6 +1,7 @@
 package match
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -27,6 +28,7 @@ var ecosystems = map[catalog.PackageType]ecosystem{
 	catalog.Java:   {vulndb.Maven, vercmp.Maven, []vulndb.Source{vulndb.GHSA, vulndb.OSV}},
 	catalog.Python: {vulndb.PyPI, vercmp.PEP440, []vulndb.Source{vulndb.GHSA, vulndb.PyPA, vulndb.OSV}},
 	catalog.Gem:    {vulndb.RubyGems, vercmp.RubyGems, []vulndb.Source{vulndb.RubySec, vulndb.GHSA, vulndb.OSV}},
+	catalog.Swift:  {vulndb.SwiftURL, vercmp.SemVer, []vulndb.Source{vulndb.GHSA, vulndb.OSV}},
 	catalog.Brew:   {vulndb.Homebrew, vercmp.Homebrew, []vulndb.Source{vulndb.HomebrewOSV, vulndb.OSV}},
 }
 
@@ -50,8 +52,26 @@ func (e ecosystem) versionOf(p *catalog.Package) packageVersion {
 		return newPackageVersion(vercmp.GoTool, vercmp.WithoutDistributor(cpe.UpstreamVersion(*p)))
 	case e.name == vulndb.Rubies: // without the revision of a formula
 		return newPackageVersion(e.scheme, cpe.UpstreamVersion(*p))
+	case p.Kind == catalog.Swift && isCommit(p.Version):
+		return packageVersion{scheme: e.scheme, raw: p.Version, err: errCommit}
 	}
 	return newPackageVersion(e.scheme, p.Version)
+}
+
+// errCommit is why a Swift package that is pinned to a branch or a commit is not evaluated.
+var errCommit = errors.New("it is pinned to a commit, not to a version")
+
+// isCommit reports whether a version is the hash of a commit of Git.
+func isCommit(version string) bool {
+	return (len(version) == 40 || len(version) == 64) && strings.Trim(version, "0123456789abcdef") == ""
+}
+
+// errNoRepository is why a Swift package from a package registry is not evaluated.
+var errNoRepository = errors.New("it is from a package registry, and advisories name packages by their repository")
+
+// isUnnamed reports whether no advisory can name a package: a Swift package without the address of a repository.
+func isUnnamed(p *catalog.Package) bool {
+	return p.Kind == catalog.Swift && !strings.Contains(p.Name, "/")
 }
 
 // isGoDistribution reports whether a package is the standard library or the tools of Go.

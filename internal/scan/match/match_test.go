@@ -51,6 +51,7 @@ func TestOneSourceDecides(t *testing.T) {
 		{catalog.Python, vulndb.PyPI, vulndb.GHSA, vulndb.PyPA},
 		{catalog.Python, vulndb.PyPI, vulndb.PyPA, vulndb.OSV},
 		{catalog.Gem, vulndb.RubyGems, vulndb.RubySec, vulndb.GHSA},
+		{catalog.Swift, vulndb.SwiftURL, vulndb.GHSA, vulndb.OSV},
 	}
 	for _, k := range kinds {
 		for _, swap := range []int{0, 1} {

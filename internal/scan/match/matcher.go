@@ -166,6 +166,10 @@ func (j *matcher) matchPackage(p *catalog.Package, evaluations []evaluation) err
 			return err
 		}
 	}
+	if isUnnamed(p) {
+		j.trace.add("%s %s is not evaluated: %v.", p.Name, p.Version, errNoRepository)
+		found.notEvaluatedErr = errNoRepository
+	}
 	if found.notEvaluatedErr != nil && !found.evaluated {
 		j.result.NotEvaluated = append(j.result.NotEvaluated,
 			NotEvaluated{Package: *p, Reason: found.notEvaluatedErr.Error()})

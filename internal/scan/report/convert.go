@@ -52,12 +52,12 @@ func apiPackage(p catalog.Package, paths []string) api.ScanPackage {
 
 // metadataOf returns where a package is from; nil when nothing says so.
 func metadataOf(p catalog.Package) *api.ScanPackageMetadata {
-	if !p.HasOrigin() && !p.Replaced && len(p.BundleIDs) == 0 {
+	if !p.HasOrigin() && !p.Replaced && !p.Development && len(p.BundleIDs) == 0 {
 		return nil
 	}
 	return &api.ScanPackageMetadata{
 		Distribution: p.Distribution, Source: p.Source, SourceVersion: p.SourceVersion, Arch: p.Arch, Owner: p.Owner,
-		BundleIDs: p.BundleIDs, Replaced: p.Replaced,
+		BundleIDs: p.BundleIDs, Replaced: p.Replaced, Development: p.Development,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
@@ -198,7 +199,10 @@ func toGitLab(m api.ScanMatch, image string) gitLabVulnerability {
 		out.addPaths(p.Locations)
 	} else {
 		out.ID = matchHash(m, file)
-		out.Location.File = cmp.Or(strings.TrimLeft(file, "/"), p.Name)
+		out.Location.File = cmp.Or(strings.TrimLeft(catalog.FileOf(file), "/"), p.Name)
+		if catalog.FileOf(file) != file {
+			out.addPaths(p.Locations)
+		}
 	}
 	for key, value := range map[string][2]string{
 		"cvss": {"CVSS vector", v.Vector}, "purl": {"Package URL", p.PURL},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/sanitize"
+	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
 // junitDocument is JUnit XML as CI systems read it: a suite for each source, a failed test for each vulnerability of a
@@ -124,7 +125,7 @@ func junitCaseOf(m api.ScanMatch) junitCase {
 		Class: sanitize.EscapeText(packageRef(p)),
 	}
 	if len(p.Locations) > 0 {
-		c.File = sanitize.EscapeText(p.Locations[0].Path)
+		c.File = sanitize.EscapeText(catalog.FileOf(p.Locations[0].Path))
 	}
 	title := v.Title
 	if title == "" {

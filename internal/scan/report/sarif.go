@@ -14,6 +14,7 @@ import (
 	"github.com/owenrumney/go-sarif/v3/pkg/report/v210/sarif"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
 // distroPatchedLabel names the field that tells whether a distribution may have patched a package.
@@ -205,6 +206,9 @@ func sarifResult(m api.ScanMatch, rule int) *sarif.Result {
 	if len(m.Vulnerability.FixedVersions) > 0 {
 		text += "; fixed in " + strings.Join(m.Vulnerability.FixedVersions, ", ")
 	}
+	if len(p.Locations) > 0 && catalog.FileOf(p.Locations[0].Path) != p.Locations[0].Path {
+		text += "; found in " + p.Locations[0].Path
+	}
 	if patched := m.Vulnerability.DistroPatched; patched != "" {
 		text += "; " + distroPatchedLabel + ": " + patched
 	}
@@ -236,7 +240,7 @@ func sarifResult(m api.ScanMatch, rule int) *sarif.Result {
 	}
 	for _, l := range locations {
 		place := sarif.NewPhysicalLocation()
-		place.ArtifactLocation = sarif.NewSimpleArtifactLocation(relativeURI(l.Path))
+		place.ArtifactLocation = sarif.NewSimpleArtifactLocation(relativeURI(catalog.FileOf(l.Path)))
 		place.Region = sarif.NewSimpleRegion(1, 1) // GitHub shows a result at a line
 		res.AddLocation(sarif.NewLocationWithPhysicalLocation(place))
 	}

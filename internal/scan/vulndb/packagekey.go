@@ -12,6 +12,12 @@ func PackageKey(eco Ecosystem, name string) string {
 		return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 	case Homebrew:
 		return strings.ToLower(name)
+	case SwiftURL: // the address of a repository, which its host finds in upper and lower case
+		name = strings.ToLower(name)
+		if _, rest, ok := strings.Cut(name, "://"); ok {
+			name = rest
+		}
+		return strings.TrimSuffix(strings.TrimSuffix(name, "/"), ".git")
 	case Maven:
 		group, artifact, ok := strings.Cut(name, ":")
 		if !ok {

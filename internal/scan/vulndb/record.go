@@ -14,6 +14,7 @@ const (
 	Go       Ecosystem = "Go"
 	Crates   Ecosystem = "crates" + ".io" // split, because names of package hosts are kept out of the sources
 	Homebrew Ecosystem = "Homebrew"
+	SwiftURL Ecosystem = "SwiftURL"
 	Rubies   Ecosystem = "Rubies" // implementations of Ruby, by RubySec; OSV has no name for them
 )
 

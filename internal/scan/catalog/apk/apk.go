@@ -18,7 +18,7 @@ import (
 
 const (
 	maxDatabaseBytes = 128 << 20
-	maxPackages      = 200_000
+	maxPackages      = 100_000
 )
 
 // databaseFiles are the paths of the database: since apk 3 it may be below usr.

@@ -66,6 +66,9 @@ func Lines(r *catalog.Result) []string {
 		if p.Replaced {
 			line += " (replaced)"
 		}
+		if p.Development {
+			line += " (development)"
+		}
 		out = append(out, line)
 	}
 	for _, w := range r.Warnings {

@@ -237,6 +237,10 @@ func guessProduct(p catalog.Package, id string) Product {
 		vendor, product = reversedDomainOwner(group), artifact
 	case catalog.Go:
 		return goProduct(p.Name)
+	case catalog.Swift: // owner and name of the repository
+		if parts := strings.Split(p.Name, "/"); len(parts) > 2 {
+			vendor, product = parts[len(parts)-2], parts[len(parts)-1]
+		}
 	case catalog.Brew:
 		vendor, _, _ = strings.Cut(p.Name, "@")
 		product = vendor
@@ -393,7 +397,7 @@ func nvdVersion(p catalog.Package) string {
 	case catalog.Gem:
 		v = strings.TrimSuffix(v, catalog.JRubySuffix)
 	case catalog.Python, catalog.NPM, catalog.Java, catalog.Rust, catalog.Brew, catalog.MacOSApp, catalog.Pod,
-		catalog.Runtime, catalog.System, catalog.Deb, catalog.RPM, catalog.APK:
+		catalog.Runtime, catalog.Swift, catalog.System, catalog.Deb, catalog.RPM, catalog.APK:
 	}
 	return normalize(v)
 }

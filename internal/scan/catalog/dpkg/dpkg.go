@@ -24,7 +24,7 @@ const (
 	statusDir = "var/lib/dpkg/status.d"
 
 	maxStatusBytes = 64 << 20
-	maxPackages    = 200_000
+	maxPackages    = 100_000
 	sumsSuffix     = ".md5sums"
 )
 

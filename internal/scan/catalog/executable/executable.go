@@ -14,17 +14,21 @@ import (
 	"debug/elf"
 	"debug/macho"
 	"debug/pe"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/jsonlimit"
 )
 
 // Limits on what is read.
 const (
 	maxCrateListBytes = 8 << 20 // bytes of the unpacked list of a Rust program
+	maxCrates         = 200_000 // objects and lists in it: each crate has two
+	maxCrateElements  = 1 << 20 // of these
 	maxArches         = 16      // of a universal program
 )
 
@@ -46,7 +50,7 @@ func (Programs) FileRequired(string) bool { return true }
 
 // program is a program for one machine.
 type program struct {
-	r              io.ReaderAt
+	r              *guardedReader
 	hasGoBuildInfo bool                              // has Go's build information
 	crateSection   interface{ Open() io.ReadSeeker } // section with the list of crates; nil for none
 }
@@ -57,7 +61,10 @@ func (Programs) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, 
 	if err != nil {
 		return nil, err
 	}
-	images, err := openProgram(r, f.Size())
+	images, err := openProgram(r, f.Size(), f.ReserveMemory)
+	if errors.Is(err, catalog.ErrTooLarge) {
+		return nil, err
+	}
 	if err != nil || len(images) == 0 {
 		return nil, nil //nolint:nilerror // not a program, or one that no machine can run
 	}
@@ -77,30 +84,33 @@ func (Programs) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, 
 }
 
 // openProgram reads the headers of a program.
-func openProgram(r io.ReaderAt, size int64) ([]program, error) {
+func openProgram(r io.ReaderAt, size int64, reserve func() error) ([]program, error) {
 	var magic [8]byte
 	if _, err := r.ReadAt(magic[:], 0); err != nil {
 		return nil, err
 	}
 	switch m := string(magic[:4]); {
 	case m == "\x7fELF":
-		return openELF(r)
+		return openELF(guard(r, size, reserve))
 	case m == "\xfe\xed\xfa\xce", m == "\xfe\xed\xfa\xcf", m == "\xce\xfa\xed\xfe", m == "\xcf\xfa\xed\xfe":
-		return openMachO(r)
+		return openMachO(guard(r, size, reserve))
 	// else a class of Java
 	case m == "\xca\xfe\xba\xbe" && magic[4] == 0 && magic[5] == 0 && magic[6] == 0 && magic[7] <= maxArches:
-		return openUniversal(r, size)
+		return openUniversal(r, size, reserve)
 	case m[:2] == "MZ":
-		return openPE(r)
+		return openPE(guard(r, size, reserve))
 	default:
 		return nil, nil
 	}
 }
 
-func openELF(r io.ReaderAt) ([]program, error) {
+func openELF(r *guardedReader) ([]program, error) {
+	if err := r.checkELF(); err != nil {
+		return nil, err
+	}
 	f, err := elf.NewFile(r)
 	if err != nil {
-		return nil, err
+		return nil, r.openError(err)
 	}
 	i := program{r: r}
 	for _, s := range f.Sections {
@@ -114,15 +124,14 @@ func openELF(r io.ReaderAt) ([]program, error) {
 	return []program{i}, nil
 }
 
-func openMachO(r io.ReaderAt) ([]program, error) {
-	f, err := macho.NewFile(r)
-	if err != nil {
+func openMachO(r *guardedReader) ([]program, error) {
+	if err := r.hideMachO(); err != nil {
 		return nil, err
 	}
-	return []program{machOProgram(r, f)}, nil
-}
-
-func machOProgram(r io.ReaderAt, f *macho.File) program {
+	f, err := macho.NewFile(r)
+	if err != nil {
+		return nil, r.openError(err)
+	}
 	i := program{r: r}
 	for _, s := range f.Sections {
 		switch s.Name {
@@ -132,28 +141,39 @@ func machOProgram(r io.ReaderAt, f *macho.File) program {
 			i.crateSection = s
 		}
 	}
-	return i
+	return []program{i}, nil
 }
 
-// openUniversal reads a file with a program for each machine.
-func openUniversal(r io.ReaderAt, size int64) ([]program, error) {
-	fat, err := macho.NewFatFile(r)
-	if err != nil {
-		return nil, err
+// openUniversal reads a file with a program for each machine: after their number the type, offset and size of each.
+func openUniversal(r io.ReaderAt, size int64, reserve func() error) ([]program, error) {
+	var head [8 + maxArches*universalMachine]byte
+	n, err := r.ReadAt(head[:], 0)
+	count := int(binary.BigEndian.Uint32(head[4:]))
+	if n < 8+count*universalMachine {
+		return nil, orUnexpectedEOF(err)
 	}
 	var out []program
-	for _, a := range fat.Arches {
-		if int64(a.Offset) <= size && int64(a.Size) <= size-int64(a.Offset) {
-			out = append(out, machOProgram(io.NewSectionReader(r, int64(a.Offset), int64(a.Size)), a.File))
+	for m := head[8:]; count > 0; count, m = count-1, m[universalMachine:] {
+		offset, length := int64(binary.BigEndian.Uint32(m[8:])), int64(binary.BigEndian.Uint32(m[12:]))
+		if offset > size || length > size-offset {
+			continue
 		}
+		one, err := openMachO(guard(io.NewSectionReader(r, offset, length), length, reserve))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one...)
 	}
 	return out, nil
 }
 
-func openPE(r io.ReaderAt) ([]program, error) {
+func openPE(r *guardedReader) ([]program, error) {
+	if err := r.hidePE(); err != nil {
+		return nil, err
+	}
 	f, err := pe.NewFile(r)
 	if err != nil {
-		return nil, err
+		return nil, r.openError(err)
 	}
 	i := program{r: r}
 	for _, s := range f.Sections {
@@ -200,6 +220,9 @@ func rustPackages(r io.Reader) ([]catalog.Package, error) {
 	if len(data) > maxCrateListBytes {
 		return nil, fmt.Errorf("read the list of Rust crates: %w: more than %d bytes", catalog.ErrTooLarge,
 			maxCrateListBytes)
+	}
+	if err := jsonlimit.CheckCounts(data, maxCrates, maxCrateElements); err != nil {
+		return nil, fmt.Errorf("read the list of Rust crates: %w", err)
 	}
 	var list auditCrates
 	if err := json.Unmarshal(data, &list); err != nil {

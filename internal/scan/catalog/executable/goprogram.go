@@ -4,6 +4,7 @@ import (
 	"debug/buildinfo"
 	"fmt"
 	"io"
+	"math"
 	"runtime/debug"
 	"strings"
 
@@ -18,7 +19,7 @@ const Stdlib = "stdlib"
 
 // GoProgram is a Go program for one machine.
 type GoProgram struct {
-	Content io.ReaderAt // of the whole program
+	Content io.ReaderAt // of the whole program; the symbols of Mach-O and PE files are hidden
 	Info    *debug.BuildInfo
 }
 
@@ -31,7 +32,7 @@ type GoModule struct {
 // OpenGo returns the Go programs in a file: several in one that is universal, none in a file that is not a program or
 // not one of Go.
 func OpenGo(r io.ReaderAt, size int64) ([]GoProgram, error) {
-	programs, err := openProgram(r, size)
+	programs, err := openProgram(r, size, func() error { return nil })
 	if err != nil {
 		return nil, err
 	}
@@ -40,10 +41,11 @@ func OpenGo(r io.ReaderAt, size int64) ([]GoProgram, error) {
 		if !p.hasGoBuildInfo {
 			continue
 		}
-		info, err := buildinfo.Read(p.r)
+		info, err := readBuildInfo(p.r)
 		if err != nil {
-			return nil, fmt.Errorf("read the list of Go modules: %w", err)
+			return nil, err
 		}
+		p.r.bytesLeft = math.MaxInt64 // readers of sections have limits
 		out = append(out, GoProgram{p.r, info})
 	}
 	return out, nil
@@ -81,14 +83,23 @@ func (p GoProgram) Modules() []GoModule {
 }
 
 // goPackages lists the modules of a Go program, and the standard library that it was built with.
-func goPackages(r io.ReaderAt) ([]catalog.Package, error) {
-	info, err := buildinfo.Read(r)
+func goPackages(r *guardedReader) ([]catalog.Package, error) {
+	info, err := readBuildInfo(r)
 	if err != nil {
-		return nil, fmt.Errorf("read the list of Go modules: %w", err)
+		return nil, err
 	}
 	var out []catalog.Package
 	for _, m := range (GoProgram{r, info}).Modules() {
 		out = append(out, m.Package)
 	}
 	return out, nil
+}
+
+func readBuildInfo(r *guardedReader) (*debug.BuildInfo, error) {
+	r.bytesLeft = maxOpenBytes + maxInfoBytes // it reads the headers again
+	info, err := buildinfo.Read(r)
+	if err != nil {
+		return nil, fmt.Errorf("read the list of Go modules: %w", r.openError(err))
+	}
+	return info, nil
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/rpm"
 	"github.com/buildyard/buildyard/internal/scan/catalog/runtimes"
 	"github.com/buildyard/buildyard/internal/scan/catalog/rust"
+	"github.com/buildyard/buildyard/internal/scan/catalog/swift"
 )
 
 // All returns the extractors of all kinds.
@@ -44,6 +45,7 @@ func All() []catalog.Extractor {
 		macos.Applications{},
 		cocoapods.LockFiles{},
 		runtimes.Installations{},
+		swift.ResolvedFiles{},
 		dpkg.Packages{},
 		rpm.Packages{},
 		apk.Packages{},

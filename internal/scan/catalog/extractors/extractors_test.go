@@ -51,6 +51,8 @@ func TestEveryKind(t *testing.T) {
 		"i/Podfile.lock":                       "PODS:\n  - A (1.0)\n",
 		"v/include/php/main/php_version.h":     "#define PHP_VERSION \"8.2.7\"\n",
 		"v/bin/php":                            "#!",
+		"w/Package.resolved": `{"version": 2, "pins": [{"location": "https://example.test/a/b",` +
+			` "state": {"version": "1.0.0"}}]}`,
 	}), catalog.Options{Extractors: extractors.All(), CPEs: cpe.ForPackage})
 	if err != nil {
 		t.Fatal(err)

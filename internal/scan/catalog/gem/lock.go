@@ -1,15 +1,20 @@
 package gem
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"regexp"
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxLockBytes is the maximum size of a Gemfile.lock, in bytes.
-const maxLockBytes = 8 << 20
+// Limits of a Gemfile.lock. A line takes about two kilobytes until its packages are kept.
+const (
+	maxLockBytes = 8 << 20
+	maxLockLines = 150_000
+)
 
 // LockFiles reads what Bundler locks.
 type LockFiles struct{}
@@ -41,6 +46,9 @@ func (LockFiles) Extract(_ context.Context, f *catalog.File) ([]catalog.Package,
 	data, err := f.ReadAll(maxLockBytes)
 	if err != nil {
 		return nil, err
+	}
+	if n := bytes.Count(data, []byte("\n")); n > maxLockLines {
+		return nil, fmt.Errorf("%w: it has %d lines, which is too many", catalog.ErrTooLarge, n)
 	}
 	var out []catalog.Package
 	counts := false // the gems of PATH are the project itself

@@ -8,18 +8,24 @@
 package golang
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"path"
 	"strings"
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
+	"golang.org/x/mod/semver"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxModBytes is the maximum size of a go.mod, in bytes.
-const maxModBytes = 4 << 20
+// Limits of a go.mod. A line takes up to six kilobytes until its packages are kept.
+const (
+	maxModBytes = 4 << 20
+	maxModLines = 50_000
+)
 
 // ModFiles reads go.mod files.
 type ModFiles struct{}
@@ -64,6 +70,22 @@ func cachedModule(p string) (name, version string, ok bool) {
 	return name, version, err == nil
 }
 
+// cachedVersion returns the version of a module in a cache outside of pkg/mod (GOMODCACHE): its go.mod is in a
+// directory with the path of the module and a version. What it requires need not be present.
+func cachedVersion(p string, m *modfile.Module) (version string, ok bool) {
+	dir := path.Dir(p)
+	at := strings.LastIndexByte(dir, '@')
+	if at < 0 || m == nil || strings.Contains(dir[at:], "/") {
+		return "", false
+	}
+	version, err := module.UnescapeVersion(dir[at+1:])
+	if err != nil || version == "" || semver.Canonical(version) != strings.TrimSuffix(version, "+incompatible") {
+		return "", false
+	}
+	name, err := module.EscapePath(m.Mod.Path)
+	return version, err == nil && strings.HasSuffix("/"+dir[:at], "/"+name)
+}
+
 // Extract reads one.
 func (ModFiles) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
 	if name, version, ok := cachedModule(f.Path); ok {
@@ -73,9 +95,15 @@ func (ModFiles) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, 
 	if err != nil {
 		return nil, err
 	}
+	if n := bytes.Count(data, []byte("\n")); n > maxModLines {
+		return nil, fmt.Errorf("%w: it has %d lines, which is too many", catalog.ErrTooLarge, n)
+	}
 	mod, err := modfile.ParseLax("go.mod", data, nil)
 	if err != nil {
 		return nil, err
+	}
+	if version, ok := cachedVersion(f.Path, mod.Module); ok {
+		return []catalog.Package{{Kind: catalog.Go, Name: mod.Module.Mod.Path, Version: version}}, nil
 	}
 	// ParseLax leaves replacements out, which a main module's own go.mod may have.
 	if full, err := modfile.Parse("go.mod", data, nil); err == nil {

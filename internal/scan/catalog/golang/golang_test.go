@@ -28,6 +28,27 @@ func TestMod(t *testing.T) {
 	)
 }
 
+// TestCacheElsewhere: a cache of modules may be in any directory. What a module there requires need not be present. A
+// directory of a release, which users name with a version, too, has a project.
+func TestCacheElsewhere(t *testing.T) {
+	const requires = "\nrequire a.test/b v1.0.0\n"
+	catalogtest.Expect(t, []catalog.Extractor{ModFiles{}}, catalogtest.Files{
+		"cache/gomod/github.com/!burnt!sushi/toml@v1.6.0/go.mod": "module github.com/BurntSushi/toml" + requires,
+		"x/@y/example.test/m/v2@v2.0.0-rc.1/go.mod":              "module example.test/m/v2" + requires,
+		"releases/app@v1.2.0/go.mod":                             "module example.test/app" + requires,
+		"releases/example.test/app@v2/go.mod":                    "module example.test/app" + requires,
+		"releases/example.test/app@latest/go.mod":                "module example.test/app" + requires,
+		"myexample.test/app@v1.0.0/go.mod":                       "module yexample.test/app" + requires,
+	},
+		"go a.test/b v1.0.0 /releases/app@v1.2.0/go.mod /releases/example.test/app@latest/go.mod"+
+			" /releases/example.test/app@v2/go.mod",
+		"go example.test/m/v2 v2.0.0-rc.1 /x/@y/example.test/m/v2@v2.0.0-rc.1/go.mod",
+		"go github.com/BurntSushi/toml v1.6.0 /cache/gomod/github.com/!burnt!sushi/toml@v1.6.0/go.mod",
+		// by its path alone, as the cache may be the root of the tree
+		"go myexample.test/app v1.0.0 /myexample.test/app@v1.0.0/go.mod",
+	)
+}
+
 func FuzzMod(f *testing.F) {
 	f.Add("module x\nrequire a.test/b v1.0.0\n")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -1,16 +1,18 @@
 // Package java finds the packages in Java archives: themselves and the archives within them, by the
-// pom.properties that Maven leaves, or else by the file's name and the manifest.
+// pom.properties that Maven leaves, or else by the file's name and the manifest. A package within has
+// the path of its archive in that of the outer one as its location: "/srv/app.jar!/BOOT-INF/lib/a-1.0.jar".
 //
 // It does not read classes, and finds nothing in archives without such data.
 //
-// Invariant: of one file at most a bounded number of bytes is unpacked, however deep its archives
-// are nested.
+// Invariant: of one file at most a bounded number of bytes and archives is read, and a bounded memory
+// is taken, however deep its archives are nested.
 package java
 
 import (
 	"archive/zip"
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +32,11 @@ const (
 	maxUnpackedBytes      = 256 << 20 // bytes in all
 	maxNestedArchiveBytes = 32 << 20  // bytes of a packed archive within another, which is in memory
 	maxMemoryBytes        = 64 << 20  // bytes of all that are in memory at a time
+	smallMemoryBytes      = 4 << 20   // bytes of them that may be in memory at any time, see catalog.File.ReserveMemory
 	maxNesting            = 6         // nested archives
+	maxNestedArchives     = 10_000    // archives within it, at any depth
+	maxOpenEntries        = 150_000   // entries of the archives that are open at a time, of 300 bytes each
+	maxLocationBytes      = 4 << 10   // bytes of a location
 	maxManifestBytes      = 1 << 20   // bytes of a manifest
 	maxErrors             = 5         // that are reported for one file
 )
@@ -59,8 +65,8 @@ func (Archives) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package
 	if err != nil {
 		return nil, err
 	}
-	a := &archiveReader{ctx: ctx, unpackBudget: maxUnpackedBytes}
-	if err := a.readArchive(r, f.Size(), f.Path, 1); err != nil {
+	a := &archiveReader{ctx: ctx, file: f, unpackBudget: maxUnpackedBytes, archivesLeft: maxNestedArchives}
+	if err := a.readArchive(r, f.Size(), archive{name: f.Path}); err != nil {
 		a.addError(err)
 	}
 	return a.packages, errors.Join(a.errs...)
@@ -69,12 +75,35 @@ func (Archives) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package
 // archiveReader is a file that is being read.
 type archiveReader struct {
 	ctx          context.Context
+	file         *catalog.File
 	unpackBudget int64 // bytes that may still be unpacked
+	archivesLeft int   // archives within it that may still be read
 	memoryBytes  int64 // bytes of packed archives in memory
+	openEntries  int   // of the archives that are being read
 	packages     []catalog.Package
 	errs         []error
 
 	tooLarge bool // one of errs reports that something is too large
+}
+
+// archive is one of the archives of a file.
+type archive struct {
+	name     string // in the outer archive; of the file itself its path
+	location string // of the packages in it; "" for the file itself
+	depth    int    // 0 for the file itself
+}
+
+// within returns the archive of an entry.
+func (o archive) within(f *catalog.File, name string) archive {
+	inner := archive{name: name, location: o.location, depth: o.depth + 1}
+	outer := cmp.Or(o.location, "/"+f.Path)
+	location := catalog.WithinArchive(outer, name)
+	if len(location) <= maxLocationBytes {
+		inner.location = location
+	} else if inner.location == "" {
+		inner.location = outer
+	}
+	return inner
 }
 
 // addError records an error: at most maxErrors, but always the first for something too large, because
@@ -92,13 +121,20 @@ var errUnpackedTooLarge = fmt.Errorf("%w: it decompresses to more than %d bytes"
 	int64(maxUnpackedBytes))
 
 // readArchive reads an archive and those within it.
-func (a *archiveReader) readArchive(r io.ReaderAt, size int64, name string, depth int) error {
+func (a *archiveReader) readArchive(r io.ReaderAt, size int64, this archive) error {
 	offset, size := skipJMODHeader(r, size)
 	section := io.NewSectionReader(r, offset, size)
-	z, err := ziplimit.Open(section, size)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path.Base(name), err)
+	z, err := ziplimit.Open(section, size, a.file.ReserveMemory)
+	if err == nil && a.openEntries+len(z.File) > maxOpenEntries {
+		err = fmt.Errorf("%w: together with those around it more than %d", ziplimit.ErrTooMany, maxOpenEntries)
 	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path.Base(this.name), err)
+	}
+	a.openEntries += len(z.File)
+	defer func() { a.openEntries -= len(z.File) }()
+	first := len(a.packages)
+	defer func() { a.setLocation(first, this.location) }()
 	var poms []catalog.Package
 	var man *manifest
 	for _, f := range z.File {
@@ -117,14 +153,29 @@ func (a *archiveReader) readArchive(r io.ReaderAt, size int64, name string, dept
 			}
 			man = parseManifest(data) // the first lines are the relevant ones
 		case slices.Contains(extensions, strings.ToLower(path.Ext(base))):
-			a.readNested(section, f, depth)
+			if err := a.readNested(section, f, this); err != nil {
+				a.addError(err)
+			}
 		}
 	}
 	a.packages = append(a.packages, poms...)
 	if len(poms) == 0 {
-		a.packages = append(a.packages, guessPackages(name, man)...)
+		a.packages = append(a.packages, guessPackages(this.name, man)...)
 	}
 	return nil
+}
+
+// setLocation sets the location of an archive's packages: those that have none yet, from an index on.
+func (a *archiveReader) setLocation(first int, location string) {
+	if location == "" {
+		return // that of the file
+	}
+	locations := []string{location} // shared by all packages
+	for i := range a.packages[first:] {
+		if p := &a.packages[first+i]; p.Locations == nil {
+			p.Locations = locations
+		}
+	}
 }
 
 // skipJMODHeader skips the four bytes that the modules of the JDK have before their archive.
@@ -138,17 +189,15 @@ func skipJMODHeader(r io.ReaderAt, size int64) (offset, rest int64) {
 
 // readNested reads an archive within another: in place when it is stored uncompressed, from memory when
 // it is packed.
-func (a *archiveReader) readNested(outer *io.SectionReader, f *zip.File, depth int) {
-	if err := a.openNested(outer, f, depth); err != nil {
-		a.addError(err)
-	}
-}
-
-func (a *archiveReader) openNested(outer *io.SectionReader, f *zip.File, depth int) error {
-	if depth >= maxNesting {
+func (a *archiveReader) readNested(outer *io.SectionReader, f *zip.File, parent archive) error {
+	if parent.depth+1 >= maxNesting {
 		return fmt.Errorf("%s: %w: archives are nested more than %d levels deep", f.Name, catalog.ErrTooLarge,
 			maxNesting)
 	}
+	if a.archivesLeft--; a.archivesLeft < 0 {
+		return fmt.Errorf("%s: %w: it has more than %d archives within", f.Name, catalog.ErrTooLarge, maxNestedArchives)
+	}
+	inner := parent.within(a.file, f.Name)
 	size := int64(f.UncompressedSize64)
 	if size < 0 || size > a.unpackBudget {
 		return fmt.Errorf("%s: %w", f.Name, errUnpackedTooLarge)
@@ -159,7 +208,7 @@ func (a *archiveReader) openNested(outer *io.SectionReader, f *zip.File, depth i
 		if err != nil || off > outer.Size()-size {
 			return fmt.Errorf("%s: the entry is outside of its archive", f.Name)
 		}
-		return a.readArchive(io.NewSectionReader(outer, off, size), size, f.Name, depth+1)
+		return a.readArchive(io.NewSectionReader(outer, off, size), size, inner)
 	}
 	if size > maxNestedArchiveBytes || a.memoryBytes+size > maxMemoryBytes {
 		return fmt.Errorf("%s: %w: inner archives of more than %d bytes are not read", f.Name, catalog.ErrTooLarge,
@@ -167,21 +216,33 @@ func (a *archiveReader) openNested(outer *io.SectionReader, f *zip.File, depth i
 	}
 	a.memoryBytes += size
 	defer func() { a.memoryBytes -= size }()
-	data, err := unpack(f, size)
+	if a.memoryBytes > smallMemoryBytes {
+		if err := a.file.ReserveMemory(); err != nil {
+			return err
+		}
+	}
+	data, err := unpack(f, size, outer.Size())
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Name, err)
 	}
-	return a.readArchive(bytes.NewReader(data), int64(len(data)), f.Name, depth+1)
+	return a.readArchive(bytes.NewReader(data), int64(len(data)), inner)
 }
 
-// unpack reads a file of an archive, up to limit bytes.
-func unpack(f *zip.File, limit int64) ([]byte, error) {
+// maxDeflateRatio is how many bytes a byte of Deflate decompresses to at most.
+const maxDeflateRatio = 1032
+
+// unpack reads a file of an archive, up to limit bytes. They are allocated together, unless the file cannot have
+// as many, as one of an archive of a size.
+func unpack(f *zip.File, limit, archiveSize int64) ([]byte, error) {
 	r, err := f.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 	var buf bytes.Buffer
+	if packed := f.CompressedSize64; packed > uint64(limit)/maxDeflateRatio && packed <= uint64(archiveSize) {
+		buf.Grow(int(limit) + bytes.MinRead)
+	}
 	_, err = io.Copy(&buf, io.LimitReader(r, limit))
 	return buf.Bytes(), err
 }
@@ -192,7 +253,7 @@ func (a *archiveReader) readTextFile(f *zip.File) ([]byte, error) {
 	if a.unpackBudget -= n; a.unpackBudget < 0 || n < 0 {
 		return nil, errUnpackedTooLarge
 	}
-	return unpack(f, n)
+	return unpack(f, n, 0)
 }
 
 // readPOM reads the artifact's properties that Maven wrote.

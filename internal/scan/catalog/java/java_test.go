@@ -64,9 +64,10 @@ func TestArchives(t *testing.T) {
 		"lib/shaded.jar": jar(t, pom, log4j, "META-INF/maven/h/b/pom.properties",
 			"groupId=h\nartifactId=b\nversion=1\n"),
 	},
-		"java org.apache.logging.log4j:log4j-core 2.14.1 /app/app.war /lib/any.jar /lib/shaded.jar",
+		"java org.apache.logging.log4j:log4j-core 2.14.1 /app/app.war!/WEB-INF/lib/log4j-core-2.14.1.jar "+
+			"/app/app.war!/WEB-INF/lib/packed.jar /lib/any.jar /lib/shaded.jar",
 		"java h:b 1 /lib/shaded.jar",
-		"java com.google.guava:guava 31.1-jre /app/app.war",
+		"java com.google.guava:guava 31.1-jre /app/app.war!/WEB-INF/lib/guava-31.1-jre.jar",
 		"java org.example:thing 1.4 /lib/thing.jar [https://example.test/LICENSE]",
 		"java org.example:other 2.0 /lib/other-2.0.jar [https://example.test/LICENSE]",
 		"java junit:junit 4.12 /lib/junit-4.12.jar",
@@ -92,6 +93,16 @@ func claim(t *testing.T, name string, size uint64) string {
 	return b.String()
 }
 
+// deepLocations returns the locations within an archive of the deepest nesting.
+func deepLocations() string {
+	all, location := "", "/deep.jar"
+	for range maxNesting - 1 {
+		location += "!/inner.jar"
+		all += " " + location
+	}
+	return all
+}
+
 func TestBounds(t *testing.T) {
 	deep := jar(t, pom, log4j)
 	for range maxNesting + 2 {
@@ -102,7 +113,8 @@ func TestBounds(t *testing.T) {
 		"huge.jar":     claim(t, "inner.jar", 1<<60),
 		"negative.jar": claim(t, "inner.jar", 1<<63+1),
 	},
-		"java org.apache.logging.log4j:log4j-core 2.14.1 /deep.jar /huge.jar /negative.jar /packed.jar",
+		"java org.apache.logging.log4j:log4j-core 2.14.1 /deep.jar"+deepLocations()+
+			" /huge.jar /negative.jar /packed.jar",
 		"! /deep.jar: java/archive: inner.jar: the file is too large: archives are nested more than 6 levels deep",
 		"! /huge.jar: java/archive: inner.jar: the file is too large: it decompresses to more than 268435456 bytes",
 		"! /negative.jar: java/archive: inner.jar: the file is too large: it decompresses to more than 268435456 bytes",
@@ -115,8 +127,11 @@ func TestBounds(t *testing.T) {
 func TestOpenedBytesAddUp(t *testing.T) {
 	inner := jar(t, pom, log4j)
 	outer := jar(t, "a.jar", inner, "=b.jar", inner, "c.jar", inner)
-	a := &archiveReader{ctx: t.Context(), unpackBudget: 2*int64(len(inner)) + 2*int64(len(log4j))}
-	if err := a.readArchive(strings.NewReader(outer), int64(len(outer)), "x.jar", 1); err != nil {
+	a := &archiveReader{
+		ctx: t.Context(), file: &catalog.File{Path: "x.jar"}, archivesLeft: maxNestedArchives,
+		unpackBudget: 2*int64(len(inner)) + 2*int64(len(log4j)),
+	}
+	if err := a.readArchive(strings.NewReader(outer), int64(len(outer)), archive{name: "x.jar"}); err != nil {
 		t.Fatal(err)
 	}
 	if len(a.packages) != 2 || len(a.errs) != 1 || !errors.Is(a.errs[0], errUnpackedTooLarge) {

@@ -4,7 +4,7 @@
 // It does not decide how a file is found or opened, and of osv-scalibr it uses these extractors and
 // nothing else: no walk, no plug-in lists, no log.
 //
-// Invariant: dependencies for development alone are left out.
+// Invariant: dependencies for development alone are marked, where a lock file says so.
 package lockfile
 
 import (
@@ -42,7 +42,10 @@ import (
 // maxLockBytes is the maximum size of a lock file in bytes: it is read into memory as a whole.
 const maxLockBytes = 16 << 20
 
-const pomXML = "java/pom.xml"
+const (
+	pomXML       = "java/pom.xml"
+	pnpmLockYAML = "npm/pnpm-lock.yaml"
+)
 
 // Extractor reads one kind of lock file.
 type Extractor struct {
@@ -73,7 +76,7 @@ func All() []catalog.Extractor {
 		return Extractor{name: name, kind: kind, patterns: catalog.Patterns{Names: names}}
 	}
 	add(named("npm/yarn.lock", catalog.NPM, "yarn.lock"), yarnlock.New)
-	add(named("npm/pnpm-lock.yaml", catalog.NPM, "pnpm-lock.yaml"), pnpmlock.New)
+	add(named(pnpmLockYAML, catalog.NPM, "pnpm-lock.yaml"), pnpmlock.New)
 	add(named("npm/bun.lock", catalog.NPM, "bun.lock"), bunlock.New)
 	add(named("python/poetry.lock", catalog.Python, "poetry.lock"), poetrylock.New)
 	add(named("python/uv.lock", catalog.Python, "uv.lock"), uvlock.New)
@@ -132,8 +135,13 @@ func (l *Extractor) Extract(ctx context.Context, f *catalog.File) ([]catalog.Pac
 	if l.name == pomXML {
 		tree = p
 	}
-	if err := l.checkLimits(f, p); err != nil {
+	data, err := l.checkLimits(f, p)
+	if err != nil {
 		return nil, err
+	}
+	var used map[string]bool
+	if l.name == pnpmLockYAML {
+		used = usedByPNPM(data)
 	}
 	found, err := l.reader.Extract(ctx, &filesystem.ScanInput{FS: tree, Path: f.Path, Info: info, Reader: r})
 	if p.err != nil {
@@ -141,11 +149,14 @@ func (l *Extractor) Extract(ctx context.Context, f *catalog.File) ([]catalog.Pac
 	}
 	var out []catalog.Package
 	for _, p := range found.Packages {
-		if p.Version == "" || p.Name == "" || isDevelopmentOnly(p) || l.keepPackage != nil && !l.keepPackage(p) ||
+		if p.Version == "" || p.Name == "" || l.keepPackage != nil && !l.keepPackage(p) ||
 			!isVersion(p.Version) {
 			continue
 		}
-		out = append(out, catalog.Package{Kind: l.kind, Name: p.Name, Version: p.Version})
+		out = append(out, catalog.Package{
+			Kind: l.kind, Name: p.Name, Version: p.Version,
+			Development: isDevelopmentOnly(p) || used != nil && !used[p.Name+"@"+p.Version],
+		})
 	}
 	return out, err
 }
@@ -161,14 +172,14 @@ const (
 // in its reader.
 const maxLines = 500_000
 
-// checkLimits refuses a file that would crash its reader, keep it busy for hours, or make it silently stop
-// before the end.
-func (l *Extractor) checkLimits(f *catalog.File, p *pomTree) error {
+// checkLimits returns the content of a file. It refuses one that would crash its reader, keep it busy for
+// hours, or make it silently stop before the end.
+func (l *Extractor) checkLimits(f *catalog.File, p *pomTree) ([]byte, error) {
 	var check func([]byte) error
 	switch l.name {
 	case "python/poetry.lock", "python/uv.lock", "python/pdm.lock", "python/pylock.toml":
 		check = tomllimit.Check
-	case "npm/pnpm-lock.yaml":
+	case pnpmLockYAML:
 		check = yamllimit.Check
 	case "python/Pipfile.lock":
 		check = func(data []byte) error { return checkPackageCount(data, "{", maxPipfileWork) }
@@ -191,7 +202,7 @@ func (l *Extractor) checkLimits(f *catalog.File, p *pomTree) error {
 	if err == nil {
 		_, err = f.Open() // from the beginning again
 	}
-	return err
+	return data, err
 }
 
 // checkPackageCount refuses a file with very many packages, each of which has a bracket.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/jsonlimit"
 )
 
 // maxLockBytes is the maximum size of a lock file, in bytes.
@@ -71,6 +72,9 @@ func (LockFiles) Extract(_ context.Context, f *catalog.File) ([]catalog.Package,
 		return nil, err
 	}
 	var l lockFile
+	if err := jsonlimit.Check(data); err != nil {
+		return nil, err
+	}
 	if err := json.Unmarshal(trimBOM(data), &l); err != nil {
 		return nil, err
 	}
@@ -80,13 +84,13 @@ func (LockFiles) Extract(_ context.Context, f *catalog.File) ([]catalog.Package,
 	var out []catalog.Package
 	for dir, p := range l.Packages {
 		name, ok := pathInNodeModules(dir)
-		if !ok || p.Dev { // it is the project itself or a part of it, or for development
+		if !ok { // it is the project itself or a part of it
 			continue
 		}
 		if p.Name != "" {
 			name = p.Name
 		}
-		found := catalog.Package{Kind: catalog.NPM, Name: name, Version: p.Version}
+		found := catalog.Package{Kind: catalog.NPM, Name: name, Version: p.Version, Development: p.Dev}
 		if p.License != "" {
 			found.Licenses = firstNonEmpty(string(p.License))
 		}
@@ -107,9 +111,8 @@ func appendNested(all map[string]*nestedDependency, out []catalog.Package) []cat
 				name, version = alias[:at], alias[at+1:]
 			}
 		}
-		if !p.Dev {
-			out = appendReleased(out, catalog.Package{Kind: catalog.NPM, Name: name, Version: version})
-		}
+		out = appendReleased(out,
+			catalog.Package{Kind: catalog.NPM, Name: name, Version: version, Development: p.Dev})
 		out = appendNested(p.Dependencies, out)
 	}
 	return out

@@ -13,10 +13,15 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/jsonlimit"
 )
 
-// maxManifestBytes is the maximum size of a package.json, in bytes.
-const maxManifestBytes = 4 << 20
+// Limits of a package.json. Decoded, 40,000 objects take some 20 MiB.
+const (
+	maxManifestBytes    = 4 << 20
+	maxManifestObjects  = 40_000
+	maxManifestElements = 400_000
+)
 
 // InstalledPackages reads the package.json files of installed packages.
 type InstalledPackages struct{}
@@ -102,6 +107,9 @@ type manifest struct {
 func parseManifest(data []byte, within bool) (catalog.Package, bool, error) {
 	var m manifest
 	data = trimBOM(data)
+	if err := jsonlimit.CheckCounts(data, maxManifestObjects, maxManifestElements); err != nil {
+		return catalog.Package{}, false, err
+	}
 	if err := json.Unmarshal(data, &m); err != nil {
 		return catalog.Package{}, false, err
 	}

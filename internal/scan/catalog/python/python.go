@@ -61,7 +61,7 @@ func (e InstalledPackages) Extract(_ context.Context, f *catalog.File) ([]catalo
 		return nil, err
 	}
 	if ext := strings.ToLower(path.Ext(f.Path)); ext == ".egg" || ext == ".whl" {
-		return e.readArchive(r, f.Size())
+		return e.readArchive(r, f.Size(), f.ReserveMemory)
 	}
 	p, err := parseMetadata(io.LimitReader(r, maxMetadataBytes))
 	if err != nil {
@@ -71,8 +71,8 @@ func (e InstalledPackages) Extract(_ context.Context, f *catalog.File) ([]catalo
 }
 
 // readArchive reads the metadata in an egg or a wheel.
-func (e InstalledPackages) readArchive(r io.ReaderAt, size int64) ([]catalog.Package, error) {
-	z, err := ziplimit.Open(r, size)
+func (e InstalledPackages) readArchive(r io.ReaderAt, size int64, reserve func() error) ([]catalog.Package, error) {
+	z, err := ziplimit.Open(r, size, reserve)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // maxPackages limits the packages of a database.
-const maxPackages = 200_000
+const maxPackages = 100_000
 
 // keyName is the name of the entries for public keys, which are no packages.
 const keyName = "gpg-pubkey"
@@ -77,6 +77,9 @@ func (Packages) Kind() catalog.PackageType { return catalog.RPM }
 func (Packages) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package, error) {
 	r, err := f.Open()
 	if err != nil {
+		return nil, err
+	}
+	if err := f.ReserveMemory(); err != nil { // headers and the log may be large
 		return nil, err
 	}
 	root, _ := Packages{}.Root(f.Path)

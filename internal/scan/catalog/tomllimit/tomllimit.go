@@ -16,9 +16,9 @@ import (
 // MaxDepth limits the nesting of arrays and tables, and the number of parts of a key.
 const MaxDepth = 64
 
-// MaxValues limits the values and keys of a document: in memory each takes far more than in the
-// text.
-const MaxValues = 2_000_000
+// MaxValues limits the values and keys of a document: in memory each takes about 600 bytes. Lock files of the
+// largest projects reach 20 % of it.
+const MaxValues = 500_000
 
 // ErrTooDeep reports a document nested deeper than any benign one.
 var ErrTooDeep = fmt.Errorf("the TOML file is nested more than %d levels deep", MaxDepth)

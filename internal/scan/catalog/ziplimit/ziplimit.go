@@ -21,6 +21,10 @@ const (
 	maxDirectoryBytes = 10 << 20 // bytes
 )
 
+// smallDirectoryBytes is the size of a list of files that may be in memory at any time: decoded it takes six times as
+// much.
+const smallDirectoryBytes = 1 << 20
+
 // ErrTooMany reports an archive with more files than any benign one.
 var ErrTooMany = errors.New("the archive has too many files")
 
@@ -32,8 +36,8 @@ const (
 	maxCommentBytes  = 1<<16 - 1
 )
 
-// Open opens an archive.
-func Open(r io.ReaderAt, size int64) (*zip.Reader, error) {
+// Open opens an archive. Before a long list of files is read, reserve is called, and its error returned.
+func Open(r io.ReaderAt, size int64, reserve func() error) (*zip.Reader, error) {
 	files, list, err := readEndRecord(r, size)
 	if err != nil {
 		return nil, err
@@ -41,8 +45,13 @@ func Open(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	if files > MaxFiles || list > maxDirectoryBytes {
 		return nil, fmt.Errorf("%w: %d", ErrTooMany, files)
 	}
+	if list > smallDirectoryBytes {
+		if err := reserve(); err != nil {
+			return nil, err
+		}
+	}
 	// The standard library reads entries until they end, whatever number the archive stated.
-	b := &boundedReader{r: r, bytesLeft: maxDirectoryBytes + 1<<20}
+	b := &boundedReader{r: r, bytesLeft: int64(max(list, smallDirectoryBytes)) + smallDirectoryBytes}
 	z, err := zip.NewReader(b, size)
 	b.bytesLeft = math.MaxInt64
 	if b.limitExceeded {

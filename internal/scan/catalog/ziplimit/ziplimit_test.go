@@ -26,6 +26,16 @@ func archiveOf(t *testing.T, files int, comment string) []byte {
 	return b.Bytes()
 }
 
+// TestReserve: an archive is not opened without the memory for its list of files.
+func TestReserve(t *testing.T) {
+	refused := errors.New("no memory")
+	archive := archiveOf(t, MaxFiles, "")
+	_, err := Open(bytes.NewReader(archive), int64(len(archive)), func() error { return refused })
+	if !errors.Is(err, refused) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestBounds opens the largest permitted archive, and none beyond, whatever its last record states
 // about its list.
 func TestBounds(t *testing.T) {
@@ -54,7 +64,14 @@ func TestBounds(t *testing.T) {
 		"no archive":                 {[]byte("PK"), 0, zip.ErrFormat},
 	} {
 		t.Run(name, func(t *testing.T) {
-			z, err := Open(bytes.NewReader(tt.archive), int64(len(tt.archive)))
+			reserved := false
+			z, err := Open(bytes.NewReader(tt.archive), int64(len(tt.archive)), func() error {
+				reserved = true
+				return nil
+			})
+			if large := tt.files == MaxFiles; reserved != large {
+				t.Errorf("memory was reserved: %v", reserved)
+			}
 			if !errors.Is(err, tt.err) {
 				t.Fatalf("%v, want %v", err, tt.err)
 			}

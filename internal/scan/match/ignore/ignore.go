@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/glob"
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
@@ -148,7 +149,8 @@ func (c *compiled) matches(f *match.Finding, location string) bool {
 	if c.pkg != nil && !c.pkg.Match(f.Package.Name) && !c.pkg.Match(string(f.Package.Kind)+"/"+f.Package.Name) {
 		return false
 	}
-	return c.path == nil || location != "" && c.path.Match(location)
+	return c.path == nil ||
+		location != "" && (c.path.Match(location) || c.path.Match(catalog.FileOf(location)))
 }
 
 // hasID reports whether a finding, or an advisory about it, has an ID.

@@ -22,6 +22,9 @@ var AdvisorySets = []string{
 // tracker; and configurations of NVD that the whole sets lack. It is only in this package's testdata.
 const CarriedSet = "distributions"
 
+// SwiftSet has GHSA's records about Swift packages, which no whole set has. It is only in this package's testdata.
+const SwiftSet = "swift"
+
 // ReadSet calls each for every file of a set in a directory of archives. The name is that of the
 // table: the set, then the path inside.
 func ReadSet(dir, set string, each func(name string, data []byte) error) error {

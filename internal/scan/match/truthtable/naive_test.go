@@ -18,12 +18,12 @@ type naive struct {
 var precedence = map[string][]string{
 	"Go": {"go", "ghsa"}, crates: {"rustsec", "ghsa"}, "npm": {"ghsa"}, "Maven": {"ghsa"}, "PyPI": {"ghsa", "pypa"},
 	"RubyGems": {"rubysec", "ghsa"},
-	"Homebrew": {"homebrew"}, "Rubies": {"rubysec"},
+	"Homebrew": {"homebrew"}, "Rubies": {"rubysec"}, "SwiftURL": {"ghsa"},
 }
 
 var ecosystems = map[catalog.PackageType]string{
 	catalog.Go: "Go", catalog.Rust: crates, catalog.NPM: "npm", catalog.Java: "Maven", catalog.Python: "PyPI",
-	catalog.Gem: "RubyGems", catalog.Brew: "Homebrew",
+	catalog.Gem: "RubyGems", catalog.Brew: "Homebrew", catalog.Swift: "SwiftURL",
 }
 
 // add adds the files of a set.
@@ -68,8 +68,10 @@ func readNaive(folder string) (*naive, error) {
 			return nil, err
 		}
 	}
-	if err := ReadSet("testdata", CarriedSet, n.add); err != nil {
-		return nil, err
+	for _, set := range []string{CarriedSet, SwiftSet} {
+		if err := ReadSet("testdata", set, n.add); err != nil {
+			return nil, err
+		}
 	}
 	naives[folder] = n
 	return n, nil

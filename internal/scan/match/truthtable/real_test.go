@@ -37,7 +37,9 @@ func database(t *testing.T, folder string) *vulndb.DB {
 	for _, set := range AdvisorySets {
 		o.Inputs = append(o.Inputs, filepath.Join(folder, set+".tar.zst"))
 	}
-	o.Inputs = append(o.Inputs, filepath.Join("testdata", CarriedSet+".tar.zst"))
+	for _, set := range []string{CarriedSet, SwiftSet} {
+		o.Inputs = append(o.Inputs, filepath.Join("testdata", set+".tar.zst"))
+	}
 	if _, err := build.Build(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}

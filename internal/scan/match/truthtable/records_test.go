@@ -47,7 +47,7 @@ type osvRange struct {
 // osvSources maps a set of records in the form of OSV to its source.
 var osvSources = map[string]string{
 	"govulndb-osv": "go", "ghsa-sample": "ghsa", "brew": "homebrew", "pypa": "pypa",
-	CarriedSet: CarriedSet,
+	CarriedSet: CarriedSet, SwiftSet: "ghsa",
 }
 
 // parseRecords parses a file of a set. Files without package records return none.
@@ -202,7 +202,7 @@ func normalName(ecosystem, name string) string {
 	case "PyPI":
 		return strings.Join(strings.FieldsFunc(strings.ToLower(name),
 			func(r rune) bool { return strings.ContainsRune("-_.", r) }), "-")
-	case "Homebrew":
+	case "Homebrew", "SwiftURL":
 		return strings.ToLower(name)
 	}
 	return name

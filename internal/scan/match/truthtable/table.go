@@ -57,7 +57,7 @@ func Rows() ([]Row, error) {
 // languageByType maps kinds of packages to the languages in the catalog.
 var languageByType = map[catalog.PackageType]string{
 	catalog.Gem: "ruby", catalog.Python: "python", catalog.NPM: "javascript", catalog.Java: "java", catalog.Go: "go",
-	catalog.Rust: "rust",
+	catalog.Rust: "rust", catalog.Swift: "swift",
 }
 
 func parseRow(f []string) (Row, error) {

@@ -12,7 +12,7 @@ import (
 var strata = map[string]int{
 	"Go": 40, "PyPI": 40, "RubyGems": 40, "crates": 40, "npm": 40, "Maven": 40, "brew": 40, "macOS app": 40,
 	"adversarial": 40, "Debian": 40, "Ubuntu": 25, "Alpine": 25, "RHEL family": 30, "brew names": 40,
-	"casks": 30, "runtimes": 30,
+	"casks": 30, "runtimes": 30, "Swift": 24,
 }
 
 func rows(t *testing.T) []Row {

@@ -18,6 +18,7 @@ var orders = map[string]order{
 	"RubyGems": compareGem,
 	"Maven":    compareMaven,
 	"Homebrew": compareBrew,
+	"SwiftURL": compareSemver,
 
 	"Debian": compareByKeys(debKey), "Ubuntu": compareByKeys(debKey), "Alpine": compareByKeys(apkKey),
 	"Red Hat": compareByKeys(rpmKey), "Rocky Linux": compareByKeys(rpmKey), "AlmaLinux": compareByKeys(rpmKey),

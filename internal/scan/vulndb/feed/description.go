@@ -25,7 +25,8 @@ func englishText(list []langText) string {
 
 // reference is the address of a web page, as OSV, NVD and CVE records have it.
 type reference struct {
-	URL lenientString `json:"url" yaml:"url"`
+	URL  lenientString `json:"url" yaml:"url"`
+	Type lenientString `json:"type" yaml:"type"` // of OSV: "PACKAGE", "ADVISORY", "WEB"
 }
 
 func referenceURLs(list []reference) []string {

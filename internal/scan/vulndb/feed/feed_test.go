@@ -156,6 +156,32 @@ func TestEventsOutOfOrder(t *testing.T) {
 	}
 }
 
+// TestSwiftNames: packages of Swift are named by the address of their repository. Where a record has only the last part
+// of it, a reference has the address.
+func TestSwiftNames(t *testing.T) {
+	const pages = `{"type": "WEB", "url": "https://github.com/apple/other"},
+		{"type": "PACKAGE", "url": "https://github.com/apple/swift-crypto/"}`
+	for name, want := range map[string]string{
+		"github.com/apple/swift-nio":             "github.com/apple/swift-nio",
+		"https://github.com/Apple/swift-nio.git": "https://github.com/Apple/swift-nio.git",
+		"swift-crypto":                           "github.com/apple/swift-crypto",
+		"Swift-Crypto":                           "github.com/apple/swift-crypto",
+		"other":                                  "other", // a web page is not a repository
+	} {
+		text := `{"id": "GHSA-1", "affected": [{"package": {"ecosystem": "SwiftURL", "name": "` + name +
+			`"}, "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "4.0.0"}, {"fixed": "4.10.0"}]}]}],
+			"references": [` + pages + `]}`
+		diff(t, name, []vulndb.Advisory{{
+			ID: "GHSA-1", Source: vulndb.GHSA, Ecosystem: vulndb.SwiftURL, Name: want,
+			URL: "https://github.com/advisories/GHSA-1", Ranges: []vulndb.Range{{Introduced: "4.0.0", Fixed: "4.10.0"}},
+		}}, Item{Kind: kindOSV, Data: []byte(text)}.Parse()[0].Advisories)
+	}
+	one := vulndb.PackageKey(vulndb.SwiftURL, "https://github.com/Apple/swift-nio.git")
+	if other := vulndb.PackageKey(vulndb.SwiftURL, "github.com/apple/swift-nio"); one != other {
+		t.Errorf("%q and %q are one package", one, other)
+	}
+}
+
 func TestPyPA(t *testing.T) {
 	all := fixtures(t)
 	r := all["pypa PYSEC-2024-9001"]

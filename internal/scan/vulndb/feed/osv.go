@@ -85,6 +85,7 @@ type osvAffected struct {
 // storedEcosystems are those whose advisories are stored.
 var storedEcosystems = []vulndb.Ecosystem{
 	vulndb.RubyGems, vulndb.PyPI, vulndb.NPM, vulndb.Maven, vulndb.Go, vulndb.Crates, vulndb.Homebrew,
+	vulndb.SwiftURL,
 }
 
 // sourceByPrefix map the prefix of an ID to its source.
@@ -224,6 +225,9 @@ func (o *osvRecord) advisories(r *Record, source vulndb.Source, cves, related []
 			r.addRejection("a package has no name")
 			continue
 		}
+		if eco == vulndb.SwiftURL {
+			a.Package.Name = o.repositoryOf(a.Package.Name)
+		}
 		before := len(r.Rejected)
 		ranges := o.ranges(r, eco, a)
 		if len(ranges) == 0 && len(a.Versions) == 0 {
@@ -264,6 +268,22 @@ func (o *osvRecord) advisories(r *Record, source vulndb.Source, cves, related []
 			r.Dropped = NoVersions
 		}
 	}
+}
+
+// repositoryOf returns the name of a Swift package with the address of its repository. Some records of GHSA have the
+// last part alone, and the address as a reference.
+func (o *osvRecord) repositoryOf(name string) string {
+	if strings.Contains(name, "/") {
+		return name
+	}
+	for _, ref := range o.References {
+		_, address, ok := strings.Cut(string(ref.URL), "://")
+		address = strings.TrimSuffix(strings.TrimSuffix(address, "/"), ".git")
+		if ok && ref.Type == "PACKAGE" && strings.EqualFold(path.Base(address), name) {
+			return address
+		}
+	}
+	return name
 }
 
 func beforeColon(s string) string {
