@@ -16,7 +16,8 @@ const (
 	Go       PackageType = "go"
 	Rust     PackageType = "rust"
 	Pod      PackageType = "pod"
-	Swift    PackageType = "swift" // of Swift Package Manager, named by its repository: "github.com/apple/swift-nio"
+	MacOSPkg PackageType = "macos-pkg" // of an installer package of macOS
+	Swift    PackageType = "swift"     // of Swift Package Manager, named by its repository: "github.com/apple/swift-nio"
 
 	// Runtime is the interpreter or virtual machine of a language, wherever it was installed by hand or by
 	// a version manager. Go's is of kind Go: its advisories are.
@@ -33,7 +34,7 @@ const (
 
 // Kinds lists them in the order in which they are counted and shown.
 var Kinds = []PackageType{
-	Gem, Python, NPM, Java, Go, Rust, Brew, MacOSApp, Pod, Swift, Runtime, Deb, RPM, APK,
+	Gem, Python, NPM, Java, Go, Rust, Brew, MacOSApp, MacOSPkg, Pod, Swift, Runtime, Deb, RPM, APK,
 }
 
 // JRubySuffix ends the version of a gem that is built for JRuby.

@@ -11,8 +11,8 @@ import (
 // are generic.
 var purlTypes = map[PackageType]string{
 	Gem: "gem", Python: "pypi", NPM: "npm", Java: "maven", Go: "golang", Rust: "cargo",
-	Brew: "brew", MacOSApp: "generic", Pod: "cocoapods", Swift: "swift", System: "generic",
-	Runtime: "generic", Deb: "deb", RPM: "rpm", APK: "apk",
+	Brew: "brew", MacOSApp: "generic", MacOSPkg: "generic", Pod: "cocoapods", Swift: "swift",
+	System: "generic", Runtime: "generic", Deb: "deb", RPM: "rpm", APK: "apk",
 }
 
 var pythonSeparators = regexp.MustCompile(`[-_.]+`)
@@ -49,7 +49,7 @@ func packageURL(p Package) string {
 		if version, ok := strings.CutSuffix(p.Version, JRubySuffix); ok {
 			u.Version, u.Qualifiers = version, packageurl.QualifiersFromMap(map[string]string{"platform": "java"})
 		}
-	case MacOSApp, System:
+	case MacOSApp, MacOSPkg, System:
 		u.Namespace = "macos"
 	case Deb, RPM, APK:
 		setRelease(&u, p)

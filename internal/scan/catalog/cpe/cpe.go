@@ -248,6 +248,8 @@ func guessProduct(p catalog.Package, id string) Product {
 		if id != "" {
 			vendor = reversedDomainOwner(id)
 		}
+	case catalog.MacOSPkg:
+		vendor = reversedDomainOwner(p.Name)
 	case catalog.System:
 		vendor, product = "apple", "macos"
 	case catalog.Gem, catalog.Python, catalog.Rust, catalog.Pod, catalog.Runtime, catalog.Deb, catalog.RPM, catalog.APK:
@@ -397,7 +399,8 @@ func nvdVersion(p catalog.Package) string {
 	case catalog.Gem:
 		v = strings.TrimSuffix(v, catalog.JRubySuffix)
 	case catalog.Python, catalog.NPM, catalog.Java, catalog.Rust, catalog.Brew, catalog.MacOSApp, catalog.Pod,
-		catalog.Runtime, catalog.Swift, catalog.System, catalog.Deb, catalog.RPM, catalog.APK:
+		catalog.Runtime, catalog.Swift, catalog.MacOSPkg, catalog.System, catalog.Deb, catalog.RPM,
+		catalog.APK:
 	}
 	return normalize(v)
 }

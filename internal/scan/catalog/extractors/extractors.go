@@ -43,6 +43,7 @@ func All() []catalog.Extractor {
 		brew.Formulae{},
 		brew.Casks{},
 		macos.Applications{},
+		macos.Receipts{},
 		cocoapods.LockFiles{},
 		runtimes.Installations{},
 		swift.ResolvedFiles{},

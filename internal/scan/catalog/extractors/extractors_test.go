@@ -45,6 +45,8 @@ func TestEveryKind(t *testing.T) {
 		"r/Cargo.lock":                         "[[package]]\nname = \"time\"\nversion = \"0.1.0\"\nsource = \"x\"\n",
 		"b/Cellar/jq/1.7/INSTALL_RECEIPT.json": "{}",
 		"m/A.app/Contents/Info.plist":          `{ CFBundleName = A; CFBundleVersion = 3; }`,
+		"m/private/var/db/receipts/a.b.bom":    "BOMStore",
+		"m/private/var/db/receipts/a.b.plist":  `{ PackageIdentifier = "a.b"; PackageVersion = 3; }`,
 		"d/var/lib/dpkg/status":                "Package: a\nStatus: install ok installed\nVersion: 1\n",
 		"x/lib/apk/db/installed":               "P:a\nV:1-r0\n",
 		"y/var/lib/rpm/rpmdb.sqlite":           rpmDatabase(t),
