@@ -42,3 +42,45 @@ type NodeScanTruncated struct {
 	Vulnerabilities int `json:"vulnerabilities"` // number that was left out
 	Packages        int `json:"packages"`        // number that was left out
 }
+
+// PathNodeScanInstances is the route with the instances that ran on a node while it had findings.
+const PathNodeScanInstances = "/api/v1/node/scan/instances"
+
+// MaxExposedInstances is how many instances such a list has.
+const MaxExposedInstances = 1000
+
+// NodeExposure are the instances that ran on a node when a vulnerability was known of it, or later. Instances that
+// ended are listed as long as the controller keeps their history: a day at most.
+type NodeExposure struct {
+	NodeID     string            `json:"node_id"`
+	Scanned    time.Time         `json:"scanned"`     // of the findings
+	Findings   int               `json:"findings"`    // those that the request selects
+	FirstKnown *time.Time        `json:"first_known"` // of them; null: there is none, or its time is not known
+	Truncated  bool              `json:"truncated"`   // the node has more findings than it sent
+	Instances  []ExposedInstance `json:"instances"`   // the newest first
+	LeftOut    int               `json:"left_out"`    // older instances that are not in the list
+}
+
+// ExposedInstance is an instance that ran on a node while vulnerabilities were known of it.
+type ExposedInstance struct {
+	InstanceID string     `json:"instance_id"`
+	Name       string     `json:"name"`
+	ExternalID string     `json:"external_id"`
+	State      string     `json:"state"`
+	TemplateID string     `json:"template_id"`
+	Tag        string     `json:"tag"`
+	Placed     time.Time  `json:"placed"`   // on the node
+	Finished   *time.Time `json:"finished"` // null: not yet
+	// Counts are the findings known of the node before it finished.
+	Counts ExposedCounts `json:"counts"`
+}
+
+// ExposedCounts counts findings.
+type ExposedCounts struct {
+	Critical  int `json:"critical"`
+	High      int `json:"high"`
+	Medium    int `json:"medium"`
+	Low       int `json:"low"`
+	Unknown   int `json:"unknown"`   // without a score
+	Exploited int `json:"exploited"` // known exploited, of all severities
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/buildyard/buildyard/api"
 )
@@ -71,6 +72,14 @@ func (c *Controller) NodeScans(ctx context.Context, o ListOptions) ([]api.NodeSc
 // NodeScan returns the last host scan of a node; ErrNotFound if it has reported none.
 func (c *Controller) NodeScan(ctx context.Context, id string) (api.NodeScan, error) {
 	return one[api.NodeScan](ctx, c.withTimeout(scanTimeout), pathNode+"/scan", id)
+}
+
+// NodeExposure returns the instances that ran on a node while vulnerabilities with some IDs were known of it, or
+// without IDs any; ErrNotFound if it has reported no host scan.
+func (c *Controller) NodeExposure(ctx context.Context, id string, ids ...string) (api.NodeExposure, error) {
+	q := byID(id)
+	set(q, "vulnerability", strings.Join(ids, ","))
+	return fetch[api.NodeExposure](ctx, c.withTimeout(scanTimeout), get(api.PathNodeScanInstances, q))
 }
 
 // PutNodeScan stores scan results of a node, in place of older results. It returns ErrConflict if there are

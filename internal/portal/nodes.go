@@ -21,6 +21,10 @@ func (p *portal) nodePages() []page {
 		{pattern: "/nodes/join", templateName: "join", title: "Add a node", buildView: joinInstructions},
 		{pattern: "/nodes/{id}", templateName: "node", title: "Node", topics: Nodes | Instances |
 			Events, buildView: showNode},
+		{
+			pattern: "/nodes/{id}/exposure", templateName: "exposure", title: "Exposed instances",
+			buildView: showExposure,
+		},
 	}
 }
 

@@ -87,7 +87,7 @@ var lines = map[string]string{
 		update_vm: U/api/v1/vm P/api/v1/rpc/vm/restart G/api/v1/vm/console
 		save_image: P/api/v1/image
 		list_images: G/api/v1/image
-		list_nodes: G/api/v1/node G/api/v1/node/page G/api/v1/node/rollout G/api/v1/registry/vm/nodes G/api/v1/node/scan G/api/v1/node/scans G/api/v1/usb G/api/v1/vlan G/api/v1/macaddr
+		list_nodes: G/api/v1/node G/api/v1/node/page G/api/v1/node/rollout G/api/v1/registry/vm/nodes G/api/v1/node/scan G/api/v1/node/scans G/api/v1/node/scan/instances G/api/v1/usb G/api/v1/vlan G/api/v1/macaddr
 		delete_node: D/api/v1/node
 		change_node_config: P/api/v1/node/config U/api/v1/node/update G/api/v1/node/adopt P/api/v1/node/adopt G/api/v1/node/token P/api/v1/node/token D/api/v1/node/token P/api/v1/node/rollout U/api/v1/node/rollout
 		report_scan: U/api/v1/node/scan U/api/v1/vulnerability/version G/api/v1/vulnerability/version

@@ -31,4 +31,11 @@ func (x *tour) vulnerabilities() {
 	if err := x.c.PutVersionFindings(ctx, v); !errors.Is(err, client.ErrConflict) {
 		x.Errorf("older ones: %v", err)
 	}
+	for id, want := range map[string]int{"cve-2026-1": 1, "CVE-2026-2": 0} {
+		exposed, err := x.c.NodeExposure(ctx, x.good, "CVE-2026-9", id) // of the scan before
+		x.ok(err)
+		if exposed.NodeID != x.good || exposed.Findings != want {
+			x.Errorf("exposed to %s: %+v", id, exposed)
+		}
+	}
 }

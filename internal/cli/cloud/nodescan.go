@@ -66,20 +66,57 @@ func firstLocation(list []api.ScanLocation) string {
 	return list[0].Path
 }
 
+// exposedView shows the instances that ran on a node while it had findings.
+var exposedView = tableView[api.ExposedInstance]{
+	itemID: func(i api.ExposedInstance) string { return i.InstanceID },
+	columns: []column[api.ExposedInstance]{
+		{title: "INSTANCE", value: func(i api.ExposedInstance) any { return i.InstanceID }},
+		{title: "NAME", value: func(i api.ExposedInstance) any { return i.Name }},
+		{title: "STATE", value: func(i api.ExposedInstance) any { return i.State }},
+		{title: "EXPLOITED", value: func(i api.ExposedInstance) any { return i.Counts.Exploited }},
+		{title: "CRITICAL", value: func(i api.ExposedInstance) any { return i.Counts.Critical }},
+		{title: "HIGH", value: func(i api.ExposedInstance) any { return i.Counts.High }},
+		{title: "MEDIUM", value: func(i api.ExposedInstance) any { return i.Counts.Medium }},
+		{title: "LOW", value: func(i api.ExposedInstance) any { return i.Counts.Low }},
+		{title: "UNKNOWN", value: func(i api.ExposedInstance) any { return i.Counts.Unknown }},
+		{title: "PLACED", value: func(i api.ExposedInstance) any { return timeText(i.Placed) }},
+		{title: "FINISHED", value: func(i api.ExposedInstance) any {
+			if i.Finished == nil {
+				return ""
+			}
+			return timeText(*i.Finished)
+		}},
+		{title: "EXTERNAL ID", value: func(i api.ExposedInstance) any { return i.ExternalID }, wideOnly: true},
+	},
+}
+
 func nodeScan(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listOptions
+	var exposed bool
+	var ids []string
 	cmd := a.addForItems(&cobra.Command{
 		Use: "scan [NODE]", Short: "Show host scanner findings", Args: cobra.MaximumNArgs(1),
 		Long: `scan shows the findings that the host scanner of a node reported last, the worst first, or without NODE
 the number of findings on each node. With -o json it includes the packages. "hostscan serve" sends
-findings when push-url is set in its configuration.`,
+findings when push-url is set in its configuration.
+
+With --instances it shows the instances that ran on the node when findings were known of it, or later, and
+how many; with --vulnerability those of some findings alone. Instances that ended are listed for a day.`,
 		Example: `  buildyard node scan
   buildyard node scan mac-03 -o wide
+  buildyard node scan mac-03 --instances --vulnerability CVE-2019-10744
   buildyard node scan mac-03 -o json | jq '.packages[].name'`,
 		ValidArgsFunction: nodes.completeArgs(1),
 	}, func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
+		switch {
+		case len(ids) > 0 && !exposed:
+			return cli.Usage(errors.New("--vulnerability needs --instances"))
+		case exposed && len(args) == 0:
+			return cli.Usage(errors.New("--instances needs a node"))
+		case exposed:
+			return a.showExposed(cmd.Context(), args[0], ids)
+		case len(args) == 0:
 			look := func(ctx context.Context) ([]api.NodeScanSummary, error) {
 				return a.API.NodeScans(ctx, o.ListOptions)
 			}
@@ -88,7 +125,39 @@ findings when push-url is set in its configuration.`,
 		return a.showScan(cmd.Context(), args[0])
 	})
 	o.add(cmd, "limit", "after")
+	cmd.Flags().BoolVar(&exposed, "instances", false, "show the instances that ran there while findings were known")
+	cmd.Flags().StringSliceVar(&ids, "vulnerability", nil, "IDs of the findings (default: all)")
 	return cmd
+}
+
+// showExposed shows the instances that ran on a node while findings were known.
+func (a *Command) showExposed(ctx context.Context, name string, ids []string) error {
+	id, err := nodes.find(ctx, a.API, name)
+	if err != nil {
+		return err
+	}
+	got, err := callAPI(ctx, func(ctx context.Context) (api.NodeExposure, error) {
+		return a.API.NodeExposure(ctx, id, ids...)
+	})
+	if errors.Is(err, client.ErrNotFound) {
+		return fmt.Errorf("the host scanner of the node %s has not reported yet: %w", name, err)
+	}
+	if err != nil {
+		return err
+	}
+	if a.Output == cli.JSON || a.Output == cli.YAML {
+		return a.Output.WriteDocument(a.Out, got.raw)
+	}
+	e := got.value
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(a.Err, format+"\n", args...) }
+	say("%s, %s", cli.Plural(e.Findings, "finding"), cli.Plural(len(e.Instances)+e.LeftOut, "instance"))
+	if e.LeftOut > 0 {
+		say("%d older instances are not listed", e.LeftOut)
+	}
+	if e.Truncated {
+		say("The node has more findings than it sent")
+	}
+	return printList(a, response[[]api.ExposedInstance]{value: e.Instances}, exposedView)
 }
 
 // showScan shows the findings on a node.

@@ -43,6 +43,7 @@ POST /api/v1/node/rollout change_node_config
 PUT /api/v1/node/rollout change_node_config
 GET /api/v1/node/scan list_nodes
 GET /api/v1/node/scans list_nodes
+GET /api/v1/node/scan/instances list_nodes
 PUT /api/v1/node/scan report_scan
 PUT /api/v1/vulnerability/version report_scan
 GET /api/v1/vulnerability/version report_scan

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -21,6 +22,7 @@ func (s *server) scanRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /api/v1/node/scan", Permission: "list_nodes", Handle: s.nodeScan},
 		{Pattern: "GET /api/v1/node/scans", Permission: "list_nodes", Handle: s.nodeScans},
+		{Pattern: "GET " + api.PathNodeScanInstances, Permission: "list_nodes", Handle: s.exposedInstances},
 		{
 			Pattern: "PUT /api/v1/node/scan", Permission: "report_scan", OwnEvents: true, DecodesBody: true,
 			MaxBody: api.MaxNodeScan,
@@ -106,6 +108,17 @@ func (s *server) nodeScan(r *rest.Request) (any, error) {
 	if !seen.seesNode(id) {
 		return nil, farm.NotFound()
 	}
+	var out nodeScanBody
+	kept, err := s.loadScan(r, id, &out)
+	if err != nil {
+		return nil, err
+	}
+	out.NodeScanSummary = kept.NodeScanSummary
+	return rest.WithETag{Body: out, ETag: kept.Sum[:32]}, nil
+}
+
+// loadScan reads the last results of a node. It holds a slot meanwhile.
+func (s *server) loadScan(r *rest.Request, id string, to any) (*record.NodeScan, error) {
 	if err := s.acquireScanSlot(); err != nil {
 		return nil, err
 	}
@@ -118,12 +131,7 @@ func (s *server) nodeScan(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out nodeScanBody
-	if err := json.Unmarshal(raw, &out); err != nil {
-		return nil, err
-	}
-	out.NodeScanSummary = kept.NodeScanSummary
-	return rest.WithETag{Body: out, ETag: kept.Sum[:32]}, nil
+	return kept, json.Unmarshal(raw, to)
 }
 
 // acquireScanSlot acquires a slot for a request with scan results.

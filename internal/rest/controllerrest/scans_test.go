@@ -96,10 +96,23 @@ func TestWhoMayReportANode(t *testing.T) {
 		m.sessions["ann"]); a.Message != "Not found" {
 		t.Errorf("ann reads %d %s", a.code, a.Message)
 	}
+	instances := func(node string) (int, string) {
+		a := m.call("GET", api.PathNodeScanInstances+"?id="+node, "", "Authorization", m.sessions["ann"])
+		return a.code, a.Message
+	}
+	if code, message := instances(m.open.NodeID); code != 200 || message != "" {
+		t.Errorf("ann lists exposed instances: %d %s", code, message)
+	}
+	if _, message := instances(m.hidden.NodeID); message != "Not found" {
+		t.Errorf("ann lists exposed instances of a node that she does not see: %s", message)
+	}
 	if err := m.grants.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) {
 		return g.SetGroup(farm.ServiceController, "ci", []farm.Permission{"list_nodes"})
 	}); err != nil {
 		t.Fatal(err)
+	}
+	if code, message := instances(m.open.NodeID); code != 403 || !strings.Contains(message, "list_vms") {
+		t.Errorf("exposed instances without the permission: %d %s", code, message)
 	}
 	if a := m.call("PUT", "/api/v1/node/scan?id="+m.open.NodeID, body(""), "Authorization",
 		m.sessions["ann"]); a.code != 403 || !strings.Contains(a.Message, "report_scan") {
