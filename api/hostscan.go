@@ -106,6 +106,18 @@ type HostCounts struct {
 	Packages        int   `json:"packages"`
 	Vulnerabilities int   `json:"vulnerabilities"` // including those that the configuration suppresses
 	Bytes           int64 `json:"bytes"`           // of the inventory on disk
+	// OwnerDecided are vulnerabilities that are left out, because the distribution of the package of the operating
+	// system that they are in has an advisory about them.
+	OwnerDecided int `json:"owner_decided"`
+}
+
+// HostMark is the mark of a CI job on a host: what comes after it is in the report since that job.
+type HostMark struct {
+	Job     string    `json:"job"`
+	Created time.Time `json:"created"`
+	Path    string    `json:"path"` // of the packages that its report has; "" is the whole host
+	// Incomplete is why packages may be missing in its report; "" is nothing known.
+	Incomplete string `json:"incomplete"`
 }
 
 // HostReport is the body of GET /v1/report.

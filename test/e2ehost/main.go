@@ -57,6 +57,7 @@ type testCase struct {
 
 var acts = []testCase{
 	{"use", use},
+	{"job", job},
 	{"kill", kill},
 	{"storm", storm},
 	{"user", user},

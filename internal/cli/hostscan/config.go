@@ -176,14 +176,16 @@ func (s settings) check() error {
 		return errors.New(
 			"vuln-db-path (vulnerability database) and db-backend-path (package inventory) must be different files")
 	}
+	var excluded []string
 	for _, p := range s.ExcludePaths {
+		excluded = append(excluded, filepath.Clean(p)) // as the scanner does
 		if !filepath.IsAbs(p) || filepath.Clean(p) == "/" {
 			return fmt.Errorf(
 				"exclude-paths: %q must be the absolute path of a directory, or a pattern that begins with /",
 				p)
 		}
 	}
-	if _, err := glob.NewSet(s.ExcludePaths); err != nil {
+	if _, err := glob.NewSet(excluded); err != nil {
 		return fmt.Errorf("exclude-paths: %w", err)
 	}
 	return nil

@@ -37,6 +37,7 @@ type reportOptions struct {
 	format    string
 	template  string // file
 	timestamp string
+	sinceJob  string
 	minScore  float32
 	sort      string
 	columns   string
@@ -49,10 +50,15 @@ func reportCommand(g *globals) *cobra.Command {
 		Short: "Report packages and vulnerabilities",
 		Long: `report prints the packages and vulnerabilities that the service has found since the last start of a scan,
 or since --timestamp: packages that were cataloged since then, and vulnerabilities that became known
-since then, also of older packages when a newer database knows more.`,
+since then, also of older packages when a newer database knows more.
+
+With --since-job it has what came since "hostscan mark JOB": packages that are new on this host or in new
+files, and their vulnerabilities. It waits until earlier changes are cataloged. The exit code is 7 when it
+may be incomplete; without --since-job it is 0 then.`,
 		Example: `  hostscan report
   hostscan report --timestamp 2026-01-31T12:00:00Z --report-format json
   hostscan report --fail-on high,kev
+  hostscan report --since-job "$CI_JOB_ID" --fail-on high,kev
   hostscan report -f sarif > hostscan.sarif`,
 	})
 	root.AddCommand(
@@ -85,6 +91,8 @@ func addSectionFlags(g *globals, of reportSection, cmd *cobra.Command) *cobra.Co
 	_ = cmd.MarkFlagFilename("template")
 	fs.StringVarP(&o.timestamp, "timestamp", "t",
 		"", "show what was found since this RFC 3339 time (default: the last start of a scan)")
+	fs.StringVar(&o.sinceJob, "since-job", "", "show what came since \"hostscan mark\" of this job")
+	cmd.MarkFlagsMutuallyExclusive("since-job", "timestamp")
 	fs.Float32VarP(&o.minScore, "min-score", "m", 0, "minimum score of vulnerabilities, and of packages with one")
 	fs.StringVarP(&o.sort, "sort", "s", "", "table order: score (s, highest first), name (n) or type (t)")
 	fs.StringVarP(&o.columns, "columns", "c", "",
@@ -96,6 +104,7 @@ func addSectionFlags(g *globals, of reportSection, cmd *cobra.Command) *cobra.Co
 	complete("sort", "score", "name", "type")
 	complete("columns", "tnv", "tnvl", "tnvVsS", "tnvVsSl")
 	complete("timestamp")
+	complete("since-job")
 	complete("min-score")
 	if of != packagesSection {
 		fs.StringVar(&o.failOn, "fail-on", "",
@@ -196,25 +205,51 @@ func (o *reportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.since.IsZero() && status.Since != nil {
-		p.since = *status.Since
-	}
-	if !p.since.IsZero() {
-		p.query.Set("fromTime", p.since.Format(time.RFC3339Nano))
+	gaps, err := o.narrow(ctx, a, p.since, p.query, status)
+	if err != nil {
+		return err
 	}
 	found, err := o.fetch(ctx, a, p)
 	if err != nil {
 		return err
 	}
 	if o.section != packagesSection {
-		for _, text := range status.NoAdvisories {
-			o.printMessage("Incomplete: %s", cli.EscapeName(text))
-		}
+		gaps = append(gaps, status.NoAdvisories...)
+	}
+	for _, text := range gaps {
+		o.printMessage("Incomplete: %s", text)
 	}
 	if err := o.write(ctx, p, found, status); err != nil {
 		return err
 	}
-	return o.exitError(p, found)
+	if err := o.exitError(p, found); err != nil || o.sinceJob == "" || len(gaps) == 0 {
+		return err
+	}
+	return cli.Exit(cli.ExitPartly, errors.New("the report since the job may be incomplete"))
+}
+
+// narrow sets what the report begins with, and returns why it may be incomplete.
+func (o *reportOptions) narrow(
+	ctx context.Context, a *serviceClient, since time.Time, q url.Values, status api.HostStatus,
+) (gaps []string, err error) {
+	if o.sinceJob != "" {
+		m, err := a.findMark(ctx, o.sinceJob)
+		if err != nil {
+			return nil, err
+		}
+		q.Set("since_job", m.Job)
+		if m.Incomplete != "" {
+			gaps = append(gaps, m.Incomplete)
+		}
+		return gaps, nil
+	}
+	if since.IsZero() && status.Since != nil {
+		since = *status.Since
+	}
+	if !since.IsZero() {
+		q.Set("fromTime", since.Format(time.RFC3339Nano))
+	}
+	return nil, nil
 }
 
 // fetch requests the needed data: to sort packages by score, their vulnerabilities too.

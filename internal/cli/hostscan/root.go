@@ -55,11 +55,12 @@ Exit code 8: --fail-on matched a finding.`,
   hostscan report vulnerabilities --sort score
   hostscan report reset
   hostscan real-time-scan start
-  hostscan report --fail-on critical,kev`,
+  hostscan mark job-17
+  hostscan report --since-job job-17 --fail-on critical,kev`,
 		Version: obs.FullVersion(),
 	},
-		serveCommand(g), fullScanCommand(g), realTimeCommand(g), statusCommand(g), reportCommand(g), licenseCommand(g),
-		cli.VersionCommand("hostscan", g.Out))
+		serveCommand(g), fullScanCommand(g), realTimeCommand(g), statusCommand(g), markCommand(g), reportCommand(g),
+		licenseCommand(g), cli.VersionCommand("hostscan", g.Out))
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)

@@ -68,6 +68,9 @@ func (g *globals) printStatus(s api.HostStatus) error {
 	}
 	line("Packages", "%d", s.Counts.Packages)
 	line("Vulnerabilities", "%d", s.Counts.Vulnerabilities)
+	if n := s.Counts.OwnerDecided; n > 0 {
+		line("Left Out", "%s that the distribution's advisories decide", cli.Plural(n, "vulnerability"))
+	}
 	if s.Pending > 0 || s.Analyzing {
 		line("In Progress", "%s", formatRunning(s))
 	}

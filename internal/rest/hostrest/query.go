@@ -24,7 +24,12 @@ type query struct {
 	RealTime bool   // real-time scanning starts afterwards
 	Since    time.Time
 	MinScore float64
+	Job      string // to mark
+	SinceJob string // a marked job
 }
+
+// parameters are the names of all parameters.
+var parameters = []string{"path", "real_time", "fromTime", "min_score", "job", "since_job"}
 
 // readQuery reads the parameters of a request: of its query, and of a body that is a form or a
 // JSON object.
@@ -83,7 +88,7 @@ func readObject(raw []byte, to url.Values) error {
 	if err := json.Unmarshal(raw, &object); err != nil {
 		return failure{http.StatusBadRequest, "The body is not a JSON object"}
 	}
-	for _, name := range []string{"path", "real_time", "fromTime", "min_score"} {
+	for _, name := range parameters {
 		text := string(object[name])
 		if text == "" || text == "null" {
 			continue
@@ -99,7 +104,7 @@ func readObject(raw []byte, to url.Values) error {
 // parseQuery reads the parameters. An empty one is not given; unknown ones are ignored.
 func parseQuery(values url.Values) (q query, err error) {
 	given := map[string]string{}
-	for _, name := range []string{"path", "real_time", "fromTime", "min_score"} {
+	for _, name := range parameters {
 		for _, v := range values[name] {
 			switch {
 			case v == "":
@@ -112,6 +117,10 @@ func parseQuery(values url.Values) (q query, err error) {
 	}
 	if q.Path, err = parsePath(given["path"]); err != nil {
 		return q, err
+	}
+	q.Job, q.SinceJob = given["job"], given["since_job"]
+	if q.SinceJob != "" && given["fromTime"] != "" {
+		return q, errors.New("since_job and fromTime are mutually exclusive")
 	}
 	if v := given["real_time"]; v != "" {
 		if q.RealTime, err = strconv.ParseBool(v); err != nil {

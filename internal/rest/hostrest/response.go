@@ -73,6 +73,11 @@ var statusByError = []struct {
 }{
 	{host.ErrBusy, http.StatusConflict},
 	{host.ErrInvalidPath, http.StatusBadRequest},
+	{host.ErrInvalidMark, http.StatusBadRequest},
+	{host.ErrMarkNotFound, http.StatusNotFound},
+	{host.ErrMarkExists, http.StatusConflict},
+	{host.ErrTooManyMarks, http.StatusConflict},
+	{host.ErrUnsettled, http.StatusServiceUnavailable},
 	{host.ErrClosed, http.StatusServiceUnavailable},
 	{context.Canceled, http.StatusServiceUnavailable},
 }
@@ -118,6 +123,12 @@ func writeEnvelope(w http.ResponseWriter, code int, a api.HostEnvelope) {
 // streamResponse lets a route stream its response. A failure before the first byte is sent as an error response. A
 // later one breaks the connection, so that the client does not take the response for complete.
 func (s *Server) streamResponse(w http.ResponseWriter, r *http.Request, found route, q query) {
+	if q.SinceJob != "" { // before the report takes a slot: it may take long
+		if err := s.opts.Host.Settle(r.Context()); err != nil {
+			s.writeError(w, r, err)
+			return
+		}
+	}
 	if !s.acquireReportSlot(r.Context()) {
 		s.writeError(w, r, errTooManyRequests)
 		return
@@ -203,17 +214,24 @@ func writeList[T, U any](a *streamWriter, all iter.Seq2[T, error], of func(T) U)
 	return nil
 }
 
-func (s *Server) newReport(q query) *host.Report {
-	return s.opts.Host.Report(host.Query{Since: q.Since, MinScore: q.MinScore})
+func (s *Server) newReport(q query) (*host.Report, error) {
+	if q.SinceJob != "" {
+		return s.opts.Host.ReportSinceMark(q.SinceJob, q.MinScore)
+	}
+	return s.opts.Host.Report(host.Query{Since: q.Since, MinScore: q.MinScore}), nil
 }
 
 func (s *Server) streamReport(a *streamWriter, q query) error {
+	r, err := s.newReport(q)
+	if err != nil {
+		return err
+	}
 	a.writeString(`{"packages":`)
-	if err := s.streamPackages(a, q); err != nil {
+	if err := writeList(a, r.Packages(), encode.Package); err != nil {
 		return err
 	}
 	a.writeString(`,"vulnerabilities":`)
-	if err := s.streamVulnerabilities(a, q); err != nil {
+	if err := writeList(a, r.Findings(), encode.Vulnerability); err != nil {
 		return err
 	}
 	a.writeString("}")
@@ -221,9 +239,17 @@ func (s *Server) streamReport(a *streamWriter, q query) error {
 }
 
 func (s *Server) streamPackages(a *streamWriter, q query) error {
-	return writeList(a, s.newReport(q).Packages(), encode.Package)
+	r, err := s.newReport(q)
+	if err != nil {
+		return err
+	}
+	return writeList(a, r.Packages(), encode.Package)
 }
 
 func (s *Server) streamVulnerabilities(a *streamWriter, q query) error {
-	return writeList(a, s.newReport(q).Findings(), encode.Vulnerability)
+	r, err := s.newReport(q)
+	if err != nil {
+		return err
+	}
+	return writeList(a, r.Findings(), encode.Vulnerability)
 }

@@ -36,6 +36,9 @@ func (s *Server) routes() []route {
 		{method: "POST", path: "/v1/report/packages", stream: s.streamPackages},
 		{method: "GET", path: "/v1/report/vulnerabilities", stream: s.streamVulnerabilities},
 		{method: "POST", path: "/v1/report/vulnerabilities", stream: s.streamVulnerabilities},
+		{method: "GET", path: "/v1/marks", handle: s.marks},
+		// A job marks itself, without the token: a mark can be neither moved nor removed.
+		{method: "POST", path: "/v1/marks", handle: s.mark},
 		{method: "GET", path: "/metrics", handler: s.serveMetrics},
 		{method: "GET", path: "/livez", handler: serveAlive, public: true},
 		{method: "GET", path: "/readyz", handler: serveAlive, public: true},
@@ -138,6 +141,26 @@ func (s *Server) fullScan(_ *http.Request, q query) (any, error) {
 
 func (s *Server) reset(r *http.Request, _ query) (any, error) {
 	return stateResponse(s.opts.Host.Reset(r.Context()))
+}
+
+// mark records that a job begins.
+func (s *Server) mark(r *http.Request, q query) (any, error) {
+	m, err := s.opts.Host.Mark(r.Context(), q.Job, q.Path)
+	if err != nil {
+		return nil, err
+	}
+	return encode.Mark(m, s.opts.Host.Gap(m)), nil
+}
+
+// marks lists the marked jobs, or one of them.
+func (s *Server) marks(_ *http.Request, q query) (any, error) {
+	out := []api.HostMark{}
+	for _, m := range s.opts.Host.Marks() {
+		if q.Job == "" || m.Job == q.Job {
+			out = append(out, encode.Mark(m, s.opts.Host.Gap(m)))
+		}
+	}
+	return out, nil
 }
 
 func stateResponse(state host.State, err error) (any, error) {

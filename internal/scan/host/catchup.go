@@ -102,13 +102,22 @@ func (l *realTimeScan) waitRetry() bool {
 	return false
 }
 
-// awaitCatchUp waits until the files that existed before or were missed are known, where changes
-// cannot be reported without that.
-func (l *realTimeScan) awaitCatchUp() {
+// neededCatchUp returns what is closed when the files that existed before or were missed are known; nil where changes
+// can be reported without that.
+func (l *realTimeScan) neededCatchUp() <-chan struct{} {
 	l.host.mu.Lock()
 	caught := l.caughtUp
 	l.host.mu.Unlock()
-	if caught == nil || !l.isBaselineKnown() && !l.queue.hasDirs() {
+	if !l.isBaselineKnown() && !l.queue.hasDirs() {
+		return nil
+	}
+	return caught
+}
+
+// awaitCatchUp waits for that.
+func (l *realTimeScan) awaitCatchUp() {
+	caught := l.neededCatchUp()
+	if caught == nil {
 		return
 	}
 	select {

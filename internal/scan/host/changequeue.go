@@ -31,6 +31,7 @@ type changeQueue struct {
 
 	mu      sync.Mutex
 	changes map[string]*pendingChange // path of the system -> what happened to it
+	waiters []chan struct{}           // closed when what waits now is in the inventory
 }
 
 // pendingChange is a waiting change.
@@ -76,6 +77,37 @@ func (p *changeQueue) addLocked(c Change, now time.Time) {
 	if old.kind != DirChanged {
 		old.kind = c.Kind
 	}
+}
+
+// await asks for all changes without their delay. The channel is closed when they are in the inventory.
+func (p *changeQueue) await() <-chan struct{} {
+	done := make(chan struct{})
+	p.mu.Lock()
+	p.waiters = append(p.waiters, done)
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+	return done
+}
+
+// takeAwaited takes the callers that wait, with all changes; both are empty when no caller waits.
+func (p *changeQueue) takeAwaited() (waiters []chan struct{}, list []pendingChange) {
+	p.mu.Lock()
+	waiters, p.waiters = p.waiters, nil
+	p.mu.Unlock()
+	if len(waiters) > 0 {
+		list = p.takeAll()
+	}
+	return waiters, list
+}
+
+// putBackAwaited returns callers to the queue: their changes could not be stored yet.
+func (p *changeQueue) putBackAwaited(waiters []chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiters = append(p.waiters, waiters...)
 }
 
 // putBack returns changes to the queue. Newer changes take precedence.

@@ -1,15 +1,19 @@
 package host
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/glob"
+)
 
 func TestExcludedPatterns(t *testing.T) {
-	h := &Host{opts: Options{Exclude: []string{"/srv/[backup", "/opt/*/.cache", "/**/node_modules"}}}
+	h := &Host{opts: Options{Exclude: []string{"/srv/[backup]", "/opt/*/.cache", "/**/node_modules"}}}
 	var err error
-	if h.excluded, err = excludedPatterns(h.opts.Exclude); err != nil {
+	if h.excluded, err = glob.NewSet(h.opts.Exclude); err != nil {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string]bool{
-		"/srv/[backup": true, "/opt/ci/.cache": true, "/opt/.cache": false, "/node_modules": true,
+		"/srv/[backup]": true, "/srv/b": true, "/opt/ci/.cache": true, "/opt/.cache": false, "/node_modules": true,
 		"/srv/app/node_modules": true, "/srv": false, "/": false,
 	} {
 		if got := h.isExcluded(dir); got != want {

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"fmt"
 	"io"
 	"path/filepath"
 	"runtime"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
-	"github.com/buildyard/buildyard/internal/scan/glob"
 )
 
 // newFinder returns a finder of the packages below a directory of this machine.
@@ -28,21 +26,6 @@ func (h *Host) newFinder(dir string, m *progressCounters) (*catalog.Finder, io.C
 
 // scanWorkers returns how many goroutines read files during a full scan.
 func scanWorkers() int { return min(runtime.GOMAXPROCS(0), 8) }
-
-// excludedPatterns compiles the excluded directories that are patterns. The name of a directory may be none.
-func excludedPatterns(paths []string) (*glob.Set, error) {
-	var patterns []string
-	for _, p := range paths {
-		if _, err := glob.CompilePath(p); err == nil {
-			patterns = append(patterns, p)
-		}
-	}
-	set, err := glob.NewSet(patterns)
-	if err != nil {
-		err = fmt.Errorf("excluded directories: %w", err)
-	}
-	return set, err
-}
 
 // isExcluded reports whether a directory is left out: by option, or because a read of it may never
 // return.

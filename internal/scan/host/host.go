@@ -105,8 +105,8 @@ func Open(o Options) (*Host, error) {
 		damageReports: make(chan error, 1),
 	}
 	var err error
-	if h.excluded, err = excludedPatterns(o.Exclude); err != nil {
-		return nil, err
+	if h.excluded, err = glob.NewSet(o.Exclude); err != nil {
+		return nil, fmt.Errorf("excluded directories: %w", err)
 	}
 	if err := h.SetRules(o.Rules); err != nil {
 		return nil, err

@@ -20,7 +20,8 @@ func (h *Host) Status() Status {
 		Database: db, Matching: h.matching.Load(), Warnings: slices.Clone(h.warnings), Work: h.counters.snapshot(),
 		Counts: InventoryCounts{
 			Files: totals.Files, Packages: totals.Packages, Findings: totals.Findings,
-			Bytes: totals.Bytes,
+			OwnerDecided: totals.OwnerDecided,
+			Bytes:        totals.Bytes,
 		},
 	}
 	s.Database.NextCheck, s.Database.MatchedBuilt = h.nextUpdate, totals.Matched.Built

@@ -219,6 +219,11 @@ func (j *matchRun) matchAndSave(ctx context.Context, list []inventorydb.Package)
 			verdicts[at].Findings = append(verdicts[at].Findings, *f)
 		}
 	}
+	for _, p := range result.OwnerDecided {
+		if at, ok := index[packageKeyOf(p)]; ok {
+			verdicts[at].OwnerDecided++
+		}
+	}
 	added, err := j.host.inventory.SaveMatchResults(verdicts, j.startedAt)
 	if err != nil {
 		return err

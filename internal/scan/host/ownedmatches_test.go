@@ -43,6 +43,22 @@ func TestOwnersOfEarlierMatches(t *testing.T) {
 	if err != nil || len(list) > 0 {
 		t.Errorf("got %+v, %v", list, err)
 	}
+	counts := func(want int, when string) {
+		t.Helper()
+		if n := b.Status().Counts.OwnerDecided; n != want {
+			t.Errorf("%d findings are counted as the owner's %s, want %d", n, when, want)
+		}
+	}
+	counts(1, "after the first match")
+	if err := j.matchAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	counts(1, "after another match")
+	gone := inventorydb.Batch{RemovePaths: []string{"usr/lib/python3/dist-packages/Django-3.2.19.egg-info"}}
+	if _, err := b.inventory.Put(gone); err != nil {
+		t.Fatal(err)
+	}
+	counts(0, "without the package")
 }
 
 // What has no advisories is in the status until all packages are matched again.

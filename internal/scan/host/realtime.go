@@ -99,18 +99,26 @@ func (l *realTimeScan) run() {
 	timer.Stop()
 	defer timer.Stop()
 	for {
-		list, next := l.queue.takeDue(time.Now())
+		waiters, list := l.queue.takeAwaited()
+		var next time.Time
+		if len(list) == 0 {
+			list, next = l.queue.takeDue(time.Now())
+		}
 		if len(list) > 0 {
 			err := l.applyChanges(l.host.runCtx, list)                 // a taken batch is finished, also after a stop
 			failed := err != nil && !errors.Is(err, vulndb.ErrDamaged) // which only another database repairs, if any
 			if failed {
 				l.queue.putBack(list)
+				l.queue.putBackAwaited(waiters)
+				waiters = nil
 			}
+			closeAll(waiters)
 			if !l.pause(timer, failed) {
 				return
 			}
 			continue
 		}
+		closeAll(waiters)
 		if !next.IsZero() {
 			timer.Reset(max(time.Until(next), 50*time.Millisecond))
 		}
@@ -120,6 +128,12 @@ func (l *realTimeScan) run() {
 		case <-timer.C:
 		case <-l.queue.wake:
 		}
+	}
+}
+
+func closeAll(list []chan struct{}) {
+	for _, c := range list {
+		close(c)
 	}
 }
 

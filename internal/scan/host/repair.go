@@ -11,6 +11,7 @@ func (h *Host) repairInventoryLocked(damage error) error {
 	if err != nil {
 		return fmt.Errorf("%w; moving it aside failed: %w", damage, err)
 	}
+	h.saved.Marks = nil // they are positions in the inventory that was moved aside
 	h.saved.FullScan = &scanRequest{Path: h.saved.Path, Started: h.monotonicNow()}
 	h.warnLocked(
 		fmt.Sprintf("the inventory could not be read (%v): it is set aside as %s since %s, and a full scan rebuilds it",

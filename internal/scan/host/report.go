@@ -35,16 +35,21 @@ type Query struct {
 type Report struct {
 	host  *Host
 	query Query
+	mark  *Mark    // nil: of everything
+	ids   []uint64 // of the packages since the mark
 }
 
 // Report begins a report.
-func (h *Host) Report(q Query) *Report { return &Report{h, q} }
+func (h *Host) Report(q Query) *Report { return &Report{host: h, query: q} }
 
 // reportBatchSize is how many packages or findings are read in one transaction.
 const reportBatchSize = 200
 
 // Packages iterates over the packages, in the order in which they came. An error is the last pair.
 func (r *Report) Packages() iter.Seq2[Package, error] {
+	if r.mark != nil {
+		return r.packagesSinceMark()
+	}
 	return func(yield func(Package, error) bool) {
 		for after := uint64(0); ; {
 			list, next, err := r.host.inventory.Packages(after, r.query.Since, reportBatchSize)
@@ -91,6 +96,9 @@ func (r *Report) includesFinding(f *match.Finding) bool {
 // Findings iterates over the findings, by package in the order in which those came, and by ID. The
 // current rules apply.
 func (r *Report) Findings() iter.Seq2[Finding, error] {
+	if r.mark != nil {
+		return r.findingsSinceMark()
+	}
 	return func(yield func(Finding, error) bool) {
 		var at inventorydb.FindingCursor
 		for more := true; more; {
@@ -99,6 +107,66 @@ func (r *Report) Findings() iter.Seq2[Finding, error] {
 			list, at, more, err = r.host.inventory.Findings(at, r.query.Since, reportBatchSize)
 			if err != nil {
 				r.host.recordFailure(err, "A report could not be made.")
+				yield(Finding{}, err)
+				return
+			}
+			for i := range list {
+				if r.includesFinding(&list[i].Finding) && !yield(Finding(list[i]), nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// sinceMark iterates over all packages that came since the mark, in the directory of the job.
+func (r *Report) sinceMark() iter.Seq2[inventorydb.Package, error] {
+	return func(yield func(inventorydb.Package, error) bool) {
+		for ids := range slices.Chunk(r.ids, reportBatchSize) {
+			list, err := r.host.inventory.PackagesSince(r.mark.Position, ids)
+			if err != nil {
+				r.host.recordFailure(err, "A report could not be made.")
+				yield(inventorydb.Package{}, err)
+				return
+			}
+			for _, p := range list {
+				p.Locations = slices.DeleteFunc(p.Locations, func(at string) bool {
+					return r.mark.Path != "" && !isWithin(r.mark.Path, at)
+				})
+				if len(p.Locations) > 0 && !yield(p, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (r *Report) packagesSinceMark() iter.Seq2[Package, error] {
+	return func(yield func(Package, error) bool) {
+		for p, err := range r.sinceMark() {
+			ok := true
+			if err == nil {
+				ok, err = r.matchesQuery(&p)
+			}
+			if err != nil {
+				yield(Package{}, err)
+				return
+			}
+			if ok && !yield(toPackage(p), nil) {
+				return
+			}
+		}
+	}
+}
+
+func (r *Report) findingsSinceMark() iter.Seq2[Finding, error] {
+	return func(yield func(Finding, error) bool) {
+		for p, err := range r.sinceMark() {
+			var list []inventorydb.Finding
+			if err == nil {
+				list, err = r.host.inventory.FindingsOf(&p)
+			}
+			if err != nil {
 				yield(Finding{}, err)
 				return
 			}

@@ -22,6 +22,7 @@ type savedState struct {
 	LastStart     time.Time    `json:"since,omitzero"` // last start of a scan
 	ResetAt       time.Time    `json:"reset,omitzero"`
 	LastResult    *ScanResult  `json:"last,omitempty"`
+	Marks         []Mark       `json:"marks,omitempty"` // the oldest first
 }
 
 // scanRequest is a requested full scan.

@@ -79,7 +79,9 @@ type InventoryCounts struct {
 	Files    int // known, with packages or without
 	Packages int
 	Findings int // also those that the rules leave out
-	Bytes    int64
+	// OwnerDecided are findings that are not among them: advisories about the owner of the package decide.
+	OwnerDecided int
+	Bytes        int64
 }
 
 // WorkStats counts the work since the process began.

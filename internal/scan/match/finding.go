@@ -75,6 +75,8 @@ type Result struct {
 	Suppressed    Suppressed
 	IgnoredByRule map[int]int // findings that an ignore rule left out, at some location or at all of them; nil: none
 	UnknownScores int         // among Findings: 0.0 or none
+	// OwnerDecided has the package of each finding that Suppressed.Owner counts, sorted.
+	OwnerDecided []*catalog.Package
 
 	NoAdvisories []NoAdvisories // sorted by distribution and kind
 }
@@ -83,6 +85,7 @@ type Result struct {
 func (r *Result) addCounts(other *Result) {
 	r.NotEvaluated = append(r.NotEvaluated, other.NotEvaluated...)
 	r.NoAdvisories = append(r.NoAdvisories, other.NoAdvisories...)
+	r.OwnerDecided = append(r.OwnerDecided, other.OwnerDecided...)
 	r.UnknownScores += other.UnknownScores
 	h, o := &r.Suppressed, other.Suppressed
 	h.Packages += o.Packages
@@ -113,6 +116,9 @@ func (r *Result) setFindings(found []*Finding) {
 	for i, f := range found {
 		r.Findings[i] = *f
 	}
+	slices.SortFunc(r.OwnerDecided, func(a, b *catalog.Package) int {
+		return cmp.Or(comparePackages(a, b), cmp.Compare(a.Kind, b.Kind))
+	})
 	slices.SortFunc(r.NotEvaluated, func(a, b NotEvaluated) int {
 		return cmp.Or(comparePackages(&a.Package, &b.Package), cmp.Compare(a.Package.Kind, b.Package.Kind))
 	})

@@ -38,6 +38,7 @@ func (f *findingCollector) ownerDecides(id string, found *Finding) (bool, error)
 	for _, known := range f.ownerNames {
 		if slices.ContainsFunc(names, func(name string) bool { return known[name] }) {
 			j.result.Suppressed.Owner++
+			j.result.OwnerDecided = append(j.result.OwnerDecided, f.pkg)
 			j.trace.add("It is left out: %s has an advisory about it and the source of %s.", f.pkg.Distribution,
 				f.pkg.Owner)
 			return true, nil

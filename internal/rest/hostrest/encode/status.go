@@ -14,7 +14,7 @@ func Status(s host.Status) api.HostStatus {
 		Warnings: orEmpty(s.Warnings), NoAdvisories: s.NoAdvisories,
 		Counts: api.HostCounts{
 			Files: s.Counts.Files, Packages: s.Counts.Packages, Vulnerabilities: s.Counts.Findings,
-			Bytes: s.Counts.Bytes,
+			OwnerDecided: s.Counts.OwnerDecided, Bytes: s.Counts.Bytes,
 		},
 	}
 	if p := s.Progress; p != nil {
@@ -55,4 +55,9 @@ func orEmpty(s []string) []string {
 		return []string{}
 	}
 	return s
+}
+
+// Mark returns a mark; gap is why the report of its job may be incomplete, or "".
+func Mark(m host.Mark, gap string) api.HostMark {
+	return api.HostMark{Job: m.Job, Created: m.Created.UTC(), Path: m.Path, Incomplete: gap}
 }

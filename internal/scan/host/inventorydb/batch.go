@@ -328,6 +328,9 @@ func (w *writer) removePackage(id uint64) error {
 	if err := w.awaitingMatch.Delete(numberKey(id)); err != nil {
 		return err
 	}
+	if err := w.setOwnerDecided(id, 0); err != nil {
+		return err
+	}
 	if err := w.names.Delete(r.identity()); err != nil {
 		return err
 	}

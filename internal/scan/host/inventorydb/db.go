@@ -36,6 +36,7 @@ type DB struct {
 	lockFile  *os.File
 	writeMu   sync.Mutex             // held by the one write transaction, until its totals are published
 	totals    atomic.Pointer[totals] // after the last transaction
+	decided   atomic.Uint64          // findings that owners decide, likewise
 	fileSize  atomic.Int64
 	closeOnce sync.Once
 	closeErr  error
@@ -83,6 +84,7 @@ func (l *DB) Repair(now time.Time) (string, error) {
 	aside := l.opts.Path + damagedInfix + now.UTC().Format("20060102T150405.000Z")
 	err := l.file.replace(func() error { return os.Rename(l.opts.Path, aside) })
 	l.totals.Store(&totals{})
+	l.decided.Store(0)
 	l.writeMu.Unlock()
 	if err != nil {
 		return "", fmt.Errorf("move the damaged inventory aside: %w", err)
@@ -144,6 +146,7 @@ func readTotals(b []byte) (totals, error) {
 // Totals are the numbers of the contents.
 type Totals struct {
 	Files, Packages, Findings int
+	OwnerDecided              int        // findings left out because advisories about the owner of the package decide
 	Refused                   int        // packages dropped at a limit since the last reset
 	Bytes                     int64      // of the file
 	Matched                   DatabaseID // that all packages were compared with
@@ -166,7 +169,7 @@ func (l *DB) Totals() Totals {
 	n := l.totals.Load()
 	return Totals{
 		Files: int(n.files), Packages: int(n.packages), Findings: int(n.findings), Refused: int(n.refused),
-		Bytes: l.fileSize.Load(), Matched: n.matchedWith,
+		OwnerDecided: int(l.decided.Load()), Bytes: l.fileSize.Load(), Matched: n.matchedWith,
 	}
 }
 
@@ -180,6 +183,7 @@ var (
 	locationTable      = []byte("places")   // numbers of a package and a file -> what that file adds to the package
 	findingTable       = []byte("findings") // number of a package, ID of a vulnerability -> time of discovery, finding
 	awaitingMatchTable = []byte("unjudged") // number of a package -> transaction that added it
+	ownerDecidedTable  = []byte("decided")  // number of a package -> findings that the advisories of its owner decide
 
 	// a reset empties them
 	reportTables = [][]byte{pathTable, packageTable, nameTable, locationTable, findingTable, awaitingMatchTable}
@@ -193,6 +197,8 @@ var (
 type tx struct {
 	*bbolt.Tx
 	files, paths, packages, names, locations, findings, awaitingMatch *bbolt.Bucket
+	ownerDecided                                                      *bbolt.Bucket // nil: it has none yet
+	ownerDecidedSum, startOwnerDecidedSum                             uint64
 	totals                                                            totals
 	startTotals                                                       totals
 	limitReached                                                      bool // no new package fits
@@ -202,6 +208,7 @@ type tx struct {
 func (l *DB) update(do func(*tx) error) error {
 	var after totals
 	var size int64
+	var decided uint64
 	l.writeMu.Lock()
 	defer l.writeMu.Unlock()
 	err := l.file.update(func(b *bbolt.Tx) error {
@@ -215,7 +222,10 @@ func (l *DB) update(do func(*tx) error) error {
 		if err := do(t); err != nil {
 			return err
 		}
-		after, size = t.totals, b.Size()
+		after, size, decided = t.totals, b.Size(), t.ownerDecidedSum
+		if err := t.saveOwnerDecided(b.Bucket(metaTable)); err != nil {
+			return err
+		}
 		if t.totals == t.startTotals {
 			return nil
 		}
@@ -225,6 +235,7 @@ func (l *DB) update(do func(*tx) error) error {
 		return err
 	}
 	l.totals.Store(&after)
+	l.decided.Store(decided)
 	l.fileSize.Store(size)
 	return nil
 }
@@ -278,6 +289,9 @@ func (l *DB) openTables(b *bbolt.Tx) (*tx, error) {
 	var err error
 	t.totals, err = readTotals(meta.Get(totalsKey))
 	t.startTotals = t.totals
+	if err == nil {
+		err = t.openOwnerDecided(meta)
+	}
 	t.limitReached = t.totals.packages >= uint64(l.opts.MaxPackages) || b.Size() > l.opts.MaxBytes
 	return t, err
 }
@@ -302,6 +316,13 @@ func (l *DB) Reset() error {
 				return err
 			}
 		}
+		if err := t.DeleteBucket(ownerDecidedTable); err != nil {
+			return err
+		}
+		if _, err := t.CreateBucket(ownerDecidedTable); err != nil {
+			return err
+		}
+		t.ownerDecidedSum = 0
 		t.totals.resetCount++
 		t.totals.packages, t.totals.findings, t.totals.refused = 0, 0, 0
 		return nil

@@ -227,7 +227,7 @@ func TestFindingsKeepTheirDate(t *testing.T) {
 	}
 	judge := func(at time.Time, f ...match.Finding) []Finding {
 		t.Helper()
-		added, err := l.SaveMatchResults([]MatchResult{{list[0], f}}, at)
+		added, err := l.SaveMatchResults([]MatchResult{{Package: list[0], Findings: f}}, at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -435,7 +435,7 @@ func child(t *testing.T, path string) {
 		}
 		var verdicts []MatchResult
 		for _, p := range list {
-			verdicts = append(verdicts, MatchResult{p, []match.Finding{finding("CVE-1", 1)}})
+			verdicts = append(verdicts, MatchResult{Package: p, Findings: []match.Finding{finding("CVE-1", 1)}})
 		}
 		if _, err := l.SaveMatchResults(verdicts, day); err != nil {
 			t.Fatal(err)

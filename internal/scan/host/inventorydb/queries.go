@@ -21,6 +21,16 @@ type Package struct {
 
 // assemblePackage assembles a package from the entries of its files; nil when the number is unknown.
 func (t *tx) assemblePackage(id uint64) (*Package, error) {
+	p, err := t.assemblePackageSince(id, 0)
+	if err == nil && p == nil && t.packages.Get(numberKey(id)) != nil {
+		err = fmt.Errorf("%w: no location is recorded for package %d", ErrDamaged, id)
+	}
+	return p, err
+}
+
+// assemblePackageSince assembles a package from the entries of its files with a number or higher ones; nil when it has
+// none of them.
+func (t *tx) assemblePackageSince(id, from uint64) (*Package, error) {
 	b := t.packages.Get(numberKey(id))
 	if b == nil {
 		return nil, nil
@@ -31,7 +41,7 @@ func (t *tx) assemblePackage(id uint64) (*Package, error) {
 	}
 	var parts []catalog.Package
 	c := t.locations.Cursor()
-	for k, v := c.Seek(numberKey(id)); bytes.HasPrefix(k, numberKey(id)); k, v = c.Next() {
+	for k, v := c.Seek(appendNumber(numberKey(id), from)); bytes.HasPrefix(k, numberKey(id)); k, v = c.Next() {
 		part, err := readLocation(v, r)
 		if err != nil {
 			return nil, err
@@ -47,9 +57,12 @@ func (t *tx) assemblePackage(id uint64) (*Package, error) {
 		part.Locations = []string{"/" + string(path)}
 		parts = append(parts, part)
 	}
+	if len(parts) == 0 {
+		return nil, nil
+	}
 	whole := catalog.Merge(parts)
 	if len(whole) != 1 {
-		return nil, fmt.Errorf("%w: no location is recorded for package %d", ErrDamaged, id)
+		return nil, fmt.Errorf("%w: the locations of package %d are of several packages", ErrDamaged, id)
 	}
 	p := &Package{ID: id, Created: r.created, Package: whole[0]}
 	p.CPEs = cpe.ForPackage(p.Package)
@@ -310,8 +323,9 @@ func (t *tx) findingRecords(id uint64) (map[string][]byte, error) {
 
 // MatchResult is the result of matching a package that was read from the inventory.
 type MatchResult struct {
-	Package  Package
-	Findings []match.Finding
+	Package      Package
+	Findings     []match.Finding
+	OwnerDecided int // findings left out because advisories about its owner decide
 }
 
 // SaveMatchResults stores verdicts, and returns the findings that were not known before. Obsolete ones
@@ -364,6 +378,9 @@ func (t *tx) setMatchResult(v *MatchResult, at time.Time) (added []Finding, err 
 			return nil, err
 		}
 		t.totals.findings--
+	}
+	if err := t.setOwnerDecided(id, uint64(v.OwnerDecided)); err != nil {
+		return nil, err
 	}
 	return added, t.dequeueMatch(&v.Package)
 }

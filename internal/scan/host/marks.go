@@ -1,0 +1,246 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
+)
+
+// Mark is a point in the history of the inventory, with the name of the CI job that begins there.
+type Mark struct {
+	Job      string               `json:"job"`
+	Created  time.Time            `json:"created"`
+	Path     string               `json:"path,omitempty"` // directory of the job; "" is the whole host
+	Position inventorydb.Position `json:"position"`
+}
+
+// Errors of marks; match them with errors.Is.
+var (
+	ErrInvalidMark  = errors.New("invalid job")
+	ErrMarkExists   = errors.New("the job was marked before")
+	ErrMarkNotFound = errors.New("the job has no mark")
+	ErrTooManyMarks = errors.New("too many jobs were marked")
+)
+
+// Bounds of marks. A caller without a token can add marks, and neither move nor remove one: a flood of them makes later
+// ones fail, and removes none of a job that may still run.
+const (
+	maxMarks       = 1000
+	maxMarkAge     = 7 * 24 * time.Hour
+	minMarkAge     = time.Hour // of one that is removed for a newer one
+	maxJobBytes    = 255
+	maxMarkedBytes = 1 << 20 // of the names and paths of all marks: they are in the state file
+)
+
+// settleTimeout limits how long a mark or a report waits for changes to be read.
+const settleTimeout = 30 * time.Second
+
+// Mark records that a job begins. Changes of before are read first, so that their packages do not count as the job's.
+// It fails with ErrInvalidMark, ErrInvalidPath, ErrMarkExists and ErrTooManyMarks.
+func (h *Host) Mark(ctx context.Context, job, path string) (Mark, error) {
+	if err := checkJob(job); err != nil {
+		return Mark{}, err
+	}
+	m := Mark{Job: job}
+	if path != "" {
+		dir, err := h.resolveDir(path)
+		if err != nil {
+			return Mark{}, err
+		}
+		if dir != "/" {
+			m.Path = dir
+		}
+	}
+	if err := h.Settle(ctx); err != nil {
+		h.log.WarnContext(ctx, "Changes of before a mark may count as the job's.", "job", job, "error", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.runCtx.Err() != nil {
+		return Mark{}, ErrClosed
+	}
+	m.Created, m.Position = h.monotonicNow(), h.inventory.Position()
+	if err := h.addMarkLocked(m); err != nil {
+		return Mark{}, err
+	}
+	h.saveStateLocked()
+	return m, nil
+}
+
+func checkJob(job string) error {
+	if job == "" || len(job) > maxJobBytes || !utf8.ValidString(job) ||
+		strings.ContainsFunc(job, unicode.IsControl) {
+		return fmt.Errorf("%w: want a name of 1 to %d bytes without control characters", ErrInvalidMark, maxJobBytes)
+	}
+	return nil
+}
+
+// addMarkLocked adds a mark, and removes those that are too old or too many.
+func (h *Host) addMarkLocked(m Mark) error {
+	h.removeOldMarksLocked(m.Created)
+	if at := h.findMarkLocked(m.Job); at >= 0 {
+		return fmt.Errorf("%w, at %s: use a name that is new for each run", ErrMarkExists,
+			formatTime(h.saved.Marks[at].Created))
+	}
+	size := len(m.Job) + len(m.Path)
+	for _, other := range h.saved.Marks {
+		size += len(other.Job) + len(other.Path)
+	}
+	for len(h.saved.Marks) >= maxMarks || size > maxMarkedBytes {
+		oldest := h.saved.Marks[0]
+		if m.Created.Sub(oldest.Created) < minMarkAge {
+			return fmt.Errorf("%w within an hour (%d): try again later", ErrTooManyMarks, len(h.saved.Marks))
+		}
+		size -= len(oldest.Job) + len(oldest.Path)
+		h.saved.Marks = slices.Delete(h.saved.Marks, 0, 1)
+	}
+	h.saved.Marks = append(h.saved.Marks, m)
+	return nil
+}
+
+func (h *Host) removeOldMarksLocked(now time.Time) {
+	h.saved.Marks = slices.DeleteFunc(h.saved.Marks, func(m Mark) bool { return now.Sub(m.Created) > maxMarkAge })
+}
+
+func (h *Host) findMarkLocked(job string) int {
+	return slices.IndexFunc(h.saved.Marks, func(m Mark) bool { return m.Job == job })
+}
+
+// Marks returns the marks, the oldest first.
+func (h *Host) Marks() []Mark {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.removeOldMarksLocked(h.monotonicNow())
+	return slices.Clone(h.saved.Marks)
+}
+
+// Gap returns why packages that came since a mark may be missing in the report of its job; "" when nothing is known to
+// be missing.
+func (h *Host) Gap(m Mark) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	dir := cmp.Or(m.Path, "/")
+	if l := h.saved.LastResult; l != nil && !l.Canceled && l.Error == "" && l.Started.After(m.Created) &&
+		isWithin(cmp.Or(l.Path, "/"), dir) {
+		return ""
+	}
+	switch live := h.realTime; {
+	case live == nil || h.saved.WatchedSince.After(m.Created):
+		return "real-time scanning did not run all the time since the job began, and no full scan has followed"
+	case !isWithin(live.root, dir):
+		return "real-time scanning is restricted to " + live.root
+	case live.hasEnded():
+		return "real-time scanning receives no changes"
+	}
+	return ""
+}
+
+// ReportSinceMark begins a report of what came since a job was marked: packages in files that are new, or that are new
+// on this host, and the vulnerabilities of these. What Settle has not awaited may be missing. It fails with
+// ErrMarkNotFound.
+func (h *Host) ReportSinceMark(job string, minScore float64) (*Report, error) {
+	h.mu.Lock()
+	h.removeOldMarksLocked(h.monotonicNow())
+	at := h.findMarkLocked(job)
+	var m Mark
+	if at >= 0 {
+		m = h.saved.Marks[at]
+	}
+	h.mu.Unlock()
+	if at < 0 {
+		return nil, fmt.Errorf("%w: marks last %d days, and end when a damaged inventory is rebuilt",
+			ErrMarkNotFound, maxMarkAge/(24*time.Hour))
+	}
+	ids, err := h.inventory.IDsSince(m.Position)
+	if err != nil {
+		h.recordFailure(err, "A report could not be made.")
+		return nil, err
+	}
+	return &Report{host: h, query: Query{MinScore: minScore}, mark: &m, ids: ids}, nil
+}
+
+// awaitResumed waits until the state of the last process is resumed.
+func (h *Host) awaitResumed(ctx context.Context) error {
+	select {
+	case <-h.resumed:
+		return nil
+	case <-h.runCtx.Done():
+		return ErrClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// ErrUnsettled is the error of a wait for changes that ended without them.
+var ErrUnsettled = errors.New("changes could not be read in time; try again")
+
+// Settle waits until what changed before the call is in the inventory and compared with the database, as far as the
+// watcher can know it.
+func (h *Host) Settle(ctx context.Context) error {
+	if err := h.awaitResumed(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, settleTimeout, ErrUnsettled)
+	defer cancel()
+	h.mu.Lock()
+	live := h.realTime
+	h.mu.Unlock()
+	if live != nil {
+		if err := live.settle(ctx); err != nil {
+			return err
+		}
+	}
+	waiting, err := h.inventory.AwaitingMatch(1)
+	if err != nil || len(waiting) == 0 {
+		return err
+	}
+	s := &changeCollector{cause: ByRealTime}
+	err = h.matchAll(h.runCtx, s) //nolint:contextcheck // what it begins, it finishes
+	h.notifyChange(s)
+	return err
+}
+
+// settle waits until what changed before the call is in the inventory.
+func (l *realTimeScan) settle(ctx context.Context) error {
+	if l.hasEnded() {
+		return nil // that is a gap
+	}
+	if err := l.watcher.Flush(ctx); err != nil {
+		return err
+	}
+	if caught := l.neededCatchUp(); caught != nil {
+		select {
+		case <-caught:
+		case <-l.ctx.Done():
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	select {
+	case <-l.queue.await():
+		return nil
+	case <-l.ctx.Done(): // the stop of the scan reads the rest
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// hasEnded reports whether the watcher no longer reports changes.
+func (l *realTimeScan) hasEnded() bool {
+	select {
+	case <-l.watcherEnded:
+		return true
+	default:
+		return false
+	}
+}
