@@ -117,7 +117,7 @@ func (a *jobAct) jobs(ctx context.Context, r *row) error {
 	if err != nil {
 		return err
 	}
-	// At once: the report waits for what was written before it.
+	// Immediately: the report waits for what was written before it.
 	got, err := a.since(ctx, r, "job-a", 8)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (a *jobAct) dpkg(ctx context.Context, r *row) error {
 	got, err := a.since(ctx, r, "job-dpkg", 7)
 	want := map[packageFile]bool{{"deb", name, version, a.root("var/lib/dpkg/status")}: true}
 	differ(r, want, got, "missing", "additional")
-	r.Says = "in the report since the job at once"
+	r.Says = "in the report since the job immediately"
 	return err
 }
 

@@ -117,7 +117,7 @@ func (s *server) nodeScan(r *rest.Request) (any, error) {
 	return rest.WithETag{Body: out, ETag: kept.Sum[:32]}, nil
 }
 
-// loadScan reads the last results of a node. It holds a slot meanwhile.
+// loadScan reads the last results of a node. It holds a slot until it returns.
 func (s *server) loadScan(r *rest.Request, id string, to any) (*record.NodeScan, error) {
 	if err := s.acquireScanSlot(); err != nil {
 		return nil, err
