@@ -203,7 +203,7 @@ func (a *jobAct) mac(ctx context.Context, r *row) error {
 	}); err != nil {
 		return err
 	}
-	got, err := a.since(ctx, r, "job-mac", 7) // as above
+	got, err := a.since(ctx, r, "job-mac", 0)
 	want := map[packageFile]bool{
 		{"macos-app", "Xcode", "13.3.1", filepath.Join(mac, "Applications/Xcode.app/Contents/Info.plist")}: true,
 		{

@@ -210,6 +210,9 @@ func (o *reportOptions) run(ctx context.Context) error {
 		return err
 	}
 	found, err := o.fetch(ctx, a, p)
+	if err == nil && o.sinceJob != "" { // the report has waited for changes, which may have no advisories
+		status, err = a.status(ctx)
+	}
 	if err != nil {
 		return err
 	}
