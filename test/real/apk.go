@@ -73,7 +73,8 @@ func compareNumbers(a, b string) int {
 // A recipe names a vulnerability once.
 func writeAPKBUILD(file string, m model, versions []string, from int) error {
 	version, release, _ := strings.Cut(versions[from], "-r")
-	text := fmt.Sprintf("pkgname=%s\npkgver=%s\npkgrel=%s\nsubpackages=\"$pkgname-libs\"\n\n# secfixes:\n", m.name,
+	var text strings.Builder
+	fmt.Fprintf(&text, "pkgname=%s\npkgver=%s\npkgrel=%s\nsubpackages=\"$pkgname-libs\"\n\n# secfixes:\n", m.name,
 		version, release)
 	first := fixesOf(m.newest)
 	for i := from; i < len(m.newest); i++ {
@@ -82,12 +83,12 @@ func writeAPKBUILD(file string, m model, versions []string, from int) error {
 		if len(names) == 0 {
 			continue
 		}
-		text += fmt.Sprintf("#   %s:\n", versions[i])
+		fmt.Fprintf(&text, "#   %s:\n", versions[i])
 		for _, name := range names {
-			text += "#     - " + name + "\n"
+			text.WriteString("#     - " + name + "\n")
 		}
 	}
-	return writeFile(file, []byte(text))
+	return writeFile(file, []byte(text.String()))
 }
 
 // readSecfixes reads the fixes of a recipe.
@@ -222,7 +223,10 @@ func installAPK(tree, file string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if err := writeFile(filepath.Join(tree, h.Name), data); err != nil {
+		if !filepath.IsLocal(h.Name) {
+			return "", fmt.Errorf("the package has the file %q", h.Name)
+		}
+		if err := writeFile(filepath.Join(tree, h.Name), data); err != nil { //nolint:gosec // it is local
 			return "", err
 		}
 		if d := path.Dir(h.Name); d != dir {
@@ -335,7 +339,7 @@ func buildAPKs(s *site, sys *system, m model, version string) (string, error) {
 	libs := apkPackage{name: m.name + "-libs", version: version, origin: m.name, files: map[string][]byte{
 		"usr/lib/lib" + m.name + ".so.1": []byte(m.name + "\n"),
 	}}
-	out := ""
+	var out strings.Builder
 	for _, p := range []apkPackage{main, libs} {
 		file := filepath.Join(s.dir, "apks", sys.name, p.name+"-"+p.version+".apk")
 		if err := p.write(file); err != nil {
@@ -345,9 +349,9 @@ func buildAPKs(s *site, sys *system, m model, version string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", file, err)
 		}
-		out += text
+		out.WriteString(text)
 	}
-	return out, nil
+	return out.String(), nil
 }
 
 // writeAlpine writes the fixes as OSV publishes those of Alpine's recipes. In the release before, every vulnerability

@@ -142,15 +142,15 @@ func rpmSpec(m model, entries []entry, versions []rpmVersion) string {
 	}
 	b.WriteString("%changelog\n")
 	date := time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
-	for i := len(entries) - 1; i >= 0; i-- {
-		if d := entries[i].date; d.Before(date) && !d.IsZero() {
+	for i, e := range slices.Backward(entries) {
+		if d := e.date; d.Before(date) && !d.IsZero() {
 			date = d // rpmbuild refuses others
 		}
 		fmt.Fprintf(&b, "* %s Builder <builder@example.org> - %s\n", date.Format("Mon Jan 02 2006"), versions[i])
-		for _, name := range entries[i].names {
+		for _, name := range e.names {
 			fmt.Fprintf(&b, "- Fix %s\n", name)
 		}
-		if len(entries[i].names) == 0 {
+		if len(e.names) == 0 {
 			b.WriteString("- Rebuild\n")
 		}
 	}
@@ -200,9 +200,10 @@ func buildRPMs(ctx context.Context, dir string, kind rpmSystem, models []model, 
 
 // rpmFiles writes what a package has into a directory, and the list of the files of its first part.
 func rpmFiles(m model, dir string) error {
-	list := "/usr/share/doc/" + m.name + "/README\n"
+	var list strings.Builder
+	list.WriteString("/usr/share/doc/" + m.name + "/README\n")
 	for name := range m.files {
-		list += "\"" + name + "\"\n"
+		list.WriteString("\"" + name + "\"\n")
 	}
 	files := []string{"usr/share/doc/" + m.name + "/README", "usr/lib64/lib" + m.name + ".so.1"}
 	if hasPlugin(m) {
@@ -213,7 +214,7 @@ func rpmFiles(m model, dir string) error {
 			return err
 		}
 	}
-	return errors.Join(writeFile(dir+".files", []byte(list)), m.install(dir))
+	return errors.Join(writeFile(dir+".files", []byte(list.String())), m.install(dir))
 }
 
 // rpm runs rpm on a system.
