@@ -84,7 +84,8 @@ func (j *matcher) findMissing(groups [][]*catalog.Package) error {
 // isCovered reports whether the database has advisories for packages of a kind or release. For kinds that are matched
 // by products it needs configurations; for formulae Homebrew's advisories suffice.
 func (j *matcher) isCovered(p *catalog.Package) (bool, error) {
-	if matchedByProduct[p.Kind] && j.db.HasApplicabilities() {
+	// No source has advisories about receipts of macOS, so that no database lacks them.
+	if matchedByProduct[p.Kind] && j.db.HasApplicabilities() || p.Kind == catalog.MacOSPkg {
 		return true, nil
 	}
 	if p.Kind == catalog.Runtime {
