@@ -92,7 +92,10 @@ func (a *jobAct) tooEarly(ctx context.Context, r *row) error {
 		status int
 		args   string
 	}{
-		{0, "mark early"}, {1, "mark early"}, {7, "report --since-job early"}, {1, "report --since-job unknown"},
+		{0, "mark early"},
+		{1, "mark early"},
+		{7, "report --since-job early"},
+		{1, "report --since-job unknown"},
 		{2, "mark"},
 	} {
 		if _, err := a.v.command(ctx, r, c.status, "", strings.Fields(c.args)...); err != nil {

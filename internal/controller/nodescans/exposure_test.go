@@ -39,8 +39,10 @@ func TestExposed(t *testing.T) {
 	past("not here", "other", -5, -4)
 
 	found := []Finding{
-		{Severity: "low", Known: at(-3)}, {Severity: "critical", Exploited: true, Known: at(-10)},
-		{Severity: "high", Known: at(-10)}, {Severity: "odd", Known: at(-1)},
+		{Severity: "low", Known: at(-3)},
+		{Severity: "critical", Exploited: true, Known: at(-10)},
+		{Severity: "high", Known: at(-10)},
+		{Severity: "odd", Known: at(-1)},
 	}
 	line := func(i api.ExposedInstance) string {
 		return fmt.Sprint(i.InstanceID, " ", i.State, " ", i.Finished != nil, " ", i.Counts)
