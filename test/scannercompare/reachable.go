@@ -71,7 +71,9 @@ var goPrograms = []goProgram{
 		name: "program-stripped.exe", pkg: testProgram, env: windows, flags: []string{stripped},
 		strippedOf: "program.exe",
 	},
-	{name: "scalibr"}, {name: "syft"}, {name: "govulncheck"},
+	{name: "scalibr"},
+	{name: "syft"},
+	{name: "govulncheck"},
 }
 
 // goFinding identifies an advisory of a module.

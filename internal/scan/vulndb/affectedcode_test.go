@@ -109,7 +109,10 @@ func TestAppliesTo(t *testing.T) {
 		goos, goarch string
 		want         bool
 	}{
-		{"windows", "amd64", true}, {"windows", "arm64", false}, {"linux", "amd64", false}, {"", "", true},
+		{"windows", "amd64", true},
+		{"windows", "arm64", false},
+		{"linux", "amd64", false},
+		{"", "", true},
 		{"windows", "", true},
 	} {
 		if got := p.AppliesTo(tc.goos, tc.goarch); got != tc.want {
