@@ -17,7 +17,7 @@ const (
 	Rust     PackageType = "rust"
 	Pod      PackageType = "pod"
 	MacOSPkg PackageType = "macos-pkg" // of an installer package of macOS
-	Swift    PackageType = "swift"     // of Swift Package Manager, named by its repository: "github.com/apple/swift-nio"
+	Swift    PackageType = "swift"     // named by its repository: "github.com/apple/swift-nio"
 
 	// Runtime is the interpreter or virtual machine of a language, wherever it was installed by hand or by
 	// a version manager. Go's is of kind Go: its advisories are.

@@ -82,16 +82,15 @@ const (
 	applicabilitySection sectionName = "applicabilities"
 	advisorySection      sectionName = "advisories"
 	descriptionSection   sectionName = "descriptions" // of files that earlier programs made; no longer written
-	textSection          sectionName = "texts"        // ignored by earlier programs, and missing in their files
-	codeSection          sectionName = "code"         // likewise
+	codeSection          sectionName = "code"         // ignored by earlier programs, and missing in their files
 	productNameSection   sectionName = "products"     // likewise
+	textSection          sectionName = "texts"        // likewise
 	stringSection        sectionName = "strings"
 )
 
 var sectionOrder = []sectionName{
-	vulnerabilitySection, applicabilitySection, advisorySection, descriptionSection, textSection, codeSection,
-	productNameSection,
-	stringSection,
+	vulnerabilitySection, applicabilitySection, advisorySection, descriptionSection, codeSection, productNameSection,
+	textSection, stringSection,
 }
 
 // treeLocation is the location of a tree of blocks. An empty tree has no entries and no root.

@@ -71,13 +71,13 @@ func (c *collector) writeSections(ctx context.Context, f *os.File) error {
 	if err := c.writeAdvisories(ctx, w); err != nil {
 		return err
 	}
-	if err := c.writeDescriptions(ctx, w, descriptions); err != nil {
-		return err
-	}
 	if err := c.writeCode(ctx, w); err != nil {
 		return err
 	}
 	if err := c.writeProductNames(ctx, w, names); err != nil {
+		return err
+	}
+	if err := c.writeDescriptions(ctx, w, descriptions); err != nil {
 		return err
 	}
 	return w.Close(c.counts.sourceInfos())
