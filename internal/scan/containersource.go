@@ -2,7 +2,9 @@ package scan
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/container"
@@ -20,11 +22,32 @@ type ContainerImage struct {
 
 // catalogContainer catalogs the merged layers of a container image.
 func (i *Inventory) catalogContainer(ctx context.Context, o Options) error {
-	img, err := container.Open(i.Source.Target, o.Platform)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = img.Close() }()
+	return i.catalogOpened(ctx, o, func(i *Inventory) ([]volume, io.Closer, error) {
+		img, err := container.Open(i.Source.Target, o.Platform)
+		if err != nil {
+			return nil, nil, err
+		}
+		v, err := i.mergeLayers(ctx, img, o)
+		if err != nil {
+			return nil, nil, errors.Join(err, img.Close())
+		}
+		return []volume{v}, layersCloser{v.fs.(*container.Tree), img}, nil
+	})
+}
+
+// layersCloser closes the layers of an image, then the image.
+type layersCloser struct {
+	tree *container.Tree
+	img  *container.Image
+}
+
+func (c layersCloser) Close() error {
+	c.tree.Close()
+	return c.img.Close()
+}
+
+// mergeLayers returns the merged layers of an image, and records what cannot be read.
+func (i *Inventory) mergeLayers(ctx context.Context, img *container.Image, o Options) (volume, error) {
 	i.Container = ContainerImage{Ref: img.Ref, Digest: img.Digest, Platform: img.Platform}
 	if img.Others > 0 {
 		i.Notes = append(i.Notes, fmt.Sprintf("of %d images in the file, %s was scanned", img.Others+1, img))
@@ -37,9 +60,8 @@ func (i *Inventory) catalogContainer(ctx context.Context, o Options) error {
 	}
 	tree, err := img.Tree(ctx, co)
 	if err != nil {
-		return err
+		return v, err
 	}
-	defer tree.Close()
 	v.fs = tree
 	for _, s := range tree.Skipped {
 		i.Skipped = append(i.Skipped, Skipped{Name: s.Name, Reason: s.Reason, MayHavePackages: true})
@@ -48,5 +70,5 @@ func (i *Inventory) catalogContainer(ctx context.Context, o Options) error {
 		i.Warnings = append(i.Warnings, catalog.Warning{Path: p.Path, Message: p.Message})
 	}
 	i.Unreadable += tree.ProblemCount
-	return i.catalogVolumes(ctx, []volume{v}, o)
+	return v, nil
 }
