@@ -45,10 +45,10 @@ func (f *FS) lookup(n *inode, name string) (*inode, error) {
 		}
 	}
 	k, found := slices.BinarySearchFunc(entries, name,
-		func(e dirEntry, name string) int { return strings.Compare(e.name, name) })
+		func(e dirEntry, name string) int { return strings.Compare(e.EntryName, name) })
 	switch {
 	case found:
-		return entries[k].readInode()
+		return entries[k].Inode()
 	case err != nil:
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (f *FS) lookup(n *inode, name string) (*inode, error) {
 func dirBytes(entries []dirEntry) int {
 	size := entryOverheadBytes
 	for i := range entries {
-		size += entryOverheadBytes + len(entries[i].name)
+		size += entryOverheadBytes + len(entries[i].EntryName)
 	}
 	return size
 }
@@ -82,7 +82,7 @@ func (f *FS) listDir(n *inode) ([]dirEntry, error) {
 	l := dirReader{fs: f, dir: n.number}
 	l.readRecords(cursor{position: p, first: p.node.number})
 	l.setNames()
-	slices.SortStableFunc(l.entries, func(a, b dirEntry) int { return cmp.Compare(a.name, b.name) })
+	slices.SortStableFunc(l.entries, func(a, b dirEntry) int { return cmp.Compare(a.EntryName, b.EntryName) })
 	l.dropDuplicates()
 	return l.entries, l.firstDamage
 }
@@ -148,7 +148,9 @@ func (l *dirReader) addEntry(p position, key, value []byte) error {
 		l.names = l.names[:start]
 		return damaged("it has the name %q", name)
 	}
-	e := dirEntry{fs: l.fs, node: p.node.number, index: uint16(p.index), mode: inodefs.FileType(recordMode(value))}
+	e := dirEntry{
+		EntryType: inodefs.FileType(recordMode(value)), At: place{l.fs, p.node.number, uint16(p.index)},
+	}
 	err = l.followLink(&e, key, value)
 	l.entries, l.nameEnds = append(l.entries, e), append(l.nameEnds, len(l.names))
 	return err
@@ -178,7 +180,7 @@ func (l *dirReader) followLink(e *dirEntry, key, value []byte) error {
 	default:
 		return nil
 	}
-	e.mode = fs.ModeIrregular
+	e.EntryType = fs.ModeIrregular
 	p, err := f.findLinked(dir, prefix, reference)
 	if err != nil {
 		return err
@@ -199,7 +201,7 @@ func (l *dirReader) followLink(e *dirEntry, key, value []byte) error {
 			return err
 		}
 	}
-	e.node, e.index, e.mode = p.node.number, uint16(p.index), inodefs.FileType(n.mode)
+	e.EntryType, e.At = inodefs.FileType(n.mode), place{f, p.node.number, uint16(p.index)}
 	return nil
 }
 
@@ -207,7 +209,7 @@ func (l *dirReader) followLink(e *dirEntry, key, value []byte) error {
 func (l *dirReader) setNames() {
 	all, start := string(l.names), 0
 	for i, end := range l.nameEnds {
-		l.entries[i].name = all[start:end]
+		l.entries[i].EntryName = all[start:end]
 		start = end
 	}
 }
@@ -216,11 +218,11 @@ func (l *dirReader) setNames() {
 func (l *dirReader) dropDuplicates() {
 	last := ""
 	l.entries = slices.DeleteFunc(l.entries, func(e dirEntry) bool {
-		if e.name == last {
-			l.addDamage(damaged("it has %q twice", e.name))
+		if e.EntryName == last {
+			l.addDamage(damaged("it has %q twice", e.EntryName))
 			return true
 		}
-		last = e.name
+		last = e.EntryName
 		return false
 	})
 }
