@@ -34,7 +34,7 @@ func newMirror(t testing.TB) *mirrored {
 	m := &mirrored{Upstream: upstreamtest.New(t), now: time.Date(2026, 8, 2, 0, 0, 0, 0, time.UTC)}
 	m.options = Options{
 		Dir: filepath.Join(t.TempDir(), "mirror"), URLs: m.URLs(), Now: func() time.Time { return m.now },
-		Client:   &download.Client{FirstDelay: time.Millisecond, StallTimeout: 3 * time.Second},
+		Client:   &download.Client{FirstDelay: time.Millisecond, StallTimeout: time.Minute},
 		nvdPause: time.Millisecond,
 	}
 	return m

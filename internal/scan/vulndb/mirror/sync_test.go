@@ -216,6 +216,9 @@ func TestPassingFaults(t *testing.T) {
 					_, _ = w.Write(content)
 				}
 			}
+			if name == "silent" {
+				m.options.Client.StallTimeout = 3 * time.Second
+			}
 			m.Fail(archive, c.faults...)
 			began := time.Now()
 			got := m.sync(t, "osv/npm")
@@ -253,7 +256,7 @@ func TestKilled(t *testing.T) {
 	check(t, child.Start())
 	<-started
 	part := filepath.Join(m.options.Dir, partName, "osv_npm_all.zip")
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if st, err := os.Stat(part); err == nil && st.Size() == 50_000 {
 			break
 		}
