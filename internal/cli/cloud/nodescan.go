@@ -139,11 +139,8 @@ func (a *Command) showExposed(ctx context.Context, name string, ids []string) er
 	got, err := callAPI(ctx, func(ctx context.Context) (api.NodeExposure, error) {
 		return a.API.NodeExposure(ctx, id, ids...)
 	})
-	if errors.Is(err, client.ErrNotFound) {
-		return fmt.Errorf("the host scanner of the node %s has not reported yet: %w", name, err)
-	}
 	if err != nil {
-		return err
+		return noScanError(name, err)
 	}
 	if a.Output == cli.JSON || a.Output == cli.YAML {
 		return a.Output.WriteDocument(a.Out, got.raw)
@@ -160,6 +157,14 @@ func (a *Command) showExposed(ctx context.Context, name string, ids []string) er
 	return printList(a, response[[]api.ExposedInstance]{value: e.Instances}, exposedView)
 }
 
+// noScanError explains the error of a request for the findings on a node.
+func noScanError(node string, err error) error {
+	if errors.Is(err, client.ErrNotFound) {
+		return fmt.Errorf("the host scanner of the node %s has not reported yet: %w", node, err)
+	}
+	return err
+}
+
 // showScan shows the findings on a node.
 func (a *Command) showScan(ctx context.Context, name string) error {
 	id, err := nodes.find(ctx, a.API, name)
@@ -167,11 +172,8 @@ func (a *Command) showScan(ctx context.Context, name string) error {
 		return err
 	}
 	got, err := callAPI(ctx, func(ctx context.Context) (api.NodeScan, error) { return a.API.NodeScan(ctx, id) })
-	if errors.Is(err, client.ErrNotFound) {
-		return fmt.Errorf("the host scanner of the node %s has not reported yet: %w", name, err)
-	}
 	if err != nil {
-		return err
+		return noScanError(name, err)
 	}
 	if a.Output == cli.JSON || a.Output == cli.YAML {
 		return a.Output.WriteDocument(a.Out, got.raw)

@@ -17,9 +17,8 @@ const (
 	maxDirEntries   = 1 << 20  // of a directory that is read
 	maxDirNameBytes = 32 << 20 // bytes of the names of a directory
 
-	dirCacheBytes      = 6 << 20 // of the cached directories, in bytes
-	entryOverheadBytes = 96
-	dirItemSize        = 30 // before the name
+	dirCacheBytes = 6 << 20 // of the cached directories, in bytes
+	dirItemSize   = 30      // before the name
 )
 
 // dirItem is a name in a directory.
@@ -157,24 +156,7 @@ func (f *FS) lookup(n *inode, name string) (*inode, error) {
 			f.dirs.Put(n.ID(), entries)
 		}
 	}
-	k, found := slices.BinarySearchFunc(entries, name,
-		func(e dirEntry, name string) int { return strings.Compare(e.EntryName, name) })
-	switch {
-	case found:
-		return entries[k].Inode()
-	case err != nil:
-		return nil, err
-	}
-	return nil, fs.ErrNotExist
-}
-
-// dirBytes returns about how many bytes the entries of a directory take.
-func dirBytes(entries []dirEntry) int {
-	size := entryOverheadBytes
-	for i := range entries {
-		size += entryOverheadBytes + len(entries[i].EntryName)
-	}
-	return size
+	return inodefs.LookupEntry(entries, name, err)
 }
 
 // entryTypes maps the file types of entries to modes.

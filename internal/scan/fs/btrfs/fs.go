@@ -71,7 +71,7 @@ func Open(r io.ReaderAt, size int64) (*FS, error) {
 
 // newFS returns the tree of a subvolume.
 func (c *shared) newFS(id uint64) (*FS, error) {
-	f := &FS{shared: c, dirs: inodefs.NewCache[uint64](dirCacheBytes, dirBytes)}
+	f := &FS{shared: c, dirs: inodefs.NewCache[uint64](dirCacheBytes, inodefs.DirBytes[*inode, place])}
 	s, err := c.subvolumes.get(id)
 	if err != nil {
 		return nil, fmt.Errorf("root: %w", err)

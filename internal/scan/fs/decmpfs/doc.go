@@ -2,7 +2,7 @@
 // attribute has a header, and the content itself or the resource fork has it in blocks that are compressed one by one.
 // Source of the format: Apple's decmpfs.h in the kernel's source, and files that macOS wrote.
 //
-// It finds neither attributes nor forks: a file system gives it their bytes. It does not read content that is stored
+// It finds neither attributes nor forks: a file system passes it their bytes. It does not read content that is stored
 // once for several files (kind 5).
 //
 // Invariant: files are untrusted. A block decompresses to exactly its length, and memory does not depend on sizes that

@@ -6,17 +6,15 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
 const (
-	maxDirEntries      = 1 << 20  // of a directory that is read
-	maxDirNameBytes    = 32 << 20 // bytes of the names of a directory
-	dirCacheBytes      = 6 << 20  // of the directories that are kept for lookups
-	entryOverheadBytes = 56
+	maxDirEntries   = 1 << 20  // of a directory that is read
+	maxDirNameBytes = 32 << 20 // bytes of the names of a directory
+	dirCacheBytes   = 6 << 20  // of the directories that are kept for lookups
 )
 
 // readDir returns the entries of a directory in the order of their names.
@@ -44,24 +42,7 @@ func (f *FS) lookup(n *inode, name string) (*inode, error) {
 			f.dirs.Put(n.number, entries)
 		}
 	}
-	k, found := slices.BinarySearchFunc(entries, name,
-		func(e dirEntry, name string) int { return strings.Compare(e.EntryName, name) })
-	switch {
-	case found:
-		return entries[k].Inode()
-	case err != nil:
-		return nil, err
-	}
-	return nil, fs.ErrNotExist
-}
-
-// dirBytes returns about how many bytes the entries of a directory take.
-func dirBytes(entries []dirEntry) int {
-	size := entryOverheadBytes
-	for i := range entries {
-		size += entryOverheadBytes + len(entries[i].EntryName)
-	}
-	return size
+	return inodefs.LookupEntry(entries, name, err)
 }
 
 // listDir reads a directory. On an error it also returns the readable part.

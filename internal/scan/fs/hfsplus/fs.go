@@ -58,7 +58,7 @@ func openAt(r io.ReaderAt, size, at int64) (*FS, error) {
 	}
 	f := &FS{
 		header: h, disk: inodefs.NewPages(r, size, h.blockSize), blocks: decmpfs.NewCache(),
-		dirs: inodefs.NewCache[uint32](dirCacheBytes, dirBytes),
+		dirs: inodefs.NewCache[uint32](dirCacheBytes, inodefs.DirBytes[*inode, place]),
 	}
 	// This tree has no further extents. Linux lets it grow beyond them on a volume in many pieces.
 	if h.extents.size = min(h.extents.size, h.extents.firstBlocks()<<h.blockLog); h.extents.size > 0 {

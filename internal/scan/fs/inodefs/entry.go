@@ -3,8 +3,12 @@ package inodefs
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 )
+
+// entryOverheadBytes is about how many bytes an entry takes, without its name.
+const entryOverheadBytes = 96
 
 // Place identifies the inode of an entry.
 type Place[N Inode] interface {
@@ -73,4 +77,28 @@ func (e *DirEntry[N, P]) ReadDir() ([]fs.DirEntry, error) {
 		return nil, &fs.PathError{Op: "readdir", Path: e.EntryName, Err: err}
 	}
 	return e.At.Volume().ReadDir(n, e.At.Parent(), e.EntryName)
+}
+
+// LookupEntry reads the inode of a name in the entries of a directory, which are sorted by name. listErr is the error
+// of reading the directory, which may have left out the name; without one, the error is fs.ErrNotExist.
+func LookupEntry[N Inode, P Place[N]](entries []DirEntry[N, P], name string, listErr error) (N, error) {
+	k, found := slices.BinarySearchFunc(entries, name,
+		func(e DirEntry[N, P], name string) int { return strings.Compare(e.EntryName, name) })
+	if found {
+		return entries[k].Inode()
+	}
+	if listErr == nil {
+		listErr = fs.ErrNotExist
+	}
+	var none N
+	return none, listErr
+}
+
+// DirBytes returns about how many bytes the entries of a directory take.
+func DirBytes[N Inode, P Place[N]](entries []DirEntry[N, P]) int {
+	size := entryOverheadBytes
+	for i := range entries {
+		size += entryOverheadBytes + len(entries[i].EntryName)
+	}
+	return size
 }

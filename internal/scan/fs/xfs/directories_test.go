@@ -44,7 +44,7 @@ func (m *memory) put(number int, mode uint16, form byte, size int, fork []byte) 
 
 func (m *memory) reset(r io.ReaderAt) {
 	m.f.pages = inodefs.NewPages(r, int64(len(m.b)), 1024)
-	m.f.dirs = inodefs.NewCache[uint64](dirCacheBytes, dirBytes)
+	m.f.dirs = inodefs.NewCache[uint64](dirCacheBytes, inodefs.DirBytes[*inode, place])
 	m.f.owners = &inodefs.BlockOwners[uint64]{}
 }
 

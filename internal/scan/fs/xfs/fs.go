@@ -35,7 +35,8 @@ func Open(r io.ReaderAt, size int64) (*FS, error) {
 	}
 	f := &FS{
 		superblock: s, pages: inodefs.NewPages(r, size, s.blockSize),
-		dirs: inodefs.NewCache[uint64](dirCacheBytes, dirBytes), owners: &inodefs.BlockOwners[uint64]{},
+		dirs:   inodefs.NewCache[uint64](dirCacheBytes, inodefs.DirBytes[*inode, place]),
+		owners: &inodefs.BlockOwners[uint64]{},
 	}
 	f.addNotes(size)
 	root, err := f.readInode(s.rootInode)

@@ -1,16 +1,12 @@
 package xfs
 
 import (
-	"io/fs"
-	"slices"
-	"strings"
 	"syscall"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
 
-const (
-	dirCacheBytes      = 6 << 20 // of the cached directories, in bytes
-	entryOverheadBytes = 72
-)
+const dirCacheBytes = 6 << 20 // of the cached directories, in bytes
 
 // lookup finds a name in a directory.
 func (f *FS) lookup(n *inode, parent uint64, name string) (*inode, error) {
@@ -24,24 +20,7 @@ func (f *FS) lookup(n *inode, parent uint64, name string) (*inode, error) {
 			f.dirs.Put(n.number, entries)
 		}
 	}
-	k, found := slices.BinarySearchFunc(entries, name,
-		func(e dirEntry, name string) int { return strings.Compare(e.EntryName, name) })
-	switch {
-	case found:
-		return entries[k].Inode()
-	case err != nil:
-		return nil, err
-	}
-	return nil, fs.ErrNotExist
-}
-
-// dirBytes returns about how many bytes the entries of a directory take.
-func dirBytes(entries []dirEntry) int {
-	size := entryOverheadBytes
-	for i := range entries {
-		size += entryOverheadBytes + len(entries[i].EntryName)
-	}
-	return size
+	return inodefs.LookupEntry(entries, name, err)
 }
 
 // claimBlock reports whether a block may be that of a directory. In version 5, its header has its owner.

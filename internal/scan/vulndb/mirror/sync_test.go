@@ -60,8 +60,8 @@ func TestSync(t *testing.T) {
 	}
 }
 
-// TestUnchangedMirrorEqualDatabase: the same content gives the same bytes, whether it was collected in one run or in
-// several.
+// TestUnchangedMirrorEqualDatabase: databases of the same content have the same bytes, whether it was collected in one
+// run or in several.
 func TestUnchangedMirrorEqualDatabase(t *testing.T) {
 	a := newMirror(t)
 	a.sync(t)
