@@ -213,7 +213,7 @@ images() {
 
 case "${1:-}" in
 # shellcheck disable=SC2046 # package names are words
-test) tool gotestsum && packages gcc libc6-dev busybox iproute2 xfsprogs btrfs-progs $(images) $(guest) ;;
+test) tool gotestsum && packages gcc libc6-dev busybox iproute2 libdpkg-perl xfsprogs btrfs-progs $(images) $(guest) ;;
 # shellcheck disable=SC2046
 demo) packages $(guest) ;;
 test-mac) packages xfsprogs ;;
